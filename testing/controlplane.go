@@ -1,0 +1,253 @@
+package eirinixtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"k8s.io/client-go/rest"
+)
+
+// ControlPlaneOptions says what NewControlPlane starts. Its zero value is an etcd and a kube-apiserver
+// with RBAC, built from Go modules when no binaries are at hand.
+type ControlPlaneOptions struct {
+	// Assets is the folder with the binaries etcd, kube-apiserver and, for ControllerManager,
+	// kube-controller-manager. Default: KUBEBUILDER_ASSETS, else what the program in testing/controlplane
+	// builds from the Go module proxy (minutes the first time, cached afterwards).
+	Assets string
+
+	// ControllerManager also starts kube-controller-manager, so that Deployments get Pods (which stay
+	// pending: there is no scheduler), owned objects are garbage-collected and namespaces go away.
+	ControllerManager bool
+
+	// APIServerArgs are appended to the flags of every kube-apiserver, for example
+	// --admission-control-config-file=/path/to/file. A repeated flag wins over the default.
+	APIServerArgs []string
+
+	// Progress receives a line per step and, while binaries are built, the builder's progress.
+	// It is written to from one goroutine at a time. Default: silent.
+	Progress io.Writer
+
+	// LogDir is where the servers' logs go; it is created if missing and kept after Stop.
+	// Default: in the control plane's private folder, which Stop removes.
+	LogDir string
+}
+
+// ControlPlane is a real Kubernetes control plane on loopback: etcd, one or more kube-apiservers and
+// optionally a kube-controller-manager, with RBAC but without the ServiceAccount admission plugin (so that
+// pods need no token). It has no scheduler and no kubelet: pods stay pending.
+//
+// Make one with NewControlPlane or StartControlPlane and end it with Stop. Its methods are safe for
+// concurrent use. If the process that started it is killed, Linux kills the servers at once; elsewhere, and
+// for the files that remain, the next NewControlPlane of the same user cleans up.
+type ControlPlane struct {
+	opts     ControlPlaneOptions
+	assets   string
+	dir      *runDir
+	logDir   string
+	launcher *launcher
+	certs    *controlPlaneCerts
+	etcdURL  string
+	progress *progressWriter
+
+	mu                sync.Mutex // guards what follows
+	etcd              *process
+	controllerManager *process
+	apiServers        []*APIServer
+	stopped           bool
+
+	stopOnce sync.Once
+	stopErr  error
+}
+
+// startTimeout bounds the start of one server when the caller's context has no deadline. An API server needs
+// about 3 s on an idle machine; the rest is for machines that are busy compiling.
+const startTimeout = 2 * time.Minute
+
+// NewControlPlane starts a control plane and returns once it is usable: /readyz answers, the namespaces
+// default and kube-system, the bootstrap RBAC roles and the system priority classes exist.
+//
+// ctx governs the start only (also the building of missing binaries): if it ends before the start does,
+// everything is stopped and removed. If it has no deadline, each server gets two minutes. The error of a
+// server that did not start contains the last lines of its log.
+func NewControlPlane(ctx context.Context, opts ControlPlaneOptions) (*ControlPlane, error) {
+	c, err := startControlPlane(ctx, opts)
+	if err != nil {
+		return nil, fmt.Errorf("eirinixtest: %w", err)
+	}
+
+	return c, nil
+}
+
+func startControlPlane(ctx context.Context, opts ControlPlaneOptions) (c *ControlPlane, err error) {
+	c = &ControlPlane{opts: opts, progress: &progressWriter{w: opts.Progress}}
+
+	if c.assets, err = controlPlaneAssets(ctx, opts, c.progress); err != nil {
+		return nil, err
+	}
+
+	if c.dir, err = newRunDir(); err != nil {
+		return nil, err
+	}
+
+	c.launcher = newLauncher()
+
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, c.stop())
+			c = nil
+		}
+	}()
+
+	c.logDir = c.dir.path
+	if opts.LogDir != "" {
+		// Servers are started with absolute paths, because they must not depend on the caller's folder.
+		if c.logDir, err = filepath.Abs(opts.LogDir); err != nil {
+			return c, fmt.Errorf("set ControlPlaneOptions.LogDir to another folder: %w", err)
+		}
+
+		if err = os.MkdirAll(c.logDir, 0o700); err != nil {
+			return c, fmt.Errorf("set ControlPlaneOptions.LogDir to a writable folder: %w", err)
+		}
+	}
+
+	if c.certs, err = writeControlPlaneCerts(c.dir.path); err != nil {
+		return c, err
+	}
+
+	c.progress.printf("control plane from %s, logs in %s", c.assets, c.logDir)
+
+	if err = c.startEtcd(ctx); err != nil {
+		return c, err
+	}
+
+	first, err := c.addAPIServer(ctx, nil)
+	if err != nil {
+		return c, err
+	}
+
+	if err = writeKubeconfig(c.Kubeconfig(), first.config); err != nil {
+		return c, err
+	}
+
+	if opts.ControllerManager {
+		if err = c.startControllerManager(ctx); err != nil {
+			return c, err
+		}
+	}
+
+	return c, nil
+}
+
+// Config returns a new copy of the administrator's configuration (a client certificate in the group
+// system:masters) for the first API server, without client-side rate limits that a spec would notice.
+func (c *ControlPlane) Config() *rest.Config {
+	return c.APIServer().Config()
+}
+
+// Kubeconfig returns the path of a kubeconfig file (mode 0600) for the same user and server as Config.
+// It goes away with Stop.
+func (c *ControlPlane) Kubeconfig() string {
+	return filepath.Join(c.dir.path, "kubeconfig")
+}
+
+// LogDir returns the folder with one log file per server, for example kube-apiserver.log.
+func (c *ControlPlane) LogDir() string {
+	return c.logDir
+}
+
+// APIServer returns the first API server, which Config and Kubeconfig speak to.
+func (c *ControlPlane) APIServer() *APIServer {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+
+	return c.apiServers[0]
+}
+
+// User returns the configuration of another user on the first API server: a client certificate for that name
+// and those groups, without any rights until RBAC grants them. The group system:masters bypasses RBAC.
+func (c *ControlPlane) User(name string, groups ...string) (*rest.Config, error) {
+	if name == "" {
+		return nil, errors.New("eirinixtest: give User a name: an empty one is anonymous")
+	}
+
+	config, err := c.certs.clientConfig(c.APIServer().config.Host, name, groups)
+	if err != nil {
+		return nil, fmt.Errorf("eirinixtest: client certificate of user %q: %w", name, err)
+	}
+
+	return config, nil
+}
+
+// Stop stops all servers in order (controller manager, API servers, etcd), waits for them and removes the
+// private folder. Calls after the first return what the first returned. Its error tells which servers had
+// ended by themselves, and what could not be removed.
+func (c *ControlPlane) Stop() error {
+	if err := c.stop(); err != nil {
+		return fmt.Errorf("eirinixtest: %w", err)
+	}
+
+	return nil
+}
+
+func (c *ControlPlane) stop() error {
+	c.stopOnce.Do(func() {
+		c.mu.Lock()
+		c.stopped = true
+		manager, etcd := c.controllerManager, c.etcd
+		servers := append([]*APIServer(nil), c.apiServers...)
+		c.mu.Unlock()
+
+		var errs []error
+		if manager != nil {
+			errs = append(errs, manager.stop(controllerManagerGrace))
+		}
+
+		results := make(chan error)
+		for _, server := range servers {
+			go func() { results <- server.stop() }()
+		}
+
+		for range servers {
+			errs = append(errs, <-results)
+		}
+
+		if etcd != nil {
+			errs = append(errs, etcd.stop(etcdGrace))
+		}
+
+		// Only now may the launcher's thread end: its children die with it.
+		c.launcher.close()
+		errs = append(errs, c.dir.remove())
+		c.stopErr = errors.Join(errs...)
+	})
+
+	return c.stopErr
+}
+
+// progressWriter serialises the lines of the library and of the builder; a nil w swallows them.
+type progressWriter struct {
+	mu sync.Mutex
+	w  io.Writer
+}
+
+func (p *progressWriter) Write(b []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+
+	if p.w == nil {
+		return len(b), nil
+	}
+
+	return p.w.Write(b)
+}
+
+func (p *progressWriter) printf(format string, args ...any) {
+	// Progress is a courtesy: a writer that fails must not fail the control plane.
+	_, _ = fmt.Fprintf(p, "eirinixtest: "+format+"\n", args...)
+}

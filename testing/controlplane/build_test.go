@@ -1,0 +1,284 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// The tests put themselves in the go command's place: what is tested is what happens around it.
+const fakeGoVariable = "CONTROLPLANE_FAKE_GO"
+
+func TestMain(m *testing.M) {
+	if mode := os.Getenv(fakeGoVariable); mode != "" {
+		os.Exit(fakeGo(mode, os.Args[1:]))
+	}
+
+	os.Exit(m.Run())
+}
+
+func fakeGo(mode string, args []string) int {
+	line := strings.Join(args, " ")
+
+	switch {
+	case strings.Contains(line, "list -mod=readonly -m "):
+		fmt.Println("v1.2.3")
+	case args[0] == "list":
+		fmt.Fprintln(os.Stderr, "go: downloading example.org/x v1.0.0")
+		fmt.Println("a\nb\n" + args[len(args)-1])
+	case mode == "ok" || mode == "hang" && !strings.Contains(line, "kube-apiserver"):
+		record("build " + args[len(args)-1] + "\n")
+		fmt.Fprintln(os.Stderr, "a\nb\n"+args[len(args)-1])
+
+		for i, arg := range args {
+			if arg == "-o" {
+				if err := os.WriteFile(args[i+1], []byte(line), 0o755); err != nil {
+					panic(err)
+				}
+			}
+		}
+	case mode == "hang":
+		record("hanging\n")
+		time.Sleep(time.Minute)
+	default:
+		fmt.Fprintln(os.Stderr, "a\n# example.org/a\n"+mode)
+
+		return 1
+	}
+
+	return 0
+}
+
+func record(text string) {
+	file, err := os.OpenFile(os.Getenv("CONTROLPLANE_RECORD"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		panic(err)
+	}
+	defer file.Close()
+
+	if _, err := file.WriteString(text); err != nil {
+		panic(err)
+	}
+}
+
+// fake returns a builder whose go command behaves in that mode, and the file where its builds are recorded.
+func fake(t *testing.T, mode, root string, out io.Writer) (*builder, string) {
+	t.Helper()
+
+	recorded := filepath.Join(t.TempDir(), "record")
+	t.Setenv(fakeGoVariable, mode)
+	t.Setenv("CONTROLPLANE_RECORD", recorded)
+	t.Setenv("GORACE", "atexit_sleep_ms=0") // or each fake run takes a second
+
+	return &builder{goCommand: os.Args[0], root: root, parallel: 1, progress: newProgress(out)}, recorded
+}
+
+func content(t *testing.T, path string) string {
+	t.Helper()
+
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	return string(data)
+}
+
+func entries(t *testing.T, dir string) (names []string) {
+	t.Helper()
+
+	list, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	for _, entry := range list {
+		names = append(names, entry.Name())
+	}
+
+	return names
+}
+
+func TestBuildsOnceAndStampsTheVersion(t *testing.T) {
+	root := t.TempDir()
+
+	var out bytes.Buffer
+
+	b, recorded := fake(t, "ok", root, &out)
+
+	// What a builder that was killed leaves, and a folder that lost a file.
+	for _, dir := range []string{unfinishedPrefix + "1", folderName("v1.2.3")} {
+		if err := os.Mkdir(filepath.Join(root, dir), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	for range 2 {
+		assets, err := b.assets(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		if want := filepath.Join(root, folderName("v1.2.3")); assets != want {
+			t.Errorf("assets in %s, want %s", assets, want)
+		}
+
+		for _, flag := range []string{
+			"-trimpath", "-buildvcs=false", "-X k8s.io/component-base/version.gitVersion=v1.2.3",
+			"version.gitMajor=1 ", "version.gitMinor=2 ", "version.gitTreeState=clean",
+		} {
+			if got := content(t, filepath.Join(assets, "kube-apiserver")); !strings.Contains(got, flag) {
+				t.Errorf("%q is not among the flags %q", flag, got)
+			}
+		}
+	}
+
+	if n := strings.Count(content(t, recorded), "build "); n != len(binaries) {
+		t.Errorf("%d builds, want %d", n, len(binaries))
+	}
+
+	if names := entries(t, root); len(names) != 2 { // the lock and the folder
+		t.Errorf("left in the cache: %q", names)
+	}
+
+	if got := out.String(); !strings.Contains(got, "building a control plane of Kubernetes v1.2.3") {
+		t.Errorf("progress: %s", got)
+	}
+}
+
+func TestSeveralAtOnceBuildOnce(t *testing.T) {
+	root := t.TempDir()
+	first, recorded := fake(t, "ok", root, io.Discard)
+
+	var wg sync.WaitGroup
+
+	for range 8 {
+		b := *first
+		b.progress = newProgress(io.Discard)
+
+		wg.Go(func() {
+			if _, err := b.assets(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+
+	wg.Wait()
+
+	if n := strings.Count(content(t, recorded), "build "); n != len(binaries) {
+		t.Errorf("%d builds, want %d", n, len(binaries))
+	}
+}
+
+func TestInterruptionLeavesNothing(t *testing.T) {
+	root := t.TempDir()
+	ctx, cancel := context.WithCancel(t.Context())
+
+	b, recorded := fake(t, "hang", root, io.Discard)
+	result := make(chan error)
+
+	go func() {
+		_, err := b.assets(ctx)
+		result <- err
+	}()
+
+	waitFor(t, func() bool {
+		data, _ := os.ReadFile(recorded)
+
+		return strings.Contains(string(data), "hanging")
+	})
+
+	// A second one waits for the first and can be interrupted, too.
+	var out lockedBuffer
+
+	second := *b
+	second.progress = newProgress(&out)
+	secondCtx, cancelSecond := context.WithCancel(t.Context())
+	secondResult := make(chan error)
+
+	go func() {
+		_, err := second.assets(secondCtx)
+		secondResult <- err
+	}()
+
+	waitFor(t, func() bool { return strings.Contains(out.String(), "another process is building in "+root+", waiting") })
+
+	for _, stop := range []struct {
+		cancel func()
+		result chan error
+	}{{cancelSecond, secondResult}, {cancel, result}} {
+		stop.cancel()
+
+		if err := <-stop.result; !errors.Is(err, errInterrupted) {
+			t.Errorf("got %v, want %v", err, errInterrupted)
+		}
+	}
+
+	if names := entries(t, root); len(names) != 1 { // the lock
+		t.Errorf("left in the cache: %q", names)
+	}
+}
+
+func TestFailuresHaveARemedy(t *testing.T) {
+	for said, remedy := range map[string]string{
+		"write /tmp/x: no space left on device":                                         "make room",
+		"dial tcp: lookup proxy.example.org: no such host":                              "check the network",
+		"verifying x: checksum mismatch":                                                "use another Go module proxy",
+		"go: go.mod requires go >= 1.99.0 (running go 1.98.0; GOTOOLCHAIN=local)":       "use the Go version",
+		"/usr/lib/go/pkg/tool/compile: signal: killed":                                  "run it again with -p 1",
+		"mkdir /nowhere: permission denied":                                             "writable",
+		"a.go:1:1: syntax error: this is not the user's fault, but they should see it!": "see what the go command says",
+	} {
+		b, _ := fake(t, said, t.TempDir(), io.Discard)
+
+		_, err := b.assets(t.Context())
+		if err == nil || !strings.Contains(err.Error(), remedy) ||
+			!strings.HasSuffix(err.Error(), "# example.org/a\n"+said) {
+			t.Errorf("%s: %v", said, err)
+		}
+	}
+
+	b, _ := fake(t, "ok", t.TempDir(), io.Discard)
+	b.goCommand = "go-that-is-not-installed"
+
+	if _, err := b.assets(t.Context()); err == nil || !strings.Contains(err.Error(), "install Go") {
+		t.Errorf("no go command: %v", err)
+	}
+}
+
+func waitFor(t *testing.T, condition func() bool) {
+	t.Helper()
+
+	for deadline := time.Now().Add(30 * time.Second); !condition(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("timed out")
+		}
+	}
+}
+
+type lockedBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+
+	return b.buf.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+
+	return b.buf.String()
+}

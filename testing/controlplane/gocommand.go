@@ -1,0 +1,89 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"time"
+)
+
+// inModule calls do while the module stands in a temporary folder.
+func (b *builder) inModule(do func() error) (err error) {
+	if b.module, err = os.MkdirTemp("", "eirinix-controlplane-"); err != nil {
+		return fmt.Errorf("set TMPDIR to a writable folder: %w", err)
+	}
+
+	defer func() { err = errors.Join(err, os.RemoveAll(b.module)) }()
+
+	for name, data := range map[string][]byte{"go.mod": goMod, "go.sum": goSum} {
+		if err := os.WriteFile(filepath.Join(b.module, name), data, 0o644); err != nil {
+			return fmt.Errorf("set TMPDIR to a folder with room: %w", err)
+		}
+	}
+
+	return do()
+}
+
+var errInterrupted = errors.New("interrupted, nothing half-made is left")
+
+// run runs the go command in the module, calls line for each line on its standard error and returns its
+// standard output.
+func (b *builder) run(ctx context.Context, line func(string), args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, b.goCommand, args...)
+	cmd.Dir = b.module
+	// What the user has set for other modules (a vendor folder, tags, a workspace, another target) is not for this one.
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=-mod=readonly", "GOWORK=off", "PWD="+b.module,
+		"GOOS="+runtime.GOOS, "GOARCH="+runtime.GOARCH)
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // it removes its temporary files
+	cmd.WaitDelay = 10 * time.Second
+
+	var stdout bytes.Buffer
+	cmd.Stdout = &stdout
+
+	// A pipe of our own, not StderrPipe, because Wait must not close it before all is read.
+	reader, writer := io.Pipe()
+	cmd.Stderr = writer
+
+	said := make(chan []string)
+
+	go func() {
+		var complaints []string
+
+		scanner := bufio.NewScanner(reader)
+		scanner.Buffer(nil, 1<<20)
+
+		for scanner.Scan() {
+			if line != nil {
+				line(scanner.Text())
+			}
+
+			if !isProgress(scanner.Text()) {
+				complaints = append(complaints, scanner.Text())
+			}
+		}
+
+		_, _ = io.Copy(io.Discard, reader) // an endless line must not block the writer
+		said <- complaints
+	}()
+
+	err := cmd.Run()
+	writer.Close()
+
+	complaints := <-said
+	if err == nil {
+		return stdout.String(), nil
+	}
+
+	if ctx.Err() != nil {
+		return "", errInterrupted
+	}
+
+	return "", explain(b.goCommand, args[0], err, complaints)
+}

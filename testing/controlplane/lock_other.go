@@ -1,0 +1,13 @@
+//go:build !linux && !darwin
+
+package main
+
+import (
+	"errors"
+	"os"
+	"runtime"
+)
+
+func tryLock(*os.File) (bool, error) {
+	return false, errors.New("run this on Linux or macOS, or set KUBEBUILDER_ASSETS: no control plane on " + runtime.GOOS)
+}

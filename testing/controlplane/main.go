@@ -1,0 +1,119 @@
+// Command controlplane makes a folder with the binaries of a Kubernetes control plane (kube-apiserver, etcd,
+// kube-controller-manager), such as controller-runtime's envtest takes them, and prints the folder's path.
+//
+//	export KUBEBUILDER_ASSETS="$(go -C testing/controlplane run .)"
+//
+// It needs the go command and a Go module proxy, nothing else: the binaries are built from the sources that this
+// module's go.mod names, which takes minutes the first time and far less than a second afterwards. If
+// KUBEBUILDER_ASSETS is set already, it checks that folder, prints it and builds nothing.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+
+	err := run(ctx, os.Args[1:], os.Getenv("KUBEBUILDER_ASSETS"), os.Stdout, os.Stderr)
+	stop()
+
+	if err != nil && !errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintln(os.Stderr, "controlplane:", err)
+		os.Exit(1)
+	}
+}
+
+const usage = `usage: controlplane [flags]
+
+Prints the path of a folder with kube-apiserver, etcd and kube-controller-manager, the only line on standard
+output, and builds them first if need be (progress on standard error). KUBEBUILDER_ASSETS wins where set.
+
+`
+
+func run(ctx context.Context, args []string, assets string, stdout, stderr io.Writer) error {
+	flags := flag.NewFlagSet("controlplane", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+
+	printVersion := flags.Bool("print-version", false,
+		"print the version of Kubernetes that would be built, for example v1.36.3, and build nothing")
+	dir := flags.String("dir", "",
+		"build below this folder, one folder per version (default eirinix/controlplane in the user's cache folder)")
+	parallel := flags.Int("p", runtime.GOMAXPROCS(0),
+		"packages to compile at a time; 1 needs the least memory")
+
+	flags.Usage = func() {
+		fmt.Fprint(stderr, usage)
+		flags.PrintDefaults()
+	}
+
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+
+	if flags.NArg() > 0 {
+		return fmt.Errorf("see -help: unexpected argument %q", flags.Arg(0))
+	}
+
+	b := &builder{goCommand: "go", root: *dir, parallel: *parallel, progress: newProgress(stderr)}
+
+	if *printVersion {
+		return b.inModule(func() error {
+			version, err := b.version(ctx)
+			if err == nil {
+				_, err = fmt.Fprintln(stdout, version)
+			}
+
+			return err
+		})
+	}
+
+	if assets != "" {
+		if err := checkAssets(assets, b.progress); err != nil {
+			return err
+		}
+	} else {
+		var err error
+		if assets, err = b.assets(ctx); err != nil {
+			return err
+		}
+	}
+
+	_, err := fmt.Fprintln(stdout, assets)
+
+	return err
+}
+
+// checkAssets returns an error if the folder which the user named lacks what a control plane cannot do without.
+func checkAssets(dir string, progress *progress) error {
+	var missing []string
+
+	for _, binary := range binaries {
+		if info, err := os.Stat(filepath.Join(dir, binary.name)); err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
+			continue
+		}
+
+		if binary.optional {
+			progress.printf("KUBEBUILDER_ASSETS (%s) has no %s: what needs one will not work", dir, binary.name)
+		} else {
+			missing = append(missing, binary.name)
+		}
+	}
+
+	if missing != nil {
+		return fmt.Errorf("unset KUBEBUILDER_ASSETS to have them built, or set it to a folder that has them: %s has no executable %s",
+			dir, strings.Join(missing, " and no "))
+	}
+
+	return nil
+}

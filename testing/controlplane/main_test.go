@@ -1,0 +1,93 @@
+package main
+
+import (
+	"bytes"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestAssetsOfTheUser(t *testing.T) {
+	dir := t.TempDir()
+
+	var stdout, stderr bytes.Buffer
+
+	err := run(t.Context(), nil, dir, &stdout, &stderr)
+	if err == nil || !strings.Contains(err.Error(), dir+" has no executable etcd and no kube-apiserver") {
+		t.Errorf("an empty folder: %v", err)
+	}
+
+	for _, name := range []string{"etcd", "kube-apiserver"} {
+		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	stderr.Reset()
+
+	if err := run(t.Context(), nil, dir, &stdout, &stderr); err != nil || stdout.String() != dir+"\n" {
+		t.Errorf("printed %q, error %v", stdout.String(), err)
+	}
+
+	if got := stderr.String(); !strings.Contains(got, "has no kube-controller-manager") {
+		t.Errorf("on standard error: %q", got)
+	}
+}
+
+func TestPrintVersion(t *testing.T) {
+	var stdout bytes.Buffer
+
+	if err := run(t.Context(), []string{"-print-version"}, "", &stdout, io.Discard); err != nil {
+		t.Fatal(err)
+	}
+
+	version := strings.TrimSpace(stdout.String())
+	if !strings.Contains(string(goMod), "\t"+kubernetesModule+" "+version+" ") {
+		t.Errorf("%q does not stand in go.mod", version)
+	}
+}
+
+func TestProgress(t *testing.T) {
+	var out bytes.Buffer
+
+	p := newProgress(&out)
+	p.rewrite, p.interval = true, time.Hour // no ticks
+	end := p.begin("v1.2.3", []int{4, 2, 2})
+
+	p.binary(0, "etcd")
+	p.compiled("a")
+	p.compiled("# a complaint")
+
+	for _, text := range []string{p.state(), "x"} {
+		p.shown = time.Time{}
+		p.show(text)
+		p.show("so soon after the last, nothing is shown")
+	}
+
+	end()
+
+	want := "etcd: 1 of 4 packages, 0s, about 0s left for all"
+	if got := out.String(); !strings.HasSuffix(got, "\n"+want+"\r"+strings.Repeat(" ", len(want))+"\rx\r \r") {
+		t.Errorf("got %q", got)
+	}
+
+	p.binary(1, "kube-apiserver")
+
+	if got := p.state(); got != "kube-apiserver: reusing packages from Go's build cache, linking, 0s" {
+		t.Errorf("got %q", got)
+	}
+
+	p.compiled(binaries[1].pkg)
+
+	if got := p.state(); !strings.HasPrefix(got, "kube-apiserver: linking, ") {
+		t.Errorf("got %q", got)
+	}
+
+	p.started = time.Now().Add(-time.Minute)
+	if left, ok := p.left(); !ok || left.Round(time.Second) != 36*time.Second { // 5 of 8 in a minute
+		t.Errorf("left: %v, %v", left, ok)
+	}
+}

@@ -1,0 +1,208 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"time"
+)
+
+// firstTime is what to expect before there is anything to reckon with: measured on two cores.
+const firstTime = "about 5 minutes on two cores the first time, far less when Go's build cache has most of it"
+
+// progress tells on a terminal, in one line that it rewrites, or elsewhere, in a line now and then, how far the
+// build is. Its methods are safe for concurrent use.
+type progress struct {
+	out      io.Writer
+	interval time.Duration
+	rewrite  bool
+
+	mu         sync.Mutex // guards what follows
+	started    time.Time
+	shown      time.Time
+	width      int // of the line to be rewritten
+	name       string
+	packages   []int // per binary
+	current    int
+	done       int // packages of the current binary
+	linking    bool
+	before     int // packages of the binaries before
+	downloaded int
+}
+
+func newProgress(out io.Writer) *progress {
+	p := &progress{out: out, interval: 15 * time.Second}
+
+	if file, ok := out.(*os.File); ok {
+		if info, err := file.Stat(); err == nil && info.Mode()&os.ModeCharDevice != 0 && os.Getenv("TERM") != "dumb" {
+			p.rewrite, p.interval = true, 500*time.Millisecond
+		}
+	}
+
+	p.started, p.shown = time.Now(), time.Now()
+
+	return p
+}
+
+// printf prints a line of its own.
+func (p *progress) printf(format string, args ...any) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+
+	p.print(fmt.Sprintf(format, args...))
+}
+
+func (p *progress) print(text string) {
+	p.clear()
+	fmt.Fprintln(p.out, text)
+}
+
+// finish wipes the line that is to be rewritten, so that an error does not stand behind it.
+func (p *progress) finish() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+
+	p.clear()
+}
+
+// listed takes what "go list" says while it looks for the sources, which it downloads when they are missing.
+func (p *progress) listed(line string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+
+	if strings.HasPrefix(line, "go: downloading ") {
+		p.downloaded++
+		p.show(fmt.Sprintf("downloading sources: %d modules, %s", p.downloaded, p.elapsed()))
+	}
+}
+
+// begin starts telling, at once and then at intervals, until the returned function is called.
+func (p *progress) begin(version string, packages []int) (end func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+
+	p.packages = packages
+	p.print(fmt.Sprintf("building a control plane of Kubernetes %s; expect %s", version, firstTime))
+	p.started, p.shown = time.Now(), time.Now()
+
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	ticker := time.NewTicker(p.interval)
+
+	go func() {
+		defer close(stopped)
+		defer ticker.Stop()
+
+		for {
+			select {
+			case <-stop:
+				return
+			case <-ticker.C:
+				p.mu.Lock()
+				p.show(p.state())
+				p.mu.Unlock()
+			}
+		}
+	}()
+
+	return func() {
+		close(stop)
+		<-stopped
+		p.finish()
+	}
+}
+
+func (p *progress) binary(index int, name string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+
+	// Packages that Go's cache had were never announced; they are done all the same.
+	p.before = sum(p.packages[:index])
+	p.current, p.name, p.done, p.linking = index, name, 0, false
+}
+
+// compiled takes a line of "go build -v": a package path, when its compilation begins.
+func (p *progress) compiled(line string) {
+	if !isProgress(line) || strings.HasPrefix(line, "go: ") {
+		return
+	}
+
+	p.mu.Lock()
+	defer p.mu.Unlock()
+
+	p.done = min(p.done+1, p.packages[p.current])
+	p.linking = line == binaries[p.current].pkg // main comes last
+}
+
+func (p *progress) state() string {
+	if p.name == "" {
+		return "starting"
+	}
+
+	if p.done == 0 { // and nothing to reckon with
+		return fmt.Sprintf("%s: reusing packages from Go's build cache, linking, %s", p.name, p.elapsed())
+	}
+
+	text := fmt.Sprintf("%s: %d of %d packages", p.name, p.done, p.packages[p.current])
+	if p.linking {
+		text = p.name + ": linking"
+	}
+
+	text += ", " + p.elapsed()
+	if left, ok := p.left(); ok {
+		text += fmt.Sprintf(", about %s left for all", left.Round(5*time.Second))
+	}
+
+	return text
+}
+
+// left reckons from the share of all packages; a guess is made only once a tenth is done.
+func (p *progress) left() (time.Duration, bool) {
+	done, total := p.before+p.done, sum(p.packages)
+	if done*10 < total {
+		return 0, false
+	}
+
+	elapsed := time.Since(p.started)
+
+	return time.Duration(float64(elapsed) * float64(total-done) / float64(done)), true
+}
+
+func (p *progress) elapsed() string {
+	return time.Since(p.started).Round(time.Second).String()
+}
+
+// show shows a state of affairs, unless the last one was shown only just now.
+func (p *progress) show(text string) {
+	if time.Since(p.shown) < p.interval*9/10 {
+		return
+	}
+
+	p.shown = time.Now()
+
+	p.clear()
+
+	if p.rewrite {
+		fmt.Fprint(p.out, text)
+		p.width = len(text)
+	} else {
+		fmt.Fprintln(p.out, text)
+	}
+}
+
+// clear wipes the line that is to be rewritten.
+func (p *progress) clear() {
+	if p.width > 0 {
+		fmt.Fprintf(p.out, "\r%s\r", strings.Repeat(" ", p.width))
+		p.width = 0
+	}
+}
+
+func sum(numbers []int) (total int) {
+	for _, n := range numbers {
+		total += n
+	}
+
+	return total
+}

@@ -1,0 +1,268 @@
+package eirinixtest
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+)
+
+var _ = Describe("ControlPlane in trouble", func() {
+	var assets string
+
+	BeforeEach(func(ctx context.Context) {
+		assets = specAssets(ctx)
+
+		// Their own folder for run directories: these specs look at what is in it.
+		cache := GinkgoT().TempDir()
+		GinkgoT().Setenv("XDG_CACHE_HOME", cache)
+		GinkgoT().Setenv("HOME", cache)
+	})
+
+	It("stops everything when the context ends during the start", func(ctx context.Context) {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+
+		_, err := NewControlPlane(ctx, ControlPlaneOptions{
+			Assets: assets, Progress: writerFunc(func(line string) {
+				if strings.Contains(line, "etcd is ready") {
+					cancel()
+				}
+			}),
+		})
+		Expect(err).To(MatchError(context.Canceled))
+		Expect(err).To(MatchError(HavePrefix("eirinixtest: kube-apiserver was not ready yet")))
+		Expect(runDirs()).To(BeEmpty())
+	})
+
+	It("says which server failed and why, and stops the others", func(ctx context.Context) {
+		logs := GinkgoT().TempDir()
+		_, err := NewControlPlane(ctx, ControlPlaneOptions{
+			Assets: assets, APIServerArgs: []string{"--no-such-flag"}, LogDir: logs,
+		})
+		Expect(err).To(MatchError(SatisfyAll(
+			HavePrefix("eirinixtest: see the end of its log below and check ControlPlaneOptions.APIServerArgs: "),
+			ContainSubstring("kube-apiserver ended before it was ready: exit status 1"),
+			ContainSubstring("unknown flag: --no-such-flag"),
+		)))
+		Expect(runDirs()).To(BeEmpty())
+		Expect(filepath.Join(logs, "kube-apiserver.log")).To(BeAnExistingFile())
+	})
+
+	It("says what is missing from the assets", func(ctx context.Context) {
+		empty := GinkgoT().TempDir()
+		_, err := NewControlPlane(ctx, ControlPlaneOptions{Assets: empty})
+		Expect(err).To(MatchError(os.ErrNotExist))
+		Expect(err).To(MatchError(
+			HavePrefix("eirinixtest: unset KUBEBUILDER_ASSETS to have etcd built, or put it into " + empty)))
+
+		for _, name := range []string{"etcd", "kube-apiserver"} {
+			Expect(os.Symlink(filepath.Join(assets, name), filepath.Join(empty, name))).To(Succeed())
+		}
+
+		GinkgoT().Setenv(assetsVariable, empty)
+		_, err = NewControlPlane(ctx, ControlPlaneOptions{ControllerManager: true})
+		Expect(err).To(MatchError(ContainSubstring("have kube-controller-manager built")))
+	})
+
+	It("reports a server that ended by itself, and takes another port when one is taken", func(ctx context.Context) {
+		plane, err := NewControlPlane(ctx, ControlPlaneOptions{Assets: assets})
+		Expect(err).NotTo(HaveOccurred())
+		DeferCleanup(func() { _ = plane.Stop() }) // if the spec ends early
+
+		_, taken, _ := strings.Cut(strings.TrimPrefix(plane.Config().Host, "https://"), ":")
+		tried := 0
+		p, port, err := plane.startOnFreePort(ctx, "kube-apiserver-7", func(port string) []string {
+			if tried++; tried == 1 {
+				port = taken
+			}
+
+			return plane.apiServerArgs(port, nil)
+		}, plane.apiServerReady)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(port).NotTo(Equal(taken))
+		Expect(tried).To(Equal(2))
+		p.kill()
+
+		Expect(plane.etcd.cmd.Process.Kill()).To(Succeed())
+		Eventually(plane.etcd.exited).WithTimeout(10 * time.Second).Should(BeClosed())
+		Expect(plane.Stop()).To(MatchError(HavePrefix("eirinixtest: etcd had ended by itself: signal: killed")))
+		Expect(runDirs()).To(BeEmpty())
+	})
+
+	It("dies with its owner, and the next start cleans up", func(ctx context.Context) {
+		owner := exec.CommandContext(ctx, os.Args[0])
+		owner.Env = append(os.Environ(), helperVariable+"=control plane", assetsVariable+"="+assets)
+		stdout, err := owner.StdoutPipe()
+		Expect(err).NotTo(HaveOccurred())
+		Expect(owner.Start()).To(Succeed())
+		DeferCleanup(func() { _ = owner.Process.Kill(); _ = owner.Wait() })
+
+		lines := make(chan string, 1)
+
+		go func() {
+			line, _ := bufio.NewReader(stdout).ReadString('\n')
+			lines <- strings.TrimSpace(line)
+		}()
+
+		var folder string
+		Eventually(lines).WithTimeout(time.Minute).Should(Receive(&folder))
+		Expect(folder).To(BeADirectory())
+
+		pids := serverPIDs(folder)
+		Expect(pids).To(HaveLen(3))
+
+		for _, pid := range pids {
+			Expect(commandLine(pid)).To(ContainSubstring(folder))
+			DeferCleanup(func() { // so that a failure leaves none behind either
+				if strings.Contains(commandLine(pid), folder) {
+					_ = syscall.Kill(pid, syscall.SIGKILL)
+				}
+			})
+		}
+
+		living, err := newRunDir()
+		Expect(err).NotTo(HaveOccurred())
+		Expect(folder).To(BeADirectory(), "its owner lives")
+		Expect(living.remove()).To(Succeed())
+
+		Expect(owner.Process.Kill()).To(Succeed())
+
+		if runtime.GOOS == "linux" { // elsewhere the next start kills them
+			for _, pid := range pids {
+				Eventually(commandLine).WithArguments(pid).WithTimeout(5 * time.Second).Should(BeEmpty())
+			}
+		}
+
+		_ = owner.Wait()
+
+		plane, err := NewControlPlane(ctx, ControlPlaneOptions{Assets: assets})
+		Expect(err).NotTo(HaveOccurred())
+		Expect(folder).NotTo(BeADirectory())
+		Expect(plane.Stop()).To(Succeed())
+
+		for _, pid := range pids {
+			Eventually(commandLine).WithArguments(pid).WithTimeout(5 * time.Second).Should(BeEmpty())
+		}
+	})
+
+	It("kills what a dead owner left running, and nothing else", func() {
+		root, err := runRoot()
+		Expect(err).NotTo(HaveOccurred())
+
+		dead := filepath.Join(root, "1-dead")
+		Expect(os.Mkdir(dead, 0o700)).To(Succeed())
+
+		start := func(name string, args ...string) *exec.Cmd {
+			cmd := exec.Command(os.Args[0], args...)
+			cmd.Env = append(os.Environ(), helperVariable+"=sleep")
+			Expect(cmd.Start()).To(Succeed())
+			DeferCleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+			Expect(os.WriteFile(filepath.Join(dead, name+pidSuffix), []byte(strconv.Itoa(cmd.Process.Pid)), 0o600)).To(Succeed())
+			Eventually(commandLine).WithArguments(cmd.Process.Pid).Should(ContainSubstring(os.Args[0]))
+
+			return cmd
+		}
+		server := start("etcd", "--data-dir="+filepath.Join(dead, "etcd"))
+		stranger := start("kube-apiserver", "--data-dir=elsewhere")
+		Expect(os.WriteFile(filepath.Join(dead, "cut-off"+pidSuffix), nil, 0o600)).To(Succeed())
+
+		dir, err := newRunDir()
+		Expect(err).NotTo(HaveOccurred())
+		DeferCleanup(dir.remove)
+
+		Expect(dead).NotTo(BeADirectory())
+		Expect(runDirs()).To(ConsistOf(filepath.Base(dir.path)))
+		Eventually(commandLine).WithArguments(server.Process.Pid).WithTimeout(5 * time.Second).Should(BeEmpty())
+		Expect(commandLine(stranger.Process.Pid)).NotTo(BeEmpty())
+	})
+
+	It("logs the end of the servers' logs when the test fails", func() {
+		t := &recordingTB{failed: true}
+		plane := StartControlPlane(t, func(o *ControlPlaneOptions) { o.Assets, o.Progress = assets, nil })
+		Expect(t.fatal).To(BeEmpty())
+		Expect(t.log).To(BeEmpty())
+
+		t.cleanup()
+		Expect(strings.Join(t.log, "\n")).To(ContainSubstring("--- end of kube-apiserver.log ---"))
+		Expect(plane.LogDir()).NotTo(BeADirectory())
+
+		Expect(StartControlPlane(t, func(o *ControlPlaneOptions) { o.Assets, o.Progress = "/nowhere", nil })).To(BeNil())
+		Expect(t.fatal).To(HavePrefix("eirinixtest: unset KUBEBUILDER_ASSETS"))
+	})
+})
+
+// runDirs returns the names of the control planes' folders.
+func runDirs() []string {
+	GinkgoHelper()
+
+	root, err := runRoot()
+	Expect(err).NotTo(HaveOccurred())
+	entries, err := os.ReadDir(root)
+	Expect(err).NotTo(HaveOccurred())
+
+	var names []string
+
+	for _, entry := range entries {
+		if entry.IsDir() {
+			names = append(names, entry.Name())
+		}
+	}
+
+	return names
+}
+
+// serverPIDs returns the process IDs of the servers of the control plane in that folder.
+func serverPIDs(folder string) []int {
+	GinkgoHelper()
+
+	files, err := filepath.Glob(filepath.Join(folder, "*"+pidSuffix))
+	Expect(err).NotTo(HaveOccurred())
+
+	var pids []int
+
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		Expect(err).NotTo(HaveOccurred())
+		pid, err := strconv.Atoi(string(data))
+		Expect(err).NotTo(HaveOccurred())
+
+		pids = append(pids, pid)
+	}
+
+	return pids
+}
+
+type writerFunc func(string)
+
+func (f writerFunc) Write(b []byte) (int, error) {
+	f(string(b))
+
+	return len(b), nil
+}
+
+// recordingTB is a test that has failed.
+type recordingTB struct {
+	failed  bool
+	cleanup func()
+	log     []string
+	fatal   string
+}
+
+func (t *recordingTB) Helper()          {}
+func (t *recordingTB) Cleanup(f func()) { t.cleanup = f }
+func (t *recordingTB) Failed() bool     { return t.failed }
+func (t *recordingTB) Logf(format string, args ...any) {
+	t.log = append(t.log, fmt.Sprintf(format, args...))
+}
+func (t *recordingTB) Fatalf(format string, args ...any) { t.fatal = fmt.Sprintf(format, args...) }

@@ -1,0 +1,236 @@
+package eirinixtest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strconv"
+	"sync"
+	"time"
+)
+
+// launcher starts processes from one goroutine on one OS thread that lives as long as the launcher does:
+// on Linux the kernel kills a child when the *thread* that forked it ends, and Go ends idle threads at will.
+type launcher struct {
+	requests chan launchRequest
+	once     sync.Once
+}
+
+type launchRequest struct {
+	cmd    *exec.Cmd
+	result chan error
+}
+
+func newLauncher() *launcher {
+	l := &launcher{requests: make(chan launchRequest)}
+
+	go func() {
+		// Never unlocked, so the thread ends with the goroutine, and not before.
+		runtime.LockOSThread()
+
+		for request := range l.requests {
+			request.result <- request.cmd.Start()
+		}
+	}()
+
+	return l
+}
+
+// close ends the thread and, on Linux, whatever child still runs. Nothing may be started afterwards.
+func (l *launcher) close() {
+	l.once.Do(func() { close(l.requests) })
+}
+
+// process is one running server.
+type process struct {
+	name    string
+	logFile string
+	logFrom int64 // where this process's part of the log begins
+	pidFile string
+	cmd     *exec.Cmd
+	exited  chan struct{} // closed once waitErr is set
+	waitErr error
+}
+
+var instanceNumber = regexp.MustCompile(`-\d+$`)
+
+// start starts a server with its log in logDir and its process ID in a file in dir.
+func (l *launcher) start(assets, dir, logDir, name string, args []string) (*process, error) {
+	p := &process{
+		name:    name,
+		logFile: filepath.Join(logDir, name+".log"),
+		pidFile: filepath.Join(dir, name+pidSuffix),
+		exited:  make(chan struct{}),
+	}
+
+	log, err := os.OpenFile(p.logFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("log of %s: %w", name, err)
+	}
+	defer log.Close() // the child has its own
+
+	if info, err := log.Stat(); err == nil {
+		p.logFrom = info.Size()
+	}
+
+	p.cmd = exec.Command(filepath.Join(assets, instanceNumber.ReplaceAllString(name, "")), args...)
+	p.cmd.Dir = dir
+	p.cmd.Stdout, p.cmd.Stderr = log, log
+	p.cmd.SysProcAttr = childAttributes()
+
+	result := make(chan error)
+	l.requests <- launchRequest{p.cmd, result}
+
+	if err := <-result; err != nil {
+		return nil, fmt.Errorf("check that the assets folder %s holds %s for this operating system and processor: %w",
+			assets, name, err)
+	}
+
+	go func() {
+		p.waitErr = p.cmd.Wait()
+		close(p.exited)
+	}()
+
+	if err := os.WriteFile(p.pidFile, []byte(strconv.Itoa(p.cmd.Process.Pid)), 0o600); err != nil {
+		p.kill()
+
+		return nil, fmt.Errorf("process ID of %s: %w", name, err)
+	}
+
+	return p, nil
+}
+
+// waitReady returns nil once ready does, or an error with the end of the log when the process or ctx ends first.
+func (p *process) waitReady(ctx context.Context, ready func(context.Context) error) error {
+	ticker := time.NewTicker(50 * time.Millisecond)
+	defer ticker.Stop()
+
+	var lastErr error
+
+	for {
+		select {
+		case <-p.exited:
+			return p.startFailure()
+		case <-ctx.Done():
+			if errors.Is(ctx.Err(), context.Canceled) {
+				return fmt.Errorf("%s was not ready yet: %w", p.name, context.Cause(ctx))
+			}
+
+			return fmt.Errorf("if the machine is busy, pass a context with a later deadline: %s is not ready: %w (last answer: %v)%s",
+				p.name, ctx.Err(), lastErr, p.logTail())
+		case <-ticker.C:
+			err := ready(ctx)
+			if err == nil {
+				return nil
+			}
+
+			// What a cancelled probe says is not what the server says.
+			if ctx.Err() == nil {
+				lastErr = err
+			}
+		}
+	}
+}
+
+var errPortTaken = errors.New("a port is taken")
+
+func (p *process) startFailure() error {
+	tail := p.logTail()
+
+	remedy := "see the end of its log below"
+	if p.name != "etcd" {
+		remedy += " and check ControlPlaneOptions.APIServerArgs"
+	}
+
+	cause := p.ending()
+	if bytes.Contains([]byte(tail), []byte("address already in use")) {
+		cause = fmt.Errorf("%w: %w", errPortTaken, cause)
+	}
+
+	return fmt.Errorf("%s: %s ended before it was ready: %w%s", remedy, p.name, cause, tail)
+}
+
+// ending says how an exited process ended.
+func (p *process) ending() error {
+	if p.waitErr == nil {
+		return errors.New("exit status 0")
+	}
+
+	return p.waitErr
+}
+
+// logTail returns the last lines that this process wrote, under a heading, ready to be appended to an error.
+func (p *process) logTail() string {
+	return logTail(p.logFile, p.logFrom)
+}
+
+// logTail returns the last lines of a log from the offset on: at most 4 KiB.
+func logTail(path string, offset int64) string {
+	const limit = 4 << 10
+
+	file, err := os.Open(path)
+	if err != nil {
+		return fmt.Sprintf("\n(no log: %v)", err)
+	}
+	defer file.Close()
+
+	if info, err := file.Stat(); err == nil && info.Size()-offset > limit {
+		offset = info.Size() - limit
+	}
+
+	data, err := io.ReadAll(io.NewSectionReader(file, offset, limit))
+	if err != nil {
+		return fmt.Sprintf("\n(no log: %v)", err)
+	}
+
+	if i := bytes.IndexByte(data, '\n'); len(data) == limit && i >= 0 {
+		data = data[i+1:] // begin with a whole line
+	}
+
+	return fmt.Sprintf("\n--- end of %s ---\n%s", filepath.Base(path), bytes.TrimSpace(data))
+}
+
+func (p *process) pause() error  { return p.cmd.Process.Signal(signalPause) }
+func (p *process) resume() error { return p.cmd.Process.Signal(signalResume) }
+
+// stop ends the process, gently for the length of grace, and waits until it is gone.
+// The error says that it had ended by itself.
+func (p *process) stop(grace time.Duration) error {
+	select {
+	case <-p.exited:
+		p.kill()
+
+		return fmt.Errorf("%s had ended by itself: %w%s", p.name, p.ending(), p.logTail())
+	default:
+	}
+
+	// Errors mean that the process is gone, which is what is wanted; Kill below is for the rest.
+	_ = p.cmd.Process.Signal(signalTerminate)
+	_ = p.resume()
+
+	timer := time.NewTimer(grace)
+	defer timer.Stop()
+
+	select {
+	case <-p.exited:
+	case <-timer.C:
+	}
+
+	p.kill()
+
+	return nil
+}
+
+// kill ends the process at once and waits until it is gone.
+func (p *process) kill() {
+	_ = p.cmd.Process.Kill()
+	<-p.exited
+	_ = os.Remove(p.pidFile) // the folder goes away too
+}

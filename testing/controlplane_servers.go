@@ -1,0 +1,243 @@
+package eirinixtest
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// How long a server may take to end after SIGTERM before it is killed. The API server's own limit is a
+// minute, which only requests in flight would use up.
+const (
+	etcdGrace              = 3 * time.Second
+	apiServerGrace         = 5 * time.Second
+	controllerManagerGrace = 3 * time.Second
+)
+
+// controllers are those that need neither nodes nor volumes nor a cloud.
+var controllers = []string{
+	"certificatesigningrequest-approving-controller",
+	"certificatesigningrequest-cleaner-controller",
+	"certificatesigningrequest-signing-controller",
+	"clusterrole-aggregation-controller",
+	"cronjob-controller",
+	"daemonset-controller",
+	"deployment-controller",
+	"disruption-controller",
+	"endpoints-controller",
+	"endpointslice-controller",
+	"endpointslice-mirroring-controller",
+	"garbage-collector-controller",
+	"job-controller",
+	"namespace-controller",
+	"replicaset-controller",
+	"replicationcontroller-controller",
+	"resourcequota-controller",
+	"root-ca-certificate-publisher-controller",
+	"serviceaccount-controller",
+	"serviceaccount-token-controller",
+	"statefulset-controller",
+	"ttl-after-finished-controller",
+	"validatingadmissionpolicy-status-controller",
+}
+
+func (c *ControlPlane) startEtcd(ctx context.Context) error {
+	p, _, err := c.startOnFreePort(ctx, "etcd", func(port string) []string {
+		c.etcdURL = "https://" + net.JoinHostPort("127.0.0.1", port)
+
+		return []string{
+			"--name=eirinix",
+			"--data-dir=" + filepath.Join(c.dir.path, "etcd"),
+			"--listen-client-urls=" + c.etcdURL,
+			"--advertise-client-urls=" + c.etcdURL,
+			// A single member never dials itself, so any free port will do and nobody needs to know it.
+			"--listen-peer-urls=https://127.0.0.1:0",
+			"--cert-file=" + c.certs.etcdServer.certFile,
+			"--key-file=" + c.certs.etcdServer.keyFile,
+			"--client-cert-auth",
+			"--trusted-ca-file=" + c.certs.etcdCA.certFile,
+			"--peer-cert-file=" + c.certs.etcdServer.certFile,
+			"--peer-key-file=" + c.certs.etcdServer.keyFile,
+			"--peer-client-cert-auth",
+			"--peer-trusted-ca-file=" + c.certs.etcdCA.certFile,
+			"--unsafe-no-fsync",
+			"--log-level=warn",
+		}
+	}, func(ctx context.Context, port string) error {
+		return getOK(ctx, c.certs.etcdTLS, "https://127.0.0.1:"+port+"/health")
+	})
+	if err != nil {
+		return err
+	}
+
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.etcd = p
+
+	return nil
+}
+
+func (c *ControlPlane) apiServerArgs(port string, extra []string) []string {
+	args := []string{
+		"--advertise-address=127.0.0.1",
+		"--allow-privileged=true",
+		"--authorization-mode=RBAC",
+		"--bind-address=127.0.0.1",
+		"--client-ca-file=" + c.certs.ca.certFile,
+		"--disable-admission-plugins=ServiceAccount",
+		// Loopback addresses are not allowed in Endpoints, so there is nothing to reconcile.
+		"--endpoint-reconciler-type=none",
+		"--etcd-cafile=" + c.certs.etcdCA.certFile,
+		"--etcd-certfile=" + c.certs.etcdClient.certFile,
+		"--etcd-keyfile=" + c.certs.etcdClient.keyFile,
+		"--etcd-servers=" + c.etcdURL,
+		"--secure-port=" + port,
+		"--service-account-issuer=https://kubernetes.default.svc.cluster.local",
+		"--service-account-key-file=" + c.certs.serviceAccountPublicKey,
+		"--service-account-signing-key-file=" + c.certs.serviceAccountKey,
+		"--service-cluster-ip-range=" + serviceCIDR,
+		"--shutdown-delay-duration=0s",
+		"--tls-cert-file=" + c.certs.server.certFile,
+		"--tls-private-key-file=" + c.certs.server.keyFile,
+	}
+
+	return append(append(args, c.opts.APIServerArgs...), extra...)
+}
+
+func (c *ControlPlane) startControllerManager(ctx context.Context) error {
+	p, _, err := c.startOnFreePort(ctx, "kube-controller-manager", func(port string) []string {
+		return []string{
+			"--bind-address=127.0.0.1",
+			"--cluster-signing-cert-file=" + c.certs.ca.certFile,
+			"--cluster-signing-key-file=" + c.certs.ca.keyFile,
+			"--controllers=" + strings.Join(controllers, ","),
+			"--kube-api-burst=400",
+			"--kube-api-qps=200",
+			"--kubeconfig=" + c.Kubeconfig(),
+			"--leader-elect=false",
+			"--root-ca-file=" + c.certs.ca.certFile,
+			"--secure-port=" + port,
+			"--service-account-private-key-file=" + c.certs.serviceAccountKey,
+			"--tls-cert-file=" + c.certs.server.certFile,
+			"--tls-private-key-file=" + c.certs.server.keyFile,
+		}
+	}, func(ctx context.Context, port string) error {
+		return getOK(ctx, c.certs.adminTLS, "https://127.0.0.1:"+port+"/healthz")
+	})
+	if err != nil {
+		return err
+	}
+
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.controllerManager = p
+
+	return nil
+}
+
+// startOnFreePort starts a server on a free port and waits until ready returns nil. Between finding a free
+// port and the server's listening on it somebody else may take it, so it tries a few times.
+func (c *ControlPlane) startOnFreePort(
+	ctx context.Context, name string, args func(port string) []string, ready func(context.Context, string) error,
+) (*process, string, error) {
+	var failure error
+
+	for range 5 {
+		port, err := freePort()
+		if err != nil {
+			return nil, "", err
+		}
+
+		p, err := c.startServer(ctx, name, args(port), func(ctx context.Context) error { return ready(ctx, port) })
+		if err == nil {
+			return p, port, nil
+		}
+
+		failure = err
+		if !errors.Is(err, errPortTaken) {
+			break
+		}
+	}
+
+	return nil, "", failure
+}
+
+// startServer starts a server and waits until ready returns nil; otherwise it is gone again.
+// name may have a number behind the binary's: kube-apiserver-2 is the second kube-apiserver.
+func (c *ControlPlane) startServer(
+	ctx context.Context, name string, args []string, ready func(context.Context) error,
+) (*process, error) {
+	if _, bounded := ctx.Deadline(); !bounded {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, startTimeout)
+		defer cancel()
+	}
+
+	started := time.Now()
+
+	p, err := c.launcher.start(c.assets, c.dir.path, c.logDir, name, args)
+	if err != nil {
+		return nil, err
+	}
+
+	if err := p.waitReady(ctx, ready); err != nil {
+		p.kill()
+
+		return nil, err
+	}
+
+	c.progress.printf("%s is ready after %s", name, time.Since(started).Round(10*time.Millisecond))
+
+	return p, nil
+}
+
+// getOK returns nil when the URL answers 200. It makes a connection of its own each time, so that a probe
+// leaves nothing behind and says something about new connections.
+func getOK(ctx context.Context, config *tls.Config, url string) error {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+
+	transport := &http.Transport{TLSClientConfig: config, DisableKeepAlives: true}
+	defer transport.CloseIdleConnections()
+
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+
+	response, err := transport.RoundTrip(request)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+
+	body, err := io.ReadAll(io.LimitReader(response.Body, 64<<10))
+	if err != nil {
+		return err
+	}
+
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s answers %s: %s", url, response.Status, strings.TrimSpace(string(body)))
+	}
+
+	return nil
+}
+
+func freePort() (string, error) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", fmt.Errorf("the control plane needs a free port on 127.0.0.1: %w", err)
+	}
+
+	port := listener.Addr().(*net.TCPAddr).Port
+
+	return strconv.Itoa(port), listener.Close()
+}
