@@ -1,0 +1,159 @@
+// Package ca makes and judges the certificates with which a webhook is trusted: it mints certificate
+// authorities, signs serving certificates with them, cross-signs one authority with another, and keeps
+// bundles in order. It knows neither Kubernetes nor time: every function takes the moment it is to judge
+// by, and everything but the making of keys is deterministic. It uses the standard library only.
+//
+// An Authority is immutable after New or Parse, so all functions are safe for concurrent use.
+package ca
+
+import (
+	"bytes"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/hex"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"math/big"
+	"time"
+)
+
+// maxBackdate is how far before its making a certificate starts to be valid, so that an API server whose
+// clock is behind ours accepts it at once.
+const maxBackdate = time.Hour
+
+// Authority is a certificate authority together with its private key.
+// It must not be changed after New or Parse. It prints without its key.
+type Authority struct {
+	Certificate    *x509.Certificate
+	CertificatePEM []byte
+
+	// Chain holds cross-signed certificates of this authority: the same name and key, issued by another
+	// authority. They are sent after every serving certificate, so that a client which trusts only the
+	// other authority verifies it too. Empty outside a rotation.
+	Chain []*x509.Certificate
+
+	PrivateKey    crypto.Signer `json:"-"`
+	PrivateKeyPEM []byte        `json:"-"` // always PKCS#8
+}
+
+// New mints an authority with an ECDSA P-256 key that is valid from an hour before now (less if lifetime
+// is under ten hours, see backdate) until lifetime after now.
+//
+// Each authority has a subject of its own, commonName and its serial number, so that no client confuses
+// two authorities which were made for the same purpose. Its path length is 1: a cross-signed certificate
+// stands between an old authority and the serving certificates of a new one.
+func New(commonName string, lifetime time.Duration, now time.Time) (*Authority, error) {
+	if lifetime < time.Second {
+		return nil, fmt.Errorf("the lifetime of a CA must be at least one second, not %s", lifetime)
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, fmt.Errorf("making a CA key: %w", err)
+	}
+	serial, err := newSerial()
+	if err != nil {
+		return nil, err
+	}
+	template := &x509.Certificate{
+		SerialNumber: serial,
+		Subject: pkix.Name{
+			CommonName:   fitCommonName(commonName),
+			SerialNumber: hex.EncodeToString(serial.Bytes()),
+		},
+		NotBefore:             now.Add(-backdate(lifetime)),
+		NotAfter:              now.Add(lifetime),
+		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageCRLSign | x509.KeyUsageDigitalSignature,
+		BasicConstraintsValid: true,
+		IsCA:                  true,
+		MaxPathLen:            1,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		return nil, fmt.Errorf("signing a CA certificate: %w", err)
+	}
+	certificate, err := x509.ParseCertificate(der)
+	if err != nil {
+		return nil, fmt.Errorf("reading the CA certificate just made: %w", err)
+	}
+	return newAuthority(certificate, key)
+}
+
+// newAuthority completes an authority whose certificate and key are known to belong together.
+func newAuthority(certificate *x509.Certificate, key crypto.Signer) (*Authority, error) {
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return nil, fmt.Errorf("encoding a CA key: %w", err)
+	}
+	return &Authority{
+		Certificate:    certificate,
+		CertificatePEM: encodeCertificate(certificate.Raw),
+		PrivateKey:     key,
+		PrivateKeyPEM:  pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}),
+	}, nil
+}
+
+// Equal tells whether both are the same authority: the same certificate and the same cross-signed chain.
+func (a *Authority) Equal(b *Authority) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	if !bytes.Equal(a.Certificate.Raw, b.Certificate.Raw) || len(a.Chain) != len(b.Chain) {
+		return false
+	}
+	for i := range a.Chain {
+		if !bytes.Equal(a.Chain[i].Raw, b.Chain[i].Raw) {
+			return false
+		}
+	}
+	return true
+}
+
+// String names the authority without its key.
+func (a Authority) String() string {
+	if a.Certificate == nil {
+		return "no CA"
+	}
+	return fmt.Sprintf("CA %q (valid until %s, key redacted)",
+		a.Certificate.Subject, a.Certificate.NotAfter.UTC().Format(time.RFC3339))
+}
+
+// GoString is String: %#v must not print the key.
+func (a Authority) GoString() string { return a.String() }
+
+// Format prints String for every verb: %d and %x would otherwise walk the fields.
+func (a Authority) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, a.String()) }
+
+// MarshalLog is what logr writes for an authority.
+func (a Authority) MarshalLog() any { return a.String() }
+
+// backdate is how long before its making a certificate of that lifetime starts: an hour, or a tenth of
+// the lifetime if that is less, so that two thirds of a short life do not lie in the past.
+func backdate(lifetime time.Duration) time.Duration {
+	return min(maxBackdate, lifetime/10)
+}
+
+// newSerial returns a random positive serial number of at most 16 octets (RFC 5280 allows 20).
+func newSerial() (*big.Int, error) {
+	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
+	if err != nil {
+		return nil, fmt.Errorf("making a serial number: %w", err)
+	}
+	return serial.Add(serial, big.NewInt(1)), nil
+}
+
+// fitCommonName cuts a name to the 64 characters that X.520 allows.
+func fitCommonName(name string) string {
+	if runes := []rune(name); len(runes) > 64 {
+		return string(runes[:64])
+	}
+	return name
+}
+
+func encodeCertificate(der []byte) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+}

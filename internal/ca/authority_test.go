@@ -1,0 +1,191 @@
+package ca_test
+
+import (
+	"crypto/ecdsa"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+
+	"code.cloudfoundry.org/eirinix/internal/ca"
+)
+
+var _ = Describe("New", func() {
+	It("makes a CA that may sign, for as long as asked, from an hour ago", func() {
+		certificate := newCA(10*year, now).Certificate
+		Expect(certificate.IsCA && certificate.BasicConstraintsValid).To(BeTrue())
+		Expect(certificate.KeyUsage).To(Equal(x509.KeyUsageCertSign | x509.KeyUsageCRLSign | x509.KeyUsageDigitalSignature))
+		Expect(certificate.NotBefore).To(Equal(now.Add(-time.Hour)))
+		Expect(certificate.NotAfter).To(Equal(now.Add(10 * year)))
+		Expect(certificate.SubjectKeyId).NotTo(BeEmpty())
+		Expect(certificate.PublicKeyAlgorithm).To(Equal(x509.ECDSA))
+		Expect(certificate.PublicKey.(*ecdsa.PublicKey).Params().BitSize).To(Equal(256))
+		Expect(certificate.MaxPathLen).To(Equal(1), "room for one cross-signed certificate, and no more")
+	})
+
+	It("gives every CA a serial number and a subject of its own", func() {
+		a, b := newCA(year, now), newCA(year, now)
+		Expect(a.Certificate.SerialNumber.Cmp(b.Certificate.SerialNumber)).NotTo(BeZero())
+		Expect(a.Certificate.RawSubject).NotTo(Equal(b.Certificate.RawSubject))
+		Expect(a.Equal(b)).To(BeFalse())
+	})
+
+	It("starts less early when its life is short, and refuses one that is none", func() {
+		Expect(newCA(time.Minute, now).Certificate.NotBefore).To(Equal(now.Add(-6 * time.Second)))
+		_, err := ca.New("spec", 0, now)
+		Expect(err).To(MatchError(ContainSubstring("lifetime of a CA")))
+	})
+
+	It("takes a Secret's name of any length", func() {
+		long := must(ca.New(strings.Repeat("ü", 300), year, now))
+		Expect([]rune(long.Certificate.Subject.CommonName)).To(HaveLen(64))
+	})
+
+	It("survives being written and read", func() {
+		a := newCA(year, now)
+		b := must(ca.Parse(a.CertificatePEM, a.PrivateKeyPEM))
+		Expect(b.Equal(a)).To(BeTrue())
+		Expect(b.PrivateKeyPEM).To(Equal(a.PrivateKeyPEM))
+	})
+
+	It("never prints its key", func() {
+		a := newCA(year, now)
+		d := a.PrivateKey.(*ecdsa.PrivateKey).D //nolint:staticcheck // the number that must not show up
+		raw := string(a.PrivateKeyPEM)
+		var printed strings.Builder
+		for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%d", "%x"} {
+			fmt.Fprintf(&printed, verb+"\n", a)
+			fmt.Fprintf(&printed, verb+"\n", *a)
+			fmt.Fprintf(&printed, verb+"\n", []ca.Authority{*a})
+			fmt.Fprintf(&printed, verb+"\n", struct{ A *ca.Authority }{a})
+		}
+		fmt.Fprintln(&printed, a.MarshalLog(), string(must(json.Marshal(a))))
+		Expect(printed.String()).To(ContainSubstring("key redacted"))
+		Expect(printed.String()).NotTo(ContainSubstring(d.String()))
+		Expect(printed.String()).NotTo(ContainSubstring(fmt.Sprint([]byte(raw[:20]))))
+		Expect(printed.String()).NotTo(ContainSubstring(strings.Split(raw, "\n")[1][:20]))
+	})
+})
+
+var _ = Describe("Parse", func() {
+	It("reads the keys that other tools write", func() {
+		ec, ed := ecKey(), edKey()
+		parameters := block("EC PARAMETERS", []byte{6, 8, 42, 134, 72, 206, 61, 3, 1, 7})
+		for name, texts := range map[string][2][]byte{
+			"PKCS#1 (cfssl, EiriniX)":        {foreignCA(rsaKey()), pkcs1(rsaKey())},
+			"PKCS#8 RSA (openssl req)":       {foreignCA(rsaKey()), pkcs8(rsaKey())},
+			"SEC1 with parameters (ecparam)": {foreignCA(ec), append(parameters, sec1(ec)...)},
+			"PKCS#8 Ed25519":                 {foreignCA(ed), pkcs8(ed)},
+			"text around the PEM":            {append([]byte("Certificate:\n  Data: ...\n"), foreignCA(ec)...), pkcs8(ec)},
+		} {
+			a, err := ca.Parse(texts[0], texts[1])
+			Expect(err).NotTo(HaveOccurred(), name)
+			Expect(a.Usable(now)).To(Succeed(), name)
+			Expect(a.SignServing([]string{"a.b.svc"}, day, now)).Error().NotTo(HaveOccurred(), name)
+			Expect(string(a.PrivateKeyPEM)).To(HavePrefix("-----BEGIN PRIVATE KEY-----"), name)
+		}
+	})
+
+	key := ecKey
+	DescribeTable("says what is wrong", func(reason error, texts func() (certificate, key []byte)) {
+		certificate, privateKey := texts()
+		a, err := ca.Parse(certificate, privateKey)
+		Expect(a).To(BeNil())
+		Expect(err).To(MatchError(reason))
+	},
+		Entry("no certificate", ca.ErrNoCertificate, func() ([]byte, []byte) { return []byte("hello"), sec1(key()) }),
+		Entry("nothing", ca.ErrNoCertificate, func() ([]byte, []byte) { return nil, nil }),
+		Entry("a key in place of the certificate", ca.ErrNoCertificate, func() ([]byte, []byte) { return sec1(key()), sec1(key()) }),
+		Entry("truncated certificate", ca.ErrNoCertificate, func() ([]byte, []byte) {
+			k := key()
+			text := foreignCA(k)
+			return text[:len(text)/2], sec1(k)
+		}),
+		Entry("garbage in the certificate", ca.ErrBadCertificate, func() ([]byte, []byte) {
+			return block("CERTIFICATE", []byte("garbage")), sec1(key())
+		}),
+		Entry("a leaf", ca.ErrNotCA, func() ([]byte, []byte) {
+			k := key()
+			return foreignCA(k, func(c *x509.Certificate) { c.IsCA = false }), sec1(k)
+		}),
+		Entry("no key", ca.ErrNoPrivateKey, func() ([]byte, []byte) { return foreignCA(key()), nil }),
+		Entry("a certificate in place of the key", ca.ErrNoPrivateKey, func() ([]byte, []byte) {
+			text := foreignCA(key())
+			return text, text
+		}),
+		Entry("garbage in the key", ca.ErrBadPrivateKey, func() ([]byte, []byte) {
+			return foreignCA(key()), block("PRIVATE KEY", []byte("garbage"))
+		}),
+		Entry("a huge key", ca.ErrBadPrivateKey, func() ([]byte, []byte) {
+			return foreignCA(key()), block("RSA PRIVATE KEY", make([]byte, 1<<20))
+		}),
+		Entry("an encrypted key", ca.ErrBadPrivateKey, func() ([]byte, []byte) {
+			return foreignCA(key()), block("ENCRYPTED PRIVATE KEY", []byte("x"))
+		}),
+		Entry("an unknown kind of key", ca.ErrBadPrivateKey, func() ([]byte, []byte) {
+			return foreignCA(key()), block("DSA PRIVATE KEY", []byte("x"))
+		}),
+		Entry("another CA's key", ca.ErrKeyMismatch, func() ([]byte, []byte) { return foreignCA(key()), sec1(key()) }),
+		Entry("a key of another kind", ca.ErrKeyMismatch, func() ([]byte, []byte) { return foreignCA(key()), pkcs1(rsaKey()) }),
+	)
+})
+
+var _ = Describe("Usable", func() {
+	DescribeTable("says why not", func(reason error, edit func(*x509.Certificate)) {
+		key := ecKey()
+		a, err := ca.Parse(foreignCA(key, edit), sec1(key))
+		Expect(err).NotTo(HaveOccurred())
+		if reason == nil {
+			Expect(a.Usable(now)).To(Succeed())
+			return
+		}
+		Expect(a.Usable(now)).To(MatchError(reason))
+		Expect(a.SignServing([]string{"h"}, day, now)).Error().To(MatchError(reason), "no signature without being usable")
+	},
+		Entry("expired", ca.ErrExpired, func(c *x509.Certificate) { c.NotAfter = now.Add(-time.Second) }),
+		Entry("last second", nil, func(c *x509.Certificate) { c.NotAfter = now }),
+		Entry("not yet valid", ca.ErrNotYetValid, func(c *x509.Certificate) { c.NotBefore = now.Add(time.Second) }),
+		Entry("key usage without signing", ca.ErrNotCA, func(c *x509.Certificate) { c.KeyUsage = x509.KeyUsageDigitalSignature }),
+		Entry("no key usage at all", nil, func(c *x509.Certificate) { c.KeyUsage = 0 }),
+		Entry("for clients only", ca.ErrNotCA, func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth} }),
+		Entry("for servers too", nil, func(c *x509.Certificate) {
+			c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth}
+		}),
+		Entry("in order", nil, func(*x509.Certificate) {}),
+	)
+
+	It("refuses SHA-1", func() {
+		text := foreignCA(rsaKey(), func(c *x509.Certificate) { c.SignatureAlgorithm = x509.SHA1WithRSA })
+		Expect(must(ca.Parse(text, pkcs1(rsaKey()))).Usable(now)).To(And(MatchError(ca.ErrWeak), MatchError(ContainSubstring("SHA1-RSA"))))
+	})
+
+	It("refuses short RSA keys", func() {
+		GinkgoT().Setenv("GODEBUG", "rsa1024min=0") // only the spec makes one
+		key := must(rsa.GenerateKey(rand.Reader, 1024))
+		a := must(ca.Parse(foreignCA(key), pkcs1(key)))
+		Expect(a.Usable(now)).To(And(MatchError(ca.ErrWeak), MatchError(ContainSubstring("1024 bits"))))
+	})
+
+	It("is not surprised by nothing", func() {
+		var none *ca.Authority
+		Expect(none.Usable(now)).To(MatchError(ca.ErrNoCertificate))
+		Expect((&ca.Authority{Certificate: newCA(year, now).Certificate}).Usable(now)).To(MatchError(ca.ErrNoPrivateKey))
+	})
+
+	It("leaves to SignServing what depends on the host", func() {
+		key := ecKey()
+		a := must(ca.Parse(foreignCA(key, func(c *x509.Certificate) {
+			c.PermittedDNSDomainsCritical, c.PermittedDNSDomains = true, []string{"allowed.example"}
+		}), sec1(key)))
+		Expect(a.Usable(now)).To(Succeed())
+		Expect(a.SignServing([]string{"x.allowed.example"}, day, now)).Error().NotTo(HaveOccurred())
+		Expect(a.SignServing([]string{"x.other.example"}, day, now)).Error().
+			To(MatchError(ContainSubstring(`cannot issue a serving certificate for "x.other.example"`)))
+	})
+})

@@ -1,0 +1,69 @@
+package ca
+
+// This file keeps bundles, the PEM lists of CA certificates that an API server is told to trust.
+
+import (
+	"bytes"
+	"crypto/x509"
+	"encoding/pem"
+)
+
+// Bundle joins PEM texts into one bundle: every certificate once, in the order of first appearance, in
+// canonical encoding. Whatever else stands in the texts (keys, comments, unreadable blocks) is left out.
+// The result is nil when there is no certificate; equal input gives equal bytes.
+func Bundle(texts ...[]byte) []byte {
+	var bundle []byte
+	seen := map[string]bool{}
+	for _, text := range texts {
+		for _, certificate := range SplitBundle(text) {
+			if !seen[string(certificate.Raw)] {
+				seen[string(certificate.Raw)] = true
+				bundle = append(bundle, encodeCertificate(certificate.Raw)...)
+			}
+		}
+	}
+	return bundle
+}
+
+// SplitBundle returns the certificates of a bundle in order. What cannot be read is skipped, as the API
+// server does when it loads a caBundle.
+func SplitBundle(bundle []byte) []*x509.Certificate {
+	var certificates []*x509.Certificate
+	for {
+		var block *pem.Block
+		block, bundle = pem.Decode(bundle)
+		if block == nil {
+			return certificates
+		}
+		if block.Type != "CERTIFICATE" || len(block.Headers) > 0 {
+			continue
+		}
+		if certificate, err := x509.ParseCertificate(block.Bytes); err == nil {
+			certificates = append(certificates, certificate)
+		}
+	}
+}
+
+// Contains tells whether every certificate of part stands in whole. An empty part is contained in all.
+func Contains(whole, part []byte) bool {
+	in := map[string]bool{}
+	for _, certificate := range SplitBundle(whole) {
+		in[string(certificate.Raw)] = true
+	}
+	for _, certificate := range SplitBundle(part) {
+		if !in[string(certificate.Raw)] {
+			return false
+		}
+	}
+	return true
+}
+
+// EqualBundles tells whether two bundles hold the same certificates, whatever their order and encoding.
+func EqualBundles(a, b []byte) bool {
+	return bytes.Equal(a, b) || (Contains(a, b) && Contains(b, a))
+}
+
+// EncodeCertificate returns a certificate as one PEM block.
+func EncodeCertificate(certificate *x509.Certificate) []byte {
+	return encodeCertificate(certificate.Raw)
+}

@@ -1,0 +1,138 @@
+package ca
+
+// This file turns the hosts that a user writes into the names that stand in a certificate.
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// ErrInvalidHost is wrapped when something is neither a DNS name nor an IP address.
+var ErrInvalidHost = errors.New("not a DNS name or an IP address")
+
+// Hosts are the names in a serving certificate, each once, in the order they were given.
+type Hosts struct {
+	DNS []string // lower case, ASCII
+	IPs []net.IP
+}
+
+// All returns every name as a client would ask for it.
+func (h Hosts) All() []string {
+	all := slices.Clone(h.DNS)
+	for _, ip := range h.IPs {
+		all = append(all, ip.String())
+	}
+	return all
+}
+
+// ParseHosts sorts hosts into DNS names and IP addresses. Brackets and zones of IPv6 addresses are taken
+// off, names are lower-cased, a final dot is dropped, Unicode labels become Punycode (RFC 3492) without
+// further mapping, so they must be in composed form. It needs at least one host; the error names the
+// host and wraps ErrInvalidHost.
+func ParseHosts(hosts []string) (Hosts, error) {
+	var result Hosts
+	for _, host := range hosts {
+		if address, ok := parseAddress(host); ok {
+			ip := net.IP(address.AsSlice())
+			if !slices.ContainsFunc(result.IPs, ip.Equal) {
+				result.IPs = append(result.IPs, ip)
+			}
+			continue
+		}
+		name, err := dnsName(host)
+		if err != nil {
+			return Hosts{}, err
+		}
+		if !slices.Contains(result.DNS, name) {
+			result.DNS = append(result.DNS, name)
+		}
+	}
+	if len(result.DNS)+len(result.IPs) == 0 {
+		return Hosts{}, errors.New("a serving certificate needs at least one host")
+	}
+	return result, nil
+}
+
+func parseAddress(host string) (netip.Addr, bool) {
+	host = strings.TrimSpace(host)
+	if inner, ok := strings.CutPrefix(host, "["); ok {
+		if host, ok = strings.CutSuffix(inner, "]"); !ok {
+			return netip.Addr{}, false
+		}
+	}
+	address, err := netip.ParseAddr(host)
+	return address.WithZone("").Unmap(), err == nil
+}
+
+// dots are the label separators of IDNA (RFC 3490, 3.1) besides the full stop.
+var dots = strings.NewReplacer("\u3002", ".", "\uff0e", ".", "\uff61", ".")
+
+func dnsName(host string) (string, error) {
+	if !utf8.ValidString(host) {
+		return "", fmt.Errorf("host %q is %w: it is not UTF-8", host, ErrInvalidHost)
+	}
+	if strings.ContainsFunc(strings.TrimSpace(host), func(r rune) bool { return !unicode.IsGraphic(r) || unicode.IsSpace(r) }) {
+		return "", fmt.Errorf("host %q is %w: it contains blanks or control characters", host, ErrInvalidHost)
+	}
+	name := strings.TrimSuffix(dots.Replace(strings.TrimSpace(host)), ".")
+	labels := strings.Split(name, ".")
+	for i, label := range labels {
+		label = strings.Map(unicode.ToLower, label)
+		if !isASCII(label) {
+			encoded, err := punycode(label)
+			if err != nil {
+				return "", fmt.Errorf("host %q: %w", host, err)
+			}
+			label = "xn--" + encoded
+		}
+		if len(label) > 63 {
+			return "", fmt.Errorf("host %q is %w: a label has %d characters, more than 63", host, ErrInvalidHost, len(label))
+		}
+		if !validLabel(label) && (label != "*" || i != 0 || len(labels) == 1) {
+			return "", fmt.Errorf("host %q is %w%s", host, ErrInvalidHost, hint(host))
+		}
+		labels[i] = label
+	}
+	name = strings.Join(labels, ".")
+	if len(name) > 253 {
+		return "", fmt.Errorf("host %q is %w: it has %d characters, more than 253", host, ErrInvalidHost, len(name))
+	}
+	return name, nil
+}
+
+// validLabel allows underscores, as crypto/x509 does: they are common in names outside the public web.
+func validLabel(label string) bool {
+	for _, r := range label {
+		switch {
+		case r >= 'a' && r <= 'z', r >= '0' && r <= '9', r == '-', r == '_':
+		default:
+			return false
+		}
+	}
+	return label != ""
+}
+
+func hint(host string) string {
+	if strings.Contains(host, "://") {
+		return "; leave out the scheme"
+	}
+	if name, _, err := net.SplitHostPort(host); err == nil && name != "" {
+		return "; leave out the port"
+	}
+	return ""
+}
+
+func isASCII(s string) bool {
+	for i := range len(s) {
+		if s[i] >= 0x80 {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,118 @@
+package ca
+
+// This file reads authorities that something else wrote, and says exactly what is wrong with them.
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/rsa"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// Why a certificate and key are not an authority. Parse and Usable wrap one of these.
+var (
+	ErrNoCertificate  = errors.New("no PEM certificate")
+	ErrNoPrivateKey   = errors.New("no PEM private key")
+	ErrBadCertificate = errors.New("the certificate cannot be read")
+	ErrBadPrivateKey  = errors.New("the private key cannot be read")
+	ErrNotCA          = errors.New("the certificate is not a CA certificate")
+	ErrKeyMismatch    = errors.New("the private key does not match the certificate")
+	ErrExpired        = errors.New("the CA certificate has expired")
+	ErrNotYetValid    = errors.New("the CA certificate is not valid yet")
+	ErrWeak           = errors.New("the CA is too weak")
+)
+
+// maxKeyDER bounds the private keys that are read: checking an RSA key costs more than its square, and a
+// key of 8192 bits is under 5 KiB.
+const maxKeyDER = 8 << 10
+
+// Parse reads an authority from the first certificate in certificatePEM and the first private key in
+// privateKeyPEM (PKCS#8, PKCS#1 or SEC1). The error wraps one of this package's sentinels.
+// Whether the authority may be used at a given time is for Usable to say.
+func Parse(certificatePEM, privateKeyPEM []byte) (*Authority, error) {
+	certificate, err := ParseCertificate(certificatePEM)
+	if err != nil {
+		return nil, err
+	}
+	key, err := parsePrivateKey(privateKeyPEM)
+	if err != nil {
+		return nil, err
+	}
+	public, ok := certificate.PublicKey.(interface{ Equal(crypto.PublicKey) bool })
+	if !ok || !public.Equal(key.Public()) {
+		return nil, ErrKeyMismatch
+	}
+	return newAuthority(certificate, key)
+}
+
+// ParseCertificate reads the first certificate of a PEM text and requires it to be a CA certificate.
+func ParseCertificate(certificatePEM []byte) (*x509.Certificate, error) {
+	block := firstBlock(certificatePEM, func(kind string) bool { return kind == "CERTIFICATE" })
+	if block == nil {
+		return nil, ErrNoCertificate
+	}
+	certificate, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrBadCertificate, err)
+	}
+	if !certificate.BasicConstraintsValid || !certificate.IsCA {
+		return nil, ErrNotCA
+	}
+	return certificate, nil
+}
+
+func parsePrivateKey(text []byte) (crypto.Signer, error) {
+	// openssl ecparam writes a block of parameters before the key: only key blocks count.
+	block := firstBlock(text, func(kind string) bool { return strings.HasSuffix(kind, "PRIVATE KEY") })
+	if block == nil {
+		return nil, ErrNoPrivateKey
+	}
+	if len(block.Bytes) > maxKeyDER {
+		return nil, fmt.Errorf("%w: it has %d bytes, more than %d", ErrBadPrivateKey, len(block.Bytes), maxKeyDER)
+	}
+	if block.Type == "ENCRYPTED PRIVATE KEY" || strings.Contains(block.Headers["Proc-Type"], "ENCRYPTED") {
+		return nil, fmt.Errorf("%w: it is encrypted; store it without a passphrase", ErrBadPrivateKey)
+	}
+	var key any
+	var err error
+	switch block.Type {
+	case "RSA PRIVATE KEY":
+		key, err = x509.ParsePKCS1PrivateKey(block.Bytes)
+	case "EC PRIVATE KEY":
+		key, err = x509.ParseECPrivateKey(block.Bytes)
+	case "PRIVATE KEY":
+		key, err = x509.ParsePKCS8PrivateKey(block.Bytes)
+	default:
+		return nil, fmt.Errorf("%w: unknown PEM type %q", ErrBadPrivateKey, block.Type)
+	}
+	if err != nil {
+		// The parser's own words never quote the key, but they add nothing a user can act on either.
+		return nil, fmt.Errorf("%w: not a valid %q block", ErrBadPrivateKey, block.Type)
+	}
+	switch key := key.(type) {
+	case *ecdsa.PrivateKey:
+		return key, nil
+	case *rsa.PrivateKey:
+		return key, nil
+	case ed25519.PrivateKey:
+		return key, nil
+	default:
+		return nil, fmt.Errorf("%w: a %T cannot sign certificates", ErrBadPrivateKey, key)
+	}
+}
+
+// firstBlock returns the first PEM block of a wanted type, or nil.
+func firstBlock(text []byte, wanted func(kind string) bool) *pem.Block {
+	for {
+		var block *pem.Block
+		block, text = pem.Decode(text)
+		if block == nil || wanted(block.Type) {
+			return block
+		}
+	}
+}

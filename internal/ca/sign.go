@@ -1,0 +1,147 @@
+package ca
+
+// This file signs: serving certificates, and the authorities' certificates for each other.
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// SignServing makes a fresh ECDSA P-256 key and a serving certificate for the hosts, which may be DNS
+// names (in Unicode too; lower-cased), IP addresses, and bracketed or zoned IPv6 addresses.
+//
+// It is valid from an hour before now (less if lifetime is under ten hours) until lifetime after now, but
+// never outside the authority's own validity. The chain that is sent is the certificate and a.Chain.
+// A certificate is only returned once it verifies against the authority for every host; otherwise the
+// error says what the authority does not allow.
+func (a *Authority) SignServing(hosts []string, lifetime time.Duration, now time.Time) (*tls.Certificate, error) {
+	if err := a.Usable(now); err != nil {
+		return nil, err
+	}
+	names, err := ParseHosts(hosts)
+	if err != nil {
+		return nil, err
+	}
+	if lifetime < time.Second {
+		return nil, fmt.Errorf("the lifetime of a serving certificate must be at least one second, not %s", lifetime)
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, fmt.Errorf("making a serving key: %w", err)
+	}
+	serial, err := newSerial()
+	if err != nil {
+		return nil, err
+	}
+	template := &x509.Certificate{
+		SerialNumber:          serial,
+		Subject:               pkix.Name{CommonName: fitCommonName(names.All()[0])},
+		DNSNames:              names.DNS,
+		IPAddresses:           names.IPs,
+		NotBefore:             later(now.Add(-backdate(lifetime)), a.Certificate.NotBefore),
+		NotAfter:              earlier(now.Add(lifetime), a.Certificate.NotAfter),
+		KeyUsage:              x509.KeyUsageDigitalSignature,
+		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		BasicConstraintsValid: true,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, a.Certificate, key.Public(), a.PrivateKey)
+	if err != nil {
+		return nil, fmt.Errorf("signing a serving certificate for %v: %w", names.All(), err)
+	}
+	leaf, err := x509.ParseCertificate(der)
+	if err != nil {
+		return nil, fmt.Errorf("reading the serving certificate just made: %w", err)
+	}
+	if err := a.issued(leaf, names, now); err != nil {
+		return nil, err
+	}
+	chain := [][]byte{der}
+	for _, cross := range a.Chain {
+		chain = append(chain, cross.Raw)
+	}
+	return &tls.Certificate{Certificate: chain, PrivateKey: key, Leaf: leaf}, nil
+}
+
+// issued checks a new certificate as a client would: name constraints and path lengths of a foreign
+// authority show up here and not at the first admission.
+func (a *Authority) issued(leaf *x509.Certificate, names Hosts, now time.Time) error {
+	roots := x509.NewCertPool()
+	roots.AddCert(a.Certificate)
+	for _, host := range names.All() {
+		_, err := leaf.Verify(x509.VerifyOptions{DNSName: host, Roots: roots, CurrentTime: now})
+		if err != nil {
+			return fmt.Errorf("use another CA: this one cannot issue a serving certificate for %q: %w", host, err)
+		}
+	}
+	return nil
+}
+
+// CrossSign issues a certificate for another authority's name and key, valid where both are. A client that
+// trusts only a then verifies what the other signs, if it is sent along (Authority.Chain).
+func (a *Authority) CrossSign(other *x509.Certificate, now time.Time) (*x509.Certificate, error) {
+	if err := a.Usable(now); err != nil {
+		return nil, err
+	}
+	if a.Certificate.MaxPathLen == 0 && a.Certificate.MaxPathLenZero {
+		return nil, fmt.Errorf("%w for other CAs: its path length is 0", ErrNotCA)
+	}
+	if !other.BasicConstraintsValid || !other.IsCA {
+		return nil, ErrNotCA
+	}
+	serial, err := newSerial()
+	if err != nil {
+		return nil, err
+	}
+	template := &x509.Certificate{
+		SerialNumber:          serial,
+		RawSubject:            other.RawSubject, // bytes as they are: clients compare names bytewise
+		SubjectKeyId:          other.SubjectKeyId,
+		NotBefore:             later(other.NotBefore, a.Certificate.NotBefore),
+		NotAfter:              earlier(other.NotAfter, a.Certificate.NotAfter),
+		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageCRLSign | x509.KeyUsageDigitalSignature,
+		BasicConstraintsValid: true,
+		IsCA:                  true,
+		MaxPathLenZero:        true,
+	}
+	if !template.NotBefore.Before(template.NotAfter) {
+		return nil, errors.New("the two CAs are never valid at the same time")
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, a.Certificate, other.PublicKey, a.PrivateKey)
+	if err != nil {
+		return nil, fmt.Errorf("cross-signing a CA certificate: %w", err)
+	}
+	cross, err := x509.ParseCertificate(der)
+	if err != nil {
+		return nil, fmt.Errorf("reading the cross-signed certificate just made: %w", err)
+	}
+	return cross, nil
+}
+
+// RenewAt is when a serving certificate should be replaced: at two thirds of its validity, moved by up to
+// a tenth of that by jitter in [-1, 1], so that replicas which started together do not renew together.
+func RenewAt(leaf *x509.Certificate, jitter float64) time.Time {
+	jitter = max(-1, min(1, jitter))
+	twoThirds := leaf.NotAfter.Sub(leaf.NotBefore) / 3 * 2
+	return leaf.NotBefore.Add(twoThirds + time.Duration(float64(twoThirds)/10*jitter))
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+func earlier(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
+}

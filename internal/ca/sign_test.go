@@ -1,0 +1,218 @@
+package ca_test
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"net"
+	"strings"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+
+	"code.cloudfoundry.org/eirinix/internal/ca"
+)
+
+// handshake connects over loopback as an API server would and returns the client's verdict.
+func handshake(serve *tls.Certificate, serverName string, bundle []byte) error {
+	GinkgoHelper()
+	listener := must(tls.Listen("tcp", "127.0.0.1:0", &tls.Config{
+		Time: func() time.Time { return now },
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+			return serve, nil
+		},
+	}))
+	defer listener.Close()
+	go func() {
+		if connection, err := listener.Accept(); err == nil {
+			_ = connection.(*tls.Conn).Handshake()
+			_ = connection.Close()
+		}
+	}()
+	roots := x509.NewCertPool()
+	Expect(roots.AppendCertsFromPEM(bundle)).To(BeTrue())
+	connection, err := tls.DialWithDialer(&net.Dialer{Timeout: 10 * time.Second}, "tcp", listener.Addr().String(),
+		&tls.Config{ServerName: serverName, RootCAs: roots, Time: func() time.Time { return now }})
+	if err == nil {
+		_ = connection.Close()
+	}
+	return err
+}
+
+var _ = Describe("SignServing", func() {
+	DescribeTable("certifies what a client asks for", func(host, serverName string) {
+		a := newCA(year, now)
+		certificate := must(a.SignServing([]string{"other.example", host}, day, now))
+		Expect(handshake(certificate, serverName, a.CertificatePEM)).To(Succeed())
+		Expect(handshake(certificate, "stranger.example", a.CertificatePEM)).To(MatchError(ContainSubstring("stranger.example")))
+		Expect(handshake(certificate, serverName, newCA(year, now).CertificatePEM)).To(MatchError(ContainSubstring("unknown authority")))
+	},
+		Entry("a Service", "logger.cf.svc", "logger.cf.svc"),
+		Entry("a name in capitals, with the root's dot", "Logger.CF.svc.", "logger.cf.svc"),
+		Entry("IPv4", "10.1.2.3", "10.1.2.3"),
+		Entry("IPv4 in IPv6", "::ffff:10.1.2.3", "10.1.2.3"),
+		Entry("IPv6", "fd00::1", "fd00::1"),
+		Entry("IPv6 in brackets", "[::1]", "::1"),
+		Entry("IPv6 with a zone", "fe80::1%eth0", "fe80::1"),
+		Entry("IPv6 with brackets and a zone", "[fe80::1%eth0]", "fe80::1"),
+		Entry("an international name", "Bücher.example", "xn--bcher-kva.example"),
+		Entry("an underscore", "my_host.example", "my_host.example"),
+		Entry("a wildcard", "*.example.org", "any.example.org"),
+		Entry("one label", "localhost", "localhost"),
+	)
+
+	It("makes a server's certificate and nothing else", func() {
+		a := newCA(year, now)
+		certificate := must(a.SignServing([]string{"a.b.svc", "10.0.0.1", "A.B.SVC", "::ffff:10.0.0.1"}, 7*day, now))
+		leaf := certificate.Leaf
+		Expect(certificate.Certificate).To(HaveLen(1), "leaf only")
+		Expect(certificate.Certificate[0]).To(Equal(leaf.Raw))
+		Expect(leaf.IsCA).To(BeFalse())
+		Expect(leaf.ExtKeyUsage).To(Equal([]x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}))
+		Expect(leaf.KeyUsage).To(Equal(x509.KeyUsageDigitalSignature))
+		Expect(leaf.DNSNames).To(Equal([]string{"a.b.svc"}), "each once")
+		Expect(leaf.IPAddresses).To(HaveLen(1))
+		Expect(leaf.AuthorityKeyId).To(Equal(a.Certificate.SubjectKeyId))
+		Expect(leaf.NotBefore).To(Equal(now.Add(-time.Hour)))
+		Expect(leaf.NotAfter).To(Equal(now.Add(7 * day)))
+		Expect(leaf.SerialNumber.Sign()).To(Equal(1))
+	})
+
+	It("stays within the life of its CA", func() {
+		a := newCA(day, now)
+		leaf := must(a.SignServing([]string{"h"}, 7*day, now.Add(-time.Minute))).Leaf
+		Expect(leaf.NotBefore).To(Equal(a.Certificate.NotBefore))
+		Expect(leaf.NotAfter).To(Equal(a.Certificate.NotAfter))
+	})
+
+	It("refuses a lifetime that is none, and no hosts", func() {
+		a := newCA(year, now)
+		Expect(a.SignServing([]string{"h"}, 0, now)).Error().To(MatchError(ContainSubstring("lifetime of a serving certificate")))
+		Expect(a.SignServing(nil, day, now)).Error().To(MatchError(ContainSubstring("at least one host")))
+	})
+})
+
+var _ = Describe("ParseHosts", func() {
+	DescribeTable("refuses what no client can ask for", func(host, hint string) {
+		_, err := ca.ParseHosts([]string{"fine.example", host})
+		Expect(err).To(And(MatchError(ca.ErrInvalidHost), MatchError(ContainSubstring(hint))))
+	},
+		Entry("nothing", "", `host ""`),
+		Entry("a dot", ".", `host "."`),
+		Entry("an empty label", "a..b", "a..b"),
+		Entry("a port", "a.example:443", "leave out the port"),
+		Entry("an address with a port", "[::1]:443", "leave out the port"),
+		Entry("a URL", "https://a.example", "leave out the scheme"),
+		Entry("half a bracket", "[::1", "[::1"),
+		Entry("blanks", "a b", "blanks"),
+		Entry("a no-break space", "ü\u00a0b", "blanks"),
+		Entry("a star in the middle", "a.*.example", "a.*"),
+		Entry("a star alone", "*", "*"),
+		Entry("a long label", strings.Repeat("a", 64)+".example", "more than 63"),
+		Entry("a long Unicode label", strings.Repeat("ü", 70), "more than 63"),
+		Entry("a long name", strings.Repeat("abcdefg.", 40)+"example", "more than 253"),
+		Entry("bytes", "\xff\xfe", "not UTF-8"),
+	)
+
+	// From RFC 3492, section 7.1, and the names of test domains in the root zone.
+	DescribeTable("encodes Unicode", func(host, ascii string) {
+		hosts, err := ca.ParseHosts([]string{host})
+		Expect(err).NotTo(HaveOccurred())
+		Expect(hosts.DNS).To(Equal([]string{ascii}))
+	},
+		Entry("Chinese", "他们为什么不说中文", "xn--ihqwcrb4cv8a8dqg056pqjye"),
+		Entry("Japanese with digits", "3年B組金八先生", "xn--3b-ww4c5e180e575a65lsy2b"),
+		Entry("Hebrew", "למההםפשוטלאמדבריםעברית", "xn--4dbcagdahymbxekheh6e0a7fei0b"),
+		Entry("Czech", "Pročprostěnemluvíčesky", "xn--proprostnemluvesky-uyb24dma41a"),
+		Entry("Cyrillic, several labels", "пример.испытание", "xn--e1afmkfd.xn--80akhbyknj4f"),
+		Entry("ideographic full stop", "例え。テスト", "xn--r8jz45g.xn--zckzah"),
+		Entry("outside the BMP", "💩.la", "xn--ls8h.la"),
+	)
+})
+
+var _ = Describe("CrossSign", func() {
+	It("lets clients that trust either CA, or both, verify old and new serving certificates", func() {
+		older, newer := newCA(10*year, now), newCA(10*year, now)
+		newer.Chain = []*x509.Certificate{must(older.CrossSign(newer.Certificate, now))}
+		older.Chain = []*x509.Certificate{must(newer.CrossSign(older.Certificate, now))}
+		bundles := map[string][]byte{
+			"old": older.CertificatePEM, "new": newer.CertificatePEM, "both": ca.Bundle(older.CertificatePEM, newer.CertificatePEM),
+		}
+		for name, bundle := range bundles {
+			for _, signer := range []*ca.Authority{older, newer} {
+				certificate := must(signer.SignServing([]string{"a.b.svc"}, day, now))
+				Expect(certificate.Certificate).To(HaveLen(2))
+				Expect(handshake(certificate, "a.b.svc", bundle)).To(Succeed(), "%s under bundle %s", signer, name)
+			}
+		}
+		stranger := newCA(year, now)
+		Expect(handshake(must(newer.SignServing([]string{"h"}, day, now)), "h", stranger.CertificatePEM)).NotTo(Succeed())
+	})
+
+	It("serves CAs that other tools made", func() {
+		older, newer := must(ca.Parse(foreignCA(rsaKey()), pkcs1(rsaKey()))), newCA(10*year, now)
+		newer.Chain = []*x509.Certificate{must(older.CrossSign(newer.Certificate, now))}
+		Expect(newer.Chain[0].NotAfter).To(Equal(older.Certificate.NotAfter), "valid where both are")
+		Expect(handshake(must(newer.SignServing([]string{"h"}, day, now)), "h", older.CertificatePEM)).To(Succeed())
+	})
+
+	It("says when a CA may not issue CAs, or was never valid together with the other", func() {
+		key := ecKey()
+		closed := must(ca.Parse(foreignCA(key, func(c *x509.Certificate) { c.MaxPathLenZero = true }), sec1(key)))
+		Expect(closed.CrossSign(newCA(year, now).Certificate, now)).Error().To(MatchError(ca.ErrNotCA))
+		leaf := must(newCA(year, now).SignServing([]string{"h"}, day, now)).Leaf
+		Expect(newCA(year, now).CrossSign(leaf, now)).Error().To(MatchError(ca.ErrNotCA))
+		Expect(newCA(day, now).CrossSign(newCA(year, now.Add(year)).Certificate, now)).Error().
+			To(MatchError(ContainSubstring("never valid at the same time")))
+		Expect(newCA(day, now).CrossSign(newCA(year, now).Certificate, now.Add(2*day))).Error().To(MatchError(ca.ErrExpired))
+	})
+})
+
+var _ = Describe("RenewAt", func() {
+	leaf := &x509.Certificate{NotBefore: now, NotAfter: now.Add(30 * time.Hour)}
+	DescribeTable("is two thirds of the life, give or take a tenth", func(jitter float64, after time.Duration) {
+		Expect(ca.RenewAt(leaf, jitter)).To(BeTemporally("~", now.Add(after), time.Second))
+	},
+		Entry("middle", 0.0, 20*time.Hour),
+		Entry("earliest", -1.0, 18*time.Hour),
+		Entry("latest", 1.0, 22*time.Hour),
+		Entry("out of range", 99.0, 22*time.Hour),
+	)
+
+	DescribeTable("is never in the past of a fresh certificate, however short its life", func(lifetime time.Duration) {
+		leaf := must(newCA(year, now).SignServing([]string{"h"}, lifetime, now)).Leaf
+		Expect(ca.RenewAt(leaf, -1)).To(BeTemporally(">", now))
+		Expect(ca.RenewAt(leaf, 1)).To(BeTemporally("<", leaf.NotAfter))
+	},
+		Entry("two seconds", 2*time.Second),
+		Entry("a minute", time.Minute),
+		Entry("an hour", time.Hour),
+		Entry("a week", 7*day),
+	)
+})
+
+var _ = Describe("Bundle", func() {
+	It("holds each certificate once, in order, whatever stands around it", func() {
+		a, b := newCA(year, now), newCA(year, now)
+		messy := append([]byte("# comment\n\n"), a.CertificatePEM...)
+		messy = append(messy, a.PrivateKeyPEM...)
+		messy = append(messy, block("CERTIFICATE", []byte("garbage"))...)
+		bundle := ca.Bundle(messy, nil, b.CertificatePEM, a.CertificatePEM)
+		Expect(string(bundle)).To(Equal(string(a.CertificatePEM) + string(b.CertificatePEM)))
+		Expect(ca.SplitBundle(bundle)).To(HaveLen(2))
+		Expect(ca.Bundle(bundle)).To(Equal(bundle))
+		Expect(ca.Bundle()).To(BeNil())
+		Expect(ca.EncodeCertificate(a.Certificate)).To(Equal(a.CertificatePEM))
+	})
+
+	It("compares by certificates, not by bytes", func() {
+		a, b := newCA(year, now).CertificatePEM, newCA(year, now).CertificatePEM
+		Expect(ca.EqualBundles(ca.Bundle(a, b), ca.Bundle(b, a))).To(BeTrue())
+		Expect(ca.EqualBundles(ca.Bundle(a, b), a)).To(BeFalse())
+		Expect(ca.EqualBundles(a, append([]byte("\n\n"), a...))).To(BeTrue())
+		Expect(ca.Contains(ca.Bundle(a, b), b)).To(BeTrue())
+		Expect(ca.Contains(a, b)).To(BeFalse())
+		Expect(ca.Contains(nil, a)).To(BeFalse())
+		Expect(ca.Contains(a, nil)).To(BeTrue())
+	})
+})

@@ -1,0 +1,74 @@
+package certsecret_test
+
+// Secrets as this library and EiriniX leave them.
+
+import (
+	"context"
+	"crypto"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"math/big"
+	"sync"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+
+	"code.cloudfoundry.org/eirinix/internal/ca"
+)
+
+var (
+	eirinixCAKey   = sync.OnceValue(func() *rsa.PrivateKey { return must(rsa.GenerateKey(rand.Reader, 2048)) })
+	eirinixLeafKey = sync.OnceValue(func() *rsa.PrivateKey { return must(rsa.GenerateKey(rand.Reader, 2048)) })
+)
+
+// ownData is what a fresh Secret of ours holds.
+func ownData() map[string][]byte {
+	GinkgoHelper()
+	c := newCluster(nil)
+	_, _, err := c.store().Ensure(context.Background())
+	must(0, err)
+	return c.secret().Data
+}
+
+// eirinixData is what EiriniX wrote: RSA keys in PKCS#1, a leaf without SANs. Editors change the CA.
+func eirinixData(edit ...func(*x509.Certificate)) map[string][]byte {
+	GinkgoHelper()
+	authority := &x509.Certificate{
+		SerialNumber:          big.NewInt(11),
+		Subject:               pkix.Name{CommonName: "SCF CA"},
+		NotBefore:             now.Add(-30 * day),
+		NotAfter:              now.Add(335 * day),
+		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageCRLSign,
+		BasicConstraintsValid: true,
+		IsCA:                  true,
+	}
+	for _, e := range edit {
+		e(authority)
+	}
+	leaf := &x509.Certificate{
+		SerialNumber: big.NewInt(12), Subject: pkix.Name{CommonName: "logger.cf.svc"},
+		NotBefore: authority.NotBefore, NotAfter: authority.NotAfter,
+	}
+	issue := func(template *x509.Certificate, key crypto.PublicKey) []byte {
+		der := must(x509.CreateCertificate(rand.Reader, template, authority, key, eirinixCAKey()))
+		return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	}
+	return map[string][]byte{
+		"ca_certificate": issue(authority, eirinixCAKey().Public()),
+		"ca_private_key": pkcs1(eirinixCAKey()),
+		"certificate":    issue(leaf, eirinixLeafKey().Public()),
+		"private_key":    pkcs1(eirinixLeafKey()),
+	}
+}
+
+func pkcs1(key *rsa.PrivateKey) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)})
+}
+
+func newCA(lifetime time.Duration, at time.Time) *ca.Authority {
+	GinkgoHelper()
+	return must(ca.New("spec", lifetime, at))
+}

@@ -1,0 +1,174 @@
+package certsecret
+
+// This file judges what stands in a Secret. It is pure: the same data and moment give the same finding.
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+
+	"code.cloudfoundry.org/eirinix/internal/ca"
+)
+
+// The keys that EiriniX wrote. They are read once and kept, so that a rollback to it still works. Its
+// serving certificate is never used: it may name its host in the common name only, and it is for whatever
+// host EiriniX ran with.
+const (
+	eirinixCACertificateKey = "ca_certificate"
+	eirinixCAPrivateKeyKey  = "ca_private_key"
+	eirinixCertificateKey   = "certificate"
+	eirinixPrivateKeyKey    = "private_key"
+)
+
+// finding is what inspect thinks of a Secret.
+type finding struct {
+	// state is what can be kept: complete if authority is set, otherwise what is left of it. Never nil.
+	state *State
+	// authority is the CA to go on with, or nil if the Secret holds none that is usable.
+	authority *ca.Authority
+	// outcome is what using this finding amounts to. Adopted needs no write.
+	outcome Outcome
+	// reason tells why a write is needed.
+	reason string
+	// documented is whether authority comes from the document and not from other keys.
+	documented bool
+}
+
+// newer tells whether the Secret was written by a newer version of this library.
+func (f *finding) newer() bool { return f.state.FormatVersion > FormatVersion }
+
+// inspect looks for a CA that usable accepts: in the document, then in the mirrored keys, then in
+// EiriniX's. The document wins over the mirrors, since it is only ever written whole.
+func inspect(data map[string][]byte, usable func(*ca.Authority) error) finding {
+	f := finding{outcome: Adopted}
+	state, docErr := decodeDocument(data[StateKey])
+	f.state = state
+	if f.state == nil {
+		f.state = &State{FormatVersion: FormatVersion, Phase: PhaseSteady}
+	}
+	if docErr == nil {
+		f.authority, docErr = pickCurrent(f.state, usable)
+	}
+	if f.authority != nil {
+		f.documented = true
+		if f.reason = mirrorFault(data, f.authority); f.reason != "" {
+			f.outcome = Repaired
+		}
+		return f
+	}
+
+	mirror, mirrorErr := pair(data, CertificateKey, PrivateKeyKey, usable)
+	if mirror != nil {
+		f.adopt(mirror, Repaired, docErr.Error())
+		return f
+	}
+	ours := data[StateKey] != nil || data[CertificateKey] != nil || data[PrivateKeyKey] != nil
+	if !isEirinix(data) {
+		f.outcome, f.reason = Repaired, "the Secret holds no CA"
+		if ours {
+			f.reason = join(docErr, mirrorErr)
+		}
+		return f
+	}
+	f.outcome = Migrated
+	old, oldErr := pair(data, eirinixCACertificateKey, eirinixCAPrivateKeyKey, usable)
+	switch {
+	case old != nil && ours: // migrated before, and damaged since
+		f.adopt(old, Migrated, join(docErr, mirrorErr))
+	case old != nil:
+		f.adopt(old, Migrated, "")
+	case ours:
+		f.reason = join(docErr, mirrorErr, oldErr)
+	default:
+		f.reason = oldErr.Error()
+	}
+	return f
+}
+
+func (f *finding) adopt(authority *ca.Authority, outcome Outcome, reason string) {
+	f.authority, f.outcome, f.reason = authority, outcome, reason
+	f.state.install(authority)
+}
+
+// pickCurrent returns the document's current CA if it may be used.
+func pickCurrent(state *State, usable func(*ca.Authority) error) (*ca.Authority, error) {
+	authority, err := state.Current()
+	if err == nil {
+		err = usable(authority)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", StateKey, err)
+	}
+	return authority, nil
+}
+
+// mirrorFault says how the mirrored keys differ from the current CA; empty if they do not.
+func mirrorFault(data map[string][]byte, current *ca.Authority) string {
+	mirror, err := pair(data, CertificateKey, PrivateKeyKey, func(*ca.Authority) error { return nil })
+	switch {
+	case err != nil:
+		return err.Error()
+	case !bytes.Equal(mirror.Certificate.Raw, current.Certificate.Raw):
+		return CertificateKey + " is not the current CA of " + StateKey
+	case !ca.EqualBundles(data[CACertificateKey], current.CertificatePEM):
+		return CACertificateKey + " is not the current CA of " + StateKey
+	default:
+		return ""
+	}
+}
+
+// pair reads a CA from two keys of the Secret. Its errors are sentences about those keys.
+func pair(data map[string][]byte, certificateKey, privateKeyKey string, usable func(*ca.Authority) error) (*ca.Authority, error) {
+	for _, key := range []string{certificateKey, privateKeyKey} {
+		if data[key] == nil {
+			return nil, fmt.Errorf("%s is missing", key)
+		}
+		if len(bytes.TrimSpace(data[key])) == 0 {
+			return nil, fmt.Errorf("%s is empty", key)
+		}
+	}
+	authority, err := ca.Parse(data[certificateKey], data[privateKeyKey])
+	if err == nil {
+		err = usable(authority)
+	}
+	switch {
+	case err == nil:
+		return authority, nil
+	case errors.Is(err, ca.ErrKeyMismatch):
+		return nil, fmt.Errorf("%s does not match %s", privateKeyKey, certificateKey)
+	case errors.Is(err, ca.ErrNoPrivateKey), errors.Is(err, ca.ErrBadPrivateKey):
+		return nil, fmt.Errorf("%s: %w", privateKeyKey, err)
+	default:
+		return nil, fmt.Errorf("%s: %w", certificateKey, err)
+	}
+}
+
+func isEirinix(data map[string][]byte) bool {
+	for _, key := range []string{eirinixCACertificateKey, eirinixCAPrivateKeyKey, eirinixCertificateKey, eirinixPrivateKeyKey} {
+		if data[key] != nil {
+			return true
+		}
+	}
+	return false
+}
+
+func join(errs ...error) string {
+	var texts []string
+	for _, err := range errs {
+		if err != nil {
+			texts = append(texts, err.Error())
+		}
+	}
+	return strings.Join(texts, "; ")
+}
+
+// next is the counter of the next write. It stops at the end instead of wrapping to a number that looks
+// like a rollback.
+func next(counter int64) int64 {
+	if counter == math.MaxInt64 {
+		return counter
+	}
+	return counter + 1
+}

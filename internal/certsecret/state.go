@@ -1,0 +1,267 @@
+// Package certsecret keeps the certificate Secret, the place where replicas agree on one CA: the first
+// creates it, the rest adopt it. During a rotation it holds several CAs, and all stand in the bundle, so
+// that old and new serving certificates verify. Serving certificates themselves are never stored.
+//
+// The Secret's resourceVersion is the only lock. Losing a race is normal: read again and adopt. A Secret
+// is changed in place and never deleted; what others keep in it (data, labels, annotations) stays.
+package certsecret
+
+import (
+	"bytes"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-logr/logr"
+
+	"code.cloudfoundry.org/eirinix/internal/ca"
+)
+
+// FormatVersion is the version of the stored document that this code writes. Every change of the
+// document's shape or meaning, however small, increments it: a replica that finds a newer one reads what
+// it can and refuses to write, because writing would drop what it does not know.
+const FormatVersion = 1
+
+// PhaseSteady is the phase in which no rotation is under way.
+const PhaseSteady = "steady"
+
+// maxGenerations bounds what is kept of the past, so that the Secret cannot grow without end.
+const maxGenerations = 8
+
+// State is what replicas agree on. It prints without keys. It must not be changed while shared.
+type State struct {
+	FormatVersion int
+	Counter       int64  // increases with every write
+	Phase         string // PhaseSteady outside a rotation
+	CurrentID     int64  // the generation that signs serving certificates
+	Generations   []Generation
+
+	// RegisteredBundle is the caBundle that was registered last, for replicas that may not read
+	// webhook configurations. Empty before the first registration.
+	RegisteredBundle []byte
+
+	// Reason says why the CA had to be repaired, restored or made anew. It is told, not stored.
+	Reason string
+
+	// ResourceVersion is that of the Secret in which the state was found or written. Not stored.
+	ResourceVersion string
+}
+
+// Generation is one CA: the current one, one that is being rotated in, or one that is still trusted.
+type Generation struct {
+	ID             int64 // counts up, never used twice
+	CertificatePEM []byte
+	PrivateKeyPEM  []byte `json:"-"` // empty if the CA is only trusted and signs no more
+	CrossSigned    []CrossSigned
+}
+
+// CrossSigned is a certificate of a generation's name and key that another generation issued.
+type CrossSigned struct {
+	IssuerID       int64
+	CertificatePEM []byte
+}
+
+// errNoCurrent is what Current says of a state in which no generation signs.
+var errNoCurrent = errors.New("no generation is marked as current")
+
+var errForeignCross = errors.New("it is not of this CA's name and key")
+
+// Current returns the CA that signs serving certificates now, with its cross-signed certificates as its
+// chain. Whether it is valid in time is for the caller to ask (ca.Authority.Usable).
+func (s *State) Current() (*ca.Authority, error) {
+	g := s.generation(s.CurrentID)
+	if g == nil {
+		return nil, errNoCurrent
+	}
+	return g.Authority()
+}
+
+// Authority returns the generation as a CA that can sign.
+func (g *Generation) Authority() (*ca.Authority, error) {
+	authority, err := ca.Parse(g.CertificatePEM, g.PrivateKeyPEM)
+	if err != nil {
+		return nil, err
+	}
+	for _, cross := range g.CrossSigned {
+		certificate, err := cross.of(authority)
+		if err != nil {
+			return nil, fmt.Errorf("certificate cross-signed by generation %d: %w", cross.IssuerID, err)
+		}
+		authority.Chain = append(authority.Chain, certificate)
+	}
+	return authority, nil
+}
+
+// of returns the cross-signed certificate if it is one of this authority's name and key.
+func (c *CrossSigned) of(authority *ca.Authority) (*x509.Certificate, error) {
+	certificate, err := ca.ParseCertificate(c.CertificatePEM)
+	if err != nil {
+		return nil, err
+	}
+	if !bytes.Equal(certificate.RawSubject, authority.Certificate.RawSubject) ||
+		!bytes.Equal(certificate.RawSubjectPublicKeyInfo, authority.Certificate.RawSubjectPublicKeyInfo) {
+		return nil, errForeignCross
+	}
+	return certificate, nil
+}
+
+// mended returns the generation without the parts that cannot be used: a key that is not its
+// certificate's, cross-signed certificates that are not its own.
+func (g Generation) mended() Generation {
+	authority, err := ca.Parse(g.CertificatePEM, g.PrivateKeyPEM)
+	if err != nil {
+		g.PrivateKeyPEM, g.CrossSigned = nil, nil
+		return g
+	}
+	g.CertificatePEM, g.PrivateKeyPEM = authority.CertificatePEM, authority.PrivateKeyPEM
+	g.CrossSigned = slices.DeleteFunc(slices.Clone(g.CrossSigned), func(c CrossSigned) bool {
+		_, err := c.of(authority)
+		return err != nil
+	})
+	return g
+}
+
+// Bundle returns, in PEM, every CA certificate that must be trusted, the current one first.
+func (s *State) Bundle() []byte {
+	var texts [][]byte
+	if current := s.generation(s.CurrentID); current != nil {
+		texts = append(texts, current.CertificatePEM)
+	}
+	for i := range s.Generations {
+		texts = append(texts, s.Generations[i].CertificatePEM)
+	}
+	return ca.Bundle(texts...)
+}
+
+// Clone returns a deep copy.
+func (s *State) Clone() *State {
+	c := *s
+	c.RegisteredBundle = slices.Clone(s.RegisteredBundle)
+	c.Generations = slices.Clone(s.Generations)
+	for i := range c.Generations {
+		g := &c.Generations[i]
+		g.CertificatePEM = slices.Clone(g.CertificatePEM)
+		g.PrivateKeyPEM = slices.Clone(g.PrivateKeyPEM)
+		g.CrossSigned = slices.Clone(g.CrossSigned)
+		for j := range g.CrossSigned {
+			g.CrossSigned[j].CertificatePEM = slices.Clone(g.CrossSigned[j].CertificatePEM)
+		}
+	}
+	return &c
+}
+
+func (s *State) generation(id int64) *Generation {
+	for i := range s.Generations {
+		if s.Generations[i].ID == id {
+			return &s.Generations[i]
+		}
+	}
+	return nil
+}
+
+// install makes an authority the current generation. One that is already known keeps its place.
+func (s *State) install(authority *ca.Authority) {
+	for i := range s.Generations {
+		g := &s.Generations[i]
+		if ca.EqualBundles(g.CertificatePEM, authority.CertificatePEM) {
+			g.PrivateKeyPEM = authority.PrivateKeyPEM
+			*g = g.mended()
+			s.CurrentID = g.ID
+			return
+		}
+	}
+	s.CurrentID = s.nextID()
+	s.Generations = append(s.Generations, Generation{
+		ID:             s.CurrentID,
+		CertificatePEM: authority.CertificatePEM,
+		PrivateKeyPEM:  authority.PrivateKeyPEM,
+	})
+}
+
+// trust keeps CA certificates in the bundle without the right to sign: what a replica still serves must
+// go on verifying.
+func (s *State) trust(now time.Time, texts ...[]byte) {
+	for _, certificate := range ca.SplitBundle(ca.Bundle(texts...)) {
+		if !certificate.BasicConstraintsValid || !certificate.IsCA || now.After(certificate.NotAfter) {
+			continue
+		}
+		text := ca.EncodeCertificate(certificate)
+		if !ca.Contains(s.Bundle(), text) {
+			s.Generations = append(s.Generations, Generation{ID: s.nextID(), CertificatePEM: text})
+		}
+	}
+}
+
+// forget drops what is of no use any more: unusable parts, and CAs other than the current one that have
+// expired or are more than the Secret should hold, oldest first.
+func (s *State) forget(now time.Time) {
+	s.Generations = slices.DeleteFunc(s.Generations, func(g Generation) bool {
+		certificate, err := ca.ParseCertificate(g.CertificatePEM)
+		return g.ID != s.CurrentID && (err != nil || now.After(certificate.NotAfter))
+	})
+	for i := range s.Generations {
+		s.Generations[i] = s.Generations[i].mended()
+	}
+	for len(s.Generations) > maxGenerations {
+		oldest := slices.IndexFunc(s.Generations, func(g Generation) bool { return g.ID != s.CurrentID })
+		s.Generations = slices.Delete(s.Generations, oldest, oldest+1)
+	}
+}
+
+func (s *State) nextID() int64 {
+	id := int64(1)
+	for _, g := range s.Generations {
+		id = max(id, g.ID+1)
+	}
+	return id
+}
+
+// String describes the state without keys.
+func (s State) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "format %d, counter %d, phase %s, current %d", s.FormatVersion, s.Counter, s.Phase, s.CurrentID)
+	for _, g := range s.Generations {
+		fmt.Fprintf(&b, ", %s", g)
+	}
+	return b.String()
+}
+
+// String describes the generation without its key.
+func (g Generation) String() string {
+	name := "unreadable certificate"
+	if certificate, err := ca.ParseCertificate(g.CertificatePEM); err == nil {
+		name = fmt.Sprintf("%q valid until %s", certificate.Subject, certificate.NotAfter.UTC().Format(time.RFC3339))
+	}
+	key := "no key"
+	if len(g.PrivateKeyPEM) > 0 {
+		key = "key redacted"
+	}
+	return fmt.Sprintf("generation %d (%s, %d cross-signed, %s)", g.ID, name, len(g.CrossSigned), key)
+}
+
+// GoString is String: %#v must not print keys.
+func (s State) GoString() string { return s.String() }
+
+// GoString is String: %#v must not print keys.
+func (g Generation) GoString() string { return g.String() }
+
+// Format prints String for every verb: %d and %x would otherwise walk the fields.
+func (s State) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, s.String()) }
+
+// Format prints String for every verb: %d and %x would otherwise walk the fields.
+func (g Generation) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, g.String()) }
+
+// MarshalLog is what logr writes.
+func (s State) MarshalLog() any { return s.String() }
+
+// MarshalLog is what logr writes.
+func (g Generation) MarshalLog() any { return g.String() }
+
+var (
+	_ logr.Marshaler = State{}
+	_ logr.Marshaler = Generation{}
+)
