@@ -1,0 +1,287 @@
+package serving_test
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/onsi/gomega/gleak"
+
+	"code.cloudfoundry.org/eirinix/internal/serving"
+)
+
+var _ = Describe("Server", func() {
+	var s *serving.Server
+
+	BeforeEach(func() { s = newServer() })
+
+	Describe("Start", func() {
+		It("knows no address before", func() {
+			Expect(s.Addr()).To(BeNil())
+			Expect(s.Port()).To(BeZero())
+		})
+
+		DescribeTable("picks a free port of", func(ctx SpecContext, host string) {
+			s.Host = host
+			start(ctx, s)
+			Expect(s.Port()).NotTo(BeZero())
+			Expect(s.Addr().String()).To(Equal(net.JoinHostPort(host, strconv.Itoa(s.Port()))))
+			Expect(get(caller(), s, "/x")).To(HaveField("Status", http.StatusOK))
+		},
+			Entry("the IPv4 loopback", "127.0.0.1"),
+			Entry("the IPv6 loopback", "::1"),
+		)
+
+		DescribeTable("listens on all addresses for", func(ctx SpecContext, host string) {
+			s.Host = host
+			start(ctx, s)
+			for _, loopback := range []string{"127.0.0.1", "::1"} {
+				conn, err := tls.Dial("tcp", net.JoinHostPort(loopback, strconv.Itoa(s.Port())), &tls.Config{InsecureSkipVerify: true})
+				Expect(err).NotTo(HaveOccurred())
+				Expect(conn.Close()).To(Succeed())
+			}
+		},
+			Entry("no host", ""),
+			Entry("the unspecified IPv6 address", "::"),
+		)
+
+		It("listens on the port that is wanted", func(ctx SpecContext) {
+			// Taken and given back: nobody gets a port again so soon, except who asks for it.
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			Expect(err).NotTo(HaveOccurred())
+			s.WantPort = l.Addr().(*net.TCPAddr).Port
+			Expect(l.Close()).To(Succeed())
+			start(ctx, s)
+			Expect(s.Port()).To(Equal(s.WantPort))
+		})
+
+		It("says whose fault it is and what to do when the port is taken", func(ctx SpecContext) {
+			taker := httptest.NewTLSServer(http.NotFoundHandler())
+			DeferCleanup(taker.Close)
+			s.WantPort = taker.Listener.Addr().(*net.TCPAddr).Port
+			err := s.Start(ctx)
+			Expect(errors.Is(err, syscall.EADDRINUSE)).To(BeTrue(), "%v", err)
+			Expect(err).To(MatchError(And(
+				ContainSubstring(taker.Listener.Addr().String()),
+				ContainSubstring("another process has that port"),
+				ContainSubstring("ManagerOptions.Port or ListenAddress"),
+			)))
+		})
+
+		It("says what to do when the machine has no such address", func(ctx SpecContext) {
+			s.Host = "192.0.2.1" // reserved for documentation; with port 0 nothing is sent to it
+			err := s.Start(ctx)
+			Expect(errors.Is(err, syscall.EADDRNOTAVAIL)).To(BeTrue(), "%v", err)
+			Expect(err).To(MatchError(And(ContainSubstring("192.0.2.1"), ContainSubstring("ManagerOptions.ListenAddress"))))
+		})
+
+		It("gives up with ctx when no certificate is to be had, and frees the port", func(ctx SpecContext) {
+			s.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return nil, serving.ErrNoCertificate }
+			ended, end := context.WithCancelCause(ctx)
+			end(errNotYet)
+			err := s.Start(ended)
+			Expect(err).To(MatchError(errNotYet))
+			Expect(err).To(MatchError(serving.ErrNoCertificate))
+			l, err := net.Listen("tcp", s.Addr().String())
+			Expect(err).NotTo(HaveOccurred())
+			Expect(l.Close()).To(Succeed())
+		})
+
+		It("outlives the context that bounds it", func(ctx SpecContext) {
+			starting, cancel := context.WithCancel(ctx)
+			start(starting, s)
+			cancel()
+			Expect(get(caller(), s, "/x")).To(HaveField("Status", http.StatusOK))
+			Expect(s.Done()).NotTo(BeClosed())
+		})
+	})
+
+	Describe("TLS", func() {
+		BeforeEach(func(ctx SpecContext) { start(ctx, s) })
+
+		DescribeTable("speaks", func(version uint16) {
+			state, err := handshake(s, &tls.Config{MinVersion: version, MaxVersion: version})
+			Expect(err).NotTo(HaveOccurred())
+			Expect(state.Version).To(Equal(version))
+		},
+			Entry("1.2", uint16(tls.VersionTLS12)),
+			Entry("1.3", uint16(tls.VersionTLS13)),
+		)
+
+		DescribeTable("refuses", func(version uint16) {
+			_, err := handshake(s, &tls.Config{MinVersion: version, MaxVersion: version})
+			Expect(err).To(MatchError(ContainSubstring("protocol version")))
+		},
+			Entry("1.0", uint16(tls.VersionTLS10)),
+			Entry("1.1", uint16(tls.VersionTLS11)),
+		)
+
+		It("offers HTTP/1.1 and not HTTP/2", func() {
+			state, err := handshake(s, &tls.Config{NextProtos: []string{"h2", "http/1.1"}})
+			Expect(err).NotTo(HaveOccurred())
+			Expect(state.NegotiatedProtocol).To(Equal("http/1.1"))
+			_, err = handshake(s, &tls.Config{NextProtos: []string{"h2"}})
+			Expect(err).To(HaveOccurred())
+		})
+	})
+
+	It("asks for the certificate at every handshake, so that a renewed one is served at once", func(ctx SpecContext) {
+		var current atomic.Pointer[tls.Certificate]
+		current.Store(selfSigned())
+		s.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return current.Load(), nil }
+		start(ctx, s)
+		for range 2 {
+			served := selfSigned()
+			current.Store(served)
+			state, err := handshake(s, nil)
+			Expect(err).NotTo(HaveOccurred())
+			Expect(state.PeerCertificates[0].Raw).To(Equal(served.Certificate[0]))
+		}
+	})
+
+	It("keeps idle connections for longer than the API server's client does", func(ctx SpecContext) {
+		idle := make(chan time.Duration, 1)
+		s.Handler = http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			idle <- r.Context().Value(http.ServerContextKey).(*http.Server).IdleTimeout
+		})
+		start(ctx, s)
+		Expect(get(caller(), s, "/x")).To(HaveField("Status", http.StatusOK))
+		Expect(<-idle).To(BeNumerically(">", 90*time.Second))
+	})
+
+	DescribeTable("never redirects, which would send the API server on with the object", func(ctx SpecContext, path string) {
+		start(ctx, s)
+		Expect(get(caller(), s, path)).To(Equal(reply{Status: http.StatusOK, Body: path}), "the handler sees the path as it came")
+	},
+		Entry("two slashes", "//mutate//x"),
+		Entry("a parent directory, and not to health either", "/mutate/../healthz"),
+		Entry("a dot", "/mutate/./x"),
+		Entry("a slash at the end", "/mutate/x/"),
+		Entry("a slash after health", "/healthz/"),
+	)
+
+	It("serves many connections that open at once", func(ctx SpecContext) {
+		start(ctx, s)
+		var all sync.WaitGroup
+		for range 20 {
+			client := caller()
+			all.Go(func() {
+				defer GinkgoRecover()
+				Expect(get(client, s, "/x")).To(HaveField("Status", http.StatusOK))
+			})
+		}
+		all.Wait()
+	})
+
+	Describe("health", func() {
+		It("is good when it is ready", func(ctx SpecContext) {
+			start(ctx, s)
+			Expect(get(caller(), s, "/healthz")).To(HaveField("Status", http.StatusOK))
+			Expect(get(caller(), s, "/readyz")).To(HaveField("Status", http.StatusOK))
+		})
+
+		It("is alive, but says what it waits for, when it is not ready", func(ctx SpecContext) {
+			s.Ready = func() error { return errNotYet }
+			start(ctx, s)
+			Expect(get(caller(), s, "/healthz")).To(HaveField("Status", http.StatusOK))
+			Expect(get(caller(), s, "/readyz")).To(Equal(reply{Status: http.StatusServiceUnavailable, Body: "not ready: not registered yet\n"}))
+		})
+	})
+
+	Describe("Drain", func() {
+		It("says no on /readyz while calls are still served", func(ctx SpecContext) {
+			start(ctx, s)
+			Expect(s.Draining()).To(BeFalse())
+			s.Drain()
+			Expect(s.Draining()).To(BeTrue())
+			Expect(get(caller(), s, "/readyz")).To(And(HaveField("Status", http.StatusServiceUnavailable), HaveField("Body", ContainSubstring("stopping"))))
+			Expect(get(caller(), s, "/healthz")).To(HaveField("Status", http.StatusOK))
+			Expect(get(caller(), s, "/x")).To(HaveField("Status", http.StatusOK))
+			Expect(s.Done()).NotTo(BeClosed())
+		})
+
+		It("closes connections after their next answer", func(ctx SpecContext) {
+			start(ctx, s)
+			client := caller()
+			for _, path := range []string{"/healthz", "/readyz"} {
+				Expect(get(client, s, path)).To(HaveField("Closes", false))
+			}
+			s.Drain()
+			for _, path := range []string{"/healthz", "/readyz"} {
+				Expect(get(client, s, path)).To(HaveField("Closes", true), path)
+			}
+		})
+	})
+
+	Describe("Shutdown", func() {
+		It("is nothing before Start", func(ctx SpecContext) {
+			Expect(s.Shutdown(ctx)).To(Succeed())
+		})
+
+		It("stops accepting, and waits for the request in flight", func(ctx SpecContext) {
+			entered, release := make(chan struct{}), make(chan struct{})
+			s.Handler = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				close(entered)
+				<-release
+				_, _ = io.WriteString(w, "finished")
+			})
+			start(ctx, s)
+			client := caller()
+			answered := make(chan reply, 1)
+			go func() {
+				defer GinkgoRecover()
+				r, err := get(client, s, "/x")
+				Expect(err).NotTo(HaveOccurred())
+				answered <- r
+			}()
+			Eventually(entered).Should(BeClosed())
+
+			hasty, cancel := context.WithCancelCause(ctx)
+			cancel(errNotYet)
+			Expect(s.Shutdown(hasty)).To(MatchError(errNotYet), "its context bounds the wait")
+
+			ended := make(chan error, 1)
+			go func() { ended <- s.Shutdown(ctx) }()
+			Eventually(func() error { _, err := handshake(s, nil); return err }).Should(MatchError(syscall.ECONNREFUSED))
+			Expect(ended).NotTo(Receive())
+			Expect(s.Done()).NotTo(BeClosed())
+
+			close(release)
+			Eventually(answered).Should(Receive(And(HaveField("Status", http.StatusOK), HaveField("Body", "finished"))))
+			Eventually(ended).Should(Receive(BeNil()))
+			Expect(s.Done()).To(BeClosed())
+			Expect(s.Err()).NotTo(HaveOccurred())
+			Expect(s.Shutdown(ctx)).To(Succeed(), "once more changes nothing")
+		}, SpecTimeout(time.Minute))
+
+		It("leaves no goroutine behind", func(ctx SpecContext) {
+			before := gleak.Goroutines()
+			Expect(s.Start(ctx)).To(Succeed())
+			client := caller()
+			Expect(get(client, s, "/x")).To(HaveField("Status", http.StatusOK))
+			Expect(s.Shutdown(ctx)).To(Succeed())
+			client.CloseIdleConnections()
+			Eventually(gleak.Goroutines).WithTimeout(10 * time.Second).ShouldNot(gleak.HaveLeaked(before))
+		})
+
+		It("leaves no goroutine behind a failed Start", func(ctx SpecContext) {
+			taker := httptest.NewTLSServer(http.NotFoundHandler())
+			DeferCleanup(taker.Close)
+			s.WantPort = taker.Listener.Addr().(*net.TCPAddr).Port
+			before := gleak.Goroutines()
+			Expect(s.Start(ctx)).NotTo(Succeed())
+			Eventually(gleak.Goroutines).WithTimeout(10 * time.Second).ShouldNot(gleak.HaveLeaked(before))
+		})
+	})
+})
