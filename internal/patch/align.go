@@ -1,0 +1,162 @@
+package patch
+
+import (
+	"reflect"
+	"slices"
+)
+
+// A pairing says which item of the list before has become which item of the list after.
+type pairing struct {
+	from []int // for each item after: its index before, or -1 if it is new
+	to   []int // for each item before: its index after, or -1 if it is gone
+}
+
+func (p *pairing) pair(i, j int) { p.from[j], p.to[i] = i, j }
+
+// A stretch is the part of two lists that is left when their common head and tail are taken away.
+type stretch struct {
+	list *plan
+	a, b reflect.Value
+	head int // items in front of the stretch
+	m, n int // its length before and after
+}
+
+func (s *stretch) before(i int) reflect.Value { return s.a.Index(s.head + i) }
+func (s *stretch) after(j int) reflect.Value  { return s.b.Index(s.head + j) }
+
+// align pairs the items of a stretch: equal ones, then those of one key, then, where neither tells, by position.
+func (d *differ) align(s *stretch, k *keyer) pairing {
+	p := pairing{from: slices.Repeat([]int{-1}, s.n), to: slices.Repeat([]int{-1}, s.m)}
+	if s.m == 0 || s.n == 0 {
+		return p
+	}
+	var a, b []int // items that have no key
+	if k != nil {
+		a, b = d.alignKeys(s, k, &p)
+	} else {
+		a, b = count(s.m), count(s.n)
+	}
+	if len(a) > 0 && len(b) > 0 && s.m+s.n > 2 {
+		d.alignEqual(s, a, b, &p)
+	}
+	alignPositions(&p)
+	return p
+}
+
+func count(n int) []int {
+	out := make([]int, n)
+	for i := range out {
+		out[i] = i
+	}
+	return out
+}
+
+// alignEqual pairs equal items out of two subsets, preferring those that keep their order.
+func (d *differ) alignEqual(s *stretch, a, b []int, p *pairing) {
+	ca, cb := d.classes(s, a, b)
+	// The longest common subsequence is quadratic; where that would hurt, order decides among equals.
+	if len(ca)*len(cb) <= 1<<16 {
+		for _, match := range commonSubsequence(ca, cb) {
+			p.pair(a[match[0]], b[match[1]])
+		}
+	}
+	waiting := map[int][]int{}
+	for n, c := range ca {
+		if p.to[a[n]] < 0 {
+			waiting[c] = append(waiting[c], a[n])
+		}
+	}
+	for n, c := range cb {
+		if w := waiting[c]; len(w) > 0 && p.from[b[n]] < 0 {
+			p.pair(w[0], b[n])
+			waiting[c] = w[1:]
+		}
+	}
+}
+
+// classes numbers items such that equal ones, and no others, have one number.
+func (d *differ) classes(s *stretch, a, b []int) (ca, cb []int) {
+	known := make(map[string]int, len(a))
+	var text []byte
+	failed := 0
+	number := func(v reflect.Value) int {
+		var err error
+		if text, err = d.encode(text[:0], s.list.elem, v); err != nil {
+			failed++
+			return -failed // equal to nothing; reported when it is to be written
+		}
+		c, ok := known[string(text)]
+		if !ok {
+			c = len(known)
+			known[string(text)] = c
+		}
+		return c
+	}
+	ca, cb = make([]int, len(a)), make([]int, len(b))
+	for n, i := range a {
+		ca[n] = number(s.before(i))
+	}
+	for n, j := range b {
+		cb[n] = number(s.after(j))
+	}
+	return ca, cb
+}
+
+// commonSubsequence returns index pairs of a longest common subsequence.
+func commonSubsequence(a, b []int) [][2]int {
+	width := len(b) + 1
+	length := make([]uint32, (len(a)+1)*width)
+	for i := len(a) - 1; i >= 0; i-- {
+		for j := len(b) - 1; j >= 0; j-- {
+			if a[i] == b[j] {
+				length[i*width+j] = length[(i+1)*width+j+1] + 1
+			} else {
+				length[i*width+j] = max(length[(i+1)*width+j], length[i*width+j+1])
+			}
+		}
+	}
+	var out [][2]int
+	for i, j := 0, 0; i < len(a) && j < len(b); {
+		switch {
+		case a[i] == b[j]:
+			out = append(out, [2]int{i, j})
+			i, j = i+1, j+1
+		case length[(i+1)*width+j] >= length[i*width+j+1]:
+			i++
+		default:
+			j++
+		}
+	}
+	return out
+}
+
+// alignPositions pairs what is left where position leaves no doubt: between the same two neighbours, which are
+// paired or the end of the stretch, as many items are left before as after.
+func alignPositions(p *pairing) {
+	for j := 0; j < len(p.from); j++ {
+		if p.from[j] >= 0 {
+			continue
+		}
+		end := j
+		for end < len(p.from) && p.from[end] < 0 {
+			end++
+		}
+		left, right := -1, len(p.to)
+		if j > 0 {
+			left = p.from[j-1]
+		}
+		if end < len(p.from) {
+			right = p.from[end]
+		}
+		fits := right-left-1 == end-j
+		for i := left + 1; fits && i < right; i++ {
+			fits = p.to[i] < 0
+		}
+		if fits {
+			for n := range end - j {
+				p.pair(left+1+n, j+n)
+			}
+		}
+		j = end
+	}
+}

@@ -1,0 +1,119 @@
+package patch_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+
+	"gomodules.xyz/jsonpatch/v2"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"code.cloudfoundry.org/eirinix/internal/patch"
+)
+
+// arrivedPod is a pod with n containers of some 3 KB, a third of all in managed fields, as pods arrive.
+func arrivedPod(containers, env int) ([]byte, *corev1.Pod) {
+	p := &corev1.Pod{
+		TypeMeta:   metav1.TypeMeta{Kind: "Pod", APIVersion: "v1"},
+		ObjectMeta: metav1.ObjectMeta{Name: "app-0", Namespace: "cf", Labels: map[string]string{"app": "app", "cloudfoundry.org/guid": "0123"}},
+	}
+	var fields []byte
+	for i := range containers {
+		c := corev1.Container{Name: fmt.Sprintf("container-%d", i), Image: "registry.example.org/images/app:1.2.3"}
+		c.Resources.Limits = corev1.ResourceList{"cpu": resource.MustParse("500m"), "memory": resource.MustParse("512Mi")}
+		for e := range env {
+			v := corev1.EnvVar{Name: fmt.Sprintf("ENVIRONMENT_%d", e), Value: "some value of common length"}
+			fields = fmt.Appendf(fields, `,"k:{\"name\":\"%s-%d\"}":{".":{},"f:name":{}}`, v.Name, i)
+			c.Env = append(c.Env, v)
+		}
+		for m := range 5 {
+			c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: fmt.Sprintf("volume-%d", m), MountPath: fmt.Sprintf("/mnt/%d", m)})
+		}
+		c.Ports = []corev1.ContainerPort{{ContainerPort: 8080, Protocol: "TCP"}}
+		p.Spec.Containers = append(p.Spec.Containers, c)
+	}
+	for m := range 5 {
+		p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: fmt.Sprintf("volume-%d", m)})
+	}
+	p.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "m", FieldsV1: &metav1.FieldsV1{Raw: append(append([]byte(`{"f:spec":{}`), fields...), '}')}}}
+	raw, err := json.Marshal(p)
+	if err != nil {
+		panic(err)
+	}
+	decoded, err := decode[corev1.Pod](raw)
+	if err != nil {
+		panic(err)
+	}
+	return raw, &decoded
+}
+
+// addSidecar is what extensions typically do: a container, a volume, and a mount and a variable everywhere.
+func addSidecar(p *corev1.Pod) {
+	metav1.SetMetaDataAnnotation(&p.ObjectMeta, "example.org/injected", "yes")
+	for i := range p.Spec.Containers {
+		c := &p.Spec.Containers[i]
+		c.Env = append(c.Env, corev1.EnvVar{Name: "INJECTED", Value: "yes"})
+		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: "shared", MountPath: "/shared"})
+	}
+	p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: "shared"})
+	p.Spec.Containers = append([]corev1.Container{{Name: "sidecar", Image: "sidecar:1"}}, p.Spec.Containers...)
+}
+
+func addOne(p *corev1.Pod) {
+	p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: "sidecar", Image: "sidecar:1"})
+	metav1.SetMetaDataAnnotation(&p.ObjectMeta, "example.org/injected", "yes")
+}
+
+func BenchmarkDiff(b *testing.B) {
+	for _, size := range []struct{ containers, env int }{{1, 10}, {5, 30}, {40, 60}} {
+		raw, before := arrivedPod(size.containers, size.env)
+		for _, c := range []struct {
+			name string
+			edit func(*corev1.Pod)
+		}{{"none", func(*corev1.Pod) {}}, {"one", addOne}, {"sidecar", addSidecar}} {
+			after := before.DeepCopy()
+			c.edit(after)
+			name := fmt.Sprintf("%dKB/%s/", len(raw)/1024, c.name)
+			b.Run(name+"Diff", func(b *testing.B) {
+				b.ReportAllocs()
+				for b.Loop() {
+					if _, err := patch.Diff(raw, before, after); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
+			b.Run(name+"CreatePatch", func(b *testing.B) {
+				b.ReportAllocs()
+				for b.Loop() {
+					// What it costs to use it includes the text of the changed object.
+					text, err := json.Marshal(after)
+					if err != nil {
+						b.Fatal(err)
+					}
+					if _, err := jsonpatch.CreatePatch(raw, text); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
+		}
+	}
+}
+
+func BenchmarkContainers(b *testing.B) {
+	for _, n := range []int{1, 10, 100} {
+		raw, before := arrivedPod(n, 10)
+		after := before.DeepCopy()
+		addSidecar(after)
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := patch.Diff(raw, before, after); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(n), "ns/container")
+		})
+	}
+}

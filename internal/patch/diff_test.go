@@ -1,0 +1,206 @@
+package patch_test
+
+import (
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"code.cloudfoundry.org/eirinix/internal/patch"
+)
+
+const pod = `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"p","creationTimestamp":null},` +
+	`"spec":{"containers":[{"name":"app","image":"app:1","resources":{}}],"x-new":true},"status":{}}`
+
+var _ = Describe("Diff", func() {
+	DescribeTable("the members of an object",
+		func(raw string, edit func(*corev1.Pod), want string) {
+			ops, _ := changePod(raw, edit)
+			Expect(ops).To(MatchJSON(want))
+		},
+		Entry("nothing changed", pod, func(*corev1.Pod) {}, `[]`),
+		Entry("nothing changed but the spelling",
+			pod, func(p *corev1.Pod) { p.Labels = map[string]string{}; p.Spec.Volumes = []corev1.Volume{} }, `[]`),
+		Entry("a member that raw lacks", pod, func(p *corev1.Pod) { p.Spec.NodeName = "n" },
+			`[{"op":"add","path":"/spec/nodeName","value":"n"}]`),
+		Entry("a member that raw has", pod, func(p *corev1.Pod) { p.Name = "q" },
+			`[{"op":"replace","path":"/metadata/name","value":"q"}]`),
+		Entry("a member that raw has although the type would omit it",
+			`{"spec":{"hostNetwork":false}}`, func(p *corev1.Pod) { p.Spec.HostNetwork = true },
+			`[{"op":"replace","path":"/spec/hostNetwork","value":true}]`),
+		Entry("a member that raw has and the type omits, untouched",
+			`{"spec":{"hostNetwork":false}}`, func(p *corev1.Pod) { p.Spec.NodeName = "n" },
+			`[{"op":"add","path":"/spec/nodeName","value":"n"}]`),
+		Entry("a cleared member", `{"spec":{"nodeName":"n"}}`, func(p *corev1.Pod) { p.Spec.NodeName = "" },
+			`[{"op":"remove","path":"/spec/nodeName"}]`),
+		Entry("a cleared pointer", `{"spec":{"priority":5}}`, func(p *corev1.Pod) { p.Spec.Priority = nil },
+			`[{"op":"remove","path":"/spec/priority"}]`),
+		Entry("a changed pointer", `{"spec":{"priority":5}}`, func(p *corev1.Pod) { p.Spec.Priority = ptr.To[int32](6) },
+			`[{"op":"replace","path":"/spec/priority","value":6}]`),
+		Entry("a pointer to the zero value", `{"spec":{}}`, func(p *corev1.Pod) { p.Spec.Priority = ptr.To[int32](0) },
+			`[{"op":"add","path":"/spec/priority","value":0}]`),
+		Entry("a list that raw lacks is one operation", pod,
+			func(p *corev1.Pod) {
+				p.Spec.InitContainers = []corev1.Container{{Name: "i", Image: "i:1"}, {Name: "j"}}
+			},
+			`[{"op":"add","path":"/spec/initContainers","value":[{"image":"i:1","name":"i","resources":{}},{"name":"j","resources":{}}]}]`),
+		Entry("a list that is null in raw", `{"spec":{"containers":null}}`,
+			func(p *corev1.Pod) { p.Spec.Containers = []corev1.Container{{Name: "i"}} },
+			`[{"op":"add","path":"/spec/containers","value":[{"name":"i","resources":{}}]}]`),
+		Entry("a list that is empty in raw", `{"spec":{"volumes":[]}}`,
+			func(p *corev1.Pod) { p.Spec.Volumes = []corev1.Volume{{Name: "i"}} },
+			`[{"op":"replace","path":"/spec/volumes","value":[{"name":"i"}]}]`),
+		Entry("a cleared list", `{"spec":{"volumes":[{"name":"i"}]}}`, func(p *corev1.Pod) { p.Spec.Volumes = nil },
+			`[{"op":"remove","path":"/spec/volumes"}]`),
+		Entry("a cleared list that is never omitted", `{"spec":{"containers":[{"name":"i"}]}}`,
+			func(p *corev1.Pod) { p.Spec.Containers = nil },
+			`[{"op":"replace","path":"/spec/containers","value":null}]`),
+		Entry("all of a spec that raw lacks", `{"metadata":{"name":"p"}}`,
+			func(p *corev1.Pod) { p.Spec.NodeName = "n"; p.Spec.HostNetwork = true },
+			`[{"op":"add","path":"/spec","value":{"containers":null,"hostNetwork":true,"nodeName":"n"}}]`),
+		Entry("a struct that is null in raw", `{"spec":null}`, func(p *corev1.Pod) { p.Spec.NodeName = "n" },
+			`[{"op":"add","path":"/spec","value":{"containers":null,"nodeName":"n"}}]`),
+		Entry("a map that raw lacks is one operation", pod,
+			func(p *corev1.Pod) { p.Annotations = map[string]string{"b": "2", "a": "1"} },
+			`[{"op":"add","path":"/metadata/annotations","value":{"a":"1","b":"2"}}]`),
+		Entry("a map that is null in raw", `{"metadata":{"annotations":null}}`,
+			func(p *corev1.Pod) { p.Annotations = map[string]string{"a": "1"} },
+			`[{"op":"add","path":"/metadata/annotations","value":{"a":"1"}}]`),
+		Entry("a map that is empty in raw", `{"metadata":{"annotations":{}}}`,
+			func(p *corev1.Pod) { p.Annotations = map[string]string{"a": "1"} },
+			`[{"op":"add","path":"/metadata/annotations/a","value":"1"}]`),
+		Entry("members of a map, in their order", `{"metadata":{"annotations":{"a":"1","b":"2","c":"3"}}}`,
+			func(p *corev1.Pod) { p.Annotations = map[string]string{"0": "0", "a": "x", "b": "2", "d": "4"} },
+			`[{"op":"add","path":"/metadata/annotations/0","value":"0"},{"op":"replace","path":"/metadata/annotations/a","value":"x"},`+
+				`{"op":"remove","path":"/metadata/annotations/c"},{"op":"add","path":"/metadata/annotations/d","value":"4"}]`),
+		Entry("a cleared map", `{"metadata":{"labels":{"a":"1"}}}`, func(p *corev1.Pod) { p.Labels = nil },
+			`[{"op":"remove","path":"/metadata/labels"}]`),
+		Entry("names that a pointer must escape, empty ones and other alphabets", `{"metadata":{"annotations":{"a/b":"1","~":"2","":"3","é\u00e9\"":"4"}}}`,
+			func(p *corev1.Pod) {
+				p.Annotations = map[string]string{"a/b": "x", "~": "x", "": "x", "éé\"": "x", "~1": "n"}
+			},
+			`[{"op":"replace","path":"/metadata/annotations/","value":"x"},{"op":"replace","path":"/metadata/annotations/a~1b","value":"x"},`+
+				`{"op":"replace","path":"/metadata/annotations/~0","value":"x"},{"op":"add","path":"/metadata/annotations/~01","value":"n"},`+
+				`{"op":"replace","path":"/metadata/annotations/éé\"","value":"x"}]`),
+		Entry("members that differ from ours by case are not ours", `{"spec":{"NodeName":"x","nodename":"y"}}`,
+			func(p *corev1.Pod) { p.Spec.NodeName = "n" },
+			`[{"op":"add","path":"/spec/nodeName","value":"n"}]`),
+		Entry("a cleared struct keeps what only raw knows", `{"spec":{"containers":[]},"status":{"phase":"Running","x-new":1,"message":"m"}}`,
+			func(p *corev1.Pod) { p.Status = corev1.PodStatus{} },
+			`[{"op":"remove","path":"/status/message"},{"op":"remove","path":"/status/phase"}]`),
+	)
+
+	Describe("values that marshal themselves", func() {
+		const limits = `{"spec":{"containers":[{"name":"a","resources":{"limits":{"cpu":"1000m","memory":"1024Mi"}}}]}}`
+
+		It("leaves untouched quantities alone, whatever their spelling", func() {
+			ops, applied := changePod(limits, func(p *corev1.Pod) {
+				_ = p.Spec.Containers[0].Resources.Limits.Cpu().String()
+				p.Spec.Containers[0].Image = "x"
+			})
+			Expect(ops).To(Equal(`[{"op":"add","path":"/spec/containers/0/image","value":"x"}]`))
+			Expect(applied).To(ContainSubstring(`"cpu":"1000m"`))
+		})
+		It("takes equal quantities of another spelling for equal", func() {
+			ops, _ := changePod(limits, func(p *corev1.Pod) {
+				p.Spec.Containers[0].Resources.Limits["cpu"] = resource.MustParse("1")
+				p.Spec.Containers[0].Resources.Limits["memory"] = resource.MustParse("1Gi")
+			})
+			Expect(ops).To(Equal(`[]`))
+		})
+		It("writes changed quantities in their canonical form", func() {
+			ops, _ := changePod(limits, func(p *corev1.Pod) {
+				p.Spec.Containers[0].Resources.Limits["cpu"] = resource.MustParse("2500m")
+				p.Spec.Containers[0].Resources.Requests = corev1.ResourceList{"memory": resource.MustParse("2048Mi")}
+			})
+			Expect(ops).To(Equal(`[{"op":"replace","path":"/spec/containers/0/resources/limits/cpu","value":"2500m"},` +
+				`{"op":"add","path":"/spec/containers/0/resources/requests","value":{"memory":"2Gi"}}]`))
+		})
+		It("compares times by what is written of them", func() {
+			const raw = `{"metadata":{"creationTimestamp":"2026-01-02T03:04:05Z","name":"p"}}`
+			ops, _ := changePod(raw, func(p *corev1.Pod) {
+				p.CreationTimestamp = metav1.NewTime(p.CreationTimestamp.Add(5))
+			})
+			Expect(ops).To(Equal(`[]`))
+			ops, _ = changePod(raw, func(p *corev1.Pod) { p.CreationTimestamp = metav1.Time{} })
+			Expect(ops).To(Equal(`[{"op":"remove","path":"/metadata/creationTimestamp"}]`))
+		})
+		It("writes what the type writes of managed fields", func() {
+			const raw = `{"metadata":{"managedFields":[{"manager":"m","fieldsV1":{"f:a":{},"f:b":{}},"x-new":1}]}}`
+			ops, _ := changePod(raw, func(p *corev1.Pod) {
+				p.ManagedFields[0].FieldsV1.Raw = []byte(`{"f:a":{},"f:c":{}}`)
+			})
+			Expect(ops).To(Equal(`[{"op":"remove","path":"/metadata/managedFields/0/fieldsV1/f:b"},` +
+				`{"op":"add","path":"/metadata/managedFields/0/fieldsV1/f:c","value":{}}]`))
+		})
+	})
+
+	It("renders operations as programs that compare their text expect", func() {
+		raw := []byte(pod)
+		before, err := decode[corev1.Pod](raw)
+		Expect(err).NotTo(HaveOccurred())
+		after := before.DeepCopy()
+		after.Spec.Containers[0].Command = []string{"dumb-init", "--", "/bin/sh", "-c", "(  /lifecycle/launch && sleep 5 ) || sleep 5"}
+		ops, err := patch.Diff(raw, &before, after)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(ops).To(HaveLen(1))
+		Expect(ops[0].Json()).To(Equal(`{"op":"add","path":"/spec/containers/0/command","value":["dumb-init","--","/bin/sh","-c","(  /lifecycle/launch \u0026\u0026 sleep 5 ) || sleep 5"]}`))
+	})
+
+	It("keeps numbers that a float64 cannot hold", func() {
+		ops, applied := changePod(`{"metadata":{"generation":9007199254740993,"x-new":9007199254740995,"name":"p"}}`,
+			func(p *corev1.Pod) { p.Generation += 2 })
+		Expect(ops).To(Equal(`[{"op":"replace","path":"/metadata/generation","value":9007199254740995}]`))
+		Expect(applied).To(ContainSubstring(`"x-new":9007199254740995`))
+	})
+
+	Describe("input that no right patch exists for", func() {
+		diff := func(raw string, before, after *corev1.Pod) error {
+			GinkgoHelper()
+			ops, err := patch.Diff([]byte(raw), before, after)
+			Expect(ops).To(BeNil())
+			return err
+		}
+		two := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "a"}, {Name: "b"}}}}
+		edited := two.DeepCopy()
+		edited.Spec.Containers[1].Image = "x"
+
+		DescribeTable("is refused",
+			func(raw string, want error) { Expect(diff(raw, two, edited)).To(MatchError(want)) },
+			Entry("nothing", ``, patch.ErrSyntax),
+			Entry("another type of document", `[]`, patch.ErrMismatch),
+			Entry("another type of parent", `{"spec":"x"}`, patch.ErrMismatch),
+			Entry("another type of list", `{"spec":{"containers":{}}}`, patch.ErrMismatch),
+			Entry("fewer items", `{"spec":{"containers":[{"name":"a"}]}}`, patch.ErrMismatch),
+			Entry("more items", `{"spec":{"containers":[{},{},{}]}}`, patch.ErrMismatch),
+			Entry("another type of item", `{"spec":{"containers":[{},7]}}`, patch.ErrMismatch),
+			Entry("half a document", `{"spec":{"containers":[{},{}`, patch.ErrSyntax),
+			Entry("a document and a half", `{"spec":{"containers":[{},{}]}}{}`, patch.ErrSyntax),
+			Entry("wrong brackets", `{"spec":{"containers":[{},{]}}}`, patch.ErrSyntax),
+			Entry("no colon", `{"spec" {"containers":[{},{}]}}`, patch.ErrSyntax),
+			Entry("a member twice", `{"spec":{},"spec":{"containers":[{},{}]}}`, patch.ErrDuplicate),
+			Entry("a member twice in two spellings", `{"sp\u0065c":{},"spec":{"containers":[{},{}]}}`, patch.ErrDuplicate),
+		)
+		It("is not looked at when nothing has changed", func() {
+			Expect(diff(`{`, two, two.DeepCopy())).To(Succeed())
+		})
+		It("says where", func() {
+			Expect(diff(`{"spec":{"containers":[{},7]}}`, two, edited)).To(
+				MatchError(`raw JSON and decoded object disagree: raw has another kind of value than the Go type at "/spec/containers/1"`))
+		})
+		It("must be two pointers of one type", func() {
+			for _, pair := range [][2]any{
+				{nil, nil},
+				{&corev1.Pod{}, nil},
+				{&corev1.Pod{}, corev1.Pod{}},
+				{&corev1.Pod{}, &corev1.Node{}},
+				{&corev1.Pod{}, (*corev1.Pod)(nil)},
+			} {
+				_, err := patch.Diff([]byte(`{}`), pair[0], pair[1])
+				Expect(err).To(HaveOccurred())
+			}
+		})
+	})
+})

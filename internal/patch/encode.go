@@ -1,0 +1,207 @@
+package patch
+
+import (
+	"encoding"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"math"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// encode appends a value as encoding/json writes a decoded tree: escaped for HTML, members sorted by name.
+func (d *differ) encode(dst []byte, p *plan, v reflect.Value) ([]byte, error) {
+	switch p = p.on(v); p.shape {
+	case shapeBool, shapeInt, shapeUint, shapeFloat, shapeString, shapeNumber:
+		return appendScalar(dst, p, v)
+	case shapeBytes:
+		if v.IsNil() {
+			return append(dst, "null"...), nil
+		}
+		dst = append(dst, '"')
+		dst = base64.StdEncoding.AppendEncode(dst, v.Bytes())
+		return append(dst, '"'), nil
+	case shapeStruct:
+		return d.encodeStruct(dst, p, v)
+	case shapeMap:
+		return d.encodeMap(dst, p, v)
+	case shapeList:
+		if v.IsNil() {
+			return append(dst, "null"...), nil
+		}
+		fallthrough
+	case shapeArray:
+		var err error
+		dst = append(dst, '[')
+		for i := range v.Len() {
+			if i > 0 {
+				dst = append(dst, ',')
+			}
+			if dst, err = d.encode(dst, p.elem, v.Index(i)); err != nil {
+				return dst, err
+			}
+		}
+		return append(dst, ']'), nil
+	case shapePointer:
+		if v.IsNil() {
+			return append(dst, "null"...), nil
+		}
+		return d.encode(dst, p.elem, v.Elem())
+	case shapeInterface:
+		if v.IsNil() {
+			return append(dst, "null"...), nil
+		}
+		return d.encode(dst, planFor(v.Elem().Type()), v.Elem())
+	case shapeUnstructured:
+		return d.encode(dst, p.elem, v.Field(0))
+	case shapeMarshaler:
+		return appendMarshaler(dst, v)
+	case shapeTextMarshaler:
+		return appendText(dst, v)
+	}
+	return dst, &json.UnsupportedTypeError{Type: v.Type()}
+}
+
+func (d *differ) encodeStruct(dst []byte, p *plan, v reflect.Value) ([]byte, error) {
+	var err error
+	dst = append(dst, '{')
+	first := true
+	var buf [3]reflect.Value
+	parts := p.parts(buf[:0], v)
+	for i := range p.fields {
+		f := &p.fields[i]
+		fv := f.from(parts)
+		if f.omitted(fv) {
+			continue
+		}
+		if !first {
+			dst = append(dst, ',')
+		}
+		first = false
+		dst = append(dst, f.quoted...)
+		if dst, err = d.encode(dst, f.plan, fv); err != nil {
+			return dst, err
+		}
+	}
+	return append(dst, '}'), nil
+}
+
+func (d *differ) encodeMap(dst []byte, p *plan, v reflect.Value) ([]byte, error) {
+	if v.IsNil() {
+		return append(dst, "null"...), nil
+	}
+	type member struct {
+		name  string
+		value reflect.Value
+	}
+	all := make([]member, 0, v.Len())
+	for it := v.MapRange(); it.Next(); {
+		name, err := p.keys(it.Key())
+		if err != nil {
+			return dst, err
+		}
+		all = append(all, member{name, it.Value()})
+	}
+	slices.SortFunc(all, func(x, y member) int { return strings.Compare(x.name, y.name) })
+	var err error
+	dst = append(dst, '{')
+	for i, m := range all {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = append(appendString(dst, m.name), ':')
+		if dst, err = d.encode(dst, p.elem, m.value); err != nil {
+			return dst, err
+		}
+	}
+	return append(dst, '}'), nil
+}
+
+func appendScalar(dst []byte, p *plan, v reflect.Value) ([]byte, error) {
+	if p.quoted && p.shape != shapeString {
+		dst = append(dst, '"')
+	}
+	switch p.shape {
+	case shapeBool:
+		dst = strconv.AppendBool(dst, v.Bool())
+	case shapeInt:
+		dst = strconv.AppendInt(dst, v.Int(), 10)
+	case shapeUint:
+		dst = strconv.AppendUint(dst, v.Uint(), 10)
+	case shapeFloat:
+		var err error
+		if dst, err = appendFloat(dst, v.Float(), v.Type().Bits()); err != nil {
+			return dst, err
+		}
+	case shapeNumber:
+		n := v.String()
+		if n == "" {
+			n = "0" // as encoding/json has it
+		}
+		if !json.Valid([]byte(n)) || !strings.ContainsRune("-0123456789", rune(n[0])) {
+			return dst, fmt.Errorf("invalid number literal %q", n)
+		}
+		dst = append(dst, n...)
+	case shapeString:
+		if !p.quoted {
+			return appendString(dst, v.String()), nil
+		}
+		return appendString(dst, string(appendString(nil, v.String()))), nil
+	}
+	if p.quoted {
+		dst = append(dst, '"')
+	}
+	return dst, nil
+}
+
+// appendFloat writes numbers as ECMAScript does, without an exponent where that is not too long.
+func appendFloat(dst []byte, f float64, bits int) ([]byte, error) {
+	if math.IsInf(f, 0) || math.IsNaN(f) {
+		return dst, fmt.Errorf("unsupported value %v", f)
+	}
+	format := byte('f')
+	if abs := math.Abs(f); abs != 0 {
+		if bits == 64 && (abs < 1e-6 || abs >= 1e21) || bits == 32 && (float32(abs) < 1e-6 || float32(abs) >= 1e21) {
+			format = 'e'
+		}
+	}
+	dst = strconv.AppendFloat(dst, f, format, -1, bits)
+	if n := len(dst); format == 'e' && n >= 4 && dst[n-4] == 'e' && (dst[n-3] == '-' || dst[n-3] == '+') && dst[n-2] == '0' {
+		dst[n-2] = dst[n-1] // e-09 is written e-9
+		dst = dst[:n-1]
+	}
+	return dst, nil
+}
+
+func appendMarshaler(dst []byte, v reflect.Value) ([]byte, error) {
+	if v.Kind() == reflect.Interface && v.IsNil() {
+		return append(dst, "null"...), nil
+	}
+	text, err := addressed(v).(json.Marshaler).MarshalJSON()
+	if err != nil {
+		return dst, err
+	}
+	return appendCompact(dst, text)
+}
+
+func appendText(dst []byte, v reflect.Value) ([]byte, error) {
+	if v.Kind() == reflect.Interface && v.IsNil() {
+		return append(dst, "null"...), nil
+	}
+	text, err := addressed(v).(encoding.TextMarshaler).MarshalText()
+	if err != nil {
+		return dst, err
+	}
+	return appendString(dst, string(text)), nil
+}
+
+// addressed returns the value by its pointer, which spares a copy and has the methods of both.
+func addressed(v reflect.Value) any {
+	if v.Kind() != reflect.Interface && v.CanAddr() {
+		return v.Addr().Interface()
+	}
+	return v.Interface()
+}

@@ -1,0 +1,141 @@
+package patch
+
+import (
+	"bytes"
+	"maps"
+	"reflect"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// same tells in a few instructions that two values are equal. False means only that a closer look is due.
+func same(p *plan, a, b reflect.Value) bool {
+	switch p.shape {
+	case shapeString, shapeNumber:
+		return a.String() == b.String()
+	case shapeBool:
+		return a.Bool() == b.Bool()
+	case shapeInt:
+		return a.Int() == b.Int()
+	case shapeUint:
+		return a.Uint() == b.Uint()
+	case shapeFloat:
+		return a.Float() == b.Float()
+	case shapePointer, shapeMap:
+		return a.UnsafePointer() == b.UnsafePointer()
+	case shapeList, shapeBytes:
+		return a.UnsafePointer() == b.UnsafePointer() && a.Len() == b.Len()
+	case shapeInterface:
+		return a.IsNil() && b.IsNil()
+	}
+	return false
+}
+
+// equal tells whether two values marshal to the same JSON.
+func (d *differ) equal(p *plan, a, b reflect.Value) bool {
+	if same(p, a, b) {
+		return true
+	}
+	switch p = p.on(b); p.shape {
+	case shapeStruct:
+		if p.same != nil && p.same(a, b) {
+			return true
+		}
+		var bufA, bufB [3]reflect.Value
+		partsA, partsB := p.parts(bufA[:0], a), p.parts(bufB[:0], b)
+		for i := range p.fields {
+			if f := &p.fields[i]; !d.equalField(f, f.from(partsA), f.from(partsB)) {
+				return false
+			}
+		}
+		return true
+	case shapePointer:
+		return !a.IsNil() && !b.IsNil() && d.equal(p.elem, a.Elem(), b.Elem())
+	case shapeList:
+		if a.IsNil() != b.IsNil() || a.Len() != b.Len() {
+			return false
+		}
+		fallthrough
+	case shapeArray:
+		for i := range a.Len() {
+			if !d.equal(p.elem, a.Index(i), b.Index(i)) {
+				return false
+			}
+		}
+		return true
+	case shapeBytes:
+		return a.IsNil() == b.IsNil() && bytes.Equal(a.Bytes(), b.Bytes())
+	case shapeMap:
+		return a.IsNil() == b.IsNil() && a.Len() == b.Len() && d.equalMaps(p, a, b)
+	case shapeInterface:
+		return !a.IsNil() && !b.IsNil() && d.equalDynamic(a, b)
+	case shapeMarshaler, shapeTextMarshaler:
+		return p.same(a, b) || d.equalText(p, a, b)
+	case shapeUnstructured:
+		return d.equal(p.elem, a.Field(0), b.Field(0))
+	}
+	return false
+}
+
+func (d *differ) equalField(f *field, a, b reflect.Value) bool {
+	if !a.IsValid() || !b.IsValid() {
+		return f.omitted(a) && f.omitted(b)
+	}
+	if same(f.plan, a, b) {
+		return true
+	}
+	if f.plan.shape != shapeStruct && (f.omitEmpty || f.omitZero) {
+		if oa, ob := f.omitted(a), f.omitted(b); oa || ob {
+			return oa && ob
+		}
+	}
+	return d.equal(f.plan, a, b)
+}
+
+func (d *differ) equalMaps(p *plan, a, b reflect.Value) bool {
+	if x, y, ok := mapsOf[map[string]string](a, b); ok {
+		return maps.Equal(x, y)
+	}
+	if x, y, ok := mapsOf[corev1.ResourceList](a, b); ok && maps.EqualFunc(x, y, sameQuantity) {
+		return true
+	}
+	for it := a.MapRange(); it.Next(); {
+		w := b.MapIndex(it.Key())
+		if !w.IsValid() || !d.equal(p.elem, it.Value(), w) {
+			return false
+		}
+	}
+	return true
+}
+
+// mapsOf saves the maps that every pod has the price of reflection.
+func mapsOf[M any](a, b reflect.Value) (x, y M, ok bool) {
+	if !a.CanInterface() || !b.CanInterface() {
+		return x, y, false
+	}
+	if x, ok = a.Interface().(M); !ok {
+		return x, y, false
+	}
+	y, ok = b.Interface().(M)
+	return x, y, ok
+}
+
+// equalDynamic compares what stands in two interfaces.
+func (d *differ) equalDynamic(a, b reflect.Value) bool {
+	a, b = a.Elem(), b.Elem()
+	if a.Type() == b.Type() {
+		return d.equal(planFor(a.Type()), a, b)
+	}
+	// int and int64, []any and []string: what counts is the JSON.
+	x, errA := d.encode(nil, planFor(a.Type()), a)
+	y, errB := d.encode(nil, planFor(b.Type()), b)
+	return errA == nil && errB == nil && bytes.Equal(x, y)
+}
+
+// equalText compares what two values marshal themselves to. What cannot be marshalled is equal to nothing,
+// so that the walk comes to it and reports why.
+func (d *differ) equalText(p *plan, a, b reflect.Value) bool {
+	x, errA := d.encode(nil, p, a)
+	y, errB := d.encode(nil, p, b)
+	return errA == nil && errB == nil && bytes.Equal(x, y)
+}

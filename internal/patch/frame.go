@@ -1,0 +1,258 @@
+package patch
+
+import (
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"strconv"
+
+	"gomodules.xyz/jsonpatch/v2"
+)
+
+// A frame is one step of the walk's way from the root to where it stands: a member or a list item.
+//
+// Its place in the raw JSON is looked up only when something below it has changed, and then once.
+type frame struct {
+	name string // the member, unless this is an item
+	item bool
+	from int // the item's index in raw
+	to   int // the item's index when all earlier operations have been applied
+
+	plan  *plan
+	after reflect.Value
+
+	node    node
+	known   bool // node has been looked up
+	written bool // an operation has written all of it, so that what stands below needs none
+	listed  bool // entries have been listed
+	low     int  // where they begin in differ.entries
+	high    int
+	byName  map[string]int // of objects with many members
+}
+
+// A differ walks through two trees at once.
+type differ struct {
+	raw     []byte
+	doc     document
+	opened  bool
+	opts    options
+	frames  []frame
+	stack   [12]frame // where frames lives at first; objects are rarely deeper
+	entries []entry   // of all frames that have been listed, in their order
+	ops     []jsonpatch.Operation
+	buf     []byte // values of operations, one behind the other
+	scratch []byte
+}
+
+func (d *differ) top() *frame { return &d.frames[len(d.frames)-1] }
+
+func (d *differ) push(name string, p *plan, after reflect.Value) {
+	d.frames = append(d.frames, frame{name: name, plan: p, after: after})
+}
+
+func (d *differ) pushItem(from, to int, p *plan, after reflect.Value) {
+	d.frames = append(d.frames, frame{item: true, from: from, to: to, plan: p, after: after})
+}
+
+func (d *differ) pop() {
+	if f := d.top(); f.listed {
+		d.entries = d.entries[:f.low]
+	}
+	d.frames = d.frames[:len(d.frames)-1]
+}
+
+// locate looks up where the walk stands. It returns the first frame that raw has no value for, or else the top.
+func (d *differ) locate() (int, error) {
+	if !d.opened {
+		doc, root, err := open(d.raw)
+		if err != nil {
+			return 0, err
+		}
+		d.doc, d.opened = doc, true
+		d.buf = make([]byte, 0, 512)
+		d.entries = make([]entry, 0, 32)
+		d.frames[0].node = root
+		if d.frames[0].node.kind != '{' {
+			return 0, fmt.Errorf("%w: raw is no JSON object", ErrMismatch)
+		}
+	}
+	top := len(d.frames) - 1
+	known := top
+	for !d.frames[known].known {
+		known--
+	}
+	for i := known; i < top; i++ {
+		if err := d.lookUp(i, i+1); err != nil {
+			return 0, err
+		}
+	}
+	for i := 1; i < top; i++ {
+		if !d.frames[i].node.holds() {
+			return i, nil
+		}
+	}
+	return top, nil
+}
+
+// lookUp finds one frame below its parent.
+func (d *differ) lookUp(parent, child int) error {
+	p, c := &d.frames[parent], &d.frames[child]
+	c.known = true
+	if !p.node.holds() {
+		return nil
+	}
+	if want := containerOf(c); p.node.kind != want {
+		c.known = false
+		return d.mismatch(parent, "another kind of value than the Go type")
+	}
+	if err := d.enumerate(p, parent); err != nil {
+		c.known = false
+		return err
+	}
+	all := d.entries[p.low:p.high]
+	if c.item {
+		if c.from >= len(all) {
+			c.known = false
+			return d.mismatch(parent, "fewer items than the decoded list")
+		}
+		c.node = all[c.from].node
+		return nil
+	}
+	if p.byName != nil {
+		if i, ok := p.byName[c.name]; ok {
+			c.node = all[i].node
+		}
+		return nil
+	}
+	for i := range all {
+		if d.doc.named(&all[i], c.name) {
+			c.node = all[i].node
+			break
+		}
+	}
+	return nil
+}
+
+func containerOf(f *frame) byte {
+	if f.item {
+		return '['
+	}
+	return '{'
+}
+
+// enumerate finds the members or items of a frame's value, once.
+func (d *differ) enumerate(f *frame, at int) error {
+	if f.listed {
+		return nil
+	}
+	low := len(d.entries)
+	entries, err := d.doc.entries(f.node, d.entries)
+	if err != nil {
+		return err
+	}
+	d.entries = entries
+	f.listed, f.low, f.high = true, low, len(entries)
+	if f.node.kind == '[' {
+		return nil
+	}
+	members := entries[low:]
+	if name, ok := d.doc.duplicate(members); ok {
+		return fmt.Errorf("%w: %q in %q", ErrDuplicate, name, d.pointer(at))
+	}
+	if len(members) > 32 {
+		f.byName = make(map[string]int, len(members))
+		for i := range members {
+			e := &members[i]
+			if e.name != "" {
+				f.byName[e.name] = i
+				continue
+			}
+			f.byName[string(d.raw[e.nameStart:e.nameEnd])] = i
+		}
+	}
+	return nil
+}
+
+func (d *differ) mismatch(at int, what string) error {
+	return fmt.Errorf("%w: raw has %s at %q", ErrMismatch, what, d.pointer(at))
+}
+
+// put makes the value at the top of the walk what the handler made of it, creating what raw lacks on the way.
+func (d *differ) put() error {
+	at, err := d.locate()
+	if err != nil {
+		return err
+	}
+	f := &d.frames[at]
+	if f.written {
+		return nil
+	}
+	if at == 0 {
+		return fmt.Errorf("%w: the object itself cannot be replaced", ErrMismatch)
+	}
+	if at < len(d.frames)-1 {
+		f.written = true
+	}
+	op := "add"
+	if f.item || f.node.holds() {
+		op = "replace"
+	}
+	start := len(d.buf)
+	if d.buf, err = d.encode(d.buf, f.plan, f.after); err != nil {
+		return fmt.Errorf("%q cannot be written as JSON: %w", d.pointer(at), err)
+	}
+	d.emit(op, d.pointer(at), start)
+	return nil
+}
+
+// remove takes away the member at the top of the walk, where raw has it.
+func (d *differ) remove() error {
+	if _, err := d.locate(); err != nil {
+		return err
+	}
+	if f := d.top(); f.node.kind != 0 {
+		d.operation("remove", d.pointer(len(d.frames)-1), nil)
+	}
+	return nil
+}
+
+// emit appends an operation whose value has been appended to the buffer.
+func (d *differ) emit(op, path string, start int) {
+	value := d.buf[start:len(d.buf):len(d.buf)]
+	d.operation(op, path, json.RawMessage(value))
+}
+
+func (d *differ) operation(op, path string, value any) {
+	if d.ops == nil {
+		d.ops = make([]jsonpatch.Operation, 0, 8)
+	}
+	d.ops = append(d.ops, jsonpatch.Operation{Operation: op, Path: path, Value: value})
+}
+
+// pointer is the JSON pointer (RFC 6901) of a frame.
+func (d *differ) pointer(at int) string {
+	d.scratch = d.appendPointer(d.scratch[:0], at)
+	return string(d.scratch)
+}
+
+func (d *differ) appendPointer(dst []byte, at int) []byte {
+	for i := 1; i <= at; i++ {
+		f := &d.frames[i]
+		dst = append(dst, '/')
+		if f.item {
+			dst = strconv.AppendInt(dst, int64(f.to), 10)
+			continue
+		}
+		for j := range len(f.name) {
+			switch c := f.name[j]; c {
+			case '~':
+				dst = append(dst, '~', '0')
+			case '/':
+				dst = append(dst, '~', '1')
+			default:
+				dst = append(dst, c)
+			}
+		}
+	}
+	return dst
+}

@@ -1,0 +1,247 @@
+package patch
+
+import (
+	"reflect"
+	"slices"
+	"sort"
+	"strconv"
+	"strings"
+)
+
+// What it takes to apply a patch decides when a list is better written anew than rearranged. An operation with
+// an index costs the API server as much as 100 or so bytes of JSON that pass through it; measured with the
+// library that it uses, rearranging is on a par with writing as long as there is one for every 400 bytes.
+const (
+	freeMoves      = 2  // items that may always move by operations of their own
+	maxMoves       = 64 // items that may do so at most; each takes two operations
+	freeOperations = 64 // items that may always come and go one by one
+	bytesPerChange = 400
+)
+
+// items walks through two lists.
+func (d *differ) items(p *plan, k *keyer, a, b reflect.Value) error {
+	m, n := a.Len(), b.Len()
+	head, tail := 0, 0
+	for head < m && head < n && d.equal(p.elem, a.Index(head), b.Index(head)) {
+		head++
+	}
+	if head == m && head == n {
+		if a.IsNil() != b.IsNil() {
+			return d.put() // between null and []
+		}
+		return nil
+	}
+	at, err := d.locate()
+	if err != nil {
+		return err
+	}
+	top := len(d.frames) - 1
+	if m == 0 || n == 0 || at < top || !d.top().node.holds() {
+		return d.put()
+	}
+	if d.top().node.kind != '[' {
+		return d.mismatch(top, "another kind of value than the Go type")
+	}
+	if err := d.enumerate(d.top(), top); err != nil {
+		return err
+	}
+	if have := d.top().high - d.top().low; have != m {
+		return d.mismatch(top, strconv.Itoa(have)+" items and the decoded list "+strconv.Itoa(m))
+	}
+	for tail < m-head && tail < n-head && d.equal(p.elem, a.Index(m-1-tail), b.Index(n-1-tail)) {
+		tail++
+	}
+	if k == nil || k.field == nil {
+		k = d.keyByOption(k)
+	}
+	s := &stretch{list: p, a: a, b: b, head: head, m: m - head - tail, n: n - head - tail}
+	if s.m == 0 && (s.n <= freeOperations || tail == 0) {
+		return d.insert(s, tail) // the most frequent change of all
+	}
+	pairs := d.align(s, k)
+	if err := d.rearrange(s, &pairs, tail); err != nil {
+		return err
+	}
+	for j, i := range pairs.from {
+		if i < 0 {
+			continue
+		}
+		d.pushItem(head+i, head+j, p.elem, s.after(j))
+		if err := d.value(p.elem, s.before(i), s.after(j)); err != nil {
+			return err
+		}
+		d.pop()
+	}
+	return nil
+}
+
+// keyByOption looks for WithListKey. The key that the Go type names but does not have goes unused.
+func (d *differ) keyByOption(k *keyer) *keyer {
+	if len(d.opts.listKeys) == 0 {
+		return k
+	}
+	here := d.pointer(len(d.frames) - 1)
+	for _, o := range slices.Backward(d.opts.listKeys) {
+		if matches(o.path, here) {
+			return &keyer{name: o.key}
+		}
+	}
+	return k
+}
+
+// matches tells whether a path fits a pattern in which "*" stands for any one step.
+func matches(pattern, path string) bool {
+	want, have := strings.Split(pattern, "/"), strings.Split(path, "/")
+	if len(want) != len(have) {
+		return false
+	}
+	for i := range want {
+		if want[i] != "*" && want[i] != have[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// insert emits the operations for a stretch that was not there before.
+func (d *differ) insert(s *stretch, tail int) error {
+	path := d.pointer(len(d.frames)-1) + "/"
+	for j := range s.n {
+		if err := d.add(s, path, -1, j, tail); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// add emits the operation that puts an item where it belongs, in front of as many others.
+func (d *differ) add(s *stretch, path string, i, j, others int) error {
+	start := len(d.buf)
+	if err := d.appendItem(s, i, j); err != nil {
+		return err
+	}
+	index := "-"
+	if others > 0 {
+		index = strconv.Itoa(s.head + j)
+	}
+	d.emit("add", path+index, start)
+	return nil
+}
+
+// rearrange emits the operations that take away, add and move items, after which every item is in its place.
+func (d *differ) rearrange(s *stretch, p *pairing, tail int) error {
+	stays := inOrder(p.from)
+	kept, moves := 0, 0
+	for j, i := range p.from {
+		switch {
+		case stays[j]:
+			kept++
+		case i >= 0:
+			moves++
+		}
+	}
+	if kept == s.m && kept == s.n {
+		return nil
+	}
+	// Items are appended at no cost, however many.
+	appended := tail == 0
+	changes := s.m - kept
+	for j := s.n - 1; j >= 0; j-- {
+		appended = appended && !stays[j]
+		if !stays[j] && !appended {
+			changes++
+		}
+	}
+	size := int(d.top().node.end - d.top().node.start)
+	if moves > freeMoves && moves > min(maxMoves, size/bytesPerChange/2) ||
+		changes > freeOperations && changes > 2*size/bytesPerChange {
+		return d.rewrite(s, p)
+	}
+	path := d.pointer(len(d.frames)-1) + "/"
+	// From the back, so that what is still to be removed keeps its index.
+	for i := s.m - 1; i >= 0; i-- {
+		if j := p.to[i]; j < 0 || !stays[j] {
+			d.operation("remove", path+strconv.Itoa(s.head+i), nil)
+		}
+	}
+	// From the front: all items before the next one are in their place already.
+	behind := kept + tail // items that are still to come and in their place, too
+	for j, i := range p.from {
+		if stays[j] {
+			behind--
+			continue
+		}
+		if err := d.add(s, path, i, j, behind); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// rewrite emits one operation that writes the list anew, each item with the bytes that raw has for it.
+func (d *differ) rewrite(s *stretch, p *pairing) error {
+	start := len(d.buf)
+	d.buf = append(d.buf, '[')
+	m, n := s.a.Len(), s.b.Len()
+	for at := range n {
+		if at > 0 {
+			d.buf = append(d.buf, ',')
+		}
+		j := at - s.head
+		i := j
+		switch {
+		case j >= s.n:
+			i = j + m - n
+		case j >= 0:
+			i = p.from[j]
+		}
+		if err := d.appendItem(s, i, j); err != nil {
+			return err
+		}
+	}
+	d.buf = append(d.buf, ']')
+	d.emit("replace", d.pointer(len(d.frames)-1), start)
+	return nil
+}
+
+// appendItem appends the raw bytes of the item that was at i, or the new item that is at j.
+func (d *differ) appendItem(s *stretch, i, j int) error {
+	var err error
+	if i < 0 && j >= 0 {
+		d.buf, err = d.encode(d.buf, s.list.elem, s.after(j))
+		return err
+	}
+	f := d.top()
+	n := d.entries[f.low+s.head+i].node
+	d.buf, err = appendCompact(d.buf, d.raw[n.start:n.end])
+	return err
+}
+
+// inOrder tells which of the paired items can stay where they are while the others move around them: those
+// of a longest increasing subsequence.
+func inOrder(from []int) []bool {
+	var tails []int // tails[l] is the end of the best subsequence of length l+1
+	prev := make([]int, len(from))
+	for j, i := range from {
+		if i < 0 {
+			continue
+		}
+		l := sort.Search(len(tails), func(l int) bool { return from[tails[l]] >= i })
+		prev[j] = -1
+		if l > 0 {
+			prev[j] = tails[l-1]
+		}
+		if l == len(tails) {
+			tails = append(tails, j)
+		} else {
+			tails[l] = j
+		}
+	}
+	stays := make([]bool, len(from))
+	if len(tails) > 0 {
+		for j := tails[len(tails)-1]; j >= 0; j = prev[j] {
+			stays[j] = true
+		}
+	}
+	return stays
+}

@@ -1,0 +1,160 @@
+package patch
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"reflect"
+	"slices"
+	"strings"
+)
+
+// A change is a map key under which two maps differ.
+type change struct {
+	name string
+	a, b reflect.Value // invalid where the map lacks the key
+}
+
+// members walks through two maps, in the order of their keys so that equal calls give equal patches.
+func (d *differ) members(p *plan, a, b reflect.Value) error {
+	if a.IsNil() != b.IsNil() && (b.IsNil() || b.Len() == 0) {
+		return d.put() // between null and {}
+	}
+	if a.Len() == b.Len() && d.equalMaps(p, a, b) {
+		return nil
+	}
+	changes, err := d.changes(p, a, b)
+	if err != nil {
+		return err
+	}
+	for _, c := range changes {
+		d.push(c.name, p.elem, c.b)
+		if err := d.member(p, c); err != nil {
+			return err
+		}
+		d.pop()
+	}
+	return nil
+}
+
+// changes lists the keys under which two maps differ, sorted by name.
+func (d *differ) changes(p *plan, a, b reflect.Value) ([]change, error) {
+	var out []change
+	var failed error
+	add := func(k, va, vb reflect.Value) {
+		name, err := p.keys(k)
+		failed = errors.Join(failed, err)
+		out = append(out, change{name, va, vb})
+	}
+	if x, y, ok := mapsOf[map[string]string](a, b); ok {
+		for k, v := range x {
+			if w, ok := y[k]; !ok {
+				out = append(out, change{k, reflect.ValueOf(v), reflect.Value{}})
+			} else if v != w {
+				out = append(out, change{k, reflect.ValueOf(v), reflect.ValueOf(w)})
+			}
+		}
+		for k, w := range y {
+			if _, ok := x[k]; !ok {
+				out = append(out, change{k, reflect.Value{}, reflect.ValueOf(w)})
+			}
+		}
+	} else {
+		for it := a.MapRange(); it.Next(); {
+			v, w := it.Value(), b.MapIndex(it.Key())
+			if !w.IsValid() || !d.equal(p.elem, v, w) {
+				add(it.Key(), v, w)
+			}
+		}
+		for it := b.MapRange(); it.Next(); {
+			if !a.MapIndex(it.Key()).IsValid() {
+				add(it.Key(), reflect.Value{}, it.Value())
+			}
+		}
+	}
+	slices.SortFunc(out, func(x, y change) int { return strings.Compare(x.name, y.name) })
+	return out, failed
+}
+
+func (d *differ) member(p *plan, c change) error {
+	at, err := d.locate()
+	if err != nil {
+		return err
+	}
+	top := len(d.frames) - 1
+	if c.a.IsValid() && at == top && d.top().node.kind == 0 {
+		// For instance 01 in raw and 1 in a map of integers: we cannot name the member that is meant.
+		return d.mismatch(top, "no member that is in the decoded map")
+	}
+	switch {
+	case !c.b.IsValid():
+		return d.remove()
+	case !c.a.IsValid():
+		return d.put()
+	}
+	return d.value(p.elem, c.a, c.b)
+}
+
+// dynamic compares what stands in two interfaces.
+func (d *differ) dynamic(a, b reflect.Value) error {
+	if a.IsNil() || b.IsNil() {
+		return d.put()
+	}
+	a, b = a.Elem(), b.Elem()
+	if a.Type() == b.Type() {
+		return d.value(planFor(a.Type()), a, b)
+	}
+	return d.trees(planFor(a.Type()), planFor(b.Type()), a, b)
+}
+
+// opaque compares two values that marshal themselves.
+func (d *differ) opaque(p *plan, a, b reflect.Value) error {
+	if p.same(a, b) {
+		return nil
+	}
+	return d.trees(p, p, a, b)
+}
+
+// trees compares what two values marshal to. Where that is an object or a list on both sides, only the difference
+// is written: a type that marshals itself can have members that do not, and raw may know more about those.
+func (d *differ) trees(pa, pb *plan, a, b reflect.Value) error {
+	x, err := d.encode(nil, pa, a)
+	if err != nil {
+		return d.put()
+	}
+	y, err := d.encode(nil, pb, b)
+	if err != nil {
+		return d.put()
+	}
+	if bytes.Equal(x, y) {
+		return nil
+	}
+	if len(x) == 0 || len(y) == 0 || x[0] != y[0] || x[0] != '{' && x[0] != '[' {
+		return d.put()
+	}
+	tx, errX := tree(x)
+	ty, errY := tree(y)
+	if errX != nil || errY != nil {
+		return d.put()
+	}
+	ops, depth := len(d.ops), len(d.frames)
+	va, vb := reflect.ValueOf(tx), reflect.ValueOf(ty)
+	err = d.value(planFor(va.Type()), va, vb)
+	if errors.Is(err, ErrMismatch) && depth > 1 {
+		// The type writes another form than the one it has read, so its members have no counterpart in raw.
+		for len(d.frames) > depth {
+			d.pop()
+		}
+		d.ops = d.ops[:ops]
+		return d.put()
+	}
+	return err
+}
+
+func tree(text []byte) (any, error) {
+	dec := json.NewDecoder(bytes.NewReader(text))
+	dec.UseNumber()
+	var v any
+	err := dec.Decode(&v)
+	return v, err
+}

@@ -1,0 +1,262 @@
+package patch
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"math"
+	"math/bits"
+)
+
+// A document answers where in the raw JSON a member or an item stands, without decoding anything.
+//
+// One pass over the bytes notes where each object and array ends; after that, listing the members of one
+// object costs as much as it has members, whatever stands below them. It is tolerant of what cannot mislead
+// it: the JSON has been decoded by the caller, so this is no validator, but no input makes it panic.
+type document struct {
+	raw   []byte
+	spans []span
+}
+
+// A span belongs to one object or array, in the order of their opening brackets.
+type span struct {
+	end  int32 // just behind the closing bracket
+	next int32 // the span of the next object or array that does not stand inside this one
+}
+
+// A node is a JSON value in its place.
+type node struct {
+	start, end int32
+	span       int32
+	kind       byte // '{', '[', '"', 'n' for null, '0' for other scalars; 0 when there is no such value
+}
+
+// holds tells whether there is a value and it is not null.
+func (n node) holds() bool { return n.kind != 0 && n.kind != 'n' }
+
+// An entry is a member of an object or an item of an array.
+type entry struct {
+	node
+	nameStart, nameEnd int32
+	name               string // only where the JSON spells it otherwise
+}
+
+func (doc *document) named(e *entry, name string) bool {
+	if e.name != "" {
+		return e.name == name
+	}
+	return string(doc.raw[e.nameStart:e.nameEnd]) == name
+}
+
+func malformed(at int) error { return fmt.Errorf("%w at byte %d", ErrSyntax, at) }
+
+// open makes the pass and returns the node of the whole document.
+func open(raw []byte) (document, node, error) {
+	doc := document{raw: raw}
+	if len(raw) >= math.MaxInt32 {
+		return doc, node{}, fmt.Errorf("raw JSON has %d bytes; at most %d can be patched", len(raw), math.MaxInt32-1)
+	}
+	doc.spans = make([]span, 0, 16+len(raw)/32)
+	var nesting [64]int32 // most documents need no more
+	stack := nesting[:0]
+	for i := 0; i < len(raw); i++ {
+		switch raw[i] {
+		case '"':
+			end := closingQuote(raw, i+1)
+			if end < 0 {
+				return doc, node{}, malformed(i)
+			}
+			i = end
+		case '{', '[':
+			stack = append(stack, int32(len(doc.spans)))
+			doc.spans = append(doc.spans, span{end: -int32(raw[i])})
+		case '}', ']':
+			if len(stack) == 0 {
+				return doc, node{}, malformed(i)
+			}
+			s := &doc.spans[stack[len(stack)-1]]
+			stack = stack[:len(stack)-1]
+			if s.end != -int32(raw[i]-2) { // in ASCII, each bracket is two before its counterpart
+				return doc, node{}, malformed(i)
+			}
+			s.end, s.next = int32(i+1), int32(len(doc.spans))
+		}
+	}
+	if len(stack) > 0 {
+		return doc, node{}, malformed(len(raw))
+	}
+	at := skipSpace(raw, 0)
+	root, _, err := doc.value(at, 0)
+	if err == nil && skipSpace(raw, int(root.end)) != len(raw) {
+		err = malformed(int(root.end))
+	}
+	return doc, root, err
+}
+
+// closingQuote finds the end of a string whose text starts at i; negative when there is none. Half of all bytes
+// stand in strings, so it looks at eight of them at a time.
+func closingQuote(raw []byte, i int) int {
+	const all = 0x0101010101010101
+	for i+8 <= len(raw) {
+		eight := binary.LittleEndian.Uint64(raw[i:])
+		found := zeroBytes(eight^('"'*all)) | zeroBytes(eight^('\\'*all))
+		if found == 0 {
+			i += 8
+			continue
+		}
+		i += bits.TrailingZeros64(found) / 8
+		if raw[i] == '"' {
+			return i
+		}
+		i += 2 // an escape, and the byte that it escapes
+	}
+	for ; i < len(raw); i++ {
+		switch raw[i] {
+		case '"':
+			return i
+		case '\\':
+			i++
+		}
+	}
+	return -1
+}
+
+// zeroBytes sets the highest bit of the lowest byte that is zero; bits above that one may be set or not.
+func zeroBytes(x uint64) uint64 { return (x - 0x0101010101010101) &^ x & 0x8080808080808080 }
+
+func skipSpace(raw []byte, i int) int {
+	for i < len(raw) && (raw[i] == ' ' || raw[i] == '\n' || raw[i] == '\t' || raw[i] == '\r') {
+		i++
+	}
+	return i
+}
+
+// value reads the value at a position. span is the first one that does not start before it; the next such
+// one behind the value is returned.
+func (doc *document) value(at int, span int32) (node, int32, error) {
+	raw := doc.raw
+	if at >= len(raw) {
+		return node{}, 0, malformed(at)
+	}
+	switch c := raw[at]; c {
+	case '{', '[':
+		if int(span) >= len(doc.spans) {
+			return node{}, 0, malformed(at)
+		}
+		s := doc.spans[span]
+		return node{start: int32(at), end: s.end, span: span, kind: c}, s.next, nil
+	case '"':
+		end := closingQuote(raw, at+1)
+		if end < 0 {
+			return node{}, 0, malformed(at)
+		}
+		return node{start: int32(at), end: int32(end + 1), kind: c}, span, nil
+	}
+	end := at
+scan:
+	for end < len(raw) {
+		switch raw[end] {
+		case ',', ']', '}', ' ', '\n', '\t', '\r', '{', '[', '"', ':':
+			break scan
+		}
+		end++
+	}
+	if end == at {
+		return node{}, 0, malformed(at)
+	}
+	kind := byte('0')
+	if string(raw[at:end]) == "null" {
+		kind = 'n'
+	}
+	return node{start: int32(at), end: int32(end), kind: kind}, span, nil
+}
+
+// entries appends the members of an object or the items of an array.
+func (doc *document) entries(n node, out []entry) ([]entry, error) {
+	raw, closing := doc.raw, n.kind+2
+	at, span := skipSpace(raw, int(n.start)+1), n.span+1
+	if at < len(raw) && raw[at] == closing {
+		return out, nil
+	}
+	for {
+		var e entry
+		var err error
+		if n.kind == '{' {
+			if e, at, err = doc.memberName(at); err != nil {
+				return nil, err
+			}
+		}
+		if e.node, span, err = doc.value(at, span); err != nil {
+			return nil, err
+		}
+		out = append(out, e)
+		at = skipSpace(raw, int(e.end))
+		switch {
+		case at < len(raw) && raw[at] == ',':
+			at = skipSpace(raw, at+1)
+		case at < len(raw) && raw[at] == closing:
+			return out, nil
+		default:
+			return nil, malformed(at)
+		}
+	}
+}
+
+// memberName reads a name and its colon, and returns where the value stands.
+func (doc *document) memberName(at int) (entry, int, error) {
+	raw := doc.raw
+	if at >= len(raw) || raw[at] != '"' {
+		return entry{}, 0, malformed(at)
+	}
+	end := closingQuote(raw, at+1)
+	if end < 0 {
+		return entry{}, 0, malformed(at)
+	}
+	e := entry{nameStart: int32(at + 1), nameEnd: int32(end)}
+	for _, c := range raw[at+1 : end] {
+		if c == '\\' || c >= 0x80 {
+			// Escapes, and bytes that decoding replaces when they are not UTF-8.
+			var name string
+			if err := json.Unmarshal(raw[at:end+1], &name); err != nil {
+				return entry{}, 0, malformed(at)
+			}
+			e.name = name
+			break
+		}
+	}
+	at = skipSpace(raw, end+1)
+	if at >= len(raw) || raw[at] != ':' {
+		return entry{}, 0, malformed(at)
+	}
+	return e, skipSpace(raw, at+1), nil
+}
+
+// duplicate returns a name that two members share.
+func (doc *document) duplicate(members []entry) (string, bool) {
+	name := func(e *entry) []byte {
+		if e.name != "" {
+			return []byte(e.name)
+		}
+		return doc.raw[e.nameStart:e.nameEnd]
+	}
+	if len(members) <= 24 {
+		for i := range members {
+			for j := range i {
+				if bytes.Equal(name(&members[i]), name(&members[j])) {
+					return string(name(&members[i])), true
+				}
+			}
+		}
+		return "", false
+	}
+	seen := make(map[string]struct{}, len(members))
+	for i := range members {
+		n := string(name(&members[i]))
+		if _, ok := seen[n]; ok {
+			return n, true
+		}
+		seen[n] = struct{}{}
+	}
+	return "", false
+}

@@ -1,0 +1,110 @@
+package patch_test
+
+import (
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"code.cloudfoundry.org/eirinix/internal/patch"
+)
+
+var _ = Describe("Unstructured", func() {
+	diff := func(raw string, edit func(map[string]any), opts ...patch.Option) (ops, applied string) {
+		GinkgoHelper()
+		before := &unstructured.Unstructured{}
+		Expect(before.UnmarshalJSON([]byte(raw))).To(Succeed())
+		after := before.DeepCopy()
+		edit(after.Object)
+		got, err := patch.Diff([]byte(raw), before, after, opts...)
+		Expect(err).NotTo(HaveOccurred())
+		ops = wire(got)
+		result, err := apply([]byte(raw), []byte(ops))
+		Expect(err).NotTo(HaveOccurred())
+		have := &unstructured.Unstructured{}
+		Expect(have.UnmarshalJSON(result)).To(Succeed())
+		Expect(have.Object).To(Equal(after.Object))
+		return ops, string(result)
+	}
+	const route = `{"apiVersion":"example.org/v1","kind":"Route","metadata":{"name":"r"},"spec":{"hosts":["a","b"],` +
+		`"groups":[{"id":"g","members":[{"id":"x","w":1.0},{"id":"y","w":9007199254740993}]}]}}`
+
+	It("is patched like any other object", func() {
+		ops, applied := diff(route, func(o map[string]any) {
+			spec := o["spec"].(map[string]any)
+			spec["hosts"] = append([]any{"c"}, spec["hosts"].([]any)...)
+			spec["new"] = map[string]any{"a": int64(1)}
+			delete(o["metadata"].(map[string]any), "name")
+		})
+		Expect(ops).To(MatchJSON(`[{"op":"remove","path":"/metadata/name"},{"op":"add","path":"/spec/hosts/0","value":"c"},` +
+			`{"op":"add","path":"/spec/new","value":{"a":1}}]`))
+		Expect(applied).To(ContainSubstring(`"w":1.0`))
+	})
+
+	members := func(edit func([]any) []any) func(map[string]any) {
+		return func(o map[string]any) {
+			g := o["spec"].(map[string]any)["groups"].([]any)[0].(map[string]any)
+			g["members"] = edit(g["members"].([]any))
+		}
+	}
+	swap := members(func(m []any) []any {
+		m[0].(map[string]any)["w"], m[1].(map[string]any)["w"] = 2.5, int64(3)
+		return []any{m[1], m[0], map[string]any{"id": "z"}}
+	})
+
+	It("pairs items by position where nothing else is known", func() {
+		ops, _ := diff(route, members(func(m []any) []any { m[1].(map[string]any)["w"] = int64(2); return m }))
+		Expect(ops).To(MatchJSON(`[{"op":"replace","path":"/spec/groups/0/members/1/w","value":2}]`))
+	})
+	It("pairs items by the key of the option", func() {
+		ops, _ := diff(route, swap, patch.WithListKey("/spec/groups/*/members", "id"))
+		Expect(ops).To(MatchJSON(`[{"op":"remove","path":"/spec/groups/0/members/1"},` +
+			`{"op":"add","path":"/spec/groups/0/members/0","value":{"id":"y","w":9007199254740993}},` +
+			`{"op":"add","path":"/spec/groups/0/members/-","value":{"id":"z"}},` +
+			`{"op":"replace","path":"/spec/groups/0/members/0/w","value":3},{"op":"replace","path":"/spec/groups/0/members/1/w","value":2.5}]`))
+	})
+	It("uses the option for lists of its path only, and the last one that fits", func() {
+		for _, opts := range [][]patch.Option{
+			{patch.WithListKey("/spec/groups", "id")},
+			{patch.WithListKey("/spec/groups/*", "id")},
+			{patch.WithListKey("/spec/groups/0/members", "id"), patch.WithListKey("/spec/*/*/members", "none")},
+		} {
+			ops, _ := diff(route, swap, opts...)
+			Expect(ops).To(ContainSubstring(`"op":"remove","path":"/spec/groups/0/members/0"`))
+		}
+	})
+})
+
+// widgets is a custom resource without merge keys in its tags.
+type widgets struct {
+	Spec struct {
+		Widgets []corev1.LocalObjectReference `json:"widgets,omitempty"`
+		Tagged  []corev1.LocalObjectReference `json:"tagged,omitempty" patchStrategy:"merge" patchMergeKey:"name"`
+		Wrong   []corev1.LocalObjectReference `json:"wrong,omitempty" patchStrategy:"merge" patchMergeKey:"nothing"`
+	} `json:"spec"`
+}
+
+var _ = Describe("WithListKey", func() {
+	const items = `[{"name":"a","x":1},{"name":"b","x":2},{"name":"c","x":3}]`
+	raw := []byte(`{"spec":{"widgets":` + items + `,"wrong":` + items + `}}`)
+	It("stands in for the merge key of a Go type that has none, or none that exists", func() {
+		before, err := decode[widgets](raw)
+		Expect(err).NotTo(HaveOccurred())
+		for _, list := range []string{"widgets", "wrong"} {
+			after, err := decode[widgets](raw)
+			Expect(err).NotTo(HaveOccurred())
+			changed := []corev1.LocalObjectReference{{Name: "c"}, {Name: "new"}, {Name: "a"}}
+			after.Spec.Widgets, after.Spec.Wrong = before.Spec.Widgets, before.Spec.Wrong
+			if list == "widgets" {
+				after.Spec.Widgets = changed
+			} else {
+				after.Spec.Wrong = changed
+			}
+			ops, err := patch.Diff(raw, &before, &after, patch.WithListKey("/spec/"+list, "name"))
+			Expect(err).NotTo(HaveOccurred())
+			applied, err := apply(raw, []byte(wire(ops)))
+			Expect(err).NotTo(HaveOccurred())
+			Expect(applied).To(ContainSubstring(`"` + list + `":[{"name":"c","x":3},{"name":"new"},{"name":"a","x":1}]`))
+		}
+	})
+})
