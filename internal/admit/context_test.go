@@ -1,0 +1,166 @@
+package admit_test
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"sync/atomic"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	admissionv1 "k8s.io/api/admission/v1"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+)
+
+var _ = Describe("The context of a step", func() {
+	DescribeTable("ends shortly before the API server gives up, with",
+		func(query string, expected time.Duration) {
+			deadlines := make(chan time.Time, 1)
+			h := newHook(func(ctx context.Context, _ admission.Request) admission.Response {
+				deadline, _ := ctx.Deadline()
+				deadlines <- deadline
+				return admission.Allowed("")
+			})
+			before := time.Now()
+			h.post(volumes+query, body("v1", request())).review("v1")
+			after := time.Now()
+			Expect(<-deadlines).To(And(
+				BeTemporally(">=", before.Add(expected)),
+				BeTemporally("<=", after.Add(expected)),
+			))
+		},
+		Entry("10 s", "?timeout=10s", 9500*time.Millisecond),
+		Entry("1 s", "?timeout=1s", 950*time.Millisecond),
+		Entry("30 s", "?timeout=30s", 29500*time.Millisecond),
+		Entry("a number of seconds alone", "?timeout=4", 3800*time.Millisecond),
+		Entry("more than the API allows", "?timeout=2h", 29500*time.Millisecond),
+		Entry("the API's default where none is given", "", 9500*time.Millisecond),
+		Entry("the API's default for nonsense", "?timeout=soon", 9500*time.Millisecond),
+		Entry("the API's default for less than nothing", "?timeout=-1s", 9500*time.Millisecond),
+	)
+
+	It("carries a logr logger that knows the call", func() {
+		h := newHook(func(ctx context.Context, _ admission.Request) admission.Response {
+			logf.FromContext(ctx).Info("said by the extension")
+			return admission.Allowed("")
+		})
+		h.ask().review("v1")
+		Expect(h.logs.with("said by the extension")).To(ConsistOf(And(
+			HaveKeyWithValue("extension", "volumes"), HaveKeyWithValue("uid", uid), HaveKeyWithValue("name", "web-0"),
+		)))
+	})
+
+	It("ends at the deadline, and the answer says which extension was slow", func() {
+		h := newHook(func(ctx context.Context, _ admission.Request) admission.Response {
+			<-ctx.Done()
+			return admission.Errored(http.StatusInternalServerError, ctx.Err())
+		})
+		got := h.post(volumes+"?timeout=200ms", body("v1", request()))
+		Expect(got.Status).To(Equal(http.StatusInternalServerError))
+		Expect(got.Body).To(And(ContainSubstring(`"volumes"`), ContainSubstring("deadline")))
+	})
+
+	It("is not waited for by a step that ignores it: the answer comes in time, and the step works on its own copy", func() {
+		release, ended := make(chan struct{}), make(chan struct{})
+		h := newHook(func(ctx context.Context, req admission.Request) admission.Response {
+			defer close(ended)
+			<-ctx.Done()
+			// Beside the handler, which now writes answer and log line: the race detector watches.
+			req.UID, req.Name, req.UserInfo.Username = "overwritten", "overwritten", "overwritten"
+			for i := range req.Object.Raw {
+				req.Object.Raw[i] = 'x'
+			}
+			<-release
+			return admission.Denied("too late")
+		})
+		got := h.post(volumes+"?timeout=100ms", body("v1", request()))
+		Expect(got.Status).To(Equal(http.StatusInternalServerError))
+		Expect(got.Header).NotTo(HaveKey("Retry-After"))
+		Expect(got.Body).To(And(HavePrefix(`extension "volumes" failed: no answer before the deadline`), ContainSubstring("timeoutSeconds")))
+		Expect(h.logs.with("failurePolicy decides")).To(ConsistOf(And(HaveKeyWithValue("user", "alice"), HaveKeyWithValue("name", "web-0"))))
+		close(release)
+		Eventually(ended).Should(BeClosed())
+	})
+
+	It("gives each call its own copy of the request", func() {
+		h := newHook(func(_ context.Context, req admission.Request) admission.Response {
+			req.UID = "overwritten"
+			clear(req.Object.Raw)
+			return admission.Response{AdmissionResponse: admissionv1.AdmissionResponse{Allowed: true, Patch: []byte(`[{"op":"remove","path":"/spec/containers/0/env"}]`)}}
+		})
+		resp := h.ask().review("v1") // has the UID that was asked with
+		Expect(resp.PatchType).NotTo(BeNil())
+	})
+
+	Describe("lives on", func() {
+		var (
+			h        *hook
+			entered  chan context.Context
+			release  chan struct{}
+			requests chan context.Context // of the HTTP server
+			endBase  context.CancelFunc   // what the end of controller-runtime's server does to requests
+		)
+
+		BeforeEach(func() {
+			entered, release, requests = make(chan context.Context, 1), make(chan struct{}), make(chan context.Context, 1)
+			h = newHook(func(ctx context.Context, _ admission.Request) admission.Response {
+				entered <- ctx
+				<-release
+				if ctx.Err() != nil {
+					return admission.Errored(http.StatusInternalServerError, ctx.Err())
+				}
+				return admission.Allowed("")
+			})
+			var base context.Context
+			base, endBase = context.WithCancel(context.Background())
+			DeferCleanup(endBase)
+			h.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				requests <- r.Context()
+				h.ServeHTTP(w, r)
+			}))
+			h.Config.BaseContext = func(net.Listener) context.Context { return base }
+			h.Start()
+			DeferCleanup(h.Close)
+		})
+
+		It("when the server is told to stop", func() {
+			answered := make(chan reply, 1)
+			go func() {
+				defer GinkgoRecover()
+				answered <- h.ask()
+			}()
+			var ctx context.Context
+			Eventually(entered).Should(Receive(&ctx))
+			endBase()
+			Eventually((<-requests).Done()).Should(BeClosed())
+			Expect(ctx.Err()).NotTo(HaveOccurred())
+			close(release)
+			var got reply
+			Eventually(answered).Should(Receive(&got))
+			Expect(got.review("v1").Allowed).To(BeTrue())
+		})
+
+		It("when the client goes away, because the API server may do what it was told all the same", func(spec SpecContext) {
+			client, goAway := context.WithCancel(spec)
+			req, err := http.NewRequestWithContext(client, http.MethodPost, h.URL+volumes, nil)
+			Expect(err).NotTo(HaveOccurred())
+			req.Header.Set("Content-Type", "application/json")
+			setBody(req, body("v1", request()))
+			var gone atomic.Bool
+			go func() {
+				_, err := h.Client().Do(req)
+				gone.Store(err != nil)
+			}()
+			var ctx context.Context
+			Eventually(entered).Should(Receive(&ctx))
+			goAway()
+			Eventually((<-requests).Done()).Should(BeClosed())
+			Expect(ctx.Err()).NotTo(HaveOccurred())
+			close(release)
+			Eventually(gone.Load).Should(BeTrue())
+		})
+	})
+})

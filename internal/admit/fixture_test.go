@@ -1,0 +1,183 @@
+package admit_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr/funcr"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	admissionv1 "k8s.io/api/admission/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	"code.cloudfoundry.org/eirinix/internal/admit"
+)
+
+const (
+	volumes = "/mutate/volumes"
+	uid     = "705ab4f5-6393-11e8-b7cc-42010a800002"
+	secret  = "hunter2" // stands in the object and belongs in no log
+	pod     = `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"web-0","namespace":"cf"},"spec":{"containers":[{"name":"web","env":[{"name":"PASSWORD","value":"` + secret + `"}]}]}}`
+)
+
+// hook is an admit.Handler behind a real HTTP server.
+type hook struct {
+	*admit.Handler
+	*httptest.Server
+	logs *logLines
+}
+
+// newHook serves f as the step "volumes". The server is ready for changes until the first call.
+func newHook(f admit.HandleFunc) *hook {
+	h := &hook{Handler: &admit.Handler{MaxBytes: 64 << 10}, logs: &logLines{}}
+	h.Handler.Log = funcr.NewJSON(h.logs.add, funcr.Options{Verbosity: 1})
+	h.Handle("volumes", f)
+	h.Server = httptest.NewServer(h.Handler)
+	DeferCleanup(h.Close)
+	return h
+}
+
+// returning is a step that always returns r.
+func returning(r admission.Response) admit.HandleFunc {
+	return func(context.Context, admission.Request) admission.Response { return r }
+}
+
+func allow(context.Context, admission.Request) admission.Response { return admission.Allowed("") }
+
+// reply is an HTTP answer.
+type reply struct {
+	Status int
+	Header http.Header
+	Body   string
+	Closes bool // the server ends the connection after this answer
+}
+
+// review reads the reply as an AdmissionReview of the version and gives its response.
+func (r reply) review(version string) *admissionv1.AdmissionResponse {
+	GinkgoHelper()
+	Expect(r.Status).To(Equal(http.StatusOK), r.Body)
+	Expect(r.Header.Get("Content-Type")).To(Equal("application/json"))
+	var review admissionv1.AdmissionReview
+	Expect(json.Unmarshal([]byte(r.Body), &review)).To(Succeed())
+	Expect(review.APIVersion).To(Equal("admission.k8s.io/" + version))
+	Expect(review.Kind).To(Equal("AdmissionReview"))
+	Expect(review.Request).To(BeNil())
+	Expect(review.Response).NotTo(BeNil())
+	Expect(review.Response.UID).To(BeEquivalentTo(uid))
+	return review.Response
+}
+
+// request is what the API server asks about a pod, after changes.
+func request(changes ...func(*admissionv1.AdmissionRequest)) *admissionv1.AdmissionRequest {
+	req := &admissionv1.AdmissionRequest{
+		UID:       uid,
+		Kind:      metav1.GroupVersionKind{Version: "v1", Kind: "Pod"},
+		Resource:  metav1.GroupVersionResource{Version: "v1", Resource: "pods"},
+		Operation: admissionv1.Create,
+		Namespace: "cf",
+		Name:      "web-0",
+		UserInfo:  authenticationv1.UserInfo{Username: "alice"},
+		Object:    runtime.RawExtension{Raw: []byte(pod)},
+	}
+	for _, change := range changes {
+		change(req)
+	}
+	return req
+}
+
+// deletion makes the request one to delete the pod.
+func deletion(req *admissionv1.AdmissionRequest) {
+	req.Operation = admissionv1.Delete
+	req.OldObject, req.Object = req.Object, runtime.RawExtension{}
+}
+
+// body is the AdmissionReview on the wire.
+func body(version string, req *admissionv1.AdmissionRequest) string {
+	GinkgoHelper()
+	text, err := json.Marshal(map[string]any{"apiVersion": "admission.k8s.io/" + version, "kind": "AdmissionReview", "request": req})
+	Expect(err).NotTo(HaveOccurred())
+	return string(text)
+}
+
+// ask asks the step "volumes" about a pod.
+func (h *hook) ask(changes ...func(*admissionv1.AdmissionRequest)) reply {
+	GinkgoHelper()
+	return h.post(volumes+"?timeout=10s", body("v1", request(changes...)))
+}
+
+func (h *hook) post(path, body string) reply {
+	GinkgoHelper()
+	req, err := http.NewRequest(http.MethodPost, h.URL+path, strings.NewReader(body))
+	Expect(err).NotTo(HaveOccurred())
+	req.Header.Set("Content-Type", "application/json")
+	return h.do(req)
+}
+
+func (h *hook) do(req *http.Request) reply {
+	GinkgoHelper()
+	client := h.Client()
+	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	resp, err := client.Do(req)
+	Expect(err).NotTo(HaveOccurred())
+	return read(resp)
+}
+
+func read(resp *http.Response) reply {
+	GinkgoHelper()
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	Expect(err).NotTo(HaveOccurred())
+	return reply{Status: resp.StatusCode, Header: resp.Header, Body: string(text), Closes: resp.Close}
+}
+
+// logLines is what was logged, as JSON objects.
+type logLines struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+func (l *logLines) add(line string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lines = append(l.lines, line)
+}
+
+// all gives the lines as text; one that holds the object fails the spec.
+func (l *logLines) all() []string {
+	GinkgoHelper()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, line := range l.lines {
+		Expect(line).NotTo(ContainSubstring(secret), "objects belong in no log")
+	}
+	return append([]string{}, l.lines...)
+}
+
+// with gives the members of the lines that hold text.
+func (l *logLines) with(text string) []map[string]any {
+	GinkgoHelper()
+	var found []map[string]any
+	for _, line := range l.all() {
+		if strings.Contains(line, text) {
+			members := map[string]any{}
+			Expect(json.NewDecoder(bytes.NewBufferString(line)).Decode(&members)).To(Succeed())
+			found = append(found, members)
+		}
+	}
+	return found
+}
+
+// aDuration matches text such as "1.2ms".
+func aDuration() OmegaMatcher {
+	return WithTransform(func(text string) error { _, err := time.ParseDuration(text); return err }, Succeed())
+}

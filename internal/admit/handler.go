@@ -1,0 +1,171 @@
+package admit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"reflect"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	admissionv1 "k8s.io/api/admission/v1"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+)
+
+// PathPrefix begins the path of every webhook entry. Below it, a path that is not known belongs to another
+// version of the program (a rollout is on), so the call is worth repeating on another replica; elsewhere it
+// is simply wrong.
+const PathPrefix = "/mutate/"
+
+// Path is where the entry of the named step is served. It holds lowercase DNS segments only, because a
+// Service reference allows no others.
+func Path(step string) string { return PathPrefix + step }
+
+// HandleFunc is a step: it decides on one request. It may return a raw Response in any of the shapes that
+// users write; the Handler sorts them out.
+type HandleFunc func(context.Context, admission.Request) admission.Response
+
+// Handler serves the steps over HTTP. Configure it before serving; it is safe for concurrent use.
+type Handler struct {
+	MaxBytes int64          // bound on one request; must be positive
+	Log      logr.Logger    // the zero Logger discards
+	Draining func() bool    // when true, connections are closed after each answer; nil means never
+	Others   *http.ServeMux // what else is served, outside PathPrefix; nil means nothing
+
+	mu    sync.RWMutex
+	steps map[string]*entry // by path
+}
+
+// entry is one step on its path.
+type entry struct {
+	name        string
+	handle      HandleFunc
+	sayNothings sync.Once // the zero Response is worth one line in the log, not one a request
+}
+
+// Handle serves a step on Path(name), replacing the one that was there.
+func (h *Handler) Handle(name string, f HandleFunc) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.steps == nil {
+		h.steps = map[string]*entry{}
+	}
+	h.steps[Path(name)] = &entry{name: name, handle: f}
+}
+
+func (h *Handler) entry(path string) *entry {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	return h.steps[path]
+}
+
+// ServeHTTP answers one AdmissionReview.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	arrived := time.Now()
+	h.closeWhenDraining(w)
+	e := h.entry(r.URL.Path)
+	if e == nil {
+		h.unknown(w, r)
+		return
+	}
+	timeout := requestTimeout(r)
+	rev, err := readReview(w, r, h.MaxBytes, arrived.Add(timeout))
+	if err != nil {
+		status := http.StatusBadRequest
+		if refused, ok := errors.AsType[*refusal](err); ok {
+			status = refused.status
+		}
+		h.Log.Info("refused a request that is no AdmissionReview", "status", status, "reason", err.Error(), "from", r.RemoteAddr, "extension", e.name)
+		writeText(w, status, fmt.Sprintf("extension %q: %v", e.name, err))
+		return
+	}
+	// The server's context ends when the server is told to stop, but a call that has begun must be
+	// finished: only the API server's own deadline ends it.
+	ctx, cancel := context.WithDeadline(context.WithoutCancel(r.Context()), arrived.Add(timeout-margin(timeout)))
+	defer cancel()
+
+	log := h.Log.WithValues("extension", e.name, "uid", rev.Request.UID, "operation", rev.Request.Operation,
+		"resource", resourceOf(rev.Request), "namespace", rev.Request.Namespace, "name", rev.Request.Name)
+	resp, err := h.call(logf.IntoContext(ctx, log), e, rev.Request)
+	h.closeWhenDraining(w) // it may have begun meanwhile
+	if err == nil {
+		if err = writeAnswer(w, rev, resp); err == nil {
+			logDecision(log, resp, rev.Request, arrived)
+			return
+		}
+		err = fmt.Errorf("its answer cannot be encoded: %w", err)
+	}
+	log.Error(err, "extension failed; failurePolicy decides", "user", rev.Request.UserInfo.Username, "took", time.Since(arrived).String())
+	writeText(w, http.StatusInternalServerError, fmt.Sprintf("extension %q failed: %v", e.name, err))
+}
+
+// closeWhenDraining makes the answer the last one on its connection, so that the next call goes to another
+// replica.
+func (h *Handler) closeWhenDraining(w http.ResponseWriter) {
+	if h.Draining != nil && h.Draining() {
+		w.Header().Set("Connection", "close")
+	}
+}
+
+// redirect is what a ServeMux finds for a path that is not clean. The API server follows redirects with the
+// whole object in the body, so such a path is wrong here.
+var redirect = reflect.TypeOf(http.RedirectHandler("", http.StatusTemporaryRedirect))
+
+// unknown answers for a path that no step is served on.
+func (h *Handler) unknown(w http.ResponseWriter, r *http.Request) {
+	if !strings.HasPrefix(r.URL.Path, PathPrefix) {
+		if h.Others != nil {
+			if other, pattern := h.Others.Handler(r); pattern != "" && reflect.TypeOf(other) != redirect {
+				h.Others.ServeHTTP(w, r)
+				return
+			}
+		}
+		writeText(w, http.StatusNotFound, fmt.Sprintf("nothing is served on %s", printable(r.URL.Path)))
+		return
+	}
+	h.Log.Info("asked for an extension that this replica does not have; told the API server to try another", "path", printable(r.URL.Path), "from", r.RemoteAddr)
+	// Measured: the API server repeats a 5xx with Retry-After, same UID, up to ten times, and a closed
+	// connection makes it choose an endpoint anew.
+	w.Header().Set("Retry-After", "0")
+	w.Header().Set("Connection", "close")
+	writeText(w, http.StatusServiceUnavailable, fmt.Sprintf("no extension is served on %s; another version of the webhook may have it", printable(r.URL.Path)))
+}
+
+func logDecision(log logr.Logger, resp *admissionv1.AdmissionResponse, req *admissionv1.AdmissionRequest, arrived time.Time) {
+	if resp.Allowed {
+		log.V(1).Info("allowed", "patchBytes", len(resp.Patch), "took", time.Since(arrived).String())
+		return
+	}
+	log.Info("denied", "user", req.UserInfo.Username, "code", resp.Result.Code, "reason", resp.Result.Message, "took", time.Since(arrived).String())
+}
+
+func resourceOf(req *admissionv1.AdmissionRequest) string {
+	resource := req.Resource.Resource
+	if req.Resource.Group != "" {
+		resource += "." + req.Resource.Group
+	}
+	if req.SubResource != "" {
+		resource += "/" + req.SubResource
+	}
+	return resource
+}
+
+// printable bounds what a stranger can put in an answer or a log line.
+func printable(s string) string {
+	const most = 200
+	if len(s) > most {
+		s = s[:most] + "..."
+	}
+	return fmt.Sprintf("%q", s)
+}
+
+func writeText(w http.ResponseWriter, status int, message string) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(status)
+	_, _ = w.Write([]byte(message + "\n"))
+}
