@@ -1,0 +1,253 @@
+package webhookconf_test
+
+import (
+	"maps"
+	"strings"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"code.cloudfoundry.org/eirinix/internal/webhookconf"
+)
+
+// urlOptions are the options of a Manager in URL mode, for all namespaces.
+func urlOptions() webhookconf.Options {
+	return webhookconf.Options{
+		Fingerprint:   "eirini-x",
+		Target:        webhookconf.Target{Host: "webhook.example.org", Port: 8443},
+		CABundle:      []byte("bundle"),
+		FailurePolicy: admissionregistrationv1.Fail,
+		Timeout:       5 * time.Second,
+		Entries:       []webhookconf.Entry{{Name: "volumes", Path: "/mutate/volumes"}},
+	}
+}
+
+// serviceOptions are those of one behind the Service cf/logger, for all namespaces.
+func serviceOptions() webhookconf.Options {
+	o := urlOptions()
+	o.Target = webhookconf.Target{Service: "logger", Namespace: "cf", Port: 443}
+	return o
+}
+
+func matches(selector *metav1.LabelSelector, on map[string]string) bool {
+	GinkgoHelper()
+	s, err := metav1.LabelSelectorAsSelector(selector)
+	Expect(err).NotTo(HaveOccurred())
+	return s.Matches(labels.Set(on))
+}
+
+func sendsNamespace(o webhookconf.Options, name string) bool {
+	GinkgoHelper()
+	return matches(webhookconf.Build(o)[0].NamespaceSelector, map[string]string{"kubernetes.io/metadata.name": name})
+}
+
+var _ = Describe("Build", func() {
+	DescribeTable("in URL mode, the URL",
+		func(host string, port int32, expected string) {
+			o := urlOptions()
+			o.Target.Host, o.Target.Port = host, port
+			c := webhookconf.Build(o)[0].ClientConfig
+			Expect(c.Service).To(BeNil())
+			Expect(c.URL).To(HaveValue(Equal(expected)))
+			Expect(o.Target.String()).To(Equal(strings.TrimSuffix(expected, "/mutate/volumes")))
+			Expect(c.CABundle).To(Equal([]byte("bundle")))
+		},
+		Entry("holds a name", "webhook.example.org", int32(8443), "https://webhook.example.org:8443/mutate/volumes"),
+		Entry("spells out port 443", "webhook.example.org", int32(443), "https://webhook.example.org:443/mutate/volumes"),
+		Entry("holds an IPv4 address", "10.0.0.7", int32(9443), "https://10.0.0.7:9443/mutate/volumes"),
+		Entry("puts an IPv6 address in brackets", "fd00::7", int32(9443), "https://[fd00::7]:9443/mutate/volumes"),
+	)
+
+	It("in Service mode, refers to the Service with its port and the entry's path", func() {
+		o := serviceOptions()
+		o.Target.Port = 8080
+		c := webhookconf.Build(o)[0].ClientConfig
+		Expect(c).To(Equal(admissionregistrationv1.WebhookClientConfig{
+			CABundle: []byte("bundle"),
+			Service: &admissionregistrationv1.ServiceReference{
+				Namespace: "cf", Name: "logger", Port: new(int32(8080)), Path: new("/mutate/volumes"),
+			},
+		}))
+		Expect(o.Target.String()).To(Equal("Service cf/logger, port 8080"))
+	})
+
+	DescribeTable("sends pods",
+		func(o webhookconf.Options, namespace, name string, expected bool) {
+			o.Namespace = namespace
+			Expect(sendsNamespace(o, name)).To(Equal(expected))
+		},
+		Entry("of the one namespace", urlOptions(), "workloads", "workloads", true),
+		Entry("of no other than the one namespace", urlOptions(), "workloads", "elsewhere", false),
+		Entry("of the one namespace, although it is the webhook's own", serviceOptions(), "cf", "cf", true),
+		Entry("of any namespace", urlOptions(), "", "elsewhere", true),
+		Entry("not of kube-system", urlOptions(), "", "kube-system", false),
+		Entry("not of kube-node-lease", urlOptions(), "", "kube-node-lease", false),
+		Entry("not of kube-public", urlOptions(), "", "kube-public", false),
+		Entry("not of kube-system in Service mode", serviceOptions(), "", "kube-system", false),
+		Entry("not of the webhook's own namespace in Service mode", serviceOptions(), "", "cf", false),
+		Entry("of that namespace in URL mode, where nothing of ours runs", urlOptions(), "", "cf", true),
+	)
+
+	It("excludes a system namespace once when the Service lives there", func() {
+		o := serviceOptions()
+		o.Target.Namespace = "kube-system"
+		values := webhookconf.Build(o)[0].NamespaceSelector.MatchExpressions[0].Values
+		Expect(values).To(ConsistOf("kube-system", "kube-node-lease", "kube-public"))
+	})
+
+	Describe("the object selector", func() {
+		ours := map[string]string{webhookconf.FingerprintLabel: "eirini-x"}
+
+		It("is empty, not nil, without ObjectLabels", func() {
+			Expect(webhookconf.Build(urlOptions())[0].ObjectSelector).To(Equal(&metav1.LabelSelector{}))
+		})
+
+		It("wants the ObjectLabels", func() {
+			o := urlOptions()
+			o.ObjectLabels = map[string]string{"type": "APP"}
+			s := webhookconf.Build(o)[0].ObjectSelector
+			Expect(matches(s, map[string]string{"type": "APP"})).To(BeTrue())
+			Expect(matches(s, map[string]string{"type": "TASK"})).To(BeFalse())
+			Expect(matches(s, nil)).To(BeFalse())
+		})
+
+		It("leaves out the program's own pods where they live in the namespace that is selected", func() {
+			o := serviceOptions()
+			o.Namespace = "cf"
+			o.ObjectLabels = map[string]string{"type": "APP"}
+			s := webhookconf.Build(o)[0].ObjectSelector
+			own := maps.Clone(ours)
+			own["type"] = "APP"
+			Expect(matches(s, own)).To(BeFalse())
+			own[webhookconf.FingerprintLabel] = "another"
+			Expect(matches(s, own)).To(BeTrue(), "pods of another webhook are pods as any other")
+			Expect(matches(s, map[string]string{"type": "APP"})).To(BeTrue())
+		})
+
+		DescribeTable("needs no such exclusion",
+			func(o webhookconf.Options, namespace string) {
+				o.Namespace = namespace
+				Expect(matches(webhookconf.Build(o)[0].ObjectSelector, ours)).To(BeTrue())
+			},
+			Entry("where another namespace is selected", serviceOptions(), "workloads"),
+			Entry("where the own namespace is excluded as a whole", serviceOptions(), ""),
+			Entry("in URL mode", urlOptions(), "cf"),
+		)
+	})
+
+	It("fills in every field, so that nothing is left for the API server to default", func() {
+		o := urlOptions()
+		o.FailurePolicy, o.Timeout = admissionregistrationv1.Ignore, 7*time.Second
+		w := webhookconf.Build(o)[0]
+		Expect(w.FailurePolicy).To(HaveValue(Equal(admissionregistrationv1.Ignore)))
+		Expect(w.TimeoutSeconds).To(HaveValue(Equal(int32(7))))
+		Expect(w.MatchPolicy).To(HaveValue(Equal(admissionregistrationv1.Equivalent)))
+		Expect(w.SideEffects).To(HaveValue(Equal(admissionregistrationv1.SideEffectClassNone)))
+		Expect(w.ReinvocationPolicy).To(HaveValue(Equal(admissionregistrationv1.NeverReinvocationPolicy)))
+		Expect(w.AdmissionReviewVersions).To(Equal([]string{"v1", "v1beta1"}))
+		Expect(w.NamespaceSelector).NotTo(BeNil())
+		Expect(w.ObjectSelector).NotTo(BeNil())
+		Expect(w.Rules).To(Equal([]admissionregistrationv1.RuleWithOperations{{
+			Operations: []admissionregistrationv1.OperationType{"CREATE"},
+			Rule: admissionregistrationv1.Rule{
+				APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods"},
+				Scope: new(admissionregistrationv1.NamespacedScope),
+			},
+		}}), "the creation of pods and nothing else")
+	})
+
+	It("keeps the order of the entries, each with its own name and path", func() {
+		o := urlOptions()
+		o.Entries = []webhookconf.Entry{{Name: "b", Path: "/mutate/b"}, {Name: "a", Path: "/mutate/a"}}
+		built := webhookconf.Build(o)
+		Expect(built).To(HaveLen(2))
+		Expect(built[0].Name).To(Equal("b.eirini-x.eirinix.cloudfoundry.org"))
+		Expect(*built[0].ClientConfig.URL).To(HaveSuffix("/mutate/b"))
+		Expect(built[1].Name).To(Equal("a.eirini-x.eirinix.cloudfoundry.org"))
+		Expect(*built[1].ClientConfig.URL).To(HaveSuffix("/mutate/a"))
+	})
+
+	It("gives no entries for no entries", func() {
+		o := urlOptions()
+		o.Entries = nil
+		Expect(webhookconf.Build(o)).To(BeEmpty())
+	})
+
+	It("does not change the names and paths that are there when one is added before them", func() {
+		o := urlOptions()
+		before := webhookconf.Build(o)[0]
+		o.Entries = append([]webhookconf.Entry{{Name: "first", Path: "/mutate/first"}}, o.Entries...)
+		Expect(webhookconf.Build(o)[1]).To(Equal(before))
+	})
+
+	DescribeTable("names that the API server accepts, for",
+		func(entry, fingerprint string) {
+			name := webhookconf.WebhookName(entry, fingerprint)
+			Expect(validation.IsFullyQualifiedName(nil, name)).To(BeEmpty(), "at least three segments, 253 characters")
+			Expect(validation.IsDNS1123Subdomain(name)).To(BeEmpty())
+		},
+		Entry("short ones", "a", "x"),
+		Entry("the longest ones", strings.Repeat("a", 63), strings.Repeat("x", 63)),
+	)
+
+	Describe("purity", func() {
+		full := func() webhookconf.Options {
+			o := serviceOptions()
+			o.Namespace = "cf"
+			o.ObjectLabels = map[string]string{"type": "APP"}
+			o.Entries = append(o.Entries, webhookconf.Entry{Name: "second", Path: "/mutate/second"})
+			return o
+		}
+
+		It("gives equal entries for equal input", func() {
+			Expect(webhookconf.Build(full())).To(Equal(webhookconf.Build(full())))
+			o := full()
+			Expect(webhookconf.Build(o)).To(Equal(webhookconf.Build(o)))
+		})
+
+		It("shares nothing with its input, nor between its entries", func() {
+			o := full()
+			built, expected := webhookconf.Build(o), webhookconf.Build(full())
+			spoil(&built[0])
+			Expect(o).To(Equal(full()))
+			Expect(built[1]).To(Equal(expected[1]))
+
+			built = webhookconf.Build(o)
+			o.CABundle[0], o.ObjectLabels["type"], o.Entries[0].Name = 'X', "TASK", "renamed"
+			Expect(built).To(Equal(expected))
+		})
+
+		It("shares nothing with an earlier result", func() {
+			first := webhookconf.Build(urlOptions())
+			spoil(&first[0])
+			first[0].NamespaceSelector.MatchExpressions[0].Values[0] = "spoilt"
+			Expect(sendsNamespace(urlOptions(), "kube-system")).To(BeFalse())
+		})
+	})
+})
+
+// spoil writes through everything in w that could be shared.
+func spoil(w *admissionregistrationv1.MutatingWebhook) {
+	w.ClientConfig.CABundle[0] = 'X'
+	if s := w.ClientConfig.Service; s != nil {
+		*s.Path, *s.Port, s.Name = "/spoilt", 1, "spoilt"
+	}
+	*w.FailurePolicy, *w.MatchPolicy, *w.SideEffects = "spoilt", "spoilt", "spoilt"
+	*w.TimeoutSeconds, *w.ReinvocationPolicy = 1, "spoilt"
+	w.AdmissionReviewVersions[0] = "spoilt"
+	w.Rules[0].Operations[0], w.Rules[0].Resources[0], *w.Rules[0].Scope = "spoilt", "spoilt", "spoilt"
+	for key := range w.NamespaceSelector.MatchLabels {
+		w.NamespaceSelector.MatchLabels[key] = "spoilt"
+	}
+	for key := range w.ObjectSelector.MatchLabels {
+		w.ObjectSelector.MatchLabels[key] = "spoilt"
+	}
+	for _, e := range w.ObjectSelector.MatchExpressions {
+		e.Values[0] = "spoilt"
+	}
+}
