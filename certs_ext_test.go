@@ -1,0 +1,166 @@
+package eirinix_test
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"math/big"
+	"strconv"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"code.cloudfoundry.org/eirinix"
+)
+
+func itoa(port int32) string { return strconv.Itoa(int(port)) }
+
+var _ = Describe("The certificate Secret", Label("api-server"), func() {
+	var namespace string
+	BeforeEach(func(ctx SpecContext) { namespace = newNamespace(ctx) })
+
+	secret := func(ctx SpecContext) *corev1.Secret {
+		s, err := clients().CoreV1().Secrets(namespace).Get(ctx, namespace+"-setupcertificate", metav1.GetOptions{})
+		ExpectWithOffset(1, err).NotTo(HaveOccurred())
+		return s
+	}
+	run := func(ctx SpecContext) *eirinix.ExtensionManager {
+		m := eirinix.NewManager(urlOptions(namespace))
+		Expect(m.AddExtension(addEnv{})).To(Succeed())
+		runManager(ctx, m)
+		return m
+	}
+
+	It("is one for several Managers that start at once", func(ctx SpecContext) {
+		const replicas = 5
+		var managers []*eirinix.ExtensionManager
+		for range replicas {
+			o := urlOptions(namespace)
+			o.Port = 8443 // what is registered must not depend on who was last
+			m := eirinix.NewManager(o)
+			Expect(m.AddExtension(addEnv{})).To(Succeed())
+			managers = append(managers, m)
+		}
+		for _, m := range managers {
+			startManager(ctx, m)
+		}
+		for _, m := range managers {
+			Eventually(m.Ready()).WithContext(ctx).WithTimeout(patience).Should(BeClosed())
+		}
+		ca := secret(ctx).Data["ca.crt"]
+		for _, m := range managers {
+			Expect(configuration(ctx, m).Webhooks[0].ClientConfig.CABundle).To(Equal(ca))
+		}
+	}, SpecTimeout(3*patience))
+
+	It("keeps its CA over a restart, and the address may change", func(ctx SpecContext) {
+		o := urlOptions(namespace)
+		o.Host, o.ListenAddress = "localhost", ":0"
+		first := eirinix.NewManager(o)
+		Expect(first.AddExtension(addEnv{})).To(Succeed())
+		done := startManager(ctx, first)
+		Eventually(first.Ready()).WithTimeout(patience).Should(BeClosed())
+		before := secret(ctx)
+		first.Stop()
+		Eventually(done).WithTimeout(patience).Should(Receive(BeNil()))
+
+		run(ctx) // at 127.0.0.1: EiriniX reused the old certificate here, and every call failed
+		Expect(createPod(ctx, namespace, newPod("pod", nil))).To(beMutated())
+		Expect(secret(ctx).Data["tls.crt"]).To(Equal(before.Data["tls.crt"]))
+	}, SpecTimeout(3*patience))
+
+	DescribeTable("is mended when it is unusable",
+		func(ctx SpecContext, data func() map[string][]byte) {
+			_, err := clients().CoreV1().Secrets(namespace).Create(ctx, &corev1.Secret{
+				ObjectMeta: metav1.ObjectMeta{Name: namespace + "-setupcertificate"}, Data: data(),
+			}, metav1.CreateOptions{})
+			Expect(err).NotTo(HaveOccurred())
+			run(ctx)
+			Expect(createPod(ctx, namespace, newPod("pod", nil))).To(beMutated())
+			for key, value := range data() {
+				if key == "certificate" || key == "foreign" {
+					Expect(secret(ctx).Data).To(HaveKeyWithValue(key, value), "what is not ours is kept")
+				}
+			}
+		},
+		Entry("empty", func() map[string][]byte { return nil }, SpecTimeout(2*patience)),
+		Entry("garbage", func() map[string][]byte {
+			return map[string][]byte{"ca.crt": []byte("x"), "tls.crt": []byte("y"), "tls.key": {0xff}, "foreign": []byte("z")}
+		}, SpecTimeout(2*patience)),
+		Entry("truncated", func() map[string][]byte {
+			crt, key := newCA(time.Now().Add(time.Hour), false)
+			return map[string][]byte{"ca.crt": crt, "tls.crt": crt, "tls.key": key[:len(key)/2]}
+		}, SpecTimeout(2*patience)),
+		Entry("expired", func() map[string][]byte {
+			crt, key := newCA(time.Now().Add(-time.Hour), false)
+			return map[string][]byte{"ca.crt": crt, "tls.crt": crt, "tls.key": key}
+		}, SpecTimeout(2*patience)),
+		Entry("mismatched", func() map[string][]byte {
+			crt, _ := newCA(time.Now().Add(time.Hour), false)
+			_, key := newCA(time.Now().Add(time.Hour), false)
+			return map[string][]byte{"ca.crt": crt, "tls.crt": crt, "tls.key": key}
+		}, SpecTimeout(2*patience)),
+	)
+
+	It("of EiriniX is migrated, with its CA and its own keys kept", func(ctx SpecContext) {
+		crt, key := newCA(time.Now().Add(365*24*time.Hour), true)
+		_, err := clients().CoreV1().Secrets(namespace).Create(ctx, &corev1.Secret{
+			ObjectMeta: metav1.ObjectMeta{Name: namespace + "-setupcertificate"},
+			Data: map[string][]byte{
+				"certificate": []byte("leaf"), "private_key": []byte("leaf key"),
+				"ca_certificate": crt, "ca_private_key": key,
+			},
+		}, metav1.CreateOptions{})
+		Expect(err).NotTo(HaveOccurred())
+		m := run(ctx)
+		Expect(createPod(ctx, namespace, newPod("pod", nil))).To(beMutated())
+		Expect(string(configuration(ctx, m).Webhooks[0].ClientConfig.CABundle)).To(ContainSubstring(string(crt)))
+		Expect(secret(ctx).Data).To(HaveKeyWithValue("ca_private_key", key))
+		Expect(secret(ctx).Data).To(HaveKeyWithValue("certificate", []byte("leaf")))
+	}, SpecTimeout(2*patience))
+
+	It("never holds a serving certificate", func(ctx SpecContext) {
+		run(ctx)
+		for key, value := range secret(ctx).Data {
+			for block, rest := pem.Decode(value); block != nil; block, rest = pem.Decode(rest) {
+				if block.Type == "CERTIFICATE" {
+					c, err := x509.ParseCertificate(block.Bytes)
+					Expect(err).NotTo(HaveOccurred())
+					Expect(c.IsCA).To(BeTrue(), key)
+				}
+			}
+		}
+	}, SpecTimeout(2*patience))
+})
+
+// newCA makes a CA as other programs would.
+func newCA(notAfter time.Time, useRSA bool) (certificate, key []byte) {
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "SCF CA"},
+		NotBefore: notAfter.Add(-2 * 365 * 24 * time.Hour), NotAfter: notAfter,
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageCRLSign,
+	}
+	if useRSA {
+		k, err := rsa.GenerateKey(rand.Reader, 2048)
+		Expect(err).NotTo(HaveOccurred())
+		der, err := x509.CreateCertificate(rand.Reader, template, template, k.Public(), k)
+		Expect(err).NotTo(HaveOccurred())
+		return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
+			pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(k)})
+	}
+	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	Expect(err).NotTo(HaveOccurred())
+	der, err := x509.CreateCertificate(rand.Reader, template, template, k.Public(), k)
+	Expect(err).NotTo(HaveOccurred())
+	pkcs8, err := x509.MarshalPKCS8PrivateKey(k)
+	Expect(err).NotTo(HaveOccurred())
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
+		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8})
+}

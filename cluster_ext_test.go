@@ -1,0 +1,153 @@
+package eirinix_test
+
+import (
+	"context"
+	"fmt"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	"code.cloudfoundry.org/eirinix"
+	eirinixtest "code.cloudfoundry.org/eirinix/testing"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
+)
+
+// started is one control plane for the whole suite.
+var started *eirinixtest.ControlPlane
+
+var _ = BeforeSuite(func(ctx SpecContext) {
+	if GinkgoLabelFilter() == "!api-server" {
+		return // the fast half, while typing
+	}
+	c, err := eirinixtest.NewControlPlane(ctx, eirinixtest.ControlPlaneOptions{Progress: GinkgoWriter})
+	Expect(err).NotTo(HaveOccurred())
+	started = c
+	DeferCleanup(c.Stop)
+})
+
+func controlPlane() *eirinixtest.ControlPlane { return started }
+
+func clients() kubernetes.Interface {
+	c, err := kubernetes.NewForConfig(controlPlane().Config())
+	ExpectWithOffset(1, err).NotTo(HaveOccurred())
+	return c
+}
+
+// newNamespace makes a namespace of the spec's own, which is also its fingerprint.
+func newNamespace(ctx context.Context) string {
+	ns, err := clients().CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "spec-"}}, metav1.CreateOptions{})
+	ExpectWithOffset(1, err).NotTo(HaveOccurred())
+	return ns.Name
+}
+
+// observed is a logger that also keeps what it is told.
+func observed() (*zap.SugaredLogger, *observer.ObservedLogs) {
+	core, logs := observer.New(zapcore.InfoLevel)
+	show := zapcore.NewCore(zapcore.NewConsoleEncoder(zap.NewDevelopmentEncoderConfig()), zapcore.AddSync(GinkgoWriter), zapcore.InfoLevel)
+	return zap.New(zapcore.NewTee(core, show)).Sugar(), logs
+}
+
+// urlOptions are options for URL mode on a free port of loopback.
+func urlOptions(namespace string) eirinix.ManagerOptions {
+	logger, _ := observed()
+	return eirinix.ManagerOptions{
+		Namespace:           namespace,
+		Host:                "127.0.0.1",
+		ListenAddress:       "127.0.0.1:0",
+		OperatorFingerprint: namespace,
+		RestConfig:          controlPlane().Config(),
+		Logger:              logger,
+	}
+}
+
+// runManager runs m until the spec ends and waits until it is ready.
+func runManager(ctx context.Context, m *eirinix.ExtensionManager) {
+	done := startManager(ctx, m)
+	EventuallyWithOffset(1, func(g Gomega) {
+		select {
+		case err := <-done:
+			StopTrying(fmt.Sprintf("Run returned before Ready: %v", err)).Now()
+		default:
+		}
+		g.Expect(m.Ready()).To(BeClosed())
+	}).WithContext(ctx).WithTimeout(patience).Should(Succeed())
+}
+
+// startManager runs m until the spec ends; the channel gives what Run returned.
+func startManager(ctx context.Context, m *eirinix.ExtensionManager) <-chan error {
+	done, result := make(chan struct{}), make(chan error, 1)
+	go func() {
+		defer GinkgoRecover()
+		defer close(done)
+		result <- m.Run(context.WithoutCancel(ctx))
+	}()
+	DeferCleanup(func(ctx context.Context) {
+		m.Stop()
+		Eventually(done).WithContext(ctx).WithTimeout(patience).Should(BeClosed())
+		err := clients().AdmissionregistrationV1().MutatingWebhookConfigurations().
+			Delete(ctx, configurationName(m), metav1.DeleteOptions{})
+		Expect(err == nil || apierrors.IsNotFound(err)).To(BeTrue(), "%v", err)
+	})
+	return result
+}
+
+func configurationName(m *eirinix.ExtensionManager) string {
+	return m.GetManagerOptions().OperatorFingerprint + "-mutating-hook"
+}
+
+func configuration(ctx context.Context, m *eirinix.ExtensionManager) *admissionregistrationv1.MutatingWebhookConfiguration {
+	c, err := clients().AdmissionregistrationV1().MutatingWebhookConfigurations().Get(ctx, configurationName(m), metav1.GetOptions{})
+	ExpectWithOffset(1, err).NotTo(HaveOccurred())
+	return c
+}
+
+func newPod(name string, labels map[string]string) *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels},
+		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "app", Image: "app:1"}}},
+	}
+}
+
+func createPod(ctx context.Context, namespace string, pod *corev1.Pod) (*corev1.Pod, error) {
+	return clients().CoreV1().Pods(namespace).Create(ctx, pod, metav1.CreateOptions{})
+}
+
+// mutated is what addEnv leaves on a pod.
+const mutated = "EIRINIX"
+
+// addEnv is the extension of most specs: one environment variable in every container.
+type addEnv struct{}
+
+func (addEnv) Handle(_ context.Context, m eirinix.Manager, pod *corev1.Pod, req admission.Request) admission.Response {
+	pod = pod.DeepCopy()
+	for i := range pod.Spec.Containers {
+		c := &pod.Spec.Containers[i]
+		c.Env = append(c.Env, corev1.EnvVar{Name: mutated, Value: "was here"})
+	}
+	return m.PatchFromPod(req, pod)
+}
+
+// handleFunc is an extension made of a function, with a name.
+type handleFunc struct {
+	name   string
+	handle func(context.Context, eirinix.Manager, *corev1.Pod, admission.Request) admission.Response
+}
+
+func (h handleFunc) Name() string { return h.name }
+func (h handleFunc) Handle(ctx context.Context, m eirinix.Manager, pod *corev1.Pod, req admission.Request) admission.Response {
+	return h.handle(ctx, m, pod, req)
+}
+
+func beMutated() OmegaMatcher {
+	return WithTransform(func(p *corev1.Pod) []corev1.EnvVar { return p.Spec.Containers[0].Env },
+		ContainElement(HaveField("Name", mutated)))
+}

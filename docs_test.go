@@ -1,0 +1,50 @@
+package eirinix_test
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+)
+
+// A Go snippet in the documentation that names a file in its first line stands in that file, and so is compiled.
+var _ = Describe("The documentation", func() {
+	snippet := regexp.MustCompile("(?s)```go\n// ([a-z_./-]+\\.go)\n(.*?)```")
+	link := regexp.MustCompile(`\]\(([^)#:]+)(#[^)]*)?\)`)
+
+	pages := []string{"README.md", "CONTRIBUTING.md", "CHANGELOG.md"}
+	more, err := filepath.Glob("docs/*.md")
+	if err == nil {
+		pages = append(pages, more...)
+	}
+	for _, page := range pages {
+		It("shows code that is compiled, and links to files that exist: "+page, func() {
+			text, err := os.ReadFile(page)
+			Expect(err).NotTo(HaveOccurred())
+			for _, found := range snippet.FindAllStringSubmatch(string(text), -1) {
+				source, err := os.ReadFile(found[1])
+				Expect(err).NotTo(HaveOccurred())
+				Expect(dedent(string(source))).To(ContainSubstring(dedent(found[2])), "%s quotes %s", page, found[1])
+			}
+			for _, found := range link.FindAllStringSubmatch(string(text), -1) {
+				if !strings.HasPrefix(found[1], "http") {
+					Expect(filepath.Join(filepath.Dir(page), found[1])).To(BeAnExistingFile())
+				}
+			}
+		})
+	}
+
+	It("quotes the README's programs at all", func() {
+		text, err := os.ReadFile("README.md")
+		Expect(err).NotTo(HaveOccurred())
+		Expect(len(snippet.FindAll(text, -1))).To(BeNumerically(">=", 4))
+	})
+})
+
+// dedent takes the indentation off, which a page shows less of than its source.
+func dedent(text string) string {
+	return regexp.MustCompile(`(?m)^[ \t]+`).ReplaceAllString(text, "")
+}

@@ -1,0 +1,212 @@
+package eirinix
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"reflect"
+	"regexp"
+	"strings"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/watch"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+	kjson "sigs.k8s.io/json"
+
+	"code.cloudfoundry.org/eirinix/internal/patch"
+)
+
+// The labels that Cloud Foundry's Eirini puts on the pods of an application.
+// ManagerOptions.FilterEiriniApps selects pods whose LabelSourceType is "APP".
+const (
+	LabelGUID        = "cloudfoundry.org/guid"
+	LabelVersion     = "cloudfoundry.org/version"
+	LabelAppGUID     = "cloudfoundry.org/app_guid"
+	LabelProcessType = "cloudfoundry.org/process_type"
+	LabelSourceType  = "cloudfoundry.org/source_type"
+)
+
+// sourceTypeApp is the value of LabelSourceType that marks an application's pod.
+const sourceTypeApp = "APP"
+
+// An Extension decides what happens to one pod on its way into the cluster.
+//
+// Handle runs on many goroutines and may see a pod again (reinvocation), so it must be idempotent,
+// and in a dry run (req.DryRun) it must change nothing else. pod is Handle's own copy; it is nil when
+// the request carries none. Two pods of one Deployment have no name yet: use req.Namespace and expect an
+// empty pod.Name.
+//
+// To let the pod through, return admission.Allowed or the zero Response; to change it, return
+// Manager.PatchFromPod of a changed copy; to refuse it, return admission.Denied. admission.Errored with
+// a code of 500 or more is a failure, as a panic and a missed deadline are: failurePolicy decides then.
+// The context ends shortly before the API server gives up, and carries a logr.Logger (logf.FromContext).
+//
+// Extensions are registered for the CREATE of pods: on UPDATE nearly every change to a pod's spec is refused
+// by the API server, and with it the user's own edit.
+type Extension interface {
+	Handle(context.Context, Manager, *corev1.Pod, admission.Request) admission.Response
+}
+
+// A Watcher is told of what happens to the pods that the options select (Namespace, FilterEiriniApps).
+//
+// Handle is called for ADDED, MODIFIED and DELETED, one event at a time and in order; event.Object is a
+// *corev1.Pod that is shared between watchers, so copy it before changing it. After a gap (the API server
+// was away, or its history was too short) events are made up from the difference, so none that still
+// matters is lost, but several changes of one pod may arrive as one.
+type Watcher interface {
+	Handle(Manager, watch.Event)
+}
+
+// A Reconciler is a controller that runs beside the extensions.
+//
+// Register is called once, when the Manager starts: build the controller there, on
+// Manager.GetKubeManager(), and hand it the Reconciler. Caches are limited to ManagerOptions.Namespace
+// where that is set.
+type Reconciler interface {
+	Reconcile(context.Context, reconcile.Request) (reconcile.Result, error)
+	Register(Manager) error
+}
+
+// Named gives an extension a stable name: it becomes the path, the name of the entry in the webhook
+// configuration and the word in messages. Without it the name is made from the Go type. The name must
+// be unique within a Manager and is cleaned to a DNS label; keep it when the type is renamed, and the
+// configuration does not change.
+type Named interface{ Name() string }
+
+// ContextFreeReconciler is the Reconciler of EiriniX, whose Reconcile takes no context.
+// AddExtension accepts it; inside Register, give AdaptReconciler(r) to controller-runtime.
+type ContextFreeReconciler interface {
+	Reconcile(reconcile.Request) (reconcile.Result, error)
+	Register(Manager) error
+}
+
+// AdaptReconciler makes a Reconciler of EiriniX's context-free form. The context is dropped: such a
+// reconciler takes Manager.GetContext instead, which ends when the Manager stops.
+func AdaptReconciler(r ContextFreeReconciler) Reconciler { return contextFree{r} }
+
+type contextFree struct{ ContextFreeReconciler }
+
+func (c contextFree) Reconcile(_ context.Context, req reconcile.Request) (reconcile.Result, error) {
+	return c.ContextFreeReconciler.Reconcile(req)
+}
+
+// notAnExtension says what v lacks. A value whose methods stand on the pointer is the usual reason.
+func notAnExtension(v any) error {
+	remedy := "it needs Handle(context.Context, eirinix.Manager, *corev1.Pod, admission.Request) admission.Response, " +
+		"or Handle(eirinix.Manager, watch.Event), or Reconcile and Register"
+	pointer := reflect.PointerTo(reflect.TypeOf(v))
+	for _, t := range []reflect.Type{
+		reflect.TypeFor[Extension](), reflect.TypeFor[Watcher](), reflect.TypeFor[Reconciler](), reflect.TypeFor[ContextFreeReconciler](),
+	} {
+		if pointer.Implements(t) {
+			remedy = fmt.Sprintf("its methods are on the pointer, add &%T{}", v)
+		}
+	}
+	return fmt.Errorf("eirinix: AddExtension got %T, which is no Extension, Watcher or Reconciler; %s", v, remedy)
+}
+
+// step is an extension together with the name under which it is registered and served.
+type step struct {
+	name      string // a DNS label, unique within the Manager
+	extension Extension
+}
+
+// newStep names an extension. taken tells which names are in use: a name the user chose must be free,
+// one made from the Go type gets a number, so that two values of one type can be added.
+func newStep(e Extension, taken func(string) bool) (step, error) {
+	if n, ok := e.(Named); ok {
+		name := cleanName(n.Name())
+		if name == "" {
+			return step{}, fmt.Errorf("eirinix: extension %T has the name %q, which holds no letter or digit; Name must give a DNS label", e, n.Name())
+		}
+		if taken(name) {
+			return step{}, fmt.Errorf("eirinix: extension %q is already added; names become webhook paths and must be unique", name)
+		}
+		return step{name: name, extension: e}, nil
+	}
+	base := cleanName(typeName(e))
+	if base == "" {
+		base = "extension"
+	}
+	name := base
+	for i := 2; taken(name); i++ {
+		suffix := fmt.Sprintf("-%d", i)
+		name = strings.TrimRight(base[:min(len(base), maxName-len(suffix))], "-") + suffix
+	}
+	return step{name: name, extension: e}, nil
+}
+
+// maxName keeps the webhook's name, <step>.<fingerprint>.<domain>, within its limit of 253 and the step
+// within the 63 of a DNS label.
+const maxName = validation.DNS1123LabelMaxLength
+
+var (
+	wordStart  = regexp.MustCompile(`([a-z0-9])([A-Z])|([A-Z]+)([A-Z][a-z])`)
+	notInLabel = regexp.MustCompile(`[^a-z0-9]+`)
+)
+
+// cleanName makes a DNS label of what a user or a Go type is called: MyExtension -> my-extension.
+func cleanName(s string) string {
+	s = wordStart.ReplaceAllString(s, "${1}${3}-${2}${4}")
+	s = strings.Trim(notInLabel.ReplaceAllString(strings.ToLower(s), "-"), "-")
+	return strings.TrimRight(s[:min(len(s), maxName)], "-")
+}
+
+// typeName is the name of v's type, or, for a type called plainly Extension, that of its package:
+// two programs' worth of pancake.Extension and volumes.Extension must not both be "extension".
+func typeName(v any) string {
+	t := reflect.TypeOf(v)
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	name, _, _ := strings.Cut(t.Name(), "[") // type parameters are not part of a name
+	path := strings.Split(t.PkgPath(), "/")
+	pkg := path[len(path)-1]
+	if strings.EqualFold(name, "extension") && pkg != "" && pkg != "main" {
+		return pkg
+	}
+	return name
+}
+
+// decodePod gives the pod that a request carries, or nil when it carries none: a DELETE has only an
+// old object, and an extension may be registered for other kinds than pods.
+func decodePod(req admission.Request) (*corev1.Pod, error) {
+	if len(req.Object.Raw) == 0 || string(req.Object.Raw) == "null" {
+		return nil, nil
+	}
+	if req.Kind.Kind != "" && (req.Kind.Group != "" || req.Kind.Kind != "Pod") {
+		return nil, nil
+	}
+	pod := &corev1.Pod{}
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(req.Object.Raw, pod); err != nil {
+		return nil, fmt.Errorf("the request's object is not a pod: %w", err)
+	}
+	return pod, nil
+}
+
+// patchFromPod answers a request with the difference between the pod it carries and pod.
+func patchFromPod(req admission.Request, pod *corev1.Pod) admission.Response {
+	if pod == nil {
+		return admission.Errored(http.StatusBadRequest, fmt.Errorf("eirinix: PatchFromPod: the pod is nil; check for that first, a request may carry none"))
+	}
+	before, err := decodePod(req)
+	if err != nil {
+		return admission.Errored(http.StatusBadRequest, fmt.Errorf("eirinix: PatchFromPod: %w", err))
+	}
+	if before == nil {
+		return admission.Errored(http.StatusBadRequest, fmt.Errorf("eirinix: PatchFromPod: the request carries no pod to compare with (%s of %s)", req.Operation, req.Kind.Kind))
+	}
+	ops, err := patch.Diff(req.Object.Raw, before, pod)
+	if err != nil {
+		return admission.Errored(http.StatusInternalServerError, fmt.Errorf("eirinix: PatchFromPod: %w", err))
+	}
+	resp := admission.Allowed("")
+	if len(ops) > 0 {
+		jsonPatch := admissionv1.PatchTypeJSONPatch
+		resp.Patches, resp.PatchType = ops, &jsonPatch
+	}
+	return resp
+}

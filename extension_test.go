@@ -1,0 +1,238 @@
+package eirinix
+
+import (
+	"context"
+	"strings"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/watch"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+)
+
+type valueExtension struct{ label string }
+
+func (valueExtension) Handle(context.Context, Manager, *corev1.Pod, admission.Request) admission.Response {
+	return admission.Allowed("")
+}
+
+type pointerExtension struct{ valueExtension }
+
+func (*pointerExtension) Handle(context.Context, Manager, *corev1.Pod, admission.Request) admission.Response {
+	return admission.Allowed("")
+}
+
+// methodsOnPointer is an extension only as a pointer.
+type methodsOnPointer struct{}
+
+func (*methodsOnPointer) Handle(context.Context, Manager, *corev1.Pod, admission.Request) admission.Response {
+	return admission.Allowed("")
+}
+
+type namedExtension struct {
+	valueExtension
+	name string
+}
+
+func (n namedExtension) Name() string { return n.name }
+
+type genericExtension[T any] struct{ valueExtension }
+
+// contextFreeExtension has the signature of EiriniX's first releases.
+type contextFreeExtension struct{}
+
+func (*contextFreeExtension) Handle(Manager, *corev1.Pod, admission.Request) admission.Response {
+	return admission.Allowed("")
+}
+
+type watcher struct{}
+
+func (*watcher) Handle(Manager, watch.Event) {}
+
+type reconciler struct{}
+
+func (*reconciler) Reconcile(context.Context, reconcile.Request) (reconcile.Result, error) {
+	return reconcile.Result{}, nil
+}
+func (*reconciler) Register(Manager) error { return nil }
+
+type contextFreeReconciler struct{ asked []string }
+
+func (r *contextFreeReconciler) Reconcile(req reconcile.Request) (reconcile.Result, error) {
+	r.asked = append(r.asked, req.Name)
+	return reconcile.Result{Requeue: true}, nil
+}
+func (*contextFreeReconciler) Register(Manager) error { return nil }
+
+func stepNames(m *ExtensionManager) []string {
+	names := []string{}
+	for _, s := range m.steps {
+		names = append(names, s.name)
+	}
+	return names
+}
+
+var _ = Describe("AddExtension", func() {
+	var m *ExtensionManager
+
+	BeforeEach(func() { m = NewManager(validOptions()) })
+
+	It("takes extensions, as values and as pointers, and lists them in order", func() {
+		first, second := valueExtension{"first"}, &pointerExtension{}
+		Expect(m.AddExtension(first)).To(Succeed())
+		Expect(m.AddExtension(second)).To(Succeed())
+		Expect(m.ListExtensions()).To(HaveExactElements(Equal(first), BeIdenticalTo(second)))
+		Expect(m.Validate()).To(Succeed())
+	})
+
+	It("takes watchers and reconcilers", func() {
+		w, r := &watcher{}, &reconciler{}
+		Expect(m.AddExtension(w)).To(Succeed())
+		Expect(m.AddExtension(r)).To(Succeed())
+		Expect(m.ListWatchers()).To(HaveExactElements(BeIdenticalTo(w)))
+		Expect(m.ListReconcilers()).To(HaveExactElements(BeIdenticalTo(r)))
+		Expect(m.ListExtensions()).To(BeEmpty())
+	})
+
+	It("adapts a reconciler whose Reconcile takes no context", func(ctx SpecContext) {
+		r := &contextFreeReconciler{}
+		Expect(m.AddExtension(r)).To(Succeed())
+		Expect(m.ListReconcilers()).To(HaveLen(1))
+		request := reconcile.Request{}
+		request.Name = "web-0"
+		result, err := m.ListReconcilers()[0].Reconcile(ctx, request)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(result.Requeue).To(BeTrue())
+		Expect(r.asked).To(Equal([]string{"web-0"}))
+	})
+
+	DescribeTable("refuses, says so at once and again in Validate:",
+		func(v any, parts ...string) {
+			err := m.AddExtension(v)
+			Expect(err).To(MatchError(HavePrefix("eirinix: AddExtension got ")))
+			for _, part := range parts {
+				Expect(err).To(MatchError(ContainSubstring(part)))
+			}
+			Expect(err).NotTo(MatchError(ContainSubstring("&*")), "no Go expression")
+			Expect(err).NotTo(MatchError(ContainSubstring("<nil>")), "no word of a user's")
+			Expect(m.Validate()).To(MatchError(err))
+			Expect(m.ListExtensions()).To(BeEmpty())
+		},
+		Entry("nil", nil, "nil"),
+		Entry("a typed nil pointer", (*pointerExtension)(nil), "nil *eirinix.pointerExtension"),
+		Entry("a nil watcher", (*watcher)(nil), "nil *eirinix.watcher"),
+		Entry("a value whose pointer would do", methodsOnPointer{}, "eirinix.methodsOnPointer", "add &eirinix.methodsOnPointer{}"),
+		Entry("the signature of EiriniX's first releases", &contextFreeExtension{}, "*eirinix.contextFreeExtension",
+			"Handle(context.Context, eirinix.Manager, *corev1.Pod, admission.Request) admission.Response"),
+		Entry("something else", 42, "got int", "Handle(eirinix.Manager, watch.Event)", "Reconcile and Register"),
+	)
+
+	It("refuses what comes after Start", func() {
+		m.started = true
+		Expect(m.AddExtension(valueExtension{})).To(MatchError(And(ContainSubstring("after Start"), ContainSubstring("eirinix.valueExtension"))))
+	})
+
+	It("reports what AddWatcher and AddReconciler have no way to return", func() {
+		m.AddWatcher(nil)
+		m.AddWatcher((*watcher)(nil))
+		m.AddReconciler(nil)
+		Expect(m.Validate()).To(MatchError(And(ContainSubstring("AddWatcher got nil"), ContainSubstring("AddReconciler got nil"))))
+		Expect(m.ListWatchers()).To(BeEmpty())
+		Expect(m.ListReconcilers()).To(BeEmpty())
+	})
+
+	It("reports a reconciler that comes after Start, when nothing would run it", func() {
+		m.started = true
+		m.AddReconciler(&reconciler{})
+		Expect(m.Validate()).To(MatchError(And(ContainSubstring("AddReconciler"), ContainSubstring("after Start"))))
+	})
+
+	It("hands out copies of its lists", func() {
+		Expect(m.AddExtension(valueExtension{"first"})).To(Succeed())
+		m.AddWatcher(&watcher{})
+		m.AddReconciler(&reconciler{})
+		m.ListExtensions()[0], m.ListWatchers()[0], m.ListReconcilers()[0] = nil, nil, nil
+		Expect(m.ListExtensions()).To(Equal([]Extension{valueExtension{"first"}}))
+		Expect(m.ListWatchers()).To(Equal([]Watcher{&watcher{}}))
+		Expect(m.ListReconcilers()).To(Equal([]Reconciler{&reconciler{}}))
+	})
+
+	It("lists nothing as an empty list", func() {
+		Expect(m.ListExtensions()).To(And(BeEmpty(), Not(BeNil())))
+	})
+})
+
+var _ = Describe("The name of an extension", func() {
+	DescribeTable("comes", func(expected []string, extensions ...Extension) {
+		m := NewManager(validOptions())
+		for _, e := range extensions {
+			Expect(m.AddExtension(e)).To(Succeed())
+		}
+		Expect(stepNames(m)).To(Equal(expected))
+	},
+		Entry("from the type", []string{"value-extension"}, valueExtension{}),
+		Entry("from the type that a pointer points at", []string{"pointer-extension"}, &pointerExtension{}),
+		Entry("from a generic type without its parameters", []string{"generic-extension"}, genericExtension[map[string]int]{}),
+		Entry("from Name", []string{"volumes"}, namedExtension{name: "volumes"}),
+		Entry("from Name, cleaned", []string{"my-volumes-v2"}, namedExtension{name: "My Volumes_V2"}),
+		Entry("from the type with a number when it is taken", []string{"value-extension", "value-extension-2", "value-extension-3"},
+			valueExtension{}, valueExtension{}, valueExtension{}),
+		Entry("from the type beside others of that name", []string{"value-extension", "value-extension-2"},
+			namedExtension{name: "value-extension"}, valueExtension{}),
+	)
+
+	It("is that of the package for a type called Extension", func() {
+		type Extension struct{ valueExtension }
+		Expect(typeName(Extension{})).To(Equal("eirinix"))
+		Expect(typeName(&Extension{})).To(Equal("eirinix"))
+	})
+
+	DescribeTable("that the user chose must be free and usable:",
+		func(name, expected string) {
+			m := NewManager(validOptions())
+			Expect(m.AddExtension(namedExtension{name: "volumes"})).To(Succeed())
+			err := m.AddExtension(namedExtension{name: name})
+			Expect(err).To(MatchError(And(HavePrefix("eirinix: extension "), ContainSubstring(expected))))
+			Expect(m.Validate()).To(MatchError(err))
+			Expect(stepNames(m)).To(Equal([]string{"volumes"}))
+		},
+		Entry("taken", "volumes", `"volumes" is already added; names become webhook paths and must be unique`),
+		Entry("taken once it is cleaned", "Volumes!", `"volumes" is already added`),
+		Entry("empty", "", "no letter or digit"),
+		Entry("of signs alone", "--/.", "no letter or digit"),
+	)
+
+	DescribeTable("is cleaned to a DNS label:",
+		func(given, expected string) {
+			cleaned := cleanName(given)
+			Expect(cleaned).To(Equal(expected))
+			Expect(validation.IsDNS1123Label(cleaned)).To(BeEmpty())
+			Expect(cleanName(cleaned)).To(Equal(cleaned))
+		},
+		Entry("as it is", "volumes", "volumes"),
+		Entry("words", "MyExtension", "my-extension"),
+		Entry("one that begins small", "myExtension", "my-extension"),
+		Entry("letters of an abbreviation", "HTTPProxy", "http-proxy"),
+		Entry("an abbreviation within", "MyXMLParser", "my-xml-parser"),
+		Entry("digits", "Env2Var", "env2-var"),
+		Entry("other signs", "a_b.c/d e", "a-b-c-d-e"),
+		Entry("signs around", "--a--", "a"),
+		Entry("other letters", "größe", "gr-e"),
+		Entry("one that is too long", strings.Repeat("a", 100), strings.Repeat("a", 63)),
+		Entry("one that would end in a dash", strings.Repeat("a", 62)+"-b", strings.Repeat("a", 62)),
+	)
+
+	It("with a number is one of its own, and a DNS label", func() {
+		taken := map[string]bool{}
+		for range 12 {
+			s, err := newStep(valueExtension{}, func(name string) bool { return taken[name] })
+			Expect(err).NotTo(HaveOccurred())
+			Expect(validation.IsDNS1123Label(s.name)).To(BeEmpty())
+			taken[s.name] = true
+		}
+		Expect(taken).To(HaveLen(12))
+	})
+})

@@ -1,0 +1,223 @@
+package eirinix
+
+import (
+	"context"
+	"net/http/httptest"
+	"reflect"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+)
+
+// fakeManager is what a program written for EiriniX has checked in. It must go on compiling as it stands.
+type fakeManager struct{}
+
+func (fakeManager) AddExtension(any) error                                             { return nil }
+func (fakeManager) AddReconciler(Reconciler)                                           {}
+func (fakeManager) AddWatcher(Watcher)                                                 {}
+func (fakeManager) ListExtensions() []Extension                                        { return nil }
+func (fakeManager) ListReconcilers() []Reconciler                                      { return nil }
+func (fakeManager) Start() error                                                       { return nil }
+func (fakeManager) Stop()                                                              {}
+func (fakeManager) Watch() error                                                       { return nil }
+func (fakeManager) RegisterExtensions() error                                          { return nil }
+func (fakeManager) PatchFromPod(admission.Request, *corev1.Pod) (r admission.Response) { return r }
+func (fakeManager) GetContext() context.Context                                        { return nil }
+func (fakeManager) GetKubeClient() (corev1client.CoreV1Interface, error)               { return nil, nil }
+func (fakeManager) GetKubeConnection() (*rest.Config, error)                           { return nil, nil }
+func (fakeManager) GetKubeManager() manager.Manager                                    { return nil }
+func (fakeManager) GetLogger() *zap.SugaredLogger                                      { return nil }
+func (fakeManager) GetManagerOptions() (o ManagerOptions)                              { return o }
+func (fakeManager) SetManagerOptions(ManagerOptions)                                   {}
+
+var _ Manager = fakeManager{}
+
+var _ = Describe("Manager", func() {
+	It("has EiriniX's 17 methods and no more, or checked-in fakes of it would not compile", func() {
+		t := reflect.TypeFor[Manager]()
+		var methods []string
+		for i := range t.NumMethod() {
+			methods = append(methods, t.Method(i).Name)
+		}
+		Expect(methods).To(HaveLen(17))
+		Expect(methods).To(ConsistOf(
+			"AddExtension", "AddReconciler", "AddWatcher", "ListExtensions", "ListReconcilers", "Start", "Stop", "Watch",
+			"RegisterExtensions", "PatchFromPod", "GetContext", "GetKubeClient", "GetKubeConnection", "GetKubeManager",
+			"GetLogger", "GetManagerOptions", "SetManagerOptions",
+		))
+	})
+
+	It("can be made of nothing, and tells nothing but defaults", func() {
+		m := NewManager(ManagerOptions{})
+		Expect(m.GetContext()).NotTo(BeNil())
+		Expect(m.GetContext().Err()).NotTo(HaveOccurred())
+		Expect(m.GetLogger()).NotTo(BeNil())
+		Expect(m.Addr()).To(BeNil())
+		Expect(m.Ready()).NotTo(BeClosed())
+	})
+
+	Describe("GetContext", func() {
+		type key struct{}
+
+		It("derives from the context of the options", func() {
+			parent, cancel := context.WithCancel(context.WithValue(context.Background(), key{}, "mine"))
+			DeferCleanup(cancel)
+			o := validOptions()
+			o.Context = &parent
+			ctx := NewManager(o).GetContext()
+			Expect(ctx.Value(key{})).To(Equal("mine"))
+			cancel()
+			Expect(ctx.Done()).To(BeClosed())
+		})
+
+		It("is there also when the option points at nil", func() {
+			o := validOptions()
+			o.Context = new(context.Context)
+			Expect(NewManager(o).GetContext()).NotTo(BeNil())
+		})
+
+		It("ends with Stop", func() {
+			m := NewManager(validOptions())
+			ctx := m.GetContext()
+			m.Stop()
+			Expect(ctx.Done()).To(BeClosed())
+		})
+	})
+
+	Describe("SetManagerOptions", func() {
+		It("may come late: defaults are filled in again", func() {
+			m := NewManager(ManagerOptions{})
+			m.SetManagerOptions(ManagerOptions{Namespace: "cf"})
+			o := m.GetManagerOptions()
+			Expect(o.Namespace).To(Equal("cf"))
+			Expect(o.OperatorFingerprint).To(Equal("eirini-x"))
+			Expect(o.FailurePolicy).NotTo(BeNil())
+			Expect(o.RegisterWebHook).NotTo(BeNil())
+		})
+
+		It("keeps the logger where none is given", func() {
+			m := NewManager(validOptions())
+			logger := m.GetLogger()
+			m.SetManagerOptions(ManagerOptions{})
+			Expect(m.GetLogger()).To(BeIdenticalTo(logger))
+			other := zap.NewNop().Sugar()
+			m.SetManagerOptions(ManagerOptions{Logger: other})
+			Expect(m.GetLogger()).To(BeIdenticalTo(other))
+		})
+
+		It("renames the Secret with the fingerprint that it was named after", func() {
+			m := NewManager(validOptions())
+			o := m.GetManagerOptions()
+			o.OperatorFingerprint = "mine"
+			m.SetManagerOptions(o)
+			Expect(m.GetManagerOptions().SetupCertificateName).To(Equal("mine-setupcertificate"))
+		})
+
+		It("leaves a name that the program chose", func() {
+			o := validOptions()
+			o.SetupCertificateName = "certificate"
+			m := NewManager(o)
+			o = m.GetManagerOptions()
+			o.OperatorFingerprint = "mine"
+			m.SetManagerOptions(o)
+			Expect(m.GetManagerOptions().SetupCertificateName).To(Equal("certificate"))
+		})
+
+		It("takes another context", func() {
+			m := NewManager(validOptions())
+			parent, cancel := context.WithCancel(context.Background())
+			DeferCleanup(cancel)
+			o := m.GetManagerOptions()
+			o.Context = &parent
+			m.SetManagerOptions(o)
+			ctx := m.GetContext()
+			Expect(ctx.Err()).NotTo(HaveOccurred())
+			cancel()
+			Expect(ctx.Done()).To(BeClosed())
+		})
+
+		It("leaves the context alone where it stays", func() {
+			m := NewManager(validOptions())
+			ctx := m.GetContext()
+			o := m.GetManagerOptions()
+			o.Namespace = "cf"
+			m.SetManagerOptions(o)
+			Expect(ctx.Err()).NotTo(HaveOccurred())
+			Expect(m.GetContext()).To(BeIdenticalTo(ctx))
+		})
+
+		It("does not undo a Stop", func() {
+			m := NewManager(validOptions())
+			m.Stop()
+			m.SetManagerOptions(ManagerOptions{Context: new(context.Background())})
+			Expect(m.GetContext().Err()).To(HaveOccurred())
+		})
+
+		It("gives up a connection to another cluster", func() {
+			o := validOptions()
+			o.RestConfig = &rest.Config{Host: "https://one.example.org"}
+			m := NewManager(o)
+			Expect(m.GetKubeConnection()).To(HaveField("Host", "https://one.example.org"))
+			o.RestConfig = &rest.Config{Host: "https://two.example.org"}
+			m.SetManagerOptions(o)
+			Expect(m.GetKubeConnection()).To(HaveField("Host", "https://two.example.org"))
+		})
+	})
+
+	Describe("Stop", func() {
+		It("before Start lets it return at once, and may come twice", func(ctx SpecContext) {
+			for _, start := range []func(*ExtensionManager) error{
+				func(m *ExtensionManager) error { return m.Start() },
+				func(m *ExtensionManager) error { return m.Run(ctx) },
+			} {
+				m := NewManager(validOptions())
+				Expect(m.AddExtension(valueExtension{})).To(Succeed())
+				m.Stop()
+				m.Stop()
+				Expect(start(m)).To(Succeed())
+				Expect(m.Ready()).NotTo(BeClosed())
+				m.Stop()
+			}
+		})
+
+		It("ends the wait for an API server that is not there", func(ctx SpecContext) {
+			away := httptest.NewTLSServer(nil)
+			away.Close()
+			o := validOptions()
+			o.RestConfig = &rest.Config{Host: away.URL}
+			m := NewManager(o)
+			Expect(m.AddExtension(valueExtension{})).To(Succeed())
+			ended := make(chan error, 1)
+			go func() { ended <- m.Run(ctx) }()
+			Eventually(m.checkReady).Should(MatchError(ContainSubstring("waiting for the API server")))
+			Expect(ended).NotTo(Receive())
+			during := m.GetContext()
+			Expect(during.Err()).NotTo(HaveOccurred())
+			m.Stop()
+			Eventually(ended).Should(Receive(BeNil()))
+			Expect(during.Done()).To(BeClosed())
+		})
+	})
+
+	It("runs once", func(ctx SpecContext) {
+		m := NewManager(validOptions())
+		m.Stop()
+		Expect(m.Run(ctx)).To(Succeed())
+		Expect(m.Run(ctx)).To(MatchError(And(HavePrefix("eirinix: "), ContainSubstring("started before"), ContainSubstring("make a new one"))))
+		Expect(m.Start()).To(MatchError(ContainSubstring("started before")))
+	})
+
+	It("has not run when its options were refused", func(ctx SpecContext) {
+		m := NewManager(ManagerOptions{})
+		Expect(m.Run(ctx)).To(MatchError(ContainSubstring("Host is empty")))
+		m.SetManagerOptions(validOptions())
+		m.Stop()
+		Expect(m.Run(ctx)).To(Succeed())
+	})
+})

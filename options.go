@@ -1,0 +1,328 @@
+package eirinix
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"reflect"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.uber.org/zap"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/client-go/rest"
+)
+
+// What an option left out means. The numbers of EiriniX are kept: programs rely on them.
+const (
+	defaultFingerprint     = "eirini-x"
+	defaultPort            = 443
+	defaultMaxRequestBytes = 32 << 20 // 3 MiB request, escaped six-fold, + 1.5 MiB stored, escaped six-fold, + envelope
+	defaultCALifetime      = 10 * 365 * 24 * time.Hour
+	defaultLeafLifetime    = 7 * 24 * time.Hour
+	defaultServiceDrain    = 5 * time.Second
+)
+
+// ManagerOptions says where the extensions are served, for which pods, and how the Manager reaches the
+// cluster. The zero value of each field is a sensible default; URL mode needs Host, Service mode needs
+// ServiceName and WebhookNamespace. Validate tells everything that is wrong at once.
+type ManagerOptions struct {
+	// Namespace holds the pods that are sent to the extensions, and that watchers and reconcilers see.
+	// Empty means all namespaces but the cluster's own (kube-system, kube-node-lease, kube-public) and,
+	// in Service mode, the webhook's.
+	Namespace string
+
+	// Host, in URL mode, is the name or IP address (also IPv6) under which the API server calls this
+	// program: it stands in the webhook's URL and in the serving certificate. In Service mode it is the
+	// address to listen on; empty means all.
+	Host string
+
+	// Port is the port in the webhook's URL, or the port of the Service; unless ListenAddress says
+	// otherwise it is also the port to listen on. 0 means 443.
+	Port int32
+
+	// KubeConfig is the path of a kubeconfig file. Empty means: the service account of the pod, else
+	// $KUBECONFIG, else ~/.kube/config.
+	KubeConfig string
+
+	// RestConfig is the connection to use instead of one from a kubeconfig.
+	RestConfig *rest.Config
+
+	// OperatorFingerprint names what the Manager owns in the cluster: the Secret
+	// <fingerprint>-setupcertificate and the configuration <fingerprint>-mutating-hook. Two programs on
+	// one cluster need two fingerprints. Default "eirini-x".
+	OperatorFingerprint string
+
+	// SetupCertificateName is the name of the certificate Secret. Default <fingerprint>-setupcertificate.
+	SetupCertificateName string
+
+	// SetupCertificate set to false never creates or mends the certificate Secret: the Manager waits
+	// until another one (RegisterExtensions, in a split deployment) has. Default true.
+	SetupCertificate *bool
+
+	// RegisterWebHook set to false serves without touching the webhook configuration, for the serving
+	// half of a split deployment; the other half calls RegisterExtensions. Default true.
+	RegisterWebHook *bool
+
+	// ServiceName selects Service mode: the API server calls that Service in WebhookNamespace.
+	ServiceName string
+
+	// WebhookNamespace holds the Service and the certificate Secret. Required with ServiceName.
+	// Without it the Secret lies in Namespace, else in the pod's own namespace, else in the one of the
+	// kubeconfig's context, else in "default".
+	WebhookNamespace string
+
+	// ListenAddress ("host:port") is the address to listen on where it differs from what is
+	// registered, behind a load balancer or a container port, say. Without it Service mode listens on
+	// Host:Port, and URL mode on Port of Host, if that is an IP address, or of all addresses. Port 0
+	// picks a free port: Addr tells which, and in URL mode with Port left out the URL carries it.
+	ListenAddress string
+
+	// FailurePolicy says what becomes of a pod whose call fails: Fail (default) refuses it, Ignore
+	// lets it in unchanged.
+	FailurePolicy *admissionregistrationv1.FailurePolicyType
+
+	// FilterEiriniApps limits extensions and watchers to Cloud Foundry applications: pods with the
+	// label LabelSourceType=APP. Default false (EiriniX: true).
+	FilterEiriniApps *bool
+
+	// WatcherStartRV is the resourceVersion after which watchers see events. Empty: from now on.
+	WatcherStartRV string
+
+	// Context is the parent of GetContext and of the contexts that handlers get from it; when it ends,
+	// the Manager stops. Default context.Background.
+	Context *context.Context
+
+	// Logger is where everything is logged. Default zap's production logger (JSON on standard error).
+	Logger *zap.SugaredLogger
+
+	// Scheme is the scheme of GetKubeManager's client, where reconcilers need more than the built-in
+	// types.
+	Scheme *runtime.Scheme
+
+	// UnregisterOnStop removes the webhook configuration when the Manager stops. It is for laptops:
+	// in a cluster a restart would leave a gap through which pods slip unchanged. Default false.
+	UnregisterOnStop bool
+
+	// MetricsBindAddress ("host:port") serves Prometheus metrics. Empty: not served.
+	MetricsBindAddress string
+
+	// HealthProbeBindAddress ("host:port") serves /healthz and /readyz over plain HTTP. Empty: not
+	// served. The webhook's own port always answers both, over HTTPS.
+	HealthProbeBindAddress string
+
+	// MaxRequestBytes bounds one AdmissionReview. 0 means 32 MiB, more than any object the API server
+	// accepts can take: a legal 1 MB object arrives as a 12 MB review.
+	MaxRequestBytes int64
+
+	// Rotation holds the lifetimes of certificates. The defaults suit everyone but tests.
+	Rotation Rotation
+
+	// DrainDelay is how long the Manager goes on serving after it was told to stop and has declared
+	// itself not ready, so that Services stop sending calls first. 0 means 5 s in Service mode and none
+	// in URL mode; negative means none.
+	DrainDelay time.Duration
+}
+
+// Rotation holds the lifetimes of the certificates that a Manager makes. Zero values are defaults.
+type Rotation struct {
+	CALifetime   time.Duration // 10 years
+	LeafLifetime time.Duration // 7 days; renewed in memory at two thirds
+}
+
+// withDefaults fills in what EiriniX's programs expect to read back from GetManagerOptions.
+func (o ManagerOptions) withDefaults() ManagerOptions {
+	if o.OperatorFingerprint == "" {
+		o.OperatorFingerprint = defaultFingerprint
+	}
+	if o.SetupCertificateName == "" {
+		o.SetupCertificateName = certificateName(o.OperatorFingerprint)
+	}
+	if o.FailurePolicy == nil {
+		o.FailurePolicy = new(admissionregistrationv1.Fail)
+	}
+	if o.FilterEiriniApps == nil {
+		o.FilterEiriniApps = new(false)
+	}
+	if o.RegisterWebHook == nil {
+		o.RegisterWebHook = new(true)
+	}
+	if o.SetupCertificate == nil {
+		o.SetupCertificate = new(true)
+	}
+	if o.Logger == nil {
+		logger, err := zap.NewProduction()
+		if err != nil { // only where standard error cannot be opened
+			logger = zap.NewNop()
+		}
+		o.Logger = logger.Sugar()
+	}
+	return o
+}
+
+func certificateName(fingerprint string) string { return fingerprint + "-setupcertificate" }
+
+// configurationName names the MutatingWebhookConfiguration.
+func (o ManagerOptions) configurationName() string { return o.OperatorFingerprint + "-mutating-hook" }
+
+// serviceMode tells whether the API server reaches us through a Service.
+func (o ManagerOptions) serviceMode() bool { return o.ServiceName != "" }
+
+// port is the port that is registered.
+func (o ManagerOptions) port() int32 {
+	if o.Port == 0 {
+		return defaultPort
+	}
+	return o.Port
+}
+
+// host is Host without the brackets of an IPv6 literal.
+func (o ManagerOptions) host() string {
+	return strings.TrimSuffix(strings.TrimPrefix(o.Host, "["), "]")
+}
+
+// listen gives the address to listen on; port 0 asks for a free one.
+func (o ManagerOptions) listen() (host string, port int, err error) {
+	if o.ListenAddress != "" {
+		host, service, err := net.SplitHostPort(o.ListenAddress)
+		if err != nil {
+			return "", 0, err
+		}
+		n, err := strconv.ParseUint(service, 10, 16)
+		if err != nil {
+			return "", 0, fmt.Errorf("port %q is not a number from 0 to 65535", service)
+		}
+		return host, int(n), nil
+	}
+	if !o.serviceMode() && !isIP(o.host()) {
+		return "", int(o.port()), nil
+	}
+	return o.host(), int(o.port()), nil
+}
+
+// servingHosts are the names and addresses that the serving certificate must hold.
+func (o ManagerOptions) servingHosts() []string {
+	if o.serviceMode() {
+		name := o.ServiceName + "." + o.WebhookNamespace
+		return []string{name + ".svc", name + ".svc.cluster.local"}
+	}
+	return []string{o.host()}
+}
+
+// drainDelay resolves DrainDelay's default.
+func (o ManagerOptions) drainDelay() time.Duration {
+	switch {
+	case o.DrainDelay != 0:
+		return max(o.DrainDelay, 0)
+	case o.serviceMode():
+		return defaultServiceDrain
+	}
+	return 0
+}
+
+// validate tells everything that is wrong with the options, each with its remedy. needsHost is false
+// for programs that only watch or reconcile, and so are called by nobody.
+func (o ManagerOptions) validate(needsHost bool) error {
+	var errs []error
+	bad := func(format string, args ...any) {
+		errs = append(errs, fmt.Errorf("eirinix: ManagerOptions."+format, args...))
+	}
+	checkName := func(option, value string, check func(string) []string) {
+		if value == "" {
+			return
+		}
+		if problems := check(value); len(problems) > 0 {
+			bad("%s is %q: %s", option, value, strings.Join(problems, "; "))
+		}
+	}
+	checkName("Namespace", o.Namespace, validation.IsDNS1123Label)
+	checkName("WebhookNamespace", o.WebhookNamespace, validation.IsDNS1123Label)
+	checkName("ServiceName", o.ServiceName, validation.IsDNS1035Label)
+	checkName("OperatorFingerprint", o.OperatorFingerprint, validation.IsDNS1123Label)
+	checkName("SetupCertificateName", o.SetupCertificateName, validation.IsDNS1123Subdomain)
+
+	if o.ServiceName != "" && o.WebhookNamespace == "" {
+		bad("ServiceName is %q but WebhookNamespace is empty; set it to that Service's namespace", o.ServiceName)
+	}
+	o.validateHost(needsHost, bad)
+	if o.Port < 0 || o.Port > 65535 {
+		bad("Port is %d; give a port from 1 to 65535, or 0 for %d", o.Port, defaultPort)
+	} else if _, _, err := o.listen(); err != nil {
+		bad("ListenAddress is %q: %w; give host:port, such as \"0.0.0.0:9443\", \"[::1]:9443\" or \":0\"", o.ListenAddress, err)
+	}
+	if p := o.FailurePolicy; p != nil && *p != admissionregistrationv1.Fail && *p != admissionregistrationv1.Ignore {
+		bad("FailurePolicy is %q; it must be Fail or Ignore", *p)
+	}
+	if o.KubeConfig != "" && o.RestConfig != nil {
+		bad("KubeConfig is %q and RestConfig is set too; give one of them", o.KubeConfig)
+	}
+	if o.Context != nil && *o.Context == nil {
+		bad("Context points at a nil context; leave it out or point it at a context")
+	}
+	if o.MaxRequestBytes < 0 {
+		bad("MaxRequestBytes is %d; give a number of bytes, or 0 for %d", o.MaxRequestBytes, defaultMaxRequestBytes)
+	}
+	r := o.Rotation
+	if r.CALifetime < 0 || r.LeafLifetime < 0 {
+		bad("Rotation holds a negative lifetime (CALifetime %s, LeafLifetime %s); give positive ones, or 0 for the defaults", r.CALifetime, r.LeafLifetime)
+	} else if o.caLifetime() < o.leafLifetime() {
+		bad("Rotation.CALifetime (%s) is shorter than Rotation.LeafLifetime (%s); a certificate cannot outlive its CA", o.caLifetime(), o.leafLifetime())
+	}
+	return errors.Join(errs...)
+}
+
+func (o ManagerOptions) validateHost(needed bool, bad func(string, ...any)) {
+	host := o.host()
+	if host == "" {
+		if needed && !o.serviceMode() {
+			bad("Host is empty; set it to the name or IP address under which the API server reaches this program, or set ServiceName and WebhookNamespace")
+		}
+		return
+	}
+	if ip, err := netip.ParseAddr(host); err == nil {
+		if ip.IsUnspecified() && !o.serviceMode() {
+			bad("Host is %q, which nobody can call; set it to the name or IP address under which the API server reaches this program (and ListenAddress to %q), or set ServiceName and WebhookNamespace", o.Host, net.JoinHostPort(host, strconv.Itoa(int(o.port()))))
+		}
+		return
+	}
+	// A trailing dot is a legal name to resolve, but no certificate can hold it.
+	if problems := validation.IsDNS1123Subdomain(strings.ToLower(host)); len(problems) > 0 {
+		bad("Host is %q; give a DNS name or an IP address alone, without scheme or port: %s", o.Host, problems[0])
+	}
+}
+
+func (o ManagerOptions) caLifetime() time.Duration {
+	if o.Rotation.CALifetime == 0 {
+		return defaultCALifetime
+	}
+	return o.Rotation.CALifetime
+}
+
+func (o ManagerOptions) leafLifetime() time.Duration {
+	if o.Rotation.LeafLifetime == 0 {
+		return defaultLeafLifetime
+	}
+	return o.Rotation.LeafLifetime
+}
+
+func isIP(host string) bool {
+	_, err := netip.ParseAddr(host)
+	return err == nil
+}
+
+// isNil tells whether v is nil or holds a nil pointer, func, map or interface.
+func isNil(v any) bool {
+	if v == nil {
+		return true
+	}
+	switch r := reflect.ValueOf(v); r.Kind() {
+	case reflect.Pointer, reflect.Func, reflect.Map, reflect.Slice, reflect.Chan, reflect.Interface:
+		return r.IsNil()
+	}
+	return false
+}

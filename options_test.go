@@ -1,0 +1,186 @@
+package eirinix
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"go.uber.org/zap"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/client-go/rest"
+
+	"code.cloudfoundry.org/eirinix/internal/serving"
+)
+
+// validOptions are those of URL mode.
+func validOptions() ManagerOptions {
+	return ManagerOptions{Host: "webhook.example.org", Port: 8443, Logger: zap.NewNop().Sugar()}
+}
+
+func serviceOptions() ManagerOptions {
+	return ManagerOptions{ServiceName: "logger", WebhookNamespace: "cf", Logger: zap.NewNop().Sugar()}
+}
+
+var _ = Describe("ManagerOptions", func() {
+	Describe("defaults", func() {
+		It("are read back from GetManagerOptions", func() {
+			o := NewManager(ManagerOptions{}).GetManagerOptions()
+			Expect(o.OperatorFingerprint).To(Equal("eirini-x"))
+			Expect(o.SetupCertificateName).To(Equal("eirini-x-setupcertificate"))
+			Expect(o.FailurePolicy).To(HaveValue(Equal(admissionregistrationv1.Fail)))
+			Expect(o.FilterEiriniApps).To(HaveValue(BeFalse()))
+			Expect(o.RegisterWebHook).To(HaveValue(BeTrue()))
+			Expect(o.SetupCertificate).To(HaveValue(BeTrue()))
+			Expect(o.Logger).NotTo(BeNil())
+			Expect(o.configurationName()).To(Equal("eirini-x-mutating-hook"))
+			Expect(o.port()).To(Equal(int32(443)))
+		})
+
+		It("do not overwrite what is set", func() {
+			given := ManagerOptions{
+				OperatorFingerprint: "mine", SetupCertificateName: "certificate", Port: 8443,
+				FailurePolicy: new(admissionregistrationv1.Ignore), FilterEiriniApps: new(true),
+				RegisterWebHook: new(false), SetupCertificate: new(false), Logger: zap.NewNop().Sugar(),
+			}
+			Expect(NewManager(given).GetManagerOptions()).To(Equal(given))
+		})
+
+		It("name the Secret after the fingerprint", func() {
+			o := NewManager(ManagerOptions{OperatorFingerprint: "mine"}).GetManagerOptions()
+			Expect(o.SetupCertificateName).To(Equal("mine-setupcertificate"))
+			Expect(o.configurationName()).To(Equal("mine-mutating-hook"))
+		})
+
+		DescribeTable("of DrainDelay", func(mode func() ManagerOptions, given, expected time.Duration) {
+			o := mode()
+			o.DrainDelay = given
+			Expect(o.drainDelay()).To(Equal(expected))
+		},
+			Entry("Service mode", serviceOptions, time.Duration(0), 5*time.Second),
+			Entry("URL mode", validOptions, time.Duration(0), time.Duration(0)),
+			Entry("given", validOptions, time.Minute, time.Minute),
+			Entry("negative means none", serviceOptions, time.Duration(-1), time.Duration(0)),
+		)
+	})
+
+	type change = func(*ManagerOptions)
+
+	DescribeTable("Validate refuses, and says how to mend it:",
+		func(break_ change, option, remedy string) {
+			o := validOptions()
+			break_(&o)
+			err := NewManager(o).Validate()
+			Expect(err).To(MatchError(And(HavePrefix("eirinix: "), ContainSubstring("ManagerOptions."+option), ContainSubstring(remedy))))
+		},
+		Entry("no Host", change(func(o *ManagerOptions) { o.Host = "" }), "Host", "or set ServiceName and WebhookNamespace"),
+		Entry("a Host that nobody can call", change(func(o *ManagerOptions) { o.Host = "0.0.0.0" }), "Host", `ListenAddress to "0.0.0.0:8443"`),
+		Entry("the same in IPv6", change(func(o *ManagerOptions) { o.Host = "::" }), "Host", `ListenAddress to "[::]:8443"`),
+		Entry("a Host with scheme", change(func(o *ManagerOptions) { o.Host = "https://example.org" }), "Host", "without scheme or port"),
+		Entry("a Host with port", change(func(o *ManagerOptions) { o.Host = "example.org:443" }), "Host", "without scheme or port"),
+		Entry("a Host with a dot at its end", change(func(o *ManagerOptions) { o.Host = "example.org." }), "Host", "give a DNS name"),
+		Entry("ServiceName alone", change(func(o *ManagerOptions) { o.ServiceName = "logger" }), `ServiceName is "logger" but WebhookNamespace is empty`, "set it to that Service's namespace"),
+		Entry("a ServiceName that is none", change(func(o *ManagerOptions) { o.ServiceName, o.WebhookNamespace = "1_x", "cf" }), `ServiceName is "1_x"`, "must"),
+		Entry("a WebhookNamespace that is none", change(func(o *ManagerOptions) { o.WebhookNamespace = "C F" }), `WebhookNamespace is "C F"`, "must"),
+		Entry("a Namespace that is none", change(func(o *ManagerOptions) { o.Namespace = "Cf" }), `Namespace is "Cf"`, "must"),
+		Entry("a fingerprint that names nothing", change(func(o *ManagerOptions) { o.OperatorFingerprint = "a.b" }), `OperatorFingerprint is "a.b"`, "must"),
+		Entry("a SetupCertificateName that is none", change(func(o *ManagerOptions) { o.SetupCertificateName = "a/b" }), `SetupCertificateName is "a/b"`, "must"),
+		Entry("a negative Port", change(func(o *ManagerOptions) { o.Port = -1 }), "Port is -1", "from 1 to 65535, or 0 for 443"),
+		Entry("a Port that is too large", change(func(o *ManagerOptions) { o.Port = 65536 }), "Port is 65536", "from 1 to 65535"),
+		Entry("a ListenAddress without port", change(func(o *ManagerOptions) { o.ListenAddress = "localhost" }), `ListenAddress is "localhost"`, `such as "0.0.0.0:9443"`),
+		Entry("a ListenAddress with another's port", change(func(o *ManagerOptions) { o.ListenAddress = ":70000" }), "ListenAddress", "0 to 65535"),
+		Entry("a ListenAddress with a port's name", change(func(o *ManagerOptions) { o.ListenAddress = ":https" }), "ListenAddress", "not a number"),
+		Entry("a FailurePolicy that is none", change(func(o *ManagerOptions) { o.FailurePolicy = new(admissionregistrationv1.FailurePolicyType("fail")) }), `FailurePolicy is "fail"`, "must be Fail or Ignore"),
+		Entry("two connections", change(func(o *ManagerOptions) { o.KubeConfig, o.RestConfig = "config", &rest.Config{} }), `KubeConfig is "config"`, "give one of them"),
+		Entry("a nil context", change(func(o *ManagerOptions) { o.Context = new(context.Context) }), "Context", "leave it out"),
+		Entry("a negative size", change(func(o *ManagerOptions) { o.MaxRequestBytes = -1 }), "MaxRequestBytes is -1", "or 0 for 33554432"),
+		Entry("a negative lifetime", change(func(o *ManagerOptions) { o.Rotation.LeafLifetime = -time.Second }), "Rotation", "or 0 for the defaults"),
+		Entry("a leaf that outlives its CA", change(func(o *ManagerOptions) { o.Rotation.CALifetime = time.Hour }), "Rotation.CALifetime (1h0m0s)", "cannot outlive"),
+	)
+
+	DescribeTable("Validate accepts", func(change change) {
+		o := validOptions()
+		change(&o)
+		Expect(NewManager(o).Validate()).To(Succeed())
+	},
+		Entry("URL mode with a name", change(func(*ManagerOptions) {})),
+		Entry("a name in capitals", change(func(o *ManagerOptions) { o.Host = "Webhook.Example.ORG" })),
+		Entry("an IPv4 address", change(func(o *ManagerOptions) { o.Host = "10.0.0.7" })),
+		Entry("an IPv6 address", change(func(o *ManagerOptions) { o.Host = "fd00::7" })),
+		Entry("an IPv6 address in brackets", change(func(o *ManagerOptions) { o.Host = "[fd00::7]" })),
+		Entry("no Port", change(func(o *ManagerOptions) { o.Port = 0 })),
+		Entry("Service mode", change(func(o *ManagerOptions) { *o = serviceOptions() })),
+		Entry("Service mode that listens on all addresses", change(func(o *ManagerOptions) { *o = serviceOptions(); o.Host = "0.0.0.0" })),
+		Entry("a free port", change(func(o *ManagerOptions) { o.ListenAddress = "127.0.0.1:0" })),
+		Entry("short lives", change(func(o *ManagerOptions) { o.Rotation = Rotation{CALifetime: time.Hour, LeafLifetime: time.Minute} })),
+	)
+
+	It("are told of in one error, all that is wrong together, by everything that starts", func() {
+		bad := ManagerOptions{Namespace: "N", ServiceName: "logger", Port: -1, MaxRequestBytes: -1, Logger: zap.NewNop().Sugar()}
+		expected := And(
+			MatchError(ContainSubstring("ManagerOptions.Namespace ")),
+			MatchError(ContainSubstring("ManagerOptions.ServiceName ")),
+			MatchError(ContainSubstring("ManagerOptions.Port ")),
+			MatchError(ContainSubstring("ManagerOptions.MaxRequestBytes ")),
+			MatchError(ContainSubstring("AddExtension got int")),
+		)
+		m := NewManager(bad)
+		Expect(m.AddExtension(1)).NotTo(Succeed())
+		err := m.Validate()
+		Expect(err).To(expected)
+		Expect(strings.Count(err.Error(), "\n")).To(Equal(4), "a line for each: %v", err)
+		_, joined := errors.AsType[interface {
+			error
+			Unwrap() []error
+		}](err)
+		Expect(joined).To(BeTrue(), "errors.Join")
+
+		Expect(m.RegisterExtensions()).To(expected)
+		Expect(m.Run(context.Background())).To(expected)
+		Expect(m.Start()).To(expected)
+		Expect(m.Watch()).To(expected)
+	})
+
+	It("need no Host for a program that nobody calls", func() {
+		m := NewManager(ManagerOptions{Logger: zap.NewNop().Sugar()})
+		m.AddWatcher(&watcher{})
+		Expect(m.Validate()).To(Succeed())
+		Expect(m.AddExtension(valueExtension{})).To(Succeed())
+		Expect(m.Validate()).To(MatchError(ContainSubstring("Host is empty")))
+	})
+
+	DescribeTable("resolve addresses:",
+		func(o ManagerOptions, listenHost string, listenPort int, registered int32) {
+			host, port, err := o.listen()
+			Expect(err).NotTo(HaveOccurred())
+			Expect(host).To(Equal(listenHost))
+			Expect(port).To(Equal(listenPort))
+			// A server that has not been started tells port 0.
+			Expect(NewManager(o).registeredPort(o, &serving.Server{})).To(Equal(registered))
+		},
+		Entry("the IP address that is called", ManagerOptions{Host: "10.0.0.7", Port: 8443}, "10.0.0.7", 8443, int32(8443)),
+		Entry("all addresses for a name", ManagerOptions{Host: "example.org", Port: 8443}, "", 8443, int32(8443)),
+		Entry("port 443 where it is left out", ManagerOptions{Host: "example.org"}, "", 443, int32(443)),
+		Entry("IPv6", ManagerOptions{Host: "fd00::7", Port: 8443}, "fd00::7", 8443, int32(8443)),
+		Entry("IPv6 in brackets", ManagerOptions{Host: "[fd00::7]", Port: 8443}, "fd00::7", 8443, int32(8443)),
+		Entry("the host and port of a Service", ManagerOptions{ServiceName: "s", WebhookNamespace: "n", Host: "0.0.0.0", Port: 8443}, "0.0.0.0", 8443, int32(8443)),
+		Entry("all addresses for a Service without host", ManagerOptions{ServiceName: "s", WebhookNamespace: "n"}, "", 443, int32(443)),
+		Entry("ListenAddress rather than Host", ManagerOptions{Host: "10.0.0.7", Port: 443, ListenAddress: "127.0.0.1:9443"}, "127.0.0.1", 9443, int32(443)),
+		Entry("ListenAddress without host", ManagerOptions{Host: "10.0.0.7", ListenAddress: ":9443"}, "", 9443, int32(443)),
+		Entry("ListenAddress in IPv6", ManagerOptions{Host: "example.org", ListenAddress: "[::1]:9443"}, "::1", 9443, int32(443)),
+		Entry("ListenAddress beside a Service", ManagerOptions{ServiceName: "s", WebhookNamespace: "n", Port: 443, ListenAddress: ":9443"}, "", 9443, int32(443)),
+		Entry("a free port that is also registered", ManagerOptions{Host: "127.0.0.1", ListenAddress: "127.0.0.1:0"}, "127.0.0.1", 0, int32(0)),
+		Entry("a free port behind one that is registered", ManagerOptions{Host: "127.0.0.1", Port: 8443, ListenAddress: "127.0.0.1:0"}, "127.0.0.1", 0, int32(8443)),
+		Entry("a free port behind a Service", ManagerOptions{ServiceName: "s", WebhookNamespace: "n", ListenAddress: ":0"}, "", 0, int32(443)),
+	)
+
+	DescribeTable("give the names of the serving certificate:",
+		func(o ManagerOptions, expected ...string) { Expect(o.servingHosts()).To(Equal(expected)) },
+		Entry("a name", ManagerOptions{Host: "example.org"}, "example.org"),
+		Entry("an IPv4 address", ManagerOptions{Host: "10.0.0.7"}, "10.0.0.7"),
+		Entry("an IPv6 address without its brackets", ManagerOptions{Host: "[fd00::7]"}, "fd00::7"),
+		Entry("a Service, whatever it listens on", ManagerOptions{ServiceName: "s", WebhookNamespace: "n", Host: "0.0.0.0"}, "s.n.svc", "s.n.svc.cluster.local"),
+	)
+})

@@ -1,0 +1,212 @@
+package eirinix_test
+
+import (
+	"context"
+	"sync"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"code.cloudfoundry.org/eirinix"
+)
+
+// eventLog is a Watcher that writes down what it is told, as "TYPE name".
+type eventLog struct {
+	mu   sync.Mutex
+	seen []string
+}
+
+func (l *eventLog) Handle(_ eirinix.Manager, e watch.Event) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.seen = append(l.seen, string(e.Type)+" "+e.Object.(*corev1.Pod).Name)
+}
+
+func (l *eventLog) Seen() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return append([]string{}, l.seen...)
+}
+
+var _ = Describe("A Watcher", Label("api-server"), func() {
+	var (
+		namespace string
+		events    *eventLog
+	)
+	BeforeEach(func(ctx SpecContext) { namespace, events = newNamespace(ctx), &eventLog{} })
+
+	// watching runs Watch alone, until the spec ends.
+	watching := func(o eirinix.ManagerOptions) (*eirinix.ExtensionManager, <-chan error) {
+		m := eirinix.NewManager(o)
+		Expect(m.AddExtension(events)).To(Succeed())
+		done := make(chan error, 1)
+		ended := make(chan struct{})
+		go func() { defer close(ended); done <- m.Watch() }()
+		DeferCleanup(func() { m.Stop(); Eventually(ended).WithTimeout(patience).Should(BeClosed()) })
+		return m, done
+	}
+	// options need no Host: nobody calls a program that only watches.
+	options := func() eirinix.ManagerOptions {
+		return eirinix.ManagerOptions{Namespace: namespace, RestConfig: controlPlane().Config()}
+	}
+	create := func(ctx context.Context, namespace, name string, labels map[string]string) *corev1.Pod {
+		pod, err := createPod(ctx, namespace, newPod(name, labels))
+		Expect(err).NotTo(HaveOccurred())
+		return pod
+	}
+	remove := func(ctx context.Context, name string) {
+		Expect(clients().CoreV1().Pods(namespace).Delete(ctx, name, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))})).To(Succeed())
+	}
+	// begun waits until the watch is under way: a pod made before would be no event.
+	begun := func(ctx context.Context) {
+		i := 0
+		Eventually(func(g Gomega) {
+			i++
+			create(ctx, namespace, "probe-"+string(rune('a'+i)), map[string]string{eirinix.LabelSourceType: "APP"})
+			g.Eventually(events.Seen).WithTimeout(patience / 60).ShouldNot(BeEmpty())
+		}).WithContext(ctx).WithTimeout(patience).Should(Succeed())
+	}
+
+	It("hears of pods from now on, in one namespace, until Stop", func(ctx SpecContext) {
+		create(ctx, namespace, "old", nil)
+		m, done := watching(options())
+		begun(ctx)
+		create(ctx, namespace, "new", nil)
+		create(ctx, newNamespace(ctx), "elsewhere", nil)
+		remove(ctx, "new")
+		create(ctx, namespace, "last", nil)
+		Eventually(events.Seen).WithContext(ctx).Should(ContainElement("ADDED last"))
+		Expect(events.Seen()).To(ContainElements("ADDED new", "DELETED new"))
+		Expect(events.Seen()).NotTo(ContainElement(HaveSuffix("old")))
+		Expect(events.Seen()).NotTo(ContainElement(HaveSuffix("elsewhere")))
+		m.Stop()
+		Eventually(done).WithContext(ctx).Should(Receive(BeNil()))
+	}, SpecTimeout(2*patience))
+
+	It("hears of applications only with FilterEiriniApps", func(ctx SpecContext) {
+		o := options()
+		o.FilterEiriniApps = new(true)
+		watching(o)
+		begun(ctx)
+		create(ctx, namespace, "task", nil)
+		create(ctx, namespace, "app", map[string]string{eirinix.LabelSourceType: "APP"})
+		Eventually(events.Seen).WithContext(ctx).Should(ContainElement("ADDED app"))
+		Expect(events.Seen()).NotTo(ContainElement(HaveSuffix("task")))
+	}, SpecTimeout(2*patience))
+
+	It("begins where WatcherStartRV says, set late, as programs do", func(ctx SpecContext) {
+		before, err := clients().CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
+		Expect(err).NotTo(HaveOccurred())
+		create(ctx, namespace, "in-between", nil)
+		m := eirinix.NewManager(options())
+		o := m.GetManagerOptions()
+		o.WatcherStartRV = before.ResourceVersion
+		m.SetManagerOptions(o)
+		m.AddWatcher(events)
+		go func() { _ = m.Watch() }()
+		DeferCleanup(m.Stop)
+		Eventually(events.Seen).WithContext(ctx).Should(Equal([]string{"ADDED in-between"}))
+	}, SpecTimeout(2*patience))
+
+	It("starts anew from what is there when the history does not reach back (410)", func(ctx SpecContext) {
+		create(ctx, namespace, "there", nil)
+		o := options()
+		o.WatcherStartRV = "1"
+		watching(o)
+		Eventually(events.Seen).WithContext(ctx).Should(Equal([]string{"ADDED there"}))
+	}, SpecTimeout(2*patience))
+
+	It("hears of every event once beside an extension, and may change what it hears of", func(ctx SpecContext) {
+		m := eirinix.NewManager(urlOptions(namespace))
+		Expect(m.AddExtension(addEnv{})).To(Succeed())
+		m.AddWatcher(events)
+		go func() { _ = m.Watch() }()
+		runManager(ctx, m)
+		begun(ctx)
+		Expect(createPod(ctx, namespace, newPod("once", nil))).To(beMutated())
+		create(ctx, namespace, "last", nil)
+		Eventually(events.Seen).WithContext(ctx).Should(ContainElement("ADDED last"))
+		Expect(events.Seen()).To(WithTransform(func(all []string) (once []string) {
+			for _, e := range all {
+				if e == "ADDED once" {
+					once = append(once, e)
+				}
+			}
+			return once
+		}, HaveLen(1)))
+	}, SpecTimeout(2*patience))
+
+	It("may lack the right to watch, and then Watch says which", func(ctx SpecContext) {
+		nobody, err := controlPlane().User("blind-" + namespace)
+		Expect(err).NotTo(HaveOccurred())
+		o := options()
+		o.RestConfig = nobody
+		_, done := watching(o)
+		Eventually(done).WithContext(ctx).WithTimeout(patience).Should(Receive(MatchError(ContainSubstring("needs list and watch on pods"))))
+	}, SpecTimeout(2*patience))
+})
+
+// touch is a Reconciler that annotates every pod it sees.
+type touch struct{ manager eirinix.Manager }
+
+func (t *touch) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	c := t.manager.GetKubeManager().GetClient()
+	pod := &corev1.Pod{}
+	if err := c.Get(ctx, req.NamespacedName, pod); err != nil {
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"touched":"yes"}}}`))
+	return reconcile.Result{}, c.Patch(ctx, pod, patch)
+}
+
+func (t *touch) Register(m eirinix.Manager) error {
+	t.manager = m
+	return ctrl.NewControllerManagedBy(m.GetKubeManager()).Named("touch").For(&corev1.Pod{}).Complete(t)
+}
+
+// oldTouch is the same for EiriniX's form, which takes no context.
+type oldTouch struct{ touch }
+
+func (t *oldTouch) Reconcile(req reconcile.Request) (reconcile.Result, error) {
+	return t.touch.Reconcile(t.manager.GetContext(), req)
+}
+
+func (t *oldTouch) Register(m eirinix.Manager) error {
+	t.manager = m
+	c, err := controller.New("touch", m.GetKubeManager(), controller.Options{Reconciler: eirinix.AdaptReconciler(t)})
+	if err != nil {
+		return err
+	}
+	return c.Watch(source.Kind(m.GetKubeManager().GetCache(), &corev1.Pod{}, &handler.TypedEnqueueRequestForObject[*corev1.Pod]{}))
+}
+
+var _ = DescribeTable("A Reconciler runs beside extensions, within the namespace of the options",
+	func(ctx SpecContext, reconciler any) {
+		namespace, other := newNamespace(ctx), newNamespace(ctx)
+		m := eirinix.NewManager(urlOptions(namespace))
+		Expect(m.AddExtension(addEnv{})).To(Succeed())
+		Expect(m.AddExtension(reconciler)).To(Succeed())
+		runManager(ctx, m)
+
+		outside, err := createPod(ctx, other, newPod("pod", nil))
+		Expect(err).NotTo(HaveOccurred())
+		Expect(createPod(ctx, namespace, newPod("pod", nil))).To(beMutated())
+		Eventually(func() (*corev1.Pod, error) {
+			return clients().CoreV1().Pods(namespace).Get(ctx, "pod", metav1.GetOptions{})
+		}).WithContext(ctx).WithTimeout(patience).Should(HaveField("Annotations", HaveKeyWithValue("touched", "yes")))
+		Expect(clients().CoreV1().Pods(other).Get(ctx, "pod", metav1.GetOptions{})).
+			To(HaveField("ResourceVersion", outside.ResourceVersion))
+	},
+	Entry("in controller-runtime's form", &touch{}, Label("api-server"), SpecTimeout(2*patience)),
+	Entry("in EiriniX's form", &oldTouch{}, Label("api-server"), SpecTimeout(2*patience)),
+)
