@@ -1,0 +1,131 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/rand"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	eirinixtest "code.cloudfoundry.org/eirinix/testing"
+)
+
+const (
+	// makeTimeout bounds the making of the namespace, cleanUpTimeout the removal of what was made, and
+	// pollEvery is how often is looked whether something has come or gone.
+	makeTimeout    = 10 * time.Second
+	cleanUpTimeout = 60 * time.Second
+	pollEvery      = 50 * time.Millisecond
+)
+
+// cluster is where the demo takes place: a namespace of its own, on a control plane of its own or on that of
+// the user.
+type cluster struct {
+	config     *rest.Config
+	kubeconfig string // a path
+	client     kubernetes.Interface
+	namespace  string
+	address    address
+	plane      *eirinixtest.ControlPlane // nil for the user's
+}
+
+// openCluster starts or finds the control plane and makes the namespace. After an error nothing is left.
+func openCluster(ctx context.Context, s settings, out printer) (c *cluster, err error) {
+	start := time.Now()
+	c = &cluster{kubeconfig: s.kubeconfig, namespace: "eirinix-demo-" + rand.String(5)}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, c.close())
+		}
+	}()
+	if s.kubeconfig == "" {
+		c.plane, err = eirinixtest.NewControlPlane(ctx, eirinixtest.ControlPlaneOptions{ControllerManager: true, Progress: os.Stderr})
+		if err != nil {
+			return c, err
+		}
+		c.config, c.kubeconfig = c.plane.Config(), c.plane.Kubeconfig()
+	} else if c.config, err = clientcmd.BuildConfigFromFlags("", s.kubeconfig); err != nil {
+		return c, fmt.Errorf("give -kubeconfig the path of a kubeconfig file: %w", err)
+	}
+	c.config.QPS, c.config.Burst = 200, 200 // the demo measures; a client's own brake would be in the way
+	client, err := kubernetes.NewForConfig(c.config)
+	if err != nil {
+		return c, err
+	}
+	version, err := client.Discovery().ServerVersion()
+	if err != nil {
+		return c, fmt.Errorf("the API server at %s does not answer: %w", c.config.Host, err)
+	}
+	if c.address, err = callAddress(s.host, c.config.Host); err != nil {
+		return c, err
+	}
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: c.namespace}}
+	// Not ctx: an interrupt must not leave it open whether the namespace was made.
+	making, cancel := context.WithTimeout(context.WithoutCancel(ctx), makeTimeout)
+	defer cancel()
+	if _, err := client.CoreV1().Namespaces().Create(making, namespace, metav1.CreateOptions{}); err != nil {
+		return c, fmt.Errorf("namespace %s: %w", c.namespace, err)
+	}
+	c.client = client // from here on there is something to clean up
+	if c.plane != nil {
+		out.fact("cluster", "etcd, kube-apiserver and kube-controller-manager %s on this machine, up in %s", version.GitVersion, round(time.Since(start)))
+	} else {
+		out.fact("cluster", "%s, Kubernetes %s", c.config.Host, version.GitVersion)
+	}
+	out.fact("namespace", "%s, deleted at the end", c.namespace)
+	return c, nil
+}
+
+// close removes the namespace and all that is in it, or the whole control plane where it is the demo's own.
+func (c *cluster) close() error {
+	if c.plane != nil {
+		return c.plane.Stop()
+	}
+	if c.client == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), cleanUpTimeout)
+	defer cancel()
+	if err := c.empty(ctx); err != nil {
+		return fmt.Errorf("something is left in the cluster, remove it with kubectl --kubeconfig=%s delete namespace %s: %w", quote(c.kubeconfig), c.namespace, err)
+	}
+	return nil
+}
+
+// empty deletes from the top (a ReplicaSet would replace its pods) and without grace: the pods only sleep.
+func (c *cluster) empty(ctx context.Context) error {
+	now, all := *metav1.NewDeleteOptions(0), metav1.ListOptions{}
+	core, apps := c.client.CoreV1(), c.client.AppsV1()
+	if err := errors.Join(
+		apps.Deployments(c.namespace).DeleteCollection(ctx, now, all),
+		apps.ReplicaSets(c.namespace).DeleteCollection(ctx, now, all),
+		core.Pods(c.namespace).DeleteCollection(ctx, now, all),
+		core.Secrets(c.namespace).DeleteCollection(ctx, now, all),
+		core.Namespaces().Delete(ctx, c.namespace, metav1.DeleteOptions{}),
+	); err != nil {
+		return err
+	}
+	return wait.PollUntilContextCancel(ctx, pollEvery, true, func(ctx context.Context) (bool, error) {
+		_, err := core.Namespaces().Get(ctx, c.namespace, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return true, nil
+		}
+		return false, err
+	})
+}
+
+func round(d time.Duration) time.Duration {
+	if d < 100*time.Millisecond {
+		return d.Round(100 * time.Microsecond)
+	}
+	return d.Round(10 * time.Millisecond)
+}

@@ -1,0 +1,169 @@
+package main
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/onsi/gomega/gbytes"
+	"github.com/onsi/gomega/gexec"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"code.cloudfoundry.org/eirinix/examples/internal/programs"
+	eirinixtest "code.cloudfoundry.org/eirinix/testing"
+)
+
+func TestDemo(t *testing.T) {
+	RegisterFailHandler(Fail)
+	RunSpecs(t, "Demo")
+}
+
+// The user's cluster. Starting it also sees to it that the demo finds the servers' binaries built.
+var (
+	kubeconfig string
+	client     kubernetes.Interface
+)
+
+var _ = BeforeSuite(func() {
+	DeferCleanup(gexec.CleanupBuildArtifacts)
+	plane := eirinixtest.StartControlPlane(GinkgoT(), func(o *eirinixtest.ControlPlaneOptions) { o.ControllerManager = true })
+	kubeconfig, client = plane.Kubeconfig(), kubernetes.NewForConfigOrDie(plane.Config())
+})
+
+// start runs the demo with its output in a pipe, and a $KUBECONFIG that it must not look at.
+func start(args ...string) *gexec.Session {
+	GinkgoHelper()
+	cmd := programs.Command(programs.Build("demo"), args...)
+	cmd.Env = append(cmd.Env, "KUBECONFIG=/dev/null/kubeconfig")
+	session, err := gexec.Start(cmd, GinkgoWriter, GinkgoWriter)
+	Expect(err).NotTo(HaveOccurred())
+	DeferCleanup(func() {
+		session.Interrupt()
+		Eventually(session, programs.Patience).Should(gexec.Exit())
+	})
+	return session
+}
+
+var logsIn = regexp.MustCompile(`logs in (\S+)`)
+
+// folder waits until the control plane of a demo has one; every server has its path on the command line.
+func folder(session *gexec.Session) string {
+	GinkgoHelper()
+	Eventually(session.Err.Contents, programs.Patience).Should(MatchRegexp(logsIn.String()))
+	return string(logsIn.FindSubmatch(session.Err.Contents())[1])
+}
+
+// servers are the command lines of the servers that run in a folder.
+func servers(folder string) []string {
+	GinkgoHelper()
+	output, err := exec.Command("ps", "-A", "-ww", "-o", "args=").Output()
+	Expect(err).NotTo(HaveOccurred())
+	var found []string
+	for line := range strings.Lines(string(output)) {
+		if strings.Contains(line, folder+string(os.PathSeparator)) {
+			found = append(found, line)
+		}
+	}
+	return found
+}
+
+// eventuallyServers looks at the servers in a folder until they are as expected.
+func eventuallyServers(folder string) AsyncAssertion {
+	GinkgoHelper()
+	return Eventually(servers, programs.Patience, 100*time.Millisecond).WithArguments(folder)
+}
+
+var _ = Describe("the demo on a control plane of its own", func() {
+	It("shows what it does, succeeds and leaves nothing behind", func() {
+		demo := start()
+		folder := folder(demo)
+		eventuallyServers(folder).Should(HaveLen(3))
+		Eventually(demo, 2*programs.Patience).Should(gexec.Exit(0))
+
+		text := string(demo.Out.Contents())
+		Expect(text).NotTo(ContainSubstring("\x1b"))
+		Expect(text).To(MatchRegexp(`(?m)^  \+    example\.org/greeted: "true"$`))
+		Expect(strings.Count(text, "  +    - name: GREETING\n")).To(Equal(2), "both containers of the pod")
+		Expect(text).NotTo(MatchRegexp(`(?m)^  -[^-]`), "the webhook takes nothing away, and nothing else changes")
+		Expect(regexp.MustCompile(`(?m)^  world-\S+ +mutated +created by ReplicaSet world-`).FindAllString(text, -1)).To(HaveLen(2))
+		Expect(text).To(And(
+			MatchRegexp(`keys +ca\.crt, .*tls\.key`), MatchRegexp(`URL +https://127\.0\.0\.1:\d+/`),
+			ContainSubstring("CREATE of pods"), ContainSubstring("failurePolicy Fail"), ContainSubstring("Every pod was mutated.")))
+		Expect(text).NotTo(Or(ContainSubstring("BEGIN"), ContainSubstring("kubectl")), "no values of the Secret, and no invitation to a cluster that is gone")
+		Expect(servers(folder)).To(BeEmpty())
+		Expect(folder).NotTo(BeADirectory())
+	})
+
+	It("leaves nothing behind when it is interrupted while the servers start", func() {
+		demo := start()
+		folder := folder(demo)
+		eventuallyServers(folder).ShouldNot(BeEmpty())
+		demo.Interrupt()
+		Eventually(demo, programs.Patience).Should(gexec.Exit(1))
+		Expect(demo.Err).To(gbytes.Say("interrupted"))
+		Expect(servers(folder)).To(BeEmpty())
+		Expect(folder).NotTo(BeADirectory())
+	})
+})
+
+var _ = Describe("the demo on a cluster of the user", func() {
+	expectClean := func(ctx context.Context) {
+		GinkgoHelper()
+		namespaces, err := client.CoreV1().Namespaces().List(ctx, metav1.ListOptions{})
+		Expect(err).NotTo(HaveOccurred())
+		for _, namespace := range namespaces.Items {
+			Expect(namespace.Name).NotTo(HavePrefix("eirinix-demo"))
+		}
+		configurations, err := client.AdmissionregistrationV1().MutatingWebhookConfigurations().List(ctx, metav1.ListOptions{})
+		Expect(err).NotTo(HaveOccurred())
+		Expect(configurations.Items).To(BeEmpty())
+	}
+
+	It("succeeds and leaves nothing behind", func(ctx SpecContext) {
+		demo := start("-kubeconfig", kubeconfig)
+		Eventually(demo, 2*programs.Patience).Should(gexec.Exit(0))
+		Expect(demo.Out.Contents()).To(ContainSubstring("Every pod was mutated."))
+		expectClean(ctx)
+	})
+
+	It("leaves nothing behind when it is interrupted", func(ctx SpecContext) {
+		demo := start("-kubeconfig", kubeconfig)
+		Eventually(demo.Out, programs.Patience).Should(gbytes.Say(`webhook +https://`))
+		demo.Signal(syscall.SIGTERM)
+		Eventually(demo, 2*programs.Patience).Should(gexec.Exit(1))
+		Expect(demo.Err).To(gbytes.Say("interrupted"))
+		expectClean(ctx)
+	})
+
+	It("says what to do when the API server cannot reach it, and leaves nothing behind", func(ctx SpecContext) {
+		demo := start("-kubeconfig", kubeconfig, "-host", "255.255.255.255") // no packet goes there
+		Eventually(demo, 2*programs.Patience).Should(gexec.Exit(1))
+		Expect(demo.Err.Contents()).To(And(
+			ContainSubstring("the API server does not reach this program at https://255.255.255.255:"), ContainSubstring("give -host")))
+		expectClean(ctx)
+	})
+})
+
+var _ = Describe("the address that the API server calls", func() {
+	DescribeTable("is", func(host, apiServer string, want address) {
+		got, err := callAddress(host, apiServer)
+		Expect(err).NotTo(HaveOccurred())
+		got.why = ""
+		Expect(got).To(Equal(want))
+	},
+		Entry("loopback for an API server on this machine", "", "https://127.0.0.1:6443", address{host: "127.0.0.1", listen: "127.0.0.1:0"}),
+		Entry("loopback for an API server by name", "", "https://localhost:6443", address{host: "127.0.0.1", listen: "127.0.0.1:0"}),
+		Entry("IPv4 loopback for an API server on IPv6", "", "https://[::1]:6443", address{host: "127.0.0.1", listen: "127.0.0.1:0"}),
+		Entry("a name that the user gives, on all addresses", "laptop.example", "https://127.0.0.1:6443", address{host: "laptop.example", listen: ":0"}),
+		Entry("an address that the user gives, on all addresses", "192.0.2.7", "https://127.0.0.1:6443", address{host: "192.0.2.7", listen: ":0"}),
+		Entry("a loopback address that the user gives, and no other", "::1", "https://192.0.2.1", address{host: "::1", listen: "[::1]:0"}),
+	)
+})

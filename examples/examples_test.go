@@ -1,0 +1,118 @@
+// Package examples_test runs the example programs as their users do: as processes, against a real API server.
+package examples_test
+
+import (
+	"testing"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/onsi/gomega/gexec"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"code.cloudfoundry.org/eirinix/examples/hello/greeting"
+	"code.cloudfoundry.org/eirinix/examples/internal/programs"
+	eirinixtest "code.cloudfoundry.org/eirinix/testing"
+)
+
+func TestExamples(t *testing.T) {
+	RegisterFailHandler(Fail)
+	RunSpecs(t, "Examples")
+}
+
+var (
+	kubeconfig string
+	client     kubernetes.Interface
+)
+
+var _ = BeforeSuite(func() {
+	DeferCleanup(gexec.CleanupBuildArtifacts)
+	plane := eirinixtest.StartControlPlane(GinkgoT())
+	kubeconfig, client = plane.Kubeconfig(), kubernetes.NewForConfigOrDie(plane.Config())
+})
+
+var _ = Describe("the example", func() {
+	var namespace string
+
+	BeforeEach(func(ctx SpecContext) {
+		namespace = programs.Namespace(ctx, client)
+	})
+
+	// greeted creates a pod and says which of its containers were greeted, and whether it was labelled.
+	greeted := func(g Gomega, ctx SpecContext) {
+		pod, err := programs.CreatePod(ctx, client, namespace)
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(pod.Labels).To(HaveKeyWithValue(greeting.Label, "true"))
+		greets := corev1.EnvVar{Name: greeting.Variable, Value: greeting.Message}
+		g.Expect(pod.Spec.Containers[0].Env).To(Equal([]corev1.EnvVar{greets}))
+		g.Expect(pod.Spec.Containers[1].Env).To(Equal([]corev1.EnvVar{{Name: "OWN", Value: "kept"}, greets}))
+	}
+
+	unregisterAfterwards := func(name string) {
+		DeferCleanup(func(ctx SpecContext) {
+			Expect(client.AdmissionregistrationV1().MutatingWebhookConfigurations().Delete(ctx, name, metav1.DeleteOptions{})).To(Succeed())
+		})
+	}
+
+	It("hello greets pods when the API server calls a URL", func(ctx SpecContext) {
+		unregisterAfterwards("eirini-x-mutating-hook")
+		hello := programs.Start(programs.Build("hello"), "-kubeconfig", kubeconfig,
+			"-namespace", namespace, "-host", "127.0.0.1", "-listen", "127.0.0.1:0")
+		Eventually(greeted, programs.Patience).WithContext(ctx).Should(Succeed())
+		programs.StopsCleanly(hello)
+	})
+
+	It("service greets pods when the API server calls a Service", func(ctx SpecContext) {
+		unregisterAfterwards("greeting-mutating-hook")
+		webhookNamespace := programs.Namespace(ctx, client)
+		_, err := client.CoreV1().Services(webhookNamespace).Create(ctx, &corev1.Service{
+			ObjectMeta: metav1.ObjectMeta{Name: "greeter"},
+			// There is no kube-proxy here; an ExternalName is resolved by the API server itself.
+			Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "localhost"},
+		}, metav1.CreateOptions{})
+		Expect(err).NotTo(HaveOccurred())
+
+		address, port := programs.FreeAddress()
+		service := programs.Start(programs.Build("service"), "-kubeconfig", kubeconfig, "-namespace", namespace,
+			"-service", "greeter", "-webhook-namespace", webhookNamespace, "-port", port, "-listen", address)
+		Eventually(greeted, programs.Patience).WithContext(ctx).Should(Succeed())
+		programs.StopsCleanly(service)
+	})
+
+	It("watcher prints what happens to pods", func(ctx SpecContext) {
+		before, err := client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
+		Expect(err).NotTo(HaveOccurred())
+		pod, err := programs.CreatePod(ctx, client, namespace)
+		Expect(err).NotTo(HaveOccurred())
+
+		watcher := programs.Start(programs.Build("watcher"), "-kubeconfig", kubeconfig,
+			"-namespace", namespace, "-from", before.ResourceVersion)
+		Eventually(watcher.Out.Contents, programs.Patience).Should(ContainSubstring("ADDED    %s/%s Pending\n", namespace, pod.Name))
+		Expect(client.CoreV1().Pods(namespace).Delete(ctx, pod.Name, *metav1.NewDeleteOptions(0))).To(Succeed())
+		Eventually(watcher.Out.Contents, programs.Patience).Should(ContainSubstring("DELETED  %s/%s Pending\n", namespace, pod.Name))
+		programs.StopsCleanly(watcher)
+	})
+
+	It("reconciler annotates the pods that are there, and those that come", func(ctx SpecContext) {
+		annotations := func(name string) func(SpecContext) (map[string]string, error) {
+			return func(ctx SpecContext) (map[string]string, error) {
+				pod, err := client.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
+				if err != nil {
+					return nil, err
+				}
+				return pod.Annotations, nil
+			}
+		}
+		counted := HaveKeyWithValue("example.org/containers", "2")
+
+		old, err := programs.CreatePod(ctx, client, namespace)
+		Expect(err).NotTo(HaveOccurred())
+		reconciler := programs.Start(programs.Build("reconciler"), "-kubeconfig", kubeconfig, "-namespace", namespace)
+		Eventually(annotations(old.Name), programs.Patience).WithContext(ctx).Should(counted)
+		young, err := programs.CreatePod(ctx, client, namespace)
+		Expect(err).NotTo(HaveOccurred())
+		Eventually(annotations(young.Name), programs.Patience).WithContext(ctx).Should(counted)
+		programs.StopsCleanly(reconciler)
+	})
+})

@@ -1,0 +1,107 @@
+// Package programs builds the example programs and runs them as processes. It is for specs only: what fails,
+// fails the running spec.
+package programs
+
+import (
+	"context"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/onsi/ginkgo/v2"
+	"github.com/onsi/gomega"
+	"github.com/onsi/gomega/gexec"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+)
+
+// Patience is how long a spec waits for what takes milliseconds on an idle machine.
+const Patience = 60 * time.Second
+
+var (
+	mu    sync.Mutex
+	built = map[string]string{} // folder -> binary
+)
+
+// Build compiles the program in a folder of examples/, once, with the race detector where the specs have it,
+// and gives the path of the binary. gexec.CleanupBuildArtifacts removes it when the suite ends.
+func Build(folder string) string {
+	ginkgo.GinkgoHelper()
+	mu.Lock()
+	defer mu.Unlock()
+	if path := built[folder]; path != "" {
+		return path
+	}
+	path, err := gexec.Build("code.cloudfoundry.org/eirinix/examples/"+folder, buildFlags...)
+	gomega.Expect(err).NotTo(gomega.HaveOccurred())
+	built[folder] = path
+	return path
+}
+
+// Start runs a binary and shows its output with that of the spec, at whose end it is stopped if it still runs.
+// The kubeconfig of whoever runs the specs is kept away from it.
+func Start(path string, args ...string) *gexec.Session {
+	ginkgo.GinkgoHelper()
+	session, err := gexec.Start(Command(path, args...), ginkgo.GinkgoWriter, ginkgo.GinkgoWriter)
+	gomega.Expect(err).NotTo(gomega.HaveOccurred())
+	ginkgo.DeferCleanup(func() {
+		session.Terminate()
+		gomega.Eventually(session, Patience).Should(gexec.Exit())
+	})
+	return session
+}
+
+// Command is what Start starts.
+func Command(path string, args ...string) *exec.Cmd {
+	cmd := exec.Command(path, args...)
+	for _, variable := range os.Environ() {
+		if name, _, _ := strings.Cut(variable, "="); name != "KUBECONFIG" && name != "NO_COLOR" {
+			cmd.Env = append(cmd.Env, variable)
+		}
+	}
+	return cmd
+}
+
+// StopsCleanly sends SIGTERM, as a kubelet does, and expects exit code 0.
+func StopsCleanly(session *gexec.Session) {
+	ginkgo.GinkgoHelper()
+	session.Signal(syscall.SIGTERM)
+	gomega.Eventually(session, Patience).Should(gexec.Exit(0))
+}
+
+// FreeAddress gives a loopback address that nobody listens on, and its port.
+func FreeAddress() (address, port string) {
+	ginkgo.GinkgoHelper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	gomega.Expect(err).NotTo(gomega.HaveOccurred())
+	address = listener.Addr().String()
+	gomega.Expect(listener.Close()).To(gomega.Succeed())
+	_, port, err = net.SplitHostPort(address)
+	gomega.Expect(err).NotTo(gomega.HaveOccurred())
+	return address, port
+}
+
+// Namespace makes a namespace of its own for a spec.
+func Namespace(ctx context.Context, client kubernetes.Interface) string {
+	ginkgo.GinkgoHelper()
+	namespace, err := client.CoreV1().Namespaces().Create(ctx,
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "example-"}}, metav1.CreateOptions{})
+	gomega.Expect(err).NotTo(gomega.HaveOccurred())
+	return namespace.Name
+}
+
+// CreatePod creates a pod with two containers under a name that the API server picks.
+func CreatePod(ctx context.Context, client kubernetes.Interface, namespace string) (*corev1.Pod, error) {
+	return client.CoreV1().Pods(namespace).Create(ctx, &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: "pod-"},
+		Spec: corev1.PodSpec{Containers: []corev1.Container{
+			{Name: "main", Image: "example/main"},
+			{Name: "sidecar", Image: "example/sidecar", Env: []corev1.EnvVar{{Name: "OWN", Value: "kept"}}},
+		}},
+	}, metav1.CreateOptions{})
+}

@@ -1,0 +1,225 @@
+// Package split_test runs the two halves of the split deployment as processes, in either order, against a real
+// API server.
+package split_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/onsi/gomega/gexec"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"code.cloudfoundry.org/eirinix/examples/internal/programs"
+	"code.cloudfoundry.org/eirinix/examples/split/webhook"
+	eirinixtest "code.cloudfoundry.org/eirinix/testing"
+)
+
+const (
+	secretName        = "split-example-setupcertificate"
+	configurationName = "split-example-mutating-hook"
+
+	waitsForSecret       = `"msg":"waiting for the certificate Secret`
+	waitsForRegistration = `"msg":"not ready: serving, but not registered`
+	isReady              = `"msg":"ready"`
+)
+
+func TestSplit(t *testing.T) {
+	RegisterFailHandler(Fail)
+	RunSpecs(t, "Split deployment")
+}
+
+var (
+	plane  *eirinixtest.ControlPlane
+	client kubernetes.Interface
+)
+
+var _ = BeforeSuite(func() {
+	DeferCleanup(gexec.CleanupBuildArtifacts)
+	plane = eirinixtest.StartControlPlane(GinkgoT())
+	client = kubernetes.NewForConfigOrDie(plane.Config())
+})
+
+// deployment is both halves with equal options, in a namespace of its own.
+type deployment struct {
+	namespace     string
+	address, port string
+}
+
+func (d deployment) register(kubeconfig string) *gexec.Session {
+	GinkgoHelper()
+	session := programs.Start(programs.Build("split/register"), d.flags(kubeconfig)...)
+	Eventually(session, programs.Patience).Should(gexec.Exit())
+	return session
+}
+
+func (d deployment) serve(kubeconfig string, more ...string) *gexec.Session {
+	GinkgoHelper()
+	flags := append(d.flags(kubeconfig), "-listen", d.address)
+	return programs.Start(programs.Build("split/serve"), append(flags, more...)...)
+}
+
+func (d deployment) flags(kubeconfig string) []string {
+	return []string{"-kubeconfig", kubeconfig, "-namespace", d.namespace, "-host", "127.0.0.1", "-port", d.port}
+}
+
+// stamps is for Eventually: the API server learns of a registration a moment after it is written.
+func (d deployment) stamps(g Gomega, ctx SpecContext) {
+	pod, err := programs.CreatePod(ctx, client, d.namespace)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(pod.Annotations).To(HaveKeyWithValue(webhook.Annotation, d.namespace))
+}
+
+// versions are the resourceVersions of all that the registering half writes.
+func (d deployment) versions(ctx context.Context) (secret, configuration string) {
+	GinkgoHelper()
+	s, err := client.CoreV1().Secrets(d.namespace).Get(ctx, secretName, metav1.GetOptions{})
+	Expect(err).NotTo(HaveOccurred())
+	c, err := client.AdmissionregistrationV1().MutatingWebhookConfigurations().Get(ctx, configurationName, metav1.GetOptions{})
+	Expect(err).NotTo(HaveOccurred())
+	return s.ResourceVersion, c.ResourceVersion
+}
+
+func log(session *gexec.Session) func() string {
+	return func() string { return string(session.Err.Contents()) }
+}
+
+var _ = Describe("a split deployment", func() {
+	var d deployment
+
+	BeforeEach(func(ctx SpecContext) {
+		d = deployment{namespace: programs.Namespace(ctx, client)}
+		d.address, d.port = programs.FreeAddress()
+		DeferCleanup(func(ctx SpecContext) {
+			err := client.AdmissionregistrationV1().MutatingWebhookConfigurations().Delete(ctx, configurationName, metav1.DeleteOptions{})
+			if !apierrors.IsNotFound(err) {
+				Expect(err).NotTo(HaveOccurred())
+			}
+		})
+	})
+
+	It("works when it is registered first", func(ctx SpecContext) {
+		Expect(d.register(plane.Kubeconfig())).To(gexec.Exit(0))
+		serve := d.serve(plane.Kubeconfig())
+		Eventually(log(serve), programs.Patience).Should(ContainSubstring(isReady))
+		Eventually(d.stamps, programs.Patience).WithContext(ctx).Should(Succeed())
+		Expect(log(serve)()).NotTo(ContainSubstring(waitsForSecret))
+		programs.StopsCleanly(serve)
+	})
+
+	It("works when it is served first, and says that it waits for the Secret", func(ctx SpecContext) {
+		serve := d.serve(plane.Kubeconfig())
+		Eventually(log(serve), programs.Patience).Should(ContainSubstring(waitsForSecret))
+		Expect(log(serve)()).NotTo(ContainSubstring(isReady))
+		Expect(d.register(plane.Kubeconfig())).To(gexec.Exit(0))
+		Eventually(log(serve), programs.Patience).Should(ContainSubstring(isReady))
+		Eventually(d.stamps, programs.Patience).WithContext(ctx).Should(Succeed())
+		programs.StopsCleanly(serve)
+	})
+
+	It("works when it is served first with the right to make the Secret, and says that it waits for the registration", func(ctx SpecContext) {
+		serve := d.serve(plane.Kubeconfig(), "-setup-certificate")
+		Eventually(log(serve), programs.Patience).Should(And(
+			ContainSubstring(waitsForRegistration), ContainSubstring(configurationName), ContainSubstring("RegisterExtensions")))
+		Expect(log(serve)()).NotTo(ContainSubstring(isReady))
+		Expect(d.register(plane.Kubeconfig())).To(gexec.Exit(0))
+		Eventually(log(serve), programs.Patience).Should(ContainSubstring(isReady))
+		Eventually(d.stamps, programs.Patience).WithContext(ctx).Should(Succeed())
+		programs.StopsCleanly(serve)
+	})
+
+	It("serves with no other right than to read the Secret", func(ctx SpecContext) {
+		kubeconfig := readerOf(ctx, d.namespace)
+		serve := d.serve(kubeconfig)
+		Eventually(log(serve), programs.Patience).Should(ContainSubstring(waitsForSecret))
+		Expect(d.register(plane.Kubeconfig())).To(gexec.Exit(0))
+		Eventually(log(serve), programs.Patience).Should(ContainSubstring(isReady))
+		Eventually(d.stamps, programs.Patience).WithContext(ctx).Should(Succeed())
+		programs.StopsCleanly(serve)
+	})
+
+	It("stops at once while it still waits", func() {
+		serve := d.serve(plane.Kubeconfig())
+		Eventually(log(serve), programs.Patience).Should(ContainSubstring(waitsForSecret))
+		programs.StopsCleanly(serve)
+	})
+
+	It("writes nothing when it is registered again", func(ctx SpecContext) {
+		Expect(d.register(plane.Kubeconfig())).To(gexec.Exit(0))
+		secret, configuration := d.versions(ctx)
+		Expect(d.register(plane.Kubeconfig())).To(gexec.Exit(0))
+		secretAgain, configurationAgain := d.versions(ctx)
+		Expect(secretAgain).To(Equal(secret))
+		Expect(configurationAgain).To(Equal(configuration))
+	})
+
+	DescribeTable("the registering half names the remedy and exits with 1 when", func(prepare func() string, remedies ...string) {
+		register := d.register(prepare())
+		Expect(register).To(gexec.Exit(1))
+		for _, remedy := range remedies {
+			Expect(log(register)()).To(ContainSubstring(remedy))
+		}
+	},
+		Entry("there is no kubeconfig", func() string { return filepath.Join(GinkgoT().TempDir(), "missing") },
+			"ManagerOptions.KubeConfig", "give the path of a kubeconfig file"),
+		Entry("the kubeconfig is none", func() string { return file("{]") },
+			"ManagerOptions.KubeConfig", "give the path of a kubeconfig file"),
+		Entry("it may write nothing", func() string {
+			config, err := plane.User("nobody-in-particular")
+			Expect(err).NotTo(HaveOccurred())
+			return kubeconfigOf(config)
+		}, secretName, "needs get, create"),
+	)
+})
+
+// readerOf gives the kubeconfig of a user who may read the certificate Secret, and nothing else.
+func readerOf(ctx context.Context, namespace string) string {
+	GinkgoHelper()
+	_, err := client.RbacV1().Roles(namespace).Create(ctx, &rbacv1.Role{
+		ObjectMeta: metav1.ObjectMeta{Name: "serve"},
+		Rules: []rbacv1.PolicyRule{{
+			APIGroups: []string{""}, Resources: []string{"secrets"}, ResourceNames: []string{secretName}, Verbs: []string{"get"},
+		}},
+	}, metav1.CreateOptions{})
+	Expect(err).NotTo(HaveOccurred())
+	_, err = client.RbacV1().RoleBindings(namespace).Create(ctx, &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "serve"},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "serve"},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: "serve"}},
+	}, metav1.CreateOptions{})
+	Expect(err).NotTo(HaveOccurred())
+	config, err := plane.User("serve")
+	Expect(err).NotTo(HaveOccurred())
+	return kubeconfigOf(config)
+}
+
+// kubeconfigOf writes a connection to a file that the end of the spec removes.
+func kubeconfigOf(config *rest.Config) string {
+	GinkgoHelper()
+	data, err := clientcmd.Write(clientcmdapi.Config{
+		Clusters: map[string]*clientcmdapi.Cluster{"c": {Server: config.Host, CertificateAuthorityData: config.CAData}},
+		AuthInfos: map[string]*clientcmdapi.AuthInfo{
+			"u": {ClientCertificateData: config.CertData, ClientKeyData: config.KeyData},
+		},
+		Contexts:       map[string]*clientcmdapi.Context{"x": {Cluster: "c", AuthInfo: "u"}},
+		CurrentContext: "x",
+	})
+	Expect(err).NotTo(HaveOccurred())
+	return file(string(data))
+}
+
+func file(content string) string {
+	GinkgoHelper()
+	path := filepath.Join(GinkgoT().TempDir(), "kubeconfig")
+	Expect(os.WriteFile(path, []byte(content), 0o600)).To(Succeed())
+	return path
+}
