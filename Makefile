@@ -1,0 +1,78 @@
+# Everything here needs Go, git, make and, for the race detector, a C compiler. The tools are pinned and run
+# with `go run`, so they appear in nobody's go.mod.
+
+GOFUMPT       = go run mvdan.cc/gofumpt@v0.12.0
+GOLANGCI_LINT = go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+GOVULNCHECK   = go run golang.org/x/vuln/cmd/govulncheck@v1.9.0
+
+# Every folder with a go.mod of its own.
+MODULES = . testing/controlplane
+
+# The folder with kube-apiserver, etcd and kube-controller-manager: KUBEBUILDER_ASSETS where that is set, else
+# built from Go modules once and kept in the user's cache.
+ASSETS = assets="$$(go -C testing/controlplane run .)" && KUBEBUILDER_ASSETS="$$assets"
+
+.PHONY: help
+help: ## show this help
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: demo
+demo: ## a pod goes into a real API server and comes out changed; KUBECONFIG=... uses your cluster
+	@go run ./examples/demo $(if $(filter command line,$(origin KUBECONFIG)),-kubeconfig "$(KUBECONFIG)") $(ARGS)
+
+.PHONY: test
+test: ## all specs, with the race detector, against a real API server
+	@$(ASSETS) go test -race -shuffle=on -timeout 20m ./...
+	@go -C testing/controlplane test ./...
+
+.PHONY: fast
+fast: ## the specs that need no API server
+	@go test ./internal/...
+	@go test . -ginkgo.label-filter='!api-server'
+
+.PHONY: fuzz
+fuzz: ## let every fuzz target run for FUZZTIME (30s)
+	@go list -f '{{.Dir}}' ./internal/... | while read -r dir; do \
+		grep -ho '^func Fuzz[A-Za-z0-9]*' "$$dir"/*_test.go 2>/dev/null | sed 's/^func //' | while read -r target; do \
+			echo "$$dir $$target" && go test "$$dir" -run '^$$' -fuzz "^$$target\$$" -fuzztime $(or $(FUZZTIME),30s) || exit 1; \
+		done || exit 1; \
+	done
+
+.PHONY: assets
+assets: ## build the control plane and print its folder
+	@go -C testing/controlplane run .
+
+.PHONY: check
+check: fmt-check vet tidy-check lint ## what CI checks beside the specs
+
+.PHONY: fmt
+fmt: ## format
+	@$(GOFUMPT) -w .
+
+.PHONY: fmt-check
+fmt-check:
+	@unformatted="$$($(GOFUMPT) -l .)"; test -z "$$unformatted" || { echo "not formatted, run make fmt:"; echo "$$unformatted"; exit 1; }
+
+.PHONY: vet
+vet:
+	@for m in $(MODULES); do echo "vet $$m" && go -C "$$m" vet ./... || exit 1; done
+
+.PHONY: tidy
+tidy: ## tidy every module
+	@for m in $(MODULES); do go -C "$$m" mod tidy || exit 1; done
+
+.PHONY: tidy-check
+tidy-check:
+	@for m in $(MODULES); do echo "tidy $$m" && go -C "$$m" mod tidy -diff || exit 1; done
+
+.PHONY: lint
+lint: ## golangci-lint
+	@$(GOLANGCI_LINT) run ./...
+
+.PHONY: vuln
+vuln: ## known vulnerabilities, where their database can be reached
+	@if ! $(GOVULNCHECK) ./... >vuln.out 2>&1; then \
+		if grep -qE 'dial tcp|no such host|connection refused|Forbidden|i/o timeout|fetching vulnerabilities|403|407|502|503' vuln.out; then \
+			echo "govulncheck: its database cannot be reached from here; not checked"; \
+		else cat vuln.out; rm -f vuln.out; exit 1; fi; \
+	else echo "govulncheck: nothing known"; fi; rm -f vuln.out
