@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -89,10 +90,7 @@ func (c *certificates) read(ctx context.Context) (*certsecret.State, error) {
 	if !c.setUp {
 		return c.store.Load(ctx)
 	}
-	state, outcome, err := c.store.Ensure(ctx)
-	if err == nil {
-		c.log.Info("certificate Secret is ready", "secret", c.owner(), "outcome", outcome)
-	}
+	state, _, err := c.store.Ensure(ctx) // says itself what it did
 	return state, err
 }
 
@@ -108,15 +106,13 @@ func (c *certificates) adopt(state *certsecret.State) error {
 	return nil
 }
 
-// bundle is the caBundle under which every replica's certificate verifies.
-func (c *certificates) bundle() []byte { return c.state.Bundle() }
-
-// keep renews the serving certificate and follows the Secret until ctx ends. changed is called after the CA
-// has become another, with the new state in place.
-func (c *certificates) keep(ctx context.Context, every time.Duration, changed func(context.Context) error) {
-	renewal := make(chan struct{})
-	go func() { defer close(renewal); c.leaf.Run(ctx, c.log) }()
-	defer func() { <-renewal }()
+// keep renews the serving certificate and follows the Secret until ctx ends. When the CA has become another,
+// publish must first make sure that the API server trusts the new one; only then is a certificate signed with
+// it. The other way round every call in between would fail.
+func (c *certificates) keep(ctx context.Context, every time.Duration, publish func(context.Context, *certsecret.State) error) {
+	var renewal sync.WaitGroup
+	renewal.Go(func() { c.leaf.Run(ctx, c.log) })
+	defer renewal.Wait()
 
 	tick := time.NewTicker(every)
 	defer tick.Stop()
@@ -126,34 +122,34 @@ func (c *certificates) keep(ctx context.Context, every time.Duration, changed fu
 			return
 		case <-tick.C:
 		}
-		before := c.bundle()
-		err := c.resync(ctx)
-		if err == nil && !ca.EqualBundles(before, c.bundle()) {
-			c.log.Info("the certificate Secret holds another CA; this process has signed itself a certificate with it", "secret", c.owner())
-			err = changed(ctx)
-		}
-		if err != nil && ctx.Err() == nil {
+		if err := c.follow(ctx, publish); err != nil && ctx.Err() == nil {
 			c.log.Error(err, "the certificate Secret could not be followed; what is served stays as it was", "retryIn", every.String())
 		}
 	}
 }
 
-// resync reads the Secret again. One that is gone or unusable gets back the CA that this process holds, so
-// that the certificates of all replicas stay good.
-func (c *certificates) resync(ctx context.Context) error {
-	if !c.setUp {
-		state, err := c.store.Load(ctx)
-		if err != nil {
-			return err
-		}
-		return c.adopt(state)
-	}
-	state, outcome, err := c.store.Restore(ctx, c.state)
+func (c *certificates) follow(ctx context.Context, publish func(context.Context, *certsecret.State) error) error {
+	state, err := c.reread(ctx)
 	if err != nil {
 		return err
 	}
-	c.log.V(1).Info("certificate Secret looked at", "secret", c.owner(), "outcome", outcome)
+	if !ca.EqualBundles(c.state.Bundle(), state.Bundle()) {
+		c.log.Info("the certificate Secret holds another CA", "secret", c.owner())
+		if err := publish(ctx, state); err != nil {
+			return err
+		}
+	}
 	return c.adopt(state)
+}
+
+// reread reads the Secret again. One that is gone or unusable gets back the CA that this process holds, so
+// that the certificates of all replicas stay good.
+func (c *certificates) reread(ctx context.Context) (*certsecret.State, error) {
+	if !c.setUp {
+		return c.store.Load(ctx)
+	}
+	state, _, err := c.store.Restore(ctx, c.state)
+	return state, err
 }
 
 // reminder logs why something waits: at once, when the reason changes, and now and then.

@@ -18,23 +18,30 @@ import (
 // fakeManager is what a program written for EiriniX has checked in. It must go on compiling as it stands.
 type fakeManager struct{}
 
-func (fakeManager) AddExtension(any) error                                             { return nil }
-func (fakeManager) AddReconciler(Reconciler)                                           {}
-func (fakeManager) AddWatcher(Watcher)                                                 {}
-func (fakeManager) ListExtensions() []Extension                                        { return nil }
-func (fakeManager) ListReconcilers() []Reconciler                                      { return nil }
-func (fakeManager) Start() error                                                       { return nil }
-func (fakeManager) Stop()                                                              {}
-func (fakeManager) Watch() error                                                       { return nil }
+func (fakeManager) AddExtension(any) error   { return nil }
+func (fakeManager) AddReconciler(Reconciler) {}
+func (fakeManager) AddWatcher(Watcher)       {}
+func (fakeManager) ListExtensions() []Extension { return nil }
+
+func (fakeManager) ListReconcilers() []Reconciler { return nil }
+
+func (fakeManager) Start() error { return nil }
+func (fakeManager) Stop()        {}
+func (fakeManager) Watch() error { return nil }
+
 func (fakeManager) RegisterExtensions() error                                          { return nil }
 func (fakeManager) PatchFromPod(admission.Request, *corev1.Pod) (r admission.Response) { return r }
-func (fakeManager) GetContext() context.Context                                        { return nil }
-func (fakeManager) GetKubeClient() (corev1client.CoreV1Interface, error)               { return nil, nil }
-func (fakeManager) GetKubeConnection() (*rest.Config, error)                           { return nil, nil }
-func (fakeManager) GetKubeManager() manager.Manager                                    { return nil }
-func (fakeManager) GetLogger() *zap.SugaredLogger                                      { return nil }
-func (fakeManager) GetManagerOptions() (o ManagerOptions)                              { return o }
-func (fakeManager) SetManagerOptions(ManagerOptions)                                   {}
+func (fakeManager) GetContext() context.Context { return nil }
+
+func (fakeManager) GetKubeClient() (corev1client.CoreV1Interface, error) { return nil, nil }
+
+func (fakeManager) GetKubeConnection() (*rest.Config, error) { return nil, nil }
+
+func (fakeManager) GetKubeManager() manager.Manager { return nil }
+
+func (fakeManager) GetLogger() *zap.SugaredLogger         { return nil }
+func (fakeManager) GetManagerOptions() (o ManagerOptions) { return o }
+func (fakeManager) SetManagerOptions(ManagerOptions)      {}
 
 var _ Manager = fakeManager{}
 

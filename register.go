@@ -12,6 +12,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"code.cloudfoundry.org/eirinix/internal/admit"
+	"code.cloudfoundry.org/eirinix/internal/ca"
+	"code.cloudfoundry.org/eirinix/internal/certsecret"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
@@ -92,7 +94,7 @@ func (m *ExtensionManager) RegisterExtensions() error {
 	if err := certs.obtain(ctx, false); err != nil {
 		return fmt.Errorf("eirinix: %w", err)
 	}
-	if err := reg.write(ctx); err != nil {
+	if err := reg.write(ctx, certs.state); err != nil {
 		return fmt.Errorf("eirinix: %w", err)
 	}
 	return nil
@@ -116,11 +118,11 @@ func (m *ExtensionManager) Unregister(ctx context.Context) error {
 	return nil
 }
 
-// write registers every step, and leaves word in the Secret for serving halves that may not read webhook
-// configurations.
-func (r *registration) write(ctx context.Context) error {
+// write registers every step with the CAs of state, and leaves word in the Secret for serving halves that may
+// not read webhook configurations.
+func (r *registration) write(ctx context.Context, state *certsecret.State) error {
 	options := r.options
-	options.CABundle = r.certs.bundle()
+	options.CABundle = state.Bundle()
 	_, outcome, err := webhookconf.Apply(ctx, r.client, r.name, r.certs.owner(), webhookconf.Build(options))
 	if err != nil {
 		return err
@@ -179,6 +181,26 @@ func (r *registration) verifyRecorded(ctx context.Context) error {
 	}
 	if err := r.certs.leaf.Verify(state.RegisteredBundle); err != nil {
 		return fmt.Errorf("what RegisterExtensions registered last is another caBundle than that of Secret %s; call it again: %w", r.certs.owner(), err)
+	}
+	return nil
+}
+
+// trusted tells whether the API server trusts the CAs of state already, for a serving half: it is the other
+// half that registers them.
+func (r *registration) trusted(ctx context.Context, state *certsecret.State) error {
+	live := [][]byte{state.RegisteredBundle}
+	configuration, err := webhookconf.Read(ctx, r.client, r.name)
+	switch {
+	case apierrors.IsForbidden(err): // go by what RegisterExtensions has written down
+	case err != nil:
+		return err
+	case configuration != nil:
+		live = webhookconf.Bundles(configuration, r.options.Fingerprint, r.options.Entries)
+	}
+	for _, bundle := range live {
+		if !ca.Contains(bundle, state.Bundle()) {
+			return fmt.Errorf("MutatingWebhookConfiguration %q does not hold the new CA of the Secret %s; call RegisterExtensions", r.name, r.certs.owner())
+		}
 	}
 	return nil
 }

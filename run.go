@@ -243,18 +243,17 @@ func (m *ExtensionManager) serve(ctx, background context.Context, tasks *sync.Wa
 	}
 	if *o.RegisterWebHook {
 		m.setUnready(errors.New("not registered yet"))
-		if err := retryTransient(ctx, log, "the webhook configuration", reg.write); err != nil {
+		if err := retryTransient(ctx, log, "the webhook configuration", func(ctx context.Context) error { return reg.write(ctx, certs.state) }); err != nil {
 			return stop, stoppedOr(ctx, err)
 		}
 	}
 	tasks.Go(func() { m.becomeReady(ctx, reg, failed) })
 	tasks.Go(func() {
-		certs.keep(background, resyncSecret, func(ctx context.Context) error {
-			if !*o.RegisterWebHook {
-				return nil
-			}
-			return reg.write(ctx)
-		})
+		publish := reg.write
+		if !*o.RegisterWebHook {
+			publish = reg.trusted
+		}
+		certs.keep(background, resyncSecret, publish)
 	})
 	return stop, nil
 }

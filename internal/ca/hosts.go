@@ -9,7 +9,6 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"unicode"
 	"unicode/utf8"
 )
 
@@ -32,9 +31,9 @@ func (h Hosts) All() []string {
 }
 
 // ParseHosts sorts hosts into DNS names and IP addresses. Brackets and zones of IPv6 addresses are taken
-// off, names are lower-cased, a final dot is dropped, Unicode labels become Punycode (RFC 3492) without
-// further mapping, so they must be in composed form. It needs at least one host; the error names the
-// host and wraps ErrInvalidHost.
+// off, names are lower-cased, a final dot is dropped. An international name must be given in its ASCII form
+// (xn--...), which is what the API server asks for. It needs at least one host; the error names the host and
+// wraps ErrInvalidHost.
 func ParseHosts(hosts []string) (Hosts, error) {
 	var result Hosts
 	for _, host := range hosts {
@@ -70,36 +69,17 @@ func parseAddress(host string) (netip.Addr, bool) {
 	return address.WithZone("").Unmap(), err == nil
 }
 
-// dots are the label separators of IDNA (RFC 3490, 3.1) besides the full stop.
-var dots = strings.NewReplacer("\u3002", ".", "\uff0e", ".", "\uff61", ".")
-
 func dnsName(host string) (string, error) {
-	if !utf8.ValidString(host) {
-		return "", fmt.Errorf("host %q is %w: it is not UTF-8", host, ErrInvalidHost)
-	}
-	if strings.ContainsFunc(strings.TrimSpace(host), func(r rune) bool { return !unicode.IsGraphic(r) || unicode.IsSpace(r) }) {
-		return "", fmt.Errorf("host %q is %w: it contains blanks or control characters", host, ErrInvalidHost)
-	}
-	name := strings.TrimSuffix(dots.Replace(strings.TrimSpace(host)), ".")
+	name := strings.ToLower(strings.TrimSuffix(strings.TrimSpace(host), "."))
 	labels := strings.Split(name, ".")
 	for i, label := range labels {
-		label = strings.Map(unicode.ToLower, label)
-		if !isASCII(label) {
-			encoded, err := punycode(label)
-			if err != nil {
-				return "", fmt.Errorf("host %q: %w", host, err)
-			}
-			label = "xn--" + encoded
+		if !validLabel(label) && (label != "*" || i != 0 || len(labels) == 1) {
+			return "", fmt.Errorf("host %q is %w%s", host, ErrInvalidHost, hint(host))
 		}
 		if len(label) > 63 {
 			return "", fmt.Errorf("host %q is %w: a label has %d characters, more than 63", host, ErrInvalidHost, len(label))
 		}
-		if !validLabel(label) && (label != "*" || i != 0 || len(labels) == 1) {
-			return "", fmt.Errorf("host %q is %w%s", host, ErrInvalidHost, hint(host))
-		}
-		labels[i] = label
 	}
-	name = strings.Join(labels, ".")
 	if len(name) > 253 {
 		return "", fmt.Errorf("host %q is %w: it has %d characters, more than 253", host, ErrInvalidHost, len(name))
 	}
@@ -125,14 +105,8 @@ func hint(host string) string {
 	if name, _, err := net.SplitHostPort(host); err == nil && name != "" {
 		return "; leave out the port"
 	}
-	return ""
-}
-
-func isASCII(s string) bool {
-	for i := range len(s) {
-		if s[i] >= 0x80 {
-			return false
-		}
+	if strings.ContainsFunc(host, func(r rune) bool { return r >= utf8.RuneSelf }) {
+		return "; write an international name in its ASCII form (xn--...)"
 	}
-	return true
+	return ""
 }

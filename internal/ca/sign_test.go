@@ -55,7 +55,7 @@ var _ = Describe("SignServing", func() {
 		Entry("IPv6 in brackets", "[::1]", "::1"),
 		Entry("IPv6 with a zone", "fe80::1%eth0", "fe80::1"),
 		Entry("IPv6 with brackets and a zone", "[fe80::1%eth0]", "fe80::1"),
-		Entry("an international name", "Bücher.example", "xn--bcher-kva.example"),
+		Entry("an international name", "XN--bcher-kva.example", "xn--bcher-kva.example"),
 		Entry("an underscore", "my_host.example", "my_host.example"),
 		Entry("a wildcard", "*.example.org", "any.example.org"),
 		Entry("one label", "localhost", "localhost"),
@@ -104,29 +104,13 @@ var _ = Describe("ParseHosts", func() {
 		Entry("an address with a port", "[::1]:443", "leave out the port"),
 		Entry("a URL", "https://a.example", "leave out the scheme"),
 		Entry("half a bracket", "[::1", "[::1"),
-		Entry("blanks", "a b", "blanks"),
-		Entry("a no-break space", "ü\u00a0b", "blanks"),
+		Entry("blanks", "a b", "a b"),
+		Entry("Unicode", "bücher.example", "xn--"),
 		Entry("a star in the middle", "a.*.example", "a.*"),
 		Entry("a star alone", "*", "*"),
 		Entry("a long label", strings.Repeat("a", 64)+".example", "more than 63"),
-		Entry("a long Unicode label", strings.Repeat("ü", 70), "more than 63"),
 		Entry("a long name", strings.Repeat("abcdefg.", 40)+"example", "more than 253"),
-		Entry("bytes", "\xff\xfe", "not UTF-8"),
-	)
-
-	// From RFC 3492, section 7.1, and the names of test domains in the root zone.
-	DescribeTable("encodes Unicode", func(host, ascii string) {
-		hosts, err := ca.ParseHosts([]string{host})
-		Expect(err).NotTo(HaveOccurred())
-		Expect(hosts.DNS).To(Equal([]string{ascii}))
-	},
-		Entry("Chinese", "他们为什么不说中文", "xn--ihqwcrb4cv8a8dqg056pqjye"),
-		Entry("Japanese with digits", "3年B組金八先生", "xn--3b-ww4c5e180e575a65lsy2b"),
-		Entry("Hebrew", "למההםפשוטלאמדבריםעברית", "xn--4dbcagdahymbxekheh6e0a7fei0b"),
-		Entry("Czech", "Pročprostěnemluvíčesky", "xn--proprostnemluvesky-uyb24dma41a"),
-		Entry("Cyrillic, several labels", "пример.испытание", "xn--e1afmkfd.xn--80akhbyknj4f"),
-		Entry("ideographic full stop", "例え。テスト", "xn--r8jz45g.xn--zckzah"),
-		Entry("outside the BMP", "💩.la", "xn--ls8h.la"),
+		Entry("bytes", "\xff\xfe", "not a DNS name"),
 	)
 })
 

@@ -3,6 +3,7 @@ package patch_test
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"testing"
 
 	"gomodules.xyz/jsonpatch/v2"
@@ -115,5 +116,77 @@ func BenchmarkContainers(b *testing.B) {
 			}
 			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(n), "ns/container")
 		})
+	}
+}
+
+func BenchmarkAppendJSON(b *testing.B) {
+	raw, before := arrivedPod(5, 30)
+	after := before.DeepCopy()
+	addSidecar(after)
+	ops, err := patch.Diff(raw, before, after)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Run("AppendJSON", func(b *testing.B) {
+		b.ReportAllocs()
+		var buf []byte
+		for b.Loop() {
+			buf = patch.AppendJSON(buf[:0], ops)
+		}
+	})
+	b.Run("Marshal", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			if _, err := json.Marshal(ops); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}
+
+// BenchmarkApply compares what the API server has to do for a reordered or grown list with what it would have to do
+// for one that is replaced.
+func BenchmarkApply(b *testing.B) {
+	for _, n := range []int{10, 200, 1000, 4000} {
+		raw, before := arrivedPod(1, n)
+		for _, c := range []struct {
+			name string
+			edit func([]corev1.EnvVar) []corev1.EnvVar
+		}{
+			{"swap", func(e []corev1.EnvVar) []corev1.EnvVar { e[0], e[n-1] = e[n-1], e[0]; return e }},
+			{"reverse", func(e []corev1.EnvVar) []corev1.EnvVar { slices.Reverse(e); return e }},
+			{"insert", func(e []corev1.EnvVar) []corev1.EnvVar { return slices.Insert(e, 0, corev1.EnvVar{Name: "NEW"}) }},
+			{"append", func(e []corev1.EnvVar) []corev1.EnvVar {
+				for i := range n {
+					e = append(e, corev1.EnvVar{Name: fmt.Sprint("NEW_", i)})
+				}
+				return e
+			}},
+		} {
+			after := before.DeepCopy()
+			env := &after.Spec.Containers[0].Env
+			*env = c.edit(*env)
+			ops, err := patch.Diff(raw, before, after)
+			if err != nil {
+				b.Fatal(err)
+			}
+			list, err := json.Marshal(*env)
+			if err != nil {
+				b.Fatal(err)
+			}
+			for kind, text := range map[string][]byte{
+				"patch":   patch.AppendJSON(nil, ops),
+				"replace": fmt.Appendf(nil, `[{"op":"replace","path":"/spec/containers/0/env","value":%s}]`, list),
+			} {
+				b.Run(fmt.Sprintf("%d/%s/%s", n, c.name, kind), func(b *testing.B) {
+					for b.Loop() {
+						if _, err := apply(raw, text); err != nil {
+							b.Fatal(err)
+						}
+					}
+					b.ReportMetric(float64(len(text)), "patch-bytes")
+				})
+			}
+		}
 	}
 }

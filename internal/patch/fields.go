@@ -182,12 +182,8 @@ func collect(root reflect.Type) []candidate {
 	seen := map[reflect.Type]bool{}
 	for current := []level{{typ: root}}; len(current) > 0; {
 		var next []level
-		count := map[reflect.Type]int{}
 		for _, l := range current {
-			count[l.typ]++
-		}
-		for _, l := range current {
-			if seen[l.typ] {
+			if seen[l.typ] { // further away than before; twice on one level is ambiguous, and found out by that
 				continue
 			}
 			for i := range l.typ.NumField() {
@@ -227,9 +223,6 @@ func collect(root reflect.Type) []candidate {
 					c.merge = sf.Tag.Get("patchMergeKey")
 				}
 				found = append(found, c)
-				if count[l.typ] > 1 {
-					found = append(found, c) // embedded twice on one level: ambiguous, so it must count twice
-				}
 			}
 		}
 		for _, l := range current {

@@ -1,6 +1,7 @@
 package patch
 
 import (
+	"fmt"
 	"reflect"
 	"slices"
 	"sort"
@@ -8,14 +9,16 @@ import (
 	"strings"
 )
 
-// What it takes to apply a patch decides when a list is better written anew than rearranged. An operation with
-// an index costs the API server as much as 100 or so bytes of JSON that pass through it; measured with the
-// library that it uses, rearranging is on a par with writing as long as there is one for every 400 bytes.
+// What it takes to apply a patch decides when a list is better written anew than rearranged. Measured with the library
+// that the API server uses, an operation with an index takes as long as some 100 bytes of JSON, and another byte for
+// every five items of the list, which it copies. Whatever is done inside a list costs decoding it, so that replacing it is
+// never much slower; but that makes a patch of its full length, so up to these bounds items move and come and go singly.
 const (
-	freeMoves      = 2  // items that may always move by operations of their own
+	freeMoves      = 2  // items that may always move by operations of their own, if that makes the patch shorter
 	maxMoves       = 64 // items that may do so at most; each takes two operations
 	freeOperations = 64 // items that may always come and go one by one
-	bytesPerChange = 400
+	costOfChange   = 100
+	itemsPerCost   = 5
 )
 
 // items walks through two lists.
@@ -143,21 +146,10 @@ func (d *differ) rearrange(s *stretch, p *pairing, tail int) error {
 	if kept == s.m && kept == s.n {
 		return nil
 	}
-	// Items are appended at no cost, however many.
-	appended := tail == 0
-	changes := s.m - kept
-	for j := s.n - 1; j >= 0; j-- {
-		appended = appended && !stays[j]
-		if !stays[j] && !appended {
-			changes++
-		}
-	}
-	size := int(d.top().node.end - d.top().node.start)
-	if moves > freeMoves && moves > min(maxMoves, size/bytesPerChange/2) ||
-		changes > freeOperations && changes > 2*size/bytesPerChange {
+	path := d.pointer(len(d.frames)-1) + "/"
+	if d.dear(s, p, stays, moves, tail, len(path)) {
 		return d.rewrite(s, p)
 	}
-	path := d.pointer(len(d.frames)-1) + "/"
 	// From the back, so that what is still to be removed keeps its index.
 	for i := s.m - 1; i >= 0; i-- {
 		if j := p.to[i]; j < 0 || !stays[j] {
@@ -176,6 +168,34 @@ func (d *differ) rearrange(s *stretch, p *pairing, tail int) error {
 		}
 	}
 	return nil
+}
+
+// dear tells whether a list is better written anew than rearranged.
+func (d *differ) dear(s *stretch, p *pairing, stays []bool, moves, tail, path int) bool {
+	f := d.top()
+	size := int(f.node.end - f.node.start)
+	changes, moved := 0, 0
+	for i, j := range p.to {
+		if j >= 0 && stays[j] {
+			continue
+		}
+		changes++
+		if j >= 0 {
+			n := d.entries[f.low+s.head+i].node
+			moved += int(n.end-n.start) + 2*(path+len(`{"op":"remove","path":"12"},`))
+		}
+	}
+	appended := tail == 0
+	for j := len(stays) - 1; j >= 0; j-- {
+		appended = appended && !stays[j]
+		if !stays[j] && !appended { // items are appended at no cost, however many
+			changes++
+		}
+	}
+	cost := costOfChange + max(s.a.Len(), s.b.Len())/itemsPerCost
+	return moved >= size || moves > maxMoves ||
+		moves > freeMoves && 2*moves*cost > size/4 ||
+		changes > freeOperations && changes*cost > size
 }
 
 // rewrite emits one operation that writes the list anew, each item with the bytes that raw has for it.
@@ -208,13 +228,17 @@ func (d *differ) rewrite(s *stretch, p *pairing) error {
 func (d *differ) appendItem(s *stretch, i, j int) error {
 	var err error
 	if i < 0 && j >= 0 {
-		d.buf, err = d.encode(d.buf, s.list.elem, s.after(j))
-		return err
+		if d.buf, err = d.encode(d.buf, s.list.elem, s.after(j)); err != nil {
+			return fmt.Errorf("an item of %q cannot be written as JSON: %w", d.pointer(len(d.frames)-1), err)
+		}
+		return nil
 	}
 	f := d.top()
 	n := d.entries[f.low+s.head+i].node
-	d.buf, err = appendCompact(d.buf, d.raw[n.start:n.end])
-	return err
+	if d.buf, err = appendCompact(d.buf, d.raw[n.start:n.end]); err != nil {
+		return malformed(int(n.start))
+	}
+	return nil
 }
 
 // inOrder tells which of the paired items can stay where they are while the others move around them: those

@@ -1,6 +1,8 @@
 package patch_test
 
 import (
+	"strings"
+
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
@@ -26,8 +28,8 @@ var _ = Describe("Unstructured", func() {
 		Expect(have.Object).To(Equal(after.Object))
 		return ops, string(result)
 	}
-	const route = `{"apiVersion":"example.org/v1","kind":"Route","metadata":{"name":"r"},"spec":{"hosts":["a","b"],` +
-		`"groups":[{"id":"g","members":[{"id":"x","w":1.0},{"id":"y","w":9007199254740993}]}]}}`
+	route := `{"apiVersion":"example.org/v1","kind":"Route","metadata":{"name":"r"},"spec":{"hosts":["a","b"],` +
+		`"groups":[{"id":"g","members":[{"id":"x","w":1.0,"long":"` + strings.Repeat("long", 50) + `"},{"id":"y","w":9007199254740993}]}]}}`
 
 	It("is patched like any other object", func() {
 		ops, applied := diff(route, func(o map[string]any) {

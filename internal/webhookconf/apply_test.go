@@ -89,7 +89,9 @@ var _ = Describe("Apply", func() {
 		Expect(c.stored().Labels).To(Equal(healthy.Labels))
 		Expect(c.stored().Annotations).To(Equal(healthy.Annotations))
 	},
-		Entry("a blanked caBundle", func(m *admissionregistrationv1.MutatingWebhookConfiguration) { m.Webhooks[0].ClientConfig.CABundle = nil }),
+		Entry("a blanked caBundle", func(m *admissionregistrationv1.MutatingWebhookConfiguration) {
+			m.Webhooks[0].ClientConfig.CABundle = nil
+		}),
 		Entry("a weakened failurePolicy", func(m *admissionregistrationv1.MutatingWebhookConfiguration) {
 			m.Webhooks[0].FailurePolicy = new(admissionregistrationv1.Ignore)
 		}),
