@@ -144,8 +144,9 @@ func newStep(e Extension, taken func(string) bool) (step, error) {
 const maxName = validation.DNS1123LabelMaxLength
 
 var (
-	wordStart  = regexp.MustCompile(`([a-z0-9])([A-Z])|([A-Z]+)([A-Z][a-z])`)
-	notInLabel = regexp.MustCompile(`[^a-z0-9]+`)
+	wordStart    = regexp.MustCompile(`([a-z0-9])([A-Z])|([A-Z]+)([A-Z][a-z])`)
+	majorVersion = regexp.MustCompile(`^v[0-9]+$`)
+	notInLabel   = regexp.MustCompile(`[^a-z0-9]+`)
 )
 
 // cleanName makes a DNS label of what a user or a Go type is called: MyExtension -> my-extension.
@@ -163,12 +164,21 @@ func typeName(v any) string {
 		t = t.Elem()
 	}
 	name, _, _ := strings.Cut(t.Name(), "[") // type parameters are not part of a name
-	path := strings.Split(t.PkgPath(), "/")
-	pkg := path[len(path)-1]
+	pkg := packageName(t.PkgPath())
 	if strings.EqualFold(name, "extension") && pkg != "" && pkg != "main" {
 		return pkg
 	}
 	return name
+}
+
+// packageName is the word that a package's import path stands for: not the major version at its end.
+func packageName(path string) string {
+	segments := strings.Split(path, "/")
+	last := len(segments) - 1
+	if last > 0 && majorVersion.MatchString(segments[last]) {
+		last--
+	}
+	return segments[last]
 }
 
 // decodePod gives the pod that a request carries, or nil when it carries none: a DELETE has only an
@@ -190,14 +200,14 @@ func decodePod(req admission.Request) (*corev1.Pod, error) {
 // patchFromPod answers a request with the difference between the pod it carries and pod.
 func patchFromPod(req admission.Request, pod *corev1.Pod) admission.Response {
 	if pod == nil {
-		return admission.Errored(http.StatusBadRequest, fmt.Errorf("eirinix: PatchFromPod: the pod is nil; check for that first, a request may carry none"))
+		return admission.Errored(http.StatusInternalServerError, fmt.Errorf("eirinix: PatchFromPod: the pod is nil; check for that first, a request may carry none"))
 	}
 	before, err := decodePod(req)
 	if err != nil {
-		return admission.Errored(http.StatusBadRequest, fmt.Errorf("eirinix: PatchFromPod: %w", err))
+		return admission.Errored(http.StatusInternalServerError, fmt.Errorf("eirinix: PatchFromPod: %w", err))
 	}
 	if before == nil {
-		return admission.Errored(http.StatusBadRequest, fmt.Errorf("eirinix: PatchFromPod: the request carries no pod to compare with (%s of %s)", req.Operation, req.Kind.Kind))
+		return admission.Errored(http.StatusInternalServerError, fmt.Errorf("eirinix: PatchFromPod: the request carries no pod to compare with (%s of %s)", req.Operation, req.Kind.Kind))
 	}
 	ops, err := patch.Diff(req.Object.Raw, before, pod)
 	if err != nil {

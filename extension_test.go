@@ -236,3 +236,10 @@ var _ = Describe("The name of an extension", func() {
 		Expect(taken).To(HaveLen(12))
 	})
 })
+
+var _ = DescribeTable("The package that names an extension called plainly Extension",
+	func(path, name string) { Expect(packageName(path)).To(Equal(name)) },
+	Entry("is the last of the import path", "example.org/volumes", "volumes"),
+	Entry("and not its major version", "example.org/volumes/v2", "volumes"),
+	Entry("which a package may be called all the same", "v2", "v2"),
+)

@@ -112,7 +112,7 @@ func (p *process) waitReady(ctx context.Context, ready func(context.Context) err
 	ticker := time.NewTicker(50 * time.Millisecond)
 	defer ticker.Stop()
 
-	var lastErr error
+	lastAnswer := "none"
 
 	for {
 		select {
@@ -123,8 +123,8 @@ func (p *process) waitReady(ctx context.Context, ready func(context.Context) err
 				return fmt.Errorf("%s was not ready yet: %w", p.name, context.Cause(ctx))
 			}
 
-			return fmt.Errorf("if the machine is busy, pass a context with a later deadline: %s is not ready: %w (last answer: %v)%s",
-				p.name, ctx.Err(), lastErr, p.logTail())
+			return fmt.Errorf("if the machine is busy, pass a context with a later deadline: %s is not ready: %w (last answer: %s)%s",
+				p.name, ctx.Err(), lastAnswer, p.logTail())
 		case <-ticker.C:
 			err := ready(ctx)
 			if err == nil {
@@ -133,7 +133,7 @@ func (p *process) waitReady(ctx context.Context, ready func(context.Context) err
 
 			// What a cancelled probe says is not what the server says.
 			if ctx.Err() == nil {
-				lastErr = err
+				lastAnswer = err.Error()
 			}
 		}
 	}

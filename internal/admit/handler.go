@@ -88,8 +88,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithDeadline(context.WithoutCancel(r.Context()), arrived.Add(timeout-margin(timeout)))
 	defer cancel()
 
-	log := h.Log.WithValues("extension", e.name, "uid", rev.Request.UID, "operation", rev.Request.Operation,
-		"resource", resourceOf(rev.Request), "namespace", rev.Request.Namespace, "name", rev.Request.Name)
+	log := h.Log.WithValues("extension", e.name, "uid", brief(string(rev.Request.UID)), "operation", rev.Request.Operation,
+		"resource", brief(resourceOf(rev.Request)), "namespace", brief(rev.Request.Namespace), "name", brief(rev.Request.Name))
 	resp, err := h.call(logf.IntoContext(ctx, log), e, rev.Request)
 	h.closeWhenDraining(w) // it may have begun meanwhile
 	if err == nil {
@@ -99,7 +99,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		err = fmt.Errorf("its answer cannot be encoded: %w", err)
 	}
-	log.Error(err, "extension failed; failurePolicy decides", "user", rev.Request.UserInfo.Username, "took", time.Since(arrived).String())
+	log.Error(err, "extension failed; failurePolicy decides", "user", brief(rev.Request.UserInfo.Username), "took", time.Since(arrived).String())
 	writeText(w, http.StatusInternalServerError, fmt.Sprintf("extension %q failed: %v", e.name, err))
 }
 
@@ -140,7 +140,7 @@ func logDecision(log logr.Logger, resp *admissionv1.AdmissionResponse, req *admi
 		log.V(1).Info("allowed", "patchBytes", len(resp.Patch), "took", time.Since(arrived).String())
 		return
 	}
-	log.Info("denied", "user", req.UserInfo.Username, "code", resp.Result.Code, "reason", resp.Result.Message, "took", time.Since(arrived).String())
+	log.Info("denied", "user", brief(req.UserInfo.Username), "code", resp.Result.Code, "reason", resp.Result.Message, "took", time.Since(arrived).String())
 }
 
 func resourceOf(req *admissionv1.AdmissionRequest) string {
@@ -154,14 +154,16 @@ func resourceOf(req *admissionv1.AdmissionRequest) string {
 	return resource
 }
 
-// printable bounds what a stranger can put in an answer or a log line.
-func printable(s string) string {
-	const most = 200
+// brief bounds what a stranger can put in an answer or a log line, at the longest name that Kubernetes allows.
+func brief(s string) string {
+	const most = 253
 	if len(s) > most {
-		s = s[:most] + "..."
+		s = strings.ToValidUTF8(s[:most], "") + "..."
 	}
-	return fmt.Sprintf("%q", s)
+	return s
 }
+
+func printable(s string) string { return fmt.Sprintf("%q", brief(s)) }
 
 func writeText(w http.ResponseWriter, status int, message string) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")

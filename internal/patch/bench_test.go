@@ -68,7 +68,7 @@ func addOne(p *corev1.Pod) {
 }
 
 func BenchmarkDiff(b *testing.B) {
-	for _, size := range []struct{ containers, env int }{{1, 10}, {5, 30}, {40, 60}} {
+	for _, size := range []struct{ containers, env int }{{2, 16}, {5, 34}, {40, 60}} {
 		raw, before := arrivedPod(size.containers, size.env)
 		for _, c := range []struct {
 			name string

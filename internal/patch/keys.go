@@ -29,7 +29,7 @@ func (k *keyer) resolver(list *plan) func() {
 	}
 }
 
-// of returns an item's key. An item whose key is missing or zero has none: it is nobody in particular.
+// keyOf returns an item's key. An item whose key is missing or zero has none: it is nobody in particular.
 func (d *differ) keyOf(k *keyer, v reflect.Value) (string, bool) {
 	for v.Kind() == reflect.Pointer || v.Kind() == reflect.Interface {
 		if v.IsNil() {

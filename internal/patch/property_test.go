@@ -96,9 +96,9 @@ func survey(applied, after map[string]any, planted map[string]bool, sum *tally, 
 }
 
 var _ = Describe("Random pods", func() {
-	It("lose nothing and mix nothing up, in 4,000 edits", func() {
+	It("lose nothing and mix nothing up, in 3,200 edits", func() {
 		var sum tally
-		for seed := range uint64(4000) {
+		for seed := range uint64(3200) {
 			r := newPotter(seed + 1e6)
 			script := make([]byte, 1+r.IntN(6))
 			for i := range script {
@@ -108,8 +108,8 @@ var _ = Describe("Random pods", func() {
 		}
 		Expect(sum.lost).To(BeZero())
 		Expect(sum.misplaced).To(BeZero())
-		Expect(sum.patched).To(BeNumerically(">", 3500))
-		Expect(sum.kept).To(BeNumerically(">", 40000))
+		Expect(sum.patched).To(BeNumerically(">", 2800))
+		Expect(sum.kept).To(BeNumerically(">", 32000))
 	})
 	It("need no patch when nobody changes them", func() {
 		for seed := range uint64(200) {

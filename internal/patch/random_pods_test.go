@@ -18,6 +18,7 @@ type potter struct {
 	serial  int
 	renamed map[string]bool // lists in which an item has been renamed
 	shaped  map[string]bool // lists whose items have come, gone or moved
+	doubled bool            // there are two variables of one name
 }
 
 func newPotter(seed uint64) *potter {
@@ -207,7 +208,16 @@ func (r *potter) edit(p *corev1.Pod, kind byte) {
 		c.Image = r.name("image")
 		c.Args = shape(r, in+"args", c.Args, func() string { return "c" })
 	case 11, 12:
-		c.Env = shape(r, in+"env", c.Env, r.env)
+		switch {
+		case r.doubled:
+		case len(c.Env) > 0 && r.IntN(6) == 0:
+			r.doubled = true // from here on, no variable may change its place among those of its name
+			again := c.Env[r.IntN(len(c.Env))]
+			again.Value = "again"
+			c.Env = append(c.Env, again)
+		default:
+			c.Env = shape(r, in+"env", c.Env, r.env)
+		}
 	case 13:
 		if len(c.Env) > 0 {
 			c.Env[r.IntN(len(c.Env))].Value = "changed"

@@ -103,20 +103,19 @@ func Apply(ctx context.Context, client Client, name, owner string, webhooks []ad
 
 // Delete removes the configuration if it is ours.
 func Delete(ctx context.Context, client Client, name, owner string) (Outcome, error) {
-	existing, err := client.Get(ctx, name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return Absent, nil
-	}
-	if err != nil {
-		return "", explain(name, "get and delete", err)
-	}
-	if other := existing.Annotations[OwnerAnnotation]; other != "" && other != owner {
-		return "", &OwnedElsewhereError{Configuration: name, Owner: other, Us: owner}
-	}
-	// The precondition makes sure that what was looked at is what goes.
-	err = client.Delete(ctx, name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{
-		UID: new(existing.UID), ResourceVersion: new(existing.ResourceVersion),
-	}})
+	err := retry.OnError(retry.DefaultBackoff, apierrors.IsConflict, func() error {
+		existing, err := client.Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if other := existing.Annotations[OwnerAnnotation]; other != "" && other != owner {
+			return &OwnedElsewhereError{Configuration: name, Owner: other, Us: owner}
+		}
+		// The precondition makes sure that what was looked at is what goes.
+		return client.Delete(ctx, name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{
+			UID: new(existing.UID), ResourceVersion: new(existing.ResourceVersion),
+		}})
+	})
 	switch {
 	case apierrors.IsNotFound(err):
 		return Absent, nil

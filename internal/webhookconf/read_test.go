@@ -46,6 +46,13 @@ var _ = Describe("Delete", func() {
 		Expect(webhookconf.Delete(ctx, c.client, configurationName, owner)).To(Equal(webhookconf.Absent))
 	})
 
+	It("looks again when somebody changed it meanwhile", func(ctx SpecContext) {
+		c := newCluster(configuration(nil))
+		c.once("delete", conflict)
+		Expect(webhookconf.Delete(ctx, c.client, configurationName, owner)).To(Equal(webhookconf.Deleted))
+		Expect(c.holdsNothing()).To(BeTrue())
+	})
+
 	It("refuses to delete the configuration of another deployment", func(ctx SpecContext) {
 		foreign := configuration(nil)
 		foreign.Annotations[webhookconf.OwnerAnnotation] = otherOwner
