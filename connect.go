@@ -222,6 +222,7 @@ func (s ownServer) WebhookMux() *http.ServeMux              { return s.mux }
 func (s ownServer) StartedChecker() healthz.Checker {
 	return func(*http.Request) error { return s.ready() }
 }
+
 func (ownServer) Start(ctx context.Context) error {
 	<-ctx.Done()
 	return nil

@@ -19,7 +19,7 @@ func (valueExtension) Handle(context.Context, Manager, *corev1.Pod, admission.Re
 	return admission.Allowed("")
 }
 
-type pointerExtension struct{ valueExtension }
+type pointerExtension struct{}
 
 func (*pointerExtension) Handle(context.Context, Manager, *corev1.Pod, admission.Request) admission.Response {
 	return admission.Allowed("")
@@ -63,7 +63,7 @@ type contextFreeReconciler struct{ asked []string }
 
 func (r *contextFreeReconciler) Reconcile(req reconcile.Request) (reconcile.Result, error) {
 	r.asked = append(r.asked, req.Name)
-	return reconcile.Result{Requeue: true}, nil
+	return reconcile.Result{RequeueAfter: 1}, nil
 }
 func (*contextFreeReconciler) Register(Manager) error { return nil }
 
@@ -105,7 +105,7 @@ var _ = Describe("AddExtension", func() {
 		request.Name = "web-0"
 		result, err := m.ListReconcilers()[0].Reconcile(ctx, request)
 		Expect(err).NotTo(HaveOccurred())
-		Expect(result.Requeue).To(BeTrue())
+		Expect(result.RequeueAfter).To(BeEquivalentTo(1))
 		Expect(r.asked).To(Equal([]string{"web-0"}))
 	})
 

@@ -18,9 +18,9 @@ import (
 // fakeManager is what a program written for EiriniX has checked in. It must go on compiling as it stands.
 type fakeManager struct{}
 
-func (fakeManager) AddExtension(any) error   { return nil }
-func (fakeManager) AddReconciler(Reconciler) {}
-func (fakeManager) AddWatcher(Watcher)       {}
+func (fakeManager) AddExtension(any) error      { return nil }
+func (fakeManager) AddReconciler(Reconciler)    {}
+func (fakeManager) AddWatcher(Watcher)          {}
 func (fakeManager) ListExtensions() []Extension { return nil }
 
 func (fakeManager) ListReconcilers() []Reconciler { return nil }
@@ -31,7 +31,7 @@ func (fakeManager) Watch() error { return nil }
 
 func (fakeManager) RegisterExtensions() error                                          { return nil }
 func (fakeManager) PatchFromPod(admission.Request, *corev1.Pod) (r admission.Response) { return r }
-func (fakeManager) GetContext() context.Context { return nil }
+func (fakeManager) GetContext() context.Context                                        { return nil }
 
 func (fakeManager) GetKubeClient() (corev1client.CoreV1Interface, error) { return nil, nil }
 

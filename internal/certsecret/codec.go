@@ -88,7 +88,7 @@ func (s *State) Encode(existing map[string][]byte) map[string][]byte {
 	}
 	text, err := json.MarshalIndent(doc, "", "  ")
 	if err != nil { // strings and integers only: cannot happen
-		panic(err)
+		panic(err) //nolint:forbidigo // no input leads here
 	}
 	data[StateKey] = append(text, '\n')
 	if current := s.generation(s.CurrentID); current != nil {

@@ -52,7 +52,7 @@ type (
 		Quoted    *int64  `json:"quoted,string,omitempty"`
 		QuotedToo string  `json:"quotedToo,string,omitempty"`
 		Skipped   string  `json:"-"`
-		Dash      string  `json:"-,omitempty"`
+		Dash      string  `json:"-,omitempty"` //nolint:staticcheck // legal, and so must work
 		Untagged  string
 		Bytes     []byte                       `json:"bytes,omitempty"`
 		NullBytes []byte                       `json:"nullBytes"`

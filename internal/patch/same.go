@@ -31,7 +31,7 @@ func sameFor(t reflect.Type) sameFunc {
 		}
 	case reflect.TypeFor[metav1.FieldsV1]():
 		return func(a, b reflect.Value) bool {
-			return string(pointerTo[metav1.FieldsV1](a).Raw) == string(pointerTo[metav1.FieldsV1](b).Raw)
+			return pointerTo[metav1.FieldsV1](a).Equal(*pointerTo[metav1.FieldsV1](b))
 		}
 	case reflect.TypeFor[runtime.RawExtension]():
 		return func(a, b reflect.Value) bool {
