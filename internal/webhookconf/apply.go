@@ -1,15 +1,11 @@
 package webhookconf
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
-	"slices"
-	"strings"
 
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -25,14 +21,6 @@ const (
 	OwnerAnnotation = "eirinix.cloudfoundry.org/certificate-secret"
 )
 
-// Client is what is needed of client-go's MutatingWebhookConfigurationInterface.
-type Client interface {
-	Get(ctx context.Context, name string, opts metav1.GetOptions) (*admissionregistrationv1.MutatingWebhookConfiguration, error)
-	Create(ctx context.Context, c *admissionregistrationv1.MutatingWebhookConfiguration, opts metav1.CreateOptions) (*admissionregistrationv1.MutatingWebhookConfiguration, error)
-	Update(ctx context.Context, c *admissionregistrationv1.MutatingWebhookConfiguration, opts metav1.UpdateOptions) (*admissionregistrationv1.MutatingWebhookConfiguration, error)
-	Delete(ctx context.Context, name string, opts metav1.DeleteOptions) error
-}
-
 // Outcome tells what a write did.
 type Outcome string
 
@@ -46,47 +34,50 @@ const (
 )
 
 // OwnedElsewhereError says that the configuration belongs to another deployment.
-type OwnedElsewhereError struct{ Configuration, Owner, Us string }
+type OwnedElsewhereError struct{ Kind, Configuration, Owner, Us string }
 
 func (e *OwnedElsewhereError) Error() string {
-	return fmt.Sprintf("MutatingWebhookConfiguration %q belongs to the deployment whose certificate Secret is %s, not to ours (%s); "+
+	return fmt.Sprintf("%s %q belongs to the deployment whose certificate Secret is %s, not to ours (%s); "+
 		"set ManagerOptions.OperatorFingerprint to another name, or delete that configuration if its deployment is gone",
-		e.Configuration, e.Owner, e.Us)
+		e.Kind, e.Configuration, e.Owner, e.Us)
 }
 
 // Apply makes the webhooks of the configuration called name equal to webhooks, in place. Everything else in
-// the object is kept; equal state writes nothing. owner is the certificate Secret, "namespace/name".
+// the object is kept; equal state writes nothing. owner is the certificate Secret, "namespace/name". Without
+// webhooks an existing configuration is emptied, and none is created: the outcome is Absent then.
 // It returns the configuration as the API server has it now.
-func Apply(ctx context.Context, client Client, name, owner string, webhooks []admissionregistrationv1.MutatingWebhook) (*admissionregistrationv1.MutatingWebhookConfiguration, Outcome, error) {
+func (k Kind[C, W]) Apply(ctx context.Context, client ClientOf[C], name, owner string, webhooks []W) (C, Outcome, error) {
 	var (
-		result  *admissionregistrationv1.MutatingWebhookConfiguration
-		outcome Outcome
+		none, result C
+		outcome      Outcome
 	)
 	// Losing a race against another replica is normal: read again and compare again.
 	err := retry.OnError(retry.DefaultBackoff, isRace, func() error {
 		existing, err := client.Get(ctx, name, metav1.GetOptions{})
-		if apierrors.IsNotFound(err) {
+		switch {
+		case apierrors.IsNotFound(err) && len(webhooks) == 0:
+			result, outcome = none, Absent
+			return nil
+		case apierrors.IsNotFound(err):
+			desired := k.make(metav1.ObjectMeta{
+				Name:        name,
+				Labels:      map[string]string{managedByLabel: managedBy},
+				Annotations: map[string]string{OwnerAnnotation: owner},
+			})
+			*k.webhooks(desired) = webhooks
 			outcome = Created
-			result, err = client.Create(ctx, &admissionregistrationv1.MutatingWebhookConfiguration{
-				ObjectMeta: metav1.ObjectMeta{
-					Name:        name,
-					Labels:      map[string]string{managedByLabel: managedBy},
-					Annotations: map[string]string{OwnerAnnotation: owner},
-				},
-				Webhooks: webhooks,
-			}, metav1.CreateOptions{})
+			result, err = client.Create(ctx, desired, metav1.CreateOptions{})
+			return err
+		case err != nil:
 			return err
 		}
-		if err != nil {
+		if err := k.owned(existing, owner); err != nil {
 			return err
-		}
-		if other := existing.Annotations[OwnerAnnotation]; other != "" && other != owner {
-			return &OwnedElsewhereError{Configuration: name, Owner: other, Us: owner}
 		}
 		desired := existing.DeepCopy()
-		desired.Labels = with(desired.Labels, managedByLabel, managedBy)
-		desired.Annotations = with(desired.Annotations, OwnerAnnotation, owner)
-		desired.Webhooks = webhooks
+		desired.SetLabels(with(desired.GetLabels(), managedByLabel, managedBy))
+		desired.SetAnnotations(with(desired.GetAnnotations(), OwnerAnnotation, owner))
+		*k.webhooks(desired) = webhooks
 		if equality.Semantic.DeepEqual(existing, desired) {
 			result, outcome = existing, Unchanged
 			return nil
@@ -96,79 +87,52 @@ func Apply(ctx context.Context, client Client, name, owner string, webhooks []ad
 		return err
 	})
 	if err != nil {
-		return nil, "", explain(name, "get, create and update", err)
+		return none, "", k.explain(name, "get, create and update", err)
 	}
 	return result, outcome, nil
 }
 
 // Delete removes the configuration if it is ours.
-func Delete(ctx context.Context, client Client, name, owner string) (Outcome, error) {
+func (k Kind[C, W]) Delete(ctx context.Context, client ClientOf[C], name, owner string) (Outcome, error) {
 	err := retry.OnError(retry.DefaultBackoff, apierrors.IsConflict, func() error {
 		existing, err := client.Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
-		if other := existing.Annotations[OwnerAnnotation]; other != "" && other != owner {
-			return &OwnedElsewhereError{Configuration: name, Owner: other, Us: owner}
+		if err := k.owned(existing, owner); err != nil {
+			return err
 		}
 		// The precondition makes sure that what was looked at is what goes.
 		return client.Delete(ctx, name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{
-			UID: new(existing.UID), ResourceVersion: new(existing.ResourceVersion),
+			UID: new(existing.GetUID()), ResourceVersion: new(existing.GetResourceVersion()),
 		}})
 	})
 	switch {
 	case apierrors.IsNotFound(err):
 		return Absent, nil
 	case err != nil:
-		return "", explain(name, "get and delete", err)
+		return "", k.explain(name, "get and delete", err)
 	}
 	return Deleted, nil
 }
 
 // Read gets the configuration; a missing one is nil without error.
-func Read(ctx context.Context, client Client, name string) (*admissionregistrationv1.MutatingWebhookConfiguration, error) {
+func (k Kind[C, W]) Read(ctx context.Context, client ClientOf[C], name string) (C, error) {
+	var none C
 	c, err := client.Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		return nil, nil
+		return none, nil
 	}
 	if err != nil {
-		return nil, explain(name, "get", err)
+		return none, k.explain(name, "get", err)
 	}
 	return c, nil
 }
 
-// Missing tells which of the entries the configuration does not hold, by name.
-func Missing(c *admissionregistrationv1.MutatingWebhookConfiguration, fingerprint string, entries []Entry) []string {
-	var missing []string
-	for _, e := range entries {
-		if find(c, WebhookName(e.Name, fingerprint)) == nil {
-			missing = append(missing, e.Name)
-		}
-	}
-	return missing
-}
-
-// Bundles gives the different caBundles that the entries of the configuration hold.
-func Bundles(c *admissionregistrationv1.MutatingWebhookConfiguration, fingerprint string, entries []Entry) [][]byte {
-	var bundles [][]byte
-	for _, e := range entries {
-		w := find(c, WebhookName(e.Name, fingerprint))
-		if w == nil {
-			continue
-		}
-		bundle := w.ClientConfig.CABundle
-		if !slices.ContainsFunc(bundles, func(b []byte) bool { return bytes.Equal(b, bundle) }) {
-			bundles = append(bundles, bundle)
-		}
-	}
-	return bundles
-}
-
-func find(c *admissionregistrationv1.MutatingWebhookConfiguration, name string) *admissionregistrationv1.MutatingWebhook {
-	for i := range c.Webhooks {
-		if c.Webhooks[i].Name == name {
-			return &c.Webhooks[i]
-		}
+// owned is nil when the configuration is ours, or nobody's yet.
+func (k Kind[C, W]) owned(c C, us string) error {
+	if other := c.GetAnnotations()[OwnerAnnotation]; other != "" && other != us {
+		return &OwnedElsewhereError{Kind: k.Name, Configuration: c.GetName(), Owner: other, Us: us}
 	}
 	return nil
 }
@@ -187,12 +151,12 @@ func with(m map[string]string, key, value string) map[string]string {
 }
 
 // explain names the object and, where rights are missing, the rule that grants them.
-func explain(name, verbs string, err error) error {
+func (k Kind[C, W]) explain(name, verbs string, err error) error {
 	if _, ok := errors.AsType[*OwnedElsewhereError](err); ok {
 		return err
 	}
 	if apierrors.IsForbidden(err) {
-		return fmt.Errorf("MutatingWebhookConfiguration %q (needs %s on mutatingwebhookconfigurations.admissionregistration.k8s.io in a ClusterRole): %w", name, strings.TrimSpace(verbs), err)
+		return fmt.Errorf("%s %q (needs %s on %s.admissionregistration.k8s.io in a ClusterRole): %w", k.Name, name, verbs, k.Resource, err)
 	}
-	return fmt.Errorf("MutatingWebhookConfiguration %q: %w", name, err)
+	return fmt.Errorf("%s %q: %w", k.Name, name, err)
 }

@@ -200,7 +200,7 @@ var _ = Describe("Apply", func() {
 		_, _, err := c.apply(ctx, webhooks)
 		owned, ok := errors.AsType[*webhookconf.OwnedElsewhereError](err)
 		Expect(ok).To(BeTrue(), "%v", err)
-		Expect(*owned).To(Equal(webhookconf.OwnedElsewhereError{Configuration: configurationName, Owner: otherOwner, Us: owner}))
+		Expect(*owned).To(Equal(webhookconf.OwnedElsewhereError{Kind: "MutatingWebhookConfiguration", Configuration: configurationName, Owner: otherOwner, Us: owner}))
 		Expect(err).To(MatchError(And(ContainSubstring(otherOwner), ContainSubstring("OperatorFingerprint"))))
 		Expect(c.writes()).To(BeEmpty())
 		Expect(c.stored().Webhooks).To(Equal(older))

@@ -1,0 +1,147 @@
+package webhookconf
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// What a webhook may say. The API server lists them in this order.
+var (
+	failurePolicies      = []string{string(admissionregistrationv1.Fail), string(admissionregistrationv1.Ignore)}
+	matchPolicies        = []string{string(admissionregistrationv1.Equivalent), string(admissionregistrationv1.Exact)}
+	sideEffectClasses    = []string{string(admissionregistrationv1.SideEffectClassNone), string(admissionregistrationv1.SideEffectClassNoneOnDryRun)}
+	reinvocationPolicies = []string{string(admissionregistrationv1.IfNeededReinvocationPolicy), string(admissionregistrationv1.NeverReinvocationPolicy)}
+)
+
+// Check tells everything for which the API server would refuse the configurations of the steps, with its own
+// reasons, and what is dangerous. The error is joined of one error per fault, each of which names the step and
+// the remedy. It asks nobody.
+func Check(steps []Step, o Options) error {
+	var errs []error
+	names := map[string]bool{}
+	for _, s := range steps {
+		c := &checker{step: s.Name}
+		c.name(s, o, names)
+		c.rules(s)
+		c.selectors(s)
+		c.policies(s)
+		c.report("mend Settings.Conditions", checkConditions(s.Conditions, field.NewPath("matchConditions"))...)
+		errs = append(errs, c.errs...)
+	}
+	return errors.Join(append(errs, checkEntryNames(steps)...)...)
+}
+
+// checkEntryNames looks for steps whose entry of their own has the name of a group's.
+func checkEntryNames(steps []Step) []error {
+	groups := map[string]string{}
+	entries := Group(steps)
+	for _, e := range entries {
+		if first := steps[e.Steps[0]]; first.groupable() {
+			groups[uniqueName(e.Validating, e.Name)] = first.Name
+		}
+	}
+	var errs []error
+	for _, e := range entries {
+		member, taken := groups[uniqueName(e.Validating, e.Name)]
+		if taken && !steps[e.Steps[0]].groupable() {
+			errs = append(errs, fmt.Errorf("extension %q: give it another name, this is that of the webhook which %q is part of", e.Name, member))
+		}
+	}
+	return errs
+}
+
+// uniqueName is what a name has to be unique as: the configurations of the two kinds know nothing of one another.
+func uniqueName(validating bool, name string) string { return fmt.Sprint(validating, " ", name) }
+
+// checker collects what is wrong with one step.
+type checker struct {
+	step string
+	errs []error
+}
+
+func (c *checker) report(remedy string, faults ...*field.Error) {
+	for _, fault := range faults {
+		c.errs = append(c.errs, fmt.Errorf("extension %q: %s: %w", c.step, remedy, fault))
+	}
+}
+
+func (c *checker) name(s Step, o Options, names map[string]bool) {
+	path := field.NewPath("name")
+	if problems := validation.IsDNS1123Label(s.Name); len(problems) > 0 {
+		c.report("give it a name that can stand in a path and in the webhook's name", field.Invalid(path, s.Name, problems[0]))
+	} else if faults := validation.IsFullyQualifiedName(path, WebhookName(s.Name, o.Fingerprint)); len(faults) > 0 {
+		c.report("shorten the name or ManagerOptions.OperatorFingerprint", faults...)
+	}
+	key := uniqueName(s.Validating, s.Name)
+	if names[key] {
+		c.report("names become webhook names and paths and must be unique, give it another", field.Duplicate(path, s.Name))
+	}
+	names[key] = true
+}
+
+func (c *checker) rules(s Step) {
+	path := field.NewPath("rules")
+	if len(s.Rules) == 0 {
+		c.report("give at least one rule in Settings.Rules", field.Required(path, ""))
+	}
+	for i, r := range s.Rules {
+		c.report("mend Settings.Rules", checkRule(r, path.Index(i))...)
+		if everything(r) && !s.ignores() && !s.ClusterCritical {
+			c.report("name the resources in Settings.Rules, or set Settings.FailurePolicy to Ignore, or set Settings.ClusterCritical if you know what you do",
+				field.Forbidden(path.Index(i).Child("resources"), "a webhook that fails for every resource stops the cluster, and its own repair, when it is down"))
+		}
+	}
+}
+
+// everything tells whether the rule takes in all resources there are.
+func everything(r admissionregistrationv1.RuleWithOperations) bool {
+	return slices.Contains(r.Resources, "*/*") || slices.Contains(r.Resources, "*") && slices.Contains(r.APIGroups, "*")
+}
+
+func (c *checker) selectors(s Step) {
+	c.report("mend Settings.Namespaces", checkSelector(s.Namespaces, field.NewPath("namespaceSelector"))...)
+	c.report("mend Settings.Objects", checkSelector(s.Objects, field.NewPath("objectSelector"))...)
+}
+
+func checkSelector(s *metav1.LabelSelector, path *field.Path) field.ErrorList {
+	faults := metav1validation.ValidateLabelSelector(s, metav1validation.LabelSelectorValidationOptions{}, path)
+	// Labels come in the order of a map.
+	slices.SortStableFunc(faults, func(a, b *field.Error) int { return cmp.Compare(a.Error(), b.Error()) })
+	return faults
+}
+
+func (c *checker) policies(s Step) {
+	oneOf(c, "failurePolicy", "Settings.FailurePolicy", s.FailurePolicy, failurePolicies)
+	oneOf(c, "matchPolicy", "Settings.MatchPolicy", s.MatchPolicy, matchPolicies)
+	oneOf(c, "sideEffects", "Settings.SideEffects", s.SideEffects, sideEffectClasses)
+	path := field.NewPath("reinvocationPolicy")
+	switch {
+	case !s.Validating:
+		oneOf(c, "reinvocationPolicy", "Settings.Reinvoke", s.Reinvoke, reinvocationPolicies)
+	case s.Reinvoke != "" && s.Reinvoke != admissionregistrationv1.NeverReinvocationPolicy:
+		c.report("leave out Settings.Reinvoke", field.Forbidden(path, "what only validates is never called again"))
+	}
+	seconds, timeout := int32(s.Timeout/time.Second), field.NewPath("timeoutSeconds")
+	const remedy = "set Settings.Timeout to whole seconds, from 1 to 30"
+	switch {
+	case s.Timeout < time.Second || s.Timeout >= 31*time.Second:
+		c.report(remedy, field.Invalid(timeout, seconds, "the timeout value must be between 1 and 30 seconds"))
+	case s.Timeout%time.Second != 0:
+		c.report(remedy, field.Invalid(timeout, s.Timeout.String(), "the timeout value must be whole seconds"))
+	}
+}
+
+func oneOf[T ~string](c *checker, name, option string, value T, supported []string) {
+	if !slices.Contains(supported, string(value)) {
+		c.report("set "+option+" to one of these", field.NotSupported(field.NewPath(name), value, supported))
+	}
+}

@@ -1,0 +1,342 @@
+package webhookconf_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"code.cloudfoundry.org/eirinix/internal/webhookconf"
+)
+
+// change is one way in which a step differs from the ordinary.
+type change = func(*webhookconf.Step)
+
+// step is an ordinary one, for the creation of pods, but for the changes.
+func step(name string, changes ...change) webhookconf.Step {
+	s := webhookconf.Step{
+		Name:          name,
+		Rules:         []admissionregistrationv1.RuleWithOperations{rule("", "v1", "pods", "CREATE")},
+		Kind:          schema.GroupVersionKind{Version: "v1", Kind: "Pod"},
+		FailurePolicy: admissionregistrationv1.Fail,
+		MatchPolicy:   admissionregistrationv1.Equivalent,
+		Timeout:       5 * time.Second,
+		Reinvoke:      admissionregistrationv1.NeverReinvocationPolicy,
+		SideEffects:   admissionregistrationv1.SideEffectClassNone,
+	}
+	for _, c := range changes {
+		c(&s)
+	}
+	return s
+}
+
+// rule takes lists with commas.
+func rule(group, version, resources, operations string) admissionregistrationv1.RuleWithOperations {
+	r := admissionregistrationv1.RuleWithOperations{Rule: admissionregistrationv1.Rule{
+		APIGroups: []string{group}, APIVersions: []string{version}, Resources: strings.Split(resources, ","),
+	}}
+	for o := range strings.SplitSeq(operations, ",") {
+		r.Operations = append(r.Operations, admissionregistrationv1.OperationType(o))
+	}
+	return r
+}
+
+func rules(all ...admissionregistrationv1.RuleWithOperations) change {
+	return func(s *webhookconf.Step) { s.Rules = all }
+}
+
+func kind(group, version, kind string) change {
+	return func(s *webhookconf.Step) {
+		s.Kind = schema.GroupVersionKind{Group: group, Version: version, Kind: kind}
+	}
+}
+
+func labels1(key, value string) *metav1.LabelSelector {
+	return &metav1.LabelSelector{MatchLabels: map[string]string{key: value}}
+}
+
+func objects(s *metav1.LabelSelector) change { return func(t *webhookconf.Step) { t.Objects = s } }
+
+func namespaces(s *metav1.LabelSelector) change { return func(t *webhookconf.Step) { t.Namespaces = s } }
+
+func conditions(all ...admissionregistrationv1.MatchCondition) change {
+	return func(s *webhookconf.Step) { s.Conditions = all }
+}
+
+var (
+	none       change = func(*webhookconf.Step) {}
+	validating change = func(s *webhookconf.Step) { s.Validating = true }
+	ignore     change = func(s *webhookconf.Step) { s.FailurePolicy = admissionregistrationv1.Ignore }
+	isolated   change = func(s *webhookconf.Step) { s.Isolated = true }
+	critical   change = func(s *webhookconf.Step) { s.ClusterCritical = true }
+	ifNeeded   change = func(s *webhookconf.Step) { s.Reinvoke = admissionregistrationv1.IfNeededReinvocationPolicy }
+	updates    change = rules(rule("", "v1", "pods", "UPDATE"))
+)
+
+// shared says which steps share an entry, as "a,b c".
+func shared(steps ...webhookconf.Step) string {
+	var all []string
+	for _, e := range webhookconf.Group(steps) {
+		var names []string
+		for _, i := range e.Steps {
+			names = append(names, steps[i].Name)
+		}
+		all = append(all, strings.Join(names, ","))
+	}
+	return strings.Join(all, " ")
+}
+
+var _ = Describe("Group", func() {
+	a := metav1.LabelSelectorRequirement{Key: "a", Operator: metav1.LabelSelectorOpIn, Values: []string{"1"}}
+	b := metav1.LabelSelectorRequirement{Key: "b", Operator: metav1.LabelSelectorOpIn, Values: []string{"2", "3"}}
+	b32 := metav1.LabelSelectorRequirement{Key: "b", Operator: metav1.LabelSelectorOpIn, Values: []string{"3", "2"}}
+	yes := admissionregistrationv1.MatchCondition{Name: "yes", Expression: "true"}
+	other := admissionregistrationv1.MatchCondition{Name: "other", Expression: "!false"}
+	exact := func(s *webhookconf.Step) { s.MatchPolicy = admissionregistrationv1.Exact }
+	dry := func(s *webhookconf.Step) { s.SideEffects = admissionregistrationv1.SideEffectClassNoneOnDryRun }
+
+	DescribeTable("lets two steps share an entry",
+		func(first, second change) {
+			Expect(shared(step("a", first), step("b", second))).To(Equal("a,b"))
+			Expect(shared(step("b", second), step("a", first))).To(Equal("b,a"))
+		},
+		Entry("of the same", none, none),
+		Entry("that validate", validating, validating),
+		Entry("of which one has no reinvocationPolicy, validating", validating, change(func(s *webhookconf.Step) { s.Validating, s.Reinvoke = true, "" })),
+		Entry("whose operations differ", none, updates),
+		Entry("of all operations", none, rules(rule("", "v1", "pods", "*"))),
+		Entry("whose scopes differ", none, change(func(s *webhookconf.Step) { s.Rules[0].Scope = new(admissionregistrationv1.NamespacedScope) })),
+		Entry("whose objectSelectors differ", none, objects(labels1("a", "1"))),
+		Entry("whose timeouts differ", none, change(func(s *webhookconf.Step) { s.Timeout = time.Second })),
+		Entry("with nil and empty namespaceSelectors", none, namespaces(&metav1.LabelSelector{MatchLabels: map[string]string{}})),
+		Entry("with the same namespaceSelector in other words", namespaces(labels1("a", "1")),
+			namespaces(&metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{a}})),
+		Entry("with the same namespaceSelector in another order", namespaces(&metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{a, b}}),
+			namespaces(&metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{b32, a}})),
+		Entry("with nil and empty matchConditions", none, conditions()),
+		Entry("with the same matchConditions in another order", conditions(yes, other), conditions(other, yes)),
+		Entry("that both are clusterCritical", critical, critical),
+		Entry("that both ignore failures, of different operations", ignore, change(func(s *webhookconf.Step) { ignore(s); updates(s) })),
+		Entry("of one subresource", change(func(s *webhookconf.Step) { rules(rule("", "v1", "pods/exec", "CONNECT"))(s); kind("", "v1", "PodExecOptions")(s) }),
+			change(func(s *webhookconf.Step) { rules(rule("", "v1", "pods/exec", "*"))(s); kind("", "v1", "PodExecOptions")(s) })),
+	)
+
+	DescribeTable("keeps two steps apart",
+		func(first, second change) {
+			Expect(shared(step("a", first), step("b", second))).To(Equal("a b"))
+			Expect(shared(step("b", second), step("a", first))).To(Equal("b a"))
+		},
+		Entry("of which one validates", none, validating),
+		Entry("of which one is isolated", none, isolated),
+		Entry("that both are isolated", isolated, isolated),
+		Entry("of different kinds", none, kind("", "v1", "ConfigMap")),
+		Entry("of different versions", none, kind("", "v2", "Pod")),
+		Entry("of different groups", none, kind("apps", "v1", "Pod")),
+		Entry("of a resource and its subresource, which are one kind", none, rules(rule("", "v1", "pods/ephemeralcontainers", "UPDATE"))),
+		Entry("of which one takes in a subresource too", none, rules(rule("", "v1", "pods,pods/ephemeralcontainers", "CREATE"))),
+		Entry("without a kind", kind("", "", ""), kind("", "", "")),
+		Entry("with the same wildcard resource", rules(rule("", "v1", "*", "CREATE")), rules(rule("", "v1", "*", "CREATE"))),
+		Entry("with the same wildcard subresource", rules(rule("", "v1", "pods/*", "CREATE")), rules(rule("", "v1", "pods/*", "CREATE"))),
+		Entry("with the same wildcard version", rules(rule("", "*", "pods", "CREATE")), rules(rule("", "*", "pods", "CREATE"))),
+		Entry("with the same wildcard group", rules(rule("*", "v1", "pods", "CREATE")), rules(rule("*", "v1", "pods", "CREATE"))),
+		Entry("without rules", rules(), rules()),
+		Entry("of different namespaces", none, namespaces(labels1("a", "1"))),
+		Entry("whose namespaceSelectors differ in the operator", namespaces(labels1("a", "1")), namespaces(&metav1.LabelSelector{
+			MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: metav1.LabelSelectorOpNotIn, Values: []string{"1"}}},
+		})),
+		Entry("of which one is clusterCritical", none, critical),
+		Entry("with different matchConditions", none, conditions(yes)),
+		Entry("with different expressions", conditions(yes), conditions(admissionregistrationv1.MatchCondition{Name: "yes", Expression: "1 == 1"})),
+		Entry("with different matchPolicies", none, exact),
+		Entry("with different sideEffects", none, dry),
+		Entry("with different reinvocationPolicies", none, ifNeeded),
+	)
+
+	DescribeTable("never lets a step that ignores failures widen an entry that fails",
+		func(expected string, steps ...webhookconf.Step) {
+			Expect(shared(steps...)).To(Equal(expected))
+		},
+		Entry("sharing when both want the same", "f,i", step("f"), step("i", ignore)),
+		Entry("sharing when both want the same in other words", "f,i",
+			step("f", rules(rule("", "v1", "pods", "CREATE,UPDATE"))), step("i", ignore, rules(rule("", "v1", "pods", "UPDATE"), rule("", "v1", "pods", "CREATE")))),
+		Entry("apart when the rules differ", "f i", step("f"), step("i", ignore, updates)),
+		Entry("apart when it would be narrower", "f i", step("f", rules(rule("", "v1", "pods", "CREATE,UPDATE"))), step("i", ignore)),
+		Entry("apart when the objectSelectors differ", "f i", step("f", objects(labels1("a", "1"))), step("i", ignore)),
+		Entry("apart from several that fail", "i f,g", step("i", ignore), step("f"), step("g", updates)),
+		Entry("apart from several that fail and together take in as much", "f,g i",
+			step("f"), step("g", updates), step("i", ignore, rules(rule("", "v1", "pods", "CREATE,UPDATE")))),
+		Entry("only the one that differs", "f,i j", step("f"), step("i", ignore), step("j", ignore, updates)),
+		Entry("together with the others that are apart", "i,j f", step("i", ignore, updates), step("f"), step("j", ignore, objects(labels1("a", "1")))),
+	)
+
+	It("has no entries for no steps", func() {
+		Expect(webhookconf.Group(nil)).To(BeEmpty())
+	})
+
+	It("keeps the order of the steps within an entry, and that of the first steps between entries", func() {
+		Expect(shared(step("d", validating), step("c"), step("w", isolated), step("b", validating), step("a"))).To(Equal("d,b c,a w"))
+	})
+
+	Describe("an entry", func() {
+		only := func(steps ...webhookconf.Step) webhookconf.Entry {
+			GinkgoHelper()
+			entries := webhookconf.Group(steps)
+			Expect(entries).To(HaveLen(1))
+			return entries[0]
+		}
+
+		It("fails if any of its steps fails", func() {
+			Expect(only(step("i", ignore), step("f")).FailurePolicy).To(Equal(admissionregistrationv1.Fail))
+			Expect(only(step("f"), step("i", ignore)).FailurePolicy).To(Equal(admissionregistrationv1.Fail))
+			Expect(only(step("i", ignore), step("j", ignore)).FailurePolicy).To(Equal(admissionregistrationv1.Ignore))
+		})
+
+		It("has the largest of the timeouts", func() {
+			seconds := func(n time.Duration) change { return func(s *webhookconf.Step) { s.Timeout = n * time.Second } }
+			Expect(only(step("a", seconds(3)), step("b", seconds(9)), step("c", seconds(2))).Timeout).To(Equal(9 * time.Second))
+		})
+
+		It("keeps an objectSelector that all its steps have, and has none otherwise", func() {
+			x := objects(labels1("a", "1"))
+			Expect(only(step("a", x), step("b", x)).Objects).To(Equal(labels1("a", "1")))
+			Expect(only(step("a", x), step("b", objects(labels1("a", "2")))).Objects).To(Equal(&metav1.LabelSelector{}))
+			Expect(only(step("a", x), step("b")).Objects).To(Equal(&metav1.LabelSelector{}))
+			Expect(only(step("a"), step("b", x)).Objects).To(Equal(&metav1.LabelSelector{}))
+		})
+
+		DescribeTable("has the union of the rules",
+			func(first, second []admissionregistrationv1.RuleWithOperations, expected ...string) {
+				for _, steps := range [][]webhookconf.Step{
+					{step("a", rules(first...)), step("b", rules(second...))},
+					{step("b", rules(second...)), step("a", rules(first...))},
+				} {
+					var found []string
+					for _, r := range only(steps...).Rules {
+						found = append(found, fmt.Sprintf("%v %v %s", r.Operations, r.Resources, *r.Scope))
+					}
+					Expect(found).To(Equal(expected))
+				}
+			},
+			Entry("one for one", []admissionregistrationv1.RuleWithOperations{rule("", "v1", "pods", "CREATE")},
+				[]admissionregistrationv1.RuleWithOperations{rule("", "v1", "pods", "CREATE")}, "[CREATE] [pods] *"),
+			Entry("with the operations merged", []admissionregistrationv1.RuleWithOperations{rule("", "v1", "pods", "UPDATE")},
+				[]admissionregistrationv1.RuleWithOperations{rule("", "v1", "pods", "DELETE,CREATE,UPDATE")}, "[CREATE UPDATE DELETE] [pods] *"),
+			Entry("with all operations", []admissionregistrationv1.RuleWithOperations{rule("", "v1", "pods", "*")},
+				[]admissionregistrationv1.RuleWithOperations{rule("", "v1", "pods", "CREATE")}, "[*] [pods] *"),
+			Entry("with scopes apart", []admissionregistrationv1.RuleWithOperations{rule("", "v1", "pods", "CREATE")},
+				[]admissionregistrationv1.RuleWithOperations{scoped(rule("", "v1", "pods", "UPDATE"))}, "[CREATE] [pods] *", "[UPDATE] [pods] Namespaced"),
+			Entry("with several resources", []admissionregistrationv1.RuleWithOperations{rule("", "v1", "pods/status,pods", "CREATE")},
+				[]admissionregistrationv1.RuleWithOperations{rule("", "v1", "pods", "UPDATE"), rule("", "v1", "pods/status", "UPDATE")},
+				"[UPDATE] [pods] *", "[CREATE] [pods pods/status] *", "[UPDATE] [pods/status] *"),
+		)
+
+		It("has the rules of a single step as they are", func() {
+			Expect(only(step("a", rules(rule("", "v1", "pods", "UPDATE,CREATE"), rule("", "v1", "pods", "DELETE")))).Rules).To(HaveExactElements(
+				HaveField("Operations", HaveExactElements(admissionregistrationv1.Update, admissionregistrationv1.Create)),
+				HaveField("Operations", HaveExactElements(admissionregistrationv1.Delete)),
+			))
+		})
+
+		It("shares nothing with the steps", func() {
+			full := func() []webhookconf.Step {
+				return []webhookconf.Step{
+					step("a", objects(labels1("a", "1")), namespaces(labels1("b", "2")), conditions(yes)),
+					step("w", isolated, objects(labels1("a", "1")), namespaces(labels1("b", "2")), conditions(yes)),
+				}
+			}
+			steps := full()
+			for _, e := range webhookconf.Group(steps) {
+				e.Rules[0].Resources[0], e.Rules[0].Operations[0], *e.Rules[0].Scope = "spoilt", "spoilt", "spoilt"
+				e.Objects.MatchLabels["a"], e.Namespaces.MatchLabels["b"], e.Conditions[0].Name = "spoilt", "spoilt", "spoilt"
+			}
+			Expect(steps).To(Equal(full()))
+		})
+	})
+
+	Describe("names and paths", func() {
+		name := func(s webhookconf.Step) string { return webhookconf.Group([]webhookconf.Step{s})[0].Name }
+
+		DescribeTable("are the same in each version of this library: replicas of two versions serve one configuration",
+			func(expectedName, expectedPath string, changes ...change) {
+				e := webhookconf.Group([]webhookconf.Step{step("volumes", changes...)})[0]
+				Expect(e.Name).To(Equal(expectedName))
+				Expect(e.Path).To(Equal(expectedPath))
+			},
+			Entry("for pods", "pods-06856a3d", "/mutate/pods-06856a3d"),
+			Entry("for pods, validating", "pods-41eba629", "/validate/pods-41eba629", validating),
+			Entry("for a subresource", "pods-exec-93fc41a1", "/validate/pods-exec-93fc41a1", validating, rules(rule("", "v1", "pods/exec", "CONNECT")), kind("", "v1", "PodExecOptions")),
+			Entry("for a step alone", "volumes", "/mutate/volumes", isolated),
+			Entry("for a wildcard", "volumes", "/validate/volumes", validating, rules(rule("*", "*", "*/*", "*")), ignore),
+		)
+
+		It("do not change when other steps come and go", func() {
+			exec := []change{rules(rule("", "v1", "pods/exec", "CONNECT")), kind("", "v1", "PodExecOptions")}
+			steps := []webhookconf.Step{
+				step("a"), step("b", ignore), step("c", validating), step("d", isolated), step("e", exec...),
+				step("f", ifNeeded, ignore), step("g", ifNeeded, ignore, updates), step("h", namespaces(labels1("a", "1"))), step("i", updates, critical),
+			}
+			for subset := 1; subset < 1<<len(steps); subset++ {
+				var some []webhookconf.Step
+				for i, s := range steps {
+					if subset&(1<<i) != 0 {
+						some = append(some, s)
+					}
+				}
+				for _, e := range webhookconf.Group(some) {
+					for _, i := range e.Steps {
+						Expect(e.Name).To(Equal(name(some[i])), "%s among %d steps", some[i].Name, len(some))
+					}
+				}
+			}
+		})
+
+		It("tell those that are kept apart for ignoring failures from those that fail, which keep theirs", func() {
+			entries := webhookconf.Group([]webhookconf.Step{step("f"), step("i", ignore, updates)})
+			Expect(entries).To(HaveLen(2))
+			Expect(entries[0].Name).To(Equal(name(step("f"))))
+			Expect(entries[1].Name).NotTo(Equal(entries[0].Name))
+			Expect(entries[1].FailurePolicy).To(Equal(admissionregistrationv1.Ignore))
+			more := webhookconf.Group([]webhookconf.Step{step("j", ignore, objects(labels1("a", "1"))), step("g"), step("f"), step("i", ignore, updates)})
+			Expect(more).To(HaveExactElements(HaveField("Name", entries[1].Name), HaveField("Name", entries[0].Name)))
+		})
+
+		It("differ between all groups, of one configuration and of both", func() {
+			steps := []webhookconf.Step{
+				step("a"), step("b", validating), step("c", ifNeeded), step("d", namespaces(labels1("a", "1"))), step("e", critical),
+				step("f", ignore, updates), step("g", conditions(yes)), step("h", dry), step("i", exact),
+			}
+			var names, paths []string
+			for _, e := range webhookconf.Group(steps) {
+				names, paths = append(names, e.Name), append(paths, e.Path)
+			}
+			Expect(names).To(HaveLen(len(steps)))
+			slices.Sort(names)
+			Expect(slices.Compact(names)).To(HaveLen(len(steps)))
+			Expect(paths).To(HaveEach(MatchRegexp("^/(mutate|validate)/pods-[0-9a-f]{8}$")))
+		})
+
+		DescribeTable("are labels, for a resource",
+			func(resource string) {
+				label := name(step("a", rules(rule("example.org", "v1", resource, "CREATE"))))
+				Expect(validation.IsDNS1123Label(label)).To(BeEmpty())
+				Expect(label).To(MatchRegexp("[0-9a-f]{8}$"))
+			},
+			Entry("as usual", "widgets"),
+			Entry("of the greatest length", strings.Repeat("w", 63)+"/"+strings.Repeat("s", 63)),
+			Entry("cut at a dash", strings.Repeat("w", 53)+"-x"),
+			Entry("that is none", "Ä/_"),
+		)
+	})
+})
+
+func scoped(r admissionregistrationv1.RuleWithOperations) admissionregistrationv1.RuleWithOperations {
+	r.Scope = new(admissionregistrationv1.NamespacedScope)
+	return r
+}
