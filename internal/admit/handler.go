@@ -13,94 +13,92 @@ import (
 	"github.com/go-logr/logr"
 	admissionv1 "k8s.io/api/admission/v1"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
-	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 )
 
-// PathPrefix begins the path of every webhook entry. Below it, a path that is not known belongs to another
-// version of the program (a rollout is on), so the call is worth repeating on another replica; elsewhere it
-// is simply wrong.
-const PathPrefix = "/mutate/"
+// The prefixes of the paths of webhook entries. Below them, a path that is not known belongs to another version
+// of the program (a rollout is on), so the call is worth repeating on another replica; elsewhere it is simply
+// wrong. Paths hold lowercase DNS segments only, because a Service reference allows no others.
+const (
+	MutatePrefix   = "/mutate/"
+	ValidatePrefix = "/validate/"
+)
 
-// Path is where the entry of the named step is served. It holds lowercase DNS segments only, because a
-// Service reference allows no others.
-func Path(step string) string { return PathPrefix + step }
-
-// HandleFunc is a step: it decides on one request. It may return a raw Response in any of the shapes that
-// users write; the Handler sorts them out.
-type HandleFunc func(context.Context, admission.Request) admission.Response
-
-// Handler serves the steps over HTTP. Configure it before serving; it is safe for concurrent use.
+// Handler serves chains of steps over HTTP. Configure it before serving; it is safe for concurrent use.
 type Handler struct {
 	MaxBytes int64          // bound on one request; must be positive
 	Log      logr.Logger    // the zero Logger discards
 	Draining func() bool    // when true, connections are closed after each answer; nil means never
-	Others   *http.ServeMux // what else is served, outside PathPrefix; nil means nothing
+	Others   *http.ServeMux // what else is served, outside the prefixes; nil means nothing
 
-	mu    sync.RWMutex
-	steps map[string]*entry // by path
+	mu     sync.RWMutex
+	chains map[string]*chain // by path
 }
 
-// entry is one step on its path.
-type entry struct {
-	name        string
-	handle      HandleFunc
-	sayNothings sync.Once // the zero Response is worth one line in the log, not one a request
-}
-
-// Handle serves a step on Path(name), replacing the one that was there.
+// Handle serves one step that makes its own patch, on MutatePrefix+name.
 func (h *Handler) Handle(name string, f HandleFunc) {
+	h.Serve(MutatePrefix+name, Chain{Steps: []Step{{Name: name, Handle: f}}})
+}
+
+// Serve serves a chain on a path, replacing the one that was there.
+func (h *Handler) Serve(path string, c Chain) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.steps == nil {
-		h.steps = map[string]*entry{}
+	if h.chains == nil {
+		h.chains = map[string]*chain{}
 	}
-	h.steps[Path(name)] = &entry{name: name, handle: f}
+	name := c.Steps[0].Name
+	if len(c.Steps) > 1 {
+		name = path[strings.LastIndexByte(path, '/')+1:]
+	}
+	h.chains[path] = &chain{Chain: c, name: name, sayNothings: make([]sync.Once, len(c.Steps))}
 }
 
-func (h *Handler) entry(path string) *entry {
+func (h *Handler) chain(path string) *chain {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
-	return h.steps[path]
+	return h.chains[path]
 }
 
 // ServeHTTP answers one AdmissionReview.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	arrived := time.Now()
 	h.closeWhenDraining(w)
-	e := h.entry(r.URL.Path)
-	if e == nil {
+	c := h.chain(r.URL.Path)
+	if c == nil {
 		h.unknown(w, r)
 		return
 	}
 	timeout := requestTimeout(r)
-	rev, err := readReview(w, r, h.MaxBytes, arrived.Add(timeout))
+	question, err := readReview(w, r, h.MaxBytes, arrived.Add(timeout))
 	if err != nil {
 		status := http.StatusBadRequest
 		if refused, ok := errors.AsType[*refusal](err); ok {
 			status = refused.status
 		}
-		h.Log.Info("refused a request that is no AdmissionReview", "status", status, "reason", err.Error(), "from", r.RemoteAddr, "extension", e.name)
-		writeText(w, status, fmt.Sprintf("extension %q: %v", e.name, err))
+		h.Log.Info("refused a request that is no AdmissionReview", "status", status, "reason", err.Error(), "from", r.RemoteAddr, "extension", c.name)
+		writeText(w, status, fmt.Sprintf("extension %q: %v", c.name, err))
 		return
 	}
 	// The server's context ends when the server is told to stop, but a call that has begun must be
 	// finished: only the API server's own deadline ends it.
-	ctx, cancel := context.WithDeadline(context.WithoutCancel(r.Context()), arrived.Add(timeout-margin(timeout)))
+	ctx, cancel := context.WithDeadlineCause(context.WithoutCancel(r.Context()), arrived.Add(timeout-margin(timeout)),
+		fmt.Errorf("?timeout=%s: %w", timeout, context.DeadlineExceeded))
 	defer cancel()
+	req := &question.request
 
-	log := h.Log.WithValues("extension", e.name, "uid", brief(string(rev.Request.UID)), "operation", rev.Request.Operation,
-		"resource", brief(resourceOf(rev.Request)), "namespace", brief(rev.Request.Namespace), "name", brief(rev.Request.Name))
-	resp, err := h.call(logf.IntoContext(ctx, log), e, rev.Request)
+	log := h.Log.WithValues("extension", c.name, "uid", brief(string(req.UID)), "operation", req.Operation,
+		"resource", brief(resourceOf(req)), "namespace", brief(req.Namespace), "name", brief(req.Name))
+	resp, err := c.run(logf.IntoContext(ctx, log), log, req)
 	h.closeWhenDraining(w) // it may have begun meanwhile
 	if err == nil {
-		if err = writeAnswer(w, rev, resp); err == nil {
-			logDecision(log, resp, rev.Request, arrived)
+		if err = writeAnswer(w, question, resp); err == nil {
+			logDecision(log, resp, req, arrived)
 			return
 		}
-		err = fmt.Errorf("its answer cannot be encoded: %w", err)
+		err = &stepError{step: c.name, err: fmt.Errorf("its answer cannot be encoded: %w", err)}
 	}
-	log.Error(err, "extension failed; failurePolicy decides", "user", brief(rev.Request.UserInfo.Username), "took", time.Since(arrived).String())
-	writeText(w, http.StatusInternalServerError, fmt.Sprintf("extension %q failed: %v", e.name, err))
+	log.Error(err, "extension failed; failurePolicy decides", "user", brief(req.UserInfo.Username), "took", time.Since(arrived).String())
+	writeText(w, http.StatusInternalServerError, err.Error())
 }
 
 // closeWhenDraining makes the answer the last one on its connection, so that the next call goes to another
@@ -115,9 +113,9 @@ func (h *Handler) closeWhenDraining(w http.ResponseWriter) {
 // whole object in the body, so such a path is wrong here.
 var redirect = reflect.TypeOf(http.RedirectHandler("", http.StatusTemporaryRedirect))
 
-// unknown answers for a path that no step is served on.
+// unknown answers for a path that no chain is served on.
 func (h *Handler) unknown(w http.ResponseWriter, r *http.Request) {
-	if !strings.HasPrefix(r.URL.Path, PathPrefix) {
+	if !strings.HasPrefix(r.URL.Path, MutatePrefix) && !strings.HasPrefix(r.URL.Path, ValidatePrefix) {
 		if h.Others != nil {
 			if other, pattern := h.Others.Handler(r); pattern != "" && reflect.TypeOf(other) != redirect {
 				h.Others.ServeHTTP(w, r)

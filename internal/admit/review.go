@@ -59,7 +59,7 @@ func refuse(status int, format string, args ...any) error {
 
 // readReview reads and understands a request, or says with a refusal why not. A body that has not arrived by
 // the deadline is not waited for: nobody waits for the answer any more.
-func readReview(w http.ResponseWriter, r *http.Request, maxBytes int64, deadline time.Time) (*review, error) {
+func readReview(w http.ResponseWriter, r *http.Request, maxBytes int64, deadline time.Time) (*envelope, error) {
 	if r.Method != http.MethodPost {
 		w.Header().Set("Allow", http.MethodPost)
 		return nil, refuse(http.StatusMethodNotAllowed, "method %s: send an AdmissionReview with POST", r.Method)
@@ -74,7 +74,7 @@ func readReview(w http.ResponseWriter, r *http.Request, maxBytes int64, deadline
 	if err != nil {
 		return nil, err
 	}
-	return parseReview(body)
+	return parseEnvelope(body)
 }
 
 func readBody(w http.ResponseWriter, r *http.Request, maxBytes int64, deadline time.Time) ([]byte, error) {
@@ -88,8 +88,8 @@ func readBody(w http.ResponseWriter, r *http.Request, maxBytes int64, deadline t
 	connection := http.NewResponseController(w)
 	_ = connection.SetReadDeadline(deadline)
 	var buf bytes.Buffer
-	// Content-Length is only the caller's word: room for more than a small object is made as it arrives.
-	buf.Grow(int(min(max(r.ContentLength, 0), 64<<10)) + bytes.MinRead)
+	// Content-Length is only the caller's word: room for more than most objects take is made as it arrives.
+	buf.Grow(int(min(max(r.ContentLength, 0), 1<<20)) + bytes.MinRead)
 	if _, err := buf.ReadFrom(http.MaxBytesReader(w, r.Body, maxBytes)); err != nil {
 		if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 			return nil, tooLarge()
@@ -159,9 +159,9 @@ func margin(timeout time.Duration) time.Duration {
 	return min(max(timeout/20, 20*time.Millisecond), 500*time.Millisecond, timeout/2)
 }
 
-func writeAnswer(w http.ResponseWriter, rev *review, resp *admissionv1.AdmissionResponse) error {
-	resp.UID = rev.Request.UID
-	body, err := json.Marshal(answer{TypeMeta: rev.TypeMeta, Response: resp})
+func writeAnswer(w http.ResponseWriter, question *envelope, resp *admissionv1.AdmissionResponse) error {
+	resp.UID = question.request.UID
+	body, err := json.Marshal(answer{TypeMeta: question.typeMeta, Response: resp})
 	if err != nil {
 		return err
 	}

@@ -16,7 +16,7 @@ import (
 
 var _ = Describe("Paths", func() {
 	It("are those of the steps", func() {
-		Expect(admit.Path("volumes")).To(Equal(volumes))
+		Expect(admit.MutatePrefix + "volumes").To(Equal(volumes))
 		h := newHook(allow)
 		h.Handle("other", returning(admission.Denied("other")))
 		Expect(h.ask().review("v1").Allowed).To(BeTrue())

@@ -1,0 +1,255 @@
+package admit_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	jsonpatch "gopkg.in/evanphx/json-patch.v4"
+	admissionv1 "k8s.io/api/admission/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	"code.cloudfoundry.org/eirinix/internal/admit"
+)
+
+func newPod() runtime.Object  { return &corev1.Pod{} }
+func newTree() runtime.Object { return &unstructured.Unstructured{} }
+
+// label is a step that appends its name to the annotation "ran", and does what then says.
+func label(name string, then func(*admit.Exchange) error) admit.Step {
+	return admit.Step{Name: name, New: newPod, Mutate: func(_ context.Context, x *admit.Exchange, obj runtime.Object) error {
+		p := obj.(*corev1.Pod)
+		metav1.SetMetaDataAnnotation(&p.ObjectMeta, "ran", p.Annotations["ran"]+name+" ")
+		if then == nil {
+			return nil
+		}
+		return then(x)
+	}}
+}
+
+// labelTree does the same on the untyped tree, labelRaw by its own patch.
+func labelTree(name string) admit.Step {
+	return admit.Step{Name: name, New: newTree, Mutate: func(_ context.Context, _ *admit.Exchange, obj runtime.Object) error {
+		u := obj.(*unstructured.Unstructured)
+		annotations := u.GetAnnotations()
+		if annotations == nil {
+			annotations = map[string]string{}
+		}
+		annotations["ran"] += name + " "
+		u.SetAnnotations(annotations)
+		return nil
+	}}
+}
+
+func labelRaw(name string) admit.Step {
+	return admit.Step{Name: name, Handle: func(_ context.Context, req admission.Request) admission.Response {
+		u := &unstructured.Unstructured{}
+		Expect(u.UnmarshalJSON(req.Object.Raw)).To(Succeed())
+		before := u.GetAnnotations()
+		resp := admission.Allowed("")
+		op := "replace"
+		if before == nil {
+			op = "add"
+		}
+		resp.Patch = fmt.Appendf(nil, `[{"op":%q,"path":"/metadata/annotations","value":{"ran":%q}}]`, op, before["ran"]+name+" ")
+		return resp
+	}}
+}
+
+var errStep = errors.New("no database")
+
+// serve runs the test's pod through a chain.
+func serve(c admit.Chain, changes ...func(*admissionv1.AdmissionRequest)) (reply, *hook) {
+	h := newHook(allow)
+	h.Handler.Serve(volumes, c)
+	return h.ask(changes...), h
+}
+
+// ran applies the patch of a reply as the API server does and gives the annotation "ran".
+func ran(r reply) string {
+	GinkgoHelper()
+	resp := r.review("v1")
+	Expect(resp.Allowed).To(BeTrue())
+	if resp.Patch == nil {
+		return ""
+	}
+	p, err := jsonpatch.DecodePatch(resp.Patch)
+	Expect(err).NotTo(HaveOccurred())
+	after, err := p.Apply([]byte(pod))
+	Expect(err).NotTo(HaveOccurred())
+	u := &unstructured.Unstructured{}
+	Expect(u.UnmarshalJSON(after)).To(Succeed())
+	return strings.TrimSpace(u.GetAnnotations()["ran"])
+}
+
+var _ = Describe("A chain", func() {
+	DescribeTable("runs its steps in order, each on what the ones before made, and answers with one patch",
+		func(steps ...admit.Step) {
+			r, _ := serve(admit.Chain{Steps: steps})
+			var names []string
+			for _, s := range steps {
+				names = append(names, s.Name)
+			}
+			Expect(ran(r)).To(Equal(strings.Join(names, " ")))
+		},
+		Entry("of one type", label("a", nil), label("b", nil), label("c", nil)),
+		Entry("of several types", label("a", nil), labelTree("b"), label("c", nil)),
+		Entry("that make their own patch", labelRaw("a"), labelRaw("b")),
+		Entry("of all forms", label("a", nil), labelRaw("b"), labelTree("c"), labelRaw("d"), label("e", nil)),
+	)
+
+	It("is one operation, however many steps made it", func() {
+		r, _ := serve(admit.Chain{Steps: []admit.Step{label("a", nil), label("b", nil), label("c", nil)}})
+		Expect(string(r.review("v1").Patch)).To(Equal(`[{"op":"add","path":"/metadata/annotations","value":{"ran":"a b c "}}]`))
+	})
+
+	It("gives no patch when nothing changed in the end", func() {
+		undo := admit.Step{Name: "undo", New: newPod, Mutate: func(_ context.Context, _ *admit.Exchange, obj runtime.Object) error {
+			obj.(*corev1.Pod).Annotations = nil
+			return nil
+		}}
+		r, _ := serve(admit.Chain{Steps: []admit.Step{label("a", nil), undo}})
+		Expect(r.review("v1")).To(And(HaveField("Allowed", true), HaveField("Patch", BeNil()), HaveField("PatchType", BeNil())))
+	})
+
+	It("ends at the first denial, with the code and details of its error", func() {
+		never := label("never", func(*admit.Exchange) error { Fail("ran after a denial"); return nil })
+		r, _ := serve(admit.Chain{Steps: []admit.Step{
+			label("a", func(*admit.Exchange) error {
+				return fmt.Errorf("looking at it: %w", apierrors.NewConflict(corev1.Resource("pods"), "web-0", errStep))
+			}), never,
+		}})
+		resp := r.review("v1")
+		Expect(resp.Allowed).To(BeFalse())
+		Expect(resp.Patch).To(BeNil())
+		Expect(resp.Result).To(And(HaveField("Code", int32(409)), HaveField("Reason", metav1.StatusReasonConflict),
+			HaveField("Message", ContainSubstring("no database")), HaveField("Details.Name", "web-0")))
+	})
+
+	DescribeTable("fails as a whole when a step under Fail does, and names the step",
+		func(then func(*admit.Exchange) error, words string) {
+			r, _ := serve(admit.Chain{Steps: []admit.Step{label("a", nil), label("broken", then), label("c", nil)}})
+			Expect(r.Status).To(Equal(http.StatusInternalServerError))
+			Expect(r.Body).To(And(ContainSubstring(`extension "broken" failed`), ContainSubstring(words)))
+		},
+		Entry("error", func(*admit.Exchange) error { return errStep }, "no database"),
+		Entry("panic", func(*admit.Exchange) error { panic("oops") }, "panic: oops"),
+		Entry("an API status of 500 and more", func(*admit.Exchange) error { return apierrors.NewInternalError(errStep) }, "no database"),
+	)
+
+	DescribeTable("undoes a step under Ignore that fails, whatever it did, and goes on",
+		func(broken admit.Step) {
+			broken.Ignore = true
+			r, h := serve(admit.Chain{Steps: []admit.Step{label("a", nil), broken, label("c", nil)}})
+			Expect(ran(r)).To(Equal("a c"))
+			Expect(h.logs.with("undone")).To(ConsistOf(HaveKeyWithValue("step", broken.Name)))
+		},
+		Entry("error", label("broken", func(*admit.Exchange) error { return errStep })),
+		Entry("panic", label("broken", func(*admit.Exchange) error { panic("oops") })),
+		Entry("on another type", admit.Step{Name: "broken", New: newTree, Mutate: func(_ context.Context, _ *admit.Exchange, obj runtime.Object) error {
+			obj.(*unstructured.Unstructured).SetAnnotations(map[string]string{"ran": "nonsense"})
+			return errStep
+		}}),
+		Entry("in EiriniX's form", admit.Step{Name: "broken", Handle: returning(admission.Errored(500, errStep))}),
+		Entry("with a patch that does not apply", admit.Step{Name: "broken", Handle: returning(admission.Response{
+			AdmissionResponse: admissionv1.AdmissionResponse{Allowed: true, Patch: []byte(`[{"op":"remove","path":"/nowhere"}]`)},
+		})}),
+	)
+
+	It("leaves a step behind that ignores its deadline, with what it holds", func() {
+		late := make(chan struct{})
+		slow := admit.Step{Name: "slow", Ignore: true, Timeout: 50 * time.Millisecond, New: newPod,
+			Mutate: func(_ context.Context, x *admit.Exchange, obj runtime.Object) error {
+				p := obj.(*corev1.Pod)
+				metav1.SetMetaDataAnnotation(&p.ObjectMeta, "ran", "too early ")
+				<-late
+				for range 1000 { // beside the steps that follow: the race detector looks on
+					metav1.SetMetaDataAnnotation(&p.ObjectMeta, "ran", "too late ")
+					x.Warn("too late")
+				}
+				return nil
+			}}
+		then := label("c", func(*admit.Exchange) error { close(late); return nil })
+		r, _ := serve(admit.Chain{Steps: []admit.Step{label("a", nil), slow, then}})
+		Expect(ran(r)).To(Equal("a c"))
+		Expect(r.review("v1").Warnings).To(BeEmpty())
+	})
+
+	It("passes on warnings and audit annotations of every step, and keeps keys apart", func() {
+		say := func(x *admit.Exchange) error {
+			x.Warn("mind the gap")
+			x.Audit("why", "because")
+			return nil
+		}
+		r, _ := serve(admit.Chain{Steps: []admit.Step{label("a", say), label("b", say)}})
+		Expect(r.review("v1").Warnings).To(Equal([]string{"mind the gap", "mind the gap"}))
+		Expect(r.review("v1").AuditAnnotations).To(Equal(map[string]string{"why": "because", "b.why": "because"}))
+	})
+
+	It("runs a step again that a later one has given something to do, once, and only with IfNeeded", func() {
+		steps := []admit.Step{label("a", nil), label("b", nil)}
+		r, _ := serve(admit.Chain{Steps: steps})
+		Expect(ran(r)).To(Equal("a b"))
+		r, _ = serve(admit.Chain{Steps: steps, Reinvoke: true})
+		Expect(ran(r)).To(Equal("a b a b")) // a saw b's change, then b saw a's: fighters stop after one round
+		idle := admit.Step{Name: "idle", New: newPod, Mutate: func(context.Context, *admit.Exchange, runtime.Object) error { return nil }}
+		r, _ = serve(admit.Chain{Steps: []admit.Step{label("a", nil), idle}, Reinvoke: true})
+		Expect(ran(r)).To(Equal("a"))
+	})
+})
+
+var _ = Describe("A chain of validators", func() {
+	check := func(name string, verdict error) admit.Step {
+		return admit.Step{Name: name, New: newPod, Check: func(_ context.Context, _ *admit.Exchange, _, newObj runtime.Object) error {
+			Expect(newObj.(*corev1.Pod).Name).To(Equal("web-0"))
+			return verdict
+		}}
+	}
+	deny := func(message string) error {
+		return &apierrors.StatusError{ErrStatus: metav1.Status{Code: 403, Message: message}}
+	}
+	validating := func(steps ...admit.Step) admit.Chain { return admit.Chain{Steps: steps, Validating: true} }
+
+	It("runs them all and joins their denials", func() {
+		r, _ := serve(validating(check("size", deny("too big")), check("fine", nil), check("name", deny("too long"))))
+		Expect(r.review("v1").Result.Message).To(Equal("size: too big; name: too long"))
+		r, _ = serve(validating(check("size", deny("too big")), check("fine", nil)))
+		Expect(r.review("v1").Result.Message).To(Equal("too big"))
+	})
+
+	It("refuses although another one failed: a refusal is definite", func() {
+		r, _ := serve(validating(check("broken", errStep), check("size", deny("too big"))))
+		Expect(r.review("v1").Result.Message).To(Equal("too big"))
+		r, _ = serve(validating(check("broken", errStep), check("fine", nil)))
+		Expect(r.Status).To(Equal(http.StatusInternalServerError))
+	})
+
+	DescribeTable("gives the objects that the request carries, and nil for the others",
+		func(oldRaw, newRaw, seen string) {
+			var got string
+			look := admit.Step{Name: "look", New: newPod, Check: func(_ context.Context, _ *admit.Exchange, oldObj, newObj runtime.Object) error {
+				got = fmt.Sprintf("%v %v", oldObj != nil, newObj != nil)
+				return nil
+			}}
+			r, _ := serve(validating(look), func(req *admissionv1.AdmissionRequest) {
+				req.Object.Raw, req.OldObject.Raw = []byte(newRaw), []byte(oldRaw)
+			})
+			Expect(r.review("v1").Allowed).To(BeTrue())
+			Expect(got).To(Equal(seen))
+		},
+		Entry("CREATE", "null", pod, "false true"),
+		Entry("UPDATE", pod, pod, "true true"),
+		Entry("DELETE", pod, "null", "true false"),
+		Entry("CONNECT without options", "null", "null", "false false"),
+	)
+})

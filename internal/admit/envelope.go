@@ -1,0 +1,280 @@
+package admit
+
+import (
+	"strings"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// envelope is an AdmissionReview understood as far as is needed before any object is decoded.
+type envelope struct {
+	typeMeta metav1.TypeMeta
+	// request holds the objects as they stand in the body: Object.Raw, OldObject.Raw and Options.Raw are parts
+	// of it, cut so that an append copies. They are well-formed JSON, or nil for null and for none.
+	request admissionv1.AdmissionRequest
+}
+
+// parseEnvelope understands the body as parseReview does: the same values and the same refusals. It goes over
+// the text once and copies no object; what it does not take for plain, it leaves to parseReview.
+func parseEnvelope(body []byte) (*envelope, error) {
+	if env := cutEnvelope(body); env != nil {
+		return env, nil
+	}
+	rev, err := parseReview(body)
+	if err != nil {
+		return nil, err
+	}
+	return &envelope{typeMeta: rev.TypeMeta, request: *rev.Request}, nil
+}
+
+// cutEnvelope returns nil for what must be refused and for what it leaves to the decoder.
+func cutEnvelope(body []byte) *envelope {
+	p := &envelopeParser{cursor: cursor{text: body}}
+	p.review()
+	if p.peek(); p.odd || p.at != len(body) {
+		return nil
+	}
+	req := &p.env.request
+	switch {
+	case p.env.typeMeta.Kind != reviewKind,
+		p.env.typeMeta.APIVersion != reviewGroup+"/v1" && p.env.typeMeta.APIVersion != reviewGroup+"/v1beta1",
+		req.UID == "":
+		return nil
+	}
+	switch req.Operation {
+	case admissionv1.Create, admissionv1.Update, admissionv1.Delete, admissionv1.Connect:
+		return &p.env
+	}
+	return nil
+}
+
+// envelopeParser reads one AdmissionReview. What the request points to stands in it as well, so that all of an
+// envelope but its lists is one piece of memory.
+type envelopeParser struct {
+	cursor
+	env             envelope
+	words           strings.Builder // the text of the envelope's strings, one after the other
+	requestKind     metav1.GroupVersionKind
+	requestResource metav1.GroupVersionResource
+	dryRun          bool
+}
+
+// members is which members of an object have been seen; the decoder's rules for a second one are its own.
+type members uint32
+
+// once notes a member, by its number.
+func (p *envelopeParser) once(seen *members, member int) {
+	if *seen&(1<<member) != 0 {
+		p.giveUp()
+	}
+	*seen |= 1 << member
+}
+
+func (p *envelopeParser) review() {
+	var seen members
+	if p.peek() != '{' {
+		p.giveUp()
+	}
+	for more := p.enter('{'); more; more = p.more('{') {
+		switch string(p.name()) {
+		case "apiVersion":
+			p.once(&seen, 0)
+			p.env.typeMeta.APIVersion = p.word()
+		case "kind":
+			p.once(&seen, 1)
+			p.env.typeMeta.Kind = p.word()
+		case "request":
+			p.once(&seen, 2)
+			p.request(&p.env.request)
+		default:
+			p.value()
+		}
+	}
+}
+
+func (p *envelopeParser) request(req *admissionv1.AdmissionRequest) {
+	var seen members
+	for more := p.enter('{'); more; more = p.more('{') {
+		switch string(p.name()) {
+		case "uid":
+			p.once(&seen, 0)
+			req.UID = types.UID(p.word())
+		case "kind":
+			p.once(&seen, 1)
+			p.groupVersion("kind", &req.Kind.Group, &req.Kind.Version, &req.Kind.Kind)
+		case "resource":
+			p.once(&seen, 2)
+			p.groupVersion("resource", &req.Resource.Group, &req.Resource.Version, &req.Resource.Resource)
+		case "subResource":
+			p.once(&seen, 3)
+			req.SubResource = p.word()
+		case "requestKind":
+			p.once(&seen, 4)
+			if !p.null() {
+				req.RequestKind = &p.requestKind
+				p.groupVersion("kind", &p.requestKind.Group, &p.requestKind.Version, &p.requestKind.Kind)
+			}
+		case "requestResource":
+			p.once(&seen, 5)
+			if !p.null() {
+				req.RequestResource = &p.requestResource
+				p.groupVersion("resource", &p.requestResource.Group, &p.requestResource.Version, &p.requestResource.Resource)
+			}
+		case "requestSubResource":
+			p.once(&seen, 6)
+			req.RequestSubResource = p.word()
+		case "name":
+			p.once(&seen, 7)
+			req.Name = p.word()
+		case "namespace":
+			p.once(&seen, 8)
+			req.Namespace = p.word()
+		case "operation":
+			p.once(&seen, 9)
+			req.Operation = admissionv1.Operation(p.word())
+		case "userInfo":
+			p.once(&seen, 10)
+			p.userInfo(&req.UserInfo)
+		case "object":
+			p.once(&seen, 11)
+			req.Object.Raw = p.raw()
+		case "oldObject":
+			p.once(&seen, 12)
+			req.OldObject.Raw = p.raw()
+		case "options":
+			p.once(&seen, 13)
+			req.Options.Raw = p.raw()
+		case "dryRun":
+			p.once(&seen, 14)
+			if !p.null() {
+				p.dryRun = p.boolean()
+				req.DryRun = &p.dryRun
+			}
+		default:
+			p.value()
+		}
+	}
+}
+
+// groupVersion reads a GroupVersionKind or a GroupVersionResource; third is what the last is called.
+func (p *envelopeParser) groupVersion(third string, group, version, last *string) {
+	var seen members
+	for more := p.enter('{'); more; more = p.more('{') {
+		switch name := p.name(); string(name) {
+		case "group":
+			p.once(&seen, 0)
+			*group = p.word()
+		case "version":
+			p.once(&seen, 1)
+			*version = p.word()
+		case third:
+			p.once(&seen, 2)
+			*last = p.word()
+		default:
+			p.value()
+		}
+	}
+}
+
+func (p *envelopeParser) userInfo(user *authenticationv1.UserInfo) {
+	var seen members
+	for more := p.enter('{'); more; more = p.more('{') {
+		switch string(p.name()) {
+		case "username":
+			p.once(&seen, 0)
+			user.Username = p.word()
+		case "uid":
+			p.once(&seen, 1)
+			user.UID = p.word()
+		case "groups":
+			p.once(&seen, 2)
+			user.Groups = p.list()
+		case "extra":
+			p.once(&seen, 3)
+			user.Extra = p.extra()
+		default:
+			p.value()
+		}
+	}
+}
+
+func (p *envelopeParser) extra() map[string]authenticationv1.ExtraValue {
+	if p.null() {
+		return nil
+	}
+	all := map[string]authenticationv1.ExtraValue{}
+	for more := p.enter('{'); more; more = p.more('{') {
+		name := p.keep(p.name())
+		if _, twice := all[name]; twice {
+			p.giveUp()
+		}
+		all[name] = p.list()
+	}
+	return all
+}
+
+func (p *envelopeParser) list() []string {
+	if p.null() {
+		return nil
+	}
+	items := []string{}
+	for more := p.enter('['); more; more = p.more('[') {
+		items = append(items, p.word())
+	}
+	return items
+}
+
+// raw reads a RawExtension, which null leaves as it was.
+func (p *envelopeParser) raw() []byte {
+	if p.null() {
+		return nil
+	}
+	return p.value()
+}
+
+func (p *envelopeParser) boolean() bool {
+	word := string(p.value())
+	if word != "true" && word != "false" {
+		p.giveUp()
+	}
+	return word == "true"
+}
+
+// word reads a string. null counts as empty.
+func (p *envelopeParser) word() string {
+	if p.null() {
+		return ""
+	}
+	return p.keep(p.plain())
+}
+
+// keep makes a string of text that belongs to the body.
+func (p *envelopeParser) keep(text []byte) string {
+	switch string(text) { // what stands in most reviews needs no memory
+	case "":
+		return ""
+	case "v1":
+		return "v1"
+	case "Pod":
+		return "Pod"
+	case "pods":
+		return "pods"
+	case string(admissionv1.Create):
+		return string(admissionv1.Create)
+	case string(admissionv1.Update):
+		return string(admissionv1.Update)
+	case reviewKind:
+		return reviewKind
+	case reviewGroup + "/v1":
+		return reviewGroup + "/v1"
+	}
+	if p.words.Cap() == 0 {
+		p.words.Grow(512)
+	}
+	start := p.words.Len()
+	p.words.Write(text)
+	return p.words.String()[start:]
+}

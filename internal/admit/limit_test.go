@@ -1,0 +1,168 @@
+package admit
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	. "github.com/onsi/gomega"
+)
+
+// The bubbles of synctest need a *testing.T, so these are plain tests: their clock is time itself.
+
+// queue has callers acquire one after the other, and returns where each puts its number or its error.
+func queue(ctx context.Context, l *limiter, callers int) (served chan int, refused chan error) {
+	served, refused = make(chan int, callers), make(chan error, callers)
+	for i := range callers {
+		go func() {
+			if err := l.acquire(ctx); err != nil {
+				refused <- err
+				return
+			}
+			served <- i
+		}()
+		synctest.Wait()
+	}
+	return served, refused
+}
+
+func TestLimiterServesThoseThatWaitInTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := NewWithT(t)
+		l := newLimiter(2, 10)
+		served, _ := queue(t.Context(), l, 5)
+		g.Expect(served).To(HaveLen(2))
+		for expected := range 5 {
+			g.Expect(<-served).To(Equal(expected))
+			l.release()
+			synctest.Wait()
+		}
+		g.Expect(l.waiting.Load()).To(BeZero())
+		g.Expect(l.working).To(BeEmpty())
+	})
+}
+
+func TestLimiterTurnsAwayWhatExceedsTheQueueAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := NewWithT(t)
+		l := newLimiter(1, 2)
+		began := time.Now()
+		served, refused := queue(t.Context(), l, 5)
+		g.Expect(served).To(HaveLen(1))
+		g.Expect(refused).To(HaveLen(2))
+		g.Expect(<-refused).To(MatchError(errTooBusy))
+		g.Expect(<-refused).To(MatchError(errTooBusy))
+		g.Expect(time.Since(began)).To(BeZero())
+
+		l.release() // one from the queue begins to work, which leaves room for another
+		synctest.Wait()
+		g.Expect(served).To(HaveLen(2))
+		again, refused := queue(t.Context(), l, 2)
+		g.Expect(again).To(BeEmpty())
+		g.Expect(<-refused).To(MatchError(errTooBusy))
+		for range 3 {
+			l.release()
+		}
+		synctest.Wait()
+		g.Expect(served).To(HaveLen(3))
+		g.Expect(again).To(HaveLen(1))
+	})
+}
+
+func TestLimiterWithoutQueueTurnsAwayWhateverCannotWork(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := NewWithT(t)
+		l := newLimiter(1, 0)
+		g.Expect(l.acquire(t.Context())).To(Succeed())
+		g.Expect(l.acquire(t.Context())).To(MatchError(errTooBusy))
+		l.release()
+		g.Expect(l.acquire(t.Context())).To(Succeed())
+	})
+}
+
+func TestLimiterWaitsNoLongerThanTheContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := NewWithT(t)
+		l := newLimiter(1, 1)
+		g.Expect(l.acquire(t.Context())).To(Succeed())
+		began := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		err := l.acquire(ctx)
+		g.Expect(err).To(MatchError(context.DeadlineExceeded))
+		g.Expect(err).NotTo(MatchError(errTooBusy), "the deadline has passed: to try again is of no use")
+		g.Expect(time.Since(began)).To(Equal(5 * time.Second))
+		g.Expect(l.waiting.Load()).To(BeZero(), "its place in the queue is free")
+
+		l.release()
+		g.Expect(l.acquire(t.Context())).To(Succeed(), "nobody who left holds the place")
+	})
+}
+
+func TestLimiterGivesNoLeaveForACallThatHasEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := NewWithT(t)
+		l := newLimiter(1, 1)
+		ended := errors.New("the client has gone")
+		for range 50 { // release and end come at once, and either may be seen first
+			ctx, cancel := context.WithCancelCause(t.Context())
+			g.Expect(l.acquire(t.Context())).To(Succeed())
+			served, refused := queue(ctx, l, 1)
+			cancel(ended)
+			l.release()
+			synctest.Wait()
+			g.Expect(served).To(BeEmpty())
+			g.Expect(<-refused).To(MatchError(ended))
+			g.Expect(l.acquire(ctx)).To(MatchError(ended), "even where there is room")
+			g.Expect(l.working).To(BeEmpty())
+		}
+	})
+}
+
+func TestLimiterNeverLetsMoreWorkThanItSays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := NewWithT(t)
+		const working, callers = 3, 200
+		l := newLimiter(working, callers)
+		var now, most, done atomic.Int64
+		for range callers {
+			go func() {
+				if l.acquire(t.Context()) != nil {
+					return
+				}
+				most.Store(max(most.Load(), now.Add(1)))
+				time.Sleep(time.Second)
+				now.Add(-1)
+				l.release()
+				done.Add(1)
+			}()
+		}
+		time.Sleep(callers * time.Second)
+		synctest.Wait()
+		g.Expect(done.Load()).To(BeEquivalentTo(callers))
+		g.Expect(most.Load()).To(BeEquivalentTo(working))
+	})
+}
+
+func TestLimiterOfNilHasNoLimit(t *testing.T) {
+	g := NewWithT(t)
+	var l *limiter
+	for range 100 {
+		g.Expect(l.acquire(t.Context())).To(Succeed())
+	}
+	l.release()
+}
+
+func BenchmarkLimiter(b *testing.B) {
+	l := newLimiter(8, 8)
+	b.ReportAllocs()
+	for b.Loop() {
+		if err := l.acquire(b.Context()); err != nil {
+			b.Fatal(err)
+		}
+		l.release()
+	}
+}

@@ -1,0 +1,201 @@
+package admit
+
+import (
+	"strings"
+	"testing"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	admissionv1 "k8s.io/api/admission/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// anything is a rule that matches every request.
+func anything() admissionregistrationv1.RuleWithOperations {
+	return admissionregistrationv1.RuleWithOperations{
+		Operations: []admissionregistrationv1.OperationType{"*"},
+		Rule:       admissionregistrationv1.Rule{APIGroups: []string{"*"}, APIVersions: []string{"*"}, Resources: []string{"*/*"}},
+	}
+}
+
+func matcher(rules []admissionregistrationv1.RuleWithOperations, objects, namespaces *metav1.LabelSelector) *Matcher {
+	GinkgoHelper()
+	m, err := NewMatcher(rules, objects, namespaces)
+	Expect(err).NotTo(HaveOccurred())
+	return m
+}
+
+// rules makes one rule of "operations groups versions resources scope", each a list with commas.
+func rules(text string) []admissionregistrationv1.RuleWithOperations {
+	words := strings.Fields(text)
+	list := func(i int) []string { return strings.Split(strings.ReplaceAll(words[i], "core", ""), ",") }
+	r := admissionregistrationv1.RuleWithOperations{Rule: admissionregistrationv1.Rule{APIGroups: list(1), APIVersions: list(2), Resources: list(3)}}
+	for _, operation := range list(0) {
+		r.Operations = append(r.Operations, admissionregistrationv1.OperationType(operation))
+	}
+	if len(words) > 4 {
+		r.Scope = new(admissionregistrationv1.ScopeType(words[4]))
+	}
+	return []admissionregistrationv1.RuleWithOperations{r}
+}
+
+// asked makes a request of "operation group/version/resource/subresource namespace".
+func asked(text string) *admissionv1.AdmissionRequest {
+	words := strings.Fields(text)
+	parts := append(strings.Split(strings.ReplaceAll(words[1], "core", ""), "/"), "")
+	req := &admissionv1.AdmissionRequest{
+		Operation: admissionv1.Operation(words[0]),
+		Resource:  metav1.GroupVersionResource{Group: parts[0], Version: parts[1], Resource: parts[2]}, SubResource: parts[3],
+	}
+	if len(words) > 2 {
+		req.Namespace = words[2]
+	}
+	return req
+}
+
+var _ = Describe("A Matcher", func() {
+	DescribeTable("obeys rules:",
+		func(rule, request string, expected bool) {
+			Expect(matcher(rules(rule), nil, nil).matches(asked(request))).To(Equal(expected))
+		},
+		Entry("all is said", "CREATE core v1 pods", "CREATE core/v1/pods cf", true),
+		Entry("one of several operations", "CREATE,UPDATE core v1 pods", "UPDATE core/v1/pods cf", true),
+		Entry("another operation", "CREATE,UPDATE core v1 pods", "DELETE core/v1/pods cf", false),
+		Entry("any operation", "* core v1 pods/exec", "CONNECT core/v1/pods/exec cf", true),
+		Entry("another group", "CREATE apps v1 pods", "CREATE core/v1/pods cf", false),
+		Entry("the core group is not any group", "CREATE core v1 deployments", "CREATE apps/v1/deployments cf", false),
+		Entry("any group", "CREATE * v1 deployments", "CREATE apps/v1/deployments cf", true),
+		Entry("another version", "CREATE apps v1beta1,v1beta2 deployments", "CREATE apps/v1/deployments cf", false),
+		Entry("any version", "CREATE apps * deployments", "CREATE apps/v1/deployments cf", true),
+		Entry("one of several resources", "CREATE core v1 services,pods", "CREATE core/v1/pods cf", true),
+		Entry("another resource", "CREATE core v1 services", "CREATE core/v1/pods cf", false),
+		Entry("pods are not their status", "UPDATE core v1 pods", "UPDATE core/v1/pods/status cf", false),
+		Entry("their status is not pods", "UPDATE core v1 pods/status", "UPDATE core/v1/pods cf", false),
+		Entry("a subresource", "UPDATE core v1 pods/status", "UPDATE core/v1/pods/status cf", true),
+		Entry("another subresource", "CONNECT core v1 pods/exec", "CONNECT core/v1/pods/attach cf", false),
+		Entry("any subresource", "UPDATE core v1 pods/*", "UPDATE core/v1/pods/status cf", true),
+		Entry("any subresource has none too", "UPDATE core v1 pods/*", "UPDATE core/v1/pods cf", true),
+		Entry("any subresource of another", "UPDATE core v1 nodes/*", "UPDATE core/v1/pods/status cf", false),
+		Entry("any resource", "UPDATE core v1 *", "UPDATE core/v1/pods cf", true),
+		Entry("any resource has no subresource", "UPDATE core v1 *", "UPDATE core/v1/pods/status cf", false),
+		Entry("the status of any resource", "UPDATE * * */status", "UPDATE apps/v1/deployments/status cf", true),
+		Entry("the status of any resource is no resource", "UPDATE * * */status", "UPDATE apps/v1/deployments cf", false),
+		Entry("all", "* * * */*", "DELETE apps/v1/deployments/scale cf", true),
+		Entry("only namespaced, of a namespace", "* * * * Namespaced", "CREATE core/v1/pods cf", true),
+		Entry("only namespaced, of the cluster", "* * * * Namespaced", "CREATE core/v1/nodes", false),
+		Entry("only namespaced, and a namespace carries its name", "* * * * Namespaced", "DELETE core/v1/namespaces cf", false),
+		Entry("only of the cluster, of a namespace", "* * * * Cluster", "CREATE core/v1/pods cf", false),
+		Entry("only of the cluster", "* * * * Cluster", "CREATE core/v1/nodes", true),
+		Entry("only of the cluster, and a namespace", "* * * * Cluster", "UPDATE core/v1/namespaces cf", true),
+		Entry("only of the cluster, and somebody's own namespaces", "* * * * Cluster", "UPDATE example.org/v1/namespaces cf", false),
+		Entry("of any scope", "* * * * *", "CREATE core/v1/nodes", true),
+		Entry("of a scope that nobody knows", "* * * * Galaxy", "CREATE core/v1/nodes", false),
+	)
+
+	It("matches what one of several rules does, nothing without rules, and everything as nil", func() {
+		two := append(rules("CREATE core v1 pods"), rules("DELETE apps v1 deployments")...)
+		Expect(matcher(two, nil, nil).matches(asked("DELETE apps/v1/deployments cf"))).To(BeTrue())
+		Expect(matcher(two, nil, nil).matches(asked("DELETE core/v1/pods cf"))).To(BeFalse())
+		Expect(matcher(nil, nil, nil).matches(asked("DELETE core/v1/pods cf"))).To(BeFalse())
+		Expect((*Matcher)(nil).matches(asked("DELETE core/v1/pods cf"))).To(BeTrue())
+	})
+
+	It("looks at the resource that the webhook is registered for, not at the one that the user asked for", func() {
+		req := asked("UPDATE apps/v1/deployments cf")
+		req.RequestResource = &metav1.GroupVersionResource{Group: "extensions", Version: "v1beta1", Resource: "deployments"}
+		Expect(matcher(rules("UPDATE apps v1 deployments"), nil, nil).matches(req)).To(BeTrue())
+		Expect(matcher(rules("UPDATE extensions v1beta1 deployments"), nil, nil).matches(req)).To(BeFalse())
+	})
+
+	const name = "kubernetes.io/metadata.name"
+	DescribeTable("obeys of a namespaceSelector what it says of the name:",
+		func(selector *metav1.LabelSelector, request string, expected bool) {
+			Expect(matcher(rules("* * * */*"), nil, selector).matches(asked(request))).To(Equal(expected))
+		},
+		Entry("none", nil, "CREATE core/v1/pods cf", true),
+		Entry("an empty one", &metav1.LabelSelector{}, "CREATE core/v1/pods cf", true),
+		Entry("the name", theNamespace("cf"), "CREATE core/v1/pods cf", true),
+		Entry("another name", theNamespace("cf"), "CREATE core/v1/pods cf-2", false),
+		Entry("one of several names", where(name, "In", "a", "cf"), "CREATE core/v1/pods cf", true),
+		Entry("none of several names", where(name, "In", "a", "b"), "CREATE core/v1/pods cf", false),
+		Entry("an excluded name", where(name, "NotIn", "kube-system", "cf"), "CREATE core/v1/pods cf", false),
+		Entry("a name that is not excluded", where(name, "NotIn", "kube-system"), "CREATE core/v1/pods cf", true),
+		Entry("a name at all", where(name, "Exists"), "CREATE core/v1/pods cf", true),
+		Entry("no name, which no review can tell", where(name, "DoesNotExist"), "CREATE core/v1/pods cf", true),
+		Entry("another label, which no review can tell", where("team", "In", "blue"), "CREATE core/v1/pods cf", true),
+		Entry("another label, and another name", both(where("team", "In", "blue"), where(name, "NotIn", "cf")), "CREATE core/v1/pods cf", false),
+		Entry("another label, and the name", both(where("team", "In", "blue"), where(name, "In", "cf")), "CREATE core/v1/pods cf", true),
+		Entry("what belongs to the cluster", theNamespace("cf"), "CREATE core/v1/nodes", true),
+		Entry("the namespace itself", theNamespace("cf"), "UPDATE core/v1/namespaces cf", true),
+		Entry("another namespace itself", theNamespace("cf"), "UPDATE core/v1/namespaces cf-2", false),
+		Entry("somebody's own namespaces, whose labels the API server takes", theNamespace("cf"), "UPDATE example.org/v1/namespaces cf-2", true),
+	)
+
+	It("takes a namespace by its own name", func() {
+		req := asked("CREATE core/v1/namespaces")
+		m := matcher(rules("* * * */*"), nil, theNamespace("cf"))
+		Expect(m.matches(req)).To(BeTrue(), "before it has a name")
+		req.Name = "cf"
+		Expect(m.matches(req)).To(BeTrue())
+		req.Name = "cf-2"
+		Expect(m.matches(req)).To(BeFalse())
+	})
+
+	It("cannot be made of a selector that is none", func() {
+		bad := where("a", "Like", "b")
+		_, err := NewMatcher(nil, bad, nil)
+		Expect(err).To(MatchError(And(HavePrefix("objectSelector: "), ContainSubstring("Like"))))
+		_, err = NewMatcher(nil, nil, bad)
+		Expect(err).To(MatchError(HavePrefix("namespaceSelector: ")))
+		_, err = NewMatcher(nil, where("a", "In"), nil)
+		Expect(err).To(HaveOccurred())
+	})
+
+	It("is not changed with the rules that it was made of", func() {
+		made := rules("CREATE core v1 pods")
+		selector := where("app", "In", "web")
+		m := matcher(made, selector, nil)
+		made[0].Operations[0], made[0].APIGroups[0], made[0].Resources[0] = "DELETE", "apps", "nodes"
+		selector.MatchExpressions[0].Values[0] = "other"
+		req := asked("CREATE core/v1/pods cf")
+		req.Object.Raw = []byte(`{"metadata":{"labels":{"app":"web"}}}`)
+		Expect(m.matches(req)).To(BeTrue())
+	})
+})
+
+func theNamespace(namespace string) *metav1.LabelSelector {
+	return &metav1.LabelSelector{MatchLabels: map[string]string{"kubernetes.io/metadata.name": namespace}}
+}
+
+func where(key string, operator metav1.LabelSelectorOperator, values ...string) *metav1.LabelSelector {
+	return &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: key, Operator: operator, Values: values}}}
+}
+
+func both(a, b *metav1.LabelSelector) *metav1.LabelSelector {
+	return &metav1.LabelSelector{MatchExpressions: append(a.MatchExpressions, b.MatchExpressions...)}
+}
+
+func BenchmarkMatch(b *testing.B) {
+	req := arrivedRequest(arrivedPod(3, 23))
+	rule := rules("CREATE,UPDATE core v1 services,pods Namespaced")
+	notSystem := where("kubernetes.io/metadata.name", "NotIn", "kube-system", "kube-node-lease", "kube-public")
+	web := where("app", "In", "web", "app")
+	for _, bench := range []struct {
+		name               string
+		objects, namespace *metav1.LabelSelector
+	}{{"rules", nil, nil}, {"namespace", nil, notSystem}, {"objects", web, notSystem}} {
+		b.Run(bench.name, func(b *testing.B) {
+			m, err := NewMatcher(rule, bench.objects, bench.namespace)
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				if !m.matches(req) {
+					b.Fatal("does not match")
+				}
+			}
+		})
+	}
+}

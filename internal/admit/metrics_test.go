@@ -1,0 +1,220 @@
+package admit
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+	"github.com/prometheus/common/expfmt"
+	admissionv1 "k8s.io/api/admission/v1"
+)
+
+var _ = Describe("Metrics", func() {
+	var (
+		registry *prometheus.Registry
+		m        *Metrics
+		volumes  *stepMetrics
+	)
+	BeforeEach(func() {
+		registry = prometheus.NewPedanticRegistry()
+		var err error
+		m, err = NewMetrics(registry)
+		Expect(err).NotTo(HaveOccurred())
+		volumes = m.webhook("pods").step("volumes")
+	})
+	// shown is what a scrape shows of the named metrics, or of all.
+	shown := func(names ...string) string {
+		GinkgoHelper()
+		families, err := registry.Gather()
+		Expect(err).NotTo(HaveOccurred())
+		var text strings.Builder
+		for _, family := range families {
+			if len(names) == 0 || slices.Contains(names, family.GetName()) {
+				_, err := expfmt.MetricFamilyToText(&text, family)
+				Expect(err).NotTo(HaveOccurred())
+			}
+		}
+		return text.String()
+	}
+
+	It("count the decisions of a step by operation", func() {
+		for d := range decision(decisions) {
+			for range int(d) + 1 {
+				volumes.decided(admissionv1.Create, d, time.Millisecond)
+			}
+		}
+		volumes.decided(admissionv1.Delete, decisionAllowed, time.Millisecond)
+		Expect(shown("eirinix_admission_decisions_total")).To(Equal(`# HELP eirinix_admission_decisions_total Decisions of steps on admission requests; skipped requests did not match the step's rules or selectors.
+# TYPE eirinix_admission_decisions_total counter
+eirinix_admission_decisions_total{decision="allowed",operation="CREATE",step="volumes",webhook="pods"} 1
+eirinix_admission_decisions_total{decision="allowed",operation="DELETE",step="volumes",webhook="pods"} 1
+eirinix_admission_decisions_total{decision="denied",operation="CREATE",step="volumes",webhook="pods"} 3
+eirinix_admission_decisions_total{decision="failed",operation="CREATE",step="volumes",webhook="pods"} 5
+eirinix_admission_decisions_total{decision="ignored",operation="CREATE",step="volumes",webhook="pods"} 6
+eirinix_admission_decisions_total{decision="patched",operation="CREATE",step="volumes",webhook="pods"} 2
+eirinix_admission_decisions_total{decision="skipped",operation="CREATE",step="volumes",webhook="pods"} 4
+`))
+	})
+
+	It("have one series for all the operations that a stranger may think of", func() {
+		for _, operation := range []admissionv1.Operation{"", "create", "PATCH", "x\"\n", admissionv1.Operation(strings.Repeat("x", 1000))} {
+			volumes.decided(operation, decisionDenied, 0)
+		}
+		Expect(shown("eirinix_admission_decisions_total")).To(And(
+			HaveSuffix("\n"+`eirinix_admission_decisions_total{decision="denied",operation="other",step="volumes",webhook="pods"} 5`+"\n"),
+			WithTransform(func(text string) int { return strings.Count(text, "\n") }, Equal(3)),
+		))
+	})
+
+	It("measure the time of calls and of steps, but not of steps that were skipped", func() {
+		m.webhook("pods").answered(3*time.Millisecond, 0, 0)
+		volumes.decided(admissionv1.Create, decisionAllowed, 200*time.Microsecond)
+		volumes.decided(admissionv1.Create, decisionSkipped, 0)
+		const bounds = `0.00025 0.0005 0.001 0.0025 0.005 0.01 0.025 0.05 0.1 0.25 0.5 1 2.5 5 10 30 +Inf`
+		buckets := func(name, labels string, from string) (text string) {
+			count := 0
+			for _, le := range strings.Fields(bounds) {
+				if le == from {
+					count = 1
+				}
+				text += name + `_bucket{` + labels + `,le="` + le + `"} ` + string(rune('0'+count)) + "\n"
+			}
+			return text
+		}
+		Expect(shown("eirinix_admission_duration_seconds", "eirinix_admission_step_duration_seconds")).To(Equal(`# HELP eirinix_admission_duration_seconds Time from the arrival of an admission request to the answer.
+# TYPE eirinix_admission_duration_seconds histogram
+` + buckets("eirinix_admission_duration_seconds", `webhook="pods"`, "0.005") + `eirinix_admission_duration_seconds_sum{webhook="pods"} 0.003
+eirinix_admission_duration_seconds_count{webhook="pods"} 1
+# HELP eirinix_admission_step_duration_seconds Time that a step took to decide on an admission request.
+# TYPE eirinix_admission_step_duration_seconds histogram
+` + buckets("eirinix_admission_step_duration_seconds", `step="volumes",webhook="pods"`, "0.00025") + `eirinix_admission_step_duration_seconds_sum{step="volumes",webhook="pods"} 0.0002
+eirinix_admission_step_duration_seconds_count{step="volumes",webhook="pods"} 1
+`))
+	})
+
+	It("count patches, panics, refusals and what is in flight", func() {
+		pods := m.webhook("pods")
+		pods.answered(time.Millisecond, 2, 150)
+		pods.answered(time.Millisecond, 1, 50)
+		volumes.panicked()
+		pods.step("quiet")
+		m.refusedWith(413)
+		m.refusedWith(503)
+		m.refusedWith(503)
+		m.arrived()
+		m.arrived()
+		m.answered()
+		Expect(shown("eirinix_admission_in_flight_requests", "eirinix_admission_panics_total", "eirinix_admission_patch_bytes_total",
+			"eirinix_admission_patch_operations_total", "eirinix_admission_refused_requests_total")).To(Equal(`# HELP eirinix_admission_in_flight_requests Admission requests that are being answered or wait for it.
+# TYPE eirinix_admission_in_flight_requests gauge
+eirinix_admission_in_flight_requests 1
+# HELP eirinix_admission_panics_total Panics of steps.
+# TYPE eirinix_admission_panics_total counter
+eirinix_admission_panics_total{step="quiet",webhook="pods"} 0
+eirinix_admission_panics_total{step="volumes",webhook="pods"} 1
+# HELP eirinix_admission_patch_bytes_total Bytes of JSON patches sent to the API server.
+# TYPE eirinix_admission_patch_bytes_total counter
+eirinix_admission_patch_bytes_total{webhook="pods"} 200
+# HELP eirinix_admission_patch_operations_total JSON patch operations sent to the API server.
+# TYPE eirinix_admission_patch_operations_total counter
+eirinix_admission_patch_operations_total{webhook="pods"} 3
+# HELP eirinix_admission_refused_requests_total Requests that no webhook saw, by the HTTP status of the answer.
+# TYPE eirinix_admission_refused_requests_total counter
+eirinix_admission_refused_requests_total{code="413"} 1
+eirinix_admission_refused_requests_total{code="503"} 2
+`))
+	})
+
+	It("know how large requests are", func() {
+		m.received(22 << 10)
+		m.received(12 << 20)
+		Expect(shown("eirinix_admission_request_bytes")).To(HaveSuffix(`
+eirinix_admission_request_bytes_bucket{le="1024"} 0
+eirinix_admission_request_bytes_bucket{le="4096"} 0
+eirinix_admission_request_bytes_bucket{le="16384"} 0
+eirinix_admission_request_bytes_bucket{le="65536"} 1
+eirinix_admission_request_bytes_bucket{le="262144"} 1
+eirinix_admission_request_bytes_bucket{le="1.048576e+06"} 1
+eirinix_admission_request_bytes_bucket{le="4.194304e+06"} 1
+eirinix_admission_request_bytes_bucket{le="1.6777216e+07"} 2
+eirinix_admission_request_bytes_bucket{le="+Inf"} 2
+eirinix_admission_request_bytes_sum 1.260544e+07
+eirinix_admission_request_bytes_count 2
+`))
+	})
+
+	It("are shared by the Managers of a program", func() {
+		again, err := NewMetrics(registry)
+		Expect(err).NotTo(HaveOccurred())
+		volumes.decided(admissionv1.Create, decisionAllowed, 0)
+		again.webhook("pods").step("volumes").decided(admissionv1.Create, decisionAllowed, 0)
+		m.arrived()
+		again.arrived()
+		Expect(shown()).To(And(
+			ContainSubstring(`eirinix_admission_decisions_total{decision="allowed",operation="CREATE",step="volumes",webhook="pods"} 2`),
+			ContainSubstring("eirinix_admission_in_flight_requests 2"),
+		))
+	})
+
+	It("do not fight for a name that something else has", func() {
+		taken := prometheus.NewRegistry()
+		taken.MustRegister(prometheus.NewCounter(prometheus.CounterOpts{Name: "eirinix_admission_panics_total"}))
+		_, err := NewMetrics(taken)
+		Expect(err).To(MatchError(ContainSubstring("eirinix_admission_panics_total")))
+	})
+
+	It("say so when the same name and help belong to a collector of another type", func() {
+		taken := prometheus.NewRegistry()
+		taken.MustRegister(prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "eirinix_admission_in_flight_requests", Help: "Admission requests that are being answered or wait for it.",
+		}))
+		_, err := NewMetrics(taken)
+		Expect(err).To(HaveOccurred())
+	})
+
+	It("work unregistered, and as nil", func() {
+		before := shown()
+		unregistered, err := NewMetrics(nil)
+		Expect(err).NotTo(HaveOccurred())
+		for _, m := range []*Metrics{unregistered, nil} {
+			m.arrived()
+			m.received(1)
+			m.refusedWith(400)
+			w := m.webhook("pods")
+			w.answered(1, 1, 1)
+			w.step("volumes").decided(admissionv1.Create, decisionFailed, 1)
+			w.step("volumes").panicked()
+			m.answered()
+		}
+		Expect(shown()).To(Equal(before), "nothing of it is in a registry")
+	})
+
+	It("keep to the conventions of Prometheus", func() {
+		volumes.decided(admissionv1.Create, decisionAllowed, 0)
+		m.refusedWith(400)
+		Expect(promlint.New(strings.NewReader(shown())).Lint()).To(BeEmpty())
+	})
+})
+
+// BenchmarkMetrics notes what one call of one step makes.
+func BenchmarkMetrics(b *testing.B) {
+	m, err := NewMetrics(prometheus.NewRegistry())
+	if err != nil {
+		b.Fatal(err)
+	}
+	w := m.webhook("pods")
+	s := w.step("volumes")
+	b.ReportAllocs()
+	for b.Loop() {
+		m.arrived()
+		m.received(22 << 10)
+		s.decided(admissionv1.Update, decisionPatched, 300*time.Microsecond)
+		w.answered(400*time.Microsecond, 3, 200)
+		m.answered()
+	}
+}

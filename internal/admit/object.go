@@ -1,0 +1,171 @@
+package admit
+
+import (
+	"bytes"
+	"fmt"
+	"reflect"
+
+	jsonpatch "gopkg.in/evanphx/json-patch.v4"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	kjson "sigs.k8s.io/json"
+
+	"code.cloudfoundry.org/eirinix/internal/patch"
+)
+
+// object is the object of a request on its way through a chain: the JSON that came in, and a view of it as a
+// Go type that steps change. One decode and one patch serve all steps that ask for the same type; a step that
+// asks for another, or that makes its own patch, has what was done so far turned into JSON first.
+type object struct {
+	raw     []byte   // as of the last flush
+	patches [][]byte // JSON arrays of operations that led from what came in to raw
+
+	before  runtime.Object // raw decoded; nil until a step changes the view
+	current runtime.Object // the view; nil until a step asks for it
+}
+
+// decode makes an object of JSON.
+func decode(raw []byte, into runtime.Object) (runtime.Object, error) {
+	target := any(into)
+	if u, ok := into.(*unstructured.Unstructured); ok {
+		target = &u.Object // its own decoder wants a kind, and goes over the text twice
+	}
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(raw, target); err != nil {
+		return nil, fmt.Errorf("the object cannot be read as %T: %w", into, err)
+	}
+	return into, nil
+}
+
+// absent tells whether a request carries no object here.
+func absent(raw []byte) bool { return len(raw) == 0 || string(raw) == "null" }
+
+// view gives the object as the type that newObject makes, to be looked at.
+func (o *object) view(newObject func() runtime.Object) (runtime.Object, error) {
+	into := newObject()
+	if o.current != nil && reflect.TypeOf(o.current) == reflect.TypeOf(into) {
+		return o.current, nil
+	}
+	if err := o.flush(); err != nil {
+		return nil, err
+	}
+	current, err := decode(o.raw, into)
+	if err != nil {
+		return nil, err
+	}
+	o.current, o.before = current, nil
+	return current, nil
+}
+
+// edit gives the view to be changed in place. The first time, what it was is kept for the patch.
+func (o *object) edit(newObject func() runtime.Object) (runtime.Object, error) {
+	current, err := o.view(newObject)
+	if err != nil {
+		return nil, err
+	}
+	if o.before == nil {
+		o.before = current.DeepCopyObject()
+	}
+	return current, nil
+}
+
+// flush turns what steps did to the view into a patch, and raw into its result.
+func (o *object) flush() error {
+	if o.before == nil {
+		o.current = nil
+		return nil
+	}
+	operations, err := o.difference()
+	if err != nil || len(operations) == 0 {
+		return err
+	}
+	return o.apply(operations)
+}
+
+// difference is the patch from raw to the view, as a JSON array; nil when they are equal. The view is given up.
+func (o *object) difference() ([]byte, error) {
+	if o.before == nil {
+		return nil, nil
+	}
+	operations, err := patch.Diff(o.raw, o.before, o.current)
+	if err != nil {
+		return nil, fmt.Errorf("the change to the object cannot be told as a patch: %w", err)
+	}
+	o.before, o.current = nil, nil
+	if len(operations) == 0 {
+		return nil, nil
+	}
+	return patch.AppendJSON(nil, operations), nil
+}
+
+// isEmptyPatch tells whether a JSON patch holds no operation.
+func isEmptyPatch(operations []byte) bool {
+	decoded, err := jsonpatch.DecodePatch(operations)
+	return err == nil && len(decoded) == 0
+}
+
+// apply patches raw. It fails as the API server would, which then refuses the user's object without naming us
+// and whatever failurePolicy says.
+func (o *object) apply(operations []byte) error {
+	decoded, err := jsonpatch.DecodePatch(operations)
+	if err != nil {
+		return fmt.Errorf("the patch is no JSON patch: %w", err)
+	}
+	if len(decoded) == 0 {
+		return nil
+	}
+	raw, err := decoded.Apply(o.raw)
+	if err != nil {
+		return fmt.Errorf("the patch does not apply to the object: %w", err)
+	}
+	o.raw, o.before, o.current = raw, nil, nil
+	o.patches = append(o.patches, operations)
+	return nil
+}
+
+// patch is everything that was done, as one JSON array; nil for nothing.
+func (o *object) patch() ([]byte, error) {
+	last, err := o.difference()
+	if err != nil {
+		return nil, err
+	}
+	all := o.patches
+	if last != nil {
+		all = append(all, last)
+	}
+	switch len(all) {
+	case 0:
+		return nil, nil
+	case 1:
+		return all[0], nil
+	}
+	joined := []byte{'['}
+	for i, operations := range all {
+		if i > 0 {
+			joined = append(joined, ',')
+		}
+		operations = bytes.TrimSpace(operations)
+		joined = append(joined, operations[1:len(operations)-1]...)
+	}
+	return append(joined, ']'), nil
+}
+
+// snapshot is the object as it was before a step whose failure is ignored.
+type snapshot struct {
+	raw             []byte
+	patches         int
+	before, current runtime.Object
+}
+
+// snapshot keeps a copy of the view, because a step that fails leaves it half changed, and one that is left
+// behind goes on changing it.
+func (o *object) snapshot() snapshot {
+	s := snapshot{raw: o.raw, patches: len(o.patches), before: o.before}
+	if o.current != nil {
+		s.current = o.current.DeepCopyObject()
+	}
+	return s
+}
+
+func (o *object) restore(s snapshot) {
+	o.raw, o.patches, o.before, o.current = s.raw, o.patches[:s.patches], s.before, s.current
+}
