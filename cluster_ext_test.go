@@ -11,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"code.cloudfoundry.org/eirinix"
@@ -36,8 +37,10 @@ var _ = BeforeSuite(func(ctx SpecContext) {
 
 func controlPlane() *eirinixtest.ControlPlane { return started }
 
-func clients() kubernetes.Interface {
-	c, err := kubernetes.NewForConfig(controlPlane().Config())
+func clients() kubernetes.Interface { return clientsFor(controlPlane().Config()) }
+
+func clientsFor(config *rest.Config) kubernetes.Interface {
+	c, err := kubernetes.NewForConfig(config)
 	ExpectWithOffset(1, err).NotTo(HaveOccurred())
 	return c
 }
@@ -93,8 +96,10 @@ func startManager(ctx context.Context, m *eirinix.ExtensionManager) <-chan error
 	DeferCleanup(func(ctx context.Context) {
 		m.Stop()
 		Eventually(done).WithContext(ctx).WithTimeout(patience).Should(BeClosed())
-		err := clients().AdmissionregistrationV1().MutatingWebhookConfigurations().
-			Delete(ctx, configurationName(m), metav1.DeleteOptions{})
+		fingerprint, hooks := m.GetManagerOptions().OperatorFingerprint, clients().AdmissionregistrationV1()
+		err := hooks.MutatingWebhookConfigurations().Delete(ctx, fingerprint+"-mutating-hook", metav1.DeleteOptions{})
+		Expect(err == nil || apierrors.IsNotFound(err)).To(BeTrue(), "%v", err)
+		err = hooks.ValidatingWebhookConfigurations().Delete(ctx, fingerprint+"-validating-hook", metav1.DeleteOptions{})
 		Expect(err == nil || apierrors.IsNotFound(err)).To(BeTrue(), "%v", err)
 	})
 	return result

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	admissionv1 "k8s.io/api/admission/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/watch"
@@ -105,38 +106,40 @@ func notAnExtension(v any) error {
 			remedy = fmt.Sprintf("its methods are on the pointer, add &%T{}", v)
 		}
 	}
-	return fmt.Errorf("eirinix: AddExtension got %T, which is no Extension, Watcher or Reconciler; %s", v, remedy)
+	return fmt.Errorf("eirinix: AddExtension got %T, which is no Extension, Mutation, Validation, Subresource, Watcher or Reconciler; %s", v, remedy)
 }
 
-// step is an extension together with the name under which it is registered and served.
-type step struct {
-	name      string // a DNS label, unique within the Manager
-	extension Extension
-}
-
-// newStep names an extension. taken tells which names are in use: a name the user chose must be free,
-// one made from the Go type gets a number, so that two values of one type can be added.
-func newStep(e Extension, taken func(string) bool) (step, error) {
+// defineExtension makes the step of an Extension: for the creation of pods, unless it is Configured otherwise.
+func defineExtension(e Extension) (definition, error) {
+	d := definition{extension: e, operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create}}
+	if c, ok := e.(Configured); ok {
+		d.settings = c.Settings()
+	}
 	if n, ok := e.(Named); ok {
-		name := cleanName(n.Name())
-		if name == "" {
-			return step{}, fmt.Errorf("eirinix: extension %T has the name %q, which holds no letter or digit; Name must give a DNS label", e, n.Name())
+		d.chosen = true
+		if d.name = cleanName(n.Name()); d.name == "" {
+			return definition{}, fmt.Errorf("eirinix: extension %T has the name %q, which holds no letter or digit; Name must give a DNS label", e, n.Name())
 		}
-		if taken(name) {
-			return step{}, fmt.Errorf("eirinix: extension %q is already added; names become webhook paths and must be unique", name)
-		}
-		return step{name: name, extension: e}, nil
+		return d, nil
 	}
-	base := cleanName(typeName(e))
-	if base == "" {
-		base = "extension"
+	if d.name = cleanName(typeName(e)); d.name == "" {
+		d.name = "extension"
 	}
-	name := base
-	for i := 2; taken(name); i++ {
+	return d, nil
+}
+
+// rename makes the name of a step unique. taken tells which names are in use: a name the user chose must be
+// free, one made from the Go type gets a number, so that two values of one type can be added.
+func (d *definition) rename(taken func(string) bool) error {
+	if d.chosen && taken(d.name) {
+		return fmt.Errorf("eirinix: extension %q is already added; names become webhook paths and must be unique", d.name)
+	}
+	base := d.name
+	for i := 2; taken(d.name); i++ {
 		suffix := fmt.Sprintf("-%d", i)
-		name = strings.TrimRight(base[:min(len(base), maxName-len(suffix))], "-") + suffix
+		d.name = strings.TrimRight(base[:min(len(base), maxName-len(suffix))], "-") + suffix
 	}
-	return step{name: name, extension: e}, nil
+	return nil
 }
 
 // maxName keeps the webhook's name, <step>.<fingerprint>.<domain>, within its limit of 253 and the step

@@ -228,7 +228,9 @@ var _ = Describe("The name of an extension", func() {
 	It("with a number is one of its own, and a DNS label", func() {
 		taken := map[string]bool{}
 		for range 12 {
-			s, err := newStep(valueExtension{}, func(name string) bool { return taken[name] })
+			s, err := defineExtension(valueExtension{})
+			Expect(err).NotTo(HaveOccurred())
+			err = s.rename(func(name string) bool { return taken[name] })
 			Expect(err).NotTo(HaveOccurred())
 			Expect(validation.IsDNS1123Label(s.name)).To(BeEmpty())
 			taken[s.name] = true

@@ -36,6 +36,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 
 	"go.uber.org/zap"
@@ -99,7 +100,7 @@ var _ Manager = (*ExtensionManager)(nil)
 type ExtensionManager struct {
 	mu          sync.Mutex
 	options     ManagerOptions
-	steps       []step
+	steps       []definition
 	watchers    []Watcher
 	reconcilers []Reconciler
 	addErrors   []error
@@ -141,7 +142,9 @@ func (m *ExtensionManager) resetContext() {
 	m.root, m.stop = context.WithCancel(parent)
 }
 
-// AddExtension adds an Extension, a Watcher or a Reconciler (also EiriniX's context-free one).
+// AddExtension adds an Extension, a Mutation, Validation or Subresource (by value), a Watcher or a Reconciler
+// (also EiriniX's context-free one). Mutating steps run in the order in which they are added; so do validating
+// ones, each seeing the object as all mutations left it.
 func (m *ExtensionManager) AddExtension(v any) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -164,11 +167,9 @@ func (m *ExtensionManager) add(v any) error {
 	}
 	switch v := v.(type) {
 	case Extension:
-		s, err := newStep(v, m.hasStep)
-		if err != nil {
-			return err
-		}
-		m.steps = append(m.steps, s)
+		return m.addStep(defineExtension(v))
+	case typed:
+		return m.addStep(v.define())
 	case Watcher:
 		m.watchers = append(m.watchers, v)
 	case Reconciler:
@@ -181,13 +182,17 @@ func (m *ExtensionManager) add(v any) error {
 	return nil
 }
 
-func (m *ExtensionManager) hasStep(name string) bool {
-	for _, s := range m.steps {
-		if s.name == name {
-			return true
-		}
+func (m *ExtensionManager) addStep(d definition, err error) error {
+	if err != nil {
+		return err
 	}
-	return false
+	if err := d.rename(func(name string) bool {
+		return slices.ContainsFunc(m.steps, func(s definition) bool { return s.name == name })
+	}); err != nil {
+		return err
+	}
+	m.steps = append(m.steps, d)
+	return nil
 }
 
 // AddWatcher adds a Watcher. Unlike AddExtension it has no error to return; a nil one is reported by
@@ -219,13 +224,15 @@ func (m *ExtensionManager) AddReconciler(r Reconciler) {
 	m.reconcilers = append(m.reconcilers, r)
 }
 
-// ListExtensions gives a copy of the list of extensions.
+// ListExtensions gives a copy of the list of extensions; typed steps are not among them.
 func (m *ExtensionManager) ListExtensions() []Extension {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	list := make([]Extension, 0, len(m.steps))
 	for _, s := range m.steps {
-		list = append(list, s.extension)
+		if s.extension != nil {
+			list = append(list, s.extension)
+		}
 	}
 	return list
 }
@@ -251,7 +258,7 @@ func (m *ExtensionManager) Validate() error {
 	defer m.mu.Unlock()
 	// A program that only watches or reconciles is called by nobody, and needs no address.
 	called := len(m.steps) > 0 || len(m.watchers)+len(m.reconcilers) == 0
-	return errors.Join(m.options.validate(called), errors.Join(m.addErrors...))
+	return errors.Join(m.options.validate(called), errors.Join(m.addErrors...), checkSteps(m.options, m.steps))
 }
 
 // PatchFromPod answers a request with what must change for its pod to become pod: RFC 6902 operations, in

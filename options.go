@@ -167,9 +167,6 @@ func (o ManagerOptions) withDefaults() ManagerOptions {
 
 func certificateName(fingerprint string) string { return fingerprint + "-setupcertificate" }
 
-// configurationName names the MutatingWebhookConfiguration.
-func (o ManagerOptions) configurationName() string { return o.OperatorFingerprint + "-mutating-hook" }
-
 // serviceMode tells whether the API server reaches us through a Service.
 func (o ManagerOptions) serviceMode() bool { return o.ServiceName != "" }
 

@@ -35,7 +35,6 @@ var _ = Describe("ManagerOptions", func() {
 			Expect(o.RegisterWebHook).To(HaveValue(BeTrue()))
 			Expect(o.SetupCertificate).To(HaveValue(BeTrue()))
 			Expect(o.Logger).NotTo(BeNil())
-			Expect(o.configurationName()).To(Equal("eirini-x-mutating-hook"))
 			Expect(o.port()).To(Equal(int32(443)))
 		})
 
@@ -51,7 +50,6 @@ var _ = Describe("ManagerOptions", func() {
 		It("name the Secret after the fingerprint", func() {
 			o := NewManager(ManagerOptions{OperatorFingerprint: "mine"}).GetManagerOptions()
 			Expect(o.SetupCertificateName).To(Equal("mine-setupcertificate"))
-			Expect(o.configurationName()).To(Equal("mine-mutating-hook"))
 		})
 
 		DescribeTable("of DrainDelay", func(mode func() ManagerOptions, given, expected time.Duration) {

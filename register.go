@@ -10,8 +10,8 @@ import (
 	"github.com/go-logr/logr"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"code.cloudfoundry.org/eirinix/internal/admit"
 	"code.cloudfoundry.org/eirinix/internal/ca"
 	"code.cloudfoundry.org/eirinix/internal/certsecret"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
@@ -28,43 +28,39 @@ const (
 	unregisterTimeout = 10 * time.Second
 )
 
-// registration writes and reads the webhook configuration of one Manager.
+// registration writes and reads the webhook configurations of one Manager.
 type registration struct {
-	client  webhookconf.Client
-	name    string
-	options webhookconf.Options // without CABundle
-	certs   *certificates
-	log     logr.Logger
+	configurations []webhookconf.Configuration
+	options        webhookconf.Options // without CABundle
+	steps          []webhookconf.Step
+	entries        []webhookconf.Entry
+	certs          *certificates
+	log            logr.Logger
+}
+
+// webhookOptions is what the options say of the configurations. port is the one that the API server calls.
+func (o ManagerOptions) webhookOptions(port int32) webhookconf.Options {
+	return webhookconf.Options{
+		Fingerprint: o.OperatorFingerprint,
+		Target:      webhookconf.Target{Service: o.ServiceName, Namespace: o.WebhookNamespace, Host: o.host(), Port: port},
+		Namespace:   o.Namespace,
+	}
 }
 
 // newRegistration is called after the connection is made. port is the one that the API server calls.
-func (m *ExtensionManager) newRegistration(certs *certificates, port int32, log logr.Logger) (*registration, error) {
+func (m *ExtensionManager) newRegistration(certs *certificates, steps []webhookconf.Step, port int32, log logr.Logger) (*registration, error) {
 	clients, err := m.clients()
 	if err != nil {
 		return nil, err
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	o := m.options
-	options := webhookconf.Options{
-		Fingerprint:   o.OperatorFingerprint,
-		Target:        webhookconf.Target{Service: o.ServiceName, Namespace: o.WebhookNamespace, Host: o.host(), Port: port},
-		FailurePolicy: *o.FailurePolicy,
-		Timeout:       callTimeout,
-		Namespace:     o.Namespace,
-	}
-	if *o.FilterEiriniApps {
-		options.ObjectLabels = map[string]string{LabelSourceType: sourceTypeApp}
-	}
-	for _, s := range m.steps {
-		options.Entries = append(options.Entries, webhookconf.Entry{Name: s.name, Path: admit.Path(s.name)})
-	}
+	o := m.GetManagerOptions()
 	return &registration{
-		client:  clients.AdmissionregistrationV1().MutatingWebhookConfigurations(),
-		name:    o.configurationName(),
-		options: options,
-		certs:   certs,
-		log:     log,
+		configurations: webhookconf.Configurations(clients.AdmissionregistrationV1(), o.OperatorFingerprint, certs.owner()),
+		options:        o.webhookOptions(port),
+		steps:          steps,
+		entries:        webhookconf.Group(steps),
+		certs:          certs,
+		log:            log,
 	}, nil
 }
 
@@ -87,7 +83,11 @@ func (m *ExtensionManager) RegisterExtensions() error {
 	if err != nil {
 		return err // names itself
 	}
-	reg, err := m.newRegistration(certs, o.port(), log)
+	steps, err := m.resolveAll()
+	if err != nil {
+		return prefixed(err)
+	}
+	reg, err := m.newRegistration(certs, steps, o.port(), log)
 	if err != nil {
 		return err
 	}
@@ -100,7 +100,7 @@ func (m *ExtensionManager) RegisterExtensions() error {
 	return nil
 }
 
-// Unregister removes the webhook configuration, so that the API server calls this program no more. The
+// Unregister removes the webhook configurations, so that the API server calls this program no more. The
 // certificate Secret stays: the next start adopts it. A configuration that is not there is no error.
 func (m *ExtensionManager) Unregister(ctx context.Context) error {
 	log := m.logr()
@@ -108,7 +108,7 @@ func (m *ExtensionManager) Unregister(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	reg, err := m.newRegistration(certs, 0, log)
+	reg, err := m.newRegistration(certs, nil, 0, log)
 	if err != nil {
 		return err
 	}
@@ -123,50 +123,113 @@ func (m *ExtensionManager) Unregister(ctx context.Context) error {
 func (r *registration) write(ctx context.Context, state *certsecret.State) error {
 	options := r.options
 	options.CABundle = state.Bundle()
-	_, outcome, err := webhookconf.Apply(ctx, r.client, r.name, r.certs.owner(), webhookconf.Build(options))
-	if err != nil {
-		return err
+	for _, c := range r.configurations {
+		outcome, err := c.Apply(ctx, options, r.entries)
+		if apierrors.IsForbidden(err) && !c.Holds(r.entries) {
+			continue // what we have nothing to do with, we need no right on
+		}
+		if err != nil {
+			return err
+		}
+		if outcome != webhookconf.Absent {
+			r.log.Info("registered", "configuration", c.String(), "outcome", outcome, "calls", options.Target.String())
+		}
 	}
-	r.log.Info("registered", "configuration", r.name, "outcome", outcome, "calls", options.Target.String(),
-		"extensions", r.entryNames(), "pods", r.selection(), "failurePolicy", options.FailurePolicy)
+	r.describe()
 	return r.certs.store.RecordRegistered(ctx, options.CABundle)
 }
 
-func (r *registration) remove(ctx context.Context) error {
-	outcome, err := webhookconf.Delete(ctx, r.client, r.name, r.certs.owner())
-	if err != nil {
-		return err
+// describe logs what will be sent to each step.
+func (r *registration) describe() {
+	for _, e := range r.entries {
+		names := make([]string, 0, len(e.Steps))
+		for _, i := range e.Steps {
+			names = append(names, r.steps[i].Name)
+		}
+		r.log.Info("called for", "webhook", e.Name, "extensions", strings.Join(names, ","), "rules", describeRules(e.Rules),
+			"namespaces", r.describeNamespaces(e), "objects", metav1.FormatLabelSelector(e.Objects), "failurePolicy", e.FailurePolicy)
 	}
-	r.log.Info("unregistered", "configuration", r.name, "outcome", outcome)
+}
+
+func describeRules(rules []admissionregistrationv1.RuleWithOperations) string {
+	var all []string
+	for _, r := range rules {
+		operations := make([]string, 0, len(r.Operations))
+		for _, o := range r.Operations {
+			operations = append(operations, string(o))
+		}
+		all = append(all, strings.Join(operations, ",")+" of "+strings.Join(r.Resources, ","))
+	}
+	return strings.Join(all, "; ")
+}
+
+func (r *registration) describeNamespaces(e webhookconf.Entry) string {
+	switch {
+	case e.Namespaces != nil && len(e.Namespaces.MatchLabels)+len(e.Namespaces.MatchExpressions) > 0:
+		return metav1.FormatLabelSelector(e.Namespaces)
+	case r.options.Namespace != "":
+		return r.options.Namespace
+	}
+	return "all but the cluster's own"
+}
+
+func (r *registration) remove(ctx context.Context) error {
+	for _, c := range r.configurations {
+		outcome, err := c.Delete(ctx)
+		if apierrors.IsForbidden(err) && !c.Holds(r.entries) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if outcome != webhookconf.Absent {
+			r.log.Info("unregistered", "configuration", c.String(), "outcome", outcome)
+		}
+	}
 	return nil
+}
+
+// live looks at every configuration that holds steps of ours. forbidden tells that they may not be read here.
+func (r *registration) live(ctx context.Context, look func(webhookconf.Configuration, webhookconf.Live) error) (forbidden bool, err error) {
+	for _, c := range r.configurations {
+		if !c.Holds(r.entries) {
+			continue
+		}
+		live, err := c.Look(ctx, r.options.Fingerprint, r.entries)
+		if apierrors.IsForbidden(err) {
+			return true, nil
+		}
+		if err == nil {
+			err = look(c, live)
+		}
+		if err != nil {
+			return false, err
+		}
+	}
+	return false, nil
 }
 
 // verify tells what still keeps the API server from calling this process: nil means that every step is
 // registered and that the certificate served here verifies against the caBundle that is in force.
 func (r *registration) verify(ctx context.Context) error {
-	configuration, err := webhookconf.Read(ctx, r.client, r.name)
-	if apierrors.IsForbidden(err) {
+	forbidden, err := r.live(ctx, func(c webhookconf.Configuration, live webhookconf.Live) error {
+		switch {
+		case !live.Exists:
+			return fmt.Errorf("%s does not exist; call RegisterExtensions", c)
+		case len(live.Missing) > 0:
+			return fmt.Errorf("%s does not hold %s; call RegisterExtensions of this version", c, strings.Join(live.Missing, ", "))
+		}
+		for _, bundle := range live.Bundles {
+			if err := r.certs.leaf.Verify(bundle); err != nil {
+				return fmt.Errorf("%s holds another caBundle than the Secret %s; call RegisterExtensions: %w", c, r.certs.owner(), err)
+			}
+		}
+		return nil
+	})
+	if forbidden {
 		return r.verifyRecorded(ctx)
 	}
-	if err != nil {
-		return err
-	}
-	if configuration == nil {
-		return fmt.Errorf("MutatingWebhookConfiguration %q does not exist; call RegisterExtensions", r.name)
-	}
-	return r.verifyAgainst(configuration)
-}
-
-func (r *registration) verifyAgainst(c *admissionregistrationv1.MutatingWebhookConfiguration) error {
-	if missing := webhookconf.Missing(c, r.options.Fingerprint, r.options.Entries); len(missing) > 0 {
-		return fmt.Errorf("MutatingWebhookConfiguration %q does not hold %s; call RegisterExtensions of this version", r.name, strings.Join(missing, ", "))
-	}
-	for _, bundle := range webhookconf.Bundles(c, r.options.Fingerprint, r.options.Entries) {
-		if err := r.certs.leaf.Verify(bundle); err != nil {
-			return fmt.Errorf("MutatingWebhookConfiguration %q holds another caBundle than the Secret %s; call RegisterExtensions: %w", r.name, r.certs.owner(), err)
-		}
-	}
-	return nil
+	return err
 }
 
 // verifyRecorded goes by what RegisterExtensions left in the Secret, for a serving half without the right to
@@ -177,7 +240,7 @@ func (r *registration) verifyRecorded(ctx context.Context) error {
 		return err
 	}
 	if len(state.RegisteredBundle) == 0 {
-		return fmt.Errorf("the Secret %s tells of no registration yet, and MutatingWebhookConfigurations may not be read here; call RegisterExtensions", r.certs.owner())
+		return fmt.Errorf("the Secret %s tells of no registration yet, and webhook configurations may not be read here; call RegisterExtensions", r.certs.owner())
 	}
 	if err := r.certs.leaf.Verify(state.RegisteredBundle); err != nil {
 		return fmt.Errorf("what RegisterExtensions registered last is another caBundle than that of Secret %s; call it again: %w", r.certs.owner(), err)
@@ -188,41 +251,21 @@ func (r *registration) verifyRecorded(ctx context.Context) error {
 // trusted tells whether the API server trusts the CAs of state already, for a serving half: it is the other
 // half that registers them.
 func (r *registration) trusted(ctx context.Context, state *certsecret.State) error {
-	live := [][]byte{state.RegisteredBundle}
-	configuration, err := webhookconf.Read(ctx, r.client, r.name)
-	switch {
-	case apierrors.IsForbidden(err): // go by what RegisterExtensions has written down
-	case err != nil:
-		return err
-	case configuration != nil:
-		live = webhookconf.Bundles(configuration, r.options.Fingerprint, r.options.Entries)
-	}
-	for _, bundle := range live {
-		if !ca.Contains(bundle, state.Bundle()) {
-			return fmt.Errorf("MutatingWebhookConfiguration %q does not hold the new CA of the Secret %s; call RegisterExtensions", r.name, r.certs.owner())
+	missing := func(where any, bundles ...[]byte) error {
+		for _, bundle := range bundles {
+			if !ca.Contains(bundle, state.Bundle()) {
+				return fmt.Errorf("%s does not hold the new CA of the Secret %s; call RegisterExtensions", where, r.certs.owner())
+			}
 		}
+		return nil
 	}
-	return nil
-}
-
-func (r *registration) entryNames() string {
-	names := make([]string, 0, len(r.options.Entries))
-	for _, e := range r.options.Entries {
-		names = append(names, e.Name)
+	forbidden, err := r.live(ctx, func(c webhookconf.Configuration, live webhookconf.Live) error {
+		return missing(c, live.Bundles...)
+	})
+	if forbidden { // go by what RegisterExtensions has written down
+		return missing("what was registered last", state.RegisteredBundle)
 	}
-	return strings.Join(names, ",")
-}
-
-// selection says in words which pods are sent.
-func (r *registration) selection() string {
-	where := "of every namespace but the cluster's own"
-	if r.options.Namespace != "" {
-		where = "of namespace " + r.options.Namespace
-	}
-	if len(r.options.ObjectLabels) == 0 {
-		return "all " + where
-	}
-	return fmt.Sprintf("with %s=%s, %s", LabelSourceType, sourceTypeApp, where)
+	return err
 }
 
 // awaitRegistered returns when verify is content, and says meanwhile what it waits for.
@@ -242,4 +285,12 @@ func (r *registration) awaitRegistered(ctx context.Context, waiting func(error))
 			return err
 		}
 	}
+}
+
+// prefixed puts the package's name in front of an error that does not have it yet.
+func prefixed(err error) error {
+	if strings.HasPrefix(err.Error(), "eirinix: ") {
+		return err
+	}
+	return fmt.Errorf("eirinix: %w", err)
 }

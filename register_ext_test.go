@@ -31,7 +31,7 @@ var _ = Describe("A pod on its way into a cluster", Label("api-server"), func() 
 
 		Expect(createPod(ctx, namespace, newPod("pod", nil))).To(beMutated())
 		Expect(*configuration(ctx, m).Webhooks[0].ClientConfig.URL).
-			To(Equal("https://" + m.Addr().String() + "/mutate/add-env"))
+			To(HavePrefix("https://" + m.Addr().String() + "/mutate/pods-"))
 	}, SpecTimeout(2*patience))
 
 	It("comes out changed, through a Service", func(ctx SpecContext) {
@@ -109,17 +109,21 @@ var _ = Describe("A pod on its way into a cluster", Label("api-server"), func() 
 		Expect(created).NotTo(beMutated())
 	}, SpecTimeout(2*patience))
 
-	It("passes every extension, in the order of their addition for equal kinds of change", func(ctx SpecContext) {
+	It("passes every extension in the order of their addition, in one call", func(ctx SpecContext) {
 		m := eirinix.NewManager(urlOptions(namespace))
 		label := func(key string) handleFunc {
 			return handleFunc{name: key, handle: func(_ context.Context, m eirinix.Manager, pod *corev1.Pod, req admission.Request) admission.Response {
-				pod.Labels = map[string]string{key: fmt.Sprint(len(pod.Labels))}
+				metav1.SetMetaDataLabel(&pod.ObjectMeta, key, fmt.Sprint(len(pod.Labels)))
 				return m.PatchFromPod(req, pod)
 			}}
 		}
-		Expect(m.AddExtension(label("first"))).To(Succeed())
+		for _, key := range []string{"first", "second", "third"} {
+			Expect(m.AddExtension(label(key))).To(Succeed())
+		}
 		runManager(ctx, m)
-		Expect(createPod(ctx, namespace, newPod("pod", nil))).To(HaveField("Labels", Equal(map[string]string{"first": "0"})))
+		Expect(configuration(ctx, m).Webhooks).To(HaveLen(1))
+		Expect(createPod(ctx, namespace, newPod("pod", nil))).
+			To(HaveField("Labels", Equal(map[string]string{"first": "0", "second": "1", "third": "2"})))
 	}, SpecTimeout(2*patience))
 
 	DescribeTable("meets what an extension says",
@@ -195,7 +199,7 @@ var _ = Describe("Registration", Label("api-server"), func() {
 		Expect(now.UID).To(Equal(old.UID))
 		Expect(now.Generation).To(Equal(old.Generation + 1))
 		Expect(now.Labels).To(HaveKeyWithValue("team", "a"))
-		Expect(now.Webhooks).To(ConsistOf(HaveField("Name", HavePrefix("add-env."))))
+		Expect(now.Webhooks).To(ConsistOf(HaveField("Name", HavePrefix("pods-"))))
 	}, SpecTimeout(patience))
 
 	It("refuses to fight another deployment for a configuration", func(ctx SpecContext) {

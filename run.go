@@ -17,6 +17,7 @@ import (
 
 	"code.cloudfoundry.org/eirinix/internal/admit"
 	"code.cloudfoundry.org/eirinix/internal/serving"
+	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
 // startTimeout bounds the opening of the port.
@@ -217,7 +218,17 @@ func (m *ExtensionManager) serve(ctx, background context.Context, tasks *sync.Wa
 		return nothing, stoppedOr(ctx, err)
 	}
 
-	server := m.newServer(certs, log)
+	var steps []webhookconf.Step
+	if err := retryTransient(ctx, log, "the kinds that the cluster serves", func(context.Context) (err error) {
+		steps, err = m.resolveAll()
+		return err
+	}); err != nil {
+		return nothing, stoppedOr(ctx, err)
+	}
+	server, err := m.newServer(certs, steps, log)
+	if err != nil {
+		return nothing, err
+	}
 	starting, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("not open after %s", startTimeout))
 	defer cancel()
 	if err := server.Start(starting); err != nil {
@@ -236,7 +247,7 @@ func (m *ExtensionManager) serve(ctx, background context.Context, tasks *sync.Wa
 		}
 	})
 
-	reg, err := m.newRegistration(certs, m.registeredPort(o, server), log)
+	reg, err := m.newRegistration(certs, steps, m.registeredPort(o, server), log)
 	stop := func() error { return m.drain(o, server, reg, log) } //nolint:contextcheck // ctx has ended by then
 	if err != nil {
 		return stop, err
@@ -278,26 +289,28 @@ func (m *ExtensionManager) registeredPort(o ManagerOptions, server *serving.Serv
 	return o.port()
 }
 
-func (m *ExtensionManager) newServer(certs *certificates, log logr.Logger) *serving.Server {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	host, port, _ := m.options.listen() // Validate has seen it
-	maxBytes := m.options.MaxRequestBytes
-	if maxBytes == 0 {
-		maxBytes = defaultMaxRequestBytes
+func (m *ExtensionManager) newServer(certs *certificates, steps []webhookconf.Step, log logr.Logger) (*serving.Server, error) {
+	chains, err := m.chains(steps)
+	if err != nil {
+		return nil, prefixed(err)
 	}
+	o := m.GetManagerOptions()
+	host, port, _ := o.listen() // Validate has seen it
 	server := &serving.Server{
 		Host: host, WantPort: port,
 		GetCertificate: certs.leaf.GetCertificate,
 		Ready:          m.checkReady,
 		Log:            log,
 	}
-	handler := &admit.Handler{MaxBytes: maxBytes, Log: log, Draining: server.Draining, Others: m.hooks}
-	for _, s := range m.steps {
-		handler.Handle(s.name, m.classic(s.extension))
+	handler := &admit.Handler{
+		MaxBytes: orElse(o.MaxRequestBytes, defaultMaxRequestBytes),
+		Log:      log, Draining: server.Draining, Others: m.hooks,
+	}
+	for path, chain := range chains {
+		handler.Serve(path, chain)
 	}
 	server.Handler = handler
-	return server
+	return server, nil
 }
 
 // classic adapts an Extension to the request path.
@@ -320,7 +333,7 @@ func (m *ExtensionManager) drain(o ManagerOptions, server *serving.Server, reg *
 		ctx, cancel := context.WithTimeout(context.Background(), unregisterTimeout)
 		defer cancel()
 		if err := reg.remove(ctx); err != nil {
-			errs = append(errs, fmt.Errorf("eirinix: the webhook configuration could not be removed, remove it with kubectl delete mutatingwebhookconfiguration %s: %w", reg.name, err))
+			errs = append(errs, fmt.Errorf("eirinix: the webhook configuration could not be removed, remove it with kubectl delete %s: %w", reg.configurations[0], err))
 		}
 	}
 	if d := o.drainDelay(); d > 0 {
@@ -360,5 +373,5 @@ func stoppedOr(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return errStopped
 	}
-	return fmt.Errorf("eirinix: %w", err)
+	return prefixed(err)
 }

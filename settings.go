@@ -1,0 +1,56 @@
+package eirinix
+
+import (
+	"time"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Settings says how a step is registered. The zero value inherits from ManagerOptions and the defaults below.
+// What the API server would refuse is refused by Validate, with the same reason.
+//
+// Steps whose Namespaces, Conditions, MatchPolicy, SideEffects and Reinvoke are equal, on the same kind, share
+// one webhook entry and so cost the API server one call; they run in the order in which they were added.
+type Settings struct {
+	// Rules selects what is sent. Empty: the kind of T, as the cluster calls it, and only the operations
+	// that have a callback.
+	Rules []admissionregistrationv1.RuleWithOperations
+
+	// Namespaces selects by the labels of the namespace. Empty: ManagerOptions.Namespace, else all but the
+	// cluster's own. Cluster-scoped objects are not selected by it.
+	Namespaces *metav1.LabelSelector
+
+	// Objects selects by the labels of the object, old or new.
+	Objects *metav1.LabelSelector
+
+	// Conditions are CEL expressions that must all be true; the API server evaluates them.
+	Conditions []admissionregistrationv1.MatchCondition
+
+	// FailurePolicy says what becomes of the object when the step fails. Empty: ManagerOptions.FailurePolicy.
+	FailurePolicy admissionregistrationv1.FailurePolicyType
+
+	// MatchPolicy says whether a rule also selects the same object by another version. Empty: Equivalent.
+	MatchPolicy admissionregistrationv1.MatchPolicyType
+
+	// Timeout bounds the step. Whole seconds, 1 to 30. Zero: 5 s.
+	Timeout time.Duration
+
+	// Reinvoke says whether the step sees an object again that a later step or webhook has changed.
+	// Empty: Never.
+	Reinvoke admissionregistrationv1.ReinvocationPolicyType
+
+	// SideEffects must be None (the default), or NoneOnDryRun where the step changes something else unless
+	// the request is a dry run.
+	SideEffects admissionregistrationv1.SideEffectClass
+
+	// Isolated gives the step a webhook entry of its own, whatever it has in common with others.
+	Isolated bool
+
+	// ClusterCritical says: I know that this may stop the cluster. It allows kube-system, the webhook's own
+	// namespace, and */* with failurePolicy Fail.
+	ClusterCritical bool
+}
+
+// Configured is an Extension that has Settings. Without them it is registered for the CREATE of pods.
+type Configured interface{ Settings() Settings }

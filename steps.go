@@ -1,0 +1,271 @@
+package eirinix
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+
+	"code.cloudfoundry.org/eirinix/internal/admit"
+	"code.cloudfoundry.org/eirinix/internal/webhookconf"
+)
+
+// podKind is what an Extension is about.
+var podKind = corev1.SchemeGroupVersion.WithKind("Pod")
+
+var unstructuredType = reflect.TypeFor[unstructured.Unstructured]()
+
+// resolver turns definitions into what is registered and served. mapper is nil while the cluster cannot be
+// asked: then the rules that would be derived from it are stood in for, and only good for checks.
+type resolver struct {
+	options ManagerOptions
+	scheme  *runtime.Scheme
+	mapper  meta.RESTMapper
+}
+
+func newResolver(o ManagerOptions, mapper meta.RESTMapper) resolver {
+	r := resolver{options: o, scheme: o.Scheme, mapper: mapper}
+	if r.scheme == nil {
+		r.scheme = clientgoscheme.Scheme
+	}
+	return r
+}
+
+// resolve fills in what a step inherits.
+func (r resolver) resolve(d definition) (webhookconf.Step, error) {
+	kind, err := r.kindOf(d)
+	if err != nil {
+		return webhookconf.Step{}, err
+	}
+	s := d.settings
+	step := webhookconf.Step{
+		Name: d.name, Validating: d.validating, Kind: kind,
+		Rules: s.Rules, Namespaces: s.Namespaces, Objects: s.Objects, Conditions: s.Conditions,
+		FailurePolicy: orElse(s.FailurePolicy, *r.options.FailurePolicy),
+		MatchPolicy:   orElse(s.MatchPolicy, admissionregistrationv1.Equivalent),
+		Timeout:       orElse(s.Timeout, callTimeout),
+		Reinvoke:      orElse(s.Reinvoke, admissionregistrationv1.NeverReinvocationPolicy),
+		SideEffects:   orElse(s.SideEffects, admissionregistrationv1.SideEffectClassNone),
+		Isolated:      s.Isolated, ClusterCritical: s.ClusterCritical,
+	}
+	if kind == podKind && d.subpath == "" && *r.options.FilterEiriniApps {
+		if step.Objects == nil {
+			step.Objects = &metav1.LabelSelector{}
+		}
+		step.Objects = metav1.AddLabelToSelector(step.Objects.DeepCopy(), LabelSourceType, sourceTypeApp)
+	}
+	if len(step.Rules) == 0 {
+		rule, err := r.derive(d, kind)
+		if err != nil {
+			return webhookconf.Step{}, err
+		}
+		step.Rules = []admissionregistrationv1.RuleWithOperations{rule}
+		return step, nil
+	}
+	return step, r.checkRules(d, &step)
+}
+
+func orElse[V comparable](v, otherwise V) V {
+	var none V
+	if v == none {
+		return otherwise
+	}
+	return v
+}
+
+// kindOf gives the kind that goes over the wire; none for unstructured.
+func (r resolver) kindOf(d definition) (schema.GroupVersionKind, error) {
+	switch d.object {
+	case nil:
+		return podKind, nil
+	case unstructuredType:
+		if len(d.settings.Rules) == 0 {
+			return schema.GroupVersionKind{}, fmt.Errorf("eirinix: extension %q is about unstructured objects, so nothing tells which; set Settings.Rules", d.name)
+		}
+		return schema.GroupVersionKind{}, nil
+	}
+	kind, err := apiutil.GVKForObject(d.newObject(), r.scheme)
+	if err != nil {
+		return kind, fmt.Errorf("eirinix: extension %q is about %s, which the scheme does not know; add its AddToScheme to ManagerOptions.Scheme: %w", d.name, d.object, err)
+	}
+	return kind, nil
+}
+
+// derive makes the rule of a step that has none, as the cluster calls its kind: plurals are never guessed.
+func (r resolver) derive(d definition, kind schema.GroupVersionKind) (admissionregistrationv1.RuleWithOperations, error) {
+	rule := admissionregistrationv1.RuleWithOperations{Operations: d.operations}
+	resource, scope := d.resource, admissionregistrationv1.AllScopes
+	switch {
+	case d.subpath != "":
+		resource.Resource += "/" + d.subpath
+	case kind == podKind:
+		resource, scope = corev1.SchemeGroupVersion.WithResource("pods"), admissionregistrationv1.NamespacedScope
+	case r.mapper == nil:
+		resource = kind.GroupVersion().WithResource("resource") // for checks only
+	default:
+		mapping, err := r.mapper.RESTMapping(kind.GroupKind(), kind.Version)
+		if err != nil {
+			return rule, fmt.Errorf("extension %q is about %s, which the cluster does not serve; install its CustomResourceDefinition first, or check the version: %w", d.name, kind, err)
+		}
+		resource, scope = mapping.Resource, admissionregistrationv1.ClusterScope
+		if mapping.Scope.Name() == meta.RESTScopeNameNamespace {
+			scope = admissionregistrationv1.NamespacedScope
+		}
+	}
+	rule.Rule = admissionregistrationv1.Rule{
+		APIGroups: []string{resource.Group}, APIVersions: []string{resource.Version}, Resources: []string{resource.Resource},
+		Scope: new(scope),
+	}
+	return rule, nil
+}
+
+// checkRules makes sure that the rules a user wrote yield T: another kind would be read as if it were one. For
+// unstructured it finds the kind instead, if there is just one.
+func (r resolver) checkRules(d definition, step *webhookconf.Step) error {
+	kinds := map[schema.GroupVersionKind]bool{}
+	for _, rule := range step.Rules {
+		for _, group := range rule.APIGroups {
+			for _, version := range rule.APIVersions {
+				for _, resource := range rule.Resources {
+					if strings.Contains(group+version+resource, "*") {
+						if d.object != unstructuredType && d.extension == nil {
+							return fmt.Errorf("eirinix: extension %q: the rule for %q of %s/%s may yield another kind than %s; name the resource, or use *unstructured.Unstructured", d.name, resource, group, version, d.object)
+						}
+						step.Kind = schema.GroupVersionKind{}
+						return nil
+					}
+					// What a subresource sends is known to discovery alone, so its kind is checked with each request.
+					if r.mapper == nil || strings.Contains(resource, "/") {
+						continue
+					}
+					kind, err := r.mapper.KindFor(schema.GroupVersionResource{Group: group, Version: version, Resource: resource})
+					if err != nil {
+						return fmt.Errorf("extension %q: the cluster does not serve the %q of %s/%s that Settings.Rules name: %w", d.name, resource, group, version, err)
+					}
+					kinds[kind] = true
+				}
+			}
+		}
+	}
+	if d.extension != nil {
+		return nil // it is told of other kinds than pods by a nil pod
+	}
+	for kind := range kinds {
+		if d.object != unstructuredType && kind != step.Kind {
+			return fmt.Errorf("extension %q: Settings.Rules select %s, but it is about %s; use a step for each kind, or *unstructured.Unstructured", d.name, kind, step.Kind)
+		}
+		if len(kinds) == 1 {
+			step.Kind = kind
+		}
+	}
+	return nil
+}
+
+// checkSteps tells everything that the API server would refuse, as far as it can be told without a cluster.
+func checkSteps(o ManagerOptions, definitions []definition) error {
+	r := newResolver(o, nil)
+	var errs []error
+	var steps []webhookconf.Step
+	for _, d := range definitions {
+		step, err := r.resolve(d)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		steps = append(steps, step)
+	}
+	return errors.Join(append(errs, webhookconf.Check(steps, o.webhookOptions(o.port())))...)
+}
+
+// resolveAll resolves every step with the cluster's help.
+func (m *ExtensionManager) resolveAll() ([]webhookconf.Step, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	mgr, err := m.kubeManager()
+	if err != nil {
+		return nil, err
+	}
+	r := newResolver(m.options, mgr.GetRESTMapper())
+	steps := make([]webhookconf.Step, 0, len(m.steps))
+	for _, d := range m.steps {
+		step, err := r.resolve(d)
+		if err != nil {
+			return nil, err
+		}
+		steps = append(steps, step)
+	}
+	return steps, nil
+}
+
+// chains makes what is served of what is registered, by path.
+func (m *ExtensionManager) chains(steps []webhookconf.Step) (map[string]admit.Chain, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	chains := map[string]admit.Chain{}
+	for _, e := range webhookconf.Group(steps) {
+		chain := admit.Chain{Validating: e.Validating}
+		for _, i := range e.Steps {
+			step, err := m.servedStep(m.steps[i], steps[i])
+			if err != nil {
+				return nil, err
+			}
+			chain.Steps = append(chain.Steps, step)
+			chain.Reinvoke = steps[i].Reinvoke == admissionregistrationv1.IfNeededReinvocationPolicy
+		}
+		chains[e.Path] = chain
+	}
+	return chains, nil
+}
+
+// servedStep makes the step that is served. It is called under mu.
+func (m *ExtensionManager) servedStep(d definition, registered webhookconf.Step) (admit.Step, error) {
+	matcher, err := admit.NewMatcher(registered.Rules, registered.Objects, registered.Namespaces)
+	if err != nil {
+		return admit.Step{}, fmt.Errorf("extension %q: %w", d.name, err)
+	}
+	step := admit.Step{
+		Name: d.name, Timeout: registered.Timeout, Matcher: matcher,
+		Ignore: registered.FailurePolicy == admissionregistrationv1.Ignore,
+	}
+	call := func(x *admit.Exchange) (*Call, error) {
+		sent, expected := x.Request.Kind, registered.Kind
+		if d.object != unstructuredType && (sent.Group != expected.Group || sent.Version != expected.Version || sent.Kind != expected.Kind) {
+			return nil, fmt.Errorf("the API server sent a %s of %s/%s, but this extension is about %s", sent.Kind, sent.Group, sent.Version, expected)
+		}
+		return &Call{Request: x.Request, Manager: m, exchange: x}, nil
+	}
+	switch {
+	case d.extension != nil:
+		step.Handle = m.classic(d.extension)
+	case d.mutate != nil:
+		step.New = d.newObject
+		step.Mutate = func(ctx context.Context, x *admit.Exchange, obj runtime.Object) error {
+			c, err := call(x)
+			if err != nil {
+				return err
+			}
+			return d.mutate(ctx, c, obj)
+		}
+	default:
+		step.New = d.newObject
+		step.Check = func(ctx context.Context, x *admit.Exchange, oldObj, newObj runtime.Object) error {
+			c, err := call(x)
+			if err != nil {
+				return err
+			}
+			return d.check(ctx, c, oldObj, newObj)
+		}
+	}
+	return step, nil
+}
