@@ -13,6 +13,7 @@ import (
 	"github.com/go-logr/logr"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
+	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"code.cloudfoundry.org/eirinix/internal/admit"
@@ -302,9 +303,14 @@ func (m *ExtensionManager) newServer(certs *certificates, steps []webhookconf.St
 		Ready:          m.checkReady,
 		Log:            log,
 	}
+	metrics, err := admit.NewMetrics(ctrlmetrics.Registry)
+	if err != nil { // a program has metrics of its own by our names; it still is a webhook
+		log.Error(err, "metrics cannot be registered; there will be none")
+		metrics = nil
+	}
 	handler := &admit.Handler{
 		MaxBytes: orElse(o.MaxRequestBytes, defaultMaxRequestBytes),
-		Log:      log, Draining: server.Draining, Others: m.hooks,
+		Log:      log, Draining: server.Draining, Others: m.hooks, Metrics: metrics,
 	}
 	for path, chain := range chains {
 		handler.Serve(path, chain)

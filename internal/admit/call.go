@@ -29,7 +29,7 @@ func (k *call) handle(i int, x *Exchange) error {
 		req.Object.Raw = append([]byte(nil), k.object.raw...)
 	}
 	var resp admission.Response
-	if err := k.attempt(s, func(ctx context.Context) error {
+	if err := k.attempt(i, func(ctx context.Context) error {
 		resp = s.Handle(ctx, req)
 		return nil
 	}); err != nil {

@@ -29,6 +29,8 @@ type chain struct {
 	Chain
 	name        string
 	sayNothings []sync.Once // by step: the zero Response is worth one line in the log, not one a request
+	metrics     *webhookMetrics
+	stepMetrics []*stepMetrics // by step
 }
 
 // call is one request on its way through a chain. It belongs to one goroutine.
@@ -51,26 +53,26 @@ type stepError struct {
 func (e *stepError) Error() string { return fmt.Sprintf("extension %q failed: %v", e.step, e.err) }
 func (e *stepError) Unwrap() error { return e.err }
 
-// run takes a request through the chain. An error is a failure, which failurePolicy decides on; it names the
+// run takes a request through the chain, and counts the operations of the patch in the response. An error is a failure, which failurePolicy decides on; it names the
 // step. A denial is a response.
-func (c *chain) run(ctx context.Context, log logr.Logger, req *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
+func (c *chain) run(ctx context.Context, log logr.Logger, req *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, int, error) {
 	k := &call{chain: c, ctx: ctx, log: log, request: req, object: object{raw: req.Object.Raw}}
 	denials, err := k.steps()
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	resp := &admissionv1.AdmissionResponse{Allowed: len(denials) == 0, Warnings: k.warnings, AuditAnnotations: k.audit}
 	if !resp.Allowed {
 		resp.Result = &joinDenials(denials).status
-		return resp, nil
+		return resp, 0, nil
 	}
 	if resp.Patch, err = k.object.patch(); err != nil {
-		return nil, &stepError{step: c.name, err: err}
+		return nil, 0, &stepError{step: c.name, err: err}
 	}
 	if resp.Patch != nil {
 		resp.PatchType = new(admissionv1.PatchTypeJSONPatch)
 	}
-	return resp, nil
+	return resp, k.object.operations, nil
 }
 
 // stepDenial is a denial with the step that it came from.
@@ -90,7 +92,13 @@ func (k *call) steps() (denials []stepDenial, err error) {
 	for round := range rounds {
 		for i := range k.Steps {
 			s := &k.Steps[i]
-			if s.Matcher != nil && !s.Matcher.matches(k.request) || round > 0 && bytes.Equal(seen[i], k.object.raw) {
+			if !s.Matcher.matches(k.request) {
+				if round == 0 {
+					k.stepMetrics[i].decided(k.request.Operation, decisionSkipped, 0)
+				}
+				continue
+			}
+			if round > 0 && bytes.Equal(seen[i], k.object.raw) {
 				continue
 			}
 			d, stepErr := k.step(i)
@@ -123,21 +131,32 @@ func (k *call) step(i int) (*denial, error) {
 	if s.Ignore {
 		undo = k.object.snapshot()
 	}
+	patches := len(k.object.patches)
 	x := &Exchange{Request: admission.Request{AdmissionRequest: *k.request}}
 	err := k.perform(i, x)
-	if d, ok := asDenial(s.Name, err); ok {
-		k.take(s, x)
-		return d, nil
-	}
+	took := time.Since(began)
+	decided := func(d decision) { k.stepMetrics[i].decided(k.request.Operation, d, took) }
 	if err == nil {
 		k.take(s, x)
+		if len(k.object.patches) > patches {
+			decided(decisionPatched) // only a step that makes its own patch is known to have
+		} else {
+			decided(decisionAllowed)
+		}
 		return nil, nil
+	}
+	if d, ok := asDenial(s.Name, err); ok {
+		k.take(s, x)
+		decided(decisionDenied)
+		return d, nil
 	}
 	if s.Ignore {
 		k.object.restore(undo)
-		k.log.Error(err, "extension failed; its failurePolicy is Ignore, so what it did is undone", "step", s.Name, "took", time.Since(began).String())
+		decided(decisionIgnored)
+		k.log.Error(err, "extension failed; its failurePolicy is Ignore, so what it did is undone", "step", s.Name, "took", took.String())
 		return nil, nil
 	}
+	decided(decisionFailed)
 	return nil, err
 }
 
@@ -155,7 +174,7 @@ func (k *call) perform(i int, x *Exchange) error {
 		if err != nil {
 			return err
 		}
-		return k.attempt(s, func(ctx context.Context) error { return s.Mutate(ctx, x, obj) })
+		return k.attempt(i, func(ctx context.Context) error { return s.Mutate(ctx, x, obj) })
 	}
 	newObj, err := k.look(s, k.object.raw)
 	if err != nil {
@@ -165,7 +184,7 @@ func (k *call) perform(i int, x *Exchange) error {
 	if err != nil {
 		return err
 	}
-	return k.attempt(s, func(ctx context.Context) error { return s.Check(ctx, x, oldObj, newObj) })
+	return k.attempt(i, func(ctx context.Context) error { return s.Check(ctx, x, oldObj, newObj) })
 }
 
 func (k *call) look(s *Step, raw []byte) (runtime.Object, error) {
@@ -184,8 +203,8 @@ func decodeIfPresent(raw []byte, newObject func() runtime.Object) (runtime.Objec
 
 // attempt runs f within the step's deadline. A step that ignores its context is left behind: the API server
 // hears in time what happened, and what the step has in its hands is used no more.
-func (k *call) attempt(s *Step, f func(context.Context) error) error {
-	ctx := k.ctx
+func (k *call) attempt(i int, f func(context.Context) error) error {
+	s, ctx := &k.Steps[i], k.ctx
 	if s.Timeout > 0 {
 		limited, cancel := context.WithTimeout(ctx, s.Timeout)
 		defer cancel()
@@ -198,6 +217,7 @@ func (k *call) attempt(s *Step, f func(context.Context) error) error {
 		defer func() {
 			if r := recover(); r != nil {
 				k.log.Info("extension panicked", "step", s.Name, "panic", fmt.Sprint(r), "stack", string(debug.Stack()))
+				k.stepMetrics[i].panicked()
 				err = fmt.Errorf("panic: %v", r)
 			}
 			done <- err

@@ -85,26 +85,13 @@ func (c *cursor) plain() []byte {
 		return nil
 	}
 	start := c.at + 1
-	end := skipString(c.text, start)
-	if end < 0 {
+	end, ascii := plainText(c.text, start)
+	if end < 0 || !ascii && !utf8.Valid(c.text[start:end]) {
 		c.giveUp()
 		return nil
 	}
-	c.at = end
-	s := c.text[start : end-1]
-	ascii := true
-	for _, b := range s {
-		if b == '\\' {
-			c.giveUp()
-			return nil
-		}
-		ascii = ascii && b < utf8.RuneSelf
-	}
-	if !ascii && !utf8.Valid(s) {
-		c.giveUp()
-		return nil
-	}
-	return s
+	c.at = end + 1
+	return c.text[start:end]
 }
 
 // value reads a value of any type and returns it as it stands.

@@ -220,7 +220,7 @@ func (p *envelopeParser) list() []string {
 	if p.null() {
 		return nil
 	}
-	items := []string{}
+	items := make([]string, 0, 4)
 	for more := p.enter('['); more; more = p.more('[') {
 		items = append(items, p.word())
 	}

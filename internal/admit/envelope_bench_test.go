@@ -16,7 +16,7 @@ import (
 // arrivedReviews are reviews as kube-apiserver sends them for the creation of pods, by what they weigh. Two
 // fifths of each pod are managed fields.
 func arrivedReviews() map[string][]byte {
-	return map[string][]byte{"4KB": arrivedReview(1, 4), "22KB": arrivedReview(3, 23), "300KB": arrivedReview(40, 26)}
+	return map[string][]byte{"4KB": arrivedReview(1, 12), "22KB": arrivedReview(5, 25), "300KB": arrivedReview(68, 26)}
 }
 
 func arrivedReview(containers, env int) []byte {

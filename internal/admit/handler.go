@@ -23,15 +23,31 @@ const (
 	ValidatePrefix = "/validate/"
 )
 
+// How many requests are in memory at once. A call works on a few times its size, and a step that waits for
+// something keeps its place; 100 are more than the API server's own limits send to one webhook. A large body is
+// read only while few others are, and a stranger who sends many of them, or slowly, is in the way of other large
+// ones alone.
+const (
+	callsAtWork  = 100
+	callsWaiting = 400
+	largeBody    = 1 << 20
+	largeAtWork  = 16
+	largeWaiting = 64
+)
+
 // Handler serves chains of steps over HTTP. Configure it before serving; it is safe for concurrent use.
 type Handler struct {
 	MaxBytes int64          // bound on one request; must be positive
 	Log      logr.Logger    // the zero Logger discards
 	Draining func() bool    // when true, connections are closed after each answer; nil means never
 	Others   *http.ServeMux // what else is served, outside the prefixes; nil means nothing
+	Metrics  *Metrics       // nil counts nothing
 
 	mu     sync.RWMutex
 	chains map[string]*chain // by path
+
+	limits      sync.Once
+	work, large *limiter
 }
 
 // Handle serves one step that makes its own patch, on MutatePrefix+name.
@@ -46,11 +62,15 @@ func (h *Handler) Serve(path string, c Chain) {
 	if h.chains == nil {
 		h.chains = map[string]*chain{}
 	}
-	name := c.Steps[0].Name
-	if len(c.Steps) > 1 {
-		name = path[strings.LastIndexByte(path, '/')+1:]
+	webhook := path[strings.LastIndexByte(path, '/')+1:]
+	served := &chain{Chain: c, name: webhook, sayNothings: make([]sync.Once, len(c.Steps)), metrics: h.Metrics.webhook(webhook)}
+	if len(c.Steps) == 1 {
+		served.name = c.Steps[0].Name
 	}
-	h.chains[path] = &chain{Chain: c, name: name, sayNothings: make([]sync.Once, len(c.Steps))}
+	for _, s := range c.Steps {
+		served.stepMetrics = append(served.stepMetrics, served.metrics.step(s.Name))
+	}
+	h.chains[path] = served
 }
 
 func (h *Handler) chain(path string) *chain {
@@ -62,6 +82,8 @@ func (h *Handler) chain(path string) *chain {
 // ServeHTTP answers one AdmissionReview.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	arrived := time.Now()
+	h.Metrics.arrived()
+	defer h.Metrics.answered()
 	h.closeWhenDraining(w)
 	c := h.chain(r.URL.Path)
 	if c == nil {
@@ -69,35 +91,74 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	timeout := requestTimeout(r)
-	question, err := readReview(w, r, h.MaxBytes, arrived.Add(timeout))
-	if err != nil {
-		status := http.StatusBadRequest
-		if refused, ok := errors.AsType[*refusal](err); ok {
-			status = refused.status
-		}
-		h.Log.Info("refused a request that is no AdmissionReview", "status", status, "reason", err.Error(), "from", r.RemoteAddr, "extension", c.name)
-		writeText(w, status, fmt.Sprintf("extension %q: %v", c.name, err))
-		return
-	}
 	// The server's context ends when the server is told to stop, but a call that has begun must be
 	// finished: only the API server's own deadline ends it.
 	ctx, cancel := context.WithDeadlineCause(context.WithoutCancel(r.Context()), arrived.Add(timeout-margin(timeout)),
 		fmt.Errorf("?timeout=%s: %w", timeout, context.DeadlineExceeded))
 	defer cancel()
-	req := &question.request
 
+	question, err := h.read(ctx, w, r, arrived.Add(timeout))
+	if err == nil {
+		if err = h.work.acquire(ctx); err == nil {
+			defer h.work.release()
+			h.answer(ctx, w, c, question, arrived)
+			return
+		}
+		err = busy(err)
+	}
+	status := http.StatusBadRequest
+	if refused, ok := errors.AsType[*refusal](err); ok {
+		status = refused.status
+	}
+	if status == http.StatusServiceUnavailable {
+		// The API server repeats the call after as many seconds, and perhaps another replica takes it.
+		w.Header().Set("Retry-After", "1")
+	}
+	h.Metrics.refusedWith(status)
+	h.Log.Info("refused a request", "status", status, "reason", err.Error(), "from", r.RemoteAddr, "extension", c.name)
+	writeText(w, status, fmt.Sprintf("extension %q: %v", c.name, err))
+}
+
+// read reads and understands the request; large ones a few at a time.
+func (h *Handler) read(ctx context.Context, w http.ResponseWriter, r *http.Request, deadline time.Time) (*envelope, error) {
+	h.limits.Do(func() {
+		h.work = newLimiter(callsAtWork, callsWaiting)
+		h.large = newLimiter(largeAtWork, largeWaiting)
+	})
+	if r.ContentLength < 0 || r.ContentLength > largeBody {
+		if err := h.large.acquire(ctx); err != nil {
+			return nil, busy(err)
+		}
+		defer h.large.release()
+	}
+	question, size, err := readReview(w, r, h.MaxBytes, deadline)
+	if err == nil {
+		h.Metrics.received(size)
+	}
+	return question, err
+}
+
+// busy is the answer to a request for which there is no place.
+func busy(err error) error { return refuse(http.StatusServiceUnavailable, "%v; try again", err) }
+
+// answer runs the chain and sends what comes of it.
+func (h *Handler) answer(ctx context.Context, w http.ResponseWriter, c *chain, question *envelope, arrived time.Time) {
+	req := &question.request
 	log := h.Log.WithValues("extension", c.name, "uid", brief(string(req.UID)), "operation", req.Operation,
 		"resource", brief(resourceOf(req)), "namespace", brief(req.Namespace), "name", brief(req.Name))
-	resp, err := c.run(logf.IntoContext(ctx, log), log, req)
+	resp, operations, err := c.run(logf.IntoContext(ctx, log), log, req)
 	h.closeWhenDraining(w) // it may have begun meanwhile
+	took := time.Since(arrived)
 	if err == nil {
 		if err = writeAnswer(w, question, resp); err == nil {
-			logDecision(log, resp, req, arrived)
+			c.metrics.answered(took, operations, len(resp.Patch))
+			logDecision(log, resp, req, took)
 			return
 		}
 		err = &stepError{step: c.name, err: fmt.Errorf("its answer cannot be encoded: %w", err)}
 	}
-	log.Error(err, "extension failed; failurePolicy decides", "user", brief(req.UserInfo.Username), "took", time.Since(arrived).String())
+	c.metrics.answered(took, 0, 0)
+	log.Error(err, "extension failed; failurePolicy decides", "user", brief(req.UserInfo.Username), "took", took.String())
 	writeText(w, http.StatusInternalServerError, err.Error())
 }
 
@@ -122,10 +183,12 @@ func (h *Handler) unknown(w http.ResponseWriter, r *http.Request) {
 				return
 			}
 		}
+		h.Metrics.refusedWith(http.StatusNotFound)
 		writeText(w, http.StatusNotFound, fmt.Sprintf("nothing is served on %s", printable(r.URL.Path)))
 		return
 	}
 	h.Log.Info("asked for an extension that this replica does not have; told the API server to try another", "path", printable(r.URL.Path), "from", r.RemoteAddr)
+	h.Metrics.refusedWith(http.StatusServiceUnavailable)
 	// Measured: the API server repeats a 5xx with Retry-After, same UID, up to ten times, and a closed
 	// connection makes it choose an endpoint anew.
 	w.Header().Set("Retry-After", "0")
@@ -133,12 +196,12 @@ func (h *Handler) unknown(w http.ResponseWriter, r *http.Request) {
 	writeText(w, http.StatusServiceUnavailable, fmt.Sprintf("no extension is served on %s; another version of the webhook may have it", printable(r.URL.Path)))
 }
 
-func logDecision(log logr.Logger, resp *admissionv1.AdmissionResponse, req *admissionv1.AdmissionRequest, arrived time.Time) {
+func logDecision(log logr.Logger, resp *admissionv1.AdmissionResponse, req *admissionv1.AdmissionRequest, took time.Duration) {
 	if resp.Allowed {
-		log.V(1).Info("allowed", "patchBytes", len(resp.Patch), "took", time.Since(arrived).String())
+		log.V(1).Info("allowed", "patchBytes", len(resp.Patch), "took", took.String())
 		return
 	}
-	log.Info("denied", "user", brief(req.UserInfo.Username), "code", resp.Result.Code, "reason", resp.Result.Message, "took", time.Since(arrived).String())
+	log.Info("denied", "user", brief(req.UserInfo.Username), "code", resp.Result.Code, "reason", resp.Result.Message, "took", took.String())
 }
 
 func resourceOf(req *admissionv1.AdmissionRequest) string {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"reflect"
 
+	jsonpatchv2 "gomodules.xyz/jsonpatch/v2"
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -19,6 +20,8 @@ import (
 type object struct {
 	raw     []byte   // as of the last flush
 	patches [][]byte // JSON arrays of operations that led from what came in to raw
+
+	operations int // in patches
 
 	before  runtime.Object // raw decoded; nil until a step changes the view
 	current runtime.Object // the view; nil until a step asks for it
@@ -78,11 +81,11 @@ func (o *object) flush() error {
 	if err != nil || len(operations) == 0 {
 		return err
 	}
-	return o.apply(operations)
+	return o.apply(patch.AppendJSON(nil, operations))
 }
 
-// difference is the patch from raw to the view, as a JSON array; nil when they are equal. The view is given up.
-func (o *object) difference() ([]byte, error) {
+// difference is the patch from raw to the view; nil when they are equal. The view is given up.
+func (o *object) difference() ([]jsonpatchv2.Operation, error) {
 	if o.before == nil {
 		return nil, nil
 	}
@@ -91,10 +94,7 @@ func (o *object) difference() ([]byte, error) {
 		return nil, fmt.Errorf("the change to the object cannot be told as a patch: %w", err)
 	}
 	o.before, o.current = nil, nil
-	if len(operations) == 0 {
-		return nil, nil
-	}
-	return patch.AppendJSON(nil, operations), nil
+	return operations, nil
 }
 
 // isEmptyPatch tells whether a JSON patch holds no operation.
@@ -118,7 +118,7 @@ func (o *object) apply(operations []byte) error {
 		return fmt.Errorf("the patch does not apply to the object: %w", err)
 	}
 	o.raw, o.before, o.current = raw, nil, nil
-	o.patches = append(o.patches, operations)
+	o.patches, o.operations = append(o.patches, operations), o.operations+len(decoded)
 	return nil
 }
 
@@ -129,8 +129,8 @@ func (o *object) patch() ([]byte, error) {
 		return nil, err
 	}
 	all := o.patches
-	if last != nil {
-		all = append(all, last)
+	if len(last) > 0 {
+		all, o.operations = append(all, patch.AppendJSON(nil, last)), o.operations+len(last)
 	}
 	switch len(all) {
 	case 0:
@@ -153,13 +153,14 @@ func (o *object) patch() ([]byte, error) {
 type snapshot struct {
 	raw             []byte
 	patches         int
+	operations      int
 	before, current runtime.Object
 }
 
 // snapshot keeps a copy of the view, because a step that fails leaves it half changed, and one that is left
 // behind goes on changing it.
 func (o *object) snapshot() snapshot {
-	s := snapshot{raw: o.raw, patches: len(o.patches), before: o.before}
+	s := snapshot{raw: o.raw, patches: len(o.patches), operations: o.operations, before: o.before}
 	if o.current != nil {
 		s.current = o.current.DeepCopyObject()
 	}
@@ -167,5 +168,6 @@ func (o *object) snapshot() snapshot {
 }
 
 func (o *object) restore(s snapshot) {
-	o.raw, o.patches, o.before, o.current = s.raw, o.patches[:s.patches], s.before, s.current
+	o.raw, o.patches, o.operations = s.raw, o.patches[:s.patches], s.operations
+	o.before, o.current = s.before, s.current
 }

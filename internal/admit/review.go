@@ -57,24 +57,25 @@ func refuse(status int, format string, args ...any) error {
 	return &refusal{status: status, reason: reason}
 }
 
-// readReview reads and understands a request, or says with a refusal why not. A body that has not arrived by
+// readReview reads and understands a request, or says with a refusal why not; it also gives its size in bytes. A body that has not arrived by
 // the deadline is not waited for: nobody waits for the answer any more.
-func readReview(w http.ResponseWriter, r *http.Request, maxBytes int64, deadline time.Time) (*envelope, error) {
+func readReview(w http.ResponseWriter, r *http.Request, maxBytes int64, deadline time.Time) (*envelope, int, error) {
 	if r.Method != http.MethodPost {
 		w.Header().Set("Allow", http.MethodPost)
-		return nil, refuse(http.StatusMethodNotAllowed, "method %s: send an AdmissionReview with POST", r.Method)
+		return nil, 0, refuse(http.StatusMethodNotAllowed, "method %s: send an AdmissionReview with POST", r.Method)
 	}
 	if media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || media != contentTypeJSON {
-		return nil, refuse(http.StatusUnsupportedMediaType, "Content-Type %q: send %s", r.Header.Get("Content-Type"), contentTypeJSON)
+		return nil, 0, refuse(http.StatusUnsupportedMediaType, "Content-Type %q: send %s", r.Header.Get("Content-Type"), contentTypeJSON)
 	}
 	if encoding := r.Header.Get("Content-Encoding"); encoding != "" && encoding != "identity" {
-		return nil, refuse(http.StatusUnsupportedMediaType, "Content-Encoding %q: send the body uncompressed", encoding)
+		return nil, 0, refuse(http.StatusUnsupportedMediaType, "Content-Encoding %q: send the body uncompressed", encoding)
 	}
 	body, err := readBody(w, r, maxBytes, deadline)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	return parseEnvelope(body)
+	question, err := parseEnvelope(body)
+	return question, len(body), err
 }
 
 func readBody(w http.ResponseWriter, r *http.Request, maxBytes int64, deadline time.Time) ([]byte, error) {

@@ -102,23 +102,25 @@ next:
 	return -1
 }
 
-// skipString returns where the string ends whose text begins at i, or -1.
+// skipString returns where the string ends whose text begins at i, or -1. Most strings fit into the sixteen
+// bytes that it looks at in a turn without a branch.
 func skipString(text []byte, i int) int {
-	const all = 0x0101010101010101
 	for {
 		var c byte
-		if i+8 <= len(text) {
-			eight := binary.LittleEndian.Uint64(text[i:])
-			// Flipping a bit moves the quote next to the control characters, so that one comparison finds both.
-			quotes := eight ^ 0x02*all
-			escapes := eight ^ '\\'*all
-			found := ((quotes - 0x21*all) &^ quotes & (0x80 * all)) | ((escapes - all) &^ escapes & (0x80 * all))
-			if found == 0 {
-				i += 8
+		if i+16 <= len(text) {
+			sixteen := text[i : i+16 : i+16]
+			low := marks(binary.LittleEndian.Uint64(sixteen))
+			high := marks(binary.LittleEndian.Uint64(sixteen[8:]))
+			if low|high == 0 {
+				i += 16
 				continue
 			}
-			i += bits.TrailingZeros64(found) / 8 // the lowest bit is right; those above it need not be
-			c = text[i]
+			n := bits.TrailingZeros64(low) / 8
+			if low == 0 {
+				n = 8 + bits.TrailingZeros64(high)/8
+			}
+			i += n
+			c = sixteen[n&15]
 		} else {
 			if i >= len(text) {
 				return -1
@@ -146,6 +148,38 @@ func skipString(text []byte, i int) int {
 			return -1
 		}
 	}
+}
+
+// plainText returns where the closing quote stands of the string whose text begins at i, or -1 when an escape,
+// a control character or the end comes first; and whether all of the text is ASCII.
+func plainText(text []byte, i int) (end int, ascii bool) {
+	var all uint64 // the highest bits of everything that was seen
+	for i+8 <= len(text) {
+		eight := binary.LittleEndian.Uint64(text[i:])
+		n := bits.TrailingZeros64(marks(eight)) &^ 7 // 64 when there are none
+		all |= eight & (1<<n - 1)
+		i += n / 8
+		if n < 64 {
+			break
+		}
+	}
+	for i < len(text) && text[i] >= ' ' && text[i] != '"' && text[i] != '\\' {
+		all |= uint64(text[i])
+		i++
+	}
+	if i >= len(text) || text[i] != '"' {
+		return -1, false
+	}
+	return i, all&0x8080808080808080 == 0
+}
+
+// marks sets the highest bit of the first of eight bytes that does not simply belong to a string's text: a
+// quote, a backslash or a control character. Bits above that one mean nothing.
+func marks(eight uint64) uint64 {
+	const all = 0x0101010101010101
+	quotes := eight ^ 0x02*all // which moves the quote next to the control characters: one comparison finds both
+	escapes := eight ^ '\\'*all
+	return ((quotes-0x21*all)&^quotes | (escapes-all)&^escapes) & (0x80 * all)
 }
 
 func isHex(c byte) bool {

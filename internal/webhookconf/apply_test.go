@@ -18,9 +18,9 @@ var _ = Describe("Apply", func() {
 
 	BeforeEach(func() {
 		o := urlOptions()
-		webhooks = webhookconf.Build(o)
+		webhooks = build(o)
 		o.CABundle = []byte("older bundle")
-		older = webhookconf.Build(o)
+		older = build(o)
 	})
 
 	It("creates the configuration, marked as ours", func(ctx SpecContext) {
@@ -41,7 +41,7 @@ var _ = Describe("Apply", func() {
 		Expect(err).NotTo(HaveOccurred())
 		c.ClearActions()
 
-		result, outcome, err := c.apply(ctx, webhookconf.Build(urlOptions()))
+		result, outcome, err := c.apply(ctx, build(urlOptions()))
 		Expect(err).NotTo(HaveOccurred())
 		Expect(outcome).To(Equal(webhookconf.Unchanged))
 		Expect(c.verbs()).To(Equal([]string{"get"}))
@@ -77,7 +77,7 @@ var _ = Describe("Apply", func() {
 	})
 
 	DescribeTable("mends", func(ctx SpecContext, harm func(*admissionregistrationv1.MutatingWebhookConfiguration)) {
-		broken := configuration(webhookconf.Build(urlOptions()))
+		broken := configuration(build(urlOptions()))
 		harm(broken)
 		c := newCluster(broken)
 		_, outcome, err := c.apply(ctx, webhooks)
@@ -237,6 +237,6 @@ var _ = Describe("Apply", func() {
 		c := newCluster(configuration(older))
 		_, _, err := c.apply(ctx, webhooks)
 		Expect(err).NotTo(HaveOccurred())
-		Expect(webhooks).To(Equal(webhookconf.Build(urlOptions())))
+		Expect(webhooks).To(Equal(build(urlOptions())))
 	})
 })

@@ -18,12 +18,9 @@ import (
 // urlOptions are the options of a Manager in URL mode, for all namespaces.
 func urlOptions() webhookconf.Options {
 	return webhookconf.Options{
-		Fingerprint:   "eirini-x",
-		Target:        webhookconf.Target{Host: "webhook.example.org", Port: 8443},
-		CABundle:      []byte("bundle"),
-		FailurePolicy: admissionregistrationv1.Fail,
-		Timeout:       5 * time.Second,
-		Entries:       []webhookconf.Entry{{Name: "volumes", Path: "/mutate/volumes"}},
+		Fingerprint: "eirini-x",
+		Target:      webhookconf.Target{Host: "webhook.example.org", Port: 8443},
+		CABundle:    []byte("bundle"),
 	}
 }
 
@@ -32,6 +29,15 @@ func serviceOptions() webhookconf.Options {
 	o := urlOptions()
 	o.Target = webhookconf.Target{Service: "logger", Namespace: "cf", Port: 443}
 	return o
+}
+
+// build makes the webhook of a step for pods, named volumes, with an entry of its own.
+func build(o webhookconf.Options, changes ...change) []admissionregistrationv1.MutatingWebhook {
+	return buildAll(o, step("volumes", append(changes, isolated)...))
+}
+
+func buildAll(o webhookconf.Options, steps ...webhookconf.Step) []admissionregistrationv1.MutatingWebhook {
+	return o.Mutating(webhookconf.Group(steps))
 }
 
 func matches(selector *metav1.LabelSelector, on map[string]string) bool {
@@ -43,7 +49,7 @@ func matches(selector *metav1.LabelSelector, on map[string]string) bool {
 
 func sendsNamespace(o webhookconf.Options, name string) bool {
 	GinkgoHelper()
-	return matches(webhookconf.Build(o)[0].NamespaceSelector, map[string]string{"kubernetes.io/metadata.name": name})
+	return matches(build(o)[0].NamespaceSelector, map[string]string{"kubernetes.io/metadata.name": name})
 }
 
 var _ = Describe("Build", func() {
@@ -51,7 +57,7 @@ var _ = Describe("Build", func() {
 		func(host string, port int32, expected string) {
 			o := urlOptions()
 			o.Target.Host, o.Target.Port = host, port
-			c := webhookconf.Build(o)[0].ClientConfig
+			c := build(o)[0].ClientConfig
 			Expect(c.Service).To(BeNil())
 			Expect(c.URL).To(HaveValue(Equal(expected)))
 			Expect(o.Target.String()).To(Equal(strings.TrimSuffix(expected, "/mutate/volumes")))
@@ -66,7 +72,7 @@ var _ = Describe("Build", func() {
 	It("in Service mode, refers to the Service with its port and the entry's path", func() {
 		o := serviceOptions()
 		o.Target.Port = 8080
-		c := webhookconf.Build(o)[0].ClientConfig
+		c := build(o)[0].ClientConfig
 		Expect(c).To(Equal(admissionregistrationv1.WebhookClientConfig{
 			CABundle: []byte("bundle"),
 			Service: &admissionregistrationv1.ServiceReference{
@@ -96,21 +102,21 @@ var _ = Describe("Build", func() {
 	It("excludes a system namespace once when the Service lives there", func() {
 		o := serviceOptions()
 		o.Target.Namespace = "kube-system"
-		values := webhookconf.Build(o)[0].NamespaceSelector.MatchExpressions[0].Values
+		values := build(o)[0].NamespaceSelector.MatchExpressions[0].Values
 		Expect(values).To(ConsistOf("kube-system", "kube-node-lease", "kube-public"))
 	})
 
 	Describe("the object selector", func() {
 		ours := map[string]string{webhookconf.FingerprintLabel: "eirini-x"}
 
-		It("is empty, not nil, without ObjectLabels", func() {
-			Expect(webhookconf.Build(urlOptions())[0].ObjectSelector).To(Equal(&metav1.LabelSelector{}))
+		app := objects(labels1("type", "APP"))
+
+		It("is empty, not nil, where the step has none", func() {
+			Expect(build(urlOptions())[0].ObjectSelector).To(Equal(&metav1.LabelSelector{}))
 		})
 
-		It("wants the ObjectLabels", func() {
-			o := urlOptions()
-			o.ObjectLabels = map[string]string{"type": "APP"}
-			s := webhookconf.Build(o)[0].ObjectSelector
+		It("wants the step's labels", func() {
+			s := build(urlOptions(), app)[0].ObjectSelector
 			Expect(matches(s, map[string]string{"type": "APP"})).To(BeTrue())
 			Expect(matches(s, map[string]string{"type": "TASK"})).To(BeFalse())
 			Expect(matches(s, nil)).To(BeFalse())
@@ -119,8 +125,7 @@ var _ = Describe("Build", func() {
 		It("leaves out the program's own pods where they live in the namespace that is selected", func() {
 			o := serviceOptions()
 			o.Namespace = "cf"
-			o.ObjectLabels = map[string]string{"type": "APP"}
-			s := webhookconf.Build(o)[0].ObjectSelector
+			s := build(o, app)[0].ObjectSelector
 			own := maps.Clone(ours)
 			own["type"] = "APP"
 			Expect(matches(s, own)).To(BeFalse())
@@ -132,7 +137,7 @@ var _ = Describe("Build", func() {
 		DescribeTable("needs no such exclusion",
 			func(o webhookconf.Options, namespace string) {
 				o.Namespace = namespace
-				Expect(matches(webhookconf.Build(o)[0].ObjectSelector, ours)).To(BeTrue())
+				Expect(matches(build(o)[0].ObjectSelector, ours)).To(BeTrue())
 			},
 			Entry("where another namespace is selected", serviceOptions(), "workloads"),
 			Entry("where the own namespace is excluded as a whole", serviceOptions(), ""),
@@ -141,9 +146,7 @@ var _ = Describe("Build", func() {
 	})
 
 	It("fills in every field, so that nothing is left for the API server to default", func() {
-		o := urlOptions()
-		o.FailurePolicy, o.Timeout = admissionregistrationv1.Ignore, 7*time.Second
-		w := webhookconf.Build(o)[0]
+		w := build(urlOptions(), ignore, rules(scoped(rule("", "v1", "pods", "CREATE"))), func(s *webhookconf.Step) { s.Timeout = 7 * time.Second })[0]
 		Expect(w.FailurePolicy).To(HaveValue(Equal(admissionregistrationv1.Ignore)))
 		Expect(w.TimeoutSeconds).To(HaveValue(Equal(int32(7))))
 		Expect(w.MatchPolicy).To(HaveValue(Equal(admissionregistrationv1.Equivalent)))
@@ -162,9 +165,7 @@ var _ = Describe("Build", func() {
 	})
 
 	It("keeps the order of the entries, each with its own name and path", func() {
-		o := urlOptions()
-		o.Entries = []webhookconf.Entry{{Name: "b", Path: "/mutate/b"}, {Name: "a", Path: "/mutate/a"}}
-		built := webhookconf.Build(o)
+		built := buildAll(urlOptions(), step("b", isolated), step("a", isolated))
 		Expect(built).To(HaveLen(2))
 		Expect(built[0].Name).To(Equal("b.eirini-x.eirinix.cloudfoundry.org"))
 		Expect(*built[0].ClientConfig.URL).To(HaveSuffix("/mutate/b"))
@@ -173,16 +174,12 @@ var _ = Describe("Build", func() {
 	})
 
 	It("gives no entries for no entries", func() {
-		o := urlOptions()
-		o.Entries = nil
-		Expect(webhookconf.Build(o)).To(BeEmpty())
+		Expect(buildAll(urlOptions())).To(BeEmpty())
 	})
 
-	It("does not change the names and paths that are there when one is added before them", func() {
-		o := urlOptions()
-		before := webhookconf.Build(o)[0]
-		o.Entries = append([]webhookconf.Entry{{Name: "first", Path: "/mutate/first"}}, o.Entries...)
-		Expect(webhookconf.Build(o)[1]).To(Equal(before))
+	It("does not change the webhooks that are there when one is added before them", func() {
+		before := buildAll(urlOptions(), step("a"), step("b", isolated))
+		Expect(buildAll(urlOptions(), step("first", updates, critical), step("a"), step("b", isolated))[1:]).To(Equal(before))
 	})
 
 	DescribeTable("names that the API server accepts, for",
@@ -199,31 +196,33 @@ var _ = Describe("Build", func() {
 		full := func() webhookconf.Options {
 			o := serviceOptions()
 			o.Namespace = "cf"
-			o.ObjectLabels = map[string]string{"type": "APP"}
-			o.Entries = append(o.Entries, webhookconf.Entry{Name: "second", Path: "/mutate/second"})
 			return o
 		}
+		entries := func() []webhookconf.Entry {
+			return webhookconf.Group([]webhookconf.Step{step("a", objects(labels1("type", "APP"))), step("b", isolated, namespaces(labels1("b", "2")))})
+		}
 
-		It("gives equal entries for equal input", func() {
-			Expect(webhookconf.Build(full())).To(Equal(webhookconf.Build(full())))
-			o := full()
-			Expect(webhookconf.Build(o)).To(Equal(webhookconf.Build(o)))
+		It("gives equal webhooks for equal input", func() {
+			Expect(full().Mutating(entries())).To(Equal(full().Mutating(entries())))
+			o, e := full(), entries()
+			Expect(o.Mutating(e)).To(Equal(o.Mutating(e)))
 		})
 
-		It("shares nothing with its input, nor between its entries", func() {
-			o := full()
-			built, expected := webhookconf.Build(o), webhookconf.Build(full())
+		It("shares nothing with its input, nor between its webhooks", func() {
+			o, e := full(), entries()
+			built, expected := o.Mutating(e), full().Mutating(entries())
 			spoil(&built[0])
 			Expect(o).To(Equal(full()))
+			Expect(e).To(Equal(entries()))
 			Expect(built[1]).To(Equal(expected[1]))
 
-			built = webhookconf.Build(o)
-			o.CABundle[0], o.ObjectLabels["type"], o.Entries[0].Name = 'X', "TASK", "renamed"
+			built = o.Mutating(e)
+			o.CABundle[0], e[0].Objects.MatchLabels["type"], e[0].Name, e[0].Rules[0].Resources[0] = 'X', "TASK", "renamed", "spoilt"
 			Expect(built).To(Equal(expected))
 		})
 
 		It("shares nothing with an earlier result", func() {
-			first := webhookconf.Build(urlOptions())
+			first := build(urlOptions())
 			spoil(&first[0])
 			first[0].NamespaceSelector.MatchExpressions[0].Values[0] = "spoilt"
 			Expect(sendsNamespace(urlOptions(), "kube-system")).To(BeFalse())

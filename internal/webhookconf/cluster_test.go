@@ -29,7 +29,7 @@ var groupResource = schema.GroupResource{Group: "admissionregistration.k8s.io", 
 // cluster is client-go's fake clientset, asked for what reached it.
 type cluster struct {
 	*fake.Clientset
-	client webhookconf.Client
+	client webhookconf.ClientOf[*admissionregistrationv1.MutatingWebhookConfiguration]
 }
 
 func newCluster(objects ...runtime.Object) *cluster {
@@ -90,7 +90,7 @@ func (c *cluster) holdsNothing() bool {
 }
 
 func (c *cluster) apply(ctx context.Context, webhooks []admissionregistrationv1.MutatingWebhook) (*admissionregistrationv1.MutatingWebhookConfiguration, webhookconf.Outcome, error) {
-	return webhookconf.Apply(ctx, c.client, configurationName, owner, webhooks)
+	return webhookconf.Mutating.Apply(ctx, c.client, configurationName, owner, webhooks)
 }
 
 // configuration is one of ours as it stands in a cluster after some use.

@@ -2,7 +2,6 @@ package webhookconf_test
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -10,74 +9,8 @@ import (
 	. "github.com/onsi/gomega"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/validation"
 
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
-)
-
-// change is one way in which a step differs from the ordinary.
-type change = func(*webhookconf.Step)
-
-// step is an ordinary one, for the creation of pods, but for the changes.
-func step(name string, changes ...change) webhookconf.Step {
-	s := webhookconf.Step{
-		Name:          name,
-		Rules:         []admissionregistrationv1.RuleWithOperations{rule("", "v1", "pods", "CREATE")},
-		Kind:          schema.GroupVersionKind{Version: "v1", Kind: "Pod"},
-		FailurePolicy: admissionregistrationv1.Fail,
-		MatchPolicy:   admissionregistrationv1.Equivalent,
-		Timeout:       5 * time.Second,
-		Reinvoke:      admissionregistrationv1.NeverReinvocationPolicy,
-		SideEffects:   admissionregistrationv1.SideEffectClassNone,
-	}
-	for _, c := range changes {
-		c(&s)
-	}
-	return s
-}
-
-// rule takes lists with commas.
-func rule(group, version, resources, operations string) admissionregistrationv1.RuleWithOperations {
-	r := admissionregistrationv1.RuleWithOperations{Rule: admissionregistrationv1.Rule{
-		APIGroups: []string{group}, APIVersions: []string{version}, Resources: strings.Split(resources, ","),
-	}}
-	for o := range strings.SplitSeq(operations, ",") {
-		r.Operations = append(r.Operations, admissionregistrationv1.OperationType(o))
-	}
-	return r
-}
-
-func rules(all ...admissionregistrationv1.RuleWithOperations) change {
-	return func(s *webhookconf.Step) { s.Rules = all }
-}
-
-func kind(group, version, kind string) change {
-	return func(s *webhookconf.Step) {
-		s.Kind = schema.GroupVersionKind{Group: group, Version: version, Kind: kind}
-	}
-}
-
-func labels1(key, value string) *metav1.LabelSelector {
-	return &metav1.LabelSelector{MatchLabels: map[string]string{key: value}}
-}
-
-func objects(s *metav1.LabelSelector) change { return func(t *webhookconf.Step) { t.Objects = s } }
-
-func namespaces(s *metav1.LabelSelector) change { return func(t *webhookconf.Step) { t.Namespaces = s } }
-
-func conditions(all ...admissionregistrationv1.MatchCondition) change {
-	return func(s *webhookconf.Step) { s.Conditions = all }
-}
-
-var (
-	none       change = func(*webhookconf.Step) {}
-	validating change = func(s *webhookconf.Step) { s.Validating = true }
-	ignore     change = func(s *webhookconf.Step) { s.FailurePolicy = admissionregistrationv1.Ignore }
-	isolated   change = func(s *webhookconf.Step) { s.Isolated = true }
-	critical   change = func(s *webhookconf.Step) { s.ClusterCritical = true }
-	ifNeeded   change = func(s *webhookconf.Step) { s.Reinvoke = admissionregistrationv1.IfNeededReinvocationPolicy }
-	updates    change = rules(rule("", "v1", "pods", "UPDATE"))
 )
 
 // shared says which steps share an entry, as "a,b c".
@@ -99,8 +32,6 @@ var _ = Describe("Group", func() {
 	b32 := metav1.LabelSelectorRequirement{Key: "b", Operator: metav1.LabelSelectorOpIn, Values: []string{"3", "2"}}
 	yes := admissionregistrationv1.MatchCondition{Name: "yes", Expression: "true"}
 	other := admissionregistrationv1.MatchCondition{Name: "other", Expression: "!false"}
-	exact := func(s *webhookconf.Step) { s.MatchPolicy = admissionregistrationv1.Exact }
-	dry := func(s *webhookconf.Step) { s.SideEffects = admissionregistrationv1.SideEffectClassNoneOnDryRun }
 
 	DescribeTable("lets two steps share an entry",
 		func(first, second change) {
@@ -124,8 +55,14 @@ var _ = Describe("Group", func() {
 		Entry("with the same matchConditions in another order", conditions(yes, other), conditions(other, yes)),
 		Entry("that both are clusterCritical", critical, critical),
 		Entry("that both ignore failures, of different operations", ignore, change(func(s *webhookconf.Step) { ignore(s); updates(s) })),
-		Entry("of one subresource", change(func(s *webhookconf.Step) { rules(rule("", "v1", "pods/exec", "CONNECT"))(s); kind("", "v1", "PodExecOptions")(s) }),
-			change(func(s *webhookconf.Step) { rules(rule("", "v1", "pods/exec", "*"))(s); kind("", "v1", "PodExecOptions")(s) })),
+		Entry("of one subresource", change(func(s *webhookconf.Step) {
+			rules(rule("", "v1", "pods/exec", "CONNECT"))(s)
+			kind("", "v1", "PodExecOptions")(s)
+		}),
+			change(func(s *webhookconf.Step) {
+				rules(rule("", "v1", "pods/exec", "*"))(s)
+				kind("", "v1", "PodExecOptions")(s)
+			})),
 	)
 
 	DescribeTable("keeps two steps apart",
@@ -259,84 +196,4 @@ var _ = Describe("Group", func() {
 			Expect(steps).To(Equal(full()))
 		})
 	})
-
-	Describe("names and paths", func() {
-		name := func(s webhookconf.Step) string { return webhookconf.Group([]webhookconf.Step{s})[0].Name }
-
-		DescribeTable("are the same in each version of this library: replicas of two versions serve one configuration",
-			func(expectedName, expectedPath string, changes ...change) {
-				e := webhookconf.Group([]webhookconf.Step{step("volumes", changes...)})[0]
-				Expect(e.Name).To(Equal(expectedName))
-				Expect(e.Path).To(Equal(expectedPath))
-			},
-			Entry("for pods", "pods-06856a3d", "/mutate/pods-06856a3d"),
-			Entry("for pods, validating", "pods-41eba629", "/validate/pods-41eba629", validating),
-			Entry("for a subresource", "pods-exec-93fc41a1", "/validate/pods-exec-93fc41a1", validating, rules(rule("", "v1", "pods/exec", "CONNECT")), kind("", "v1", "PodExecOptions")),
-			Entry("for a step alone", "volumes", "/mutate/volumes", isolated),
-			Entry("for a wildcard", "volumes", "/validate/volumes", validating, rules(rule("*", "*", "*/*", "*")), ignore),
-		)
-
-		It("do not change when other steps come and go", func() {
-			exec := []change{rules(rule("", "v1", "pods/exec", "CONNECT")), kind("", "v1", "PodExecOptions")}
-			steps := []webhookconf.Step{
-				step("a"), step("b", ignore), step("c", validating), step("d", isolated), step("e", exec...),
-				step("f", ifNeeded, ignore), step("g", ifNeeded, ignore, updates), step("h", namespaces(labels1("a", "1"))), step("i", updates, critical),
-			}
-			for subset := 1; subset < 1<<len(steps); subset++ {
-				var some []webhookconf.Step
-				for i, s := range steps {
-					if subset&(1<<i) != 0 {
-						some = append(some, s)
-					}
-				}
-				for _, e := range webhookconf.Group(some) {
-					for _, i := range e.Steps {
-						Expect(e.Name).To(Equal(name(some[i])), "%s among %d steps", some[i].Name, len(some))
-					}
-				}
-			}
-		})
-
-		It("tell those that are kept apart for ignoring failures from those that fail, which keep theirs", func() {
-			entries := webhookconf.Group([]webhookconf.Step{step("f"), step("i", ignore, updates)})
-			Expect(entries).To(HaveLen(2))
-			Expect(entries[0].Name).To(Equal(name(step("f"))))
-			Expect(entries[1].Name).NotTo(Equal(entries[0].Name))
-			Expect(entries[1].FailurePolicy).To(Equal(admissionregistrationv1.Ignore))
-			more := webhookconf.Group([]webhookconf.Step{step("j", ignore, objects(labels1("a", "1"))), step("g"), step("f"), step("i", ignore, updates)})
-			Expect(more).To(HaveExactElements(HaveField("Name", entries[1].Name), HaveField("Name", entries[0].Name)))
-		})
-
-		It("differ between all groups, of one configuration and of both", func() {
-			steps := []webhookconf.Step{
-				step("a"), step("b", validating), step("c", ifNeeded), step("d", namespaces(labels1("a", "1"))), step("e", critical),
-				step("f", ignore, updates), step("g", conditions(yes)), step("h", dry), step("i", exact),
-			}
-			var names, paths []string
-			for _, e := range webhookconf.Group(steps) {
-				names, paths = append(names, e.Name), append(paths, e.Path)
-			}
-			Expect(names).To(HaveLen(len(steps)))
-			slices.Sort(names)
-			Expect(slices.Compact(names)).To(HaveLen(len(steps)))
-			Expect(paths).To(HaveEach(MatchRegexp("^/(mutate|validate)/pods-[0-9a-f]{8}$")))
-		})
-
-		DescribeTable("are labels, for a resource",
-			func(resource string) {
-				label := name(step("a", rules(rule("example.org", "v1", resource, "CREATE"))))
-				Expect(validation.IsDNS1123Label(label)).To(BeEmpty())
-				Expect(label).To(MatchRegexp("[0-9a-f]{8}$"))
-			},
-			Entry("as usual", "widgets"),
-			Entry("of the greatest length", strings.Repeat("w", 63)+"/"+strings.Repeat("s", 63)),
-			Entry("cut at a dash", strings.Repeat("w", 53)+"-x"),
-			Entry("that is none", "Ä/_"),
-		)
-	})
 })
-
-func scoped(r admissionregistrationv1.RuleWithOperations) admissionregistrationv1.RuleWithOperations {
-	r.Scope = new(admissionregistrationv1.NamespacedScope)
-	return r
-}

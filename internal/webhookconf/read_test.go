@@ -5,6 +5,7 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	clienttesting "k8s.io/client-go/testing"
 
@@ -15,7 +16,7 @@ var _ = Describe("Delete", func() {
 	It("deletes exactly what it has looked at", func(ctx SpecContext) {
 		c := newCluster(configuration(nil))
 		seen := c.stored()
-		outcome, err := webhookconf.Delete(ctx, c.client, configurationName, owner)
+		outcome, err := webhookconf.Mutating.Delete(ctx, c.client, configurationName, owner)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(outcome).To(Equal(webhookconf.Deleted))
 		Expect(c.writes()).To(Equal([]string{"delete"}))
@@ -31,25 +32,25 @@ var _ = Describe("Delete", func() {
 		upstream := configuration(nil)
 		upstream.Annotations = nil
 		c := newCluster(upstream)
-		Expect(webhookconf.Delete(ctx, c.client, configurationName, owner)).To(Equal(webhookconf.Deleted))
+		Expect(webhookconf.Mutating.Delete(ctx, c.client, configurationName, owner)).To(Equal(webhookconf.Deleted))
 	})
 
 	It("is content when there is none", func(ctx SpecContext) {
 		c := newCluster()
-		Expect(webhookconf.Delete(ctx, c.client, configurationName, owner)).To(Equal(webhookconf.Absent))
+		Expect(webhookconf.Mutating.Delete(ctx, c.client, configurationName, owner)).To(Equal(webhookconf.Absent))
 		Expect(c.writes()).To(BeEmpty())
 	})
 
 	It("is content when another was faster", func(ctx SpecContext) {
 		c := newCluster(configuration(nil))
 		c.always("delete", apierrors.NewNotFound(groupResource, configurationName))
-		Expect(webhookconf.Delete(ctx, c.client, configurationName, owner)).To(Equal(webhookconf.Absent))
+		Expect(webhookconf.Mutating.Delete(ctx, c.client, configurationName, owner)).To(Equal(webhookconf.Absent))
 	})
 
 	It("looks again when somebody changed it meanwhile", func(ctx SpecContext) {
 		c := newCluster(configuration(nil))
 		c.once("delete", conflict)
-		Expect(webhookconf.Delete(ctx, c.client, configurationName, owner)).To(Equal(webhookconf.Deleted))
+		Expect(webhookconf.Mutating.Delete(ctx, c.client, configurationName, owner)).To(Equal(webhookconf.Deleted))
 		Expect(c.holdsNothing()).To(BeTrue())
 	})
 
@@ -57,7 +58,7 @@ var _ = Describe("Delete", func() {
 		foreign := configuration(nil)
 		foreign.Annotations[webhookconf.OwnerAnnotation] = otherOwner
 		c := newCluster(foreign)
-		_, err := webhookconf.Delete(ctx, c.client, configurationName, owner)
+		_, err := webhookconf.Mutating.Delete(ctx, c.client, configurationName, owner)
 		_, ok := errors.AsType[*webhookconf.OwnedElsewhereError](err)
 		Expect(ok).To(BeTrue(), "%v", err)
 		Expect(c.writes()).To(BeEmpty())
@@ -68,7 +69,7 @@ var _ = Describe("Delete", func() {
 		func(ctx SpecContext, verb string) {
 			c := newCluster(configuration(nil))
 			c.always(verb, forbidden())
-			_, err := webhookconf.Delete(ctx, c.client, configurationName, owner)
+			_, err := webhookconf.Mutating.Delete(ctx, c.client, configurationName, owner)
 			Expect(apierrors.IsForbidden(err)).To(BeTrue(), "%v", err)
 			Expect(err).To(MatchError(ContainSubstring("needs get and delete on mutatingwebhookconfigurations")))
 		},
@@ -79,14 +80,14 @@ var _ = Describe("Delete", func() {
 
 var _ = Describe("Read", func() {
 	It("gives the configuration", func(ctx SpecContext) {
-		c := newCluster(configuration(webhookconf.Build(urlOptions())))
-		found, err := webhookconf.Read(ctx, c.client, configurationName)
+		c := newCluster(configuration(build(urlOptions())))
+		found, err := webhookconf.Mutating.Read(ctx, c.client, configurationName)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(found).To(Equal(c.stored()))
 	})
 
 	It("gives nil, and no error, when there is none", func(ctx SpecContext) {
-		found, err := webhookconf.Read(ctx, newCluster().client, configurationName)
+		found, err := webhookconf.Mutating.Read(ctx, newCluster().client, configurationName)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(found).To(BeNil())
 	})
@@ -94,7 +95,7 @@ var _ = Describe("Read", func() {
 	It("names the right that is missing", func(ctx SpecContext) {
 		c := newCluster()
 		c.always("get", forbidden())
-		_, err := webhookconf.Read(ctx, c.client, configurationName)
+		_, err := webhookconf.Mutating.Read(ctx, c.client, configurationName)
 		Expect(apierrors.IsForbidden(err)).To(BeTrue(), "%v", err)
 		Expect(err).To(MatchError(ContainSubstring("needs get on mutatingwebhookconfigurations")))
 	})
@@ -107,16 +108,14 @@ var _ = Describe("What a configuration holds", func() {
 		}
 		return entries
 	}
-	holding := func(names ...string) webhookconf.Options {
-		o := urlOptions()
-		o.Entries = entry(names...)
-		return o
+	holding := func(names ...string) []admissionregistrationv1.MutatingWebhook {
+		return urlOptions().Mutating(entry(names...))
 	}
 
 	DescribeTable("Missing tells which entries are not there",
 		func(held []string, fingerprint string, wanted, expected []string) {
-			c := configuration(webhookconf.Build(holding(held...)))
-			Expect(webhookconf.Missing(c, fingerprint, entry(wanted...))).To(Equal(expected))
+			c := configuration(holding(held...))
+			Expect(webhookconf.Mutating.Missing(c, fingerprint, entry(wanted...))).To(Equal(expected))
 		},
 		Entry("none", []string{"a", "b"}, "eirini-x", []string{"b", "a"}, nil),
 		Entry("some, in the order asked for", []string{"b"}, "eirini-x", []string{"c", "b", "a"}, []string{"c", "a"}),
@@ -126,7 +125,7 @@ var _ = Describe("What a configuration holds", func() {
 
 	DescribeTable("Bundles gives each caBundle once",
 		func(held []string, wanted string, expected ...string) {
-			c := configuration(webhookconf.Build(holding("a", "b", "c")))
+			c := configuration(holding("a", "b", "c"))
 			for i, bundle := range held {
 				c.Webhooks[i].ClientConfig.CABundle = []byte(bundle)
 			}
@@ -135,7 +134,7 @@ var _ = Describe("What a configuration holds", func() {
 			for _, r := range wanted {
 				names = append(names, string(r))
 			}
-			for _, bundle := range webhookconf.Bundles(c, "eirini-x", entry(names...)) {
+			for _, bundle := range webhookconf.Mutating.Bundles(c, "eirini-x", entry(names...)) {
 				found = append(found, string(bundle))
 			}
 			Expect(found).To(Equal(expected))

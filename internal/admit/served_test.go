@@ -1,0 +1,113 @@
+package admit_test
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	"code.cloudfoundry.org/eirinix/internal/admit"
+)
+
+var _ = Describe("A handler with metrics", func() {
+	It("counts what it decided, by webhook, step and operation", func() {
+		registry := prometheus.NewRegistry()
+		metrics, err := admit.NewMetrics(registry)
+		Expect(err).NotTo(HaveOccurred())
+		h := newHook(allow)
+		h.Handler.Metrics = metrics
+		broken := label("broken", func(*admit.Exchange) error { panic("oops") })
+		broken.Ignore = true
+		h.Handler.Serve(volumes, admit.Chain{Steps: []admit.Step{label("a", nil), broken}})
+		h.Handle("denier", returning(admission.Denied("no")))
+		Expect(h.ask().Status).To(Equal(http.StatusOK))
+		Expect(h.post("/mutate/denier", body("v1", request())).Status).To(Equal(http.StatusOK))
+		Expect(h.post(volumes, "{}").Status).To(Equal(http.StatusBadRequest))
+
+		// count sums the series of a metric that have all these label values.
+		count := func(name string, values ...string) (total float64) {
+			families, err := registry.Gather()
+			Expect(err).NotTo(HaveOccurred())
+			for _, f := range families {
+				for _, m := range f.GetMetric() {
+					if f.GetName() == name && hasLabels(m, values) {
+						total += m.GetCounter().GetValue() + float64(m.GetHistogram().GetSampleCount()) + m.GetGauge().GetValue()
+					}
+				}
+			}
+			return total
+		}
+		Expect(count("eirinix_admission_decisions_total", "a", "CREATE", "allowed")).To(BeEquivalentTo(1))
+		Expect(count("eirinix_admission_decisions_total", "broken", "ignored")).To(BeEquivalentTo(1))
+		Expect(count("eirinix_admission_decisions_total", "denier", "denied")).To(BeEquivalentTo(1))
+		Expect(count("eirinix_admission_panics_total", "broken")).To(BeEquivalentTo(1))
+		Expect(count("eirinix_admission_duration_seconds")).To(BeEquivalentTo(2))
+		Expect(count("eirinix_admission_patch_operations_total", "volumes")).To(BeEquivalentTo(1))
+		Expect(count("eirinix_admission_patch_bytes_total")).To(BeNumerically(">", 50))
+		Expect(count("eirinix_admission_request_bytes")).To(BeEquivalentTo(2))
+		Expect(count("eirinix_admission_refused_requests_total", "400")).To(BeEquivalentTo(1))
+		Expect(count("eirinix_admission_in_flight_requests")).To(BeZero())
+	})
+})
+
+func hasLabels(m *dto.Metric, values []string) bool {
+	var all []string
+	for _, l := range m.GetLabel() {
+		all = append(all, l.GetValue())
+	}
+	for _, v := range values {
+		if !strings.Contains("\n"+strings.Join(all, "\n")+"\n", "\n"+v+"\n") {
+			return false
+		}
+	}
+	return true
+}
+
+var _ = Describe("A handler that is flooded", func() {
+	It("lets so many work and so many wait, and sends the rest away to come back in a second", func() {
+		const places = 100 + 400
+		release := make(chan struct{})
+		h := newHook(func(context.Context, admission.Request) admission.Response {
+			<-release
+			return admission.Allowed("")
+		})
+		ask := func() *httptest.ResponseRecorder {
+			w := httptest.NewRecorder()
+			r := httptest.NewRequest(http.MethodPost, volumes+"?timeout=30s", strings.NewReader(body("v1", request())))
+			r.Header.Set("Content-Type", "application/json")
+			h.Handler.ServeHTTP(w, r)
+			return w
+		}
+		var mu sync.Mutex
+		answers := map[int]int{}
+		var calls sync.WaitGroup
+		var sentAway *httptest.ResponseRecorder
+		for range places + 20 {
+			calls.Go(func() {
+				w := ask()
+				mu.Lock()
+				defer mu.Unlock()
+				answers[w.Code]++
+				if w.Code == http.StatusServiceUnavailable {
+					sentAway = w
+				}
+			})
+		}
+		Eventually(func() int {
+			mu.Lock()
+			defer mu.Unlock()
+			return answers[http.StatusServiceUnavailable]
+		}, "20s").Should(Equal(20))
+		close(release)
+		calls.Wait()
+		Expect(answers).To(Equal(map[int]int{http.StatusOK: places, http.StatusServiceUnavailable: 20}))
+		Expect(sentAway.Header().Get("Retry-After")).To(Equal("1"))
+	})
+})
