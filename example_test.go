@@ -6,6 +6,8 @@ import (
 	"log"
 
 	admissionv1 "k8s.io/api/admission/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
@@ -27,6 +29,49 @@ func Example() {
 	})
 	x.AddExtension(&MyExtension{})
 	log.Fatal(x.Start())
+}
+
+// Typed steps are for objects of any kind.
+func ExampleMutation() {
+	x := eirinix.NewManager(eirinix.ManagerOptions{Host: "webhook.example.org"})
+	x.AddExtension(eirinix.Mutation[*appsv1.Deployment]{
+		ID: "replicas",
+		Apply: func(_ context.Context, c *eirinix.Call, d *appsv1.Deployment) error {
+			if d.Spec.Replicas == nil {
+				d.Spec.Replicas = new(int32(2))
+				c.Warn("two replicas, because you gave no number")
+			}
+			return nil
+		},
+	})
+	x.AddExtension(eirinix.Validation[*corev1.ConfigMap]{
+		ID: "immutable-settings",
+		Update: func(_ context.Context, _ *eirinix.Call, oldObj, newObj *corev1.ConfigMap) error {
+			if oldObj.Data["version"] != newObj.Data["version"] {
+				return eirinix.Deny("version is %q and stays so", oldObj.Data["version"])
+			}
+			return nil
+		},
+	})
+	fmt.Println(x.Validate())
+	// Output: <nil>
+}
+
+// Exec, attach, eviction and scale are subresources.
+func ExampleSubresource() {
+	x := eirinix.NewManager(eirinix.ManagerOptions{Host: "webhook.example.org"})
+	err := x.AddExtension(eirinix.Subresource[*corev1.PodExecOptions]{
+		Resource: corev1.SchemeGroupVersion.WithResource("pods"), Subresource: "exec",
+		Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Connect},
+		Check: func(_ context.Context, c *eirinix.Call, _, options *corev1.PodExecOptions) error {
+			if options.Stdin {
+				return eirinix.Deny("%s may look, but not type", c.UserInfo.Username)
+			}
+			return nil
+		},
+	})
+	fmt.Println(err)
+	// Output: <nil>
 }
 
 // In Service mode the API server calls a Service of the cluster.

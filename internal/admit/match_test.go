@@ -11,14 +11,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// anything is a rule that matches every request.
-func anything() admissionregistrationv1.RuleWithOperations {
-	return admissionregistrationv1.RuleWithOperations{
-		Operations: []admissionregistrationv1.OperationType{"*"},
-		Rule:       admissionregistrationv1.Rule{APIGroups: []string{"*"}, APIVersions: []string{"*"}, Resources: []string{"*/*"}},
-	}
-}
-
 func matcher(rules []admissionregistrationv1.RuleWithOperations, objects, namespaces *metav1.LabelSelector) *Matcher {
 	GinkgoHelper()
 	m, err := NewMatcher(rules, objects, namespaces)

@@ -25,8 +25,6 @@ type fault struct {
 	ours    bool // we refuse it, the API server does not
 }
 
-func setting(c change) change { return c }
-
 func selector(key string, operator metav1.LabelSelectorOperator, values ...string) *metav1.LabelSelector {
 	return &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: key, Operator: operator, Values: values}}}
 }
@@ -48,36 +46,36 @@ const fixRules, fixConditions, fixTimeout = "mend Settings.Rules", "mend Setting
 var faults = []fault{
 	{because: "nothing", change: none},
 	{because: "nothing, validating", change: validating},
-	{because: "nothing, with all there is", change: setting(func(s *webhookconf.Step) {
+	{because: "nothing, with all there is", change: func(s *webhookconf.Step) {
 		*s = step(s.Name, critical, ifNeeded, rules(rule("*", "*", "*/*", "*")), objects(selector("a", "Exists")), namespaces(labels1("a", "")), conditions(condition("example.org/Yes_1", "true")))
 		s.Timeout, s.SideEffects, s.MatchPolicy = 30*time.Second, admissionregistrationv1.SideEffectClassNoneOnDryRun, admissionregistrationv1.Exact
-	})},
+	}},
 
 	{because: "it has no rules", change: rules(), reasons: []string{"rules: Required value"}, remedy: "give at least one rule", ours: true},
-	{because: "no operations", change: setting(func(s *webhookconf.Step) { s.Rules[0].Operations = nil }), reasons: []string{"rules[0].operations: Required value"}, remedy: fixRules},
+	{because: "no operations", change: func(s *webhookconf.Step) { s.Rules[0].Operations = nil }, reasons: []string{"rules[0].operations: Required value"}, remedy: fixRules},
 	{because: "an unknown operation", change: rules(rule("", "v1", "pods", "CREATE,PATCH")), remedy: fixRules, reasons: []string{`rules[0].operations[1]: Unsupported value: "PATCH": supported values: "*", "CONNECT", "CREATE", "DELETE", "UPDATE"`}},
 	{because: "an operation in lower case", change: rules(rule("", "v1", "pods", "create")), remedy: fixRules, reasons: []string{`rules[0].operations[0]: Unsupported value: "create"`}},
 	{because: "an operation beside all", change: rules(rule("", "v1", "pods", "*,CREATE")), remedy: fixRules, reasons: []string{`rules[0].operations: Invalid value: ["*","CREATE"]: if '*' is present, must not specify other operations`}},
-	{because: "no groups", change: setting(func(s *webhookconf.Step) { s.Rules[0].APIGroups = nil }), remedy: fixRules, reasons: []string{"rules[0].apiGroups: Required value"}},
-	{because: "a group beside all", change: setting(func(s *webhookconf.Step) { s.Rules[0].APIGroups = []string{"", "*"} }), remedy: fixRules, reasons: []string{`rules[0].apiGroups: Invalid value: ["","*"]: if '*' is present, must not specify other API groups`}},
-	{because: "no versions", change: setting(func(s *webhookconf.Step) { s.Rules[0].APIVersions = nil }), remedy: fixRules, reasons: []string{"rules[0].apiVersions: Required value"}},
+	{because: "no groups", change: func(s *webhookconf.Step) { s.Rules[0].APIGroups = nil }, remedy: fixRules, reasons: []string{"rules[0].apiGroups: Required value"}},
+	{because: "a group beside all", change: func(s *webhookconf.Step) { s.Rules[0].APIGroups = []string{"", "*"} }, remedy: fixRules, reasons: []string{`rules[0].apiGroups: Invalid value: ["","*"]: if '*' is present, must not specify other API groups`}},
+	{because: "no versions", change: func(s *webhookconf.Step) { s.Rules[0].APIVersions = nil }, remedy: fixRules, reasons: []string{"rules[0].apiVersions: Required value"}},
 	{because: "an empty version", change: rules(rule("", "", "pods", "CREATE")), remedy: fixRules, reasons: []string{"rules[0].apiVersions[0]: Required value"}},
-	{because: "a version beside all", change: setting(func(s *webhookconf.Step) { s.Rules[0].APIVersions = []string{"*", "v1"} }), remedy: fixRules, reasons: []string{`rules[0].apiVersions: Invalid value: ["*","v1"]: if '*' is present, must not specify other API versions`}},
+	{because: "a version beside all", change: func(s *webhookconf.Step) { s.Rules[0].APIVersions = []string{"*", "v1"} }, remedy: fixRules, reasons: []string{`rules[0].apiVersions: Invalid value: ["*","v1"]: if '*' is present, must not specify other API versions`}},
 	{because: "empty rules", change: rules(admissionregistrationv1.RuleWithOperations{}), remedy: fixRules, reasons: []string{
 		"rules[0].operations: Required value", "rules[0].apiGroups: Required value", "rules[0].apiVersions: Required value", "rules[0].resources: Required value",
 	}},
-	{because: "no resources", change: setting(func(s *webhookconf.Step) { s.Rules[0].Resources = nil }), remedy: fixRules, reasons: []string{"rules[0].resources: Required value"}},
+	{because: "no resources", change: func(s *webhookconf.Step) { s.Rules[0].Resources = nil }, remedy: fixRules, reasons: []string{"rules[0].resources: Required value"}},
 	{because: "an empty resource", change: rules(rule("", "v1", "pods,", "CREATE")), remedy: fixRules, reasons: []string{"rules[0].resources[1]: Required value"}},
 	{because: "a resource beside all", change: rules(rule("", "v1", "*,pods", "CREATE")), remedy: fixRules, reasons: []string{"rules[0].resources: Invalid value: [\"*\",\"pods\"]: if '*' is present, must not specify other resources without subresources"}},
 	{because: "nothing: a resource before all is overlooked", change: rules(rule("", "v1", "pods,*", "CREATE"))},
 	{because: "nothing: a subresource beside all resources", change: rules(rule("", "v1", "*,pods/exec", "CREATE"))},
-	{because: "a resource beside all with subresources", change: setting(func(s *webhookconf.Step) { rules(rule("", "v1", "pods,*/*", "CREATE"))(s); ignore(s) }), remedy: fixRules, reasons: []string{"rules[0].resources: Invalid value: [\"pods\",\"*/*\"]: if '*/*' is present, must not specify other resources"}},
+	{because: "a resource beside all with subresources", change: func(s *webhookconf.Step) { rules(rule("", "v1", "pods,*/*", "CREATE"))(s); ignore(s) }, remedy: fixRules, reasons: []string{"rules[0].resources: Invalid value: [\"pods\",\"*/*\"]: if '*/*' is present, must not specify other resources"}},
 	{because: "a subresource beside all of them", change: rules(rule("", "v1", "pods/*,pods/exec", "CREATE")), remedy: fixRules, reasons: []string{"rules[0].resources[1]: Invalid value: \"pods/exec\": if 'pods/*' is present, must not specify pods/exec"}},
 	{because: "nothing: a subresource before all of them is overlooked", change: rules(rule("", "v1", "pods/exec,pods/*", "CREATE"))},
 	{because: "a subresource beside that of all resources", change: rules(rule("", "v1", "*/scale,pods/scale", "CREATE")), remedy: fixRules, reasons: []string{"rules[0].resources[1]: Invalid value: \"pods/scale\": if '*/scale' is present, must not specify pods/scale"}},
-	{because: "an unknown scope", change: setting(func(s *webhookconf.Step) {
+	{because: "an unknown scope", change: func(s *webhookconf.Step) {
 		s.Rules[0].Scope = new(admissionregistrationv1.ScopeType("Galaxy"))
-	}), remedy: fixRules, reasons: []string{`rules[0].scope: Unsupported value: "Galaxy": supported values: "*", "Cluster", "Namespaced"`}},
+	}, remedy: fixRules, reasons: []string{`rules[0].scope: Unsupported value: "Galaxy": supported values: "*", "Cluster", "Namespaced"`}},
 	{because: "faults in the second rule", change: rules(rule("", "v1", "pods", "CREATE"), rule("", "", "", "X")), remedy: fixRules, reasons: []string{
 		`rules[1].operations[0]: Unsupported value: "X"`, "rules[1].apiVersions[0]: Required value", "rules[1].resources[0]: Required value",
 	}},
@@ -86,7 +84,7 @@ var faults = []fault{
 	{because: "it fails for every resource of every group", change: rules(rule("*", "*", "*", "CREATE")), remedy: "set Settings.FailurePolicy to Ignore", reasons: []string{"rules[0].resources: Forbidden"}, ours: true},
 	{because: "it fails for every resource and subresource of a group", change: rules(rule("", "v1", "*/*", "CREATE")), remedy: "name the resources", reasons: []string{"rules[0].resources: Forbidden"}, ours: true},
 	{because: "nothing: it fails for every resource of one group", change: rules(rule("", "v1", "*", "CREATE"))},
-	{because: "nothing: it only ignores failures for everything", change: setting(func(s *webhookconf.Step) { rules(rule("*", "*", "*/*", "*"))(s); ignore(s) })},
+	{because: "nothing: it only ignores failures for everything", change: func(s *webhookconf.Step) { rules(rule("*", "*", "*/*", "*"))(s); ignore(s) }},
 
 	{because: "a namespace label that is none", change: namespaces(labels1("a b", "1")), remedy: "mend Settings.Namespaces", reasons: []string{`namespaceSelector.matchLabels: Invalid value: "a b": name part must consist of`}},
 	{because: "an object label that is none", change: objects(labels1("a", "1 2")), remedy: "mend Settings.Objects", reasons: []string{`objectSelector.matchLabels: Invalid value: "1 2": a valid label must be`}},
@@ -122,25 +120,25 @@ var faults = []fault{
 		condition("e", "semver('1.2.3').major() == 1"), condition("f", "[1, 2].isSorted() && 'a'.find('[a-z]') == 'a'"), condition("g", "sets.contains([1], [1])"),
 	)},
 
-	{because: "no timeout", change: setting(func(s *webhookconf.Step) { s.Timeout = 0 }), remedy: fixTimeout, reasons: []string{"timeoutSeconds: Invalid value: 0: the timeout value must be between 1 and 30 seconds"}},
-	{because: "a timeout of less than nothing", change: setting(func(s *webhookconf.Step) { s.Timeout = -time.Second }), remedy: fixTimeout, reasons: []string{"timeoutSeconds: Invalid value: -1"}},
-	{because: "a timeout that is too long", change: setting(func(s *webhookconf.Step) { s.Timeout = 31 * time.Second }), remedy: fixTimeout, reasons: []string{"timeoutSeconds: Invalid value: 31: the timeout value must be between 1 and 30 seconds"}},
-	{because: "a timeout of some milliseconds", change: setting(func(s *webhookconf.Step) { s.Timeout = 300 * time.Millisecond }), remedy: fixTimeout, reasons: []string{"timeoutSeconds: Invalid value: 0: the timeout value must be between 1 and 30 seconds"}},
-	{because: "a timeout of half a second too much", change: setting(func(s *webhookconf.Step) { s.Timeout = 1500 * time.Millisecond }), remedy: fixTimeout, reasons: []string{`timeoutSeconds: Invalid value: "1.5s": the timeout value must be whole seconds`}, ours: true},
+	{because: "no timeout", change: func(s *webhookconf.Step) { s.Timeout = 0 }, remedy: fixTimeout, reasons: []string{"timeoutSeconds: Invalid value: 0: the timeout value must be between 1 and 30 seconds"}},
+	{because: "a timeout of less than nothing", change: func(s *webhookconf.Step) { s.Timeout = -time.Second }, remedy: fixTimeout, reasons: []string{"timeoutSeconds: Invalid value: -1"}},
+	{because: "a timeout that is too long", change: func(s *webhookconf.Step) { s.Timeout = 31 * time.Second }, remedy: fixTimeout, reasons: []string{"timeoutSeconds: Invalid value: 31: the timeout value must be between 1 and 30 seconds"}},
+	{because: "a timeout of some milliseconds", change: func(s *webhookconf.Step) { s.Timeout = 300 * time.Millisecond }, remedy: fixTimeout, reasons: []string{"timeoutSeconds: Invalid value: 0: the timeout value must be between 1 and 30 seconds"}},
+	{because: "a timeout of half a second too much", change: func(s *webhookconf.Step) { s.Timeout = 1500 * time.Millisecond }, remedy: fixTimeout, reasons: []string{`timeoutSeconds: Invalid value: "1.5s": the timeout value must be whole seconds`}, ours: true},
 
-	{because: "no failurePolicy", change: setting(func(s *webhookconf.Step) { s.FailurePolicy = "" }), remedy: "set Settings.FailurePolicy", reasons: []string{`failurePolicy: Unsupported value: "": supported values: "Fail", "Ignore"`}},
-	{because: "an unknown failurePolicy", change: setting(func(s *webhookconf.Step) { s.FailurePolicy = "ignore" }), remedy: "set Settings.FailurePolicy", reasons: []string{`failurePolicy: Unsupported value: "ignore": supported values: "Fail", "Ignore"`}},
-	{because: "an unknown matchPolicy", change: setting(func(s *webhookconf.Step) { s.MatchPolicy = "Roughly" }), remedy: "set Settings.MatchPolicy", reasons: []string{`matchPolicy: Unsupported value: "Roughly": supported values: "Equivalent", "Exact"`}},
-	{because: "side effects", change: setting(func(s *webhookconf.Step) { s.SideEffects = admissionregistrationv1.SideEffectClassSome }), remedy: "set Settings.SideEffects", reasons: []string{`sideEffects: Unsupported value: "Some": supported values: "None", "NoneOnDryRun"`}},
-	{because: "unknown side effects", change: setting(func(s *webhookconf.Step) { s.SideEffects = admissionregistrationv1.SideEffectClassUnknown }), remedy: "set Settings.SideEffects", reasons: []string{`sideEffects: Unsupported value: "Unknown"`}},
-	{because: "an unknown reinvocationPolicy", change: setting(func(s *webhookconf.Step) { s.Reinvoke = "Always" }), remedy: "set Settings.Reinvoke", reasons: []string{`reinvocationPolicy: Unsupported value: "Always": supported values: "IfNeeded", "Never"`}},
-	{because: "it validates again", change: setting(func(s *webhookconf.Step) { validating(s); ifNeeded(s) }), remedy: "leave out Settings.Reinvoke", reasons: []string{"reinvocationPolicy: Forbidden: what only validates is never called again"}, ours: true},
-	{because: "nothing: it validates without a reinvocationPolicy", change: setting(func(s *webhookconf.Step) { s.Validating, s.Reinvoke = true, "" })},
+	{because: "no failurePolicy", change: func(s *webhookconf.Step) { s.FailurePolicy = "" }, remedy: "set Settings.FailurePolicy", reasons: []string{`failurePolicy: Unsupported value: "": supported values: "Fail", "Ignore"`}},
+	{because: "an unknown failurePolicy", change: func(s *webhookconf.Step) { s.FailurePolicy = "ignore" }, remedy: "set Settings.FailurePolicy", reasons: []string{`failurePolicy: Unsupported value: "ignore": supported values: "Fail", "Ignore"`}},
+	{because: "an unknown matchPolicy", change: func(s *webhookconf.Step) { s.MatchPolicy = "Roughly" }, remedy: "set Settings.MatchPolicy", reasons: []string{`matchPolicy: Unsupported value: "Roughly": supported values: "Equivalent", "Exact"`}},
+	{because: "side effects", change: func(s *webhookconf.Step) { s.SideEffects = admissionregistrationv1.SideEffectClassSome }, remedy: "set Settings.SideEffects", reasons: []string{`sideEffects: Unsupported value: "Some": supported values: "None", "NoneOnDryRun"`}},
+	{because: "unknown side effects", change: func(s *webhookconf.Step) { s.SideEffects = admissionregistrationv1.SideEffectClassUnknown }, remedy: "set Settings.SideEffects", reasons: []string{`sideEffects: Unsupported value: "Unknown"`}},
+	{because: "an unknown reinvocationPolicy", change: func(s *webhookconf.Step) { s.Reinvoke = "Always" }, remedy: "set Settings.Reinvoke", reasons: []string{`reinvocationPolicy: Unsupported value: "Always": supported values: "IfNeeded", "Never"`}},
+	{because: "it validates again", change: func(s *webhookconf.Step) { validating(s); ifNeeded(s) }, remedy: "leave out Settings.Reinvoke", reasons: []string{"reinvocationPolicy: Forbidden: what only validates is never called again"}, ours: true},
+	{because: "nothing: it validates without a reinvocationPolicy", change: func(s *webhookconf.Step) { s.Validating, s.Reinvoke = true, "" }},
 
-	{because: "it has no name", change: setting(func(s *webhookconf.Step) { s.Name = "" }), remedy: "give it a name", reasons: []string{`name: Invalid value: ""`}, ours: true},
-	{because: "its name is no label", change: setting(func(s *webhookconf.Step) { s.Name = "Volumes" }), remedy: "give it a name", reasons: []string{`name: Invalid value: "Volumes": a lowercase RFC 1123 label`}, ours: true},
-	{because: "its name has dots", change: setting(func(s *webhookconf.Step) { s.Name = "a.b" }), remedy: "give it a name", reasons: []string{`name: Invalid value: "a.b"`}, ours: true},
-	{because: "its name is too long", change: setting(func(s *webhookconf.Step) { s.Name = strings.Repeat("a", 64) }), remedy: "give it a name", reasons: []string{"must be no more than 63"}, ours: true},
+	{because: "it has no name", change: func(s *webhookconf.Step) { s.Name = "" }, remedy: "give it a name", reasons: []string{`name: Invalid value: ""`}, ours: true},
+	{because: "its name is no label", change: func(s *webhookconf.Step) { s.Name = "Volumes" }, remedy: "give it a name", reasons: []string{`name: Invalid value: "Volumes": a lowercase RFC 1123 label`}, ours: true},
+	{because: "its name has dots", change: func(s *webhookconf.Step) { s.Name = "a.b" }, remedy: "give it a name", reasons: []string{`name: Invalid value: "a.b"`}, ours: true},
+	{because: "its name is too long", change: func(s *webhookconf.Step) { s.Name = strings.Repeat("a", 64) }, remedy: "give it a name", reasons: []string{"must be no more than 63"}, ours: true},
 }
 
 var _ = Describe("Check", func() {

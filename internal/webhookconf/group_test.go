@@ -40,12 +40,12 @@ var _ = Describe("Group", func() {
 		},
 		Entry("of the same", none, none),
 		Entry("that validate", validating, validating),
-		Entry("of which one has no reinvocationPolicy, validating", validating, change(func(s *webhookconf.Step) { s.Validating, s.Reinvoke = true, "" })),
+		Entry("of which one has no reinvocationPolicy, validating", validating, func(s *webhookconf.Step) { s.Validating, s.Reinvoke = true, "" }),
 		Entry("whose operations differ", none, updates),
 		Entry("of all operations", none, rules(rule("", "v1", "pods", "*"))),
-		Entry("whose scopes differ", none, change(func(s *webhookconf.Step) { s.Rules[0].Scope = new(admissionregistrationv1.NamespacedScope) })),
+		Entry("whose scopes differ", none, func(s *webhookconf.Step) { s.Rules[0].Scope = new(admissionregistrationv1.NamespacedScope) }),
 		Entry("whose objectSelectors differ", none, objects(labels1("a", "1"))),
-		Entry("whose timeouts differ", none, change(func(s *webhookconf.Step) { s.Timeout = time.Second })),
+		Entry("whose timeouts differ", none, func(s *webhookconf.Step) { s.Timeout = time.Second }),
 		Entry("with nil and empty namespaceSelectors", none, namespaces(&metav1.LabelSelector{MatchLabels: map[string]string{}})),
 		Entry("with the same namespaceSelector in other words", namespaces(labels1("a", "1")),
 			namespaces(&metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{a}})),
@@ -54,15 +54,15 @@ var _ = Describe("Group", func() {
 		Entry("with nil and empty matchConditions", none, conditions()),
 		Entry("with the same matchConditions in another order", conditions(yes, other), conditions(other, yes)),
 		Entry("that both are clusterCritical", critical, critical),
-		Entry("that both ignore failures, of different operations", ignore, change(func(s *webhookconf.Step) { ignore(s); updates(s) })),
-		Entry("of one subresource", change(func(s *webhookconf.Step) {
+		Entry("that both ignore failures, of different operations", ignore, func(s *webhookconf.Step) { ignore(s); updates(s) }),
+		Entry("of one subresource", func(s *webhookconf.Step) {
 			rules(rule("", "v1", "pods/exec", "CONNECT"))(s)
 			kind("", "v1", "PodExecOptions")(s)
-		}),
-			change(func(s *webhookconf.Step) {
+		},
+			func(s *webhookconf.Step) {
 				rules(rule("", "v1", "pods/exec", "*"))(s)
 				kind("", "v1", "PodExecOptions")(s)
-			})),
+			}),
 	)
 
 	DescribeTable("keeps two steps apart",
