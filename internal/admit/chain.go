@@ -39,6 +39,7 @@ type call struct {
 	ctx      context.Context
 	log      logr.Logger
 	request  *admissionv1.AdmissionRequest
+	wants    []bool // by step
 	object   object
 	warnings []string
 	audit    map[string]string
@@ -55,9 +56,9 @@ func (e *stepError) Unwrap() error { return e.err }
 
 // run takes a request through the chain, and counts the operations of the patch in the response. An error is a failure, which failurePolicy decides on; it names the
 // step. A denial is a response.
-func (c *chain) run(ctx context.Context, log logr.Logger, req *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, int, error) {
-	k := &call{chain: c, ctx: ctx, log: log, request: req, object: object{raw: req.Object.Raw}}
-	denials, err := k.steps()
+func (c *chain) run(ctx context.Context, log logr.Logger, req *admissionv1.AdmissionRequest, wants []bool) (*admissionv1.AdmissionResponse, int, error) {
+	k := &call{chain: c, ctx: ctx, log: log, request: req, wants: wants, object: object{raw: req.Object.Raw}}
+	denials, err := k.steps() //nolint:contextcheck // a call carries its context
 	if err != nil {
 		return nil, 0, err
 	}
@@ -73,6 +74,19 @@ func (c *chain) run(ctx context.Context, log logr.Logger, req *admissionv1.Admis
 		resp.PatchType = new(admissionv1.PatchTypeJSONPatch)
 	}
 	return resp, k.object.operations, nil
+}
+
+// wants tells which steps want a request, by their own rules and selectors, before anything is decoded.
+func (c *chain) wants(req *admissionv1.AdmissionRequest) (wants []bool, some bool) {
+	wants = make([]bool, len(c.Steps))
+	for i := range c.Steps {
+		if wants[i] = c.Steps[i].Matcher.matches(req); wants[i] {
+			some = true
+		} else {
+			c.stepMetrics[i].decided(req.Operation, decisionSkipped, 0)
+		}
+	}
+	return wants, some
 }
 
 // stepDenial is a denial with the step that it came from.
@@ -92,13 +106,7 @@ func (k *call) steps() (denials []stepDenial, err error) {
 	for round := range rounds {
 		for i := range k.Steps {
 			s := &k.Steps[i]
-			if !s.Matcher.matches(k.request) {
-				if round == 0 {
-					k.stepMetrics[i].decided(k.request.Operation, decisionSkipped, 0)
-				}
-				continue
-			}
-			if round > 0 && bytes.Equal(seen[i], k.object.raw) {
+			if !k.wants[i] || round > 0 && bytes.Equal(seen[i], k.object.raw) {
 				continue
 			}
 			d, stepErr := k.step(i)
@@ -205,7 +213,7 @@ func decodeIfPresent(raw []byte, newObject func() runtime.Object) (runtime.Objec
 // hears in time what happened, and what the step has in its hands is used no more.
 func (k *call) attempt(i int, f func(context.Context) error) error {
 	s, ctx := &k.Steps[i], k.ctx
-	if s.Timeout > 0 {
+	if end, ok := ctx.Deadline(); s.Timeout > 0 && (!ok || time.Until(end) > s.Timeout) {
 		limited, cancel := context.WithTimeout(ctx, s.Timeout)
 		defer cancel()
 		ctx = limited

@@ -91,21 +91,42 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	timeout := requestTimeout(r)
-	// The server's context ends when the server is told to stop, but a call that has begun must be
-	// finished: only the API server's own deadline ends it.
-	ctx, cancel := context.WithDeadlineCause(context.WithoutCancel(r.Context()), arrived.Add(timeout-margin(timeout)),
-		fmt.Errorf("?timeout=%s: %w", timeout, context.DeadlineExceeded))
-	defer cancel()
-
-	question, err := h.read(ctx, w, r, arrived.Add(timeout))
-	if err == nil {
-		if err = h.work.acquire(ctx); err == nil {
-			defer h.work.release()
-			h.answer(ctx, w, c, question, arrived)
-			return
-		}
-		err = busy(err)
+	question, err := h.read(w, r, arrived, timeout)
+	if err != nil {
+		h.refuse(w, r, c, err)
+		return
 	}
+	wants, some := c.wants(&question.request)
+	if !some {
+		h.send(w, c, question, &admissionv1.AdmissionResponse{Allowed: true}, 0, arrived)
+		return
+	}
+	ctx, cancel := callContext(r, arrived, timeout)
+	defer cancel()
+	if err := h.work.acquire(ctx); err != nil {
+		h.refuse(w, r, c, busy(err))
+		return
+	}
+	defer h.work.release()
+	h.answer(ctx, w, c, question, wants, arrived)
+}
+
+// callContext is the context of a call. The server's own ends when the server is told to stop, but a call that
+// has begun must be finished: only the API server's deadline ends it.
+func callContext(r *http.Request, arrived time.Time, timeout time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithDeadlineCause(context.WithoutCancel(r.Context()), arrived.Add(timeout-margin(timeout)), timedOut(timeout))
+}
+
+// timedOut is the cause of the end of a call: the timeout that the API server put in the URL.
+type timedOut time.Duration
+
+func (t timedOut) Error() string {
+	return fmt.Sprintf("?timeout=%s: %v", time.Duration(t), context.DeadlineExceeded)
+}
+func (t timedOut) Unwrap() error { return context.DeadlineExceeded }
+
+// refuse answers what is no AdmissionReview, or has no place.
+func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, c *chain, err error) {
 	status := http.StatusBadRequest
 	if refused, ok := errors.AsType[*refusal](err); ok {
 		status = refused.status
@@ -120,18 +141,20 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // read reads and understands the request; large ones a few at a time.
-func (h *Handler) read(ctx context.Context, w http.ResponseWriter, r *http.Request, deadline time.Time) (*envelope, error) {
+func (h *Handler) read(w http.ResponseWriter, r *http.Request, arrived time.Time, timeout time.Duration) (*envelope, error) {
 	h.limits.Do(func() {
 		h.work = newLimiter(callsAtWork, callsWaiting)
 		h.large = newLimiter(largeAtWork, largeWaiting)
 	})
 	if r.ContentLength < 0 || r.ContentLength > largeBody {
+		ctx, cancel := callContext(r, arrived, timeout)
+		defer cancel()
 		if err := h.large.acquire(ctx); err != nil {
 			return nil, busy(err)
 		}
 		defer h.large.release()
 	}
-	question, size, err := readReview(w, r, h.MaxBytes, deadline)
+	question, size, err := readReview(w, r, h.MaxBytes, arrived.Add(timeout))
 	if err == nil {
 		h.Metrics.received(size)
 	}
@@ -142,24 +165,49 @@ func (h *Handler) read(ctx context.Context, w http.ResponseWriter, r *http.Reque
 func busy(err error) error { return refuse(http.StatusServiceUnavailable, "%v; try again", err) }
 
 // answer runs the chain and sends what comes of it.
-func (h *Handler) answer(ctx context.Context, w http.ResponseWriter, c *chain, question *envelope, arrived time.Time) {
-	req := &question.request
-	log := h.Log.WithValues("extension", c.name, "uid", brief(string(req.UID)), "operation", req.Operation,
-		"resource", brief(resourceOf(req)), "namespace", brief(req.Namespace), "name", brief(req.Name))
-	resp, operations, err := c.run(logf.IntoContext(ctx, log), log, req)
-	h.closeWhenDraining(w) // it may have begun meanwhile
-	took := time.Since(arrived)
-	if err == nil {
-		if err = writeAnswer(w, question, resp); err == nil {
-			c.metrics.answered(took, operations, len(resp.Patch))
-			logDecision(log, resp, req, took)
-			return
-		}
-		err = &stepError{step: c.name, err: fmt.Errorf("its answer cannot be encoded: %w", err)}
+func (h *Handler) answer(ctx context.Context, w http.ResponseWriter, c *chain, question *envelope, wants []bool, arrived time.Time) {
+	log := c.logger(h.Log, &question.request)
+	resp, operations, err := c.run(logf.IntoContext(ctx, log), log, &question.request, wants)
+	if err != nil {
+		h.fail(w, c, question, err, arrived)
+		return
 	}
+	h.send(w, c, question, resp, operations, arrived)
+}
+
+func (h *Handler) send(w http.ResponseWriter, c *chain, question *envelope, resp *admissionv1.AdmissionResponse, operations int, arrived time.Time) {
+	h.closeWhenDraining(w) // it may have begun meanwhile
+	if err := writeAnswer(w, question, resp); err != nil {
+		h.fail(w, c, question, &stepError{step: c.name, err: fmt.Errorf("its answer cannot be encoded: %w", err)}, arrived)
+		return
+	}
+	took := time.Since(arrived)
+	c.metrics.answered(took, operations, len(resp.Patch))
+	if !resp.Allowed {
+		c.logger(h.Log, &question.request).Info("denied", "user", brief(question.request.UserInfo.Username),
+			"code", resp.Result.Code, "reason", resp.Result.Message, "took", took.String())
+	} else if h.Log.V(1).Enabled() {
+		c.logger(h.Log, &question.request).V(1).Info("allowed", "patchBytes", len(resp.Patch), "took", took.String())
+	}
+}
+
+func (h *Handler) fail(w http.ResponseWriter, c *chain, question *envelope, err error, arrived time.Time) {
+	h.closeWhenDraining(w)
+	took := time.Since(arrived)
 	c.metrics.answered(took, 0, 0)
-	log.Error(err, "extension failed; failurePolicy decides", "user", brief(req.UserInfo.Username), "took", took.String())
+	c.logger(h.Log, &question.request).Error(err, "extension failed; failurePolicy decides",
+		"user", brief(question.request.UserInfo.Username), "took", took.String())
 	writeText(w, http.StatusInternalServerError, err.Error())
+}
+
+// logger says with every line which request it is about.
+func (c *chain) logger(log logr.Logger, req *admissionv1.AdmissionRequest) logr.Logger {
+	return lazily(log, func() []any {
+		return []any{
+			"extension", c.name, "uid", brief(string(req.UID)), "operation", req.Operation,
+			"resource", brief(resourceOf(req)), "namespace", brief(req.Namespace), "name", brief(req.Name),
+		}
+	})
 }
 
 // closeWhenDraining makes the answer the last one on its connection, so that the next call goes to another
@@ -194,14 +242,6 @@ func (h *Handler) unknown(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Retry-After", "0")
 	w.Header().Set("Connection", "close")
 	writeText(w, http.StatusServiceUnavailable, fmt.Sprintf("no extension is served on %s; another version of the webhook may have it", printable(r.URL.Path)))
-}
-
-func logDecision(log logr.Logger, resp *admissionv1.AdmissionResponse, req *admissionv1.AdmissionRequest, took time.Duration) {
-	if resp.Allowed {
-		log.V(1).Info("allowed", "patchBytes", len(resp.Patch), "took", took.String())
-		return
-	}
-	log.Info("denied", "user", brief(req.UserInfo.Username), "code", resp.Result.Code, "reason", resp.Result.Message, "took", took.String())
 }
 
 func resourceOf(req *admissionv1.AdmissionRequest) string {

@@ -2,7 +2,6 @@ package admit
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -33,12 +32,6 @@ type review struct {
 	Request         *admissionv1.AdmissionRequest `json:"request,omitempty"`
 }
 
-// answer is the AdmissionReview that goes back, in the version of the question.
-type answer struct {
-	metav1.TypeMeta `json:",inline"`
-	Response        *admissionv1.AdmissionResponse `json:"response"`
-}
-
 // refusal is a request that was not understood: an HTTP status of 4xx and what the caller did wrong.
 type refusal struct {
 	status int
@@ -64,8 +57,10 @@ func readReview(w http.ResponseWriter, r *http.Request, maxBytes int64, deadline
 		w.Header().Set("Allow", http.MethodPost)
 		return nil, 0, refuse(http.StatusMethodNotAllowed, "method %s: send an AdmissionReview with POST", r.Method)
 	}
-	if media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || media != contentTypeJSON {
-		return nil, 0, refuse(http.StatusUnsupportedMediaType, "Content-Type %q: send %s", r.Header.Get("Content-Type"), contentTypeJSON)
+	if given := r.Header.Get("Content-Type"); given != contentTypeJSON {
+		if media, _, err := mime.ParseMediaType(given); err != nil || media != contentTypeJSON {
+			return nil, 0, refuse(http.StatusUnsupportedMediaType, "Content-Type %q: send %s", given, contentTypeJSON)
+		}
 	}
 	if encoding := r.Header.Get("Content-Encoding"); encoding != "" && encoding != "identity" {
 		return nil, 0, refuse(http.StatusUnsupportedMediaType, "Content-Encoding %q: send the body uncompressed", encoding)
@@ -144,7 +139,10 @@ func orNothing(kind string) string {
 
 // requestTimeout is how long the API server waits for the answer: the timeout that it puts in the URL.
 func requestTimeout(r *http.Request) time.Duration {
-	given := r.URL.Query().Get("timeout")
+	given, plain := strings.CutPrefix(r.URL.RawQuery, "timeout=") // as the API server writes it
+	if !plain || strings.ContainsAny(given, "&%+;") {
+		given = r.URL.Query().Get("timeout")
+	}
 	if d, err := time.ParseDuration(given); err == nil && d > 0 {
 		return min(d, maxHeaderTimeout)
 	}
@@ -158,16 +156,4 @@ func requestTimeout(r *http.Request) time.Duration {
 // worth more than the API server's "context deadline exceeded".
 func margin(timeout time.Duration) time.Duration {
 	return min(max(timeout/20, 20*time.Millisecond), 500*time.Millisecond, timeout/2)
-}
-
-func writeAnswer(w http.ResponseWriter, question *envelope, resp *admissionv1.AdmissionResponse) error {
-	resp.UID = question.request.UID
-	body, err := json.Marshal(answer{TypeMeta: question.typeMeta, Response: resp})
-	if err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", contentTypeJSON)
-	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
-	_, _ = w.Write(body) // the caller is gone: nobody is left to tell
-	return nil
 }

@@ -99,6 +99,7 @@ var _ = Describe("What is built of steps", func() {
 		Entry("nor the nodes' leases", urlOptions(), step("a", namespaces(labels1("team", "a"))), named("kube-node-lease", "team", "a"), false),
 		Entry("nor what is public", urlOptions(), step("a", namespaces(labels1("team", "a"))), named("kube-public", "team", "a"), false),
 		Entry("nor the webhook's own", serviceOptions(), step("a", namespaces(labels1("team", "a"))), named("cf", "team", "a"), false),
+		Entry("of that namespace in URL mode, where only the Secret lies", urlIn("cf"), step("a"), named("cf"), true),
 		Entry("the cluster's for those who know", serviceOptions(), step("a", critical), named("kube-system"), true),
 		Entry("the webhook's own for those who know", serviceOptions(), step("a", critical), named("cf"), true),
 		Entry("only what is selected for those who know", serviceOptions(), step("a", critical, namespaces(labels1("team", "a"))), named("cf"), false),
@@ -135,6 +136,13 @@ var _ = Describe("What is built of steps", func() {
 		Entry("not for what may have no labels", in(serviceOptions(), "cf"), false, step("a", rules(rule("", "v1", "pods,pods/exec", "*")))),
 	)
 })
+
+// urlIn are options in URL mode with the Secret in a namespace of its own.
+func urlIn(namespace string) webhookconf.Options {
+	o := urlOptions()
+	o.Target.Namespace = namespace
+	return o
+}
 
 // named is the labels of a namespace.
 func named(name string, more ...string) map[string]string {
