@@ -6,7 +6,7 @@ GOLANGCI_LINT = go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2
 GOVULNCHECK   = go run golang.org/x/vuln/cmd/govulncheck@v1.8.0
 
 # Every folder with a go.mod of its own.
-MODULES = . testing/controlplane
+MODULES = . testing/controlplane bench
 
 # The folder with kube-apiserver, etcd and kube-controller-manager: KUBEBUILDER_ASSETS where that is set, else
 # built from Go modules once and kept in the user's cache.
@@ -24,17 +24,22 @@ demo: ## a pod goes into a real API server and comes out changed; KUBECONFIG=...
 test: ## all specs, with the race detector, against a real API server
 	@$(ASSETS) go test -race -shuffle=on -timeout 20m ./...
 	@go -C testing/controlplane test ./...
+	@go -C bench test ./...
 
 .PHONY: fast
 fast: ## the specs that need no API server
 	@go test ./internal/...
 	@go test . -ginkgo.label-filter='!api-server'
 
+.PHONY: bench
+bench: ## the request path beside its peers', as ratios of one run (ARGS=-help)
+	@$(ASSETS) go -C bench run . $(ARGS)
+
 .PHONY: fuzz
 fuzz: ## let every fuzz target run for FUZZTIME (30s)
 	@go list -f '{{.Dir}}' ./internal/... | while read -r dir; do \
 		grep -ho '^func Fuzz[A-Za-z0-9]*' "$$dir"/*_test.go 2>/dev/null | sed 's/^func //' | while read -r target; do \
-			echo "$$dir $$target" && go test "$$dir" -run '^$$' -fuzz "^$$target\$$" -fuzztime $(or $(FUZZTIME),30s) || exit 1; \
+			echo "$$dir $$target" && go test "$$dir" -run '^$$' -fuzz "^$$target\$$" -fuzztime $(or $(FUZZTIME),30s) -fuzzminimizetime 200x || exit 1; \
 		done || exit 1; \
 	done
 

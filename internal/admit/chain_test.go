@@ -168,7 +168,8 @@ var _ = Describe("A chain", func() {
 
 	It("leaves a step behind that ignores its deadline, with what it holds", func() {
 		late := make(chan struct{})
-		slow := admit.Step{Name: "slow", Ignore: true, Timeout: 50 * time.Millisecond, New: newPod,
+		slow := admit.Step{
+			Name: "slow", Ignore: true, Timeout: 50 * time.Millisecond, New: newPod,
 			Mutate: func(_ context.Context, x *admit.Exchange, obj runtime.Object) error {
 				p := obj.(*corev1.Pod)
 				metav1.SetMetaDataAnnotation(&p.ObjectMeta, "ran", "too early ")
@@ -178,7 +179,8 @@ var _ = Describe("A chain", func() {
 					x.Warn("too late")
 				}
 				return nil
-			}}
+			},
+		}
 		then := label("c", func(*admit.Exchange) error { close(late); return nil })
 		r, _ := serve(admit.Chain{Steps: []admit.Step{label("a", nil), slow, then}})
 		Expect(ran(r)).To(Equal("a c"))

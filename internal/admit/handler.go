@@ -91,7 +91,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	timeout := requestTimeout(r)
-	question, err := h.read(w, r, arrived, timeout)
+	question, err := h.read(r.Context(), w, r, arrived, timeout)
 	if err != nil {
 		h.refuse(w, r, c, err)
 		return
@@ -101,7 +101,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.send(w, c, question, &admissionv1.AdmissionResponse{Allowed: true}, 0, arrived)
 		return
 	}
-	ctx, cancel := callContext(r, arrived, timeout)
+	ctx, cancel := callContext(r.Context(), arrived, timeout)
 	defer cancel()
 	if err := h.work.acquire(ctx); err != nil {
 		h.refuse(w, r, c, busy(err))
@@ -113,8 +113,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // callContext is the context of a call. The server's own ends when the server is told to stop, but a call that
 // has begun must be finished: only the API server's deadline ends it.
-func callContext(r *http.Request, arrived time.Time, timeout time.Duration) (context.Context, context.CancelFunc) {
-	return context.WithDeadlineCause(context.WithoutCancel(r.Context()), arrived.Add(timeout-margin(timeout)), timedOut(timeout))
+func callContext(ctx context.Context, arrived time.Time, timeout time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithDeadlineCause(context.WithoutCancel(ctx), arrived.Add(timeout-margin(timeout)), timedOut(timeout))
 }
 
 // timedOut is the cause of the end of a call: the timeout that the API server put in the URL.
@@ -141,15 +141,15 @@ func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, c *chain, err e
 }
 
 // read reads and understands the request; large ones a few at a time.
-func (h *Handler) read(w http.ResponseWriter, r *http.Request, arrived time.Time, timeout time.Duration) (*envelope, error) {
+func (h *Handler) read(ctx context.Context, w http.ResponseWriter, r *http.Request, arrived time.Time, timeout time.Duration) (*envelope, error) {
 	h.limits.Do(func() {
 		h.work = newLimiter(callsAtWork, callsWaiting)
 		h.large = newLimiter(largeAtWork, largeWaiting)
 	})
 	if r.ContentLength < 0 || r.ContentLength > largeBody {
-		ctx, cancel := callContext(r, arrived, timeout)
+		limited, cancel := callContext(ctx, arrived, timeout)
 		defer cancel()
-		if err := h.large.acquire(ctx); err != nil {
+		if err := h.large.acquire(limited); err != nil {
 			return nil, busy(err)
 		}
 		defer h.large.release()

@@ -22,12 +22,6 @@ type Options struct {
 	// Namespace is the only namespace whose objects are sent to steps that select none themselves; empty
 	// means all but the excluded.
 	Namespace string
-
-	// Only for Build, which knows nothing of steps.
-	FailurePolicy admissionregistrationv1.FailurePolicyType
-	Timeout       time.Duration     // whole seconds, 1 to 30
-	ObjectLabels  map[string]string // labels that a pod must have; nil means any
-	Entries       []Entry
 }
 
 // WebhookName is the name of an entry within its configuration. The API server wants at least three

@@ -1,0 +1,109 @@
+// Program bench compares the library's request path with its peers', as ratios of slices of one run (README.md).
+//
+// The rooms:
+//
+//	main.go          flags, the list of sections
+//	section_*.go     one part of the report each, with its bounds
+//	job.go           what every peer is asked to do
+//	peers.go         the list of peers; peer_*.go and ours.go, one each
+//	review.go        the captured AdmissionReviews; capture*.go makes them
+//	check.go         sees that an answer does the job, before anything is timed
+//	measure.go       interleaved slices and paired ratios
+//	inprocess.go     a call without a network
+//	parent.go        the client of the process that child.go is
+//	creator.go       pods created through an API server
+//	report.go        tables and verdicts
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"time"
+)
+
+// A section is a part of the report that can be run alone.
+type section struct {
+	name string
+	run  func(context.Context, *report, settings) error
+}
+
+type settings struct {
+	plan
+	creates int
+}
+
+var sections = []section{
+	{"inprocess", func(_ context.Context, r *report, s settings) error { return sectionInProcess(r, s.plan) }},
+	{"unwanted", func(_ context.Context, r *report, s settings) error { return sectionUnwanted(r, s.plan) }},
+	{"steps", func(_ context.Context, r *report, s settings) error { return sectionSteps(r, s.plan) }},
+	{"containers", func(_ context.Context, r *report, s settings) error { return sectionContainers(r, s.plan) }},
+	{"insertion", func(_ context.Context, r *report, _ settings) error { return sectionInsertion(r) }},
+	{"tls", func(_ context.Context, r *report, s settings) error { return sectionTLS(r, s.plan) }},
+	{"apiserver", func(ctx context.Context, r *report, s settings) error { return sectionAPIServer(ctx, r, s.creates) }},
+}
+
+func main() {
+	var (
+		s           settings
+		names       = make([]string, 0, len(sections))
+		captureFlag = flag.Bool("capture", false, "capture the reviews in testdata anew from a real API server, and exit")
+		childFlag   = flag.Bool("child", false, "serve all peers; used by the program itself")
+		kubeconfig  = flag.String("kubeconfig", "", "with -child: also run a Manager in this cluster")
+		strict      = flag.Bool("strict", false, "exit with 1 when a ratio is out of bounds")
+	)
+	for _, x := range sections {
+		names = append(names, x.name)
+	}
+	flag.IntVar(&s.rounds, "rounds", 11, "how many slices of each peer are compared")
+	flag.DurationVar(&s.slice, "slice", 50*time.Millisecond, "CPU time of one slice")
+	flag.IntVar(&s.creates, "creates", 60, "how many pods are created per set of webhooks in section apiserver")
+	only := flag.String("only", strings.Join(names, ","), "the sections to run")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	context.AfterFunc(ctx, stop) // a second interrupt does not wait for the section to end
+	var (
+		within = true
+		err    error
+	)
+	switch {
+	case *childFlag:
+		err = serveAsChild(*kubeconfig, os.Stdin, os.Stdout)
+	case *captureFlag:
+		err = capture(ctx, "testdata")
+	default:
+		within, err = bench(ctx, s, strings.Split(*only, ","))
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+	if *strict && !within {
+		os.Exit(1)
+	}
+}
+
+// bench runs the chosen sections and tells whether every ratio is within its bound.
+func bench(ctx context.Context, s settings, only []string) (bool, error) {
+	quiet()
+	r := &report{w: os.Stdout}
+	for _, name := range only {
+		if !slices.ContainsFunc(sections, func(x section) bool { return x.name == name }) {
+			return false, fmt.Errorf("there is no section %q", name)
+		}
+	}
+	for _, x := range sections {
+		if !slices.Contains(only, x.name) || ctx.Err() != nil {
+			continue
+		}
+		if err := x.run(ctx, r, s); err != nil {
+			return false, fmt.Errorf("section %s: %w", x.name, err)
+		}
+	}
+	return r.summary(), context.Cause(ctx)
+}

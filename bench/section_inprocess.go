@@ -1,0 +1,132 @@
+package main
+
+import "fmt"
+
+// The bounds that our request path promises beside controller-runtime's typed Defaulter, for each size.
+var cpuBounds = map[string]float64{"4KB": 0.22, "22KB": 0.18, "310KB": 0.17}
+
+const (
+	bytesBound    = 0.30
+	allocsBound   = 0.15
+	unwantedBound = 0.03
+	chainBound    = 1.3
+)
+
+// sectionInProcess compares all peers on the injection, without a network.
+func sectionInProcess(r *report, p plan) error {
+	for _, size := range sizes {
+		rev, err := loadReview(size)
+		if err != nil {
+			return err
+		}
+		r.title("In process, %s pod, one injection", size)
+		works, err := worksFor(peers(), spec{injection(), wanted, rev})
+		if err != nil {
+			return err
+		}
+		measure(p, works...)
+		us, base := named(works, nameOurs), named(works, nameDefaulter)
+		r.table(works, base)
+		r.judge(us.ratioTo(base).median, cpuBounds[size], "in process, %s: CPU, ours/Defaulter", size)
+		r.judge(us.bytes/base.bytes, bytesBound, "in process, %s: bytes allocated, ours/Defaulter", size)
+		r.judge(us.allocs/base.allocs, allocsBound, "in process, %s: allocations, ours/Defaulter", size)
+	}
+	return nil
+}
+
+func worksFor(peers []peer, s spec) ([]*work, error) {
+	works := make([]*work, 0, len(peers))
+	for _, p := range peers {
+		w, err := checkedWork(p, s)
+		if err != nil {
+			return nil, err
+		}
+		works = append(works, w)
+	}
+	return works, nil
+}
+
+// sectionUnwanted is about the pods that nobody wants, which are most of the pods there are. The bound is
+// beside a controller-runtime handler that decodes the pod to find that out.
+func sectionUnwanted(r *report, p plan) error {
+	for _, size := range sizes {
+		rev, err := loadReview(size)
+		if err != nil {
+			return err
+		}
+		r.title("In process, %s pod that no step wants", size)
+		works, err := worksFor(peersNamed(nameOurs, nameWebhook), spec{injection(), unwanted, rev})
+		if err != nil {
+			return err
+		}
+		works[1].name = "cr-Webhook, not interested"
+		working, err := checkedWork(peersNamed(nameDefaulter)[0], spec{injection(), wanted, rev})
+		if err != nil {
+			return err
+		}
+		working.name = "Defaulter, at work"
+		works = append(works, working)
+		measure(p, works...)
+		r.table(works, works[1])
+		r.line("ours to the Defaulter at work: %.4f", works[0].ratioTo(working).median)
+		r.judge(works[0].ratioTo(works[1]).median, unwantedBound, "unwanted pod, %s: CPU, ours/controller-runtime", size)
+	}
+	return nil
+}
+
+// sectionSteps compares one chain of ten small steps with one step, and with ten calls of a peer.
+func sectionSteps(r *report, p plan) error {
+	for _, size := range sizes {
+		rev, err := loadReview(size)
+		if err != nil {
+			return err
+		}
+		r.title("In process, %s pod, one call with ten steps beside ten calls with one", size)
+		one, ten := spec{smallSteps(10)[:1], wanted, rev}, spec{smallSteps(10), wanted, rev}
+		var works []*work
+		for _, w := range []struct {
+			peer string
+			spec spec
+			name string
+		}{
+			{nameOurs, one, "ours, one step"},
+			{nameOurs, ten, "ours, a chain of ten"},
+			{nameDefaulter, one, "Defaulter, one step"},
+		} {
+			made, err := checkedWork(peersNamed(w.peer)[0], w.spec)
+			if err != nil {
+				return err
+			}
+			made.name = w.name
+			works = append(works, made)
+		}
+		tenCalls, err := callsInARow(peersNamed(nameDefaulter)[0], ten)
+		if err != nil {
+			return err
+		}
+		works = append(works, tenCalls)
+		measure(p, works...)
+		r.table(works, works[2])
+		r.line("a chain of ten to ten calls: %.4f", works[1].ratioTo(tenCalls).median)
+		r.judge(works[1].ratioTo(works[0]).median, chainBound, "ten steps, %s: CPU, our chain of ten/our one step", size)
+	}
+	return nil
+}
+
+// callsInARow is what the API server does with n webhooks: one call for each step. The pod does not grow from
+// call to call here, which flatters the peer.
+func callsInARow(p peer, s spec) (*work, error) {
+	calls := make([]*call, 0, len(s.steps))
+	for i := range s.steps {
+		c, err := checkedCall(p, spec{s.steps[i : i+1], s.selects, s.review})
+		if err != nil {
+			return nil, err
+		}
+		calls = append(calls, c)
+	}
+	return &work{name: fmt.Sprintf("%s, %d calls", p.name, len(calls)), do: func() {
+		for _, c := range calls {
+			c.do()
+		}
+	}}, nil
+}
