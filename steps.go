@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -188,17 +189,18 @@ func checkSteps(o ManagerOptions, definitions []definition) error {
 	return errors.Join(append(errs, webhookconf.Check(steps, o.webhookOptions(o.port())))...)
 }
 
-// resolveAll resolves every step with the cluster's help.
+// resolveAll resolves every step with the cluster's help. The lock is not held while the cluster is asked.
 func (m *ExtensionManager) resolveAll() ([]webhookconf.Step, error) {
 	m.mu.Lock()
-	defer m.mu.Unlock()
 	mgr, err := m.kubeManager()
+	options, definitions := m.options, slices.Clone(m.steps)
+	m.mu.Unlock()
 	if err != nil {
 		return nil, err
 	}
-	r := newResolver(m.options, mgr.GetRESTMapper())
-	steps := make([]webhookconf.Step, 0, len(m.steps))
-	for _, d := range m.steps {
+	r := newResolver(options, mgr.GetRESTMapper())
+	steps := make([]webhookconf.Step, 0, len(definitions))
+	for _, d := range definitions {
 		step, err := r.resolve(d)
 		if err != nil {
 			return nil, err

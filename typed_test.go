@@ -1,0 +1,89 @@
+package eirinix
+
+import (
+	"context"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// foreign is an object that no scheme knows.
+type foreign struct{ corev1.Pod }
+
+var _ = Describe("A typed step", func() {
+	apply := func(context.Context, *Call, *corev1.Pod) error { return nil }
+	check := func(context.Context, *Call, *corev1.PodExecOptions, *corev1.PodExecOptions) error { return nil }
+	validate := func(steps ...any) error {
+		m := NewManager(ManagerOptions{Host: "webhook.example.org"})
+		for _, s := range steps {
+			_ = m.AddExtension(s) // reported again by Validate
+		}
+		return m.Validate()
+	}
+	rules := func(resource string) []admissionregistrationv1.RuleWithOperations {
+		return []admissionregistrationv1.RuleWithOperations{{
+			Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
+			Rule:       admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{resource}},
+		}}
+	}
+
+	It("may be added by value and by pointer, with and without ID", func() {
+		s := Mutation[*corev1.Pod]{Apply: apply}
+		Expect(validate(s, &s, s, Mutation[*corev1.Pod]{ID: "named", Apply: apply})).To(Succeed())
+	})
+
+	DescribeTable("is refused, with the remedy,",
+		func(step any, parts ...string) {
+			err := validate(step)
+			for _, part := range parts {
+				Expect(err).To(MatchError(ContainSubstring(part)))
+			}
+		},
+		Entry("without Apply", Mutation[*corev1.Pod]{ID: "x"}, `"x" has no Apply`),
+		Entry("without any callback", Validation[*corev1.Pod]{}, "has no callback", "set Create, Update or Delete"),
+		Entry("without Check", Subresource[*corev1.PodExecOptions]{}, "has no Check"),
+		Entry("without Resource", Subresource[*corev1.PodExecOptions]{Check: check}, "has no Resource"),
+		Entry("without Subresource", Subresource[*corev1.PodExecOptions]{Check: check, Resource: corev1.SchemeGroupVersion.WithResource("pods")}, "has no Subresource"),
+		Entry("without Operations", Subresource[*corev1.PodExecOptions]{
+			Check: check, Resource: corev1.SchemeGroupVersion.WithResource("pods"), Subresource: "exec",
+		}, "has no Operations", "CONNECT"),
+		Entry("for an interface", Mutation[client.Object]{Apply: func(context.Context, *Call, client.Object) error { return nil }}, "must be a pointer to an API type"),
+		Entry("for what the scheme does not know", Mutation[*foreign]{Apply: func(context.Context, *Call, *foreign) error { return nil }}, "ManagerOptions.Scheme"),
+		Entry("for anything at all", Mutation[*unstructured.Unstructured]{Apply: func(context.Context, *Call, *unstructured.Unstructured) error { return nil }}, "set Settings.Rules"),
+		Entry("for a type, with rules for any resource", Mutation[*corev1.Pod]{Apply: apply, Settings: Settings{Rules: rules("*")}}, "may yield another kind"),
+		Entry("with CEL that does not compile", Mutation[*corev1.Pod]{ID: "cel", Apply: apply, Settings: Settings{
+			Conditions: []admissionregistrationv1.MatchCondition{{Name: "c", Expression: "object.metadata.name =="}},
+		}}, `"cel"`, "compilation failed"),
+		Entry("with a timeout beyond the API's", Mutation[*corev1.Pod]{ID: "slow", Apply: apply, Settings: Settings{Timeout: 31e9}}, `"slow"`, "30"),
+		Entry("with an unknown policy", Mutation[*corev1.Pod]{ID: "odd", Apply: apply, Settings: Settings{FailurePolicy: "Maybe"}}, `"odd"`, "Maybe"),
+	)
+
+	It("may not have the name of another", func() {
+		Expect(validate(Mutation[*corev1.Pod]{ID: "one", Apply: apply}, Mutation[*corev1.Pod]{ID: "one", Apply: apply})).
+			To(MatchError(ContainSubstring(`"one" is already added`)))
+	})
+
+	It("can be given a Call that was made by hand", func() {
+		c := &Call{}
+		c.Warn("to nobody")
+		c.Audit("to", "nobody")
+	})
+})
+
+var _ = Describe("Invalid", func() {
+	It("is nothing without faults, and names each of them else", func() {
+		Expect(Invalid(nil)).To(Succeed())
+		err := Invalid(field.ErrorList{field.Required(field.NewPath("spec", "a"), "say which"), field.Forbidden(field.NewPath("spec", "b"), "not here")})
+		Expect(err).To(MatchError(And(ContainSubstring("spec.a"), ContainSubstring("spec.b"))))
+		status, ok := err.(interface{ Status() metav1.Status })
+		Expect(ok).To(BeTrue())
+		Expect(status.Status().Code).To(BeEquivalentTo(422))
+		Expect(status.Status().Details.Causes).To(HaveLen(2))
+	})
+})
