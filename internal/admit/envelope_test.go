@@ -57,6 +57,9 @@ var _ = Describe("An envelope", func() {
 		Entry("members in another case", review(`"uid"`, `"Uid":1,"UID":"x","uid"`), true, true),
 		Entry("a member that only differs in case", review(`"uid"`, `"UID"`), false, false),
 		Entry("null for all that may be absent", review(`"dryRun":false`, `"dryRun":null,"subResource":null,"requestSubResource":null`, `"groups":[`, `"groups":null,"x":[`), true, true),
+		Entry("null for extra", review(`"extra":{`, `"extra":null,"x":{`), true, true),
+		Entry("null for the user", review(`"userInfo":{`, `"userInfo":null,"x":{`), true, true),
+		Entry("nothing in lists", review(`"groups":[`, `"groups":[],"x":[`, `"extra":{`, `"extra":{},"y":{`), true, true),
 		Entry("null for kinds", review(`"requestKind":{`, `"requestKind":null,"x":{`, `"requestResource":{`, `"requestResource":null,"y":{`), true, true),
 		Entry("text beyond ASCII", review("cf-workloads", "日本"), true, true),
 		Entry("no object", review(`"object":{`, `"x":{`), true, true),
@@ -87,6 +90,18 @@ var _ = Describe("An envelope", func() {
 		Entry("something behind it", review()+"x", false, false),
 		Entry("a byte order mark", "\ufeff"+review(), false, false),
 	)
+
+	It("is cut whatever byte stands wherever in a string", func() {
+		for position := range 20 {
+			text := []byte(`"` + strings.Repeat("x", 20) + `"`)
+			for c := range 256 {
+				text[1+position] = byte(c)
+				Expect(skipValue(text, 0, 1) == len(text)).To(Equal(json.Valid(text)), "%q", text)
+				_, ascii := plainText(text, 1)
+				Expect(ascii).To(Equal(c >= ' ' && c < 0x80 && c != '\\'), "%q", text)
+			}
+		}
+	})
 
 	It("is never cut from a part of a review", func() {
 		body := string(arrivedReview(1, 2))

@@ -93,6 +93,19 @@ var _ = Describe("A Matcher", func() {
 		Expect((*Matcher)(nil).matches(asked("DELETE core/v1/pods cf"))).To(BeTrue())
 	})
 
+	It("takes an empty list for nothing", func() {
+		for _, empty := range []func(*admissionregistrationv1.RuleWithOperations){
+			func(r *admissionregistrationv1.RuleWithOperations) { r.Operations = nil },
+			func(r *admissionregistrationv1.RuleWithOperations) { r.APIGroups = nil },
+			func(r *admissionregistrationv1.RuleWithOperations) { r.APIVersions = []string{} },
+			func(r *admissionregistrationv1.RuleWithOperations) { r.Resources = nil },
+		} {
+			all := rules("* * * */*")
+			empty(&all[0])
+			Expect(matcher(all, nil, nil).matches(asked("CREATE core/v1/pods cf"))).To(BeFalse())
+		}
+	})
+
 	It("looks at the resource that the webhook is registered for, not at the one that the user asked for", func() {
 		req := asked("UPDATE apps/v1/deployments cf")
 		req.RequestResource = &metav1.GroupVersionResource{Group: "extensions", Version: "v1beta1", Resource: "deployments"}

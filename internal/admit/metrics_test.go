@@ -194,6 +194,17 @@ eirinix_admission_request_bytes_count 2
 		Expect(shown()).To(Equal(before), "nothing of it is in a registry")
 	})
 
+	It("cost no memory once they have been counted", func() {
+		pods := m.webhook("pods")
+		Expect(testing.AllocsPerRun(100, func() {
+			m.arrived()
+			m.received(22 << 10)
+			volumes.decided(admissionv1.Update, decisionPatched, time.Millisecond)
+			pods.answered(time.Millisecond, 3, 200)
+			m.answered()
+		})).To(BeZero())
+	})
+
 	It("keep to the conventions of Prometheus", func() {
 		volumes.decided(admissionv1.Create, decisionAllowed, 0)
 		m.refusedWith(400)
