@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"code.cloudfoundry.org/eirinix/internal/admit"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
@@ -245,7 +246,7 @@ func (m *ExtensionManager) servedStep(d definition, registered webhookconf.Step)
 		if d.object != unstructuredType && (sent.Group != expected.Group || sent.Version != expected.Version || sent.Kind != expected.Kind) {
 			return nil, fmt.Errorf("the API server sent a %s of %s/%s, but this extension is about %s", sent.Kind, sent.Group, sent.Version, expected)
 		}
-		return &Call{Request: x.Request, Manager: m, exchange: x}, nil
+		return &Call{Request: admission.Request{AdmissionRequest: *x.Request}, Manager: m, exchange: x}, nil
 	}
 	switch {
 	case d.extension != nil:

@@ -10,8 +10,10 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	jsonpatchv2 "gomodules.xyz/jsonpatch/v2"
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	admissionv1 "k8s.io/api/admission/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -66,6 +68,12 @@ func labelRaw(name string) admit.Step {
 	}}
 }
 
+// everything is a rule that selects all there is.
+var everything = []admissionregistrationv1.RuleWithOperations{{
+	Operations: []admissionregistrationv1.OperationType{"*"},
+	Rule:       admissionregistrationv1.Rule{APIGroups: []string{"*"}, APIVersions: []string{"*"}, Resources: []string{"*/*"}},
+}}
+
 var errStep = errors.New("no database")
 
 // serve runs the test's pod through a chain.
@@ -112,6 +120,52 @@ var _ = Describe("A chain", func() {
 		r, _ := serve(admit.Chain{Steps: []admit.Step{label("a", nil), label("b", nil), label("c", nil)}})
 		Expect(string(r.review("v1").Patch)).To(Equal(`[{"op":"add","path":"/metadata/annotations","value":{"ran":"a b c "}}]`))
 	})
+
+	// tag is a step that sets a label, or takes it away; tagged makes a step one for objects with that label.
+	tag := func(name, value string) admit.Step {
+		return admit.Step{Name: "tag", New: newPod, Mutate: func(_ context.Context, _ *admit.Exchange, obj runtime.Object) error {
+			p := obj.(*corev1.Pod)
+			if delete(p.Labels, name); value != "" {
+				metav1.SetMetaDataLabel(&p.ObjectMeta, name, value)
+			}
+			return nil
+		}}
+	}
+	tagged := func(s admit.Step, name, value string) admit.Step {
+		var err error
+		s.Matcher, err = admit.NewMatcher(everything, &metav1.LabelSelector{MatchLabels: map[string]string{name: value}}, nil)
+		Expect(err).NotTo(HaveOccurred())
+		return s
+	}
+
+	DescribeTable("asks a step whose objectSelector selects what the ones before made of the object:",
+		func(expected string, reinvoke bool, steps func() []admit.Step) {
+			r, _ := serve(admit.Chain{Steps: steps(), Reinvoke: reinvoke})
+			Expect(ran(r)).To(Equal(expected))
+		},
+		Entry("a label that was added", "b", false, func() []admit.Step { return []admit.Step{tag("tier", "web"), tagged(label("b", nil), "tier", "web")} }),
+		Entry("one that was taken away again", "a", false, func() []admit.Step {
+			return []admit.Step{tag("tier", "web"), tagged(label("a", nil), "tier", "web"), tag("tier", ""), tagged(label("c", nil), "tier", "web")}
+		}),
+		Entry("one on the untyped tree", "b", false, func() []admit.Step {
+			return []admit.Step{tag("tier", "web"), tagged(labelTree("b"), "tier", "web")}
+		}),
+		Entry("one added by a patch of the step's own", "c", false, func() []admit.Step {
+			patching := admit.Step{Name: "patching", Handle: returning(admission.Patched("", jsonpatchv2.NewOperation("add", "/metadata/labels", map[string]any{"tier": "web"})))}
+			return []admit.Step{patching, tagged(label("c", nil), "tier", "web")}
+		}),
+		Entry("one that a step added whose failure is ignored", "", false, func() []admit.Step {
+			failing := tag("tier", "web")
+			tagging := failing.Mutate
+			failing.Ignore, failing.Mutate = true, func(ctx context.Context, x *admit.Exchange, obj runtime.Object) error {
+				return errors.Join(tagging(ctx, x, obj), errStep)
+			}
+			return []admit.Step{failing, tagged(label("b", nil), "tier", "web")}
+		}),
+		Entry("but not one that only a later step added", "", true, func() []admit.Step {
+			return []admit.Step{tagged(label("a", nil), "tier", "web"), tag("tier", "web")}
+		}),
+	)
 
 	It("gives no patch when nothing changed in the end", func() {
 		undo := admit.Step{Name: "undo", New: newPod, Mutate: func(_ context.Context, _ *admit.Exchange, obj runtime.Object) error {

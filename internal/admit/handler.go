@@ -23,16 +23,11 @@ const (
 	ValidatePrefix = "/validate/"
 )
 
-// How many requests are in memory at once. A call works on a few times its size, and a step that waits for
-// something keeps its place; 100 are more than the API server's own limits send to one webhook. A large body is
-// read only while few others are, and a stranger who sends many of them, or slowly, is in the way of other large
-// ones alone.
+// How many calls run steps at once. A step that waits for something keeps its place; 100 are more than the API
+// server's own limits send to one webhook.
 const (
 	callsAtWork  = 100
 	callsWaiting = 400
-	largeBody    = 1 << 20
-	largeAtWork  = 16
-	largeWaiting = 64
 )
 
 // Handler serves chains of steps over HTTP. Configure it before serving; it is safe for concurrent use.
@@ -46,8 +41,9 @@ type Handler struct {
 	mu     sync.RWMutex
 	chains map[string]*chain // by path
 
-	limits      sync.Once
-	work, large *limiter
+	limits sync.Once
+	work   *limiter
+	bodies *bodies
 }
 
 // Handle serves one step that makes its own patch, on MutatePrefix+name.
@@ -62,15 +58,7 @@ func (h *Handler) Serve(path string, c Chain) {
 	if h.chains == nil {
 		h.chains = map[string]*chain{}
 	}
-	webhook := path[strings.LastIndexByte(path, '/')+1:]
-	served := &chain{Chain: c, name: webhook, sayNothings: make([]sync.Once, len(c.Steps)), metrics: h.Metrics.webhook(webhook)}
-	if len(c.Steps) == 1 {
-		served.name = c.Steps[0].Name
-	}
-	for _, s := range c.Steps {
-		served.stepMetrics = append(served.stepMetrics, served.metrics.step(s.Name))
-	}
-	h.chains[path] = served
+	h.chains[path] = newChain(path, c, h.Metrics)
 }
 
 func (h *Handler) chain(path string) *chain {
@@ -91,7 +79,9 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	timeout := requestTimeout(r)
-	question, err := h.read(r.Context(), w, r, arrived, timeout)
+	begin := func() (context.Context, context.CancelFunc) { return callContext(r.Context(), arrived, timeout) }
+	question, release, err := h.read(begin, w, r, arrived.Add(timeout))
+	defer release()
 	if err != nil {
 		h.refuse(w, r, c, err)
 		return
@@ -101,7 +91,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.send(w, c, question, &admissionv1.AdmissionResponse{Allowed: true}, 0, arrived)
 		return
 	}
-	ctx, cancel := callContext(r.Context(), arrived, timeout)
+	ctx, cancel := begin()
 	defer cancel()
 	if err := h.work.acquire(ctx); err != nil {
 		h.refuse(w, r, c, busy(err))
@@ -140,32 +130,35 @@ func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, c *chain, err e
 	writeText(w, status, fmt.Sprintf("extension %q: %v", c.name, err))
 }
 
-// read reads and understands the request; large ones a few at a time.
-func (h *Handler) read(ctx context.Context, w http.ResponseWriter, r *http.Request, arrived time.Time, timeout time.Duration) (*envelope, error) {
+// read reads and understands the request. release is never nil; call it when the envelope is used no more.
+func (h *Handler) read(waiting func() (context.Context, context.CancelFunc), w http.ResponseWriter, r *http.Request, deadline time.Time) (question *envelope, release func(), err error) {
 	h.limits.Do(func() {
 		h.work = newLimiter(callsAtWork, callsWaiting)
-		h.large = newLimiter(largeAtWork, largeWaiting)
+		h.bodies = newBodies(h.MaxBytes)
 	})
-	if r.ContentLength < 0 || r.ContentLength > largeBody {
-		limited, cancel := callContext(ctx, arrived, timeout)
-		defer cancel()
-		if err := h.large.acquire(limited); err != nil {
-			return nil, busy(err)
-		}
-		defer h.large.release()
+	if err := checkHeader(w, r); err != nil {
+		return nil, nothing, err
 	}
-	question, size, err := readReview(w, r, h.MaxBytes, arrived.Add(timeout))
-	if err == nil {
-		h.Metrics.received(size)
+	text, release, err := h.bodies.read(waiting, w, r, deadline)
+	if err != nil {
+		return nil, release, err
 	}
-	return question, err
+	if question, err = parseEnvelope(text); err == nil {
+		h.Metrics.received(len(text))
+	}
+	return question, release, err
 }
 
-// busy is the answer to a request for which there is no place.
-func busy(err error) error { return refuse(http.StatusServiceUnavailable, "%v; try again", err) }
+// busy is the answer to a call for which there is no place. Where its time is over, nobody waits for another try.
+func busy(err error) error {
+	if errors.Is(err, errTooBusy) || errors.Is(err, errEvicted) {
+		return refuse(http.StatusServiceUnavailable, "%v; try again", err)
+	}
+	return refuse(http.StatusInternalServerError, "no place became free: %v", err)
+}
 
 // answer runs the chain and sends what comes of it.
-func (h *Handler) answer(ctx context.Context, w http.ResponseWriter, c *chain, question *envelope, wants []bool, arrived time.Time) {
+func (h *Handler) answer(ctx context.Context, w http.ResponseWriter, c *chain, question *envelope, wants []want, arrived time.Time) {
 	log := c.logger(h.Log, &question.request)
 	resp, operations, err := c.run(logf.IntoContext(ctx, log), log, &question.request, wants)
 	if err != nil {

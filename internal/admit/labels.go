@@ -59,25 +59,6 @@ func (text labelText) value(key string) (value []byte, has, ok bool) {
 	return value, has, !c.odd
 }
 
-// metadataLabels returns the labels of an object without decoding the rest of it. raw must be JSON that a
-// decoder has accepted, or parseEnvelope. It is not ok when the text is not plain: then decode the object.
-func metadataLabels(raw []byte) (labels map[string]string, ok bool) {
-	text, _, ok := findLabels(raw)
-	if !ok || text == nil {
-		return nil, ok
-	}
-	labels = map[string]string{}
-	c := cursor{text: text}
-	for more := c.enter('{'); more; more = c.more('{') {
-		name := string(c.name())
-		labels[name] = string(c.plain())
-	}
-	if c.odd {
-		return nil, false
-	}
-	return labels, true
-}
-
 // decodeLabels is findLabels for text that is not plain. It is not ok when the labels cannot be read.
 func decodeLabels(raw []byte) (labels map[string]string, metadata, ok bool) {
 	var object struct {

@@ -101,13 +101,9 @@ func (t terms) match(word string) bool {
 	return false
 }
 
-// matches tells whether the step wants the request. The objects in it must be JSON that parseEnvelope or a
-// decoder has accepted.
-func (m *Matcher) matches(req *admissionv1.AdmissionRequest) bool {
-	if m == nil {
-		return true
-	}
-	return m.matchesRules(req) && m.matchesNamespace(req) && m.matchesObjects(req.Object.Raw, req.OldObject.Raw)
+// matchesKind tells whether the step's rules and namespaceSelector select the request.
+func (m *Matcher) matchesKind(req *admissionv1.AdmissionRequest) bool {
+	return m == nil || m.matchesRules(req) && m.matchesNamespace(req)
 }
 
 // matchesRules looks at resource and subResource, which are those that the webhook is registered for; under
@@ -172,9 +168,13 @@ func (m *Matcher) matchesNamespace(req *admissionv1.AdmissionRequest) bool {
 	return true
 }
 
-// matchesObjects tells whether one of the two objects has the labels that the selector asks for.
+// hasObjects tells whether there is an objectSelector to be obeyed.
+func (m *Matcher) hasObjects() bool { return m != nil && len(m.objects) > 0 }
+
+// matchesObjects tells whether one of the two objects has the labels that the selector asks for. They must be
+// JSON that parseEnvelope or a decoder has accepted.
 func (m *Matcher) matchesObjects(object, oldObject []byte) bool {
-	return len(m.objects) == 0 || m.selects(object) || m.selects(oldObject)
+	return !m.hasObjects() || m.selects(object) || m.selects(oldObject)
 }
 
 func (m *Matcher) selects(raw []byte) bool {
@@ -196,17 +196,15 @@ func (m *Matcher) selects(raw []byte) bool {
 	if ok {
 		return metadata
 	}
-	return m.selectsDecoded(raw)
-}
-
-func (m *Matcher) selectsDecoded(raw []byte) bool {
 	labels, metadata, ok := decodeLabels(raw)
 	if !ok {
 		return true // the step's own decoder says what is wrong
 	}
-	if !metadata {
-		return false
-	}
+	return metadata && m.selectsLabels(labels)
+}
+
+// selectsLabels tells whether an object with metadata and these labels is selected.
+func (m *Matcher) selectsLabels(labels map[string]string) bool {
 	for i := range m.objects {
 		r := &m.objects[i]
 		value, has := labels[r.key]

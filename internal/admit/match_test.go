@@ -204,3 +204,8 @@ func BenchmarkMatch(b *testing.B) {
 		})
 	}
 }
+
+// matches is what a chain makes of the parts for an object as it arrived.
+func (m *Matcher) matches(req *admissionv1.AdmissionRequest) bool {
+	return m.matchesKind(req) && m.matchesObjects(req.Object.Raw, req.OldObject.Raw)
+}

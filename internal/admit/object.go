@@ -25,7 +25,17 @@ type object struct {
 
 	before  runtime.Object // raw decoded; nil until a step changes the view
 	current runtime.Object // the view; nil until a step asks for it
+
+	changed []bool // by batch: the steps between two differences share one, and this tells if it had something
 }
+
+// touched tells whether the object may differ from what came in.
+func (o *object) touched() bool { return o.before != nil || len(o.patches) > 0 }
+
+// batch is the number of the difference that what is done now will be in; changedIn tells afterwards whether
+// there was one.
+func (o *object) batch() int               { return len(o.changed) }
+func (o *object) changedIn(batch int) bool { return batch < len(o.changed) && o.changed[batch] }
 
 // decode makes an object of JSON.
 func decode(raw []byte, into runtime.Object) (runtime.Object, error) {
@@ -94,6 +104,7 @@ func (o *object) difference() ([]jsonpatchv2.Operation, error) {
 		return nil, fmt.Errorf("the change to the object cannot be told as a patch: %w", err)
 	}
 	o.before, o.current = nil, nil
+	o.changed = append(o.changed, len(operations) > 0)
 	return operations, nil
 }
 

@@ -1,13 +1,9 @@
 package admit
 
 import (
-	"bytes"
-	"errors"
 	"fmt"
-	"io"
 	"mime"
 	"net/http"
-	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -32,7 +28,8 @@ type review struct {
 	Request         *admissionv1.AdmissionRequest `json:"request,omitempty"`
 }
 
-// refusal is a request that was not understood: an HTTP status of 4xx and what the caller did wrong.
+// refusal is a request that no step sees: the HTTP status of the answer, 4xx for what the caller did wrong, and
+// why.
 type refusal struct {
 	status int
 	reason string
@@ -50,60 +47,21 @@ func refuse(status int, format string, args ...any) error {
 	return &refusal{status: status, reason: reason}
 }
 
-// readReview reads and understands a request, or says with a refusal why not; it also gives its size in bytes. A body that has not arrived by
-// the deadline is not waited for: nobody waits for the answer any more.
-func readReview(w http.ResponseWriter, r *http.Request, maxBytes int64, deadline time.Time) (*envelope, int, error) {
+// checkHeader refuses what cannot be an AdmissionReview before its body is read.
+func checkHeader(w http.ResponseWriter, r *http.Request) error {
 	if r.Method != http.MethodPost {
 		w.Header().Set("Allow", http.MethodPost)
-		return nil, 0, refuse(http.StatusMethodNotAllowed, "method %s: send an AdmissionReview with POST", r.Method)
+		return refuse(http.StatusMethodNotAllowed, "method %s: send an AdmissionReview with POST", r.Method)
 	}
 	if given := r.Header.Get("Content-Type"); given != contentTypeJSON {
 		if media, _, err := mime.ParseMediaType(given); err != nil || media != contentTypeJSON {
-			return nil, 0, refuse(http.StatusUnsupportedMediaType, "Content-Type %q: send %s", given, contentTypeJSON)
+			return refuse(http.StatusUnsupportedMediaType, "Content-Type %q: send %s", given, contentTypeJSON)
 		}
 	}
 	if encoding := r.Header.Get("Content-Encoding"); encoding != "" && encoding != "identity" {
-		return nil, 0, refuse(http.StatusUnsupportedMediaType, "Content-Encoding %q: send the body uncompressed", encoding)
+		return refuse(http.StatusUnsupportedMediaType, "Content-Encoding %q: send the body uncompressed", encoding)
 	}
-	body, err := readBody(w, r, maxBytes, deadline)
-	if err != nil {
-		return nil, 0, err
-	}
-	question, err := parseEnvelope(body)
-	return question, len(body), err
-}
-
-func readBody(w http.ResponseWriter, r *http.Request, maxBytes int64, deadline time.Time) ([]byte, error) {
-	tooLarge := func() error {
-		return refuse(http.StatusRequestEntityTooLarge, "the request is larger than %d bytes (ManagerOptions.MaxRequestBytes)", maxBytes)
-	}
-	if r.ContentLength > maxBytes {
-		return nil, tooLarge()
-	}
-	// A ResponseWriter without a connection has no deadline to set, and nothing to wait for.
-	connection := http.NewResponseController(w)
-	_ = connection.SetReadDeadline(deadline)
-	var buf bytes.Buffer
-	// Content-Length is only the caller's word: room for more than most objects take is made as it arrives.
-	buf.Grow(int(min(max(r.ContentLength, 0), 1<<20)) + bytes.MinRead)
-	if _, err := buf.ReadFrom(http.MaxBytesReader(w, r.Body, maxBytes)); err != nil {
-		if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
-			return nil, tooLarge()
-		}
-		if errors.Is(err, os.ErrDeadlineExceeded) {
-			w.Header().Set("Connection", "close")
-			return nil, refuse(http.StatusRequestTimeout, "the request did not arrive in full before its timeout")
-		}
-		if errors.Is(err, io.ErrUnexpectedEOF) {
-			return nil, refuse(http.StatusBadRequest, "the request ended before its Content-Length")
-		}
-		return nil, refuse(http.StatusBadRequest, "the request could not be read: %v", err)
-	}
-	_ = connection.SetReadDeadline(time.Time{}) // the next request has its own
-	if buf.Len() == 0 {
-		return nil, refuse(http.StatusBadRequest, "the request has no body; send an AdmissionReview")
-	}
-	return buf.Bytes(), nil
+	return nil
 }
 
 func parseReview(body []byte) (*review, error) {

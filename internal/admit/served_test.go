@@ -44,7 +44,7 @@ var _ = Describe("A handler with metrics", func() {
 			}
 			return total
 		}
-		Expect(count("eirinix_admission_decisions_total", "a", "CREATE", "allowed")).To(BeEquivalentTo(1))
+		Expect(count("eirinix_admission_decisions_total", "a", "CREATE", "patched")).To(BeEquivalentTo(1))
 		Expect(count("eirinix_admission_decisions_total", "broken", "ignored")).To(BeEquivalentTo(1))
 		Expect(count("eirinix_admission_decisions_total", "denier", "denied")).To(BeEquivalentTo(1))
 		Expect(count("eirinix_admission_panics_total", "broken")).To(BeEquivalentTo(1))

@@ -8,10 +8,10 @@ import (
 	"sync"
 	"time"
 
+	admissionv1 "k8s.io/api/admission/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 )
 
 // A Step decides on the requests of one extension. Steps that share an entry form a Chain. Exactly one of
@@ -35,7 +35,7 @@ type Step struct {
 // Exchange is what a step sees of a call, and what it says beside its verdict. Its methods are safe for
 // concurrent use, and work on nil, for the unit tests of steps.
 type Exchange struct {
-	Request admission.Request // the Raw members are shared between steps: read them only
+	Request *admissionv1.AdmissionRequest // as it arrived; shared between steps: read it only
 
 	mu       sync.Mutex
 	warnings []string
