@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"runtime/debug"
 	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
 )
 
 // A step may ignore its context, and the API server must still hear in time what happened. So the steps of a
@@ -74,25 +76,44 @@ func (k *call) moveTo(step int) error {
 	return nil
 }
 
-// attempt runs f, which is what step i does, within the step's deadline.
-func (k *call) attempt(i int, f func(context.Context) error) error {
-	s := &k.Steps[i]
+// task is what a step is to do.
+type task struct {
+	step           *Step
+	exchange       *Exchange
+	oldObj, newObj runtime.Object
+	handle         func(context.Context) // of a step that makes its own patch
+}
+
+func (t *task) do(ctx context.Context) error {
+	switch {
+	case t.handle != nil:
+		t.handle(ctx)
+		return nil
+	case t.step.Mutate != nil:
+		return t.step.Mutate(ctx, t.exchange, t.newObj)
+	}
+	return t.step.Check(ctx, t.exchange, t.oldObj, t.newObj)
+}
+
+// attempt has a step do its task within the step's deadline.
+func (k *call) attempt(i int, t task) error {
+	s := t.step
 	end, ok := k.ctx.Deadline()
 	if shorter := s.Timeout > 0 && (!ok || time.Until(end) > s.Timeout); !s.Ignore && !shorter {
 		if err := k.moveTo(i); err != nil {
 			return err
 		}
-		err := k.caught(i, k.ctx, f)
+		err := k.caught(i, k.ctx, &t)
 		_ = k.moveTo(between) // only the beginning of a step can fail
 		return err
 	} else if shorter {
-		return k.attemptApart(i, s.Timeout, f)
+		return k.attemptApart(i, s.Timeout, t)
 	}
-	return k.attemptApart(i, 0, f)
+	return k.attemptApart(i, 0, t)
 }
 
-// attemptApart runs f on another goroutine, and leaves it behind when its time is over; 0 is the call's time.
-func (k *call) attemptApart(i int, timeout time.Duration, f func(context.Context) error) error {
+// attemptApart does so on another goroutine, and leaves it behind when its time is over; 0 is the call's time.
+func (k *call) attemptApart(i int, timeout time.Duration, t task) error {
 	ctx := k.ctx
 	if timeout > 0 {
 		limited, cancel := context.WithTimeout(ctx, timeout)
@@ -106,7 +127,7 @@ func (k *call) attemptApart(i int, timeout time.Duration, f func(context.Context
 	go func() {
 		err := errNoAnswer
 		defer func() { done <- err }()
-		err = k.caught(i, ctx, f)
+		err = k.caught(i, ctx, &t)
 	}()
 	select {
 	case err := <-done:
@@ -116,15 +137,15 @@ func (k *call) attemptApart(i int, timeout time.Duration, f func(context.Context
 	}
 }
 
-// caught calls f and makes an error of its panic.
-func (k *call) caught(i int, ctx context.Context, f func(context.Context) error) (err error) {
+// caught makes an error of a step's panic.
+func (k *call) caught(i int, ctx context.Context, t *task) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			k.stepMetrics[i].panicked()
 			err = k.panicked(r, k.Steps[i].Name)
 		}
 	}()
-	return f(ctx)
+	return t.do(ctx)
 }
 
 func (k *call) panicked(r any, step string) error {

@@ -29,10 +29,7 @@ func (k *call) handle(i int, x *Exchange) error {
 		req.Object.Raw = append([]byte(nil), k.object.raw...)
 	}
 	var resp admission.Response
-	if err := k.attempt(i, func(ctx context.Context) error {
-		resp = s.Handle(ctx, req)
-		return nil
-	}); err != nil {
+	if err := k.attempt(i, task{step: s, handle: func(ctx context.Context) { resp = s.Handle(ctx, req) }}); err != nil {
 		return err
 	}
 	if isZero(resp) {

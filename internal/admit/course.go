@@ -20,9 +20,10 @@ type call struct {
 	ctx       context.Context
 	log       logr.Logger
 	request   *admissionv1.AdmissionRequest
-	wants     []want   // by step
-	ran       []bool   // by step; nil where no step can run again
-	seen      [][]byte // the object as each step left it; nil like ran
+	wants     []want     // by step
+	exchanges []Exchange // by step
+	ran       []bool     // by step; nil where no step can run again
+	seen      [][]byte   // the object as each step left it; nil like ran
 	object    object
 	unsettled []unsettled
 	warnings  []string
@@ -87,6 +88,7 @@ func (k *call) complete() outcome {
 // failurePolicy is Fail.
 func (k *call) steps() (denials []stepDenial, err error) {
 	rounds := 1
+	k.exchanges = make([]Exchange, len(k.Steps))
 	if k.Reinvoke {
 		rounds = 2 // as many as the API server has
 		k.ran, k.seen = make([]bool, len(k.Steps)), make([][]byte, len(k.Steps))
@@ -155,7 +157,8 @@ func (k *call) step(i int) (*denial, error) {
 		undo = k.object.snapshot()
 	}
 	patches := len(k.object.patches)
-	x := &Exchange{Request: k.request}
+	x := &k.exchanges[i]
+	x.Request = k.request
 	err := k.perform(i, x)
 	if k.isAbandoned() {
 		return nil, err // who waited has counted and told it
@@ -217,7 +220,7 @@ func (k *call) perform(i int, x *Exchange) error {
 		if err != nil {
 			return err
 		}
-		return k.attempt(i, func(ctx context.Context) error { return s.Mutate(ctx, x, obj) })
+		return k.attempt(i, task{step: s, exchange: x, newObj: obj})
 	}
 	newObj, err := k.look(s, k.object.raw)
 	if err != nil {
@@ -227,7 +230,7 @@ func (k *call) perform(i int, x *Exchange) error {
 	if err != nil {
 		return err
 	}
-	return k.attempt(i, func(ctx context.Context) error { return s.Check(ctx, x, oldObj, newObj) })
+	return k.attempt(i, task{step: s, exchange: x, oldObj: oldObj, newObj: newObj})
 }
 
 func (k *call) look(s *Step, raw []byte) (runtime.Object, error) {

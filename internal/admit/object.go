@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"reflect"
 
-	jsonpatchv2 "gomodules.xyz/jsonpatch/v2"
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -87,25 +86,26 @@ func (o *object) flush() error {
 		o.current = nil
 		return nil
 	}
-	operations, err := o.difference()
-	if err != nil || len(operations) == 0 {
+	operations, count, err := o.difference()
+	if err != nil || count == 0 {
 		return err
 	}
-	return o.apply(patch.AppendJSON(nil, operations))
+	return o.apply(operations)
 }
 
-// difference is the patch from raw to the view; nil when they are equal. The view is given up.
-func (o *object) difference() ([]jsonpatchv2.Operation, error) {
+// difference is the patch from raw to the view, and how many operations it has: none when they are equal. The
+// view is given up.
+func (o *object) difference() (operations []byte, count int, err error) {
 	if o.before == nil {
-		return nil, nil
+		return nil, 0, nil
 	}
-	operations, err := patch.Diff(o.raw, o.before, o.current)
+	operations, count, err = patch.AppendDiff(nil, o.raw, o.before, o.current)
 	if err != nil {
-		return nil, fmt.Errorf("the change to the object cannot be told as a patch: %w", err)
+		return nil, 0, fmt.Errorf("the change to the object cannot be told as a patch: %w", err)
 	}
 	o.before, o.current = nil, nil
-	o.changed = append(o.changed, len(operations) > 0)
-	return operations, nil
+	o.changed = append(o.changed, count > 0)
+	return operations, count, nil
 }
 
 // isEmptyPatch tells whether a JSON patch holds no operation.
@@ -135,13 +135,13 @@ func (o *object) apply(operations []byte) error {
 
 // patch is everything that was done, as one JSON array; nil for nothing.
 func (o *object) patch() ([]byte, error) {
-	last, err := o.difference()
+	last, count, err := o.difference()
 	if err != nil {
 		return nil, err
 	}
 	all := o.patches
-	if len(last) > 0 {
-		all, o.operations = append(all, patch.AppendJSON(nil, last)), o.operations+len(last)
+	if count > 0 {
+		all, o.operations = append(all, last), o.operations+count
 	}
 	switch len(all) {
 	case 0:

@@ -1,12 +1,9 @@
 package patch
 
 import (
-	"encoding/json"
 	"fmt"
 	"reflect"
 	"strconv"
-
-	"gomodules.xyz/jsonpatch/v2"
 )
 
 // A frame is one step of the walk's way from the root to where it stands: a member or a list item.
@@ -39,8 +36,8 @@ type differ struct {
 	frames  []frame
 	stack   [12]frame // where frames lives at first; objects are rarely deeper
 	entries []entry   // of all frames that have been listed, in their order
-	ops     []jsonpatch.Operation
-	buf     []byte // values of operations, one behind the other
+	ops     []operation
+	buf     []byte // values and paths of operations, one behind the other
 	scratch []byte
 }
 
@@ -201,7 +198,7 @@ func (d *differ) put() error {
 	if d.buf, err = d.encode(d.buf, f.plan, f.after); err != nil {
 		return fmt.Errorf("%q cannot be written as JSON: %w", d.pointer(at), err)
 	}
-	d.emit(op, d.pointer(at), start)
+	d.emit(op, at, itself, start)
 	return nil
 }
 
@@ -211,22 +208,9 @@ func (d *differ) remove() error {
 		return err
 	}
 	if f := d.top(); f.node.kind != 0 {
-		d.operation("remove", d.pointer(len(d.frames)-1), nil)
+		d.emit("remove", len(d.frames)-1, itself, len(d.buf))
 	}
 	return nil
-}
-
-// emit appends an operation whose value has been appended to the buffer.
-func (d *differ) emit(op, path string, start int) {
-	value := d.buf[start:len(d.buf):len(d.buf)]
-	d.operation(op, path, json.RawMessage(value))
-}
-
-func (d *differ) operation(op, path string, value any) {
-	if d.ops == nil {
-		d.ops = make([]jsonpatch.Operation, 0, 8)
-	}
-	d.ops = append(d.ops, jsonpatch.Operation{Operation: op, Path: path, Value: value})
 }
 
 // pointer is the JSON pointer (RFC 6901) of a frame.

@@ -108,9 +108,8 @@ func matches(pattern, path string) bool {
 
 // insert emits the operations for a stretch that was not there before.
 func (d *differ) insert(s *stretch, tail int) error {
-	path := d.pointer(len(d.frames)-1) + "/"
 	for j := range s.n {
-		if err := d.add(s, path, -1, j, tail); err != nil {
+		if err := d.add(s, -1, j, tail); err != nil {
 			return err
 		}
 	}
@@ -118,16 +117,16 @@ func (d *differ) insert(s *stretch, tail int) error {
 }
 
 // add emits the operation that puts an item where it belongs, in front of as many others.
-func (d *differ) add(s *stretch, path string, i, j, others int) error {
+func (d *differ) add(s *stretch, i, j, others int) error {
 	start := len(d.buf)
 	if err := d.appendItem(s, i, j); err != nil {
 		return err
 	}
-	index := "-"
+	index := behind
 	if others > 0 {
-		index = strconv.Itoa(s.head + j)
+		index = s.head + j
 	}
-	d.emit("add", path+index, start)
+	d.emit("add", len(d.frames)-1, index, start)
 	return nil
 }
 
@@ -146,24 +145,24 @@ func (d *differ) rearrange(s *stretch, p *pairing, tail int) error {
 	if kept == s.m && kept == s.n {
 		return nil
 	}
-	path := d.pointer(len(d.frames)-1) + "/"
-	if d.dear(s, p, stays, moves, tail, len(path)) {
+	top := len(d.frames) - 1
+	if d.dear(s, p, stays, moves, tail, len(d.pointer(top))+1) {
 		return d.rewrite(s, p)
 	}
 	// From the back, so that what is still to be removed keeps its index.
 	for i := s.m - 1; i >= 0; i-- {
 		if j := p.to[i]; j < 0 || !stays[j] {
-			d.operation("remove", path+strconv.Itoa(s.head+i), nil)
+			d.emit("remove", top, s.head+i, len(d.buf))
 		}
 	}
 	// From the front: all items before the next one are in their place already.
-	behind := kept + tail // items that are still to come and in their place, too
+	later := kept + tail // items that are still to come and in their place, too
 	for j, i := range p.from {
 		if stays[j] {
-			behind--
+			later--
 			continue
 		}
-		if err := d.add(s, path, i, j, behind); err != nil {
+		if err := d.add(s, i, j, later); err != nil {
 			return err
 		}
 	}
@@ -220,7 +219,7 @@ func (d *differ) rewrite(s *stretch, p *pairing) error {
 		}
 	}
 	d.buf = append(d.buf, ']')
-	d.emit("replace", d.pointer(len(d.frames)-1), start)
+	d.emit("replace", len(d.frames)-1, itself, start)
 	return nil
 }
 

@@ -23,6 +23,9 @@ func (d *differ) members(p *plan, a, b reflect.Value) error {
 	if a.Len() == b.Len() && d.equalMaps(p, a, b) {
 		return nil
 	}
+	if x, y, ok := mapsOf[map[string]string](a, b); ok {
+		return d.texts(p, x, y)
+	}
 	changes, err := d.changes(p, a, b)
 	if err != nil {
 		return err
@@ -46,45 +49,83 @@ func (d *differ) changes(p *plan, a, b reflect.Value) ([]change, error) {
 		failed = errors.Join(failed, err)
 		out = append(out, change{name, va, vb})
 	}
-	if x, y, ok := mapsOf[map[string]string](a, b); ok {
-		for k, v := range x {
-			if w, ok := y[k]; !ok {
-				out = append(out, change{k, reflect.ValueOf(v), reflect.Value{}})
-			} else if v != w {
-				out = append(out, change{k, reflect.ValueOf(v), reflect.ValueOf(w)})
-			}
+	for it := a.MapRange(); it.Next(); {
+		v, w := it.Value(), b.MapIndex(it.Key())
+		if !w.IsValid() || !d.equal(p.elem, v, w) {
+			add(it.Key(), v, w)
 		}
-		for k, w := range y {
-			if _, ok := x[k]; !ok {
-				out = append(out, change{k, reflect.Value{}, reflect.ValueOf(w)})
-			}
-		}
-	} else {
-		for it := a.MapRange(); it.Next(); {
-			v, w := it.Value(), b.MapIndex(it.Key())
-			if !w.IsValid() || !d.equal(p.elem, v, w) {
-				add(it.Key(), v, w)
-			}
-		}
-		for it := b.MapRange(); it.Next(); {
-			if !a.MapIndex(it.Key()).IsValid() {
-				add(it.Key(), reflect.Value{}, it.Value())
-			}
+	}
+	for it := b.MapRange(); it.Next(); {
+		if !a.MapIndex(it.Key()).IsValid() {
+			add(it.Key(), reflect.Value{}, it.Value())
 		}
 	}
 	slices.SortFunc(out, func(x, y change) int { return strings.Compare(x.name, y.name) })
 	return out, failed
 }
 
-func (d *differ) member(p *plan, c change) error {
-	at, err := d.locate()
-	if err != nil {
-		return err
+// texts walks through the maps that change most, labels and annotations, without a word about reflection.
+func (d *differ) texts(p *plan, x, y map[string]string) error {
+	var space [16]string
+	names := space[:0]
+	for k, v := range x {
+		if w, ok := y[k]; !ok || v != w {
+			names = append(names, k)
+		}
 	}
-	top := len(d.frames) - 1
-	if c.a.IsValid() && at == top && d.top().node.kind == 0 {
+	for k := range y {
+		if _, ok := x[k]; !ok {
+			names = append(names, k)
+		}
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		_, was := x[name]
+		text, is := y[name]
+		d.push(name, p.elem, reflect.Value{})
+		if err := d.text(text, was, is); err != nil {
+			return err
+		}
+		d.pop()
+	}
+	return nil
+}
+
+func (d *differ) text(text string, was, is bool) error {
+	at, err := d.enter(was)
+	switch {
+	case err != nil:
+		return err
+	case !is:
+		return d.remove()
+	case at < len(d.frames)-1:
+		return d.put() // the whole map, which raw lacks
+	}
+	kind := "add"
+	if d.top().node.holds() {
+		kind = "replace"
+	}
+	start := len(d.buf)
+	d.buf = appendString(d.buf, text)
+	d.emit(kind, at, itself, start)
+	return nil
+}
+
+// enter locates the member at the top of the walk, which raw must have if the decoded map had it.
+func (d *differ) enter(was bool) (at int, err error) {
+	if at, err = d.locate(); err != nil {
+		return at, err
+	}
+	if top := len(d.frames) - 1; was && at == top && d.top().node.kind == 0 {
 		// For instance 01 in raw and 1 in a map of integers: we cannot name the member that is meant.
-		return d.mismatch(top, "no member that is in the decoded map")
+		return at, d.mismatch(top, "no member that is in the decoded map")
+	}
+	return at, nil
+}
+
+func (d *differ) member(p *plan, c change) error {
+	if _, err := d.enter(c.a.IsValid()); err != nil {
+		return err
 	}
 	switch {
 	case !c.b.IsValid():

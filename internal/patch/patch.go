@@ -56,6 +56,24 @@ func WithListKey(path, key string) Option {
 // Operation values are json.RawMessage: compact, escaped for HTML and with sorted members (except where a type
 // marshals itself), as encoding/json writes a decoded tree. They are not to be changed.
 func Diff(raw []byte, before, after any, opts ...Option) ([]jsonpatch.Operation, error) {
+	d, err := diff(raw, before, after, opts)
+	if err != nil {
+		return nil, err
+	}
+	return d.operations(), nil
+}
+
+// AppendDiff appends what Diff returns as a JSON array, in the bytes that AppendJSON would write, and tells how many
+// operations there are: with none, nothing is appended.
+func AppendDiff(dst, raw []byte, before, after any, opts ...Option) (patch []byte, operations int, err error) {
+	d, err := diff(raw, before, after, opts)
+	if err != nil || len(d.ops) == 0 {
+		return dst, 0, err
+	}
+	return d.appendTo(dst), len(d.ops), nil
+}
+
+func diff(raw []byte, before, after any, opts []Option) (*differ, error) {
 	a, b := reflect.ValueOf(before), reflect.ValueOf(after)
 	if !a.IsValid() || !b.IsValid() {
 		return nil, errors.New("before and after must not be nil")
@@ -78,5 +96,5 @@ func Diff(raw []byte, before, after any, opts ...Option) ([]jsonpatch.Operation,
 	if err := d.value(p, a, b); err != nil {
 		return nil, err
 	}
-	return d.ops, nil
+	return d, nil
 }

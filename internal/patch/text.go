@@ -36,7 +36,7 @@ func appendEscaped(dst, text []byte) []byte {
 const hex = "0123456789abcdef"
 
 // appendString appends a JSON string as encoding/json writes it, escaped for HTML.
-func appendString(dst []byte, s string) []byte {
+func appendString[T string | []byte](dst []byte, s T) []byte {
 	dst = append(dst, '"')
 	from := 0
 	for i := 0; i < len(s); {
@@ -68,7 +68,7 @@ func appendString(dst []byte, s string) []byte {
 			from = i
 			continue
 		}
-		r, size := utf8.DecodeRuneInString(s[i:])
+		r, size := utf8.DecodeRuneInString(string(s[i:min(i+utf8.UTFMax, len(s))]))
 		switch {
 		case r == utf8.RuneError && size == 1:
 			dst = append(append(dst, s[from:i]...), `\ufffd`...)
