@@ -46,8 +46,9 @@ func worksFor(peers []peer, s spec) ([]*work, error) {
 	return works, nil
 }
 
-// sectionUnwanted is about the pods that nobody wants, which are most of the pods there are. The bound is
-// beside a controller-runtime handler that decodes the pod to find that out.
+// sectionUnwanted is about the pods that nobody wants, which are most of the pods there are. The bound is beside
+// a Defaulter that finds that out by itself; a handler written for the purpose, which decodes the pod and looks, is
+// a third as dear.
 func sectionUnwanted(r *report, p plan) error {
 	for _, size := range sizes {
 		rev, err := loadReview(size)
@@ -55,21 +56,16 @@ func sectionUnwanted(r *report, p plan) error {
 			return err
 		}
 		r.title("In process, %s pod that no step wants", size)
-		works, err := worksFor(peersNamed(nameOurs, nameWebhook), spec{injection(), unwanted, rev})
+		works, err := worksFor(peersNamed(nameOurs, nameDefaulter, nameWebhook), spec{injection(), unwanted, rev})
 		if err != nil {
 			return err
 		}
-		works[1].name = "cr-Webhook, not interested"
-		working, err := checkedWork(peersNamed(nameDefaulter)[0], spec{injection(), wanted, rev})
-		if err != nil {
-			return err
-		}
-		working.name = "Defaulter, at work"
-		works = append(works, working)
+		us, defaulter, webhook := works[0], works[1], works[2]
+		webhook.name = "cr-Webhook, decodes and lets go"
 		measure(p, works...)
-		r.table(works, works[1])
-		r.line("ours to the Defaulter at work: %.4f", works[0].ratioTo(working).median)
-		r.judge(works[0].ratioTo(works[1]).median, unwantedBound, "unwanted pod, %s: CPU, ours/controller-runtime", size)
+		r.table(works, defaulter)
+		r.line("ours to the webhook that decodes and lets go: %.4f", us.ratioTo(webhook).median)
+		r.judge(us.ratioTo(defaulter).median, unwantedBound, "unwanted pod, %s: CPU, ours/Defaulter", size)
 	}
 	return nil
 }

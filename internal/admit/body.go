@@ -46,13 +46,17 @@ type body struct {
 	all        *bodies
 	connection *http.ResponseController
 	limited    io.Reader
+	scratch    *[]byte   // holds the text; nil where that has memory of its own
 	room       int64     // taken
 	began      time.Time // when the room was taken
 	arrived    atomic.Int64
 	evicted    atomic.Bool
 }
 
-var firstSpace = sync.Pool{New: func() any { return new([firstBytes]byte) }}
+// scratches are for the texts of requests, most of which nobody wants. They hold up to mostScratch bytes.
+var scratches = sync.Pool{New: func() any { return new(make([]byte, firstBytes)) }}
+
+const mostScratch = 1 << 20
 
 var errEvicted = errors.New("its body arrived too slowly while others waited for room")
 
@@ -70,50 +74,48 @@ func (b *body) isSlow(now time.Time) bool {
 }
 
 // read reads a body whole, or says with a refusal why not. waiting makes the context of a wait for room, and
-// deadline bounds the whole: a body that has not arrived by then is not waited for, because nobody waits for the answer any more. release
-// gives the room back, when the bytes are used no more; it is never nil.
-func (all *bodies) read(waiting func() (context.Context, context.CancelFunc), w http.ResponseWriter, r *http.Request, deadline time.Time) (text []byte, release func(), err error) {
+// deadline bounds the whole: a body that has not arrived by then is not waited for, because nobody waits for the
+// answer any more. The text is good until release, which must be called, and which may be called on nil.
+func (all *bodies) read(waiting func() (context.Context, context.CancelFunc), w http.ResponseWriter, r *http.Request, deadline time.Time) (text []byte, b *body, err error) {
 	size := r.ContentLength
 	if size > all.maxBytes {
-		return nil, nothing, all.tooLarge()
+		return nil, nil, all.tooLarge()
 	}
-	b := &body{all: all, connection: http.NewResponseController(w), limited: http.MaxBytesReader(w, r.Body, all.maxBytes)}
-	release = b.release
+	b = &body{
+		all: all, connection: http.NewResponseController(w), limited: http.MaxBytesReader(w, r.Body, all.maxBytes),
+		scratch: scratches.Get().(*[]byte),
+	}
 	// A ResponseWriter without a connection has no deadline to set, and nothing to wait for.
 	_ = b.connection.SetReadDeadline(deadline)
-	switch {
-	case size >= 0 && size <= firstBytes:
-		text = make([]byte, size)
+	if size >= 0 && size <= firstBytes {
+		text = (*b.scratch)[:size]
 		_, err = io.ReadFull(b, text)
-	default:
+	} else {
 		text, err = b.readMore(waiting, size)
 	}
 	if err == nil {
 		err = b.end()
 	}
 	if err != nil {
-		b.release()
 		if b.evicted.Load() {
 			err = errEvicted
 		}
-		return nil, nothing, all.refuse(w, err)
+		return nil, b, all.refuse(w, err)
 	}
 	_ = b.connection.SetReadDeadline(time.Time{}) // the next request has its own
 	if len(text) == 0 {
-		return nil, nothing, refuse(http.StatusBadRequest, "the request has no body; send an AdmissionReview")
+		return nil, b, refuse(http.StatusBadRequest, "the request has no body; send an AdmissionReview")
 	}
-	return text, release, nil
+	return text, b, nil
 }
 
 // readMore reads a body that is larger than firstBytes, or of unknown size, which is -1. Content-Length is only
 // the caller's word: room is taken when it has sent something.
 func (b *body) readMore(waiting func() (context.Context, context.CancelFunc), size int64) ([]byte, error) {
-	space := firstSpace.Get().(*[firstBytes]byte)
-	defer firstSpace.Put(space)
-	first := space[:]
+	first := (*b.scratch)[:firstBytes]
 	n, err := io.ReadFull(b, first)
 	if size < 0 && (errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)) {
-		return bytes.Clone(first[:n]), nil
+		return first[:n], nil
 	}
 	if err != nil {
 		return nil, err
@@ -128,13 +130,28 @@ func (b *body) readMore(waiting func() (context.Context, context.CancelFunc), si
 	defer b.settled()
 	if size < 0 {
 		whole := bytes.NewBuffer(bytes.Clone(first))
+		b.leaveScratch()
 		_, err := whole.ReadFrom(b)
 		return whole.Bytes(), err
 	}
-	whole := make([]byte, size)
-	copy(whole, first)
+	whole := b.grow(int(size))
 	_, err = io.ReadFull(b, whole[n:])
 	return whole, err
+}
+
+// grow makes room for size bytes, of which the first firstBytes are there already.
+func (b *body) grow(size int) []byte {
+	if size <= cap(*b.scratch) {
+		return (*b.scratch)[:size]
+	}
+	whole := make([]byte, size)
+	copy(whole, (*b.scratch)[:firstBytes])
+	if size <= mostScratch {
+		*b.scratch = whole // which grows with the largest that come by
+	} else {
+		b.leaveScratch()
+	}
+	return whole
 }
 
 // end makes sure that nothing follows; of a body with a length, that all of it has been taken off the wire.
@@ -198,14 +215,35 @@ func (b *body) settled() {
 	delete(b.all.arriving, b)
 }
 
+// release gives back what the body takes up. The text is used no more.
 func (b *body) release() {
+	if b == nil {
+		return
+	}
 	if b.room > 0 {
 		b.all.room.Release(b.room)
 		b.room = 0
 	}
+	b.leaveScratch()
 }
 
-func nothing() {}
+// keep makes an envelope good beyond the body's release: steps may hold on to what they are given.
+func (b *body) keep(question *envelope) {
+	if b.scratch == nil {
+		return // it has memory of its own
+	}
+	for _, raw := range []*[]byte{&question.request.Object.Raw, &question.request.OldObject.Raw, &question.request.Options.Raw} {
+		*raw = bytes.Clone(*raw)
+	}
+	b.leaveScratch()
+}
+
+func (b *body) leaveScratch() {
+	if b.scratch != nil {
+		scratches.Put(b.scratch)
+		b.scratch = nil
+	}
+}
 
 func (all *bodies) tooLarge() error {
 	return refuse(http.StatusRequestEntityTooLarge, "the request is larger than %d bytes (ManagerOptions.MaxRequestBytes)", all.maxBytes)

@@ -80,8 +80,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	timeout := requestTimeout(r)
 	begin := func() (context.Context, context.CancelFunc) { return callContext(r.Context(), arrived, timeout) }
-	question, release, err := h.read(begin, w, r, arrived.Add(timeout))
-	defer release()
+	question, body, err := h.read(begin, w, r, arrived.Add(timeout))
+	defer body.release()
 	if err != nil {
 		h.refuse(w, r, c, err)
 		return
@@ -91,6 +91,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.send(w, c, question, &admissionv1.AdmissionResponse{Allowed: true}, 0, arrived)
 		return
 	}
+	body.keep(question)
 	ctx, cancel := begin()
 	defer cancel()
 	if err := h.work.acquire(ctx); err != nil {
@@ -130,23 +131,23 @@ func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, c *chain, err e
 	writeText(w, status, fmt.Sprintf("extension %q: %v", c.name, err))
 }
 
-// read reads and understands the request. release is never nil; call it when the envelope is used no more.
-func (h *Handler) read(waiting func() (context.Context, context.CancelFunc), w http.ResponseWriter, r *http.Request, deadline time.Time) (question *envelope, release func(), err error) {
+// read reads and understands the request. Release the body, also after an error, when the envelope is used no more.
+func (h *Handler) read(waiting func() (context.Context, context.CancelFunc), w http.ResponseWriter, r *http.Request, deadline time.Time) (question *envelope, b *body, err error) {
 	h.limits.Do(func() {
 		h.work = newLimiter(callsAtWork, callsWaiting)
 		h.bodies = newBodies(h.MaxBytes)
 	})
 	if err := checkHeader(w, r); err != nil {
-		return nil, nothing, err
+		return nil, nil, err
 	}
-	text, release, err := h.bodies.read(waiting, w, r, deadline)
+	text, b, err := h.bodies.read(waiting, w, r, deadline)
 	if err != nil {
-		return nil, release, err
+		return nil, b, err
 	}
 	if question, err = parseEnvelope(text); err == nil {
 		h.Metrics.received(len(text))
 	}
-	return question, release, err
+	return question, b, err
 }
 
 // busy is the answer to a call for which there is no place. Where its time is over, nobody waits for another try.

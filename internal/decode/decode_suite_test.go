@@ -1,0 +1,45 @@
+package decode
+
+import (
+	"fmt"
+	"reflect"
+	"testing"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	kjson "sigs.k8s.io/json"
+)
+
+func TestDecode(t *testing.T) {
+	RegisterFailHandler(Fail)
+	RunSpecs(t, "Decode")
+}
+
+// disagreement reads a text into a type with both decoders, and tells how the outcomes differ: not at all, or
+// the specification is broken.
+func disagreement(raw []byte, t reflect.Type) string {
+	mine, theirs := reflect.New(t), reflect.New(t)
+	before := string(raw)
+	err := Into(raw, mine.Interface())
+	if string(raw) != before {
+		return "the text was changed"
+	}
+	want := kjson.UnmarshalCaseSensitivePreserveInts(raw, theirs.Interface())
+	switch {
+	case reflect.TypeOf(err) != reflect.TypeOf(want) || err != nil && err.Error() != want.Error():
+		return fmt.Sprintf("%s from %s\n fails with %v\nbut should with %v", t, clip(raw), err, want)
+	case !reflect.DeepEqual(mine.Interface(), theirs.Interface()):
+		return fmt.Sprintf("%s from %s\n becomes %+v\nbut should %+v", t, clip(raw), mine.Elem().Interface(), theirs.Elem().Interface())
+	}
+	return ""
+}
+
+func clip(raw []byte) string {
+	if len(raw) > 4000 {
+		return fmt.Sprintf("%q... (%d bytes)", raw[:4000], len(raw))
+	}
+	return fmt.Sprintf("%q", raw)
+}
+
+// isFast tells whether the text is read without the help of sigs.k8s.io/json.
+func isFast(raw string, t reflect.Type) bool { return fast([]byte(raw), reflect.New(t).Interface()) }

@@ -1,0 +1,212 @@
+package decode
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"strings"
+	"sync"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+)
+
+// values are what may stand where something else was expected.
+var values = []string{
+	`null`, `true`, `false`, `""`, `"x"`, `"1"`, `"null"`, `"true"`, `"aGVsbG8="`, `"aGVs\nbG8="`, `"?"`, `"\"x\""`, `"1.5"`, `"127.0.0.1"`,
+	`0`, `-0`, `1`, `-1`, `127`, `128`, `-128`, `-129`, `255`, `256`, `32768`, `65536`, `2147483647`, `2147483648`, `4294967296`,
+	`9223372036854775807`, `9223372036854775808`, `-9223372036854775808`, `-9223372036854775809`, `18446744073709551615`, `18446744073709551616`,
+	`1.0`, `1.5`, `-0.0`, `1e2`, `1E+2`, `1e-2`, `3.5e38`, `1e309`, `-1e400`, `1e-400`, `0.1`, `16777217`, `123456789012345678901234567890`,
+	`01`, `-`, `1.`, `.5`, `1e`, `+1`, `0x10`, `NaN`, `nul`, `nulll`, `tru`, `TRUE`, `'x'`, `"`, `"\`, `"\u12"`, `"\x"`, "\"\t\"", "\"\x7f\"", "\"a\x00\"",
+	`"\u0041\u00e9\b\f\n\r\t\/\\\""`, `"\ud83d\ude00"`, `"\ud83d"`, `"\ude00\ud83d"`, `"\ud83dx"`, `"\ud83d\u0041"`, `"\ud83d\ud83d\ude00"`,
+	`"grün 😀"`, "\"a\xffb\xc3\"", "\"\xed\xa0\x80\"", "\"\xf4\x90\x80\x80 \xc0\x80\"", "\"\\n\xff\\u0041\xfe\"", "\"\\ufffd\ufffd\"", "\"\u2028\"",
+	`"2026-01-31T10:00:00Z"`, `"2026-01-31T10:00:00.123456Z"`, `"2026-01-31T10:00:00+02:00"`, `"2026\u002d01-31T10:00:00Z"`, `"2026-01-31"`, `"1h5m"`,
+	`"100m"`, `"1Gi"`, `" 1 "`, `"1e3"`, `"\u0031"`, `"0.5"`, `"99999999999999999999"`,
+	`[]`, `[ ]`, `[null]`, `[1]`, `[1,2,3,4,5]`, `["a","b"]`, `["a",null,"b"]`, `["a",1]`, `[true]`, `[[1],[],null,[2,3]]`, `[[["a"]]]`, `[1,]`, `[,1]`, `[1 2]`, `[1`, `[`, `]`,
+	`[300]`, `[-1]`, `[1.5]`, `["1","2"]`, `["2026-01-31T10:00:00Z",null]`, `[{"Int":1},{"Int":2,"String":"x"},null]`, `[{"a":"b"},{}]`,
+	`{}`, `{ }`, `{"a":null}`, `{"a":"b"}`, `{"a":1,"b":2}`, `{"a":1,"a":2}`, `{"a":{"b":[1,2.5,{"c":null}]}}`, `{"1":"a","-1":"b"}`, `{"cpu":"1","memory":"1Gi"}`, `{"cpu":1}`,
+	`{"a":"b",}`, `{,}`, `{"a"}`, `{"a":}`, `{"a" "b"}`, `{a:1}`, `{"a":1`, `{`, `}`, `{1:2}`, `{"a":1]`, `[1}`, `{"\u0061":"\u0062"}`, "{\"\xff\":1}", `{"":""}`,
+	`{"Int":1,"String":"x","Bool":true}`, `{"Int":"x"}`, `{"Int":1,"Int":2}`, `{"Deepest":1}`, `{"Field":1}`, `{"Name":"n","Children":[{"Name":"c"}],"Left":{"Name":"l"}}`,
+	` { "a" : [ 1 , 2 ] , "b" : { } } `, "\n\t\r 1", "\f1", "\ufeff1", `{"a":["b"]}`, `{"a":{"b":"c"}}`, `{"a":["b",1]}`, `{"127.0.0.1":1}`, `{"true":"a"}`,
+}
+
+func agree(raw string, t reflect.Type) {
+	GinkgoHelper()
+	if d := disagreement([]byte(raw), t); d != "" {
+		Fail(d)
+	}
+}
+
+var _ = Describe("Into, beside sigs.k8s.io/json", func() {
+	It("reads every kind of value into every type", func() {
+		for _, t := range append(oddTypes, apiTypes...) {
+			for _, v := range values {
+				agree(v, t)
+				agree(" \n"+v+"\t ", t)
+				agree(v+" x", t)
+				agree(v+"{}", t)
+			}
+			agree("", t)
+			agree(" ", t)
+		}
+	})
+
+	It("reads every kind of value into every field", func() {
+		for _, t := range append(oddTypes, apiTypes...) {
+			for _, name := range names(t) {
+				key, err := json.Marshal(name)
+				Expect(err).NotTo(HaveOccurred())
+				for _, v := range values {
+					agree(fmt.Sprintf(`{%s:%s}`, key, v), t)
+					agree(fmt.Sprintf(` { %s : %s , "unknown" : %[2]s } `, key, v), t)
+					agree(fmt.Sprintf(`[{%s:%s},{%[1]s:%[2]s}]`, key, v), reflect.SliceOf(t))
+					agree(fmt.Sprintf(`{"b":{%s:%s},"a":{%[1]s:%[2]s},"b":{}}`, key, v), reflect.MapOf(reflect.TypeFor[text](), t))
+				}
+			}
+		}
+	})
+
+	It("reads two members of one name", func() {
+		short := []string{`null`, `1`, `"x"`, `[1,2]`, `["a"]`, `[]`, `{"a":"b"}`, `{"b":"c"}`, `{"Int":1}`, `{"String":"y"}`, `[{"Int":1}]`, `[{"Bool":true},{}]`, `{"x":{"Int":1}}`, `{"x":{"Bool":true}}`}
+		for _, t := range oddTypes {
+			for _, name := range names(t) {
+				for _, v := range short {
+					for _, w := range short {
+						agree(fmt.Sprintf(`{%q:%s,%[1]q:%s}`, name, v, w), t)
+					}
+				}
+			}
+		}
+	})
+
+	It("reads members of any order and of names written in any way", func() {
+		t := reflect.TypeFor[embedding]()
+		members := []string{`"id":"1"`, `"\u0069d":"2"`, `"name":"n"`, `"Inner":3`, `"Deepest":4`, `"deep":{"Deepest":5}`, `"Inline":{"Deepest":6}`, `"Word":"w"`, `"Extra":"e"`, "\"i\xffd\":1", `"ID":"no"`}
+		for _, a := range members {
+			for _, b := range members {
+				for _, c := range members {
+					agree("{"+a+","+b+","+c+"}", t)
+				}
+			}
+		}
+		for _, key := range []string{`"größe"`, `"gr\u00f6\u00dfe"`, "\"a\xff\"", `"a\ufffd"`, `"a\ud800"`, `"-"`, `""`, `"a b$%"`, `"a\"b"`, `"a'b"`, `"Ünicode"`, `"lower"`, `"Lower"`, `"LOWER"`, `"\u006cower"`, `"Same"`, `"SAME"`, `"same"`} {
+			agree("{"+key+":1}", reflect.TypeFor[naming]())
+		}
+	})
+
+	It("reads strings of any length with anything at any place", func() {
+		for _, odd := range []string{"", `\n`, `\u00e9`, `\ud83d\ude00`, `\ud83d`, "é", "\xff", "\xe2\x82", "\x01", `\q`, `"`, "\x7f", "\x80"} {
+			for length := range 40 {
+				for at := range length + 1 {
+					s := strings.Repeat("a", at) + odd + strings.Repeat("b", length-at)
+					agree(`"`+s+`"`, reflect.TypeFor[string]())
+					agree(`{"`+s+`":"`+s+`"}`, reflect.TypeFor[map[string]any]())
+					agree(`{"unknown":"`+s+`"}`, reflect.TypeFor[scalars]())
+				}
+			}
+		}
+	})
+
+	It("reads what nests deeply", func() {
+		for _, n := range []int{1, 63, 64, 65, 66, 130, maxNesting - 1, maxNesting, maxNesting + 1, 9998, 9999, 10000, 10001, 20000} {
+			for _, t := range []reflect.Type{reflect.TypeFor[any](), reflect.TypeFor[scalars](), reflect.TypeFor[tree](), crdType, reflect.TypeFor[methods]()} {
+				agree(strings.Repeat("[", n)+strings.Repeat("]", n), t)
+				agree(strings.Repeat(`{"a":`, n)+"1"+strings.Repeat("}", n), t)
+				agree(strings.Repeat(`{"Left":`, n)+"{}"+strings.Repeat("}", n), t)
+				agree(`{"unknown":`+strings.Repeat("[", n)+strings.Repeat("]", n)+"}", t)
+				agree(`{"Value":`+strings.Repeat(`{"a":`, n)+"1"+strings.Repeat("}", n)+"}", t)
+				agree(strings.Repeat("[", n), t)
+			}
+		}
+	})
+
+	It("adds to a target that is not empty", func() {
+		for _, raw := range []string{`{"Ints":[1],"Strings":null,"Structs":[{"Int":5}]}`, `{}`, `null`, `{"Ints":"x"}`, `{`} {
+			make := func() *lists {
+				return &lists{Ints: []int{7, 8}, Strings: []string{"a"}, Structs: []scalars{{String: "kept"}, {}}, Array: [3]int{1, 2, 3}}
+			}
+			mine, theirs := make(), make()
+			err, want := both([]byte(raw), mine, theirs)
+			Expect(fmt.Sprint(err)).To(Equal(fmt.Sprint(want)))
+			Expect(mine).To(Equal(theirs))
+		}
+	})
+
+	It("refuses what is no target", func() {
+		var none *corev1.Pod
+		for _, target := range []any{nil, none, corev1.Pod{}, 1, map[string]any{}} {
+			err, want := both([]byte(`{}`), target, target)
+			Expect(err).To(HaveOccurred())
+			Expect(err).To(Equal(want))
+		}
+	})
+
+	It("keeps nothing of the text that it was given", func() {
+		raw := []byte(`{"metadata":{"name":"pod","labels":{"a":"b"},"managedFields":[{"fieldsV1":{"f:a":{}}}]},"spec":{"containers":[{"name":"c"}]}}`)
+		var got, want corev1.Pod
+		Expect(Into([]byte(string(raw)), &want)).To(Succeed())
+		Expect(Into(raw, &got)).To(Succeed())
+		clear(raw)
+		Expect(got).To(Equal(want))
+	})
+
+	It("reads on many goroutines at once", func() {
+		raw := []byte(`{"Name":"a","Children":[{"Name":"b"}],"ByName":{"c":{"Left":{"Name":"d"}}}}`)
+		type again tree // which nobody has planned yet
+		var all sync.WaitGroup
+		for range 50 {
+			all.Go(func() {
+				defer GinkgoRecover()
+				var got again
+				Expect(Into(raw, &got)).To(Succeed())
+				Expect(got.ByName["c"].Left.Name).To(Equal("d"))
+			})
+		}
+		all.Wait()
+	})
+})
+
+var _ = Describe("The fast road", func() {
+	It("is the one that captured pods take", func() {
+		for _, size := range []string{"4KB", "22KB", "310KB"} {
+			raw := string(capturedPod(GinkgoTB(), size))
+			for _, t := range []reflect.Type{reflect.TypeFor[corev1.Pod](), reflect.TypeFor[map[string]any]()} {
+				Expect(isFast(raw, t)).To(BeTrue(), "%s into %s", size, t)
+				agree(raw, t)
+			}
+		}
+	})
+
+	It("is the one that every API type takes", func() {
+		r := rand.New(rand.NewPCG(1, 2))
+		for _, t := range apiTypes {
+			for range 20 {
+				raw := string(randomText(r, t))
+				Expect(isFast(raw, t)).To(BeTrue(), "%s: %s", t, raw)
+			}
+		}
+	})
+
+	DescribeTable("is left", func(raw string, t reflect.Type, isFastExpected bool) {
+		Expect(isFast(raw, t)).To(Equal(isFastExpected))
+	},
+		Entry("never for unknown members", `{"unknown":[1,{"a":"\n"}]}`, reflect.TypeFor[corev1.Pod](), true),
+		Entry("never for null", `{"metadata":null,"spec":{"containers":null}}`, reflect.TypeFor[corev1.Pod](), true),
+		Entry("never for escapes and invalid text", "{\"kind\":\"\\u0041\xff\"}", reflect.TypeFor[corev1.Pod](), true),
+		Entry("for malformed text", `{"kind":"Pod"`, reflect.TypeFor[corev1.Pod](), false),
+		Entry("for a value that does not fit", `{"kind":1}`, reflect.TypeFor[corev1.Pod](), false),
+		Entry("for a member that comes twice", `{"kind":"Pod","kind":"Pod"}`, reflect.TypeFor[corev1.Pod](), false),
+		Entry("not for one in a map", `{"a":1,"a":2}`, reflect.TypeFor[map[string]any](), true),
+		Entry("for the string option", `{"Int":"1"}`, reflect.TypeFor[quoting](), false),
+		Entry("for keys that are numbers", `{"ByInt":{"1":"a"}}`, reflect.TypeFor[maps](), false),
+		Entry("for what nests deeply", strings.Repeat("[", 600)+strings.Repeat("]", 600), reflect.TypeFor[any](), false),
+	)
+
+	It("leaves no trace when it is left", func() {
+		var got corev1.Pod
+		Expect(fast([]byte(`{"kind":"Pod","metadata":{"name":"a","labels":{"a":"b"}},"spec":1}`), &got)).To(BeFalse())
+		Expect(got).To(Equal(corev1.Pod{}))
+	})
+})
