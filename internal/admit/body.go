@@ -82,11 +82,13 @@ func (all *bodies) read(waiting func() (context.Context, context.CancelFunc), w 
 		return nil, nil, all.tooLarge()
 	}
 	b = &body{
-		all: all, connection: http.NewResponseController(w), limited: http.MaxBytesReader(w, r.Body, all.maxBytes),
-		scratch: scratches.Get().(*[]byte),
+		all: all, connection: http.NewResponseController(w), limited: r.Body, scratch: scratches.Get().(*[]byte),
+	}
+	if size < 0 { // a body with a length is cut there by net/http
+		b.limited = http.MaxBytesReader(w, r.Body, all.maxBytes)
 	}
 	// A ResponseWriter without a connection has no deadline to set, and nothing to wait for.
-	_ = b.connection.SetReadDeadline(deadline)
+	waits := b.connection.SetReadDeadline(deadline) == nil
 	if size >= 0 && size <= firstBytes {
 		text = (*b.scratch)[:size]
 		_, err = io.ReadFull(b, text)
@@ -102,7 +104,9 @@ func (all *bodies) read(waiting func() (context.Context, context.CancelFunc), w 
 		}
 		return nil, b, all.refuse(w, err)
 	}
-	_ = b.connection.SetReadDeadline(time.Time{}) // the next request has its own
+	if waits {
+		_ = b.connection.SetReadDeadline(time.Time{}) // the next request has its own
+	}
 	if len(text) == 0 {
 		return nil, b, refuse(http.StatusBadRequest, "the request has no body; send an AdmissionReview")
 	}

@@ -1,6 +1,8 @@
 package admit
 
 import (
+	"bytes"
+	"slices"
 	"strings"
 
 	admissionv1 "k8s.io/api/admission/v1"
@@ -15,6 +17,17 @@ type envelope struct {
 	// request holds the objects as they stand in the body: Object.Raw, OldObject.Raw and Options.Raw are parts
 	// of it, cut so that an append copies. They are well-formed JSON, or nil for null and for none.
 	request admissionv1.AdmissionRequest
+	// user is the text of request.UserInfo, which complete reads: who asks matters to steps alone.
+	user []byte
+}
+
+// complete fills in what steps want to know beside what says whether they do. Call it while the body is there.
+func (e *envelope) complete() {
+	if e.user != nil {
+		p := &envelopeParser{cursor: cursor{text: e.user}}
+		p.userInfo(&e.request.UserInfo)
+		e.user = nil
+	}
 }
 
 // parseEnvelope understands the body as parseReview does: the same values and the same refusals. It goes over
@@ -57,6 +70,7 @@ type envelopeParser struct {
 	cursor
 	env             envelope
 	words           strings.Builder // the text of the envelope's strings, one after the other
+	checking        bool            // strings and lists are read, and not kept
 	requestKind     metav1.GroupVersionKind
 	requestResource metav1.GroupVersionResource
 	dryRun          bool
@@ -137,7 +151,12 @@ func (p *envelopeParser) request(req *admissionv1.AdmissionRequest) {
 			req.Operation = admissionv1.Operation(p.word())
 		case "userInfo":
 			p.once(&seen, 10)
+			p.peek()
+			start := p.at
+			p.checking = true
 			p.userInfo(&req.UserInfo)
+			p.checking = false
+			p.env.user = p.text[start:p.at]
 		case "object":
 			p.once(&seen, 11)
 			req.Object.Raw = p.raw()
@@ -205,6 +224,10 @@ func (p *envelopeParser) extra() map[string]authenticationv1.ExtraValue {
 	if p.null() {
 		return nil
 	}
+	if p.checking {
+		p.checkExtra()
+		return nil
+	}
 	all := map[string]authenticationv1.ExtraValue{}
 	for more := p.enter('{'); more; more = p.more('{') {
 		name := p.keep(p.name())
@@ -216,13 +239,34 @@ func (p *envelopeParser) extra() map[string]authenticationv1.ExtraValue {
 	return all
 }
 
+// checkExtra reads what extra reads. Of more members than most have, it leaves it to the decoder whether one comes
+// twice.
+func (p *envelopeParser) checkExtra() {
+	var space [8][]byte
+	names := space[:0]
+	for more := p.enter('{'); more; more = p.more('{') {
+		name := p.name()
+		if len(names) == len(space) || slices.ContainsFunc(names, func(n []byte) bool { return bytes.Equal(n, name) }) {
+			p.giveUp()
+			return
+		}
+		names = append(names, name)
+		p.list()
+	}
+}
+
 func (p *envelopeParser) list() []string {
 	if p.null() {
 		return nil
 	}
-	items := make([]string, 0, 4)
+	var items []string
+	if !p.checking {
+		items = make([]string, 0, 4)
+	}
 	for more := p.enter('['); more; more = p.more('[') {
-		items = append(items, p.word())
+		if word := p.word(); !p.checking {
+			items = append(items, word)
+		}
 	}
 	return items
 }
@@ -248,7 +292,11 @@ func (p *envelopeParser) word() string {
 	if p.null() {
 		return ""
 	}
-	return p.keep(p.plain())
+	text := p.plain()
+	if p.checking {
+		return ""
+	}
+	return p.keep(text)
 }
 
 // keep makes a string of text that belongs to the body.
@@ -272,7 +320,7 @@ func (p *envelopeParser) keep(text []byte) string {
 		return reviewGroup + "/v1"
 	}
 	if p.words.Cap() == 0 {
-		p.words.Grow(512)
+		p.words.Grow(256)
 	}
 	start := p.words.Len()
 	p.words.Write(text)

@@ -28,6 +28,11 @@ func FuzzEnvelope(f *testing.F) {
 		strings.Replace(review, `"dryRun":false`, `"dryRun":null,"options":true`, 1),
 		strings.Replace(review, `"groups":[`, `"groups":[null,`, 1),
 		strings.Replace(review, `"extra":{`, `"extra":{"a":null,"b":[],"b":["x"],`, 1),
+		strings.Replace(review, `"extra":{`, `"extra":{"a":null,"b":[],"c":["x"],"d":[""],"e":[],"f":[],"g":["é"],`, 1),
+		strings.Replace(review, `"extra":{`, `"extra":{"a":[],"b":[],"c":[],"d":[],"e":[],"f":[],"g":[],"h":[],"i":[],`, 1),
+		strings.Replace(review, `"extra":{`, `"extra":{"a":[1],`, 1),
+		strings.Replace(review, `"userInfo":{`, `"userInfo":{"groups":"all",`, 1),
+		strings.Replace(review, `"userInfo":{`, `"userInfo":{"uid":7,`, 1),
 		`{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":null}`,
 		`{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"u","operation":"CREATE","userInfo":null,"kind":null,"requestKind":{},"requestResource":null,"namespace":null}}`,
 		`{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"u","operation":"CREATE","userInfo":{"groups":[],"extra":{}},"kind":{"Kind":1,"kind":2}}}`,
@@ -44,6 +49,9 @@ func sameAsDecoded(t testing.TB, body []byte) {
 	want, refused := parseReview(body)
 	cut := cutEnvelope(body)
 	got, err := parseEnvelope(body)
+	if got != nil {
+		got.complete()
+	}
 	switch {
 	case refused != nil && cut != nil:
 		t.Fatalf("accepted %q, which the decoder refuses: %v", body, refused)

@@ -91,6 +91,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.send(w, c, question, &admissionv1.AdmissionResponse{Allowed: true}, 0, arrived)
 		return
 	}
+	question.complete()
 	body.keep(question)
 	ctx, cancel := begin()
 	defer cancel()

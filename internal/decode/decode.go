@@ -700,7 +700,7 @@ func (b planner) plan(t reflect.Type) *plan {
 		p.shape = shapeString
 	case kind == reflect.Interface && t.NumMethod() == 0:
 		p.shape = shapeInterface
-	case kind == reflect.Pointer:
+	case kind == reflect.Pointer && t.Elem().Kind() != reflect.Pointer: // which might be itself
 		p.shape, p.elem = shapePointer, b.plan(t.Elem())
 	case kind == reflect.Slice && t.Elem().Kind() == reflect.Uint8:
 		p.shape = shapeBytes

@@ -146,6 +146,9 @@ type (
 	base struct {
 		ID    string `json:"id"`
 		Extra string
+		Stamp metav1.Time
+		Tags  map[string]string
+		Byte  []byte
 	}
 	Exported struct {
 		Name  string `json:"name"`
