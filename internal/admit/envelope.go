@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"slices"
 	"strings"
+	"sync"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -19,6 +20,19 @@ type envelope struct {
 	request admissionv1.AdmissionRequest
 	// user is the text of request.UserInfo, which complete reads: who asks matters to steps alone.
 	user []byte
+
+	parser *envelopeParser // whose memory this is; nil when the decoder made it
+}
+
+// parsers are for the requests that nobody wants.
+var parsers = sync.Pool{New: func() any { return new(envelopeParser) }}
+
+// recycle gives the memory back. Nobody may know the envelope or the request any more.
+func (e *envelope) recycle() {
+	if p := e.parser; p != nil {
+		*p = envelopeParser{}
+		parsers.Put(p)
+	}
 }
 
 // complete fills in what steps want to know beside what says whether they do. Call it while the body is there.
@@ -45,7 +59,8 @@ func parseEnvelope(body []byte) (*envelope, error) {
 
 // cutEnvelope returns nil for what must be refused and for what it leaves to the decoder.
 func cutEnvelope(body []byte) *envelope {
-	p := &envelopeParser{cursor: cursor{text: body}}
+	p := parsers.Get().(*envelopeParser)
+	p.text, p.env.parser = body, p
 	p.review()
 	if p.peek(); p.odd || p.at != len(body) {
 		return nil

@@ -89,6 +89,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	wants, some := c.wants(&question.request)
 	if !some {
 		h.send(w, c, question, &admissionv1.AdmissionResponse{Allowed: true}, 0, arrived)
+		question.recycle()
 		return
 	}
 	question.complete()
