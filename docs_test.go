@@ -37,6 +37,18 @@ var _ = Describe("The documentation", func() {
 		})
 	}
 
+	It("lists every metric, and no other", func() {
+		page, err := os.ReadFile("docs/steps.md")
+		Expect(err).NotTo(HaveOccurred())
+		source, err := os.ReadFile("internal/admit/metrics.go")
+		Expect(err).NotTo(HaveOccurred())
+		documented := regexp.MustCompile("`eirinix_(admission_[a-z_]+)`").FindAllStringSubmatch(string(page), -1)
+		made := regexp.MustCompile(`"(admission_[a-z_]+)"`).FindAllStringSubmatch(string(source), -1)
+		Expect(made).NotTo(BeEmpty())
+		name := func(m []string) string { return m[1] }
+		Expect(namesOf(documented, name)).To(ConsistOf(namesOf(made, name)))
+	})
+
 	It("quotes the README's programs at all", func() {
 		text, err := os.ReadFile("README.md")
 		Expect(err).NotTo(HaveOccurred())
@@ -47,4 +59,12 @@ var _ = Describe("The documentation", func() {
 // dedent takes the indentation off, which a page shows less of than its source.
 func dedent(text string) string {
 	return regexp.MustCompile(`(?m)^[ \t]+`).ReplaceAllString(text, "")
+}
+
+func namesOf[T any](all []T, name func(T) string) []string {
+	var found []string
+	for _, v := range all {
+		found = append(found, name(v))
+	}
+	return found
 }

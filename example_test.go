@@ -4,11 +4,14 @@ import (
 	"context"
 	"fmt"
 	"log"
+	"slices"
+	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
@@ -49,6 +52,28 @@ func ExampleMutation() {
 		Update: func(_ context.Context, _ *eirinix.Call, oldObj, newObj *corev1.ConfigMap) error {
 			if oldObj.Data["version"] != newObj.Data["version"] {
 				return eirinix.Deny("version is %q and stays so", oldObj.Data["version"])
+			}
+			return nil
+		},
+	})
+	fmt.Println(x.Validate())
+	// Output: <nil>
+}
+
+// Settings holds what the API has for a webhook.
+func ExampleSettings() {
+	x := eirinix.NewManager(eirinix.ManagerOptions{Host: "webhook.example.org"})
+	x.AddExtension(eirinix.Mutation[*corev1.Pod]{
+		ID: "proxy", // the name in webhooks, paths, logs and metrics: keep it stable
+		Settings: eirinix.Settings{
+			Objects:       &metav1.LabelSelector{MatchLabels: map[string]string{"proxy": "yes"}},
+			FailurePolicy: admissionregistrationv1.Ignore, // a pod without proxy is better than none
+			Timeout:       2 * time.Second,
+			Reinvoke:      admissionregistrationv1.IfNeededReinvocationPolicy,
+		},
+		Apply: func(_ context.Context, _ *eirinix.Call, p *corev1.Pod) error {
+			if !slices.ContainsFunc(p.Spec.Containers, func(c corev1.Container) bool { return c.Name == "proxy" }) {
+				p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: "proxy", Image: "registry.example.org/proxy:1"})
 			}
 			return nil
 		},
