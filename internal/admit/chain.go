@@ -21,6 +21,7 @@ type Chain struct {
 type chain struct {
 	Chain
 	name        string
+	allIgnore   bool        // so is the webhook's failurePolicy
 	sayNothings []sync.Once // by step: the zero Response is worth one line in the log, not one a request
 	metrics     *webhookMetrics
 	stepMetrics []*stepMetrics // by step
@@ -32,8 +33,10 @@ func newChain(path string, c Chain, metrics *Metrics) *chain {
 	if len(c.Steps) == 1 {
 		served.name = c.Steps[0].Name
 	}
+	served.allIgnore = true
 	for _, s := range c.Steps {
 		served.stepMetrics = append(served.stepMetrics, served.metrics.step(s.Name))
+		served.allIgnore = served.allIgnore && s.Ignore
 	}
 	return served
 }

@@ -167,6 +167,19 @@ var _ = Describe("A chain", func() {
 		}),
 	)
 
+	DescribeTable("of steps that may all fail tells the API server when nothing came of it:", func(status int, steps ...admit.Step) {
+		for i := range steps {
+			steps[i].Ignore = true
+		}
+		r, h := serve(admit.Chain{Steps: steps})
+		Expect(r.Status).To(Equal(status))
+		Expect(h.logs.with("failurePolicy is Ignore")).NotTo(BeEmpty())
+	},
+		Entry("one that fails", 500, label("a", func(*admit.Exchange) error { return errStep })),
+		Entry("two that fail", 500, label("a", func(*admit.Exchange) error { return errStep }), label("b", func(*admit.Exchange) error { panic("b") })),
+		Entry("one of two that fails", 200, label("a", func(*admit.Exchange) error { return errStep }), label("b", nil)),
+	)
+
 	It("gives no patch when nothing changed in the end", func() {
 		undo := admit.Step{Name: "undo", New: newPod, Mutate: func(_ context.Context, _ *admit.Exchange, obj runtime.Object) error {
 			obj.(*corev1.Pod).Annotations = nil

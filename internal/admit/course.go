@@ -26,6 +26,8 @@ type call struct {
 	seen      [][]byte   // the object as each step left it; nil like ran
 	object    object
 	unsettled []unsettled
+	runs      int     // of steps
+	ignored   []error // the failures among them that failurePolicy ignores, as stepErrors
 	warnings  []string
 	audit     map[string]string
 
@@ -69,6 +71,11 @@ func (k *call) complete() outcome {
 	denials, err := k.steps()
 	if err != nil || k.isAbandoned() {
 		return outcome{err: err}
+	}
+	if k.allIgnore && k.runs > 0 && k.runs == len(k.ignored) {
+		// Nothing came of the call, so that nothing is lost when the API server hears of it: its audit log and its
+		// metrics then tell what was let in without us.
+		return outcome{err: k.ignored[0]}
 	}
 	resp := &admissionv1.AdmissionResponse{Allowed: len(denials) == 0, Warnings: k.warnings, AuditAnnotations: k.audit}
 	if !resp.Allowed {
@@ -151,6 +158,7 @@ func (k *call) wantsNow(m *Matcher) bool {
 // step runs one step. A failure that its failurePolicy ignores is undone, logged and counted here.
 func (k *call) step(i int) (*denial, error) {
 	s := &k.Steps[i]
+	k.runs++
 	began := time.Now()
 	var undo snapshot
 	if s.Ignore {
@@ -184,6 +192,7 @@ func (k *call) step(i int) (*denial, error) {
 	if s.Ignore {
 		k.object.restore(undo)
 		k.decided(i, decisionIgnored, took)
+		k.ignored = append(k.ignored, &stepError{step: s.Name, err: err})
 		k.log.Error(err, "extension failed; its failurePolicy is Ignore, so what it did is undone", "step", s.Name, "took", took.String())
 		return nil, nil
 	}

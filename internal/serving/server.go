@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log"
 	"net"
 	"net/http"
 	"strconv"
@@ -115,6 +116,7 @@ func (s *Server) adjust(ctx context.Context) {
 		return
 	}
 	server.IdleTimeout = idleTimeout
+	server.ErrorLog = log.New(&connectionLog{log: s.Log}, "", 0)
 	// ServeMux answers an unclean path with a redirect, and the API server follows redirects with the
 	// whole object in the body. Ours answers every path itself.
 	server.Handler = http.HandlerFunc(s.route)
