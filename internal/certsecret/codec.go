@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"time"
 
 	"code.cloudfoundry.org/eirinix/internal/ca"
 )
@@ -30,9 +31,13 @@ const maxID = 1 << 53
 // document is the JSON under StateKey. PEM is kept as text so that a person can read it.
 type document struct {
 	FormatVersion    int                  `json:"formatVersion"`
+	Lineage          string               `json:"lineage,omitempty"`
 	Counter          int64                `json:"counter"`
-	Phase            string               `json:"phase"`
+	Phase            ca.Phase             `json:"phase"`
+	Since            *time.Time           `json:"since,omitempty"`
 	Current          int64                `json:"current"`
+	Next             int64                `json:"next,omitempty"`
+	Handled          string               `json:"handledRequest,omitempty"`
 	Generations      []generationDocument `json:"generations"`
 	RegisteredBundle string               `json:"registeredBundle,omitempty"`
 }
@@ -73,11 +78,17 @@ func (s *State) Encode(existing map[string][]byte) map[string][]byte {
 	}
 	doc := document{
 		FormatVersion:    s.FormatVersion,
+		Lineage:          s.Lineage,
 		Counter:          s.Counter,
 		Phase:            s.Phase,
 		Current:          s.CurrentID,
+		Next:             s.NextID,
+		Handled:          s.Handled,
 		RegisteredBundle: string(s.RegisteredBundle),
 		Generations:      []generationDocument{},
+	}
+	if !s.Since.IsZero() {
+		doc.Since = new(s.Since.UTC().Truncate(time.Millisecond))
 	}
 	for _, g := range s.Generations {
 		gd := generationDocument{ID: g.ID, Certificate: string(g.CertificatePEM), PrivateKey: string(g.PrivateKeyPEM)}
@@ -124,6 +135,10 @@ func decodeDocument(text []byte) (*State, error) {
 		return state, fmt.Errorf("%s has %d generations, more than %d", StateKey, len(doc.Generations), maxDecodedGenerations)
 	}
 	state.Counter, state.Phase, state.CurrentID = max(0, doc.Counter), doc.Phase, doc.Current
+	state.Lineage, state.NextID, state.Handled = doc.Lineage, doc.Next, doc.Handled
+	if doc.Since != nil {
+		state.Since = *doc.Since
+	}
 	if doc.RegisteredBundle != "" {
 		state.RegisteredBundle = ca.Bundle([]byte(doc.RegisteredBundle))
 	}

@@ -46,7 +46,7 @@ func inspect(data map[string][]byte, usable func(*ca.Authority) error) finding {
 	state, docErr := decodeDocument(data[StateKey])
 	f.state = state
 	if f.state == nil {
-		f.state = &State{FormatVersion: FormatVersion, Phase: PhaseSteady}
+		f.state = &State{FormatVersion: FormatVersion, Phase: ca.Steady}
 	}
 	if docErr == nil {
 		f.authority, docErr = pickCurrent(f.state, usable)

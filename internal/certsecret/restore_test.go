@@ -79,7 +79,7 @@ var _ = Describe("Restore", func() {
 		Entry("replaced by EiriniX's", "state.json was lost", func() {
 			c.edit(func(s *corev1.Secret) { s.Data = eirinixData() })
 		}),
-		Entry("deleted, and made anew by a replica that knew nothing", "rolled back to another CA (counter 1, this replica knows 2)", func() {
+		Entry("deleted, and made anew by a replica that knew nothing", "replaced by that of another deployment", func() {
 			c.delete()
 			_, _, err := c.store().Ensure(background)
 			Expect(err).NotTo(HaveOccurred())
@@ -95,16 +95,33 @@ var _ = Describe("Restore", func() {
 		Expect(ca.Contains(state.Bundle(), held.CertificatePEM)).To(BeTrue())
 	})
 
-	It("adopts another CA that is no step back", func() {
-		c.edit(func(s *corev1.Secret) {
-			other, _, err := newCluster(nil).store().Ensure(background)
-			Expect(err).NotTo(HaveOccurred())
-			other.Counter = known.Counter
-			s.Data = other.Encode(nil)
-		})
+	It("goes back to what it knows from an older copy", func() {
+		old := must(c.store().Load(background)).Encode(nil)
+		known = rotated(c, known)
+		held = must(known.Current())
+		c.edit(func(s *corev1.Secret) { s.Data = old })
+		state, outcome := restore()
+		Expect(outcome).To(Equal(certsecret.Restored))
+		Expect(state.Reason).To(ContainSubstring("rolled back to another CA"))
+		Expect(must(state.Current()).Equal(held)).To(BeTrue())
+	})
+
+	It("adopts the CA that others have rotated to while it slept", func() {
+		rotated(c, known)
 		state, outcome := restore()
 		Expect(outcome).To(Equal(certsecret.Adopted))
 		Expect(must(state.Current()).Equal(held)).To(BeFalse())
+	})
+
+	It("gives way to a deployment with an older claim that has taken in its CA", func() {
+		c.delete()
+		newcomer, _, err := c.store().Ensure(background) // which saw no Secret, and made one
+		Expect(err).NotTo(HaveOccurred())
+		restored, _ := restore()
+		state, outcome, err := c.store().Restore(background, newcomer)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(outcome).To(Equal(certsecret.Adopted))
+		Expect(must(state.Current()).Equal(must(restored.Current()))).To(BeTrue())
 	})
 
 	It("lets 200 replicas that lost their Secret put it back once", func() {
@@ -296,3 +313,10 @@ var _ = Describe("State", func() {
 		Expect(out.String()).NotTo(ContainSubstring(fmt.Sprintf("%x", body[:8])))
 	})
 })
+
+// rotated takes the Secret through a whole rotation.
+func rotated(c *cluster, from *certsecret.State) *certsecret.State {
+	GinkgoHelper()
+	staged := must(c.store().Stage(background, from))
+	return must(c.store().Prune(background, must(c.store().Activate(background, staged))))
+}

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/types"
 
 	"code.cloudfoundry.org/eirinix/internal/ca"
 )
@@ -26,8 +27,8 @@ import (
 // it can and refuses to write, because writing would drop what it does not know.
 const FormatVersion = 1
 
-// PhaseSteady is the phase in which no rotation is under way.
-const PhaseSteady = "steady"
+// RotateAnnotation on the Secret asks for a rotation of the CA: each new value that it is given, for one.
+const RotateAnnotation = "eirinix.cloudfoundry.org/rotate-ca"
 
 // maxGenerations bounds what is kept of the past, so that the Secret cannot grow without end.
 const maxGenerations = 8
@@ -35,9 +36,13 @@ const maxGenerations = 8
 // State is what replicas agree on. It prints without keys. It must not be changed while shared.
 type State struct {
 	FormatVersion int
+	Lineage       string // made with the first CA, and handed down: another one is another deployment's Secret
 	Counter       int64  // increases with every write
-	Phase         string // PhaseSteady outside a rotation
-	CurrentID     int64  // the generation that signs serving certificates
+	Phase         ca.Phase
+	Since         time.Time // when the phase began
+	CurrentID     int64     // the generation that signs serving certificates
+	NextID        int64     // the one that is staged; 0 for none
+	Handled       string    // the value of RotateAnnotation that the last rotation was for
 	Generations   []Generation
 
 	// RegisteredBundle is the caBundle that was registered last, for replicas that may not read
@@ -47,9 +52,15 @@ type State struct {
 	// Reason says why the CA had to be repaired, restored or made anew. It is told, not stored.
 	Reason string
 
-	// ResourceVersion is that of the Secret in which the state was found or written. Not stored.
+	// ResourceVersion and UID are those of the Secret in which the state was found or written, and Request is its
+	// RotateAnnotation. Not stored in the state.
 	ResourceVersion string
+	UID             types.UID
+	Request         string
 }
+
+// Requested tells whether the Secret's annotation asks for a rotation that has not been begun.
+func (s *State) Requested() bool { return s.Request != "" && s.Request != s.Handled }
 
 // Generation is one CA: the current one, one that is being rotated in, or one that is still trusted.
 type Generation struct {
@@ -201,16 +212,18 @@ func (s *State) trust(now time.Time, texts ...[]byte) {
 func (s *State) forget(now time.Time) {
 	s.Generations = slices.DeleteFunc(s.Generations, func(g Generation) bool {
 		certificate, err := ca.ParseCertificate(g.CertificatePEM)
-		return g.ID != s.CurrentID && (err != nil || now.After(certificate.NotAfter))
+		return !s.inUse(g.ID) && (err != nil || now.After(certificate.NotAfter))
 	})
 	for i := range s.Generations {
 		s.Generations[i] = s.Generations[i].mended()
 	}
 	for len(s.Generations) > maxGenerations {
-		oldest := slices.IndexFunc(s.Generations, func(g Generation) bool { return g.ID != s.CurrentID })
+		oldest := slices.IndexFunc(s.Generations, func(g Generation) bool { return !s.inUse(g.ID) })
 		s.Generations = slices.Delete(s.Generations, oldest, oldest+1)
 	}
 }
+
+func (s *State) inUse(id int64) bool { return id == s.CurrentID || id == s.NextID }
 
 func (s *State) nextID() int64 {
 	id := int64(1)

@@ -4,6 +4,7 @@ package certsecret
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"maps"
@@ -135,7 +136,7 @@ func (s *Store) RecordRegistered(ctx context.Context, bundle []byte) error {
 
 // create makes the Secret, with the known CA or a new one.
 func (s *Store) create(ctx context.Context, known *State) (*State, Outcome, error) {
-	state, outcome := &State{Phase: PhaseSteady}, Created
+	state, outcome := &State{Phase: ca.Steady}, Created
 	if known != nil {
 		if known.FormatVersion > FormatVersion {
 			return nil, "", errNewer(known.FormatVersion, "the Secret is gone, and only a newer version can put it back")
@@ -146,6 +147,9 @@ func (s *Store) create(ctx context.Context, known *State) (*State, Outcome, erro
 		return nil, "", err
 	}
 	state.FormatVersion, state.Counter = FormatVersion, next(state.Counter)
+	if state.Lineage == "" {
+		state.Lineage = rand.Text()
+	}
 	secret, err := s.Secrets.Create(ctx, &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Name: s.Name, Namespace: s.Namespace, Labels: maps.Clone(s.Labels)},
 		Type:       corev1.SecretTypeOpaque,
@@ -154,8 +158,7 @@ func (s *Store) create(ctx context.Context, known *State) (*State, Outcome, erro
 	if err != nil {
 		return nil, "", err
 	}
-	state.ResourceVersion = secret.ResourceVersion
-	return state, outcome, nil
+	return state.from(secret), outcome, nil
 }
 
 // mend uses what stands in an existing Secret and writes it only if something is wrong with it.
@@ -178,7 +181,7 @@ func (s *Store) mend(ctx context.Context, secret *corev1.Secret, known *State) (
 		return found(f, secret), Adopted, nil
 	}
 	if f.authority == nil {
-		f.state.Phase = PhaseSteady
+		f.state.settle(ca.Steady, s.now())
 		if err := s.mint(f.state); err != nil {
 			return nil, "", err
 		}
@@ -186,6 +189,7 @@ func (s *Store) mend(ctx context.Context, secret *corev1.Secret, known *State) (
 	if !f.documented { // what was lost may be what another replica still serves
 		f.state.trust(s.now(), secret.Data[CertificateKey], secret.Data[CACertificateKey], secret.Data[eirinixCACertificateKey])
 	}
+	f.state.retainOthers(s.now())
 	state, err := s.write(ctx, secret, f.state, f.reason)
 	if err != nil {
 		return nil, "", err
@@ -194,17 +198,22 @@ func (s *Store) mend(ctx context.Context, secret *corev1.Secret, known *State) (
 	return state, f.outcome, nil
 }
 
-// putBack turns a finding into one that restores the known state, if the Secret lost it. A document with
-// another CA and a counter as high as ours is not a loss: someone else repaired or rotated.
+// putBack turns a finding into one that restores the known state, if the Secret lost it. A document of the same
+// lineage with another CA and a counter as high as ours is not a loss: someone else repaired or rotated. One of
+// another lineage is, unless it keeps our CA: then a replica with an older claim has put its own back and taken in ours.
 func (s *Store) putBack(f *finding, known *State) {
 	held, err := known.Current()
 	if err != nil {
 		return
 	}
 	same := f.authority != nil && ca.EqualBundles(f.authority.CertificatePEM, held.CertificatePEM)
+	merged := ca.Contains(f.state.Bundle(), held.CertificatePEM)
+	otherLineage := known.Lineage != "" && f.state.Lineage != known.Lineage
 	switch {
-	case f.documented && (same || f.state.Counter >= known.Counter):
+	case f.documented && (same || otherLineage && merged || !otherLineage && f.state.Counter >= known.Counter):
 		return
+	case f.documented && otherLineage:
+		f.reason = "the Secret was replaced by that of another deployment"
 	case f.documented:
 		f.reason = fmt.Sprintf("the Secret was rolled back to another CA (counter %d, this replica knows %d)",
 			f.state.Counter, known.Counter)
@@ -214,6 +223,7 @@ func (s *Store) putBack(f *finding, known *State) {
 	state := known.Clone()
 	state.Counter = max(state.Counter, f.state.Counter)
 	state.trust(s.now(), f.state.Bundle())
+	state.retainOthers(s.now())
 	if len(state.RegisteredBundle) == 0 {
 		state.RegisteredBundle = f.state.RegisteredBundle
 	}
@@ -231,7 +241,10 @@ func (s *Store) write(ctx context.Context, secret *corev1.Secret, state *State, 
 	state = state.Clone()
 	state.FormatVersion, state.Counter = FormatVersion, next(state.Counter)
 	if state.Phase == "" {
-		state.Phase = PhaseSteady
+		state.Phase = ca.Steady
+	}
+	if state.Lineage == "" {
+		state.Lineage = rand.Text()
 	}
 	state.forget(s.now())
 	update := secret.DeepCopy()
@@ -243,22 +256,24 @@ func (s *Store) write(ctx context.Context, secret *corev1.Secret, state *State, 
 	if err != nil {
 		return nil, err
 	}
-	state.ResourceVersion = written.ResourceVersion
-	return state, nil
+	return state.from(written), nil
 }
 
 // mint makes a new CA the current generation.
 func (s *Store) mint(state *State) error {
-	lifetime := s.Lifetime
-	if lifetime == 0 {
-		lifetime = DefaultLifetime
-	}
-	authority, err := ca.New(s.Name, lifetime, s.now())
+	authority, err := ca.New(s.Name, s.lifetime(), s.now())
 	if err != nil {
 		return err
 	}
 	state.install(authority)
 	return nil
+}
+
+func (s *Store) lifetime() time.Duration {
+	if s.Lifetime == 0 {
+		return DefaultLifetime
+	}
+	return s.Lifetime
 }
 
 func (s *Store) usable(authority *ca.Authority) error { return authority.Usable(s.now()) }
@@ -272,8 +287,13 @@ func (s *Store) now() time.Time {
 
 func found(f finding, secret *corev1.Secret) *State {
 	f.state.Reason = f.reason
-	f.state.ResourceVersion = secret.ResourceVersion
-	return f.state
+	return f.state.from(secret)
+}
+
+// from notes which Secret a state stands in.
+func (s *State) from(secret *corev1.Secret) *State {
+	s.ResourceVersion, s.UID, s.Request = secret.ResourceVersion, secret.UID, secret.Annotations[RotateAnnotation]
+	return s
 }
 
 func immutable(secret *corev1.Secret) bool { return secret.Immutable != nil && *secret.Immutable }

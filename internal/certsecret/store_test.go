@@ -49,7 +49,7 @@ var _ = Describe("Ensure", func() {
 		Expect(outcome).To(Equal(certsecret.Created))
 		Expect(state.FormatVersion).To(Equal(certsecret.FormatVersion))
 		Expect(state.Counter).To(Equal(int64(1)))
-		Expect(state.Phase).To(Equal(certsecret.PhaseSteady))
+		Expect(state.Phase).To(Equal(ca.Steady))
 		authority := expectInOrder(c, state)
 		Expect(authority.Certificate.NotAfter).To(Equal(now.Add(certsecret.DefaultLifetime)))
 		Expect(c.secret().Type).To(Equal(corev1.SecretTypeOpaque))

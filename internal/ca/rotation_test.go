@@ -1,0 +1,77 @@
+package ca_test
+
+import (
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+
+	"code.cloudfoundry.org/eirinix/internal/ca"
+)
+
+var _ = Describe("What is due", func() {
+	const life, retain = 100 * 24 * time.Hour, 8 * 24 * time.Hour
+	born := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+	current := must(ca.New("current", life, born))
+	next := must(ca.New("next", life, born))
+	foreign := must(ca.New("foreign", life, born))
+
+	bundle := func(all ...*ca.Authority) []byte {
+		var texts [][]byte
+		for _, a := range all {
+			texts = append(texts, a.CertificatePEM)
+		}
+		return ca.Bundle(texts...)
+	}
+	live := func(bundles ...[]byte) []ca.Registered {
+		var all []ca.Registered
+		for i, b := range bundles {
+			all = append(all, ca.Registered{Name: []string{"the first", "the second"}[i], Bundle: b})
+		}
+		return all
+	}
+	one, both := bundle(current), bundle(current, next)
+	since := born.Add(20 * 24 * time.Hour)
+	after := func(d time.Duration) time.Time { return since.Add(d) }
+
+	DescribeTable("is told with the reason:", func(s ca.Situation, action ca.Action, reason string) {
+		s.Current, s.Retain, s.Since = current.Certificate, retain, since
+		due := ca.WhatIsDue(s)
+		Expect(due.Action).To(Equal(action))
+		Expect(due.Reason).To(ContainSubstring(reason))
+	},
+		Entry("nothing, in the first half of life", ca.Situation{Phase: ca.Steady, Now: after(0), Bundle: one, Live: live(one, one)}, ca.Wait, "not due"),
+		Entry("nothing, while nothing is registered", ca.Situation{Phase: ca.Steady, Now: after(0), Bundle: one}, ca.Wait, "not due"),
+		Entry("a rotation at half of life", ca.Situation{Phase: ca.Steady, Now: born.Add(life/2 + time.Hour), Bundle: one, Live: live(one)}, ca.Stage, "half of the CA's life is over since 2030-02-"),
+		Entry("a rotation on demand", ca.Situation{Phase: ca.Steady, Now: after(0), Requested: true, Bundle: one, Live: live(one)}, ca.Stage, "asked for"),
+		Entry("healing before a rotation", ca.Situation{Phase: ca.Steady, Now: after(0), Requested: true, Bundle: one, Live: live(one, nil)}, ca.Publish, "the second lacks"),
+		Entry("a caBundle that was blanked", ca.Situation{Phase: ca.Steady, Now: after(0), Bundle: one, Live: live(nil)}, ca.Publish, "the first lacks a CA"),
+		Entry("one that is garbage", ca.Situation{Phase: ca.Steady, Now: after(0), Bundle: one, Live: live([]byte("garbage"))}, ca.Publish, "lacks a CA"),
+		Entry("one that is somebody else's", ca.Situation{Phase: ca.Steady, Now: after(0), Bundle: one, Live: live(bundle(foreign))}, ca.Publish, "lacks a CA"),
+		Entry("one that trusts somebody else, too", ca.Situation{Phase: ca.Steady, Now: after(0), Bundle: one, Live: live(bundle(current, foreign))}, ca.Publish, "not ours"),
+		Entry("one that still trusts what is pruned", ca.Situation{Phase: ca.Steady, Now: after(0), Bundle: one, Live: live(both)}, ca.Publish, "not any more"),
+		Entry("publishing what is staged", ca.Situation{Phase: ca.Staged, Now: after(0), Bundle: both, Live: live(both, one)}, ca.Publish, "the second lacks"),
+		Entry("activation when all hold it", ca.Situation{Phase: ca.Staged, Now: after(0), Bundle: both, Live: live(both, both)}, ca.Activate, "every caBundle"),
+		Entry("no shrinking meanwhile", ca.Situation{Phase: ca.Staged, Now: after(0), Bundle: both, Live: live(bundle(current, next, foreign))}, ca.Activate, ""),
+		Entry("no activation unseen", ca.Situation{Phase: ca.Staged, Now: after(0), Bundle: both, Unseen: true}, ca.Wait, "may not read webhook configurations"),
+		Entry("no second rotation during the first", ca.Situation{Phase: ca.Staged, Now: after(0), Requested: true, Bundle: both, Live: live(both)}, ca.Activate, ""),
+		Entry("the old CA is kept", ca.Situation{Phase: ca.Retaining, Now: after(retain - time.Second), Bundle: both, Live: live(both)}, ca.Wait, "may still be served"),
+		Entry("published again if need be", ca.Situation{Phase: ca.Retaining, Now: after(time.Second), Bundle: both, Live: live(one)}, ca.Publish, "lacks"),
+		Entry("and not shrunk before its time", ca.Situation{Phase: ca.Retaining, Now: after(time.Second), Bundle: both, Live: live(bundle(current, next, foreign))}, ca.Wait, ""),
+		Entry("pruned when it is over", ca.Situation{Phase: ca.Retaining, Now: after(retain), Bundle: both, Live: live(both)}, ca.Prune, "served any more"),
+		Entry("also when a rotation is asked for", ca.Situation{Phase: ca.Retaining, Now: after(retain), Requested: true, Bundle: both, Live: live(both)}, ca.Prune, ""),
+		Entry("a phase that this version does not know is none", ca.Situation{Phase: "", Now: after(0), Bundle: one, Live: live(one)}, ca.Wait, ""),
+	)
+
+	It("says when to look again", func() {
+		s := ca.Situation{Phase: ca.Steady, Now: after(0), Current: current.Certificate, Bundle: one, Live: live(one)}
+		due := ca.WhatIsDue(s)
+		s.Now = due.At.Add(-time.Second)
+		Expect(ca.WhatIsDue(s).Action).To(Equal(ca.Wait))
+		s.Now = due.At
+		Expect(ca.WhatIsDue(s).Action).To(Equal(ca.Stage))
+
+		s = ca.Situation{Phase: ca.Retaining, Now: after(0), Since: since, Retain: retain, Current: current.Certificate, Bundle: both, Live: live(both)}
+		Expect(ca.WhatIsDue(s).At).To(Equal(after(retain)))
+	})
+})
