@@ -31,6 +31,10 @@ fast: ## the specs that need no API server
 	@go test ./internal/...
 	@go test . -ginkgo.label-filter='!api-server'
 
+.PHONY: conformance
+conformance: ## Kubernetes' own webhook scenarios, with a table of them at the end (ARGS=-ginkgo.label-filter=S13)
+	@$(ASSETS) go test -v -timeout 20m ./testing/conformance $(ARGS)
+
 .PHONY: bench
 bench: ## the request path beside its peers', as ratios of one run (ARGS=-help)
 	@$(ASSETS) go -C bench run . $(ARGS)

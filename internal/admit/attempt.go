@@ -144,6 +144,9 @@ func (k *call) caught(i int, ctx context.Context, t *task) (err error) {
 			k.stepMetrics[i].panicked()
 			err = k.panicked(r, k.Steps[i].Name)
 		}
+		if err != nil && ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+			err = fmt.Errorf("%w (the step says: %w)", errLate(ctx), err) // the timeout is what the user can change
+		}
 	}()
 	return t.do(ctx)
 }

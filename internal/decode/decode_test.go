@@ -91,6 +91,8 @@ var _ = Describe("Into, beside sigs.k8s.io/json", func() {
 		}
 		for _, key := range []string{`"größe"`, `"gr\u00f6\u00dfe"`, "\"a\xff\"", `"a\ufffd"`, `"a\ud800"`, `"-"`, `""`, `"a b$%"`, `"a\"b"`, `"a'b"`, `"Ünicode"`, `"lower"`, `"Lower"`, `"LOWER"`, `"\u006cower"`, `"Same"`, `"SAME"`, `"same"`} {
 			agree("{"+key+":1}", reflect.TypeFor[naming]())
+			agree("{"+key+":1}", wronglyTagged)
+			agree("{"+key+":1}", reflect.TypeFor[oddlyNamed]())
 		}
 	})
 
@@ -184,6 +186,15 @@ var _ = Describe("The fast road", func() {
 				raw := string(randomText(r, t))
 				Expect(isFast(raw, t)).To(BeTrue(), "%s: %s", t, raw)
 			}
+		}
+	})
+
+	It("is open to whole types, or it is not", func() {
+		for _, t := range append(readableTypes, apiTypes...) {
+			Expect(planFor(t).shape).NotTo(Equal(shapeForeign), "%s", t)
+		}
+		for _, t := range foreignTypes {
+			Expect(planFor(t).shape).To(Equal(shapeForeign), "%s", t)
 		}
 	})
 

@@ -32,26 +32,49 @@ var apiTypes = []reflect.Type{
 	reflect.TypeFor[coordinationv1.Lease](),
 }
 
-// sameTags has tags that vet does not let anybody write down.
-var sameTags = reflect.StructOf([]reflect.StructField{
-	{Name: "A", Type: reflect.TypeFor[int](), Tag: `json:"T"`},
-	{Name: "B", Type: reflect.TypeFor[int](), Tag: `json:"T"`},
-	{Name: "T", Type: reflect.TypeFor[int]()},
-	{Name: "C", Type: reflect.TypeFor[int](), Tag: `json:broken`},
-})
+// wronglyTagged and sameTags have tags that linters do not let anybody write down.
+var (
+	wronglyTagged = reflect.StructOf([]reflect.StructField{
+		{Name: "List", Type: reflect.TypeFor[[]int](), Tag: `json:",string"`},
+		{Name: "Struct", Type: reflect.TypeFor[Deep](), Tag: `json:",string"`},
+		{Name: "Any", Type: reflect.TypeFor[any](), Tag: `json:",string"`},
+		{Name: "Time", Type: reflect.TypeFor[metav1.Time](), Tag: `json:",string"`},
+		{Name: "Dash", Type: reflect.TypeFor[int](), Tag: `json:"-"`},
+		{Name: "RealDash", Type: reflect.TypeFor[int](), Tag: `json:"-,"`},
+		{Name: "Bad", Type: reflect.TypeFor[int](), Tag: `json:"a\"b"`},
+		{Name: "Quote", Type: reflect.TypeFor[int](), Tag: `json:"a'b"`},
+		{Name: "Broken", Type: reflect.TypeFor[int](), Tag: `json:broken`},
+	})
+	sameTags = reflect.StructOf([]reflect.StructField{
+		{Name: "A", Type: reflect.TypeFor[int](), Tag: `json:"T"`},
+		{Name: "B", Type: reflect.TypeFor[int](), Tag: `json:"T"`},
+		{Name: "T", Type: reflect.TypeFor[int]()},
+	})
+)
 
-// oddTypes are what encoding/json has rules for.
-var oddTypes = []reflect.Type{
-	reflect.TypeFor[scalars](), reflect.TypeFor[pointers](), reflect.TypeFor[lists](), reflect.TypeFor[maps](),
-	reflect.TypeFor[embedding](), reflect.TypeFor[hiding](), reflect.TypeFor[diamond](), reflect.TypeFor[quoting](), reflect.TypeFor[naming](),
-	reflect.TypeFor[methods](), reflect.TypeFor[interfaces](), reflect.TypeFor[tree](), reflect.TypeFor[unsettable](),
-	reflect.TypeFor[selfEmbedding](), reflect.TypeFor[times](), reflect.TypeFor[twoTimes](), reflect.TypeFor[wide](),
-	reflect.TypeFor[any](), reflect.TypeFor[map[string]any](), reflect.TypeFor[[]any](), reflect.TypeFor[*map[string]any](),
-	reflect.TypeFor[map[string]string](), reflect.TypeFor[[]string](), reflect.TypeFor[string](), reflect.TypeFor[int](),
-	reflect.TypeFor[float64](), reflect.TypeFor[bool](), reflect.TypeFor[[]byte](), reflect.TypeFor[*int](), reflect.TypeFor[**string](),
-	reflect.TypeFor[metav1.Time](), reflect.TypeFor[json.RawMessage](), reflect.TypeFor[struct{ metav1.Time }](),
-	reflect.TypeFor[*struct{ metav1.Time }](), reflect.TypeFor[chan int](), reflect.TypeFor[error](),
-	sameTags, reflect.TypeFor[struct{}](), reflect.TypeFor[[0]int](),
+// oddTypes are what encoding/json has rules for. They are readableTypes, which are read without its help as far
+// as their fields allow, and foreignTypes.
+var oddTypes = append(append([]reflect.Type(nil), readableTypes...), foreignTypes...)
+
+var readableTypes = []reflect.Type{
+	reflect.TypeFor[scalars](), reflect.TypeFor[pointers](), reflect.TypeFor[lists](),
+	reflect.TypeFor[maps](), reflect.TypeFor[embedding](), reflect.TypeFor[naming](),
+	reflect.TypeFor[methods](), reflect.TypeFor[promoted](), reflect.TypeFor[interfaces](),
+	reflect.TypeFor[tree](), reflect.TypeFor[times](), reflect.TypeFor[twoTimes](),
+	reflect.TypeFor[wide](), reflect.TypeFor[any](), reflect.TypeFor[map[string]any](),
+	reflect.TypeFor[[]any](), reflect.TypeFor[*map[string]any](), reflect.TypeFor[map[string]string](),
+	reflect.TypeFor[[]string](), reflect.TypeFor[string](), reflect.TypeFor[int](),
+	reflect.TypeFor[float64](), reflect.TypeFor[bool](), reflect.TypeFor[[]byte](),
+	reflect.TypeFor[*int](), reflect.TypeFor[metav1.Time](), reflect.TypeFor[json.RawMessage](),
+	reflect.TypeFor[struct{}](), reflect.TypeFor[*struct{ metav1.Time }](),
+}
+
+var foreignTypes = []reflect.Type{
+	reflect.TypeFor[hiding](), reflect.TypeFor[diamond](), reflect.TypeFor[quoting](),
+	reflect.TypeFor[oddlyNamed](), reflect.TypeFor[unsettable](), reflect.TypeFor[taggedInner](),
+	reflect.TypeFor[selfEmbedding](), reflect.TypeFor[chan int](), reflect.TypeFor[error](),
+	reflect.TypeFor[[0]int](), reflect.TypeFor[struct{ metav1.Time }](),
+	reflect.TypeFor[**string](), wronglyTagged, sameTags,
 }
 
 type (
@@ -95,7 +118,6 @@ type (
 		Map     *map[string]int
 		List    *[]int
 		Any     *any
-		Quoted  *int `json:",string"`
 		Bytes   *[]byte
 		Literal *json.Number
 		Empty   *struct{}
@@ -190,33 +212,29 @@ type (
 	Both    struct{ Also }
 	Also    struct{ AlsoShared int }
 	quoting struct {
-		Int    int         `json:",string"`
-		Float  float64     `json:"float,string"`
-		Bool   bool        `json:",string,omitempty"`
-		String string      `json:",omitempty,string"`
-		Ptr    *uint8      `json:",string"`
-		List   []int       `json:",string"`
-		Struct Deep        `json:",string"`
-		Text   text        `json:",string"`
-		Any    any         `json:",string"`
-		Time   metav1.Time `json:",string"`
+		Int    int     `json:",string"`
+		Float  float64 `json:"float,string"`
+		Bool   bool    `json:",string,omitempty"`
+		String string  `json:",omitempty,string"`
+		Ptr    *uint8  `json:",string"`
+		Text   text    `json:",string"`
 	}
 	naming struct {
-		Lower    int `json:"lower"`
-		Upper    int `json:"UPPER"`
-		Same     int
-		SAME     int
-		Dash     int `json:"-"`
-		RealDash int `json:"-,"`
-		Empty    int `json:",omitempty"`
+		Lower   int `json:"lower"`
+		Upper   int `json:"UPPER"`
+		Same    int
+		SAME    int
+		Dash    int `json:"-"`
+		Empty   int `json:",omitempty"`
+		Umlaut  int `json:"größe"`
+		Ünicode int
+		NoTag   int `yaml:"other"`
+	}
+	oddlyNamed struct {
 		Odd      int `json:"a b$%"`
-		Bad      int `json:"a\"b"`
-		Quote    int `json:"a'b"`
-		Umlaut   int `json:"größe"`
 		Replaced int `json:"a\ufffd"`
-		Ünicode  int
 		Tab      int `json:"a	b"`
-		NoTag    int `yaml:"other"`
+		Plain    int
 	}
 	methods struct {
 		Value    valueMethod
@@ -236,7 +254,10 @@ type (
 		Raw      json.RawMessage
 		RawRef   *json.RawMessage
 		Bytes    []methodByte
+	}
+	promoted struct {
 		pointerMethod
+		Other int
 	}
 	interfaces struct {
 		Any    any
@@ -259,7 +280,11 @@ type (
 		inner `json:"inner"`
 		Plain int
 	}
-	inner         struct{ Field int }
+	inner       struct{ Field int }
+	taggedInner struct {
+		inner `json:"inner"`
+		Plain int
+	}
 	selfEmbedding struct {
 		*selfEmbedding2
 		A int

@@ -1,0 +1,111 @@
+package conformance_test
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	"code.cloudfoundry.org/eirinix"
+)
+
+// A callLog keeps what steps are called for. It is safe for concurrent use.
+type callLog struct {
+	mu    sync.Mutex
+	calls []string
+}
+
+func (t *callLog) add(call ...string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.calls = append(t.calls, strings.Join(call, " "))
+}
+
+func (t *callLog) list() []string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.Clone(t.calls)
+}
+
+// take gives what has been counted since the last time.
+func (t *callLog) take() []string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	calls := t.calls
+	t.calls = nil
+	return calls
+}
+
+// counts gives how often each call was made.
+func (t *callLog) counts() map[string]int {
+	counts := map[string]int{}
+	for _, c := range t.list() {
+		counts[c]++
+	}
+	return counts
+}
+
+// overheard collects the warnings that a client is sent.
+type overheard struct{ callLog }
+
+func (o *overheard) HandleWarningHeader(_ int, _, text string) { o.add(text) }
+
+// listening gives clients of the suite's API server whose warnings are overheard.
+func listening() (kubernetes.Interface, *overheard) {
+	heard := &overheard{}
+	config := rest.CopyConfig(controlPlane().Config())
+	config.WarningHandler = heard
+	return clientsFor(config), heard
+}
+
+// ruleFor is a rule for resources of one group and version; a resource may have a subresource behind a slash.
+func ruleFor(group, version string, resources []string, operations ...admissionregistrationv1.OperationType) []admissionregistrationv1.RuleWithOperations {
+	return []admissionregistrationv1.RuleWithOperations{{
+		Operations: operations,
+		Rule:       admissionregistrationv1.Rule{APIGroups: []string{group}, APIVersions: []string{version}, Resources: resources},
+	}}
+}
+
+// labelOnce sets a label that is not there yet, so that it may be called again.
+func labelOnce(id, key, value string, settings eirinix.Settings) eirinix.Mutation[*corev1.ConfigMap] {
+	return eirinix.Mutation[*corev1.ConfigMap]{ID: id, Settings: settings, Apply: func(_ context.Context, _ *eirinix.Call, c *corev1.ConfigMap) error {
+		metav1.SetMetaDataLabel(&c.ObjectMeta, key, value)
+		return nil
+	}}
+}
+
+// rawStep is an Extension that answers with a Response of its own making, for rules of its own.
+type rawStep struct {
+	name     string
+	settings eirinix.Settings
+	handle   func(admission.Request) admission.Response
+}
+
+func (s rawStep) Name() string               { return s.name }
+func (s rawStep) Settings() eirinix.Settings { return s.settings }
+func (s rawStep) Handle(_ context.Context, _ eirinix.Manager, _ *corev1.Pod, req admission.Request) admission.Response {
+	return s.handle(req)
+}
+
+// newWorkload is a Deployment, which makes no pods here: there is no controller manager.
+func newWorkload(name string) *appsv1.Deployment {
+	labels := map[string]string{"app": name}
+	return &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: appsv1.DeploymentSpec{
+			Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Template: corev1.PodTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{Labels: labels},
+				Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "app", Image: "app:1"}}},
+			},
+		},
+	}
+}
