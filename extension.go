@@ -15,8 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
-	kjson "sigs.k8s.io/json"
 
+	"code.cloudfoundry.org/eirinix/internal/decode"
 	"code.cloudfoundry.org/eirinix/internal/patch"
 )
 
@@ -194,7 +194,7 @@ func decodePod(req admission.Request) (*corev1.Pod, error) {
 		return nil, nil
 	}
 	pod := &corev1.Pod{}
-	if err := kjson.UnmarshalCaseSensitivePreserveInts(req.Object.Raw, pod); err != nil {
+	if err := decode.Into(req.Object.Raw, pod); err != nil {
 		return nil, fmt.Errorf("the request's object is not a pod: %w", err)
 	}
 	return pod, nil

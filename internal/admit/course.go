@@ -253,7 +253,7 @@ func decodeIfPresent(raw []byte, newObject func() runtime.Object) (runtime.Objec
 	if absent(raw) {
 		return nil, nil
 	}
-	return decode(raw, newObject())
+	return decodeObject(raw, newObject())
 }
 
 // take adds what a step said beside its verdict. A key that another step has used gets the step's name.

@@ -8,8 +8,8 @@ import (
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	kjson "sigs.k8s.io/json"
 
+	"code.cloudfoundry.org/eirinix/internal/decode"
 	"code.cloudfoundry.org/eirinix/internal/patch"
 )
 
@@ -36,13 +36,13 @@ func (o *object) touched() bool { return o.before != nil || len(o.patches) > 0 }
 func (o *object) batch() int               { return len(o.changed) }
 func (o *object) changedIn(batch int) bool { return batch < len(o.changed) && o.changed[batch] }
 
-// decode makes an object of JSON.
-func decode(raw []byte, into runtime.Object) (runtime.Object, error) {
+// decodeObject makes an object of JSON.
+func decodeObject(raw []byte, into runtime.Object) (runtime.Object, error) {
 	target := any(into)
 	if u, ok := into.(*unstructured.Unstructured); ok {
 		target = &u.Object // its own decoder wants a kind, and goes over the text twice
 	}
-	if err := kjson.UnmarshalCaseSensitivePreserveInts(raw, target); err != nil {
+	if err := decode.Into(raw, target); err != nil {
 		return nil, fmt.Errorf("the object cannot be read as %T: %w", into, err)
 	}
 	return into, nil
@@ -60,7 +60,7 @@ func (o *object) view(newObject func() runtime.Object) (runtime.Object, error) {
 	if err := o.flush(); err != nil {
 		return nil, err
 	}
-	current, err := decode(o.raw, into)
+	current, err := decodeObject(o.raw, into)
 	if err != nil {
 		return nil, err
 	}

@@ -109,6 +109,29 @@ var _ = Describe("Into, beside sigs.k8s.io/json", func() {
 		}
 	})
 
+	It("reads many strings, long and short", func() {
+		for _, n := range []int{longString - 1, longString, longString + 1, keptTogether - 1, keptTogether, keptTogether + 1, 3 * keptTogether} {
+			var list []string
+			for i := range 40 {
+				list = append(list, strings.Repeat(string(rune('a'+i%26)), n>>(i%11)))
+			}
+			raw, err := json.Marshal(list)
+			Expect(err).NotTo(HaveOccurred())
+			agree(string(raw), reflect.TypeFor[[]string]())
+			Expect(isFast(string(raw), reflect.TypeFor[[]string]())).To(BeTrue())
+		}
+	})
+
+	It("knows all escapes, and no others", func() {
+		for c := range 256 {
+			for _, t := range []reflect.Type{reflect.TypeFor[string](), reflect.TypeFor[scalars]()} {
+				agree("\"\\"+string([]byte{byte(c)})+"\"", t)
+				agree("{\"unknown\":\"\\"+string([]byte{byte(c)})+"0041\"}", t)
+				agree("\"\\u00"+string([]byte{byte(c)})+"1\"", t)
+			}
+		}
+	})
+
 	It("reads what nests deeply", func() {
 		for _, n := range []int{1, 63, 64, 65, 66, 130, maxNesting - 1, maxNesting, maxNesting + 1, 9998, 9999, 10000, 10001, 20000} {
 			for _, t := range []reflect.Type{reflect.TypeFor[any](), reflect.TypeFor[scalars](), reflect.TypeFor[tree](), crdType, reflect.TypeFor[methods]()} {
@@ -202,7 +225,7 @@ var _ = Describe("The fast road", func() {
 		Expect(isFast(raw, t)).To(Equal(isFastExpected))
 	},
 		Entry("never for unknown members", `{"unknown":[1,{"a":"\n"}]}`, reflect.TypeFor[corev1.Pod](), true),
-		Entry("never for null", `{"metadata":null,"spec":{"containers":null}}`, reflect.TypeFor[corev1.Pod](), true),
+		Entry("never for null", `{"metadata":null,"spec":{"containers":null,"nodeSelector":{"a":null}}}`, reflect.TypeFor[corev1.Pod](), true),
 		Entry("never for escapes and invalid text", "{\"kind\":\"\\u0041\xff\"}", reflect.TypeFor[corev1.Pod](), true),
 		Entry("for malformed text", `{"kind":"Pod"`, reflect.TypeFor[corev1.Pod](), false),
 		Entry("for a value that does not fit", `{"kind":1}`, reflect.TypeFor[corev1.Pod](), false),

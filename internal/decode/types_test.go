@@ -72,7 +72,7 @@ var readableTypes = []reflect.Type{
 var foreignTypes = []reflect.Type{
 	reflect.TypeFor[hiding](), reflect.TypeFor[diamond](), reflect.TypeFor[quoting](),
 	reflect.TypeFor[oddlyNamed](), reflect.TypeFor[unsettable](), reflect.TypeFor[taggedInner](),
-	reflect.TypeFor[selfEmbedding](), reflect.TypeFor[chan int](), reflect.TypeFor[error](),
+	reflect.TypeFor[selfEmbedding](), reflect.TypeFor[Loop](), reflect.TypeFor[chan int](), reflect.TypeFor[error](),
 	reflect.TypeFor[[0]int](), reflect.TypeFor[struct{ metav1.Time }](),
 	reflect.TypeFor[**string](), wronglyTagged, sameTags,
 }
@@ -287,6 +287,10 @@ type (
 	}
 	selfEmbedding struct {
 		*selfEmbedding2
+		A int
+	}
+	Loop struct {
+		*Loop
 		A int
 	}
 	selfEmbedding2 struct {
