@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -19,9 +18,6 @@ const (
 	// pollSecret is how often a Secret that somebody else must make is looked for.
 	pollSecret = time.Second
 
-	// resyncSecret is how often the Secret is compared with what this process holds in memory.
-	resyncSecret = time.Minute
-
 	// remindEvery is how often a wait without progress is logged again.
 	remindEvery = 30 * time.Second
 )
@@ -34,7 +30,8 @@ type certificates struct {
 	setUp bool // may make and mend the Secret
 	log   logr.Logger
 
-	state *certsecret.State // the last good one
+	state  *certsecret.State // the last good one
+	serves *ca.Authority     // what the leaf is signed with
 }
 
 // newCertificates is called after the connection is made.
@@ -51,8 +48,9 @@ func (m *ExtensionManager) newCertificates(log logr.Logger) (*certificates, erro
 			Name:      o.SetupCertificateName,
 			Lifetime:  o.caLifetime(),
 			Log:       log,
+			Now:       m.clock.Now,
 		},
-		leaf:  serving.NewLeaf(o.servingHosts(), o.leafLifetime(), nil),
+		leaf:  serving.NewLeaf(o.servingHosts(), o.leafLifetime(), m.clock.Now),
 		setUp: *o.SetupCertificate,
 		log:   log,
 	}, nil
@@ -102,47 +100,37 @@ func (c *certificates) adopt(state *certsecret.State) error {
 	if err := c.leaf.Use(authority); err != nil {
 		return fmt.Errorf("cannot sign the serving certificate: %w", err)
 	}
-	c.state = state
+	c.state, c.serves = state, authority
 	return nil
 }
 
-// keep renews the serving certificate and follows the Secret until ctx ends. When the CA has become another,
-// publish must first make sure that the API server trusts the new one; only then is a certificate signed with
-// it. The other way round every call in between would fail.
-func (c *certificates) keep(ctx context.Context, every time.Duration, publish func(context.Context, *certsecret.State) error) {
-	var renewal sync.WaitGroup
-	renewal.Go(func() { c.leaf.Run(ctx, c.log) })
-	defer renewal.Wait()
-
-	tick := time.NewTicker(every)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-		if err := c.follow(ctx, publish); err != nil && ctx.Err() == nil {
-			c.log.Error(err, "the certificate Secret could not be followed; what is served stays as it was", "retryIn", every.String())
-		}
-	}
-}
-
-func (c *certificates) follow(ctx context.Context, publish func(context.Context, *certsecret.State) error) error {
-	state, err := c.reread(ctx)
+// adoptIfTrusted takes over a state. Its CA signs from then on, but only if the API server trusts what it signs as much
+// as what is served now: the other way round every call in between would fail.
+func (c *certificates) adoptIfTrusted(state *certsecret.State, live []ca.Registered, now time.Time) error {
+	authority, err := state.Current()
 	if err != nil {
-		return err
+		return fmt.Errorf("certificate Secret %s: %w", c.owner(), err)
 	}
-	if !ca.EqualBundles(c.state.Bundle(), state.Bundle()) {
-		c.log.Info("the certificate Secret holds another CA", "secret", c.owner())
-		if err := publish(ctx, state); err != nil {
-			return err
+	c.state = state
+	if c.serves != nil && !c.serves.Equal(authority) && c.serves.Usable(now) == nil {
+		for _, l := range live {
+			if c.serves.TrustedBy(l.Bundle, now) && !authority.TrustedBy(l.Bundle, now) {
+				return nil
+			}
 		}
 	}
 	return c.adopt(state)
 }
 
-// reread reads the Secret again. One that is gone or unusable gets back the CA that this process holds, so
+// bundle is what must be trusted: what the Secret says, and what this process serves.
+func (c *certificates) bundle(state *certsecret.State) []byte {
+	if c.serves == nil {
+		return state.Bundle()
+	}
+	return ca.Bundle(state.Bundle(), c.serves.CertificatePEM)
+}
+
+// reread reads the Secret again: this is not adoption. One that is gone or unusable gets back the CA that this process holds, so
 // that the certificates of all replicas stay good.
 func (c *certificates) reread(ctx context.Context) (*certsecret.State, error) {
 	if !c.setUp {
@@ -159,12 +147,14 @@ type reminder struct {
 	at   time.Time
 }
 
-func (r *reminder) say(what string, why error) {
+// say tells whether it said anything.
+func (r *reminder) say(what string, why error) bool {
 	if why.Error() == r.last && time.Since(r.at) < remindEvery {
-		return
+		return false
 	}
 	r.last, r.at = why.Error(), time.Now()
 	r.log.Info(what, "because", why.Error())
+	return true
 }
 
 // pause waits for d or for the end of ctx, whose cause it returns then.

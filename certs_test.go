@@ -1,8 +1,6 @@
 package eirinix
 
 import (
-	"context"
-	"errors"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -11,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/fake"
 
+	"code.cloudfoundry.org/eirinix/internal/ca"
 	"code.cloudfoundry.org/eirinix/internal/certsecret"
 	"code.cloudfoundry.org/eirinix/internal/serving"
 )
@@ -21,7 +20,6 @@ var _ = Describe("Following the certificate Secret", func() {
 		certs   *certificates
 		served  func() []byte
 	)
-	published := func(context.Context, *certsecret.State) error { return nil }
 	newReplica := func() *certificates {
 		return &certificates{
 			store: &certsecret.Store{Secrets: cluster.CoreV1().Secrets("ns"), Namespace: "ns", Name: "crt"},
@@ -41,31 +39,28 @@ var _ = Describe("Following the certificate Secret", func() {
 	It("puts the CA back that it holds when the Secret is gone", func(ctx SpecContext) {
 		before := certs.state.Bundle()
 		Expect(cluster.CoreV1().Secrets("ns").Delete(ctx, "crt", metav1.DeleteOptions{})).To(Succeed())
-		Expect(certs.follow(ctx, published)).To(Succeed())
+		Expect(certs.reread(ctx)).To(HaveField("Bundle()", Equal(before)))
 		Expect(newReplica().store.Load(ctx)).To(HaveField("Bundle()", Equal(before)))
 	})
 
-	It("signs with another CA only after the API server trusts it", func(ctx SpecContext) {
-		other := newReplica()
-		other.store.Name = "other"
-		Expect(other.obtain(ctx, false)).To(Succeed())
-		theirs, err := cluster.CoreV1().Secrets("ns").Get(ctx, "other", metav1.GetOptions{})
+	It("signs with the next CA only where the API server trusts it", func(ctx SpecContext) {
+		first := certs.state
+		registered := func(bundle []byte) []ca.Registered { return []ca.Registered{{Name: "hook", Bundle: bundle}} }
+		staged, err := certs.store.Stage(ctx, first)
 		Expect(err).NotTo(HaveOccurred())
-		ours, err := cluster.CoreV1().Secrets("ns").Get(ctx, "crt", metav1.GetOptions{})
-		Expect(err).NotTo(HaveOccurred())
-		ours.Data = theirs.Data
-		_, err = cluster.CoreV1().Secrets("ns").Update(ctx, ours, metav1.UpdateOptions{})
+		Expect(certs.adoptIfTrusted(staged, registered(first.Bundle()), time.Now())).To(Succeed())
+		old := served()
+		active, err := certs.store.Activate(ctx, staged)
 		Expect(err).NotTo(HaveOccurred())
 
-		before := served()
-		notYet := errors.New("not published")
-		Expect(certs.follow(ctx, func(context.Context, *certsecret.State) error {
-			Expect(served()).To(Equal(before), "signed before it is trusted")
-			return notYet
-		})).To(MatchError(notYet))
-		Expect(served()).To(Equal(before))
+		stranger := newReplica()
+		stranger.store.Name = "other"
+		Expect(stranger.obtain(ctx, false)).To(Succeed())
+		mixed := append(registered(active.Bundle()), registered(ca.Bundle(first.Bundle(), stranger.state.Bundle()))...)
+		Expect(certs.adoptIfTrusted(stranger.state, mixed, time.Now())).To(Succeed())
+		Expect(served()).To(Equal(old), "one configuration does not trust it")
 
-		Expect(certs.follow(ctx, published)).To(Succeed())
-		Expect(served()).NotTo(Equal(before))
+		Expect(certs.adoptIfTrusted(active, registered(first.Bundle()), time.Now())).To(Succeed())
+		Expect(served()).NotTo(Equal(old), "the old CA has signed the new one, so that its certificates are good already")
 	})
 })

@@ -105,6 +105,7 @@ func (m *ExtensionManager) restConfig() (*rest.Config, error) {
 	if cfg.WarningHandler == nil && cfg.WarningHandlerWithContext == nil {
 		cfg.WarningHandler = rest.NoWarnings{} // deprecations are for who writes YAML, not for a program's log
 	}
+	cfg.Wrap(m.clock.wrap)
 	m.connection.config, m.connection.contextNamespace = cfg, namespace
 	return cfg, nil
 }

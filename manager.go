@@ -111,6 +111,8 @@ type ExtensionManager struct {
 	started    bool
 	ready      chan struct{}
 	connection connection
+	clock      serverClock
+	keeper     *keeper // while serving; nil before
 	watching   watchLoop
 	serving    *serving.Server // nil until the port is open
 	unready    error           // what Ready waits for; nil once ready

@@ -133,6 +133,10 @@ type ManagerOptions struct {
 type Rotation struct {
 	CALifetime   time.Duration // 10 years
 	LeafLifetime time.Duration // 7 days; renewed in memory at two thirds
+
+	// Retain is how long a CA that was replaced stays trusted: LeafLifetime and a tenth. Every replica that still
+	// serves what it signed must have noticed by then.
+	Retain time.Duration
 }
 
 // withDefaults fills in what EiriniX's programs expect to read back from GetManagerOptions.
@@ -298,6 +302,14 @@ func (o ManagerOptions) caLifetime() time.Duration {
 		return defaultCALifetime
 	}
 	return o.Rotation.CALifetime
+}
+
+// retain is how long an old CA stays trusted.
+func (o ManagerOptions) retain() time.Duration {
+	if o.Rotation.Retain == 0 {
+		return o.leafLifetime() + o.leafLifetime()/10
+	}
+	return o.Rotation.Retain
 }
 
 func (o ManagerOptions) leafLifetime() time.Duration {

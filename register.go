@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -13,7 +14,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"code.cloudfoundry.org/eirinix/internal/ca"
-	"code.cloudfoundry.org/eirinix/internal/certsecret"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
@@ -36,6 +36,8 @@ type registration struct {
 	entries        []webhookconf.Entry
 	certs          *certificates
 	log            logr.Logger
+	grows          bool // what is trusted is only added to
+	describe       sync.Once
 }
 
 // webhookOptions is what the options say of the configurations. port is the one that the API server calls.
@@ -94,7 +96,12 @@ func (m *ExtensionManager) RegisterExtensions() error {
 	if err := certs.obtain(ctx, false); err != nil {
 		return fmt.Errorf("eirinix: %w", err)
 	}
-	if err := reg.write(ctx, certs.state); err != nil {
+	reg.grows = true // whom this program has replaced may still be served
+	if err := reg.write(ctx); err != nil {
+		return fmt.Errorf("eirinix: %w", err)
+	}
+	// A rotation that waited for somebody with the right to publish goes on.
+	if _, err := m.newKeeper(certs, reg, log).tick(ctx); err != nil {
 		return fmt.Errorf("eirinix: %w", err)
 	}
 	return nil
@@ -118,13 +125,24 @@ func (m *ExtensionManager) Unregister(ctx context.Context) error {
 	return nil
 }
 
-// write registers every step with the CAs of state, and leaves word in the Secret for serving halves that may
-// not read webhook configurations.
-func (r *registration) write(ctx context.Context, state *certsecret.State) error {
-	options := r.options
-	options.CABundle = state.Bundle()
+// write registers every step with the CAs of the Secret, and leaves word there for serving halves that may not read
+// webhook configurations.
+func (r *registration) write(ctx context.Context) error {
+	var registered []byte
 	for _, c := range r.configurations {
-		outcome, err := c.Apply(ctx, options, r.entries)
+		// The Secret is read after the configuration, which is then replaced in the version that was read: a replica
+		// that was slow cannot take back what a faster one has published or pruned.
+		outcome, err := c.Apply(ctx, r.options, r.entries, func(live [][]byte) ([]byte, error) {
+			state, err := r.certs.store.Load(ctx)
+			if err != nil {
+				return nil, err
+			}
+			registered = r.certs.bundle(state)
+			if r.grows || state.Phase == ca.Staged {
+				registered = ca.Bundle(append([][]byte{registered}, live...)...)
+			}
+			return registered, nil
+		})
 		if apierrors.IsForbidden(err) && !c.Holds(r.entries) {
 			continue // what we have nothing to do with, we need no right on
 		}
@@ -132,15 +150,18 @@ func (r *registration) write(ctx context.Context, state *certsecret.State) error
 			return err
 		}
 		if outcome != webhookconf.Absent {
-			r.log.Info("registered", "configuration", c.String(), "outcome", outcome, "calls", options.Target.String())
+			r.log.Info("registered", "configuration", c.String(), "outcome", outcome, "calls", r.options.Target.String())
 		}
 	}
-	r.describe()
-	return r.certs.store.RecordRegistered(ctx, options.CABundle)
+	r.describe.Do(r.describeSteps)
+	if registered == nil {
+		return nil
+	}
+	return r.certs.store.RecordRegistered(ctx, registered)
 }
 
-// describe logs what will be sent to each step.
-func (r *registration) describe() {
+// describeSteps logs what will be sent to each step.
+func (r *registration) describeSteps() {
 	for _, e := range r.entries {
 		names := make([]string, 0, len(e.Steps))
 		for _, i := range e.Steps {
@@ -248,24 +269,19 @@ func (r *registration) verifyRecorded(ctx context.Context) error {
 	return nil
 }
 
-// trusted tells whether the API server trusts the CAs of state already, for a serving half: it is the other
-// half that registers them.
-func (r *registration) trusted(ctx context.Context, state *certsecret.State) error {
-	missing := func(where any, bundles ...[]byte) error {
-		for _, bundle := range bundles {
-			if !ca.Contains(bundle, state.Bundle()) {
-				return fmt.Errorf("%s does not hold the new CA of the Secret %s; call RegisterExtensions", where, r.certs.owner())
-			}
+// registered gives the caBundles that are in force; none for a configuration that lacks what we register. unseen tells
+// that they may not be read here.
+func (r *registration) registered(ctx context.Context) (all []ca.Registered, unseen bool, err error) {
+	unseen, err = r.live(ctx, func(c webhookconf.Configuration, live webhookconf.Live) error {
+		if !live.Exists || len(live.Missing) > 0 {
+			all = append(all, ca.Registered{Name: c.String()})
+		}
+		for _, bundle := range live.Bundles {
+			all = append(all, ca.Registered{Name: c.String(), Bundle: bundle})
 		}
 		return nil
-	}
-	forbidden, err := r.live(ctx, func(c webhookconf.Configuration, live webhookconf.Live) error {
-		return missing(c, live.Bundles...)
 	})
-	if forbidden { // go by what RegisterExtensions has written down
-		return missing("what was registered last", state.RegisteredBundle)
-	}
-	return err
+	return all, unseen, err
 }
 
 // awaitRegistered returns when verify is content, and says meanwhile what it waits for.

@@ -255,18 +255,17 @@ func (m *ExtensionManager) serve(ctx, background context.Context, tasks *sync.Wa
 	}
 	if *o.RegisterWebHook {
 		m.setUnready(errors.New("not registered yet"))
-		if err := retryTransient(ctx, log, "the webhook configuration", func(ctx context.Context) error { return reg.write(ctx, certs.state) }); err != nil {
+		if err := retryTransient(ctx, log, "the webhook configuration", reg.write); err != nil {
 			return stop, stoppedOr(ctx, err)
 		}
 	}
+	keeper := m.newKeeper(certs, reg, log)
+	m.mu.Lock()
+	m.keeper = keeper
+	m.mu.Unlock()
 	tasks.Go(func() { m.becomeReady(ctx, reg, failed) })
-	tasks.Go(func() {
-		publish := reg.write
-		if !*o.RegisterWebHook {
-			publish = reg.trusted
-		}
-		certs.keep(background, resyncSecret, publish)
-	})
+	tasks.Go(func() { certs.leaf.Run(background, log) })
+	tasks.Go(func() { keeper.run(background) })
 	return stop, nil
 }
 
@@ -358,6 +357,20 @@ func (m *ExtensionManager) setReady() {
 	defer m.mu.Unlock()
 	m.unready = nil
 	close(m.ready)
+}
+
+// trusted is told by the keeper whether the API server trusts what is served here. It has no say before the first
+// Ready, nor once the Manager stops.
+func (m *ExtensionManager) trusted(doubt error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	select {
+	case <-m.ready:
+		if !errors.Is(m.unready, errStopped) {
+			m.unready = doubt
+		}
+	default:
+	}
 }
 
 // setUnready notes why the Manager is not ready; before the first Ready it is what it waits for.

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"crypto/x509"
 	"encoding/pem"
+	"time"
 )
 
 // Bundle joins PEM texts into one bundle: every certificate once, in the order of first appearance, in
@@ -66,4 +67,18 @@ func EqualBundles(a, b []byte) bool {
 // EncodeCertificate returns a certificate as one PEM block.
 func EncodeCertificate(certificate *x509.Certificate) []byte {
 	return encodeCertificate(certificate.Raw)
+}
+
+// TrustedBy tells whether a client with this bundle accepts what the authority signs: it trusts the authority, or one
+// that has signed a certificate of the authority's chain.
+func (a *Authority) TrustedBy(bundle []byte, now time.Time) bool {
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(bundle)
+	for _, certificate := range append([]*x509.Certificate{a.Certificate}, a.Chain...) {
+		_, err := certificate.Verify(x509.VerifyOptions{Roots: roots, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}})
+		if err == nil {
+			return true
+		}
+	}
+	return false
 }

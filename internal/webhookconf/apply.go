@@ -47,6 +47,12 @@ func (e *OwnedElsewhereError) Error() string {
 // webhooks an existing configuration is emptied, and none is created: the outcome is Absent then.
 // It returns the configuration as the API server has it now.
 func (k Kind[C, W]) Apply(ctx context.Context, client ClientOf[C], name, owner string, webhooks []W) (C, Outcome, error) {
+	return k.apply(ctx, client, name, owner, func(C) ([]W, error) { return webhooks, nil })
+}
+
+// apply is Apply with webhooks that are made when the configuration has been read: what they depend on must not be
+// older than what they replace. existing is nil when there is none.
+func (k Kind[C, W]) apply(ctx context.Context, client ClientOf[C], name, owner string, build func(existing C) ([]W, error)) (C, Outcome, error) {
 	var (
 		none, result C
 		outcome      Outcome
@@ -54,11 +60,23 @@ func (k Kind[C, W]) Apply(ctx context.Context, client ClientOf[C], name, owner s
 	// Losing a race against another replica is normal: read again and compare again.
 	err := retry.OnError(retry.DefaultBackoff, isRace, func() error {
 		existing, err := client.Get(ctx, name, metav1.GetOptions{})
+		missing := apierrors.IsNotFound(err)
+		if err != nil && !missing {
+			return err
+		}
+		if missing {
+			existing = none
+		} else if err := k.owned(existing, owner); err != nil {
+			return err
+		}
+		webhooks, err := build(existing)
 		switch {
-		case apierrors.IsNotFound(err) && len(webhooks) == 0:
+		case err != nil:
+			return err
+		case missing && len(webhooks) == 0:
 			result, outcome = none, Absent
 			return nil
-		case apierrors.IsNotFound(err):
+		case missing:
 			desired := k.make(metav1.ObjectMeta{
 				Name:        name,
 				Labels:      map[string]string{managedByLabel: managedBy},
@@ -67,11 +85,6 @@ func (k Kind[C, W]) Apply(ctx context.Context, client ClientOf[C], name, owner s
 			*k.webhooks(desired) = webhooks
 			outcome = Created
 			result, err = client.Create(ctx, desired, metav1.CreateOptions{})
-			return err
-		case err != nil:
-			return err
-		}
-		if err := k.owned(existing, owner); err != nil {
 			return err
 		}
 		desired := existing.DeepCopy()

@@ -3,6 +3,9 @@ package webhookconf
 import (
 	"context"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/watch"
 	admissionregistrationv1client "k8s.io/client-go/kubernetes/typed/admissionregistration/v1"
 )
 
@@ -12,8 +15,13 @@ type Configuration interface {
 	String() string
 	// Holds tells whether entries of its kind are among these.
 	Holds(entries []Entry) bool
-	// Apply makes the webhooks equal to the entries of its kind, as Kind.Apply does.
-	Apply(ctx context.Context, o Options, entries []Entry) (Outcome, error)
+	// Name is the name of the object.
+	Name() string
+	// Apply makes the webhooks equal to the entries of its kind, as Kind.Apply does, with the bundle that bundle gives
+	// for those that are registered now. It may be called more than once.
+	Apply(ctx context.Context, o Options, entries []Entry, bundle func(live [][]byte) ([]byte, error)) (Outcome, error)
+	// Watch tells of changes to the object, and of nothing else.
+	Watch(ctx context.Context) (watch.Interface, error)
 	// Delete removes the configuration if it is ours.
 	Delete(ctx context.Context) (Outcome, error)
 	// Look tells what stands there of the entries of its kind.
@@ -56,9 +64,28 @@ func (c *configurationOf[C, W]) Holds(entries []Entry) bool {
 	return false
 }
 
-func (c *configurationOf[C, W]) Apply(ctx context.Context, o Options, entries []Entry) (Outcome, error) {
-	_, outcome, err := c.kind.Apply(ctx, c.client, c.name, c.owner, c.kind.Build(o, entries))
+func (c *configurationOf[C, W]) Name() string { return c.name }
+
+func (c *configurationOf[C, W]) Apply(ctx context.Context, o Options, entries []Entry, bundle func(live [][]byte) ([]byte, error)) (Outcome, error) {
+	_, outcome, err := c.kind.apply(ctx, c.client, c.name, c.owner, func(existing C) ([]W, error) {
+		if !c.Holds(entries) {
+			return nil, nil
+		}
+		var err error
+		if o.CABundle, err = bundle(c.kind.Bundles(existing, o.Fingerprint, entries)); err != nil {
+			return nil, err
+		}
+		return c.kind.Build(o, entries), nil
+	})
 	return outcome, err
+}
+
+func (c *configurationOf[C, W]) Watch(ctx context.Context) (watch.Interface, error) {
+	w, err := c.client.Watch(ctx, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, c.name).String()})
+	if err != nil {
+		return nil, c.kind.explain(c.name, "watch", err)
+	}
+	return w, nil
 }
 
 func (c *configurationOf[C, W]) Delete(ctx context.Context) (Outcome, error) {

@@ -7,6 +7,7 @@ import (
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
 )
 
 // ClientOf is what is needed of client-go's interface for the configurations C.
@@ -15,6 +16,7 @@ type ClientOf[C any] interface {
 	Create(ctx context.Context, c C, opts metav1.CreateOptions) (C, error)
 	Update(ctx context.Context, c C, opts metav1.UpdateOptions) (C, error)
 	Delete(ctx context.Context, name string, opts metav1.DeleteOptions) error
+	Watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error)
 }
 
 // object is what the configurations of both kinds can do, as pointers.

@@ -1,0 +1,335 @@
+package eirinix
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"code.cloudfoundry.org/eirinix/internal/ca"
+	"code.cloudfoundry.org/eirinix/internal/certsecret"
+)
+
+const (
+	// resync is how often the Secret and the configurations are looked at when nothing tells of a change.
+	resync = time.Minute
+
+	// retryKeeping is how soon a look that failed is repeated.
+	retryKeeping = 2 * time.Second
+
+	// hesitation bounds how long a replica waits, at random, before it heals what all replicas see at once. The first
+	// one writes, and the rest find it done.
+	hesitation = time.Second
+
+	// actionsAtOnce bounds a look: more than a whole rotation has.
+	actionsAtOnce = 16
+
+	// unreadyAfter is how long this process may be the only one that the API server does not trust.
+	unreadyAfter = 30 * time.Second
+)
+
+// keeper follows the Secret and the webhook configurations: it adopts what others write, puts back what was lost, and
+// does what a rotation of the CA needs next. Every replica has one. They need no leader: each write is guarded by what
+// it was decided on, and whoever comes too late finds it done.
+type keeper struct {
+	certs  *certificates
+	reg    *registration
+	writes bool // may write configurations
+	retain time.Duration
+	clock  *serverClock
+	log    logr.Logger
+	report *certificateReport
+	ready  func(error) // is told whether the API server trusts this process
+
+	mu        sync.Mutex // one look at a time
+	said      reminder
+	phase     ca.Phase
+	doubtedAt time.Time // since when the API server trusts others and not us
+}
+
+// newKeeper is called after the connection is made.
+func (m *ExtensionManager) newKeeper(certs *certificates, reg *registration, log logr.Logger) *keeper {
+	o := m.GetManagerOptions()
+	return &keeper{
+		certs: certs, reg: reg, writes: *o.RegisterWebHook || reg.grows, retain: o.retain(), clock: &m.clock, log: log,
+		report: m.newCertificateReport(certs, log), ready: m.trusted, said: reminder{log: log},
+	}
+}
+
+// run follows until ctx ends.
+func (k *keeper) run(ctx context.Context) {
+	changed := make(chan struct{}, 1)
+	var watches sync.WaitGroup
+	defer watches.Wait()
+	watches.Go(func() { k.watch(ctx, "the certificate Secret "+k.certs.owner(), k.certs.watch, changed) })
+	for _, c := range k.reg.configurations {
+		if c.Holds(k.reg.entries) {
+			watches.Go(func() { k.watch(ctx, c.String(), c.Watch, changed) })
+		}
+	}
+	for {
+		next, err := k.tick(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err != nil:
+			k.said.say("the certificates could not be looked after; what is served stays as it was, and it is tried again", err)
+			next = retryKeeping
+		}
+		timer := time.NewTimer(next)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		case <-changed:
+			timer.Stop()
+		case <-timer.C:
+		}
+	}
+}
+
+// tick looks at everything once, does what is due, and tells when to look again.
+func (k *keeper) tick(ctx context.Context) (next time.Duration, err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	defer func() { k.report.failed(err) }()
+	hesitated := false
+	for range actionsAtOnce {
+		// The order counts: a configuration that was read before the Secret holds nothing that the Secret does not say
+		// yet (ca.Situation).
+		live, unseen, err := k.reg.registered(ctx)
+		if err != nil {
+			return 0, err
+		}
+		state, err := k.certs.reread(ctx)
+		if err != nil {
+			return 0, err
+		}
+		if unseen && len(state.RegisteredBundle) > 0 {
+			live, unseen = []ca.Registered{{Name: "what was registered last", Bundle: state.RegisteredBundle}}, false
+		}
+		if err := k.certs.adoptIfTrusted(state, live, k.clock.Now()); err != nil {
+			return 0, err
+		}
+		k.judge(state, live)
+		due := ca.WhatIsDue(k.situation(state, live, unseen))
+		k.report.tell(ctx, state, live, due, k.clock)
+		if due.Action == ca.Publish && k.writes && state.Phase != ca.Staged && !hesitated {
+			hesitated = true
+			if err := pause(ctx, rand.N(hesitation)); err != nil {
+				return 0, err
+			}
+			continue
+		}
+		did, err := k.do(ctx, state, due)
+		if err != nil && !apierrors.IsConflict(err) {
+			return 0, err
+		}
+		if err == nil && !did {
+			return k.until(due), nil
+		}
+	}
+	return retryKeeping, nil // others write faster than we look
+}
+
+func (k *keeper) situation(state *certsecret.State, live []ca.Registered, unseen bool) ca.Situation {
+	s := ca.Situation{
+		Now: k.clock.Now(), Phase: state.Phase, Since: state.Since, Retain: k.retain, Requested: state.Requested(),
+		Bundle: state.Bundle(), Live: live, Unseen: unseen,
+	}
+	if authority, err := state.Current(); err == nil {
+		s.Current = authority.Certificate
+	}
+	return s
+}
+
+// do does what is due. It tells whether it did anything; what it may not do is left to others, and said.
+func (k *keeper) do(ctx context.Context, state *certsecret.State, due ca.Due) (did bool, err error) {
+	if due.Action == ca.Wait {
+		return false, nil
+	}
+	if due.Action == ca.Publish {
+		if !k.writes {
+			k.blocked(ctx, state, due, "call RegisterExtensions")
+			return false, nil
+		}
+		k.log.Info("registering again", "because", due.Reason)
+		return true, k.reg.write(ctx)
+	}
+	step := map[ca.Action]func(context.Context, *certsecret.State) (*certsecret.State, error){
+		ca.Stage: k.certs.store.Stage, ca.Activate: k.certs.store.Activate, ca.Prune: k.certs.store.Prune,
+	}[due.Action]
+	if !k.certs.setUp {
+		k.blocked(ctx, state, due, "give another replica get and update on the Secret")
+		return false, nil
+	}
+	written, err := step(ctx, state)
+	switch {
+	case apierrors.IsForbidden(err):
+		k.blocked(ctx, state, due, "grant update on the Secret")
+		return false, nil
+	case err != nil:
+		return false, err
+	}
+	k.log.Info("rotating the CA", "did", due.Action, "because", due.Reason, "phase", written.Phase)
+	k.report.event(ctx, written, eventNormal, "CA"+string(due.Action), fmt.Sprintf("%s: %s", due.Action, due.Reason))
+	return true, nil
+}
+
+// blocked says what stands in the way of a rotation or of healing.
+func (k *keeper) blocked(ctx context.Context, state *certsecret.State, due ca.Due, remedy string) {
+	why := fmt.Errorf("%s is due because %s; %s", due.Action, due.Reason, remedy)
+	if k.said.say("this replica may not do what the certificates need", why) {
+		k.report.event(ctx, state, eventWarning, "CARotationBlocked", why.Error())
+	}
+}
+
+// until is how long nothing need be looked at.
+func (k *keeper) until(due ca.Due) time.Duration {
+	if due.At.IsZero() {
+		return resync
+	}
+	return min(max(due.At.Sub(k.clock.Now()), time.Millisecond), resync)
+}
+
+// judge tells whether the API server trusts this process. When it trusts what other replicas serve and not us, we
+// become unready after a while, so that calls go to them. A caBundle that is no good for any replica takes none away:
+// it is healed, and no endpoint at all would be worse.
+func (k *keeper) judge(state *certsecret.State, live []ca.Registered) {
+	now := k.clock.Now()
+	current, err := state.Current()
+	var doubt error
+	for _, l := range live {
+		if verifyErr := k.certs.leaf.Verify(l.Bundle); verifyErr != nil && err == nil && current.TrustedBy(l.Bundle, now) {
+			doubt = fmt.Errorf("%s: %w", l.Name, verifyErr)
+		}
+	}
+	switch {
+	case doubt == nil:
+		k.doubtedAt = time.Time{}
+		k.ready(nil)
+	case k.doubtedAt.IsZero():
+		k.doubtedAt = now
+	case now.Sub(k.doubtedAt) > unreadyAfter:
+		k.ready(doubt)
+	}
+}
+
+// watch sends word of every change of one object. Without the right to watch it, resync has to do.
+func (k *keeper) watch(ctx context.Context, what string, start func(context.Context) (watch.Interface, error), changed chan<- struct{}) {
+	for ctx.Err() == nil {
+		w, err := start(ctx)
+		if apierrors.IsForbidden(err) {
+			k.log.Info("may not be watched, and is looked at every minute instead; grant watch on it", "what", what, "because", err.Error())
+			return
+		}
+		for err == nil {
+			event, open := <-w.ResultChan()
+			if !open {
+				break
+			}
+			if event.Type != watch.Bookmark {
+				poke(changed)
+			}
+		}
+		if w != nil {
+			w.Stop()
+		}
+		if pause(ctx, retryKeeping/2) != nil {
+			return
+		}
+		poke(changed) // what happened meanwhile went unseen
+	}
+}
+
+func poke(changed chan<- struct{}) {
+	select {
+	case changed <- struct{}{}:
+	default: // somebody has said so already
+	}
+}
+
+// watch is of the Secret alone, never of others.
+func (c *certificates) watch(ctx context.Context) (watch.Interface, error) {
+	return c.store.Secrets.Watch(ctx, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, c.store.Name).String()})
+}
+
+// RotateCA replaces the CA by a new one, without a failed call, and returns when the new one signs. The old one stays
+// trusted for the lifetime of a serving certificate and is dropped then; until that, RotateCA waits for its turn. It
+// works with the replicas that run, or alone; any of them finishes what it began. The end of ctx ends the wait, not the
+// rotation.
+//
+// The same can be asked for with the annotation eirinix.cloudfoundry.org/rotate-ca on the certificate Secret: each new
+// value stands for one rotation.
+func (m *ExtensionManager) RotateCA(ctx context.Context) error {
+	k, err := m.rotator(ctx)
+	if err != nil {
+		return prefixed(err)
+	}
+	var staged int64
+	for {
+		if err := ctx.Err(); err != nil {
+			return fmt.Errorf("eirinix: RotateCA: %w", context.Cause(ctx))
+		}
+		state, err := k.certs.store.Load(ctx)
+		if err != nil {
+			return fmt.Errorf("eirinix: RotateCA: %w", err)
+		}
+		switch {
+		case staged != 0 && state.CurrentID >= staged:
+			return nil
+		case staged == 0 && state.Phase == ca.Staged:
+			staged = state.NextID // somebody else has begun
+		case staged == 0 && state.Phase == ca.Steady:
+			begun, err := k.certs.store.Stage(ctx, state)
+			if err != nil && !apierrors.IsConflict(err) {
+				return fmt.Errorf("eirinix: RotateCA: %w", err)
+			}
+			if err == nil {
+				staged = begun.NextID
+				k.report.event(ctx, begun, eventNormal, "CAstage", "a rotation was asked for with RotateCA")
+			}
+		}
+		next, err := k.tick(ctx)
+		if err != nil && !transient(err) {
+			return fmt.Errorf("eirinix: RotateCA: %w", err)
+		}
+		if err := pause(ctx, min(max(next, 10*time.Millisecond), pollSecret)); err != nil {
+			return fmt.Errorf("eirinix: RotateCA: %w", err)
+		}
+	}
+}
+
+// rotator is the keeper that runs, or one for this purpose.
+func (m *ExtensionManager) rotator(ctx context.Context) (*keeper, error) {
+	m.mu.Lock()
+	running := m.keeper
+	m.mu.Unlock()
+	if running != nil {
+		return running, nil
+	}
+	if err := m.Validate(); err != nil {
+		return nil, err
+	}
+	log := m.logr()
+	certs, err := m.newCertificates(log)
+	if err != nil {
+		return nil, err
+	}
+	steps, err := m.resolveAll()
+	if err != nil {
+		return nil, err
+	}
+	reg, err := m.newRegistration(certs, steps, m.GetManagerOptions().port(), log)
+	if err != nil {
+		return nil, err
+	}
+	return m.newKeeper(certs, reg, log), certs.obtain(ctx, false)
+}
