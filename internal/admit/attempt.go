@@ -55,15 +55,11 @@ func errLate(ctx context.Context) error {
 func (k *call) abandon() (step int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.abandoned = k.at != between
+	k.abandoned.Store(k.at != between)
 	return k.at
 }
 
-func (k *call) isAbandoned() bool {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.abandoned
-}
+func (k *call) isAbandoned() bool { return k.abandoned.Load() }
 
 // moveTo notes which step runs on the call's goroutine. After the deadline, none begins.
 func (k *call) moveTo(step int) error {
@@ -98,8 +94,12 @@ func (t *task) do(ctx context.Context) error {
 // attempt has a step do its task within the step's deadline.
 func (k *call) attempt(i int, t task) error {
 	s := t.step
-	end, ok := k.ctx.Deadline()
-	if shorter := s.Timeout > 0 && (!ok || time.Until(end) > s.Timeout); !s.Ignore && !shorter {
+	shorter := false
+	if s.Timeout > 0 {
+		end, ok := k.ctx.Deadline()
+		shorter = !ok || time.Until(end) > s.Timeout
+	}
+	if !s.Ignore && !shorter {
 		if err := k.moveTo(i); err != nil {
 			return err
 		}

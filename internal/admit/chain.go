@@ -2,6 +2,7 @@ package admit
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"sync"
 
@@ -22,6 +23,7 @@ type chain struct {
 	Chain
 	name        string
 	allIgnore   bool        // so is the webhook's failurePolicy
+	sameObjects []int       // by step: the first one with the same objectSelector, perhaps itself
 	sayNothings []sync.Once // by step: the zero Response is worth one line in the log, not one a request
 	metrics     *webhookMetrics
 	stepMetrics []*stepMetrics // by step
@@ -34,7 +36,10 @@ func newChain(path string, c Chain, metrics *Metrics) *chain {
 		served.name = c.Steps[0].Name
 	}
 	served.allIgnore = true
-	for _, s := range c.Steps {
+	for i, s := range c.Steps {
+		served.sameObjects = append(served.sameObjects, slices.IndexFunc(c.Steps[:i+1], func(other Step) bool {
+			return s.Matcher.hasSameObjects(other.Matcher)
+		}))
 		served.stepMetrics = append(served.stepMetrics, served.metrics.step(s.Name))
 		served.allIgnore = served.allIgnore && s.Ignore
 	}
@@ -47,6 +52,8 @@ type want uint8
 const (
 	wantKind   want = 1 << iota // its rules and its namespaceSelector
 	wantObject                  // its objectSelector, of the object as it arrived
+	looked                      // the selector has been evaluated, for this step and those that have the same
+	selected                    // and was met
 )
 
 // wants tells which steps want a request as it arrived, before anything is decoded. Where no step does, none
@@ -58,8 +65,15 @@ func (c *chain) wants(req *admissionv1.AdmissionRequest) (wants []want, some boo
 		if !m.matchesKind(req) {
 			continue
 		}
-		wants[i] = wantKind
-		if m.matchesObjects(req.Object.Raw, req.OldObject.Raw) {
+		wants[i] |= wantKind
+		same := c.sameObjects[i]
+		if wants[same]&looked == 0 {
+			wants[same] |= looked
+			if m.matchesObjects(req.Object.Raw, req.OldObject.Raw) {
+				wants[same] |= selected
+			}
+		}
+		if wants[same]&selected != 0 {
 			wants[i] |= wantObject
 			some = true
 		}

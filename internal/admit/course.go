@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -32,8 +33,8 @@ type call struct {
 	audit     map[string]string
 
 	mu        sync.Mutex
-	at        int  // the step that runs on this goroutine, or between
-	abandoned bool // by the one who waits: the deadline passed while a step ran
+	at        int         // the step that runs on this goroutine, or between
+	abandoned atomic.Bool // set under mu by the one who waits: the deadline passed while a step ran
 }
 
 // outcome is what comes of a call: a response, or a failure, which names the step.
@@ -131,7 +132,7 @@ func (k *call) steps() (denials []stepDenial, err error) {
 // the second round, when the object has changed since. As in the API server, a step that did not want the
 // object the first time is not asked again.
 func (k *call) due(i, round int) bool {
-	wanted := k.wants[i] == wantKind|wantObject
+	wanted := k.wants[i]&(wantKind|wantObject) == wantKind|wantObject
 	if k.wants[i]&wantKind != 0 && k.object.touched() {
 		wanted = k.wantsNow(k.Steps[i].Matcher)
 	}

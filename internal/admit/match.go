@@ -2,6 +2,7 @@ package admit
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	admissionv1 "k8s.io/api/admission/v1"
@@ -170,6 +171,16 @@ func (m *Matcher) matchesNamespace(req *admissionv1.AdmissionRequest) bool {
 
 // hasObjects tells whether there is an objectSelector to be obeyed.
 func (m *Matcher) hasObjects() bool { return m != nil && len(m.objects) > 0 }
+
+// hasSameObjects tells whether two objectSelectors are equal.
+func (m *Matcher) hasSameObjects(other *Matcher) bool {
+	if !m.hasObjects() || !other.hasObjects() {
+		return m.hasObjects() == other.hasObjects()
+	}
+	return slices.EqualFunc(m.objects, other.objects, func(a, b requirement) bool {
+		return a.key == b.key && a.operator == b.operator && slices.Equal(a.values, b.values)
+	})
+}
 
 // matchesObjects tells whether one of the two objects has the labels that the selector asks for. They must be
 // JSON that parseEnvelope or a decoder has accepted.
