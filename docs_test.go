@@ -8,6 +8,7 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"sigs.k8s.io/yaml"
 )
 
 // A Go snippet in the documentation that names a file in its first line stands in that file, and so is compiled.
@@ -38,15 +39,32 @@ var _ = Describe("The documentation", func() {
 	}
 
 	It("lists every metric, and no other", func() {
-		page, err := os.ReadFile("docs/steps.md")
+		steps, err := os.ReadFile("docs/steps.md")
 		Expect(err).NotTo(HaveOccurred())
-		source, err := os.ReadFile("internal/admit/metrics.go")
+		certificates, err := os.ReadFile("docs/certificates.md")
 		Expect(err).NotTo(HaveOccurred())
-		documented := regexp.MustCompile("`eirinix_(admission_[a-z_]+)`").FindAllStringSubmatch(string(page), -1)
-		made := regexp.MustCompile(`"(admission_[a-z_]+)"`).FindAllStringSubmatch(string(source), -1)
+		admission, err := os.ReadFile("internal/admit/metrics.go")
+		Expect(err).NotTo(HaveOccurred())
+		report, err := os.ReadFile("certreport.go")
+		Expect(err).NotTo(HaveOccurred())
+		documented := regexp.MustCompile("\\| `eirinix_([a-z_]+)` \\|").FindAllStringSubmatch(string(steps)+string(certificates), -1)
+		made := regexp.MustCompile(`"((?:admission|certificate|clock)_[a-z_]+)"`).FindAllStringSubmatch(string(admission)+string(report), -1)
 		Expect(made).NotTo(BeEmpty())
 		name := func(m []string) string { return m[1] }
 		Expect(namesOf(documented, name)).To(ConsistOf(namesOf(made, name)))
+	})
+
+	It("alerts on metrics that there are", func() {
+		page, err := os.ReadFile("docs/certificates.md")
+		Expect(err).NotTo(HaveOccurred())
+		rules, err := os.ReadFile("docs/alerts.yaml")
+		Expect(err).NotTo(HaveOccurred())
+		Expect(yaml.UnmarshalStrict(rules, new(map[string]any))).To(Succeed())
+		used := regexp.MustCompile(`eirinix_[a-z_]+`).FindAllString(string(rules), -1)
+		Expect(used).NotTo(BeEmpty())
+		for _, name := range used {
+			Expect(string(page)).To(ContainSubstring("`" + name + "`"))
+		}
 	})
 
 	It("quotes the README's programs at all", func() {
