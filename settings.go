@@ -48,7 +48,9 @@ type Settings struct {
 	Isolated bool
 
 	// ClusterCritical says: I know that this may stop the cluster. It allows kube-system, the webhook's own
-	// namespace, and */* with failurePolicy Fail.
+	// namespace, and */* with failurePolicy Fail. It also has a step that changes objects see what others are
+	// left out of: objects that a controller owns, pods aside (a ReplicaSet of a Deployment), and the mirror
+	// pods of static pods. Whoever changes those fights with what made them.
 	ClusterCritical bool
 }
 

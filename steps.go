@@ -237,6 +237,9 @@ func (m *ExtensionManager) servedStep(d definition, registered webhookconf.Step)
 	if err != nil {
 		return admit.Step{}, fmt.Errorf("extension %q: %w", d.name, err)
 	}
+	if !registered.Validating && !registered.ClusterCritical {
+		matcher.LeaveManaged()
+	}
 	step := admit.Step{
 		Name: d.name, Timeout: registered.Timeout, Matcher: matcher,
 		Ignore: registered.FailurePolicy == admissionregistrationv1.Ignore,

@@ -19,6 +19,8 @@ type Matcher struct {
 	rules      []rule
 	objects    []requirement
 	namespaces []requirement // on the namespace's name
+
+	leaveManaged bool
 }
 
 // rule is a RuleWithOperations made ready.
@@ -104,7 +106,7 @@ func (t terms) match(word string) bool {
 
 // matchesKind tells whether the step's rules and namespaceSelector select the request.
 func (m *Matcher) matchesKind(req *admissionv1.AdmissionRequest) bool {
-	return m == nil || m.matchesRules(req) && m.matchesNamespace(req)
+	return m == nil || m.matchesRules(req) && m.matchesNamespace(req) && !(m.leaveManaged && isManaged(req))
 }
 
 // matchesRules looks at resource and subResource, which are those that the webhook is registered for; under
