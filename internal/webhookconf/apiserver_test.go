@@ -30,7 +30,7 @@ var _ = Describe("The API server", Ordered, func() {
 		o, entries := serviceOptions(), webhookconf.Group(steps)
 		o.Fingerprint = fmt.Sprint("spec-", time.Now().UnixNano())
 		for _, c := range webhookconf.Configurations(clients.AdmissionregistrationV1(), o.Fingerprint, owner) {
-			if _, err := c.Apply(ctx, o, entries); err != nil {
+			if _, err := c.Apply(ctx, o, entries, always(o.CABundle)); err != nil {
 				return err
 			}
 			DeferCleanup(c.Delete)
@@ -68,8 +68,8 @@ var _ = Describe("The API server", Ordered, func() {
 		}
 		o, entries := serviceOptions(), webhookconf.Group(steps)
 		for _, c := range webhookconf.Configurations(clients.AdmissionregistrationV1(), o.Fingerprint, owner) {
-			Expect(c.Apply(ctx, o, entries)).To(Equal(webhookconf.Created))
-			Expect(c.Apply(ctx, o, webhookconf.Group(steps))).To(Equal(webhookconf.Unchanged), "nothing was left to be defaulted")
+			Expect(c.Apply(ctx, o, entries, always(o.CABundle))).To(Equal(webhookconf.Created))
+			Expect(c.Apply(ctx, o, webhookconf.Group(steps), always(o.CABundle))).To(Equal(webhookconf.Unchanged), "nothing was left to be defaulted")
 			Expect(c.Look(ctx, o.Fingerprint, entries)).To(Equal(webhookconf.Live{Exists: true, Bundles: [][]byte{[]byte("bundle")}}))
 		}
 		m, err := clients.AdmissionregistrationV1().MutatingWebhookConfigurations().Get(ctx, "eirini-x-mutating-hook", metav1.GetOptions{})
@@ -77,11 +77,15 @@ var _ = Describe("The API server", Ordered, func() {
 		Expect(m.Webhooks).To(HaveLen(3))
 
 		for _, c := range webhookconf.Configurations(clients.AdmissionregistrationV1(), o.Fingerprint, owner) {
-			Expect(c.Apply(ctx, o, nil)).To(Equal(webhookconf.Updated), "an empty list in one update")
-			Expect(c.Apply(ctx, o, nil)).To(Equal(webhookconf.Unchanged))
+			Expect(c.Apply(ctx, o, nil, always(o.CABundle))).To(Equal(webhookconf.Updated), "an empty list in one update")
+			Expect(c.Apply(ctx, o, nil, always(o.CABundle))).To(Equal(webhookconf.Unchanged))
 			Expect(c.Delete(ctx)).To(Equal(webhookconf.Deleted))
-			Expect(c.Apply(ctx, o, nil)).To(Equal(webhookconf.Absent), "never created to be empty")
+			Expect(c.Apply(ctx, o, nil, always(o.CABundle))).To(Equal(webhookconf.Absent), "never created to be empty")
 			Expect(c.Look(ctx, o.Fingerprint, entries)).To(And(HaveField("Exists", false), HaveField("Missing", Not(BeEmpty())), HaveField("Bundles", BeEmpty())))
 		}
 	})
 })
+
+func always(bundle []byte) func([][]byte) ([]byte, error) {
+	return func([][]byte) ([]byte, error) { return bundle, nil }
+}
