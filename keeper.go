@@ -50,7 +50,6 @@ type keeper struct {
 
 	mu        sync.Mutex // one look at a time
 	said      reminder
-	phase     ca.Phase
 	doubtedAt time.Time // since when the API server trusts others and not us
 }
 

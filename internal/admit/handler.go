@@ -80,7 +80,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	timeout := requestTimeout(r)
 	begin := func() (context.Context, context.CancelFunc) { return callContext(r.Context(), arrived, timeout) }
-	question, body, err := h.read(begin, w, r, arrived.Add(timeout))
+	question, body, err := h.read(begin, w, r, arrived.Add(timeout)) //nolint:contextcheck // begin gives it one
 	defer body.release()
 	if err != nil {
 		h.refuse(w, r, c, err)
@@ -96,12 +96,12 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body.keep(question)
 	ctx, cancel := begin()
 	defer cancel()
-	if err := h.work.acquire(ctx); err != nil {
+	if err := h.work.acquire(ctx); err != nil { //nolint:contextcheck // begin has derived it from the request's
 		h.refuse(w, r, c, busy(err))
 		return
 	}
 	defer h.work.release()
-	h.answer(ctx, w, c, question, wants, arrived)
+	h.answer(ctx, w, c, question, wants, arrived) //nolint:contextcheck // as above
 }
 
 // callContext is the context of a call. The server's own ends when the server is told to stop, but a call that
