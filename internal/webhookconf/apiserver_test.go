@@ -84,6 +84,33 @@ var _ = Describe("The API server", Ordered, func() {
 			Expect(c.Look(ctx, o.Fingerprint, entries)).To(And(HaveField("Exists", false), HaveField("Missing", Not(BeEmpty())), HaveField("Bundles", BeEmpty())))
 		}
 	})
+
+	It("hears of the Namespace that owns a configuration, once, beside other owners", func(ctx SpecContext) {
+		o, entries := serviceOptions(), webhookconf.Group([]webhookconf.Step{step("a")})
+		o.Fingerprint = fmt.Sprint("owned-", time.Now().UnixNano())
+		ns, err := clients.CoreV1().Namespaces().Get(ctx, "default", metav1.GetOptions{})
+		Expect(err).NotTo(HaveOccurred())
+		o.OwnedBy = webhookconf.OwnedByNamespace(ns)
+		c := webhookconf.Configurations(clients.AdmissionregistrationV1(), o.Fingerprint, owner)[0]
+		DeferCleanup(c.Delete)
+		Expect(c.Apply(ctx, o, entries, always(o.CABundle))).To(Equal(webhookconf.Created))
+		Expect(c.Apply(ctx, o, entries, always(o.CABundle))).To(Equal(webhookconf.Unchanged))
+
+		hooks := clients.AdmissionregistrationV1().MutatingWebhookConfigurations()
+		live, err := hooks.Get(ctx, c.Name(), metav1.GetOptions{})
+		Expect(err).NotTo(HaveOccurred())
+		Expect(live.OwnerReferences).To(ConsistOf(*webhookconf.OwnedByNamespace(ns)))
+		live.OwnerReferences = []metav1.OwnerReference{
+			{APIVersion: "v1", Kind: "Namespace", Name: "default", UID: "of-one-that-is-gone"},
+			{APIVersion: "apps/v1", Kind: "Deployment", Name: "somebody", UID: "else"},
+		}
+		_, err = hooks.Update(ctx, live, metav1.UpdateOptions{})
+		Expect(err).NotTo(HaveOccurred())
+		Expect(c.Apply(ctx, o, entries, always(o.CABundle))).To(Equal(webhookconf.Updated))
+		live, err = hooks.Get(ctx, c.Name(), metav1.GetOptions{})
+		Expect(err).NotTo(HaveOccurred())
+		Expect(live.OwnerReferences).To(ConsistOf(HaveField("Kind", "Deployment"), Equal(*webhookconf.OwnedByNamespace(ns))))
+	})
 })
 
 func always(bundle []byte) func([][]byte) ([]byte, error) {

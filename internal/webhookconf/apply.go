@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -47,12 +48,12 @@ func (e *OwnedElsewhereError) Error() string {
 // webhooks an existing configuration is emptied, and none is created: the outcome is Absent then.
 // It returns the configuration as the API server has it now.
 func (k Kind[C, W]) Apply(ctx context.Context, client ClientOf[C], name, owner string, webhooks []W) (C, Outcome, error) {
-	return k.apply(ctx, client, name, owner, func(C) ([]W, error) { return webhooks, nil })
+	return k.apply(ctx, client, name, owner, nil, func(C) ([]W, error) { return webhooks, nil })
 }
 
 // apply is Apply with webhooks that are made when the configuration has been read: what they depend on must not be
 // older than what they replace. existing is nil when there is none.
-func (k Kind[C, W]) apply(ctx context.Context, client ClientOf[C], name, owner string, build func(existing C) ([]W, error)) (C, Outcome, error) {
+func (k Kind[C, W]) apply(ctx context.Context, client ClientOf[C], name, owner string, ownedBy *metav1.OwnerReference, build func(existing C) ([]W, error)) (C, Outcome, error) {
 	var (
 		none, result C
 		outcome      Outcome
@@ -83,6 +84,7 @@ func (k Kind[C, W]) apply(ctx context.Context, client ClientOf[C], name, owner s
 				Annotations: map[string]string{OwnerAnnotation: owner},
 			})
 			*k.webhooks(desired) = webhooks
+			desired.SetOwnerReferences(withOwner(nil, ownedBy))
 			outcome = Created
 			result, err = client.Create(ctx, desired, metav1.CreateOptions{})
 			return err
@@ -91,6 +93,7 @@ func (k Kind[C, W]) apply(ctx context.Context, client ClientOf[C], name, owner s
 		desired.SetLabels(with(desired.GetLabels(), managedByLabel, managedBy))
 		desired.SetAnnotations(with(desired.GetAnnotations(), OwnerAnnotation, owner))
 		*k.webhooks(desired) = webhooks
+		desired.SetOwnerReferences(withOwner(desired.GetOwnerReferences(), ownedBy))
 		if equality.Semantic.DeepEqual(existing, desired) {
 			result, outcome = existing, Unchanged
 			return nil
@@ -161,6 +164,20 @@ func with(m map[string]string, key, value string) map[string]string {
 	}
 	m[key] = value
 	return m
+}
+
+// withOwner adds an owner, or puts it in the place of one that had the name before.
+func withOwner(all []metav1.OwnerReference, owner *metav1.OwnerReference) []metav1.OwnerReference {
+	if owner == nil {
+		return all
+	}
+	all = slices.DeleteFunc(slices.Clone(all), func(r metav1.OwnerReference) bool {
+		return r.APIVersion == owner.APIVersion && r.Kind == owner.Kind && r.Name == owner.Name && r.UID != owner.UID
+	})
+	if slices.ContainsFunc(all, func(r metav1.OwnerReference) bool { return r.UID == owner.UID }) {
+		return all
+	}
+	return append(all, *owner)
 }
 
 // explain names the object and, where rights are missing, the rule that grants them.

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // Options is everything beside the steps that decides what the configurations hold.
@@ -22,6 +24,15 @@ type Options struct {
 	// Namespace is the only namespace whose objects are sent to steps that select none themselves; empty
 	// means all but the excluded.
 	Namespace string
+
+	// OwnedBy is what the configurations go away with: the Namespace that the program lives in. nil leaves
+	// what is there.
+	OwnedBy *metav1.OwnerReference
+}
+
+// OwnedByNamespace is a reference to a Namespace. It does not hold up the Namespace's deletion.
+func OwnedByNamespace(ns *corev1.Namespace) *metav1.OwnerReference {
+	return &metav1.OwnerReference{APIVersion: "v1", Kind: "Namespace", Name: ns.Name, UID: ns.UID}
 }
 
 // WebhookName is the name of an entry within its configuration. The API server wants at least three

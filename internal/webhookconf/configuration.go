@@ -67,7 +67,7 @@ func (c *configurationOf[C, W]) Holds(entries []Entry) bool {
 func (c *configurationOf[C, W]) Name() string { return c.name }
 
 func (c *configurationOf[C, W]) Apply(ctx context.Context, o Options, entries []Entry, bundle func(live [][]byte) ([]byte, error)) (Outcome, error) {
-	_, outcome, err := c.kind.apply(ctx, c.client, c.name, c.owner, func(existing C) ([]W, error) {
+	_, outcome, err := c.kind.apply(ctx, c.client, c.name, c.owner, o.OwnedBy, func(existing C) ([]W, error) {
 		if !c.Holds(entries) {
 			return nil, nil
 		}
