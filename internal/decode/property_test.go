@@ -151,12 +151,12 @@ var _ = Describe("Into, with random objects", func() {
 	It("reads them as sigs.k8s.io/json does, and when they are spoilt", func() {
 		seed := uint64(GinkgoRandomSeed())
 		r := rand.New(rand.NewPCG(seed, 0))
-		for round := range 40 {
+		for round := range 15 {
 			for _, t := range apiTypes {
 				raw := randomText(r, t)
 				Expect(disagreement(raw, t)).To(BeEmpty(), "seed %d, round %d", seed, round)
 				Expect(disagreement(raw, reflect.TypeFor[map[string]any]())).To(BeEmpty(), "seed %d, round %d", seed, round)
-				for range 12 {
+				for range 6 {
 					Expect(disagreement(spoil(r, raw), t)).To(BeEmpty(), "seed %d, round %d", seed, round)
 				}
 			}
@@ -166,14 +166,14 @@ var _ = Describe("Into, with random objects", func() {
 	It("reads them with any value in the place of another", func() {
 		seed := uint64(GinkgoRandomSeed())
 		r := rand.New(rand.NewPCG(seed, 1))
-		for round := range 10 {
+		for round := range 4 {
 			for _, t := range apiTypes {
 				raw := randomText(r, t)
 				if len(raw) > 20000 {
 					continue
 				}
 				all := spans(raw)
-				for range 100 {
+				for range 60 {
 					at := all[r.IntN(len(all))]
 					text := string(raw[:at[0]]) + values[r.IntN(len(values))] + string(raw[at[1]:])
 					Expect(disagreement([]byte(text), t)).To(BeEmpty(), "seed %d, round %d", seed, round)

