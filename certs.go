@@ -41,6 +41,8 @@ func (m *ExtensionManager) newCertificates(log logr.Logger) (*certificates, erro
 		return nil, err
 	}
 	o, namespace := m.GetManagerOptions(), m.secretNamespace()
+	leaf := serving.NewLeaf(o.servingHosts(), o.leafLifetime(), m.clock.Now)
+	leaf.Key = ca.KeyAlgorithm(o.KeyAlgorithm)
 	return &certificates{
 		store: &certsecret.Store{
 			Secrets:   clients.CoreV1().Secrets(namespace),
@@ -48,9 +50,10 @@ func (m *ExtensionManager) newCertificates(log logr.Logger) (*certificates, erro
 			Name:      o.SetupCertificateName,
 			Lifetime:  o.caLifetime(),
 			Log:       log,
+			Key:       ca.KeyAlgorithm(o.KeyAlgorithm),
 			Now:       m.clock.Now,
 		},
-		leaf:  serving.NewLeaf(o.servingHosts(), o.leafLifetime(), m.clock.Now),
+		leaf:  leaf,
 		setUp: *o.SetupCertificate,
 		log:   log,
 	}, nil

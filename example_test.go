@@ -60,6 +60,18 @@ func ExampleMutation() {
 	// Output: <nil>
 }
 
+// ClientCA says who may call.
+func ExampleClientCA() {
+	x := eirinix.NewManager(eirinix.ManagerOptions{
+		ServiceName:      "extensions",
+		WebhookNamespace: "cf-system",
+		ClientCA:         eirinix.ClientCA{ConfigMap: "cf-system/webhook-callers"}, // its key ca.crt
+		ClientNames:      []string{"kube-apiserver"},
+	})
+	fmt.Println(x.Validate())
+	// Output: <nil>
+}
+
 // Settings holds what the API has for a webhook.
 func ExampleSettings() {
 	x := eirinix.NewManager(eirinix.ManagerOptions{Host: "webhook.example.org"})

@@ -2,6 +2,7 @@ package eirinix
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -128,6 +129,9 @@ func (k *keeper) tick(ctx context.Context) (next time.Duration, err error) {
 			continue
 		}
 		did, err := k.do(ctx, state, due)
+		if err == nil && !did {
+			did, err = k.record(ctx, state, due)
+		}
 		if err != nil && !apierrors.IsConflict(err) {
 			return 0, err
 		}
@@ -180,6 +184,23 @@ func (k *keeper) do(ctx context.Context, state *certsecret.State, due ca.Due) (d
 	k.log.Info("rotating the CA", "did", due.Action, "because", due.Reason, "phase", written.Phase)
 	k.report.event(ctx, written, eventNormal, "CA"+string(due.Action), fmt.Sprintf("%s: %s", due.Action, due.Reason))
 	return true, nil
+}
+
+// record corrects what the Secret says is registered: whoever put the Secret back, or an older copy of it, may have known
+// less. Serving halves that may not read configurations go by it.
+func (k *keeper) record(ctx context.Context, state *certsecret.State, due ca.Due) (did bool, err error) {
+	if due.Action == ca.Publish || !k.writes || !k.certs.setUp {
+		return false, nil
+	}
+	bundle := state.Bundle() // every configuration holds it, and outside a rotation nothing else
+	if ca.EqualBundles(state.RegisteredBundle, bundle) || state.Phase != ca.Steady && ca.Contains(state.RegisteredBundle, bundle) {
+		return false, nil
+	}
+	err = k.certs.store.RecordRegistered(ctx, bundle)
+	if apierrors.IsForbidden(err) || errors.Is(err, certsecret.ErrImmutable) || errors.Is(err, certsecret.ErrNewerFormat) {
+		return false, nil // it helps others; nothing here depends on it
+	}
+	return err == nil, err
 }
 
 // blocked says what stands in the way of a rotation or of healing.

@@ -16,6 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/rest"
+
+	"code.cloudfoundry.org/eirinix/internal/ca"
 )
 
 // What an option left out means. The numbers of EiriniX are kept: programs rely on them.
@@ -127,6 +129,22 @@ type ManagerOptions struct {
 	// itself not ready, so that Services stop sending calls first. 0 means 5 s in Service mode and none
 	// in URL mode; negative means none.
 	DrainDelay time.Duration
+
+	// ClientCA certifies who may call. Without it everybody who reaches the port may, as API servers show no
+	// certificate unless they are told to (docs/certificates.md says how). Health endpoints answer everybody.
+	ClientCA ClientCA
+
+	// ClientNames are the names of which a caller's certificate must have one, as its common name or among
+	// its DNS names. Empty: whoever ClientCA has certified may call.
+	ClientNames []string
+
+	// EnableHTTP2 offers HTTP/2 beside HTTP/1.1. API servers use it for loopback URLs only. Default false: it
+	// gains nothing, and has a history of floods (CVE-2023-44487).
+	EnableHTTP2 bool
+
+	// KeyAlgorithm is the kind of the keys that are made: ECDSA-P256 (default), ECDSA-P384, RSA-2048,
+	// RSA-3072 or RSA-4096. A CA that exists keeps its key until it is rotated.
+	KeyAlgorithm string
 }
 
 // Rotation holds the lifetimes of the certificates that a Manager makes. Zero values are defaults.
@@ -268,9 +286,16 @@ func (o ManagerOptions) validate(needsHost bool) error {
 	if o.MaxRequestBytes < 0 {
 		bad("MaxRequestBytes is %d; give a number of bytes, or 0 for %d", o.MaxRequestBytes, defaultMaxRequestBytes)
 	}
+	o.ClientCA.validate(bad)
+	if len(o.ClientNames) > 0 && o.ClientCA.isZero() {
+		bad("ClientNames is set but ClientCA is not, so that nobody's certificate would be looked at; set ClientCA too")
+	}
+	if err := ca.KeyAlgorithm(o.KeyAlgorithm).Validate(); err != nil {
+		bad("KeyAlgorithm: %v", err)
+	}
 	r := o.Rotation
-	if r.CALifetime < 0 || r.LeafLifetime < 0 {
-		bad("Rotation holds a negative lifetime (CALifetime %s, LeafLifetime %s); give positive ones, or 0 for the defaults", r.CALifetime, r.LeafLifetime)
+	if r.CALifetime < 0 || r.LeafLifetime < 0 || r.Retain < 0 {
+		bad("Rotation holds a negative lifetime (CALifetime %s, LeafLifetime %s, Retain %s); give positive ones, or 0 for the defaults", r.CALifetime, r.LeafLifetime, r.Retain)
 	} else if o.caLifetime() < o.leafLifetime() {
 		bad("Rotation.CALifetime (%s) is shorter than Rotation.LeafLifetime (%s); a certificate cannot outlive its CA", o.caLifetime(), o.leafLifetime())
 	}

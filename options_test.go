@@ -94,6 +94,10 @@ var _ = Describe("ManagerOptions", func() {
 		Entry("two connections", change(func(o *ManagerOptions) { o.KubeConfig, o.RestConfig = "config", &rest.Config{} }), `KubeConfig is "config"`, "give one of them"),
 		Entry("a nil context", change(func(o *ManagerOptions) { o.Context = new(context.Context) }), "Context", "leave it out"),
 		Entry("a negative size", change(func(o *ManagerOptions) { o.MaxRequestBytes = -1 }), "MaxRequestBytes is -1", "or 0 for 33554432"),
+		Entry("two client CAs", change(func(o *ManagerOptions) { o.ClientCA = ClientCA{PEM: []byte("x"), File: "y"} }), "ClientCA", "fill in one"),
+		Entry("a ConfigMap without namespace", change(func(o *ManagerOptions) { o.ClientCA.ConfigMap = "callers" }), "ClientCA.ConfigMap", "namespace/name"),
+		Entry("names without a CA", change(func(o *ManagerOptions) { o.ClientNames = []string{"kube-apiserver"} }), "ClientNames", "set ClientCA"),
+		Entry("a key that is none", change(func(o *ManagerOptions) { o.KeyAlgorithm = "DSA" }), "KeyAlgorithm", "ECDSA-P384"),
 		Entry("a negative lifetime", change(func(o *ManagerOptions) { o.Rotation.LeafLifetime = -time.Second }), "Rotation", "or 0 for the defaults"),
 		Entry("a leaf that outlives its CA", change(func(o *ManagerOptions) { o.Rotation.CALifetime = time.Hour }), "Rotation.CALifetime (1h0m0s)", "cannot outlive"),
 	)

@@ -230,6 +230,17 @@ func (m *ExtensionManager) serve(ctx, background context.Context, tasks *sync.Wa
 	if err != nil {
 		return nothing, err
 	}
+	callers, err := m.newCallers(log)
+	if err != nil {
+		return nothing, err
+	}
+	if callers != nil {
+		if err := retryTransient(ctx, log, "the client CAs", callers.read); err != nil {
+			return nothing, stoppedOr(ctx, err)
+		}
+		server.Clients = callers.clients
+		tasks.Go(func() { callers.follow(background) })
+	}
 	starting, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("not open after %s", startTimeout))
 	defer cancel()
 	if err := server.Start(starting); err != nil {
@@ -300,6 +311,7 @@ func (m *ExtensionManager) newServer(certs *certificates, steps []webhookconf.St
 		Host: host, WantPort: port,
 		GetCertificate: certs.leaf.GetCertificate,
 		Ready:          m.checkReady,
+		HTTP2:          o.EnableHTTP2,
 		Log:            log,
 	}
 	metrics, err := admit.NewMetrics(ctrlmetrics.Registry)

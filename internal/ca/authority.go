@@ -9,8 +9,6 @@ package ca
 import (
 	"bytes"
 	"crypto"
-	"crypto/ecdsa"
-	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
@@ -41,19 +39,19 @@ type Authority struct {
 	PrivateKeyPEM []byte        `json:"-"` // always PKCS#8
 }
 
-// New mints an authority with an ECDSA P-256 key that is valid from an hour before now (less if lifetime
-// is under ten hours, see backdate) until lifetime after now.
+// New mints an authority that is valid from an hour before now (less if lifetime is under ten hours, see
+// backdate) until lifetime after now. Its key is an ECDSA P-256 one unless WithKey says otherwise.
 //
 // Each authority has a subject of its own, commonName and its serial number, so that no client confuses
 // two authorities which were made for the same purpose. Its path length is 1: a cross-signed certificate
 // stands between an old authority and the serving certificates of a new one.
-func New(commonName string, lifetime time.Duration, now time.Time) (*Authority, error) {
+func New(commonName string, lifetime time.Duration, now time.Time, opts ...Option) (*Authority, error) {
 	if lifetime < time.Second {
 		return nil, fmt.Errorf("the lifetime of a CA must be at least one second, not %s", lifetime)
 	}
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	key, err := newKey("CA", opts)
 	if err != nil {
-		return nil, fmt.Errorf("making a CA key: %w", err)
+		return nil, err
 	}
 	serial, err := newSerial()
 	if err != nil {

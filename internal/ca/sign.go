@@ -3,8 +3,6 @@ package ca
 // This file signs: serving certificates, and the authorities' certificates for each other.
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
@@ -14,14 +12,15 @@ import (
 	"time"
 )
 
-// SignServing makes a fresh ECDSA P-256 key and a serving certificate for the hosts, which may be DNS
-// names (in Unicode too; lower-cased), IP addresses, and bracketed or zoned IPv6 addresses.
+// SignServing makes a fresh key (ECDSA P-256 unless WithKey says otherwise, whatever the authority's own is)
+// and a serving certificate for the hosts, which may be DNS names (in Unicode too; lower-cased), IP
+// addresses, and bracketed or zoned IPv6 addresses.
 //
 // It is valid from an hour before now (less if lifetime is under ten hours) until lifetime after now, but
 // never outside the authority's own validity. The chain that is sent is the certificate and a.Chain.
 // A certificate is only returned once it verifies against the authority for every host; otherwise the
 // error says what the authority does not allow.
-func (a *Authority) SignServing(hosts []string, lifetime time.Duration, now time.Time) (*tls.Certificate, error) {
+func (a *Authority) SignServing(hosts []string, lifetime time.Duration, now time.Time, opts ...Option) (*tls.Certificate, error) {
 	if err := a.Usable(now); err != nil {
 		return nil, err
 	}
@@ -32,9 +31,9 @@ func (a *Authority) SignServing(hosts []string, lifetime time.Duration, now time
 	if lifetime < time.Second {
 		return nil, fmt.Errorf("the lifetime of a serving certificate must be at least one second, not %s", lifetime)
 	}
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	key, err := newKey("serving", opts)
 	if err != nil {
-		return nil, fmt.Errorf("making a serving key: %w", err)
+		return nil, err
 	}
 	serial, err := newSerial()
 	if err != nil {

@@ -88,7 +88,7 @@ func (s *Store) advance(ctx context.Context, from *State, reason string, change 
 
 // mintNext appends a CA, with a certificate for each of the two that the other has signed.
 func (s *Store) mintNext(state *State, current *ca.Authority) error {
-	next, err := ca.New(s.Name, s.lifetime(), s.now())
+	next, err := ca.New(s.Name, s.lifetime(), s.now(), ca.WithKey(s.Key))
 	if err != nil {
 		return err
 	}

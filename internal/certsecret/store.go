@@ -40,6 +40,7 @@ type Store struct {
 	Secrets         corev1client.SecretInterface // of Namespace
 	Namespace, Name string
 	Lifetime        time.Duration     // of a new CA; 0 means DefaultLifetime
+	Key             ca.KeyAlgorithm   // of a new CA; empty means ECDSA-P256
 	Labels          map[string]string // added to the Secret when it is written anyway
 	Log             logr.Logger       // the zero value is silent
 	Now             func() time.Time  // nil means time.Now
@@ -261,7 +262,7 @@ func (s *Store) write(ctx context.Context, secret *corev1.Secret, state *State, 
 
 // mint makes a new CA the current generation.
 func (s *Store) mint(state *State) error {
-	authority, err := ca.New(s.Name, s.lifetime(), s.now())
+	authority, err := ca.New(s.Name, s.lifetime(), s.now(), ca.WithKey(s.Key))
 	if err != nil {
 		return err
 	}

@@ -38,6 +38,10 @@ var ErrNoCertificate = errors.New("no serving certificate yet: the CA has not be
 // Leaf holds the serving certificate of this process: signed in memory, renewed at two thirds of its
 // life (give or take a tenth), never stored. Its methods are safe for concurrent use.
 type Leaf struct {
+	// Key is the kind of the certificate's key, ECDSA-P256 if empty. Set it before the first Use, which fails
+	// on one that does not exist.
+	Key ca.KeyAlgorithm
+
 	hosts    []string
 	lifetime time.Duration
 	now      func() time.Time
@@ -94,7 +98,7 @@ func (l *Leaf) use(a *ca.Authority) error {
 	if last != nil && last.authority.Equal(a) && now.Before(last.renewAt) {
 		return nil
 	}
-	certificate, err := a.SignServing(l.hosts, l.lifetime, now)
+	certificate, err := a.SignServing(l.hosts, l.lifetime, now, ca.WithKey(l.Key))
 	if err != nil {
 		return fmt.Errorf("serving certificate for %v: %w", l.hosts, err)
 	}

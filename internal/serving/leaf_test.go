@@ -121,6 +121,18 @@ var _ = Describe("Leaf", func() {
 		Expect(bad.Use(leafCA(GinkgoTB(), leafYear, time.Now()))).To(MatchError(And(ContainSubstring("a.example:443"), ContainSubstring("leave out the port"))))
 	})
 
+	It("has the kind of key that is wanted", func() {
+		for algorithm, kind := range map[ca.KeyAlgorithm]x509.PublicKeyAlgorithm{"": x509.ECDSA, ca.RSA2048: x509.RSA} {
+			keyed := serving.NewLeaf(hosts, 0, time0.now)
+			keyed.Key = algorithm
+			Expect(keyed.Use(authority)).To(Succeed())
+			Expect(keyed.Certificate().PublicKeyAlgorithm).To(Equal(kind))
+			Expect(leafHandshake(keyed, "logger.cf.svc", authority.CertificatePEM)).To(Succeed())
+		}
+		leaf.Key = "RSA-1024"
+		Expect(leaf.Use(authority)).To(And(MatchError(ca.ErrUnknownKeyAlgorithm), MatchError(ContainSubstring(`"RSA-1024"; choose one of`))))
+	})
+
 	It("is safe for concurrent use", func() {
 		other := leafCA(GinkgoTB(), leafYear, leafNow)
 		Expect(leaf.Use(authority)).To(Succeed())

@@ -1,19 +1,14 @@
 // Package serving is the TLS side of the webhook: the listener, the serving certificate that every process
-// signs for itself, draining, and health.
+// signs for itself, who may call, draining, and health.
 package serving
 
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
-	"io/fs"
-	"log"
 	"net"
 	"net/http"
-	"strconv"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -23,11 +18,6 @@ import (
 )
 
 const (
-	// idleTimeout must exceed the 90 s after which the API server's client drops an idle connection: the
-	// side that closes first loses the requests that are on their way. controller-runtime's server has
-	// exactly 90 s.
-	idleTimeout = 5 * time.Minute
-
 	// freePortTries bounds how often a free port that somebody else took meanwhile is chosen again.
 	freePortTries = 10
 
@@ -44,7 +34,11 @@ type Server struct {
 	Handler        http.Handler // everything but the health endpoints
 	Ready          func() error // why /readyz is not OK; nil result means ready
 	Log            logr.Logger
+	Clients        *Clients // who may call; nil means everybody. The health endpoints answer everybody
+	HTTP2          bool     // offer HTTP/2 beside HTTP/1.1
 
+	idle     time.Duration // 0 means idleTimeout
+	refusals rarely
 	draining atomic.Bool
 	port     int
 	inner    webhook.Server
@@ -80,18 +74,9 @@ func (s *Server) startOn(ctx context.Context, port int) error {
 	// The server's own context outlives ctx: controller-runtime makes it the base of every request's,
 	// and its end is what stops the server.
 	running, stop := context.WithCancel(context.WithoutCancel(ctx))
-	var once sync.Once
 	inner := webhook.NewServer(webhook.Options{
-		Host: s.Host,
-		Port: port,
-		TLSOpts: []func(*tls.Config){func(c *tls.Config) { //nolint:contextcheck // a handshake has a context of its own
-			c.MinVersion = tls.VersionTLS12
-			c.NextProtos = []string{"http/1.1"} // h2 buys nothing with one API server and has a history of floods
-			c.GetCertificate = func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
-				once.Do(func() { s.adjust(hello.Context()) })
-				return s.GetCertificate(hello)
-			}
-		}},
+		Host: s.Host, Port: port,
+		TLSOpts: []func(*tls.Config){s.configure},
 	})
 	inner.Register("/", http.HandlerFunc(s.route))
 	done := make(chan struct{})
@@ -108,20 +93,6 @@ func (s *Server) startOn(ctx context.Context, port int) error {
 	return nil
 }
 
-// adjust changes what controller-runtime's server has no option for. It runs before the first handshake
-// ends, and every connection waits for it, so no request can see the server half changed.
-func (s *Server) adjust(ctx context.Context) {
-	server, ok := ctx.Value(http.ServerContextKey).(*http.Server)
-	if !ok {
-		return
-	}
-	server.IdleTimeout = idleTimeout
-	server.ErrorLog = log.New(&connectionLog{log: s.Log}, "", 0)
-	// ServeMux answers an unclean path with a redirect, and the API server follows redirects with the
-	// whole object in the body. Ours answers every path itself.
-	server.Handler = http.HandlerFunc(s.route)
-}
-
 func (s *Server) route(w http.ResponseWriter, r *http.Request) {
 	switch r.URL.Path {
 	case healthzPath:
@@ -129,7 +100,31 @@ func (s *Server) route(w http.ResponseWriter, r *http.Request) {
 	case readyzPath:
 		s.health(w, s.ready())
 	default:
+		if s.Clients != nil {
+			if err := s.Clients.Check(r.TLS); err != nil {
+				s.refuse(w, r, err)
+				return
+			}
+		}
 		s.Handler.ServeHTTP(w, r)
+	}
+}
+
+// refuse answers a client that may not call. The body is not read. The connection ends, because a client that
+// has got a new certificate shows it on a new connection only.
+func (s *Server) refuse(w http.ResponseWriter, r *http.Request, err error) {
+	status := http.StatusForbidden
+	if errors.Is(err, ErrNoClientCertificate) {
+		status = http.StatusUnauthorized
+	}
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("Connection", "close")
+	w.WriteHeader(status)
+	_, _ = fmt.Fprintf(w, "%v; expected is %s\n", err, s.Clients.Expected())
+	// client-go shows its user the text of a 403, but not that of a 401: so it stands here too.
+	if withheld, ok := s.refusals.pass(); ok {
+		s.Log.Info("refused a client", "status", status, "because", err.Error(), "expected", s.Clients.Expected(),
+			"from", r.RemoteAddr, "moreSinceLast", withheld)
 	}
 }
 
@@ -151,67 +146,6 @@ func (s *Server) health(w http.ResponseWriter, err error) {
 		return
 	}
 	_, _ = w.Write([]byte("ok\n"))
-}
-
-// awaitAnswer returns when our own certificate answers on the port, or the server has failed.
-func (s *Server) awaitAnswer(ctx context.Context) error {
-	// The server answers within a millisecond of listening; the ticks only bound the wait.
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		err := s.probe(ctx)
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-s.done:
-			if s.err == nil {
-				return errors.New("the webhook server ended at once")
-			}
-			return s.err
-		case <-ctx.Done():
-			return fmt.Errorf("the webhook server does not answer: %w (%w)", context.Cause(ctx), err)
-		case <-tick.C:
-		}
-	}
-}
-
-// probe makes one handshake with the port and checks that it is this process that answers.
-func (s *Server) probe(ctx context.Context) error {
-	own, err := s.GetCertificate(&tls.ClientHelloInfo{})
-	if err != nil {
-		return err
-	}
-	dialer := tls.Dialer{
-		NetDialer: &net.Dialer{Timeout: time.Second},
-		Config: &tls.Config{
-			MinVersion:         tls.VersionTLS12,
-			InsecureSkipVerify: true, // compared byte by byte with our own instead
-			VerifyPeerCertificate: func(raw [][]byte, _ [][]*x509.Certificate) error {
-				if len(raw) == 0 || string(raw[0]) != string(own.Certificate[0]) {
-					return errors.New("another process answers on the port")
-				}
-				return nil
-			},
-		},
-	}
-	conn, err := dialer.DialContext(ctx, "tcp", s.dialAddress())
-	if err != nil {
-		return err
-	}
-	return conn.Close()
-}
-
-// dialAddress is where this process reaches its own listener.
-func (s *Server) dialAddress() string {
-	host := s.Host
-	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
-		host = "127.0.0.1"
-		if ip != nil && ip.To4() == nil {
-			host = "::1"
-		}
-	}
-	return net.JoinHostPort(host, strconv.Itoa(s.port))
 }
 
 // Port is the port that the server listens on, with the one that was picked for 0; 0 before Start.
@@ -251,28 +185,4 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-}
-
-// freePort asks the system for a port that is free at this moment.
-func freePort(host string) (int, error) {
-	l, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
-	if err != nil {
-		return 0, err
-	}
-	port := l.Addr().(*net.TCPAddr).Port
-	return port, l.Close()
-}
-
-// listenError says what to do about a port that cannot be had.
-func listenError(host string, port int, err error) error {
-	address := net.JoinHostPort(host, strconv.Itoa(port))
-	switch {
-	case errors.Is(err, syscall.EADDRINUSE):
-		return fmt.Errorf("cannot listen on %s, another process has that port; stop it, or set ManagerOptions.Port or ListenAddress to another (port 0 in ListenAddress picks a free one): %w", address, err)
-	case errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("cannot listen on %s, ports below 1024 need a privilege; set ManagerOptions.ListenAddress to a higher port, or grant CAP_NET_BIND_SERVICE: %w", address, err)
-	case errors.Is(err, syscall.EADDRNOTAVAIL):
-		return fmt.Errorf("cannot listen on %s, this machine has no such address; where Host is a load balancer's address, set ManagerOptions.ListenAddress to \"0.0.0.0:%d\": %w", address, port, err)
-	}
-	return fmt.Errorf("cannot serve on %s: %w", address, err)
 }

@@ -1,0 +1,24 @@
+package serving
+
+import "time"
+
+// SetIdleTimeout is for specs that cannot wait for the real one. Call it before Start.
+func (s *Server) SetIdleTimeout(d time.Duration) { s.idle = d }
+
+// MaxVerdicts and RefusalLife are the bounds of what Clients remembers.
+const (
+	MaxVerdicts = maxVerdicts
+	RefusalLife = refusalLife
+)
+
+// Remembered is how many verdicts of each kind are remembered under the current CAs.
+func (c *Clients) Remembered() (accepted, refused int) {
+	seen := &c.current.Load().seen
+	if known := seen.accepted.Load(); known != nil {
+		accepted = len(*known)
+	}
+	if known := seen.refused.Load(); known != nil {
+		refused = len(*known)
+	}
+	return accepted, refused
+}

@@ -1,0 +1,101 @@
+package serving
+
+// This file finds a port, makes sure that it is this process which answers there, and explains why not.
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"strconv"
+	"syscall"
+	"time"
+)
+
+// awaitAnswer returns when our own certificate answers on the port, or the server has failed.
+func (s *Server) awaitAnswer(ctx context.Context) error {
+	// The server answers within a millisecond of listening; the ticks only bound the wait.
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := s.probe(ctx)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-s.done:
+			if s.err == nil {
+				return errors.New("the webhook server ended at once")
+			}
+			return s.err
+		case <-ctx.Done():
+			return fmt.Errorf("the webhook server does not answer: %w (%w)", context.Cause(ctx), err)
+		case <-tick.C:
+		}
+	}
+}
+
+// probe makes one handshake with the port and checks that it is this process that answers.
+func (s *Server) probe(ctx context.Context) error {
+	own, err := s.GetCertificate(&tls.ClientHelloInfo{})
+	if err != nil {
+		return err
+	}
+	dialer := tls.Dialer{
+		NetDialer: &net.Dialer{Timeout: time.Second},
+		Config: &tls.Config{
+			MinVersion:         tls.VersionTLS12,
+			InsecureSkipVerify: true, // compared byte by byte with our own instead
+			VerifyPeerCertificate: func(raw [][]byte, _ [][]*x509.Certificate) error {
+				if len(raw) == 0 || string(raw[0]) != string(own.Certificate[0]) {
+					return errors.New("another process answers on the port")
+				}
+				return nil
+			},
+		},
+	}
+	conn, err := dialer.DialContext(ctx, "tcp", s.dialAddress())
+	if err != nil {
+		return err
+	}
+	return conn.Close()
+}
+
+// dialAddress is where this process reaches its own listener.
+func (s *Server) dialAddress() string {
+	host := s.Host
+	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
+		host = "127.0.0.1"
+		if ip != nil && ip.To4() == nil {
+			host = "::1"
+		}
+	}
+	return net.JoinHostPort(host, strconv.Itoa(s.port))
+}
+
+// freePort asks the system for a port that is free at this moment.
+func freePort(host string) (int, error) {
+	l, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
+	if err != nil {
+		return 0, err
+	}
+	port := l.Addr().(*net.TCPAddr).Port
+	return port, l.Close()
+}
+
+// listenError says what to do about a port that cannot be had.
+func listenError(host string, port int, err error) error {
+	address := net.JoinHostPort(host, strconv.Itoa(port))
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return fmt.Errorf("cannot listen on %s, another process has that port; stop it, or set ManagerOptions.Port or ListenAddress to another (port 0 in ListenAddress picks a free one): %w", address, err)
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("cannot listen on %s, ports below 1024 need a privilege; set ManagerOptions.ListenAddress to a higher port, or grant CAP_NET_BIND_SERVICE: %w", address, err)
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
+		return fmt.Errorf("cannot listen on %s, this machine has no such address; where Host is a load balancer's address, set ManagerOptions.ListenAddress to \"0.0.0.0:%d\": %w", address, port, err)
+	}
+	return fmt.Errorf("cannot serve on %s: %w", address, err)
+}
