@@ -35,6 +35,11 @@ fast: ## the specs that need no API server
 conformance: ## Kubernetes' own webhook scenarios, with a table of them at the end (ARGS=-ginkgo.label-filter=S13)
 	@$(ASSETS) go test -v -timeout 20m ./testing/conformance $(ARGS)
 
+.PHONY: soak
+soak: ## a thousand rotations of the CA under load, and a million steps of the model of it: two hours
+	@EIRINIX_SOAK=1 go test -timeout 1h ./internal/certsecret
+	@$(ASSETS) EIRINIX_ROTATIONS=1000 go test ./testing/rotation -timeout 4h -v -ginkgo.label-filter=soak
+
 .PHONY: bench
 bench: ## the request path beside its peers', as ratios of one run (ARGS=-help)
 	@$(ASSETS) go -C bench run . $(ARGS)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -119,7 +120,8 @@ func (k *keeper) tick(ctx context.Context) (next time.Duration, err error) {
 			return 0, err
 		}
 		k.judge(state, live)
-		due := ca.WhatIsDue(k.situation(state, live, unseen))
+		situation := k.situation(state, live, unseen)
+		due := ca.WhatIsDue(situation)
 		k.report.tell(ctx, state, live, due, k.clock)
 		if due.Action == ca.Publish && k.writes && state.Phase != ca.Staged && !hesitated {
 			hesitated = true
@@ -128,7 +130,7 @@ func (k *keeper) tick(ctx context.Context) (next time.Duration, err error) {
 			}
 			continue
 		}
-		did, err := k.do(ctx, state, due)
+		did, err := k.do(ctx, state, situation, due)
 		if err == nil && !did {
 			did, err = k.record(ctx, state, due)
 		}
@@ -154,7 +156,7 @@ func (k *keeper) situation(state *certsecret.State, live []ca.Registered, unseen
 }
 
 // do does what is due. It tells whether it did anything; what it may not do is left to others, and said.
-func (k *keeper) do(ctx context.Context, state *certsecret.State, due ca.Due) (did bool, err error) {
+func (k *keeper) do(ctx context.Context, state *certsecret.State, s ca.Situation, due ca.Due) (did bool, err error) {
 	if due.Action == ca.Wait {
 		return false, nil
 	}
@@ -162,6 +164,9 @@ func (k *keeper) do(ctx context.Context, state *certsecret.State, due ca.Due) (d
 		if !k.writes {
 			k.blocked(ctx, state, due, "call RegisterExtensions")
 			return false, nil
+		}
+		if k.reg.grows && !slices.ContainsFunc(s.Live, func(l ca.Registered) bool { return !ca.Contains(l.Bundle, s.Bundle) }) {
+			return false, nil // all that is missing is that something goes
 		}
 		k.log.Info("registering again", "because", due.Reason)
 		return true, k.reg.write(ctx)

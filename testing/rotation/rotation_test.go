@@ -1,0 +1,43 @@
+package rotation_test
+
+import (
+	"fmt"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+
+	"code.cloudfoundry.org/eirinix"
+)
+
+var _ = Describe("A rotation of the CA", func() {
+	It("fails no admission, many times over", Label("soak"), func(ctx SpecContext) {
+		// Half of a CA's life is over some seven seconds after it was made, and a rotation by request is done before.
+		d := deploy(ctx, 3, eirinix.Rotation{CALifetime: 15 * time.Second, LeafLifetime: 8 * time.Second, Retain: 2 * time.Second})
+		l := startLoad(ctx, d, few)
+		clients := clientsOf(0)
+		j := d.keepJournal(ctx, clients)
+		first := d.state(ctx, clients).CurrentID
+		began, last := time.Now(), first
+		kinds := map[string]int{}
+		for n := 0; last-first < int64(rotations()); n++ {
+			kind := []string{"RotateCA", "annotation", "age"}[n%3]
+			switch kind {
+			case "RotateCA":
+				Expect(d.replicas[n/3%len(d.replicas)].RotateCA(ctx)).To(Succeed())
+			case "annotation":
+				d.request(ctx, clients, fmt.Sprint("request ", n))
+			}
+			Eventually(func() int64 { return d.state(ctx, clients).CurrentID }).WithContext(ctx).
+				WithPolling(50*time.Millisecond).Should(BeNumerically(">", last), kind)
+			last = d.state(ctx, clients).CurrentID
+			kinds[kind]++
+			Expect(l.failing()).To(BeEmpty(), "after %d rotations", last-first)
+		}
+		took := time.Since(began)
+		d.settle(ctx, clients)
+		Expect(d.renewals.Load()).To(BeNumerically(">", 0))
+		Expect(j.mostTrusted()).To(BeNumerically("<=", 3), "CAs in a caBundle: the old, the new, and one that is about to go")
+		d.expectNoFailure(l, fmt.Sprintf("%d rotations in %s %v, %d CAs in a caBundle at most", last-first, took.Round(time.Second), kinds, j.mostTrusted()))
+	}, SpecTimeout(4*time.Hour))
+})

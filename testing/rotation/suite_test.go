@@ -1,0 +1,54 @@
+package rotation_test
+
+import (
+	"os"
+	"strconv"
+	"testing"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"k8s.io/client-go/kubernetes"
+
+	eirinixtest "code.cloudfoundry.org/eirinix/testing"
+)
+
+// patience bounds what a slow machine may take; nothing waits for it when all is well.
+const patience = time.Minute
+
+func TestRotation(t *testing.T) {
+	RegisterFailHandler(Fail)
+	SetDefaultEventuallyTimeout(patience)
+	RunSpecs(t, "Rotation", Label("api-server"))
+}
+
+// rotations is how many the long spec makes.
+func rotations() int {
+	text := os.Getenv("EIRINIX_ROTATIONS")
+	if text == "" {
+		return 30
+	}
+	n, err := strconv.Atoi(text)
+	Expect(err).NotTo(HaveOccurred(), "EIRINIX_ROTATIONS")
+	return n
+}
+
+// servers are the API servers of one cluster, on one etcd; each has its own view of webhook configurations.
+var servers []*eirinixtest.APIServer
+
+var _ = BeforeSuite(func(ctx SpecContext) {
+	plane, err := eirinixtest.NewControlPlane(ctx, eirinixtest.ControlPlaneOptions{Progress: GinkgoWriter})
+	Expect(err).NotTo(HaveOccurred())
+	DeferCleanup(plane.Stop)
+	second, err := plane.AddAPIServer(ctx)
+	Expect(err).NotTo(HaveOccurred())
+	servers = []*eirinixtest.APIServer{plane.APIServer(), second}
+})
+
+// clientsOf gives a client of one API server.
+func clientsOf(server int) kubernetes.Interface {
+	GinkgoHelper()
+	c, err := kubernetes.NewForConfig(servers[server].Config())
+	Expect(err).NotTo(HaveOccurred())
+	return c
+}
