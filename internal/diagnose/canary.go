@@ -1,0 +1,232 @@
+package diagnose
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/rand"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	"code.cloudfoundry.org/eirinix/internal/webhookconf"
+)
+
+const (
+	// CanaryName is the entry's name, and the start of the name of the object that is sent.
+	CanaryName = "eirinix-canary"
+
+	// CanaryLabel is what the entry selects: objects with this label and the fingerprint as its value.
+	CanaryLabel = "eirinix.cloudfoundry.org/canary"
+
+	// canaryTimeout is how long the API server waits for the answer to a canary.
+	canaryTimeout = 5 * time.Second
+
+	// reached stands in the warning between the canary's name and who answered.
+	reached = " reached "
+)
+
+// Canary is a ConfigMap which the API server is asked to create in a dry run, for nothing but the call that it makes on
+// the way. It has an entry of its own, on the same server, with the same caBundle and the same address as all others.
+//
+// The answer is a warning with the name of the ConfigMap, which nobody could guess: who sees it knows that the call
+// came through, whatever becomes of the ConfigMap afterwards.
+//
+// The entry's failurePolicy is Fail. Only the API server knows why it cannot call (a firewall between the control plane
+// and the nodes is seen from nowhere else), and only with Fail does it tell. That harms nobody, because no object but
+// this one matches: the label with the fingerprint, this program's own namespace, creation, and a dry run, after which
+// nothing is left either way. An API server that is too old for the condition still has the label to go by. With Ignore
+// in the cluster (somebody has edited the entry), Run still works, and looks for the reason from this process.
+type Canary struct {
+	Fingerprint string
+	Namespace   string // the program's own, in which the ConfigMap would lie; empty means no canary
+	Validating  bool   // stands in the validating configuration: for programs that register nothing in the other one
+	Instance    string // who answers, such as the pod's name
+}
+
+// Entry is what is registered for the canary, behind all other entries.
+func (c Canary) Entry() webhookconf.Entry {
+	e := webhookconf.Entry{
+		Name:       CanaryName,
+		Path:       "/mutate/" + CanaryName,
+		Validating: c.Validating,
+		Rules: []admissionregistrationv1.RuleWithOperations{{
+			Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
+			Rule: admissionregistrationv1.Rule{
+				APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"configmaps"},
+				Scope: new(admissionregistrationv1.NamespacedScope),
+			},
+		}},
+		Namespaces:      &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: c.Namespace}},
+		Objects:         &metav1.LabelSelector{MatchLabels: map[string]string{CanaryLabel: c.Fingerprint}},
+		Conditions:      []admissionregistrationv1.MatchCondition{{Name: "dry-run", Expression: "has(request.dryRun) && request.dryRun"}},
+		FailurePolicy:   admissionregistrationv1.Fail,
+		MatchPolicy:     admissionregistrationv1.Exact,
+		Timeout:         canaryTimeout,
+		Reinvoke:        admissionregistrationv1.NeverReinvocationPolicy,
+		SideEffects:     admissionregistrationv1.SideEffectClassNone,
+		ClusterCritical: true, // the program's own namespace is excluded else
+	}
+	if c.Validating {
+		e.Path = "/validate/" + CanaryName
+	}
+	return e
+}
+
+// Answer is what is served on the entry's path.
+func (c Canary) Answer(_ context.Context, req admission.Request) admission.Response {
+	return admission.Allowed("").WithWarnings(req.Name + reached + c.Instance)
+}
+
+// subject is the ConfigMap as selectors see it.
+func (c Canary) subject() Subject {
+	return Subject{
+		Namespace: c.Namespace, Labels: map[string]string{CanaryLabel: c.Fingerprint},
+		Resource: corev1.SchemeGroupVersion.WithResource("configmaps"), Operation: admissionregistrationv1.Create,
+	}
+}
+
+// call is what came of sending a canary.
+type call struct {
+	through  bool
+	instance string // who answered
+	took     time.Duration
+	err      error // what the API server said of the request, also if the call came through
+}
+
+// send asks the API server once.
+func (c Canary) send(ctx context.Context, clients kubernetes.Interface) call {
+	object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
+		Namespace: c.Namespace, Name: CanaryName + "-" + rand.String(10), Labels: c.subject().Labels,
+	}}
+	began := time.Now()
+	result := clients.CoreV1().RESTClient().Post().
+		Namespace(c.Namespace).Resource("configmaps").
+		VersionedParams(&metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}, scheme.ParameterCodec).
+		MaxRetries(0).
+		WarningHandlerWithContext(rest.NoWarnings{}).
+		Body(object).
+		Do(ctx)
+	came := call{took: time.Since(began), err: result.Error()}
+	for _, w := range result.Warnings() {
+		if instance, ours := strings.CutPrefix(w.Text, object.Name+reached); ours {
+			came.through, came.instance = true, instance
+		}
+	}
+	return came
+}
+
+// sendCanary gives the API server time to notice an entry that has just been registered: until then it admits the
+// canary without calling anybody.
+func (d *diagnosis) sendCanary(ctx context.Context) call {
+	const pause = 100 * time.Millisecond
+	deadline := time.Now().Add(d.settle())
+	for {
+		came := d.sendOnce(ctx)
+		if came.through || came.err != nil || !time.Now().Add(pause).Before(deadline) {
+			return came
+		}
+		timer := time.NewTimer(pause)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return call{err: context.Cause(ctx)}
+		case <-timer.C:
+		}
+	}
+}
+
+func (d *diagnosis) sendOnce(ctx context.Context) call {
+	ctx, cancel := context.WithTimeout(ctx, canaryTimeout+d.timeout())
+	defer cancel()
+	return d.Canary.send(ctx, d.Clients)
+}
+
+// judgeCanary says what the call means.
+func (d *diagnosis) judgeCanary(ctx context.Context, came call) {
+	switch {
+	case came.through:
+		d.add(Finding{
+			Code: Reached, Severity: Note, Object: d.Options.Target.String(),
+			Message: fmt.Sprintf("the API server's call to %s came through in %s%s", d.Options.Target, came.took.Round(time.Millisecond), by(came.instance)),
+		})
+	case came.err == nil:
+		d.notCalled()
+	case !isAnswer(came.err):
+		d.inconclusive = "the API server did not answer the canary"
+		d.add(Finding{
+			Code: CannotLook, Severity: Warning, Object: "canary", Evidence: came.err.Error(),
+			Message: "the API server did not answer the canary", Remedy: "try again",
+		})
+	case apierrors.IsForbidden(came.err) && strings.Contains(came.err.Error(), "cannot create resource"):
+		d.lack(came.err, Right{Resource: "configmaps", Verb: "create", Namespace: d.Canary.Namespace})
+		d.inconclusive = "the right to send the canary is missing"
+	case apierrors.IsForbidden(came.err) && strings.Contains(came.err.Error(), "being terminated"):
+		d.add(ending(d.Canary.Namespace, came.err))
+	case apierrors.IsNotFound(came.err):
+		d.add(Finding{
+			Code: NamespaceMissing, Severity: Problem, Object: "Namespace " + d.Canary.Namespace,
+			Message: fmt.Sprintf("Namespace %s, in which this program is said to live, does not exist", d.Canary.Namespace),
+			Remedy:  "create it, or set ManagerOptions.WebhookNamespace to the namespace of this program", Evidence: came.err.Error(),
+		})
+	default:
+		d.add(d.explain(ctx, came.err.Error()))
+	}
+}
+
+// isAnswer tells whether the API server has said anything at all.
+func isAnswer(err error) bool {
+	var status apierrors.APIStatus // no error type itself, so AsType does not take it
+	return errors.As(err, &status)
+}
+
+func ending(namespace string, err error) Finding {
+	return Finding{
+		Code: NamespaceMissing, Severity: Problem, Object: "Namespace " + namespace,
+		Message: fmt.Sprintf("Namespace %s, in which this program lives, is being deleted", namespace),
+		Remedy:  "wait until it is gone and deploy again", Evidence: err.Error(),
+	}
+}
+
+func by(instance string) string {
+	if instance == "" {
+		return ""
+	}
+	return ", answered by " + instance
+}
+
+// notCalled is about a canary that was admitted without a call.
+func (d *diagnosis) notCalled() {
+	h, live := d.live[d.Canary.Entry().Path]
+	switch {
+	case !d.looked: // it may not be registered at all: nothing follows
+		d.inconclusive = "webhook configurations may not be read, and the canary was admitted without a call"
+		return
+	case !live:
+		return // which has been said
+	case h.ignores():
+		d.inconclusive = fmt.Sprintf("the webhook %s ignores failures, so the API server does not tell of them", h.name)
+		return
+	}
+	if why := d.excludes(h, d.Canary.subject()); why != "" {
+		d.add(Finding{
+			Code: Excluded, Severity: Warning, Object: h.String(),
+			Message: fmt.Sprintf("the canary is not sent to this program because the %s of %s leaves it out", why, h),
+			Remedy:  "call RegisterExtensions, or restart a replica that registers",
+		})
+		return
+	}
+	d.add(Finding{
+		Code: NotCalled, Severity: Problem, Object: h.String(),
+		Message: fmt.Sprintf("the API server admits what %s selects without calling this program, for more than %s", h, d.settle()),
+		Remedy:  "see whether every API server is healthy and has the admission plugins MutatingAdmissionWebhook and ValidatingAdmissionWebhook enabled",
+	})
+}

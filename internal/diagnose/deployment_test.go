@@ -1,0 +1,244 @@
+package diagnose_test
+
+// A program with one extension for pods, as the root package would put it together: a server, its certificate, the
+// configurations, and the canary's entry.
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"net"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	admissionv1 "k8s.io/api/admission/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"code.cloudfoundry.org/eirinix/internal/admit"
+	"code.cloudfoundry.org/eirinix/internal/ca"
+	"code.cloudfoundry.org/eirinix/internal/diagnose"
+	"code.cloudfoundry.org/eirinix/internal/serving"
+	"code.cloudfoundry.org/eirinix/internal/webhookconf"
+)
+
+type deployment struct {
+	diagnose.Config
+	authority *ca.Authority
+	leaf      *serving.Leaf
+	server    *http.Server
+	listener  net.Listener
+}
+
+// newDeployment serves in URL mode and is not registered yet.
+func newDeployment(ctx context.Context) *deployment {
+	GinkgoHelper()
+	return newDeploymentWith(ctx, serving.NewLeaf([]string{"127.0.0.1", "localhost"}, 0, nil))
+}
+
+func newDeploymentWith(ctx context.Context, leaf *serving.Leaf) *deployment {
+	GinkgoHelper()
+	namespace := newNamespace(ctx)
+	d := &deployment{authority: newCA(), leaf: leaf}
+	Expect(leaf.Use(d.authority)).To(Succeed())
+	d.Canary = diagnose.Canary{Fingerprint: namespace, Namespace: namespace, Instance: "pod-1"}
+	d.serve(d.handler())
+	d.Options = webhookconf.Options{
+		Fingerprint: namespace, Namespace: namespace, CABundle: d.authority.CertificatePEM,
+		Target: webhookconf.Target{Host: "127.0.0.1", Port: d.port()},
+	}
+	d.Clients, d.Owner = admin(), namespace+"/secret"
+	d.Entries = append(webhookconf.Group([]webhookconf.Step{podStep(false)}), d.Canary.Entry())
+	d.Verify, d.Listen = leaf.Verify, d.listener.Addr().String()
+	d.Timeout, d.Settle = 2*time.Second, patience
+	return d
+}
+
+func newCA() *ca.Authority {
+	GinkgoHelper()
+	return must(ca.New("spec", 24*365*time.Hour, time.Now().Add(-30*24*time.Hour)))
+}
+
+func podStep(validating bool) webhookconf.Step {
+	return webhookconf.Step{
+		Name: "pods", Validating: validating, Kind: corev1.SchemeGroupVersion.WithKind("Pod"),
+		Rules: []admissionregistrationv1.RuleWithOperations{{
+			Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
+			Rule: admissionregistrationv1.Rule{
+				APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods"}, Scope: new(admissionregistrationv1.NamespacedScope),
+			},
+		}},
+		FailurePolicy: admissionregistrationv1.Fail, MatchPolicy: admissionregistrationv1.Equivalent, Timeout: 5 * time.Second,
+		Reinvoke: admissionregistrationv1.NeverReinvocationPolicy, SideEffects: admissionregistrationv1.SideEffectClassNone,
+	}
+}
+
+func (d *deployment) handler() http.Handler {
+	h := &admit.Handler{MaxBytes: 1 << 20}
+	for _, path := range []string{"/mutate/", "/validate/"} {
+		h.Serve(path+diagnose.CanaryName, admit.Chain{Steps: []admit.Step{{Name: diagnose.CanaryName, Handle: d.Canary.Answer}}})
+	}
+	return h
+}
+
+// serve starts a server on a port of its own; an earlier one goes on.
+func (d *deployment) serve(h http.Handler) {
+	GinkgoHelper()
+	d.listener = must(net.Listen("tcp", "127.0.0.1:0"))
+	d.server = serveTLS(d.listener, h, &tls.Config{GetCertificate: d.leaf.GetCertificate})
+}
+
+func serveTLS(l net.Listener, h http.Handler, config *tls.Config) *http.Server {
+	server := &http.Server{Handler: h, TLSConfig: config, ReadHeaderTimeout: patience}
+	go func() { _ = server.ServeTLS(l, "", "") }()
+	DeferCleanup(func() { _ = server.Close() })
+	return server
+}
+
+func (d *deployment) port() int32 { return portOf(d.listener) }
+
+func portOf(l net.Listener) int32 { return int32(l.Addr().(*net.TCPAddr).Port) }
+
+// freePort is one on which nothing listens.
+func freePort() int32 {
+	GinkgoHelper()
+	l := must(net.Listen("tcp", "127.0.0.1:0"))
+	defer l.Close()
+	return portOf(l)
+}
+
+// behind makes it a deployment behind a Service, for which its certificate is good.
+func (d *deployment) behind(ctx context.Context, spec corev1.ServiceSpec) {
+	GinkgoHelper()
+	namespace := d.Canary.Namespace
+	must(admin().CoreV1().Services(namespace).Create(ctx, &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "hooks"}, Spec: spec}, metav1.CreateOptions{}))
+	d.inServiceMode()
+}
+
+func (d *deployment) inServiceMode() {
+	GinkgoHelper()
+	namespace := d.Canary.Namespace
+	d.leaf = serving.NewLeaf([]string{"hooks." + namespace + ".svc"}, 0, nil)
+	Expect(d.leaf.Use(d.authority)).To(Succeed())
+	Expect(d.server.Close()).To(Succeed())
+	d.serve(d.handler())
+	d.Verify, d.Listen = d.leaf.Verify, d.listener.Addr().String()
+	d.Options.Target = webhookconf.Target{Service: "hooks", Namespace: namespace, Port: d.port()}
+}
+
+// toLoopback is a Service that the API server resolves itself.
+func toLoopback() corev1.ServiceSpec {
+	return corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "localhost"}
+}
+
+func (d *deployment) configurations() []webhookconf.Configuration {
+	return webhookconf.Configurations(admin().AdmissionregistrationV1(), d.Options.Fingerprint, d.Owner)
+}
+
+// register writes the configurations and takes them away when the spec ends.
+func (d *deployment) register(ctx context.Context, edits ...func(*admissionregistrationv1.MutatingWebhook)) {
+	GinkgoHelper()
+	for _, c := range d.configurations() {
+		must(c.Apply(ctx, d.Options, d.Entries, func([][]byte) ([]byte, error) { return d.Options.CABundle, nil }))
+		DeferCleanup(func(ctx context.Context) { must(c.Delete(ctx)) })
+	}
+	d.edit(ctx, edits...)
+}
+
+// edit changes what is registered behind the program's back, before anybody was called for it.
+func (d *deployment) edit(ctx context.Context, edits ...func(*admissionregistrationv1.MutatingWebhook)) {
+	GinkgoHelper()
+	if len(edits) == 0 {
+		return
+	}
+	hooks := admin().AdmissionregistrationV1().MutatingWebhookConfigurations()
+	live := must(hooks.Get(ctx, webhookconf.Mutating.ConfigurationName(d.Options.Fingerprint), metav1.GetOptions{}))
+	for i := range live.Webhooks {
+		for _, e := range edits {
+			e(&live.Webhooks[i])
+		}
+	}
+	must(hooks.Update(ctx, live, metav1.UpdateOptions{}))
+}
+
+// remove takes entries out of what is registered.
+func (d *deployment) remove(ctx context.Context, unwanted func(name string) bool) {
+	GinkgoHelper()
+	hooks := admin().AdmissionregistrationV1().MutatingWebhookConfigurations()
+	live := must(hooks.Get(ctx, webhookconf.Mutating.ConfigurationName(d.Options.Fingerprint), metav1.GetOptions{}))
+	live.Webhooks = slices.DeleteFunc(live.Webhooks, func(w admissionregistrationv1.MutatingWebhook) bool { return unwanted(w.Name) })
+	must(hooks.Update(ctx, live, metav1.UpdateOptions{}))
+}
+
+func (d *deployment) isCanary(name string) bool {
+	return name == webhookconf.WebhookName(diagnose.CanaryName, d.Options.Fingerprint)
+}
+
+// entry is the name of the pods' entry as it is registered.
+func (d *deployment) entry() string {
+	return webhookconf.WebhookName(d.Entries[0].Name, d.Options.Fingerprint)
+}
+
+func (d *deployment) run(ctx context.Context) diagnose.Report {
+	r := diagnose.Run(ctx, d.Config)
+	GinkgoWriter.Print(r)
+	return r
+}
+
+// awaitCalls waits until the API server calls for what is registered.
+func (d *deployment) awaitCalls(ctx context.Context) {
+	GinkgoHelper()
+	_, through := d.run(ctx).Find(diagnose.Well)
+	Expect(through).To(BeTrue())
+}
+
+// codes are those of the findings, those of problems first.
+func codes(r diagnose.Report) []diagnose.Code {
+	var all []diagnose.Code
+	for _, f := range r.Findings {
+		all = append(all, f.Code)
+	}
+	return all
+}
+
+// problems are the codes of the problems.
+func problems(r diagnose.Report) []diagnose.Code {
+	var all []diagnose.Code
+	for _, f := range r.Findings {
+		if f.Severity == diagnose.Problem {
+			all = append(all, f.Code)
+		}
+	}
+	return all
+}
+
+// haveOneProblem is what a single fault must come to.
+func haveOneProblem(code diagnose.Code, text ...OmegaMatcher) OmegaMatcher {
+	all := []OmegaMatcher{HaveField("Code", code), HaveField("Object", Not(BeEmpty())), HaveField("Remedy", Not(BeEmpty()))}
+	for _, t := range text {
+		all = append(all, WithTransform(diagnose.Finding.String, t))
+	}
+	return And(
+		WithTransform(problems, Equal([]diagnose.Code{code})),
+		WithTransform(func(r diagnose.Report) diagnose.Finding { f, _ := r.Find(code); return f }, And(all...)),
+	)
+}
+
+func itoa(n int32) string { return strconv.Itoa(int(n)) }
+
+// denyAll is a webhook that admits nothing.
+var denyAll http.HandlerFunc = func(w http.ResponseWriter, r *http.Request) {
+	var review admissionv1.AdmissionReview
+	if json.NewDecoder(r.Body).Decode(&review) != nil || review.Request == nil {
+		http.Error(w, "no review", http.StatusBadRequest)
+		return
+	}
+	review.Response = &admissionv1.AdmissionResponse{UID: review.Request.UID, Result: &metav1.Status{Message: "not today"}}
+	review.Request = nil
+	_ = json.NewEncoder(w).Encode(review)
+}

@@ -1,0 +1,160 @@
+package diagnose
+
+import (
+	"context"
+	"crypto/x509"
+	"fmt"
+	"net"
+	"strconv"
+
+	"code.cloudfoundry.org/eirinix/internal/webhookconf"
+)
+
+// explain says what an error that the API server gave for the canary means.
+func (d *diagnosis) explain(ctx context.Context, text string) Finding {
+	f, ok := parseFailure(text)
+	canary := webhookconf.WebhookName(CanaryName, d.Options.Fingerprint)
+	switch {
+	case !ok:
+		return Finding{
+			Code: Unexplained, Severity: Warning, Object: d.Options.Target.String(),
+			Message: "the API server refuses the canary before it calls this program", Evidence: text,
+			Remedy: "see what refuses ConfigMaps in Namespace " + d.Canary.Namespace,
+		}
+	case f.webhook != canary:
+		return d.shadowedCanary(ctx, f, text)
+	case f.denied: // not by us: the canary is never denied
+		return Finding{
+			Code: BadAnswer, Severity: Problem, Object: d.Options.Target.String(),
+			Message: fmt.Sprintf("something else than this program answers at %s", d.Options.Target),
+			Remedy:  d.whoAnswers(), Evidence: text,
+		}
+	}
+	return d.finding(ctx, classify(f.reason), f.reason)
+}
+
+// finding is about the path to this program. reason is what was said of it.
+func (d *diagnosis) finding(ctx context.Context, code Code, reason string) Finding {
+	at := d.Options.Target.String()
+	f := Finding{Code: code, Severity: Problem, Object: at, Evidence: reason}
+	say := func(message, remedy string) { f.Message, f.Remedy = message, remedy }
+	switch code {
+	case ServiceMissing:
+		return d.serviceMissing(reason)
+	case NoReadyEndpoints:
+		return d.noReadyEndpoints(reason)
+	case ServiceUnusable:
+		return d.serviceUnusable(reason)
+	case PortMismatch:
+		return d.noSuchServicePort(reason)
+	case BundleUnreadable:
+		say("the caBundle that is registered holds no readable certificate, so the API server cannot call", "call RegisterExtensions")
+	case UnknownAuthority, NameMismatch, Expired:
+		if code == UnknownAuthority && d.Verify != nil && d.looked && !d.untrusted {
+			say(fmt.Sprintf("something else than this process answers at %s, with a certificate that %s does not trust", at, d.caller), d.whoAnswers())
+			break
+		}
+		say(fmt.Sprintf("%s does not trust the certificate that it is shown at %s", d.caller, at), remedyFor(code, d.serverName(), "call RegisterExtensions"))
+	case NotTLS:
+		say(fmt.Sprintf("what answers at %s does not speak TLS", at), d.whoAnswers())
+	case CallerRefused:
+		say(fmt.Sprintf("what answers at %s refuses %s as a caller", at, d.caller),
+			"see that ManagerOptions.ClientCA and ClientNames are those of the certificate that the API server shows (its --admission-control-config-file)")
+	case NoTunnel:
+		say(fmt.Sprintf("the control plane's tunnel to the nodes is down, so %s does not reach %s", d.caller, at), "see to the tunnel's agents (konnectivity-agent) on the nodes")
+	case NoSuchHost:
+		say(fmt.Sprintf("%s cannot resolve the name of %s", d.caller, at), d.howToName())
+	case NoRoute:
+		say(fmt.Sprintf("%s has no route to %s", d.caller, at), d.howToReach())
+	case ConnectionRefused:
+		say(fmt.Sprintf("nothing listens at %s: the connection of %s was refused", at, d.caller), d.whereToListen())
+	case ConnectionBroken:
+		say(fmt.Sprintf("what listens at %s hangs up before it answers", at), d.whoAnswers())
+	case TimedOut:
+		say(fmt.Sprintf("%s gets no answer from %s in time", d.caller, at), d.whyTimedOut(ctx))
+	case BadAnswer:
+		say(fmt.Sprintf("what answers at %s gives no proper answer to the canary", at), "if a rollout is in progress wait for its end, else "+d.whoAnswers())
+	default:
+		say(fmt.Sprintf("%s cannot call %s, for a reason that is not known here", d.caller, at), "see what it says")
+	}
+	return f
+}
+
+// remedyFor is what mends a certificate that is not trusted.
+func remedyFor(code Code, host, remedy string) string {
+	switch code {
+	case NameMismatch:
+		return fmt.Sprintf("let the certificate be for %s: the one that is made here is, so see to ManagerOptions.Host, ServiceName and WebhookNamespace, or to the issuer of ManagerOptions.Certificates", host)
+	case Expired:
+		return "set the clocks of the nodes and of the control plane, and see why the certificate is not renewed (the log, or the issuer of ManagerOptions.Certificates)"
+	}
+	return remedy
+}
+
+func (d *diagnosis) howToName() string {
+	if d.serviceMode() {
+		return fmt.Sprintf("let the externalName of %s be a name that the control plane resolves", d.service())
+	}
+	return "set ManagerOptions.Host to a name or an address that the control plane resolves; it mostly does not know the names of the cluster's own DNS"
+}
+
+func (d *diagnosis) whoAnswers() string {
+	if d.serviceMode() {
+		return fmt.Sprintf("see that the selector of %s takes in the pods of this program alone, and that its targetPort is their webhook port", d.service())
+	}
+	return "see what listens there, and set ManagerOptions.Host and Port to where the API server reaches this program"
+}
+
+func (d *diagnosis) whereToListen() string {
+	if d.serviceMode() {
+		return fmt.Sprintf("see that the pods behind %s run and listen on its targetPort%s", d.service(), d.listeningHere())
+	}
+	return "see that this program runs, and set ManagerOptions.Host and Port to where the API server reaches it" + d.listeningHere()
+}
+
+func (d *diagnosis) listeningHere() string {
+	if d.Listen == "" {
+		return ""
+	}
+	return " (this process listens on " + d.Listen + ")"
+}
+
+// openPort is the port that must be open towards the nodes: the pods', which a packet carries that has passed the Service.
+func (d *diagnosis) openPort() int32 {
+	if d.serviceMode() {
+		if port := d.backend.podPort(d.Options.Target.Port); port != 0 {
+			return port
+		}
+		if port := d.listenPort(); port != 0 {
+			return port
+		}
+	}
+	return d.Options.Target.Port
+}
+
+func (d *diagnosis) howToReach() string {
+	where := d.Options.Target.Host
+	if d.serviceMode() {
+		where = "the nodes"
+	}
+	return fmt.Sprintf("allow TCP port %d from the control plane to %s in firewalls, security groups and NetworkPolicies", d.openPort(), where)
+}
+
+// whyTimedOut tells a firewall from a process that hangs, by trying from here.
+func (d *diagnosis) whyTimedOut(ctx context.Context) string {
+	if !d.canProbe() {
+		return d.howToReach()
+	}
+	if err := d.probe(ctx, true); err != nil {
+		return fmt.Sprintf("see why this process gets no answer either (%v), or %s", err, d.howToReach())
+	}
+	return "this process gets one, so " + d.howToReach()
+}
+
+func readable(bundle []byte) bool {
+	return x509.NewCertPool().AppendCertsFromPEM(bundle)
+}
+
+func address(host string, port int32) string {
+	return net.JoinHostPort(host, strconv.Itoa(int(port)))
+}

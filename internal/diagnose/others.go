@@ -1,0 +1,173 @@
+package diagnose
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+)
+
+// others looks for webhooks of somebody else that refuse the objects which ours is for, because nothing stands behind
+// them. Users tend to blame the webhook that they know.
+func (d *diagnosis) others(ctx context.Context) {
+	seen := map[string]string{}
+	for _, k := range d.bothKinds() {
+		all, err := within(ctx, d.timeout(), k.list)
+		if err != nil {
+			d.lack(err, rightOn(k.resource)("list", ""))
+			continue
+		}
+		for _, c := range all {
+			if c.name == k.name {
+				continue
+			}
+			for _, h := range c.hooks {
+				d.shadow(ctx, h, seen)
+			}
+		}
+	}
+}
+
+func (d *diagnosis) shadow(ctx context.Context, h hook, seen map[string]string) {
+	service := h.ClientConfig.Service
+	if h.ignores() || service == nil || !d.sameObjects(h) {
+		return
+	}
+	if ns := d.Options.Namespace; ns != "" && !matches(h.NamespaceSelector, d.namespace(ctx, ns).labels) {
+		return
+	}
+	address, _ := h.target()
+	why, known := seen[address]
+	if !known {
+		why = d.dead(ctx, service)
+		seen[address] = why
+	}
+	if why == "" {
+		return
+	}
+	f := d.shadowed(h, fmt.Sprintf("its %s %s", address, why), "")
+	if !matchesAll(h) {
+		f.Severity = Warning // perhaps not for the same ones
+	}
+	d.add(f)
+}
+
+// sameObjects tells whether a webhook is called for some of what ours are called for.
+func (d *diagnosis) sameObjects(h hook) bool {
+	for _, e := range d.Entries {
+		for _, ours := range e.Rules {
+			if e.Name != CanaryName && slices.ContainsFunc(h.Rules, func(theirs admissionregistrationv1.RuleWithOperations) bool { return overlap(ours, theirs) }) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func matchesAll(h hook) bool {
+	return len(h.MatchConditions) == 0 && (h.ObjectSelector == nil || len(h.ObjectSelector.MatchLabels)+len(h.ObjectSelector.MatchExpressions) == 0)
+}
+
+// dead tells why nothing can answer behind a Service; empty if something may.
+func (d *diagnosis) dead(ctx context.Context, s *admissionregistrationv1.ServiceReference) string {
+	b, err := within(ctx, d.timeout(), func(ctx context.Context) (backend, error) { return look(ctx, d.Clients, s.Namespace, s.Name) })
+	if err != nil {
+		d.lack(err, Right{Resource: "services", Verb: "get", Namespace: s.Namespace, Name: s.Name})
+		return ""
+	}
+	if b.slicesErr != nil {
+		d.lack(b.slicesErr, Right{Group: "discovery.k8s.io", Resource: "endpointslices", Verb: "list", Namespace: s.Namespace})
+		return ""
+	}
+	port := int32(443)
+	if s.Port != nil {
+		port = *s.Port
+	}
+	_, has := b.port(port)
+	ready, _ := b.endpoints(port)
+	switch {
+	case b.missing:
+		return "does not exist"
+	case b.external():
+		return ""
+	case !has:
+		return "does not exist on that Service"
+	case ready == 0:
+		return "has no ready endpoint"
+	}
+	return ""
+}
+
+func (d *diagnosis) shadowed(h hook, why, evidence string) Finding {
+	return Finding{
+		Code: Shadowed, Severity: Problem, Object: h.String(), Evidence: evidence,
+		Message: fmt.Sprintf("%s, which is not of this program, fails for objects that this program is called for: %s", h, why),
+		Remedy:  fmt.Sprintf("repair it, or remove it with kubectl delete %s %s if its program is gone", strings.ToLower(h.kind), h.configuration),
+	}
+}
+
+// shadowedCanary is about a canary that another webhook got before ours.
+func (d *diagnosis) shadowedCanary(ctx context.Context, f failure, text string) Finding {
+	h, found := d.findHook(ctx, f.webhook)
+	if found && slices.ContainsFunc(d.kinds(), func(k kindOf) bool { return k.kind == h.kind && k.name == h.configuration }) {
+		return d.finding(ctx, classify(f.reason), f.reason) // one of ours that is called for everything
+	}
+	if !found {
+		h = hook{name: f.webhook, kind: "webhook configuration", configuration: "(unknown)"}
+	}
+	d.inconclusive = fmt.Sprintf("the webhook %s is called before", f.webhook)
+	if f.denied {
+		return Finding{
+			Code: Shadowed, Severity: Warning, Object: h.String(), Evidence: text,
+			Message: fmt.Sprintf("%s refuses the canary before this program is called", h),
+			Remedy:  fmt.Sprintf("let it admit ConfigMaps with the label %s in Namespace %s", CanaryLabel, d.Canary.Namespace),
+		}
+	}
+	shadowed := d.shadowed(h, f.reason, "")
+	if !found {
+		shadowed.Remedy = "look for it among the mutating and validating webhook configurations, and repair or remove it"
+	}
+	return shadowed
+}
+
+// findHook finds the configuration in which an entry of that name stands.
+func (d *diagnosis) findHook(ctx context.Context, name string) (hook, bool) {
+	for _, k := range d.bothKinds() {
+		all, err := within(ctx, d.timeout(), k.list)
+		if err != nil {
+			d.lack(err, rightOn(k.resource)("list", ""))
+			continue
+		}
+		for _, c := range all {
+			if h, ok := find(c.hooks, name); ok {
+				return h, true
+			}
+		}
+	}
+	return hook{}, false
+}
+
+// overlap tells whether there can be a request that both rules match. Versions are passed over, because an API server
+// converts.
+func overlap(a, b admissionregistrationv1.RuleWithOperations) bool {
+	return anyPair(a.Operations, b.Operations, func(x, y admissionregistrationv1.OperationType) bool { return same(string(x), string(y)) }) &&
+		anyPair(a.APIGroups, b.APIGroups, same) && anyPair(a.Resources, b.Resources, sameResource)
+}
+
+func anyPair[T any](as, bs []T, test func(a, b T) bool) bool {
+	return slices.ContainsFunc(as, func(a T) bool {
+		return slices.ContainsFunc(bs, func(b T) bool { return test(a, b) })
+	})
+}
+
+func same(a, b string) bool { return a == b || a == "*" || b == "*" }
+
+// sameResource knows the wildcards of rules: * is every resource without its subresources, */* is everything.
+func sameResource(a, b string) bool {
+	resourceA, subA, _ := strings.Cut(a, "/")
+	resourceB, subB, _ := strings.Cut(b, "/")
+	wild := func(sub, other string) bool { return sub == other || sub == "*" || other == "*" }
+	return same(resourceA, resourceB) && wild(subA, subB)
+}

@@ -1,0 +1,140 @@
+package diagnose_test
+
+import (
+	"context"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"code.cloudfoundry.org/eirinix/internal/diagnose"
+	"code.cloudfoundry.org/eirinix/internal/webhookconf"
+)
+
+var _ = Describe("A diagnosis of other webhooks", Label("api-server"), func() {
+	var d *deployment
+	BeforeEach(func(ctx SpecContext) {
+		d = newDeployment(ctx)
+		d.register(ctx)
+		d.awaitCalls(ctx)
+	})
+
+	// register puts somebody else's webhook before ours, in our namespace alone.
+	register := func(ctx context.Context, edit func(*admissionregistrationv1.MutatingWebhook)) string {
+		GinkgoHelper()
+		w := admissionregistrationv1.MutatingWebhook{
+			Name: "first.example.org",
+			ClientConfig: admissionregistrationv1.WebhookClientConfig{Service: &admissionregistrationv1.ServiceReference{
+				Namespace: d.Canary.Namespace, Name: "gone",
+			}},
+			Rules: []admissionregistrationv1.RuleWithOperations{{
+				Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.OperationAll},
+				Rule:       admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"*"}},
+			}},
+			NamespaceSelector:       &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: d.Canary.Namespace}},
+			SideEffects:             new(admissionregistrationv1.SideEffectClassNone),
+			AdmissionReviewVersions: []string{"v1"},
+		}
+		edit(&w)
+		name := "a-" + d.Canary.Namespace // configurations are called in the order of their names
+		must(admin().AdmissionregistrationV1().MutatingWebhookConfigurations().Create(ctx, &admissionregistrationv1.MutatingWebhookConfiguration{
+			ObjectMeta: metav1.ObjectMeta{Name: name}, Webhooks: []admissionregistrationv1.MutatingWebhook{w},
+		}, metav1.CreateOptions{}))
+		DeferCleanup(func(ctx context.Context) error {
+			return admin().AdmissionregistrationV1().MutatingWebhookConfigurations().Delete(ctx, name, metav1.DeleteOptions{})
+		})
+		return name
+	}
+	onlyPods := func(w *admissionregistrationv1.MutatingWebhook) { w.Rules[0].Resources = []string{"pods"} }
+	// admitsNoPod is what the API server does while the other webhook stands there.
+	admitsNoPod := func(ctx context.Context) {
+		GinkgoHelper()
+		Eventually(func() error {
+			_, err := admin().CoreV1().Pods(d.Canary.Namespace).Create(ctx, &corev1.Pod{
+				ObjectMeta: metav1.ObjectMeta{GenerateName: "spec-"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "app", Image: "app:1"}}},
+			}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+			return err
+		}).WithTimeout(patience).Should(MatchError(ContainSubstring("first.example.org")))
+	}
+
+	It("names the one that fails for the canary", func(ctx SpecContext) {
+		dead := "https://127.0.0.1:" + itoa(freePort())
+		name := register(ctx, func(w *admissionregistrationv1.MutatingWebhook) {
+			w.ClientConfig = admissionregistrationv1.WebhookClientConfig{URL: &dead}
+		})
+		Eventually(d.run).WithContext(ctx).WithTimeout(patience).Should(haveOneProblem(diagnose.Shadowed,
+			ContainSubstring("webhook first.example.org of MutatingWebhookConfiguration "+name), ContainSubstring("connection refused"), ContainSubstring("kubectl delete mutatingwebhookconfiguration "+name)))
+	}, SpecTimeout(2*patience))
+
+	It("names the one that refuses the canary", func(ctx SpecContext) {
+		policy := newDeployment(ctx) // which denies everything
+		policy.serve(denyAll)
+		url := "https://" + policy.listener.Addr().String()
+		register(ctx, func(w *admissionregistrationv1.MutatingWebhook) {
+			w.ClientConfig = admissionregistrationv1.WebhookClientConfig{URL: &url, CABundle: policy.authority.CertificatePEM}
+		})
+		var r diagnose.Report
+		Eventually(func() []diagnose.Code { r = d.run(ctx); return codes(r) }).WithTimeout(patience).
+			Should(Equal([]diagnose.Code{diagnose.Shadowed, diagnose.ReachedFromHere}))
+		Expect(r.Err()).NotTo(HaveOccurred())
+		Expect(r.String()).To(And(ContainSubstring("first.example.org"), ContainSubstring("refuses the canary"), ContainSubstring("not today")))
+	}, SpecTimeout(2*patience))
+
+	DescribeTable("names the one that fails for the objects that ours is for",
+		func(ctx SpecContext, services []corev1.ServiceSpec, why string) {
+			for _, s := range services {
+				must(admin().CoreV1().Services(d.Canary.Namespace).Create(ctx, &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "gone"}, Spec: s}, metav1.CreateOptions{}))
+			}
+			name := register(ctx, onlyPods)
+			if len(services) == 0 {
+				admitsNoPod(ctx)
+			}
+			r := d.run(ctx)
+			Expect(r).To(haveOneProblem(diagnose.Shadowed, ContainSubstring("MutatingWebhookConfiguration "+name), ContainSubstring("its Service "+d.Canary.Namespace+"/gone, port 443 "+why)))
+			Expect(codes(r)).To(ContainElement(diagnose.Reached), "and ours is well")
+		},
+		Entry("without Service", nil, "does not exist", SpecTimeout(2*patience)),
+		Entry("without port", []corev1.ServiceSpec{clusterIP(8443, 8443)}, "does not exist on that Service", SpecTimeout(2*patience)),
+		Entry("without endpoints", []corev1.ServiceSpec{clusterIP(443, 8443)}, "has no ready endpoint", SpecTimeout(2*patience)),
+	)
+
+	DescribeTable("says nothing of one that",
+		func(ctx SpecContext, edit func(*admissionregistrationv1.MutatingWebhook)) {
+			register(ctx, func(w *admissionregistrationv1.MutatingWebhook) { onlyPods(w); edit(w) })
+			Expect(codes(d.run(ctx))).To(Equal([]diagnose.Code{diagnose.Well}))
+		},
+		Entry("ignores failures", func(w *admissionregistrationv1.MutatingWebhook) {
+			w.FailurePolicy = new(admissionregistrationv1.Ignore)
+		}, SpecTimeout(patience)),
+		Entry("is for other objects", func(w *admissionregistrationv1.MutatingWebhook) { w.Rules[0].Resources = []string{"secrets"} }, SpecTimeout(patience)),
+		Entry("is for other operations", func(w *admissionregistrationv1.MutatingWebhook) {
+			w.Rules[0].Operations = []admissionregistrationv1.OperationType{admissionregistrationv1.Delete}
+		}, SpecTimeout(patience)),
+		Entry("is for other namespaces", func(w *admissionregistrationv1.MutatingWebhook) {
+			w.NamespaceSelector.MatchLabels[corev1.LabelMetadataName] = "nowhere"
+		}, SpecTimeout(patience)),
+	)
+
+	It("only warns of one that may be for other objects", func(ctx SpecContext) {
+		register(ctx, func(w *admissionregistrationv1.MutatingWebhook) {
+			onlyPods(w)
+			w.ObjectSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": "theirs"}}
+		})
+		r := d.run(ctx)
+		Expect(r.Err()).NotTo(HaveOccurred())
+		Expect(codes(r)).To(Equal([]diagnose.Code{diagnose.Shadowed, diagnose.Well}))
+	}, SpecTimeout(patience))
+
+	It("does not take an entry of ours for another's", func(ctx SpecContext) {
+		step := podStep(false)
+		step.Name, step.Isolated, step.ClusterCritical = "all", true, true
+		step.Namespaces = &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: d.Canary.Namespace}}
+		step.Rules[0].Resources = []string{"configmaps"}
+		d.Entries = append(webhookconf.Group([]webhookconf.Step{step}), d.Canary.Entry())
+		d.register(ctx)
+		Expect(d.server.Close()).To(Succeed())
+		Eventually(d.run).WithContext(ctx).WithTimeout(patience).Should(haveOneProblem(diagnose.NothingListens, ContainSubstring("connection refused")))
+	}, SpecTimeout(2*patience))
+})

@@ -1,0 +1,175 @@
+package diagnose_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes/fake"
+	authorizationv1client "k8s.io/client-go/kubernetes/typed/authorization/v1"
+	"k8s.io/client-go/rest"
+	clienttesting "k8s.io/client-go/testing"
+	"sigs.k8s.io/yaml"
+
+	"code.cloudfoundry.org/eirinix/internal/diagnose"
+	"code.cloudfoundry.org/eirinix/internal/webhookconf"
+)
+
+// apply does what kubectl does with a manifest, and takes it away when the spec ends.
+func apply(ctx context.Context, manifest string) {
+	GinkgoHelper()
+	client := must(dynamic.NewForConfig(controlPlane.Config()))
+	for document := range strings.SplitSeq(manifest, "---\n") {
+		object := &unstructured.Unstructured{}
+		Expect(yaml.Unmarshal([]byte(document), object)).To(Succeed())
+		resource := client.Resource(rbacv1.SchemeGroupVersion.WithResource(strings.ToLower(object.GetKind()) + "s"))
+		namespaced := dynamic.ResourceInterface(resource)
+		if ns := object.GetNamespace(); ns != "" {
+			namespaced = resource.Namespace(ns)
+		}
+		must(namespaced.Create(ctx, object, metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict}))
+		DeferCleanup(func(ctx context.Context) error {
+			return namespaced.Delete(ctx, object.GetName(), metav1.DeleteOptions{})
+		})
+	}
+}
+
+var _ = Describe("A pre-flight", func() {
+	Describe("by a user with few rights", Label("api-server"), func() {
+		var (
+			namespace, name string
+			config          *rest.Config
+			needed          []diagnose.Right
+		)
+		BeforeEach(func(ctx SpecContext) {
+			namespace = newNamespace(ctx)
+			name = "user-" + namespace
+			config = must(controlPlane.User(name))
+			needed = []diagnose.Right{
+				{Resource: "secrets", Verb: "get", Namespace: namespace, Name: "certificate"},
+				{Resource: "secrets", Verb: "create", Namespace: namespace, Name: "certificate"},
+				{Resource: "secrets", Verb: "watch", Namespace: namespace, Name: "certificate"},
+				{Resource: "pods", Subresource: "eviction", Verb: "create", Namespace: namespace},
+				{Group: "admissionregistration.k8s.io", Resource: webhookconf.Mutating.Resource, Verb: "update", Name: namespace + "-mutating-hook"},
+			}
+		})
+		missing := func(ctx context.Context) []diagnose.Right {
+			GinkgoHelper()
+			access := must(diagnose.Check(ctx, clientsFor(config).AuthorizationV1().SelfSubjectAccessReviews(), needed))
+			Expect(access.Unknown).To(BeEmpty())
+			return access.Missing
+		}
+
+		It("finds all that is missing, and the manifest mends it", func(ctx SpecContext) {
+			access := must(diagnose.Check(ctx, clientsFor(config).AuthorizationV1().SelfSubjectAccessReviews(), needed))
+			Expect(access.Missing).To(Equal(needed))
+			Expect(access.Err()).To(MatchError(ContainSubstring("get secrets " + namespace + "/certificate, create secrets")))
+
+			me := diagnose.WhoAmI(ctx, clientsFor(config).AuthenticationV1().SelfSubjectReviews(), diagnose.ServiceAccount("", "nobody"))
+			Expect(me).To(Equal(rbacv1.Subject{Kind: "User", APIGroup: rbacv1.GroupName, Name: name}))
+			apply(ctx, must(diagnose.Manifest(namespace, me, access.Missing)))
+			Eventually(missing).WithContext(ctx).WithTimeout(patience).Should(BeEmpty())
+		}, SpecTimeout(2*patience))
+
+		It("finds what alone is missing", func(ctx SpecContext) {
+			me := diagnose.SubjectOf(name)
+			apply(ctx, must(diagnose.Manifest(namespace, me, needed[:3])))
+			Eventually(missing).WithContext(ctx).WithTimeout(patience).Should(Equal(needed[3:]))
+			// What is granted for one object is not granted for another.
+			needed[0].Name = "another"
+			Expect(missing(ctx)).To(Equal([]diagnose.Right{needed[0], needed[3], needed[4]}))
+		}, SpecTimeout(2*patience))
+
+		It("is not deceived by a right to create that counts for a name", func(ctx SpecContext) {
+			role := diagnose.Objects(namespace, diagnose.SubjectOf(name), needed[1:2])
+			role[0].(*rbacv1.Role).Rules[0].ResourceNames = []string{"certificate"} // the API server never knows the name
+			must(admin().RbacV1().Roles(namespace).Create(ctx, role[0].(*rbacv1.Role), metav1.CreateOptions{}))
+			must(admin().RbacV1().RoleBindings(namespace).Create(ctx, role[1].(*rbacv1.RoleBinding), metav1.CreateOptions{}))
+			byName := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
+				ResourceAttributes: &authorizationv1.ResourceAttributes{Resource: "secrets", Verb: "create", Namespace: namespace, Name: "certificate"},
+			}}
+			Eventually(func() bool {
+				return must(clientsFor(config).AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, byName, metav1.CreateOptions{})).Status.Allowed
+			}).WithTimeout(patience).Should(BeTrue())
+			needed = needed[1:2]
+			Expect(missing(ctx)).To(Equal(needed))
+		}, SpecTimeout(2*patience))
+
+		It("ends with its context", func(ctx SpecContext) {
+			ended, cancel := context.WithCancelCause(ctx)
+			cancel(errors.New("enough"))
+			_, err := diagnose.Check(ended, clientsFor(config).AuthorizationV1().SelfSubjectAccessReviews(), needed)
+			Expect(err).To(MatchError("asking for rights: enough"))
+		}, SpecTimeout(patience))
+	})
+
+	Describe("where the API server does not tell", func() {
+		var clients *fake.Clientset
+		BeforeEach(func() { clients = fake.NewClientset() })
+		refuse := func(resource string, when func(clienttesting.Action) bool) {
+			clients.PrependReactor("create", resource, func(a clienttesting.Action) (bool, runtime.Object, error) {
+				if !when(a) {
+					return true, &authorizationv1.SelfSubjectAccessReview{}, nil // which denies
+				}
+				return true, nil, apierrors.NewForbidden(schema.GroupResource{Group: "authorization.k8s.io", Resource: resource}, "", nil)
+			})
+		}
+
+		It("takes what is unknown for unknown", func(ctx SpecContext) {
+			refuse("selfsubjectaccessreviews", func(a clienttesting.Action) bool {
+				review := a.(clienttesting.CreateAction).GetObject().(*authorizationv1.SelfSubjectAccessReview)
+				return review.Spec.ResourceAttributes.Verb == "get"
+			})
+			access := must(diagnose.Check(ctx, clients.AuthorizationV1().SelfSubjectAccessReviews(), []diagnose.Right{secret("get"), secret("update")}))
+			Expect(access.Unknown).To(Equal([]diagnose.Right{secret("get")}))
+			Expect(access.Missing).To(Equal([]diagnose.Right{secret("update")}))
+			Expect(access.Reason).To(MatchError(apierrors.IsForbidden, "IsForbidden"))
+			Expect(diagnose.Access{Unknown: access.Unknown, Reason: access.Reason}.Err()).NotTo(HaveOccurred())
+		})
+
+		It("takes the fallback for the subject", func(ctx SpecContext) {
+			refuse("selfsubjectreviews", func(clienttesting.Action) bool { return true })
+			fallback := diagnose.ServiceAccount("cf", "logger")
+			Expect(diagnose.WhoAmI(ctx, clients.AuthenticationV1().SelfSubjectReviews(), fallback)).To(Equal(fallback))
+		})
+
+		It("asks a few at a time", func(ctx SpecContext) {
+			reviews := &slowReviews{release: make(chan struct{})}
+			done := make(chan diagnose.Access, 1)
+			go func() {
+				defer GinkgoRecover()
+				done <- must(diagnose.Check(ctx, reviews, make([]diagnose.Right, 20)))
+			}()
+			Eventually(reviews.asked.Load).WithTimeout(patience).Should(BeEquivalentTo(4))
+			Consistently(reviews.asked.Load).WithTimeout(50 * time.Millisecond).Should(BeEquivalentTo(4))
+			close(reviews.release)
+			Eventually(done).WithTimeout(patience).Should(Receive(Equal(diagnose.Access{})))
+			Expect(reviews.asked.Load()).To(BeEquivalentTo(20))
+		})
+	})
+})
+
+// slowReviews allows everything, once it is released.
+type slowReviews struct {
+	authorizationv1client.SelfSubjectAccessReviewInterface
+	asked   atomic.Int32
+	release chan struct{}
+}
+
+func (s *slowReviews) Create(context.Context, *authorizationv1.SelfSubjectAccessReview, metav1.CreateOptions) (*authorizationv1.SelfSubjectAccessReview, error) {
+	s.asked.Add(1)
+	<-s.release
+	return &authorizationv1.SelfSubjectAccessReview{Status: authorizationv1.SubjectAccessReviewStatus{Allowed: true}}, nil
+}

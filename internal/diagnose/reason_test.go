@@ -1,0 +1,109 @@
+package diagnose_test
+
+import (
+	"crypto/x509"
+	"fmt"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+
+	"code.cloudfoundry.org/eirinix/internal/diagnose"
+	"code.cloudfoundry.org/eirinix/internal/webhookconf"
+)
+
+var _ = DescribeTable("What the API server says of a call means",
+	func(reason string, expected diagnose.Code) { Expect(diagnose.Classify(reason)).To(Equal(expected)) },
+	Entry(nil, `failed to call webhook: Post "https://hooks.cf.svc:443/mutate/x?timeout=5s": service "hooks" not found`, diagnose.ServiceMissing),
+	Entry(nil, `failed to call webhook: Post "https://hooks.cf.svc:443/mutate/x?timeout=5s": no service port 443 found for service "hooks"`, diagnose.PortMismatch),
+	Entry(nil, `failed to call webhook: Post "https://hooks.cf.svc:443/mutate/x?timeout=5s": no endpoints available for service "hooks"`, diagnose.NoReadyEndpoints),
+	Entry(nil, `failed to call webhook: Post "https://10.0.0.1:443/mutate/x?timeout=5s": dial tcp 10.0.0.1:443: connect: connection refused`, diagnose.ConnectionRefused),
+	Entry(nil, `failed to call webhook: Post "https://10.0.0.1:443/mutate/x?timeout=5s": dial tcp 10.0.0.1:443: i/o timeout`, diagnose.TimedOut),
+	Entry(nil, `failed to call webhook: Post "https://10.0.0.1:443/mutate/x?timeout=5s": context deadline exceeded`, diagnose.TimedOut),
+	Entry(nil, `failed to call webhook: Post "https://10.0.0.1:443/mutate/x?timeout=30s": net/http: request canceled while waiting for connection (Client.Timeout exceeded while awaiting headers)`, diagnose.TimedOut),
+	Entry(nil, `failed to call webhook: Post "https://10.0.0.1:443/mutate/x?timeout=30s": net/http: TLS handshake timeout`, diagnose.TimedOut),
+	Entry(nil, `failed to call webhook: Post "https://10.0.0.1:443/mutate/x?timeout=5s": dial tcp 10.0.0.1:443: connect: no route to host`, diagnose.NoRoute),
+	Entry(nil, `failed to call webhook: Post "https://10.0.0.1:443/mutate/x?timeout=5s": dial tcp 10.0.0.1:443: connect: network is unreachable`, diagnose.NoRoute),
+	Entry(nil, `failed to call webhook: Post "https://hooks.example.org/mutate/x?timeout=5s": dial tcp: lookup hooks.example.org on 10.0.0.10:53: no such host`, diagnose.NoSuchHost),
+	Entry(nil, `failed to call webhook: Post "https://hooks.example.org/mutate/x?timeout=5s": dial tcp: lookup hooks.example.org on 10.0.0.10:53: server misbehaving`, diagnose.NoSuchHost),
+	Entry(nil, `failed to call webhook: Post "https://hooks.cf.svc:443/mutate/x?timeout=5s": No agent available`, diagnose.NoTunnel),
+	Entry(nil, `failed to call webhook: Post "https://hooks.cf.svc:443/mutate/x?timeout=5s": proxy error from 127.0.0.1:6443 while dialing 10.42.0.7:443, code 502: 502 Bad Gateway`, diagnose.NoTunnel),
+	Entry(nil, `failed to call webhook: Post "https://h:443/x?timeout=5s": tls: failed to verify certificate: x509: certificate signed by unknown authority (possibly because of "x509: ECDSA verification failure" while trying to verify candidate authority certificate "eirini-x")`, diagnose.UnknownAuthority),
+	Entry(nil, `failed to call webhook: Post "https://h:443/x?timeout=5s": tls: failed to verify certificate: x509: certificate is valid for hooks.cf, not hooks.cf.svc`, diagnose.NameMismatch),
+	Entry(nil, `failed to call webhook: Post "https://h:443/x?timeout=5s": x509: certificate relies on legacy Common Name field, use SANs instead`, diagnose.NameMismatch),
+	Entry(nil, `failed to call webhook: Post "https://h:443/x?timeout=5s": tls: failed to verify certificate: x509: certificate has expired or is not yet valid: current time 2030-01-01T00:00:00Z is before 2031-01-01T00:00:00Z`, diagnose.Expired),
+	Entry(nil, `failed to call webhook: Post "https://h:443/x?timeout=5s": tls: first record does not look like a TLS handshake`, diagnose.NotTLS),
+	Entry(nil, `failed to call webhook: Post "https://h:443/x?timeout=5s": remote error: tls: bad certificate`, diagnose.CallerRefused),
+	Entry(nil, `failed to call webhook: the server has asked for the client to provide credentials`, diagnose.CallerRefused),
+	Entry(nil, `failed to call webhook: Post "https://h:443/x?timeout=5s": remote error: tls: internal error`, diagnose.ConnectionBroken),
+	Entry(nil, `failed to call webhook: Post "https://h:443/x?timeout=5s": EOF`, diagnose.ConnectionBroken),
+	Entry(nil, `failed to call webhook: Post "https://h:443/x?timeout=5s": read tcp 10.0.0.2:1->10.0.0.1:443: read: connection reset by peer`, diagnose.ConnectionBroken),
+	Entry(nil, `failed to call webhook: an error on the server ("oops") has prevented the request from succeeding`, diagnose.BadAnswer),
+	Entry(nil, `failed to call webhook: the server is currently unable to handle the request`, diagnose.BadAnswer),
+	Entry(nil, `could not get REST client: unable to load root certificates: unable to parse bytes as PEM block`, diagnose.BundleUnreadable),
+	Entry(nil, `the moon is in the wrong quarter`, diagnose.Unexplained),
+)
+
+var _ = DescribeTable("An error of our own making means",
+	func(err error, expected diagnose.Code) {
+		Expect(diagnose.CodeOf(fmt.Errorf("wrapped: %w", err))).To(Equal(expected))
+	},
+	Entry(nil, x509.UnknownAuthorityError{}, diagnose.UnknownAuthority),
+	Entry(nil, x509.HostnameError{Certificate: &x509.Certificate{}, Host: "h"}, diagnose.NameMismatch),
+	Entry(nil, x509.CertificateInvalidError{Reason: x509.Expired}, diagnose.Expired),
+	Entry(nil, x509.CertificateInvalidError{Reason: x509.NotAuthorizedToSign}, diagnose.Unexplained),
+)
+
+type failure struct {
+	webhook string
+	denied  bool
+	reason  string
+}
+
+var _ = DescribeTable("An error of the API server is about",
+	func(text string, expected failure, ok bool) {
+		var found failure
+		var isFailure bool
+		found.webhook, found.denied, found.reason, isFailure = diagnose.Blamed(text)
+		Expect(isFailure).To(Equal(ok))
+		Expect(found).To(Equal(expected))
+	},
+	Entry("a call that failed", `Internal error occurred: failed calling webhook "a.b.c": failed to call webhook: EOF`, failure{webhook: "a.b.c", reason: "failed to call webhook: EOF"}, true),
+	Entry("a denial", `admission webhook "a.b.c" denied the request: no`, failure{webhook: "a.b.c", denied: true, reason: "no"}, true),
+	Entry("a denial without a word", `admission webhook "a.b.c" denied the request without explanation`, failure{webhook: "a.b.c", denied: true, reason: " without explanation"}, true),
+	Entry("something else", `configmaps "x" is forbidden: exceeded quota`, failure{}, false),
+)
+
+var _ = DescribeTable("An API server is too old",
+	func(major, minor string, expected bool) {
+		Expect(diagnose.Old(major, minor)).To(Equal(expected))
+	},
+	Entry(nil, "1", "29", true),
+	Entry(nil, "1", "29+", true),
+	Entry(nil, "1", "30", false),
+	Entry(nil, "1", "30+", false),
+	Entry(nil, "2", "0", false),
+	Entry("or says nothing of itself", "", "", false),
+)
+
+var _ = Describe("A finding that explains another", func() {
+	const at = "Service cf/hooks, port 443"
+	fold := func(findings ...diagnose.Finding) []diagnose.Finding {
+		target := webhookconf.Target{Service: "hooks", Namespace: "cf", Port: 443}
+		return diagnose.Fold(diagnose.Config{Options: webhookconf.Options{Target: target}}, findings)
+	}
+	refused := diagnose.Finding{Code: diagnose.ConnectionRefused, Severity: diagnose.Problem, Object: at, Evidence: "said"}
+
+	It("takes its place and what was said", func() {
+		Expect(fold(refused, diagnose.Finding{Code: diagnose.NoReadyEndpoints, Severity: diagnose.Problem, Object: "Service cf/hooks"})).
+			To(Equal([]diagnose.Finding{{Code: diagnose.NoReadyEndpoints, Severity: diagnose.Problem, Object: "Service cf/hooks", Evidence: "said"}}))
+	})
+	It("leaves what it does not explain", func() {
+		for _, other := range []diagnose.Finding{
+			{Code: diagnose.NoReadyEndpoints, Severity: diagnose.Warning, Object: "Service cf/hooks"},
+			{Code: diagnose.BundleEmpty, Severity: diagnose.Problem, Object: "webhook"},
+			{Code: diagnose.Shadowed, Severity: diagnose.Problem, Object: "webhook"},
+		} {
+			Expect(fold(refused, other)).To(Equal([]diagnose.Finding{refused, other}))
+		}
+	})
+})

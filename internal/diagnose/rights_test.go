@@ -1,0 +1,67 @@
+package diagnose_test
+
+import (
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+
+	"code.cloudfoundry.org/eirinix/internal/diagnose"
+)
+
+var _ = Describe("A diagnosis by a user with few rights", Label("api-server"), func() {
+	It("says what it could not look at, and what to grant", func(ctx SpecContext) {
+		d := newDeployment(ctx)
+		d.behind(ctx, toLoopback())
+		d.register(ctx)
+		d.awaitCalls(ctx)
+		name := "user-" + d.Canary.Namespace
+		d.Clients = clientsFor(must(controlPlane.User(name)))
+		r := d.run(ctx)
+		Expect(r.Err()).NotTo(HaveOccurred())
+		Expect(codes(r)).To(Equal([]diagnose.Code{diagnose.CannotLook}))
+		Expect(r.String()).To(And(ContainSubstring("create configmaps in namespace "+d.Canary.Namespace), ContainSubstring("get services "+d.Canary.Namespace+"/hooks")))
+
+		apply(ctx, must(diagnose.Manifest(d.Canary.Namespace, diagnose.SubjectOf(name), d.Rights())))
+		Eventually(func() []diagnose.Code { return codes(d.run(ctx)) }).WithTimeout(patience).Should(Equal([]diagnose.Code{diagnose.Well}))
+	}, SpecTimeout(2*patience))
+
+	It("needs no more than to create ConfigMaps to know that all is well", func(ctx SpecContext) {
+		d := newDeployment(ctx)
+		d.register(ctx)
+		d.awaitCalls(ctx)
+		name := "user-" + d.Canary.Namespace
+		d.Clients = clientsFor(must(controlPlane.User(name)))
+		apply(ctx, must(diagnose.Manifest(d.Canary.Namespace, diagnose.SubjectOf(name), []diagnose.Right{{Resource: "configmaps", Verb: "create", Namespace: d.Canary.Namespace}})))
+		Eventually(func() []diagnose.Code { return codes(d.run(ctx)) }).WithTimeout(patience).Should(Equal([]diagnose.Code{diagnose.Well, diagnose.CannotLook}))
+
+		Expect(d.server.Close()).To(Succeed())
+		Expect(d.run(ctx)).To(haveOneProblem(diagnose.NothingListens, ContainSubstring("failed to call webhook")))
+	}, SpecTimeout(2*patience))
+
+	It("waits for an API server that has not noticed the registration yet", func(ctx SpecContext) {
+		d := newDeployment(ctx)
+		name := "user-" + d.Canary.Namespace
+		d.Clients = clientsFor(must(controlPlane.User(name)))
+		apply(ctx, must(diagnose.Manifest(d.Canary.Namespace, diagnose.SubjectOf(name), []diagnose.Right{{Resource: "configmaps", Verb: "create", Namespace: d.Canary.Namespace}})))
+		d.Settle = time.Millisecond
+		Eventually(func() string { return d.run(ctx).String() }).WithTimeout(patience).ShouldNot(ContainSubstring("create configmaps"))
+
+		d.Settle = patience
+		done := make(chan diagnose.Report, 1)
+		go func() { done <- d.run(ctx) }()
+		Consistently(done).WithTimeout(300 * time.Millisecond).ShouldNot(Receive())
+		d.register(ctx)
+		var r diagnose.Report
+		Eventually(done).WithTimeout(patience).Should(Receive(&r))
+		Expect(codes(r)).To(ContainElement(diagnose.Well))
+	}, SpecTimeout(3*patience))
+
+	It("finds that nothing listens without any right", func(ctx SpecContext) {
+		d := newDeployment(ctx)
+		d.register(ctx)
+		Expect(d.server.Close()).To(Succeed())
+		d.Clients = clientsFor(must(controlPlane.User("user-" + d.Canary.Namespace)))
+		Expect(d.run(ctx)).To(haveOneProblem(diagnose.NothingListens))
+	}, SpecTimeout(patience))
+})

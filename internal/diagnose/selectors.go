@@ -1,0 +1,201 @@
+package diagnose
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// Subject is an object as the rules and selectors of a webhook see it.
+type Subject struct {
+	Namespace   string // empty for what lies in none
+	Name        string // for the message alone
+	Labels      map[string]string
+	Resource    schema.GroupVersionResource
+	Subresource string
+	Operation   admissionregistrationv1.OperationType
+}
+
+func (s Subject) String() string {
+	name := strings.TrimPrefix(s.Namespace+"/"+s.Name, "/")
+	return strings.TrimSpace(fmt.Sprintf("%s of %s %s", s.Operation, s.Resource.Resource, name))
+}
+
+// labelsOf are those of a namespace; absent if there is no such namespace.
+type labelsOf struct {
+	labels  labels.Set
+	missing bool
+	unknown bool
+}
+
+// namespace reads the labels of a namespace, once.
+func (d *diagnosis) namespace(ctx context.Context, name string) labelsOf {
+	if known, ok := d.namespaces[name]; ok {
+		return known
+	}
+	ns, err := within(ctx, d.timeout(), func(ctx context.Context) (*corev1.Namespace, error) {
+		return d.Clients.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
+	})
+	var found labelsOf
+	switch {
+	case apierrors.IsNotFound(err):
+		found.missing = true
+	case err != nil:
+		d.lack(err, Right{Resource: "namespaces", Verb: "get", Name: name})
+		// The API server puts this one on every namespace.
+		found = labelsOf{labels: labels.Set{corev1.LabelMetadataName: name}, unknown: true}
+	default:
+		found.labels = ns.Labels
+	}
+	d.namespaces[name] = found
+	return found
+}
+
+// excludes tells which selector of the entry leaves the subject out; empty if none does. The namespace's labels must
+// have been read before, or are taken to be what every namespace has.
+func (d *diagnosis) excludes(h hook, s Subject) string {
+	if s.Namespace != "" {
+		ns, read := d.namespaces[s.Namespace]
+		if !read {
+			ns.labels = labels.Set{corev1.LabelMetadataName: s.Namespace}
+		}
+		if !matches(h.NamespaceSelector, ns.labels) {
+			return fmt.Sprintf("namespaceSelector %q", metav1.FormatLabelSelector(h.NamespaceSelector))
+		}
+	}
+	if !matches(h.ObjectSelector, s.Labels) {
+		return fmt.Sprintf("objectSelector %q", metav1.FormatLabelSelector(h.ObjectSelector))
+	}
+	return ""
+}
+
+func matches(s *metav1.LabelSelector, set labels.Set) bool {
+	if s == nil {
+		return true // the API server fills it in as empty, which is everything
+	}
+	selector, err := metav1.LabelSelectorAsSelector(s)
+	return err == nil && selector.Matches(set)
+}
+
+// compareSelectors says where an entry selects something else than it should.
+func (d *diagnosis) compareSelectors(live, expected hook) {
+	differ := func(name string, is, should *metav1.LabelSelector) {
+		if equality.Semantic.DeepEqual(is, should) {
+			return
+		}
+		d.add(Finding{
+			Code: Excluded, Severity: Warning, Object: live.String() + " " + name,
+			Message: fmt.Sprintf("the %s of %s is %q instead of %q, so that the API server calls for other objects", name, live,
+				metav1.FormatLabelSelector(is), metav1.FormatLabelSelector(should)),
+			Remedy: "call RegisterExtensions, and see who else writes that configuration",
+		})
+	}
+	differ("namespaceSelector", live.NamespaceSelector, expected.NamespaceSelector)
+	differ("objectSelector", live.ObjectSelector, expected.ObjectSelector)
+}
+
+// selected looks for namespaces that the entries select.
+func (d *diagnosis) selected(ctx context.Context) {
+	if ns := d.Options.Namespace; ns != "" && d.namespace(ctx, ns).missing {
+		d.add(Finding{
+			Code: Excluded, Severity: Warning, Object: "Namespace " + ns,
+			Message: fmt.Sprintf("Namespace %s, the only one that is selected, does not exist, so the API server calls for nothing", ns),
+			Remedy:  "create it, or set ManagerOptions.Namespace to another one",
+		})
+		return
+	}
+	var all []corev1.Namespace
+	listed := false
+	for _, e := range d.Entries {
+		h, live := d.live[e.Path]
+		if !live || e.Name == CanaryName || !narrow(h.NamespaceSelector, d.Options.Namespace) {
+			continue
+		}
+		if !listed {
+			list, err := within(ctx, d.timeout(), func(ctx context.Context) (*corev1.NamespaceList, error) {
+				return d.Clients.CoreV1().Namespaces().List(ctx, metav1.ListOptions{})
+			})
+			if err != nil {
+				d.lack(err, Right{Resource: "namespaces", Verb: "list"})
+				return
+			}
+			all, listed = list.Items, true
+		}
+		if !slices.ContainsFunc(all, func(ns corev1.Namespace) bool { return matches(h.NamespaceSelector, ns.Labels) }) {
+			d.add(Finding{
+				Code: Excluded, Severity: Warning, Object: h.String(),
+				Message: fmt.Sprintf("the namespaceSelector %q of %s matches none of the %d namespaces there are", metav1.FormatLabelSelector(h.NamespaceSelector), h, len(all)),
+				Remedy:  "label the namespaces that are meant, or change Settings.Namespaces",
+			})
+		}
+	}
+}
+
+// narrow tells whether a namespaceSelector asks for more than what every namespace but a few has, and for something
+// else than the one namespace that has been looked for.
+func narrow(s *metav1.LabelSelector, one string) bool {
+	if s == nil {
+		return false
+	}
+	for key, value := range s.MatchLabels {
+		if key != corev1.LabelMetadataName || value != one {
+			return true
+		}
+	}
+	return slices.ContainsFunc(s.MatchExpressions, func(r metav1.LabelSelectorRequirement) bool {
+		return r.Operator != metav1.LabelSelectorOpNotIn && r.Operator != metav1.LabelSelectorOpDoesNotExist
+	})
+}
+
+// wonder says which entries leave out the subject, and why.
+func (d *diagnosis) wonder(ctx context.Context) {
+	if d.Subject == nil {
+		return
+	}
+	s := *d.Subject
+	if s.Namespace != "" {
+		d.namespace(ctx, s.Namespace)
+	}
+	ruled := false
+	for _, e := range d.Entries {
+		h, live := d.live[e.Path]
+		if !live || !slices.ContainsFunc(h.Rules, s.matchedBy) {
+			continue
+		}
+		ruled = true
+		if why := d.excludes(h, s); why != "" {
+			d.add(Finding{
+				Code: Excluded, Severity: Warning, Object: h.String() + " " + s.String(),
+				Message: fmt.Sprintf("the API server does not call for the %s, because the %s of %s leaves it out", s, why, h),
+				Remedy:  "change the labels of the object or of its namespace, or Settings.Namespaces, Settings.Objects and ManagerOptions.Namespace",
+			})
+		}
+	}
+	if !ruled && d.looked {
+		d.add(Finding{
+			Code: Excluded, Severity: Warning, Object: s.String(),
+			Message: fmt.Sprintf("the API server does not call for the %s, because no rule that is registered matches it", s),
+			Remedy:  "name the resource and the operation in Settings.Rules",
+		})
+	}
+}
+
+func (s Subject) matchedBy(r admissionregistrationv1.RuleWithOperations) bool {
+	resource := s.Resource.Resource
+	if s.Subresource != "" {
+		resource += "/" + s.Subresource
+	}
+	return overlap(r, admissionregistrationv1.RuleWithOperations{
+		Operations: []admissionregistrationv1.OperationType{s.Operation},
+		Rule:       admissionregistrationv1.Rule{APIGroups: []string{s.Resource.Group}, Resources: []string{resource}},
+	})
+}

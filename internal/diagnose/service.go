@@ -1,0 +1,225 @@
+package diagnose
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/client-go/kubernetes"
+)
+
+// backend is what stands behind a Service reference.
+type backend struct {
+	service   *corev1.Service // nil where it is not known
+	missing   bool            // there is no such Service
+	slices    []discoveryv1.EndpointSlice
+	slicesErr error // why the slices are not known
+}
+
+// look reads the Service and its EndpointSlices.
+func look(ctx context.Context, clients kubernetes.Interface, namespace, name string) (backend, error) {
+	service, err := clients.CoreV1().Services(namespace).Get(ctx, name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return backend{missing: true}, nil
+	case err != nil:
+		return backend{}, err
+	}
+	b := backend{service: service}
+	if b.external() {
+		return b, nil
+	}
+	var list *discoveryv1.EndpointSliceList
+	list, b.slicesErr = clients.DiscoveryV1().EndpointSlices(namespace).List(ctx, metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + name})
+	if b.slicesErr == nil {
+		b.slices = list.Items
+	}
+	return b, nil
+}
+
+func (b backend) external() bool {
+	return b.service != nil && b.service.Spec.Type == corev1.ServiceTypeExternalName
+}
+
+func (b backend) headless() bool {
+	return b.service != nil && b.service.Spec.ClusterIP == corev1.ClusterIPNone
+}
+
+// port is the Service's port of that number.
+func (b backend) port(number int32) (corev1.ServicePort, bool) {
+	if b.service == nil {
+		return corev1.ServicePort{}, false
+	}
+	i := slices.IndexFunc(b.service.Spec.Ports, func(p corev1.ServicePort) bool { return p.Port == number })
+	if i < 0 {
+		return corev1.ServicePort{}, false
+	}
+	return b.service.Spec.Ports[i], true
+}
+
+// endpoints counts those behind the port, which EndpointSlices know by its name.
+func (b backend) endpoints(number int32) (ready, all int) {
+	port, ok := b.port(number)
+	if !ok {
+		return 0, 0
+	}
+	for _, s := range b.slices {
+		if !slices.ContainsFunc(s.Ports, func(p discoveryv1.EndpointPort) bool { return p.Name != nil && *p.Name == port.Name }) {
+			continue
+		}
+		for _, e := range s.Endpoints {
+			all++
+			if e.Conditions.Ready == nil || *e.Conditions.Ready {
+				ready++
+			}
+		}
+	}
+	return ready, all
+}
+
+// podPort is the port of the pods to which the Service sends what arrives at its port; 0 where that is not known.
+func (b backend) podPort(number int32) int32 {
+	port, ok := b.port(number)
+	if !ok {
+		return 0
+	}
+	for _, s := range b.slices {
+		for _, p := range s.Ports {
+			if p.Name != nil && *p.Name == port.Name && p.Port != nil && len(s.Endpoints) > 0 {
+				return *p.Port
+			}
+		}
+	}
+	if port.TargetPort.Type == intstr.Int && port.TargetPort.IntVal != 0 {
+		return port.TargetPort.IntVal
+	}
+	return 0
+}
+
+// lookBehind reads what stands behind our Service.
+func (d *diagnosis) lookBehind(ctx context.Context) {
+	if !d.serviceMode() {
+		return
+	}
+	t := d.Options.Target
+	b, err := within(ctx, d.timeout(), func(ctx context.Context) (backend, error) { return look(ctx, d.Clients, t.Namespace, t.Service) })
+	rights := d.serviceRights()
+	if err != nil {
+		d.lack(err, rights[0])
+	}
+	if b.slicesErr != nil {
+		d.lack(b.slicesErr, rights[1])
+	}
+	d.backend = b
+}
+
+// judgeService says what is wrong with the Service.
+func (d *diagnosis) judgeService() {
+	b, port := d.backend, d.Options.Target.Port
+	switch {
+	case b.missing:
+		d.add(d.serviceMissing(""))
+		return
+	case b.service == nil || b.external():
+		return
+	case b.headless():
+		f := d.serviceUnusable("")
+		f.Severity = Warning // an API server that resolves endpoints itself can call it
+		d.add(f)
+	}
+	if _, ok := b.port(port); !ok {
+		d.add(d.noSuchServicePort(""))
+		return
+	}
+	if ready, _ := b.endpoints(port); ready == 0 && b.slicesErr == nil {
+		d.add(d.noReadyEndpoints(""))
+	}
+}
+
+// judgePorts compares where the calls go with where this process listens, once it is known that they do not arrive: an
+// address translation between the two is none of our business while it works.
+func (d *diagnosis) judgePorts() {
+	listening, target := d.listenPort(), d.Options.Target
+	arrives := target.Port
+	if d.serviceMode() && !d.backend.external() {
+		arrives = d.backend.podPort(target.Port)
+	}
+	lost := slices.ContainsFunc(d.findings, func(f Finding) bool { return slices.Contains(symptoms, f.Code) || f.Code == BadAnswer })
+	if !lost || listening == 0 || arrives == 0 || listening == arrives {
+		return
+	}
+	f := Finding{
+		Code: PortMismatch, Severity: Problem, Object: target.String(),
+		Message: fmt.Sprintf("calls to %s arrive at port %d, but this process listens on port %d", target, arrives, listening),
+		Remedy:  fmt.Sprintf("set ManagerOptions.Port to %d, or ListenAddress to port %d, or send what arrives on to the right one", listening, arrives),
+	}
+	if d.serviceMode() && !d.backend.external() {
+		f.Object, f.Remedy = d.service(), fmt.Sprintf("set the targetPort of %s to %d, or ManagerOptions.ListenAddress to port %d", d.service(), listening, arrives)
+	}
+	d.add(f)
+}
+
+func (d *diagnosis) serviceMissing(evidence string) Finding {
+	return Finding{
+		Code: ServiceMissing, Severity: Problem, Object: d.service(), Evidence: evidence,
+		Message: d.service() + ", which the API server is told to call, does not exist",
+		Remedy:  "create it, or set ManagerOptions.ServiceName and WebhookNamespace to those of this program's Service",
+	}
+}
+
+func (d *diagnosis) serviceUnusable(evidence string) Finding {
+	return Finding{
+		Code: ServiceUnusable, Severity: Problem, Object: d.service(), Evidence: evidence,
+		Message: fmt.Sprintf("%s is of a kind that the API server does not call", d.service()),
+		Remedy:  "make it one of type ClusterIP that has a cluster IP",
+	}
+}
+
+func (d *diagnosis) noSuchServicePort(evidence string) Finding {
+	port := d.Options.Target.Port
+	f := Finding{
+		Code: PortMismatch, Severity: Problem, Object: d.service(), Evidence: evidence,
+		Message: fmt.Sprintf("%s has no port %d, which is the one that is registered", d.service(), port),
+		Remedy:  fmt.Sprintf("add port %d to it, or set ManagerOptions.Port to one that it has", port),
+	}
+	if d.backend.service != nil {
+		var has []string
+		for _, p := range d.backend.service.Spec.Ports {
+			has = append(has, fmt.Sprint(p.Port))
+		}
+		f.Remedy += " (" + strings.Join(has, ", ") + ")"
+	}
+	return f
+}
+
+func (d *diagnosis) noReadyEndpoints(evidence string) Finding {
+	f := Finding{
+		Code: NoReadyEndpoints, Severity: Problem, Object: d.service(), Evidence: evidence,
+		Message: d.service() + " has no ready endpoint",
+		Remedy:  "see why the pods behind it are not ready, and whether its selector takes them in",
+	}
+	if d.backend.service == nil {
+		return f
+	}
+	selector, namespace := d.backend.service.Spec.Selector, d.Options.Target.Namespace
+	_, all := d.backend.endpoints(d.Options.Target.Port)
+	text := metav1.FormatLabelSelector(&metav1.LabelSelector{MatchLabels: selector})
+	switch {
+	case len(selector) == 0:
+		f.Message += ", and no selector that would find pods"
+		f.Remedy = "give it the labels of this program's pods as selector"
+	case all == 0:
+		f.Message += fmt.Sprintf(": its selector %s finds no pod", text)
+		f.Remedy = fmt.Sprintf("start the pods, or give the Service their labels (kubectl get pods -n %s --show-labels)", namespace)
+	default:
+		f.Message += fmt.Sprintf(", but %d that are not", all)
+		f.Remedy = fmt.Sprintf("see why they are not ready (kubectl describe pods -n %s -l %s)", namespace, text)
+	}
+	return f
+}
