@@ -1,0 +1,135 @@
+package certsource
+
+// This file reads certificates from files.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"code.cloudfoundry.org/eirinix/internal/ca"
+)
+
+const (
+	// maxFile bounds what is read of a file: as much as an object of the API may hold.
+	maxFile = 1 << 20
+
+	// rereads is how often files that are replaced while they are read are read again at once.
+	rereads = 3
+
+	// mountLink is the link by which the kubelet replaces all files of a mounted Secret at once.
+	mountLink = "..data"
+)
+
+// Files is a Source that reads a certificate, its key and the CA's certificate from files, such as a mounted
+// Secret or what an agent writes. They are read again every Poll and go by their content: nothing has to tell
+// of a change. They are taken over together, when all three fit, so that it does not matter whether they are
+// replaced at once or one after the other. Its fields must not change while it runs.
+type Files struct {
+	Dir           string           // where the files are
+	Cert, Key, CA string           // file names in Dir, or absolute; default tls.crt, tls.key, ca.crt
+	Hosts         []string         // that the certificate must be for (see ca.ParseHosts)
+	Poll          time.Duration    // between two looks; 0 means DefaultPoll
+	Now           func() time.Time // nil means time.Now
+}
+
+// Validate says what is wrong with the fields.
+func (f *Files) Validate() error {
+	if f.Dir == "" && !(filepath.IsAbs(f.Cert) && filepath.IsAbs(f.Key) && filepath.IsAbs(f.CA)) {
+		return errors.New("certificate files need Dir, the folder that holds them")
+	}
+	if _, err := ca.ParseHosts(f.Hosts); err != nil {
+		return fmt.Errorf("certificate files: %w", err)
+	}
+	return checkPoll(f.Poll)
+}
+
+// Run implements Source.
+func (f *Files) Run(ctx context.Context, deliver func(Material), waiting func(error)) error {
+	if err := f.Validate(); err != nil {
+		return err
+	}
+	out := &feed{hosts: f.Hosts, now: clock(f.Now), deliver: deliver, waiting: waiting}
+	for ctx.Err() == nil {
+		t, err := f.read()
+		if err == nil {
+			err = out.offerTexts(t)
+		}
+		if err != nil {
+			out.wait(fmt.Errorf("%s: %w", f, err))
+		}
+		if !pause(ctx, or(f.Poll, DefaultPoll)) {
+			break
+		}
+	}
+	return nil
+}
+
+// String names the files.
+func (f *Files) String() string {
+	cert, key, ca := f.names()
+	return fmt.Sprintf("certificate files %s, %s and %s in %s", cert, key, ca, or(f.Dir, "/"))
+}
+
+func (f *Files) names() (cert, key, ca string) {
+	return or(f.Cert, DefaultCert), or(f.Key, DefaultKey), or(f.CA, DefaultCA)
+}
+
+// read takes all files from the same mount, if they are mounted.
+func (f *Files) read() (t texts, err error) {
+	link := filepath.Join(f.Dir, mountLink)
+	for range rereads {
+		before, _ := os.Readlink(link) // an error gives "", twice
+		t, err = f.readOnce()
+		if after, _ := os.Readlink(link); after == before {
+			break
+		}
+	}
+	return t, err
+}
+
+func (f *Files) readOnce() (t texts, err error) {
+	cert, key, ca := f.names()
+	var errs [3]error
+	t.certificate, errs[0] = f.readFile(cert, "the serving certificate, and intermediate certificates behind it")
+	t.key, errs[1] = f.readFile(key, "the private key of the serving certificate")
+	t.ca, errs[2] = f.readFile(ca, "the certificate of the CA that issued the serving certificate")
+	return t, errors.Join(errs[:]...)
+}
+
+func (f *Files) readFile(name, what string) (text, error) {
+	path := name
+	if !filepath.IsAbs(name) {
+		path = filepath.Join(f.Dir, name)
+	}
+	info, err := os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return text{}, fmt.Errorf("%s does not exist (yet); put there %s, or configure another file", path, what)
+	case err == nil && !info.Mode().IsRegular(): // opening a pipe would wait for its other end
+		return text{}, fmt.Errorf("%s is not a file; put there %s, or configure another file", path, what)
+	}
+	content, err := readAtMost(path, maxFile)
+	if err != nil {
+		return text{}, fmt.Errorf("make %s readable for user %d: %w", path, os.Getuid(), err)
+	}
+	if len(content) > maxFile {
+		return text{}, fmt.Errorf("%s is larger than %d bytes; put there %s and nothing else", path, maxFile, what)
+	}
+	return text{name: name, pem: content}, nil
+}
+
+// readAtMost reads one byte more than limit, to show that there is more.
+func readAtMost(path string, limit int64) ([]byte, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = file.Close() }() // it was only read
+	return io.ReadAll(io.LimitReader(file, limit+1))
+}

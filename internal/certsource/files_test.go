@@ -1,0 +1,277 @@
+package certsource_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+
+	"code.cloudfoundry.org/eirinix/internal/certsource"
+)
+
+// write replaces one file as a careless tool does: in place.
+func write(dir, name string, content []byte) {
+	GinkgoHelper()
+	Expect(os.WriteFile(filepath.Join(dir, name), content, 0o600)).To(Succeed())
+}
+
+// replace renames a new file over the old one, as careful tools do: nobody sees it half written.
+func replace(dir, name string, content []byte) {
+	GinkgoHelper()
+	write(dir, name+".new", content)
+	Expect(os.Rename(filepath.Join(dir, name+".new"), filepath.Join(dir, name))).To(Succeed())
+}
+
+func writeAll(dir string, i issued) {
+	GinkgoHelper()
+	write(dir, "tls.crt", i.certificate)
+	write(dir, "tls.key", i.key)
+	write(dir, "ca.crt", i.ca)
+}
+
+func serialOf(i issued) string {
+	GinkgoHelper()
+	return leafOf(i.certificate).SerialNumber.String()
+}
+
+// mount does what the kubelet does with a Secret volume: a folder with a new name, a link to it that is swapped by a
+// rename, and the old folder removed.
+func mount(dir string, generation int, i issued) {
+	GinkgoHelper()
+	name := fmt.Sprintf("..2030_01_01_00_00_00.%09d", generation)
+	Expect(os.Mkdir(filepath.Join(dir, name), 0o700)).To(Succeed())
+	writeAll(filepath.Join(dir, name), i)
+	old, _ := os.Readlink(filepath.Join(dir, "..data"))
+	Expect(os.Symlink(name, filepath.Join(dir, "..data_tmp"))).To(Succeed())
+	Expect(os.Rename(filepath.Join(dir, "..data_tmp"), filepath.Join(dir, "..data"))).To(Succeed())
+	if old != "" {
+		Expect(os.RemoveAll(filepath.Join(dir, old))).To(Succeed())
+		return
+	}
+	for _, file := range []string{"tls.crt", "tls.key", "ca.crt"} {
+		Expect(os.Symlink(filepath.Join("..data", file), filepath.Join(dir, file))).To(Succeed())
+	}
+}
+
+var _ = Describe("Files", func() {
+	var dir string
+	var r *recorder
+	var clock *hand
+	var files *certsource.Files
+
+	BeforeEach(func() {
+		dir, clock = GinkgoT().TempDir(), &hand{}
+		r = newRecorder()
+		r.now = clock.now
+		files = &certsource.Files{Dir: dir, Hosts: hosts, Poll: time.Millisecond, Now: clock.now}
+	})
+
+	It("delivers what is there, once", func() {
+		i := issue()
+		writeAll(dir, i)
+		run(files, r)
+		Eventually(r.serial).Should(Equal(serialOf(i)))
+		Expect(r.bundle()).To(Equal(string(i.ca)))
+		Consistently(r.deliveries, "100ms").Should(Equal(1))
+		Expect(r.allReasons()).To(BeEmpty())
+	})
+
+	It("waits for files that are not there yet, and names them and the remedy", func() {
+		run(files, r)
+		Eventually(r.reason).Should(And(
+			ContainSubstring(filepath.Join(dir, "tls.crt")+" does not exist (yet); put there the serving certificate"),
+			ContainSubstring(filepath.Join(dir, "tls.key")+" does not exist (yet)"),
+			ContainSubstring(filepath.Join(dir, "ca.crt")+" does not exist (yet)"),
+		))
+		i := issue()
+		writeAll(dir, i)
+		Eventually(r.serial).Should(Equal(serialOf(i)))
+		Expect(r.reason()).To(BeEmpty())
+	})
+
+	It("takes every swap of a mounted Secret as a whole", func() {
+		authority := newAuthority()
+		mount(dir, 0, issueBy(authority, hosts, day, time.Now()))
+		files.Poll = time.Microsecond
+		run(files, r)
+		for generation := range 150 {
+			i := issue() // of another CA each time, so that no two files of different generations fit
+			mount(dir, generation+1, i)
+			Eventually(r.serial).WithPolling(time.Millisecond).Should(Equal(serialOf(i)))
+		}
+		Expect(r.allReasons()).To(BeEmpty(), "no swap is seen half done")
+	})
+
+	DescribeTable("takes files that are written one after the other when all of them fit", func(order ...string) {
+		first, second := issue(), issue()
+		writeAll(dir, first)
+		run(files, r)
+		Eventually(r.serial).Should(Equal(serialOf(first)))
+		contents := map[string][]byte{"tls.crt": second.certificate, "tls.key": second.key, "ca.crt": second.ca}
+		for n, file := range order {
+			if n > 0 {
+				Eventually(r.reason).ShouldNot(BeEmpty(), "after %v", order[:n])
+				Expect(r.serial()).To(Equal(serialOf(first)), "the last good one stays in use")
+			}
+			write(dir, file, contents[file])
+		}
+		Eventually(r.serial).Should(Equal(serialOf(second)))
+		Expect(r.deliveries()).To(Equal(2))
+		Expect(r.bundle()).To(Equal(string(second.ca)))
+	},
+		Entry(nil, "tls.crt", "tls.key", "ca.crt"),
+		Entry(nil, "tls.crt", "ca.crt", "tls.key"),
+		Entry(nil, "tls.key", "tls.crt", "ca.crt"),
+		Entry(nil, "tls.key", "ca.crt", "tls.crt"),
+		Entry(nil, "ca.crt", "tls.crt", "tls.key"),
+		Entry(nil, "ca.crt", "tls.key", "tls.crt"),
+	)
+
+	It("does not take half a bundle, though it would do for now", func() {
+		i := issue()
+		writeAll(dir, i)
+		other := newAuthority().CertificatePEM
+		write(dir, "ca.crt", join(i.ca, other[:len(other)/2]))
+		run(files, r)
+		Eventually(r.reason).Should(ContainSubstring("ca.crt is cut off"))
+		write(dir, "ca.crt", join(i.ca, other))
+		Eventually(r.bundle).Should(Equal(string(i.ca) + string(other)))
+		Expect(r.deliveries()).To(Equal(1))
+	})
+
+	It("delivers a changed bundle with the same certificate", func() {
+		i := issue()
+		writeAll(dir, i)
+		run(files, r)
+		Eventually(r.deliveries).Should(Equal(1))
+		next := newAuthority().CertificatePEM
+		replace(dir, "ca.crt", join(next, i.ca))
+		Eventually(r.bundle).Should(Equal(string(next) + string(i.ca)))
+		replace(dir, "ca.crt", join([]byte("# comment\n"), next, i.ca, next))
+		Consistently(r.deliveries, "50ms").Should(Equal(2), "it holds the same certificates")
+	})
+
+	It("keeps the last good one while files are gone, and says when they are back", func() {
+		i := issue()
+		writeAll(dir, i)
+		run(files, r)
+		Eventually(r.deliveries).Should(Equal(1))
+		Expect(os.Remove(filepath.Join(dir, "tls.key"))).To(Succeed())
+		Eventually(r.reason).Should(ContainSubstring("tls.key does not exist"))
+		write(dir, "tls.key", i.key)
+		Eventually(r.reason).Should(BeEmpty())
+		Expect(r.deliveries()).To(Equal(2), "the same once more: the wait is over")
+		Expect(r.serial()).To(Equal(serialOf(i)))
+	})
+
+	It("says when what is in use ends, and takes the next", func() {
+		i := issue()
+		writeAll(dir, i)
+		run(files, r)
+		Eventually(r.deliveries).Should(Equal(1))
+		clock.advance(91 * day)
+		Eventually(r.reason).Should(ContainSubstring("has expired at " + leafOf(i.certificate).NotAfter.UTC().Format(time.RFC3339)))
+		next := issueFor(hosts, 90*day, clock.now())
+		writeAll(dir, next)
+		Eventually(r.serial).Should(Equal(serialOf(next)))
+	})
+
+	It("reads other names, also elsewhere", func() {
+		i := issue()
+		elsewhere := filepath.Join(GinkgoT().TempDir(), "root.pem")
+		Expect(os.WriteFile(elsewhere, i.ca, 0o600)).To(Succeed())
+		write(dir, "server.pem", i.certificate)
+		write(dir, "server-key.pem", i.key)
+		files.Cert, files.Key, files.CA = "server.pem", "server-key.pem", elsewhere
+		run(files, r)
+		Eventually(r.serial).Should(Equal(serialOf(i)))
+		Expect(files.String()).To(Equal("certificate files server.pem, server-key.pem and " + elsewhere + " in " + dir))
+	})
+
+	DescribeTable("says what is wrong with a file", func(file, reason string, content func(issued) []byte) {
+		i := issue()
+		writeAll(dir, i)
+		write(dir, file, content(i))
+		run(files, r)
+		Eventually(r.reason).Should(And(ContainSubstring(reason), HavePrefix("certificate files ")))
+		Expect(r.deliveries()).To(BeZero())
+		for _, line := range strings.Split(string(i.key), "\n")[1:3] {
+			Expect(strings.Join(r.allReasons(), "\n")).NotTo(ContainSubstring(line), "no part of the key")
+		}
+	},
+		Entry("empty certificate", "tls.crt", "tls.crt and tls.key: there is no PEM certificate", func(issued) []byte { return nil }),
+		Entry("empty key", "tls.key", "tls.key holds no PEM private key; write the key", func(issued) []byte { return nil }),
+		Entry("empty CA", "ca.crt", "ca.crt holds no readable PEM certificate; put there", func(issued) []byte { return nil }),
+		Entry("truncated certificate", "tls.crt", "tls.crt is cut off", func(i issued) []byte { return i.certificate[:len(i.certificate)/2] }),
+		Entry("truncated key", "tls.key", "tls.key is cut off", func(i issued) []byte { return i.key[:len(i.key)/2] }),
+		Entry("truncated CA", "ca.crt", "ca.crt is cut off", func(i issued) []byte { return i.ca[:len(i.ca)/2] }),
+		Entry("another key", "tls.key", "the private key does not match the certificate of", func(issued) []byte { return keyPEM(newKey()) }),
+		Entry("garbled key", "tls.key", "the private key in tls.key cannot be read; store it as PKCS#8", func(i issued) []byte {
+			return []byte(strings.Replace(string(i.key), "\nMI", "\nAA", 1))
+		}),
+		Entry("certificate in place of the key", "tls.key", "tls.key holds no PEM private key", func(i issued) []byte { return i.certificate }),
+		Entry("key in place of the certificate", "tls.crt", "there is no PEM certificate", func(i issued) []byte { return i.key }),
+		Entry("CA before the certificate", "tls.crt", "must stand before those of CAs", func(i issued) []byte { return join(i.ca, i.certificate) }),
+		Entry("another CA", "ca.crt", "the CA bundle does not verify the certificate", func(issued) []byte { return newAuthority().CertificatePEM }),
+		Entry("much too large", "ca.crt", "is larger than 1048576 bytes", func(i issued) []byte { return join(i.ca, make([]byte, 1<<20)) }),
+	)
+
+	It("says what is wrong with a certificate for other hosts, one that has ended, and one of the future", func() {
+		for reason, i := range map[string]issued{
+			`is not for host "127.0.0.1"`: issueFor(hosts[:1], day, time.Now()),
+			"has expired at":              issueFor(hosts, day, time.Now().Add(-2*day)),
+			"is not valid before":         issueFor(hosts, day, time.Now().Add(2*day)),
+		} {
+			writeAll(dir, i)
+			r := newRecorder()
+			stop := run(&certsource.Files{Dir: dir, Hosts: hosts, Poll: time.Millisecond}, r)
+			Eventually(r.reason).Should(ContainSubstring(reason))
+			stop()
+			Expect(r.deliveries()).To(BeZero())
+		}
+	})
+
+	It("does not wait for the other end of what is not a file", func() {
+		writeAll(dir, issue())
+		Expect(os.Remove(filepath.Join(dir, "ca.crt"))).To(Succeed())
+		Expect(os.Mkdir(filepath.Join(dir, "ca.crt"), 0o700)).To(Succeed())
+		run(files, r)
+		Eventually(r.reason).Should(ContainSubstring("ca.crt is not a file"))
+	})
+
+	It("refuses to run without what it needs", func(ctx SpecContext) {
+		for message, f := range map[string]*certsource.Files{
+			"need Dir":          {Hosts: hosts},
+			"at least one host": {Dir: dir},
+			"leave out the":     {Dir: dir, Hosts: []string{"https://x"}},
+			"Poll":              {Dir: dir, Hosts: hosts, Poll: -1},
+		} {
+			Expect(f.Run(ctx, r.deliver, r.wait)).To(MatchError(ContainSubstring(message)))
+		}
+	})
+})
+
+func TestFilesRemindsOnceAMinute(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, dir := plain(t), t.TempDir()
+		files := &certsource.Files{Dir: dir, Hosts: hosts}
+		go func() { _ = files.Run(t.Context(), r.deliver, r.wait) }()
+		time.Sleep(10*time.Minute - time.Second)
+		synctest.Wait()
+		Expect(r.allReasons()).To(HaveLen(10))
+		writeAll(dir, issue())
+		time.Sleep(certsource.DefaultPoll + time.Second)
+		synctest.Wait()
+		Expect(r.deliveries()).To(Equal(1), "seen within one poll")
+		time.Sleep(day)
+		synctest.Wait()
+		Expect(r.deliveries()).To(Equal(1))
+		Expect(r.allReasons()).To(HaveLen(10))
+	})
+}

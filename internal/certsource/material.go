@@ -1,0 +1,134 @@
+package certsource
+
+// This file judges certificates as an API server will when it calls the webhook.
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"code.cloudfoundry.org/eirinix/internal/ca"
+)
+
+// Material is one serving certificate and what must be trusted for it. It must not be changed once it is
+// delivered. It prints without its key.
+type Material struct {
+	Certificate *tls.Certificate // chain and key; Leaf set
+	Bundle      []byte           // PEM of the CA certificates that verify it
+}
+
+// Verify tells whether a client that trusts the bundle and nothing else accepts the certificate for every
+// host (see ca.ParseHosts) at that time. Equal material and hosts give equal errors while the reason
+// lasts; the error carries the remedy.
+func (m Material) Verify(hosts []string, now time.Time) error {
+	if m.Certificate == nil || m.Certificate.Leaf == nil {
+		return errors.New("there is no certificate")
+	}
+	leaf := m.Certificate.Leaf
+	names, err := ca.ParseHosts(hosts)
+	if err != nil {
+		return err
+	}
+	if err := checkTime(leaf, now); err != nil {
+		return err
+	}
+	if err := checkNames(leaf, names); err != nil {
+		return err
+	}
+	if err := checkUsage(leaf); err != nil {
+		return err
+	}
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(m.Bundle) { // the API server loads a caBundle in the same way
+		return errors.New("the CA bundle holds no readable certificate; it needs the one of the CA that issued the serving certificate")
+	}
+	intermediates := x509.NewCertPool()
+	for _, der := range m.Certificate.Certificate[1:] {
+		certificate, err := x509.ParseCertificate(der)
+		if err != nil {
+			return fmt.Errorf("the certificate chain cannot be read: %w", err)
+		}
+		intermediates.AddCert(certificate)
+	}
+	if _, err := leaf.Verify(x509.VerifyOptions{Roots: roots, Intermediates: intermediates, CurrentTime: now}); err != nil {
+		return explain(leaf, err)
+	}
+	return nil
+}
+
+// checkTime judges the certificate itself. The present time is not in the error: that would be another one
+// at every look.
+func checkTime(certificate *x509.Certificate, now time.Time) error {
+	if now.After(certificate.NotAfter) {
+		return fmt.Errorf("the certificate of %q has expired at %s; renew it", certificate.Subject, stamp(certificate.NotAfter))
+	}
+	if now.Before(certificate.NotBefore) {
+		return fmt.Errorf("the certificate of %q is not valid before %s; wait until then, or check the clocks of this machine and of the issuer",
+			certificate.Subject, stamp(certificate.NotBefore))
+	}
+	return nil
+}
+
+// checkNames judges whether the certificate is for every host.
+func checkNames(leaf *x509.Certificate, names ca.Hosts) error {
+	for _, host := range names.All() {
+		if err := leaf.VerifyHostname(host); err != nil {
+			return fmt.Errorf("the certificate is not for host %q, by which the API server calls; have it issued with %v as subject alternative names: %w",
+				host, names.All(), err)
+		}
+	}
+	return nil
+}
+
+// checkUsage judges whether servers may use the certificate. One without extended key usages is for all.
+func checkUsage(leaf *x509.Certificate) error {
+	if len(leaf.ExtKeyUsage)+len(leaf.UnknownExtKeyUsage) == 0 ||
+		slices.Contains(leaf.ExtKeyUsage, x509.ExtKeyUsageServerAuth) || slices.Contains(leaf.ExtKeyUsage, x509.ExtKeyUsageAny) {
+		return nil
+	}
+	return errors.New("servers may not use the certificate; have it issued with the extended key usage \"server auth\"")
+}
+
+// explain says in terms of chain and bundle why the certificate does not verify.
+func explain(leaf *x509.Certificate, err error) error {
+	if _, ok := errors.AsType[x509.UnknownAuthorityError](err); ok {
+		return fmt.Errorf("the CA bundle does not verify the certificate, which %q issued; put the CA into the bundle, and intermediate certificates behind the serving certificate: %w",
+			leaf.Issuer, err)
+	}
+	if invalid, ok := errors.AsType[x509.CertificateInvalidError](err); ok {
+		if invalid.Reason == x509.Expired && invalid.Cert != nil {
+			// The original has the present time in it.
+			return fmt.Errorf("the CA certificate of %q, valid from %s to %s, is not valid now; renew it",
+				invalid.Cert.Subject, stamp(invalid.Cert.NotBefore), stamp(invalid.Cert.NotAfter))
+		}
+		if invalid.Reason == x509.IncompatibleUsage {
+			return fmt.Errorf("servers may not use what the CA %q issues; use a CA whose extended key usages are none, or include \"server auth\": %w", leaf.Issuer, err)
+		}
+	}
+	return fmt.Errorf("the certificate of %q does not verify; have it issued again: %w", leaf.Subject, err)
+}
+
+// String names the certificate without its key.
+func (m Material) String() string {
+	if m.Certificate == nil || m.Certificate.Leaf == nil {
+		return "no certificate"
+	}
+	leaf := m.Certificate.Leaf
+	return fmt.Sprintf("certificate of %q by %q (serial %x, valid until %s, key redacted)",
+		leaf.Subject, leaf.Issuer, leaf.SerialNumber, stamp(leaf.NotAfter))
+}
+
+// GoString is String: %#v must not print the key.
+func (m Material) GoString() string { return m.String() }
+
+// MarshalLog is what logr writes for material.
+func (m Material) MarshalLog() any { return m.String() }
+
+// MarshalJSON writes String: zap and others would otherwise encode the key.
+func (m Material) MarshalJSON() ([]byte, error) { return json.Marshal(m.String()) }
+
+func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }

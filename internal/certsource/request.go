@@ -1,0 +1,250 @@
+package certsource
+
+// This file is one request to a signer, from the making of its key to its end.
+
+import (
+	"context"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"code.cloudfoundry.org/eirinix/internal/ca"
+)
+
+// errUnsent is wrapped while it is not known whether the API server has got the request.
+var errUnsent = errors.New("the API server did not take the request")
+
+// cleanUpFor bounds what is done after the context has ended.
+const cleanUpFor = 2 * time.Second
+
+// request is one CertificateSigningRequest and the key that it is for. Its key is in no log: it is never
+// printed as a whole.
+type request struct {
+	name  string
+	names ca.Hosts
+	key   crypto.Signer
+	pem   []byte
+	ended bool // nothing will come of it any more
+}
+
+func (k *keeping) newRequest() (*request, error) {
+	names, err := ca.ParseHosts(k.Hosts)
+	if err != nil {
+		return nil, err
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, fmt.Errorf("making a serving key: %w", err)
+	}
+	template := &x509.CertificateRequest{DNSNames: names.DNS, IPAddresses: names.IPs}
+	if first := names.All()[0]; len(first) <= 64 { // X.520 allows no more, and clients do not look at it
+		template.Subject = pkix.Name{CommonName: first}
+	}
+	der, err := x509.CreateCertificateRequest(rand.Reader, template, key)
+	if err != nil {
+		return nil, fmt.Errorf("making a certificate request for %v: %w", names.All(), err)
+	}
+	return &request{
+		name:  or(k.NamePrefix, DefaultNamePrefix) + "-" + strings.ToLower(rand.Text()[:10]),
+		names: names,
+		key:   key,
+		pem:   pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}),
+	}, nil
+}
+
+func (k *keeping) object(r *request) *certificatesv1.CertificateSigningRequest {
+	csr := &certificatesv1.CertificateSigningRequest{
+		ObjectMeta: metav1.ObjectMeta{Name: r.name},
+		Spec: certificatesv1.CertificateSigningRequestSpec{
+			Request:    r.pem,
+			SignerName: k.SignerName,
+			Usages:     []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageServerAuth},
+		},
+	}
+	if k.Lifetime != 0 {
+		seconds := int32(k.Lifetime / time.Second)
+		csr.Spec.ExpirationSeconds = &seconds
+	}
+	return csr
+}
+
+// ask makes a request and follows it to its end. It returns nil once a certificate was taken, or ctx has ended.
+func (k *keeping) ask(ctx context.Context) error {
+	if k.open == nil || k.open.ended {
+		k.cleanUp(ctx) // of the one before: until now its end could be read there
+		r, err := k.newRequest()
+		if err != nil {
+			return err
+		}
+		k.open = r
+	}
+	r := k.open
+	if err := k.create(ctx, r); err != nil {
+		return err
+	}
+	err := k.follow(ctx, r)
+	r.ended = ctx.Err() == nil
+	if err == nil && r.ended {
+		k.cleanUp(ctx)
+	}
+	return err
+}
+
+// create sends a request. As its name is its own, sending it twice makes one object.
+func (k *keeping) create(ctx context.Context, r *request) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	_, err := k.Requests.Create(ctx, k.object(r), metav1.CreateOptions{})
+	switch {
+	case err == nil:
+		k.Log.Info("a certificate is asked for", "request", r.name, "signer", k.SignerName, "hosts", r.names.All())
+		return nil
+	case apierrors.IsAlreadyExists(err):
+		return nil // made by an attempt whose answer was lost; follow looks whether it is ours
+	case apierrors.IsForbidden(err):
+		k.open = nil
+		return fmt.Errorf("no certificate can be asked for; grant create, get, list, watch and delete on certificatesigningrequests: %w", err)
+	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
+		k.open = nil
+		return fmt.Errorf("the API server refuses the request; look at SignerName, NamePrefix and Lifetime: %w", err)
+	}
+	return fmt.Errorf("%w: %w", errUnsent, err)
+}
+
+// follow waits until a request has come to its end.
+func (k *keeping) follow(ctx context.Context, r *request) (result error) {
+	f := single[certificatesv1.CertificateSigningRequest]{
+		kind: "certificatesigningrequests", name: r.name, poll: k.poll, log: k.Log, rights: &k.watching,
+		find: func(ctx context.Context, o metav1.ListOptions) (*certificatesv1.CertificateSigningRequest, string, error) {
+			list, err := k.Requests.List(ctx, o)
+			if err != nil {
+				return nil, "", err
+			}
+			for i := range list.Items {
+				if list.Items[i].Name == r.name {
+					return &list.Items[i], list.ResourceVersion, nil
+				}
+			}
+			return nil, list.ResourceVersion, nil
+		},
+		get: k.Requests.Get, watch: k.Requests.Watch,
+	}
+	f.follow(ctx, func(csr *certificatesv1.CertificateSigningRequest, err error) bool {
+		var pending error
+		switch {
+		case err != nil:
+			pending = fmt.Errorf("request %q cannot be read (needs get on certificatesigningrequests): %w", r.name, err)
+		default:
+			pending, result = k.look(r, csr)
+		}
+		if pending == nil {
+			return true
+		}
+		k.out.wait(fmt.Errorf("%s: %w%s", k, pending, k.inUse()))
+		k.keepTrust(ctx)
+		return false
+	})
+	return result
+}
+
+// look judges where a request stands: pending says for what it waits, and is nil when it has ended; then
+// failed says why nothing came of it, and is nil when the certificate was taken.
+func (k *keeping) look(r *request, csr *certificatesv1.CertificateSigningRequest) (pending, failed error) {
+	if csr == nil || string(csr.Spec.Request) != string(r.pem) {
+		k.open = nil // what has its name now, if anything, is not ours to delete
+		return nil, fmt.Errorf("request %q was deleted before a certificate was issued", r.name)
+	}
+	if c := condition(csr, certificatesv1.CertificateDenied); c != nil {
+		return nil, fmt.Errorf("request %q was denied (%s); ask who approves the requests of this signer, or correct what they object to", r.name, said(c))
+	}
+	if c := condition(csr, certificatesv1.CertificateFailed); c != nil {
+		return nil, fmt.Errorf("the signer failed to issue a certificate for request %q (%s); correct what it objects to, or look at its log", r.name, said(c))
+	}
+	if len(csr.Status.Certificate) > 0 {
+		return nil, k.accept(r, csr.Status.Certificate)
+	}
+	if condition(csr, certificatesv1.CertificateApproved) != nil {
+		return fmt.Errorf("request %q is approved, and the signer has not issued a certificate yet; see that it runs", r.name), nil
+	}
+	return fmt.Errorf("request %q waits for approval; approve it with: kubectl certificate approve %s", r.name, r.name), nil
+}
+
+// accept takes an issued certificate, or says why it can never be used.
+func (k *keeping) accept(r *request, chainPEM []byte) error {
+	certificate, err := pair(chainPEM, r.key)
+	if errors.Is(err, errMismatch) {
+		return fmt.Errorf("the certificate in request %q is refused, because it is for another key than the one that was sent; have the signer mended", r.name)
+	}
+	if err != nil {
+		return fmt.Errorf("the certificate in request %q is refused: %w", r.name, err)
+	}
+	if err := errors.Join(checkNames(certificate.Leaf, r.names), checkUsage(certificate.Leaf)); err != nil {
+		return fmt.Errorf("the certificate in request %q is refused: %w", r.name, err)
+	}
+	if k.now().After(certificate.Leaf.NotAfter) {
+		return fmt.Errorf("the certificate in request %q is refused, because it ended at %s; check the clocks of this machine and of the signer",
+			r.name, stamp(certificate.Leaf.NotAfter))
+	}
+	k.take(certificate)
+	k.Log.Info("a certificate was issued", "request", r.name, "signer", k.SignerName,
+		"expires", certificate.Leaf.NotAfter, "renewal", k.renewAt)
+	return nil
+}
+
+// inUse reminds of what ends when a renewal does not come.
+func (k *keeping) inUse() string {
+	if k.out.last.Certificate == nil {
+		return ""
+	}
+	return fmt.Sprintf(" (the certificate in use is valid until %s)", stamp(k.out.last.Certificate.Leaf.NotAfter))
+}
+
+// cleanUp deletes the request that was made last, wherever it stands. Others remove it if this may not.
+func (k *keeping) cleanUp(ctx context.Context) {
+	r := k.open
+	if r == nil {
+		return
+	}
+	k.open = nil
+	ctx, cancel := context.WithTimeout(ctx, cleanUpFor)
+	defer cancel()
+	err := k.Requests.Delete(ctx, r.name, metav1.DeleteOptions{})
+	if err == nil || apierrors.IsNotFound(err) || k.mute {
+		return
+	}
+	k.mute = apierrors.IsForbidden(err)
+	k.Log.Info("a request that is done could not be deleted; kube-controller-manager deletes it in time", "request", r.name, "because", err.Error())
+}
+
+func condition(csr *certificatesv1.CertificateSigningRequest, kind certificatesv1.RequestConditionType) *certificatesv1.CertificateSigningRequestCondition {
+	for i := range csr.Status.Conditions {
+		if c := &csr.Status.Conditions[i]; c.Type == kind && c.Status != corev1.ConditionFalse {
+			return c
+		}
+	}
+	return nil
+}
+
+// said is what whoever set a condition gives as the reason.
+func said(c *certificatesv1.CertificateSigningRequestCondition) string {
+	switch {
+	case c.Reason == "" && c.Message == "":
+		return "no reason given"
+	case c.Reason == "" || c.Message == "":
+		return c.Reason + c.Message
+	}
+	return c.Reason + ": " + c.Message
+}
