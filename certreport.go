@@ -56,7 +56,7 @@ func newCertificateMetrics(registerer prometheus.Registerer) (*certificateMetric
 		phase:      gauges("certificate_phase", "Where the rotation of the CA stands: 1 for the phase that it is in.", "phase"),
 		generation: gauges("certificate_generation", "Number of the CA that signs, counted up with each rotation."),
 		inSync:     gauges("certificate_bundle_in_sync", "Whether every caBundle that is registered holds all CAs in use, and no other outside a rotation."),
-		failing:    gauges("certificate_failing", "Whether the last look at Secret and configurations failed, or found something to do that this replica may not do."),
+		failing:    gauges("certificate_failing", "Whether the last look at Secret and configurations failed."),
 		skew:       gauges("clock_skew_seconds", "How far the API server's clock is ahead of this process's; 0 within two seconds."),
 	}, failed
 }
@@ -75,7 +75,7 @@ func (m *ExtensionManager) newCertificateReport(certs *certificates, log logr.Lo
 }
 
 // tell sets the metrics after a look.
-func (r *certificateReport) tell(_ context.Context, state *certsecret.State, _ []ca.Registered, due ca.Due, clock *serverClock) {
+func (r *certificateReport) tell(state *certsecret.State, due ca.Due, clock *serverClock) {
 	if r.metrics == nil {
 		return
 	}
@@ -124,7 +124,7 @@ func (r *certificateReport) event(ctx context.Context, state *certsecret.State, 
 		Type: kind, Reason: reason, Message: message, Count: 1, FirstTimestamp: now, LastTimestamp: now,
 		Source: corev1.EventSource{Component: "eirinix"}, ReportingController: "eirinix.cloudfoundry.org/manager",
 	}, metav1.CreateOptions{})
-	if err != nil {
+	if err != nil && ctx.Err() == nil {
 		r.log.V(1).Info("an Event could not be left", "reason", reason, "because", err.Error())
 	}
 }

@@ -10,12 +10,14 @@ import (
 	"encoding/pem"
 	"math/big"
 	"strconv"
+	"strings"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"code.cloudfoundry.org/eirinix"
 )
@@ -126,6 +128,40 @@ var _ = Describe("The certificate Secret", Label("api-server"), func() {
 		Expect(secret(ctx).Data).To(HaveKeyWithValue("certificate", []byte("leaf")))
 	}, SpecTimeout(2*patience))
 
+	It("has its CA rotated on demand, and tells of it", func(ctx SpecContext) {
+		m := run(ctx)
+		before := secret(ctx).Data["ca.crt"]
+		Expect(m.RotateCA(ctx)).To(Succeed())
+		after := secret(ctx).Data["ca.crt"]
+		Expect(after).NotTo(Equal(before))
+		Expect(createPod(ctx, namespace, newPod("pod", nil))).To(beMutated())
+		bundle := configuration(ctx, m).Webhooks[0].ClientConfig.CABundle
+		Expect(string(bundle)).To(And(ContainSubstring(string(before)), ContainSubstring(string(after))), "what the old CA signed is good for a while")
+
+		Eventually(func(g Gomega) {
+			events, err := clients().CoreV1().Events(namespace).List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.kind=Secret"})
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(events.Items).To(ContainElements(HaveField("Reason", "CAstage"), HaveField("Reason", "CAactivate")))
+		}).WithTimeout(patience).Should(Succeed())
+		Eventually(func() map[string]float64 { return certificateMetrics(namespace) }).WithTimeout(patience).Should(And(
+			HaveKeyWithValue("eirinix_certificate_generation", 2.), HaveKeyWithValue("eirinix_certificate_phase retaining", 1.),
+			HaveKeyWithValue("eirinix_certificate_bundle_in_sync", 1.), HaveKeyWithValue("eirinix_certificate_failing", 0.),
+			HaveKeyWithValue("eirinix_clock_skew_seconds", 0.),
+			HaveKeyWithValue("eirinix_certificate_expiry_seconds serving", BeNumerically("~", 7*24*3600, 3600)),
+			HaveKeyWithValue("eirinix_certificate_expiry_seconds ca", BeNumerically("~", 10*365*24*3600, 3600)),
+		))
+	}, SpecTimeout(2*patience))
+
+	It("has its CA rotated when an annotation asks for it", func(ctx SpecContext) {
+		run(ctx)
+		before := secret(ctx)
+		before.Annotations = map[string]string{"eirinix.cloudfoundry.org/rotate-ca": "now"}
+		_, err := clients().CoreV1().Secrets(namespace).Update(ctx, before, metav1.UpdateOptions{})
+		Expect(err).NotTo(HaveOccurred())
+		Eventually(func() []byte { return secret(ctx).Data["ca.crt"] }).WithTimeout(patience).ShouldNot(Equal(before.Data["ca.crt"]))
+		Expect(createPod(ctx, namespace, newPod("pod", nil))).To(beMutated())
+	}, SpecTimeout(2*patience))
+
 	It("never holds a serving certificate", func(ctx SpecContext) {
 		run(ctx)
 		for key, value := range secret(ctx).Data {
@@ -163,4 +199,29 @@ func newCA(notAfter time.Time, useRSA bool) (certificate, key []byte) {
 	Expect(err).NotTo(HaveOccurred())
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
 		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8})
+}
+
+// certificateMetrics gives those of one Secret, by name and role or phase.
+func certificateMetrics(namespace string) map[string]float64 {
+	GinkgoHelper()
+	families, err := ctrlmetrics.Registry.Gather()
+	Expect(err).NotTo(HaveOccurred())
+	found := map[string]float64{}
+	for _, f := range families {
+		for _, metric := range f.GetMetric() {
+			name, ours := f.GetName(), false
+			for _, l := range metric.GetLabel() {
+				switch l.GetName() {
+				case "secret":
+					ours = strings.HasPrefix(l.GetValue(), namespace+"/")
+				default:
+					name += " " + l.GetValue()
+				}
+			}
+			if ours {
+				found[name] = metric.GetGauge().GetValue()
+			}
+		}
+	}
+	return found
 }

@@ -122,7 +122,7 @@ func (k *keeper) tick(ctx context.Context) (next time.Duration, err error) {
 		k.judge(state, live)
 		situation := k.situation(state, live, unseen)
 		due := ca.WhatIsDue(situation)
-		k.report.tell(ctx, state, live, due, k.clock)
+		k.report.tell(state, due, k.clock)
 		if due.Action == ca.Publish && k.writes && state.Phase != ca.Staged && !hesitated {
 			hesitated = true
 			if err := pause(ctx, rand.N(hesitation)); err != nil {

@@ -145,6 +145,9 @@ type ManagerOptions struct {
 	// KeyAlgorithm is the kind of the keys that are made: ECDSA-P256 (default), ECDSA-P384, RSA-2048,
 	// RSA-3072 or RSA-4096. A CA that exists keeps its key until it is rotated.
 	KeyAlgorithm string
+
+	// Deployment is what Manifests must be told of the program: its image first of all.
+	Deployment DeploymentOptions
 }
 
 // Rotation holds the lifetimes of the certificates that a Manager makes. Zero values are defaults.

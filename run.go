@@ -141,10 +141,12 @@ func (m *ExtensionManager) run(ctx context.Context) error {
 	var tasks sync.WaitGroup
 	defer tasks.Wait()
 	defer stopBackground()
+	watching, stopWatching := context.WithCancel(ctx) // also after a start that failed
+	defer stopWatching()
 	failed := make(chan error, 4) // one place for each that may send
 	tasks.Go(func() { failed <- m.runKubeManager(background, kubeManager) })
 	if watches {
-		tasks.Go(func() { failed <- m.watchPods(ctx) })
+		tasks.Go(func() { failed <- m.watchPods(watching) })
 	}
 	stopServing := func() error { return nil }
 	if serves {

@@ -45,6 +45,15 @@ var _ = Describe("A Watcher", Label("api-server"), func() {
 	)
 	BeforeEach(func(ctx SpecContext) { namespace, events = newNamespace(ctx), &eventLog{} })
 
+	It("does not keep a Manager that cannot start", func(ctx SpecContext) {
+		o := urlOptions(namespace)
+		o.ListenAddress = "192.0.2.1:1" // for documentation: nobody has that address
+		m := eirinix.NewManager(o)
+		Expect(m.AddExtension(addEnv{})).To(Succeed())
+		Expect(m.AddExtension(events)).To(Succeed())
+		Eventually(startManager(ctx, m)).WithTimeout(patience).Should(Receive(MatchError(ContainSubstring("cannot listen"))))
+	}, SpecTimeout(2*patience))
+
 	// watching runs Watch alone, until the spec ends.
 	watching := func(o eirinix.ManagerOptions) (*eirinix.ExtensionManager, <-chan error) {
 		m := eirinix.NewManager(o)

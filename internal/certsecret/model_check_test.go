@@ -32,6 +32,9 @@ func (w *world) settle() {
 	if w.writes != writes {
 		w.fail("%d writes although nothing is due", w.writes-writes)
 	}
+	if state := w.state(); w.records && !ca.EqualBundles(state.RegisteredBundle, state.Bundle()) {
+		w.fail("%s is recorded as registered: %s", w.trust.bundle(state.RegisteredBundle), w.describe(state))
+	}
 }
 
 // rests tells whether nothing is left to do, and nothing comes for a while.

@@ -1,0 +1,76 @@
+// Deploy is a program that brings its own deployment along: it prints the objects with which it runs in a cluster,
+// made for the very flags that it is given.
+//
+//	deploy manifests -image <image> [flags] | kubectl apply -f -
+package main
+
+import (
+	"flag"
+	"fmt"
+	"log"
+	"os"
+
+	"code.cloudfoundry.org/eirinix"
+	"code.cloudfoundry.org/eirinix/examples/hello/greeting"
+)
+
+func main() {
+	log.SetFlags(0)
+	if err := run(os.Args[1:]); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func run(args []string) error {
+	command := "serve"
+	if len(args) > 0 && args[0] != "" && args[0][0] != '-' {
+		command, args = args[0], args[1:]
+	}
+	x := eirinix.NewManager(options(command, args))
+	if err := x.AddExtension(greeting.Extension{}); err != nil {
+		return err
+	}
+	switch command {
+	case "serve":
+		return x.Start() // until SIGINT or SIGTERM
+	case "register":
+		return x.RegisterExtensions() // once; the Job of a split deployment
+	case "manifests":
+		objects, err := x.Manifests()
+		if err != nil {
+			return err
+		}
+		// The objects are typed: change or add to them here.
+		return eirinix.WriteManifests(os.Stdout, objects...)
+	}
+	return fmt.Errorf("there is no command %q; give serve, register or manifests", command)
+}
+
+// options come from the flags. What runs in the cluster is given the same ones.
+func options(command string, args []string) (o eirinix.ManagerOptions) {
+	o.OperatorFingerprint = "deploy-example"
+	flags := flag.NewFlagSet(command, flag.ExitOnError)
+	flags.StringVar(&o.Namespace, "namespace", "", "namespace whose pods are greeted; empty means all but the cluster's own and the webhook's")
+	flags.StringVar(&o.ServiceName, "service", "greeting", "name of the Service that the API server calls")
+	flags.StringVar(&o.WebhookNamespace, "webhook-namespace", "webhooks", "namespace that this program runs in")
+	flags.StringVar(&o.ListenAddress, "listen", ":8443", "host:port to listen on")
+	port := flags.Int("port", 443, "port of the Service")
+	split := flags.Bool("split", false, "have a Job register, so that what serves may read its certificate Secret and nothing else")
+	flags.StringVar(&o.KubeConfig, "kubeconfig", "", "path of a kubeconfig; empty means the pod's service account, else $KUBECONFIG, else ~/.kube/config")
+	flags.StringVar(&o.Deployment.Image, "image", "", "for manifests: the image that holds this program")
+	_ = flags.Parse(args) // exits
+
+	o.Port = int32(*port)
+	if *split && command != "register" {
+		o.RegisterWebHook, o.SetupCertificate = new(false), new(false)
+	}
+	var given []string
+	flags.Visit(func(f *flag.Flag) {
+		if f.Name != "image" && f.Name != "kubeconfig" {
+			given = append(given, "-"+f.Name+"="+f.Value.String())
+		}
+	})
+	o.Deployment.Args = append([]string{"serve"}, given...)
+	o.Deployment.RegisterArgs = append([]string{"register"}, given...)
+	return o
+}

@@ -1,0 +1,68 @@
+package manifest
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+)
+
+// service is what the API server calls in Service mode. It dials a pod behind it, on the target port.
+func (c component) service() *corev1.Service {
+	p := c.program
+	return &corev1.Service{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Service"},
+		ObjectMeta: c.meta(p.Service, p.Namespace),
+		Spec: corev1.ServiceSpec{
+			Type:     corev1.ServiceTypeClusterIP,
+			Selector: c.selector().MatchLabels,
+			Ports: []corev1.ServicePort{{
+				Name: "https", AppProtocol: new("https"), Protocol: corev1.ProtocolTCP,
+				Port: p.ServicePort, TargetPort: intstr.FromInt32(p.Ports.Webhook),
+			}},
+		},
+	}
+}
+
+const (
+	openPorts = "Only the ports that the program serves are open, to everybody: API servers and kubelets are no pods, so that no selector " +
+		"finds them, and their addresses differ from one provider to the next. What goes out is not limited; it needs the API server and DNS."
+	noPorts = "The program serves nothing, so nobody may call it. What goes out is not limited; it needs the API server and DNS."
+)
+
+// networkPolicy closes every port but those that are served.
+func (c component) networkPolicy() *networkingv1.NetworkPolicy {
+	policy := &networkingv1.NetworkPolicy{
+		TypeMeta:   metav1.TypeMeta{APIVersion: networkingv1.SchemeGroupVersion.String(), Kind: "NetworkPolicy"},
+		ObjectMeta: describe(c.meta(c.name, c.program.Namespace), noPorts),
+		Spec: networkingv1.NetworkPolicySpec{
+			PodSelector: *c.selector(),
+			PolicyTypes: []networkingv1.PolicyType{networkingv1.PolicyTypeIngress},
+		},
+	}
+	var ports []networkingv1.NetworkPolicyPort
+	for _, port := range c.program.Ports.named() {
+		ports = append(ports, networkingv1.NetworkPolicyPort{Protocol: new(corev1.ProtocolTCP), Port: new(intstr.FromInt32(port.ContainerPort))})
+	}
+	if len(ports) > 0 {
+		policy.Annotations[description] = openPorts
+		policy.Spec.Ingress = []networkingv1.NetworkPolicyIngressRule{{Ports: ports}}
+	}
+	return policy
+}
+
+// named gives the ports that are open, as a container lists them.
+func (p Ports) named() []corev1.ContainerPort {
+	var ports []corev1.ContainerPort
+	for _, port := range []corev1.ContainerPort{
+		{Name: "webhook", ContainerPort: p.Webhook},
+		{Name: "health", ContainerPort: p.Health},
+		{Name: "metrics", ContainerPort: p.Metrics},
+	} {
+		if port.ContainerPort != 0 {
+			port.Protocol = corev1.ProtocolTCP
+			ports = append(ports, port)
+		}
+	}
+	return ports
+}

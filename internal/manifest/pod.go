@@ -1,0 +1,110 @@
+package manifest
+
+import (
+	"slices"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/intstr"
+)
+
+// firstFreePort is the first that a process may listen on without a privilege.
+const firstFreePort = 1024
+
+// pod is the template of the component's pods. The Pod Security level "restricted" admits it.
+func (c component) pod() corev1.PodTemplateSpec {
+	p := c.program
+	container := corev1.Container{
+		Name: c.label(), Image: p.Image, Command: p.Command, Args: p.Args, Env: environment(p.Env, p.Resources), Resources: p.Resources,
+		SecurityContext: &corev1.SecurityContext{
+			AllowPrivilegeEscalation: new(false),
+			ReadOnlyRootFilesystem:   new(true),
+			RunAsNonRoot:             new(true),
+			Capabilities:             &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+			SeccompProfile:           &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+		},
+		// The last lines of the log are what kubectl describe shows of a program that gave up.
+		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
+	}
+	template := corev1.PodTemplateSpec{
+		ObjectMeta: c.podMeta(),
+		Spec: corev1.PodSpec{
+			ServiceAccountName:           c.account,
+			AutomountServiceAccountToken: new(true),
+			EnableServiceLinks:           new(false),
+			NodeSelector:                 map[string]string{corev1.LabelOSStable: string(corev1.Linux)},
+			SecurityContext: &corev1.PodSecurityContext{
+				RunAsNonRoot:   new(true),
+				SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+			},
+		},
+	}
+	if c.half == Registering {
+		container.Args = p.RegisterArgs
+		template.Spec.RestartPolicy = corev1.RestartPolicyOnFailure
+	} else {
+		container.Ports = p.Ports.named()
+		p.probe(&container)
+		template.Spec.TerminationGracePeriodSeconds = new(p.GracePeriod)
+		template.Spec.SecurityContext.Sysctls = p.Ports.sysctls()
+	}
+	template.Spec.Containers = []corev1.Container{container}
+	return template
+}
+
+// probe asks the webhook's own port, which says whether the API server can call this very pod; a program without
+// one is asked on its health port, if it has that.
+func (p *Program) probe(c *corev1.Container) {
+	port, scheme := p.Ports.Webhook, corev1.URISchemeHTTPS
+	if port == 0 {
+		port, scheme = p.Ports.Health, corev1.URISchemeHTTP
+	}
+	if port == 0 {
+		return
+	}
+	get := func(path string, period, failures int32) *corev1.Probe {
+		return &corev1.Probe{
+			ProbeHandler:   corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: path, Port: intstr.FromInt32(port), Scheme: scheme}},
+			TimeoutSeconds: 5, PeriodSeconds: period, SuccessThreshold: 1, FailureThreshold: failures,
+		}
+	}
+	// The port opens when there is a certificate, for which a serving half waits: five minutes, then it may try anew.
+	c.StartupProbe = get("/healthz", 2, 150)
+	// One that is only slow is not helped by being killed.
+	c.LivenessProbe = get("/healthz", 10, 6)
+	c.ReadinessProbe = get("/readyz", 5, 3)
+}
+
+// sysctls lets a program without privileges listen on a port that is low. The sysctl is a safe one: it is the pod's
+// own, every kubelet allows it, and so does the level "restricted".
+func (p Ports) sysctls() []corev1.Sysctl {
+	lowest := int32(firstFreePort)
+	for _, port := range p.named() {
+		lowest = min(lowest, port.ContainerPort)
+	}
+	if lowest == firstFreePort {
+		return nil
+	}
+	return []corev1.Sysctl{{Name: "net.ipv4.ip_unprivileged_port_start", Value: strconv.Itoa(int(lowest))}}
+}
+
+const (
+	memoryLimit = "MEMORY_LIMIT_MIB"
+	goMemory    = "GOMEMLIMIT"
+)
+
+// environment tells Go's garbage collector the limit of the container, so that a burst costs time and not the
+// process. A mebibyte that is counted as a million bytes leaves the 5 % that are not Go's heap.
+func environment(own []corev1.EnvVar, resources corev1.ResourceRequirements) []corev1.EnvVar {
+	chosen := slices.ContainsFunc(own, func(e corev1.EnvVar) bool { return e.Name == goMemory || e.Name == memoryLimit })
+	if _, limited := resources.Limits[corev1.ResourceMemory]; !limited || chosen {
+		return slices.Clone(own)
+	}
+	return append([]corev1.EnvVar{
+		{Name: memoryLimit, ValueFrom: &corev1.EnvVarSource{ResourceFieldRef: &corev1.ResourceFieldSelector{
+			Resource: "limits.memory", Divisor: resource.MustParse("1Mi"),
+		}}},
+		{Name: goMemory, Value: "$(" + memoryLimit + ")000000B"},
+	}, own...)
+}

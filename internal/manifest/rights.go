@@ -1,0 +1,154 @@
+package manifest
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// Half is the part of a deployment that needs rights.
+type Half int
+
+// The halves of a deployment.
+const (
+	Whole       Half = iota // registers and serves
+	Serving                 // serves what another has registered
+	Registering             // registers once, and exits
+)
+
+// Rights is all that decides which rights a program needs.
+type Rights struct {
+	Secret         string          // the certificate Secret; empty for a program without steps
+	MakesSecret    bool            // else another one does
+	Configurations []Configuration // those that hold steps
+	Unregisters    bool            // when it stops
+	Watches        bool            // pods, in one namespace or, where that is empty, in all
+	WatchNamespace string
+	ClientCA       types.NamespacedName // the ConfigMap with those who may call; zero for none
+}
+
+// Configuration is a webhook configuration: the resource that RBAC knows its kind as, and its name.
+type Configuration struct{ Resource, Name string }
+
+// Grant is rules for one namespace, or for the cluster where that is empty.
+type Grant struct {
+	Namespace string
+	Rules     []rbacv1.PolicyRule
+}
+
+// Grants gives what a half needs and no more: each namespace once, the Secret's first, the cluster last.
+func (r Rights) Grants(half Half, secretNamespace string) []Grant {
+	grants := []Grant{{Namespace: secretNamespace, Rules: r.secret(half)}}
+	add := func(namespace string, rules ...rbacv1.PolicyRule) {
+		for i := range grants {
+			if grants[i].Namespace == namespace {
+				grants[i].Rules = append(grants[i].Rules, rules...)
+				return
+			}
+		}
+		grants = append(grants, Grant{Namespace: namespace, Rules: rules})
+	}
+	pods := rule("", "pods", nil, "list", "watch")
+	if half != Registering {
+		if r.ClientCA.Name != "" {
+			add(r.ClientCA.Namespace, rule("", "configmaps", []string{r.ClientCA.Name}, "get"))
+		}
+		if r.Watches && r.WatchNamespace != "" {
+			add(r.WatchNamespace, pods)
+		}
+	}
+	add("", r.configurations(half)...)
+	if half != Registering && r.Watches && r.WatchNamespace == "" {
+		add("", pods)
+	}
+	return slices.DeleteFunc(grants, func(g Grant) bool { return len(g.Rules) == 0 })
+}
+
+// secret is create-or-adopt, and the record of what was registered. Only who runs on follows the Secret.
+func (r Rights) secret(half Half) []rbacv1.PolicyRule {
+	if r.Secret == "" {
+		return nil
+	}
+	name := []string{r.Secret}
+	if half == Serving {
+		return []rbacv1.PolicyRule{rule("", "secrets", name, "get")}
+	}
+	var rules []rbacv1.PolicyRule
+	if r.MakesSecret {
+		rules = append(rules, rule("", "secrets", nil, "create")) // which no name can narrow
+	}
+	return append(rules, rule("", "secrets", name, r.follow(half)...), rule("", "events", nil, "create"))
+}
+
+func (r Rights) configurations(half Half) []rbacv1.PolicyRule {
+	if half == Serving {
+		return nil
+	}
+	var rules []rbacv1.PolicyRule
+	for _, c := range r.Configurations {
+		verbs := r.follow(half)
+		if r.Unregisters && half == Whole {
+			verbs = append(verbs, "delete")
+		}
+		rules = append(rules,
+			rule("admissionregistration.k8s.io", c.Resource, nil, "create"),
+			rule("admissionregistration.k8s.io", c.Resource, []string{c.Name}, verbs...))
+	}
+	return rules
+}
+
+// follow is what is done to an object that is there.
+func (r Rights) follow(half Half) []string {
+	if half == Registering {
+		return []string{"get", "update"}
+	}
+	return []string{"get", "update", "watch"}
+}
+
+func rule(group, resource string, names []string, verbs ...string) rbacv1.PolicyRule {
+	return rbacv1.PolicyRule{APIGroups: []string{group}, Resources: []string{resource}, ResourceNames: names, Verbs: verbs}
+}
+
+// rights are the component's account, roles and bindings.
+func (c component) rights() []client.Object {
+	p := c.program
+	account := &corev1.ServiceAccount{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ServiceAccount"},
+		ObjectMeta: c.meta(c.account, p.Namespace),
+		// The pods that need a token ask for one.
+		AutomountServiceAccountToken: new(false),
+	}
+	if p.Reconciles && c.half != Registering {
+		account.ObjectMeta = describe(account.ObjectMeta, "What the program's reconcilers do with the API is the program's own affair: bind the rights for it to this ServiceAccount.")
+	}
+	objects := []client.Object{account}
+	for _, g := range p.Rights.Grants(c.half, p.Namespace) {
+		objects = append(objects, c.grant(g)...)
+	}
+	return objects
+}
+
+// grant makes a role and its binding.
+func (c component) grant(g Grant) []client.Object {
+	subjects := []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: c.account, Namespace: c.program.Namespace}}
+	typed := func(kind string) metav1.TypeMeta {
+		return metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: kind}
+	}
+	ref := func(kind string) rbacv1.RoleRef {
+		return rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: kind, Name: c.role}
+	}
+	if g.Namespace == "" {
+		return []client.Object{
+			&rbacv1.ClusterRole{TypeMeta: typed("ClusterRole"), ObjectMeta: c.meta(c.role, ""), Rules: g.Rules},
+			&rbacv1.ClusterRoleBinding{TypeMeta: typed("ClusterRoleBinding"), ObjectMeta: c.meta(c.role, ""), Subjects: subjects, RoleRef: ref("ClusterRole")},
+		}
+	}
+	return []client.Object{
+		&rbacv1.Role{TypeMeta: typed("Role"), ObjectMeta: c.meta(c.role, g.Namespace), Rules: g.Rules},
+		&rbacv1.RoleBinding{TypeMeta: typed("RoleBinding"), ObjectMeta: c.meta(c.role, g.Namespace), Subjects: subjects, RoleRef: ref("Role")},
+	}
+}

@@ -1,0 +1,102 @@
+package manifest
+
+import (
+	"encoding/json"
+
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+)
+
+const (
+	// registerAgain is how often the registering half puts back what somebody has edited or deleted, and does its
+	// part of a rotation.
+	registerAgain = "*/10 * * * *"
+
+	registerDeadline = 5 * 60       // seconds; a Job that hangs would keep the CronJob from the next
+	keepJob          = 24 * 60 * 60 // seconds for which its log can be read
+)
+
+// deployment keeps as many pods as there are meant to be, also while it is rolled out.
+func (c component) deployment() *appsv1.Deployment {
+	template := c.pod()
+	if c.program.Replicas > 1 {
+		c.spread(&template.Spec)
+	}
+	return &appsv1.Deployment{
+		TypeMeta:   metav1.TypeMeta{APIVersion: appsv1.SchemeGroupVersion.String(), Kind: "Deployment"},
+		ObjectMeta: c.meta(c.name, c.program.Namespace),
+		Spec: appsv1.DeploymentSpec{
+			Replicas: new(c.program.Replicas),
+			Selector: c.selector(),
+			Strategy: appsv1.DeploymentStrategy{
+				Type: appsv1.RollingUpdateDeploymentStrategyType,
+				RollingUpdate: &appsv1.RollingUpdateDeployment{
+					MaxUnavailable: new(intstr.FromInt32(0)), MaxSurge: new(intstr.FromInt32(1)),
+				},
+			},
+			Template: template,
+		},
+	}
+}
+
+// spread keeps one node, or one zone, from taking all replicas along. Where there is only one they share it.
+func (c component) spread(pod *corev1.PodSpec) {
+	pod.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{
+		PreferredDuringSchedulingIgnoredDuringExecution: []corev1.WeightedPodAffinityTerm{{
+			Weight: 100, PodAffinityTerm: corev1.PodAffinityTerm{LabelSelector: c.selector(), TopologyKey: corev1.LabelHostname},
+		}},
+	}}
+	pod.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{
+		MaxSkew: 1, TopologyKey: corev1.LabelTopologyZone, WhenUnsatisfiable: corev1.ScheduleAnyway, LabelSelector: c.selector(),
+		MatchLabelKeys: []string{appsv1.DefaultDeploymentUniqueLabelKey}, // a rollout is spread by itself
+	}}
+}
+
+// disruptionBudget keeps one replica up while nodes are drained. Pods that are not ready hold up nobody.
+func (c component) disruptionBudget() *policyv1.PodDisruptionBudget {
+	return &policyv1.PodDisruptionBudget{
+		TypeMeta:   metav1.TypeMeta{APIVersion: policyv1.SchemeGroupVersion.String(), Kind: "PodDisruptionBudget"},
+		ObjectMeta: c.meta(c.name, c.program.Namespace),
+		Spec: policyv1.PodDisruptionBudgetSpec{
+			MinAvailable: new(intstr.FromInt32(1)), Selector: c.selector(),
+			UnhealthyPodEvictionPolicy: new(policyv1.AlwaysAllow),
+		},
+	}
+}
+
+// job registers now. Its name changes with its template, which cannot be changed in place.
+func (c component) job() *batchv1.Job {
+	spec := c.jobSpec()
+	spec.TTLSecondsAfterFinished = new(int32(keepJob))
+	template, err := json.Marshal(spec.Template)
+	if err != nil { // which API types do not give
+		template = []byte(c.program.Image)
+	}
+	return &batchv1.Job{
+		TypeMeta:   metav1.TypeMeta{APIVersion: batchv1.SchemeGroupVersion.String(), Kind: "Job"},
+		ObjectMeta: c.meta(Shorten(c.program.Name, "-register-"+hash(template), maxJobName), c.program.Namespace),
+		Spec:       spec,
+	}
+}
+
+// cronJob registers again and again: the serving half may not.
+func (c component) cronJob() *batchv1.CronJob {
+	return &batchv1.CronJob{
+		TypeMeta: metav1.TypeMeta{APIVersion: batchv1.SchemeGroupVersion.String(), Kind: "CronJob"},
+		ObjectMeta: describe(c.meta(c.name, c.program.Namespace),
+			"Registers again: it puts back a webhook configuration that was edited or deleted, and publishes the next CA of a rotation. Without a cause it writes nothing."),
+		Spec: batchv1.CronJobSpec{
+			Schedule: registerAgain, ConcurrencyPolicy: batchv1.ForbidConcurrent, StartingDeadlineSeconds: new(int64(registerDeadline)),
+			SuccessfulJobsHistoryLimit: new(int32(1)), FailedJobsHistoryLimit: new(int32(3)),
+			JobTemplate: batchv1.JobTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: c.meta("", "").Labels}, Spec: c.jobSpec()},
+		},
+	}
+}
+
+func (c component) jobSpec() batchv1.JobSpec {
+	return batchv1.JobSpec{ActiveDeadlineSeconds: new(int64(registerDeadline)), BackoffLimit: new(int32(6)), Template: c.pod()}
+}

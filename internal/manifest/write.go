@@ -1,0 +1,64 @@
+package manifest
+
+import (
+	"fmt"
+	"io"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+	"sigs.k8s.io/yaml"
+)
+
+// Write writes objects as a YAML stream without what only a cluster fills in. An object whose TypeMeta is empty gets
+// that of the scheme.
+func Write(w io.Writer, scheme *runtime.Scheme, objects ...client.Object) error {
+	for i, object := range objects {
+		text, err := encode(scheme, object)
+		if err != nil {
+			return fmt.Errorf("object %d (%T) cannot be written as YAML: %w", i, object, err)
+		}
+		if i > 0 {
+			text = append([]byte("---\n"), text...)
+		}
+		if _, err := w.Write(text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func encode(scheme *runtime.Scheme, object client.Object) ([]byte, error) {
+	tree, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
+	if err != nil {
+		return nil, err
+	}
+	if tree["kind"] == nil || tree["apiVersion"] == nil {
+		kind, err := apiutil.GVKForObject(object, scheme)
+		if err != nil {
+			return nil, fmt.Errorf("set its TypeMeta: %w", err)
+		}
+		tree["apiVersion"], tree["kind"] = kind.ToAPIVersionAndKind()
+	}
+	delete(tree, "status")
+	dropNulls(tree)
+	return yaml.Marshal(tree)
+}
+
+// dropNulls takes out members that say nothing, creationTimestamp for one. Empty objects stay: they may say "all".
+func dropNulls(value any) {
+	switch v := value.(type) {
+	case map[string]any:
+		for key, member := range v {
+			if member == nil {
+				delete(v, key)
+				continue
+			}
+			dropNulls(member)
+		}
+	case []any:
+		for _, item := range v {
+			dropNulls(item)
+		}
+	}
+}

@@ -1,0 +1,68 @@
+package eirinix
+
+import (
+	"context"
+	"strings"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+var _ = Describe("What a program's manifests are made of", func() {
+	DescribeTable("refuse, with a remedy,",
+		func(change func(*ManagerOptions), added any, expected ...string) {
+			o := deployedOptions()
+			change(&o)
+			m := NewManager(o)
+			if added != nil {
+				Expect(m.AddExtension(added)).To(Succeed())
+			}
+			objects, err := m.Manifests()
+			Expect(objects).To(BeNil())
+			for _, text := range expected {
+				Expect(err).To(MatchError(ContainSubstring(text)))
+			}
+			for _, line := range strings.Split(err.Error(), "\n") {
+				Expect(line).To(HavePrefix("eirinix: "))
+			}
+		},
+		Entry("no image", func(o *ManagerOptions) { o.Deployment.Image = "" }, valueExtension{}, "Deployment.Image is empty; set it"),
+		Entry("an image with spaces", func(o *ManagerOptions) { o.Deployment.Image += " " }, valueExtension{}, "take the spaces off"),
+		Entry("several at once", func(o *ManagerOptions) { o.Deployment = DeploymentOptions{Name: "A", Replicas: -1}; o.Port = -1 }, valueExtension{},
+			"Deployment.Image is empty", `Deployment.Name is "A"`, "Deployment.Replicas is -1", "ManagerOptions.Port is -1"),
+		Entry("a bad account", func(o *ManagerOptions) { o.Deployment.ServiceAccountName = "a_b" }, valueExtension{}, "Deployment.ServiceAccountName"),
+		Entry("a bad label", func(o *ManagerOptions) { o.Deployment.Labels = map[string]string{"a b": "c", "d": "e f"} }, valueExtension{}, `holds a b="c"`, `holds d="e f"`),
+		Entry("a label of ours", func(o *ManagerOptions) {
+			o.Deployment.Labels = map[string]string{"eirinix.cloudfoundry.org/fingerprint": "x", "app.kubernetes.io/name": "y"}
+		}, valueExtension{}, "fingerprint", "app.kubernetes.io/name", "take it out"),
+		Entry("nothing to deploy", func(o *ManagerOptions) {}, nil, "call AddExtension before"),
+		Entry("no namespace", func(o *ManagerOptions) { *o = byURL(*o); o.Namespace, o.WebhookNamespace = "", "" }, valueExtension{}, "WebhookNamespace is empty; set it"),
+		Entry("a port that is picked later", func(o *ManagerOptions) { o.ListenAddress = ":0" }, valueExtension{}, `set it to a fixed one`),
+		Entry("an address that is no pod's", func(o *ManagerOptions) { o.ListenAddress = "127.0.0.1:8443" }, valueExtension{}, `set ManagerOptions.ListenAddress to ":8443"`),
+		Entry("the load balancer's address to listen on", func(o *ManagerOptions) { *o = byURL(*o); o.Host, o.ListenAddress = "192.0.2.1", "" }, valueExtension{}, `listen on 192.0.2.1:443 alone`),
+		Entry("own pods that are sent, in the one namespace", func(o *ManagerOptions) { *o = byURL(*o); o.WebhookNamespace = "apps" }, namedExtension{name: "volumes"},
+			`extension "volumes" would be asked about the program's own pods in namespace "apps"`, "WebhookNamespace"),
+		Entry("own pods that are sent, in all namespaces", func(o *ManagerOptions) { *o = byURL(*o); o.Namespace = "" }, valueExtension{}, "own pods"),
+		Entry("own pods that are validated", func(o *ManagerOptions) { *o = byURL(*o); o.Namespace = "" }, validatePods(), "own pods"),
+	)
+
+	DescribeTable("do not mind a step that leaves the own pods alone",
+		func(change func(*ManagerOptions), s Settings) {
+			o := byURL(deployedOptions())
+			o.WebhookNamespace = "apps"
+			change(&o)
+			manifestsOf(o, Mutation[*corev1.Pod]{Settings: s, Apply: func(context.Context, *Call, *corev1.Pod) error { return nil }})
+		},
+		Entry("through a Service", func(o *ManagerOptions) { *o = deployedOptions(); o.Namespace = "system" }, Settings{}),
+		Entry("by their labels", func(o *ManagerOptions) {}, Settings{Objects: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
+			{Key: "eirinix.cloudfoundry.org/fingerprint", Operator: metav1.LabelSelectorOpDoesNotExist},
+		}}}),
+		Entry("because it wants applications only", func(o *ManagerOptions) { o.FilterEiriniApps = new(true) }, Settings{}),
+		Entry("by ignoring failures", func(o *ManagerOptions) { o.FailurePolicy = new(admissionregistrationv1.Ignore) }, Settings{}),
+		Entry("by another namespace", func(o *ManagerOptions) { o.WebhookNamespace = "system" }, Settings{}),
+		Entry("by a condition", func(o *ManagerOptions) {}, Settings{Conditions: []admissionregistrationv1.MatchCondition{{Name: "c", Expression: "false"}}}),
+	)
+})

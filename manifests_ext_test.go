@@ -1,0 +1,155 @@
+package eirinix_test
+
+import (
+	"bytes"
+	"context"
+	"strings"
+	"sync"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"code.cloudfoundry.org/eirinix"
+)
+
+// warningLog keeps what an API server warns of.
+type warningLog struct {
+	mu   sync.Mutex
+	said []string
+}
+
+func (w *warningLog) HandleWarningHeaderWithContext(_ context.Context, _ int, _, text string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.said = append(w.said, text)
+}
+
+var _ = Describe("A program's manifests, in a namespace of the Pod Security level restricted,", Label("api-server"), func() {
+	var (
+		apps, system string
+		c            client.Client
+		warnings     *warningLog
+		options      eirinix.ManagerOptions
+	)
+	BeforeEach(func(ctx SpecContext) {
+		apps, warnings = newNamespace(ctx), &warningLog{}
+		ns, err := clients().CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "spec-", Labels: map[string]string{
+			"pod-security.kubernetes.io/enforce": "restricted", "pod-security.kubernetes.io/warn": "restricted",
+		}}}, metav1.CreateOptions{})
+		Expect(err).NotTo(HaveOccurred())
+		system = ns.Name
+		config := controlPlane().Config()
+		config.WarningHandlerWithContext = warnings
+		c, err = client.New(config, client.Options{})
+		Expect(err).NotTo(HaveOccurred())
+		options = eirinix.ManagerOptions{
+			Namespace: apps, ServiceName: "hooks", WebhookNamespace: system, OperatorFingerprint: apps,
+			Deployment: eirinix.DeploymentOptions{Image: "registry.example.org/hooks:1.0"},
+		}
+	})
+
+	manifests := func(o eirinix.ManagerOptions, added ...any) []client.Object {
+		GinkgoHelper()
+		m := eirinix.NewManager(o)
+		for _, v := range added {
+			Expect(m.AddExtension(v)).To(Succeed())
+		}
+		objects, err := m.Manifests()
+		Expect(err).NotTo(HaveOccurred())
+		return objects
+	}
+	// apply is kubectl apply --server-side --dry-run=server of the YAML.
+	apply := func(ctx context.Context, o client.Object) error {
+		GinkgoHelper()
+		var text bytes.Buffer
+		Expect(eirinix.WriteManifests(&text, o)).To(Succeed())
+		u := &unstructured.Unstructured{}
+		Expect(yaml.Unmarshal(text.Bytes(), &u.Object)).To(Succeed())
+		return c.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.DryRunAll, client.FieldOwner("spec"), client.ForceOwnership)
+	}
+	// pods are what controllers would make of the objects.
+	pods := func(objects []client.Object) (pods []*corev1.Pod) {
+		for _, o := range objects {
+			var t corev1.PodTemplateSpec
+			switch o := o.(type) {
+			case *appsv1.Deployment:
+				t = o.Spec.Template
+			case *batchv1.Job:
+				t = o.Spec.Template
+			case *batchv1.CronJob:
+				t = o.Spec.JobTemplate.Spec.Template
+			default:
+				continue
+			}
+			t.GenerateName, t.Namespace = "pod-", o.GetNamespace()
+			pods = append(pods, &corev1.Pod{ObjectMeta: t.ObjectMeta, Spec: t.Spec})
+		}
+		return pods
+	}
+
+	DescribeTable("are accepted by the API server, without a warning,",
+		func(ctx SpecContext, change func(*eirinix.ManagerOptions), added ...any) {
+			change(&options)
+			objects := manifests(options, added...)
+			for _, o := range objects {
+				Expect(apply(ctx, o)).To(Succeed(), "%T %s", o, o.GetName())
+				Expect(c.Create(ctx, o.DeepCopyObject().(client.Object), client.DryRunAll, client.FieldValidation("Strict"))).To(Succeed(), "%T %s", o, o.GetName())
+			}
+			for _, pod := range pods(objects) {
+				Expect(c.Create(ctx, pod, client.DryRunAll)).To(Succeed())
+			}
+			Expect(warnings.said).To(BeEmpty())
+		},
+		Entry("called through a Service", func(*eirinix.ManagerOptions) {}, addEnv{}),
+		Entry("called by URL on a high port, with ports for health and metrics", func(o *eirinix.ManagerOptions) {
+			o.ServiceName, o.Host, o.ListenAddress, o.MetricsBindAddress, o.HealthProbeBindAddress = "", "webhook.example.org", ":8443", ":8080", ":8081"
+		}, addEnv{}, &eventLog{}),
+		Entry("split", func(o *eirinix.ManagerOptions) { o.RegisterWebHook = new(false) }, addEnv{}, &eventLog{}),
+		Entry("only watching, everywhere", func(o *eirinix.ManagerOptions) { o.Namespace = "" }, &eventLog{}),
+		Entry("with the longest names", func(o *eirinix.ManagerOptions) {
+			o.RegisterWebHook, o.OperatorFingerprint, o.ServiceName = new(false), strings.Repeat("f", 63), strings.Repeat("s", 63)
+		}, addEnv{}),
+		Entry("with all that a user may choose", func(o *eirinix.ManagerOptions) {
+			o.UnregisterOnStop = true
+			o.Deployment.Command, o.Deployment.Args, o.Deployment.Env = []string{"/program"}, []string{"-v"}, []corev1.EnvVar{{Name: "A", Value: "b"}}
+			o.Deployment.Name, o.Deployment.ServiceAccountName, o.Deployment.Replicas = "name", "account.name", 1
+			o.Deployment.Labels = map[string]string{"example.org/team": "t"}
+		}, addEnv{}),
+	)
+
+	It("would not be with a pod that may do more", func(ctx SpecContext) {
+		for _, pod := range pods(manifests(options, addEnv{})) {
+			pod.Spec.Containers[0].SecurityContext.AllowPrivilegeEscalation = new(true)
+			Expect(apierrors.IsForbidden(c.Create(ctx, pod, client.DryRunAll))).To(BeTrue())
+		}
+	})
+
+	It("are not sent to the program that they deploy", func(ctx SpecContext) {
+		// A webhook that is down: its pods, in the very namespace whose pods it is for, must come up all the same.
+		options.Namespace, options.RestConfig = system, controlPlane().Config()
+		m := eirinix.NewManager(options)
+		Expect(m.AddExtension(addEnv{})).To(Succeed())
+		Expect(m.RegisterExtensions()).To(Succeed())
+		DeferCleanup(func(ctx context.Context) { Expect(m.Unregister(ctx)).To(Succeed()); m.Stop() })
+		objects, err := m.Manifests()
+		Expect(err).NotTo(HaveOccurred())
+		options.RegisterWebHook = new(false)
+		own := append(pods(objects), pods(manifests(options, addEnv{}))...)
+		Eventually(func() error {
+			stranger := own[0].DeepCopy()
+			stranger.Labels = nil
+			return c.Create(ctx, stranger, client.DryRunAll)
+		}).WithContext(ctx).WithTimeout(patience).Should(MatchError(ContainSubstring("failed calling webhook")))
+		for _, pod := range own {
+			Expect(c.Create(ctx, pod, client.DryRunAll)).To(Succeed())
+		}
+	}, SpecTimeout(2*patience))
+})

@@ -1,0 +1,294 @@
+package eirinix_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"code.cloudfoundry.org/eirinix"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
+)
+
+// play is a program in one of its modes, in namespaces of its own, with the rights of its manifests or one less. It
+// lives on a goroutine beside others, so that what goes wrong is returned and not expected.
+type play struct {
+	pods, own string // namespaces; pods is the fingerprint too
+	options   eirinix.ManagerOptions
+	added     []any
+	heard     *eventLog
+	logs      *observer.ObservedLogs
+	without   right // the one that is taken away; the zero value is none
+}
+
+// right is one verb of one rule.
+type right struct{ Verb, Resource string }
+
+func (r right) String() string { return r.Verb + " " + r.Resource }
+
+func newPlay(ctx context.Context, change func(*play)) (*play, error) {
+	p := &play{heard: &eventLog{}}
+	for _, namespace := range []*string{&p.pods, &p.own} {
+		ns, err := clients().CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "spec-"}}, metav1.CreateOptions{})
+		if err != nil {
+			return nil, err
+		}
+		*namespace = ns.Name
+	}
+	core, logs := observer.New(zapcore.DebugLevel)
+	p.logs = logs
+	p.options = eirinix.ManagerOptions{
+		Namespace: p.pods, OperatorFingerprint: p.pods, WebhookNamespace: p.own, Host: "127.0.0.1", DrainDelay: -1,
+		Port: freePort(), Deployment: eirinix.DeploymentOptions{Image: "registry.example.org/program:1"}, Logger: zap.New(core).Sugar(),
+	}
+	change(p)
+	return p, nil
+}
+
+// manager makes the program, for the ServiceAccount or somebody else.
+func (p *play) manager(config *rest.Config, changes ...func(*eirinix.ManagerOptions)) *eirinix.ExtensionManager {
+	o := p.options
+	o.RestConfig = config
+	for _, change := range changes {
+		change(&o)
+	}
+	m := eirinix.NewManager(o)
+	for _, v := range p.added {
+		_ = m.AddExtension(v) // Validate tells it again
+	}
+	return m
+}
+
+// manifests are those of the program as it is in a cluster: all that differs is where it listens.
+func (p *play) manifests() ([]client.Object, error) {
+	return p.manager(nil, func(o *eirinix.ManagerOptions) { o.ListenAddress = ":8443" }).Manifests()
+}
+
+// rulesOf gives the rules of a role; none for anything else.
+func rulesOf(o client.Object) []rbacv1.PolicyRule {
+	switch o := o.(type) {
+	case *rbacv1.Role:
+		return o.Rules
+	case *rbacv1.ClusterRole:
+		return o.Rules
+	}
+	return nil
+}
+
+// ofHalf keeps the objects of one half.
+func ofHalf(objects []client.Object, registering bool) (kept []client.Object) {
+	for _, o := range objects {
+		if (o.GetLabels()["app.kubernetes.io/component"] == "register") == registering {
+			kept = append(kept, o)
+		}
+	}
+	return kept
+}
+
+// connect creates the accounts, roles and bindings of the manifests, without the right that is taken away, and gives
+// the connection of a half's ServiceAccount.
+func (p *play) connect(ctx context.Context, registering bool) (*rest.Config, error) {
+	objects, err := p.manifests()
+	if err != nil {
+		return nil, err
+	}
+	c, err := client.New(controlPlane().Config(), client.Options{})
+	if err != nil {
+		return nil, err
+	}
+	account := ""
+	objects = ofHalf(objects, registering)
+	for _, o := range objects {
+		for i, r := range rulesOf(o) {
+			if p.without.Resource == r.Resources[0] {
+				r.Verbs = slices.DeleteFunc(r.Verbs, func(v string) bool { return v == p.without.Verb })
+			}
+			if len(r.Verbs) == 0 { // which no rule may be
+				r = rbacv1.PolicyRule{APIGroups: []string{"example.org"}, Resources: []string{"nothing"}, Verbs: []string{"get"}}
+			}
+			rulesOf(o)[i] = r
+		}
+		switch o := o.(type) {
+		case *corev1.ServiceAccount:
+			account = o.Name
+			err = c.Create(ctx, o)
+		case *rbacv1.Role, *rbacv1.RoleBinding, *rbacv1.ClusterRole, *rbacv1.ClusterRoleBinding:
+			err = c.Create(ctx, o)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	user := "system:serviceaccount:" + p.own + ":" + account
+	for _, o := range objects {
+		if err := inForce(ctx, user, o); err != nil {
+			return nil, err
+		}
+	}
+	return controlPlane().User(user, "system:serviceaccounts", "system:serviceaccounts:"+p.own)
+}
+
+// inForce waits until the API server has taken notice of a role's rules.
+func inForce(ctx context.Context, user string, role client.Object) error {
+	for _, r := range rulesOf(role) {
+		asked := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{User: user, ResourceAttributes: &authorizationv1.ResourceAttributes{
+			Namespace: role.GetNamespace(), Group: r.APIGroups[0], Resource: r.Resources[0], Verb: r.Verbs[0],
+		}}}
+		if len(r.ResourceNames) > 0 {
+			asked.Spec.ResourceAttributes.Name = r.ResourceNames[0]
+		}
+		if err := until(ctx, func() error {
+			answer, err := clients().AuthorizationV1().SubjectAccessReviews().Create(ctx, asked, metav1.CreateOptions{})
+			if err == nil && !answer.Status.Allowed {
+				err = fmt.Errorf("%s may not yet %s %s", user, r.Verbs[0], r.Resources[0])
+			}
+			return err
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// until tries until it succeeds, ctx ends or patience does.
+func until(ctx context.Context, try func() error) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for {
+		err := try()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// running runs a Manager while f does something with it. The context of f ends when Run returns.
+func (p *play) running(ctx context.Context, m *eirinix.ExtensionManager, f func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	var ran error
+	done := make(chan struct{})
+	go func() {
+		defer GinkgoRecover()
+		defer close(done)
+		defer cancel()
+		ran = m.Run(context.WithoutCancel(ctx))
+	}()
+	var err error
+	select {
+	case <-m.Ready():
+		err = f(ctx)
+	case <-ctx.Done():
+		err = errors.New("not ready")
+	}
+	if err == nil {
+		err = p.fellBack(ctx)
+	}
+	m.Stop()
+	<-done
+	return errors.Join(ran, err)
+}
+
+// fellBack waits for the log of what is only missed in the background, where that was taken away.
+func (p *play) fellBack(ctx context.Context) error {
+	if p.without.Verb != "watch" || p.without.Resource == "pods" {
+		return nil
+	}
+	return until(ctx, func() error {
+		if len(p.logs.FilterMessageSnippet("may not be watched").All()) == 0 {
+			return errors.New("nobody misses the right to watch")
+		}
+		return nil
+	})
+}
+
+// complaints are the lines that the log has where a right is missing that the program can do without.
+func (p *play) complaints(tolerated string) error {
+	var errs []error
+	for _, entry := range p.logs.All() {
+		for _, fallback := range []string{"may not be watched", "an Event could not be left", "this replica may not do", "could not be looked after"} {
+			if strings.Contains(entry.Message, fallback) && fallback != tolerated {
+				errs = append(errs, fmt.Errorf("logged: %s: %v", entry.Message, entry.ContextMap()))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// called makes pods until the program has been called for one, and its watchers have heard of one.
+func (p *play) called(ctx context.Context) error {
+	has := func(match func(any) bool) bool { return slices.ContainsFunc(p.added, match) }
+	mutates := has(func(v any) bool { _, is := v.(addEnv); return is })
+	watches := has(func(v any) bool { return v == any(p.heard) })
+	return until(ctx, func() error {
+		pod := newPod("", nil)
+		pod.GenerateName = "pod-"
+		created, err := createPod(ctx, p.pods, pod)
+		if err != nil {
+			return err
+		}
+		if mutates {
+			if matches, err := beMutated().Match(created); err != nil || !matches {
+				return errors.New("the pod was not mutated")
+			}
+		}
+		if watches && len(p.heard.Seen()) == 0 {
+			return errors.New("the watcher has not heard of a pod")
+		}
+		return nil
+	})
+}
+
+// registered tells whether a configuration is there.
+func (p *play) registered(ctx context.Context) bool {
+	hooks := clients().AdmissionregistrationV1()
+	_, mutating := hooks.MutatingWebhookConfigurations().Get(ctx, p.pods+"-mutating-hook", metav1.GetOptions{})
+	_, validating := hooks.ValidatingWebhookConfigurations().Get(ctx, p.pods+"-validating-hook", metav1.GetOptions{})
+	return !apierrors.IsNotFound(mutating) || !apierrors.IsNotFound(validating)
+}
+
+// clear removes what is the cluster's.
+func (p *play) clear(ctx context.Context) {
+	hooks, rbac := clients().AdmissionregistrationV1(), clients().RbacV1()
+	_ = hooks.MutatingWebhookConfigurations().Delete(ctx, p.pods+"-mutating-hook", metav1.DeleteOptions{})
+	_ = hooks.ValidatingWebhookConfigurations().Delete(ctx, p.pods+"-validating-hook", metav1.DeleteOptions{})
+	for _, name := range []string{"eirinix:" + p.pods, "eirinix:" + p.pods + ":register"} {
+		_ = rbac.ClusterRoles().Delete(ctx, name, metav1.DeleteOptions{})
+		_ = rbac.ClusterRoleBindings().Delete(ctx, name, metav1.DeleteOptions{})
+	}
+}
+
+// atOnce calls f for every item, some at a time.
+func atOnce[T any](items []T, f func(T)) {
+	places := make(chan struct{}, 4)
+	var all sync.WaitGroup
+	for _, item := range items {
+		places <- struct{}{}
+		all.Go(func() {
+			defer GinkgoRecover()
+			defer func() { <-places }()
+			f(item)
+		})
+	}
+	all.Wait()
+}

@@ -1,0 +1,152 @@
+package eirinix
+
+import (
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/intstr"
+)
+
+var _ = Describe("The pods of a program's manifests", func() {
+	podOf := func(o ManagerOptions, added ...any) corev1.PodSpec {
+		GinkgoHelper()
+		return the[*appsv1.Deployment](manifestsOf(o, added...)).Spec.Template.Spec
+	}
+	containerOf := func(o ManagerOptions, added ...any) corev1.Container {
+		GinkgoHelper()
+		spec := podOf(o, added...)
+		Expect(spec.Containers).To(HaveLen(1))
+		return spec.Containers[0]
+	}
+
+	It("may do nothing that a webhook need not", func() {
+		o := deployedOptions()
+		o.RegisterWebHook = new(false)
+		objects := manifestsOf(o, valueExtension{})
+		for _, spec := range []corev1.PodSpec{
+			the[*appsv1.Deployment](objects).Spec.Template.Spec, the[*batchv1.Job](objects).Spec.Template.Spec, the[*batchv1.CronJob](objects).Spec.JobTemplate.Spec.Template.Spec,
+		} {
+			Expect(spec.HostNetwork || spec.HostPID || spec.HostIPC).To(BeFalse())
+			Expect(spec.Volumes).To(BeEmpty())
+			Expect(spec.PriorityClassName).To(BeEmpty())
+			Expect(*spec.SecurityContext.RunAsNonRoot).To(BeTrue())
+			Expect(spec.SecurityContext.SeccompProfile.Type).To(Equal(corev1.SeccompProfileTypeRuntimeDefault))
+			for _, c := range spec.Containers {
+				s := c.SecurityContext
+				Expect(*s.AllowPrivilegeEscalation).To(BeFalse())
+				Expect(*s.ReadOnlyRootFilesystem).To(BeTrue())
+				Expect(*s.RunAsNonRoot).To(BeTrue())
+				Expect(s.SeccompProfile.Type).To(Equal(corev1.SeccompProfileTypeRuntimeDefault))
+				Expect(s.Capabilities).To(Equal(&corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}))
+				Expect(s.Privileged).To(BeNil())
+				Expect(c.Resources.Limits).To(HaveKey(corev1.ResourceMemory))
+				Expect(c.Resources.Requests).To(HaveKey(corev1.ResourceMemory))
+			}
+		}
+		for _, account := range allOf[*corev1.ServiceAccount](objects) {
+			Expect(*account.AutomountServiceAccountToken).To(BeFalse())
+		}
+	})
+
+	It("are asked for their health where they listen, and called there", func() {
+		o := deployedOptions()
+		o.MetricsBindAddress, o.HealthProbeBindAddress = "127.0.0.1:8080", ":8081"
+		objects := manifestsOf(o, valueExtension{})
+		c := the[*appsv1.Deployment](objects).Spec.Template.Spec.Containers[0]
+		for path, probe := range map[string]*corev1.Probe{"/readyz": c.ReadinessProbe, "/healthz": c.LivenessProbe} {
+			Expect(probe.HTTPGet).To(Equal(&corev1.HTTPGetAction{Path: path, Port: intstr.FromInt32(8443), Scheme: corev1.URISchemeHTTPS}))
+		}
+		Expect(c.StartupProbe.HTTPGet).To(Equal(c.LivenessProbe.HTTPGet))
+		Expect(c.Ports).To(HaveExactElements(
+			corev1.ContainerPort{Name: "webhook", ContainerPort: 8443, Protocol: corev1.ProtocolTCP},
+			corev1.ContainerPort{Name: "health", ContainerPort: 8081, Protocol: corev1.ProtocolTCP}))
+		Expect(the[*corev1.Service](objects).Spec.Ports).To(HaveExactElements(And(HaveField("Port", int32(443)), HaveField("TargetPort", intstr.FromInt32(8443)))))
+		policy := the[*networkingv1.NetworkPolicy](objects)
+		Expect(policy.Spec.PolicyTypes).To(Equal([]networkingv1.PolicyType{networkingv1.PolicyTypeIngress}))
+		Expect(policy.Spec.Ingress).To(HaveLen(1))
+		Expect(policy.Spec.Ingress[0].From).To(BeEmpty())
+		Expect(policy.Spec.Ingress[0].Ports).To(HaveExactElements(HaveField("Port", HaveValue(Equal(intstr.FromInt32(8443)))), HaveField("Port", HaveValue(Equal(intstr.FromInt32(8081))))))
+		Expect(policy.Annotations).To(HaveKeyWithValue("kubernetes.io/description", ContainSubstring("API servers")))
+	})
+
+	It("may listen on a low port without a privilege", func() {
+		o := deployedOptions()
+		Expect(podOf(o, valueExtension{}).SecurityContext.Sysctls).To(BeEmpty())
+		o.Port, o.ListenAddress, o.MetricsBindAddress = 0, "", ":8080"
+		Expect(podOf(o, valueExtension{}).SecurityContext.Sysctls).To(Equal([]corev1.Sysctl{{Name: "net.ipv4.ip_unprivileged_port_start", Value: "443"}}))
+		o.MetricsBindAddress = "[::]:81"
+		Expect(podOf(o, valueExtension{}).SecurityContext.Sysctls).To(HaveExactElements(HaveField("Value", "81")))
+	})
+
+	It("that serve nothing are called by nobody, and are asked on their health port where they have one", func() {
+		o := deployedOptions()
+		c := containerOf(o, &watcher{})
+		Expect(c.Ports).To(BeEmpty())
+		Expect(c.ReadinessProbe).To(BeNil())
+		Expect(the[*networkingv1.NetworkPolicy](manifestsOf(o, &watcher{})).Spec.Ingress).To(BeEmpty())
+		o.HealthProbeBindAddress = ":8081"
+		Expect(containerOf(o, &watcher{}).ReadinessProbe.HTTPGet).To(Equal(&corev1.HTTPGetAction{Path: "/readyz", Port: intstr.FromInt32(8081), Scheme: corev1.URISchemeHTTP}))
+	})
+
+	It("are two, spread, and replaced one by one; a single one has no budget", func() {
+		o := deployedOptions()
+		objects := manifestsOf(o, valueExtension{})
+		d := the[*appsv1.Deployment](objects).Spec
+		Expect(*d.Replicas).To(BeEquivalentTo(2))
+		Expect(*d.Strategy.RollingUpdate.MaxUnavailable).To(Equal(intstr.FromInt32(0)))
+		Expect(d.Template.Spec.Affinity.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution).To(BeEmpty())
+		Expect(d.Template.Spec.TopologySpreadConstraints).To(HaveExactElements(HaveField("WhenUnsatisfiable", corev1.ScheduleAnyway)))
+		Expect(*the[*policyv1.PodDisruptionBudget](objects).Spec.MinAvailable).To(Equal(intstr.FromInt32(1)))
+
+		o.Deployment.Replicas = 1
+		objects = manifestsOf(o, valueExtension{})
+		Expect(allOf[*policyv1.PodDisruptionBudget](objects)).To(BeEmpty())
+		Expect(*the[*appsv1.Deployment](objects).Spec.Replicas).To(BeEquivalentTo(1))
+		Expect(*the[*appsv1.Deployment](manifestsOf(deployedOptions(), &watcher{})).Spec.Replicas).To(BeEquivalentTo(1))
+	})
+
+	It("take what the user says", func() {
+		o := deployedOptions()
+		o.Deployment = DeploymentOptions{
+			Image: "i", Command: []string{"c"}, Args: []string{"a"}, Name: "name", ServiceAccountName: "account", Replicas: 3,
+			Labels: map[string]string{"team": "t"}, Env: []corev1.EnvVar{{Name: "E", Value: "e"}},
+			Resources: corev1.ResourceRequirements{Limits: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("1Gi")}},
+		}
+		objects := manifestsOf(o, valueExtension{})
+		for _, object := range objects {
+			Expect(object.GetLabels()).To(HaveKeyWithValue("team", "t"))
+		}
+		d := the[*appsv1.Deployment](objects)
+		Expect(d.Name).To(Equal("name"))
+		Expect(*d.Spec.Replicas).To(BeEquivalentTo(3))
+		Expect(d.Spec.Template.Labels).To(HaveKeyWithValue("team", "t"))
+		Expect(d.Spec.Selector.MatchLabels).NotTo(HaveKey("team"))
+		Expect(d.Spec.Template.Spec.ServiceAccountName).To(Equal("account"))
+		Expect(the[*corev1.ServiceAccount](objects).Name).To(Equal("account"))
+		c := d.Spec.Template.Spec.Containers[0]
+		Expect(c).To(And(HaveField("Image", "i"), HaveField("Command", []string{"c"}), HaveField("Args", []string{"a"}), HaveField("Resources", o.Deployment.Resources)))
+		Expect(c.Env).To(ContainElement(corev1.EnvVar{Name: "E", Value: "e"}))
+	})
+
+	It("tell Go the memory limit, unless the user does or there is none", func() {
+		o := deployedOptions()
+		Expect(containerOf(o, valueExtension{}).Env).To(HaveExactElements(
+			And(HaveField("Name", "MEMORY_LIMIT_MIB"), HaveField("ValueFrom.ResourceFieldRef.Resource", "limits.memory")),
+			corev1.EnvVar{Name: "GOMEMLIMIT", Value: "$(MEMORY_LIMIT_MIB)000000B"}))
+		Expect(jsonOf(containerOf(o, valueExtension{}).Resources.Limits)).To(MatchJSON(`{"memory":"512Mi"}`))
+		o.MaxRequestBytes = 4 << 20
+		Expect(jsonOf(containerOf(o, valueExtension{}).Resources.Limits)).To(MatchJSON(`{"memory":"288Mi"}`))
+
+		own := corev1.EnvVar{Name: "GOMEMLIMIT", Value: "off"}
+		o.Deployment.Env = []corev1.EnvVar{own}
+		Expect(containerOf(o, valueExtension{}).Env).To(HaveExactElements(own))
+		o.Deployment.Env = nil
+		o.Deployment.Resources.Requests = corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("1Gi")}
+		Expect(containerOf(o, valueExtension{}).Env).To(BeEmpty())
+	})
+})

@@ -1,0 +1,285 @@
+package eirinix_test
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"sync"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+
+	"code.cloudfoundry.org/eirinix"
+)
+
+// mode is one way to deploy a program, and what it does there that needs a right.
+type mode struct {
+	change      func(*play)
+	registering bool // the half whose rights these are
+	live        func(context.Context, *play, *rest.Config) error
+	tolerated   string  // a line of the log that is expected in this mode
+	uses        []right // all that it has
+	shown       []right // of those, what another mode shows the need of
+}
+
+var (
+	configMutating   = "mutatingwebhookconfigurations"
+	configValidating = "validatingwebhookconfigurations"
+
+	// missed is how the lack of a right shows.
+	missed = map[right]string{
+		{"create", "secrets"}: "needs get, create, update on secrets",
+		{"get", "secrets"}:    "needs get, create, update on secrets",
+		{"update", "secrets"}: "needs get, create, update on secrets",
+		{"watch", "secrets"}:  "may not be watched", // looked at every minute instead
+		{"create", "events"}:  "an Event could not be left",
+
+		{"create", configMutating}:   "needs get, create and update on " + configMutating,
+		{"get", configMutating}:      "needs get, create and update on " + configMutating,
+		{"update", configMutating}:   "needs get, create and update on " + configMutating,
+		{"watch", configMutating}:    "may not be watched",
+		{"delete", configMutating}:   "needs get and delete on " + configMutating,
+		{"create", configValidating}: "needs get, create and update on " + configValidating,
+		{"get", configValidating}:    "needs get, create and update on " + configValidating,
+		{"update", configValidating}: "needs get, create and update on " + configValidating,
+		{"watch", configValidating}:  "may not be watched",
+		{"delete", configValidating}: "needs get and delete on " + configValidating,
+
+		{"get", "configmaps"}: "needs get on that ConfigMap",
+
+		{"list", "pods"}:  "needs list and watch on pods",
+		{"watch", "pods"}: "needs list and watch on pods",
+	}
+)
+
+// uses are rights by resource.
+func uses(resource string, verbs ...string) (all []right) {
+	for _, v := range verbs {
+		all = append(all, right{v, resource})
+	}
+	return all
+}
+
+func both(lists ...[]right) (all []right) {
+	for _, l := range lists {
+		all = append(all, l...)
+	}
+	return all
+}
+
+// runsAndRotates is the life of a Deployment's pod: it registers, serves, rotates the CA and stops.
+func runsAndRotates(ctx context.Context, p *play, config *rest.Config) error {
+	m := p.manager(config)
+	err := p.running(ctx, m, func(ctx context.Context) error {
+		if err := p.called(ctx); err != nil {
+			return err
+		}
+		return m.RotateCA(ctx)
+	})
+	if p.options.UnregisterOnStop && err == nil && p.registered(ctx) {
+		err = errors.New("a configuration is left")
+	}
+	return err
+}
+
+// runs is the life of a pod that makes nothing in the cluster.
+func runs(ctx context.Context, p *play, config *rest.Config) error {
+	return p.running(ctx, p.manager(config), p.called)
+}
+
+// registers is the life of a Job, and of the next one, which goes on with a rotation.
+func registers(ctx context.Context, p *play, config *rest.Config) error {
+	if err := p.manager(config).RegisterExtensions(); err != nil {
+		return err
+	}
+	_, err := clients().CoreV1().Secrets(p.own).Patch(ctx, p.pods+"-setupcertificate", types.MergePatchType,
+		[]byte(`{"metadata":{"annotations":{"eirinix.cloudfoundry.org/rotate-ca":"now"}}}`), metav1.PatchOptions{})
+	if err != nil {
+		return err
+	}
+	return p.manager(config).RegisterExtensions()
+}
+
+// adopts is the life of a pod that others make the Secret for, and that is deployed again with another port. The
+// rotation that somebody asks for is for others too.
+func adopts(ctx context.Context, p *play, config *rest.Config) error {
+	admin := p.manager(controlPlane().Config(), func(o *eirinix.ManagerOptions) { o.SetupCertificate = new(true) })
+	if err := errors.Join(admin.RegisterExtensions(), admin.Unregister(ctx)); err != nil {
+		return err
+	}
+	secrets := clients().CoreV1().Secrets(p.own)
+	s, err := secrets.Get(ctx, p.pods+"-setupcertificate", metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	delete(s.Data, "state.json") // as if somebody else's tool had made it
+	s.Annotations = map[string]string{"eirinix.cloudfoundry.org/rotate-ca": "now"}
+	if _, err := secrets.Update(ctx, s, metav1.UpdateOptions{}); err != nil {
+		return err
+	}
+	if err := runs(ctx, p, config); err != nil {
+		return err
+	}
+	p.options.Port = freePort()
+	return runs(ctx, p, config)
+}
+
+var _ = Describe("The rights in a program's manifests", Label("api-server"), func() {
+	whole := both(uses("secrets", "create", "get", "update", "watch"), uses("events", "create"))
+	mutating, validating := uses(configMutating, "create", "get", "update", "watch"), uses(configValidating, "create", "get", "update", "watch")
+	podsValidated := eirinix.Validation[*corev1.Pod]{ID: "checks", Create: func(context.Context, *eirinix.Call, *corev1.Pod) error { return nil }}
+	pods := uses("pods", "list", "watch")
+
+	DescribeTable("are enough, and none is too many,",
+		func(ctx SpecContext, m mode) {
+			perform := func(without right) error {
+				p, err := newPlay(ctx, m.change)
+				if err != nil {
+					return err
+				}
+				defer p.clear(context.WithoutCancel(ctx))
+				p.without = without
+				config, err := p.connect(ctx, m.registering)
+				if err != nil {
+					return err
+				}
+				err = m.live(ctx, p, config)
+				return errors.Join(err, p.complaints(m.tolerated))
+			}
+			Expect(perform(right{})).To(Succeed())
+
+			p, err := newPlay(ctx, m.change)
+			Expect(err).NotTo(HaveOccurred())
+			objects, err := p.manifests()
+			Expect(err).NotTo(HaveOccurred())
+			var granted []right
+			for _, o := range ofHalf(objects, m.registering) {
+				for _, r := range rulesOf(o) {
+					granted = append(granted, uses(r.Resources[0], r.Verbs...)...)
+				}
+			}
+			Expect(granted).To(ConsistOf(m.uses))
+			granted = slices.DeleteFunc(granted, func(r right) bool { return slices.Contains(m.shown, r) })
+
+			var mu sync.Mutex
+			outcomes := map[right]error{}
+			atOnce(granted, func(r right) {
+				err := perform(r)
+				mu.Lock()
+				defer mu.Unlock()
+				outcomes[r] = err
+			})
+			for r, outcome := range maps.All(outcomes) {
+				Expect(outcome).To(MatchError(ContainSubstring(missed[r])), "without %s", r)
+			}
+		},
+		Entry("called through a Service, with steps of both kinds and UnregisterOnStop", mode{
+			change: func(p *play) {
+				p.options.ServiceName, p.options.UnregisterOnStop = "hooks", true
+				p.added = []any{addEnv{}, podsValidated}
+			},
+			live: throughService(runsAndRotates),
+			uses: both(whole, mutating, validating, uses(configMutating, "delete"), uses(configValidating, "delete")),
+		}, SpecTimeout(10*patience)),
+		Entry("called through a Service, with a watcher", mode{
+			change: func(p *play) { p.options.ServiceName, p.added = "hooks", []any{addEnv{}, p.heard} },
+			live:   throughService(runsAndRotates),
+			uses:   both(whole, mutating, pods), shown: both(whole, mutating),
+		}, SpecTimeout(10*patience)),
+		Entry("called by URL, with mutations only", mode{
+			change: func(p *play) { p.added = []any{addEnv{}} },
+			live:   runsAndRotates, uses: both(whole, mutating),
+		}, SpecTimeout(10*patience)),
+		Entry("called by URL, with validations only", mode{
+			change: func(p *play) { p.added = []any{podsValidated} },
+			live:   runsAndRotates, uses: both(whole, validating),
+		}, SpecTimeout(10*patience)),
+		Entry("with a Secret that another program makes", mode{
+			change: func(p *play) { p.options.SetupCertificate, p.added = new(false), []any{addEnv{}} },
+			live:   adopts, tolerated: "this replica may not do",
+			uses: both(uses("secrets", "get", "update", "watch"), uses("events", "create"), mutating),
+		}, SpecTimeout(10*patience)),
+		Entry("of the Job and the CronJob that register", mode{
+			change: func(p *play) {
+				p.options.RegisterWebHook, p.options.UnregisterOnStop = new(false), true
+				p.added = []any{addEnv{}, podsValidated, p.heard}
+			},
+			live: registers, registering: true,
+			uses: both(uses("secrets", "create", "get", "update"), uses("events", "create"), uses(configMutating, "create", "get", "update"), uses(configValidating, "create", "get", "update")),
+		}, SpecTimeout(10*patience)),
+		Entry("of the Deployment that serves what they register", mode{
+			change: func(p *play) {
+				p.options.RegisterWebHook, p.options.UnregisterOnStop = new(false), true
+				p.added = []any{addEnv{}}
+			},
+			live: func(ctx context.Context, p *play, config *rest.Config) error {
+				if err := p.manager(controlPlane().Config()).RegisterExtensions(); err != nil {
+					return err
+				}
+				return runs(ctx, p, config)
+			},
+			tolerated: "may not be watched", // it may not be told of a change, and looks every minute
+			uses:      uses("secrets", "get"),
+		}, SpecTimeout(10*patience)),
+		Entry("of the same with client CAs in a ConfigMap", mode{
+			change: func(p *play) {
+				p.options.RegisterWebHook, p.added = new(false), []any{addEnv{}}
+				p.options.ClientCA.ConfigMap = p.pods + "/callers"
+			},
+			live: func(ctx context.Context, p *play, config *rest.Config) error {
+				_, err := clients().CoreV1().ConfigMaps(p.pods).Create(ctx, &corev1.ConfigMap{
+					ObjectMeta: metav1.ObjectMeta{Name: "callers"}, Data: map[string]string{"ca.crt": string(config.CAData)},
+				}, metav1.CreateOptions{})
+				if err := errors.Join(err, p.manager(controlPlane().Config()).RegisterExtensions()); err != nil {
+					return err
+				}
+				// The API server of the specs has no certificate to show, so that nothing is called.
+				return p.running(ctx, p.manager(config), func(context.Context) error { return nil })
+			},
+			tolerated: "may not be watched",
+			uses:      both(uses("secrets", "get"), uses("configmaps", "get")),
+		}, SpecTimeout(10*patience)),
+		Entry("of a program that only watches, in all namespaces", mode{
+			change: func(p *play) { p.options.Namespace, p.added = "", []any{p.heard} },
+			live:   runs, uses: pods,
+		}, SpecTimeout(10*patience)),
+		Entry("of a program that only watches, in one namespace", mode{
+			change: func(p *play) { p.added = []any{p.heard} },
+			live:   runs, uses: pods,
+		}, SpecTimeout(10*patience)),
+	)
+
+	It("are those that the README lists", func(ctx SpecContext) {
+		p, err := newPlay(ctx, func(p *play) { p.added = []any{addEnv{}} })
+		Expect(err).NotTo(HaveOccurred())
+		objects, err := p.manifests()
+		Expect(err).NotTo(HaveOccurred())
+		role, clusterRole := readmeRules(p.pods)
+		var rules []any
+		for _, o := range objects {
+			if r := rulesOf(o); r != nil {
+				rules = append(rules, r)
+			}
+		}
+		Expect(rules).To(HaveExactElements(role, clusterRole))
+	}, SpecTimeout(patience))
+})
+
+// throughService has the API server call loopback through a Service.
+func throughService(live func(context.Context, *play, *rest.Config) error) func(context.Context, *play, *rest.Config) error {
+	return func(ctx context.Context, p *play, config *rest.Config) error {
+		_, err := clients().CoreV1().Services(p.own).Create(ctx, &corev1.Service{
+			ObjectMeta: metav1.ObjectMeta{Name: p.options.ServiceName},
+			Spec:       corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "localhost"},
+		}, metav1.CreateOptions{})
+		if err != nil {
+			return err
+		}
+		return live(ctx, p, config)
+	}
+}

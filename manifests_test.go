@@ -1,0 +1,295 @@
+package eirinix
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"reflect"
+	"regexp"
+	"strings"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+)
+
+// deployedOptions are those of a program in a cluster, called through a Service.
+func deployedOptions() ManagerOptions {
+	return ManagerOptions{
+		Namespace: "apps", ServiceName: "hooks", WebhookNamespace: "system", Port: 443, ListenAddress: ":8443",
+		Deployment: DeploymentOptions{Image: "registry.example.org/hooks:1.0"},
+	}
+}
+
+// byURL has them called by URL.
+func byURL(o ManagerOptions) ManagerOptions {
+	o.ServiceName, o.Host = "", "webhook.example.org"
+	return o
+}
+
+// validatePods is a step of the other kind.
+func validatePods() Validation[*corev1.Pod] {
+	return Validation[*corev1.Pod]{ID: "checks", Create: func(context.Context, *Call, *corev1.Pod) error { return nil }}
+}
+
+func manifestsOf(o ManagerOptions, added ...any) []client.Object {
+	GinkgoHelper()
+	objects, err := managerWith(o, added...).Manifests()
+	Expect(err).NotTo(HaveOccurred())
+	return objects
+}
+
+func managerWith(o ManagerOptions, added ...any) *ExtensionManager {
+	GinkgoHelper()
+	m := NewManager(o)
+	for _, v := range added {
+		Expect(m.AddExtension(v)).To(Succeed())
+	}
+	return m
+}
+
+// the gives the only object of a type.
+func the[T client.Object](objects []client.Object) T {
+	GinkgoHelper()
+	found := allOf[T](objects)
+	Expect(found).To(HaveLen(1))
+	return found[0]
+}
+
+func allOf[T client.Object](objects []client.Object) (found []T) {
+	for _, o := range objects {
+		if t, ok := o.(T); ok {
+			found = append(found, t)
+		}
+	}
+	return found
+}
+
+// kinds lists objects as "Kind name", with a star for the hash in a Job's.
+func kinds(objects []client.Object) (all []string) {
+	for _, o := range objects {
+		all = append(all, o.GetObjectKind().GroupVersionKind().Kind+" "+regexp.MustCompile("-[0-9a-f]{8}$").ReplaceAllString(o.GetName(), "-*"))
+	}
+	return all
+}
+
+func jsonOf(v any) string {
+	GinkgoHelper()
+	text, err := json.Marshal(v)
+	Expect(err).NotTo(HaveOccurred())
+	return string(text)
+}
+
+var _ = Describe("A program's manifests", func() {
+	split := func(o ManagerOptions) ManagerOptions {
+		o.RegisterWebHook = new(false)
+		return o
+	}
+
+	DescribeTable("hold what each mode needs",
+		func(o ManagerOptions, added []any, expected ...string) {
+			Expect(kinds(manifestsOf(o, added...))).To(Equal(expected))
+		},
+		Entry("called through a Service", deployedOptions(), []any{valueExtension{}},
+			"ServiceAccount eirini-x", "Role eirinix:eirini-x", "RoleBinding eirinix:eirini-x", "ClusterRole eirinix:eirini-x", "ClusterRoleBinding eirinix:eirini-x",
+			"Service hooks", "NetworkPolicy eirini-x", "PodDisruptionBudget eirini-x", "Deployment eirini-x"),
+		Entry("called by URL", byURL(deployedOptions()), []any{valueExtension{}},
+			"ServiceAccount eirini-x", "Role eirinix:eirini-x", "RoleBinding eirinix:eirini-x", "ClusterRole eirinix:eirini-x", "ClusterRoleBinding eirinix:eirini-x",
+			"NetworkPolicy eirini-x", "PodDisruptionBudget eirini-x", "Deployment eirini-x"),
+		Entry("registered by a Job", split(deployedOptions()), []any{valueExtension{}},
+			"ServiceAccount eirini-x", "Role eirinix:eirini-x", "RoleBinding eirinix:eirini-x",
+			"ServiceAccount eirini-x-register", "Role eirinix:eirini-x:register", "RoleBinding eirinix:eirini-x:register",
+			"ClusterRole eirinix:eirini-x:register", "ClusterRoleBinding eirinix:eirini-x:register",
+			"Service hooks", "NetworkPolicy eirini-x", "PodDisruptionBudget eirini-x",
+			"Job eirini-x-register-*", "CronJob eirini-x-register", "Deployment eirini-x"),
+		Entry("watching in one namespace that is not its own", deployedOptions(), []any{&watcher{}},
+			"ServiceAccount eirini-x", "Role eirinix:eirini-x", "RoleBinding eirinix:eirini-x", "NetworkPolicy eirini-x", "Deployment eirini-x"),
+		Entry("reconciling, with rights of the program's own", split(deployedOptions()), []any{&reconciler{}},
+			"ServiceAccount eirini-x", "NetworkPolicy eirini-x", "Deployment eirini-x"),
+	)
+
+	It("are the same each time, and share nothing", func() {
+		o := split(deployedOptions())
+		o.Deployment.Args, o.Deployment.Env = []string{"-v"}, []corev1.EnvVar{{Name: "OWN", Value: "kept"}}
+		m := managerWith(o, valueExtension{}, &watcher{})
+		first, err := m.Manifests()
+		Expect(err).NotTo(HaveOccurred())
+		second, err := m.Manifests()
+		Expect(err).NotTo(HaveOccurred())
+		Expect(second).To(Equal(first))
+		d := the[*appsv1.Deployment](first)
+		d.Labels["changed"] = "yes"
+		c := &d.Spec.Template.Spec.Containers[0]
+		c.Args[0], c.Env[len(c.Env)-1].Value = "changed", "changed"
+		the[*batchv1.Job](first).Spec.Template.Spec.Containers[0].Args[1] = "changed"
+		the[*rbacv1.ClusterRole](first).Rules[0].Verbs[0] = "changed"
+		Expect(second).NotTo(Equal(first))
+		third, err := m.Manifests()
+		Expect(err).NotTo(HaveOccurred())
+		Expect(third).To(Equal(second))
+	})
+
+	It("are YAML that reads back as the same objects, without what only a cluster fills in", func() {
+		objects := manifestsOf(split(deployedOptions()), valueExtension{}, validatePods(), &watcher{}, &reconciler{})
+		var text bytes.Buffer
+		Expect(WriteManifests(&text, objects...)).To(Succeed())
+		Expect(text.String()).NotTo(Or(ContainSubstring("status"), ContainSubstring("creationTimestamp"), ContainSubstring("null")))
+		documents := strings.Split(text.String(), "---\n")
+		Expect(documents).To(HaveLen(len(objects)))
+		for i, document := range documents {
+			read := reflect.New(reflect.TypeOf(objects[i]).Elem()).Interface().(client.Object)
+			Expect(yaml.UnmarshalStrict([]byte(document), read)).To(Succeed())
+			Expect(jsonOf(read)).To(MatchJSON(jsonOf(objects[i])))
+		}
+	})
+
+	It("are written with the kind that the scheme knows, where an object names none", func() {
+		var text bytes.Buffer
+		Expect(WriteManifests(&text, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "own"}})).To(Succeed())
+		Expect(text.String()).To(Equal("apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: own\n"))
+		Expect(WriteManifests(&text, &unknownObject{})).To(MatchError(And(HavePrefix("eirinix: WriteManifests: "), ContainSubstring("set its TypeMeta"))))
+	})
+
+	It("grant what each kind of step and each option needs", func() {
+		granted := func(o ManagerOptions, added ...any) string {
+			var all []string
+			for _, o := range manifestsOf(o, added...) {
+				switch o := o.(type) {
+				case *rbacv1.Role:
+					all = append(all, o.Namespace+": "+rulesText(o.Rules))
+				case *rbacv1.ClusterRole:
+					all = append(all, "cluster: "+rulesText(o.Rules))
+				}
+			}
+			return strings.Join(all, "\n")
+		}
+		o := deployedOptions()
+		secret := "secrets create; secrets/eirini-x-setupcertificate get,update,watch; events create"
+		mutating := "mutatingwebhookconfigurations create; mutatingwebhookconfigurations/eirini-x-mutating-hook get,update,watch"
+		validating := "validatingwebhookconfigurations create; validatingwebhookconfigurations/eirini-x-validating-hook get,update,watch"
+		Expect(granted(o, valueExtension{})).To(Equal("system: " + secret + "\ncluster: " + mutating))
+		Expect(granted(o, validatePods())).To(Equal("system: " + secret + "\ncluster: " + validating))
+		Expect(granted(o, validatePods(), valueExtension{})).To(Equal("system: " + secret + "\ncluster: " + mutating + "; " + validating))
+		Expect(granted(o, &reconciler{})).To(BeEmpty())
+		Expect(granted(o, &watcher{})).To(Equal("apps: pods list,watch"))
+
+		o.UnregisterOnStop = true
+		Expect(granted(o, valueExtension{})).To(Equal("system: " + secret + "\ncluster: " + mutating + ",delete"))
+		Expect(granted(split(o), valueExtension{}, &watcher{})).To(Equal("system: secrets/eirini-x-setupcertificate get\napps: pods list,watch\n" +
+			"system: secrets create; secrets/eirini-x-setupcertificate get,update; events create\n" +
+			"cluster: mutatingwebhookconfigurations create; mutatingwebhookconfigurations/eirini-x-mutating-hook get,update"))
+
+		o = deployedOptions()
+		o.Namespace = ""
+		Expect(granted(o, valueExtension{}, &watcher{})).To(Equal("system: " + secret + "\ncluster: " + mutating + "; pods list,watch"))
+		o.Namespace = "system"
+		Expect(granted(o, valueExtension{}, &watcher{})).To(Equal("system: " + secret + "; pods list,watch\ncluster: " + mutating))
+
+		o.ClientCA = ClientCA{ConfigMap: "kube-system/callers"}
+		Expect(granted(o, valueExtension{})).To(Equal("system: " + secret + "\nkube-system: configmaps/callers get\ncluster: " + mutating))
+		Expect(granted(split(o), valueExtension{})).To(HavePrefix("system: secrets/eirini-x-setupcertificate get\nkube-system: configmaps/callers get\nsystem: secrets create;"))
+
+		o.ClientCA = ClientCA{PEM: []byte("given")}
+		o.SetupCertificate, o.SetupCertificateName = new(false), "ca"
+		Expect(granted(o, valueExtension{})).To(Equal("system: secrets/ca get,update,watch; events create\ncluster: " + mutating))
+	})
+
+	It("say on the ServiceAccount that a reconciler's rights are the program's own affair", func() {
+		Expect(the[*corev1.ServiceAccount](manifestsOf(deployedOptions(), &reconciler{})).Annotations).To(HaveKeyWithValue("kubernetes.io/description", ContainSubstring("reconcilers")))
+		Expect(the[*corev1.ServiceAccount](manifestsOf(deployedOptions(), valueExtension{})).Annotations).To(BeEmpty())
+	})
+
+	It("have valid names and labels for the longest fingerprint", func() {
+		long := strings.Repeat("f", 63)
+		o := split(deployedOptions())
+		o.OperatorFingerprint, o.WebhookNamespace, o.ServiceName = long, strings.Repeat("n", 63), strings.Repeat("s", 63)
+		objects := manifestsOf(o, valueExtension{}, &watcher{})
+		for _, object := range objects {
+			for key, value := range object.GetLabels() {
+				Expect(validation.IsQualifiedName(key)).To(BeEmpty())
+				Expect(validation.IsValidLabelValue(value)).To(BeEmpty(), "%T: %s", object, value)
+			}
+			if !strings.HasPrefix(object.GetName(), "eirinix:") {
+				Expect(validation.IsDNS1123Subdomain(object.GetName())).To(BeEmpty())
+			}
+		}
+		Expect(validation.IsDNS1123Label(the[*batchv1.Job](objects).Name)).To(BeEmpty())
+		Expect(len(the[*batchv1.CronJob](objects).Name)).To(BeNumerically("<=", 52))
+	})
+
+	It("select the pods that serve, and not those that register", func() {
+		objects := manifestsOf(split(deployedOptions()), valueExtension{})
+		serving, job := the[*appsv1.Deployment](objects).Spec.Template, the[*batchv1.Job](objects).Spec.Template
+		for _, selector := range []*metav1.LabelSelector{
+			the[*appsv1.Deployment](objects).Spec.Selector,
+			{MatchLabels: the[*corev1.Service](objects).Spec.Selector},
+			the[*policyv1.PodDisruptionBudget](objects).Spec.Selector,
+			&the[*networkingv1.NetworkPolicy](objects).Spec.PodSelector,
+			serving.Spec.TopologySpreadConstraints[0].LabelSelector,
+			serving.Spec.Affinity.PodAntiAffinity.PreferredDuringSchedulingIgnoredDuringExecution[0].PodAffinityTerm.LabelSelector,
+		} {
+			Expect(selects(selector, serving.Labels)).To(BeTrue())
+			Expect(selects(selector, job.Labels)).To(BeFalse())
+		}
+		for _, template := range []corev1.PodTemplateSpec{serving, job, the[*batchv1.CronJob](objects).Spec.JobTemplate.Spec.Template} {
+			Expect(template.Labels).To(HaveKeyWithValue("eirinix.cloudfoundry.org/fingerprint", "eirini-x"))
+		}
+	})
+
+	It("give a changed registering half a Job of another name, because a Job cannot be changed", func() {
+		o := split(deployedOptions())
+		job := the[*batchv1.Job](manifestsOf(o, valueExtension{}))
+		o.Deployment.Image += "1"
+		Expect(the[*batchv1.Job](manifestsOf(o, valueExtension{})).Name).NotTo(Equal(job.Name))
+		Expect(job.Spec.Template.Spec.Containers[0].Args).To(Equal([]string{"register"}))
+		o.Deployment.Args = []string{"-verbose"}
+		Expect(the[*batchv1.CronJob](manifestsOf(o, valueExtension{})).Spec.JobTemplate.Spec.Template.Spec.Containers[0].Args).To(Equal([]string{"register", "-verbose"}))
+		o.Deployment.RegisterArgs = []string{"-once"}
+		Expect(the[*batchv1.Job](manifestsOf(o, valueExtension{})).Spec.Template.Spec.Containers[0].Args).To(Equal([]string{"-once"}))
+	})
+
+	It("need no cluster, no kubeconfig and no image to start", func() {
+		o := deployedOptions()
+		o.KubeConfig = "/does/not/exist"
+		Expect(kinds(manifestsOf(o, valueExtension{}))).NotTo(BeEmpty())
+		o.Deployment = DeploymentOptions{Name: "!"}
+		Expect(managerWith(o, valueExtension{}).Validate()).To(Succeed())
+	})
+
+	It("take their time from the drain and the longest call", func() {
+		o := deployedOptions()
+		grace := func() int64 {
+			return *the[*appsv1.Deployment](manifestsOf(o, valueExtension{})).Spec.Template.Spec.TerminationGracePeriodSeconds
+		}
+		Expect(time.Duration(grace()) * time.Second).To(BeNumerically(">", o.drainDelay()+longestCall))
+		before := grace()
+		o.DrainDelay = o.drainDelay() + 90*time.Second + time.Millisecond
+		Expect(grace()).To(Equal(before + 91))
+	})
+})
+
+// unknownObject is of no kind that a scheme knows.
+type unknownObject struct{ corev1.ConfigMap }
+
+// rulesText is rules as "resource[/name] verb,verb; ...".
+func rulesText(rules []rbacv1.PolicyRule) string {
+	var all []string
+	for _, r := range rules {
+		resource := strings.Join(r.Resources, ",")
+		if len(r.ResourceNames) > 0 {
+			resource += "/" + strings.Join(r.ResourceNames, ",")
+		}
+		all = append(all, resource+" "+strings.Join(r.Verbs, ","))
+	}
+	return strings.Join(all, "; ")
+}
