@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"sync"
 	"time"
 
@@ -52,6 +51,7 @@ type keeper struct {
 
 	mu        sync.Mutex // one look at a time
 	said      reminder
+	strange   time.Time // since when a caBundle holds more than it must, outside a rotation
 	doubtedAt time.Time // since when the API server trusts others and not us
 }
 
@@ -152,6 +152,19 @@ func (k *keeper) situation(state *certsecret.State, live []ca.Registered, unseen
 	if authority, err := state.Current(); err == nil {
 		s.Current = authority.Certificate
 	}
+	unknown := false // a CA of this Secret's name that the Secret does not know
+	for _, l := range live {
+		unknown = unknown || !ca.Contains(s.Bundle, ca.OfName(l.Bundle, k.certs.store.Name))
+	}
+	if !unknown || state.Phase != ca.Steady {
+		k.strange = time.Time{}
+		return s
+	}
+	if k.strange.IsZero() {
+		k.strange = s.Now
+	}
+	// All replicas that respond have been seen to publish what they serve by then.
+	s.Strange, s.Patience = k.strange, min(2*resync, k.retain)
 	return s
 }
 
@@ -165,11 +178,11 @@ func (k *keeper) do(ctx context.Context, state *certsecret.State, s ca.Situation
 			k.blocked(ctx, state, due, "call RegisterExtensions")
 			return false, nil
 		}
-		if k.reg.grows && !slices.ContainsFunc(s.Live, func(l ca.Registered) bool { return !ca.Contains(l.Bundle, s.Bundle) }) {
+		if k.reg.grows && !s.Lacks() {
 			return false, nil // all that is missing is that something goes
 		}
 		k.log.Info("registering again", "because", due.Reason)
-		return true, k.reg.write(ctx)
+		return true, k.reg.write(ctx, s.Lacks())
 	}
 	step := map[ca.Action]func(context.Context, *certsecret.State) (*certsecret.State, error){
 		ca.Stage: k.certs.store.Stage, ca.Activate: k.certs.store.Activate, ca.Prune: k.certs.store.Prune,

@@ -97,7 +97,7 @@ func (m *ExtensionManager) RegisterExtensions() error {
 		return fmt.Errorf("eirinix: %w", err)
 	}
 	reg.grows = true // whom this program has replaced may still be served
-	if err := reg.write(ctx); err != nil {
+	if err := reg.write(ctx, true); err != nil {
 		return fmt.Errorf("eirinix: %w", err)
 	}
 	// A rotation that waited for somebody with the right to publish goes on.
@@ -126,8 +126,9 @@ func (m *ExtensionManager) Unregister(ctx context.Context) error {
 }
 
 // write registers every step with the CAs of the Secret, and leaves word there for serving halves that may not read
-// webhook configurations.
-func (r *registration) write(ctx context.Context) error {
+// webhook configurations. With grow, what is trusted is only added to: a process that has just started, or finds
+// its CA missing, knows nothing of other replicas and what they serve.
+func (r *registration) write(ctx context.Context, grow bool) error {
 	var registered []byte
 	for _, c := range r.configurations {
 		// The Secret is read after the configuration, which is then replaced in the version that was read: a replica
@@ -138,8 +139,10 @@ func (r *registration) write(ctx context.Context) error {
 				return nil, err
 			}
 			registered = r.certs.bundle(state)
-			if r.grows || state.Phase == ca.Staged {
-				registered = ca.Bundle(append([][]byte{registered}, live...)...)
+			if grow || r.grows || state.Phase == ca.Staged {
+				for _, bundle := range live { // somebody else's CA is not what another replica of ours serves
+					registered = ca.Bundle(registered, ca.OfName(bundle, r.certs.store.Name))
+				}
 			}
 			return registered, nil
 		})

@@ -268,7 +268,7 @@ func (m *ExtensionManager) serve(ctx, background context.Context, tasks *sync.Wa
 	}
 	if *o.RegisterWebHook {
 		m.setUnready(errors.New("not registered yet"))
-		if err := retryTransient(ctx, log, "the webhook configuration", reg.write); err != nil {
+		if err := retryTransient(ctx, log, "the webhook configuration", func(ctx context.Context) error { return reg.write(ctx, true) }); err != nil {
 			return stop, stoppedOr(ctx, err)
 		}
 	}

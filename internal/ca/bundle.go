@@ -45,6 +45,17 @@ func SplitBundle(bundle []byte) []*x509.Certificate {
 	}
 }
 
+// OfName returns those certificates of a bundle whose subject has the common name that New gives a CA for name.
+func OfName(bundle []byte, name string) []byte {
+	var texts [][]byte
+	for _, certificate := range SplitBundle(bundle) {
+		if certificate.Subject.CommonName == fitCommonName(name) {
+			texts = append(texts, encodeCertificate(certificate.Raw))
+		}
+	}
+	return Bundle(texts...)
+}
+
 // Contains tells whether every certificate of part stands in whole. An empty part is contained in all.
 func Contains(whole, part []byte) bool {
 	in := map[string]bool{}

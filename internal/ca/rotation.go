@@ -52,6 +52,11 @@ type Situation struct {
 	// Live is what is registered, read before the Secret was: then a bundle that holds more than the Secret
 	// says is not one that a faster replica has published.
 	Live []Registered
+	// Strange is since when this replica has seen a caBundle with more in it than Bundle outside a rotation, and Patience
+	// how long it leaves that: another replica, which this one knows nothing of, may still serve what it signed.
+	Strange  time.Time
+	Patience time.Duration
+
 	// Unseen says that this replica may not read configurations, and so cannot confirm anything.
 	Unseen bool
 }
@@ -90,10 +95,10 @@ func WhatIsDue(s Situation) Due {
 		}
 		return Due{Action: Wait, Reason: "certificates of the old CA may still be served", At: until}
 	}
-	for _, live := range s.Live {
-		if !Contains(s.Bundle, live.Bundle) {
-			return Due{Action: Publish, Reason: fmt.Sprintf("the caBundle of %s holds a CA that is not ours, or not any more", live.Name)}
-		}
+	strange := s.Excess()
+	tolerated := s.Strange.Add(s.Patience)
+	if strange != "" && !s.Now.Before(tolerated) {
+		return Due{Action: Publish, Reason: fmt.Sprintf("the caBundle of %s holds a CA that is not ours, or not any more", strange)}
 	}
 	if s.Requested {
 		return Due{Action: Stage, Reason: "a rotation was asked for"}
@@ -102,7 +107,30 @@ func WhatIsDue(s Situation) Due {
 	if !s.Now.Before(half) {
 		return Due{Action: Stage, Reason: fmt.Sprintf("half of the CA's life is over since %s", stamp(half))}
 	}
+	if strange != "" && tolerated.Before(half) {
+		return Due{Action: Wait, Reason: fmt.Sprintf("the caBundle of %s holds a CA that another replica may still serve", strange), At: tolerated}
+	}
 	return Due{Action: Wait, Reason: "the CA is not due", At: half}
+}
+
+// Excess names a configuration with more in its caBundle than what must be trusted; empty when there is none.
+func (s Situation) Excess() string {
+	for _, live := range s.Live {
+		if !Contains(s.Bundle, live.Bundle) {
+			return live.Name
+		}
+	}
+	return ""
+}
+
+// Lacks tells whether a caBundle lacks what must be trusted.
+func (s Situation) Lacks() bool {
+	for _, live := range s.Live {
+		if !Contains(live.Bundle, s.Bundle) {
+			return true
+		}
+	}
+	return false
 }
 
 // halfLife is the middle of a CA's validity.

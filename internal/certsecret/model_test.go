@@ -135,13 +135,4 @@ var _ = Describe("A rotation of the CA, whatever comes between", func() {
 		state, outcome, err := store.Restore(ctx, state)
 		Expect(must(must(state, err).Current()).Certificate.Equal(rotated.Certificate)).To(BeTrue(), "outcome: %s", outcome)
 	})
-
-	// A replica that is slow records what it has registered after a faster one has registered, and recorded, more or less.
-	PIt("comes to rest with what is registered recorded in the Secret", func() {
-		for seed := range uint64(100) {
-			w := newWorld(but(func(s *settings) { s.replicas, s.slow, s.requests, s.records = 4, 0.2, time.Hour, true }), seed)
-			w.run(600)
-			Expect(w.violation).To(BeEmpty(), w.String)
-		}
-	})
 })

@@ -211,6 +211,11 @@ func (s *Store) putBack(f *finding, known *State) {
 	merged := ca.Contains(f.state.Bundle(), held.CertificatePEM)
 	otherLineage := known.Lineage != "" && f.state.Lineage != known.Lineage
 	switch {
+	case f.documented && same && !otherLineage && f.state.Counter < known.Counter:
+		// What it holds is good, but a counter that went back would let another old copy pass for newer.
+		f.reason = fmt.Sprintf("the Secret was rolled back (counter %d, this replica knows %d)", f.state.Counter, known.Counter)
+		f.state.Counter, f.outcome = known.Counter, Repaired
+		return
 	case f.documented && (same || otherLineage && merged || !otherLineage && f.state.Counter >= known.Counter):
 		return
 	case f.documented && otherLineage:
