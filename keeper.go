@@ -51,6 +51,7 @@ type keeper struct {
 
 	mu        sync.Mutex // one look at a time
 	said      reminder
+	known     []byte    // every CA that the Secret has held, in PEM
 	strange   time.Time // since when a caBundle holds more than it must, outside a rotation
 	doubtedAt time.Time // since when the API server trusts others and not us
 }
@@ -152,9 +153,10 @@ func (k *keeper) situation(state *certsecret.State, live []ca.Registered, unseen
 	if authority, err := state.Current(); err == nil {
 		s.Current = authority.Certificate
 	}
-	unknown := false // a CA of this Secret's name that the Secret does not know
+	k.known = ca.Bundle(k.known, s.Bundle) // what was in the Secret and is not any more has been pruned
+	unknown := false                       // a CA of this Secret's name that was never seen there
 	for _, l := range live {
-		unknown = unknown || !ca.Contains(s.Bundle, ca.OfName(l.Bundle, k.certs.store.Name))
+		unknown = unknown || !ca.Contains(k.known, ca.OfName(l.Bundle, k.certs.store.Name))
 	}
 	if !unknown || state.Phase != ca.Steady {
 		k.strange = time.Time{}
