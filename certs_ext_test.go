@@ -9,6 +9,7 @@ import (
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"math/big"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -20,6 +21,7 @@ import (
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"code.cloudfoundry.org/eirinix"
+	"code.cloudfoundry.org/eirinix/internal/ca"
 )
 
 func itoa(port int32) string { return strconv.Itoa(int(port)) }
@@ -56,9 +58,9 @@ var _ = Describe("The certificate Secret", Label("api-server"), func() {
 		for _, m := range managers {
 			Eventually(m.Ready()).WithContext(ctx).WithTimeout(patience).Should(BeClosed())
 		}
-		ca := secret(ctx).Data["ca.crt"]
+		shared := secret(ctx).Data["ca.crt"]
 		for _, m := range managers {
-			Expect(configuration(ctx, m).Webhooks[0].ClientConfig.CABundle).To(Equal(ca))
+			Expect(configuration(ctx, m).Webhooks[0].ClientConfig.CABundle).To(Equal(shared))
 		}
 	}, SpecTimeout(3*patience))
 
@@ -150,6 +152,30 @@ var _ = Describe("The certificate Secret", Label("api-server"), func() {
 			HaveKeyWithValue("eirinix_certificate_expiry_seconds serving", BeNumerically("~", 7*24*3600, 3600)),
 			HaveKeyWithValue("eirinix_certificate_expiry_seconds ca", BeNumerically("~", 10*365*24*3600, 3600)),
 		))
+	}, SpecTimeout(2*patience))
+
+	It("takes away no CA that another replica may serve, and somebody else's at once", func(ctx SpecContext) {
+		named := func(name string) []byte {
+			authority, err := ca.New(name, time.Hour, time.Now())
+			Expect(err).NotTo(HaveOccurred())
+			return authority.CertificatePEM
+		}
+		sibling, stranger := named(namespace+"-setupcertificate"), named("somebody")
+		registering := eirinix.NewManager(func() eirinix.ManagerOptions { o := urlOptions(namespace); o.Port = 8443; return o }())
+		Expect(registering.AddExtension(addEnv{})).To(Succeed())
+		Expect(registering.RegisterExtensions()).To(Succeed())
+		c := configuration(ctx, registering)
+		c.Webhooks[0].ClientConfig.CABundle = append(slices.Clone(sibling), stranger...)
+		_, err := clients().AdmissionregistrationV1().MutatingWebhookConfigurations().Update(ctx, c, metav1.UpdateOptions{})
+		Expect(err).NotTo(HaveOccurred())
+
+		m := run(ctx)
+		bundle := string(configuration(ctx, m).Webhooks[0].ClientConfig.CABundle)
+		Expect(bundle).To(ContainSubstring(string(sibling)), "it may have started while the Secret was lost")
+		Expect(bundle).To(ContainSubstring(string(secret(ctx).Data["ca.crt"])))
+		Expect(bundle).NotTo(ContainSubstring(string(stranger)))
+		Consistently(func() string { return string(configuration(ctx, m).Webhooks[0].ClientConfig.CABundle) }, "2s").
+			Should(ContainSubstring(string(sibling)), "longer than a replica hesitates")
 	}, SpecTimeout(2*patience))
 
 	It("has its CA rotated when an annotation asks for it", func(ctx SpecContext) {
