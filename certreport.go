@@ -2,6 +2,7 @@ package eirinix
 
 import (
 	"context"
+	"crypto/x509"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -22,11 +23,11 @@ const (
 
 // certificateReport tells of certificates in metrics, and of rotations in Events on the Secret.
 type certificateReport struct {
-	metrics *certificateMetrics
-	secret  string
-	events  corev1client.EventInterface
-	certs   *certificates
-	log     logr.Logger
+	metrics         *certificateMetrics
+	namespace, name string // of the certificate Secret, which names the deployment
+	secret          string // both
+	events          corev1client.EventInterface
+	log             logr.Logger
 }
 
 // certificateMetrics are shared by all Managers of a program, which the label secret tells apart.
@@ -61,20 +62,38 @@ func newCertificateMetrics(registerer prometheus.Registerer) (*certificateMetric
 	}, failed
 }
 
-func (m *ExtensionManager) newCertificateReport(certs *certificates, log logr.Logger) *certificateReport {
-	r := &certificateReport{secret: certs.owner(), certs: certs, log: log}
+func (m *ExtensionManager) newCertificateReport(namespace, name string, log logr.Logger) *certificateReport {
+	r := &certificateReport{namespace: namespace, name: name, secret: namespace + "/" + name, log: log}
 	var err error
 	if r.metrics, err = newCertificateMetrics(ctrlmetrics.Registry); err != nil { // the program's own, by our names
 		log.Error(err, "certificate metrics cannot be registered; there will be none")
 		r.metrics = nil
 	}
 	if core, err := m.GetKubeClient(); err == nil {
-		r.events = core.Events(certs.store.Namespace)
+		r.events = core.Events(namespace)
 	}
 	return r
 }
 
-// tell sets the metrics after a look.
+// serves sets the metrics of what is served; leaf may be nil.
+func (r *certificateReport) serves(leaf *x509.Certificate, clock *serverClock) {
+	if r.metrics == nil {
+		return
+	}
+	if leaf != nil {
+		r.metrics.expiry.WithLabelValues(r.secret, "serving").Set(leaf.NotAfter.Sub(clock.Now()).Seconds())
+	}
+	r.metrics.skew.WithLabelValues(r.secret).Set(clock.Skew().Seconds())
+}
+
+// synced sets the metric after a look.
+func (r *certificateReport) synced(is bool) {
+	if r.metrics != nil {
+		r.metrics.inSync.WithLabelValues(r.secret).Set(oneIf(is))
+	}
+}
+
+// tell sets the metrics of our own CA after a look.
 func (r *certificateReport) tell(state *certsecret.State, due ca.Due, clock *serverClock) {
 	if r.metrics == nil {
 		return
@@ -83,15 +102,11 @@ func (r *certificateReport) tell(state *certsecret.State, due ca.Due, clock *ser
 	if authority, err := state.Current(); err == nil {
 		r.metrics.expiry.WithLabelValues(r.secret, "ca").Set(authority.Certificate.NotAfter.Sub(now).Seconds())
 	}
-	if leaf := r.certs.leaf.Certificate(); leaf != nil {
-		r.metrics.expiry.WithLabelValues(r.secret, "serving").Set(leaf.NotAfter.Sub(now).Seconds())
-	}
 	for _, phase := range []ca.Phase{ca.Steady, ca.Staged, ca.Retaining} {
 		r.metrics.phase.WithLabelValues(r.secret, string(phase)).Set(oneIf(state.Phase == phase))
 	}
 	r.metrics.generation.WithLabelValues(r.secret).Set(float64(state.CurrentID))
-	r.metrics.inSync.WithLabelValues(r.secret).Set(oneIf(due.Action != ca.Publish))
-	r.metrics.skew.WithLabelValues(r.secret).Set(clock.Skew().Seconds())
+	r.synced(due.Action != ca.Publish)
 }
 
 // failed notes how a look ended.
@@ -116,9 +131,9 @@ func (r *certificateReport) event(ctx context.Context, state *certsecret.State, 
 	}
 	now := metav1.NewTime(time.Now())
 	_, err := r.events.Create(ctx, &corev1.Event{
-		ObjectMeta: metav1.ObjectMeta{GenerateName: r.certs.store.Name + ".", Namespace: r.certs.store.Namespace},
+		ObjectMeta: metav1.ObjectMeta{GenerateName: r.name + ".", Namespace: r.namespace},
 		InvolvedObject: corev1.ObjectReference{
-			APIVersion: "v1", Kind: "Secret", Namespace: r.certs.store.Namespace, Name: r.certs.store.Name,
+			APIVersion: "v1", Kind: "Secret", Namespace: r.namespace, Name: r.name,
 			UID: state.UID, ResourceVersion: state.ResourceVersion,
 		},
 		Type: kind, Reason: reason, Message: message, Count: 1, FirstTimestamp: now, LastTimestamp: now,

@@ -2,6 +2,7 @@ package eirinix
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"time"
@@ -22,6 +23,27 @@ const (
 	remindEvery = 30 * time.Second
 )
 
+// certifier is where this process's certificate comes from, and what must be trusted for it.
+type certifier interface {
+	trust
+	// obtain returns when there is a certificate to serve. With mayWait it waits, and says for what, where others make
+	// what it comes from.
+	obtain(ctx context.Context, mayWait bool) error
+	// obtainTrust returns when it is known what must be trusted, for a program that serves nothing.
+	obtainTrust(ctx context.Context) error
+	// run keeps the certificate up to date until ctx ends. It may be called before obtain.
+	run(ctx context.Context)
+	GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error)
+}
+
+// newCertifier is called after the connection is made.
+func (m *ExtensionManager) newCertifier(log logr.Logger) (certifier, error) {
+	if source := m.GetManagerOptions().Certificates; source != nil {
+		return m.newExternal(source, log)
+	}
+	return m.newCertificates(log)
+}
+
 // certificates is what the Manager needs of the certificate Secret: the CA that all replicas share, and the
 // serving certificate that this process signs with it. Its methods are called from one goroutine at a time.
 type certificates struct {
@@ -34,7 +56,6 @@ type certificates struct {
 	serves *ca.Authority     // what the leaf is signed with
 }
 
-// newCertificates is called after the connection is made.
 func (m *ExtensionManager) newCertificates(log logr.Logger) (*certificates, error) {
 	clients, err := m.clients()
 	if err != nil {
@@ -62,6 +83,9 @@ func (m *ExtensionManager) newCertificates(log logr.Logger) (*certificates, erro
 // owner names the Secret as webhook configurations do.
 func (c *certificates) owner() string { return c.store.Namespace + "/" + c.store.Name }
 
+// String is what a user looks for.
+func (c *certificates) String() string { return "Secret " + c.owner() }
+
 // obtain adopts the CA from the Secret, or makes it, and signs this process's serving certificate. Where the
 // Secret is for others to make (SetupCertificate false, or a serving half without the right to create it),
 // it waits and says for what.
@@ -86,6 +110,18 @@ func (c *certificates) obtain(ctx context.Context, mayWait bool) error {
 		}
 	}
 }
+
+func (c *certificates) obtainTrust(ctx context.Context) error { return c.obtain(ctx, false) }
+
+func (c *certificates) run(ctx context.Context) { c.leaf.Run(ctx, c.log) }
+
+// GetCertificate is for tls.Config.
+func (c *certificates) GetCertificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
+	return c.leaf.GetCertificate(hello)
+}
+
+// Verify implements trust.
+func (c *certificates) Verify(bundle []byte) error { return c.leaf.Verify(bundle) }
 
 func (c *certificates) read(ctx context.Context) (*certsecret.State, error) {
 	if !c.setUp {
@@ -125,12 +161,38 @@ func (c *certificates) adoptIfTrusted(state *certsecret.State, live []ca.Registe
 	return c.adopt(state)
 }
 
-// bundle is what must be trusted: what the Secret says, and what this process serves.
-func (c *certificates) bundle(state *certsecret.State) []byte {
-	if c.serves == nil {
-		return state.Bundle()
+// bundle is what the Secret says, and what this process serves. While a rotation is staged, what is trusted only grows.
+func (c *certificates) bundle(ctx context.Context, live [][]byte, keep func([]byte) []byte) ([]byte, error) {
+	state, err := c.store.Load(ctx)
+	if err != nil {
+		return nil, err
 	}
-	return ca.Bundle(state.Bundle(), c.serves.CertificatePEM)
+	bundle := state.Bundle()
+	if c.serves != nil {
+		bundle = ca.Bundle(bundle, c.serves.CertificatePEM)
+	}
+	for _, l := range live {
+		bundle = ca.Bundle(bundle, keep(l))
+		if state.Phase == ca.Staged {
+			bundle = ca.Bundle(bundle, ca.OfName(l, c.store.Name))
+		}
+	}
+	return bundle, nil
+}
+
+func (c *certificates) record(ctx context.Context, bundle []byte) error {
+	return c.store.RecordRegistered(ctx, bundle)
+}
+
+func (c *certificates) recorded(ctx context.Context) ([]byte, error) {
+	state, err := c.store.Load(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if len(state.RegisteredBundle) == 0 {
+		return nil, fmt.Errorf("the Secret %s tells of no registration yet, and webhook configurations may not be read here; call RegisterExtensions", c.owner())
+	}
+	return state.RegisteredBundle, nil
 }
 
 // reread reads the Secret again: this is not adoption. One that is gone or unusable gets back the CA that this process holds, so

@@ -154,7 +154,7 @@ var _ = Describe("The certificate Secret", Label("api-server"), func() {
 		))
 	}, SpecTimeout(2*patience))
 
-	It("takes away no CA that another replica may serve, and somebody else's at once", func(ctx SpecContext) {
+	It("takes away no CA that another replica may serve, until it had time to go", func(ctx SpecContext) {
 		named := func(name string) []byte {
 			authority, err := ca.New(name, time.Hour, time.Now())
 			Expect(err).NotTo(HaveOccurred())
@@ -169,13 +169,26 @@ var _ = Describe("The certificate Secret", Label("api-server"), func() {
 		_, err := clients().AdmissionregistrationV1().MutatingWebhookConfigurations().Update(ctx, c, metav1.UpdateOptions{})
 		Expect(err).NotTo(HaveOccurred())
 
-		m := run(ctx)
-		bundle := string(configuration(ctx, m).Webhooks[0].ClientConfig.CABundle)
-		Expect(bundle).To(ContainSubstring(string(sibling)), "it may have started while the Secret was lost")
-		Expect(bundle).To(ContainSubstring(string(secret(ctx).Data["ca.crt"])))
-		Expect(bundle).NotTo(ContainSubstring(string(stranger)))
-		Consistently(func() string { return string(configuration(ctx, m).Webhooks[0].ClientConfig.CABundle) }, "2s").
-			Should(ContainSubstring(string(sibling)), "longer than a replica hesitates")
+		o := urlOptions(namespace)
+		o.Rotation.Retain = 6 * time.Second
+		m := eirinix.NewManager(o)
+		Expect(m.AddExtension(addEnv{})).To(Succeed())
+		runManager(ctx, m)
+		trusted := func() string { return string(configuration(ctx, m).Webhooks[0].ClientConfig.CABundle) }
+		own := string(secret(ctx).Data["ca.crt"])
+		Expect(trusted()).To(And(
+			ContainSubstring(string(sibling)),  // it may have started while the Secret was lost
+			ContainSubstring(string(stranger)), // and this may be of a replica that does not make its certificates itself
+			ContainSubstring(own)))
+		Consistently(trusted, "2s").Should(And(ContainSubstring(string(sibling)), ContainSubstring(string(stranger))), "longer than a replica hesitates")
+		Eventually(trusted).WithTimeout(patience).Should(Equal(own))
+
+		By("not what takes the place of its own")
+		c = configuration(ctx, m)
+		c.Webhooks[0].ClientConfig.CABundle = stranger
+		_, err = clients().AdmissionregistrationV1().MutatingWebhookConfigurations().Update(ctx, c, metav1.UpdateOptions{})
+		Expect(err).NotTo(HaveOccurred())
+		Eventually(trusted).WithTimeout(3 * time.Second).Should(Equal(own))
 	}, SpecTimeout(2*patience))
 
 	It("has its CA rotated when an annotation asks for it", func(ctx SpecContext) {

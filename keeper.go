@@ -2,6 +2,7 @@ package eirinix
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -19,16 +20,6 @@ import (
 )
 
 const (
-	// resync is how often the Secret and the configurations are looked at when nothing tells of a change.
-	resync = time.Minute
-
-	// retryKeeping is how soon a look that failed is repeated.
-	retryKeeping = 2 * time.Second
-
-	// hesitation bounds how long a replica waits, at random, before it heals what all replicas see at once. The first
-	// one writes, and the rest find it done.
-	hesitation = time.Second
-
 	// actionsAtOnce bounds a look: more than a whole rotation has.
 	actionsAtOnce = 16
 
@@ -51,8 +42,8 @@ type keeper struct {
 
 	mu        sync.Mutex // one look at a time
 	said      reminder
-	known     []byte    // every CA that the Secret has held, in PEM
-	strange   time.Time // since when a caBundle holds more than it must, outside a rotation
+	known     []byte // every CA that the Secret has held, in PEM
+	strangers ca.Strangers
 	doubtedAt time.Time // since when the API server trusts others and not us
 }
 
@@ -61,40 +52,14 @@ func (m *ExtensionManager) newKeeper(certs *certificates, reg *registration, log
 	o := m.GetManagerOptions()
 	return &keeper{
 		certs: certs, reg: reg, writes: *o.RegisterWebHook || reg.grows, retain: o.retain(), clock: &m.clock, log: log,
-		report: m.newCertificateReport(certs, log), ready: m.trusted, said: reminder{log: log},
+		report: m.newCertificateReport(certs.store.Namespace, certs.store.Name, log), ready: m.trusted, said: reminder{log: log},
 	}
 }
 
 // run follows until ctx ends.
 func (k *keeper) run(ctx context.Context) {
-	changed := make(chan struct{}, 1)
-	var watches sync.WaitGroup
-	defer watches.Wait()
-	watches.Go(func() { k.watch(ctx, "the certificate Secret "+k.certs.owner(), k.certs.watch, changed) })
-	for _, c := range k.reg.configurations {
-		if c.Holds(k.reg.entries) {
-			watches.Go(func() { k.watch(ctx, c.String(), c.Watch, changed) })
-		}
-	}
-	for {
-		next, err := k.tick(ctx)
-		switch {
-		case ctx.Err() != nil:
-			return
-		case err != nil:
-			k.said.say("the certificates could not be looked after; what is served stays as it was, and it is tried again", err)
-			next = retryKeeping
-		}
-		timer := time.NewTimer(next)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return
-		case <-changed:
-			timer.Stop()
-		case <-timer.C:
-		}
-	}
+	watched := append(k.reg.watches(), watched{"the certificate Secret " + k.certs.owner(), k.certs.watch})
+	keepUp(ctx, k, &k.said, watched, nil)
 }
 
 // tick looks at everything once, does what is due, and tells when to look again.
@@ -124,6 +89,7 @@ func (k *keeper) tick(ctx context.Context) (next time.Duration, err error) {
 		situation := k.situation(state, live, unseen)
 		due := ca.WhatIsDue(situation)
 		k.report.tell(state, due, k.clock)
+		k.report.serves(k.certs.leaf.Certificate(), k.clock)
 		if due.Action == ca.Publish && k.writes && state.Phase != ca.Staged && !hesitated {
 			hesitated = true
 			if err := pause(ctx, rand.N(hesitation)); err != nil {
@@ -139,7 +105,7 @@ func (k *keeper) tick(ctx context.Context) (next time.Duration, err error) {
 			return 0, err
 		}
 		if err == nil && !did {
-			return k.until(due), nil
+			return waitUntil(due.At, k.clock), nil
 		}
 	}
 	return retryKeeping, nil // others write faster than we look
@@ -154,20 +120,24 @@ func (k *keeper) situation(state *certsecret.State, live []ca.Registered, unseen
 		s.Current = authority.Certificate
 	}
 	k.known = ca.Bundle(k.known, s.Bundle) // what was in the Secret and is not any more has been pruned
-	unknown := false                       // a CA of this Secret's name that was never seen there
-	for _, l := range live {
-		unknown = unknown || !ca.Contains(k.known, ca.OfName(l.Bundle, k.certs.store.Name))
-	}
-	if !unknown || state.Phase != ca.Steady {
-		k.strange = time.Time{}
-		return s
-	}
-	if k.strange.IsZero() {
-		k.strange = s.Now
-	}
-	// All replicas that respond have been seen to publish what they serve by then.
-	s.Strange, s.Patience = k.strange, min(2*resync, k.retain)
+	s.Tolerated, s.Until = k.strangers.Tolerate(live, s.Bundle, s.Now, k.patience, k.isSibling)
 	return s
+}
+
+// patience is how long a CA that the Secret does not hold stays trusted from when it is first seen.
+func (k *keeper) patience(certificate *x509.Certificate) time.Duration {
+	switch {
+	case ca.Contains(k.known, ca.EncodeCertificate(certificate)):
+		return 0
+	case k.isSibling(certificate):
+		return min(2*resync, k.retain) // all replicas that respond have been seen to publish what they serve by then
+	}
+	return k.retain // that of a replica that runs with another source of certificates
+}
+
+// isSibling tells whether a CA may be that of a replica which has started while the Secret was lost.
+func (k *keeper) isSibling(certificate *x509.Certificate) bool {
+	return ca.OfName(ca.EncodeCertificate(certificate), k.certs.store.Name) != nil
 }
 
 // do does what is due. It tells whether it did anything; what it may not do is left to others, and said.
@@ -184,7 +154,13 @@ func (k *keeper) do(ctx context.Context, state *certsecret.State, s ca.Situation
 			return false, nil // all that is missing is that something goes
 		}
 		k.log.Info("registering again", "because", due.Reason)
-		return true, k.reg.write(ctx, s.Lacks())
+		return true, k.reg.write(ctx, func(live []byte) []byte {
+			kept := ca.Common(live, s.Tolerated)
+			if s.Lacks() { // whoever finds its CA missing knows nothing of other replicas
+				kept = ca.Bundle(kept, ca.OfName(live, k.certs.store.Name))
+			}
+			return kept
+		})
 	}
 	step := map[ca.Action]func(context.Context, *certsecret.State) (*certsecret.State, error){
 		ca.Stage: k.certs.store.Stage, ca.Activate: k.certs.store.Activate, ca.Prune: k.certs.store.Prune,
@@ -231,14 +207,6 @@ func (k *keeper) blocked(ctx context.Context, state *certsecret.State, due ca.Du
 	}
 }
 
-// until is how long nothing need be looked at.
-func (k *keeper) until(due ca.Due) time.Duration {
-	if due.At.IsZero() {
-		return resync
-	}
-	return min(max(due.At.Sub(k.clock.Now()), time.Millisecond), resync)
-}
-
 // judge tells whether the API server trusts this process. When it trusts what other replicas serve and not us, we
 // become unready after a while, so that calls go to them. A caBundle that is no good for any replica takes none away:
 // it is healed, and no endpoint at all would be worse.
@@ -259,40 +227,6 @@ func (k *keeper) judge(state *certsecret.State, live []ca.Registered) {
 		k.doubtedAt = now
 	case now.Sub(k.doubtedAt) > unreadyAfter:
 		k.ready(doubt)
-	}
-}
-
-// watch sends word of every change of one object. Without the right to watch it, resync has to do.
-func (k *keeper) watch(ctx context.Context, what string, start func(context.Context) (watch.Interface, error), changed chan<- struct{}) {
-	for ctx.Err() == nil {
-		w, err := start(ctx)
-		if apierrors.IsForbidden(err) {
-			k.log.Info("may not be watched, and is looked at every minute instead; grant watch on it", "what", what, "because", err.Error())
-			return
-		}
-		for err == nil {
-			event, open := <-w.ResultChan()
-			if !open {
-				break
-			}
-			if event.Type != watch.Bookmark {
-				poke(changed)
-			}
-		}
-		if w != nil {
-			w.Stop()
-		}
-		if pause(ctx, retryKeeping/2) != nil {
-			return
-		}
-		poke(changed) // what happened meanwhile went unseen
-	}
-}
-
-func poke(changed chan<- struct{}) {
-	select {
-	case changed <- struct{}{}:
-	default: // somebody has said so already
 	}
 }
 
@@ -349,10 +283,13 @@ func (m *ExtensionManager) RotateCA(ctx context.Context) error {
 
 // rotator is the keeper that runs, or one for this purpose.
 func (m *ExtensionManager) rotator(ctx context.Context) (*keeper, error) {
+	if source := m.GetManagerOptions().Certificates; source != nil {
+		return nil, fmt.Errorf("eirinix: RotateCA: the certificates come from %s; rotate the CA where they are issued, and it is taken over from there", source)
+	}
 	m.mu.Lock()
-	running := m.keeper
+	running, ok := m.upkeep.(*keeper)
 	m.mu.Unlock()
-	if running != nil {
+	if ok {
 		return running, nil
 	}
 	if err := m.Validate(); err != nil {

@@ -112,7 +112,7 @@ type ExtensionManager struct {
 	ready      chan struct{}
 	connection connection
 	clock      serverClock
-	keeper     *keeper // while serving; nil before
+	upkeep     upkeep // while serving; nil before
 	watching   watchLoop
 	serving    *serving.Server // nil until the port is open
 	unready    error           // what Ready waits for; nil once ready

@@ -57,7 +57,7 @@ func (m *ExtensionManager) Manifests() ([]client.Object, error) {
 		Name: d.Name, Namespace: namespace, Fingerprint: o.OperatorFingerprint, ServiceAccount: d.ServiceAccountName, Labels: d.Labels,
 		Image: d.Image, Command: d.Command, Args: d.Args, RegisterArgs: d.RegisterArgs, Env: d.Env,
 		Resources: d.Resources, Replicas: d.Replicas, GracePeriod: o.gracePeriod(),
-		ServicePort: o.port(), Ports: ports, Rights: o.rights(definitions, watches),
+		ServicePort: o.port(), Ports: ports, Rights: o.rights(definitions, watches, namespace),
 		Split: serves && !*o.RegisterWebHook, Reconciles: reconciles,
 	}
 	if serves {
@@ -81,8 +81,8 @@ func WriteManifests(w io.Writer, objects ...client.Object) error {
 	return nil
 }
 
-// rights is what the steps and watchers need of the cluster.
-func (o ManagerOptions) rights(definitions []definition, watches bool) manifest.Rights {
+// rights is what the steps and watchers need of the cluster. namespace is the program's own.
+func (o ManagerOptions) rights(definitions []definition, watches bool, namespace string) manifest.Rights {
 	r := manifest.Rights{
 		// In a split deployment it is the registering half that makes the Secret, whatever the serving half does.
 		MakesSecret: *o.SetupCertificate || !*o.RegisterWebHook,
@@ -90,7 +90,11 @@ func (o ManagerOptions) rights(definitions []definition, watches bool) manifest.
 		Watches:     watches, WatchNamespace: o.Namespace,
 	}
 	if len(definitions) > 0 {
-		r.Secret = o.SetupCertificateName
+		if o.Certificates == nil {
+			r.Secret = o.SetupCertificateName
+		} else {
+			r.Source = o.Certificates.rights(namespace)
+		}
 		if namespace, name, _, err := o.ClientCA.configMap(); err == nil {
 			r.ClientCA = types.NamespacedName{Namespace: namespace, Name: name}
 		}

@@ -130,6 +130,10 @@ type ManagerOptions struct {
 	// in URL mode; negative means none.
 	DrainDelay time.Duration
 
+	// Certificates is where serving certificates come from: FromFiles, FromSecret or FromCSR. nil means a CA of our
+	// own, kept in the certificate Secret, which nobody ever need think about; the Secret is not used otherwise.
+	Certificates CertificateSource
+
 	// ClientCA certifies who may call. Without it everybody who reaches the port may, as API servers show no
 	// certificate unless they are told to (docs/certificates.md says how). Health endpoints answer everybody.
 	ClientCA ClientCA
@@ -290,6 +294,7 @@ func (o ManagerOptions) validate(needsHost bool) error {
 		bad("MaxRequestBytes is %d; give a number of bytes, or 0 for %d", o.MaxRequestBytes, defaultMaxRequestBytes)
 	}
 	o.ClientCA.validate(bad)
+	o.validateSource(bad)
 	if len(o.ClientNames) > 0 && o.ClientCA.isZero() {
 		bad("ClientNames is set but ClientCA is not, so that nobody's certificate would be looked at; set ClientCA too")
 	}

@@ -34,11 +34,35 @@ type registration struct {
 	options        webhookconf.Options // without CABundle
 	steps          []webhookconf.Step
 	entries        []webhookconf.Entry
-	certs          *certificates
+	certs          trust
 	log            logr.Logger
-	grows          bool // what is trusted is only added to
+	grows          bool          // what is trusted is only added to
+	lag            time.Duration // what other API servers take at most to hear of a write
+	spread         time.Time     // until when some of them may not trust what was added to a caBundle in use
 	describe       sync.Once
 }
+
+// apiServerLag is how long other API servers are given to hear of what was written through one: they watch the same
+// etcd, which takes milliseconds.
+const apiServerLag = 2 * time.Second
+
+// trust is what a registration must know of certificates, wherever they come from.
+type trust interface {
+	fmt.Stringer
+	// owner names the deployment in its configurations: by its certificate Secret, whether that is in use or not.
+	owner() string
+	// bundle gives what must be trusted, in PEM, and what of the caBundles that are registered keep says is to stay.
+	bundle(ctx context.Context, live [][]byte, keep func([]byte) []byte) ([]byte, error)
+	// record leaves word of what was registered for those who may not read configurations.
+	record(ctx context.Context, bundle []byte) error
+	// recorded gives the word that was left.
+	recorded(ctx context.Context) ([]byte, error)
+	// Verify tells whether the API server, with this caBundle, trusts what is served here.
+	Verify(bundle []byte) error
+}
+
+// everything keeps all CAs that are registered.
+func everything(live []byte) []byte { return live }
 
 // webhookOptions is what the options say of the configurations. port is the one that the API server calls.
 func (o ManagerOptions) webhookOptions(port int32) webhookconf.Options {
@@ -50,7 +74,7 @@ func (o ManagerOptions) webhookOptions(port int32) webhookconf.Options {
 }
 
 // newRegistration is called after the connection is made. port is the one that the API server calls.
-func (m *ExtensionManager) newRegistration(certs *certificates, steps []webhookconf.Step, port int32, log logr.Logger) (*registration, error) {
+func (m *ExtensionManager) newRegistration(certs trust, steps []webhookconf.Step, port int32, log logr.Logger) (*registration, error) {
 	clients, err := m.clients()
 	if err != nil {
 		return nil, err
@@ -63,6 +87,7 @@ func (m *ExtensionManager) newRegistration(certs *certificates, steps []webhookc
 		entries:        webhookconf.Group(steps),
 		certs:          certs,
 		log:            log,
+		lag:            min(apiServerLag, o.retain()/10),
 	}, nil
 }
 
@@ -81,7 +106,7 @@ func (m *ExtensionManager) RegisterExtensions() error {
 	}
 	ctx := m.GetContext()
 	log := m.logr()
-	certs, err := m.newCertificates(log)
+	certs, err := m.newCertifier(log)
 	if err != nil {
 		return err // names itself
 	}
@@ -93,15 +118,15 @@ func (m *ExtensionManager) RegisterExtensions() error {
 	if err != nil {
 		return err
 	}
-	if err := certs.obtain(ctx, false); err != nil {
+	if err := certs.obtainTrust(ctx); err != nil {
 		return fmt.Errorf("eirinix: %w", err)
 	}
 	reg.grows = true // whom this program has replaced may still be served
-	if err := reg.write(ctx, true); err != nil {
+	if err := reg.write(ctx, everything); err != nil {
 		return fmt.Errorf("eirinix: %w", err)
 	}
 	// A rotation that waited for somebody with the right to publish goes on.
-	if _, err := m.newKeeper(certs, reg, log).tick(ctx); err != nil {
+	if _, err := m.newUpkeep(certs, reg, log).tick(ctx); err != nil {
 		return fmt.Errorf("eirinix: %w", err)
 	}
 	return nil
@@ -111,7 +136,7 @@ func (m *ExtensionManager) RegisterExtensions() error {
 // certificate Secret stays: the next start adopts it. A configuration that is not there is no error.
 func (m *ExtensionManager) Unregister(ctx context.Context) error {
 	log := m.logr()
-	certs, err := m.newCertificates(log)
+	certs, err := m.newCertifier(log)
 	if err != nil {
 		return err
 	}
@@ -125,26 +150,25 @@ func (m *ExtensionManager) Unregister(ctx context.Context) error {
 	return nil
 }
 
-// write registers every step with the CAs of the Secret, and leaves word there for serving halves that may not read
-// webhook configurations. With grow, what is trusted is only added to: a process that has just started, or finds
-// its CA missing, knows nothing of other replicas and what they serve.
-func (r *registration) write(ctx context.Context, grow bool) error {
+// write registers every step, with the CAs that must be trusted, and leaves word of that. keep picks from a caBundle that
+// is registered what else is to stay: a process that has just started, or finds its CA missing, knows nothing of other
+// replicas and what they serve.
+func (r *registration) write(ctx context.Context, keep func(live []byte) []byte) error {
+	if r.grows {
+		keep = everything
+	}
 	var registered []byte
 	for _, c := range r.configurations {
-		// The Secret is read after the configuration, which is then replaced in the version that was read: a replica
-		// that was slow cannot take back what a faster one has published or pruned.
-		outcome, err := c.Apply(ctx, r.options, r.entries, func(live [][]byte) ([]byte, error) {
-			state, err := r.certs.store.Load(ctx)
-			if err != nil {
-				return nil, err
-			}
-			registered = r.certs.bundle(state)
-			if grow || r.grows || state.Phase == ca.Staged {
-				for _, bundle := range live { // somebody else's CA is not what another replica of ours serves
-					registered = ca.Bundle(registered, ca.OfName(bundle, r.certs.store.Name))
+		// What must be trusted is read after the configuration, which is then replaced in the version that was read: a
+		// replica that was slow cannot take back what a faster one has published or pruned.
+		outcome, err := c.Apply(ctx, r.options, r.entries, func(live [][]byte) (bundle []byte, err error) {
+			registered, err = r.certs.bundle(ctx, live, keep)
+			for _, l := range live {
+				if len(ca.SplitBundle(l)) > 0 && !ca.Contains(l, registered) {
+					r.spread = time.Now().Add(r.lag)
 				}
 			}
-			return registered, nil
+			return registered, err
 		})
 		if apierrors.IsForbidden(err) && !c.Holds(r.entries) {
 			continue // what we have nothing to do with, we need no right on
@@ -160,7 +184,7 @@ func (r *registration) write(ctx context.Context, grow bool) error {
 	if registered == nil {
 		return nil
 	}
-	return r.certs.store.RecordRegistered(ctx, registered)
+	return r.certs.record(ctx, registered)
 }
 
 // describeSteps logs what will be sent to each step.
@@ -244,8 +268,8 @@ func (r *registration) verify(ctx context.Context) error {
 			return fmt.Errorf("%s does not hold %s; call RegisterExtensions of this version", c, strings.Join(live.Missing, ", "))
 		}
 		for _, bundle := range live.Bundles {
-			if err := r.certs.leaf.Verify(bundle); err != nil {
-				return fmt.Errorf("%s holds another caBundle than the Secret %s; call RegisterExtensions: %w", c, r.certs.owner(), err)
+			if err := r.certs.Verify(bundle); err != nil {
+				return fmt.Errorf("%s holds another caBundle than the %s; call RegisterExtensions: %w", c, r.certs, err)
 			}
 		}
 		return nil
@@ -256,18 +280,15 @@ func (r *registration) verify(ctx context.Context) error {
 	return err
 }
 
-// verifyRecorded goes by what RegisterExtensions left in the Secret, for a serving half without the right to
-// read webhook configurations.
+// verifyRecorded goes by the word that RegisterExtensions left, for a serving half without the right to read webhook
+// configurations.
 func (r *registration) verifyRecorded(ctx context.Context) error {
-	state, err := r.certs.store.Load(ctx)
+	bundle, err := r.certs.recorded(ctx)
 	if err != nil {
 		return err
 	}
-	if len(state.RegisteredBundle) == 0 {
-		return fmt.Errorf("the Secret %s tells of no registration yet, and webhook configurations may not be read here; call RegisterExtensions", r.certs.owner())
-	}
-	if err := r.certs.leaf.Verify(state.RegisteredBundle); err != nil {
-		return fmt.Errorf("what RegisterExtensions registered last is another caBundle than that of Secret %s; call it again: %w", r.certs.owner(), err)
+	if err := r.certs.Verify(bundle); err != nil {
+		return fmt.Errorf("what RegisterExtensions registered last is another caBundle than that of the %s; call it again: %w", r.certs, err)
 	}
 	return nil
 }
@@ -287,12 +308,25 @@ func (r *registration) registered(ctx context.Context) (all []ca.Registered, uns
 	return all, unseen, err
 }
 
-// awaitRegistered returns when verify is content, and says meanwhile what it waits for.
-func (r *registration) awaitRegistered(ctx context.Context, waiting func(error)) error {
+// watches are the configurations that hold steps of ours.
+func (r *registration) watches() (all []watched) {
+	for _, c := range r.configurations {
+		if c.Holds(r.entries) {
+			all = append(all, watched{c.String(), c.Watch})
+		}
+	}
+	return all
+}
+
+// awaitRegistered returns when verify is content, but not before spread, and says meanwhile what it waits for.
+func (r *registration) awaitRegistered(ctx context.Context, spread time.Time, waiting func(error)) error {
 	said := reminder{log: r.log}
 	for {
 		err := r.verify(ctx)
 		if err == nil {
+			if left := time.Until(spread); left > 0 {
+				return pause(ctx, left)
+			}
 			return nil
 		}
 		if owned, ok := errors.AsType[*webhookconf.OwnedElsewhereError](err); ok {

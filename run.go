@@ -210,14 +210,15 @@ func (m *ExtensionManager) runKubeManager(ctx context.Context, mgr manager.Manag
 func (m *ExtensionManager) serve(ctx, background context.Context, tasks *sync.WaitGroup, failed chan<- error, log logr.Logger) (func() error, error) {
 	nothing := func() error { return nil }
 	o := m.GetManagerOptions()
-	certs, err := m.newCertificates(log)
+	certs, err := m.newCertifier(log)
 	if err != nil {
 		return nothing, err
 	}
-	m.setUnready(fmt.Errorf("waiting for the certificate Secret %s", certs.owner()))
+	m.setUnready(fmt.Errorf("waiting for certificates: %s", certs))
+	tasks.Go(func() { certs.run(background) })
 	// Only a serving half waits for what others make; whoever registers makes it, or fails and says why.
 	mayWait := !*o.RegisterWebHook || !*o.SetupCertificate
-	if err := retryTransient(ctx, log, "the certificate Secret", func(ctx context.Context) error { return certs.obtain(ctx, mayWait) }); err != nil {
+	if err := retryTransient(ctx, log, "the certificates", func(ctx context.Context) error { return certs.obtain(ctx, mayWait) }); err != nil {
 		return nothing, stoppedOr(ctx, err)
 	}
 
@@ -268,23 +269,23 @@ func (m *ExtensionManager) serve(ctx, background context.Context, tasks *sync.Wa
 	}
 	if *o.RegisterWebHook {
 		m.setUnready(errors.New("not registered yet"))
-		if err := retryTransient(ctx, log, "the webhook configuration", func(ctx context.Context) error { return reg.write(ctx, true) }); err != nil {
+		if err := retryTransient(ctx, log, "the webhook configuration", func(ctx context.Context) error { return reg.write(ctx, everything) }); err != nil {
 			return stop, stoppedOr(ctx, err)
 		}
 	}
-	keeper := m.newKeeper(certs, reg, log)
+	upkeep := m.newUpkeep(certs, reg, log)
 	m.mu.Lock()
-	m.keeper = keeper
+	m.upkeep = upkeep
 	m.mu.Unlock()
-	tasks.Go(func() { m.becomeReady(ctx, reg, failed) })
-	tasks.Go(func() { certs.leaf.Run(background, log) })
-	tasks.Go(func() { keeper.run(background) })
+	spread := reg.spread // as the first write leaves it
+	tasks.Go(func() { m.becomeReady(ctx, reg, spread, failed) })
+	tasks.Go(func() { upkeep.run(background) })
 	return stop, nil
 }
 
 // becomeReady closes Ready when the API server can call this process.
-func (m *ExtensionManager) becomeReady(ctx context.Context, reg *registration, failed chan<- error) {
-	if err := reg.awaitRegistered(ctx, m.setUnready); err != nil {
+func (m *ExtensionManager) becomeReady(ctx context.Context, reg *registration, spread time.Time, failed chan<- error) {
+	if err := reg.awaitRegistered(ctx, spread, m.setUnready); err != nil {
 		if ctx.Err() == nil {
 			failed <- fmt.Errorf("eirinix: %w", err)
 		}
@@ -302,7 +303,7 @@ func (m *ExtensionManager) registeredPort(o ManagerOptions, server *serving.Serv
 	return o.port()
 }
 
-func (m *ExtensionManager) newServer(certs *certificates, steps []webhookconf.Step, log logr.Logger) (*serving.Server, error) {
+func (m *ExtensionManager) newServer(certs certifier, steps []webhookconf.Step, log logr.Logger) (*serving.Server, error) {
 	chains, err := m.chains(steps)
 	if err != nil {
 		return nil, prefixed(err)
@@ -311,7 +312,7 @@ func (m *ExtensionManager) newServer(certs *certificates, steps []webhookconf.St
 	host, port, _ := o.listen() // Validate has seen it
 	server := &serving.Server{
 		Host: host, WantPort: port,
-		GetCertificate: certs.leaf.GetCertificate,
+		GetCertificate: certs.GetCertificate,
 		Ready:          m.checkReady,
 		HTTP2:          o.EnableHTTP2,
 		Log:            log,

@@ -52,10 +52,10 @@ type Situation struct {
 	// Live is what is registered, read before the Secret was: then a bundle that holds more than the Secret
 	// says is not one that a faster replica has published.
 	Live []Registered
-	// Strange is since when this replica has seen a caBundle with more in it than Bundle outside a rotation, and Patience
-	// how long it leaves that: another replica, which this one knows nothing of, may still serve what it signed.
-	Strange  time.Time
-	Patience time.Duration
+	// Tolerated are CAs that a caBundle may hold beside Bundle, in PEM: another replica, which this one knows nothing of,
+	// may still serve what they signed. Until is when the first of them is tolerated no more. See Strangers.
+	Tolerated []byte
+	Until     time.Time
 
 	// Unseen says that this replica may not read configurations, and so cannot confirm anything.
 	Unseen bool
@@ -95,9 +95,7 @@ func WhatIsDue(s Situation) Due {
 		}
 		return Due{Action: Wait, Reason: "certificates of the old CA may still be served", At: until}
 	}
-	strange := s.Excess()
-	tolerated := s.Strange.Add(s.Patience)
-	if strange != "" && !s.Now.Before(tolerated) {
+	if strange := s.Excess(); strange != "" {
 		return Due{Action: Publish, Reason: fmt.Sprintf("the caBundle of %s holds a CA that is not ours, or not any more", strange)}
 	}
 	if s.Requested {
@@ -107,16 +105,17 @@ func WhatIsDue(s Situation) Due {
 	if !s.Now.Before(half) {
 		return Due{Action: Stage, Reason: fmt.Sprintf("half of the CA's life is over since %s", stamp(half))}
 	}
-	if strange != "" && tolerated.Before(half) {
-		return Due{Action: Wait, Reason: fmt.Sprintf("the caBundle of %s holds a CA that another replica may still serve", strange), At: tolerated}
+	if len(s.Tolerated) > 0 && s.Until.Before(half) {
+		return Due{Action: Wait, Reason: "a caBundle holds a CA that another replica may still serve", At: s.Until}
 	}
 	return Due{Action: Wait, Reason: "the CA is not due", At: half}
 }
 
-// Excess names a configuration with more in its caBundle than what must be trusted; empty when there is none.
+// Excess names a configuration with more in its caBundle than what must be trusted, or may be; empty when there is none.
 func (s Situation) Excess() string {
+	may := Bundle(s.Bundle, s.Tolerated)
 	for _, live := range s.Live {
-		if !Contains(s.Bundle, live.Bundle) {
+		if !Contains(may, live.Bundle) {
 			return live.Name
 		}
 	}

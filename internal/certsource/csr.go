@@ -100,6 +100,34 @@ func (c *CSR) Validate() error {
 	return nil
 }
 
+// Bundle implements Source.
+func (c *CSR) Bundle(ctx context.Context) ([]byte, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	bundle, err := c.readTrust(ctx)
+	if err == nil && bundle == nil {
+		err = errors.New("there is no CA certificate of the signer yet; TrustPEM or Trust must give it")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", c, err)
+	}
+	return bundle, nil
+}
+
+func (c *CSR) readTrust(ctx context.Context) ([]byte, error) {
+	if c.Trust == nil {
+		return ca.Bundle(c.TrustPEM), nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	text, err := c.Trust(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("the CA certificates of the signer cannot be read: %w", err)
+	}
+	return ca.Bundle(c.TrustPEM, text), nil
+}
+
 // String names the signer.
 func (c *CSR) String() string { return "signer " + c.SignerName }
 
@@ -234,13 +262,11 @@ func (k *keeping) bundle(ctx context.Context) ([]byte, error) {
 		return ca.Bundle(k.TrustPEM), nil
 	}
 	if now := k.now(); k.trustedAt.IsZero() || now.Sub(k.trustedAt).Abs() >= rereadTrust {
-		ctx, cancel := context.WithTimeout(ctx, callTimeout)
-		defer cancel()
-		text, err := k.Trust(ctx)
+		bundle, err := k.readTrust(ctx)
 		if err != nil {
-			return nil, fmt.Errorf("the CA certificates of the signer cannot be read: %w", err)
+			return nil, err
 		}
-		k.trusted, k.trustedAt = ca.Bundle(k.TrustPEM, text), now
+		k.trusted, k.trustedAt = bundle, now
 	}
 	return k.trusted, nil
 }

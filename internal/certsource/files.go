@@ -22,6 +22,8 @@ const (
 	// rereads is how often files that are replaced while they are read are read again at once.
 	rereads = 3
 
+	caFile = "the certificate of the CA that issued the serving certificate"
+
 	// mountLink is the link by which the kubelet replaces all files of a mounted Secret at once.
 	mountLink = "..data"
 )
@@ -70,6 +72,22 @@ func (f *Files) Run(ctx context.Context, deliver func(Material), waiting func(er
 	return nil
 }
 
+// Bundle implements Source. It reads the CA's file alone.
+func (f *Files) Bundle(context.Context) ([]byte, error) {
+	if err := f.Validate(); err != nil {
+		return nil, err
+	}
+	_, _, name := f.names()
+	t, err := f.readFile(name, caFile)
+	if err == nil {
+		var bundle []byte
+		if bundle, err = t.bundle(); err == nil {
+			return bundle, nil
+		}
+	}
+	return nil, fmt.Errorf("%s: %w", f, err)
+}
+
 // String names the files.
 func (f *Files) String() string {
 	cert, key, ca := f.names()
@@ -98,7 +116,7 @@ func (f *Files) readOnce() (t texts, err error) {
 	var errs [3]error
 	t.certificate, errs[0] = f.readFile(cert, "the serving certificate, and intermediate certificates behind it")
 	t.key, errs[1] = f.readFile(key, "the private key of the serving certificate")
-	t.ca, errs[2] = f.readFile(ca, "the certificate of the CA that issued the serving certificate")
+	t.ca, errs[2] = f.readFile(ca, caFile)
 	return t, errors.Join(errs[:]...)
 }
 

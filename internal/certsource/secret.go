@@ -67,6 +67,27 @@ func (s *Secret) Run(ctx context.Context, deliver func(Material), waiting func(e
 	return nil
 }
 
+// Bundle implements Source.
+func (s *Secret) Bundle(ctx context.Context) ([]byte, error) {
+	if err := s.Validate(); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	secret, err := s.Secrets.Get(ctx, s.Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		secret, err = nil, nil
+	}
+	t, err := s.look(secret, err)
+	if err == nil {
+		var bundle []byte
+		if bundle, err = t.ca.bundle(); err == nil {
+			return bundle, nil
+		}
+	}
+	return nil, fmt.Errorf("%s: %w", s, err)
+}
+
 func (s *Secret) find(ctx context.Context, o metav1.ListOptions) (*corev1.Secret, string, error) {
 	list, err := s.Secrets.List(ctx, o)
 	if err != nil {
@@ -82,22 +103,27 @@ func (s *Secret) find(ctx context.Context, o metav1.ListOptions) (*corev1.Secret
 
 // judge offers what stands in the Secret.
 func (s *Secret) judge(out *feed, secret *corev1.Secret, err error) error {
-	switch {
-	case apierrors.IsForbidden(err):
-		return fmt.Errorf("it cannot be read; grant get, list and watch on secrets with resourceNames %q in namespace %q: %w", []string{s.Name}, s.Namespace, err)
-	case err != nil:
-		return fmt.Errorf("it cannot be read: %w", err)
-	case secret == nil:
-		return errors.New("it does not exist (yet); have the issuer make it, for example with a Certificate of cert-manager whose secretName is " + s.Name)
-	}
-	t, err := s.texts(secret)
+	t, err := s.look(secret, err)
 	if err == nil {
 		err = out.offerTexts(t)
 	}
-	if err != nil && secret.Immutable != nil && *secret.Immutable {
+	if err != nil && secret != nil && secret.Immutable != nil && *secret.Immutable {
 		return fmt.Errorf("%w; the Secret is immutable, so delete it and have it made again", err)
 	}
 	return err
+}
+
+// look takes the texts out of what was read: the Secret, nil where there is none, or why it could not be.
+func (s *Secret) look(secret *corev1.Secret, err error) (texts, error) {
+	switch {
+	case apierrors.IsForbidden(err):
+		return texts{}, fmt.Errorf("it cannot be read; grant get, list and watch on secrets with resourceNames %q in namespace %q: %w", []string{s.Name}, s.Namespace, err)
+	case err != nil:
+		return texts{}, fmt.Errorf("it cannot be read: %w", err)
+	case secret == nil:
+		return texts{}, errors.New("it does not exist (yet); have the issuer make it, for example with a Certificate of cert-manager whose secretName is " + s.Name)
+	}
+	return s.texts(secret)
 }
 
 func (s *Secret) texts(secret *corev1.Secret) (texts, error) {

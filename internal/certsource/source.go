@@ -38,6 +38,15 @@ const DefaultPoll = 5 * time.Second
 // delivered last is then to stay in use, expired or not. A CSR that waits for a renewal says so too.
 type Source interface {
 	Run(ctx context.Context, deliver func(Material), waiting func(error)) error
+
+	// Bundle reads once, now, what must be trusted for the certificates of this source, in PEM, without asking for one
+	// or reading a key: for a program that registers, and leaves serving to another one. What cannot be read is an
+	// error with its remedy.
+	Bundle(ctx context.Context) ([]byte, error)
+
+	// Validate says what is wrong with the fields.
+	Validate() error
+
 	String() string // for logs: what it reads
 }
 

@@ -35,6 +35,15 @@ func (t texts) equal(other texts) bool {
 	return bytes.Equal(t.certificate.pem, other.certificate.pem) && bytes.Equal(t.key.pem, other.key.pem) && bytes.Equal(t.ca.pem, other.ca.pem)
 }
 
+// bundle reads CA certificates.
+func (t text) bundle() ([]byte, error) {
+	bundle := ca.Bundle(t.pem)
+	if bundle == nil {
+		return nil, fmt.Errorf("%s holds no readable PEM certificate; put there the one of the CA that issued the serving certificate", t.name)
+	}
+	return bundle, nil
+}
+
 // parse reads material. It judges neither time nor hosts: that is for Verify.
 func (t texts) parse() (Material, error) {
 	for _, part := range []text{t.certificate, t.key, t.ca} {
@@ -51,9 +60,9 @@ func (t texts) parse() (Material, error) {
 	if err != nil {
 		return Material{}, fmt.Errorf("%s and %s: %w", t.certificate.name, t.key.name, err)
 	}
-	bundle := ca.Bundle(t.ca.pem)
-	if bundle == nil {
-		return Material{}, fmt.Errorf("%s holds no readable PEM certificate; put there the one of the CA that issued %s", t.ca.name, t.certificate.name)
+	bundle, err := t.ca.bundle()
+	if err != nil {
+		return Material{}, err
 	}
 	return Material{Certificate: certificate, Bundle: bundle}, nil
 }

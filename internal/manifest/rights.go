@@ -22,13 +22,20 @@ const (
 
 // Rights is all that decides which rights a program needs.
 type Rights struct {
-	Secret         string          // the certificate Secret; empty for a program without steps
+	Secret         string          // the certificate Secret; empty for a program without steps, or with another source
+	Source         SourceRights    // of certificates that come from elsewhere
 	MakesSecret    bool            // else another one does
 	Configurations []Configuration // those that hold steps
 	Unregisters    bool            // when it stops
 	Watches        bool            // pods, in one namespace or, where that is empty, in all
 	WatchNamespace string
 	ClientCA       types.NamespacedName // the ConfigMap with those who may call; zero for none
+}
+
+// SourceRights is what reading certificates takes that the program does not make.
+type SourceRights struct {
+	SecretNamespace, Secret string // that an issuer keeps
+	Requests                bool   // CertificateSigningRequests
 }
 
 // Configuration is a webhook configuration: the resource that RBAC knows its kind as, and its name.
@@ -53,6 +60,13 @@ func (r Rights) Grants(half Half, secretNamespace string) []Grant {
 		grants = append(grants, Grant{Namespace: namespace, Rules: rules})
 	}
 	pods := rule("", "pods", nil, "list", "watch")
+	if r.Source.Secret != "" {
+		verbs := []string{"get"}
+		if half != Registering {
+			verbs = append(verbs, "list", "watch")
+		}
+		add(r.Source.SecretNamespace, rule("", "secrets", []string{r.Source.Secret}, verbs...))
+	}
 	if half != Registering {
 		if r.ClientCA.Name != "" {
 			add(r.ClientCA.Namespace, rule("", "configmaps", []string{r.ClientCA.Name}, "get"))
@@ -64,6 +78,10 @@ func (r Rights) Grants(half Half, secretNamespace string) []Grant {
 	add("", r.configurations(half)...)
 	if half != Registering && r.Watches && r.WatchNamespace == "" {
 		add("", pods)
+	}
+	if half != Registering && r.Source.Requests {
+		// Their names are made up as they are needed.
+		add("", rule("certificates.k8s.io", "certificatesigningrequests", nil, "create", "get", "list", "watch", "delete"))
 	}
 	return slices.DeleteFunc(grants, func(g Grant) bool { return len(g.Rules) == 0 })
 }

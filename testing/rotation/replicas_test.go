@@ -31,6 +31,7 @@ type deployment struct {
 	namespace string // of the Service and the Secret, and the fingerprint
 	objects   string // the namespace whose objects are admitted
 	rotation  eirinix.Rotation
+	source    eirinix.CertificateSource // of replicas that are started from now on; nil for our own CA
 	balancer  *balancer
 	replicas  []*replica
 	started   int
@@ -112,6 +113,7 @@ func (d *deployment) start(ctx context.Context, server int) *replica {
 		RestConfig:          config,
 		Logger:              d.logger(r.name),
 		Rotation:            d.rotation,
+		Certificates:        d.source,
 		DrainDelay:          time.Second,
 	})
 	for _, step := range d.steps() {

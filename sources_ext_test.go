@@ -1,0 +1,239 @@
+package eirinix_test
+
+import (
+	"context"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"math/big"
+	"os"
+	"path/filepath"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"code.cloudfoundry.org/eirinix"
+	"code.cloudfoundry.org/eirinix/internal/ca"
+)
+
+// issuer is a CA of somebody else.
+type issuer struct{ *ca.Authority }
+
+func newIssuer() issuer {
+	GinkgoHelper()
+	authority, err := ca.New("issuer", time.Hour, time.Now())
+	Expect(err).NotTo(HaveOccurred())
+	return issuer{authority}
+}
+
+// issue gives what cert-manager would put into a Secret.
+func (i issuer) issue() map[string][]byte {
+	GinkgoHelper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	Expect(err).NotTo(HaveOccurred())
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	Expect(err).NotTo(HaveOccurred())
+	return map[string][]byte{
+		"tls.crt": i.sign(key.Public()),
+		"tls.key": pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}),
+		"ca.crt":  i.CertificatePEM,
+	}
+}
+
+func (i issuer) sign(key crypto.PublicKey) []byte {
+	GinkgoHelper()
+	hosts, err := ca.ParseHosts([]string{"127.0.0.1"})
+	Expect(err).NotTo(HaveOccurred())
+	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
+		SerialNumber: new(big.Int).SetBytes([]byte(rand.Text())),
+		NotBefore:    time.Now().Add(-time.Minute), NotAfter: time.Now().Add(30 * time.Minute),
+		IPAddresses: hosts.IPs, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	}, i.Certificate, key, i.PrivateKey)
+	Expect(err).NotTo(HaveOccurred())
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+}
+
+func write(dir string, files map[string][]byte) {
+	GinkgoHelper()
+	for name, text := range files {
+		Expect(os.WriteFile(filepath.Join(dir, name), text, 0o600)).To(Succeed())
+	}
+}
+
+// servedBy gives the issuer of what a Manager serves.
+func servedBy(m *eirinix.ExtensionManager) func() ([]byte, error) {
+	return func() ([]byte, error) {
+		conn, err := (&tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}}).Dial("tcp", m.Addr().String())
+		if err != nil {
+			return nil, err
+		}
+		defer func() { _ = conn.Close() }()
+		return conn.(*tls.Conn).ConnectionState().PeerCertificates[0].AuthorityKeyId, nil
+	}
+}
+
+var _ = Describe("Certificates from elsewhere", Label("api-server"), func() {
+	var (
+		namespace string
+		options   eirinix.ManagerOptions
+	)
+	BeforeEach(func(ctx SpecContext) {
+		namespace = newNamespace(ctx)
+		options = urlOptions(namespace)
+		options.Rotation.Retain = 5 * time.Second
+	})
+	manager := func() *eirinix.ExtensionManager {
+		GinkgoHelper()
+		m := eirinix.NewManager(options)
+		Expect(m.AddExtension(addEnv{})).To(Succeed())
+		return m
+	}
+	trusted := func(ctx context.Context, m *eirinix.ExtensionManager) func() string {
+		return func() string { return string(configuration(ctx, m).Webhooks[0].ClientConfig.CABundle) }
+	}
+	noSecret := func(ctx context.Context) {
+		GinkgoHelper()
+		secrets, err := clients().CoreV1().Secrets(namespace).List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + namespace + "-setupcertificate"})
+		Expect(err).NotTo(HaveOccurred())
+		Expect(secrets.Items).To(BeEmpty(), "nothing makes a CA that nobody needs")
+	}
+
+	It("in files are waited for, served, and replaced without a gap", func(ctx SpecContext) {
+		dir, first, second := GinkgoT().TempDir(), newIssuer(), newIssuer()
+		logger, logs := observed()
+		options.Logger, options.Certificates = logger, eirinix.FromFiles(dir, "server.pem", "", "")
+		m := manager()
+		startManager(ctx, m)
+		Eventually(func() int { return logs.FilterMessageSnippet("waiting for a serving certificate").Len() }).WithTimeout(patience).Should(Equal(1))
+		Expect(logs.FilterMessageSnippet("waiting for a serving certificate").All()[0].ContextMap()["because"]).To(ContainSubstring("server.pem does not exist (yet)"))
+		Expect(m.Ready()).NotTo(BeClosed())
+
+		issued := first.issue()
+		write(dir, map[string][]byte{"server.pem": issued["tls.crt"], "tls.key": issued["tls.key"], "ca.crt": issued["ca.crt"]})
+		Eventually(m.Ready()).WithTimeout(patience).Should(BeClosed())
+		Expect(createPod(ctx, namespace, newPod("first", nil))).To(beMutated())
+		Expect(trusted(ctx, m)()).To(Equal(string(first.CertificatePEM)))
+		Eventually(func() map[string]float64 { return certificateMetrics(namespace) }).WithTimeout(patience).Should(And(
+			HaveKeyWithValue("eirinix_certificate_expiry_seconds serving", BeNumerically("~", 1800, 100)),
+			HaveKeyWithValue("eirinix_certificate_bundle_in_sync", 1.), HaveKeyWithValue("eirinix_certificate_failing", 0.)))
+
+		By("another CA")
+		issued = second.issue()
+		write(dir, map[string][]byte{"server.pem": issued["tls.crt"], "tls.key": issued["tls.key"], "ca.crt": issued["ca.crt"]})
+		Eventually(servedBy(m)).WithTimeout(patience).Should(Equal(second.Certificate.SubjectKeyId))
+		Expect(trusted(ctx, m)()).To(And(ContainSubstring(string(first.CertificatePEM)), ContainSubstring(string(second.CertificatePEM))),
+			"another replica may still serve what the first one signed")
+		Expect(createPod(ctx, namespace, newPod("second", nil))).To(beMutated())
+		Eventually(trusted(ctx, m)).WithTimeout(patience).Should(Equal(string(second.CertificatePEM)))
+
+		By("garbage")
+		write(dir, map[string][]byte{"server.pem": []byte("garbage")})
+		Eventually(func() float64 { return certificateMetrics(namespace)["eirinix_certificate_failing"] }).WithTimeout(patience).Should(Equal(1.))
+		Expect(createPod(ctx, namespace, newPod("third", nil))).To(beMutated(), "the last good one is kept")
+		noSecret(ctx)
+	}, SpecTimeout(5*patience))
+
+	It("are not served before the API server trusts them", func(ctx SpecContext) {
+		dir, first, second := GinkgoT().TempDir(), newIssuer(), newIssuer()
+		write(dir, first.issue())
+		options.Certificates = eirinix.FromFiles(dir, "", "", "")
+		options.Port = freePort()
+		options.ListenAddress = ""
+		Expect(manager().RegisterExtensions()).To(Succeed())
+		options.RegisterWebHook = new(false)
+		logger, logs := observed()
+		options.Logger = logger
+		m := manager()
+		runManager(ctx, m)
+		write(dir, second.issue())
+		Eventually(func() int { return logs.FilterMessageSnippet("waits until the API server trusts it").Len() }).WithTimeout(patience).Should(Equal(1))
+		Consistently(servedBy(m), "2s").Should(Equal(first.Certificate.SubjectKeyId))
+		Expect(createPod(ctx, namespace, newPod("first", nil))).To(beMutated())
+
+		options.RegisterWebHook = nil
+		Expect(manager().RegisterExtensions()).To(Succeed())
+		Expect(trusted(ctx, m)()).To(ContainSubstring(string(first.CertificatePEM)), "RegisterExtensions takes nothing away")
+		Eventually(servedBy(m)).WithTimeout(patience).Should(Equal(second.Certificate.SubjectKeyId))
+		Expect(createPod(ctx, namespace, newPod("second", nil))).To(beMutated())
+	}, SpecTimeout(4*patience))
+
+	It("have what is registered healed like that of our own", func(ctx SpecContext) {
+		dir, first := GinkgoT().TempDir(), newIssuer()
+		write(dir, first.issue())
+		options.Certificates = eirinix.FromFiles(dir, "", "", "")
+		m := manager()
+		runManager(ctx, m)
+		for _, bundle := range [][]byte{nil, newIssuer().CertificatePEM} {
+			c := configuration(ctx, m)
+			c.Webhooks[0].ClientConfig.CABundle = bundle
+			_, err := clients().AdmissionregistrationV1().MutatingWebhookConfigurations().Update(ctx, c, metav1.UpdateOptions{})
+			Expect(err).NotTo(HaveOccurred())
+			Eventually(trusted(ctx, m)).WithTimeout(3 * time.Second).Should(ContainSubstring(string(first.CertificatePEM)))
+			Eventually(trusted(ctx, m)).WithTimeout(patience).Should(Equal(string(first.CertificatePEM)))
+		}
+		Expect(clients().AdmissionregistrationV1().MutatingWebhookConfigurations().Delete(ctx, configurationName(m), metav1.DeleteOptions{})).To(Succeed())
+		Eventually(func() error {
+			_, err := clients().AdmissionregistrationV1().MutatingWebhookConfigurations().Get(ctx, configurationName(m), metav1.GetOptions{})
+			return err
+		}).WithTimeout(3 * time.Second).Should(Succeed())
+		Expect(createPod(ctx, namespace, newPod("pod", nil))).To(beMutated())
+		Expect(m.RotateCA(ctx)).To(MatchError(And(ContainSubstring("certificate files tls.crt"), ContainSubstring("rotate the CA where they are issued"))))
+	}, SpecTimeout(4*patience))
+
+	It("in a Secret are followed", func(ctx SpecContext) {
+		first, second := newIssuer(), newIssuer()
+		options.Certificates = eirinix.FromSecret("", "webhook-cert")
+		m := manager()
+		startManager(ctx, m)
+		s, err := clients().CoreV1().Secrets(namespace).Create(ctx, &corev1.Secret{
+			ObjectMeta: metav1.ObjectMeta{Name: "webhook-cert"}, Type: corev1.SecretTypeTLS, Data: first.issue(),
+		}, metav1.CreateOptions{})
+		Expect(err).NotTo(HaveOccurred())
+		Eventually(m.Ready()).WithTimeout(patience).Should(BeClosed())
+		Expect(createPod(ctx, namespace, newPod("first", nil))).To(beMutated())
+
+		s.Data = second.issue()
+		_, err = clients().CoreV1().Secrets(namespace).Update(ctx, s, metav1.UpdateOptions{})
+		Expect(err).NotTo(HaveOccurred())
+		Eventually(servedBy(m)).WithTimeout(patience).Should(Equal(second.Certificate.SubjectKeyId))
+		Expect(createPod(ctx, namespace, newPod("second", nil))).To(beMutated())
+		Eventually(trusted(ctx, m)).WithTimeout(patience).Should(Equal(string(second.CertificatePEM)))
+		noSecret(ctx)
+	}, SpecTimeout(4*patience))
+
+	It("come from a signer", func(ctx SpecContext) {
+		signer := newIssuer()
+		options.Certificates = eirinix.FromCSR("example.org/"+namespace, eirinix.SignerOptions{TrustPEM: signer.CertificatePEM})
+		m := manager()
+		startManager(ctx, m)
+		requests := clients().CertificatesV1().CertificateSigningRequests()
+		var csr *certificatesv1.CertificateSigningRequest
+		Eventually(func(g Gomega) {
+			list, err := requests.List(ctx, metav1.ListOptions{FieldSelector: "spec.signerName=example.org/" + namespace})
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(list.Items).To(HaveLen(1))
+			csr = &list.Items[0]
+		}).WithTimeout(patience).Should(Succeed())
+		Expect(csr.Name).To(HavePrefix(namespace))
+		csr.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: "Spec"}}
+		csr, err := requests.UpdateApproval(ctx, csr.Name, csr, metav1.UpdateOptions{})
+		Expect(err).NotTo(HaveOccurred())
+		block, _ := pem.Decode(csr.Spec.Request)
+		asked, err := x509.ParseCertificateRequest(block.Bytes)
+		Expect(err).NotTo(HaveOccurred())
+		csr.Status.Certificate = signer.sign(asked.PublicKey)
+		_, err = requests.UpdateStatus(ctx, csr, metav1.UpdateOptions{})
+		Expect(err).NotTo(HaveOccurred())
+		Eventually(m.Ready()).WithTimeout(patience).Should(BeClosed())
+		Expect(createPod(ctx, namespace, newPod("pod", nil))).To(beMutated())
+		Expect(trusted(ctx, m)()).To(Equal(string(signer.CertificatePEM)))
+	}, SpecTimeout(4*patience))
+})
