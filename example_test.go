@@ -145,6 +145,17 @@ func ExampleNewManager_serveOnly() {
 	// Output: <nil>
 }
 
+// Certificates may come from cert-manager, or from whatever else keeps them in a Secret.
+func ExampleFromSecret() {
+	x := eirinix.NewManager(eirinix.ManagerOptions{
+		ServiceName:      "extensions",
+		WebhookNamespace: "cf-system",
+		Certificates:     eirinix.FromSecret("cf-system", "extensions-tls"),
+	})
+	fmt.Println(x.Validate())
+	// Output: <nil>
+}
+
 // Everything that is wrong with the options is told at once.
 func ExampleExtensionManager_Validate() {
 	x := eirinix.NewManager(eirinix.ManagerOptions{ServiceName: "extensions", Port: -1})

@@ -48,7 +48,7 @@ func (m *ExtensionManager) newExternal(source CertificateSource, log logr.Logger
 	o := m.GetManagerOptions()
 	site := certificateSite{
 		clients: clients, namespace: m.secretNamespace(), fingerprint: o.OperatorFingerprint,
-		hosts: o.servingHosts(), log: log, now: m.clock.Now,
+		hosts: o.calledHosts(), log: log, now: m.clock.Now,
 	}
 	return &external{
 		from: source.source(site), namespace: site.namespace, name: o.SetupCertificateName,

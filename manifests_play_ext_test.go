@@ -34,6 +34,15 @@ type play struct {
 	heard     *eventLog
 	logs      *observer.ObservedLogs
 	without   right // the one that is taken away; the zero value is none
+	authority issuer
+}
+
+// signer is the CA of certificates that the program does not make.
+func (p *play) signer() issuer {
+	if p.authority.Authority == nil {
+		p.authority = newIssuer()
+	}
+	return p.authority
 }
 
 // right is one verb of one rule.
@@ -211,7 +220,7 @@ func (p *play) running(ctx context.Context, m *eirinix.ExtensionManager, f func(
 
 // fellBack waits for the log of what is only missed in the background, where that was taken away.
 func (p *play) fellBack(ctx context.Context) error {
-	if p.without.Verb != "watch" || p.without.Resource == "pods" {
+	if p.without.Verb != "watch" && p.without.Verb != "list" || p.without.Resource == "pods" {
 		return nil
 	}
 	return until(ctx, func() error {
@@ -226,7 +235,7 @@ func (p *play) fellBack(ctx context.Context) error {
 func (p *play) complaints(tolerated string) error {
 	var errs []error
 	for _, entry := range p.logs.All() {
-		for _, fallback := range []string{"may not be watched", "an Event could not be left", "this replica may not do", "could not be looked after"} {
+		for _, fallback := range []string{"may not be watched", "an Event could not be left", "this replica may not do", "could not be looked after", "could not be deleted"} {
 			if strings.Contains(entry.Message, fallback) && fallback != tolerated {
 				errs = append(errs, fmt.Errorf("logged: %s: %v", entry.Message, entry.ContextMap()))
 			}

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -22,14 +23,16 @@ type mode struct {
 	change      func(*play)
 	registering bool // the half whose rights these are
 	live        func(context.Context, *play, *rest.Config) error
-	tolerated   string  // a line of the log that is expected in this mode
-	uses        []right // all that it has
-	shown       []right // of those, what another mode shows the need of
+	tolerated   string           // a line of the log that is expected in this mode
+	uses        []right          // all that it has
+	shown       []right          // of those, what another mode shows the need of
+	missed      map[right]string // where it is not the common one
 }
 
 var (
 	configMutating   = "mutatingwebhookconfigurations"
 	configValidating = "validatingwebhookconfigurations"
+	requests         = "certificatesigningrequests"
 
 	// missed is how the lack of a right shows.
 	missed = map[right]string{
@@ -175,7 +178,12 @@ var _ = Describe("The rights in a program's manifests", Label("api-server"), fun
 				outcomes[r] = err
 			})
 			for r, outcome := range maps.All(outcomes) {
-				Expect(outcome).To(MatchError(ContainSubstring(missed[r])), "without %s", r)
+				symptom := missed[r]
+				if own, ok := m.missed[r]; ok {
+					symptom = own
+				}
+				Expect(symptom).NotTo(BeEmpty(), "%s", r)
+				Expect(outcome).To(MatchError(ContainSubstring(symptom)), "without %s", r)
 			}
 		},
 		Entry("called through a Service, with steps of both kinds and UnregisterOnStop", mode{
@@ -244,6 +252,39 @@ var _ = Describe("The rights in a program's manifests", Label("api-server"), fun
 			tolerated: "may not be watched",
 			uses:      both(uses("secrets", "get"), uses("configmaps", "get")),
 		}, SpecTimeout(10*patience)),
+		Entry("with certificates from a Secret that an issuer keeps", mode{
+			change: func(p *play) {
+				p.options.Certificates, p.added = eirinix.FromSecret("", "webhook-cert"), []any{addEnv{}}
+			},
+			live: issued(runs),
+			uses: both(uses("secrets", "list", "watch"), mutating), shown: mutating,
+			missed: map[right]string{{"list", "secrets"}: "may not be watched", {"watch", "secrets"}: "may not be watched"},
+		}, SpecTimeout(10*patience)),
+		Entry("of the Job that registers the CA of such a Secret", mode{
+			change: func(p *play) {
+				p.options.RegisterWebHook, p.added = new(false), []any{addEnv{}}
+				p.options.Certificates = eirinix.FromSecret("", "webhook-cert")
+			},
+			live: issued(func(_ context.Context, p *play, config *rest.Config) error {
+				return p.manager(config).RegisterExtensions()
+			}), registering: true,
+			uses:   both(uses("secrets", "get"), uses(configMutating, "create", "get", "update")),
+			shown:  uses(configMutating, "create", "get", "update"),
+			missed: map[right]string{{"get", "secrets"}: "grant get, list and watch on secrets"},
+		}, SpecTimeout(10*patience)),
+		Entry("with certificates from a signer", mode{
+			change: func(p *play) {
+				p.options.Certificates = eirinix.FromCSR("example.org/"+p.pods, eirinix.SignerOptions{TrustPEM: p.signer().CertificatePEM})
+				p.added = []any{addEnv{}}
+			},
+			live: signed(runs),
+			uses: both(uses(requests, "create", "list", "watch", "delete"), mutating), shown: mutating,
+			missed: map[right]string{
+				{"create", requests}: "grant create, get, list, watch and delete on certificatesigningrequests",
+				{"list", requests}:   "may not be watched", {"watch", requests}: "may not be watched",
+				{"delete", requests}: "could not be deleted",
+			},
+		}, SpecTimeout(10*patience)),
 		Entry("of a program that only watches, in all namespaces", mode{
 			change: func(p *play) { p.options.Namespace, p.added = "", []any{p.heard} },
 			live:   runs, uses: pods,
@@ -269,6 +310,37 @@ var _ = Describe("The rights in a program's manifests", Label("api-server"), fun
 		Expect(rules).To(HaveExactElements(role, clusterRole))
 	}, SpecTimeout(patience))
 })
+
+// issued puts a certificate where cert-manager would.
+func issued(live func(context.Context, *play, *rest.Config) error) func(context.Context, *play, *rest.Config) error {
+	return func(ctx context.Context, p *play, config *rest.Config) error {
+		_, err := clients().CoreV1().Secrets(p.own).Create(ctx, &corev1.Secret{
+			ObjectMeta: metav1.ObjectMeta{Name: "webhook-cert"}, Type: corev1.SecretTypeTLS, Data: p.signer().issue(),
+		}, metav1.CreateOptions{})
+		if err != nil {
+			return err
+		}
+		return live(ctx, p, config)
+	}
+}
+
+// signed plays approver and signer.
+func signed(live func(context.Context, *play, *rest.Config) error) func(context.Context, *play, *rest.Config) error {
+	return func(ctx context.Context, p *play, config *rest.Config) error {
+		signing, stop := context.WithCancel(ctx)
+		done := make(chan struct{})
+		go func() {
+			defer GinkgoRecover()
+			defer close(done)
+			for signing.Err() == nil {
+				p.signer().signAll(signing, "example.org/"+p.pods)
+				time.Sleep(50 * time.Millisecond)
+			}
+		}()
+		defer func() { stop(); <-done }()
+		return live(ctx, p, config)
+	}
+}
 
 // throughService has the API server call loopback through a Service.
 func throughService(live func(context.Context, *play, *rest.Config) error) func(context.Context, *play, *rest.Config) error {

@@ -240,6 +240,9 @@ func (o ManagerOptions) servingHosts() []string {
 	return []string{o.host()}
 }
 
+// calledHosts are those by which the API server calls, which any serving certificate must hold.
+func (o ManagerOptions) calledHosts() []string { return o.servingHosts()[:1] }
+
 // drainDelay resolves DrainDelay's default.
 func (o ManagerOptions) drainDelay() time.Duration {
 	switch {

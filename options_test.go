@@ -97,6 +97,12 @@ var _ = Describe("ManagerOptions", func() {
 		Entry("two client CAs", change(func(o *ManagerOptions) { o.ClientCA = ClientCA{PEM: []byte("x"), File: "y"} }), "ClientCA", "fill in one"),
 		Entry("a ConfigMap without namespace", change(func(o *ManagerOptions) { o.ClientCA.ConfigMap = "callers" }), "ClientCA.ConfigMap", "namespace/name"),
 		Entry("names without a CA", change(func(o *ManagerOptions) { o.ClientNames = []string{"kube-apiserver"} }), "ClientNames", "set ClientCA"),
+		Entry("a Secret without a name", change(func(o *ManagerOptions) { o.Certificates = FromSecret("", "") }), "Certificates: ", "a Namespace and a Name"),
+		Entry("files without a folder", change(func(o *ManagerOptions) { o.Certificates = FromFiles("", "", "", "") }), "Certificates: ", "the folder that holds them"),
+		Entry("a signer of Kubernetes", change(func(o *ManagerOptions) {
+			o.Certificates = FromCSR("kubernetes.io/kubelet-serving", SignerOptions{TrustPEM: []byte("x")})
+		}), "Certificates: ", "use a signer of your own", "TrustPEM holds no readable"),
+		Entry("a source that is none", change(func(o *ManagerOptions) { o.Certificates = (*fromFiles)(nil) }), "Certificates is a nil", "FromFiles"),
 		Entry("a key that is none", change(func(o *ManagerOptions) { o.KeyAlgorithm = "DSA" }), "KeyAlgorithm", "ECDSA-P384"),
 		Entry("a negative lifetime", change(func(o *ManagerOptions) { o.Rotation.LeafLifetime = -time.Second }), "Rotation", "or 0 for the defaults"),
 		Entry("a leaf that outlives its CA", change(func(o *ManagerOptions) { o.Rotation.CALifetime = time.Hour }), "Rotation.CALifetime (1h0m0s)", "cannot outlive"),

@@ -32,7 +32,7 @@ type certificateSite struct {
 	clients     kubernetes.Interface
 	namespace   string // that of a Secret unless it says otherwise
 	fingerprint string
-	hosts       []string
+	hosts       []string // by which the API server calls
 	log         logr.Logger
 	now         func() time.Time
 }
@@ -134,7 +134,7 @@ func (o ManagerOptions) validateSource(bad func(string, ...any)) {
 		bad("Certificates is a nil %T; make it with FromFiles, FromSecret or FromCSR, or leave it out", o.Certificates)
 		return
 	}
-	hosts := o.servingHosts()
+	hosts := o.calledHosts()
 	if hosts[0] == "" {
 		hosts = []string{"localhost"} // that Host is missing is told already
 	}

@@ -61,9 +61,9 @@ func (r Rights) Grants(half Half, secretNamespace string) []Grant {
 	}
 	pods := rule("", "pods", nil, "list", "watch")
 	if r.Source.Secret != "" {
-		verbs := []string{"get"}
+		verbs := []string{"get"} // once
 		if half != Registering {
-			verbs = append(verbs, "list", "watch")
+			verbs = []string{"list", "watch"}
 		}
 		add(r.Source.SecretNamespace, rule("", "secrets", []string{r.Source.Secret}, verbs...))
 	}
@@ -81,7 +81,7 @@ func (r Rights) Grants(half Half, secretNamespace string) []Grant {
 	}
 	if half != Registering && r.Source.Requests {
 		// Their names are made up as they are needed.
-		add("", rule("certificates.k8s.io", "certificatesigningrequests", nil, "create", "get", "list", "watch", "delete"))
+		add("", rule("certificates.k8s.io", "certificatesigningrequests", nil, "create", "list", "watch", "delete"))
 	}
 	return slices.DeleteFunc(grants, func(g Grant) bool { return len(g.Rules) == 0 })
 }
