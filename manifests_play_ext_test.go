@@ -241,6 +241,11 @@ func (p *play) complaints(tolerated string) error {
 			}
 		}
 	}
+	if p.without != (right{}) {
+		for _, entry := range p.logs.FilterMessageSnippet("waiting for a serving certificate").All() {
+			errs = append(errs, fmt.Errorf("logged: %s: %v", entry.Message, entry.ContextMap()))
+		}
+	}
 	return errors.Join(errs...)
 }
 

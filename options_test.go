@@ -101,7 +101,7 @@ var _ = Describe("ManagerOptions", func() {
 		Entry("files without a folder", change(func(o *ManagerOptions) { o.Certificates = FromFiles("", "", "", "") }), "Certificates: ", "the folder that holds them"),
 		Entry("a signer of Kubernetes", change(func(o *ManagerOptions) {
 			o.Certificates = FromCSR("kubernetes.io/kubelet-serving", SignerOptions{TrustPEM: []byte("x")})
-		}), "Certificates: ", "use a signer of your own", "TrustPEM holds no readable"),
+		}), "Certificates: ", "use a signer of your own"),
 		Entry("a source that is none", change(func(o *ManagerOptions) { o.Certificates = (*fromFiles)(nil) }), "Certificates is a nil", "FromFiles"),
 		Entry("a key that is none", change(func(o *ManagerOptions) { o.KeyAlgorithm = "DSA" }), "KeyAlgorithm", "ECDSA-P384"),
 		Entry("a negative lifetime", change(func(o *ManagerOptions) { o.Rotation.LeafLifetime = -time.Second }), "Rotation", "or 0 for the defaults"),
