@@ -38,6 +38,7 @@ conformance: ## Kubernetes' own webhook scenarios, with a table of them at the e
 .PHONY: soak
 soak: ## a thousand rotations of the CA under load, and a million steps of the model of it: two hours
 	@EIRINIX_SOAK=1 go test -timeout 1h ./internal/certsecret
+	@$(ASSETS) EIRINIX_SOAK=1 go test . -timeout 1h -v -ginkgo.focus 'A Manager at rest'
 	@$(ASSETS) EIRINIX_ROTATIONS=1000 go test ./testing/rotation -timeout 4h -v -ginkgo.label-filter=soak
 
 .PHONY: bench

@@ -86,6 +86,20 @@ var _ = Describe("Restore", func() {
 		}),
 	)
 
+	It("forgets the CAs of others, which have been there in numbers, before the last one of its own", func() {
+		state := must(c.store().Stage(background, known))
+		known = must(c.store().Activate(background, state))
+		for range 12 {
+			foreign := newCA(year, now)
+			c.edit(func(s *corev1.Secret) {
+				s.Data = map[string][]byte{"tls.crt": foreign.CertificatePEM, "tls.key": foreign.PrivateKeyPEM}
+			})
+			known, _ = restore()
+		}
+		Expect(ca.Contains(known.Bundle(), held.CertificatePEM)).To(BeTrue(), "replicas may still serve what it signed")
+		Expect(len(known.Generations)).To(BeNumerically("<=", 8))
+	})
+
 	It("goes on trusting the CA that it replaces", func() {
 		c.delete()
 		fresh, _, err := c.store().Ensure(background)

@@ -208,7 +208,7 @@ func (s *State) trust(now time.Time, texts ...[]byte) {
 }
 
 // forget drops what is of no use any more: unusable parts, and CAs other than the current one that have
-// expired or are more than the Secret should hold, oldest first.
+// expired or are more than the Secret should hold: those of others before our own, which have a key, oldest first.
 func (s *State) forget(now time.Time) {
 	s.Generations = slices.DeleteFunc(s.Generations, func(g Generation) bool {
 		certificate, err := ca.ParseCertificate(g.CertificatePEM)
@@ -218,7 +218,10 @@ func (s *State) forget(now time.Time) {
 		s.Generations[i] = s.Generations[i].mended()
 	}
 	for len(s.Generations) > maxGenerations {
-		oldest := slices.IndexFunc(s.Generations, func(g Generation) bool { return !s.inUse(g.ID) })
+		oldest := slices.IndexFunc(s.Generations, func(g Generation) bool { return !s.inUse(g.ID) && len(g.PrivateKeyPEM) == 0 })
+		if oldest < 0 {
+			oldest = slices.IndexFunc(s.Generations, func(g Generation) bool { return !s.inUse(g.ID) })
+		}
 		s.Generations = slices.Delete(s.Generations, oldest, oldest+1)
 	}
 }
