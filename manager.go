@@ -105,18 +105,19 @@ type ExtensionManager struct {
 	reconcilers []Reconciler
 	addErrors   []error
 
-	root       context.Context // ends with Stop
-	stop       context.CancelFunc
-	running    context.Context // of Run; nil before
-	started    bool
-	ready      chan struct{}
-	connection connection
-	clock      serverClock
-	upkeep     upkeep // while serving; nil before
-	watching   watchLoop
-	serving    *serving.Server // nil until the port is open
-	unready    error           // what Ready waits for; nil once ready
-	hooks      *http.ServeMux  // what the program itself registered on the webhook server
+	root         context.Context // ends with Stop
+	stop         context.CancelFunc
+	running      context.Context // of Run; nil before
+	started      bool
+	ready        chan struct{}
+	connection   connection
+	clock        serverClock
+	upkeep       upkeep        // while serving; nil before
+	registration *registration // likewise
+	watching     watchLoop
+	serving      *serving.Server // nil until the port is open
+	unready      error           // what Ready waits for; nil once ready
+	hooks        *http.ServeMux  // what the program itself registered on the webhook server
 }
 
 // NewManager makes a Manager. It never fails and touches neither network nor files: what is wrong with the

@@ -220,6 +220,14 @@ func (p *play) running(ctx context.Context, m *eirinix.ExtensionManager, f func(
 
 // fellBack waits for the log of what is only missed in the background, where that was taken away.
 func (p *play) fellBack(ctx context.Context) error {
+	if p.without == (right{"create", "configmaps"}) {
+		return until(ctx, func() error {
+			for _, entry := range p.logs.FilterMessageSnippet("rights are missing").All() {
+				return fmt.Errorf("logged: %v", entry.ContextMap()["missing"])
+			}
+			return nil
+		})
+	}
 	if p.without.Verb != "watch" && p.without.Verb != "list" || p.without.Resource == "pods" {
 		return nil
 	}
@@ -235,7 +243,7 @@ func (p *play) fellBack(ctx context.Context) error {
 func (p *play) complaints(tolerated string) error {
 	var errs []error
 	for _, entry := range p.logs.All() {
-		for _, fallback := range []string{"may not be watched", "an Event could not be left", "this replica may not do", "could not be looked after", "could not be deleted"} {
+		for _, fallback := range []string{"may not be watched", "an Event could not be left", "this replica may not do", "could not be looked after", "could not be deleted", "does not go away with its namespace"} {
 			if strings.Contains(entry.Message, fallback) && fallback != tolerated {
 				errs = append(errs, fmt.Errorf("logged: %s: %v", entry.Message, entry.ContextMap()))
 			}

@@ -53,7 +53,9 @@ var (
 		{"watch", configValidating}:  "may not be watched",
 		{"delete", configValidating}: "needs get and delete on " + configValidating,
 
-		{"get", "configmaps"}: "needs get on that ConfigMap",
+		{"get", "configmaps"}:    "needs get on that ConfigMap",
+		{"create", "configmaps"}: "create configmaps in namespace",
+		{"get", "namespaces"}:    "does not go away with its namespace",
 
 		{"list", "pods"}:  "needs list and watch on pods",
 		{"watch", "pods"}: "needs list and watch on pods",
@@ -133,7 +135,8 @@ func adopts(ctx context.Context, p *play, config *rest.Config) error {
 }
 
 var _ = Describe("The rights in a program's manifests", Label("api-server"), func() {
-	whole := both(uses("secrets", "create", "get", "update", "watch"), uses("events", "create"))
+	around := both(uses("configmaps", "create"), uses("namespaces", "get"))
+	whole := both(uses("secrets", "create", "get", "update", "watch"), uses("events", "create"), around)
 	mutating, validating := uses(configMutating, "create", "get", "update", "watch"), uses(configValidating, "create", "get", "update", "watch")
 	podsValidated := eirinix.Validation[*corev1.Pod]{ID: "checks", Create: func(context.Context, *eirinix.Call, *corev1.Pod) error { return nil }}
 	pods := uses("pods", "list", "watch")
@@ -210,7 +213,7 @@ var _ = Describe("The rights in a program's manifests", Label("api-server"), fun
 		Entry("with a Secret that another program makes", mode{
 			change: func(p *play) { p.options.SetupCertificate, p.added = new(false), []any{addEnv{}} },
 			live:   adopts, tolerated: "this replica may not do",
-			uses: both(uses("secrets", "get", "update", "watch"), uses("events", "create"), mutating),
+			uses: both(uses("secrets", "get", "update", "watch"), uses("events", "create"), around, mutating), shown: around,
 		}, SpecTimeout(10*patience)),
 		Entry("of the Job and the CronJob that register", mode{
 			change: func(p *play) {
@@ -218,7 +221,7 @@ var _ = Describe("The rights in a program's manifests", Label("api-server"), fun
 				p.added = []any{addEnv{}, podsValidated, p.heard}
 			},
 			live: registers, registering: true,
-			uses: both(uses("secrets", "create", "get", "update"), uses("events", "create"), uses(configMutating, "create", "get", "update"), uses(configValidating, "create", "get", "update")),
+			uses: both(uses("secrets", "create", "get", "update"), uses("events", "create"), uses("namespaces", "get"), uses(configMutating, "create", "get", "update"), uses(configValidating, "create", "get", "update")),
 		}, SpecTimeout(10*patience)),
 		Entry("of the Deployment that serves what they register", mode{
 			change: func(p *play) {
@@ -257,7 +260,7 @@ var _ = Describe("The rights in a program's manifests", Label("api-server"), fun
 				p.options.Certificates, p.added = eirinix.FromSecret("", "webhook-cert"), []any{addEnv{}}
 			},
 			live: issued(runs),
-			uses: both(uses("secrets", "list", "watch"), mutating), shown: mutating,
+			uses: both(uses("secrets", "list", "watch"), around, mutating), shown: both(around, mutating),
 			missed: map[right]string{{"list", "secrets"}: "may not be watched", {"watch", "secrets"}: "may not be watched"},
 		}, SpecTimeout(10*patience)),
 		Entry("of the Job that registers the CA of such a Secret", mode{
@@ -268,8 +271,8 @@ var _ = Describe("The rights in a program's manifests", Label("api-server"), fun
 			live: issued(func(_ context.Context, p *play, config *rest.Config) error {
 				return p.manager(config).RegisterExtensions()
 			}), registering: true,
-			uses:   both(uses("secrets", "get"), uses(configMutating, "create", "get", "update")),
-			shown:  uses(configMutating, "create", "get", "update"),
+			uses:   both(uses("secrets", "get"), uses("namespaces", "get"), uses(configMutating, "create", "get", "update")),
+			shown:  both(uses("namespaces", "get"), uses(configMutating, "create", "get", "update")),
 			missed: map[right]string{{"get", "secrets"}: "grant get, list and watch on secrets"},
 		}, SpecTimeout(10*patience)),
 		Entry("with certificates from a signer", mode{
@@ -278,7 +281,7 @@ var _ = Describe("The rights in a program's manifests", Label("api-server"), fun
 				p.added = []any{addEnv{}}
 			},
 			live: signed(runs),
-			uses: both(uses(requests, "create", "list", "watch", "delete"), mutating), shown: mutating,
+			uses: both(uses(requests, "create", "list", "watch", "delete"), around, mutating), shown: both(around, mutating),
 			missed: map[right]string{
 				{"create", requests}: "grant create, get, list, watch and delete on certificatesigningrequests",
 				{"list", requests}:   "may not be watched", {"watch", requests}: "may not be watched",
@@ -300,7 +303,7 @@ var _ = Describe("The rights in a program's manifests", Label("api-server"), fun
 		Expect(err).NotTo(HaveOccurred())
 		objects, err := p.manifests()
 		Expect(err).NotTo(HaveOccurred())
-		role, clusterRole := readmeRules(p.pods)
+		role, clusterRole := readmeRules(p.pods, p.own)
 		var rules []any
 		for _, o := range objects {
 			if r := rulesOf(o); r != nil {

@@ -9,7 +9,8 @@ import (
 	"strings"
 	"time"
 
-	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/ginkgo/v2/dsl/core"
+	. "github.com/onsi/ginkgo/v2/dsl/table"
 	. "github.com/onsi/gomega"
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
@@ -174,34 +175,35 @@ var _ = Describe("A program's manifests", func() {
 			return strings.Join(all, "\n")
 		}
 		o := deployedOptions()
-		secret := "secrets create; secrets/eirini-x-setupcertificate get,update,watch; events create"
+		secret := "secrets create; secrets/eirini-x-setupcertificate get,update,watch; events create; configmaps create"
+		owner := "namespaces/system get; "
 		mutating := "mutatingwebhookconfigurations create; mutatingwebhookconfigurations/eirini-x-mutating-hook get,update,watch"
 		validating := "validatingwebhookconfigurations create; validatingwebhookconfigurations/eirini-x-validating-hook get,update,watch"
-		Expect(granted(o, valueExtension{})).To(Equal("system: " + secret + "\ncluster: " + mutating))
-		Expect(granted(o, validatePods())).To(Equal("system: " + secret + "\ncluster: " + validating))
-		Expect(granted(o, validatePods(), valueExtension{})).To(Equal("system: " + secret + "\ncluster: " + mutating + "; " + validating))
+		Expect(granted(o, valueExtension{})).To(Equal("system: " + secret + "\ncluster: " + owner + mutating))
+		Expect(granted(o, validatePods())).To(Equal("system: " + secret + "\ncluster: " + owner + validating))
+		Expect(granted(o, validatePods(), valueExtension{})).To(Equal("system: " + secret + "\ncluster: " + owner + mutating + "; " + validating))
 		Expect(granted(o, &reconciler{})).To(BeEmpty())
 		Expect(granted(o, &watcher{})).To(Equal("apps: pods list,watch"))
 
 		o.UnregisterOnStop = true
-		Expect(granted(o, valueExtension{})).To(Equal("system: " + secret + "\ncluster: " + mutating + ",delete"))
+		Expect(granted(o, valueExtension{})).To(Equal("system: " + secret + "\ncluster: " + owner + mutating + ",delete"))
 		Expect(granted(split(o), valueExtension{}, &watcher{})).To(Equal("system: secrets/eirini-x-setupcertificate get\napps: pods list,watch\n" +
 			"system: secrets create; secrets/eirini-x-setupcertificate get,update; events create\n" +
-			"cluster: mutatingwebhookconfigurations create; mutatingwebhookconfigurations/eirini-x-mutating-hook get,update"))
+			"cluster: " + owner + "mutatingwebhookconfigurations create; mutatingwebhookconfigurations/eirini-x-mutating-hook get,update"))
 
 		o = deployedOptions()
 		o.Namespace = ""
-		Expect(granted(o, valueExtension{}, &watcher{})).To(Equal("system: " + secret + "\ncluster: " + mutating + "; pods list,watch"))
+		Expect(granted(o, valueExtension{}, &watcher{})).To(Equal("system: " + secret + "\ncluster: " + owner + mutating + "; pods list,watch"))
 		o.Namespace = "system"
-		Expect(granted(o, valueExtension{}, &watcher{})).To(Equal("system: " + secret + "; pods list,watch\ncluster: " + mutating))
+		Expect(granted(o, valueExtension{}, &watcher{})).To(Equal("system: " + secret + "; pods list,watch\ncluster: " + owner + mutating))
 
 		o.ClientCA = ClientCA{ConfigMap: "kube-system/callers"}
-		Expect(granted(o, valueExtension{})).To(Equal("system: " + secret + "\nkube-system: configmaps/callers get\ncluster: " + mutating))
+		Expect(granted(o, valueExtension{})).To(Equal("system: " + secret + "\nkube-system: configmaps/callers get\ncluster: " + owner + mutating))
 		Expect(granted(split(o), valueExtension{})).To(HavePrefix("system: secrets/eirini-x-setupcertificate get\nkube-system: configmaps/callers get\nsystem: secrets create;"))
 
 		o.ClientCA = ClientCA{PEM: []byte("given")}
 		o.SetupCertificate, o.SetupCertificateName = new(false), "ca"
-		Expect(granted(o, valueExtension{})).To(Equal("system: secrets/ca get,update,watch; events create\ncluster: " + mutating))
+		Expect(granted(o, valueExtension{})).To(Equal("system: secrets/ca get,update,watch; events create; configmaps create\ncluster: " + owner + mutating))
 	})
 
 	It("say on the ServiceAccount that a reconciler's rights are the program's own affair", func() {

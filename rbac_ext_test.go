@@ -17,12 +17,13 @@ import (
 )
 
 // readmeRules gives the rules that the README tells users to grant, for this fingerprint.
-func readmeRules(fingerprint string) (role, clusterRole []rbacv1.PolicyRule) {
+func readmeRules(fingerprint, own string) (role, clusterRole []rbacv1.PolicyRule) {
 	text, err := os.ReadFile("README.md")
 	Expect(err).NotTo(HaveOccurred())
 	found := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindSubmatch(text)
 	Expect(found).NotTo(BeNil())
-	documents := strings.Split(strings.ReplaceAll(string(found[1]), "eirini-x-", fingerprint+"-"), "---\n")
+	text = []byte(strings.NewReplacer("eirini-x-", fingerprint+"-", "cf-system", own).Replace(string(found[1])))
+	documents := strings.Split(string(text), "---\n")
 	Expect(documents).To(HaveLen(2))
 	var r rbacv1.Role
 	var c rbacv1.ClusterRole
@@ -60,7 +61,7 @@ var _ = Describe("The rights that the README lists", Label("api-server"), func()
 	BeforeEach(func(ctx SpecContext) { namespace = newNamespace(ctx) })
 
 	It("are enough to start, and to start again", func(ctx SpecContext) {
-		role, clusterRole := readmeRules(namespace)
+		role, clusterRole := readmeRules(namespace, namespace)
 		config := userWith(ctx, namespace, role, clusterRole)
 		for range 2 {
 			o := urlOptions(namespace)

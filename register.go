@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -12,8 +13,11 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 
 	"code.cloudfoundry.org/eirinix/internal/ca"
+	"code.cloudfoundry.org/eirinix/internal/diagnose"
+	"code.cloudfoundry.org/eirinix/internal/manifest"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
@@ -34,6 +38,8 @@ type registration struct {
 	options        webhookconf.Options // without CABundle
 	steps          []webhookconf.Step
 	entries        []webhookconf.Entry
+	canary         diagnose.Canary
+	clients        kubernetes.Interface
 	certs          trust
 	log            logr.Logger
 	grows          bool          // what is trusted is only added to
@@ -61,6 +67,31 @@ type trust interface {
 	Verify(bundle []byte) error
 }
 
+// owningNamespace refers to the namespace that the program lives in, so that what is registered goes when it goes: nothing
+// blocks a cluster whose webhook has been deleted with everything that was around it. Without the right to read it, or
+// without such a namespace, the owner that a configuration has stays.
+func (m *ExtensionManager) owningNamespace(ctx context.Context, log logr.Logger) *metav1.OwnerReference {
+	clients, err := m.clients()
+	if err != nil {
+		return nil // whoever needs them says so
+	}
+	name := m.secretNamespace()
+	ns, err := clients.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		log.Info("what is registered does not go away with its namespace; grant get on that, or call Unregister before it is deleted", "namespace", name, "because", err.Error())
+		return nil
+	}
+	return webhookconf.OwnedByNamespace(ns)
+}
+
+// all is what is registered: our own entries, and the canary's behind them.
+func (r *registration) all() []webhookconf.Entry {
+	if len(r.entries) == 0 {
+		return nil
+	}
+	return append(slices.Clone(r.entries), r.canary.Entry())
+}
+
 // everything keeps all CAs that are registered.
 func everything(live []byte) []byte { return live }
 
@@ -80,11 +111,14 @@ func (m *ExtensionManager) newRegistration(certs trust, steps []webhookconf.Step
 		return nil, err
 	}
 	o := m.GetManagerOptions()
+	entries := webhookconf.Group(steps)
 	return &registration{
 		configurations: webhookconf.Configurations(clients.AdmissionregistrationV1(), o.OperatorFingerprint, certs.owner()),
 		options:        o.webhookOptions(port),
 		steps:          steps,
-		entries:        webhookconf.Group(steps),
+		entries:        entries,
+		canary:         newCanary(o, m.secretNamespace(), entries),
+		clients:        clients,
 		certs:          certs,
 		log:            log,
 		lag:            min(apiServerLag, o.retain()/10),
@@ -110,6 +144,7 @@ func (m *ExtensionManager) RegisterExtensions() error {
 	if err != nil {
 		return err // names itself
 	}
+	grants := m.preflight(ctx, manifest.Registering, log)
 	steps, err := m.resolveAll()
 	if err != nil {
 		return prefixed(err)
@@ -119,11 +154,12 @@ func (m *ExtensionManager) RegisterExtensions() error {
 		return err
 	}
 	if err := certs.obtainTrust(ctx); err != nil {
-		return fmt.Errorf("eirinix: %w", err)
+		return withGrants(fmt.Errorf("eirinix: %w", err), grants)
 	}
+	reg.options.OwnedBy = m.owningNamespace(ctx, log)
 	reg.grows = true // whom this program has replaced may still be served
 	if err := reg.write(ctx, everything); err != nil {
-		return fmt.Errorf("eirinix: %w", err)
+		return withGrants(fmt.Errorf("eirinix: %w", err), grants)
 	}
 	// A rotation that waited for somebody with the right to publish goes on.
 	if _, err := m.newUpkeep(certs, reg, log).tick(ctx); err != nil {
@@ -161,7 +197,7 @@ func (r *registration) write(ctx context.Context, keep func(live []byte) []byte)
 	for _, c := range r.configurations {
 		// What must be trusted is read after the configuration, which is then replaced in the version that was read: a
 		// replica that was slow cannot take back what a faster one has published or pruned.
-		outcome, err := c.Apply(ctx, r.options, r.entries, func(live [][]byte) (bundle []byte, err error) {
+		outcome, err := c.Apply(ctx, r.options, r.all(), func(live [][]byte) (bundle []byte, err error) {
 			registered, err = r.certs.bundle(ctx, live, keep)
 			for _, l := range live {
 				if len(ca.SplitBundle(l)) > 0 && !ca.Contains(l, registered) {

@@ -121,7 +121,7 @@ var _ = Describe("A pod on its way into a cluster", Label("api-server"), func() 
 			Expect(m.AddExtension(label(key))).To(Succeed())
 		}
 		runManager(ctx, m)
-		Expect(configuration(ctx, m).Webhooks).To(HaveLen(1))
+		Expect(configuration(ctx, m).Webhooks).To(HaveLen(2), "theirs, and the canary's")
 		Expect(createPod(ctx, namespace, newPod("pod", nil))).
 			To(HaveField("Labels", Equal(map[string]string{"first": "0", "second": "1", "third": "2"})))
 	}, SpecTimeout(2*patience))
@@ -199,7 +199,7 @@ var _ = Describe("Registration", Label("api-server"), func() {
 		Expect(now.UID).To(Equal(old.UID))
 		Expect(now.Generation).To(Equal(old.Generation + 1))
 		Expect(now.Labels).To(HaveKeyWithValue("team", "a"))
-		Expect(now.Webhooks).To(ConsistOf(HaveField("Name", HavePrefix("pods-"))))
+		Expect(now.Webhooks).To(HaveExactElements(HaveField("Name", HavePrefix("pods-")), HaveField("Name", HavePrefix("eirinix-canary."))))
 	}, SpecTimeout(patience))
 
 	It("refuses to fight another deployment for a configuration", func(ctx SpecContext) {

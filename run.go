@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"code.cloudfoundry.org/eirinix/internal/admit"
+	"code.cloudfoundry.org/eirinix/internal/manifest"
 	"code.cloudfoundry.org/eirinix/internal/serving"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
@@ -119,6 +120,11 @@ func (m *ExtensionManager) run(ctx context.Context) error {
 	if err := m.awaitAPIServer(ctx, log); err != nil {
 		return err
 	}
+	half := manifest.Whole
+	if !*m.GetManagerOptions().RegisterWebHook {
+		half = manifest.Serving
+	}
+	grants := m.preflight(ctx, half, log)
 	m.mu.Lock()
 	kubeManager, err := m.kubeManager()
 	serves, watches := len(m.steps) > 0, len(m.watchers) > 0
@@ -162,9 +168,10 @@ func (m *ExtensionManager) run(ctx context.Context) error {
 		case err = <-failed:
 		}
 	}
+	err = withGrants(err, grants)
 	if drainErr := stopServing(); drainErr != nil {
 		if errors.Is(err, errStopped) {
-			return drainErr
+			return withGrants(drainErr, grants)
 		}
 		return errors.Join(err, drainErr)
 	}
@@ -268,6 +275,7 @@ func (m *ExtensionManager) serve(ctx, background context.Context, tasks *sync.Wa
 		return stop, err
 	}
 	if *o.RegisterWebHook {
+		reg.options.OwnedBy = m.owningNamespace(ctx, log)
 		m.setUnready(errors.New("not registered yet"))
 		if err := retryTransient(ctx, log, "the webhook configuration", func(ctx context.Context) error { return reg.write(ctx, everything) }); err != nil {
 			return stop, stoppedOr(ctx, err)
@@ -275,7 +283,7 @@ func (m *ExtensionManager) serve(ctx, background context.Context, tasks *sync.Wa
 	}
 	upkeep := m.newUpkeep(certs, reg, log)
 	m.mu.Lock()
-	m.upkeep = upkeep
+	m.upkeep, m.registration = upkeep, reg
 	m.mu.Unlock()
 	spread := reg.spread // as the first write leaves it
 	tasks.Go(func() { m.becomeReady(ctx, reg, spread, failed) })
@@ -293,6 +301,7 @@ func (m *ExtensionManager) becomeReady(ctx context.Context, reg *registration, s
 	}
 	m.setReady()
 	reg.log.Info("ready", "address", m.Addr().String())
+	reg.diagnoseStart(ctx, m.Addr().String())
 }
 
 // registeredPort is the port that the API server is told.
@@ -329,6 +338,7 @@ func (m *ExtensionManager) newServer(certs certifier, steps []webhookconf.Step, 
 	for path, chain := range chains {
 		handler.Serve(path, chain)
 	}
+	serveCanary(handler, newCanary(o, m.secretNamespace(), webhookconf.Group(steps)))
 	server.Handler = handler
 	return server, nil
 }

@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"code.cloudfoundry.org/eirinix/internal/admit"
+	"code.cloudfoundry.org/eirinix/internal/diagnose"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
@@ -181,6 +182,9 @@ func checkSteps(o ManagerOptions, definitions []definition) error {
 	var steps []webhookconf.Step
 	for _, d := range definitions {
 		step, err := r.resolve(d)
+		if err == nil && d.name == diagnose.CanaryName {
+			err = fmt.Errorf("eirinix: extension %q has the name of the webhook that Diagnose calls; give it another one", d.name)
+		}
 		if err != nil {
 			errs = append(errs, err)
 			continue

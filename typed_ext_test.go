@@ -82,7 +82,7 @@ var _ = Describe("A Mutation", Label("api-server"), func() {
 
 	It("sees the result of the ones before, in one call and one entry", Label("S6"), func(ctx SpecContext) {
 		m := serveSteps(ctx, namespace, stage(1), stage(2), stage(3))
-		Expect(configuration(ctx, m).Webhooks).To(HaveLen(1))
+		Expect(configuration(ctx, m).Webhooks).To(HaveLen(2), "theirs, and the canary's")
 		c, err := clients().CoreV1().ConfigMaps(namespace).Create(ctx, newConfigMap("staged", map[string]string{"mutation-start": "yes"}), metav1.CreateOptions{})
 		Expect(err).NotTo(HaveOccurred())
 		Expect(c.Data).To(Equal(map[string]string{
@@ -149,7 +149,7 @@ var _ = Describe("A Mutation", Label("api-server"), func() {
 		picky.Settings.Objects = &metav1.LabelSelector{MatchLabels: map[string]string{"stage": "one"}}
 		other.Settings.Objects = &metav1.LabelSelector{MatchLabels: map[string]string{"stage": "two"}}
 		m := serveSteps(ctx, namespace, picky, other)
-		Expect(configuration(ctx, m).Webhooks).To(HaveLen(1))
+		Expect(configuration(ctx, m).Webhooks).To(HaveLen(2), "theirs, and the canary's")
 		for label, expected := range map[string]OmegaMatcher{
 			"one":   And(HaveKey("mutation-stage-1"), Not(HaveKey("mutation-stage-2"))),
 			"two":   Not(HaveKey("mutation-stage-1")),

@@ -64,7 +64,7 @@ func (p *Program) serving() component {
 	if p.Split {
 		half = Serving
 	}
-	return component{program: p, half: half, name: p.Name, account: p.ServiceAccount, role: "eirinix:" + p.Fingerprint}
+	return component{program: p, half: half, name: p.Name, account: p.ServiceAccount, role: RoleName(p.Fingerprint, half)}
 }
 
 func (p *Program) registering() component {
@@ -72,8 +72,16 @@ func (p *Program) registering() component {
 		program: p, half: Registering,
 		name:    Shorten(p.Name, "-register", maxCronJobName),
 		account: Shorten(p.ServiceAccount, "-register", maxAccountName),
-		role:    "eirinix:" + p.Fingerprint + ":register",
+		role:    RoleName(p.Fingerprint, Registering),
 	}
+}
+
+// RoleName is the name of a half's Roles, ClusterRoles and their bindings.
+func RoleName(fingerprint string, half Half) string {
+	if half == Registering {
+		return "eirinix:" + fingerprint + ":register"
+	}
+	return "eirinix:" + fingerprint
 }
 
 // label is the component's name. It is part of selectors, so it does not depend on what the program is made of.

@@ -49,7 +49,12 @@ type Grant struct {
 
 // Grants gives what a half needs and no more: each namespace once, the Secret's first, the cluster last.
 func (r Rights) Grants(half Half, secretNamespace string) []Grant {
-	grants := []Grant{{Namespace: secretNamespace, Rules: r.secret(half)}}
+	own := r.secret(half)
+	if half == Whole && len(r.Configurations) > 0 {
+		// In a dry run, which has the API server call a program that wonders whether it does.
+		own = append(own, rule("", "configmaps", nil, "create"))
+	}
+	grants := []Grant{{Namespace: secretNamespace, Rules: own}}
 	add := func(namespace string, rules ...rbacv1.PolicyRule) {
 		for i := range grants {
 			if grants[i].Namespace == namespace {
@@ -74,6 +79,10 @@ func (r Rights) Grants(half Half, secretNamespace string) []Grant {
 		if r.Watches && r.WatchNamespace != "" {
 			add(r.WatchNamespace, pods)
 		}
+	}
+	if half != Serving && len(r.Configurations) > 0 {
+		// Configurations are owned by the namespace, so that they go with it.
+		add("", rule("", "namespaces", []string{secretNamespace}, "get"))
 	}
 	add("", r.configurations(half)...)
 	if half != Registering && r.Watches && r.WatchNamespace == "" {

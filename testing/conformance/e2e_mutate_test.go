@@ -67,7 +67,7 @@ var _ = Describe("A mutating webhook", func() {
 			func(ctx SpecContext, isolated bool, entries int) {
 				m := serve(ctx, mode, namespace, nil,
 					stage(1, eirinix.Settings{Isolated: isolated}), stage(2, eirinix.Settings{Isolated: isolated}))
-				Expect(mutatingConfiguration(ctx, m).Webhooks).To(HaveLen(entries + 1)) // and the marker
+				Expect(mutatingConfiguration(ctx, m).Webhooks).To(HaveLen(entries + 2)) // and the marker, and the canary
 				Expect(createConfigMap(ctx, namespace, newConfigMap("staged", stages(0)))).To(HaveField("Data", Equal(stages(2))))
 				Expect(createConfigMap(ctx, namespace, newConfigMap("other", map[string]string{"a": "b"}))).
 					To(HaveField("Data", Equal(map[string]string{"a": "b"})))

@@ -165,7 +165,7 @@ var _ = Describe("S24 Reinvocation", Label("S24"), func() {
 
 	DescribeTable("by the library, of steps that share an entry", func(ctx SpecContext, r reinvocation) {
 		m := serve(ctx, serviceMode, namespace, nil, podSteps(calls, false, r.steps)...)
-		Expect(mutatingConfiguration(ctx, m).Webhooks).To(HaveLen(2), "the chain, and the marker")
+		Expect(mutatingConfiguration(ctx, m).Webhooks).To(HaveLen(3), "the chain, the marker, and the canary")
 		created, err := createPod(ctx, namespace, labelledPod(r.start))
 		Expect(err).NotTo(HaveOccurred())
 		if r.labels != nil {
@@ -198,7 +198,7 @@ var _ = Describe("S24 Reinvocation", Label("S24"), func() {
 		steps := podSteps(calls, false, []reinvoked{{id: "first", policy: ifNeeded, apply: noop}, {id: "second", policy: ifNeeded, apply: noop}})
 		steps = append(steps, podSteps(calls, true, []reinvoked{{id: "addlabel", policy: ifNeeded, apply: addLabel}})...)
 		m := serve(ctx, urlMode, namespace, nil, steps...)
-		Expect(mutatingConfiguration(ctx, m).Webhooks).To(HaveLen(3), "the chain, the other, and the marker")
+		Expect(mutatingConfiguration(ctx, m).Webhooks).To(HaveLen(4), "the chain, the other, the marker, and the canary")
 		_, err := createPod(ctx, namespace, labelledPod(nil))
 		Expect(err).NotTo(HaveOccurred())
 		Expect(calls.counts()).To(Equal(map[string]int{"first": 2, "second": 2, "addlabel": 1}), fmt.Sprint(calls.list()))
