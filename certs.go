@@ -38,10 +38,23 @@ type certifier interface {
 
 // newCertifier is called after the connection is made.
 func (m *ExtensionManager) newCertifier(log logr.Logger) (certifier, error) {
-	if source := m.GetManagerOptions().Certificates; source != nil {
+	if source := m.certificateSource(); source != nil {
 		return m.newExternal(source, log)
 	}
 	return m.newCertificates(log)
+}
+
+// certificateSource is where certificates come from; nil for a CA of our own.
+func (m *ExtensionManager) certificateSource() CertificateSource {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch {
+	case m.options.Certificates != nil:
+		return m.options.Certificates
+	case m.host != nil:
+		return hostFiles(m.host.Options)
+	}
+	return nil
 }
 
 // certificates is what the Manager needs of the certificate Secret: the CA that all replicas share, and the

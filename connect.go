@@ -112,7 +112,10 @@ func (m *ExtensionManager) restConfig() (*rest.Config, error) {
 
 // loadConfig finds the connection and the namespace of its context.
 func loadConfig(o ManagerOptions) (*rest.Config, string, error) {
-	if o.RestConfig != nil {
+	switch {
+	case o.KubeManager != nil:
+		return o.KubeManager.GetConfig(), "", nil
+	case o.RestConfig != nil:
 		return o.RestConfig, "", nil
 	}
 	if o.KubeConfig == "" {
@@ -167,6 +170,9 @@ func (m *ExtensionManager) secretNamespace() string {
 
 // kubeManager is called under mu.
 func (m *ExtensionManager) kubeManager() (manager.Manager, error) {
+	if m.options.KubeManager != nil {
+		return m.options.KubeManager, nil
+	}
 	if m.connection.manager != nil {
 		return m.connection.manager, nil
 	}

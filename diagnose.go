@@ -68,7 +68,7 @@ func (m *ExtensionManager) diagnosis(ctx context.Context) (diagnose.Config, erro
 	if err != nil {
 		return diagnose.Config{}, err
 	}
-	reg, err := m.newRegistration(certs, steps, m.GetManagerOptions().port(), log)
+	reg, err := m.newRegistration(certs, steps, m.declaredPort(), log)
 	if err != nil {
 		return diagnose.Config{}, err
 	}
@@ -129,6 +129,7 @@ func (m *ExtensionManager) preflight(ctx context.Context, half manifest.Half, lo
 		return "" // whoever needs them says so
 	}
 	o, namespace := m.GetManagerOptions(), m.secretNamespace()
+	o.Certificates = m.certificateSource()
 	m.mu.Lock()
 	definitions, watches := slices.Clone(m.steps), len(m.watchers) > 0
 	m.mu.Unlock()

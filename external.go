@@ -31,6 +31,8 @@ type external struct {
 	now             func() time.Time
 	log             logr.Logger
 
+	atOnce          bool // another server serves, and does not wait for us
+
 	served  atomic.Pointer[certsource.Material]
 	arrived chan struct{} // closed with the first one
 	changed chan struct{}
@@ -52,7 +54,7 @@ func (m *ExtensionManager) newExternal(source CertificateSource, log logr.Logger
 	}
 	return &external{
 		from: source.source(site), namespace: site.namespace, name: o.SetupCertificateName,
-		hosts: site.hosts, now: site.now, log: log,
+		hosts: site.hosts, now: site.now, log: log, atOnce: m.host != nil,
 		arrived: make(chan struct{}), changed: make(chan struct{}, 1),
 	}, nil
 }
@@ -97,6 +99,10 @@ func (f *external) deliver(m certsource.Material) {
 		return
 	}
 	f.next = &m
+	if f.atOnce {
+		f.served.Store(&m)
+		f.next = nil
+	}
 	poke(f.changed)
 }
 

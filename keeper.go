@@ -283,7 +283,7 @@ func (m *ExtensionManager) RotateCA(ctx context.Context) error {
 
 // rotator is the keeper that runs, or one for this purpose.
 func (m *ExtensionManager) rotator(ctx context.Context) (*keeper, error) {
-	if source := m.GetManagerOptions().Certificates; source != nil {
+	if source := m.certificateSource(); source != nil {
 		return nil, fmt.Errorf("eirinix: RotateCA: the certificates come from %s; rotate the CA where they are issued, and it is taken over from there", source)
 	}
 	m.mu.Lock()
@@ -304,7 +304,7 @@ func (m *ExtensionManager) rotator(ctx context.Context) (*keeper, error) {
 	if err != nil {
 		return nil, err
 	}
-	reg, err := m.newRegistration(certs, steps, m.GetManagerOptions().port(), log)
+	reg, err := m.newRegistration(certs, steps, m.declaredPort(), log)
 	if err != nil {
 		return nil, err
 	}

@@ -44,9 +44,8 @@ import (
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/webhook"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
-
-	"code.cloudfoundry.org/eirinix/internal/serving"
 )
 
 // Manager is what an Extension sees of the program it runs in: clients, logger and options. Its methods are
@@ -105,19 +104,23 @@ type ExtensionManager struct {
 	reconcilers []Reconciler
 	addErrors   []error
 
-	root         context.Context // ends with Stop
-	stop         context.CancelFunc
-	running      context.Context // of Run; nil before
-	started      bool
-	ready        chan struct{}
-	connection   connection
-	clock        serverClock
-	upkeep       upkeep        // while serving; nil before
-	registration *registration // likewise
-	watching     watchLoop
-	serving      *serving.Server // nil until the port is open
-	unready      error           // what Ready waits for; nil once ready
-	hooks        *http.ServeMux  // what the program itself registered on the webhook server
+	root          context.Context // ends with Stop
+	stop          context.CancelFunc
+	running       context.Context // of Run; nil before
+	started       bool
+	ready         chan struct{}
+	connection    connection
+	clock         serverClock
+	upkeep        upkeep                 // while serving; nil before
+	registration  *registration          // likewise
+	joined        manager.Manager        // the KubeManager that this one is a part of
+	hosted        bool                   // that one was started by the program
+	onlyRegisters bool                   // RegisterExtensions was called
+	host          *webhook.DefaultServer // the KubeManager's, where that one serves
+	watching      watchLoop
+	serving       server         // nil until the port is open
+	unready       error          // what Ready waits for; nil once ready
+	hooks         *http.ServeMux // what the program itself registered on the webhook server
 }
 
 // NewManager makes a Manager. It never fails and touches neither network nor files: what is wrong with the
@@ -130,6 +133,7 @@ func NewManager(opts ManagerOptions) *ExtensionManager {
 		hooks:   http.NewServeMux(),
 	}
 	m.resetContext()
+	m.join()
 	return m
 }
 
@@ -261,7 +265,7 @@ func (m *ExtensionManager) Validate() error {
 	defer m.mu.Unlock()
 	// A program that only watches or reconciles is called by nobody, and needs no address.
 	called := len(m.steps) > 0 || len(m.watchers)+len(m.reconcilers) == 0
-	return errors.Join(m.options.validate(called), errors.Join(m.addErrors...), checkSteps(m.options, m.steps))
+	return errors.Join(m.options.validate(called), m.validateHosted(), errors.Join(m.addErrors...), checkSteps(m.options, m.steps))
 }
 
 // PatchFromPod answers a request with what must change for its pod to become pod: RFC 6902 operations, in
@@ -317,7 +321,8 @@ func (m *ExtensionManager) SetManagerOptions(o ManagerOptions) {
 	if m.options.Context != old.Context && m.root.Err() == nil {
 		m.resetContext()
 	}
-	if o.KubeConfig != old.KubeConfig || o.RestConfig != old.RestConfig || o.Namespace != old.Namespace || o.Scheme != old.Scheme {
+	m.join()
+	if o.KubeManager != old.KubeManager || o.KubeConfig != old.KubeConfig || o.RestConfig != old.RestConfig || o.Namespace != old.Namespace || o.Scheme != old.Scheme {
 		m.connection = connection{}
 	}
 }

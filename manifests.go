@@ -40,6 +40,7 @@ func (m *ExtensionManager) Manifests() ([]client.Object, error) {
 	o, definitions := m.options, slices.Clone(m.steps)
 	watches, reconciles := len(m.watchers) > 0, len(m.reconcilers) > 0
 	m.mu.Unlock()
+	o.Certificates = m.certificateSource()
 
 	errs := []error{m.Validate()}
 	if len(definitions) == 0 && !watches && !reconciles {

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"code.cloudfoundry.org/eirinix/internal/ca"
 )
@@ -102,6 +103,13 @@ type ManagerOptions struct {
 
 	// Logger is where everything is logged. Default zap's production logger (JSON on standard error).
 	Logger *zap.SugaredLogger
+
+	// KubeManager is a controller-runtime manager of the program's own, which the Manager becomes a part of: its
+	// connection, scheme, cache, leader election and metrics are shared. Whoever starts it starts the Manager too; Start
+	// and Run start it unless the program has. If its webhook server has certificates of its own (CertDir, or
+	// files where controller-runtime looks for them, with the CA's in ca.crt), that one serves; else one of ours does.
+	// Several Managers may share it, with a fingerprint each.
+	KubeManager manager.Manager
 
 	// Scheme is the scheme of GetKubeManager's client, where reconcilers need more than the built-in
 	// types.

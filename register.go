@@ -134,6 +134,9 @@ func (m *ExtensionManager) RegisterExtensions() error {
 	if err := m.Validate(); err != nil {
 		return err
 	}
+	m.mu.Lock()
+	m.onlyRegisters = true
+	m.mu.Unlock()
 	o := m.GetManagerOptions()
 	if _, port, _ := o.listen(); port == 0 && o.Port == 0 && !o.serviceMode() {
 		return fmt.Errorf("eirinix: ManagerOptions.ListenAddress is %q, so the port is only known when the Manager serves; set Port to register without serving", o.ListenAddress)
@@ -149,7 +152,7 @@ func (m *ExtensionManager) RegisterExtensions() error {
 	if err != nil {
 		return prefixed(err)
 	}
-	reg, err := m.newRegistration(certs, steps, o.port(), log)
+	reg, err := m.newRegistration(certs, steps, m.declaredPort(), log)
 	if err != nil {
 		return err
 	}

@@ -25,6 +25,9 @@ import (
 // startTimeout bounds the opening of the port.
 const startTimeout = 30 * time.Second
 
+// alreadyStarted is what a controller-runtime manager says that is started twice.
+const alreadyStarted = "manager already started"
+
 // errStopped is the cause of a stop that was asked for.
 var errStopped = errors.New("the Manager was stopped")
 
@@ -150,7 +153,9 @@ func (m *ExtensionManager) run(ctx context.Context) error {
 	watching, stopWatching := context.WithCancel(ctx) // also after a start that failed
 	defer stopWatching()
 	failed := make(chan error, 4) // one place for each that may send
-	tasks.Go(func() { failed <- m.runKubeManager(background, kubeManager) })
+	if m.startsKubeManager() {
+		tasks.Go(func() { failed <- m.runKubeManager(background, kubeManager) })
+	}
 	if watches {
 		tasks.Go(func() { failed <- m.watchPods(watching) })
 	}
@@ -205,8 +210,20 @@ func (m *ExtensionManager) apiServer() string {
 	return "(unknown)"
 }
 
+// startsKubeManager tells whether the controller-runtime manager is ours to start.
+func (m *ExtensionManager) startsKubeManager() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return !m.hosted
+}
+
 func (m *ExtensionManager) runKubeManager(ctx context.Context, mgr manager.Manager) error {
-	if err := mgr.Start(ctx); err != nil {
+	err := mgr.Start(ctx)
+	if err != nil && m.GetManagerOptions().KubeManager != nil && err.Error() == alreadyStarted {
+		<-ctx.Done() // the program has started its own, and ends it
+		return errStopped
+	}
+	if err != nil {
 		return fmt.Errorf("eirinix: the controller-runtime manager failed: %w", err)
 	}
 	return errStopped
@@ -248,7 +265,7 @@ func (m *ExtensionManager) serve(ctx, background context.Context, tasks *sync.Wa
 		if err := retryTransient(ctx, log, "the client CAs", callers.read); err != nil {
 			return nothing, stoppedOr(ctx, err)
 		}
-		server.Clients = callers.clients
+		server.(*serving.Server).Clients = callers.clients // Validate has seen to it that it is ours
 		tasks.Go(func() { callers.follow(background) })
 	}
 	starting, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("not open after %s", startTimeout))
@@ -305,41 +322,52 @@ func (m *ExtensionManager) becomeReady(ctx context.Context, reg *registration, s
 }
 
 // registeredPort is the port that the API server is told.
-func (m *ExtensionManager) registeredPort(o ManagerOptions, server *serving.Server) int32 {
-	if _, port, _ := o.listen(); port == 0 && o.Port == 0 && !o.serviceMode() {
+func (m *ExtensionManager) registeredPort(o ManagerOptions, server server) int32 {
+	_, port, _ := o.listen()
+	if _, hosted := server.(*hostedServer); (port == 0 || hosted) && o.Port == 0 && !o.serviceMode() {
 		return int32(server.Port())
 	}
 	return o.port()
 }
 
-func (m *ExtensionManager) newServer(certs certifier, steps []webhookconf.Step, log logr.Logger) (*serving.Server, error) {
+func (m *ExtensionManager) newServer(certs certifier, steps []webhookconf.Step, log logr.Logger) (server, error) {
 	chains, err := m.chains(steps)
 	if err != nil {
 		return nil, prefixed(err)
 	}
 	o := m.GetManagerOptions()
+	metrics, err := admit.NewMetrics(ctrlmetrics.Registry)
+	if err != nil { // a program has metrics of its own by our names; it still is a webhook
+		log.Error(err, "metrics cannot be registered; there will be none")
+		metrics = nil
+	}
+	canary := newCanary(o, m.secretNamespace(), webhookconf.Group(steps))
+	handler := &admit.Handler{
+		MaxBytes: orElse(o.MaxRequestBytes, defaultMaxRequestBytes),
+		Log:      log, Others: m.hooks, Metrics: metrics,
+	}
+	paths := []string{canary.Entry().Path}
+	for path, chain := range chains {
+		handler.Serve(path, chain)
+		paths = append(paths, path)
+	}
+	serveCanary(handler, canary)
+	m.mu.Lock()
+	hosting := m.host
+	m.mu.Unlock()
+	if hosting != nil {
+		return newHostedServer(hosting, handler, paths, log), nil
+	}
 	host, port, _ := o.listen() // Validate has seen it
 	server := &serving.Server{
 		Host: host, WantPort: port,
 		GetCertificate: certs.GetCertificate,
 		Ready:          m.checkReady,
 		HTTP2:          o.EnableHTTP2,
+		Handler:        handler,
 		Log:            log,
 	}
-	metrics, err := admit.NewMetrics(ctrlmetrics.Registry)
-	if err != nil { // a program has metrics of its own by our names; it still is a webhook
-		log.Error(err, "metrics cannot be registered; there will be none")
-		metrics = nil
-	}
-	handler := &admit.Handler{
-		MaxBytes: orElse(o.MaxRequestBytes, defaultMaxRequestBytes),
-		Log:      log, Draining: server.Draining, Others: m.hooks, Metrics: metrics,
-	}
-	for path, chain := range chains {
-		handler.Serve(path, chain)
-	}
-	serveCanary(handler, newCanary(o, m.secretNamespace(), webhookconf.Group(steps)))
-	server.Handler = handler
+	handler.Draining = server.Draining
 	return server, nil
 }
 
@@ -355,7 +383,7 @@ func (m *ExtensionManager) classic(e Extension) admit.HandleFunc {
 }
 
 // drain stops serving without losing a call.
-func (m *ExtensionManager) drain(o ManagerOptions, server *serving.Server, reg *registration, log logr.Logger) error {
+func (m *ExtensionManager) drain(o ManagerOptions, server server, reg *registration, log logr.Logger) error {
 	m.setUnready(errStopped)
 	server.Drain()
 	var errs []error

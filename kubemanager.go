@@ -1,0 +1,237 @@
+package eirinix
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync/atomic"
+
+	"github.com/go-logr/logr"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/webhook"
+
+	"code.cloudfoundry.org/eirinix/internal/admit"
+	"code.cloudfoundry.org/eirinix/internal/serving"
+)
+
+// join makes the Manager part of the KubeManager of the options: whoever starts that one, starts this one. It is called
+// under mu, or before m is shared.
+func (m *ExtensionManager) join() {
+	mgr := m.options.KubeManager
+	if mgr == nil || m.joined == mgr {
+		return
+	}
+	m.joined = mgr
+	if err := mgr.Add(joined{m, mgr}); err != nil {
+		m.addErrors = append(m.addErrors, fmt.Errorf("eirinix: ManagerOptions.KubeManager cannot take in the Manager: %w", err))
+		return
+	}
+	// After the manager has started, checks cannot be added, and its webhook server is what it is.
+	name := "eirinix-" + m.options.OperatorFingerprint
+	if err := mgr.AddReadyzCheck(name, func(*http.Request) error { return m.checkReady() }); err == nil {
+		m.host = hostOf(mgr)
+	}
+}
+
+// joined is a Manager as a part of a controller-runtime manager. Every replica serves, the leader or not.
+type joined struct {
+	m   *ExtensionManager
+	mgr manager.Manager
+}
+
+func (joined) NeedLeaderElection() bool { return false }
+
+// Start runs the Manager until ctx ends, unless Start, Run or RegisterExtensions was called: then the program has said
+// what it wants.
+func (j joined) Start(ctx context.Context) error {
+	j.m.mu.Lock()
+	ours, running := j.m.options.KubeManager == j.mgr, j.m.started
+	registers := j.m.onlyRegisters
+	j.m.mu.Unlock()
+	if ours && !running && !registers {
+		return j.m.runIn(ctx)
+	}
+	<-ctx.Done()
+	if ours && running {
+		j.m.Stop() // it lives on this manager's cache, and perhaps its server
+	}
+	return nil
+}
+
+// runIn is Run within a manager that runs already.
+func (m *ExtensionManager) runIn(ctx context.Context) error {
+	m.mu.Lock()
+	m.hosted = true
+	m.mu.Unlock()
+	return m.Run(ctx)
+}
+
+// hostOf gives the manager's own webhook server if it has certificates. One that has none, and that the program has put
+// nothing on, is switched off: asking for it has made it a part of the manager, which it would keep from starting.
+func hostOf(mgr manager.Manager) *webhook.DefaultServer {
+	server, ok := mgr.GetWebhookServer().(*webhook.DefaultServer)
+	if !ok || server.Options.Port < 0 {
+		return nil
+	}
+	o := server.Options
+	if o.CertDir != "" || o.CertName != "" || o.KeyName != "" || len(o.TLSOpts) > 0 {
+		return server
+	}
+	files := hostFiles(o)
+	for _, name := range []string{files.cert, files.key} {
+		if _, err := os.Stat(filepath.Join(files.dir, name)); err != nil {
+			server.Options.Port = -1
+			return nil
+		}
+	}
+	return server
+}
+
+// hostFiles are the certificates of a manager's own webhook server, and the CA's where cert-manager puts it. The defaults are
+// controller-runtime's.
+func hostFiles(o webhook.Options) fromFiles {
+	return fromFiles{
+		dir:  orElse(o.CertDir, filepath.Join(os.TempDir(), "k8s-webhook-server", "serving-certs")),
+		cert: orElse(o.CertName, "tls.crt"), key: orElse(o.KeyName, "tls.key"), ca: "ca.crt",
+	}
+}
+
+// declaredPort is the port that the API server is told, where nothing listens yet.
+func (m *ExtensionManager) declaredPort() int32 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	o := m.options
+	if m.host != nil && o.Port == 0 && !o.serviceMode() {
+		return int32(orElse(m.host.Options.Port, webhook.DefaultPort))
+	}
+	return o.port()
+}
+
+// validateHosted tells which options the KubeManager's own servers leave no room for.
+func (m *ExtensionManager) validateHosted() error {
+	o := m.options
+	if o.KubeManager == nil {
+		return nil
+	}
+	var errs []error
+	bad := func(format string, args ...any) {
+		errs = append(errs, fmt.Errorf("eirinix: ManagerOptions."+format, args...))
+	}
+	if o.RestConfig != nil || o.KubeConfig != "" {
+		bad("KubeManager is set, and RestConfig or KubeConfig too; leave them out, the KubeManager has a connection")
+	}
+	if o.MetricsBindAddress != "" || o.HealthProbeBindAddress != "" {
+		bad("KubeManager is set, and MetricsBindAddress or HealthProbeBindAddress too; set them on the KubeManager, which serves metrics and probes for all its parts")
+	}
+	if m.host == nil {
+		return errors.Join(errs...)
+	}
+	if !o.ClientCA.isZero() {
+		bad("ClientCA is set, but the KubeManager's webhook server, which has certificates of its own, is the one that serves; set ClientCAName on that")
+	}
+	if o.ListenAddress != "" {
+		bad("ListenAddress is %q, but the KubeManager's webhook server, which has certificates of its own, is the one that listens; set its Host and Port", o.ListenAddress)
+	}
+	if o.Certificates == nil && hasCertificates(m.host) {
+		bad("KubeManager has a webhook server whose TLSOpts give the certificate, which tells no CA; set Certificates to where they come from")
+	}
+	return errors.Join(errs...)
+}
+
+// hasCertificates tells whether the TLS options of a server give a certificate.
+func hasCertificates(server *webhook.DefaultServer) bool {
+	config := &tls.Config{MinVersion: tls.VersionTLS12}
+	for _, change := range server.Options.TLSOpts {
+		change(config)
+	}
+	return config.GetCertificate != nil || len(config.Certificates) > 0
+}
+
+// server is what the API server's calls arrive at.
+type server interface {
+	Start(ctx context.Context) error
+	Done() <-chan struct{} // closed when it has ended
+	Err() error
+	Drain()
+	Draining() bool
+	Shutdown(ctx context.Context) error
+	Addr() net.Addr
+	Port() int
+}
+
+var (
+	_ server = (*serving.Server)(nil)
+	_ server = (*hostedServer)(nil)
+)
+
+// hostedServer is the webhook server of the program's own controller-runtime manager, on which our paths are served. It
+// starts and ends with that manager.
+type hostedServer struct {
+	host     *webhook.DefaultServer
+	handler  http.Handler
+	paths    []string
+	log      logr.Logger
+	draining atomic.Bool
+	done     chan struct{}
+}
+
+// newHostedServer serves what handler answers.
+func newHostedServer(host *webhook.DefaultServer, handler *admit.Handler, paths []string, log logr.Logger) *hostedServer {
+	s := &hostedServer{host: host, handler: handler, paths: paths, log: log, done: make(chan struct{})}
+	handler.Draining = s.Draining
+	return s
+}
+
+// Start registers the paths and returns when the server answers.
+func (s *hostedServer) Start(ctx context.Context) (err error) {
+	defer func() {
+		if v := recover(); v != nil { // how Register says that a path is taken
+			err = fmt.Errorf("eirinix: the KubeManager's webhook server does not take our paths; give the extensions other names: %v", v)
+		}
+	}()
+	for _, path := range s.paths {
+		s.host.Register(path, s.handler)
+	}
+	said := reminder{log: s.log}
+	answers := s.host.StartedChecker()
+	for {
+		err := answers(nil)
+		if err == nil {
+			s.log.Info("serving on the KubeManager's webhook server", "address", s.Addr().String())
+			return nil
+		}
+		said.say("waiting for the KubeManager's webhook server", err)
+		if err := pause(ctx, pollSecret/4); err != nil {
+			return err
+		}
+	}
+}
+
+func (s *hostedServer) Done() <-chan struct{} { return s.done }
+func (s *hostedServer) Err() error            { return nil }
+func (s *hostedServer) Drain()                { s.draining.Store(true) }
+func (s *hostedServer) Draining() bool        { return s.draining.Load() }
+
+// Shutdown leaves the server to its manager, which waits for calls in flight.
+func (s *hostedServer) Shutdown(context.Context) error {
+	s.Drain()
+	return nil
+}
+
+func (s *hostedServer) Port() int { return orElse(s.host.Options.Port, webhook.DefaultPort) }
+
+func (s *hostedServer) Addr() net.Addr {
+	return hostedAddr(net.JoinHostPort(s.host.Options.Host, strconv.Itoa(s.Port())))
+}
+
+// hostedAddr is an address as it was configured.
+type hostedAddr string
+
+func (hostedAddr) Network() string  { return "tcp" }
+func (a hostedAddr) String() string { return string(a) }

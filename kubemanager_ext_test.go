@@ -1,0 +1,168 @@
+package eirinix_test
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/config"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	"sigs.k8s.io/controller-runtime/pkg/webhook"
+
+	"code.cloudfoundry.org/eirinix"
+)
+
+var _ = Describe("A program with a controller-runtime manager of its own", Label("api-server"), func() {
+	var (
+		namespace string
+		options   eirinix.ManagerOptions
+	)
+	BeforeEach(func(ctx SpecContext) {
+		namespace = newNamespace(ctx)
+		options = urlOptions(namespace)
+		options.RestConfig = nil
+	})
+	kubeManager := func(server webhook.Server) manager.Manager {
+		GinkgoHelper()
+		mgr, err := manager.New(controlPlane().Config(), manager.Options{
+			Metrics: metricsserver.Options{BindAddress: "0"}, Controller: config.Controller{SkipNameValidation: new(true)}, WebhookServer: server,
+		})
+		Expect(err).NotTo(HaveOccurred())
+		return mgr
+	}
+	add := func(o eirinix.ManagerOptions, steps ...any) *eirinix.ExtensionManager {
+		GinkgoHelper()
+		m := eirinix.NewManager(o)
+		for _, s := range steps {
+			Expect(m.AddExtension(s)).To(Succeed())
+		}
+		DeferCleanup(func(ctx context.Context) {
+			err := clients().AdmissionregistrationV1().MutatingWebhookConfigurations().Delete(ctx, configurationName(m), metav1.DeleteOptions{})
+			Expect(err == nil || apierrors.IsNotFound(err)).To(BeTrue(), "%v", err)
+		})
+		return m
+	}
+	// start runs f until the spec ends.
+	start := func(f func(context.Context) error) (stop func(), ended chan error) {
+		ctx, cancel := context.WithCancel(context.Background())
+		ended = make(chan error, 1)
+		done := make(chan struct{})
+		go func() { defer close(done); ended <- f(ctx) }()
+		DeferCleanup(func() { cancel(); <-done })
+		return cancel, ended
+	}
+
+	It("starts the Manager with it, and stops it", func(ctx SpecContext) {
+		options.KubeManager = kubeManager(nil)
+		m := add(options, handleFunc{name: "cached", handle: addEnv{}.Handle})
+		Expect(m.GetKubeManager()).To(BeIdenticalTo(options.KubeManager))
+		stop, ended := start(options.KubeManager.Start)
+		Eventually(m.Ready()).WithTimeout(patience).Should(BeClosed())
+		Expect(createPod(ctx, namespace, newPod("pod", nil))).To(beMutated())
+
+		var pods corev1.PodList
+		Eventually(func(g Gomega) {
+			g.Expect(m.GetKubeManager().GetClient().List(ctx, &pods, client.InNamespace(namespace))).To(Succeed())
+			g.Expect(pods.Items).To(HaveLen(1))
+		}).WithTimeout(patience).Should(Succeed(), "from the shared cache")
+		stop()
+		Eventually(ended).WithTimeout(patience).Should(Receive(BeNil()))
+		Expect(m.Run(ctx)).To(MatchError(ContainSubstring("was started before")))
+	}, SpecTimeout(3*patience))
+
+	It("is started by Run, unless it has been", func(ctx SpecContext) {
+		options.KubeManager = kubeManager(nil)
+		m := add(options, addEnv{})
+		stop, ended := start(m.Run)
+		Eventually(m.Ready()).WithTimeout(patience).Should(BeClosed())
+		Eventually(options.KubeManager.Elected()).WithTimeout(patience).Should(BeClosed())
+		Expect(createPod(ctx, namespace, newPod("pod", nil))).To(beMutated())
+		stop()
+		Eventually(ended).WithTimeout(patience).Should(Receive(BeNil()))
+
+		other := newNamespace(ctx)
+		o := urlOptions(other)
+		mgr := kubeManager(nil)
+		stop, ended = start(mgr.Start)
+		Eventually(mgr.Elected()).WithTimeout(patience).Should(BeClosed())
+		o.RestConfig, o.KubeManager = nil, mgr
+		late := add(o, addEnv{})
+		Eventually(late.Ready()).WithTimeout(patience).Should(BeClosed(), "it is part of a manager that runs")
+		Expect(createPod(ctx, other, newPod("pod", nil))).To(beMutated())
+		stop()
+		Eventually(ended).WithTimeout(patience).Should(Receive(BeNil()))
+	}, SpecTimeout(4*patience))
+
+	It("has its own webhook server serve, if that has certificates", func(ctx SpecContext) {
+		dir, first, second := GinkgoT().TempDir(), newIssuer(), newIssuer()
+		put := func(i issuer) {
+			issued := i.issue()
+			write(dir, map[string][]byte{"server.crt": issued["tls.crt"], "server.key": issued["tls.key"], "ca.crt": issued["ca.crt"]})
+		}
+		put(first)
+		server := webhook.NewServer(webhook.Options{Host: "127.0.0.1", Port: int(freePort()), CertDir: dir, CertName: "server.crt", KeyName: "server.key"})
+		options.KubeManager, options.ListenAddress = kubeManager(server), ""
+		options.KubeManager.GetWebhookServer().Register("/theirs", http.NotFoundHandler())
+		m := add(options, addEnv{})
+		start(options.KubeManager.Start)
+		Eventually(m.Ready()).WithTimeout(patience).Should(BeClosed())
+		Expect(m.Addr().String()).To(HavePrefix("127.0.0.1:"))
+		Expect(createPod(ctx, namespace, newPod("first", nil))).To(beMutated())
+		Expect(configuration(ctx, m).Webhooks[0].ClientConfig.CABundle).To(Equal(first.CertificatePEM))
+
+		put(second) // the server goes over to it at its own time
+		Eventually(func() string { return string(configuration(ctx, m).Webhooks[0].ClientConfig.CABundle) }).
+			WithTimeout(patience).Should(And(ContainSubstring(string(first.CertificatePEM)), ContainSubstring(string(second.CertificatePEM))))
+		Eventually(servedBy(m)).WithTimeout(patience).Should(Equal(second.Certificate.SubjectKeyId))
+		Expect(createPod(ctx, namespace, newPod("second", nil))).To(beMutated())
+	}, SpecTimeout(4*patience))
+
+	It("may have several Managers, with a fingerprint each", func(ctx SpecContext) {
+		mgr := kubeManager(nil)
+		var managers []*eirinix.ExtensionManager
+		label := func(key string) handleFunc {
+			return handleFunc{name: key, handle: func(_ context.Context, m eirinix.Manager, pod *corev1.Pod, req webhook.AdmissionRequest) webhook.AdmissionResponse {
+				metav1.SetMetaDataLabel(&pod.ObjectMeta, key, "yes")
+				return m.PatchFromPod(req, pod)
+			}}
+		}
+		for _, key := range []string{"one", "two"} {
+			o := options
+			o.KubeManager, o.OperatorFingerprint = mgr, namespace+"-"+key
+			managers = append(managers, add(o, label(key)))
+		}
+		start(mgr.Start)
+		for _, m := range managers {
+			Eventually(m.Ready()).WithTimeout(patience).Should(BeClosed())
+		}
+		Expect(createPod(ctx, namespace, newPod("pod", nil))).To(HaveField("Labels", Equal(map[string]string{"one": "yes", "two": "yes"})))
+	}, SpecTimeout(3*patience))
+
+	It("is told which options have no meaning there", func() {
+		dir := GinkgoT().TempDir()
+		options.KubeManager = kubeManager(webhook.NewServer(webhook.Options{CertDir: dir}))
+		options.RestConfig, options.MetricsBindAddress = controlPlane().Config(), ":8080"
+		options.ClientCA = eirinix.ClientCA{PEM: []byte("x")}
+		m := eirinix.NewManager(options)
+		Expect(m.AddExtension(addEnv{})).To(Succeed())
+		Expect(m.Validate()).To(MatchError(And(
+			ContainSubstring("KubeManager is set, and RestConfig or KubeConfig too"), ContainSubstring("set them on the KubeManager"),
+			ContainSubstring("set ClientCAName on that"), ContainSubstring("ListenAddress is \"127.0.0.1:0\", but the KubeManager's"))))
+	})
+
+	It("is not served from where RegisterExtensions is all that is wanted", func(ctx SpecContext) {
+		options.KubeManager, options.Port = kubeManager(nil), freePort()
+		m := add(options, addEnv{})
+		Expect(m.RegisterExtensions()).To(Succeed())
+		start(options.KubeManager.Start)
+		Eventually(options.KubeManager.Elected()).WithTimeout(patience).Should(BeClosed())
+		Consistently(m.Addr, time.Second).Should(BeNil())
+	}, SpecTimeout(2*patience))
+})
