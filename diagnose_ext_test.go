@@ -1,0 +1,138 @@
+package eirinix_test
+
+import (
+	"context"
+	"net"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"code.cloudfoundry.org/eirinix"
+	"code.cloudfoundry.org/eirinix/internal/diagnose"
+)
+
+var _ = Describe("A Manager that looks for what is wrong", Label("api-server"), func() {
+	var (
+		namespace string
+		options   eirinix.ManagerOptions
+	)
+	BeforeEach(func(ctx SpecContext) {
+		namespace = newNamespace(ctx)
+		options = urlOptions(namespace)
+	})
+	manager := func() *eirinix.ExtensionManager {
+		GinkgoHelper()
+		m := eirinix.NewManager(options)
+		Expect(m.AddExtension(addEnv{})).To(Succeed())
+		return m
+	}
+	codes := func(r eirinix.Report) (all []diagnose.Code) {
+		for _, f := range r.Findings {
+			if f.Severity == diagnose.Problem {
+				all = append(all, f.Code)
+			}
+		}
+		return all
+	}
+
+	It("finds that all is well, from within and from elsewhere, and says so when it has become ready", func(ctx SpecContext) {
+		logger, logs := observed()
+		options.Logger = logger
+		m := manager()
+		runManager(ctx, m)
+		report := m.Diagnose(ctx)
+		Expect(report.Err()).NotTo(HaveOccurred())
+		_, well := report.Find(diagnose.Well)
+		Expect(well).To(BeTrue(), "%s", report)
+		Eventually(func() int { return logs.FilterMessage("the API server calls this program").Len() }).WithTimeout(patience).Should(Equal(1))
+
+		options.Port = int32(portOf(m))
+		elsewhere := manager().Diagnose(ctx)
+		Expect(elsewhere.Err()).NotTo(HaveOccurred())
+		_, well = elsewhere.Find(diagnose.Well)
+		Expect(well).To(BeTrue(), "%s", elsewhere)
+		Expect(m.Ready()).To(BeClosed())
+	}, SpecTimeout(3*patience))
+
+	It("tells what stands in the way, with its remedy", func(ctx SpecContext) {
+		logger, logs := observed()
+		options.Logger, options.Port = logger, freePort() // where nothing listens
+		m := manager()
+		runManager(ctx, m)
+		report := m.Diagnose(ctx)
+		Expect(codes(report)).To(ConsistOf(diagnose.PortMismatch), "%s", report)
+		Expect(report.Err()).To(MatchError(And(ContainSubstring("set ManagerOptions.Port to"), ContainSubstring("127.0.0.1:"+itoa(options.Port)), ContainSubstring("connection refused"))))
+		Expect(logs.FilterMessage("the API server calls this program").Len()).To(BeZero())
+	}, SpecTimeout(3*patience))
+
+	It("tells of a registration that is missing, from a program that registers nothing", func(ctx SpecContext) {
+		options.Port = 8443
+		Expect(codes(manager().Diagnose(ctx))).To(ContainElement(diagnose.NotRegistered))
+		options.Host = ""
+		Expect(codes(manager().Diagnose(ctx))).To(ConsistOf(diagnose.NotBegun))
+	}, SpecTimeout(patience))
+
+	It("leaves nothing behind, and is called for nothing else", func(ctx SpecContext) {
+		m := manager()
+		runManager(ctx, m)
+		for range 3 {
+			Expect(m.Diagnose(ctx).Err()).NotTo(HaveOccurred())
+		}
+		maps, err := clients().CoreV1().ConfigMaps(namespace).List(ctx, metav1.ListOptions{})
+		Expect(err).NotTo(HaveOccurred())
+		Expect(maps.Items).NotTo(ContainElement(HaveField("Name", HavePrefix(diagnose.CanaryName))))
+		m.Stop() // so that every call of it fails
+		Eventually(func() error {
+			_, err := createPod(ctx, namespace, newPod("pod", nil))
+			return err
+		}).WithTimeout(patience).ShouldNot(Succeed())
+		for name, create := range map[string]func() error{
+			"another ConfigMap": func() error {
+				_, err := clients().CoreV1().ConfigMaps(namespace).Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "other"}}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+				return err
+			},
+			"one with the label that is really made": func() error {
+				_, err := clients().CoreV1().ConfigMaps(namespace).Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
+					Name: "labelled", Labels: map[string]string{diagnose.CanaryLabel: namespace},
+				}}, metav1.CreateOptions{})
+				return err
+			},
+		} {
+			Expect(create()).To(Succeed(), name)
+		}
+	}, SpecTimeout(3*patience))
+
+	It("shows what to grant when it may not do what it must", func(ctx SpecContext) {
+		config, err := controlPlane().User("nobody-" + namespace)
+		Expect(err).NotTo(HaveOccurred())
+		logger, logs := observed()
+		options.Logger, options.RestConfig = logger, config
+		err = manager().Run(ctx)
+		Expect(err).To(MatchError(And(
+			ContainSubstring("needs get, create, update on secrets"),
+			ContainSubstring("Grant what is missing with kubectl apply -f -"),
+			ContainSubstring("kind: ClusterRole\n"), ContainSubstring("kind: RoleBinding\n"), ContainSubstring("name: nobody-"+namespace))))
+		Expect(logs.FilterMessageSnippet("rights are missing").Len()).To(Equal(1))
+		options.Port = 8443
+		Expect(manager().RegisterExtensions()).To(MatchError(ContainSubstring("Grant what is missing with kubectl apply -f -")))
+	}, SpecTimeout(patience))
+
+	It("has a name that no extension may have", func() {
+		m := eirinix.NewManager(options)
+		Expect(m.AddExtension(handleFunc{name: diagnose.CanaryName, handle: addEnv{}.Handle})).To(Succeed())
+		Expect(m.Validate()).To(MatchError(ContainSubstring("has the name of the webhook that Diagnose calls")))
+	})
+
+	It("gives up when its context ends", func(ctx SpecContext) {
+		options.Port = 8443
+		ended, cancel := context.WithTimeout(ctx, time.Millisecond)
+		cancel()
+		Expect(manager().Diagnose(ended).Err()).To(HaveOccurred())
+	}, SpecTimeout(patience))
+})
+
+// portOf is the port that a Manager listens on.
+func portOf(m *eirinix.ExtensionManager) int { return m.Addr().(*net.TCPAddr).Port }
