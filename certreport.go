@@ -3,17 +3,20 @@ package eirinix
 import (
 	"context"
 	"crypto/x509"
+	"fmt"
 	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"code.cloudfoundry.org/eirinix/internal/ca"
 	"code.cloudfoundry.org/eirinix/internal/certsecret"
+	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
 const (
@@ -24,15 +27,19 @@ const (
 // certificateReport tells of certificates in metrics, and of rotations in Events on the Secret.
 type certificateReport struct {
 	metrics         *certificateMetrics
-	namespace, name string // of the certificate Secret, which names the deployment
-	secret          string // both
+	namespace, name string   // of the certificate Secret, which names the deployment
+	secret          string   // both
+	configurations  []string // those that hold steps
 	events          corev1client.EventInterface
-	log             logr.Logger
+
+	yields   map[string]string // as told last
+	contests map[string]*webhookconf.Contest
+	log      logr.Logger
 }
 
 // certificateMetrics are shared by all Managers of a program, which the label secret tells apart.
 type certificateMetrics struct {
-	expiry, phase, generation, inSync, failing, skew *prometheus.GaugeVec
+	expiry, phase, generation, inSync, failing, skew, contested, yielding *prometheus.GaugeVec
 }
 
 // newCertificateMetrics registers the metrics, or finds them registered by another Manager.
@@ -58,12 +65,17 @@ func newCertificateMetrics(registerer prometheus.Registerer) (*certificateMetric
 		generation: gauges("certificate_generation", "Number of the CA that signs, counted up with each rotation."),
 		inSync:     gauges("certificate_bundle_in_sync", "Whether every caBundle that is registered holds all CAs in use, and no other outside a rotation."),
 		failing:    gauges("certificate_failing", "Whether the last look at Secret and configurations failed."),
+		contested:  gauges("registration_contested", "How often somebody undid what was registered, shortly after each repair; 0 while that may be chance.", "configuration"),
+		yielding:   gauges("registration_yielding", "Whether the steps of another version are registered, which started later.", "configuration"),
 		skew:       gauges("clock_skew_seconds", "How far the API server's clock is ahead of this process's; 0 within two seconds."),
 	}, failed
 }
 
-func (m *ExtensionManager) newCertificateReport(namespace, name string, log logr.Logger) *certificateReport {
+func (m *ExtensionManager) newCertificateReport(namespace, name string, reg *registration, log logr.Logger) *certificateReport {
 	r := &certificateReport{namespace: namespace, name: name, secret: namespace + "/" + name, log: log}
+	for _, w := range reg.watches() {
+		r.configurations = append(r.configurations, w.name)
+	}
 	var err error
 	if r.metrics, err = newCertificateMetrics(ctrlmetrics.Registry); err != nil { // the program's own, by our names
 		log.Error(err, "certificate metrics cannot be registered; there will be none")
@@ -90,6 +102,40 @@ func (r *certificateReport) serves(leaf *x509.Certificate, clock *serverClock) {
 func (r *certificateReport) synced(is bool) {
 	if r.metrics != nil {
 		r.metrics.inSync.WithLabelValues(r.secret).Set(oneIf(is))
+	}
+}
+
+// standing tells of others who write the configurations. uid is that of the certificate Secret; empty where it is not in
+// use, and nothing can be left on it.
+func (r *certificateReport) standing(ctx context.Context, found survey, uid types.UID) {
+	for name, reason := range found.yields {
+		if r.yields[name] != reason {
+			r.log.Info("the steps of another version stand there, and stay for now", "configuration", name, "because", reason)
+		}
+	}
+	r.yields = found.yields
+	for name, c := range found.contests {
+		if r.contests[name] != nil && r.contests[name].Times >= c.Times {
+			continue
+		}
+		text := fmt.Sprintf("%s: %s", name, contested(c))
+		r.log.Info("somebody undoes what is registered", "configuration", name, "because", contested(c))
+		if uid != "" {
+			r.event(ctx, &certsecret.State{UID: uid}, eventWarning, "RegistrationContested", text)
+		}
+	}
+	r.contests = found.contests
+	if r.metrics == nil || found.unseen {
+		return
+	}
+	for _, name := range r.configurations {
+		times := 0
+		if c := found.contests[name]; c != nil {
+			times = c.Times
+		}
+		r.metrics.contested.WithLabelValues(r.secret, name).Set(float64(times))
+		_, yields := found.yields[name]
+		r.metrics.yielding.WithLabelValues(r.secret, name).Set(oneIf(yields))
 	}
 }
 

@@ -48,7 +48,7 @@ var _ = Describe("The documentation", func() {
 		report, err := os.ReadFile("certreport.go")
 		Expect(err).NotTo(HaveOccurred())
 		documented := regexp.MustCompile("\\| `eirinix_([a-z_]+)` \\|").FindAllStringSubmatch(string(steps)+string(certificates), -1)
-		made := regexp.MustCompile(`"((?:admission|certificate|clock)_[a-z_]+)"`).FindAllStringSubmatch(string(admission)+string(report), -1)
+		made := regexp.MustCompile(`"((?:admission|certificate|clock|registration)_[a-z_]+)"`).FindAllStringSubmatch(string(admission)+string(report), -1)
 		Expect(made).NotTo(BeEmpty())
 		name := func(m []string) string { return m[1] }
 		Expect(namesOf(documented, name)).To(ConsistOf(namesOf(made, name)))

@@ -31,7 +31,7 @@ type external struct {
 	now             func() time.Time
 	log             logr.Logger
 
-	atOnce          bool // another server serves, and does not wait for us
+	atOnce bool // another server serves, and does not wait for us
 
 	served  atomic.Pointer[certsource.Material]
 	arrived chan struct{} // closed with the first one

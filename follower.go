@@ -43,7 +43,7 @@ func (m *ExtensionManager) newFollower(certs *external, reg *registration, log l
 	o := m.GetManagerOptions()
 	return &follower{
 		certs: certs, reg: reg, writes: *o.RegisterWebHook || reg.grows, retain: o.retain(), clock: &m.clock, log: log,
-		report: m.newCertificateReport(certs.namespace, certs.name, log), said: reminder{log: log},
+		report: m.newCertificateReport(certs.namespace, certs.name, reg, log), said: reminder{log: log},
 	}
 }
 
@@ -69,10 +69,11 @@ func (f *follower) tick(ctx context.Context) (next time.Duration, err error) {
 	}()
 	hesitated := false
 	for range actionsAtOnce {
-		live, unseen, err := f.reg.registered(ctx)
+		found, err := f.reg.look(ctx)
 		if err != nil {
 			return 0, err
 		}
+		live, unseen := found.live, found.unseen
 		again := f.takeOver(live, unseen)
 		wants, err := f.certs.wants(ctx) // less, once the next one is served
 		if err != nil {
@@ -82,8 +83,12 @@ func (f *follower) tick(ctx context.Context) (next time.Duration, err error) {
 			func(*x509.Certificate) time.Duration { return f.retain }, func(*x509.Certificate) bool { return true })
 		due, reason := whatIsTrusted(live, wants, tolerated)
 		f.report.synced(due == ca.Wait)
-		if due == ca.Wait {
-			return waitUntil(soonest(until, again), f.clock), nil
+		f.report.standing(ctx, found, "")
+		until = soonest(soonest(until, again), found.again)
+		if due == ca.Wait && found.due {
+			reason = found.reason
+		} else if due == ca.Wait {
+			return waitUntil(until, f.clock), nil
 		}
 		if !f.writes {
 			f.said.say("this replica may not do what the certificates need", fmt.Errorf("%s; call RegisterExtensions", reason))
@@ -97,13 +102,19 @@ func (f *follower) tick(ctx context.Context) (next time.Duration, err error) {
 			continue
 		}
 		f.log.Info("registering again", "because", reason)
-		if err := f.reg.write(ctx, func(live []byte) []byte {
+		done, err := f.reg.write(ctx, func(live []byte) []byte {
 			if due == lacking {
 				return live
 			}
 			return ca.Common(live, tolerated)
-		}); err != nil {
+		})
+		switch {
+		case err != nil:
 			return 0, err
+		case f.reg.over.Load():
+			return resync, nil
+		case !done.again.IsZero():
+			return waitUntil(soonest(until, done.again), f.clock), nil
 		}
 	}
 	return retryKeeping, nil // others write faster than we look

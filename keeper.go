@@ -52,7 +52,7 @@ func (m *ExtensionManager) newKeeper(certs *certificates, reg *registration, log
 	o := m.GetManagerOptions()
 	return &keeper{
 		certs: certs, reg: reg, writes: *o.RegisterWebHook || reg.grows, retain: o.retain(), clock: &m.clock, log: log,
-		report: m.newCertificateReport(certs.store.Namespace, certs.store.Name, log), ready: m.trusted, said: reminder{log: log},
+		report: m.newCertificateReport(certs.store.Namespace, certs.store.Name, reg, log), ready: m.trusted, said: reminder{log: log},
 	}
 }
 
@@ -71,10 +71,11 @@ func (k *keeper) tick(ctx context.Context) (next time.Duration, err error) {
 	for range actionsAtOnce {
 		// The order counts: a configuration that was read before the Secret holds nothing that the Secret does not say
 		// yet (ca.Situation).
-		live, unseen, err := k.reg.registered(ctx)
+		found, err := k.reg.look(ctx)
 		if err != nil {
 			return 0, err
 		}
+		live, unseen := found.live, found.unseen
 		state, err := k.certs.reread(ctx)
 		if err != nil {
 			return 0, err
@@ -90,14 +91,15 @@ func (k *keeper) tick(ctx context.Context) (next time.Duration, err error) {
 		due := ca.WhatIsDue(situation)
 		k.report.tell(state, due, k.clock)
 		k.report.serves(k.certs.leaf.Certificate(), k.clock)
-		if due.Action == ca.Publish && k.writes && state.Phase != ca.Staged && !hesitated {
+		k.report.standing(ctx, found, state.UID)
+		if (due.Action == ca.Publish || found.due) && k.writes && state.Phase != ca.Staged && !hesitated {
 			hesitated = true
 			if err := pause(ctx, rand.N(hesitation)); err != nil {
 				return 0, err
 			}
 			continue
 		}
-		did, err := k.do(ctx, state, situation, due)
+		did, again, err := k.do(ctx, state, situation, due, found)
 		if err == nil && !did {
 			did, err = k.record(ctx, state, due)
 		}
@@ -105,7 +107,7 @@ func (k *keeper) tick(ctx context.Context) (next time.Duration, err error) {
 			return 0, err
 		}
 		if err == nil && !did {
-			return waitUntil(due.At, k.clock), nil
+			return waitUntil(soonest(soonest(due.At, found.again), again), k.clock), nil
 		}
 	}
 	return retryKeeping, nil // others write faster than we look
@@ -140,28 +142,44 @@ func (k *keeper) isSibling(certificate *x509.Certificate) bool {
 	return ca.OfName(ca.EncodeCertificate(certificate), k.certs.store.Name) != nil
 }
 
-// do does what is due. It tells whether it did anything; what it may not do is left to others, and said.
-func (k *keeper) do(ctx context.Context, state *certsecret.State, s ca.Situation, due ca.Due) (did bool, err error) {
-	if due.Action == ca.Wait {
-		return false, nil
-	}
-	if due.Action == ca.Publish {
+// do does what is due. It tells whether it did anything, and when what was put off is due again; what it may not do is left
+// to others, and said.
+func (k *keeper) do(ctx context.Context, state *certsecret.State, s ca.Situation, due ca.Due, found survey) (did bool, again time.Time, err error) {
+	switch due.Action {
+	case ca.Publish:
 		if !k.writes {
 			k.blocked(ctx, state, due, "call RegisterExtensions")
-			return false, nil
+			return false, again, nil
 		}
-		if k.reg.grows && !s.Lacks() {
-			return false, nil // all that is missing is that something goes
+		return k.publish(ctx, s, due.Reason, found.due)
+	case ca.Wait:
+		if !k.writes || !found.due {
+			return false, again, nil
 		}
-		k.log.Info("registering again", "because", due.Reason)
-		return true, k.reg.write(ctx, func(live []byte) []byte {
-			kept := ca.Common(live, s.Tolerated)
-			if s.Lacks() { // whoever finds its CA missing knows nothing of other replicas
-				kept = ca.Bundle(kept, ca.OfName(live, k.certs.store.Name))
-			}
-			return kept
-		})
+		return k.publish(ctx, s, found.reason, true)
 	}
+	did, err = k.advance(ctx, state, due)
+	return did, again, err
+}
+
+// publish writes the configurations.
+func (k *keeper) publish(ctx context.Context, s ca.Situation, because string, steps bool) (did bool, again time.Time, err error) {
+	if k.reg.grows && !s.Lacks() && !steps {
+		return false, again, nil // all that is missing is that something goes
+	}
+	k.log.Info("registering again", "because", because)
+	done, err := k.reg.write(ctx, func(live []byte) []byte {
+		kept := ca.Common(live, s.Tolerated)
+		if s.Lacks() { // whoever finds its CA missing knows nothing of other replicas
+			kept = ca.Bundle(kept, ca.OfName(live, k.certs.store.Name))
+		}
+		return kept
+	})
+	return done.again.IsZero() && !k.reg.over.Load(), done.again, err
+}
+
+// advance does what the Secret needs next.
+func (k *keeper) advance(ctx context.Context, state *certsecret.State, due ca.Due) (did bool, err error) {
 	step := map[ca.Action]func(context.Context, *certsecret.State) (*certsecret.State, error){
 		ca.Stage: k.certs.store.Stage, ca.Activate: k.certs.store.Activate, ca.Prune: k.certs.store.Prune,
 	}[due.Action]

@@ -2,20 +2,17 @@ package eirinix
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
-	"code.cloudfoundry.org/eirinix/internal/ca"
 	"code.cloudfoundry.org/eirinix/internal/diagnose"
 	"code.cloudfoundry.org/eirinix/internal/manifest"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
@@ -34,7 +31,7 @@ const (
 
 // registration writes and reads the webhook configurations of one Manager.
 type registration struct {
-	configurations []webhookconf.Configuration
+	configurations []webhookconf.Registrar
 	options        webhookconf.Options // without CABundle
 	steps          []webhookconf.Step
 	entries        []webhookconf.Entry
@@ -46,6 +43,7 @@ type registration struct {
 	lag            time.Duration // what other API servers take at most to hear of a write
 	spread         time.Time     // until when some of them may not trust what was added to a caBundle in use
 	describe       sync.Once
+	over           atomic.Bool // it is being removed, and nothing is written any more
 }
 
 // apiServerLag is how long other API servers are given to hear of what was written through one: they watch the same
@@ -105,25 +103,40 @@ func (o ManagerOptions) webhookOptions(port int32) webhookconf.Options {
 }
 
 // newRegistration is called after the connection is made. port is the one that the API server calls.
-func (m *ExtensionManager) newRegistration(certs trust, steps []webhookconf.Step, port int32, log logr.Logger) (*registration, error) {
+// change completes who writes.
+func (m *ExtensionManager) newRegistration(certs trust, steps []webhookconf.Step, port int32, log logr.Logger, change ...func(*webhookconf.Writer)) (*registration, error) {
 	clients, err := m.clients()
 	if err != nil {
 		return nil, err
 	}
 	o := m.GetManagerOptions()
 	entries := webhookconf.Group(steps)
-	return &registration{
-		configurations: webhookconf.Configurations(clients.AdmissionregistrationV1(), o.OperatorFingerprint, certs.owner()),
-		options:        o.webhookOptions(port),
-		steps:          steps,
-		entries:        entries,
-		canary:         newCanary(o, m.secretNamespace(), entries),
-		clients:        clients,
-		certs:          certs,
-		log:            log,
-		lag:            min(apiServerLag, o.retain()/10),
-	}, nil
+	r := &registration{
+		options: o.webhookOptions(port),
+		steps:   steps,
+		entries: entries,
+		canary:  newCanary(o, m.secretNamespace(), entries),
+		clients: clients,
+		certs:   certs,
+		log:     log,
+		lag:     min(apiServerLag, o.retain()/10),
+	}
+	writer := webhookconf.Writer{Options: r.options, Entries: r.all(), Started: m.clock.Now(), Now: m.clock.Now}
+	for _, c := range change {
+		c(&writer)
+	}
+	r.options = writer.Options
+	r.configurations = writer.Registrars(clients.AdmissionregistrationV1(), certs.owner())
+	return r, nil
 }
+
+// ownedBy has what is registered go away with its owner, if there is one.
+func ownedBy(owner *metav1.OwnerReference) func(*webhookconf.Writer) {
+	return func(w *webhookconf.Writer) { w.Options.OwnedBy = owner }
+}
+
+// insists has what is registered yield to nobody: somebody has asked for it just now.
+func insists(w *webhookconf.Writer) { w.Insists = true }
 
 // RegisterExtensions makes or adopts the certificate Secret and writes the webhook configuration, once, and a
 // second call changes nothing. It does not serve, and does not wait for an API server: after some seconds
@@ -152,16 +165,15 @@ func (m *ExtensionManager) RegisterExtensions() error {
 	if err != nil {
 		return prefixed(err)
 	}
-	reg, err := m.newRegistration(certs, steps, m.declaredPort(), log)
+	reg, err := m.newRegistration(certs, steps, m.declaredPort(), log, insists, ownedBy(m.owningNamespace(ctx, log)))
 	if err != nil {
 		return err
 	}
 	if err := certs.obtainTrust(ctx); err != nil {
 		return withGrants(fmt.Errorf("eirinix: %w", err), grants)
 	}
-	reg.options.OwnedBy = m.owningNamespace(ctx, log)
 	reg.grows = true // whom this program has replaced may still be served
-	if err := reg.write(ctx, everything); err != nil {
+	if _, err := reg.write(ctx, everything); err != nil {
 		return withGrants(fmt.Errorf("eirinix: %w", err), grants)
 	}
 	// A rotation that waited for somebody with the right to publish goes on.
@@ -172,7 +184,8 @@ func (m *ExtensionManager) RegisterExtensions() error {
 }
 
 // Unregister removes the webhook configurations, so that the API server calls this program no more. The
-// certificate Secret stays: the next start adopts it. A configuration that is not there is no error.
+// certificate Secret stays: the next start adopts it. A configuration that is not there is no error. A Manager that runs
+// goes on serving, without putting back what was removed; other replicas do put it back, so stop them first.
 func (m *ExtensionManager) Unregister(ctx context.Context) error {
 	log := m.logr()
 	certs, err := m.newCertifier(log)
@@ -183,200 +196,15 @@ func (m *ExtensionManager) Unregister(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	m.mu.Lock()
+	if m.registration != nil {
+		m.registration.over.Store(true) // or it would be written again at once
+	}
+	m.mu.Unlock()
 	if err := reg.remove(ctx); err != nil {
 		return fmt.Errorf("eirinix: %w", err)
 	}
 	return nil
-}
-
-// write registers every step, with the CAs that must be trusted, and leaves word of that. keep picks from a caBundle that
-// is registered what else is to stay: a process that has just started, or finds its CA missing, knows nothing of other
-// replicas and what they serve.
-func (r *registration) write(ctx context.Context, keep func(live []byte) []byte) error {
-	if r.grows {
-		keep = everything
-	}
-	var registered []byte
-	for _, c := range r.configurations {
-		// What must be trusted is read after the configuration, which is then replaced in the version that was read: a
-		// replica that was slow cannot take back what a faster one has published or pruned.
-		outcome, err := c.Apply(ctx, r.options, r.all(), func(live [][]byte) (bundle []byte, err error) {
-			registered, err = r.certs.bundle(ctx, live, keep)
-			for _, l := range live {
-				if len(ca.SplitBundle(l)) > 0 && !ca.Contains(l, registered) {
-					r.spread = time.Now().Add(r.lag)
-				}
-			}
-			return registered, err
-		})
-		if apierrors.IsForbidden(err) && !c.Holds(r.entries) {
-			continue // what we have nothing to do with, we need no right on
-		}
-		if err != nil {
-			return err
-		}
-		if outcome != webhookconf.Absent {
-			r.log.Info("registered", "configuration", c.String(), "outcome", outcome, "calls", r.options.Target.String())
-		}
-	}
-	r.describe.Do(r.describeSteps)
-	if registered == nil {
-		return nil
-	}
-	return r.certs.record(ctx, registered)
-}
-
-// describeSteps logs what will be sent to each step.
-func (r *registration) describeSteps() {
-	for _, e := range r.entries {
-		names := make([]string, 0, len(e.Steps))
-		for _, i := range e.Steps {
-			names = append(names, r.steps[i].Name)
-		}
-		r.log.Info("called for", "webhook", e.Name, "extensions", strings.Join(names, ","), "rules", describeRules(e.Rules),
-			"namespaces", r.describeNamespaces(e), "objects", metav1.FormatLabelSelector(e.Objects), "failurePolicy", e.FailurePolicy)
-	}
-}
-
-func describeRules(rules []admissionregistrationv1.RuleWithOperations) string {
-	var all []string
-	for _, r := range rules {
-		operations := make([]string, 0, len(r.Operations))
-		for _, o := range r.Operations {
-			operations = append(operations, string(o))
-		}
-		all = append(all, strings.Join(operations, ",")+" of "+strings.Join(r.Resources, ","))
-	}
-	return strings.Join(all, "; ")
-}
-
-func (r *registration) describeNamespaces(e webhookconf.Entry) string {
-	switch {
-	case e.Namespaces != nil && len(e.Namespaces.MatchLabels)+len(e.Namespaces.MatchExpressions) > 0:
-		return metav1.FormatLabelSelector(e.Namespaces)
-	case r.options.Namespace != "":
-		return r.options.Namespace
-	}
-	return "all but the cluster's own"
-}
-
-func (r *registration) remove(ctx context.Context) error {
-	for _, c := range r.configurations {
-		outcome, err := c.Delete(ctx)
-		if apierrors.IsForbidden(err) && !c.Holds(r.entries) {
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		if outcome != webhookconf.Absent {
-			r.log.Info("unregistered", "configuration", c.String(), "outcome", outcome)
-		}
-	}
-	return nil
-}
-
-// live looks at every configuration that holds steps of ours. forbidden tells that they may not be read here.
-func (r *registration) live(ctx context.Context, look func(webhookconf.Configuration, webhookconf.Live) error) (forbidden bool, err error) {
-	for _, c := range r.configurations {
-		if !c.Holds(r.entries) {
-			continue
-		}
-		live, err := c.Look(ctx, r.options.Fingerprint, r.entries)
-		if apierrors.IsForbidden(err) {
-			return true, nil
-		}
-		if err == nil {
-			err = look(c, live)
-		}
-		if err != nil {
-			return false, err
-		}
-	}
-	return false, nil
-}
-
-// verify tells what still keeps the API server from calling this process: nil means that every step is
-// registered and that the certificate served here verifies against the caBundle that is in force.
-func (r *registration) verify(ctx context.Context) error {
-	forbidden, err := r.live(ctx, func(c webhookconf.Configuration, live webhookconf.Live) error {
-		switch {
-		case !live.Exists:
-			return fmt.Errorf("%s does not exist; call RegisterExtensions", c)
-		case len(live.Missing) > 0:
-			return fmt.Errorf("%s does not hold %s; call RegisterExtensions of this version", c, strings.Join(live.Missing, ", "))
-		}
-		for _, bundle := range live.Bundles {
-			if err := r.certs.Verify(bundle); err != nil {
-				return fmt.Errorf("%s holds another caBundle than the %s; call RegisterExtensions: %w", c, r.certs, err)
-			}
-		}
-		return nil
-	})
-	if forbidden {
-		return r.verifyRecorded(ctx)
-	}
-	return err
-}
-
-// verifyRecorded goes by the word that RegisterExtensions left, for a serving half without the right to read webhook
-// configurations.
-func (r *registration) verifyRecorded(ctx context.Context) error {
-	bundle, err := r.certs.recorded(ctx)
-	if err != nil {
-		return err
-	}
-	if err := r.certs.Verify(bundle); err != nil {
-		return fmt.Errorf("what RegisterExtensions registered last is another caBundle than that of the %s; call it again: %w", r.certs, err)
-	}
-	return nil
-}
-
-// registered gives the caBundles that are in force; none for a configuration that lacks what we register. unseen tells
-// that they may not be read here.
-func (r *registration) registered(ctx context.Context) (all []ca.Registered, unseen bool, err error) {
-	unseen, err = r.live(ctx, func(c webhookconf.Configuration, live webhookconf.Live) error {
-		if !live.Exists || len(live.Missing) > 0 {
-			all = append(all, ca.Registered{Name: c.String()})
-		}
-		for _, bundle := range live.Bundles {
-			all = append(all, ca.Registered{Name: c.String(), Bundle: bundle})
-		}
-		return nil
-	})
-	return all, unseen, err
-}
-
-// watches are the configurations that hold steps of ours.
-func (r *registration) watches() (all []watched) {
-	for _, c := range r.configurations {
-		if c.Holds(r.entries) {
-			all = append(all, watched{c.String(), c.Watch})
-		}
-	}
-	return all
-}
-
-// awaitRegistered returns when verify is content, but not before spread, and says meanwhile what it waits for.
-func (r *registration) awaitRegistered(ctx context.Context, spread time.Time, waiting func(error)) error {
-	said := reminder{log: r.log}
-	for {
-		err := r.verify(ctx)
-		if err == nil {
-			if left := time.Until(spread); left > 0 {
-				return pause(ctx, left)
-			}
-			return nil
-		}
-		if owned, ok := errors.AsType[*webhookconf.OwnedElsewhereError](err); ok {
-			return owned
-		}
-		waiting(err)
-		said.say("not ready: serving, but not registered", err)
-		if err := pause(ctx, pollRegistration); err != nil {
-			return err
-		}
-	}
 }
 
 // prefixed puts the package's name in front of an error that does not have it yet.

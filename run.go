@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
@@ -286,15 +287,21 @@ func (m *ExtensionManager) serve(ctx, background context.Context, tasks *sync.Wa
 		}
 	})
 
-	reg, err := m.newRegistration(certs, steps, m.registeredPort(o, server), log)
+	var owner *metav1.OwnerReference
+	if *o.RegisterWebHook {
+		owner = m.owningNamespace(ctx, log)
+	}
+	reg, err := m.newRegistration(certs, steps, m.registeredPort(o, server), log, ownedBy(owner))
 	stop := func() error { return m.drain(o, server, reg, log) } //nolint:contextcheck // ctx has ended by then
 	if err != nil {
 		return stop, err
 	}
 	if *o.RegisterWebHook {
-		reg.options.OwnedBy = m.owningNamespace(ctx, log)
 		m.setUnready(errors.New("not registered yet"))
-		if err := retryTransient(ctx, log, "the webhook configuration", func(ctx context.Context) error { return reg.write(ctx, everything) }); err != nil {
+		if err := retryTransient(ctx, log, "the webhook configuration", func(ctx context.Context) error {
+			_, err := reg.write(ctx, everything)
+			return err
+		}); err != nil {
 			return stop, stoppedOr(ctx, err)
 		}
 	}
@@ -388,6 +395,7 @@ func (m *ExtensionManager) drain(o ManagerOptions, server server, reg *registrat
 	server.Drain()
 	var errs []error
 	if o.UnregisterOnStop && *o.RegisterWebHook && reg != nil {
+		reg.over.Store(true) // or it would be written again at once
 		ctx, cancel := context.WithTimeout(context.Background(), unregisterTimeout)
 		defer cancel()
 		if err := reg.remove(ctx); err != nil {

@@ -1,6 +1,7 @@
 package webhookconf
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,6 +18,9 @@ const (
 	managedByLabel = "app.kubernetes.io/managed-by"
 	managedBy      = "eirinix"
 
+	// fieldManager is who we are in the managed fields of a configuration, whatever the program is called.
+	fieldManager = "eirinix"
+
 	// OwnerAnnotation names the certificate Secret, "namespace/name", of the deployment that a
 	// configuration belongs to. Two deployments with one fingerprint would overwrite each other.
 	OwnerAnnotation = "eirinix.cloudfoundry.org/certificate-secret"
@@ -25,13 +29,15 @@ const (
 // Outcome tells what a write did.
 type Outcome string
 
-// What Apply and Delete did.
+// What Apply, Delete and Register did.
 const (
 	Created   Outcome = "created"
 	Updated   Outcome = "updated"
 	Unchanged Outcome = "unchanged"
 	Deleted   Outcome = "deleted"
 	Absent    Outcome = "absent"
+	Yielded   Outcome = "yielded" // the steps of a process that started later stay
+	Deferred  Outcome = "put off" // somebody undoes it again and again
 )
 
 // OwnedElsewhereError says that the configuration belongs to another deployment.
@@ -54,6 +60,35 @@ func (k Kind[C, W]) Apply(ctx context.Context, client ClientOf[C], name, owner s
 // apply is Apply with webhooks that are made when the configuration has been read: what they depend on must not be
 // older than what they replace. existing is nil when there is none.
 func (k Kind[C, W]) apply(ctx context.Context, client ClientOf[C], name, owner string, ownedBy *metav1.OwnerReference, build func(existing C) ([]W, error)) (C, Outcome, error) {
+	var none C
+	return k.write(ctx, client, name, owner, func(existing C) (C, Outcome, error) {
+		webhooks, err := build(existing)
+		if err != nil || existing == none && len(webhooks) == 0 {
+			return none, Absent, err
+		}
+		return k.desired(existing, name, owner, ownedBy, webhooks), "", nil
+	})
+}
+
+// desired is the configuration with these webhooks, and marked as ours; the rest of it is as it was. existing is nil
+// when there is none.
+func (k Kind[C, W]) desired(existing C, name, owner string, ownedBy *metav1.OwnerReference, webhooks []W) C {
+	var none C
+	desired := k.make(metav1.ObjectMeta{Name: name})
+	if existing != none {
+		desired = existing.DeepCopy()
+	}
+	desired.SetLabels(with(desired.GetLabels(), managedByLabel, managedBy))
+	desired.SetAnnotations(with(desired.GetAnnotations(), OwnerAnnotation, owner))
+	desired.SetOwnerReferences(withOwner(desired.GetOwnerReferences(), ownedBy))
+	*k.webhooks(desired) = webhooks
+	return desired
+}
+
+// write makes the configuration what plan says, in place; equal state writes nothing. plan is given what is there, nil
+// when there is nothing, and again after a race. Where it returns nil, nothing is written, and the outcome is the one
+// that it returns; else that is only the outcome when nothing changes, Unchanged if it is empty.
+func (k Kind[C, W]) write(ctx context.Context, client ClientOf[C], name, owner string, plan func(existing C) (desired C, idle Outcome, err error)) (C, Outcome, error) {
 	var (
 		none, result C
 		outcome      Outcome
@@ -70,36 +105,23 @@ func (k Kind[C, W]) apply(ctx context.Context, client ClientOf[C], name, owner s
 		} else if err := k.owned(existing, owner); err != nil {
 			return err
 		}
-		webhooks, err := build(existing)
+		desired, idle, err := plan(existing)
 		switch {
 		case err != nil:
 			return err
-		case missing && len(webhooks) == 0:
-			result, outcome = none, Absent
+		case desired == none:
+			result, outcome = existing, idle
 			return nil
 		case missing:
-			desired := k.make(metav1.ObjectMeta{
-				Name:        name,
-				Labels:      map[string]string{managedByLabel: managedBy},
-				Annotations: map[string]string{OwnerAnnotation: owner},
-			})
-			*k.webhooks(desired) = webhooks
-			desired.SetOwnerReferences(withOwner(nil, ownedBy))
 			outcome = Created
-			result, err = client.Create(ctx, desired, metav1.CreateOptions{})
+			result, err = client.Create(ctx, desired, metav1.CreateOptions{FieldManager: fieldManager})
 			return err
-		}
-		desired := existing.DeepCopy()
-		desired.SetLabels(with(desired.GetLabels(), managedByLabel, managedBy))
-		desired.SetAnnotations(with(desired.GetAnnotations(), OwnerAnnotation, owner))
-		*k.webhooks(desired) = webhooks
-		desired.SetOwnerReferences(withOwner(desired.GetOwnerReferences(), ownedBy))
-		if equality.Semantic.DeepEqual(existing, desired) {
-			result, outcome = existing, Unchanged
+		case equality.Semantic.DeepEqual(existing, desired):
+			result, outcome = existing, cmp.Or(idle, Unchanged)
 			return nil
 		}
 		outcome = Updated
-		result, err = client.Update(ctx, desired, metav1.UpdateOptions{})
+		result, err = client.Update(ctx, desired, metav1.UpdateOptions{FieldManager: fieldManager})
 		return err
 	})
 	if err != nil {

@@ -2,12 +2,19 @@
 //
 // Group decides which steps share a call of the API server, Check tells what the API server would refuse, and
 // building gives the webhooks. All three are pure. What is built has every field filled in as the API server
-// would, so that what is read back compares equal and identical state writes nothing. Kind.Apply writes in
-// place and never deletes in order to create: between the two, objects would slip past every extension.
+// would, so that what is read back compares equal and identical state writes nothing. Writing is in place and
+// never deletes in order to create: between the two, objects would slip past every extension.
+//
+// Others write the same configurations, and a Registrar knows how to get along with them: replicas, which never
+// write what is there; another version, to which one of the two yields (stance.go); people who edit, and tools
+// that apply their own copy again and again (contest.go).
+//
+// A webhook must not take its own cluster down. Unless a step is ClusterCritical, it is not called for the
+// system's namespaces and the program's own (selector.go), its wildcards take in neither what lies in no
+// namespace nor what a cluster heals by (wildcard.go), and failing for everything is refused (check.go).
 package webhookconf
 
 import (
-	"slices"
 	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -78,7 +85,7 @@ func (o Options) webhook(e Entry) admissionregistrationv1.MutatingWebhook {
 	return admissionregistrationv1.MutatingWebhook{
 		Name:                    WebhookName(e.Name, o.Fingerprint),
 		ClientConfig:            o.clientConfig(e.Path),
-		Rules:                   ownRules(e.Rules),
+		Rules:                   rulesFor(e),
 		FailurePolicy:           new(e.FailurePolicy),
 		MatchPolicy:             new(e.MatchPolicy),
 		NamespaceSelector:       o.namespaces(e),
@@ -86,6 +93,6 @@ func (o Options) webhook(e Entry) admissionregistrationv1.MutatingWebhook {
 		SideEffects:             new(e.SideEffects),
 		TimeoutSeconds:          new(int32(e.Timeout / time.Second)),
 		AdmissionReviewVersions: []string{"v1", "v1beta1"},
-		MatchConditions:         slices.Clone(e.Conditions),
+		MatchConditions:         conditionsFor(e.Rules, e.Conditions, e.ClusterCritical),
 	}
 }

@@ -34,7 +34,7 @@ func Check(steps []Step, o Options) error {
 		c.rules(s)
 		c.selectors(s)
 		c.policies(s)
-		c.report("mend Settings.Conditions", checkConditions(s.Conditions, field.NewPath("matchConditions"))...)
+		c.report("mend Settings.Conditions", checkConditions(conditionsFor(s.Rules, s.Conditions, s.ClusterCritical), field.NewPath("matchConditions"))...)
 		errs = append(errs, c.errs...)
 	}
 	return errors.Join(append(errs, checkEntryNames(steps)...)...)
@@ -95,6 +95,9 @@ func (c *checker) rules(s Step) {
 	}
 	for i, r := range s.Rules {
 		c.report("mend Settings.Rules", checkRule(r, path.Index(i))...)
+		if !s.ClusterCritical {
+			c.wildcards(r, path.Index(i))
+		}
 		if everything(r) && !s.ignores() && !s.ClusterCritical {
 			c.report("name the resources in Settings.Rules, or set Settings.FailurePolicy to Ignore, or set Settings.ClusterCritical if you know what you do",
 				field.Forbidden(path.Index(i).Child("resources"), "a webhook that fails for every resource stops the cluster, and its own repair, when it is down"))

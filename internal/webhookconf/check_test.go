@@ -84,6 +84,10 @@ var faults = []fault{
 	{because: "it fails for every resource of every group", change: rules(rule("*", "*", "*", "CREATE")), remedy: "set Settings.FailurePolicy to Ignore", reasons: []string{"rules[0].resources: Forbidden"}, ours: true},
 	{because: "it fails for every resource and subresource of a group", change: rules(rule("", "v1", "*/*", "CREATE")), remedy: "name the resources", reasons: []string{"rules[0].resources: Forbidden"}, ours: true},
 	{because: "nothing: it fails for every resource of one group", change: rules(rule("", "v1", "*", "CREATE"))},
+	{because: "it takes in all that lies in no namespace", change: rules(clusterScoped(rule("", "v1", "*", "CREATE"))), remedy: "name the resources", reasons: []string{"rules[0].scope: Forbidden: what lies in no namespace"}, ours: true},
+	{because: "it takes in all that lies in no namespace, though it ignores failures", change: func(s *webhookconf.Step) { rules(clusterScoped(rule("*", "*", "*", "CREATE")))(s); ignore(s) }, remedy: "set Settings.ClusterCritical", reasons: []string{"rules[0].scope: Forbidden"}, ours: true},
+	{because: "nothing: it takes in all of its own group that lies in no namespace", change: rules(clusterScoped(rule("example.org", "v1", "*", "CREATE")))},
+	{because: "nothing: it takes in what it names that lies in no namespace", change: rules(clusterScoped(rule("", "v1", "nodes,persistentvolumes/*", "CREATE")))},
 	{because: "nothing: it only ignores failures for everything", change: func(s *webhookconf.Step) { rules(rule("*", "*", "*/*", "*"))(s); ignore(s) }},
 
 	{because: "a namespace label that is none", change: namespaces(labels1("a b", "1")), remedy: "mend Settings.Namespaces", reasons: []string{`namespaceSelector.matchLabels: Invalid value: "a b": name part must consist of`}},
@@ -96,6 +100,12 @@ var faults = []fault{
 
 	{because: "nothing: as many conditions as may be", change: manyConditions(64)},
 	{because: "too many conditions", change: manyConditions(65), remedy: fixConditions, reasons: []string{"matchConditions: Too many: 65: must have at most 64 items"}},
+	{because: "too many conditions beside that of a wildcard", change: func(s *webhookconf.Step) { manyConditions(64)(s); rules(rule("", "v1", "*", "CREATE"))(s) }, remedy: fixConditions, reasons: []string{"matchConditions: Too many: 65: must have at most 64 items"}},
+	{because: "nothing: as many conditions as may be beside that of a wildcard", change: func(s *webhookconf.Step) { manyConditions(63)(s); rules(rule("", "v1", "*", "CREATE"))(s) }},
+	{because: "a condition of the name of a wildcard's", change: func(s *webhookconf.Step) {
+		conditions(condition(wildcardCondition, "true"))(s)
+		rules(rule("", "v1", "*", "CREATE"))(s)
+	}, remedy: fixConditions, reasons: []string{`matchConditions[1].name: Duplicate value: "eirinix.cloudfoundry.org/wildcard"`}},
 	{because: "a condition without a name", change: conditions(condition("", "true")), remedy: fixConditions, reasons: []string{"matchConditions[0].name: Required value"}},
 	{because: "a condition of a bad name", change: conditions(condition("a b", "true")), remedy: fixConditions, reasons: []string{`matchConditions[0].name: Invalid value: "a b": name part must consist of`}},
 	{because: "two conditions of a name", change: conditions(condition("a", "true"), condition("a", "false")), remedy: fixConditions, reasons: []string{`matchConditions[1].name: Duplicate value: "a"`}},

@@ -33,7 +33,7 @@ type Step struct {
 	Reinvoke        admissionregistrationv1.ReinvocationPolicyType // for mutating steps
 	SideEffects     admissionregistrationv1.SideEffectClass
 	Isolated        bool // has an entry of its own
-	ClusterCritical bool // may match the namespaces that are excluded else, and everything with Fail
+	ClusterCritical bool // may match the namespaces and resources that are excluded else, and everything with Fail
 }
 
 // Entry is one webhook of a configuration: one call of the API server, for one step or more. Group makes it.

@@ -1,0 +1,257 @@
+package eirinix
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"code.cloudfoundry.org/eirinix/internal/ca"
+	"code.cloudfoundry.org/eirinix/internal/webhookconf"
+)
+
+// written is what came of a write.
+type written struct {
+	anything bool
+	again    time.Time // when it is due again, where it was put off; zero where it was not
+}
+
+// write registers every step, with the CAs that must be trusted, and leaves word of that. keep picks from a caBundle that
+// is registered what else is to stay: a process that has just started, or finds its CA missing, knows nothing of other
+// replicas and what they serve. Steps that another version has registered may stay as they are.
+func (r *registration) write(ctx context.Context, keep func(live []byte) []byte) (done written, err error) {
+	if r.over.Load() {
+		return written{}, nil
+	}
+	if r.grows {
+		keep = everything
+	}
+	var registered []byte
+	for _, c := range r.configurations {
+		// What must be trusted is read after the configuration, which is then replaced in the version that was read: a
+		// replica that was slow cannot take back what a faster one has published or pruned.
+		w, err := c.Register(ctx, func(live [][]byte) (bundle []byte, err error) {
+			registered, err = r.certs.bundle(ctx, live, keep)
+			for _, l := range live {
+				if len(ca.SplitBundle(l)) > 0 && !ca.Contains(l, registered) {
+					r.spread = time.Now().Add(r.lag)
+				}
+			}
+			return registered, err
+		})
+		if apierrors.IsForbidden(err) && !c.Holds(r.entries) {
+			continue // what we have nothing to do with, we need no right on
+		}
+		if err != nil {
+			return done, err
+		}
+		switch w.Outcome {
+		case webhookconf.Absent:
+		case webhookconf.Deferred:
+			done.again = soonest(done.again, w.At)
+			r.log.Info("put off", "configuration", c.String(), "until", w.At.UTC().Format(time.RFC3339), "because", contested(w.Contest))
+		default:
+			done.anything = done.anything || w.Outcome == webhookconf.Created || w.Outcome == webhookconf.Updated
+			r.log.Info("registered", "configuration", c.String(), "outcome", w.Outcome, "calls", r.options.Target.String(), "because", w.Reason)
+		}
+	}
+	r.describe.Do(r.describeSteps)
+	if registered == nil {
+		return done, nil
+	}
+	return done, r.certs.record(ctx, registered)
+}
+
+// survey is what is registered.
+type survey struct {
+	live   []ca.Registered // the caBundles in force; an empty one for a configuration that lacks what we register
+	unseen bool            // it may not be read here
+
+	due    bool // something else than a caBundle is to be written
+	reason string
+	again  time.Time // when that is due, where it was put off, or may be
+
+	yields   map[string]string               // to whom, by configuration
+	contests map[string]*webhookconf.Contest // by configuration
+}
+
+// look reads what is registered, and decides whose steps are to stand there.
+func (r *registration) look(ctx context.Context) (survey, error) {
+	s := survey{yields: map[string]string{}, contests: map[string]*webhookconf.Contest{}}
+	unseen, err := r.each(ctx, func(c webhookconf.Registrar, live webhookconf.Standing) error {
+		if live.Due {
+			s.due, s.reason = true, fmt.Sprintf("%s: %s", c, live.Reason)
+		}
+		if (!live.Exists || len(live.Missing) > 0) && live.Due {
+			s.live = append(s.live, ca.Registered{Name: c.String()})
+		}
+		for _, bundle := range live.Bundles {
+			s.live = append(s.live, ca.Registered{Name: c.String(), Bundle: bundle})
+		}
+		s.again = soonest(s.again, live.At)
+		if live.Action == webhookconf.Yield {
+			s.yields[c.String()] = live.Reason
+		}
+		if live.Contest != nil {
+			s.contests[c.String()] = live.Contest
+		}
+		return nil
+	})
+	s.unseen = unseen
+	return s, err
+}
+
+// contested tells who undoes what we write.
+func contested(c *webhookconf.Contest) string {
+	if c == nil {
+		return "it was changed again and again"
+	}
+	by := ""
+	if c.By != "" {
+		by = fmt.Sprintf(" by %q", c.By)
+	}
+	return fmt.Sprintf("it was %s%s %d times, shortly after each repair; take it out of what that tool applies, or have it leave out webhooks", c.Harm, by, c.Times)
+}
+
+// each looks at every configuration that holds steps of ours. forbidden tells that they may not be read here.
+func (r *registration) each(ctx context.Context, look func(webhookconf.Registrar, webhookconf.Standing) error) (forbidden bool, err error) {
+	for _, c := range r.configurations {
+		if !c.Holds(r.entries) {
+			continue
+		}
+		live, err := c.Survey(ctx)
+		if apierrors.IsForbidden(err) {
+			return true, nil
+		}
+		if err == nil {
+			err = look(c, live)
+		}
+		if err != nil {
+			return false, err
+		}
+	}
+	return false, nil
+}
+
+// verify tells what still keeps the API server from calling this process: nil means that every step is
+// registered and that the certificate served here verifies against the caBundle that is in force.
+func (r *registration) verify(ctx context.Context) error {
+	forbidden, err := r.each(ctx, func(c webhookconf.Registrar, live webhookconf.Standing) error {
+		switch {
+		case !live.Exists:
+			return fmt.Errorf("%s does not exist; call RegisterExtensions", c)
+		case len(live.Missing) > 0:
+			return fmt.Errorf("%s does not hold %s; call RegisterExtensions of this version", c, strings.Join(live.Missing, ", "))
+		}
+		for _, bundle := range live.Bundles {
+			if err := r.certs.Verify(bundle); err != nil {
+				return fmt.Errorf("%s holds another caBundle than the %s; call RegisterExtensions: %w", c, r.certs, err)
+			}
+		}
+		return nil
+	})
+	if forbidden {
+		return r.verifyRecorded(ctx)
+	}
+	return err
+}
+
+// describeSteps logs what will be sent to each step.
+func (r *registration) describeSteps() {
+	for _, e := range r.entries {
+		names := make([]string, 0, len(e.Steps))
+		for _, i := range e.Steps {
+			names = append(names, r.steps[i].Name)
+		}
+		r.log.Info("called for", "webhook", e.Name, "extensions", strings.Join(names, ","), "rules", describeRules(e.Rules),
+			"namespaces", r.describeNamespaces(e), "objects", metav1.FormatLabelSelector(e.Objects), "failurePolicy", e.FailurePolicy)
+	}
+}
+
+func describeRules(rules []admissionregistrationv1.RuleWithOperations) string {
+	var all []string
+	for _, r := range rules {
+		operations := make([]string, 0, len(r.Operations))
+		for _, o := range r.Operations {
+			operations = append(operations, string(o))
+		}
+		all = append(all, strings.Join(operations, ",")+" of "+strings.Join(r.Resources, ","))
+	}
+	return strings.Join(all, "; ")
+}
+
+func (r *registration) describeNamespaces(e webhookconf.Entry) string {
+	switch {
+	case e.Namespaces != nil && len(e.Namespaces.MatchLabels)+len(e.Namespaces.MatchExpressions) > 0:
+		return metav1.FormatLabelSelector(e.Namespaces)
+	case r.options.Namespace != "":
+		return r.options.Namespace
+	}
+	return "all but the cluster's own"
+}
+
+func (r *registration) remove(ctx context.Context) error {
+	for _, c := range r.configurations {
+		outcome, err := c.Delete(ctx)
+		if apierrors.IsForbidden(err) && !c.Holds(r.entries) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if outcome != webhookconf.Absent {
+			r.log.Info("unregistered", "configuration", c.String(), "outcome", outcome)
+		}
+	}
+	return nil
+}
+
+// verifyRecorded goes by the word that RegisterExtensions left, for a serving half without the right to read webhook
+// configurations.
+func (r *registration) verifyRecorded(ctx context.Context) error {
+	bundle, err := r.certs.recorded(ctx)
+	if err != nil {
+		return err
+	}
+	if err := r.certs.Verify(bundle); err != nil {
+		return fmt.Errorf("what RegisterExtensions registered last is another caBundle than that of the %s; call it again: %w", r.certs, err)
+	}
+	return nil
+}
+
+// watches are the configurations that hold steps of ours.
+func (r *registration) watches() (all []watched) {
+	for _, c := range r.configurations {
+		if c.Holds(r.entries) {
+			all = append(all, watched{c.String(), c.Watch})
+		}
+	}
+	return all
+}
+
+// awaitRegistered returns when verify is content, but not before spread, and says meanwhile what it waits for.
+func (r *registration) awaitRegistered(ctx context.Context, spread time.Time, waiting func(error)) error {
+	said := reminder{log: r.log}
+	for {
+		err := r.verify(ctx)
+		if err == nil {
+			if left := time.Until(spread); left > 0 {
+				return pause(ctx, left)
+			}
+			return nil
+		}
+		if owned, ok := errors.AsType[*webhookconf.OwnedElsewhereError](err); ok {
+			return owned
+		}
+		waiting(err)
+		said.say("not ready: serving, but not registered", err)
+		if err := pause(ctx, pollRegistration); err != nil {
+			return err
+		}
+	}
+}
