@@ -2,6 +2,7 @@ package eirinix
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"os"
 	"slices"
@@ -89,9 +90,14 @@ func (r *registration) diagnosis(listen string) diagnose.Config {
 	}
 }
 
+// newInstance is a name for this Manager, which tells those who look who has answered them.
+func newInstance() string {
+	host, _ := os.Hostname()
+	return host + "/" + rand.Text()[:6]
+}
+
 // newCanary is the webhook that a diagnosis has the API server call.
-func newCanary(o ManagerOptions, namespace string, entries []webhookconf.Entry) diagnose.Canary {
-	instance, _ := os.Hostname() // only told to whoever looks
+func newCanary(o ManagerOptions, instance, namespace string, entries []webhookconf.Entry) diagnose.Canary {
 	return diagnose.Canary{
 		Fingerprint: o.OperatorFingerprint, Namespace: namespace, Instance: instance,
 		Validating: !slices.ContainsFunc(entries, func(e webhookconf.Entry) bool { return !e.Validating }),

@@ -113,6 +113,7 @@ type ExtensionManager struct {
 	clock         serverClock
 	upkeep        upkeep                 // while serving; nil before
 	registration  *registration          // likewise
+	instance      string                 // names this Manager among replicas
 	joined        manager.Manager        // the KubeManager that this one is a part of
 	hosted        bool                   // that one was started by the program
 	onlyRegisters bool                   // RegisterExtensions was called
@@ -127,10 +128,11 @@ type ExtensionManager struct {
 // options is told by Validate and by Start.
 func NewManager(opts ManagerOptions) *ExtensionManager {
 	m := &ExtensionManager{
-		options: opts.withDefaults(),
-		ready:   make(chan struct{}),
-		unready: errors.New("not started"),
-		hooks:   http.NewServeMux(),
+		options:  opts.withDefaults(),
+		ready:    make(chan struct{}),
+		unready:  errors.New("not started"),
+		instance: newInstance(),
+		hooks:    http.NewServeMux(),
 	}
 	m.resetContext()
 	m.join()

@@ -2,6 +2,9 @@ package eirinix
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -12,6 +15,7 @@ import (
 	"github.com/go-logr/logr"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	admissionregistrationv1client "k8s.io/client-go/kubernetes/typed/admissionregistration/v1"
 
 	"code.cloudfoundry.org/eirinix/internal/diagnose"
 	"code.cloudfoundry.org/eirinix/internal/manifest"
@@ -31,19 +35,25 @@ const (
 
 // registration writes and reads the webhook configurations of one Manager.
 type registration struct {
-	configurations []webhookconf.Registrar
-	options        webhookconf.Options // without CABundle
-	steps          []webhookconf.Step
-	entries        []webhookconf.Entry
-	canary         diagnose.Canary
-	clients        kubernetes.Interface
-	certs          trust
-	log            logr.Logger
-	grows          bool          // what is trusted is only added to
-	lag            time.Duration // what other API servers take at most to hear of a write
-	spread         time.Time     // until when some of them may not trust what was added to a caBundle in use
-	describe       sync.Once
-	over           atomic.Bool // it is being removed, and nothing is written any more
+	mu             sync.Mutex              // guards the next two
+	configurations []webhookconf.Registrar // see current
+	giveWayUntil   time.Time               // the steps of another version stay registered until then; zero for no longer
+
+	admissions admissionregistrationv1client.AdmissionregistrationV1Interface
+	writer     webhookconf.Writer
+	options    webhookconf.Options // without CABundle
+	steps      []webhookconf.Step
+	entries    []webhookconf.Entry
+	canary     diagnose.Canary
+	clients    kubernetes.Interface
+	certs      trust
+	log        logr.Logger
+	grows      bool          // what is trusted is only added to
+	lag        time.Duration // what other API servers take at most to hear of a write
+	spread     time.Time     // until when some of them may not trust what was added to a caBundle in use
+	describe   sync.Once
+	pass       func(paths []string) // has calls on these paths go to other replicas; nil where nothing is served
+	over       atomic.Bool          // it is being removed, and nothing is written any more
 }
 
 // apiServerLag is how long other API servers are given to hear of what was written through one: they watch the same
@@ -115,19 +125,34 @@ func (m *ExtensionManager) newRegistration(certs trust, steps []webhookconf.Step
 		options: o.webhookOptions(port),
 		steps:   steps,
 		entries: entries,
-		canary:  newCanary(o, m.secretNamespace(), entries),
+		canary:  newCanary(o, m.instance, m.secretNamespace(), entries),
 		clients: clients,
 		certs:   certs,
 		log:     log,
 		lag:     min(apiServerLag, o.retain()/10),
 	}
-	writer := webhookconf.Writer{Options: r.options, Entries: r.all(), Started: m.clock.Now(), Now: m.clock.Now}
+	r.writer = webhookconf.Writer{Options: r.options, Entries: r.all(), Sets: setsOf(steps, entries), Started: m.clock.Now(), Now: m.clock.Now}
 	for _, c := range change {
-		c(&writer)
+		c(&r.writer)
 	}
-	r.options = writer.Options
-	r.configurations = writer.Registrars(clients.AdmissionregistrationV1(), certs.owner())
+	r.options = r.writer.Options
+	r.admissions = clients.AdmissionregistrationV1()
+	r.configurations = r.writer.Registrars(r.admissions, certs.owner())
 	return r, nil
+}
+
+// setsOf tells apart which steps run when an entry is called.
+func setsOf(steps []webhookconf.Step, entries []webhookconf.Entry) map[string]string {
+	sets := map[string]string{}
+	for _, e := range entries {
+		hash := sha256.New()
+		for _, i := range e.Steps {
+			text, _ := json.Marshal(steps[i]) // of the API's own types
+			_, _ = hash.Write(text)
+		}
+		sets[e.Name] = hex.EncodeToString(hash.Sum(nil)[:8])
+	}
+	return sets
 }
 
 // ownedBy has what is registered go away with its owner, if there is one.

@@ -32,7 +32,7 @@ func (r *registration) write(ctx context.Context, keep func(live []byte) []byte)
 		keep = everything
 	}
 	var registered []byte
-	for _, c := range r.configurations {
+	for _, c := range r.current() {
 		// What must be trusted is read after the configuration, which is then replaced in the version that was read: a
 		// replica that was slow cannot take back what a faster one has published or pruned.
 		w, err := c.Register(ctx, func(live [][]byte) (bundle []byte, err error) {
@@ -83,6 +83,7 @@ type survey struct {
 // look reads what is registered, and decides whose steps are to stand there.
 func (r *registration) look(ctx context.Context) (survey, error) {
 	s := survey{yields: map[string]string{}, contests: map[string]*webhookconf.Contest{}}
+	var passed []string
 	unseen, err := r.each(ctx, func(c webhookconf.Registrar, live webhookconf.Standing) error {
 		if live.Due {
 			s.due, s.reason = true, fmt.Sprintf("%s: %s", c, live.Reason)
@@ -94,6 +95,7 @@ func (r *registration) look(ctx context.Context) (survey, error) {
 			s.live = append(s.live, ca.Registered{Name: c.String(), Bundle: bundle})
 		}
 		s.again = soonest(s.again, live.At)
+		passed = append(passed, live.Passed...)
 		if live.Action == webhookconf.Yield {
 			s.yields[c.String()] = live.Reason
 		}
@@ -103,7 +105,50 @@ func (r *registration) look(ctx context.Context) (survey, error) {
 		return nil
 	})
 	s.unseen = unseen
+	r.mu.Lock()
+	s.again = soonest(s.again, r.giveWayUntil)
+	r.mu.Unlock()
+	if err == nil && !unseen && r.pass != nil {
+		r.pass(passed)
+	}
 	return s, err
+}
+
+// giveWay leaves the steps of another version registered for a while, if replicas of it run: they must not be asked for
+// what they do not know before this one can be asked, which is when it is ready and those who send calls know it.
+func (r *registration) giveWay(ctx context.Context, d time.Duration) {
+	if d <= 0 {
+		return
+	}
+	other := false
+	if _, err := r.each(ctx, func(_ webhookconf.Registrar, live webhookconf.Standing) error {
+		other = other || live.Exists && live.Other
+		return nil
+	}); err != nil || !other {
+		return // or it is said when it is written
+	}
+	who := r.canary.WhoAnswers(ctx, r.clients)
+	if who == "" || who == r.canary.Instance {
+		return
+	}
+	later := r.writer
+	later.Started = time.Time{} // before everybody
+	r.mu.Lock()
+	r.configurations = later.Registrars(r.admissions, r.certs.owner())
+	r.giveWayUntil = r.writer.Now().Add(d)
+	r.mu.Unlock()
+	r.log.Info("another version serves; its steps stay registered until this one is known to those who send calls", "answers", who, "for", d.String())
+}
+
+// current are the configurations as they are to be written now.
+func (r *registration) current() []webhookconf.Registrar {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.giveWayUntil.IsZero() && !r.writer.Now().Before(r.giveWayUntil) {
+		r.giveWayUntil = time.Time{}
+		r.configurations = r.writer.Registrars(r.admissions, r.certs.owner())
+	}
+	return r.configurations
 }
 
 // contested tells who undoes what we write.
@@ -120,7 +165,7 @@ func contested(c *webhookconf.Contest) string {
 
 // each looks at every configuration that holds steps of ours. forbidden tells that they may not be read here.
 func (r *registration) each(ctx context.Context, look func(webhookconf.Registrar, webhookconf.Standing) error) (forbidden bool, err error) {
-	for _, c := range r.configurations {
+	for _, c := range r.current() {
 		if !c.Holds(r.entries) {
 			continue
 		}
@@ -196,7 +241,7 @@ func (r *registration) describeNamespaces(e webhookconf.Entry) string {
 }
 
 func (r *registration) remove(ctx context.Context) error {
-	for _, c := range r.configurations {
+	for _, c := range r.current() {
 		outcome, err := c.Delete(ctx)
 		if apierrors.IsForbidden(err) && !c.Holds(r.entries) {
 			continue
@@ -226,7 +271,7 @@ func (r *registration) verifyRecorded(ctx context.Context) error {
 
 // watches are the configurations that hold steps of ours.
 func (r *registration) watches() (all []watched) {
-	for _, c := range r.configurations {
+	for _, c := range r.current() {
 		if c.Holds(r.entries) {
 			all = append(all, watched{c.String(), c.Watch})
 		}

@@ -254,7 +254,7 @@ func (m *ExtensionManager) serve(ctx, background context.Context, tasks *sync.Wa
 	}); err != nil {
 		return nothing, stoppedOr(ctx, err)
 	}
-	server, err := m.newServer(certs, steps, log)
+	server, handler, err := m.newServer(certs, steps, log)
 	if err != nil {
 		return nothing, err
 	}
@@ -296,8 +296,10 @@ func (m *ExtensionManager) serve(ctx, background context.Context, tasks *sync.Wa
 	if err != nil {
 		return stop, err
 	}
+	reg.pass = handler.Pass
 	if *o.RegisterWebHook {
 		m.setUnready(errors.New("not registered yet"))
+		reg.giveWay(ctx, 2*o.drainDelay())
 		if err := retryTransient(ctx, log, "the webhook configuration", func(ctx context.Context) error {
 			_, err := reg.write(ctx, everything)
 			return err
@@ -337,10 +339,10 @@ func (m *ExtensionManager) registeredPort(o ManagerOptions, server server) int32
 	return o.port()
 }
 
-func (m *ExtensionManager) newServer(certs certifier, steps []webhookconf.Step, log logr.Logger) (server, error) {
+func (m *ExtensionManager) newServer(certs certifier, steps []webhookconf.Step, log logr.Logger) (server, *admit.Handler, error) {
 	chains, err := m.chains(steps)
 	if err != nil {
-		return nil, prefixed(err)
+		return nil, nil, prefixed(err)
 	}
 	o := m.GetManagerOptions()
 	metrics, err := admit.NewMetrics(ctrlmetrics.Registry)
@@ -348,7 +350,7 @@ func (m *ExtensionManager) newServer(certs certifier, steps []webhookconf.Step, 
 		log.Error(err, "metrics cannot be registered; there will be none")
 		metrics = nil
 	}
-	canary := newCanary(o, m.secretNamespace(), webhookconf.Group(steps))
+	canary := newCanary(o, m.instance, m.secretNamespace(), webhookconf.Group(steps))
 	handler := &admit.Handler{
 		MaxBytes: orElse(o.MaxRequestBytes, defaultMaxRequestBytes),
 		Log:      log, Others: m.hooks, Metrics: metrics,
@@ -363,7 +365,7 @@ func (m *ExtensionManager) newServer(certs certifier, steps []webhookconf.Step, 
 	hosting := m.host
 	m.mu.Unlock()
 	if hosting != nil {
-		return newHostedServer(hosting, handler, paths, log), nil
+		return newHostedServer(hosting, handler, paths, log), handler, nil
 	}
 	host, port, _ := o.listen() // Validate has seen it
 	server := &serving.Server{
@@ -375,7 +377,7 @@ func (m *ExtensionManager) newServer(certs certifier, steps []webhookconf.Step, 
 		Log:            log,
 	}
 	handler.Draining = server.Draining
-	return server, nil
+	return server, handler, nil
 }
 
 // classic adapts an Extension to the request path.

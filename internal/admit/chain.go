@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/go-logr/logr"
 	admissionv1 "k8s.io/api/admission/v1"
@@ -26,6 +27,7 @@ type chain struct {
 	sameObjects []int       // by step: the first one with the same objectSelector, perhaps itself
 	sayNothings []sync.Once // by step: the zero Response is worth one line in the log, not one a request
 	metrics     *webhookMetrics
+	passed      atomic.Bool    // calls are for other replicas
 	stepMetrics []*stepMetrics // by step
 }
 

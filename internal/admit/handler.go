@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -61,6 +62,16 @@ func (h *Handler) Serve(path string, c Chain) {
 	h.chains[path] = newChain(path, c, h.Metrics)
 }
 
+// Pass leaves the calls on these paths, and on no others, to other replicas, as those on unknown paths: another version
+// of the program has registered other steps there than this one has.
+func (h *Handler) Pass(paths []string) {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	for path, c := range h.chains {
+		c.passed.Store(slices.Contains(paths, path))
+	}
+}
+
 func (h *Handler) chain(path string) *chain {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
@@ -74,7 +85,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer h.Metrics.answered()
 	h.closeWhenDraining(w)
 	c := h.chain(r.URL.Path)
-	if c == nil {
+	if c == nil || c.passed.Load() {
 		h.unknown(w, r)
 		return
 	}

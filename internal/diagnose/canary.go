@@ -124,6 +124,13 @@ func (c Canary) send(ctx context.Context, clients kubernetes.Interface) call {
 	return came
 }
 
+// WhoAnswers has the API server call once, and tells who answered; empty when nobody did, or that cannot be told.
+func (c Canary) WhoAnswers(ctx context.Context, clients kubernetes.Interface) string {
+	ctx, cancel := context.WithTimeout(ctx, canaryTimeout+defaultTimeout)
+	defer cancel()
+	return c.send(ctx, clients).instance
+}
+
 // sendCanary gives the API server time to notice an entry that has just been registered: until then it admits the
 // canary without calling anybody.
 func (d *diagnosis) sendCanary(ctx context.Context) call {

@@ -16,6 +16,7 @@ import (
 type Writer struct {
 	Options Options // without CABundle
 	Entries []Entry
+	Sets    map[string]string // a digest of the steps of each entry, by its name; see SetsAnnotation
 
 	// Started is when the process started, and Now the time, both by a clock on which all replicas agree.
 	Started time.Time
@@ -43,6 +44,8 @@ type Standing struct {
 	Exists  bool
 	Missing []string // names of this process's entries that are not there, though they should be
 	Bundles [][]byte // the different caBundles of the fingerprint's entries, whoever registered them
+	Other   bool     // the steps of another version stand there, perhaps of replicas that still run
+	Passed  []string // paths of this process's entries that others have registered with other steps
 
 	Verdict          // beside the caBundles, which Register alone can judge
 	Due     bool     // Register would write now; with Action Write and not Due, at At
@@ -79,7 +82,7 @@ func newRegistrar[C object[C], W any](w Writer, k Kind[C, W], client ClientOf[C]
 	return &registrarOf[C, W]{
 		configurationOf: configurationOf[C, W]{kind: k, client: client, name: k.ConfigurationName(w.Options.Fingerprint), owner: owner},
 		w:               w,
-		stance:          Stance{Us: Stamp{Digest: k.Digest(k.Build(w.Options, w.Entries)), Started: w.Started.Round(0).UTC()}, Insists: w.Insists},
+		stance:          Stance{Us: Stamp{Digest: k.digestOf(w), Started: w.Started.Round(0).UTC()}, Insists: w.Insists},
 		steps:           contest{delays: putOff, anyCounts: true},
 		trust:           contest{delays: putOffTrust},
 	}
@@ -98,7 +101,12 @@ func (r *registrarOf[C, W]) Survey(ctx context.Context) (Standing, error) {
 	if bytes.Equal(bytes.Join(s.Bundles, nil), r.known) {
 		r.trust.healed(now) // perhaps by another replica
 	}
+	if found != none {
+		stamp := ReadStamp(found.GetAnnotations(), now)
+		s.Other = !stamp.IsZero() && stamp.Digest != r.stance.Us.Digest
+	}
 	if s.Verdict = r.judge(found, now); s.Action == Yield {
+		s.Passed = r.w.elsewhere(found.GetAnnotations(), r.kind.validating)
 		return s, nil
 	}
 	s.Missing = r.kind.Missing(found, r.w.Options.Fingerprint, r.w.Entries)
@@ -237,7 +245,11 @@ func (r *registrarOf[C, W]) replaced(existing C, p *planned) C {
 	o := r.w.Options
 	o.CABundle = p.bundle
 	desired := r.kind.desired(existing, r.name, r.owner, o.OwnedBy, r.kind.Build(o, r.w.Entries))
-	desired.SetAnnotations(r.stance.StampOver(stamp).in(desired.GetAnnotations()))
+	annotations := r.stance.StampOver(stamp).in(desired.GetAnnotations())
+	if sets := r.w.sets(r.kind.validating); sets != "" {
+		annotations[SetsAnnotation] = sets
+	}
+	desired.SetAnnotations(annotations)
 	return desired
 }
 

@@ -61,6 +61,16 @@ func (s Stamp) in(annotations map[string]string) map[string]string {
 	return with(annotations, StartedAnnotation, s.Started.UTC().Format(time.RFC3339Nano))
 }
 
+// digestOf is that of everything that a writer registers in a configuration of this kind.
+func (k Kind[C, W]) digestOf(w Writer) string {
+	digest, sets := k.Digest(k.Build(w.Options, w.Entries)), w.sets(k.validating)
+	if sets == "" {
+		return digest
+	}
+	sum := sha256.Sum256([]byte(digest + sets))
+	return hex.EncodeToString(sum[:digestLength])
+}
+
 // Digest is that of the webhooks without their caBundles. The form is the API's own JSON, in which maps are sorted and
 // what is not set is left out, so a later version of this library that builds the same has the same digest.
 func (k Kind[C, W]) Digest(webhooks []W) string {

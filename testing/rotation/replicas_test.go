@@ -32,6 +32,7 @@ type deployment struct {
 	objects   string // the namespace whose objects are admitted
 	rotation  eirinix.Rotation
 	source    eirinix.CertificateSource // of replicas that are started from now on; nil for our own CA
+	more      []any // steps that replicas have which are started from now on, beside those of all
 	balancer  *balancer
 	replicas  []*replica
 	started   int
@@ -116,7 +117,7 @@ func (d *deployment) start(ctx context.Context, server int) *replica {
 		Certificates:        d.source,
 		DrainDelay:          time.Second,
 	})
-	for _, step := range d.steps() {
+	for _, step := range append(d.steps(), d.more...) {
 		Expect(r.AddExtension(step)).To(Succeed())
 	}
 	done := make(chan error, 1)

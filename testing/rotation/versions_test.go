@@ -1,0 +1,144 @@
+package rotation_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"code.cloudfoundry.org/eirinix"
+)
+
+// answer is what became of one admission.
+type answer struct {
+	began  time.Time
+	data   map[string]string
+	failed error
+}
+
+// ask has objects admitted through every API server until stop, one after the other.
+func ask(d *deployment) (stop func() []answer) {
+	var mu sync.Mutex
+	var all []answer
+	ended := make(chan struct{})
+	var asking sync.WaitGroup
+	for n := range servers {
+		clients := clientsOf(n)
+		asking.Go(func() {
+			for {
+				select {
+				case <-ended:
+					return
+				case <-time.After(every):
+				}
+				a := answer{began: time.Now()}
+				ctx, cancel := context.WithTimeout(context.Background(), patience)
+				c, err := clients.CoreV1().ConfigMaps(d.objects).Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "load-"}}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+				cancel()
+				if a.failed = err; err == nil {
+					a.data = c.Data
+				}
+				mu.Lock()
+				all = append(all, a)
+				mu.Unlock()
+			}
+		})
+	}
+	once := sync.OnceFunc(func() { close(ended); asking.Wait() })
+	DeferCleanup(once)
+	return func() []answer { once(); return all }
+}
+
+var _ = Describe("Two versions with different steps", func() {
+	rotation := eirinix.Rotation{CALifetime: time.Hour, LeafLifetime: time.Minute, Retain: time.Minute}
+	mark := func(key string, settings eirinix.Settings) eirinix.Mutation[*corev1.ConfigMap] {
+		settings.Timeout = 30 * time.Second
+		return eirinix.Mutation[*corev1.ConfigMap]{ID: key, Settings: settings, Apply: func(_ context.Context, _ *eirinix.Call, c *corev1.ConfigMap) error {
+			if c.Data == nil {
+				c.Data = map[string]string{}
+			}
+			c.Data[key] = "yes"
+			return nil
+		}}
+	}
+	configuration := func(ctx context.Context, d *deployment) *admissionregistrationv1.MutatingWebhookConfiguration {
+		GinkgoHelper()
+		c, err := clientsOf(0).AdmissionregistrationV1().MutatingWebhookConfigurations().Get(ctx, d.mutating(), metav1.GetOptions{})
+		Expect(err).NotTo(HaveOccurred())
+		return c
+	}
+	entries := func(ctx context.Context, d *deployment) int { return len(configuration(ctx, d).Webhooks) }
+
+	It("may be rolled out, one after the other, under load: no object skips a step, and nobody fights", func(ctx SpecContext) {
+		d := deploy(ctx, 3, rotation)
+		before := configuration(ctx, d)
+		stop := ask(d)
+		// One shares its webhook with a step that was there before, the other has one of its own.
+		d.more = []any{mark("shared", eirinix.Settings{}), mark("alone", eirinix.Settings{Isolated: true})}
+		d.replace(ctx, d.replicas[0])
+		Expect(entries(ctx, d)).To(Equal(len(before.Webhooks)), "who is not known to those who send calls does not register what nobody else knows")
+		for range 2 {
+			d.replace(ctx, d.replicas[0])
+		}
+		var registered time.Time
+		Eventually(func() int { registered = time.Now(); return entries(ctx, d) }).WithContext(ctx).WithPolling(20 * time.Millisecond).Should(Equal(len(before.Webhooks) + 1))
+		Consistently(func() int64 { return configuration(ctx, d).Generation }, "2s").Should(BeNumerically("<=", before.Generation+2))
+		last := time.Now()
+		answers := stop()
+
+		asked, late := 0, 0
+		for _, a := range answers {
+			Expect(a.failed).NotTo(HaveOccurred())
+			Expect(a.data).To(HaveKey("mutated"))
+			if a.began.After(registered.Add(time.Second)) && a.began.Before(last) { // API servers have heard of it by then
+				asked++
+				Expect(a.data).To(And(HaveKey("shared"), HaveKey("alone")), "after %s", a.began.Sub(registered))
+			} else if a.data["alone"] == "" {
+				late++
+			}
+		}
+		Expect(asked).To(BeNumerically(">", 20))
+		AddReportEntry(fmt.Sprintf("a rollout of two more steps: %d admissions, 0 failures, %d of them before the steps were registered", len(answers), late), ReportEntryVisibilityAlways)
+	}, SpecTimeout(5*patience))
+
+	It("may run beside each other: who does not know what is registered passes calls on, and few fail", func(ctx SpecContext) {
+		d := deploy(ctx, 2, rotation)
+		before := configuration(ctx, d)
+		d.more = []any{mark("shared", eirinix.Settings{})}
+		d.start(ctx, 0)
+		Eventually(func() int64 { return configuration(ctx, d).Generation + int64(len(configuration(ctx, d).Annotations)) }).WithContext(ctx).
+			Should(BeNumerically(">=", before.Generation+int64(len(before.Annotations))))
+		Eventually(func() string { return configuration(ctx, d).Annotations["eirinix.cloudfoundry.org/sets"] }).WithContext(ctx).
+			ShouldNot(Equal(before.Annotations["eirinix.cloudfoundry.org/sets"]), "the new version takes over")
+		settled := configuration(ctx, d)
+		Eventually(func(g Gomega) { // the two have noticed
+			for range 10 {
+				c, err := clientsOf(0).CoreV1().ConfigMaps(d.objects).Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "load-"}}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+				if err == nil {
+					g.Expect(c.Data).To(HaveKey("shared"))
+				}
+			}
+		}).WithContext(ctx).Should(Succeed())
+		stop := ask(d)
+		Consistently(func() string { return configuration(ctx, d).ResourceVersion }, "8s", "100ms").Should(Equal(settled.ResourceVersion), "nobody fights")
+		answers := stop()
+		failed := 0
+		for _, a := range answers {
+			if a.failed != nil {
+				failed++
+				continue
+			}
+			Expect(a.data).To(And(HaveKey("mutated"), HaveKey("shared")), "no object skips a step that is registered")
+		}
+		// An API server asks ten times more, each time one of three replicas: (2/3)^11, 1.2 % of calls, meet none that knows.
+		AddReportEntry(fmt.Sprintf("two replicas of three do not know a step: %d of %d admissions fail", failed, len(answers)), ReportEntryVisibilityAlways)
+		Expect(len(answers)).To(BeNumerically(">", 50))
+		Expect(failed).To(BeNumerically("<", len(answers)/10))
+	}, SpecTimeout(5*patience))
+})
