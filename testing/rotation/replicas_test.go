@@ -32,7 +32,7 @@ type deployment struct {
 	objects   string // the namespace whose objects are admitted
 	rotation  eirinix.Rotation
 	source    eirinix.CertificateSource // of replicas that are started from now on; nil for our own CA
-	more      []any // steps that replicas have which are started from now on, beside those of all
+	more      []any                     // steps that replicas have which are started from now on, beside those of all
 	balancer  *balancer
 	replicas  []*replica
 	started   int

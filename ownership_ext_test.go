@@ -1,0 +1,162 @@
+package eirinix_test
+
+import (
+	"context"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"code.cloudfoundry.org/eirinix"
+	eirinixtest "code.cloudfoundry.org/eirinix/testing"
+)
+
+var _ = Describe("What a program has registered", Label("api-server"), func() {
+	var namespace string
+	BeforeEach(func(ctx SpecContext) { namespace = newNamespace(ctx) })
+
+	run := func(ctx SpecContext, o eirinix.ManagerOptions, steps ...any) *eirinix.ExtensionManager {
+		GinkgoHelper()
+		m := eirinix.NewManager(o)
+		for _, s := range append([]any{addEnv{}}, steps...) {
+			Expect(m.AddExtension(s)).To(Succeed())
+		}
+		runManager(ctx, m)
+		return m
+	}
+	exists := func(ctx context.Context) func() (bool, error) {
+		return func() (bool, error) {
+			_, err := clients().AdmissionregistrationV1().MutatingWebhookConfigurations().Get(ctx, namespace+"-mutating-hook", metav1.GetOptions{})
+			if apierrors.IsNotFound(err) {
+				return false, nil
+			}
+			return err == nil, err
+		}
+	}
+
+	It("goes away with the namespace that the program lived in", Label("S27"), func(ctx SpecContext) {
+		plane, err := eirinixtest.NewControlPlane(ctx, eirinixtest.ControlPlaneOptions{Progress: GinkgoWriter, ControllerManager: true})
+		Expect(err).NotTo(HaveOccurred())
+		DeferCleanup(plane.Stop)
+		c, err := kubernetes.NewForConfig(plane.Config())
+		Expect(err).NotTo(HaveOccurred())
+		ns, err := c.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "own"}}, metav1.CreateOptions{})
+		Expect(err).NotTo(HaveOccurred())
+		o := urlOptions("apps")
+		o.RestConfig, o.WebhookNamespace, o.Port = plane.Config(), "own", 8443
+		m := eirinix.NewManager(o)
+		Expect(m.AddExtension(addEnv{})).To(Succeed())
+		Expect(m.AddExtension(eirinix.Validation[*corev1.Pod]{ID: "checks", Create: func(context.Context, *eirinix.Call, *corev1.Pod) error { return nil }})).To(Succeed())
+		Expect(m.RegisterExtensions()).To(Succeed())
+		mutating, err := c.AdmissionregistrationV1().MutatingWebhookConfigurations().Get(ctx, "apps-mutating-hook", metav1.GetOptions{})
+		Expect(err).NotTo(HaveOccurred())
+		Expect(mutating.OwnerReferences).To(HaveExactElements(metav1.OwnerReference{APIVersion: "v1", Kind: "Namespace", Name: "own", UID: ns.UID}))
+
+		Expect(c.CoreV1().Namespaces().Delete(ctx, "own", metav1.DeleteOptions{})).To(Succeed())
+		Eventually(func(g Gomega) {
+			_, err := c.AdmissionregistrationV1().MutatingWebhookConfigurations().Get(ctx, "apps-mutating-hook", metav1.GetOptions{})
+			g.Expect(apierrors.IsNotFound(err)).To(BeTrue(), "%v", err)
+			_, err = c.AdmissionregistrationV1().ValidatingWebhookConfigurations().Get(ctx, "apps-validating-hook", metav1.GetOptions{})
+			g.Expect(apierrors.IsNotFound(err)).To(BeTrue(), "%v", err)
+		}).WithTimeout(2 * patience).Should(Succeed())
+	}, SpecTimeout(5*patience))
+
+	It("stays away once it was removed, though the program runs on", func(ctx SpecContext) {
+		m := run(ctx, urlOptions(namespace))
+		Expect(m.Unregister(ctx)).To(Succeed())
+		Consistently(exists(ctx), "3s").Should(BeFalse())
+		Expect(createPod(ctx, namespace, newPod("pod", nil))).NotTo(beMutated())
+	}, SpecTimeout(2*patience))
+
+	It("is the laptop's while that runs, and the cluster's again when it stops", func(ctx SpecContext) {
+		cluster := run(ctx, urlOptions(namespace))
+		address := func(m *eirinix.ExtensionManager) OmegaMatcher {
+			return HavePrefix("https://" + m.Addr().String() + "/")
+		}
+		calls := func() string { return *configuration(ctx, cluster).Webhooks[0].ClientConfig.URL }
+		Expect(calls()).To(address(cluster))
+
+		o := urlOptions(namespace)
+		o.UnregisterOnStop = true
+		laptop := run(ctx, o)
+		Expect(calls()).To(address(laptop))
+		Consistently(calls, "2s").Should(address(laptop), "the earlier one yields")
+		laptop.Stop()
+		Eventually(func() (string, error) {
+			c, err := clients().AdmissionregistrationV1().MutatingWebhookConfigurations().Get(ctx, namespace+"-mutating-hook", metav1.GetOptions{})
+			if err != nil {
+				return "", err
+			}
+			return *c.Webhooks[0].ClientConfig.URL, nil
+		}).WithTimeout(patience).Should(address(cluster))
+		Eventually(func() error {
+			_, err := createPod(ctx, namespace, newPod("pod", nil))
+			return err
+		}).WithTimeout(patience).Should(Succeed())
+	}, SpecTimeout(3*patience))
+
+	It("is healed when it was edited or deleted, within three seconds", func(ctx SpecContext) {
+		m := run(ctx, urlOptions(namespace))
+		hooks := clients().AdmissionregistrationV1().MutatingWebhookConfigurations()
+		before := configuration(ctx, m)
+		for name, harm := range map[string]func(*admissionregistrationv1.MutatingWebhookConfiguration){
+			"another policy": func(c *admissionregistrationv1.MutatingWebhookConfiguration) {
+				c.Webhooks[0].FailurePolicy = new(admissionregistrationv1.Ignore)
+			},
+			"another selector": func(c *admissionregistrationv1.MutatingWebhookConfiguration) {
+				c.Webhooks[0].NamespaceSelector = &metav1.LabelSelector{}
+			},
+			"no entry": func(c *admissionregistrationv1.MutatingWebhookConfiguration) { c.Webhooks = nil },
+		} {
+			c := configuration(ctx, m)
+			harm(c)
+			_, err := hooks.Update(ctx, c, metav1.UpdateOptions{})
+			Expect(err).NotTo(HaveOccurred())
+			Eventually(func() any { return configuration(ctx, m).Webhooks }).WithTimeout(3*time.Second).Should(Equal(before.Webhooks), name)
+		}
+		Expect(hooks.Delete(ctx, before.Name, metav1.DeleteOptions{})).To(Succeed())
+		Eventually(exists(ctx)).WithTimeout(3 * time.Second).Should(BeTrue())
+	}, SpecTimeout(2*patience))
+
+	It("is not fought over for ever with a tool that applies its own copy", func(ctx SpecContext) {
+		m := run(ctx, urlOptions(namespace))
+		hooks := clients().AdmissionregistrationV1().MutatingWebhookConfigurations()
+		undo := func() error {
+			c, err := hooks.Get(ctx, namespace+"-mutating-hook", metav1.GetOptions{})
+			if err != nil || *c.Webhooks[0].FailurePolicy == admissionregistrationv1.Ignore {
+				return err
+			}
+			c.Webhooks[0].FailurePolicy = new(admissionregistrationv1.Ignore)
+			_, err = hooks.Update(ctx, c, metav1.UpdateOptions{FieldManager: "gitops"})
+			if apierrors.IsConflict(err) {
+				return nil
+			}
+			return err
+		}
+		contested := "eirinix_registration_contested MutatingWebhookConfiguration " + namespace + "-mutating-hook"
+		Eventually(func(g Gomega) {
+			g.Expect(undo()).To(Succeed())
+			g.Expect(certificateMetrics(namespace)).To(HaveKeyWithValue(contested, BeNumerically(">", 5)))
+		}).WithPolling(50 * time.Millisecond).WithTimeout(patience).Should(Succeed())
+		Eventually(func(g Gomega) {
+			g.Expect(undo()).To(Succeed())
+			events, err := clients().CoreV1().Events(namespace).List(ctx, metav1.ListOptions{})
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(events.Items).To(ContainElement(And(HaveField("Reason", "RegistrationContested"), HaveField("Message", ContainSubstring(`edited by "gitops"`)))))
+		}).WithTimeout(patience).Should(Succeed())
+		// The next repair is seconds away, and the one after it further.
+		Expect(undo()).To(Succeed())
+		Eventually(func() admissionregistrationv1.FailurePolicyType {
+			_ = undo()
+			return *configuration(ctx, m).Webhooks[0].FailurePolicy
+		}).
+			WithTimeout(patience).Should(Equal(admissionregistrationv1.Ignore))
+		before := configuration(ctx, m).Generation
+		Consistently(func() int64 { return configuration(ctx, m).Generation }, "3s").Should(Equal(before))
+	}, SpecTimeout(3*patience))
+})
