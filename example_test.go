@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"code.cloudfoundry.org/eirinix"
@@ -153,6 +154,32 @@ func ExampleFromSecret() {
 		Certificates:     eirinix.FromSecret("cf-system", "extensions-tls"),
 	})
 	fmt.Println(x.Validate())
+	// Output: <nil>
+}
+
+// What keeps the API server from calling is found out by having it call.
+func ExampleExtensionManager_Diagnose() {
+	x := eirinix.NewManager(eirinix.ManagerOptions{ServiceName: "extensions", WebhookNamespace: "cf-system", KubeConfig: "nowhere"})
+	report := x.Diagnose(context.Background())
+	for _, finding := range report.Findings {
+		fmt.Println(finding.Severity, finding.Message)
+	}
+	fmt.Println(report.Err() != nil)
+	// Output:
+	// problem eirinix: ManagerOptions.KubeConfig "nowhere" cannot be used; give the path of a kubeconfig file: stat nowhere: no such file or directory
+	// true
+}
+
+// A program that has a controller-runtime manager already makes the webhook a part of it.
+func ExampleNewManager_kubeManager() {
+	var mgr manager.Manager // from ctrl.NewManager
+	x := eirinix.NewManager(eirinix.ManagerOptions{
+		ServiceName:      "extensions",
+		WebhookNamespace: "cf-system",
+		KubeManager:      mgr,
+	})
+	fmt.Println(x.Validate())
+	// mgr.Start(ctx) serves the webhook too.
 	// Output: <nil>
 }
 
