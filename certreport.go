@@ -16,7 +16,6 @@ import (
 
 	"code.cloudfoundry.org/eirinix/internal/ca"
 	"code.cloudfoundry.org/eirinix/internal/certsecret"
-	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
 const (
@@ -32,9 +31,9 @@ type certificateReport struct {
 	configurations  []string // those that hold steps
 	events          corev1client.EventInterface
 
-	yields   map[string]string // as told last
-	contests map[string]*webhookconf.Contest
-	log      logr.Logger
+	yields map[string]string // as told last
+	told   map[string]int    // how often somebody undid what is registered, as told last
+	log    logr.Logger
 }
 
 // certificateMetrics are shared by all Managers of a program, which the label secret tells apart.
@@ -114,17 +113,20 @@ func (r *certificateReport) standing(ctx context.Context, found survey, uid type
 		}
 	}
 	r.yields = found.yields
+	told := map[string]int{}
 	for name, c := range found.contests {
-		if r.contests[name] != nil && r.contests[name].Times >= c.Times {
-			continue
+		told[name] = r.told[name]
+		if c.Times < 2*r.told[name] {
+			continue // it has been told, and gets no worse
 		}
+		told[name] = c.Times
 		text := fmt.Sprintf("%s: %s", name, contested(c))
 		r.log.Info("somebody undoes what is registered", "configuration", name, "because", contested(c))
 		if uid != "" {
 			r.event(ctx, &certsecret.State{UID: uid}, eventWarning, "RegistrationContested", text)
 		}
 	}
-	r.contests = found.contests
+	r.told = told
 	if r.metrics == nil || found.unseen {
 		return
 	}

@@ -38,6 +38,7 @@ type connection struct {
 	contextNamespace string // of the kubeconfig's context
 	clientset        kubernetes.Interface
 	manager          manager.Manager
+	saidDefault      bool // that the namespace is "default"
 }
 
 // GetKubeConnection gives the connection to the cluster: RestConfig, else KubeConfig, else the pod's service
@@ -164,7 +165,10 @@ func (m *ExtensionManager) secretNamespace() string {
 	if m.connection.contextNamespace != "" {
 		return m.connection.contextNamespace
 	}
-	o.Logger.Infow("neither WebhookNamespace nor Namespace is set: the certificate Secret lies in the namespace \"default\"", "secret", o.SetupCertificateName)
+	if !m.connection.saidDefault {
+		m.connection.saidDefault = true
+		o.Logger.Infow("neither WebhookNamespace nor Namespace is set: the certificate Secret lies in the namespace \"default\"", "secret", o.SetupCertificateName)
+	}
 	return metav1.NamespaceDefault
 }
 

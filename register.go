@@ -53,6 +53,7 @@ type registration struct {
 	spread     time.Time     // until when some of them may not trust what was added to a caBundle in use
 	describe   sync.Once
 	pass       func(paths []string) // has calls on these paths go to other replicas; nil where nothing is served
+	writing    sync.Mutex           // one write at a time
 	over       atomic.Bool          // it is being removed, and nothing is written any more
 }
 
@@ -222,10 +223,11 @@ func (m *ExtensionManager) Unregister(ctx context.Context) error {
 		return err
 	}
 	m.mu.Lock()
-	if m.registration != nil {
-		m.registration.over.Store(true) // or it would be written again at once
-	}
+	running := m.registration
 	m.mu.Unlock()
+	if running != nil {
+		running.end() // or it would be written again at once
+	}
 	if err := reg.remove(ctx); err != nil {
 		return fmt.Errorf("eirinix: %w", err)
 	}

@@ -25,6 +25,8 @@ type written struct {
 // is registered what else is to stay: a process that has just started, or finds its CA missing, knows nothing of other
 // replicas and what they serve. Steps that another version has registered may stay as they are.
 func (r *registration) write(ctx context.Context, keep func(live []byte) []byte) (done written, err error) {
+	r.writing.Lock()
+	defer r.writing.Unlock()
 	if r.over.Load() {
 		return written{}, nil
 	}
@@ -65,6 +67,14 @@ func (r *registration) write(ctx context.Context, keep func(live []byte) []byte)
 		return done, nil
 	}
 	return done, r.certs.record(ctx, registered)
+}
+
+// end has nothing written from now on, because what is registered is about to be removed; what is being written has been
+// written when it returns.
+func (r *registration) end() {
+	r.over.Store(true)
+	r.writing.Lock()
+	defer r.writing.Unlock() //nolint:staticcheck // to have waited is all
 }
 
 // survey is what is registered.
@@ -163,14 +173,15 @@ func contested(c *webhookconf.Contest) string {
 	return fmt.Sprintf("it was %s%s %d times, shortly after each repair; take it out of what that tool applies, or have it leave out webhooks", c.Harm, by, c.Times)
 }
 
-// each looks at every configuration that holds steps of ours. forbidden tells that they may not be read here.
+// each looks at every configuration. forbidden tells that those which hold steps of ours may not be read here.
 func (r *registration) each(ctx context.Context, look func(webhookconf.Registrar, webhookconf.Standing) error) (forbidden bool, err error) {
 	for _, c := range r.current() {
-		if !c.Holds(r.entries) {
-			continue
-		}
+		// One without steps of ours may hold those of another version, which nobody else may be left to look after.
 		live, err := c.Survey(ctx)
 		if apierrors.IsForbidden(err) {
+			if !c.Holds(r.entries) {
+				continue
+			}
 			return true, nil
 		}
 		if err == nil {
@@ -188,6 +199,8 @@ func (r *registration) each(ctx context.Context, look func(webhookconf.Registrar
 func (r *registration) verify(ctx context.Context) error {
 	forbidden, err := r.each(ctx, func(c webhookconf.Registrar, live webhookconf.Standing) error {
 		switch {
+		case !c.Holds(r.entries):
+			return nil
 		case !live.Exists:
 			return fmt.Errorf("%s does not exist; call RegisterExtensions", c)
 		case len(live.Missing) > 0:

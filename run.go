@@ -397,7 +397,7 @@ func (m *ExtensionManager) drain(o ManagerOptions, server server, reg *registrat
 	server.Drain()
 	var errs []error
 	if o.UnregisterOnStop && *o.RegisterWebHook && reg != nil {
-		reg.over.Store(true) // or it would be written again at once
+		reg.end() // or it would be written again at once
 		ctx, cancel := context.WithTimeout(context.Background(), unregisterTimeout)
 		defer cancel()
 		if err := reg.remove(ctx); err != nil {

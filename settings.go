@@ -15,6 +15,8 @@ import (
 type Settings struct {
 	// Rules selects what is sent. Empty: the kind of T, as the cluster calls it, and only the operations
 	// that have a callback.
+	// A wildcard among the resources means what lies in a namespace, and leaves out what a cluster starts and heals by
+	// (Leases, access reviews, tokens of ServiceAccounts, the Service of the API servers); name those to get them.
 	Rules []admissionregistrationv1.RuleWithOperations
 
 	// Namespaces selects by the labels of the namespace. Empty: ManagerOptions.Namespace, else all but the

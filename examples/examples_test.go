@@ -10,6 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	crclient "sigs.k8s.io/controller-runtime/pkg/client"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"code.cloudfoundry.org/eirinix/examples/hello/greeting"
 	"code.cloudfoundry.org/eirinix/examples/internal/programs"
@@ -22,14 +24,20 @@ func TestExamples(t *testing.T) {
 }
 
 var (
+	plane      *eirinixtest.ControlPlane
 	kubeconfig string
 	client     kubernetes.Interface
+	c          crclient.Client
 )
 
 var _ = BeforeSuite(func() {
 	DeferCleanup(gexec.CleanupBuildArtifacts)
-	plane := eirinixtest.StartControlPlane(GinkgoT())
+	logf.SetLogger(GinkgoLogr) // of controllers and clients in this process
+	plane = eirinixtest.StartControlPlane(GinkgoT())
 	kubeconfig, client = plane.Kubeconfig(), kubernetes.NewForConfigOrDie(plane.Config())
+	var err error
+	c, err = crclient.New(plane.Config(), crclient.Options{})
+	Expect(err).NotTo(HaveOccurred())
 })
 
 var _ = Describe("the example", func() {
@@ -49,14 +57,8 @@ var _ = Describe("the example", func() {
 		g.Expect(pod.Spec.Containers[1].Env).To(Equal([]corev1.EnvVar{{Name: "OWN", Value: "kept"}, greets}))
 	}
 
-	unregisterAfterwards := func(name string) {
-		DeferCleanup(func(ctx SpecContext) {
-			Expect(client.AdmissionregistrationV1().MutatingWebhookConfigurations().Delete(ctx, name, metav1.DeleteOptions{})).To(Succeed())
-		})
-	}
-
 	It("hello greets pods when the API server calls a URL", func(ctx SpecContext) {
-		unregisterAfterwards("eirini-x-mutating-hook")
+		unregisterAfterwards("eirini-x")
 		hello := programs.Start(programs.Build("hello"), "-kubeconfig", kubeconfig,
 			"-namespace", namespace, "-host", "127.0.0.1", "-listen", "127.0.0.1:0")
 		Eventually(greeted, programs.Patience).WithContext(ctx).Should(Succeed())
@@ -64,7 +66,7 @@ var _ = Describe("the example", func() {
 	})
 
 	It("service greets pods when the API server calls a Service", func(ctx SpecContext) {
-		unregisterAfterwards("greeting-mutating-hook")
+		unregisterAfterwards("greeting")
 		webhookNamespace := programs.Namespace(ctx, client)
 		_, err := client.CoreV1().Services(webhookNamespace).Create(ctx, &corev1.Service{
 			ObjectMeta: metav1.ObjectMeta{Name: "greeter"},

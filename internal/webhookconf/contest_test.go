@@ -35,15 +35,15 @@ var _ = Describe("What is undone again and again", func() {
 			if told = written.Contest; written.Outcome != webhookconf.Deferred {
 				Expect(written.Outcome).To(BeElementOf(webhookconf.Created, webhookconf.Updated))
 				Expect(c.bundles()).To(Equal([]string{"bundle"}))
-				Expect(p.survey(ctx)).To(And(HaveField("Action", webhookconf.Keep), HaveField("Contest", BeNil())))
+				Expect(p.survey(ctx)).To(And(HaveField("Action", webhookconf.Keep), HaveField("Due", false)))
 				return time0.now.Sub(began), told
 			}
 			Expect(s.Due).To(BeFalse())
 			Expect(written.At).To(BeTemporally(">", time0.now))
 			Expect(told.Until).To(Equal(written.At))
+			Expect(p.survey(ctx).Contest).To(Equal(told), "also of caBundles, which only Register can judge")
 			if s.Action == webhookconf.Write {
 				Expect(s.At).To(Equal(written.At))
-				Expect(s.Contest).To(Equal(told))
 			}
 			Expect(time0.now.Sub(began)).To(BeNumerically("<", time.Hour))
 		}
@@ -97,7 +97,12 @@ var _ = Describe("What is undone again and again", func() {
 				continue
 			}
 			Expect(told).To(HaveValue(And(HaveField("Harm", "edited"), HaveField("Times", n+1))))
+			Expect(p.survey(ctx).Contest).To(Equal(told), "it may go on, though it is repaired")
 		}
+		time0.pass(15 * time.Minute)
+		Expect(p.survey(ctx).Contest).NotTo(BeNil())
+		time0.pass(time.Second)
+		Expect(p.survey(ctx).Contest).To(BeNil())
 		time0.pass(time.Hour)
 		edit(0)
 		_, told := repaired(ctx)

@@ -3,8 +3,6 @@ package webhookconf
 import (
 	"bytes"
 	"context"
-	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -49,7 +47,7 @@ type Standing struct {
 
 	Verdict          // beside the caBundles, which Register alone can judge
 	Due     bool     // Register would write now; with Action Write and not Due, at At
-	Contest *Contest // nil unless somebody keeps undoing what this process writes
+	Contest *Contest // what somebody keeps undoing, until he has not done it for a quarter of an hour; nil for nothing
 }
 
 // Written is what Register did.
@@ -76,6 +74,9 @@ type registrarOf[C object[C], W any] struct {
 	steps  contest // for everything but the caBundles
 	trust  contest // for the caBundles
 	known  []byte  // the caBundles as they were last found or made good, joined
+
+	told   *Contest // what was told last, and when
+	toldAt time.Time
 }
 
 func newRegistrar[C object[C], W any](w Writer, k Kind[C, W], client ClientOf[C], owner string) Registrar {
@@ -88,7 +89,7 @@ func newRegistrar[C object[C], W any](w Writer, k Kind[C, W], client ClientOf[C]
 	}
 }
 
-func (r *registrarOf[C, W]) Survey(ctx context.Context) (Standing, error) {
+func (r *registrarOf[C, W]) Survey(ctx context.Context) (standing Standing, err error) {
 	found, err := r.kind.Read(ctx, r.client, r.name)
 	if err != nil {
 		return Standing{}, err
@@ -96,6 +97,7 @@ func (r *registrarOf[C, W]) Survey(ctx context.Context) (Standing, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := r.w.Now()
+	defer func() { standing.Contest = r.telling(now) }()
 	var none C
 	s := Standing{Exists: found != none, Bundles: r.kind.bundlesOf(found, r.w.Options.Fingerprint)}
 	if bytes.Equal(bytes.Join(s.Bundles, nil), r.known) {
@@ -113,9 +115,8 @@ func (r *registrarOf[C, W]) Survey(ctx context.Context) (Standing, error) {
 	if s.Action != Write {
 		return s, nil
 	}
-	at, contest := r.repair(found, now)
-	s.Due, s.Contest = !now.Before(at), contest
-	if !s.Due {
+	at, _ := r.repair(found, now)
+	if s.Due = !now.Before(at); !s.Due {
 		s.At = at
 	}
 	return s, nil
@@ -196,7 +197,7 @@ func (r *registrarOf[C, W]) undone(existing C, live [][]byte, p *planned) bool {
 		return false // what is to be trusted has changed, not what stands there
 	}
 	times, at := r.trust.harmed(p.now, string(found))
-	if c := r.trust.told(p.now, "caBundle", times, at, lastManager(existing.GetManagedFields())); c != nil {
+	if c := r.tell(p.now, r.trust.told(p.now, "caBundle", times, at, lastManager(existing.GetManagedFields()))); c != nil {
 		p.Contest = c
 	}
 	if !p.now.Before(at) {
@@ -232,7 +233,27 @@ func (r *registrarOf[C, W]) repair(found C, now time.Time) (time.Time, *Contest)
 		what, kind, by = r.kind.Digest(*r.kind.webhooks(found)), "edited", lastManager(found.GetManagedFields())
 	}
 	times, at := r.steps.harmed(now, what)
-	return at, r.steps.told(now, kind, times, at, by)
+	return at, r.tell(now, r.steps.told(now, kind, times, at, by))
+}
+
+// tell remembers what is told.
+func (r *registrarOf[C, W]) tell(now time.Time, c *Contest) *Contest {
+	if c != nil {
+		r.told, r.toldAt = c, now
+	}
+	return c
+}
+
+// telling is what was told, for as long as more of it would be the same story.
+func (r *registrarOf[C, W]) telling(now time.Time) *Contest {
+	if r.told == nil || now.Sub(r.toldAt) > lately {
+		return nil
+	}
+	c := *r.told
+	if !now.Before(c.Until) {
+		c.Until = time.Time{}
+	}
+	return &c
 }
 
 // replaced is the configuration with this process's steps.
@@ -264,30 +285,4 @@ func (r *registrarOf[C, W]) kept(found C) C {
 	kept := r.kind.desired(found, r.name, r.owner, r.w.Options.OwnedBy, r.kind.Build(r.w.Options, r.w.Entries))
 	r.kind.trust(kept, r.w.Options.Fingerprint, func(name string, _ []byte) []byte { return live[name] })
 	return kept
-}
-
-// bundlesOf gives the different caBundles of all entries of the fingerprint.
-func (k Kind[C, W]) bundlesOf(c C, fingerprint string) [][]byte {
-	var none C
-	if c == none {
-		return nil
-	}
-	var bundles [][]byte
-	k.trust(c.DeepCopy(), fingerprint, func(_ string, bundle []byte) []byte {
-		if !slices.ContainsFunc(bundles, func(b []byte) bool { return bytes.Equal(b, bundle) }) {
-			bundles = append(bundles, bundle)
-		}
-		return bundle
-	})
-	return bundles
-}
-
-// trust changes the caBundle of every entry of the fingerprint.
-func (k Kind[C, W]) trust(c C, fingerprint string, change func(name string, bundle []byte) []byte) {
-	webhooks := *k.webhooks(c)
-	for i := range webhooks {
-		if name, client := k.look(&webhooks[i]); strings.HasSuffix(name, WebhookName("", fingerprint)) {
-			client.CABundle = change(name, client.CABundle)
-		}
-	}
 }

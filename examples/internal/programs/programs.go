@@ -47,7 +47,20 @@ func Build(folder string) string {
 // The kubeconfig of whoever runs the specs is kept away from it.
 func Start(path string, args ...string) *gexec.Session {
 	ginkgo.GinkgoHelper()
-	session, err := gexec.Start(Command(path, args...), ginkgo.GinkgoWriter, ginkgo.GinkgoWriter)
+	return start(Command(path, args...))
+}
+
+// StartWith is Start by somebody who has exported KUBECONFIG.
+func StartWith(kubeconfig, path string, args ...string) *gexec.Session {
+	ginkgo.GinkgoHelper()
+	cmd := Command(path, args...)
+	cmd.Env = append(cmd.Env, "KUBECONFIG="+kubeconfig)
+	return start(cmd)
+}
+
+func start(cmd *exec.Cmd) *gexec.Session {
+	ginkgo.GinkgoHelper()
+	session, err := gexec.Start(cmd, ginkgo.GinkgoWriter, ginkgo.GinkgoWriter)
 	gomega.Expect(err).NotTo(gomega.HaveOccurred())
 	ginkgo.DeferCleanup(func() {
 		session.Terminate()

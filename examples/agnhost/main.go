@@ -1,0 +1,33 @@
+// Agnhost is the webhook with which the Kubernetes project tests its API server, endpoint by endpoint.
+package main
+
+import (
+	"flag"
+	"log"
+	"strings"
+
+	"code.cloudfoundry.org/eirinix"
+	"code.cloudfoundry.org/eirinix/examples/cli"
+)
+
+func main() {
+	log.SetFlags(0)
+	sidecar := flag.String("sidecar-image", "registry.example.org/agnhost:2.60", "image of the container that mutating-pods-sidecar adds")
+	clientCA := flag.String("client-ca", "", "path of a PEM file: the CA of those who may call; empty means everybody")
+	clientNames := flag.String("client-names", "", "names, with commas between, of which a caller's certificate must have one")
+	o := cli.Options("agnhost-example")
+	o.ClientCA.File = *clientCA
+	if *clientNames != "" {
+		o.ClientNames = strings.Split(*clientNames, ",")
+	}
+
+	x := eirinix.NewManager(o)
+	for _, step := range append(validating(), mutating(*sidecar)...) {
+		if err := x.AddExtension(step); err != nil {
+			log.Fatal(err)
+		}
+	}
+	if err := cli.Run(x); err != nil {
+		log.Fatal(err)
+	}
+}

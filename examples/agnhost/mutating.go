@@ -1,0 +1,80 @@
+package main
+
+import (
+	"context"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"code.cloudfoundry.org/eirinix"
+)
+
+// mutating are the endpoints that change objects.
+func mutating(sidecarImage string) []any {
+	return []any{
+		eirinix.Mutation[*unstructured.Unstructured]{
+			ID: "add-label", Apply: addLabel,
+			Settings: where("add-label", on("", "v1", "configmaps", created, updated), on("agnhost.example.org", "v1", "widgets", created, updated)),
+		},
+		eirinix.Mutation[*corev1.Pod]{ID: "mutating-pods", Settings: alone(on("", "v1", "pods", created)), Apply: addInitContainer},
+		eirinix.Mutation[*corev1.Pod]{
+			ID: "mutating-pods-sidecar", Settings: where("mutating-pods-sidecar", on("", "v1", "pods", created)),
+			Apply: func(_ context.Context, _ *eirinix.Call, pod *corev1.Pod) error {
+				pod.Spec.Containers = add(pod.Spec.Containers, corev1.Container{Name: "webhook-added-sidecar", Image: sidecarImage})
+				return nil
+			},
+		},
+		eirinix.Mutation[*corev1.ConfigMap]{ID: "mutating-configmaps", Settings: alone(), Apply: passStages},
+		eirinix.Mutation[*unstructured.Unstructured]{
+			ID: "mutating-custom-resource", Settings: alone(on("agnhost.example.org", "v1", "widgets", created, updated)), Apply: passWidgetStages,
+		},
+	}
+}
+
+func addLabel(_ context.Context, c *eirinix.Call, o *unstructured.Unstructured) error {
+	labels := o.GetLabels()
+	labels["added-label"] = "yes"
+	o.SetLabels(labels)
+	c.Warn("the label added-label was set to yes")
+	return nil
+}
+
+func addInitContainer(_ context.Context, _ *eirinix.Call, pod *corev1.Pod) error {
+	if pod.Name == "webhook-to-be-mutated" {
+		pod.Spec.InitContainers = add(pod.Spec.InitContainers, corev1.Container{Name: "webhook-added-init-container", Image: "webhook-added-image"})
+	}
+	return nil
+}
+
+// add adds a container, unless it was added before: the API server may ask twice.
+func add(containers []corev1.Container, added corev1.Container) []corev1.Container {
+	if slices.ContainsFunc(containers, func(c corev1.Container) bool { return c.Name == added.Name }) {
+		return containers
+	}
+	return append(containers, added)
+}
+
+func passStages(_ context.Context, c *eirinix.Call, m *corev1.ConfigMap) error {
+	if pass(m.Data) {
+		c.Audit("stages", "passed")
+	}
+	return nil
+}
+
+func passWidgetStages(_ context.Context, _ *eirinix.Call, w *unstructured.Unstructured) error {
+	data, found, err := unstructured.NestedStringMap(w.Object, "data")
+	if err != nil || !found || !pass(data) {
+		return err
+	}
+	return unstructured.SetNestedStringMap(w.Object, data, "data")
+}
+
+// pass adds the marks of both stages to data that asks for it, and tells whether it did.
+func pass(data map[string]string) bool {
+	if data["mutation-start"] != "yes" {
+		return false
+	}
+	data["mutation-stage-1"], data["mutation-stage-2"] = "yes", "yes"
+	return true
+}

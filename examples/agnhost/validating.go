@@ -1,0 +1,124 @@
+package main
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"code.cloudfoundry.org/eirinix"
+)
+
+// What objects say to be refused, in their labels or their data.
+const (
+	key      = "webhook-e2e-test"
+	disallow = "webhook-disallow"
+)
+
+// validating are the endpoints that say yes or no.
+func validating() []any {
+	return []any{
+		eirinix.Validation[*corev1.ConfigMap]{ID: "always-allow-delay-5s", Settings: slow(), Create: allowLate},
+		eirinix.Validation[*corev1.ConfigMap]{ID: "always-deny", Settings: where("always-deny"), Create: deny},
+		eirinix.Validation[*corev1.Pod]{ID: "pods", Settings: alone(), Create: checkPod},
+		eirinix.Subresource[*corev1.PodAttachOptions]{
+			ID: "pods-attach", Settings: alone(), Check: checkAttach,
+			Resource: corev1.SchemeGroupVersion.WithResource("pods"), Subresource: "attach", Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Connect},
+		},
+		eirinix.Validation[*corev1.ConfigMap]{ID: "configmaps", Settings: alone(), Create: checkConfigMap, Update: checkChangedConfigMap},
+		eirinix.Validation[*unstructured.Unstructured]{
+			ID: "custom-resource", Settings: alone(on("agnhost.example.org", "v1", "widgets", created, updated, deleted)),
+			Create: checkWidget, Update: checkChangedWidget, Delete: checkDeletedWidget,
+		},
+		eirinix.Validation[*unstructured.Unstructured]{
+			ID: "crd", Settings: alone(on("apiextensions.k8s.io", "v1", "customresourcedefinitions", created)), Create: checkDefinition,
+		},
+	}
+}
+
+func slow() eirinix.Settings {
+	s := where("always-allow-delay-5s")
+	s.Timeout = 10 * time.Second
+	return s
+}
+
+// allowLate stops waiting when the API server does.
+func allowLate(ctx context.Context, _ *eirinix.Call, _ *corev1.ConfigMap) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(5 * time.Second):
+		return nil
+	}
+}
+
+func deny(context.Context, *eirinix.Call, *corev1.ConfigMap) error {
+	return eirinix.Deny("this webhook denies all requests")
+}
+
+func checkPod(ctx context.Context, c *eirinix.Call, pod *corev1.Pod) error {
+	var reasons []string
+	for _, container := range pod.Spec.Containers {
+		if strings.Contains(container.Name, disallow) {
+			reasons = append(reasons, "the pod contains unwanted container name")
+		}
+	}
+	switch pod.Labels[key] {
+	case disallow:
+		reasons = append(reasons, "the pod contains unwanted label")
+	case "wait-forever":
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	if len(reasons) == 0 {
+		c.Audit("verdict", "nothing unwanted")
+		return nil
+	}
+	return eirinix.Deny("%s", strings.Join(reasons, "; "))
+}
+
+func checkAttach(_ context.Context, c *eirinix.Call, _, options *corev1.PodAttachOptions) error {
+	if c.Name == "to-be-attached-pod" && options.Container == "container1" && options.Stdin {
+		return eirinix.Deny("attaching to pod %q is not allowed", c.Name)
+	}
+	return nil
+}
+
+func checkConfigMap(_ context.Context, _ *eirinix.Call, m *corev1.ConfigMap) error {
+	if m.Data[key] == disallow {
+		return eirinix.Deny("the configmap contains unwanted key and value")
+	}
+	return nil
+}
+
+func checkChangedConfigMap(ctx context.Context, c *eirinix.Call, _, m *corev1.ConfigMap) error {
+	return checkConfigMap(ctx, c, m)
+}
+
+func checkWidget(_ context.Context, _ *eirinix.Call, w *unstructured.Unstructured) error {
+	if value, _, _ := unstructured.NestedString(w.Object, "data", key); value == disallow {
+		return eirinix.Deny("the custom resource contains unwanted data")
+	}
+	return nil
+}
+
+func checkChangedWidget(ctx context.Context, c *eirinix.Call, _, w *unstructured.Unstructured) error {
+	return checkWidget(ctx, c, w)
+}
+
+func checkDeletedWidget(_ context.Context, _ *eirinix.Call, w *unstructured.Unstructured) error {
+	if value, _, _ := unstructured.NestedString(w.Object, "data", key); value == "webhook-nondeletable" {
+		return eirinix.Deny("the custom resource cannot be deleted because it contains unwanted key and value")
+	}
+	return nil
+}
+
+func checkDefinition(_ context.Context, _ *eirinix.Call, d *unstructured.Unstructured) error {
+	if d.GetLabels()[key] == disallow {
+		return eirinix.Deny("the crd contains unwanted label")
+	}
+	return nil
+}

@@ -1,0 +1,189 @@
+package examples_test
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/onsi/gomega/gexec"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/kubernetes"
+	crclient "sigs.k8s.io/controller-runtime/pkg/client"
+
+	"code.cloudfoundry.org/eirinix/examples/internal/programs"
+)
+
+var _ = Describe("the example agnhost", func() {
+	var r readme
+	BeforeEach(func(ctx SpecContext) {
+		r = readmeOf("agnhost")
+		unregisterAfterwards("agnhost-example")
+		r.define(ctx, "widgets.yaml", "agnhost.example.org/v1", "Widget")
+	})
+
+	// attach asks for standard input of a container of a pod that is there, but does not run.
+	attach := func(ctx context.Context, container string) error {
+		return client.CoreV1().RESTClient().Get().Namespace("default").Resource("pods").Name("to-be-attached-pod").SubResource("attach").
+			Param("container", container).Param("stdin", "true").Do(ctx).Error()
+	}
+
+	DescribeTable("does what its endpoints do", func(ctx SpecContext, start func(ctx context.Context) *gexec.Session) {
+		start(ctx)
+		allStages := map[string]any{"mutation-start": "yes", "mutation-stage-1": "yes", "mutation-stage-2": "yes"}
+		var applied map[string]*unstructured.Unstructured
+		Eventually(func(g Gomega) {
+			var err error
+			applied, err = r.apply(ctx, "objects.yaml")
+			g.Expect(err).NotTo(HaveOccurred())
+			pod := as[corev1.Pod](applied["Pod/webhook-to-be-mutated"])
+			g.Expect(pod.Spec.InitContainers).To(ConsistOf(And(
+				HaveField("Name", "webhook-added-init-container"), HaveField("TerminationMessagePolicy", corev1.TerminationMessageReadFile))))
+			g.Expect(pod.Spec.Containers).To(HaveExactElements(HaveField("Name", "main"), HaveField("Name", "webhook-added-sidecar")))
+			g.Expect(attach(ctx, "container1")).To(And(Satisfy(apierrors.IsForbidden), MatchError(ContainSubstring("is not allowed"))))
+			for _, name := range []string{"ConfigMap/in-stages", "Widget/in-stages"} {
+				g.Expect(applied[name].Object["data"]).To(Equal(allStages), name)
+				g.Expect(applied[name].GetLabels()).To(HaveKeyWithValue("added-label", "yes"), name)
+			}
+		}, programs.Patience).Should(Succeed())
+		Expect(attach(ctx, "container2")).NotTo(MatchError(ContainSubstring("is not allowed")))
+
+		By("being refused what is unwanted")
+		reasons := []string{
+			"this webhook denies all requests", "the configmap contains unwanted key and value",
+			"the pod contains unwanted container name; the pod contains unwanted label", "no answer before the deadline",
+			"the custom resource contains unwanted data", "the crd contains unwanted label",
+		}
+		refused := objectsIn("agnhost/refused.yaml")
+		Expect(refused).To(HaveLen(len(reasons)))
+		for i, object := range refused {
+			err := applyAfresh(ctx, object)
+			Expect(err).To(MatchError(ContainSubstring(reasons[i])))
+			Expect(apierrors.IsForbidden(err)).To(Equal(object.GetName() != "hangs"), "%s: what hangs is a failure, and no refusal", reasons[i])
+		}
+
+		By("changing and deleting what is there")
+		unwanted := crclient.RawPatch("application/merge-patch+json", []byte(`{"data":{"webhook-e2e-test":"webhook-disallow"}}`))
+		Expect(c.Patch(ctx, applied["ConfigMap/in-stages"].DeepCopy(), unwanted)).To(Satisfy(apierrors.IsForbidden))
+		widget := applied["Widget/in-stages"]
+		Expect(c.Patch(ctx, widget.DeepCopy(), unwanted)).To(Satisfy(apierrors.IsForbidden))
+		Expect(c.Patch(ctx, widget, crclient.RawPatch("application/merge-patch+json", []byte(`{"data":{"webhook-e2e-test":"webhook-nondeletable"}}`)))).To(Succeed())
+		Expect(c.Delete(ctx, widget)).To(MatchError(ContainSubstring("cannot be deleted")))
+		Expect(c.Patch(ctx, widget, crclient.RawPatch("application/merge-patch+json", []byte(`{"data":{"webhook-e2e-test":null}}`)))).To(Succeed())
+
+		By("waiting for a slow webhook")
+		late := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "late-", Labels: map[string]string{"agnhost": "always-allow-delay-5s"}}}
+		begun := time.Now()
+		_, err := client.CoreV1().ConfigMaps("default").Create(ctx, late, metav1.CreateOptions{})
+		Expect(err).NotTo(HaveOccurred())
+		Expect(time.Since(begun)).To(BeNumerically(">=", 5*time.Second))
+	},
+		Entry("on this machine", func(context.Context) *gexec.Session { return r.start("-host") }),
+		Entry("in a cluster", func(ctx context.Context) *gexec.Session { return r.deploy(ctx) }),
+	)
+
+	It("warns the user", func(ctx SpecContext) {
+		r.start("-host")
+		config, heard := plane.Config(), &warnings{}
+		config.WarningHandler = heard
+		maps := kubernetes.NewForConfigOrDie(config).CoreV1().ConfigMaps("default")
+		Eventually(func(g Gomega) {
+			_, err := maps.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "warned-", Labels: map[string]string{"agnhost": "add-label"}}}, metav1.CreateOptions{})
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(heard.all()).To(ContainElement("the label added-label was set to yes"))
+		}, programs.Patience).Should(Succeed())
+	})
+
+	DescribeTable("answers in the version in which it is asked", func(ctx SpecContext, version string) {
+		r.start("-host")
+		status, answer := review(ctx, nil, version, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"m","namespace":"default"},"data":{"mutation-start":"yes"}}`)
+		Expect(status).To(Equal(http.StatusOK))
+		Expect(answer).To(HaveKeyWithValue("apiVersion", "admission.k8s.io/"+version))
+		Expect(answer["response"]).To(And(
+			HaveKeyWithValue("uid", "the-uid"), HaveKeyWithValue("allowed", true), HaveKeyWithValue("patchType", "JSONPatch"), HaveKey("patch"),
+			HaveKeyWithValue("auditAnnotations", HaveKeyWithValue("stages", "passed"))))
+	},
+		Entry(nil, "v1"),
+		Entry(nil, "v1beta1"),
+	)
+
+	It("answers only callers that have the right certificate", func(ctx SpecContext) {
+		callers := newAuthority()
+		address, port := programs.FreeAddress()
+		r.start("-listen", "-listen", address, "-port", port, "-client-ca", callers.file())
+		configured := callers.apiServer(ctx, "kube-apiserver", address)
+
+		create := func(ctx context.Context, client kubernetes.Interface) error {
+			_, err := client.CoreV1().Pods("default").Create(ctx, podWith("webhook-disallow"), metav1.CreateOptions{})
+			return err
+		}
+		Eventually(create, programs.Patience).WithArguments(ctx, client).Should(And(MatchError(ContainSubstring("failed calling webhook")), Not(Satisfy(apierrors.IsForbidden))))
+		Eventually(create, programs.Patience).WithArguments(ctx, configured).Should(And(
+			Satisfy(apierrors.IsForbidden), MatchError(ContainSubstring("unwanted container name"))))
+
+		By("calling with a certificate of the same CA, for the right name and for another one")
+		for name, expected := range map[string]int{"kube-apiserver": http.StatusOK, "somebody-else": http.StatusForbidden} {
+			certificate, key := callers.issue(name, x509.ExtKeyUsageClientAuth)
+			pair, err := tls.X509KeyPair(certificate, key)
+			Expect(err).NotTo(HaveOccurred())
+			status, _ := review(ctx, []tls.Certificate{pair}, "v1", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"m"}}`)
+			Expect(status).To(Equal(expected), name)
+		}
+	})
+})
+
+// warnings are what the API server tells the user.
+type warnings struct {
+	mu    sync.Mutex
+	texts []string
+}
+
+func (w *warnings) HandleWarningHeader(_ int, _, text string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.texts = append(w.texts, text)
+}
+
+func (w *warnings) all() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return append([]string(nil), w.texts...)
+}
+
+// review calls mutating-configmaps as the API server does, about the creation of an object, and gives the answer and its
+// status.
+func review(ctx context.Context, certificates []tls.Certificate, version, object string) (int, map[string]any) {
+	GinkgoHelper()
+	configuration, err := client.AdmissionregistrationV1().MutatingWebhookConfigurations().Get(ctx, "agnhost-example-mutating-hook", metav1.GetOptions{})
+	Expect(err).NotTo(HaveOccurred())
+	w := configuration.Webhooks[0].ClientConfig
+	base, _, _ := strings.Cut(*w.URL, "/mutate/")
+	roots := x509.NewCertPool()
+	Expect(roots.AppendCertsFromPEM(w.CABundle)).To(BeTrue())
+	caller := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, Certificates: certificates}}, Timeout: programs.Patience}
+	defer caller.CloseIdleConnections()
+
+	body := fmt.Sprintf(`{"apiVersion":"admission.k8s.io/%s","kind":"AdmissionReview","request":{"uid":"the-uid","operation":"CREATE","name":"m","namespace":"default",
+		"kind":{"group":"","version":"v1","kind":"ConfigMap"},"resource":{"group":"","version":"v1","resource":"configmaps"},"userInfo":{},"object":%s}}`, version, object)
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, base+"/mutate/mutating-configmaps", strings.NewReader(body))
+	Expect(err).NotTo(HaveOccurred())
+	request.Header.Set("Content-Type", "application/json")
+	response, err := caller.Do(request)
+	Expect(err).NotTo(HaveOccurred())
+	defer response.Body.Close()
+	answer := map[string]any{}
+	if response.StatusCode == http.StatusOK {
+		Expect(json.NewDecoder(response.Body).Decode(&answer)).To(Succeed())
+	}
+	return response.StatusCode, answer
+}

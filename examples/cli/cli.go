@@ -1,0 +1,78 @@
+// Package cli gives the examples the flags and the commands that they have in common, so that each shows nothing
+// but its lesson. It is not part of the library: a program of yours takes what it needs of it.
+package cli
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"code.cloudfoundry.org/eirinix"
+)
+
+// Where the program runs is told by flags: -host for a machine that the API server reaches, -service for a cluster.
+const usage = `Usage: %[1]s [flags]             serve until SIGINT or SIGTERM
+       %[1]s manifests [flags]   print what it takes to run in a cluster, for these flags, as YAML
+
+`
+
+// Options reads the command line, beside the flags that the program has defined before. fingerprint names what the
+// program owns in the cluster, and its Service there.
+func Options(fingerprint string) eirinix.ManagerOptions {
+	o := eirinix.ManagerOptions{OperatorFingerprint: fingerprint}
+	flags := flag.CommandLine
+	flags.Usage = func() {
+		fmt.Fprintf(flags.Output(), usage, fingerprint)
+		flags.PrintDefaults()
+	}
+	flags.StringVar(&o.Namespace, "namespace", "", "namespace whose objects are sent; empty means all but the cluster's own")
+	flags.StringVar(&o.Host, "host", "", "name or IP address under which the API server reaches this machine")
+	flags.StringVar(&o.ServiceName, "service", "", "name of the Service that the API server calls, instead of -host")
+	flags.StringVar(&o.WebhookNamespace, "webhook-namespace", "", "namespace of that Service, where the certificate Secret lies too")
+	flags.StringVar(&o.ListenAddress, "listen", "", "host:port to listen on where it differs from -host and -port; port 0 picks a free one")
+	flags.StringVar(&o.KubeConfig, "kubeconfig", "", "path of a kubeconfig; empty means the pod's service account, else $KUBECONFIG, else ~/.kube/config")
+	flags.BoolVar(&o.UnregisterOnStop, "unregister", false, "take the webhook out of the cluster at the end; for laptops")
+	flags.StringVar(&o.Deployment.Image, "image", "", "for manifests: the image that holds this program")
+	port := flags.Int("port", 0, "port in the URL, or of the Service; 0 means 443")
+	args := os.Args[1:]
+	if command() != "" {
+		args = args[1:]
+	}
+	_ = flags.Parse(args) // exits on error
+	o.Port = int32(*port)
+	// What runs in the cluster is given the flags with which it was printed.
+	flags.Visit(func(f *flag.Flag) {
+		if !slices.Contains([]string{"image", "kubeconfig"}, f.Name) {
+			o.Deployment.Args = append(o.Deployment.Args, "-"+f.Name+"="+f.Value.String())
+		}
+	})
+	return o
+}
+
+// Run does what the command line asks for. more are printed behind the Manager's own manifests: the rights that the
+// extensions need themselves, say.
+func Run(x *eirinix.ExtensionManager, more ...client.Object) error {
+	switch command() {
+	case "":
+		return x.Start()
+	case "manifests":
+		objects, err := x.Manifests()
+		if err != nil {
+			return err
+		}
+		return eirinix.WriteManifests(os.Stdout, append(objects, more...)...)
+	}
+	return fmt.Errorf("there is no command %q; leave it out, or give manifests", command())
+}
+
+// command is the first argument, where that is no flag.
+func command() string {
+	if len(os.Args) < 2 || strings.HasPrefix(os.Args[1], "-") {
+		return ""
+	}
+	return os.Args[1]
+}

@@ -1,0 +1,163 @@
+package examples_test
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/onsi/gomega/gexec"
+	"github.com/onsi/gomega/types"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	crclient "sigs.k8s.io/controller-runtime/pkg/client"
+
+	"code.cloudfoundry.org/eirinix/examples/internal/programs"
+)
+
+const playbookCRD = "config/ops.netease.com_playbooks.yaml"
+
+var _ = Describe("the example playbook", func() {
+	var r readme
+	BeforeEach(func(ctx SpecContext) {
+		r = readmeOf("playbook")
+		unregisterAfterwards("playbook-example")
+		err := c.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "webhooks"}})
+		Expect(crclient.IgnoreAlreadyExists(err)).To(Succeed())
+		r.define(ctx, playbookCRD, "ops.netease.com/v1", "Playbook")
+	})
+
+	patch := func(ctx context.Context, p *unstructured.Unstructured, merge string) error {
+		return c.Patch(ctx, p.DeepCopy(), crclient.RawPatch("application/merge-patch+json", []byte(merge)))
+	}
+	progress := func(ctx context.Context, p *unstructured.Unstructured, percent string) {
+		GinkgoHelper()
+		Expect(c.Status().Patch(ctx, p.DeepCopy(), crclient.RawPatch("application/merge-patch+json", []byte(`{"status":{"progress":`+percent+`}}`)))).To(Succeed())
+	}
+	isInvalid := func(message string) types.GomegaMatcher {
+		return And(Satisfy(apierrors.IsInvalid), MatchError(ContainSubstring(message)))
+	}
+	// works goes through the life of a Playbook.
+	works := func(ctx context.Context) {
+		GinkgoHelper()
+		var p *unstructured.Unstructured
+		Eventually(func(g Gomega) {
+			applied, err := r.apply(ctx, "playbook.yaml")
+			g.Expect(err).NotTo(HaveOccurred())
+			p = applied["Playbook/spring-cleaning"]
+			g.Expect(p.Object["spec"]).To(HaveKeyWithValue("abstract", "nobody has said yet what this is for"))
+			g.Expect(patch(ctx, p, `{"spec":{"abstract":"a Yellow submarine"}}`)).To(isInvalid(`spec.abstract: Invalid value: "a Yellow submarine": must not contain "yellow"`))
+		}, programs.Patience).Should(Succeed())
+		yellow := p.DeepCopy()
+		yellow.SetName("yellow")
+		yellow.SetResourceVersion("")
+		yellow.Object["spec"] = map[string]any{"abstract": "yellow"}
+		Expect(c.Create(ctx, yellow)).To(isInvalid("spec.abstract: Invalid value"))
+
+		Expect(patch(ctx, p, `{"spec":{"abstract":"windows first"}}`)).To(Succeed())
+		progress(ctx, p, "50")
+		Expect(patch(ctx, p, `{"spec":{"abstract":"floors first"}}`)).To(isInvalid("spec.abstract: Forbidden: stays as it is"))
+		Expect(c.Delete(ctx, p)).To(And(Satisfy(apierrors.IsForbidden), MatchError(ContainSubstring(`"spring-cleaning" is at 50 percent`))))
+		progress(ctx, p, "100")
+		Eventually(func() error { return c.Get(ctx, crclient.ObjectKeyFromObject(p), p.DeepCopy()) }, programs.Patience).
+			Should(Satisfy(apierrors.IsNotFound), "the controller deletes it")
+	}
+	// calledAt tells where the API server calls each webhook that there is.
+	calledAt := func(ctx context.Context) []admissionregistrationv1.WebhookClientConfig {
+		GinkgoHelper()
+		var configs []admissionregistrationv1.WebhookClientConfig
+		mutating, err := client.AdmissionregistrationV1().MutatingWebhookConfigurations().List(ctx, metav1.ListOptions{})
+		Expect(err).NotTo(HaveOccurred())
+		for _, m := range mutating.Items {
+			for _, w := range m.Webhooks {
+				configs = append(configs, w.ClientConfig)
+			}
+		}
+		validating, err := client.AdmissionregistrationV1().ValidatingWebhookConfigurations().List(ctx, metav1.ListOptions{})
+		Expect(err).NotTo(HaveOccurred())
+		for _, v := range validating.Items {
+			for _, w := range v.Webhooks {
+				configs = append(configs, w.ClientConfig)
+			}
+		}
+		return configs
+	}
+	byURL := And(HaveField("URL", HaveValue(HavePrefix("https://127.0.0.1:"))), HaveField("Service", BeNil()))
+	byService := And(HaveField("URL", BeNil()), HaveField("Service.Name", "playbook"))
+
+	It("works on a laptop, in the cluster, and on the laptop again, and leaves nothing stale between", func(ctx SpecContext) {
+		laptop := r.start("-host")
+		works(ctx)
+		Expect(calledAt(ctx)).To(And(Not(BeEmpty()), HaveEach(byURL)))
+		programs.StopsCleanly(laptop)
+
+		pod := r.deploy(ctx)
+		works(ctx)
+		Expect(calledAt(ctx)).To(And(Not(BeEmpty()), HaveEach(byService)))
+		programs.StopsCleanly(pod)
+
+		laptop = r.start("-host", "-unregister")
+		works(ctx)
+		Expect(calledAt(ctx)).To(And(Not(BeEmpty()), HaveEach(byURL)))
+		programs.StopsCleanly(laptop)
+		Expect(calledAt(ctx)).To(BeEmpty())
+	})
+
+	DescribeTable("works with certificates that come", func(ctx SpecContext, prepare func(ctx context.Context, ca authority) string, answer func(ctx context.Context, ca authority)) {
+		ca := newAuthority()
+		args := []string{"-certificates", prepare(ctx, ca), "-trust", ca.file()}
+		session := r.launch("-host", args...)
+		answer(ctx, ca)
+		isReady(session)
+		works(ctx)
+		mutating, err := client.AdmissionregistrationV1().MutatingWebhookConfigurations().Get(ctx, "playbook-example-mutating-hook", metav1.GetOptions{})
+		Expect(err).NotTo(HaveOccurred())
+		Expect(mutating.Webhooks).To(HaveEach(HaveField("ClientConfig.CABundle", Equal(ca.pem))))
+	},
+		Entry("from files", func(_ context.Context, ca authority) string {
+			return "files:" + ca.folder("tls.crt", "tls.key", "ca.crt")
+		}, nobody),
+		Entry("from cert-manager's Secret", func(ctx context.Context, ca authority) string { return "secret:" + ca.secret(ctx) }, nobody),
+		Entry("from a signer, once somebody has approved", func(context.Context, authority) string { return "csr:example.org/webhooks" },
+			func(ctx context.Context, ca authority) { ca.answer(ctx, "example.org/webhooks") }),
+	)
+
+	It("has its generated files as the generator makes them", func(ctx SpecContext) {
+		source, err := os.ReadFile("playbook/api/v1/playbook_types.go")
+		Expect(err).NotTo(HaveOccurred())
+		_, line, found := strings.Cut(string(source), "//go:generate ")
+		Expect(found).To(BeTrue())
+		line, _, _ = strings.Cut(line, "\n")
+
+		// The generator writes beside the sources, so it is given a copy of them, inside the module.
+		copied, err := os.MkdirTemp("playbook", "generated-")
+		Expect(err).NotTo(HaveOccurred())
+		DeferCleanup(os.RemoveAll, copied)
+		folder := filepath.Join(copied, "api", "v1")
+		Expect(os.MkdirAll(folder, 0o755)).To(Succeed())
+		Expect(os.WriteFile(filepath.Join(folder, "playbook_types.go"), source, 0o600)).To(Succeed())
+		words := strings.Fields(line)
+		cmd := exec.CommandContext(ctx, words[0], words[1:]...)
+		cmd.Dir = folder
+		session, err := gexec.Start(cmd, GinkgoWriter, GinkgoWriter)
+		Expect(err).NotTo(HaveOccurred())
+		Eventually(session, 5*programs.Patience).Should(gexec.Exit(0))
+
+		for _, file := range []string{playbookCRD, "api/v1/zz_generated.deepcopy.go"} {
+			made, err := os.ReadFile(filepath.Join(copied, file))
+			Expect(err).NotTo(HaveOccurred())
+			committed, err := os.ReadFile(filepath.Join("playbook", file))
+			Expect(err).NotTo(HaveOccurred())
+			Expect(string(committed)).To(Equal(string(made)), "run go generate ./examples/playbook/...: %s", file)
+		}
+	})
+})
+
+// nobody has to do anything.
+func nobody(context.Context, authority) {}

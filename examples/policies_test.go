@@ -1,0 +1,193 @@
+package examples_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"regexp"
+	"sync/atomic"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	crclient "sigs.k8s.io/controller-runtime/pkg/client"
+
+	"code.cloudfoundry.org/eirinix"
+	"code.cloudfoundry.org/eirinix/examples/internal/programs"
+)
+
+var _ = Describe("the example policies", func() {
+	var r readme
+	BeforeEach(func(ctx SpecContext) {
+		r = readmeOf("policies")
+		unregisterAfterwards("policies-example")
+		for _, object := range objectsIn("policies/pod.yaml")[:1] {
+			Expect(applyAfresh(ctx, object)).To(Succeed())
+		}
+	})
+
+	applyFile := func(ctx context.Context, file string) {
+		GinkgoHelper()
+		_, err := r.apply(ctx, file)
+		Expect(err).NotTo(HaveOccurred())
+	}
+	newPod := func(image string) *corev1.Pod {
+		return &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{GenerateName: "pod-", Namespace: "guarded"},
+			Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: image}}},
+		}
+	}
+	create := func(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, error) {
+		return client.CoreV1().Pods(pod.Namespace).Create(ctx, pod, metav1.CreateOptions{})
+	}
+	const own, foreign = "registry.example.org/app:1", "busybox"
+	withheld := HaveField("Spec.AutomountServiceAccountToken", HaveValue(BeFalse()))
+	silent := HaveField("Spec.AutomountServiceAccountToken", BeNil())
+	isForbidden := And(Satisfy(apierrors.IsForbidden), MatchError(ContainSubstring("images from elsewhere: busybox")))
+
+	DescribeTable("has the same outcome", func(ctx SpecContext, start func(ctx context.Context)) {
+		start(ctx)
+		Eventually(func(g Gomega) {
+			applied, err := r.apply(ctx, "pod.yaml")
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(as[corev1.Pod](applied["Pod/own"])).To(withheld)
+			_, err = create(ctx, newPod(foreign))
+			g.Expect(err).To(isForbidden)
+		}, programs.Patience).Should(Succeed())
+
+		asks := newPod(own)
+		asks.Spec.AutomountServiceAccountToken = new(true)
+		created, err := create(ctx, asks)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(created.Spec.AutomountServiceAccountToken).To(HaveValue(BeTrue()))
+		created.Spec.Containers[0].Image = foreign
+		_, err = client.CoreV1().Pods("guarded").Update(ctx, created, metav1.UpdateOptions{})
+		Expect(err).To(isForbidden)
+		prepared := newPod(own)
+		prepared.Spec.InitContainers = []corev1.Container{{Name: "prepare", Image: foreign}}
+		_, err = create(ctx, prepared)
+		Expect(err).To(isForbidden)
+
+		elsewhere := newPod(foreign)
+		elsewhere.Namespace = "default"
+		Expect(create(ctx, elsewhere)).To(silent)
+	},
+		Entry("as policies", func(ctx context.Context) { applyFile(ctx, "mutating.yaml"); applyFile(ctx, "validating.yaml") }),
+		Entry("as a webhook on this machine", func(context.Context) { r.start("-host") }),
+		Entry("as a webhook in a cluster", func(ctx context.Context) { r.deploy(ctx) }),
+	)
+
+	// serve runs one step for the guarded namespace.
+	serve := func(ctx context.Context, step any) {
+		GinkgoHelper()
+		unregisterAfterwards("beside-policies")
+		m := eirinix.NewManager(eirinix.ManagerOptions{
+			RestConfig: plane.Config(), Namespace: "guarded", Host: "127.0.0.1", ListenAddress: "127.0.0.1:0",
+			OperatorFingerprint: "beside-policies", Logger: quiet(),
+		})
+		Expect(m.AddExtension(step)).To(Succeed())
+		run(ctx, m)
+	}
+
+	It("is seen by webhooks as mutating policies left the object", func(ctx SpecContext) {
+		applyFile(ctx, "mutating.yaml")
+		serve(ctx, eirinix.Mutation[*corev1.Pod]{ID: "note", Apply: func(_ context.Context, _ *eirinix.Call, pod *corev1.Pod) error {
+			if given := pod.Spec.AutomountServiceAccountToken; given != nil && !*given {
+				metav1.SetMetaDataAnnotation(&pod.ObjectMeta, "seen", "withheld")
+			}
+			return nil
+		}})
+		Eventually(create, programs.Patience).WithArguments(ctx, newPod(own)).Should(HaveField("Annotations", HaveKeyWithValue("seen", "withheld")))
+	})
+
+	DescribeTable("is asked again after a webhook has changed the object", func(ctx SpecContext, policy admissionregistrationv1.ReinvocationPolicyType, again bool) {
+		outcome := silent
+		if again {
+			outcome = withheld
+		}
+		object := objectsIn("policies/mutating.yaml")
+		object[0].Object["spec"].(map[string]any)["reinvocationPolicy"] = string(policy)
+		for _, o := range object {
+			Expect(applyAfresh(ctx, o)).To(Succeed())
+		}
+		// What the policy has set, the webhook takes back: the policy has its say again, or not.
+		serve(ctx, eirinix.Mutation[*corev1.Pod]{ID: "take-back", Apply: func(_ context.Context, _ *eirinix.Call, pod *corev1.Pod) error {
+			if pod.Spec.AutomountServiceAccountToken != nil {
+				pod.Spec.AutomountServiceAccountToken = nil
+				metav1.SetMetaDataAnnotation(&pod.ObjectMeta, "taken", "back")
+			}
+			return nil
+		}})
+		Eventually(create, programs.Patience).WithArguments(ctx, newPod(own)).Should(And(
+			HaveField("Annotations", HaveKeyWithValue("taken", "back")), outcome))
+	},
+		Entry("if it says IfNeeded", admissionregistrationv1.IfNeededReinvocationPolicy, true),
+		Entry("not if it says Never", admissionregistrationv1.NeverReinvocationPolicy, false),
+	)
+
+	It("refuses before a validating webhook is asked", func(ctx SpecContext) {
+		applyFile(ctx, "validating.yaml")
+		var asked atomic.Int32
+		serve(ctx, eirinix.Validation[*corev1.Pod]{ID: "count", Create: func(_ context.Context, _ *eirinix.Call, pod *corev1.Pod) error {
+			asked.Add(1)
+			return nil
+		}})
+		Eventually(func(g Gomega) {
+			_, err := create(ctx, newPod(own))
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(asked.Load()).To(BeNumerically(">", 0))
+			_, err = create(ctx, newPod(foreign))
+			g.Expect(err).To(isForbidden)
+		}, programs.Patience).Should(Succeed())
+		before := asked.Load()
+		_, err := create(ctx, newPod(foreign))
+		Expect(err).To(And(isForbidden, MatchError(ContainSubstring("ValidatingAdmissionPolicy"))))
+		Expect(asked.Load()).To(Equal(before))
+	})
+
+	It("is asked about webhook configurations, but not about policies", func(ctx SpecContext) {
+		for _, object := range objectsIn("policies/validating.yaml") {
+			if object.GetKind() == "ValidatingAdmissionPolicy" {
+				object.Object["spec"] = map[string]any{
+					"failurePolicy": "Fail",
+					"matchConstraints": map[string]any{"resourceRules": []any{map[string]any{
+						"apiGroups": []any{"admissionregistration.k8s.io"}, "apiVersions": []any{"*"}, "operations": []any{"CREATE"}, "resources": []any{"*"},
+					}}},
+					"validations": []any{map[string]any{"expression": "false"}},
+				}
+			} else {
+				unstructured.RemoveNestedField(object.Object, "spec", "matchResources")
+			}
+			Expect(applyAfresh(ctx, object)).To(Succeed())
+		}
+		name := metav1.ObjectMeta{Name: "harmless.example.org"}
+		Eventually(func() error {
+			configuration := &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: name}
+			return c.Create(ctx, configuration, crclient.DryRunAll)
+		}, programs.Patience).Should(Satisfy(apierrors.IsInvalid))
+		Expect(c.Create(ctx, &admissionregistrationv1.ValidatingAdmissionPolicyBinding{
+			ObjectMeta: name, Spec: admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec{
+				PolicyName: "own-images.example.org", ValidationActions: []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny},
+			},
+		}, crclient.DryRunAll)).To(Succeed())
+	})
+
+	It("stands in docs/policies.md as it is applied here", func() {
+		page, err := os.ReadFile(filepath.Join("..", "docs", "policies.md"))
+		Expect(err).NotTo(HaveOccurred())
+		snippets := regexp.MustCompile("(?s)```yaml\n# examples/([a-z/-]+\\.yaml)\n(.*?)```").FindAllStringSubmatch(string(page), -1)
+		var files []string
+		for _, found := range snippets {
+			source, err := os.ReadFile(found[1])
+			Expect(err).NotTo(HaveOccurred())
+			Expect(string(source)).To(Equal(found[2]), found[1])
+			files = append(files, found[1])
+		}
+		Expect(files).To(ConsistOf("policies/mutating.yaml", "policies/validating.yaml"))
+		Expect(regexp.MustCompile("```yaml\n[^#]").FindString(string(page))).To(BeEmpty(), "every YAML snippet names its file")
+	})
+})

@@ -1,0 +1,165 @@
+package examples_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/onsi/gomega/gexec"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	crclient "sigs.k8s.io/controller-runtime/pkg/client"
+
+	"code.cloudfoundry.org/eirinix/examples/internal/programs"
+)
+
+// readme is the README of an example. Its specs do what it says, by its own command lines.
+type readme struct {
+	example string
+	text    string
+}
+
+func readmeOf(example string) readme {
+	GinkgoHelper()
+	text, err := os.ReadFile(filepath.Join(example, "README.md"))
+	Expect(err).NotTo(HaveOccurred())
+	return readme{example, strings.ReplaceAll(string(text), "\\\n", " ")}
+}
+
+// command gives the arguments of the only command line that begins with these words. What is piped on is not part of it.
+func (r readme) command(beginning string) []string {
+	GinkgoHelper()
+	var found []string
+	for line := range strings.Lines(r.text) {
+		if command, ok := strings.CutPrefix(line, "    "); ok && strings.HasPrefix(command, beginning+" ") {
+			command, _, _ = strings.Cut(command, " | ")
+			command, _, _ = strings.Cut(command, " # ")
+			found = append(found, strings.TrimPrefix(command, beginning))
+		}
+	}
+	Expect(found).To(HaveLen(1), "%s/README.md has one command that begins with %q", r.example, beginning)
+	return strings.Fields(found[0])
+}
+
+// start runs the example by the README's "go run" line that continues with these words, and waits until it is ready.
+func (r readme) start(continuation string, more ...string) *gexec.Session {
+	GinkgoHelper()
+	session := r.launch(continuation, more...)
+	isReady(session)
+	return session
+}
+
+// launch is start, without the wait.
+func (r readme) launch(continuation string, more ...string) *gexec.Session {
+	GinkgoHelper()
+	args := append(strings.Fields(continuation), r.command("go run ./examples/"+r.example+" "+continuation)...)
+	return programs.StartWith(kubeconfig, programs.Build(r.example), append(args, more...)...)
+}
+
+// isReady waits for what the READMEs tell to wait for.
+func isReady(session *gexec.Session) {
+	GinkgoHelper()
+	Eventually(func() (string, error) {
+		if code := session.ExitCode(); code >= 0 {
+			return "", StopTrying(fmt.Sprintf("the program ended with %d", code))
+		}
+		return string(session.Err.Contents()), nil
+	}, programs.Patience).Should(ContainSubstring(`"msg":"ready"`))
+}
+
+// apply does what the README's "kubectl apply" does with a file of the example, for objects that are not there yet: what is
+// there goes away before, namespaces and definitions aside. It gives what the API server made of them, by kind and name.
+func (r readme) apply(ctx context.Context, file string) (map[string]*unstructured.Unstructured, error) {
+	GinkgoHelper()
+	path := "examples/" + r.example + "/" + file
+	Expect(r.text).To(MatchRegexp(`(?m)^    kubectl apply .*-f `+path+`\b`), "the README applies "+path)
+	applied := map[string]*unstructured.Unstructured{}
+	for _, object := range objectsIn(filepath.Join(r.example, file)) {
+		if err := applyAfresh(ctx, object); err != nil {
+			return nil, err
+		}
+		applied[object.GetKind()+"/"+object.GetName()] = object
+	}
+	return applied, nil
+}
+
+// define applies the definition of a custom resource, and waits until it is served. It tries again: the API server may still
+// know the webhook of the spec before for a moment.
+func (r readme) define(ctx context.Context, file, apiVersion, kind string) {
+	GinkgoHelper()
+	Eventually(func() error {
+		_, err := r.apply(ctx, file)
+		return err
+	}, programs.Patience).Should(Succeed())
+	list := &unstructured.UnstructuredList{}
+	list.SetAPIVersion(apiVersion)
+	list.SetKind(kind + "List")
+	Eventually(func() error { return c.List(ctx, list) }, programs.Patience).Should(Succeed())
+}
+
+// objectsIn reads the objects of a YAML file.
+func objectsIn(path string) (objects []*unstructured.Unstructured) {
+	GinkgoHelper()
+	file, err := os.Open(path)
+	Expect(err).NotTo(HaveOccurred())
+	defer file.Close()
+	for decoder := yaml.NewYAMLOrJSONDecoder(file, 4096); ; {
+		object := &unstructured.Unstructured{}
+		err := decoder.Decode(object)
+		if errors.Is(err, io.EOF) {
+			return objects
+		}
+		Expect(err).NotTo(HaveOccurred())
+		if len(object.Object) > 0 {
+			objects = append(objects, object)
+		}
+	}
+}
+
+// applyAfresh creates an object, in the namespace default unless it says otherwise, and takes it away after the spec.
+func applyAfresh(ctx context.Context, object *unstructured.Unstructured) error {
+	mapping, err := c.RESTMapper().RESTMapping(object.GroupVersionKind().GroupKind(), object.GroupVersionKind().Version)
+	if err != nil {
+		return err
+	}
+	if mapping.Scope.Name() == "namespace" && object.GetNamespace() == "" {
+		object.SetNamespace(metav1.NamespaceDefault)
+	}
+	stays := object.GetKind() == "Namespace" || object.GetKind() == "CustomResourceDefinition"
+	if !stays {
+		if err := remove(ctx, object); err != nil {
+			return err
+		}
+		DeferCleanup(func(ctx SpecContext) error { return remove(ctx, object) })
+	}
+	if err := c.Create(ctx, object); !stays || !apierrors.IsAlreadyExists(err) {
+		return err
+	}
+	return nil
+}
+
+// remove deletes an object at once, if it is there. Nobody looks after what it owns: there is no controller manager here.
+func remove(ctx context.Context, object *unstructured.Unstructured) error {
+	gone := &unstructured.Unstructured{}
+	gone.SetGroupVersionKind(object.GroupVersionKind())
+	gone.SetNamespace(object.GetNamespace())
+	gone.SetName(object.GetName())
+	return crclient.IgnoreNotFound(c.Delete(ctx, gone, crclient.GracePeriodSeconds(0), crclient.PropagationPolicy(metav1.DeletePropagationBackground)))
+}
+
+// as reads an object into its Go type.
+func as[T any](object *unstructured.Unstructured) *T {
+	GinkgoHelper()
+	Expect(object).NotTo(BeNil())
+	typed := new(T)
+	Expect(c.Scheme().Convert(object, typed, nil)).To(Succeed())
+	return typed
+}
