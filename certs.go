@@ -34,6 +34,8 @@ type certifier interface {
 	// run keeps the certificate up to date until ctx ends. It may be called before obtain.
 	run(ctx context.Context)
 	GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error)
+	// upkeep makes what looks after the certificate and what is registered.
+	upkeep(m *ExtensionManager, reg *registration, log logr.Logger) upkeep
 }
 
 // newCertifier is called after the connection is made.

@@ -203,7 +203,7 @@ func (m *ExtensionManager) RegisterExtensions() error {
 		return withGrants(fmt.Errorf("eirinix: %w", err), grants)
 	}
 	// A rotation that waited for somebody with the right to publish goes on.
-	if _, err := m.newUpkeep(certs, reg, log).tick(ctx); err != nil {
+	if _, err := certs.upkeep(m, reg, log).tick(ctx); err != nil {
 		return fmt.Errorf("eirinix: %w", err)
 	}
 	return nil

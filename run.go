@@ -290,6 +290,7 @@ func (m *ExtensionManager) serve(ctx, background context.Context, tasks *sync.Wa
 	var owner *metav1.OwnerReference
 	if *o.RegisterWebHook {
 		owner = m.owningNamespace(ctx, log)
+		m.warnOfOwnPod(ctx, log)
 	}
 	reg, err := m.newRegistration(certs, steps, m.registeredPort(o, server), log, ownedBy(owner))
 	stop := func() error { return m.drain(o, server, reg, log) } //nolint:contextcheck // ctx has ended by then
@@ -307,7 +308,7 @@ func (m *ExtensionManager) serve(ctx, background context.Context, tasks *sync.Wa
 			return stop, stoppedOr(ctx, err)
 		}
 	}
-	upkeep := m.newUpkeep(certs, reg, log)
+	upkeep := certs.upkeep(m, reg, log)
 	m.mu.Lock()
 	m.upkeep, m.registration = upkeep, reg
 	m.mu.Unlock()

@@ -30,15 +30,12 @@ type upkeep interface {
 	tick(ctx context.Context) (next time.Duration, err error)
 }
 
-// newUpkeep is called after the connection is made.
-func (m *ExtensionManager) newUpkeep(certs certifier, reg *registration, log logr.Logger) upkeep {
-	switch certs := certs.(type) {
-	case *certificates:
-		return m.newKeeper(certs, reg, log)
-	case *external:
-		return m.newFollower(certs, reg, log)
-	}
-	panic("eirinix: a certifier without upkeep") // there are two
+func (c *certificates) upkeep(m *ExtensionManager, reg *registration, log logr.Logger) upkeep {
+	return m.newKeeper(c, reg, log)
+}
+
+func (f *external) upkeep(m *ExtensionManager, reg *registration, log logr.Logger) upkeep {
+	return m.newFollower(f, reg, log)
 }
 
 // watched is an object whose changes are worth a look.
