@@ -20,7 +20,7 @@ var _ = Describe("The program's own pod", func() {
 	DescribeTable("is told when it is sent to itself:", func(change func(*ManagerOptions), p *corev1.Pod, warns bool) {
 		o := NewManager(ManagerOptions{Host: "webhook.example.org"}).GetManagerOptions()
 		change(&o)
-		problem := unmarked(context.Background(), fake.NewSimpleClientset(p), o, "own", "web-1")
+		problem := unmarked(context.Background(), fake.NewClientset(p), o, "own", "web-1")
 		Expect(problem != "").To(Equal(warns), problem)
 	},
 		Entry("all namespaces", func(*ManagerOptions) {}, pod(nil), true),
