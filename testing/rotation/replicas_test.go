@@ -256,7 +256,7 @@ func (d *deployment) settle(ctx context.Context, clients kubernetes.Interface) *
 		g.Expect(state.Requested()).To(BeFalse())
 		bundles, err := d.bundles(ctx, clients)
 		g.Expect(err).NotTo(HaveOccurred())
-		g.Expect(bundles).To(HaveLen(3))
+		g.Expect(bundles).To(HaveLen(4)) // of three steps, and the canary
 		for _, bundle := range append(bundles, state.RegisteredBundle) {
 			g.Expect(ca.EqualBundles(bundle, state.Bundle())).To(BeTrue(), "the caBundle holds %d CAs", len(ca.SplitBundle(bundle)))
 		}
