@@ -6,7 +6,8 @@ import (
 	"path/filepath"
 )
 
-// TB is what StartControlPlane needs of a test: *testing.T, *testing.B, *testing.F and ginkgo's GinkgoT() have it.
+// TB is what this package needs of a test: *testing.T, *testing.B, *testing.F and ginkgo's GinkgoT() and GinkgoTB() have
+// it.
 type TB interface {
 	Helper()
 	Cleanup(func())

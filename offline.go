@@ -1,0 +1,249 @@
+package eirinix
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"reflect"
+	"regexp"
+	"runtime/debug"
+	"slices"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	"code.cloudfoundry.org/eirinix/internal/admit"
+	"code.cloudfoundry.org/eirinix/internal/webhookconf"
+)
+
+// offlineHost stands in the URLs of webhooks for the Host that the options leave out. Nobody can call it.
+const offlineHost = "webhook.invalid"
+
+// Offline is what a Manager would serve and what it would register, for those who play the API server's part
+// themselves: tests, previews, checks in a pipeline. The configurations are the caller's own.
+type Offline struct {
+	// Handler answers AdmissionReviews on the paths of the webhooks' URLs or Service references, as the started
+	// Manager does. It is safe for concurrent use.
+	Handler http.Handler
+
+	// Mutating and Validating hold every field that an API server would fill in, but no caBundle, and not the entry
+	// by which Diagnose finds its way. Either is nil where there is no step of its kind.
+	Mutating   *admissionregistrationv1.MutatingWebhookConfiguration
+	Validating *admissionregistrationv1.ValidatingWebhookConfiguration
+
+	// Scheme and Mapper know the kinds that the rules were derived with.
+	Scheme *runtime.Scheme
+	Mapper meta.RESTMapper
+}
+
+// OfflineOptions says what a cluster would have told. The zero value is right for built-in kinds, and for kinds of
+// the scheme that are namespaced and have a regular plural.
+type OfflineOptions struct {
+	// Resources are kinds that the scheme does not hold, or that have an irregular plural or no namespace.
+	Resources []OfflineResource
+
+	// Mapper is to be used instead of one made from the scheme and Resources.
+	Mapper meta.RESTMapper
+
+	// Observe is called when a step begins, on the step's goroutine and with its context, which holds the values
+	// of the HTTP request's; what it returns is called on the same goroutine when the step ends. Either may
+	// outlast the answer, where a step ignores its deadline. It must be safe for concurrent use.
+	Observe func(ctx context.Context, step string) (ended func(StepEnd))
+}
+
+// OfflineResource is a kind as a cluster serves it.
+type OfflineResource struct {
+	Kind          schema.GroupVersionKind
+	Resource      string // the plural, as in URLs and rules; left out, the kind's regular plural in lower case
+	ClusterScoped bool   // its objects belong to no namespace
+}
+
+// StepEnd is how a step ended: with an error, which is nil for one that has nothing against the object; with a
+// Response, for an Extension; or with a panic.
+type StepEnd struct {
+	Err      error
+	Response *admission.Response
+	Panic    any    // what it panicked with; nil for none
+	Stack    []byte // where it panicked
+}
+
+// errGoexit is the end of a step that neither returned nor panicked.
+var errGoexit = errors.New("it ended its goroutine (runtime.Goexit, which t.FailNow calls too)")
+
+// Offline gives what Start would serve and register, without certificates, network or cluster. Options and
+// extensions must be as valid as for Start, but for the Host, which nobody calls. The steps are handed this
+// Manager; what is added later is not seen. Call it as often as you like, also before Start.
+func (m *ExtensionManager) Offline(o OfflineOptions) (*Offline, error) {
+	m.mu.Lock()
+	options, definitions := m.options, slices.Clone(m.steps)
+	err := errors.Join(options.validate(false), errors.Join(m.addErrors...), checkSteps(options, definitions))
+	m.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	r := newResolver(options, o.Mapper)
+	if r.mapper == nil {
+		r.mapper = offlineMapper(r.scheme, o.Resources)
+	}
+	steps := make([]webhookconf.Step, 0, len(definitions))
+	for _, d := range definitions {
+		step, err := r.resolve(d)
+		if err != nil {
+			return nil, fmt.Errorf("%w; without a cluster, OfflineOptions.Resources must tell what the scheme does not", prefixed(err))
+		}
+		steps = append(steps, step)
+	}
+	chains, err := m.chains(steps)
+	if err != nil {
+		return nil, prefixed(err)
+	}
+	handler := &admit.Handler{MaxBytes: orElse(options.MaxRequestBytes, defaultMaxRequestBytes), Log: m.logr(), Others: m.hooks}
+	for path, chain := range chains {
+		if o.Observe != nil {
+			for i := range chain.Steps {
+				observe(&chain.Steps[i], o.Observe)
+			}
+		}
+		handler.Serve(path, chain)
+	}
+	offline := &Offline{Handler: handler, Scheme: r.scheme, Mapper: r.mapper}
+	offline.configure(options, webhookconf.Group(steps))
+	return offline, nil
+}
+
+func (o *Offline) configure(options ManagerOptions, entries []webhookconf.Entry) {
+	registered := options.webhookOptions(options.port())
+	if !options.serviceMode() && registered.Target.Host == "" {
+		registered.Target.Host = offlineHost
+	}
+	metadata := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Name: name} }
+	typeMeta := func(kind string) metav1.TypeMeta {
+		return metav1.TypeMeta{APIVersion: admissionregistrationv1.SchemeGroupVersion.String(), Kind: kind}
+	}
+	if webhooks := webhookconf.Mutating.Build(registered, entries); len(webhooks) > 0 {
+		o.Mutating = &admissionregistrationv1.MutatingWebhookConfiguration{
+			TypeMeta:   typeMeta(webhookconf.Mutating.Name),
+			ObjectMeta: metadata(webhookconf.Mutating.ConfigurationName(options.OperatorFingerprint)),
+			Webhooks:   webhooks,
+		}
+	}
+	if webhooks := webhookconf.Validating.Build(registered, entries); len(webhooks) > 0 {
+		o.Validating = &admissionregistrationv1.ValidatingWebhookConfiguration{
+			TypeMeta:   typeMeta(webhookconf.Validating.Name),
+			ObjectMeta: metadata(webhookconf.Validating.ConfigurationName(options.OperatorFingerprint)),
+			Webhooks:   webhooks,
+		}
+	}
+}
+
+// observe has every run of the step told.
+func observe(s *admit.Step, begin func(context.Context, string) func(StepEnd)) {
+	watched := func(ctx context.Context, run func() StepEnd) {
+		ended := begin(ctx, s.Name)
+		end := StepEnd{Err: errGoexit}
+		defer func() {
+			if r := recover(); r != nil {
+				ended(StepEnd{Panic: r, Stack: debug.Stack()})
+				panic(r) //nolint:forbidigo // it is the step's, and the chain answers for it
+			}
+			ended(end)
+		}()
+		end = run()
+	}
+	if handle := s.Handle; handle != nil {
+		s.Handle = func(ctx context.Context, req admission.Request) (resp admission.Response) {
+			watched(ctx, func() StepEnd {
+				resp = handle(ctx, req)
+				return StepEnd{Response: &resp}
+			})
+			return resp
+		}
+	}
+	if mutate := s.Mutate; mutate != nil {
+		s.Mutate = func(ctx context.Context, x *admit.Exchange, obj runtime.Object) (err error) {
+			watched(ctx, func() StepEnd {
+				err = mutate(ctx, x, obj)
+				return StepEnd{Err: err}
+			})
+			return err
+		}
+	}
+	if check := s.Check; check != nil {
+		s.Check = func(ctx context.Context, x *admit.Exchange, oldObj, newObj runtime.Object) (err error) {
+			watched(ctx, func() StepEnd {
+				err = check(ctx, x, oldObj, newObj)
+				return StepEnd{Err: err}
+			})
+			return err
+		}
+	}
+}
+
+// clusterScoped are the built-in kinds that belong to no namespace, by group. That does not change from version to
+// version.
+var clusterScoped = map[string][]string{
+	"": {"ComponentStatus", "Namespace", "Node", "PersistentVolume"},
+	"admissionregistration.k8s.io": {
+		"MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding", "MutatingWebhookConfiguration",
+		"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding", "ValidatingWebhookConfiguration",
+	},
+	"apiextensions.k8s.io":         {"CustomResourceDefinition"},
+	"apiregistration.k8s.io":       {"APIService"},
+	"authentication.k8s.io":        {"SelfSubjectReview", "TokenReview"},
+	"authorization.k8s.io":         {"SelfSubjectAccessReview", "SelfSubjectRulesReview", "SubjectAccessReview"},
+	"certificates.k8s.io":          {"CertificateSigningRequest", "ClusterTrustBundle"},
+	"flowcontrol.apiserver.k8s.io": {"FlowSchema", "PriorityLevelConfiguration"},
+	"internal.apiserver.k8s.io":    {"StorageVersion"},
+	"networking.k8s.io":            {"IngressClass", "IPAddress", "ServiceCIDR"},
+	"node.k8s.io":                  {"RuntimeClass"},
+	"rbac.authorization.k8s.io":    {"ClusterRole", "ClusterRoleBinding"},
+	"resource.k8s.io":              {"DeviceClass", "DeviceTaintRule", "ResourcePoolStatusRequest", "ResourceSlice"},
+	"scheduling.k8s.io":            {"PriorityClass"},
+	"storage.k8s.io":               {"CSIDriver", "CSINode", "StorageClass", "VolumeAttachment", "VolumeAttributesClass"},
+	"storagemigration.k8s.io":      {"StorageVersionMigration"},
+}
+
+var endsInVowelAndY = regexp.MustCompile("[aeiou]y$")
+
+// offlineMapper knows the objects of the scheme by their regular plurals, as all built-in kinds have, and the
+// resources as they are given.
+func offlineMapper(scheme *runtime.Scheme, resources []OfflineResource) meta.RESTMapper {
+	versions := scheme.PrioritizedVersionsAllGroups()
+	for _, r := range resources {
+		if gv := r.Kind.GroupVersion(); !slices.Contains(versions, gv) {
+			versions = append(versions, gv)
+		}
+	}
+	mapper := meta.NewDefaultRESTMapper(versions)
+	add := func(kind schema.GroupVersionKind, plural string, global bool) {
+		regular, singular := meta.UnsafeGuessKindToResource(kind)
+		switch {
+		case plural != "":
+			regular.Resource = plural
+		case endsInVowelAndY.MatchString(singular.Resource): // gateways, which it takes for gatewaies
+			regular.Resource = singular.Resource + "s"
+		}
+		scope := meta.RESTScopeNamespace
+		if global {
+			scope = meta.RESTScopeRoot
+		}
+		mapper.AddSpecific(kind, regular, singular, scope)
+	}
+	given := map[schema.GroupVersionKind]bool{}
+	for _, r := range resources {
+		given[r.Kind] = true
+		add(r.Kind, r.Resource, r.ClusterScoped)
+	}
+	object := reflect.TypeFor[metav1.Object]()
+	for kind, t := range scheme.AllKnownTypes() {
+		if !given[kind] && kind.Version != runtime.APIVersionInternal && reflect.PointerTo(t).Implements(object) {
+			add(kind, "", slices.Contains(clusterScoped[kind.Group], kind.Kind))
+		}
+	}
+	return mapper
+}

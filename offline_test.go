@@ -1,0 +1,203 @@
+package eirinix_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"strings"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"go.uber.org/zap"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	"code.cloudfoundry.org/eirinix"
+)
+
+var _ = Describe("Offline", func() {
+	gizmo := schema.GroupVersionKind{Group: "example.org", Version: "v1", Kind: "Gizmo"}
+	gizmoRules := []admissionregistrationv1.RuleWithOperations{{
+		Operations: []admissionregistrationv1.OperationType{"CREATE"},
+		Rule:       admissionregistrationv1.Rule{APIGroups: []string{"example.org"}, APIVersions: []string{"v1"}, Resources: []string{"gizmata"}},
+	}}
+	addGizmos := eirinix.Mutation[*unstructured.Unstructured]{
+		ID: "gizmos", Settings: eirinix.Settings{Rules: gizmoRules},
+		Apply: func(context.Context, *eirinix.Call, *unstructured.Unstructured) error { return nil },
+	}
+	deny := eirinix.Validation[*rbacv1.ClusterRole]{ID: "roles", Delete: func(context.Context, *eirinix.Call, *rbacv1.ClusterRole) error {
+		return eirinix.Deny("stays")
+	}}
+
+	It("needs neither Host nor kubeconfig, and leaves the Manager as it was", func() {
+		m := eirinix.NewManager(eirinix.ManagerOptions{KubeConfig: "/does/not/exist"})
+		Expect(m.AddExtension(addEnv{})).To(Succeed())
+		offline, err := m.Offline(eirinix.OfflineOptions{})
+		Expect(err).NotTo(HaveOccurred())
+		Expect(offline.Validating).To(BeNil())
+		Expect(offline.Mutating.Name).To(Equal("eirini-x-mutating-hook"))
+		Expect(offline.Mutating.Webhooks).To(ConsistOf(And(
+			HaveField("ClientConfig.URL", HaveValue(HavePrefix("https://webhook.invalid:443/mutate/pods-"))),
+			HaveField("TimeoutSeconds", HaveValue(Equal(int32(5)))),
+			HaveField("Rules", ConsistOf(HaveField("Resources", []string{"pods"}))))))
+		Expect(m.AddExtension(deny)).To(Succeed(), "it has not been started")
+		Expect(m.Ready()).NotTo(BeClosed())
+	})
+
+	It("derives rules without a cluster, with scopes", func() {
+		m := eirinix.NewManager(eirinix.ManagerOptions{ServiceName: "s", WebhookNamespace: "n", OperatorFingerprint: "f"})
+		Expect(m.AddExtension(deny)).To(Succeed())
+		offline, err := m.Offline(eirinix.OfflineOptions{})
+		Expect(err).NotTo(HaveOccurred())
+		Expect(offline.Mutating).To(BeNil())
+		Expect(offline.Validating.Name).To(Equal("f-validating-hook"))
+		webhook := offline.Validating.Webhooks[0]
+		Expect(webhook.ClientConfig.Service).To(And(HaveField("Name", "s"), HaveField("Path", HaveValue(HavePrefix("/validate/clusterroles-")))))
+		Expect(webhook.Rules).To(Equal([]admissionregistrationv1.RuleWithOperations{{
+			Operations: []admissionregistrationv1.OperationType{"DELETE"},
+			Rule: admissionregistrationv1.Rule{
+				APIGroups: []string{"rbac.authorization.k8s.io"}, APIVersions: []string{"v1"}, Resources: []string{"clusterroles"},
+				Scope: new(admissionregistrationv1.ClusterScope),
+			},
+		}}))
+	})
+
+	It("is told of kinds that the scheme does not hold", func() {
+		m := eirinix.NewManager(eirinix.ManagerOptions{})
+		Expect(m.AddExtension(addGizmos)).To(Succeed())
+		_, err := m.Offline(eirinix.OfflineOptions{})
+		Expect(err).To(MatchError(And(ContainSubstring(`extension "gizmos"`), ContainSubstring("OfflineOptions.Resources"))))
+		offline, err := m.Offline(eirinix.OfflineOptions{Resources: []eirinix.OfflineResource{{Kind: gizmo, Resource: "gizmata", ClusterScoped: true}}})
+		Expect(err).NotTo(HaveOccurred())
+		mapping, err := offline.Mapper.RESTMapping(gizmo.GroupKind())
+		Expect(err).NotTo(HaveOccurred())
+		Expect(mapping.Resource.Resource).To(Equal("gizmata"))
+		Expect(mapping.Scope.Name()).To(Equal(meta.RESTScopeNameRoot))
+	})
+
+	It("takes another mapper instead", func() {
+		mapper := meta.NewDefaultRESTMapper(nil)
+		mapper.AddSpecific(gizmo, gizmo.GroupVersion().WithResource("gizmata"), gizmo.GroupVersion().WithResource("gizmo"), meta.RESTScopeRoot)
+		m := eirinix.NewManager(eirinix.ManagerOptions{})
+		Expect(m.AddExtension(addGizmos)).To(Succeed())
+		offline, err := m.Offline(eirinix.OfflineOptions{Mapper: mapper})
+		Expect(err).NotTo(HaveOccurred())
+		Expect(offline.Mapper).To(BeIdenticalTo(mapper))
+	})
+
+	It("forms plurals as people do", func() {
+		gateway := schema.GroupVersionKind{Group: "example.org", Version: "v1", Kind: "Gateway"}
+		offline, err := eirinix.NewManager(eirinix.ManagerOptions{}).Offline(eirinix.OfflineOptions{Resources: []eirinix.OfflineResource{{Kind: gateway}}})
+		Expect(err).NotTo(HaveOccurred())
+		mapping, err := offline.Mapper.RESTMapping(gateway.GroupKind())
+		Expect(err).NotTo(HaveOccurred())
+		Expect(mapping.Resource.Resource).To(Equal("gateways"))
+	})
+
+	It("refuses what Start would, all at once", func() {
+		m := eirinix.NewManager(eirinix.ManagerOptions{Port: -1})
+		Expect(m.AddExtension(nil)).NotTo(Succeed())
+		Expect(m.AddExtension(eirinix.Mutation[*corev1.Pod]{
+			Settings: eirinix.Settings{SideEffects: "Some"}, Apply: func(context.Context, *eirinix.Call, *corev1.Pod) error { return nil },
+		})).To(Succeed())
+		_, err := m.Offline(eirinix.OfflineOptions{})
+		Expect(err).To(MatchError(And(ContainSubstring("Port is -1"), ContainSubstring("AddExtension got nil"), ContainSubstring("sideEffects"))))
+	})
+
+	DescribeTable("tells of each step how it ended", func(step any, matcher OmegaMatcher) {
+		var began []string
+		var ends []eirinix.StepEnd
+		m := eirinix.NewManager(eirinix.ManagerOptions{Logger: zap.NewNop().Sugar()})
+		Expect(m.AddExtension(step)).To(Succeed())
+		offline, err := m.Offline(eirinix.OfflineOptions{Observe: func(ctx context.Context, step string) func(eirinix.StepEnd) {
+			began = append(began, step+" of "+fmt.Sprint(ctx.Value(requestKey{})))
+			return func(end eirinix.StepEnd) { ends = append(ends, end) }
+		}})
+		Expect(err).NotTo(HaveOccurred())
+		path := ""
+		if offline.Mutating != nil {
+			_, path, _ = strings.Cut(*offline.Mutating.Webhooks[0].ClientConfig.URL, ":443")
+		} else {
+			_, path, _ = strings.Cut(*offline.Validating.Webhooks[0].ClientConfig.URL, ":443")
+		}
+		review := `{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {"uid": "u", "operation": "CREATE",
+			"kind": {"version": "v1", "kind": "Pod"}, "resource": {"version": "v1", "resource": "pods"}, "namespace": "default",
+			"object": {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": {"containers": [{"name": "c"}]}}}}`
+		req := httptest.NewRequestWithContext(context.WithValue(context.Background(), requestKey{}, "this request"), http.MethodPost, path, strings.NewReader(review))
+		req.Header.Set("Content-Type", "application/json")
+		offline.Handler.ServeHTTP(httptest.NewRecorder(), req)
+		Expect(began).To(Equal([]string{"step of this request"}))
+		Expect(ends).To(ConsistOf(matcher))
+	},
+		Entry("a Mutation", mutating(func() error { return nil }), Equal(eirinix.StepEnd{})),
+		Entry("a denial", mutating(func() error { return eirinix.Deny("no") }), HaveField("Err", MatchError("no"))),
+		Entry("a panic", mutating(func() error { panic("a bug") }), And(HaveField("Panic", "a bug"), HaveField("Stack", ContainSubstring("offline_test.go")))),
+		Entry("an end of its goroutine", mutating(func() error { runtime.Goexit(); return nil }), HaveField("Err", MatchError(ContainSubstring("runtime.Goexit")))),
+		Entry("a Validation", eirinix.Validation[*corev1.Pod]{ID: "step", Create: func(context.Context, *eirinix.Call, *corev1.Pod) error { return eirinix.Deny("no") }},
+			HaveField("Err", MatchError("no"))),
+		Entry("an Extension", handleFunc{"step", func(context.Context, eirinix.Manager, *corev1.Pod, admission.Request) admission.Response {
+			return admission.Denied("no")
+		}},
+			HaveField("Response.Result.Message", "no")),
+	)
+
+	// Nothing tells the truth about plurals and scopes but an API server.
+	It("knows built-in kinds as an API server does", Label("api-server"), func(ctx SpecContext) {
+		offline, err := eirinix.NewManager(eirinix.ManagerOptions{}).Offline(eirinix.OfflineOptions{})
+		Expect(err).NotTo(HaveOccurred())
+		_, lists, err := clients().Discovery().ServerGroupsAndResources()
+		Expect(err).NotTo(HaveOccurred())
+		compared := 0
+		for _, list := range lists {
+			gv, err := schema.ParseGroupVersion(list.GroupVersion)
+			Expect(err).NotTo(HaveOccurred())
+			for _, r := range list.APIResources {
+				kind := gv.WithKind(r.Kind)
+				if strings.Contains(r.Name, "/") || !clientgoscheme.Scheme.Recognizes(kind) {
+					continue
+				}
+				compared++
+				mapping, err := offline.Mapper.RESTMapping(kind.GroupKind(), kind.Version)
+				Expect(err).NotTo(HaveOccurred())
+				Expect(mapping.Resource).To(Equal(gv.WithResource(r.Name)))
+				Expect(mapping.Scope.Name() == meta.RESTScopeNameNamespace).To(Equal(r.Namespaced), "%s", kind)
+			}
+		}
+		Expect(compared).To(BeNumerically(">", 50))
+	})
+
+	It("registers just what Start registers", Label("api-server"), func(ctx SpecContext) {
+		namespace := newNamespace(ctx)
+		steps := []any{addEnv{}, eirinix.Mutation[*corev1.Secret]{
+			Settings: eirinix.Settings{Reinvoke: "IfNeeded", Objects: &metav1.LabelSelector{MatchLabels: map[string]string{"a": "b"}}},
+			Apply:    func(context.Context, *eirinix.Call, *corev1.Secret) error { return nil },
+		}}
+		m := serveSteps(ctx, namespace, steps...)
+		offline, err := m.Offline(eirinix.OfflineOptions{})
+		Expect(err).NotTo(HaveOccurred())
+		live := configuration(ctx, m)
+		Expect(live.Name).To(Equal(offline.Mutating.Name))
+		Expect(offline.Mutating.Webhooks).To(HaveLen(len(steps)))
+		for i, w := range offline.Mutating.Webhooks {
+			w.ClientConfig = live.Webhooks[i].ClientConfig // the port is picked, and certificates made, when it is served
+			Expect(w).To(Equal(live.Webhooks[i]))
+		}
+	}, SpecTimeout(patience))
+})
+
+// requestKey finds what the spec put into a request's context.
+type requestKey struct{}
+
+// mutating is a step of pods that ends as the function does.
+func mutating(end func() error) eirinix.Mutation[*corev1.Pod] {
+	return eirinix.Mutation[*corev1.Pod]{ID: "step", Apply: func(context.Context, *eirinix.Call, *corev1.Pod) error { return end() }}
+}

@@ -1,0 +1,222 @@
+package eirinixtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	jsonpatchv4 "gopkg.in/evanphx/json-patch.v4"
+	admissionv1 "k8s.io/api/admission/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/uuid"
+)
+
+// failedCall is a call that came to no verdict: failurePolicy decides.
+type failedCall struct {
+	webhook string
+	reason  error
+}
+
+func (f *failedCall) Error() string {
+	return fmt.Sprintf("failed calling webhook %q: %v", f.webhook, f.reason)
+}
+func (f *failedCall) Unwrap() error { return f.reason }
+
+// rejection is a denial, in the API server's words and in the step's.
+type rejection struct {
+	*apierrors.StatusError
+	meant Denial
+}
+
+func (r *rejection) Unwrap() error { return r.StatusError }
+
+// failed is what becomes of a failed call. It is nil where the failurePolicy lets it pass.
+func (a *admissionRun) failed(ctx context.Context, w *webhook, err error) (refused error, ignored bool) {
+	failure, ok := errors.AsType[*failedCall](err)
+	if !ok {
+		return err, false // a verdict, or the API server's own trouble
+	}
+	if w.FailurePolicy == nil || *w.FailurePolicy != admissionregistrationv1.Ignore {
+		return apierrors.NewInternalError(failure), false
+	}
+	if ctx.Err() != nil { // not the webhook's time alone is over, but the request's
+		return apierrors.NewTimeoutError("request did not complete within requested timeout", 0), true
+	}
+	return nil, true
+}
+
+// callMutating calls a mutating webhook and applies its patch.
+func (a *admissionRun) callMutating(ctx context.Context, w *webhook, i *invocation, round int) (changed bool, err error) {
+	record, resp, err := a.call(ctx, w, i, round, true)
+	if err == nil && len(resp.Patch) > 0 {
+		changed, err = a.apply(w, i, resp.Patch)
+		record.Err = err
+	}
+	refused, ignored := error(nil), false
+	if err != nil {
+		refused, ignored = a.failed(ctx, w, err)
+	}
+	record.Changed, record.Ignored = changed, ignored
+	a.calls = append(a.calls, *record)
+	return changed, refused
+}
+
+// apply applies a patch as the API server does, and looks whether an object came of it. That failurePolicy Ignore
+// does not excuse a patch that does not apply is the API server's way, too.
+func (a *admissionRun) apply(w *webhook, i *invocation, patch []byte) (changed bool, err error) {
+	operations, err := jsonpatchv4.DecodePatch(patch)
+	if err != nil {
+		return false, &failedCall{w.Name, fmt.Errorf("received undecodable patch in webhook response: %w", err)}
+	}
+	if len(operations) == 0 {
+		return false, nil
+	}
+	if i.object.absent() {
+		return false, apierrors.NewInternalError(fmt.Errorf("admission webhook %q attempted to modify the object, which is not supported for this operation", w.Name))
+	}
+	raw, err := operations.Apply(i.object.raw)
+	if err != nil {
+		return false, apierrors.NewInternalError(err)
+	}
+	patched := newDocument(i.kind, raw)
+	if _, err := patched.typed(); err != nil {
+		return false, apierrors.NewInternalError(err)
+	}
+	patched, err = convert(patched, a.current.kind)
+	if err != nil {
+		return false, apierrors.NewInternalError(err)
+	}
+	changed = !patched.same(a.current)
+	a.current = patched
+	return changed, nil
+}
+
+// validate calls the validating webhooks, all at once. Of several refusals an API server gives any; here it is the
+// first in order, so that a test sees the same every time.
+func (a *admissionRun) validate(ctx context.Context, object document) error {
+	type outcome struct {
+		record *WebhookCall
+		err    error
+	}
+	var outcomes []*outcome
+	var calls sync.WaitGroup
+	for _, w := range a.h.validating {
+		invocation, err := a.match(ctx, w, object)
+		if err != nil {
+			calls.Wait()
+			return err
+		}
+		if invocation == nil {
+			continue
+		}
+		o := &outcome{}
+		outcomes = append(outcomes, o)
+		calls.Go(func() {
+			var err error
+			if o.record, _, err = a.call(ctx, w, invocation, 0, false); err != nil {
+				o.err, o.record.Ignored = a.failed(ctx, w, err)
+			}
+		})
+	}
+	calls.Wait()
+	var first error
+	for _, o := range outcomes {
+		a.calls = append(a.calls, *o.record)
+		if first == nil {
+			first = o.err
+		}
+	}
+	return first
+}
+
+// call sends one AdmissionReview and checks the answer.
+func (a *admissionRun) call(ctx context.Context, w *webhook, i *invocation, round int, mutating bool) (*WebhookCall, *admissionv1.AdmissionResponse, error) {
+	record := &WebhookCall{Configuration: w.configuration, Webhook: w.Name, Round: round}
+	began := time.Now()
+	resp, err := a.review(ctx, w, i, record, mutating)
+	record.Took, record.Response, record.Err = time.Since(began), resp, err
+	if err != nil {
+		return record, nil, err
+	}
+	a.says.hear(w.Name, resp)
+	if !resp.Allowed {
+		record.Err = refusedBy(w.Name, resp.Result)
+		return record, resp, record.Err
+	}
+	return record, resp, nil
+}
+
+func (a *admissionRun) review(ctx context.Context, w *webhook, i *invocation, record *WebhookCall, mutating bool) (*admissionv1.AdmissionResponse, error) {
+	if s := w.SideEffects; a.DryRun && (s == nil || *s != admissionregistrationv1.SideEffectClassNone && *s != admissionregistrationv1.SideEffectClassNoneOnDryRun) {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("admission webhook %q does not support dry run", w.Name))
+	}
+	uid := uuid.NewUUID()
+	record.Request = a.admissionRequest(uid, i)
+	question, answer, err := reviews(a.h.opts.ReviewVersion, w.AdmissionReviewVersions, record.Request)
+	if err != nil {
+		return nil, &failedCall{w.Name, fmt.Errorf("could not create admission objects: %w", err)}
+	}
+	timeout := time.Duration(0)
+	if w.TimeoutSeconds != nil {
+		timeout = time.Duration(*w.TimeoutSeconds) * time.Second
+	}
+	if a.WebhookTimeout > 0 {
+		timeout = a.WebhookTimeout
+	}
+	if timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, timeout)
+		defer cancel()
+	}
+	post := w.client.Post().Body(question)
+	if deadline, ok := ctx.Deadline(); ok {
+		if left := time.Until(deadline); left > 0 {
+			if a.WebhookTimeout <= 0 { // an API server rounds up
+				left = (left + time.Second - 1).Truncate(time.Second)
+			}
+			post.Timeout(left)
+		}
+	}
+	ctx = withTrace(ctx, &callTrace{trace: a.trace, webhook: w.Name, round: record.Round})
+	if err := post.Do(ctx).Into(answer); err != nil {
+		return nil, &failedCall{w.Name, fmt.Errorf("failed to call webhook: %w", err)}
+	}
+	resp, err := verify(uid, mutating, answer)
+	if err != nil {
+		return nil, &failedCall{w.Name, fmt.Errorf("received invalid webhook response: %w", err)}
+	}
+	return resp, nil
+}
+
+// admissionRequest is what a webhook is told of the request.
+func (a *admissionRun) admissionRequest(uid types.UID, i *invocation) *admissionv1.AdmissionRequest {
+	requestKind := a.object.kind
+	if a.object.absent() {
+		requestKind = a.oldObject.kind
+	}
+	extra := map[string]authenticationv1.ExtraValue{}
+	for key, values := range a.User.Extra {
+		extra[key] = values
+	}
+	return &admissionv1.AdmissionRequest{
+		UID:             uid,
+		Kind:            metav1.GroupVersionKind(i.kind),
+		Resource:        metav1.GroupVersionResource(i.resource),
+		SubResource:     a.Subresource,
+		RequestKind:     new(metav1.GroupVersionKind(requestKind)),
+		RequestResource: new(metav1.GroupVersionResource(a.Resource)), RequestSubResource: a.Subresource,
+		Name: a.Name, Namespace: a.Namespace, Operation: a.Operation,
+		UserInfo:  authenticationv1.UserInfo{Username: a.User.Name, UID: a.User.UID, Groups: a.User.Groups, Extra: extra},
+		Object:    runtime.RawExtension{Raw: i.object.raw},
+		OldObject: runtime.RawExtension{Raw: i.oldObject.raw},
+		DryRun:    new(a.DryRun),
+		Options:   runtime.RawExtension{Object: a.options},
+	}
+}

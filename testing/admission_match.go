@@ -1,0 +1,180 @@
+package eirinixtest
+
+import (
+	"context"
+	"fmt"
+	"maps"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/admission/plugin/webhook/predicates/rules"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+)
+
+// invocation is a webhook that is to be called: for which resource and kind, which under matchPolicy Equivalent
+// need not be those of the request, and with the objects in that version.
+type invocation struct {
+	resource          schema.GroupVersionResource
+	kind              schema.GroupVersionKind
+	object, oldObject document
+}
+
+// match decides whether the webhook is called, in the API server's order: selectors, rules, equivalent rules,
+// conditions. Rules and conditions are evaluated by its own code. It is nil where it is not. An error refuses the request.
+func (a *admissionRun) match(ctx context.Context, w *webhook, current document) (*invocation, error) {
+	attr, err := a.attributes(current, a.oldObject)
+	if err != nil {
+		return nil, apierrors.NewInternalError(err)
+	}
+	if rules.IsExemptAdmissionConfigurationResource(attr) {
+		return nil, nil // no webhook may stand in the way of its own repair
+	}
+	if !a.selectsNamespace(w, attr) || !selectsObject(w, attr) {
+		return nil, nil
+	}
+	call, err := a.matchRules(w, attr, current)
+	if call == nil || err != nil || w.conditions == nil {
+		return call, err
+	}
+	typed, err := call.object.typed()
+	if err != nil {
+		return nil, apierrors.NewInternalError(err)
+	}
+	typedOld, err := call.oldObject.typed()
+	if err != nil {
+		return nil, apierrors.NewInternalError(err)
+	}
+	versioned := &admission.VersionedAttributes{
+		Attributes: attr, VersionedKind: call.kind,
+		VersionedObject: admission.NewLazyObject(typed), VersionedOldObject: admission.NewLazyObject(typedOld),
+	}
+	switch matched := w.conditions.Match(ctx, versioned, nil, a.h.authorizer); {
+	case matched.Error != nil:
+		return nil, apierrors.NewForbidden(a.Resource.GroupResource(), a.Name, matched.Error)
+	case !matched.Matches:
+		return nil, nil
+	}
+	return call, nil
+}
+
+// selectsNamespace evaluates the namespaceSelector: on the labels of the object itself where that is a namespace which
+// is made or changed, and on none where an object belongs to no namespace, which is never exempt.
+func (a *admissionRun) selectsNamespace(w *webhook, attr admission.Attributes) bool {
+	isNamespace := attr.GetResource().Resource == "namespaces"
+	if attr.GetNamespace() == "" && !isNamespace {
+		return true
+	}
+	if op := attr.GetOperation(); isNamespace && attr.GetSubresource() == "" && (op == admission.Create || op == admission.Update) {
+		if object, err := meta.Accessor(attr.GetObject()); err == nil {
+			return w.namespaces.Matches(labels.Set(object.GetLabels()))
+		}
+	}
+	return w.namespaces.Matches(a.h.namespaceLabels(attr.GetNamespace()))
+}
+
+// namespaceLabels are those of the options, and the one that an API server puts on every namespace.
+func (h *Harness) namespaceLabels(name string) labels.Set {
+	all := labels.Set{corev1.LabelMetadataName: name}
+	maps.Copy(all, h.opts.Namespaces[name])
+	return all
+}
+
+// selectsObject evaluates the objectSelector on the new object and on the old one. What has no metadata, such as the
+// options of a CONNECT, is selected by the empty selector alone.
+func selectsObject(w *webhook, attr admission.Attributes) bool {
+	if w.objects.Empty() {
+		return true
+	}
+	for _, object := range []runtime.Object{attr.GetObject(), attr.GetOldObject()} {
+		if object == nil {
+			continue
+		}
+		if m, err := meta.Accessor(object); err == nil && w.objects.Matches(labels.Set(m.GetLabels())) {
+			return true
+		}
+	}
+	return false
+}
+
+// matchRules finds a rule for the request, else under matchPolicy Equivalent one for another version of the resource.
+func (a *admissionRun) matchRules(w *webhook, attr admission.Attributes, current document) (*invocation, error) {
+	for _, r := range w.Rules {
+		if m := (rules.Matcher{Rule: r, Attr: attr}); m.Matches() {
+			return &invocation{resource: a.Resource, kind: attr.GetKind(), object: current, oldObject: a.oldObject}, nil
+		}
+	}
+	if w.MatchPolicy == nil || *w.MatchPolicy != admissionregistrationv1.Equivalent {
+		return nil, nil
+	}
+	for _, r := range w.Rules {
+		for _, other := range a.equivalents() {
+			m := rules.Matcher{Rule: r, Attr: atResource{attr, other.Resource}}
+			if !m.Matches() {
+				continue
+			}
+			kind := attr.GetKind() // what goes over a subresource, such as Scale, has versions of its own
+			if a.Subresource == "" || a.Subresource == "status" {
+				kind = other.GroupVersionKind
+			}
+			call := &invocation{resource: other.Resource, kind: kind}
+			var err error
+			if call.object, err = convert(current, kind); err != nil {
+				return nil, apierrors.NewInternalError(err)
+			}
+			if call.oldObject, err = convert(a.oldObject, kind); err != nil {
+				return nil, apierrors.NewInternalError(err)
+			}
+			return call, nil
+		}
+	}
+	return nil, nil
+}
+
+// atResource is a request as it would be for another version of its resource.
+type atResource struct {
+	admission.Attributes
+	resource schema.GroupVersionResource
+}
+
+func (a atResource) GetResource() schema.GroupVersionResource { return a.resource }
+
+// equivalents are the other versions of the request's resource.
+func (a *admissionRun) equivalents() []*meta.RESTMapping {
+	mapper := a.h.mapper()
+	kind, err := mapper.KindFor(a.Resource)
+	if err != nil {
+		return nil
+	}
+	var all []*meta.RESTMapping
+	for _, p := range a.h.programs {
+		mappings, err := p.offline.Mapper.RESTMappings(kind.GroupKind())
+		if err != nil {
+			continue
+		}
+		for _, m := range mappings {
+			if m.Resource != a.Resource && m.Resource.Resource == a.Resource.Resource {
+				all = append(all, m)
+			}
+		}
+	}
+	return all
+}
+
+// convert gives an object in another version of its kind: as the scheme does, and a custom resource as strategy None
+// does, which changes the apiVersion alone.
+func convert(d document, kind schema.GroupVersionKind) (document, error) {
+	if d.absent() || d.kind == kind {
+		return d, nil
+	}
+	if !clientgoscheme.Scheme.Recognizes(d.kind) {
+		return newDocument(kind, d.with(func(u *unstructured.Unstructured) { u.SetGroupVersionKind(kind) }).raw), nil
+	}
+	return document{}, fmt.Errorf("a Harness cannot convert a %s of %s to %s, as an API server would; send the object in that version, or name both versions in Settings.Rules", d.kind.Kind, d.kind.GroupVersion(), kind.GroupVersion())
+}

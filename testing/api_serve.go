@@ -1,0 +1,234 @@
+package eirinixtest
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	"sigs.k8s.io/yaml"
+)
+
+// serve answers one request of a client.
+func (a *API) serve(w http.ResponseWriter, r *http.Request) {
+	if a.await(r.Context()) != nil {
+		return
+	}
+	if document, ok := a.discovery(r.URL.Path); ok {
+		reply(w, http.StatusOK, document)
+		return
+	}
+	q, err := parseAPIRequest(r)
+	if err != nil {
+		refuse(w, err)
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.requests = append(a.requests, q)
+	status := http.StatusOK
+	if q.Verb == "create" {
+		status = http.StatusCreated
+	}
+	answer, err := a.answer(r, q)
+	if err != nil {
+		refuse(w, err)
+		return
+	}
+	reply(w, status, answer)
+}
+
+func reply(w http.ResponseWriter, status int, document any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(document) // into memory
+}
+
+func refuse(w http.ResponseWriter, err error) {
+	status := apierrors.NewInternalError(err).Status()
+	if s, ok := err.(apierrors.APIStatus); ok { //nolint:errorlint // our own, never wrapped
+		status = s.Status()
+	}
+	status.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}
+	reply(w, int(status.Code), status)
+}
+
+// answer does what is asked. It is called under mu.
+func (a *API) answer(r *http.Request, q APIRequest) (any, error) {
+	resource, key := q.Resource.GroupResource(), objectKey{q.Resource.GroupResource(), q.Namespace, q.Name}
+	existing, found := a.objects[key]
+	missing := apierrors.NewNotFound(resource, q.Name)
+	switch q.Verb {
+	case "get":
+		if !found {
+			return nil, missing
+		}
+		return inVersion(existing, q.Resource).Object, nil
+	case "list", "deletecollection":
+		return a.list(r, q)
+	case "create":
+		return a.create(q, key)
+	case "update":
+		if !found {
+			return nil, missing
+		}
+		changed, err := parseObject(q.Body)
+		if err != nil {
+			return nil, err
+		}
+		if v := changed.GetResourceVersion(); v != "" && v != existing.GetResourceVersion() {
+			return nil, apierrors.NewConflict(resource, q.Name, fmt.Errorf("resourceVersion is %s by now", existing.GetResourceVersion()))
+		}
+		return a.replace(q, key, existing, changed), nil
+	case "patch":
+		applied := types.PatchType(strings.Split(r.Header.Get("Content-Type"), ";")[0])
+		if !found && applied == types.ApplyYAMLPatchType {
+			return a.create(q, key)
+		}
+		if !found {
+			return nil, missing
+		}
+		changed, err := a.patched(existing, applied, q.Body)
+		if err != nil {
+			return nil, err
+		}
+		return a.replace(q, key, existing, changed), nil
+	case "delete":
+		if !found {
+			return nil, missing
+		}
+		if !q.DryRun {
+			delete(a.objects, key)
+		}
+		return existing.Object, nil
+	}
+	return nil, apierrors.NewMethodNotSupported(resource, q.Verb+" (an API in memory has no watches; read directly, without a cache)")
+}
+
+func (a *API) list(r *http.Request, q APIRequest) (any, error) {
+	byLabels, err := labels.Parse(r.URL.Query().Get("labelSelector"))
+	if err != nil {
+		return nil, apierrors.NewBadRequest(err.Error())
+	}
+	byFields, err := fields.ParseSelector(r.URL.Query().Get("fieldSelector"))
+	if err != nil {
+		return nil, apierrors.NewBadRequest(err.Error())
+	}
+	items := []any{}
+	for _, key := range a.keys() {
+		object := a.objects[key]
+		if key.GroupResource != q.Resource.GroupResource() || q.Namespace != "" && key.namespace != q.Namespace {
+			continue
+		}
+		if !byLabels.Matches(labels.Set(object.GetLabels())) || !byFields.Matches(fieldsOf{object}) {
+			continue
+		}
+		items = append(items, inVersion(object, q.Resource).Object)
+		if q.Verb == "deletecollection" && !q.DryRun {
+			delete(a.objects, key)
+		}
+	}
+	kind := "List"
+	if item, err := a.mapper.KindFor(q.Resource); err == nil {
+		kind = item.Kind + "List"
+	}
+	return map[string]any{
+		"apiVersion": q.Resource.GroupVersion().String(), "kind": kind,
+		"metadata": map[string]any{"resourceVersion": fmt.Sprint(a.version)}, "items": items,
+	}, nil
+}
+
+// keys are in the order of namespace and name, as in an API server.
+func (a *API) keys() []objectKey {
+	all := make([]objectKey, 0, len(a.objects))
+	for key := range a.objects {
+		all = append(all, key)
+	}
+	slices.SortFunc(all, func(a, b objectKey) int {
+		return strings.Compare(a.namespace+"/"+a.name, b.namespace+"/"+b.name)
+	})
+	return all
+}
+
+func (a *API) create(q APIRequest, key objectKey) (any, error) {
+	created, err := parseObject(q.Body)
+	if err != nil {
+		return nil, err
+	}
+	if q.isReview() {
+		created.Object["status"] = map[string]any{"allowed": true, "authenticated": true}
+		return created.Object, nil
+	}
+	if q.Subresource != "" { // an eviction, a binding, a token
+		return created.Object, nil
+	}
+	if key.name = created.GetName(); key.name == "" {
+		key.name = fmt.Sprintf("%s%05d", created.GetGenerateName(), a.version+1)
+		created.SetName(key.name)
+	}
+	if _, taken := a.objects[key]; taken {
+		return nil, apierrors.NewAlreadyExists(key.GroupResource, key.name)
+	}
+	created.SetNamespace(key.namespace)
+	created.SetUID(uuid.NewUUID())
+	created.SetCreationTimestamp(metav1.Now())
+	if !q.DryRun {
+		a.store(key, created)
+	}
+	return created.Object, nil
+}
+
+func (a *API) replace(q APIRequest, key objectKey, existing, changed *unstructured.Unstructured) any {
+	changed.SetUID(existing.GetUID())
+	changed.SetCreationTimestamp(existing.GetCreationTimestamp())
+	if !q.DryRun {
+		a.store(key, changed)
+	}
+	return changed.Object
+}
+
+func (a *API) store(key objectKey, object *unstructured.Unstructured) {
+	a.version++
+	object.SetResourceVersion(fmt.Sprint(a.version))
+	a.objects[key] = object
+}
+
+func parseObject(body []byte) (*unstructured.Unstructured, error) {
+	u := &unstructured.Unstructured{}
+	text, err := yaml.YAMLToJSON(body) // server-side apply sends YAML
+	if err == nil {
+		err = u.UnmarshalJSON(text)
+	}
+	if err != nil {
+		return nil, apierrors.NewBadRequest("the body is no object: " + err.Error())
+	}
+	return u, nil
+}
+
+// inVersion gives the object as the version that was asked for would show it.
+func inVersion(object *unstructured.Unstructured, resource schema.GroupVersionResource) *unstructured.Unstructured {
+	object = object.DeepCopy()
+	object.SetAPIVersion(resource.GroupVersion().String())
+	return object
+}
+
+// fieldsOf looks up the fields of a fieldSelector by their paths.
+type fieldsOf struct{ *unstructured.Unstructured }
+
+func (f fieldsOf) Has(field string) bool { return f.Get(field) != "" }
+func (f fieldsOf) Get(field string) string {
+	value, _, _ := unstructured.NestedFieldNoCopy(f.Object, strings.Split(field, ".")...)
+	if value == nil {
+		return ""
+	}
+	return fmt.Sprint(value)
+}

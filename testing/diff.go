@@ -1,0 +1,152 @@
+package eirinixtest
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// contextLines is how much of what did not change is shown around a change.
+const contextLines = 3
+
+// maxDiffCells bounds the memory of a diff; objects of more than some thousand lines that differ everywhere are
+// shown side by side.
+const maxDiffCells = 16 << 20
+
+// diffLine is one line of a diff: kept (' '), removed ('-'), added ('+'), or the place of a hunk ('@').
+type diffLine struct {
+	mark byte
+	text string
+}
+
+// yamlDiff is what it takes to come from one document to the other, empty where they are equal.
+func yamlDiff(fromName string, from document, toName string, to document) string {
+	return textDiff(fromName, from.yaml(), toName, to.yaml())
+}
+
+// textDiff is a unified diff of two texts, empty where they are equal.
+func textDiff(fromName, from, toName, to string) string {
+	if from == to {
+		return ""
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "--- %s\n+++ %s\n", fromName, toName)
+	for _, line := range hunks(compare(lines(from), lines(to))) {
+		if line.mark == '@' {
+			fmt.Fprintln(&b, line.text)
+			continue
+		}
+		fmt.Fprintf(&b, "%c%s\n", line.mark, line.text)
+	}
+	return b.String()
+}
+
+func lines(text string) []string {
+	if text == "" {
+		return nil
+	}
+	return strings.Split(strings.TrimSuffix(text, "\n"), "\n")
+}
+
+// compare lines up what both have in common: the equal ends first, which is nearly everything in most objects, and
+// the longest common subsequence of what is left.
+func compare(a, b []string) []diffLine {
+	head := 0
+	for head < min(len(a), len(b)) && a[head] == b[head] {
+		head++
+	}
+	tail := 0
+	for tail < min(len(a), len(b))-head && a[len(a)-1-tail] == b[len(b)-1-tail] {
+		tail++
+	}
+	all := marked(' ', a[:head])
+	all = append(all, compareMiddle(a[head:len(a)-tail], b[head:len(b)-tail])...)
+	return append(all, marked(' ', a[len(a)-tail:])...)
+}
+
+func compareMiddle(a, b []string) []diffLine {
+	if len(a)*len(b) > maxDiffCells {
+		return append(marked('-', a), marked('+', b)...)
+	}
+	// best[i][j] is the length of the longest common subsequence of a[i:] and b[j:].
+	best := make([][]int32, len(a)+1)
+	for i := range best {
+		best[i] = make([]int32, len(b)+1)
+	}
+	for i := len(a) - 1; i >= 0; i-- {
+		for j := len(b) - 1; j >= 0; j-- {
+			if a[i] == b[j] {
+				best[i][j] = best[i+1][j+1] + 1
+			} else {
+				best[i][j] = max(best[i+1][j], best[i][j+1])
+			}
+		}
+	}
+	var all []diffLine
+	i, j := 0, 0
+	for i < len(a) && j < len(b) {
+		switch {
+		case a[i] == b[j]:
+			all = append(all, diffLine{' ', a[i]})
+			i, j = i+1, j+1
+		case best[i+1][j] >= best[i][j+1]:
+			all = append(all, diffLine{'-', a[i]})
+			i++
+		default:
+			all = append(all, diffLine{'+', b[j]})
+			j++
+		}
+	}
+	all = append(all, marked('-', a[i:])...)
+	return append(all, marked('+', b[j:])...)
+}
+
+func marked(mark byte, lines []string) []diffLine {
+	all := make([]diffLine, 0, len(lines))
+	for _, l := range lines {
+		all = append(all, diffLine{mark, l})
+	}
+	return all
+}
+
+// hunks leaves out what lies far from any change.
+func hunks(all []diffLine) []diffLine {
+	near := make([]bool, len(all))
+	for i, l := range all {
+		if l.mark != ' ' {
+			for k := max(0, i-contextLines); k <= min(len(all)-1, i+contextLines); k++ {
+				near[k] = true
+			}
+		}
+	}
+	var shown []diffLine
+	from, to := 1, 1 // the next line of either side
+	for i := 0; i < len(all); {
+		if !near[i] {
+			i, from, to = i+1, from+1, to+1
+			continue
+		}
+		end, removed, added := i, 0, 0
+		for ; end < len(all) && near[end]; end++ {
+			if all[end].mark != '+' {
+				removed++
+			}
+			if all[end].mark != '-' {
+				added++
+			}
+		}
+		shown = append(shown, diffLine{'@', fmt.Sprintf("@@ -%d,%d +%d,%d @@", from, removed, to, added)})
+		shown = append(shown, all[i:end]...)
+		i, from, to = end, from+removed, to+added
+	}
+	return shown
+}
+
+func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }
+
+// indented puts a text into a message, below a sentence.
+func indented(text string) string {
+	return "  " + strings.ReplaceAll(strings.TrimRight(text, "\n"), "\n", "\n  ")
+}

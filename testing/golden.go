@@ -1,0 +1,246 @@
+package eirinixtest
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"sigs.k8s.io/yaml"
+)
+
+// UpdateGoldenVariable is the environment variable that has Golden write what it gets.
+const UpdateGoldenVariable = "EIRINIX_UPDATE_GOLDEN"
+
+const (
+	goldenSuffix = ".golden.yaml"
+	inputSuffix  = ".yaml"
+	directive    = "# eirinixtest:"
+)
+
+// Golden sends every document of every file <name>.yaml of a folder, and compares what comes of them with the file
+// <name>.golden.yaml beside it. Documents are created, unless a first line asks for something else:
+//
+//	# eirinixtest: {operation: DELETE, user: jane, groups: [developers], namespace: apps, dryRun: true}
+//
+// The old object of an UPDATE is the document before, which says {old: true}. In the golden file stands each
+// object as admitted, below comments with its warnings and audit annotations, or why it was not admitted.
+//
+// To write the golden files, run the test with EIRINIX_UPDATE_GOLDEN=1, or with -update where the test's package has
+// such a flag: var _ = flag.Bool("update", false, "write golden files"). This package defines none, because two of
+// one name cannot be in a program.
+func (h *Harness) Golden(folder string, options ...RequestOption) {
+	h.t.Helper()
+	inputs, err := goldenInputs(folder)
+	if err != nil {
+		h.t.Fatalf("eirinixtest: Golden: %v", err)
+		return
+	}
+	var broken []string
+	for _, input := range inputs {
+		if err := h.compareGolden(input, options); err != nil {
+			broken = append(broken, fmt.Sprintf("eirinixtest: Golden: %v", err))
+		}
+	}
+	if len(broken) > 0 {
+		h.t.Fatalf("%s", strings.Join(broken, "\n\n"))
+	}
+}
+
+// goldenInputs are the files of a folder that hold what is sent.
+func goldenInputs(folder string) ([]string, error) {
+	all, err := filepath.Glob(filepath.Join(folder, "*"+inputSuffix))
+	if err != nil {
+		return nil, err
+	}
+	var inputs []string
+	for _, path := range all {
+		if !strings.HasSuffix(path, goldenSuffix) {
+			inputs = append(inputs, path)
+			continue
+		}
+		if input := strings.TrimSuffix(path, goldenSuffix) + inputSuffix; !exists(input) {
+			return nil, fmt.Errorf("%s has no %s beside it that it would be the result of; remove it", path, filepath.Base(input))
+		}
+	}
+	if len(inputs) == 0 {
+		return nil, fmt.Errorf("the folder %q holds no *%s to send", folder, inputSuffix)
+	}
+	return inputs, nil
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+// compareGolden compares what comes of one file with its golden file, or writes that.
+func (h *Harness) compareGolden(input string, options []RequestOption) error {
+	text, err := os.ReadFile(input)
+	if err != nil {
+		return err
+	}
+	got, err := h.goldenText(text, options)
+	if err != nil {
+		return fmt.Errorf("%s: %w", input, err)
+	}
+	path := strings.TrimSuffix(input, inputSuffix) + goldenSuffix
+	want, err := os.ReadFile(path)
+	missing := errors.Is(err, fs.ErrNotExist)
+	if err != nil && !missing {
+		return err
+	}
+	if !missing && normalised(want) == got {
+		return nil
+	}
+	if updateGolden() {
+		h.t.Logf("eirinixtest: Golden: wrote %s", path)
+		return os.WriteFile(path, []byte(got), 0o644) //nolint:gosec // it is checked in
+	}
+	accept := "to take the new result for right, run the test with " + UpdateGoldenVariable + "=1 and look at what git diff shows"
+	if missing {
+		return fmt.Errorf("%s does not exist; %s. It would be\n%s", path, accept, indented(got))
+	}
+	return fmt.Errorf("%s gives another result; %s\n%s", input, accept, indented(textDiff(path, normalised(want), "now", got)))
+}
+
+func normalised(text []byte) string { return strings.ReplaceAll(string(text), "\r\n", "\n") }
+
+// updateGolden tells whether golden files are to be written. A flag of that name may be anybody's.
+func updateGolden() bool {
+	if v := os.Getenv(UpdateGoldenVariable); v != "" && v != "0" && v != "false" {
+		return true
+	}
+	f := flag.Lookup("update")
+	return f != nil && f.Value.String() == "true"
+}
+
+// goldenDirective is what the first line of a document may ask for.
+type goldenDirective struct {
+	Operation admissionv1.Operation `json:"operation"`
+	Old       bool                  `json:"old"`
+	User      string                `json:"user"`
+	Groups    []string              `json:"groups"`
+	Namespace string                `json:"namespace"`
+	DryRun    bool                  `json:"dryRun"`
+}
+
+// goldenText sends the documents of a file and puts together what comes of them.
+func (h *Harness) goldenText(text []byte, options []RequestOption) (string, error) {
+	var results []string
+	var old any
+	reader := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(text)))
+	for number := 1; ; number++ {
+		part, err := reader.Read()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return "", err
+		}
+		asked, err := readDirective(part)
+		if err != nil {
+			return "", fmt.Errorf("document %d: %w", number, err)
+		}
+		if isBlank(part) {
+			continue
+		}
+		if asked.Old {
+			old = part
+			continue
+		}
+		result, err := h.send(asked.request(part, old), options...)
+		if err != nil {
+			return "", fmt.Errorf("document %d: %w", number, err)
+		}
+		old = nil
+		results = append(results, result.golden())
+	}
+	if len(results) == 0 {
+		return "", errors.New("it holds no document to send")
+	}
+	return strings.Join(results, "---\n"), nil
+}
+
+func readDirective(part []byte) (goldenDirective, error) {
+	var d goldenDirective
+	for line := range strings.Lines(string(part)) {
+		line = strings.TrimSpace(line)
+		if rest, ok := strings.CutPrefix(line, directive); ok {
+			if err := yaml.UnmarshalStrict([]byte(rest), &d); err != nil {
+				return d, fmt.Errorf("%s is followed by what is no directive: %w", directive, err)
+			}
+			return d, nil
+		}
+		if line != "" && !strings.HasPrefix(line, "#") {
+			break
+		}
+	}
+	return d, nil
+}
+
+func (d goldenDirective) request(object, old any) Request {
+	r := Request{Operation: admissionv1.Operation(strings.ToUpper(string(d.Operation))), Object: object, OldObject: old, Namespace: d.Namespace, DryRun: d.DryRun}
+	switch {
+	case r.Operation == admissionv1.Delete:
+		r.Object, r.OldObject = nil, object
+	case r.Operation == "" && old != nil:
+		r.Operation = admissionv1.Update
+	case r.Operation == "":
+		r.Operation = admissionv1.Create
+	}
+	if d.User != "" {
+		AsUser(d.User, d.Groups...)(&r)
+	}
+	return r
+}
+
+// isBlank tells whether a document holds nothing but comments.
+func isBlank(part []byte) bool {
+	for line := range strings.Lines(string(part)) {
+		if line = strings.TrimSpace(line); line != "" && line != "---" && !strings.HasPrefix(line, "#") {
+			return false
+		}
+	}
+	return true
+}
+
+// golden is the result as it stands in a golden file.
+func (r *Result) golden() string {
+	var b strings.Builder
+	comment := func(format string, args ...any) {
+		text := fmt.Sprintf(format, args...)
+		fmt.Fprintf(&b, "# %s\n", strings.ReplaceAll(strings.TrimRight(text, "\n"), "\n", "\n#   "))
+	}
+	switch {
+	case r.Denial != nil:
+		comment("denied with %d %s: %s", r.Denial.Code, r.Denial.Reason, r.Denial.Message)
+	case !r.Allowed:
+		comment("failed: %v", r.Err)
+	case r.after.absent():
+		comment("allowed")
+	}
+	for _, c := range r.Calls {
+		if c.Ignored {
+			comment("ignored: %v", c.Err)
+		}
+	}
+	for _, w := range r.Warnings {
+		comment("warning: %s", w)
+	}
+	for _, key := range sortedKeys(r.AuditAnnotations) {
+		comment("audit: %s=%s", key, r.AuditAnnotations[key])
+	}
+	if r.Allowed {
+		b.WriteString(r.after.yaml())
+	}
+	return b.String()
+}

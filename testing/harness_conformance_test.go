@@ -1,0 +1,125 @@
+package eirinixtest_test
+
+import (
+	"fmt"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	eirinixtest "code.cloudfoundry.org/eirinix/testing"
+)
+
+const (
+	selected = "harness-selected" // the namespace whose objects are sent to the webhooks
+	plain    = "harness-plain"    // and one whose are not
+)
+
+// The same Managers are called by a real API server and by the Harness; what comes of each request must be equal.
+var _ = Describe("The Harness beside a real API server", Label("api-server"), Ordered, ContinueOnFailure, func() {
+	var (
+		world    *bothWorlds
+		patience = 30 * time.Second
+	)
+
+	BeforeAll(func(ctx SpecContext) {
+		world = newWorlds(ctx, eirinixtest.StartControlPlane(GinkgoTB()))
+		for _, add := range []func(*bothWorlds){addWorkers, addJudges, addRivals} {
+			add(world)
+		}
+		world.start(ctx)
+	}, NodeTimeout(2*time.Minute))
+
+	DescribeTable("creates alike", func(ctx SpecContext, object client.Object, options ...eirinixtest.RequestOption) {
+		world.compareCreate(ctx, object, options...)
+	},
+		Entry("a pod that is changed by a Mutation and an Extension", podOf("worked-on", nil), SpecTimeout(patience)),
+		Entry("a pod that the objectSelector leaves out", podOf("left-out", map[string]string{"skip": "yes"}), SpecTimeout(patience)),
+		Entry("a pod in another namespace", inNamespace(plain, podOf("elsewhere", nil)), SpecTimeout(patience)),
+		Entry("a pod with a generated name", &corev1.Pod{ObjectMeta: metav1.ObjectMeta{GenerateName: "gen-"}, Spec: podOf("", nil).Spec}, SpecTimeout(patience)),
+		Entry("a pod whose patch does not apply", podOf("bad-patch", map[string]string{"patch": "bad"}), SpecTimeout(patience)),
+		Entry("a config map that nobody minds", configMap("fine", nil), SpecTimeout(patience)),
+		Entry("a dry run", configMap("dry", map[string]string{"say": "dry-run"}), eirinixtest.DryRun(), SpecTimeout(patience)),
+		Entry("a denial", configMap("denied", map[string]string{"verdict": "deny"}), SpecTimeout(patience)),
+		Entry("a denial with causes", configMap("invalid", map[string]string{"verdict": "invalid"}), SpecTimeout(patience)),
+		Entry("a denial with the code of another API status", configMap("conflict", map[string]string{"verdict": "conflict"}), SpecTimeout(patience)),
+		Entry("a failure", configMap("failing", map[string]string{"verdict": "fail"}), SpecTimeout(patience)),
+		Entry("a panic", configMap("panicking", map[string]string{"verdict": "panic"}), SpecTimeout(patience)),
+		Entry("a failure that is ignored", configMap("ignored", map[string]string{"verdict": "fail-ignored"}), SpecTimeout(patience)),
+		Entry("a step that is too slow", configMap("slow", map[string]string{"verdict": "slow"}), SpecTimeout(patience)),
+		Entry("a step that is too slow, ignored", configMap("slow-ignored", map[string]string{"verdict": "slow-ignored"}), SpecTimeout(patience)),
+		Entry("warnings, one of them twice", configMap("warned", map[string]string{"say": "warn"}), SpecTimeout(patience)),
+		Entry("more warnings than fit", configMap("warned-a-lot", map[string]string{"say": "lots"}), SpecTimeout(patience)),
+		Entry("a condition that is false", configMap("skip-condition", nil), SpecTimeout(patience)),
+		Entry("a condition on the rights of an administrator", configMap("rights", map[string]string{"rights": "asked"}), SpecTimeout(patience)),
+		Entry("a condition that is true for some users", configMap("users", nil), eirinixtest.AsUser("joe", "developers", "suspects"), SpecTimeout(patience)),
+		Entry("a condition that cannot be evaluated", configMap("broken-condition", map[string]string{"conditions": "broken"}), SpecTimeout(patience)),
+		Entry("reinvocation after another program's change", configMap("rivals", map[string]string{"rivals": "stages"}), SpecTimeout(patience)),
+		Entry("two programs that never agree", configMap("fighters", map[string]string{"rivals": "fight"}), SpecTimeout(patience)),
+		Entry("the user and the groups", configMap("by-user", map[string]string{"say": "user"}), eirinixtest.AsUser("jane", "developers"), SpecTimeout(patience)),
+		Entry("an object without namespace", &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "harness-role"}}, SpecTimeout(patience)),
+		Entry("an object of another version of the resource", gadget("v2", "converted"), SpecTimeout(patience)),
+		Entry("an object moved to another namespace", configMap("moved", map[string]string{"say": "move"}), SpecTimeout(patience)),
+		Entry("an object that is renamed", configMap("renamed", map[string]string{"say": "rename"}), SpecTimeout(patience)),
+	)
+
+	DescribeTable("updates alike", func(ctx SpecContext, name string, data map[string]string) {
+		stored := world.stored(ctx, configMap(name, map[string]string{"version": "1"}))
+		updated := merged(stored, configMap(name, data))
+		world.compare("update", func(c client.Client) error { return c.Update(ctx, updated.DeepCopy()) },
+			func(h *eirinixtest.Harness) *eirinixtest.Result { return h.Update(stored, updated) })
+	},
+		Entry("what a Validation has nothing against", "grown", map[string]string{"version": "1", "more": "x"}, SpecTimeout(patience)),
+		Entry("what a Validation refuses", "aged", map[string]string{"version": "2"}, SpecTimeout(patience)),
+	)
+
+	It("deletes alike", func(ctx SpecContext) {
+		for _, name := range []string{"deletable", "keep-me"} {
+			stored := world.stored(ctx, configMap(name, nil))
+			world.compare(name, func(c client.Client) error { return c.Delete(ctx, stored) },
+				func(h *eirinixtest.Harness) *eirinixtest.Result { return h.Delete(stored) })
+		}
+	}, SpecTimeout(patience))
+
+	It("scales alike", func(ctx SpecContext) {
+		stored := world.stored(ctx, &appsv1.Deployment{
+			ObjectMeta: metav1.ObjectMeta{Name: "scaled", Namespace: selected},
+			Spec: appsv1.DeploymentSpec{
+				Replicas: new(int32(1)), Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "x"}},
+				Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "x"}}, Spec: podOf("", nil).Spec},
+			},
+		})
+		for _, replicas := range []int32{30, 3} { // refused, so that the next one begins where this one did
+			world.compare(fmt.Sprint(replicas), func(c client.Client) error {
+				return c.SubResource("scale").Update(ctx, stored.DeepCopyObject().(client.Object),
+					client.WithSubResourceBody(&autoscalingv1.Scale{Spec: autoscalingv1.ScaleSpec{Replicas: replicas}}))
+			}, func(h *eirinixtest.Harness) *eirinixtest.Result { return h.Scale(stored, replicas) })
+		}
+	}, SpecTimeout(patience))
+
+	It("evicts alike", func(ctx SpecContext) {
+		for _, name := range []string{"evicted", "pinned"} {
+			stored := world.stored(ctx, podOf(name, map[string]string{"skip": "yes"}))
+			world.compare(name, func(c client.Client) error {
+				return c.SubResource("eviction").Create(ctx, stored.DeepCopyObject().(client.Object), &policyv1.Eviction{})
+			}, func(h *eirinixtest.Harness) *eirinixtest.Result { return h.Evict(stored) })
+		}
+	}, SpecTimeout(patience))
+
+	It("connects alike", func(ctx SpecContext) {
+		stored := world.stored(ctx, podOf("attached", map[string]string{"skip": "yes"}))
+		// It is refused before a node is looked for, which an unscheduled pod has not.
+		world.compare("exec", func(client.Client) error {
+			return world.admin.CoreV1().RESTClient().Post().Namespace(selected).Resource("pods").Name("attached").SubResource("exec").
+				Param("command", "sh").Param("container", "app").Param("stdin", "true").Do(ctx).Error()
+		}, func(h *eirinixtest.Harness) *eirinixtest.Result {
+			return h.Connect(stored, "exec", &corev1.PodExecOptions{Command: []string{"sh"}, Container: "app", Stdin: true})
+		})
+	}, SpecTimeout(patience))
+})

@@ -1,0 +1,130 @@
+package eirinixtest_test
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"testing"
+
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"code.cloudfoundry.org/eirinix"
+	eirinixtest "code.cloudfoundry.org/eirinix/testing"
+)
+
+// noRoot is what the examples test: it refuses pods that run as root.
+var noRoot = eirinix.Validation[*corev1.Pod]{ID: "no-root", Create: func(_ context.Context, c *eirinix.Call, pod *corev1.Pod) error {
+	if s := pod.Spec.SecurityContext; s == nil || s.RunAsUser == nil || *s.RunAsUser == 0 {
+		return eirinix.Deny("%s would run as root", pod.Name)
+	}
+	c.Warn("thank you")
+	return nil
+}}
+
+// A test needs an extension and a request.
+func ExampleNewHarness() {
+	_ = func(t *testing.T) {
+		h := eirinixtest.NewHarness(t, noRoot)
+		result := h.Create("{apiVersion: v1, kind: Pod, metadata: {name: naughty}}")
+		NewWithT(t).Expect(result).To(eirinixtest.BeDenied().WithCode(403).WithMessage("would run as root"))
+	}
+}
+
+// A result can be printed.
+func ExampleResult_String() {
+	h := eirinixtest.NewHarness(&printer{}, noRoot, labeller("seen", "yes"))
+	fmt.Print(h.Create("{apiVersion: v1, kind: Pod, metadata: {name: nice}, spec: {securityContext: {runAsUser: 7}}}"))
+	// Output:
+	// allowed
+	// warning: thank you
+	// ran: label-yes
+	// ran: no-root
+	// --- sent
+	// +++ admitted
+	// @@ -1,6 +1,8 @@
+	//  apiVersion: v1
+	//  kind: Pod
+	//  metadata:
+	// +  labels:
+	// +    seen: "yes"
+	//    name: nice
+	//    namespace: default
+	//  spec:
+}
+
+// All properties are tested in one call. It fails with what to change.
+func ExampleHarness_CheckProperties() {
+	h := eirinixtest.NewHarness(&printer{}, eirinix.Mutation[*corev1.ConfigMap]{ID: "appender", Apply: func(_ context.Context, _ *eirinix.Call, m *corev1.ConfigMap) error {
+		if m.Data != nil {
+			m.Data["list"] += ",more"
+		}
+		return nil
+	}})
+	h.CheckProperties("{apiVersion: v1, kind: ConfigMap, metadata: {name: a}, data: {list: some}}")
+	// Output:
+	// eirinixtest: not idempotent: run a second time on its own result, it changed that again (step appender)
+	//   --- sent
+	//   +++ admitted
+	//   @@ -1,6 +1,6 @@
+	//    apiVersion: v1
+	//    data:
+	//   -  list: some,more
+	//   +  list: some,more,more
+	//    kind: ConfigMap
+	//    metadata:
+	//      name: a
+	// What to change: look whether what you are about to add is there already, by its name and not by its position, and set values instead of adding to them: the API server may call a webhook twice for one object, and sends it again with every update.
+}
+
+// update has golden files written: go test -update.
+var update = flag.Bool("update", false, "write golden files")
+
+// Golden files show what becomes of the objects in a folder.
+func ExampleHarness_Golden() {
+	folder, _ := os.MkdirTemp("", "golden")
+	defer os.RemoveAll(folder)
+	_ = os.WriteFile(folder+"/pods.yaml", []byte("{apiVersion: v1, kind: Pod, metadata: {name: naughty}}"), 0o600)
+
+	*update = true
+	defer func() { *update = false }()
+	eirinixtest.NewHarness(&printer{}, noRoot).Golden(folder)
+
+	text, _ := os.ReadFile(folder + "/pods.golden.yaml")
+	fmt.Print(string(text))
+	// Output:
+	// # denied with 403 Forbidden: naughty would run as root
+}
+
+// A handler that needs a client gets one of an API in memory, which tells what was done to it.
+func ExampleNewAPI() {
+	api := eirinixtest.NewAPI(&printer{}, func(o *eirinixtest.APIOptions) { o.Objects = []client.Object{configMap("settings", nil)} })
+	counter := eirinix.Mutation[*corev1.Pod]{
+		Settings: eirinix.Settings{SideEffects: "NoneOnDryRun"},
+		Apply: func(ctx context.Context, c *eirinix.Call, pod *corev1.Pod) error {
+			if *c.DryRun {
+				return nil
+			}
+			return api.Client().Create(ctx, inNamespace("default", configMap("seen-"+pod.Name, nil)))
+		},
+	}
+	h := eirinixtest.NewHarness(&printer{}, counter, func(o *eirinixtest.HarnessOptions) { o.API = api })
+	h.Create(podOf("first", nil))
+	h.Create(podOf("second", nil), eirinixtest.DryRun())
+	for _, w := range api.Writes() {
+		fmt.Println(w)
+	}
+	// Output:
+	// create configmaps default/
+}
+
+// printer is a test whose failure is printed.
+type printer struct{}
+
+func (*printer) Helper()                           {}
+func (*printer) Cleanup(func())                    {}
+func (*printer) Failed() bool                      { return false }
+func (*printer) Logf(string, ...any)               {}
+func (*printer) Fatalf(format string, args ...any) { fmt.Printf(format+"\n", args...) }

@@ -1,0 +1,213 @@
+package eirinixtest_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"gomodules.xyz/jsonpatch/v2"
+	admissionv1 "k8s.io/api/admission/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	"code.cloudfoundry.org/eirinix"
+)
+
+// addWorkers adds the steps that change objects.
+func addWorkers(w *bothWorlds) {
+	w.add(eirinix.Mutation[*corev1.Pod]{
+		ID:       "sidecar",
+		Settings: eirinix.Settings{Objects: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "skip", Operator: metav1.LabelSelectorOpDoesNotExist}}}},
+		Apply: func(_ context.Context, c *eirinix.Call, pod *corev1.Pod) error {
+			if c.Operation != "CREATE" {
+				return nil
+			}
+			c.Warn("a sidecar is added to %q", pod.Name)
+			pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{Name: "sidecar", Image: "sidecar:1"})
+			return nil
+		},
+	})
+	w.add(envExtension{})
+	w.add(handlerOf{handler{func(context.Context, eirinix.Manager, *corev1.Pod, admission.Request) admission.Response {
+		return admission.Response{Patches: []jsonpatch.JsonPatchOperation{{Operation: "remove", Path: "/spec/not/there"}}, AdmissionResponse: admissionv1.AdmissionResponse{Allowed: true}}
+	}}, eirinix.Settings{Objects: selector("patch", "bad")}})
+	w.add(eirinix.Mutation[*corev1.ConfigMap]{
+		ID: "talker", Settings: eirinix.Settings{SideEffects: "NoneOnDryRun"},
+		Apply: func(_ context.Context, c *eirinix.Call, m *corev1.ConfigMap) error {
+			switch m.Data["say"] {
+			case "warn":
+				c.Warn("first")
+				c.Warn("second")
+				c.Warn("first")
+			case "lots":
+				for i := range 40 {
+					c.Warn("%d %s", i, strings.Repeat("long ", 60))
+				}
+			case "user":
+				slices.Sort(c.UserInfo.Groups)
+				m.Data["user"] = c.UserInfo.Username + " of " + strings.Join(c.UserInfo.Groups, ",")
+			case "dry-run":
+				m.Data["dry-run"] = fmt.Sprint(*c.DryRun)
+			case "move":
+				m.Namespace = plain
+			case "rename":
+				m.Name += "-by-a-webhook"
+			}
+			return nil
+		},
+	})
+	w.add(eirinix.Mutation[*rbacv1.ClusterRole]{
+		ID: "roles",
+		Settings: eirinix.Settings{Objects: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
+			{Key: "kubernetes.io/bootstrapping", Operator: metav1.LabelSelectorOpDoesNotExist},
+		}}},
+		Apply: func(_ context.Context, _ *eirinix.Call, r *rbacv1.ClusterRole) error {
+			metav1.SetMetaDataAnnotation(&r.ObjectMeta, "seen", "yes")
+			return nil
+		},
+	})
+	w.add(eirinix.Mutation[*unstructured.Unstructured]{
+		ID:       "gadgets",
+		Settings: eirinix.Settings{Rules: rulesFor("example.org", "v1", "gadgets")},
+		Apply: func(_ context.Context, c *eirinix.Call, u *unstructured.Unstructured) error {
+			return unstructured.SetNestedField(u.Object, "seen as "+u.GetAPIVersion()+", sent as "+c.RequestKind.Version, "spec", "note")
+		},
+	})
+}
+
+// addJudges adds the steps that refuse and fail.
+func addJudges(w *bothWorlds) {
+	judge := func(id string, settings eirinix.Settings, verdict func(context.Context, *corev1.ConfigMap) error) {
+		settings.Namespaces = nil
+		w.add(eirinix.Validation[*corev1.ConfigMap]{ID: id, Settings: settings, Create: func(ctx context.Context, _ *eirinix.Call, m *corev1.ConfigMap) error {
+			return verdict(ctx, m)
+		}})
+	}
+	judge("judge", eirinix.Settings{}, func(_ context.Context, m *corev1.ConfigMap) error {
+		switch m.Data["verdict"] {
+		case "deny":
+			return eirinix.Deny("%s is not wanted here", m.Name)
+		case "invalid":
+			return invalidField()
+		case "conflict":
+			return apierrors.NewConflict(schema.GroupResource{Resource: "configmaps"}, m.Name, fmt.Errorf("somebody was faster"))
+		case "fail":
+			return fmt.Errorf("the database is away")
+		case "panic":
+			panic("a bug") //nolint:forbidigo // it is what is tested
+		}
+		return nil
+	})
+	judge("lenient", eirinix.Settings{FailurePolicy: "Ignore", Isolated: true}, func(_ context.Context, m *corev1.ConfigMap) error {
+		if m.Data["verdict"] == "fail-ignored" {
+			return fmt.Errorf("the database is away")
+		}
+		return nil
+	})
+	slow := func(ctx context.Context, wanted bool) error {
+		if wanted {
+			<-ctx.Done()
+			return ctx.Err()
+		}
+		return nil
+	}
+	// They are called for what is theirs alone: on a busy machine everything may take too long.
+	called := conditions("has(object.data) && 'verdict' in object.data && object.data['verdict'].startsWith('slow')")
+	judge("slow", eirinix.Settings{Timeout: 2 * time.Second, Isolated: true, Conditions: called}, func(ctx context.Context, m *corev1.ConfigMap) error {
+		return slow(ctx, m.Data["verdict"] == "slow")
+	})
+	judge("slow-ignored", eirinix.Settings{Timeout: 2 * time.Second, FailurePolicy: "Ignore", Isolated: true, Conditions: called}, func(ctx context.Context, m *corev1.ConfigMap) error {
+		return slow(ctx, m.Data["verdict"] == "slow-ignored")
+	})
+	judge("conditional", eirinix.Settings{Conditions: conditions("object.metadata.name != 'skip-condition' && object.metadata.name.startsWith('skip')")},
+		func(context.Context, *corev1.ConfigMap) error { return eirinix.Deny("the condition was true") })
+	judge("rights", eirinix.Settings{Conditions: conditions("has(object.data) && 'rights' in object.data && authorizer.group('').resource('secrets').namespace(request.namespace).check('get').allowed()")},
+		func(context.Context, *corev1.ConfigMap) error { return eirinix.Deny("the user may read secrets") })
+	judge("suspicious", eirinix.Settings{Conditions: conditions("'suspects' in request.userInfo.groups")},
+		func(context.Context, *corev1.ConfigMap) error { return eirinix.Deny("a suspect") })
+	judge("breakable", eirinix.Settings{Conditions: conditions(
+		"has(object.data) && 'conditions' in object.data && object.data['missing'] == ''")},
+		func(context.Context, *corev1.ConfigMap) error { return eirinix.Deny("the condition was true") })
+	w.add(eirinix.Validation[*corev1.ConfigMap]{
+		ID: "keeper",
+		Update: func(_ context.Context, _ *eirinix.Call, oldObj, newObj *corev1.ConfigMap) error {
+			if v := oldObj.Data["version"]; v != newObj.Data["version"] {
+				return eirinix.Deny("version is %s and stays so", v)
+			}
+			return nil
+		},
+		Delete: func(_ context.Context, _ *eirinix.Call, m *corev1.ConfigMap) error {
+			if m.Name == "keep-me" {
+				return eirinix.Deny("%s stays", m.Name)
+			}
+			return nil
+		},
+	})
+	w.add(eirinix.Validation[*corev1.Pod]{ID: "names", Create: func(_ context.Context, c *eirinix.Call, pod *corev1.Pod) error {
+		if pod.GenerateName != "" && !strings.HasPrefix(pod.Name, pod.GenerateName) {
+			return eirinix.Deny("a validating webhook knows the name by now")
+		}
+		if pod.UID == "" || pod.CreationTimestamp.IsZero() {
+			return eirinix.Deny("a validating webhook knows UID and time by now")
+		}
+		return nil
+	}})
+	w.add(eirinix.Subresource[*autoscalingv1.Scale]{
+		ID: "scale", Resource: appsv1.SchemeGroupVersion.WithResource("deployments"), Subresource: "scale", Operations: ops("UPDATE"),
+		Check: func(_ context.Context, c *eirinix.Call, oldObj, newObj *autoscalingv1.Scale) error {
+			if newObj.Spec.Replicas > 10 {
+				return eirinix.Deny("%s from %d to %d replicas is too much", c.Name, oldObj.Spec.Replicas, newObj.Spec.Replicas)
+			}
+			return nil
+		},
+	})
+	w.add(eirinix.Subresource[*policyv1.Eviction]{
+		ID: "eviction", Resource: corev1.SchemeGroupVersion.WithResource("pods"), Subresource: "eviction", Operations: ops("CREATE"),
+		Check: func(_ context.Context, c *eirinix.Call, _, newObj *policyv1.Eviction) error {
+			if newObj.Name == "pinned" {
+				return eirinix.Deny("%s stays where it is", c.Name)
+			}
+			return nil
+		},
+	})
+	w.add(eirinix.Subresource[*corev1.PodExecOptions]{
+		ID: "exec", Resource: corev1.SchemeGroupVersion.WithResource("pods"), Subresource: "exec", Operations: ops("CONNECT"),
+		Check: func(_ context.Context, c *eirinix.Call, _, newObj *corev1.PodExecOptions) error {
+			return eirinix.Deny("no %s in %s of %s", newObj.Command, newObj.Container, c.Name)
+		},
+	})
+}
+
+// addRivals adds a second program, which is called after the first, and steps of both that react to one another.
+func addRivals(w *bothWorlds) {
+	stage := func(id, needs, adds string) eirinix.Mutation[*corev1.ConfigMap] {
+		return eirinix.Mutation[*corev1.ConfigMap]{ID: id, Settings: eirinix.Settings{Reinvoke: "IfNeeded"}, Apply: func(_ context.Context, _ *eirinix.Call, m *corev1.ConfigMap) error {
+			switch m.Data["rivals"] {
+			case "stages":
+				if _, there := m.Data[needs]; (there || needs == "") && adds != "" {
+					m.Data[adds] = "done"
+				}
+				m.Data["calls-of-"+id] += "x"
+			case "fight":
+				m.Data["winner"] = id
+				m.Data["calls-of-"+id] += "x"
+			}
+			return nil
+		}}
+	}
+	w.add(stage("first", "stage-1", "stage-2"))
+	w.addToRival(stage("second", "", "stage-1"))
+	once := stage("once", "never", "")
+	once.Settings.Reinvoke = "Never"
+	w.addToRival(once)
+}

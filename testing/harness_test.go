@@ -1,0 +1,323 @@
+package eirinixtest_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	admissionv1 "k8s.io/api/admission/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	"code.cloudfoundry.org/eirinix"
+	eirinixtest "code.cloudfoundry.org/eirinix/testing"
+)
+
+// A test needs no ginkgo, no cluster and no more than this.
+func TestLabelled(t *testing.T) {
+	h := eirinixtest.NewHarness(t, labeller("app", "web"))
+	result := h.Create(podOf("a", nil))
+	NewWithT(t).Expect(eirinixtest.As[*corev1.Pod](result).Labels).To(HaveKeyWithValue("app", "web"))
+}
+
+// labeller sets a label of pods.
+func labeller(key, value string) eirinix.Mutation[*corev1.Pod] {
+	return eirinix.Mutation[*corev1.Pod]{ID: "label-" + value, Apply: func(_ context.Context, _ *eirinix.Call, pod *corev1.Pod) error {
+		metav1.SetMetaDataLabel(&pod.ObjectMeta, key, value)
+		return nil
+	}}
+}
+
+// judging is a Validation of the creation of config maps, with these settings.
+func judging(settings eirinix.Settings, verdict func(context.Context, *eirinix.Call, *corev1.ConfigMap) error) eirinix.Validation[*corev1.ConfigMap] {
+	return eirinix.Validation[*corev1.ConfigMap]{ID: "judge", Settings: settings, Create: verdict}
+}
+
+func deny(context.Context, *eirinix.Call, *corev1.ConfigMap) error { return eirinix.Deny("no") }
+
+var _ = Describe("The Harness", func() {
+	It("takes steps, extensions and Managers, in their order", func() {
+		m := eirinix.NewManager(eirinix.ManagerOptions{OperatorFingerprint: "a-program", Namespace: "apps"})
+		Expect(m.AddExtension(labeller("by", "manager"))).To(Succeed())
+		h := eirinixtest.NewHarness(GinkgoTB(), labeller("by", "first"), envExtension{}, m, labeller("by", "last"))
+		result := h.Create(inNamespace("apps", podOf("a", nil)))
+		Expect(result).To(eirinixtest.BeAllowed())
+		steps := []string{}
+		for _, s := range result.Steps {
+			steps = append(steps, s.Step)
+			Expect(s.Took).To(BeNumerically(">", 0))
+		}
+		Expect(steps).To(Equal([]string{"label-manager", "label-first", "env-extension", "label-last"}), "configurations by name, steps as they were added")
+		Expect(result.Calls).To(HaveLen(2), "three steps share a call")
+		Expect(eirinixtest.As[*corev1.Pod](result).Labels["by"]).To(Equal("last"))
+	})
+
+	It("keeps Managers away from clusters that the machine knows", func() {
+		h := eirinixtest.NewHarness(GinkgoTB(), labeller("a", "b"))
+		config, err := h.Manager().GetKubeConnection()
+		Expect(err).NotTo(HaveOccurred())
+		Expect(config.Host).To(Equal(h.API().RestConfig().Host))
+	})
+
+	It("finds the API that a Manager is connected to", func(ctx SpecContext) {
+		api := eirinixtest.NewAPI(GinkgoTB())
+		m := eirinix.NewManager(eirinix.ManagerOptions{RestConfig: api.RestConfig()})
+		Expect(m.AddExtension(labeller("a", "b"))).To(Succeed())
+		h := eirinixtest.NewHarness(GinkgoTB(), m)
+		Expect(h.API()).To(BeIdenticalTo(api))
+		h.CheckDryRun(podOf("a", nil))
+
+		other := eirinixtest.NewAPI(GinkgoTB())
+		Expect(failureOf(func(t *fakeTest) {
+			eirinixtest.NewHarness(t, m, func(o *eirinixtest.HarnessOptions) { o.API = other }).CheckDryRun(podOf("a", nil))
+		})).To(ContainSubstring("a RestConfig or KubeConfig of its own"), "what it writes is not seen")
+	})
+
+	DescribeTable("refuses what cannot be tested, and says why", func(message string, parts ...any) {
+		Expect(failureOf(func(t *fakeTest) { eirinixtest.NewHarness(t, parts...) })).To(ContainSubstring(message))
+	},
+		Entry("nothing", "nothing to test"),
+		Entry("what is no extension", "no Extension, Mutation, Validation", 42),
+		Entry("a condition that does not compile", "Syntax error", judging(eirinix.Settings{Conditions: conditions("object.")}, deny)),
+		Entry("a resource that nobody has heard of", "OfflineOptions.Resources", eirinix.Mutation[*unstructured.Unstructured]{
+			Settings: eirinix.Settings{Rules: rulesFor("example.org", "v1", "gizmos")},
+			Apply:    func(context.Context, *eirinix.Call, *unstructured.Unstructured) error { return nil },
+		}),
+	)
+
+	DescribeTable("refuses requests that make no sense, and says why", func(message string, send func(h *eirinixtest.Harness)) {
+		Expect(failureOf(func(t *fakeTest) { send(eirinixtest.NewHarness(t, labeller("a", "b"))) })).To(ContainSubstring(message))
+	},
+		Entry("no object", "neither Object nor OldObject", func(h *eirinixtest.Harness) { h.Create(nil) }),
+		Entry("no kind", "no apiVersion or no kind", func(h *eirinixtest.Harness) { h.Create(`{"metadata": {"name": "x"}}`) }),
+		Entry("no YAML", "neither JSON nor YAML", func(h *eirinixtest.Harness) { h.Create("a: b: c") }),
+		Entry("no object at all", "given as int", func(h *eirinixtest.Harness) { h.Create(1) }),
+		Entry("a kind without plural", "HarnessOptions.Resources", func(h *eirinixtest.Harness) { h.Create(gadget("v1", "x")) }),
+		Entry("an update without old object", "both OldObject and Object", func(h *eirinixtest.Harness) { h.Update(nil, podOf("a", nil)) }),
+		Entry("a field of another type", "no Pod", func(h *eirinixtest.Harness) { h.Create(`{"apiVersion": "v1", "kind": "Pod", "spec": 1}`) }),
+		Entry("an object of another type than asked for", "is a *v1.Pod", func(h *eirinixtest.Harness) { eirinixtest.As[*corev1.Secret](h.Create(podOf("a", nil))) }),
+	)
+
+	DescribeTable("takes objects in every form, and loses nothing", func(object any) {
+		result := eirinixtest.NewHarness(GinkgoTB(), labeller("a", "b")).Create(object)
+		Expect(result).To(eirinixtest.HaveChanged(func(pod *corev1.Pod) { metav1.SetMetaDataLabel(&pod.ObjectMeta, "a", "b") }))
+		Expect(string(result.JSON)).To(ContainSubstring(`"unknown":"x"`))
+	},
+		Entry("JSON", `{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": {"unknown": "x"}}`),
+		Entry("bytes", []byte(`{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": {"unknown": "x"}}`)),
+		Entry("YAML", "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec:\n  unknown: x\n"),
+		Entry("an unstructured object", &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{"name": "a"}, "spec": map[string]any{"unknown": "x"},
+		}}),
+	)
+
+	DescribeTable("calls whom an API server would call", func(settings eirinix.Settings, called bool, options ...eirinixtest.RequestOption) {
+		h := eirinixtest.NewHarness(GinkgoTB(), judging(settings, deny), func(o *eirinixtest.HarnessOptions) {
+			o.Namespaces = map[string]map[string]string{"team-a": {"team": "a"}}
+		})
+		result := h.Create(configMap("subject", map[string]string{"key": "value"}), options...)
+		if called {
+			Expect(result).To(eirinixtest.BeDenied())
+		} else {
+			Expect(result).To(And(eirinixtest.BeUnchanged(), Not(eirinixtest.HaveRun("judge")), HaveField("Calls", BeEmpty())))
+		}
+	},
+		Entry("everybody", eirinix.Settings{}, true),
+		Entry("but not for the cluster's own namespaces", eirinix.Settings{}, false, eirinixtest.InNamespace("kube-system")),
+		Entry("by the labels of the namespace", eirinix.Settings{Namespaces: selector("team", "a")}, true, eirinixtest.InNamespace("team-a")),
+		Entry("and not for others", eirinix.Settings{Namespaces: selector("team", "a")}, false, eirinixtest.InNamespace("team-b")),
+		Entry("by the name of the namespace, as a label", eirinix.Settings{Namespaces: selector(corev1.LabelMetadataName, "team-b")}, true, eirinixtest.InNamespace("team-b")),
+		Entry("by the labels of the object", eirinix.Settings{Objects: selector("a", "b")}, false),
+		Entry("by a condition that is true", eirinix.Settings{Conditions: conditions("object.data.key == 'value' && request.namespace == 'default'")}, true),
+		Entry("by a condition that is false", eirinix.Settings{Conditions: conditions("request.userInfo.username != 'kubernetes-admin'")}, false),
+		Entry("by a condition on the user", eirinix.Settings{Conditions: conditions("'developers' in request.userInfo.groups")}, true, eirinixtest.AsUser("jane", "developers")),
+		Entry("by a condition that cannot be evaluated, under Ignore", eirinix.Settings{FailurePolicy: "Ignore", Conditions: conditions("object.data.missing == ''")}, false),
+		Entry("by the rights of the user, of which an administrator has all", eirinix.Settings{Conditions: conditions("authorizer.group('').resource('secrets').check('get').allowed()")}, true),
+		Entry("by the rights of the user, of which others have none", eirinix.Settings{Conditions: conditions("authorizer.group('').resource('secrets').check('get').allowed()")}, false, eirinixtest.AsUser("jane")),
+	)
+
+	It("refuses the request where a condition cannot be evaluated under Fail, as an API server does", func() {
+		h := eirinixtest.NewHarness(GinkgoTB(), judging(eirinix.Settings{Conditions: conditions("object.data.missing == ''")}, deny))
+		result := h.Create(configMap("subject", nil))
+		Expect(result).To(eirinixtest.HaveFailed("no such key: data"))
+		Expect(apierrors.IsForbidden(result.Err)).To(BeTrue())
+	})
+
+	It("asks for rights whom it is told to ask", func() {
+		var asked authorizer.Attributes
+		h := eirinixtest.NewHarness(GinkgoTB(), judging(eirinix.Settings{Conditions: conditions("authorizer.group('apps').resource('deployments').check('bypass').allowed()")}, deny),
+			func(o *eirinixtest.HarnessOptions) {
+				o.Authorizer = authorizer.AuthorizerFunc(func(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+					asked = a
+					return authorizer.DecisionAllow, "", nil
+				})
+			})
+		Expect(h.Create(configMap("subject", nil), eirinixtest.AsUser("jane"))).To(eirinixtest.BeDenied())
+		Expect(asked.GetUser().GetName() + " " + asked.GetVerb() + " " + asked.GetResource()).To(Equal("jane bypass deployments"))
+	})
+
+	It("selects by the labels of an object that goes away", func() {
+		h := eirinixtest.NewHarness(GinkgoTB(), eirinix.Validation[*corev1.Pod]{
+			Settings: eirinix.Settings{Objects: selector("keep", "yes")},
+			Delete:   func(context.Context, *eirinix.Call, *corev1.Pod) error { return eirinix.Deny("stays") },
+		})
+		Expect(h.Delete(podOf("a", map[string]string{"keep": "yes"}))).To(eirinixtest.BeDenied())
+		Expect(h.Delete(podOf("a", nil))).To(eirinixtest.BeUnchanged())
+	})
+
+	It("selects what has no labels by no objectSelector, not even one that asks for none", func() {
+		exec := func(objects *metav1.LabelSelector) *eirinixtest.Result {
+			h := eirinixtest.NewHarness(GinkgoTB(), eirinix.Subresource[*corev1.PodExecOptions]{
+				Resource: corev1.SchemeGroupVersion.WithResource("pods"), Subresource: "exec", Operations: ops("CONNECT"), Settings: eirinix.Settings{Objects: objects},
+				Check: func(context.Context, *eirinix.Call, *corev1.PodExecOptions, *corev1.PodExecOptions) error {
+					return eirinix.Deny("no")
+				},
+			})
+			return h.Connect(podOf("a", nil), "exec", &corev1.PodExecOptions{})
+		}
+		Expect(exec(nil)).To(eirinixtest.BeDenied())
+		Expect(exec(&metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "skip", Operator: metav1.LabelSelectorOpDoesNotExist}}})).
+			To(And(eirinixtest.BeAllowed(), HaveField("Calls", BeEmpty())))
+	})
+
+	It("says what it cannot convert", func() {
+		h := eirinixtest.NewHarness(GinkgoTB(), eirinix.Validation[*unstructured.Unstructured]{
+			ID: "v1-only", Settings: eirinix.Settings{Rules: rulesFor("autoscaling", "v1", "horizontalpodautoscalers")},
+			Create: func(context.Context, *eirinix.Call, *unstructured.Unstructured) error { return nil },
+		})
+		autoscaler := &autoscalingv2.HorizontalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
+		Expect(h.Create(autoscaler)).To(eirinixtest.HaveFailed("a Harness cannot convert a HorizontalPodAutoscaler of autoscaling/v2 to autoscaling/v1"))
+	})
+
+	It("leaves other versions alone under matchPolicy Exact", func() {
+		h := eirinixtest.NewHarness(GinkgoTB(), eirinix.Validation[*unstructured.Unstructured]{
+			ID: "v1-only", Settings: eirinix.Settings{Rules: rulesFor("autoscaling", "v1", "horizontalpodautoscalers"), MatchPolicy: "Exact"},
+			Create: func(context.Context, *eirinix.Call, *unstructured.Unstructured) error { return eirinix.Deny("no") },
+		})
+		autoscaler := &autoscalingv2.HorizontalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
+		Expect(h.Create(autoscaler)).To(And(eirinixtest.BeUnchanged(), HaveField("Calls", BeEmpty())))
+	})
+
+	DescribeTable("speaks both versions of AdmissionReview", func(version string) {
+		h := eirinixtest.NewHarness(GinkgoTB(), labeller("a", "b"), judging(eirinix.Settings{}, deny), func(o *eirinixtest.HarnessOptions) { o.ReviewVersion = version })
+		Expect(h.Create(podOf("a", nil))).To(eirinixtest.HavePatched(eirinixtest.Operation("add", "/metadata/labels", map[string]string{"a": "b"})))
+		Expect(h.Create(configMap("a", nil))).To(eirinixtest.BeDenied().WithMessage("no"))
+	}, Entry("v1", "v1"), Entry("v1beta1", "v1beta1"))
+
+	It("ends a request when its own time is over, whatever the failurePolicy", func() {
+		h := eirinixtest.NewHarness(GinkgoTB(), judging(eirinix.Settings{FailurePolicy: "Ignore"}, func(ctx context.Context, _ *eirinix.Call, _ *corev1.ConfigMap) error {
+			<-ctx.Done()
+			<-time.After(100 * time.Millisecond) // until the request's time is over, too
+			return ctx.Err()
+		}))
+		result := h.Create(configMap("slow", nil), eirinixtest.Timeout(300*time.Millisecond))
+		Expect(result).To(eirinixtest.HaveFailed("request did not complete within requested timeout"))
+		Expect(apierrors.IsTimeout(result.Err)).To(BeTrue())
+	})
+
+	It("tells an ignored failure from silence", func() {
+		h := eirinixtest.NewHarness(GinkgoTB(), judging(eirinix.Settings{FailurePolicy: "Ignore"}, func(context.Context, *eirinix.Call, *corev1.ConfigMap) error {
+			return errors.New("the database is away")
+		}))
+		result := h.Create(configMap("lucky", nil))
+		Expect(result).To(eirinixtest.BeUnchanged())
+		Expect(result.Calls).To(ConsistOf(And(HaveField("Ignored", true), HaveField("Err", MatchError(ContainSubstring("the database is away"))))))
+		Expect(result.String()).To(ContainSubstring("ignored: failed calling webhook"))
+	})
+
+	It("tells what a step panicked with", func() {
+		h := eirinixtest.NewHarness(GinkgoTB(), judging(eirinix.Settings{}, func(context.Context, *eirinix.Call, *corev1.ConfigMap) error {
+			panic("a bug") //nolint:forbidigo // it is what is tested
+		}))
+		result := h.Create(configMap("unlucky", nil))
+		Expect(result).To(eirinixtest.HaveFailed(`extension "judge" failed: panic: a bug`))
+		Expect(result.Steps).To(ConsistOf(And(HaveField("Panic", "a bug"), HaveField("Stack", ContainSubstring("harness_test.go")))))
+	})
+
+	It("sends what the user may not change as an API server does", func() {
+		var seen *admissionv1.AdmissionRequest
+		h := eirinixtest.NewHarness(GinkgoTB(), judging(eirinix.Settings{}, func(_ context.Context, c *eirinix.Call, m *corev1.ConfigMap) error {
+			seen = &c.AdmissionRequest
+			if m.UID == "forged" || m.CreationTimestamp.Year() < 2000 {
+				return fmt.Errorf("uid %q of %s", m.UID, m.CreationTimestamp)
+			}
+			return nil
+		}))
+		forged := configMap("a", nil)
+		forged.UID, forged.CreationTimestamp = "forged", metav1.Unix(0, 0)
+		Expect(h.Create(forged, eirinixtest.DryRun())).To(eirinixtest.BeAllowed())
+		Expect(seen.UserInfo.Username).To(Equal("kubernetes-admin"))
+		Expect(*seen.DryRun).To(BeTrue())
+		Expect(string(seen.Options.Raw)).To(MatchJSON(`{"apiVersion": "meta.k8s.io/v1", "kind": "CreateOptions", "dryRun": ["All"]}`))
+	})
+
+	It("sends a namespace under its own name, and its own labels", func() {
+		h := eirinixtest.NewHarness(GinkgoTB(), eirinix.Mutation[*corev1.Namespace]{
+			Settings: eirinix.Settings{Namespaces: selector("team", "a")},
+			Apply: func(_ context.Context, c *eirinix.Call, n *corev1.Namespace) error {
+				n.Annotations = map[string]string{"seen": c.Namespace}
+				return nil
+			},
+		})
+		own := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "new", Labels: map[string]string{"team": "a", corev1.LabelMetadataName: "new"}}}
+		Expect(h.Create(own)).To(eirinixtest.HaveChanged(func(n *corev1.Namespace) { n.Annotations = map[string]string{"seen": "new"} }))
+	})
+
+	It("sends the status apart", func() {
+		h := eirinixtest.NewHarness(GinkgoTB(), eirinix.Subresource[*appsv1.Deployment]{
+			Resource: appsv1.SchemeGroupVersion.WithResource("deployments"), Subresource: "status", Operations: ops("UPDATE"),
+			Check: func(_ context.Context, _ *eirinix.Call, oldObj, newObj *appsv1.Deployment) error {
+				return eirinix.Deny("from %d to %d", oldObj.Status.Replicas, newObj.Status.Replicas)
+			},
+		})
+		before, after := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "a"}}, &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Status: appsv1.DeploymentStatus{Replicas: 2}}
+		Expect(h.Update(before, after)).To(eirinixtest.BeUnchanged())
+		Expect(h.UpdateStatus(before, after)).To(eirinixtest.BeDenied().WithMessage("from 0 to 2"))
+	})
+
+	It("never sends webhook configurations to webhooks", func() {
+		h := eirinixtest.NewHarness(GinkgoTB(), eirinix.Validation[*unstructured.Unstructured]{
+			ID: "all", Settings: eirinix.Settings{Rules: rulesFor("*", "*", "*"), ClusterCritical: true},
+			Create: func(context.Context, *eirinix.Call, *unstructured.Unstructured) error { return eirinix.Deny("no") },
+		})
+		offline, err := h.Manager().Offline(eirinix.OfflineOptions{})
+		Expect(err).NotTo(HaveOccurred())
+		Expect(h.Create(offline.Validating)).To(And(eirinixtest.BeUnchanged(), HaveField("Calls", BeEmpty())))
+		Expect(h.Create(configMap("a", nil))).To(eirinixtest.BeDenied())
+	})
+
+	It("takes an Extension's answers as they are", func() {
+		h := eirinixtest.NewHarness(GinkgoTB(), handler{func(context.Context, eirinix.Manager, *corev1.Pod, admission.Request) admission.Response {
+			return admission.Response{}
+		}})
+		Expect(h.Create(podOf("a", nil))).To(And(eirinixtest.BeUnchanged(), HaveField("Steps", ConsistOf(HaveField("Err", BeNil())))))
+	})
+
+	It("writes the program's log to the test's, and nothing once that is over", func() {
+		var h *eirinixtest.Harness
+		var test *fakeTest
+		Expect(failureOf(func(t *fakeTest) {
+			test = t
+			h = eirinixtest.NewHarness(t, judging(eirinix.Settings{}, deny))
+			h.Create(configMap("a", nil))
+		})).To(BeEmpty())
+		Expect(test.log).To(ContainElement(ContainSubstring("denied")))
+		lines := len(test.log)
+		h.Create(configMap("a", nil))
+		Expect(test.log).To(HaveLen(lines))
+	})
+})
+
+func selector(key, value string) *metav1.LabelSelector {
+	return &metav1.LabelSelector{MatchLabels: map[string]string{key: value}}
+}

@@ -1,0 +1,190 @@
+package eirinixtest
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/onsi/gomega"
+	"github.com/onsi/gomega/format"
+	"github.com/onsi/gomega/types"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// The matchers are gomega's: Expect(h.Create(pod)).To(eirinixtest.BeAllowed()). Where they want a text, a string is
+// looked for within it, and a matcher is applied to it. Messages show the whole result, with the object as a diff of
+// YAML.
+
+// resultMatcher is a matcher of Results.
+type resultMatcher struct {
+	want  string // as in "to <want>"
+	match func(*Result) (bool, error)
+	why   func(*Result) string // more about a mismatch; nil for nothing
+}
+
+var _ types.GomegaMatcher = (*resultMatcher)(nil)
+
+func (m *resultMatcher) Match(actual any) (bool, error) {
+	r, ok := actual.(*Result)
+	if !ok || r == nil {
+		return false, fmt.Errorf("this matcher is for what Harness.Create and its like return, not for %T", actual)
+	}
+	return m.match(r)
+}
+
+func (m *resultMatcher) FailureMessage(actual any) string { return m.message(actual, "to") }
+
+func (m *resultMatcher) NegatedFailureMessage(actual any) string { return m.message(actual, "not to") }
+
+func (m *resultMatcher) message(actual any, to string) string {
+	r := actual.(*Result) // Match has seen it
+	text := fmt.Sprintf("Expected the request\n%s\n%s %s", indented(r.String()), to, m.want)
+	if m.why != nil && to == "to" {
+		if why := m.why(r); why != "" {
+			text += "\n" + why
+		}
+	}
+	return text
+}
+
+// textMatcher takes a matcher as it is, and makes one of a string that looks for it.
+func textMatcher(expected any) types.GomegaMatcher {
+	switch expected := expected.(type) {
+	case types.GomegaMatcher:
+		return expected
+	case string:
+		return gomega.ContainSubstring(expected)
+	}
+	return gomega.Equal(expected)
+}
+
+func describe(expected any) string {
+	switch expected := expected.(type) {
+	case string:
+		return fmt.Sprintf("%q", expected)
+	case types.GomegaMatcher:
+		return strings.TrimPrefix(format.Object(expected, 1), format.Indent)
+	}
+	return fmt.Sprint(expected)
+}
+
+// BeAllowed matches a request that goes on its way, whatever became of the object.
+func BeAllowed() types.GomegaMatcher {
+	return &resultMatcher{want: "be allowed", match: func(r *Result) (bool, error) { return r.Allowed, nil }}
+}
+
+// HaveFailed matches a request that was not allowed although no step refused it: a step failed with failurePolicy
+// Fail, or its patch did not apply. message is looked for in what the user is told, where quotes in a step's own words
+// count as they were written.
+func HaveFailed(message any) types.GomegaMatcher {
+	return &resultMatcher{
+		want: "fail with " + describe(message),
+		match: func(r *Result) (bool, error) {
+			if r.Failure() == nil {
+				return false, nil
+			}
+			return textMatcher(message).Match(strings.ReplaceAll(r.Err.Error(), `\"`, `"`))
+		},
+	}
+}
+
+// DenialMatcher matches a refusal by a step. Each of its methods narrows it down and returns it.
+type DenialMatcher struct {
+	resultMatcher
+	parts []denialPart
+}
+
+type denialPart struct {
+	name    string
+	value   func(*Denial) any
+	matcher types.GomegaMatcher
+}
+
+// BeDenied matches a request that a step refused. A failure is no refusal, see HaveFailed.
+//
+//	Expect(h.Create(pod)).To(eirinixtest.BeDenied().WithCode(403).WithMessage("no root"))
+func BeDenied() *DenialMatcher {
+	m := &DenialMatcher{}
+	m.want = "be denied"
+	m.match = func(r *Result) (bool, error) {
+		if r.Denial == nil {
+			return false, nil
+		}
+		for _, p := range m.parts {
+			if ok, err := p.matcher.Match(p.value(r.Denial)); !ok || err != nil {
+				return false, err
+			}
+		}
+		return true, nil
+	}
+	return m
+}
+
+func (m *DenialMatcher) with(name string, expected any, matcher types.GomegaMatcher, value func(*Denial) any) *DenialMatcher {
+	m.want += fmt.Sprintf(", with %s %s", name, describe(expected))
+	m.parts = append(m.parts, denialPart{name, value, matcher})
+	return m
+}
+
+// WithCode asks for the HTTP status, such as 403.
+func (m *DenialMatcher) WithCode(code int) *DenialMatcher {
+	return m.with("code", code, gomega.BeEquivalentTo(code), func(d *Denial) any { return d.Code })
+}
+
+// WithReason asks for the reason, such as metav1.StatusReasonForbidden.
+func (m *DenialMatcher) WithReason(reason metav1.StatusReason) *DenialMatcher {
+	return m.with("reason", string(reason), gomega.Equal(reason), func(d *Denial) any { return d.Reason })
+}
+
+// WithMessage asks for the message as the step gave it: a part of it, or a matcher.
+func (m *DenialMatcher) WithMessage(message any) *DenialMatcher {
+	return m.with("message", message, textMatcher(message), func(d *Denial) any { return d.Message })
+}
+
+// WithCause asks for a cause that concerns this field, as those that eirinix.Invalid makes do.
+func (m *DenialMatcher) WithCause(field string) *DenialMatcher {
+	return m.with("a cause at", field, gomega.ContainElement(gomega.HaveField("Field", field)), func(d *Denial) any {
+		if d.Details == nil {
+			return []metav1.StatusCause{}
+		}
+		return d.Details.Causes
+	})
+}
+
+// HaveWarned matches where the user sees such a warning: one that contains the string, or matches.
+func HaveWarned(warning any) types.GomegaMatcher {
+	return &resultMatcher{
+		want:  "warn of " + describe(warning),
+		match: func(r *Result) (bool, error) { return matchAny(r.Warnings, textMatcher(warning)) },
+	}
+}
+
+// HaveAudited matches where a step left an audit annotation under this key, with or without the name of the webhook
+// and a slash in front, and such a value.
+func HaveAudited(key string, value any) types.GomegaMatcher {
+	return &resultMatcher{
+		want: fmt.Sprintf("leave the audit annotation %s=%s", key, describe(value)),
+		match: func(r *Result) (bool, error) {
+			var values []string
+			for k, v := range r.AuditAnnotations {
+				if k == key || strings.HasSuffix(k, "/"+key) {
+					values = append(values, v)
+				}
+			}
+			return matchAny(values, textMatcher(value))
+		},
+	}
+}
+
+func matchAny(all []string, m types.GomegaMatcher) (bool, error) {
+	for _, s := range all {
+		if ok, err := m.Match(s); ok || err != nil {
+			return ok, err
+		}
+	}
+	return false, nil
+}
+
+// HaveRun matches where a step ran: its rules, selectors and conditions matched.
+func HaveRun(step string) types.GomegaMatcher {
+	return &resultMatcher{want: fmt.Sprintf("be seen by the step %q", step), match: func(r *Result) (bool, error) { return r.Ran(step), nil }}
+}

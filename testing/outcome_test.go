@@ -1,0 +1,80 @@
+package eirinixtest_test
+
+import (
+	"regexp"
+	"slices"
+	"sync"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+)
+
+// outcome is what a user sees of a request.
+type outcome struct {
+	Code     int32                 `json:"code,omitempty"`
+	Reason   metav1.StatusReason   `json:"reason,omitempty"`
+	Message  string                `json:"message,omitempty"`
+	Details  *metav1.StatusDetails `json:"details,omitempty"`
+	Warnings []string              `json:"warnings,omitempty"`
+	Object   map[string]any        `json:"object,omitempty"`
+}
+
+func (o *outcome) err(err error) {
+	if err == nil {
+		return
+	}
+	GinkgoHelper()
+	status, ok := err.(apierrors.APIStatus)
+	Expect(ok).To(BeTrue(), "%v", err)
+	s := status.Status()
+	o.Code, o.Reason, o.Message, o.Details = s.Code, s.Reason, stepSays.ReplaceAllString(s.Message, ""), s.Details
+	if o.Details != nil {
+		for i := range o.Details.Causes {
+			o.Details.Causes[i].Message = stepSays.ReplaceAllString(o.Details.Causes[i].Message, "")
+		}
+	}
+}
+
+// stepSays is told of a late step that comes back just when its time is over, or not: that is a matter of luck.
+var stepSays = regexp.MustCompile(` \(the step says: [^)]*\)`)
+
+func (o *outcome) yaml() string {
+	text, err := yaml.Marshal(o)
+	Expect(err).NotTo(HaveOccurred())
+	return string(text)
+}
+
+// essence is an object without what no two objects have in common.
+func essence(u *unstructured.Unstructured) map[string]any {
+	u = u.DeepCopy()
+	for _, f := range []string{"uid", "creationTimestamp", "resourceVersion", "managedFields", "generation", "namespace"} {
+		unstructured.RemoveNestedField(u.Object, "metadata", f)
+	}
+	if u.GetGenerateName() != "" {
+		unstructured.RemoveNestedField(u.Object, "metadata", "name")
+	}
+	delete(u.Object, "status")
+	return u.Object
+}
+
+// warningLog collects the API server's warnings.
+type warningLog struct {
+	mu   sync.Mutex
+	said []string
+}
+
+func (l *warningLog) HandleWarningHeader(_ int, _, text string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.said = append(l.said, text)
+}
+
+func (l *warningLog) all() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.said)
+}

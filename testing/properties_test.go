@@ -1,0 +1,362 @@
+package eirinixtest_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	"code.cloudfoundry.org/eirinix"
+	eirinixtest "code.cloudfoundry.org/eirinix/testing"
+)
+
+// check is one of the Check methods.
+type check = func(h *eirinixtest.Harness, object any, options ...eirinixtest.RequestOption)
+
+var checks = map[string]check{
+	"idempotent":           (*eirinixtest.Harness).CheckIdempotent,
+	"lossless":             (*eirinixtest.Harness).CheckLossless,
+	"deterministic":        (*eirinixtest.Harness).CheckDeterministic,
+	"on time":              (*eirinixtest.Harness).CheckDeadline,
+	"without side effects": (*eirinixtest.Harness).CheckDryRun,
+	"race-free":            (*eirinixtest.Harness).CheckRaceFree,
+	"total":                (*eirinixtest.Harness).CheckTotal,
+}
+
+// example is a pod with something in every part that the steps below look at.
+func example() *corev1.Pod {
+	pod := podOf("example", map[string]string{"app": "web", "tier": "front", "zone": "a"})
+	pod.Annotations = map[string]string{"note": "n"}
+	pod.Spec.Containers[0].Env = []corev1.EnvVar{{Name: "A", Value: "a"}}
+	pod.Spec.SecurityContext = &corev1.PodSecurityContext{RunAsUser: new(int64(1000))}
+	return pod
+}
+
+// mutation is a step that changes pods, with the client of the harness's API where it wants one.
+func mutation(apply func(context.Context, *eirinix.Call, *corev1.Pod) error) any {
+	return eirinix.Mutation[*corev1.Pod]{ID: "under-test", Apply: apply}
+}
+
+// good keeps every promise, and does all that the broken ones try.
+func good(api client.Client) any {
+	return eirinix.Mutation[*corev1.Pod]{
+		ID: "under-test", Settings: eirinix.Settings{SideEffects: "NoneOnDryRun"},
+		Apply: func(ctx context.Context, c *eirinix.Call, pod *corev1.Pod) error {
+			config := &corev1.ConfigMap{}
+			if err := api.Get(ctx, client.ObjectKey{Namespace: "default", Name: "settings"}, config); err != nil && !apierrors.IsNotFound(err) {
+				return err
+			}
+			if pod.Spec.SecurityContext != nil && pod.Spec.SecurityContext.RunAsUser != nil {
+				metav1.SetMetaDataAnnotation(&pod.ObjectMeta, "user", fmt.Sprint(*pod.Spec.SecurityContext.RunAsUser))
+			}
+			for i := range pod.Spec.Containers {
+				if pod.Spec.Containers[i].Name == "sidecar" {
+					return nil
+				}
+			}
+			pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{Name: "sidecar", Image: "sidecar:1"})
+			if *c.DryRun {
+				return nil
+			}
+			return client.IgnoreAlreadyExists(api.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "seen-" + pod.Name, Namespace: "default"}}))
+		},
+	}
+}
+
+var _ = Describe("The properties", func() {
+	// Each is broken by one extension, and its own check must say what to change.
+	DescribeTable("catch what breaks them", func(property string, broken func(*eirinixtest.API) any, what, remedy string) {
+		failure := failureOf(func(t *fakeTest) {
+			api := eirinixtest.NewAPI(t)
+			h := eirinixtest.NewHarness(t, broken(api), func(o *eirinixtest.HarnessOptions) { o.API = api })
+			checks[property](h, example())
+		})
+		Expect(failure).To(And(
+			HavePrefix("eirinixtest: not "+property+": "), ContainSubstring(what),
+			ContainSubstring("under-test"), ContainSubstring("What to change: "), ContainSubstring(remedy)))
+	},
+		Entry("an extension that adds to a list each time", "idempotent", func(*eirinixtest.API) any {
+			return mutation(func(_ context.Context, _ *eirinix.Call, pod *corev1.Pod) error {
+				pod.Spec.Containers[0].Env = append(pod.Spec.Containers[0].Env, corev1.EnvVar{Name: "B", Value: "b"})
+				return nil
+			})
+		}, "+    - name: B", "look whether what you are about to add is there already"),
+		Entry("an extension that counts its calls in the object", "idempotent", func(*eirinixtest.API) any {
+			return mutation(func(_ context.Context, _ *eirinix.Call, pod *corev1.Pod) error {
+				metav1.SetMetaDataAnnotation(&pod.ObjectMeta, "calls", pod.Annotations["calls"]+"x")
+				return nil
+			})
+		}, "-    calls: x", "set values instead of adding to them"),
+		Entry("an extension that only rests on an object that is exactly its own", "idempotent", func(*eirinixtest.API) any {
+			return mutation(func(_ context.Context, _ *eirinix.Call, pod *corev1.Pod) error {
+				if len(pod.Annotations) != 2 {
+					metav1.SetMetaDataAnnotation(&pod.ObjectMeta, "count", fmt.Sprint(len(pod.Annotations)))
+				}
+				return nil
+			})
+		}, "called again after another webhook had added an annotation", "reinvocation"),
+		Entry("an extension that goes by positions", "idempotent", func(*eirinixtest.API) any {
+			return mutation(func(_ context.Context, _ *eirinix.Call, pod *corev1.Pod) error {
+				if last := len(pod.Spec.Containers) - 1; pod.Spec.Containers[last].Name != "app" && len(pod.Spec.Containers)%2 == 0 {
+					pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{Name: fmt.Sprintf("added-%d", last)})
+				} else if len(pod.Spec.Containers)%3 == 0 {
+					pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{Name: fmt.Sprintf("more-%d", last)})
+				}
+				return nil
+			})
+		}, "had added a container", "by its name and not by its position"),
+		Entry("an extension that changes every update", "idempotent", func(*eirinixtest.API) any {
+			return mutation(func(_ context.Context, c *eirinix.Call, pod *corev1.Pod) error {
+				if c.Operation == "UPDATE" {
+					metav1.SetMetaDataAnnotation(&pod.ObjectMeta, "updates", pod.Annotations["updates"]+"x")
+				}
+				return nil
+			})
+		}, "an update that changed nothing became one that did", "with every update"),
+		Entry("an extension that marshals the pod it has decoded", "lossless", func(*eirinixtest.API) any {
+			return handler{func(_ context.Context, _ eirinix.Manager, pod *corev1.Pod, req admission.Request) admission.Response {
+				metav1.SetMetaDataLabel(&pod.ObjectMeta, "changed", "yes")
+				raw, err := json.Marshal(pod)
+				if err != nil {
+					return admission.Errored(500, err)
+				}
+				return admission.PatchResponseFromRaw(req.Object.Raw, raw)
+			}}
+		}, "spec.containers[0].fieldThatGoTypesDoNotKnow", "return Manager.PatchFromPod"),
+		Entry("an extension that replaces a part of a custom object", "lossless", func(*eirinixtest.API) any {
+			return eirinix.Mutation[*unstructured.Unstructured]{ID: "under-test", Settings: eirinix.Settings{Rules: rulesFor("", "v1", "pods")}, Apply: func(_ context.Context, _ *eirinix.Call, u *unstructured.Unstructured) error {
+				return unstructured.SetNestedMap(u.Object, map[string]any{"runAsUser": int64(1)}, "spec", "securityContext")
+			}}
+		}, "spec.securityContext.fieldThatGoTypesDoNotKnow", "change it in place"),
+		Entry("an extension that lists a map", "deterministic", func(*eirinixtest.API) any {
+			return mutation(func(_ context.Context, _ *eirinix.Call, pod *corev1.Pod) error {
+				all := ""
+				for key := range pod.Labels {
+					all += key
+				}
+				metav1.SetMetaDataAnnotation(&pod.ObjectMeta, "labels", all)
+				return nil
+			})
+		}, "the same CREATE was answered differently", "sort the keys"),
+		Entry("an extension that rolls dice", "deterministic", func(*eirinixtest.API) any {
+			return mutation(func(_ context.Context, c *eirinix.Call, _ *corev1.Pod) error {
+				c.Warn("%d", rand.Int())
+				return nil
+			})
+		}, "+# warning: ", "neither random values"),
+		Entry("an extension that notes the time", "deterministic", func(*eirinixtest.API) any {
+			return mutation(func(_ context.Context, _ *eirinix.Call, pod *corev1.Pod) error {
+				metav1.SetMetaDataAnnotation(&pod.ObjectMeta, "time", time.Now().Truncate(time.Second).Format(time.RFC3339))
+				return nil
+			})
+		}, "answered differently", "nor the time"),
+		Entry("an extension that waits without looking at its context", "on time", func(*eirinixtest.API) any {
+			return mutation(func(context.Context, *eirinix.Call, *corev1.Pod) error {
+				<-time.After(5 * time.Second)
+				return nil
+			})
+		}, "was called with a timeout of 200ms", "wait for ctx.Done()"),
+		Entry("an extension whose client calls have another context", "on time", func(api *eirinixtest.API) any {
+			return mutation(func(context.Context, *eirinix.Call, *corev1.Pod) error {
+				return api.Client().Get(context.Background(), client.ObjectKey{Namespace: "default", Name: "x"}, &corev1.ConfigMap{})
+			})
+		}, "was still running 1s later", "context.Background"),
+		Entry("an extension that writes in a dry run", "without side effects", func(api *eirinixtest.API) any {
+			return mutation(func(ctx context.Context, _ *eirinix.Call, pod *corev1.Pod) error {
+				return client.IgnoreAlreadyExists(api.Client().Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "record", Namespace: pod.Namespace}}))
+			})
+		}, "create configmaps default/", "look at the request's DryRun"),
+		Entry("an extension that writes in the background, by the Manager's connection", "without side effects", func(*eirinixtest.API) any {
+			return handler{func(ctx context.Context, m eirinix.Manager, _ *corev1.Pod, _ admission.Request) admission.Response {
+				kube, err := m.GetKubeClient()
+				if err != nil {
+					return admission.Errored(500, err)
+				}
+				go func() {
+					<-time.After(10 * time.Millisecond)
+					_ = kube.Pods("default").Delete(context.WithoutCancel(ctx), "victim", metav1.DeleteOptions{})
+				}()
+				return admission.Allowed("")
+			}}
+		}, "delete pods default/victim", "pass client.DryRunAll"),
+		Entry("an extension that says it has no side effects", "without side effects", func(api *eirinixtest.API) any {
+			return mutation(func(ctx context.Context, c *eirinix.Call, _ *corev1.Pod) error {
+				if *c.DryRun {
+					return nil
+				}
+				return api.Client().DeleteAllOf(ctx, &corev1.Secret{}, client.InNamespace("default"))
+			})
+		}, "registered with sideEffects None", "Settings.SideEffects: NoneOnDryRun"),
+		Entry("an extension that keeps what belongs to a request in a field", "race-free", func(*eirinixtest.API) any {
+			var mu sync.Mutex // so that the race detector sees nothing, as in a field of an atomic type
+			var current string
+			note := func(name string) { mu.Lock(); defer mu.Unlock(); current = name }
+			noted := func() string { mu.Lock(); defer mu.Unlock(); return current }
+			return mutation(func(_ context.Context, _ *eirinix.Call, pod *corev1.Pod) error {
+				note(pod.Name)
+				<-time.After(time.Millisecond)
+				metav1.SetMetaDataAnnotation(&pod.ObjectMeta, "name", noted())
+				return nil
+			})
+		}, "requests at the same time got into each other's way", "keep what belongs to one request in local variables"),
+		Entry("an extension that expects a container", "total", func(*eirinixtest.API) any {
+			return mutation(func(_ context.Context, _ *eirinix.Call, pod *corev1.Pod) error {
+				pod.Spec.Containers[0].Image = "other"
+				return nil
+			})
+		}, "index out of range", "lists may be empty"),
+		Entry("an extension that expects what is optional", "total", func(*eirinixtest.API) any {
+			return mutation(func(_ context.Context, c *eirinix.Call, pod *corev1.Pod) error {
+				c.Warn("runs as %d", *pod.Spec.SecurityContext.RunAsUser)
+				return nil
+			})
+		}, "properties_test.go:", "ask before you use"),
+		Entry("an extension that trips over what the example does not have", "total", func(*eirinixtest.API) any {
+			return mutation(func(_ context.Context, c *eirinix.Call, pod *corev1.Pod) error {
+				for _, v := range pod.Spec.Volumes {
+					if v.ConfigMap != nil {
+						c.Warn("optional: %t", *v.ConfigMap.Optional)
+					}
+				}
+				return nil
+			})
+		}, "on random object", "pointers and maps of an object may be nil"),
+		Entry("an extension that expects a pod at every DELETE", "total", func(*eirinixtest.API) any {
+			return handlerOf{handler{func(_ context.Context, _ eirinix.Manager, pod *corev1.Pod, _ admission.Request) admission.Response {
+				_ = pod.Name
+				return admission.Allowed("")
+			}}, eirinix.Settings{Rules: []rule{{Operations: ops("DELETE"), Rule: podsRule}}}}
+		}, "DELETE", "invalid memory address"),
+	)
+
+	It("are all kept by an extension that does what the broken ones try", func() {
+		api := eirinixtest.NewAPI(GinkgoTB())
+		h := eirinixtest.NewHarness(GinkgoTB(), good(api.Client()), func(o *eirinixtest.HarnessOptions) { o.API = api })
+		h.CheckProperties(example())
+		Expect(api.Writes()).NotTo(BeEmpty(), "so that the absence of writes in dry runs means something")
+	})
+
+	It("are kept by an extension that writes in the background, but not in a dry run", func() {
+		h := eirinixtest.NewHarness(GinkgoTB(), handlerOf{handler{func(_ context.Context, m eirinix.Manager, _ *corev1.Pod, req admission.Request) admission.Response {
+			kube, err := m.GetKubeClient()
+			if err != nil {
+				return admission.Errored(500, err)
+			}
+			if !*req.DryRun {
+				go func() {
+					<-time.After(10 * time.Millisecond)
+					_ = kube.Pods("default").Delete(context.Background(), "victim", metav1.DeleteOptions{})
+				}()
+			}
+			return admission.Allowed("")
+		}}, eirinix.Settings{SideEffects: "NoneOnDryRun"}})
+		h.CheckDryRun(example())
+		Expect(h.API().Writes()).NotTo(BeEmpty())
+	})
+
+	It("are told all at once", func() {
+		failure := failureOf(func(t *fakeTest) {
+			h := eirinixtest.NewHarness(t, mutation(func(_ context.Context, _ *eirinix.Call, pod *corev1.Pod) error {
+				pod.Spec.Containers[0].Image += "-" + fmt.Sprint(rand.Int())
+				return nil
+			}))
+			h.CheckProperties(example())
+		})
+		Expect(failure).To(And(ContainSubstring("not idempotent"), ContainSubstring("not deterministic"), ContainSubstring("not race-free"), ContainSubstring("not total")))
+		Expect(failure).NotTo(Or(ContainSubstring("not lossless"), ContainSubstring("not on time"), ContainSubstring("not without side effects")))
+	})
+
+	DescribeTable("prove nothing where no step runs, and say so", func(property string) {
+		failure := failureOf(func(t *fakeTest) {
+			h := eirinixtest.NewHarness(t, eirinix.Mutation[*corev1.Pod]{
+				Settings: eirinix.Settings{Objects: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "another"}}},
+				Apply:    func(context.Context, *eirinix.Call, *corev1.Pod) error { panic("not called") }, //nolint:forbidigo // it is not
+			})
+			checks[property](h, example())
+		})
+		Expect(failure).To(ContainSubstring("no step ran for this object, so that nothing was checked"))
+	}, entriesOfChecks())
+
+	It("take requests that are no CREATE, UPDATE or DELETE of an object", func() {
+		h := eirinixtest.NewHarness(GinkgoTB(), eirinix.Subresource[*corev1.PodExecOptions]{
+			Resource: corev1.SchemeGroupVersion.WithResource("pods"), Subresource: "exec", Operations: ops("CONNECT"),
+			Check: func(_ context.Context, _ *eirinix.Call, _, o *corev1.PodExecOptions) error {
+				if len(o.Command) > 0 && o.Command[0] == "sh" {
+					return eirinix.Deny("no shell")
+				}
+				return nil
+			},
+		})
+		h.CheckProperties(eirinixtest.Request{
+			Operation: "CONNECT", Resource: corev1.SchemeGroupVersion.WithResource("pods"), Subresource: "exec", Namespace: "default", Name: "x",
+			Object: &corev1.PodExecOptions{Command: []string{"ls"}},
+		})
+	})
+
+	It("hold for validations, with the old object and without the new one", func() {
+		h := eirinixtest.NewHarness(GinkgoTB(), eirinix.Validation[*corev1.Pod]{
+			Create: func(context.Context, *eirinix.Call, *corev1.Pod) error { return nil },
+			Update: func(_ context.Context, _ *eirinix.Call, oldObj, newObj *corev1.Pod) error {
+				if oldObj.Spec.NodeName != newObj.Spec.NodeName && len(newObj.Spec.Containers) == 0 {
+					return eirinix.Deny("no")
+				}
+				return nil
+			},
+			Delete: func(_ context.Context, _ *eirinix.Call, pod *corev1.Pod) error {
+				if pod.Labels["keep"] != "" {
+					return eirinix.Deny("no")
+				}
+				return nil
+			},
+		})
+		h.CheckProperties(example())
+	})
+
+	It("find what an update does to an old object that lacks something", func() {
+		failure := failureOf(func(t *fakeTest) {
+			h := eirinixtest.NewHarness(t, eirinix.Validation[*corev1.Pod]{Update: func(_ context.Context, _ *eirinix.Call, oldObj, _ *corev1.Pod) error {
+				_ = oldObj.Spec.SecurityContext.RunAsUser
+				return nil
+			}})
+			h.CheckTotal(example())
+		})
+		Expect(failure).To(And(ContainSubstring("not total"), ContainSubstring("UPDATE"), Not(ContainSubstring("securityContext:"))))
+	})
+})
+
+func entriesOfChecks() []TableEntry {
+	var entries []TableEntry
+	for property := range checks {
+		entries = append(entries, Entry(property, property))
+	}
+	return entries
+}
+
+// handler is an Extension made of a function.
+type handler struct {
+	handle func(context.Context, eirinix.Manager, *corev1.Pod, admission.Request) admission.Response
+}
+
+func (handler) Name() string { return "under-test" }
+func (h handler) Handle(ctx context.Context, m eirinix.Manager, pod *corev1.Pod, req admission.Request) admission.Response {
+	return h.handle(ctx, m, pod, req)
+}
+
+// handlerOf is a handler with settings.
+type handlerOf struct {
+	handler
+	settings eirinix.Settings
+}
+
+func (h handlerOf) Settings() eirinix.Settings { return h.settings }

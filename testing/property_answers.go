@@ -1,0 +1,179 @@
+package eirinixtest
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+const (
+	deterministic = "deterministic"
+	raceFree      = "race-free"
+)
+
+const (
+	repetitions  = 16 // enough for the order of a map's keys to differ
+	parallel     = 8  // goroutines that send
+	variants     = 16 // objects that they send
+	variantLabel = "eirinixtest.example/variant"
+)
+
+// answer is what must be the same for the same request: verdict, object, warnings and audit annotations.
+func (r *Result) answer() string {
+	var b strings.Builder
+	switch {
+	case r.Denial != nil:
+		fmt.Fprintf(&b, "# denied with %d %s: %s\n", r.Denial.Code, r.Denial.Reason, r.Denial.Message)
+	case !r.Allowed:
+		b.WriteString("# failed\n") // in words that may hold times and addresses
+	}
+	for _, w := range r.Warnings {
+		fmt.Fprintf(&b, "# warning: %s\n", w)
+	}
+	for _, key := range sortedKeys(r.AuditAnnotations) {
+		fmt.Fprintf(&b, "# audit: %s=%s\n", key, r.AuditAnnotations[key])
+	}
+	return b.String() + r.after.yaml()
+}
+
+func (h *Harness) deterministic(object any, options []RequestOption) error {
+	defer h.log.mute()()
+	requests, err := h.requests(object, options)
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	firsts := make([]*Result, len(requests))
+	compare := func(i int, when string) error {
+		result, err := h.send(requests[i])
+		if err != nil {
+			return fmt.Errorf("eirinixtest: %w", err)
+		}
+		if firsts[i] == nil {
+			firsts[i] = result
+			return nil
+		}
+		if diff := textDiff("first", firsts[i].answer(), when, result.answer()); diff != "" {
+			return &violation{
+				property: deterministic, what: fmt.Sprintf("the same %s was answered differently %s (%s)", requests[i].Operation, when, stepsOf(result)), proof: diff,
+				remedy: "do not go through maps in their own order where that shows in the result (sort the keys), and put neither random values nor the time into objects; what must be unique can be derived from the object's name, namespace or UID.",
+			}
+		}
+		return nil
+	}
+	for i := range requests {
+		for range repetitions {
+			if err := compare(i, "a moment later"); err != nil {
+				return err
+			}
+		}
+	}
+	awaitNextSecond(began)
+	for i := range requests {
+		if err := compare(i, "a second later"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// awaitNextSecond returns when the clock shows another second than it did: times in objects have no fractions.
+func awaitNextSecond(began time.Time) {
+	next := began.Truncate(time.Second).Add(time.Second)
+	timer := time.NewTimer(time.Until(next) + time.Millisecond)
+	defer timer.Stop()
+	<-timer.C
+}
+
+func (h *Harness) raceFree(object any, options []RequestOption) error {
+	defer h.log.mute()()
+	requests, err := h.requests(object, options)
+	if err != nil {
+		return err
+	}
+	for _, r := range requests {
+		if err := h.raceFreeFor(r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (h *Harness) raceFreeFor(r Request) error {
+	all, alone := make([]Request, variants), make([]*Result, variants)
+	for i := range all {
+		var err error
+		if all[i], err = h.variant(r, i); err != nil {
+			return err
+		}
+		if alone[i], err = h.send(all[i]); err != nil {
+			return fmt.Errorf("eirinixtest: %w", err)
+		}
+	}
+	together := make([]*Result, variants*parallel)
+	errs := make([]error, parallel)
+	var senders sync.WaitGroup
+	start := make(chan struct{})
+	for sender := range parallel {
+		senders.Go(func() {
+			<-start
+			for k := range variants {
+				i := (k + sender*variants/parallel) % variants // different ones at the same time
+				if together[sender*variants+i], errs[sender] = h.send(all[i]); errs[sender] != nil {
+					return
+				}
+			}
+		})
+	}
+	close(start)
+	senders.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return fmt.Errorf("eirinixtest: %w", err)
+		}
+	}
+	for i, result := range together {
+		if diff := textDiff("alone", alone[i%variants].answer(), "beside others", result.answer()); diff != "" {
+			return &violation{
+				property: raceFree, what: fmt.Sprintf("requests at the same time got into each other's way (%s)", stepsOf(result)), proof: diff,
+				remedy: "a handler runs on many goroutines: keep what belongs to one request in local variables and not in fields or package variables, and guard what is shared with a mutex. go test -race tells where.",
+			}
+		}
+	}
+	return nil
+}
+
+// variant is the request for another object: one of another name, which an annotation has too.
+func (h *Harness) variant(r Request, i int) (Request, error) {
+	change := func(object any) (any, error) {
+		d, err := h.read(object)
+		if err != nil || d.absent() {
+			return nil, err
+		}
+		if d.unstructured().Object["metadata"] == nil {
+			return d, nil
+		}
+		return d.with(func(u *unstructured.Unstructured) {
+			if u.GetName() != "" {
+				u.SetName(fmt.Sprintf("%s-%d", u.GetName(), i))
+			}
+			annotations := u.GetAnnotations()
+			if annotations == nil {
+				annotations = map[string]string{}
+			}
+			annotations[variantLabel] = fmt.Sprint(i)
+			u.SetAnnotations(annotations)
+		}), nil
+	}
+	var err error
+	if r.Object, err = change(r.Object); err == nil {
+		r.OldObject, err = change(r.OldObject)
+	}
+	if err != nil {
+		return r, fmt.Errorf("eirinixtest: %w", err)
+	}
+	return r, nil
+}

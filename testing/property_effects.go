@@ -1,0 +1,134 @@
+package eirinixtest
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+)
+
+const (
+	onTime      = "on time"
+	dryRunProof = "without side effects"
+)
+
+const (
+	// shortTimeout is what the API server gives the handler when the deadline is checked.
+	shortTimeout = 200 * time.Millisecond
+
+	// deadlineGrace is what a handler may take to come back when its context has ended, on a busy machine.
+	deadlineGrace = time.Second
+
+	// effectsWindow is how long a goroutine that the handler has left behind is given to show itself.
+	effectsWindow = 50 * time.Millisecond
+)
+
+func (h *Harness) deadline(object any, options []RequestOption) error {
+	defer h.log.mute()()
+	defer h.API().Stall()()
+	ran := false
+	for _, r := range h.candidates(object, slices.Concat(options, []RequestOption{WebhookTimeout(shortTimeout)})) {
+		result, err := h.send(r)
+		if err != nil {
+			return fmt.Errorf("eirinixtest: %w", err)
+		}
+		grace := time.NewTimer(deadlineGrace)
+		for _, run := range result.trace.traced() {
+			ran = true
+			select {
+			case <-run.done:
+			case <-grace.C:
+				return &violation{
+					property: onTime, what: fmt.Sprintf("%s was called with a timeout of %s, and step %s was still running %s later", r.Operation, shortTimeout, run.Step, deadlineGrace),
+					remedy: "give the context that the handler gets to everything that waits (clients, HTTP requests, database calls; context.Background and context.TODO have no place there), wait for ctx.Done() beside every channel, and look at ctx.Err() in long loops.",
+				}
+			}
+		}
+		grace.Stop()
+	}
+	if !ran {
+		return errNothingRan
+	}
+	return nil
+}
+
+func (h *Harness) dryRun(object any, options []RequestOption) error {
+	defer h.log.mute()()
+	for _, p := range h.programs {
+		if !p.wired {
+			return fmt.Errorf("eirinixtest: whether it is %s cannot be told of a Manager with a RestConfig or KubeConfig of its own: leave both out, and the harness gives it Harness.API", dryRunProof)
+		}
+	}
+	// All dry runs come first, or a write in the background of a request that may write would be taken for theirs.
+	var real []Request
+	for _, r := range h.candidates(object, options) {
+		dry := r
+		dry.DryRun = true
+		result, writes, err := h.watched(dry)
+		if err != nil {
+			return err
+		}
+		if len(writes) > 0 {
+			return &violation{
+				property: dryRunProof, what: fmt.Sprintf("in a dry run of %s it wrote to the API (%s)", r.Operation, stepsOf(result)), proof: list(writes),
+				remedy: "look at the request's DryRun (Call.DryRun, req.DryRun) before you write anything, or pass client.DryRunAll; and say Settings.SideEffects: NoneOnDryRun.",
+			}
+		}
+		if len(result.Steps) > 0 {
+			real = append(real, r)
+		}
+	}
+	if len(real) == 0 {
+		return errNothingRan
+	}
+	for _, r := range real {
+		result, writes, err := h.watched(r)
+		if err != nil {
+			return err
+		}
+		if silent := h.declaresNone(result); len(writes) > 0 && silent != "" {
+			return &violation{
+				property: dryRunProof, what: fmt.Sprintf("at %s it wrote to the API, although %s is registered with sideEffects None (%s)", r.Operation, silent, stepsOf(result)), proof: list(writes),
+				remedy: "say Settings.SideEffects: NoneOnDryRun. The API server goes by it.",
+			}
+		}
+	}
+	return nil
+}
+
+// watched sends a request and gives what was written meanwhile, also by goroutines that the handler left behind.
+func (h *Harness) watched(r Request) (*Result, []APIRequest, error) {
+	before := len(h.API().Writes())
+	result, err := h.send(r)
+	if err != nil {
+		return nil, nil, fmt.Errorf("eirinixtest: %w", err)
+	}
+	window := time.NewTimer(effectsWindow)
+	defer window.Stop()
+	<-window.C
+	return result, h.API().Writes()[before:], nil
+}
+
+// declaresNone names the webhook among those that were called whose sideEffects are None.
+func (h *Harness) declaresNone(r *Result) string {
+	for _, c := range r.Calls {
+		for _, webhooks := range [][]*webhook{h.mutating, h.validating} {
+			for _, w := range webhooks {
+				if w.Name == c.Webhook && w.SideEffects != nil && *w.SideEffects == admissionregistrationv1.SideEffectClassNone {
+					return w.Name
+				}
+			}
+		}
+	}
+	return ""
+}
+
+func list(writes []APIRequest) string {
+	var b strings.Builder
+	for _, w := range writes {
+		fmt.Fprintln(&b, w)
+	}
+	return b.String()
+}

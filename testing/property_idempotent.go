@@ -1,0 +1,133 @@
+package eirinixtest
+
+import (
+	"fmt"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+const idempotent = "idempotent"
+
+// foreignAnnotation is what another webhook is said to have left.
+const foreignAnnotation = "eirinixtest.example/changed-by-another-webhook"
+
+func (h *Harness) idempotent(object any, options []RequestOption) error {
+	defer h.log.mute()()
+	requests, err := h.requests(object, options)
+	if err != nil {
+		return err
+	}
+	for _, r := range requests {
+		if r.Object == nil || r.Operation == admissionv1.Connect {
+			continue // there is nothing to change
+		}
+		if err := h.idempotentFor(r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (h *Harness) idempotentFor(r Request) error {
+	first, err := h.admitted(idempotent, r)
+	if err != nil {
+		return err
+	}
+	again := func(d document) Request {
+		r := r
+		r.Object = d
+		return r
+	}
+	if err := h.stable(again(first.after), "run a second time on its own result, it changed that again"); err != nil {
+		return err
+	}
+	touched := first.after.with(func(u *unstructured.Unstructured) {
+		annotations := u.GetAnnotations()
+		if annotations == nil {
+			annotations = map[string]string{}
+		}
+		annotations[foreignAnnotation] = "true"
+		u.SetAnnotations(annotations)
+	})
+	if err := h.stable(again(touched), "called again after another webhook had added an annotation (reinvocation), it changed its own result again"); err != nil {
+		return err
+	}
+	for _, inFront := range []bool{true, false} {
+		injected := first.after.with(func(u *unstructured.Unstructured) { injectContainer(u.Object, inFront) })
+		if sameJSON(injected.raw, first.after.raw) {
+			break // it has no containers
+		}
+		second, err := h.admitted(idempotent, again(injected))
+		if err != nil {
+			return err
+		}
+		if err := h.stable(again(second.after), "called again after another webhook had added a container (reinvocation), it does not come to rest"); err != nil {
+			return err
+		}
+	}
+	if r.Operation == admissionv1.Create && r.Subresource == "" {
+		update := again(first.after)
+		update.Operation, update.OldObject = admissionv1.Update, first.after
+		return h.stable(update, "an update that changed nothing became one that did; whoever applies the object again and again (a controller, kubectl apply) never comes to rest")
+	}
+	return nil
+}
+
+// stable sends an object that must be left as it is.
+func (h *Harness) stable(r Request, otherwise string) error {
+	result, err := h.admitted(idempotent, r)
+	if err != nil {
+		return err
+	}
+	if sameJSON(result.before.raw, result.after.raw) {
+		return nil
+	}
+	proof := result.Diff()
+	if proof == "" {
+		proof = patchText(result.Patch)
+	}
+	return &violation{
+		property: idempotent, what: fmt.Sprintf("%s (%s)", otherwise, stepsOf(result)), proof: proof,
+		remedy: "look whether what you are about to add is there already, by its name and not by its position, and set values instead of adding to them: the API server may call a webhook twice for one object, and sends it again with every update.",
+	}
+}
+
+// injectContainer adds a container wherever the tree has containers.
+func injectContainer(tree map[string]any, inFront bool) {
+	for key, value := range tree {
+		switch value := value.(type) {
+		case map[string]any:
+			injectContainer(value, inFront)
+		case []any:
+			if key != "containers" {
+				continue
+			}
+			foreign := any(map[string]any{"name": "injected-by-another-webhook", "image": "example.org/sidecar:1"})
+			if inFront {
+				tree[key] = append([]any{foreign}, value...)
+			} else {
+				tree[key] = append(value, foreign)
+			}
+		}
+	}
+}
+
+// stepsOf names the steps that ran.
+func stepsOf(r *Result) string {
+	names, seen := "", map[string]bool{}
+	for _, s := range r.Steps {
+		if seen[s.Step] {
+			continue
+		}
+		seen[s.Step] = true
+		if names != "" {
+			names += ", "
+		}
+		names += s.Step
+	}
+	if len(seen) == 1 {
+		return "step " + names
+	}
+	return "steps " + names
+}

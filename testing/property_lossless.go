@@ -1,0 +1,218 @@
+package eirinixtest
+
+import (
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+)
+
+const lossless = "lossless"
+
+// plantedField is a field that no Go type has. The API servers of the future have fields that today's types lack.
+const plantedField = "fieldThatGoTypesDoNotKnow"
+
+func (h *Harness) lossless(object any, options []RequestOption) error {
+	defer h.log.mute()()
+	requests, err := h.requests(object, options)
+	if err != nil {
+		return err
+	}
+	for _, r := range requests {
+		if r.Object == nil {
+			continue
+		}
+		if _, err := h.admitted(lossless, r); err != nil {
+			return err
+		}
+		d, err := h.read(r.Object)
+		if err != nil {
+			return fmt.Errorf("eirinixtest: %w", err)
+		}
+		planted := h.plant(d)
+		r.Object = planted
+		result, err := h.admitted(lossless, r)
+		if err != nil {
+			return err
+		}
+		lost := lostFields(result.before.unstructured().Object, result.after.unstructured().Object, "")
+		if len(lost) == 0 {
+			continue
+		}
+		return &violation{
+			property: lossless,
+			what:     fmt.Sprintf("fields that the Go type does not know were lost (%s), at %s", stepsOf(result), strings.Join(lost, ", ")),
+			proof:    result.Diff(),
+			remedy:   "do not marshal the object that you have decoded, since what the type does not know is not in it: use a Mutation, or return Manager.PatchFromPod; and where you replace a part of an object, change it in place instead.",
+		}
+	}
+	return nil
+}
+
+// plant adds an unknown field to every struct of the object. Where there is no Go type, that is every map but those
+// which by their names hold strings of users, such as labels.
+func (h *Harness) plant(d document) document {
+	var t reflect.Type
+	for _, scheme := range []interface {
+		AllKnownTypes() map[schema.GroupVersionKind]reflect.Type
+	}{h.scheme(), clientgoscheme.Scheme} {
+		if known, ok := scheme.AllKnownTypes()[d.kind]; ok {
+			t = known
+			break
+		}
+	}
+	return d.with(func(u *unstructured.Unstructured) {
+		count := 0
+		plantIn(u.Object, t, "", &count)
+	})
+}
+
+var unmarshaler = reflect.TypeFor[json.Unmarshaler]()
+
+// mapsOfStrings are the members of the API's objects whose keys are chosen by users.
+var mapsOfStrings = []string{
+	"labels", "annotations", "matchLabels", "nodeSelector", "data", "stringData", "binaryData", "parameters", "limits", "requests", "capacity", "allocatable", "hard", "used",
+}
+
+func plantIn(tree any, t reflect.Type, name string, count *int) {
+	for t != nil && t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	if t != nil && reflect.PointerTo(t).Implements(unmarshaler) {
+		return // its JSON has a form of its own: quantities, times
+	}
+	switch tree := tree.(type) {
+	case map[string]any:
+		for key, value := range tree {
+			plantIn(value, memberType(t, key), key, count)
+		}
+		if t == nil && !slices.Contains(mapsOfStrings, name) || t != nil && t.Kind() == reflect.Struct {
+			*count++
+			tree[plantedField] = map[string]any{"number": int64(*count)}
+		}
+	case []any:
+		var item reflect.Type
+		if t != nil && t.Kind() == reflect.Slice {
+			item = t.Elem()
+		}
+		for _, value := range tree {
+			plantIn(value, item, "", count)
+		}
+	}
+}
+
+// memberType is the type of a member by its name in JSON; nil where nothing is known of it.
+func memberType(t reflect.Type, name string) reflect.Type {
+	switch {
+	case t == nil:
+		return nil
+	case t.Kind() == reflect.Map:
+		return t.Elem()
+	case t.Kind() != reflect.Struct:
+		return nil
+	}
+	for i := range t.NumField() {
+		f := t.Field(i)
+		tag, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if tag == name {
+			return f.Type
+		}
+		if f.Anonymous && tag == "" {
+			embedded := f.Type
+			if embedded.Kind() == reflect.Pointer {
+				embedded = embedded.Elem()
+			}
+			if found := memberType(embedded, name); found != nil {
+				return found
+			}
+		}
+	}
+	return nil
+}
+
+// lostFields looks for the planted fields of one tree in another, and tells where they are missing. A part that was
+// taken out as a whole may take its fields along.
+func lostFields(before, after any, path string) []string {
+	var lost []string
+	switch before := before.(type) {
+	case map[string]any:
+		now, ok := after.(map[string]any)
+		if !ok {
+			return nil
+		}
+		for _, key := range sortedKeys(before) {
+			at := path + "." + key
+			if key == plantedField && !reflect.DeepEqual(before[key], now[key]) {
+				lost = append(lost, strings.TrimPrefix(at, "."))
+			} else if value, there := now[key]; there {
+				lost = append(lost, lostFields(before[key], value, at)...)
+			}
+		}
+	case []any:
+		now, ok := after.([]any)
+		if !ok {
+			return nil
+		}
+		for i, item := range before {
+			if counterpart, there := findItem(item, i, before, now); there {
+				lost = append(lost, lostFields(item, counterpart, fmt.Sprintf("%s[%d]", path, i))...)
+			}
+		}
+	}
+	return lost
+}
+
+// identities are the fields by which items of the API's lists are told apart.
+var identities = []string{"name", "key", "containerPort", "mountPath", "devicePath", "port", "ip", "uid", "topologyKey", "type", "path"}
+
+// findItem finds the item of a list in the list as it is now: by its identity, else by what it says, else by its place
+// where no item came or went.
+func findItem(item any, index int, before, now []any) (any, bool) {
+	if m, ok := item.(map[string]any); ok {
+		for _, field := range identities {
+			if m[field] == nil {
+				continue
+			}
+			for _, candidate := range now {
+				if c, ok := candidate.(map[string]any); ok && reflect.DeepEqual(c[field], m[field]) {
+					return candidate, true
+				}
+			}
+			return nil, false
+		}
+	}
+	for _, candidate := range now {
+		if reflect.DeepEqual(withoutPlanted(candidate), withoutPlanted(item)) {
+			return candidate, true
+		}
+	}
+	if len(before) == len(now) {
+		return now[index], true
+	}
+	return nil, false
+}
+
+func withoutPlanted(tree any) any {
+	switch tree := tree.(type) {
+	case map[string]any:
+		stripped := map[string]any{}
+		for key, value := range tree {
+			if key != plantedField {
+				stripped[key] = withoutPlanted(value)
+			}
+		}
+		return stripped
+	case []any:
+		stripped := make([]any, 0, len(tree))
+		for _, item := range tree {
+			stripped = append(stripped, withoutPlanted(item))
+		}
+		return stripped
+	}
+	return tree
+}

@@ -1,0 +1,242 @@
+package eirinixtest
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+const total = "total"
+
+const (
+	randomObjects = 100
+	shrinkTries   = 400
+)
+
+func (h *Harness) total(object any, options []RequestOption) error {
+	defer h.log.mute()()
+	requests, err := h.requests(object, options)
+	if err != nil {
+		return err
+	}
+	for _, r := range requests {
+		example, other, err := h.example(r)
+		if err != nil {
+			return err
+		}
+		for _, smaller := range withoutParts(example) {
+			if v := h.panics(r, smaller, other); v != nil {
+				return h.panicked(r, smaller, other, v, "on the example with a part left out")
+			}
+		}
+		random := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // a test wants the same every time
+		for i := range randomObjects {
+			fuzzed, ok := h.fuzz(random, example)
+			if !ok {
+				break // there is no Go type to fill
+			}
+			if v := h.panics(r, fuzzed, other); v != nil {
+				return h.panicked(r, fuzzed, other, v, fmt.Sprintf("on random object %d", i))
+			}
+		}
+	}
+	return nil
+}
+
+// example is the object of a request that is to be varied, and the other one of an update.
+func (h *Harness) example(r Request) (example, other document, err error) {
+	object, err := h.read(r.Object)
+	if err != nil {
+		return object, other, fmt.Errorf("eirinixtest: %w", err)
+	}
+	old, err := h.read(r.OldObject)
+	if err != nil {
+		return object, other, fmt.Errorf("eirinixtest: %w", err)
+	}
+	if object.absent() {
+		return old, other, nil
+	}
+	return object, old, nil
+}
+
+// panics tells of a step that panics on an object: as the new one, and in an update as the old one, too.
+func (h *Harness) panics(r Request, object, other document) *StepRun {
+	tries := []Request{r}
+	if r.Object == nil {
+		tries[0].OldObject = object
+	} else {
+		tries[0].Object = object
+		if !other.absent() {
+			turned := r
+			turned.Object, turned.OldObject = other, object
+			tries = append(tries, turned)
+		}
+	}
+	for _, try := range tries {
+		result, err := h.send(try)
+		if err != nil {
+			continue // no API server would have sent it
+		}
+		for _, s := range result.Steps {
+			if s.Panic != nil {
+				return &s
+			}
+		}
+	}
+	return nil
+}
+
+// panicked makes a message of a panic, with the smallest object that still leads to it.
+func (h *Harness) panicked(r Request, object, other document, run *StepRun, when string) error {
+	for tries := shrinkTries; tries > 0; {
+		smaller := object
+		for _, candidate := range withoutParts(object) {
+			if tries--; tries < 0 {
+				break
+			}
+			if again := h.panics(r, candidate, other); again != nil && fmt.Sprint(again.Panic) == fmt.Sprint(run.Panic) {
+				smaller, run = candidate, again
+				break
+			}
+		}
+		if bytes.Equal(smaller.raw, object.raw) {
+			break
+		}
+		object = smaller
+	}
+	proof := object.yaml()
+	if at := panicPlace(run.Stack); at != "" {
+		proof = "at " + at + "\n" + proof
+	}
+	return &violation{
+		property: total, what: fmt.Sprintf("step %s panicked %s, %s: %v", run.Step, when, r.Operation, run.Panic), proof: proof,
+		remedy: "ask before you use: pointers and maps of an object may be nil, lists may be empty, and names may be missing, because mutating webhooks see objects before the API server has validated them.",
+	}
+}
+
+// panicPlace is the line of the stack that panicked.
+func panicPlace(stack []byte) string {
+	lines := strings.Split(string(stack), "\n")
+	at := -1
+	for i, line := range lines {
+		if strings.HasPrefix(line, "panic(") { // what follows is what panicked
+			at = i + 2
+		}
+	}
+	for i := at; at >= 0 && i+1 < len(lines); i += 2 {
+		if strings.HasPrefix(lines[i], "runtime.") { // how a nil pointer comes to panic
+			continue
+		}
+		place, _, _ := strings.Cut(strings.TrimSpace(lines[i+1]), " +0x")
+		return place
+	}
+	return ""
+}
+
+// withoutParts gives the object with each of its parts left out in turn, the large ones first, and with each list
+// empty. What makes it a request for this object stays.
+func withoutParts(d document) []document {
+	var all []document
+	for _, path := range partsOf(d.unstructured().Object, nil) {
+		all = append(all, d.with(func(u *unstructured.Unstructured) { leaveOut(u.Object, path) }))
+	}
+	return all
+}
+
+// kept are the parts that an API server insists on, or by which the request was matched.
+var kept = map[string]bool{
+	"apiVersion": true, "kind": true, "metadata": true, "metadata.name": true, "metadata.namespace": true, "metadata.generateName": true, "metadata.labels": true,
+}
+
+// partsOf gives the paths of all parts, outer ones first.
+func partsOf(tree any, path []any) [][]any {
+	var here, below [][]any
+	add := func(step, part any) {
+		at := append(append([]any(nil), path...), step)
+		if !kept[pathText(at)] {
+			here = append(here, at)
+		}
+		if pathText(at) != "metadata.labels" {
+			below = append(below, partsOf(part, at)...)
+		}
+	}
+	switch tree := tree.(type) {
+	case map[string]any:
+		for _, key := range sortedKeys(tree) {
+			add(key, tree[key])
+		}
+	case []any:
+		for i, item := range tree {
+			add(i, item)
+		}
+	}
+	return append(here, below...)
+}
+
+func pathText(path []any) string {
+	words := make([]string, 0, len(path))
+	for _, step := range path {
+		words = append(words, fmt.Sprint(step))
+	}
+	return strings.Join(words, ".")
+}
+
+func leaveOut(tree any, path []any) any {
+	switch tree := tree.(type) {
+	case map[string]any:
+		key := path[0].(string)
+		if len(path) == 1 {
+			delete(tree, key)
+		} else {
+			tree[key] = leaveOut(tree[key], path[1:])
+		}
+		return tree
+	case []any:
+		i := path[0].(int)
+		if len(path) == 1 {
+			return append(append([]any{}, tree[:i]...), tree[i+1:]...)
+		}
+		tree[i] = leaveOut(tree[i], path[1:])
+		return tree
+	}
+	return tree
+}
+
+// fuzz makes a random object of the example's kind, with its name, namespace and labels. It is not ok where there is
+// no Go type.
+func (h *Harness) fuzz(random *rand.Rand, example document) (document, bool) {
+	object, err := example.in(h.scheme())
+	if err != nil {
+		return document{}, false
+	}
+	if _, untyped := object.(*unstructured.Unstructured); untyped {
+		return document{}, false
+	}
+	fresh, err := h.scheme().New(example.kind)
+	if err != nil {
+		return document{}, false
+	}
+	fillRandomly(random, fresh)
+	fresh.GetObjectKind().SetGroupVersionKind(example.kind)
+	raw, err := json.Marshal(fresh)
+	if err != nil {
+		return document{}, true
+	}
+	d := newDocument(example.kind, raw)
+	as := example.unstructured()
+	if as.Object["metadata"] == nil {
+		return d, true
+	}
+	return d.with(func(u *unstructured.Unstructured) {
+		u.SetName(as.GetName())
+		u.SetGenerateName(as.GetGenerateName())
+		u.SetNamespace(as.GetNamespace())
+		if labels := as.GetLabels(); labels != nil {
+			u.SetLabels(labels)
+		}
+	}), true
+}

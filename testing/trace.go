@@ -1,0 +1,96 @@
+package eirinixtest
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	"code.cloudfoundry.org/eirinix"
+)
+
+// trace is what ran for one request. A step that is left behind reports to it when nobody reads any more.
+type trace struct {
+	mu   sync.Mutex
+	runs []*tracedRun
+}
+
+type tracedRun struct {
+	StepRun
+	began time.Time
+	ctx   context.Context
+	done  chan struct{} // closed when the step has ended
+}
+
+// callTrace is the trace of one call of one webhook. The request's context carries it to the steps.
+type callTrace struct {
+	trace   *trace
+	webhook string
+	round   int
+}
+
+type traceKey struct{}
+
+func withTrace(ctx context.Context, c *callTrace) context.Context {
+	return context.WithValue(ctx, traceKey{}, c)
+}
+
+// observeStep notes the run of a step in the trace of its request.
+func observeStep(ctx context.Context, step string) func(eirinix.StepEnd) {
+	c, ok := ctx.Value(traceKey{}).(*callTrace)
+	if !ok { // somebody calls the handler by hand
+		return func(eirinix.StepEnd) {}
+	}
+	run := &tracedRun{StepRun: StepRun{Step: step, Webhook: c.webhook, Round: c.round, Running: true}, began: time.Now(), ctx: ctx, done: make(chan struct{})}
+	c.trace.mu.Lock()
+	defer c.trace.mu.Unlock()
+	c.trace.runs = append(c.trace.runs, run)
+	return func(end eirinix.StepEnd) {
+		c.trace.mu.Lock()
+		defer c.trace.mu.Unlock()
+		run.Took, run.Running, run.Err = time.Since(run.began), false, end.Err
+		run.Panic, run.Stack = end.Panic, end.Stack
+		if r := end.Response; r != nil && !r.Allowed && !reflect.DeepEqual(*r, admission.Response{}) { // which has nothing to say
+			run.Err = &responseError{r.Result}
+		}
+		close(run.done)
+	}
+}
+
+func (t *trace) snapshot() []StepRun {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	all := make([]StepRun, 0, len(t.runs))
+	for _, r := range t.runs {
+		run := r.StepRun
+		if run.Running {
+			run.Took = time.Since(r.began)
+		}
+		all = append(all, run)
+	}
+	return all
+}
+
+// traced gives the runs themselves, for those who wait for what was left behind.
+func (t *trace) traced() []*tracedRun {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return append([]*tracedRun(nil), t.runs...)
+}
+
+// responseError is the Response of an Extension that does not allow.
+type responseError struct{ result *metav1.Status }
+
+func (e *responseError) Error() string {
+	if e.result == nil {
+		return "not allowed, without explanation"
+	}
+	if e.result.Message != "" {
+		return e.result.Message
+	}
+	return fmt.Sprintf("not allowed: %d %s", e.result.Code, e.result.Reason)
+}
