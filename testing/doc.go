@@ -25,6 +25,7 @@
 //	func TestMyExtension(t *testing.T) {
 //		cluster := eirinixtest.StartControlPlane(t)
 //		m := eirinix.NewManager(eirinix.ManagerOptions{RestConfig: cluster.Config(), ...})
+//		eirinixtest.StartManager(t, m)
 //
 // Shipped code must not import this package.
 package eirinixtest
