@@ -54,7 +54,7 @@ func (m *ExtensionManager) certificateSource() CertificateSource {
 	case m.options.Certificates != nil:
 		return m.options.Certificates
 	case m.host != nil:
-		return hostFiles(m.host.Options)
+		return hostFiles(m.hostOptions)
 	}
 	return nil
 }

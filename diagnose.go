@@ -3,6 +3,9 @@ package eirinix
 import (
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"os"
 	"slices"
@@ -97,9 +100,13 @@ func newInstance() string {
 }
 
 // newCanary is the webhook that a diagnosis has the API server call.
-func newCanary(o ManagerOptions, instance, namespace string, entries []webhookconf.Entry) diagnose.Canary {
+func (m *ExtensionManager) newCanary(steps []webhookconf.Step) diagnose.Canary {
+	entries := webhookconf.Group(steps)
+	text, _ := json.Marshal(setsOf(steps, entries)) // strings
+	sum := sha256.Sum256(text)
 	return diagnose.Canary{
-		Fingerprint: o.OperatorFingerprint, Namespace: namespace, Instance: instance,
+		Fingerprint: m.GetManagerOptions().OperatorFingerprint, Namespace: m.secretNamespace(), Prefix: m.pathPrefix(),
+		Instance: m.instance, Version: hex.EncodeToString(sum[:8]),
 		Validating: !slices.ContainsFunc(entries, func(e webhookconf.Entry) bool { return !e.Validating }),
 	}
 }
@@ -107,7 +114,7 @@ func newCanary(o ManagerOptions, instance, namespace string, entries []webhookco
 // serveCanary answers the API server's call.
 func serveCanary(handler *admit.Handler, canary diagnose.Canary) {
 	entry := canary.Entry()
-	handler.Serve(entry.Path, admit.Chain{Validating: entry.Validating, Steps: []admit.Step{{
+	handler.Serve(strings.TrimPrefix(entry.Path, canary.Prefix), admit.Chain{Validating: entry.Validating, Close: true, Steps: []admit.Step{{
 		Name: diagnose.CanaryName, Ignore: true, Handle: canary.Answer,
 	}}})
 }

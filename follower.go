@@ -92,7 +92,7 @@ func (f *follower) tick(ctx context.Context) (next time.Duration, err error) {
 		}
 		if !f.writes {
 			f.said.say("this replica may not do what the certificates need", fmt.Errorf("%s; call RegisterExtensions", reason))
-			return waitUntil(f.certs.spent(), f.clock), nil
+			return waitUntil(until, f.clock), nil
 		}
 		if !hesitated { // all replicas see the same
 			hesitated = true

@@ -27,7 +27,7 @@ func (m *ExtensionManager) join() {
 	if mgr == nil || m.joined == mgr {
 		return
 	}
-	m.joined = mgr
+	m.joined, m.host = mgr, nil
 	if err := mgr.Add(joined{m, mgr}); err != nil {
 		m.addErrors = append(m.addErrors, fmt.Errorf("eirinix: ManagerOptions.KubeManager cannot take in the Manager: %w", err))
 		return
@@ -35,7 +35,9 @@ func (m *ExtensionManager) join() {
 	// After the manager has started, checks cannot be added, and its webhook server is what it is.
 	name := "eirinix-" + m.options.OperatorFingerprint
 	if err := mgr.AddReadyzCheck(name, func(*http.Request) error { return m.checkReady() }); err == nil {
-		m.host = hostOf(mgr)
+		if m.host = hostOf(mgr, m.log()); m.host != nil {
+			m.hostOptions = m.host.Options // it fills in its defaults when it starts, which is not ours to watch
+		}
 	}
 }
 
@@ -74,19 +76,20 @@ func (m *ExtensionManager) runIn(ctx context.Context) error {
 
 // hostOf gives the manager's own webhook server if it has certificates. One that has none, and that the program has put
 // nothing on, is switched off: asking for it has made it a part of the manager, which it would keep from starting.
-func hostOf(mgr manager.Manager) *webhook.DefaultServer {
+func hostOf(mgr manager.Manager, log logr.Logger) *webhook.DefaultServer {
 	server, ok := mgr.GetWebhookServer().(*webhook.DefaultServer)
 	if !ok || server.Options.Port < 0 {
 		return nil
 	}
 	o := server.Options
-	if o.CertDir != "" || o.CertName != "" || o.KeyName != "" || len(o.TLSOpts) > 0 {
+	if o.CertDir != "" || o.CertName != "" || o.KeyName != "" || hasCertificates(o) {
 		return server
 	}
 	files := hostFiles(o)
 	for _, name := range []string{files.cert, files.key} {
 		if _, err := os.Stat(filepath.Join(files.dir, name)); err != nil {
 			server.Options.Port = -1
+			log.Info("the KubeManager's own webhook server has no certificates and is switched off, a server of ours listens; if it is to serve, set its CertDir, or put something on it before NewManager")
 			return nil
 		}
 	}
@@ -108,7 +111,7 @@ func (m *ExtensionManager) declaredPort() int32 {
 	defer m.mu.Unlock()
 	o := m.options
 	if m.host != nil && o.Port == 0 && !o.serviceMode() {
-		return int32(orElse(m.host.Options.Port, webhook.DefaultPort))
+		return int32(orElse(m.hostOptions.Port, webhook.DefaultPort))
 	}
 	return o.port()
 }
@@ -138,16 +141,16 @@ func (m *ExtensionManager) validateHosted() error {
 	if o.ListenAddress != "" {
 		bad("ListenAddress is %q, but the KubeManager's webhook server, which has certificates of its own, is the one that listens; set its Host and Port", o.ListenAddress)
 	}
-	if o.Certificates == nil && hasCertificates(m.host) {
+	if o.Certificates == nil && hasCertificates(m.hostOptions) {
 		bad("KubeManager has a webhook server whose TLSOpts give the certificate, which tells no CA; set Certificates to where they come from")
 	}
 	return errors.Join(errs...)
 }
 
 // hasCertificates tells whether the TLS options of a server give a certificate.
-func hasCertificates(server *webhook.DefaultServer) bool {
+func hasCertificates(o webhook.Options) bool {
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
-	for _, change := range server.Options.TLSOpts {
+	for _, change := range o.TLSOpts {
 		change(config)
 	}
 	return config.GetCertificate != nil || len(config.Certificates) > 0
@@ -175,29 +178,38 @@ var (
 type hostedServer struct {
 	host     *webhook.DefaultServer
 	handler  http.Handler
-	paths    []string
+	prefix   string
 	log      logr.Logger
 	draining atomic.Bool
 	done     chan struct{}
 }
 
-// newHostedServer serves what handler answers.
-func newHostedServer(host *webhook.DefaultServer, handler *admit.Handler, paths []string, log logr.Logger) *hostedServer {
-	s := &hostedServer{host: host, handler: handler, paths: paths, log: log, done: make(chan struct{})}
+// newHostedServer serves what handler answers, below a prefix.
+func newHostedServer(host *webhook.DefaultServer, handler *admit.Handler, prefix string, log logr.Logger) *hostedServer {
+	s := &hostedServer{host: host, handler: http.StripPrefix(prefix, handler), prefix: prefix, log: log, done: make(chan struct{})}
 	handler.Draining = s.Draining
 	return s
 }
 
-// Start registers the paths and returns when the server answers.
+// pathPrefix is what the paths begin with that are registered: on a server that others use too, the fingerprint.
+func (m *ExtensionManager) pathPrefix() string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.host == nil {
+		return ""
+	}
+	return "/" + m.options.OperatorFingerprint
+}
+
+// Start puts the handler on the server and returns when that answers. All below the prefix is ours, what is unknown too: it
+// belongs to another version.
 func (s *hostedServer) Start(ctx context.Context) (err error) {
 	defer func() {
 		if v := recover(); v != nil { // how Register says that a path is taken
-			err = fmt.Errorf("eirinix: the KubeManager's webhook server does not take our paths; give the extensions other names: %v", v)
+			err = fmt.Errorf("eirinix: the KubeManager's webhook server does not take what is below %s; give each Manager an OperatorFingerprint of its own: %v", s.prefix, v)
 		}
 	}()
-	for _, path := range s.paths {
-		s.host.Register(path, s.handler)
-	}
+	s.host.Register(s.prefix+"/", s.handler)
 	said := reminder{log: s.log}
 	answers := s.host.StartedChecker()
 	for {

@@ -2,6 +2,7 @@ package eirinix_test
 
 import (
 	"context"
+	"crypto/tls"
 	"net/http"
 	"time"
 
@@ -109,12 +110,25 @@ var _ = Describe("A program with a controller-runtime manager of its own", Label
 		put(first)
 		server := webhook.NewServer(webhook.Options{Host: "127.0.0.1", Port: int(freePort()), CertDir: dir, CertName: "server.crt", KeyName: "server.key"})
 		options.KubeManager, options.ListenAddress = kubeManager(server), ""
-		options.KubeManager.GetWebhookServer().Register("/theirs", http.NotFoundHandler())
 		m := add(options, addEnv{})
+		other := options
+		other.OperatorFingerprint += "-other"
+		second := add(other, handleFunc{name: "other", handle: func(_ context.Context, m eirinix.Manager, pod *corev1.Pod, req webhook.AdmissionRequest) webhook.AdmissionResponse {
+			metav1.SetMetaDataLabel(&pod.ObjectMeta, "other", "yes")
+			return m.PatchFromPod(req, pod)
+		}})
+		options.KubeManager.GetWebhookServer().Register("/theirs", http.NotFoundHandler())
 		start(options.KubeManager.Start)
 		Eventually(m.Ready()).WithTimeout(patience).Should(BeClosed())
 		Expect(m.Addr().String()).To(HavePrefix("127.0.0.1:"))
-		Expect(createPod(ctx, namespace, newPod("first", nil))).To(beMutated())
+		Eventually(second.Ready()).WithTimeout(patience).Should(BeClosed())
+		Expect(createPod(ctx, namespace, newPod("first", nil))).To(And(beMutated(), HaveField("Labels", HaveKey("other"))))
+		Expect(m.Diagnose(ctx).Err()).NotTo(HaveOccurred())
+		resp, err := (&http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}).
+			Post("https://"+m.Addr().String()+"/"+namespace+"/mutate/newer", "application/json", nil)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(resp.Body.Close()).To(Succeed())
+		Expect(resp).To(HaveHTTPStatus(http.StatusServiceUnavailable), "a replica of another version may know it")
 		Expect(configuration(ctx, m).Webhooks[0].ClientConfig.CABundle).To(Equal(first.CertificatePEM))
 
 		put(second) // the server goes over to it at its own time
@@ -123,6 +137,14 @@ var _ = Describe("A program with a controller-runtime manager of its own", Label
 		Eventually(servedBy(m)).WithTimeout(patience).Should(Equal(second.Certificate.SubjectKeyId))
 		Expect(createPod(ctx, namespace, newPod("second", nil))).To(beMutated())
 	}, SpecTimeout(4*patience))
+
+	It("has a server of ours serve where its own has no certificates, however that was set up", func(ctx SpecContext) {
+		options.KubeManager = kubeManager(webhook.NewServer(webhook.Options{TLSOpts: []func(*tls.Config){func(c *tls.Config) { c.NextProtos = []string{"http/1.1"} }}}))
+		m := add(options, addEnv{})
+		start(options.KubeManager.Start)
+		Eventually(m.Ready()).WithTimeout(patience).Should(BeClosed())
+		Expect(createPod(ctx, namespace, newPod("pod", nil))).To(beMutated())
+	}, SpecTimeout(2*patience))
 
 	It("may have several Managers, with a fingerprint each", func(ctx SpecContext) {
 		mgr := kubeManager(nil)

@@ -118,6 +118,7 @@ type ExtensionManager struct {
 	hosted        bool                   // that one was started by the program
 	onlyRegisters bool                   // RegisterExtensions was called
 	host          *webhook.DefaultServer // the KubeManager's, where that one serves
+	hostOptions   webhook.Options
 	watching      watchLoop
 	serving       server         // nil until the port is open
 	unready       error          // what Ready waits for; nil once ready

@@ -2,6 +2,9 @@ package eirinix_test
 
 import (
 	"context"
+	"errors"
+	"net/http"
+	"sync/atomic"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -73,6 +76,28 @@ var _ = Describe("What a program has registered", Label("api-server"), func() {
 		Expect(createPod(ctx, namespace, newPod("pod", nil))).NotTo(beMutated())
 	}, SpecTimeout(2*patience))
 
+	It("is looked after again when it could not be removed", func(ctx SpecContext) {
+		o := urlOptions(namespace)
+		var refuse atomic.Bool
+		o.RestConfig.Wrap(func(next http.RoundTripper) http.RoundTripper {
+			return roundTrip(func(r *http.Request) (*http.Response, error) {
+				if refuse.Load() && r.Method == http.MethodDelete {
+					return nil, errors.New("no way")
+				}
+				return next.RoundTrip(r)
+			})
+		})
+		m := run(ctx, o)
+		refuse.Store(true)
+		Expect(m.Unregister(ctx)).NotTo(Succeed())
+		c := configuration(ctx, m)
+		healthy := c.DeepCopy().Webhooks
+		c.Webhooks[0].ClientConfig.CABundle = nil
+		_, err := clients().AdmissionregistrationV1().MutatingWebhookConfigurations().Update(ctx, c, metav1.UpdateOptions{})
+		Expect(err).NotTo(HaveOccurred())
+		Eventually(func() any { return configuration(ctx, m).Webhooks }).WithTimeout(patience).Should(Equal(healthy))
+	}, SpecTimeout(2*patience))
+
 	It("is the laptop's while that runs, and the cluster's again when it stops", func(ctx SpecContext) {
 		cluster := run(ctx, urlOptions(namespace))
 		address := func(m *eirinix.ExtensionManager) OmegaMatcher {
@@ -80,6 +105,7 @@ var _ = Describe("What a program has registered", Label("api-server"), func() {
 		}
 		calls := func() string { return *configuration(ctx, cluster).Webhooks[0].ClientConfig.URL }
 		Expect(calls()).To(address(cluster))
+		Expect(configuration(ctx, cluster).OwnerReferences).To(ConsistOf(And(HaveField("Kind", "Namespace"), HaveField("Name", namespace))))
 
 		o := urlOptions(namespace)
 		o.UnregisterOnStop = true

@@ -53,7 +53,7 @@ type registration struct {
 	spread     time.Time     // until when some of them may not trust what was added to a caBundle in use
 	describe   sync.Once
 	pass       func(paths []string) // has calls on these paths go to other replicas; nil where nothing is served
-	writing    sync.Mutex           // one write at a time
+	writing    chan struct{}        // one write at a time
 	over       atomic.Bool          // it is being removed, and nothing is written any more
 }
 
@@ -122,15 +122,19 @@ func (m *ExtensionManager) newRegistration(certs trust, steps []webhookconf.Step
 	}
 	o := m.GetManagerOptions()
 	entries := webhookconf.Group(steps)
+	for i := range entries {
+		entries[i].Path = m.pathPrefix() + entries[i].Path
+	}
 	r := &registration{
 		options: o.webhookOptions(port),
 		steps:   steps,
 		entries: entries,
-		canary:  newCanary(o, m.instance, m.secretNamespace(), entries),
+		canary:  m.newCanary(steps),
 		clients: clients,
 		certs:   certs,
 		log:     log,
 		lag:     min(apiServerLag, o.retain()/10),
+		writing: make(chan struct{}, 1),
 	}
 	r.writer = webhookconf.Writer{Options: r.options, Entries: r.all(), Sets: setsOf(steps, entries), Started: m.clock.Now(), Now: m.clock.Now}
 	for _, c := range change {
@@ -226,9 +230,12 @@ func (m *ExtensionManager) Unregister(ctx context.Context) error {
 	running := m.registration
 	m.mu.Unlock()
 	if running != nil {
-		running.end() // or it would be written again at once
+		running.end(ctx) // or it would be written again at once
 	}
 	if err := reg.remove(ctx); err != nil {
+		if running != nil {
+			running.over.Store(false) // what is still registered is looked after again
+		}
 		return fmt.Errorf("eirinix: %w", err)
 	}
 	return nil

@@ -25,8 +25,12 @@ type written struct {
 // is registered what else is to stay: a process that has just started, or finds its CA missing, knows nothing of other
 // replicas and what they serve. Steps that another version has registered may stay as they are.
 func (r *registration) write(ctx context.Context, keep func(live []byte) []byte) (done written, err error) {
-	r.writing.Lock()
-	defer r.writing.Unlock()
+	select {
+	case r.writing <- struct{}{}:
+		defer func() { <-r.writing }()
+	case <-ctx.Done():
+		return written{}, context.Cause(ctx)
+	}
 	if r.over.Load() {
 		return written{}, nil
 	}
@@ -70,11 +74,14 @@ func (r *registration) write(ctx context.Context, keep func(live []byte) []byte)
 }
 
 // end has nothing written from now on, because what is registered is about to be removed; what is being written has been
-// written when it returns.
-func (r *registration) end() {
+// written when it returns, unless ctx ends before.
+func (r *registration) end(ctx context.Context) {
 	r.over.Store(true)
-	r.writing.Lock()
-	defer r.writing.Unlock() //nolint:staticcheck // to have waited is all
+	select {
+	case r.writing <- struct{}{}:
+		<-r.writing
+	case <-ctx.Done():
+	}
 }
 
 // survey is what is registered.
@@ -115,13 +122,44 @@ func (r *registration) look(ctx context.Context) (survey, error) {
 		return nil
 	})
 	s.unseen = unseen
-	r.mu.Lock()
-	s.again = soonest(s.again, r.giveWayUntil)
-	r.mu.Unlock()
 	if err == nil && !unseen && r.pass != nil {
-		r.pass(passed)
+		r.passOn(ctx, &s, passed)
 	}
 	return s, err
+}
+
+const (
+	// askAgain is how soon it is looked again whether another version is reached.
+	askAgain = 5 * time.Second
+
+	// askTimes is how often the API server is made to call before nobody else is believed to be there: of three replicas
+	// one is missed by that many calls at random once in ten million times.
+	askTimes = 40
+)
+
+// passOn leaves the calls on these paths to replicas of the version that is registered, if there are any. Whoever has
+// registered and cannot be reached, because it has died since or never got among the endpoints, must not stop all calls:
+// then these steps are registered again. A version that gives way goes ahead when nobody is left to give way to.
+func (r *registration) passOn(ctx context.Context, s *survey, paths []string) {
+	r.mu.Lock()
+	givesWay := !r.giveWayUntil.IsZero()
+	s.again = soonest(s.again, r.giveWayUntil)
+	r.mu.Unlock()
+	if givesWay {
+		paths = nil // it knows everything that the older version is asked for, or says that it does not
+	}
+	if len(paths) > 0 || givesWay {
+		if r.canary.Alone(ctx, r.clients, askTimes) {
+			w := r.writer
+			w.Started = w.Now() // as far as calls go, it has started after whoever is not reached
+			r.mu.Lock()
+			r.configurations, r.giveWayUntil = w.Registrars(r.admissions, r.certs.owner()), time.Time{}
+			r.mu.Unlock()
+			s.due, s.reason, paths = true, "the API server reaches nobody who has the steps that are registered", nil
+		}
+		s.again = soonest(s.again, r.writer.Now().Add(askAgain))
+	}
+	r.pass(paths)
 }
 
 // giveWay leaves the steps of another version registered for a while, if replicas of it run: they must not be asked for

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"os/signal"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -297,7 +298,13 @@ func (m *ExtensionManager) serve(ctx, background context.Context, tasks *sync.Wa
 	if err != nil {
 		return stop, err
 	}
-	reg.pass = handler.Pass
+	reg.pass = func(paths []string) {
+		own := make([]string, 0, len(paths))
+		for _, path := range paths {
+			own = append(own, strings.TrimPrefix(path, m.pathPrefix()))
+		}
+		handler.Pass(own)
+	}
 	if *o.RegisterWebHook {
 		m.setUnready(errors.New("not registered yet"))
 		reg.giveWay(ctx, 2*o.drainDelay())
@@ -351,22 +358,20 @@ func (m *ExtensionManager) newServer(certs certifier, steps []webhookconf.Step, 
 		log.Error(err, "metrics cannot be registered; there will be none")
 		metrics = nil
 	}
-	canary := newCanary(o, m.instance, m.secretNamespace(), webhookconf.Group(steps))
+	canary := m.newCanary(steps)
 	handler := &admit.Handler{
 		MaxBytes: orElse(o.MaxRequestBytes, defaultMaxRequestBytes),
 		Log:      log, Others: m.hooks, Metrics: metrics,
 	}
-	paths := []string{canary.Entry().Path}
 	for path, chain := range chains {
 		handler.Serve(path, chain)
-		paths = append(paths, path)
 	}
 	serveCanary(handler, canary)
 	m.mu.Lock()
 	hosting := m.host
 	m.mu.Unlock()
 	if hosting != nil {
-		return newHostedServer(hosting, handler, paths, log), handler, nil
+		return newHostedServer(hosting, handler, m.pathPrefix(), log), handler, nil
 	}
 	host, port, _ := o.listen() // Validate has seen it
 	server := &serving.Server{
@@ -398,11 +403,11 @@ func (m *ExtensionManager) drain(o ManagerOptions, server server, reg *registrat
 	server.Drain()
 	var errs []error
 	if o.UnregisterOnStop && *o.RegisterWebHook && reg != nil {
-		reg.end() // or it would be written again at once
 		ctx, cancel := context.WithTimeout(context.Background(), unregisterTimeout)
 		defer cancel()
+		reg.end(ctx) // or it would be written again at once
 		if err := reg.remove(ctx); err != nil {
-			errs = append(errs, fmt.Errorf("eirinix: the webhook configuration could not be removed, remove it with kubectl delete %s: %w", reg.configurations[0], err))
+			errs = append(errs, fmt.Errorf("eirinix: the webhook configuration could not be removed, remove it with kubectl delete %s: %w", reg.current()[0], err))
 		}
 	}
 	if d := o.drainDelay(); d > 0 {

@@ -85,11 +85,18 @@ func waitUntil(at time.Time, clock *serverClock) time.Duration {
 
 // follow sends word of every change of the object. Without the right to watch it, resync has to do.
 func (o watched) follow(ctx context.Context, log logr.Logger, changed chan<- struct{}) {
+	said := false
 	for ctx.Err() == nil {
 		w, err := o.start(ctx)
 		if apierrors.IsForbidden(err) {
-			log.Info("may not be watched, and is looked at every minute instead; grant watch on it", "what", o.name, "because", err.Error())
-			return
+			if !said {
+				said = true
+				log.Info("may not be watched, and is looked at every minute instead; grant watch on it", "what", o.name, "because", err.Error())
+			}
+			if pause(ctx, 5*resync) != nil {
+				return
+			}
+			continue
 		}
 		for err == nil {
 			event, open := <-w.ResultChan()

@@ -16,6 +16,7 @@ import (
 type Chain struct {
 	Steps      []Step
 	Validating bool // every step runs, and their denials are joined; else the first denial ends the chain
+	Close      bool // the connection is closed after each answer, so that whoever asks again asks another replica
 	Reinvoke   bool // reinvocationPolicy IfNeeded: a step runs once more if a later one changed the object
 }
 

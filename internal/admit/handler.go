@@ -89,6 +89,9 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.unknown(w, r)
 		return
 	}
+	if c.Close {
+		w.Header().Set("Connection", "close")
+	}
 	timeout := requestTimeout(r)
 	begin := func() (context.Context, context.CancelFunc) { return callContext(r.Context(), arrived, timeout) }
 	question, body, err := h.read(begin, w, r, arrived.Add(timeout)) //nolint:contextcheck // begin gives it one

@@ -54,11 +54,15 @@ func (s *Strangers) Tolerate(live []Registered, bundle []byte, now time.Time, pa
 
 // Common returns those certificates of a bundle that stand in another one too.
 func Common(bundle, other []byte) []byte {
-	var texts [][]byte
+	in := map[string]bool{}
+	for _, certificate := range SplitBundle(other) {
+		in[string(certificate.Raw)] = true
+	}
+	var text []byte
 	for _, certificate := range SplitBundle(bundle) {
-		if text := encodeCertificate(certificate.Raw); Contains(other, text) {
-			texts = append(texts, text)
+		if in[string(certificate.Raw)] {
+			text = append(text, encodeCertificate(certificate.Raw)...)
 		}
 	}
-	return Bundle(texts...)
+	return Bundle(text)
 }

@@ -32,6 +32,9 @@ const (
 
 	// reached stands in the warning between the canary's name and who answered.
 	reached = " reached "
+
+	// ofVersion stands in it between who answered and which version he is of.
+	ofVersion = " of version "
 )
 
 // Canary is a ConfigMap which the API server is asked to create in a dry run, for nothing but the call that it makes on
@@ -50,13 +53,15 @@ type Canary struct {
 	Namespace   string // the program's own, in which the ConfigMap would lie; empty means no canary
 	Validating  bool   // stands in the validating configuration: for programs that register nothing in the other one
 	Instance    string // who answers, such as the pod's name
+	Version     string // tells those with other steps apart
+	Prefix      string // of the path that is called
 }
 
 // Entry is what is registered for the canary, behind all other entries.
 func (c Canary) Entry() webhookconf.Entry {
 	e := webhookconf.Entry{
 		Name:       CanaryName,
-		Path:       "/mutate/" + CanaryName,
+		Path:       c.Prefix + "/mutate/" + CanaryName,
 		Validating: c.Validating,
 		Rules: []admissionregistrationv1.RuleWithOperations{{
 			Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
@@ -76,14 +81,14 @@ func (c Canary) Entry() webhookconf.Entry {
 		ClusterCritical: true, // the program's own namespace is excluded else
 	}
 	if c.Validating {
-		e.Path = "/validate/" + CanaryName
+		e.Path = c.Prefix + "/validate/" + CanaryName
 	}
 	return e
 }
 
 // Answer is what is served on the entry's path.
 func (c Canary) Answer(_ context.Context, req admission.Request) admission.Response {
-	return admission.Allowed("").WithWarnings(req.Name + reached + c.Instance)
+	return admission.Allowed("").WithWarnings(req.Name + reached + c.Instance + ofVersion + c.Version)
 }
 
 // subject is the ConfigMap as selectors see it.
@@ -98,6 +103,7 @@ func (c Canary) subject() Subject {
 type call struct {
 	through  bool
 	instance string // who answered
+	version  string // and of which version
 	took     time.Duration
 	err      error // what the API server said of the request, also if the call came through
 }
@@ -118,7 +124,8 @@ func (c Canary) send(ctx context.Context, clients kubernetes.Interface) call {
 	came := call{took: time.Since(began), err: result.Error()}
 	for _, w := range result.Warnings() {
 		if instance, ours := strings.CutPrefix(w.Text, object.Name+reached); ours {
-			came.through, came.instance = true, instance
+			came.through = true
+			came.instance, came.version, _ = strings.Cut(instance, ofVersion)
 		}
 	}
 	return came
@@ -129,6 +136,19 @@ func (c Canary) WhoAnswers(ctx context.Context, clients kubernetes.Interface) st
 	ctx, cancel := context.WithTimeout(ctx, canaryTimeout+defaultTimeout)
 	defer cancel()
 	return c.send(ctx, clients).instance
+}
+
+// Alone has the API server call until somebody of another version answers, and tells whether nobody did in that many
+// tries; false, too, when that cannot be told.
+func (c Canary) Alone(ctx context.Context, clients kubernetes.Interface, tries int) bool {
+	ctx, cancel := context.WithTimeout(ctx, canaryTimeout+defaultTimeout)
+	defer cancel()
+	for range tries {
+		if came := c.send(ctx, clients); !came.through || came.version != c.Version {
+			return false
+		}
+	}
+	return true
 }
 
 // sendCanary gives the API server time to notice an entry that has just been registered: until then it admits the

@@ -107,6 +107,26 @@ var _ = Describe("Two versions with different steps", func() {
 		AddReportEntry(fmt.Sprintf("a rollout of two more steps: %d admissions, 0 failures, %d of them before the steps were registered", len(answers), late), ReportEntryVisibilityAlways)
 	}, SpecTimeout(5*patience))
 
+	It("may lose the one that has registered, or never reach it: the other one takes back what it serves", func(ctx SpecContext) {
+		d := deploy(ctx, 2, rotation)
+		before := configuration(ctx, d).Annotations["eirinix.cloudfoundry.org/sets"]
+		d.more = []any{mark("shared", eirinix.Settings{})}
+		newer := d.start(ctx, 0)
+		registered := func() string { return configuration(ctx, d).Annotations["eirinix.cloudfoundry.org/sets"] }
+		Eventually(registered).WithContext(ctx).ShouldNot(Equal(before))
+		d.balancer.remove(newer.Addr().String()) // it runs on, and is no endpoint
+		Eventually(registered).WithContext(ctx).Should(Equal(before))
+		stop := ask(d)
+		Consistently(registered, "8s", "100ms").Should(Equal(before), "it yields")
+		failed := 0
+		for _, a := range stop() {
+			if a.failed != nil {
+				failed++
+			}
+		}
+		Expect(failed).To(BeNumerically("<=", 2), "those that were asked before both had noticed")
+	}, SpecTimeout(5*patience))
+
 	It("may run beside each other: who does not know what is registered passes calls on, and few fail", func(ctx SpecContext) {
 		d := deploy(ctx, 2, rotation)
 		before := configuration(ctx, d)
