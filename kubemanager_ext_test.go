@@ -113,7 +113,7 @@ var _ = Describe("A program with a controller-runtime manager of its own", Label
 		m := add(options, addEnv{})
 		other := options
 		other.OperatorFingerprint += "-other"
-		second := add(other, handleFunc{name: "other", handle: func(_ context.Context, m eirinix.Manager, pod *corev1.Pod, req webhook.AdmissionRequest) webhook.AdmissionResponse {
+		sharing := add(other, handleFunc{name: "other", handle: func(_ context.Context, m eirinix.Manager, pod *corev1.Pod, req webhook.AdmissionRequest) webhook.AdmissionResponse {
 			metav1.SetMetaDataLabel(&pod.ObjectMeta, "other", "yes")
 			return m.PatchFromPod(req, pod)
 		}})
@@ -121,7 +121,7 @@ var _ = Describe("A program with a controller-runtime manager of its own", Label
 		start(options.KubeManager.Start)
 		Eventually(m.Ready()).WithTimeout(patience).Should(BeClosed())
 		Expect(m.Addr().String()).To(HavePrefix("127.0.0.1:"))
-		Eventually(second.Ready()).WithTimeout(patience).Should(BeClosed())
+		Eventually(sharing.Ready()).WithTimeout(patience).Should(BeClosed())
 		Expect(createPod(ctx, namespace, newPod("first", nil))).To(And(beMutated(), HaveField("Labels", HaveKey("other"))))
 		Expect(m.Diagnose(ctx).Err()).NotTo(HaveOccurred())
 		resp, err := (&http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}).
