@@ -8,9 +8,11 @@ GOVULNCHECK   = go run golang.org/x/vuln/cmd/govulncheck@v1.8.0
 # Every folder with a go.mod of its own.
 MODULES = . testing/controlplane bench
 
-# The folder with kube-apiserver, etcd and kube-controller-manager: KUBEBUILDER_ASSETS where that is set, else
-# built from Go modules once and kept in the user's cache.
-ASSETS = assets="$$(go -C testing/controlplane run .)" && KUBEBUILDER_ASSETS="$$assets"
+# The folder with kube-apiserver, etcd and kube-controller-manager: of the minor release of Kubernetes that K8S names
+# (K8S=1.34), else KUBEBUILDER_ASSETS where that is set, else of the newest release. Built from Go modules once and kept
+# in the user's cache.
+CONTROLPLANE = go -C testing/controlplane run .
+ASSETS = assets="$$($(CONTROLPLANE) -k8s "$(K8S)")" && KUBEBUILDER_ASSETS="$$assets"
 
 .PHONY: help
 help: ## show this help
@@ -32,8 +34,15 @@ fast: ## the specs that need no API server
 	@go test . -ginkgo.label-filter='!api-server'
 
 .PHONY: conformance
-conformance: ## Kubernetes' own webhook scenarios, with a table of them at the end (ARGS=-ginkgo.label-filter=S13)
+conformance: ## Kubernetes' own webhook scenarios, with a table of them at the end (K8S=1.34, ARGS=-ginkgo.label-filter=S13)
 	@$(ASSETS) go test -v -timeout 20m ./testing/conformance $(ARGS)
+
+.PHONY: matrix
+matrix: ## the same for each release of Kubernetes: a line for each, and why a spec of it cannot be played
+	@status=0; for k in $$($(CONTROLPLANE) -list); do \
+		report="$$($(MAKE) -s --no-print-directory conformance K8S=$$k ARGS="-count=1 $(ARGS)")" || status=1; \
+		echo "$$report" | grep '^Kubernetes v' || { echo "Kubernetes $$k: not played"; echo "$$report" | tail -20; }; \
+	done; exit $$status
 
 .PHONY: soak
 soak: ## a thousand rotations of the CA under load, and a million steps of the model of it: two hours
@@ -54,8 +63,8 @@ fuzz: ## let every fuzz target run for FUZZTIME (30s)
 	done
 
 .PHONY: assets
-assets: ## build the control plane and print its folder
-	@go -C testing/controlplane run .
+assets: ## build the control plane and print its folder (K8S=1.34: of an older release)
+	@$(CONTROLPLANE) -k8s "$(K8S)"
 
 .PHONY: check
 check: fmt-check vet tidy-check lint ## what CI checks beside the specs

@@ -3,6 +3,7 @@ package eirinix_test
 import (
 	"context"
 	"net"
+	"sync/atomic"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -104,6 +105,21 @@ var _ = Describe("A Manager that looks for what is wrong", Label("api-server"), 
 			Expect(create()).To(Succeed(), name)
 		}
 	}, SpecTimeout(3*patience))
+
+	It("does not ask the program's own steps about its own question", func(ctx SpecContext) {
+		m := manager()
+		var asked atomic.Int64
+		Expect(m.AddExtension(eirinix.Mutation[*corev1.ConfigMap]{ID: "maps", Apply: func(context.Context, *eirinix.Call, *corev1.ConfigMap) error {
+			asked.Add(1)
+			return nil
+		}})).To(Succeed())
+		runManager(ctx, m)
+		Expect(m.Diagnose(ctx).Err()).NotTo(HaveOccurred())
+		Expect(asked.Load()).To(BeZero())
+		_, err := clients().CoreV1().ConfigMaps(namespace).Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "one"}}, metav1.CreateOptions{})
+		Expect(err).NotTo(HaveOccurred())
+		Expect(asked.Load()).To(BeEquivalentTo(1))
+	}, SpecTimeout(2*patience))
 
 	It("shows what to grant when it may not do what it must", func(ctx SpecContext) {
 		config, err := controlPlane().User("nobody-" + namespace)

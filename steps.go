@@ -235,9 +235,25 @@ func (m *ExtensionManager) chains(steps []webhookconf.Step) (map[string]admit.Ch
 	return chains, nil
 }
 
+// withoutCanary selects the step's objects but the ConfigMap of a diagnosis, which concerns nobody: it may lie in a
+// namespace whose ConfigMaps are sent to steps.
+func withoutCanary(s webhookconf.Step, fingerprint string) *metav1.LabelSelector {
+	if !s.Kind.Empty() && s.Kind != corev1.SchemeGroupVersion.WithKind("ConfigMap") {
+		return s.Objects
+	}
+	objects := s.Objects.DeepCopy()
+	if objects == nil {
+		objects = &metav1.LabelSelector{}
+	}
+	objects.MatchExpressions = append(objects.MatchExpressions, metav1.LabelSelectorRequirement{
+		Key: diagnose.CanaryLabel, Operator: metav1.LabelSelectorOpNotIn, Values: []string{fingerprint},
+	})
+	return objects
+}
+
 // servedStep makes the step that is served. It is called under mu.
 func (m *ExtensionManager) servedStep(d definition, registered webhookconf.Step) (admit.Step, error) {
-	matcher, err := admit.NewMatcher(registered.Rules, registered.Objects, registered.Namespaces)
+	matcher, err := admit.NewMatcher(registered.Rules, withoutCanary(registered, m.options.OperatorFingerprint), registered.Namespaces)
 	if err != nil {
 		return admit.Step{}, fmt.Errorf("extension %q: %w", d.name, err)
 	}

@@ -7,5 +7,6 @@
 //	go test ./testing/conformance -v -ginkgo.label-filter='S13 && Service'
 //
 // plays one scenario in one mode. A run of all specs ends with a table of all scenarios, and fails where one
-// has neither a spec that ran nor a reason why there is none.
+// has neither a spec that ran nor a reason why there is none. The API server may be of an older release (make
+// conformance K8S=1.34): what it does not have yet is told below the table.
 package conformance

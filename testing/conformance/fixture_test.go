@@ -74,26 +74,40 @@ func optionsFor(ctx context.Context, mode mode, namespace string) eirinix.Manage
 		OperatorFingerprint: namespace,
 		Host:                "127.0.0.1",
 		RestConfig:          controlPlane().Config(),
-		Logger: zap.New(zapcore.NewCore(zapcore.NewConsoleEncoder(zap.NewDevelopmentEncoderConfig()),
-			zapcore.AddSync(GinkgoWriter), zapcore.InfoLevel)).Sugar(),
-		DrainDelay: -1,
+		Logger:              logger(),
+		DrainDelay:          -1,
 	}
+	// A Manager that starts has the API server call it for a ConfigMap in its own namespace. Here that is not the one
+	// whose objects are sent, or now and then a spec's steps would be called once more.
+	o.WebhookNamespace = namespace + "-hooks"
+	makeNamespace(ctx, o.WebhookNamespace)
 	if mode == urlMode {
 		o.ListenAddress = "127.0.0.1:0"
 		return o
 	}
-	o.ServiceName, o.WebhookNamespace, o.Port = "hooks", namespace+"-hooks", freePort()
+	o.ServiceName, o.Port = "hooks", freePort()
 	makeService(ctx, o.WebhookNamespace, o.ServiceName)
 	return o
 }
 
-// makeService makes a Service that leads to this machine, and its namespace, unless there is one: Managers that
-// follow one another, or stand side by side, share it, and differ in their ports.
+// logger writes into the report of the spec.
+func logger() *zap.SugaredLogger {
+	return zap.New(zapcore.NewCore(zapcore.NewConsoleEncoder(zap.NewDevelopmentEncoderConfig()),
+		zapcore.AddSync(GinkgoWriter), zapcore.InfoLevel)).Sugar()
+}
+
+// makeNamespace makes a namespace unless there is one.
+func makeNamespace(ctx context.Context, name string) {
+	GinkgoHelper()
+	_, err := clients().CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+	Expect(err).To(Or(BeNil(), Satisfy(apierrors.IsAlreadyExists)))
+}
+
+// makeService makes a Service that leads to this machine unless there is one: Managers that follow one another, or
+// stand side by side, share it, and differ in their ports.
 func makeService(ctx context.Context, namespace, name string) {
 	GinkgoHelper()
-	_, err := clients().CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{})
-	Expect(err).To(Or(BeNil(), Satisfy(apierrors.IsAlreadyExists)))
-	_, err = clients().CoreV1().Services(namespace).Create(ctx, &corev1.Service{
+	_, err := clients().CoreV1().Services(namespace).Create(ctx, &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec:       corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "localhost"},
 	}, metav1.CreateOptions{})

@@ -46,7 +46,7 @@ var _ = Describe("S27 A broken webhook with failurePolicy Fail on everything", L
 		DeferCleanup(plane.Stop)
 		o := eirinix.ManagerOptions{
 			Namespace: metav1.NamespaceDefault, Host: "127.0.0.1", ListenAddress: "127.0.0.1:0", RestConfig: plane.Config(),
-			OperatorFingerprint: "broken", Logger: optionsFor(ctx, urlMode, "").Logger,
+			OperatorFingerprint: "broken", Logger: logger(),
 		}
 		run := func() (m *eirinix.ExtensionManager, stop func()) {
 			m = eirinix.NewManager(o)

@@ -19,13 +19,16 @@ import (
 	"code.cloudfoundry.org/eirinix"
 )
 
-// admissionConfiguration has the plugins show these credentials, and the mutating one read webhooks from files.
+// admissionConfiguration has the plugins show these credentials. The mutating one can be told more.
 const admissionConfiguration = `{"apiVersion": "apiserver.k8s.io/v1alpha1", "kind": "AdmissionConfiguration", "plugins": [
 	{"name": "ValidatingAdmissionWebhook", "configuration":
 		{"apiVersion": "apiserver.config.k8s.io/v1", "kind": "WebhookAdmissionConfiguration", "kubeConfigFile": %[1]q}},
 	{"name": "MutatingAdmissionWebhook", "configuration":
-		{"apiVersion": "apiserver.config.k8s.io/v1", "kind": "WebhookAdmissionConfiguration", "kubeConfigFile": %[1]q, "staticManifestsDir": %[2]q}}
+		{"apiVersion": "apiserver.config.k8s.io/v1", "kind": "WebhookAdmissionConfiguration", "kubeConfigFile": %[1]q%[2]s}}
 ]}`
+
+// staticRelease is the minor release since which webhooks can stand in files (alpha).
+const staticRelease, staticWebhooks = 36, "webhooks in files, the feature gate ManifestBasedAdmissionControlConfig"
 
 // An API server whose administrator has configured the admission plugins: it authenticates itself to webhooks, and
 // knows webhooks that are not in the API (alpha).
@@ -74,9 +77,13 @@ var _ = Describe("An API server with an AdmissionConfiguration", Ordered, func()
 		Expect(os.Mkdir(manifests, 0o700)).To(Succeed())
 		write("manifests/webhook.yaml", manifest)
 		credentials := write("kubeconfig", map[string]any{"apiVersion": "v1", "kind": "Config", "users": users})
-		server, err := controlPlane().AddAPIServer(ctx,
-			"--admission-control-config-file="+write("admission.yaml", fmt.Sprintf(admissionConfiguration, credentials, manifests)),
-			"--feature-gates=ManifestBasedAdmissionControlConfig=true")
+		more, args := "", []string{}
+		if has(staticRelease) {
+			more = fmt.Sprintf(`, "staticManifestsDir": %q`, manifests)
+			args = append(args, "--feature-gates=ManifestBasedAdmissionControlConfig=true")
+		}
+		args = append(args, "--admission-control-config-file="+write("admission.yaml", fmt.Sprintf(admissionConfiguration, credentials, more)))
+		server, err := controlPlane().AddAPIServer(ctx, args...)
 		Expect(err).NotTo(HaveOccurred())
 		DeferCleanup(server.Stop)
 		configured = clientsFor(server.Config())
@@ -101,6 +108,7 @@ var _ = Describe("An API server with an AdmissionConfiguration", Ordered, func()
 	})
 
 	It("S33 calls a webhook that is in a file, as the library made it", Label("S33"), func(ctx SpecContext) {
+		needs(staticRelease, staticWebhooks)
 		created(ctx, static, urlMode)
 		c, err := createConfigMap(ctx, static, newConfigMap("of-the-other-server", nil))
 		Expect(err).NotTo(HaveOccurred())
@@ -108,6 +116,7 @@ var _ = Describe("An API server with an AdmissionConfiguration", Ordered, func()
 	}, SpecTimeout(2*patience))
 
 	It("S33 keeps the names of such webhooks from the API, which the library's never are", Label("S33"), func(ctx SpecContext) {
+		needs(staticRelease, staticWebhooks)
 		hooks, mine := configured.AdmissionregistrationV1(), namespaces[urlMode]+"-mutating-hook"
 		live, err := hooks.MutatingWebhookConfigurations().Get(ctx, mine, metav1.GetOptions{})
 		Expect(err).NotTo(HaveOccurred())

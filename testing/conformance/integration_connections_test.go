@@ -114,9 +114,17 @@ var _ = Describe("S29 Connections", Label("S29"), func() {
 			// became free for is kept too.
 			Expect(entered).To(BeNumerically("<=", 2*parallel+2))
 
-			create("second")
-			Expect(met.Load()).To(BeEquivalentTo(2 * parallel))
-			Expect(gate.entered.Load()).To(Equal(entered), "the second wave opens no connection")
+			// A transport has a connection back a moment after it has given the answer on. On a busy machine a wave that
+			// follows at once may miss one, and dial.
+			waves := 1
+			Eventually(func() int64 {
+				before := gate.entered.Load()
+				waves++
+				create(fmt.Sprintf("wave-%d", waves))
+				return gate.entered.Load() - before
+			}).WithContext(ctx).Should(BeZero(), "a later wave opens no connection")
+			Expect(met.Load()).To(BeEquivalentTo(waves * parallel))
+			Expect(gate.entered.Load()).To(BeNumerically("<=", 2*parallel+2))
 		}, SpecTimeout(2*patience))
 	})
 })

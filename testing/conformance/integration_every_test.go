@@ -3,6 +3,7 @@ package conformance_test
 import (
 	"context"
 	"fmt"
+	"net"
 	"slices"
 	"strings"
 	"time"
@@ -16,9 +17,25 @@ import (
 )
 
 // reviewsOf has the API server send this Manager reviews of that version. The library registers for v1 first, which
-// every API server of today knows, so that the other one is only sent where somebody edits the configuration.
-func reviewsOf(ctx context.Context, m *eirinix.ExtensionManager, version string) {
+// every API server of today knows, so that the other one is only sent where somebody edits the configuration. A Manager
+// that registers would undo that, so another one goes on serving in its place, which does not register.
+func reviewsOf(ctx context.Context, m *eirinix.ExtensionManager, version string, steps []any) {
 	GinkgoHelper()
+	m.Stop()
+	o := m.GetManagerOptions()
+	o.RegisterWebHook = new(false)
+	Eventually(func() error {
+		l, err := net.Listen("tcp", o.ListenAddress)
+		if err == nil {
+			err = l.Close()
+		}
+		return err
+	}).WithContext(ctx).Should(Succeed(), "its port is free again")
+	successor := eirinix.NewManager(o)
+	for _, s := range append(slices.Clone(steps), markerSteps(o.OperatorFingerprint, steps)...) {
+		Expect(successor.AddExtension(s)).To(Succeed())
+	}
+	start(ctx, successor)
 	hooks := clients().AdmissionregistrationV1()
 	mutating, validating := mutatingConfiguration(ctx, m), validatingConfiguration(ctx, m)
 	for i := range mutating.Webhooks {
@@ -45,7 +62,7 @@ var _ = Describe("S23 Every resource", Label("S23"), func() {
 				taps[version].options(o)
 			}, e.steps(version)...)
 			if version == "v1beta1" {
-				reviewsOf(ctx, m, version)
+				reviewsOf(ctx, m, version, e.steps(version))
 			}
 		}
 		tap := taps["v1beta1"]

@@ -62,10 +62,7 @@ func (t *wiretap) options(o *eirinix.ManagerOptions) {
 	behind := net.JoinHostPort("127.0.0.1", strconv.Itoa(int(freePort())))
 	o.Port, o.ListenAddress = t.port(), behind
 	t.hosts = []string{o.ServiceName + "." + o.WebhookNamespace + ".svc"}
-	namespace, name := o.Namespace, o.OperatorFingerprint+"-setupcertificate"
-	if o.WebhookNamespace != "" {
-		namespace = o.WebhookNamespace
-	}
+	namespace, name := o.WebhookNamespace, o.OperatorFingerprint+"-setupcertificate"
 	t.secret = func() (cert, key []byte, err error) {
 		ctx, cancel := context.WithTimeout(context.Background(), patience) // a handshake has none of the spec's
 		defer cancel()

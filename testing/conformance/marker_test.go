@@ -56,6 +56,14 @@ func markersFor(fingerprint string, steps []any) []marker {
 	return markers
 }
 
+// markerSteps are the markers as steps: a Manager that takes another one's place must know them too.
+func markerSteps(fingerprint string, steps []any) (all []any) {
+	for _, m := range markersFor(fingerprint, steps) {
+		all = append(all, m.step)
+	}
+	return all
+}
+
 // validates tells whether a step goes into the validating configuration.
 func validates(step any) bool {
 	name := reflect.TypeOf(step).Name()

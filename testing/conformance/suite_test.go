@@ -31,6 +31,9 @@ var _ = BeforeSuite(func(ctx SpecContext) {
 	Expect(err).NotTo(HaveOccurred())
 	started = c
 	DeferCleanup(c.Stop)
+	v, err := clients().Discovery().ServerVersion()
+	Expect(err).NotTo(HaveOccurred())
+	running = *v
 	makeMarkerNamespace(ctx)
 })
 

@@ -21,14 +21,27 @@ const scenarios = 34
 var notRun = map[string]string{}
 
 // tally is what became of a scenario's specs in one mode.
-type tally struct{ passed, failed, skipped int }
+type tally struct{ passed, failed, skipped, unplayable int }
+
+func (t *tally) add(spec types.SpecReport) {
+	switch {
+	case spec.State == types.SpecStatePassed:
+		t.passed++
+	case spec.State.Is(types.SpecStateFailureStates):
+		t.failed++
+	case unplayable(spec) != "":
+		t.unplayable++
+	default:
+		t.skipped++
+	}
+}
 
 func (t tally) String() string {
 	var parts []string
 	for _, p := range []struct {
 		n    int
 		what string
-	}{{t.failed, "failed"}, {t.passed, "passed"}, {t.skipped, "skipped"}} {
+	}{{t.failed, "failed"}, {t.passed, "passed"}, {t.skipped, "skipped"}, {t.unplayable, notPlayable}} {
 		if p.n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", p.n, p.what))
 		}
@@ -51,12 +64,22 @@ func (r row) ran() bool {
 	return false
 }
 
+// answered tells whether specs ran, or could not because of the API server's version, which says so itself.
+func (r row) answered() bool {
+	for _, t := range r.by {
+		if t.unplayable > 0 {
+			return true
+		}
+	}
+	return r.ran()
+}
+
 // gap tells why the row is a silent gap; "" if it is none.
 func (r row) gap(reasons map[string]string) string {
 	switch reason := reasons[r.scenario]; {
 	case reason != "" && r.ran():
 		return fmt.Sprintf("has specs, and a reason why it has none (%s): remove one", reason)
-	case reason != "" || r.ran():
+	case reason != "" || r.answered():
 		return ""
 	case len(r.by) > 0:
 		return "has only specs that were skipped"
@@ -98,14 +121,7 @@ func rowsOf(specs types.SpecReports) []row {
 				continue
 			}
 			t := rows[i].by[in]
-			switch {
-			case spec.State == types.SpecStatePassed:
-				t.passed++
-			case spec.State.Is(types.SpecStateFailureStates):
-				t.failed++
-			default:
-				t.skipped++
-			}
+			t.add(spec)
 			rows[i].by[in] = t
 		}
 	}
@@ -137,9 +153,10 @@ func printTable(out io.Writer, rows []row, reasons map[string]string) {
 var _ = ReportAfterSuite("the table of scenarios", func(report Report) {
 	rows := rowsOf(report.SpecReports)
 	if filtered(report) {
-		rows = slices.DeleteFunc(rows, func(r row) bool { return !r.ran() })
+		rows = slices.DeleteFunc(rows, func(r row) bool { return !r.answered() })
 	}
 	printTable(os.Stdout, rows, notRun)
+	printSummary(os.Stdout, running.GitVersion, report.SpecReports)
 	if filtered(report) {
 		return
 	}
@@ -166,6 +183,7 @@ var _ = Describe("The table of scenarios", func() {
 		rows := rowsOf(types.SpecReports{
 			spec(passed, "S1"), spec(skipped, "S1", "URL"), spec(skipped, "S2", "URL"), spec(pending, "S2", "Service"),
 			spec(passed, "S4"), spec(failed, "S5", "URL", "S6"), spec(passed, "S66"),
+			tooNew("S8", "it is not there yet"),
 		})
 		i := slices.IndexFunc(rows, func(r row) bool { return r.scenario == scenario })
 		if gap == "" {
@@ -181,6 +199,7 @@ var _ = Describe("The table of scenarios", func() {
 		Entry("none where a spec failed: it fails by itself", "S5", ""),
 		Entry("none where a spec covers two", "S6", ""),
 		Entry("neither spec nor reason", "S7", "neither"),
+		Entry("none where the API server is too old", "S8", ""),
 		Entry("the last of them", fmt.Sprintf("S%d", scenarios), "neither"),
 	)
 

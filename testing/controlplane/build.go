@@ -2,24 +2,13 @@ package main
 
 import (
 	"context"
-	"crypto/sha256"
-	_ "embed"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
 	"time"
-)
-
-// The module travels in the program, so that it runs from any folder and from a read-only module cache.
-var (
-	//go:embed go.mod
-	goMod []byte
-	//go:embed go.sum
-	goSum []byte
 )
 
 const kubernetesModule = "k8s.io/kubernetes"
@@ -36,10 +25,11 @@ var binaries = []struct {
 	{name: "kube-controller-manager", pkg: kubernetesModule + "/cmd/kube-controller-manager", optional: true},
 }
 
-// builder builds the binaries once per version, operating system, processor and go.sum, however many builders
+// builder builds the binaries once per release, operating system, processor and go.sum, however many builders
 // run at once. It serves one call at a time.
 type builder struct {
 	goCommand string
+	release   release
 	root      string // the cache; default: in the user's cache folder
 	parallel  int
 	progress  *progress
@@ -68,7 +58,7 @@ func (b *builder) assets(ctx context.Context) (assets string, err error) {
 			return err
 		}
 
-		assets = filepath.Join(b.root, folderName(version))
+		assets = filepath.Join(b.root, b.release.folderName(version))
 		if complete(assets) {
 			return nil
 		}
@@ -77,16 +67,6 @@ func (b *builder) assets(ctx context.Context) (assets string, err error) {
 	})
 
 	return assets, err
-}
-
-func folderName(version string) string {
-	hash := sha256.New()
-	for _, part := range [][]byte{goMod, goSum, []byte(recipe)} {
-		sum := sha256.Sum256(part)
-		hash.Write(sum[:])
-	}
-
-	return fmt.Sprintf("%s-%s-%s-%x", version, runtime.GOOS, runtime.GOARCH, hash.Sum(nil)[:6])
 }
 
 func complete(dir string) bool {
@@ -250,7 +230,7 @@ func (b *builder) packages(ctx context.Context) ([]int, error) {
 	return counts, nil
 }
 
-// version returns the version of Kubernetes that go.mod names.
+// version returns the version of Kubernetes that the release's go.mod names.
 func (b *builder) version(ctx context.Context) (string, error) {
 	output, err := b.run(ctx, nil, "list", "-mod=readonly", "-m", "-f", "{{.Version}}", kubernetesModule)
 	if err != nil {

@@ -40,7 +40,7 @@ func fakeGo(mode string, args []string) int {
 
 		for i, arg := range args {
 			if arg == "-o" {
-				if err := os.WriteFile(args[i+1], []byte(line), 0o755); err != nil {
+				if err := os.WriteFile(args[i+1], []byte(line+" of "+sources()), 0o755); err != nil {
 					panic(err)
 				}
 			}
@@ -78,7 +78,18 @@ func fake(t *testing.T, mode, root string, out io.Writer) (*builder, string) {
 	t.Setenv("CONTROLPLANE_RECORD", recorded)
 	t.Setenv("GORACE", "atexit_sleep_ms=0") // or each fake run takes a second
 
-	return &builder{goCommand: os.Args[0], root: root, parallel: 1, progress: newProgress(out)}, recorded
+	return &builder{goCommand: os.Args[0], release: newest(t), root: root, parallel: 1, progress: newProgress(out)}, recorded
+}
+
+func newest(t *testing.T) release {
+	t.Helper()
+
+	r, err := releaseNamed("")
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	return r
 }
 
 func content(t *testing.T, path string) string {
@@ -115,7 +126,7 @@ func TestBuildsOnceAndStampsTheVersion(t *testing.T) {
 	b, recorded := fake(t, "ok", root, &out)
 
 	// What a builder that was killed leaves, and a folder that lost a file.
-	for _, dir := range []string{unfinishedPrefix + "1", folderName("v1.2.3")} {
+	for _, dir := range []string{unfinishedPrefix + "1", newest(t).folderName("v1.2.3")} {
 		if err := os.Mkdir(filepath.Join(root, dir), 0o700); err != nil {
 			t.Fatal(err)
 		}
@@ -127,7 +138,7 @@ func TestBuildsOnceAndStampsTheVersion(t *testing.T) {
 			t.Fatal(err)
 		}
 
-		if want := filepath.Join(root, folderName("v1.2.3")); assets != want {
+		if want := filepath.Join(root, newest(t).folderName("v1.2.3")); assets != want {
 			t.Errorf("assets in %s, want %s", assets, want)
 		}
 

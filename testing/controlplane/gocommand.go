@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// inModule calls do while the module stands in a temporary folder.
+// inModule calls do while the release's module stands in a temporary folder.
 func (b *builder) inModule(do func() error) (err error) {
 	if b.module, err = os.MkdirTemp("", "eirinix-controlplane-"); err != nil {
 		return fmt.Errorf("set TMPDIR to a writable folder: %w", err)
@@ -22,7 +22,7 @@ func (b *builder) inModule(do func() error) (err error) {
 
 	defer func() { err = errors.Join(err, os.RemoveAll(b.module)) }()
 
-	for name, data := range map[string][]byte{"go.mod": goMod, "go.sum": goSum} {
+	for name, data := range map[string][]byte{"go.mod": b.release.mod, "go.sum": b.release.sum} {
 		if err := os.WriteFile(filepath.Join(b.module, name), data, 0o644); err != nil {
 			return fmt.Errorf("set TMPDIR to a folder with room: %w", err)
 		}

@@ -5,7 +5,8 @@
 //
 // It needs the go command and a Go module proxy, nothing else: the binaries are built from the sources that this
 // module's go.mod names, which takes minutes the first time and far less than a second afterwards. If
-// KUBEBUILDER_ASSETS is set already, it checks that folder, prints it and builds nothing.
+// KUBEBUILDER_ASSETS is set already, it checks that folder, prints it and builds nothing. With -k8s=1.34 the
+// sources are an older release's, which the folder releases names.
 package main
 
 import (
@@ -37,7 +38,8 @@ func main() {
 const usage = `usage: controlplane [flags]
 
 Prints the path of a folder with kube-apiserver, etcd and kube-controller-manager, the only line on standard
-output, and builds them first if need be (progress on standard error). KUBEBUILDER_ASSETS wins where set.
+output, and builds them first if need be (progress on standard error). KUBEBUILDER_ASSETS wins where set,
+unless -k8s says which release it must be.
 
 `
 
@@ -47,8 +49,12 @@ func run(ctx context.Context, args []string, assets string, stdout, stderr io.Wr
 
 	printVersion := flags.Bool("print-version", false,
 		"print the version of Kubernetes that would be built, for example v1.36.3, and build nothing")
+	name := flags.String("k8s", "",
+		"build this minor release of Kubernetes, for example 1.34, whatever KUBEBUILDER_ASSETS is (default the newest)")
+	list := flags.Bool("list", false,
+		"print the minor releases of Kubernetes that -k8s takes, the oldest first, and build nothing")
 	dir := flags.String("dir", "",
-		"build below this folder, one folder per version (default eirinix/controlplane in the user's cache folder)")
+		"build below this folder, one folder per release (default eirinix/controlplane in the user's cache folder)")
 	parallel := flags.Int("p", runtime.GOMAXPROCS(0),
 		"packages to compile at a time; 1 needs the least memory")
 
@@ -65,7 +71,16 @@ func run(ctx context.Context, args []string, assets string, stdout, stderr io.Wr
 		return fmt.Errorf("see -help: unexpected argument %q", flags.Arg(0))
 	}
 
-	b := &builder{goCommand: "go", root: *dir, parallel: *parallel, progress: newProgress(stderr)}
+	if *list {
+		return printReleases(stdout)
+	}
+
+	chosen, err := releaseNamed(*name)
+	if err != nil {
+		return fmt.Errorf("-k8s: %w", err)
+	}
+
+	b := &builder{goCommand: "go", release: chosen, root: *dir, parallel: *parallel, progress: newProgress(stderr)}
 
 	if *printVersion {
 		return b.inModule(func() error {
@@ -78,20 +93,32 @@ func run(ctx context.Context, args []string, assets string, stdout, stderr io.Wr
 		})
 	}
 
-	if assets != "" {
+	if assets != "" && *name == "" {
 		if err := checkAssets(assets, b.progress); err != nil {
 			return err
 		}
-	} else {
-		var err error
-		if assets, err = b.assets(ctx); err != nil {
+	} else if assets, err = b.assets(ctx); err != nil {
+		return err
+	}
+
+	_, err = fmt.Fprintln(stdout, assets)
+
+	return err
+}
+
+func printReleases(out io.Writer) error {
+	all, err := releases()
+	if err != nil {
+		return err
+	}
+
+	for _, r := range all {
+		if _, err := fmt.Fprintln(out, r.name); err != nil {
 			return err
 		}
 	}
 
-	_, err := fmt.Fprintln(stdout, assets)
-
-	return err
+	return nil
 }
 
 // checkAssets returns an error if the folder which the user named lacks what a control plane cannot do without.

@@ -1,0 +1,129 @@
+package main
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"embed"
+	"fmt"
+	"io/fs"
+	"path"
+	"regexp"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// The modules travel in the program, so that it runs from any folder and from a read-only module cache. The newest
+// release is this module itself. Each older one is a go.mod and a go.sum under another name, because a folder with
+// a go.mod could neither be embedded nor be part of this module's zip; the go command takes them with -modfile:
+//
+//	go mod tidy -modfile=releases/v1.34.mod
+var (
+	//go:embed go.mod
+	goMod []byte
+	//go:embed go.sum
+	goSum []byte
+	//go:embed releases
+	older embed.FS
+)
+
+// release is a minor release of Kubernetes: the module that names its sources. Every k8s.io module is replaced by
+// the one of the same release. Its etcd is the one whose client the older releases are written for, so that the
+// versions of all that is compiled are the release's own; godebug is the release's own too.
+type release struct {
+	name     string // for example 1.36
+	mod, sum []byte
+}
+
+// releases returns all there are, the oldest first.
+func releases() ([]release, error) {
+	all := []release{{name: minorOf(required(goMod)), mod: goMod, sum: goSum}}
+
+	mods, err := fs.Glob(older, "releases/v*.mod")
+	if err != nil {
+		return nil, err
+	}
+
+	for _, file := range mods {
+		mod, err := older.ReadFile(file)
+		if err != nil {
+			return nil, err
+		}
+
+		sum, err := older.ReadFile(strings.TrimSuffix(file, ".mod") + ".sum")
+		if err != nil {
+			return nil, err
+		}
+
+		name := strings.TrimPrefix(strings.TrimSuffix(path.Base(file), ".mod"), "v")
+		all = append(all, release{name: name, mod: mod, sum: sum})
+	}
+
+	slices.SortFunc(all, func(a, b release) int { return cmp.Compare(minorNumber(a.name), minorNumber(b.name)) })
+
+	return all, nil
+}
+
+// releaseNamed returns the newest release where the name is empty. A name is a minor release, with or without v.
+func releaseNamed(name string) (release, error) {
+	all, err := releases()
+	if err != nil {
+		return release{}, err
+	}
+
+	if name == "" {
+		return all[len(all)-1], nil
+	}
+
+	var known []string
+
+	for _, r := range all {
+		if r.name == strings.TrimPrefix(name, "v") {
+			return r, nil
+		}
+
+		known = append(known, r.name)
+	}
+
+	return release{}, fmt.Errorf("choose one of the releases %s: there is no Kubernetes %q here", strings.Join(known, ", "), name)
+}
+
+var requirement = regexp.MustCompile(`(?m)^\t` + regexp.QuoteMeta(kubernetesModule) + ` (v1\.[0-9]+\.[0-9]+)( |$)`)
+
+// required returns the version of Kubernetes that a go.mod names; empty if it names none.
+func required(mod []byte) string {
+	if match := requirement.FindSubmatch(mod); match != nil {
+		return string(match[1])
+	}
+
+	return ""
+}
+
+// minorOf returns 1.36 for v1.36.3.
+func minorOf(version string) string {
+	major, rest, _ := strings.Cut(strings.TrimPrefix(version, "v"), ".")
+	minor, _, _ := strings.Cut(rest, ".")
+
+	return major + "." + minor
+}
+
+// minorNumber returns 36 for 1.36.
+func minorNumber(name string) int {
+	_, minor, _ := strings.Cut(name, ".")
+	n, _ := strconv.Atoi(minor)
+
+	return n
+}
+
+// folderName is the cache's key.
+func (r release) folderName(version string) string {
+	hash := sha256.New()
+
+	for _, part := range [][]byte{r.mod, r.sum, []byte(recipe)} {
+		sum := sha256.Sum256(part)
+		hash.Write(sum[:])
+	}
+
+	return fmt.Sprintf("%s-%s-%s-%x", version, runtime.GOOS, runtime.GOARCH, hash.Sum(nil)[:6])
+}
