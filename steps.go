@@ -238,8 +238,8 @@ func (m *ExtensionManager) chains(steps []webhookconf.Step) (map[string]admit.Ch
 // withoutCanary selects the step's objects but the ConfigMap of a diagnosis, which concerns nobody: it may lie in a
 // namespace whose ConfigMaps are sent to steps.
 func withoutCanary(s webhookconf.Step, fingerprint string) *metav1.LabelSelector {
-	if !s.Kind.Empty() && s.Kind != corev1.SchemeGroupVersion.WithKind("ConfigMap") {
-		return s.Objects
+	if s.Kind != corev1.SchemeGroupVersion.WithKind("ConfigMap") {
+		return s.Objects // a selector would also leave out what has no labels, such as the options of a CONNECT
 	}
 	objects := s.Objects.DeepCopy()
 	if objects == nil {
