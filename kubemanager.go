@@ -28,23 +28,25 @@ func (m *ExtensionManager) join() {
 		return
 	}
 	m.joined, m.host = mgr, nil
-	if err := mgr.Add(joined{m, mgr}); err != nil {
-		m.addErrors = append(m.addErrors, fmt.Errorf("eirinix: ManagerOptions.KubeManager cannot take in the Manager: %w", err))
-		return
-	}
-	// After the manager has started, checks cannot be added, and its webhook server is what it is.
+	// After the manager has started, checks cannot be added, its webhook server is what it is, and what is added to it
+	// runs at once, before anything was added here: then the program calls Start or Run.
 	name := "eirinix-" + m.options.OperatorFingerprint
-	if err := mgr.AddReadyzCheck(name, func(*http.Request) error { return m.checkReady() }); err == nil {
+	m.hosted = mgr.AddReadyzCheck(name, func(*http.Request) error { return m.checkReady() }) != nil
+	if !m.hosted {
 		if m.host = hostOf(mgr, m.log()); m.host != nil {
 			m.hostOptions = m.host.Options // it fills in its defaults when it starts, which is not ours to watch
 		}
+	}
+	if err := mgr.Add(joined{m: m, mgr: mgr, late: m.hosted}); err != nil {
+		m.addErrors = append(m.addErrors, fmt.Errorf("eirinix: ManagerOptions.KubeManager cannot take in the Manager: %w", err))
 	}
 }
 
 // joined is a Manager as a part of a controller-runtime manager. Every replica serves, the leader or not.
 type joined struct {
-	m   *ExtensionManager
-	mgr manager.Manager
+	m    *ExtensionManager
+	mgr  manager.Manager
+	late bool // the manager ran already
 }
 
 func (joined) NeedLeaderElection() bool { return false }
@@ -53,14 +55,16 @@ func (joined) NeedLeaderElection() bool { return false }
 // what it wants.
 func (j joined) Start(ctx context.Context) error {
 	j.m.mu.Lock()
-	ours, running := j.m.options.KubeManager == j.mgr, j.m.started
-	registers := j.m.onlyRegisters
+	waits := j.late || j.m.started || j.m.onlyRegisters || j.m.options.KubeManager != j.mgr
 	j.m.mu.Unlock()
-	if ours && !running && !registers {
+	if !waits {
 		return j.m.runIn(ctx)
 	}
 	<-ctx.Done()
-	if ours && running {
+	j.m.mu.Lock()
+	ours := j.m.options.KubeManager == j.mgr && j.m.started
+	j.m.mu.Unlock()
+	if ours {
 		j.m.Stop() // it lives on this manager's cache, and perhaps its server
 	}
 	return nil

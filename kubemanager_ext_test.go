@@ -78,7 +78,7 @@ var _ = Describe("A program with a controller-runtime manager of its own", Label
 		Expect(m.Run(ctx)).To(MatchError(ContainSubstring("was started before")))
 	}, SpecTimeout(3*patience))
 
-	It("is started by Run, unless it has been", func(ctx SpecContext) {
+	It("is started by Run", func(ctx SpecContext) {
 		options.KubeManager = kubeManager(nil)
 		m := add(options, addEnv{})
 		stop, ended := start(m.Run)
@@ -88,18 +88,22 @@ var _ = Describe("A program with a controller-runtime manager of its own", Label
 		stop()
 		Eventually(ended).WithTimeout(patience).Should(Receive(BeNil()))
 
-		other := newNamespace(ctx)
-		o := urlOptions(other)
-		mgr := kubeManager(nil)
-		stop, ended = start(mgr.Start)
-		Eventually(mgr.Elected()).WithTimeout(patience).Should(BeClosed())
-		o.RestConfig, o.KubeManager = nil, mgr
-		late := add(o, addEnv{})
-		Eventually(late.Ready()).WithTimeout(patience).Should(BeClosed(), "it is part of a manager that runs")
-		Expect(createPod(ctx, other, newPod("pod", nil))).To(beMutated())
+	}, SpecTimeout(3*patience))
+
+	It("is joined by Run when it runs already", func(ctx SpecContext) {
+		options.KubeManager = kubeManager(nil)
+		stop, ended := start(options.KubeManager.Start)
+		Eventually(options.KubeManager.Elected()).WithTimeout(patience).Should(BeClosed())
+		m := add(options)
+		Consistently(m.Ready(), "500ms").ShouldNot(BeClosed(), "who knows what is still to be added")
+		Expect(m.AddExtension(addEnv{})).To(Succeed())
+		_, left := start(m.Run)
+		Eventually(m.Ready()).WithTimeout(patience).Should(BeClosed())
+		Expect(createPod(ctx, namespace, newPod("pod", nil))).To(beMutated())
 		stop()
 		Eventually(ended).WithTimeout(patience).Should(Receive(BeNil()))
-	}, SpecTimeout(4*patience))
+		Eventually(left).WithTimeout(patience).Should(Receive(BeNil()), "it ends with the manager that it is a part of")
+	}, SpecTimeout(3*patience))
 
 	It("has its own webhook server serve, if that has certificates", func(ctx SpecContext) {
 		dir, first, second := GinkgoT().TempDir(), newIssuer(), newIssuer()

@@ -125,8 +125,9 @@ type ExtensionManager struct {
 	hooks         *http.ServeMux // what the program itself registered on the webhook server
 }
 
-// NewManager makes a Manager. It never fails and touches neither network nor files: what is wrong with the
-// options is told by Validate and by Start.
+// NewManager makes a Manager. It never fails and touches neither network nor files, but that with a KubeManager it looks
+// whether the certificates of that one's webhook server are there: what is wrong with the options is told by Validate
+// and by Start.
 func NewManager(opts ManagerOptions) *ExtensionManager {
 	m := &ExtensionManager{
 		options:  opts.withDefaults(),

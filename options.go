@@ -105,8 +105,8 @@ type ManagerOptions struct {
 	Logger *zap.SugaredLogger
 
 	// KubeManager is a controller-runtime manager of the program's own, which the Manager becomes a part of: its
-	// connection, scheme, cache, leader election and metrics are shared. Whoever starts it starts the Manager too; Start
-	// and Run start it unless the program has. If its webhook server has certificates of its own (CertDir, or
+	// connection, scheme, cache, leader election and metrics are shared. Whoever starts it starts the Manager too: the
+	// program, or Start or Run, one of them. One that runs already when NewManager is called is joined by Start or Run. If its webhook server has certificates of its own (CertDir, or
 	// files where controller-runtime looks for them, with the CA's in ca.crt), that one serves; else one of ours does.
 	// Several Managers may share it, with a fingerprint each.
 	KubeManager manager.Manager

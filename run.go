@@ -27,9 +27,6 @@ import (
 // startTimeout bounds the opening of the port.
 const startTimeout = 30 * time.Second
 
-// alreadyStarted is what a controller-runtime manager says that is started twice.
-const alreadyStarted = "manager already started"
-
 // errStopped is the cause of a stop that was asked for.
 var errStopped = errors.New("the Manager was stopped")
 
@@ -221,10 +218,6 @@ func (m *ExtensionManager) startsKubeManager() bool {
 
 func (m *ExtensionManager) runKubeManager(ctx context.Context, mgr manager.Manager) error {
 	err := mgr.Start(ctx)
-	if err != nil && m.GetManagerOptions().KubeManager != nil && err.Error() == alreadyStarted {
-		<-ctx.Done() // the program has started its own, and ends it
-		return errStopped
-	}
 	if err != nil {
 		return fmt.Errorf("eirinix: the controller-runtime manager failed: %w", err)
 	}

@@ -152,6 +152,8 @@ var _ = Describe("Certificates from elsewhere", Label("api-server"), func() {
 		By("another CA")
 		issued = second.issue()
 		write(dir, map[string][]byte{"server.pem": issued["tls.crt"], "tls.key": issued["tls.key"], "ca.crt": issued["ca.crt"]})
+		Eventually(trusted(ctx, m)).WithTimeout(patience).Should(ContainSubstring(string(second.CertificatePEM)))
+		Consistently(servedBy(m), "300ms").Should(Equal(first.Certificate.SubjectKeyId), "other API servers hear of it a moment later")
 		Eventually(servedBy(m)).WithTimeout(patience).Should(Equal(second.Certificate.SubjectKeyId))
 		Expect(trusted(ctx, m)()).To(And(ContainSubstring(string(first.CertificatePEM)), ContainSubstring(string(second.CertificatePEM))),
 			"another replica may still serve what the first one signed")
