@@ -3,6 +3,7 @@ package eirinix
 import (
 	"context"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -24,11 +25,11 @@ type follower struct {
 	writes bool // may write configurations
 	retain time.Duration
 	clock  *serverClock
-	log    logr.Logger
 	report *certificateReport
 
 	mu        sync.Mutex // one look at a time
 	said      reminder
+	wrote     reminder
 	strangers ca.Strangers
 	trusted   *certsource.Material // what waits and is trusted by what is registered
 	since     time.Time
@@ -42,8 +43,8 @@ const settling = 10 * time.Second
 func (m *ExtensionManager) newFollower(certs *external, reg *registration, log logr.Logger) *follower {
 	o := m.GetManagerOptions()
 	return &follower{
-		certs: certs, reg: reg, writes: *o.RegisterWebHook || reg.grows, retain: o.retain(), clock: &m.clock, log: log,
-		report: m.newCertificateReport(certs.namespace, certs.name, reg, log), said: reminder{log: log},
+		certs: certs, reg: reg, writes: *o.RegisterWebHook || reg.grows, retain: o.retain(), clock: &m.clock,
+		report: m.newCertificateReport(certs.namespace, certs.name, reg, log), said: reminder{log: log}, wrote: reminder{log: log},
 	}
 }
 
@@ -101,7 +102,7 @@ func (f *follower) tick(ctx context.Context) (next time.Duration, err error) {
 			}
 			continue
 		}
-		f.log.Info("registering again", "because", reason)
+		f.wrote.say("registering again", errors.New(reason))
 		done, err := f.reg.write(ctx, func(live []byte) []byte {
 			if due == lacking {
 				return live

@@ -42,6 +42,7 @@ type keeper struct {
 
 	mu        sync.Mutex // one look at a time
 	said      reminder
+	wrote     reminder
 	known     []byte // every CA that the Secret has held, in PEM
 	strangers ca.Strangers
 	doubtedAt time.Time // since when the API server trusts others and not us
@@ -52,7 +53,7 @@ func (m *ExtensionManager) newKeeper(certs *certificates, reg *registration, log
 	o := m.GetManagerOptions()
 	return &keeper{
 		certs: certs, reg: reg, writes: *o.RegisterWebHook || reg.grows, retain: o.retain(), clock: &m.clock, log: log,
-		report: m.newCertificateReport(certs.store.Namespace, certs.store.Name, reg, log), ready: m.trusted, said: reminder{log: log},
+		report: m.newCertificateReport(certs.store.Namespace, certs.store.Name, reg, log), ready: m.trusted, said: reminder{log: log}, wrote: reminder{log: log},
 	}
 }
 
@@ -167,7 +168,7 @@ func (k *keeper) publish(ctx context.Context, s ca.Situation, because string, st
 	if k.reg.grows && !s.Lacks() && !steps {
 		return false, again, nil // all that is missing is that something goes
 	}
-	k.log.Info("registering again", "because", because)
+	k.wrote.say("registering again", errors.New(because))
 	done, err := k.reg.write(ctx, func(live []byte) []byte {
 		kept := ca.Common(live, s.Tolerated)
 		if s.Lacks() { // whoever finds its CA missing knows nothing of other replicas
