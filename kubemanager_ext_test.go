@@ -87,7 +87,6 @@ var _ = Describe("A program with a controller-runtime manager of its own", Label
 		Expect(createPod(ctx, namespace, newPod("pod", nil))).To(beMutated())
 		stop()
 		Eventually(ended).WithTimeout(patience).Should(Receive(BeNil()))
-
 	}, SpecTimeout(3*patience))
 
 	It("is joined by Run when it runs already", func(ctx SpecContext) {
