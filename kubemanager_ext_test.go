@@ -134,11 +134,15 @@ var _ = Describe("A program with a controller-runtime manager of its own", Label
 		Expect(resp).To(HaveHTTPStatus(http.StatusServiceUnavailable), "a replica of another version may know it")
 		Expect(configuration(ctx, m).Webhooks[0].ClientConfig.CABundle).To(Equal(first.CertificatePEM))
 
-		put(second) // the server goes over to it at its own time
-		Eventually(func() string { return string(configuration(ctx, m).Webhooks[0].ClientConfig.CABundle) }).
-			WithTimeout(patience).Should(And(ContainSubstring(string(first.CertificatePEM)), ContainSubstring(string(second.CertificatePEM))))
+		put(second) // the server goes over to it at its own time, and waits for neither Manager
+		for _, one := range []*eirinix.ExtensionManager{m, sharing} {
+			Eventually(func() string { return string(configuration(ctx, one).Webhooks[0].ClientConfig.CABundle) }).
+				WithTimeout(patience).Should(And(ContainSubstring(string(first.CertificatePEM)), ContainSubstring(string(second.CertificatePEM))))
+		}
 		Eventually(servedBy(m)).WithTimeout(patience).Should(Equal(second.Certificate.SubjectKeyId))
-		Expect(createPod(ctx, namespace, newPod("second", nil))).To(beMutated())
+		Eventually(func(g Gomega) { // an API server acts on a configuration some milliseconds after it took it
+			g.Expect(createPod(ctx, namespace, newPod("second", nil))).To(beMutated())
+		}).WithTimeout(patience).Should(Succeed())
 	}, SpecTimeout(4*patience))
 
 	It("has a server of ours serve where its own has no certificates, however that was set up", func(ctx SpecContext) {

@@ -1,24 +1,19 @@
 package eirinixtest
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
-	"net/http"
-	"strings"
-	"sync"
 
 	"go.uber.org/zap"
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
 	"code.cloudfoundry.org/eirinix"
+	"code.cloudfoundry.org/eirinix/internal/fakeapi"
 )
 
 // APIOptions says what an API serves. The zero value is an empty cluster with the built-in kinds.
@@ -34,22 +29,7 @@ type APIOptions struct {
 // informers do not work; give handlers a client that reads directly, such as Manager.GetKubeManager().GetAPIReader().
 //
 // Make one with NewAPI, or take a Harness's. It is safe for concurrent use.
-type API struct {
-	scheme *runtime.Scheme
-	mapper meta.RESTMapper
-	client client.Client
-
-	mu       sync.Mutex
-	objects  map[objectKey]*unstructured.Unstructured
-	version  int // the resourceVersion given last
-	requests []APIRequest
-	stalled  chan struct{} // nil unless nobody is answered
-}
-
-type objectKey struct {
-	schema.GroupResource
-	namespace, name string
-}
+type API struct{ objects *fakeapi.API }
 
 // APIRequest is something that an API was asked to do.
 type APIRequest struct {
@@ -63,37 +43,10 @@ type APIRequest struct {
 
 // Writes tells whether the request changes what is stored. A dry run does not, nor does a review, by which clients
 // ask what they may do.
-func (r APIRequest) Writes() bool {
-	switch r.Verb {
-	case "get", "list", "watch":
-		return false
-	}
-	return !r.DryRun && !r.isReview()
-}
-
-func (r APIRequest) isReview() bool {
-	return r.Resource.Group == "authorization.k8s.io" || r.Resource.Group == "authentication.k8s.io"
-}
+func (r APIRequest) Writes() bool { return fakeapi.Request(r).Writes() }
 
 // String is the request in a line, as in "create configmaps default/counter".
-func (r APIRequest) String() string {
-	resource := r.Resource.Resource
-	if r.Resource.Group != "" {
-		resource += "." + r.Resource.Group
-	}
-	if r.Subresource != "" {
-		resource += "/" + r.Subresource
-	}
-	object := r.Name
-	if r.Namespace != "" {
-		object = r.Namespace + "/" + object
-	}
-	dry := ""
-	if r.DryRun {
-		dry = " (dry run)"
-	}
-	return strings.TrimSpace(r.Verb+" "+resource+" "+object) + dry
-}
+func (r APIRequest) String() string { return fakeapi.Request(r).String() }
 
 // NewAPI makes an API. The test fails where its objects are of kinds that nothing is known of.
 func NewAPI(t TB, configure ...func(*APIOptions)) *API {
@@ -120,55 +73,30 @@ func newAPI(o APIOptions) (*API, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &API{scheme: o.Scheme, mapper: offline.Mapper, objects: map[objectKey]*unstructured.Unstructured{}}
-	for _, object := range o.Objects {
-		if err := a.add(object); err != nil {
-			return nil, err
-		}
+	objects, err := fakeapi.New(o.Scheme, offline.Mapper, o.Objects...)
+	switch {
+	case meta.IsNoMatchError(err):
+		return nil, fmt.Errorf("%w; name it in APIOptions.Resources", err)
+	case runtime.IsNotRegisteredError(err):
+		return nil, fmt.Errorf("%w; set APIOptions.Scheme", err)
 	}
-	a.client, err = client.New(a.RestConfig(), client.Options{Scheme: a.scheme, Mapper: a.mapper})
-	return a, err
-}
-
-func (a *API) add(object client.Object) error {
-	kind, err := apiutil.GVKForObject(object, a.scheme)
-	if err != nil {
-		return fmt.Errorf("the scheme does not know %T; set APIOptions.Scheme: %w", object, err)
-	}
-	mapping, err := a.mapper.RESTMapping(kind.GroupKind(), kind.Version)
-	if err != nil {
-		return fmt.Errorf("nothing tells the plural of %s; name it in APIOptions.Resources: %w", kind, err)
-	}
-	tree, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
-	if err != nil {
-		return err
-	}
-	u := &unstructured.Unstructured{Object: tree}
-	u.SetGroupVersionKind(kind)
-	if mapping.Scope.Name() == meta.RESTScopeNameNamespace && u.GetNamespace() == "" {
-		u.SetNamespace("default")
-	}
-	a.store(objectKey{mapping.Resource.GroupResource(), u.GetNamespace(), u.GetName()}, u)
-	return nil
+	return &API{objects}, err
 }
 
 // RestConfig is a connection to the API, for ManagerOptions.RestConfig and for clients of your own. Nothing leaves
 // the process. It is the caller's own.
-func (a *API) RestConfig() *rest.Config {
-	return &rest.Config{
-		Host: "http://api.invalid", Transport: inProcess{http.HandlerFunc(a.serve), a}, QPS: -1,
-		ContentConfig: rest.ContentConfig{ContentType: runtime.ContentTypeJSON}, // else clients choose protobuf
-	}
-}
+func (a *API) RestConfig() *rest.Config { return a.objects.RestConfig() }
 
 // Client is a controller-runtime client of the API.
-func (a *API) Client() client.Client { return a.client }
+func (a *API) Client() client.Client { return a.objects.Client() }
 
 // Requests is everything that was asked so far, in order.
 func (a *API) Requests() []APIRequest {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return append([]APIRequest(nil), a.requests...)
+	var all []APIRequest
+	for _, r := range a.objects.Requests() {
+		all = append(all, APIRequest(r))
+	}
+	return all
 }
 
 // Writes are those of Requests that changed what is stored.
@@ -183,41 +111,8 @@ func (a *API) Writes() []APIRequest {
 }
 
 // Forget empties the record.
-func (a *API) Forget() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.requests = nil
-}
+func (a *API) Forget() { a.objects.Forget() }
 
 // Stall leaves everything that is asked without an answer, as an API server that hangs, until the returned function
 // is called. A client's own context still ends its wait.
-func (a *API) Stall() (resume func()) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	stalled := make(chan struct{})
-	a.stalled = stalled
-	return sync.OnceFunc(func() {
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		close(stalled)
-		if a.stalled == stalled {
-			a.stalled = nil
-		}
-	})
-}
-
-// await returns when the API answers again, or the client has gone.
-func (a *API) await(ctx context.Context) error {
-	a.mu.Lock()
-	stalled := a.stalled
-	a.mu.Unlock()
-	if stalled == nil {
-		return nil
-	}
-	select {
-	case <-stalled:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
+func (a *API) Stall() (resume func()) { return a.objects.Stall() }

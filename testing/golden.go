@@ -8,13 +8,17 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/yaml"
+
+	"code.cloudfoundry.org/eirinix/internal/diff"
 )
 
 // UpdateGoldenVariable is the environment variable that has Golden write what it gets.
@@ -109,7 +113,7 @@ func (h *Harness) compareGolden(input string, options []RequestOption) error {
 	if missing {
 		return fmt.Errorf("%s does not exist; %s. It would be\n%s", path, accept, indented(got))
 	}
-	return fmt.Errorf("%s gives another result; %s\n%s", input, accept, indented(textDiff(path, normalised(want), "now", got)))
+	return fmt.Errorf("%s gives another result; %s\n%s", input, accept, indented(diff.Unified(path, normalised(want), "now", got)))
 }
 
 func normalised(text []byte) string { return strings.ReplaceAll(string(text), "\r\n", "\n") }
@@ -225,7 +229,7 @@ func (r *Result) golden() string {
 		comment("denied with %d %s: %s", r.Denial.Code, r.Denial.Reason, r.Denial.Message)
 	case !r.Allowed:
 		comment("failed: %v", r.Err)
-	case r.after.absent():
+	case r.after().Absent():
 		comment("allowed")
 	}
 	for _, c := range r.Calls {
@@ -236,11 +240,11 @@ func (r *Result) golden() string {
 	for _, w := range r.Warnings {
 		comment("warning: %s", w)
 	}
-	for _, key := range sortedKeys(r.AuditAnnotations) {
+	for _, key := range slices.Sorted(maps.Keys(r.AuditAnnotations)) {
 		comment("audit: %s=%s", key, r.AuditAnnotations[key])
 	}
 	if r.Allowed {
-		b.WriteString(r.after.yaml())
+		b.WriteString(r.after().YAML())
 	}
 	return b.String()
 }

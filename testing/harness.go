@@ -1,16 +1,15 @@
 package eirinixtest
 
 import (
-	"cmp"
-	"slices"
+	"context"
 
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 
 	"code.cloudfoundry.org/eirinix"
+	"code.cloudfoundry.org/eirinix/internal/apiserver"
+	"code.cloudfoundry.org/eirinix/internal/fakeapi"
 )
 
 // HarnessOptions says what NewHarness cannot know. Its zero value is right for extensions of built-in kinds.
@@ -57,15 +56,13 @@ type Harness struct {
 	log      *testLog
 	programs []program
 
-	mutating, validating []*webhook // in the API server's order
-	authorizer           authorizer.UnconditionalAuthorizer
+	server *apiserver.Server
 }
 
 // program is one Manager under test.
 type program struct {
 	*eirinix.ExtensionManager
-	offline *eirinix.Offline
-	wired   bool // its connection is the harness's API
+	wired bool // its connection is the harness's API
 }
 
 // NewHarness makes a Harness of parts: extensions, steps and whatever else AddExtension takes, in their order;
@@ -95,9 +92,8 @@ func NewHarness(t TB, parts ...any) *Harness {
 		t.Fatalf("eirinixtest: NewHarness got nothing to test; give it an extension, a step or an *eirinix.ExtensionManager")
 		return nil
 	}
-	h.authorizer = h.opts.Authorizer
-	if h.authorizer == nil {
-		h.authorizer = authorizer.AuthorizerFunc(mastersOnly)
+	h.server = &apiserver.Server{
+		Scheme: h.opts.Manager.Scheme, Namespaces: h.opts.Namespaces, Authorizer: h.opts.Authorizer, Version: h.opts.ReviewVersion,
 	}
 	if h.opts.API == nil {
 		h.opts.API = h.findAPI(managers)
@@ -122,49 +118,37 @@ func NewHarness(t TB, parts ...any) *Harness {
 			return nil
 		}
 	}
+	if h.server.Scheme == nil {
+		h.server.Scheme = clientgoscheme.Scheme
+	}
+	h.server.Namespace = h.Manager().GetManagerOptions().Namespace
 	return h
 }
 
-// add takes in the webhooks of a program. Configurations are called in the order of their names.
+// add takes in the webhooks of a program.
 func (h *Harness) add(m *eirinix.ExtensionManager) error {
 	o := m.GetManagerOptions()
 	if o.RestConfig == nil && o.KubeConfig == "" {
 		o.RestConfig = h.opts.API.RestConfig() // never the cluster of whoever runs the test
 		m.SetManagerOptions(o)
 	}
-	wired := apiOf(o.RestConfig) == h.opts.API
+	wired := fakeapi.Of(o.RestConfig) == h.opts.API.objects
 	offline, err := m.Offline(eirinix.OfflineOptions{Resources: h.opts.Resources, Observe: observeStep})
 	if err != nil {
 		return err
 	}
-	h.programs = append(h.programs, program{m, offline, wired})
-	if c := offline.Mutating; c != nil {
-		for i, w := range c.Webhooks {
-			ready, err := newWebhook(c.Name, i, w, offline.Handler)
-			if err != nil {
-				return err
-			}
-			h.mutating = append(h.mutating, ready)
-		}
+	h.programs = append(h.programs, program{m, wired})
+	if h.server.Scheme == nil && offline.Scheme != clientgoscheme.Scheme {
+		h.server.Scheme = offline.Scheme
 	}
-	if c := offline.Validating; c != nil {
-		for i, v := range c.Webhooks {
-			w := admissionregistrationv1.MutatingWebhook{ // which has all that a validating one has
-				Name: v.Name, ClientConfig: v.ClientConfig, Rules: v.Rules, FailurePolicy: v.FailurePolicy, MatchPolicy: v.MatchPolicy,
-				NamespaceSelector: v.NamespaceSelector, ObjectSelector: v.ObjectSelector, SideEffects: v.SideEffects,
-				TimeoutSeconds: v.TimeoutSeconds, AdmissionReviewVersions: v.AdmissionReviewVersions, MatchConditions: v.MatchConditions,
-			}
-			ready, err := newWebhook(c.Name, i, w, offline.Handler)
-			if err != nil {
-				return err
-			}
-			h.validating = append(h.validating, ready)
-		}
-	}
-	for _, webhooks := range [][]*webhook{h.mutating, h.validating} {
-		slices.SortStableFunc(webhooks, func(a, b *webhook) int { return cmp.Compare(a.configuration, b.configuration) })
-	}
-	return nil
+	return h.server.Add(apiserver.Program{
+		Handler: offline.Handler, Mutating: offline.Mutating, Validating: offline.Validating, Mapper: offline.Mapper,
+	})
+}
+
+func observeStep(ctx context.Context, step string) func(eirinix.StepEnd) {
+	ended := apiserver.Observe(ctx, step)
+	return func(end eirinix.StepEnd) { ended(apiserver.StepEnd(end)) }
 }
 
 // findAPI is the API that the Managers are connected to already, or a new one.
@@ -176,8 +160,8 @@ func (h *Harness) findAPI(managers []*eirinix.ExtensionManager) *API {
 	}
 	var scheme *runtime.Scheme
 	for _, o := range all {
-		if a := apiOf(o.RestConfig); a != nil {
-			return a
+		if a := fakeapi.Of(o.RestConfig); a != nil {
+			return &API{a}
 		}
 		if scheme == nil {
 			scheme = o.Scheme
@@ -193,25 +177,3 @@ func (h *Harness) Manager() *eirinix.ExtensionManager {
 
 // API is what handlers find behind the Manager's connection: it records what they read and write there.
 func (h *Harness) API() *API { return h.opts.API }
-
-// scheme knows the Go types of objects.
-func (h *Harness) scheme() *runtime.Scheme {
-	if s := h.opts.Manager.Scheme; s != nil {
-		return s
-	}
-	for _, p := range h.programs {
-		if s := p.offline.Scheme; s != clientgoscheme.Scheme {
-			return s
-		}
-	}
-	return clientgoscheme.Scheme
-}
-
-// mapper knows plurals and scopes of every program's kinds.
-func (h *Harness) mapper() meta.RESTMapper {
-	var all meta.MultiRESTMapper
-	for _, p := range h.programs {
-		all = append(all, p.offline.Mapper)
-	}
-	return meta.FirstHitRESTMapper{MultiRESTMapper: all}
-}

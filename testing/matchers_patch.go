@@ -9,6 +9,9 @@ import (
 	"gomodules.xyz/jsonpatch/v2"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"code.cloudfoundry.org/eirinix/internal/apiserver"
+	"code.cloudfoundry.org/eirinix/internal/diff"
 )
 
 // BeUnchanged matches a request that is allowed with its object just as it was sent.
@@ -16,7 +19,7 @@ func BeUnchanged() types.GomegaMatcher {
 	return &resultMatcher{
 		want: "be allowed with its object unchanged",
 		match: func(r *Result) (bool, error) {
-			return r.Allowed && sameJSON(r.before.raw, r.after.raw), nil
+			return r.Allowed && sameJSON(r.before().Raw, r.after().Raw), nil
 		},
 		why: func(r *Result) string {
 			if r.Allowed && r.Diff() == "" {
@@ -59,18 +62,18 @@ func Operation(op, path string, value any) jsonpatch.Operation {
 //
 //	HaveChanged(func(pod *corev1.Pod) { pod.Labels["app"] = "web" })
 func HaveChanged[T runtime.Object](change func(T)) types.GomegaMatcher {
-	expected := func(r *Result) (document, error) {
-		object, err := r.before.in(r.h.scheme())
+	expected := func(r *Result) (apiserver.Document, error) {
+		object, err := r.before().In(r.h.server.Scheme)
 		if err != nil {
-			return document{}, err
+			return apiserver.Document{}, err
 		}
 		t, ok := object.(T)
 		if !ok {
-			return document{}, fmt.Errorf("the object is a %T, but the function is for %T", object, t)
+			return apiserver.Document{}, fmt.Errorf("the object is a %T, but the function is for %T", object, t)
 		}
 		change(t)
 		raw, err := json.Marshal(t)
-		return newDocument(r.before.kind, raw), err
+		return apiserver.NewDocument(r.before().Kind, raw), err
 	}
 	return becoming("be allowed with just that change", expected)
 }
@@ -78,16 +81,16 @@ func HaveChanged[T runtime.Object](change func(T)) types.GomegaMatcher {
 // HaveBecome matches a request that is allowed with this object: a Go object, or JSON or YAML as []byte or string.
 // Fields that the API would take for equal are: an empty list and none, 1000m and 1.
 func HaveBecome(object any) types.GomegaMatcher {
-	return becoming("be allowed with that object", func(r *Result) (document, error) {
-		expected, err := r.h.read(object)
-		if err != nil || expected.kind == r.after.kind {
+	return becoming("be allowed with that object", func(r *Result) (apiserver.Document, error) {
+		expected, err := r.h.server.Read(object)
+		if err != nil || expected.Kind == r.after().Kind {
 			return expected, err
 		}
-		return expected, fmt.Errorf("a %s is expected of a request for a %s", expected.kind, r.after.kind)
+		return expected, fmt.Errorf("a %s is expected of a request for a %s", expected.Kind, r.after().Kind)
 	})
 }
 
-func becoming(want string, expected func(*Result) (document, error)) types.GomegaMatcher {
+func becoming(want string, expected func(*Result) (apiserver.Document, error)) types.GomegaMatcher {
 	return &resultMatcher{
 		want: want,
 		match: func(r *Result) (bool, error) {
@@ -105,18 +108,18 @@ func becoming(want string, expected func(*Result) (document, error)) types.Gomeg
 			if err != nil || !r.Allowed {
 				return ""
 			}
-			return "The difference:\n" + indented(yamlDiff("expected", d, "admitted", r.after))
+			return "The difference:\n" + indented(diff.Unified("expected", d.YAML(), "admitted", r.after().YAML()))
 		},
 	}
 }
 
 // equivalent compares the admitted object with another one, as Go values of the scheme, where that knows the kind.
-func (r *Result) equivalent(d document) (bool, error) {
-	a, err := r.after.in(r.h.scheme())
+func (r *Result) equivalent(d apiserver.Document) (bool, error) {
+	a, err := r.after().In(r.h.server.Scheme)
 	if err != nil {
 		return false, err
 	}
-	b, err := d.in(r.h.scheme())
+	b, err := d.In(r.h.server.Scheme)
 	if err != nil {
 		return false, err
 	}

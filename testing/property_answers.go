@@ -2,11 +2,15 @@ package eirinixtest
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"code.cloudfoundry.org/eirinix/internal/diff"
 )
 
 const (
@@ -33,10 +37,10 @@ func (r *Result) answer() string {
 	for _, w := range r.Warnings {
 		fmt.Fprintf(&b, "# warning: %s\n", w)
 	}
-	for _, key := range sortedKeys(r.AuditAnnotations) {
+	for _, key := range slices.Sorted(maps.Keys(r.AuditAnnotations)) {
 		fmt.Fprintf(&b, "# audit: %s=%s\n", key, r.AuditAnnotations[key])
 	}
-	return b.String() + r.after.yaml()
+	return b.String() + r.after().YAML()
 }
 
 func (h *Harness) deterministic(object any, options []RequestOption) error {
@@ -56,7 +60,7 @@ func (h *Harness) deterministic(object any, options []RequestOption) error {
 			firsts[i] = result
 			return nil
 		}
-		if diff := textDiff("first", firsts[i].answer(), when, result.answer()); diff != "" {
+		if diff := diff.Unified("first", firsts[i].answer(), when, result.answer()); diff != "" {
 			return &violation{
 				property: deterministic, what: fmt.Sprintf("the same %s was answered differently %s (%s)", requests[i].Operation, when, stepsOf(result)), proof: diff,
 				remedy: "do not go through maps in their own order where that shows in the result (sort the keys), and put neither random values nor the time into objects; what must be unique can be derived from the object's name, namespace or UID.",
@@ -136,7 +140,7 @@ func (h *Harness) raceFreeFor(r Request) error {
 		}
 	}
 	for i, result := range together {
-		if diff := textDiff("alone", alone[i%variants].answer(), "beside others", result.answer()); diff != "" {
+		if diff := diff.Unified("alone", alone[i%variants].answer(), "beside others", result.answer()); diff != "" {
 			return &violation{
 				property: raceFree, what: fmt.Sprintf("requests at the same time got into each other's way (%s)", stepsOf(result)), proof: diff,
 				remedy: "a handler runs on many goroutines: keep what belongs to one request in local variables and not in fields or package variables, and guard what is shared with a mutex. go test -race tells where.",
@@ -149,14 +153,14 @@ func (h *Harness) raceFreeFor(r Request) error {
 // variant is the request for another object: one of another name, which an annotation has too.
 func (h *Harness) variant(r Request, i int) (Request, error) {
 	change := func(object any) (any, error) {
-		d, err := h.read(object)
-		if err != nil || d.absent() {
+		d, err := h.server.Read(object)
+		if err != nil || d.Absent() {
 			return nil, err
 		}
-		if d.unstructured().Object["metadata"] == nil {
+		if d.Unstructured().Object["metadata"] == nil {
 			return d, nil
 		}
-		return d.with(func(u *unstructured.Unstructured) {
+		return d.With(func(u *unstructured.Unstructured) {
 			if u.GetName() != "" {
 				u.SetName(fmt.Sprintf("%s-%d", u.GetName(), i))
 			}

@@ -35,10 +35,10 @@ func (h *Harness) deadline(object any, options []RequestOption) error {
 			return fmt.Errorf("eirinixtest: %w", err)
 		}
 		grace := time.NewTimer(deadlineGrace)
-		for _, run := range result.trace.traced() {
+		for _, run := range result.outcome.Trace.Runs() {
 			ran = true
 			select {
-			case <-run.done:
+			case <-run.Done:
 			case <-grace.C:
 				return &violation{
 					property: onTime, what: fmt.Sprintf("%s was called with a timeout of %s, and step %s was still running %s later", r.Operation, shortTimeout, run.Step, deadlineGrace),
@@ -114,12 +114,8 @@ func (h *Harness) watched(r Request) (*Result, []APIRequest, error) {
 // declaresNone names the webhook among those that were called whose sideEffects are None.
 func (h *Harness) declaresNone(r *Result) string {
 	for _, c := range r.Calls {
-		for _, webhooks := range [][]*webhook{h.mutating, h.validating} {
-			for _, w := range webhooks {
-				if w.Name == c.Webhook && w.SideEffects != nil && *w.SideEffects == admissionregistrationv1.SideEffectClassNone {
-					return w.Name
-				}
-			}
+		if s := h.server.SideEffects(c.Webhook); s != nil && *s == admissionregistrationv1.SideEffectClassNone {
+			return c.Webhook
 		}
 	}
 	return ""

@@ -5,6 +5,8 @@ import (
 
 	admissionv1 "k8s.io/api/admission/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"code.cloudfoundry.org/eirinix/internal/apiserver"
 )
 
 const idempotent = "idempotent"
@@ -34,15 +36,15 @@ func (h *Harness) idempotentFor(r Request) error {
 	if err != nil {
 		return err
 	}
-	again := func(d document) Request {
+	again := func(d apiserver.Document) Request {
 		r := r
 		r.Object = d
 		return r
 	}
-	if err := h.stable(again(first.after), "run a second time on its own result, it changed that again"); err != nil {
+	if err := h.stable(again(first.after()), "run a second time on its own result, it changed that again"); err != nil {
 		return err
 	}
-	touched := first.after.with(func(u *unstructured.Unstructured) {
+	touched := first.after().With(func(u *unstructured.Unstructured) {
 		annotations := u.GetAnnotations()
 		if annotations == nil {
 			annotations = map[string]string{}
@@ -54,21 +56,21 @@ func (h *Harness) idempotentFor(r Request) error {
 		return err
 	}
 	for _, inFront := range []bool{true, false} {
-		injected := first.after.with(func(u *unstructured.Unstructured) { injectContainer(u.Object, inFront) })
-		if sameJSON(injected.raw, first.after.raw) {
+		injected := first.after().With(func(u *unstructured.Unstructured) { injectContainer(u.Object, inFront) })
+		if sameJSON(injected.Raw, first.after().Raw) {
 			break // it has no containers
 		}
 		second, err := h.admitted(idempotent, again(injected))
 		if err != nil {
 			return err
 		}
-		if err := h.stable(again(second.after), "called again after another webhook had added a container (reinvocation), it does not come to rest"); err != nil {
+		if err := h.stable(again(second.after()), "called again after another webhook had added a container (reinvocation), it does not come to rest"); err != nil {
 			return err
 		}
 	}
 	if r.Operation == admissionv1.Create && r.Subresource == "" {
-		update := again(first.after)
-		update.Operation, update.OldObject = admissionv1.Update, first.after
+		update := again(first.after())
+		update.Operation, update.OldObject = admissionv1.Update, first.after()
 		return h.stable(update, "an update that changed nothing became one that did; whoever applies the object again and again (a controller, kubectl apply) never comes to rest")
 	}
 	return nil
@@ -80,7 +82,7 @@ func (h *Harness) stable(r Request, otherwise string) error {
 	if err != nil {
 		return err
 	}
-	if sameJSON(result.before.raw, result.after.raw) {
+	if sameJSON(result.before().Raw, result.after().Raw) {
 		return nil
 	}
 	proof := result.Diff()

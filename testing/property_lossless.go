@@ -3,6 +3,7 @@ package eirinixtest
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -10,6 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+
+	"code.cloudfoundry.org/eirinix/internal/apiserver"
 )
 
 const lossless = "lossless"
@@ -30,7 +33,7 @@ func (h *Harness) lossless(object any, options []RequestOption) error {
 		if _, err := h.admitted(lossless, r); err != nil {
 			return err
 		}
-		d, err := h.read(r.Object)
+		d, err := h.server.Read(r.Object)
 		if err != nil {
 			return fmt.Errorf("eirinixtest: %w", err)
 		}
@@ -40,7 +43,7 @@ func (h *Harness) lossless(object any, options []RequestOption) error {
 		if err != nil {
 			return err
 		}
-		lost := lostFields(result.before.unstructured().Object, result.after.unstructured().Object, "")
+		lost := lostFields(result.before().Unstructured().Object, result.after().Unstructured().Object, "")
 		if len(lost) == 0 {
 			continue
 		}
@@ -56,17 +59,17 @@ func (h *Harness) lossless(object any, options []RequestOption) error {
 
 // plant adds an unknown field to every struct of the object. Where there is no Go type, that is every map but those
 // which by their names hold strings of users, such as labels.
-func (h *Harness) plant(d document) document {
+func (h *Harness) plant(d apiserver.Document) apiserver.Document {
 	var t reflect.Type
 	for _, scheme := range []interface {
 		AllKnownTypes() map[schema.GroupVersionKind]reflect.Type
-	}{h.scheme(), clientgoscheme.Scheme} {
-		if known, ok := scheme.AllKnownTypes()[d.kind]; ok {
+	}{h.server.Scheme, clientgoscheme.Scheme} {
+		if known, ok := scheme.AllKnownTypes()[d.Kind]; ok {
 			t = known
 			break
 		}
 	}
-	return d.with(func(u *unstructured.Unstructured) {
+	return d.With(func(u *unstructured.Unstructured) {
 		count := 0
 		plantIn(u.Object, t, "", &count)
 	})
@@ -145,7 +148,7 @@ func lostFields(before, after any, path string) []string {
 		if !ok {
 			return nil
 		}
-		for _, key := range sortedKeys(before) {
+		for _, key := range slices.Sorted(maps.Keys(before)) {
 			at := path + "." + key
 			if key == plantedField && !reflect.DeepEqual(before[key], now[key]) {
 				lost = append(lost, strings.TrimPrefix(at, "."))

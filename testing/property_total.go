@@ -4,10 +4,14 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"code.cloudfoundry.org/eirinix/internal/apiserver"
 )
 
 const total = "total"
@@ -48,29 +52,29 @@ func (h *Harness) total(object any, options []RequestOption) error {
 }
 
 // example is the object of a request that is to be varied, and the other one of an update.
-func (h *Harness) example(r Request) (example, other document, err error) {
-	object, err := h.read(r.Object)
+func (h *Harness) example(r Request) (example, other apiserver.Document, err error) {
+	object, err := h.server.Read(r.Object)
 	if err != nil {
 		return object, other, fmt.Errorf("eirinixtest: %w", err)
 	}
-	old, err := h.read(r.OldObject)
+	old, err := h.server.Read(r.OldObject)
 	if err != nil {
 		return object, other, fmt.Errorf("eirinixtest: %w", err)
 	}
-	if object.absent() {
+	if object.Absent() {
 		return old, other, nil
 	}
 	return object, old, nil
 }
 
 // panics tells of a step that panics on an object: as the new one, and in an update as the old one, too.
-func (h *Harness) panics(r Request, object, other document) *StepRun {
+func (h *Harness) panics(r Request, object, other apiserver.Document) *StepRun {
 	tries := []Request{r}
 	if r.Object == nil {
 		tries[0].OldObject = object
 	} else {
 		tries[0].Object = object
-		if !other.absent() {
+		if !other.Absent() {
 			turned := r
 			turned.Object, turned.OldObject = other, object
 			tries = append(tries, turned)
@@ -91,7 +95,7 @@ func (h *Harness) panics(r Request, object, other document) *StepRun {
 }
 
 // panicked makes a message of a panic, with the smallest object that still leads to it.
-func (h *Harness) panicked(r Request, object, other document, run *StepRun, when string) error {
+func (h *Harness) panicked(r Request, object, other apiserver.Document, run *StepRun, when string) error {
 	for tries := shrinkTries; tries > 0; {
 		smaller := object
 		for _, candidate := range withoutParts(object) {
@@ -103,12 +107,12 @@ func (h *Harness) panicked(r Request, object, other document, run *StepRun, when
 				break
 			}
 		}
-		if bytes.Equal(smaller.raw, object.raw) {
+		if bytes.Equal(smaller.Raw, object.Raw) {
 			break
 		}
 		object = smaller
 	}
-	proof := object.yaml()
+	proof := object.YAML()
 	if at := panicPlace(run.Stack); at != "" {
 		proof = "at " + at + "\n" + proof
 	}
@@ -139,10 +143,10 @@ func panicPlace(stack []byte) string {
 
 // withoutParts gives the object with each of its parts left out in turn, the large ones first, and with each list
 // empty. What makes it a request for this object stays.
-func withoutParts(d document) []document {
-	var all []document
-	for _, path := range partsOf(d.unstructured().Object, nil) {
-		all = append(all, d.with(func(u *unstructured.Unstructured) { leaveOut(u.Object, path) }))
+func withoutParts(d apiserver.Document) []apiserver.Document {
+	var all []apiserver.Document
+	for _, path := range partsOf(d.Unstructured().Object, nil) {
+		all = append(all, d.With(func(u *unstructured.Unstructured) { leaveOut(u.Object, path) }))
 	}
 	return all
 }
@@ -166,7 +170,7 @@ func partsOf(tree any, path []any) [][]any {
 	}
 	switch tree := tree.(type) {
 	case map[string]any:
-		for _, key := range sortedKeys(tree) {
+		for _, key := range slices.Sorted(maps.Keys(tree)) {
 			add(key, tree[key])
 		}
 	case []any:
@@ -208,30 +212,30 @@ func leaveOut(tree any, path []any) any {
 
 // fuzz makes a random object of the example's kind, with its name, namespace and labels. It is not ok where there is
 // no Go type.
-func (h *Harness) fuzz(random *rand.Rand, example document) (document, bool) {
-	object, err := example.in(h.scheme())
+func (h *Harness) fuzz(random *rand.Rand, example apiserver.Document) (apiserver.Document, bool) {
+	object, err := example.In(h.server.Scheme)
 	if err != nil {
-		return document{}, false
+		return apiserver.Document{}, false
 	}
 	if _, untyped := object.(*unstructured.Unstructured); untyped {
-		return document{}, false
+		return apiserver.Document{}, false
 	}
-	fresh, err := h.scheme().New(example.kind)
+	fresh, err := h.server.Scheme.New(example.Kind)
 	if err != nil {
-		return document{}, false
+		return apiserver.Document{}, false
 	}
 	fillRandomly(random, fresh)
-	fresh.GetObjectKind().SetGroupVersionKind(example.kind)
+	fresh.GetObjectKind().SetGroupVersionKind(example.Kind)
 	raw, err := json.Marshal(fresh)
 	if err != nil {
-		return document{}, true
+		return apiserver.Document{}, true
 	}
-	d := newDocument(example.kind, raw)
-	as := example.unstructured()
+	d := apiserver.NewDocument(example.Kind, raw)
+	as := example.Unstructured()
 	if as.Object["metadata"] == nil {
 		return d, true
 	}
-	return d.with(func(u *unstructured.Unstructured) {
+	return d.With(func(u *unstructured.Unstructured) {
 		u.SetName(as.GetName())
 		u.SetGenerateName(as.GetGenerateName())
 		u.SetNamespace(as.GetNamespace())

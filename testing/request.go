@@ -1,6 +1,9 @@
 package eirinixtest
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
@@ -10,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/user"
+
+	"code.cloudfoundry.org/eirinix/internal/apiserver"
 )
 
 // Request is what a user asks of the API server. Objects are Go objects of the scheme, unstructured ones, or JSON or
@@ -114,12 +119,12 @@ func (h *Harness) Scale(workload any, replicas int32, options ...RequestOption) 
 	if !ok {
 		return nil
 	}
-	d, err := h.read(workload)
+	d, err := h.server.Read(workload)
 	if err != nil {
 		h.t.Fatalf("eirinixtest: Scale: %v", err)
 		return nil
 	}
-	u := d.unstructured()
+	u := d.Unstructured()
 	scale := func(replicas int32) *autoscalingv1.Scale {
 		s := &autoscalingv1.Scale{Spec: autoscalingv1.ScaleSpec{Replicas: replicas}}
 		s.Name, s.Namespace, s.UID, s.ResourceVersion = r.Name, r.Namespace, u.GetUID(), u.GetResourceVersion()
@@ -133,17 +138,48 @@ func (h *Harness) Scale(workload any, replicas int32, options ...RequestOption) 
 	return h.Send(r, options...)
 }
 
+// Send sends a request through admission. The test fails where the request itself makes no sense: where its object
+// cannot be read, or nothing tells the plural of its kind.
+func (h *Harness) Send(r Request, options ...RequestOption) *Result {
+	h.t.Helper()
+	result, err := h.send(r, options...)
+	if err != nil {
+		h.t.Fatalf("eirinixtest: %s: %v", r.Operation, err)
+		return nil
+	}
+	return result
+}
+
+func (h *Harness) send(r Request, options ...RequestOption) (*Result, error) {
+	for _, o := range options {
+		o(&r)
+	}
+	outcome, err := h.server.Send(context.Background(), apiserver.Request(r))
+	if err != nil {
+		return nil, withRemedy(err)
+	}
+	return h.newResult(outcome), nil
+}
+
+// withRemedy says what a test can do about a request that makes no sense.
+func withRemedy(err error) error {
+	if _, unknown := errors.AsType[*apiserver.UnknownKindError](err); unknown {
+		return fmt.Errorf("%w; name it in HarnessOptions.Resources", err)
+	}
+	return err
+}
+
 // below begins a request for a subresource, whose objects are of another kind than what it belongs to.
 func (h *Harness) below(object any, subresource string) (Request, bool) {
 	h.t.Helper()
-	d, err := h.read(object)
+	d, err := h.server.Read(object)
 	if err == nil {
-		var at place
-		if at, err = h.placeOf(d.kind); err == nil {
-			u := d.unstructured()
-			return Request{Resource: at.resource, Subresource: subresource, Name: u.GetName(), Namespace: h.namespaceOf(at, u)}, true
+		var at apiserver.Place
+		if at, err = h.server.PlaceOf(d.Kind); err == nil {
+			u := d.Unstructured()
+			return Request{Resource: at.Resource, Subresource: subresource, Name: u.GetName(), Namespace: h.server.NamespaceOf(at, u)}, true
 		}
 	}
-	h.t.Fatalf("eirinixtest: %v", err)
+	h.t.Fatalf("eirinixtest: %v", withRemedy(err))
 	return Request{}, false
 }

@@ -3,6 +3,8 @@ package eirinixtest
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -10,6 +12,9 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"code.cloudfoundry.org/eirinix/internal/apiserver"
+	"code.cloudfoundry.org/eirinix/internal/diff"
 )
 
 // Result is what became of a request. It is the caller's own, and does not change.
@@ -41,10 +46,8 @@ type Result struct {
 	Calls []WebhookCall
 	Steps []StepRun
 
-	before document
-	after  document
-	trace  *trace
-	h      *Harness
+	outcome *apiserver.Outcome
+	h       *Harness
 }
 
 // Denial is a refusal as the step meant it.
@@ -80,6 +83,21 @@ type StepRun struct {
 	Running bool   // it was still running when the answer came
 }
 
+// newResult makes the outcome of a request public.
+func (h *Harness) newResult(o *apiserver.Outcome) *Result {
+	r := &Result{
+		Allowed: o.Allowed(), Err: o.Err, Denial: (*Denial)(o.Denial), Object: o.Object, JSON: o.After.Raw, Warnings: o.Warnings,
+		AuditAnnotations: o.AuditAnnotations, Patch: o.Patch, outcome: o, h: h,
+	}
+	for _, c := range o.Calls {
+		r.Calls = append(r.Calls, WebhookCall(c))
+	}
+	for _, s := range o.Steps {
+		r.Steps = append(r.Steps, StepRun(s))
+	}
+	return r
+}
+
 // As gives the result's object as a Go value. The test fails where the request was not allowed, or where the object
 // is no T.
 func As[T runtime.Object](r *Result) T {
@@ -98,7 +116,12 @@ func As[T runtime.Object](r *Result) T {
 }
 
 // Diff is what has become of the object that was sent, as a diff of YAML; empty where nothing has.
-func (r *Result) Diff() string { return yamlDiff("sent", r.before, "admitted", r.after) }
+func (r *Result) Diff() string {
+	return diff.Unified("sent", r.before().YAML(), "admitted", r.after().YAML())
+}
+
+func (r *Result) before() apiserver.Document { return r.outcome.Before }
+func (r *Result) after() apiserver.Document  { return r.outcome.After }
 
 // Ran tells whether a step ran. Steps that share a call are told apart.
 func (r *Result) Ran(step string) bool {
@@ -139,7 +162,7 @@ func (r *Result) String() string {
 	for _, w := range r.Warnings {
 		fmt.Fprintf(&b, "warning: %s\n", w)
 	}
-	for _, key := range sortedKeys(r.AuditAnnotations) {
+	for _, key := range slices.Sorted(maps.Keys(r.AuditAnnotations)) {
 		fmt.Fprintf(&b, "audit: %s=%s\n", key, r.AuditAnnotations[key])
 	}
 	for _, s := range r.Steps {

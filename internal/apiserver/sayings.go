@@ -1,4 +1,4 @@
-package eirinixtest
+package apiserver
 
 import (
 	"slices"

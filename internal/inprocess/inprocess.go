@@ -1,30 +1,18 @@
-package eirinixtest
+// Package inprocess is the network between an HTTP client and a handler of one process.
+package inprocess
 
 import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-
-	"k8s.io/client-go/rest"
 )
 
-// inProcess is the network between a client and a handler of one process. As over a network, a client whose context
-// ends goes away, and the handler goes on until it is done.
-type inProcess struct {
-	handler http.Handler
-	api     *API // whose handler it is; nil for a webhook's
-}
+// Transport leads to a handler. As over a network, a client whose context ends goes away, and the handler goes on until
+// it is done.
+type Transport struct{ Handler http.Handler }
 
-// apiOf is the API that a connection leads to, or nil.
-func apiOf(c *rest.Config) *API {
-	if c == nil {
-		return nil
-	}
-	network, _ := c.Transport.(inProcess)
-	return network.api
-}
-
-func (p inProcess) RoundTrip(req *http.Request) (*http.Response, error) {
+// RoundTrip hands the request to the handler.
+func (t Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	ctx := req.Context()
 	arriving := req.Clone(ctx)
 	arriving.RequestURI, arriving.RemoteAddr = req.URL.RequestURI(), "127.0.0.1:0"
@@ -48,7 +36,7 @@ func (p inProcess) RoundTrip(req *http.Request) (*http.Response, error) {
 			done <- o
 		}()
 		recorder := httptest.NewRecorder()
-		p.handler.ServeHTTP(recorder, arriving)
+		t.Handler.ServeHTTP(recorder, arriving)
 		o.resp = recorder.Result()
 		o.resp.Request = req
 	}()

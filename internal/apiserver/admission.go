@@ -1,9 +1,8 @@
-package eirinixtest
+package apiserver
 
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
@@ -26,38 +25,25 @@ const generatedSuffix = "x7k2p"
 // resolved is a request with everything that follows from its objects.
 type resolved struct {
 	Request
-	at                place
-	object, oldObject document
+	at                Place
+	object, oldObject Document
 	options           runtime.Object
 }
 
 // admissionRun is one request on its way through the webhooks.
 type admissionRun struct {
-	h *Harness
+	s *Server
 	*resolved
-	current document // as the mutating webhooks have left the object
-	trace   *trace
+	current Document // as the mutating webhooks have left the object
+	trace   *Trace
 	says    sayings
 	calls   []WebhookCall
 }
 
-// Send sends a request through admission. The test fails where the request itself makes no sense: where its object
-// cannot be read, or nothing tells the plural of its kind.
-func (h *Harness) Send(r Request, options ...RequestOption) *Result {
-	h.t.Helper()
-	result, err := h.send(r, options...)
-	if err != nil {
-		h.t.Fatalf("eirinixtest: %s: %v", r.Operation, err)
-		return nil
-	}
-	return result
-}
-
-func (h *Harness) send(r Request, options ...RequestOption) (*Result, error) {
-	for _, o := range options {
-		o(&r)
-	}
-	q, err := h.resolve(r)
+// Send sends a request through admission. Its error tells that the request itself makes no sense: its object cannot be
+// read, or nothing tells the plural of its kind (UnknownKindError).
+func (s *Server) Send(ctx context.Context, r Request) (*Outcome, error) {
+	q, err := s.resolve(r)
 	if err != nil {
 		return nil, err
 	}
@@ -65,69 +51,69 @@ func (h *Harness) send(r Request, options ...RequestOption) (*Result, error) {
 	if timeout <= 0 {
 		timeout = requestTimeout
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	a := &admissionRun{h: h, resolved: q, current: q.object, trace: &trace{}}
-	return a.result(a.admit(ctx))
+	a := &admissionRun{s: s, resolved: q, current: q.object, trace: &Trace{}}
+	return a.outcome(a.admit(ctx))
 }
 
 // resolve does what an API server does before it calls anybody.
-func (h *Harness) resolve(r Request) (*resolved, error) {
+func (s *Server) resolve(r Request) (*resolved, error) {
 	q := &resolved{Request: r}
 	var err error
-	if q.object, err = h.read(r.Object); err != nil {
+	if q.object, err = s.Read(r.Object); err != nil {
 		return nil, err
 	}
-	if q.oldObject, err = h.read(r.OldObject); err != nil {
+	if q.oldObject, err = s.Read(r.OldObject); err != nil {
 		return nil, err
 	}
 	main := q.object
-	if main.absent() {
+	if main.Absent() {
 		main = q.oldObject
 	}
 	switch {
-	case main.absent():
+	case main.Absent():
 		return nil, errors.New("the request has neither Object nor OldObject")
-	case r.Operation == admissionv1.Update && (q.object.absent() || q.oldObject.absent()):
+	case r.Operation == admissionv1.Update && (q.object.Absent() || q.oldObject.Absent()):
 		return nil, errors.New("an update has both OldObject and Object")
 	}
-	for _, d := range []document{q.object, q.oldObject} {
-		if _, err := d.typed(); err != nil {
+	for _, d := range []Document{q.object, q.oldObject} {
+		if _, err := d.Typed(); err != nil {
 			return nil, err
 		}
 	}
 	if q.Resource.Empty() {
-		if q.at, err = h.placeOf(main.kind); err != nil {
+		if q.at, err = s.PlaceOf(main.Kind); err != nil {
 			return nil, err
 		}
-		q.Resource = q.at.resource
-	} else if kind, err := h.mapper().KindFor(q.Resource); err == nil {
-		if q.at, err = h.placeOf(kind); err != nil {
+		q.Resource = q.at.Resource
+	} else if kind, err := s.mapper().KindFor(q.Resource); err == nil {
+		if q.at, err = s.PlaceOf(kind); err != nil {
 			return nil, err
 		}
 	} else {
-		q.at = place{resource: q.Resource, namespaced: q.Namespace != ""}
+		q.at = Place{Resource: q.Resource, Namespaced: q.Namespace != ""}
 	}
-	q.complete(h, main)
+	q.complete(s, main)
 	return q, nil
 }
 
 // complete fills in what follows from the object, and the metadata that an API server takes into its own hands.
-func (q *resolved) complete(h *Harness, main document) {
-	u := main.unstructured()
-	if q.Namespace == "" || !q.at.namespaced {
-		q.Namespace = h.namespaceOf(q.at, u)
+func (q *resolved) complete(s *Server, main Document) {
+	u := main.Unstructured()
+	if q.Namespace == "" || !q.at.Namespaced {
+		q.Namespace = s.NamespaceOf(q.at, u)
 	}
 	if q.Name == "" {
 		q.Name = u.GetName()
 	}
 	// What is sent to a subresource may be no object, as PodExecOptions are none.
-	own := func(d document) document {
-		if _, isObject := d.unstructured().Object["metadata"]; !isObject {
+	own := func(d Document) Document {
+		if _, isObject := d.Unstructured().Object["metadata"]; !isObject {
 			return d
 		}
-		return d.with(func(u *unstructured.Unstructured) {
-			if q.at.namespaced {
+		return d.With(func(u *unstructured.Unstructured) {
+			if q.at.Namespaced {
 				u.SetNamespace(q.Namespace)
 			}
 			if q.Operation == admissionv1.Create && q.Subresource == "" {
@@ -173,16 +159,16 @@ func (a *admissionRun) admit(ctx context.Context) error {
 }
 
 // attributes is the request as the API server's matchers look at it.
-func (a *admissionRun) attributes(object, oldObject document) (admission.Attributes, error) {
-	kind := a.object.kind
-	if a.object.absent() {
-		kind = a.oldObject.kind
+func (a *admissionRun) attributes(object, oldObject Document) (admission.Attributes, error) {
+	kind := a.object.Kind
+	if a.object.Absent() {
+		kind = a.oldObject.Kind
 	}
-	typed, err := object.typed()
+	typed, err := object.Typed()
 	if err != nil {
 		return nil, err
 	}
-	typedOld, err := oldObject.typed()
+	typedOld, err := oldObject.Typed()
 	if err != nil {
 		return nil, err
 	}
@@ -194,7 +180,7 @@ func (a *admissionRun) attributes(object, oldObject document) (admission.Attribu
 func (a *admissionRun) mutate(ctx context.Context) error {
 	reinvocable, due := map[string]bool{}, map[string]bool{}
 	for round := range 2 {
-		for _, w := range a.h.mutating {
+		for _, w := range a.s.mutating {
 			if round == 1 && !due[w.id()] {
 				continue // also one that did not match the object the first time
 			}
@@ -228,54 +214,25 @@ func (a *admissionRun) mutate(ctx context.Context) error {
 
 // checkNamespace refuses what the registry would: an object that was moved to another namespace.
 func (a *admissionRun) checkNamespace() error {
-	if a.Operation != admissionv1.Create || !a.at.namespaced || a.Subresource != "" || a.current.absent() {
+	if a.Operation != admissionv1.Create || !a.at.Namespaced || a.Subresource != "" || a.current.Absent() {
 		return nil
 	}
-	if a.current.unstructured().GetNamespace() != a.Namespace {
+	if a.current.Unstructured().GetNamespace() != a.Namespace {
 		return apierrors.NewBadRequest("the namespace of the provided object does not match the namespace sent on the request")
 	}
 	return nil
 }
 
 // stored is the object as validating webhooks see it: with the metadata that it gets when it is stored.
-func (a *admissionRun) stored() document {
-	if a.Operation != admissionv1.Create || a.Subresource != "" || a.current.absent() {
+func (a *admissionRun) stored() Document {
+	if a.Operation != admissionv1.Create || a.Subresource != "" || a.current.Absent() {
 		return a.current
 	}
-	return a.current.with(func(u *unstructured.Unstructured) {
+	return a.current.With(func(u *unstructured.Unstructured) {
 		if u.GetName() == "" && u.GetGenerateName() != "" {
 			u.SetName(u.GetGenerateName() + generatedSuffix)
 		}
 		u.SetUID(types.UID(uuid.NewUUID()))
 		u.SetCreationTimestamp(metav1.Now())
 	})
-}
-
-// result puts together what the request came to.
-func (a *admissionRun) result(denied error) (*Result, error) {
-	r := &Result{
-		h: a.h, Allowed: denied == nil, Err: denied, Warnings: a.says.shown(), AuditAnnotations: a.says.audit,
-		Calls: a.calls, Steps: a.trace.snapshot(), trace: a.trace, before: a.object, after: a.current,
-	}
-	for _, c := range a.calls {
-		if c.Response != nil && c.Err == nil {
-			operations, err := operationsOf(c.Response.Patch)
-			if err != nil {
-				return nil, err
-			}
-			r.Patch = append(r.Patch, operations...)
-		}
-	}
-	if rejected, ok := errors.AsType[*rejection](denied); ok {
-		r.Err, r.Denial = rejected.StatusError, &rejected.meant
-	}
-	if a.current.absent() {
-		return r, nil
-	}
-	r.JSON = a.current.raw
-	var err error
-	if r.Object, err = a.current.in(a.h.scheme()); err != nil {
-		return nil, fmt.Errorf("what the webhooks have made of the object: %w", err)
-	}
-	return r, nil
 }

@@ -1,4 +1,4 @@
-package eirinixtest
+package apiserver
 
 import (
 	"encoding/json"
@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"slices"
 
-	"gomodules.xyz/jsonpatch/v2"
 	admissionv1 "k8s.io/api/admission/v1"
 	admissionv1beta1 "k8s.io/api/admission/v1beta1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -101,15 +100,4 @@ func refusedBy(webhook string, result *metav1.Status) *rejection {
 		shown.Message = by + " without explanation"
 	}
 	return &rejection{StatusError: &apierrors.StatusError{ErrStatus: shown}, meant: meant}
-}
-
-func operationsOf(patch []byte) ([]jsonpatch.Operation, error) {
-	if len(patch) == 0 {
-		return nil, nil
-	}
-	var operations []jsonpatch.Operation
-	if err := json.Unmarshal(patch, &operations); err != nil {
-		return nil, fmt.Errorf("the patch in a response cannot be read: %w", err)
-	}
-	return operations, nil
 }

@@ -1,4 +1,4 @@
-package eirinixtest
+package apiserver
 
 import (
 	"context"
@@ -78,36 +78,36 @@ func (a *admissionRun) apply(w *webhook, i *invocation, patch []byte) (changed b
 	if len(operations) == 0 {
 		return false, nil
 	}
-	if i.object.absent() {
+	if i.object.Absent() {
 		return false, apierrors.NewInternalError(fmt.Errorf("admission webhook %q attempted to modify the object, which is not supported for this operation", w.Name))
 	}
-	raw, err := operations.Apply(i.object.raw)
+	raw, err := operations.Apply(i.object.Raw)
 	if err != nil {
 		return false, apierrors.NewInternalError(err)
 	}
-	patched := newDocument(i.kind, raw)
-	if _, err := patched.typed(); err != nil {
+	patched := NewDocument(i.kind, raw)
+	if _, err := patched.Typed(); err != nil {
 		return false, apierrors.NewInternalError(err)
 	}
-	patched, err = convert(patched, a.current.kind)
+	patched, err = convert(patched, a.current.Kind)
 	if err != nil {
 		return false, apierrors.NewInternalError(err)
 	}
-	changed = !patched.same(a.current)
+	changed = !patched.Same(a.current)
 	a.current = patched
 	return changed, nil
 }
 
 // validate calls the validating webhooks, all at once. Of several refusals an API server gives any; here it is the
 // first in order, so that a test sees the same every time.
-func (a *admissionRun) validate(ctx context.Context, object document) error {
+func (a *admissionRun) validate(ctx context.Context, object Document) error {
 	type outcome struct {
 		record *WebhookCall
 		err    error
 	}
 	var outcomes []*outcome
 	var calls sync.WaitGroup
-	for _, w := range a.h.validating {
+	for _, w := range a.s.validating {
 		invocation, err := a.match(ctx, w, object)
 		if err != nil {
 			calls.Wait()
@@ -159,7 +159,7 @@ func (a *admissionRun) review(ctx context.Context, w *webhook, i *invocation, re
 	}
 	uid := uuid.NewUUID()
 	record.Request = a.admissionRequest(uid, i)
-	question, answer, err := reviews(a.h.opts.ReviewVersion, w.AdmissionReviewVersions, record.Request)
+	question, answer, err := reviews(a.s.Version, w.AdmissionReviewVersions, record.Request)
 	if err != nil {
 		return nil, &failedCall{w.Name, fmt.Errorf("could not create admission objects: %w", err)}
 	}
@@ -197,9 +197,9 @@ func (a *admissionRun) review(ctx context.Context, w *webhook, i *invocation, re
 
 // admissionRequest is what a webhook is told of the request.
 func (a *admissionRun) admissionRequest(uid types.UID, i *invocation) *admissionv1.AdmissionRequest {
-	requestKind := a.object.kind
-	if a.object.absent() {
-		requestKind = a.oldObject.kind
+	requestKind := a.object.Kind
+	if a.object.Absent() {
+		requestKind = a.oldObject.Kind
 	}
 	extra := map[string]authenticationv1.ExtraValue{}
 	for key, values := range a.User.Extra {
@@ -214,8 +214,8 @@ func (a *admissionRun) admissionRequest(uid types.UID, i *invocation) *admission
 		RequestResource: new(metav1.GroupVersionResource(a.Resource)), RequestSubResource: a.Subresource,
 		Name: a.Name, Namespace: a.Namespace, Operation: a.Operation,
 		UserInfo:  authenticationv1.UserInfo{Username: a.User.Name, UID: a.User.UID, Groups: a.User.Groups, Extra: extra},
-		Object:    runtime.RawExtension{Raw: i.object.raw},
-		OldObject: runtime.RawExtension{Raw: i.oldObject.raw},
+		Object:    runtime.RawExtension{Raw: i.object.Raw},
+		OldObject: runtime.RawExtension{Raw: i.oldObject.Raw},
 		DryRun:    new(a.DryRun),
 		Options:   runtime.RawExtension{Object: a.options},
 	}

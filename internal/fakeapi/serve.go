@@ -1,4 +1,4 @@
-package eirinixtest
+package fakeapi
 
 import (
 	"encoding/json"
@@ -27,7 +27,7 @@ func (a *API) serve(w http.ResponseWriter, r *http.Request) {
 		reply(w, http.StatusOK, document)
 		return
 	}
-	q, err := parseAPIRequest(r)
+	q, err := parseRequest(r)
 	if err != nil {
 		refuse(w, err)
 		return
@@ -63,7 +63,7 @@ func refuse(w http.ResponseWriter, err error) {
 }
 
 // answer does what is asked. It is called under mu.
-func (a *API) answer(r *http.Request, q APIRequest) (any, error) {
+func (a *API) answer(r *http.Request, q Request) (any, error) {
 	resource, key := q.Resource.GroupResource(), objectKey{q.Resource.GroupResource(), q.Namespace, q.Name}
 	existing, found := a.objects[key]
 	missing := apierrors.NewNotFound(resource, q.Name)
@@ -114,7 +114,7 @@ func (a *API) answer(r *http.Request, q APIRequest) (any, error) {
 	return nil, apierrors.NewMethodNotSupported(resource, q.Verb+" (an API in memory has no watches; read directly, without a cache)")
 }
 
-func (a *API) list(r *http.Request, q APIRequest) (any, error) {
+func (a *API) list(r *http.Request, q Request) (any, error) {
 	byLabels, err := labels.Parse(r.URL.Query().Get("labelSelector"))
 	if err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
@@ -159,7 +159,7 @@ func (a *API) keys() []objectKey {
 	return all
 }
 
-func (a *API) create(q APIRequest, key objectKey) (any, error) {
+func (a *API) create(q Request, key objectKey) (any, error) {
 	created, err := parseObject(q.Body)
 	if err != nil {
 		return nil, err
@@ -187,7 +187,7 @@ func (a *API) create(q APIRequest, key objectKey) (any, error) {
 	return created.Object, nil
 }
 
-func (a *API) replace(q APIRequest, key objectKey, existing, changed *unstructured.Unstructured) any {
+func (a *API) replace(q Request, key objectKey, existing, changed *unstructured.Unstructured) any {
 	changed.SetUID(existing.GetUID())
 	changed.SetCreationTimestamp(existing.GetCreationTimestamp())
 	if !q.DryRun {

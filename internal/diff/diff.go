@@ -1,10 +1,8 @@
-package eirinixtest
+// Package diff shows what changed between two texts.
+package diff
 
 import (
-	"cmp"
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 )
 
@@ -15,30 +13,25 @@ const contextLines = 3
 // shown side by side.
 const maxDiffCells = 16 << 20
 
-// diffLine is one line of a diff: kept (' '), removed ('-'), added ('+'), or the place of a hunk ('@').
-type diffLine struct {
+// line is one line of a diff: kept (' '), removed ('-'), added ('+'), or the place of a hunk ('@').
+type line struct {
 	mark byte
 	text string
 }
 
-// yamlDiff is what it takes to come from one document to the other, empty where they are equal.
-func yamlDiff(fromName string, from document, toName string, to document) string {
-	return textDiff(fromName, from.yaml(), toName, to.yaml())
-}
-
-// textDiff is a unified diff of two texts, empty where they are equal.
-func textDiff(fromName, from, toName, to string) string {
+// Unified is a unified diff of two texts, empty where they are equal.
+func Unified(fromName, from, toName, to string) string {
 	if from == to {
 		return ""
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "--- %s\n+++ %s\n", fromName, toName)
-	for _, line := range hunks(compare(lines(from), lines(to))) {
-		if line.mark == '@' {
-			fmt.Fprintln(&b, line.text)
+	for _, l := range hunks(compare(lines(from), lines(to))) {
+		if l.mark == '@' {
+			fmt.Fprintln(&b, l.text)
 			continue
 		}
-		fmt.Fprintf(&b, "%c%s\n", line.mark, line.text)
+		fmt.Fprintf(&b, "%c%s\n", l.mark, l.text)
 	}
 	return b.String()
 }
@@ -52,7 +45,7 @@ func lines(text string) []string {
 
 // compare lines up what both have in common: the equal ends first, which is nearly everything in most objects, and
 // the longest common subsequence of what is left.
-func compare(a, b []string) []diffLine {
+func compare(a, b []string) []line {
 	head := 0
 	for head < min(len(a), len(b)) && a[head] == b[head] {
 		head++
@@ -66,7 +59,7 @@ func compare(a, b []string) []diffLine {
 	return append(all, marked(' ', a[len(a)-tail:])...)
 }
 
-func compareMiddle(a, b []string) []diffLine {
+func compareMiddle(a, b []string) []line {
 	if len(a)*len(b) > maxDiffCells {
 		return append(marked('-', a), marked('+', b)...)
 	}
@@ -84,18 +77,18 @@ func compareMiddle(a, b []string) []diffLine {
 			}
 		}
 	}
-	var all []diffLine
+	var all []line
 	i, j := 0, 0
 	for i < len(a) && j < len(b) {
 		switch {
 		case a[i] == b[j]:
-			all = append(all, diffLine{' ', a[i]})
+			all = append(all, line{' ', a[i]})
 			i, j = i+1, j+1
 		case best[i+1][j] >= best[i][j+1]:
-			all = append(all, diffLine{'-', a[i]})
+			all = append(all, line{'-', a[i]})
 			i++
 		default:
-			all = append(all, diffLine{'+', b[j]})
+			all = append(all, line{'+', b[j]})
 			j++
 		}
 	}
@@ -103,16 +96,16 @@ func compareMiddle(a, b []string) []diffLine {
 	return append(all, marked('+', b[j:])...)
 }
 
-func marked(mark byte, lines []string) []diffLine {
-	all := make([]diffLine, 0, len(lines))
+func marked(mark byte, lines []string) []line {
+	all := make([]line, 0, len(lines))
 	for _, l := range lines {
-		all = append(all, diffLine{mark, l})
+		all = append(all, line{mark, l})
 	}
 	return all
 }
 
 // hunks leaves out what lies far from any change.
-func hunks(all []diffLine) []diffLine {
+func hunks(all []line) []line {
 	near := make([]bool, len(all))
 	for i, l := range all {
 		if l.mark != ' ' {
@@ -121,7 +114,7 @@ func hunks(all []diffLine) []diffLine {
 			}
 		}
 	}
-	var shown []diffLine
+	var shown []line
 	from, to := 1, 1 // the next line of either side
 	for i := 0; i < len(all); {
 		if !near[i] {
@@ -137,16 +130,9 @@ func hunks(all []diffLine) []diffLine {
 				added++
 			}
 		}
-		shown = append(shown, diffLine{'@', fmt.Sprintf("@@ -%d,%d +%d,%d @@", from, removed, to, added)})
+		shown = append(shown, line{'@', fmt.Sprintf("@@ -%d,%d +%d,%d @@", from, removed, to, added)})
 		shown = append(shown, all[i:end]...)
 		i, from, to = end, from+removed, to+added
 	}
 	return shown
-}
-
-func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }
-
-// indented puts a text into a message, below a sentence.
-func indented(text string) string {
-	return "  " + strings.ReplaceAll(strings.TrimRight(text, "\n"), "\n", "\n  ")
 }

@@ -1,4 +1,4 @@
-package eirinixtest
+package apiserver
 
 import (
 	"context"
@@ -9,26 +9,25 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
-
-	"code.cloudfoundry.org/eirinix"
 )
 
-// trace is what ran for one request. A step that is left behind reports to it when nobody reads any more.
-type trace struct {
+// Trace is what ran for one request. A step that is left behind reports to it when nobody reads any more.
+type Trace struct {
 	mu   sync.Mutex
-	runs []*tracedRun
+	runs []*TracedRun
 }
 
-type tracedRun struct {
+// TracedRun is a run of a step, which may go on when the request is over.
+type TracedRun struct {
 	StepRun
-	began time.Time
-	ctx   context.Context
-	done  chan struct{} // closed when the step has ended
+	Context context.Context // the step's
+	Done    chan struct{}   // closed when the step has ended
+	began   time.Time
 }
 
 // callTrace is the trace of one call of one webhook. The request's context carries it to the steps.
 type callTrace struct {
-	trace   *trace
+	trace   *Trace
 	webhook string
 	round   int
 }
@@ -39,17 +38,25 @@ func withTrace(ctx context.Context, c *callTrace) context.Context {
 	return context.WithValue(ctx, traceKey{}, c)
 }
 
-// observeStep notes the run of a step in the trace of its request.
-func observeStep(ctx context.Context, step string) func(eirinix.StepEnd) {
+// StepEnd is how a step ended, as eirinix.StepEnd is.
+type StepEnd struct {
+	Err      error
+	Response *admission.Response
+	Panic    any
+	Stack    []byte
+}
+
+// Observe notes the run of a step in the trace of its request. It is for eirinix.OfflineOptions.Observe.
+func Observe(ctx context.Context, step string) (ended func(StepEnd)) {
 	c, ok := ctx.Value(traceKey{}).(*callTrace)
 	if !ok { // somebody calls the handler by hand
-		return func(eirinix.StepEnd) {}
+		return func(StepEnd) {}
 	}
-	run := &tracedRun{StepRun: StepRun{Step: step, Webhook: c.webhook, Round: c.round, Running: true}, began: time.Now(), ctx: ctx, done: make(chan struct{})}
+	run := &TracedRun{StepRun: StepRun{Step: step, Webhook: c.webhook, Round: c.round, Running: true}, began: time.Now(), Context: ctx, Done: make(chan struct{})}
 	c.trace.mu.Lock()
 	defer c.trace.mu.Unlock()
 	c.trace.runs = append(c.trace.runs, run)
-	return func(end eirinix.StepEnd) {
+	return func(end StepEnd) {
 		c.trace.mu.Lock()
 		defer c.trace.mu.Unlock()
 		run.Took, run.Running, run.Err = time.Since(run.began), false, end.Err
@@ -57,11 +64,11 @@ func observeStep(ctx context.Context, step string) func(eirinix.StepEnd) {
 		if r := end.Response; r != nil && !r.Allowed && !reflect.DeepEqual(*r, admission.Response{}) { // which has nothing to say
 			run.Err = &responseError{r.Result}
 		}
-		close(run.done)
+		close(run.Done)
 	}
 }
 
-func (t *trace) snapshot() []StepRun {
+func (t *Trace) snapshot() []StepRun {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	all := make([]StepRun, 0, len(t.runs))
@@ -75,11 +82,11 @@ func (t *trace) snapshot() []StepRun {
 	return all
 }
 
-// traced gives the runs themselves, for those who wait for what was left behind.
-func (t *trace) traced() []*tracedRun {
+// Runs gives the runs themselves, for those who wait for what was left behind.
+func (t *Trace) Runs() []*TracedRun {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return append([]*tracedRun(nil), t.runs...)
+	return append([]*TracedRun(nil), t.runs...)
 }
 
 // responseError is the Response of an Extension that does not allow.

@@ -1,4 +1,4 @@
-package eirinixtest
+package apiserver
 
 import (
 	"context"
@@ -20,6 +20,8 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/cel/environment"
 	"k8s.io/client-go/rest"
+
+	"code.cloudfoundry.org/eirinix/internal/inprocess"
 )
 
 // webhook is one webhook of a configuration, made ready to be matched and called.
@@ -78,7 +80,7 @@ func clientOf(c admissionregistrationv1.WebhookClientConfig, handler http.Handle
 	}
 	return rest.UnversionedRESTClientFor(&rest.Config{
 		Host: target.Scheme + "://" + target.Host, APIPath: target.Path, QPS: -1, UserAgent: "kube-apiserver-admission",
-		Transport:     inProcess{handler: handler},
+		Transport:     inprocess.Transport{Handler: handler},
 		ContentConfig: rest.ContentConfig{NegotiatedSerializer: reviewCodec(), ContentType: runtime.ContentTypeJSON},
 	})
 }
@@ -91,10 +93,18 @@ func reviewCodec() runtime.NegotiatedSerializer {
 	return serializer.NegotiatedSerializerWrapper(runtime.SerializerInfo{Serializer: codec})
 }
 
+// authorizer answers the authorizer of matchConditions.
+func (s *Server) authorizer() authorizer.UnconditionalAuthorizer {
+	if s.Authorizer != nil {
+		return s.Authorizer
+	}
+	return authorizer.AuthorizerFunc(mastersOnly)
+}
+
 // mastersOnly is the rights of a cluster without RBAC rules.
 func mastersOnly(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 	if u := a.GetUser(); u != nil && slices.Contains(u.GetGroups(), user.SystemPrivilegedGroup) {
 		return authorizer.DecisionAllow, "", nil
 	}
-	return authorizer.DecisionNoOpinion, "no rights are granted in a Harness, set HarnessOptions.Authorizer", nil
+	return authorizer.DecisionNoOpinion, "no rights are granted without a cluster", nil
 }

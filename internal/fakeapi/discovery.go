@@ -1,6 +1,7 @@
-package eirinixtest
+package fakeapi
 
 import (
+	"maps"
 	"slices"
 	"strings"
 
@@ -46,7 +47,7 @@ func (a *API) groupVersions() []schema.GroupVersion { return a.scheme.Prioritize
 
 func (a *API) resourcesOf(gv schema.GroupVersion) metav1.APIResourceList {
 	list := metav1.APIResourceList{TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"}, GroupVersion: gv.String(), APIResources: []metav1.APIResource{}}
-	for _, kind := range sortedKeys(a.scheme.KnownTypes(gv)) {
+	for _, kind := range slices.Sorted(maps.Keys(a.scheme.KnownTypes(gv))) {
 		mapping, err := a.mapper.RESTMapping(schema.GroupKind{Group: gv.Group, Kind: kind}, gv.Version)
 		if err != nil {
 			continue

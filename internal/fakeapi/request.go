@@ -1,4 +1,4 @@
-package eirinixtest
+package fakeapi
 
 import (
 	"encoding/json"
@@ -16,9 +16,9 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// parseAPIRequest reads what is asked out of method, path and query.
-func parseAPIRequest(r *http.Request) (APIRequest, error) {
-	q := APIRequest{DryRun: r.URL.Query().Get("dryRun") != ""}
+// parseRequest reads what is asked out of method, path and query.
+func parseRequest(r *http.Request) (Request, error) {
+	q := Request{DryRun: r.URL.Query().Get("dryRun") != ""}
 	segments := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
 	switch {
 	case segments[0] == "api" && len(segments) > 2:

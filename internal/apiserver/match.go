@@ -1,4 +1,4 @@
-package eirinixtest
+package apiserver
 
 import (
 	"context"
@@ -23,12 +23,12 @@ import (
 type invocation struct {
 	resource          schema.GroupVersionResource
 	kind              schema.GroupVersionKind
-	object, oldObject document
+	object, oldObject Document
 }
 
 // match decides whether the webhook is called, in the API server's order: selectors, rules, equivalent rules,
 // conditions. Rules and conditions are evaluated by its own code. It is nil where it is not. An error refuses the request.
-func (a *admissionRun) match(ctx context.Context, w *webhook, current document) (*invocation, error) {
+func (a *admissionRun) match(ctx context.Context, w *webhook, current Document) (*invocation, error) {
 	attr, err := a.attributes(current, a.oldObject)
 	if err != nil {
 		return nil, apierrors.NewInternalError(err)
@@ -43,11 +43,11 @@ func (a *admissionRun) match(ctx context.Context, w *webhook, current document) 
 	if call == nil || err != nil || w.conditions == nil {
 		return call, err
 	}
-	typed, err := call.object.typed()
+	typed, err := call.object.Typed()
 	if err != nil {
 		return nil, apierrors.NewInternalError(err)
 	}
-	typedOld, err := call.oldObject.typed()
+	typedOld, err := call.oldObject.Typed()
 	if err != nil {
 		return nil, apierrors.NewInternalError(err)
 	}
@@ -55,7 +55,7 @@ func (a *admissionRun) match(ctx context.Context, w *webhook, current document) 
 		Attributes: attr, VersionedKind: call.kind,
 		VersionedObject: admission.NewLazyObject(typed), VersionedOldObject: admission.NewLazyObject(typedOld),
 	}
-	switch matched := w.conditions.Match(ctx, versioned, nil, a.h.authorizer); {
+	switch matched := w.conditions.Match(ctx, versioned, nil, a.s.authorizer()); {
 	case matched.Error != nil:
 		return nil, apierrors.NewForbidden(a.Resource.GroupResource(), a.Name, matched.Error)
 	case !matched.Matches:
@@ -76,13 +76,13 @@ func (a *admissionRun) selectsNamespace(w *webhook, attr admission.Attributes) b
 			return w.namespaces.Matches(labels.Set(object.GetLabels()))
 		}
 	}
-	return w.namespaces.Matches(a.h.namespaceLabels(attr.GetNamespace()))
+	return w.namespaces.Matches(a.s.namespaceLabels(attr.GetNamespace()))
 }
 
-// namespaceLabels are those of the options, and the one that an API server puts on every namespace.
-func (h *Harness) namespaceLabels(name string) labels.Set {
+// namespaceLabels are those that were given, and the one that an API server puts on every namespace.
+func (s *Server) namespaceLabels(name string) labels.Set {
 	all := labels.Set{corev1.LabelMetadataName: name}
-	maps.Copy(all, h.opts.Namespaces[name])
+	maps.Copy(all, s.Namespaces[name])
 	return all
 }
 
@@ -104,7 +104,7 @@ func selectsObject(w *webhook, attr admission.Attributes) bool {
 }
 
 // matchRules finds a rule for the request, else under matchPolicy Equivalent one for another version of the resource.
-func (a *admissionRun) matchRules(w *webhook, attr admission.Attributes, current document) (*invocation, error) {
+func (a *admissionRun) matchRules(w *webhook, attr admission.Attributes, current Document) (*invocation, error) {
 	for _, r := range w.Rules {
 		if m := (rules.Matcher{Rule: r, Attr: attr}); m.Matches() {
 			return &invocation{resource: a.Resource, kind: attr.GetKind(), object: current, oldObject: a.oldObject}, nil
@@ -147,14 +147,14 @@ func (a atResource) GetResource() schema.GroupVersionResource { return a.resourc
 
 // equivalents are the other versions of the request's resource.
 func (a *admissionRun) equivalents() []*meta.RESTMapping {
-	mapper := a.h.mapper()
+	mapper := a.s.mapper()
 	kind, err := mapper.KindFor(a.Resource)
 	if err != nil {
 		return nil
 	}
 	var all []*meta.RESTMapping
-	for _, p := range a.h.programs {
-		mappings, err := p.offline.Mapper.RESTMappings(kind.GroupKind())
+	for _, mapper := range a.s.mappers {
+		mappings, err := mapper.RESTMappings(kind.GroupKind())
 		if err != nil {
 			continue
 		}
@@ -169,12 +169,12 @@ func (a *admissionRun) equivalents() []*meta.RESTMapping {
 
 // convert gives an object in another version of its kind: as the scheme does, and a custom resource as strategy None
 // does, which changes the apiVersion alone.
-func convert(d document, kind schema.GroupVersionKind) (document, error) {
-	if d.absent() || d.kind == kind {
+func convert(d Document, kind schema.GroupVersionKind) (Document, error) {
+	if d.Absent() || d.Kind == kind {
 		return d, nil
 	}
-	if !clientgoscheme.Scheme.Recognizes(d.kind) {
-		return newDocument(kind, d.with(func(u *unstructured.Unstructured) { u.SetGroupVersionKind(kind) }).raw), nil
+	if !clientgoscheme.Scheme.Recognizes(d.Kind) {
+		return NewDocument(kind, d.With(func(u *unstructured.Unstructured) { u.SetGroupVersionKind(kind) }).Raw), nil
 	}
-	return document{}, fmt.Errorf("a Harness cannot convert a %s of %s to %s, as an API server would; send the object in that version, or name both versions in Settings.Rules", d.kind.Kind, d.kind.GroupVersion(), kind.GroupVersion())
+	return Document{}, fmt.Errorf("without a cluster nothing converts a %s of %s to %s, as an API server would; send the object in that version, or name both versions in Settings.Rules", d.Kind.Kind, d.Kind.GroupVersion(), kind.GroupVersion())
 }

@@ -1,0 +1,190 @@
+package apiserver_test
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/onsi/gomega/types"
+	admissionv1 "k8s.io/api/admission/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+
+	"code.cloudfoundry.org/eirinix/internal/apiserver"
+)
+
+// program is one that serves a handler to a mutating and to a validating webhook, either of which may be left out.
+func program(handler http.Handler, mutating *admissionregistrationv1.MutatingWebhook, validating *admissionregistrationv1.ValidatingWebhook) apiserver.Program {
+	mapper := meta.NewDefaultRESTMapper(nil)
+	mapper.Add(corev1.SchemeGroupVersion.WithKind("ConfigMap"), meta.RESTScopeNamespace)
+	p := apiserver.Program{Handler: handler, Mapper: mapper}
+	if mutating != nil {
+		p.Mutating = &admissionregistrationv1.MutatingWebhookConfiguration{
+			ObjectMeta: metav1.ObjectMeta{Name: mutating.Name}, Webhooks: []admissionregistrationv1.MutatingWebhook{*mutating},
+		}
+	}
+	if validating != nil {
+		p.Validating = &admissionregistrationv1.ValidatingWebhookConfiguration{
+			ObjectMeta: metav1.ObjectMeta{Name: validating.Name}, Webhooks: []admissionregistrationv1.ValidatingWebhook{*validating},
+		}
+	}
+	return p
+}
+
+func mutating(name string, change func(*admissionregistrationv1.MutatingWebhook)) *admissionregistrationv1.MutatingWebhook {
+	v := validating(name)
+	w := &admissionregistrationv1.MutatingWebhook{
+		Name: v.Name, ClientConfig: v.ClientConfig, Rules: v.Rules, NamespaceSelector: v.NamespaceSelector, ObjectSelector: v.ObjectSelector,
+		SideEffects: v.SideEffects, AdmissionReviewVersions: v.AdmissionReviewVersions,
+	}
+	change(w)
+	return w
+}
+
+func validating(name string) *admissionregistrationv1.ValidatingWebhook {
+	return &admissionregistrationv1.ValidatingWebhook{
+		Name: name, ClientConfig: admissionregistrationv1.WebhookClientConfig{URL: new("https://webhook.invalid/" + name)},
+		Rules: []admissionregistrationv1.RuleWithOperations{{
+			Operations: []admissionregistrationv1.OperationType{"*"},
+			Rule:       admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"configmaps"}},
+		}},
+		NamespaceSelector: &metav1.LabelSelector{}, ObjectSelector: &metav1.LabelSelector{},
+		SideEffects: new(admissionregistrationv1.SideEffectClassNone), AdmissionReviewVersions: []string{"v1", "v1beta1"},
+	}
+}
+
+func haveFailed(message string) types.GomegaMatcher {
+	return And(HaveField("Denial", BeNil()), HaveField("Err", MatchError(ContainSubstring(message))))
+}
+
+var beUnchanged = WithTransform(func(o *apiserver.Outcome) bool { return o.Allowed() && string(o.Before.Raw) == string(o.After.Raw) }, BeTrue())
+
+// The library never answers like this; but a server that took everything would not notice if it did. What the API
+// server makes of each answer has been observed.
+var _ = Describe("An answer of a webhook", func() {
+	const object = `{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"a": "b"}}`
+
+	answering := func(version string, failurePolicy admissionregistrationv1.FailurePolicyType, mutates bool, handler http.HandlerFunc) *apiserver.Outcome {
+		GinkgoHelper()
+		server := &apiserver.Server{Scheme: clientgoscheme.Scheme, Version: version}
+		p := program(handler, nil, validating("v.example.org"))
+		p.Validating.Webhooks[0].FailurePolicy = &failurePolicy
+		if mutates {
+			p = program(handler, mutating("m.example.org", func(w *admissionregistrationv1.MutatingWebhook) { w.FailurePolicy = &failurePolicy }), nil)
+		}
+		Expect(server.Add(p)).To(Succeed())
+		outcome, err := server.Send(GinkgoTB().Context(), apiserver.Request{Operation: admissionv1.Create, Object: object, WebhookTimeout: time.Second})
+		Expect(err).NotTo(HaveOccurred())
+		return outcome
+	}
+	// respond answers with a response, in which UID stands for that of the request.
+	respond := func(version, response string) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			var review admissionv1.AdmissionReview
+			_ = json.NewDecoder(r.Body).Decode(&review)
+			w.Header().Set("Content-Type", "application/json")
+			fmt.Fprintf(w, `{"apiVersion": "admission.k8s.io/%s", "kind": "AdmissionReview", "response": %s}`, version, strings.ReplaceAll(response, "UID", string(review.Request.UID)))
+		}
+	}
+	patching := func(operations string) http.HandlerFunc {
+		return respond("v1", fmt.Sprintf(`{"uid": "UID", "allowed": true, "patchType": "JSONPatch", "patch": %q}`, base64.StdEncoding.EncodeToString([]byte(operations))))
+	}
+	const patch = `"W3sib3AiOiJhZGQiLCJwYXRoIjoiL2RhdGEvYyIsInZhbHVlIjoiZCJ9XQ=="` // adds c: d
+
+	DescribeTable("is refused as an API server refuses it, and failurePolicy decides", func(mutating bool, response, message string) {
+		Expect(answering("", admissionregistrationv1.Fail, mutating, respond("v1", response))).To(haveFailed(message))
+		ignored := answering("", admissionregistrationv1.Ignore, mutating, respond("v1", response))
+		Expect(ignored).To(And(beUnchanged, HaveField("Calls", ConsistOf(HaveField("Ignored", true)))))
+	},
+		Entry("no response", true, `null`, "received invalid webhook response: webhook response was absent"),
+		Entry("another UID", true, `{"uid": "other", "allowed": true}`, `expected response.uid="`),
+		Entry("a patch without type", true, `{"uid": "UID", "allowed": true, "patch": `+patch+`}`, "response.patch but not response.patchType"),
+		Entry("a type without patch", true, `{"uid": "UID", "allowed": true, "patchType": "JSONPatch"}`, "response.patchType but not response.patch"),
+		Entry("a patch of another type", true, `{"uid": "UID", "allowed": true, "patchType": "Merge", "patch": `+patch+`}`, `unsupported patch type "Merge"`),
+		Entry("a patch that is none", true, `{"uid": "UID", "allowed": true, "patchType": "JSONPatch", "patch": "e30="}`, "received undecodable patch in webhook response"),
+		Entry("a patch of a validating webhook", false, `{"uid": "UID", "allowed": true, "patchType": "JSONPatch", "patch": `+patch+`}`, "validating webhook may not return response.patch"),
+		Entry("a patch type of a validating webhook", false, `{"uid": "UID", "allowed": true, "patchType": "JSONPatch"}`, "validating webhook may not return response.patchType"),
+	)
+
+	It("is refused where its kind is wrong", func() {
+		Expect(answering("", admissionregistrationv1.Fail, true, func(w http.ResponseWriter, r *http.Request) {
+			var review admissionv1.AdmissionReview
+			_ = json.NewDecoder(r.Body).Decode(&review)
+			w.Header().Set("Content-Type", "application/json")
+			fmt.Fprintf(w, `{"response": {"uid": %q, "allowed": true}}`, review.Request.UID)
+		})).To(haveFailed("expected webhook response of admission.k8s.io/v1, Kind=AdmissionReview, got /, Kind="))
+	})
+
+	It("may be lax in v1beta1", func() {
+		lax := respond("v1beta1", `{"allowed": true, "patch": `+patch+`}`)
+		Expect(answering("v1beta1", admissionregistrationv1.Fail, true, lax)).To(HaveField("Object", HaveField("Data", HaveKeyWithValue("c", "d"))))
+	})
+
+	DescribeTable("with a patch that cannot be applied fails whatever the failurePolicy", func(patch, message string) {
+		for _, policy := range []admissionregistrationv1.FailurePolicyType{admissionregistrationv1.Fail, admissionregistrationv1.Ignore} {
+			Expect(answering("", policy, true, patching(patch))).To(haveFailed(message))
+		}
+	},
+		Entry("a missing parent", `[{"op": "add", "path": "/not/there", "value": 1}]`, "missing path"),
+		Entry("a test that fails", `[{"op": "test", "path": "/data/a", "value": "c"}]`, "testing value"),
+		Entry("another type", `[{"op": "replace", "path": "/data", "value": 1}]`, "cannot unmarshal number"),
+	)
+
+	It("without explanation is told as such", func() {
+		Expect(answering("", admissionregistrationv1.Fail, true, respond("v1", `{"uid": "UID", "allowed": false}`)).Err).
+			To(MatchError(HaveSuffix("denied the request without explanation")))
+		Expect(answering("", admissionregistrationv1.Fail, true, respond("v1", `{"uid": "UID", "allowed": false, "status": {"reason": "Gone", "code": 200}}`)).Err).
+			To(MatchError(HaveSuffix("denied the request: Gone")))
+	})
+
+	It("that is an HTTP error is a failure", func() {
+		refuse := func(w http.ResponseWriter, _ *http.Request) {
+			http.Error(w, "out of order", http.StatusInternalServerError)
+		}
+		Expect(answering("", admissionregistrationv1.Fail, false, refuse)).To(haveFailed("out of order"))
+		Expect(answering("", admissionregistrationv1.Ignore, false, refuse)).To(beUnchanged)
+	})
+
+	It("that comes too late is a failure", func() {
+		late := func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
+		Expect(answering("", admissionregistrationv1.Fail, false, late)).To(haveFailed("context deadline exceeded"))
+		Expect(answering("", admissionregistrationv1.Ignore, false, late)).To(beUnchanged)
+	})
+
+	It("that breaks off is a failure", func() {
+		broken := func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
+		Expect(answering("", admissionregistrationv1.Fail, false, broken)).To(haveFailed("EOF"))
+	})
+
+	It("keeps audit annotations whose keys an API server takes", func() {
+		result := answering("", admissionregistrationv1.Fail, false, respond("v1", `{"uid": "UID", "allowed": true, "auditAnnotations": {"good": "1", "a/b": "2", "not good": "3"}}`))
+		Expect(result.AuditAnnotations).To(HaveLen(1))
+		Expect(result.AuditAnnotations).To(HaveKeyWithValue("v.example.org/good", "1"))
+	})
+
+	// An API server compares objects, not patches.
+	DescribeTable("has an earlier webhook called again if it changed the object", func(patch string, calls int) {
+		server := &apiserver.Server{Scheme: clientgoscheme.Scheme}
+		reinvoked := func(w *admissionregistrationv1.MutatingWebhook) {
+			w.ReinvocationPolicy = new(admissionregistrationv1.IfNeededReinvocationPolicy)
+		}
+		Expect(server.Add(program(respond("v1", `{"uid": "UID", "allowed": true}`), mutating("first.example.org", reinvoked), nil))).To(Succeed())
+		Expect(server.Add(program(patching(patch), mutating("second.example.org", reinvoked), nil))).To(Succeed())
+		result, err := server.Send(GinkgoTB().Context(), apiserver.Request{Operation: admissionv1.Create, Object: object})
+		Expect(err).NotTo(HaveOccurred())
+		Expect(result.Err).NotTo(HaveOccurred())
+		Expect(result.Calls).To(HaveLen(1 + calls))
+	},
+		Entry("by a patch", `[{"op": "add", "path": "/data/c", "value": "d"}]`, 2),
+		Entry("but not by a patch that changes nothing", `[{"op": "replace", "path": "/data/a", "value": "b"}]`, 1),
+		Entry("nor by one that adds what is as good as nothing", `[{"op": "add", "path": "/binaryData", "value": {}}]`, 1),
+	)
+})
