@@ -39,6 +39,7 @@ type APIRequest struct {
 	Namespace, Name string // Name is empty for collections and generated names
 	DryRun          bool
 	Body            json.RawMessage // nil for none
+	Status          int             // HTTP code of the answer, such as 404 for what there is not
 }
 
 // Writes tells whether the request changes what is stored. A dry run does not, nor does a review, by which clients

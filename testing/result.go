@@ -150,7 +150,10 @@ func (r *Result) String() string {
 	case !r.Allowed:
 		fmt.Fprintf(&b, "failed: %v\n", r.Err)
 	case len(r.Calls) == 0:
-		b.WriteString("allowed, and no webhook was called: its rules, selectors and conditions do not match this request\n")
+		b.WriteString("allowed, and no webhook was called\n")
+		for _, p := range r.outcome.Passed {
+			fmt.Fprintf(&b, "not called: %s, because %s\n", p.Webhook, p.Why)
+		}
 	default:
 		b.WriteString("allowed\n")
 	}

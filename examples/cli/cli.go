@@ -12,11 +12,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"code.cloudfoundry.org/eirinix"
+	"code.cloudfoundry.org/eirinix/preview"
 )
 
 // Where the program runs is told by flags: -host for a machine that the API server reaches, -service for a cluster.
 const usage = `Usage: %[1]s [flags]             serve until SIGINT or SIGTERM
        %[1]s manifests [flags]   print what it takes to run in a cluster, for these flags, as YAML
+       %[1]s [flags] preview -f <file or folder> ...
+                             show what it would do to manifests, without a cluster (preview -h says more)
 
 `
 
@@ -39,10 +42,10 @@ func Options(fingerprint string) eirinix.ManagerOptions {
 	flags.StringVar(&o.Deployment.Image, "image", "", "for manifests: the image that holds this program")
 	port := flags.Int("port", 0, "port in the URL, or of the Service; 0 means 443")
 	args := os.Args[1:]
-	if command() != "" {
+	if len(args) > 0 && args[0] == "manifests" {
 		args = args[1:]
 	}
-	_ = flags.Parse(args) // exits on error
+	_ = flags.Parse(args) // exits on error; stops at preview, whose flags are its own
 	o.Port = int32(*port)
 	// What runs in the cluster is given the flags with which it was printed.
 	flags.Visit(func(f *flag.Flag) {
@@ -65,14 +68,16 @@ func Run(x *eirinix.ExtensionManager, more ...client.Object) error {
 			return err
 		}
 		return eirinix.WriteManifests(os.Stdout, append(objects, more...)...)
+	case "preview":
+		return preview.Command(x.GetContext(), x, flag.Args()[1:])
 	}
-	return fmt.Errorf("there is no command %q; leave it out, or give manifests", command())
+	return fmt.Errorf("there is no command %q; leave it out, or give manifests or preview", command())
 }
 
-// command is the first argument, where that is no flag.
+// command is the first argument, where that is no flag, else what stands behind the flags.
 func command() string {
-	if len(os.Args) < 2 || strings.HasPrefix(os.Args[1], "-") {
-		return ""
+	if len(os.Args) > 1 && !strings.HasPrefix(os.Args[1], "-") {
+		return os.Args[1]
 	}
-	return os.Args[1]
+	return flag.Arg(0)
 }

@@ -38,6 +38,7 @@ type admissionRun struct {
 	trace   *Trace
 	says    sayings
 	calls   []WebhookCall
+	passed  []Pass
 }
 
 // Send sends a request through admission. Its error tells that the request itself makes no sense: its object cannot be

@@ -33,13 +33,21 @@ func (a *admissionRun) match(ctx context.Context, w *webhook, current Document) 
 	if err != nil {
 		return nil, apierrors.NewInternalError(err)
 	}
-	if rules.IsExemptAdmissionConfigurationResource(attr) {
-		return nil, nil // no webhook may stand in the way of its own repair
-	}
-	if !a.selectsNamespace(w, attr) || !selectsObject(w, attr) {
+	switch {
+	case rules.IsExemptAdmissionConfigurationResource(attr): // no webhook may stand in the way of its own repair
+		a.pass(w, "no webhook is ever called for "+attr.GetResource().Resource)
+		return nil, nil
+	case !a.selectsNamespace(w, attr):
+		a.pass(w, fmt.Sprintf("its namespaceSelector leaves out namespace %q", attr.GetNamespace()))
+		return nil, nil
+	case !selectsObject(w, attr):
+		a.pass(w, "its objectSelector leaves out an object with these labels")
 		return nil, nil
 	}
 	call, err := a.matchRules(w, attr, current)
+	if call == nil && err == nil {
+		a.pass(w, fmt.Sprintf("its rules do not name %s of %s", a.Operation, a.resourceName()))
+	}
 	if call == nil || err != nil || w.conditions == nil {
 		return call, err
 	}
@@ -59,9 +67,24 @@ func (a *admissionRun) match(ctx context.Context, w *webhook, current Document) 
 	case matched.Error != nil:
 		return nil, apierrors.NewForbidden(a.Resource.GroupResource(), a.Name, matched.Error)
 	case !matched.Matches:
+		a.pass(w, fmt.Sprintf("its matchCondition %q is false", matched.FailedConditionName))
 		return nil, nil
 	}
 	return call, nil
+}
+
+// pass notes why a webhook is not called.
+func (a *admissionRun) pass(w *webhook, why string) {
+	a.passed = append(a.passed, Pass{w.Name, why})
+}
+
+// resourceName is the resource of the request, as rules name it.
+func (a *admissionRun) resourceName() string {
+	name := a.Resource.GroupResource().String()
+	if a.Subresource != "" {
+		name += "/" + a.Subresource
+	}
+	return name
 }
 
 // selectsNamespace evaluates the namespaceSelector: on the labels of the object itself where that is a namespace which

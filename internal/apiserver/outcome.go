@@ -25,6 +25,7 @@ type Outcome struct {
 	Patch            []jsonpatch.Operation
 	Calls            []WebhookCall // in the order in which they began
 	Steps            []StepRun     // those that ran in them
+	Passed           []Pass        // webhooks that were not called, once for each time they were looked at
 	Trace            *Trace
 }
 
@@ -64,11 +65,14 @@ type StepRun struct {
 	Running bool   // it was still running when the answer came
 }
 
+// Pass is a webhook that was not called, and why not.
+type Pass struct{ Webhook, Why string }
+
 // outcome puts together what the request came to.
 func (a *admissionRun) outcome(refused error) (*Outcome, error) {
 	o := &Outcome{
 		Err: refused, Warnings: a.says.shown(), AuditAnnotations: a.says.audit,
-		Calls: a.calls, Steps: a.trace.snapshot(), Trace: a.trace, Before: a.object, After: a.current,
+		Calls: a.calls, Steps: a.trace.snapshot(), Passed: a.passed, Trace: a.trace, Before: a.object, After: a.current,
 	}
 	for _, c := range a.calls {
 		if c.Response != nil && c.Err == nil {

@@ -51,6 +51,7 @@ type Request struct {
 	Namespace, Name string // Name is empty for collections and generated names
 	DryRun          bool
 	Body            json.RawMessage // nil for none
+	Status          int             // HTTP code of the answer
 }
 
 // Writes tells whether the request changes what is stored. A dry run does not, nor does a review, by which clients
@@ -91,7 +92,7 @@ func (r Request) String() string {
 func New(scheme *runtime.Scheme, mapper meta.RESTMapper, objects ...client.Object) (*API, error) {
 	a := &API{scheme: scheme, mapper: mapper, objects: map[objectKey]*unstructured.Unstructured{}}
 	for _, object := range objects {
-		if err := a.add(object); err != nil {
+		if err := a.Put(object); err != nil {
 			return nil, err
 		}
 	}
@@ -100,7 +101,8 @@ func New(scheme *runtime.Scheme, mapper meta.RESTMapper, objects ...client.Objec
 	return a, err
 }
 
-func (a *API) add(object client.Object) error {
+// Put has the API hold an object, in the place of one of the same name.
+func (a *API) Put(object client.Object) error {
 	kind, err := apiutil.GVKForObject(object, a.scheme)
 	if err != nil {
 		return fmt.Errorf("the scheme does not know %T: %w", object, err)
@@ -118,8 +120,17 @@ func (a *API) add(object client.Object) error {
 	if mapping.Scope.Name() == meta.RESTScopeNameNamespace && u.GetNamespace() == "" {
 		u.SetNamespace("default")
 	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	a.store(objectKey{mapping.Resource.GroupResource(), u.GetNamespace(), u.GetName()}, u)
 	return nil
+}
+
+// Remove takes an object away, if it is there.
+func (a *API) Remove(resource schema.GroupResource, namespace, name string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.objects, objectKey{resource, namespace, name})
 }
 
 // connection leads to an API.

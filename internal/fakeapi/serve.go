@@ -34,17 +34,16 @@ func (a *API) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.requests = append(a.requests, q)
-	status := http.StatusOK
-	if q.Verb == "create" {
-		status = http.StatusCreated
-	}
 	answer, err := a.answer(r, q)
-	if err != nil {
-		refuse(w, err)
-		return
+	if q.Status = http.StatusOK; q.Verb == "create" {
+		q.Status = http.StatusCreated
 	}
-	reply(w, status, answer)
+	if err != nil {
+		q.Status = refuse(w, err)
+	} else {
+		reply(w, q.Status, answer)
+	}
+	a.requests = append(a.requests, q)
 }
 
 func reply(w http.ResponseWriter, status int, document any) {
@@ -53,13 +52,15 @@ func reply(w http.ResponseWriter, status int, document any) {
 	_ = json.NewEncoder(w).Encode(document) // into memory
 }
 
-func refuse(w http.ResponseWriter, err error) {
+// refuse answers with an error, and gives its code.
+func refuse(w http.ResponseWriter, err error) int {
 	status := apierrors.NewInternalError(err).Status()
 	if s, ok := err.(apierrors.APIStatus); ok { //nolint:errorlint // our own, never wrapped
 		status = s.Status()
 	}
 	status.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}
 	reply(w, int(status.Code), status)
+	return int(status.Code)
 }
 
 // answer does what is asked. It is called under mu.

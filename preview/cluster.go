@@ -1,0 +1,216 @@
+package preview
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+
+	"go.uber.org/zap"
+	admissionv1 "k8s.io/api/admission/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authentication/user"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+
+	"code.cloudfoundry.org/eirinix"
+	"code.cloudfoundry.org/eirinix/internal/apiserver"
+	"code.cloudfoundry.org/eirinix/internal/fakeapi"
+)
+
+// cluster is the cluster that there is none of: an API that holds the manifests, and its admission.
+type cluster struct {
+	flags  *flags
+	api    *fakeapi.API
+	server *apiserver.Server
+}
+
+// request is something to send.
+type request struct {
+	manifest
+	of  string // for the pod of a controller: that one's kind and name
+	old apiserver.Document
+	apiserver.Request
+}
+
+// seen is what became of a request.
+type seen struct {
+	request
+	place   apiserver.Place
+	outcome *apiserver.Outcome
+	asked   []fakeapi.Request // of the API, by steps
+}
+
+func (s *seen) changed() bool { return s.diff() != "" }
+
+func newCluster(m *eirinix.ExtensionManager, in *input, f *flags, o Options) (*cluster, error) {
+	options := m.GetManagerOptions()
+	scheme := options.Scheme
+	if scheme == nil {
+		scheme = clientgoscheme.Scheme
+	}
+	resources := o.Resources
+	for _, r := range in.resources(scheme.Recognizes) {
+		if !slices.ContainsFunc(resources, func(given eirinix.OfflineResource) bool { return given.Kind == r.Kind }) {
+			resources = append(resources, r)
+		}
+	}
+	if !f.verbose {
+		options.Logger = zap.NewNop().Sugar()
+		m.SetManagerOptions(options)
+	}
+	offlineOptions := eirinix.OfflineOptions{Resources: resources, Observe: func(ctx context.Context, step string) func(eirinix.StepEnd) {
+		ended := apiserver.Observe(ctx, step)
+		return func(end eirinix.StepEnd) { ended(apiserver.StepEnd(end)) }
+	}}
+	offline, err := m.Offline(offlineOptions)
+	if meta.IsNoMatchError(err) {
+		return nil, fmt.Errorf("%w: give CustomResourceDefinitions with -f, or have the program name its kinds in preview.Options.Resources", err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	c := &cluster{flags: f, server: &apiserver.Server{
+		Scheme: offline.Scheme, Namespace: cmp.Or(f.namespace, options.Namespace), Namespaces: in.namespaces(),
+	}}
+	if c.api, err = fakeapi.New(offline.Scheme, offline.Mapper, o.Objects...); err != nil {
+		return nil, err
+	}
+	options.RestConfig, options.KubeConfig = c.api.RestConfig(), ""
+	m.SetManagerOptions(options)
+	err = c.server.Add(apiserver.Program{
+		Handler: offline.Handler, Mutating: offline.Mutating, Validating: offline.Validating, Mapper: offline.Mapper,
+	})
+	if err != nil {
+		return nil, err
+	}
+	// What is there already is seen by all, and what is new by all others.
+	for _, m := range slices.Concat(in.manifests, in.old) {
+		if err := c.put(m.object); err != nil {
+			return nil, fmt.Errorf("%s: %w", m.source, err)
+		}
+	}
+	return c, nil
+}
+
+// put has the API hold an object, unless a server would have to name it first.
+func (c *cluster) put(object *unstructured.Unstructured) error {
+	if object.GetName() == "" {
+		return nil
+	}
+	at, err := c.server.PlaceOf(object.GroupVersionKind())
+	if err != nil {
+		return err
+	}
+	object = object.DeepCopy()
+	object.SetNamespace(c.server.NamespaceOf(at, object))
+	return c.api.Put(object)
+}
+
+// identity is what tells objects apart.
+type identity struct {
+	schema.GroupKind
+	namespace, name string
+}
+
+func (c *cluster) identityOf(m manifest) identity {
+	namespace := m.object.GetNamespace()
+	if at, err := c.server.PlaceOf(m.document.Kind); err == nil {
+		namespace = c.server.NamespaceOf(at, m.object)
+	}
+	return identity{m.document.Kind.GroupKind(), namespace, m.object.GetName()}
+}
+
+// requests are what is sent for the input: an update of what is among the old objects, else what the flags say.
+func (in *input) requests(c *cluster, f *flags) []request {
+	old := map[identity]apiserver.Document{}
+	for _, m := range in.old {
+		old[c.identityOf(m)] = m.document
+	}
+	all := make([]request, 0, len(in.manifests))
+	for _, m := range in.manifests {
+		before, updated := old[c.identityOf(m)]
+		r := request{manifest: m, old: before, Request: apiserver.Request{Operation: f.admissionOperation(updated), DryRun: f.dryRun}}
+		if f.user != "" {
+			r.User = user.DefaultInfo{Name: f.user, Groups: append(slices.Clone(f.groups), user.AllAuthenticated)}
+		}
+		all = append(all, r)
+	}
+	return all
+}
+
+// send sends an object, and then the pod that its controller would make of it.
+func (c *cluster) send(ctx context.Context, r request) ([]*seen, error) {
+	first, err := c.admit(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	all := []*seen{first}
+	if c.flags.noPods || !first.outcome.Allowed() || r.Operation == admissionv1.Delete {
+		return all, nil
+	}
+	pod, ok := podOf(first)
+	if !ok {
+		return all, nil
+	}
+	second, err := c.admit(ctx, pod)
+	if err != nil {
+		return nil, err
+	}
+	return append(all, second), nil
+}
+
+func (c *cluster) admit(ctx context.Context, r request) (*seen, error) {
+	at, err := c.server.PlaceOf(r.document.Kind)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", r.source, err)
+	}
+	switch r.Operation {
+	case admissionv1.Create: // not there yet
+		c.api.Remove(at.Resource.GroupResource(), c.server.NamespaceOf(at, r.object), r.object.GetName())
+		r.Object = r.document
+	case admissionv1.Update:
+		r.Object, r.OldObject = r.document, r.old
+	case admissionv1.Delete:
+		r.OldObject = r.document
+	}
+	before := len(c.api.Requests())
+	outcome, err := c.server.Send(ctx, r.Request)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", r.source, err)
+	}
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	s := &seen{request: r, place: at, outcome: outcome, asked: c.api.Requests()[before:]}
+	if outcome.Allowed() && r.of == "" && !outcome.After.Absent() {
+		if err := c.put(outcome.After.Unstructured()); err != nil {
+			return nil, fmt.Errorf("%s: %w", r.source, err)
+		}
+	}
+	return s, nil
+}
+
+// missed are what steps looked for in the API, and did not find among the manifests.
+func (s *seen) missed() []string {
+	var all []string
+	for _, r := range s.asked {
+		if r.Status == http.StatusNotFound && !slices.Contains(all, r.String()) {
+			all = append(all, r.String())
+		}
+	}
+	return all
+}
+
+// written is what steps wrote to the API.
+func (s *seen) written() []string {
+	var all []string
+	for _, r := range s.asked {
+		if r.Writes() && r.Status < http.StatusBadRequest {
+			all = append(all, r.String())
+		}
+	}
+	return all
+}

@@ -1,0 +1,141 @@
+package preview
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+
+	"gomodules.xyz/jsonpatch/v2"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"code.cloudfoundry.org/eirinix/internal/apiserver"
+)
+
+// jsonPrinter writes one document for programs, when everything is known. Its fields are documented in docs/testing.md
+// and stay.
+type jsonPrinter struct {
+	w      io.Writer
+	report report
+}
+
+type report struct {
+	Objects []objectReport `json:"objects"`
+	Summary summary        `json:"summary"`
+}
+
+type objectReport struct {
+	Source    string `json:"source"`
+	Of        string `json:"of,omitempty"` // whose controller makes it
+	Operation string `json:"operation"`
+
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+	Namespace  string `json:"namespace,omitempty"`
+	Name       string `json:"name"` // what is generated ends in *
+
+	Allowed bool          `json:"allowed"`
+	Changed bool          `json:"changed"`
+	Denial  *denialReport `json:"denial,omitempty"`
+	Failure string        `json:"failure,omitempty"`
+
+	Warnings         []string              `json:"warnings,omitempty"`
+	AuditAnnotations map[string]string     `json:"auditAnnotations,omitempty"`
+	Ignored          []string              `json:"ignored,omitempty"` // failures that failurePolicy Ignore lets pass
+	Steps            []stepReport          `json:"steps,omitempty"`
+	NotCalled        []passReport          `json:"notCalled,omitempty"`
+	Writes           []string              `json:"writes,omitempty"`
+	NotFound         []string              `json:"notFound,omitempty"` // asked for, but not among the manifests
+	Patch            []jsonpatch.Operation `json:"patch,omitempty"`
+	Diff             string                `json:"diff,omitempty"`
+	Object           json.RawMessage       `json:"object,omitempty"` // as it would be stored, where it is allowed
+}
+
+type denialReport struct {
+	Webhook string               `json:"webhook"`
+	Step    string               `json:"step"` // the webhook again, where the step cannot be told
+	Code    int32                `json:"code"`
+	Reason  metav1.StatusReason  `json:"reason,omitempty"`
+	Message string               `json:"message"`
+	Causes  []metav1.StatusCause `json:"causes,omitempty"`
+}
+
+type stepReport struct {
+	Step    string `json:"step"`
+	Webhook string `json:"webhook"`
+	Round   int    `json:"round,omitempty"` // 1 for a reinvocation
+	Micros  int64  `json:"microseconds"`
+	Error   string `json:"error,omitempty"`
+}
+
+type passReport struct {
+	Webhook string `json:"webhook"`
+	Why     string `json:"why"`
+}
+
+func (p *jsonPrinter) object(s *seen) error {
+	o := s.outcome
+	object := s.outcome.Before.Unstructured()
+	if o.Before.Absent() { // a deletion
+		object = s.object
+	}
+	name := s.object.GetName()
+	if name == "" {
+		name = s.object.GetGenerateName() + "*"
+	}
+	r := objectReport{
+		Source: s.source, Of: s.of, Operation: string(s.Operation),
+		APIVersion: object.GetAPIVersion(), Kind: object.GetKind(), Namespace: object.GetNamespace(), Name: name,
+		Allowed: o.Allowed(), Changed: s.changed(), Warnings: o.Warnings, AuditAnnotations: o.AuditAnnotations,
+		Writes: s.written(), NotFound: s.missed(), Patch: o.Patch,
+	}
+	switch {
+	case o.Denial != nil:
+		r.Denial = &denialReport{o.Denial.Webhook, s.refusedBy(), o.Denial.Code, o.Denial.Reason, o.Denial.Message, causes(o.Denial)}
+	case !o.Allowed():
+		r.Failure = o.Err.Error()
+	default:
+		r.Diff, r.Object = s.diff(), o.After.Raw
+	}
+	for _, c := range o.Calls {
+		if c.Ignored {
+			r.Ignored = append(r.Ignored, c.Err.Error())
+		}
+	}
+	for _, run := range o.Steps {
+		r.Steps = append(r.Steps, stepReport{run.Step, run.Webhook, run.Round, run.Took.Microseconds(), message(run)})
+	}
+	if len(o.Calls) == 0 {
+		for _, pass := range o.Passed {
+			r.NotCalled = append(r.NotCalled, passReport(pass))
+		}
+	}
+	p.report.Objects = append(p.report.Objects, r)
+	return nil
+}
+
+func (p *jsonPrinter) end(t summary) error {
+	p.report.Summary = t
+	encoder := json.NewEncoder(p.w)
+	encoder.SetIndent("", "  ")
+	return encoder.Encode(p.report)
+}
+
+func causes(d *apiserver.Denial) []metav1.StatusCause {
+	if d.Details == nil {
+		return nil
+	}
+	return d.Details.Causes
+}
+
+// message is what went wrong in a run of a step, or empty.
+func message(run apiserver.StepRun) string {
+	switch {
+	case run.Panic != nil:
+		return fmt.Sprintf("panicked: %v", run.Panic)
+	case run.Running:
+		return "still running when the answer came"
+	case run.Err != nil:
+		return run.Err.Error()
+	}
+	return ""
+}

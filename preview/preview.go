@@ -1,0 +1,145 @@
+// Package preview gives a program of extensions a command that shows, without a cluster, what they would do to
+// manifests:
+//
+//	$ webhook preview -f deployment.yaml
+//
+// It is one line in the program:
+//
+//	case "preview":
+//		return preview.Command(ctx, x, os.Args[2:])
+//
+// Every object is sent through the complete admission of an API server in memory: rules, selectors, matchConditions,
+// the wire protocol, the patch. Pods that controllers would make of Deployments, Jobs and their like are sent too.
+// Neither defaults nor schemas are applied, and built-in admission plugins do not run.
+package preview
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"os"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"code.cloudfoundry.org/eirinix"
+)
+
+// Options says what Command cannot know. The zero value is right for extensions of built-in kinds in a command-line
+// program.
+type Options struct {
+	// Resources are custom resources with an irregular plural or without namespace, whose
+	// CustomResourceDefinitions are not among the manifests.
+	Resources []eirinix.OfflineResource
+
+	// Objects are what extensions that use the Manager's clients find in the cluster, beside the manifests.
+	Objects []client.Object
+
+	Stdin  io.Reader // default os.Stdin
+	Stdout io.Writer // default os.Stdout
+	Stderr io.Writer // default os.Stderr
+}
+
+// RefusedError tells that not every object would be let in.
+type RefusedError struct {
+	Objects int // how many were sent
+	Denied  int // by a step
+	Failed  int // for want of an answer: a step failed, and its failurePolicy is Fail
+}
+
+func (e *RefusedError) Error() string {
+	what := ""
+	switch {
+	case e.Failed == 0:
+		what = fmt.Sprintf("%d would be denied", e.Denied)
+	case e.Denied == 0:
+		what = fmt.Sprintf("%d would fail", e.Failed)
+	default:
+		what = fmt.Sprintf("%d would be denied and %d would fail", e.Denied, e.Failed)
+	}
+	return fmt.Sprintf("of %s, %s", plural(e.Objects, "object"), what)
+}
+
+// Command does what args ask for, such as -f pod.yaml -o json; -h prints them all. Objects go to Options.Stdout, and
+// nothing else does. The error is a *RefusedError where an object would not be let in; a program that ends with code 1
+// on errors, as log.Fatal does, does so on denials.
+//
+// The Manager is connected to an API in memory, which holds the manifests and Options.Objects: its clients reach no
+// cluster any more, so do not start it afterwards. Clients that the program made by itself do reach theirs.
+//
+//	err := preview.Command(ctx, x, os.Args[2:], func(o *preview.Options) { o.Objects = defaults })
+func Command(ctx context.Context, m *eirinix.ExtensionManager, args []string, configure ...func(*Options)) error {
+	o := Options{Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr}
+	for _, f := range configure {
+		f(&o)
+	}
+	err := run(ctx, m, args, o)
+	if _, refused := err.(*RefusedError); err == nil || refused { //nolint:errorlint // it is never wrapped
+		return err
+	}
+	return fmt.Errorf("preview: %w", err)
+}
+
+func run(ctx context.Context, m *eirinix.ExtensionManager, args []string, o Options) error {
+	f, err := parseFlags(args, o.Stderr)
+	if err != nil || f == nil {
+		return err
+	}
+	in, err := readInput(f, o.Stdin)
+	if err != nil {
+		return err
+	}
+	c, err := newCluster(m, in, f, o)
+	if err != nil {
+		return err
+	}
+	show := f.printer(o.Stdout)
+	total := summary{}
+	for _, sent := range in.requests(c, f) {
+		seen, err := c.send(ctx, sent)
+		if err != nil {
+			return err
+		}
+		for _, s := range seen {
+			total.count(s)
+			if err := show.object(s); err != nil {
+				return err
+			}
+		}
+	}
+	if err := show.end(total); err != nil {
+		return err
+	}
+	return total.err()
+}
+
+// summary is what became of all objects.
+type summary struct {
+	Objects int `json:"objects"`
+	Changed int `json:"changed"`
+	Denied  int `json:"denied"`
+	Failed  int `json:"failed"`
+}
+
+func (t *summary) count(s *seen) {
+	t.Objects++
+	switch {
+	case s.outcome.Denial != nil:
+		t.Denied++
+	case !s.outcome.Allowed():
+		t.Failed++
+	case s.changed():
+		t.Changed++
+	}
+}
+
+func (t *summary) err() error {
+	if t.Denied+t.Failed == 0 {
+		return nil
+	}
+	return &RefusedError{Objects: t.Objects, Denied: t.Denied, Failed: t.Failed}
+}
+
+func plural(n int, thing string) string {
+	return fmt.Sprintf("%d %s", n, cmp.Or(map[int]string{1: thing}[n], thing+"s"))
+}

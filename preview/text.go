@@ -1,0 +1,199 @@
+package preview
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+
+	"sigs.k8s.io/yaml"
+
+	"code.cloudfoundry.org/eirinix/internal/diff"
+)
+
+// printer shows what became of objects, one after another.
+type printer interface {
+	object(*seen) error
+	end(summary) error
+}
+
+func (s *seen) diff() string {
+	return diff.Unified("sent", s.outcome.Before.YAML(), "admitted", s.outcome.After.YAML())
+}
+
+// textPrinter writes for people.
+type textPrinter struct {
+	w     io.Writer
+	color bool
+}
+
+// The colours of a terminal, as git uses them.
+const (
+	bold   = "1"
+	red    = "31"
+	green  = "32"
+	yellow = "33"
+	cyan   = "36"
+)
+
+func (p *textPrinter) paint(color, text string) string {
+	if !p.color || text == "" {
+		return text
+	}
+	return "\x1b[" + color + "m" + text + "\x1b[0m"
+}
+
+func (p *textPrinter) object(s *seen) error {
+	var b strings.Builder
+	line := func(color, format string, args ...any) {
+		text := strings.TrimRight(fmt.Sprintf(format, args...), "\n")
+		fmt.Fprintf(&b, "  %s\n", strings.ReplaceAll(p.paint(color, printable(text)), "\n", "\n    "))
+	}
+	fmt.Fprintln(&b, p.paint(bold, printable(s.title())))
+	switch o := s.outcome; {
+	case o.Denial != nil:
+		line(red, "would be denied with %d %s by %s: %s", o.Denial.Code, o.Denial.Reason, s.refusedBy(), o.Denial.Message)
+		for _, cause := range causes(o.Denial) {
+			line(red, "%s: %s", cause.Field, cause.Message)
+		}
+	case !o.Allowed():
+		line(red, "would fail: %v", o.Err)
+	case len(o.Calls) == 0:
+		line("", "is not sent to this program")
+		for _, pass := range o.Passed {
+			line("", "%s: %s", pass.Webhook, pass.Why)
+		}
+	case !s.changed():
+		line("", "is allowed, unchanged")
+	default:
+		line("", "is allowed, changed")
+	}
+	for _, c := range s.outcome.Calls {
+		if c.Ignored {
+			line(yellow, "ignored: %v", c.Err)
+		}
+	}
+	for _, w := range s.outcome.Warnings {
+		line(yellow, "warning: %s", w)
+	}
+	for _, key := range slices.Sorted(maps.Keys(s.outcome.AuditAnnotations)) {
+		line("", "audit: %s=%s", key, s.outcome.AuditAnnotations[key])
+	}
+	for _, run := range s.outcome.Steps {
+		if text := message(run); text != "" && s.outcome.Denial == nil {
+			line("", "ran: %s: %s", run.Step, text)
+			continue
+		}
+		line("", "ran: %s", run.Step)
+	}
+	for _, what := range s.written() {
+		line(yellow, "would write: %s", what)
+	}
+	for _, what := range s.missed() {
+		line(yellow, "not among the manifests: %s", what)
+	}
+	if s.outcome.Allowed() {
+		b.WriteString(p.diff(s.diff()))
+	}
+	_, err := fmt.Fprintln(p.w, b.String())
+	return err
+}
+
+// refusedBy is the step that denied, or the webhook where that cannot be told.
+func (s *seen) refusedBy() string {
+	for _, run := range slices.Backward(s.outcome.Steps) {
+		if run.Webhook == s.outcome.Denial.Webhook && run.Err != nil {
+			return run.Step
+		}
+	}
+	return s.outcome.Denial.Webhook
+}
+
+// title says what it is about.
+func (s *seen) title() string {
+	verb := strings.ToLower(string(s.Operation))
+	what := describe(s.object)
+	if namespace := s.outcome.Before.Unstructured().GetNamespace(); namespace != "" {
+		what += " in namespace " + namespace
+	}
+	if s.of != "" {
+		return fmt.Sprintf("%s: %s %s, which %s makes", s.source, verb, what, s.of)
+	}
+	return fmt.Sprintf("%s: %s %s", s.source, verb, what)
+}
+
+func (p *textPrinter) diff(text string) string {
+	var b strings.Builder
+	for l := range strings.Lines(text) {
+		l = printable(strings.TrimSuffix(l, "\n"))
+		switch {
+		case strings.HasPrefix(l, "--- "), strings.HasPrefix(l, "+++ "):
+			l = p.paint(bold, l)
+		case strings.HasPrefix(l, "@@"):
+			l = p.paint(cyan, l)
+		case strings.HasPrefix(l, "-"):
+			l = p.paint(red, l)
+		case strings.HasPrefix(l, "+"):
+			l = p.paint(green, l)
+		}
+		fmt.Fprintf(&b, "  %s\n", l)
+	}
+	return b.String()
+}
+
+// printable replaces what a terminal would take for commands: manifests may come from anybody.
+func printable(text string) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' && r != '\n' && r != '\t' || r >= 0x7f && r < 0xa0 {
+			return '\uFFFD'
+		}
+		return r
+	}, text)
+}
+
+func (p *textPrinter) end(t summary) error {
+	parts := []string{fmt.Sprintf("%d changed", t.Changed)}
+	color := green
+	if t.Denied > 0 {
+		parts, color = append(parts, fmt.Sprintf("%d denied", t.Denied)), red
+	}
+	if t.Failed > 0 {
+		parts, color = append(parts, fmt.Sprintf("%d failed", t.Failed)), red
+	}
+	_, err := fmt.Fprintln(p.w, p.paint(color, fmt.Sprintf("%s: %s", plural(t.Objects, "object"), strings.Join(parts, ", "))))
+	return err
+}
+
+// yamlPrinter writes the objects as they would be stored, for whatever reads manifests. What is not let in is left out,
+// with a comment in its place.
+type yamlPrinter struct {
+	w       io.Writer
+	written bool
+}
+
+func (p *yamlPrinter) object(s *seen) error {
+	var text string
+	switch {
+	case s.of != "": // nobody wrote it
+		return nil
+	case !s.outcome.Allowed():
+		text = "# " + strings.ReplaceAll(printable(fmt.Sprintf("%s\n%v", s.title(), s.outcome.Err)), "\n", "\n# ") + "\n"
+	case s.outcome.After.Absent():
+		return nil
+	default:
+		raw, err := yaml.JSONToYAML(s.outcome.After.Raw)
+		if err != nil {
+			return fmt.Errorf("%s: %w", s.source, err)
+		}
+		text = string(raw)
+	}
+	if p.written {
+		text = "---\n" + text
+	}
+	p.written = true
+	_, err := io.WriteString(p.w, text)
+	return err
+}
+
+func (p *yamlPrinter) end(summary) error { return nil }
