@@ -106,7 +106,7 @@ func (p *jsonPrinter) object(s *seen) error {
 	}
 	if len(o.Calls) == 0 {
 		for _, pass := range o.Passed {
-			r.NotCalled = append(r.NotCalled, passReport(pass))
+			r.NotCalled = append(r.NotCalled, passReport{pass.Webhook, pass.Why})
 		}
 	}
 	p.report.Objects = append(p.report.Objects, r)

@@ -208,6 +208,10 @@ var _ = Describe("A preview", func() {
 		Expect(u.GetNamespace()).To(Equal("apps"))
 
 		Expect(command(program(), workload, "-no-pods", "-").stdout).NotTo(ContainSubstring("Pod"))
+		nothingOfPods := eirinix.NewManager(eirinix.ManagerOptions{Host: "webhook.example.org"})
+		Expect(nothingOfPods.AddExtension(eirinix.Validation[*corev1.Secret]{Create: func(context.Context, *eirinix.Call, *corev1.Secret) error { return nil }})).To(Succeed())
+		Expect(command(nothingOfPods, workload, "-").stdout).NotTo(ContainSubstring("Pod"))
+		Expect(command(program(), strings.Replace(workload, "namespace: apps", "namespace: kube-system", 1), "-").stdout).To(ContainSubstring("create Pod"), "to say why not")
 	},
 		Entry("a Deployment", workload("apps/v1", "Deployment", "template: %s"), "web-5d4f8c7b9-*", "ReplicaSet", "replicaset-controller"),
 		Entry("a ReplicaSet", workload("apps/v1", "ReplicaSet", "template: %s"), "web-*", "ReplicaSet", "replicaset-controller"),

@@ -14,7 +14,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/uuid"
 )
 
@@ -54,7 +53,11 @@ func (a *admissionRun) failed(ctx context.Context, w *webhook, err error) (refus
 
 // callMutating calls a mutating webhook and applies its patch.
 func (a *admissionRun) callMutating(ctx context.Context, w *webhook, i *invocation, round int) (changed bool, err error) {
-	record, resp, err := a.call(ctx, w, i, round, true)
+	return a.answerMutating(ctx, w, i, a.admissionRequest(i), round)
+}
+
+func (a *admissionRun) answerMutating(ctx context.Context, w *webhook, i *invocation, request *admissionv1.AdmissionRequest, round int) (changed bool, err error) {
+	record, resp, err := a.call(ctx, w, request, round, true)
 	if err == nil && len(resp.Patch) > 0 {
 		changed, err = a.apply(w, i, resp.Patch)
 		record.Err = err
@@ -120,7 +123,7 @@ func (a *admissionRun) validate(ctx context.Context, object Document) error {
 		outcomes = append(outcomes, o)
 		calls.Go(func() {
 			var err error
-			if o.record, _, err = a.call(ctx, w, invocation, 0, false); err != nil {
+			if o.record, _, err = a.call(ctx, w, a.admissionRequest(invocation), 0, false); err != nil {
 				o.err, o.record.Ignored = a.failed(ctx, w, err)
 			}
 		})
@@ -137,10 +140,10 @@ func (a *admissionRun) validate(ctx context.Context, object Document) error {
 }
 
 // call sends one AdmissionReview and checks the answer.
-func (a *admissionRun) call(ctx context.Context, w *webhook, i *invocation, round int, mutating bool) (*WebhookCall, *admissionv1.AdmissionResponse, error) {
+func (a *admissionRun) call(ctx context.Context, w *webhook, request *admissionv1.AdmissionRequest, round int, mutating bool) (*WebhookCall, *admissionv1.AdmissionResponse, error) {
 	record := &WebhookCall{Configuration: w.configuration, Webhook: w.Name, Round: round}
 	began := time.Now()
-	resp, err := a.review(ctx, w, i, record, mutating)
+	resp, err := a.review(ctx, w, request, record, mutating)
 	record.Took, record.Response, record.Err = time.Since(began), resp, err
 	if err != nil {
 		return record, nil, err
@@ -153,12 +156,11 @@ func (a *admissionRun) call(ctx context.Context, w *webhook, i *invocation, roun
 	return record, resp, nil
 }
 
-func (a *admissionRun) review(ctx context.Context, w *webhook, i *invocation, record *WebhookCall, mutating bool) (*admissionv1.AdmissionResponse, error) {
+func (a *admissionRun) review(ctx context.Context, w *webhook, request *admissionv1.AdmissionRequest, record *WebhookCall, mutating bool) (*admissionv1.AdmissionResponse, error) {
 	if s := w.SideEffects; a.DryRun && (s == nil || *s != admissionregistrationv1.SideEffectClassNone && *s != admissionregistrationv1.SideEffectClassNoneOnDryRun) {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("admission webhook %q does not support dry run", w.Name))
 	}
-	uid := uuid.NewUUID()
-	record.Request = a.admissionRequest(uid, i)
+	record.Request = request
 	question, answer, err := reviews(a.s.Version, w.AdmissionReviewVersions, record.Request)
 	if err != nil {
 		return nil, &failedCall{w.Name, fmt.Errorf("could not create admission objects: %w", err)}
@@ -188,7 +190,7 @@ func (a *admissionRun) review(ctx context.Context, w *webhook, i *invocation, re
 	if err := post.Do(ctx).Into(answer); err != nil {
 		return nil, &failedCall{w.Name, fmt.Errorf("failed to call webhook: %w", err)}
 	}
-	resp, err := verify(uid, mutating, answer)
+	resp, err := verify(request.UID, mutating, answer)
 	if err != nil {
 		return nil, &failedCall{w.Name, fmt.Errorf("received invalid webhook response: %w", err)}
 	}
@@ -196,7 +198,7 @@ func (a *admissionRun) review(ctx context.Context, w *webhook, i *invocation, re
 }
 
 // admissionRequest is what a webhook is told of the request.
-func (a *admissionRun) admissionRequest(uid types.UID, i *invocation) *admissionv1.AdmissionRequest {
+func (a *admissionRun) admissionRequest(i *invocation) *admissionv1.AdmissionRequest {
 	requestKind := a.object.Kind
 	if a.object.Absent() {
 		requestKind = a.oldObject.Kind
@@ -206,7 +208,7 @@ func (a *admissionRun) admissionRequest(uid types.UID, i *invocation) *admission
 		extra[key] = values
 	}
 	return &admissionv1.AdmissionRequest{
-		UID:             uid,
+		UID:             uuid.NewUUID(),
 		Kind:            metav1.GroupVersionKind(i.kind),
 		Resource:        metav1.GroupVersionResource(i.resource),
 		SubResource:     a.Subresource,

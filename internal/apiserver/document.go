@@ -39,6 +39,12 @@ func NewDocument(kind schema.GroupVersionKind, raw []byte) Document {
 // Absent tells whether there is no object.
 func (d Document) Absent() bool { return len(d.Raw) == 0 }
 
+// isObject tells whether a document of unknown origin is a JSON object at all.
+func (d Document) isObject() bool {
+	var tree map[string]json.RawMessage
+	return json.Unmarshal(d.Raw, &tree) == nil
+}
+
 // Unstructured is the object as a tree of the caller's own. It is empty for no document.
 func (d Document) Unstructured() *unstructured.Unstructured {
 	u := &unstructured.Unstructured{Object: map[string]any{}}

@@ -46,7 +46,7 @@ func (a *admissionRun) match(ctx context.Context, w *webhook, current Document) 
 	}
 	call, err := a.matchRules(w, attr, current)
 	if call == nil && err == nil {
-		a.pass(w, fmt.Sprintf("its rules do not name %s of %s", a.Operation, a.resourceName()))
+		a.passed = append(a.passed, Pass{w.Name, fmt.Sprintf("its rules do not name %s of %s", a.Operation, a.resourceName()), true})
 	}
 	if call == nil || err != nil || w.conditions == nil {
 		return call, err
@@ -75,7 +75,7 @@ func (a *admissionRun) match(ctx context.Context, w *webhook, current Document) 
 
 // pass notes why a webhook is not called.
 func (a *admissionRun) pass(w *webhook, why string) {
-	a.passed = append(a.passed, Pass{w.Name, why})
+	a.passed = append(a.passed, Pass{Webhook: w.Name, Why: why})
 }
 
 // resourceName is the resource of the request, as rules name it.

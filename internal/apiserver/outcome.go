@@ -66,7 +66,10 @@ type StepRun struct {
 }
 
 // Pass is a webhook that was not called, and why not.
-type Pass struct{ Webhook, Why string }
+type Pass struct {
+	Webhook, Why string
+	Rules        bool // it is not there for such requests at all
+}
 
 // outcome puts together what the request came to.
 func (a *admissionRun) outcome(refused error) (*Outcome, error) {

@@ -1,0 +1,69 @@
+package examples_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/onsi/gomega/gexec"
+
+	"code.cloudfoundry.org/eirinix/examples/internal/programs"
+)
+
+// What the examples print is what they do to objects that a real API server sends them; the specs beside this one
+// look at that. Here there is neither a cluster nor a kubeconfig.
+var _ = Describe("An example without a cluster", func() {
+	preview := func(example string, args ...string) *gexec.Session {
+		GinkgoHelper()
+		cmd := exec.Command(programs.Build(example), append([]string{"preview"}, args...)...)
+		cmd.Env = []string{"HOME=" + GinkgoT().TempDir()}
+		session, err := gexec.Start(cmd, GinkgoWriter, GinkgoWriter)
+		Expect(err).NotTo(HaveOccurred())
+		Eventually(session, programs.Patience).Should(gexec.Exit())
+		return session
+	}
+
+	DescribeTable("shows what it would do to manifests, by the command of the README", func(example string, shown ...string) {
+		readme, err := os.ReadFile("README.md")
+		Expect(err).NotTo(HaveOccurred())
+		text := string(readme)
+		beginning := fmt.Sprintf("    go run ./examples/%s preview ", example)
+		Expect(strings.Count(text, beginning)).To(Equal(1))
+		_, rest, _ := strings.Cut(text, beginning)
+		line, _, _ := strings.Cut(rest, "\n")
+		var args []string
+		for _, path := range strings.Fields(line) {
+			args = append(args, strings.TrimPrefix(path, "examples/"))
+		}
+		session := preview(example, args...)
+		Expect(session).To(gexec.Exit(0))
+		for _, text := range shown {
+			Expect(string(session.Out.Contents())).To(ContainSubstring(text))
+		}
+		Expect(session.Err.Contents()).To(BeEmpty())
+	},
+		Entry("sidecar", "sidecar", "+    - mountPath: /var/log/app", `its matchCondition "not-opted-out" is false`, "2 objects: 1 changed"),
+		Entry("idle-image", "idle-image", "+      - image: empty-container:latest", "would write: create events", "+  publishNotReadyAddresses: true", "3 objects: 2 changed"),
+		Entry("playbook", "playbook", "+spec:", "1 object: 1 changed"),
+		Entry("policies", "policies", "+  automountServiceAccountToken: false", "2 objects: 1 changed"),
+		Entry("agnhost", "agnhost", "create Widget in-stages", `+  mutation-stage-2: "yes"`, "5 objects: 3 changed"),
+	)
+
+	It("ends with code 1 where an object would be denied, and tells machines why", func() {
+		session := preview("agnhost", "-o", "json", filepath.Join("agnhost", "widgets.yaml"), filepath.Join("agnhost", "refused.yaml"))
+		Expect(session).To(gexec.Exit(1))
+		Expect(string(session.Out.Contents())).To(And(ContainSubstring(`"message": "this webhook denies all requests"`), ContainSubstring(`"denied": 5`)))
+		Expect(string(session.Err.Contents())).To(ContainSubstring("5 would be denied and 1 would fail"))
+	})
+
+	It("takes its own flags before the command", func() {
+		cmd := exec.Command(programs.Build("sidecar"), "-sidecar-image", "example.org/mine:7", "preview", filepath.Join("sidecar", "pods.yaml"))
+		out, err := cmd.Output()
+		Expect(err).NotTo(HaveOccurred())
+		Expect(string(out)).To(ContainSubstring("image: example.org/mine:7"))
+	})
+})
