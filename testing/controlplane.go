@@ -17,8 +17,10 @@ import (
 // with RBAC, built from Go modules when no binaries are at hand.
 type ControlPlaneOptions struct {
 	// Assets is the folder with the binaries etcd, kube-apiserver and, for ControllerManager,
-	// kube-controller-manager. Default: KUBEBUILDER_ASSETS, else what the program in testing/controlplane
-	// builds from the Go module proxy (minutes the first time, cached afterwards).
+	// kube-controller-manager. Default, the first of these that there is: KUBEBUILDER_ASSETS; what the program in
+	// testing/controlplane has built for this version of the module; the newest release in the cache of
+	// setup-envtest, from Kubernetes 1.28 on (it has no kube-controller-manager). Else that program builds them
+	// from the Go module proxy, which takes minutes, once. Progress says which it was.
 	Assets string
 
 	// ControllerManager also starts kube-controller-manager, so that Deployments get Pods (which stay
@@ -36,6 +38,8 @@ type ControlPlaneOptions struct {
 	// LogDir is where the servers' logs go; it is created if missing and kept after Stop.
 	// Default: in the control plane's private folder, which Stop removes.
 	LogDir string
+
+	shared bool // for StartControlPlane, see Shared
 }
 
 // ControlPlane is a real Kubernetes control plane on loopback: etcd, one or more kube-apiservers and
@@ -54,6 +58,7 @@ type ControlPlane struct {
 	certs    *controlPlaneCerts
 	etcdURL  string
 	progress *progressWriter
+	shared   bool // with other tests, so that none may stop it
 
 	mu                sync.Mutex // guards what follows
 	etcd              *process
@@ -120,7 +125,7 @@ func startControlPlane(ctx context.Context, opts ControlPlaneOptions) (c *Contro
 		return c, err
 	}
 
-	c.progress.printf("control plane from %s, logs in %s", c.assets, c.logDir)
+	c.progress.printf("logs in %s", c.logDir)
 
 	if err = c.startEtcd(ctx); err != nil {
 		return c, err
@@ -186,8 +191,13 @@ func (c *ControlPlane) User(name string, groups ...string) (*rest.Config, error)
 
 // Stop stops all servers in order (controller manager, API servers, etcd), waits for them and removes the
 // private folder. Calls after the first return what the first returned. Its error tells which servers had
-// ended by themselves, and what could not be removed.
+// ended by themselves, and what could not be removed. It stops none that is Shared, which is Main's to stop: that is
+// an error.
 func (c *ControlPlane) Stop() error {
+	if c.shared {
+		return fmt.Errorf("eirinixtest: %w", errShared)
+	}
+
 	if err := c.stop(); err != nil {
 		return fmt.Errorf("eirinixtest: %w", err)
 	}

@@ -1,117 +1,168 @@
 package eirinixtest
 
 import (
-	"archive/zip"
 	"context"
-	"fmt"
+	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 )
 
-var _ = Describe("the builder of the binaries", func() {
-	It("is found beside the source, and elsewhere downloaded in the same version", func(ctx context.Context) {
-		dir, err := builderDir(ctx)
-		Expect(err).NotTo(HaveOccurred())
-		Expect(filepath.Join(dir, "main.go")).To(BeAnExistingFile())
+var _ = Describe("the search for the binaries", func() {
+	var (
+		home, cache string // the folder of all, and setup-envtest's in it
+		said        *strings.Builder
+		progress    *progressWriter
+	)
+	ended, end := context.WithCancel(context.Background())
+	end() // so that what would build says so instead
 
-		proxy, user := GinkgoT().TempDir(), GinkgoT().TempDir()
-		publish(proxy, rootModule, "v0.9.0", nil)
-		publish(proxy, rootModule+"/"+controlPlanePath, "v0.9.0", map[string]string{"main.go": "package main // v0.9.0"})
-		publish(proxy, rootModule+"/"+controlPlanePath, "v0.9.1", map[string]string{"main.go": "package main // v0.9.1"})
-		Expect(os.WriteFile(filepath.Join(user, "go.mod"),
-			[]byte("module example.org/user\n\ngo 1.26.0\n\nrequire "+rootModule+" v0.9.0\n"), 0o600)).To(Succeed())
-
-		for name, value := range map[string]string{
-			"GOPROXY": "file://" + filepath.ToSlash(proxy), "GOSUMDB": "off", "GOWORK": "off",
-			"GOFLAGS": "-mod=mod -modcacherw", "GOMODCACHE": GinkgoT().TempDir(),
-		} {
-			GinkgoT().Setenv(name, value)
+	BeforeEach(func(ctx context.Context) {
+		home = GinkgoT().TempDir()
+		cache = filepath.Join(home, ".local", "share", "kubebuilder-envtest", "k8s")
+		if runtime.GOOS == "darwin" {
+			cache = filepath.Join(home, "Library", "Application Support", "io.kubebuilder.envtest", "k8s")
 		}
+		said = &strings.Builder{}
+		progress = &progressWriter{w: said}
 
-		dir, err = downloadedBuilderDir(ctx, user)
-		Expect(err).NotTo(HaveOccurred())
-		Expect(os.ReadFile(filepath.Join(dir, "main.go"))).To(ContainSubstring("v0.9.0"))
-
-		Expect(os.WriteFile(filepath.Join(user, "go.mod"), []byte("module example.org/user\n\ngo 1.26.0\n"), 0o600)).To(Succeed())
-		_, err = downloadedBuilderDir(ctx, user)
-		Expect(err).To(MatchError(ContainSubstring("not a known dependency")))
+		for _, variable := range []string{"GOCACHE", "GOMODCACHE"} { // these go with the user's
+			output, err := exec.CommandContext(ctx, "go", "env", variable).Output()
+			Expect(err).NotTo(HaveOccurred())
+			GinkgoT().Setenv(variable, strings.TrimSpace(string(output)))
+		}
+		GinkgoT().Setenv("HOME", home)
+		for _, variable := range []string{assetsVariable, "XDG_CACHE_HOME", "XDG_DATA_HOME"} {
+			GinkgoT().Setenv(variable, "")
+		}
 	})
 
-	It("is run with its progress passed on, and cleans up when the context ends", func(ctx context.Context) {
-		dir := GinkgoT().TempDir()
-		GinkgoT().Setenv("GOFLAGS", "-mod=vendor")
-		Expect(os.WriteFile(filepath.Join(dir, "go.mod"), []byte("module example.org/builder\n\ngo 1.26.0\n"), 0o600)).To(Succeed())
+	downloaded := func(version string, binaries ...string) string {
+		return install(filepath.Join(cache, version+"-"+runtime.GOOS+"-"+runtime.GOARCH), binaries...)
+	}
 
-		builder := func(main string) {
-			source := "package main\n\nimport (\"fmt\"; \"os\"; \"os/signal\")\n\n" +
-				"var _, _, _ = fmt.Println, os.Exit, signal.Notify\n\nfunc main() {\n" + main + "}\n"
-			Expect(os.WriteFile(filepath.Join(dir, "main.go"), []byte(source), 0o600)).To(Succeed())
-		}
+	It("takes the newest release of setup-envtest's that will do, and says what it passes over", func(ctx context.Context) {
+		downloaded("1.30.2", "etcd", "kube-apiserver")
+		newest := downloaded("1.30.10", "etcd", "kube-apiserver", "kubectl")
+		downloaded("1.9.11", "etcd", "kube-apiserver")
+		halved := downloaded("1.31.0", "kube-apiserver")
+		install(filepath.Join(cache, "1.99.0-plan9-mips"), "etcd", "kube-apiserver")
+		install(filepath.Join(cache, "v1.99.0"), "etcd", "kube-apiserver")
 
-		var progress strings.Builder
+		Expect(controlPlaneAssets(ctx, ControlPlaneOptions{}, progress)).To(Equal(newest))
+		Expect(said.String()).To(And(
+			ContainSubstring("passed over setup-envtest's "+halved+": no etcd"),
+			ContainSubstring("binaries from "+newest+", the newest release in setup-envtest's cache"),
+		))
 
-		builder(`fmt.Fprintln(os.Stderr, "half done"); fmt.Println("/the/assets")`)
-		Expect(buildAssets(ctx, dir, &progressWriter{w: &progress})).To(Equal("/the/assets"))
-		Expect(progress.String()).To(Equal("half done\n"))
+		By("for a controller manager, which is none of its")
+		_, err := controlPlaneAssets(ended, ControlPlaneOptions{ControllerManager: true}, progress)
+		Expect(err).To(MatchError(context.Canceled), "it builds")
+		Expect(said.String()).To(ContainSubstring("passed over setup-envtest's " + newest + ": no kube-controller-manager"))
+		Expect(os.WriteFile(filepath.Join(newest, "kube-controller-manager"), nil, 0o700)).To(Succeed())
+		Expect(controlPlaneAssets(ctx, ControlPlaneOptions{ControllerManager: true}, progress)).To(Equal(newest))
+	})
 
-		builder(`fmt.Fprintln(os.Stderr, "controlplane: make room"); os.Exit(1)`)
-		_, err := buildAssets(ctx, dir, &progressWriter{})
-		Expect(err).To(MatchError(ContainSubstring("exit status 1\ncontrolplane: make room")))
+	It("takes none that is too old, and names all places when nothing is found", func() {
+		_, err := controlPlaneAssets(ended, ControlPlaneOptions{}, progress)
+		Expect(err).To(MatchError(ContainSubstring("there is no cache of setup-envtest (open " + cache)))
 
-		builder(`this is no Go`)
-		_, err = buildAssets(ctx, dir, &progressWriter{})
-		Expect(err).To(MatchError(ContainSubstring("does not compile")))
+		downloaded("1.27.16", "etcd", "kube-apiserver")
+		_, err = controlPlaneAssets(ended, ControlPlaneOptions{}, progress)
+		Expect(err).To(MatchError(And(
+			HavePrefix("set KUBEBUILDER_ASSETS to a folder with etcd, kube-apiserver (setup-envtest downloads them"),
+			ContainSubstring("KUBEBUILDER_ASSETS is not set; "),
+			MatchRegexp("this module has not built "+home+"/.*/eirinix/controlplane/v1.* yet; "),
+			ContainSubstring("setup-envtest's cache "+cache+" has none for "+runtime.GOOS+"/"+runtime.GOARCH+
+				" but 1.27.16-"+runtime.GOOS+"-"+runtime.GOARCH+" (it is older than Kubernetes 1.28)"),
+		)))
+		downloaded("1.28.0", "etcd", "kube-apiserver")
+		Expect(controlPlaneAssets(ended, ControlPlaneOptions{}, progress)).To(HaveSuffix("1.28.0-" + runtime.GOOS + "-" + runtime.GOARCH))
+	})
 
-		builder(`
-			c := make(chan os.Signal, 1)
-			signal.Notify(c, os.Interrupt)
-			fmt.Fprintln(os.Stderr, "started")
-			<-c
-			fmt.Fprintln(os.Stderr, "cleaned up")
-			os.Exit(1)
-		`)
+	It("prefers what is named to what is built, and that to what is downloaded", func(ctx context.Context) {
+		downloaded("1.99.0", "etcd", "kube-apiserver")
+
+		dir, err := builderDir(ctx)
+		Expect(err).NotTo(HaveOccurred())
+		built, err := builderFolder(dir)
+		Expect(err).NotTo(HaveOccurred())
+		install(built, allBinaries[:2]...)
+		Expect(controlPlaneAssets(ctx, ControlPlaneOptions{}, progress)).To(HaveSuffix("1.99.0-"+runtime.GOOS+"-"+runtime.GOARCH), "half built")
+
+		install(built, allBinaries...)
+		Expect(controlPlaneAssets(ctx, ControlPlaneOptions{}, progress)).To(Equal(built))
+		Expect(said.String()).To(HaveSuffix("binaries from " + built + ", which this module has built before\n"))
+
+		mine, yours := install(filepath.Join(home, "mine"), allBinaries...), install(filepath.Join(home, "yours"), allBinaries...)
+		GinkgoT().Setenv(assetsVariable, mine)
+		Expect(controlPlaneAssets(ctx, ControlPlaneOptions{}, progress)).To(Equal(mine))
+		Expect(controlPlaneAssets(ctx, ControlPlaneOptions{Assets: yours}, progress)).To(Equal(yours))
+		Expect(said.String()).To(And(
+			ContainSubstring(mine+", which KUBEBUILDER_ASSETS names"), HaveSuffix(yours+", which ControlPlaneOptions.Assets names\n")))
+
+		By("even one that will not do, since it is what somebody wants")
+		Expect(os.Remove(filepath.Join(mine, "etcd"))).To(Succeed())
+		_, err = controlPlaneAssets(ctx, ControlPlaneOptions{}, progress)
+		Expect(err).To(MatchError(os.ErrNotExist))
+	})
+
+	It("knows the folder in which the builder builds", func(ctx context.Context) {
+		dir, err := builderDir(ctx)
+		Expect(err).NotTo(HaveOccurred())
+		folder, err := builderFolder(dir)
+		Expect(err).NotTo(HaveOccurred())
+		install(folder, allBinaries...)
 
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 
-		_, err = buildAssets(ctx, dir, &progressWriter{w: writerFunc(func(string) { cancel() })})
-		Expect(err).To(MatchError(context.Canceled))
-		Expect(err).To(MatchError(ContainSubstring("cleaned up")))
+		// A builder that has another folder in mind would build, and say so.
+		Expect(buildAssets(ctx, dir, &progressWriter{w: writerFunc(func(string) { cancel() })})).To(Equal(folder))
 	})
+
+	It("looks on this machine only for what is built", func(ctx context.Context) {
+		dir, why := builtAssets(ctx, func(_ context.Context, env ...string) (string, error) {
+			Expect(env).To(ConsistOf("GOPROXY=off"))
+
+			return "", errors.New("module lookup disabled by GOPROXY=off")
+		})
+		Expect(dir).To(BeEmpty())
+		Expect(why).To(Equal("this module's builder is not on this machine yet"))
+	})
+
+	DescribeTable("knows where setup-envtest keeps its downloads", func(goos string, env map[string]string, folder string) {
+		dir, err := setupEnvtestDir(goos, func(name string) string { return env[name] })
+		if folder == "" {
+			Expect(err).To(MatchError(ContainSubstring("HOME or LocalAppData is not set")))
+
+			return
+		}
+
+		Expect(err).NotTo(HaveOccurred())
+		Expect(filepath.ToSlash(dir)).To(Equal(folder))
+	},
+		Entry("Linux", "linux", map[string]string{"HOME": "/h"}, "/h/.local/share/kubebuilder-envtest/k8s"),
+		Entry("Linux, elsewhere", "linux", map[string]string{"HOME": "/h", "XDG_DATA_HOME": "/d"}, "/d/kubebuilder-envtest/k8s"),
+		Entry("macOS", "darwin", map[string]string{"HOME": "/h", "XDG_DATA_HOME": "/d"},
+			"/h/Library/Application Support/io.kubebuilder.envtest/k8s"),
+		Entry("Windows", "windows", map[string]string{"HOME": "/h", "LocalAppData": "/l"}, "/l/kubebuilder-envtest/k8s"),
+		Entry("without a home", "linux", map[string]string{}, ""),
+	)
 })
 
-// publish puts a module into a Go module proxy that is a folder.
-func publish(proxy, module, version string, files map[string]string) {
+// install makes a folder with programs of these names and returns it.
+func install(dir string, binaries ...string) string {
 	GinkgoHelper()
-
-	dir := filepath.Join(proxy, filepath.FromSlash(module), "@v")
 	Expect(os.MkdirAll(dir, 0o700)).To(Succeed())
-
-	goMod := fmt.Sprintf("module %s\n\ngo 1.26.0\n", module)
-	info := fmt.Sprintf(`{"Version":%q,"Time":"2026-01-02T03:04:05Z"}`, version)
-	Expect(os.WriteFile(filepath.Join(dir, version+".mod"), []byte(goMod), 0o600)).To(Succeed())
-	Expect(os.WriteFile(filepath.Join(dir, version+".info"), []byte(info), 0o600)).To(Succeed())
-
-	archive, err := os.Create(filepath.Join(dir, version+".zip"))
-	Expect(err).NotTo(HaveOccurred())
-	defer archive.Close()
-
-	w := zip.NewWriter(archive)
-	defer w.Close()
-
-	contents := map[string]string{"go.mod": goMod}
-	for name, text := range files {
-		contents[name] = text
+	for _, name := range binaries {
+		Expect(os.WriteFile(filepath.Join(dir, name), nil, 0o700)).To(Succeed())
 	}
 
-	for name, text := range contents {
-		f, err := w.Create(module + "@" + version + "/" + name)
-		Expect(err).NotTo(HaveOccurred())
-		_, err = f.Write([]byte(text))
-		Expect(err).NotTo(HaveOccurred())
-	}
+	return dir
 }

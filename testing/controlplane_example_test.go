@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log"
+	"os"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -54,6 +55,20 @@ func ExampleStartControlPlane() {
 		}
 
 		t.Logf("kubectl --kubeconfig %s; or as %s at %s", plane.Kubeconfig(), "jane", developer.Host)
+	}
+}
+
+// The tests of a package share a control plane, in parallel too, each with a namespace of its own. Main stops it.
+func ExampleShared() {
+	_ = func(m *testing.M) { // TestMain
+		os.Exit(eirinixtest.Main(m))
+	}
+
+	_ = func(t *testing.T) {
+		t.Parallel()
+
+		plane := eirinixtest.StartControlPlane(t, eirinixtest.Shared)
+		t.Logf("%s at %s", plane.NewNamespace(t), plane.Config().Host)
 	}
 }
 

@@ -64,7 +64,7 @@ var _ = Describe("ControlPlane in trouble", func() {
 		_, err := NewControlPlane(ctx, ControlPlaneOptions{Assets: empty})
 		Expect(err).To(MatchError(os.ErrNotExist))
 		Expect(err).To(MatchError(
-			HavePrefix("eirinixtest: unset KUBEBUILDER_ASSETS to have etcd built, or put it into " + empty)))
+			HavePrefix("eirinixtest: set ControlPlaneOptions.Assets to a folder with etcd, kube-apiserver, or unset it")))
 
 		for _, name := range []string{"etcd", "kube-apiserver"} {
 			Expect(os.Symlink(filepath.Join(assets, name), filepath.Join(empty, name))).To(Succeed())
@@ -72,7 +72,9 @@ var _ = Describe("ControlPlane in trouble", func() {
 
 		GinkgoT().Setenv(assetsVariable, empty)
 		_, err = NewControlPlane(ctx, ControlPlaneOptions{ControllerManager: true})
-		Expect(err).To(MatchError(ContainSubstring("have kube-controller-manager built")))
+		Expect(err).To(MatchError(And(
+			HavePrefix("eirinixtest: set KUBEBUILDER_ASSETS to a folder with etcd, kube-apiserver, kube-controller-manager"),
+			ContainSubstring("no kube-controller-manager"))))
 	})
 
 	It("reports a server that ended by itself, and takes another port when one is taken", func(ctx context.Context) {
@@ -187,18 +189,21 @@ var _ = Describe("ControlPlane in trouble", func() {
 		Expect(commandLine(stranger.Process.Pid)).NotTo(BeEmpty())
 	})
 
-	It("logs the end of the servers' logs when the test fails", func() {
+	It("logs the end of what the servers have logged when the test fails", func() {
 		t := &recordingTB{failed: true}
-		plane := StartControlPlane(t, func(o *ControlPlaneOptions) { o.Assets, o.Progress = assets, nil })
+		logs := GinkgoT().TempDir()
+		Expect(os.WriteFile(filepath.Join(logs, "kube-apiserver-2.log"), []byte("of yesterday\n"), 0o600)).To(Succeed())
+		plane := StartControlPlane(t, func(o *ControlPlaneOptions) { o.Assets, o.Progress, o.LogDir = assets, nil, logs })
 		Expect(t.fatal).To(BeEmpty())
 		Expect(t.log).To(BeEmpty())
 
 		t.cleanup()
-		Expect(strings.Join(t.log, "\n")).To(ContainSubstring("--- end of kube-apiserver.log ---"))
-		Expect(plane.LogDir()).NotTo(BeADirectory())
+		Expect(strings.Join(t.log, "\n")).To(And(
+			ContainSubstring("--- end of kube-apiserver.log ---"), Not(ContainSubstring("of yesterday"))))
+		Expect(plane.dir.path).NotTo(BeADirectory())
 
 		Expect(StartControlPlane(t, func(o *ControlPlaneOptions) { o.Assets, o.Progress = "/nowhere", nil })).To(BeNil())
-		Expect(t.fatal).To(HavePrefix("eirinixtest: unset KUBEBUILDER_ASSETS"))
+		Expect(t.fatal).To(HavePrefix("eirinixtest: set ControlPlaneOptions.Assets to a folder"))
 	})
 })
 

@@ -3,7 +3,6 @@ package eirinixtest
 import (
 	"context"
 	"os"
-	"path/filepath"
 )
 
 // TB is what this package needs of a test: *testing.T, *testing.B, *testing.F and ginkgo's GinkgoT() and GinkgoTB() have
@@ -17,8 +16,10 @@ type TB interface {
 }
 
 // StartControlPlane starts a control plane for a test and stops it when the test (in ginkgo: the spec, or the
-// suite when called from BeforeSuite) ends. Progress goes to standard error. If the test fails, the end of each
-// server's log is logged; whole logs survive in a ControlPlaneOptions.LogDir.
+// suite when called from BeforeSuite) ends. With Shared it is one for all tests of the package instead.
+//
+// Progress goes to standard error. If the test fails, the end of what each server has logged since the call is logged;
+// whole logs survive in a ControlPlaneOptions.LogDir.
 //
 // Each configure function may change the options:
 //
@@ -31,19 +32,37 @@ func StartControlPlane(t TB, configure ...func(*ControlPlaneOptions)) *ControlPl
 		f(&opts)
 	}
 
-	plane, err := NewControlPlane(context.Background(), opts)
+	// A folder of the user's may hold the logs of others.
+	logged := logSizes(opts.LogDir)
+
+	var (
+		plane *ControlPlane
+		err   error
+	)
+
+	if opts.shared {
+		plane, err = planes.take(opts)
+	} else {
+		plane, err = NewControlPlane(context.Background(), opts)
+	}
+
 	if err != nil {
 		t.Fatalf("%v", err)
 
 		return nil
 	}
 
+	if opts.shared {
+		logged = logSizes(plane.LogDir())
+	}
+
 	t.Cleanup(func() {
 		if t.Failed() {
-			logs, _ := filepath.Glob(filepath.Join(plane.LogDir(), "*.log"))
-			for _, path := range logs {
-				t.Logf("%s", logTail(path, 0))
-			}
+			t.Logf("%s", loggedSince(plane.LogDir(), logged))
+		}
+
+		if opts.shared {
+			return
 		}
 
 		if err := plane.Stop(); err != nil {

@@ -20,7 +20,8 @@
 // # With a real API server
 //
 // For everything else StartControlPlane gives a real one, on loopback, within seconds: etcd, kube-apiserver and, on
-// request, kube-controller-manager, from KUBEBUILDER_ASSETS or built once from Go modules.
+// request, kube-controller-manager, from KUBEBUILDER_ASSETS, from setup-envtest's cache, or built once from Go modules. The
+// tests of a package can share one.
 //
 //	func TestMyExtension(t *testing.T) {
 //		cluster := eirinixtest.StartControlPlane(t)

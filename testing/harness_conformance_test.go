@@ -29,7 +29,7 @@ var _ = Describe("The Harness beside a real API server", Label("api-server"), Or
 	)
 
 	BeforeAll(func(ctx SpecContext) {
-		world = newWorlds(ctx, eirinixtest.StartControlPlane(GinkgoTB()))
+		world = newWorlds(ctx, eirinixtest.StartControlPlane(GinkgoTB(), eirinixtest.Shared))
 		for _, add := range []func(*bothWorlds){addWorkers, addJudges, addRivals} {
 			add(world)
 		}

@@ -22,7 +22,7 @@ import (
 var _ = Describe("StartManager", Label("api-server"), Ordered, func() {
 	const patience = 30 * time.Second
 	var plane *eirinixtest.ControlPlane
-	BeforeAll(func() { plane = eirinixtest.StartControlPlane(GinkgoTB()) })
+	BeforeAll(func() { plane = eirinixtest.StartControlPlane(GinkgoTB(), eirinixtest.Shared) })
 
 	options := func(fingerprint string) eirinix.ManagerOptions {
 		return eirinix.ManagerOptions{

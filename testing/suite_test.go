@@ -18,7 +18,7 @@ func TestMain(m *testing.M) {
 		helper(role)
 	}
 
-	os.Exit(m.Run())
+	os.Exit(Main(m))
 }
 
 // helper is what the test binary does when a spec runs it as a process to be killed.
