@@ -12,6 +12,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
@@ -171,6 +172,21 @@ func ExampleExtensionManager_Diagnose() {
 }
 
 // A program that has a controller-runtime manager already makes the webhook a part of it.
+func ExampleExtensionManager_Record() {
+	var x *eirinix.ExtensionManager // of a program that runs
+	stop, err := x.Record(eirinix.Recording{
+		Dir:  "/recordings", // an emptyDir, in a cluster
+		Only: func(r *admissionv1.AdmissionRequest) bool { return r.Namespace == "cf-workloads" },
+		Redact: func(object map[string]any) { // beside Secrets, whose data never are written
+			unstructured.RemoveNestedField(object, "metadata", "annotations")
+		},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	time.AfterFunc(10*time.Minute, func() { _ = stop(context.Background()) })
+}
+
 func ExampleNewManager_kubeManager() {
 	var mgr manager.Manager // from ctrl.NewManager
 	x := eirinix.NewManager(eirinix.ManagerOptions{

@@ -16,7 +16,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
 
-	"code.cloudfoundry.org/eirinix/internal/admit"
 	"code.cloudfoundry.org/eirinix/internal/serving"
 )
 
@@ -189,10 +188,8 @@ type hostedServer struct {
 }
 
 // newHostedServer serves what handler answers, below a prefix.
-func newHostedServer(host *webhook.DefaultServer, handler *admit.Handler, prefix string, log logr.Logger) *hostedServer {
-	s := &hostedServer{host: host, handler: http.StripPrefix(prefix, handler), prefix: prefix, log: log, done: make(chan struct{})}
-	handler.Draining = s.Draining
-	return s
+func newHostedServer(host *webhook.DefaultServer, handler http.Handler, prefix string, log logr.Logger) *hostedServer {
+	return &hostedServer{host: host, handler: http.StripPrefix(prefix, handler), prefix: prefix, log: log, done: make(chan struct{})}
 }
 
 // pathPrefix is what the paths begin with that are registered: on a server that others use too, the fingerprint.

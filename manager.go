@@ -38,6 +38,7 @@ import (
 	"net/http"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
@@ -123,6 +124,8 @@ type ExtensionManager struct {
 	serving       server         // nil until the port is open
 	unready       error          // what Ready waits for; nil once ready
 	hooks         *http.ServeMux // what the program itself registered on the webhook server
+
+	recording atomic.Pointer[recording] // nil while nobody wants one
 }
 
 // NewManager makes a Manager. It never fails and touches neither network nor files, but that with a KubeManager it looks

@@ -111,7 +111,7 @@ func (m *ExtensionManager) Offline(o OfflineOptions) (*Offline, error) {
 		}
 		handler.Serve(path, chain)
 	}
-	offline := &Offline{Handler: handler, Scheme: r.scheme, Mapper: r.mapper}
+	offline := &Offline{Handler: m.recorded(handler), Scheme: r.scheme, Mapper: r.mapper}
 	offline.configure(options, webhookconf.Group(steps))
 	return offline, nil
 }

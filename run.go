@@ -85,6 +85,7 @@ func (m *ExtensionManager) begin(parent context.Context) (context.Context, func(
 		cancel(errStopped)
 		stopRunning()
 		m.Stop() // a Watch that runs beside ends too
+		m.stopRecording()
 		m.setUnready(errStopped)
 	}, nil
 }

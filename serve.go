@@ -162,7 +162,9 @@ func (m *ExtensionManager) newServer(certs certifier, steps []webhookconf.Step, 
 	hosting := m.host
 	m.mu.Unlock()
 	if hosting != nil {
-		return newHostedServer(hosting, handler, m.pathPrefix(), log), handler, nil
+		server := newHostedServer(hosting, m.recorded(handler), m.pathPrefix(), log)
+		handler.Draining = server.Draining
+		return server, handler, nil
 	}
 	host, port, _ := o.listen() // Validate has seen it
 	server := &serving.Server{
@@ -170,7 +172,7 @@ func (m *ExtensionManager) newServer(certs certifier, steps []webhookconf.Step, 
 		GetCertificate: certs.GetCertificate,
 		Ready:          m.checkReady,
 		HTTP2:          o.EnableHTTP2,
-		Handler:        handler,
+		Handler:        m.recorded(handler),
 		Log:            log,
 	}
 	handler.Draining = server.Draining

@@ -57,7 +57,8 @@ var _ = Describe("An example without a cluster", func() {
 		session := preview("agnhost", "-o", "json", filepath.Join("agnhost", "widgets.yaml"), filepath.Join("agnhost", "refused.yaml"))
 		Expect(session).To(gexec.Exit(1))
 		Expect(string(session.Out.Contents())).To(And(ContainSubstring(`"message": "this webhook denies all requests"`), ContainSubstring(`"denied": 5`)))
-		Expect(string(session.Err.Contents())).To(ContainSubstring("5 would be denied and 1 would fail"))
+		Expect(string(session.Err.Contents())).To(Equal("of 7 objects, 5 would be denied and 1 would fail\n"), "the program's log is for -v")
+		Expect(string(preview("agnhost", "-v", filepath.Join("agnhost", "widgets.yaml"), filepath.Join("agnhost", "refused.yaml")).Err.Contents())).To(ContainSubstring(`"msg":"denied"`))
 	})
 
 	It("takes its own flags before the command", func() {

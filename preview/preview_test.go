@@ -268,6 +268,14 @@ var _ = Describe("Extensions with a client", func() {
 		Expect(p.stdout).To(And(ContainSubstring("by reader: settings say b"), ContainSubstring("would write: create secrets default/")))
 	})
 
+	It("find what became of the manifests before", func() {
+		mark := eirinix.Mutation[*corev1.ConfigMap]{ID: "mark", Apply: func(_ context.Context, _ *eirinix.Call, m *corev1.ConfigMap) error {
+			m.Data["a"] = "changed"
+			return nil
+		}}
+		Expect(command(program(mark, reader), settings+"\n---\n"+pod, "-").stdout).To(ContainSubstring("by reader: settings say changed"))
+	})
+
 	It("find what the program has put there", func() {
 		var out bytes.Buffer
 		err := preview.Command(GinkgoT().Context(), program(reader), []string{"-"}, func(o *preview.Options) {
@@ -375,6 +383,8 @@ var _ = Describe("The output of a preview", func() {
 		Expect(p.err).To(HaveOccurred())
 		Expect(p.stdout).To(MatchYAML("{apiVersion: v1, kind: Pod, metadata: {labels: {seen: 'yes'}, name: web, namespace: default}, spec: {containers: [{image: nginx, name: main, newField: kept}]}}"))
 		Expect(p.stdout).To(ContainSubstring("---\n# standard input, document 2: create Pod bad in namespace default\n# admission webhook"))
+		p = command(program(), workload("apps/v1", "Deployment", "template: %s"), "-o", "yaml", "-")
+		Expect(p.stdout).To(And(ContainSubstring("kind: Deployment"), Not(ContainSubstring("kind: Pod"))), "nobody wrote the pod")
 	})
 
 	It("has colours where they are asked for", func() {

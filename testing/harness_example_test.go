@@ -120,6 +120,28 @@ func ExampleNewAPI() {
 	// create configmaps default/
 }
 
+// What a program was asked in production is asked again, at a desk.
+func ExampleHarness_Replay() {
+	folder, _ := os.MkdirTemp("", "recorded")
+	defer os.RemoveAll(folder)
+	production := eirinixtest.NewHarness(&printer{}, noRoot)
+	stop, err := production.Manager().Record(eirinix.Recording{Dir: folder})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	production.Create(podOf("naughty", nil))
+	_ = stop(context.Background())
+
+	h := eirinixtest.NewHarness(&printer{}, noRoot)
+	for _, call := range h.Replay(folder) {
+		fmt.Println(call.Allowed, call.Denial.Message, call.Difference() == "")
+	}
+	h.CheckReplay(folder) // fails where an answer is another one than then
+	// Output:
+	// false naughty would run as root true
+}
+
 // printer is a test whose failure is printed.
 type printer struct{}
 

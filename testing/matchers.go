@@ -24,11 +24,24 @@ type resultMatcher struct {
 var _ types.GomegaMatcher = (*resultMatcher)(nil)
 
 func (m *resultMatcher) Match(actual any) (bool, error) {
-	r, ok := actual.(*Result)
-	if !ok || r == nil {
+	r := resultOf(actual)
+	if r == nil {
 		return false, fmt.Errorf("this matcher is for what Harness.Create and its like return, not for %T", actual)
 	}
 	return m.match(r)
+}
+
+// resultOf is the result that is to be matched, or nil.
+func resultOf(actual any) *Result {
+	switch actual := actual.(type) {
+	case *Result:
+		return actual
+	case *Replayed:
+		if actual != nil {
+			return actual.Result
+		}
+	}
+	return nil
 }
 
 func (m *resultMatcher) FailureMessage(actual any) string { return m.message(actual, "to") }
@@ -36,7 +49,7 @@ func (m *resultMatcher) FailureMessage(actual any) string { return m.message(act
 func (m *resultMatcher) NegatedFailureMessage(actual any) string { return m.message(actual, "not to") }
 
 func (m *resultMatcher) message(actual any, to string) string {
-	r := actual.(*Result) // Match has seen it
+	r := resultOf(actual)
 	text := fmt.Sprintf("Expected the request\n%s\n%s %s", indented(r.String()), to, m.want)
 	if m.why != nil && to == "to" {
 		if why := m.why(r); why != "" {

@@ -1,0 +1,123 @@
+package record
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"strings"
+	"time"
+)
+
+// The kinds of failures, by which the log counts.
+const (
+	incomplete  = "incomplete"
+	notRedacted = "not redacted"
+	onDisk      = "disk"
+)
+
+const mostError = 16 << 10 // bytes of the text of an error
+
+// file is what is to be written: when the call came, what it was about, and the text.
+type file struct {
+	received time.Time
+	about    string
+	text     []byte
+}
+
+// compose makes the file of a call; nil when it is not wanted. It runs what the program has given, and may panic no
+// more than that.
+func (r *Recorder) compose(c *call) (f *file, err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			f, err = nil, failed(notRedacted, "making the record panicked (%s)", withoutValues(v))
+		}
+	}()
+	if c.broken {
+		return nil, failed(incomplete, "the request did not arrive in full")
+	}
+	request := text(bytes.TrimSpace(c.question.text))
+	if !json.Valid(request) {
+		return nil, failed(incomplete, "the request is not JSON, or was not read to its end")
+	}
+	review, err := parseQuestion(request)
+	if err != nil {
+		return nil, err
+	}
+	if only := r.options.Only; only != nil && !only(review.Request) {
+		return nil, nil
+	}
+	out := own{Path: c.path, Received: c.received.UTC(), Took: c.took.String(), Status: c.status}
+	if out.Status == 0 {
+		out.Status = http.StatusOK
+	}
+	response := responseOf(c.answer.text)
+	if response == nil {
+		out.Error = errorText(c.answer.text)
+	}
+
+	d := &redaction{text: request}
+	rules := d.redactRequest(request.all(), r.options.SecretData)
+	request = request.edited(d.edits)
+	out.Redacted = d.notes
+	if !r.options.SecretData {
+		var notes []string
+		if response, notes, err = redactPatch(response, rules); err != nil {
+			return nil, err
+		}
+		out.Redacted = append(out.Redacted, notes...)
+	}
+	if r.options.Redact != nil {
+		h := &hooked{hook: r.options.Redact, request: request, response: response}
+		if err := h.run(); err != nil {
+			return nil, err
+		}
+		request, response = h.request, h.response
+		out.Redacted = append(out.Redacted, h.notes...)
+	}
+	whole, err := join(request, response, out)
+	return &file{received: out.Received, about: about(review.Request), text: whole}, err
+}
+
+// join puts the response and our own words behind the last member of the review.
+func join(request text, response []byte, out own) ([]byte, error) {
+	own, err := encode(out)
+	if err != nil {
+		return nil, err
+	}
+	end := request.all().end - len("}")
+	whole := make([]byte, 0, len(request)+len(response)+len(own)+64)
+	whole = append(whole, request[:end]...)
+	if response != nil {
+		whole = append(whole, `,"response":`...)
+		whole = append(whole, response...)
+	}
+	whole = append(whole, `,"`+ownMember+`":`...)
+	whole = append(whole, own...)
+	return append(whole, "}\n"...), nil
+}
+
+// responseOf gives the response of an answer as it stands there; nil when the answer is no review.
+func responseOf(answer []byte) []byte {
+	if !json.Valid(answer) {
+		return nil
+	}
+	if review, err := parse(answer); err != nil || review.Response == nil {
+		return nil
+	}
+	t := text(answer)
+	var response []byte
+	for m := range t.members(t.all()) {
+		if t.word(m.name) == "response" {
+			response = t.at(m.value)
+		}
+	}
+	return response
+}
+
+func errorText(answer []byte) string {
+	said := string(bytes.TrimSpace(answer))
+	if len(said) > mostError {
+		said = said[:mostError] + "..."
+	}
+	return strings.ToValidUTF8(said, "?")
+}

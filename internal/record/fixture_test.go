@@ -1,0 +1,212 @@
+package record_test
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr/funcr"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"gomodules.xyz/jsonpatch/v2"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	"code.cloudfoundry.org/eirinix/internal/admit"
+	"code.cloudfoundry.org/eirinix/internal/record"
+)
+
+const (
+	path = "/mutate/volumes"
+	uid  = "705ab4f5-6393-11e8-b7cc-42010a800002"
+	pod  = `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"web-0","namespace":"cf"},"spec":{"containers":[{"name":"web"}]}}`
+)
+
+// world is a handler that is recorded, behind a real HTTP server.
+type world struct {
+	dir      string
+	handler  *admit.Handler
+	recorder *record.Recorder
+	*httptest.Server
+	logs lines
+
+	mu     sync.Mutex
+	counts map[string]int
+}
+
+// newWorld serves f as the step "volumes", and records it as the options say.
+func newWorld(f admit.HandleFunc, change ...func(*record.Options)) *world {
+	GinkgoHelper()
+	w := &world{dir: filepath.Join(GinkgoT().TempDir(), "recordings"), handler: &admit.Handler{MaxBytes: 1 << 20}, counts: map[string]int{}}
+	w.handler.Handle("volumes", f)
+	o := record.Options{Dir: w.dir, Log: funcr.NewJSON(w.logs.add, funcr.Options{}), Counted: w.count}
+	for _, c := range change {
+		c(&o)
+	}
+	w.dir = o.Dir
+	var err error
+	w.recorder, err = record.New(o)
+	Expect(err).NotTo(HaveOccurred())
+	w.Server = httptest.NewServer(w.recorder.Wrap(w.handler))
+	DeferCleanup(func() {
+		w.Server.Close()
+		w.close()
+		Expect(w.recorder.Taken()).To(BeZero(), "what was taken of the budget must come back")
+	})
+	return w
+}
+
+func (w *world) count(outcome string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.counts[outcome]++
+}
+
+func (w *world) counted() map[string]int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	all := map[string]int{}
+	for k, v := range w.counts {
+		all[k] = v
+	}
+	return all
+}
+
+// close waits until everything is written.
+func (w *world) close() {
+	GinkgoHelper()
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	Expect(w.recorder.Close(ctx)).To(Succeed())
+}
+
+// read closes the recorder and gives what it has written.
+func (w *world) read() []record.Recorded {
+	GinkgoHelper()
+	w.close()
+	all, err := record.Read(w.dir)
+	Expect(err).NotTo(HaveOccurred())
+	return all
+}
+
+// files gives the texts of what has been written, by name.
+func (w *world) files() map[string]string {
+	GinkgoHelper()
+	return filesOf(w.dir)
+}
+
+func filesOf(dir string) map[string]string {
+	GinkgoHelper()
+	entries, err := os.ReadDir(dir)
+	Expect(err).NotTo(HaveOccurred())
+	all := map[string]string{}
+	for _, e := range entries {
+		text, err := os.ReadFile(filepath.Join(dir, e.Name()))
+		Expect(err).NotTo(HaveOccurred())
+		all[e.Name()] = string(text)
+	}
+	return all
+}
+
+// only gives the text of the one file that there is.
+func (w *world) only() string {
+	GinkgoHelper()
+	w.close()
+	files := w.files()
+	Expect(files).To(HaveLen(1), "%v", w.logs.all())
+	for _, text := range files {
+		return text
+	}
+	return ""
+}
+
+// post sends a body as the API server does, and gives status and body of the answer.
+func (w *world) post(path, body string) (int, string) {
+	GinkgoHelper()
+	resp, err := w.Client().Post(w.URL+path+"?timeout=10s", "application/json", strings.NewReader(body))
+	Expect(err).NotTo(HaveOccurred())
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	Expect(err).NotTo(HaveOccurred())
+	return resp.StatusCode, string(text)
+}
+
+// allowed sends a body and expects it to be allowed.
+func (w *world) allowed(body string) {
+	GinkgoHelper()
+	status, text := w.post(path, body)
+	Expect(status).To(Equal(http.StatusOK), text)
+	Expect(text).To(ContainSubstring(`"allowed":true`))
+}
+
+// review is an AdmissionReview about the creation of an object, with what else is to stand in the request.
+func review(object string, more ...string) string {
+	return `{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":{"uid":"` + uid + `",` +
+		`"kind":{"group":"","version":"v1","kind":"Pod"},"resource":{"group":"","version":"v1","resource":"pods"},` +
+		`"name":"web-0","namespace":"cf","operation":"CREATE","userInfo":{"username":"alice"},"object":` + object +
+		strings.Join(append([]string{""}, more...), ",") + `}}`
+}
+
+func allow(context.Context, admission.Request) admission.Response { return admission.Allowed("") }
+
+// patching is a step that answers with a patch.
+func patching(operations ...jsonpatch.Operation) admit.HandleFunc {
+	return func(context.Context, admission.Request) admission.Response {
+		return admission.Patched("", operations...)
+	}
+}
+
+// answering serves one answer to everything, recorded by the recorder of w, and gives its URL.
+func answering(w *world, answer string) string {
+	GinkgoHelper()
+	s := httptest.NewServer(w.recorder.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		_, _ = io.WriteString(w, answer)
+	})))
+	DeferCleanup(s.Close)
+	return s.URL
+}
+
+// ask sends a body to a server.
+func ask(url, body string) {
+	GinkgoHelper()
+	resp, err := http.Post(url+path, "application/json", strings.NewReader(body))
+	Expect(err).NotTo(HaveOccurred())
+	_, err = io.Copy(io.Discard, resp.Body)
+	Expect(err).NotTo(HaveOccurred())
+	Expect(resp.Body.Close()).To(Succeed())
+}
+
+// members reads an object; numbers stay as they are spelt.
+func members(text string) map[string]any {
+	GinkgoHelper()
+	all := map[string]any{}
+	d := json.NewDecoder(strings.NewReader(text))
+	d.UseNumber()
+	Expect(d.Decode(&all)).To(Succeed())
+	return all
+}
+
+// lines is what was logged.
+type lines struct {
+	mu   sync.Mutex
+	said []string
+}
+
+func (l *lines) add(line string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.said = append(l.said, line)
+}
+
+func (l *lines) all() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return append([]string{}, l.said...)
+}

@@ -1,0 +1,267 @@
+package record_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	admissionv1 "k8s.io/api/admission/v1"
+
+	"code.cloudfoundry.org/eirinix/internal/record"
+)
+
+// blocking makes the goroutine that writes stand still with its first call, until release. Put release off
+// (DeferCleanup) after newWorld, or that waits for what stands still.
+func blocking() (change func(*record.Options), began <-chan struct{}, release func()) {
+	wait, first := make(chan struct{}), make(chan struct{})
+	begin := sync.OnceFunc(func() { close(first) })
+	return func(o *record.Options) {
+		o.Only = func(*admissionv1.AdmissionRequest) bool {
+			begin()
+			<-wait
+			return true
+		}
+	}, first, sync.OnceFunc(func() { close(wait) })
+}
+
+var _ = Describe("A recorder that cannot keep up", func() {
+	It("drops what finds no place, says so once, and answers all the same", func() {
+		change, began, release := blocking()
+		w := newWorld(allow, change)
+		DeferCleanup(release)
+		w.allowed(review(pod))
+		Eventually(began).Should(BeClosed())
+		for range record.MostWaiting + 20 {
+			w.allowed(review(pod))
+		}
+		Expect(w.counted()).To(Equal(map[string]int{record.Dropped: 20}))
+		Expect(w.logs.all()).To(ConsistOf(And(ContainSubstring("more calls came than could be written"), ContainSubstring(`"moreOfTheKindBefore":0`))))
+		release()
+		Expect(w.read()).To(HaveLen(record.MostWaiting + 1))
+	})
+
+	It("bounds the bytes that wait as well as the calls", func() {
+		change, _, release := blocking()
+		w := newWorld(allow, change)
+		DeferCleanup(release)
+		w.recorder.SetBudget(3 << 20)
+		large := review(`{"kind":"Pod","x":"` + strings.Repeat("x", 900<<10) + `"}`)
+		for range 10 {
+			w.allowed(large)
+		}
+		Expect(w.recorder.Taken()).To(And(BeNumerically(">", 2<<20), BeNumerically("<=", 3<<20)))
+		Expect(w.counted()).To(Equal(map[string]int{record.Dropped: 7}))
+		release()
+		Expect(w.read()).To(HaveLen(3))
+	})
+
+	It("gives up what is not written when Close may wait no longer, and its goroutine ends", func() {
+		change, _, release := blocking()
+		w := newWorld(allow, change)
+		DeferCleanup(release)
+		for range 10 {
+			w.allowed(review(pod))
+		}
+		ctx, cancel := context.WithCancelCause(context.Background())
+		cancel(fmt.Errorf("enough"))
+		Expect(w.recorder.Close(ctx)).To(MatchError(And(ContainSubstring("before everything was written"), ContainSubstring("enough"))))
+		release()
+		w.close()
+		Expect(w.counted()).To(Equal(map[string]int{record.Written: 1, record.Dropped: 9}))
+	})
+
+	It("records nothing after Close, and serves on", func() {
+		w := newWorld(allow)
+		w.close()
+		w.allowed(review(pod))
+		w.close()
+		Expect(w.files()).To(BeEmpty())
+		Expect(w.counted()).To(BeEmpty())
+	})
+})
+
+var _ = Describe("A recorder whose disk fails", func() {
+	It("counts, says so once in a while, and answers all the same", func() {
+		w := newWorld(allow)
+		Expect(os.RemoveAll(w.dir)).To(Succeed())
+		Expect(os.WriteFile(w.dir, nil, 0o600)).To(Succeed())
+		for range 50 {
+			w.allowed(review(pod))
+		}
+		w.close()
+		Expect(w.counted()).To(Equal(map[string]int{record.Failed: 50}))
+		Expect(w.logs.all()).To(ConsistOf(And(ContainSubstring(`"kind":"disk"`), ContainSubstring(w.dir))))
+	})
+
+	It("makes its folder again when somebody has cleaned up", func() {
+		w := newWorld(allow)
+		Expect(os.RemoveAll(w.dir)).To(Succeed())
+		w.allowed(review(pod))
+		Expect(w.read()).To(HaveLen(1))
+	})
+
+	It("outlives what it calls", func() {
+		w := newWorld(allow, func(o *record.Options) {
+			o.Only = func(r *admissionv1.AdmissionRequest) bool {
+				if r.Namespace == "" {
+					panic("oops")
+				}
+				return true
+			}
+			count := o.Counted
+			o.Counted = func(outcome string) {
+				count(outcome)
+				panic("oops")
+			}
+		})
+		w.allowed(strings.ReplaceAll(review(pod), `"namespace":"cf"`, `"namespace":""`))
+		w.allowed(review(pod))
+		Expect(w.read()).To(HaveLen(1))
+		Expect(w.counted()).To(Equal(map[string]int{record.Failed: 1, record.Written: 1}))
+	})
+})
+
+var _ = Describe("The folder", func() {
+	const old = "20200101t000000.000000000z-create-pods-cf-old-00000000.json"
+
+	// fill records n calls one after the other, and gives their names.
+	fill := func(w *world, n int) []string {
+		GinkgoHelper()
+		for range n {
+			w.allowed(review(pod))
+		}
+		w.close()
+		all, err := filepath.Glob(filepath.Join(w.dir, "*-create-pods-*.json"))
+		Expect(err).NotTo(HaveOccurred())
+		return all
+	}
+
+	It("holds so many files, of which the oldest go first, also those of an earlier run", func() {
+		w := newWorld(allow, func(o *record.Options) { o.MaxFiles = 3 })
+		Expect(fill(w, 5)).To(HaveLen(3))
+		Expect(w.counted()).To(HaveKeyWithValue(record.Written, 5))
+		first := w.read()
+
+		in := func(o *record.Options) { o.Dir, o.MaxFiles = w.dir, 4 }
+		next := newWorld(allow, in)
+		fill(next, 3)
+		second := next.read()
+		Expect(second).To(HaveLen(4))
+		Expect(second[0]).To(Equal(first[2]), "the newest of the earlier run is left")
+
+		in = func(o *record.Options) { o.Dir, o.MaxFiles = w.dir, 1 }
+		last := newWorld(allow, in)
+		Expect(last.read()).To(Equal(second[3:]), "too many are removed at the start")
+	})
+
+	It("takes so many bytes", func() {
+		w := newWorld(allow, func(o *record.Options) { o.MaxBytes = 5000 })
+		fill(w, 30)
+		size := 0
+		files := w.files()
+		for _, text := range files {
+			size += len(text)
+		}
+		Expect(size).To(And(BeNumerically("<=", 5000), BeNumerically(">", 4000)))
+		Expect(w.logs.all()).To(BeEmpty())
+	})
+
+	It("does not give up everything for one that is too large", func() {
+		w := newWorld(allow, func(o *record.Options) { o.MaxBytes = 5000 })
+		w.allowed(review(pod))
+		w.allowed(review(`{"x":"` + strings.Repeat("x", 6000) + `"}`))
+		Expect(w.read()).To(HaveLen(1))
+		Expect(w.counted()).To(Equal(map[string]int{record.Failed: 1, record.Written: 1}))
+	})
+
+	It("keeps what others have put there", func() {
+		dir := GinkgoT().TempDir()
+		others := []string{"notes.json", "20200101t000000.000000000z.txt", "a" + old, ".hidden", "20200101t000000.000000000z-UP.json"}
+		for _, name := range others {
+			Expect(os.WriteFile(filepath.Join(dir, name), []byte("{}"), 0o600)).To(Succeed())
+		}
+		Expect(os.Mkdir(filepath.Join(dir, old), 0o700)).To(Succeed())
+		w := newWorld(allow, func(o *record.Options) { o.Dir, o.MaxFiles = dir, 1 })
+		for range 3 {
+			w.allowed(review(pod))
+		}
+		w.close()
+		entries, err := os.ReadDir(dir)
+		Expect(err).NotTo(HaveOccurred())
+		var names []string
+		for _, e := range entries {
+			names = append(names, e.Name())
+		}
+		Expect(names).To(ConsistOf(append([]any{old, MatchRegexp("-create-pods-cf-web-0-")}, anys(others)...)...))
+	})
+
+	It("is not filled further when the oldest cannot be removed", func() {
+		dir := GinkgoT().TempDir()
+		Expect(os.WriteFile(filepath.Join(dir, old), []byte("{}"), 0o600)).To(Succeed())
+		w := newWorld(allow, func(o *record.Options) { o.Dir, o.MaxFiles = dir, 1 })
+		Expect(os.Remove(filepath.Join(dir, old))).To(Succeed())
+		Expect(os.MkdirAll(filepath.Join(dir, old, "full"), 0o700)).To(Succeed())
+		w.allowed(review(pod))
+		w.close()
+		Expect(w.counted()).To(Equal(map[string]int{record.Failed: 1}))
+		Expect(w.logs.all()).To(ConsistOf(ContainSubstring("the oldest recording cannot be removed")))
+	})
+
+	It("is rid of what a crash has left unfinished, and not of what may still be written", func() {
+		dir := GinkgoT().TempDir()
+		crashed, young := filepath.Join(dir, ".eirinix-1.tmp"), filepath.Join(dir, ".eirinix-2.tmp")
+		for _, f := range []string{crashed, young} {
+			Expect(os.WriteFile(f, nil, 0o600)).To(Succeed())
+		}
+		long := time.Now().Add(-2 * time.Hour)
+		Expect(os.Chtimes(crashed, long, long)).To(Succeed())
+		newWorld(allow, func(o *record.Options) { o.Dir = dir })
+		Expect(crashed).NotTo(BeAnExistingFile())
+		Expect(young).To(BeAnExistingFile())
+	})
+})
+
+func anys(words []string) []any {
+	var all []any
+	for _, w := range words {
+		all = append(all, w)
+	}
+	return all
+}
+
+var _ = Describe("Many calls at once", func() {
+	It("leave a whole file each", func() {
+		w := newWorld(allow)
+		var calls sync.WaitGroup
+		for i := range 100 {
+			calls.Go(func() {
+				defer GinkgoRecover()
+				filling := strings.Repeat(fmt.Sprint(i), 1+i*100)
+				body := strings.NewReplacer(uid, fmt.Sprintf("call-%d", i), `"name":"web-0","namespace"`, fmt.Sprintf(`"name":"web-%d","namespace"`, i)).Replace(review(`{"x":"` + filling + `"}`))
+				resp, err := http.Post(w.URL+path, "application/json", strings.NewReader(body))
+				Expect(err).NotTo(HaveOccurred())
+				Expect(resp.Body.Close()).To(Succeed())
+			})
+		}
+		calls.Wait()
+		seen := map[string]bool{}
+		for _, r := range w.read() {
+			req := r.Review.Request
+			i := strings.TrimPrefix(req.Name, "web-")
+			Expect(req.UID).To(BeEquivalentTo("call-" + i))
+			Expect(r.Review.Response.UID).To(Equal(req.UID), "the answer is that to the question")
+			Expect(strings.ReplaceAll(string(req.Object.Raw), i, "")).To(Equal(`{"x":""}`))
+			Expect(r.File).To(ContainSubstring("-" + req.Name + "-"))
+			seen[i] = true
+		}
+		Expect(seen).To(HaveLen(100))
+		Expect(w.counted()).To(Equal(map[string]int{record.Written: 100}))
+	})
+})

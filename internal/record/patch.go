@@ -1,0 +1,110 @@
+package record
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"strings"
+)
+
+// redactPatch takes out of a response what its patch writes to places for which there are rules, and what Secrets it
+// writes anywhere. It gives the response as it is to be written. What is no patch matters only if there are rules.
+func redactPatch(response []byte, rules []*rule) (redacted []byte, notes []string, err error) {
+	t := text(response)
+	if t == nil {
+		return nil, nil, nil
+	}
+	var edits []edit
+	for m := range t.members(t.all()) {
+		if !t.isPatch(m) {
+			continue
+		}
+		plain, err := base64.StdEncoding.DecodeString(t.word(m.value))
+		if t.kind(m.value) != '"' || err != nil || !json.Valid(plain) {
+			if len(rules) == 0 {
+				continue
+			}
+			return nil, nil, failed(notRedacted, "the patch of the response is not JSON in base64, so that nothing can be taken out of it")
+		}
+		d := &redaction{text: plain}
+		if err := d.redactOperations(rules); err != nil && len(rules) > 0 {
+			return nil, nil, err
+		}
+		if len(d.edits) > 0 {
+			notes = []string{"response.patch"}
+			edits = append(edits, edit{span: m.value, by: `"` + base64.StdEncoding.EncodeToString(d.text.edited(d.edits)) + `"`})
+		}
+	}
+	return t.edited(edits), notes, nil
+}
+
+// isPatch tells whether a member of a response is its patch, unless that is empty.
+func (t text) isPatch(m member) bool {
+	return t.is(m.name, "patch") && !t.isNull(m.value) && string(t.at(m.value)) != `""`
+}
+
+// redactOperations redacts what a patch writes. Operations on what is removed from the object are removed, so that the
+// others still apply.
+func (d *redaction) redactOperations(rules []*rule) error {
+	t := d.text
+	if t.kind(t.all()) != '[' {
+		return failed(notRedacted, "the patch of the response is no list of operations, so that nothing can be taken out of it")
+	}
+	d.look(t.all().start)
+	list := removals{to: &d.edits}
+	for operation := range t.elements(t.all()) {
+		if t.kind(operation) != '{' {
+			return failed(notRedacted, "the patch of the response holds what is no operation, so that nothing can be taken out of it")
+		}
+		list.next(operation.start)
+		there, gone := d.whereto(operation, rules)
+		if gone {
+			list.remove(operation)
+			continue
+		}
+		for m := range t.members(operation) {
+			if t.is(m.name, "value") {
+				d.apply(m.value.start, there)
+			}
+		}
+		list.keep(operation.end)
+	}
+	return nil
+}
+
+// whereto gives the rules for the value of an operation, or tells that it is about what is removed. A member may come
+// twice: all are followed.
+func (d *redaction) whereto(operation span, rules []*rule) (there []*rule, gone bool) {
+	t := d.text
+	for m := range t.members(operation) {
+		if !t.is(m.name, "path", "from") {
+			continue
+		}
+		at, gone := follow(t.word(m.value), rules)
+		if gone {
+			return nil, true
+		}
+		if t.is(m.name, "path") {
+			for _, r := range at {
+				there = withRule(there, r)
+			}
+		}
+	}
+	return there, false
+}
+
+// follow gives the rules that hold where a path of a patch leads, or tells that nothing is left there. What stands
+// before the first slash is looked at by nobody who applies patches.
+func follow(path string, rules []*rule) (there []*rule, gone bool) {
+	for _, part := range strings.Split(path, "/")[1:] {
+		part = strings.NewReplacer("~1", "/", "~0", "~").Replace(part)
+		var below []*rule
+		for _, r := range rules {
+			if r.drops != nil && r.drops(part) {
+				return nil, true
+			}
+			below = withRule(below, r.of(part))
+		}
+		rules = below
+	}
+	return rules, false
+}

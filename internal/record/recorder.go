@@ -1,0 +1,232 @@
+package record
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/go-logr/logr"
+	admissionv1 "k8s.io/api/admission/v1"
+)
+
+const (
+	defaultMaxFiles = 1000
+	defaultMaxBytes = 256 << 20
+
+	// What may wait to be written. A review of a legal object takes up to 12 MB, most take some 20 KB.
+	mostWaiting      = 256
+	mostWaitingBytes = 64 << 20
+)
+
+// Outcomes of a call that was to be recorded, as Options.Counted is told them.
+const (
+	Written = "written" // there is a file
+	Dropped = "dropped" // the disk was slower than the calls
+	Failed  = "failed"  // it could not be redacted, or not be written
+)
+
+// Options say what is recorded, and where.
+type Options struct {
+	// Dir is the folder, which is made if it is missing. It belongs to one Recorder at a time; files of others in
+	// it are left alone. Required.
+	Dir string
+
+	// MaxFiles and MaxBytes bound what lies in Dir, with what is left there of earlier runs: the oldest go first.
+	// 0 means 1000 files and 256 MiB.
+	MaxFiles int
+	MaxBytes int64
+
+	// SecretData turns the redaction of Secrets, tokens and credentials off. Redact is called all the same.
+	SecretData bool
+
+	// Redact takes out of an object what must not be written. It is called for the object and the oldObject of each
+	// call, after what is done about Secrets, and for what the patch makes of the object; it changes the map in
+	// place. Numbers in it are json.Number. One call is made at a time. If it panics, the call is not recorded.
+	Redact func(object map[string]any)
+
+	// Paths says on which paths calls are recorded, before anything of them is copied. It is called by several
+	// goroutines at once, on the way of an answer, and must return at once. nil means all.
+	Paths func(path string) bool
+
+	// Only says which calls are recorded, by the whole request, before anything is taken out. nil means all. One
+	// call is made at a time, and never while somebody waits for an answer.
+	Only func(*admissionv1.AdmissionRequest) bool
+
+	// Log hears of what could not be recorded, once in a while. The zero Logger discards.
+	Log logr.Logger
+
+	// Counted is told what became of each call that was to be recorded. It may be called by several goroutines
+	// at once and must return at once. nil counts nothing.
+	Counted func(outcome string)
+}
+
+// A Recorder writes what goes through the handlers that it wraps. It is safe for concurrent use. Close ends it.
+type Recorder struct {
+	options Options
+	store   *store
+	budget  budget
+	said    rarely
+
+	mu      sync.RWMutex // of queue's being closed
+	closed  bool
+	queue   chan *call
+	done    chan struct{} // closed when the writing goroutine has ended
+	hurried atomic.Bool   // Close no longer waits
+}
+
+// New makes a Recorder, and its folder, and starts the goroutine that writes. It tells with the remedy if nothing can be
+// written there.
+func New(o Options) (*Recorder, error) {
+	if o.MaxFiles == 0 {
+		o.MaxFiles = defaultMaxFiles
+	}
+	if o.MaxBytes == 0 {
+		o.MaxBytes = defaultMaxBytes
+	}
+	var errs []error
+	if o.Dir == "" {
+		errs = append(errs, errors.New("option Dir is empty; name the folder to record into"))
+	}
+	if o.MaxFiles < 0 {
+		errs = append(errs, fmt.Errorf("option MaxFiles is %d; give a number of files, or 0 for %d", o.MaxFiles, defaultMaxFiles))
+	}
+	if o.MaxBytes < 0 {
+		errs = append(errs, fmt.Errorf("option MaxBytes is %d; give a number of bytes, or 0 for %d", o.MaxBytes, defaultMaxBytes))
+	}
+	if len(errs) > 0 {
+		return nil, errors.Join(errs...)
+	}
+	files, err := openStore(o.Dir, o.MaxFiles, o.MaxBytes)
+	if err != nil {
+		return nil, err
+	}
+	r := &Recorder{
+		options: o,
+		store:   files,
+		budget:  budget{most: mostWaitingBytes},
+		queue:   make(chan *call, mostWaiting),
+		done:    make(chan struct{}),
+	}
+	go r.write()
+	return r, nil
+}
+
+// Close stops recording, waits until what was handed over is written, or ctx ends, and then ends the goroutine. What is
+// not written by then is dropped, and the error is the cause of ctx. Handlers go on serving, unrecorded. Further calls
+// of Close wait likewise.
+func (r *Recorder) Close(ctx context.Context) error {
+	r.mu.Lock()
+	if !r.closed {
+		r.closed = true
+		close(r.queue)
+	}
+	r.mu.Unlock()
+	select {
+	case <-r.done:
+		return nil
+	case <-ctx.Done():
+		r.hurried.Store(true)
+		return fmt.Errorf("recording ended before everything was written: %w", context.Cause(ctx))
+	}
+}
+
+// takes tells whether calls on a path are recorded, and still.
+func (r *Recorder) takes(path string) (taken bool) {
+	defer func() {
+		if recover() != nil {
+			taken = false
+		}
+	}()
+	if paths := r.options.Paths; paths != nil && !paths(path) {
+		return false
+	}
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return !r.closed
+}
+
+// hand gives a call to the goroutine that writes, or drops it. It never waits.
+func (r *Recorder) hand(c *call) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	if !r.closed && !c.lost() {
+		select {
+		case r.queue <- c:
+			return
+		default:
+		}
+	}
+	c.release()
+	r.drop()
+}
+
+func (r *Recorder) drop() {
+	r.count(Dropped)
+	r.report(&failure{kind: "no room", err: errors.New("more calls came than could be written; they were answered as ever")})
+}
+
+// write is the goroutine.
+func (r *Recorder) write() {
+	defer close(r.done)
+	for c := range r.queue {
+		r.writeOne(c)
+		c.release()
+	}
+}
+
+func (r *Recorder) writeOne(c *call) {
+	if r.hurried.Load() {
+		r.count(Dropped)
+		return
+	}
+	f, err := r.compose(c)
+	if err == nil && f != nil {
+		err = r.store.put(f)
+	}
+	switch {
+	case err != nil:
+		r.count(Failed)
+		r.report(err)
+	case f != nil:
+		r.count(Written)
+	}
+}
+
+// count guards against what it calls, which may be on the way of an answer.
+func (r *Recorder) count(outcome string) {
+	if r.options.Counted == nil {
+		return
+	}
+	defer func() { _ = recover() }()
+	r.options.Counted(outcome)
+}
+
+// report logs why a call was not recorded, once in a while for each kind of reason.
+func (r *Recorder) report(err error) {
+	kind := "other"
+	if f, ok := errors.AsType[*failure](err); ok {
+		kind = f.kind
+	}
+	withheld, ok := r.said.pass(kind)
+	if !ok {
+		return
+	}
+	defer func() { _ = recover() }() // of the program's logger
+	r.options.Log.Info("a call was not recorded", "kind", kind, "reason", err.Error(), "dir", r.options.Dir, "moreOfTheKindBefore", withheld)
+}
+
+// failure is why a call was not recorded, with the kind by which lines in the log are counted. It says nothing of what
+// stands in an object.
+type failure struct {
+	kind string
+	err  error
+}
+
+func (f *failure) Error() string { return f.err.Error() }
+func (f *failure) Unwrap() error { return f.err }
+
+func failed(kind, format string, args ...any) error {
+	return &failure{kind: kind, err: fmt.Errorf(format, args...)}
+}

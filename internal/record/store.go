@@ -1,0 +1,142 @@
+package record
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// A file gets its name when it is whole. What was left unfinished by a crash is removed at the next start, unless it is
+// so young that another process may be at it.
+const (
+	unfinished      = ".eirinix-*.tmp"
+	mostUnfinished  = time.Hour
+	folderMode      = 0o700
+	spaceForRenames = 1000
+)
+
+// store is a folder of a bounded size. One goroutine uses it.
+type store struct {
+	dir      string
+	maxFiles int
+	maxBytes int64
+	files    []stored // by name, which is by time
+	bytes    int64
+}
+
+type stored struct {
+	name string
+	size int64
+}
+
+// openStore makes the folder, sees that it can be written to, and counts what is there.
+func openStore(dir string, maxFiles int, maxBytes int64) (*store, error) {
+	s := &store{dir: dir, maxFiles: maxFiles, maxBytes: maxBytes}
+	if err := os.MkdirAll(dir, folderMode); err != nil {
+		return nil, s.remedy(err)
+	}
+	probe, err := os.CreateTemp(dir, unfinished)
+	if err != nil {
+		return nil, s.remedy(err)
+	}
+	if err := errors.Join(probe.Close(), os.Remove(probe.Name())); err != nil {
+		return nil, s.remedy(err)
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, s.remedy(err)
+	}
+	for _, e := range entries {
+		if info, err := e.Info(); err == nil && info.Mode().IsRegular() {
+			s.found(info)
+		}
+	}
+	return s, s.makeRoom(0, 0)
+}
+
+func (s *store) remedy(err error) error {
+	return fmt.Errorf("recordings cannot be written to %q; name a folder that can be written to (where the root filesystem is read-only, mount an emptyDir): %w", s.dir, err)
+}
+
+func (s *store) found(info fs.FileInfo) {
+	if isOurs(info.Name()) {
+		s.files = append(s.files, stored{info.Name(), info.Size()})
+		s.bytes += info.Size()
+		return
+	}
+	if ours, _ := filepath.Match(unfinished, info.Name()); ours && time.Since(info.ModTime()) > mostUnfinished {
+		_ = os.Remove(filepath.Join(s.dir, info.Name())) // it is tried again at the next start
+	}
+}
+
+// put writes a file, and removes the oldest ones before if there are too many.
+func (s *store) put(f *file) error {
+	size := int64(len(f.text))
+	if size > s.maxBytes {
+		return failed(onDisk, "a record takes %d bytes, but all may take %d (MaxBytes)", size, s.maxBytes)
+	}
+	if err := s.makeRoom(1, size); err != nil {
+		return err
+	}
+	name, err := s.write(f)
+	if errors.Is(err, fs.ErrNotExist) { // somebody has cleaned up
+		if err = os.MkdirAll(s.dir, folderMode); err == nil {
+			name, err = s.write(f)
+		}
+	}
+	if err != nil {
+		return &failure{kind: onDisk, err: err}
+	}
+	at, _ := slices.BinarySearchFunc(s.files, name, func(f stored, name string) int { return cmp.Compare(f.name, name) })
+	s.files = slices.Insert(s.files, at, stored{name, size})
+	s.bytes += size
+	return nil
+}
+
+func (s *store) makeRoom(files int, size int64) error {
+	for len(s.files) > 0 && (len(s.files)+files > s.maxFiles || s.bytes+size > s.maxBytes) {
+		oldest := s.files[0]
+		if err := os.Remove(filepath.Join(s.dir, oldest.name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return failed(onDisk, "no room: the oldest recording cannot be removed: %w", err)
+		}
+		s.files = slices.Delete(s.files, 0, 1)
+		s.bytes -= oldest.size
+	}
+	return nil
+}
+
+func (s *store) write(f *file) (name string, err error) {
+	w, err := os.CreateTemp(s.dir, unfinished) // which makes it with mode 0600
+	if err != nil {
+		return "", err
+	}
+	_, err = w.Write(f.text)
+	if err = errors.Join(err, w.Close()); err == nil {
+		if name, err = s.free(f); err == nil {
+			err = os.Rename(w.Name(), filepath.Join(s.dir, name))
+		}
+	}
+	if err != nil {
+		_ = os.Remove(w.Name()) // the first error is the one that matters
+	}
+	return name, err
+}
+
+// free gives a name that no file has: two calls may have come at once, by a coarse clock.
+func (s *store) free(f *file) (string, error) {
+	for i := range spaceForRenames {
+		name := fileName(f.received.Add(time.Duration(i)), f.about)
+		if _, err := os.Lstat(filepath.Join(s.dir, name)); errors.Is(err, fs.ErrNotExist) {
+			return name, nil
+		} else if err != nil {
+			return "", err
+		}
+	}
+	return "", fmt.Errorf("%d recordings begin with %s", spaceForRenames, strings.TrimSuffix(fileName(f.received, f.about), extension))
+}

@@ -1,0 +1,126 @@
+package record
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+)
+
+// The prefixes of the paths on which AdmissionReviews are answered.
+const (
+	mutatePrefix   = "/mutate/"
+	validatePrefix = "/validate/"
+)
+
+// Wrap returns a handler that answers as next does, with next, and records the calls below /mutate/ and /validate/.
+// What else is asked, health endpoints say, goes by untouched. A nil Recorder returns next itself.
+//
+// The handler sees a request and a ResponseWriter of ours: http.ResponseController finds the server's own behind it.
+func (r *Recorder) Wrap(next http.Handler) http.Handler {
+	if r == nil {
+		return next
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if !isReview(req) || !r.takes(req.URL.Path) {
+			next.ServeHTTP(w, req)
+			return
+		}
+		r.serve(next, w, req)
+	})
+}
+
+func isReview(r *http.Request) bool {
+	return r.Method == http.MethodPost && r.Body != nil && r.Body != http.NoBody &&
+		(strings.HasPrefix(r.URL.Path, mutatePrefix) || strings.HasPrefix(r.URL.Path, validatePrefix))
+}
+
+func (r *Recorder) serve(next http.Handler, w http.ResponseWriter, req *http.Request) {
+	t := &tap{
+		ResponseWriter: w,
+		request:        *req,
+		body:           tappedBody{ReadCloser: req.Body},
+		call:           &call{path: req.URL.Path, received: time.Now(), question: newBuffer(&r.budget, req.ContentLength), answer: newBuffer(&r.budget, 0)},
+	}
+	t.body.call = t.call
+	t.request.Body = &t.body
+	answered := false
+	defer func() { // not recover: the panic is the server's
+		if !answered {
+			t.call.release()
+		}
+	}()
+	next.ServeHTTP(t, &t.request)
+	answered = true
+	t.call.took = time.Since(t.call.received)
+	if !t.call.question.seen {
+		t.call.release() // refused unread
+		return
+	}
+	r.hand(t.call)
+}
+
+// call is one that was answered. What it holds counts against the Recorder's budget until release.
+type call struct {
+	path     string
+	received time.Time
+	took     time.Duration
+	status   int  // 0 means 200
+	broken   bool // the request ended too early
+	question buffer
+	answer   buffer
+}
+
+// lost tells whether there was no room for some of it.
+func (c *call) lost() bool { return c.question.lost || c.answer.lost }
+
+func (c *call) release() {
+	c.question.release()
+	c.answer.release()
+}
+
+// tap is what the handler writes to, with the request that it reads from; one piece of memory for both.
+type tap struct {
+	http.ResponseWriter
+	request http.Request
+	body    tappedBody
+	call    *call
+}
+
+// Unwrap is for http.ResponseController.
+func (t *tap) Unwrap() http.ResponseWriter { return t.ResponseWriter }
+
+func (t *tap) WriteHeader(status int) {
+	if t.call.status == 0 && status >= http.StatusOK {
+		t.call.status = status
+		if status == http.StatusRequestEntityTooLarge && t.request.ContentLength < 0 && t.request.ProtoMajor == 1 {
+			// http.MaxBytesReader says so to the server's own ResponseWriter, which it does not find behind ours.
+			t.Header().Set("Connection", "close")
+		}
+	}
+	t.ResponseWriter.WriteHeader(status)
+}
+
+func (t *tap) Write(p []byte) (int, error) {
+	if t.call.status == 0 {
+		t.call.status = http.StatusOK
+	}
+	t.call.answer.add(p)
+	return t.ResponseWriter.Write(p)
+}
+
+// tappedBody copies what the handler reads.
+type tappedBody struct {
+	io.ReadCloser
+	call *call
+}
+
+func (b *tappedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	b.call.question.add(p[:n])
+	if err != nil && !errors.Is(err, io.EOF) {
+		b.call.broken = true
+	}
+	return n, err
+}

@@ -1,0 +1,62 @@
+package eirinix_test
+
+import (
+	"os"
+	"path/filepath"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+
+	"code.cloudfoundry.org/eirinix"
+	eirinixtest "code.cloudfoundry.org/eirinix/testing"
+)
+
+var _ = Describe("A Manager that runs", Label("api-server"), func() {
+	recorded := func(dir string) []string {
+		GinkgoHelper()
+		files, err := filepath.Glob(filepath.Join(dir, "*.json"))
+		Expect(err).NotTo(HaveOccurred())
+		return files
+	}
+
+	It("records what an API server asks, as long as somebody wants it, and can be played again", func(ctx SpecContext) {
+		namespace := newNamespace(ctx)
+		options := urlOptions(namespace)
+		logger, logs := observed()
+		options.Logger = logger
+		m := eirinix.NewManager(options)
+		Expect(m.AddExtension(addEnv{})).To(Succeed())
+		ended := startManager(ctx, m)
+		Eventually(m.Ready()).WithTimeout(patience).Should(BeClosed())
+		dir, rest := GinkgoT().TempDir(), filepath.Join(GinkgoT().TempDir(), "rest")
+
+		Eventually(func() (*corev1.Pod, error) { return createPod(ctx, namespace, newPod("before", nil)) }).WithTimeout(patience).Should(beMutated())
+		stop, err := m.Record(eirinix.Recording{Dir: dir})
+		Expect(err).NotTo(HaveOccurred())
+		Expect(createPod(ctx, namespace, newPod("first", nil))).To(beMutated())
+		Expect(stop(ctx)).To(Succeed())
+		Expect(createPod(ctx, namespace, newPod("between", nil))).To(beMutated())
+		Expect(recorded(dir)).To(ConsistOf(ContainSubstring("-first-")))
+		info, err := os.Stat(recorded(dir)[0])
+		Expect(err).NotTo(HaveOccurred())
+		Expect(info.Mode().Perm()).To(Equal(os.FileMode(0o600)))
+
+		_, err = m.Record(eirinix.Recording{Dir: rest})
+		Expect(err).NotTo(HaveOccurred())
+		Expect(createPod(ctx, namespace, newPod("last", nil))).To(beMutated())
+		m.Stop()
+		Eventually(ended).WithTimeout(patience).Should(Receive(BeNil()))
+		Expect(recorded(rest)).To(ConsistOf(ContainSubstring("-last-")), "the end of Run loses nothing")
+		Expect(logs.FilterMessage("recording ended").All()).To(HaveLen(2), "and leaves no goroutine behind")
+
+		h := eirinixtest.NewHarness(GinkgoTB(), addEnv{})
+		for _, folder := range []string{dir, rest} {
+			h.CheckReplay(folder)
+			calls := h.Replay(folder)
+			Expect(calls).To(ConsistOf(eirinixtest.BeAllowed()))
+			Expect(calls[0].Patch).NotTo(BeEmpty())
+			Expect(calls[0].Was.Patch).To(Equal(calls[0].Patch))
+		}
+	}, SpecTimeout(2*patience))
+})

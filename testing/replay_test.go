@@ -1,0 +1,203 @@
+package eirinixtest_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	admissionv1 "k8s.io/api/admission/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"code.cloudfoundry.org/eirinix"
+	eirinixtest "code.cloudfoundry.org/eirinix/testing"
+)
+
+// What a program does in production: it labels pods, in this way, and refuses some; and it looks at Secrets.
+func inProduction(label string) []any {
+	return []any{
+		eirinix.Mutation[*corev1.Pod]{ID: "pods", Apply: func(_ context.Context, c *eirinix.Call, pod *corev1.Pod) error {
+			switch {
+			case pod.Name == "naughty":
+				return eirinix.Deny("no %s here", pod.Name)
+			case pod.Name == "broken":
+				return errors.New("out of order")
+			}
+			c.Warn("seen by %s", c.UserInfo.Username)
+			c.Audit("who", c.UserInfo.Username)
+			metav1.SetMetaDataLabel(&pod.ObjectMeta, "by", label)
+			return nil
+		}},
+		eirinix.Validation[*corev1.Secret]{ID: "secrets", Update: func(_ context.Context, _ *eirinix.Call, was, is *corev1.Secret) error {
+			if len(was.Data) != len(is.Data) {
+				return eirinix.Deny("no new keys")
+			}
+			return nil
+		}},
+	}
+}
+
+var _ = Describe("Recorded traffic", func() {
+	// recordCalls records what is sent through a harness.
+	recordCalls := func(ctx context.Context, r eirinix.Recording, reviewVersion string, send func(*eirinixtest.Harness)) {
+		GinkgoHelper()
+		h := eirinixtest.NewHarness(GinkgoTB(), append(inProduction("a"), func(o *eirinixtest.HarnessOptions) { o.ReviewVersion = reviewVersion })...)
+		stop, err := h.Manager().Record(r)
+		Expect(err).NotTo(HaveOccurred())
+		send(h)
+		Expect(stop(ctx)).To(Succeed())
+		send(h) // nobody listens any more
+	}
+	pods := func(h *eirinixtest.Harness) {
+		for _, name := range []string{"nice", "naughty", "broken"} {
+			h.Create(podOf(name, nil), eirinixtest.AsUser("jane"))
+		}
+	}
+
+	DescribeTable("is played again, each call as it was", func(ctx SpecContext, version string) {
+		dir := GinkgoT().TempDir()
+		recordCalls(ctx, eirinix.Recording{Dir: dir}, version, pods)
+		h := eirinixtest.NewHarness(GinkgoTB(), inProduction("a")...)
+		calls := h.Replay(dir)
+		Expect(calls).To(HaveLen(3))
+		Expect(calls[0]).To(And(eirinixtest.BeAllowed(), eirinixtest.HaveWarned("seen by jane"), eirinixtest.HaveAudited("who", "jane"), eirinixtest.HaveRun("pods")))
+		Expect(calls[0].Was).To(And(eirinixtest.BeAllowed(), Not(eirinixtest.HaveRun("pods"))))
+		Expect(eirinixtest.As[*corev1.Pod](calls[0].Was).Labels).To(HaveKeyWithValue("by", "a"))
+		Expect(calls[0].Path).To(HavePrefix("/mutate/"))
+		Expect(calls[0].Took).To(BeNumerically(">", 0))
+		Expect(calls[1]).To(eirinixtest.BeDenied().WithMessage("no naughty here"))
+		Expect(calls[2]).To(eirinixtest.HaveFailed("out of order"))
+		for _, c := range calls {
+			Expect(c.Difference()).To(BeEmpty(), c.File)
+			Expect(c.String()).To(And(ContainSubstring(c.File), HaveSuffix("answered as it was\n")))
+		}
+		h.CheckReplay(dir)
+	},
+		Entry("of API servers that ask in v1", "v1"),
+		Entry("of API servers that ask in v1beta1", "v1beta1"),
+	)
+
+	It("shows what a changed program does otherwise", func(ctx SpecContext) {
+		dir := GinkgoT().TempDir()
+		recordCalls(ctx, eirinix.Recording{Dir: dir}, "", pods)
+		h := eirinixtest.NewHarness(GinkgoTB(), inProduction("b")...)
+		calls := h.Replay(dir)
+		Expect(calls[0].Difference()).To(And(ContainSubstring("-    by: a"), ContainSubstring("+    by: b")))
+		Expect(calls[0].String()).To(ContainSubstring("answered otherwise than it was"))
+		Expect(calls[1].Difference()).To(BeEmpty())
+		message := failureOf(func(t *fakeTest) {
+			eirinixtest.NewHarness(t, inProduction("b")...).CheckReplay(dir)
+		})
+		Expect(message).To(And(ContainSubstring(calls[0].File+" is answered otherwise than it was"), Not(ContainSubstring(calls[1].File))))
+
+		lenient := eirinix.Mutation[*corev1.Pod]{ID: "pods", Apply: func(context.Context, *eirinix.Call, *corev1.Pod) error { return nil }}
+		for i, now := range []string{"by: a", "-# denied with 403 Forbidden: no naughty here", "-# failed"} {
+			Expect(eirinixtest.NewHarness(GinkgoTB(), lenient).Replay(dir)[i].Difference()).To(ContainSubstring(now))
+		}
+	})
+
+	It("goes to the webhook that was called, whatever selectors say now", func(ctx SpecContext) {
+		dir := GinkgoT().TempDir()
+		recordCalls(ctx, eirinix.Recording{Dir: dir}, "", func(h *eirinixtest.Harness) { h.Create(podOf("nice", nil)) })
+		elsewhere := func(o *eirinixtest.HarnessOptions) { o.Manager.Namespace = "elsewhere" }
+		h := eirinixtest.NewHarness(GinkgoTB(), append(inProduction("a"), elsewhere)...)
+		Expect(h.Create(podOf("nice", nil), eirinixtest.InNamespace("default"))).NotTo(eirinixtest.HaveRun("pods"))
+		h.CheckReplay(dir)
+	})
+
+	It("holds no data of Secrets, unless it is asked to", func(ctx SpecContext) {
+		const password = "correct-horse"
+		secret := func(extra string) string {
+			return `{apiVersion: v1, kind: Secret, metadata: {name: s}, stringData: {password: ` + password + `}` + extra + `}`
+		}
+		update := func(h *eirinixtest.Harness) {
+			h.Update(secret(""), secret(", data: {more: Y29ycmVjdC1ob3JzZQ==}"))
+		}
+		text := func(dir string) string {
+			GinkgoHelper()
+			files, err := filepath.Glob(filepath.Join(dir, "*.json"))
+			Expect(err).NotTo(HaveOccurred())
+			Expect(files).To(HaveLen(1))
+			raw, err := os.ReadFile(files[0])
+			Expect(err).NotTo(HaveOccurred())
+			return string(raw)
+		}
+		dir, whole := GinkgoT().TempDir(), GinkgoT().TempDir()
+		recordCalls(ctx, eirinix.Recording{Dir: dir}, "", update)
+		recordCalls(ctx, eirinix.Recording{Dir: whole, SecretData: true}, "", update)
+		Expect(text(dir)).NotTo(Or(ContainSubstring(password), ContainSubstring("Y29ycmVjdC1ob3JzZQ")))
+		Expect(text(whole)).To(And(ContainSubstring(password), ContainSubstring("Y29ycmVjdC1ob3JzZQ")))
+
+		calls := eirinixtest.NewHarness(GinkgoTB(), inProduction("a")...).Replay(dir)
+		Expect(calls[0].Redacted).To(ContainElement(HavePrefix("request.object.")))
+		Expect(calls[0]).To(eirinixtest.BeDenied().WithMessage("no new keys"), "keys are there still")
+		Expect(calls[0].String()).To(ContainSubstring("the recorder took out request.object."))
+	})
+
+	It("is what the program asks for, redacted by it", func(ctx SpecContext) {
+		dir := GinkgoT().TempDir()
+		recordCalls(ctx, eirinix.Recording{
+			Dir:  dir,
+			Only: func(r *admissionv1.AdmissionRequest) bool { return r.Name == "nice" },
+			Redact: func(object map[string]any) {
+				delete(object, "spec")
+			},
+		}, "", pods)
+		calls := eirinixtest.NewHarness(GinkgoTB(), inProduction("a")...).Replay(dir)
+		Expect(calls).To(HaveLen(1))
+		Expect(eirinixtest.As[*corev1.Pod](calls[0].Result).Spec.Containers).To(BeEmpty())
+	})
+
+	It("may be a review that another tool has kept", func() {
+		file := filepath.Join(GinkgoT().TempDir(), "review.json")
+		Expect(os.WriteFile(file, []byte(`{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {"uid": "1", "operation": "CREATE",
+			"kind": {"group": "", "version": "v1", "kind": "Pod"}, "resource": {"group": "", "version": "v1", "resource": "pods"}, "namespace": "default", "name": "naughty",
+			"userInfo": {"username": "jane"}, "object": {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "naughty", "namespace": "default"}}},
+			"response": {"uid": "1", "allowed": true}}`), 0o600)).To(Succeed())
+		calls := eirinixtest.NewHarness(GinkgoTB(), inProduction("a")...).Replay(file)
+		Expect(calls).To(ConsistOf(eirinixtest.BeDenied()))
+		Expect(calls[0].Was).To(eirinixtest.BeAllowed())
+		Expect(calls[0].Difference()).To(ContainSubstring("+# denied with 403"))
+	})
+
+	DescribeTable("that cannot be played says why", func(ctx SpecContext, prepare func(dir string), message string) {
+		dir := GinkgoT().TempDir()
+		prepare(dir)
+		Expect(failureOf(func(t *fakeTest) { eirinixtest.NewHarness(t, inProduction("a")...).Replay(dir) })).To(ContainSubstring(message))
+	},
+		Entry("none", func(string) {}, "holds no recording (*.json); ExtensionManager.Record writes them"),
+		Entry("no review", func(dir string) {
+			Expect(os.WriteFile(filepath.Join(dir, "a.json"), []byte(`{}`), 0o600)).To(Succeed())
+		}, "a.json"),
+		Entry("a webhook that is not there", func(dir string) {
+			h := eirinixtest.NewHarness(GinkgoTB(), eirinix.Mutation[*corev1.ConfigMap]{ID: "maps", Apply: func(context.Context, *eirinix.Call, *corev1.ConfigMap) error { return nil }})
+			stop, err := h.Manager().Record(eirinix.Recording{Dir: dir})
+			Expect(err).NotTo(HaveOccurred())
+			h.Create(`{apiVersion: v1, kind: ConfigMap, metadata: {name: a}}`)
+			Expect(stop(context.Background())).To(Succeed())
+		}, "give NewHarness the steps and options of the program that was recorded"),
+	)
+
+	It("is one at a time, in a folder that can be written", func(ctx SpecContext) {
+		m := eirinix.NewManager(eirinix.ManagerOptions{Host: "webhook.example.org"})
+		stop, err := m.Record(eirinix.Recording{Dir: GinkgoT().TempDir()})
+		Expect(err).NotTo(HaveOccurred())
+		_, err = m.Record(eirinix.Recording{Dir: GinkgoT().TempDir()})
+		Expect(err).To(MatchError(ContainSubstring("another recording goes on; stop that one first")))
+		Expect(stop(ctx)).To(Succeed())
+		Expect(stop(ctx)).To(Succeed(), "twice is once")
+		stop, err = m.Record(eirinix.Recording{Dir: GinkgoT().TempDir()})
+		Expect(err).NotTo(HaveOccurred())
+		Expect(stop(ctx)).To(Succeed())
+		_, err = m.Record(eirinix.Recording{})
+		Expect(err).To(MatchError(And(HavePrefix("eirinix: Recording: "), ContainSubstring("Dir is empty"))))
+		file := filepath.Join(GinkgoT().TempDir(), "file")
+		Expect(os.WriteFile(file, nil, 0o600)).To(Succeed())
+		_, err = m.Record(eirinix.Recording{Dir: file})
+		Expect(strings.ToLower(err.Error())).To(ContainSubstring(strings.ToLower(file)))
+	})
+})
