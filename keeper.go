@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -40,7 +39,7 @@ type keeper struct {
 	report *certificateReport
 	ready  func(error) // is told whether the API server trusts this process
 
-	mu        sync.Mutex // one look at a time
+	looking   chan struct{} // holds one while a look is taken: one at a time
 	said      reminder
 	wrote     reminder
 	known     []byte // every CA that the Secret has held, in PEM
@@ -53,7 +52,7 @@ func (m *ExtensionManager) newKeeper(certs *certificates, reg *registration, log
 	o := m.GetManagerOptions()
 	return &keeper{
 		certs: certs, reg: reg, writes: *o.RegisterWebHook || reg.grows, retain: o.retain(), clock: &m.clock, log: log,
-		report: m.newCertificateReport(certs.store.Namespace, certs.store.Name, reg, log), ready: m.trusted, said: reminder{log: log}, wrote: reminder{log: log},
+		report: m.newCertificateReport(certs.store.Namespace, certs.store.Name, reg, log), ready: m.trusted, looking: make(chan struct{}, 1), said: reminder{log: log}, wrote: reminder{log: log},
 	}
 }
 
@@ -65,8 +64,12 @@ func (k *keeper) run(ctx context.Context) {
 
 // tick looks at everything once, does what is due, and tells when to look again.
 func (k *keeper) tick(ctx context.Context) (next time.Duration, err error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
+	select {
+	case k.looking <- struct{}{}:
+		defer func() { <-k.looking }()
+	case <-ctx.Done(): // of RotateCA, say, while the keeper itself is at it
+		return pollSecret, context.Cause(ctx)
+	}
 	defer func() { k.report.failed(err) }()
 	hesitated := false
 	for range actionsAtOnce {

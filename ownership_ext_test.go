@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -68,6 +69,22 @@ var _ = Describe("What a program has registered", Label("api-server"), func() {
 			g.Expect(apierrors.IsNotFound(err)).To(BeTrue(), "%v", err)
 		}).WithTimeout(2 * patience).Should(Succeed())
 	}, SpecTimeout(5*patience))
+
+	It("is owned though the API server does not answer for a moment", func(ctx SpecContext) {
+		o := urlOptions(namespace)
+		var asked atomic.Int32
+		o.RestConfig.Wrap(func(next http.RoundTripper) http.RoundTripper {
+			return roundTrip(func(r *http.Request) (*http.Response, error) {
+				if strings.HasSuffix(r.URL.Path, "/api/v1/namespaces/"+namespace) && asked.Add(1) == 1 {
+					return &http.Response{StatusCode: http.StatusServiceUnavailable, Header: http.Header{}, Body: http.NoBody, Request: r}, nil
+				}
+				return next.RoundTrip(r)
+			})
+		})
+		m := run(ctx, o)
+		Expect(asked.Load()).To(BeNumerically(">", 1))
+		Expect(configuration(ctx, m).OwnerReferences).To(ConsistOf(And(HaveField("Kind", "Namespace"), HaveField("Name", namespace))))
+	}, SpecTimeout(2*patience))
 
 	It("stays away once it was removed, though the program runs on", func(ctx SpecContext) {
 		m := run(ctx, urlOptions(namespace))

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	admissionregistrationv1client "k8s.io/client-go/kubernetes/typed/admissionregistration/v1"
@@ -85,7 +86,11 @@ func (m *ExtensionManager) owningNamespace(ctx context.Context, log logr.Logger)
 		return nil // whoever needs them says so
 	}
 	name := m.secretNamespace()
-	ns, err := clients.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
+	var ns *corev1.Namespace
+	err = retryTransient(ctx, log, "the namespace "+name, func(ctx context.Context) (err error) {
+		ns, err = clients.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
+		return err
+	})
 	if err != nil {
 		log.Info("what is registered does not go away with its namespace; grant get on that, or call Unregister before it is deleted", "namespace", name, "because", err.Error())
 		return nil
