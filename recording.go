@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"path"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
 
+	"code.cloudfoundry.org/eirinix/internal/diagnose"
 	"code.cloudfoundry.org/eirinix/internal/record"
 )
 
@@ -19,8 +21,8 @@ const recordingPatience = 5 * time.Second
 
 // Recording says what Record writes, and where.
 type Recording struct {
-	// Dir is the folder, made if it is missing, with mode 0700. It belongs to one recording at a time; what else
-	// lies in it stays. The Deployment of Manifests has a read-only filesystem: mount an emptyDir there. Required.
+	// Dir is the folder, made if it is missing, with mode 0700. It belongs to one recording of one process at a
+	// time; what else lies in it stays. The Deployment of Manifests has a read-only filesystem: mount an emptyDir there. Required.
 	Dir string
 
 	// MaxFiles and MaxBytes bound what lies in Dir, also of earlier recordings: the oldest files go first.
@@ -62,6 +64,7 @@ func (m *ExtensionManager) Record(r Recording) (stop func(context.Context) error
 	now := &recording{}
 	now.Recorder, err = record.New(record.Options{
 		Dir: r.Dir, MaxFiles: r.MaxFiles, MaxBytes: r.MaxBytes, Only: r.Only, Redact: r.Redact, SecretData: r.SecretData, Log: log,
+		Paths: func(called string) bool { return path.Base(called) != diagnose.CanaryName }, // which nobody replays
 		Counted: func(outcome string) {
 			switch outcome {
 			case record.Written:

@@ -35,6 +35,7 @@ var _ = Describe("A Manager that runs", Label("api-server"), func() {
 		stop, err := m.Record(eirinix.Recording{Dir: dir})
 		Expect(err).NotTo(HaveOccurred())
 		Expect(createPod(ctx, namespace, newPod("first", nil))).To(beMutated())
+		Expect(m.Diagnose(ctx).Err()).NotTo(HaveOccurred()) // whose call is no traffic
 		Expect(stop(ctx)).To(Succeed())
 		Expect(createPod(ctx, namespace, newPod("between", nil))).To(beMutated())
 		Expect(recorded(dir)).To(ConsistOf(ContainSubstring("-first-")))

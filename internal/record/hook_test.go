@@ -100,6 +100,14 @@ var _ = Describe("What the program itself knows to be secret", func() {
 		Entry("on the way", `[{"op":"add","path":"/x","value":"`+marker+`"},{"op":"remove","path":"/x"},{"op":"replace","path":"/metadata/name","value":null}]`),
 	)
 
+	It("does not survive in the patch of an object that held none", func() {
+		w := newWorld(allow, redacting(withoutEnv))
+		ask(answering(w, answerWith(base64.StdEncoding.EncodeToString([]byte(`[{"op":"add","path":"/spec/containers/-","value":{"env":[{"value":"`+marker+`"}]}}]`)))), review(pod))
+		text := w.only()
+		Expect(leaks(text)).To(BeFalse(), text)
+		Expect(w.read()[0].Redacted).To(Equal([]string{"response.patch (made anew, after Redact)"}))
+	})
+
 	It("may be looked for in Secrets, too, whose patch still applies to what is left", func() {
 		w := newWorld(allow, redacting(func(o map[string]any) { delete(o, "type") }))
 		ask(answering(w, answerWith(base64.StdEncoding.EncodeToString([]byte(`[{"op":"remove","path":"/metadata/annotations/kubectl.kubernetes.io~1last-applied-configuration"},`+
