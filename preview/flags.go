@@ -49,7 +49,7 @@ func parseFlags(args []string, stderr io.Writer) (*flags, error) {
 	set := flag.NewFlagSet("preview", flag.ContinueOnError)
 	set.SetOutput(stderr)
 	set.Usage = func() {
-		fmt.Fprint(stderr, usage)
+		_, _ = fmt.Fprint(stderr, usage) // nobody can be told
 		set.PrintDefaults()
 	}
 	set.Var(&f.files, "f", "`file` or folder with manifests, as YAML or JSON; - for standard input; may be given several times")

@@ -155,7 +155,7 @@ var _ = Describe("Recorded traffic", func() {
 	It("may be a review that another tool has kept", func() {
 		file := filepath.Join(GinkgoT().TempDir(), "review.json")
 		Expect(os.WriteFile(file, []byte(`{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {"uid": "1", "operation": "CREATE",
-			"kind": {"group": "", "version": "v1", "kind": "Pod"}, "resource": {"group": "", "version": "v1", "resource": "pods"}, "namespace": "default", "name": "naughty",
+			"kind": {"group": "", "version": "v1", "kind": "Pod"}, "resource": {"group": "", "version": "v1", "resource": "pods"}, "namespace": "default", "name": "naughty", "dryRun": true,
 			"userInfo": {"username": "jane"}, "object": {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "naughty", "namespace": "default"}}},
 			"response": {"uid": "1", "allowed": true}}`), 0o600)).To(Succeed())
 		calls := eirinixtest.NewHarness(GinkgoTB(), inProduction("a")...).Replay(file)

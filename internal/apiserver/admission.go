@@ -10,7 +10,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -233,7 +232,7 @@ func (a *admissionRun) stored() Document {
 		if u.GetName() == "" && u.GetGenerateName() != "" {
 			u.SetName(u.GetGenerateName() + generatedSuffix)
 		}
-		u.SetUID(types.UID(uuid.NewUUID()))
+		u.SetUID(uuid.NewUUID())
 		u.SetCreationTimestamp(metav1.Now())
 	})
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	admissionv1 "k8s.io/api/admission/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/user"
 )
@@ -42,6 +43,7 @@ func (s *Server) Replay(ctx context.Context, path string, request *admissionv1.A
 func (s *Server) Recall(ctx context.Context, path string, request *admissionv1.AdmissionRequest, answer http.Handler) (*Outcome, error) {
 	w, mutating := &webhook{}, true
 	w.ClientConfig.URL, w.AdmissionReviewVersions = new("https://webhook.invalid/"), []string{admissionv1.SchemeGroupVersion.Version}
+	w.SideEffects = new(admissionregistrationv1.SideEffectClassNone) // or a dry run would not be sent
 	if path != "" {
 		var err error
 		if w, mutating, err = s.webhookAt(path); err != nil {
@@ -113,11 +115,12 @@ func requestOf(told *admissionv1.AdmissionRequest) Request {
 	return r
 }
 
+// webhookAt finds the webhook that is called on a path. In front of it may stand what a program shares its server with.
 func (s *Server) webhookAt(path string) (w *webhook, mutating bool, err error) {
 	unknown := &UnknownPathError{Path: path}
 	for _, all := range [][]*webhook{s.mutating, s.validating} {
 		for _, w := range all {
-			if w.path() == path {
+			if strings.HasSuffix(w.path(), path) {
 				return w, slices.Contains(s.mutating, w), nil
 			}
 			unknown.Known = append(unknown.Known, w.path())
