@@ -136,16 +136,17 @@ func toLoopback() corev1.ServiceSpec {
 	return corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "localhost"}
 }
 
-func (d *deployment) configurations() []webhookconf.Configuration {
-	return webhookconf.Configurations(admin().AdmissionregistrationV1(), d.Options.Fingerprint, d.Owner)
-}
-
-// register writes the configurations and takes them away when the spec ends.
+// register writes the configurations, as a process that starts now, and takes them away when the spec ends.
 func (d *deployment) register(ctx context.Context, edits ...func(*admissionregistrationv1.MutatingWebhook)) {
 	GinkgoHelper()
-	for _, c := range d.configurations() {
-		must(c.Apply(ctx, d.Options, d.Entries, func([][]byte) ([]byte, error) { return d.Options.CABundle, nil }))
-		DeferCleanup(func(ctx context.Context) { must(c.Delete(ctx)) })
+	w := webhookconf.Writer{Options: d.Options, Entries: d.Entries, Started: time.Now(), Now: time.Now}
+	w.Options.CABundle = nil // which comes with each write
+	for _, r := range w.Registrars(admin().AdmissionregistrationV1(), d.Owner) {
+		written := must(r.Register(ctx, func([][]byte) ([]byte, error) { return d.Options.CABundle, nil }))
+		if r.Holds(d.Entries) {
+			Expect(written.Outcome).To(BeElementOf(webhookconf.Created, webhookconf.Updated), r.String())
+		}
+		DeferCleanup(func(ctx context.Context) { must(r.Delete(ctx)) })
 	}
 	d.edit(ctx, edits...)
 }

@@ -18,7 +18,6 @@ import (
 	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -35,11 +34,6 @@ type Options struct {
 	// OwnedBy is what the configurations go away with: the Namespace that the program lives in. nil leaves
 	// what is there.
 	OwnedBy *metav1.OwnerReference
-}
-
-// OwnedByNamespace is a reference to a Namespace. It does not hold up the Namespace's deletion.
-func OwnedByNamespace(ns *corev1.Namespace) *metav1.OwnerReference {
-	return &metav1.OwnerReference{APIVersion: "v1", Kind: "Namespace", Name: ns.Name, UID: ns.UID}
 }
 
 // WebhookName is the name of an entry within its configuration. The API server wants at least three

@@ -1,7 +1,6 @@
 package webhookconf_test
 
 import (
-	"context"
 	"slices"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -29,13 +28,9 @@ var groupResource = schema.GroupResource{Group: "admissionregistration.k8s.io", 
 // cluster is client-go's fake clientset, asked for what reached it.
 type cluster struct {
 	*fake.Clientset
-	client webhookconf.ClientOf[*admissionregistrationv1.MutatingWebhookConfiguration]
 }
 
-func newCluster(objects ...runtime.Object) *cluster {
-	set := fake.NewClientset(objects...)
-	return &cluster{Clientset: set, client: set.AdmissionregistrationV1().MutatingWebhookConfigurations()}
-}
+func newCluster(objects ...runtime.Object) *cluster { return &cluster{fake.NewClientset(objects...)} }
 
 // verbs are what has reached the cluster, in order.
 func (c *cluster) verbs() []string {
@@ -77,6 +72,29 @@ func (c *cluster) behindTheScenes(change func(t clienttesting.ObjectTracker) err
 	Expect(change(c.Tracker())).To(Succeed())
 }
 
+// tamper changes what stands in the cluster.
+func (c *cluster) tamper(change func(*admissionregistrationv1.MutatingWebhookConfiguration)) {
+	GinkgoHelper()
+	found := c.stored().DeepCopy()
+	change(found)
+	c.replace(found)
+}
+
+// replace puts another in the place of what stands in the cluster.
+func (c *cluster) replace(with *admissionregistrationv1.MutatingWebhookConfiguration) {
+	GinkgoHelper()
+	c.behindTheScenes(func(t clienttesting.ObjectTracker) error {
+		return t.Update(admissionregistrationv1.SchemeGroupVersion.WithResource(resourceName), with, "")
+	})
+}
+
+func (c *cluster) lose() {
+	GinkgoHelper()
+	c.behindTheScenes(func(t clienttesting.ObjectTracker) error {
+		return t.Delete(admissionregistrationv1.SchemeGroupVersion.WithResource(resourceName), "", configurationName)
+	})
+}
+
 func (c *cluster) stored() *admissionregistrationv1.MutatingWebhookConfiguration {
 	GinkgoHelper()
 	found, err := c.Tracker().Get(admissionregistrationv1.SchemeGroupVersion.WithResource(resourceName), "", configurationName)
@@ -89,11 +107,22 @@ func (c *cluster) holdsNothing() bool {
 	return apierrors.IsNotFound(err)
 }
 
-func (c *cluster) apply(ctx context.Context, webhooks []admissionregistrationv1.MutatingWebhook) (*admissionregistrationv1.MutatingWebhookConfiguration, webhookconf.Outcome, error) {
-	return webhookconf.Mutating.Apply(ctx, c.client, configurationName, owner, webhooks)
+func (c *cluster) names() (all []string) {
+	for _, w := range c.stored().Webhooks {
+		all = append(all, w.Name)
+	}
+	return all
 }
 
-// configuration is one of ours as it stands in a cluster after some use.
+func (c *cluster) bundles() (all []string) {
+	for _, w := range c.stored().Webhooks {
+		all = append(all, string(w.ClientConfig.CABundle))
+	}
+	return all
+}
+
+// configuration is one of ours as it stands in a cluster after some use. Nothing tells whose steps it holds: so it was
+// before there were stamps.
 func configuration(webhooks []admissionregistrationv1.MutatingWebhook) *admissionregistrationv1.MutatingWebhookConfiguration {
 	return &admissionregistrationv1.MutatingWebhookConfiguration{
 		ObjectMeta: metav1.ObjectMeta{
@@ -107,6 +136,13 @@ func configuration(webhooks []admissionregistrationv1.MutatingWebhook) *admissio
 		},
 		Webhooks: webhooks,
 	}
+}
+
+// foreign is one that belongs to another deployment.
+func foreign(webhooks []admissionregistrationv1.MutatingWebhook) *admissionregistrationv1.MutatingWebhookConfiguration {
+	c := configuration(webhooks)
+	c.Annotations[webhookconf.OwnerAnnotation] = otherOwner
+	return c
 }
 
 func conflict() error {

@@ -8,6 +8,9 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	clienttesting "k8s.io/client-go/testing"
 
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
@@ -21,7 +24,7 @@ var _ = Describe("What is undone again and again", func() {
 
 	BeforeEach(func(ctx SpecContext) {
 		c, time0 = newCluster(), &clock{now: noon}
-		p = time0.start(c, nil, step("a", isolated))
+		p = time0.start(c, step("a", isolated))
 		p.register(ctx)
 	})
 
@@ -150,6 +153,22 @@ var _ = Describe("What is undone again and again", func() {
 		Expect(p.register(ctx).Outcome).To(Equal(webhookconf.Deferred))
 	})
 
+	It("is not what could not be written", func(ctx SpecContext) {
+		edit(0)
+		failing := true
+		c.PrependReactor("update", resourceName, func(clienttesting.Action) (bool, runtime.Object, error) {
+			return failing, nil, apierrors.NewServiceUnavailable("busy")
+		})
+		for range 10 {
+			time0.pass(time.Second)
+			_, err := p.Register(ctx, p.trusts)
+			Expect(apierrors.IsServiceUnavailable(err)).To(BeTrue(), "%v", err)
+			Expect(p.survey(ctx).Due).To(BeTrue())
+		}
+		failing = false
+		Expect(p.register(ctx)).To(And(HaveField("Outcome", webhookconf.Updated), HaveField("Contest", BeNil())))
+	})
+
 	It("is no rotation, however fast", func(ctx SpecContext) {
 		for n := range 50 {
 			time0.pass(time.Second)
@@ -159,7 +178,7 @@ var _ = Describe("What is undone again and again", func() {
 	})
 
 	It("is no rotation that another replica publishes and this one prunes", func(ctx SpecContext) {
-		other := time0.start(c, nil, step("a", isolated))
+		other := time0.start(c, step("a", isolated))
 		for n := range 50 {
 			time0.pass(time.Second)
 			other.bundle = fmt.Sprint("generations ", n, n+1)

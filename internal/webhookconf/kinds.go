@@ -1,23 +1,9 @@
 package webhookconf
 
 import (
-	"bytes"
-	"context"
-	"slices"
-
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/watch"
 )
-
-// ClientOf is what is needed of client-go's interface for the configurations C.
-type ClientOf[C any] interface {
-	Get(ctx context.Context, name string, opts metav1.GetOptions) (C, error)
-	Create(ctx context.Context, c C, opts metav1.CreateOptions) (C, error)
-	Update(ctx context.Context, c C, opts metav1.UpdateOptions) (C, error)
-	Delete(ctx context.Context, name string, opts metav1.DeleteOptions) error
-	Watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error)
-}
 
 // object is what the configurations of both kinds can do, as pointers.
 type object[C any] interface {
@@ -81,43 +67,22 @@ func (k Kind[C, W]) ConfigurationName(fingerprint string) string { return finger
 // Build makes the webhooks of this kind out of the entries; entries of the other kind are passed over.
 func (k Kind[C, W]) Build(o Options, entries []Entry) []W { return k.build(o, entries) }
 
-// Missing tells which of the entries of this kind the configuration does not hold, by name. A nil
+// missing tells which of the entries of this kind the configuration does not hold, by name. A nil
 // configuration holds none.
-func (k Kind[C, W]) Missing(c C, fingerprint string, entries []Entry) []string {
-	var missing []string
+func (k Kind[C, W]) missing(c C, fingerprint string, entries []Entry) (missing []string) {
+	var none C
+	held := map[string]bool{}
+	if c != none {
+		webhooks := *k.webhooks(c)
+		for i := range webhooks {
+			name, _ := k.look(&webhooks[i])
+			held[name] = true
+		}
+	}
 	for _, e := range entries {
-		if e.Validating == k.validating && k.find(c, WebhookName(e.Name, fingerprint)) == nil {
+		if e.Validating == k.validating && !held[WebhookName(e.Name, fingerprint)] {
 			missing = append(missing, e.Name)
 		}
 	}
 	return missing
-}
-
-// Bundles gives the different caBundles that the entries of this kind have in the configuration.
-func (k Kind[C, W]) Bundles(c C, fingerprint string, entries []Entry) [][]byte {
-	var bundles [][]byte
-	for _, e := range entries {
-		if e.Validating != k.validating {
-			continue
-		}
-		client := k.find(c, WebhookName(e.Name, fingerprint))
-		if client != nil && !slices.ContainsFunc(bundles, func(b []byte) bool { return bytes.Equal(b, client.CABundle) }) {
-			bundles = append(bundles, client.CABundle)
-		}
-	}
-	return bundles
-}
-
-func (k Kind[C, W]) find(c C, name string) *admissionregistrationv1.WebhookClientConfig {
-	var none C
-	if c == none {
-		return nil
-	}
-	webhooks := *k.webhooks(c)
-	for i := range webhooks {
-		if found, client := k.look(&webhooks[i]); found == name {
-			return client
-		}
-	}
-	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/watch"
 	admissionregistrationv1client "k8s.io/client-go/kubernetes/typed/admissionregistration/v1"
 )
 
@@ -28,13 +29,20 @@ type Writer struct {
 // the same steps, another version in a rollout, somebody who edits, a tool that applies its own copy. It remembers what
 // it has seen, so a process has one for as long as it lives. It is safe for concurrent use.
 type Registrar interface {
-	Configuration
+	// String is kind and name.
+	String() string
+	// Holds tells whether entries of its kind are among these.
+	Holds(entries []Entry) bool
 	// Survey tells what stands there and whether anything is to be done about it. It writes nothing.
 	Survey(ctx context.Context) (Standing, error)
 	// Register makes the configuration what the entries say, in place, unless others' steps stay there or somebody
 	// undoes it again and again; the caBundles of all entries of the fingerprint are looked after in any case. bundle
 	// is given the different caBundles that they have, and may be called more than once.
 	Register(ctx context.Context, bundle func(live [][]byte) ([]byte, error)) (Written, error)
+	// Delete removes the configuration if it is ours.
+	Delete(ctx context.Context) (Outcome, error)
+	// Watch tells of changes to the object, and of nothing else.
+	Watch(ctx context.Context) (watch.Interface, error)
 }
 
 // Standing is what a configuration is found to be.
@@ -49,6 +57,20 @@ type Standing struct {
 	Due     bool     // Register would write now; with Action Write and not Due, at At
 	Contest *Contest // what somebody keeps undoing, until he has not done it for a quarter of an hour; nil for nothing
 }
+
+// Outcome tells what a write did.
+type Outcome string
+
+// What Register and Delete did.
+const (
+	Created   Outcome = "created"
+	Updated   Outcome = "updated"
+	Unchanged Outcome = "unchanged"
+	Deleted   Outcome = "deleted"
+	Absent    Outcome = "absent"
+	Yielded   Outcome = "yielded" // the steps of a process that started later stay
+	Deferred  Outcome = "put off" // somebody undoes it again and again
+)
 
 // Written is what Register did.
 type Written struct {
@@ -79,7 +101,7 @@ type registrarOf[C object[C], W any] struct {
 	toldAt time.Time
 }
 
-func newRegistrar[C object[C], W any](w Writer, k Kind[C, W], client ClientOf[C], owner string) Registrar {
+func newRegistrar[C object[C], W any](w Writer, k Kind[C, W], client clientOf[C], owner string) Registrar {
 	return &registrarOf[C, W]{
 		configurationOf: configurationOf[C, W]{kind: k, client: client, name: k.ConfigurationName(w.Options.Fingerprint), owner: owner},
 		w:               w,
@@ -90,7 +112,7 @@ func newRegistrar[C object[C], W any](w Writer, k Kind[C, W], client ClientOf[C]
 }
 
 func (r *registrarOf[C, W]) Survey(ctx context.Context) (standing Standing, err error) {
-	found, err := r.kind.Read(ctx, r.client, r.name)
+	found, err := r.read(ctx)
 	if err != nil {
 		return Standing{}, err
 	}
@@ -111,7 +133,7 @@ func (r *registrarOf[C, W]) Survey(ctx context.Context) (standing Standing, err 
 		s.Passed = r.w.elsewhere(found.GetAnnotations(), r.kind.validating)
 		return s, nil
 	}
-	s.Missing = r.kind.Missing(found, r.w.Options.Fingerprint, r.w.Entries)
+	s.Missing = r.kind.missing(found, r.w.Options.Fingerprint, r.w.Entries)
 	if s.Action != Write {
 		return s, nil
 	}
@@ -120,91 +142,6 @@ func (r *registrarOf[C, W]) Survey(ctx context.Context) (standing Standing, err 
 		s.At = at
 	}
 	return s, nil
-}
-
-func (r *registrarOf[C, W]) Register(ctx context.Context, bundle func(live [][]byte) ([]byte, error)) (Written, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	var p planned
-	_, outcome, err := r.kind.write(ctx, r.client, r.name, r.owner, func(existing C) (C, Outcome, error) {
-		p = planned{now: r.w.Now()}
-		p.Verdict = r.judge(existing, p.now)
-		return r.plan(existing, &p, bundle)
-	})
-	if err != nil {
-		return Written{}, err
-	}
-	if p.steps {
-		r.stance.Wrote(p.now)
-		r.steps.healed(p.now)
-	}
-	if p.trust {
-		r.known = p.bundle
-		r.trust.healed(p.now)
-	}
-	p.Outcome = outcome
-	return p.Written, nil
-}
-
-// planned is what Register is about to do, and to remember when it is done.
-type planned struct {
-	Written
-	now    time.Time
-	bundle []byte
-	steps  bool // this process's steps will stand there, written by it
-	trust  bool // every caBundle of the fingerprint will be right
-}
-
-// plan gives what is to be written, or nil and what becomes of it instead.
-func (r *registrarOf[C, W]) plan(existing C, p *planned, bundle func([][]byte) ([]byte, error)) (C, Outcome, error) {
-	var none C
-	if existing == none && !r.Holds(r.w.Entries) {
-		return none, Absent, nil
-	}
-	live := r.kind.bundlesOf(existing, r.w.Options.Fingerprint)
-	if len(live) > 0 || r.Holds(r.w.Entries) {
-		var err error
-		if p.bundle, err = bundle(live); err != nil {
-			return none, "", err
-		}
-	}
-	if p.Action == Write {
-		at, contest := r.repair(existing, p.now)
-		p.Contest = contest
-		if !p.now.Before(at) {
-			p.steps, p.trust = true, true
-			return r.replaced(existing, p), "", nil
-		}
-		p.At = at
-		if existing == none {
-			return none, Deferred, nil
-		}
-	}
-	idle := map[Action]Outcome{Keep: Unchanged, Yield: Yielded, Write: Deferred}[p.Action]
-	desired := existing.DeepCopy()
-	r.kind.trust(desired, r.w.Options.Fingerprint, func(string, []byte) []byte { return p.bundle })
-	if !equality.Semantic.DeepEqual(existing, desired) && r.undone(existing, live, p) {
-		return none, Deferred, nil
-	}
-	p.trust = true
-	return desired, idle, nil
-}
-
-// undone notes that caBundles are wrong, and tells whether that happens so often that it is not repaired now.
-func (r *registrarOf[C, W]) undone(existing C, live [][]byte, p *planned) bool {
-	found := bytes.Join(live, nil)
-	if r.known == nil || bytes.Equal(found, r.known) {
-		return false // what is to be trusted has changed, not what stands there
-	}
-	times, at := r.trust.harmed(p.now, string(found))
-	if c := r.tell(p.now, r.trust.told(p.now, "caBundle", times, at, lastManager(existing.GetManagedFields()))); c != nil {
-		p.Contest = c
-	}
-	if !p.now.Before(at) {
-		return false
-	}
-	p.At = at
-	return true
 }
 
 // judge decides whose steps are to stand there, and remembers it.
@@ -225,55 +162,6 @@ func (r *registrarOf[C, W]) judge(found C, now time.Time) Verdict {
 	return v
 }
 
-// repair notes that what stands there is not what should, and tells when it is to be repaired.
-func (r *registrarOf[C, W]) repair(found C, now time.Time) (time.Time, *Contest) {
-	var none C
-	what, kind, by := "", "deleted", ""
-	if found != none {
-		what, kind, by = r.kind.Digest(*r.kind.webhooks(found)), "edited", lastManager(found.GetManagedFields())
-	}
-	times, at := r.steps.harmed(now, what)
-	return at, r.tell(now, r.steps.told(now, kind, times, at, by))
-}
-
-// tell remembers what is told.
-func (r *registrarOf[C, W]) tell(now time.Time, c *Contest) *Contest {
-	if c != nil {
-		r.told, r.toldAt = c, now
-	}
-	return c
-}
-
-// telling is what was told, for as long as more of it would be the same story.
-func (r *registrarOf[C, W]) telling(now time.Time) *Contest {
-	if r.told == nil || now.Sub(r.toldAt) > lately {
-		return nil
-	}
-	c := *r.told
-	if !now.Before(c.Until) {
-		c.Until = time.Time{}
-	}
-	return &c
-}
-
-// replaced is the configuration with this process's steps.
-func (r *registrarOf[C, W]) replaced(existing C, p *planned) C {
-	var none C
-	stamp := Stamp{}
-	if existing != none {
-		stamp = ReadStamp(existing.GetAnnotations(), p.now)
-	}
-	o := r.w.Options
-	o.CABundle = p.bundle
-	desired := r.kind.desired(existing, r.name, r.owner, o.OwnedBy, r.kind.Build(o, r.w.Entries))
-	annotations := r.stance.StampOver(stamp).in(desired.GetAnnotations())
-	if sets := r.w.sets(r.kind.validating); sets != "" {
-		annotations[SetsAnnotation] = sets
-	}
-	desired.SetAnnotations(annotations)
-	return desired
-}
-
 // kept is the configuration as it should be if it holds this process's steps, with the stamp and the caBundles as they
 // are.
 func (r *registrarOf[C, W]) kept(found C) C {
@@ -282,7 +170,8 @@ func (r *registrarOf[C, W]) kept(found C) C {
 		live[name] = bundle
 		return bundle
 	})
-	kept := r.kind.desired(found, r.name, r.owner, r.w.Options.OwnedBy, r.kind.Build(r.w.Options, r.w.Entries))
+	kept := r.desired(found, r.w.Options.OwnedBy, r.kind.Build(r.w.Options, r.w.Entries))
 	r.kind.trust(kept, r.w.Options.Fingerprint, func(name string, _ []byte) []byte { return live[name] })
+	r.tellSets(kept)
 	return kept
 }

@@ -38,12 +38,10 @@ var _ = Describe("Processes that share an API server", Label("api-server"), Orde
 	})
 
 	start := func(steps ...webhookconf.Step) (mutating, validating *process) {
-		w := webhookconf.Writer{Options: o, Entries: webhookconf.Group(steps), Started: time0.now, Now: time0.Now}
-		both := w.Registrars(clients.AdmissionregistrationV1(), owner)
-		for _, r := range both {
-			DeferCleanup(r.Delete)
-		}
-		return &process{Registrar: both[0], bundle: "bundle"}, &process{Registrar: both[1], bundle: "bundle"}
+		mutating, validating = processes(time0.writer(o, steps...), clients)
+		DeferCleanup(mutating.Delete)
+		DeferCleanup(validating.Delete)
+		return mutating, validating
 	}
 	stored := func(ctx context.Context) *admissionregistrationv1.MutatingWebhookConfiguration {
 		GinkgoHelper()
@@ -149,7 +147,7 @@ var _ = Describe("Processes that share an API server", Label("api-server"), Orde
 		for _, p := range []*process{m, v} {
 			Eventually(func() bool { return p.survey(ctx).Exists }).WithContext(ctx).WithTimeout(30*time.Second).Should(BeFalse(), p.String())
 		}
-		_, err = clients.AdmissionregistrationV1().MutatingWebhookConfigurations().Get(ctx, m.Name(), metav1.GetOptions{})
+		_, err = clients.AdmissionregistrationV1().MutatingWebhookConfigurations().Get(ctx, webhookconf.Mutating.ConfigurationName(o.Fingerprint), metav1.GetOptions{})
 		Expect(err).To(Satisfy(apierrors.IsNotFound))
 	})
 })
