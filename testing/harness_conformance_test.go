@@ -5,6 +5,7 @@ import (
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -30,7 +31,7 @@ var _ = Describe("The Harness beside a real API server", Label("api-server"), Or
 
 	BeforeAll(func(ctx SpecContext) {
 		world = newWorlds(ctx, eirinixtest.StartControlPlane(GinkgoTB(), eirinixtest.Shared))
-		for _, add := range []func(*bothWorlds){addWorkers, addJudges, addRivals} {
+		for _, add := range []func(*bothWorlds){addWorkers, addJudges, addRivals, addWitnesses} {
 			add(world)
 		}
 		world.start(ctx)
@@ -78,6 +79,34 @@ var _ = Describe("The Harness beside a real API server", Label("api-server"), Or
 		Entry("what a Validation has nothing against", "grown", map[string]string{"version": "1", "more": "x"}, SpecTimeout(patience)),
 		Entry("what a Validation refuses", "aged", map[string]string{"version": "2"}, SpecTimeout(patience)),
 	)
+
+	It("shows webhooks alike what was left out of an update, and what is not theirs to set", func(ctx SpecContext) {
+		labels := map[string]string{"witness": "yes"}
+		secret := func() *corev1.Secret {
+			return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "witnessed", Namespace: selected, Labels: labels}, Data: map[string][]byte{"a": nil}, StringData: map[string]string{"b": "text"}}
+		}
+		world.compareCreate(ctx, secret())
+		stored, err := world.admin.CoreV1().Secrets(selected).Get(ctx, "witnessed", metav1.GetOptions{})
+		Expect(err).NotTo(HaveOccurred())
+		update := secret() // as kubectl replace sends it
+		update.StringData["b"] = "other"
+		world.compare("a Secret", func(c client.Client) error { return c.Update(ctx, update.DeepCopy()) },
+			func(h *eirinixtest.Harness) *eirinixtest.Result { return h.Update(stored, update) })
+
+		deployment := func(replicas int32) *appsv1.Deployment {
+			return &appsv1.Deployment{
+				ObjectMeta: metav1.ObjectMeta{Name: "witnessed", Namespace: selected, Labels: labels},
+				Spec: appsv1.DeploymentSpec{
+					Replicas: &replicas, Selector: &metav1.LabelSelector{MatchLabels: labels},
+					Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: podOf("", nil).Spec},
+				},
+				Status: appsv1.DeploymentStatus{Replicas: replicas},
+			}
+		}
+		before := world.stored(ctx, deployment(1))
+		world.compare("a Deployment", func(c client.Client) error { return c.Update(ctx, deployment(2)) },
+			func(h *eirinixtest.Harness) *eirinixtest.Result { return h.Update(before, deployment(2)) })
+	}, SpecTimeout(2*patience))
 
 	It("deletes alike", func(ctx SpecContext) {
 		for _, name := range []string{"deletable", "keep-me"} {

@@ -211,3 +211,36 @@ func addRivals(w *bothWorlds) {
 	once.Settings.Reinvoke = "Never"
 	w.addToRival(once)
 }
+
+// addWitnesses tell what webhooks are shown of objects with the label witness: of metadata that the API server sets, of
+// status, and of what a Secret is given as text.
+func addWitnesses(w *bothWorlds) {
+	settings := eirinix.Settings{Objects: &metav1.LabelSelector{MatchLabels: map[string]string{"witness": "yes"}}}
+	tell := func(c *eirinix.Call, who string, m metav1.Object, more any) {
+		created := m.GetCreationTimestamp()
+		c.Warn("%s sees uid %t, created %t, generation %d, %v", who, m.GetUID() != "", !created.IsZero(), m.GetGeneration(), more)
+	}
+	texts := func(s *corev1.Secret) string {
+		return fmt.Sprintf("%d data, %d texts, %s", len(s.Data), len(s.StringData), s.Data["b"])
+	}
+	w.add(eirinix.Mutation[*corev1.Secret]{ID: "secret-mutation", Settings: settings, Apply: func(_ context.Context, c *eirinix.Call, s *corev1.Secret) error {
+		tell(c, "mutation", s, texts(s))
+		return nil
+	}})
+	seen := func(_ context.Context, c *eirinix.Call, s *corev1.Secret) error {
+		tell(c, "validation", s, texts(s))
+		return nil
+	}
+	w.add(eirinix.Validation[*corev1.Secret]{
+		ID: "secret-validation", Settings: settings, Create: seen,
+		Update: func(ctx context.Context, c *eirinix.Call, _, s *corev1.Secret) error { return seen(ctx, c, s) },
+	})
+	w.add(eirinix.Mutation[*appsv1.Deployment]{ID: "deployment-mutation", Settings: settings, Apply: func(_ context.Context, c *eirinix.Call, d *appsv1.Deployment) error {
+		tell(c, "mutation", d, d.Status.Replicas)
+		return nil
+	}})
+	w.add(eirinix.Validation[*appsv1.Deployment]{ID: "deployment-validation", Settings: settings, Update: func(_ context.Context, c *eirinix.Call, _, d *appsv1.Deployment) error {
+		tell(c, "validation", d, d.Status.Replicas)
+		return nil
+	}})
+}

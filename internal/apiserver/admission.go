@@ -2,10 +2,14 @@ package apiserver
 
 import (
 	"context"
+	"encoding/base64"
 	"errors"
+	"maps"
 	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -13,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authentication/user"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 )
 
 // requestTimeout is what an API server gives a request with all its calls.
@@ -107,12 +112,13 @@ func (q *resolved) complete(s *Server, main Document) {
 	if q.Name == "" {
 		q.Name = u.GetName()
 	}
-	// What is sent to a subresource may be no object, as PodExecOptions are none.
 	own := func(d Document) Document {
-		if _, isObject := d.Unstructured().Object["metadata"]; !isObject {
+		_, isObject := d.Unstructured().Object["metadata"]
+		if d.Absent() || q.Subresource != "" && !isObject { // as PodExecOptions are none
 			return d
 		}
 		return d.With(func(u *unstructured.Unstructured) {
+			foldStringData(u)
 			if q.at.Namespaced {
 				u.SetNamespace(q.Namespace)
 			}
@@ -223,16 +229,72 @@ func (a *admissionRun) checkNamespace() error {
 	return nil
 }
 
-// stored is the object as validating webhooks see it: with the metadata that it gets when it is stored.
+// foldStringData does with a Secret what an API server does when it decodes one: no webhook ever sees stringData.
+func foldStringData(u *unstructured.Unstructured) {
+	if u.GroupVersionKind() != corev1.SchemeGroupVersion.WithKind("Secret") {
+		return
+	}
+	texts, ok, err := unstructured.NestedStringMap(u.Object, "stringData")
+	if !ok || err != nil {
+		return
+	}
+	unstructured.RemoveNestedField(u.Object, "stringData")
+	data, isMap := u.Object["data"].(map[string]any)
+	if !isMap {
+		data = map[string]any{}
+	}
+	for key, text := range texts {
+		data[key] = base64.StdEncoding.EncodeToString([]byte(text))
+	}
+	if len(data) > 0 {
+		u.Object["data"] = data
+	}
+}
+
+// stored is the object as validating webhooks see it: with the metadata that it gets when it is stored, and of an update
+// what it keeps. Status is kept where there is none in the update, and always in built-in kinds, which have it as a
+// subresource.
 func (a *admissionRun) stored() Document {
-	if a.Operation != admissionv1.Create || a.Subresource != "" || a.current.Absent() {
+	if a.Subresource != "" || a.current.Absent() {
 		return a.current
 	}
-	return a.current.With(func(u *unstructured.Unstructured) {
-		if u.GetName() == "" && u.GetGenerateName() != "" {
-			u.SetName(u.GetGenerateName() + generatedSuffix)
+	switch a.Operation {
+	case admissionv1.Create:
+		return a.current.With(func(u *unstructured.Unstructured) {
+			if u.GetName() == "" && u.GetGenerateName() != "" {
+				u.SetName(u.GetGenerateName() + generatedSuffix)
+			}
+			u.SetUID(uuid.NewUUID())
+			u.SetCreationTimestamp(metav1.Now())
+		})
+	case admissionv1.Update:
+		return a.current.With(func(u *unstructured.Unstructured) { keep(u, a.oldObject) })
+	}
+	return a.current
+}
+
+func keep(u *unstructured.Unstructured, oldObject Document) {
+	before := oldObject.Unstructured()
+	for _, field := range []string{"uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation"} {
+		unstructured.RemoveNestedField(u.Object, "metadata", field)
+		if value, ok, err := unstructured.NestedFieldCopy(before.Object, "metadata", field); ok && err == nil {
+			_ = unstructured.SetNestedField(u.Object, value, "metadata", field) // metadata is a map: it was decoded
 		}
-		u.SetUID(uuid.NewUUID())
-		u.SetCreationTimestamp(metav1.Now())
-	})
+	}
+	if before.GetGeneration() > 0 && !equality.Semantic.DeepEqual(specified(u), specified(before)) {
+		u.SetGeneration(before.GetGeneration() + 1)
+	}
+	_, stated := u.Object["status"]
+	status, had := before.Object["status"]
+	if had && (!stated || clientgoscheme.Scheme.Recognizes(oldObject.Kind)) {
+		u.Object["status"] = status
+	}
+}
+
+// specified is what a change of which makes another generation of an object.
+func specified(u *unstructured.Unstructured) map[string]any {
+	all := maps.Clone(u.Object)
+	delete(all, "metadata")
+	delete(all, "status")
+	return all
 }

@@ -13,9 +13,11 @@ import (
 	"github.com/onsi/gomega/types"
 	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 
 	"code.cloudfoundry.org/eirinix/internal/apiserver"
@@ -24,7 +26,12 @@ import (
 // program is one that serves a handler to a mutating and to a validating webhook, either of which may be left out.
 func program(handler http.Handler, mutating *admissionregistrationv1.MutatingWebhook, validating *admissionregistrationv1.ValidatingWebhook) apiserver.Program {
 	mapper := meta.NewDefaultRESTMapper(nil)
-	mapper.Add(corev1.SchemeGroupVersion.WithKind("ConfigMap"), meta.RESTScopeNamespace)
+	for _, kind := range []schema.GroupVersionKind{
+		corev1.SchemeGroupVersion.WithKind("ConfigMap"), corev1.SchemeGroupVersion.WithKind("Secret"),
+		appsv1.SchemeGroupVersion.WithKind("Deployment"), {Group: "example.org", Version: "v1", Kind: "Gadget"},
+	} {
+		mapper.Add(kind, meta.RESTScopeNamespace)
+	}
 	p := apiserver.Program{Handler: handler, Mapper: mapper}
 	if mutating != nil {
 		p.Mutating = &admissionregistrationv1.MutatingWebhookConfiguration{
@@ -54,7 +61,7 @@ func validating(name string) *admissionregistrationv1.ValidatingWebhook {
 		Name: name, ClientConfig: admissionregistrationv1.WebhookClientConfig{URL: new("https://webhook.invalid/" + name)},
 		Rules: []admissionregistrationv1.RuleWithOperations{{
 			Operations: []admissionregistrationv1.OperationType{"*"},
-			Rule:       admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"configmaps"}},
+			Rule:       admissionregistrationv1.Rule{APIGroups: []string{"*"}, APIVersions: []string{"v1"}, Resources: []string{"*"}},
 		}},
 		NamespaceSelector: &metav1.LabelSelector{}, ObjectSelector: &metav1.LabelSelector{},
 		SideEffects: new(admissionregistrationv1.SideEffectClassNone), AdmissionReviewVersions: []string{"v1", "v1beta1"},

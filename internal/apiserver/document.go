@@ -1,15 +1,18 @@
 package apiserver
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	kjson "sigs.k8s.io/json"
@@ -87,12 +90,9 @@ func (s *Server) Read(object any) (Document, error) {
 	default:
 		return Document{}, fmt.Errorf("an object is given as %T; give a Kubernetes object, or its JSON or YAML as []byte or string", object)
 	}
-	raw, err := yaml.YAMLToJSON(d.Raw)
+	raw, err := oneDocument(d.Raw)
 	if err != nil {
-		return Document{}, fmt.Errorf("the object is neither JSON nor YAML: %w", err)
-	}
-	if json.Valid(d.Raw) {
-		raw = d.Raw // also numbers as they are
+		return Document{}, err
 	}
 	var head struct {
 		APIVersion string `json:"apiVersion"`
@@ -105,6 +105,45 @@ func (s *Server) Read(object any) (Document, error) {
 		return Document{}, errors.New("the object has no apiVersion or no kind; give both")
 	}
 	return NewDocument(schema.FromAPIVersionAndKind(head.APIVersion, head.Kind), raw), nil
+}
+
+// oneDocument is the JSON of a text that holds one object and nothing else, as JSON or YAML.
+func oneDocument(text []byte) ([]byte, error) {
+	if json.Valid(text) {
+		return text, nil // also numbers as they are
+	}
+	all, err := Documents(text)
+	switch {
+	case err != nil:
+		return nil, err
+	case len(all) == 0:
+		return nil, errors.New("there is no object, but nothing")
+	case len(all) > 1:
+		return nil, errors.New("there are several objects; give one at a time")
+	}
+	return all[0], nil
+}
+
+// Documents is the JSON of all objects of a text of JSON and YAML documents, as kubectl reads it. Empty documents are left out.
+func Documents(text []byte) ([][]byte, error) {
+	if bytes.HasPrefix(text, []byte("\xff\xfe")) || bytes.HasPrefix(text, []byte("\xfe\xff")) || bytes.IndexByte(text, 0) >= 0 {
+		return nil, errors.New("the text is no UTF-8, but UTF-16 perhaps; convert it")
+	}
+	var all [][]byte
+	decoder := utilyaml.NewYAMLOrJSONDecoder(bytes.NewReader(text), len(text)+1)
+	for {
+		var document runtime.RawExtension
+		err := decoder.Decode(&document)
+		if errors.Is(err, io.EOF) {
+			return all, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("the object is neither JSON nor YAML: %w", err)
+		}
+		if raw := bytes.TrimSpace(document.Raw); len(raw) > 0 && string(raw) != "null" {
+			all = append(all, raw)
+		}
+	}
 }
 
 // encode makes JSON of an object of the scheme, with apiVersion and kind, as an API server sends it.

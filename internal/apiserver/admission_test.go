@@ -1,0 +1,88 @@
+package apiserver_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	admissionv1 "k8s.io/api/admission/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+
+	"code.cloudfoundry.org/eirinix/internal/apiserver"
+)
+
+var _ = Describe("What webhooks are shown", func() {
+	// shown sends a request, and gives what the mutating and the validating webhook were shown.
+	shown := func(r apiserver.Request) (mutated, validated *admissionv1.AdmissionRequest) {
+		GinkgoHelper()
+		allow := func(into **admissionv1.AdmissionRequest) http.HandlerFunc {
+			return func(w http.ResponseWriter, r *http.Request) {
+				var review admissionv1.AdmissionReview
+				_ = json.NewDecoder(r.Body).Decode(&review)
+				*into = review.Request
+				w.Header().Set("Content-Type", "application/json")
+				fmt.Fprintf(w, `{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": {"uid": %q, "allowed": true}}`, review.Request.UID)
+			}
+		}
+		server := &apiserver.Server{Scheme: clientgoscheme.Scheme}
+		Expect(server.Add(program(allow(&mutated), mutating("m.example.org", func(*admissionregistrationv1.MutatingWebhook) {}), nil))).To(Succeed())
+		Expect(server.Add(program(allow(&validated), nil, validating("v.example.org")))).To(Succeed())
+		outcome, err := server.Send(GinkgoTB().Context(), r)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(outcome.Err).NotTo(HaveOccurred())
+		return mutated, validated
+	}
+
+	It("is a Secret without stringData, as an API server decodes it", func() {
+		const secret = `{apiVersion: v1, kind: Secret, metadata: {name: s}, data: {a: YQ==, b: b2xk}, stringData: {b: new}}`
+		mutated, _ := shown(apiserver.Request{Operation: admissionv1.Create, Object: secret})
+		Expect(mutated.Object.Raw).To(MatchJSON(`{"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s", "namespace": "default"}, "data": {"a": "YQ==", "b": "bmV3"}}`))
+		mutated, _ = shown(apiserver.Request{Operation: admissionv1.Update, Object: secret, OldObject: secret})
+		Expect(string(mutated.Object.Raw)).NotTo(ContainSubstring("stringData"))
+		const other = `{apiVersion: example.org/v1, kind: Gadget, metadata: {name: g}, stringData: {b: new}}`
+		mutated, _ = shown(apiserver.Request{Operation: admissionv1.Create, Object: other})
+		Expect(string(mutated.Object.Raw)).To(ContainSubstring("stringData"))
+	})
+
+	// Observed: mutating webhooks see an update as it was sent, validating ones as it will be stored.
+	DescribeTable("is an update with what it keeps, once it was mutated", func(kind, newStatus, expected string) {
+		const format = `{apiVersion: %s, metadata: {name: d, namespace: default%s}%s}`
+		mutated, validated := shown(apiserver.Request{
+			Operation: admissionv1.Update,
+			Object:    fmt.Sprintf(format, kind, `, uid: other`, newStatus),
+			OldObject: fmt.Sprintf(format, kind, `, uid: own, generation: 7, creationTimestamp: "2026-01-01T00:00:00Z"`, `, status: {replicas: 3}`),
+		})
+		Expect(string(mutated.Object.Raw)).To(ContainSubstring(`"uid":"other"`))
+		Expect(validated.Object.Raw).To(MatchJSON(expected))
+	},
+		Entry("status aside", "apps/v1, kind: Deployment", "",
+			`{"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d", "namespace": "default", "uid": "own", "generation": 7, "creationTimestamp": "2026-01-01T00:00:00Z"}, "status": {"replicas": 3}}`),
+		Entry("the status of a built-in kind", "apps/v1, kind: Deployment", ", status: {replicas: 5}",
+			`{"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d", "namespace": "default", "uid": "own", "generation": 7, "creationTimestamp": "2026-01-01T00:00:00Z"}, "status": {"replicas": 3}}`),
+		Entry("the status of a custom resource, which may have none of its own", "example.org/v1, kind: Gadget", ", status: {replicas: 5}",
+			`{"apiVersion": "example.org/v1", "kind": "Gadget", "metadata": {"name": "d", "namespace": "default", "uid": "own", "generation": 7, "creationTimestamp": "2026-01-01T00:00:00Z"}, "status": {"replicas": 5}}`),
+	)
+
+	It("is a further generation, where more than metadata and status were changed", func() {
+		update := func(old, now string) string {
+			GinkgoHelper()
+			const format = `{apiVersion: example.org/v1, kind: Gadget, metadata: {name: g, namespace: default%s}, %s}`
+			_, validated := shown(apiserver.Request{
+				Operation: admissionv1.Update,
+				Object:    fmt.Sprintf(format, ", labels: {a: b}", now),
+				OldObject: fmt.Sprintf(format, ", generation: 7", old),
+			})
+			return string(validated.Object.Raw)
+		}
+		Expect(update("spec: {a: 1}", "spec: {a: 1}, status: {b: 2}")).To(ContainSubstring(`"generation":7`))
+		Expect(update("spec: {a: 1}", "spec: {a: 2}")).To(ContainSubstring(`"generation":8`))
+	})
+
+	It("lies in a namespace though it has no metadata", func() {
+		mutated, _ := shown(apiserver.Request{Operation: admissionv1.Create, Object: `{apiVersion: v1, kind: ConfigMap}`})
+		Expect(mutated.Object.Raw).To(MatchJSON(`{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"namespace": "default"}}`))
+	})
+})
