@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -202,6 +203,12 @@ func (m *ExtensionManager) kubeManager() (manager.Manager, error) {
 	}
 	if o.Namespace != "" {
 		options.Cache.DefaultNamespaces = map[string]cache.Config{o.Namespace: {}}
+	}
+	if _, unwatchable := cfg.Transport.(interface{ NoWatches() }); unwatchable { // an API in memory, of a test or a preview
+		options.NewClient = func(config *rest.Config, o client.Options) (client.Client, error) {
+			o.Cache = nil
+			return client.New(config, o)
+		}
 	}
 	mgr, err := manager.New(cfg, options)
 	if err != nil {

@@ -3,12 +3,15 @@ package preview
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 
 	"go.uber.org/zap"
 	admissionv1 "k8s.io/api/admission/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -30,7 +33,7 @@ type cluster struct {
 // request is something to send.
 type request struct {
 	manifest
-	of  string // for the pod of a controller: that one's kind and name
+	of  string // for what a controller makes: of what, by kind and name
 	old apiserver.Document
 	apiserver.Request
 }
@@ -38,9 +41,10 @@ type request struct {
 // seen is what became of a request.
 type seen struct {
 	request
-	place   apiserver.Place
-	outcome *apiserver.Outcome
-	asked   []fakeapi.Request // of the API, by steps
+	namespace string
+	outcome   *apiserver.Outcome
+	asked     []fakeapi.Request            // of the API, by steps
+	known     map[string]map[string]string // labels of the namespaces among the manifests
 }
 
 func (s *seen) changed() bool { return s.diff() != "" }
@@ -78,8 +82,12 @@ func newCluster(m *eirinix.ExtensionManager, in *input, f *flags, o Options) (*c
 	if c.api, err = fakeapi.New(offline.Scheme, offline.Mapper, o.Objects...); err != nil {
 		return nil, err
 	}
-	options.RestConfig, options.KubeConfig = c.api.RestConfig(), ""
+	options.RestConfig, options.KubeConfig, options.KubeManager = c.api.RestConfig(), "", nil
 	m.SetManagerOptions(options)
+	// What runs keeps its connection.
+	if connected, err := m.GetKubeConnection(); err != nil || fakeapi.Of(connected) != c.api {
+		return nil, errors.Join(errors.New("the Manager runs; preview one that does not"), err)
+	}
 	err = c.server.Add(apiserver.Program{
 		Handler: offline.Handler, Mutating: offline.Mutating, Validating: offline.Validating, Mapper: offline.Mapper,
 	})
@@ -93,6 +101,12 @@ func newCluster(m *eirinix.ExtensionManager, in *input, f *flags, o Options) (*c
 		}
 	}
 	return c, nil
+}
+
+// borrow keeps the Manager's options, and gives them back.
+func borrow(m *eirinix.ExtensionManager) (giveBack func()) {
+	options := m.GetManagerOptions()
+	return func() { m.SetManagerOptions(options) }
 }
 
 // put has the API hold an object, unless a server would have to name it first.
@@ -123,45 +137,57 @@ func (c *cluster) identityOf(m manifest) identity {
 	return identity{m.document.Kind.GroupKind(), namespace, m.object.GetName()}
 }
 
-// requests are what is sent for the input: an update of what is among the old objects, else what the flags say.
-func (in *input) requests(c *cluster, f *flags) []request {
-	old := map[identity]apiserver.Document{}
+// requests are what is sent for the input: an update of what is among the old objects, as kubectl apply makes it, else
+// what the flags say. lone are old objects of which there is no manifest.
+func (in *input) requests(c *cluster, f *flags) (all []request, lone []string, err error) {
+	old := map[identity]manifest{}
 	for _, m := range in.old {
-		old[c.identityOf(m)] = m.document
+		old[c.identityOf(m)] = m
 	}
-	all := make([]request, 0, len(in.manifests))
 	for _, m := range in.manifests {
-		before, updated := old[c.identityOf(m)]
-		r := request{manifest: m, old: before, Request: apiserver.Request{Operation: f.admissionOperation(updated), DryRun: f.dryRun}}
+		id := c.identityOf(m)
+		before, updated := old[id]
+		updated = updated && id.name != ""
+		r := request{manifest: m, Request: apiserver.Request{Operation: f.admissionOperation(updated), DryRun: f.dryRun}}
+		if updated {
+			delete(old, id)
+			r.old = before.document
+			if r.document, err = applied(c.server.Scheme, before.document, m.document); err != nil {
+				return nil, nil, fmt.Errorf("%s: it cannot be applied to %s: %w", m.source, before.source, err)
+			}
+		}
 		if f.user != "" {
 			r.User = user.DefaultInfo{Name: f.user, Groups: append(slices.Clone(f.groups), user.AllAuthenticated)}
 		}
 		all = append(all, r)
 	}
-	return all
+	for _, m := range in.old {
+		if id := c.identityOf(m); old[id].document.Raw != nil {
+			lone = append(lone, strings.TrimSpace(id.namespace+" "+describe(m.object)))
+			delete(old, id)
+		}
+	}
+	return all, lone, nil
 }
 
-// send sends an object, and then the pod that its controller would make of it, which is left out where no webhook is
-// there for pods.
+// send sends an object, and then what controllers would make of it. That is left out where no webhook is there for it.
 func (c *cluster) send(ctx context.Context, r request) ([]*seen, error) {
-	first, err := c.admit(ctx, r)
+	s, err := c.admit(ctx, r)
 	if err != nil {
 		return nil, err
 	}
-	all := []*seen{first}
-	if c.flags.noPods || !first.outcome.Allowed() || r.Operation == admissionv1.Delete {
-		return all, nil
-	}
-	pod, ok := podOf(first)
-	if !ok {
-		return all, nil
-	}
-	second, err := c.admit(ctx, pod)
-	if err != nil {
-		return nil, err
-	}
-	if second.wanted() {
-		all = append(all, second)
+	all := []*seen{s}
+	for !c.flags.noChildren && s.outcome.Allowed() && r.Operation != admissionv1.Delete {
+		made, ok := childOf(s)
+		if !ok {
+			break
+		}
+		if s, err = c.admit(ctx, made); err != nil {
+			return nil, err
+		}
+		if s.wanted() {
+			all = append(all, s)
+		}
 	}
 	return all, nil
 }
@@ -187,19 +213,30 @@ func (c *cluster) admit(ctx context.Context, r request) (*seen, error) {
 	}
 	before := len(c.api.Requests())
 	outcome, err := c.server.Send(ctx, r.Request)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", r.source, err)
+	if err != nil { // nobody can read it, an API server neither
+		outcome = &apiserver.Outcome{Err: apierrors.NewBadRequest(err.Error()), Before: r.document, After: r.document}
 	}
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
-	s := &seen{request: r, place: at, outcome: outcome, asked: c.api.Requests()[before:]}
+	if named := outcome.After.Unstructured(); outcome.Allowed() && r.Operation == admissionv1.Create && named.GetName() == "" && named.GetGenerateName() == "" {
+		outcome.Err = apierrors.NewBadRequest("metadata.name: Required value: name or generateName is required")
+	}
+	s := &seen{request: r, namespace: c.server.NamespaceOf(at, r.object), known: c.server.Namespaces, outcome: outcome, asked: c.api.Requests()[before:]}
 	if outcome.Allowed() && r.of == "" && !outcome.After.Absent() {
 		if err := c.put(outcome.After.Unstructured()); err != nil {
 			return nil, fmt.Errorf("%s: %w", r.source, err)
 		}
 	}
 	return s, nil
+}
+
+// unsure is what must be said beside why a webhook was not called.
+func (s *seen) unsure(p apiserver.Pass) string {
+	if _, ok := s.known[s.namespace]; ok || !p.Namespace {
+		return ""
+	}
+	return ", whose labels are not known, because it is not among the manifests"
 }
 
 // missed are what steps looked for in the API, and did not find among the manifests.

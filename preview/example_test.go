@@ -83,7 +83,8 @@ func ExampleCommand_json() {
 	//     "objects": 1,
 	//     "changed": 0,
 	//     "denied": 0,
-	//     "failed": 0
+	//     "failed": 0,
+	//     "ignored": 0
 	//   }
 	// }
 }

@@ -27,8 +27,9 @@ type flags struct {
 	user       string
 	groups     paths
 	dryRun     bool
-	noPods     bool
+	noChildren bool
 	verbose    bool
+	secrets    bool
 	output     string
 	color      string
 }
@@ -53,15 +54,16 @@ func parseFlags(args []string, stderr io.Writer) (*flags, error) {
 		set.PrintDefaults()
 	}
 	set.Var(&f.files, "f", "`file` or folder with manifests, as YAML or JSON; - for standard input; may be given several times")
-	set.Var(&f.old, "old", "`file` or folder with the objects as they are now: those found there are updated instead of created")
+	set.Var(&f.old, "old", "`file` or folder with the objects as they are now: those found there are updated, as kubectl apply does it, instead of created")
 	set.BoolVar(&f.recursive, "R", false, "go into the folders of folders")
 	set.StringVar(&f.operation, "operation", "create", "create, or delete; with -old, what is found there is updated")
 	set.StringVar(&f.namespace, "n", "", "`namespace` of objects that name none; empty means the Manager's, else default")
 	set.StringVar(&f.user, "as", "", "`name` of the user who sends the objects; empty means kubernetes-admin of the group system:masters")
 	set.Var(&f.groups, "as-group", "`group` of that user; may be given several times")
 	set.BoolVar(&f.dryRun, "dry-run", false, "send the objects as a dry run")
-	set.BoolVar(&f.noPods, "no-pods", false, "leave out the pods that controllers would make of Deployments, Jobs and their like")
+	set.BoolVar(&f.noChildren, "no-pods", false, "leave out the pods, ReplicaSets and Jobs that controllers would make")
 	set.BoolVar(&f.verbose, "v", false, "let the program write its log")
+	set.BoolVar(&f.secrets, "show-secrets", false, "show the data of Secrets in diffs and JSON; YAML always has them")
 	set.StringVar(&f.output, "o", "diff", "diff, json for all that is known, or yaml for the objects as they would be stored")
 	set.StringVar(&f.color, "color", "auto", "always, never, or auto: on a terminal, unless NO_COLOR is set")
 	for { // a path may stand before flags, as with kubectl
@@ -117,11 +119,11 @@ func (f *flags) admissionOperation(updated bool) admissionv1.Operation {
 func (f *flags) printer(w io.Writer) printer {
 	switch f.output {
 	case "json":
-		return &jsonPrinter{w: w}
+		return &jsonPrinter{w: w, secrets: f.secrets}
 	case "yaml":
 		return &yamlPrinter{w: w}
 	}
-	return &textPrinter{w: w, color: f.colored(w)}
+	return &textPrinter{w: w, color: f.colored(w), secrets: f.secrets}
 }
 
 // colored tells whether the output is to have colours (https://no-color.org).

@@ -1,20 +1,18 @@
 package preview
 
 import (
-	"bufio"
-	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 
 	"code.cloudfoundry.org/eirinix"
 	"code.cloudfoundry.org/eirinix/internal/apiserver"
@@ -34,6 +32,15 @@ type input struct{ manifests, old []manifest }
 const standardInput = "-"
 
 func readInput(f *flags, stdin io.Reader) (*input, error) {
+	times := 0
+	for _, path := range slices.Concat(f.files, f.old) {
+		if path == standardInput {
+			times++
+		}
+	}
+	if times > 1 {
+		return nil, errors.New("standard input can be read once; give - once")
+	}
 	in := &input{}
 	var err error
 	if in.manifests, err = readPaths(f.files, f.recursive, stdin); err != nil {
@@ -91,51 +98,57 @@ func manifestFiles(path string, recursive bool) ([]string, error) {
 	if !info.IsDir() {
 		return []string{path}, nil
 	}
-	var files []string
-	err = filepath.WalkDir(path, func(p string, entry fs.DirEntry, err error) error {
-		switch {
-		case err != nil:
-			return err
-		case entry.IsDir() && p != path && !recursive:
-			return fs.SkipDir
-		case !entry.IsDir() && slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(p)):
-			files = append(files, p)
-		}
-		return nil
-	})
+	files, err := filesBelow(path, recursive, 0)
 	if err == nil && len(files) == 0 {
 		err = fmt.Errorf("the folder %s holds no .yaml, .yml or .json; -R looks into its folders too", path)
 	}
 	return files, err
 }
 
-// readManifests reads the documents of a file. Lists are taken apart.
-func readManifests(source string, text []byte) ([]manifest, error) {
-	var parts [][]byte
-	reader := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(text)))
-	for {
-		part, err := reader.Read()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", source, err)
-		}
-		if !blank(part) {
-			parts = append(parts, part)
+// deepest is how many folders may lie in each other: links may go round in circles.
+const deepest = 40
+
+func filesBelow(folder string, recursive bool, depth int) ([]string, error) {
+	if depth > deepest {
+		return nil, fmt.Errorf("%s lies in more than %d folders; does a link lead back?", folder, deepest)
+	}
+	entries, err := os.ReadDir(folder)
+	if err != nil {
+		return nil, err
+	}
+	var files []string
+	for _, e := range entries {
+		path := filepath.Join(folder, e.Name())
+		info, err := os.Stat(path) // of what a link leads to
+		switch {
+		case err != nil:
+			return nil, err
+		case info.IsDir() && recursive:
+			more, err := filesBelow(path, recursive, depth+1)
+			if err != nil {
+				return nil, err
+			}
+			files = append(files, more...)
+		case !info.IsDir() && slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(path)):
+			files = append(files, path)
 		}
 	}
+	return files, nil
+}
+
+// readManifests reads the documents of a file. Lists are taken apart.
+func readManifests(source string, text []byte) ([]manifest, error) {
+	documents, err := apiserver.Documents(text)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", source, err)
+	}
 	var all []manifest
-	for i, part := range parts {
+	for i, raw := range documents {
 		from := source
-		if len(parts) > 1 {
+		if len(documents) > 1 {
 			from = fmt.Sprintf("%s, document %d", source, i+1)
 		}
-		document, err := (&apiserver.Server{}).Read(part)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", from, err)
-		}
-		read, err := takeApart(manifest{from, document, document.Unstructured()})
+		read, err := readManifest(from, raw)
 		if err != nil {
 			return nil, err
 		}
@@ -144,39 +157,46 @@ func readManifests(source string, text []byte) ([]manifest, error) {
 	return all, nil
 }
 
-// takeApart gives the objects of a List, such as kubectl get prints; of anything else, that itself.
-func takeApart(m manifest) ([]manifest, error) {
-	if !strings.HasSuffix(m.object.GetKind(), "List") || !m.object.IsList() {
-		return []manifest{m}, nil
+// readManifest reads an object, or those of a List, such as kubectl get prints.
+func readManifest(source string, raw []byte) ([]manifest, error) {
+	document, err := (&apiserver.Server{}).Read(raw)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", source, err)
+	}
+	object := document.Unstructured()
+	if !strings.HasSuffix(object.GetKind(), "List") || !object.IsList() {
+		return []manifest{{source, document, object}}, nil
+	}
+	var list struct{ Items []json.RawMessage }
+	if err := json.Unmarshal(raw, &list); err != nil {
+		return nil, fmt.Errorf("%s: %w", source, err)
 	}
 	var all []manifest
-	items, _, err := unstructured.NestedSlice(m.object.Object, "items")
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", m.source, err)
-	}
-	for i, item := range items {
-		from := fmt.Sprintf("%s, item %d", m.source, i+1)
-		tree, ok := item.(map[string]any)
-		if !ok {
-			return nil, fmt.Errorf("%s: it is a %T, not an object", from, item)
+	for i, item := range list.Items {
+		if of := strings.TrimSuffix(object.GetKind(), "List"); of != "" { // the items of a PodList need not say what they are
+			if item, err = typedItem(item, object.GetAPIVersion(), of); err != nil {
+				return nil, fmt.Errorf("%s, item %d: %w", source, i+1, err)
+			}
 		}
-		document, err := (&apiserver.Server{}).Read(&unstructured.Unstructured{Object: tree})
+		read, err := readManifest(fmt.Sprintf("%s, item %d", source, i+1), item)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", from, err)
+			return nil, err
 		}
-		all = append(all, manifest{from, document, document.Unstructured()})
+		all = append(all, read...)
 	}
 	return all, nil
 }
 
-// blank tells whether a document holds nothing but comments.
-func blank(part []byte) bool {
-	for line := range strings.Lines(string(part)) {
-		if line = strings.TrimSpace(line); line != "" && line != "---" && !strings.HasPrefix(line, "#") {
-			return false
-		}
+func typedItem(item []byte, apiVersion, kind string) ([]byte, error) {
+	var tree map[string]json.RawMessage
+	if err := json.Unmarshal(item, &tree); err != nil {
+		return nil, err
 	}
-	return true
+	if tree["apiVersion"] != nil || tree["kind"] != nil {
+		return item, nil
+	}
+	tree["apiVersion"], tree["kind"] = json.RawMessage(strconv.Quote(apiVersion)), json.RawMessage(strconv.Quote(kind))
+	return json.Marshal(tree)
 }
 
 // definition is the kind that defines others.

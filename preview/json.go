@@ -14,8 +14,9 @@ import (
 // jsonPrinter writes one document for programs, when everything is known. Its fields are documented in docs/testing.md
 // and stay.
 type jsonPrinter struct {
-	w      io.Writer
-	report report
+	w       io.Writer
+	secrets bool // are shown
+	report  report
 }
 
 type report struct {
@@ -74,17 +75,15 @@ type passReport struct {
 
 func (p *jsonPrinter) object(s *seen) error {
 	o := s.outcome
-	object := s.outcome.Before.Unstructured()
-	if o.Before.Absent() { // a deletion
-		object = s.object
-	}
+	object := s.object
+	before, after := shown(p.secrets, o.Before, o.After)
 	name := s.object.GetName()
 	if name == "" {
 		name = s.object.GetGenerateName() + "*"
 	}
 	r := objectReport{
 		Source: s.source, Of: s.of, Operation: string(s.Operation),
-		APIVersion: object.GetAPIVersion(), Kind: object.GetKind(), Namespace: object.GetNamespace(), Name: name,
+		APIVersion: object.GetAPIVersion(), Kind: object.GetKind(), Namespace: s.namespace, Name: name,
 		Allowed: o.Allowed(), Changed: s.changed(), Warnings: o.Warnings, AuditAnnotations: o.AuditAnnotations,
 		Writes: s.written(), NotFound: s.missed(), Patch: o.Patch,
 	}
@@ -94,7 +93,7 @@ func (p *jsonPrinter) object(s *seen) error {
 	case !o.Allowed():
 		r.Failure = o.Err.Error()
 	default:
-		r.Diff, r.Object = s.diff(), o.After.Raw
+		r.Diff, r.Object = between(before, after), after.Raw
 	}
 	for _, c := range o.Calls {
 		if c.Ignored {
@@ -106,8 +105,11 @@ func (p *jsonPrinter) object(s *seen) error {
 	}
 	if len(o.Calls) == 0 {
 		for _, pass := range o.Passed {
-			r.NotCalled = append(r.NotCalled, passReport{pass.Webhook, pass.Why})
+			r.NotCalled = append(r.NotCalled, passReport{pass.Webhook, pass.Why + s.unsure(pass)})
 		}
+	}
+	if !p.secrets && isSecret(o.Before) {
+		r.Patch = nil // it may hold what the objects do not show
 	}
 	p.report.Objects = append(p.report.Objects, r)
 	return nil

@@ -9,7 +9,7 @@
 //		return preview.Command(ctx, x, os.Args[2:])
 //
 // Every object is sent through the complete admission of an API server in memory: rules, selectors, matchConditions,
-// the wire protocol, the patch. Pods that controllers would make of Deployments, Jobs and their like are sent too.
+// the wire protocol, the patch. What controllers would make of Deployments, CronJobs and their like is sent too.
 // Neither defaults nor schemas are applied, and built-in admission plugins do not run.
 package preview
 
@@ -64,8 +64,9 @@ func (e *RefusedError) Error() string {
 // nothing else does. The error is a *RefusedError where an object would not be let in; a program that ends with code 1
 // on errors, as log.Fatal does, does so on denials.
 //
-// The Manager is connected to an API in memory, which holds the manifests and Options.Objects: its clients reach no
-// cluster any more, so do not start it afterwards. Clients that the program made by itself do reach theirs.
+// While Command runs, the Manager is connected to an API in memory, which holds the manifests and Options.Objects. Clients
+// that a step gets from the Manager when it is called (GetKubeClient, GetKubeConnection, GetKubeManager) reach that;
+// those that the program has made or got before reach whatever they reached. A Manager that was started is refused.
 //
 //	err := preview.Command(ctx, x, os.Args[2:], func(o *preview.Options) { o.Objects = defaults })
 func Command(ctx context.Context, m *eirinix.ExtensionManager, args []string, configure ...func(*Options)) error {
@@ -89,18 +90,23 @@ func run(ctx context.Context, m *eirinix.ExtensionManager, args []string, o Opti
 	if err != nil {
 		return err
 	}
+	defer borrow(m)()
 	c, err := newCluster(m, in, f, o)
 	if err != nil {
 		return err
 	}
+	requests, lone, err := in.requests(c, f)
+	if err != nil {
+		return err
+	}
 	show := f.printer(o.Stdout)
-	total := summary{}
-	for _, sent := range in.requests(c, f) {
-		seen, err := c.send(ctx, sent)
+	total := summary{Unmatched: lone}
+	for _, sent := range requests {
+		all, err := c.send(ctx, sent)
 		if err != nil {
 			return err
 		}
-		for _, s := range seen {
+		for _, s := range all {
 			total.count(s)
 			if err := show.object(s); err != nil {
 				return err
@@ -119,10 +125,18 @@ type summary struct {
 	Changed int `json:"changed"`
 	Denied  int `json:"denied"`
 	Failed  int `json:"failed"`
+	Ignored int `json:"ignored"` // failures that failurePolicy Ignore lets pass
+
+	Unmatched []string `json:"unmatched,omitempty"` // old objects of which there is no manifest
 }
 
 func (t *summary) count(s *seen) {
 	t.Objects++
+	for _, c := range s.outcome.Calls {
+		if c.Ignored {
+			t.Ignored++
+		}
+	}
 	switch {
 	case s.outcome.Denial != nil:
 		t.Denied++

@@ -3,8 +3,10 @@ package preview_test
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,15 +14,27 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"code.cloudfoundry.org/eirinix"
 	"code.cloudfoundry.org/eirinix/preview"
 )
+
+// roundTrip is a transport that a function plays.
+type roundTrip func(*http.Request) (*http.Response, error)
+
+func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 // previewed is what a command printed and how it ended.
 type previewed struct {
@@ -123,7 +137,7 @@ var _ = Describe("A preview", func() {
 		Expect(p.stdout).To(And(ContainSubstring("would fail: "), ContainSubstring("ran: broken: out of order")))
 		p = command(program(broken(admissionregistrationv1.Ignore)), configMap, "-")
 		Expect(p.err).NotTo(HaveOccurred())
-		Expect(p.stdout).To(ContainSubstring("ignored: "))
+		Expect(p.stdout).To(And(ContainSubstring("ignored: "), HaveSuffix("1 object: 0 changed, 1 failure ignored\n")))
 		Expect(command(program(broken(admissionregistrationv1.Fail)), configMap+"\n---\n"+denied, "-").err).
 			To(MatchError("of 2 objects, 1 would be denied and 1 would fail"))
 	})
@@ -186,7 +200,37 @@ var _ = Describe("A preview", func() {
 		Expect(p.stdout).To(And(ContainSubstring("update ConfigMap m"), ContainSubstring("by guard: 1 becomes 2"), ContainSubstring("create Pod web")))
 		p = command(program(guard), now, "-operation", "delete", "-f", "-")
 		Expect(p.stdout).To(And(ContainSubstring("delete ConfigMap m"), ContainSubstring("by guard: m stays")))
+		Expect(p.stdout).To(ContainSubstring("in namespace default"))
 		Expect(command(program(), now, "-operation", "delete", "-o", "yaml", "-").stdout).To(BeEmpty())
+	})
+
+	DescribeTable("updates as kubectl apply does", func(old, manifest, expected string) {
+		p := command(program(), manifest, "-o", "yaml", "-old", file("old.yaml", old), "-")
+		Expect(p.err).NotTo(HaveOccurred())
+		Expect(p.stdout).To(MatchYAML(expected))
+	},
+		Entry("what others have set stays",
+			`{apiVersion: v1, kind: ConfigMap, metadata: {name: m, namespace: default, uid: u, labels: {theirs: "1"}}, data: {a: "1", b: "1"}}`,
+			`{apiVersion: v1, kind: ConfigMap, metadata: {name: m, labels: {ours: "1"}}, data: {a: "2"}}`,
+			`{apiVersion: v1, kind: ConfigMap, metadata: {name: m, namespace: default, uid: u, labels: {theirs: "1", ours: "1"}}, data: {a: "2", b: "1"}}`),
+		Entry("what was applied and is not any more goes",
+			`{apiVersion: v1, kind: ConfigMap, metadata: {name: m, namespace: default, annotations: {kubectl.kubernetes.io/last-applied-configuration: '{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m"}, "data": {"a": "1", "b": "1"}}'}}, data: {a: "1", b: "1", c: "1"}}`,
+			`{apiVersion: v1, kind: ConfigMap, metadata: {name: m}, data: {a: "2"}}`,
+			`{apiVersion: v1, kind: ConfigMap, metadata: {name: m, namespace: default, annotations: {kubectl.kubernetes.io/last-applied-configuration: '{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m"}, "data": {"a": "1", "b": "1"}}'}}, data: {a: "2", c: "1"}}`),
+		Entry("list items are merged by their names, and status stays",
+			`{apiVersion: apps/v1, kind: DaemonSet, metadata: {name: d, namespace: default}, spec: {template: {spec: {containers: [{name: a, image: old, env: [{name: x, value: z}]}, {name: injected, image: i}]}}}, status: {numberReady: 3}}`,
+			`{apiVersion: apps/v1, kind: DaemonSet, metadata: {name: d}, spec: {template: {spec: {containers: [{name: a, image: new}]}}}}`,
+			`{apiVersion: apps/v1, kind: DaemonSet, metadata: {name: d, namespace: default}, spec: {template: {spec: {containers: [{name: a, image: new, env: [{name: x, value: z}]}, {name: injected, image: i}]}}}, status: {numberReady: 3}}`),
+		Entry("a custom resource",
+			`{apiVersion: example.org/v1, kind: Gadget, metadata: {name: g, namespace: default}, spec: {list: [1, 2], kept: true}, status: {done: 50}}`,
+			`{apiVersion: example.org/v1, kind: Gadget, metadata: {name: g}, spec: {list: [3]}}`,
+			`{apiVersion: example.org/v1, kind: Gadget, metadata: {name: g, namespace: default}, spec: {list: [3], kept: true}, status: {done: 50}}`),
+	)
+
+	It("tells which old objects it has no manifest for, and takes none for another that has no name", func() {
+		const gen = `{apiVersion: v1, kind: Pod, metadata: {generateName: gen-}}`
+		p := command(program(), gen, "-old", file("old.yaml", `{apiVersion: v1, kind: Pod, metadata: {generateName: other-, namespace: prod}}`), "-")
+		Expect(p.stdout).To(And(ContainSubstring("create Pod gen-*"), ContainSubstring("in -old alone, so not updated: prod Pod other-*")))
 	})
 
 	DescribeTable("sends the pods that controllers would make, too", func(workload, name, owner, user string) {
@@ -221,6 +265,25 @@ var _ = Describe("A preview", func() {
 		Entry("a Job", workload("batch/v1", "Job", "template: %s"), "web-*", "Job", "job-controller"),
 		Entry("a CronJob", workload("batch/v1", "CronJob", "jobTemplate: {spec: {template: %s}}"), "web-29700000-*", "Job", "job-controller"),
 	)
+
+	It("sends what stands between a workload and its pods, each made of the admitted one", func() {
+		job := eirinix.Mutation[*batchv1.Job]{ID: "job", Settings: eirinix.Settings{ClusterCritical: true}, Apply: func(_ context.Context, c *eirinix.Call, j *batchv1.Job) error {
+			c.Warn("%s by %s for %s", j.Name, c.UserInfo.Username, metav1.GetControllerOf(j).Name)
+			metav1.SetMetaDataLabel(&j.Spec.Template.ObjectMeta, "deny", "by the Job")
+			return nil
+		}}
+		p := command(program(job), workload("batch/v1", "CronJob", "jobTemplate: {spec: {template: %s}}"), "-")
+		Expect(p.stdout).To(And(
+			ContainSubstring("create Job web-29700000 in namespace apps, which CronJob web makes"),
+			ContainSubstring("warning: web-29700000 by system:serviceaccount:kube-system:cronjob-controller for web"),
+			ContainSubstring("create Pod web-29700000-* in namespace apps, which Job web-29700000 makes\n  would be denied with 403 Forbidden by label: by the Job"),
+		))
+		set := eirinix.Validation[*appsv1.ReplicaSet]{ID: "set", Create: func(_ context.Context, c *eirinix.Call, r *appsv1.ReplicaSet) error {
+			return eirinix.Deny("%d of %s", *r.Spec.Replicas, r.Spec.Template.Labels["app"])
+		}}
+		p = command(program(set), workload("apps/v1", "Deployment", "replicas: 3, template: %s"), "-")
+		Expect(p.stdout).To(ContainSubstring("create ReplicaSet web-5d4f8c7b9 in namespace apps, which Deployment web makes\n  would be denied with 403 Forbidden by set: 3 of web"))
+	})
 
 	It("makes pods of what the extensions have made of a workload", func() {
 		template := eirinix.Mutation[*unstructured.Unstructured]{
@@ -268,6 +331,28 @@ var _ = Describe("Extensions with a client", func() {
 		Expect(p.stdout).To(And(ContainSubstring("by reader: settings say b"), ContainSubstring("would write: create secrets default/")))
 	})
 
+	It("read directly through a controller-runtime manager, and never through the program's own", func() {
+		elsewhere := false
+		theirs, err := manager.New(&rest.Config{Host: "http://cluster.invalid", Transport: roundTrip(func(*http.Request) (*http.Response, error) {
+			elsewhere = true
+			return nil, errors.New("this is the cluster")
+		})}, manager.Options{Metrics: metricsserver.Options{BindAddress: "0"}, MapperProvider: func(*rest.Config, *http.Client) (meta.RESTMapper, error) {
+			return meta.NewDefaultRESTMapper(nil), nil
+		}})
+		Expect(err).NotTo(HaveOccurred())
+		x := eirinix.NewManager(eirinix.ManagerOptions{Host: "webhook.example.org", KubeManager: theirs})
+		Expect(x.AddExtension(eirinix.Validation[*corev1.Pod]{ID: "cached", Create: func(ctx context.Context, c *eirinix.Call, _ *corev1.Pod) error {
+			found := &corev1.ConfigMap{}
+			if err := c.Manager.GetKubeManager().GetClient().Get(ctx, client.ObjectKey{Namespace: "default", Name: "settings"}, found); err != nil {
+				return err
+			}
+			return eirinix.Deny("settings say %s", found.Data["a"])
+		}})).To(Succeed())
+		Expect(command(x, pod+"---\n"+settings, "-").stdout).To(ContainSubstring("by cached: settings say b"))
+		Expect(elsewhere).To(BeFalse())
+		Expect(x.GetKubeManager()).To(BeIdenticalTo(theirs), "the Manager is as it was")
+	})
+
 	It("find what became of the manifests before", func() {
 		mark := eirinix.Mutation[*corev1.ConfigMap]{ID: "mark", Apply: func(_ context.Context, _ *eirinix.Call, m *corev1.ConfigMap) error {
 			m.Data["a"] = "changed"
@@ -309,6 +394,28 @@ var _ = Describe("Manifests", func() {
 		Expect(command(program(), "", "-o", "json", "-R", folder).objects()).To(And(HaveLen(4), HaveKey("Pod c")))
 	})
 
+	It("come from links to folders, lists within lists, and one stream of JSON", func() {
+		folder := GinkgoT().TempDir()
+		Expect(os.MkdirAll(filepath.Join(folder, "real"), 0o700)).To(Succeed())
+		Expect(os.WriteFile(filepath.Join(folder, "real", "pod.yaml"), []byte(pod), 0o600)).To(Succeed())
+		Expect(os.Symlink("real", filepath.Join(folder, "link"))).To(Succeed())
+		Expect(command(program(), "", "-o", "json", filepath.Join(folder, "link")).objects()).To(HaveKey("Pod web"))
+		Expect(os.Symlink("..", filepath.Join(folder, "real", "back"))).To(Succeed())
+		Expect(command(program(), "", "-R", folder).err).To(MatchError(Or(ContainSubstring("does a link lead back?"), ContainSubstring("too many levels of symbolic links"))))
+		lists := `{"apiVersion": "v1", "kind": "List", "items": [{"apiVersion": "v1", "kind": "PodList", "items": [{"metadata": {"name": "inner"}}]}]}{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "second"}}`
+		Expect(command(program(), lists, "-o", "json", "-").objects()).To(And(HaveLen(2), HaveKey("Pod inner"), HaveKey("Pod second")))
+	})
+
+	It("that an API server could not read fail, and the others are previewed", func() {
+		p := command(program(), "{apiVersion: v1, kind: Pod, metadata: {name: bad}, spec: {containers: {}}}\n---\n{apiVersion: v1, kind: Pod}\n---\n"+pod, "-o", "json", "-")
+		Expect(p.err).To(MatchError("of 3 objects, 2 would fail"))
+		Expect(p.objects()).To(And(
+			HaveKeyWithValue("Pod bad", HaveKeyWithValue("failure", ContainSubstring("cannot unmarshal"))),
+			HaveKeyWithValue("Pod *", HaveKeyWithValue("failure", ContainSubstring("name or generateName is required"))),
+			HaveKeyWithValue("Pod web", HaveKeyWithValue("changed", true)),
+		))
+	})
+
 	It("may be of kinds that nobody knows, and are what CustomResourceDefinitions say", func() {
 		touch := eirinix.Mutation[*unstructured.Unstructured]{
 			ID: "goose", Settings: eirinix.Settings{Rules: []admissionregistrationv1.RuleWithOperations{{
@@ -347,6 +454,7 @@ var _ = Describe("Manifests", func() {
 		Entry("none", "there is nothing to preview; give -f"),
 		Entry("no object", "standard input: the object has no apiVersion", "-"),
 		Entry("no file", "no such file", "-f", "missing.yaml"),
+		Entry("standard input twice", "standard input can be read once", "-", "-old", "-"),
 		Entry("an unknown flag", "-h lists the flags", "-x"),
 		Entry("another output", `-o is "xml"; give diff, json, yaml`, "-o", "xml", "-"),
 		Entry("another operation", `give create, delete`, "-operation", "update", "-"),
@@ -387,6 +495,44 @@ var _ = Describe("The output of a preview", func() {
 		Expect(p.stdout).To(And(ContainSubstring("kind: Deployment"), Not(ContainSubstring("kind: Pod"))), "nobody wrote the pod")
 	})
 
+	DescribeTable("shows no data of Secrets, unless it is asked to", func(args ...string) {
+		change := eirinix.Mutation[*corev1.Secret]{ID: "change", Apply: func(_ context.Context, _ *eirinix.Call, s *corev1.Secret) error {
+			s.Data["changed"] = []byte("new-value")
+			s.Data["added"] = []byte("added-value")
+			return nil
+		}}
+		const secret = `{apiVersion: v1, kind: Secret, metadata: {name: s, annotations: {kubectl.kubernetes.io/last-applied-configuration: old-value}}, data: {changed: b2xkLXZhbHVl}, stringData: {kept: kept-value}}`
+		values := []string{"old-value", "new-value", "added-value", "kept-value"}
+		for _, v := range values {
+			values = append(values, base64.StdEncoding.EncodeToString([]byte(v)))
+		}
+		p := command(program(change), secret, append(args, "-")...)
+		Expect(p.err).NotTo(HaveOccurred())
+		for _, v := range values {
+			Expect(p.stdout).NotTo(ContainSubstring(v))
+		}
+		Expect(p.stdout).To(And(ContainSubstring("*** (before)"), ContainSubstring("*** (after)"), ContainSubstring("kept: '***'")))
+		Expect(command(program(change), secret, append(args, "-show-secrets", "-")...).stdout).To(ContainSubstring(base64.StdEncoding.EncodeToString([]byte("new-value"))))
+	},
+		Entry("as a diff", "-o", "diff"),
+		Entry("as JSON", "-o", "json"),
+	)
+
+	It("tells apart the steps that are called again", func() {
+		again := eirinix.Settings{Reinvoke: admissionregistrationv1.IfNeededReinvocationPolicy, Isolated: true}
+		one := eirinix.Mutation[*corev1.ConfigMap]{ID: "one", Settings: again, Apply: func(context.Context, *eirinix.Call, *corev1.ConfigMap) error { return nil }}
+		two := eirinix.Mutation[*corev1.ConfigMap]{ID: "two", Settings: again, Apply: func(_ context.Context, _ *eirinix.Call, m *corev1.ConfigMap) error {
+			metav1.SetMetaDataLabel(&m.ObjectMeta, "two", "yes")
+			return nil
+		}}
+		Expect(command(program(one, two), `{apiVersion: v1, kind: ConfigMap, metadata: {name: a}}`, "-").stdout).To(ContainSubstring("ran: one\n  ran: two\n  ran: one (again)\n"))
+	})
+
+	It("has no line that a reader of YAML takes for one of its own", func() {
+		p := command(program(), `{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a\u2028---\u2029kind: Evil\u202e", "labels": {"deny": "no"}}}`, "-o", "yaml", "-")
+		Expect(p.stdout).To(And(HavePrefix("# "), Not(ContainSubstring("\u2028")), Not(ContainSubstring("\u2029")), Not(ContainSubstring("\u202e"))))
+	})
+
 	It("has colours where they are asked for", func() {
 		p := command(program(), pod, "-color", "always", "-")
 		Expect(p.stdout).To(And(ContainSubstring("\x1b[32m+    seen: \"yes\"\x1b[0m"), ContainSubstring("\x1b[33mwarning: labelled\x1b[0m")))
@@ -402,6 +548,14 @@ var _ = Describe("The output of a preview", func() {
 		p := command(program(), "", "-h")
 		Expect(p.err).NotTo(HaveOccurred())
 		Expect(p.stderr).To(And(HavePrefix("Usage: preview -f"), ContainSubstring("-as-group")))
+	})
+
+	It("refuses a Manager that runs, and leaves others as they were", func() {
+		x := program()
+		options := x.GetManagerOptions()
+		Expect(command(x, pod, "-").err).NotTo(HaveOccurred())
+		Expect(x.GetManagerOptions().RestConfig).To(Equal(options.RestConfig))
+		Expect(x.GetManagerOptions().Logger).To(BeIdenticalTo(options.Logger))
 	})
 
 	It("ends with its context", func() {

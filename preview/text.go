@@ -6,9 +6,11 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"unicode"
 
 	"sigs.k8s.io/yaml"
 
+	"code.cloudfoundry.org/eirinix/internal/apiserver"
 	"code.cloudfoundry.org/eirinix/internal/diff"
 )
 
@@ -18,14 +20,17 @@ type printer interface {
 	end(summary) error
 }
 
-func (s *seen) diff() string {
-	return diff.Unified("sent", s.outcome.Before.YAML(), "admitted", s.outcome.After.YAML())
+func (s *seen) diff() string { return between(s.outcome.Before, s.outcome.After) }
+
+func between(before, after apiserver.Document) string {
+	return diff.Unified("sent", before.YAML(), "admitted", after.YAML())
 }
 
 // textPrinter writes for people.
 type textPrinter struct {
-	w     io.Writer
-	color bool
+	w       io.Writer
+	color   bool
+	secrets bool // are shown
 }
 
 // The colours of a terminal, as git uses them.
@@ -62,7 +67,7 @@ func (p *textPrinter) object(s *seen) error {
 	case len(o.Calls) == 0:
 		line("", "is not sent to this program")
 		for _, pass := range o.Passed {
-			line("", "%s: %s", pass.Webhook, pass.Why)
+			line("", "%s: %s%s", pass.Webhook, pass.Why, s.unsure(pass))
 		}
 	case !s.changed():
 		line("", "is allowed, unchanged")
@@ -81,6 +86,9 @@ func (p *textPrinter) object(s *seen) error {
 		line("", "audit: %s=%s", key, s.outcome.AuditAnnotations[key])
 	}
 	for _, run := range s.outcome.Steps {
+		if run.Round > 0 {
+			run.Step += " (again)"
+		}
 		if text := message(run); text != "" && s.outcome.Denial == nil {
 			line("", "ran: %s: %s", run.Step, text)
 			continue
@@ -94,7 +102,7 @@ func (p *textPrinter) object(s *seen) error {
 		line(yellow, "not among the manifests: %s", what)
 	}
 	if s.outcome.Allowed() {
-		b.WriteString(p.diff(s.diff()))
+		b.WriteString(p.diff(between(shown(p.secrets, s.outcome.Before, s.outcome.After))))
 	}
 	_, err := fmt.Fprintln(p.w, b.String())
 	return err
@@ -114,7 +122,7 @@ func (s *seen) refusedBy() string {
 func (s *seen) title() string {
 	verb := strings.ToLower(string(s.Operation))
 	what := describe(s.object)
-	if namespace := s.outcome.Before.Unstructured().GetNamespace(); namespace != "" {
+	if namespace := s.namespace; namespace != "" {
 		what += " in namespace " + namespace
 	}
 	if s.of != "" {
@@ -145,7 +153,10 @@ func (p *textPrinter) diff(text string) string {
 // printable replaces what a terminal would take for commands: manifests may come from anybody.
 func printable(text string) string {
 	return strings.Map(func(r rune) rune {
-		if r < ' ' && r != '\n' && r != '\t' || r >= 0x7f && r < 0xa0 {
+		switch {
+		case r == '\n', r == '\t':
+			return r
+		case unicode.IsControl(r), r == '\u2028', r == '\u2029', unicode.Is(unicode.Bidi_Control, r): // ends of lines, too, for some
 			return '\uFFFD'
 		}
 		return r
@@ -161,7 +172,14 @@ func (p *textPrinter) end(t summary) error {
 	if t.Failed > 0 {
 		parts, color = append(parts, fmt.Sprintf("%d failed", t.Failed)), red
 	}
-	_, err := fmt.Fprintln(p.w, p.paint(color, fmt.Sprintf("%s: %s", plural(t.Objects, "object"), strings.Join(parts, ", "))))
+	if t.Ignored > 0 {
+		parts = append(parts, plural(t.Ignored, "failure")+" ignored")
+	}
+	text := p.paint(color, fmt.Sprintf("%s: %s", plural(t.Objects, "object"), strings.Join(parts, ", "))) + "\n"
+	for _, lone := range t.Unmatched {
+		text += p.paint(yellow, "in -old alone, so not updated: "+printable(lone)) + "\n"
+	}
+	_, err := io.WriteString(p.w, text)
 	return err
 }
 

@@ -26,7 +26,8 @@ type APIOptions struct {
 // API is a Kubernetes API in memory, for handlers that use a client: it has the objects it was given, takes writes as
 // an API server without admission, defaults and validation would, and keeps a record of everything it was asked.
 // Clients of all kinds can talk to it: Client, and client-go's on RestConfig. Watches are refused, so caches and
-// informers do not work; give handlers a client that reads directly, such as Manager.GetKubeManager().GetAPIReader().
+// informers do not work; the clients of a Manager that is connected to it, such as Manager.GetKubeManager().GetClient(),
+// read directly.
 //
 // Make one with NewAPI, or take a Harness's. It is safe for concurrent use.
 type API struct{ objects *fakeapi.API }

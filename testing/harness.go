@@ -27,7 +27,8 @@ type HarnessOptions struct {
 	Namespaces map[string]map[string]string
 
 	// API is what handlers find behind the Manager's connection. Default: the one that a Manager's RestConfig leads
-	// to, else an empty one. Managers that have a RestConfig or KubeConfig of their own keep that.
+	// to, else an empty one. Managers that have a RestConfig, KubeConfig or KubeManager of
+	// their own keep that.
 	API *API
 
 	// Authorizer answers the authorizer of matchConditions. Default: members of system:masters may do
@@ -128,11 +129,11 @@ func NewHarness(t TB, parts ...any) *Harness {
 // add takes in the webhooks of a program.
 func (h *Harness) add(m *eirinix.ExtensionManager) error {
 	o := m.GetManagerOptions()
-	if o.RestConfig == nil && o.KubeConfig == "" {
+	if o.RestConfig == nil && o.KubeConfig == "" && o.KubeManager == nil {
 		o.RestConfig = h.opts.API.RestConfig() // never the cluster of whoever runs the test
 		m.SetManagerOptions(o)
 	}
-	wired := fakeapi.Of(o.RestConfig) == h.opts.API.objects
+	wired := o.KubeManager == nil && fakeapi.Of(o.RestConfig) == h.opts.API.objects
 	offline, err := m.Offline(eirinix.OfflineOptions{Resources: h.opts.Resources, Observe: observeStep})
 	if err != nil {
 		return err

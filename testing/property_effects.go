@@ -58,7 +58,7 @@ func (h *Harness) dryRun(object any, options []RequestOption) error {
 	defer h.log.mute()()
 	for _, p := range h.programs {
 		if !p.wired {
-			return fmt.Errorf("eirinixtest: whether it is %s cannot be told of a Manager with a RestConfig or KubeConfig of its own: leave both out, and the harness gives it Harness.API", dryRunProof)
+			return fmt.Errorf("eirinixtest: whether it is %s cannot be told of a Manager with a RestConfig, KubeConfig or KubeManager of its own: leave them out, and the harness gives it Harness.API", dryRunProof)
 		}
 	}
 	// All dry runs come first, or a write in the background of a request that may write would be taken for theirs.

@@ -38,7 +38,7 @@ func (a *admissionRun) match(ctx context.Context, w *webhook, current Document) 
 		a.pass(w, "no webhook is ever called for "+attr.GetResource().Resource)
 		return nil, nil
 	case !a.selectsNamespace(w, attr):
-		a.pass(w, fmt.Sprintf("its namespaceSelector leaves out namespace %q", attr.GetNamespace()))
+		a.passed = append(a.passed, Pass{Webhook: w.Name, Why: fmt.Sprintf("its namespaceSelector leaves out namespace %q", attr.GetNamespace()), Namespace: true})
 		return nil, nil
 	case !selectsObject(w, attr):
 		a.pass(w, "its objectSelector leaves out an object with these labels")
@@ -46,7 +46,7 @@ func (a *admissionRun) match(ctx context.Context, w *webhook, current Document) 
 	}
 	call, err := a.matchRules(w, attr, current)
 	if call == nil && err == nil {
-		a.passed = append(a.passed, Pass{w.Name, fmt.Sprintf("its rules do not name %s of %s", a.Operation, a.resourceName()), true})
+		a.passed = append(a.passed, Pass{Webhook: w.Name, Why: fmt.Sprintf("its rules do not name %s of %s", a.Operation, a.resourceName()), Rules: true})
 	}
 	if call == nil || err != nil || w.conditions == nil {
 		return call, err

@@ -69,6 +69,7 @@ type StepRun struct {
 type Pass struct {
 	Webhook, Why string
 	Rules        bool // it is not there for such requests at all
+	Namespace    bool // its namespaceSelector leaves the namespace out
 }
 
 // outcome puts together what the request came to.

@@ -23,7 +23,7 @@ import (
 // API is a Kubernetes API in memory, for handlers that use a client: it has the objects it was given, takes writes as
 // an API server without admission, defaults and validation would, and keeps a record of everything it was asked.
 // Clients of all kinds can talk to it: Client, and client-go's on RestConfig. Watches are refused, so caches and
-// informers do not work; give handlers a client that reads directly, such as Manager.GetKubeManager().GetAPIReader().
+// informers do not work; the clients of a Manager that is connected to it read directly.
 //
 // Make one with New. It is safe for concurrent use.
 type API struct {
@@ -138,6 +138,9 @@ type connection struct {
 	inprocess.Transport
 	api *API
 }
+
+// NoWatches tells the Manager that caches do not work here, so that its clients read directly.
+func (connection) NoWatches() {}
 
 // Of is the API that a connection leads to; nil for another one's.
 func Of(c *rest.Config) *API {
