@@ -125,6 +125,7 @@ type ExtensionManager struct {
 	unready       error          // what Ready waits for; nil once ready
 	hooks         *http.ServeMux // what the program itself registered on the webhook server
 
+	records   atomic.Bool               // somebody has asked for a recording, which may not be over
 	recording atomic.Pointer[recording] // nil while nobody wants one
 }
 

@@ -61,6 +61,9 @@ type recording struct {
 // The error says what is wrong with the Recording, that nothing can be written to Dir, or that another one goes on.
 func (m *ExtensionManager) Record(r Recording) (stop func(context.Context) error, err error) {
 	log := m.logr().WithValues("recording", r.Dir)
+	if !m.records.CompareAndSwap(false, true) {
+		return nil, errors.New("eirinix: Record: another recording goes on; stop that one first")
+	}
 	now := &recording{}
 	now.Recorder, err = record.New(record.Options{
 		Dir: r.Dir, MaxFiles: r.MaxFiles, MaxBytes: r.MaxBytes, Only: r.Only, Redact: r.Redact, SecretData: r.SecretData, Log: log,
@@ -77,14 +80,14 @@ func (m *ExtensionManager) Record(r Recording) (stop func(context.Context) error
 		},
 	})
 	if err != nil {
+		m.records.Store(false)
 		return nil, fmt.Errorf("eirinix: Recording: %w", err)
 	}
 	now.end = sync.OnceFunc(func() {
+		m.records.Store(false)
 		log.Info("recording ended", "written", now.counts.written.Load(), "dropped", now.counts.dropped.Load(), "failed", now.counts.failed.Load())
 	})
-	if !m.recording.CompareAndSwap(nil, now) {
-		return nil, errors.Join(errors.New("eirinix: Record: another recording goes on; stop that one first"), now.Close(context.Background()))
-	}
+	m.recording.Store(now)
 	log.Info("recording the calls that are answered")
 	return func(ctx context.Context) error { return m.endRecording(ctx, now) }, nil
 }

@@ -3,12 +3,14 @@ package eirinix_test
 import (
 	"os"
 	"path/filepath"
+	"strings"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 
 	"code.cloudfoundry.org/eirinix"
+	"code.cloudfoundry.org/eirinix/preview"
 	eirinixtest "code.cloudfoundry.org/eirinix/testing"
 )
 
@@ -59,5 +61,15 @@ var _ = Describe("A Manager that runs", Label("api-server"), func() {
 			Expect(calls[0].Patch).NotTo(BeEmpty())
 			Expect(calls[0].Was.Patch).To(Equal(calls[0].Patch))
 		}
+	}, SpecTimeout(2*patience))
+
+	It("is not previewed: its clients would reach the cluster", func(ctx SpecContext) {
+		m := eirinix.NewManager(urlOptions(newNamespace(ctx)))
+		Expect(m.AddExtension(addEnv{})).To(Succeed())
+		runManager(ctx, m)
+		err := preview.Command(ctx, m, []string{"-"}, func(o *preview.Options) {
+			o.Stdin, o.Stdout = strings.NewReader("{apiVersion: v1, kind: Pod, metadata: {name: a}}"), GinkgoWriter
+		})
+		Expect(err).To(MatchError("preview: the Manager runs; preview one that does not"))
 	}, SpecTimeout(2*patience))
 })

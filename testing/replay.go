@@ -3,6 +3,7 @@ package eirinixtest
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"code.cloudfoundry.org/eirinix/internal/apiserver"
 	"code.cloudfoundry.org/eirinix/internal/diff"
@@ -21,7 +23,8 @@ import (
 // Replayed is a call that was recorded, and what comes of it now. Matchers take it as they take a Result.
 type Replayed struct {
 	*Result         // what comes of it now
-	Was     *Result // what came of it then
+	Was     *Result // what came of it then; nil in a review that another tool has kept without the answer
+	Moved   bool    // no webhook is called on Path any more
 
 	File     string        // that holds the recording
 	Path     string        // that was called; empty in a review that another tool has kept
@@ -32,8 +35,9 @@ type Replayed struct {
 
 // Replay sends the calls that ExtensionManager.Record has written into a file or folder, one after another, to the
 // extensions of the Harness. Each goes to the webhook that was called, just as it was then; what the API server decided
-// before (rules, selectors, conditions) is not asked again. AdmissionReviews that other tools have kept are sent as
-// requests, to the webhooks that want them. The test fails where there is no recording, or no such webhook.
+// before (rules, selectors, conditions) is not asked again. Calls of webhooks that are not there any more, and
+// AdmissionReviews that other tools have kept, are sent as requests, to the webhooks that want them. The test fails
+// where there is no recording, or one that cannot be read.
 //
 //	for _, call := range h.Replay("testdata/recorded") {
 //		fmt.Println(call)
@@ -84,22 +88,28 @@ func (h *Harness) replay(fileOrFolder string) ([]*Replayed, error) {
 }
 
 func (h *Harness) replayOne(r record.Recorded) (*Replayed, error) {
-	ctx := context.Background()
+	ctx, called := context.Background(), r.Path
 	now, err := h.server.Replay(ctx, r.Path, r.Review.Request)
+	_, moved := errors.AsType[*apiserver.UnknownPathError](err)
+	if moved {
+		r.Path = ""
+		now, err = h.server.Replay(ctx, "", r.Review.Request)
+	}
 	if err != nil {
-		if _, unknown := err.(*apiserver.UnknownPathError); unknown { //nolint:errorlint // it is never wrapped
-			return nil, fmt.Errorf("%w: give NewHarness the steps and options of the program that was recorded", err)
-		}
 		return nil, withRemedy(err)
 	}
-	was, err := h.server.Recall(ctx, r.Path, r.Review.Request, answered(r))
+	replayed := &Replayed{
+		Result: h.newResult(now), File: r.File, Path: called, Moved: moved, Received: r.Received, Took: r.Took, Redacted: r.Redacted,
+	}
+	if r.Review.Response == nil && r.Error == "" && r.Status == 0 {
+		return replayed, nil
+	}
+	was, err := h.server.Recall(ctx, r.Path, r.Version, r.Review.Request, answered(r))
 	if err != nil {
 		return nil, err
 	}
-	return &Replayed{
-		Result: h.newResult(now), Was: h.newResult(was),
-		File: r.File, Path: r.Path, Received: r.Received, Took: r.Took, Redacted: r.Redacted,
-	}, nil
+	replayed.Was = h.newResult(was)
+	return replayed, nil
 }
 
 // answered answers as was recorded.
@@ -113,16 +123,20 @@ func answered(r record.Recorded) http.Handler {
 			http.Error(w, r.Error, status)
 			return
 		}
-		review := admissionv1.AdmissionReview{Response: r.Review.Response}
+		review := admissionv1.AdmissionReview{Response: r.Review.Response} // which looks the same in both versions
 		review.SetGroupVersionKind(admissionv1.SchemeGroupVersion.WithKind("AdmissionReview"))
+		review.APIVersion = schema.GroupVersion{Group: admissionv1.GroupName, Version: r.Version}.String()
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(review) // into memory
 	})
 }
 
 // Difference is how the call is answered otherwise than it was, as a diff of verdict, warnings, audit annotations and
-// object; empty where it is not.
+// object; empty where it is not, or where no answer was kept.
 func (r *Replayed) Difference() string {
+	if r.Was == nil {
+		return ""
+	}
 	return diff.Unified("recorded", r.Was.recordable(), "now", r.recordable())
 }
 
@@ -147,6 +161,12 @@ func (r *Replayed) caution() string {
 // String is the call for people: what comes of it, and how that differs from what was recorded.
 func (r *Replayed) String() string {
 	text := fmt.Sprintf("%s%s\n%s", r.File, r.caution(), r.Result)
+	if r.Moved {
+		text += fmt.Sprintf("no webhook is called on %s any more, so it was sent to those that want it\n", r.Path)
+	}
+	if r.Was == nil {
+		return text + "no answer was kept\n"
+	}
 	if d := r.Difference(); d != "" {
 		return text + "answered otherwise than it was:\n" + d
 	}

@@ -38,11 +38,11 @@ func (s *Server) Replay(ctx context.Context, path string, request *admissionv1.A
 	return s.ask(ctx, w, mutating, request)
 }
 
-// Recall gives the outcome of such a call if it were answered like this: by the webhook on the path, or without one by a
-// mutating webhook that has no name.
-func (s *Server) Recall(ctx context.Context, path string, request *admissionv1.AdmissionRequest, answer http.Handler) (*Outcome, error) {
+// Recall gives the outcome of such a call if it were answered like this, in that version of AdmissionReview: by the webhook
+// on the path, or without one by a mutating webhook of ours.
+func (s *Server) Recall(ctx context.Context, path, version string, request *admissionv1.AdmissionRequest, answer http.Handler) (*Outcome, error) {
 	w, mutating := &webhook{}, true
-	w.ClientConfig.URL, w.AdmissionReviewVersions = new("https://webhook.invalid/"), []string{admissionv1.SchemeGroupVersion.Version}
+	w.Name, w.ClientConfig.URL = "recorded", new("https://webhook.invalid/")
 	w.SideEffects = new(admissionregistrationv1.SideEffectClassNone) // or a dry run would not be sent
 	if path != "" {
 		var err error
@@ -51,6 +51,7 @@ func (s *Server) Recall(ctx context.Context, path string, request *admissionv1.A
 		}
 	}
 	recorded := *w
+	recorded.AdmissionReviewVersions = []string{version}
 	var err error
 	if recorded.client, err = clientOf(w.ClientConfig, answer); err != nil {
 		return nil, err
