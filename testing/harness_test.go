@@ -80,7 +80,7 @@ var _ = Describe("The Harness", func() {
 		other := eirinixtest.NewAPI(GinkgoTB())
 		Expect(failureOf(func(t *fakeTest) {
 			eirinixtest.NewHarness(t, m, func(o *eirinixtest.HarnessOptions) { o.API = other }).CheckDryRun(podOf("a", nil))
-		})).To(ContainSubstring("a RestConfig or KubeConfig of its own"), "what it writes is not seen")
+		})).To(ContainSubstring("a RestConfig, KubeConfig or KubeManager of its own"), "what it writes is not seen")
 	})
 
 	DescribeTable("refuses what cannot be tested, and says why", func(message string, parts ...any) {

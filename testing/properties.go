@@ -56,7 +56,8 @@ func (h *Harness) CheckIdempotent(object any, options ...RequestOption) {
 }
 
 // CheckLossless fails where a handler loses fields that its Go types do not know: a field of a newer Kubernetes, or of
-// a custom resource. Unknown fields are planted in every part of the object, and looked for afterwards.
+// a custom resource; or where it loses labels and annotations of others. They are planted in the object, unknown fields in
+// every part of it, and looked for afterwards.
 func (h *Harness) CheckLossless(object any, options ...RequestOption) {
 	h.t.Helper()
 	h.report(h.lossless(object, options))

@@ -134,6 +134,12 @@ var _ = Describe("The properties", func() {
 				return admission.PatchResponseFromRaw(req.Object.Raw, raw)
 			}}
 		}, "spec.containers[0].fieldThatGoTypesDoNotKnow", "return Manager.PatchFromPod"),
+		Entry("an extension that replaces all labels", "lossless", func(*eirinixtest.API) any {
+			return eirinix.Mutation[*corev1.Pod]{ID: "under-test", Apply: func(_ context.Context, _ *eirinix.Call, pod *corev1.Pod) error {
+				pod.Labels = map[string]string{"app": "web"}
+				return nil
+			}}
+		}, "what others had put on the object was lost (step under-test), at metadata.labels", "metav1.SetMetaDataLabel"),
 		Entry("an extension that replaces a part of a custom object", "lossless", func(*eirinixtest.API) any {
 			return eirinix.Mutation[*unstructured.Unstructured]{ID: "under-test", Settings: eirinix.Settings{Rules: rulesFor("", "v1", "pods")}, Apply: func(_ context.Context, _ *eirinix.Call, u *unstructured.Unstructured) error {
 				return unstructured.SetNestedMap(u.Object, map[string]any{"runAsUser": int64(1)}, "spec", "securityContext")

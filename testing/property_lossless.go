@@ -43,6 +43,14 @@ func (h *Harness) lossless(object any, options []RequestOption) error {
 		if err != nil {
 			return err
 		}
+		if lost := lostMetadata(result.after()); len(lost) > 0 {
+			return &violation{
+				property: lossless,
+				what:     fmt.Sprintf("what others had put on the object was lost (%s), at %s", stepsOf(result), strings.Join(lost, ", ")),
+				proof:    result.Diff(),
+				remedy:   "set labels and annotations one by one (metav1.SetMetaDataLabel, metav1.SetMetaDataAnnotation) instead of assigning a new map: users, tools and other webhooks have theirs there.",
+			}
+		}
 		lost := lostFields(result.before().Unstructured().Object, result.after().Unstructured().Object, "")
 		if len(lost) == 0 {
 			continue
@@ -57,7 +65,7 @@ func (h *Harness) lossless(object any, options []RequestOption) error {
 	return nil
 }
 
-// plant adds an unknown field to every struct of the object. Where there is no Go type, that is every map but those
+// plant adds a label and an annotation, and an unknown field to every struct of the object. Where there is no Go type, that is every map but those
 // which by their names hold strings of users, such as labels.
 func (h *Harness) plant(d apiserver.Document) apiserver.Document {
 	var t reflect.Type
@@ -72,7 +80,37 @@ func (h *Harness) plant(d apiserver.Document) apiserver.Document {
 	return d.With(func(u *unstructured.Unstructured) {
 		count := 0
 		plantIn(u.Object, t, "", &count)
+		if metadata, ok := u.Object["metadata"].(map[string]any); ok {
+			for _, member := range othersMembers {
+				values, ok := metadata[member].(map[string]any)
+				if !ok {
+					values = map[string]any{}
+				}
+				values[plantedKey] = "kept"
+				metadata[member] = values
+			}
+		}
 	})
+}
+
+// plantedKey is a label and an annotation of somebody else.
+const plantedKey = "somebody-else.example/planted"
+
+var othersMembers = []string{"annotations", "labels"}
+
+// lostMetadata tells where the planted label and annotation are missing.
+func lostMetadata(d apiserver.Document) []string {
+	u := d.Unstructured()
+	if _, ok := u.Object["metadata"]; !ok {
+		return nil
+	}
+	var lost []string
+	for _, member := range othersMembers {
+		if value, _, _ := unstructured.NestedString(u.Object, "metadata", member, plantedKey); value != "kept" {
+			lost = append(lost, "metadata."+member)
+		}
+	}
+	return lost
 }
 
 var unmarshaler = reflect.TypeFor[json.Unmarshaler]()
