@@ -31,11 +31,13 @@ var children = map[schema.GroupKind]child{
 	{Group: "batch", Kind: "Job"}:        {pod, []string{"spec", "template"}, false, "job-controller", "-"},
 	{Group: "apps", Kind: "Deployment"}: {
 		schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "ReplicaSet"},
-		[]string{"spec", "template"}, true, "deployment-controller", "-5d4f8c7b9",
+		[]string{"spec", "template"},
+		true, "deployment-controller", "-5d4f8c7b9",
 	},
 	{Group: "batch", Kind: "CronJob"}: {
 		schema.GroupVersionKind{Group: "batch", Version: "v1", Kind: "Job"},
-		[]string{"spec", "jobTemplate"}, false, "cronjob-controller", "-29700000",
+		[]string{"spec", "jobTemplate"},
+		false, "cronjob-controller", "-29700000",
 	},
 }
 

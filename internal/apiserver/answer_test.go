@@ -28,7 +28,8 @@ func program(handler http.Handler, mutating *admissionregistrationv1.MutatingWeb
 	mapper := meta.NewDefaultRESTMapper(nil)
 	for _, kind := range []schema.GroupVersionKind{
 		corev1.SchemeGroupVersion.WithKind("ConfigMap"), corev1.SchemeGroupVersion.WithKind("Secret"),
-		appsv1.SchemeGroupVersion.WithKind("Deployment"), {Group: "example.org", Version: "v1", Kind: "Gadget"},
+		appsv1.SchemeGroupVersion.WithKind("Deployment"),
+		{Group: "example.org", Version: "v1", Kind: "Gadget"},
 	} {
 		mapper.Add(kind, meta.RESTScopeNamespace)
 	}
