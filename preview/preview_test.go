@@ -229,8 +229,8 @@ var _ = Describe("A preview", func() {
 
 	It("tells which old objects it has no manifest for, and takes none for another that has no name", func() {
 		const gen = `{apiVersion: v1, kind: Pod, metadata: {generateName: gen-}}`
-		p := command(program(), gen, "-old", file("old.yaml", `{apiVersion: v1, kind: Pod, metadata: {generateName: other-, namespace: prod}}`), "-")
-		Expect(p.stdout).To(And(ContainSubstring("create Pod gen-*"), ContainSubstring("in -old alone, so not updated: prod Pod other-*")))
+		p := command(program(), gen, "-old", file("old.yaml", `{apiVersion: v1, kind: Pod, metadata: {generateName: other-}}`), "-")
+		Expect(p.stdout).To(And(ContainSubstring("create Pod gen-*"), ContainSubstring("in -old alone, so not updated: default Pod other-*")))
 	})
 
 	DescribeTable("sends the pods that controllers would make, too", func(workload, name, owner, user string) {
