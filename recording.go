@@ -52,7 +52,8 @@ type recording struct {
 
 // Record writes the AdmissionReviews that this Manager answers from now on into files, one for each call, with the
 // answer: eirinixtest.Harness.Replay sends them to your extensions again, at a desk. Call it whenever you like, before
-// Run or while it runs; stop, or the end of Run, ends it. stop waits for what is being written, or until its context ends.
+// Run or while it runs; stop, or the end of Run, ends it. stop waits for the calls that are being answered and written, or
+// until its context ends; it is not for a step, which would wait for itself.
 //
 // Data and stringData of Secrets, tokens and credentials are replaced by placeholders, also in patches; what is in
 // other kinds is written as it came, so give Redact if pods carry passwords. A call never waits for the disk: what it

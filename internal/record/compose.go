@@ -51,17 +51,16 @@ func (r *Recorder) compose(c *call) (f *file, err error) {
 		out.Status = http.StatusOK
 	}
 	response := responseOf(c.answer.text)
-	if response == nil {
-		out.Error = errorText(c.answer.text)
-	}
+	secrets := values{}
 
 	d := &redaction{text: request}
 	rules := d.redactRequest(request.all(), r.options.SecretData)
 	request = request.edited(d.edits)
 	out.Redacted = d.notes
 	if !r.options.SecretData {
+		secrets.add(d)
 		var notes []string
-		if response, notes, err = redactPatch(response, rules); err != nil {
+		if response, notes, err = redactPatch(response, rules, secrets); err != nil {
 			return nil, err
 		}
 		out.Redacted = append(out.Redacted, notes...)
@@ -74,6 +73,14 @@ func (r *Recorder) compose(c *call) (f *file, err error) {
 		request, response = h.request, h.response
 		out.Redacted = append(out.Redacted, h.notes...)
 	}
+	if response == nil {
+		out.Error = errorText(secrets.scrubbed(string(c.answer.text)))
+	}
+	response, notes, err := secrets.scrubResponse(response, request)
+	if err != nil {
+		return nil, err
+	}
+	out.Redacted = append(out.Redacted, notes...)
 	whole, err := join(request, response, out)
 	return &file{received: out.Received, about: about(review.Request), text: whole}, err
 }
@@ -114,8 +121,8 @@ func responseOf(answer []byte) []byte {
 	return response
 }
 
-func errorText(answer []byte) string {
-	said := string(bytes.TrimSpace(answer))
+func errorText(answer string) string {
+	said := strings.TrimSpace(answer)
 	if len(said) > mostError {
 		said = said[:mostError] + "..."
 	}

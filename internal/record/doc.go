@@ -3,7 +3,9 @@
 //
 // A Recorder stands in front of the handler (Wrap), copies what goes in and what comes out, and hands both to one
 // goroutine, which redacts and writes them. Nothing of it can harm a call: there is a bound on what waits, what finds
-// no room is left out and counted, and the disk holds so many files of so many bytes, of which the oldest go first.
+// no room is left out and counted, and the disk holds so many files of so many bytes, of which the oldest go first. A
+// folder belongs to one Recorder at a time. Close waits for the calls that have begun, which may be the ones that one
+// wants: those that hang.
 //
 // # The file
 //
@@ -22,14 +24,18 @@
 // # What is taken out
 //
 // Of every Secret (see the rules in secrets.go, which err on the side of caution) the values of data and stringData are
-// replaced by Placeholder; their keys stay. Annotations in which tools keep a copy of the whole Secret, such as
-// kubectl.kubernetes.io/last-applied-configuration, are removed; those of other kinds stay. The same goes for what a
-// patch writes to a Secret. The tokens of TokenReviews and TokenRequests and what looks like a credential in
-// userInfo.extra are replaced too. Options.Redact takes out what else a program knows to be secret.
+// replaced by Placeholder; their keys stay. The tokens of TokenReviews and TokenRequests and what looks like a credential
+// in userInfo.extra are replaced too. The same goes for what a patch writes to a Secret. Where a request holds a Secret,
+// at whatever depth, the annotations in which tools keep a copy of a whole object, such as
+// kubectl.kubernetes.io/last-applied-configuration, are removed from all that it holds; elsewhere they stay, unless the
+// copy itself holds a Secret (see copies.go).
 //
-// What remains, and must be known: the names and sizes of things, the keys of Secrets, values that somebody put
-// where none belong (an environment variable, a ConfigMap, a label), and the program's own words: warnings, messages,
-// audit annotations and the text of errors.
+// What was taken out of a call is taken out of its patch, warnings, messages, audit annotations and errors as well, if it
+// is repeated there (see values.go). Options.Redact takes out what else a program knows to be secret.
+//
+// What remains, and must be known: the names and sizes of things, the keys of Secrets, values that somebody put into an
+// object where none belong (an environment variable, a ConfigMap, a label), and what the program makes of a Secret's
+// values in its own words: parts of them, or fewer than seven bytes.
 //
 // What cannot be redacted for sure is not written.
 package record

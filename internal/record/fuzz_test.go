@@ -2,6 +2,7 @@ package record
 
 import (
 	"bytes"
+	"encoding/base64"
 	"encoding/json"
 	"reflect"
 	"strings"
@@ -21,6 +22,8 @@ func seeds(f *testing.F) {
 		`{"data":{"a":"b","c":null},"stringData":{"a":"b"},"metadata":{"annotations":{"x/last-applied":"y","a":"b"}}}`,
 		`{"metadata":{"annotations":{"a":"b","x/last-applied":"y","y/last-applied":1}},"data":[],"stringData":1}`,
 		`{"kind":"Secret","items":[{"kind":"TokenReview","spec":{"token":[1]}},{"kind":"Secret","data":1,"data":{"a":{}}}]}`,
+		`{"data":{"a":"aHVudGVyMjI="},"b":["hunter22","x aHVudGVyMjI="],"hunter22":{"hunter22":null}}`,
+		`{"annotations":{"x/last-applied":"{\"kind\":\"Secret\"}","y/last-applied":"H4sI","a":"b"}}`,
 		`{"d\u0061ta":"\ud800","ſtringData":"` + "\xff" + `","KIND":"secret"}`,
 		strings.Repeat(`[`, 100) + strings.Repeat(`]`, 100),
 	} {
@@ -32,6 +35,7 @@ func seeds(f *testing.F) {
 func FuzzScan(f *testing.F) {
 	seeds(f)
 	f.Fuzz(func(t *testing.T, raw []byte) {
+		holdsSecret(string(raw)) // whatever it is
 		if !json.Valid(raw) {
 			return
 		}
@@ -87,7 +91,12 @@ func FuzzCompose(f *testing.F) {
 			r := &Recorder{options: Options{Redact: hook}}
 			c := &call{received: time.Now()}
 			c.question.text = around(object)
-			c.answer.text = []byte(`{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","response":{"uid":"u","allowed":true}}`)
+			more := ""
+			if hook == nil { // which would be shown what the patch makes of an object
+				patch := []byte(`[{"op":"add","path":"/x/password","value":` + string(object) + `}]`)
+				more = `,"more":` + string(object) + `,"patch":"` + base64.StdEncoding.EncodeToString(patch) + `"`
+			}
+			c.answer.text = []byte(`{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","response":{"uid":"u","allowed":true` + more + `}}`)
 			whole, err := r.compose(c)
 			if err != nil {
 				t.Fatalf("%q: %v", object, err)
@@ -105,6 +114,9 @@ func FuzzCompose(f *testing.F) {
 			d, err := parse(whole.text)
 			if err != nil || d.Request == nil || d.Response == nil || d.Own == nil {
 				t.Fatalf("%q became %q: %v", object, whole.text, err)
+			}
+			if hook == nil && !json.Valid(d.Response.Patch) {
+				t.Fatalf("the patch of %q became %q", object, d.Response.Patch)
 			}
 			for _, raw := range [][]byte{d.Request.Object.Raw, d.Request.OldObject.Raw} {
 				var left map[string]any

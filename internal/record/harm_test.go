@@ -1,7 +1,6 @@
 package record_test
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"os"
@@ -60,30 +59,6 @@ var _ = Describe("A recorder that cannot keep up", func() {
 		Expect(w.counted()).To(Equal(map[string]int{record.Dropped: 7}))
 		release()
 		Expect(w.read()).To(HaveLen(3))
-	})
-
-	It("gives up what is not written when Close may wait no longer, and its goroutine ends", func() {
-		change, _, release := blocking()
-		w := newWorld(allow, change)
-		DeferCleanup(release)
-		for range 10 {
-			w.allowed(review(pod))
-		}
-		ctx, cancel := context.WithCancelCause(context.Background())
-		cancel(fmt.Errorf("enough"))
-		Expect(w.recorder.Close(ctx)).To(MatchError(And(ContainSubstring("before everything was written"), ContainSubstring("enough"))))
-		release()
-		w.close()
-		Expect(w.counted()).To(Equal(map[string]int{record.Written: 1, record.Dropped: 9}))
-	})
-
-	It("records nothing after Close, and serves on", func() {
-		w := newWorld(allow)
-		w.close()
-		w.allowed(review(pod))
-		w.close()
-		Expect(w.files()).To(BeEmpty())
-		Expect(w.counted()).To(BeEmpty())
 	})
 })
 

@@ -3,12 +3,14 @@ package record
 import (
 	"encoding/base64"
 	"encoding/json"
+	"slices"
 	"strings"
 )
 
 // redactPatch takes out of a response what its patch writes to places for which there are rules, and what Secrets it
-// writes anywhere. It gives the response as it is to be written. What is no patch matters only if there are rules.
-func redactPatch(response []byte, rules []*rule) (redacted []byte, notes []string, err error) {
+// writes anywhere, and adds that to the values. It gives the response as it is to be written. What is no patch matters only
+// if there are rules.
+func redactPatch(response []byte, rules []*rule, secrets values) (redacted []byte, notes []string, err error) {
 	t := text(response)
 	if t == nil {
 		return nil, nil, nil
@@ -26,9 +28,10 @@ func redactPatch(response []byte, rules []*rule) (redacted []byte, notes []strin
 			return nil, nil, failed(notRedacted, "the patch of the response is not JSON in base64, so that nothing can be taken out of it")
 		}
 		d := &redaction{text: plain}
-		if err := d.redactOperations(rules); err != nil && len(rules) > 0 {
+		if err := d.redactOperations(rules); err != nil && (len(rules) > 0 || len(d.said) > 0) {
 			return nil, nil, err
 		}
+		secrets.add(d)
 		if len(d.edits) > 0 {
 			notes = []string{"response.patch"}
 			edits = append(edits, edit{span: m.value, by: `"` + base64.StdEncoding.EncodeToString(d.text.edited(d.edits)) + `"`})
@@ -46,10 +49,16 @@ func (t text) isPatch(m member) bool {
 // others still apply.
 func (d *redaction) redactOperations(rules []*rule) error {
 	t := d.text
+	d.look(t.all().start)
+	if t.isNull(t.all()) {
+		return nil // a list that its program has not made
+	}
 	if t.kind(t.all()) != '[' {
 		return failed(notRedacted, "the patch of the response is no list of operations, so that nothing can be taken out of it")
 	}
-	d.look(t.all().start)
+	if len(d.said) > 0 || t.copiesSecret() {
+		rules = withRule(slices.Clip(rules), copiesRule)
+	}
 	list := removals{to: &d.edits}
 	for operation := range t.elements(t.all()) {
 		if t.kind(operation) != '{' {
@@ -69,6 +78,26 @@ func (d *redaction) redactOperations(rules []*rule) error {
 		list.keep(operation.end)
 	}
 	return nil
+}
+
+// copiesSecret tells whether an operation writes the copy of what holds a Secret straight into an annotation.
+func (t text) copiesSecret() bool {
+	for operation := range t.elements(t.all()) {
+		copies, secret := false, false
+		for m := range t.members(operation) {
+			switch {
+			case t.is(m.name, "path"):
+				_, annotation := follow(t.word(m.value), []*rule{copiesRule})
+				copies = copies || annotation
+			case t.is(m.name, "value"):
+				secret = secret || t.kind(m.value) == '"' && holdsSecret(t.word(m.value))
+			}
+		}
+		if copies && secret {
+			return true
+		}
+	}
+	return false
 }
 
 // whereto gives the rules for the value of an operation, or tells that it is about what is removed. A member may come
@@ -96,7 +125,7 @@ func (d *redaction) whereto(operation span, rules []*rule) (there []*rule, gone 
 // before the first slash is looked at by nobody who applies patches.
 func follow(path string, rules []*rule) (there []*rule, gone bool) {
 	for _, part := range strings.Split(path, "/")[1:] {
-		part = strings.NewReplacer("~1", "/", "~0", "~").Replace(part)
+		part = unescaped(part)
 		var below []*rule
 		for _, r := range rules {
 			if r.drops != nil && r.drops(part) {
@@ -108,3 +137,6 @@ func follow(path string, rules []*rule) (there []*rule, gone bool) {
 	}
 	return rules, false
 }
+
+// unescaped is a part of a path as the name that it means.
+func unescaped(part string) string { return strings.NewReplacer("~1", "/", "~0", "~").Replace(part) }

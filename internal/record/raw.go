@@ -59,6 +59,23 @@ func (t text) elements(array span) iter.Seq[span] {
 	}
 }
 
+// strings gives those in a value, at whatever depth, and tells which are names.
+func (t text) strings(in span) iter.Seq2[span, bool] {
+	return func(yield func(span, bool) bool) {
+		for i := in.start; i < in.end; i++ {
+			if t[i] != '"' {
+				continue
+			}
+			s := span{i, t.skipString(i)}
+			after := t.skipSpace(s.end)
+			if !yield(s, after < in.end && t[after] == ':') {
+				return
+			}
+			i = s.end - 1
+		}
+	}
+}
+
 // enter finds the first thing in brackets.
 func (t text) enter(s span, bracket byte) (i int, more bool) {
 	if t.kind(s) != bracket {

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
-	"sync/atomic"
 
 	"github.com/go-logr/logr"
 	admissionv1 "k8s.io/api/admission/v1"
@@ -23,14 +21,14 @@ const (
 // Outcomes of a call that was to be recorded, as Options.Counted is told them.
 const (
 	Written = "written" // there is a file
-	Dropped = "dropped" // the disk was slower than the calls
+	Dropped = "dropped" // the disk was slower than the calls, or Close had to end before them
 	Failed  = "failed"  // it could not be redacted, or not be written
 )
 
 // Options say what is recorded, and where.
 type Options struct {
-	// Dir is the folder, which is made if it is missing. It belongs to one Recorder at a time; files of others in
-	// it are left alone. Required.
+	// Dir is the folder, which is made if it is missing. It belongs to one Recorder at a time, as the file
+	// .eirinix.lock says while that lives; files of others in it are left alone. Required.
 	Dir string
 
 	// MaxFiles and MaxBytes bound what lies in Dir, with what is left there of earlier runs: the oldest go first.
@@ -68,16 +66,12 @@ type Recorder struct {
 	store   *store
 	budget  budget
 	said    rarely
-
-	mu      sync.RWMutex // of queue's being closed
-	closed  bool
-	queue   chan *call
+	flights flights
 	done    chan struct{} // closed when the writing goroutine has ended
-	hurried atomic.Bool   // Close no longer waits
 }
 
 // New makes a Recorder, and its folder, and starts the goroutine that writes. It tells with the remedy if nothing can be
-// written there.
+// written there, or another Recorder does, in which case nothing there is touched.
 func New(o Options) (*Recorder, error) {
 	if o.MaxFiles == 0 {
 		o.MaxFiles = defaultMaxFiles
@@ -106,33 +100,59 @@ func New(o Options) (*Recorder, error) {
 		options: o,
 		store:   files,
 		budget:  budget{most: mostWaitingBytes},
-		queue:   make(chan *call, mostWaiting),
+		flights: flights{queue: make(chan *call, mostWaiting)},
 		done:    make(chan struct{}),
 	}
 	go r.write()
 	return r, nil
 }
 
-// Close stops recording, waits until what was handed over is written, or ctx ends, and then ends the goroutine. What is
-// not written by then is dropped, and the error is the cause of ctx. Handlers go on serving, unrecorded. Further calls
-// of Close wait likewise.
+// Close ends the recording. Calls that begin from now on are served unrecorded; for those that have begun it waits until
+// they are answered and written, and the goroutine has ended: one of them must not wait for Close.
+//
+// When ctx ends first, what is not written by then is dropped: it is counted and logged before Close returns, which it
+// does with the cause of ctx. Of one that was on its way to the disk just then, there may be a file all the same; the
+// goroutine, and its hold of the folder, end behind that one. Further calls of Close wait likewise. When Close has
+// returned, nothing is logged or counted any more.
 func (r *Recorder) Close(ctx context.Context) error {
-	r.mu.Lock()
-	if !r.closed {
-		r.closed = true
-		close(r.queue)
+	r.flights.close()
+	select {
+	case <-r.done: // first of all: ctx may have ended too
+		return nil
+	default:
 	}
-	r.mu.Unlock()
 	select {
 	case <-r.done:
 		return nil
 	case <-ctx.Done():
-		r.hurried.Store(true)
+	}
+	if r.giveUp(context.Cause(ctx)) {
 		return fmt.Errorf("recording ended before everything was written: %w", context.Cause(ctx))
 	}
+	<-r.done // which has nothing left to do
+	return nil
 }
 
-// takes tells whether calls on a path are recorded, and still.
+// giveUp drops all calls that are left, if there are any, or somebody else has. Then all that is to be told has been.
+func (r *Recorder) giveUp(why error) (lost bool) {
+	if unanswered, unwritten := r.flights.giveUp(); unanswered+unwritten > 0 {
+		r.tellGivenUp(unanswered, unwritten, why)
+	}
+	r.flights.telling.Wait()
+	return r.flights.givenUp()
+}
+
+func (r *Recorder) tellGivenUp(unanswered, unwritten int, why error) {
+	defer r.flights.telling.Done()
+	for range unanswered + unwritten {
+		r.count(Dropped)
+	}
+	defer func() { _ = recover() }() // of the program's logger
+	r.options.Log.Info("calls were not recorded: the recording ended before they were answered and written",
+		"unanswered", unanswered, "unwritten", unwritten, "reason", why.Error(), "dir", r.options.Dir)
+}
+
+// takes tells whether a call on a path is recorded. If so, land must be told of its end.
 func (r *Recorder) takes(path string) (taken bool) {
 	defer func() {
 		if recover() != nil {
@@ -142,55 +162,65 @@ func (r *Recorder) takes(path string) (taken bool) {
 	if paths := r.options.Paths; paths != nil && !paths(path) {
 		return false
 	}
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	return !r.closed
+	return r.flights.begin()
 }
 
-// hand gives a call to the goroutine that writes, or drops it. It never waits.
-func (r *Recorder) hand(c *call) {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	if !r.closed && !c.lost() {
-		select {
-		case r.queue <- c:
-			return
-		default:
-		}
+// land gives a call that has been answered to the goroutine that writes, or drops it; one that is not worth it is
+// forgotten. It never waits.
+func (r *Recorder) land(c *call, worth bool) {
+	queued, tell := r.flights.land(c, worth && !c.lost())
+	if queued {
+		return
 	}
 	c.release()
-	r.drop()
-}
-
-func (r *Recorder) drop() {
-	r.count(Dropped)
-	r.report(&failure{kind: "no room", err: errors.New("more calls came than could be written; they were answered as ever")})
+	switch {
+	case !tell:
+	case worth:
+		r.tell(Dropped, &failure{kind: "no room", err: errors.New("more calls came than could be written; they were answered as ever")})
+	default:
+		r.tell("", nil)
+	}
 }
 
 // write is the goroutine.
 func (r *Recorder) write() {
 	defer close(r.done)
-	for c := range r.queue {
+	defer r.store.close()
+	for c := range r.flights.queue {
 		r.writeOne(c)
 		c.release()
 	}
+	r.flights.telling.Wait()
 }
 
 func (r *Recorder) writeOne(c *call) {
-	if r.hurried.Load() {
-		r.count(Dropped)
+	if r.flights.givenUp() {
 		return
 	}
+	outcome := ""
 	f, err := r.compose(c)
-	if err == nil && f != nil {
-		err = r.store.put(f)
+	if r.flights.givenUp() {
+		return
 	}
-	switch {
-	case err != nil:
-		r.count(Failed)
-		r.report(err)
-	case f != nil:
-		r.count(Written)
+	if err == nil && f != nil {
+		outcome, err = Written, r.store.put(f)
+	}
+	if err != nil {
+		outcome = Failed
+	}
+	if r.flights.settle() {
+		r.tell(outcome, err)
+	}
+}
+
+// tell tells what became of a call, and why, whoever has settled it.
+func (r *Recorder) tell(outcome string, why error) {
+	defer r.flights.telling.Done()
+	if outcome != "" {
+		r.count(outcome)
+	}
+	if why != nil {
+		r.report(why)
 	}
 }
 

@@ -47,6 +47,9 @@ func (d *redaction) redactRequest(review span, keep bool) []*rule {
 				rules = withRule(rules, r)
 			}
 		}
+		if len(rules) > 0 {
+			rules, top = withRule(rules, copiesRule), append(top, copiesRule)
+		}
 	}
 	d.apply(review.start, top)
 	return rules
@@ -85,7 +88,7 @@ func (d *redaction) rulesSaid(request span, rules []*rule) []*rule {
 }
 
 // look finds the objects that say of themselves that they are Secrets or the like: the one in question, those of a List
-// or of a template. It returns where the value ends.
+// or of a template; and the annotations that hold a copy of such a one. It returns where the value ends.
 func (d *redaction) look(at int) (end int) {
 	t := d.text
 	switch t[at] {
@@ -94,8 +97,8 @@ func (d *redaction) look(at int) (end int) {
 		for more {
 			name := span{i, t.skip(i)}
 			i = t.skipSpace(t.skipSpace(name.end) + len(":"))
-			if t[i] == '"' && t.is(name, "kind") {
-				if r := t.ruleForKind(span{i, t.skip(i)}); r != nil {
+			if t[i] == '"' {
+				if r := t.ruleFor(member{name, span{i, t.skip(i)}}); r != nil {
 					if d.said == nil {
 						d.said = map[int][]*rule{}
 					}
@@ -113,6 +116,17 @@ func (d *redaction) look(at int) (end int) {
 		return i + 1
 	}
 	return t.skip(at)
+}
+
+// ruleFor is the rule for the object in which a text stands.
+func (t text) ruleFor(m member) *rule {
+	switch {
+	case t.is(m.name, "kind"):
+		return t.ruleForKind(m.value)
+	case t.isCopy(m.name) && holdsSecret(t.word(m.value)):
+		return copiesRule
+	}
+	return nil
 }
 
 // apply takes out of the value that begins at a place what the rules say. It returns where the value ends.

@@ -9,8 +9,9 @@ import (
 const Placeholder = "redacted"
 
 var (
-	inText = `"` + Placeholder + `"`
-	inData = `"` + base64.StdEncoding.EncodeToString([]byte(Placeholder)) + `"`
+	inBase64 = base64.StdEncoding.EncodeToString([]byte(Placeholder))
+	inText   = `"` + Placeholder + `"`
+	inData   = `"` + inBase64 + `"`
 )
 
 // A rule says what is taken out of a value, and of what stands below it. The same rules are for objects and for the
@@ -70,31 +71,21 @@ var userRule = inRequest([]string{"userInfo"}, &rule{
 	names: []string{"extra"}, below: []*rule{{others: members('[', inText), only: looksSecret}},
 })
 
-// secretRule is for a Secret, and for what may hold some without saying so: a SecretList.
+// secretRule is for a Secret, and for what may hold some, at whatever depth: a SecretList, or the object for which a
+// patch is meant.
 var secretRule = func() *rule {
-	metadata := &rule{names: []string{"annotations"}, below: []*rule{{drops: isCopy}}}
-	r := &rule{names: []string{"data", "stringData", "metadata"}, below: []*rule{members('{', inData), members('{', inText), metadata}}
+	r := &rule{names: []string{"data", "stringData", "metadata"}, below: []*rule{members('{', inData), members('{', inText), {}}}
 	r.others = r
 	return r
 }()
 
-// tokenRule is for TokenReviews and TokenRequests.
+// tokenRule is for TokenReviews and TokenRequests, likewise.
 var tokenRule = func() *rule {
-	token := &rule{names: []string{"token"}, below: []*rule{replaced(inText)}}
-	metadata := &rule{names: []string{"annotations"}, below: []*rule{{drops: isCopy}}}
-	return &rule{names: []string{"spec", "status", "metadata"}, below: []*rule{token, token, metadata}}
+	r := &rule{}
+	token := &rule{names: []string{"token"}, below: []*rule{replaced(inText)}, others: r}
+	r.names, r.below, r.others = []string{"spec", "status"}, []*rule{token, token}, r
+	return r
 }()
-
-// isCopy tells whether tools keep a copy of the object in an annotation. Beside kubectl's these are those of kapp, kopf,
-// Rancher and Banzai Cloud's operators.
-func isCopy(annotation string) bool {
-	for _, part := range []string{"last-applied", "last-handled-configuration", "kapp.k14s.io/original", "objectset.rio.cattle.io/applied"} {
-		if strings.Contains(strings.ToLower(annotation), part) {
-			return true
-		}
-	}
-	return false
-}
 
 // ruleForKind is the rule for objects that say they are of a kind. Groups and versions are not looked at: a kind of
 // that name of another group holds secrets, too.

@@ -58,7 +58,7 @@ func secretReview(object string, more ...string) string {
 const lastApplied = `"kubectl.kubernetes.io/last-applied-configuration":"{\"data\":{\"password\":\"m4rk3r-hunter2\"}}"`
 
 var secret = `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"db","annotations":{"a":"b",` + lastApplied + `,"c":"d"},` +
-	`"managedFields":[{"fieldsV1":{"f:data":{"f:password":{}}}}]},"type":"Opaque",` +
+	`"managedFields":[{"fieldsV1":{"f:data":{"f:password":{}},"f:metadata":{"f:annotations":{"f:kubectl.kubernetes.io/last-applied-configuration":{}}}}}]},"type":"Opaque",` +
 	`"data":{"password":"` + inBase64 + `","empty":"","null":null},"stringData":{"user":"` + marker + `"}}`
 
 var _ = Describe("What is secret", func() {
@@ -199,9 +199,11 @@ var _ = Describe("What is secret", func() {
 	)
 
 	It("is not looked for in an empty patch", func() {
-		w := newWorld(allow, redacting(func(map[string]any) {}))
-		ask(answering(w, answerWith("")), secretReview(secret))
-		Expect(w.read()).To(HaveLen(1))
+		for _, patch := range []string{"", "bnVsbA==", "W10="} {
+			w := newWorld(allow, redacting(func(map[string]any) {}))
+			ask(answering(w, answerWith(patch)), secretReview(secret))
+			Expect(w.read()).To(HaveLen(1))
+		}
 	})
 
 	DescribeTable("is not looked for in what is no patch, of what is no Secret:", func(patch string) {

@@ -21,9 +21,10 @@ const (
 	spaceForRenames = 1000
 )
 
-// store is a folder of a bounded size. One goroutine uses it.
+// store is a folder of a bounded size, in which nobody else records. One goroutine uses it, and closes it.
 type store struct {
 	dir      string
+	lock     *lock // nil while it cannot be had
 	maxFiles int
 	maxBytes int64
 	files    []stored // by name, which is by time
@@ -35,12 +36,17 @@ type stored struct {
 	size int64
 }
 
-// openStore makes the folder, sees that it can be written to, and counts what is there.
-func openStore(dir string, maxFiles int, maxBytes int64) (*store, error) {
+// openStore makes the folder, claims it, sees that it can be written to, and counts what is there.
+func openStore(dir string, maxFiles int, maxBytes int64) (_ *store, err error) {
 	s := &store{dir: dir, maxFiles: maxFiles, maxBytes: maxBytes}
-	if err := os.MkdirAll(dir, folderMode); err != nil {
-		return nil, s.remedy(err)
+	if err := s.claim(); err != nil {
+		return nil, err
 	}
+	defer func() {
+		if err != nil {
+			s.close()
+		}
+	}()
 	probe, err := os.CreateTemp(dir, unfinished)
 	if err != nil {
 		return nil, s.remedy(err)
@@ -58,6 +64,29 @@ func openStore(dir string, maxFiles int, maxBytes int64) (*store, error) {
 		}
 	}
 	return s, s.makeRoom(0, 0)
+}
+
+// claim makes the folder ours, and makes it, if that is not so: somebody may have cleaned up.
+func (s *store) claim() (err error) {
+	if s.lock != nil && s.lock.stands() {
+		return nil
+	}
+	s.close()
+	if err := os.MkdirAll(s.dir, folderMode); err != nil {
+		return s.remedy(err)
+	}
+	s.lock, err = lockFolder(s.dir)
+	if errors.As(err, new(*fs.PathError)) {
+		return s.remedy(err)
+	}
+	return err
+}
+
+func (s *store) close() {
+	if s.lock != nil {
+		s.lock.release()
+		s.lock = nil
+	}
 }
 
 func (s *store) remedy(err error) error {
@@ -81,15 +110,13 @@ func (s *store) put(f *file) error {
 	if size > s.maxBytes {
 		return failed(onDisk, "a record takes %d bytes, but all may take %d (MaxBytes)", size, s.maxBytes)
 	}
+	if err := s.claim(); err != nil {
+		return &failure{kind: onDisk, err: err}
+	}
 	if err := s.makeRoom(1, size); err != nil {
 		return err
 	}
 	name, err := s.write(f)
-	if errors.Is(err, fs.ErrNotExist) { // somebody has cleaned up
-		if err = os.MkdirAll(s.dir, folderMode); err == nil {
-			name, err = s.write(f)
-		}
-	}
 	if err != nil {
 		return &failure{kind: onDisk, err: err}
 	}

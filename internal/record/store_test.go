@@ -12,6 +12,7 @@ var _ = Describe("Calls that came at once, by a coarse clock, about the same", f
 		dir := GinkgoT().TempDir()
 		s, err := openStore(dir, 10, 1<<20)
 		Expect(err).NotTo(HaveOccurred())
+		DeferCleanup(s.close)
 		at := time.Date(2026, 11, 21, 14, 45, 22, 999_999_999, time.UTC)
 		for _, n := range []string{"a", "b", "c"} {
 			request := `{"uid":"` + n + `","operation":"CREATE"}`

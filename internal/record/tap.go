@@ -47,18 +47,11 @@ func (r *Recorder) serve(next http.Handler, w http.ResponseWriter, req *http.Req
 	t.request.Body = &t.body
 	answered := false
 	defer func() { // not recover: the panic is the server's
-		if !answered {
-			t.call.release()
-		}
+		t.call.took = time.Since(t.call.received)
+		r.land(t.call, answered && t.call.question.seen) // or it was refused unread
 	}()
 	next.ServeHTTP(t, &t.request)
 	answered = true
-	t.call.took = time.Since(t.call.received)
-	if !t.call.question.seen {
-		t.call.release() // refused unread
-		return
-	}
-	r.hand(t.call)
 }
 
 // call is one that was answered. What it holds counts against the Recorder's budget until release.

@@ -1,0 +1,226 @@
+package record_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/onsi/gomega/gleak"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	"code.cloudfoundry.org/eirinix/internal/admit"
+	"code.cloudfoundry.org/eirinix/internal/record"
+)
+
+// hanging is a step that stands still with pods called hangs, until release.
+func hanging() (f admit.HandleFunc, began <-chan struct{}, release func()) {
+	wait, stands := make(chan struct{}), make(chan struct{}, 100)
+	return func(_ context.Context, r admission.Request) admission.Response {
+		if r.Name == "hangs" {
+			stands <- struct{}{}
+			<-wait
+		}
+		return admission.Allowed("")
+	}, stands, sync.OnceFunc(func() { close(wait) })
+}
+
+// hung is a review for such a pod.
+var hung = strings.Replace(review(pod), `"name":"web-0","namespace":"cf"`, `"name":"hangs","namespace":"cf"`, 1)
+
+// ended is a context that has ended.
+func ended() context.Context {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	cancel(errors.New("enough"))
+	return ctx
+}
+
+// waited is a context that tells when somebody waits for its end.
+type waited struct {
+	context.Context
+	by chan struct{}
+}
+
+func (w waited) Done() <-chan struct{} {
+	select {
+	case w.by <- struct{}{}:
+	default:
+	}
+	return w.Context.Done()
+}
+
+var _ = Describe("The end of a recording", func() {
+	It("waits for the calls that have begun, and takes no others", func() {
+		step, began, release := hanging()
+		w := newWorld(step)
+		DeferCleanup(release)
+		var calls sync.WaitGroup
+		calls.Go(func() { defer GinkgoRecover(); w.allowed(hung) })
+		Eventually(began).Should(Receive())
+		closed, waiting := make(chan error, 1), waited{context.Background(), make(chan struct{}, 1)}
+		go func() { closed <- w.recorder.Close(waiting) }()
+		Eventually(waiting.by).Should(Receive())
+		w.allowed(review(pod))
+		Consistently(closed, "100ms").ShouldNot(Receive())
+
+		release()
+		Eventually(closed).Should(Receive(BeNil()))
+		Expect(w.counted()).To(Equal(map[string]int{record.Written: 1}))
+		all := w.read()
+		Expect(all).To(HaveLen(1))
+		Expect(all[0].Review.Request.Name).To(Equal("hangs"))
+		Expect(all[0].Review.Response.Allowed).To(BeTrue())
+		Expect(w.logs.all()).To(BeEmpty())
+		calls.Wait()
+	})
+
+	It("drops what is neither answered nor written when it may wait no longer, and says so before it returns", func() {
+		before := gleak.Goroutines()
+		step, began, release := hanging()
+		change, writes, proceed := blocking()
+		w := newWorld(step, change)
+		DeferCleanup(release)
+		DeferCleanup(proceed)
+		for range 3 {
+			w.allowed(review(pod))
+		}
+		Eventually(writes).Should(BeClosed())
+		var calls sync.WaitGroup
+		for range 2 {
+			calls.Go(func() { defer GinkgoRecover(); w.allowed(hung) })
+		}
+		Eventually(began).Should(Receive())
+		Eventually(began).Should(Receive())
+
+		Expect(w.recorder.Close(ended())).To(MatchError(And(ContainSubstring("before everything was written"), ContainSubstring("enough"))))
+		told := func() {
+			GinkgoHelper()
+			Expect(w.counted()).To(Equal(map[string]int{record.Dropped: 5}))
+			Expect(w.logs.all()).To(ConsistOf(And(ContainSubstring("calls were not recorded: the recording ended before"),
+				ContainSubstring(`"unanswered":2`), ContainSubstring(`"unwritten":3`), ContainSubstring(`"reason":"enough"`))))
+		}
+		told()
+		Expect(w.recorder.Close(ended())).NotTo(Succeed())
+		told()
+
+		release()
+		proceed()
+		calls.Wait()
+		w.Server.Close() // behind the last handler
+		w.close()
+		told()
+		Expect(w.files()).To(BeEmpty())
+		Eventually(w.recorder.Taken).Should(BeZero())
+		Eventually(gleak.Goroutines).ShouldNot(gleak.HaveLeaked(before))
+	})
+
+	It("is a good one when nothing was left, even if it may not wait", func() {
+		for range 50 {
+			w := newWorld(allow)
+			w.allowed(review(pod))
+			Eventually(w.counted).Should(HaveLen(1))
+			Expect(w.recorder.Close(ended())).To(Succeed())
+			Expect(w.files()).To(HaveLen(1))
+		}
+	})
+
+	It("is not there before all has been told, also of calls that are not left", func() {
+		step, began, release := hanging()
+		telling, tell := make(chan struct{}), make(chan struct{})
+		w := newWorld(step, func(o *record.Options) {
+			o.Counted = func(outcome string) {
+				if outcome == record.Written {
+					close(telling)
+					<-tell
+				}
+			}
+		})
+		DeferCleanup(release)
+		proceed := sync.OnceFunc(func() { close(tell) })
+		DeferCleanup(proceed)
+		var calls sync.WaitGroup
+		calls.Go(func() { defer GinkgoRecover(); w.allowed(hung) })
+		Eventually(began).Should(Receive())
+		w.allowed(review(pod))
+		Eventually(telling).Should(BeClosed())
+		closed := make(chan error, 1)
+		go func() { closed <- w.recorder.Close(ended()) }()
+		Consistently(closed, "100ms").ShouldNot(Receive())
+		proceed()
+		Eventually(closed).Should(Receive(HaveOccurred()))
+		release()
+		calls.Wait()
+	})
+
+	It("tells what became of each call that had begun, whenever it comes", func() {
+		for i := range 40 {
+			some := make(chan struct{}, 200)
+			w := newWorld(allow, func(o *record.Options) {
+				count := o.Counted
+				o.Counted = func(outcome string) {
+					count(outcome)
+					some <- struct{}{}
+				}
+			})
+			var calls sync.WaitGroup
+			for range 8 {
+				calls.Go(func() {
+					defer GinkgoRecover()
+					for range 20 {
+						w.allowed(review(pod))
+					}
+				})
+			}
+			Eventually(some).Should(Receive())
+			ctx, cancel := context.WithTimeout(context.Background(), time.Duration(i)*20*time.Microsecond)
+			err := w.recorder.Close(ctx)
+			cancel()
+			told := w.counted()
+			calls.Wait()
+			w.Server.Close()
+			w.close()
+			Expect(w.counted()).To(Equal(told), "nothing is told later")
+			Expect(told[record.Dropped] > 0).To(Equal(err != nil))
+			late := 0
+			if err != nil {
+				late = 1 // which was on its way to the disk
+			}
+			Expect(len(w.files())).To(And(BeNumerically(">=", told[record.Written]), BeNumerically("<=", told[record.Written]+late)))
+		}
+	})
+
+	It("is no end of serving", func() {
+		w := newWorld(allow)
+		w.close()
+		w.allowed(review(pod))
+		w.close()
+		Expect(w.files()).To(BeEmpty())
+		Expect(w.counted()).To(BeEmpty())
+	})
+
+	It("leaves no goroutine and no open file", func() {
+		before, files := gleak.Goroutines(), openFiles()
+		for range 20 {
+			dir := GinkgoT().TempDir()
+			r, err := record.New(record.Options{Dir: dir})
+			Expect(err).NotTo(HaveOccurred())
+			_, err = record.New(record.Options{Dir: dir})
+			Expect(err).To(HaveOccurred())
+			Expect(r.Close(context.Background())).To(Succeed())
+			_, err = record.New(record.Options{Dir: dir + "/\x00"})
+			Expect(err).To(HaveOccurred())
+		}
+		Eventually(gleak.Goroutines).ShouldNot(gleak.HaveLeaked(before))
+		Eventually(openFiles).Should(BeNumerically("<=", files))
+	})
+})
+
+// openFiles are those of this process, where the system tells.
+func openFiles() int {
+	all, _ := os.ReadDir("/proc/self/fd")
+	return len(all)
+}

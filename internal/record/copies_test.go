@@ -1,0 +1,170 @@
+package record_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/base64"
+	"encoding/json"
+	"strings"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"gomodules.xyz/jsonpatch/v2"
+)
+
+// quoted is a text as a string of JSON.
+func quoted(text string) string {
+	GinkgoHelper()
+	out, err := json.Marshal(text)
+	Expect(err).NotTo(HaveOccurred())
+	return string(out)
+}
+
+func packed(text string) string {
+	GinkgoHelper()
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	_, err := z.Write([]byte(text))
+	Expect(err).NotTo(HaveOccurred())
+	Expect(z.Close()).To(Succeed())
+	return base64.RawStdEncoding.EncodeToString(b.Bytes())
+}
+
+const (
+	embedded  = `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"db"},"stringData":{"password":"` + marker + `"}}`
+	configMap = `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"web"}}`
+	atCopy    = "/metadata/annotations/kubectl.kubernetes.io~1last-applied-configuration"
+	atRancher = "/metadata/annotations/objectset.rio.cattle.io~1applied"
+	rancher   = "objectset.rio.cattle.io/applied"
+)
+
+// workOf is a ManifestWork, which has other objects in it; with a copy of it, unless that is empty.
+func workOf(manifest, copied string, more ...string) string {
+	GinkgoHelper()
+	annotations := append([]string{`"a":"b"`}, more...)
+	if copied != "" {
+		annotations = append(annotations, quoted(copiedName)+":"+quoted(copied))
+	}
+	return `{"apiVersion":"work.open-cluster-management.io/v1","kind":"ManifestWork","metadata":{"name":"web","annotations":{` + strings.Join(annotations, ",") + `}},` +
+		`"spec":{"workload":{"manifests":[` + manifest + `]}}}`
+}
+
+var _ = Describe("The copy of an object, in an annotation of it", func() {
+	applied := func(manifest string) string { return workOf(manifest, "") }
+
+	DescribeTable("goes when a Secret stands in the object:", func(object, oldObject string) {
+		body := review(object, `"oldObject":`+oldObject)
+		Expect(leaks(body)).To(BeTrue(), "the marker must be there to begin with")
+		w := newWorld(allow)
+		w.allowed(body)
+		text := w.only()
+		Expect(leaks(text)).To(BeFalse(), text)
+		Expect(text).NotTo(ContainSubstring(`last-applied-configuration":`))
+		Expect(text).To(ContainSubstring(`"annotations":{"a":"b"}`), "others stay")
+		Expect(w.read()[0].Redacted).To(ContainElement(HaveSuffix(`.annotations["kubectl.kubernetes.io/last-applied-configuration"]`)))
+	},
+		Entry("the new one", workOf(embedded, applied(embedded)), "null"),
+		Entry("the old one", "null", workOf(embedded, applied(embedded))),
+		Entry("both", workOf(embedded, applied(embedded)), workOf(embedded, applied(embedded))),
+		Entry("the new one, and the copies say less", workOf(embedded, `{"x":"`+marker+`"}`), workOf(configMap, `{"x":"`+marker+`"}`)),
+		Entry("the old one, and the copies say less", workOf(configMap, `{"x":"`+marker+`"}`), workOf(embedded, `{"x":"`+marker+`"}`)),
+		Entry("a token under review", workOf(`{"kind":"TokenReview","spec":{"token":"t"}}`, `{"spec":{"token":"`+marker+`"}}`), "null"),
+		Entry("deep in a list of such", `{"kind":"List","items":[`+workOf(embedded, applied(embedded))+`]}`, "null"),
+		Entry("beside it, in a list", `{"kind":"List","items":[`+workOf(configMap, `{"x":"`+marker+`"}`)+`,{"kind":"Secret"}]}`, "null"),
+	)
+
+	DescribeTable("goes when it holds a Secret itself, which the object does not:", func(copied string) {
+		for _, body := range []string{review(workOf(configMap, copied)), review("null", `"oldObject":`+workOf(configMap, copied)), review(`{"kind":"List","items":[` + workOf(configMap, copied) + `]}`)} {
+			w := newWorld(allow)
+			w.allowed(body)
+			text := w.only()
+			Expect(leaks(text)).To(BeFalse(), text)
+			Expect(text).NotTo(ContainSubstring(`last-applied-configuration":`))
+			Expect(text).To(ContainSubstring(`"annotations":{"a":"b"}`), "others stay")
+			Expect(w.read()[0].Redacted).To(ConsistOf(HaveSuffix(`["kubectl.kubernetes.io/last-applied-configuration"]`)))
+		}
+	},
+		Entry("embedded", workOf(embedded, "")),
+		Entry("a Secret", embedded+"\n"),
+		Entry("in another case", `{"KIND":"secret","data":{"a":"`+marker+`"}}`),
+		Entry("with escapes", `{"k\u0069nd":"S\u0065cret","data":{"a":"`+marker+`"}}`),
+		Entry("a token", `{"kind":"TokenRequest","status":{"token":"`+marker+`"}}`),
+		Entry("the copy of a copy", workOf(configMap, workOf(embedded, ""))),
+		Entry("a string in JSON", `"{\"kind\":\"Secret\",\"data\":{\"a\":\"`+marker+`\"}}"`),
+		Entry("YAML", "kind: Secret\nstringData:\n  a: "+marker+"\n"),
+		Entry("cut off", embedded[:len(embedded)-1]),
+		Entry("several", configMap+embedded),
+		Entry("base64", base64.StdEncoding.EncodeToString([]byte(embedded))),
+		Entry("packed, as Rancher does", packed(embedded)),
+		Entry("packed so that it cannot be unpacked", packed(embedded)[:40]),
+		Entry("packed so that it takes too much room", packed(strings.Repeat(" ", 17<<20))),
+	)
+
+	It("goes under the names that other tools give it", func() {
+		for _, name := range []string{"kapp.k14s.io/original", "kapp.k14s.io/original-diff", "kopf.zalando.org/last-handled-configuration", "banzaicloud.com/last-applied", rancher, "KAPP.k14s.io\\/Original"} {
+			w := newWorld(allow)
+			w.allowed(review(workOf(configMap, "", `"`+name+`":`+quoted(embedded))))
+			text := w.only()
+			Expect(leaks(text)).To(BeFalse(), text)
+		}
+	})
+
+	DescribeTable("stays when there is nothing secret in it:", func(object string) {
+		w := newWorld(allow)
+		body := review(object)
+		w.allowed(body)
+		Expect(w.only()).To(HavePrefix(strings.TrimSuffix(body, "}")))
+		Expect(w.read()[0].Redacted).To(BeEmpty())
+	},
+		Entry("nor in the object", workOf(configMap, applied(configMap))),
+		Entry("but the name of a Secret", workOf(configMap, `{"volumes":[{"secret":{"secretName":"db"}}]}`)),
+		Entry("a hash", workOf(configMap, "Zm9vYmFy")),
+		Entry("packed", workOf(configMap, "", `"`+rancher+`":"`+packed(configMap)+`"`)),
+		Entry("empty", workOf(configMap, "", quoted(copiedName)+`:""`)),
+		Entry("a Secret in another annotation, which is no copy", workOf(configMap, "", `"example.com/x":`+quoted(embedded))),
+		Entry("who manages it", `{"metadata":{"managedFields":[{"fieldsV1":{"f:metadata":{"f:annotations":{"f:kubectl.kubernetes.io/last-applied-configuration":{}}}}}]}}`),
+	)
+
+	DescribeTable("goes from a patch:", func(object, want string, operations ...jsonpatch.Operation) {
+		patch, err := json.Marshal(operations)
+		Expect(err).NotTo(HaveOccurred())
+		w := newWorld(allow)
+		ask(answering(w, answerWith(base64.StdEncoding.EncodeToString(patch))), review(object))
+		text := w.only()
+		Expect(leaks(text)).To(BeFalse(), text)
+		got := w.read()[0]
+		Expect(string(got.Review.Response.Patch)).To(MatchJSON(want))
+		Expect(got.Redacted).To(ContainElement("response.patch"))
+	},
+		Entry("of what holds a Secret", workOf(embedded, applied(embedded)), `[{"op":"add","path":"/x","value":1}]`,
+			op("replace", atCopy, `{"x":"`+marker+`"}`), op("add", "/x", 1), op("test", atCopy, marker), op("remove", atCopy, nil)),
+		Entry("of an object in what holds a Secret", `{"kind":"List","items":[`+workOf(embedded, applied(embedded))+`]}`, `[]`, op("replace", "/items/0"+atCopy, marker)),
+		Entry("all annotations of what holds a Secret", workOf(embedded, ""), `[{"op":"replace","path":"/metadata/annotations","value":{"a":"b"}}]`,
+			op("replace", "/metadata/annotations", map[string]any{"a": "b", copiedName: marker})),
+		Entry("of what only its copy knows to hold one", workOf(configMap, applied(embedded)), `[]`, op("replace", atCopy, `{"x":"`+marker+`"}`)),
+		Entry("that holds one itself", workOf(configMap, ""), `[{"op":"add","path":"/x","value":1}]`, op("add", atCopy, applied(embedded)), op("add", "/x", 1)),
+		Entry("that is packed", workOf(configMap, ""), `[]`, op("add", atRancher, packed(embedded))),
+		Entry("that holds one itself, with the others", workOf(configMap, ""), `[{"op":"replace","path":"/metadata/annotations","value":{"a":"b"}}]`,
+			op("replace", "/metadata/annotations", map[string]any{"a": "b", copiedName: applied(embedded)})),
+		Entry("that adds a Secret", workOf(configMap, ""), `[{"op":"add","path":"/spec/workload/manifests/-","value":{"kind":"Secret","stringData":{"a":"redacted"}}}]`,
+			op("add", "/spec/workload/manifests/-", map[string]any{"kind": "Secret", "stringData": map[string]any{"a": marker}}), op("add", atCopy, `{"x":"`+marker+`"}`)),
+		Entry("of a token in a list, by the way", `{"kind":"List","items":[{"kind":"TokenReview"}]}`, `[{"op":"add","path":"/items/0/spec/token","value":"redacted"}]`, op("add", "/items/0/spec/token", marker)),
+	)
+
+	It("stays in a patch when there is nothing secret in it", func() {
+		patch, err := json.Marshal([]any{op("replace", atCopy, applied(configMap)), op("add", "/metadata/annotations/x", embedded)})
+		Expect(err).NotTo(HaveOccurred())
+		w := newWorld(allow)
+		ask(answering(w, answerWith(base64.StdEncoding.EncodeToString(patch))), review(workOf(configMap, applied(configMap))))
+		w.close()
+		Expect(string(w.read()[0].Review.Response.Patch)).To(Equal(string(patch)))
+	})
+
+	It("goes with the whole call when a patch holds a Secret and what is no operation", func() {
+		w := newWorld(allow)
+		ask(answering(w, answerWith(base64.StdEncoding.EncodeToString([]byte(`[1,{"op":"add","path":"/x","value":`+embedded+`}]`)))), review(pod))
+		w.close()
+		Expect(w.files()).To(BeEmpty())
+		Expect(w.counted()).To(HaveKeyWithValue("failed", 1))
+	})
+})

@@ -1,0 +1,140 @@
+package record_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"testing"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+
+	"code.cloudfoundry.org/eirinix/internal/record"
+)
+
+// recordInto makes the test program another one, which records into a folder until it is killed.
+const recordInto = "EIRINIX_TEST_RECORD_INTO"
+
+func TestMain(m *testing.M) {
+	dir := os.Getenv(recordInto)
+	if dir == "" {
+		os.Exit(m.Run()) //nolint:forbidigo // this is a main
+	}
+	_, err := record.New(record.Options{Dir: dir})
+	fmt.Println(err)
+	_, _ = io.Copy(io.Discard, os.Stdin)
+}
+
+var _ = Describe("A folder into which a recorder writes", func() {
+	const old = "20200101t000000.000000000z-create-pods-cf-old-00000000.json"
+	var dir string
+	BeforeEach(func() {
+		dir = GinkgoT().TempDir()
+		Expect(os.WriteFile(filepath.Join(dir, old), []byte(review(pod)), 0o600)).To(Succeed())
+	})
+	again := func() (*record.Recorder, error) { return record.New(record.Options{Dir: dir, MaxBytes: 1}) }
+	beRefused := MatchError(And(ContainSubstring("another recording"), ContainSubstring("stop that one, or name another folder")))
+	end := func(r *record.Recorder) {
+		GinkgoHelper()
+		Expect(r.Close(context.Background())).To(Succeed())
+	}
+
+	It("is closed to others, who touch nothing, until the recorder ends", func() {
+		w := newWorld(allow, func(o *record.Options) { o.Dir = dir })
+		w.allowed(review(pod))
+		for range 3 {
+			_, err := again()
+			Expect(err).To(beRefused)
+			Expect(err).To(MatchError(ContainSubstring(dir)))
+		}
+		Expect(record.Read(dir)).NotTo(BeEmpty(), "who reads is not disturbed")
+		Expect(filepath.Join(dir, old)).To(BeAnExistingFile())
+		Expect(w.read()).To(HaveLen(2))
+		Expect(w.files()).To(HaveLen(2), "no trace is left")
+
+		r, err := again()
+		Expect(err).NotTo(HaveOccurred())
+		Expect(filepath.Join(dir, old)).NotTo(BeAnExistingFile(), "now they may")
+		end(r)
+	})
+
+	It("is closed until the recorder has really ended, whoever waits for it no longer", func() {
+		change, began, release := blocking()
+		w := newWorld(allow, change, func(o *record.Options) { o.Dir = dir })
+		DeferCleanup(release)
+		w.allowed(review(pod))
+		Eventually(began).Should(BeClosed())
+		Expect(w.recorder.Close(ended())).NotTo(Succeed())
+		_, err := again()
+		Expect(err).To(beRefused)
+		release()
+		w.close()
+		r, err := again()
+		Expect(err).NotTo(HaveOccurred())
+		end(r)
+	})
+
+	It("is closed to other processes, until this one dies", func() {
+		if runtime.GOOS == "windows" || runtime.GOOS == "plan9" {
+			Skip("who dies there gives up nothing that can be seen from here")
+		}
+		other := exec.Command(os.Args[0]) //nolint:gosec // ourselves
+		other.Env = append(os.Environ(), recordInto+"="+dir)
+		_, err := other.StdinPipe() // open as long as we wait for it
+		Expect(err).NotTo(HaveOccurred())
+		stdout, err := other.StdoutPipe()
+		Expect(err).NotTo(HaveOccurred())
+		Expect(other.Start()).To(Succeed())
+		DeferCleanup(func() { _ = other.Process.Kill() })
+		Expect(bufio.NewReader(stdout).ReadString('\n')).To(Equal("<nil>\n"))
+
+		_, err = again()
+		Expect(err).To(beRefused)
+		Expect(filepath.Join(dir, old)).To(BeAnExistingFile())
+		Expect(other.Process.Kill()).To(Succeed())
+		Expect(other.Wait()).NotTo(Succeed())
+		r, err := again()
+		Expect(err).NotTo(HaveOccurred(), "what a crash has left harms nobody")
+		end(r)
+		Expect(filesOf(dir)).To(BeEmpty())
+	})
+
+	It("is not that of who cleans it up and records there instead", func() {
+		w := newWorld(allow, func(o *record.Options) { o.Dir = dir })
+		Expect(os.RemoveAll(dir)).To(Succeed())
+		other, err := again()
+		Expect(err).NotTo(HaveOccurred())
+		w.allowed(review(pod))
+		Eventually(w.counted).Should(Equal(map[string]int{record.Failed: 1}))
+		Expect(w.logs.all()).To(ConsistOf(ContainSubstring("another recording")))
+		w.close()
+		_, err = again()
+		Expect(err).To(beRefused, "the end of the one takes nothing away from the other")
+		end(other)
+	})
+
+	It("is not lost when somebody tidies up behind our back", func() {
+		w := newWorld(allow, func(o *record.Options) { o.Dir = dir })
+		Expect(os.Remove(filepath.Join(dir, ".eirinix.lock"))).To(Succeed())
+		w.allowed(review(pod))
+		Eventually(w.counted).Should(Equal(map[string]int{record.Written: 1}))
+		_, err := again()
+		Expect(err).To(beRefused)
+	})
+
+	It("is free again when it cannot be opened", func() {
+		Expect(os.Remove(filepath.Join(dir, old))).To(Succeed())
+		Expect(os.MkdirAll(filepath.Join(dir, ".eirinix.lock", "full"), 0o700)).To(Succeed())
+		_, err := again()
+		Expect(err).To(MatchError(And(ContainSubstring(".eirinix.lock"), ContainSubstring("name a folder that can be written to"))))
+		Expect(os.RemoveAll(filepath.Join(dir, ".eirinix.lock"))).To(Succeed())
+		r, err := again()
+		Expect(err).NotTo(HaveOccurred())
+		end(r)
+	})
+})

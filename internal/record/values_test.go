@@ -1,0 +1,129 @@
+package record_test
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strings"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"gomodules.xyz/jsonpatch/v2"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	"code.cloudfoundry.org/eirinix/internal/record"
+)
+
+// answerSaying is an answer with the members in its response, whose patch consists of the operations.
+func answerSaying(members string, operations ...jsonpatch.Operation) string {
+	GinkgoHelper()
+	patch, err := json.Marshal(operations)
+	Expect(err).NotTo(HaveOccurred())
+	return strings.Replace(answerWith(base64.StdEncoding.EncodeToString(patch)), `"allowed":true`, `"allowed":true`+members, 1)
+}
+
+// secretOf is a review about a Secret with one value.
+func secretOf(value string) string {
+	return secretReview(`{"kind":"Secret","metadata":{"name":"db"},"data":{"password":"` + base64.StdEncoding.EncodeToString([]byte(value)) + `"}}`)
+}
+
+var _ = Describe("A secret that the program repeats", func() {
+	replay := func(body, answer string) (record.Recorded, string) {
+		GinkgoHelper()
+		w := newWorld(allow)
+		ask(answering(w, answer), body)
+		text := w.only()
+		return w.read()[0], text
+	}
+
+	DescribeTable("goes from the patch:", func(body string, operation jsonpatch.Operation, want string) {
+		got, text := replay(body, answerSaying("", operation))
+		Expect(leaks(text)).To(BeFalse(), text)
+		Expect(string(got.Review.Response.Patch)).To(MatchJSON("[" + want + "]"))
+		Expect(got.Redacted).To(ContainElement("response.patch (repeated a secret)"))
+	},
+		Entry("as it is", secretOf(marker), op("add", "/metadata/annotations/leak", marker), `{"op":"add","path":"/metadata/annotations/leak","value":"redacted"}`),
+		Entry("in base64", secretOf(marker), op("add", "/metadata/annotations/leak", inBase64), `{"op":"add","path":"/metadata/annotations/leak","value":"cmVkYWN0ZWQ="}`),
+		Entry("in base64 without padding", secretOf(marker), op("add", "/a", strings.TrimRight(inBase64, "=")), `{"op":"add","path":"/a","value":"cmVkYWN0ZWQ"}`),
+		Entry("in base64 for URLs", secretOf("??>>"+marker), op("add", "/a", base64.URLEncoding.EncodeToString([]byte("??>>"+marker))), `{"op":"add","path":"/a","value":"cmVkYWN0ZWQ="}`),
+		Entry("in base64 with more", secretOf(marker), op("add", "/a", base64.StdEncoding.EncodeToString([]byte("user:"+marker))), `{"op":"add","path":"/a","value":"cmVkYWN0ZWQ="}`),
+		Entry("in the middle", secretOf(marker), op("add", "/a", "db://user:"+marker+"@host,"+marker), `{"op":"add","path":"/a","value":"db://user:redacted@host,redacted"}`),
+		Entry("without the line's end", secretOf(marker+"\n"), op("add", "/a", marker), `{"op":"add","path":"/a","value":"redacted"}`),
+		Entry("in JSON", secretOf("\"<\n"+marker+"\""), op("add", "/a", `{"x":"\"<\n`+marker+`\""}`), `{"op":"add","path":"/a","value":"{\"x\":\"redacted\"}"}`),
+		Entry("in JSON for HTML", secretOf("<"+marker+"&"), op("add", "/a", `{"x":"\u003c`+marker+`\u0026"}`), `{"op":"add","path":"/a","value":"{\"x\":\"redacted\"}"}`),
+		Entry("as one of two that overlap", strings.Replace(secretOf("m4rk3r-h"), `"data":{`, `"data":{"more":"`+inBase64+`",`, 1), op("add", "/a", "x"+marker+"y"), `{"op":"add","path":"/a","value":"xredactedy"}`),
+		Entry("deep below, and as a name", secretOf(marker), op("add", "/a", map[string]any{"b": []any{marker, 1, map[string]any{marker: true}}}), `{"op":"add","path":"/a","value":{"b":["redacted",1,{"redacted":true}]}}`),
+		Entry("as a name in a path", secretOf(marker+"/~"), op("add", "/metadata/labels/"+marker+"~1~0", "x"), `{"op":"add","path":"/metadata/labels/redacted","value":"x"}`),
+		Entry("from a Secret that is embedded", review(workOf(embedded, "")), op("add", "/a", marker), `{"op":"add","path":"/a","value":"redacted"}`),
+		Entry("from the old one", secretReview("null", `"oldObject":`+secret), op("add", "/a", marker), `{"op":"add","path":"/a","value":"redacted"}`),
+		Entry("from another operation", review(pod), op("add", "/a", map[string]any{"b": marker, "c": map[string]any{"kind": "Secret", "data": map[string]any{"p": inBase64}}}),
+			`{"op":"add","path":"/a","value":{"b":"redacted","c":{"kind":"Secret","data":{"p":"cmVkYWN0ZWQ="}}}}`),
+		Entry("from a token", review(`{"kind":"TokenReview","spec":{"token":"`+marker+`"}}`), op("add", "/a", "Bearer "+marker), `{"op":"add","path":"/a","value":"Bearer redacted"}`),
+		Entry("from the user", strings.ReplaceAll(review(pod), `"username":"alice"`, `"username":"alice","extra":{"x-token":["`+marker+`"]}`), op("add", "/a", marker), `{"op":"add","path":"/a","value":"redacted"}`),
+	)
+
+	It("goes from warnings, messages and audit annotations", func() {
+		got, text := replay(secretOf(marker), answerSaying(`,"warnings":["fine","it is `+marker+`"],"status":{"message":"not `+marker+`","details":{"causes":[{"message":"`+inBase64+`"}]}},`+
+			`"auditAnnotations":{"a":"`+marker+`","`+marker+`":"b"}`))
+		Expect(leaks(text)).To(BeFalse(), text)
+		response := got.Review.Response
+		Expect(response.Warnings).To(Equal([]string{"fine", "it is redacted"}))
+		Expect(response.Result.Message).To(Equal("not redacted"))
+		Expect(response.Result.Details.Causes[0].Message).To(Equal("cmVkYWN0ZWQ="))
+		Expect(response.AuditAnnotations).To(Equal(map[string]string{"a": "redacted", "redacted": "b"}))
+		Expect(got.Redacted).To(ConsistOf("request.object.data", "response.warnings (repeated a secret)", "response.status (repeated a secret)", "response.auditAnnotations (repeated a secret)"))
+	})
+
+	It("goes from an error, even where that is cut off", func() {
+		for _, before := range []int{0, 16<<10 - 60} {
+			w := newWorld(func(context.Context, admission.Request) admission.Response {
+				return admission.Errored(http.StatusInternalServerError, errors.New(strings.Repeat("x", before)+marker))
+			})
+			w.post(path, secretOf(marker))
+			Expect(w.only()).NotTo(ContainSubstring(marker[:10]))
+			Expect(w.read()[0].Error).To(ContainSubstring("redac"))
+		}
+	})
+
+	It("goes when the patch is made anew, for what the hook takes out", func() {
+		w := newWorld(allow, redacting(func(o map[string]any) { delete(o, "x") }))
+		ask(answering(w, answerSaying("", op("add", "/x", 1), op("add", "/leak", marker))), secretOf(marker))
+		Expect(leaks(w.only())).To(BeFalse())
+		Expect(string(w.read()[0].Review.Response.Patch)).To(MatchJSON(`[{"op":"add","path":"/leak","value":"redacted"}]`))
+	})
+
+	DescribeTable("does not spoil what only looks like it:", func(value string, operation jsonpatch.Operation) {
+		patch, err := json.Marshal([]any{operation})
+		Expect(err).NotTo(HaveOccurred())
+		got, _ := replay(secretOf(value), answerSaying(`,"warnings":["it is short"]`, operation))
+		Expect(string(got.Review.Response.Patch)).To(Equal(string(patch)))
+		Expect(got.Review.Response.Warnings).To(Equal([]string{"it is short"}))
+		Expect(got.Redacted).To(ConsistOf("request.object.data"))
+	},
+		Entry("a short value", "short", op("add", "/a", "short")),
+		Entry("the name of an operation", "replace", op("replace", "/kind", "Pod")),
+		Entry("names that the request has", "metadata", op("add", "/metadata/labels", map[string]any{"a": "b"})),
+		Entry("names of the review", "warnings", op("add", "/a", 1)),
+	)
+
+	It("keeps a call unwritten when it stands in what is no patch", func() {
+		for _, patch := range []string{base64.StdEncoding.EncodeToString([]byte(`[{"` + marker)), inBase64} {
+			w := newWorld(allow)
+			ask(answering(w, answerWith(patch)), strings.ReplaceAll(review(pod), `"username":"alice"`, `"username":"alice","extra":{"x-token":["`+marker+`"]}`))
+			w.close()
+			Expect(w.files()).To(BeEmpty())
+			Expect(w.counted()).To(Equal(map[string]int{record.Failed: 1}))
+		}
+	})
+
+	It("stays on request", func() {
+		w := newWorld(allow, func(o *record.Options) { o.SecretData = true })
+		answer := answerSaying(`,"warnings":["`+marker+`"]`, op("add", "/leak", marker))
+		ask(answering(w, answer), secretOf(marker))
+		got := w.read()[0]
+		Expect(got.Review.Response.Warnings).To(Equal([]string{marker}))
+		Expect(string(got.Review.Response.Patch)).To(ContainSubstring(marker))
+	})
+})
