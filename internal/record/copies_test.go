@@ -148,7 +148,9 @@ var _ = Describe("The copy of an object, in an annotation of it", func() {
 			op("replace", "/metadata/annotations", map[string]any{"a": "b", copiedName: applied(embedded)})),
 		Entry("that adds a Secret", workOf(configMap, ""), `[{"op":"add","path":"/spec/workload/manifests/-","value":{"kind":"Secret","stringData":{"a":"redacted"}}}]`,
 			op("add", "/spec/workload/manifests/-", map[string]any{"kind": "Secret", "stringData": map[string]any{"a": marker}}), op("add", atCopy, `{"x":"`+marker+`"}`)),
-		Entry("of a token in a list, by the way", `{"kind":"List","items":[{"kind":"TokenReview"}]}`, `[{"op":"add","path":"/items/0/spec/token","value":"redacted"}]`, op("add", "/items/0/spec/token", marker)),
+		Entry("of a token that is embedded", workOf(`{"kind":"TokenReview"}`, ""), `[{"op":"add","path":"/spec/workload/manifests/0/spec/token","value":"redacted"}]`,
+			op("add", "/spec/workload/manifests/0/spec/token", marker)),
+		Entry("of a token in a list", `{"kind":"List","items":[{"kind":"TokenReview"}]}`, `[{"op":"add","path":"/items/0/spec/token","value":"redacted"}]`, op("add", "/items/0/spec/token", marker)),
 	)
 
 	It("stays in a patch when there is nothing secret in it", func() {
