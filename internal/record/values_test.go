@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 
@@ -24,9 +25,13 @@ func answerSaying(members string, operations ...jsonpatch.Operation) string {
 	return strings.Replace(answerWith(base64.StdEncoding.EncodeToString(patch)), `"allowed":true`, `"allowed":true`+members, 1)
 }
 
-// secretOf is a review about a Secret with one value.
-func secretOf(value string) string {
-	return secretReview(`{"kind":"Secret","metadata":{"name":"db"},"data":{"password":"` + base64.StdEncoding.EncodeToString([]byte(value)) + `"}}`)
+// secretOf is a review about a Secret with these values.
+func secretOf(values ...string) string {
+	var data []string
+	for i, value := range values {
+		data = append(data, fmt.Sprintf(`"key%d":"%s"`, i, base64.StdEncoding.EncodeToString([]byte(value))))
+	}
+	return secretReview(`{"kind":"Secret","metadata":{"name":"db"},"data":{` + strings.Join(data, ",") + `}}`)
 }
 
 var _ = Describe("A secret that the program repeats", func() {
@@ -53,7 +58,10 @@ var _ = Describe("A secret that the program repeats", func() {
 		Entry("without the line's end", secretOf(marker+"\n"), op("add", "/a", marker), `{"op":"add","path":"/a","value":"redacted"}`),
 		Entry("in JSON", secretOf("\"<\n"+marker+"\""), op("add", "/a", `{"x":"\"<\n`+marker+`\""}`), `{"op":"add","path":"/a","value":"{\"x\":\"redacted\"}"}`),
 		Entry("in JSON for HTML", secretOf("<"+marker+"&"), op("add", "/a", `{"x":"\u003c`+marker+`\u0026"}`), `{"op":"add","path":"/a","value":"{\"x\":\"redacted\"}"}`),
-		Entry("as one of two that overlap", strings.Replace(secretOf("m4rk3r-h"), `"data":{`, `"data":{"more":"`+inBase64+`",`, 1), op("add", "/a", "x"+marker+"y"), `{"op":"add","path":"/a","value":"xredactedy"}`),
+		Entry("as several that begin alike", secretOf(marker[:7], marker[:8], marker[:9], marker, marker[:10], marker[:11]), op("add", "/a", strings.Repeat(marker+" ", 9)),
+			`{"op":"add","path":"/a","value":"`+strings.Repeat("redacted ", 9)+`"}`),
+		Entry("as two that overlap", secretOf(marker, "hunter2-and-more"), op("add", "/a", "x"+marker+"-and-morey"), `{"op":"add","path":"/a","value":"xredactedy"}`),
+		Entry("as one in another", secretOf(marker, marker[2:10]), op("add", "/a", "x"+marker+"y"), `{"op":"add","path":"/a","value":"xredactedy"}`),
 		Entry("deep below, and as a name", secretOf(marker), op("add", "/a", map[string]any{"b": []any{marker, 1, map[string]any{marker: true}}}), `{"op":"add","path":"/a","value":{"b":["redacted",1,{"redacted":true}]}}`),
 		Entry("as a name in a path", secretOf(marker+"/~"), op("add", "/metadata/labels/"+marker+"~1~0", "x"), `{"op":"add","path":"/metadata/labels/redacted","value":"x"}`),
 		Entry("from a Secret that is embedded", review(workOf(embedded, "")), op("add", "/a", marker), `{"op":"add","path":"/a","value":"redacted"}`),
@@ -99,6 +107,11 @@ var _ = Describe("A secret that the program repeats", func() {
 		ask(answering(w, answerSaying("", op("add", "/x", 1), op("add", "/leak", marker))), secretOf(marker))
 		Expect(leaks(w.only())).To(BeFalse())
 		Expect(string(w.read()[0].Review.Response.Patch)).To(MatchJSON(`[{"op":"add","path":"/leak","value":"redacted"}]`))
+	})
+
+	It("goes from a path even when the request has it as a value", func() {
+		got, _ := replay(secretReview(`{"metadata":{"labels":{"a":"`+marker+`"}},"data":{"password":"`+inBase64+`"}}`), answerSaying("", op("add", "/metadata/labels/"+marker, "x")))
+		Expect(string(got.Review.Response.Patch)).To(MatchJSON(`[{"op":"add","path":"/metadata/labels/redacted","value":"x"}]`))
 	})
 
 	DescribeTable("does not spoil what only looks like it:", func(value string, operation jsonpatch.Operation) {
