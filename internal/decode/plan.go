@@ -1,0 +1,198 @@
+package decode
+
+import (
+	"cmp"
+	"encoding"
+	"encoding/json"
+	"math/bits"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"unicode"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// A shape is what a Go type asks of JSON.
+type shape uint8
+
+const (
+	shapeBool shape = iota
+	shapeInt
+	shapeUint
+	shapeFloat
+	shapeString
+	shapePointer
+	shapeInterface // any
+	shapeStruct
+	shapeMap
+	shapeBytes // base64
+	shapeList
+	shapeTime        // metav1.Time
+	shapeUnmarshaler // UnmarshalJSON, which is told of null, too
+	shapeForeign     // for sigs.k8s.io/json to deal with
+)
+
+// A plan is all that is to be known of a Go type. Nobody sees it before it is complete.
+type plan struct {
+	typ   reflect.Type
+	shape shape
+	bits  int       // of numbers
+	elem  *plan     // of pointers, lists and maps
+	spare sync.Pool // of lists: empty ones that have room for items, as *reflect.Value
+
+	fields []field  // of structs
+	heads  []*field // the first field of each hash of a name
+}
+
+// A field is a member of the JSON object that a struct is read from. It may stand in an embedded struct.
+type field struct {
+	name   string
+	index  []int // its index, behind those of the embedded structs around it
+	number int
+	next   *field // the next one of the same hash
+	plan   *plan
+}
+
+// maxFields is how many fields of a struct there are bits for.
+const maxFields = 128
+
+func (p *plan) field(name []byte) *field {
+	for f := p.heads[hash(name)&uint(len(p.heads)-1)]; f != nil; f = f.next {
+		if f.name == string(name) {
+			return f
+		}
+	}
+	return nil
+}
+
+// hash tells most names of one struct apart by their length and three of their bytes.
+func hash[T string | []byte](name T) uint {
+	n := uint(len(name))
+	if n == 0 {
+		return 0
+	}
+	return n + uint(name[0])*5 + uint(name[n/2])*17 + uint(name[n-1])*3
+}
+
+var (
+	plans sync.Map // reflect.Type -> *plan; no more of them than the program has types
+
+	unmarshalerType     = reflect.TypeFor[json.Unmarshaler]()
+	textUnmarshalerType = reflect.TypeFor[encoding.TextUnmarshaler]()
+	numberType          = reflect.TypeFor[json.Number]()
+	timeType            = reflect.TypeFor[metav1.Time]()
+)
+
+func planFor(t reflect.Type) *plan {
+	if p, ok := plans.Load(t); ok {
+		return p.(*plan)
+	}
+	b := planner{}
+	p := b.plan(t)
+	// Published only now: types may refer to themselves.
+	for t, p := range b {
+		plans.LoadOrStore(t, p)
+	}
+	return p
+}
+
+// A planner holds the plans that are being made.
+type planner map[reflect.Type]*plan
+
+func (b planner) plan(t reflect.Type) *plan {
+	if p, ok := b[t]; ok {
+		return p
+	}
+	if p, ok := plans.Load(t); ok {
+		return p.(*plan)
+	}
+	p := &plan{typ: t, shape: shapeForeign}
+	b[t] = p
+	switch pointer, kind := reflect.PointerTo(t), t.Kind(); {
+	case pointer.Implements(unmarshalerType):
+		switch {
+		case t == timeType:
+			p.shape = shapeTime
+		case t.Name() != "": // else it has it from a type embedded in it, and it counts only behind a pointer
+			p.shape = shapeUnmarshaler
+		}
+	case pointer.Implements(textUnmarshalerType) || t == numberType:
+	case kind == reflect.Bool:
+		p.shape = shapeBool
+	case kind >= reflect.Int && kind <= reflect.Int64:
+		p.shape, p.bits = shapeInt, t.Bits()
+	case kind >= reflect.Uint && kind <= reflect.Uintptr:
+		p.shape, p.bits = shapeUint, t.Bits()
+	case kind == reflect.Float32 || kind == reflect.Float64:
+		p.shape, p.bits = shapeFloat, t.Bits()
+	case kind == reflect.String:
+		p.shape = shapeString
+	case kind == reflect.Interface && t.NumMethod() == 0:
+		p.shape = shapeInterface
+	case kind == reflect.Pointer && t.Elem().Kind() != reflect.Pointer: // which might be itself
+		p.shape, p.elem = shapePointer, b.plan(t.Elem())
+	case kind == reflect.Slice && t.Elem().Kind() == reflect.Uint8:
+		p.shape = shapeBytes
+	case kind == reflect.Slice:
+		p.shape, p.elem = shapeList, b.plan(t.Elem())
+	case kind == reflect.Map && t.Key().Kind() == reflect.String && !reflect.PointerTo(t.Key()).Implements(textUnmarshalerType):
+		p.shape, p.elem = shapeMap, b.plan(t.Elem())
+	case kind == reflect.Struct:
+		if !b.collect(p, t, nil) || len(p.fields) > maxFields {
+			break
+		}
+		p.shape = shapeStruct
+		p.heads = make([]*field, 1<<bits.Len(uint(4*len(p.fields))))
+		for n := range p.fields {
+			f := &p.fields[n]
+			head := &p.heads[hash(f.name)&uint(len(p.heads)-1)]
+			f.number, f.next, *head = n, *head, f
+		}
+	}
+	return p
+}
+
+// collect adds the fields of a struct, and of those embedded in it, to a plan. It gives up on what API types
+// do not do, such as names that hide each other.
+func (b planner) collect(p *plan, t reflect.Type, around []int) bool {
+	if len(around) > 10 {
+		return false // an embedded struct that embeds itself
+	}
+	for i := range t.NumField() {
+		sf := t.Field(i)
+		tag := sf.Tag.Get("json")
+		name, options, _ := strings.Cut(tag, ",")
+		embedded := sf.Type
+		if embedded.Kind() == reflect.Pointer {
+			embedded = embedded.Elem()
+		}
+		index := append(slices.Clone(around), i)
+		switch {
+		case tag == "-":
+		case sf.Anonymous && embedded.Kind() == reflect.Struct && (name == "" || !sf.IsExported()):
+			if name != "" || !sf.IsExported() && embedded != sf.Type {
+				return false // there are ways to write it, but rules of when
+			}
+			if !b.collect(p, embedded, index) {
+				return false
+			}
+		case !sf.IsExported():
+		case strings.ContainsFunc(name, unusual) || slices.Contains(strings.Split(options, ","), "string"):
+			return false
+		default:
+			name = cmp.Or(name, sf.Name)
+			if slices.ContainsFunc(p.fields, func(f field) bool { return f.name == name }) {
+				return false
+			}
+			p.fields = append(p.fields, field{name: name, index: index, plan: b.plan(sf.Type)})
+		}
+	}
+	return true
+}
+
+// unusual tells of a character that it may not be one that encoding/json takes for part of a name.
+func unusual(c rune) bool {
+	return !unicode.IsLetter(c) && !unicode.IsDigit(c) && !strings.ContainsRune("-_$./", c)
+}

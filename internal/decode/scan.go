@@ -1,0 +1,271 @@
+package decode
+
+import (
+	"encoding/binary"
+	"math/bits"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
+// string reads a string.
+func (d *decoder) string(i int) (s string, end int) {
+	text, plain, end := d.quoted(i)
+	if !plain {
+		return unquote(text), end
+	}
+	if len(text) > d.kept.Cap()-d.kept.Len() {
+		if len(text) > longString {
+			return string(text), end
+		}
+		d.kept = strings.Builder{}
+		d.kept.Grow(max(len(text), min(keptTogether, (len(d.raw)-i)/2)))
+	}
+	start := d.kept.Len()
+	d.kept.Write(text)
+	return d.kept.String()[start:], end
+}
+
+// quoted returns what stands between quotes, and whether it means itself.
+func (d *decoder) quoted(i int) (text []byte, plain bool, end int) {
+	if d.at(i) != '"' {
+		return nil, true, -1
+	}
+	i++
+	end, ascii := plainText(d.raw, i)
+	if d.at(end) == '"' {
+		text = d.raw[i:end]
+		return text, ascii || utf8.Valid(text), end + 1
+	}
+	if end = d.skipText(end); end < 0 {
+		return nil, true, -1
+	}
+	return d.raw[i : end-1], false, end
+}
+
+// unquote is the meaning of what stands between quotes and is well-formed. What is not Unicode becomes U+FFFD.
+func unquote(text []byte) string {
+	var b strings.Builder
+	b.Grow(len(text))
+	for {
+		n, ascii := plainText(text, 0)
+		if plain := text[:n]; ascii || utf8.Valid(plain) {
+			b.Write(plain)
+		} else {
+			for _, r := range string(plain) {
+				b.WriteRune(r)
+			}
+		}
+		if text = text[n:]; len(text) == 0 {
+			return b.String()
+		}
+		if r := codeUnit(text); r >= 0 {
+			text = text[6:]
+			if utf16.IsSurrogate(r) {
+				if r = utf16.DecodeRune(r, codeUnit(text)); r != unicode.ReplacementChar {
+					text = text[6:]
+				}
+			}
+			b.WriteRune(r)
+			continue
+		}
+		c := text[1]
+		if n := strings.IndexByte("bfnrt", c); n >= 0 {
+			c = "\b\f\n\r\t"[n]
+		}
+		b.WriteByte(c)
+		text = text[2:]
+	}
+}
+
+// codeUnit reads the \uXXXX that a text begins with; -1 when it does not.
+func codeUnit(text []byte) rune {
+	if len(text) < 6 || text[0] != '\\' || text[1] != 'u' {
+		return -1
+	}
+	n, err := strconv.ParseUint(string(text[2:6]), 16, 16)
+	if err != nil {
+		return -1
+	}
+	return rune(n)
+}
+
+// at is the byte at i; 0, which stands nowhere in JSON, if there is none.
+func (d *decoder) at(i int) byte {
+	if uint(i) < uint(len(d.raw)) {
+		return d.raw[i]
+	}
+	return 0
+}
+
+func (d *decoder) space(i int) int {
+	for c := d.at(i); c == ' ' || c == '\n' || c == '\t' || c == '\r'; c = d.at(i) {
+		i++
+	}
+	return i
+}
+
+// word goes over true, false or null.
+func (d *decoder) word(i int) int {
+	word := "null"
+	switch d.at(i) {
+	case 't':
+		word = "true"
+	case 'f':
+		word = "false"
+	}
+	if end := i + len(word); i >= 0 && end <= len(d.raw) && string(d.raw[i:end]) == word {
+		return end
+	}
+	return -1
+}
+
+// first goes from an opening bracket to the first item, or behind the closing one if there is none.
+func (d *decoder) first(i int, opening byte) (next int, more bool) {
+	if d.at(i) != opening {
+		return -1, false
+	}
+	if i = d.space(i + 1); d.at(i) == opening+2 { // in ASCII, '{'+2 is '}' and '['+2 is ']'
+		return i + 1, false
+	}
+	if d.open++; d.open > maxNesting {
+		return -1, false
+	}
+	return i, true
+}
+
+// next goes from behind an item to the next one, or behind the closing bracket.
+func (d *decoder) next(i int, closing byte) (next int, more bool) {
+	i = d.space(i)
+	switch d.at(i) {
+	case ',':
+		return d.space(i + 1), true
+	case closing:
+		d.open--
+		return i + 1, false
+	}
+	return -1, false
+}
+
+// name reads the name of a member, and goes to its value.
+func (d *decoder) name(i int) (name string, next int) {
+	name, i = d.string(i)
+	return name, d.colon(i)
+}
+
+// colon goes from behind a name to the value.
+func (d *decoder) colon(i int) int {
+	if i = d.space(i); d.at(i) != ':' {
+		return -1
+	}
+	return d.space(i + 1)
+}
+
+// skip goes over any well-formed value.
+func (d *decoder) skip(i int) int {
+	switch c := d.at(i); c {
+	case '"':
+		return d.skipText(i + 1)
+	case '{', '[':
+		i, more := d.first(i, c)
+		for more {
+			if c == '{' {
+				if d.at(i) != '"' {
+					return -1
+				}
+				i = d.colon(d.skipText(i + 1))
+			}
+			i = d.skip(i)
+			i, more = d.next(i, c+2)
+		}
+		return i
+	case 't', 'f', 'n':
+		return d.word(i)
+	}
+	return d.skipNumber(i)
+}
+
+// skipText goes on over the text of a string and its closing quote.
+func (d *decoder) skipText(i int) int {
+	for {
+		i, _ = plainText(d.raw, i)
+		switch d.at(i) {
+		case '"':
+			return i + 1
+		case '\\':
+			switch d.at(i + 1) {
+			case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
+				i += 2
+				continue
+			}
+			if codeUnit(d.raw[i:]) < 0 {
+				return -1
+			}
+			i += 6
+		default: // a control character, or the end
+			return -1
+		}
+	}
+}
+
+// plainText returns where the first byte at or after i stands that is more than a character of a string: a
+// quote, a backslash or a control character; or else the end. And whether all before it is ASCII.
+func plainText(raw []byte, i int) (end int, ascii bool) {
+	const all = 0x0101010101010101
+	var seen uint64
+	for i+8 <= len(raw) {
+		eight := binary.LittleEndian.Uint64(raw[i:])
+		quotes := eight ^ 0x02*all // which moves the quote next to the control characters: one comparison finds both
+		escapes := eight ^ '\\'*all
+		// The highest bit of the first byte that is not plain; bits above that one mean nothing.
+		marks := ((quotes-0x21*all)&^quotes | (escapes-all)&^escapes) & (0x80 * all)
+		seen |= eight & (marks&-marks - 1) // the bytes before that one, or all
+		if marks != 0 {
+			return i + bits.TrailingZeros64(marks)/8, seen&(0x80*all) == 0
+		}
+		i += 8
+	}
+	for i < len(raw) && raw[i] >= ' ' && raw[i] != '"' && raw[i] != '\\' {
+		seen |= uint64(raw[i])
+		i++
+	}
+	return i, seen&(0x80*all) == 0
+}
+
+// skipNumber goes over a number as JSON writes them.
+func (d *decoder) skipNumber(i int) int {
+	if d.at(i) == '-' {
+		i++
+	}
+	if d.at(i) == '0' {
+		i++ // which stands alone
+	} else if i = d.skipDigits(i); i < 0 {
+		return -1
+	}
+	if d.at(i) == '.' {
+		if i = d.skipDigits(i + 1); i < 0 {
+			return -1
+		}
+	}
+	if d.at(i) == 'e' || d.at(i) == 'E' {
+		if i++; d.at(i) == '+' || d.at(i) == '-' {
+			i++
+		}
+		return d.skipDigits(i)
+	}
+	return i
+}
+
+// skipDigits goes over one digit or more.
+func (d *decoder) skipDigits(i int) int {
+	start := i
+	for d.at(i)-'0' <= 9 {
+		i++
+	}
+	if i == start {
+		return -1
+	}
+	return i
+}
