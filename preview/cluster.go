@@ -47,7 +47,8 @@ type seen struct {
 	known     map[string]map[string]string // labels of the namespaces among the manifests
 }
 
-func (s *seen) changed() bool { return s.diff() != "" }
+// changed tells whether there is anything to show.
+func (s *seen) changed() bool { return s.outcome.Before.YAML() != s.outcome.After.YAML() }
 
 func newCluster(m *eirinix.ExtensionManager, in *input, f *flags, o Options) (*cluster, error) {
 	options := m.GetManagerOptions()

@@ -159,7 +159,7 @@ func readManifests(source string, text []byte) ([]manifest, error) {
 
 // readManifest reads an object, or those of a List, such as kubectl get prints.
 func readManifest(source string, raw []byte) ([]manifest, error) {
-	document, err := (&apiserver.Server{}).Read(raw)
+	document, err := apiserver.ReadDocument(raw)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", source, err)
 	}

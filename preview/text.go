@@ -20,8 +20,6 @@ type printer interface {
 	end(summary) error
 }
 
-func (s *seen) diff() string { return between(s.outcome.Before, s.outcome.After) }
-
 func between(before, after apiserver.Document) string {
 	return diff.Unified("sent", before.YAML(), "admitted", after.YAML())
 }

@@ -67,30 +67,32 @@ func (d Document) With(change func(*unstructured.Unstructured)) Document {
 
 // Read takes an object in any of the forms that Request allows.
 func (s *Server) Read(object any) (Document, error) {
-	var d Document
 	switch object := object.(type) {
 	case nil:
 		return Document{}, nil
 	case Document:
 		return object, nil
 	case []byte:
-		d.Raw = object
+		return ReadDocument(object)
 	case json.RawMessage:
-		d.Raw = object
+		return ReadDocument(object)
 	case string:
-		d.Raw = []byte(object)
+		return ReadDocument([]byte(object))
 	case *unstructured.Unstructured:
 		raw, err := json.Marshal(object.Object)
 		if err != nil {
 			return Document{}, err
 		}
-		d.Raw = raw
+		return ReadDocument(raw)
 	case runtime.Object:
 		return s.encode(object)
-	default:
-		return Document{}, fmt.Errorf("an object is given as %T; give a Kubernetes object, or its JSON or YAML as []byte or string", object)
 	}
-	raw, err := oneDocument(d.Raw)
+	return Document{}, fmt.Errorf("an object is given as %T; give a Kubernetes object, or its JSON or YAML as []byte or string", object)
+}
+
+// ReadDocument reads a text that holds one object, as JSON or YAML.
+func ReadDocument(text []byte) (Document, error) {
+	raw, err := oneDocument(text)
 	if err != nil {
 		return Document{}, err
 	}

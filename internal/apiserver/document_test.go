@@ -39,12 +39,11 @@ var _ = Describe("A text of objects", func() {
 	)
 
 	It("is one object where one is asked for", func() {
-		server := &apiserver.Server{}
-		_, err := server.Read("{apiVersion: v1, kind: Pod}\n---\n{apiVersion: v1, kind: Pod}")
+		_, err := apiserver.ReadDocument([]byte("{apiVersion: v1, kind: Pod}\n---\n{apiVersion: v1, kind: Pod}"))
 		Expect(err).To(MatchError(ContainSubstring("several objects; give one at a time")))
-		_, err = server.Read("# nothing")
+		_, err = apiserver.ReadDocument([]byte("# nothing"))
 		Expect(err).To(MatchError(ContainSubstring("there is no object")))
-		d, err := server.Read([]byte(`{"apiVersion": "v1", "kind": "Pod", "spec": {"big": 12345678901234567890.0}}`))
+		d, err := apiserver.ReadDocument([]byte(`{"apiVersion": "v1", "kind": "Pod", "spec": {"big": 12345678901234567890.0}}`))
 		Expect(err).NotTo(HaveOccurred())
 		Expect(string(d.Raw)).To(ContainSubstring("12345678901234567890.0"))
 	})

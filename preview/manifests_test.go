@@ -1,0 +1,106 @@
+package preview_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"code.cloudfoundry.org/eirinix"
+	"code.cloudfoundry.org/eirinix/preview"
+)
+
+var _ = Describe("Manifests", func() {
+	It("come from folders, as kubectl reads them, and from lists", func() {
+		folder := GinkgoT().TempDir()
+		write := func(name, text string) {
+			Expect(os.MkdirAll(filepath.Dir(filepath.Join(folder, name)), 0o700)).To(Succeed())
+			Expect(os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600)).To(Succeed())
+		}
+		write("b.yml", strings.ReplaceAll(pod, "web", "b"))
+		write("a.json", `{"apiVersion": "v1", "kind": "List", "items": [{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a1"}}, {"apiVersion": "v1", "kind": "Pod", "metadata": {"generateName": "a2-"}}]}`)
+		write("notes.txt", "no manifest")
+		write("below/c.yaml", strings.ReplaceAll(pod, "web", "c"))
+		Expect(command(program(), "", "-o", "json", "-f", folder).objects()).To(And(HaveLen(3), HaveKey("Pod a1"), HaveKey("Pod a2-*"), HaveKey("Pod b")))
+		Expect(command(program(), "", "-o", "json", "-R", folder).objects()).To(And(HaveLen(4), HaveKey("Pod c")))
+	})
+
+	It("come from links to folders, lists within lists, and one stream of JSON", func() {
+		folder := GinkgoT().TempDir()
+		Expect(os.MkdirAll(filepath.Join(folder, "real"), 0o700)).To(Succeed())
+		Expect(os.WriteFile(filepath.Join(folder, "real", "pod.yaml"), []byte(pod), 0o600)).To(Succeed())
+		Expect(os.Symlink("real", filepath.Join(folder, "link"))).To(Succeed())
+		Expect(command(program(), "", "-o", "json", filepath.Join(folder, "link")).objects()).To(HaveKey("Pod web"))
+		Expect(os.Symlink("..", filepath.Join(folder, "real", "back"))).To(Succeed())
+		Expect(command(program(), "", "-R", folder).err).To(MatchError(Or(ContainSubstring("does a link lead back?"), ContainSubstring("too many levels of symbolic links"))))
+		lists := `{"apiVersion": "v1", "kind": "List", "items": [{"apiVersion": "v1", "kind": "PodList", "items": [{"metadata": {"name": "inner"}}]}]}{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "second"}}`
+		Expect(command(program(), lists, "-o", "json", "-").objects()).To(And(HaveLen(2), HaveKey("Pod inner"), HaveKey("Pod second")))
+	})
+
+	It("that an API server could not read fail, and the others are previewed", func() {
+		p := command(program(), "{apiVersion: v1, kind: Pod, metadata: {name: bad}, spec: {containers: {}}}\n---\n{apiVersion: v1, kind: Pod}\n---\n"+pod, "-o", "json", "-")
+		Expect(p.err).To(MatchError("of 3 objects, 2 would fail"))
+		Expect(p.objects()).To(And(
+			HaveKeyWithValue("Pod bad", HaveKeyWithValue("failure", ContainSubstring("cannot unmarshal"))),
+			HaveKeyWithValue("Pod *", HaveKeyWithValue("failure", ContainSubstring("name or generateName is required"))),
+			HaveKeyWithValue("Pod web", HaveKeyWithValue("changed", true)),
+		))
+	})
+
+	It("may be of kinds that nobody knows, and are what CustomResourceDefinitions say", func() {
+		touch := eirinix.Mutation[*unstructured.Unstructured]{
+			ID: "goose", Settings: eirinix.Settings{Rules: []admissionregistrationv1.RuleWithOperations{{
+				Operations: []admissionregistrationv1.OperationType{"CREATE"},
+				Rule:       admissionregistrationv1.Rule{APIGroups: []string{"example.org"}, APIVersions: []string{"v1"}, Resources: []string{"geese"}},
+			}}},
+			Apply: func(_ context.Context, _ *eirinix.Call, u *unstructured.Unstructured) error {
+				u.SetLabels(map[string]string{"seen": "yes"})
+				return nil
+			},
+		}
+		const goose = "{apiVersion: example.org/v1, kind: Goose, metadata: {name: g}}\n---\n{apiVersion: example.org/v1, kind: Duck, metadata: {name: d}}\n"
+		const crd = "---\n{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: geese.example.org}, spec: {group: example.org, scope: Cluster, names: {kind: Goose, plural: geese}, versions: [{name: v1}]}}\n"
+		p := command(program(touch), goose+crd, "-o", "json", "-")
+		Expect(p.err).NotTo(HaveOccurred())
+		Expect(p.objects()).To(And(
+			HaveKeyWithValue("Goose g", And(HaveKeyWithValue("changed", true), Not(HaveKey("namespace")))),
+			HaveKeyWithValue("Duck d", And(HaveKeyWithValue("changed", false), HaveKeyWithValue("namespace", "default"))),
+			HaveKeyWithValue("CustomResourceDefinition geese.example.org", Not(HaveKey("namespace"))),
+		))
+		Expect(command(program(touch), pod, "-").err).To(MatchError(And(ContainSubstring("geese"), ContainSubstring("give CustomResourceDefinitions with -f"))))
+
+		err := preview.Command(GinkgoT().Context(), program(touch), []string{"-"}, func(o *preview.Options) {
+			o.Stdin, o.Stdout = strings.NewReader(pod), GinkgoWriter
+			o.Resources = []eirinix.OfflineResource{{Kind: schema.GroupVersionKind{Group: "example.org", Version: "v1", Kind: "Goose"}, Resource: "geese"}}
+		})
+		Expect(err).NotTo(HaveOccurred())
+	})
+
+	DescribeTable("that cannot be previewed are named, with the remedy", func(message string, args ...string) {
+		p := command(program(), "just: text", args...)
+		Expect(p.err).To(MatchError(And(HavePrefix("preview: "), ContainSubstring(message))))
+		Expect(errors.As(p.err, new(*preview.RefusedError))).To(BeFalse())
+		Expect(p.stdout).To(BeEmpty())
+	},
+		Entry("none", "there is nothing to preview; give -f"),
+		Entry("no object", "standard input: the object has no apiVersion", "-"),
+		Entry("no file", "no such file", "-f", "missing.yaml"),
+		Entry("standard input twice", "standard input can be read once", "-", "-old", "-"),
+		Entry("an unknown flag", "-h lists the flags", "-x"),
+		Entry("another output", `-o is "xml"; give diff, json, yaml`, "-o", "xml", "-"),
+		Entry("another operation", `give create, delete`, "-operation", "update", "-"),
+		Entry("groups of nobody", "-as-group is for the user whom -as names", "-as-group", "a", "-"),
+	)
+
+	It("and a folder without any", func() {
+		Expect(command(program(), "", "-f", GinkgoT().TempDir()).err).To(MatchError(ContainSubstring("holds no .yaml, .yml or .json; -R")))
+		Expect(command(program(), "# nothing\n", "-").err).To(MatchError(ContainSubstring("-: no object in it")))
+	})
+})
