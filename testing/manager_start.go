@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/wait"
+
 	"code.cloudfoundry.org/eirinix"
 )
 
@@ -47,10 +49,11 @@ func StartManager(t TB, m *eirinix.ExtensionManager) {
 		return // it serves nothing
 	}
 	// An API server acts on a configuration some milliseconds after it took it.
-	report := m.Diagnose(ctx)
-	for until := time.Now().Add(callPatience); report.Err() != nil && time.Now().Before(until); report = m.Diagnose(ctx) {
-		time.Sleep(100 * time.Millisecond)
-	}
+	var report eirinix.Report
+	_ = wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, callPatience, true, func(context.Context) (bool, error) {
+		report = m.Diagnose(ctx) // which the end of the poll must not cut short
+		return report.Err() == nil, nil
+	}) // what the last report says, counts
 	if err := report.Err(); err != nil {
 		t.Fatalf("eirinixtest: StartManager: the API server does not call the Manager: %v", err)
 	}
