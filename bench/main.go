@@ -12,6 +12,7 @@
 //	inprocess.go     a call without a network
 //	parent.go        the client of the process that child.go is
 //	creator.go       pods created through an API server
+//	cost/            the small programs that section cost starts
 //	report.go        tables and verdicts
 package main
 
@@ -35,7 +36,11 @@ type section struct {
 type settings struct {
 	plan
 	creates int
+	cost    costSettings
 }
+
+// nameCost is the section that runs only when it is asked for: it takes half an hour.
+const nameCost = "cost"
 
 var sections = []section{
 	{"inprocess", func(_ context.Context, r *report, s settings) error { return sectionInProcess(r, s.plan) }},
@@ -45,6 +50,7 @@ var sections = []section{
 	{"insertion", func(_ context.Context, r *report, _ settings) error { return sectionInsertion(r) }},
 	{"tls", func(_ context.Context, r *report, s settings) error { return sectionTLS(r, s.plan) }},
 	{"apiserver", func(ctx context.Context, r *report, s settings) error { return sectionAPIServer(ctx, r, s.creates) }},
+	{nameCost, func(ctx context.Context, r *report, s settings) error { return sectionCost(ctx, r, s.cost) }},
 }
 
 func main() {
@@ -57,12 +63,16 @@ func main() {
 		strict      = flag.Bool("strict", false, "exit with 1 when a ratio is out of bounds")
 	)
 	for _, x := range sections {
-		names = append(names, x.name)
+		if x.name != nameCost {
+			names = append(names, x.name)
+		}
 	}
 	flag.IntVar(&s.rounds, "rounds", 11, "how many slices of each peer are compared")
 	flag.DurationVar(&s.slice, "slice", 50*time.Millisecond, "CPU time of one slice")
 	flag.IntVar(&s.creates, "creates", 60, "how many pods are created per set of webhooks in section apiserver")
-	only := flag.String("only", strings.Join(names, ","), "the sections to run")
+	flag.StringVar(&s.cost.parts, "parts", "rest,fleet,start", "the parts of section cost that run")
+	flag.DurationVar(&s.cost.rest, "rest", 12*time.Minute, "how long section cost watches replicas at rest: whole minutes, as there are things done once a minute")
+	only := flag.String("only", strings.Join(names, ","), "the sections to run; there is also cost, which takes half an hour")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
