@@ -24,7 +24,7 @@ demo: ## a pod goes into a real API server and comes out changed; KUBECONFIG=...
 
 .PHONY: test
 test: ## all specs, with the race detector, against a real API server
-	@$(ASSETS) go test -race -shuffle=on -timeout 20m ./...
+	@$(ASSETS) go test -race -shuffle=on -timeout 40m ./...
 	@go -C testing/controlplane test ./...
 	@go -C bench test ./...
 
@@ -46,7 +46,7 @@ matrix: ## the same for each release of Kubernetes: a line for each, and why a s
 
 .PHONY: soak
 soak: ## a thousand rotations of the CA under load, and a million steps of the model of it: two hours
-	@EIRINIX_SOAK=1 go test -timeout 1h ./internal/certsecret
+	@EIRINIX_SOAK=1 go test -timeout 1h ./internal/controller
 	@$(ASSETS) EIRINIX_SOAK=1 go test . -timeout 1h -v -ginkgo.focus 'A Manager at rest'
 	@$(ASSETS) EIRINIX_SOAK=1 go test ./internal/certsource -timeout 1h -v -ginkgo.label-filter=soak
 	@$(ASSETS) EIRINIX_ROTATIONS=1000 go test ./testing/rotation -timeout 4h -v -ginkgo.label-filter=soak

@@ -148,7 +148,7 @@ var _ = Describe("The certificate Secret", Label("api-server"), func() {
 		Eventually(func() map[string]float64 { return certificateMetrics(namespace) }).WithTimeout(patience).Should(And(
 			HaveKeyWithValue("eirinix_certificate_generation", 2.), HaveKeyWithValue("eirinix_certificate_phase retaining", 1.),
 			HaveKeyWithValue("eirinix_certificate_bundle_in_sync", 1.), HaveKeyWithValue("eirinix_certificate_failing", 0.),
-			HaveKeyWithValue("eirinix_clock_skew_seconds", 0.),
+			HaveKeyWithValue("eirinix_registration_versions", 1.), HaveKeyWithValue("eirinix_registration_waiting version", 0.),
 			HaveKeyWithValue("eirinix_certificate_expiry_seconds serving", BeNumerically("~", 7*24*3600, 3600)),
 			HaveKeyWithValue("eirinix_certificate_expiry_seconds ca", BeNumerically("~", 10*365*24*3600, 3600)),
 		))
@@ -170,7 +170,7 @@ var _ = Describe("The certificate Secret", Label("api-server"), func() {
 		Expect(err).NotTo(HaveOccurred())
 
 		o := urlOptions(namespace)
-		o.Rotation.Retain = 6 * time.Second
+		o.Port, o.Rotation.Retain = 8443, 6*time.Second
 		m := eirinix.NewManager(o)
 		Expect(m.AddExtension(addEnv{})).To(Succeed())
 		runManager(ctx, m)

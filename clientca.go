@@ -1,16 +1,14 @@
 package eirinix
 
 import (
-	"context"
 	"errors"
-	"fmt"
 	"strings"
-	"time"
 
 	"github.com/go-logr/logr"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
+	"k8s.io/apimachinery/pkg/types"
 
+	"code.cloudfoundry.org/eirinix/internal/cluster"
+	"code.cloudfoundry.org/eirinix/internal/diagnose"
 	"code.cloudfoundry.org/eirinix/internal/serving"
 )
 
@@ -22,12 +20,7 @@ type ClientCA struct {
 	ConfigMap string // "namespace/name" or "namespace/name/key"; the key is ca.crt unless given
 }
 
-const (
-	// pollClientCA is how often a ConfigMap with client CAs is read.
-	pollClientCA = 10 * time.Second
-
-	defaultClientCAKey = "ca.crt"
-)
+const defaultClientCAKey = "ca.crt"
 
 // isZero tells whether everybody may call.
 func (c ClientCA) isZero() bool { return len(c.PEM) == 0 && c.File == "" && c.ConfigMap == "" }
@@ -60,73 +53,22 @@ func (c ClientCA) configMap() (namespace, name, key string, err error) {
 	return parts[0], parts[1], parts[2], nil
 }
 
-// callers is who may call, and how that is kept up to date; nil when everybody may.
-type callers struct {
-	clients   *serving.Clients
-	source    ClientCA
-	clientset kubernetes.Interface
-	log       logr.Logger
-}
-
-func (m *ExtensionManager) newCallers(log logr.Logger) (*callers, error) {
+// newCallers says who may call, and keeps that up to date; nil when everyone may.
+func (m *ExtensionManager) newCallers(rights *diagnose.Preflight, log logr.Logger) (*serving.Callers, error) {
 	o := m.GetManagerOptions()
 	if o.ClientCA.isZero() {
 		return nil, nil
 	}
-	clientset, err := m.clients()
+	c := &serving.Callers{Clients: &serving.Clients{Names: o.ClientNames}, PEM: o.ClientCA.PEM, File: o.ClientCA.File, Log: log}
+	namespace, name, key, err := o.ClientCA.configMap()
+	if err != nil {
+		return c, nil //nolint:nilerr // it is not a ConfigMap
+	}
+	config, err := m.ownConfig()
 	if err != nil {
 		return nil, err
 	}
-	return &callers{
-		clients: &serving.Clients{Names: o.ClientNames, Now: m.clock.Now}, source: o.ClientCA, clientset: clientset, log: log,
-	}, nil
-}
-
-// read reads the CAs once. Without any nobody may call, so a start without them is an error.
-func (c *callers) read(ctx context.Context) error {
-	switch {
-	case len(c.source.PEM) > 0:
-		if err := c.clients.SetCAs(c.source.PEM); err != nil {
-			return fmt.Errorf("eirinix: ManagerOptions.ClientCA.PEM cannot be used: %w", err)
-		}
-	case c.source.File != "":
-		if err := c.clients.ReadFile(c.source.File); err != nil {
-			return fmt.Errorf("eirinix: ManagerOptions.ClientCA.File cannot be used; mount it, or name another: %w", err)
-		}
-	default:
-		if err := c.readConfigMap(ctx); err != nil {
-			return fmt.Errorf("eirinix: ManagerOptions.ClientCA.ConfigMap %q cannot be used (needs get on that ConfigMap): %w", c.source.ConfigMap, err)
-		}
-	}
-	return nil
-}
-
-func (c *callers) readConfigMap(ctx context.Context) error {
-	namespace, name, key, err := c.source.configMap()
-	if err != nil {
-		return err
-	}
-	found, err := c.clientset.CoreV1().ConfigMaps(namespace).Get(ctx, name, metav1.GetOptions{})
-	if err != nil {
-		return err
-	}
-	text, ok := found.Data[key]
-	if !ok {
-		return fmt.Errorf("it has no key %q", key)
-	}
-	return c.clients.SetCAs([]byte(text))
-}
-
-// follow takes over changes until ctx ends. What cannot be read leaves the last good CAs in force.
-func (c *callers) follow(ctx context.Context) {
-	if c.source.File != "" {
-		c.clients.FollowFile(ctx, c.source.File, c.log)
-		return
-	}
-	said := reminder{log: c.log}
-	for c.source.ConfigMap != "" && pause(ctx, pollClientCA) == nil {
-		if err := c.readConfigMap(ctx); err != nil && ctx.Err() == nil {
-			said.say("the client CAs could not be read; the last good ones stay", err)
-		}
-	}
+	c.ConfigMap, c.Key = types.NamespacedName{Namespace: namespace, Name: name}, key
+	c.Objects, err = cluster.NewObjects(config, log, rights.Followed(c.Empty())...)
+	return c, err
 }

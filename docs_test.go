@@ -45,7 +45,7 @@ var _ = Describe("The documentation", func() {
 		Expect(err).NotTo(HaveOccurred())
 		admission, err := os.ReadFile("internal/admit/metrics.go")
 		Expect(err).NotTo(HaveOccurred())
-		report, err := os.ReadFile("certreport.go")
+		report, err := os.ReadFile("internal/controller/report.go")
 		Expect(err).NotTo(HaveOccurred())
 		documented := regexp.MustCompile("\\| `eirinix_([a-z_]+)` \\|").FindAllStringSubmatch(string(steps)+string(certificates), -1)
 		made := regexp.MustCompile(`"((?:admission|certificate|clock|registration)_[a-z_]+)"`).FindAllStringSubmatch(string(admission)+string(report), -1)

@@ -3,21 +3,16 @@ package eirinix
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"reflect"
-	"regexp"
 	"strings"
 
-	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
-	"code.cloudfoundry.org/eirinix/internal/decode"
-	"code.cloudfoundry.org/eirinix/internal/patch"
+	"code.cloudfoundry.org/eirinix/internal/stepname"
 )
 
 // The labels that Cloud Foundry's Eirini puts on the pods of an application.
@@ -117,12 +112,12 @@ func defineExtension(e Extension) (definition, error) {
 	}
 	if n, ok := e.(Named); ok {
 		d.chosen = true
-		if d.name = cleanName(n.Name()); d.name == "" {
+		if d.name = stepname.Clean(n.Name()); d.name == "" {
 			return definition{}, fmt.Errorf("eirinix: extension %T has the name %q, which holds no letter or digit; Name must give a DNS label", e, n.Name())
 		}
 		return d, nil
 	}
-	if d.name = cleanName(typeName(e)); d.name == "" {
+	if d.name = stepname.Clean(stepname.OfType(e)); d.name == "" {
 		d.name = "extension"
 	}
 	return d, nil
@@ -144,82 +139,4 @@ func (d *definition) rename(taken func(string) bool) error {
 
 // maxName keeps the webhook's name, <step>.<fingerprint>.<domain>, within its limit of 253 and the step
 // within the 63 of a DNS label.
-const maxName = validation.DNS1123LabelMaxLength
-
-var (
-	wordStart    = regexp.MustCompile(`([a-z0-9])([A-Z])|([A-Z]+)([A-Z][a-z])`)
-	majorVersion = regexp.MustCompile(`^v[0-9]+$`)
-	notInLabel   = regexp.MustCompile(`[^a-z0-9]+`)
-)
-
-// cleanName makes a DNS label of what a user or a Go type is called: MyExtension -> my-extension.
-func cleanName(s string) string {
-	s = wordStart.ReplaceAllString(s, "${1}${3}-${2}${4}")
-	s = strings.Trim(notInLabel.ReplaceAllString(strings.ToLower(s), "-"), "-")
-	return strings.TrimRight(s[:min(len(s), maxName)], "-")
-}
-
-// typeName is the name of v's type, or, for a type called plainly Extension, that of its package:
-// two programs' worth of pancake.Extension and volumes.Extension must not both be "extension".
-func typeName(v any) string {
-	t := reflect.TypeOf(v)
-	for t.Kind() == reflect.Pointer {
-		t = t.Elem()
-	}
-	name, _, _ := strings.Cut(t.Name(), "[") // type parameters are not part of a name
-	pkg := packageName(t.PkgPath())
-	if strings.EqualFold(name, "extension") && pkg != "" && pkg != "main" {
-		return pkg
-	}
-	return name
-}
-
-// packageName is the word that a package's import path stands for: not the major version at its end.
-func packageName(path string) string {
-	segments := strings.Split(path, "/")
-	last := len(segments) - 1
-	if last > 0 && majorVersion.MatchString(segments[last]) {
-		last--
-	}
-	return segments[last]
-}
-
-// decodePod gives the pod that a request carries, or nil when it carries none: a DELETE has only an
-// old object, and an extension may be registered for other kinds than pods.
-func decodePod(req admission.Request) (*corev1.Pod, error) {
-	if len(req.Object.Raw) == 0 || string(req.Object.Raw) == "null" {
-		return nil, nil
-	}
-	if req.Kind.Kind != "" && (req.Kind.Group != "" || req.Kind.Kind != "Pod") {
-		return nil, nil
-	}
-	pod := &corev1.Pod{}
-	if err := decode.Into(req.Object.Raw, pod); err != nil {
-		return nil, fmt.Errorf("the request's object is not a pod: %w", err)
-	}
-	return pod, nil
-}
-
-// patchFromPod answers a request with the difference between the pod it carries and pod.
-func patchFromPod(req admission.Request, pod *corev1.Pod) admission.Response {
-	if pod == nil {
-		return admission.Errored(http.StatusInternalServerError, fmt.Errorf("eirinix: PatchFromPod: the pod is nil; check for that first, a request may carry none"))
-	}
-	before, err := decodePod(req)
-	if err != nil {
-		return admission.Errored(http.StatusInternalServerError, fmt.Errorf("eirinix: PatchFromPod: %w", err))
-	}
-	if before == nil {
-		return admission.Errored(http.StatusInternalServerError, fmt.Errorf("eirinix: PatchFromPod: the request carries no pod to compare with (%s of %s)", req.Operation, req.Kind.Kind))
-	}
-	ops, err := patch.Diff(req.Object.Raw, before, pod)
-	if err != nil {
-		return admission.Errored(http.StatusInternalServerError, fmt.Errorf("eirinix: PatchFromPod: %w", err))
-	}
-	resp := admission.Allowed("")
-	if len(ops) > 0 {
-		jsonPatch := admissionv1.PatchTypeJSONPatch
-		resp.Patches, resp.PatchType = ops, &jsonPatch
-	}
-	return resp
-}
+const maxName = stepname.Max

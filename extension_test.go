@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	"code.cloudfoundry.org/eirinix/internal/stepname"
 )
 
 type valueExtension struct{ label string }
@@ -187,8 +189,8 @@ var _ = Describe("The name of an extension", func() {
 
 	It("is that of the package for a type called Extension", func() {
 		type Extension struct{ valueExtension }
-		Expect(typeName(Extension{})).To(Equal("eirinix"))
-		Expect(typeName(&Extension{})).To(Equal("eirinix"))
+		Expect(stepname.OfType(Extension{})).To(Equal("eirinix"))
+		Expect(stepname.OfType(&Extension{})).To(Equal("eirinix"))
 	})
 
 	DescribeTable("that the user chose must be free and usable:",
@@ -208,10 +210,10 @@ var _ = Describe("The name of an extension", func() {
 
 	DescribeTable("is cleaned to a DNS label:",
 		func(given, expected string) {
-			cleaned := cleanName(given)
+			cleaned := stepname.Clean(given)
 			Expect(cleaned).To(Equal(expected))
 			Expect(validation.IsDNS1123Label(cleaned)).To(BeEmpty())
-			Expect(cleanName(cleaned)).To(Equal(cleaned))
+			Expect(stepname.Clean(cleaned)).To(Equal(cleaned))
 		},
 		Entry("as it is", "volumes", "volumes"),
 		Entry("words", "MyExtension", "my-extension"),
@@ -241,7 +243,7 @@ var _ = Describe("The name of an extension", func() {
 })
 
 var _ = DescribeTable("The package that names an extension called plainly Extension",
-	func(path, name string) { Expect(packageName(path)).To(Equal(name)) },
+	func(path, name string) { Expect(stepname.Package(path)).To(Equal(name)) },
 	Entry("is the last of the import path", "example.org/volumes", "volumes"),
 	Entry("and not its major version", "example.org/volumes/v2", "volumes"),
 	Entry("which a package may be called all the same", "v2", "v2"),

@@ -1,6 +1,7 @@
 package eirinix
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -9,8 +10,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"strconv"
-	"sync/atomic"
 
 	"github.com/go-logr/logr"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -103,8 +102,8 @@ func hostOf(mgr manager.Manager, log logr.Logger) *webhook.DefaultServer {
 // controller-runtime's.
 func hostFiles(o webhook.Options) fromFiles {
 	return fromFiles{
-		dir:  orElse(o.CertDir, filepath.Join(os.TempDir(), "k8s-webhook-server", "serving-certs")),
-		cert: orElse(o.CertName, "tls.crt"), key: orElse(o.KeyName, "tls.key"), ca: "ca.crt",
+		dir:  cmp.Or(o.CertDir, filepath.Join(os.TempDir(), "k8s-webhook-server", "serving-certs")),
+		cert: cmp.Or(o.CertName, "tls.crt"), key: cmp.Or(o.KeyName, "tls.key"), ca: "ca.crt",
 	}
 }
 
@@ -114,7 +113,7 @@ func (m *ExtensionManager) declaredPort() int32 {
 	defer m.mu.Unlock()
 	o := m.options
 	if m.host != nil && o.Port == 0 && !o.serviceMode() {
-		return int32(orElse(m.hostOptions.Port, webhook.DefaultPort))
+		return int32(cmp.Or(m.hostOptions.Port, webhook.DefaultPort))
 	}
 	return o.port()
 }
@@ -173,24 +172,8 @@ type server interface {
 
 var (
 	_ server = (*serving.Server)(nil)
-	_ server = (*hostedServer)(nil)
+	_ server = (*serving.Hosted)(nil)
 )
-
-// hostedServer is the webhook server of the program's own controller-runtime manager, on which our paths are served. It
-// starts and ends with that manager.
-type hostedServer struct {
-	host     *webhook.DefaultServer
-	handler  http.Handler
-	prefix   string
-	log      logr.Logger
-	draining atomic.Bool
-	done     chan struct{}
-}
-
-// newHostedServer serves what handler answers, below a prefix.
-func newHostedServer(host *webhook.DefaultServer, handler http.Handler, prefix string, log logr.Logger) *hostedServer {
-	return &hostedServer{host: host, handler: http.StripPrefix(prefix, handler), prefix: prefix, log: log, done: make(chan struct{})}
-}
 
 // pathPrefix is what the paths begin with that are registered: on a server that others use too, the fingerprint.
 func (m *ExtensionManager) pathPrefix() string {
@@ -201,50 +184,3 @@ func (m *ExtensionManager) pathPrefix() string {
 	}
 	return "/" + m.options.OperatorFingerprint
 }
-
-// Start puts the handler on the server and returns when that answers. All below the prefix is ours, what is unknown too: it
-// belongs to another version.
-func (s *hostedServer) Start(ctx context.Context) (err error) {
-	defer func() {
-		if v := recover(); v != nil { // how Register says that a path is taken
-			err = fmt.Errorf("eirinix: the KubeManager's webhook server does not take what is below %s; give each Manager an OperatorFingerprint of its own: %v", s.prefix, v)
-		}
-	}()
-	s.host.Register(s.prefix+"/", s.handler)
-	said := reminder{log: s.log}
-	answers := s.host.StartedChecker()
-	for {
-		err := answers(nil)
-		if err == nil {
-			s.log.Info("serving on the KubeManager's webhook server", "address", s.Addr().String())
-			return nil
-		}
-		said.say("waiting for the KubeManager's webhook server", err)
-		if err := pause(ctx, pollSecret/4); err != nil {
-			return err
-		}
-	}
-}
-
-func (s *hostedServer) Done() <-chan struct{} { return s.done }
-func (s *hostedServer) Err() error            { return nil }
-func (s *hostedServer) Drain()                { s.draining.Store(true) }
-func (s *hostedServer) Draining() bool        { return s.draining.Load() }
-
-// Shutdown leaves the server to its manager, which waits for calls in flight.
-func (s *hostedServer) Shutdown(context.Context) error {
-	s.Drain()
-	return nil
-}
-
-func (s *hostedServer) Port() int { return orElse(s.host.Options.Port, webhook.DefaultPort) }
-
-func (s *hostedServer) Addr() net.Addr {
-	return hostedAddr(net.JoinHostPort(s.host.Options.Host, strconv.Itoa(s.Port())))
-}
-
-// hostedAddr is an address as it was configured.
-type hostedAddr string
-
-func (hostedAddr) Network() string  { return "tcp" }
-func (a hostedAddr) String() string { return string(a) }

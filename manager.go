@@ -34,7 +34,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"slices"
 	"sync"
@@ -47,6 +46,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	"code.cloudfoundry.org/eirinix/internal/admit"
+	"code.cloudfoundry.org/eirinix/internal/cluster"
 )
 
 // Manager is what an Extension sees of the program it runs in: clients, logger and options. Its methods are
@@ -98,7 +100,7 @@ var _ Manager = (*ExtensionManager)(nil)
 // ExtensionManager is the Manager that NewManager makes. Its methods are safe for concurrent use. It runs
 // once: after Stop, make a new one.
 type ExtensionManager struct {
-	mu          sync.Mutex
+	mu          sync.Mutex // guards everything down to hooks
 	options     ManagerOptions
 	steps       []definition
 	watchers    []Watcher
@@ -111,9 +113,6 @@ type ExtensionManager struct {
 	started       bool
 	ready         chan struct{}
 	connection    connection
-	clock         serverClock
-	upkeep        upkeep                 // while serving; nil before
-	registration  *registration          // likewise
 	instance      string                 // names this Manager among replicas
 	joined        manager.Manager        // the KubeManager that this one is a part of
 	hosted        bool                   // that one was started by the program
@@ -125,8 +124,11 @@ type ExtensionManager struct {
 	unready       error          // what Ready waits for; nil once ready
 	hooks         *http.ServeMux // what the program itself registered on the webhook server
 
-	records   atomic.Bool               // somebody has asked for a recording, which may not be over
-	recording atomic.Pointer[recording] // nil while nobody wants one
+	// These guard themselves.
+	api       cluster.API               // what the library's own requests have in common
+	program   atomic.Pointer[program]   // nil until steps are served
+	records   atomic.Bool               // a recording has been asked for, which may not be over
+	recording atomic.Pointer[recording] // nil while there is none
 }
 
 // NewManager makes a Manager. It never fails and touches neither network nor files, but that with a KubeManager it looks
@@ -267,7 +269,7 @@ func (m *ExtensionManager) ListWatchers() []Watcher {
 }
 
 // Validate tells everything that is wrong with the options and with what was added, joined into one error
-// (errors.Join), each with its remedy. It touches neither network nor files.
+// (errors.Join), each with its remedy. It touches neither network nor files, and does not compile Settings.Conditions.
 func (m *ExtensionManager) Validate() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -280,7 +282,7 @@ func (m *ExtensionManager) Validate() error {
 // Response.Patches, for the difference between the two as Go values. What the Go type does not know, and
 // what was not touched, is not in the patch. An equal pod gives an allowing Response without patch.
 func (m *ExtensionManager) PatchFromPod(req admission.Request, pod *corev1.Pod) admission.Response {
-	return patchFromPod(req, pod)
+	return admit.PatchFromPod(req, pod)
 }
 
 // GetContext gives the context that ends when the Manager stops; before Start, that of the options.
@@ -333,21 +335,4 @@ func (m *ExtensionManager) SetManagerOptions(o ManagerOptions) {
 	if o.KubeManager != old.KubeManager || o.KubeConfig != old.KubeConfig || o.RestConfig != old.RestConfig || o.Namespace != old.Namespace || o.Scheme != old.Scheme {
 		m.connection = connection{}
 	}
-}
-
-// Ready is closed once extensions are served and registered, and the certificate that is served verifies
-// against the caBundle that the API server holds; for a Manager without extensions, once it runs. Each API
-// server takes some milliseconds more to act on a new configuration, and tells nobody when it has. Ready
-// stays open when Start returns an error.
-func (m *ExtensionManager) Ready() <-chan struct{} { return m.ready }
-
-// Addr is the address that the Manager listens on, with the port that was picked where ListenAddress asked
-// for a free one. It is nil until the port is open.
-func (m *ExtensionManager) Addr() net.Addr {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.serving == nil {
-		return nil
-	}
-	return m.serving.Addr()
 }

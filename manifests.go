@@ -1,6 +1,7 @@
 package eirinix
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -49,7 +50,7 @@ func (m *ExtensionManager) Manifests() ([]client.Object, error) {
 	serves := len(definitions) > 0
 	errs = append(errs, o.Deployment.validate()...)
 	d := o.Deployment.withDefaults(o, serves)
-	namespace := orElse(o.WebhookNamespace, o.Namespace)
+	namespace := cmp.Or(o.WebhookNamespace, o.Namespace)
 	if namespace == "" {
 		errs = append(errs, errors.New("eirinix: Manifests: ManagerOptions.WebhookNamespace is empty; set it to the namespace that the program is to run in"))
 	}
@@ -91,6 +92,7 @@ func (o ManagerOptions) rights(definitions []definition, watches bool, namespace
 		Watches:     watches, WatchNamespace: o.Namespace,
 	}
 	if len(definitions) > 0 {
+		r.Versions = o.versionsName()
 		if o.Certificates == nil {
 			r.Secret = o.SetupCertificateName
 		} else {

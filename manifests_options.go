@@ -1,6 +1,7 @@
 package eirinix
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -65,8 +66,8 @@ type DeploymentOptions struct {
 
 // withDefaults fills in what was left out. serves tells whether there are extensions.
 func (d DeploymentOptions) withDefaults(o ManagerOptions, serves bool) DeploymentOptions {
-	d.Name = orElse(d.Name, o.OperatorFingerprint)
-	d.ServiceAccountName = orElse(d.ServiceAccountName, d.Name)
+	d.Name = cmp.Or(d.Name, o.OperatorFingerprint)
+	d.ServiceAccountName = cmp.Or(d.ServiceAccountName, d.Name)
 	if d.Replicas == 0 {
 		d.Replicas = 1
 		if serves {
@@ -77,7 +78,7 @@ func (d DeploymentOptions) withDefaults(o ManagerOptions, serves bool) Deploymen
 		d.RegisterArgs = append([]string{defaultRegisterArg}, d.Args...)
 	}
 	if len(d.Resources.Limits)+len(d.Resources.Requests)+len(d.Resources.Claims) == 0 {
-		limit := defaultMemoryHeadroom + requestsAtOnce*orElse(o.MaxRequestBytes, defaultMaxRequestBytes)
+		limit := defaultMemoryHeadroom + requestsAtOnce*cmp.Or(o.MaxRequestBytes, defaultMaxRequestBytes)
 		d.Resources = corev1.ResourceRequirements{
 			Requests: corev1.ResourceList{
 				corev1.ResourceCPU:    resource.MustParse(defaultCPURequest),

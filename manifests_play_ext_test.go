@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -35,6 +37,68 @@ type play struct {
 	logs      *observer.ObservedLogs
 	without   right // the one that is taken away; the zero value is none
 	authority issuer
+	used      *usage
+}
+
+// usage is the rights that were made use of.
+type usage struct {
+	mu      sync.Mutex
+	all     map[right]bool
+	refused []right // what was asked for without the right to it
+}
+
+// on notes what is done over a connection.
+func (u *usage) on(config *rest.Config) *rest.Config {
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return roundTrip(func(r *http.Request) (*http.Response, error) {
+			resp, err := next.RoundTrip(r)
+			u.mu.Lock()
+			defer u.mu.Unlock()
+			switch {
+			case err != nil:
+			case resp.StatusCode == http.StatusForbidden:
+				u.refused = append(u.refused, rightOf(r))
+			default:
+				u.all[rightOf(r)] = true
+			}
+			return resp, err
+		})
+	})
+	return config
+}
+
+// rights are those that were made use of.
+func (u *usage) rights() []right {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return slices.Collect(maps.Keys(u.all))
+}
+
+// refusals are the rights that were asked for and are missing.
+func (u *usage) refusals() []right {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return slices.Clone(u.refused)
+}
+
+// rightOf is the right that a request needs.
+func rightOf(r *http.Request) right {
+	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
+	parts = parts[min(len(parts)-1, map[string]int{"api": 2, "apis": 3}[parts[0]]):]
+	if len(parts) > 2 && parts[0] == "namespaces" {
+		parts = parts[2:]
+	}
+	verb := map[string]string{http.MethodPost: "create", http.MethodPut: "update", http.MethodPatch: "patch", http.MethodDelete: "delete"}[r.Method]
+	switch {
+	case verb != "":
+	case r.URL.Query().Get("watch") == "true":
+		verb = "watch"
+	case len(parts) == 1:
+		verb = "list"
+	default:
+		verb = "get"
+	}
+	return right{verb, parts[0]}
 }
 
 // signer is the CA of certificates that the program does not make.
@@ -51,7 +115,7 @@ type right struct{ Verb, Resource string }
 func (r right) String() string { return r.Verb + " " + r.Resource }
 
 func newPlay(ctx context.Context, change func(*play)) (*play, error) {
-	p := &play{heard: &eventLog{}}
+	p := &play{heard: &eventLog{}, used: &usage{all: map[right]bool{}}}
 	for _, namespace := range []*string{&p.pods, &p.own} {
 		ns, err := clients().CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "spec-"}}, metav1.CreateOptions{})
 		if err != nil {
@@ -149,7 +213,11 @@ func (p *play) connect(ctx context.Context, registering bool) (*rest.Config, err
 			return nil, err
 		}
 	}
-	return controlPlane().User(user, "system:serviceaccounts", "system:serviceaccounts:"+p.own)
+	config, err := controlPlane().User(user, "system:serviceaccounts", "system:serviceaccounts:"+p.own)
+	if err != nil {
+		return nil, err
+	}
+	return p.used.on(config), nil
 }
 
 // inForce waits until the API server has taken notice of a role's rules.
@@ -220,20 +288,12 @@ func (p *play) running(ctx context.Context, m *eirinix.ExtensionManager, f func(
 
 // fellBack waits for the log of what is only missed in the background, where that was taken away.
 func (p *play) fellBack(ctx context.Context) error {
-	if p.without == (right{"create", "configmaps"}) {
-		return until(ctx, func() error {
-			for _, entry := range p.logs.FilterMessageSnippet("rights are missing").All() {
-				return fmt.Errorf("logged: %v", entry.ContextMap()["missing"])
-			}
-			return nil
-		})
-	}
-	if p.without.Verb != "watch" && p.without.Verb != "list" || p.without.Resource == "pods" {
+	if p.options.Certificates == nil || p.without.Verb != "watch" && p.without.Verb != "list" {
 		return nil
 	}
 	return until(ctx, func() error {
 		if len(p.logs.FilterMessageSnippet("may not be watched").All()) == 0 {
-			return errors.New("nobody misses the right to watch")
+			return errors.New("the right to watch is not missed")
 		}
 		return nil
 	})
@@ -243,15 +303,17 @@ func (p *play) fellBack(ctx context.Context) error {
 func (p *play) complaints(tolerated string) error {
 	var errs []error
 	for _, entry := range p.logs.All() {
-		for _, fallback := range []string{"may not be watched", "an Event could not be left", "this replica may not do", "could not be looked after", "could not be deleted", "does not go away with its namespace"} {
+		for _, fallback := range []string{"may not be watched", "this replica may not do", "could not be looked after", "could not be deleted", "will outlive the namespace", "cannot know each other", "could not be told"} {
 			if strings.Contains(entry.Message, fallback) && fallback != tolerated {
 				errs = append(errs, fmt.Errorf("logged: %s: %v", entry.Message, entry.ContextMap()))
 			}
 		}
 	}
 	if p.without != (right{}) {
-		for _, entry := range p.logs.FilterMessageSnippet("waiting for a serving certificate").All() {
-			errs = append(errs, fmt.Errorf("logged: %s: %v", entry.Message, entry.ContextMap()))
+		for _, message := range []string{"waiting for a serving certificate", "rights are missing"} {
+			for _, entry := range p.logs.FilterMessageSnippet(message).All() {
+				errs = append(errs, fmt.Errorf("logged: %s: %v", entry.Message, entry.ContextMap()))
+			}
 		}
 	}
 	return errors.Join(errs...)

@@ -26,6 +26,7 @@ type mode struct {
 	tolerated   string           // a line of the log that is expected in this mode
 	uses        []right          // all that it has
 	shown       []right          // of those, what another mode shows the need of
+	idle        []right          // of those, what is not used in this life, though another needs it
 	missed      map[right]string // where it is not the common one
 }
 
@@ -39,23 +40,34 @@ var (
 		{"create", "secrets"}: "needs get, create, update on secrets",
 		{"get", "secrets"}:    "needs get, create, update on secrets",
 		{"update", "secrets"}: "needs get, create, update on secrets",
-		{"watch", "secrets"}:  "may not be watched", // looked at every minute instead
-		{"create", "events"}:  "an Event could not be left",
+		{"list", "secrets"}:   "list secrets", // read again and again instead, and so with the others
+		{"watch", "secrets"}:  "watch secrets",
+		{"create", "leases"}:  "needs get, list, watch, create and update on leases.coordination.k8s.io",
+		{"get", "leases"}:     "other versions could not be told that this replica stops",
+		{"update", "leases"}:  "other versions could not be told that this replica stops",
+		{"list", "leases"}:    "list leases.coordination.k8s.io",
+		{"watch", "leases"}:   "watch leases.coordination.k8s.io",
+		{"create", "events"}:  "create events.events.k8s.io",
+		{"patch", "events"}:   "patch events.events.k8s.io",
 
 		{"create", configMutating}:   "needs get, create and update on " + configMutating,
-		{"get", configMutating}:      "needs get, create and update on " + configMutating,
+		{"get", configMutating}:      "needs get on " + configMutating,
 		{"update", configMutating}:   "needs get, create and update on " + configMutating,
-		{"watch", configMutating}:    "may not be watched",
+		{"list", configMutating}:     "list " + configMutating,
+		{"watch", configMutating}:    "watch " + configMutating,
 		{"delete", configMutating}:   "needs get and delete on " + configMutating,
 		{"create", configValidating}: "needs get, create and update on " + configValidating,
-		{"get", configValidating}:    "needs get, create and update on " + configValidating,
+		{"get", configValidating}:    "needs get on " + configValidating,
 		{"update", configValidating}: "needs get, create and update on " + configValidating,
-		{"watch", configValidating}:  "may not be watched",
+		{"list", configValidating}:   "list " + configValidating,
+		{"watch", configValidating}:  "watch " + configValidating,
 		{"delete", configValidating}: "needs get and delete on " + configValidating,
 
-		{"get", "configmaps"}:    "needs get on that ConfigMap",
+		{"get", "configmaps"}:    "get configmaps",
+		{"list", "configmaps"}:   "list configmaps",
+		{"watch", "configmaps"}:  "watch configmaps",
 		{"create", "configmaps"}: "create configmaps in namespace",
-		{"get", "namespaces"}:    "does not go away with its namespace",
+		{"get", "namespaces"}:    "will outlive the namespace",
 
 		{"list", "pods"}:  "needs list and watch on pods",
 		{"watch", "pods"}: "needs list and watch on pods",
@@ -136,28 +148,39 @@ func adopts(ctx context.Context, p *play, config *rest.Config) error {
 
 var _ = Describe("The rights in a program's manifests", Label("api-server"), func() {
 	around := both(uses("configmaps", "create"), uses("namespaces", "get"))
-	whole := both(uses("secrets", "create", "get", "update", "watch"), uses("events", "create"), around)
-	mutating, validating := uses(configMutating, "create", "get", "update", "watch"), uses(configValidating, "create", "get", "update", "watch")
+	versions := uses("leases", "create", "get", "list", "watch", "update")
+	follow := func(resource string) []right { return uses(resource, "get", "list", "watch") }
+	events := uses("events", "create", "patch")
+	whole := both(uses("secrets", "create", "get", "list", "watch", "update"), versions, events, around)
+	mutating, validating := uses(configMutating, "create", "get", "list", "watch", "update"), uses(configValidating, "create", "get", "list", "watch", "update")
+	// seldom is used where an API server cannot send a watch what there is, for an Event that goes on, and while a program
+	// runs on.
+	seldom := both(uses("secrets", "list"), uses("leases", "list"), uses(configMutating, "list"), uses(configValidating, "list"), uses("configmaps", "list"), uses("events", "patch"))
+	// gets are for an API server that refuses a watch.
+	gets := both(uses("secrets", "get"), uses("leases", "get"), uses("configmaps", "get"))
+	missedGets := map[right]string{{"get", "secrets"}: "get secrets", {"get", "leases"}: "get leases"}
 	podsValidated := eirinix.Validation[*corev1.Pod]{ID: "checks", Create: func(context.Context, *eirinix.Call, *corev1.Pod) error { return nil }}
 	pods := uses("pods", "list", "watch")
 
 	DescribeTable("are enough, and none is too many,",
 		func(ctx SpecContext, m mode) {
-			perform := func(without right) error {
+			perform := func(without right) (used []right, err error) {
 				p, err := newPlay(ctx, m.change)
 				if err != nil {
-					return err
+					return nil, err
 				}
 				defer p.clear(context.WithoutCancel(ctx))
 				p.without = without
 				config, err := p.connect(ctx, m.registering)
 				if err != nil {
-					return err
+					return nil, err
 				}
 				err = m.live(ctx, p, config)
-				return errors.Join(err, p.complaints(m.tolerated))
+				return p.used.rights(), errors.Join(err, p.complaints(m.tolerated))
 			}
-			Expect(perform(right{})).To(Succeed())
+			used, err := perform(right{})
+			Expect(err).NotTo(HaveOccurred())
+			Expect(both(used, seldom, m.idle)).To(ContainElements(m.uses))
 
 			p, err := newPlay(ctx, m.change)
 			Expect(err).NotTo(HaveOccurred())
@@ -175,7 +198,7 @@ var _ = Describe("The rights in a program's manifests", Label("api-server"), fun
 			var mu sync.Mutex
 			outcomes := map[right]error{}
 			atOnce(granted, func(r right) {
-				err := perform(r)
+				_, err := perform(r)
 				mu.Lock()
 				defer mu.Unlock()
 				outcomes[r] = err
@@ -213,7 +236,9 @@ var _ = Describe("The rights in a program's manifests", Label("api-server"), fun
 		Entry("with a Secret that another program makes", mode{
 			change: func(p *play) { p.options.SetupCertificate, p.added = new(false), []any{addEnv{}} },
 			live:   adopts, tolerated: "this replica may not do",
-			uses: both(uses("secrets", "get", "update", "watch"), uses("events", "create"), around, mutating), shown: around,
+			uses: both(uses("secrets", "get", "list", "watch", "update"), versions, events, around, mutating), shown: both(versions, around, uses("secrets", "update")),
+			// The Lease is there, RotateCA writes the Secret, and the program stops soon.
+			idle: both(uses("leases", "create"), uses("secrets", "update"), uses("configmaps", "create"), events),
 		}, SpecTimeout(10*patience)),
 		Entry("of the Job and the CronJob that register", mode{
 			change: func(p *play) {
@@ -221,7 +246,9 @@ var _ = Describe("The rights in a program's manifests", Label("api-server"), fun
 				p.added = []any{addEnv{}, podsValidated, p.heard}
 			},
 			live: registers, registering: true,
-			uses: both(uses("secrets", "create", "get", "update"), uses("events", "create"), uses("namespaces", "get"), uses(configMutating, "create", "get", "update"), uses(configValidating, "create", "get", "update")),
+			idle: uses("leases", "update"), shown: uses("leases", "update"), // while another version lives
+			missed: map[right]string{{"create", "leases"}: "versions of this program cannot know each other", {"get", "leases"}: "versions of this program cannot know each other"},
+			uses:   both(uses("secrets", "create", "get", "update"), uses("leases", "create", "get", "update"), events, uses("namespaces", "get"), uses(configMutating, "create", "get", "update"), uses(configValidating, "create", "get", "update")),
 		}, SpecTimeout(10*patience)),
 		Entry("of the Deployment that serves what they register", mode{
 			change: func(p *play) {
@@ -234,8 +261,7 @@ var _ = Describe("The rights in a program's manifests", Label("api-server"), fun
 				}
 				return runs(ctx, p, config)
 			},
-			tolerated: "may not be watched", // it may not be told of a change, and looks every minute
-			uses:      uses("secrets", "get"),
+			uses: both(follow("secrets"), follow("leases")), idle: gets, missed: missedGets,
 		}, SpecTimeout(10*patience)),
 		Entry("of the same with client CAs in a ConfigMap", mode{
 			change: func(p *play) {
@@ -252,15 +278,16 @@ var _ = Describe("The rights in a program's manifests", Label("api-server"), fun
 				// The API server of the specs has no certificate to show, so that nothing is called.
 				return p.running(ctx, p.manager(config), func(context.Context) error { return nil })
 			},
-			tolerated: "may not be watched",
-			uses:      both(uses("secrets", "get"), uses("configmaps", "get")),
+			idle: gets, missed: missedGets,
+			uses:  both(follow("secrets"), follow("leases"), follow("configmaps")),
+			shown: both(follow("secrets"), follow("leases")),
 		}, SpecTimeout(10*patience)),
 		Entry("with certificates from a Secret that an issuer keeps", mode{
 			change: func(p *play) {
 				p.options.Certificates, p.added = eirinix.FromSecret("", "webhook-cert"), []any{addEnv{}}
 			},
 			live: issued(runs),
-			uses: both(uses("secrets", "list", "watch"), around, mutating), shown: both(around, mutating),
+			uses: both(uses("secrets", "list", "watch"), versions, events, around, mutating), shown: both(versions, events, around, mutating), idle: both(events, mutating, around),
 			missed: map[right]string{{"list", "secrets"}: "may not be watched", {"watch", "secrets"}: "may not be watched"},
 		}, SpecTimeout(10*patience)),
 		Entry("of the Job that registers the CA of such a Secret", mode{
@@ -271,8 +298,9 @@ var _ = Describe("The rights in a program's manifests", Label("api-server"), fun
 			live: issued(func(_ context.Context, p *play, config *rest.Config) error {
 				return p.manager(config).RegisterExtensions()
 			}), registering: true,
-			uses:   both(uses("secrets", "get"), uses("namespaces", "get"), uses(configMutating, "create", "get", "update")),
-			shown:  both(uses("namespaces", "get"), uses(configMutating, "create", "get", "update")),
+			uses:   both(uses("secrets", "get"), uses("leases", "create", "get", "update"), events, uses("namespaces", "get"), uses(configMutating, "create", "get", "update")),
+			shown:  both(uses("leases", "create", "get", "update"), events, uses("namespaces", "get"), uses(configMutating, "create", "get", "update")),
+			idle:   both(uses("leases", "update"), events, uses(configMutating, "update")),
 			missed: map[right]string{{"get", "secrets"}: "grant get, list and watch on secrets"},
 		}, SpecTimeout(10*patience)),
 		Entry("with certificates from a signer", mode{
@@ -281,7 +309,7 @@ var _ = Describe("The rights in a program's manifests", Label("api-server"), fun
 				p.added = []any{addEnv{}}
 			},
 			live: signed(runs),
-			uses: both(uses(requests, "create", "list", "watch", "delete"), around, mutating), shown: both(around, mutating),
+			uses: both(uses(requests, "create", "list", "watch", "delete"), versions, events, around, mutating), shown: both(versions, events, around, mutating), idle: both(events, mutating, around),
 			missed: map[right]string{
 				{"create", requests}: "grant create, get, list, watch and delete on certificatesigningrequests",
 				{"list", requests}:   "may not be watched", {"watch", requests}: "may not be watched",
@@ -297,6 +325,26 @@ var _ = Describe("The rights in a program's manifests", Label("api-server"), fun
 			live:   runs, uses: pods,
 		}, SpecTimeout(10*patience)),
 	)
+
+	It("are all that the program asks for while it runs on", func(ctx SpecContext) {
+		p, err := newPlay(ctx, func(p *play) { p.added = []any{addEnv{}} })
+		Expect(err).NotTo(HaveOccurred())
+		DeferCleanup(p.clear)
+		config, err := p.connect(ctx, false)
+		Expect(err).NotTo(HaveOccurred())
+		m := p.manager(config)
+		runManager(ctx, m)
+		Eventually(p.logs.FilterMessageSnippet).WithArguments("the API server calls this program").WithTimeout(patience).ShouldNot(HaveField("Len()", 0))
+		before := p.used.refusals()
+		for range 3 { // each takes some passes over all objects
+			c := configuration(ctx, m)
+			c.Webhooks[0].ClientConfig.CABundle = nil
+			_, err := clients().AdmissionregistrationV1().MutatingWebhookConfigurations().Update(ctx, c, metav1.UpdateOptions{})
+			Expect(err).NotTo(HaveOccurred())
+			Eventually(func() []byte { return configuration(ctx, m).Webhooks[0].ClientConfig.CABundle }).WithTimeout(patience).ShouldNot(BeEmpty())
+		}
+		Expect(p.used.refusals()).To(Equal(before))
+	}, SpecTimeout(3*patience))
 
 	It("are those that the README lists", func(ctx SpecContext) {
 		p, err := newPlay(ctx, func(p *play) { p.added = []any{addEnv{}} })

@@ -19,6 +19,7 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
@@ -175,10 +176,12 @@ var _ = Describe("A program's manifests", func() {
 			return strings.Join(all, "\n")
 		}
 		o := deployedOptions()
-		secret := "secrets create; secrets/eirini-x-setupcertificate get,update,watch; events create; configmaps create"
+		leases := "leases create; leases/eirini-x-versions get,list,watch,update"
+		secret := "secrets create; secrets/eirini-x-setupcertificate get,list,watch,update; " + leases + "; events create,patch; configmaps create"
+		serving := "secrets/eirini-x-setupcertificate get,list,watch; leases/eirini-x-versions get,list,watch"
 		owner := "namespaces/system get; "
-		mutating := "mutatingwebhookconfigurations create; mutatingwebhookconfigurations/eirini-x-mutating-hook get,update,watch"
-		validating := "validatingwebhookconfigurations create; validatingwebhookconfigurations/eirini-x-validating-hook get,update,watch"
+		mutating := "mutatingwebhookconfigurations create; mutatingwebhookconfigurations/eirini-x-mutating-hook get,list,watch,update"
+		validating := "validatingwebhookconfigurations create; validatingwebhookconfigurations/eirini-x-validating-hook get,list,watch,update"
 		Expect(granted(o, valueExtension{})).To(Equal("system: " + secret + "\ncluster: " + owner + mutating))
 		Expect(granted(o, validatePods())).To(Equal("system: " + secret + "\ncluster: " + owner + validating))
 		Expect(granted(o, validatePods(), valueExtension{})).To(Equal("system: " + secret + "\ncluster: " + owner + mutating + "; " + validating))
@@ -187,8 +190,8 @@ var _ = Describe("A program's manifests", func() {
 
 		o.UnregisterOnStop = true
 		Expect(granted(o, valueExtension{})).To(Equal("system: " + secret + "\ncluster: " + owner + mutating + ",delete"))
-		Expect(granted(split(o), valueExtension{}, &watcher{})).To(Equal("system: secrets/eirini-x-setupcertificate get\napps: pods list,watch\n" +
-			"system: secrets create; secrets/eirini-x-setupcertificate get,update; events create\n" +
+		Expect(granted(split(o), valueExtension{}, &watcher{})).To(Equal("system: " + serving + "\napps: pods list,watch\n" +
+			"system: secrets create; secrets/eirini-x-setupcertificate get,update; leases create; leases/eirini-x-versions get,update; events create,patch\n" +
 			"cluster: " + owner + "mutatingwebhookconfigurations create; mutatingwebhookconfigurations/eirini-x-mutating-hook get,update"))
 
 		o = deployedOptions()
@@ -198,12 +201,12 @@ var _ = Describe("A program's manifests", func() {
 		Expect(granted(o, valueExtension{}, &watcher{})).To(Equal("system: " + secret + "; pods list,watch\ncluster: " + owner + mutating))
 
 		o.ClientCA = ClientCA{ConfigMap: "kube-system/callers"}
-		Expect(granted(o, valueExtension{})).To(Equal("system: " + secret + "\nkube-system: configmaps/callers get\ncluster: " + owner + mutating))
-		Expect(granted(split(o), valueExtension{})).To(HavePrefix("system: secrets/eirini-x-setupcertificate get\nkube-system: configmaps/callers get\nsystem: secrets create;"))
+		Expect(granted(o, valueExtension{})).To(Equal("system: " + secret + "\nkube-system: configmaps/callers get,list,watch\ncluster: " + owner + mutating))
+		Expect(granted(split(o), valueExtension{})).To(HavePrefix("system: " + serving + "\nkube-system: configmaps/callers get,list,watch\nsystem: secrets create;"))
 
 		o.ClientCA = ClientCA{PEM: []byte("given")}
 		o.SetupCertificate, o.SetupCertificateName = new(false), "ca"
-		Expect(granted(o, valueExtension{})).To(Equal("system: secrets/ca get,update,watch; events create; configmaps create\ncluster: " + owner + mutating))
+		Expect(granted(o, valueExtension{})).To(Equal("system: secrets/ca get,list,watch,update; " + leases + "; events create,patch; configmaps create\ncluster: " + owner + mutating))
 	})
 
 	It("say on the ServiceAccount that a reconciler's rights are the program's own affair", func() {
@@ -240,8 +243,8 @@ var _ = Describe("A program's manifests", func() {
 			serving.Spec.TopologySpreadConstraints[0].LabelSelector,
 			serving.Spec.Affinity.PodAntiAffinity.PreferredDuringSchedulingIgnoredDuringExecution[0].PodAffinityTerm.LabelSelector,
 		} {
-			Expect(selects(selector, serving.Labels)).To(BeTrue())
-			Expect(selects(selector, job.Labels)).To(BeFalse())
+			Expect(metav1.LabelSelectorAsSelector(selector)).To(WithTransform(func(s labels.Selector) bool { return s.Matches(labels.Set(serving.Labels)) }, BeTrue()))
+			Expect(metav1.LabelSelectorAsSelector(selector)).To(WithTransform(func(s labels.Selector) bool { return s.Matches(labels.Set(job.Labels)) }, BeFalse()))
 		}
 		for _, template := range []corev1.PodTemplateSpec{serving, job, the[*batchv1.CronJob](objects).Spec.JobTemplate.Spec.Template} {
 			Expect(template.Labels).To(HaveKeyWithValue("eirinix.cloudfoundry.org/fingerprint", "eirini-x"))

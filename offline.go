@@ -1,12 +1,11 @@
 package eirinix
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net/http"
-	"reflect"
-	"regexp"
 	"runtime/debug"
 	"slices"
 
@@ -18,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"code.cloudfoundry.org/eirinix/internal/admit"
+	"code.cloudfoundry.org/eirinix/internal/resources"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
@@ -88,21 +88,26 @@ func (m *ExtensionManager) Offline(o OfflineOptions) (*Offline, error) {
 	}
 	r := newResolver(options, o.Mapper)
 	if r.mapper == nil {
-		r.mapper = offlineMapper(r.scheme, o.Resources)
+		given := make([]resources.Resource, 0, len(o.Resources))
+		for _, k := range o.Resources {
+			given = append(given, resources.Resource(k))
+		}
+		r.mapper = resources.NewMapper(r.scheme, given)
 	}
-	steps := make([]webhookconf.Step, 0, len(definitions))
+	var all resolved
 	for _, d := range definitions {
 		step, err := r.resolve(d)
 		if err != nil {
 			return nil, fmt.Errorf("%w; without a cluster, OfflineOptions.Resources must tell what the scheme does not", prefixed(err))
 		}
-		steps = append(steps, step)
+		all.steps = append(all.steps, step)
 	}
-	chains, err := m.chains(steps)
+	all.entries = webhookconf.Group(all.steps)
+	chains, err := m.chains(all, nil)
 	if err != nil {
 		return nil, prefixed(err)
 	}
-	handler := &admit.Handler{MaxBytes: orElse(options.MaxRequestBytes, defaultMaxRequestBytes), Log: m.logr(), Others: m.hooks}
+	handler := &admit.Handler{MaxBytes: cmp.Or(options.MaxRequestBytes, defaultMaxRequestBytes), Log: m.logr(), Others: m.hooks}
 	for path, chain := range chains {
 		if o.Observe != nil {
 			for i := range chain.Steps {
@@ -112,7 +117,7 @@ func (m *ExtensionManager) Offline(o OfflineOptions) (*Offline, error) {
 		handler.Serve(path, chain)
 	}
 	offline := &Offline{Handler: m.recorded(handler), Scheme: r.scheme, Mapper: r.mapper}
-	offline.configure(options, webhookconf.Group(steps))
+	offline.configure(options, all.entries)
 	return offline, nil
 }
 
@@ -182,68 +187,4 @@ func observe(s *admit.Step, begin func(context.Context, string) func(StepEnd)) {
 			return err
 		}
 	}
-}
-
-// clusterScoped are the built-in kinds that belong to no namespace, by group. That does not change from version to
-// version.
-var clusterScoped = map[string][]string{
-	"": {"ComponentStatus", "Namespace", "Node", "PersistentVolume"},
-	"admissionregistration.k8s.io": {
-		"MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding", "MutatingWebhookConfiguration",
-		"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding", "ValidatingWebhookConfiguration",
-	},
-	"apiextensions.k8s.io":         {"CustomResourceDefinition"},
-	"apiregistration.k8s.io":       {"APIService"},
-	"authentication.k8s.io":        {"SelfSubjectReview", "TokenReview"},
-	"authorization.k8s.io":         {"SelfSubjectAccessReview", "SelfSubjectRulesReview", "SubjectAccessReview"},
-	"certificates.k8s.io":          {"CertificateSigningRequest", "ClusterTrustBundle"},
-	"flowcontrol.apiserver.k8s.io": {"FlowSchema", "PriorityLevelConfiguration"},
-	"internal.apiserver.k8s.io":    {"StorageVersion"},
-	"networking.k8s.io":            {"IngressClass", "IPAddress", "ServiceCIDR"},
-	"node.k8s.io":                  {"RuntimeClass"},
-	"rbac.authorization.k8s.io":    {"ClusterRole", "ClusterRoleBinding"},
-	"resource.k8s.io":              {"DeviceClass", "DeviceTaintRule", "ResourcePoolStatusRequest", "ResourceSlice"},
-	"scheduling.k8s.io":            {"PriorityClass"},
-	"storage.k8s.io":               {"CSIDriver", "CSINode", "StorageClass", "VolumeAttachment", "VolumeAttributesClass"},
-	"storagemigration.k8s.io":      {"StorageVersionMigration"},
-}
-
-var endsInVowelAndY = regexp.MustCompile("[aeiou]y$")
-
-// offlineMapper knows the objects of the scheme by their regular plurals, as all built-in kinds have, and the
-// resources as they are given.
-func offlineMapper(scheme *runtime.Scheme, resources []OfflineResource) meta.RESTMapper {
-	versions := scheme.PrioritizedVersionsAllGroups()
-	for _, r := range resources {
-		if gv := r.Kind.GroupVersion(); !slices.Contains(versions, gv) {
-			versions = append(versions, gv)
-		}
-	}
-	mapper := meta.NewDefaultRESTMapper(versions)
-	add := func(kind schema.GroupVersionKind, plural string, global bool) {
-		regular, singular := meta.UnsafeGuessKindToResource(kind)
-		switch {
-		case plural != "":
-			regular.Resource = plural
-		case endsInVowelAndY.MatchString(singular.Resource): // gateways, which it takes for gatewaies
-			regular.Resource = singular.Resource + "s"
-		}
-		scope := meta.RESTScopeNamespace
-		if global {
-			scope = meta.RESTScopeRoot
-		}
-		mapper.AddSpecific(kind, regular, singular, scope)
-	}
-	given := map[schema.GroupVersionKind]bool{}
-	for _, r := range resources {
-		given[r.Kind] = true
-		add(r.Kind, r.Resource, r.ClusterScoped)
-	}
-	object := reflect.TypeFor[metav1.Object]()
-	for kind, t := range scheme.AllKnownTypes() {
-		if !given[kind] && kind.Version != runtime.APIVersionInternal && reflect.PointerTo(t).Implements(object) {
-			add(kind, "", slices.Contains(clusterScoped[kind.Group], kind.Kind))
-		}
-	}
-	return mapper
 }

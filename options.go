@@ -1,12 +1,11 @@
 package eirinix
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"net/netip"
-	"reflect"
 	"strconv"
 	"strings"
 	"time"
@@ -14,11 +13,8 @@ import (
 	"go.uber.org/zap"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
-
-	"code.cloudfoundry.org/eirinix/internal/ca"
 )
 
 // What an option left out means. The numbers of EiriniX are kept: programs rely on them.
@@ -46,7 +42,8 @@ type ManagerOptions struct {
 	Host string
 
 	// Port is the port in the webhook's URL, or the port of the Service; unless ListenAddress says
-	// otherwise it is also the port to listen on. 0 means 443.
+	// otherwise it is also the port to listen on. 0 means 443, and in URL mode the port of ListenAddress
+	// where that names one.
 	Port int32
 
 	// KubeConfig is the path of a kubeconfig file. Empty means: the service account of the pod, else
@@ -207,12 +204,13 @@ func certificateName(fingerprint string) string { return fingerprint + "-setupce
 // serviceMode tells whether the API server reaches us through a Service.
 func (o ManagerOptions) serviceMode() bool { return o.ServiceName != "" }
 
-// port is the port that is registered.
+// port is the port that is registered: in URL mode that of ListenAddress unless Port says otherwise.
 func (o ManagerOptions) port() int32 {
-	if o.Port == 0 {
-		return defaultPort
+	if o.Port != 0 || o.ListenAddress == "" || o.serviceMode() {
+		return cmp.Or(o.Port, defaultPort)
 	}
-	return o.Port
+	_, port, _ := o.listen()
+	return cmp.Or(int32(port), defaultPort)
 }
 
 // host is Host without the brackets of an IPv6 literal.
@@ -262,85 +260,6 @@ func (o ManagerOptions) drainDelay() time.Duration {
 	return 0
 }
 
-// validate tells everything that is wrong with the options, each with its remedy. needsHost is false
-// for programs that only watch or reconcile, and so are called by nobody.
-func (o ManagerOptions) validate(needsHost bool) error {
-	var errs []error
-	bad := func(format string, args ...any) {
-		errs = append(errs, fmt.Errorf("eirinix: ManagerOptions."+format, args...))
-	}
-	checkName := func(option, value string, check func(string) []string) {
-		if value == "" {
-			return
-		}
-		if problems := check(value); len(problems) > 0 {
-			bad("%s is %q: %s", option, value, strings.Join(problems, "; "))
-		}
-	}
-	checkName("Namespace", o.Namespace, validation.IsDNS1123Label)
-	checkName("WebhookNamespace", o.WebhookNamespace, validation.IsDNS1123Label)
-	checkName("ServiceName", o.ServiceName, validation.IsDNS1035Label)
-	checkName("OperatorFingerprint", o.OperatorFingerprint, validation.IsDNS1123Label)
-	checkName("SetupCertificateName", o.SetupCertificateName, validation.IsDNS1123Subdomain)
-
-	if o.ServiceName != "" && o.WebhookNamespace == "" {
-		bad("ServiceName is %q but WebhookNamespace is empty; set it to that Service's namespace", o.ServiceName)
-	}
-	o.validateHost(needsHost, bad)
-	if o.Port < 0 || o.Port > 65535 {
-		bad("Port is %d; give a port from 1 to 65535, or 0 for %d", o.Port, defaultPort)
-	} else if _, _, err := o.listen(); err != nil {
-		bad("ListenAddress is %q: %w; give host:port, such as \"0.0.0.0:9443\", \"[::1]:9443\" or \":0\"", o.ListenAddress, err)
-	}
-	if p := o.FailurePolicy; p != nil && *p != admissionregistrationv1.Fail && *p != admissionregistrationv1.Ignore {
-		bad("FailurePolicy is %q; it must be Fail or Ignore", *p)
-	}
-	if o.KubeConfig != "" && o.RestConfig != nil {
-		bad("KubeConfig is %q and RestConfig is set too; give one of them", o.KubeConfig)
-	}
-	if o.Context != nil && *o.Context == nil {
-		bad("Context points at a nil context; leave it out or point it at a context")
-	}
-	if o.MaxRequestBytes < 0 {
-		bad("MaxRequestBytes is %d; give a number of bytes, or 0 for %d", o.MaxRequestBytes, defaultMaxRequestBytes)
-	}
-	o.ClientCA.validate(bad)
-	o.validateSource(bad)
-	if len(o.ClientNames) > 0 && o.ClientCA.isZero() {
-		bad("ClientNames is set but ClientCA is not, so that nobody's certificate would be looked at; set ClientCA too")
-	}
-	if err := ca.KeyAlgorithm(o.KeyAlgorithm).Validate(); err != nil {
-		bad("KeyAlgorithm: %v", err)
-	}
-	r := o.Rotation
-	if r.CALifetime < 0 || r.LeafLifetime < 0 || r.Retain < 0 {
-		bad("Rotation holds a negative lifetime (CALifetime %s, LeafLifetime %s, Retain %s); give positive ones, or 0 for the defaults", r.CALifetime, r.LeafLifetime, r.Retain)
-	} else if o.caLifetime() < o.leafLifetime() {
-		bad("Rotation.CALifetime (%s) is shorter than Rotation.LeafLifetime (%s); a certificate cannot outlive its CA", o.caLifetime(), o.leafLifetime())
-	}
-	return errors.Join(errs...)
-}
-
-func (o ManagerOptions) validateHost(needed bool, bad func(string, ...any)) {
-	host := o.host()
-	if host == "" {
-		if needed && !o.serviceMode() {
-			bad("Host is empty; set it to the name or IP address under which the API server reaches this program, or set ServiceName and WebhookNamespace")
-		}
-		return
-	}
-	if ip, err := netip.ParseAddr(host); err == nil {
-		if ip.IsUnspecified() && !o.serviceMode() {
-			bad("Host is %q, which nobody can call; set it to the name or IP address under which the API server reaches this program (and ListenAddress to %q), or set ServiceName and WebhookNamespace", o.Host, net.JoinHostPort(host, strconv.Itoa(int(o.port()))))
-		}
-		return
-	}
-	// A trailing dot is a legal name to resolve, but no certificate can hold it.
-	if problems := validation.IsDNS1123Subdomain(strings.ToLower(host)); len(problems) > 0 {
-		bad("Host is %q; give a DNS name or an IP address alone, without scheme or port: %s", o.Host, problems[0])
-	}
-}
-
 func (o ManagerOptions) caLifetime() time.Duration {
 	if o.Rotation.CALifetime == 0 {
 		return defaultCALifetime
@@ -366,16 +285,4 @@ func (o ManagerOptions) leafLifetime() time.Duration {
 func isIP(host string) bool {
 	_, err := netip.ParseAddr(host)
 	return err == nil
-}
-
-// isNil tells whether v is nil or holds a nil pointer, func, map or interface.
-func isNil(v any) bool {
-	if v == nil {
-		return true
-	}
-	switch r := reflect.ValueOf(v); r.Kind() {
-	case reflect.Pointer, reflect.Func, reflect.Map, reflect.Slice, reflect.Chan, reflect.Interface:
-		return r.IsNil()
-	}
-	return false
 }

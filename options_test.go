@@ -107,6 +107,7 @@ var _ = Describe("ManagerOptions", func() {
 		Entry("a key that is none", change(func(o *ManagerOptions) { o.KeyAlgorithm = "DSA" }), "KeyAlgorithm", "ECDSA-P384"),
 		Entry("a negative lifetime", change(func(o *ManagerOptions) { o.Rotation.LeafLifetime = -time.Second }), "Rotation", "or 0 for the defaults"),
 		Entry("a leaf that outlives its CA", change(func(o *ManagerOptions) { o.Rotation.CALifetime = time.Hour }), "Rotation.CALifetime (1h0m0s)", "cannot outlive"),
+		Entry("a CA that ends while the last one is retained", change(func(o *ManagerOptions) { o.Rotation.CALifetime = 15 * 24 * time.Hour }), "Rotation.CALifetime (360h0m0s)", "twice Rotation.Retain"),
 	)
 
 	DescribeTable("Validate accepts", func(change change) {

@@ -12,6 +12,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	"code.cloudfoundry.org/eirinix/internal/admit"
 )
 
 // rawPod holds what today's Go types know, and what they don't.
@@ -29,7 +31,7 @@ var _ = Describe("PatchFromPod", func() {
 	patched := func(raw string, change func(*corev1.Pod)) (admission.Response, []string) {
 		GinkgoHelper()
 		req := podRequest(raw)
-		p, err := decodePod(req)
+		p, err := admit.DecodePod(req)
 		Expect(err).NotTo(HaveOccurred())
 		p = p.DeepCopy()
 		change(p)
@@ -111,7 +113,7 @@ var _ = Describe("The pod that an extension gets", func() {
 	DescribeTable("is nil when", func(change func(*admission.Request)) {
 		req := podRequest(rawPod)
 		change(&req)
-		Expect(decodePod(req)).To(BeNil())
+		Expect(admit.DecodePod(req)).To(BeNil())
 	},
 		Entry("there is no object", func(r *admission.Request) { r.Object.Raw = nil }),
 		Entry("the object is null", func(r *admission.Request) { r.Object.Raw = []byte("null") }),
@@ -120,6 +122,6 @@ var _ = Describe("The pod that an extension gets", func() {
 	)
 
 	It("is decoded with regard to case, as the API server does", func() {
-		Expect(decodePod(podRequest(`{"metadata":{"Name":"no","name":"yes"}}`))).To(HaveField("Name", "yes"))
+		Expect(admit.DecodePod(podRequest(`{"metadata":{"Name":"no","name":"yes"}}`))).To(HaveField("Name", "yes"))
 	})
 })

@@ -9,9 +9,11 @@ import (
 	"syscall"
 
 	"github.com/go-logr/logr"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
+	"code.cloudfoundry.org/eirinix/internal/cluster"
 	"code.cloudfoundry.org/eirinix/internal/manifest"
 )
 
@@ -115,7 +117,7 @@ func (m *ExtensionManager) run(ctx context.Context) error {
 	if !*m.GetManagerOptions().RegisterWebHook {
 		half = manifest.Serving
 	}
-	grants := m.preflight(ctx, half, log)
+	rights := m.preflight(ctx, half, log)
 	m.mu.Lock()
 	kubeManager, err := m.kubeManager()
 	serves, watches := len(m.steps) > 0, len(m.watchers) > 0
@@ -138,7 +140,7 @@ func (m *ExtensionManager) run(ctx context.Context) error {
 	var tasks sync.WaitGroup
 	defer tasks.Wait()
 	defer stopBackground()
-	watching, stopWatching := context.WithCancel(ctx) // also after a start that failed
+	watching, stopWatching := context.WithCancel(ctx) // ends also after a start that failed
 	defer stopWatching()
 	failed := make(chan error, 4) // one place for each that may send
 	if m.startsKubeManager() {
@@ -149,7 +151,7 @@ func (m *ExtensionManager) run(ctx context.Context) error {
 	}
 	stopServing := func() error { return nil }
 	if serves {
-		stopServing, err = m.serve(ctx, background, &tasks, failed, log)
+		stopServing, err = m.serve(watching, background, &tasks, failed, rights, log)
 	} else {
 		log.Info("no extension was added; nothing is served or registered")
 		m.setReady()
@@ -161,10 +163,10 @@ func (m *ExtensionManager) run(ctx context.Context) error {
 		case err = <-failed:
 		}
 	}
-	err = withGrants(err, grants)
+	err = withGrants(err, rights.Grants)
 	if drainErr := stopServing(); drainErr != nil {
 		if errors.Is(err, errStopped) {
-			return withGrants(drainErr, grants)
+			return withGrants(drainErr, rights.Grants)
 		}
 		return errors.Join(err, drainErr)
 	}
@@ -178,8 +180,11 @@ func (m *ExtensionManager) awaitAPIServer(ctx context.Context, log logr.Logger) 
 		return err
 	}
 	m.setUnready(errors.New("waiting for the API server"))
-	err = retryTransient(ctx, log, "the API server", func(context.Context) error {
-		_, err := clients.Discovery().ServerVersion()
+	err = cluster.Retry(ctx, log, "the API server", func(ctx context.Context) error {
+		err := clients.Discovery().RESTClient().Get().AbsPath("/version").Do(ctx).Error()
+		if apierrors.IsForbidden(err) {
+			return nil // it does answer
+		}
 		return err
 	})
 	switch {

@@ -1,6 +1,7 @@
 package eirinix
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,61 +11,130 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"code.cloudfoundry.org/eirinix/internal/admit"
+	"code.cloudfoundry.org/eirinix/internal/cluster"
+	"code.cloudfoundry.org/eirinix/internal/controller"
+	"code.cloudfoundry.org/eirinix/internal/diagnose"
+	"code.cloudfoundry.org/eirinix/internal/rollout"
 	"code.cloudfoundry.org/eirinix/internal/serving"
-	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
-// startTimeout bounds the opening of the port.
-const startTimeout = 30 * time.Second
+const (
+	// startTimeout bounds the opening of the port.
+	startTimeout = 30 * time.Second
+
+	// leaveTimeout bounds the word to other versions that a replica stops.
+	leaveTimeout = 3 * time.Second
+)
 
 // serve opens the port and registers the steps. The function that it returns undoes what was done, also
 // after an error: it drains, then closes the port.
-func (m *ExtensionManager) serve(ctx, background context.Context, tasks *sync.WaitGroup, failed chan<- error, log logr.Logger) (func() error, error) {
+func (m *ExtensionManager) serve(ctx, background context.Context, tasks *sync.WaitGroup, failed chan<- error, rights *diagnose.Preflight, log logr.Logger) (func() error, error) {
 	nothing := func() error { return nil }
-	o := m.GetManagerOptions()
-	certs, err := m.newCertifier(log)
+	p, err := m.obtain(ctx, background, tasks, rights, log)
 	if err != nil {
-		return nothing, err
-	}
-	m.setUnready(fmt.Errorf("waiting for certificates: %s", certs))
-	tasks.Go(func() { certs.run(background) })
-	// Only a serving half waits for what others make; whoever registers makes it, or fails and says why.
-	mayWait := !*o.RegisterWebHook || !*o.SetupCertificate
-	if err := retryTransient(ctx, log, "the certificates", func(ctx context.Context) error { return certs.obtain(ctx, mayWait) }); err != nil {
 		return nothing, stoppedOr(ctx, err)
 	}
-
-	var steps []webhookconf.Step
-	if err := retryTransient(ctx, log, "the kinds that the cluster serves", func(context.Context) (err error) {
+	var steps resolved
+	if err := cluster.Retry(ctx, log, "the kinds that the cluster serves", func(context.Context) (err error) {
 		steps, err = m.resolveAll()
 		return err
 	}); err != nil {
 		return nothing, stoppedOr(ctx, err)
 	}
-	server, handler, err := m.newServer(certs, steps, log)
+	server, handler, err := m.open(ctx, background, tasks, failed, p, steps, rights)
 	if err != nil {
-		return nothing, err
+		return nothing, stoppedOr(ctx, err)
 	}
-	callers, err := m.newCallers(log)
+	o := m.GetManagerOptions()
+	registers := *o.RegisterWebHook
+	if registers {
+		m.warnOfOwnPod(ctx, log)
+	}
+	ready := make(chan struct{})
+	loop := p.newController(steps, p.options(ctx, m.registeredPort(o, server), registers), func(c *controller.Config) {
+		c.Registers, c.Lives = registers, registers
+		c.Told = p.report(background, registers && rights.Events()) //nolint:contextcheck // it outlives ctx
+		c.Ready = m.becomeReady(p, ready, failed)
+		c.Serve = func(routes map[string]rollout.Route) {
+			if err := m.serveSteps(handler, p, routes); err != nil {
+				log.Error(err, "the paths of another version cannot be served")
+			}
+		}
+	})
+	m.setUnready(errors.New("not registered yet"))
+	m.program.Store(p)
+	p.describeSteps()
+	tasks.Go(func() { loop.Run(background, p.objects) })
+	tasks.Go(func() {
+		select {
+		case <-ready:
+		case <-ctx.Done():
+			return
+		}
+		m.setReady()
+		log.Info("ready", "address", m.Addr().String(), "registered", p.desired.Options.Target.String(), "unconfirmed", "whether API servers reach it, which is looked at now")
+		diagnose.Watch(ctx, p.diagnosis(ctx, m.Addr().String()), log)
+	})
+	return func() error { return m.drain(o, server, p, log) }, nil //nolint:contextcheck // ctx has ended by then
+}
+
+// obtain follows the objects of the program, and returns when there is a certificate to serve.
+func (m *ExtensionManager) obtain(ctx, background context.Context, tasks *sync.WaitGroup, rights *diagnose.Preflight, log logr.Logger) (*program, error) {
+	p, err := m.newProgram(rights, log)
 	if err != nil {
-		return nothing, err
+		return nil, err
+	}
+	m.setUnready(fmt.Errorf("waiting for certificates: %s", p.certificates))
+	tasks.Go(func() { p.objects.Run(background) })
+	if issued, ok := p.certificates.(*controller.Issued); ok {
+		issued.Wake = p.objects.Wake
+	}
+	tasks.Go(func() { p.certificates.Run(background) })
+	if err := p.objects.Seen(ctx); err != nil {
+		return nil, err
+	}
+	// Only a serving half waits for what others make; a process that registers makes it, or fails and says why.
+	o := m.GetManagerOptions()
+	wait := !*o.RegisterWebHook || !*o.SetupCertificate
+	return p, cluster.Retry(ctx, log, "the certificates", func(ctx context.Context) error {
+		found, err := controller.Observe(ctx, p.cache, p.configurations)
+		if err != nil {
+			return err
+		}
+		return p.certificates.Obtain(ctx, found, wait)
+	})
+}
+
+// open makes the server and has it listen.
+func (m *ExtensionManager) open(ctx, background context.Context, tasks *sync.WaitGroup, failed chan<- error, p *program, steps resolved, rights *diagnose.Preflight) (server, *admit.Handler, error) {
+	server, handler, err := m.newServer(p.certificates, p.log)
+	if err != nil {
+		return nil, nil, err
+	}
+	callers, err := m.newCallers(rights, p.log)
+	if err != nil {
+		return nil, nil, err
 	}
 	if callers != nil {
-		if err := retryTransient(ctx, log, "the client CAs", callers.read); err != nil {
-			return nothing, stoppedOr(ctx, err)
+		tasks.Go(func() { callers.Follow(background) })
+		if err := cluster.Retry(ctx, p.log, "the client CAs", callers.Read); err != nil {
+			return nil, nil, err
 		}
-		server.(*serving.Server).Clients = callers.clients // Validate has seen to it that it is ours
-		tasks.Go(func() { callers.follow(background) })
+		server.(*serving.Server).Clients = callers.Clients // Validate has seen to it that it is ours
+	}
+	// API servers may call at once, also by the registration of another version.
+	p.resolved, p.canary = steps, m.newCanary(steps)
+	if err := m.serveSteps(handler, p, rollout.RoutesIn(ctx, p.cache, p.namespace, m.GetManagerOptions().versionsName())); err != nil {
+		return nil, nil, err
 	}
 	starting, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("not open after %s", startTimeout))
 	defer cancel()
 	if err := server.Start(starting); err != nil {
-		return nothing, stoppedOr(ctx, err)
+		return nil, nil, err
 	}
 	m.mu.Lock()
 	m.serving = server
@@ -78,95 +148,60 @@ func (m *ExtensionManager) serve(ctx, background context.Context, tasks *sync.Wa
 		case <-background.Done():
 		}
 	})
-
-	var owner *metav1.OwnerReference
-	if *o.RegisterWebHook {
-		owner = m.owningNamespace(ctx, log)
-		m.warnOfOwnPod(ctx, log)
-	}
-	reg, err := m.newRegistration(certs, steps, m.registeredPort(o, server), log, ownedBy(owner))
-	stop := func() error { return m.drain(o, server, reg, log) } //nolint:contextcheck // ctx has ended by then
-	if err != nil {
-		return stop, err
-	}
-	reg.pass = func(paths []string) {
-		own := make([]string, 0, len(paths))
-		for _, path := range paths {
-			own = append(own, strings.TrimPrefix(path, m.pathPrefix()))
-		}
-		handler.Pass(own)
-	}
-	if *o.RegisterWebHook {
-		m.setUnready(errors.New("not registered yet"))
-		reg.giveWay(ctx, 2*o.drainDelay())
-		if err := retryTransient(ctx, log, "the webhook configuration", func(ctx context.Context) error {
-			_, err := reg.write(ctx, everything)
-			return err
-		}); err != nil {
-			return stop, stoppedOr(ctx, err)
-		}
-	}
-	upkeep := certs.upkeep(m, reg, log)
-	m.mu.Lock()
-	m.upkeep, m.registration = upkeep, reg
-	m.mu.Unlock()
-	spread := reg.spread // as the first write leaves it
-	tasks.Go(func() { m.becomeReady(ctx, reg, spread, failed) })
-	tasks.Go(func() { upkeep.run(background) })
-	return stop, nil
+	return server, handler, nil
 }
 
-// becomeReady closes Ready when the API server can call this process.
-func (m *ExtensionManager) becomeReady(ctx context.Context, reg *registration, spread time.Time, failed chan<- error) {
-	if err := reg.awaitRegistered(ctx, spread, m.setUnready); err != nil {
-		if ctx.Err() == nil {
-			failed <- fmt.Errorf("eirinix: %w", err)
-		}
-		return
+// serveSteps serves the steps, also on the paths of other versions, and the canary on both of its paths.
+func (m *ExtensionManager) serveSteps(handler *admit.Handler, p *program, routes map[string]rollout.Route) error {
+	own := map[string]rollout.Route{}
+	for path, route := range routes {
+		own[strings.TrimPrefix(path, m.pathPrefix())] = route
 	}
-	m.setReady()
-	reg.log.Info("ready", "address", m.Addr().String())
-	reg.diagnoseStart(ctx, m.Addr().String())
+	chains, err := m.chains(p.resolved, own)
+	if err != nil {
+		return err
+	}
+	for _, prefix := range []string{admit.MutatePrefix, admit.ValidatePrefix} {
+		chains[prefix+diagnose.CanaryName] = admit.Chain{Validating: prefix == admit.ValidatePrefix, Close: true, Steps: []admit.Step{{
+			Name: diagnose.CanaryName, Ignore: true, Handle: p.canary.Answer,
+		}}}
+	}
+	handler.ServeAll(chains)
+	return nil
 }
 
 // registeredPort is the port that the API server is told.
 func (m *ExtensionManager) registeredPort(o ManagerOptions, server server) int32 {
 	_, port, _ := o.listen()
-	if _, hosted := server.(*hostedServer); (port == 0 || hosted) && o.Port == 0 && !o.serviceMode() {
+	if _, hosted := server.(*serving.Hosted); (port == 0 || hosted) && o.Port == 0 && !o.serviceMode() {
 		return int32(server.Port())
 	}
 	return o.port()
 }
 
-func (m *ExtensionManager) newServer(certs certifier, steps []webhookconf.Step, log logr.Logger) (server, *admit.Handler, error) {
-	chains, err := m.chains(steps)
-	if err != nil {
-		return nil, nil, prefixed(err)
-	}
+func (m *ExtensionManager) newServer(certs controller.Certificates, log logr.Logger) (server, *admit.Handler, error) {
 	o := m.GetManagerOptions()
 	metrics, err := admit.NewMetrics(ctrlmetrics.Registry)
 	if err != nil { // a program has metrics of its own by our names; it still is a webhook
 		log.Error(err, "metrics cannot be registered; there will be none")
 		metrics = nil
 	}
-	canary := m.newCanary(steps)
 	handler := &admit.Handler{
-		MaxBytes: orElse(o.MaxRequestBytes, defaultMaxRequestBytes),
+		MaxBytes: cmp.Or(o.MaxRequestBytes, defaultMaxRequestBytes),
 		Log:      log, Others: m.hooks, Metrics: metrics,
 	}
-	for path, chain := range chains {
-		handler.Serve(path, chain)
-	}
-	serveCanary(handler, canary)
 	m.mu.Lock()
 	hosting := m.host
 	m.mu.Unlock()
 	if hosting != nil {
-		server := newHostedServer(hosting, m.recorded(handler), m.pathPrefix(), log)
+		server := serving.NewHosted(hosting, m.recorded(handler), m.pathPrefix(), log)
 		handler.Draining = server.Draining
 		return server, handler, nil
 	}
-	host, port, _ := o.listen() // Validate has seen it
+	host, port, err := o.listen()
+	if err != nil {
+		return nil, nil, err
+	}
 	server := &serving.Server{
 		Host: host, WantPort: port,
 		GetCertificate: certs.GetCertificate,
@@ -182,7 +217,7 @@ func (m *ExtensionManager) newServer(certs certifier, steps []webhookconf.Step, 
 // classic adapts an Extension to the request path.
 func (m *ExtensionManager) classic(e Extension) admit.HandleFunc {
 	return func(ctx context.Context, req admission.Request) admission.Response {
-		pod, err := decodePod(req)
+		pod, err := admit.DecodePod(req)
 		if err != nil {
 			return admission.Errored(http.StatusInternalServerError, err)
 		}
@@ -190,26 +225,45 @@ func (m *ExtensionManager) classic(e Extension) admit.HandleFunc {
 	}
 }
 
-// drain stops serving without losing a call.
-func (m *ExtensionManager) drain(o ManagerOptions, server server, reg *registration, log logr.Logger) error {
+// drain stops serving without losing a call. p is nil when nothing has been registered.
+func (m *ExtensionManager) drain(o ManagerOptions, server server, p *program, log logr.Logger) error {
 	m.setUnready(errStopped)
 	server.Drain()
 	var errs []error
-	if o.UnregisterOnStop && *o.RegisterWebHook && reg != nil {
-		ctx, cancel := context.WithTimeout(context.Background(), unregisterTimeout)
-		defer cancel()
-		reg.end(ctx) // or it would be written again at once
-		if err := reg.remove(ctx); err != nil {
-			errs = append(errs, fmt.Errorf("eirinix: the webhook configuration could not be removed, remove it with kubectl delete %s: %w", reg.current()[0], err))
-		}
+	if p != nil {
+		errs = append(errs, m.sayGoodbye(o, p, log))
 	}
 	if d := o.drainDelay(); d > 0 {
 		log.Info("stopping: not ready any more, still serving", "for", d.String())
-		_ = pause(context.Background(), d)
+		_ = cluster.Sleep(context.Background(), d)
 	}
 	if err := server.Shutdown(context.Background()); err != nil {
 		errs = append(errs, fmt.Errorf("eirinix: the webhook server did not stop cleanly: %w", err))
 	}
 	log.Info("stopped serving")
 	return errors.Join(errs...)
+}
+
+// sayGoodbye tells other versions that this replica stops, and removes the configurations where that is asked for.
+func (m *ExtensionManager) sayGoodbye(o ManagerOptions, p *program, log logr.Logger) error {
+	leaving, cancel := context.WithTimeout(context.Background(), leaveTimeout)
+	defer cancel()
+	_, port, _ := o.listen()
+	alone := o.UnregisterOnStop || port == 0 && o.Port == 0 && !o.serviceMode() // a port that was picked is that of one process
+	if err := p.controller.Leave(leaving, alone); err != nil {
+		log.Info("other versions could not be told that this replica stops; they find out within 20 s", "reason", err.Error())
+	}
+	if !o.UnregisterOnStop || !*o.RegisterWebHook {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), unregisterTimeout)
+	defer cancel()
+	if first := p.controller.Versions(ctx).First(); first != "" && first != p.desired.Version {
+		return nil // they are another version's, or another program's
+	}
+	p.controller.Stop(ctx) // or it would write them again at once
+	if err := p.controller.Remove(ctx); err != nil {
+		return fmt.Errorf("eirinix: the webhook configuration could not be removed, remove it with kubectl delete %s: %w", p.configurations[0], err)
+	}
+	return nil
 }

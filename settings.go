@@ -8,7 +8,7 @@ import (
 )
 
 // Settings says how a step is registered. The zero value inherits from ManagerOptions and the defaults below.
-// What the API server would refuse is refused by Validate, with the same reason.
+// What the API server would refuse is refused by Validate, with the same reason, but for expressions in Conditions.
 //
 // Steps whose Namespaces, Conditions, MatchPolicy, SideEffects and Reinvoke are equal, on the same kind, share
 // one webhook entry and so cost the API server one call; they run in the order in which they were added.
@@ -26,7 +26,8 @@ type Settings struct {
 	// Objects selects by the labels of the object, old or new.
 	Objects *metav1.LabelSelector
 
-	// Conditions are CEL expressions that must all be true; the API server evaluates them.
+	// Conditions are CEL expressions that must all be true. The API server compiles and evaluates them: one that does not
+	// compile ends Start and RegisterExtensions with its message. A Harness and a preview refuse it too.
 	Conditions []admissionregistrationv1.MatchCondition
 
 	// FailurePolicy says what becomes of the object when the step fails. Empty: ManagerOptions.FailurePolicy.

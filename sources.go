@@ -1,6 +1,7 @@
 package eirinix
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -65,7 +66,7 @@ func FromSecret(namespace, name string) CertificateSource { return fromSecret{na
 type fromSecret struct{ namespace, name string }
 
 func (f fromSecret) source(s certificateSite) certsource.Source {
-	o := &certsource.Secret{Namespace: orElse(f.namespace, s.namespace), Name: f.name, Hosts: s.hosts, Log: s.log, Now: s.now}
+	o := &certsource.Secret{Namespace: cmp.Or(f.namespace, s.namespace), Name: f.name, Hosts: s.hosts, Log: s.log, Now: s.now}
 	if s.clients != nil {
 		o.Secrets = s.clients.CoreV1().Secrets(o.Namespace)
 	}
@@ -80,7 +81,7 @@ func (f fromSecret) String() string {
 }
 
 func (f fromSecret) rights(namespace string) manifest.SourceRights {
-	return manifest.SourceRights{SecretNamespace: orElse(f.namespace, namespace), Secret: f.name}
+	return manifest.SourceRights{SecretNamespace: cmp.Or(f.namespace, namespace), Secret: f.name}
 }
 
 // SignerOptions says what FromCSR must know beside the signer's name.

@@ -137,7 +137,7 @@ var _ = Describe("Certificates from elsewhere", Label("api-server"), func() {
 		m := manager()
 		startManager(ctx, m)
 		Eventually(func() int { return logs.FilterMessageSnippet("waiting for a serving certificate").Len() }).WithTimeout(patience).Should(Equal(1))
-		Expect(logs.FilterMessageSnippet("waiting for a serving certificate").All()[0].ContextMap()["because"]).To(ContainSubstring("server.pem does not exist (yet)"))
+		Expect(logs.FilterMessageSnippet("waiting for a serving certificate").All()[0].ContextMap()["reason"]).To(ContainSubstring("server.pem does not exist (yet)"))
 		Expect(m.Ready()).NotTo(BeClosed())
 
 		issued := first.issue()

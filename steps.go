@@ -1,6 +1,7 @@
 package eirinix
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,6 +22,7 @@ import (
 
 	"code.cloudfoundry.org/eirinix/internal/admit"
 	"code.cloudfoundry.org/eirinix/internal/diagnose"
+	"code.cloudfoundry.org/eirinix/internal/rollout"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
@@ -55,11 +57,11 @@ func (r resolver) resolve(d definition) (webhookconf.Step, error) {
 	step := webhookconf.Step{
 		Name: d.name, Validating: d.validating, Kind: kind,
 		Rules: s.Rules, Namespaces: s.Namespaces, Objects: s.Objects, Conditions: s.Conditions,
-		FailurePolicy: orElse(s.FailurePolicy, *r.options.FailurePolicy),
-		MatchPolicy:   orElse(s.MatchPolicy, admissionregistrationv1.Equivalent),
-		Timeout:       orElse(s.Timeout, callTimeout),
-		Reinvoke:      orElse(s.Reinvoke, admissionregistrationv1.NeverReinvocationPolicy),
-		SideEffects:   orElse(s.SideEffects, admissionregistrationv1.SideEffectClassNone),
+		FailurePolicy: cmp.Or(s.FailurePolicy, *r.options.FailurePolicy),
+		MatchPolicy:   cmp.Or(s.MatchPolicy, admissionregistrationv1.Equivalent),
+		Timeout:       cmp.Or(s.Timeout, callTimeout),
+		Reinvoke:      cmp.Or(s.Reinvoke, admissionregistrationv1.NeverReinvocationPolicy),
+		SideEffects:   cmp.Or(s.SideEffects, admissionregistrationv1.SideEffectClassNone),
 		Isolated:      s.Isolated, ClusterCritical: s.ClusterCritical,
 	}
 	if kind == podKind && d.subpath == "" && *r.options.FilterEiriniApps {
@@ -77,14 +79,6 @@ func (r resolver) resolve(d definition) (webhookconf.Step, error) {
 		return step, nil
 	}
 	return step, r.checkRules(d, &step)
-}
-
-func orElse[V comparable](v, otherwise V) V {
-	var none V
-	if v == none {
-		return otherwise
-	}
-	return v
 }
 
 // kindOf gives the kind that goes over the wire; none for unstructured.
@@ -194,66 +188,104 @@ func checkSteps(o ManagerOptions, definitions []definition) error {
 	return errors.Join(append(errs, webhookconf.Check(steps, o.webhookOptions(o.port())))...)
 }
 
+// resolved are the steps that are registered and served, in the order of their definitions, and the entries that call
+// them. Paths are those of a server of our own.
+type resolved struct {
+	steps   []webhookconf.Step
+	entries []webhookconf.Entry
+}
+
+// keyOf names a step among all versions of a program. A step of the same name for another kind is another step.
+func keyOf(s webhookconf.Step) string {
+	if s.Kind.Empty() {
+		return s.Name
+	}
+	return s.Name + "@" + s.Kind.GroupVersion().String() + "/" + s.Kind.Kind
+}
+
+// names returns the keys of the steps behind an entry.
+func (r resolved) names(e webhookconf.Entry) []string {
+	names := make([]string, 0, len(e.Steps))
+	for _, i := range e.Steps {
+		names = append(names, keyOf(r.steps[i]))
+	}
+	return names
+}
+
 // resolveAll resolves every step with the cluster's help. The lock is not held while the cluster is asked.
-func (m *ExtensionManager) resolveAll() ([]webhookconf.Step, error) {
+func (m *ExtensionManager) resolveAll() (resolved, error) {
 	m.mu.Lock()
-	mgr, err := m.kubeManager()
 	options, definitions := m.options, slices.Clone(m.steps)
 	m.mu.Unlock()
+	mapper, err := m.restMapper()
 	if err != nil {
-		return nil, err
+		return resolved{}, err
 	}
-	r := newResolver(options, mgr.GetRESTMapper())
-	steps := make([]webhookconf.Step, 0, len(definitions))
+	r := newResolver(options, mapper)
+	var all resolved
 	for _, d := range definitions {
 		step, err := r.resolve(d)
 		if err != nil {
-			return nil, err
+			return resolved{}, err
 		}
-		steps = append(steps, step)
+		all.steps = append(all.steps, step)
 	}
-	return steps, nil
+	all.entries = webhookconf.Group(all.steps)
+	return all, nil
 }
 
-// chains makes what is served of what is registered, by path.
-func (m *ExtensionManager) chains(steps []webhookconf.Step) (map[string]admit.Chain, error) {
+// chains makes what is served: the steps of each entry on its path, and on the paths of other versions those of their
+// steps that this one has. A path that came with a later version is not served while one of its steps is missing, so that
+// the API server asks another replica.
+func (m *ExtensionManager) chains(r resolved, routes map[string]rollout.Route) (map[string]admit.Chain, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	chains := map[string]admit.Chain{}
-	for _, e := range webhookconf.Group(steps) {
-		chain := admit.Chain{Validating: e.Validating}
-		for _, i := range e.Steps {
-			step, err := m.servedStep(m.steps[i], steps[i])
+	serve := func(path string, validating bool, steps []int) error {
+		chain := admit.Chain{Validating: validating}
+		for _, i := range steps {
+			step, err := m.servedStep(m.steps[i], r.steps[i])
 			if err != nil {
-				return nil, err
+				return err
 			}
 			chain.Steps = append(chain.Steps, step)
-			chain.Reinvoke = steps[i].Reinvoke == admissionregistrationv1.IfNeededReinvocationPolicy
+			chain.Reinvoke = chain.Reinvoke || r.steps[i].Reinvoke == admissionregistrationv1.IfNeededReinvocationPolicy
 		}
-		chains[e.Path] = chain
+		chains[path] = chain
+		return nil
+	}
+	own := map[string]webhookconf.Entry{}
+	for _, e := range r.entries {
+		own[e.Path] = e
+		if err := serve(e.Path, e.Validating, e.Steps); err != nil {
+			return nil, err
+		}
+	}
+	for path, route := range routes {
+		e, ours := own[path]
+		e.Validating = strings.HasPrefix(path, admit.ValidatePrefix)
+		steps, lacks := slices.Clone(e.Steps), false
+		for _, name := range route.Steps {
+			i := slices.IndexFunc(r.steps, func(s webhookconf.Step) bool { return s.Validating == e.Validating && keyOf(s) == name })
+			lacks = lacks || i < 0
+			if i >= 0 && !slices.Contains(steps, i) {
+				steps = append(steps, i)
+			}
+		}
+		if !ours && route.All && lacks {
+			continue
+		}
+		slices.Sort(steps)
+		if err := serve(path, e.Validating, steps); err != nil {
+			return nil, err
+		}
 	}
 	return chains, nil
 }
 
-// withoutCanary selects the step's objects but the ConfigMap of a diagnosis, which concerns nobody: it may lie in a
-// namespace whose ConfigMaps are sent to steps.
-func withoutCanary(s webhookconf.Step, fingerprint string) *metav1.LabelSelector {
-	if s.Kind != corev1.SchemeGroupVersion.WithKind("ConfigMap") {
-		return s.Objects // a selector would also leave out what has no labels, such as the options of a CONNECT
-	}
-	objects := s.Objects.DeepCopy()
-	if objects == nil {
-		objects = &metav1.LabelSelector{}
-	}
-	objects.MatchExpressions = append(objects.MatchExpressions, metav1.LabelSelectorRequirement{
-		Key: diagnose.CanaryLabel, Operator: metav1.LabelSelectorOpNotIn, Values: []string{fingerprint},
-	})
-	return objects
-}
-
 // servedStep makes the step that is served. It is called under mu.
 func (m *ExtensionManager) servedStep(d definition, registered webhookconf.Step) (admit.Step, error) {
-	matcher, err := admit.NewMatcher(registered.Rules, withoutCanary(registered, m.options.OperatorFingerprint), registered.Namespaces)
+	matcher, err := admit.NewMatcher(registered.Rules, diagnose.WithoutCanary(registered, m.options.OperatorFingerprint), registered.Namespaces)
 	if err != nil {
 		return admit.Step{}, fmt.Errorf("extension %q: %w", d.name, err)
 	}

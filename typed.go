@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"code.cloudfoundry.org/eirinix/internal/admit"
+	"code.cloudfoundry.org/eirinix/internal/stepname"
 )
 
 // Call is what a typed step sees of a request beside the object. Its methods are safe for concurrent use. The
@@ -229,7 +230,7 @@ func quoted(id string) string {
 // stepName is the name of a typed step: what the user chose, else made from the kind.
 func stepName(id string, object reflect.Type, suffix string) string {
 	if id != "" {
-		return cleanName(id)
+		return stepname.Clean(id)
 	}
-	return strings.Trim(cleanName(object.Name())+"-"+suffix, "-")
+	return strings.Trim(stepname.Clean(object.Name())+"-"+suffix, "-")
 }

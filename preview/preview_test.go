@@ -75,6 +75,16 @@ var _ = Describe("A preview", func() {
 			eirinix.Settings{Conditions: []admissionregistrationv1.MatchCondition{{Name: "never", Expression: "false"}}}),
 	)
 
+	It("refuses a condition that does not compile", func() {
+		p := command(program(eirinix.Mutation[*corev1.Pod]{ID: "step", Settings: eirinix.Settings{
+			Isolated: true, Conditions: []admissionregistrationv1.MatchCondition{{Name: "bad", Expression: "object.metadata.name =="}},
+		}, Apply: func(context.Context, *eirinix.Call, *corev1.Pod) error { return nil }}), pod, "-")
+		Expect(p.err).To(MatchError(And(
+			HavePrefix(`preview: webhook "step.`),
+			ContainSubstring(`mend Settings.Conditions: matchConditions[0].expression: Invalid value: "object.metadata.name ==": compilation failed`))))
+		Expect(p.stdout).To(BeEmpty())
+	})
+
 	It("sees the labels of Namespaces that are among the manifests", func() {
 		x := eirinix.NewManager(eirinix.ManagerOptions{Host: "webhook.example.org"})
 		Expect(x.AddExtension(eirinix.Mutation[*corev1.Pod]{

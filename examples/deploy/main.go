@@ -55,7 +55,7 @@ func options(command string, args []string) (o eirinix.ManagerOptions) {
 	flags.StringVar(&o.WebhookNamespace, "webhook-namespace", "webhooks", "namespace that this program runs in")
 	flags.StringVar(&o.ListenAddress, "listen", ":8443", "host:port to listen on")
 	port := flags.Int("port", 443, "port of the Service")
-	split := flags.Bool("split", false, "have a Job register, so that what serves may read its certificate Secret and nothing else")
+	split := flags.Bool("split", false, "have a Job register, so that what serves may read its certificate Secret and the Lease of versions, and write nothing")
 	flags.StringVar(&o.KubeConfig, "kubeconfig", "", "path of a kubeconfig; empty means the pod's service account, else $KUBECONFIG, else ~/.kube/config")
 	flags.StringVar(&o.Deployment.Image, "image", "", "for manifests: the image that holds this program")
 	_ = flags.Parse(args) // exits

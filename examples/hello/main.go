@@ -34,7 +34,7 @@ func options() (o eirinix.ManagerOptions) {
 		"path of a kubeconfig; empty means the pod's service account, else $KUBECONFIG, else ~/.kube/config")
 	flag.StringVar(&o.ListenAddress, "listen", "",
 		"host:port to listen on where it differs from -host and -port, behind a port mapping, say; port 0 picks a free one")
-	flag.Func("port", "`port` in the webhook's URL, and to listen on unless -listen differs (default 443)", func(s string) error {
+	flag.Func("port", "`port` in the webhook's URL, and to listen on unless -listen differs (default: that of -listen, else 443)", func(s string) error {
 		n, err := strconv.ParseInt(s, 10, 32)
 		o.Port = int32(n)
 		return err

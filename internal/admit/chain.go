@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 
 	"github.com/go-logr/logr"
 	admissionv1 "k8s.io/api/admission/v1"
@@ -28,7 +27,6 @@ type chain struct {
 	sameObjects []int       // by step: the first one with the same objectSelector, perhaps itself
 	sayNothings []sync.Once // by step: the zero Response is worth one line in the log, not one a request
 	metrics     *webhookMetrics
-	passed      atomic.Bool    // calls are for other replicas
 	stepMetrics []*stepMetrics // by step
 }
 

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"reflect"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -62,14 +61,15 @@ func (h *Handler) Serve(path string, c Chain) {
 	h.chains[path] = newChain(path, c, h.Metrics)
 }
 
-// Pass leaves the calls on these paths, and on no others, to other replicas, as those on unknown paths: another version
-// of the program has registered other steps there than this one has.
-func (h *Handler) Pass(paths []string) {
-	h.mu.RLock()
-	defer h.mu.RUnlock()
-	for path, c := range h.chains {
-		c.passed.Store(slices.Contains(paths, path))
+// ServeAll serves these chains and no others, by path. Calls in flight end as they began.
+func (h *Handler) ServeAll(chains map[string]Chain) {
+	served := make(map[string]*chain, len(chains))
+	for path, c := range chains {
+		served[path] = newChain(path, c, h.Metrics)
 	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.chains = served
 }
 
 func (h *Handler) chain(path string) *chain {
@@ -85,7 +85,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer h.Metrics.answered()
 	h.closeWhenDraining(w)
 	c := h.chain(r.URL.Path)
-	if c == nil || c.passed.Load() {
+	if c == nil {
 		h.unknown(w, r)
 		return
 	}

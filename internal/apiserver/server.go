@@ -9,6 +9,7 @@ package apiserver
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -42,16 +43,15 @@ type Program struct {
 	Mapper     meta.RESTMapper
 }
 
-// Add takes in the webhooks of a program. Configurations are called in the order of their names.
+// Add takes in the webhooks of a program. Configurations are called in the order of their names. The error is joined of
+// all for which an API server would refuse one; the Server is of no use then.
 func (s *Server) Add(p Program) error {
 	s.mappers = append(s.mappers, p.Mapper)
+	var errs []error
 	if c := p.Mutating; c != nil {
 		for i, w := range c.Webhooks {
 			ready, err := newWebhook(c.Name, i, w, p.Handler)
-			if err != nil {
-				return err
-			}
-			s.mutating = append(s.mutating, ready)
+			s.mutating, errs = append(s.mutating, ready), append(errs, err)
 		}
 	}
 	if c := p.Validating; c != nil {
@@ -62,11 +62,11 @@ func (s *Server) Add(p Program) error {
 				TimeoutSeconds: v.TimeoutSeconds, AdmissionReviewVersions: v.AdmissionReviewVersions, MatchConditions: v.MatchConditions,
 			}
 			ready, err := newWebhook(c.Name, i, w, p.Handler)
-			if err != nil {
-				return err
-			}
-			s.validating = append(s.validating, ready)
+			s.validating, errs = append(s.validating, ready), append(errs, err)
 		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
 	}
 	for _, webhooks := range [][]*webhook{s.mutating, s.validating} {
 		slices.SortStableFunc(webhooks, func(a, b *webhook) int { return cmp.Compare(a.configuration, b.configuration) })

@@ -14,13 +14,12 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
-	plugincel "k8s.io/apiserver/pkg/admission/plugin/cel"
 	"k8s.io/apiserver/pkg/admission/plugin/webhook/matchconditions"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
-	"k8s.io/apiserver/pkg/cel/environment"
 	"k8s.io/client-go/rest"
 
+	"code.cloudfoundry.org/eirinix/internal/conditions"
 	"code.cloudfoundry.org/eirinix/internal/inprocess"
 )
 
@@ -46,24 +45,16 @@ func newWebhook(configuration string, index int, w admissionregistrationv1.Mutat
 	if ready.objects, err = metav1.LabelSelectorAsSelector(w.ObjectSelector); err != nil {
 		return nil, fmt.Errorf("webhook %s: objectSelector: %w", w.Name, err)
 	}
+	if err := conditions.Check(w.Name, w.MatchConditions); err != nil {
+		return nil, err
+	}
 	if len(w.MatchConditions) > 0 {
-		ready.conditions = compileConditions(w)
+		ready.conditions = conditions.Matcher(w)
 	}
 	if ready.client, err = clientOf(w.ClientConfig, handler); err != nil {
 		return nil, fmt.Errorf("webhook %s: %w", w.Name, err)
 	}
 	return ready, nil
-}
-
-// compileConditions makes the API server's own evaluator of the matchConditions.
-func compileConditions(w admissionregistrationv1.MutatingWebhook) matchconditions.Matcher {
-	expressions := make([]plugincel.ExpressionAccessor, 0, len(w.MatchConditions))
-	for _, c := range w.MatchConditions {
-		expressions = append(expressions, &matchconditions.MatchCondition{Name: c.Name, Expression: c.Expression})
-	}
-	compiler := plugincel.NewConditionCompiler(environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()))
-	evaluator := compiler.CompileCondition(expressions, plugincel.OptionalVariableDeclarations{HasAuthorizer: true}, environment.StoredExpressions)
-	return matchconditions.NewMatcher(evaluator, w.FailurePolicy, "webhook", "admit", w.Name)
 }
 
 // clientOf makes the client that an API server has for a webhook, but that the handler is in this process.

@@ -32,7 +32,7 @@ type Authority struct {
 
 	// Chain holds cross-signed certificates of this authority: the same name and key, issued by another
 	// authority. They are sent after every serving certificate, so that a client which trusts only the
-	// other authority verifies it too. Empty outside a rotation.
+	// other authority verifies it too. Outside a rotation the Secret holds none.
 	Chain []*x509.Certificate
 
 	PrivateKey    crypto.Signer `json:"-"`
@@ -40,7 +40,8 @@ type Authority struct {
 }
 
 // New mints an authority that is valid from an hour before now (less if lifetime is under ten hours, see
-// backdate) until lifetime after now. Its key is an ECDSA P-256 one unless WithKey says otherwise.
+// backdate) until lifetime after now, by both clocks if there is a ServerTime. Its key is an ECDSA P-256 one unless
+// WithKey says otherwise.
 //
 // Each authority has a subject of its own, commonName and its serial number, so that no client confuses
 // two authorities which were made for the same purpose. Its path length is 1: a cross-signed certificate
@@ -49,7 +50,8 @@ func New(commonName string, lifetime time.Duration, now time.Time, opts ...Optio
 	if lifetime < time.Second {
 		return nil, fmt.Errorf("the lifetime of a CA must be at least one second, not %s", lifetime)
 	}
-	key, err := newKey("CA", opts)
+	o := optionsOf(opts)
+	key, err := newKey("CA", o.key)
 	if err != nil {
 		return nil, err
 	}
@@ -57,14 +59,15 @@ func New(commonName string, lifetime time.Duration, now time.Time, opts ...Optio
 	if err != nil {
 		return nil, err
 	}
+	from, until := o.span(now, lifetime)
 	template := &x509.Certificate{
 		SerialNumber: serial,
 		Subject: pkix.Name{
 			CommonName:   fitCommonName(commonName),
 			SerialNumber: hex.EncodeToString(serial.Bytes()),
 		},
-		NotBefore:             now.Add(-backdate(lifetime)),
-		NotAfter:              now.Add(lifetime),
+		NotBefore:             from,
+		NotAfter:              until,
 		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageCRLSign | x509.KeyUsageDigitalSignature,
 		BasicConstraintsValid: true,
 		IsCA:                  true,

@@ -81,11 +81,12 @@ func EncodeCertificate(certificate *x509.Certificate) []byte {
 }
 
 // TrustedBy tells whether a client with this bundle accepts what the authority signs: it trusts the authority, or one
-// that has signed a certificate of the authority's chain.
-func (a *Authority) TrustedBy(bundle []byte, now time.Time) bool {
+// that has signed a certificate of the authority's chain. ServerTime is an option.
+func (a *Authority) TrustedBy(bundle []byte, now time.Time, opts ...Option) bool {
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(bundle)
 	for _, certificate := range append([]*x509.Certificate{a.Certificate}, a.Chain...) {
+		now := Moment(certificate, now, opts...)
 		_, err := certificate.Verify(x509.VerifyOptions{Roots: roots, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}})
 		if err == nil {
 			return true

@@ -1,6 +1,6 @@
 package ca
 
-// This file makes keys.
+// This file makes keys, and holds the options of New and SignServing.
 
 import (
 	"crypto"
@@ -10,6 +10,7 @@ import (
 	"crypto/rsa"
 	"errors"
 	"fmt"
+	"time"
 )
 
 // KeyAlgorithm names the kind of a key that is made. The zero value is ECDSA-P256.
@@ -67,10 +68,21 @@ func rsaKey(bits int) func() (crypto.Signer, error) {
 	return func() (crypto.Signer, error) { return rsa.GenerateKey(rand.Reader, bits) }
 }
 
-// An Option changes how New and SignServing make a certificate.
+// An Option changes how a certificate is made or judged.
 type Option func(*options)
 
-type options struct{ key KeyAlgorithm }
+type options struct {
+	key    KeyAlgorithm
+	server time.Time // zero: unknown
+}
+
+func optionsOf(opts []Option) options {
+	var o options
+	for _, change := range opts {
+		change(&o)
+	}
+	return o
+}
 
 // WithKey chooses the kind of the certificate's key; without it, or with the zero value, it is ECDSA-P256.
 // An algorithm that does not exist makes New and SignServing fail with ErrUnknownKeyAlgorithm.
@@ -78,19 +90,15 @@ func WithKey(algorithm KeyAlgorithm) Option {
 	return func(o *options) { o.key = algorithm }
 }
 
-// newKey makes the key that the options ask for; what says whose key it is.
-func newKey(what string, opts []Option) (crypto.Signer, error) {
-	var o options
-	for _, change := range opts {
-		change(&o)
-	}
-	generate, err := o.key.maker()
+// newKey makes a key of that kind; owner names the certificate in errors.
+func newKey(owner string, kind KeyAlgorithm) (crypto.Signer, error) {
+	generate, err := kind.maker()
 	if err != nil {
-		return nil, fmt.Errorf("%s key: %w", what, err)
+		return nil, fmt.Errorf("%s key: %w", owner, err)
 	}
 	key, err := generate()
 	if err != nil {
-		return nil, fmt.Errorf("making a %s key: %w", what, err)
+		return nil, fmt.Errorf("making a %s key: %w", owner, err)
 	}
 	return key, nil
 }

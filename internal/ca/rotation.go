@@ -4,12 +4,16 @@ package ca
 // first, and any of them may stop at any point: what stands in the Secret and in the webhook configurations then
 // always verifies what any replica serves.
 //
-//	steady    One CA signs. At half of its life, or when asked, somebody stages the next one.
-//	staged    The next CA is in the Secret, and each of the two has signed the other: what is signed by either
-//	          verifies for a client that trusts only one of them. Replicas send that cross-signed certificate
-//	          along. Both CAs are published in every caBundle; when all hold them, the next CA is activated.
-//	retaining The next CA signs. The old one stays trusted for as long as a replica may go on serving what it
-//	          signed, and is pruned then.
+//	steady    One CA signs. At half of its life, or when asked, a replica stages the next one.
+//	staged    The next CA is in the Secret, and the current one has signed it. Both CAs are published in every caBundle;
+//	          when all hold them, the next CA is activated. A next CA that cannot sign is replaced.
+//	retaining The next CA signs. Replicas send the certificate along that the old CA has signed for it, so a client
+//	          that trusts only the old CA verifies what they serve. The old CA stays trusted for as long as a replica
+//	          may go on serving what it signed, and is pruned then. If the new CA is too short-lived to wait for that,
+//	          the one after it is staged meanwhile.
+//
+// The next CA never signs the old one. So nothing that the old key signs verifies after the pruning, whenever the key
+// was copied and whatever was sent in a handshake.
 
 import (
 	"crypto/x509"
@@ -33,7 +37,7 @@ type Action string
 // The actions. All but Wait write: Publish the configurations, the others the Secret.
 const (
 	Wait     Action = "wait"
-	Stage    Action = "stage"    // make the next CA, and have both sign each other
+	Stage    Action = "stage"    // make the next CA, and have the current one sign it
 	Publish  Action = "publish"  // register the bundle
 	Activate Action = "activate" // sign with the next CA from now on
 	Prune    Action = "prune"    // trust the old CA no more
@@ -45,7 +49,7 @@ type Situation struct {
 	Phase     Phase
 	Since     time.Time         // when the phase began
 	Current   *x509.Certificate // the CA that signs
-	Requested bool              // somebody asked for a rotation
+	Requested bool              // a rotation was asked for
 	Bundle    []byte            // what must be trusted, in PEM
 	Retain    time.Duration     // how long an old CA stays trusted
 
@@ -56,6 +60,9 @@ type Situation struct {
 	// may still serve what they signed. Until is when the first of them is tolerated no more. See Strangers.
 	Tolerated []byte
 	Until     time.Time
+
+	// NextBroken says that the staged CA cannot sign.
+	NextBroken bool
 
 	// Unseen says that this replica may not read configurations, and so cannot confirm anything.
 	Unseen bool
@@ -83,6 +90,9 @@ func WhatIsDue(s Situation) Due {
 	}
 	switch s.Phase {
 	case Staged:
+		if s.NextBroken {
+			return Due{Action: Stage, Reason: "the staged CA cannot sign, so another one takes its place"}
+		}
 		// Other CAs in a bundle do no harm here: it only grows until all is over.
 		if s.Unseen {
 			return Due{Action: Wait, Reason: "this replica may not read webhook configurations, so another one has to publish and confirm the next CA"}
@@ -92,6 +102,13 @@ func WhatIsDue(s Situation) Due {
 		until := s.Since.Add(s.Retain)
 		if !s.Now.Before(until) {
 			return Due{Action: Prune, Reason: "nothing that the old CA signed is served any more"}
+		}
+		if s.endsBefore(until) {
+			half := halfLife(s.Current)
+			if !s.Now.Before(half) {
+				return Due{Action: Stage, Reason: fmt.Sprintf("half of the CA's life is over since %s, and it ends before the old CA may go", stamp(half))}
+			}
+			until = half // which is earlier: the CA ends before until
 		}
 		return Due{Action: Wait, Reason: "certificates of the old CA may still be served", At: until}
 	}
@@ -130,6 +147,11 @@ func (s Situation) Lacks() bool {
 		}
 	}
 	return false
+}
+
+// endsBefore reports whether the CA that signs ends before that moment.
+func (s Situation) endsBefore(t time.Time) bool {
+	return s.Current != nil && s.Current.NotAfter.Before(t)
 }
 
 // halfLife is the middle of a CA's validity.

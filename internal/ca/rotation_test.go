@@ -57,6 +57,10 @@ var _ = Describe("What is due", func() {
 		Entry("activation when all hold it", ca.Situation{Phase: ca.Staged, Now: after(0), Bundle: both, Live: live(both, both)}, ca.Activate, "every caBundle"),
 		Entry("no shrinking meanwhile", ca.Situation{Phase: ca.Staged, Now: after(0), Bundle: both, Live: live(bundle(current, next, foreign))}, ca.Activate, ""),
 		Entry("no activation unseen", ca.Situation{Phase: ca.Staged, Now: after(0), Bundle: both, Unseen: true}, ca.Wait, "may not read webhook configurations"),
+		Entry("another next CA for one that cannot sign", ca.Situation{Phase: ca.Staged, Now: after(0), NextBroken: true, Bundle: both, Live: live(both)}, ca.Stage, "cannot sign"),
+		Entry("also unseen", ca.Situation{Phase: ca.Staged, Now: after(0), NextBroken: true, Bundle: both, Unseen: true}, ca.Stage, "cannot sign"),
+		Entry("but first what is in use is published", ca.Situation{Phase: ca.Staged, Now: after(0), NextBroken: true, Bundle: both, Live: live(one)}, ca.Publish, "lacks"),
+		Entry("and only while it is staged", ca.Situation{Phase: ca.Retaining, Now: after(0), NextBroken: true, Bundle: both, Live: live(both)}, ca.Wait, ""),
 		Entry("no second rotation during the first", ca.Situation{Phase: ca.Staged, Now: after(0), Requested: true, Bundle: both, Live: live(both)}, ca.Activate, ""),
 		Entry("the old CA is kept", ca.Situation{Phase: ca.Retaining, Now: after(retain - time.Second), Bundle: both, Live: live(both)}, ca.Wait, "may still be served"),
 		Entry("published again if need be", ca.Situation{Phase: ca.Retaining, Now: after(time.Second), Bundle: both, Live: live(one)}, ca.Publish, "lacks"),
@@ -64,6 +68,28 @@ var _ = Describe("What is due", func() {
 		Entry("pruned when it is over", ca.Situation{Phase: ca.Retaining, Now: after(retain), Bundle: both, Live: live(both)}, ca.Prune, "served any more"),
 		Entry("also when a rotation is asked for", ca.Situation{Phase: ca.Retaining, Now: after(retain), Requested: true, Bundle: both, Live: live(both)}, ca.Prune, ""),
 		Entry("a phase that this version does not know is none", ca.Situation{Phase: "", Now: after(0), Bundle: one, Live: live(one)}, ca.Wait, ""),
+	)
+
+	// Its validity begins an hour (or a tenth of its life) before it is made.
+	DescribeTable("does not wait for the old CA beyond the end of a short-lived one:", func(life, now time.Duration, action ca.Action, at time.Duration) {
+		short := must(ca.New("short", life, since))
+		due := ca.WhatIsDue(ca.Situation{
+			Phase: ca.Retaining, Now: after(now), Since: since, Retain: retain, Current: short.Certificate,
+			Bundle: bundle(short, current), Live: live(bundle(short, current)),
+		})
+		Expect(due.Action).To(Equal(action), due.Reason)
+		if action == ca.Wait {
+			Expect(due.At).To(BeTemporally("~", after(at), time.Hour))
+		}
+		if action == ca.Stage {
+			Expect(due.Reason).To(ContainSubstring("half of the CA's life is over since 2030-01-"))
+		}
+	},
+		Entry("it lives longer", 9*24*time.Hour, 5*24*time.Hour, ca.Wait, 8*24*time.Hour),
+		Entry("it ends first, and is young", 6*24*time.Hour, 2*24*time.Hour, ca.Wait, 3*24*time.Hour),
+		Entry("it ends first, and half of its life is over", 6*24*time.Hour, 3*24*time.Hour, ca.Stage, time.Duration(0)),
+		Entry("it has ended", 6*24*time.Hour, 7*24*time.Hour, ca.Stage, time.Duration(0)),
+		Entry("retention is over", 6*24*time.Hour, 8*24*time.Hour, ca.Prune, time.Duration(0)),
 	)
 
 	It("says when to look again", func() {

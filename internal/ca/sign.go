@@ -17,11 +17,12 @@ import (
 // addresses, and bracketed or zoned IPv6 addresses.
 //
 // It is valid from an hour before now (less if lifetime is under ten hours) until lifetime after now, but
-// never outside the authority's own validity. The chain that is sent is the certificate and a.Chain.
+// never outside the authority's own validity; with ServerTime that holds by both clocks. The chain that is sent is the
+// certificate and a.Chain.
 // A certificate is only returned once it verifies against the authority for every host; otherwise the
 // error says what the authority does not allow.
 func (a *Authority) SignServing(hosts []string, lifetime time.Duration, now time.Time, opts ...Option) (*tls.Certificate, error) {
-	if err := a.Usable(now); err != nil {
+	if err := a.Usable(now, opts...); err != nil {
 		return nil, err
 	}
 	names, err := ParseHosts(hosts)
@@ -31,7 +32,8 @@ func (a *Authority) SignServing(hosts []string, lifetime time.Duration, now time
 	if lifetime < time.Second {
 		return nil, fmt.Errorf("the lifetime of a serving certificate must be at least one second, not %s", lifetime)
 	}
-	key, err := newKey("serving", opts)
+	o := optionsOf(opts)
+	key, err := newKey("serving", o.key)
 	if err != nil {
 		return nil, err
 	}
@@ -39,13 +41,14 @@ func (a *Authority) SignServing(hosts []string, lifetime time.Duration, now time
 	if err != nil {
 		return nil, err
 	}
+	from, until := o.span(now, lifetime)
 	template := &x509.Certificate{
 		SerialNumber:          serial,
 		Subject:               pkix.Name{CommonName: fitCommonName(names.All()[0])},
 		DNSNames:              names.DNS,
 		IPAddresses:           names.IPs,
-		NotBefore:             later(now.Add(-backdate(lifetime)), a.Certificate.NotBefore),
-		NotAfter:              earlier(now.Add(lifetime), a.Certificate.NotAfter),
+		NotBefore:             later(from, a.Certificate.NotBefore),
+		NotAfter:              earlier(until, a.Certificate.NotAfter),
 		KeyUsage:              x509.KeyUsageDigitalSignature,
 		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 		BasicConstraintsValid: true,
@@ -58,7 +61,7 @@ func (a *Authority) SignServing(hosts []string, lifetime time.Duration, now time
 	if err != nil {
 		return nil, fmt.Errorf("reading the serving certificate just made: %w", err)
 	}
-	if err := a.issued(leaf, names, now); err != nil {
+	if err := a.issued(leaf, names, o.moment(a.Certificate, now)); err != nil {
 		return nil, err
 	}
 	chain := [][]byte{der}
@@ -83,9 +86,10 @@ func (a *Authority) issued(leaf *x509.Certificate, names Hosts, now time.Time) e
 }
 
 // CrossSign issues a certificate for another authority's name and key, valid where both are. A client that
-// trusts only a then verifies what the other signs, if it is sent along (Authority.Chain).
-func (a *Authority) CrossSign(other *x509.Certificate, now time.Time) (*x509.Certificate, error) {
-	if err := a.Usable(now); err != nil {
+// trusts only a then verifies what the other signs, if it is sent along (Authority.Chain). So a must not be the newer
+// one of the two: a key that has been replaced would live on in that certificate.
+func (a *Authority) CrossSign(other *x509.Certificate, now time.Time, opts ...Option) (*x509.Certificate, error) {
+	if err := a.Usable(now, opts...); err != nil {
 		return nil, err
 	}
 	if a.Certificate.MaxPathLen == 0 && a.Certificate.MaxPathLenZero {
@@ -125,22 +129,17 @@ func (a *Authority) CrossSign(other *x509.Certificate, now time.Time) (*x509.Cer
 
 // RenewAt is when a serving certificate should be replaced: at two thirds of its validity, moved by up to
 // a tenth of that by jitter in [-1, 1], so that replicas which started together do not renew together.
+//
+// It goes by the certificate's own times. For a schedule by the local clock see RenewIn.
 func RenewAt(leaf *x509.Certificate, jitter float64) time.Time {
+	return leaf.NotBefore.Add(RenewIn(leaf.NotAfter.Sub(leaf.NotBefore), jitter))
+}
+
+// RenewIn returns in how much time a serving certificate should be replaced that is good for so much longer: after two
+// thirds of that, moved by up to a tenth by jitter in [-1, 1]. Added to the local time it gives a schedule by the local
+// clock, whichever clock the certificate was made by.
+func RenewIn(left time.Duration, jitter float64) time.Duration {
 	jitter = max(-1, min(1, jitter))
-	twoThirds := leaf.NotAfter.Sub(leaf.NotBefore) / 3 * 2
-	return leaf.NotBefore.Add(twoThirds + time.Duration(float64(twoThirds)/10*jitter))
-}
-
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
-}
-
-func earlier(a, b time.Time) time.Time {
-	if a.Before(b) {
-		return a
-	}
-	return b
+	twoThirds := left / 3 * 2
+	return twoThirds + time.Duration(float64(twoThirds)/10*jitter)
 }

@@ -14,8 +14,9 @@ import (
 const minRSABits = 2048
 
 // Usable returns nil if serving certificates signed by the authority verify at that time, or an error
-// that wraps ErrExpired, ErrNotYetValid, ErrNotCA or ErrWeak and says why not.
-func (a *Authority) Usable(now time.Time) error {
+// that wraps ErrExpired, ErrNotYetValid, ErrNotCA or ErrWeak and says why not. With ServerTime, an authority that is
+// valid by one of the two clocks is not refused for its time.
+func (a *Authority) Usable(now time.Time, opts ...Option) error {
 	if a == nil || a.Certificate == nil {
 		return ErrNoCertificate
 	}
@@ -35,6 +36,7 @@ func (a *Authority) Usable(now time.Time) error {
 	if len(certificate.UnhandledCriticalExtensions) > 0 {
 		return fmt.Errorf("%w that is understood: it has critical extensions %v", ErrNotCA, certificate.UnhandledCriticalExtensions)
 	}
+	now = optionsOf(opts).moment(certificate, now)
 	if now.Before(certificate.NotBefore) {
 		return fmt.Errorf("%w: it starts at %s and now is %s; check the clocks", ErrNotYetValid, stamp(certificate.NotBefore), stamp(now))
 	}

@@ -6,24 +6,29 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"code.cloudfoundry.org/eirinix/internal/ca"
 )
 
-// Stage makes the next CA: it and the current one sign each other, and both are trusted from now on.
+// Stage makes the next CA, which the current one signs, and both are trusted from now on. A staged CA that cannot sign
+// is replaced. While older CAs are retained, they stay trusted.
 func (s *Store) Stage(ctx context.Context, from *State) (*State, error) {
 	return s.advance(ctx, from, "a rotation of the CA begins", func(state *State) error {
 		current, err := state.Current()
 		if err != nil {
 			return err
 		}
+		broken := state.NextBroken()
+		id := state.NextID
 		if err := s.mintNext(state, current); err != nil {
 			return err
+		}
+		if broken {
+			state.Generations = slices.DeleteFunc(state.Generations, func(g Generation) bool { return g.ID == id })
 		}
 		state.Handled = state.Request
 		state.settle(ca.Staged, s.now())
@@ -54,7 +59,9 @@ func (s *Store) Prune(ctx context.Context, from *State) (*State, error) {
 		if current == nil {
 			return errNoCurrent
 		}
-		state.Generations, state.NextID = []Generation{*current}, 0
+		kept := *current
+		kept.CrossSigned = nil // those that issued them are trusted no more
+		state.Generations, state.NextID = []Generation{kept}, 0
 		state.settle(ca.Steady, s.now())
 		return nil
 	})
@@ -67,10 +74,10 @@ func (s *Store) advance(ctx context.Context, from *State, reason string, change 
 	if err != nil {
 		return nil, s.wrap(err)
 	}
-	if secret.ResourceVersion != from.ResourceVersion || secret.UID != from.UID {
-		return nil, s.wrap(apierrors.NewConflict(corev1.Resource("secrets"), s.Name, fmt.Errorf("it has changed since it was read")))
+	if err := s.unchanged(secret, from); err != nil {
+		return nil, err
 	}
-	f := inspect(secret.Data, s.usable)
+	f := inspect(secret.Data, s.usable, only(from))
 	if !f.documented {
 		return nil, s.wrap(errNotReady(f.reason))
 	}
@@ -86,14 +93,15 @@ func (s *Store) advance(ctx context.Context, from *State, reason string, change 
 	return written, nil
 }
 
-// mintNext appends a CA, with a certificate for each of the two that the other has signed.
+// mintNext appends a CA, with the certificate that the current one has signed for it. It signs nothing for the current
+// one: the old key must not live on under the new CA.
 func (s *Store) mintNext(state *State, current *ca.Authority) error {
-	next, err := ca.New(s.Name, s.lifetime(), s.now(), ca.WithKey(s.Key))
+	next, err := s.newCA()
 	if err != nil {
 		return err
 	}
 	var crossSigned []CrossSigned
-	byCurrent, err := current.CrossSign(next.Certificate, s.now())
+	byCurrent, err := current.CrossSign(next.Certificate, s.now(), s.clock())
 	switch {
 	case err == nil:
 		crossSigned = append(crossSigned, CrossSigned{IssuerID: state.CurrentID, CertificatePEM: ca.EncodeCertificate(byCurrent)})
@@ -104,13 +112,7 @@ func (s *Store) mintNext(state *State, current *ca.Authority) error {
 	default:
 		return err
 	}
-	byNext, err := next.CrossSign(current.Certificate, s.now())
-	if err != nil {
-		return err
-	}
 	state.NextID = state.nextID()
-	old := state.generation(state.CurrentID)
-	old.CrossSigned = append(old.CrossSigned, CrossSigned{IssuerID: state.NextID, CertificatePEM: ca.EncodeCertificate(byNext)})
 	state.Generations = append(state.Generations, Generation{
 		ID: state.NextID, CertificatePEM: next.CertificatePEM, PrivateKeyPEM: next.PrivateKeyPEM,
 		CrossSigned: crossSigned,
@@ -121,18 +123,19 @@ func (s *Store) mintNext(state *State, current *ca.Authority) error {
 // settle begins a phase.
 func (s *State) settle(phase ca.Phase, now time.Time) { s.Phase, s.Since = phase, now }
 
-// retainOthers makes sure that CAs which a repair has kept go away in time: outside a rotation nothing else would
-// prune them.
-func (s *State) retainOthers(now time.Time) {
+// retainOthers sees to it that CAs which a repair has kept go away in time: outside a rotation nothing else would
+// prune them. Retention begins anew if something was lost: another replica may have known less, and registered that.
+func (s *State) retainOthers(now time.Time, lost bool) {
 	if s.generation(s.NextID) == nil {
 		s.NextID = 0
 	}
 	if s.Phase == ca.Staged && s.NextID != 0 {
 		return // what comes after prunes them
 	}
-	if len(s.Generations) > 1 {
+	switch {
+	case len(s.Generations) < 2:
+		s.settle(ca.Steady, now)
+	case lost || s.Phase != ca.Retaining:
 		s.settle(ca.Retaining, now)
-		return
 	}
-	s.settle(ca.Steady, now)
 }

@@ -22,7 +22,7 @@ var _ = Describe("A rotation", func() {
 	BeforeEach(func() {
 		c = newCluster(nil)
 		store = c.store()
-		first, _, _ = store.Ensure(background)
+		first, _, _ = store.Ensure(background, nil)
 		Expect(first).NotTo(BeNil())
 	})
 
@@ -39,8 +39,13 @@ var _ = Describe("A rotation", func() {
 		states := []*certsecret.State{first, staged, active, done}
 		for i, serving := range states {
 			for j, registered := range states {
-				// A replica that never saw the next CA has no word from it; its certificates end before the pruning.
-				if serving == first && registered == done {
+				// The next CA never signs the old one, whose certificates end before the pruning.
+				if serving != active && serving != done && registered == done {
+					Expect(verifies(serving, registered.Bundle())).NotTo(Succeed(), "state %d after the pruning", i)
+					continue
+				}
+				// And nothing calls by a caBundle that was replaced before the retention began.
+				if serving == done && registered == first {
 					continue
 				}
 				Expect(verifies(serving, registered.Bundle())).To(Succeed(), "state %d under the bundle of state %d", i, j)
@@ -74,7 +79,7 @@ var _ = Describe("A rotation", func() {
 	It("survives a repair that happens meanwhile", func() {
 		staged := must(store.Stage(background, first))
 		c.edit(func(s *corev1.Secret) { delete(s.Data, "tls.key") })
-		repaired, outcome, err := store.Restore(background, staged)
+		repaired, outcome, err := store.Restore(background, staged, nil)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(outcome).To(Equal(certsecret.Repaired))
 		Expect(repaired.Phase).To(Equal(ca.Staged))
@@ -83,16 +88,173 @@ var _ = Describe("A rotation", func() {
 	})
 
 	It("lets what a repair has kept go in time", func() {
-		foreign := newCA(year, now)
-		c.edit(func(s *corev1.Secret) {
-			s.Data = map[string][]byte{"tls.crt": foreign.CertificatePEM, "tls.key": foreign.PrivateKeyPEM}
-		})
-		restored, _, err := store.Restore(background, first)
+		active := must(store.Activate(background, must(store.Stage(background, first))))
+		c.delete()
+		later := now.Add(day)
+		restored, _, err := c.storeAt(later).Restore(background, active, nil)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(restored.Since).To(Equal(later), "another replica may have known less")
+		later = later.Add(day)
+		c.edit(func(s *corev1.Secret) { s.Data = first.Encode(nil) }) // an older copy
+		restored, _, err = c.storeAt(later).Restore(background, restored, nil)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(restored.Phase).To(Equal(ca.Retaining))
-		Expect(restored.Since).To(BeTemporally("~", now, day))
-		Expect(must(store.Prune(background, restored)).Bundle()).To(Equal(first.Bundle()))
+		Expect(restored.Since).To(Equal(later), "another replica may have known less")
+		Expect(ca.SplitBundle(must(store.Prune(background, restored)).Bundle())).To(HaveLen(1))
 	})
+
+	// What an observer of handshakes, or of the Secret, could keep of a rotation.
+	It("leaves nothing by which the old key is trusted after the pruning", func() {
+		staged := must(store.Stage(background, first))
+		active := must(store.Activate(background, staged))
+		done := must(store.Prune(background, active))
+
+		intermediates := x509.NewCertPool()
+		kept := 0
+		for _, state := range []*certsecret.State{first, staged, active, done} {
+			for _, g := range state.Generations {
+				for _, cross := range g.CrossSigned {
+					intermediates.AppendCertsFromPEM(cross.CertificatePEM)
+					kept++
+				}
+			}
+		}
+		Expect(kept).To(BeNumerically(">", 0), "the old CA has signed the next one")
+		roots := x509.NewCertPool()
+		roots.AppendCertsFromPEM(done.Bundle())
+		stolen := must(must(first.Current()).SignServing([]string{"localhost"}, day, now)).Leaf
+		_, err := stolen.Verify(x509.VerifyOptions{Roots: roots, Intermediates: intermediates, CurrentTime: now})
+		Expect(err).To(BeAssignableToTypeOf(x509.UnknownAuthorityError{}))
+	})
+
+	It("has replicas send a cross-signed certificate for as long as the old CA is retained, and no longer", func() {
+		active := must(store.Activate(background, must(store.Stage(background, first))))
+		Expect(must(active.Current()).Chain).To(HaveLen(1))
+		Expect(must(must(store.Load(background)).Current()).Chain).To(HaveLen(1))
+		done := must(store.Prune(background, active))
+		Expect(must(done.Current()).Chain).To(BeEmpty())
+		Expect(must(must(store.Load(background)).Current()).Chain).To(BeEmpty())
+	})
+
+	Context("that an older version of this library has begun", func() {
+		// cross is a certificate of one generation that another one has signed.
+		cross := func(by, of *certsecret.State) certsecret.CrossSigned {
+			certificate := must(must(by.Current()).CrossSign(must(of.Current()).Certificate, now))
+			return certsecret.CrossSigned{IssuerID: by.CurrentID, CertificatePEM: ca.EncodeCertificate(certificate)}
+		}
+		// put stores a state as the older version would.
+		put := func(state *certsecret.State) {
+			c.edit(func(s *corev1.Secret) { s.Data = state.Encode(s.Data) })
+		}
+
+		It("does not send what the next CA has signed for the old one", func() {
+			staged := must(store.Stage(background, first))
+			next := staged.Clone()
+			next.CurrentID = staged.NextID
+			staged.Generations[0].CrossSigned = []certsecret.CrossSigned{cross(next, staged)}
+			put(staged)
+			found, outcome, err := store.Restore(background, staged, nil)
+			Expect(err).NotTo(HaveOccurred())
+			Expect(outcome).To(Equal(certsecret.Adopted))
+			Expect(must(found.Current()).Chain).To(BeEmpty())
+			active := must(store.Activate(background, found))
+			Expect(must(active.Current()).Chain).To(HaveLen(1))
+			Expect(string(c.secret().Data["state.json"])).NotTo(ContainSubstring(`"issuer": 2`))
+		})
+
+		It("does not send what a pruned CA has signed", func() {
+			active := must(store.Activate(background, must(store.Stage(background, first))))
+			kept := active.Generations[1].CrossSigned
+			done := must(store.Prune(background, active))
+			done.Generations[0].CrossSigned = kept
+			put(done)
+			found, outcome, err := store.Ensure(background, nil)
+			Expect(err).NotTo(HaveOccurred())
+			Expect(outcome).To(Equal(certsecret.Adopted))
+			Expect(must(found.Current()).Chain).To(BeEmpty())
+		})
+	})
+
+	It("replaces a staged CA that cannot sign", func() {
+		Expect(first.NextBroken()).To(BeFalse())
+		staged := must(store.Stage(background, first))
+		Expect(staged.NextBroken()).To(BeFalse())
+		c.edit(func(s *corev1.Secret) {
+			broken := must(certsecret.Decode(s.Data))
+			broken.Generations[1].PrivateKeyPEM = []byte("garbage")
+			s.Data = broken.Encode(s.Data)
+		})
+		broken, _, err := store.Restore(background, staged, nil)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(broken.NextBroken()).To(BeTrue())
+		Expect(store.Activate(background, broken)).Error().To(MatchError(ContainSubstring("the staged CA cannot be used")))
+
+		again := must(store.Stage(background, broken))
+		Expect(again.NextBroken()).To(BeFalse())
+		Expect(again.Generations).To(HaveLen(2), "in the place of the broken one")
+		Expect(again.NextID).To(BeNumerically(">", staged.NextID), "IDs are never used twice")
+		active := must(store.Activate(background, again))
+		Expect(must(active.Current()).Usable(now)).To(Succeed())
+		Expect((&certsecret.State{Phase: ca.Staged, NextID: 7}).NextBroken()).To(BeTrue(), "a staged CA that is not there")
+	})
+
+	It("may begin again while older CAs are retained, which stay trusted", func() {
+		second := must(store.Activate(background, must(store.Stage(background, first))))
+		third := must(store.Activate(background, must(store.Stage(background, second))))
+		Expect(third.Phase).To(Equal(ca.Retaining))
+		Expect(ca.SplitBundle(third.Bundle())).To(HaveLen(3))
+		Expect(ca.Contains(third.Bundle(), first.Bundle())).To(BeTrue())
+		Expect(ca.SplitBundle(must(store.Prune(background, third)).Bundle())).To(HaveLen(1))
+	})
+})
+
+var _ = Describe("Distrust", func() {
+	It("marks the CA of a state and those before it, and nothing else", func() {
+		c := newCluster(nil)
+		store := c.store()
+		first, _, err := store.Ensure(background, nil)
+		Expect(err).NotTo(HaveOccurred())
+		before := c.secret().Data
+		marked := must(store.Distrust(background, first))
+		Expect(c.secret().Annotations).To(HaveKeyWithValue("eirinix.cloudfoundry.org/distrust", "1"))
+		Expect(c.secret().Data).To(Equal(before))
+		Expect(marked.Distrusted).To(Equal(int64(1)))
+		Expect(marked.DistrustsOld()).To(BeFalse(), "it is the one that signs")
+
+		writes := c.writes()
+		Expect(must(store.Distrust(background, first)).ResourceVersion).To(Equal(marked.ResourceVersion))
+		Expect(must(store.Distrust(background, marked)).Distrusted).To(Equal(int64(1)))
+		Expect(c.writes()).To(Equal(writes), "once")
+
+		staged := must(store.Stage(background, marked))
+		Expect(staged.DistrustsOld()).To(BeFalse())
+		active := must(store.Activate(background, staged))
+		Expect(active.DistrustsOld()).To(BeTrue())
+		Expect(must(store.Load(background)).DistrustsOld()).To(BeTrue())
+		done := must(store.Prune(background, active))
+		Expect(done.DistrustsOld()).To(BeFalse())
+		Expect(done.Distrusted).To(Equal(int64(1)), "annotations stay")
+		Expect(rotated(c, done).DistrustsOld()).To(BeFalse(), "a later rotation is like any other")
+	})
+
+	It("is refused to a caller that decided on an older state", func() {
+		c := newCluster(nil)
+		first, _, err := c.store().Ensure(background, nil)
+		Expect(err).NotTo(HaveOccurred())
+		must(c.store().Stage(background, first))
+		_, err = c.store().Distrust(background, first)
+		Expect(apierrors.IsConflict(err)).To(BeTrue(), "%v", err)
+	})
+
+	DescribeTable("is off where the annotation is no ID of a generation", func(value string) {
+		c := newCluster(ownData(), func(s *corev1.Secret) {
+			s.Annotations = map[string]string{certsecret.DistrustAnnotation: value}
+		})
+		Expect(must(c.store().Load(background)).Distrusted).To(BeZero())
+		rotated(c, must(c.store().Load(background)))
+	},
+		Entry("empty", ""), Entry("text", "all"), Entry("negative", "-1"), Entry("huge", "9007199254740990"), Entry("too long", "92233720368547758080"),
+	)
 })
 
 // verifies tells whether what a replica in this state serves is good for an API server with this bundle.

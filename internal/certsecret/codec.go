@@ -5,6 +5,7 @@ package certsecret
 
 import (
 	"encoding/json"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"maps"
@@ -22,8 +23,12 @@ const (
 	PrivateKeyKey    = "tls.key"
 )
 
-// maxDecodedGenerations bounds the work that a hostile document can cause.
-const maxDecodedGenerations = 64
+// maxDecodedGenerations and maxRegistered, which is of the certificates in the registered bundle, bound the work that a
+// hostile document can cause.
+const (
+	maxDecodedGenerations = 64
+	maxRegistered         = 64
+)
 
 // maxID keeps generation IDs exact in any JSON reader and far from an overflow.
 const maxID = 1 << 53
@@ -61,11 +66,12 @@ var errNoState = errors.New(StateKey + " is missing")
 // else from those of EiriniX. It judges structure, not time: the current CA may have expired. The error
 // says what is wrong with each of them. A newer format is read as far as it is understood.
 func Decode(data map[string][]byte) (*State, error) {
-	f := inspect(data, func(*ca.Authority) error { return nil })
+	f := inspect(data, func(*ca.Authority) error { return nil }, vouchers{})
 	if f.authority == nil {
 		return nil, errors.New(f.reason)
 	}
 	f.state.Reason = f.reason
+	f.state.remember()
 	return f.state, nil
 }
 
@@ -140,7 +146,7 @@ func decodeDocument(text []byte) (*State, error) {
 		state.Since = *doc.Since
 	}
 	if doc.RegisteredBundle != "" {
-		state.RegisteredBundle = ca.Bundle([]byte(doc.RegisteredBundle))
+		state.RegisteredBundle = registered([]byte(doc.RegisteredBundle))
 	}
 	seen := map[int64]bool{}
 	for _, gd := range doc.Generations {
@@ -149,13 +155,33 @@ func decodeDocument(text []byte) (*State, error) {
 		}
 		seen[gd.ID] = true
 		g := Generation{ID: gd.ID, CertificatePEM: []byte(gd.Certificate)}
+		if certificate, err := g.certificate(); err == nil { // the first one, whatever else stands there
+			g.CertificatePEM = ca.EncodeCertificate(certificate)
+			g.read = &reading{certificateText: string(g.CertificatePEM), certificate: certificate}
+		}
 		if gd.PrivateKey != "" {
 			g.PrivateKeyPEM = []byte(gd.PrivateKey)
 		}
 		for _, c := range gd.CrossSigned {
+			// Older versions had the next CA sign the old one too, and kept what is of use in a rotation only.
+			if c.Issuer >= gd.ID || doc.Phase == ca.Steady || len(g.CrossSigned) == maxGenerations {
+				continue
+			}
 			g.CrossSigned = append(g.CrossSigned, CrossSigned{IssuerID: c.Issuer, CertificatePEM: []byte(c.Certificate)})
 		}
 		state.Generations = append(state.Generations, g)
 	}
 	return state, nil
+}
+
+// registered returns a bundle of the first certificates of a PEM text, as many as are kept of what was registered.
+func registered(text []byte) []byte {
+	rest := text
+	for range maxRegistered {
+		var block *pem.Block
+		if block, rest = pem.Decode(rest); block == nil {
+			break
+		}
+	}
+	return ca.Bundle(text[:len(text)-len(rest)])
 }

@@ -16,7 +16,7 @@ var _ = Describe("EiriniX's Secret", func() {
 	It("is migrated: its CA goes on, its keys stay for a rollback", func() {
 		data := eirinixData()
 		c := newCluster(data)
-		state, outcome, err := c.store().Ensure(background)
+		state, outcome, err := c.store().Ensure(background, nil)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(outcome).To(Equal(certsecret.Migrated))
 		Expect(state.Reason).To(BeEmpty())
@@ -29,7 +29,7 @@ var _ = Describe("EiriniX's Secret", func() {
 
 	It("lets 200 racers agree", func() {
 		c := newCluster(eirinixData())
-		cas, outcomes := race(200, c.store().Ensure)
+		cas, outcomes := race(200, unpinned(c))
 		Expect(cas).To(HaveLen(1))
 		Expect(outcomes).To(HaveKeyWithValue(certsecret.Migrated, 1))
 		Expect(c.updated).To(Equal(1))
@@ -38,7 +38,7 @@ var _ = Describe("EiriniX's Secret", func() {
 	DescribeTable("gets a new CA when its own cannot be used", func(reason string, make func() map[string][]byte) {
 		data := make()
 		c := newCluster(data)
-		state, outcome, err := c.store().Ensure(background)
+		state, outcome, err := c.store().Ensure(background, nil)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(outcome).To(Equal(certsecret.Migrated))
 		Expect(state.Reason).To(ContainSubstring(reason))
@@ -68,10 +68,10 @@ var _ = Describe("EiriniX's Secret", func() {
 
 	It("saves the CA when our keys are damaged later", func() {
 		c := newCluster(eirinixData())
-		first, _, err := c.store().Ensure(background)
+		first, _, err := c.store().Ensure(background, nil)
 		Expect(err).NotTo(HaveOccurred())
 		c.edit(func(s *corev1.Secret) { s.Data["state.json"], s.Data["tls.key"] = []byte("{"), []byte("x") })
-		state, outcome, err := c.store().Ensure(background)
+		state, outcome, err := c.store().Ensure(background, nil)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(outcome).To(Equal(certsecret.Migrated))
 		Expect(state.Reason).To(And(ContainSubstring("state.json is not valid"), ContainSubstring("tls.key: no PEM")))

@@ -28,7 +28,7 @@ var (
 func ownData() map[string][]byte {
 	GinkgoHelper()
 	c := newCluster(nil)
-	_, _, err := c.store().Ensure(context.Background())
+	_, _, err := c.store().Ensure(context.Background(), nil)
 	must(0, err)
 	return c.secret().Data
 }

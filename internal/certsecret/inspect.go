@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 
 	"code.cloudfoundry.org/eirinix/internal/ca"
@@ -30,24 +31,34 @@ type finding struct {
 	authority *ca.Authority
 	// outcome is what using this finding amounts to. Adopted needs no write.
 	outcome Outcome
-	// reason tells why a write is needed.
+	// reason says why a write is needed.
 	reason string
-	// documented is whether authority comes from the document and not from other keys.
+	// documented says that authority comes from the document and not from other keys.
 	documented bool
+	// dropped says that the document held CAs that are not allowed.
+	dropped bool
 }
 
-// newer tells whether the Secret was written by a newer version of this library.
+// newer reports whether the Secret was written by a newer version of this library.
 func (f *finding) newer() bool { return f.state.FormatVersion > FormatVersion }
 
-// inspect looks for a CA that usable accepts: in the document, then in the mirrored keys, then in
-// EiriniX's. The document wins over the mirrors, since it is only ever written whole.
-func inspect(data map[string][]byte, usable func(*ca.Authority) error) finding {
+// inspect looks for a CA that usable accepts and the vouchers allow: in the document, then in the mirrored keys, then
+// in EiriniX's. The document wins over the mirrors, since it is only ever written whole.
+func inspect(data map[string][]byte, usable func(*ca.Authority) error, v vouchers) finding {
 	f := finding{outcome: Adopted}
 	state, docErr := decodeDocument(data[StateKey])
 	f.state = state
 	if f.state == nil {
 		f.state = &State{FormatVersion: FormatVersion, Phase: ca.Steady}
 	}
+	var planted bool
+	if f.dropped, planted = v.admit(f.state); planted {
+		// The document is not ours, so its counter and lineage mean nothing.
+		docErr = errUnvouched
+		f.state = &State{FormatVersion: f.state.FormatVersion, Phase: ca.Steady, Generations: f.state.Generations}
+	}
+	f.state.trim()
+	f.state.remember()
 	if docErr == nil {
 		f.authority, docErr = pickCurrent(f.state, usable)
 	}
@@ -56,10 +67,13 @@ func inspect(data map[string][]byte, usable func(*ca.Authority) error) finding {
 		if f.reason = mirrorFault(data, f.authority); f.reason != "" {
 			f.outcome = Repaired
 		}
+		if f.dropped {
+			f.outcome, f.reason = Repaired, errUnvouched.Error()
+		}
 		return f
 	}
 
-	mirror, mirrorErr := pair(data, CertificateKey, PrivateKeyKey, usable)
+	mirror, mirrorErr := pair(data, CertificateKey, PrivateKeyKey, usable, v)
 	if mirror != nil {
 		f.adopt(mirror, Repaired, docErr.Error())
 		return f
@@ -73,7 +87,7 @@ func inspect(data map[string][]byte, usable func(*ca.Authority) error) finding {
 		return f
 	}
 	f.outcome = Migrated
-	old, oldErr := pair(data, eirinixCACertificateKey, eirinixCAPrivateKeyKey, usable)
+	old, oldErr := pair(data, eirinixCACertificateKey, eirinixCAPrivateKeyKey, usable, v)
 	switch {
 	case old != nil && ours: // migrated before, and damaged since
 		f.adopt(old, Migrated, join(docErr, mirrorErr))
@@ -83,6 +97,9 @@ func inspect(data map[string][]byte, usable func(*ca.Authority) error) finding {
 		f.reason = join(docErr, mirrorErr, oldErr)
 	default:
 		f.reason = oldErr.Error()
+	}
+	if errors.Is(oldErr, errUnvouched) {
+		f.outcome = Repaired
 	}
 	return f
 }
@@ -106,7 +123,11 @@ func pickCurrent(state *State, usable func(*ca.Authority) error) (*ca.Authority,
 
 // mirrorFault says how the mirrored keys differ from the current CA; empty if they do not.
 func mirrorFault(data map[string][]byte, current *ca.Authority) string {
-	mirror, err := pair(data, CertificateKey, PrivateKeyKey, func(*ca.Authority) error { return nil })
+	if bytes.Equal(data[CertificateKey], current.CertificatePEM) && bytes.Equal(data[CACertificateKey], current.CertificatePEM) &&
+		bytes.Equal(data[PrivateKeyKey], current.PrivateKeyPEM) {
+		return "" // as it was written: nothing to parse
+	}
+	mirror, err := pair(data, CertificateKey, PrivateKeyKey, func(*ca.Authority) error { return nil }, vouchers{})
 	switch {
 	case err != nil:
 		return err.Error()
@@ -120,7 +141,7 @@ func mirrorFault(data map[string][]byte, current *ca.Authority) string {
 }
 
 // pair reads a CA from two keys of the Secret. Its errors are sentences about those keys.
-func pair(data map[string][]byte, certificateKey, privateKeyKey string, usable func(*ca.Authority) error) (*ca.Authority, error) {
+func pair(data map[string][]byte, certificateKey, privateKeyKey string, usable func(*ca.Authority) error, v vouchers) (*ca.Authority, error) {
 	for _, key := range []string{certificateKey, privateKeyKey} {
 		if data[key] == nil {
 			return nil, fmt.Errorf("%s is missing", key)
@@ -130,6 +151,9 @@ func pair(data map[string][]byte, certificateKey, privateKeyKey string, usable f
 		}
 	}
 	authority, err := ca.Parse(data[certificateKey], data[privateKeyKey])
+	if err == nil && !v.allows(authority.Certificate) {
+		return nil, errUnvouched
+	}
 	if err == nil {
 		err = usable(authority)
 	}
@@ -157,7 +181,7 @@ func isEirinix(data map[string][]byte) bool {
 func join(errs ...error) string {
 	var texts []string
 	for _, err := range errs {
-		if err != nil {
+		if err != nil && !slices.Contains(texts, err.Error()) {
 			texts = append(texts, err.Error())
 		}
 	}

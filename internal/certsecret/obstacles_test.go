@@ -31,7 +31,7 @@ var _ = Describe("what stands in the way", func() {
 			c = newCluster(map[string][]byte{})
 		}
 		c.fail(verb, -1, cause)
-		_, _, err := c.store().Ensure(background)
+		_, _, err := c.store().Ensure(background, nil)
 		Expect(err).To(MatchError(cause), "wrapped")
 		Expect(err).To(MatchError(And(HavePrefix("certificate Secret cf/eirini-x-setupcertificate"), ContainSubstring(text))))
 		Expect(strings.Count(err.Error(), "certificate Secret")).To(Equal(1))
@@ -48,7 +48,7 @@ var _ = Describe("what stands in the way", func() {
 	DescribeTable("passes, and is waited for", func(cause error) {
 		c := newCluster(nil)
 		c.fail("get", 3, cause)
-		_, outcome, err := c.store().Ensure(background)
+		_, outcome, err := c.store().Ensure(background, nil)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(outcome).To(Equal(certsecret.Created))
 	},
@@ -61,7 +61,7 @@ var _ = Describe("what stands in the way", func() {
 	It("reads again when a Secret vanishes between read and write", func() {
 		c := newCluster(map[string][]byte{})
 		c.fail("update", 1, apierrors.NewNotFound(resource, name))
-		_, outcome, err := c.store().Ensure(background)
+		_, outcome, err := c.store().Ensure(background, nil)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(outcome).To(Equal(certsecret.Repaired))
 	})
@@ -71,14 +71,14 @@ var _ = Describe("what stands in the way", func() {
 		ctx, cancel := context.WithCancelCause(background)
 		c.fail("create", -1, apierrors.NewAlreadyExists(resource, name))
 		cancel(errors.New("shutting down"))
-		_, _, err := c.store().Ensure(ctx)
+		_, _, err := c.store().Ensure(ctx, nil)
 		Expect(err).To(MatchError(ContainSubstring("shutting down")))
 		Expect(c.writes()["create"]).To(Equal(1))
 	})
 
 	It("tells that an immutable Secret must be deleted", func() {
 		c := newCluster(map[string][]byte{"tls.crt": []byte("x")}, setImmutable)
-		_, _, err := c.store().Ensure(background)
+		_, _, err := c.store().Ensure(background, nil)
 		Expect(err).To(MatchError(certsecret.ErrImmutable))
 		Expect(err).To(MatchError(ContainSubstring("kubectl --namespace cf delete secret eirini-x-setupcertificate")))
 		Expect(err).To(MatchError(ContainSubstring("tls.key is missing")))
@@ -87,7 +87,7 @@ var _ = Describe("what stands in the way", func() {
 
 	It("uses an immutable Secret whose CA is usable", func() {
 		c := newCluster(eirinixData(), setImmutable)
-		state, outcome, err := c.store().Ensure(background)
+		state, outcome, err := c.store().Ensure(background, nil)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(outcome).To(Equal(certsecret.Adopted))
 		Expect(must(state.Current()).Usable(now)).To(Succeed())

@@ -7,7 +7,6 @@
 package certsecret
 
 import (
-	"bytes"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -30,7 +29,11 @@ const FormatVersion = 1
 // RotateAnnotation on the Secret asks for a rotation of the CA: each new value that it is given, for one.
 const RotateAnnotation = "eirinix.cloudfoundry.org/rotate-ca"
 
-// maxGenerations bounds what is kept of the past, so that the Secret cannot grow without end.
+// DistrustAnnotation on the Secret holds the ID of a generation, in decimal: that one and all before it are not to be
+// trusted for longer than replicas need to move to the next CA, because a key has leaked. See Store.Distrust.
+const DistrustAnnotation = "eirinix.cloudfoundry.org/distrust"
+
+// maxGenerations bounds what is kept of the past, so that the Secret cannot grow without end, and what is read of it.
 const maxGenerations = 8
 
 // State is what replicas agree on. It prints without keys. It must not be changed while shared.
@@ -49,25 +52,46 @@ type State struct {
 	// webhook configurations. Empty before the first registration.
 	RegisteredBundle []byte
 
-	// Reason says why the CA had to be repaired, restored or made anew. It is told, not stored.
+	// Reason says why the CA had to be repaired, restored or made anew. It is not stored.
 	Reason string
 
-	// ResourceVersion and UID are those of the Secret in which the state was found or written, and Request is its
-	// RotateAnnotation. Not stored in the state.
+	// ResourceVersion and UID are those of the Secret in which the state was found or written, Request is its
+	// RotateAnnotation, and Distrusted the generation in its DistrustAnnotation, 0 if there is none. Not stored in the state.
 	ResourceVersion string
 	UID             types.UID
 	Request         string
+	Distrusted      int64
 }
 
-// Requested tells whether the Secret's annotation asks for a rotation that has not been begun.
+// Requested reports whether the Secret's annotation asks for a rotation that has not been begun.
 func (s *State) Requested() bool { return s.Request != "" && s.Request != s.Handled }
+
+// DistrustsOld reports whether a CA that is only retained is one that must not be trusted for long.
+func (s *State) DistrustsOld() bool {
+	return slices.ContainsFunc(s.Generations, func(g Generation) bool { return !s.inUse(g.ID) && g.ID <= s.Distrusted })
+}
+
+// NextBroken reports whether a rotation is staged and its next CA cannot sign. Stage replaces it.
+func (s *State) NextBroken() bool {
+	if s.Phase != ca.Staged {
+		return false
+	}
+	next := s.generation(s.NextID)
+	if next == nil {
+		return true
+	}
+	_, err := next.Authority()
+	return err != nil
+}
 
 // Generation is one CA: the current one, one that is being rotated in, or one that is still trusted.
 type Generation struct {
-	ID             int64 // counts up, never used twice
-	CertificatePEM []byte
+	ID             int64  // counts up, never used twice
+	CertificatePEM []byte // of which only the first certificate counts
 	PrivateKeyPEM  []byte `json:"-"` // empty if the CA is only trusted and signs no more
 	CrossSigned    []CrossSigned
+
+	read *reading // of the texts above; nil, or of others if they have been changed since
 }
 
 // CrossSigned is a certificate of a generation's name and key that another generation issued.
@@ -79,73 +103,15 @@ type CrossSigned struct {
 // errNoCurrent is what Current says of a state in which no generation signs.
 var errNoCurrent = errors.New("no generation is marked as current")
 
-var errForeignCross = errors.New("it is not of this CA's name and key")
-
 // Current returns the CA that signs serving certificates now, with its cross-signed certificates as its
-// chain. Whether it is valid in time is for the caller to ask (ca.Authority.Usable).
+// chain. Whether it is valid in time is for the caller to ask (ca.Authority.Usable). A state that was found in the Secret
+// or written to it returns the same Authority each time, which must not be changed.
 func (s *State) Current() (*ca.Authority, error) {
 	g := s.generation(s.CurrentID)
 	if g == nil {
 		return nil, errNoCurrent
 	}
 	return g.Authority()
-}
-
-// Authority returns the generation as a CA that can sign.
-func (g *Generation) Authority() (*ca.Authority, error) {
-	authority, err := ca.Parse(g.CertificatePEM, g.PrivateKeyPEM)
-	if err != nil {
-		return nil, err
-	}
-	for _, cross := range g.CrossSigned {
-		certificate, err := cross.of(authority)
-		if err != nil {
-			return nil, fmt.Errorf("certificate cross-signed by generation %d: %w", cross.IssuerID, err)
-		}
-		authority.Chain = append(authority.Chain, certificate)
-	}
-	return authority, nil
-}
-
-// of returns the cross-signed certificate if it is one of this authority's name and key.
-func (c *CrossSigned) of(authority *ca.Authority) (*x509.Certificate, error) {
-	certificate, err := ca.ParseCertificate(c.CertificatePEM)
-	if err != nil {
-		return nil, err
-	}
-	if !bytes.Equal(certificate.RawSubject, authority.Certificate.RawSubject) ||
-		!bytes.Equal(certificate.RawSubjectPublicKeyInfo, authority.Certificate.RawSubjectPublicKeyInfo) {
-		return nil, errForeignCross
-	}
-	return certificate, nil
-}
-
-// mended returns the generation without the parts that cannot be used: a key that is not its
-// certificate's, cross-signed certificates that are not its own.
-func (g Generation) mended() Generation {
-	authority, err := ca.Parse(g.CertificatePEM, g.PrivateKeyPEM)
-	if err != nil {
-		g.PrivateKeyPEM, g.CrossSigned = nil, nil
-		return g
-	}
-	g.CertificatePEM, g.PrivateKeyPEM = authority.CertificatePEM, authority.PrivateKeyPEM
-	g.CrossSigned = slices.DeleteFunc(slices.Clone(g.CrossSigned), func(c CrossSigned) bool {
-		_, err := c.of(authority)
-		return err != nil
-	})
-	return g
-}
-
-// Bundle returns, in PEM, every CA certificate that must be trusted, the current one first.
-func (s *State) Bundle() []byte {
-	var texts [][]byte
-	if current := s.generation(s.CurrentID); current != nil {
-		texts = append(texts, current.CertificatePEM)
-	}
-	for i := range s.Generations {
-		texts = append(texts, s.Generations[i].CertificatePEM)
-	}
-	return ca.Bundle(texts...)
 }
 
 // Clone returns a deep copy.
@@ -178,7 +144,8 @@ func (s *State) generation(id int64) *Generation {
 func (s *State) install(authority *ca.Authority) {
 	for i := range s.Generations {
 		g := &s.Generations[i]
-		if ca.EqualBundles(g.CertificatePEM, authority.CertificatePEM) {
+		certificate, err := g.certificate()
+		if err == nil && certificate.Equal(authority.Certificate) {
 			g.PrivateKeyPEM = authority.PrivateKeyPEM
 			*g = g.mended()
 			s.CurrentID = g.ID
@@ -193,30 +160,22 @@ func (s *State) install(authority *ca.Authority) {
 	})
 }
 
-// trust keeps CA certificates in the bundle without the right to sign: what a replica still serves must
-// go on verifying.
-func (s *State) trust(now time.Time, texts ...[]byte) {
-	for _, certificate := range ca.SplitBundle(ca.Bundle(texts...)) {
-		if !certificate.BasicConstraintsValid || !certificate.IsCA || now.After(certificate.NotAfter) {
-			continue
-		}
-		text := ca.EncodeCertificate(certificate)
-		if !ca.Contains(s.Bundle(), text) {
-			s.Generations = append(s.Generations, Generation{ID: s.nextID(), CertificatePEM: text})
-		}
-	}
-}
-
 // forget drops what is of no use any more: unusable parts, and CAs other than the current one that have
-// expired or are more than the Secret should hold: those of others before our own, which have a key, oldest first.
-func (s *State) forget(now time.Time) {
+// expired or are more than the Secret should hold.
+func (s *State) forget(expired func(*x509.Certificate) bool) {
 	s.Generations = slices.DeleteFunc(s.Generations, func(g Generation) bool {
-		certificate, err := ca.ParseCertificate(g.CertificatePEM)
-		return !s.inUse(g.ID) && (err != nil || now.After(certificate.NotAfter))
+		certificate, err := g.certificate()
+		return !s.inUse(g.ID) && (err != nil || expired(certificate))
 	})
+	s.trim()
 	for i := range s.Generations {
 		s.Generations[i] = s.Generations[i].mended()
 	}
+}
+
+// trim drops the generations that are more than the Secret should hold: those of others before our own, which have a
+// key, oldest first.
+func (s *State) trim() {
 	for len(s.Generations) > maxGenerations {
 		oldest := slices.IndexFunc(s.Generations, func(g Generation) bool { return !s.inUse(g.ID) && len(g.PrivateKeyPEM) == 0 })
 		if oldest < 0 {
@@ -228,8 +187,9 @@ func (s *State) forget(now time.Time) {
 
 func (s *State) inUse(id int64) bool { return id == s.CurrentID || id == s.NextID }
 
+// nextID is higher than any that was used, and than one that is distrusted.
 func (s *State) nextID() int64 {
-	id := int64(1)
+	id := s.Distrusted + 1
 	for _, g := range s.Generations {
 		id = max(id, g.ID+1)
 	}
@@ -249,7 +209,7 @@ func (s State) String() string {
 // String describes the generation without its key.
 func (g Generation) String() string {
 	name := "unreadable certificate"
-	if certificate, err := ca.ParseCertificate(g.CertificatePEM); err == nil {
+	if certificate, err := g.certificate(); err == nil {
 		name = fmt.Sprintf("%q valid until %s", certificate.Subject, certificate.NotAfter.UTC().Format(time.RFC3339))
 	}
 	key := "no key"

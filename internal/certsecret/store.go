@@ -1,13 +1,15 @@
 package certsecret
 
-// This file is the Store: create-or-adopt, repair, migrate and restore.
+// This file is the Store: it creates the Secret or adopts it, repairs, migrates and restores it.
 
 import (
 	"context"
 	"crypto/rand"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"maps"
+	"strconv"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -22,7 +24,7 @@ import (
 // DefaultLifetime is that of a CA: ten years. Rotation at half of it leaves five to notice trouble.
 const DefaultLifetime = 10 * 365 * 24 * time.Hour
 
-// Outcome is what became of the Secret. State.Reason tells why, for all but Created and Adopted.
+// Outcome says how a state came about. State.Reason says why, for all but Created and Adopted.
 type Outcome string
 
 // The outcomes of Ensure and Restore.
@@ -44,6 +46,14 @@ type Store struct {
 	Labels          map[string]string // added to the Secret when it is written anyway
 	Log             logr.Logger       // the zero value is silent
 	Now             func() time.Time  // nil means time.Now
+
+	// ServerTime returns the API server's time as it was seen last, the zero time while it is unknown. Nil means that it
+	// never is. See ca.ServerTime.
+	ServerTime func() time.Time
+
+	// Cached returns the Secret from a cache, or a NotFound error. It is optional, and read by Observe and Peek alone;
+	// what it returns is not changed.
+	Cached func(ctx context.Context) (*corev1.Secret, error)
 }
 
 // String is the Secret's namespace and name.
@@ -55,20 +65,21 @@ func (s *Store) String() string { return s.Namespace + "/" + s.Name }
 // or failing requests, or when ctx ends.
 //
 // If the Secret is in use but a newer version of this library wrote it, it is adopted as it is.
-func (s *Store) Ensure(ctx context.Context) (*State, Outcome, error) {
-	return s.Restore(ctx, nil)
+//
+// If the webhook configurations pin CAs, others are dropped from the state and from the Secret, unless an allowed one
+// has signed them. A current CA that is not allowed counts as none.
+func (s *Store) Ensure(ctx context.Context, pinned Pinned) (*State, Outcome, error) {
+	return s.Restore(ctx, nil, pinned)
 }
 
 // Restore is Ensure for a replica that knows the state already: if the Secret is gone, unusable or was
 // rolled back to an older CA, the known CA is put back instead of a new one being made, so that what is
-// served and registered goes on verifying. Other CAs found in the Secret stay trusted. A known CA that is
-// no longer usable is ignored, and so is known if it is nil.
-func (s *Store) Restore(ctx context.Context, known *State) (*State, Outcome, error) {
-	if known != nil {
-		if authority, err := known.Current(); err != nil || authority.Usable(s.now()) != nil {
-			known = nil
-		}
-	}
+// served and registered goes on verifying. Nothing that was found there is trusted besides then. The CAs of the known
+// state are allowed, whatever is pinned; a caller that got a state from here must pass it from then on. A known CA that
+// is no longer usable is not put back. known may be nil.
+func (s *Store) Restore(ctx context.Context, known *State, pinned Pinned) (*State, Outcome, error) {
+	vouchers := newVouchers(known, pinned)
+	known = s.standing(known)
 	var state *State
 	var outcome Outcome
 	err := s.retry(ctx, func() error {
@@ -77,7 +88,7 @@ func (s *Store) Restore(ctx context.Context, known *State) (*State, Outcome, err
 		case apierrors.IsNotFound(err):
 			state, outcome, err = s.create(ctx, known)
 		case err == nil:
-			state, outcome, err = s.mend(ctx, secret, known)
+			state, outcome, err = s.mend(ctx, secret, known, vouchers)
 		}
 		return err
 	})
@@ -90,27 +101,112 @@ func (s *Store) Restore(ctx context.Context, known *State) (*State, Outcome, err
 	return state, outcome, nil
 }
 
+// Observe is Restore for a caller with a cache: a cached Secret that needs no write costs no request. One that the known
+// state stands in gives that state itself. Everything else is read live, so a cache that lags behind causes a request and
+// no harm.
+func (s *Store) Observe(ctx context.Context, known *State, pinned Pinned) (*State, error) {
+	if s.Cached != nil {
+		if secret, err := s.Cached(ctx); err == nil {
+			if state := s.inOrder(secret, known, pinned); state != nil {
+				return state, nil
+			}
+		}
+	}
+	state, _, err := s.Restore(ctx, known, pinned)
+	return state, err
+}
+
+// inOrder returns the state of a Secret that needs no write, and else nil.
+func (s *Store) inOrder(secret *corev1.Secret, known *State, pinned Pinned) *State {
+	standing := s.standing(known)
+	if standing != nil && known.ResourceVersion != "" && known.ResourceVersion == secret.ResourceVersion && known.UID == secret.UID {
+		return known
+	}
+	f := s.judge(secret, standing, newVouchers(known, pinned))
+	if f.authority == nil || f.outcome != Adopted {
+		return nil
+	}
+	return found(f, secret)
+}
+
+// standing returns the known state if its CA can still sign, and else nil.
+func (s *Store) standing(known *State) *State {
+	if known == nil {
+		return nil
+	}
+	if authority, err := known.Current(); err != nil || s.usable(authority) != nil {
+		return nil
+	}
+	return known
+}
+
 // Load reads the state and writes nothing. The error wraps ErrNotReady if the Secret is missing or holds
 // no usable CA, and says so; a Secret that Ensure would repair or migrate without a new CA is usable.
 func (s *Store) Load(ctx context.Context) (*State, error) {
 	secret, err := s.Secrets.Get(ctx, s.Name, metav1.GetOptions{})
+	return s.load(secret, err, vouchers{})
+}
+
+// Peek is Load from the cache, where there is one. It is for replicas that may not write: what Restore would drop or put
+// back, they see as it is.
+func (s *Store) Peek(ctx context.Context) (*State, error) {
+	if s.Cached == nil {
+		return s.Load(ctx)
+	}
+	secret, err := s.Cached(ctx)
+	return s.load(secret, err, vouchers{})
+}
+
+func (s *Store) load(secret *corev1.Secret, err error, v vouchers) (*State, error) {
 	if apierrors.IsNotFound(err) {
 		return nil, s.wrap(errNotReady("the Secret does not exist (yet)"))
 	}
 	if err != nil {
 		return nil, s.wrap(err)
 	}
-	f := inspect(secret.Data, s.usable)
+	f := inspect(secret.Data, s.usable, v)
 	if f.authority == nil {
 		return nil, s.wrap(errNotReady(f.reason))
 	}
 	return found(f, secret), nil
 }
 
+// Distrust marks the current CA of the state, and all before it, as not to be trusted for longer than replicas need to
+// move to the next one: it sets the DistrustAnnotation. It fails with a conflict if the Secret has changed since the
+// state was read, unless it is marked so already. A rotation has to be asked for besides.
+func (s *Store) Distrust(ctx context.Context, from *State) (*State, error) {
+	secret, err := s.Secrets.Get(ctx, s.Name, metav1.GetOptions{})
+	if err != nil {
+		return nil, s.wrap(err)
+	}
+	id := strconv.FormatInt(from.CurrentID, 10)
+	if secret.UID == from.UID && secret.Annotations[DistrustAnnotation] == id {
+		return s.load(secret, nil, only(from))
+	}
+	if err := s.unchanged(secret, from); err != nil {
+		return nil, err
+	}
+	update := secret.DeepCopy()
+	metav1.SetMetaDataAnnotation(&update.ObjectMeta, DistrustAnnotation, id)
+	written, err := s.Secrets.Update(ctx, update, metav1.UpdateOptions{})
+	if err != nil {
+		return nil, s.wrap(err)
+	}
+	return from.Clone().from(written), nil
+}
+
+// unchanged returns a conflict unless the state stands in this Secret.
+func (s *Store) unchanged(secret *corev1.Secret, from *State) error {
+	if secret.ResourceVersion == from.ResourceVersion && secret.UID == from.UID {
+		return nil
+	}
+	return s.wrap(apierrors.NewConflict(corev1.Resource("secrets"), s.Name, fmt.Errorf("it has changed since it was read")))
+}
+
 // RecordRegistered stores the caBundle that was registered. The same certificates again write nothing.
 // The error wraps ErrNotReady if the Secret holds no usable CA: Ensure comes first.
 func (s *Store) RecordRegistered(ctx context.Context, bundle []byte) error {
-	bundle = ca.Bundle(bundle)
+	bundle = registered(bundle)
 	if len(bundle) == 0 {
 		return s.wrap(errors.New("the registered caBundle holds no certificate"))
 	}
@@ -122,7 +218,7 @@ func (s *Store) RecordRegistered(ctx context.Context, bundle []byte) error {
 		if err != nil {
 			return err
 		}
-		f := inspect(secret.Data, s.usable)
+		f := inspect(secret.Data, s.usable, vouchers{})
 		if f.authority == nil {
 			return errNotReady(f.reason)
 		}
@@ -143,6 +239,7 @@ func (s *Store) create(ctx context.Context, known *State) (*State, Outcome, erro
 			return nil, "", errNewer(known.FormatVersion, "the Secret is gone, and only a newer version can put it back")
 		}
 		state, outcome = known.Clone(), Restored
+		state.retainOthers(s.now(), true)
 		state.Reason = "the Secret was deleted"
 	} else if err := s.mint(state); err != nil {
 		return nil, "", err
@@ -162,21 +259,28 @@ func (s *Store) create(ctx context.Context, known *State) (*State, Outcome, erro
 	return state.from(secret), outcome, nil
 }
 
-// mend uses what stands in an existing Secret and writes it only if something is wrong with it.
-func (s *Store) mend(ctx context.Context, secret *corev1.Secret, known *State) (*State, Outcome, error) {
-	f := inspect(secret.Data, s.usable)
-	if f.newer() {
-		if f.authority == nil {
-			return nil, "", errNewer(f.state.FormatVersion, f.reason)
-		}
-		return found(f, secret), Adopted, nil
+// judge looks at an existing Secret. If it can be used and is not to be written, the outcome is Adopted.
+func (s *Store) judge(secret *corev1.Secret, known *State, v vouchers) finding {
+	f := inspect(secret.Data, s.usable, v)
+	f.state.Distrusted = distrusted(secret)
+	if f.dropped {
+		f.state.retainOthers(s.now(), false)
 	}
-	if immutable(secret) && f.authority != nil {
+	switch {
+	case f.authority != nil && (f.newer() || immutable(secret)):
 		// It cannot be put in order, but every replica finds the same usable CA in it.
-		return found(f, secret), Adopted, nil
-	}
-	if known != nil && known.FormatVersion <= FormatVersion {
+		f.outcome = Adopted
+	case !f.newer() && known != nil && known.FormatVersion <= FormatVersion:
 		s.putBack(&f, known)
+	}
+	return f
+}
+
+// mend uses what stands in an existing Secret and writes it only if something is wrong with it.
+func (s *Store) mend(ctx context.Context, secret *corev1.Secret, known *State, v vouchers) (*State, Outcome, error) {
+	f := s.judge(secret, known, v)
+	if f.newer() && f.authority == nil {
+		return nil, "", errNewer(f.state.FormatVersion, f.reason)
 	}
 	if f.outcome == Adopted {
 		return found(f, secret), Adopted, nil
@@ -187,10 +291,7 @@ func (s *Store) mend(ctx context.Context, secret *corev1.Secret, known *State) (
 			return nil, "", err
 		}
 	}
-	if !f.documented { // what was lost may be what another replica still serves
-		f.state.trust(s.now(), secret.Data[CertificateKey], secret.Data[CACertificateKey], secret.Data[eirinixCACertificateKey])
-	}
-	f.state.retainOthers(s.now())
+	f.state.retainOthers(s.now(), !f.documented)
 	state, err := s.write(ctx, secret, f.state, f.reason)
 	if err != nil {
 		return nil, "", err
@@ -199,24 +300,25 @@ func (s *Store) mend(ctx context.Context, secret *corev1.Secret, known *State) (
 	return state, f.outcome, nil
 }
 
-// putBack turns a finding into one that restores the known state, if the Secret lost it. A document of the same
-// lineage with another CA and a counter as high as ours is not a loss: someone else repaired or rotated. One of
-// another lineage is, unless it keeps our CA: then a replica with an older claim has put its own back and taken in ours.
+// putBack turns a finding into one that restores the known state, if the Secret lost it. A document with another CA that
+// is allowed, and a counter as high as ours, is not a loss: another replica repaired or rotated. That holds for another
+// lineage too, which a replica has begun that found no Secret: who puts his own state back counts on from the higher of
+// both counters, so the other one gives way, and they agree.
 func (s *Store) putBack(f *finding, known *State) {
 	held, err := known.Current()
 	if err != nil {
 		return
 	}
-	same := f.authority != nil && ca.EqualBundles(f.authority.CertificatePEM, held.CertificatePEM)
-	merged := ca.Contains(f.state.Bundle(), held.CertificatePEM)
+	same := f.authority != nil && f.authority.Certificate.Equal(held.Certificate)
 	otherLineage := known.Lineage != "" && f.state.Lineage != known.Lineage
+	behind := f.state.Counter < known.Counter
 	switch {
-	case f.documented && same && !otherLineage && f.state.Counter < known.Counter:
+	case f.documented && same && !otherLineage && behind:
 		// What it holds is good, but a counter that went back would let another old copy pass for newer.
 		f.reason = fmt.Sprintf("the Secret was rolled back (counter %d, this replica knows %d)", f.state.Counter, known.Counter)
 		f.state.Counter, f.outcome = known.Counter, Repaired
 		return
-	case f.documented && (same || otherLineage && merged || !otherLineage && f.state.Counter >= known.Counter):
+	case f.documented && (same || !behind):
 		return
 	case f.documented && otherLineage:
 		f.reason = "the Secret was replaced by that of another deployment"
@@ -228,8 +330,7 @@ func (s *Store) putBack(f *finding, known *State) {
 	}
 	state := known.Clone()
 	state.Counter = max(state.Counter, f.state.Counter)
-	state.trust(s.now(), f.state.Bundle())
-	state.retainOthers(s.now())
+	state.retainOthers(s.now(), true)
 	if len(state.RegisteredBundle) == 0 {
 		state.RegisteredBundle = f.state.RegisteredBundle
 	}
@@ -252,7 +353,7 @@ func (s *Store) write(ctx context.Context, secret *corev1.Secret, state *State, 
 	if state.Lineage == "" {
 		state.Lineage = rand.Text()
 	}
-	state.forget(s.now())
+	state.forget(s.expired)
 	update := secret.DeepCopy()
 	update.Data = state.Encode(secret.Data)
 	for key, value := range s.Labels {
@@ -267,12 +368,16 @@ func (s *Store) write(ctx context.Context, secret *corev1.Secret, state *State, 
 
 // mint makes a new CA the current generation.
 func (s *Store) mint(state *State) error {
-	authority, err := ca.New(s.Name, s.lifetime(), s.now(), ca.WithKey(s.Key))
+	authority, err := s.newCA()
 	if err != nil {
 		return err
 	}
 	state.install(authority)
 	return nil
+}
+
+func (s *Store) newCA() (*ca.Authority, error) {
+	return ca.New(s.Name, s.lifetime(), s.now(), ca.WithKey(s.Key), s.clock())
 }
 
 func (s *Store) lifetime() time.Duration {
@@ -282,7 +387,20 @@ func (s *Store) lifetime() time.Duration {
 	return s.Lifetime
 }
 
-func (s *Store) usable(authority *ca.Authority) error { return authority.Usable(s.now()) }
+func (s *Store) usable(authority *ca.Authority) error { return authority.Usable(s.now(), s.clock()) }
+
+// expired reports whether a CA is past its end by both clocks.
+func (s *Store) expired(certificate *x509.Certificate) bool {
+	return ca.Moment(certificate, s.now(), s.clock()).After(certificate.NotAfter)
+}
+
+// clock is the API server's.
+func (s *Store) clock() ca.Option {
+	if s.ServerTime == nil {
+		return ca.ServerTime(time.Time{})
+	}
+	return ca.ServerTime(s.ServerTime())
+}
 
 func (s *Store) now() time.Time {
 	if s.Now == nil {
@@ -296,10 +414,21 @@ func found(f finding, secret *corev1.Secret) *State {
 	return f.state.from(secret)
 }
 
-// from notes which Secret a state stands in.
+// from notes which Secret a state stands in, and reads what is asked for again and again.
 func (s *State) from(secret *corev1.Secret) *State {
 	s.ResourceVersion, s.UID, s.Request = secret.ResourceVersion, secret.UID, secret.Annotations[RotateAnnotation]
+	s.Distrusted = distrusted(secret)
+	s.remember()
 	return s
+}
+
+// distrusted reads the DistrustAnnotation; 0 if there is none, or none that can be.
+func distrusted(secret *corev1.Secret) int64 {
+	id, err := strconv.ParseInt(secret.Annotations[DistrustAnnotation], 10, 64)
+	if err != nil || id < 0 || id >= maxID/2 {
+		return 0
+	}
+	return id
 }
 
 func immutable(secret *corev1.Secret) bool { return secret.Immutable != nil && *secret.Immutable }

@@ -30,7 +30,7 @@ func expectInOrder(c *cluster, state *certsecret.State) *ca.Authority {
 	Expect(string(data["tls.key"])).To(Equal(string(authority.PrivateKeyPEM)))
 	Expect(ca.Contains(state.Bundle(), authority.CertificatePEM)).To(BeTrue())
 	before := c.writes()
-	again, outcome, err := c.store().Ensure(background)
+	again, outcome, err := c.store().Ensure(background, nil)
 	Expect(err).NotTo(HaveOccurred())
 	Expect(outcome).To(Equal(certsecret.Adopted))
 	Expect(c.writes()).To(Equal(before), "a second Ensure writes nothing")
@@ -44,7 +44,7 @@ var _ = Describe("Ensure", func() {
 		c := newCluster(nil)
 		store := c.store()
 		store.Labels = map[string]string{"app": "logger"}
-		state, outcome, err := store.Ensure(background)
+		state, outcome, err := store.Ensure(background, nil)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(outcome).To(Equal(certsecret.Created))
 		Expect(state.FormatVersion).To(Equal(certsecret.FormatVersion))
@@ -60,14 +60,14 @@ var _ = Describe("Ensure", func() {
 	It("makes a CA of the lifetime that it is told", func() {
 		store := newCluster(nil).store()
 		store.Lifetime = time.Hour
-		state, _, err := store.Ensure(background)
+		state, _, err := store.Ensure(background, nil)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(must(state.Current()).Certificate.NotAfter).To(Equal(now.Add(time.Hour)))
 	})
 
 	It("lets 200 racers agree on one CA with one create", func() {
 		c := newCluster(nil)
-		cas, outcomes := race(200, c.store().Ensure)
+		cas, outcomes := race(200, unpinned(c))
 		Expect(cas).To(HaveLen(1))
 		Expect(outcomes).To(Equal(map[certsecret.Outcome]int{certsecret.Created: 1, certsecret.Adopted: 199}))
 		Expect(c.created).To(Equal(1))
@@ -76,7 +76,7 @@ var _ = Describe("Ensure", func() {
 
 	It("lets 200 racers agree on one repair of an unusable Secret", func() {
 		c := newCluster(map[string][]byte{"tls.crt": []byte("garbage"), "tls.key": []byte("garbage")})
-		cas, outcomes := race(200, c.store().Ensure)
+		cas, outcomes := race(200, unpinned(c))
 		Expect(cas).To(HaveLen(1))
 		Expect(outcomes).To(Equal(map[certsecret.Outcome]int{certsecret.Repaired: 1, certsecret.Adopted: 199}))
 		Expect(c.created).To(Equal(0))
@@ -87,7 +87,7 @@ var _ = Describe("Ensure", func() {
 		data := ownData()
 		old := must(ca.Parse(data["tls.crt"], data["tls.key"]))
 		c := newCluster(damage(data))
-		state, outcome, err := c.store().Ensure(background)
+		state, outcome, err := c.store().Ensure(background, nil)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(outcome).To(Equal(certsecret.Repaired))
 		Expect(state.Reason).To(ContainSubstring(reason))
@@ -123,6 +123,7 @@ var _ = Describe("Ensure", func() {
 		}),
 		Entry("document's cross-signed certificate replaced", "cross-signed by generation 9", true, func(d map[string][]byte) map[string][]byte {
 			s := must(certsecret.Decode(d))
+			s.Phase, s.CurrentID, s.Generations[0].ID = ca.Retaining, 10, 10
 			s.Generations[0].CrossSigned = []certsecret.CrossSigned{{IssuerID: 9, CertificatePEM: newCA(year, now).CertificatePEM}}
 			return with(d, "state.json", s.Encode(nil)["state.json"])
 		}),
@@ -157,21 +158,20 @@ var _ = Describe("Ensure", func() {
 		}),
 	)
 
-	It("goes on trusting a CA whose key is lost, since replicas may still serve with it", func() {
+	It("trusts nothing besides that is found without its document", func() {
 		data := ownData()
-		old := data["tls.crt"]
 		c := newCluster(with(without(data, "state.json"), "tls.key", []byte("garbage")))
-		state, _, err := c.store().Ensure(background)
+		state, _, err := c.store().Ensure(background, nil)
 		Expect(err).NotTo(HaveOccurred())
 		expectInOrder(c, state)
-		Expect(ca.SplitBundle(state.Bundle())).To(HaveLen(2))
-		Expect(ca.Contains(state.Bundle(), old)).To(BeTrue())
+		Expect(ca.SplitBundle(state.Bundle())).To(HaveLen(1))
+		Expect(ca.Contains(state.Bundle(), data["tls.crt"])).To(BeFalse())
 	})
 
 	It("takes a CA that someone put into the Secret", func() {
 		own := newCA(year, now)
 		c := newCluster(map[string][]byte{"tls.crt": own.CertificatePEM, "tls.key": own.PrivateKeyPEM})
-		state, outcome, err := c.store().Ensure(background)
+		state, outcome, err := c.store().Ensure(background, nil)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(outcome).To(Equal(certsecret.Repaired))
 		Expect(expectInOrder(c, state).Equal(own)).To(BeTrue())
@@ -180,7 +180,7 @@ var _ = Describe("Ensure", func() {
 	It("replaces a CA that has expired, and one whose time has not come", func() {
 		c := newCluster(ownData())
 		late := c.storeAt(now.Add(certsecret.DefaultLifetime + day))
-		state, outcome, err := late.Ensure(background)
+		state, outcome, err := late.Ensure(background, nil)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(outcome).To(Equal(certsecret.Repaired))
 		Expect(state.Reason).To(ContainSubstring("has expired at 2040-05-14T12:00:00Z"))
@@ -188,7 +188,7 @@ var _ = Describe("Ensure", func() {
 		Expect(state.CurrentID).To(Equal(int64(2)), "IDs are never used twice")
 		Expect(state.Counter).To(Equal(int64(2)))
 
-		state, _, err = c.store().Ensure(background) // a clock ten years behind
+		state, _, err = c.store().Ensure(background, nil) // a clock ten years behind
 		Expect(err).NotTo(HaveOccurred())
 		Expect(state.Reason).To(ContainSubstring("not valid yet"))
 	})
@@ -196,7 +196,7 @@ var _ = Describe("Ensure", func() {
 	It("does not let the Secret grow without end", func() {
 		c := newCluster(nil)
 		for range 20 {
-			state, _, err := c.store().Ensure(background)
+			state, _, err := c.store().Ensure(background, nil)
 			Expect(err).NotTo(HaveOccurred())
 			Expect(len(state.Generations)).To(BeNumerically("<=", 8))
 			expectInOrder(c, state)
@@ -218,7 +218,7 @@ var _ = Describe("Ensure", func() {
 		})
 		store := c.store()
 		store.Labels = map[string]string{"app": "logger"}
-		state, _, err := store.Ensure(background)
+		state, _, err := store.Ensure(background, nil)
 		Expect(err).NotTo(HaveOccurred())
 		expectInOrder(c, state)
 		secret := c.secret()
@@ -229,6 +229,13 @@ var _ = Describe("Ensure", func() {
 		Expect(secret.Type).To(Equal(corev1.SecretTypeTLS))
 	})
 })
+
+// unpinned is Ensure of a fresh Store where no configuration vouches for anything.
+func unpinned(c *cluster) func(context.Context) (*certsecret.State, certsecret.Outcome, error) {
+	return func(ctx context.Context) (*certsecret.State, certsecret.Outcome, error) {
+		return c.store().Ensure(ctx, nil)
+	}
+}
 
 // race runs n replicas at once and returns the CAs they ended with and how often each outcome occurred.
 func race(n int, ensure func(context.Context) (*certsecret.State, certsecret.Outcome, error)) (map[string]int, map[certsecret.Outcome]int) {

@@ -24,40 +24,36 @@ const (
 	// CanaryName is the entry's name, and the start of the name of the object that is sent.
 	CanaryName = "eirinix-canary"
 
-	// CanaryLabel is what the entry selects: objects with this label and the fingerprint as its value.
+	// CanaryLabel is the label that the entry selects, with the fingerprint as its value.
 	CanaryLabel = "eirinix.cloudfoundry.org/canary"
 
 	// canaryTimeout is how long the API server waits for the answer to a canary.
 	canaryTimeout = 5 * time.Second
 
-	// reached stands in the warning between the canary's name and who answered.
+	// reached stands in the warning between the canary's name and the instance that answered.
 	reached = " reached "
-
-	// ofVersion stands in it between who answered and which version he is of.
-	ofVersion = " of version "
 )
 
 // Canary is a ConfigMap which the API server is asked to create in a dry run, for nothing but the call that it makes on
 // the way. It has an entry of its own, on the same server, with the same caBundle and the same address as all others.
 //
-// The answer is a warning with the name of the ConfigMap, which nobody could guess: who sees it knows that the call
-// came through, whatever becomes of the ConfigMap afterwards.
+// The answer is a warning with the name of the ConfigMap, which is random. The warning proves that the call came
+// through, even if the ConfigMap is refused afterwards.
 //
 // The entry's failurePolicy is Fail. Only the API server knows why it cannot call (a firewall between the control plane
-// and the nodes is seen from nowhere else), and only with Fail does it tell. That harms nobody, because no object but
+// and the nodes is seen from nowhere else), and only with Fail does it say so. That does no harm, because no object but
 // this one matches: the label with the fingerprint, this program's own namespace, creation, and a dry run, after which
-// nothing is left either way. An API server that is too old for the condition still has the label to go by. With Ignore
-// in the cluster (somebody has edited the entry), Run still works, and looks for the reason from this process.
+// nothing is left either way. An API server that is too old for the condition still has the label to go by. If the
+// entry in the cluster has been edited to Ignore, Run still works, and looks for the reason from this process.
 type Canary struct {
 	Fingerprint string
 	Namespace   string // the program's own, in which the ConfigMap would lie; empty means no canary
 	Validating  bool   // stands in the validating configuration: for programs that register nothing in the other one
-	Instance    string // who answers, such as the pod's name
-	Version     string // tells those with other steps apart
+	Instance    string // the process that answers, such as the pod's name
 	Prefix      string // of the path that is called
 }
 
-// Entry is what is registered for the canary, behind all other entries.
+// Entry is registered for the canary, behind all other entries.
 func (c Canary) Entry() webhookconf.Entry {
 	e := webhookconf.Entry{
 		Name:       CanaryName,
@@ -86,9 +82,9 @@ func (c Canary) Entry() webhookconf.Entry {
 	return e
 }
 
-// Answer is what is served on the entry's path.
+// Answer handles the calls on the entry's path.
 func (c Canary) Answer(_ context.Context, req admission.Request) admission.Response {
-	return admission.Allowed("").WithWarnings(req.Name + reached + c.Instance + ofVersion + c.Version)
+	return admission.Allowed("").WithWarnings(req.Name + reached + c.Instance)
 }
 
 // subject is the ConfigMap as selectors see it.
@@ -99,13 +95,12 @@ func (c Canary) subject() Subject {
 	}
 }
 
-// call is what came of sending a canary.
+// call is the outcome of sending a canary.
 type call struct {
 	through  bool
-	instance string // who answered
-	version  string // and of which version
+	instance string // the one that answered
 	took     time.Duration
-	err      error // what the API server said of the request, also if the call came through
+	err      error // the API server's answer to the request, also if the call came through
 }
 
 // send asks the API server once.
@@ -124,35 +119,35 @@ func (c Canary) send(ctx context.Context, clients kubernetes.Interface) call {
 	came := call{took: time.Since(began), err: result.Error()}
 	for _, w := range result.Warnings() {
 		if instance, ours := strings.CutPrefix(w.Text, object.Name+reached); ours {
-			came.through = true
-			came.instance, came.version, _ = strings.Cut(instance, ofVersion)
+			came.through, came.instance = true, instance
 		}
 	}
 	return came
 }
 
-// WhoAnswers has the API server call once, and tells who answered; empty when nobody did, or that cannot be told.
-func (c Canary) WhoAnswers(ctx context.Context, clients kubernetes.Interface) string {
-	ctx, cancel := context.WithTimeout(ctx, canaryTimeout+defaultTimeout)
-	defer cancel()
-	return c.send(ctx, clients).instance
-}
+// slowAnswer is how long an answer may take before the findings so far are worth a line in the log.
+const slowAnswer = time.Second
 
-// Alone has the API server call until somebody of another version answers, and tells whether nobody did in that many
-// tries; false, too, when that cannot be told.
-func (c Canary) Alone(ctx context.Context, clients kubernetes.Interface, tries int) bool {
-	ctx, cancel := context.WithTimeout(ctx, canaryTimeout+defaultTimeout)
-	defer cancel()
-	for range tries {
-		if came := c.send(ctx, clients); !came.through || came.version != c.Version {
-			return false
-		}
+// awaitCanary sends one and calls slow if the answer is late.
+func (d *diagnosis) awaitCanary(ctx context.Context) call {
+	if d.slow == nil {
+		return d.sendCanary(ctx)
 	}
-	return true
+	answered := make(chan call, 1)
+	go func() { answered <- d.sendCanary(ctx) }()
+	timer := time.NewTimer(slowAnswer)
+	defer timer.Stop()
+	select {
+	case came := <-answered:
+		return came
+	case <-timer.C:
+		d.slow()
+		return <-answered
+	}
 }
 
 // sendCanary gives the API server time to notice an entry that has just been registered: until then it admits the
-// canary without calling anybody.
+// canary without a call.
 func (d *diagnosis) sendCanary(ctx context.Context) call {
 	const pause = 100 * time.Millisecond
 	deadline := time.Now().Add(d.settle())
@@ -177,7 +172,7 @@ func (d *diagnosis) sendOnce(ctx context.Context) call {
 	return d.Canary.send(ctx, d.Clients)
 }
 
-// judgeCanary says what the call means.
+// judgeCanary turns the outcome of the call into findings.
 func (d *diagnosis) judgeCanary(ctx context.Context, came call) {
 	switch {
 	case came.through:
@@ -195,7 +190,7 @@ func (d *diagnosis) judgeCanary(ctx context.Context, came call) {
 		})
 	case apierrors.IsForbidden(came.err) && strings.Contains(came.err.Error(), "cannot create resource"):
 		d.lack(came.err, Right{Resource: "configmaps", Verb: "create", Namespace: d.Canary.Namespace})
-		d.inconclusive = "the right to send the canary is missing"
+		d.inconclusive, d.blind = "the right to send the canary is missing", true
 	case apierrors.IsForbidden(came.err) && strings.Contains(came.err.Error(), "being terminated"):
 		d.add(ending(d.Canary.Namespace, came.err))
 	case apierrors.IsNotFound(came.err):
@@ -209,7 +204,7 @@ func (d *diagnosis) judgeCanary(ctx context.Context, came call) {
 	}
 }
 
-// isAnswer tells whether the API server has said anything at all.
+// isAnswer is true of an error that the API server has given as its answer.
 func isAnswer(err error) bool {
 	var status apierrors.APIStatus // no error type itself, so AsType does not take it
 	return errors.As(err, &status)
@@ -240,7 +235,7 @@ func (d *diagnosis) notCalled() {
 	case !live:
 		return // which has been said
 	case h.ignores():
-		d.inconclusive = fmt.Sprintf("the webhook %s ignores failures, so the API server does not tell of them", h.name)
+		d.inconclusive = fmt.Sprintf("the webhook %s ignores failures, so the API server does not report them", h.name)
 		return
 	}
 	if why := d.excludes(h, d.Canary.subject()); why != "" {
@@ -253,7 +248,23 @@ func (d *diagnosis) notCalled() {
 	}
 	d.add(Finding{
 		Code: NotCalled, Severity: Problem, Object: h.String(),
-		Message: fmt.Sprintf("the API server admits what %s selects without calling this program, for more than %s", h, d.settle()),
+		Message: fmt.Sprintf("the API server admits objects that %s selects without calling this program, for more than %s", h, d.settle()),
 		Remedy:  "see whether every API server is healthy and has the admission plugins MutatingAdmissionWebhook and ValidatingAdmissionWebhook enabled",
 	})
+}
+
+// WithoutCanary selects the step's objects but the ConfigMap of a diagnosis, which is for no step: it may lie in a
+// namespace whose ConfigMaps are sent to steps.
+func WithoutCanary(s webhookconf.Step, fingerprint string) *metav1.LabelSelector {
+	if s.Kind != corev1.SchemeGroupVersion.WithKind("ConfigMap") {
+		return s.Objects // a selector would also leave out what has no labels, such as the options of a CONNECT
+	}
+	objects := s.Objects.DeepCopy()
+	if objects == nil {
+		objects = &metav1.LabelSelector{}
+	}
+	objects.MatchExpressions = append(objects.MatchExpressions, metav1.LabelSelectorRequirement{
+		Key: CanaryLabel, Operator: metav1.LabelSelectorOpNotIn, Values: []string{fingerprint},
+	})
+	return objects
 }

@@ -15,23 +15,35 @@ const (
 	defaultSettle  = 5 * time.Second
 )
 
-// Config is what a diagnosis is about. Only Clients, Options and Entries are needed.
+// Config is the subject of a diagnosis. Only Clients, Options and Entries are needed.
 type Config struct {
 	Clients kubernetes.Interface
 
 	Options webhookconf.Options // whose CABundle is not looked at: the live one counts
-	Entries []webhookconf.Entry // what should be registered, the canary's among them if there is one
+	Entries []webhookconf.Entry // that should be registered, the canary's among them if there is one
 	Owner   string              // the certificate Secret of this deployment, "namespace/name"; empty does not ask
 
-	// Canary is what the API server is made to call; the zero Canary sends nothing, and the path is looked at
-	// from this process alone.
+	// Canary is the object for which the API server is made to call. The zero Canary sends nothing, and the path is
+	// looked at from this process alone.
 	Canary Canary
 
-	// Verify tells whether a client that trusts the bundle (PEM) accepts what is served here; nil where nothing is.
+	// Verify is nil if a client that trusts the bundle (PEM) accepts the certificate that is served here. Leave it
+	// out where nothing is served.
 	Verify func(bundle []byte) error
 	Listen string // where this process listens, host:port; empty where it does not
 
-	// Subject is an object of which one wonders why the webhook is not called for it; nil for none.
+	// AsksClients means that this process accepts only callers with a client certificate. A connection that breaks
+	// after the handshake is then taken for a refusal.
+	AsksClients bool
+
+	// Versions gives the versions that are alive, as this process knows them; nil does not look. It must not wait.
+	Versions func() []VersionInfo
+
+	// Others makes Run look for webhooks of other programs that refuse the same objects. It lists every webhook
+	// configuration of the cluster.
+	Others bool
+
+	// Subject is an object for which the webhook is not called, to the surprise of its owner; nil for none.
 	Subject *Subject
 
 	Timeout time.Duration // of each look; 0 means 5 s
@@ -81,7 +93,7 @@ func (c Config) serverName() string {
 	return t.Host
 }
 
-// Rights are what a diagnosis makes use of. None of them is needed: what is missing is not looked at.
+// Rights are those that a diagnosis makes use of. None of them is needed: it leaves out the looks that it may not take.
 func (c Config) Rights() []Right {
 	mutating, validating := rightOn(webhookconf.Mutating.Resource), rightOn(webhookconf.Validating.Resource)
 	rights := []Right{mutating("list", ""), validating("list", ""), {Resource: "namespaces", Verb: "list"}}

@@ -33,6 +33,8 @@ type deployment struct {
 	leaf      *serving.Leaf
 	server    *http.Server
 	listener  net.Listener
+
+	registered *webhookconf.Options // where another writer has registered other options
 }
 
 // newDeployment serves in URL mode and is not registered yet.
@@ -56,6 +58,7 @@ func newDeploymentWith(ctx context.Context, leaf *serving.Leaf) *deployment {
 	d.Entries = append(webhookconf.Group([]webhookconf.Step{podStep(false)}), d.Canary.Entry())
 	d.Verify, d.Listen = leaf.Verify, d.listener.Addr().String()
 	d.Timeout, d.Settle = 2*time.Second, patience
+	d.Others = true
 	return d
 }
 
@@ -136,38 +139,38 @@ func toLoopback() corev1.ServiceSpec {
 	return corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "localhost"}
 }
 
-// register writes the configurations, as a process that starts now, and takes them away when the spec ends.
+// register writes the configurations, as a process that starts now, and takes them away when the spec ends. edits is how
+// another writer has changed the entries since.
 func (d *deployment) register(ctx context.Context, edits ...func(*admissionregistrationv1.MutatingWebhook)) {
 	GinkgoHelper()
-	w := webhookconf.Writer{Options: d.Options, Entries: d.Entries, Started: time.Now(), Now: time.Now}
-	w.Options.CABundle = nil // which comes with each write
-	for _, r := range w.Registrars(admin().AdmissionregistrationV1(), d.Owner) {
-		written := must(r.Register(ctx, func([][]byte) ([]byte, error) { return d.Options.CABundle, nil }))
-		if r.Holds(d.Entries) {
-			Expect(written.Outcome).To(BeElementOf(webhookconf.Created, webhookconf.Updated), r.String())
-		}
-		DeferCleanup(func(ctx context.Context) { must(r.Delete(ctx)) })
+	annotations := map[string]string{webhookconf.OwnerAnnotation: d.Owner}
+	options := d.Options
+	if d.registered != nil {
+		options = *d.registered
 	}
-	d.edit(ctx, edits...)
-}
-
-// edit changes what is registered behind the program's back, before anybody was called for it.
-func (d *deployment) edit(ctx context.Context, edits ...func(*admissionregistrationv1.MutatingWebhook)) {
-	GinkgoHelper()
-	if len(edits) == 0 {
-		return
-	}
-	hooks := admin().AdmissionregistrationV1().MutatingWebhookConfigurations()
-	live := must(hooks.Get(ctx, webhookconf.Mutating.ConfigurationName(d.Options.Fingerprint), metav1.GetOptions{}))
-	for i := range live.Webhooks {
+	mutating, validating := options.Mutating(d.Entries), options.Validating(d.Entries)
+	for i := range mutating {
 		for _, e := range edits {
-			e(&live.Webhooks[i])
+			e(&mutating[i])
 		}
 	}
-	must(hooks.Update(ctx, live, metav1.UpdateOptions{}))
+	if len(mutating) > 0 {
+		hooks, name := admin().AdmissionregistrationV1().MutatingWebhookConfigurations(), webhookconf.Mutating.ConfigurationName(d.Options.Fingerprint)
+		must(hooks.Create(ctx, &admissionregistrationv1.MutatingWebhookConfiguration{
+			ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: annotations}, Webhooks: mutating,
+		}, metav1.CreateOptions{}))
+		DeferCleanup(func(ctx context.Context) error { return hooks.Delete(ctx, name, metav1.DeleteOptions{}) })
+	}
+	if len(validating) > 0 {
+		hooks, name := admin().AdmissionregistrationV1().ValidatingWebhookConfigurations(), webhookconf.Validating.ConfigurationName(d.Options.Fingerprint)
+		must(hooks.Create(ctx, &admissionregistrationv1.ValidatingWebhookConfiguration{
+			ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: annotations}, Webhooks: validating,
+		}, metav1.CreateOptions{}))
+		DeferCleanup(func(ctx context.Context) error { return hooks.Delete(ctx, name, metav1.DeleteOptions{}) })
+	}
 }
 
-// remove takes entries out of what is registered.
+// remove takes entries out of the configuration.
 func (d *deployment) remove(ctx context.Context, unwanted func(name string) bool) {
 	GinkgoHelper()
 	hooks := admin().AdmissionregistrationV1().MutatingWebhookConfigurations()
@@ -191,7 +194,7 @@ func (d *deployment) run(ctx context.Context) diagnose.Report {
 	return r
 }
 
-// awaitCalls waits until the API server calls for what is registered.
+// awaitCalls waits until the API server calls for the entries.
 func (d *deployment) awaitCalls(ctx context.Context) {
 	GinkgoHelper()
 	_, through := d.run(ctx).Find(diagnose.Well)
@@ -218,7 +221,7 @@ func problems(r diagnose.Report) []diagnose.Code {
 	return all
 }
 
-// haveOneProblem is what a single fault must come to.
+// haveOneProblem matches the report of a single fault.
 func haveOneProblem(code diagnose.Code, text ...OmegaMatcher) OmegaMatcher {
 	all := []OmegaMatcher{HaveField("Code", code), HaveField("Object", Not(BeEmpty())), HaveField("Remedy", Not(BeEmpty()))}
 	for _, t := range text {

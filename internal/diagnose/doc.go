@@ -3,6 +3,7 @@
 //
 // Check is the pre-flight: it asks the API server which rights are missing, and Manifest prints them as RBAC objects
 // that can be applied as they are. Run is the diagnosis: it lets the API server call the webhook for an object that
-// concerns nobody (see Canary), and looks at everything that the call passes. Neither writes anything, and both do
-// with whatever rights they have: what may not be read is said, with the right that is missing.
+// is made for the purpose (see Canary), and looks at everything that the call passes. Watch is the diagnosis of a
+// program that has just started: it looks again until all is well, and logs. None of them writes anything. They need no
+// right: each names those that it lacked.
 package diagnose

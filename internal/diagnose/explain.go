@@ -10,7 +10,7 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
-// explain says what an error that the API server gave for the canary means.
+// explain turns the API server's error about the canary into a finding.
 func (d *diagnosis) explain(ctx context.Context, text string) Finding {
 	f, ok := parseFailure(text)
 	canary := webhookconf.WebhookName(CanaryName, d.Options.Fingerprint)
@@ -19,7 +19,7 @@ func (d *diagnosis) explain(ctx context.Context, text string) Finding {
 		return Finding{
 			Code: Unexplained, Severity: Warning, Object: d.Options.Target.String(),
 			Message: "the API server refuses the canary before it calls this program", Evidence: text,
-			Remedy: "see what refuses ConfigMaps in Namespace " + d.Canary.Namespace,
+			Remedy: "find the policy or quota that refuses ConfigMaps in Namespace " + d.Canary.Namespace,
 		}
 	case f.webhook != canary:
 		return d.shadowedCanary(ctx, f, text)
@@ -30,10 +30,23 @@ func (d *diagnosis) explain(ctx context.Context, text string) Finding {
 			Remedy:  d.whoAnswers(), Evidence: text,
 		}
 	}
-	return d.finding(ctx, classify(f.reason), f.reason)
+	return d.brokenPath(ctx, classify(f.reason), f.reason)
 }
 
-// finding is about the path to this program. reason is what was said of it.
+// brokenPath is a finding about the path to this program, after it has been found out why a connection broke.
+func (d *diagnosis) brokenPath(ctx context.Context, code Code, reason string) Finding {
+	if code == ConnectionBroken {
+		if refused, evidence := d.refusesCallers(ctx); refused {
+			code = CallerRefused
+			if evidence != "" {
+				reason += "; this process, without a client certificate, is told: " + evidence
+			}
+		}
+	}
+	return d.finding(ctx, code, reason)
+}
+
+// finding is about the path to this program. reason is the evidence.
 func (d *diagnosis) finding(ctx context.Context, code Code, reason string) Finding {
 	at := d.Options.Target.String()
 	f := Finding{Code: code, Severity: Problem, Object: at, Evidence: reason}
@@ -56,10 +69,12 @@ func (d *diagnosis) finding(ctx context.Context, code Code, reason string) Findi
 		}
 		say(fmt.Sprintf("%s does not trust the certificate that it is shown at %s", d.caller, at), remedyFor(code, d.serverName(), "call RegisterExtensions"))
 	case NotTLS:
-		say(fmt.Sprintf("what answers at %s does not speak TLS", at), d.whoAnswers())
+		say(fmt.Sprintf("the server at %s does not speak TLS", at), d.whoAnswers())
 	case CallerRefused:
-		say(fmt.Sprintf("what answers at %s refuses %s as a caller", at, d.caller),
+		say(fmt.Sprintf("the server at %s refuses %s as a caller", at, d.caller),
 			"see that ManagerOptions.ClientCA and ClientNames are those of the certificate that the API server shows (its --admission-control-config-file)")
+	case AnotherProgram:
+		say("another program answers under the fingerprint of this one", "set ManagerOptions.OperatorFingerprint of one of the two to another name")
 	case NoTunnel:
 		say(fmt.Sprintf("the control plane's tunnel to the nodes is down, so %s does not reach %s", d.caller, at), "see to the tunnel's agents (konnectivity-agent) on the nodes")
 	case NoSuchHost:
@@ -69,18 +84,18 @@ func (d *diagnosis) finding(ctx context.Context, code Code, reason string) Findi
 	case ConnectionRefused:
 		say(fmt.Sprintf("nothing listens at %s: the connection of %s was refused", at, d.caller), d.whereToListen())
 	case ConnectionBroken:
-		say(fmt.Sprintf("what listens at %s hangs up before it answers", at), d.whoAnswers())
+		say(fmt.Sprintf("the server at %s closes the connection before it answers", at), d.whoAnswers())
 	case TimedOut:
 		say(fmt.Sprintf("%s gets no answer from %s in time", d.caller, at), d.whyTimedOut(ctx))
 	case BadAnswer:
-		say(fmt.Sprintf("what answers at %s gives no proper answer to the canary", at), "if a rollout is in progress wait for its end, else "+d.whoAnswers())
+		say(fmt.Sprintf("the server at %s gives no proper answer to the canary", at), "if a rollout is in progress wait for its end, else "+d.whoAnswers())
 	default:
-		say(fmt.Sprintf("%s cannot call %s, for a reason that is not known here", d.caller, at), "see what it says")
+		say(fmt.Sprintf("%s cannot call %s, for a reason that is not known here", d.caller, at), "see the evidence")
 	}
 	return f
 }
 
-// remedyFor is what mends a certificate that is not trusted.
+// remedyFor is the way to mend a certificate that is not trusted.
 func remedyFor(code Code, host, remedy string) string {
 	switch code {
 	case NameMismatch:
@@ -102,7 +117,7 @@ func (d *diagnosis) whoAnswers() string {
 	if d.serviceMode() {
 		return fmt.Sprintf("see that the selector of %s takes in the pods of this program alone, and that its targetPort is their webhook port", d.service())
 	}
-	return "see what listens there, and set ManagerOptions.Host and Port to where the API server reaches this program"
+	return "find the process that listens there, and set ManagerOptions.Host and Port to where the API server reaches this program"
 }
 
 func (d *diagnosis) whereToListen() string {
@@ -119,7 +134,7 @@ func (d *diagnosis) listeningHere() string {
 	return " (this process listens on " + d.Listen + ")"
 }
 
-// openPort is the port that must be open towards the nodes: the pods', which a packet carries that has passed the Service.
+// openPort is the port that must be open towards the nodes: that of the pods, which a packet carries after the Service.
 func (d *diagnosis) openPort() int32 {
 	if d.serviceMode() {
 		if port := d.backend.podPort(d.Options.Target.Port); port != 0 {
@@ -140,7 +155,7 @@ func (d *diagnosis) howToReach() string {
 	return fmt.Sprintf("allow TCP port %d from the control plane to %s in firewalls, security groups and NetworkPolicies", d.openPort(), where)
 }
 
-// whyTimedOut tells a firewall from a process that hangs, by trying from here.
+// whyTimedOut distinguishes a firewall from a process that hangs, by trying from here.
 func (d *diagnosis) whyTimedOut(ctx context.Context) string {
 	if !d.canProbe() {
 		return d.howToReach()

@@ -1,24 +1,61 @@
 package diagnose
 
 import (
+	"context"
+
+	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/version"
 )
 
-// What the specs see of the inside. They cannot live in this package, because its Report is ginkgo's too.
+// The inside, for the specs. They cannot live in this package, because its Report is ginkgo's too.
 var (
 	Classify = classify
 	CodeOf   = codeOf
 )
 
-// Blamed is what parseFailure finds.
+// Blamed is the result of parseFailure.
 func Blamed(text string) (webhook string, denied bool, reason string, ok bool) {
 	f, ok := parseFailure(text)
 	return f.webhook, f.denied, f.reason, ok
 }
 
-// Old tells whether an API server of that version is too old.
+// BrokenPath is the finding about a call that failed for that reason.
+func BrokenPath(ctx context.Context, c Config, reason string) Finding {
+	return newDiagnosis(c).brokenPath(ctx, classify(reason), reason)
+}
+
+// Propagates is true of a problem that may pass by itself.
+func Propagates(c Code, service bool) bool { return c.propagates(service) }
+
+// Look is a look of a watch.
+type Look struct {
+	Findings       []Finding
+	Slowly         []Finding // those that are known before the API server has answered
+	Through, Blind bool
+	Service        bool
+}
+
+// WatchWith watches with looks of the spec's own.
+func WatchWith(ctx context.Context, log logr.Logger, look func() Look) {
+	watch(ctx, log, func(_ context.Context, soFar func([]Finding)) outcome {
+		l := look()
+		if l.Slowly != nil {
+			soFar(l.Slowly)
+		}
+		return outcome{findings: l.Findings, through: l.Through, blind: l.Blind, unknown: "spec", service: l.Service}
+	})
+}
+
+// OfVersions are the findings about these versions.
+func OfVersions(versions ...VersionInfo) []Finding {
+	d := newDiagnosis(Config{Versions: func() []VersionInfo { return versions }})
+	d.versions()
+	return d.findings
+}
+
+// Old is true of an API server that is too old.
 func Old(major, minor string) bool { return old(version.Info{Major: major, Minor: minor}) }
 
 // Fold folds the findings of a diagnosis.
@@ -28,7 +65,7 @@ func Fold(c Config, findings []Finding) []Finding {
 	return d.findings
 }
 
-// JudgePorts says what follows from a call that failed, with this behind the Service, and which port had to be open.
+// JudgePorts gives the findings that follow from a call that failed, with this behind the Service, and which port had to be open.
 func JudgePorts(c Config, service *corev1.Service, slices []discoveryv1.EndpointSlice, symptom Finding) (findings []Finding, open int32) {
 	d := &diagnosis{Config: c, backend: backend{service: service, slices: slices}, findings: []Finding{symptom}}
 	d.judgePorts()

@@ -2,7 +2,7 @@ package diagnose
 
 import "strings"
 
-// Severity says what a finding means for admission.
+// Severity is how much a finding matters for admission.
 type Severity string
 
 // A Problem keeps the API server from calling the webhook, or objects from being admitted. A Warning may.
@@ -12,26 +12,28 @@ const (
 	Note    Severity = "note"
 )
 
-// Code is what kind of thing was found. Codes are stable: programs may look for them.
+// Code is the kind of a finding. Codes are stable: programs may look for them.
 type Code string
 
-// What is found between the API server and this process, the API server's end first.
+// The kinds of findings between the API server and this process, the API server's end first.
 const (
-	NotBegun             Code = "NotBegun"             // there was no diagnosis: the program lacks what it takes
+	NotBegun             Code = "NotBegun"             // there was no diagnosis: the program could not begin one
 	APIServerUnreachable Code = "APIServerUnreachable" // this process gets no answer from the API server
 	TooOld               Code = "TooOld"               // the API server lacks matchConditions
 	NotRegistered        Code = "NotRegistered"        // a configuration or an entry of it is missing
 	OwnedElsewhere       Code = "OwnedElsewhere"       // the configuration belongs to another deployment
+	AnotherProgram       Code = "AnotherProgram"       // another program answers under the same fingerprint
+	SeveralVersions      Code = "SeveralVersions"      // of this program live, and one waits for another
 	WrongTarget          Code = "WrongTarget"          // another address is registered
-	Excluded             Code = "Excluded"             // a selector leaves out what should be called for
+	Excluded             Code = "Excluded"             // a selector leaves out objects that the webhook is for
 	Shadowed             Code = "Shadowed"             // another webhook fails for the same objects
 	BundleEmpty          Code = "BundleEmpty"
 	BundleUnreadable     Code = "BundleUnreadable"
-	UnknownAuthority     Code = "UnknownAuthority"  // the caBundle does not trust what is served
+	UnknownAuthority     Code = "UnknownAuthority"  // the caBundle does not trust the certificate that is served
 	NameMismatch         Code = "NameMismatch"      // the certificate is for other names
 	Expired              Code = "Expired"           // or not valid yet
-	NotTLS               Code = "NotTLS"            // what answers does not speak TLS
-	CallerRefused        Code = "CallerRefused"     // this program wants another client certificate
+	NotTLS               Code = "NotTLS"            // the server does not speak TLS
+	CallerRefused        Code = "CallerRefused"     // the server wants another client certificate
 	NamespaceMissing     Code = "NamespaceMissing"  // or ending
 	ServiceMissing       Code = "ServiceMissing"    // there is no such Service
 	ServiceUnusable      Code = "ServiceUnusable"   // it is of a kind that the API server does not call
@@ -47,21 +49,21 @@ const (
 	NothingListens       Code = "NothingListens"    // this process does not answer on its own port
 	NotCalled            Code = "NotCalled"         // the API server did not call, and does not say why
 	CannotLook           Code = "CannotLook"        // rights are missing to find out more
-	Unexplained          Code = "Unexplained"       // what the API server says is new to us
+	Unexplained          Code = "Unexplained"       // the API server says something that is new to us
 	ReachedFromHere      Code = "ReachedFromHere"   // this process reaches itself the way the API server would
 	Reached              Code = "Reached"           // the API server's call came through
 	Well                 Code = "Well"              // and nothing else is wrong
 )
 
-// Finding is one thing that was found. It is an error, of which a Report gives those that are problems.
+// Finding is one fact about the path. It is an error; Report.Err gives those that are problems.
 type Finding struct {
 	Code     Code     `json:"code"`
 	Severity Severity `json:"severity"`
-	Object   string   `json:"object,omitempty"`   // what it is about: kind and name, or an address
+	Object   string   `json:"object,omitempty"`   // its subject: kind and name, or an address
 	Message  string   `json:"message"`            // one sentence, without its full stop
-	Remedy   string   `json:"remedy,omitempty"`   // what to do; empty where nothing need be done
-	Evidence string   `json:"evidence,omitempty"` // what was said to us, as it was said
-	Rights   []Right  `json:"-"`                  // those that are missing, where that is what was found
+	Remedy   string   `json:"remedy,omitempty"`   // the way to mend it; empty where nothing need be done
+	Evidence string   `json:"evidence,omitempty"` // the words of the API server or of an error
+	Rights   []Right  `json:"-"`                  // those that are missing, if rights are
 }
 
 // String is the finding on one line.

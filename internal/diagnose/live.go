@@ -14,8 +14,8 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
-// hook is one entry of a webhook configuration, of either kind. It is the mutating form; what a validating entry lacks
-// is empty in it.
+// hook is one entry of a webhook configuration, of either kind. It is the mutating form; the fields that a validating
+// entry lacks are empty.
 type hook struct {
 	kind, configuration string
 	name                string
@@ -64,7 +64,7 @@ type configuration struct {
 	hooks      []hook
 }
 
-// kindOf is what one of the two kinds of configuration is made of.
+// kindOf is one of the two kinds of configuration, and the way to read it.
 type kindOf struct {
 	kind, resource, name string
 	validating           bool
@@ -157,7 +157,7 @@ func validating(clients kubernetes.Interface, fingerprint string) kindOf {
 	}
 }
 
-// registered looks at our own configurations, and at what of the entries stands there.
+// registered looks at our own configurations, and looks for the entries in them.
 func (d *diagnosis) registered(ctx context.Context) {
 	d.looked = true
 	for _, k := range d.kinds() {
@@ -185,7 +185,7 @@ func (d *diagnosis) registered(ctx context.Context) {
 	}
 }
 
-// compare looks for the entries of one kind in what is registered.
+// compare looks for the entries of one kind in the configuration.
 func (d *diagnosis) compare(k kindOf, found configuration) {
 	expected := map[string]hook{}
 	for _, w := range d.Options.Mutating(asMutating(d.Entries, k.validating)) {
@@ -229,7 +229,7 @@ func (d *diagnosis) compareEntry(live, expected hook) {
 		d.add(Finding{
 			Code: WrongTarget, Severity: Problem, Object: live.where(), // all entries have one address: once is enough
 			Message: fmt.Sprintf("%s makes the API server call %s%s instead of %s%s", live, is, path, should, expectedPath),
-			Remedy:  "call RegisterExtensions with the options of this program, and see who else writes that configuration",
+			Remedy:  "call RegisterExtensions with the options of this program, and see which other program writes that configuration",
 		})
 	}
 	d.trust(live)
@@ -245,7 +245,7 @@ func find(hooks []hook, name string) (hook, bool) {
 	return hook{}, false
 }
 
-// asMutating makes the entries of one kind mutating, so that one builder is enough to know what they should be.
+// asMutating makes the entries of one kind mutating, so that one builder serves both kinds.
 func asMutating(entries []webhookconf.Entry, validating bool) []webhookconf.Entry {
 	var all []webhookconf.Entry
 	for _, e := range entries {
@@ -260,7 +260,7 @@ func asMutating(entries []webhookconf.Entry, validating bool) []webhookconf.Entr
 // trust judges the caBundle of an entry.
 func (d *diagnosis) trust(h hook) {
 	bundle := h.ClientConfig.CABundle
-	const remedy = "let a Manager with RegisterWebHook run, or call RegisterExtensions, and see who else writes that configuration"
+	const remedy = "let a Manager with RegisterWebHook run, or call RegisterExtensions, and see which other program writes that configuration"
 	f := Finding{Severity: Problem, Object: h.where(), Remedy: remedy} // entries share a caBundle: once is enough
 	switch {
 	case len(bytes.TrimSpace(bundle)) == 0:

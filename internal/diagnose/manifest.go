@@ -17,8 +17,8 @@ import (
 // serviceAccountPrefix begins the user name of every ServiceAccount; namespace and name follow.
 const serviceAccountPrefix = "system:serviceaccount:"
 
-// WhoAmI asks the API server who the caller is, as the subject of a binding. An API server that does not tell is no
-// error: the subject is then whoever the fallback names.
+// WhoAmI asks the API server who the caller is, as the subject of a binding. An API server that does not answer is no
+// error: the subject is then the fallback.
 func WhoAmI(ctx context.Context, reviews authenticationv1client.SelfSubjectReviewInterface, fallback rbacv1.Subject) rbacv1.Subject {
 	review, err := reviews.Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
 	if err != nil || review.Status.UserInfo.Username == "" {

@@ -9,7 +9,7 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 )
 
-// others looks for webhooks of somebody else that refuse the objects which ours is for, because nothing stands behind
+// others looks for webhooks of other programs that refuse the objects which ours is for, because nothing stands behind
 // them. Users tend to blame the webhook that they know.
 func (d *diagnosis) others(ctx context.Context) {
 	seen := map[string]string{}
@@ -54,7 +54,7 @@ func (d *diagnosis) shadow(ctx context.Context, h hook, seen map[string]string) 
 	d.add(f)
 }
 
-// sameObjects tells whether a webhook is called for some of what ours are called for.
+// sameObjects is true if a webhook is called for some of the objects that ours are called for.
 func (d *diagnosis) sameObjects(h hook) bool {
 	for _, e := range d.Entries {
 		for _, ours := range e.Rules {
@@ -70,7 +70,7 @@ func matchesAll(h hook) bool {
 	return len(h.MatchConditions) == 0 && (h.ObjectSelector == nil || len(h.ObjectSelector.MatchLabels)+len(h.ObjectSelector.MatchExpressions) == 0)
 }
 
-// dead tells why nothing can answer behind a Service; empty if something may.
+// dead is the reason why nothing can answer behind a Service; empty if a pod may.
 func (d *diagnosis) dead(ctx context.Context, s *admissionregistrationv1.ServiceReference) string {
 	b, err := within(ctx, d.timeout(), func(ctx context.Context) (backend, error) { return look(ctx, d.Clients, s.Namespace, s.Name) })
 	if err != nil {
@@ -112,7 +112,7 @@ func (d *diagnosis) shadowed(h hook, why, evidence string) Finding {
 func (d *diagnosis) shadowedCanary(ctx context.Context, f failure, text string) Finding {
 	h, found := d.findHook(ctx, f.webhook)
 	if found && slices.ContainsFunc(d.kinds(), func(k kindOf) bool { return k.kind == h.kind && k.name == h.configuration }) {
-		return d.finding(ctx, classify(f.reason), f.reason) // one of ours that is called for everything
+		return d.brokenPath(ctx, classify(f.reason), f.reason) // one of ours that is called for everything
 	}
 	if !found {
 		h = hook{name: f.webhook, kind: "webhook configuration", configuration: "(unknown)"}
@@ -149,7 +149,7 @@ func (d *diagnosis) findHook(ctx context.Context, name string) (hook, bool) {
 	return hook{}, false
 }
 
-// overlap tells whether there can be a request that both rules match. Versions are passed over, because an API server
+// overlap is true if there can be a request that both rules match. Versions are passed over, because an API server
 // converts.
 func overlap(a, b admissionregistrationv1.RuleWithOperations) bool {
 	return anyPair(a.Operations, b.Operations, func(x, y admissionregistrationv1.OperationType) bool { return same(string(x), string(y)) }) &&

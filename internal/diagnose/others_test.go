@@ -21,7 +21,7 @@ var _ = Describe("A diagnosis of other webhooks", Label("api-server"), func() {
 		d.awaitCalls(ctx)
 	})
 
-	// register puts somebody else's webhook before ours, in our namespace alone.
+	// register puts another program's webhook before ours, in our namespace alone.
 	register := func(ctx context.Context, edit func(*admissionregistrationv1.MutatingWebhook)) string {
 		GinkgoHelper()
 		w := admissionregistrationv1.MutatingWebhook{
@@ -48,7 +48,7 @@ var _ = Describe("A diagnosis of other webhooks", Label("api-server"), func() {
 		return name
 	}
 	onlyPods := func(w *admissionregistrationv1.MutatingWebhook) { w.Rules[0].Resources = []string{"pods"} }
-	// admitsNoPod is what the API server does while the other webhook stands there.
+	// admitsNoPod waits until the API server admits no pod, because of the other webhook.
 	admitsNoPod := func(ctx context.Context) {
 		GinkgoHelper()
 		Eventually(func() error {
@@ -117,6 +117,12 @@ var _ = Describe("A diagnosis of other webhooks", Label("api-server"), func() {
 		}, SpecTimeout(patience)),
 	)
 
+	It("looks for none unless it is asked to", func(ctx SpecContext) {
+		register(ctx, onlyPods)
+		d.Others = false
+		Expect(codes(d.run(ctx))).To(Equal([]diagnose.Code{diagnose.Well}))
+	}, SpecTimeout(patience))
+
 	It("only warns of one that may be for other objects", func(ctx SpecContext) {
 		register(ctx, func(w *admissionregistrationv1.MutatingWebhook) {
 			onlyPods(w)
@@ -128,6 +134,7 @@ var _ = Describe("A diagnosis of other webhooks", Label("api-server"), func() {
 	}, SpecTimeout(patience))
 
 	It("does not take an entry of ours for another's", func(ctx SpecContext) {
+		d := newDeployment(ctx)
 		step := podStep(false)
 		step.Name, step.Isolated, step.ClusterCritical = "all", true, true
 		step.Namespaces = &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: d.Canary.Namespace}}

@@ -22,7 +22,7 @@ import (
 
 var _ = Describe("A diagnosis of the path", Label("api-server"), func() {
 	Describe("where all is well", func() {
-		It("says so and who answered, in URL mode", func(ctx SpecContext) {
+		It("says so and names the instance, in URL mode", func(ctx SpecContext) {
 			d := newDeployment(ctx)
 			d.register(ctx)
 			r := d.run(ctx)
@@ -108,7 +108,7 @@ var _ = Describe("A diagnosis of the path", Label("api-server"), func() {
 		Entry("through a Service", true, SpecTimeout(patience)),
 	)
 
-	It("says that nobody answers in time, and which port to open", func(ctx SpecContext) {
+	It("says that there is no answer in time, and which port to open", func(ctx SpecContext) {
 		d := newDeployment(ctx)
 		hole := newBlackhole()
 		d.Options.Target.Port, d.Listen = hole, ""
@@ -235,7 +235,7 @@ var _ = Describe("A diagnosis of the path", Label("api-server"), func() {
 		Expect(d.run(ctx)).To(haveOneProblem(diagnose.NoSuchHost))
 	}, SpecTimeout(patience))
 
-	It("says that it is the API server who does not answer this process", func(ctx SpecContext) {
+	It("says that it is the API server that does not answer this process", func(ctx SpecContext) {
 		d := newDeployment(ctx)
 		d.Clients = clientsFor(&rest.Config{Host: "https://127.0.0.1:" + itoa(freePort())})
 		Expect(d.run(ctx)).To(haveOneProblem(diagnose.APIServerUnreachable, ContainSubstring("kubeconfig")))
@@ -253,7 +253,7 @@ var _ = Describe("A diagnosis of the path", Label("api-server"), func() {
 		d.register(ctx, func(w *admissionregistrationv1.MutatingWebhook) {
 			w.FailurePolicy = new(admissionregistrationv1.Ignore)
 		})
-		Expect(codes(d.run(ctx))).To(Equal([]diagnose.Code{diagnose.Well}), "the warning tells as much as with Fail")
+		Expect(codes(d.run(ctx))).To(Equal([]diagnose.Code{diagnose.Well}), "the warning shows as much as with Fail")
 	}, SpecTimeout(patience))
 
 	It("looks from this process without a canary", func(ctx SpecContext) {
@@ -265,21 +265,5 @@ var _ = Describe("A diagnosis of the path", Label("api-server"), func() {
 		Expect(r.Err()).NotTo(HaveOccurred())
 		Expect(codes(r)).To(Equal([]diagnose.Code{diagnose.ReachedFromHere}))
 		Expect(r.String()).To(ContainSubstring("because no canary was asked for"))
-	}, SpecTimeout(patience))
-
-	It("goes on until all is well", func(ctx SpecContext) {
-		d := newDeployment(ctx)
-		done := make(chan diagnose.Report, 1)
-		go func() { done <- diagnose.Await(ctx, d.Config, patience, 10*time.Millisecond) }()
-		Consistently(done).WithTimeout(100 * time.Millisecond).ShouldNot(Receive())
-		d.register(ctx)
-		var r diagnose.Report
-		Eventually(done).WithTimeout(patience).Should(Receive(&r))
-		Expect(codes(r)).To(Equal([]diagnose.Code{diagnose.Well}))
-	}, SpecTimeout(2*patience))
-
-	It("gives up when its patience is over", func(ctx SpecContext) {
-		d := newDeployment(ctx)
-		Expect(diagnose.Await(ctx, d.Config, 20*time.Millisecond, 10*time.Millisecond)).To(haveOneProblem(diagnose.NotRegistered))
 	}, SpecTimeout(patience))
 })

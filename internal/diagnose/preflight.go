@@ -3,6 +3,7 @@ package diagnose
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"golang.org/x/sync/errgroup"
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -11,16 +12,29 @@ import (
 )
 
 // reviewsAtOnce bounds how many rights are asked for at the same time.
-const reviewsAtOnce = 4
+const reviewsAtOnce = 16
 
-// Access is what the API server says of a list of rights.
+// Access is the API server's answer to a list of rights. The zero Access knows nothing, and allows everything.
 type Access struct {
+	Granted []Right
 	Missing []Right
-	Unknown []Right // what the API server would not tell
-	Reason  error   // why something is unknown; nil when nothing is
+	Unknown []Right // those for which there was no answer
+	Reason  error   // why a right is unknown; nil when none is
 }
 
-// Err is nil when nothing is known to be missing. What is unknown is no error: the program finds out when it tries.
+// Allows is true if the right was asked for and is granted, or the API server did not answer. A right of creation has no
+// name: RBAC cannot restrict it to one.
+func (a Access) Allows(r Right) bool {
+	has := func(rights []Right) bool {
+		return slices.ContainsFunc(rights, func(o Right) bool { return o.reviewed() == r.reviewed() })
+	}
+	if len(a.Granted)+len(a.Missing)+len(a.Unknown) == 0 {
+		return true
+	}
+	return !has(a.Missing) && (has(a.Granted) || has(a.Unknown))
+}
+
+// Err is nil when no right is known to be missing. An unknown right is no error: the program finds out when it tries.
 func (a Access) Err() error {
 	if len(a.Missing) == 0 {
 		return nil
@@ -33,15 +47,22 @@ type MissingError struct{ Rights []Right }
 
 func (e *MissingError) Error() string { return "these rights are missing: " + sentence(e.Rights) }
 
-// Check asks the API server which of the rights the caller has. Every user may ask that unless the cluster's
-// administrator has decided otherwise; then everything is unknown. The error is the cause of ctx, if it has ended.
+// Check asks the API server which of the rights the caller has; a right that is listed twice is asked for once. Every
+// user may ask that unless the cluster's administrator has decided otherwise; then everything is unknown. The error is
+// the cause of ctx, if it has ended.
 func Check(ctx context.Context, reviews authorizationv1client.SelfSubjectAccessReviewInterface, rights []Right) (Access, error) {
-	answers := make([]answer, len(rights))
+	answers := map[Right]*answer{}
 	var group errgroup.Group
 	group.SetLimit(reviewsAtOnce)
-	for i, right := range rights {
+	for _, right := range rights {
+		question := right.reviewed()
+		if answers[question] != nil {
+			continue
+		}
+		a := &answer{}
+		answers[question] = a
 		group.Go(func() error {
-			answers[i] = ask(ctx, reviews, right)
+			*a = ask(ctx, reviews, question)
 			return nil
 		})
 	}
@@ -50,12 +71,19 @@ func Check(ctx context.Context, reviews authorizationv1client.SelfSubjectAccessR
 		return Access{}, fmt.Errorf("asking for rights: %w", context.Cause(ctx))
 	}
 	var a Access
-	for i, answer := range answers {
-		switch {
+	seen := map[Right]bool{}
+	for _, right := range rights {
+		if seen[right] {
+			continue
+		}
+		seen[right] = true
+		switch answer := answers[right.reviewed()]; {
 		case answer.err != nil:
-			a.Unknown, a.Reason = append(a.Unknown, rights[i]), answer.err
-		case !answer.allowed:
-			a.Missing = append(a.Missing, rights[i])
+			a.Unknown, a.Reason = append(a.Unknown, right), answer.err
+		case answer.allowed:
+			a.Granted = append(a.Granted, right)
+		default:
+			a.Missing = append(a.Missing, right)
 		}
 	}
 	return a, nil
@@ -71,10 +99,7 @@ func ask(ctx context.Context, reviews authorizationv1client.SelfSubjectAccessRev
 		return answer{err: context.Cause(ctx)}
 	}
 	attributes := &authorizationv1.ResourceAttributes{
-		Group: r.Group, Resource: r.Resource, Subresource: r.Subresource, Verb: r.Verb, Namespace: r.Namespace,
-	}
-	if r.byName() {
-		attributes.Name = r.Name
+		Group: r.Group, Resource: r.Resource, Subresource: r.Subresource, Verb: r.Verb, Namespace: r.Namespace, Name: r.Name,
 	}
 	review, err := reviews.Create(ctx, &authorizationv1.SelfSubjectAccessReview{
 		Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: attributes},
@@ -82,6 +107,6 @@ func ask(ctx context.Context, reviews authorizationv1client.SelfSubjectAccessRev
 	if err != nil {
 		return answer{err: err}
 	}
-	// An evaluationError with a refusal is what the authorizer stumbled over on the way; the request would be refused too.
+	// An evaluationError beside a refusal comes from the authorizer; the request would be refused too.
 	return answer{allowed: review.Status.Allowed}
 }

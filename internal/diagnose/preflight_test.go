@@ -3,6 +3,7 @@ package diagnose_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -115,7 +116,7 @@ var _ = Describe("A pre-flight", func() {
 		}, SpecTimeout(patience))
 	})
 
-	Describe("where the API server does not tell", func() {
+	Describe("where the API server does not answer", func() {
 		var clients *fake.Clientset
 		BeforeEach(func() { clients = fake.NewClientset() })
 		refuse := func(resource string, when func(clienttesting.Action) bool) {
@@ -147,19 +148,45 @@ var _ = Describe("A pre-flight", func() {
 
 		It("asks a few at a time", func(ctx SpecContext) {
 			reviews := &slowReviews{release: make(chan struct{})}
+			var many []diagnose.Right
+			for i := range 40 {
+				many = append(many, secret(fmt.Sprint("verb", i)))
+			}
 			done := make(chan diagnose.Access, 1)
 			go func() {
 				defer GinkgoRecover()
-				done <- must(diagnose.Check(ctx, reviews, make([]diagnose.Right, 20)))
+				done <- must(diagnose.Check(ctx, reviews, many))
 			}()
-			Eventually(reviews.asked.Load).WithTimeout(patience).Should(BeEquivalentTo(4))
-			Consistently(reviews.asked.Load).WithTimeout(50 * time.Millisecond).Should(BeEquivalentTo(4))
+			Eventually(reviews.asked.Load).WithTimeout(patience).Should(BeEquivalentTo(16))
+			Consistently(reviews.asked.Load).WithTimeout(50 * time.Millisecond).Should(BeEquivalentTo(16))
 			close(reviews.release)
-			Eventually(done).WithTimeout(patience).Should(Receive(Equal(diagnose.Access{})))
-			Expect(reviews.asked.Load()).To(BeEquivalentTo(20))
+			Eventually(done).WithTimeout(patience).Should(Receive(Equal(diagnose.Access{Granted: many})))
+			Expect(reviews.asked.Load()).To(BeEquivalentTo(len(many)))
+		})
+
+		It("asks for each right once", func(ctx SpecContext) {
+			reviews := &slowReviews{release: make(chan struct{})}
+			close(reviews.release)
+			named := diagnose.Right{Resource: "secrets", Verb: "create", Namespace: "cf", Name: "one"}
+			unnamed := named
+			unnamed.Name = ""
+			access := must(diagnose.Check(ctx, reviews, []diagnose.Right{named, secret("get"), secret("get"), unnamed, named}))
+			Expect(access).To(Equal(diagnose.Access{Granted: []diagnose.Right{named, secret("get"), unnamed}}))
+			Expect(reviews.asked.Load()).To(BeEquivalentTo(2), "RBAC cannot restrict creation to a name")
 		})
 	})
 })
+
+var _ = DescribeTable("The outcome of a pre-flight",
+	func(a diagnose.Access, r diagnose.Right, allows bool) { Expect(a.Allows(r)).To(Equal(allows)) },
+	Entry("allows a right that is granted", diagnose.Access{Granted: []diagnose.Right{secret("get")}}, secret("get"), true),
+	Entry("does not allow one that is missing", diagnose.Access{Missing: []diagnose.Right{secret("get")}}, secret("get"), false),
+	Entry("allows one that is unknown", diagnose.Access{Unknown: []diagnose.Right{secret("get")}}, secret("get"), true),
+	Entry("does not allow one that was not asked for", diagnose.Access{Granted: []diagnose.Right{secret("get")}}, secret("list"), false),
+	Entry("allows everything if nothing was asked for", diagnose.Access{}, secret("get"), true),
+	Entry("does not distinguish creation by name", diagnose.Access{Granted: []diagnose.Right{{Resource: "secrets", Verb: "create", Namespace: "cf"}}},
+		diagnose.Right{Resource: "secrets", Verb: "create", Namespace: "cf", Name: "one"}, true),
+)
 
 // slowReviews allows everything, once it is released.
 type slowReviews struct {

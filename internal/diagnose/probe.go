@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"time"
 
 	"k8s.io/apimachinery/pkg/version"
 )
@@ -20,12 +21,9 @@ func (d *diagnosis) listening(ctx context.Context) {
 	if d.Listen == "" {
 		return
 	}
-	host, port, err := net.SplitHostPort(d.Listen)
+	own, err := d.ownAddress()
 	if err == nil {
-		if ip, parseErr := netip.ParseAddr(host); host == "" || parseErr == nil && ip.IsUnspecified() {
-			host = "localhost"
-		}
-		err = d.shake(ctx, net.JoinHostPort(host, port), &tls.Config{InsecureSkipVerify: true}, false) // whether anybody is there
+		err = d.shake(ctx, own, &tls.Config{InsecureSkipVerify: true}, false) // any server will do
 	}
 	if err != nil {
 		d.add(Finding{
@@ -36,14 +34,25 @@ func (d *diagnosis) listening(ctx context.Context) {
 	}
 }
 
-// canProbe tells whether this process knows where the API server calls.
+// ownAddress is where this process reaches itself.
+func (d *diagnosis) ownAddress() (string, error) {
+	host, port, err := net.SplitHostPort(d.Listen)
+	if err != nil {
+		return "", err
+	}
+	if ip, parseErr := netip.ParseAddr(host); host == "" || parseErr == nil && ip.IsUnspecified() {
+		host = "localhost"
+	}
+	return net.JoinHostPort(host, port), nil
+}
+
+// canProbe is true if this process knows the address that the API server calls.
 func (d *diagnosis) canProbe() bool {
 	return !d.serviceMode() || d.backend.service != nil && !d.backend.headless()
 }
 
-// probe goes the way of the API server from here, as far as that can be done: the same address, the same server name,
-// and the caBundle that is registered. answer waits for a word over HTTP too, whatever it is.
-func (d *diagnosis) probe(ctx context.Context, answer bool) error {
+// targetAddress is the address that the API server calls, if canProbe.
+func (d *diagnosis) targetAddress() string {
 	host := d.Options.Target.Host
 	switch {
 	case d.backend.external():
@@ -51,13 +60,19 @@ func (d *diagnosis) probe(ctx context.Context, answer bool) error {
 	case d.serviceMode():
 		host = d.backend.service.Spec.ClusterIP
 	}
+	return address(host, d.Options.Target.Port)
+}
+
+// probe goes the way of the API server from here, as far as that can be done: the same address, the same server name,
+// and the caBundle that is registered. With answer it waits for any word over HTTP too.
+func (d *diagnosis) probe(ctx context.Context, answer bool) error {
 	config := &tls.Config{ServerName: d.serverName(), InsecureSkipVerify: true}
 	if bundle := d.bundle(); bundle != nil {
 		config.RootCAs = x509.NewCertPool()
 		config.RootCAs.AppendCertsFromPEM(bundle)
 		config.InsecureSkipVerify = false
 	}
-	return d.shake(ctx, address(host, d.Options.Target.Port), config, answer)
+	return d.shake(ctx, d.targetAddress(), config, answer)
 }
 
 // bundle is the first caBundle that is registered and can be read.
@@ -70,7 +85,7 @@ func (d *diagnosis) bundle() []byte {
 	return nil
 }
 
-// shake connects and shakes hands, and waits for an answer if it is wanted. A server that hangs up does not hang.
+// shake connects and shakes hands, and waits for an answer if it is wanted. A server that answers by closing does not hang.
 func (d *diagnosis) shake(ctx context.Context, address string, config *tls.Config, answer bool) error {
 	ctx, cancel := context.WithTimeout(ctx, d.timeout())
 	defer cancel()
@@ -87,16 +102,93 @@ func (d *diagnosis) shake(ctx context.Context, address string, config *tls.Confi
 			return err
 		}
 	}
-	if _, err := fmt.Fprintf(connection, "GET /healthz HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n", address); err != nil {
-		return err
-	}
-	if _, err = connection.Read(make([]byte, 1)); errors.Is(err, os.ErrDeadlineExceeded) {
+	// A server that refuses may hang up before it has read anything. Its alert is there to be read all the same.
+	_, writeErr := fmt.Fprintf(connection, "GET /healthz HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n", address)
+	_, err = connection.Read(make([]byte, 1))
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
 		return fmt.Errorf("it shakes hands and says nothing: %w", err)
+	case isAlert(err):
+		return err
+	case err != nil && writeErr != nil:
+		return writeErr
 	}
 	return nil
 }
 
-// fromHere looks at the path from this process, where the API server does not tell.
+// isAlert is true of an error that the server has sent as a TLS alert.
+func isAlert(err error) bool {
+	op, ok := errors.AsType[*net.OpError](err)
+	return ok && op.Op == "remote error"
+}
+
+// alertWithin is how long a server may take to refuse a client after the handshake.
+const alertWithin = time.Second
+
+// refusesCallers is true if a connection broke because the server wants a client certificate, or another one. The
+// evidence of the broken connection does not always show that: since TLS 1.3 a server judges the certificate after the
+// client has finished the handshake, so the client's first write can fail before it has read the alert. So this process
+// shakes hands without a certificate and writes nothing: then the alert is the only end that the connection can come
+// to. heard is that alert.
+func (d *diagnosis) refusesCallers(ctx context.Context) (refuses bool, heard string) {
+	var addresses []string
+	if d.canProbe() {
+		addresses = append(addresses, d.targetAddress())
+	}
+	if own, err := d.ownAddress(); err == nil && d.Listen != "" {
+		addresses = append(addresses, own)
+	}
+	for _, a := range addresses {
+		h := d.shakeWithoutCertificate(ctx, a)
+		switch {
+		case !h.connected:
+			continue
+		case h.asked && isAlert(h.err):
+			return true, h.err.Error()
+		default:
+			return h.asked && d.AsksClients, ""
+		}
+	}
+	return d.AsksClients, ""
+}
+
+// handshake is the outcome of one that shows no certificate.
+type handshake struct {
+	connected bool
+	asked     bool  // the server has sent a CertificateRequest
+	err       error // that ended it, before or after it was complete; nil if the server goes on
+}
+
+func (d *diagnosis) shakeWithoutCertificate(ctx context.Context, address string) handshake {
+	ctx, cancel := context.WithTimeout(ctx, d.timeout())
+	defer cancel()
+	raw, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
+	if err != nil {
+		return handshake{err: err}
+	}
+	h := handshake{connected: true}
+	connection := tls.Client(raw, &tls.Config{
+		ServerName:         d.serverName(),
+		InsecureSkipVerify: true, // nothing is sent, and nothing that is read is believed
+		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			h.asked = true
+			return &tls.Certificate{}, nil
+		},
+	})
+	defer func() { _ = connection.Close() }()
+	if h.err = connection.HandshakeContext(ctx); h.err != nil || !h.asked {
+		return h
+	}
+	if h.err = connection.SetReadDeadline(time.Now().Add(min(alertWithin, d.timeout()))); h.err != nil {
+		return h
+	}
+	if _, h.err = connection.Read(make([]byte, 1)); errors.Is(h.err, os.ErrDeadlineExceeded) {
+		h.err = nil
+	}
+	return h
+}
+
+// fromHere looks at the path from this process, where the canary is inconclusive.
 func (d *diagnosis) fromHere(ctx context.Context) {
 	at := d.Options.Target.String()
 	if !d.canProbe() {
@@ -104,7 +196,7 @@ func (d *diagnosis) fromHere(ctx context.Context) {
 	}
 	if err := d.probe(ctx, false); err != nil {
 		d.caller = "this process"
-		d.add(d.finding(ctx, codeOf(err), err.Error()))
+		d.add(d.brokenPath(ctx, codeOf(err), err.Error()))
 		return
 	}
 	d.add(Finding{
@@ -116,7 +208,7 @@ func (d *diagnosis) fromHere(ctx context.Context) {
 func parseVersion(body []byte) (version.Info, error) {
 	var info version.Info
 	if err := json.NewDecoder(bytes.NewReader(body)).Decode(&info); err != nil {
-		return info, fmt.Errorf("what answers is no API server: %w", err)
+		return info, fmt.Errorf("the server that answers is no API server: %w", err)
 	}
 	return info, nil
 }

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// signs are what errors contain, those of Go's libraries and of the API server. The first that is found counts.
+// signs are parts of errors, those of Go's libraries and of the API server. The first that is found counts.
 var signs = []struct {
 	text string
 	code Code
@@ -43,6 +43,11 @@ var signs = []struct {
 	{"broken pipe", ConnectionBroken},
 	{": EOF", ConnectionBroken},
 	{"unexpected EOF", ConnectionBroken},
+	{"http2: client conn", ConnectionBroken}, // lost, closed by force, could not be established
+	{"http2: no cached connection", ConnectionBroken},
+	{"GOAWAY", ConnectionBroken},
+	{"server closed idle connection", ConnectionBroken},
+	{"use of closed network connection", ConnectionBroken},
 	{"could not find the requested resource", BadAnswer}, // HTTP 404
 	{"an error on the server", BadAnswer},                // HTTP 500
 	{"unable to handle the request", BadAnswer},          // HTTP 503
@@ -54,7 +59,7 @@ var signs = []struct {
 	{"invalid character", BadAnswer},
 }
 
-// classify tells what kind of fault the reason of a failed call is.
+// classify gives the kind of fault for the reason of a failed call.
 func classify(reason string) Code {
 	if strings.Contains(reason, `service "`) && strings.HasSuffix(strings.TrimSpace(reason), `not found`) {
 		return ServiceMissing
@@ -81,11 +86,11 @@ func codeOf(err error) Code {
 	return classify(err.Error())
 }
 
-// failure is an answer of the API server that tells of a webhook.
+// failure is an answer of the API server that is about a webhook.
 type failure struct {
 	webhook string
 	denied  bool   // it was called and said no; else the call failed
-	reason  string // what was said of the call
+	reason  string // the API server's words about the call
 }
 
 // parseFailure finds out which webhook an error of the API server is about.

@@ -37,6 +37,11 @@ var _ = DescribeTable("What the API server says of a call means",
 	Entry(nil, `failed to call webhook: Post "https://h:443/x?timeout=5s": remote error: tls: internal error`, diagnose.ConnectionBroken),
 	Entry(nil, `failed to call webhook: Post "https://h:443/x?timeout=5s": EOF`, diagnose.ConnectionBroken),
 	Entry(nil, `failed to call webhook: Post "https://h:443/x?timeout=5s": read tcp 10.0.0.2:1->10.0.0.1:443: read: connection reset by peer`, diagnose.ConnectionBroken),
+	Entry(nil, `failed to call webhook: Post "https://h:443/x?timeout=5s": write tcp 10.0.0.2:1->10.0.0.1:443: write: broken pipe`, diagnose.ConnectionBroken),
+	Entry(nil, `failed to call webhook: Post "https://h:443/x?timeout=5s": http2: client conn could not be established`, diagnose.ConnectionBroken),
+	Entry(nil, `failed to call webhook: Post "https://h:443/x?timeout=5s": http2: client connection lost`, diagnose.ConnectionBroken),
+	Entry(nil, `failed to call webhook: Post "https://h:443/x?timeout=5s": http2: server sent GOAWAY and closed the connection; LastStreamID=1`, diagnose.ConnectionBroken),
+	Entry(nil, `failed to call webhook: Post "https://h:443/x?timeout=5s": http: server closed idle connection`, diagnose.ConnectionBroken),
 	Entry(nil, `failed to call webhook: an error on the server ("oops") has prevented the request from succeeding`, diagnose.BadAnswer),
 	Entry(nil, `failed to call webhook: the server is currently unable to handle the request`, diagnose.BadAnswer),
 	Entry(nil, `could not get REST client: unable to load root certificates: unable to parse bytes as PEM block`, diagnose.BundleUnreadable),
@@ -93,7 +98,7 @@ var _ = Describe("A finding that explains another", func() {
 	}
 	refused := diagnose.Finding{Code: diagnose.ConnectionRefused, Severity: diagnose.Problem, Object: at, Evidence: "said"}
 
-	It("takes its place and what was said", func() {
+	It("takes its place and its evidence", func() {
 		Expect(fold(refused, diagnose.Finding{Code: diagnose.NoReadyEndpoints, Severity: diagnose.Problem, Object: "Service cf/hooks"})).
 			To(Equal([]diagnose.Finding{{Code: diagnose.NoReadyEndpoints, Severity: diagnose.Problem, Object: "Service cf/hooks", Evidence: "said"}}))
 	})

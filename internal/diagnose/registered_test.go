@@ -40,7 +40,7 @@ var _ = Describe("A diagnosis of the registration", Label("api-server"), func() 
 		Expect(r.Findings[0]).To(HaveField("Severity", diagnose.Warning))
 	}, SpecTimeout(patience))
 
-	It("says that the configuration is somebody else's", func(ctx SpecContext) {
+	It("says that the configuration is another deployment's", func(ctx SpecContext) {
 		d.register(ctx)
 		d.Owner = "other/secret"
 		Expect(d.run(ctx)).To(haveOneProblem(diagnose.OwnedElsewhere, ContainSubstring(d.Canary.Namespace+"/secret, not to this one (other/secret)"), ContainSubstring("OperatorFingerprint")))
@@ -91,7 +91,7 @@ var _ = Describe("A diagnosis of the registration", Label("api-server"), func() 
 	It("says that this program's namespace is going", func(ctx SpecContext) {
 		d.register(ctx)
 		d.awaitCalls(ctx)
-		Expect(admin().CoreV1().Namespaces().Delete(ctx, d.Canary.Namespace, metav1.DeleteOptions{})).To(Succeed()) // nobody finishes it here
+		Expect(admin().CoreV1().Namespaces().Delete(ctx, d.Canary.Namespace, metav1.DeleteOptions{})).To(Succeed()) // no controller finishes it here
 		Eventually(d.run).WithContext(ctx).Should(haveOneProblem(diagnose.NamespaceMissing, ContainSubstring("is being deleted")))
 	}, SpecTimeout(patience))
 
@@ -141,7 +141,7 @@ var _ = Describe("A diagnosis of the registration", Label("api-server"), func() 
 		}, SpecTimeout(patience))
 	})
 
-	Describe("of an object for which nobody is called", func() {
+	Describe("of an object for which there is no call", func() {
 		pod := func(namespace string, labels map[string]string) *diagnose.Subject {
 			return &diagnose.Subject{
 				Namespace: namespace, Name: "app", Labels: labels,

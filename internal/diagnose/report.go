@@ -9,7 +9,7 @@ import (
 	"github.com/go-logr/logr"
 )
 
-// Report is what a diagnosis has found: problems first, then warnings, then notes.
+// Report holds the findings of a diagnosis: problems first, then warnings, then notes.
 type Report struct {
 	Findings []Finding `json:"findings"`
 }
@@ -61,24 +61,29 @@ func (r Report) Rights() []Right {
 // Log writes a line per finding: problems as errors, the rest as information.
 func (r Report) Log(log logr.Logger) {
 	for _, f := range r.Findings {
-		values := []any{"code", f.Code, "severity", f.Severity}
-		for _, more := range []struct{ key, value string }{{"object", f.Object}, {"remedy", f.Remedy}, {"evidence", f.Evidence}} {
-			if more.value != "" {
-				values = append(values, more.key, more.value)
-			}
+		f.log(log, f.Severity == Problem, f.Message)
+	}
+}
+
+// log writes the finding under a message, as an error or as information.
+func (f Finding) log(log logr.Logger, isError bool, message string) {
+	values := []any{"code", f.Code, "severity", f.Severity}
+	for _, more := range []struct{ key, value string }{{"object", f.Object}, {"remedy", f.Remedy}, {"evidence", f.Evidence}} {
+		if more.value != "" {
+			values = append(values, more.key, more.value)
 		}
-		if f.Severity == Problem {
-			log.Error(nil, f.Message, values...)
-		} else {
-			log.Info(f.Message, values...)
-		}
+	}
+	if isError {
+		log.Error(nil, message, values...)
+	} else {
+		log.Info(message, values...)
 	}
 }
 
 var severities = []Severity{Problem, Warning, Note}
 
-// report puts the findings in order and says once what was found twice.
-func report(findings []Finding) Report {
+// sorted puts the findings in order, each once.
+func sorted(findings []Finding) Report {
 	slices.SortStableFunc(findings, func(a, b Finding) int {
 		return cmp.Compare(slices.Index(severities, a.Severity), slices.Index(severities, b.Severity))
 	})

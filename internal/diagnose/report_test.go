@@ -52,7 +52,7 @@ var _ = Describe("A report", func() {
 		Expect(lines[1]).To(And(ContainSubstring(`"level"=0`), ContainSubstring(`"severity"="warning"`), Not(ContainSubstring("evidence"))))
 	})
 
-	It("tells of a diagnosis that could not begin", func() {
+	It("reports a diagnosis that could not begin", func() {
 		Expect(diagnose.Failed(errors.New("no kubeconfig found")).Err()).To(MatchError("NotBegun: no kubeconfig found"))
 	})
 

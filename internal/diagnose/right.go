@@ -2,11 +2,11 @@ package diagnose
 
 import "strings"
 
-// Right is something that a program must be allowed to do.
+// Right is one action that a program must be allowed to take.
 type Right struct {
 	Group, Resource, Subresource string // Group is empty for the core group
 	Verb                         string // as RBAC says it: get, list, watch, create, update ...
-	Namespace                    string // empty for what lies in no namespace, and for all namespaces
+	Namespace                    string // empty for objects of the cluster, and for all namespaces
 	Name                         string // of the one object; empty for all
 }
 
@@ -35,7 +35,15 @@ func (r Right) resource() string {
 	return r.Resource
 }
 
-// byName tells whether RBAC can grant the right for one object alone. When an object is created its name is not known
+// reviewed is the right as an authorizer sees it.
+func (r Right) reviewed() Right {
+	if !r.byName() {
+		r.Name = ""
+	}
+	return r
+}
+
+// byName is true if RBAC can grant the right for one object alone. When an object is created its name is not known
 // to the authorizer yet, and a collection has none.
 func (r Right) byName() bool {
 	return r.Name != "" && r.Verb != "create" && r.Verb != "deletecollection"

@@ -10,7 +10,7 @@ import (
 )
 
 var _ = Describe("A diagnosis by a user with few rights", Label("api-server"), func() {
-	It("says what it could not look at, and what to grant", func(ctx SpecContext) {
+	It("names the looks that it could not take, and the rights for them", func(ctx SpecContext) {
 		d := newDeployment(ctx)
 		d.behind(ctx, toLoopback())
 		d.register(ctx)

@@ -57,8 +57,8 @@ func Rules(rights []Right) []rbacv1.PolicyRule {
 	})
 }
 
-// RightsOf gives the rights that rules grant in a namespace, or in the cluster where that is empty: what Rules makes
-// rules of. It knows no rules for paths.
+// RightsOf gives the rights that rules grant in a namespace, or in the cluster where that is empty: the reverse of
+// Rules. It knows no rules for paths.
 func RightsOf(namespace string, rules []rbacv1.PolicyRule) []Right {
 	var rights []Right
 	for _, rule := range rules {
@@ -102,7 +102,7 @@ func compareRules(a, b rbacv1.PolicyRule) int {
 		slices.Compare(a.ResourceNames, b.ResourceNames), slices.CompareFunc(a.Verbs, b.Verbs, compareVerbs))
 }
 
-// ordered sorts and drops what stands there twice.
+// ordered sorts and drops duplicates.
 func ordered(list []string, compare func(a, b string) int) []string {
 	slices.SortFunc(list, compare)
 	return slices.Compact(list)

@@ -127,7 +127,7 @@ subjects:
 		Expect(diagnose.Manifest("eirini-x", diagnose.ServiceAccount("cf", "logger"), nil)).To(BeEmpty())
 	})
 
-	DescribeTable("binds whoever the API server knows the caller as",
+	DescribeTable("binds the caller under the name that the API server knows",
 		func(user string, expected rbacv1.Subject) { Expect(diagnose.SubjectOf(user)).To(Equal(expected)) },
 		Entry("a ServiceAccount", "system:serviceaccount:cf:logger", rbacv1.Subject{Kind: "ServiceAccount", Namespace: "cf", Name: "logger"}),
 		Entry("a user", "ada@example.org", rbacv1.Subject{Kind: "User", APIGroup: rbacv1.GroupName, Name: "ada@example.org"}),

@@ -12,58 +12,62 @@ import (
 	"k8s.io/apimachinery/pkg/version"
 )
 
-// diagnosis is one run, which keeps what it has found out.
+// diagnosis is one run and its findings so far.
 type diagnosis struct {
 	Config
 	findings []Finding
 	lacking  []Right
 
 	looked       bool            // our configurations could be read, all of them
-	live         map[string]hook // what is registered, by the path of the entry
-	untrusted    bool            // a caBundle does not trust what is served here, which has been said
+	live         map[string]hook // the entries that are registered, by their paths
+	untrusted    bool            // a caBundle does not trust the certificate that is served here, which has been said
 	through      bool            // the API server's call came through
-	inconclusive string          // why the canary tells nothing
-	caller       string          // who found out what is wrong with the path
+	inconclusive string          // why the canary shows nothing
+	blind        bool            // and will show nothing later: it is not wanted, or may not be sent
+	caller       string          // the one that found the path broken
 	backend      backend
 	namespaces   map[string]labelsOf // that were read
+
+	slow func() // called once if the API server takes long to answer the canary; nil does without
 }
 
-// Run looks at everything between the API server and this process, and says what is wrong. It writes nothing. It takes
+func newDiagnosis(c Config) *diagnosis {
+	return &diagnosis{Config: c, live: map[string]hook{}, namespaces: map[string]labelsOf{}, caller: "the API server"}
+}
+
+// Run looks at everything between the API server and this process, and reports every fault. It writes nothing. It takes
 // some milliseconds where all is well, and as long as timeouts take where something does not answer; when ctx ends it
-// returns what it has found.
+// returns its findings so far.
 func Run(ctx context.Context, c Config) Report {
-	d := &diagnosis{Config: c, live: map[string]hook{}, namespaces: map[string]labelsOf{}, caller: "the API server"}
-	if d.apiServer(ctx) {
-		d.listening(ctx)
-		d.registered(ctx)
-		d.selected(ctx)
-		d.path(ctx)
-		d.others(ctx)
-		d.wonder(ctx)
+	d := newDiagnosis(c)
+	if d.look(ctx) {
+		d.versions()
+		if d.Others {
+			d.others(ctx)
+		}
+		d.checkSubject(ctx)
 	}
+	return d.report()
+}
+
+// look follows the way of a call, and returns false where the API server itself is out of reach.
+func (d *diagnosis) look(ctx context.Context) bool {
+	if !d.apiServer(ctx) {
+		return false
+	}
+	d.listening(ctx)
+	d.registered(ctx)
+	d.selected(ctx)
+	d.path(ctx)
+	return true
+}
+
+// report sums up.
+func (d *diagnosis) report() Report {
 	d.sayLacking()
 	d.fold()
 	d.well()
-	return report(d.findings)
-}
-
-// Await runs until nothing is wrong any more, or until patience is over, and returns the last report: a Service has
-// no endpoints before the kubelet has seen that its pods are ready. between is the pause between two runs.
-func Await(ctx context.Context, c Config, patience, between time.Duration) Report {
-	deadline := time.Now().Add(patience)
-	for {
-		r := Run(ctx, c)
-		if r.Err() == nil || ctx.Err() != nil || time.Now().Add(between).After(deadline) {
-			return r
-		}
-		timer := time.NewTimer(between)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return r
-		case <-timer.C:
-		}
-	}
+	return sorted(d.findings)
 }
 
 func (d *diagnosis) add(f Finding) { d.findings = append(d.findings, f) }
@@ -75,7 +79,7 @@ func within[T any](ctx context.Context, timeout time.Duration, look func(context
 	return look(ctx)
 }
 
-// lack notes what could not be looked at, for lack of a right or for another reason.
+// lack notes a look that failed, for lack of a right or for another reason.
 func (d *diagnosis) lack(err error, right Right) {
 	if apierrors.IsForbidden(err) {
 		if !slices.Contains(d.lacking, right) {
@@ -100,7 +104,7 @@ func (d *diagnosis) sayLacking() {
 	})
 }
 
-// apiServer tells whether the API server answers, and judges its version.
+// apiServer is true if the API server answers. It judges its version too.
 func (d *diagnosis) apiServer(ctx context.Context) bool {
 	answer, err := within(ctx, d.timeout(), func(ctx context.Context) (version.Info, error) {
 		var info version.Info
@@ -148,7 +152,7 @@ func (d *diagnosis) path(ctx context.Context) {
 	var came call
 	d.inconclusive = d.noCanary()
 	if d.inconclusive == "" {
-		came = d.sendCanary(ctx)
+		came = d.awaitCanary(ctx)
 		d.through = came.through
 	}
 	if !d.through {
@@ -167,9 +171,10 @@ func (d *diagnosis) path(ctx context.Context) {
 	d.judgePorts()
 }
 
-// noCanary tells why none is sent; empty if one is.
+// noCanary is the reason why none is sent; empty if one is.
 func (d *diagnosis) noCanary() string {
 	if d.Canary.Namespace == "" {
+		d.blind = true
 		return "no canary was asked for"
 	}
 	if _, live := d.live[d.Canary.Entry().Path]; d.looked && !live {
@@ -191,7 +196,7 @@ var explains = []struct{ causes, symptoms []Code }{
 	{[]Code{BundleEmpty, BundleUnreadable, UnknownAuthority, NameMismatch, Expired}, []Code{BundleUnreadable, UnknownAuthority, NameMismatch, Expired}},
 }
 
-// fold hands what was said of a call to the finding that explains it, so that one fault is one finding.
+// fold hands the evidence of a failed call to the finding that explains it, so that one fault is one finding.
 func (d *diagnosis) fold() {
 	call := d.Options.Target.String()
 	for _, group := range explains {

@@ -17,7 +17,7 @@ import (
 
 // Subject is an object as the rules and selectors of a webhook see it.
 type Subject struct {
-	Namespace   string // empty for what lies in none
+	Namespace   string // empty for an object of the cluster
 	Name        string // for the message alone
 	Labels      map[string]string
 	Resource    schema.GroupVersionResource
@@ -60,8 +60,8 @@ func (d *diagnosis) namespace(ctx context.Context, name string) labelsOf {
 	return found
 }
 
-// excludes tells which selector of the entry leaves the subject out; empty if none does. The namespace's labels must
-// have been read before, or are taken to be what every namespace has.
+// excludes names the selector of the entry that leaves the subject out; empty if none does. The namespace's labels must
+// have been read before, or are taken to be those that every namespace has.
 func (d *diagnosis) excludes(h hook, s Subject) string {
 	if s.Namespace != "" {
 		ns, read := d.namespaces[s.Namespace]
@@ -96,7 +96,7 @@ func (d *diagnosis) compareSelectors(live, expected hook) {
 			Code: Excluded, Severity: Warning, Object: live.String() + " " + name,
 			Message: fmt.Sprintf("the %s of %s is %q instead of %q, so that the API server calls for other objects", name, live,
 				metav1.FormatLabelSelector(is), metav1.FormatLabelSelector(should)),
-			Remedy: "call RegisterExtensions, and see who else writes that configuration",
+			Remedy: "call RegisterExtensions, and see which other program writes that configuration",
 		})
 	}
 	differ("namespaceSelector", live.NamespaceSelector, expected.NamespaceSelector)
@@ -140,8 +140,8 @@ func (d *diagnosis) selected(ctx context.Context) {
 	}
 }
 
-// narrow tells whether a namespaceSelector asks for more than what every namespace but a few has, and for something
-// else than the one namespace that has been looked for.
+// narrow is true if a namespaceSelector asks for more than the labels of all namespaces but a few, and for another
+// namespace than the one that has been looked for.
 func narrow(s *metav1.LabelSelector, one string) bool {
 	if s == nil {
 		return false
@@ -156,8 +156,8 @@ func narrow(s *metav1.LabelSelector, one string) bool {
 	})
 }
 
-// wonder says which entries leave out the subject, and why.
-func (d *diagnosis) wonder(ctx context.Context) {
+// checkSubject reports which entries leave out the subject, and why.
+func (d *diagnosis) checkSubject(ctx context.Context) {
 	if d.Subject == nil {
 		return
 	}

@@ -14,7 +14,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// backend is what stands behind a Service reference.
+// backend is a Service and its endpoints.
 type backend struct {
 	service   *corev1.Service // nil where it is not known
 	missing   bool            // there is no such Service
@@ -83,7 +83,7 @@ func (b backend) endpoints(number int32) (ready, all int) {
 	return ready, all
 }
 
-// podPort is the port of the pods to which the Service sends what arrives at its port; 0 where that is not known.
+// podPort is the port of the pods to which the Service sends the calls for its port; 0 where that is not known.
 func (b backend) podPort(number int32) int32 {
 	port, ok := b.port(number)
 	if !ok {
@@ -102,7 +102,7 @@ func (b backend) podPort(number int32) int32 {
 	return 0
 }
 
-// lookBehind reads what stands behind our Service.
+// lookBehind reads our Service and its endpoints.
 func (d *diagnosis) lookBehind(ctx context.Context) {
 	if !d.serviceMode() {
 		return
@@ -119,7 +119,7 @@ func (d *diagnosis) lookBehind(ctx context.Context) {
 	d.backend = b
 }
 
-// judgeService says what is wrong with the Service.
+// judgeService reports the faults of the Service.
 func (d *diagnosis) judgeService() {
 	b, port := d.backend, d.Options.Target.Port
 	switch {
@@ -157,7 +157,7 @@ func (d *diagnosis) judgePorts() {
 	f := Finding{
 		Code: PortMismatch, Severity: Problem, Object: target.String(),
 		Message: fmt.Sprintf("calls to %s arrive at port %d, but this process listens on port %d", target, arrives, listening),
-		Remedy:  fmt.Sprintf("set ManagerOptions.Port to %d, or ListenAddress to port %d, or send what arrives on to the right one", listening, arrives),
+		Remedy:  fmt.Sprintf("set ManagerOptions.Port to %d, or ListenAddress to port %d, or forward the calls to the right port", listening, arrives),
 	}
 	if d.serviceMode() && !d.backend.external() {
 		f.Object, f.Remedy = d.service(), fmt.Sprintf("set the targetPort of %s to %d, or ManagerOptions.ListenAddress to port %d", d.service(), listening, arrives)

@@ -2,6 +2,7 @@ package diagnose_test
 
 import (
 	"context"
+	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -22,7 +23,7 @@ func clusterIP(port, targetPort int32) corev1.ServiceSpec {
 	}
 }
 
-// endpoints puts one endpoint behind the Service. Its address is one for documentation, which nobody calls.
+// endpoints puts one endpoint behind the Service. Its address is one for documentation, which is never called.
 func endpoints(ctx context.Context, namespace, service string, port int32, ready bool) {
 	GinkgoHelper()
 	must(admin().DiscoveryV1().EndpointSlices(namespace).Create(ctx, &discoveryv1.EndpointSlice{
@@ -83,6 +84,7 @@ var _ = Describe("A diagnosis of the Service", Label("api-server"), func() {
 			d.register(ctx)
 			Expect(d.run(ctx)).To(haveOneProblem(diagnose.NoReadyEndpoints,
 				ContainSubstring("its selector app=hooks finds no pod"), ContainSubstring("no endpoints available for service")))
+			Consistently(watch(ctx, d).read).WithTimeout(time.Second).Should(BeEmpty(), "its pods may be on their way")
 		}, SpecTimeout(patience))
 
 		It("says that its pods are not ready", func(ctx SpecContext) {

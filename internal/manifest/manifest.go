@@ -1,5 +1,5 @@
-// Package manifest builds the objects with which a program runs in a cluster: its rights, how it is reached, and what
-// keeps it up. It is pure: equal programs give equal objects, in the same order.
+// Package manifest builds the objects with which a program runs in a cluster: its rights, its Service, and its
+// workload. It is pure: equal programs give equal objects, in the same order.
 package manifest
 
 import (
@@ -12,7 +12,7 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
-// The labels that objects carry beside the user's. LabelComponent tells the pods that serve from those that register.
+// The labels that objects carry beside the user's. LabelComponent separates the pods that serve from those that register.
 const (
 	LabelName      = "app.kubernetes.io/name"
 	LabelComponent = "app.kubernetes.io/component"
@@ -21,11 +21,11 @@ const (
 // description is Kubernetes' own annotation for a sentence about an object.
 const description = "kubernetes.io/description"
 
-// Program is what is deployed. Every default is resolved.
+// Program is the program to deploy. Every default is resolved.
 type Program struct {
 	Name           string // a DNS label; that of the Deployment
 	Namespace      string // of everything that has one, and of the certificate Secret
-	Fingerprint    string // names what is the cluster's
+	Fingerprint    string // in the names of cluster-scoped objects
 	ServiceAccount string
 	Labels         map[string]string // the user's, for every object
 
@@ -43,7 +43,7 @@ type Program struct {
 
 	// Split is a deployment in two halves: this one serves, and a Job registers.
 	Split bool
-	// Reconciles tells that the program uses the API on its own account.
+	// Reconciles means that the program uses the API for purposes of its own.
 	Reconciles bool
 }
 
@@ -54,7 +54,7 @@ type Ports struct{ Webhook, Health, Metrics int32 }
 type component struct {
 	program *Program
 	half    Half
-	name    string // of what belongs to it alone
+	name    string // of objects that belong to it alone
 	account string
 	role    string // of Roles, ClusterRoles and their bindings
 }
@@ -84,7 +84,7 @@ func RoleName(fingerprint string, half Half) string {
 	return "eirinix:" + fingerprint
 }
 
-// label is the component's name. It is part of selectors, so it does not depend on what the program is made of.
+// label is the component's name. It is part of selectors, so it does not depend on the program's steps.
 func (c component) label() string {
 	if c.half == Registering {
 		return "register"
@@ -92,7 +92,7 @@ func (c component) label() string {
 	return "webhook"
 }
 
-// meta is what an object of the component begins with.
+// meta is the metadata of an object of the component.
 func (c component) meta(name, namespace string) metav1.ObjectMeta {
 	labels := maps.Clone(c.program.Labels)
 	if labels == nil {
@@ -125,7 +125,7 @@ func describe(m metav1.ObjectMeta, sentence string) metav1.ObjectMeta {
 	return m
 }
 
-// Objects gives everything, in the order in which it is to be applied: rights before what uses them. They share
+// Objects gives everything, in the order in which it is to be applied: rights before their users. They share
 // nothing, with each other or with p.
 func Objects(p Program) []client.Object {
 	shared := p.objects()

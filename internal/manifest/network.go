@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// service is what the API server calls in Service mode. It dials a pod behind it, on the target port.
+// service is the Service that the API server calls in Service mode. It dials a pod behind it, on the target port.
 func (c component) service() *corev1.Service {
 	p := c.program
 	return &corev1.Service{

@@ -94,7 +94,7 @@ const (
 	goMemory    = "GOMEMLIMIT"
 )
 
-// environment tells Go's garbage collector the limit of the container, so that a burst costs time and not the
+// environment gives Go's garbage collector the limit of the container, so that a burst costs time and not the
 // process. A mebibyte that is counted as a million bytes leaves the 5 % that are not Go's heap.
 func environment(own []corev1.EnvVar, resources corev1.ResourceRequirements) []corev1.EnvVar {
 	chosen := slices.ContainsFunc(own, func(e corev1.EnvVar) bool { return e.Name == goMemory || e.Name == memoryLimit })

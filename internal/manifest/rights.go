@@ -16,23 +16,24 @@ type Half int
 // The halves of a deployment.
 const (
 	Whole       Half = iota // registers and serves
-	Serving                 // serves what another has registered
+	Serving                 // serves the entries that another has registered
 	Registering             // registers once, and exits
 )
 
 // Rights is all that decides which rights a program needs.
 type Rights struct {
 	Secret         string          // the certificate Secret; empty for a program without steps, or with another source
+	Versions       string          // the Lease that holds the versions that are alive; empty for a program without steps
 	Source         SourceRights    // of certificates that come from elsewhere
 	MakesSecret    bool            // else another one does
 	Configurations []Configuration // those that hold steps
 	Unregisters    bool            // when it stops
 	Watches        bool            // pods, in one namespace or, where that is empty, in all
 	WatchNamespace string
-	ClientCA       types.NamespacedName // the ConfigMap with those who may call; zero for none
+	ClientCA       types.NamespacedName // the ConfigMap with the CAs of callers; zero for none
 }
 
-// SourceRights is what reading certificates takes that the program does not make.
+// SourceRights describes certificates that the program reads and does not make.
 type SourceRights struct {
 	SecretNamespace, Secret string // that an issuer keeps
 	Requests                bool   // CertificateSigningRequests
@@ -47,11 +48,11 @@ type Grant struct {
 	Rules     []rbacv1.PolicyRule
 }
 
-// Grants gives what a half needs and no more: each namespace once, the Secret's first, the cluster last.
+// Grants gives the rights that a half needs and no others: each namespace once, the Secret's first, the cluster last.
 func (r Rights) Grants(half Half, secretNamespace string) []Grant {
-	own := r.secret(half)
+	own := r.own(half)
 	if half == Whole && len(r.Configurations) > 0 {
-		// In a dry run, which has the API server call a program that wonders whether it does.
+		// In a dry run, with which a program finds out whether the API server calls it.
 		own = append(own, rule("", "configmaps", nil, "create"))
 	}
 	grants := []Grant{{Namespace: secretNamespace, Rules: own}}
@@ -74,7 +75,7 @@ func (r Rights) Grants(half Half, secretNamespace string) []Grant {
 	}
 	if half != Registering {
 		if r.ClientCA.Name != "" {
-			add(r.ClientCA.Namespace, rule("", "configmaps", []string{r.ClientCA.Name}, "get"))
+			add(r.ClientCA.Namespace, rule("", "configmaps", []string{r.ClientCA.Name}, "get", "list", "watch"))
 		}
 		if r.Watches && r.WatchNamespace != "" {
 			add(r.WatchNamespace, pods)
@@ -95,20 +96,32 @@ func (r Rights) Grants(half Half, secretNamespace string) []Grant {
 	return slices.DeleteFunc(grants, func(g Grant) bool { return len(g.Rules) == 0 })
 }
 
-// secret is create-or-adopt, and the record of what was registered. Only who runs on follows the Secret.
-func (r Rights) secret(half Half) []rbacv1.PolicyRule {
-	if r.Secret == "" {
-		return nil
+// own are the rights in the program's own namespace: on the Secret, on the Lease, and to leave Events.
+func (r Rights) own(half Half) []rbacv1.PolicyRule {
+	var rules []rbacv1.PolicyRule
+	if r.Secret != "" {
+		rules = append(rules, shared(half, "", "secrets", r.Secret, r.MakesSecret)...)
 	}
-	name := []string{r.Secret}
+	if r.Versions != "" {
+		rules = append(rules, shared(half, "coordination.k8s.io", "leases", r.Versions, true)...)
+	}
+	if half != Serving && len(rules) > 0 {
+		// An Event that goes on is patched.
+		rules = append(rules, rule("events.k8s.io", "events", nil, "create", "patch"))
+	}
+	return rules
+}
+
+// shared are the rights on one object that replicas share. The serving half writes none.
+func shared(half Half, group, resource, name string, makes bool) []rbacv1.PolicyRule {
 	if half == Serving {
-		return []rbacv1.PolicyRule{rule("", "secrets", name, "get")}
+		return []rbacv1.PolicyRule{rule(group, resource, []string{name}, "get", "list", "watch")}
 	}
 	var rules []rbacv1.PolicyRule
-	if r.MakesSecret {
-		rules = append(rules, rule("", "secrets", nil, "create")) // which no name can narrow
+	if makes {
+		rules = append(rules, rule(group, resource, nil, "create")) // which RBAC cannot restrict to a name
 	}
-	return append(rules, rule("", "secrets", name, r.follow(half)...), rule("", "events", nil, "create"))
+	return append(rules, rule(group, resource, []string{name}, follow(half)...))
 }
 
 func (r Rights) configurations(half Half) []rbacv1.PolicyRule {
@@ -117,7 +130,7 @@ func (r Rights) configurations(half Half) []rbacv1.PolicyRule {
 	}
 	var rules []rbacv1.PolicyRule
 	for _, c := range r.Configurations {
-		verbs := r.follow(half)
+		verbs := follow(half)
 		if r.Unregisters && half == Whole {
 			verbs = append(verbs, "delete")
 		}
@@ -128,12 +141,12 @@ func (r Rights) configurations(half Half) []rbacv1.PolicyRule {
 	return rules
 }
 
-// follow is what is done to an object that is there.
-func (r Rights) follow(half Half) []string {
+// follow are the verbs for an object that exists: a process that runs on watches it.
+func follow(half Half) []string {
 	if half == Registering {
 		return []string{"get", "update"}
 	}
-	return []string{"get", "update", "watch"}
+	return []string{"get", "list", "watch", "update"}
 }
 
 func rule(group, resource string, names []string, verbs ...string) rbacv1.PolicyRule {

@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// registerAgain is how often the registering half puts back what somebody has edited or deleted, and does its
+	// registerAgain is how often the registering half repairs entries that were edited or deleted, and does its
 	// part of a rotation.
 	registerAgain = "*/10 * * * *"
 
@@ -56,7 +56,7 @@ func (c component) spread(pod *corev1.PodSpec) {
 	}}
 }
 
-// disruptionBudget keeps one replica up while nodes are drained. Pods that are not ready hold up nobody.
+// disruptionBudget keeps one replica up while nodes are drained. Pods that are not ready hold up no drain.
 func (c component) disruptionBudget() *policyv1.PodDisruptionBudget {
 	return &policyv1.PodDisruptionBudget{
 		TypeMeta:   metav1.TypeMeta{APIVersion: policyv1.SchemeGroupVersion.String(), Kind: "PodDisruptionBudget"},

@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Write writes objects as a YAML stream without what only a cluster fills in. An object whose TypeMeta is empty gets
+// Write writes objects as a YAML stream without the fields that only a cluster fills in. An object whose TypeMeta is empty gets
 // that of the scheme.
 func Write(w io.Writer, scheme *runtime.Scheme, objects ...client.Object) error {
 	for i, object := range objects {

@@ -24,12 +24,15 @@ const (
 	// DefaultLeafLifetime is short because nothing stores a serving certificate: losing one costs nothing.
 	DefaultLeafLifetime = 7 * 24 * time.Hour
 
-	// maxPoll bounds how long Run sleeps. Timers stand still while a machine is suspended, the wall clock
-	// by which clients judge does not.
-	maxPoll = time.Minute
+	// maxPoll bounds how long Run sleeps. Timers stand still while a machine is suspended and do not see that the
+	// wall clock is set; clients judge by wall clocks. A look compares a few times and costs nothing else.
+	maxPoll = 2 * time.Second
 
-	// minPoll keeps Run from spinning when a certificate is due and cannot be signed.
+	// minPoll keeps Run from spinning when a certificate is due at once.
 	minPoll = 100 * time.Millisecond
+
+	// maxRetry bounds how long Run waits after a renewal that failed: making a key may be costly.
+	maxRetry = time.Minute
 )
 
 // ErrNoCertificate is returned before the first successful Use.
@@ -41,6 +44,10 @@ type Leaf struct {
 	// Key is the kind of the certificate's key, ECDSA-P256 if empty. Set it before the first Use, which fails
 	// on one that does not exist.
 	Key ca.KeyAlgorithm
+
+	// ServerTime returns the API server's time as it was seen last, the zero time while it is unknown. Nil means that it
+	// never is. Certificates are made to be valid by both clocks. Set it before the first Use.
+	ServerTime func() time.Time
 
 	hosts    []string
 	lifetime time.Duration
@@ -55,6 +62,7 @@ type Leaf struct {
 type signed struct {
 	certificate tls.Certificate
 	authority   *ca.Authority
+	at          time.Time // when it was signed, by the local wall clock, as renewAt is
 	renewAt     time.Time
 }
 
@@ -71,8 +79,8 @@ func NewLeaf(hosts []string, lifetime time.Duration, now func() time.Time) *Leaf
 }
 
 // Use signs a certificate with this CA and serves it from the next handshake on. It does nothing if the
-// certificate that is served comes from this CA (and cross-signed chain) and is not due. On an error the
-// last good certificate stays.
+// certificate that is served comes from this CA (and cross-signed chain), is valid already and is not due. On an
+// error the last good certificate stays.
 func (l *Leaf) Use(a *ca.Authority) error {
 	l.writing.Lock()
 	defer l.writing.Unlock()
@@ -93,22 +101,57 @@ func (l *Leaf) use(a *ca.Authority) error {
 	if a == nil {
 		return errors.New("no CA to sign a serving certificate with")
 	}
-	now := l.now()
+	now := l.wall()
 	last := l.current.Load()
-	if last != nil && last.authority.Equal(a) && now.Before(last.renewAt) {
+	if last != nil && last.authority.Equal(a) && !l.due(last, now) {
 		return nil
 	}
-	certificate, err := a.SignServing(l.hosts, l.lifetime, now, ca.WithKey(l.Key))
+	clock := ca.ServerTime(l.serverTime())
+	certificate, err := a.SignServing(l.hosts, l.lifetime, now, ca.WithKey(l.Key), clock)
 	if err != nil {
 		return fmt.Errorf("serving certificate for %v: %w", l.hosts, err)
 	}
-	s := &signed{certificate: *certificate, authority: a, renewAt: ca.RenewAt(certificate.Leaf, rand.Float64()*2-1)}
-	if !certificate.Leaf.NotAfter.Before(a.Certificate.NotAfter) {
+	leaf := certificate.Leaf
+	left := leaf.NotAfter.Sub(ca.Moment(leaf, now, clock))
+	s := &signed{certificate: *certificate, authority: a, at: now}
+	if leaf.NotAfter.Before(a.Certificate.NotAfter) {
+		s.renewAt = now.Add(ca.RenewIn(min(left, l.lifetime), rand.Float64()*2-1))
+	} else {
 		// It ends with its CA: no renewal can give more, only another CA can.
-		s.renewAt = certificate.Leaf.NotAfter
+		s.renewAt = now.Add(left)
 	}
 	l.current.Store(s)
 	return nil
+}
+
+// due reports whether a certificate must be signed again.
+func (l *Leaf) due(s *signed, now time.Time) bool {
+	return !now.Before(s.renewAt) || l.early(s, now)
+}
+
+// early reports whether one of the clocks went back behind what the certificate was made by: it is not valid yet, or the
+// time of its renewal means nothing any more. To sign again mends both, so it happens once. A certificate that starts
+// together with its CA cannot start earlier.
+func (l *Leaf) early(s *signed, now time.Time) bool {
+	if now.Before(s.at.Add(-min(time.Hour, l.lifetime/10))) {
+		return true
+	}
+	first := now
+	if server := l.serverTime(); !server.IsZero() && server.Before(first) {
+		first = server
+	}
+	leaf := s.certificate.Leaf
+	return first.Before(leaf.NotBefore) && leaf.NotBefore.After(s.authority.Certificate.NotBefore)
+}
+
+// wall is the local time without the reading of the monotonic clock, which does not see that the wall clock is set.
+func (l *Leaf) wall() time.Time { return l.now().Round(0) }
+
+func (l *Leaf) serverTime() time.Time {
+	if l.ServerTime == nil {
+		return time.Time{}
+	}
+	return l.ServerTime()
 }
 
 // GetCertificate is for tls.Config. It allocates nothing and takes no lock. It returns ErrNoCertificate
@@ -132,23 +175,26 @@ func (l *Leaf) Certificate() *x509.Certificate {
 }
 
 // Run renews the certificate when it is due, with the CA that was used last, until ctx ends. It may be
-// started before the first Use. It looks at the wall clock at least every minute, so that a machine that
-// was suspended renews at once. A failure is logged when it appears and when it changes.
+// started before the first Use. It looks at the clocks at least every two seconds, so that a machine that
+// was suspended, or whose clock was set, renews at once. A failure is logged when it appears and when it changes.
 func (l *Leaf) Run(ctx context.Context, log logr.Logger) {
 	var lastError string
 	for {
-		if s := l.current.Load(); s != nil && !l.now().Before(s.renewAt) {
+		pause := l.pause()
+		if s := l.current.Load(); s != nil && l.due(s, l.wall()) {
 			renewed, err := l.renew()
-			switch {
-			case err != nil && err.Error() != lastError:
+			if err == nil {
+				lastError, pause = "", l.pause()
+				log.Info("serving certificate renewed", "expires", renewed.certificate.Leaf.NotAfter)
+			} else {
+				pause = max(minPoll, min(maxRetry, l.lifetime/20)) // a few times before the certificate ends
+			}
+			if err != nil && err.Error() != lastError {
 				lastError = err.Error()
 				log.Error(err, "the serving certificate was not renewed; the last one is served on", "expires", s.certificate.Leaf.NotAfter)
-			case err == nil:
-				lastError = ""
-				log.Info("serving certificate renewed", "expires", renewed.certificate.Leaf.NotAfter)
 			}
 		}
-		timer := time.NewTimer(l.pause())
+		timer := time.NewTimer(pause)
 		select {
 		case <-ctx.Done():
 			timer.Stop()
@@ -175,15 +221,11 @@ func (l *Leaf) pause() time.Duration {
 	if s == nil {
 		return maxPoll
 	}
-	due := s.renewAt.Sub(l.now())
-	if due <= 0 { // a renewal just failed or gained nothing: try again a few times before the certificate ends
-		due = l.lifetime / 20
-	}
-	return max(minPoll, min(maxPoll, due))
+	return max(minPoll, min(maxPoll, s.renewAt.Sub(l.wall())))
 }
 
-// Verify tells whether a client that trusts this caBundle (PEM) would accept what is served now, for
-// every host. The error says what stands in the way.
+// Verify returns nil if a client that trusts this caBundle (PEM) would accept the served certificate now, for
+// every host, by one of the two clocks. Otherwise the error says why not.
 func (l *Leaf) Verify(bundlePEM []byte) error {
 	s := l.current.Load()
 	if s == nil {
@@ -208,9 +250,10 @@ func (l *Leaf) Verify(bundlePEM []byte) error {
 	if err != nil {
 		return err
 	}
+	moment := ca.Moment(s.certificate.Leaf, l.now(), ca.ServerTime(l.serverTime()))
 	for _, host := range hosts.All() {
 		_, err := s.certificate.Leaf.Verify(x509.VerifyOptions{
-			DNSName: host, Roots: roots, Intermediates: intermediates, CurrentTime: l.now(),
+			DNSName: host, Roots: roots, Intermediates: intermediates, CurrentTime: moment,
 		})
 		if err != nil {
 			return s.explain(host, err)

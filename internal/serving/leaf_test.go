@@ -177,6 +177,49 @@ var _ = Describe("Leaf", func() {
 		Entry("a clock that is behind", "is before", func() []byte { return authority.CertificatePEM }, -2*time.Hour),
 	)
 
+	It("is signed again at once when it is not valid yet", func() {
+		old := leafCA(GinkgoTB(), leafYear, leafNow.Add(-leafDay))
+		time0.set(leafNow.Add(6 * time.Hour)) // the clock is ahead
+		Expect(leaf.Use(old)).To(Succeed())
+		time0.set(leafNow)
+		Expect(leaf.Verify(old.CertificatePEM)).NotTo(Succeed())
+		Expect(leaf.Use(old)).To(Succeed())
+		Expect(leaf.Verify(old.CertificatePEM)).To(Succeed())
+	})
+
+	It("is not signed in vain when it starts with its CA", func() {
+		leaf.ServerTime = func() time.Time { return leafNow }
+		time0.set(leafNow.Add(-6 * time.Hour)) // ours is behind that of the replica which made the CA
+		Expect(leaf.Use(authority)).To(Succeed())
+		first := leaf.Certificate()
+		Expect(first.NotBefore).To(Equal(authority.Certificate.NotBefore))
+		Expect(leaf.Verify(authority.CertificatePEM)).To(Succeed(), "by the server's clock")
+		for range 3 {
+			time0.set(time0.now().Add(time.Minute))
+			Expect(leaf.Use(authority)).To(Succeed())
+		}
+		Expect(leaf.Certificate()).To(BeIdenticalTo(first))
+		time0.set(leafNow.Add(-leafYear)) // set back further: when it was to be renewed means nothing any more
+		Expect(leaf.Use(authority)).To(Succeed())
+		Expect(leaf.Certificate()).NotTo(BeIdenticalTo(first))
+	})
+
+	DescribeTable("is renewed by the local clock", func(server time.Duration) {
+		leaf.ServerTime = func() time.Time { return time0.now().Add(server) }
+		old := leafCA(GinkgoTB(), 10*leafYear, leafNow.Add(-leafYear))
+		Expect(leaf.Use(old)).To(Succeed())
+		first := leaf.Certificate()
+		time0.set(leafNow.Add(7 * leafDay * 59 / 100))
+		Expect(leaf.Use(old)).To(Succeed())
+		Expect(leaf.Certificate()).To(BeIdenticalTo(first), "not due before 0.6 of seven days")
+		time0.set(leafNow.Add(7 * leafDay * 74 / 100))
+		Expect(leaf.Use(old)).To(Succeed())
+		Expect(leaf.Certificate()).NotTo(BeIdenticalTo(first), "due after 0.734 of seven days")
+	},
+		Entry("the server's is ahead", 100*leafDay),
+		Entry("the server's is behind", -100*leafDay),
+	)
+
 	It("is not renewed in vain when it ends with its CA", func() {
 		last := leafCA(GinkgoTB(), leafDay, leafNow)
 		Expect(leaf.Use(last)).To(Succeed())

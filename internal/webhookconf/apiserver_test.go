@@ -1,6 +1,8 @@
 package webhookconf_test
 
 import (
+	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -8,40 +10,60 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
-	eirinixtest "code.cloudfoundry.org/eirinix/testing"
 )
 
 var _ = Describe("The API server", Label("api-server"), Ordered, func() {
-	var clients kubernetes.Interface
+	var (
+		clients kubernetes.Interface
+		o       webhookconf.Options
+	)
 
-	BeforeAll(func() {
-		var err error
-		clients, err = kubernetes.NewForConfig(eirinixtest.StartControlPlane(GinkgoT()).Config())
-		Expect(err).NotTo(HaveOccurred())
+	BeforeAll(func() { clients = must(kubernetes.NewForConfig(controlPlane(false).config)) })
+	BeforeEach(func() {
+		o = serviceOptions()
+		o.Fingerprint = fmt.Sprint("spec-", time.Now().UnixNano())
 	})
 
-	// start gives the processes that start now and register both kinds.
-	start := func(o webhookconf.Options, steps ...webhookconf.Step) []*process {
-		mutating, validating := processes((&clock{now: time.Now()}).writer(o, steps...), clients)
+	// configurations returns both, which go away after the spec.
+	configurations := func() []webhookconf.Configuration {
+		mutating, validating := both(clients, o)
 		DeferCleanup(mutating.Delete)
 		DeferCleanup(validating.Delete)
-		return []*process{mutating, validating}
+		return []webhookconf.Configuration{mutating, validating}
+	}
+	stored := func(ctx context.Context) *admissionregistrationv1.MutatingWebhookConfiguration {
+		GinkgoHelper()
+		return must(clients.AdmissionregistrationV1().MutatingWebhookConfigurations().Get(ctx, o.Fingerprint+"-mutating-hook", metav1.GetOptions{}))
+	}
+	patch := func(ctx context.Context, manager, patch string) {
+		GinkgoHelper()
+		must(clients.AdmissionregistrationV1().MutatingWebhookConfigurations().Patch(ctx, o.Fingerprint+"-mutating-hook",
+			types.JSONPatchType, []byte(patch), metav1.PatchOptions{FieldManager: manager}))
+	}
+	many := []webhookconf.Step{
+		step("a", objects(labels1("a", "1")), conditions(condition("yes", "true"))), step("b", isolated, ifNeeded), step("c", isolated, namespaces(labels1("a", "1"))),
+		step("d", isolated, ignore, rules(rule("*", "*", "*/*", "*"))), step("v", validating), step("w", validating, isolated, ignore),
+		step("e", isolated, critical, rules(rule("*", "*", "*/*", "*"))), step("f", updates, ifNeeded),
+		step("x", validating, namespaces(labels1("a", "1")), objects(labels1("b", "2"))), step("y", validating, isolated, conditions(condition("yes", "true"))),
 	}
 
 	Describe("is of Check's opinion", Label("S18", "S20", "S26"), func() {
 		for _, f := range faults {
 			It("because of "+f.because, func(ctx SpecContext) {
-				o := serviceOptions()
-				o.Fingerprint = fmt.Sprint("spec-", time.Now().UnixNano())
 				var err error
-				for _, p := range start(o, step("volumes", f.change)) {
-					err = errors.Join(err, register(ctx, p))
+				for _, c := range configurations() {
+					_, _, e := register(ctx, c, func(webhookconf.Found) webhookconf.Change {
+						return trusting(desired(o, step("volumes", f.change)), "bundle")
+					})
+					err = errors.Join(err, e)
 				}
 				if len(f.reasons) == 0 || f.ours {
 					Expect(err).NotTo(HaveOccurred())
@@ -63,68 +85,153 @@ var _ = Describe("The API server", Label("api-server"), Ordered, func() {
 	})
 
 	It("has what we have built as we have built it", func(ctx SpecContext) {
-		steps := []webhookconf.Step{
-			step("a"), step("b", updates, ifNeeded), step("c", validating, conditions(condition("yes", "true"))),
-			step("d", isolated, critical, rules(rule("*", "*", "*/*", "*"))), step("e", validating, namespaces(labels1("a", "1")), objects(labels1("b", "2"))),
+		d := desired(o, many...)
+		all := webhookconf.Change{Entries: d, Bundle: []byte(pem(0)), Unneeded: map[string]time.Time{hash(0): noon}}
+		for _, c := range configurations() {
+			found, outcome := put(ctx, c, all)
+			Expect(outcome).To(Equal(webhookconf.Created), c.String())
+			for range 2 {
+				Expect(found).To(And(HaveField("Exists", true), HaveField("Bundles", Equal([][]byte{[]byte(pem(0))})), HaveField("Version", d.Version),
+					HaveField("Pins", Equal([]string{hash(0)})), HaveField("Unneeded", Equal(map[string]time.Time{hash(0): noon})),
+					HaveField("ResourceVersion", Not(BeEmpty())), HaveField("UID", Not(BeEmpty()))))
+				Expect(found.Missing(*d)).To(BeEmpty())
+				Expect(found.Intact(*d)).To(BeTrue())
+				var err error
+				_, outcome, err = c.Put(ctx, found, all)
+				Expect(err).NotTo(HaveOccurred())
+				Expect(outcome).To(Equal(webhookconf.Unchanged), "nothing was left to be defaulted")
+				found = get(ctx, c)
+			}
 		}
-		o := serviceOptions()
-		both := start(o, steps...)
-		for i, p := range both {
-			Expect(p.register(ctx).Outcome).To(Equal(webhookconf.Created))
-			Expect(start(o, steps...)[i].register(ctx).Outcome).To(Equal(webhookconf.Unchanged), "nothing was left to be defaulted")
-			Expect(p.survey(ctx)).To(And(HaveField("Exists", true), HaveField("Missing", BeEmpty()), HaveField("Bundles", Equal([][]byte{[]byte("bundle")}))))
-		}
-		m, err := clients.AdmissionregistrationV1().MutatingWebhookConfigurations().Get(ctx, "eirini-x-mutating-hook", metav1.GetOptions{})
-		Expect(err).NotTo(HaveOccurred())
-		Expect(m.Webhooks).To(HaveLen(3))
+		Expect(stored(ctx).Generation).To(BeEquivalentTo(1))
+		Expect(stored(ctx).Webhooks).To(HaveLen(6))
 
-		for i, without := range start(o) {
-			Expect(without.register(ctx).Outcome).To(Equal(webhookconf.Updated), "an empty list in one update")
-			Expect(without.register(ctx).Outcome).To(Equal(webhookconf.Unchanged))
-			Expect(without.Delete(ctx)).To(Equal(webhookconf.Deleted))
-			Expect(without.register(ctx).Outcome).To(Equal(webhookconf.Absent), "never created to be empty")
-			Expect(both[i].survey(ctx)).To(And(HaveField("Exists", false), HaveField("Missing", Not(BeEmpty())), HaveField("Bundles", BeEmpty())))
+		for _, c := range configurations() {
+			without := desired(o)
+			Expect(registers(ctx, c, without, "bundle")).To(Equal(webhookconf.Updated), "an empty list in one update")
+			Expect(registers(ctx, c, without, "bundle")).To(Equal(webhookconf.Unchanged))
+			Expect(c.Delete(ctx)).To(Equal(webhookconf.Deleted))
+			Expect(registers(ctx, c, without, "bundle")).To(Equal(webhookconf.Absent), "never created to be empty")
+			found := get(ctx, c)
+			Expect(found).To(And(HaveField("Exists", false), HaveField("Bundles", BeEmpty())))
+			Expect(found.Missing(*d)).NotTo(BeEmpty())
 		}
+	})
+
+	It("takes trust alone, and keeps every other byte", func(ctx SpecContext) {
+		m := configurations()[0]
+		registers(ctx, m, desired(o, many...), pem(0))
+		patch(ctx, "kubectl", `[{"op":"remove","path":"/webhooks/0/clientConfig/caBundle"},{"op":"replace","path":"/webhooks/1/failurePolicy","value":"Ignore"},`+
+			`{"op":"add","path":"/metadata/labels","value":{"team":"x"}},{"op":"remove","path":"/metadata/annotations/eirinix.cloudfoundry.org~1certificate-secret"}]`)
+		before := stored(ctx)
+		found, outcome := put(ctx, m, webhookconf.Change{Bundle: []byte(pem(0, 1))})
+		Expect(outcome).To(Equal(webhookconf.Updated))
+		Expect(found.Intact(*desired(o, many...))).To(BeFalse())
+		for i := range before.Webhooks {
+			before.Webhooks[i].ClientConfig.CABundle = []byte(pem(0, 1))
+		}
+		before.Annotations[webhookconf.PinsAnnotation] = hash(0) + "," + hash(1)
+		after := stored(ctx)
+		before.ResourceVersion, before.ManagedFields, before.Generation = after.ResourceVersion, after.ManagedFields, after.Generation
+		Expect(json.Marshal(after)).To(Equal(must(json.Marshal(before))))
+	})
+
+	It("refuses a change of what is not there any more as it was found", func(ctx SpecContext) {
+		m := configurations()[0]
+		registers(ctx, m, desired(o, many...), pem(0))
+		found := get(ctx, m)
+		trust := webhookconf.Change{Bundle: []byte(pem(1))}
+		_, _, err := m.Put(ctx, webhookconf.Found{}, trusting(desired(o, many...), pem(1)))
+		Expect(apierrors.IsAlreadyExists(err)).To(BeTrue(), "%v", err)
+		patch(ctx, "kubectl", `[{"op":"replace","path":"/webhooks/0/timeoutSeconds","value":9}]`)
+		_, _, err = m.Put(ctx, found, trust)
+		Expect(apierrors.IsConflict(err)).To(BeTrue(), "%v", err)
+		Expect(m.Delete(ctx)).To(Equal(webhookconf.Deleted))
+		_, _, err = m.Put(ctx, found, trust)
+		Expect(apierrors.IsNotFound(err)).To(BeTrue(), "%v", err)
+		registers(ctx, m, desired(o, many...), pem(0))
+		_, _, err = m.Put(ctx, found, trust)
+		Expect(apierrors.IsConflict(err)).To(BeTrue(), "%v", err)
+	})
+
+	It("knows who wrote a configuration last", func(ctx SpecContext) {
+		m := configurations()[0]
+		registers(ctx, m, desired(o, many...), pem(0))
+		Expect(get(ctx, m).LastManager()).To(BeEmpty())
+		patch(ctx, "argocd-controller", `[{"op":"replace","path":"/webhooks/0/failurePolicy","value":"Ignore"}]`)
+		Expect(get(ctx, m).LastManager()).To(Equal("argocd-controller"))
+		Expect(registers(ctx, m, desired(o, many...), pem(0))).To(Equal(webhookconf.Updated))
+		Expect(stored(ctx).ManagedFields).To(HaveEach(HaveField("Manager", BeElementOf("eirinix", "argocd-controller"))), "whatever this program is called")
+	})
+
+	It("hands over EiriniX's own configuration in one write, with the older entries in it", func(ctx SpecContext) {
+		upstream, err := clients.AdmissionregistrationV1().MutatingWebhookConfigurations().Create(ctx, &admissionregistrationv1.MutatingWebhookConfiguration{
+			ObjectMeta: metav1.ObjectMeta{Name: o.Fingerprint + "-mutating-hook"},
+			Webhooks: []admissionregistrationv1.MutatingWebhook{
+				upstreamEntry("0." + o.Fingerprint + ".org"), upstreamEntry("1." + o.Fingerprint + ".org"),
+			},
+		}, metav1.CreateOptions{FieldManager: "eirinix-program"})
+		Expect(err).NotTo(HaveOccurred())
+		m, d := configurations()[0], desired(o, step("a", isolated))
+		found := get(ctx, m)
+		Expect(found).To(And(HaveField("Exists", true), HaveField("Bundles", BeEmpty()), HaveField("Version", "")))
+		Expect(found.Missing(*d)).To(ConsistOf("a"))
+		Expect(registers(ctx, m, d, pem(0))).To(Equal(webhookconf.Updated))
+		after := stored(ctx)
+		Expect(after.UID).To(Equal(upstream.UID))
+		Expect(after.Generation).To(Equal(upstream.Generation+1), "one write")
+		Expect(after.Webhooks).To(ConsistOf(HaveField("Name", webhookconf.WebhookName("a", o.Fingerprint))))
+		Expect(registers(ctx, m, d, pem(0))).To(Equal(webhookconf.Unchanged))
 	})
 
 	It("hears of the Namespace that owns a configuration, once, beside other owners", func(ctx SpecContext) {
-		o := serviceOptions()
-		o.Fingerprint = fmt.Sprint("owned-", time.Now().UnixNano())
 		ns, err := clients.CoreV1().Namespaces().Get(ctx, "default", metav1.GetOptions{})
 		Expect(err).NotTo(HaveOccurred())
 		o.OwnedBy = webhookconf.OwnedByNamespace(ns)
-		p := start(o, step("a"))[0]
-		Expect(p.register(ctx).Outcome).To(Equal(webhookconf.Created))
-		Expect(p.register(ctx).Outcome).To(Equal(webhookconf.Unchanged))
+		m, d := configurations()[0], desired(o, step("a"))
+		Expect(registers(ctx, m, d, "bundle")).To(Equal(webhookconf.Created))
+		Expect(registers(ctx, m, d, "bundle")).To(Equal(webhookconf.Unchanged))
 
-		name := webhookconf.Mutating.ConfigurationName(o.Fingerprint)
-		hooks := clients.AdmissionregistrationV1().MutatingWebhookConfigurations()
-		live, err := hooks.Get(ctx, name, metav1.GetOptions{})
-		Expect(err).NotTo(HaveOccurred())
+		live := stored(ctx)
 		Expect(live.OwnerReferences).To(ConsistOf(*webhookconf.OwnedByNamespace(ns)))
 		live.OwnerReferences = []metav1.OwnerReference{
 			{APIVersion: "v1", Kind: "Namespace", Name: "default", UID: "of-one-that-is-gone"},
-			{APIVersion: "apps/v1", Kind: "Deployment", Name: "somebody", UID: "else"},
+			{APIVersion: "apps/v1", Kind: "Deployment", Name: "another", UID: "owner"},
 		}
-		_, err = hooks.Update(ctx, live, metav1.UpdateOptions{})
-		Expect(err).NotTo(HaveOccurred())
-		Expect(p.register(ctx).Outcome).To(Equal(webhookconf.Updated))
-		live, err = hooks.Get(ctx, name, metav1.GetOptions{})
-		Expect(err).NotTo(HaveOccurred())
-		Expect(live.OwnerReferences).To(ConsistOf(HaveField("Kind", "Deployment"), Equal(*webhookconf.OwnedByNamespace(ns))))
-	})
-
-	It("tells who watches a configuration of its changes, and of no other's", func(ctx SpecContext) {
-		o, other := serviceOptions(), serviceOptions()
-		o.Fingerprint, other.Fingerprint = fmt.Sprint("watched-", time.Now().UnixNano()), fmt.Sprint("other-", time.Now().UnixNano())
-		p := start(o, step("a"))[0]
-		w, err := p.Watch(ctx)
-		Expect(err).NotTo(HaveOccurred())
-		defer w.Stop()
-		start(other, step("a"))[0].register(ctx)
-		p.register(ctx)
-		var event watch.Event
-		Eventually(w.ResultChan()).WithContext(ctx).WithTimeout(10 * time.Second).Should(Receive(&event))
-		Expect(event).To(And(HaveField("Type", watch.Added), HaveField("Object.Name", webhookconf.Mutating.ConfigurationName(o.Fingerprint))))
+		must(clients.AdmissionregistrationV1().MutatingWebhookConfigurations().Update(ctx, live, metav1.UpdateOptions{}))
+		Expect(registers(ctx, m, d, "bundle")).To(Equal(webhookconf.Updated))
+		Expect(stored(ctx).OwnerReferences).To(ConsistOf(HaveField("Kind", "Deployment"), Equal(*webhookconf.OwnedByNamespace(ns))))
 	})
 })
+
+var _ = Describe("The garbage collector", Label("api-server"), Ordered, func() {
+	It("removes the configurations with the Namespace that owns them", func(ctx SpecContext) {
+		clients := must(kubernetes.NewForConfig(controlPlane(true).config))
+		ns := must(clients.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "owner-"}}, metav1.CreateOptions{}))
+		o := serviceOptions()
+		o.Fingerprint = fmt.Sprint("collected-", time.Now().UnixNano())
+		o.OwnedBy = webhookconf.OwnedByNamespace(ns)
+		m, v := both(clients, o)
+		for _, c := range []webhookconf.Configuration{m, v} {
+			Expect(registers(ctx, c, desired(o, step("a"), step("v", validating)), "bundle")).To(Equal(webhookconf.Created))
+		}
+		Expect(clients.CoreV1().Namespaces().Delete(ctx, ns.Name, metav1.DeleteOptions{})).To(Succeed())
+		for _, c := range []webhookconf.Configuration{m, v} {
+			Eventually(func() bool { return get(ctx, c).Exists }).WithContext(ctx).WithTimeout(30*time.Second).Should(BeFalse(), c.String())
+		}
+	})
+})
+
+// upstreamEntry is one as EiriniX wrote it.
+func upstreamEntry(name string) admissionregistrationv1.MutatingWebhook {
+	return admissionregistrationv1.MutatingWebhook{
+		Name: name,
+		ClientConfig: admissionregistrationv1.WebhookClientConfig{
+			URL: new("https://10.0.0.7:4545/" + name), CABundle: []byte("-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n"),
+		},
+		Rules:                   []admissionregistrationv1.RuleWithOperations{rule("", "v1", "pods", "CREATE,UPDATE")},
+		NamespaceSelector:       labels1("eirini-x-namespace", "eirini"),
+		SideEffects:             new(admissionregistrationv1.SideEffectClassNone),
+		AdmissionReviewVersions: []string{"v1beta1", "v1"},
+	}
+}

@@ -1,10 +1,14 @@
 package webhookconf
 
+// This file finds what the API server would refuse, before it is asked: in a step, in its rules and in its matchConditions.
+// Expressions are not compiled; internal/conditions does that for those who import an API server's code anyway.
+
 import (
 	"cmp"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -14,7 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// What a webhook may say. The API server lists them in this order.
+// The values that the API server accepts, in the order in which it lists them.
 var (
 	failurePolicies      = []string{string(admissionregistrationv1.Fail), string(admissionregistrationv1.Ignore)}
 	matchPolicies        = []string{string(admissionregistrationv1.Equivalent), string(admissionregistrationv1.Exact)}
@@ -22,9 +26,9 @@ var (
 	reinvocationPolicies = []string{string(admissionregistrationv1.IfNeededReinvocationPolicy), string(admissionregistrationv1.NeverReinvocationPolicy)}
 )
 
-// Check tells everything for which the API server would refuse the configurations of the steps, with its own
-// reasons, and what is dangerous. The error is joined of one error per fault, each of which names the step and
-// the remedy. It asks nobody.
+// Check returns everything for which the API server would refuse the configurations of the steps, with its own
+// reasons, and everything that is dangerous. Only the expressions of conditions are left to it. The error is joined of one
+// error per fault, each of which names the step and the remedy. It sends no request.
 func Check(steps []Step, o Options) error {
 	var errs []error
 	names := map[string]bool{}
@@ -59,10 +63,10 @@ func checkEntryNames(steps []Step) []error {
 	return errs
 }
 
-// uniqueName is what a name has to be unique as: the configurations of the two kinds know nothing of one another.
+// uniqueName returns the form in which a name has to be unique: the configurations of the two kinds may share a name.
 func uniqueName(validating bool, name string) string { return fmt.Sprint(validating, " ", name) }
 
-// checker collects what is wrong with one step.
+// checker collects the faults of one step.
 type checker struct {
 	step string
 	errs []error
@@ -105,7 +109,7 @@ func (c *checker) rules(s Step) {
 	}
 }
 
-// everything tells whether the rule takes in all resources there are.
+// everything reports whether the rule takes in all resources there are.
 func everything(r admissionregistrationv1.RuleWithOperations) bool {
 	return slices.Contains(r.Resources, "*/*") || slices.Contains(r.Resources, "*") && slices.Contains(r.APIGroups, "*")
 }
@@ -147,4 +151,109 @@ func oneOf[T ~string](c *checker, name, option string, value T, supported []stri
 	if !slices.Contains(supported, string(value)) {
 		c.report("set "+option+" to one of these", field.NotSupported(field.NewPath(name), value, supported))
 	}
+}
+
+var (
+	operations = []string{"*", string(admissionregistrationv1.Connect), string(admissionregistrationv1.Create), string(admissionregistrationv1.Delete), string(admissionregistrationv1.Update)}
+	scopes     = []string{string(admissionregistrationv1.AllScopes), string(admissionregistrationv1.ClusterScope), string(admissionregistrationv1.NamespacedScope)}
+)
+
+// checkRule returns the faults that the API server would find in the rule.
+func checkRule(r admissionregistrationv1.RuleWithOperations, path *field.Path) field.ErrorList {
+	var all field.ErrorList
+	alone := func(name, what string, count int, wild bool, value any) {
+		switch {
+		case count == 0:
+			all = append(all, field.Required(path.Child(name), ""))
+		case count > 1 && wild:
+			all = append(all, field.Invalid(path.Child(name), value, fmt.Sprintf("if '*' is present, must not specify other %s", what)))
+		}
+	}
+	alone("operations", "operations", len(r.Operations), slices.Contains(r.Operations, admissionregistrationv1.OperationAll), r.Operations)
+	for i, o := range r.Operations {
+		if !slices.Contains(operations, string(o)) {
+			all = append(all, field.NotSupported(path.Child("operations").Index(i), o, operations))
+		}
+	}
+	// A group may be "", that of pods.
+	alone("apiGroups", "API groups", len(r.APIGroups), slices.Contains(r.APIGroups, "*"), r.APIGroups)
+	alone("apiVersions", "API versions", len(r.APIVersions), slices.Contains(r.APIVersions, "*"), r.APIVersions)
+	for i, v := range r.APIVersions {
+		if v == "" {
+			all = append(all, field.Required(path.Child("apiVersions").Index(i), ""))
+		}
+	}
+	all = append(all, checkResources(r.Resources, path.Child("resources"))...)
+	if r.Scope != nil && !slices.Contains(scopes, string(*r.Scope)) {
+		all = append(all, field.NotSupported(path.Child("scope"), *r.Scope, scopes))
+	}
+	return all
+}
+
+// checkResources finds resources that are taken in by another one already, by the API server's reading: it
+// goes through them once, so "pods/*" may follow "pods/status" but not come before it.
+func checkResources(resources []string, path *field.Path) field.ErrorList {
+	var all field.ErrorList
+	if len(resources) == 0 {
+		all = append(all, field.Required(path, ""))
+	}
+	everyBelow, belowEvery := map[string]bool{}, map[string]bool{} // x/*, */x
+	plain := false
+	for i, resource := range resources {
+		if resource == "" {
+			all = append(all, field.Required(path.Index(i), ""))
+			continue
+		}
+		name, below, found := strings.Cut(resource, "/")
+		if !found {
+			plain = resource != "*" // the last one counts
+			continue
+		}
+		if everyBelow[name] {
+			all = append(all, field.Invalid(path.Index(i), resource, fmt.Sprintf("if '%s/*' is present, must not specify %s", name, resource)))
+		}
+		if belowEvery[below] {
+			all = append(all, field.Invalid(path.Index(i), resource, fmt.Sprintf("if '*/%s' is present, must not specify %s", below, resource)))
+		}
+		everyBelow[name] = everyBelow[name] || below == "*"
+		belowEvery[below] = belowEvery[below] || name == "*"
+	}
+	if len(resources) > 1 && slices.Contains(resources, "*/*") {
+		all = append(all, field.Invalid(path, resources, "if '*/*' is present, must not specify other resources"))
+	}
+	if slices.Contains(resources, "*") && plain {
+		all = append(all, field.Invalid(path, resources, "if '*' is present, must not specify other resources without subresources"))
+	}
+	return all
+}
+
+// maxConditions is how many matchConditions the API server takes per webhook.
+const maxConditions = 64
+
+// checkConditions returns the faults that the API server would find in the matchConditions of a webhook before it compiles
+// them. The code that does so takes 7 MB of a program.
+func checkConditions(conditions []admissionregistrationv1.MatchCondition, path *field.Path) field.ErrorList {
+	var all field.ErrorList
+	if len(conditions) > maxConditions {
+		all = append(all, field.TooMany(path, len(conditions), maxConditions))
+	}
+	seen := map[string]bool{}
+	for i, c := range conditions {
+		name, expression := path.Index(i).Child("name"), path.Index(i).Child("expression")
+		if strings.TrimSpace(c.Expression) == "" {
+			all = append(all, field.Required(expression, ""))
+		}
+		if c.Name == "" {
+			all = append(all, field.Required(name, ""))
+			continue
+		}
+		for _, why := range validation.IsQualifiedName(c.Name) {
+			all = append(all, field.Invalid(name, c.Name, why))
+		}
+		if seen[c.Name] {
+			all = append(all, field.Duplicate(name, c.Name))
+		}
+		seen[c.Name] = true
+	}
+	return all
 }

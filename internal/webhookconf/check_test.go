@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	compiler "code.cloudfoundry.org/eirinix/internal/conditions"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
@@ -23,6 +24,7 @@ type fault struct {
 	reasons []string // "field: reason"; none where nothing is wrong
 	remedy  string
 	ours    bool // we refuse it, the API server does not
+	theirs  bool // Check leaves it to the API server, and internal/conditions finds it
 }
 
 func selector(key string, operator metav1.LabelSelectorOperator, values ...string) *metav1.LabelSelector {
@@ -111,14 +113,14 @@ var faults = []fault{
 	{because: "two conditions of a name", change: conditions(condition("a", "true"), condition("a", "false")), remedy: fixConditions, reasons: []string{`matchConditions[1].name: Duplicate value: "a"`}},
 	{because: "an empty condition", change: conditions(condition("a", "")), remedy: fixConditions, reasons: []string{"matchConditions[0].expression: Required value"}},
 	{because: "a blank condition", change: conditions(condition("a", " \n")), remedy: fixConditions, reasons: []string{"matchConditions[0].expression: Required value"}},
-	{because: "a condition that does not parse", change: conditions(condition("a", "object.metadata.name ==")), remedy: fixConditions, reasons: []string{`matchConditions[0].expression: Invalid value: "object.metadata.name ==": compilation failed: ERROR: <input>:1:24: Syntax error`}},
-	{because: "an unknown variable", change: conditions(condition("a", "true"), condition("b", " pod.name == 'x' ")), remedy: fixConditions, reasons: []string{`matchConditions[1].expression: Invalid value: "pod.name == 'x'": compilation failed: ERROR: <input>:1:1: undeclared reference to 'pod'`}},
-	{because: "variables of policies", change: conditions(condition("a", "params.x == variables.y")), remedy: fixConditions, reasons: []string{"undeclared reference to 'params'"}},
-	{because: "an unknown field of the request", change: conditions(condition("a", "request.uid == 'x'")), remedy: fixConditions, reasons: []string{"compilation failed: ERROR: <input>:1:8: undefined field 'uid'"}},
-	{because: "an unknown function", change: conditions(condition("a", "object.metadata.name.shout()")), remedy: fixConditions, reasons: []string{"undeclared reference to 'shout'"}},
-	{because: "a condition that is no yes or no", change: conditions(condition("a", "request.name")), remedy: fixConditions, reasons: []string{`matchConditions[0].expression: Invalid value: "request.name": must evaluate to bool but got string`}},
-	{because: "a condition that may be no yes or no", change: conditions(condition("a", "object.spec")), remedy: fixConditions, reasons: []string{"must evaluate to bool but got dyn"}},
-	{because: "a bad regular expression", change: conditions(condition("a", "object.metadata.name.matches('[')")), remedy: fixConditions, reasons: []string{"compilation failed"}},
+	{because: "a condition that does not parse", change: conditions(condition("a", "object.metadata.name ==")), theirs: true, remedy: fixConditions, reasons: []string{`matchConditions[0].expression: Invalid value: "object.metadata.name ==": compilation failed: ERROR: <input>:1:24: Syntax error`}},
+	{because: "an unknown variable", change: conditions(condition("a", "true"), condition("b", " pod.name == 'x' ")), theirs: true, remedy: fixConditions, reasons: []string{`matchConditions[1].expression: Invalid value: "pod.name == 'x'": compilation failed: ERROR: <input>:1:1: undeclared reference to 'pod'`}},
+	{because: "variables of policies", change: conditions(condition("a", "params.x == variables.y")), theirs: true, remedy: fixConditions, reasons: []string{"undeclared reference to 'params'"}},
+	{because: "an unknown field of the request", change: conditions(condition("a", "request.uid == 'x'")), theirs: true, remedy: fixConditions, reasons: []string{"compilation failed: ERROR: <input>:1:8: undefined field 'uid'"}},
+	{because: "an unknown function", change: conditions(condition("a", "object.metadata.name.shout()")), theirs: true, remedy: fixConditions, reasons: []string{"undeclared reference to 'shout'"}},
+	{because: "a condition that is no yes or no", change: conditions(condition("a", "request.name")), theirs: true, remedy: fixConditions, reasons: []string{`matchConditions[0].expression: Invalid value: "request.name": must evaluate to bool but got string`}},
+	{because: "a condition that may be no yes or no", change: conditions(condition("a", "object.spec")), theirs: true, remedy: fixConditions, reasons: []string{"must evaluate to bool but got dyn"}},
+	{because: "a bad regular expression", change: conditions(condition("a", "object.metadata.name.matches('[')")), theirs: true, remedy: fixConditions, reasons: []string{"compilation failed"}},
 	{because: "nothing: every variable", change: conditions(
 		condition("a", "object.metadata.name == oldObject.metadata.name"), condition("b", "request.userInfo.username != 'system:kube-scheduler'"),
 		condition("c", "authorizer.group('').resource('pods').check('create').allowed()"), condition("d", "authorizer.requestResource.check('update').allowed()"),
@@ -162,7 +164,14 @@ var _ = Describe("Check", func() {
 
 	DescribeTable("refuses a step because of", append([]any{func(f fault) {
 		s := step("volumes", f.change)
+		prefix := fmt.Sprintf("extension %q: ", s.Name)
 		err := webhookconf.Check([]webhookconf.Step{step("before"), s, step("after", validating)}, urlOptions())
+		if len(f.reasons) == 0 || f.theirs {
+			Expect(err).NotTo(HaveOccurred())
+			for _, w := range buildAll(urlOptions(), s) {
+				prefix, err = fmt.Sprintf("webhook %q: ", w.Name), compiler.Check(w.Name, w.MatchConditions)
+			}
+		}
 		if len(f.reasons) == 0 {
 			Expect(err).NotTo(HaveOccurred())
 			return
@@ -171,7 +180,7 @@ var _ = Describe("Check", func() {
 		all := err.(interface{ Unwrap() []error }).Unwrap()
 		Expect(all).To(HaveLen(len(f.reasons)), "%v", err)
 		for i, reason := range f.reasons {
-			Expect(all[i].Error()).To(And(HavePrefix("extension %q: ", s.Name), ContainSubstring(f.remedy), ContainSubstring(reason)))
+			Expect(all[i].Error()).To(And(HavePrefix(prefix), ContainSubstring(f.remedy), ContainSubstring(reason)))
 			_, ok := errors.AsType[*field.Error](all[i])
 			Expect(ok).To(BeTrue())
 		}
@@ -183,10 +192,10 @@ var _ = Describe("Check", func() {
 
 	It("tells everything at once, of all steps", func() {
 		err := webhookconf.Check([]webhookconf.Step{
-			step("one", rules(), conditions(condition("a", "x"))), step("two", validating, ifNeeded), step("three"),
+			step("one", rules(), conditions(condition("a", ""))), step("two", validating, ifNeeded), step("three"),
 		}, urlOptions())
 		Expect(err.(interface{ Unwrap() []error }).Unwrap()).To(HaveExactElements(
-			MatchError(ContainSubstring(`"one": give at least one rule`)), MatchError(ContainSubstring("undeclared reference to 'x'")),
+			MatchError(ContainSubstring(`"one": give at least one rule`)), MatchError(ContainSubstring("matchConditions[0].expression: Required value")),
 			MatchError(ContainSubstring(`"two": leave out Settings.Reinvoke`)),
 		))
 	})

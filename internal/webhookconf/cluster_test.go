@@ -1,15 +1,19 @@
 package webhookconf_test
 
 import (
+	"fmt"
 	"slices"
+	"strconv"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
@@ -25,14 +29,52 @@ const (
 
 var groupResource = schema.GroupResource{Group: "admissionregistration.k8s.io", Resource: resourceName}
 
-// cluster is client-go's fake clientset, asked for what reached it.
+// cluster is client-go's fake clientset, with the API server's optimistic lock, and with questions about the requests
+// that reached it.
 type cluster struct {
 	*fake.Clientset
+	uids int
 }
 
-func newCluster(objects ...runtime.Object) *cluster { return &cluster{fake.NewClientset(objects...)} }
+func newCluster(objects ...runtime.Object) *cluster {
+	c := &cluster{Clientset: fake.NewClientset(objects...)}
+	c.PrependReactor("create", "*", c.version)
+	c.PrependReactor("update", "*", c.version)
+	return c
+}
 
-// verbs are what has reached the cluster, in order.
+// version gives each object that is written a new resourceVersion, and refuses updates of any but the last one.
+func (c *cluster) version(a clienttesting.Action) (bool, runtime.Object, error) {
+	written, err := meta.Accessor(a.(interface{ GetObject() runtime.Object }).GetObject())
+	if err != nil {
+		return true, nil, err
+	}
+	if a.GetVerb() == "create" {
+		c.uids++
+		written.SetUID(types.UID(fmt.Sprint("uid-", c.uids)))
+		written.SetResourceVersion("1")
+		return false, nil, nil
+	}
+	live, err := c.Tracker().Get(a.GetResource(), "", written.GetName())
+	if err != nil {
+		return true, nil, err
+	}
+	found, err := meta.Accessor(live)
+	if err != nil {
+		return true, nil, err
+	}
+	if written.GetResourceVersion() != found.GetResourceVersion() || written.GetUID() != found.GetUID() {
+		return true, nil, conflict()
+	}
+	version, err := strconv.Atoi(found.GetResourceVersion())
+	if err != nil {
+		return true, nil, err
+	}
+	written.SetResourceVersion(strconv.Itoa(version + 1))
+	return false, nil, nil
+}
+
+// verbs are those of the requests that have reached the cluster, in order.
 func (c *cluster) verbs() []string {
 	var verbs []string
 	for _, a := range c.Actions() {
@@ -72,19 +114,16 @@ func (c *cluster) behindTheScenes(change func(t clienttesting.ObjectTracker) err
 	Expect(change(c.Tracker())).To(Succeed())
 }
 
-// tamper changes what stands in the cluster.
+// tamper changes the stored configuration, in a new version.
 func (c *cluster) tamper(change func(*admissionregistrationv1.MutatingWebhookConfiguration)) {
 	GinkgoHelper()
 	found := c.stored().DeepCopy()
 	change(found)
-	c.replace(found)
-}
-
-// replace puts another in the place of what stands in the cluster.
-func (c *cluster) replace(with *admissionregistrationv1.MutatingWebhookConfiguration) {
-	GinkgoHelper()
+	version, err := strconv.Atoi(found.ResourceVersion)
+	Expect(err).NotTo(HaveOccurred())
+	found.ResourceVersion = strconv.Itoa(version + 1)
 	c.behindTheScenes(func(t clienttesting.ObjectTracker) error {
-		return t.Update(admissionregistrationv1.SchemeGroupVersion.WithResource(resourceName), with, "")
+		return t.Update(admissionregistrationv1.SchemeGroupVersion.WithResource(resourceName), found, "")
 	})
 }
 
@@ -121,8 +160,7 @@ func (c *cluster) bundles() (all []string) {
 	return all
 }
 
-// configuration is one of ours as it stands in a cluster after some use. Nothing tells whose steps it holds: so it was
-// before there were stamps.
+// configuration is one of ours as it stands in a cluster after some use, without a version.
 func configuration(webhooks []admissionregistrationv1.MutatingWebhook) *admissionregistrationv1.MutatingWebhookConfiguration {
 	return &admissionregistrationv1.MutatingWebhookConfiguration{
 		ObjectMeta: metav1.ObjectMeta{

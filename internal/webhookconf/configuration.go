@@ -1,59 +1,366 @@
 package webhookconf
 
+// This file is about one of the two webhook configurations of a deployment as it stands in a cluster: its kind, whose it
+// is, and reading and deleting it. writer.go is about changing it.
+
 import (
-	"cmp"
+	"bytes"
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
 
-	"k8s.io/apimachinery/pkg/api/equality"
+	"github.com/go-logr/logr"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/apimachinery/pkg/types"
+	admissionregistrationv1client "k8s.io/client-go/kubernetes/typed/admissionregistration/v1"
 	"k8s.io/client-go/util/retry"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"code.cloudfoundry.org/eirinix/internal/ca"
 )
 
-// fieldManager is who we are in the managed fields of a configuration, whatever the program is called.
-const fieldManager = "eirinix"
+const (
+	// fieldManager is our name in the managed fields of a configuration, in every program.
+	fieldManager = "eirinix"
 
-// clientOf is what is needed of client-go's interface for the configurations C.
+	managedByLabel = "app.kubernetes.io/managed-by"
+	managedBy      = "eirinix"
+
+	// OwnerAnnotation names the certificate Secret, "namespace/name", of the deployment that a
+	// configuration belongs to. Two deployments with one fingerprint would overwrite each other.
+	OwnerAnnotation = "eirinix.cloudfoundry.org/certificate-secret"
+)
+
+// Configuration is one of the two webhook configurations of a deployment. It holds no state: the caller gets, decides,
+// puts, and on a conflict gets again. It is safe for concurrent use.
+type Configuration interface {
+	// String returns kind and name.
+	fmt.Stringer
+	// Name returns the metadata.name.
+	Name() string
+	// Resource returns the resource as RBAC rules name it.
+	Resource() string
+	// Object returns a new, empty object of the kind that has the name, for a cache to watch or to fill.
+	Object() client.Object
+	// Holds reports whether entries of its kind are among these.
+	Holds(entries []Entry) bool
+	// Get reads the configuration with one request. A missing one is no error; one of another deployment is an
+	// *OwnedElsewhereError.
+	Get(ctx context.Context) (Found, error)
+	// Read returns the same as Get, of an object that a cache holds, which it does not change. nil stands for a missing
+	// configuration.
+	Read(object client.Object) (Found, error)
+	// Put changes the configuration that was found, with one request: a create, or an update that succeeds only on the
+	// version that was found. It sends no request when nothing changes. A lost race is an error for which
+	// apierrors.IsConflict, IsAlreadyExists or IsNotFound holds: get and decide again. Put returns the configuration
+	// as it is afterwards.
+	Put(ctx context.Context, from Found, c Change) (Found, Outcome, error)
+	// Delete removes the configuration if it is ours.
+	Delete(ctx context.Context) (Outcome, error)
+}
+
+// Outcome is the effect of Put and Delete.
+type Outcome string
+
+// The outcomes.
+const (
+	Created   Outcome = "created"
+	Updated   Outcome = "updated"
+	Unchanged Outcome = "unchanged" // there was nothing to write
+	Deleted   Outcome = "deleted"
+	Absent    Outcome = "absent" // it does not exist, and need not
+)
+
+// Configurations returns both configurations of a deployment, the mutating one first. owner is the certificate Secret,
+// "namespace/name".
+func Configurations(client admissionregistrationv1client.AdmissionregistrationV1Interface, fingerprint, owner string) []Configuration {
+	return []Configuration{
+		newConfiguration(Mutating, client.MutatingWebhookConfigurations(), fingerprint, owner),
+		newConfiguration(Validating, client.ValidatingWebhookConfigurations(), fingerprint, owner),
+	}
+}
+
+// object is the interface of the configurations of both kinds, as pointers.
+type object[C any] interface {
+	comparable
+	client.Object
+	DeepCopy() C
+}
+
+// Kind is one of the two kinds of webhook configuration: C is the configuration, W one webhook of it. Its
+// methods are safe for concurrent use; there are two values of it, Mutating and Validating.
+type Kind[C object[C], W any] struct {
+	Name     string // as in apiVersion and kind
+	Resource string // as in RBAC rules
+
+	suffix     string
+	validating bool
+	make       func(metav1.ObjectMeta) C
+	webhooks   func(C) *[]W
+	look       func(*W) (name string, client *admissionregistrationv1.WebhookClientConfig)
+	build      func(Options, []Entry) []W
+}
+
+// Mutating is the kind that changes objects.
+var Mutating = Kind[*admissionregistrationv1.MutatingWebhookConfiguration, admissionregistrationv1.MutatingWebhook]{
+	Name:     "MutatingWebhookConfiguration",
+	Resource: "mutatingwebhookconfigurations",
+	suffix:   "-mutating-hook",
+	make: func(m metav1.ObjectMeta) *admissionregistrationv1.MutatingWebhookConfiguration {
+		return &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: m}
+	},
+	webhooks: func(c *admissionregistrationv1.MutatingWebhookConfiguration) *[]admissionregistrationv1.MutatingWebhook {
+		return &c.Webhooks
+	},
+	look: func(w *admissionregistrationv1.MutatingWebhook) (string, *admissionregistrationv1.WebhookClientConfig) {
+		return w.Name, &w.ClientConfig
+	},
+	build: Options.Mutating,
+}
+
+// Validating is the kind that only says yes or no.
+var Validating = Kind[*admissionregistrationv1.ValidatingWebhookConfiguration, admissionregistrationv1.ValidatingWebhook]{
+	Name:       "ValidatingWebhookConfiguration",
+	Resource:   "validatingwebhookconfigurations",
+	suffix:     "-validating-hook",
+	validating: true,
+	make: func(m metav1.ObjectMeta) *admissionregistrationv1.ValidatingWebhookConfiguration {
+		return &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: m}
+	},
+	webhooks: func(c *admissionregistrationv1.ValidatingWebhookConfiguration) *[]admissionregistrationv1.ValidatingWebhook {
+		return &c.Webhooks
+	},
+	look: func(w *admissionregistrationv1.ValidatingWebhook) (string, *admissionregistrationv1.WebhookClientConfig) {
+		return w.Name, &w.ClientConfig
+	},
+	build: Options.Validating,
+}
+
+// ConfigurationName is the name of the configuration of this kind that belongs to a fingerprint.
+func (k Kind[C, W]) ConfigurationName(fingerprint string) string { return fingerprint + k.suffix }
+
+// Build makes the webhooks of this kind out of the entries; entries of the other kind are passed over.
+func (k Kind[C, W]) Build(o Options, entries []Entry) []W { return k.build(o, entries) }
+
+// trust replaces the caBundle of every entry of the fingerprint, and returns how many entries there are.
+func (k Kind[C, W]) trust(c C, fingerprint string, change func(name string, bundle []byte) []byte) (entries int) {
+	var none C
+	if c == none {
+		return 0
+	}
+	webhooks := *k.webhooks(c)
+	for i := range webhooks {
+		if name, client := k.look(&webhooks[i]); strings.HasSuffix(name, WebhookName("", fingerprint)) {
+			client.CABundle = change(name, client.CABundle)
+			entries++
+		}
+	}
+	return entries
+}
+
+// trusted returns the caBundle of every entry of the fingerprint by the name of the webhook, and each different caBundle
+// once, in order.
+func (k Kind[C, W]) trusted(c C, fingerprint string) (byName map[string][]byte, bundles [][]byte) {
+	byName = map[string][]byte{}
+	k.trust(c.DeepCopy(), fingerprint, func(name string, bundle []byte) []byte {
+		byName[name] = bundle
+		if !slices.ContainsFunc(bundles, func(b []byte) bool { return bytes.Equal(b, bundle) }) {
+			bundles = append(bundles, bundle)
+		}
+		return bundle
+	})
+	return byName, bundles
+}
+
+// clientOf is the part of client-go's interface for the configurations C that is used here.
 type clientOf[C any] interface {
 	Get(ctx context.Context, name string, opts metav1.GetOptions) (C, error)
 	Create(ctx context.Context, c C, opts metav1.CreateOptions) (C, error)
 	Update(ctx context.Context, c C, opts metav1.UpdateOptions) (C, error)
 	Delete(ctx context.Context, name string, opts metav1.DeleteOptions) error
-	Watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error)
 }
 
-// configurationOf is one of the two webhook configurations of a deployment, as it stands in a cluster.
-type configurationOf[C object[C], W any] struct {
-	kind   Kind[C, W]
-	client clientOf[C]
-	name   string
-	owner  string // the certificate Secret, "namespace/name"
+// configuration implements Configuration for one kind.
+type configuration[C object[C], W any] struct {
+	kind        Kind[C, W]
+	client      clientOf[C]
+	fingerprint string
+	name        string
+	owner       string // the certificate Secret, "namespace/name"
 }
 
-func (c *configurationOf[C, W]) String() string { return c.kind.Name + " " + c.name }
+func newConfiguration[C object[C], W any](k Kind[C, W], client clientOf[C], fingerprint, owner string) Configuration {
+	return &configuration[C, W]{kind: k, client: client, fingerprint: fingerprint, name: k.ConfigurationName(fingerprint), owner: owner}
+}
 
-func (c *configurationOf[C, W]) Holds(entries []Entry) bool {
-	for _, e := range entries {
-		if e.Validating == c.kind.validating {
-			return true
+func (c *configuration[C, W]) String() string { return c.kind.Name + " " + c.name }
+
+func (c *configuration[C, W]) Name() string { return c.name }
+
+func (c *configuration[C, W]) Resource() string { return c.kind.Resource }
+
+func (c *configuration[C, W]) Object() client.Object {
+	return c.kind.make(metav1.ObjectMeta{Name: c.name})
+}
+
+func (c *configuration[C, W]) Holds(entries []Entry) bool {
+	return slices.ContainsFunc(entries, func(e Entry) bool { return e.Validating == c.kind.validating })
+}
+
+// Found is a configuration as it was found. It does not change, and shares nothing that its holder could change with the
+// object that it was read from. The zero value is a configuration that does not exist.
+type Found struct {
+	Exists          bool
+	ResourceVersion string
+	UID             types.UID
+	Bundles         [][]byte             // the different caBundles of the fingerprint's entries
+	Version         string               // as VersionAnnotation holds it
+	Pins            []string             // as PinsAnnotation holds them, in order
+	Unneeded        map[string]time.Time // as UnneededAnnotation holds them
+
+	object client.Object // nil when it does not exist
+	of     comparer      // nil in the zero value
+}
+
+// comparer compares a configuration that was found with one that is desired. object is nil when it does not exist.
+type comparer interface {
+	missing(object client.Object, d Desired) []string
+	intact(object client.Object, d Desired) bool
+}
+
+// Missing returns the names of those entries of d, of this configuration's kind, that are not there. The zero Found has
+// no kind and lacks all of them.
+func (f Found) Missing(d Desired) (missing []string) {
+	if f.of != nil {
+		return f.of.missing(f.object, d)
+	}
+	for _, e := range d.Entries {
+		missing = append(missing, e.Name)
+	}
+	return missing
+}
+
+// Intact reports whether Put with these entries would change nothing but the caBundles and the annotations about CAs.
+// Labels and annotations that are not ours do not matter. A missing configuration is intact if d has no entries of its
+// kind.
+func (f Found) Intact(d Desired) bool {
+	if f.of != nil {
+		return f.of.intact(f.object, d)
+	}
+	return len(d.Entries) == 0
+}
+
+// Object returns the object that was found, for a cache; nil when the configuration does not exist. It must not be
+// changed.
+func (f Found) Object() client.Object { return f.object }
+
+// LastManager returns the field manager that wrote the configuration last, beside us. It is empty when the managed fields
+// are unknown, as in a cache that strips them, or name no other.
+func (f Found) LastManager() string {
+	if f.object == nil {
+		return ""
+	}
+	var last metav1.ManagedFieldsEntry
+	for _, m := range f.object.GetManagedFields() {
+		if m.Manager == fieldManager || m.Time == nil {
+			continue
+		}
+		if last.Time == nil || last.Time.Before(m.Time) {
+			last = m
 		}
 	}
-	return false
+	return last.Manager
 }
 
-func (c *configurationOf[C, W]) Watch(ctx context.Context) (watch.Interface, error) {
-	w, err := c.client.Watch(ctx, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, c.name).String()})
-	if err != nil {
-		return nil, c.explain("watch", err)
+func (c *configuration[C, W]) Get(ctx context.Context) (Found, error) {
+	found, err := c.client.Get(ctx, c.name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		var none C
+		return c.found(none), nil
+	case err != nil:
+		return Found{}, c.explain("get", err)
 	}
-	return w, nil
+	if err := c.owned(found); err != nil {
+		return Found{}, err
+	}
+	return c.found(found), nil
 }
 
-func (c *configurationOf[C, W]) Delete(ctx context.Context) (Outcome, error) {
+func (c *configuration[C, W]) Read(object client.Object) (Found, error) {
+	found, err := c.typed(object)
+	if err != nil {
+		return Found{}, err
+	}
+	return c.found(found), nil
+}
+
+// typed returns the object as the kind's own type, nil for nil. It refuses objects that are not this configuration, or
+// not ours.
+func (c *configuration[C, W]) typed(object client.Object) (C, error) {
+	var none C
+	if object == nil {
+		return none, nil
+	}
+	found, ok := object.(C)
+	switch {
+	case !ok:
+		return none, fmt.Errorf("%s %q: read from a %T", c.kind.Name, c.name, object)
+	case found == none:
+		return none, nil
+	case found.GetName() != c.name:
+		return none, fmt.Errorf("%s %q: read from %q", c.kind.Name, c.name, found.GetName())
+	}
+	return found, c.owned(found)
+}
+
+// found returns the Found of an object, which is nil when there is none.
+func (c *configuration[C, W]) found(object C) Found {
+	var none C
+	if object == none {
+		return Found{of: c}
+	}
+	_, bundles := c.kind.trusted(object, c.fingerprint)
+	annotations := object.GetAnnotations()
+	return Found{
+		Exists:          true,
+		ResourceVersion: object.GetResourceVersion(),
+		UID:             object.GetUID(),
+		Bundles:         bundles,
+		Version:         annotations[VersionAnnotation],
+		Pins:            readPins(annotations[PinsAnnotation]),
+		Unneeded:        readUnneeded(annotations[UnneededAnnotation]),
+		object:          object,
+		of:              c,
+	}
+}
+
+func (c *configuration[C, W]) missing(object client.Object, d Desired) (missing []string) {
+	held := map[string]bool{}
+	if found, ok := object.(C); ok {
+		webhooks := *c.kind.webhooks(found)
+		for i := range webhooks {
+			name, _ := c.kind.look(&webhooks[i])
+			held[name] = true
+		}
+	}
+	for _, e := range d.Entries {
+		if e.Validating == c.kind.validating && !held[WebhookName(e.Name, c.fingerprint)] {
+			missing = append(missing, e.Name)
+		}
+	}
+	return missing
+}
+
+func (c *configuration[C, W]) Delete(ctx context.Context) (Outcome, error) {
 	err := retry.OnError(retry.DefaultBackoff, apierrors.IsConflict, func() error {
 		existing, err := c.client.Get(ctx, c.name, metav1.GetOptions{})
 		if err != nil {
@@ -62,7 +369,7 @@ func (c *configurationOf[C, W]) Delete(ctx context.Context) (Outcome, error) {
 		if err := c.owned(existing); err != nil {
 			return err
 		}
-		// The precondition makes sure that what was looked at is what goes.
+		// The precondition makes sure that nothing else is deleted than was read.
 		return c.client.Delete(ctx, c.name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{
 			UID: new(existing.GetUID()), ResourceVersion: new(existing.GetResourceVersion()),
 		}})
@@ -76,70 +383,8 @@ func (c *configurationOf[C, W]) Delete(ctx context.Context) (Outcome, error) {
 	return Deleted, nil
 }
 
-// read gives what is there; nil, without error, when there is nothing.
-func (c *configurationOf[C, W]) read(ctx context.Context) (C, error) {
-	var none C
-	found, err := c.client.Get(ctx, c.name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return none, nil
-	}
-	if err != nil {
-		return none, c.explain("get", err)
-	}
-	return found, nil
-}
-
-// write makes the configuration what plan says, in place; equal state writes nothing. plan is given what is there, nil
-// when there is nothing, and again after a race. Where it returns nil, nothing is written, and the outcome is the one
-// that it returns; else that is only the outcome when nothing changes, Unchanged if it is empty.
-func (c *configurationOf[C, W]) write(ctx context.Context, plan func(existing C) (desired C, idle Outcome, err error)) (Outcome, error) {
-	var (
-		none    C
-		outcome Outcome
-	)
-	// Losing a race against another replica is normal: read again and compare again.
-	err := retry.OnError(retry.DefaultBackoff, isRace, func() error {
-		existing, err := c.client.Get(ctx, c.name, metav1.GetOptions{})
-		missing := apierrors.IsNotFound(err)
-		if err != nil && !missing {
-			return err
-		}
-		if missing {
-			existing = none
-		} else if err := c.owned(existing); err != nil {
-			return err
-		}
-		desired, idle, err := plan(existing)
-		switch {
-		case err != nil:
-			return err
-		case desired == none:
-			outcome = idle
-			return nil
-		case missing:
-			outcome = Created
-			_, err = c.client.Create(ctx, desired, metav1.CreateOptions{FieldManager: fieldManager})
-			return err
-		case equality.Semantic.DeepEqual(existing, desired):
-			outcome = cmp.Or(idle, Unchanged)
-			return nil
-		}
-		outcome = Updated
-		_, err = c.client.Update(ctx, desired, metav1.UpdateOptions{FieldManager: fieldManager})
-		return err
-	})
-	if err != nil {
-		return "", c.explain("get, create and update", err)
-	}
-	return outcome, nil
-}
-
-func isRace(err error) bool {
-	return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err)
-}
-
 // explain names the object and, where rights are missing, the rule that grants them.
-func (c *configurationOf[C, W]) explain(verbs string, err error) error {
+func (c *configuration[C, W]) explain(verbs string, err error) error {
 	if _, ok := errors.AsType[*OwnedElsewhereError](err); ok {
 		return err
 	}
@@ -147,4 +392,86 @@ func (c *configurationOf[C, W]) explain(verbs string, err error) error {
 		return fmt.Errorf("%s %q (needs %s on %s.admissionregistration.k8s.io in a ClusterRole): %w", c.kind.Name, c.name, verbs, c.kind.Resource, err)
 	}
 	return fmt.Errorf("%s %q: %w", c.kind.Name, c.name, err)
+}
+
+// OwnedElsewhereError says that the configuration belongs to another deployment.
+type OwnedElsewhereError struct{ Kind, Configuration, Owner, Us string }
+
+func (e *OwnedElsewhereError) Error() string {
+	return fmt.Sprintf("%s %q belongs to the deployment whose certificate Secret is %s, not to ours (%s); "+
+		"set ManagerOptions.OperatorFingerprint to another name, or delete that configuration if its deployment is gone",
+		e.Kind, e.Configuration, e.Owner, e.Us)
+}
+
+// OwnedByNamespace is a reference to a Namespace. It does not hold up the Namespace's deletion.
+func OwnedByNamespace(ns *corev1.Namespace) *metav1.OwnerReference {
+	return &metav1.OwnerReference{APIVersion: "v1", Kind: "Namespace", Name: ns.Name, UID: ns.UID}
+}
+
+// owned returns an error when the configuration belongs to another deployment. One without an owner may become ours.
+func (c *configuration[C, W]) owned(found C) error {
+	if other := found.GetAnnotations()[OwnerAnnotation]; other != "" && other != c.owner {
+		return &OwnedElsewhereError{Kind: c.kind.Name, Configuration: found.GetName(), Owner: other, Us: c.owner}
+	}
+	return nil
+}
+
+// with returns the map with the value under the key; an empty value removes the key.
+func with(m map[string]string, key, value string) map[string]string {
+	m = maps.Clone(m)
+	if value == "" {
+		delete(m, key)
+		return m
+	}
+	if m == nil {
+		m = map[string]string{}
+	}
+	m[key] = value
+	return m
+}
+
+// withOwner adds an owner, or puts it in the place of one that had the name before.
+func withOwner(all []metav1.OwnerReference, owner *metav1.OwnerReference) []metav1.OwnerReference {
+	if owner == nil {
+		return all
+	}
+	all = slices.DeleteFunc(slices.Clone(all), func(r metav1.OwnerReference) bool {
+		return r.APIVersion == owner.APIVersion && r.Kind == owner.Kind && r.Name == owner.Name && r.UID != owner.UID
+	})
+	if slices.ContainsFunc(all, func(r metav1.OwnerReference) bool { return r.UID == owner.UID }) {
+		return all
+	}
+	return append(all, *owner)
+}
+
+// Vouched reports of a CA whether configurations vouch for it: by their pins, or by a caBundle that is in force. It returns
+// nil when they vouch for none.
+func Vouched(all []Found) func(*x509.Certificate) bool {
+	hashes := map[string]bool{}
+	for _, f := range all {
+		for _, hash := range append(HashesOf(ca.Bundle(f.Bundles...)), f.Pins...) {
+			hashes[hash] = true
+		}
+	}
+	if len(hashes) == 0 {
+		return nil
+	}
+	return func(certificate *x509.Certificate) bool { return hashes[HashOf(certificate)] }
+}
+
+// Remove deletes the configurations. One that holds none of the entries may be left, where deleting it is forbidden.
+func Remove(ctx context.Context, configurations []Configuration, entries []Entry, log logr.Logger) error {
+	for _, c := range configurations {
+		outcome, err := c.Delete(ctx)
+		if apierrors.IsForbidden(err) && !c.Holds(entries) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if outcome != Absent {
+			log.Info("unregistered", "configuration", c.String(), "outcome", outcome)
+		}
+	}
+	return nil
 }

@@ -10,13 +10,10 @@ import (
 )
 
 var _ = Describe("Delete", func() {
-	// deleter is without steps, as one that only unregisters.
-	deleter := func(in *cluster) *process { return (&clock{now: noon}).start(in) }
-
-	It("deletes exactly what it has looked at, whose steps soever stand there", func(ctx SpecContext) {
+	It("deletes exactly what it has looked at, of any version", func(ctx SpecContext) {
 		c := newCluster(configuration(build(urlOptions())))
-		seen := c.stored()
-		Expect(deleter(c).Delete(ctx)).To(Equal(webhookconf.Deleted))
+		seen := c.stored().DeepCopy()
+		Expect(mutatingIn(c).Delete(ctx)).To(Equal(webhookconf.Deleted))
 		Expect(c.writes()).To(Equal([]string{"delete"}))
 		Expect(c.holdsNothing()).To(BeTrue())
 
@@ -29,25 +26,25 @@ var _ = Describe("Delete", func() {
 	It("deletes EiriniX's own configuration, which names no owner", func(ctx SpecContext) {
 		upstream := configuration(nil)
 		upstream.Annotations = nil
-		Expect(deleter(newCluster(upstream)).Delete(ctx)).To(Equal(webhookconf.Deleted))
+		Expect(mutatingIn(newCluster(upstream)).Delete(ctx)).To(Equal(webhookconf.Deleted))
 	})
 
 	It("is content when there is none", func(ctx SpecContext) {
 		c := newCluster()
-		Expect(deleter(c).Delete(ctx)).To(Equal(webhookconf.Absent))
+		Expect(mutatingIn(c).Delete(ctx)).To(Equal(webhookconf.Absent))
 		Expect(c.writes()).To(BeEmpty())
 	})
 
 	It("is content when another was faster", func(ctx SpecContext) {
 		c := newCluster(configuration(nil))
 		c.always("delete", apierrors.NewNotFound(groupResource, configurationName))
-		Expect(deleter(c).Delete(ctx)).To(Equal(webhookconf.Absent))
+		Expect(mutatingIn(c).Delete(ctx)).To(Equal(webhookconf.Absent))
 	})
 
-	It("looks again when somebody changed it meanwhile", func(ctx SpecContext) {
+	It("looks again when it was changed meanwhile", func(ctx SpecContext) {
 		c := newCluster(configuration(nil))
 		c.once("delete", conflict)
-		Expect(deleter(c).Delete(ctx)).To(Equal(webhookconf.Deleted))
+		Expect(mutatingIn(c).Delete(ctx)).To(Equal(webhookconf.Deleted))
 		Expect(c.verbs()).To(Equal([]string{"get", "delete", "get", "delete"}))
 		Expect(c.holdsNothing()).To(BeTrue())
 	})
@@ -56,7 +53,7 @@ var _ = Describe("Delete", func() {
 		func(ctx SpecContext, verb string) {
 			c := newCluster(configuration(nil))
 			c.always(verb, forbidden())
-			_, err := deleter(c).Delete(ctx)
+			_, err := mutatingIn(c).Delete(ctx)
 			Expect(apierrors.IsForbidden(err)).To(BeTrue(), "%v", err)
 			Expect(err).To(MatchError(ContainSubstring("needs get and delete on mutatingwebhookconfigurations")))
 		},

@@ -3,6 +3,7 @@ package webhookconf_test
 import (
 	"context"
 	"errors"
+	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -11,14 +12,11 @@ import (
 )
 
 var _ = Describe("The configuration of another deployment", func() {
-	time0 := &clock{now: noon}
-
-	DescribeTable("is not touched, and the error says whose it is",
-		func(ctx SpecContext, do func(context.Context, *process) error, steps ...webhookconf.Step) {
+	DescribeTable("is not touched, and the error names its owner",
+		func(ctx SpecContext, do func(context.Context, *cluster, webhookconf.Configuration) error) {
 			before := foreign(build(urlOptions()))
 			c := newCluster(before.DeepCopy())
-			p := time0.start(c, steps...)
-			err := do(ctx, p)
+			err := do(ctx, c, mutatingIn(c))
 			owned, ok := errors.AsType[*webhookconf.OwnedElsewhereError](err)
 			Expect(ok).To(BeTrue(), "%v", err)
 			Expect(*owned).To(Equal(webhookconf.OwnedElsewhereError{
@@ -27,21 +25,34 @@ var _ = Describe("The configuration of another deployment", func() {
 			Expect(err).To(MatchError(And(ContainSubstring(otherOwner), ContainSubstring(owner), ContainSubstring("OperatorFingerprint"))))
 			Expect(c.writes()).To(BeEmpty())
 			Expect(c.stored()).To(Equal(before))
-			Expect(p.asked).To(BeZero(), "its caBundles are none of our business")
 		},
-		Entry("by Register", register, step("volumes", isolated)),
-		Entry("by Register with other steps", register, step("other", isolated)),
-		Entry("by Register without steps of its kind", register, step("v", validating)),
-		Entry("by Delete", remove, step("volumes", isolated)),
+		Entry("by Get", func(ctx context.Context, _ *cluster, ours webhookconf.Configuration) error {
+			found, err := ours.Get(ctx)
+			Expect(found).To(Equal(webhookconf.Found{}), "its caBundles are its own")
+			return err
+		}),
+		Entry("by Read", func(_ context.Context, c *cluster, ours webhookconf.Configuration) error {
+			found, err := ours.Read(c.stored())
+			Expect(found).To(Equal(webhookconf.Found{}))
+			return err
+		}),
+		Entry("by Put", put1(webhookconf.Change{Entries: volumes(), Bundle: []byte("x")})),
+		Entry("by Put of trust alone", put1(webhookconf.Change{Bundle: []byte("x")})),
+		Entry("by Put of a note alone", put1(webhookconf.Change{Unneeded: map[string]time.Time{}})),
+		Entry("by Put without steps of its kind", put1(webhookconf.Change{Entries: volumes(validating)})),
+		Entry("by Delete", func(ctx context.Context, _ *cluster, ours webhookconf.Configuration) error {
+			_, err := ours.Delete(ctx)
+			return err
+		}),
 	)
 })
 
-func register(ctx context.Context, p *process) error {
-	_, err := p.Register(ctx, p.trusts)
-	return err
-}
-
-func remove(ctx context.Context, p *process) error {
-	_, err := p.Delete(ctx)
-	return err
+// put1 puts a change of the state that the other deployment found.
+func put1(change webhookconf.Change) func(context.Context, *cluster, webhookconf.Configuration) error {
+	return func(ctx context.Context, c *cluster, ours webhookconf.Configuration) error {
+		theirs := webhookconf.Configurations(c.AdmissionregistrationV1(), "eirini-x", otherOwner)[0]
+		_, outcome, err := ours.Put(ctx, get(ctx, theirs), change)
+		Expect(outcome).To(BeEmpty())
+		return err
+	}
 }

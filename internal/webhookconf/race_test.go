@@ -2,6 +2,7 @@ package webhookconf_test
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 
@@ -9,160 +10,155 @@ import (
 	. "github.com/onsi/gomega"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
 	clienttesting "k8s.io/client-go/testing"
 
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
 var _ = Describe("A race for one configuration", func() {
-	var (
-		time0    *clock
-		c        *cluster
-		webhooks []admissionregistrationv1.MutatingWebhook
-	)
-
-	start := func(in *cluster) *process { return time0.start(in, step("volumes", isolated)) }
-
-	BeforeEach(func() { time0, c, webhooks = &clock{now: noon}, newCluster(), build(urlOptions()) })
-
-	// older has an older process register other steps.
-	older := func(ctx context.Context) {
-		GinkgoHelper()
-		time0.start(c, step("older", isolated)).register(ctx)
-		time0.pass(time.Minute)
-		c.ClearActions()
-	}
+	var c *cluster
+	BeforeEach(func() { c = newCluster() })
 
 	Describe("that is lost", func() {
-		It("reads again and writes again after a conflict", func(ctx SpecContext) {
-			older(ctx)
-			c.once("update", conflict)
-			Expect(start(c).register(ctx).Outcome).To(Equal(webhookconf.Updated))
-			Expect(c.verbs()).To(Equal([]string{"get", "update", "get", "update"}))
-			Expect(c.stored().Webhooks).To(Equal(webhooks))
-		})
+		older := func(ctx context.Context) {
+			GinkgoHelper()
+			registers(ctx, mutatingIn(c), desired(urlOptions(), step("older", isolated)), "bundle")
+			c.ClearActions()
+		}
 
-		It("keeps what the winner of the conflict wrote, and asks again what is to be trusted", func(ctx SpecContext) {
+		It("is decided again on what the winner wrote", func(ctx SpecContext) {
 			older(ctx)
 			c.once("update", func() error {
 				c.tamper(func(m *admissionregistrationv1.MutatingWebhookConfiguration) {
 					m.Labels["winner"] = "was here"
 					m.Webhooks[0].ClientConfig.CABundle = []byte("the winner's bundle")
 				})
-				return conflict()
+				return nil // the reactor behind finds the conflict
 			})
-			p := start(c)
-			p.register(ctx)
-			Expect(p.asked).To(Equal(2))
-			Expect(p.live).To(Equal([]string{"the winner's bundle"}))
+			var seen [][]string
+			_, outcome, err := register(ctx, mutatingIn(c), func(f webhookconf.Found) webhookconf.Change {
+				seen = append(seen, texts(f.Bundles))
+				return trusting(volumes(), "bundle")
+			})
+			Expect(err).NotTo(HaveOccurred())
+			Expect(outcome).To(Equal(webhookconf.Updated))
+			Expect(c.verbs()).To(Equal([]string{"get", "update", "get", "update"}))
+			Expect(seen).To(Equal([][]string{{"bundle"}, {"the winner's bundle"}}))
 			Expect(c.stored().Labels).To(HaveKeyWithValue("winner", "was here"))
-			Expect(c.stored().Webhooks).To(Equal(webhooks))
+			Expect(c.stored().Webhooks).To(Equal(build(urlOptions())))
 		})
 
-		It("adopts what another replica has created meanwhile, without writing it again", func(ctx SpecContext) {
+		It("adopts the configuration that another replica created, without writing it again", func(ctx SpecContext) {
 			elsewhere := newCluster()
-			start(elsewhere).register(ctx)
+			registers(ctx, mutatingIn(elsewhere), volumes(), "bundle")
 			c.once("create", func() error {
 				c.behindTheScenes(func(t clienttesting.ObjectTracker) error { return t.Add(elsewhere.stored()) })
 				return apierrors.NewAlreadyExists(groupResource, configurationName)
 			})
-			Expect(start(c).register(ctx).Outcome).To(Equal(webhookconf.Unchanged))
+			Expect(registers(ctx, mutatingIn(c), volumes(), "bundle")).To(Equal(webhookconf.Unchanged))
 			Expect(c.verbs()).To(Equal([]string{"get", "create", "get"}))
 			Expect(c.stored()).To(Equal(elsewhere.stored()))
 		})
 
-		It("creates what was deleted before the update arrived", func(ctx SpecContext) {
+		It("creates the configuration that was deleted before the update arrived", func(ctx SpecContext) {
 			older(ctx)
-			c.once("update", func() error {
-				c.lose()
-				return apierrors.NewNotFound(groupResource, configurationName)
-			})
-			Expect(start(c).register(ctx).Outcome).To(Equal(webhookconf.Created))
-			Expect(c.stored().Webhooks).To(Equal(webhooks))
-		})
-
-		It("decides again whose steps are to stand there", func(ctx SpecContext) {
-			older(ctx)
-			p := start(c)
-			time0.pass(time.Minute)
-			elsewhere := newCluster()
-			time0.start(elsewhere, step("newest", isolated)).register(ctx)
-			c.once("update", func() error {
-				c.replace(elsewhere.stored())
-				return conflict()
-			})
-			Expect(p.register(ctx).Outcome).To(Equal(webhookconf.Yielded))
-			Expect(c.names()).To(ConsistOf("newest.eirini-x.eirinix.cloudfoundry.org"))
-		})
-
-		It("gives up with the conflict when it is lost every time, and remembers no write", func(ctx SpecContext) {
-			older(ctx)
-			lost := 0
-			c.PrependReactor("update", resourceName, func(clienttesting.Action) (bool, runtime.Object, error) {
-				lost++
-				return lost <= 4, nil, conflict()
-			})
-			p := start(c)
-			_, err := p.Register(ctx, p.trusts)
-			Expect(apierrors.IsConflict(err)).To(BeTrue(), "%v", err)
-			Expect(err).To(MatchError(ContainSubstring(configurationName)))
-			Expect(p.survey(ctx).Due).To(BeTrue())
-			Expect(p.register(ctx)).To(And(HaveField("Outcome", webhookconf.Updated), HaveField("Contest", BeNil())))
+			c.once("update", func() error { c.lose(); return nil })
+			Expect(registers(ctx, mutatingIn(c), volumes(), "bundle")).To(Equal(webhookconf.Created))
+			Expect(c.stored().Webhooks).To(Equal(build(urlOptions())))
 		})
 	})
 
-	It("is won by one of many replicas that start together", func(ctx SpecContext) {
-		const replicas = 50
-		var (
-			running, looked sync.WaitGroup
-			mu              sync.Mutex
-		)
-		outcomes, failures := map[webhookconf.Outcome]int{}, []error{}
-		looked.Add(replicas)
-		for range replicas {
-			p := start(c)
-			running.Go(func() {
-				written, err := p.Register(ctx, func(live [][]byte) ([]byte, error) {
-					if len(live) == 0 { // nobody writes before everybody has found that there is nothing
-						looked.Done()
-						looked.Wait()
-					}
-					return p.trusts(live)
-				})
-				mu.Lock()
-				defer mu.Unlock()
-				outcomes[written.Outcome]++
-				if err != nil {
-					failures = append(failures, err)
-				}
-			})
-		}
-		running.Wait()
-		Expect(failures).To(BeEmpty())
-		Expect(outcomes).To(Equal(map[webhookconf.Outcome]int{webhookconf.Created: 1, webhookconf.Unchanged: replicas - 1}))
-		Expect(c.stored().Webhooks).To(Equal(webhooks))
+	It("is won by one of 200 replicas that start together", func(ctx SpecContext) {
+		raceToCreate(ctx, c, urlOptions(), 200)
+		Expect(c.stored().Webhooks).To(Equal(build(urlOptions())))
 	})
 
-	It("is none within a process, which may look and write on many goroutines", func(ctx SpecContext) {
-		p := start(c)
-		var running sync.WaitGroup
-		failures := make(chan error, 100)
-		for range 20 {
-			running.Go(func() {
-				if _, err := p.Register(ctx, p.trusts); err != nil {
-					failures <- err
-				}
-			})
-			running.Go(func() {
-				if _, err := p.Survey(ctx); err != nil {
-					failures <- err
-				}
-			})
-		}
-		running.Wait()
-		Expect(failures).To(BeEmpty())
-		Expect(p.asked).To(Equal(20), "one at a time")
-		Expect(c.writes()).To(Equal([]string{"create"}))
+	It("loses nothing that one of 200 replicas adds", func(ctx SpecContext) {
+		raceToAdd(ctx, c, urlOptions(), 200)
 	})
 })
+
+// The same on the real lock.
+var _ = Describe("A race through the API server", Label("api-server"), Ordered, func() {
+	var (
+		clients kubernetes.Interface
+		o       webhookconf.Options
+	)
+	BeforeAll(func() {
+		config := controlPlane(false).config
+		config.QPS = -1
+		clients = must(kubernetes.NewForConfig(config))
+	})
+	BeforeEach(func() {
+		o = urlOptions()
+		o.Fingerprint = fmt.Sprint("race-", time.Now().UnixNano())
+		DeferCleanup(func(ctx SpecContext) error {
+			m, _ := both(clients, o)
+			_, err := m.Delete(ctx)
+			return err
+		})
+	})
+
+	It("is won by one of 200 replicas that start together", func(ctx SpecContext) { raceToCreate(ctx, clients, o, 200) })
+
+	It("loses nothing that one of 20 replicas adds", func(ctx SpecContext) { raceToAdd(ctx, clients, o, 20) })
+})
+
+// raceToCreate has replicas register the same when all have found that there is nothing.
+func raceToCreate(ctx context.Context, in kubernetes.Interface, o webhookconf.Options, replicas int) {
+	GinkgoHelper()
+	var running, looked sync.WaitGroup
+	var mu sync.Mutex
+	outcomes, failures := map[webhookconf.Outcome]int{}, []error{}
+	looked.Add(replicas)
+	for range replicas {
+		c, _ := both(in, o)
+		d := desired(o, step("volumes", isolated))
+		running.Go(func() {
+			_, outcome, err := register(ctx, c, func(f webhookconf.Found) webhookconf.Change {
+				if !f.Exists {
+					looked.Done()
+					looked.Wait()
+				}
+				return trusting(d, "bundle")
+			})
+			mu.Lock()
+			defer mu.Unlock()
+			outcomes[outcome]++
+			if err != nil {
+				failures = append(failures, err)
+			}
+		})
+	}
+	running.Wait()
+	Expect(failures).To(BeEmpty())
+	Expect(outcomes).To(Equal(map[webhookconf.Outcome]int{webhookconf.Created: 1, webhookconf.Unchanged: replicas - 1}))
+}
+
+// raceToAdd has each replica add a line to the caBundle that all share. A write that overtakes another would lose one.
+func raceToAdd(ctx context.Context, in kubernetes.Interface, o webhookconf.Options, replicas int) {
+	GinkgoHelper()
+	first, _ := both(in, o)
+	registers(ctx, first, desired(o, step("volumes", isolated)), "#\n")
+	var running sync.WaitGroup
+	failures := make(chan error, replicas)
+	for i := range replicas {
+		running.Go(func() {
+			_, _, err := register(ctx, first, func(f webhookconf.Found) webhookconf.Change {
+				return webhookconf.Change{Bundle: fmt.Append(f.Bundles[0], "# ", i, "\n")}
+			})
+			failures <- err
+		})
+	}
+	running.Wait()
+	close(failures)
+	for err := range failures {
+		Expect(err).NotTo(HaveOccurred())
+	}
+	bundle := texts(get(ctx, first).Bundles)
+	Expect(bundle).To(HaveLen(1))
+	for i := range replicas {
+		Expect(bundle[0]).To(ContainSubstring(fmt.Sprint("# ", i, "\n")))
+	}
+}

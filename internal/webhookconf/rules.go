@@ -1,11 +1,15 @@
 package webhookconf
 
+// This file is about which requests a webhook is called for: rules, and the selectors of namespaces and objects.
+
 import (
 	"cmp"
 	"slices"
 	"strings"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // operationOrder is the order in which a union holds the operations.
@@ -65,7 +69,7 @@ func union(rules []admissionregistrationv1.RuleWithOperations) []admissionregist
 	return result
 }
 
-// sameRules tells whether both yield the same union.
+// sameRules reports whether both yield the same union.
 func sameRules(a, b []admissionregistrationv1.RuleWithOperations) bool {
 	return slices.EqualFunc(union(a), union(b), func(a, b admissionregistrationv1.RuleWithOperations) bool {
 		return ruleKey(a) == ruleKey(b) && slices.Equal(a.Operations, b.Operations)
@@ -103,15 +107,15 @@ func sortedOperations(operations []admissionregistrationv1.OperationType) []admi
 	return slices.Compact(operations)
 }
 
-// mayYieldPods tells whether the rules may send pods themselves, not only what is below them.
-func mayYieldPods(rules []admissionregistrationv1.RuleWithOperations) bool {
+// MayYieldPods reports whether the rules may send pods themselves, not only their subresources.
+func MayYieldPods(rules []admissionregistrationv1.RuleWithOperations) bool {
 	return slices.ContainsFunc(rules, func(r admissionregistrationv1.RuleWithOperations) bool {
 		return containsAny(r.APIGroups, "", "*") && containsAny(r.APIVersions, "v1", "*") &&
 			containsAny(r.Resources, "pods", "pods/*", "*", "*/*")
 	})
 }
 
-// mayConnect tells whether the rules may send the options of a CONNECT. They have no labels, and what has no
+// mayConnect reports whether the rules may send the options of a CONNECT. They have no labels, and what has no
 // labels matches no objectSelector but the empty one.
 func mayConnect(rules []admissionregistrationv1.RuleWithOperations) bool {
 	return slices.ContainsFunc(rules, func(r admissionregistrationv1.RuleWithOperations) bool {
@@ -122,4 +126,79 @@ func mayConnect(rules []admissionregistrationv1.RuleWithOperations) bool {
 
 func containsAny[T comparable](values []T, wanted ...T) bool {
 	return slices.ContainsFunc(values, func(v T) bool { return slices.Contains(wanted, v) })
+}
+
+// FingerprintLabel marks the pods of a webhook's own program with its fingerprint. Pods that carry it are
+// never sent to that webhook: one that is down could not be started again.
+const FingerprintLabel = "eirinix.cloudfoundry.org/fingerprint"
+
+// systemNamespaces hold the objects that a cluster needs to heal itself; a webhook that fails must not stand in its way.
+var systemNamespaces = []string{metav1.NamespaceSystem, corev1.NamespaceNodeLease, metav1.NamespacePublic}
+
+// canonicalSelector gives the same for selectors that say the same in other words: an order, nil for empty,
+// matchLabels for In with one value.
+func canonicalSelector(s *metav1.LabelSelector) []string {
+	if s == nil {
+		return nil
+	}
+	requirements := make([]string, 0, len(s.MatchLabels)+len(s.MatchExpressions))
+	for key, value := range s.MatchLabels {
+		requirements = append(requirements, requirement(key, metav1.LabelSelectorOpIn, value))
+	}
+	for _, e := range s.MatchExpressions {
+		requirements = append(requirements, requirement(e.Key, e.Operator, sorted(e.Values)...))
+	}
+	return sorted(requirements)
+}
+
+func requirement(key string, operator metav1.LabelSelectorOperator, values ...string) string {
+	return strings.TrimSpace(key + " " + string(operator) + " " + strings.Join(values, ","))
+}
+
+func sameSelector(a, b *metav1.LabelSelector) bool {
+	return slices.Equal(canonicalSelector(a), canonicalSelector(b))
+}
+
+func isEmpty(s *metav1.LabelSelector) bool {
+	return s == nil || len(s.MatchLabels) == 0 && len(s.MatchExpressions) == 0
+}
+
+func orEmpty(s *metav1.LabelSelector) *metav1.LabelSelector {
+	if isEmpty(s) {
+		return &metav1.LabelSelector{}
+	}
+	return s.DeepCopy()
+}
+
+// namespaces is the namespaceSelector of an entry. It selects by the name that the API server itself puts on
+// every namespace, so none is ever labelled by us.
+func (o Options) namespaces(e Entry) *metav1.LabelSelector {
+	if isEmpty(e.Namespaces) && o.Namespace != "" {
+		return &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: o.Namespace}}
+	}
+	s := orEmpty(e.Namespaces)
+	if e.ClusterCritical {
+		return s
+	}
+	excluded := slices.Clone(systemNamespaces)
+	if o.Target.Service != "" && !slices.Contains(excluded, o.Target.Namespace) {
+		excluded = append(excluded, o.Target.Namespace)
+	}
+	s.MatchExpressions = append(s.MatchExpressions, metav1.LabelSelectorRequirement{
+		Key: corev1.LabelMetadataName, Operator: metav1.LabelSelectorOpNotIn, Values: excluded,
+	})
+	return s
+}
+
+// objects is the objectSelector of an entry. In Service mode it leaves out the program's own pods where they
+// live in the one namespace that is selected; elsewhere the label would be a way past the webhook.
+func (o Options) objects(e Entry) *metav1.LabelSelector {
+	s := orEmpty(e.Objects)
+	ownSelected := o.Target.Service != "" && o.Namespace == o.Target.Namespace && isEmpty(e.Namespaces)
+	if ownSelected && MayYieldPods(e.Rules) && !mayConnect(e.Rules) {
+		s.MatchExpressions = append(s.MatchExpressions, metav1.LabelSelectorRequirement{
+			Key: FingerprintLabel, Operator: metav1.LabelSelectorOpNotIn, Values: []string{o.Fingerprint},
+		})
+	}
+	return s
 }

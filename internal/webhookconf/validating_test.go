@@ -1,6 +1,7 @@
 package webhookconf_test
 
 import (
+	"context"
 	"errors"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -10,7 +11,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
@@ -19,14 +19,11 @@ import (
 // What the other specs say of the mutating kind holds for the validating one.
 var _ = Describe("The validating kind", func() {
 	const name, resource = "eirini-x-validating-hook", "validatingwebhookconfigurations"
-	var (
-		time0    *clock
-		webhooks []admissionregistrationv1.ValidatingWebhook
-	)
-
 	steps := []webhookconf.Step{step("m", isolated), step("a", isolated, validating), step("b", isolated, validating)}
-	start := func(set *fake.Clientset) *process {
-		_, v := processes(time0.writer(urlOptions(), steps...), set)
+	webhooks := urlOptions().Validating(webhookconf.Group(steps))
+
+	validatingIn := func(c *cluster) webhookconf.Configuration {
+		_, v := both(c, urlOptions())
 		return v
 	}
 	held := func(webhooks []admissionregistrationv1.ValidatingWebhook) *admissionregistrationv1.ValidatingWebhookConfiguration {
@@ -34,32 +31,31 @@ var _ = Describe("The validating kind", func() {
 		c.Name = name
 		return c
 	}
-	stored := func(set *fake.Clientset) *admissionregistrationv1.ValidatingWebhookConfiguration {
+	stored := func(c *cluster) *admissionregistrationv1.ValidatingWebhookConfiguration {
 		GinkgoHelper()
-		found, err := set.Tracker().Get(admissionregistrationv1.SchemeGroupVersion.WithResource(resource), "", name)
+		found, err := c.Tracker().Get(admissionregistrationv1.SchemeGroupVersion.WithResource(resource), "", name)
 		Expect(err).NotTo(HaveOccurred())
+		for _, a := range c.Actions() {
+			Expect(a.GetResource().Resource).To(Equal(resource))
+		}
 		return found.(*admissionregistrationv1.ValidatingWebhookConfiguration)
 	}
-	verbs := func(set *fake.Clientset) (all []string) {
-		for _, a := range set.Actions() {
-			Expect(a.GetResource().Resource).To(Equal(resource))
-			all = append(all, a.GetVerb())
-		}
-		return all
-	}
-
-	BeforeEach(func() { time0, webhooks = &clock{now: noon}, urlOptions().Validating(webhookconf.Group(steps)) })
 
 	It("has names of its own", func() {
 		Expect(webhookconf.Validating.ConfigurationName("x")).To(Equal("x-validating-hook"))
 		Expect(webhookconf.Mutating.ConfigurationName("x")).To(Equal("x-mutating-hook"))
-		m, v := processes(time0.writer(urlOptions()), fake.NewClientset())
+		m, v := both(newCluster(), urlOptions())
 		Expect(m.String()).To(Equal("MutatingWebhookConfiguration eirini-x-mutating-hook"))
 		Expect(v.String()).To(Equal("ValidatingWebhookConfiguration eirini-x-validating-hook"))
+		Expect([]string{m.Name(), v.Name()}).To(Equal([]string{configurationName, name}))
+		Expect([]string{m.Resource(), v.Resource()}).To(Equal([]string{resourceName, resource}))
+		Expect(m.Object()).To(Equal(&admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: configurationName}}))
+		Expect(v.Object()).To(Equal(&admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: name}}))
+		Expect(v.Object()).NotTo(BeIdenticalTo(v.Object()))
 	})
 
 	It("holds entries of its own", func() {
-		m, v := processes(time0.writer(urlOptions()), fake.NewClientset())
+		m, v := both(newCluster(), urlOptions())
 		Expect(v.Holds(webhookconf.Group(steps))).To(BeTrue())
 		Expect(v.Holds(webhookconf.Group(steps[:1]))).To(BeFalse())
 		Expect(m.Holds(webhookconf.Group(steps[:1]))).To(BeTrue())
@@ -67,94 +63,108 @@ var _ = Describe("The validating kind", func() {
 	})
 
 	It("is created, marked as ours, and then left alone", func(ctx SpecContext) {
-		set := fake.NewClientset()
-		Expect(start(set).register(ctx).Outcome).To(Equal(webhookconf.Created))
-		Expect(stored(set).Webhooks).To(Equal(webhooks))
-		Expect(stored(set).Annotations).To(And(
-			HaveKeyWithValue(webhookconf.OwnerAnnotation, owner), HaveKeyWithValue(webhookconf.SetsAnnotation, "a=a,b=b"),
-			HaveKey(webhookconf.StepsAnnotation), HaveKeyWithValue(webhookconf.StartedAnnotation, "2030-03-01T12:00:00Z"),
-		))
-		Expect(stored(set).Labels).To(HaveKeyWithValue("app.kubernetes.io/managed-by", "eirinix"))
-		Expect(start(set).register(ctx).Outcome).To(Equal(webhookconf.Unchanged))
-		Expect(verbs(set)).To(Equal([]string{"get", "create", "get"}))
+		c, d := newCluster(), desired(urlOptions(), steps...)
+		Expect(registers(ctx, validatingIn(c), d, "bundle")).To(Equal(webhookconf.Created))
+		Expect(stored(c).Webhooks).To(Equal(webhooks))
+		Expect(stored(c).Annotations).To(Equal(map[string]string{webhookconf.OwnerAnnotation: owner, webhookconf.VersionAnnotation: d.Version}))
+		Expect(stored(c).Labels).To(HaveKeyWithValue("app.kubernetes.io/managed-by", "eirinix"))
+		Expect(registers(ctx, validatingIn(c), d, "bundle")).To(Equal(webhookconf.Unchanged))
+		Expect(get(ctx, validatingIn(c)).Intact(*d)).To(BeTrue())
+		Expect(c.verbs()).To(Equal([]string{"get", "create", "get", "get"}))
 	})
 
-	It("is updated in place, at the version that was compared, again after a conflict, and keeps what is not ours", func(ctx SpecContext) {
-		set := fake.NewClientset(held(nil))
-		older := start(set)
-		older.bundle = "older bundle"
-		older.register(ctx)
-		set.ClearActions()
-		before, conflicts := stored(set).DeepCopy(), 1
-		set.PrependReactor("update", resource, func(clienttesting.Action) (bool, runtime.Object, error) {
-			conflicts--
-			return conflicts == 0, nil, conflict()
-		})
-		Expect(start(set).register(ctx).Outcome).To(Equal(webhookconf.Updated))
-		Expect(verbs(set)).To(Equal([]string{"get", "update", "get", "update"}))
-		update := set.Actions()[3].(clienttesting.UpdateAction).GetObject().(metav1.Object)
-		Expect(update.GetResourceVersion()).To(Equal(before.ResourceVersion))
-		after := stored(set)
-		Expect(after.Webhooks).To(Equal(webhooks))
-		before.Webhooks, before.ResourceVersion, before.ManagedFields = after.Webhooks, after.ResourceVersion, after.ManagedFields
-		Expect(after).To(Equal(before))
+	It("is updated in place, in the version that was found, and keeps what is not ours", func(ctx SpecContext) {
+		c := newCluster(held(nil))
+		registers(ctx, validatingIn(c), desired(urlOptions(), step("older", validating)), pem(0))
+		before := stored(c).DeepCopy()
+		c.ClearActions()
+		found := get(ctx, validatingIn(c))
+		after, outcome, err := validatingIn(c).Put(ctx, found, trusting(desired(urlOptions(), steps...), "bundle"))
+		Expect(err).NotTo(HaveOccurred())
+		Expect(outcome).To(Equal(webhookconf.Updated))
+		_, _, err = validatingIn(c).Put(ctx, found, webhookconf.Change{Bundle: []byte("late")})
+		Expect(apierrors.IsConflict(err)).To(BeTrue(), "%v", err)
+		Expect(c.verbs()).To(Equal([]string{"get", "update", "update"}))
+		Expect(stored(c).Webhooks).To(Equal(webhooks))
+		Expect(after.ResourceVersion).To(Equal(stored(c).ResourceVersion))
+		before.Webhooks, before.ResourceVersion, before.ManagedFields = stored(c).Webhooks, stored(c).ResourceVersion, stored(c).ManagedFields
+		before.Annotations[webhookconf.VersionAnnotation] = after.Version
+		delete(before.Annotations, webhookconf.PinsAnnotation)
+		Expect(stored(c)).To(Equal(before))
 	})
 
-	It("is replaced by who started later, and looked after by who did not", func(ctx SpecContext) {
-		set := fake.NewClientset()
-		p := start(set)
-		p.register(ctx)
-		time0.pass(1)
-		_, later := processes(time0.writer(urlOptions(), step("c", isolated, validating)), set)
-		Expect(later.register(ctx).Outcome).To(Equal(webhookconf.Updated))
-		Expect(stored(set).Webhooks).To(ConsistOf(HaveField("Name", webhookconf.WebhookName("c", "eirini-x"))))
-		p.bundle = "another"
-		Expect(p.register(ctx)).To(And(HaveField("Outcome", webhookconf.Updated), HaveField("Action", webhookconf.Yield)))
-		Expect(stored(set).Webhooks).To(ConsistOf(And(
-			HaveField("Name", webhookconf.WebhookName("c", "eirini-x")), HaveField("ClientConfig.CABundle", BeEquivalentTo("another")),
-		)))
+	It("is trusted by itself", func(ctx SpecContext) {
+		c := newCluster()
+		registers(ctx, validatingIn(c), desired(urlOptions(), steps...), pem(0))
+		before := stored(c).DeepCopy()
+		found, outcome := put(ctx, validatingIn(c), webhookconf.Change{Bundle: []byte(pem(1))})
+		Expect(outcome).To(Equal(webhookconf.Updated))
+		Expect(texts(found.Bundles)).To(Equal([]string{pem(1)}))
+		Expect(found.Pins).To(Equal([]string{hash(1)}))
+		for i := range before.Webhooks {
+			before.Webhooks[i].ClientConfig.CABundle = []byte(pem(1))
+		}
+		Expect(stored(c).Webhooks).To(Equal(before.Webhooks))
 	})
 
 	It("is not touched when it belongs to another deployment", func(ctx SpecContext) {
 		foreign := held(nil)
 		foreign.Annotations[webhookconf.OwnerAnnotation] = otherOwner
-		set := fake.NewClientset(foreign)
-		for _, err := range []error{register(ctx, start(set)), remove(ctx, start(set))} {
+		c := newCluster(foreign)
+		_, got := validatingIn(c).Get(ctx)
+		_, read := validatingIn(c).Read(foreign)
+		_, deleted := validatingIn(c).Delete(ctx)
+		for _, err := range []error{got, read, deleted} {
 			owned, ok := errors.AsType[*webhookconf.OwnedElsewhereError](err)
 			Expect(ok).To(BeTrue(), "%v", err)
 			Expect(*owned).To(Equal(webhookconf.OwnedElsewhereError{Kind: "ValidatingWebhookConfiguration", Configuration: name, Owner: otherOwner, Us: owner}))
 		}
-		Expect(verbs(set)).To(Equal([]string{"get", "get"}))
+		Expect(c.verbs()).To(Equal([]string{"get", "get"}))
 	})
 
 	It("is deleted as it was looked at", func(ctx SpecContext) {
-		set := fake.NewClientset(held(webhooks))
-		seen := stored(set)
-		Expect(start(set).Delete(ctx)).To(Equal(webhookconf.Deleted))
-		p := set.Actions()[1].(clienttesting.DeleteActionImpl).DeleteOptions.Preconditions
+		c := newCluster(held(webhooks))
+		seen := stored(c).DeepCopy()
+		Expect(validatingIn(c).Delete(ctx)).To(Equal(webhookconf.Deleted))
+		p := c.Actions()[1].(clienttesting.DeleteActionImpl).DeleteOptions.Preconditions
 		Expect(p.UID).To(HaveValue(Equal(seen.UID)))
 		Expect(p.ResourceVersion).To(HaveValue(Equal(seen.ResourceVersion)))
-		Expect(start(set).Delete(ctx)).To(Equal(webhookconf.Absent))
+		Expect(validatingIn(c).Delete(ctx)).To(Equal(webhookconf.Absent))
 	})
 
-	It("is named where a right is missing", func(ctx SpecContext) {
-		set := fake.NewClientset()
-		set.PrependReactor("get", resource, func(clienttesting.Action) (bool, runtime.Object, error) {
-			return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: resource}, name, nil)
-		})
-		_, err := start(set).Survey(ctx)
-		Expect(apierrors.IsForbidden(err)).To(BeTrue(), "%v", err)
-		Expect(err).To(MatchError(HavePrefix(`ValidatingWebhookConfiguration "eirini-x-validating-hook" (needs get on validatingwebhookconfigurations.admissionregistration.k8s.io in a ClusterRole): `)))
-	})
+	DescribeTable("is named where a right is missing",
+		func(ctx SpecContext, verb, rights string, do func(context.Context, webhookconf.Configuration) error) {
+			c := newCluster()
+			c.PrependReactor(verb, resource, func(clienttesting.Action) (bool, runtime.Object, error) {
+				return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: resource}, name, nil)
+			})
+			err := do(ctx, validatingIn(c))
+			Expect(apierrors.IsForbidden(err)).To(BeTrue(), "%v", err)
+			Expect(err).To(MatchError(HavePrefix(`ValidatingWebhookConfiguration "eirini-x-validating-hook" (needs ` + rights + ` on validatingwebhookconfigurations.admissionregistration.k8s.io in a ClusterRole): `)))
+		},
+		Entry("to get", "get", "get", func(ctx context.Context, c webhookconf.Configuration) error {
+			_, err := c.Get(ctx)
+			return err
+		}),
+		Entry("to create", "create", "get, create and update", func(ctx context.Context, c webhookconf.Configuration) error {
+			_, _, err := c.Put(ctx, webhookconf.Found{}, trusting(volumes(validating), "bundle"))
+			return err
+		}),
+		Entry("to delete", "get", "get and delete", func(ctx context.Context, c webhookconf.Configuration) error {
+			_, err := c.Delete(ctx)
+			return err
+		}),
+	)
 
 	It("is asked for its own entries only", func(ctx SpecContext) {
-		set := fake.NewClientset()
-		Expect(start(set).survey(ctx)).To(And(HaveField("Missing", Equal([]string{"a", "b"})), HaveField("Bundles", BeEmpty())))
+		d := *desired(urlOptions(), steps...)
+		found := get(ctx, validatingIn(newCluster()))
+		Expect(found.Missing(d)).To(Equal([]string{"a", "b"}))
+		Expect(found.Bundles).To(BeEmpty())
 		another := webhooks[1]
 		another.Name, another.ClientConfig.CABundle = webhookconf.WebhookName("x", "eirini-x"), []byte("another")
-		set = fake.NewClientset(held([]admissionregistrationv1.ValidatingWebhook{webhooks[1], another}))
-		s := start(set).survey(ctx)
-		Expect(s.Missing).To(Equal([]string{"a"}))
-		Expect(texts(s.Bundles)).To(Equal([]string{"bundle", "another"}))
+		found = get(ctx, validatingIn(newCluster(held([]admissionregistrationv1.ValidatingWebhook{webhooks[1], another}))))
+		Expect(found.Missing(d)).To(Equal([]string{"a"}))
+		Expect(texts(found.Bundles)).To(Equal([]string{"bundle", "another"}))
 	})
 })

@@ -15,24 +15,24 @@ import (
 //	What lies in no namespace   Nodes, ClusterRoles, PriorityClasses, APIServices, CustomResourceDefinitions,
 //	                            CertificateSigningRequests, TokenReviews and what else the API server or a node needs to
 //	                            start and to be let in; no namespaceSelector protects them. Namespaces too: they carry
-//	                            the labels by which somebody gets past a webhook. The rule is given the scope
+//	                            the labels by which objects get past a webhook. The rule is given the scope
 //	                            Namespaced, which every API server understands.
 //	What a cluster heals by     Leases, access reviews, tokens of ServiceAccounts, and the Service of the API servers
 //	                            themselves, which lie in namespaces that are not excluded. A matchCondition leaves
 //	                            them out.
 //
-// What a rule names is meant: the rule "leases" gets Leases, and "*" of a group that is not Kubernetes' own gets all
+// A rule gets the resources that it names: the rule "leases" gets Leases, and "*" of a group that is not Kubernetes' own gets all
 // of that group.
 
 const (
 	// wildcardCondition is the name of our matchCondition.
 	wildcardCondition = "eirinix.cloudfoundry.org/wildcard"
 
-	// everyResource is what stands for any resource in a rule.
+	// everyResource stands for any resource in a rule.
 	everyResource = "*"
 )
 
-// spared is what no wildcard takes in although it lies in a namespace. Where resources is empty, it is all of the group.
+// spared lists the resources that no wildcard takes in although they lie in a namespace. Where resources is empty, it is all of the group.
 var spared = []struct {
 	group     string
 	resources []string
@@ -83,8 +83,8 @@ func conditionsFor(rules []admissionregistrationv1.RuleWithOperations, condition
 	return conditions
 }
 
-// sparing is a CEL expression that is false for what the wildcards of the rules must not take in, and true for what
-// the rules name; empty where there is nothing to spare.
+// sparing returns a CEL expression that is false for resources that the wildcards of the rules must not take in, and true
+// for those that the rules name; it is empty where there is nothing to spare.
 func sparing(rules []admissionregistrationv1.RuleWithOperations) string {
 	var named, not []string
 	for _, s := range spared {
@@ -117,7 +117,7 @@ func sparing(rules []admissionregistrationv1.RuleWithOperations) string {
 	return strings.Join(append(sorted(named), "!("+strings.Join(not, " || ")+")"), " || ")
 }
 
-// unbounded tells whether the rule takes in every resource of a group of Kubernetes itself, or of all groups.
+// unbounded reports whether the rule takes in every resource of a group of Kubernetes itself, or of all groups.
 func unbounded(r admissionregistrationv1.RuleWithOperations) bool {
 	wild, _ := cutResources(r)
 	return len(wild) > 0 && slices.ContainsFunc(r.APIGroups, func(group string) bool {
@@ -125,7 +125,7 @@ func unbounded(r admissionregistrationv1.RuleWithOperations) bool {
 	})
 }
 
-// cutResources tells wildcards from what is named; "pods/*" is.
+// cutResources separates wildcards from names; "pods/*" is a name.
 func cutResources(r admissionregistrationv1.RuleWithOperations) (wild, named []string) {
 	for _, resource := range r.Resources {
 		if name, _, _ := strings.Cut(resource, "/"); name == everyResource {

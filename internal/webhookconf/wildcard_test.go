@@ -18,7 +18,6 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
-	eirinixtest "code.cloudfoundry.org/eirinix/testing"
 )
 
 const wildcardCondition = "eirinix.cloudfoundry.org/wildcard"
@@ -75,7 +74,7 @@ var _ = Describe("A wildcard", func() {
 // A webhook that nobody answers for, and that every object in the cluster waits for: Check would refuse it.
 var _ = Describe("A cluster with a broken webhook for everything", Label("api-server", "S27"), Ordered, func() {
 	var (
-		plane   *eirinixtest.ControlPlane
+		plane   plane
 		clients kubernetes.Interface
 	)
 	dry := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
@@ -85,9 +84,9 @@ var _ = Describe("A cluster with a broken webhook for everything", Label("api-se
 	register := func(ctx context.Context, all ...admissionregistrationv1.RuleWithOperations) {
 		GinkgoHelper()
 		o := webhookconf.Options{Fingerprint: "broken", Target: webhookconf.Target{Host: "127.0.0.1", Port: 1}}
-		_, p := processes((&clock{now: time.Now()}).writer(o, step("broken", validating, rules(all...))), clients)
-		p.bundle = "" // nobody is called anyway
-		Expect(p.register(ctx).Outcome).To(BeElementOf(webhookconf.Created, webhookconf.Updated, webhookconf.Unchanged))
+		_, c := both(clients, o)
+		// The caBundle is empty: the port is closed anyway.
+		Expect(registers(ctx, c, desired(o, step("broken", validating, rules(all...))), "")).To(BeElementOf(webhookconf.Created, webhookconf.Updated, webhookconf.Unchanged))
 		Eventually(func() error {
 			_, err := clients.CoreV1().ConfigMaps("default").Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "any"}}, dry)
 			return err
@@ -97,9 +96,9 @@ var _ = Describe("A cluster with a broken webhook for everything", Label("api-se
 	meta := metav1.ObjectMeta{Name: "spec"}
 
 	BeforeAll(func(ctx SpecContext) {
-		plane = eirinixtest.StartControlPlane(GinkgoT())
+		plane = controlPlane(false)
 		var err error
-		clients, err = kubernetes.NewForConfig(plane.Config())
+		clients, err = kubernetes.NewForConfig(plane.config)
 		Expect(err).NotTo(HaveOccurred())
 		_, err = clients.CoreV1().ServiceAccounts("default").Create(ctx, &corev1.ServiceAccount{ObjectMeta: meta}, metav1.CreateOptions{})
 		Expect(err).NotTo(HaveOccurred())
@@ -193,7 +192,7 @@ var _ = Describe("A cluster with a broken webhook for everything", Label("api-se
 		Expect(clients.RbacV1().ClusterRoles().Delete(ctx, role, metav1.DeleteOptions{})).To(Succeed())
 		Expect(clients.RbacV1().ClusterRoleBindings().Delete(ctx, role, metav1.DeleteOptions{})).To(Succeed())
 		Expect(clients.FlowcontrolV1().FlowSchemas().Delete(ctx, "service-accounts", metav1.DeleteOptions{})).To(Succeed())
-		Expect(plane.APIServer().Restart(ctx)).To(Succeed())
+		Expect(plane.restart(ctx)).To(Succeed())
 		Eventually(func(g Gomega) {
 			_, err := clients.RbacV1().ClusterRoles().Get(ctx, role, metav1.GetOptions{})
 			g.Expect(err).NotTo(HaveOccurred())

@@ -1,6 +1,9 @@
 package conformance_test
 
 import (
+	"io"
+	"strings"
+
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -8,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"code.cloudfoundry.org/eirinix"
+	"code.cloudfoundry.org/eirinix/preview"
 )
 
 // A configuration that is refused is never called, so there is one mode.
@@ -28,16 +32,34 @@ var _ = Describe("A matchCondition that does not compile", func() {
 		causes := err.(apierrors.APIStatus).Status().Details.Causes
 		Expect(causes).To(ConsistOf(HaveField("Field", "webhooks[0].matchConditions[0].expression")))
 
-		By("asking the library, before anything is written")
-		again := eirinix.NewManager(optionsFor(ctx, urlMode, newNamespace(ctx)))
-		Expect(again.AddExtension(step(bad))).To(Succeed())
-		Expect(again.Validate()).To(MatchError(And(
-			ContainSubstring(`extension "step": mend Settings.Conditions: matchConditions[0].expression: `),
-			ContainSubstring(causes[0].Message))), "for the same reason")
-		Expect(again.Run(ctx)).To(MatchError(ContainSubstring(causes[0].Message)))
+		By("asking the library without a cluster")
+		o := optionsFor(ctx, urlMode, newNamespace(ctx))
+		o.Port = 4545 // for what registers without serving
+		bare := func() *eirinix.ExtensionManager {
+			again := eirinix.NewManager(o)
+			Expect(again.AddExtension(step(bad))).To(Succeed())
+			return again
+		}
+		Expect(bare().Validate()).To(Succeed(), "it compiles nothing")
+		Expect(preview.Command(ctx, bare(), []string{"-"}, func(o *preview.Options) {
+			o.Stdin, o.Stdout, o.Stderr = strings.NewReader("{apiVersion: v1, kind: ConfigMap, metadata: {name: a}}"), io.Discard, io.Discard
+		})).To(MatchError(And(ContainSubstring("mend Settings.Conditions"), ContainSubstring(causes[0].Message))), "for the same reason")
+
+		By("starting it, and registering")
+		configuration := o.OperatorFingerprint + "-" + string(kind) + "-hook"
+		fail := MatchError(And(ContainSubstring(configuration), ContainSubstring(causes[0].Field+": "+causes[0].Message)))
+		again := bare()
+		Expect(again.Run(ctx)).To(fail)
+		Expect(again.Ready()).NotTo(BeClosed())
+		Expect(bare().RegisterExtensions()).To(fail)
+		hooks := clients().AdmissionregistrationV1()
+		_, err = hooks.MutatingWebhookConfigurations().Get(ctx, o.OperatorFingerprint+"-mutating-hook", metav1.GetOptions{})
+		Expect(err).To(Satisfy(apierrors.IsNotFound))
+		_, err = hooks.ValidatingWebhookConfigurations().Get(ctx, o.OperatorFingerprint+"-validating-hook", metav1.GetOptions{})
+		Expect(err).To(Satisfy(apierrors.IsNotFound))
 	}
 	for kind, scenario := range map[kind]string{validating: "S20", mutating: "S21"} {
-		DescribeTable("is refused by the API server and by Validate alike, "+string(kind), Label(scenario), refused,
+		DescribeTable("is refused by the API server, which ends the start, and by a preview for the same reason, "+string(kind), Label(scenario), refused,
 			Entry("a syntax error", kind, "object.metadata.name ==", "compilation failed", SpecTimeout(2*patience)),
 			Entry("the project's own example", kind, "... [] bad expression", "compilation failed", SpecTimeout(2*patience)),
 			Entry("an unknown variable", kind, "unknown.name == 'a'", "compilation failed", SpecTimeout(2*patience)),

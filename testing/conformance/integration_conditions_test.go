@@ -156,7 +156,18 @@ var _ = Describe("S26 matchConditions", Label("S26"), func() {
 		Entry("no name", []admissionregistrationv1.MatchCondition{{Expression: "true"}}, "Required value", SpecTimeout(patience)),
 		Entry("no expression", where(""), "Required value", SpecTimeout(patience)),
 		Entry("a name that is none", []admissionregistrationv1.MatchCondition{{Name: "a b", Expression: "true"}}, "Invalid value", SpecTimeout(patience)),
-		Entry("what does not compile", where("object.metadata."), "compilation failed", SpecTimeout(patience)),
-		Entry("what is no boolean", where("'yes'"), "must evaluate to bool", SpecTimeout(patience)),
+	)
+
+	DescribeTable("that do not compile are refused by the API server, which ends the start",
+		func(ctx SpecContext, expression, reason string) {
+			m := eirinix.NewManager(optionsFor(ctx, urlMode, newNamespace(ctx)))
+			for _, s := range steps(&callLog{}, where(expression), fail) {
+				Expect(m.AddExtension(s)).To(Succeed())
+			}
+			Expect(m.Validate()).To(Succeed())
+			Expect(m.Run(ctx)).To(And(Satisfy(apierrors.IsInvalid), MatchError(And(ContainSubstring(reason), ContainSubstring("webhooks[0].matchConditions[0].expression")))))
+		},
+		Entry("a syntax error", "object.metadata.", "compilation failed", SpecTimeout(patience)),
+		Entry("not a boolean", "'yes'", "must evaluate to bool", SpecTimeout(patience)),
 	)
 })

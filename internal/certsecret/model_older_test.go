@@ -1,0 +1,45 @@
+package certsecret_test
+
+// This file holds a case that the model of rotations has found (see package controller).
+
+import (
+	"maps"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+)
+
+var _ = Describe("A Secret of which older copies are put back", func() {
+	// A copy with the CA that is current sets the counter back; a later copy, of before the rotation that follows, then
+	// passes for newer than what is known.
+	It("gets its CA back, the second time too", func(ctx SpecContext) {
+		c := newCluster(nil)
+		store := c.store()
+		putBack := func(copied *corev1.Secret) {
+			c.edit(func(secret *corev1.Secret) { secret.Data = maps.Clone(copied.Data) })
+		}
+		state, _, err := store.Ensure(ctx, nil)
+		must(state, err)
+		first := c.secret()
+		for range 5 {
+			must(0, store.RecordRegistered(ctx, newCA(year, now).CertificatePEM))
+		}
+		sixth := c.secret()
+		state, _, err = store.Restore(ctx, state, nil)
+		must(state, err)
+
+		putBack(first)
+		state, _, err = store.Restore(ctx, state, nil)
+		must(state, err)
+		state = must(store.Stage(ctx, state))
+		state = must(store.Activate(ctx, state))
+		rotated := must(must(store.Prune(ctx, state)).Current())
+		state, _, err = store.Restore(ctx, state, nil)
+		must(state, err)
+
+		putBack(sixth)
+		state, outcome, err := store.Restore(ctx, state, nil)
+		Expect(must(must(state, err).Current()).Certificate.Equal(rotated.Certificate)).To(BeTrue(), "outcome: %s", outcome)
+	})
+})

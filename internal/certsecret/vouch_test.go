@@ -1,0 +1,328 @@
+package certsecret_test
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"math"
+	"testing"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+
+	"code.cloudfoundry.org/eirinix/internal/ca"
+	"code.cloudfoundry.org/eirinix/internal/certsecret"
+)
+
+const unvouched = "the Secret holds a CA that no webhook configuration vouches for"
+
+// pins vouches for the CAs in a bundle.
+func pins(bundle []byte) certsecret.Pinned {
+	return func(certificate *x509.Certificate) bool {
+		return ca.Contains(bundle, ca.EncodeCertificate(certificate))
+	}
+}
+
+// impostorOf is a CA with the name of another one and a key of its own.
+func impostorOf(a *ca.Authority) *ca.Authority {
+	GinkgoHelper()
+	key := must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
+	template := *a.Certificate
+	template.PublicKey, template.SubjectKeyId, template.AuthorityKeyId = nil, nil, nil
+	der := must(x509.CreateCertificate(rand.Reader, &template, &template, key.Public(), key))
+	return must(ca.Parse(
+		pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
+		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: must(x509.MarshalPKCS8PrivateKey(key))}),
+	))
+}
+
+var _ = Describe("A CA that no webhook configuration vouches for", func() {
+	var (
+		c       *cluster
+		store   *certsecret.Store
+		own     *certsecret.State
+		pinned  certsecret.Pinned
+		foreign *ca.Authority
+	)
+	BeforeEach(func() {
+		c = newCluster(nil)
+		store = c.store()
+		var err error
+		own, _, err = store.Ensure(background, nil)
+		Expect(err).NotTo(HaveOccurred())
+		pinned = pins(own.Bundle())
+		foreign = newCA(year, now)
+	})
+
+	// planted are Secrets as a program leaves them that can write this one and not read it.
+	planted := []struct {
+		where string
+		data  func() map[string][]byte
+	}{
+		{"in a document of its own", func() map[string][]byte {
+			state := &certsecret.State{
+				FormatVersion: 1, Counter: math.MaxInt64, Lineage: "theirs", Phase: ca.Steady, CurrentID: 1,
+				Generations: []certsecret.Generation{{ID: 1, CertificatePEM: foreign.CertificatePEM, PrivateKeyPEM: foreign.PrivateKeyPEM}},
+			}
+			return state.Encode(nil)
+		}},
+		{"in a document that lists the public certificate of ours", func() map[string][]byte {
+			state := &certsecret.State{
+				FormatVersion: 1, Counter: math.MaxInt64, Lineage: "theirs", Phase: ca.Steady, CurrentID: 2,
+				Generations: []certsecret.Generation{
+					{ID: 1, CertificatePEM: must(own.Current()).CertificatePEM},
+					{ID: 2, CertificatePEM: foreign.CertificatePEM, PrivateKeyPEM: foreign.PrivateKeyPEM},
+				},
+			}
+			return state.Encode(nil)
+		}},
+		{"in the mirrored keys", func() map[string][]byte {
+			return map[string][]byte{"tls.crt": foreign.CertificatePEM, "ca.crt": foreign.CertificatePEM, "tls.key": foreign.PrivateKeyPEM}
+		}},
+		{"in EiriniX's keys", func() map[string][]byte {
+			return map[string][]byte{"ca_certificate": foreign.CertificatePEM, "ca_private_key": foreign.PrivateKeyPEM}
+		}},
+	}
+	for _, p := range planted {
+		where, data := p.where, p.data
+		It("is replaced by the one that this process knows: "+where, func() {
+			c.edit(func(s *corev1.Secret) { s.Data = data() })
+			state, outcome, err := store.Restore(background, own, pinned)
+			Expect(err).NotTo(HaveOccurred())
+			Expect(outcome).To(Equal(certsecret.Restored))
+			Expect(state.Reason).To(ContainSubstring(unvouched))
+			Expect(must(state.Current()).Equal(must(own.Current()))).To(BeTrue())
+			Expect(state.Bundle()).To(Equal(own.Bundle()))
+			Expect(state.Counter).To(Equal(own.Counter+1), "a counter that was found means nothing")
+			Expect(string(c.secret().Data["state.json"])).NotTo(ContainSubstring("theirs"))
+		})
+
+		It("is replaced by a new one where none is known: "+where, func() {
+			c.edit(func(s *corev1.Secret) { s.Data = data() })
+			state, outcome, err := store.Ensure(background, pinned)
+			Expect(err).NotTo(HaveOccurred())
+			Expect(outcome).To(Equal(certsecret.Repaired))
+			Expect(state.Reason).To(ContainSubstring(unvouched))
+			Expect(ca.Contains(state.Bundle(), foreign.CertificatePEM)).To(BeFalse())
+			Expect(must(state.Current()).Usable(now)).To(Succeed())
+			Expect(state.Lineage).NotTo(Equal("theirs"))
+
+			again, outcome, err := store.Restore(background, state, pinned)
+			Expect(err).NotTo(HaveOccurred())
+			Expect(outcome).To(Equal(certsecret.Adopted), "what this process has made is known to it")
+			Expect(again.Bundle()).To(Equal(state.Bundle()))
+		})
+
+		It("is taken where nothing is pinned: "+where, func() {
+			c.edit(func(s *corev1.Secret) { s.Data = data() })
+			state, _, err := store.Ensure(background, nil)
+			Expect(err).NotTo(HaveOccurred())
+			Expect(must(state.Current()).Certificate.Equal(foreign.Certificate)).To(BeTrue())
+		})
+	}
+
+	// add has the document hold it beside the current CA.
+	add := func(change func(*certsecret.State, *certsecret.Generation)) {
+		c.edit(func(s *corev1.Secret) {
+			state := must(certsecret.Decode(s.Data))
+			g := certsecret.Generation{ID: 9, CertificatePEM: foreign.CertificatePEM, PrivateKeyPEM: foreign.PrivateKeyPEM}
+			if change != nil {
+				change(state, &g)
+			}
+			state.Generations = append(state.Generations, g)
+			s.Data = state.Encode(s.Data)
+		})
+	}
+
+	DescribeTable("is dropped from a document of ours", func(phase ca.Phase, change func(*certsecret.State, *certsecret.Generation)) {
+		add(change)
+		for _, known := range []*certsecret.State{nil, own} {
+			state, outcome, err := store.Restore(background, known, pinned)
+			Expect(err).NotTo(HaveOccurred())
+			if known == nil {
+				Expect(outcome).To(Equal(certsecret.Repaired))
+				Expect(state.Reason).To(Equal(unvouched))
+			}
+			Expect(must(state.Current()).Equal(must(own.Current()))).To(BeTrue())
+			Expect(state.Bundle()).To(Equal(own.Bundle()))
+			Expect(state.NextID).To(BeZero())
+			Expect(state.Phase).To(Equal(phase))
+			expectInOrder(c, state)
+		}
+	},
+		Entry("retained", ca.Steady, func(s *certsecret.State, _ *certsecret.Generation) { s.Phase = ca.Retaining }),
+		Entry("staged", ca.Steady, func(s *certsecret.State, _ *certsecret.Generation) { s.Phase, s.NextID = ca.Staged, 9 }),
+		Entry("neither", ca.Steady, nil),
+		Entry("with a certificate that claims to be signed by ours", ca.Steady, func(s *certsecret.State, g *certsecret.Generation) {
+			impostor := impostorOf(must(own.Current()))
+			cross := must(impostor.CrossSign(foreign.Certificate, now))
+			s.Phase, s.NextID = ca.Staged, 9
+			g.CrossSigned = []certsecret.CrossSigned{{IssuerID: 1, CertificatePEM: ca.EncodeCertificate(cross)}}
+		}),
+		Entry("with a certificate of ours for another key", ca.Steady, func(s *certsecret.State, g *certsecret.Generation) {
+			cross := must(must(own.Current()).CrossSign(impostorOf(foreign).Certificate, now))
+			s.Phase, s.NextID = ca.Staged, 9
+			g.CrossSigned = []certsecret.CrossSigned{{IssuerID: 1, CertificatePEM: ca.EncodeCertificate(cross)}}
+		}),
+	)
+
+	It("does not get into the bundle behind another certificate in one generation", func() {
+		c.edit(func(s *corev1.Secret) {
+			state := must(certsecret.Decode(s.Data))
+			g := &state.Generations[0]
+			g.CertificatePEM = append(bytes.Clone(g.CertificatePEM), foreign.CertificatePEM...)
+			s.Data = with(s.Data, "state.json", state.Encode(nil)["state.json"])
+		})
+		for _, pinned := range []certsecret.Pinned{nil, pinned} {
+			state, _, err := store.Ensure(background, pinned)
+			Expect(err).NotTo(HaveOccurred())
+			Expect(state.Bundle()).To(Equal(own.Bundle()))
+		}
+	})
+
+	It("is allowed if an allowed one has signed it, step by step through rotations", func() {
+		second := must(store.Activate(background, must(store.Stage(background, own))))
+		third := must(store.Stage(background, second))
+		for _, known := range []*certsecret.State{nil, own} {
+			for _, pinned := range []certsecret.Pinned{pins(own.Bundle()), pins(nil)} {
+				if known == nil && !pinned(must(own.Current()).Certificate) {
+					continue
+				}
+				state, outcome, err := store.Restore(background, known, pinned)
+				Expect(err).NotTo(HaveOccurred())
+				Expect(outcome).To(Equal(certsecret.Adopted))
+				Expect(state.Bundle()).To(Equal(third.Bundle()))
+				Expect(state.NextID).To(Equal(third.NextID))
+			}
+		}
+	})
+
+	It("is never in a state that cannot be written", func() {
+		add(func(s *certsecret.State, _ *certsecret.Generation) { s.FormatVersion = 7 })
+		state, outcome, err := store.Ensure(background, pinned)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(outcome).To(Equal(certsecret.Adopted))
+		Expect(state.Bundle()).To(Equal(own.Bundle()))
+
+		c = newCluster(planted[0].data(), setImmutable)
+		_, _, err = c.store().Ensure(background, pinned)
+		Expect(err).To(And(MatchError(certsecret.ErrImmutable), MatchError(ContainSubstring(unvouched))))
+	})
+
+	It("is not carried on by a rotation", func() {
+		add(func(s *certsecret.State, _ *certsecret.Generation) { s.Phase = ca.Retaining })
+		found, _, err := store.Restore(background, own, pinned)
+		Expect(err).NotTo(HaveOccurred())
+		staged := must(store.Stage(background, found))
+		Expect(ca.Contains(staged.Bundle(), foreign.CertificatePEM)).To(BeFalse())
+	})
+
+	It("ends a contest of replicas that lost the Secret, as soon as one of them is registered", func() {
+		c.delete()
+		one, _, err := store.Ensure(background, pinned)
+		Expect(err).NotTo(HaveOccurred())
+		two, _, err := store.Ensure(background, pinned) // neither knows the other's CA, nor does a configuration
+		Expect(err).NotTo(HaveOccurred())
+		Expect(two.Bundle()).NotTo(Equal(one.Bundle()))
+		both := pins(ca.Bundle(own.Bundle(), one.Bundle(), two.Bundle()))
+		for range 2 {
+			one, _, err = store.Restore(background, one, both)
+			Expect(err).NotTo(HaveOccurred())
+			two, _, err = store.Restore(background, two, both)
+			Expect(err).NotTo(HaveOccurred())
+		}
+		Expect(two.Bundle()).To(Equal(one.Bundle()))
+		writes := c.writes()
+		_, _, err = store.Restore(background, one, both)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(c.writes()).To(Equal(writes))
+	})
+})
+
+// hostile is a document of some 720 KB, which fits into a Secret: one generation with more than a thousand certificates,
+// many cross-signed certificates, and a long registered bundle.
+func hostile(many string) map[string][]byte {
+	GinkgoHelper()
+	own := newCA(year, now)
+	state := &certsecret.State{
+		FormatVersion: 1, Phase: ca.Retaining, CurrentID: 1,
+		Generations: []certsecret.Generation{
+			{ID: 1, CertificatePEM: own.CertificatePEM, PrivateKeyPEM: own.PrivateKeyPEM},
+			{ID: 2, CertificatePEM: newCA(year, now).CertificatePEM},
+		},
+	}
+	var text []byte
+	for len(text) < 720_000 {
+		der := bytes.Clone(own.Certificate.Raw)
+		copy(der[len(der)-3:], fmt.Sprintf("%03d", len(text)/700%1000)) // another signature: another certificate
+		text = append(text, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})...)
+	}
+	switch many {
+	case "certificates":
+		state.Generations[1].CertificatePEM = text
+	case "cross-signed":
+		state.CurrentID, state.Generations[0].ID, state.Generations[1].ID = 9, 9, 2
+		for rest := text; ; {
+			var block *pem.Block
+			if block, rest = pem.Decode(rest); block == nil {
+				break
+			}
+			state.Generations[0].CrossSigned = append(state.Generations[0].CrossSigned,
+				certsecret.CrossSigned{IssuerID: 2, CertificatePEM: pem.EncodeToMemory(block)})
+		}
+	case "registered":
+		state.RegisteredBundle = text
+	case "generations":
+		for i := range 62 {
+			state.Generations = append(state.Generations, certsecret.Generation{
+				ID: int64(i) + 3, CertificatePEM: newCA(year, now).CertificatePEM, PrivateKeyPEM: text[:11_000],
+			})
+		}
+	}
+	return state.Encode(nil)
+}
+
+var _ = Describe("A hostile document", func() {
+	// A certificate takes some sixty allocations to read.
+	DescribeTable("costs little", func(many string) {
+		data := hostile(many)
+		Expect(len(data["state.json"])).To(BeNumerically(">", 650_000))
+		store := newCluster(data).store()
+		var state *certsecret.State
+		work := testing.AllocsPerRun(1, func() {
+			var err error
+			state, _, err = store.Restore(background, nil, nil)
+			Expect(err).NotTo(HaveOccurred())
+		})
+		Expect(work).To(BeNumerically("<", 30_000))
+		Expect(len(state.Generations)).To(BeNumerically("<=", 8))
+		Expect(len(ca.SplitBundle(state.Bundle()))).To(BeNumerically("<=", 8))
+		Expect(len(ca.SplitBundle(state.RegisteredBundle))).To(BeNumerically("<=", 64))
+		Expect(len(must(state.Current()).Chain)).To(BeNumerically("<=", 8))
+	},
+		Entry("certificates in a generation", "certificates"),
+		Entry("cross-signed certificates", "cross-signed"),
+		Entry("registered certificates", "registered"),
+		Entry("generations", "generations"),
+	)
+})
+
+func BenchmarkHostileDocument(b *testing.B) {
+	RegisterTestingT(b)
+	for _, many := range []string{"certificates", "cross-signed", "registered", "generations"} {
+		b.Run(many, func(b *testing.B) {
+			store := newCluster(hostile(many)).store()
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, _, err := store.Restore(background, nil, nil); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

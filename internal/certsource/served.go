@@ -1,0 +1,163 @@
+package certsource
+
+// This file holds the certificate that is served, and the next one, which waits until API servers trust it.
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-logr/logr"
+
+	"code.cloudfoundry.org/eirinix/internal/ca"
+)
+
+// ErrNothingServed is returned before the first certificate has been delivered.
+var ErrNothingServed = errors.New("no serving certificate yet")
+
+// Served holds the certificates of a source. It is safe for concurrent use; the fields do not change.
+type Served struct {
+	From   Source
+	Hosts  []string
+	AtOnce bool // another server serves, and does not wait for this process
+	Now    func() time.Time
+	Log    logr.Logger
+	Wake   func() // is called when something has been delivered, or cannot be
+
+	served  atomic.Pointer[Material]
+	arrived chan struct{} // closed with the first one
+
+	mu      sync.Mutex // guards the next two
+	next    *Material  // delivered, and not served yet
+	waiting error      // why the newest one cannot be used
+}
+
+// NewServed makes a Served. Set the other fields before use.
+func NewServed(from Source) *Served {
+	return &Served{From: from, arrived: make(chan struct{}), Now: time.Now, Wake: func() {}}
+}
+
+// Run follows the source until ctx ends.
+func (s *Served) Run(ctx context.Context) {
+	err := s.From.Run(ctx, s.deliver, func(why error) {
+		s.mu.Lock()
+		s.waiting = why
+		s.mu.Unlock()
+		meanwhile := ""
+		if m := s.served.Load(); m != nil {
+			meanwhile = "; the last good one is served, until " + m.Certificate.Leaf.NotAfter.UTC().Format(time.RFC3339)
+		}
+		s.Log.Info("waiting for a serving certificate"+meanwhile, "reason", why.Error())
+		s.Wake()
+	})
+	if err != nil { // Validate has seen the same
+		s.Log.Error(err, "the certificate source cannot be used")
+	}
+}
+
+// deliver takes a certificate from the source. The first one is served at once: no API server calls yet.
+func (s *Served) deliver(m Material) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	m.Bundle = s.roots(m)
+	s.waiting = nil
+	switch {
+	case s.served.Load() == nil:
+		s.served.Store(&m)
+		s.Log.Info("serving", "certificate", m, "from", s.From.String())
+		close(s.arrived)
+		return
+	case m.equal(*s.served.Load()): // a source delivers the last one again when a reason to wait has gone
+		s.next = nil
+	case s.next != nil && m.equal(*s.next):
+	case s.AtOnce:
+		s.served.Store(&m)
+		s.next = nil
+	default:
+		s.next = &m
+	}
+	s.Wake()
+}
+
+// roots returns those CAs of a bundle that verify the certificate: a trust store may hold hundreds of others, and each
+// would stand in every webhook.
+func (s *Served) roots(m Material) []byte {
+	var roots []byte
+	for _, certificate := range ca.SplitBundle(m.Bundle) {
+		text := ca.EncodeCertificate(certificate)
+		if s.Verify(&m, text) == nil {
+			roots = ca.Bundle(roots, text)
+		}
+	}
+	if roots == nil {
+		return m.Bundle
+	}
+	return roots
+}
+
+// Arrived is closed when there is a certificate.
+func (s *Served) Arrived() <-chan struct{} { return s.arrived }
+
+// Current returns the certificate that is served, nil before the first one; the next one, nil for none; and why the newest
+// one cannot be used.
+func (s *Served) Current() (served, next *Material, waiting error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.served.Load(), s.next, s.waiting
+}
+
+// GetCertificate is for tls.Config.
+func (s *Served) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	m := s.served.Load()
+	if m == nil {
+		return nil, ErrNothingServed
+	}
+	return m.Certificate, nil
+}
+
+// Leaf returns the certificate that is served; nil before the first one.
+func (s *Served) Leaf() *x509.Certificate {
+	if m := s.served.Load(); m != nil {
+		return m.Certificate.Leaf
+	}
+	return nil
+}
+
+// Verify reports why a client with this bundle refuses the certificate; m is nil for the one that is served.
+func (s *Served) Verify(m *Material, bundle []byte) error {
+	if m == nil {
+		m = s.served.Load()
+	}
+	if m == nil {
+		return ErrNothingServed
+	}
+	return Material{Certificate: m.Certificate, Bundle: bundle}.Verify(s.Hosts, s.Now())
+}
+
+// Need is trusted for the certificate that is served, and for the next one. Before there is one, it is read anew.
+func (s *Served) Need(ctx context.Context) ([]byte, error) {
+	served, next, _ := s.Current()
+	switch {
+	case served == nil:
+		return s.From.Bundle(ctx)
+	case next == nil:
+		return served.Bundle, nil
+	}
+	return ca.Bundle(served.Bundle, next.Bundle), nil
+}
+
+// Swap serves the certificate that waited, unless a newer one has come.
+func (s *Served) Swap(next *Material, reason string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.next != next {
+		return
+	}
+	s.served.Store(next)
+	s.next = nil
+	s.Log.Info("serving another certificate from now on", "certificate", *next, "reason", reason)
+}

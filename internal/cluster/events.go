@@ -1,0 +1,39 @@
+package cluster
+
+// This file is for those who watch a program from outside: Events, and metrics that several parts of a program share.
+
+import (
+	"context"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/events"
+)
+
+// NewRecorder returns a recorder of Events: the same one again counts up in a series. It ends with ctx. It is nil when
+// Events cannot be recorded.
+func NewRecorder(ctx context.Context, clients kubernetes.Interface, controller string) events.EventRecorder {
+	broadcaster := events.NewBroadcaster(&events.EventSinkImpl{Interface: clients.EventsV1()})
+	if err := broadcaster.StartRecordingToSinkWithContext(ctx); err != nil {
+		return nil
+	}
+	context.AfterFunc(ctx, broadcaster.Shutdown)
+	return broadcaster.NewRecorder(scheme.Scheme, controller)
+}
+
+// Gauges registers gauges, or finds them registered by another part of the program.
+func Gauges(registerer prometheus.Registerer, namespace, name, help string, labels ...string) (*prometheus.GaugeVec, error) {
+	g := prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: namespace, Name: name, Help: help}, labels)
+	switch err := registerer.Register(g).(type) { //nolint:errorlint // registries return it bare
+	case nil:
+		return g, nil
+	case prometheus.AlreadyRegisteredError:
+		if same, ok := err.ExistingCollector.(*prometheus.GaugeVec); ok {
+			return same, nil
+		}
+		return g, err
+	default:
+		return g, err
+	}
+}

@@ -1,0 +1,329 @@
+package cluster_test
+
+// Objects and Direct before a real API server.
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/funcr"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"code.cloudfoundry.org/eirinix/internal/cluster"
+	eirinixtest "code.cloudfoundry.org/eirinix/testing"
+)
+
+// patience is for what takes milliseconds on an idle machine.
+const patience = 30 * time.Second
+
+// plane is one control plane for the whole suite.
+var plane *eirinixtest.ControlPlane
+
+var _ = BeforeSuite(func(ctx SpecContext) {
+	SetDefaultEventuallyTimeout(patience)
+	SetDefaultEventuallyPollingInterval(5 * time.Millisecond)
+	if GinkgoLabelFilter() == "!api-server" {
+		return // the fast half, while typing
+	}
+	c, err := eirinixtest.NewControlPlane(ctx, eirinixtest.ControlPlaneOptions{Progress: GinkgoWriter})
+	Expect(err).NotTo(HaveOccurred())
+	plane = c
+	DeferCleanup(c.Stop)
+})
+
+func must[T any](v T, err error) T {
+	GinkgoHelper()
+	Expect(err).NotTo(HaveOccurred())
+	return v
+}
+
+func admin() client.Client {
+	GinkgoHelper()
+	return must(client.New(plane.Config(), client.Options{}))
+}
+
+var names atomic.Int64
+
+func newName() string { return fmt.Sprintf("spec-%d-%d", GinkgoParallelProcess(), names.Add(1)) }
+
+// newUser has the verbs on the one object of a resource, in all namespaces, and no other right.
+func newUser(ctx context.Context, group, resource, object string, verbs ...string) *rest.Config {
+	GinkgoHelper()
+	name := newName()
+	if len(verbs) > 0 {
+		Expect(admin().Create(ctx, &rbacv1.ClusterRole{
+			ObjectMeta: metav1.ObjectMeta{Name: name},
+			Rules:      []rbacv1.PolicyRule{{APIGroups: []string{group}, Resources: []string{resource}, ResourceNames: []string{object}, Verbs: verbs}},
+		})).To(Succeed())
+		Expect(admin().Create(ctx, &rbacv1.ClusterRoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: name},
+			Subjects:   []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: name}},
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
+		})).To(Succeed())
+	}
+	return must(plane.User(name))
+}
+
+// line is a connection whose watches a spec can hold up, and which counts requests.
+type line struct {
+	next http.RoundTripper
+	mu   sync.Mutex
+	held chan struct{} // nil while watches flow
+	sent []string
+}
+
+func (l *line) over(config *rest.Config) *rest.Config {
+	config = rest.CopyConfig(config)
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		l.next = next
+		return l
+	})
+	return config
+}
+
+func (l *line) RoundTrip(r *http.Request) (*http.Response, error) {
+	l.mu.Lock()
+	l.sent = append(l.sent, r.Method+" "+r.URL.RequestURI())
+	l.mu.Unlock()
+	resp, err := l.next.RoundTrip(r)
+	if err == nil && r.URL.Query().Get("watch") == "true" {
+		resp.Body = &heldBody{ReadCloser: resp.Body, line: l, done: r.Context().Done()}
+	}
+	return resp, err
+}
+
+type heldBody struct {
+	io.ReadCloser
+	line *line
+	done <-chan struct{}
+}
+
+func (b *heldBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	b.line.mu.Lock()
+	held := b.line.held
+	b.line.mu.Unlock()
+	if held != nil {
+		select {
+		case <-held:
+		case <-b.done:
+		}
+	}
+	return n, err
+}
+
+func (l *line) hold() (release func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	held := make(chan struct{})
+	l.held = held
+	return sync.OnceFunc(func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.held = nil
+		close(held)
+	})
+}
+
+func (l *line) count(part string) (n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, s := range l.sent {
+		if strings.Contains(s, part) {
+			n++
+		}
+	}
+	return n
+}
+
+// follow follows an object until the spec ends.
+func follow(config *rest.Config, log logr.Logger, has cluster.Access, object client.Object) *cluster.Objects {
+	GinkgoHelper()
+	o := must(cluster.NewObjects(config, log, cluster.Followed{
+		Object: object, Access: func(context.Context) (cluster.Access, error) { return has, nil },
+	}))
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		o.Run(ctx)
+	}()
+	DeferCleanup(func() {
+		cancel()
+		Eventually(done).Should(BeClosed(), "Run ends with its context")
+	})
+	return o
+}
+
+func named(ns, name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: ns, Name: name} }
+
+var _ = Describe("A copy of an object", Label("api-server"), func() {
+	DescribeTable("that is watched, with rights to that object alone,",
+		func(ctx SpecContext, group, resource string, empty func(name string) client.Object) {
+			name := newName()
+			object := empty(name)
+			fresh := func() client.Object { return empty(name) }
+			l := &line{}
+			o := follow(l.over(newUser(ctx, group, resource, name, "get", "list", "watch")), GinkgoLogr, all, fresh())
+			var notified atomic.Int64
+			o.Notify(func() { notified.Add(1) })
+			seen := func() (string, error) {
+				into := fresh()
+				err := o.Get(ctx, into)
+				return into.GetLabels()["n"], err
+			}
+			set := func(n string) {
+				GinkgoHelper()
+				object.SetLabels(map[string]string{"n": n})
+				Expect(admin().Update(ctx, object)).To(Succeed())
+			}
+			missing := func() bool {
+				_, err := seen()
+				return apierrors.IsNotFound(err)
+			}
+			Expect(o.Seen(ctx)).To(Succeed())
+			Expect(missing()).To(BeTrue())
+
+			Expect(admin().Create(ctx, object)).To(Succeed())
+			Eventually(missing).Should(BeFalse())
+			before := notified.Load()
+			set("1")
+			Eventually(seen).Should(Equal("1"))
+			Expect(notified.Load()).To(BeNumerically(">", before))
+
+			By("this process being ahead of its watch")
+			release := l.hold()
+			defer release()
+			set("2")
+			Consistently(seen, 100*time.Millisecond).Should(Equal("1"), "the watch is held up")
+			o.Saw(object.DeepCopyObject().(client.Object))
+			Expect(seen()).To(Equal("2"))
+			set("3")
+			Expect(seen()).To(Equal("2"))
+			release()
+			Eventually(seen).Should(Equal("3"), "the watch has caught up")
+
+			By("a deletion")
+			release = l.hold()
+			defer release()
+			set("4")
+			o.Saw(object.DeepCopyObject().(client.Object))
+			Expect(seen()).To(Equal("4"))
+			Expect(admin().Delete(ctx, object)).To(Succeed())
+			before = notified.Load()
+			release()
+			Eventually(missing).Should(BeTrue())
+			Expect(notified.Load()).To(BeNumerically(">", before))
+			Expect(l.count("")).To(Equal(1), "all of it came by one watch: %s", l.sent)
+		},
+		Entry("of a Secret", "", "secrets", func(name string) client.Object {
+			return &corev1.Secret{ObjectMeta: named("default", name)}
+		}),
+		Entry("of a Lease", "coordination.k8s.io", "leases", func(name string) client.Object {
+			return &coordinationv1.Lease{ObjectMeta: named("default", name)}
+		}),
+		Entry("of a configuration", "admissionregistration.k8s.io", "mutatingwebhookconfigurations", func(name string) client.Object {
+			return &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: named("", name)}
+		}),
+	)
+
+	It("is read again and again where it may not be watched, which is logged once", func(ctx SpecContext) {
+		name := newName()
+		secret := &corev1.Secret{ObjectMeta: named("default", name)}
+		Expect(admin().Create(ctx, secret)).To(Succeed())
+		l, lines := &line{}, make(chan string, 100)
+		log := funcr.New(func(_, s string) { lines <- s }, funcr.Options{})
+		o := follow(l.over(newUser(ctx, "", "secrets", name, "get")), log, all, secret.DeepCopy())
+		Expect(o.Seen(ctx)).To(Succeed())
+		Expect(o.Get(ctx, secret.DeepCopy())).To(Succeed())
+		secret.StringData = map[string]string{"a": "b"}
+		Expect(admin().Update(ctx, secret)).To(Succeed())
+		Eventually(func() map[string][]byte {
+			into := &corev1.Secret{ObjectMeta: named("default", name)}
+			Expect(o.Get(ctx, into)).To(Succeed())
+			return into.Data
+		}).Should(HaveKey("a"))
+		Expect(admin().Delete(ctx, secret)).To(Succeed())
+		Eventually(func() bool {
+			return apierrors.IsNotFound(o.Get(ctx, &corev1.Secret{ObjectMeta: named("default", name)}))
+		}).Should(BeTrue())
+		Expect(lines).To(HaveLen(1))
+		Expect(<-lines).To(And(ContainSubstring("grant list and watch"), ContainSubstring(name), ContainSubstring("forbidden")))
+		Expect(l.count("fieldSelector")).To(BeNumerically("<=", 2), "refused once, as a watch and as a list: %s", l.sent)
+	})
+
+	It("is unseen where it may not be read", func(ctx SpecContext) {
+		name := newName()
+		l := &line{}
+		o := follow(l.over(newUser(ctx, "", "secrets", name)), GinkgoLogr, all, &corev1.Secret{ObjectMeta: named("default", name)})
+		Expect(o.Seen(ctx)).To(Succeed())
+		Expect(o.Get(ctx, &corev1.Secret{ObjectMeta: named("default", name)})).To(MatchError(cluster.ErrUnseen))
+		Consistently(func() int { return l.count("") }, time.Second).Should(BeNumerically("<=", 3))
+	})
+
+	It("leaves no goroutine behind", func(ctx SpecContext) {
+		config := plane.Config()
+		config.Host += "/" // connections of its own
+		run := func() {
+			o := must(cluster.NewObjects(config, GinkgoLogr,
+				cluster.Followed{Object: secretOf("default"), Access: func(context.Context) (cluster.Access, error) { return all, nil }},
+				cluster.Followed{Object: &coordinationv1.Lease{ObjectMeta: named("default", "one")}, Access: func(context.Context) (cluster.Access, error) { return getOnly, nil }},
+			))
+			ctx, cancel := context.WithCancel(ctx)
+			var running sync.WaitGroup
+			running.Go(func() { o.Run(ctx) })
+			Expect(o.Seen(ctx)).To(Succeed())
+			cancel()
+			running.Wait()
+		}
+		run()
+		before := runtime.NumGoroutine()
+		for range 20 {
+			run()
+		}
+		Eventually(runtime.NumGoroutine).Should(BeNumerically("<", before+10))
+	}, Serial)
+})
+
+var _ = Describe("A short process", Label("api-server"), func() {
+	It("reads everything anew", func(ctx SpecContext) {
+		name := newName()
+		l := &line{}
+		d := must(cluster.NewDirect(l.over(newUser(ctx, "", "secrets", name, "get"))))
+		Expect(l.sent).To(BeEmpty())
+		secret := func() *corev1.Secret { return &corev1.Secret{ObjectMeta: named("default", name)} }
+		Expect(apierrors.IsNotFound(d.Get(ctx, secret()))).To(BeTrue())
+		Expect(admin().Create(ctx, secret())).To(Succeed())
+		Expect(d.Get(ctx, secret())).To(Succeed())
+		d.Saw(secret())
+		Expect(admin().Delete(ctx, secret())).To(Succeed())
+		Expect(apierrors.IsNotFound(d.Get(ctx, secret()))).To(BeTrue())
+		Expect(l.sent).To(HaveLen(3), "and asks for no kinds")
+
+		for _, other := range []client.Object{
+			&corev1.Secret{ObjectMeta: named("default", "other")},
+			&coordinationv1.Lease{ObjectMeta: named("default", name)},
+			&admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: named("", name)},
+			&admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: named("", name)},
+		} {
+			Expect(d.Get(ctx, other)).To(MatchError(cluster.ErrUnseen))
+		}
+	})
+})

@@ -1,0 +1,537 @@
+package cluster_test
+
+// Objects in synctest's time, before an API server of a few lines.
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-logr/logr/funcr"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+
+	"code.cloudfoundry.org/eirinix/internal/cluster"
+)
+
+// shelf is an API server that holds Secrets named one, by namespace. Verbs that are not granted are answered 403.
+type shelf struct {
+	mu      sync.Mutex
+	version int                    // of the last change
+	held    map[string]int         // versions by namespace
+	granted string                 // verbs; "slowly" has each get and watch take two seconds
+	streams map[chan string]string // of watches that last, with their namespaces
+}
+
+func newShelf(granted string) *shelf {
+	return &shelf{granted: granted, version: 7, held: map[string]int{"cf": 7, "other": 5}, streams: map[chan string]string{}}
+}
+
+func (s *shelf) grant(verbs string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.granted = verbs
+}
+
+// put changes a Secret. A version of 0 deletes it.
+func (s *shelf) put(namespace string) int { return s.change(namespace, "MODIFIED") }
+
+func (s *shelf) remove(namespace string) { s.change(namespace, "DELETED") }
+
+func (s *shelf) change(namespace, event string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.version++
+	s.held[namespace] = s.version
+	line := fmt.Sprintf(`{"type":%q,"object":%s}`, event, secretText(namespace, s.version))
+	if event == "DELETED" {
+		delete(s.held, namespace)
+	}
+	for stream, of := range s.streams {
+		if of == namespace {
+			stream <- line + "\n"
+		}
+	}
+	return s.version
+}
+
+// hangUp ends all watches, as a server does that goes down.
+func (s *shelf) hangUp() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for stream := range s.streams {
+		close(stream)
+		delete(s.streams, stream)
+	}
+}
+
+func secretText(namespace string, version int) string {
+	return fmt.Sprintf(`{"kind":"Secret","apiVersion":"v1","metadata":{"name":"one","namespace":%q,"uid":%q,"resourceVersion":"%d"}}`, namespace, namespace, version)
+}
+
+func (s *shelf) answer(r *http.Request) (*http.Response, error) {
+	q := r.URL.Query()
+	verb := "list"
+	switch {
+	case q.Get("watch") == "true":
+		verb = "watch"
+	case strings.HasSuffix(r.URL.Path, "/one"):
+		verb = "get"
+	}
+	s.mu.Lock()
+	slowly := strings.Contains(s.granted, "slowly")
+	s.mu.Unlock()
+	if slowly && verb != "list" {
+		time.Sleep(2 * time.Second)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	namespace := strings.Split(r.URL.Path, "/")[4]
+	if !strings.Contains(s.granted, verb) {
+		return reply(http.StatusForbidden, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403,"message":"`+verb+` is not granted"}`), nil
+	}
+	version, found := s.held[namespace]
+	switch {
+	case verb == "list" && found:
+		return reply(http.StatusOK, fmt.Sprintf(`{"kind":"SecretList","apiVersion":"v1","metadata":{"resourceVersion":"%d"},"items":[%s]}`, s.version, secretText(namespace, version))), nil
+	case verb == "list":
+		return reply(http.StatusOK, fmt.Sprintf(`{"kind":"SecretList","apiVersion":"v1","metadata":{"resourceVersion":"%d"},"items":[]}`, s.version)), nil
+	case verb == "get" && found:
+		return reply(http.StatusOK, secretText(namespace, version)), nil
+	case verb == "get":
+		return reply(http.StatusNotFound, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404,"message":"gone"}`), nil
+	}
+	if q.Get("sendInitialEvents") == "true" && !strings.Contains(s.granted, "list") {
+		return reply(http.StatusForbidden, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403,"message":"list is not granted"}`), nil
+	}
+	stream := make(chan string, 100)
+	if q.Get("sendInitialEvents") == "true" {
+		if found {
+			stream <- fmt.Sprintf(`{"type":"ADDED","object":%s}`, secretText(namespace, version)) + "\n"
+		}
+		stream <- fmt.Sprintf(`{"type":"BOOKMARK","object":{"kind":"Secret","apiVersion":"v1","metadata":{"resourceVersion":"%d","annotations":{"k8s.io/initial-events-end":"true"}}}}`, s.version) + "\n"
+	}
+	s.streams[stream] = namespace
+	resp := reply(http.StatusOK, "")
+	var rest string
+	resp.Body = body(func(p []byte) (int, error) {
+		if rest == "" {
+			select {
+			case line, open := <-stream:
+				if !open {
+					return 0, io.EOF
+				}
+				rest = line
+			case <-r.Context().Done():
+				return 0, r.Context().Err()
+			}
+		}
+		n := copy(p, rest)
+		rest = rest[n:]
+		return n, nil
+	})
+	return resp, nil
+}
+
+func secretOf(namespace string) *corev1.Secret {
+	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "one"}}
+}
+
+// rights are those that a process is told of, and how often it asked.
+type rights struct {
+	mu    sync.Mutex
+	has   cluster.Access
+	asked []time.Time
+}
+
+func (r *rights) set(has cluster.Access) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.has = has
+}
+
+func (r *rights) access(context.Context) (cluster.Access, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.asked = append(r.asked, time.Now())
+	return r.has, nil
+}
+
+// followed is a process that follows the Secret in each of the namespaces.
+type followed struct {
+	*cluster.Objects
+	*wire
+	*shelf
+	*rights
+	api      *cluster.API
+	notified atomic.Int64
+	logMu    sync.Mutex
+	lines    []string
+	end      func()
+}
+
+func (f *followed) logged() (n int) {
+	f.logMu.Lock()
+	defer f.logMu.Unlock()
+	for _, line := range f.lines {
+		if strings.Contains(line, "may not be watched") {
+			n++
+		}
+	}
+	return n
+}
+
+// version is that of the copy in a namespace, empty for none.
+func (f *followed) versionIn(ctx context.Context, namespace string) (string, error) {
+	secret := secretOf(namespace)
+	err := f.Get(ctx, secret)
+	return secret.ResourceVersion, err
+}
+
+// Seen does not wait for ever, as time in a bubble passes.
+func (f *followed) Seen(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
+	defer cancel()
+	return f.Objects.Seen(ctx)
+}
+
+func (f *followed) copied(ctx context.Context) (string, error) { return f.versionIn(ctx, "cf") }
+
+// following runs f in a bubble. granted is what the API server grants, has is what the process is told.
+func following(t *testing.T, granted string, has cluster.Access, namespaces []string, f func(g Gomega, ctx context.Context, p *followed)) {
+	followingAt(t, nil, granted, has, namespaces, f)
+}
+
+// followingAt has another server answer from the beginning.
+func followingAt(t *testing.T, server func(*http.Request) (*http.Response, error), granted string, has cluster.Access, namespaces []string, f func(g Gomega, ctx context.Context, p *followed)) {
+	synctest.Test(t, func(t *testing.T) {
+		g := NewWithT(t)
+		p := &followed{wire: &wire{}, shelf: newShelf(granted), rights: &rights{has: has}, api: &cluster.API{}}
+		p.answers(p.shelf.answer)
+		if server != nil {
+			p.answers(server)
+		}
+		log := funcr.New(func(_, line string) {
+			p.logMu.Lock()
+			defer p.logMu.Unlock()
+			p.lines = append(p.lines, line)
+		}, funcr.Options{})
+		config := &rest.Config{Host: "https://api.example.org", Transport: p.wire, QPS: -1}
+		config.Wrap(p.api.Wrap)
+		var all []cluster.Followed
+		for _, ns := range namespaces {
+			all = append(all, cluster.Followed{Object: secretOf(ns), Access: p.access})
+		}
+		var err error
+		p.Objects, err = cluster.NewObjects(config, log, all...)
+		g.Expect(err).NotTo(HaveOccurred())
+		p.Notify(func() { p.notified.Add(1) })
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { p.Run(ctx) })
+		p.end = func() {
+			cancel()
+			running.Wait()
+		}
+		defer p.end()
+		f(g, ctx, p)
+		start := time.Now()
+		p.end()
+		g.Expect(time.Since(start)).To(BeNumerically("<", time.Second), "Run ends with its context")
+		settle(2 * time.Minute) // for a reflector that backs off; then the bubble looks for goroutines that are left
+	})
+}
+
+func settle(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+var (
+	all     = cluster.Access{Get: true, Watch: true}
+	getOnly = cluster.Access{Get: true}
+	inCF    = []string{"cf"}
+)
+
+func TestAWatchedObjectIsKeptUpToDate(t *testing.T) {
+	following(t, "get list watch", all, inCF, func(g Gomega, ctx context.Context, p *followed) {
+		g.Expect(p.Seen(ctx)).To(Succeed())
+		synctest.Wait()
+		g.Expect(p.copied(ctx)).To(Equal("7"))
+		settle(4 * time.Minute)
+		g.Expect(p.since(time.Time{})).To(HaveLen(1), "no request but the watch")
+		before := p.notified.Load()
+		p.put("cf")
+		settle(0)
+		g.Expect(p.copied(ctx)).To(Equal("8"))
+		g.Expect(p.notified.Load()).To(BeNumerically(">", before))
+		before = p.notified.Load()
+		p.remove("cf")
+		settle(0)
+		_, err := p.copied(ctx)
+		g.Expect(apierrors.IsNotFound(err)).To(BeTrue(), "%v", err)
+		g.Expect(p.notified.Load()).To(BeNumerically(">", before))
+	})
+}
+
+func TestObjectsOfOneNameInTwoNamespaces(t *testing.T) {
+	following(t, "get list watch", all, []string{"cf", "other"}, func(g Gomega, ctx context.Context, p *followed) {
+		g.Expect(p.Seen(ctx)).To(Succeed())
+		g.Expect(p.versionIn(ctx, "cf")).To(Equal("7"))
+		g.Expect(p.versionIn(ctx, "other")).To(Equal("5"))
+		saw := secretOf("other")
+		saw.ResourceVersion = "9"
+		p.Saw(saw)
+		g.Expect(p.versionIn(ctx, "cf")).To(Equal("7"))
+		g.Expect(p.versionIn(ctx, "other")).To(Equal("9"))
+		_, err := p.versionIn(ctx, "third")
+		g.Expect(err).To(MatchError(cluster.ErrUnseen))
+	})
+}
+
+func TestAnObjectThatMayOnlyBeReadIsPolled(t *testing.T) {
+	following(t, "get", getOnly, inCF, func(g Gomega, ctx context.Context, p *followed) {
+		g.Expect(p.Seen(ctx)).To(Succeed())
+		g.Expect(p.copied(ctx)).To(Equal("7"))
+		ladder := func(last time.Time, reads []sent) {
+			interval := time.Second
+			for _, read := range reads {
+				g.Expect(read.at.Sub(last)).To(And(BeNumerically(">=", interval), BeNumerically("<=", interval+interval/5)), "doubling from 1 s to 30 s")
+				last, interval = read.at, min(2*interval, 30*time.Second)
+			}
+		}
+		settle(4 * time.Minute)
+		reads := p.since(time.Time{})
+		g.Expect(len(reads)).To(And(BeNumerically(">=", 11), BeNumerically("<=", 13)))
+		ladder(reads[0].at, reads[1:])
+
+		before := p.notified.Load()
+		g.Expect(before).To(BeEquivalentTo(1), "an unchanged object is no news")
+		p.put("cf")
+		p.forget()
+		settle(3 * time.Minute)
+		g.Expect(p.copied(ctx)).To(Equal("8"))
+		g.Expect(p.notified.Load()).To(Equal(before + 1))
+		reads = p.since(time.Time{})
+		ladder(reads[0].at, reads[1:])
+
+		p.remove("cf")
+		settle(40 * time.Second)
+		_, err := p.copied(ctx)
+		g.Expect(apierrors.IsNotFound(err)).To(BeTrue(), "%v", err)
+		g.Expect(p.notified.Load()).To(Equal(before + 2))
+
+		p.put("cf")
+		settle(40 * time.Second)
+		p.answers(func(*http.Request) (*http.Response, error) { return reply(http.StatusInternalServerError, "{}"), nil })
+		settle(5 * time.Minute)
+		g.Expect(p.copied(ctx)).To(Equal("10"), "the last copy stays while reading fails")
+	})
+}
+
+func TestAReadingThatAWriteOvertook(t *testing.T) {
+	following(t, "get", getOnly, inCF, func(g Gomega, ctx context.Context, p *followed) {
+		g.Expect(p.Seen(ctx)).To(Succeed())
+		p.answers(func(r *http.Request) (*http.Response, error) {
+			resp, err := p.shelf.answer(r) // as the object is now
+			time.Sleep(5 * time.Second)
+			return resp, err
+		})
+		settle(3 * time.Second) // a reading is under way
+		written := secretOf("cf")
+		written.ResourceVersion = fmt.Sprint(p.put("cf"))
+		p.Saw(written)
+		for range 10 {
+			g.Expect(p.copied(ctx)).To(Equal("8"), "the older reading does not hide it")
+			settle(time.Second)
+		}
+	})
+}
+
+func TestAnObjectThatMayNotBeReadCausesNoRequest(t *testing.T) {
+	following(t, "get list watch", cluster.Access{}, inCF, func(g Gomega, ctx context.Context, p *followed) {
+		g.Expect(p.Seen(ctx)).To(Succeed())
+		_, err := p.copied(ctx)
+		g.Expect(err).To(MatchError(cluster.ErrUnseen))
+		settle(time.Hour)
+		g.Expect(p.since(time.Time{})).To(BeEmpty())
+		g.Expect(len(p.asked)).To(And(BeNumerically(">=", 5), BeNumerically("<=", 7)), "its rights are asked for every ten minutes")
+		_, err = p.copied(ctx)
+		g.Expect(err).To(MatchError(cluster.ErrUnseen))
+
+		before := p.notified.Load()
+		p.rights.set(all)
+		settle(12 * time.Minute)
+		g.Expect(p.copied(ctx)).To(Equal("7"), "rights that were granted later are taken up")
+		g.Expect(p.notified.Load()).To(BeNumerically(">", before))
+	})
+}
+
+func TestAReadThatIsRefusedIsTriedAgainAfterTenMinutes(t *testing.T) {
+	following(t, "", getOnly, inCF, func(g Gomega, ctx context.Context, p *followed) {
+		g.Expect(p.Seen(ctx)).To(Succeed())
+		settle(time.Hour)
+		_, err := p.copied(ctx)
+		g.Expect(err).To(MatchError(cluster.ErrUnseen))
+		g.Expect(len(p.since(time.Time{}))).To(BeNumerically("<=", 7))
+		p.shelf.grant("get")
+		settle(12 * time.Minute)
+		g.Expect(p.copied(ctx)).To(Equal("7"))
+	})
+}
+
+func TestAWatchThatIsRefusedBecomesPolling(t *testing.T) {
+	for name, granted := range map[string]string{"from its list on": "get", "after its list": "get list slowly"} {
+		t.Run(name, func(t *testing.T) {
+			following(t, granted, all, inCF, func(g Gomega, ctx context.Context, p *followed) {
+				g.Expect(p.Seen(ctx)).To(Succeed())
+				for range 1000 {
+					g.Expect(p.copied(ctx)).To(Equal("7"), "it is known without a gap")
+					settle(5 * time.Millisecond)
+				}
+				p.put("cf")
+				settle(9 * time.Minute)
+				g.Expect(p.copied(ctx)).To(Equal("8"))
+				g.Expect(p.logged()).To(Equal(1))
+				lists := 0
+				for _, s := range p.since(time.Time{}) {
+					if strings.Contains(s.uri, "fieldSelector") {
+						lists++
+					}
+				}
+				g.Expect(lists).To(BeNumerically("<=", 3), "what was refused is not asked for again before ten minutes are over")
+				before := p.notified.Load()
+
+				p.shelf.grant("get list watch")
+				settle(2 * time.Minute)
+				g.Expect(p.notified.Load()).To(BeNumerically(">", before))
+				p.forget()
+				p.put("cf")
+				settle(0)
+				g.Expect(p.copied(ctx)).To(Equal("9"), "it is watched again")
+				g.Expect(p.since(time.Time{})).To(BeEmpty())
+
+				p.shelf.grant("")
+				p.hangUp()
+				settle(time.Minute)
+				_, err := p.copied(ctx)
+				g.Expect(err).To(MatchError(cluster.ErrUnseen), "all rights were taken away")
+			})
+		})
+	}
+}
+
+func TestWhatThisProcessSawWins(t *testing.T) {
+	following(t, "get list watch", all, inCF, func(g Gomega, ctx context.Context, p *followed) {
+		seen := func(version string) {
+			secret := secretOf("cf")
+			secret.ResourceVersion = version
+			p.Saw(secret)
+		}
+		seen("6")
+		g.Expect(p.copied(ctx)).To(Equal("6"), "before the cache knows anything")
+		g.Expect(p.Seen(ctx)).To(Succeed())
+		synctest.Wait()
+		g.Expect(p.copied(ctx)).To(Equal("7"), "the cache is ahead")
+		seen("8")
+		g.Expect(p.copied(ctx)).To(Equal("8"), "this process is ahead")
+		seen("7")
+		g.Expect(p.copied(ctx)).To(Equal("8"), "an older one is not taken in")
+		p.put("cf")
+		p.put("cf")
+		settle(0)
+		g.Expect(p.copied(ctx)).To(Equal("9"), "the cache has caught up")
+		seen("10")
+		g.Expect(p.copied(ctx)).To(Equal("10"))
+		p.put("cf")
+		p.remove("cf")
+		settle(0)
+		_, err := p.copied(ctx)
+		g.Expect(apierrors.IsNotFound(err)).To(BeTrue(), "after the deletion: %v", err)
+	})
+}
+
+func TestRunEndsWithItsContextWhateverHangs(t *testing.T) {
+	ends := func(name, granted string, has cluster.Access, server func(*http.Request) (*http.Response, error)) {
+		t.Run(name, func(t *testing.T) {
+			followingAt(t, server, granted, has, inCF, func(g Gomega, ctx context.Context, p *followed) {
+				short, cancel := context.WithTimeout(ctx, time.Minute)
+				defer cancel()
+				if server != nil {
+					g.Expect(p.Seen(short)).To(MatchError(And(ContainSubstring("Secret one"), ContainSubstring("could not be read"))))
+				}
+				settle(3 * time.Second)
+			})
+		})
+	}
+	ends("a list", "get list watch", all, hangs)
+	ends("the body of a list", "get list watch", all, hangsInBody)
+	ends("a reading", "get", getOnly, hangs)
+	ends("a server that refuses", "get list watch", all, refuses)
+	ends("nothing: a watch that lasts", "get list watch", all, nil)
+	ends("nothing: polling", "get", getOnly, nil)
+	ends("nothing: a right that is missing", "", cluster.Access{}, nil)
+	t.Run("the question for rights", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			g := NewWithT(t)
+			w := &wire{answer: works}
+			objects, err := cluster.NewObjects(&rest.Config{Host: "https://api.example.org", Transport: w}, GinkgoLogr, cluster.Followed{Object: secretOf("cf"), Access: func(ctx context.Context) (cluster.Access, error) {
+				<-ctx.Done()
+				return cluster.Access{}, ctx.Err()
+			}})
+			g.Expect(err).NotTo(HaveOccurred())
+			ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+			defer cancel()
+			start := time.Now()
+			objects.Run(ctx)
+			g.Expect(time.Since(start)).To(Equal(time.Hour))
+			g.Expect(w.since(start)).To(BeEmpty())
+		})
+	})
+}
+
+// refuses is what a port says that nothing listens on: reflectors know it by its number.
+func refuses(*http.Request) (*http.Response, error) {
+	return nil, fmt.Errorf("dial tcp: %w", syscall.ECONNREFUSED)
+}
+
+func TestWatchesOfAnOutage(t *testing.T) {
+	namespaces := []string{"cf", "other", "third", "fourth"}
+	following(t, "get list watch", all, namespaces, func(g Gomega, ctx context.Context, p *followed) {
+		g.Expect(p.Seen(ctx)).To(Succeed())
+		settle(time.Second)
+		g.Expect(p.since(time.Time{})).To(HaveLen(4), "one request for each object")
+
+		p.forget()
+		p.answers(refuses)
+		p.hangUp()
+		began := time.Now()
+		settle(10*time.Minute + time.Second)
+		for minute := range 9 {
+			from := began.Add(time.Duration(minute+1) * time.Minute)
+			n := len(p.since(from)) - len(p.since(from.Add(time.Minute)))
+			g.Expect(n).To(BeNumerically("<=", 2), "requests in minute %d", minute+1)
+		}
+		g.Expect(len(p.since(began)) - len(p.since(began.Add(time.Minute)))).To(BeNumerically("<=", 4+7))
+		g.Expect(p.copied(ctx)).To(Equal("7"), "the last copy stays")
+
+		p.forget()
+		p.answers(p.shelf.answer)
+		p.put("cf")
+		settle(60*time.Second + 15*time.Second + time.Second) // the reflector that probed last may sleep for a minute by itself
+		g.Expect(p.copied(ctx)).To(Equal("8"))
+		g.Expect(p.since(time.Time{})).To(HaveLen(4), "one request for each object")
+	})
+}

@@ -1,0 +1,168 @@
+package cluster
+
+// This file follows pods for a program's watchers.
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+)
+
+const (
+	// rewatchAfter keeps a watch that ends at once from becoming a busy loop.
+	rewatchAfter = time.Second
+
+	// listPage bounds one answer of a list, and with it the memory that both sides need for it.
+	listPage = 500
+)
+
+// PodWatch follows pods across everything that interrupts a watch. It differs from client-go's reflector in
+// what its users rely on: the pods that are there at the beginning are no events, a watch can begin at a
+// given resourceVersion, and events stay ADDED, MODIFIED and DELETED.
+type PodWatch struct {
+	Pods            corev1client.PodInterface
+	Selector        string // of labels
+	ResourceVersion string // after which events count; empty means from now on
+	Deliver         func(watch.Event)
+	Log             logr.Logger
+
+	known map[types.UID]*corev1.Pod // what watchers have heard of, or could have seen in the first list
+}
+
+// Run delivers events until ctx ends, or watching is refused.
+func (w *PodWatch) Run(ctx context.Context) error {
+	w.known = map[types.UID]*corev1.Pod{}
+	if w.ResourceVersion == "" {
+		if err := w.relist(ctx, nil); err != nil {
+			return err
+		}
+	}
+	for {
+		err := w.follow(ctx)
+		if ctx.Err() != nil {
+			return err
+		}
+		switch {
+		case err == nil: // the API server ends every watch after some minutes
+		case apierrors.IsResourceExpired(err), apierrors.IsGone(err):
+			w.Log.Info("the API server's history does not reach back to where the watch was; listing pods again", "resourceVersion", w.ResourceVersion)
+			if err := w.relist(ctx, w.Deliver); err != nil {
+				return err
+			}
+			continue
+		case Transient(err):
+			w.Log.Info("the watch was interrupted; going on where it was", "in", rewatchAfter.String(), "error", err.Error())
+		default:
+			return err
+		}
+		if err := Sleep(ctx, rewatchAfter); err != nil {
+			return err
+		}
+	}
+}
+
+// follow watches from w.ResourceVersion until the watch ends.
+func (w *PodWatch) follow(ctx context.Context) error {
+	events, err := w.Pods.Watch(ctx, metav1.ListOptions{
+		LabelSelector: w.Selector, ResourceVersion: w.ResourceVersion, AllowWatchBookmarks: true,
+	})
+	if err != nil {
+		return err
+	}
+	defer events.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case event, open := <-events.ResultChan():
+			if !open {
+				return nil
+			}
+			if err := w.take(event); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+func (w *PodWatch) take(event watch.Event) error {
+	if event.Type == watch.Error {
+		return apierrors.FromObject(event.Object)
+	}
+	pod, ok := event.Object.(*corev1.Pod)
+	if !ok {
+		return fmt.Errorf("the API server sent a %T where a pod was due", event.Object)
+	}
+	w.ResourceVersion = pod.ResourceVersion
+	switch event.Type {
+	case watch.Added, watch.Modified:
+		w.known[pod.UID] = pod
+	case watch.Deleted:
+		delete(w.known, pod.UID)
+	default: // a bookmark only moves the resourceVersion
+		return nil
+	}
+	w.Deliver(event)
+	return nil
+}
+
+// relist lists the pods and makes up the events that were missed; deliver is nil for the first list, which
+// has missed none. A pod that is gone is DELETED in the last state that was seen of it.
+func (w *PodWatch) relist(ctx context.Context, deliver func(watch.Event)) error {
+	var now map[types.UID]*corev1.Pod
+	var order []*corev1.Pod
+	err := Retry(ctx, w.Log, "the list of pods", func(ctx context.Context) error {
+		now, order = map[types.UID]*corev1.Pod{}, nil
+		o := metav1.ListOptions{LabelSelector: w.Selector, Limit: listPage}
+		for {
+			page, err := w.Pods.List(ctx, o)
+			if apierrors.IsResourceExpired(err) && o.Continue != "" {
+				// The list took longer than the history reaches; begin it anew.
+				return &apierrors.StatusError{ErrStatus: metav1.Status{Code: http.StatusServiceUnavailable, Message: err.Error()}}
+			}
+			if err != nil {
+				return err
+			}
+			for i := range page.Items {
+				pod := &page.Items[i]
+				now[pod.UID] = pod
+				order = append(order, pod)
+			}
+			w.ResourceVersion = page.ResourceVersion
+			if o.Continue = page.Continue; o.Continue == "" {
+				return nil
+			}
+		}
+	})
+	if err != nil {
+		return err
+	}
+	before := w.known
+	w.known = now
+	if deliver == nil {
+		return nil
+	}
+	for uid, pod := range before {
+		if now[uid] == nil {
+			deliver(watch.Event{Type: watch.Deleted, Object: pod})
+		}
+	}
+	for _, pod := range order {
+		switch old := before[pod.UID]; {
+		case old == nil:
+			deliver(watch.Event{Type: watch.Added, Object: pod})
+		case old.ResourceVersion != pod.ResourceVersion:
+			deliver(watch.Event{Type: watch.Modified, Object: pod})
+		}
+	}
+	return nil
+}

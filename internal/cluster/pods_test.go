@@ -1,0 +1,105 @@
+package cluster
+
+import (
+	"errors"
+
+	"github.com/go-logr/logr"
+	. "github.com/onsi/ginkgo/v2/dsl/core"
+	. "github.com/onsi/ginkgo/v2/dsl/table"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+)
+
+// script plays an API server: each list and each watch gets the next answer.
+type script struct {
+	lists   []corev1.PodList
+	watches [][]watch.Event
+	asked   []string // resourceVersions that watches began at
+}
+
+func (s *script) pods() *fake.Clientset {
+	clientset := fake.NewClientset()
+	clientset.PrependReactor("list", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+		list := s.lists[0]
+		s.lists = s.lists[1:]
+		return true, &list, nil
+	})
+	clientset.PrependWatchReactor("pods", func(action clienttesting.Action) (bool, watch.Interface, error) {
+		s.asked = append(s.asked, action.(clienttesting.WatchActionImpl).WatchRestrictions.ResourceVersion)
+		if len(s.watches) == 0 {
+			return true, nil, apierrors.NewForbidden(schemaPods, "", errors.New("the script is over"))
+		}
+		events := s.watches[0]
+		s.watches = s.watches[1:]
+		w := watch.NewFakeWithChanSize(len(events), false)
+		for _, e := range events {
+			w.Action(e.Type, e.Object)
+		}
+		w.Stop() // the API server closes every watch in the end
+		return true, w, nil
+	})
+	return clientset
+}
+
+var schemaPods = corev1.Resource("pods")
+
+func pod(name, resourceVersion string) *corev1.Pod {
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), ResourceVersion: resourceVersion}}
+}
+
+func podList(resourceVersion string, pods ...*corev1.Pod) corev1.PodList {
+	list := corev1.PodList{ListMeta: metav1.ListMeta{ResourceVersion: resourceVersion}}
+	for _, p := range pods {
+		list.Items = append(list.Items, *p)
+	}
+	return list
+}
+
+var expired = watch.Event{Type: watch.Error, Object: &apierrors.NewResourceExpired("too old").ErrStatus}
+
+var _ = DescribeTable("Following pods across interruptions",
+	func(ctx SpecContext, startRV string, s *script, events, asked []string) {
+		var heard []string
+		w := PodWatch{
+			Pods:            s.pods().CoreV1().Pods("ns"),
+			ResourceVersion: startRV,
+			Log:             logr.Discard(),
+			Deliver: func(e watch.Event) {
+				p := e.Object.(*corev1.Pod)
+				heard = append(heard, string(e.Type)+" "+p.Name+" "+p.ResourceVersion)
+			},
+		}
+		Expect(apierrors.IsForbidden(w.Run(ctx))).To(BeTrue(), "runs until the script is over")
+		Expect(heard).To(Equal(events))
+		Expect(s.asked).To(Equal(asked))
+	},
+	Entry("what is there at the beginning is no event", "", &script{
+		lists:   []corev1.PodList{podList("10", pod("old", "5"))},
+		watches: [][]watch.Event{{{Type: watch.Added, Object: pod("new", "11")}}},
+	}, []string{"ADDED new 11"}, []string{"10", "11"}),
+	Entry("a watch that ends goes on where it was, bookmarks included", "", &script{
+		lists: []corev1.PodList{podList("10")},
+		watches: [][]watch.Event{
+			{{Type: watch.Added, Object: pod("a", "11")}, {Type: watch.Bookmark, Object: pod("", "20")}},
+			{{Type: watch.Deleted, Object: pod("a", "21")}},
+		},
+	}, []string{"ADDED a 11", "DELETED a 21"}, []string{"10", "20", "21"}),
+	Entry("after 410 the difference becomes events", "", &script{
+		lists: []corev1.PodList{
+			podList("10", pod("stays", "1"), pod("changes", "2"), pod("goes", "3")),
+			podList("30", pod("stays", "1"), pod("changes", "22"), pod("comes", "23")),
+		},
+		watches: [][]watch.Event{{{Type: watch.Modified, Object: pod("goes", "12")}, expired}},
+	}, []string{"MODIFIED goes 12", "DELETED goes 12", "MODIFIED changes 22", "ADDED comes 23"}, []string{"10", "30"}),
+	Entry("a start that is too old begins with what is there", "1", &script{
+		lists:   []corev1.PodList{podList("30", pod("there", "5"))},
+		watches: [][]watch.Event{{expired}},
+	}, []string{"ADDED there 5"}, []string{"1", "30"}),
+)

@@ -1,0 +1,106 @@
+package cluster
+
+// This file waits and repeats, and says why now and then.
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/apimachinery/pkg/util/wait"
+)
+
+// Transient reports whether waiting may help: the API server is not there, overloaded or starting, or another client was
+// faster. Its other answers (forbidden, invalid, unauthorized) are final, and so is an answer that cannot be trusted.
+func Transient(err error) bool {
+	var status apierrors.APIStatus // no error type itself, so AsType does not take it
+	if errors.As(err, &status) {
+		code, message := status.Status().Code, status.Status().Message
+		if strings.Contains(message, "request is too large") || strings.Contains(message, "message larger than max") {
+			return false // etcd's limit, told as a failure of the server
+		}
+		return code >= 500 || code == http.StatusTooManyRequests || code == http.StatusRequestTimeout || code == http.StatusConflict
+	}
+	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+		return false
+	}
+	_, isURL := errors.AsType[*url.Error](err)
+	return !errors.Is(err, context.Canceled) &&
+		(isURL || utilnet.IsConnectionRefused(err) || utilnet.IsConnectionReset(err) || utilnet.IsTimeout(err) || utilnet.IsProbableEOF(err) || errors.Is(err, context.DeadlineExceeded))
+}
+
+// RefusedError is an error that waiting does not mend.
+type RefusedError struct{ Err error }
+
+func (e *RefusedError) Error() string { return e.Err.Error() }
+func (e *RefusedError) Unwrap() error { return e.Err }
+
+// Vanished reports whether an object was deleted between two requests, or is not there yet: the next pass finds that, or
+// makes it anew. A namespace that is missing is another matter.
+func Vanished(err error) bool {
+	var status apierrors.APIStatus // no error type itself, so AsType does not take it
+	if !apierrors.IsNotFound(err) || !errors.As(err, &status) {
+		return false
+	}
+	details := status.Status().Details
+	return details == nil || details.Kind != "namespaces" && details.Kind != "namespace"
+}
+
+// Retry runs f until it succeeds, ctx ends, or it fails for a reason that waiting does not mend. It logs each failure
+// with the thing that is waited for.
+func Retry(ctx context.Context, log logr.Logger, what string, f func(context.Context) error) error {
+	delays := wait.Backoff{Duration: 500 * time.Millisecond, Factor: 2, Jitter: 0.2, Steps: 6, Cap: 15 * time.Second}
+	for {
+		err := f(ctx)
+		if err == nil || ctx.Err() != nil || !Transient(err) {
+			return err
+		}
+		delay := delays.Step()
+		log.Info("the API server does not answer yet; trying again", "for", what, "in", delay.Round(time.Millisecond).String(), "error", err.Error())
+		if Sleep(ctx, delay) != nil {
+			return err
+		}
+	}
+}
+
+// Sleep waits for d or for the end of ctx, whose cause it returns.
+func Sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-timer.C:
+		return nil
+	}
+}
+
+// Limit says when a message is worth a line in the log: when it changes, and again after a while. It is safe for
+// concurrent use.
+type Limit struct {
+	mu   sync.Mutex
+	last string
+	at   time.Time
+}
+
+const remindEvery = 30 * time.Second
+
+// Due reports whether the message is to be logged now.
+func (l *Limit) Due(message string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := time.Now()
+	if message == l.last && now.Sub(l.at) < remindEvery {
+		return false
+	}
+	l.last, l.at = message, now
+	return true
+}

@@ -1,0 +1,150 @@
+package controller
+
+// This file looks after certificates that an issuer elsewhere makes (see package certsource): every caBundle trusts the
+// certificate that is served and the next one, then that is served, and a CA that is not needed any more leaves after a
+// while. Replicas need not know of each other: each adds the CAs it needs, and takes away only those that it has not
+// needed, nor seen another one add, for as long as a certificate may be in use.
+
+import (
+	"context"
+	"crypto/x509"
+	"fmt"
+	"time"
+
+	"code.cloudfoundry.org/eirinix/internal/ca"
+	"code.cloudfoundry.org/eirinix/internal/certsource"
+	"code.cloudfoundry.org/eirinix/internal/rollout"
+)
+
+const (
+	// reserve is the part of a certificate's life, one tenth, at whose beginning the next one is served even if API
+	// servers are not known to trust it.
+	reserve = 10
+
+	// settling is how long a new certificate waits after an API server was seen to trust it: others hear of a write a
+	// moment later, and no CA is trusted by both.
+	settling = 10 * time.Second
+)
+
+// Issued are certificates from a source. The exported fields do not change.
+type Issued struct {
+	*certsource.Served
+	Retain time.Duration
+
+	// The rest belongs to the pass.
+	strangers ca.Strangers
+	trusted   *certsource.Material // waits, and every caBundle trusts it
+	since     time.Time
+}
+
+// String names the source.
+func (f *Issued) String() string { return f.From.String() }
+
+// Obtain implements Certificates.
+func (f *Issued) Obtain(ctx context.Context, _ Observation, _ bool) error {
+	select {
+	case <-f.Arrived():
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// ObtainTrust shows that the CAs can be read.
+func (f *Issued) ObtainTrust(ctx context.Context, _ Observation) error {
+	_, err := f.From.Bundle(ctx)
+	return err
+}
+
+// Verify implements Certificates.
+func (f *Issued) Verify(bundle []byte) error { return f.Served.Verify(nil, bundle) }
+
+func (f *Issued) leaf() *x509.Certificate { return f.Leaf() }
+
+// othersTrusted reports false: other replicas have the same certificate, or will.
+func (f *Issued) othersTrusted([]byte, time.Time) bool { return false }
+
+// verifyRecorded takes RegisterExtensions at its word: it registers the CAs that the same source gives it.
+func (f *Issued) verifyRecorded() error {
+	served, _, _ := f.Current()
+	if served == nil {
+		return certsource.ErrNothingServed
+	}
+	return f.Verify(served.Bundle)
+}
+
+func (f *Issued) need(ctx context.Context, _ Observation) ([]byte, error) { return f.Need(ctx) }
+
+func (f *Issued) look(ctx context.Context, c *Controller, o Observation) (t Trust, err error) {
+	now := f.Now()
+	if f.Leaf() != nil {
+		t.Again = f.takeOver(o.Live, o.Unseen, now)
+	}
+	_, _, t.Waiting = f.Current()
+	if t.Want, err = f.Need(ctx); err != nil { // less, once the next one is served
+		return t, err
+	}
+	if !c.Once {
+		var until time.Time
+		t.Tolerated, until = f.strangers.Tolerate(o.Live, t.Want, now,
+			func(*x509.Certificate) time.Duration { return f.Retain }, func(*x509.Certificate) bool { return true })
+		t.Again = rollout.Soonest(t.Again, until)
+	}
+	for _, l := range o.Live {
+		if !ca.Contains(l.Bundle, t.Want) {
+			t.Lacks = fmt.Sprintf("the caBundle of %s lacks a CA that is in use", l.Name)
+			t.Keep = func(live []byte) []byte { return live }
+			return t, nil
+		}
+	}
+	for _, l := range o.Live {
+		if !ca.Contains(ca.Bundle(t.Want, t.Tolerated), l.Bundle) {
+			t.Excess = fmt.Sprintf("the caBundle of %s holds a CA that has not been needed for a while", l.Name)
+		}
+	}
+	return t, nil
+}
+
+// takeOver serves the certificate that waits if the API server trusts it, or returns when to look again. Where that cannot
+// be seen, it goes by the CAs that were trusted before. A certificate that is nearly over is not worth keeping.
+func (f *Issued) takeOver(live []ca.Registered, unseen bool, now time.Time) (again time.Time) {
+	served, next, _ := f.Current()
+	if next == nil {
+		return again
+	}
+	if unseen {
+		live = []ca.Registered{{Name: "what was registered last", Bundle: served.Bundle}}
+	}
+	var doubt error
+	for _, l := range live {
+		if err := f.Served.Verify(next, l.Bundle); err != nil {
+			doubt = fmt.Errorf("%s: %w", l.Name, err)
+		}
+	}
+	leaf := served.Certificate.Leaf
+	deadline := leaf.NotAfter.Add(-leaf.NotAfter.Sub(leaf.NotBefore) / reserve)
+	switch {
+	case !now.Before(deadline):
+		reason := "the last one is nearly over"
+		if doubt != nil {
+			reason += ", though the API server may not trust this one yet: " + doubt.Error()
+		}
+		f.Swap(next, reason)
+		return again
+	case doubt != nil:
+		if f.trusted = nil; f.since.IsZero() {
+			f.since = now
+			f.Log.Info("a new certificate waits until the API server trusts it", "reason", doubt.Error())
+		}
+		return deadline
+	case f.trusted != next:
+		f.trusted, f.since = next, now
+	}
+	settled := f.since.Add(min(settling, f.Retain/10))
+	if now.Before(settled) {
+		return settled
+	}
+	f.since = time.Time{}
+	f.Swap(next, "the API server trusts it")
+	return again
+}

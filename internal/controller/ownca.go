@@ -1,0 +1,430 @@
+package controller
+
+// This file looks after a CA of our own: it adopts the one that replicas share, puts back what was lost, and takes the
+// next step of a rotation when that is due (see package ca).
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/go-logr/logr"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"code.cloudfoundry.org/eirinix/internal/ca"
+	"code.cloudfoundry.org/eirinix/internal/certsecret"
+	"code.cloudfoundry.org/eirinix/internal/cluster"
+	"code.cloudfoundry.org/eirinix/internal/webhookconf"
+)
+
+const (
+	// pollSecret is how often a Secret is looked for that another process must make.
+	pollSecret = time.Second
+
+	// distrustRetain is how long an old CA stays trusted after RotateCA with Distrust: replicas that watch the Secret have
+	// moved by then.
+	distrustRetain = 5 * time.Second
+
+	// siblingPatience is how long a CA stays that a replica may have made while the Secret was lost.
+	siblingPatience = 2 * time.Minute
+
+	// prunedKept bounds the memory of CAs that were pruned.
+	prunedKept = 64
+)
+
+// Leaf is the serving certificate of this process (see package serving).
+type Leaf interface {
+	Use(*ca.Authority) error
+	Verify(bundle []byte) error
+	Certificate() *x509.Certificate
+	GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error)
+	Run(ctx context.Context, log logr.Logger)
+}
+
+var webhookResource = schema.GroupResource{Group: "admissionregistration.k8s.io", Resource: "webhookconfigurations"}
+
+// OwnCA are certificates that this process signs with the CA in the Secret. The fields do not change.
+type OwnCA struct {
+	Store  *certsecret.Store
+	Leaf   Leaf
+	SetUp  bool // may make and mend the Secret
+	Retain time.Duration
+	Log    logr.Logger
+	Now    func() time.Time
+
+	// The rest belongs to Obtain, and then to the pass.
+	state     *certsecret.State // the last good one
+	serves    *ca.Authority     // of what is served
+	strangers ca.Strangers
+	pruned    []string // hashes of CAs that the Secret has held and holds no more
+	held      []string // hashes of those that it holds
+}
+
+// ownStatus is what metrics show of a CA of our own.
+type ownStatus struct {
+	state  *certsecret.State
+	inSync bool
+}
+
+// String names the Secret.
+func (k *OwnCA) String() string { return "Secret " + k.Store.Namespace + "/" + k.Store.Name }
+
+// Obtain adopts the CA from the Secret, or makes it, and signs this process's serving certificate. Where the Secret is for
+// others to make (SetUp is false, or creating it is forbidden), it waits and says for what.
+func (k *OwnCA) Obtain(ctx context.Context, o Observation, wait bool) error {
+	var said cluster.Limit
+	for {
+		state, err := k.read(ctx, o)
+		if err == nil {
+			return k.adopt(state)
+		}
+		notMadeYet := errors.Is(err, certsecret.ErrNotReady)
+		lacksRights := k.SetUp && apierrors.IsForbidden(err)
+		if !wait || !notMadeYet && !lacksRights {
+			return err
+		}
+		if said.Due(err.Error()) {
+			k.Log.Info("waiting for the certificate Secret; RegisterExtensions makes it", "reason", err.Error())
+		}
+		if err := cluster.Sleep(ctx, cluster.Jittered(pollSecret)); err != nil {
+			return err
+		}
+		if lacksRights {
+			k.SetUp = false // reading is all that this half may do
+		}
+	}
+}
+
+// ObtainTrust is Obtain: a process that registers may make the CA.
+func (k *OwnCA) ObtainTrust(ctx context.Context, o Observation) error { return k.Obtain(ctx, o, false) }
+
+// Run renews the serving certificate until ctx ends.
+func (k *OwnCA) Run(ctx context.Context) { k.Leaf.Run(ctx, k.Log) }
+
+// GetCertificate is for tls.Config.
+func (k *OwnCA) GetCertificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
+	return k.Leaf.GetCertificate(hello)
+}
+
+// Verify implements Certificates.
+func (k *OwnCA) Verify(bundle []byte) error { return k.Leaf.Verify(bundle) }
+
+func (k *OwnCA) leaf() *x509.Certificate { return k.Leaf.Certificate() }
+
+// read returns the state of the Secret. One that is gone or unusable gets back the CA that this process holds, so that the
+// certificates of all replicas go on verifying.
+func (k *OwnCA) read(ctx context.Context, o Observation) (*certsecret.State, error) {
+	if !k.SetUp {
+		return k.Store.Peek(ctx)
+	}
+	return k.Store.Observe(ctx, k.state, o.pinned())
+}
+
+func (k *OwnCA) adopt(state *certsecret.State) error {
+	authority, err := state.Current()
+	if err != nil {
+		return fmt.Errorf("certificate Secret %s: %w", k.Store, err)
+	}
+	if err := k.Leaf.Use(authority); err != nil {
+		return fmt.Errorf("cannot sign the serving certificate: %w", err)
+	}
+	k.state, k.serves = state, authority
+	return nil
+}
+
+// adoptIfTrusted takes over a state. Its CA signs from then on, but only if API servers trust it as much as what is served
+// now: the other way round every call in between would fail.
+func (k *OwnCA) adoptIfTrusted(state *certsecret.State, live []ca.Registered, now time.Time) error {
+	authority, err := state.Current()
+	if err != nil {
+		return fmt.Errorf("certificate Secret %s: %w", k.Store, err)
+	}
+	k.state = state
+	if k.serves != nil && !k.serves.Equal(authority) && k.serves.Usable(now) == nil {
+		for _, l := range live {
+			if k.serves.TrustedBy(l.Bundle, now) && !authority.TrustedBy(l.Bundle, now) {
+				return nil
+			}
+		}
+	}
+	return k.adopt(state)
+}
+
+func (k *OwnCA) othersTrusted(bundle []byte, now time.Time) bool {
+	current, err := k.state.Current()
+	return err == nil && current.TrustedBy(bundle, now)
+}
+
+func (k *OwnCA) verifyRecorded() error {
+	if len(k.state.RegisteredBundle) == 0 {
+		return fmt.Errorf("the %s tells of no registration yet, and webhook configurations may not be read here; call RegisterExtensions", k)
+	}
+	if err := k.Verify(k.state.RegisteredBundle); err != nil {
+		return fmt.Errorf("the caBundle that RegisterExtensions registered last does not trust the CA of the %s; call it again: %w", k, err)
+	}
+	return nil
+}
+
+// need is the bundle of the Secret, and the CA of what is served.
+func (k *OwnCA) need(ctx context.Context, o Observation) ([]byte, error) {
+	state, err := k.reread(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	if k.serves == nil {
+		return state.Bundle(), nil
+	}
+	return ca.Bundle(state.Bundle(), k.serves.CertificatePEM), nil
+}
+
+// reread returns the state as it is now. A CA in it that nothing vouches for is left out, or put right.
+func (k *OwnCA) reread(ctx context.Context, o Observation) (*certsecret.State, error) {
+	if !k.SetUp {
+		return k.Store.Load(ctx)
+	}
+	state, _, err := k.Store.Restore(ctx, k.state, o.pinned())
+	return state, err
+}
+
+func (k *OwnCA) look(ctx context.Context, c *Controller, o Observation) (Trust, error) {
+	state, err := k.read(ctx, o)
+	if err != nil {
+		return Trust{}, err
+	}
+	live, unseen := o.Live, o.Unseen
+	if unseen && len(state.RegisteredBundle) > 0 {
+		live, unseen = []ca.Registered{{Name: "what was registered last", Bundle: state.RegisteredBundle}}, false
+	}
+	now := k.Now()
+	if err := k.adoptIfTrusted(state, live, now); err != nil {
+		return Trust{}, err
+	}
+	s := k.situation(state, live, unseen, c.Once, now)
+	due := ca.WhatIsDue(s)
+	t := Trust{
+		Want: s.Bundle, Tolerated: s.Tolerated, Again: due.At,
+		Distrusted: state.Distrusted > 0 && state.Distrusted+1 >= state.CurrentID,
+		own:        &ownStatus{state: state, inSync: due.Action != ca.Publish},
+	}
+	lacks := s.Lacks()
+	t.Keep = func(live []byte) []byte {
+		if lacks && !c.wasReady {
+			return live // a process that has just started knows nothing of other replicas
+		}
+		if lacks || state.Phase == ca.Staged {
+			return ca.OfName(live, k.Store.Name) // a replica that finds its CA missing does not know of other replicas
+		}
+		return nil
+	}
+	switch due.Action {
+	case ca.Publish:
+		if lacks {
+			t.Lacks = due.Reason
+		} else {
+			t.Excess = due.Reason
+		}
+	case ca.Wait:
+		k.record(c, &t, state, o)
+	default:
+		k.advance(c, &t, state, due)
+	}
+	return t, nil
+}
+
+func (k *OwnCA) situation(state *certsecret.State, live []ca.Registered, unseen, once bool, now time.Time) ca.Situation {
+	s := ca.Situation{
+		Now: now, Phase: state.Phase, Since: state.Since, Retain: k.Retain, Requested: state.Requested(),
+		Bundle: state.Bundle(), Live: live, Unseen: unseen, NextBroken: state.NextBroken(),
+	}
+	if state.DistrustsOld() {
+		s.Retain = min(s.Retain, distrustRetain)
+	}
+	if authority, err := state.Current(); err == nil {
+		s.Current = authority.Certificate
+	}
+	k.remember(webhookconf.HashesOf(s.Bundle))
+	if !once { // a short process has seen nothing; see webhookconf.Found.Outgrow
+		s.Tolerated, s.Until = k.strangers.Tolerate(live, s.Bundle, s.Now, k.patience, k.isSibling)
+	}
+	return s
+}
+
+// remember notes which CAs the Secret holds, and which it held.
+func (k *OwnCA) remember(held []string) {
+	for _, hash := range k.held {
+		if !slices.Contains(held, hash) && !slices.Contains(k.pruned, hash) {
+			k.pruned = append(k.pruned, hash)
+		}
+	}
+	k.pruned = k.pruned[max(0, len(k.pruned)-prunedKept):]
+	k.held = held
+}
+
+// patience is how long a CA that the Secret does not hold stays trusted from when it is first seen.
+func (k *OwnCA) patience(certificate *x509.Certificate) time.Duration {
+	switch {
+	case slices.Contains(k.pruned, webhookconf.HashOf(certificate)):
+		return 0
+	case k.isSibling(certificate):
+		return min(siblingPatience, k.Retain) // each replica that lives has published what it serves by then
+	}
+	return k.Retain // that of a replica with another source of certificates
+}
+
+// isSibling reports whether a CA may be that of a replica which has started while the Secret was lost.
+func (k *OwnCA) isSibling(certificate *x509.Certificate) bool {
+	return ca.OfName(ca.EncodeCertificate(certificate), k.Store.Name) != nil
+}
+
+// advance is the next step of a rotation.
+func (k *OwnCA) advance(c *Controller, t *Trust, state *certsecret.State, due ca.Due) {
+	step := map[ca.Action]func(context.Context, *certsecret.State) (*certsecret.State, error){
+		ca.Stage: k.Store.Stage, ca.Activate: k.Store.Activate, ca.Prune: k.Store.Prune,
+	}[due.Action]
+	if !k.SetUp {
+		t.Blocked = fmt.Sprintf("%s is due because %s; give another replica get and update on the Secret", due.Action, due.Reason)
+		return
+	}
+	t.Reason = string(due.Action)
+	t.Do = func(ctx context.Context) error {
+		if due.Action == ca.Activate {
+			if err := k.confirm(ctx, c, state); err != nil {
+				return err
+			}
+		}
+		written, err := step(ctx, state)
+		if apierrors.IsForbidden(err) {
+			return fmt.Errorf("%s is due because %s; grant update on the Secret: %w", due.Action, due.Reason, err)
+		}
+		if err != nil {
+			return err
+		}
+		k.Log.Info("rotating the CA", "did", due.Action, "reason", due.Reason, "phase", written.Phase)
+		c.Told.event(written, eventNormal, "CA"+string(due.Action), due.Reason)
+		return nil
+	}
+}
+
+// confirm reads every configuration anew: the next CA signs only when all hold it.
+func (k *OwnCA) confirm(ctx context.Context, c *Controller, state *certsecret.State) error {
+	o, err := c.reread(ctx)
+	if err != nil {
+		return err
+	}
+	for _, l := range o.Live {
+		if !ca.Contains(l.Bundle, state.Bundle()) {
+			return apierrors.NewConflict(webhookResource, l.Name, errors.New("its caBundle does not hold the next CA any more"))
+		}
+	}
+	return nil
+}
+
+// record corrects what the Secret says is registered. Serving halves that may not read configurations go by it.
+func (k *OwnCA) record(c *Controller, t *Trust, state *certsecret.State, o Observation) {
+	if !c.Registers || !k.SetUp || len(o.Live) == 0 {
+		return
+	}
+	bundle := o.Live[0].Bundle
+	for _, l := range o.Live[1:] {
+		bundle = ca.Common(bundle, l.Bundle)
+	}
+	if len(ca.SplitBundle(bundle)) == 0 || ca.EqualBundles(state.RegisteredBundle, bundle) {
+		return
+	}
+	t.Reason = "record"
+	t.Do = func(ctx context.Context) error {
+		err := k.Store.RecordRegistered(ctx, bundle)
+		if apierrors.IsForbidden(err) || errors.Is(err, certsecret.ErrImmutable) || errors.Is(err, certsecret.ErrNewerFormat) {
+			return nil // it helps others; nothing here depends on it
+		}
+		return err
+	}
+}
+
+// Rotate has the CA replaced and returns when the new one signs; with distrust, when the old one is trusted no more. It
+// makes passes of its own, which other replicas finish if it ends early.
+func (c *Controller) Rotate(ctx context.Context, distrust bool) error {
+	k, ok := c.Certificates.(*OwnCA)
+	if !ok {
+		return errors.New("the certificates are issued elsewhere")
+	}
+	var staged int64
+	failures := cluster.Limit{}
+	for {
+		select {
+		case c.passing <- struct{}{}:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		done, err := k.rotate(ctx, c, distrust, &staged)
+		<-c.passing
+		if done {
+			return nil
+		}
+		next := time.Second
+		if err == nil {
+			next, err = c.Reconcile(ctx)
+		}
+		if err != nil && ctx.Err() == nil {
+			if !cluster.Transient(err) {
+				return err
+			}
+			if failures.Due(err.Error()) {
+				c.Log.Info("the rotation waits for the API server", "reason", err.Error())
+			}
+			next = time.Second
+		}
+		if err := cluster.Sleep(ctx, min(max(next, 10*time.Millisecond), time.Second)); err != nil {
+			return err
+		}
+	}
+}
+
+// rotate begins the rotation if that is possible now, and reports whether it is over.
+func (k *OwnCA) rotate(ctx context.Context, c *Controller, distrust bool, staged *int64) (done bool, err error) {
+	o, err := c.observe(ctx)
+	if err != nil {
+		return false, err
+	}
+	state, err := k.reread(ctx, o)
+	switch {
+	case err != nil:
+		return false, err
+	case *staged != 0 && state.CurrentID >= *staged:
+		return !distrust || state.Phase == ca.Steady && k.only(ctx, c, state), nil
+	case *staged != 0:
+	case distrust && state.Distrusted < state.CurrentID:
+		_, err = k.Store.Distrust(ctx, state)
+	case state.Phase == ca.Staged:
+		*staged = state.NextID // another process has begun
+	case state.Phase == ca.Steady:
+		var begun *certsecret.State
+		if begun, err = k.Store.Stage(ctx, state); err == nil {
+			*staged = begun.NextID
+			c.Told.event(begun, eventNormal, "CAstage", "a rotation was asked for with RotateCA")
+		}
+	}
+	if apierrors.IsConflict(err) {
+		err = nil
+	}
+	return false, err
+}
+
+// only reports whether configurations trust the state's CAs and no other of ours.
+func (k *OwnCA) only(ctx context.Context, c *Controller, state *certsecret.State) bool {
+	o, err := c.reread(ctx)
+	if err != nil {
+		return false
+	}
+	for _, l := range o.Live {
+		if !ca.Contains(state.Bundle(), ca.OfName(l.Bundle, k.Store.Name)) {
+			return false
+		}
+	}
+	return true
+}

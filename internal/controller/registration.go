@@ -1,0 +1,345 @@
+package controller
+
+// This file observes the webhook configurations, decides what of them is to be written, and writes it.
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"code.cloudfoundry.org/eirinix/internal/ca"
+	"code.cloudfoundry.org/eirinix/internal/cluster"
+	"code.cloudfoundry.org/eirinix/internal/rollout"
+	"code.cloudfoundry.org/eirinix/internal/webhookconf"
+)
+
+const (
+	// unreadyAfter is how long this process may be the only one that API servers do not trust.
+	unreadyAfter = 30 * time.Second
+
+	// troubleMost and trustTroubleMost bound how long a repair is put off. Without its caBundle every call fails.
+	troubleMost, trustTroubleMost = 10 * time.Minute, 15 * time.Second
+
+	// contestedAfter is how many repairs in a row are worth a word: a tool undoes them.
+	contestedAfter = 5
+)
+
+// observed is one configuration as it was found.
+type observed struct {
+	webhookconf.Configuration
+	found webhookconf.Found
+	holds bool // this version has entries in it
+}
+
+// Observation is the state of both webhook configurations at one moment.
+type Observation struct {
+	Live   []ca.Registered // the caBundles in force, and an empty one for a configuration that is missing
+	Unseen bool            // a configuration that holds entries of this version may not be read here
+
+	all []observed
+}
+
+// Observe returns both configurations from the copies that are kept.
+func (c *Controller) observe(ctx context.Context) (Observation, error) {
+	return c.look(ctx, func(ctx context.Context, conf webhookconf.Configuration) (webhookconf.Found, error) {
+		object := conf.Object()
+		err := c.Cache.Get(ctx, object)
+		if apierrors.IsNotFound(err) {
+			return conf.Read(nil)
+		}
+		if err != nil {
+			return webhookconf.Found{}, err
+		}
+		return conf.Read(object)
+	})
+}
+
+// Observe returns both configurations, for a process that has no Controller yet.
+func Observe(ctx context.Context, cache cluster.Cache, configurations []webhookconf.Configuration) (Observation, error) {
+	return New(Config{Cache: cache, Configurations: configurations}).observe(ctx)
+}
+
+// reread returns both configurations from the API server.
+func (c *Controller) reread(ctx context.Context) (Observation, error) {
+	return c.look(ctx, func(ctx context.Context, conf webhookconf.Configuration) (webhookconf.Found, error) {
+		if errors.Is(c.Cache.Get(ctx, conf.Object()), cluster.ErrUnseen) {
+			return webhookconf.Found{}, cluster.ErrUnseen
+		}
+		found, err := conf.Get(ctx)
+		if err == nil && found.Exists {
+			c.Cache.Saw(found.Object())
+		}
+		return found, err
+	})
+}
+
+func (c *Controller) look(ctx context.Context, read func(context.Context, webhookconf.Configuration) (webhookconf.Found, error)) (o Observation, err error) {
+	for _, conf := range c.Configurations {
+		found, err := read(ctx, conf)
+		holds := conf.Holds(c.Desired.Entries)
+		switch {
+		case errors.Is(err, cluster.ErrUnseen) || apierrors.IsForbidden(err):
+			o.Unseen = o.Unseen || holds
+			continue
+		case err != nil:
+			return o, err
+		}
+		o.all = append(o.all, observed{Configuration: conf, found: found, holds: holds})
+		for _, bundle := range found.Bundles {
+			o.Live = append(o.Live, ca.Registered{Name: conf.String(), Bundle: bundle})
+		}
+	}
+	if c.OnlyTrust && len(o.all) < len(c.Configurations) && len(o.Live) == 0 {
+		o.Unseen = true // nothing that may be read tells of a registration
+	}
+	return o, nil
+}
+
+// readable fails where this process registers, and may not read a configuration that holds its entries: the API server
+// says why.
+func (c *Controller) readable(ctx context.Context, o Observation) error {
+	if !o.Unseen || !c.Registers || c.OnlyTrust {
+		return nil
+	}
+	for _, conf := range c.Configurations {
+		if conf.Holds(c.Desired.Entries) {
+			if _, err := conf.Get(ctx); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// pinned reports of a CA whether the configurations vouch for it; it is nil when they vouch for none, as before the first
+// registration. Only a client that may write configurations can change that.
+func (o Observation) pinned() func(*x509.Certificate) bool {
+	all := make([]webhookconf.Found, 0, len(o.all))
+	for _, conf := range o.all {
+		all = append(all, conf.found)
+	}
+	return webhookconf.Vouched(all)
+}
+
+// work is what is to be written of the configurations.
+type work struct {
+	entries map[string]bool // by configuration: those of this version are due
+	trust   bool            // caBundles are due
+	reason  string
+	pause   time.Duration // how long it may be put off at random
+}
+
+func (w work) any() bool { return w.trust || len(w.entries) > 0 }
+
+// due decides what is to be written, and when what is put off is due.
+func (c *Controller) due(o Observation, t Trust, first string) (w work, again time.Time) {
+	w.entries, w.pause = map[string]bool{}, rollout.PauseLong
+	now, lacks := c.Now(), t.Lacks != ""
+	trustAt, trustTimes := c.trustDrift.Of(string(t.Want)).Look("caBundle", !lacks, now)
+	for _, conf := range o.all {
+		if !c.registersIn(conf, first) {
+			continue
+		}
+		ok := conf.found.Intact(c.Desired)
+		at, times := c.drift.Look(conf.Name(), ok, now)
+		c.Told.contested(c, conf, max(times, trustTimes))
+		switch {
+		case ok:
+		case now.Before(at):
+			again = rollout.Soonest(again, at)
+		default:
+			w.entries[conf.Name()] = true
+			w.reason, w.pause = fmt.Sprintf("%s does not hold the entries of this version", conf), min(w.pause, rollout.PauseShort)
+			if !conf.found.Exists || c.Once {
+				w.pause = 0
+			}
+		}
+	}
+	switch {
+	case lacks && now.Before(trustAt):
+		again = rollout.Soonest(again, trustAt)
+	case lacks:
+		w.trust, w.reason = true, t.Lacks
+	case t.Excess != "":
+		w.trust, w.reason = true, t.Excess
+	case c.Once && c.outgrown(o, t):
+		w.trust, w.reason = true, "a CA is not needed"
+	}
+	return w, again
+}
+
+// outgrown reports, for a short process, whether a CA is to leave a caBundle, or to be noted as not needed.
+func (c *Controller) outgrown(o Observation, t Trust) bool {
+	for _, conf := range o.all {
+		bundle, unneeded := c.trusted(conf.found, t.Want, t)
+		for _, live := range conf.found.Bundles {
+			if !ca.Contains(bundle, live) || !maps.EqualFunc(unneeded, conf.found.Unneeded, time.Time.Equal) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// registersIn reports whether this version's entries are to stand in a configuration.
+func (c *Controller) registersIn(conf observed, first string) bool {
+	if !c.Registers || c.OnlyTrust || first != c.Desired.Version || c.over.Load() {
+		return false
+	}
+	if c.unknown.Load() && c.standing[conf.Name()] && conf.found.Version != c.Desired.Version && conf.found.Version != "" {
+		return false // versions cannot be known here, and another one has registered after this one
+	}
+	return conf.holds || conf.found.Exists && len(conf.found.Bundles) > 0
+}
+
+// publish writes the configurations: the entries that are due, and every caBundle. It reports whether anything changed: the
+// copies that the decision was made on may have been late.
+func (c *Controller) publish(ctx context.Context, t Trust, w work) (did bool, err error) {
+	o, err := c.reread(ctx)
+	if err == nil {
+		err = c.readable(ctx, o)
+	}
+	if err != nil {
+		return did, err
+	}
+	if len(w.entries) > 0 {
+		if err := c.stillFirst(ctx); err != nil {
+			return did, err
+		}
+	}
+	need, err := c.Certificates.need(ctx, o)
+	if err != nil {
+		return did, err
+	}
+	var created []webhookconf.Configuration
+	for _, conf := range o.all {
+		var change webhookconf.Change
+		change.Bundle, change.Unneeded = c.trusted(conf.found, need, t)
+		if w.entries[conf.Name()] {
+			change.Entries = &c.Desired
+		}
+		found, outcome, err := conf.Put(ctx, conf.found, change)
+		if apierrors.IsForbidden(err) && !conf.holds {
+			continue // nothing of this version is in it, so no right is needed
+		}
+		if err != nil {
+			for _, half := range created { // half a registration would refuse objects for ever
+				if cluster.Transient(err) {
+					break // it is completed soon
+				}
+				if _, undo := half.Delete(ctx); undo != nil {
+					err = errors.Join(err, undo)
+				}
+			}
+			return did, webhookconf.ExplainSize(err, change.Bundle, len(c.Desired.Entries))
+		}
+		for _, bundle := range conf.found.Bundles {
+			if len(ca.SplitBundle(bundle)) > 0 && !ca.Contains(bundle, change.Bundle) {
+				c.spread = c.Now().Add(c.Lag)
+			}
+		}
+		if found.Exists {
+			c.Cache.Saw(found.Object())
+		}
+		if outcome == webhookconf.Created || outcome == webhookconf.Updated {
+			did = true
+			if outcome == webhookconf.Created {
+				created = append(created, conf)
+			}
+			c.Log.Info("registered", "configuration", conf.String(), "outcome", outcome, "calls", c.Desired.Options.Target.String(), "reason", w.reason)
+			if manager := conf.found.LastManager(); manager != "" {
+				c.managers[conf.Name()] = manager
+			}
+		}
+		c.standing[conf.Name()] = true
+	}
+	return did, nil
+}
+
+// trusted returns the caBundle of a configuration: the CAs that are needed, and of those that stand there the ones that
+// another process may still need.
+func (c *Controller) trusted(found webhookconf.Found, need []byte, t Trust) (bundle []byte, unneeded map[string]time.Time) {
+	live := ca.Bundle(found.Bundles...)
+	if !c.Once {
+		kept := ca.Common(live, t.Tolerated)
+		if t.Keep != nil {
+			kept = ca.Bundle(kept, t.Keep(live))
+		}
+		return ca.Bundle(need, kept), nil
+	}
+	retain := c.Retain
+	if t.Distrusted {
+		retain = 0
+	}
+	return found.Outgrow(need, retain, c.Now())
+}
+
+// judge reports why API servers cannot call this process. Before that was so for the first time, everything must be in
+// place. After it, a caBundle that is good for no replica takes none away: it is healed, and no endpoint at all would be
+// worse. Where API servers trust other replicas and not this one, it becomes unready after a while.
+func (c *Controller) judge(o Observation, first string) {
+	if !c.wasReady {
+		c.ready(c.verify(o, first))
+		return
+	}
+	var doubt error
+	now := c.Now()
+	for _, l := range o.Live {
+		if err := c.Certificates.Verify(l.Bundle); err != nil && c.Certificates.othersTrusted(l.Bundle, now) {
+			doubt = fmt.Errorf("%s: %w", l.Name, err)
+		}
+	}
+	switch {
+	case c.Ready == nil:
+	case doubt == nil:
+		c.doubtedAt = time.Time{}
+		c.Ready(nil)
+	case c.doubtedAt.IsZero():
+		c.doubtedAt = now
+	case now.Sub(c.doubtedAt) > unreadyAfter:
+		c.Ready(doubt)
+	}
+}
+
+// verify returns what still keeps API servers from calling this process.
+func (c *Controller) verify(o Observation, first string) error {
+	if c.Lives && !c.unknown.Load() && c.Leases != nil && c.versions[c.Desired.Version].Came == 0 {
+		return errors.New("this version has no record in the Lease yet")
+	}
+	if o.Unseen {
+		return c.Certificates.verifyRecorded()
+	}
+	other := first != c.Desired.Version && first != ""
+	if target := c.versions[first].Target; other && c.Lives && target != c.Record.Target {
+		return fmt.Errorf("API servers call %s until it is known whether the process there still runs", target)
+	}
+	for _, conf := range o.all {
+		missing := conf.found.Missing(c.Desired)
+		switch {
+		case conf.holds && !conf.found.Exists:
+			return fmt.Errorf("%s does not exist; call RegisterExtensions", conf)
+		case other: // its registration stands, and its calls are answered here
+		case c.Lives && !conf.found.Intact(c.Desired):
+			return fmt.Errorf("%s does not hold the entries of this version yet", conf)
+		case conf.holds && len(missing) > 0:
+			return fmt.Errorf("%s does not hold %s; call RegisterExtensions of this version", conf, strings.Join(missing, ", "))
+		}
+		for _, bundle := range conf.found.Bundles {
+			if err := c.Certificates.Verify(bundle); err != nil {
+				return fmt.Errorf("%s holds another caBundle than the %s; call RegisterExtensions: %w", conf, c.Certificates, err)
+			}
+		}
+	}
+	return nil
+}
+
+// Remove deletes the configurations.
+func (c *Controller) Remove(ctx context.Context) error {
+	return webhookconf.Remove(ctx, c.Configurations, c.Desired.Entries, c.Log)
+}

@@ -1,0 +1,215 @@
+package controller
+
+// This file tells of certificates and registration in metrics, Events and logs.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/events"
+
+	"code.cloudfoundry.org/eirinix/internal/ca"
+	"code.cloudfoundry.org/eirinix/internal/certsecret"
+	"code.cloudfoundry.org/eirinix/internal/cluster"
+)
+
+const (
+	eventNormal  = corev1.EventTypeNormal
+	eventWarning = corev1.EventTypeWarning
+
+	reporter = "eirinix.cloudfoundry.org/manager"
+)
+
+// Report tells of one Controller. The nil Report tells nothing.
+type Report struct {
+	secret          string // namespace/name, which names the deployment
+	namespace, name string
+	metrics         *metrics
+	recorder        events.EventRecorder // nil without the right to leave Events
+
+	mu    sync.Mutex
+	said  map[string]*cluster.Limit
+	waits string
+	told  map[string]int // how often a configuration was repaired in a row, as told last
+	state *certsecret.State
+}
+
+// metrics are shared by all Managers of a program, which the label secret tells apart.
+type metrics struct {
+	expiry, phase, generation, inSync, failing, contested, versions, waiting *prometheus.GaugeVec
+}
+
+// newMetrics registers the metrics, or finds them registered by another Manager.
+func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
+	var failed error
+	gauges := func(name, help string, labels ...string) *prometheus.GaugeVec {
+		g, err := cluster.Gauges(registerer, "eirinix", name, help, append([]string{"secret"}, labels...)...)
+		failed = errors.Join(failed, err)
+		return g
+	}
+	return &metrics{
+		expiry:     gauges("certificate_expiry_seconds", "Time until a certificate expires: that of the CA, or the one that is served.", "role"),
+		phase:      gauges("certificate_phase", "The state of the rotation of the CA: 1 for the phase that it is in.", "phase"),
+		generation: gauges("certificate_generation", "Number of the CA that signs, counted up with each rotation."),
+		inSync:     gauges("certificate_bundle_in_sync", "Whether every caBundle that is registered holds all CAs in use, and no other outside a rotation."),
+		failing:    gauges("certificate_failing", "Whether the last pass over Secret and configurations failed."),
+		contested:  gauges("registration_contested", "How often in a row a configuration was repaired; 0 while that may be chance.", "configuration"),
+		versions:   gauges("registration_versions", "Number of versions of the program that live."),
+		waiting:    gauges("registration_waiting", "Whether steps of this process are not registered yet, by the reason: version, while the registration of a version that came first stands.", "reason"),
+	}, failed
+}
+
+// NewReport makes a Report of the deployment that the certificate Secret names. clients is nil where Events may not be
+// left; these end with ctx.
+func NewReport(ctx context.Context, namespace, name string, registerer prometheus.Registerer, clients kubernetes.Interface, log logr.Logger) *Report {
+	r := &Report{secret: namespace + "/" + name, namespace: namespace, name: name, said: map[string]*cluster.Limit{}, told: map[string]int{}}
+	var err error
+	if r.metrics, err = newMetrics(registerer); err != nil { // the program's own, by our names
+		log.Error(err, "certificate metrics cannot be registered; there will be none")
+		r.metrics = nil
+	}
+	if clients != nil {
+		r.recorder = cluster.NewRecorder(ctx, clients, reporter)
+	}
+	return r
+}
+
+// say logs a message at once, when its reason changes, and again after a while. It reports whether it did.
+func (r *Report) say(log logr.Logger, message, reason string) bool {
+	if r == nil {
+		return false
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	l := r.said[message]
+	if l == nil {
+		l = &cluster.Limit{}
+		r.said[message] = l
+	}
+	if !l.Due(reason) {
+		return false
+	}
+	log.Info(message, "reason", reason)
+	return true
+}
+
+// failed notes that a pass failed; the next one that does not sets the metric back.
+func (r *Report) failed(err error) {
+	if r != nil && r.metrics != nil && err != nil {
+		r.metrics.failing.WithLabelValues(r.secret).Set(1)
+	}
+}
+
+// blocked tells that this process may not do what is due.
+func (r *Report) blocked(log logr.Logger, why string) {
+	if r.say(log, "this replica may not do what the certificates need", why) {
+		r.event(nil, eventWarning, "CARotationBlocked", why)
+	}
+}
+
+// observed tells of a pass.
+func (r *Report) observed(c *Controller, t Trust, first string) {
+	if r == nil {
+		return
+	}
+	waits := ""
+	if first != "" && first != c.Desired.Version && c.Lives {
+		waits = first
+	}
+	r.mu.Lock()
+	changed := waits != r.waits
+	r.waits = waits
+	if t.own != nil {
+		r.state = t.own.state
+	}
+	r.mu.Unlock()
+	switch {
+	case changed && waits != "":
+		c.Log.Info("the registration of another version stands, until none of its replicas is left; its calls are answered here too",
+			"registered", waits, "this", c.Desired.Version)
+	case changed:
+		c.Log.Info("no other version came before this one any more", "this", c.Desired.Version)
+	}
+	if r.metrics == nil {
+		return
+	}
+	now := c.Now()
+	r.metrics.versions.WithLabelValues(r.secret).Set(float64(max(1, c.versions.Living())))
+	r.metrics.waiting.WithLabelValues(r.secret, "version").Set(oneIf(waits != ""))
+	if leaf := c.Certificates.leaf(); leaf != nil {
+		r.metrics.expiry.WithLabelValues(r.secret, "serving").Set(leaf.NotAfter.Sub(now).Seconds())
+	}
+	r.metrics.failing.WithLabelValues(r.secret).Set(oneIf(t.Waiting != nil))
+	if t.own == nil {
+		r.metrics.inSync.WithLabelValues(r.secret).Set(oneIf(t.Lacks == "" && t.Excess == ""))
+		return
+	}
+	r.metrics.inSync.WithLabelValues(r.secret).Set(oneIf(t.own.inSync))
+	state := t.own.state
+	if authority, err := state.Current(); err == nil {
+		r.metrics.expiry.WithLabelValues(r.secret, "ca").Set(authority.Certificate.NotAfter.Sub(now).Seconds())
+	}
+	for _, phase := range []ca.Phase{ca.Steady, ca.Staged, ca.Retaining} {
+		r.metrics.phase.WithLabelValues(r.secret, string(phase)).Set(oneIf(state.Phase == phase))
+	}
+	r.metrics.generation.WithLabelValues(r.secret).Set(float64(state.CurrentID))
+}
+
+// contested tells that a configuration is changed again and again.
+func (r *Report) contested(c *Controller, conf observed, times int) {
+	if r == nil || !conf.holds {
+		return
+	}
+	if times <= contestedAfter {
+		times = 0
+	}
+	if r.metrics != nil {
+		r.metrics.contested.WithLabelValues(r.secret, conf.String()).Set(float64(times))
+	}
+	r.mu.Lock()
+	known := r.told[conf.String()]
+	if times == 0 || times >= 2*known {
+		r.told[conf.String()] = times
+	}
+	r.mu.Unlock()
+	if times == 0 || times < 2*known {
+		return // it is no news, or has been told and is not twice as bad
+	}
+	by := ""
+	if manager := c.managers[conf.Name()]; manager != "" {
+		by = fmt.Sprintf(" by %q", manager)
+	}
+	reason := fmt.Sprintf("it was edited or deleted%s %d times, shortly after each repair; take it out of what that tool applies, or have it leave out webhooks", by, times)
+	c.Log.Info("another client keeps reverting the webhook configuration", "configuration", conf.String(), "reason", reason)
+	r.event(nil, eventWarning, "RegistrationContested", conf.String()+": "+reason)
+}
+
+// event leaves an Event on the Secret, for kubectl describe: the same one again counts up. state may be nil.
+func (r *Report) event(state *certsecret.State, kind, reason, message string) {
+	if r == nil || r.recorder == nil {
+		return
+	}
+	if state == nil {
+		r.mu.Lock()
+		state = r.state
+		r.mu.Unlock()
+	}
+	on := &corev1.ObjectReference{APIVersion: "v1", Kind: "Secret", Namespace: r.namespace, Name: r.name}
+	if state != nil {
+		on.UID, on.ResourceVersion = state.UID, "" // one series, whatever the version
+	}
+	r.recorder.Eventf(on, nil, kind, reason, "Reconcile", "%s", message)
+}
+
+func oneIf(yes bool) float64 {
+	if yes {
+		return 1
+	}
+	return 0
+}

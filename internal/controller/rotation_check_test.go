@@ -1,0 +1,220 @@
+package controller_test
+
+// This file is about what must always hold in the model of rotations, and what must come about when it is left alone.
+
+import (
+	"crypto/x509"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"code.cloudfoundry.org/eirinix/internal/ca"
+	"code.cloudfoundry.org/eirinix/internal/certsecret"
+)
+
+// check looks for a replica that an API server would not trust.
+func (w *rotations) check() {
+	for _, r := range w.replicas {
+		if !r.ready {
+			continue
+		}
+		for _, o := range w.configurations {
+			for _, v := range o.heldAt(w.now, w.lag) {
+				if v.fault || v.object == nil {
+					continue
+				}
+				b := w.caBundle(v)
+				if err := w.trust.verify(r.serves, b, w.now); err != nil {
+					w.fail("%s serves a certificate of %s, and an API server may hold %s of the %s: %v", r, r.serves, b, o, err)
+				}
+			}
+		}
+	}
+}
+
+// wrote looks at each write of a replica.
+func (w *rotations) wrote(p *process, o *object, last stored) {
+	if o == w.secret {
+		state := w.state()
+		w.note(p, "the Secret is now %s", w.describe(state))
+		if state.Phase == ca.Staged && state.NextID != w.lastStaged {
+			w.lastStaged = state.NextID
+			w.staged++
+		}
+		for i := range state.Generations {
+			authority, err := state.Generations[i].Authority()
+			if err == nil {
+				w.authorities[string(authority.Certificate.RawSubject)] = authority
+				w.crossed = append(w.crossed, authority.Chain...)
+			}
+		}
+	}
+	for _, configuration := range w.configurations {
+		if o == configuration {
+			w.note(p, "the %s is now %s", o, w.caBundle(o.latest()))
+			w.onlyGrows(p, o, last)
+			w.evicts()
+		}
+	}
+}
+
+// onlyGrows looks at a write of a configuration: what it takes away must not be trusted any more.
+func (w *rotations) onlyGrows(p *process, o *object, last stored) {
+	state, next := w.state(), w.caBundle(o.latest())
+	if state == nil || w.losses != 0 {
+		return
+	}
+	for _, certificate := range w.caBundle(last).certificates {
+		text := ca.EncodeCertificate(certificate)
+		if !ca.Contains(next.pem, text) && ca.Contains(state.Bundle(), text) {
+			w.fail("%s takes CA %s out of the %s, which the Secret trusts: %s", p, w.trust.name(certificate.RawSubject), o, w.describe(state))
+		}
+	}
+}
+
+// evicts looks, at the end of each rotation, whether a thief who has copied the old keys, and every certificate that was
+// ever cross-signed, is trusted.
+func (w *rotations) evicts() {
+	state := w.state()
+	if state == nil || state.Phase != ca.Steady || len(state.Generations) != 1 || w.losses != 0 {
+		return // where the Secret was lost, the CA that was to be replaced has been put back
+	}
+	for _, o := range w.configurations {
+		if o.latest().object == nil || !ca.EqualBundles(w.caBundle(o.latest()).pem, state.Bundle()) {
+			return
+		}
+	}
+	current, err := state.Current()
+	if err != nil {
+		return
+	}
+	roots := x509.NewCertPool()
+	roots.AddCert(current.Certificate)
+	for subject, old := range w.authorities {
+		if subject == string(current.Certificate.RawSubject) || old.Usable(w.now) != nil {
+			continue
+		}
+		forged, err := old.SignServing([]string{host}, time.Hour, w.now)
+		if err == nil && verifies(forged.Leaf, w.crossed, roots, w.now) == nil {
+			w.fail("what the key of CA %s signs is trusted after its pruning: %s", w.trust.name(old.Certificate.RawSubject), w.describe(state))
+		}
+		if old.Certificate.NotAfter.Sub(w.now) < w.settings.authorities-4*w.retain {
+			delete(w.authorities, subject) // it has been tried often enough
+		}
+		w.evictions++
+	}
+}
+
+// settle leaves the world alone, and looks whether it comes to rest with one CA, which is registered and serves.
+func (w *rotations) settle() {
+	w.events, w.world.pace = w.starting(), pace{longest: time.Second}
+	w.note(fate, "leaves the world alone")
+	for until := w.now.Add(5*w.retain + 30*time.Minute); !w.rests(); {
+		if !w.step() {
+			return
+		}
+		if w.now.After(until) {
+			w.fail("the world does not come to rest: the Secret is %s, and %s is recorded as registered",
+				w.describe(w.state()), w.trust.bundle(w.state().RegisteredBundle))
+			return
+		}
+	}
+	writes := w.writes
+	for until := w.now.Add(3 * resync); w.now.Before(until); {
+		if !w.step() {
+			return
+		}
+	}
+	if w.writes != writes {
+		w.fail("%d writes although nothing is due", w.writes-writes)
+	}
+}
+
+// starting are the starts of processes, of all that is to happen.
+func (w *rotations) starting() (all []*event) {
+	for _, e := range w.events {
+		if e.every == 0 {
+			all = append(all, e)
+		}
+	}
+	return all
+}
+
+// rests reports whether nothing is left to do, and nothing comes for a while.
+func (w *rotations) rests() bool {
+	state := w.state()
+	if state == nil || state.Phase != ca.Steady || len(state.Generations) != 1 || w.requested() || !ca.EqualBundles(state.RegisteredBundle, state.Bundle()) {
+		return false
+	}
+	current, err := state.Current()
+	if err != nil {
+		return false
+	}
+	half := current.Certificate.NotBefore.Add(current.Certificate.NotAfter.Sub(current.Certificate.NotBefore) / 2)
+	if !w.now.Add(4 * resync).Before(half) {
+		return false
+	}
+	for _, o := range w.configurations {
+		if o.latest().object == nil || !ca.EqualBundles(w.caBundle(o.latest()).pem, state.Bundle()) {
+			return false
+		}
+	}
+	for _, r := range w.replicas {
+		if !r.ready || !r.process.idle || !r.serves.authority.Equal(current) {
+			return false
+		}
+	}
+	return true
+}
+
+func (w *rotations) requested() bool {
+	state := w.state()
+	request := w.stored().Annotations[certsecret.RotateAnnotation]
+	return request != "" && request != state.Handled
+}
+
+// frugal looks at the number of writes in a world whose objects are not damaged: a rotation takes ten, so fifteen are
+// the bound. Each process may write once at its start.
+func (w *rotations) frugal() {
+	if w.losses == 0 && w.blanks == 0 && w.writes > 15*(w.staged+1)+len(w.replicas) {
+		w.fail("%d writes for %d rotations", w.writes, w.staged)
+	}
+}
+
+// state is the one in the Secret; nil if it holds none that can be used.
+func (w *rotations) state() *certsecret.State {
+	last := w.secret.latest()
+	secret, ok := last.object.(*corev1.Secret)
+	if !ok {
+		return nil
+	}
+	state, known := w.states[last.version]
+	if !known {
+		state, _ = certsecret.Decode(secret.Data)
+		w.states[last.version] = state
+	}
+	return state
+}
+
+func (w *rotations) describe(state *certsecret.State) string {
+	if state == nil {
+		return "unusable"
+	}
+	text := fmt.Sprintf("%s (counter %d), trusts %s", state.Phase, state.Counter, w.trust.bundle(state.Bundle()))
+	if authority, err := state.Current(); err == nil {
+		text += ", current " + w.trust.describe(authority)
+	}
+	return text
+}
+
+// lost reports whether the Secret does not know what is served.
+func (w *rotations) lost() bool {
+	state := w.state()
+	for _, r := range w.replicas {
+		if r.ready && (state == nil || !ca.Contains(state.Bundle(), r.serves.authority.CertificatePEM)) {
+			return true
+		}
+	}
+	return false
+}

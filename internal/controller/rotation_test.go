@@ -1,0 +1,99 @@
+package controller_test
+
+// This file lets the model of rotations run: replicas that are slow, crash and lose connections, watches and API servers
+// that lag behind, people who damage the Secret and the caBundles. Chance picks who acts next; the seed decides all, and
+// is told when something fails, with what happened last. The loop, the Store and the decisions are the shipped ones.
+//
+// The bounds that the protocol needs are in settings. A "damaged Secret" is damaged only while every process that
+// runs has started, and mostly in ways from which its counter tells; what happens otherwise is below and among the
+// broken rules.
+
+import (
+	"fmt"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+)
+
+const worldSteps = 4_900 // of one world; then it must come to rest
+
+// usual is a world in which nothing is damaged.
+var usual = settings{
+	replicas: 3, authorities: 10 * time.Hour, leaves: 12 * time.Minute, retain: 12 * time.Minute,
+	lag: 11*time.Minute + 50*time.Second, looks: 11 * time.Minute,
+	pace: pace{slow: 0.02, flaky: 0.01}, requests: 25 * time.Minute, crashes: 25 * time.Minute,
+}
+
+type change func(*settings)
+
+func but(changes ...change) settings {
+	s := usual
+	for _, c := range changes {
+		c(&s)
+	}
+	return s
+}
+
+// promptly has API servers follow within a minute. A Secret that is put back while an old CA is retained is retained anew,
+// but it is registered again only when a replica comes to it, and for that the retention has to leave time.
+func promptly(s *settings) { s.lag = time.Minute }
+
+var rotationWorlds = []struct {
+	name string
+	settings
+}{
+	{"three replicas", usual},
+	{"two replicas and a rotation after the other", but(func(s *settings) { s.replicas, s.requests = 2, 5*time.Minute })},
+	{"five slow replicas", but(func(s *settings) { s.replicas, s.slow, s.flaky = 5, 0.1, 0.05 })},
+	{"a CA that grows old", but(func(s *settings) { s.requests, s.authorities = 0, 100*time.Minute })},
+	{"a damaged Secret", but(promptly, func(s *settings) { s.losses = 15 * time.Minute })},
+	{"damaged caBundles", but(func(s *settings) { s.blanks = 15 * time.Minute })},
+	{"all of it", but(promptly, func(s *settings) {
+		s.replicas, s.slow, s.flaky, s.losses, s.blanks = 4, 0.05, 0.03, 25*time.Minute, 25*time.Minute
+	})},
+}
+
+// run lets a world be, and then come to rest.
+func (w *rotations) run(steps int) *rotations {
+	defer w.stop()
+	for w.steps < steps {
+		if !w.step() {
+			return w
+		}
+	}
+	w.frugal()
+	w.settle()
+	return w
+}
+
+var _ = Describe("A rotation of the CA, whatever comes between", func() {
+	steps, seed := volume(rotationSteps)
+	for i, of := range rotationWorlds {
+		It("never serves a certificate that an API server does not trust, and comes to an end: "+of.name, func() {
+			done, rotated, evicted := 0, 0, 0
+			for seed := seed + uint64(i)<<12; done < steps/len(rotationWorlds); seed++ {
+				w := bubble(func() *rotations {
+					return newRotations(of.settings, seed).run(min(worldSteps, steps/len(rotationWorlds)))
+				})
+				holds(w.world)
+				done, rotated, evicted = done+w.steps, rotated+w.staged, evicted+w.evictions
+			}
+			Expect(rotated).To(BeNumerically(">=", done/500), "the world is not worth its name")
+			AddReportEntry(fmt.Sprintf("%d steps, %d rotations, %d forgeries", done, rotated, evicted), ReportEntryVisibilityFailureOrVerbose)
+		})
+	}
+
+	It("can be repeated", func() {
+		told := func() string {
+			return bubble(func() string {
+				w := newRotations(rotationWorlds[len(rotationWorlds)-1].settings, 7)
+				defer w.stop()
+				for w.steps < 2000 && w.step() {
+				}
+				return w.String()
+			})
+		}
+		Expect(told()).To(Equal(told()))
+	})
+})

@@ -1,0 +1,258 @@
+package controller_test
+
+// This file is about single rules of the loop: who registers, which CAs stay, and when a write is put off.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"code.cloudfoundry.org/eirinix/internal/ca"
+	"code.cloudfoundry.org/eirinix/internal/certsecret"
+	"code.cloudfoundry.org/eirinix/internal/controller"
+	"code.cloudfoundry.org/eirinix/internal/webhookconf"
+)
+
+func once(c *controller.Config)      { c.Once, c.Lives = true, false }
+func onlyTrust(c *controller.Config) { c.OnlyTrust, c.Lives, c.Leases = true, false, nil }
+func fixed(c *controller.Config)     { c.Certificates = authority }
+
+func stranger() []byte { return must(ca.New("a stranger", 100*time.Hour, dawn)).CertificatePEM }
+
+var _ = Describe("RegisterExtensions, which knows nothing of the past", func() {
+	register := func(s *solo) {
+		GinkgoHelper()
+		Expect(controller.New(s.config(once)).Register(context.Background())).To(Succeed())
+	}
+
+	It("takes away a CA that is not needed, late, and writes nothing else", func() {
+		s := newSolo()
+		register(s)
+		ours, old := s.state().Bundle(), stranger()
+		for _, bundle := range s.caBundles() {
+			Expect(bundle).To(Equal(ours))
+		}
+		for _, o := range []*object{s.mutating, s.validating} {
+			s.edit(o, trusts(ours, old))
+		}
+
+		By("noting since when it is not needed")
+		register(s)
+		for _, bundle := range s.caBundles() {
+			Expect(ca.EqualBundles(bundle, ca.Bundle(ours, old))).To(BeTrue())
+		}
+
+		By("writing nothing the second time")
+		writes := s.writes
+		s.pass(59 * time.Minute)
+		register(s)
+		Expect(s.writes).To(Equal(writes))
+
+		By("taking it away when its time is over")
+		s.pass(2 * time.Minute)
+		register(s)
+		for _, bundle := range s.caBundles() {
+			Expect(bundle).To(Equal(ours))
+		}
+		writes = s.writes
+		register(s)
+		Expect(s.writes).To(Equal(writes))
+	})
+
+	It("puts a CA beside those of other replicas, and is ordered before them", func() {
+		s := newSolo()
+		c := s.replica(func(c *controller.Config) { c.Desired = desired("two", "other") })
+		register(s)
+		version, _ := registered(s.mutating.latest())
+		Expect(version).To(Equal("one"))
+		s.works(c, 9*time.Second)
+		version, _ = registered(s.mutating.latest())
+		Expect(version).To(Equal("one"), "the replica leaves it alone")
+	})
+})
+
+var _ = Describe("A client that may write the Secret and no configuration", func() {
+	DescribeTable("does not get a CA into a caBundle", func(plant func(*certsecret.State, *ca.Authority)) {
+		s := newSolo()
+		c := s.replica()
+		ours := s.state().Bundle()
+		theirs := must(ca.New(secretName, 100*time.Hour, dawn))
+		s.edit(s.secret, func(object client.Object) {
+			secret, state := object.(*corev1.Secret), s.state()
+			plant(state, theirs)
+			secret.Data = state.Encode(secret.Data)
+		})
+		never := func() {
+			GinkgoHelper()
+			for _, o := range []*object{s.mutating, s.validating} {
+				for _, v := range o.past {
+					for _, conf := range clientConfigs(v.object) {
+						Expect(ca.Contains(conf.CABundle, theirs.CertificatePEM)).To(BeFalse())
+					}
+				}
+			}
+		}
+		s.works(c, 3*time.Hour)
+		never()
+		Expect(ca.Contains(s.state().Bundle(), theirs.CertificatePEM)).To(BeFalse(), "it is thrown out of the Secret")
+		Expect(ca.Contains(s.state().Bundle(), ours)).To(BeTrue())
+
+		By("nor to one that starts")
+		s.edit(s.secret, func(object client.Object) {
+			secret, state := object.(*corev1.Secret), s.state()
+			plant(state, theirs)
+			secret.Data = state.Encode(secret.Data)
+		})
+		s.works(s.replica(), 3*time.Hour)
+		never()
+	},
+		Entry("beside the current one", func(state *certsecret.State, theirs *ca.Authority) {
+			state.Generations = append(state.Generations, certsecret.Generation{ID: 90, CertificatePEM: theirs.CertificatePEM, PrivateKeyPEM: theirs.PrivateKeyPEM})
+		}),
+		Entry("as the next one", func(state *certsecret.State, theirs *ca.Authority) {
+			state.Generations = append(state.Generations, certsecret.Generation{ID: 90, CertificatePEM: theirs.CertificatePEM, PrivateKeyPEM: theirs.PrivateKeyPEM})
+			state.Phase, state.NextID, state.Since = ca.Staged, 90, dawn
+		}),
+		Entry("in the place of the current one", func(state *certsecret.State, theirs *ca.Authority) {
+			state.Generations = []certsecret.Generation{{ID: 90, CertificatePEM: theirs.CertificatePEM, PrivateKeyPEM: theirs.PrivateKeyPEM}}
+			state.CurrentID, state.Counter = 90, state.Counter+100
+		}),
+	)
+})
+
+var _ = Describe("A process that only sees to the trust", func() {
+	It("makes no configuration", func() {
+		s := newSolo()
+		s.replica(onlyTrust)
+		Expect(s.mutating.past).To(BeEmpty())
+		Expect(s.validating.past).To(BeEmpty())
+	})
+
+	It("mends a caBundle and leaves alone all entries", func() {
+		s := newSolo()
+		s.replica()
+		ours := s.state().Bundle()
+		s.edit(s.mutating, func(object client.Object) {
+			trusts()(object)
+			object.(*admissionregistrationv1.MutatingWebhookConfiguration).Webhooks[0].TimeoutSeconds = new(int32(29))
+		})
+		s.put(s.validating, nil, true)
+		s.replica(onlyTrust, func(c *controller.Config) { c.Desired = desired("two", "other") })
+		m := s.mutating.latest().object.(*admissionregistrationv1.MutatingWebhookConfiguration)
+		Expect(m.Webhooks[0].ClientConfig.CABundle).To(Equal(ours))
+		Expect(*m.Webhooks[0].TimeoutSeconds).To(BeEquivalentTo(29))
+		version, _ := registered(s.mutating.latest())
+		Expect(version).To(Equal("one"))
+		Expect(s.validating.latest().object).To(BeNil())
+	})
+})
+
+var _ = Describe("A write that all replicas see to be due", func() {
+	// Another replica has heard of a write after some 50 ms.
+	DescribeTable("is made by few", func(replicas int, most float64) {
+		rng := rand.New(rand.NewPCG(1, 1))
+		const rounds = 400
+		acts := 0
+		for range rounds {
+			var pauses []time.Duration
+			first := controller.PauseLong
+			for range replicas {
+				c := controller.New(controller.Config{Now: func() time.Time { return dawn }, Random: rng.Float64})
+				pause := c.Hesitate("kind", "reason", controller.PauseLong)
+				pauses, first = append(pauses, pause), min(first, pause)
+			}
+			for _, pause := range pauses {
+				if pause <= first+50*time.Millisecond {
+					acts++
+				}
+			}
+		}
+		mean := float64(acts) / rounds
+		AddReportEntry(fmt.Sprintf("%d replicas: %.2f act", replicas, mean), ReportEntryVisibilityFailureOrVerbose)
+		Expect(mean).To(BeNumerically("<=", most))
+	},
+		Entry("of three", 3, 1.5),
+		Entry("of twenty", 20, 1.5),
+		Entry("of a thousand", 1000, 2.0),
+	)
+
+	It("is put off once for each reason, and not at all by a short process", func() {
+		now, random := dawn, 0.5
+		c := controller.New(controller.Config{Now: func() time.Time { return now }, Random: func() float64 { return random }})
+		pause := c.Hesitate("kind", "reason", time.Second)
+		Expect(pause).To(BeNumerically("~", 900*time.Millisecond, 10*time.Millisecond))
+		now, random = now.Add(100*time.Millisecond), 0
+		Expect(c.Hesitate("kind", "reason", time.Second)).To(Equal(pause - 100*time.Millisecond))
+		Expect(c.Hesitate("other", "reason", time.Second)).To(Equal(time.Second))
+		Expect(c.Hesitate("kind", "another reason", time.Second)).To(Equal(time.Second))
+		now = now.Add(time.Second)
+		Expect(c.Hesitate("kind", "another reason", time.Second)).To(BeZero())
+		Expect(controller.New(controller.Config{Once: true}).Hesitate("kind", "reason", time.Second)).To(BeZero())
+	})
+})
+
+var _ = Describe("A configuration that another tool edits again and again", func() {
+	It("is repaired at once at first, later less and less often, and at once again after a quiet time", func() {
+		s := newSolo()
+		c := s.replica(fixed)
+		repair := func() time.Duration {
+			GinkgoHelper()
+			s.edit(s.mutating, func(object client.Object) {
+				object.(*admissionregistrationv1.MutatingWebhookConfiguration).Webhooks[0].TimeoutSeconds = new(int32(29))
+			})
+			began, edited := s.now, len(s.mutating.past)
+			for len(s.mutating.past) == edited {
+				next, err := c.Reconcile(context.Background())
+				Expect(err).NotTo(HaveOccurred())
+				if len(s.mutating.past) == edited {
+					s.pass(next)
+				}
+				Expect(s.now.Sub(began)).To(BeNumerically("<", time.Hour))
+			}
+			defer s.works(c, 2*time.Second) // it sees that it is in order
+			return s.now.Sub(began)
+		}
+		for range 3 {
+			Expect(repair()).To(BeNumerically("<", 800*time.Millisecond))
+		}
+		for range 7 {
+			repair()
+		}
+		eleventh := repair()
+		Expect(eleventh).To(BeNumerically(">", 30*time.Second))
+		Expect(repair()).To(BeNumerically(">", eleventh))
+		for range 5 {
+			repair()
+		}
+		Expect(repair()).To(BeNumerically("~", 10*time.Minute, 3*time.Second))
+		s.works(c, 17*time.Minute)
+		Expect(repair()).To(BeNumerically("<", 800*time.Millisecond))
+	})
+})
+
+var _ = Describe("An object that is larger than can be stored", func() {
+	DescribeTable("is explained", func(err error, explained bool) {
+		bundle := ca.Bundle(stranger(), stranger())
+		is := webhookconf.ExplainSize(err, bundle, 4)
+		Expect(errors.Is(is, err)).To(BeTrue())
+		if explained {
+			Expect(is).To(MatchError(HavePrefix("a caBundle of 2 CAs (1 KB) in each of up to 4 webhooks is more than can be stored; give the certificate source a ca.crt with")))
+		} else {
+			Expect(is).To(BeIdenticalTo(err))
+		}
+	},
+		Entry("by the API server", apierrors.NewRequestEntityTooLargeError("limit is 3145728"), true),
+		Entry("by etcd", apierrors.NewInternalError(errors.New("etcdserver: request is too large")), true),
+		Entry("by the client of etcd", errors.New("rpc error: trying to send message larger than max (2097200 vs. 2097152)"), true),
+		Entry("unless it is another error", apierrors.NewBadRequest("nonsense"), false),
+	)
+})

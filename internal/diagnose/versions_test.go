@@ -1,0 +1,37 @@
+package diagnose_test
+
+import (
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/onsi/gomega/types"
+
+	"code.cloudfoundry.org/eirinix/internal/diagnose"
+)
+
+var _ = DescribeTable("Versions of a program",
+	func(versions []diagnose.VersionInfo, expected ...types.GomegaMatcher) {
+		findings := diagnose.OfVersions(versions...)
+		var lines []string
+		for _, f := range findings {
+			Expect(f).To(And(HaveField("Code", diagnose.SeveralVersions), HaveField("Remedy", "finish the rollout, or stop the other version")))
+			lines = append(lines, string(f.Severity)+": "+f.Message)
+		}
+		if len(expected) == 0 {
+			Expect(lines).To(BeEmpty())
+			return
+		}
+		Expect(lines).To(HaveExactElements(expected))
+	},
+	Entry("are no matter if there is one", []diagnose.VersionInfo{{Version: "3fa9", Ours: true, Registered: true}}),
+	Entry("are no matter before one is registered", []diagnose.VersionInfo{{Version: "3fa9", Ours: true}, {Version: "77b1"}}),
+	Entry("wait for ours", []diagnose.VersionInfo{{Version: "3fa9", Ours: true, Registered: true}, {Version: "77b1", Came: 1, Waits: "3fa9"}},
+		Equal("note: the registration of this version 3fa9 stands as long as its replicas answer; version 77b1 comes after it")),
+	Entry("go before ours", []diagnose.VersionInfo{
+		{Version: "77b1", Ours: true, Came: 2, Waits: "3fa9", Steps: []string{"old", "new"}}, {Version: "3fa9", Registered: true, Came: 1, Steps: []string{"old"}},
+	}, Equal("warning: the registration of version 3fa9 stands as long as its replicas answer; this version 77b1 comes after it, and until then its new steps are not called: new")),
+	Entry("wait in a row", []diagnose.VersionInfo{{Version: "c", Ours: true, Came: 3, Waits: "b"}, {Version: "b", Came: 2, Waits: "a"}, {Version: "a", Registered: true, Came: 1}},
+		Equal("note: the registration of version a stands as long as its replicas answer; version b comes after it"),
+		Equal("warning: the registration of version a stands as long as its replicas answer; this version c comes after version b")),
+	Entry("are known to a tool that is none of them", []diagnose.VersionInfo{{Version: "a", Registered: true}, {Version: "b", Came: 1}},
+		Equal("note: the registration of version a stands as long as its replicas answer; version b comes after it")),
+)

@@ -1,0 +1,199 @@
+package diagnose
+
+// This file is the diagnosis of a program that has just started: it looks again until all is well, and logs.
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/go-logr/logr"
+)
+
+const (
+	// watchSettle is how long the first canary waits for an API server that has not noticed the registration.
+	watchSettle = time.Second
+
+	// watchFor is how long Watch goes on.
+	watchFor = 10 * time.Minute
+)
+
+// milestones are the times after the start at which a fault that may be a delay is logged. The last one makes it an
+// error.
+var milestones = []time.Duration{10 * time.Second, 30 * time.Second, time.Minute}
+
+// Watch has the API server call this program and logs the outcome. If all is well that is one line, and Watch returns.
+// Else it looks again after 10, 30 and 60 s, then every minute, and gives up after ten. It returns when ctx ends, too.
+//
+// A problem that waiting cannot mend is logged as an error at once: within two seconds, if the API server answers. One
+// that may be a delay (see propagates) is logged after 10 s and again after 30 and 60 s, the last time as an error.
+// Nothing else is logged twice unless it has changed.
+//
+// Watch looks at the same as Run, except for Config.Versions, Others and Subject.
+func Watch(ctx context.Context, c Config, log logr.Logger) {
+	c.Settle = min(c.settle(), watchSettle)
+	watch(ctx, log, func(ctx context.Context, soFar func([]Finding)) outcome {
+		d := newDiagnosis(c)
+		d.slow = func() { soFar(sorted(slices.Clone(d.findings)).Findings) }
+		d.look(ctx)
+		return outcome{
+			findings: d.report().Findings, through: d.through, blind: d.blind, unknown: d.inconclusive,
+			service: d.serviceMode() && !d.backend.external(),
+		}
+	})
+}
+
+// propagates is true of a problem that may pass by itself, because a change has not reached every part of the cluster
+// yet: a Service has no endpoints before the kubelet has seen that its pods are ready, and its address refuses
+// connections before every node knows them. service means that the API server calls through such a Service. A problem
+// whose cause is unknown counts too.
+func (c Code) propagates(service bool) bool {
+	switch c {
+	case APIServerUnreachable, NotCalled, NoReadyEndpoints, TimedOut, NoTunnel, BadAnswer, Shadowed,
+		UnknownAuthority, BundleEmpty, BundleUnreadable, Unexplained:
+		return true
+	case ConnectionRefused, ConnectionBroken, NoRoute:
+		return service
+	}
+	return false
+}
+
+// outcome is the result of one look.
+type outcome struct {
+	findings []Finding
+	through  bool   // the API server's call came through
+	blind    bool   // no canary can be sent, now or later
+	unknown  string // why the canary shows nothing
+	service  bool   // the API server calls through a Service that has endpoints
+}
+
+func (o outcome) hasProblem() bool {
+	return slices.ContainsFunc(o.findings, func(f Finding) bool { return f.Severity == Problem })
+}
+
+// watcher remembers what it has logged.
+type watcher struct {
+	log   logr.Logger
+	began time.Time
+	said  map[saying]int // the milestone at which it was said last
+	wrong bool           // a problem has been logged
+}
+
+// saying is a finding without its evidence, which has another port or name in it every time.
+type saying struct {
+	code            Code
+	object, message string
+}
+
+// watch calls look until all is well. soFar takes the findings of a look that takes long.
+func watch(ctx context.Context, log logr.Logger, look func(ctx context.Context, soFar func([]Finding)) outcome) {
+	w := &watcher{log: log, began: time.Now(), said: map[saying]int{}}
+	for {
+		o := look(ctx, func(findings []Finding) {
+			w.say(findings, func(f Finding) bool { return f.Code.propagates(true) }, false)
+		})
+		if ctx.Err() != nil {
+			return
+		}
+		w.say(o.findings, func(f Finding) bool { return f.Code.propagates(o.service) }, true)
+		switch {
+		case o.hasProblem():
+		case o.through:
+			w.well()
+			return
+		case o.blind:
+			w.unknown(o)
+			return
+		}
+		next, again := nextLook(time.Since(w.began))
+		if !again {
+			w.giveUp(o)
+			return
+		}
+		timer := time.NewTimer(time.Until(w.began.Add(next)))
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		case <-timer.C:
+		}
+	}
+}
+
+// nextLook is the time of the next look, counted from the start as elapsed is.
+func nextLook(elapsed time.Duration) (next time.Duration, again bool) {
+	for _, m := range milestones {
+		if elapsed < m {
+			return m, true
+		}
+	}
+	next = elapsed.Truncate(time.Minute) + time.Minute
+	return next, next <= watchFor
+}
+
+// passed is the number of milestones that have passed.
+func (w *watcher) passed() int {
+	elapsed, n := time.Since(w.began), 0
+	for n < len(milestones) && elapsed >= milestones[n] {
+		n++
+	}
+	return n
+}
+
+// say logs the problems and warnings that are new or due again. complete means that these are all findings of a look:
+// one that was said before and is not among them is forgotten, so that it is said again when it returns.
+func (w *watcher) say(findings []Finding, mayPass func(Finding) bool, complete bool) {
+	passed, stands := w.passed(), map[saying]int{}
+	for _, f := range findings {
+		if f.Severity == Note || f.Code == CannotLook {
+			continue
+		}
+		key := saying{f.Code, f.Object, f.Message}
+		last, before := w.said[key]
+		passing := f.Severity == Problem && mayPass(f)
+		switch {
+		case passing && passed == 0:
+			continue
+		case before && (!passing || last == passed):
+			stands[key] = last
+			continue
+		case passing:
+			f.log(w.log, passed == len(milestones), "not called yet: "+f.Message+"; looking again")
+		default:
+			f.log(w.log, f.Severity == Problem, f.Message)
+		}
+		stands[key] = passed
+		w.wrong = w.wrong || f.Severity == Problem
+	}
+	if !complete {
+		for key, at := range w.said {
+			if _, again := stands[key]; !again {
+				stands[key] = at
+			}
+		}
+	}
+	w.said = stands
+}
+
+func (w *watcher) well() {
+	if w.wrong {
+		w.log.Info("the API server calls this program now", "after", time.Since(w.began).Round(time.Second).String())
+		return
+	}
+	w.log.Info("the API server calls this program")
+}
+
+func (w *watcher) unknown(o outcome) {
+	reason := cmp.Or(o.unknown, "the canary did not get as far as this program")
+	w.log.Info("it is not known whether the API server calls this program", "reason", reason)
+}
+
+func (w *watcher) giveUp(o outcome) {
+	if !o.hasProblem() {
+		w.unknown(o)
+		return
+	}
+	w.log.Error(nil, "the path from the API server to this program is still broken; this was the last look",
+		"after", time.Since(w.began).Round(time.Second).String(), "remedy", "mend what was logged before, and see what Diagnose says")
+}

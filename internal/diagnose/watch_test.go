@@ -1,0 +1,328 @@
+package diagnose_test
+
+// The schedule of a watch, in the fake time of synctest, which needs a *testing.T.
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/funcr"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+
+	"code.cloudfoundry.org/eirinix/internal/diagnose"
+)
+
+// notes is a log with the second of each line.
+type notes struct {
+	mu    sync.Mutex
+	began time.Time
+	lines []string
+}
+
+func newNotes() *notes { return &notes{began: time.Now()} }
+
+func (n *notes) logger() logr.Logger {
+	return funcr.NewJSON(func(line string) {
+		level := "info"
+		if !strings.Contains(line, `"level":`) {
+			level = "error"
+		}
+		_, message, _ := strings.Cut(line, `"msg":"`)
+		message, rest, _ := strings.Cut(message, `"`)
+		if _, remedy, has := strings.Cut(rest, `"remedy":"`); has {
+			remedy, _, _ = strings.Cut(remedy, `"`)
+			message += " | " + remedy
+		}
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		n.lines = append(n.lines, fmt.Sprintf("%d %s %s", int(time.Since(n.began).Seconds()), level, message))
+	}, funcr.Options{})
+}
+
+func (n *notes) read() []string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.Clone(n.lines)
+}
+
+// watch gives the log of a watch that goes on until the spec ends.
+func watch(ctx context.Context, d *deployment) *notes {
+	GinkgoHelper()
+	d.Settle = 0
+	ctx, cancel := context.WithCancel(ctx)
+	n, done := newNotes(), make(chan struct{})
+	go func() { defer close(done); diagnose.Watch(ctx, d.Config, n.logger()) }()
+	DeferCleanup(func() { cancel(); Eventually(done).WithTimeout(patience).Should(BeClosed()) })
+	return n
+}
+
+func problem(code diagnose.Code, message string) diagnose.Finding {
+	return diagnose.Finding{Code: code, Severity: diagnose.Problem, Object: "o", Message: message, Remedy: "mend it", Evidence: time.Now().String()}
+}
+
+func TestWatchSchedule(t *testing.T) {
+	well := diagnose.Look{Through: true, Findings: []diagnose.Finding{{Code: diagnose.Well, Severity: diagnose.Note, Message: "all is well"}}}
+	of := func(service bool, findings ...diagnose.Finding) diagnose.Look {
+		return diagnose.Look{Findings: findings, Service: service}
+	}
+	timedOut := func() diagnose.Look { return of(true, problem(diagnose.TimedOut, "no answer")) }
+	refused := func(service bool) diagnose.Look { return of(service, problem(diagnose.ConnectionRefused, "refused")) }
+	giveUp := "600 error the path from the API server to this program is still broken; this was the last look | mend what was logged before, and see what Diagnose says"
+	minutely := []int{0, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600}
+	for name, c := range map[string]struct {
+		look  func(second int) diagnose.Look
+		looks []int
+		lines []string
+	}{
+		"ends when all is well": {
+			func(int) diagnose.Look { return well },
+			[]int{0},
+			[]string{"0 info the API server calls this program"},
+		},
+		"says at once what waiting cannot mend, and says it once": {
+			func(int) diagnose.Look { return of(false, problem(diagnose.NoSuchHost, "no such host")) },
+			minutely,
+			[]string{"0 error no such host | mend it", giveUp},
+		},
+		"says what waiting may mend after 10, 30 and 60 s": {
+			func(int) diagnose.Look { return timedOut() },
+			minutely,
+			[]string{
+				"10 info not called yet: no answer; looking again | mend it", "30 info not called yet: no answer; looking again | mend it",
+				"60 error not called yet: no answer; looking again | mend it", giveUp,
+			},
+		},
+		"says nothing of what has passed after 10 s": {
+			func(s int) diagnose.Look {
+				if s >= 10 {
+					return well
+				}
+				return refused(true)
+			},
+			[]int{0, 10},
+			[]string{"10 info the API server calls this program"},
+		},
+		"says at once that a connection is refused where there is no Service": {
+			func(s int) diagnose.Look {
+				if s >= 10 {
+					return well
+				}
+				return refused(false)
+			},
+			[]int{0, 10},
+			[]string{"0 error refused | mend it", "10 info the API server calls this program now"},
+		},
+		"says that it has come right": {
+			func(s int) diagnose.Look {
+				if s >= 120 {
+					return well
+				}
+				return of(false, problem(diagnose.ServiceMissing, "no Service"), problem(diagnose.TimedOut, "no answer"))
+			},
+			[]int{0, 10, 30, 60, 120},
+			[]string{
+				"0 error no Service | mend it", "10 info not called yet: no answer; looking again | mend it", "30 info not called yet: no answer; looking again | mend it",
+				"60 error not called yet: no answer; looking again | mend it", "120 info the API server calls this program now",
+			},
+		},
+		"says what is new, and what has returned": {
+			func(s int) diagnose.Look {
+				switch {
+				case s == 120:
+					return of(false, problem(diagnose.ServiceMissing, "no Service"), problem(diagnose.TimedOut, "no answer"))
+				case s == 240:
+					return well
+				case s == 180, s < 60:
+					return of(false, problem(diagnose.PortMismatch, "another port"))
+				}
+				return of(false)
+			},
+			[]int{0, 10, 30, 60, 120, 180, 240},
+			[]string{
+				"0 error another port | mend it", "120 error no Service | mend it", "120 error not called yet: no answer; looking again | mend it",
+				"180 error another port | mend it", "240 info the API server calls this program now",
+			},
+		},
+		"logs warnings once, and neither notes nor missing rights": {
+			func(s int) diagnose.Look {
+				l := of(false, diagnose.Finding{Code: diagnose.Excluded, Severity: diagnose.Warning, Message: "left out"},
+					diagnose.Finding{Code: diagnose.CannotLook, Severity: diagnose.Warning, Message: "no right"},
+					diagnose.Finding{Code: diagnose.Reached, Severity: diagnose.Note, Message: "reached"})
+				l.Through = s == 30
+				return l
+			},
+			[]int{0, 10, 30},
+			[]string{"0 info left out", "30 info the API server calls this program"},
+		},
+		"ends where no canary can be sent": {
+			func(int) diagnose.Look { return diagnose.Look{Blind: true} },
+			[]int{0},
+			[]string{"0 info it is not known whether the API server calls this program"},
+		},
+		"ends after ten minutes in which it has learned nothing": {
+			func(int) diagnose.Look { return diagnose.Look{} },
+			minutely,
+			[]string{"600 info it is not known whether the API server calls this program"},
+		},
+		"does not wait for a slow answer": {
+			func(s int) diagnose.Look {
+				if s == 30 {
+					return well
+				}
+				l := of(true, problem(diagnose.WrongTarget, "wrong target"), problem(diagnose.PortMismatch, "another port"), problem(diagnose.TimedOut, "no answer"))
+				l.Slowly = l.Findings[:1]
+				return l
+			},
+			[]int{0, 10, 30},
+			[]string{
+				"0 error wrong target | mend it", "0 error another port | mend it", "10 info not called yet: no answer; looking again | mend it",
+				"30 info the API server calls this program now",
+			},
+		},
+		"counts from the start when looks take long": {
+			func(s int) diagnose.Look {
+				time.Sleep(12 * time.Second)
+				return timedOut()
+			},
+			[]int{0, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600},
+			[]string{
+				"12 info not called yet: no answer; looking again | mend it", "42 info not called yet: no answer; looking again | mend it",
+				"72 error not called yet: no answer; looking again | mend it", strings.Replace(giveUp, "600", "612", 1),
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g, n := NewWithT(t), newNotes()
+				var looks []int
+				diagnose.WatchWith(t.Context(), n.logger(), func() diagnose.Look {
+					second := int(time.Since(n.began).Seconds())
+					looks = append(looks, second)
+					return c.look(second)
+				})
+				g.Expect(looks).To(Equal(c.looks))
+				g.Expect(n.read()).To(Equal(c.lines))
+			})
+		})
+	}
+}
+
+func TestWatchEndsWithItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, n := NewWithT(t), newNotes()
+		ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
+		defer cancel()
+		diagnose.WatchWith(ctx, n.logger(), func() diagnose.Look {
+			return diagnose.Look{Findings: []diagnose.Finding{problem(diagnose.NoSuchHost, "no such host")}}
+		})
+		g.Expect(time.Since(n.began)).To(Equal(15 * time.Second))
+		g.Expect(n.read()).To(HaveLen(1))
+	})
+}
+
+var _ = Describe("A problem that waiting may mend", func() {
+	// mends is true of those that may pass by themselves, behind a Service and elsewhere.
+	mends := map[diagnose.Code][2]bool{
+		diagnose.APIServerUnreachable: {true, true},
+		diagnose.NotCalled:            {true, true},
+		diagnose.NoReadyEndpoints:     {true, true},
+		diagnose.TimedOut:             {true, true},
+		diagnose.NoTunnel:             {true, true},
+		diagnose.BadAnswer:            {true, true},
+		diagnose.Shadowed:             {true, true},
+		diagnose.UnknownAuthority:     {true, true},
+		diagnose.BundleEmpty:          {true, true},
+		diagnose.BundleUnreadable:     {true, true},
+		diagnose.Unexplained:          {true, true},
+		diagnose.ConnectionRefused:    {true, false},
+		diagnose.ConnectionBroken:     {true, false},
+		diagnose.NoRoute:              {true, false},
+		diagnose.NotBegun:             {},
+		diagnose.TooOld:               {},
+		diagnose.NotRegistered:        {},
+		diagnose.OwnedElsewhere:       {},
+		diagnose.AnotherProgram:       {},
+		diagnose.WrongTarget:          {},
+		diagnose.NameMismatch:         {},
+		diagnose.Expired:              {},
+		diagnose.NotTLS:               {},
+		diagnose.CallerRefused:        {},
+		diagnose.NamespaceMissing:     {},
+		diagnose.ServiceMissing:       {},
+		diagnose.ServiceUnusable:      {},
+		diagnose.PortMismatch:         {},
+		diagnose.NoSuchHost:           {},
+		diagnose.NothingListens:       {},
+	}
+	for _, code := range slices.Sorted(maps.Keys(mends)) {
+		It("is told by its code: "+string(code), func() {
+			Expect([2]bool{diagnose.Propagates(code, true), diagnose.Propagates(code, false)}).To(Equal(mends[code]))
+		})
+	}
+})
+
+var _ = Describe("A watch", Label("api-server"), func() {
+	DescribeTable("says at once, as an error",
+		func(ctx SpecContext, arrange func(context.Context, *deployment), message, remedy string) {
+			d := newDeployment(ctx)
+			arrange(ctx, d)
+			d.register(ctx)
+			n := watch(ctx, d)
+			Eventually(n.read).WithTimeout(2 * time.Second).WithPolling(10 * time.Millisecond).Should(HaveExactElements(
+				And(MatchRegexp(`^[01] error `), ContainSubstring(message), ContainSubstring(" | "), ContainSubstring(remedy))))
+			Consistently(n.read).WithTimeout(200 * time.Millisecond).Should(HaveLen(1))
+		},
+		Entry("that the host does not resolve", func(_ context.Context, d *deployment) {
+			// Go's resolver asks no server for a label that is too long.
+			d.Options.Target.Host = strings.Repeat("x", 64) + ".invalid"
+			d.leaf, d.Verify = nil, nil
+		}, "the API server cannot resolve the name of", "set ManagerOptions.Host", SpecTimeout(patience)),
+		Entry("that the Service is missing", func(_ context.Context, d *deployment) { d.inServiceMode() },
+			"which the API server is told to call, does not exist", "create it, or set ManagerOptions.ServiceName", SpecTimeout(patience)),
+		Entry("that the port is not the one that is listened on", func(_ context.Context, d *deployment) { d.Options.Target.Port = freePort() },
+			"but this process listens on port", "set ManagerOptions.Port to", SpecTimeout(patience)),
+		Entry("that nothing listens on the port", func(_ context.Context, d *deployment) {
+			d.Options.Target.Port, d.Listen = freePort(), ""
+		}, "nothing listens at", "set ManagerOptions.Host and Port", SpecTimeout(patience)),
+		Entry("that this process has stopped listening", func(_ context.Context, d *deployment) { Expect(d.server.Close()).To(Succeed()) },
+			"this process does not answer on", "restart it", SpecTimeout(patience)),
+		Entry("that another address is registered, though the API server gets no answer", func(ctx context.Context, d *deployment) {
+			hole := d.Options
+			hole.Target.Port = newBlackhole()
+			d.registered = &hole
+		}, "instead of https://127.0.0.1:", "call RegisterExtensions", SpecTimeout(patience)),
+	)
+
+	It("says in one line that all is well", func(ctx SpecContext) {
+		d := newDeployment(ctx)
+		d.behind(ctx, toLoopback())
+		d.register(ctx)
+		n := newNotes()
+		d.Settle = 0
+		diagnose.Watch(ctx, d.Config, n.logger())
+		Expect(n.read()).To(HaveExactElements(HaveSuffix(" info the API server calls this program")))
+	}, SpecTimeout(patience))
+
+	It("lists no webhooks of others", func(ctx SpecContext) {
+		d := newDeployment(ctx)
+		name := "user-" + d.Canary.Namespace
+		apply(ctx, must(diagnose.Manifest(d.Canary.Namespace, diagnose.SubjectOf(name), []diagnose.Right{{Resource: "configmaps", Verb: "create", Namespace: d.Canary.Namespace}})))
+		d.register(ctx)
+		d.awaitCalls(ctx)
+		d.Clients, d.Versions = clientsFor(must(controlPlane.User(name))), func() []diagnose.VersionInfo { panic("asked") }
+		Eventually(func() []string {
+			n := newNotes()
+			diagnose.Watch(ctx, d.Config, n.logger())
+			return n.read()
+		}).WithTimeout(patience).Should(HaveExactElements(HaveSuffix("info the API server calls this program")))
+	}, SpecTimeout(2*patience))
+})

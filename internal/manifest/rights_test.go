@@ -1,0 +1,117 @@
+package manifest_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"k8s.io/apimachinery/pkg/types"
+
+	"code.cloudfoundry.org/eirinix/internal/manifest"
+)
+
+// whole is a program that uses everything but certificates from elsewhere.
+func whole(edits ...func(*manifest.Rights)) manifest.Rights {
+	r := manifest.Rights{
+		Secret: "cert", Versions: "x-versions", MakesSecret: true, Unregisters: true,
+		Configurations: []manifest.Configuration{{Resource: "mutatingwebhookconfigurations", Name: "x-mutating-hook"}},
+		ClientCA:       types.NamespacedName{Namespace: "kube-system", Name: "callers"},
+	}
+	for _, e := range edits {
+		e(&r)
+	}
+	return r
+}
+
+// lines are the rights of a program that lives in namespace cf.
+func lines(r manifest.Rights, half manifest.Half) []string {
+	var all []string
+	for _, g := range r.Grants(half, "cf") {
+		for _, rule := range g.Rules {
+			line := fmt.Sprintf("%s: %s %s", g.Namespace, strings.Join(rule.Verbs, ","), strings.Join(rule.Resources, ","))
+			if group := strings.Join(rule.APIGroups, ","); group != "" {
+				line += "." + group
+			}
+			all = append(all, strings.TrimSpace(line+" "+strings.Join(rule.ResourceNames, ",")))
+		}
+	}
+	return all
+}
+
+var _ = DescribeTable("The rights of",
+	func(r manifest.Rights, half manifest.Half, expected ...string) {
+		Expect(lines(r, half)).To(Equal(expected))
+	},
+	Entry("a whole program", whole(), manifest.Whole,
+		"cf: create secrets",
+		"cf: get,list,watch,update secrets cert",
+		"cf: create leases.coordination.k8s.io",
+		"cf: get,list,watch,update leases.coordination.k8s.io x-versions",
+		"cf: create,patch events.events.k8s.io",
+		"cf: create configmaps",
+		"kube-system: get,list,watch configmaps callers",
+		": get namespaces cf",
+		": create mutatingwebhookconfigurations.admissionregistration.k8s.io",
+		": get,list,watch,update,delete mutatingwebhookconfigurations.admissionregistration.k8s.io x-mutating-hook",
+	),
+	Entry("a serving half", whole(), manifest.Serving,
+		"cf: get,list,watch secrets cert",
+		"cf: get,list,watch leases.coordination.k8s.io x-versions",
+		"kube-system: get,list,watch configmaps callers",
+	),
+	Entry("a registering half", whole(), manifest.Registering,
+		"cf: create secrets",
+		"cf: get,update secrets cert",
+		"cf: create leases.coordination.k8s.io",
+		"cf: get,update leases.coordination.k8s.io x-versions",
+		"cf: create,patch events.events.k8s.io",
+		": get namespaces cf",
+		": create mutatingwebhookconfigurations.admissionregistration.k8s.io",
+		": get,update mutatingwebhookconfigurations.admissionregistration.k8s.io x-mutating-hook",
+	),
+	Entry("a program whose Secret another one makes", whole(func(r *manifest.Rights) {
+		r.MakesSecret, r.Unregisters, r.ClientCA = false, false, types.NamespacedName{}
+	}), manifest.Whole,
+		"cf: get,list,watch,update secrets cert",
+		"cf: create leases.coordination.k8s.io",
+		"cf: get,list,watch,update leases.coordination.k8s.io x-versions",
+		"cf: create,patch events.events.k8s.io",
+		"cf: create configmaps",
+		": get namespaces cf",
+		": create mutatingwebhookconfigurations.admissionregistration.k8s.io",
+		": get,list,watch,update mutatingwebhookconfigurations.admissionregistration.k8s.io x-mutating-hook",
+	),
+	Entry("a program with a certificate from another Secret", whole(func(r *manifest.Rights) {
+		r.Secret, r.ClientCA, r.Configurations = "", types.NamespacedName{}, nil
+		r.Source = manifest.SourceRights{SecretNamespace: "issuer", Secret: "made"}
+	}), manifest.Whole,
+		"cf: create leases.coordination.k8s.io",
+		"cf: get,list,watch,update leases.coordination.k8s.io x-versions",
+		"cf: create,patch events.events.k8s.io",
+		"issuer: list,watch secrets made",
+	),
+	Entry("its registering half", whole(func(r *manifest.Rights) {
+		r.Secret, r.ClientCA, r.Configurations = "", types.NamespacedName{}, nil
+		r.Source = manifest.SourceRights{SecretNamespace: "issuer", Secret: "made"}
+	}), manifest.Registering,
+		"cf: create leases.coordination.k8s.io",
+		"cf: get,update leases.coordination.k8s.io x-versions",
+		"cf: create,patch events.events.k8s.io",
+		"issuer: get secrets made",
+	),
+	Entry("a program without steps", manifest.Rights{MakesSecret: true, Watches: true}, manifest.Whole, ": list,watch pods"),
+)
+
+var _ = It("Creation is never granted with a name, which RBAC cannot check", func() {
+	for _, half := range []manifest.Half{manifest.Whole, manifest.Serving, manifest.Registering} {
+		for _, g := range whole().Grants(half, "cf") {
+			for _, rule := range g.Rules {
+				if slices.Contains(rule.Verbs, "create") {
+					Expect(rule.ResourceNames).To(BeEmpty())
+				}
+			}
+		}
+	}
+})

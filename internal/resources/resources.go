@@ -1,0 +1,84 @@
+// Package resources knows the kinds that a cluster serves, without one: those of a scheme, and those that it is told of.
+package resources
+
+import (
+	"reflect"
+	"regexp"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// Resource is a kind as a cluster serves it.
+type Resource struct {
+	Kind          schema.GroupVersionKind
+	Resource      string // the plural; empty for the kind's regular plural in lower case
+	ClusterScoped bool
+}
+
+// clusterScoped are the built-in kinds that belong to no namespace, by group. That does not change from version to
+// version.
+var clusterScoped = map[string][]string{
+	"": {"ComponentStatus", "Namespace", "Node", "PersistentVolume"},
+	"admissionregistration.k8s.io": {
+		"MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding", "MutatingWebhookConfiguration",
+		"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding", "ValidatingWebhookConfiguration",
+	},
+	"apiextensions.k8s.io":         {"CustomResourceDefinition"},
+	"apiregistration.k8s.io":       {"APIService"},
+	"authentication.k8s.io":        {"SelfSubjectReview", "TokenReview"},
+	"authorization.k8s.io":         {"SelfSubjectAccessReview", "SelfSubjectRulesReview", "SubjectAccessReview"},
+	"certificates.k8s.io":          {"CertificateSigningRequest", "ClusterTrustBundle"},
+	"flowcontrol.apiserver.k8s.io": {"FlowSchema", "PriorityLevelConfiguration"},
+	"internal.apiserver.k8s.io":    {"StorageVersion"},
+	"networking.k8s.io":            {"IngressClass", "IPAddress", "ServiceCIDR"},
+	"node.k8s.io":                  {"RuntimeClass"},
+	"rbac.authorization.k8s.io":    {"ClusterRole", "ClusterRoleBinding"},
+	"resource.k8s.io":              {"DeviceClass", "DeviceTaintRule", "ResourcePoolStatusRequest", "ResourceSlice"},
+	"scheduling.k8s.io":            {"PriorityClass"},
+	"storage.k8s.io":               {"CSIDriver", "CSINode", "StorageClass", "VolumeAttachment", "VolumeAttributesClass"},
+	"storagemigration.k8s.io":      {"StorageVersionMigration"},
+}
+
+var endsInVowelAndY = regexp.MustCompile("[aeiou]y$")
+
+// NewMapper knows the objects of the scheme by their regular plurals, as all built-in kinds have, and the
+// resources as they are given.
+func NewMapper(scheme *runtime.Scheme, resources []Resource) meta.RESTMapper {
+	versions := scheme.PrioritizedVersionsAllGroups()
+	for _, r := range resources {
+		if gv := r.Kind.GroupVersion(); !slices.Contains(versions, gv) {
+			versions = append(versions, gv)
+		}
+	}
+	mapper := meta.NewDefaultRESTMapper(versions)
+	add := func(kind schema.GroupVersionKind, plural string, global bool) {
+		regular, singular := meta.UnsafeGuessKindToResource(kind)
+		switch {
+		case plural != "":
+			regular.Resource = plural
+		case endsInVowelAndY.MatchString(singular.Resource): // gateways, which it takes for gatewaies
+			regular.Resource = singular.Resource + "s"
+		}
+		scope := meta.RESTScopeNamespace
+		if global {
+			scope = meta.RESTScopeRoot
+		}
+		mapper.AddSpecific(kind, regular, singular, scope)
+	}
+	given := map[schema.GroupVersionKind]bool{}
+	for _, r := range resources {
+		given[r.Kind] = true
+		add(r.Kind, r.Resource, r.ClusterScoped)
+	}
+	object := reflect.TypeFor[metav1.Object]()
+	for kind, t := range scheme.AllKnownTypes() {
+		if !given[kind] && kind.Version != runtime.APIVersionInternal && reflect.PointerTo(t).Implements(object) {
+			add(kind, "", slices.Contains(clusterScoped[kind.Group], kind.Kind))
+		}
+	}
+	return mapper
+}

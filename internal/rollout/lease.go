@@ -1,0 +1,107 @@
+package rollout
+
+// This file keeps the records in the Lease.
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"code.cloudfoundry.org/eirinix/internal/cluster"
+)
+
+// tries bounds how often Change loses races.
+const tries = 5
+
+// Leases is the part of client-go's client for Leases that is needed.
+type Leases interface {
+	Get(ctx context.Context, name string, opts metav1.GetOptions) (*coordinationv1.Lease, error)
+	Create(ctx context.Context, lease *coordinationv1.Lease, opts metav1.CreateOptions) (*coordinationv1.Lease, error)
+	Update(ctx context.Context, lease *coordinationv1.Lease, opts metav1.UpdateOptions) (*coordinationv1.Lease, error)
+}
+
+// Lease is the object that holds the records.
+type Lease struct {
+	Client          Leases
+	Namespace, Name string
+	Saw             func(*coordinationv1.Lease) // is given each version that was written
+}
+
+// String returns namespace and name.
+func (l *Lease) String() string { return l.Namespace + "/" + l.Name }
+
+// Empty is the object before it is created, for a cache to fill.
+func (l *Lease) Empty() *coordinationv1.Lease {
+	return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: l.Namespace, Name: l.Name}}
+}
+
+// Write replaces the version of the object that was read, which it does not change.
+func (l *Lease) Write(ctx context.Context, read *coordinationv1.Lease, next Versions) (err error) {
+	written := read.DeepCopy()
+	written.Annotations = next.Write(written.Annotations)
+	if written.ResourceVersion == "" {
+		written, err = l.Client.Create(ctx, written, metav1.CreateOptions{})
+	} else {
+		written, err = l.Client.Update(ctx, written, metav1.UpdateOptions{})
+	}
+	if err != nil {
+		return fmt.Errorf("the Lease %s, in which versions of this program know each other (needs get, list, watch, create and update on leases.coordination.k8s.io): %w", l, err)
+	}
+	l.Saw(written)
+	return nil
+}
+
+// Change reads the object anew and changes the records, again when another replica is faster. nil leaves them as they are.
+func (l *Lease) Change(ctx context.Context, change func(Versions) Versions) error {
+	for n := 1; ; n++ {
+		read, err := l.Client.Get(ctx, l.Name, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			read, err = l.Empty(), nil
+		}
+		if err != nil {
+			return err
+		}
+		next := change(Read(read.Annotations))
+		if next == nil || maps.Equal(next.Write(read.Annotations), read.Annotations) {
+			return nil
+		}
+		err = l.Write(ctx, read, next)
+		if err == nil || n == tries || !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) {
+			return err
+		}
+		if err := cluster.Sleep(ctx, rand.N(100*time.Millisecond)); err != nil {
+			return err
+		}
+	}
+}
+
+// StillFirst reads the object anew, and fails with a conflict when the registration of another version is to stand.
+func (l *Lease) StillFirst(ctx context.Context, version string) error {
+	lease, err := l.Client.Get(ctx, l.Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil // it was deleted, and is made anew
+	}
+	if err != nil {
+		return err
+	}
+	l.Saw(lease)
+	if first := Read(lease.Annotations).First(); first != "" && first != version {
+		return apierrors.NewConflict(coordinationv1.Resource("leases"), l.Name, fmt.Errorf("the registration of version %s stands", first))
+	}
+	return nil
+}
+
+// RoutesIn returns the paths of all versions that the Lease tells of, for a process that does not serve yet.
+func RoutesIn(ctx context.Context, cache cluster.Cache, namespace, name string) map[string]Route {
+	lease := (&Lease{Namespace: namespace, Name: name}).Empty()
+	if cache.Get(ctx, lease) != nil {
+		return nil
+	}
+	return Read(lease.Annotations).Routes("")
+}

@@ -1,0 +1,150 @@
+package serving_test
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-logr/logr/funcr"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+
+	"code.cloudfoundry.org/eirinix/internal/cluster"
+	"code.cloudfoundry.org/eirinix/internal/serving"
+)
+
+// configMap is an API server that holds one ConfigMap, or none.
+type configMap struct {
+	mu   sync.Mutex
+	data map[string]string
+	n    int
+}
+
+func (c *configMap) set(data map[string]string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.data = data
+	c.n++
+}
+
+func (c *configMap) RoundTrip(*http.Request) (*http.Response, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	code, text := http.StatusNotFound, []byte(`{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404}`)
+	if c.data != nil {
+		data, err := json.Marshal(c.data)
+		if err != nil {
+			return nil, err
+		}
+		code = http.StatusOK
+		text = []byte(`{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"ca","namespace":"kube-system","uid":"u","resourceVersion":"` + strings.Repeat("1", c.n) + `"},"data":` + string(data) + `}`)
+	}
+	return &http.Response{StatusCode: code, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(string(text)))}, nil
+}
+
+func TestCallersFollowAConfigMap(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := NewWithT(t)
+		first, second := leafCA(t, leafYear, time.Now()), leafCA(t, leafYear, time.Now())
+		byFirst, bySecond := connectionOf(clientCert(t, first, "any")), connectionOf(clientCert(t, second, "any"))
+		server := &configMap{}
+		var mu sync.Mutex
+		var lines []string
+		logged := func() string {
+			mu.Lock()
+			defer mu.Unlock()
+			return strings.Join(lines, "\n")
+		}
+		callers := &serving.Callers{
+			Clients: &serving.Clients{}, ConfigMap: types.NamespacedName{Namespace: "kube-system", Name: "ca"}, Key: "ca.crt",
+			Log: funcr.New(func(_, line string) {
+				mu.Lock()
+				defer mu.Unlock()
+				lines = append(lines, line)
+			}, funcr.Options{}),
+		}
+		g.Expect(callers.Empty()).To(BeAssignableToTypeOf(&corev1.ConfigMap{}))
+		var err error
+		callers.Objects, err = cluster.NewObjects(&rest.Config{Host: "https://api.example.org", Transport: server}, callers.Log, cluster.Followed{
+			Object: callers.Empty(), Access: func(context.Context) (cluster.Access, error) { return cluster.Access{Get: true}, nil },
+		})
+		g.Expect(err).NotTo(HaveOccurred())
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		defer running.Wait()
+		defer cancel()
+		running.Go(func() { callers.Follow(ctx) })
+		read := func() error {
+			time.Sleep(40 * time.Second) // it is read again every half minute
+			synctest.Wait()
+			return callers.Read(ctx)
+		}
+
+		g.Expect(read()).To(MatchError(And(ContainSubstring("ManagerOptions.ClientCA.ConfigMap kube-system/ca"), ContainSubstring("needs get, list and watch"))))
+		server.set(map[string]string{"other": ""})
+		g.Expect(read()).To(MatchError(ContainSubstring(`it has no key "ca.crt"`)))
+		server.set(map[string]string{"ca.crt": string(first.CertificatePEM)})
+		g.Expect(read()).To(Succeed())
+		g.Expect(callers.Clients.Check(byFirst)).To(Succeed())
+
+		server.set(map[string]string{"ca.crt": string(second.CertificatePEM)})
+		time.Sleep(40 * time.Second)
+		synctest.Wait()
+		g.Expect(callers.Clients.Check(bySecond)).To(Succeed(), "a change is taken over")
+		g.Expect(callers.Clients.Check(byFirst)).NotTo(Succeed())
+
+		for _, broken := range []map[string]string{{"ca.crt": "garbage"}, {}, nil} {
+			mu.Lock()
+			lines = nil
+			mu.Unlock()
+			server.set(broken)
+			time.Sleep(40 * time.Second)
+			synctest.Wait()
+			g.Expect(callers.Clients.Check(bySecond)).To(Succeed(), "the last good ones stay in force")
+			g.Expect(logged()).To(ContainSubstring("the last good ones stay"))
+		}
+	})
+}
+
+var _ = Describe("Who may call", func() {
+	It("is read from text or from a file, and errors name the option", func(ctx SpecContext) {
+		authority := leafCA(GinkgoTB(), leafYear, time.Now())
+		accepted := connectionOf(clientCert(GinkgoTB(), authority, "any"))
+
+		text := &serving.Callers{Clients: &serving.Clients{}, PEM: authority.CertificatePEM}
+		Expect(text.Read(ctx)).To(Succeed())
+		Expect(text.Clients.Check(accepted)).To(Succeed())
+		text.PEM = []byte("garbage")
+		Expect(text.Read(ctx)).To(MatchError(ContainSubstring("ManagerOptions.ClientCA.PEM")))
+		text.Follow(ctx) // has nothing to follow
+
+		path := filepath.Join(GinkgoT().TempDir(), "ca.crt")
+		file := &serving.Callers{Clients: &serving.Clients{}, File: path, Log: GinkgoLogr}
+		Expect(file.Read(ctx)).To(MatchError(And(ContainSubstring("ManagerOptions.ClientCA.File"), ContainSubstring(path))))
+		Expect(os.WriteFile(path, authority.CertificatePEM, 0o600)).To(Succeed())
+		Expect(file.Read(ctx)).To(Succeed())
+		Expect(file.Clients.Check(accepted)).To(Succeed())
+	})
+
+	It("is not known when the ConfigMap cannot be read in time", func(ctx SpecContext) {
+		callers := &serving.Callers{Clients: &serving.Clients{}, ConfigMap: types.NamespacedName{Namespace: "kube-system", Name: "ca"}, Key: "ca.crt"}
+		objects, err := cluster.NewObjects(&rest.Config{Host: "https://api.example.org", Transport: &configMap{}}, GinkgoLogr,
+			cluster.Followed{Object: callers.Empty()})
+		Expect(err).NotTo(HaveOccurred())
+		callers.Objects = objects
+		over, cancel := context.WithCancel(ctx)
+		cancel()
+		Expect(callers.Read(over)).To(And(MatchError(ContainSubstring("ConfigMap ca could not be read")), MatchError(context.Canceled)))
+	})
+})

@@ -1,0 +1,87 @@
+package serving
+
+// This file serves on the webhook server of a program's own controller-runtime manager.
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-logr/logr"
+	"sigs.k8s.io/controller-runtime/pkg/webhook"
+
+	"code.cloudfoundry.org/eirinix/internal/cluster"
+)
+
+// pollServer is how often the manager's server is asked whether it has started: it tells in no other way.
+const pollServer = 250 * time.Millisecond
+
+// Hosted is the webhook server of the program's own controller-runtime manager, on which our paths are served. It
+// starts and ends with that manager.
+type Hosted struct {
+	host     *webhook.DefaultServer
+	handler  http.Handler
+	prefix   string
+	log      logr.Logger
+	draining atomic.Bool
+	done     chan struct{}
+}
+
+// NewHosted serves what handler answers, below a prefix.
+func NewHosted(host *webhook.DefaultServer, handler http.Handler, prefix string, log logr.Logger) *Hosted {
+	return &Hosted{host: host, handler: http.StripPrefix(prefix, handler), prefix: prefix, log: log, done: make(chan struct{})}
+}
+
+// Start puts the handler on the server and returns when that answers. All below the prefix is ours, what is unknown too: it
+// belongs to another version.
+func (s *Hosted) Start(ctx context.Context) (err error) {
+	defer func() {
+		if v := recover(); v != nil { // how Register says that a path is taken
+			err = fmt.Errorf("eirinix: the KubeManager's webhook server does not take what is below %s; give each Manager an OperatorFingerprint of its own: %v", s.prefix, v)
+		}
+	}()
+	s.host.Register(s.prefix+"/", s.handler)
+	answers, said := s.host.StartedChecker(), false
+	for {
+		err := answers(nil)
+		if err == nil {
+			s.log.Info("serving on the KubeManager's webhook server", "address", s.Addr().String())
+			return nil
+		}
+		if !said {
+			said = true
+			s.log.Info("waiting for the KubeManager's webhook server", "reason", err.Error())
+		}
+		if err := cluster.Sleep(ctx, pollServer); err != nil {
+			return err
+		}
+	}
+}
+
+func (s *Hosted) Done() <-chan struct{} { return s.done }
+func (s *Hosted) Err() error            { return nil }
+func (s *Hosted) Drain()                { s.draining.Store(true) }
+func (s *Hosted) Draining() bool        { return s.draining.Load() }
+
+// Shutdown leaves the server to its manager, which waits for calls in flight.
+func (s *Hosted) Shutdown(context.Context) error {
+	s.Drain()
+	return nil
+}
+
+func (s *Hosted) Port() int { return cmp.Or(s.host.Options.Port, webhook.DefaultPort) }
+
+func (s *Hosted) Addr() net.Addr {
+	return hostedAddr(net.JoinHostPort(s.host.Options.Host, strconv.Itoa(s.Port())))
+}
+
+// hostedAddr is an address as it was configured.
+type hostedAddr string
+
+func (hostedAddr) Network() string  { return "tcp" }
+func (a hostedAddr) String() string { return string(a) }

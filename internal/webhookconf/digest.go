@@ -1,0 +1,79 @@
+package webhookconf
+
+// This file hashes: the version of a program, and the CA certificates that a configuration pins.
+
+import (
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/hex"
+	"encoding/json"
+	"slices"
+	"strings"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+
+	"code.cloudfoundry.org/eirinix/internal/ca"
+)
+
+// digestLength is in bytes. A version needs no protection against forgery: who could forge one can edit the entries.
+const digestLength = 16
+
+// version is everything that tells one version of a program from another.
+type version struct {
+	Fingerprint string                                      `json:"fingerprint"`
+	Mutating    []admissionregistrationv1.MutatingWebhook   `json:"mutating"`
+	Validating  []admissionregistrationv1.ValidatingWebhook `json:"validating"`
+	Entries     []versionEntry                              `json:"entries"`
+}
+
+// versionEntry is an entry with the steps that run when it is called. Two versions may register the same webhooks and run
+// different steps behind them.
+type versionEntry struct {
+	Name       string `json:"name"`
+	Path       string `json:"path"`
+	Validating bool   `json:"validating,omitempty"`
+	Steps      []Step `json:"steps,omitempty"`
+}
+
+// Digest returns the digest of a version, in 32 hexadecimal digits: of all that both configurations would say, without
+// caBundles and owners, and of all that each step behind each entry says. steps are those that Group made the
+// entries of. Replicas, and builds of the same program, have the same digest.
+func Digest(d Desired, steps []Step) string {
+	o := d.Options
+	o.CABundle, o.OwnedBy = nil, nil
+	v := version{Fingerprint: o.Fingerprint, Mutating: o.Mutating(d.Entries), Validating: o.Validating(d.Entries), Entries: []versionEntry{}}
+	for _, e := range d.Entries {
+		entry := versionEntry{Name: e.Name, Path: e.Path, Validating: e.Validating}
+		for _, i := range e.Steps {
+			entry.Steps = append(entry.Steps, steps[i])
+		}
+		v.Entries = append(v.Entries, entry)
+	}
+	// The form is the API's own JSON, in which maps are sorted and fields that are not set are left out, so a later
+	// version of this library that builds the same has the same digest.
+	text, _ := json.Marshal(v) // strings, numbers, lists and maps of strings
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:digestLength])
+}
+
+// HashOf returns the SHA-256 of a certificate (DER), in lower-case hexadecimal digits.
+func HashOf(cert *x509.Certificate) string {
+	sum := sha256.Sum256(cert.Raw)
+	return hex.EncodeToString(sum[:])
+}
+
+// HashesOf returns the hash of each certificate in a bundle (PEM) once, in order. Parts that cannot be read are left out.
+func HashesOf(bundle []byte) (hashes []string) {
+	for _, certificate := range ca.SplitBundle(bundle) {
+		if hash := HashOf(certificate); !slices.Contains(hashes, hash) {
+			hashes = append(hashes, hash)
+		}
+	}
+	return hashes
+}
+
+// isHash reports whether the text is a hash as HashOf returns it.
+func isHash(text string) bool {
+	sum, err := hex.DecodeString(text)
+	return err == nil && len(sum) == sha256.Size && text == strings.ToLower(text)
+}

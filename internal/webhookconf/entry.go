@@ -1,0 +1,240 @@
+package webhookconf
+
+// This file groups steps into entries, each of which is one webhook and one call of the API server.
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"slices"
+	"strings"
+	"time"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// Step is the registration of one step: an extension, or a definition of its kind. Every default is resolved: only
+// the selectors and the conditions may be left out.
+type Step struct {
+	Name       string // a DNS label, unique among the mutating and among the validating steps
+	Validating bool   // else mutating
+	Rules      []admissionregistrationv1.RuleWithOperations
+
+	// Kind is the kind of the objects that the rules yield. It is zero where they yield several, or any, as
+	// with wildcards: such a step is never grouped.
+	Kind schema.GroupVersionKind
+
+	// Namespaces is the selector of the user; nil and empty leave it to Options.Namespace. The namespaces that
+	// are always excluded are not in it: building adds them.
+	Namespaces *metav1.LabelSelector
+
+	Objects         *metav1.LabelSelector // nil and empty mean all
+	Conditions      []admissionregistrationv1.MatchCondition
+	FailurePolicy   admissionregistrationv1.FailurePolicyType
+	MatchPolicy     admissionregistrationv1.MatchPolicyType
+	Timeout         time.Duration                                  // whole seconds, 1 to 30
+	Reinvoke        admissionregistrationv1.ReinvocationPolicyType // for mutating steps
+	SideEffects     admissionregistrationv1.SideEffectClass
+	Isolated        bool // has an entry of its own
+	ClusterCritical bool // may match the namespaces and resources that are excluded else, and everything with Fail
+}
+
+// Entry is one webhook of a configuration: one call of the API server, for one step or more. Group makes it.
+type Entry struct {
+	Name       string // a DNS label
+	Path       string // of lowercase DNS segments
+	Validating bool
+	Steps      []int // indices into the steps that were given to Group, ascending
+
+	// The content of the webhook, before the safe exclusions: that of its only step, or else the settings that its
+	// steps have in common and the union of the rest.
+	Rules           []admissionregistrationv1.RuleWithOperations
+	Namespaces      *metav1.LabelSelector
+	Objects         *metav1.LabelSelector
+	Conditions      []admissionregistrationv1.MatchCondition
+	FailurePolicy   admissionregistrationv1.FailurePolicyType
+	MatchPolicy     admissionregistrationv1.MatchPolicyType
+	Timeout         time.Duration
+	Reinvoke        admissionregistrationv1.ReinvocationPolicyType
+	SideEffects     admissionregistrationv1.SideEffectClass
+	ClusterCritical bool
+}
+
+// groupable reports whether the step may share an entry at all.
+func (s Step) groupable() bool {
+	return !s.Isolated && !s.Kind.Empty() && len(resourcesOf(s.Rules)) > 0 && !slices.ContainsFunc(s.Rules, hasWildcard)
+}
+
+func (s Step) ignores() bool { return s.FailurePolicy == admissionregistrationv1.Ignore }
+
+// hasWildcard reports whether the rule may yield more than one kind. A wildcard among the operations does not.
+func hasWildcard(r admissionregistrationv1.RuleWithOperations) bool {
+	wild := func(s string) bool { return strings.Contains(s, "*") }
+	return slices.ContainsFunc(r.APIGroups, wild) || slices.ContainsFunc(r.APIVersions, wild) || slices.ContainsFunc(r.Resources, wild)
+}
+
+// maxLabel is the length of a DNS label, which an entry's name is.
+const maxLabel = 63
+
+// groupKey holds the settings that the steps of an entry have in common. Its JSON form names the entry, so it must stay what
+// it is from one version of this library to the next: a field added must be left out when it is zero.
+type groupKey struct {
+	Validating      bool                                     `json:"validating,omitempty"`
+	Kind            string                                   `json:"kind"`
+	Resources       []string                                 `json:"resources"`
+	Namespaces      []string                                 `json:"namespaces,omitempty"`
+	ClusterCritical bool                                     `json:"clusterCritical,omitempty"`
+	Conditions      []admissionregistrationv1.MatchCondition `json:"conditions,omitempty"`
+	MatchPolicy     string                                   `json:"matchPolicy,omitempty"`
+	SideEffects     string                                   `json:"sideEffects,omitempty"`
+	Reinvoke        string                                   `json:"reinvoke,omitempty"`
+	Apart           string                                   `json:"apart,omitempty"` // see group.split
+}
+
+func (s Step) groupKey() groupKey {
+	k := groupKey{
+		Validating:      s.Validating,
+		Kind:            s.Kind.GroupVersion().String() + "/" + s.Kind.Kind,
+		Resources:       resourcesOf(s.Rules),
+		Namespaces:      canonicalSelector(s.Namespaces),
+		ClusterCritical: s.ClusterCritical, // it decides which namespaces are excluded
+		Conditions:      slices.Clone(s.Conditions),
+		MatchPolicy:     string(s.MatchPolicy),
+		SideEffects:     string(s.SideEffects),
+	}
+	if !s.Validating {
+		k.Reinvoke = string(s.Reinvoke)
+	}
+	// All conditions must hold, so their order means nothing.
+	slices.SortStableFunc(k.Conditions, func(a, b admissionregistrationv1.MatchCondition) int { return cmp.Compare(a.Name, b.Name) })
+	return k
+}
+
+func (k groupKey) String() string {
+	text, _ := json.Marshal(k) // strings and booleans only
+	return string(text)
+}
+
+// entryName is a DNS label out of nothing but the key.
+func (k groupKey) entryName() string {
+	sum := sha256.Sum256([]byte(k.String()))
+	suffix := "-" + hex.EncodeToString(sum[:4])
+	resource := k.Resources[0][strings.LastIndexByte(k.Resources[0], ' ')+1:]
+	label := strings.Map(func(r rune) rune {
+		if 'a' <= r && r <= 'z' || '0' <= r && r <= '9' {
+			return r
+		}
+		return '-'
+	}, strings.ToLower(resource))
+	label = strings.Trim(label[:min(len(label), maxLabel-len(suffix))], "-")
+	return strings.TrimPrefix(label+suffix, "-")
+}
+
+// group is the steps that share a key.
+type group struct {
+	key     groupKey
+	members []int
+}
+
+// Group shares out the steps among as few entries as can be without changing what is called for whom. Steps
+// share an entry when they are for the same resource and kind, and agree in everything that cannot be looked
+// at again in process: the namespaceSelector, the matchConditions and the policies. Rules and objectSelectors
+// become a union; the handler looks at each step's own again. The entries stand in the order of their first
+// steps. Names and paths derive from the settings that the steps of an entry have in common, so they stay when another step
+// comes or goes.
+func Group(steps []Step) []Entry {
+	var entries []Entry
+	var groups []*group
+	byKey := map[string]*group{}
+	for i, s := range steps {
+		if !s.groupable() {
+			entries = append(entries, merge(s.Name, steps, []int{i}))
+			continue
+		}
+		key := s.groupKey()
+		g := byKey[key.String()]
+		if g == nil {
+			g = &group{key: key}
+			byKey[key.String()], groups = g, append(groups, g)
+		}
+		g.members = append(g.members, i)
+	}
+	for _, g := range groups {
+		together, apart := g.split(steps)
+		entries = append(entries, merge(g.key.entryName(), steps, together))
+		if len(apart) > 0 {
+			key := g.key
+			key.Apart = string(admissionregistrationv1.Ignore)
+			entries = append(entries, merge(key.entryName(), steps, apart))
+		}
+	}
+	slices.SortFunc(entries, func(a, b Entry) int { return cmp.Compare(a.Steps[0], b.Steps[0]) })
+	return entries
+}
+
+// split keeps the steps that ignore failures from widening what fails: in an entry whose call fails for good
+// they stay only if they are called for exactly the same requests as each step that fails.
+func (g *group) split(steps []Step) (together, apart []int) {
+	var failing []Step
+	for _, i := range g.members {
+		if !steps[i].ignores() {
+			failing = append(failing, steps[i])
+		}
+	}
+	for _, i := range g.members {
+		differs := func(s Step) bool { return !sameRequests(s, steps[i]) }
+		if steps[i].ignores() && slices.ContainsFunc(failing, differs) {
+			apart = append(apart, i)
+		} else {
+			together = append(together, i)
+		}
+	}
+	return together, apart
+}
+
+func sameRequests(a, b Step) bool {
+	return sameRules(a.Rules, b.Rules) && sameSelector(a.Objects, b.Objects)
+}
+
+// merge makes the entry of the members, which share a group key or are one step alone.
+func merge(name string, steps []Step, members []int) Entry {
+	first := steps[members[0]]
+	e := Entry{
+		Name:            name,
+		Path:            "/mutate/" + name,
+		Validating:      first.Validating,
+		Steps:           members,
+		Namespaces:      orEmpty(first.Namespaces),
+		Objects:         orEmpty(first.Objects),
+		Conditions:      slices.Clone(first.Conditions),
+		FailurePolicy:   first.FailurePolicy,
+		MatchPolicy:     first.MatchPolicy,
+		Timeout:         first.Timeout,
+		Reinvoke:        first.Reinvoke,
+		SideEffects:     first.SideEffects,
+		ClusterCritical: first.ClusterCritical,
+	}
+	if e.Validating {
+		e.Path = "/validate/" + name
+	}
+	rules := slices.Clone(first.Rules)
+	for _, i := range members[1:] {
+		s := steps[i]
+		rules = append(rules, s.Rules...)
+		e.Timeout = max(e.Timeout, s.Timeout)
+		if !s.ignores() {
+			e.FailurePolicy = s.FailurePolicy
+		}
+		if !sameSelector(first.Objects, s.Objects) {
+			e.Objects = &metav1.LabelSelector{} // "this or that" cannot be said in a selector
+		}
+	}
+	e.Rules = ownRules(rules)
+	if len(members) > 1 {
+		e.Rules = union(rules)
+	}
+	return e
+}

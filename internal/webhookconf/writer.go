@@ -1,0 +1,212 @@
+package webhookconf
+
+// This file changes a configuration: it makes the object that is desired out of the one that was found, and puts it.
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"code.cloudfoundry.org/eirinix/internal/ca"
+	"code.cloudfoundry.org/eirinix/internal/cluster"
+)
+
+const (
+	// VersionAnnotation holds the version of the program whose entries a configuration holds; see Digest.
+	VersionAnnotation = "eirinix.cloudfoundry.org/version"
+
+	// PinsAnnotation holds the hashes, as HashesOf returns them, of the CA certificates that were registered, separated
+	// by commas.
+	PinsAnnotation = "eirinix.cloudfoundry.org/ca-sha256"
+
+	// UnneededAnnotation holds since when a CA that stands in the caBundles is not needed: a JSON object of times (RFC
+	// 3339, in seconds, UTC) by the CA's hash.
+	UnneededAnnotation = "eirinix.cloudfoundry.org/ca-unneeded-since"
+)
+
+// Desired is the registration of one version of a program.
+type Desired struct {
+	Options Options // without CABundle; the fingerprint is that of the configuration
+	Entries []Entry
+	Version string // the digest of the version, stored in VersionAnnotation with the entries
+}
+
+// Change is the difference that Put makes. The zero value changes nothing.
+type Change struct {
+	// Entries replaces all webhooks of the configuration, the version, our label and the owners; nil leaves all of
+	// these as they are. Without entries of the configuration's kind, an existing configuration loses its webhooks and a
+	// missing one is not created.
+	Entries *Desired
+
+	// Bundle is the caBundle of every entry of the fingerprint, in PEM; its certificates are pinned. nil leaves the
+	// caBundles and the pins as they are, and an entry that is new trusts all CAs that the others trust.
+	Bundle []byte
+
+	// Unneeded holds, by its hash, since when a CA of the caBundles is not needed. nil leaves the annotation as it is;
+	// an empty map removes it.
+	Unneeded map[string]time.Time
+}
+
+func (c *configuration[C, W]) Put(ctx context.Context, from Found, change Change) (Found, Outcome, error) {
+	var none C
+	existing, err := c.typed(from.object)
+	if err != nil {
+		return Found{}, "", err
+	}
+	desired := c.desired(existing, change)
+	switch {
+	case desired == none:
+		return c.found(none), Absent, nil
+	case existing == none:
+		desired, err = c.client.Create(ctx, desired, metav1.CreateOptions{FieldManager: fieldManager})
+		return c.wrote(desired, Created, err)
+	case equality.Semantic.DeepEqual(existing, desired):
+		return c.found(existing), Unchanged, nil
+	}
+	// The object carries the resourceVersion and the UID that were found, so the API server refuses the update when
+	// another client was faster.
+	desired, err = c.client.Update(ctx, desired, metav1.UpdateOptions{FieldManager: fieldManager})
+	return c.wrote(desired, Updated, err)
+}
+
+func (c *configuration[C, W]) wrote(object C, outcome Outcome, err error) (Found, Outcome, error) {
+	if err != nil {
+		return Found{}, "", c.explain("get, create and update", err)
+	}
+	return c.found(object), outcome, nil
+}
+
+// desired returns the configuration as the change makes it; nil when there is none and none is needed. existing is nil
+// when there is none.
+func (c *configuration[C, W]) desired(existing C, change Change) C {
+	var none C
+	desired := existing.DeepCopy()
+	entries := c.kind.trust(desired, c.fingerprint, func(_ string, bundle []byte) []byte { return bundle })
+	switch d := change.Entries; {
+	case d == nil && entries == 0, d != nil && existing == none && !c.Holds(d.Entries):
+		return desired
+	case d != nil:
+		desired = c.replaced(existing, *d)
+	}
+	if change.Bundle != nil {
+		c.kind.trust(desired, c.fingerprint, func(string, []byte) []byte { return change.Bundle })
+		desired.SetAnnotations(with(desired.GetAnnotations(), PinsAnnotation, strings.Join(HashesOf(change.Bundle), ",")))
+	}
+	if change.Unneeded != nil {
+		desired.SetAnnotations(with(desired.GetAnnotations(), UnneededAnnotation, unneededText(change.Unneeded)))
+	}
+	return desired
+}
+
+// replaced returns the configuration with these entries, marked as ours; the rest of it, and the caBundles, are as they
+// were. existing is nil when there is none.
+func (c *configuration[C, W]) replaced(existing C, d Desired) C {
+	var none C
+	replaced := c.kind.make(metav1.ObjectMeta{Name: c.name})
+	if existing != none {
+		replaced = existing.DeepCopy()
+	}
+	replaced.SetLabels(with(replaced.GetLabels(), managedByLabel, managedBy))
+	annotations := with(replaced.GetAnnotations(), OwnerAnnotation, c.owner)
+	replaced.SetAnnotations(with(annotations, VersionAnnotation, d.Version))
+	replaced.SetOwnerReferences(withOwner(replaced.GetOwnerReferences(), d.Options.OwnedBy))
+	o := d.Options
+	o.Fingerprint, o.CABundle = c.fingerprint, nil
+	*c.kind.webhooks(replaced) = c.kind.Build(o, d.Entries)
+	trusted, bundles := c.kind.trusted(existing, c.fingerprint)
+	c.kind.trust(replaced, c.fingerprint, func(name string, _ []byte) []byte {
+		if bundle, ok := trusted[name]; ok {
+			return bundle
+		}
+		return ca.Bundle(bundles...)
+	})
+	return replaced
+}
+
+func (c *configuration[C, W]) intact(object client.Object, d Desired) bool {
+	found, ok := object.(C)
+	if !ok {
+		return !c.Holds(d.Entries)
+	}
+	return equality.Semantic.DeepEqual(found, c.replaced(found, d))
+}
+
+// Outgrow returns the caBundle for a process that knows nothing of the past: the CAs that are needed, and those that stand
+// there and have not been unneeded for as long as retain; and since when these are. It is pure.
+func (f Found) Outgrow(need []byte, retain time.Duration, now time.Time) (bundle []byte, unneeded map[string]time.Time) {
+	bundle, unneeded = need, map[string]time.Time{}
+	for _, certificate := range ca.SplitBundle(ca.Bundle(f.Bundles...)) {
+		text, hash := ca.EncodeCertificate(certificate), HashOf(certificate)
+		if ca.Contains(need, text) {
+			continue
+		}
+		since, known := f.Unneeded[hash]
+		if !known {
+			since = now.Truncate(time.Second).UTC()
+		}
+		if now.Sub(since) < retain && now.Before(certificate.NotAfter) {
+			bundle, unneeded[hash] = ca.Bundle(bundle, text), since
+		}
+	}
+	return bundle, unneeded
+}
+
+// readPins returns the hashes in the annotation. Parts of it that are no hash are left out.
+func readPins(annotation string) (pins []string) {
+	for pin := range strings.SplitSeq(annotation, ",") {
+		if isHash(pin) {
+			pins = append(pins, pin)
+		}
+	}
+	return pins
+}
+
+// readUnneeded returns the times in the annotation. Parts of it that are no hash with a time are left out.
+func readUnneeded(annotation string) map[string]time.Time {
+	var texts map[string]any
+	if json.Unmarshal([]byte(annotation), &texts) != nil {
+		return nil
+	}
+	var unneeded map[string]time.Time
+	for hash, value := range texts {
+		text, _ := value.(string)
+		since, err := time.Parse(time.RFC3339, text)
+		if err != nil || !isHash(hash) {
+			continue
+		}
+		if unneeded == nil {
+			unneeded = map[string]time.Time{}
+		}
+		unneeded[hash] = since.UTC()
+	}
+	return unneeded
+}
+
+// unneededText returns the annotation for the times; it is empty for none.
+func unneededText(unneeded map[string]time.Time) string {
+	if len(unneeded) == 0 {
+		return ""
+	}
+	texts := map[string]string{}
+	for hash, since := range unneeded {
+		texts[hash] = since.UTC().Format(time.RFC3339)
+	}
+	text, _ := json.Marshal(texts) // strings, sorted
+	return string(text)
+}
+
+// ExplainSize adds the remedy to an error for an object that is larger than etcd takes.
+func ExplainSize(err error, bundle []byte, entries int) error {
+	if cluster.Transient(err) || !apierrors.IsRequestEntityTooLargeError(err) && !strings.Contains(err.Error(), "too large") && !strings.Contains(err.Error(), "larger than max") {
+		return err
+	}
+	return fmt.Errorf("a caBundle of %d CAs (%d KB) in each of up to %d webhooks is more than can be stored; give the certificate source a ca.crt with nothing but the CA that issues the certificates: %w",
+		len(ca.SplitBundle(bundle)), len(bundle)/1024, entries, err)
+}

@@ -1,0 +1,204 @@
+package eirinix
+
+// This file makes what a Manager runs out of its options: the connection's copies of objects, certificates, and the
+// controller that keeps the cluster as it should be.
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-logr/logr"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	"code.cloudfoundry.org/eirinix/internal/cluster"
+	"code.cloudfoundry.org/eirinix/internal/controller"
+	"code.cloudfoundry.org/eirinix/internal/diagnose"
+	"code.cloudfoundry.org/eirinix/internal/rollout"
+	"code.cloudfoundry.org/eirinix/internal/webhookconf"
+)
+
+const (
+	// callTimeout is what a call may take: half of the API's default, because every pod waits for it.
+	callTimeout = 5 * time.Second
+
+	// apiServerLag is how long other API servers are given to hear of a write: they watch the same etcd, which takes
+	// milliseconds.
+	apiServerLag = 2 * time.Second
+)
+
+// program is what a Manager runs, or a tool instead of it. Its fields do not change once it is shared.
+type program struct {
+	m              *ExtensionManager
+	log            logr.Logger
+	clients        kubernetes.Interface
+	namespace      string           // of the certificate Secret and the Lease
+	objects        *cluster.Objects // nil in a short process, which reads everything anew
+	cache          cluster.Cache
+	configurations []webhookconf.Configuration
+	certificates   controller.Certificates
+
+	resolved   resolved
+	desired    webhookconf.Desired
+	canary     diagnose.Canary
+	controller *controller.Controller
+}
+
+// versionsName is the name of the Lease in which versions of a program know each other.
+func (o ManagerOptions) versionsName() string { return o.OperatorFingerprint + "-versions" }
+
+// newProgram is called after the connection is made. With rights, which says what this process may do, objects are
+// followed once the caller runs program.objects.
+func (m *ExtensionManager) newProgram(rights *diagnose.Preflight, log logr.Logger) (*program, error) {
+	clients, err := m.clients()
+	if err != nil {
+		return nil, err
+	}
+	config, err := m.ownConfig()
+	if err != nil {
+		return nil, err
+	}
+	o, namespace := m.GetManagerOptions(), m.secretNamespace()
+	p := &program{m: m, log: log, clients: clients, namespace: namespace}
+	p.configurations = webhookconf.Configurations(clients.AdmissionregistrationV1(), o.OperatorFingerprint, p.owner())
+	if rights == nil {
+		if p.cache, err = cluster.NewDirect(config); err != nil {
+			return nil, err
+		}
+	} else {
+		follow := []client.Object{&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: o.versionsName()}}}
+		if m.certificateSource() == nil {
+			follow = append(follow, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: o.SetupCertificateName}})
+		}
+		for _, c := range p.configurations {
+			follow = append(follow, c.Object())
+		}
+		if p.objects, err = cluster.NewObjects(config, log, rights.Followed(follow...)...); err != nil {
+			return nil, err
+		}
+		p.cache = p.objects
+	}
+	p.certificates, err = m.newCertificates(p.cache, log)
+	return p, err
+}
+
+// owner names the deployment in its configurations: by its certificate Secret, whether that is in use or not.
+func (p *program) owner() string {
+	return p.namespace + "/" + p.m.GetManagerOptions().SetupCertificateName
+}
+
+// newController completes the program: it is called when the steps and the address are known. registered are the options
+// of the configurations.
+func (p *program) newController(steps resolved, registered webhookconf.Options, changes ...func(*controller.Config)) *controller.Controller {
+	o, m := p.m.GetManagerOptions(), p.m
+	p.resolved, p.canary = steps, m.newCanary(steps)
+	p.desired = webhookconf.Desired{Options: registered}
+	record := rollout.Record{Target: registered.Target.Program(), Steps: map[string][]string{}}
+	for _, e := range steps.entries {
+		e.Path = m.pathPrefix() + e.Path
+		p.desired.Entries = append(p.desired.Entries, e)
+		record.Steps[e.Path] = steps.names(e)
+	}
+	if len(p.desired.Entries) > 0 {
+		p.desired.Entries = append(p.desired.Entries, p.canary.Entry())
+	}
+	p.desired.Version = webhookconf.Digest(p.desired, steps.steps)
+	config := controller.Config{
+		Cache: p.cache, Configurations: p.configurations,
+		Leases: p.clients.CoordinationV1().Leases(p.namespace), Namespace: p.namespace, LeaseName: o.versionsName(),
+		Certificates: p.certificates, Desired: p.desired, Record: record,
+		Registers: true, Retain: o.retain(), Lag: min(apiServerLag, o.retain()/10), Log: p.log, API: &m.api,
+	}
+	for _, change := range changes {
+		change(&config)
+	}
+	p.controller = controller.New(config)
+	return p.controller
+}
+
+// report tells of the program in metrics and Events, until ctx ends.
+func (p *program) report(ctx context.Context, events bool) *controller.Report {
+	clients := p.clients
+	if !events {
+		clients = nil
+	}
+	return controller.NewReport(ctx, p.namespace, p.m.GetManagerOptions().SetupCertificateName, ctrlmetrics.Registry, clients, p.log)
+}
+
+// diagnosis is about this program. listen is where this process listens, if it does.
+func (p *program) diagnosis(ctx context.Context, listen string) diagnose.Config {
+	c := diagnose.Config{
+		Clients: p.clients, Options: p.desired.Options, Entries: p.desired.Entries, Owner: p.owner(), Canary: p.canary,
+		Verify: p.certificates.Verify, Listen: listen, AsksClients: !p.m.GetManagerOptions().ClientCA.isZero(),
+	}
+	if p.m.program.Load() == p {
+		c.Versions = func() (all []diagnose.VersionInfo) {
+			ctx, cancel := context.WithTimeout(ctx, time.Second)
+			defer cancel()
+			versions := p.controller.Versions(ctx)
+			for _, v := range versions.InOrder() {
+				if r := versions[v]; !r.Gone {
+					all = append(all, diagnose.VersionInfo{
+						Version: v, Ours: v == p.desired.Version, Registered: v == versions.First(), Came: r.Came, Steps: slices.Concat(slices.Collect(maps.Values(r.Steps))...),
+					})
+				}
+			}
+			return all
+		}
+	}
+	return c
+}
+
+// describeSteps logs the calls that each step is registered for.
+func (p *program) describeSteps() {
+	for _, e := range p.resolved.entries {
+		names := make([]string, 0, len(e.Steps))
+		for _, i := range e.Steps {
+			names = append(names, p.resolved.steps[i].Name)
+		}
+		p.log.Info("webhook of this version: the API server calls for", append([]any{"webhook", e.Name, "extensions", strings.Join(names, ",")},
+			p.desired.Options.Describe(e)...)...)
+	}
+}
+
+// owningNamespace refers to the namespace that the program lives in, so that the configurations go when it goes: a webhook
+// that has been deleted with everything around it blocks no cluster. Without the right to read it, or without such a
+// namespace, the owner that a configuration has stays.
+func (p *program) owningNamespace(ctx context.Context) *metav1.OwnerReference {
+	var ns *corev1.Namespace
+	err := cluster.Retry(ctx, p.log, "the namespace "+p.namespace, func(ctx context.Context) (err error) {
+		ns, err = p.clients.CoreV1().Namespaces().Get(ctx, p.namespace, metav1.GetOptions{})
+		return err
+	})
+	if err != nil {
+		p.log.Info("the webhook configurations will outlive the namespace: grant get on it, or call Unregister before deleting it",
+			"namespace", p.namespace, "reason", err.Error())
+		return nil
+	}
+	return webhookconf.OwnedByNamespace(ns)
+}
+
+// options are those of the configurations.
+func (p *program) options(ctx context.Context, port int32, owned bool) webhookconf.Options {
+	o := p.m.GetManagerOptions().webhookOptions(port)
+	if owned {
+		o.OwnedBy = p.owningNamespace(ctx)
+	}
+	return o
+}
+
+// webhookOptions is what the options say of the configurations. port is the one that the API server calls.
+func (o ManagerOptions) webhookOptions(port int32) webhookconf.Options {
+	return webhookconf.Options{
+		Fingerprint: o.OperatorFingerprint,
+		Target:      webhookconf.Target{Service: o.ServiceName, Namespace: o.WebhookNamespace, Host: o.host(), Port: port},
+		Namespace:   o.Namespace,
+	}
+}

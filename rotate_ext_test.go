@@ -1,0 +1,211 @@
+package eirinix_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"code.cloudfoundry.org/eirinix"
+)
+
+var _ = Describe("Who may change what is trusted", Label("api-server"), func() {
+	var namespace string
+	BeforeEach(func(ctx SpecContext) { namespace = newNamespace(ctx) })
+
+	manager := func(change ...func(*eirinix.ManagerOptions)) *eirinix.ExtensionManager {
+		GinkgoHelper()
+		o := urlOptions(namespace)
+		for _, c := range change {
+			c(&o)
+		}
+		m := eirinix.NewManager(o)
+		Expect(m.AddExtension(addEnv{})).To(Succeed())
+		return m
+	}
+	secret := func(ctx context.Context, namespace string) *corev1.Secret {
+		GinkgoHelper()
+		s, err := clients().CoreV1().Secrets(namespace).Get(ctx, namespace+"-setupcertificate", metav1.GetOptions{})
+		Expect(err).NotTo(HaveOccurred())
+		return s
+	}
+	// strangers are a CA of another program's making: bare, and with all that a Secret of ours has.
+	strangers := func(ctx context.Context) []map[string][]byte {
+		GinkgoHelper()
+		certificate, key := newCA(time.Now().Add(365*24*time.Hour), false)
+		other := newNamespace(ctx)
+		theirs := eirinix.NewManager(urlOptionsAt(other, 8443))
+		Expect(theirs.AddExtension(addEnv{})).To(Succeed())
+		Expect(theirs.RegisterExtensions()).To(Succeed())
+		Expect(theirs.Unregister(ctx)).To(Succeed())
+		return []map[string][]byte{{"ca.crt": certificate, "tls.crt": certificate, "tls.key": key}, secret(ctx, other).Data}
+	}
+	// blindly replaces the Secret as a client does that may write it, and not read it.
+	blindly := func(ctx context.Context, data map[string][]byte) {
+		GinkgoHelper()
+		config := userWith(ctx, namespace, []rbacv1.PolicyRule{{
+			APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"update"}, ResourceNames: []string{namespace + "-setupcertificate"},
+		}}, nil)
+		Eventually(func() error {
+			_, err := clientsFor(config).CoreV1().Secrets(namespace).Update(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: namespace + "-setupcertificate"}, Data: data}, metav1.UpdateOptions{})
+			return err
+		}).WithTimeout(patience).Should(Succeed())
+	}
+	// published collects every caBundle that is registered from now on.
+	published := func(ctx context.Context) func() string {
+		GinkgoHelper()
+		w, err := clients().AdmissionregistrationV1().MutatingWebhookConfigurations().Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + namespace + "-mutating-hook"})
+		Expect(err).NotTo(HaveOccurred())
+		var mu sync.Mutex
+		var all strings.Builder
+		go func() {
+			for event := range w.ResultChan() {
+				if c, ok := event.Object.(*admissionregistrationv1.MutatingWebhookConfiguration); ok {
+					mu.Lock()
+					for _, hook := range c.Webhooks {
+						all.Write(hook.ClientConfig.CABundle)
+					}
+					mu.Unlock()
+				}
+			}
+		}()
+		DeferCleanup(w.Stop)
+		return func() string {
+			mu.Lock()
+			defer mu.Unlock()
+			return all.String()
+		}
+	}
+
+	It("is not a client that may write the Secret alone, while the program runs", func(ctx SpecContext) {
+		m := manager()
+		runManager(ctx, m)
+		own, bundles := secret(ctx, namespace).Data["ca.crt"], published(ctx)
+		all := strangers(ctx)
+		for _, data := range all {
+			blindly(ctx, data)
+			Eventually(func() []byte { return secret(ctx, namespace).Data["ca.crt"] }).WithTimeout(patience).Should(Equal(own))
+		}
+		Expect(m.RotateCA(ctx)).To(Succeed())
+		// What is published with the next CA comes after all that those gave rise to.
+		Eventually(bundles).WithTimeout(patience).Should(ContainSubstring(string(secret(ctx, namespace).Data["ca.crt"])))
+		for _, data := range all {
+			Expect(bundles()).NotTo(ContainSubstring(string(data["ca.crt"])))
+		}
+		Expect(createPod(ctx, namespace, newPod("pod", nil))).To(beMutated())
+	}, SpecTimeout(4*patience))
+
+	It("is not that client before the program starts either, where a configuration stands", func(ctx SpecContext) {
+		first := manager()
+		done := startManager(ctx, first)
+		Eventually(first.Ready()).WithTimeout(patience).Should(BeClosed())
+		first.Stop()
+		Eventually(done).WithTimeout(patience).Should(Receive(BeNil()))
+		bundles := published(ctx)
+		for _, data := range strangers(ctx) {
+			blindly(ctx, data)
+			m := manager()
+			done := startManager(ctx, m)
+			Eventually(m.Ready()).WithTimeout(patience).Should(BeClosed())
+			Expect(createPod(ctx, namespace, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{GenerateName: "pod-"}, Spec: newPod("", nil).Spec})).To(beMutated())
+			m.Stop()
+			Eventually(done).WithTimeout(patience).Should(Receive(BeNil()))
+			Eventually(bundles).WithTimeout(patience).Should(ContainSubstring(string(secret(ctx, namespace).Data["ca.crt"])))
+			Expect(bundles()).NotTo(ContainSubstring(string(data["ca.crt"])))
+		}
+	}, SpecTimeout(4*patience))
+
+	It("is RotateCA of a program without steps, which changes nothing else", func(ctx SpecContext) {
+		m := manager()
+		runManager(ctx, m)
+		before := configuration(ctx, m)
+		o := urlOptionsAt(namespace, 8443)
+		Expect(eirinix.NewManager(o).RotateCA(ctx)).To(Succeed())
+		after := configuration(ctx, m)
+		for i := range after.Webhooks {
+			Expect(after.Webhooks[i].ClientConfig.CABundle).NotTo(Equal(before.Webhooks[i].ClientConfig.CABundle))
+			after.Webhooks[i].ClientConfig.CABundle = before.Webhooks[i].ClientConfig.CABundle
+		}
+		Expect(after.Webhooks).To(Equal(before.Webhooks))
+		Expect(createPod(ctx, namespace, newPod("pod", nil))).To(beMutated())
+	}, SpecTimeout(2*patience))
+
+	It("are several calls of RotateCA at a time, while the program is busy", func(ctx SpecContext) {
+		m := manager(func(o *eirinix.ManagerOptions) { o.Rotation.Retain = time.Second })
+		runManager(ctx, m)
+		var all sync.WaitGroup
+		for range 3 {
+			all.Go(func() {
+				defer GinkgoRecover()
+				Expect(m.RotateCA(ctx)).To(Succeed())
+			})
+		}
+		rotated := make(chan struct{})
+		go func() { all.Wait(); close(rotated) }()
+		Eventually(func(g Gomega) {
+			_, err := clients().AdmissionregistrationV1().MutatingWebhookConfigurations().Patch(ctx, configurationName(m), types.MergePatchType,
+				fmt.Appendf(nil, `{"metadata":{"labels":{"n":"%d"}}}`, time.Now().UnixNano()), metav1.PatchOptions{})
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(rotated).To(BeClosed())
+		}).WithPolling(100 * time.Millisecond).WithTimeout(2 * patience).Should(Succeed())
+		Expect(createPod(ctx, namespace, newPod("pod", nil))).To(beMutated())
+	}, SpecTimeout(4*patience))
+})
+
+var _ = Describe("A trust store as ca.crt", Label("api-server"), func() {
+	const others = 140
+	var (
+		namespace string
+		options   eirinix.ManagerOptions
+		issuer    issuer
+	)
+	BeforeEach(func(ctx SpecContext) {
+		namespace = newNamespace(ctx)
+		dir := GinkgoT().TempDir()
+		issuer = newIssuer()
+		files := issuer.issue()
+		for range others {
+			files["ca.crt"] = append(files["ca.crt"], newIssuer().CertificatePEM...)
+		}
+		write(dir, files)
+		options = urlOptions(namespace)
+		options.Certificates = eirinix.FromFiles(dir, "", "", "")
+	})
+	manager := func(steps int) *eirinix.ExtensionManager {
+		GinkgoHelper()
+		m := eirinix.NewManager(options)
+		for n := range steps {
+			Expect(m.AddExtension(eirinix.Mutation[*corev1.Pod]{
+				ID: "step-" + itoa(int32(n)), Settings: eirinix.Settings{Isolated: true},
+				Apply: func(_ context.Context, _ *eirinix.Call, pod *corev1.Pod) error {
+					pod.Spec.Containers[0].Env = []corev1.EnvVar{{Name: mutated, Value: "was here"}}
+					return nil
+				},
+			})).To(Succeed())
+		}
+		return m
+	}
+
+	It("gives the caBundle only the CA that verifies what is served", func(ctx SpecContext) {
+		m := manager(12)
+		runManager(ctx, m)
+		for _, hook := range configuration(ctx, m).Webhooks {
+			Expect(hook.ClientConfig.CABundle).To(Equal(issuer.CertificatePEM))
+		}
+		Expect(createPod(ctx, namespace, newPod("pod", nil))).To(beMutated())
+	}, SpecTimeout(2*patience))
+
+	It("is refused by RegisterExtensions, with size and remedy, where it is more than can be stored", func(ctx SpecContext) {
+		options.Port = 8443
+		Expect(manager(40).RegisterExtensions()).To(MatchError(And(ContainSubstring("141 CAs"), ContainSubstring("KB"), ContainSubstring("ca.crt"))))
+	}, SpecTimeout(2*patience))
+})

@@ -1,0 +1,111 @@
+package eirinix
+
+// This file checks options.
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"reflect"
+	"strconv"
+	"strings"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"code.cloudfoundry.org/eirinix/internal/ca"
+)
+
+// validate tells everything that is wrong with the options, each with its remedy. needsHost is false
+// for programs that only watch or reconcile, and so are called by nobody.
+func (o ManagerOptions) validate(needsHost bool) error {
+	var errs []error
+	bad := func(format string, args ...any) {
+		errs = append(errs, fmt.Errorf("eirinix: ManagerOptions."+format, args...))
+	}
+	checkName := func(option, value string, check func(string) []string) {
+		if value == "" {
+			return
+		}
+		if problems := check(value); len(problems) > 0 {
+			bad("%s is %q: %s", option, value, strings.Join(problems, "; "))
+		}
+	}
+	checkName("Namespace", o.Namespace, validation.IsDNS1123Label)
+	checkName("WebhookNamespace", o.WebhookNamespace, validation.IsDNS1123Label)
+	checkName("ServiceName", o.ServiceName, validation.IsDNS1035Label)
+	checkName("OperatorFingerprint", o.OperatorFingerprint, validation.IsDNS1123Label)
+	checkName("SetupCertificateName", o.SetupCertificateName, validation.IsDNS1123Subdomain)
+
+	if o.ServiceName != "" && o.WebhookNamespace == "" {
+		bad("ServiceName is %q but WebhookNamespace is empty; set it to that Service's namespace", o.ServiceName)
+	}
+	o.validateHost(needsHost, bad)
+	if o.Port < 0 || o.Port > 65535 {
+		bad("Port is %d; give a port from 1 to 65535, or 0 for %d", o.Port, defaultPort)
+	} else if _, _, err := o.listen(); err != nil {
+		bad("ListenAddress is %q: %w; give host:port, such as \"0.0.0.0:9443\", \"[::1]:9443\" or \":0\"", o.ListenAddress, err)
+	}
+	if p := o.FailurePolicy; p != nil && *p != admissionregistrationv1.Fail && *p != admissionregistrationv1.Ignore {
+		bad("FailurePolicy is %q; it must be Fail or Ignore", *p)
+	}
+	if o.KubeConfig != "" && o.RestConfig != nil {
+		bad("KubeConfig is %q and RestConfig is set too; give one of them", o.KubeConfig)
+	}
+	if o.Context != nil && *o.Context == nil {
+		bad("Context points at a nil context; leave it out or point it at a context")
+	}
+	if o.MaxRequestBytes < 0 {
+		bad("MaxRequestBytes is %d; give a number of bytes, or 0 for %d", o.MaxRequestBytes, defaultMaxRequestBytes)
+	}
+	o.ClientCA.validate(bad)
+	o.validateSource(bad)
+	if len(o.ClientNames) > 0 && o.ClientCA.isZero() {
+		bad("ClientNames is set but ClientCA is not, so that nobody's certificate would be looked at; set ClientCA too")
+	}
+	if err := ca.KeyAlgorithm(o.KeyAlgorithm).Validate(); err != nil {
+		bad("KeyAlgorithm: %v", err)
+	}
+	r := o.Rotation
+	if r.CALifetime < 0 || r.LeafLifetime < 0 || r.Retain < 0 {
+		bad("Rotation holds a negative lifetime (CALifetime %s, LeafLifetime %s, Retain %s); give positive ones, or 0 for the defaults", r.CALifetime, r.LeafLifetime, r.Retain)
+	} else if o.caLifetime() < o.leafLifetime() {
+		bad("Rotation.CALifetime (%s) is shorter than Rotation.LeafLifetime (%s); a certificate cannot outlive its CA", o.caLifetime(), o.leafLifetime())
+	} else if o.caLifetime() <= 2*o.retain() {
+		bad("Rotation.CALifetime (%s) is not more than twice Rotation.Retain (%s), so that a CA would end while the one before it is still retained; make CALifetime longer, or Retain (and LeafLifetime) shorter", o.caLifetime(), o.retain())
+	}
+	return errors.Join(errs...)
+}
+
+func (o ManagerOptions) validateHost(needed bool, bad func(string, ...any)) {
+	host := o.host()
+	if host == "" {
+		if needed && !o.serviceMode() {
+			bad("Host is empty; set it to the name or IP address under which the API server reaches this program, or set ServiceName and WebhookNamespace")
+		}
+		return
+	}
+	if ip, err := netip.ParseAddr(host); err == nil {
+		if ip.IsUnspecified() && !o.serviceMode() {
+			bad("Host is %q, which nobody can call; set it to the name or IP address under which the API server reaches this program (and ListenAddress to %q), or set ServiceName and WebhookNamespace", o.Host, net.JoinHostPort(host, strconv.Itoa(int(o.port()))))
+		}
+		return
+	}
+	// A trailing dot is a legal name to resolve, but no certificate can hold it.
+	if problems := validation.IsDNS1123Subdomain(strings.ToLower(host)); len(problems) > 0 {
+		bad("Host is %q; give a DNS name or an IP address alone, without scheme or port: %s", o.Host, problems[0])
+	}
+}
+
+// isNil tells whether v is nil or holds a nil pointer, func, map or interface.
+func isNil(v any) bool {
+	if v == nil {
+		return true
+	}
+	switch r := reflect.ValueOf(v); r.Kind() {
+	case reflect.Pointer, reflect.Func, reflect.Map, reflect.Slice, reflect.Chan, reflect.Interface:
+		return r.IsNil()
+	}
+	return false
+}
