@@ -6,20 +6,24 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
+	"math/rand/v2"
 	"net"
 	"slices"
 	"sync"
 	"sync/atomic"
+
+	. "github.com/onsi/ginkgo/v2"
 )
 
-// balancer spreads new connections over replicas, as kube-proxy does for a Service. Connections that stand are left
-// alone when a replica is removed.
+// balancer spreads new connections over replicas, as kube-proxy does for a Service: each goes to one that is picked at
+// random. Connections that stand are left alone when a replica is removed.
 type balancer struct {
 	listener net.Listener
 
 	mu        sync.Mutex
 	endpoints []string
-	turn      int
+	open      map[string]int // connections that stand, by endpoint
+	random    *rand.Rand
 
 	handshakes atomic.Int64 // connections that began a TLS handshake
 	resumed    atomic.Int64 // those that wanted to resume a session, and so would not look at a certificate
@@ -31,7 +35,7 @@ func newBalancer() (*balancer, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &balancer{listener: l}
+	b := &balancer{listener: l, open: map[string]int{}, random: rand.New(rand.NewPCG(uint64(GinkgoRandomSeed()), 0))}
 	go b.serve()
 	return b, nil
 }
@@ -50,19 +54,32 @@ func (b *balancer) remove(endpoint string) {
 	b.endpoints = slices.DeleteFunc(b.endpoints, func(e string) bool { return e == endpoint })
 }
 
-// dial connects to the replicas in turn. Once a replica has been removed, no connection to it begins.
-func (b *balancer) dial() (*net.TCPConn, error) {
+// dial connects to one of the replicas. Once a replica has been removed, no connection to it begins.
+func (b *balancer) dial() (conn *net.TCPConn, closed func(), err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if len(b.endpoints) == 0 {
-		return nil, errors.New("no endpoints")
+		return nil, nil, errors.New("no endpoints")
 	}
-	b.turn++
-	conn, err := net.Dial("tcp", b.endpoints[b.turn%len(b.endpoints)])
+	endpoint := b.endpoints[b.random.IntN(len(b.endpoints))]
+	dialled, err := net.Dial("tcp", endpoint)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return conn.(*net.TCPConn), nil
+	b.open[endpoint]++
+	return dialled.(*net.TCPConn), func() {
+		_ = dialled.Close()
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.open[endpoint]--
+	}, nil
+}
+
+// standing is how many connections to an endpoint there are.
+func (b *balancer) standing(endpoint string) int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.open[endpoint]
 }
 
 func (b *balancer) serve() {
@@ -79,18 +96,18 @@ func (b *balancer) forward(from *net.TCPConn) {
 	defer from.Close()
 	first, resumes, err := readHello(from)
 	if err != nil {
-		return // no handshake: whoever dialled has gone
+		return // no handshake: the client has gone
 	}
 	b.handshakes.Add(1)
 	if resumes {
 		b.resumed.Add(1)
 	}
-	to, err := b.dial()
+	to, closed, err := b.dial()
 	if err != nil {
 		b.unserved.Add(1)
 		return
 	}
-	defer to.Close()
+	defer closed()
 	if _, err := to.Write(first); err != nil {
 		return
 	}
@@ -106,7 +123,7 @@ func pipe(to, from *net.TCPConn) {
 	_ = to.CloseWrite()
 }
 
-// readHello reads the first TLS record, and tells whether its client wants to resume a session.
+// readHello reads the first TLS record. resumes says that its client wants to resume a session.
 func readHello(r io.Reader) (record []byte, resumes bool, err error) {
 	record = make([]byte, 5)
 	if _, err := io.ReadFull(r, record); err != nil {
@@ -126,7 +143,7 @@ func readHello(r io.Reader) (record []byte, resumes bool, err error) {
 	return record, resumes, nil
 }
 
-// recorded is a connection that has been recorded: nobody reads the answers.
+// recorded is a connection that has been recorded. Answers are thrown away.
 type recorded struct {
 	net.Conn
 	io.Reader

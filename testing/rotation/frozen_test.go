@@ -2,6 +2,7 @@ package rotation_test
 
 import (
 	"context"
+	"crypto/x509"
 	"fmt"
 	"time"
 
@@ -13,11 +14,12 @@ import (
 	"code.cloudfoundry.org/eirinix"
 	"code.cloudfoundry.org/eirinix/internal/ca"
 	"code.cloudfoundry.org/eirinix/internal/certsecret"
+	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
-// frozenTime is how long an API server stands still: longer than a rotation takes, and shorter than the timeout of a
-// call, which would fail whatever the certificate.
-const frozenTime = 2 * time.Second
+// frozenTime is how long an API server stands still: longer than a rotation takes until the next CA signs, and shorter than
+// until the old one is trusted no more, and than the timeout of a call, which would fail whatever the certificate.
+const frozenTime = 4 * time.Second
 
 // freeze stops an API server until the function that it returns is called, and for frozenTime at least.
 func freeze(server int) (resume func()) {
@@ -38,12 +40,12 @@ func freeze(server int) (resume func()) {
 
 var _ = Describe("A rotation of the CA while an API server is frozen", func() {
 	// What an API server has not seen yet, it may act on when it goes on: a new serving certificate with the old caBundle.
-	lifetimes := eirinix.Rotation{CALifetime: time.Hour, LeafLifetime: 30 * time.Second, Retain: 3 * time.Second}
+	lifetimes := eirinix.Rotation{CALifetime: time.Hour, LeafLifetime: 30 * time.Second, Retain: 5 * time.Second}
 
 	activated := func(m moment) bool { return m.object == "secrets" && m.phase == ca.Retaining && !m.past }
 
 	// rotate has the CA rotate while that API server is frozen: all the way, or, with published, from where every
-	// caBundle holds the next CA. It tells whether the next CA signed before the API server went on.
+	// caBundle holds the next CA. inTime says that the next CA signed before the API server went on.
 	rotate := func(ctx context.Context, d *deployment, frozen int, published bool, begin func(kubernetes.Interface)) (inTime bool) {
 		GinkgoHelper()
 		clients := clientsOf(1 - frozen)
@@ -66,14 +68,14 @@ var _ = Describe("A rotation of the CA while an API server is frozen", func() {
 			inTime = d.state(ctx, clients).CurrentID > before
 		}
 		resume()
-		Eventually(func() int64 { return d.state(ctx, clients).CurrentID }).WithContext(ctx).Should(BeNumerically(">", before))
+		Eventually(func() int64 { return d.state(ctx, clients).CurrentID }).WithContext(ctx).WithTimeout(patience).Should(BeNumerically(">", before))
 		return inTime
 	}
 
 	It("fails no admission", func(ctx SpecContext) {
 		d := deploy(ctx, 3, lifetimes)
 		l := startLoad(ctx, d, many)
-		const times = 8
+		const times = 4
 		meanwhile := 0
 		for n := range times {
 			if rotate(ctx, d, n%2, n%4 > 1, func(clients kubernetes.Interface) { d.request(ctx, clients, fmt.Sprint("request ", n)) }) {
@@ -103,7 +105,8 @@ var _ = Describe("A rotation of the CA while an API server is frozen", func() {
 	}, SpecTimeout(10*patience))
 })
 
-// stageAlone begins a rotation as Store.Stage does, but without cross-signed certificates.
+// stageAlone begins a rotation as Store.Stage does, but without cross-signed certificates. The configurations vouch for the
+// next CA instead, or replicas would not take it.
 func (d *deployment) stageAlone(ctx context.Context, clients kubernetes.Interface) {
 	GinkgoHelper()
 	secrets := clients.CoreV1().Secrets(d.namespace)
@@ -113,6 +116,7 @@ func (d *deployment) stageAlone(ctx context.Context, clients kubernetes.Interfac
 	Expect(err).NotTo(HaveOccurred())
 	next, err := ca.New(d.secret(), d.rotation.CALifetime, time.Now())
 	Expect(err).NotTo(HaveOccurred())
+	d.vouch(ctx, clients, next.Certificate)
 	for n := range state.Generations {
 		state.Generations[n].CrossSigned = nil
 	}
@@ -125,4 +129,19 @@ func (d *deployment) stageAlone(ctx context.Context, clients kubernetes.Interfac
 	secret.Data = state.Encode(secret.Data)
 	_, err = secrets.Update(ctx, secret, metav1.UpdateOptions{})
 	Expect(err).NotTo(HaveOccurred())
+}
+
+// vouch has the configurations pin a CA beside those that they pin.
+func (d *deployment) vouch(ctx context.Context, clients kubernetes.Interface, certificate *x509.Certificate) {
+	GinkgoHelper()
+	hooks := clients.AdmissionregistrationV1().MutatingWebhookConfigurations()
+	Eventually(func() error {
+		c, err := hooks.Get(ctx, d.mutating(), metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		metav1.SetMetaDataAnnotation(&c.ObjectMeta, webhookconf.PinsAnnotation, c.Annotations[webhookconf.PinsAnnotation]+","+webhookconf.HashOf(certificate))
+		_, err = hooks.Update(ctx, c, metav1.UpdateOptions{})
+		return err
+	}).WithContext(ctx).WithTimeout(patience).Should(Succeed())
 }

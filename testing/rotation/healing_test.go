@@ -22,7 +22,7 @@ const (
 	secretHealed  = 2 * time.Second
 	bundlesHealed = 3 * time.Second
 
-	// quiet is longer than a replica hesitates before it heals what all see: whoever would write too has done so.
+	// quiet is longer than a replica hesitates before it heals a fault that all see: any other that would write has done so.
 	quiet = 1500 * time.Millisecond
 
 	// mostWrites is how often a configuration may be written for one fault.
@@ -59,7 +59,7 @@ var _ = Describe("Damage under load", func() {
 				}).Should(Succeed())
 			}
 		}
-		extra := false // the Secret holds a key of somebody else's
+		extra := false // the Secret holds a key of another program
 		replace := func(data map[string][]byte) func() {
 			return change(func(old map[string][]byte) {
 				extra = false
@@ -84,7 +84,7 @@ var _ = Describe("Damage under load", func() {
 					data[key] = nil
 				}
 			})},
-			{"a key of somebody else's", change(func(data map[string][]byte) {
+			{"a key of another program", change(func(data map[string][]byte) {
 				data["extra"] = []byte("kept")
 				extra = true
 			})},
@@ -210,8 +210,8 @@ var _ = Describe("Damage under load", func() {
 				c.Webhooks[0].ClientConfig.CABundle = nil
 			})},
 			{"caBundle garbage", bundle([]byte("garbage"))},
-			{"caBundle of somebody else", bundle(foreign[corev1.TLSCertKey])},
-			{"caBundle of somebody else in one configuration", inValidating(func(c *admissionregistrationv1.ValidatingWebhookConfiguration) {
+			{"caBundle of another program", bundle(foreign[corev1.TLSCertKey])},
+			{"caBundle of another program in one configuration", inValidating(func(c *admissionregistrationv1.ValidatingWebhookConfiguration) {
 				c.Webhooks[0].ClientConfig.CABundle = foreign[corev1.TLSCertKey]
 			})},
 			{"an entry removed", inMutating(func(c *admissionregistrationv1.MutatingWebhookConfiguration) {
@@ -267,7 +267,7 @@ func foreignSecret(ctx context.Context) map[string][]byte {
 	GinkgoHelper()
 	namespace := newNamespace(ctx)
 	store := &certsecret.Store{Secrets: clientsOf(0).CoreV1().Secrets(namespace), Namespace: namespace, Name: "foreign"}
-	_, _, err := store.Ensure(ctx)
+	_, _, err := store.Ensure(ctx, nil)
 	Expect(err).NotTo(HaveOccurred())
 	s, err := store.Secrets.Get(ctx, "foreign", metav1.GetOptions{})
 	Expect(err).NotTo(HaveOccurred())
@@ -276,12 +276,17 @@ func foreignSecret(ctx context.Context) map[string][]byte {
 
 var _ = Describe("Replicas at rest", func() {
 	It("write nothing, also when others touch what is theirs", func(ctx SpecContext) {
-		d := deploy(ctx, 3, eirinix.Rotation{LeafLifetime: 8 * time.Second}) // renewals need no write
+		d := deploy(ctx, 2, eirinix.Rotation{LeafLifetime: 8 * time.Second}) // renewals need no write
 		clients := clientsOf(0)
 		l := startLoad(ctx, d, few)
 		d.settle(ctx, clients)
+		d.more = []any{mark("later", "yes", eirinix.Settings{})} // other versions have lived before
+		d.rollOut(ctx, d.keepJournal(ctx, clients))
+		d.start(ctx, 0)
+		d.settle(ctx, clients)
 		j := d.keepJournal(ctx, clients)
-		Consistently(j.all).WithContext(ctx).WithTimeout(5 * time.Second).Should(BeZero())
+		// Longer than any question or pause.
+		Consistently(func() int { return j.all() + j.written(leaseKind) }).WithContext(ctx).WithTimeout(15 * time.Second).Should(BeZero())
 
 		s, err := clients.CoreV1().Secrets(d.namespace).Get(ctx, d.secret(), metav1.GetOptions{})
 		Expect(err).NotTo(HaveOccurred())
@@ -296,6 +301,7 @@ var _ = Describe("Replicas at rest", func() {
 		Expect(err).NotTo(HaveOccurred())
 		Eventually(j.all).Should(Equal(2))
 		Consistently(j.all).WithContext(ctx).WithTimeout(5 * time.Second).Should(Equal(2))
+		Expect(j.written(leaseKind)).To(BeZero())
 		Expect(d.renewals.Load()).To(BeNumerically(">=", 3))
 		d.expectNoFailure(l, "3 replicas at rest")
 	}, SpecTimeout(5*patience))

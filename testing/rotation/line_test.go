@@ -34,9 +34,9 @@ func newLine(r *replica, d *deployment) *line {
 
 // moment is one write of a rotation.
 type moment struct {
-	object string   // secrets, mutatingwebhookconfigurations or validatingwebhookconfigurations
+	object string   // secrets, mutatingwebhookconfigurations, validatingwebhookconfigurations or leases
 	phase  ca.Phase // of the Secret that is written
-	past   bool     // it has been written, and nobody knows yet
+	past   bool     // it has been written, and its writer does not know yet
 }
 
 // loseAt makes a crash: the first replica that comes to the moment is lost.
@@ -50,16 +50,17 @@ func holdAt(at func(moment) bool) *crash {
 // crash waits for a moment; the first replica that comes to it is lost. Or all are held up there.
 type crash struct {
 	at     func(moment) bool
+	only   string        // the name of the only replica that may be lost; empty for any
 	victim chan *replica // gets the replica that was lost
-	hold   chan struct{} // if not nil, nobody is lost: all wait until it is closed
+	hold   chan struct{} // if not nil, no replica is lost: all wait until it is closed
 	held   chan *replica // gets the first that waits
 
 	once sync.Once
 }
 
-// reach tells whether the replica is lost here.
+// reach reports whether the replica is lost here.
 func (c *crash) reach(ctx context.Context, r *replica, m moment) (lost bool) {
-	if c == nil || !c.at(m) {
+	if c == nil || c.only != "" && c.only != r.name || !c.at(m) {
 		return false
 	}
 	if c.hold != nil {
@@ -107,12 +108,15 @@ func (l *line) wrap(next http.RoundTripper) http.RoundTripper {
 	})
 }
 
-// momentOf tells what a request is about to write.
+// momentOf returns the write that a request is about to make.
 func momentOf(r *http.Request) (moment, bool) {
+	parts := strings.Split(r.URL.Path, "/")
+	if r.Method == http.MethodPost && parts[len(parts)-1] == "leases" {
+		return moment{object: "leases"}, true
+	}
 	if r.Method != http.MethodPut || r.Body == nil {
 		return moment{}, false
 	}
-	parts := strings.Split(r.URL.Path, "/")
 	m := moment{object: parts[len(parts)-2]}
 	if m.object == "secrets" {
 		text, err := io.ReadAll(r.Body)

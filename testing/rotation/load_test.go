@@ -15,7 +15,7 @@ import (
 )
 
 // every is the time between two admissions by one API server, if the machine can keep up.
-const every = 25 * time.Millisecond
+const every = 40 * time.Millisecond
 
 // How many admissions by one API server may be in flight at once.
 const (
@@ -28,6 +28,7 @@ type load struct {
 	stop     chan struct{}
 	all      sync.WaitGroup
 	admitted []atomic.Int64 // by API server
+	wanted   atomic.Pointer[wanted]
 
 	mu       sync.Mutex
 	failures []string
@@ -42,6 +43,7 @@ func startLoad(ctx context.Context, d *deployment, inFlight int) *load {
 		Eventually(func() error { return admit(ctx, clients, d.objects) }).Should(Succeed(), "the API server acts on the configurations")
 		l.all.Go(func() { l.generate(clients, n, d.objects, inFlight) })
 	}
+	d.balancer.unserved.Store(0) // the canary of the first replica may have come before its endpoint
 	DeferCleanup(func() { l.end() })
 	return l
 }
@@ -64,8 +66,15 @@ func (l *load) generate(clients kubernetes.Interface, server int, namespace stri
 		l.all.Go(func() {
 			ctx, cancel := context.WithTimeout(context.Background(), patience)
 			defer cancel()
-			began := time.Now()
-			if err := admit(ctx, clients, namespace); err != nil {
+			began, before := time.Now(), l.wanted.Load()
+			data, err := admitted(ctx, clients, namespace)
+			if err == nil {
+				err = before.missedBy(data)
+			}
+			if after := l.wanted.Load(); err != nil && data != nil && after != before {
+				err = after.missedBy(data)
+			}
+			if err != nil {
 				l.failed(fmt.Sprintf("%s, after %s, API server %d: %v", began.Format("15:04:05.000"), time.Since(began).Round(time.Millisecond), server, err))
 			} else {
 				l.admitted[server].Add(1)
@@ -108,14 +117,44 @@ func (l *load) end() {
 
 // admit has one object admitted, and sees that it was changed and checked.
 func admit(ctx context.Context, clients kubernetes.Interface, namespace string) error {
+	_, err := admitted(ctx, clients, namespace)
+	return err
+}
+
+// admitted is admit, and returns what the object's data are after all steps.
+func admitted(ctx context.Context, clients kubernetes.Interface, namespace string) (map[string]string, error) {
 	c, err := clients.CoreV1().ConfigMaps(namespace).Create(ctx, &corev1.ConfigMap{
-		ObjectMeta: metav1.ObjectMeta{GenerateName: "load-"},
+		ObjectMeta: metav1.ObjectMeta{GenerateName: "load-", Labels: map[string]string{"load": "yes", "tier": "one"}},
 	}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 	switch {
 	case err != nil:
-		return err
+		return nil, err
 	case c.Data["mutated"] != "yes":
-		return fmt.Errorf("admitted without the mutation")
+		return nil, fmt.Errorf("admitted without the mutation")
+	}
+	return c.Data, nil
+}
+
+// wanted is what steps must have left in an object. An object that is admitted while another wanted takes its place may
+// have either. The nil wanted is content with everything.
+type wanted struct {
+	has   map[string]string
+	exact bool // and nothing else
+}
+
+func (w *wanted) missedBy(data map[string]string) error {
+	if w == nil {
+		return nil
+	}
+	for key, value := range w.has {
+		if found, ok := data[key]; !ok || value != "" && found != value {
+			return fmt.Errorf("%s is %q instead of %q, in %v", key, found, value, data)
+		}
+	}
+	for key := range data {
+		if _, ok := w.has[key]; w.exact && !ok {
+			return fmt.Errorf("%s is there, in %v", key, data)
+		}
 	}
 	return nil
 }

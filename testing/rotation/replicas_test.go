@@ -1,20 +1,25 @@
 package rotation_test
 
 import (
+	"bytes"
 	"context"
+	"crypto/tls"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"code.cloudfoundry.org/eirinix"
 	"code.cloudfoundry.org/eirinix/internal/ca"
@@ -24,15 +29,19 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-const serviceName = "replicas"
+const (
+	serviceName = "replicas"
+	drainDelay  = time.Second
+)
 
 // deployment is a program that runs in several replicas behind a Service.
 type deployment struct {
 	namespace string // of the Service and the Secret, and the fingerprint
 	objects   string // the namespace whose objects are admitted
 	rotation  eirinix.Rotation
-	source    eirinix.CertificateSource // of replicas that are started from now on; nil for our own CA
-	more      []any                     // steps that replicas have which are started from now on, beside those of all
+	source    eirinix.CertificateSource     // of replicas that are started from now on; nil for our own CA
+	more      []any                         // steps that replicas have which are started from now on, beside those of all
+	change    func(*eirinix.ManagerOptions) // of replicas that are started from now on; nil for nothing
 	balancer  *balancer
 	replicas  []*replica
 	started   int
@@ -40,7 +49,6 @@ type deployment struct {
 	crash atomic.Pointer[crash] // where the next replica is lost; nil for nowhere
 
 	calls    atomic.Int64 // of steps
-	closing  sync.Map     // the servers that close each connection after its first answer
 	renewals atomic.Int64 // of serving certificates
 }
 
@@ -52,6 +60,8 @@ type replica struct {
 	line   *line
 	done   <-chan error
 }
+
+func (r *replica) endpoint() string { return r.Addr().String() }
 
 // deploy starts a program with that many replicas, which take turns with the API servers.
 func deploy(ctx context.Context, replicas int, rotation eirinix.Rotation) *deployment {
@@ -71,13 +81,15 @@ func deploy(ctx context.Context, replicas int, rotation eirinix.Rotation) *deplo
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(func(ctx context.Context) {
 		hooks := clientsOf(0).AdmissionregistrationV1()
-		Expect(hooks.MutatingWebhookConfigurations().Delete(ctx, d.mutating(), metav1.DeleteOptions{})).To(Succeed())
-		Expect(hooks.ValidatingWebhookConfigurations().Delete(ctx, d.validating(), metav1.DeleteOptions{})).To(Succeed())
+		Expect(client.IgnoreNotFound(hooks.MutatingWebhookConfigurations().Delete(ctx, d.mutating(), metav1.DeleteOptions{}))).To(Succeed())
+		Expect(client.IgnoreNotFound(hooks.ValidatingWebhookConfigurations().Delete(ctx, d.validating(), metav1.DeleteOptions{}))).To(Succeed())
 	})
 	DeferCleanup(func(ctx context.Context) {
-		for len(d.replicas) > 0 {
-			d.retire(ctx, d.replicas[0])
+		last := slices.Clone(d.replicas)
+		for _, r := range last {
+			d.dismiss(r)
 		}
+		d.stopped(ctx, last...)
 	})
 	for n := range replicas {
 		d.start(ctx, n%len(servers))
@@ -95,16 +107,76 @@ func newNamespace(ctx context.Context) string {
 func (d *deployment) mutating() string   { return d.namespace + "-mutating-hook" }
 func (d *deployment) validating() string { return d.namespace + "-validating-hook" }
 func (d *deployment) secret() string     { return d.namespace + "-setupcertificate" }
+func (d *deployment) lease() string      { return d.namespace + "-versions" }
 
 // start runs one more replica, connected to that API server, and sends it calls once it is ready.
 func (d *deployment) start(ctx context.Context, server int) *replica {
 	GinkgoHelper()
+	r := d.launch(ctx, server)
+	Eventually(func() error {
+		select {
+		case <-r.Ready():
+			return nil
+		case err := <-r.done:
+			return StopTrying(fmt.Sprintf("Run returned before Ready: %v", err))
+		default:
+			return fmt.Errorf("not ready")
+		}
+	}).WithContext(ctx).WithTimeout(patience).Should(Succeed())
+	d.closeEach(ctx, r)
+	d.replicas = append(d.replicas, r)
+	d.balancer.add(r.endpoint())
+	return r
+}
+
+// closeEach has a replica close every connection after its answer, by a call of the step that asks its server for that. It
+// must be so before the first call of an API server: a connection that is closed later may be in use again.
+func (d *deployment) closeEach(ctx context.Context, r *replica) {
+	GinkgoHelper()
+	review, err := json.Marshal(admissionv1.AdmissionReview{
+		TypeMeta: metav1.TypeMeta{APIVersion: admissionv1.SchemeGroupVersion.String(), Kind: "AdmissionReview"},
+		Request: &admissionv1.AdmissionRequest{
+			UID: "first", Operation: admissionv1.Create, Name: "first", Namespace: d.objects,
+			Kind: metav1.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}, Resource: metav1.GroupVersionResource{Version: "v1", Resource: "configmaps"},
+			Object: runtime.RawExtension{Raw: []byte(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"first","labels":{"spare":"yes"}}}`)},
+		},
+	})
+	Expect(err).NotTo(HaveOccurred())
+	post, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://"+r.endpoint()+"/mutate/spare", bytes.NewReader(review))
+	Expect(err).NotTo(HaveOccurred())
+	post.Header.Set("Content-Type", "application/json")
+	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
+	defer transport.CloseIdleConnections()
+	resp, err := (&http.Client{Transport: transport}).Do(post)
+	Expect(err).NotTo(HaveOccurred())
+	defer func() { _ = resp.Body.Close() }()
+	Expect(resp).To(And(HaveHTTPStatus(http.StatusOK), HaveField("Close", BeTrue())))
+}
+
+// launch runs one more replica, and waits for nothing.
+func (d *deployment) launch(ctx context.Context, server int) *replica {
+	GinkgoHelper()
+	r := d.manager(server, d.nextName())
 	d.started++
-	r := &replica{name: fmt.Sprintf("replica-%d", d.started), server: server}
+	for _, step := range append(d.steps(), d.more...) {
+		Expect(r.AddExtension(step)).To(Succeed())
+	}
+	done := make(chan error, 1)
+	r.done = done
+	go func() { done <- r.Run(context.WithoutCancel(ctx)) }()
+	DeferCleanup(r.Stop)
+	return r
+}
+
+func (d *deployment) nextName() string { return fmt.Sprintf("replica-%d", d.started+1) }
+
+// manager makes a Manager with the options of the deployment, changed in this way, and without steps.
+func (d *deployment) manager(server int, name string, changes ...func(*eirinix.ManagerOptions)) *replica {
+	r := &replica{name: name, server: server}
 	r.line = newLine(r, d)
 	config := servers[server].Config()
 	config.Wrap(r.line.wrap)
-	r.ExtensionManager = eirinix.NewManager(eirinix.ManagerOptions{
+	o := eirinix.ManagerOptions{
 		Namespace:           d.objects,
 		OperatorFingerprint: d.namespace,
 		ServiceName:         serviceName,
@@ -112,39 +184,64 @@ func (d *deployment) start(ctx context.Context, server int) *replica {
 		Port:                d.balancer.port(),
 		ListenAddress:       "127.0.0.1:0",
 		RestConfig:          config,
-		Logger:              d.logger(r.name),
+		Logger:              d.logger(name),
 		Rotation:            d.rotation,
 		Certificates:        d.source,
-		DrainDelay:          time.Second,
-	})
-	for _, step := range append(d.steps(), d.more...) {
-		Expect(r.AddExtension(step)).To(Succeed())
+		DrainDelay:          drainDelay,
 	}
-	done := make(chan error, 1)
-	r.done = done
-	go func() { done <- r.Run(context.WithoutCancel(ctx)) }()
-	Eventually(func() error {
-		select {
-		case <-r.Ready():
-			return nil
-		case err := <-done:
-			return StopTrying(fmt.Sprintf("Run returned before Ready: %v", err))
-		default:
-			return fmt.Errorf("not ready")
-		}
-	}).WithContext(ctx).Should(Succeed())
-	d.replicas = append(d.replicas, r)
-	d.balancer.add(r.Addr().String())
+	if d.change != nil {
+		changes = append(changes, d.change)
+	}
+	for _, change := range changes {
+		change(&o)
+	}
+	r.ExtensionManager = eirinix.NewManager(o)
 	return r
 }
 
 // retire stops a replica as a rollout does: its endpoint goes first.
 func (d *deployment) retire(ctx context.Context, r *replica) {
 	GinkgoHelper()
-	d.balancer.remove(r.Addr().String())
-	d.replicas = slices.DeleteFunc(d.replicas, func(other *replica) bool { return other == r })
+	d.dismiss(r)
+	d.stopped(ctx, r)
+}
+
+// dismiss begins what retire does.
+func (d *deployment) dismiss(r *replica) {
+	d.forget(r)
 	r.Stop()
-	Eventually(r.done).WithContext(ctx).Should(Receive(BeNil()), r.name)
+}
+
+// stopped waits for the end of replicas.
+func (d *deployment) stopped(ctx context.Context, all ...*replica) {
+	GinkgoHelper()
+	for _, r := range all {
+		Eventually(r.done).WithContext(ctx).WithTimeout(patience).Should(Receive(BeNil()), r.name)
+	}
+}
+
+// forget takes the endpoint of a replica away.
+func (d *deployment) forget(r *replica) {
+	d.balancer.remove(r.endpoint())
+	d.replicas = slices.DeleteFunc(d.replicas, func(other *replica) bool { return other == r })
+}
+
+// kill has replicas die without a word, all at once, after the calls that they have begun: to fail those is not for the
+// library to prevent.
+func (d *deployment) kill(ctx context.Context, all ...*replica) {
+	GinkgoHelper()
+	for _, r := range all {
+		d.forget(r)
+	}
+	for _, r := range all {
+		Eventually(d.balancer.standing).WithArguments(r.endpoint()).WithContext(ctx).WithTimeout(patience).WithPolling(5*time.Millisecond).Should(BeZero(), r.name)
+	}
+	for _, r := range all {
+		r.line.cut()
+	}
+	for _, r := range all {
+		r.Stop() // closes its listener, and tells no one, because its line is cut
+	}
 }
 
 // replace has a new replica take the place of r.
@@ -160,8 +257,8 @@ func (d *deployment) replace(ctx context.Context, r *replica) *replica {
 func (d *deployment) steps() []any {
 	slow := eirinix.Settings{Timeout: 30 * time.Second} // whether a busy machine is fast enough is not the question
 	return []any{
-		eirinix.Mutation[*corev1.ConfigMap]{ID: "mark", Settings: slow, Apply: func(ctx context.Context, _ *eirinix.Call, c *corev1.ConfigMap) error {
-			d.called(ctx)
+		eirinix.Mutation[*corev1.ConfigMap]{ID: "mark", Settings: slow, Apply: func(_ context.Context, _ *eirinix.Call, c *corev1.ConfigMap) error {
+			d.calls.Add(1)
 			if c.Data == nil {
 				c.Data = map[string]string{}
 			}
@@ -169,11 +266,14 @@ func (d *deployment) steps() []any {
 			return nil
 		}},
 		eirinix.Mutation[*corev1.ConfigMap]{
-			ID: "spare", Apply: func(context.Context, *eirinix.Call, *corev1.ConfigMap) error { return nil },
+			ID: "spare", Apply: func(ctx context.Context, _ *eirinix.Call, _ *corev1.ConfigMap) error {
+				closeConnections(ctx)
+				return nil
+			},
 			Settings: eirinix.Settings{Isolated: true, Objects: &metav1.LabelSelector{MatchLabels: map[string]string{"spare": "yes"}}},
 		},
-		eirinix.Validation[*corev1.ConfigMap]{ID: "check", Settings: slow, Create: func(ctx context.Context, _ *eirinix.Call, c *corev1.ConfigMap) error {
-			d.called(ctx)
+		eirinix.Validation[*corev1.ConfigMap]{ID: "check", Settings: slow, Create: func(_ context.Context, _ *eirinix.Call, c *corev1.ConfigMap) error {
+			d.calls.Add(1)
 			if c.Data["mutated"] != "yes" {
 				return eirinix.Deny("it was not mutated")
 			}
@@ -182,13 +282,11 @@ func (d *deployment) steps() []any {
 	}
 }
 
-// called counts, and has the server close the connection after this answer, so that the next call needs a handshake.
-func (d *deployment) called(ctx context.Context) {
-	d.calls.Add(1)
+// closeConnections has the server that calls close each connection after its answer, so that the next call needs a
+// handshake.
+func closeConnections(ctx context.Context) {
 	if server, ok := ctx.Value(http.ServerContextKey).(*http.Server); ok {
-		if _, done := d.closing.LoadOrStore(server, true); !done {
-			server.SetKeepAlivesEnabled(false)
-		}
+		server.SetKeepAlivesEnabled(false)
 	}
 }
 
@@ -272,7 +370,7 @@ func (d *deployment) expectNoFailure(l *load, what string) {
 	d.report(l, what)
 	failures := l.failing()
 	Expect(failures).To(BeEmpty(), "%d of %d admissions failed", len(failures), int64(len(failures))+l.total())
-	Expect(d.balancer.unserved.Load()).To(BeZero())
+	Expect(d.balancer.unserved.Load()).To(BeZero(), "connections without a replica")
 	Expect(d.balancer.resumed.Load()).To(BeZero(), "handshakes without a certificate")
 	Expect(d.calls.Load()).To(BeNumerically(">=", 2*l.total()))
 	Expect(d.balancer.handshakes.Load()).To(BeNumerically(">=", d.calls.Load()), "calls without a handshake of their own")

@@ -11,15 +11,15 @@ import (
 )
 
 var _ = Describe("A rotation of the CA", func() {
-	It("fails no admission, many times over", Label("soak"), func(ctx SpecContext) {
+	It("fails no admission, many times over, while versions are rolled out and replicas die", Label("soak"), func(ctx SpecContext) {
 		// Half of a CA's life is over some seven seconds after it was made, and a rotation by request is done before.
-		d := deploy(ctx, 3, eirinix.Rotation{CALifetime: 15 * time.Second, LeafLifetime: 8 * time.Second, Retain: 2 * time.Second})
+		d := deploy(ctx, 2, eirinix.Rotation{CALifetime: 15 * time.Second, LeafLifetime: 8 * time.Second, Retain: 2 * time.Second})
 		l := startLoad(ctx, d, few)
 		clients := clientsOf(0)
 		j := d.keepJournal(ctx, clients)
 		first := d.state(ctx, clients).CurrentID
 		began, last := time.Now(), first
-		kinds := map[string]int{}
+		kinds, rollouts, deaths := map[string]int{}, 0, 0
 		for n := 0; last-first < int64(rotations()); n++ {
 			kind := []string{"RotateCA", "annotation", "age"}[n%3]
 			switch kind {
@@ -28,7 +28,15 @@ var _ = Describe("A rotation of the CA", func() {
 			case "annotation":
 				d.request(ctx, clients, fmt.Sprint("request ", n))
 			}
-			Eventually(func() int64 { return d.state(ctx, clients).CurrentID }).WithContext(ctx).
+			d.more = []any{mark([]string{"odd", "even"}[n%2], "yes", eirinix.Settings{})}
+			if kind == "age" {
+				deaths++
+				d.rollOut(ctx, j, func(r *replica) { d.kill(ctx, r) })
+			} else {
+				d.rollOut(ctx, j)
+			}
+			rollouts++
+			Eventually(func() int64 { return d.state(ctx, clients).CurrentID }).WithContext(ctx).WithTimeout(patience).
 				WithPolling(50*time.Millisecond).Should(BeNumerically(">", last), kind)
 			last = d.state(ctx, clients).CurrentID
 			kinds[kind]++
@@ -36,8 +44,9 @@ var _ = Describe("A rotation of the CA", func() {
 		}
 		took := time.Since(began)
 		d.settle(ctx, clients)
-		Expect(d.renewals.Load()).To(BeNumerically(">", 0))
+		Expect(j.versions(mutatingKind)).To(HaveLen(1+rollouts), "each version was registered once")
 		Expect(j.mostTrusted()).To(BeNumerically("<=", 3), "CAs in a caBundle: the old, the new, and one that is about to go")
-		d.expectNoFailure(l, fmt.Sprintf("%d rotations in %s %v, %d CAs in a caBundle at most", last-first, took.Round(time.Second), kinds, j.mostTrusted()))
+		d.expectNoFailure(l, fmt.Sprintf("%d rotations in %s %v, %d rollouts, %d replicas killed, %d CAs in a caBundle at most",
+			last-first, took.Round(time.Second), kinds, rollouts, deaths, j.mostTrusted()))
 	}, SpecTimeout(4*time.Hour))
 })

@@ -3,190 +3,510 @@ package rotation_test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
-	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	"github.com/onsi/gomega/types"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"code.cloudfoundry.org/eirinix"
+	"code.cloudfoundry.org/eirinix/internal/rollout"
+	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
-// answer is what became of one admission.
-type answer struct {
-	began  time.Time
-	data   map[string]string
-	failed error
+// tookOver bounds how long it may take that a version without replicas is given up: a question after at most ten seconds,
+// ten more without an answer, and what a busy machine takes.
+const tookOver = 30 * time.Second
+
+// unhurried are lifetimes of which none ends during a spec.
+var unhurried = eirinix.Rotation{CALifetime: 24 * time.Hour, LeafLifetime: time.Hour, Retain: time.Hour}
+
+// mark is a step that leaves a value under its ID.
+func mark(id, value string, settings eirinix.Settings) eirinix.Mutation[*corev1.ConfigMap] {
+	settings.Timeout = 30 * time.Second
+	return eirinix.Mutation[*corev1.ConfigMap]{ID: id, Settings: settings, Apply: func(_ context.Context, _ *eirinix.Call, c *corev1.ConfigMap) error {
+		if c.Data == nil {
+			c.Data = map[string]string{}
+		}
+		c.Data[id] = value
+		return nil
+	}}
 }
 
-// ask has objects admitted through every API server until stop, one after the other. soFar gives the answers that are
-// there already.
-func ask(d *deployment) (soFar, stop func() []answer) {
-	var mu sync.Mutex
-	var all []answer
-	ended := make(chan struct{})
-	var asking sync.WaitGroup
+// version is one version of a program: its steps beside those that every replica has, and what they leave in an object of
+// the load.
+type version struct {
+	steps  []any
+	leaves map[string]string
+}
+
+// The next version has an entry and a step of an entry more than the older one, lacks an entry and a step of another, has
+// renamed two steps, and changes two: each selects other objects, and does something else.
+var older, newer = func() (version, version) {
+	alone := eirinix.Settings{Isolated: true}
+	selects := func(alone bool, tiers ...string) eirinix.Settings {
+		return eirinix.Settings{Isolated: alone, Objects: &metav1.LabelSelector{
+			MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "tier", Operator: metav1.LabelSelectorOpIn, Values: tiers}},
+		}}
+	}
+	all := eirinix.Settings{}
+	return version{
+		steps: []any{
+			mark("stays", "yes", all), mark("stays-alone", "yes", alone),
+			mark("removed", "yes", all), mark("removed-alone", "yes", alone),
+			mark("old-name", "yes", all), mark("old-name-alone", "yes", alone),
+			mark("changed", "1", selects(false, "one")), mark("changed-alone", "1", selects(true, "one")),
+		},
+		leaves: map[string]string{
+			"mutated": "yes", "stays": "yes", "stays-alone": "yes", "removed": "yes", "removed-alone": "yes",
+			"old-name": "yes", "old-name-alone": "yes", "changed": "1", "changed-alone": "1",
+		},
+	}, version{
+		steps: []any{
+			mark("stays", "yes", all), mark("stays-alone", "yes", alone),
+			mark("added", "yes", all), mark("added-alone", "yes", alone),
+			mark("new-name", "yes", all), mark("new-name-alone", "yes", alone),
+			mark("changed", "2", selects(false, "one", "two")), mark("changed-alone", "2", selects(true, "one", "two")),
+		},
+		leaves: map[string]string{
+			"mutated": "yes", "stays": "yes", "stays-alone": "yes", "added": "yes", "added-alone": "yes",
+			"new-name": "yes", "new-name-alone": "yes", "changed": "2", "changed-alone": "2",
+		},
+	}
+}()
+
+// alone wants the version's steps, and no others.
+func (v version) alone() *wanted { return &wanted{has: v.leaves, exact: true} }
+
+// with wants the steps that both versions have. Where they do something else, either will do.
+func (v version) with(w version) *wanted {
+	has := map[string]string{}
+	for key, value := range v.leaves {
+		switch other, both := w.leaves[key]; {
+		case both && other == value:
+			has[key] = value
+		case both:
+			has[key] = ""
+		}
+	}
+	return &wanted{has: has}
+}
+
+// records are those of the versions in the Lease.
+func (d *deployment) records(ctx context.Context) rollout.Versions {
+	GinkgoHelper()
+	lease, err := clientsOf(0).CoordinationV1().Leases(d.namespace).Get(ctx, d.lease(), metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return rollout.Versions{}
+	}
+	Expect(err).NotTo(HaveOccurred())
+	return rollout.Read(lease.Annotations)
+}
+
+// latest is the version of the deployment's Service that came last.
+func (d *deployment) latest(ctx context.Context) string {
+	GinkgoHelper()
+	all := d.records(ctx)
+	for _, version := range slices.Backward(all.InOrder()) {
+		if all[version].Target == "Service "+d.namespace+"/"+serviceName {
+			return version
+		}
+	}
+	Fail("no version has a record")
+	return ""
+}
+
+// registered waits until both configurations hold a version.
+func (j *journal) registered(ctx context.Context, version string) {
+	GinkgoHelper()
+	for _, kind := range []string{mutatingKind, validatingKind} {
+		Eventually(func() string {
+			all := j.versions(kind)
+			return all[len(all)-1]
+		}).WithContext(ctx).WithTimeout(patience).WithPolling(5*time.Millisecond).Should(Equal(version), kind)
+	}
+}
+
+// rollOut replaces all replicas one after the other, and waits until their version is registered. It returns how long that
+// took from when the last one was told to stop. The first replicas go as how says.
+func (d *deployment) rollOut(ctx context.Context, j *journal, how ...func(*replica)) time.Duration {
+	GinkgoHelper()
+	var stopping []*replica
+	var last time.Time
+	for n, r := range slices.Clone(d.replicas) {
+		d.start(ctx, r.server)
+		last = time.Now()
+		if n < len(how) {
+			how[n](r)
+			continue
+		}
+		d.dismiss(r)
+		stopping = append(stopping, r)
+	}
+	j.registered(ctx, d.latest(ctx))
+	took := time.Since(last)
+	d.stopped(ctx, stopping...)
+	return took
+}
+
+// obeyed waits until every API server acts on the registration that stands.
+func (d *deployment) obeyed(ctx context.Context, w *wanted) {
+	GinkgoHelper()
 	for n := range servers {
 		clients := clientsOf(n)
-		asking.Go(func() {
+		Eventually(func() error {
+			data, err := admitted(ctx, clients, d.objects)
+			if err != nil {
+				return err
+			}
+			return w.missedBy(data)
+		}).WithContext(ctx).WithTimeout(patience).Should(Succeed())
+	}
+}
+
+// expectAnswers waits until that many more objects have been admitted.
+func (l *load) expectAnswers(ctx context.Context, n int64) {
+	GinkgoHelper()
+	before := l.total()
+	Eventually(func() int64 { return l.total() - before + int64(len(l.failing())) }).WithContext(ctx).WithTimeout(patience).Should(BeNumerically(">=", n))
+}
+
+var _ = Describe("Versions with different steps", func() {
+	DescribeTable("are rolled out forth and back under load: no call fails, no object skips a step that all have, and each registration is written once",
+		func(ctx SpecContext, replicas, rollouts int) {
+			if n := rotations(); n > 30 {
+				rollouts *= n / 30
+			}
+			d := deploy(ctx, 0, unhurried)
+			d.more = older.steps
+			for n := range replicas {
+				d.start(ctx, n%len(servers))
+			}
+			j := d.keepJournal(ctx, clientsOf(0))
+			l := startLoad(ctx, d, few)
+			d.obeyed(ctx, older.alone())
+			l.wanted.Store(older.alone())
+
+			now, next := older, newer
+			var slowest time.Duration
+			for n := range rollouts {
+				By(fmt.Sprintf("rollout %d", n+1))
+				l.wanted.Store(now.with(next))
+				d.more = next.steps
+				slowest = max(slowest, d.rollOut(ctx, j))
+				d.obeyed(ctx, next.alone())
+				l.wanted.Store(next.alone())
+				l.expectAnswers(ctx, 20)
+				Expect(l.failing()).To(BeEmpty(), "after %d rollouts", n+1)
+				now, next = next, now
+			}
+			for _, kind := range []string{mutatingKind, validatingKind} {
+				versions := j.versions(kind)
+				Expect(versions).To(HaveLen(1+rollouts), "no version gives way to another and comes back: %v", versions)
+				for n := range versions[:len(versions)-1] {
+					Expect(versions[n]).NotTo(Equal(versions[n+1]))
+				}
+				Expect(j.written(kind)).To(Equal(rollouts), "writes of the %s", kind)
+			}
+			d.expectNoFailure(l, fmt.Sprintf("%d rollouts of %d replicas, registered %s after the last old replica was told to stop, the Lease written %d times",
+				rollouts, replicas, slowest.Round(10*time.Millisecond), j.written(leaseKind)))
+		},
+		Entry("3 replicas", 3, 4, SpecTimeout(time.Hour)),
+		Entry("10 replicas", 10, 2, SpecTimeout(time.Hour)),
+		Entry("20 replicas", 20, 2, SpecTimeout(time.Hour)),
+	)
+
+	It("may live beside each other: the registration of the first stands, however often they ask for each other", func(ctx SpecContext) {
+		d := deploy(ctx, 0, unhurried)
+		d.more = older.steps
+		for n := range 10 {
+			d.start(ctx, n%len(servers))
+		}
+		first := d.latest(ctx)
+		l := startLoad(ctx, d, few)
+		j := d.keepJournal(ctx, clientsOf(0))
+		l.wanted.Store(older.with(newer))
+		d.more = newer.steps
+		for n := range 5 {
+			d.start(ctx, n%len(servers))
+			d.retire(ctx, d.replicas[0])
+		}
+		before := maps.Clone(d.records(ctx))
+		Expect(before).To(HaveLen(2))
+		const questions = 2
+		Eventually(func(g Gomega) {
+			for version, r := range d.records(ctx) {
+				g.Expect(r.Answered).To(BeNumerically(">=", before[version].Answered+questions), version)
+			}
+		}).WithContext(ctx).WithTimeout(patience).Should(Succeed())
+		Expect(j.registrations()).To(BeZero(), "writes of the configurations")
+		Expect(j.versions(mutatingKind)).To(Equal([]string{first}))
+
+		By("going back")
+		d.more = older.steps
+		for range 5 {
+			d.start(ctx, 0)
+			r := d.replicas[5]
+			d.retire(ctx, r)
+		}
+		d.obeyed(ctx, older.alone())
+		l.wanted.Store(older.alone())
+		l.expectAnswers(ctx, 20)
+		Expect(j.registrations()).To(BeZero())
+		d.expectNoFailure(l, fmt.Sprintf("half a rollout of 10 replicas, %d questions each, and back", questions))
+	}, SpecTimeout(5*patience))
+})
+
+var _ = Describe("Versions whose replicas die", func() {
+	It("change nothing that is registered while they crash, and are given up", func(ctx SpecContext) {
+		d := deploy(ctx, 0, unhurried)
+		d.more = older.steps
+		for n := range 3 {
+			d.start(ctx, n%len(servers))
+		}
+		first := d.latest(ctx)
+		j := d.keepJournal(ctx, clientsOf(0))
+		l := startLoad(ctx, d, few)
+		d.obeyed(ctx, older.alone())
+		l.wanted.Store(older.with(newer))
+
+		By("registering its record and dying")
+		d.more = newer.steps
+		c := loseAt(func(m moment) bool { return m.object == "leases" && m.past })
+		c.only = d.nextName()
+		d.crash.Store(c)
+		dead := d.launch(ctx, 1)
+		Eventually(c.victim).WithContext(ctx).WithTimeout(patience).Should(Receive())
+		d.crash.Store(nil)
+		dead.Stop()
+		crashing := d.latest(ctx)
+		Expect(crashing).NotTo(Equal(first))
+
+		By("crashing again and again")
+		const crashes = 5
+		for n := range crashes {
+			d.kill(ctx, d.start(ctx, n%len(servers)))
+		}
+		last := time.Now()
+		Eventually(func() bool { return d.records(ctx)[crashing].Gone }).WithContext(ctx).WithTimeout(tookOver).Should(BeTrue())
+		gone := time.Since(last)
+		Expect(d.records(ctx).First()).To(Equal(first))
+		d.obeyed(ctx, older.alone())
+		l.wanted.Store(older.alone())
+		l.expectAnswers(ctx, 20)
+		Expect(j.registrations()).To(BeZero(), "writes of the configurations")
+		d.expectNoFailure(l, fmt.Sprintf("%d crashes of the next version, which was given up %s after the last", crashes+1, gone.Round(100*time.Millisecond)))
+	}, SpecTimeout(5*patience))
+
+	It("give way to the next version, which answers their calls until then", func(ctx SpecContext) {
+		d := deploy(ctx, 0, unhurried)
+		d.more = older.steps
+		for n := range 3 {
+			d.start(ctx, n%len(servers))
+		}
+		old := slices.Clone(d.replicas)
+		j := d.keepJournal(ctx, clientsOf(0))
+		l := startLoad(ctx, d, few)
+		l.wanted.Store(older.with(newer))
+		d.more = newer.steps
+		for n := range 3 {
+			d.start(ctx, n%len(servers))
+		}
+		next := d.latest(ctx)
+		// A question that was answered just before is the worst case.
+		Eventually(func() bool {
+			for _, r := range d.records(ctx) {
+				if r.Answered == 0 {
+					return false
+				}
+			}
+			return true
+		}).WithContext(ctx).WithTimeout(patience).WithPolling(20 * time.Millisecond).Should(BeTrue())
+		died := time.Now()
+		d.kill(ctx, old...)
+		Eventually(func() string {
+			all := j.versions(mutatingKind)
+			return all[len(all)-1]
+		}).WithContext(ctx).WithTimeout(tookOver).WithPolling(5 * time.Millisecond).Should(Equal(next))
+		took := time.Since(died)
+		j.registered(ctx, next)
+		d.obeyed(ctx, newer.alone())
+		l.wanted.Store(newer.alone())
+		l.expectAnswers(ctx, 20)
+		Expect(j.versions(mutatingKind)).To(HaveLen(2))
+		Expect(j.written(mutatingKind)).To(Equal(1))
+		Expect(j.written(validatingKind)).To(Equal(1))
+		d.expectNoFailure(l, fmt.Sprintf("all replicas of the first version killed, the next one registered %s later", took.Round(100*time.Millisecond)))
+	}, SpecTimeout(5*patience))
+})
+
+var _ = Describe("A program of one replica", func() {
+	It("is started anew with other steps, and registered within seconds", func(ctx SpecContext) {
+		d := deploy(ctx, 0, unhurried)
+		d.more = older.steps
+		d.start(ctx, 0)
+		j := d.keepJournal(ctx, clientsOf(0))
+		const restarts = 4
+		var slowest time.Duration
+		next, after := newer, older
+		for range restarts {
+			d.retire(ctx, d.replicas[0])
+			d.more = next.steps
+			began := time.Now()
+			d.start(ctx, 0)
+			j.registered(ctx, d.latest(ctx))
+			slowest = max(slowest, time.Since(began))
+			d.obeyed(ctx, next.alone())
+			next, after = after, next
+		}
+		Expect(j.versions(mutatingKind)).To(HaveLen(1 + restarts))
+		Expect(j.written(mutatingKind)).To(Equal(restarts))
+		AddReportEntry(fmt.Sprintf("%d restarts with other steps, registered %s after the start at most", restarts, slowest.Round(10*time.Millisecond)), ReportEntryVisibilityAlways)
+		Expect(slowest).To(BeNumerically("<", 6*time.Second))
+	}, SpecTimeout(5*patience))
+})
+
+// deployTwo starts two replicas of a program, and returns a function that runs another one, with another Service, until it
+// ends.
+func deployTwo(ctx context.Context) (*deployment, func(name string, v version) error) {
+	GinkgoHelper()
+	d := deploy(ctx, 0, unhurried)
+	d.more = older.steps
+	for n := range 2 {
+		d.start(ctx, n%len(servers))
+	}
+	return d, func(name string, v version) error {
+		m := d.manager(1, name, func(o *eirinix.ManagerOptions) { o.ServiceName = "other" })
+		for _, step := range append(d.steps(), v.steps...) {
+			if err := m.AddExtension(step); err != nil {
+				return err
+			}
+		}
+		return m.Run(ctx)
+	}
+}
+
+// refused matches the error of the other program.
+func (d *deployment) refused() types.GomegaMatcher {
+	return MatchError(And(
+		ContainSubstring("Service "+d.namespace+"/"+serviceName), ContainSubstring("Service "+d.namespace+"/other"), ContainSubstring("OperatorFingerprint"),
+	))
+}
+
+var _ = Describe("Two programs of one fingerprint", func() {
+	It("are told apart by their Services: the later one ends with an error, and nothing of the first one's registration changes", func(ctx SpecContext) {
+		d, run := deployTwo(ctx)
+		j := d.keepJournal(ctx, clientsOf(0))
+		l := startLoad(ctx, d, few)
+		d.obeyed(ctx, older.alone())
+		l.wanted.Store(older.alone())
+		var slowest time.Duration
+		for _, v := range []version{newer, older} {
+			began := time.Now()
+			Expect(run("other", v)).To(d.refused())
+			slowest = max(slowest, time.Since(began))
+		}
+		l.expectAnswers(ctx, 20)
+		Expect(l.failing()).To(BeEmpty())
+		Expect(j.registrations()).To(BeZero(), "writes of the configurations")
+
+		d.expectNoFailure(l, fmt.Sprintf("a second program under one fingerprint ends %s after its start at most", slowest.Round(100*time.Millisecond)))
+	}, SpecTimeout(5*patience))
+
+	It("are told apart also while the first one is rolled out, and the later one is started again and again", func(ctx SpecContext) {
+		d, run := deployTwo(ctx)
+		j := d.keepJournal(ctx, clientsOf(0))
+		l := startLoad(ctx, d, few)
+		d.obeyed(ctx, older.alone())
+		var trying sync.WaitGroup
+		ended := make(chan struct{})
+		end := sync.OnceFunc(func() { close(ended); trying.Wait() })
+		DeferCleanup(end)
+		var tries atomic.Int64
+		trying.Go(func() {
+			defer GinkgoRecover()
 			for {
 				select {
 				case <-ended:
 					return
-				case <-time.After(every):
+				default:
 				}
-				a := answer{began: time.Now()}
-				ctx, cancel := context.WithTimeout(context.Background(), patience)
-				c, err := clients.CoreV1().ConfigMaps(d.objects).Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "load-"}}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
-				cancel()
-				if a.failed = err; err == nil {
-					a.data = c.Data
-				}
-				mu.Lock()
-				all = append(all, a)
-				mu.Unlock()
+				n := tries.Add(1)
+				Expect(run(fmt.Sprintf("other-%d", n), older)).To(d.refused())
 			}
 		})
-	}
-	once := sync.OnceFunc(func() { close(ended); asking.Wait() })
-	DeferCleanup(once)
-	soFar = func() []answer {
-		mu.Lock()
-		defer mu.Unlock()
-		return slices.Clone(all)
-	}
-	return soFar, func() []answer { once(); return soFar() }
-}
-
-// wasCut tells whether the connection to a replica was cut, as its API server reports it: on a machine so busy that a call
-// waits longer for the replica than that drains, here for one second. Nobody repeats such a call.
-func wasCut(err error) bool {
-	return err != nil && strings.Contains(err.Error(), "failed to call webhook: Post") &&
-		(strings.HasSuffix(err.Error(), ": EOF") || strings.HasSuffix(err.Error(), "connection reset by peer"))
-}
-
-var _ = Describe("Two versions with different steps", func() {
-	rotation := eirinix.Rotation{CALifetime: time.Hour, LeafLifetime: time.Minute, Retain: time.Minute}
-	mark := func(key string, settings eirinix.Settings) eirinix.Mutation[*corev1.ConfigMap] {
-		settings.Timeout = 30 * time.Second
-		return eirinix.Mutation[*corev1.ConfigMap]{ID: key, Settings: settings, Apply: func(_ context.Context, _ *eirinix.Call, c *corev1.ConfigMap) error {
-			if c.Data == nil {
-				c.Data = map[string]string{}
-			}
-			c.Data[key] = "yes"
-			return nil
-		}}
-	}
-	configuration := func(ctx context.Context, d *deployment) *admissionregistrationv1.MutatingWebhookConfiguration {
-		GinkgoHelper()
-		c, err := clientsOf(0).AdmissionregistrationV1().MutatingWebhookConfigurations().Get(ctx, d.mutating(), metav1.GetOptions{})
-		Expect(err).NotTo(HaveOccurred())
-		return c
-	}
-	entries := func(ctx context.Context, d *deployment) int { return len(configuration(ctx, d).Webhooks) }
-
-	It("may be rolled out, one after the other, under load: no object skips a step, and nobody fights", func(ctx SpecContext) {
-		d := deploy(ctx, 3, rotation)
-		before := configuration(ctx, d)
-		soFar, stop := ask(d)
-		// One shares its webhook with a step that was there before, the other has one of its own.
-		d.more = []any{mark("shared", eirinix.Settings{}), mark("alone", eirinix.Settings{Isolated: true})}
-		d.replace(ctx, d.replicas[0])
-		Expect(entries(ctx, d)).To(Equal(len(before.Webhooks)), "who is not known to those who send calls does not register what nobody else knows")
-		for range 2 {
-			d.replace(ctx, d.replicas[0])
+		const rollouts = 2
+		now, next := older, newer
+		for range rollouts {
+			before := tries.Load()
+			Eventually(tries.Load).WithContext(ctx).WithTimeout(patience).Should(BeNumerically(">", before))
+			l.wanted.Store(now.with(next))
+			d.more = next.steps
+			d.rollOut(ctx, j)
+			d.obeyed(ctx, next.alone())
+			l.wanted.Store(next.alone())
+			l.expectAnswers(ctx, 20)
+			now, next = next, now
 		}
-		var registered time.Time
-		Eventually(func() int { registered = time.Now(); return entries(ctx, d) }).WithContext(ctx).WithPolling(20 * time.Millisecond).Should(Equal(len(before.Webhooks) + 1))
-		Consistently(func() int64 { return configuration(ctx, d).Generation }, "2s").Should(BeNumerically("<=", before.Generation+2))
-		// API servers have heard of the steps by then. On a busy machine answers take their time.
-		known := func(a answer) bool { return a.began.After(registered.Add(time.Second)) }
-		Eventually(func() int {
-			asked := 0
-			for _, a := range soFar() {
-				if known(a) {
-					asked++
-				}
-			}
-			return asked
-		}).WithContext(ctx).Should(BeNumerically(">", 20))
-		answers := stop()
-
-		late, cut := 0, 0
-		for _, a := range answers {
-			if wasCut(a.failed) {
-				cut++
-				continue
-			}
-			Expect(a.failed).NotTo(HaveOccurred())
-			Expect(a.data).To(HaveKey("mutated"))
-			if known(a) {
-				Expect(a.data).To(And(HaveKey("shared"), HaveKey("alone")), "after %s", a.began.Sub(registered))
-			} else if a.data["alone"] == "" {
-				late++
-			}
-		}
-		Expect(cut).To(BeNumerically("<=", 1+len(answers)/100), "connections may be cut at most now and then")
-		AddReportEntry(fmt.Sprintf("a rollout of two more steps: %d admissions, 0 failures, %d connections cut, %d before the steps were registered", len(answers), cut, late), ReportEntryVisibilityAlways)
+		end()
+		Expect(j.versions(mutatingKind)).To(HaveLen(1 + rollouts))
+		d.expectNoFailure(l, fmt.Sprintf("a second program under one fingerprint ends %d times during %d rollouts of the first", tries.Load(), rollouts))
 	}, SpecTimeout(5*patience))
+})
 
-	It("may lose the one that has registered, or never reach it: the other one takes back what it serves", func(ctx SpecContext) {
-		d := deploy(ctx, 2, rotation)
-		before := configuration(ctx, d).Annotations["eirinix.cloudfoundry.org/sets"]
-		d.more = []any{mark("shared", eirinix.Settings{})}
-		newer := d.start(ctx, 0)
-		registered := func() string { return configuration(ctx, d).Annotations["eirinix.cloudfoundry.org/sets"] }
-		Eventually(registered).WithContext(ctx).ShouldNot(Equal(before))
-		d.balancer.remove(newer.Addr().String()) // it runs on, and is no endpoint
-		Eventually(registered).WithContext(ctx).Should(Equal(before))
-		_, stop := ask(d)
-		Consistently(registered, "8s", "100ms").Should(Equal(before), "it yields")
-		failed := 0
-		for _, a := range stop() {
-			if a.failed != nil {
-				failed++
+var _ = Describe("A split deployment", func() {
+	It("rolls its serving halves out first, and an order replaces the entries at once", func(ctx SpecContext) {
+		d := deploy(ctx, 0, unhurried)
+		register := func() {
+			GinkgoHelper()
+			m := d.manager(0, "registering")
+			for _, step := range append(d.steps(), d.more...) {
+				Expect(m.AddExtension(step)).To(Succeed())
 			}
+			Expect(m.RegisterExtensions()).To(Succeed())
 		}
-		Expect(failed).To(BeNumerically("<=", 2), "those that were asked before both had noticed")
-	}, SpecTimeout(5*patience))
-
-	It("may run beside each other: who does not know what is registered passes calls on, and few fail", func(ctx SpecContext) {
-		d := deploy(ctx, 2, rotation)
-		before := configuration(ctx, d)
-		d.more = []any{mark("shared", eirinix.Settings{})}
-		d.start(ctx, 0)
-		Eventually(func() int64 { return configuration(ctx, d).Generation + int64(len(configuration(ctx, d).Annotations)) }).WithContext(ctx).
-			Should(BeNumerically(">=", before.Generation+int64(len(before.Annotations))))
-		Eventually(func() string { return configuration(ctx, d).Annotations["eirinix.cloudfoundry.org/sets"] }).WithContext(ctx).
-			ShouldNot(Equal(before.Annotations["eirinix.cloudfoundry.org/sets"]), "the new version takes over")
-		settled := configuration(ctx, d)
-		Eventually(func(g Gomega) { // the two have noticed
-			for range 10 {
-				c, err := clientsOf(0).CoreV1().ConfigMaps(d.objects).Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "load-"}}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
-				if err == nil {
-					g.Expect(c.Data).To(HaveKey("shared"))
-				}
-			}
-		}).WithContext(ctx).Should(Succeed())
-		_, stop := ask(d)
-		Consistently(func() string { return configuration(ctx, d).ResourceVersion }, "8s", "100ms").Should(Equal(settled.ResourceVersion), "nobody fights")
-		answers := stop()
-		failed := 0
-		for _, a := range answers {
-			if a.failed != nil {
-				failed++
-				continue
-			}
-			Expect(a.data).To(And(HaveKey("mutated"), HaveKey("shared")), "no object skips a step that is registered")
+		d.more = older.steps
+		register()
+		d.change = func(o *eirinix.ManagerOptions) { o.RegisterWebHook = new(false) }
+		for n := range 3 {
+			d.start(ctx, n%len(servers))
 		}
-		// An API server asks ten times more, each time one of three replicas: (2/3)^11, 1.2 % of calls, meet none that knows.
-		AddReportEntry(fmt.Sprintf("two replicas of three do not know a step: %d of %d admissions fail", failed, len(answers)), ReportEntryVisibilityAlways)
-		Expect(len(answers)).To(BeNumerically(">", 50))
-		Expect(failed).To(BeNumerically("<", len(answers)/10))
+		j := d.keepJournal(ctx, clientsOf(0))
+		l := startLoad(ctx, d, few)
+		now, next := older, newer
+		const rollouts = 2
+		for n := range rollouts {
+			d.obeyed(ctx, now.alone())
+			l.wanted.Store(now.with(next))
+			d.more = next.steps
+			var stopping []*replica
+			for _, r := range slices.Clone(d.replicas) {
+				d.start(ctx, r.server)
+				d.dismiss(r)
+				stopping = append(stopping, r)
+			}
+			d.stopped(ctx, stopping...)
+			l.expectAnswers(ctx, 20)
+			Expect(j.versions(mutatingKind)).To(HaveLen(1 + n))
+			d.change = nil
+			register()
+			d.change = func(o *eirinix.ManagerOptions) { o.RegisterWebHook = new(false) }
+			c, err := clientsOf(0).AdmissionregistrationV1().MutatingWebhookConfigurations().Get(ctx, d.mutating(), metav1.GetOptions{})
+			Expect(err).NotTo(HaveOccurred())
+			Expect(c.Annotations).To(HaveKeyWithValue(webhookconf.VersionAnnotation, d.latest(ctx)), "at once")
+			d.obeyed(ctx, next.alone())
+			l.wanted.Store(next.alone())
+			l.expectAnswers(ctx, 20)
+			now, next = next, now
+		}
+		Expect(j.written(mutatingKind)).To(Equal(rollouts))
+		d.expectNoFailure(l, fmt.Sprintf("%d rollouts of 3 serving halves, each followed by RegisterExtensions", rollouts))
 	}, SpecTimeout(5*patience))
 })
