@@ -102,7 +102,7 @@ func (m *ExtensionManager) RotateCA(ctx context.Context, opts ...RotateOption) e
 
 // rotator returns the controller that runs, or one that writes caBundles only.
 func (m *ExtensionManager) rotator(ctx context.Context) (*controller.Controller, error) {
-	if p := m.program.Load(); p != nil && p.controller != nil {
+	if p := m.program.Load(); p != nil {
 		return p.controller, nil
 	}
 	if err := m.Validate(); err != nil {

@@ -81,21 +81,10 @@ func (m *ExtensionManager) GetKubeManager() manager.Manager {
 // clients gives the library's own clientset. Its requests have deadlines, and wait for each other while the API server
 // does not answer.
 func (m *ExtensionManager) clients() (kubernetes.Interface, error) {
-	config, err := m.ownConfig()
-	if err != nil {
-		return nil, err
-	}
+	_, err := m.ownConfig()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.connection.clientset != nil {
-		return m.connection.clientset, nil
-	}
-	clientset, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return nil, fmt.Errorf("eirinix: the kubeconfig cannot be used: %w", err)
-	}
-	m.connection.clientset = clientset
-	return clientset, nil
+	return m.connection.clientset, err
 }
 
 // ownConfig gives the connection of the library's own requests.
@@ -113,6 +102,9 @@ func (m *ExtensionManager) ownConfig() (*rest.Config, error) {
 	config.Wrap(m.api.Wrap)
 	// The default is for people. A start asks for a dozen rights at once, and what follows has limits of its own.
 	config.QPS, config.Burst = max(config.QPS, ownQPS), max(config.Burst, 2*ownQPS)
+	if m.connection.clientset, err = kubernetes.NewForConfig(config); err != nil {
+		return nil, fmt.Errorf("eirinix: the kubeconfig cannot be used: %w", err)
+	}
 	m.connection.own = config
 	return config, nil
 }

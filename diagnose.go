@@ -40,7 +40,7 @@ func (m *ExtensionManager) Diagnose(ctx context.Context) Report {
 
 // diagnosis is about the program that runs, or would.
 func (m *ExtensionManager) diagnosis(ctx context.Context) (diagnose.Config, error) {
-	if p := m.program.Load(); p != nil && p.controller != nil {
+	if p := m.program.Load(); p != nil {
 		return p.diagnosis(ctx, m.Addr().String()), nil
 	}
 	if err := m.Validate(); err != nil {

@@ -126,22 +126,17 @@ func (o *Offline) configure(options ManagerOptions, entries []webhookconf.Entry)
 	if !options.serviceMode() && registered.Target.Host == "" {
 		registered.Target.Host = offlineHost
 	}
-	metadata := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Name: name} }
-	typeMeta := func(kind string) metav1.TypeMeta {
-		return metav1.TypeMeta{APIVersion: admissionregistrationv1.SchemeGroupVersion.String(), Kind: kind}
-	}
-	if webhooks := webhookconf.Mutating.Build(registered, entries); len(webhooks) > 0 {
+	version := admissionregistrationv1.SchemeGroupVersion.String()
+	if kind, webhooks := webhookconf.Mutating, webhookconf.Mutating.Build(registered, entries); len(webhooks) > 0 {
 		o.Mutating = &admissionregistrationv1.MutatingWebhookConfiguration{
-			TypeMeta:   typeMeta(webhookconf.Mutating.Name),
-			ObjectMeta: metadata(webhookconf.Mutating.ConfigurationName(options.OperatorFingerprint)),
-			Webhooks:   webhooks,
+			TypeMeta:   metav1.TypeMeta{APIVersion: version, Kind: kind.Name},
+			ObjectMeta: metav1.ObjectMeta{Name: kind.ConfigurationName(options.OperatorFingerprint)}, Webhooks: webhooks,
 		}
 	}
-	if webhooks := webhookconf.Validating.Build(registered, entries); len(webhooks) > 0 {
+	if kind, webhooks := webhookconf.Validating, webhookconf.Validating.Build(registered, entries); len(webhooks) > 0 {
 		o.Validating = &admissionregistrationv1.ValidatingWebhookConfiguration{
-			TypeMeta:   typeMeta(webhookconf.Validating.Name),
-			ObjectMeta: metadata(webhookconf.Validating.ConfigurationName(options.OperatorFingerprint)),
-			Webhooks:   webhooks,
+			TypeMeta:   metav1.TypeMeta{APIVersion: version, Kind: kind.Name},
+			ObjectMeta: metav1.ObjectMeta{Name: kind.ConfigurationName(options.OperatorFingerprint)}, Webhooks: webhooks,
 		}
 	}
 }

@@ -82,11 +82,11 @@ func (m *ExtensionManager) Unregister(ctx context.Context) error {
 	}
 	loop := p.newController(resolved{}, p.options(ctx, 0, false), func(c *controller.Config) { c.Leases = nil })
 	running := m.program.Load()
-	if running != nil && running.controller != nil {
+	if running != nil {
 		running.controller.Stop(ctx) // or it would write them again at once
 	}
 	if err := loop.Remove(ctx); err != nil {
-		if running != nil && running.controller != nil {
+		if running != nil {
 			running.controller.Resume() // the configurations that are left are looked after again
 		}
 		return fmt.Errorf("eirinix: %w", err)

@@ -43,15 +43,12 @@ const (
 	replicasAtMost = 1000
 )
 
-// Leases is the part of client-go's client for Leases that is needed.
-type Leases = rollout.Leases
-
 // Config is all that a Controller works with. It does not change.
 type Config struct {
 	Cache          cluster.Cache
 	Configurations []webhookconf.Configuration
-	Leases         Leases // nil where versions are of no concern: then no Lease is read or written
-	Namespace      string // of the Lease
+	Leases         rollout.Leases // nil where versions are of no concern: then no Lease is read or written
+	Namespace      string         // of the Lease
 	LeaseName      string
 
 	Certificates Certificates
@@ -75,9 +72,6 @@ type Config struct {
 	Now    func() time.Time // nil means time.Now
 	Random func() float64   // in [0, 1); nil means rand.Float64
 }
-
-// RefusedError ends a process that has not begun to serve.
-type RefusedError = cluster.RefusedError
 
 // Controller is one process's part. Its methods may be called from any goroutine.
 type Controller struct {
@@ -163,7 +157,7 @@ func (c *Controller) Reconcile(ctx context.Context) (again time.Duration, err er
 			return c.jitter(100 * time.Millisecond), nil
 		case err != nil:
 			if !cluster.Transient(err) && !cluster.Vanished(err) && !errors.Is(err, certsecret.ErrNotReady) {
-				err = &RefusedError{Err: err}
+				err = &cluster.RefusedError{Err: err}
 			}
 			c.ready(err)
 			return 0, err

@@ -24,7 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"code.cloudfoundry.org/eirinix/internal/cluster"
-	"code.cloudfoundry.org/eirinix/internal/controller"
+	"code.cloudfoundry.org/eirinix/internal/rollout"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
@@ -339,7 +339,7 @@ func newValidating(name string) *admissionregistrationv1.ValidatingWebhookConfig
 	return &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: name}}
 }
 
-func leasesOf(p *process) controller.Leases {
+func leasesOf(p *process) rollout.Leases {
 	return requests[*coordinationv1.Lease]{p: p, of: newLease}
 }
 

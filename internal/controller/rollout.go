@@ -126,9 +126,6 @@ func (c *Controller) Leave(ctx context.Context, last bool) error {
 // Order has this version's registration stand before all others, because a person has asked for it. Without rights on the
 // Lease it does nothing.
 func (c *Controller) Order(ctx context.Context) error {
-	if c.Leases == nil {
-		return nil
-	}
 	err := c.lease().Change(ctx, func(found rollout.Versions) rollout.Versions { return found.Order(c.Desired.Version, c.Record) })
 	if apierrors.IsForbidden(err) {
 		c.Told.say(c.Log, noVersions, c.lease().String())

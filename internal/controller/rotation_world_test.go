@@ -20,6 +20,7 @@ import (
 
 	"code.cloudfoundry.org/eirinix/internal/ca"
 	"code.cloudfoundry.org/eirinix/internal/certsecret"
+	"code.cloudfoundry.org/eirinix/internal/cluster"
 	"code.cloudfoundry.org/eirinix/internal/controller"
 	"code.cloudfoundry.org/eirinix/internal/rollout"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
@@ -168,7 +169,7 @@ func (r *replica) run(p *process) {
 	}
 	for failures := 0; ; {
 		next, err := p.reconcile(c, &failures)
-		if _, refused := errors.AsType[*controller.RefusedError](err); refused && p.alive {
+		if _, refused := errors.AsType[*cluster.RefusedError](err); refused && p.alive {
 			r.w.fail("%s is refused: %v", p, err) // it may do all that it needs
 			return
 		}

@@ -12,13 +12,17 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"code.cloudfoundry.org/eirinix/internal/ca"
 	"code.cloudfoundry.org/eirinix/internal/certsecret"
 	"code.cloudfoundry.org/eirinix/internal/controller"
+	"code.cloudfoundry.org/eirinix/internal/rollout"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
@@ -154,6 +158,120 @@ var _ = Describe("A process that only sees to the trust", func() {
 		Expect(version).To(Equal("one"))
 		Expect(s.validating.latest().object).To(BeNil())
 	})
+})
+
+// refused is a configuration that is not taken; the zero error takes it.
+type refused struct {
+	webhookconf.Configuration
+	err    error
+	delete func()
+}
+
+func (r refused) Put(ctx context.Context, from webhookconf.Found, c webhookconf.Change) (webhookconf.Found, webhookconf.Outcome, error) {
+	if r.err != nil {
+		return from, "", r.err
+	}
+	return r.Configuration.Put(ctx, from, c)
+}
+
+func (r refused) Delete(context.Context) (webhookconf.Outcome, error) {
+	r.delete()
+	return webhookconf.Deleted, nil
+}
+
+var _ = Describe("A registration that is refused halfway", func() {
+	refusing := func(s *solo, refusal error) func(*controller.Config) {
+		return func(c *controller.Config) {
+			for i, o := range []*object{s.mutating, s.validating} {
+				r := refused{Configuration: c.Configurations[i], delete: func() { s.put(o, nil, false) }}
+				if o == s.validating {
+					r.err = refusal
+				}
+				c.Configurations[i] = r
+			}
+		}
+	}
+	invalid := apierrors.NewInvalid(schema.GroupKind{Kind: "ValidatingWebhookConfiguration"}, "validating", nil)
+
+	start := func(s *solo, refusal error) error {
+		c := controller.New(s.config(refusing(s, refusal)))
+		Expect(c.Obtain(context.Background())).To(Succeed())
+		for {
+			next, err := c.Reconcile(context.Background())
+			if err != nil {
+				return err
+			}
+			s.pass(next)
+		}
+	}
+
+	It("leaves no half, which would refuse objects for ever", func() {
+		s := newSolo()
+		Expect(start(s, invalid)).To(MatchError(invalid))
+		Expect(s.mutating.past).To(HaveLen(2))
+		Expect(s.mutating.latest().object).To(BeNil())
+	})
+
+	It("keeps the half where the other one follows soon", func() {
+		s := newSolo()
+		Expect(start(s, apierrors.NewServiceUnavailable("for a moment"))).To(MatchError(ContainSubstring("for a moment")))
+		Expect(s.mutating.latest().object).NotTo(BeNil())
+	})
+
+	It("keeps the half that was there before", func() {
+		s := newSolo()
+		s.replica()
+		s.edit(s.mutating, trusts())
+		s.edit(s.validating, trusts())
+		Expect(start(s, invalid)).To(MatchError(invalid))
+		Expect(s.mutating.latest().object).NotTo(BeNil())
+	})
+})
+
+// unwritable are Leases that no write comes through to.
+type unwritable struct {
+	rollout.Leases
+	err   error
+	tried *int
+}
+
+func (u unwritable) Create(context.Context, *coordinationv1.Lease, metav1.CreateOptions) (*coordinationv1.Lease, error) {
+	*u.tried++
+	return nil, u.err
+}
+
+func (u unwritable) Update(context.Context, *coordinationv1.Lease, metav1.UpdateOptions) (*coordinationv1.Lease, error) {
+	*u.tried++
+	return nil, u.err
+}
+
+var _ = Describe("A version that cannot write the Lease", func() {
+	DescribeTable("of which another version has the registration", func(err error, takes bool) {
+		s := newSolo()
+		s.replica()
+		tried := 0
+		c := controller.New(s.config(func(c *controller.Config) {
+			c.Desired, c.Leases = desired("two", "other"), unwritable{Leases: c.Leases, err: err, tried: &tried}
+		}))
+		Expect(c.Obtain(context.Background())).To(Succeed())
+		for tried < 10 {
+			next, _ := c.Reconcile(context.Background())
+			s.pass(min(next, time.Second) + time.Second)
+			version, _ := registered(s.mutating.latest())
+			if takes && version == "two" {
+				return
+			}
+			Expect(version).To(Equal("one"), "after %d tries", tried)
+		}
+		Expect(takes).To(BeFalse(), "it has not registered")
+	},
+		Entry("takes its place when the registration itself refuses the Lease, and leads nowhere",
+			apierrors.NewInternalError(fmt.Errorf("failed calling webhook %q: connection refused", webhookconf.WebhookName("logger", fingerprint))), true),
+		Entry("leaves it when it loses races", apierrors.NewConflict(coordinationv1.Resource("leases"), leaseName, nil), false),
+		Entry("leaves it when another webhook refuses the Lease",
+			apierrors.NewInternalError(errors.New(`failed calling webhook "policy.example.org": connection refused`)), false),
+		Entry("leaves it when the API server does not answer", apierrors.NewServiceUnavailable("for a moment"), false),
+	)
 })
 
 var _ = Describe("A write that all replicas see to be due", func() {
