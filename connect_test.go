@@ -1,7 +1,6 @@
 package eirinix
 
 import (
-	"os"
 	"path/filepath"
 
 	. "github.com/onsi/ginkgo/v2/dsl/core"
@@ -30,18 +29,7 @@ var _ = Describe("GetKubeConnection", func() {
 		return path
 	}
 
-	BeforeEach(func() {
-		t := GinkgoT()
-		folder = t.TempDir()
-		t.Setenv("HOME", folder)
-		t.Setenv("KUBECONFIG", "")
-		t.Setenv("KUBERNETES_SERVICE_HOST", "")
-		t.Setenv("KUBERNETES_SERVICE_PORT", "")
-		// client-go looks for HOME when the program begins.
-		home := clientcmd.RecommendedHomeFile
-		clientcmd.RecommendedHomeFile = filepath.Join(folder, ".kube", "config")
-		DeferCleanup(func() { clientcmd.RecommendedHomeFile = home })
-	})
+	BeforeEach(func() { folder = GinkgoT().TempDir() })
 
 	connect := func(change func(*ManagerOptions)) (*rest.Config, error) {
 		o := validOptions()
@@ -54,17 +42,6 @@ var _ = Describe("GetKubeConnection", func() {
 			path := kubeconfig("given", "https://given.example.org", "")
 			GinkgoT().Setenv("KUBECONFIG", kubeconfig("env", "https://env.example.org", ""))
 			Expect(connect(func(o *ManagerOptions) { o.KubeConfig = path })).To(HaveField("Host", "https://given.example.org"))
-		})
-
-		It("from the file that $KUBECONFIG names", func() {
-			GinkgoT().Setenv("KUBECONFIG", kubeconfig("env", "https://env.example.org", ""))
-			kubeconfig(".kube/config", "https://home.example.org", "")
-			Expect(connect(func(*ManagerOptions) {})).To(HaveField("Host", "https://env.example.org"))
-		})
-
-		It("from ~/.kube/config", func() {
-			kubeconfig(".kube/config", "https://home.example.org", "")
-			Expect(connect(func(*ManagerOptions) {})).To(HaveField("Host", "https://home.example.org"))
 		})
 
 		It("from RestConfig, of which it is a copy", func() {
@@ -87,46 +64,14 @@ var _ = Describe("GetKubeConnection", func() {
 		})
 	})
 
-	DescribeTable("says what is wrong with the file and what to do about",
-		func(prepare func() ManagerOptions, parts ...string) {
-			o := prepare()
-			o.Logger = zap.NewNop().Sugar()
-			m := NewManager(o)
-			_, err := m.GetKubeConnection()
-			Expect(err).To(MatchError(HavePrefix("eirinix: ")))
-			for _, part := range parts {
-				Expect(err).To(MatchError(ContainSubstring(part)))
-			}
-			_, err2 := m.GetKubeClient()
-			Expect(err2).To(MatchError(err.Error()))
-			Expect(m.GetKubeManager()).To(BeNil())
-		},
-		Entry("one that is missing", func() ManagerOptions { return ManagerOptions{KubeConfig: "/no/such/file"} },
-			`ManagerOptions.KubeConfig "/no/such/file"`, "give the path of a kubeconfig file", "no such file"),
-		Entry("none at all", func() ManagerOptions { return ManagerOptions{} },
-			"no kubeconfig found", ".kube/config", "$KUBECONFIG", "set ManagerOptions.KubeConfig"),
-		Entry("one that is no YAML", func() ManagerOptions {
-			path := filepath.Join(folder, "broken")
-			Expect(os.WriteFile(path, []byte("{not: [yaml"), 0o600)).To(Succeed())
-			return ManagerOptions{KubeConfig: path}
-		}, "broken", "give the path of a kubeconfig file"),
-		Entry("one in $KUBECONFIG that is no YAML", func() ManagerOptions {
-			path := filepath.Join(folder, "broken")
-			Expect(os.WriteFile(path, []byte("{not: [yaml"), 0o600)).To(Succeed())
-			GinkgoT().Setenv("KUBECONFIG", path)
-			return ManagerOptions{}
-		}, "broken", "cannot be used"),
-		Entry("one without a context", func() ManagerOptions {
-			path := filepath.Join(folder, "empty")
-			Expect(clientcmd.WriteToFile(*clientcmdapi.NewConfig(), path)).To(Succeed())
-			return ManagerOptions{KubeConfig: path}
-		}, "empty"),
-		Entry("a pod without service account", func() ManagerOptions {
-			GinkgoT().Setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
-			GinkgoT().Setenv("KUBERNETES_SERVICE_PORT", "1")
-			return ManagerOptions{}
-		}, "without usable service account", "automountServiceAccountToken", "ManagerOptions.KubeConfig"),
-	)
+	It("says what is wrong with the file, whoever asks", func() {
+		m := NewManager(ManagerOptions{KubeConfig: "/no/such/file", Logger: zap.NewNop().Sugar()})
+		_, err := m.GetKubeConnection()
+		Expect(err).To(MatchError(And(HavePrefix(`eirinix: ManagerOptions.KubeConfig "/no/such/file"`), ContainSubstring("give the path of a kubeconfig file"))))
+		_, other := m.GetKubeClient()
+		Expect(other).To(MatchError(err.Error()))
+		Expect(m.GetKubeManager()).To(BeNil())
+	})
 
 	DescribeTable("decides on the namespace of the Secret:",
 		func(change func(*ManagerOptions), contextNamespace, expected string, said int) {
