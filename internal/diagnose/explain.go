@@ -73,8 +73,6 @@ func (d *diagnosis) finding(ctx context.Context, code Code, reason string) Findi
 	case CallerRefused:
 		say(fmt.Sprintf("the server at %s refuses %s as a caller", at, d.caller),
 			"see that ManagerOptions.ClientCA and ClientNames are those of the certificate that the API server shows (its --admission-control-config-file)")
-	case AnotherProgram:
-		say("another program answers under the fingerprint of this one", "set ManagerOptions.OperatorFingerprint of one of the two to another name")
 	case NoTunnel:
 		say(fmt.Sprintf("the control plane's tunnel to the nodes is down, so %s does not reach %s", d.caller, at), "see to the tunnel's agents (konnectivity-agent) on the nodes")
 	case NoSuchHost:

@@ -15,7 +15,6 @@ type VersionInfo struct {
 	Registered bool     // the API server calls its paths
 	Came       int64    // grows with the time at which it came
 	Steps      []string // its steps
-	Waits      string   // the version that it comes after; empty for the first
 }
 
 // versions says which version waits for which. That is as it should be during a rollout, but new steps of a version
@@ -37,7 +36,7 @@ func (d *diagnosis) versions() {
 		}
 		f := Finding{
 			Code: SeveralVersions, Severity: Note, Object: "version " + v.Version,
-			Message: fmt.Sprintf("the registration of %s stands as long as its replicas answer; %s comes after %s", first, v, v.after(first)),
+			Message: fmt.Sprintf("the registration of %s stands as long as its replicas answer; %s comes after %s", first, v, before(all, i, at)),
 			Remedy:  "finish the rollout, or stop the other version",
 		}
 		if v.Ours {
@@ -56,11 +55,12 @@ func (v VersionInfo) String() string {
 	return "version " + v.Version
 }
 
-func (v VersionInfo) after(first VersionInfo) string {
-	if v.Waits == "" || v.Waits == first.Version {
+// before names the version that came before the i-th; first is the registered one, which the sentence has named.
+func before(all []VersionInfo, i, first int) string {
+	if i == 0 || i-1 == first {
 		return "it"
 	}
-	return "version " + v.Waits
+	return "version " + all[i-1].Version
 }
 
 // newSteps names the steps that are not in force yet.

@@ -250,7 +250,6 @@ var _ = Describe("A problem that waiting may mend", func() {
 		diagnose.TooOld:               {},
 		diagnose.NotRegistered:        {},
 		diagnose.OwnedElsewhere:       {},
-		diagnose.AnotherProgram:       {},
 		diagnose.WrongTarget:          {},
 		diagnose.NameMismatch:         {},
 		diagnose.Expired:              {},
