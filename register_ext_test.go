@@ -2,8 +2,11 @@ package eirinix_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
+	"syscall"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -233,9 +236,18 @@ var _ = Describe("Registration", Label("api-server"), func() {
 	}, SpecTimeout(2*patience))
 })
 
+// freePort is a free port on loopback, of those that systems do not give out themselves: until it is listened on, no
+// connection of another process takes it.
 func freePort() int32 {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	ExpectWithOffset(1, err).NotTo(HaveOccurred())
-	defer l.Close()
-	return int32(l.Addr().(*net.TCPAddr).Port)
+	GinkgoHelper()
+	for {
+		port := 10_000 + rand.Int32N(22_000)
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		if errors.Is(err, syscall.EADDRINUSE) {
+			continue
+		}
+		Expect(err).NotTo(HaveOccurred())
+		Expect(l.Close()).To(Succeed())
+		return port
+	}
 }

@@ -29,16 +29,21 @@ const (
 	// firstProbe and lastProbe bound the time from one probe to the next.
 	firstProbe, lastProbe = time.Second, 30 * time.Second
 
+	// skewAgrees is the difference of two clocks that are taken for one.
+	skewAgrees = time.Minute
+
 	// spreadMost bounds how long a request is held back after an outage, so that replicas do not come back all at once.
 	spreadMost = 15 * time.Second
 )
 
 // API watches over the requests of one Manager. The zero value is ready. It is safe for concurrent use.
 type API struct {
-	skew atomic.Int64 // nanoseconds by which the API server's clock is ahead, as its last answer said
-	seen atomic.Bool  // there was one
+	skew atomic.Int64 // nanoseconds by which the API server's clock is ahead, as its answers said
+	seen atomic.Bool  // there were two that agreed
 
-	mu       sync.Mutex // guards the rest
+	mu       sync.Mutex    // guards the rest
+	lastSkew time.Duration // as skew, of the last answer
+	dated    bool          // there was one
 	down     bool
 	since    time.Time     // of the outage
 	next     time.Time     // of the next probe
@@ -50,7 +55,8 @@ type API struct {
 	spread   time.Duration // over which requests come back
 }
 
-// ServerTime is the API server's clock as its last answer showed it, to a second or so; zero before an answer.
+// ServerTime is the API server's clock, to a second or so, as the last two answers that agreed on it showed it; zero before
+// these.
 func (a *API) ServerTime() time.Time {
 	if !a.seen.Load() {
 		return time.Time{}
@@ -271,10 +277,18 @@ func (a *API) leave(probe bool, how ending) {
 // Jittered returns a duration that is up to a fifth longer.
 func Jittered(d time.Duration) time.Duration { return d + rand.N(d/5+1) }
 
-// observe notes the Date of an answer.
+// observe notes the Date of an answer. One that contradicts the one before changes nothing, until the next confirms it.
 func (a *API) observe(date string, at time.Time) {
-	if server, err := http.ParseTime(date); err == nil {
-		a.skew.Store(int64(server.Sub(at.Round(0)))) // wall clocks: ours may have been set meanwhile
+	server, err := http.ParseTime(date)
+	if err != nil {
+		return
+	}
+	skew := server.Sub(at.Round(0)) // wall clocks: ours may have been set meanwhile
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.dated && (skew-a.lastSkew).Abs() <= skewAgrees {
+		a.skew.Store(int64(skew))
 		a.seen.Store(true)
 	}
+	a.lastSkew, a.dated = skew, true
 }

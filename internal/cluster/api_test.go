@@ -418,9 +418,17 @@ func TestTheClockOfTheAPIServer(t *testing.T) {
 			g.Expect(ask(ctx, through, get)).To(Equal(http.StatusOK))
 		}
 		dated(6 * time.Hour)
+		g.Expect(api.ServerTime()).To(BeZero(), "one answer may be odd")
+		dated(6 * time.Hour)
 		time.Sleep(time.Hour)
 		g.Expect(api.ServerTime()).To(BeTemporally("~", time.Now().Add(6*time.Hour), time.Second), "it goes on")
 		g.Expect(api.Earlier()).To(Equal(time.Now()))
+		for _, odd := range []time.Duration{-6 * time.Hour, 9 * time.Hour, -30 * 24 * time.Hour} {
+			dated(odd)
+			g.Expect(api.ServerTime()).To(BeTemporally("~", time.Now().Add(6*time.Hour), time.Second), "one odd Date changes nothing")
+			dated(6 * time.Hour)
+		}
+		dated(-6 * time.Hour)
 		dated(-6 * time.Hour)
 		g.Expect(api.Earlier()).To(BeTemporally("~", time.Now().Add(-6*time.Hour), time.Second))
 		w.answers(func(*http.Request) (*http.Response, error) {

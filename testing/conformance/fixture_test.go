@@ -2,8 +2,11 @@ package conformance_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
+	"syscall"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -114,12 +117,20 @@ func makeService(ctx context.Context, namespace, name string) {
 	Expect(err).To(Or(BeNil(), Satisfy(apierrors.IsAlreadyExists)))
 }
 
+// freePort is a free port on loopback, of those that systems do not give out themselves: until it is listened on, no
+// connection of another process takes it.
 func freePort() int32 {
 	GinkgoHelper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	Expect(err).NotTo(HaveOccurred())
-	defer l.Close()
-	return int32(l.Addr().(*net.TCPAddr).Port)
+	for {
+		port := 10_000 + rand.Int32N(22_000)
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		if errors.Is(err, syscall.EADDRINUSE) {
+			continue
+		}
+		Expect(err).NotTo(HaveOccurred())
+		Expect(l.Close()).To(Succeed())
+		return port
+	}
 }
 
 // serve runs a Manager with these steps until the spec ends. It returns once the API server is seen to call it:
