@@ -144,7 +144,10 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	t.api.observe(resp.Header.Get("Date"), time.Now())
 	resp.Header.Del("Retry-After") // the caller backs off by rules of its own
 	if watches {
-		deadline.Reset(watchTime(r) + watchMargin)
+		deadline.Stop()
+		deadline = time.AfterFunc(watchTime(r)+watchMargin, func() {
+			cancel(fmt.Errorf("the watch went on for longer than agreed: %w", context.DeadlineExceeded))
+		})
 	}
 	resp.Body = &bounded{ReadCloser: resp.Body, ctx: ctx, done: func() { deadline.Stop(); cancel(nil) }}
 	return resp, nil
