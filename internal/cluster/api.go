@@ -26,6 +26,13 @@ const (
 	// watchMargin is how much longer than agreed a watch may last. A proxy may hold a connection that is long dead.
 	watchMargin = 30 * time.Second
 
+	// watchEarly is how much earlier than agreed a watch may end by itself.
+	watchEarly = 5 * time.Second
+
+	// suspicion bounds the time from a watch that was cut to the next request, a moment at random. Of an API server that
+	// ends, all watches are cut at once, in all replicas.
+	suspicion = 2 * time.Second
+
 	// firstProbe and lastProbe bound the time from one probe to the next.
 	firstProbe, lastProbe = time.Second, 30 * time.Second
 
@@ -42,9 +49,10 @@ type API struct {
 	seen atomic.Bool  // there were two that agreed
 
 	mu       sync.Mutex    // guards the rest
+	suspect  bool          // a watch was cut, and no request has failed yet
 	lastSkew time.Duration // as skew, of the last answer
 	dated    bool          // there was one
-	down     bool
+	down     bool          // requests wait for a probe
 	since    time.Time     // of the outage
 	next     time.Time     // of the next probe
 	delay    time.Duration // until the one after that
@@ -149,7 +157,16 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 			cancel(fmt.Errorf("the watch went on for longer than agreed: %w", context.DeadlineExceeded))
 		})
 	}
-	resp.Body = &bounded{ReadCloser: resp.Body, ctx: ctx, done: func() { deadline.Stop(); cancel(nil) }}
+	body := &bounded{ReadCloser: resp.Body, ctx: ctx, done: func() { deadline.Stop(); cancel(nil) }}
+	if watches && resp.StatusCode == http.StatusOK {
+		agreed := time.Now().Add(watchTime(r) - watchEarly)
+		body.ended = func() {
+			if ctx.Err() == nil && time.Now().Before(agreed) {
+				t.api.cut()
+			}
+		}
+	}
+	resp.Body = body
 	return resp, nil
 }
 
@@ -182,13 +199,19 @@ func gone(r *http.Request) *http.Response {
 // bounded is the body of an answer, which ends with its request's deadline.
 type bounded struct {
 	io.ReadCloser
-	ctx  context.Context
-	done func()
+	ctx   context.Context
+	ended func() // is called when a watch ends by itself; nil for no watch
+	done  func()
+
+	closed atomic.Bool
 }
 
 // Read names the deadline where the transport only says that the request was cancelled.
 func (b *bounded) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
+	if err != nil && b.ended != nil && !b.closed.Load() {
+		b.ended()
+	}
 	if cause := context.Cause(b.ctx); cause != nil && err != nil && !errors.Is(err, io.EOF) {
 		err = cause
 	}
@@ -197,15 +220,16 @@ func (b *bounded) Read(p []byte) (int, error) {
 
 func (b *bounded) Close() error {
 	defer b.done()
+	b.closed.Store(true)
 	return b.ReadCloser.Close()
 }
 
 // enter returns when a request may be sent: at once while the API server answers, else when it is a probe's turn, or
-// after the outage, at a moment at random that leaves it time before it ends.
+// after the outage, at a moment at random that leaves it time before it ends. waited says that there was an outage.
 func (a *API) enter(ctx context.Context, ends time.Time) (probe, waited bool, err error) {
 	for spread := false; ; {
 		a.mu.Lock()
-		left, up := time.Until(a.next), a.up
+		left, up, suspect := time.Until(a.next), a.up, a.suspect
 		var probed <-chan struct{} // nil without a probe
 		switch {
 		case !a.down && (spread || !waited):
@@ -230,7 +254,9 @@ func (a *API) enter(ctx context.Context, ends time.Time) (probe, waited bool, er
 			return true, waited, nil
 		}
 		a.mu.Unlock()
-		waited, spread = true, false
+		if !suspect {
+			waited, spread = true, false
+		}
 		timer := time.NewTimer(left)
 		select {
 		case <-ctx.Done():
@@ -261,11 +287,16 @@ func (a *API) leave(probe bool, how ending) {
 	now := time.Now()
 	switch {
 	case how == answered && a.down:
-		a.down, a.reopened = false, now
-		a.spread = min(3*now.Sub(a.since), spreadMost)
+		if !a.suspect {
+			a.reopened, a.spread = now, min(3*now.Sub(a.since), spreadMost)
+		}
+		a.down, a.suspect = false, false
 		close(a.up)
-	case how == unanswered && !a.down:
-		a.down, a.since, a.delay, a.up = true, now, firstProbe, make(chan struct{})
+	case how == unanswered && (!a.down || a.suspect):
+		if !a.down {
+			a.since, a.up = now, make(chan struct{})
+		}
+		a.down, a.suspect, a.delay = true, false, firstProbe
 		a.next = now.Add(Jittered(a.delay))
 	case probe && (how == unanswered || how == givenUp):
 		a.delay = min(2*a.delay, lastProbe)
@@ -275,6 +306,19 @@ func (a *API) leave(probe bool, how ending) {
 		a.probing = false
 		close(a.probed)
 	}
+}
+
+// cut notes that a watch has ended before its time. The API server may have ended, which the next request shows; the
+// others wait for it.
+func (a *API) cut() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.down {
+		return
+	}
+	now := time.Now()
+	a.down, a.suspect, a.since, a.delay, a.up = true, true, now, firstProbe, make(chan struct{})
+	a.next = now.Add(rand.N(suspicion))
 }
 
 // Jittered returns a duration that is up to a fifth longer.

@@ -306,6 +306,153 @@ func TestAnOutageCausesOneProbePerInterval(t *testing.T) {
 	}
 }
 
+// cuts answers watches that end together when cut is closed.
+func cuts(cut <-chan struct{}) func(*http.Request) (*http.Response, error) {
+	return func(r *http.Request) (*http.Response, error) {
+		resp := reply(http.StatusOK, "{}")
+		if r.URL.Query().Get("watch") == "true" {
+			resp.Body = body(func([]byte) (int, error) {
+				select {
+				case <-cut:
+					return 0, io.ErrUnexpectedEOF
+				case <-r.Context().Done():
+					return 0, r.Context().Err()
+				}
+			})
+		}
+		return resp, nil
+	}
+}
+
+// watches are four of one process, which are begun anew when they end.
+func watches(ctx context.Context, through http.RoundTripper) (stop func(), codes func() []int) {
+	ctx, cancel := context.WithCancel(ctx)
+	var all sync.WaitGroup
+	var mu sync.Mutex
+	var ends []int
+	for range 4 {
+		all.Go(func() {
+			for ctx.Err() == nil {
+				code, _ := ask(ctx, through, resumes)
+				mu.Lock()
+				ends = append(ends, code)
+				mu.Unlock()
+				if code == http.StatusGone {
+					_, _ = ask(ctx, through, begins)
+				}
+			}
+		})
+	}
+	return func() { cancel(); all.Wait() }, func() []int {
+		mu.Lock()
+		defer mu.Unlock()
+		return slices.Clone(ends)
+	}
+}
+
+func TestWatchesThatAreCutTogetherSendOneProbe(t *testing.T) {
+	t.Run("of an API server that has ended", func(t *testing.T) {
+		bubble(t, func(g Gomega, ctx context.Context, api *cluster.API, w *wire, through http.RoundTripper) {
+			cut := make(chan struct{})
+			w.answers(cuts(cut))
+			stop, codes := watches(ctx, through)
+			defer stop()
+			time.Sleep(time.Minute)
+			began := time.Now()
+			w.answers(func(*http.Request) (*http.Response, error) {
+				time.Sleep(time.Millisecond)
+				return nil, errRefused
+			})
+			close(cut)
+			time.Sleep(8 * time.Second)
+			synctest.Wait()
+			probes := w.since(began)
+			g.Expect(len(probes)).To(And(BeNumerically(">=", 2), BeNumerically("<=", 4)), "and not one for each watch")
+			g.Expect(probes[0].at.Sub(began)).To(BeNumerically("<=", 2*time.Second))
+			w.answers(cuts(nil))
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			g.Expect(codes()).To(ContainElement(http.StatusGone), "after an outage they begin anew")
+			g.Expect(api.SilentUntil()).NotTo(BeZero())
+		})
+	})
+
+	t.Run("of a proxy, as it turns out", func(t *testing.T) {
+		bubble(t, func(g Gomega, ctx context.Context, api *cluster.API, w *wire, through http.RoundTripper) {
+			cut := make(chan struct{})
+			w.answers(cuts(cut))
+			stop, codes := watches(ctx, through)
+			defer stop()
+			time.Sleep(time.Minute)
+			w.answers(cuts(nil))
+			began := time.Now()
+			close(cut)
+			synctest.Wait()
+			g.Expect(ask(ctx, through, get)).To(Equal(http.StatusOK))
+			g.Expect(time.Since(began)).To(BeNumerically("<=", 2*time.Second))
+			synctest.Wait()
+			g.Expect(w.since(began)).To(HaveLen(5))
+			g.Expect(codes()).NotTo(ContainElement(http.StatusGone), "they are resumed")
+			g.Expect(api.SilentUntil()).To(BeZero(), "it was no outage")
+		})
+	})
+}
+
+func TestAWatchThatEndsAsAgreedOrIsEndedHereIsNoSuspicion(t *testing.T) {
+	bubble(t, func(g Gomega, ctx context.Context, _ *cluster.API, w *wire, through http.RoundTripper) {
+		at := func(uri string) time.Duration {
+			began := time.Now()
+			g.Expect(ask(ctx, through, uri)).To(Equal(http.StatusOK))
+			return time.Since(began)
+		}
+		cut := make(chan struct{})
+		w.answers(cuts(cut))
+		time.AfterFunc(300*time.Second, func() { close(cut) })
+		_, err := ask(ctx, through, begins)
+		g.Expect(err).To(MatchError(io.ErrUnexpectedEOF))
+		g.Expect(at(get)).To(BeZero(), "after five minutes, which were agreed")
+
+		w.answers(cuts(nil))
+		ending, end := context.WithTimeout(ctx, time.Minute)
+		defer end()
+		_, err = ask(ending, through, begins)
+		g.Expect(err).To(HaveOccurred())
+		g.Expect(at(get)).To(BeZero(), "after one that this process has ended")
+
+		closed := make(chan struct{})
+		w.answers(func(*http.Request) (*http.Response, error) {
+			resp := reply(http.StatusOK, "")
+			resp.Body = closing{closed}
+			return resp, nil
+		})
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://api.example.org"+begins, nil)
+		g.Expect(err).NotTo(HaveOccurred())
+		resp, err := through.RoundTrip(r)
+		g.Expect(err).NotTo(HaveOccurred())
+		var closes sync.WaitGroup
+		closes.Go(func() { _ = resp.Body.Close() })
+		_, err = io.Copy(io.Discard, resp.Body)
+		g.Expect(err).To(HaveOccurred())
+		closes.Wait()
+		w.answers(works)
+		g.Expect(at(get)).To(BeZero(), "after one that this process has closed")
+	})
+}
+
+// closing is a body that sends nothing until it is closed.
+type closing struct{ closed chan struct{} }
+
+func (c closing) Read([]byte) (int, error) {
+	<-c.closed
+	return 0, io.ErrClosedPipe
+}
+
+func (c closing) Close() error {
+	close(c.closed)
+	time.Sleep(time.Millisecond) // the reader hears of it first
+	return nil
+}
+
 func TestAfterAnOutageRequestsComeBackSpread(t *testing.T) {
 	for name, outage := range map[string]time.Duration{"of two seconds": 2 * time.Second, "of ten minutes": 10 * time.Minute} {
 		t.Run(name, func(t *testing.T) {

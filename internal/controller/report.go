@@ -31,7 +31,7 @@ type Report struct {
 	secret          string // namespace/name, which names the deployment
 	namespace, name string
 	metrics         *metrics
-	recorder        events.EventRecorder // nil without the right to leave Events
+	recorder        func() events.EventRecorder // made for the first Event; nil without the right to leave any
 
 	mu    sync.Mutex
 	said  map[string]*cluster.Limit
@@ -75,7 +75,7 @@ func NewReport(ctx context.Context, namespace, name string, registerer prometheu
 		r.metrics = nil
 	}
 	if clients != nil {
-		r.recorder = cluster.NewRecorder(ctx, clients, reporter)
+		r.recorder = sync.OnceValue(func() events.EventRecorder { return cluster.NewRecorder(ctx, clients, reporter) })
 	}
 	return r
 }
@@ -204,7 +204,9 @@ func (r *Report) event(state *certsecret.State, kind, reason, message string) {
 	if state != nil {
 		on.UID, on.ResourceVersion = state.UID, "" // one series, whatever the version
 	}
-	r.recorder.Eventf(on, nil, kind, reason, "Reconcile", "%s", message)
+	if recorder := r.recorder(); recorder != nil {
+		recorder.Eventf(on, nil, kind, reason, "Reconcile", "%s", message)
+	}
 }
 
 func oneIf(yes bool) float64 {
