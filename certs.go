@@ -29,8 +29,12 @@ func (m *ExtensionManager) newCertificates(cache cluster.Cache, log logr.Logger)
 	}
 	o, namespace := m.GetManagerOptions(), m.secretNamespace()
 	if source := m.certificateSource(); source != nil {
+		config, err := m.ownConfig()
+		if err != nil {
+			return nil, err
+		}
 		served := certsource.NewServed(source.source(certificateSite{
-			clients: clients, namespace: namespace, fingerprint: o.OperatorFingerprint, hosts: o.calledHosts(), log: log, now: time.Now,
+			config: config, namespace: namespace, fingerprint: o.OperatorFingerprint, hosts: o.calledHosts(), log: log, now: time.Now,
 		}))
 		served.Hosts, served.AtOnce, served.Log = o.calledHosts(), m.host != nil, log
 		return &controller.Issued{Served: served, Retain: o.retain()}, nil

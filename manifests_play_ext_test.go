@@ -288,7 +288,7 @@ func (p *play) running(ctx context.Context, m *eirinix.ExtensionManager, f func(
 
 // fellBack waits for the log of what is only missed in the background, where that was taken away.
 func (p *play) fellBack(ctx context.Context) error {
-	if p.options.Certificates == nil || p.without.Verb != "watch" && p.without.Verb != "list" {
+	if p.options.Certificates == nil || p.without.Verb != "watch" {
 		return nil
 	}
 	return until(ctx, func() error {

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 
 	"code.cloudfoundry.org/eirinix/internal/certsource"
 	"code.cloudfoundry.org/eirinix/internal/manifest"
@@ -30,8 +30,8 @@ type CertificateSource interface {
 
 // certificateSite is what a source must know of the program that it is for.
 type certificateSite struct {
-	clients     kubernetes.Interface
-	namespace   string // that of a Secret unless it says otherwise
+	config      *rest.Config // of the library's own requests
+	namespace   string       // that of a Secret unless it says otherwise
 	fingerprint string
 	hosts       []string // by which the API server calls
 	log         logr.Logger
@@ -56,7 +56,7 @@ func (fromFiles) rights(string) manifest.SourceRights { return manifest.SourceRi
 
 // FromSecret reads tls.crt, tls.key and ca.crt of a Secret that cert-manager or another issuer keeps, and follows it.
 // An empty namespace is the one that the Manager would have its own Secret in. It needs get, list and watch on that
-// Secret; with get alone it looks every five seconds. While the Secret is missing, Start waits, and says for what.
+// Secret; with get alone it looks every half a minute. While the Secret is missing, Start waits, and says for what.
 //
 // An issuer that makes a new CA with every certificate (cert-manager's self-signed one without a CA of its own does)
 // has the webhook configuration written at every renewal; a program that may not do so itself (RegisterWebHook
@@ -66,11 +66,7 @@ func FromSecret(namespace, name string) CertificateSource { return fromSecret{na
 type fromSecret struct{ namespace, name string }
 
 func (f fromSecret) source(s certificateSite) certsource.Source {
-	o := &certsource.Secret{Namespace: cmp.Or(f.namespace, s.namespace), Name: f.name, Hosts: s.hosts, Log: s.log, Now: s.now}
-	if s.clients != nil {
-		o.Secrets = s.clients.CoreV1().Secrets(o.Namespace)
-	}
-	return o
+	return &certsource.Secret{Config: s.config, Namespace: cmp.Or(f.namespace, s.namespace), Name: f.name, Hosts: s.hosts, Log: s.log, Now: s.now}
 }
 
 func (f fromSecret) String() string {
@@ -112,14 +108,10 @@ type fromCSR struct {
 }
 
 func (f fromCSR) source(s certificateSite) certsource.Source {
-	c := &certsource.CSR{
-		SignerName: f.signer, Hosts: s.hosts, NamePrefix: s.fingerprint, Lifetime: f.options.Lifetime,
+	return &certsource.CSR{
+		Config: s.config, SignerName: f.signer, Hosts: s.hosts, NamePrefix: s.fingerprint, Lifetime: f.options.Lifetime,
 		TrustPEM: f.options.TrustPEM, Trust: f.options.Trust, Log: s.log, Now: s.now,
 	}
-	if s.clients != nil {
-		c.Requests = s.clients.CertificatesV1().CertificateSigningRequests()
-	}
-	return c
 }
 
 func (f fromCSR) String() string { return f.source(certificateSite{}).String() }
@@ -139,7 +131,7 @@ func (o ManagerOptions) validateSource(bad func(string, ...any)) {
 	if hosts[0] == "" {
 		hosts = []string{"localhost"} // that Host is missing is told already
 	}
-	site := certificateSite{clients: &kubernetes.Clientset{}, namespace: "default", fingerprint: o.OperatorFingerprint, hosts: hosts}
+	site := certificateSite{config: &rest.Config{}, namespace: "default", fingerprint: o.OperatorFingerprint, hosts: hosts}
 	if err := o.Certificates.source(site).Validate(); err != nil {
 		bad("Certificates: %v", err)
 	}

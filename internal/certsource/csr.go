@@ -3,6 +3,7 @@ package certsource
 // This file is the Source that asks a signer of the certificates.k8s.io API: what is configured, and when to ask.
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -14,8 +15,10 @@ import (
 
 	"github.com/go-logr/logr"
 	certificatesv1client "k8s.io/client-go/kubernetes/typed/certificates/v1"
+	"k8s.io/client-go/rest"
 
 	"code.cloudfoundry.org/eirinix/internal/ca"
+	"code.cloudfoundry.org/eirinix/internal/cluster"
 )
 
 const (
@@ -33,6 +36,9 @@ const (
 
 	// rereadTrust is how often the trusted CAs are read again while they verify the certificate.
 	rereadTrust = time.Minute
+
+	// trustTimeout bounds one reading of them.
+	trustTimeout = 30 * time.Second
 )
 
 // CSR is a Source that makes a key, asks a signer for a certificate with a CertificateSigningRequest, waits
@@ -41,17 +47,17 @@ const (
 // of it, asks for itself.
 //
 // It needs create and get on certificatesigningrequests. With list and watch it notices at once what becomes
-// of a request, and looks every Poll without. With delete it removes its requests when they are done;
+// of a request, and within half a minute without. With delete it removes its requests when they are done;
 // otherwise kube-controller-manager does, after an hour (a day for those nobody approves).
 //
 // A request that is denied, fails, is deleted or gives a certificate that cannot be used is followed by
 // another one after a delay, which doubles from Retry to 360 times that. A certificate that only the trusted
 // CAs do not verify is kept, and looked at again: they may come late. Its fields must not change while it runs.
 type CSR struct {
-	Requests   certificatesv1client.CertificateSigningRequestInterface
-	SignerName string   // such as example.org/webhook-serving
-	Hosts      []string // that the certificate must be for (see ca.ParseHosts)
-	NamePrefix string   // of the requests' names; empty means DefaultNamePrefix
+	Config     *rest.Config // bounds the time of requests
+	SignerName string       // such as example.org/webhook-serving
+	Hosts      []string     // that the certificate must be for (see ca.ParseHosts)
+	NamePrefix string       // of the requests' names; empty means DefaultNamePrefix
 
 	// The CA certificates of the signer, in PEM. The API does not tell them: give them as text, or a function
 	// that reads them, say from a ClusterTrustBundle or a ConfigMap. It is called every minute, and every
@@ -61,7 +67,7 @@ type CSR struct {
 
 	Lifetime time.Duration // asked for, at least ten minutes; 0 leaves it to the signer, who may give another one
 	Retry    time.Duration // before the next request after one that came to nothing; 0 means DefaultRetry
-	Poll     time.Duration // between two looks without a watch; 0 means DefaultPoll
+	Poll     time.Duration // between two looks without a change; 0 means DefaultPoll
 	Log      logr.Logger   // the zero value is silent
 	Now      func() time.Time
 }
@@ -69,8 +75,8 @@ type CSR struct {
 // Validate says what is wrong with the fields.
 func (c *CSR) Validate() error {
 	var errs []error
-	if c.Requests == nil {
-		errs = append(errs, errors.New("it needs a client for CertificateSigningRequests"))
+	if c.Config == nil {
+		errs = append(errs, errors.New("it needs the Config of a connection"))
 	}
 	domain, path, found := strings.Cut(c.SignerName, "/")
 	switch {
@@ -119,7 +125,7 @@ func (c *CSR) readTrust(ctx context.Context) ([]byte, error) {
 	if c.Trust == nil {
 		return ca.Bundle(c.TrustPEM), nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := context.WithTimeout(ctx, trustTimeout)
 	defer cancel()
 	text, err := c.Trust(ctx)
 	if err != nil {
@@ -137,9 +143,14 @@ func (c *CSR) Run(ctx context.Context, deliver func(Material), waiting func(erro
 	if err := c.Validate(); err != nil {
 		return err
 	}
+	client, err := certificatesv1client.NewForConfig(c.Config)
+	if err != nil {
+		return fmt.Errorf("%s: %w", c, err)
+	}
 	k := &keeping{
-		CSR: c, out: &feed{hosts: c.Hosts, now: clock(c.Now), deliver: deliver, waiting: waiting},
-		now: clock(c.Now), poll: or(c.Poll, DefaultPoll),
+		CSR: c, requests: client.CertificateSigningRequests(),
+		out: &feed{hosts: c.Hosts, now: clock(c.Now), deliver: deliver, waiting: waiting},
+		now: clock(c.Now), poll: cmp.Or(c.Poll, DefaultPoll),
 	}
 	defer k.cleanUp(context.WithoutCancel(ctx))
 	k.run(ctx)
@@ -149,9 +160,10 @@ func (c *CSR) Run(ctx context.Context, deliver func(Material), waiting func(erro
 // keeping is one run of a CSR.
 type keeping struct {
 	*CSR
-	out  *feed
-	now  func() time.Time
-	poll time.Duration
+	requests certificatesv1client.CertificateSigningRequestInterface
+	out      *feed
+	now      func() time.Time
+	poll     time.Duration
 
 	issued  *tls.Certificate // the newest one; the key matches, and the hosts
 	renewAt time.Time        // when to ask for the next one
@@ -159,8 +171,6 @@ type keeping struct {
 
 	open *request // not known to be deleted; may have come to nothing
 	mute bool     // it was said that requests may not be deleted
-
-	watching rights
 
 	trusted   []byte    // as read last
 	trustedAt time.Time // when that was; zero after it did not do
@@ -182,7 +192,7 @@ func (k *keeping) run(ctx context.Context) {
 		}
 		next := k.delay(err)
 		err = fmt.Errorf("%s: %w; the next request follows in about %s%s", k, err, next.Round(time.Second), k.inUse())
-		k.until(ctx, k.now().Add(jittered(next)), func(ctx context.Context) {
+		k.until(ctx, k.now().Add(cluster.Jittered(next-next/6)), func(ctx context.Context) {
 			k.out.wait(err)
 			k.keepTrust(ctx)
 		})
@@ -194,13 +204,10 @@ func (k *keeping) delay(err error) time.Duration {
 	if errors.Is(err, errUnsent) {
 		return k.poll // repeating it makes no second request
 	}
-	retry := or(k.Retry, DefaultRetry)
+	retry := cmp.Or(k.Retry, DefaultRetry)
 	k.failed++
 	return min(retry<<min(k.failed-1, 9), maxRetries*retry) // 1<<9 is more than maxRetries; further shifts would overflow
 }
-
-// jittered takes up to a fifth away, so that replicas which failed together do not ask together.
-func jittered(d time.Duration) time.Duration { return d - rand.N(d/5+1) }
 
 // until calls each now and then until the time has come. It looks at the clock every poll: the one by which
 // certificates end goes on while a machine is suspended, and timers stand still.
@@ -211,15 +218,13 @@ func (k *keeping) until(ctx context.Context, at time.Time, each func(context.Con
 			return
 		}
 		each(ctx)
-		if !pause(ctx, min(left, k.poll)) {
-			return
-		}
+		_ = cluster.Sleep(ctx, min(left, k.poll))
 	}
 }
 
 // take keeps a new certificate, and decides when to ask for the next one.
 func (k *keeping) take(certificate *tls.Certificate) {
-	now, retry := k.now(), or(k.Retry, DefaultRetry)
+	now, retry := k.now(), cmp.Or(k.Retry, DefaultRetry)
 	k.issued, k.failed, k.trustedAt = certificate, 0, time.Time{}
 	k.renewAt = ca.RenewAt(certificate.Leaf, rand.Float64()*2-1)
 	if k.renewAt.Before(now.Add(retry)) {

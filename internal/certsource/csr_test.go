@@ -95,7 +95,7 @@ var _ = Describe("CSR", Label("api-server"), func() {
 		s, r, clock = newSigner(), newRecorder(), &hand{}
 		r.now = clock.now
 		source = &certsource.CSR{
-			Requests: requests(), SignerName: s.name, Hosts: hosts, TrustPEM: s.CertificatePEM,
+			Config: started.Config(), SignerName: s.name, Hosts: hosts, TrustPEM: s.CertificatePEM,
 			Poll: never, Retry: 20 * time.Millisecond, Log: r.log(), Now: clock.now,
 		}
 	})
@@ -265,7 +265,7 @@ var _ = Describe("CSR", Label("api-server"), func() {
 
 	It("says which right it needs, and goes on when it has it", func(ctx SpecContext) {
 		user, config := newUser()
-		source.Requests, source.Poll = clientsFor(config).CertificatesV1().CertificateSigningRequests(), 10*time.Millisecond
+		source.Config, source.Poll = config, 10*time.Millisecond
 		stop := run(source, r)
 		Eventually(r.reason).Should(ContainSubstring("grant create, get, list, watch and delete on certificatesigningrequests"))
 		grant(ctx, user, "certificates.k8s.io", "certificatesigningrequests", "", "create", "get")
@@ -278,7 +278,7 @@ var _ = Describe("CSR", Label("api-server"), func() {
 		stop()
 		Expect(count(r.logged(), "could not be deleted", csr.Name)).To(Equal(1), "%q", r.logged())
 		Expect(count(r.logged(), "could not be deleted")).To(Equal(1), "the other one could not either, and that is known")
-		Expect(count(r.logged(), "may not be watched")).To(Equal(1))
+		Expect(count(r.logged(), "may not be watched", csr.Name)).To(Equal(1), "%q", r.logged())
 	})
 
 	It("deletes a request that nobody will need when it ends", func(ctx SpecContext) {
@@ -294,7 +294,7 @@ var _ = Describe("CSR", Label("api-server"), func() {
 		wire := &transport{lose: func(r *http.Request) bool { return r.Method == http.MethodPost && lost.Add(1) <= 3 }}
 		user, config := newUser()
 		grant(ctx, user, "certificates.k8s.io", "certificatesigningrequests", "", "create", "get") // no second one could be deleted
-		source.Requests = clientsFor(through(config, wire)).CertificatesV1().CertificateSigningRequests()
+		source.Config = through(config, wire)
 		source.Poll = 10 * time.Millisecond
 		run(source, r)
 		Eventually(r.reason).Should(ContainSubstring("waits for approval"))

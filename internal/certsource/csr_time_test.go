@@ -4,9 +4,19 @@ package certsource_test
 // plain tests: their clock is time itself.
 
 import (
+	"bytes"
 	"context"
 	"crypto/x509"
+	"encoding/json"
 	"encoding/pem"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -16,10 +26,7 @@ import (
 	. "github.com/onsi/gomega"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/kubernetes/fake"
-	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/rest"
 
 	"code.cloudfoundry.org/eirinix/internal/ca"
 	"code.cloudfoundry.org/eirinix/internal/certsource"
@@ -31,23 +38,90 @@ func requestOf(csr *certificatesv1.CertificateSigningRequest) *x509.CertificateR
 	return must(x509.ParseCertificateRequest(block.Bytes))
 }
 
-// answering is a client whose requests are answered by the function before anybody can read them.
-func answering(answer func(*certificatesv1.CertificateSigningRequest)) (client *fake.Clientset, asked func() []time.Time) {
-	var mu sync.Mutex
-	var times []time.Time
-	client = fake.NewClientset()
-	client.PrependReactor("create", "certificatesigningrequests", func(a clienttesting.Action) (bool, runtime.Object, error) {
-		mu.Lock()
-		defer mu.Unlock()
-		times = append(times, time.Now())
-		answer(a.(clienttesting.CreateAction).GetObject().(*certificatesv1.CertificateSigningRequest))
-		return false, nil, nil
-	})
-	return client, func() []time.Time {
-		mu.Lock()
-		defer mu.Unlock()
-		return append([]time.Time(nil), times...)
+// desk is an API server that holds requests. answer answers each before anybody can read it.
+type desk struct {
+	answer func(*certificatesv1.CertificateSigningRequest)
+	late   bool // what is read is older than the last request, at first
+
+	mu    sync.Mutex
+	times []time.Time
+	held  map[string]*certificatesv1.CertificateSigningRequest
+}
+
+func answering(answer func(*certificatesv1.CertificateSigningRequest)) *desk {
+	return &desk{answer: answer, held: map[string]*certificatesv1.CertificateSigningRequest{}}
+}
+
+// asked is when requests were made.
+func (d *desk) asked() []time.Time {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Clone(d.times)
+}
+
+// left are the requests that are there.
+func (d *desk) left() map[string]*certificatesv1.CertificateSigningRequest {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return maps.Clone(d.held)
+}
+
+func (d *desk) RoundTrip(r *http.Request) (*http.Response, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	q, body := r.URL.Query(), any(metav1.Status{Status: metav1.StatusSuccess})
+	switch {
+	case r.Method == http.MethodPost:
+		csr := &certificatesv1.CertificateSigningRequest{}
+		if err := json.NewDecoder(r.Body).Decode(csr); err != nil {
+			return nil, err
+		}
+		d.times = append(d.times, time.Now())
+		csr.ResourceVersion = strconv.Itoa(10 + len(d.times))
+		created := csr.DeepCopy()
+		d.answer(csr)
+		d.held[csr.Name], body = csr, created
+	case r.Method == http.MethodDelete:
+		delete(d.held, path.Base(r.URL.Path))
+	case q.Get("watch") == "true" && q.Get("sendInitialEvents") == "true":
+		var text strings.Builder
+		end := &certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{
+			ResourceVersion: strconv.Itoa(10 + len(d.times)), Annotations: map[string]string{metav1.InitialEventsAnnotationKey: "true"},
+		}}
+		reader, writer := io.Pipe()
+		if csr := d.held[strings.TrimPrefix(q.Get("fieldSelector"), "metadata.name=")]; csr != nil {
+			added := must(json.Marshal(map[string]any{"type": "ADDED", "object": typed(csr)}))
+			if d.late {
+				end.ResourceVersion = strconv.Itoa(9 + len(d.times))
+				time.AfterFunc(time.Second, func() { _, _ = writer.Write(added) })
+			} else {
+				text.Write(added)
+			}
+		}
+		text.Write(must(json.Marshal(map[string]any{"type": "BOOKMARK", "object": typed(end)})))
+		context.AfterFunc(r.Context(), func() { _ = writer.Close() })
+		return answered(struct {
+			io.Reader
+			io.Closer
+		}{io.MultiReader(strings.NewReader(text.String()), reader), reader}), nil
+	default:
+		return nil, fmt.Errorf("nobody was to send %s %s", r.Method, r.URL)
 	}
+	if csr, ok := body.(*certificatesv1.CertificateSigningRequest); ok {
+		body = typed(csr)
+	}
+	return answered(io.NopCloser(bytes.NewReader(must(json.Marshal(body))))), nil
+}
+
+// typed is a request as it goes over the wire.
+func typed(csr *certificatesv1.CertificateSigningRequest) *certificatesv1.CertificateSigningRequest {
+	csr = csr.DeepCopy()
+	csr.SetGroupVersionKind(certificatesv1.SchemeGroupVersion.WithKind("CertificateSigningRequest"))
+	return csr
+}
+
+func answered(body io.ReadCloser) *http.Response {
+	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Body: body}
 }
 
 func issuing(authority *ca.Authority, before, life time.Duration) func(*certificatesv1.CertificateSigningRequest) {
@@ -60,18 +134,18 @@ func issuing(authority *ca.Authority, before, life time.Duration) func(*certific
 	}
 }
 
-func source(client kubernetes.Interface, authority *ca.Authority) *certsource.CSR {
+func source(d *desk, authority *ca.Authority) *certsource.CSR {
 	return &certsource.CSR{
-		Requests: client.CertificatesV1().CertificateSigningRequests(), SignerName: "example.org/webhook-serving",
-		Hosts: hosts, TrustPEM: authority.CertificatePEM,
+		Config:     &rest.Config{Host: "https://api.example.org", Transport: d, QPS: -1, ContentConfig: rest.ContentConfig{ContentType: "application/json"}},
+		SignerName: "example.org/webhook-serving", Hosts: hosts, TrustPEM: authority.CertificatePEM,
 	}
 }
 
 func TestCSRRenewsForMonths(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, authority := plain(t), newAuthority()
-		client, asked := answering(issuing(authority, 0, 7*day))
-		c := source(client, authority)
+		desk := answering(issuing(authority, 0, 7*day))
+		c := source(desk, authority)
 		c.Poll = 10 * time.Minute // fewer looks: this is about renewals
 		go func() { _ = c.Run(t.Context(), r.deliver, r.wait) }()
 		for range 90 {
@@ -83,24 +157,39 @@ func TestCSRRenewsForMonths(t *testing.T) {
 			Expect(last.Verify(hosts, time.Now())).To(Succeed())
 			Expect(time.Until(last.Certificate.Leaf.NotAfter)).To(BeNumerically(">", day), "renewed well before its end")
 		}
-		Expect(asked()).To(HaveLen(r.deliveries()))
+		Expect(desk.asked()).To(HaveLen(r.deliveries()))
 		Expect(r.deliveries()).To(BeNumerically("~", 20, 4), "once every 4.7 days, give or take")
-		left := must(client.CertificatesV1().CertificateSigningRequests().List(context.Background(), metav1.ListOptions{}))
-		Expect(left.Items).To(BeEmpty(), "finished requests are deleted")
+		Expect(desk.left()).To(BeEmpty(), "finished requests are deleted")
 		Expect(r.faults()).To(BeEmpty())
+	})
+}
+
+func TestCSRDoesNotTakeWhatIsReadLateForADeletion(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, authority := plain(t), newAuthority()
+		desk := answering(issuing(authority, 0, 7*day))
+		desk.late = true
+		go func() { _ = source(desk, authority).Run(t.Context(), r.deliver, r.wait) }()
+		time.Sleep(500 * time.Millisecond)
+		synctest.Wait()
+		Expect(r.reason()).To(ContainSubstring("waits for approval"))
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		Expect(r.deliveries()).To(Equal(1))
+		Expect(desk.asked()).To(HaveLen(1))
 	})
 }
 
 func TestCSRAsksLessAndLessOftenWhenDenied(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, authority := plain(t), newAuthority()
-		client, asked := answering(func(csr *certificatesv1.CertificateSigningRequest) {
+		desk := answering(func(csr *certificatesv1.CertificateSigningRequest) {
 			csr.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{Type: certificatesv1.CertificateDenied, Status: "True", Message: "no"}}
 		})
-		go func() { _ = source(client, authority).Run(t.Context(), r.deliver, r.wait) }()
+		go func() { _ = source(desk, authority).Run(t.Context(), r.deliver, r.wait) }()
 		time.Sleep(day)
 		synctest.Wait()
-		times := asked()
+		times := desk.asked()
 		Expect(len(times)).To(BeNumerically("~", 33, 5), "doubling from ten seconds to an hour")
 		for i := 1; i < len(times); i++ {
 			Expect(times[i].Sub(times[i-1])).To(And(BeNumerically(">=", 8*time.Second), BeNumerically("<=", time.Hour+certsource.DefaultPoll)))
@@ -109,23 +198,22 @@ func TestCSRAsksLessAndLessOftenWhenDenied(t *testing.T) {
 		Expect(r.deliveries()).To(BeZero())
 		Expect(len(r.allReasons())).To(BeNumerically("~", 24*60, 100), "a reminder a minute")
 		Expect(r.allReasons()[0]).To(ContainSubstring("was denied (no)"))
-		left := must(client.CertificatesV1().CertificateSigningRequests().List(context.Background(), metav1.ListOptions{}))
-		Expect(len(left.Items)).To(BeNumerically("<=", 1), "denied requests do not heap up")
+		Expect(len(desk.left())).To(BeNumerically("<=", 1), "denied requests do not heap up")
 	})
 }
 
 func TestCSRTakesALongRetryAtItsWord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, authority := plain(t), newAuthority()
-		client, asked := answering(func(csr *certificatesv1.CertificateSigningRequest) {
+		desk := answering(func(csr *certificatesv1.CertificateSigningRequest) {
 			csr.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{Type: certificatesv1.CertificateDenied, Status: "True"}}
 		})
-		c := source(client, authority)
+		c := source(desk, authority)
 		c.Retry, c.Poll = 3*day, day
 		go func() { _ = c.Run(t.Context(), r.deliver, r.wait) }()
 		time.Sleep(50 * 365 * day)
 		synctest.Wait()
-		Expect(len(asked())).To(BeNumerically("~", 9+50*365/1080, 6), "doubling from three days to three years")
+		Expect(len(desk.asked())).To(BeNumerically("~", 9+50*365/1080, 6), "doubling from three days to three years")
 	})
 }
 
@@ -142,12 +230,12 @@ func TestCSRDoesNotSpinOnCertificatesThatAreDueAtOnce(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r, authority := plain(t), newAuthority()
-				client, asked := answering(issuing(authority, c.before, c.life))
-				go func() { _ = source(client, authority).Run(t.Context(), r.deliver, r.wait) }()
+				desk := answering(issuing(authority, c.before, c.life))
+				go func() { _ = source(desk, authority).Run(t.Context(), r.deliver, r.wait) }()
 				time.Sleep(day / 12)
 				synctest.Wait()
-				Expect(len(asked())).To(BeNumerically("<=", c.atMost/12+2))
-				Expect(len(asked())).To(BeNumerically(">", 1))
+				Expect(len(desk.asked())).To(BeNumerically("<=", c.atMost/12+2))
+				Expect(len(desk.asked())).To(BeNumerically(">", 1))
 			})
 		})
 	}
@@ -157,8 +245,8 @@ var _ = Describe("CSR without a cluster", func() {
 	It("refuses to run without what it needs, and names all of it", func(ctx SpecContext) {
 		r := newRecorder()
 		Expect((&certsource.CSR{}).Run(ctx, r.deliver, r.wait)).To(MatchError(And(
-			ContainSubstring("needs a client"), ContainSubstring(`SignerName is ""`), ContainSubstring("at least one host"), ContainSubstring("set TrustPEM or Trust"))))
-		good := source(fake.NewClientset(), newAuthority())
+			ContainSubstring("needs the Config"), ContainSubstring(`SignerName is ""`), ContainSubstring("at least one host"), ContainSubstring("set TrustPEM or Trust"))))
+		good := source(answering(nil), newAuthority())
 		Expect(good.Validate()).To(Succeed())
 		for message, change := range map[string]func(*certsource.CSR){
 			"to a domain and a path":       func(c *certsource.CSR) { c.SignerName = "signer" },

@@ -3,6 +3,7 @@ package certsource
 // This file reads certificates from files.
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"code.cloudfoundry.org/eirinix/internal/ca"
+	"code.cloudfoundry.org/eirinix/internal/cluster"
 )
 
 const (
@@ -65,9 +67,7 @@ func (f *Files) Run(ctx context.Context, deliver func(Material), waiting func(er
 		if err != nil {
 			out.wait(fmt.Errorf("%s: %w", f, err))
 		}
-		if !pause(ctx, or(f.Poll, DefaultPoll)) {
-			break
-		}
+		_ = cluster.Sleep(ctx, cmp.Or(f.Poll, DefaultPoll))
 	}
 	return nil
 }
@@ -91,11 +91,11 @@ func (f *Files) Bundle(context.Context) ([]byte, error) {
 // String names the files.
 func (f *Files) String() string {
 	cert, key, ca := f.names()
-	return fmt.Sprintf("certificate files %s, %s and %s in %s", cert, key, ca, or(f.Dir, "/"))
+	return fmt.Sprintf("certificate files %s, %s and %s in %s", cert, key, ca, cmp.Or(f.Dir, "/"))
 }
 
 func (f *Files) names() (cert, key, ca string) {
-	return or(f.Cert, DefaultCert), or(f.Key, DefaultKey), or(f.CA, DefaultCA)
+	return cmp.Or(f.Cert, DefaultCert), cmp.Or(f.Key, DefaultKey), cmp.Or(f.CA, DefaultCA)
 }
 
 // read takes all files from the same mount, if they are mounted.

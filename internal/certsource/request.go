@@ -3,6 +3,7 @@ package certsource
 // This file is one request to a signer, from the making of its key to its end.
 
 import (
+	"cmp"
 	"context"
 	"crypto"
 	"crypto/ecdsa"
@@ -22,6 +23,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"code.cloudfoundry.org/eirinix/internal/ca"
+	"code.cloudfoundry.org/eirinix/internal/cluster"
 )
 
 // errUnsent is wrapped while it is not known whether the API server has got the request.
@@ -33,11 +35,16 @@ const cleanUpFor = 2 * time.Second
 // request is one CertificateSigningRequest and the key that it is for. Its key is in no log: it is never
 // printed as a whole.
 type request struct {
-	name  string
-	names ca.Hosts
-	key   crypto.Signer
-	pem   []byte
-	ended bool // nothing will come of it any more
+	name    string
+	names   ca.Hosts
+	key     crypto.Signer
+	pem     []byte
+	created *certificatesv1.CertificateSigningRequest // as the API server answered, if the answer came
+	ended   bool                                      // nothing will come of it any more
+}
+
+func (r *request) empty() *certificatesv1.CertificateSigningRequest {
+	return &certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{Name: r.name}}
 }
 
 func (k *keeping) newRequest() (*request, error) {
@@ -58,7 +65,7 @@ func (k *keeping) newRequest() (*request, error) {
 		return nil, fmt.Errorf("making a certificate request for %v: %w", names.All(), err)
 	}
 	return &request{
-		name:  or(k.NamePrefix, DefaultNamePrefix) + "-" + strings.ToLower(rand.Text()[:10]),
+		name:  cmp.Or(k.NamePrefix, DefaultNamePrefix) + "-" + strings.ToLower(rand.Text()[:10]),
 		names: names,
 		key:   key,
 		pem:   pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}),
@@ -66,13 +73,11 @@ func (k *keeping) newRequest() (*request, error) {
 }
 
 func (k *keeping) object(r *request) *certificatesv1.CertificateSigningRequest {
-	csr := &certificatesv1.CertificateSigningRequest{
-		ObjectMeta: metav1.ObjectMeta{Name: r.name},
-		Spec: certificatesv1.CertificateSigningRequestSpec{
-			Request:    r.pem,
-			SignerName: k.SignerName,
-			Usages:     []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageServerAuth},
-		},
+	csr := r.empty()
+	csr.Spec = certificatesv1.CertificateSigningRequestSpec{
+		Request:    r.pem,
+		SignerName: k.SignerName,
+		Usages:     []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageServerAuth},
 	}
 	if k.Lifetime != 0 {
 		seconds := int32(k.Lifetime / time.Second)
@@ -105,11 +110,10 @@ func (k *keeping) ask(ctx context.Context) error {
 
 // create sends a request. As its name is its own, sending it twice makes one object.
 func (k *keeping) create(ctx context.Context, r *request) error {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	_, err := k.Requests.Create(ctx, k.object(r), metav1.CreateOptions{})
+	created, err := k.requests.Create(ctx, k.object(r), metav1.CreateOptions{})
 	switch {
 	case err == nil:
+		r.created = created
 		k.Log.Info("a certificate is asked for", "request", r.name, "signer", k.SignerName, "hosts", r.names.All())
 		return nil
 	case apierrors.IsAlreadyExists(err):
@@ -126,29 +130,20 @@ func (k *keeping) create(ctx context.Context, r *request) error {
 
 // follow waits until a request has come to its end.
 func (k *keeping) follow(ctx context.Context, r *request) (result error) {
-	f := single[certificatesv1.CertificateSigningRequest]{
-		kind: "certificatesigningrequests", name: r.name, poll: k.poll, log: k.Log, rights: &k.watching,
-		find: func(ctx context.Context, o metav1.ListOptions) (*certificatesv1.CertificateSigningRequest, string, error) {
-			list, err := k.Requests.List(ctx, o)
-			if err != nil {
-				return nil, "", err
-			}
-			for i := range list.Items {
-				if list.Items[i].Name == r.name {
-					return &list.Items[i], list.ResourceVersion, nil
-				}
-			}
-			return nil, list.ResourceVersion, nil
-		},
-		get: k.Requests.Get, watch: k.Requests.Watch,
+	objects, err := cluster.NewObjects(k.Config, k.Log, cluster.Followed{Object: r.empty(), Needed: true})
+	if err != nil {
+		return err
 	}
-	f.follow(ctx, func(csr *certificatesv1.CertificateSigningRequest, err error) bool {
-		var pending error
-		switch {
-		case err != nil:
-			pending = fmt.Errorf("request %q cannot be read (needs get on certificatesigningrequests): %w", r.name, err)
-		default:
+	if r.created != nil {
+		objects.Saw(r.created) // a list from the API server's own cache may not have it yet
+	}
+	follow(ctx, objects, k.poll, func() bool {
+		csr := r.empty()
+		pending := objects.Get(ctx, csr)
+		if pending == nil || apierrors.IsNotFound(pending) {
 			pending, result = k.look(r, csr)
+		} else {
+			pending = fmt.Errorf("request %q (needs get, or list and watch, on certificatesigningrequests): %w", r.name, pending)
 		}
 		if pending == nil {
 			return true
@@ -160,10 +155,10 @@ func (k *keeping) follow(ctx context.Context, r *request) (result error) {
 	return result
 }
 
-// look judges where a request stands: pending says for what it waits, and is nil when it has ended; then
+// look judges where a request stands, which is empty when it does not exist: pending says for what it waits, and is nil when it has ended; then
 // failed says why nothing came of it, and is nil when the certificate was taken.
 func (k *keeping) look(r *request, csr *certificatesv1.CertificateSigningRequest) (pending, failed error) {
-	if csr == nil || string(csr.Spec.Request) != string(r.pem) {
+	if string(csr.Spec.Request) != string(r.pem) {
 		k.open = nil // what has its name now, if anything, is not ours to delete
 		return nil, fmt.Errorf("request %q was deleted before a certificate was issued", r.name)
 	}
@@ -221,7 +216,7 @@ func (k *keeping) cleanUp(ctx context.Context) {
 	k.open = nil
 	ctx, cancel := context.WithTimeout(ctx, cleanUpFor)
 	defer cancel()
-	err := k.Requests.Delete(ctx, r.name, metav1.DeleteOptions{})
+	err := k.requests.Delete(ctx, r.name, metav1.DeleteOptions{})
 	if err == nil || apierrors.IsNotFound(err) || k.mute {
 		return
 	}

@@ -12,7 +12,10 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"sync"
 	"time"
+
+	"code.cloudfoundry.org/eirinix/internal/cluster"
 )
 
 // The names under which a certificate, its key and its CA are looked for, in files and in Secrets. They are
@@ -23,7 +26,7 @@ const (
 	DefaultCA   = "ca.crt"
 )
 
-// DefaultPoll is how often a source looks when nothing tells it of a change.
+// DefaultPoll is how often a source looks at what it has when nothing tells it of a change: time changes certificates.
 const DefaultPoll = 5 * time.Second
 
 // A Source delivers material.
@@ -119,15 +122,32 @@ func (f *feed) wait(why error) {
 	f.waiting(why)
 }
 
-// pause waits for d. It returns false when ctx ends before.
-func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
+// follow keeps the copies up to date, and calls look with every change, and every poll even without one. It returns when
+// look returns true or ctx ends.
+func follow(ctx context.Context, objects *cluster.Objects, poll time.Duration, look func() (done bool)) {
+	changed := make(chan struct{}, 1)
+	objects.Notify(func() {
+		select {
+		case changed <- struct{}{}:
+		default: // the look that is due sees this change too
+		}
+	})
+	ctx, cancel := context.WithCancel(ctx)
+	var following sync.WaitGroup
+	following.Go(func() { objects.Run(ctx) })
+	defer following.Wait()
+	defer cancel()
+	every := time.NewTicker(poll)
+	defer every.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+		case <-changed:
+		case <-every.C:
+		}
+		if ctx.Err() != nil || look() {
+			return
+		}
 	}
 }
 
@@ -149,14 +169,6 @@ func sameChain(a, b *tls.Certificate) bool {
 		}
 	}
 	return true
-}
-
-func or[T comparable](v, otherwise T) T {
-	var zero T
-	if v == zero {
-		return otherwise
-	}
-	return v
 }
 
 func clock(now func() time.Time) func() time.Time {

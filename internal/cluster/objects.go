@@ -42,8 +42,16 @@ const (
 	endWithin = 500 * time.Millisecond
 )
 
-// ErrUnseen says that an object may not be read here, or has not been read yet.
-var ErrUnseen = errors.New("it may not be read here")
+// ErrUnseen says that an object may not be read here, or has not been read yet. Why is wrapped beside it, where it is known.
+var ErrUnseen = errors.New("it cannot be read")
+
+// unseen is ErrUnseen with the reason. That a whole kind is not found does not make the object a missing one.
+func unseen(why error) error {
+	if apierrors.IsNotFound(why) {
+		why = errors.New(why.Error())
+	}
+	return fmt.Errorf("%w: %w", ErrUnseen, why)
+}
 
 // Cache holds copies of objects. Get fails with ErrUnseen or NotFound. Saw takes in an object that this process has read
 // or written itself, which a watch may not have brought yet.
@@ -63,8 +71,11 @@ type Access struct{ Get, Watch bool }
 // Followed is an object that Objects follow. Object has its name and namespace set.
 type Followed struct {
 	Object client.Object
-	// Access asks what this process may do with it. It is asked again every ten minutes while watching is not allowed.
+	// Access asks what this process may do with it. It is asked again every ten minutes while watching is not allowed. Where
+	// it is nil or fails, trying shows it.
 	Access func(context.Context) (Access, error)
+	// Needed has a right that is refused tried again within half a minute: the process waits for the object.
+	Needed bool
 }
 
 // Objects are copies of a few objects. They are safe for concurrent use.
@@ -90,6 +101,8 @@ type followed struct {
 	object client.Object // as this process has read or written it last, beside the cache; nil for missing
 	known  bool          // it has been read
 	denied bool          // it may not be read
+	why    error         // of ErrUnseen, while it is not known or may not be read
+	said   bool          // that it may not be watched
 	saws   int           // calls of Saw
 	seen   chan struct{} // closed when it has been read for the first time, or may not be
 	once   sync.Once
@@ -113,7 +126,7 @@ func NewObjects(config *rest.Config, log logr.Logger, follow ...Followed) (*Obje
 			scope = meta.RESTScopeNamespace
 		}
 		mapper.Add(kind, scope)
-		o.all = append(o.all, &followed{Followed: f, kind: kind, seen: make(chan struct{})})
+		o.all = append(o.all, &followed{Followed: f, kind: kind, seen: make(chan struct{}), why: unseen(errors.New("the API server has not sent it yet"))})
 	}
 	o.mapper = mapper
 	o.reader, err = client.New(config, client.Options{HTTPClient: httpClient, Scheme: scheme.Scheme, Mapper: mapper})
@@ -162,28 +175,35 @@ func (o *Objects) Seen(ctx context.Context) error {
 
 // follow does what is allowed, and asks again what is.
 func (o *Objects) follow(ctx context.Context, f *followed) {
-	for ctx.Err() == nil {
-		access, err := f.Access(ctx)
-		if ctx.Err() != nil {
-			return
-		}
-		if err != nil {
-			access = Access{Get: true, Watch: true} // where it cannot be asked, trying shows it
+	for delay := firstPoll; ctx.Err() == nil; {
+		access, refused := Access{Get: true, Watch: true}, ErrUnseen
+		if f.Access != nil {
+			if known, err := f.Access(ctx); err == nil {
+				access = known
+			}
 		}
 		switch {
+		case ctx.Err() != nil:
+			return
 		case access.Watch:
-			err = o.watch(ctx, f)
-			if ctx.Err() == nil {
+			if err := o.watch(ctx, f); ctx.Err() == nil && f.firstRefusal() {
 				o.log.Info("an object may not be watched, so it is read every 30 s; grant list and watch on it", "kind", f.kind.Kind, "name", f.Object.GetName(), "reason", err)
-				o.poll(ctx, f)
 			}
+			refused = o.poll(ctx, f)
 		case access.Get:
-			o.poll(ctx, f)
-		default:
-			f.set(nil, true)
-			o.notify()
-			_ = Sleep(ctx, Jittered(rememberRefusal))
+			refused = o.poll(ctx, f)
 		}
+		if refused == nil {
+			continue
+		}
+		if f.set(nil, refused) {
+			o.notify()
+		}
+		wait := rememberRefusal
+		if f.Needed {
+			wait, delay = delay, min(2*delay, lastPoll)
+		}
+		_ = Sleep(ctx, Jittered(wait))
 	}
 }
 
@@ -202,6 +222,7 @@ func (o *Objects) watch(ctx context.Context, f *followed) error {
 			if apierrors.IsForbidden(err) {
 				refuse(err)
 			} else if !apierrors.IsResourceExpired(err) {
+				o.failed(f, err)
 				o.log.V(1).Info("a watch was interrupted; it begins anew", "kind", f.kind.Kind, "name", f.Object.GetName(), "reason", err.Error())
 			}
 		},
@@ -213,10 +234,18 @@ func (o *Objects) watch(ctx context.Context, f *followed) error {
 	if err != nil {
 		return err
 	}
+	changed := func() {
+		f.mu.Lock()
+		synced := f.cache != nil // before, Get does not give what there is
+		f.mu.Unlock()
+		if synced {
+			o.notify()
+		}
+	}
 	if _, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-		AddFunc:    func(any) { o.notify() },
-		UpdateFunc: func(any, any) { o.notify() },
-		DeleteFunc: func(any) { o.notify() },
+		AddFunc:    func(any) { changed() },
+		UpdateFunc: func(any, any) { changed() },
+		DeleteFunc: func(any) { changed() },
 	}); err != nil {
 		return err
 	}
@@ -224,7 +253,7 @@ func (o *Objects) watch(ctx context.Context, f *followed) error {
 	running.Go(func() {
 		if c.WaitForCacheSync(ctx) {
 			f.mu.Lock()
-			f.cache, f.denied = c, false
+			f.cache, f.denied, f.said = c, false, false
 			if shared, ok := informer.(toolscache.SharedIndexInformer); ok {
 				f.synced = shared.GetStore().LastStoreSyncResourceVersion // the informer's own is ahead of its store
 			}
@@ -271,34 +300,56 @@ func (f *followed) keep(ctx context.Context) {
 	f.cache, f.synced = nil, nil
 }
 
-// poll reads the object again and again, for ten minutes.
-func (o *Objects) poll(ctx context.Context, f *followed) {
+// poll reads the object again and again, for ten minutes. It returns why it may not.
+func (o *Objects) poll(ctx context.Context, f *followed) error {
 	until, delay := time.Now().Add(rememberRefusal), firstPoll
 	for ctx.Err() == nil && time.Now().Before(until) {
 		object, ok := f.Object.DeepCopyObject().(client.Object)
 		if !ok {
-			return
+			return ErrUnseen
 		}
 		before := f.seenHere()
 		err := o.reader.Get(ctx, client.ObjectKeyFromObject(f.Object), object)
 		switch {
 		case apierrors.IsForbidden(err):
-			f.set(nil, true)
-			o.notify()
-			_ = Sleep(ctx, Jittered(rememberRefusal))
-			return
+			return unseen(err)
 		case apierrors.IsNotFound(err):
 			object, err = nil, nil
 		}
-		if err == nil && f.seenHere() == before && f.set(object, false) {
+		switch {
+		case err != nil:
+			o.failed(f, err)
+		case f.seenHere() == before && f.set(object, nil):
 			delay = firstPoll
 			o.notify()
 		}
-		if Sleep(ctx, Jittered(delay)) != nil {
-			return
-		}
+		_ = Sleep(ctx, Jittered(delay))
 		delay = min(2*delay, lastPoll)
 	}
+	return nil
+}
+
+// failed remembers why an object could not be read, and tells of it, until it is known.
+func (o *Objects) failed(f *followed, err error) {
+	f.mu.Lock()
+	why, before := unseen(err), f.why
+	unknown := !f.known && f.cache == nil
+	if unknown {
+		f.why = why
+	}
+	f.mu.Unlock()
+	if unknown && why.Error() != before.Error() {
+		o.notify()
+	}
+}
+
+// firstRefusal reports whether a watch is refused for the first time, or for the first time after it was not.
+func (f *followed) firstRefusal() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	first := !f.said
+	f.said = true
+	return first
 }
 
 // seenHere counts what Saw has taken in: a reading that it overtook is older.
@@ -308,12 +359,13 @@ func (f *followed) seenHere() int {
 	return f.saws
 }
 
-// set stores what was read, and reports whether it differs from before.
-func (f *followed) set(object client.Object, denied bool) bool {
+// set stores what was read, or that it may not be, and reports whether it differs from before.
+func (f *followed) set(object client.Object, refused error) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	denied := refused != nil
 	same := f.known && f.denied == denied && versionOf(f.object) == versionOf(object)
-	f.object, f.known, f.denied = object, true, denied
+	f.object, f.known, f.denied, f.why = object, true, denied, refused
 	f.once.Do(func() { close(f.seen) })
 	return !same
 }
@@ -349,7 +401,7 @@ func (f *followed) get(ctx context.Context, into client.Object) error {
 	}
 	switch {
 	case f.denied || !f.known && f.object == nil:
-		return ErrUnseen
+		return f.why
 	case f.object == nil:
 		return apierrors.NewNotFound(schema.GroupResource{Group: f.kind.Group, Resource: f.kind.Kind}, key.Name)
 	}
@@ -416,7 +468,7 @@ func NewDirect(config *rest.Config) (*Direct, error) {
 func (d *Direct) Get(ctx context.Context, into client.Object) error {
 	err := d.reader.Get(ctx, client.ObjectKeyFromObject(into), into)
 	if apierrors.IsForbidden(err) {
-		return ErrUnseen
+		return unseen(err)
 	}
 	return err
 }

@@ -302,6 +302,32 @@ var _ = Describe("A copy of an object", Label("api-server"), func() {
 	}, Serial)
 })
 
+var _ = Describe("A watch", func() {
+	// Not in a bubble: the reflector's way to log what it does not expect is shared by all of the process.
+	DescribeTable("goes on, or begins anew,", func(ctx SpecContext, line string) {
+		server := newShelf("get list watch")
+		o := follow(&rest.Config{Host: "https://api.example.org", Transport: &wire{answer: server.answer}, QPS: -1}, GinkgoLogr, all, secretOf("cf"))
+		Expect(o.Seen(ctx)).To(Succeed())
+		version := func() (string, error) {
+			secret := secretOf("cf")
+			err := o.Get(ctx, secret)
+			return secret.ResourceVersion, err
+		}
+		server.interrupt(line)
+		Consistently(version, 50*time.Millisecond).Should(Equal("7"), "the last copy stays")
+		server.put("cf")
+		Eventually(version).Should(Equal("8"))
+	},
+		Entry("after its end", ""),
+		Entry("when its history is gone", `{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Expired","code":410,"message":"too old resource version"}}`),
+		Entry("after another error", `{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"InternalError","code":500,"message":"etcd is down"}}`),
+		Entry("after an object of another kind", `{"type":"MODIFIED","object":{"kind":"Pod","apiVersion":"v1","metadata":{"name":"one","namespace":"cf","resourceVersion":"7"}}}`),
+		Entry("after an event of another type", `{"type":"SURPRISE","object":{"kind":"Secret","apiVersion":"v1","metadata":{"name":"one","namespace":"cf","resourceVersion":"7"}}}`),
+		Entry("after what is no JSON", `<html>502 Bad Gateway</html>`),
+		Entry("after a bookmark", `{"type":"BOOKMARK","object":{"kind":"Secret","apiVersion":"v1","metadata":{"resourceVersion":"7"}}}`),
+	)
+})
+
 var _ = Describe("A short process", Label("api-server"), func() {
 	It("reads everything anew", func(ctx SpecContext) {
 		name := newName()

@@ -67,6 +67,19 @@ func (s *shelf) change(namespace, event string) int {
 	return s.version
 }
 
+// interrupt sends a line over all watches; an empty one ends them.
+func (s *shelf) interrupt(line string) {
+	if line == "" {
+		s.hangUp()
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for stream := range s.streams {
+		stream <- line + "\n"
+	}
+}
+
 // hangUp ends all watches, as a server does that goes down.
 func (s *shelf) hangUp() {
 	s.mu.Lock()
@@ -214,8 +227,11 @@ func following(t *testing.T, granted string, has cluster.Access, namespaces []st
 	followingAt(t, nil, granted, has, namespaces, f)
 }
 
+// needed is an object that the process waits for, and whose rights it does not ask for.
+func needed(f *cluster.Followed) { f.Access, f.Needed = nil, true }
+
 // followingAt has another server answer from the beginning.
-func followingAt(t *testing.T, server func(*http.Request) (*http.Response, error), granted string, has cluster.Access, namespaces []string, f func(g Gomega, ctx context.Context, p *followed)) {
+func followingAt(t *testing.T, server func(*http.Request) (*http.Response, error), granted string, has cluster.Access, namespaces []string, f func(g Gomega, ctx context.Context, p *followed), changes ...func(*cluster.Followed)) {
 	synctest.Test(t, func(t *testing.T) {
 		g := NewWithT(t)
 		p := &followed{wire: &wire{}, shelf: newShelf(granted), rights: &rights{has: has}, api: &cluster.API{}}
@@ -232,7 +248,11 @@ func followingAt(t *testing.T, server func(*http.Request) (*http.Response, error
 		config.Wrap(p.api.Wrap)
 		var all []cluster.Followed
 		for _, ns := range namespaces {
-			all = append(all, cluster.Followed{Object: secretOf(ns), Access: p.access})
+			one := cluster.Followed{Object: secretOf(ns), Access: p.access}
+			for _, change := range changes {
+				change(&one)
+			}
+			all = append(all, one)
 		}
 		var err error
 		p.Objects, err = cluster.NewObjects(config, log, all...)
@@ -390,6 +410,89 @@ func TestAReadThatIsRefusedIsTriedAgainAfterTenMinutes(t *testing.T) {
 		settle(12 * time.Minute)
 		g.Expect(p.copied(ctx)).To(Equal("7"))
 	})
+}
+
+func TestARefusalIsToldWithItsReason(t *testing.T) {
+	following(t, "", getOnly, inCF, func(g Gomega, ctx context.Context, p *followed) {
+		g.Expect(p.Seen(ctx)).To(Succeed())
+		synctest.Wait()
+		_, err := p.copied(ctx)
+		g.Expect(err).To(And(MatchError(cluster.ErrUnseen), Satisfy(apierrors.IsForbidden), MatchError(ContainSubstring("get is not granted"))))
+		g.Expect(p.notified.Load()).To(BeEquivalentTo(1))
+		settle(time.Hour)
+		g.Expect(p.notified.Load()).To(BeEquivalentTo(1), "once")
+	})
+}
+
+func TestAReadingThatFailsIsToldWithItsReason(t *testing.T) {
+	for name, has := range map[string]cluster.Access{"of a watch": all, "of a reading": getOnly} {
+		t.Run(name, func(t *testing.T) {
+			slow := func(r *http.Request) (*http.Response, error) {
+				time.Sleep(time.Second)
+				return reply(http.StatusInternalServerError, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"InternalError","code":500,"message":"etcd is down"}`), nil
+			}
+			followingAt(t, slow, "get list watch", has, inCF, func(g Gomega, ctx context.Context, p *followed) {
+				_, err := p.copied(ctx)
+				g.Expect(err).To(And(MatchError(cluster.ErrUnseen), MatchError(ContainSubstring("the API server has not sent it yet"))))
+				settle(10 * time.Second)
+				_, err = p.copied(ctx)
+				g.Expect(err).To(And(MatchError(cluster.ErrUnseen), Satisfy(apierrors.IsInternalError), MatchError(ContainSubstring("etcd is down"))))
+				g.Expect(p.notified.Load()).To(BeEquivalentTo(1))
+				p.answers(func(*http.Request) (*http.Response, error) {
+					return reply(http.StatusNotFound, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404,"message":"no such kind"}`), nil
+				})
+				if has == all {
+					settle(2 * time.Minute)
+					_, err = p.copied(ctx)
+					g.Expect(err).To(And(MatchError(cluster.ErrUnseen), Not(Satisfy(apierrors.IsNotFound)), MatchError(ContainSubstring("no such kind"))))
+				}
+				before := p.notified.Load()
+				p.answers(p.shelf.answer)
+				settle(2 * time.Minute)
+				g.Expect(p.copied(ctx)).To(Equal("7"))
+				g.Expect(p.notified.Load()).To(BeNumerically(">", before))
+			})
+		})
+	}
+}
+
+func TestAnObjectThatIsNeededIsTriedForSooner(t *testing.T) {
+	for name, granted := range map[string]string{"reading": "get", "watching": "list watch"} {
+		t.Run(name+" is granted late", func(t *testing.T) {
+			followingAt(t, nil, "", cluster.Access{}, inCF, func(g Gomega, ctx context.Context, p *followed) {
+				g.Expect(p.Seen(ctx)).To(Succeed())
+				settle(time.Hour)
+				_, err := p.copied(ctx)
+				g.Expect(err).To(And(MatchError(cluster.ErrUnseen), Satisfy(apierrors.IsForbidden)))
+				g.Expect(len(p.since(time.Time{}))).To(BeNumerically("<=", 3*(120+5)), "half a minute between two tries")
+				g.Expect(p.logged()).To(Equal(1), "said once")
+				p.shelf.grant(granted)
+				settle(40 * time.Second)
+				g.Expect(p.copied(ctx)).To(Equal("7"))
+				g.Expect(p.asked).To(BeEmpty())
+			}, needed)
+		})
+	}
+}
+
+func TestAWatchIsTriedAgainEveryTenMinutes(t *testing.T) {
+	followingAt(t, nil, "get", cluster.Access{}, inCF, func(g Gomega, ctx context.Context, p *followed) {
+		settle(2*time.Hour - time.Minute)
+		tried := 0
+		for _, s := range p.since(time.Time{}) {
+			if strings.Contains(s.uri, "sendInitialEvents") {
+				tried++
+			}
+		}
+		g.Expect(tried).To(And(BeNumerically(">=", 10), BeNumerically("<=", 12)))
+		g.Expect(p.logged()).To(Equal(1), "said once")
+		p.shelf.grant("get list watch")
+		settle(11 * time.Minute)
+		p.shelf.grant("get")
+		p.hangUp()
+		settle(time.Minute)
+		g.Expect(p.logged()).To(Equal(2), "and once more after it was allowed")
+	}, needed)
 }
 
 func TestAWatchThatIsRefusedBecomesPolling(t *testing.T) {
