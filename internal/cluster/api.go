@@ -29,9 +29,9 @@ const (
 	// watchEarly is how much earlier than agreed a watch may end by itself.
 	watchEarly = 5 * time.Second
 
-	// suspicion bounds the time from a watch that was cut to the next request, a moment at random. Of an API server that
-	// ends, all watches are cut at once, in all replicas.
-	suspicion = 2 * time.Second
+	// suspicion bounds the time from a watch that was cut to the next one, a moment at random. Of an API server that ends,
+	// all watches are cut at once, in all replicas.
+	suspicion = 4 * time.Second
 
 	// firstProbe and lastProbe bound the time from one probe to the next.
 	firstProbe, lastProbe = time.Second, 30 * time.Second
@@ -41,6 +41,9 @@ const (
 
 	// spreadMost bounds how long a request is held back after an outage, so that replicas do not come back all at once.
 	spreadMost = 15 * time.Second
+
+	// spreadLease is the same for the watch of a Lease: other processes wait for an answer in it, for ten seconds.
+	spreadLease = 3 * time.Second
 )
 
 // API watches over the requests of one Manager. The zero value is ready. It is safe for concurrent use.
@@ -49,7 +52,7 @@ type API struct {
 	seen atomic.Bool  // there were two that agreed
 
 	mu       sync.Mutex    // guards the rest
-	suspect  bool          // a watch was cut, and no request has failed yet
+	suspect  bool          // it is down as far as a watch that was cut tells; no request has failed
 	lastSkew time.Duration // as skew, of the last answer
 	dated    bool          // there was one
 	down     bool          // requests wait for a probe
@@ -115,7 +118,11 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		deadline.Stop()
 		ends = time.Time{}
 	}
-	probe, waited, err := t.api.enter(ctx, ends)
+	spread := spreadMost
+	if watches && strings.Contains(r.URL.Path, "/leases") {
+		spread = spreadLease
+	}
+	probe, waited, err := t.api.enter(ctx, ends, spread)
 	if err == nil && waited && resumes(r) {
 		t.api.leave(probe, unsent)
 		deadline.Stop()
@@ -225,18 +232,19 @@ func (b *bounded) Close() error {
 }
 
 // enter returns when a request may be sent: at once while the API server answers, else when it is a probe's turn, or
-// after the outage, at a moment at random that leaves it time before it ends. waited says that there was an outage.
-func (a *API) enter(ctx context.Context, ends time.Time) (probe, waited bool, err error) {
+// after the outage, at a moment at random within most that leaves it time before it ends. A watch that was cut delays
+// other watches only. waited says that the request was held back.
+func (a *API) enter(ctx context.Context, ends time.Time, most time.Duration) (probe, waited bool, err error) {
 	for spread := false; ; {
 		a.mu.Lock()
-		left, up, suspect := time.Until(a.next), a.up, a.suspect
+		left, up := time.Until(a.next), a.up
 		var probed <-chan struct{} // nil without a probe
 		switch {
-		case !a.down && (spread || !waited):
+		case !a.down && (spread || !waited), a.suspect && !ends.IsZero():
 			a.mu.Unlock()
 			return false, waited, nil
 		case !a.down:
-			over := a.spread
+			over := min(a.spread, most)
 			a.mu.Unlock()
 			if !ends.IsZero() {
 				over = min(over, max(0, time.Until(ends)*3/4))
@@ -254,9 +262,7 @@ func (a *API) enter(ctx context.Context, ends time.Time) (probe, waited bool, er
 			return true, waited, nil
 		}
 		a.mu.Unlock()
-		if !suspect {
-			waited, spread = true, false
-		}
+		waited, spread = true, false
 		timer := time.NewTimer(left)
 		select {
 		case <-ctx.Done():
@@ -287,6 +293,7 @@ func (a *API) leave(probe bool, how ending) {
 	now := time.Now()
 	switch {
 	case how == answered && a.down:
+		a.spread = spreadMost
 		if !a.suspect {
 			a.reopened, a.spread = now, min(3*now.Sub(a.since), spreadMost)
 		}
@@ -308,8 +315,7 @@ func (a *API) leave(probe bool, how ending) {
 	}
 }
 
-// cut notes that a watch has ended before its time. The API server may have ended, which the next request shows; the
-// others wait for it.
+// cut notes that a watch has ended before its time: the API server may have ended, which the next request shows.
 func (a *API) cut() {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -364,11 +364,11 @@ func TestWatchesThatAreCutTogetherSendOneProbe(t *testing.T) {
 				return nil, errRefused
 			})
 			close(cut)
-			time.Sleep(8 * time.Second)
+			time.Sleep(10 * time.Second)
 			synctest.Wait()
 			probes := w.since(began)
 			g.Expect(len(probes)).To(And(BeNumerically(">=", 2), BeNumerically("<=", 4)), "and not one for each watch")
-			g.Expect(probes[0].at.Sub(began)).To(BeNumerically("<=", 2*time.Second))
+			g.Expect(probes[0].at.Sub(began)).To(BeNumerically("<=", 4*time.Second))
 			w.answers(cuts(nil))
 			time.Sleep(time.Minute)
 			synctest.Wait()
@@ -387,13 +387,76 @@ func TestWatchesThatAreCutTogetherSendOneProbe(t *testing.T) {
 			w.answers(cuts(nil))
 			began := time.Now()
 			close(cut)
-			synctest.Wait()
-			g.Expect(ask(ctx, through, get)).To(Equal(http.StatusOK))
-			g.Expect(time.Since(began)).To(BeNumerically("<=", 2*time.Second))
-			synctest.Wait()
-			g.Expect(w.since(began)).To(HaveLen(5))
-			g.Expect(codes()).NotTo(ContainElement(http.StatusGone), "they are resumed")
+			time.Sleep(time.Minute)
+			again := w.since(began)
+			g.Expect(again).To(HaveLen(4), "one request for each watch")
+			g.Expect(again[0].at.Sub(began)).To(BeNumerically("<=", 4*time.Second))
+			g.Expect(again[3].at.Sub(began)).To(And(BeNumerically(">", again[0].at.Sub(began)), BeNumerically("<=", 19*time.Second)), "spread")
+			g.Expect(codes()).To(ContainElement(http.StatusGone), "what the history of an API server that has started anew does not hold")
 			g.Expect(api.SilentUntil()).To(BeZero(), "it was no outage")
+		})
+	})
+
+	t.Run("and delay no other request", func(t *testing.T) {
+		bubble(t, func(g Gomega, ctx context.Context, api *cluster.API, w *wire, through http.RoundTripper) {
+			cut := make(chan struct{})
+			w.answers(cuts(cut))
+			stop, _ := watches(ctx, through)
+			defer stop()
+			time.Sleep(time.Minute)
+			w.answers(cuts(nil))
+			close(cut)
+			synctest.Wait()
+			began := time.Now()
+			g.Expect(ask(ctx, through, get)).To(Equal(http.StatusOK))
+			g.Expect(time.Since(began)).To(BeZero())
+			g.Expect(api.SilentUntil()).To(BeZero(), "it was no outage")
+		})
+	})
+
+	t.Run("in all replicas, of which few come back in one second, and Leases soon", func(t *testing.T) {
+		bubble(t, func(g Gomega, ctx context.Context, _ *cluster.API, w *wire, _ http.RoundTripper) {
+			cut := make(chan struct{})
+			w.answers(cuts(cut))
+			ctx, cancel := context.WithCancel(ctx)
+			defer cancel()
+			var all sync.WaitGroup
+			defer all.Wait()
+			for range 20 {
+				through := (&cluster.API{}).Wrap(w)
+				for _, of := range []string{"secrets", "leases", "mutatingwebhookconfigurations", "validatingwebhookconfigurations"} {
+					all.Go(func() {
+						uri := strings.Replace(resumes, "secrets", of, 1)
+						if code, _ := ask(ctx, through, uri); code == http.StatusOK && ctx.Err() == nil {
+							if code, _ = ask(ctx, through, uri); code == http.StatusGone {
+								_, _ = ask(ctx, through, strings.Replace(begins, "secrets", of, 1))
+							}
+						}
+					})
+				}
+			}
+			time.Sleep(time.Minute)
+			began := time.Now()
+			w.answers(cuts(nil))
+			close(cut)
+			time.Sleep(time.Minute)
+			again := w.since(began)
+			g.Expect(again).To(HaveLen(80))
+			busiest := 0
+			for i := range again {
+				n := 0
+				for _, s := range again[i:] {
+					if s.at.Sub(again[i].at) < time.Second {
+						n++
+					}
+				}
+				busiest = max(busiest, n)
+				if strings.Contains(again[i].uri, "leases") {
+					g.Expect(again[i].at.Sub(began)).To(BeNumerically("<=", 7*time.Second+10*time.Millisecond))
+				}
+			}
+			g.Expect(busiest).To(BeNumerically("<=", 25), "14 on average")
+			cancel()
 		})
 	})
 }
