@@ -57,6 +57,7 @@ type API struct {
 	dated    bool          // there was one
 	down     bool          // requests wait for a probe
 	since    time.Time     // of the outage
+	wasCut   time.Time     // when a watch was cut last
 	next     time.Time     // of the next probe
 	delay    time.Duration // until the one after that
 	probing  bool
@@ -109,6 +110,9 @@ func (t *transport) WrappedRoundTripper() http.RoundTripper { return t.next }
 
 func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	watches := r.URL.Query().Get("watch") == "true"
+	if resumes(r) && t.api.interrupted() {
+		return gone(r), nil
+	}
 	ctx, cancel := context.WithCancelCause(r.Context())
 	deadline := time.AfterFunc(requestTimeout, func() {
 		cancel(fmt.Errorf("the API server has not answered within %s: %w", requestTimeout, context.DeadlineExceeded))
@@ -122,13 +126,7 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if watches && strings.Contains(r.URL.Path, "/leases") {
 		spread = spreadLease
 	}
-	probe, waited, err := t.api.enter(ctx, ends, spread)
-	if err == nil && waited && resumes(r) {
-		t.api.leave(probe, unsent)
-		deadline.Stop()
-		cancel(nil)
-		return gone(r), nil
-	}
+	probe, err := t.api.enter(ctx, ends, spread)
 	if err != nil {
 		deadline.Stop()
 		cancel(nil)
@@ -192,8 +190,8 @@ func resumes(r *http.Request) bool {
 	return q.Get("watch") == "true" && q.Get("resourceVersion") != "" && q.Get("sendInitialEvents") != "true"
 }
 
-// gone answers a watch that an outage has interrupted as an API server does that has started anew: its history begins
-// with its start. The client lists again at once, which spares a request.
+// gone answers a watch that was interrupted as an API server does that has started anew: its history begins with its start.
+// So the client does not resume it, which would cost a request more, and begins another one.
 func gone(r *http.Request) *http.Response {
 	const status = `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Expired","code":410,"message":"an outage has interrupted the watch"}`
 	return &http.Response{
@@ -231,18 +229,26 @@ func (b *bounded) Close() error {
 	return b.ReadCloser.Close()
 }
 
+// interrupted reports whether watches that ended now are best begun anew.
+func (a *API) interrupted() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.down || time.Since(a.wasCut) < spreadMost
+}
+
 // enter returns when a request may be sent: at once while the API server answers, else when it is a probe's turn, or
 // after the outage, at a moment at random within most that leaves it time before it ends. A watch that was cut delays
-// other watches only. waited says that the request was held back.
-func (a *API) enter(ctx context.Context, ends time.Time, most time.Duration) (probe, waited bool, err error) {
-	for spread := false; ; {
+// other watches only, also those that back off by rules of their own and come a little later.
+func (a *API) enter(ctx context.Context, ends time.Time, most time.Duration) (probe bool, err error) {
+	for waited, spread := false, false; ; {
 		a.mu.Lock()
 		left, up := time.Until(a.next), a.up
 		var probed <-chan struct{} // nil without a probe
+		held := waited || ends.IsZero() && time.Since(a.wasCut) < spreadMost
 		switch {
-		case !a.down && (spread || !waited), a.suspect && !ends.IsZero():
+		case !a.down && (spread || !held), a.suspect && !ends.IsZero():
 			a.mu.Unlock()
-			return false, waited, nil
+			return false, nil
 		case !a.down:
 			over := min(a.spread, most)
 			a.mu.Unlock()
@@ -250,7 +256,7 @@ func (a *API) enter(ctx context.Context, ends time.Time, most time.Duration) (pr
 				over = min(over, max(0, time.Until(ends)*3/4))
 			}
 			if err := Sleep(ctx, rand.N(over+1)); err != nil {
-				return false, true, err
+				return false, err
 			}
 			spread = true
 			continue
@@ -259,7 +265,7 @@ func (a *API) enter(ctx context.Context, ends time.Time, most time.Duration) (pr
 		case left <= 0:
 			a.probing, a.probed = true, make(chan struct{})
 			a.mu.Unlock()
-			return true, waited, nil
+			return true, nil
 		}
 		a.mu.Unlock()
 		waited, spread = true, false
@@ -267,7 +273,7 @@ func (a *API) enter(ctx context.Context, ends time.Time, most time.Duration) (pr
 		select {
 		case <-ctx.Done():
 			timer.Stop()
-			return false, true, context.Cause(ctx)
+			return false, context.Cause(ctx)
 		case <-timer.C:
 		case <-probed:
 		case <-up:
@@ -283,7 +289,6 @@ const (
 	answered ending = iota
 	unanswered
 	givenUp // by its caller, which says nothing of the API server
-	unsent
 )
 
 // leave notes how a request ended.
@@ -323,7 +328,7 @@ func (a *API) cut() {
 		return
 	}
 	now := time.Now()
-	a.down, a.suspect, a.since, a.delay, a.up = true, true, now, firstProbe, make(chan struct{})
+	a.down, a.suspect, a.since, a.wasCut, a.delay, a.up = true, true, now, now, firstProbe, make(chan struct{})
 	a.next = now.Add(rand.N(suspicion))
 }
 
