@@ -10,8 +10,9 @@ import (
 // Settings says how a step is registered. The zero value inherits from ManagerOptions and the defaults below.
 // What the API server would refuse is refused by Validate, with the same reason, but for expressions in Conditions.
 //
-// Steps whose Namespaces, Conditions, MatchPolicy, SideEffects and Reinvoke are equal, on the same kind, share
-// one webhook entry and so cost the API server one call; they run in the order in which they were added.
+// Steps whose Objects, Namespaces, Conditions, MatchPolicy, SideEffects and Reinvoke are equal, on the same kind, share
+// one webhook entry and so cost the API server one call; they run in the order in which they were added. While the
+// program is down, such an entry refuses what its steps would have refused alone, and nothing else.
 type Settings struct {
 	// Rules selects what is sent. Empty: the kind of T, as the cluster calls it, and only the operations
 	// that have a callback.

@@ -144,12 +144,12 @@ var _ = Describe("A Mutation", Label("api-server"), func() {
 		}
 	}, SpecTimeout(2*patience))
 
-	It("is given objects of its own selector only, though its entry gets more", func(ctx SpecContext) {
+	It("is given objects of its own selector only, beside one with another selector", func(ctx SpecContext) {
 		picky, other := stage(1), stage(2)
 		picky.Settings.Objects = &metav1.LabelSelector{MatchLabels: map[string]string{"stage": "one"}}
 		other.Settings.Objects = &metav1.LabelSelector{MatchLabels: map[string]string{"stage": "two"}}
 		m := serveSteps(ctx, namespace, picky, other)
-		Expect(configuration(ctx, m).Webhooks).To(HaveLen(2), "theirs, and the canary's")
+		Expect(configuration(ctx, m).Webhooks).To(HaveLen(3), "one each, and the canary's")
 		for label, expected := range map[string]OmegaMatcher{
 			"one":   And(HaveKey("mutation-stage-1"), Not(HaveKey("mutation-stage-2"))),
 			"two":   Not(HaveKey("mutation-stage-1")),

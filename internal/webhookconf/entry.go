@@ -50,7 +50,7 @@ type Entry struct {
 	Steps      []int // indices into the steps that were given to Group, ascending
 
 	// The content of the webhook, before the safe exclusions: that of its only step, or else the settings that its
-	// steps have in common and the union of the rest.
+	// steps have in common, the rules of all of them, and the longest timeout.
 	Rules           []admissionregistrationv1.RuleWithOperations
 	Namespaces      *metav1.LabelSelector
 	Objects         *metav1.LabelSelector
@@ -86,6 +86,7 @@ type groupKey struct {
 	Kind            string                                   `json:"kind"`
 	Resources       []string                                 `json:"resources"`
 	Namespaces      []string                                 `json:"namespaces,omitempty"`
+	Objects         []string                                 `json:"objects,omitempty"`
 	ClusterCritical bool                                     `json:"clusterCritical,omitempty"`
 	Conditions      []admissionregistrationv1.MatchCondition `json:"conditions,omitempty"`
 	MatchPolicy     string                                   `json:"matchPolicy,omitempty"`
@@ -100,6 +101,7 @@ func (s Step) groupKey() groupKey {
 		Kind:            s.Kind.GroupVersion().String() + "/" + s.Kind.Kind,
 		Resources:       resourcesOf(s.Rules),
 		Namespaces:      canonicalSelector(s.Namespaces),
+		Objects:         canonicalSelector(s.Objects),
 		ClusterCritical: s.ClusterCritical, // it decides which namespaces are excluded
 		Conditions:      slices.Clone(s.Conditions),
 		MatchPolicy:     string(s.MatchPolicy),
@@ -139,12 +141,12 @@ type group struct {
 	members []int
 }
 
-// Group shares out the steps among as few entries as can be without changing what is called for whom. Steps
-// share an entry when they are for the same resource and kind, and agree in everything that cannot be looked
-// at again in process: the namespaceSelector, the matchConditions and the policies. Rules and objectSelectors
-// become a union; the handler looks at each step's own again. The entries stand in the order of their first
-// steps. Names and paths derive from the settings that the steps of an entry have in common, so they stay when another step
-// comes or goes.
+// Group shares out the steps among as few entries as can be without changing what is called for whom, whether the
+// program answers or not: a webhook that is down refuses exactly what its steps would have refused, had each an entry of
+// its own. So steps share an entry when they are for the same resource and kind, and agree in both selectors, the
+// matchConditions and the policies. Rules may differ, because a list of rules is exactly their union; the handler looks
+// at each step's own again. The entries stand in the order of their first steps. Names and paths derive from the settings
+// that the steps of an entry have in common, so they stay when another step comes or goes.
 func Group(steps []Step) []Entry {
 	var entries []Entry
 	var groups []*group
@@ -176,7 +178,7 @@ func Group(steps []Step) []Entry {
 }
 
 // split keeps the steps that ignore failures from widening what fails: in an entry whose call fails for good
-// they stay only if they are called for exactly the same requests as each step that fails.
+// they stay only if their rules are those of each step that fails.
 func (g *group) split(steps []Step) (together, apart []int) {
 	var failing []Step
 	for _, i := range g.members {
@@ -185,7 +187,7 @@ func (g *group) split(steps []Step) (together, apart []int) {
 		}
 	}
 	for _, i := range g.members {
-		differs := func(s Step) bool { return !sameRequests(s, steps[i]) }
+		differs := func(s Step) bool { return !sameRules(s.Rules, steps[i].Rules) }
 		if steps[i].ignores() && slices.ContainsFunc(failing, differs) {
 			apart = append(apart, i)
 		} else {
@@ -193,10 +195,6 @@ func (g *group) split(steps []Step) (together, apart []int) {
 		}
 	}
 	return together, apart
-}
-
-func sameRequests(a, b Step) bool {
-	return sameRules(a.Rules, b.Rules) && sameSelector(a.Objects, b.Objects)
 }
 
 // merge makes the entry of the members, which share a group key or are one step alone.
@@ -227,9 +225,6 @@ func merge(name string, steps []Step, members []int) Entry {
 		e.Timeout = max(e.Timeout, s.Timeout)
 		if !s.ignores() {
 			e.FailurePolicy = s.FailurePolicy
-		}
-		if !sameSelector(first.Objects, s.Objects) {
-			e.Objects = &metav1.LabelSelector{} // "this or that" cannot be said in a selector
 		}
 	}
 	e.Rules = ownRules(rules)

@@ -44,7 +44,11 @@ var _ = Describe("Group", func() {
 		Entry("whose operations differ", none, updates),
 		Entry("of all operations", none, rules(rule("", "v1", "pods", "*"))),
 		Entry("whose scopes differ", none, func(s *webhookconf.Step) { s.Rules[0].Scope = new(admissionregistrationv1.NamespacedScope) }),
-		Entry("whose objectSelectors differ", none, objects(labels1("a", "1"))),
+		Entry("with nil and empty objectSelectors", none, objects(&metav1.LabelSelector{MatchLabels: map[string]string{}})),
+		Entry("with the same objectSelector in other words", objects(labels1("a", "1")),
+			objects(&metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{a}})),
+		Entry("with the same objectSelector in another order", objects(&metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{a, b}}),
+			objects(&metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{b32, a}})),
 		Entry("whose timeouts differ", none, func(s *webhookconf.Step) { s.Timeout = time.Second }),
 		Entry("with nil and empty namespaceSelectors", none, namespaces(&metav1.LabelSelector{MatchLabels: map[string]string{}})),
 		Entry("with the same namespaceSelector in other words", namespaces(labels1("a", "1")),
@@ -88,6 +92,10 @@ var _ = Describe("Group", func() {
 		Entry("whose namespaceSelectors differ in the operator", namespaces(labels1("a", "1")), namespaces(&metav1.LabelSelector{
 			MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: metav1.LabelSelectorOpNotIn, Values: []string{"1"}}},
 		})),
+		Entry("of which one is for some objects only", none, objects(labels1("a", "1"))),
+		Entry("of different objects", objects(labels1("a", "1")), objects(labels1("a", "2"))),
+		Entry("of which one is for part of the other's objects", objects(labels1("a", "1")),
+			objects(&metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{a, b}})),
 		Entry("of which one is clusterCritical", none, critical),
 		Entry("with different matchConditions", none, conditions(yes)),
 		Entry("with different expressions", conditions(yes), conditions(admissionregistrationv1.MatchCondition{Name: "yes", Expression: "1 == 1"})),
@@ -105,12 +113,11 @@ var _ = Describe("Group", func() {
 			step("f", rules(rule("", "v1", "pods", "CREATE,UPDATE"))), step("i", ignore, rules(rule("", "v1", "pods", "UPDATE"), rule("", "v1", "pods", "CREATE")))),
 		Entry("apart when the rules differ", "f i", step("f"), step("i", ignore, updates)),
 		Entry("apart when it would be narrower", "f i", step("f", rules(rule("", "v1", "pods", "CREATE,UPDATE"))), step("i", ignore)),
-		Entry("apart when the objectSelectors differ", "f i", step("f", objects(labels1("a", "1"))), step("i", ignore)),
 		Entry("apart from several that fail", "i f,g", step("i", ignore), step("f"), step("g", updates)),
 		Entry("apart from several that fail and together take in as much", "f,g i",
 			step("f"), step("g", updates), step("i", ignore, rules(rule("", "v1", "pods", "CREATE,UPDATE")))),
 		Entry("only the one that differs", "f,i j", step("f"), step("i", ignore), step("j", ignore, updates)),
-		Entry("together with the others that are apart", "i,j f", step("i", ignore, updates), step("f"), step("j", ignore, objects(labels1("a", "1")))),
+		Entry("together with the others that are apart", "i,j f", step("i", ignore, updates), step("f"), step("j", ignore, rules(rule("", "v1", "pods", "DELETE")))),
 	)
 
 	It("has no entries for no steps", func() {
@@ -140,12 +147,9 @@ var _ = Describe("Group", func() {
 			Expect(only(step("a", seconds(3)), step("b", seconds(9)), step("c", seconds(2))).Timeout).To(Equal(9 * time.Second))
 		})
 
-		It("keeps an objectSelector that all its steps have, and has none otherwise", func() {
-			x := objects(labels1("a", "1"))
-			Expect(only(step("a", x), step("b", x)).Objects).To(Equal(labels1("a", "1")))
-			Expect(only(step("a", x), step("b", objects(labels1("a", "2")))).Objects).To(Equal(&metav1.LabelSelector{}))
-			Expect(only(step("a", x), step("b")).Objects).To(Equal(&metav1.LabelSelector{}))
-			Expect(only(step("a"), step("b", x)).Objects).To(Equal(&metav1.LabelSelector{}))
+		It("has the selectors that all its steps have", func() {
+			x, y := objects(labels1("a", "1")), namespaces(labels1("b", "2"))
+			Expect(only(step("a", x, y), step("b", y, x))).To(And(HaveField("Objects", labels1("a", "1")), HaveField("Namespaces", labels1("b", "2"))))
 		})
 
 		DescribeTable("has the union of the rules",

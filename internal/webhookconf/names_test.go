@@ -57,14 +57,14 @@ var _ = Describe("Names and paths", func() {
 		Expect(entries[0].Name).To(Equal(name(step("f"))))
 		Expect(entries[1].Name).NotTo(Equal(entries[0].Name))
 		Expect(entries[1].FailurePolicy).To(Equal(admissionregistrationv1.Ignore))
-		more := webhookconf.Group([]webhookconf.Step{step("j", ignore, objects(labels1("a", "1"))), step("g"), step("f"), step("i", ignore, updates)})
+		more := webhookconf.Group([]webhookconf.Step{step("j", ignore, rules(rule("", "v1", "pods", "DELETE"))), step("g"), step("f"), step("i", ignore, updates)})
 		Expect(more).To(HaveExactElements(HaveField("Name", entries[1].Name), HaveField("Name", entries[0].Name)))
 	})
 
 	It("differ between all groups, of one configuration and of both", func() {
 		steps := []webhookconf.Step{
 			step("a"), step("b", validating), step("c", ifNeeded), step("d", namespaces(labels1("a", "1"))), step("e", critical),
-			step("f", ignore, updates), step("g", conditions(yes)), step("h", dry), step("i", exact),
+			step("f", ignore, updates), step("g", conditions(yes)), step("h", dry), step("i", exact), step("j", objects(labels1("a", "1"))),
 		}
 		var names, paths []string
 		for _, e := range webhookconf.Group(steps) {

@@ -155,10 +155,6 @@ func requirement(key string, operator metav1.LabelSelectorOperator, values ...st
 	return strings.TrimSpace(key + " " + string(operator) + " " + strings.Join(values, ","))
 }
 
-func sameSelector(a, b *metav1.LabelSelector) bool {
-	return slices.Equal(canonicalSelector(a), canonicalSelector(b))
-}
-
 func isEmpty(s *metav1.LabelSelector) bool {
 	return s == nil || len(s.MatchLabels) == 0 && len(s.MatchExpressions) == 0
 }

@@ -123,7 +123,6 @@ var _ = Describe("What is built of steps", func() {
 			Expect(matches(w[0].ObjectSelector, map[string]string{webhookconf.FingerprintLabel: "another"})).To(BeTrue())
 		},
 		Entry("in the one namespace that is selected", in(serviceOptions(), "cf"), true, step("a")),
-		Entry("also where the objectSelectors of a group differ", in(serviceOptions(), "cf"), true, step("a", objects(labels1("a", "1"))), step("b")),
 		Entry("also of a wildcard", in(serviceOptions(), "cf"), true, step("a", rules(rule("", "v1", "*", "CREATE")))),
 		Entry("not of another namespace", in(serviceOptions(), "x"), false, step("a")),
 		Entry("not of all namespaces: the label would be a way past the webhook", serviceOptions(), false, step("a")),

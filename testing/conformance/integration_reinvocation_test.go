@@ -48,7 +48,8 @@ var (
 	}
 )
 
-// steps makes the steps; isolated ones are a webhook each, the others share one entry and so are a chain.
+// podSteps makes the steps; isolated ones are a webhook each, the others share one entry, and so are a chain, if their
+// selectors are equal.
 func podSteps(calls *callLog, isolated bool, all []reinvoked) []any {
 	steps := make([]any, 0, len(all))
 	for _, r := range all {
@@ -163,9 +164,13 @@ var _ = Describe("S24 Reinvocation", Label("S24"), func() {
 		Expect(audited.mutations(ctx, namespace, "labelled")).To(Equal(r.mutations))
 	}, cases)
 
-	DescribeTable("by the library, of steps that share an entry", func(ctx SpecContext, r reinvocation) {
+	DescribeTable("by the library, of steps that share an entry if their selectors are equal", func(ctx SpecContext, r reinvocation) {
 		m := serve(ctx, serviceMode, namespace, nil, podSteps(calls, false, r.steps)...)
-		Expect(mutatingConfiguration(ctx, m).Webhooks).To(HaveLen(3), "the chain, the marker, and the canary")
+		selectors := map[string]bool{}
+		for _, s := range r.steps {
+			selectors[metav1.FormatLabelSelector(s.objects)] = true
+		}
+		Expect(mutatingConfiguration(ctx, m).Webhooks).To(HaveLen(len(selectors)+2), "a chain for each selector, the marker, and the canary")
 		created, err := createPod(ctx, namespace, labelledPod(r.start))
 		Expect(err).NotTo(HaveOccurred())
 		if r.labels != nil {

@@ -1,0 +1,208 @@
+package eirinix_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"code.cloudfoundry.org/eirinix"
+	eirinixtest "code.cloudfoundry.org/eirinix/testing"
+)
+
+// asker is a step on ConfigMaps: what it asks for, as its user wrote it.
+type asker struct {
+	objects    *metav1.LabelSelector
+	operations []admissionregistrationv1.OperationType // empty: create and update
+	validates  bool
+	ignores    bool
+	isolated   bool
+}
+
+func (a asker) settings() eirinix.Settings {
+	s := eirinix.Settings{Objects: a.objects, Isolated: a.isolated}
+	if a.ignores {
+		s.FailurePolicy = admissionregistrationv1.Ignore
+	}
+	if len(a.operations) > 0 {
+		s.Rules = []admissionregistrationv1.RuleWithOperations{{
+			Operations: a.operations,
+			Rule:       admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"configmaps"}},
+		}}
+	}
+	return s
+}
+
+// step has nothing against any object.
+func (a asker) step(n int) any {
+	if a.validates {
+		yes := func(context.Context, *eirinix.Call, *corev1.ConfigMap) error { return nil }
+		return eirinix.Validation[*corev1.ConfigMap]{
+			ID: fmt.Sprint("step-", n), Settings: a.settings(), Create: yes,
+			Update: func(context.Context, *eirinix.Call, *corev1.ConfigMap, *corev1.ConfigMap) error { return nil },
+		}
+	}
+	return eirinix.Mutation[*corev1.ConfigMap]{
+		ID: fmt.Sprint("step-", n), Settings: a.settings(),
+		Apply: func(context.Context, *eirinix.Call, *corev1.ConfigMap) error { return nil },
+	}
+}
+
+// request is one on a ConfigMap: a creation, or an update where there is an old one.
+type request struct{ old, new labels.Set }
+
+func (r request) String() string {
+	if r.old == nil {
+		return fmt.Sprintf("create {%s}", r.new)
+	}
+	return fmt.Sprintf("update {%s} to {%s}", r.old, r.new)
+}
+
+// asks reports whether a step asks for a request: by its own words, with nothing of the library.
+func (a asker) asks(r request) bool {
+	operation := admissionregistrationv1.Create
+	if r.old != nil {
+		operation = admissionregistrationv1.Update
+	}
+	if len(a.operations) > 0 && !slices.Contains(a.operations, operation) {
+		return false
+	}
+	selector := labels.Everything()
+	if a.objects != nil {
+		var err error
+		if selector, err = metav1.LabelSelectorAsSelector(a.objects); err != nil {
+			panic(err)
+		}
+	}
+	return selector.Matches(r.new) || r.old != nil && selector.Matches(r.old)
+}
+
+// anyAsks reports whether one of the steps asks for a request; with failing, one that fails when it is not there.
+func anyAsks(steps []asker, r request, failing bool) bool {
+	return slices.ContainsFunc(steps, func(a asker) bool { return a.asks(r) && !(failing && a.ignores) })
+}
+
+var _ = Describe("Steps that may share a call", func() {
+	labelled := func(pairs ...string) *metav1.LabelSelector {
+		s := &metav1.LabelSelector{MatchLabels: map[string]string{}}
+		for i := 0; i < len(pairs); i += 2 {
+			s.MatchLabels[pairs[i]] = pairs[i+1]
+		}
+		return s
+	}
+	expression := func(key string, operator metav1.LabelSelectorOperator, values ...string) *metav1.LabelSelector {
+		return &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: key, Operator: operator, Values: values}}}
+	}
+	create := []admissionregistrationv1.OperationType{admissionregistrationv1.Create}
+	update := []admissionregistrationv1.OperationType{admissionregistrationv1.Update}
+	a, other, b := labelled("a", "1"), labelled("a", "2"), labelled("b", "1")
+
+	sets := map[string][]asker{
+		"one":                   {{objects: a}},
+		"two with one selector": {{objects: a}, {objects: a}},
+		"two with one selector, worded differently": {{objects: a}, {objects: expression("a", metav1.LabelSelectorOpIn, "1")}},
+		"two values of a label":                     {{objects: a}, {objects: other}},
+		"two labels":                                {{objects: a}, {objects: b}},
+		"part of the other's objects":               {{objects: a}, {objects: labelled("a", "1", "b", "1")}},
+		"what the other leaves out":                 {{objects: a}, {objects: expression("a", metav1.LabelSelectorOpNotIn, "1", "2")}},
+		"two operations":                            {{objects: a, operations: create}, {objects: a, operations: update}},
+		"two operations and selectors":              {{objects: a, operations: create}, {objects: b, operations: update}},
+		"all objects, ignored, beside some":         {{objects: a}, {ignores: true}},
+		"all objects, and some ignored":             {{operations: create}, {objects: a, ignores: true}},
+		"both ignored":                              {{objects: a, ignores: true}, {objects: b, ignores: true}},
+		"validations":                               {{objects: a, validates: true}, {objects: b, validates: true}},
+		"a mutation and a validation":               {{objects: a, operations: create}, {objects: b, operations: update, validates: true}},
+		"one isolated":                              {{objects: a}, {objects: b, isolated: true}, {objects: a}},
+		"four":                                      {{objects: a}, {objects: b, operations: update}, {objects: other, ignores: true}, {objects: a, operations: create}},
+	}
+
+	var requests []request
+	sorts := []labels.Set{{}, {"a": "1"}, {"a": "2"}, {"b": "1"}, {"a": "1", "b": "1"}}
+	for _, old := range append([]labels.Set{nil}, sorts...) {
+		for _, now := range sorts {
+			requests = append(requests, request{old, now})
+		}
+	}
+
+	add := func(m *eirinix.ExtensionManager, steps []asker) {
+		GinkgoHelper()
+		for i, s := range steps {
+			Expect(m.AddExtension(s.step(i))).To(Succeed())
+		}
+	}
+	configMap := func(name string, l labels.Set) *corev1.ConfigMap {
+		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: l}}
+	}
+
+	for _, name := range slices.Sorted(maps.Keys(sets)) {
+		steps := sets[name]
+
+		It("have exactly the requests refused that one of them asks for while the program is down: "+name, Label("api-server"), func(ctx SpecContext) {
+			namespace := newNamespace(ctx)
+			objects := clients().CoreV1().ConfigMaps(namespace)
+			for i, l := range sorts {
+				_, err := objects.Create(ctx, configMap(fmt.Sprint("old-", i), l), metav1.CreateOptions{})
+				Expect(err).NotTo(HaveOccurred())
+			}
+			o := urlOptions(namespace)
+			o.ListenAddress, o.Port = "", freePort() // nothing listens there
+			m := eirinix.NewManager(o)
+			DeferCleanup(func(ctx SpecContext) { Expect(m.Unregister(ctx)).To(Succeed()) })
+			// An API server acts on all of a configuration at once: these show that it does.
+			marks := []asker{{objects: labelled("mark", "mutating"), isolated: true}, {objects: labelled("mark", "validating"), isolated: true, validates: true}}
+			add(m, append(slices.Clone(steps), marks...))
+			Expect(m.RegisterExtensions()).To(Succeed())
+
+			send := func(r request) error {
+				dry := []string{metav1.DryRunAll}
+				if r.old == nil {
+					_, err := objects.Create(ctx, configMap("new", r.new), metav1.CreateOptions{DryRun: dry})
+					return err
+				}
+				at := slices.IndexFunc(sorts, func(l labels.Set) bool { return labels.Equals(l, r.old) })
+				_, err := objects.Update(ctx, configMap(fmt.Sprint("old-", at), r.new), metav1.UpdateOptions{DryRun: dry})
+				return err
+			}
+			unreachable := MatchError(ContainSubstring("failed calling webhook"))
+			for _, kind := range []string{"mutating", "validating"} {
+				Eventually(func() error { return send(request{new: labels.Set{"mark": kind}}) }).WithTimeout(patience).Should(unreachable)
+			}
+			for _, r := range requests {
+				if anyAsks(steps, r, true) {
+					Expect(send(r)).To(unreachable, r.String())
+				} else {
+					Expect(send(r)).To(Succeed(), r.String())
+				}
+			}
+		}, SpecTimeout(2*patience))
+
+		It("are called for exactly the requests that one of them asks for, in a Harness: "+name, func() {
+			m := eirinix.NewManager(eirinix.ManagerOptions{Namespace: "cf"})
+			add(m, steps)
+			h := eirinixtest.NewHarness(GinkgoT(), m)
+			for _, r := range requests {
+				var result *eirinixtest.Result
+				if r.old == nil {
+					result = h.Create(configMap("new", r.new), eirinixtest.InNamespace("cf"))
+				} else {
+					result = h.Update(configMap("new", r.old), configMap("new", r.new), eirinixtest.InNamespace("cf"))
+				}
+				Expect(len(result.Calls) > 0).To(Equal(anyAsks(steps, r, false)), r.String())
+				ran := map[string]bool{}
+				for _, s := range result.Steps {
+					ran[s.Step] = true
+				}
+				for i, s := range steps {
+					Expect(ran[fmt.Sprint("step-", i)]).To(Equal(s.asks(r)), "step-%d: %s", i, r)
+				}
+			}
+		})
+	}
+})
