@@ -242,25 +242,29 @@ func (o *Objects) watch(ctx context.Context, f *followed) error {
 			o.notify()
 		}
 	}
-	if _, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
+	handler, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
 		AddFunc:    func(any) { changed() },
 		UpdateFunc: func(any, any) { changed() },
 		DeleteFunc: func(any) { changed() },
-	}); err != nil {
+	})
+	if err != nil {
 		return err
 	}
 	var running sync.WaitGroup
 	running.Go(func() {
-		if c.WaitForCacheSync(ctx) {
-			f.mu.Lock()
-			f.cache, f.denied, f.said = c, false, false
-			if shared, ok := informer.(toolscache.SharedIndexInformer); ok {
-				f.synced = shared.GetStore().LastStoreSyncResourceVersion // the informer's own is ahead of its store
-			}
-			f.mu.Unlock()
-			f.once.Do(func() { close(f.seen) })
-			o.notify()
+		select {
+		case <-handler.HasSyncedChecker().Done(): // WaitForCacheSync looks every 100 ms, which each start would wait for
+		case <-ctx.Done():
+			return
 		}
+		f.mu.Lock()
+		f.cache, f.denied, f.said = c, false, false
+		if shared, ok := informer.(toolscache.SharedIndexInformer); ok {
+			f.synced = shared.GetStore().LastStoreSyncResourceVersion // the informer's own is ahead of its store
+		}
+		f.mu.Unlock()
+		f.once.Do(func() { close(f.seen) })
+		o.notify()
 	})
 	ended := make(chan error, 1)
 	go func() { ended <- c.Start(ctx) }()

@@ -287,7 +287,9 @@ var (
 
 func TestAWatchedObjectIsKeptUpToDate(t *testing.T) {
 	following(t, "get list watch", all, inCF, func(g Gomega, ctx context.Context, p *followed) {
+		start := time.Now()
 		g.Expect(p.Seen(ctx)).To(Succeed())
+		g.Expect(time.Since(start)).To(BeZero(), "a start does not wait for a poll")
 		synctest.Wait()
 		g.Expect(p.copied(ctx)).To(Equal("7"))
 		settle(4 * time.Minute)
