@@ -15,7 +15,7 @@ import (
 
 // Ready is closed once extensions are served and registered, and the certificate that is served verifies
 // against the caBundle that the API server holds; for a Manager without extensions, once it runs. Each API
-// server takes some milliseconds more to act on a new configuration, and tells nobody when it has. Ready
+// server takes some milliseconds more to act on a new configuration, and does not report when it has. Ready
 // stays open when Start returns an error.
 func (m *ExtensionManager) Ready() <-chan struct{} { return m.ready }
 

@@ -18,7 +18,7 @@ import (
 )
 
 // validate tells everything that is wrong with the options, each with its remedy. needsHost is false
-// for programs that only watch or reconcile, and so are called by nobody.
+// for programs that only watch or reconcile, and so are not called.
 func (o ManagerOptions) validate(needsHost bool) error {
 	var errs []error
 	bad := func(format string, args ...any) {
@@ -98,7 +98,7 @@ func (o ManagerOptions) validateHost(needed bool, bad func(string, ...any)) {
 	}
 }
 
-// isNil tells whether v is nil or holds a nil pointer, func, map or interface.
+// isNil reports whether v is nil or holds a nil pointer, func, map or interface.
 func isNil(v any) bool {
 	if v == nil {
 		return true

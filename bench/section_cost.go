@@ -161,7 +161,7 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// freePort is a port of loopback that nobody listens on.
+// freePort is a port of loopback that no process listens on.
 func freePort() (int, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -105,7 +105,7 @@ func (d *desk) RoundTrip(r *http.Request) (*http.Response, error) {
 			io.Closer
 		}{io.MultiReader(strings.NewReader(text.String()), reader), reader}), nil
 	default:
-		return nil, fmt.Errorf("nobody was to send %s %s", r.Method, r.URL)
+		return nil, fmt.Errorf("no client was to send %s %s", r.Method, r.URL)
 	}
 	if csr, ok := body.(*certificatesv1.CertificateSigningRequest); ok {
 		body = typed(csr)

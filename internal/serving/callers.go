@@ -30,7 +30,7 @@ func (c *Callers) Empty() *corev1.ConfigMap {
 	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: c.ConfigMap.Namespace, Name: c.ConfigMap.Name}}
 }
 
-// Read reads the CAs once. Without any nobody may call, so a start without them is an error. Follow must run.
+// Read reads the CAs once. Without any no client may call, so a start without them is an error. Follow must run.
 func (c *Callers) Read(ctx context.Context) error {
 	switch {
 	case len(c.PEM) > 0:
