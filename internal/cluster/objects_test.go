@@ -200,13 +200,16 @@ var _ = Describe("A copy of an object", Label("api-server"), func() {
 			}
 			Expect(o.Seen(ctx)).To(Succeed())
 			Expect(missing()).To(BeTrue())
+			told := notified.Load()
 
 			Expect(admin().Create(ctx, object)).To(Succeed())
 			Eventually(missing).Should(BeFalse())
-			before := notified.Load()
+			// A copy is there a moment before the news of it.
+			Eventually(notified.Load).Should(BeNumerically(">", told))
+			told = notified.Load()
 			set("1")
 			Eventually(seen).Should(Equal("1"))
-			Expect(notified.Load()).To(BeNumerically(">", before))
+			Eventually(notified.Load).Should(BeNumerically(">", told))
 
 			By("this process being ahead of its watch")
 			release := l.hold()
@@ -227,10 +230,10 @@ var _ = Describe("A copy of an object", Label("api-server"), func() {
 			o.Saw(object.DeepCopyObject().(client.Object))
 			Expect(seen()).To(Equal("4"))
 			Expect(admin().Delete(ctx, object)).To(Succeed())
-			before = notified.Load()
+			told = notified.Load()
 			release()
 			Eventually(missing).Should(BeTrue())
-			Expect(notified.Load()).To(BeNumerically(">", before))
+			Eventually(notified.Load).Should(BeNumerically(">", told))
 			Expect(l.count("")).To(Equal(1), "all of it came by one watch: %s", l.sent)
 		},
 		Entry("of a Secret", "", "secrets", func(name string) client.Object {
