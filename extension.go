@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"reflect"
-	"strings"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -129,14 +128,6 @@ func (d *definition) rename(taken func(string) bool) error {
 	if d.chosen && taken(d.name) {
 		return fmt.Errorf("eirinix: extension %q is already added; names become webhook paths and must be unique", d.name)
 	}
-	base := d.name
-	for i := 2; taken(d.name); i++ {
-		suffix := fmt.Sprintf("-%d", i)
-		d.name = strings.TrimRight(base[:min(len(base), maxName-len(suffix))], "-") + suffix
-	}
+	d.name = stepname.Unique(d.name, taken)
 	return nil
 }
-
-// maxName keeps the webhook's name, <step>.<fingerprint>.<domain>, within its limit of 253 and the step
-// within the 63 of a DNS label.
-const maxName = stepname.Max

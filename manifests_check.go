@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"code.cloudfoundry.org/eirinix/internal/manifest"
+	"code.cloudfoundry.org/eirinix/internal/resources"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
@@ -31,7 +32,7 @@ func (o ManagerOptions) podPorts(serves bool) (manifest.Ports, error) {
 // checkOwnPods looks for a step that would be asked about the program's own pods, and refuse them when it cannot be
 // reached: once down, it would stay down.
 func checkOwnPods(o ManagerOptions, definitions []definition, namespace string, own map[string]string) error {
-	r := newResolver(o, nil)
+	r := newResolver(o, resources.Cluster{})
 	for _, d := range definitions {
 		step, err := r.resolve(d)
 		if err != nil {

@@ -86,23 +86,22 @@ func (m *ExtensionManager) Offline(o OfflineOptions) (*Offline, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := newResolver(options, o.Mapper)
-	if r.mapper == nil {
+	r := newResolver(options, resources.Cluster{Mapper: o.Mapper})
+	if o.Mapper == nil {
 		given := make([]resources.Resource, 0, len(o.Resources))
 		for _, k := range o.Resources {
 			given = append(given, resources.Resource(k))
 		}
-		r.mapper = resources.NewMapper(r.scheme, given)
+		r.cluster.Mapper = resources.NewMapper(r.scheme, given)
 	}
-	var all resolved
-	for _, d := range definitions {
-		step, err := r.resolve(d)
-		if err != nil {
-			return nil, fmt.Errorf("%w; without a cluster, OfflineOptions.Resources must tell what the scheme does not", prefixed(err))
-		}
-		all.steps = append(all.steps, step)
+	all, err := r.all(definitions)
+	if err == nil && len(all.waiting) > 0 {
+		w := all.waiting[0]
+		err = fmt.Errorf("eirinix: extension %q: %w; without a cluster, OfflineOptions.Resources must tell what the scheme does not", w.name, w.why)
 	}
-	all.entries = webhookconf.Group(all.steps)
+	if err != nil {
+		return nil, err
+	}
 	chains, err := m.chains(all, nil)
 	if err != nil {
 		return nil, prefixed(err)
@@ -116,7 +115,7 @@ func (m *ExtensionManager) Offline(o OfflineOptions) (*Offline, error) {
 		}
 		handler.Serve(path, chain)
 	}
-	offline := &Offline{Handler: m.recorded(handler), Scheme: r.scheme, Mapper: r.mapper}
+	offline := &Offline{Handler: m.recorded(handler), Scheme: r.scheme, Mapper: r.cluster.Mapper}
 	offline.configure(options, all.entries)
 	return offline, nil
 }

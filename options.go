@@ -58,6 +58,10 @@ type ManagerOptions struct {
 	// one cluster need two fingerprints. Default "eirini-x".
 	OperatorFingerprint string
 
+	// Domain is the end of webhook names, <step or group>.<fingerprint>.<domain>, which users see in denials. Default
+	// "eirinix.cloudfoundry.org".
+	Domain string
+
 	// SetupCertificateName is the name of the certificate Secret. Default <fingerprint>-setupcertificate.
 	SetupCertificateName string
 

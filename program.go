@@ -26,9 +26,6 @@ import (
 )
 
 const (
-	// callTimeout is what a call may take: half of the API's default, because every pod waits for it.
-	callTimeout = 5 * time.Second
-
 	// apiServerLag is how long other API servers are given to hear of a write: they watch the same etcd, which takes
 	// milliseconds.
 	apiServerLag = 2 * time.Second
@@ -156,8 +153,11 @@ func (p *program) diagnosis(ctx context.Context, listen string) diagnose.Config 
 	return c
 }
 
-// describeSteps logs the calls that each step is registered for.
+// describeSteps logs the calls that each step is registered for, and what others wait for.
 func (p *program) describeSteps() {
+	for _, w := range p.resolved.waiting {
+		p.log.Info("a step is held back until the cluster serves its kind; all others are not", "step", w.name, "reason", w.why.Error())
+	}
 	for _, e := range p.resolved.entries {
 		names := make([]string, 0, len(e.Steps))
 		for _, i := range e.Steps {
@@ -200,5 +200,6 @@ func (o ManagerOptions) webhookOptions(port int32) webhookconf.Options {
 		Fingerprint: o.OperatorFingerprint,
 		Target:      webhookconf.Target{Service: o.ServiceName, Namespace: o.WebhookNamespace, Host: o.host(), Port: port},
 		Namespace:   o.Namespace,
+		Domain:      o.Domain,
 	}
 }

@@ -67,8 +67,8 @@ func (m *ExtensionManager) checkReady() error {
 }
 
 // becomeReady returns a function for the controller, which reports after each pass whether API servers can call this
-// process. ready is closed with the first time that they can.
-func (m *ExtensionManager) becomeReady(p *program, ready chan<- struct{}, failed chan<- error) func(error) {
+// process. It calls ready the first time that they can.
+func (m *ExtensionManager) becomeReady(p *program, ready func(), failed chan<- error) func(error) {
 	var was atomic.Bool
 	waits := cluster.Limit{}
 	return func(err error) {
@@ -77,7 +77,7 @@ func (m *ExtensionManager) becomeReady(p *program, ready chan<- struct{}, failed
 			m.trusted(err)
 		case err == nil:
 			was.Store(true)
-			close(ready)
+			ready()
 		case isFinal(err):
 			was.Store(true)
 			failed <- fmt.Errorf("eirinix: %w", err)

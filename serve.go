@@ -54,24 +54,45 @@ func (m *ExtensionManager) serve(ctx, background context.Context, tasks *sync.Wa
 	if registers {
 		m.warnOfOwnPod(ctx, log)
 	}
-	ready := make(chan struct{})
-	loop := p.newController(steps, p.options(ctx, m.registeredPort(o, server), registers), func(c *controller.Config) {
-		c.Registers, c.Lives = registers, registers
-		c.Told = p.report(background, registers && rights.Events()) //nolint:contextcheck // it outlives ctx
-		c.Ready = m.becomeReady(p, ready, failed)
-		c.Serve = func(routes map[string]rollout.Route) {
-			if err := m.serveSteps(handler, p, routes); err != nil {
-				log.Error(err, "the paths of another version cannot be served")
+	ready, becameReady := context.WithCancel(context.WithoutCancel(ctx))
+	options, told, tell := p.options(ctx, m.registeredPort(o, server), registers), p.report(background, registers && rights.Events()), m.becomeReady(p, becameReady, failed) //nolint:contextcheck // they outlive ctx
+	begin := func(p *program, steps resolved) (end func()) {
+		loop := p.newController(steps, options, func(c *controller.Config) {
+			c.Registers, c.Lives, c.Told, c.Ready = registers, registers, told, tell
+			c.WasReady = ready.Err() != nil
+			c.Serve = func(routes map[string]rollout.Route) {
+				if err := m.serveSteps(handler, p, routes); err != nil {
+					log.Error(err, "the paths of another version cannot be served")
+				}
 			}
-		}
-	})
+		})
+		m.program.Store(p)
+		p.describeSteps()
+		told.Waits(controller.ForKind, len(steps.waiting) > 0)
+		ctx, cancel := context.WithCancel(background)
+		var running sync.WaitGroup
+		running.Go(func() { loop.Run(ctx, p.objects) })
+		tasks.Go(running.Wait)
+		return func() { cancel(); running.Wait() }
+	}
 	m.setUnready(errors.New("not registered yet"))
-	m.program.Store(p)
-	p.describeSteps()
-	tasks.Go(func() { loop.Run(background, p.objects) })
+	end := begin(p, steps)
+	tasks.Go(func() {
+		m.awaitKinds(ctx, log, steps, func(steps resolved) error {
+			next := *p
+			next.resolved = steps
+			if err := m.serveSteps(handler, &next, rollout.RoutesIn(ctx, p.cache, p.namespace, o.versionsName())); err != nil {
+				return err
+			}
+			end()
+			m.leave(m.program.Load(), o.UnregisterOnStop, log)
+			end = begin(&next, steps)
+			return nil
+		})
+	})
 	tasks.Go(func() {
 		select {
-		case <-ready:
+		case <-ready.Done():
 		case <-ctx.Done():
 			return
 		}
@@ -79,7 +100,7 @@ func (m *ExtensionManager) serve(ctx, background context.Context, tasks *sync.Wa
 		log.Info("ready", "address", m.Addr().String(), "registered", p.desired.Options.Target.String(), "unconfirmed", "whether API servers reach it, which is looked at now")
 		diagnose.Watch(ctx, p.diagnosis(ctx, m.Addr().String()), log)
 	})
-	return func() error { return m.drain(o, server, p, log) }, nil //nolint:contextcheck // ctx has ended by then
+	return func() error { return m.drain(o, server, log) }, nil //nolint:contextcheck // ctx has ended by then
 }
 
 // obtain follows the objects of the program, and returns when there is a certificate to serve.
@@ -170,6 +191,26 @@ func (m *ExtensionManager) serveSteps(handler *admit.Handler, p *program, routes
 	return nil
 }
 
+// awaitKinds looks whether the cluster serves what steps wait for, at most every 30 s, until it does or ctx ends. begin has
+// the steps served and registered that wait no more.
+func (m *ExtensionManager) awaitKinds(ctx context.Context, log logr.Logger, known resolved, begin func(resolved) error) {
+	const first, last = time.Second, 30 * time.Second
+	for delay := first; len(known.waiting) > 0; delay = min(2*delay, last) {
+		if cluster.Sleep(ctx, cluster.Jittered(delay)) != nil {
+			return
+		}
+		found, err := m.resolveAll()
+		if err == nil && len(found.waiting) < len(known.waiting) {
+			if err = begin(found); err == nil {
+				known, delay = found, first
+			}
+		}
+		if err != nil && ctx.Err() == nil {
+			log.Info("whether the cluster serves what steps wait for could not be found out; it is tried again", "reason", err.Error())
+		}
+	}
+}
+
 // registeredPort is the port that the API server is told.
 func (m *ExtensionManager) registeredPort(o ManagerOptions, server server) int32 {
 	_, port, _ := o.listen()
@@ -225,14 +266,11 @@ func (m *ExtensionManager) classic(e Extension) admit.HandleFunc {
 	}
 }
 
-// drain stops serving without losing a call. p is nil when nothing has been registered.
-func (m *ExtensionManager) drain(o ManagerOptions, server server, p *program, log logr.Logger) error {
+// drain stops serving without losing a call.
+func (m *ExtensionManager) drain(o ManagerOptions, server server, log logr.Logger) error {
 	m.setUnready(errStopped)
 	server.Drain()
-	var errs []error
-	if p != nil {
-		errs = append(errs, m.sayGoodbye(o, p, log))
-	}
+	errs := []error{m.sayGoodbye(o, m.program.Load(), log)}
 	if d := o.drainDelay(); d > 0 {
 		log.Info("stopping: not ready any more, still serving", "for", d.String())
 		_ = cluster.Sleep(context.Background(), d)
@@ -244,15 +282,21 @@ func (m *ExtensionManager) drain(o ManagerOptions, server server, p *program, lo
 	return errors.Join(errs...)
 }
 
-// sayGoodbye tells other versions that this replica stops, and removes the configurations where that is asked for.
-func (m *ExtensionManager) sayGoodbye(o ManagerOptions, p *program, log logr.Logger) error {
+// leave tells other versions that this replica answers for its version no more. last says that no other replica does.
+func (m *ExtensionManager) leave(p *program, last bool, log logr.Logger) {
 	leaving, cancel := context.WithTimeout(context.Background(), leaveTimeout)
 	defer cancel()
+	o := m.GetManagerOptions()
 	_, port, _ := o.listen()
-	alone := o.UnregisterOnStop || port == 0 && o.Port == 0 && !o.serviceMode() // a port that was picked is that of one process
-	if err := p.controller.Leave(leaving, alone); err != nil {
+	picked := port == 0 && o.Port == 0 && !o.serviceMode() // such a port is that of one process
+	if err := p.controller.Leave(leaving, last || picked); err != nil {
 		log.Info("other versions could not be told that this replica stops; they find out within 20 s", "reason", err.Error())
 	}
+}
+
+// sayGoodbye tells other versions that this replica stops, and removes the configurations where that is asked for.
+func (m *ExtensionManager) sayGoodbye(o ManagerOptions, p *program, log logr.Logger) error {
+	m.leave(p, o.UnregisterOnStop, log)
 	if !o.UnregisterOnStop || !*o.RegisterWebHook {
 		return nil
 	}

@@ -14,14 +14,21 @@ import (
 // one webhook entry and so cost the API server one call; they run in the order in which they were added. While the
 // program is down, such an entry refuses what its steps would have refused alone, and nothing else.
 type Settings struct {
-	// Rules selects what is sent. Empty: the kind of T, as the cluster calls it, and only the operations
-	// that have a callback.
+	// Operations are those that the step is called for; "*" stands for all that it can be. Empty: a Validation's that
+	// have a callback; CREATE and UPDATE for a Mutation, but CREATE alone of Pods and Jobs, where a change to what an
+	// older object holds would have the API server refuse the user's own edit; CREATE for an Extension. Rules have
+	// operations of their own, so either is set.
+	Operations []admissionregistrationv1.OperationType
+
+	// Rules selects what is sent. Empty: the kind of T, as the cluster calls it, and Operations.
 	// A wildcard among the resources means what lies in a namespace, and leaves out what a cluster starts and heals by
 	// (Leases, access reviews, tokens of ServiceAccounts, the Service of the API servers); name those to get them.
 	Rules []admissionregistrationv1.RuleWithOperations
 
 	// Namespaces selects by the labels of the namespace. Empty: ManagerOptions.Namespace, else all but the
-	// cluster's own. Cluster-scoped objects are not selected by it.
+	// cluster's own. Cluster-scoped objects are not selected by it, but for Namespaces: these are selected by their own
+	// labels. A step about them does not inherit ManagerOptions.Namespace, and sees the cluster's own and the webhook's
+	// only where this selects them by the label kubernetes.io/metadata.name.
 	Namespaces *metav1.LabelSelector
 
 	// Objects selects by the labels of the object, old or new.
@@ -37,7 +44,8 @@ type Settings struct {
 	// MatchPolicy says whether a rule also selects the same object by another version. Empty: Equivalent.
 	MatchPolicy admissionregistrationv1.MatchPolicyType
 
-	// Timeout bounds the step. Whole seconds, 1 to 30. Zero: 5 s.
+	// Timeout is the time that the step has. Whole seconds, 1 to 30. Steps that share a call have the sum of their
+	// timeouts; beyond 30 s they share no call. Zero: what others leave of the call, which has 5 s more for all such steps.
 	Timeout time.Duration
 
 	// Reinvoke says whether the step sees an object again that a later step or webhook has changed.

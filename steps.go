@@ -11,7 +11,6 @@ import (
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -22,6 +21,7 @@ import (
 
 	"code.cloudfoundry.org/eirinix/internal/admit"
 	"code.cloudfoundry.org/eirinix/internal/diagnose"
+	"code.cloudfoundry.org/eirinix/internal/resources"
 	"code.cloudfoundry.org/eirinix/internal/rollout"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
@@ -31,16 +31,15 @@ var podKind = corev1.SchemeGroupVersion.WithKind("Pod")
 
 var unstructuredType = reflect.TypeFor[unstructured.Unstructured]()
 
-// resolver turns definitions into what is registered and served. mapper is nil while the cluster cannot be
-// asked: then the rules that would be derived from it are stood in for, and only good for checks.
+// resolver turns definitions into what is registered and served.
 type resolver struct {
 	options ManagerOptions
 	scheme  *runtime.Scheme
-	mapper  meta.RESTMapper
+	cluster resources.Cluster
 }
 
-func newResolver(o ManagerOptions, mapper meta.RESTMapper) resolver {
-	r := resolver{options: o, scheme: o.Scheme, mapper: mapper}
+func newResolver(o ManagerOptions, cluster resources.Cluster) resolver {
+	r := resolver{options: o, scheme: o.Scheme, cluster: cluster}
 	if r.scheme == nil {
 		r.scheme = clientgoscheme.Scheme
 	}
@@ -56,10 +55,10 @@ func (r resolver) resolve(d definition) (webhookconf.Step, error) {
 	s := d.settings
 	step := webhookconf.Step{
 		Name: d.name, Validating: d.validating, Kind: kind,
-		Rules: s.Rules, Namespaces: s.Namespaces, Objects: s.Objects, Conditions: s.Conditions,
+		Namespaces: s.Namespaces, Objects: s.Objects, Conditions: s.Conditions,
 		FailurePolicy: cmp.Or(s.FailurePolicy, *r.options.FailurePolicy),
 		MatchPolicy:   cmp.Or(s.MatchPolicy, admissionregistrationv1.Equivalent),
-		Timeout:       cmp.Or(s.Timeout, callTimeout),
+		Timeout:       s.Timeout,
 		Reinvoke:      cmp.Or(s.Reinvoke, admissionregistrationv1.NeverReinvocationPolicy),
 		SideEffects:   cmp.Or(s.SideEffects, admissionregistrationv1.SideEffectClassNone),
 		Isolated:      s.Isolated, ClusterCritical: s.ClusterCritical,
@@ -70,15 +69,14 @@ func (r resolver) resolve(d definition) (webhookconf.Step, error) {
 		}
 		step.Objects = metav1.AddLabelToSelector(step.Objects.DeepCopy(), LabelSourceType, sourceTypeApp)
 	}
-	if len(step.Rules) == 0 {
-		rule, err := r.derive(d, kind)
-		if err != nil {
-			return webhookconf.Step{}, err
-		}
-		step.Rules = []admissionregistrationv1.RuleWithOperations{rule}
-		return step, nil
+	step.Rules, step.Kind, err = r.cluster.Resolve(resources.Step{
+		Kind: kind, AnyRules: d.extension != nil, Mutates: d.mutate != nil, Operations: d.operations, Asked: s.Operations,
+		Resource: d.resource, Subresource: d.subpath, Rules: s.Rules,
+	})
+	if err != nil {
+		return step, fmt.Errorf("eirinix: extension %q: %w", d.name, err)
 	}
-	return step, r.checkRules(d, &step)
+	return step, nil
 }
 
 // kindOf gives the kind that goes over the wire; none for unstructured.
@@ -87,7 +85,7 @@ func (r resolver) kindOf(d definition) (schema.GroupVersionKind, error) {
 	case nil:
 		return podKind, nil
 	case unstructuredType:
-		if len(d.settings.Rules) == 0 {
+		if len(d.settings.Rules) == 0 && d.subpath == "" {
 			return schema.GroupVersionKind{}, fmt.Errorf("eirinix: extension %q is about unstructured objects, so nothing tells which; set Settings.Rules", d.name)
 		}
 		return schema.GroupVersionKind{}, nil
@@ -99,79 +97,9 @@ func (r resolver) kindOf(d definition) (schema.GroupVersionKind, error) {
 	return kind, nil
 }
 
-// derive makes the rule of a step that has none, as the cluster calls its kind: plurals are never guessed.
-func (r resolver) derive(d definition, kind schema.GroupVersionKind) (admissionregistrationv1.RuleWithOperations, error) {
-	rule := admissionregistrationv1.RuleWithOperations{Operations: d.operations}
-	resource, scope := d.resource, admissionregistrationv1.AllScopes
-	switch {
-	case d.subpath != "":
-		resource.Resource += "/" + d.subpath
-	case kind == podKind:
-		resource, scope = corev1.SchemeGroupVersion.WithResource("pods"), admissionregistrationv1.NamespacedScope
-	case r.mapper == nil:
-		resource = kind.GroupVersion().WithResource("resource") // for checks only
-	default:
-		mapping, err := r.mapper.RESTMapping(kind.GroupKind(), kind.Version)
-		if err != nil {
-			return rule, fmt.Errorf("extension %q is about %s, which the cluster does not serve; install its CustomResourceDefinition first, or check the version: %w", d.name, kind, err)
-		}
-		resource, scope = mapping.Resource, admissionregistrationv1.ClusterScope
-		if mapping.Scope.Name() == meta.RESTScopeNameNamespace {
-			scope = admissionregistrationv1.NamespacedScope
-		}
-	}
-	rule.Rule = admissionregistrationv1.Rule{
-		APIGroups: []string{resource.Group}, APIVersions: []string{resource.Version}, Resources: []string{resource.Resource},
-		Scope: new(scope),
-	}
-	return rule, nil
-}
-
-// checkRules makes sure that the rules a user wrote yield T: another kind would be read as if it were one. For
-// unstructured it finds the kind instead, if there is just one.
-func (r resolver) checkRules(d definition, step *webhookconf.Step) error {
-	kinds := map[schema.GroupVersionKind]bool{}
-	for _, rule := range step.Rules {
-		for _, group := range rule.APIGroups {
-			for _, version := range rule.APIVersions {
-				for _, resource := range rule.Resources {
-					if strings.Contains(group+version+resource, "*") {
-						if d.object != unstructuredType && d.extension == nil {
-							return fmt.Errorf("eirinix: extension %q: the rule for %q of %s/%s may yield another kind than %s; name the resource, or use *unstructured.Unstructured", d.name, resource, group, version, d.object)
-						}
-						step.Kind = schema.GroupVersionKind{}
-						return nil
-					}
-					// What a subresource sends is known to discovery alone, so its kind is checked with each request.
-					if r.mapper == nil || strings.Contains(resource, "/") {
-						continue
-					}
-					kind, err := r.mapper.KindFor(schema.GroupVersionResource{Group: group, Version: version, Resource: resource})
-					if err != nil {
-						return fmt.Errorf("extension %q: the cluster does not serve the %q of %s/%s that Settings.Rules name: %w", d.name, resource, group, version, err)
-					}
-					kinds[kind] = true
-				}
-			}
-		}
-	}
-	if d.extension != nil {
-		return nil // it is told of other kinds than pods by a nil pod
-	}
-	for kind := range kinds {
-		if d.object != unstructuredType && kind != step.Kind {
-			return fmt.Errorf("extension %q: Settings.Rules select %s, but it is about %s; use a step for each kind, or *unstructured.Unstructured", d.name, kind, step.Kind)
-		}
-		if len(kinds) == 1 {
-			step.Kind = kind
-		}
-	}
-	return nil
-}
-
 // checkSteps tells everything that the API server would refuse, as far as it can be told without a cluster.
 func checkSteps(o ManagerOptions, definitions []definition) error {
-	r := newResolver(o, nil)
+	r := newResolver(o, resources.Cluster{})
 	var errs []error
 	var steps []webhookconf.Step
 	for _, d := range definitions {
@@ -191,8 +119,16 @@ func checkSteps(o ManagerOptions, definitions []definition) error {
 // resolved are the steps that are registered and served, in the order of their definitions, and the entries that call
 // them. Paths are those of a server of our own.
 type resolved struct {
-	steps   []webhookconf.Step
-	entries []webhookconf.Entry
+	definitions []definition
+	steps       []webhookconf.Step // by definition
+	entries     []webhookconf.Entry
+	waiting     []waitingStep
+}
+
+// waitingStep is held back until the cluster serves the kind that it is about.
+type waitingStep struct {
+	name string
+	why  error
 }
 
 // keyOf names a step among all versions of a program. A step of the same name for another kind is another step.
@@ -221,14 +157,25 @@ func (m *ExtensionManager) resolveAll() (resolved, error) {
 	if err != nil {
 		return resolved{}, err
 	}
-	r := newResolver(options, mapper)
-	var all resolved
+	clients, err := m.clients()
+	if err != nil {
+		return resolved{}, err
+	}
+	return newResolver(options, resources.Cluster{Mapper: mapper, List: clients.Discovery().ServerResourcesForGroupVersion}).all(definitions)
+}
+
+// all resolves the definitions. One whose kind is not served holds back its own step alone.
+func (r resolver) all(definitions []definition) (all resolved, err error) {
 	for _, d := range definitions {
 		step, err := r.resolve(d)
+		if absent, ok := errors.AsType[*resources.NotServedError](err); ok {
+			all.waiting = append(all.waiting, waitingStep{d.name, absent})
+			continue
+		}
 		if err != nil {
 			return resolved{}, err
 		}
-		all.steps = append(all.steps, step)
+		all.definitions, all.steps = append(all.definitions, d), append(all.steps, step)
 	}
 	all.entries = webhookconf.Group(all.steps)
 	return all, nil
@@ -244,7 +191,7 @@ func (m *ExtensionManager) chains(r resolved, routes map[string]rollout.Route) (
 	serve := func(path string, validating bool, steps []int) error {
 		chain := admit.Chain{Validating: validating}
 		for _, i := range steps {
-			step, err := m.servedStep(m.steps[i], r.steps[i])
+			step, err := m.servedStep(r.definitions[i], r.steps[i])
 			if err != nil {
 				return err
 			}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"reflect"
-	"strings"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -38,8 +37,8 @@ func (c *Call) Warn(format string, args ...any) { c.exchange.Warn(fmt.Sprintf(fo
 // prefix. Where two steps of one call use the same key, the later one's gets the step's name in front.
 func (c *Call) Audit(key, value string) { c.exchange.Audit(key, value) }
 
-// Mutation changes objects of one kind on their way into the cluster: CREATE and UPDATE, unless Settings.Rules
-// say otherwise. T is a pointer to a type of the Manager's scheme, or *unstructured.Unstructured with Rules.
+// Mutation changes objects of one kind on their way into the cluster: on CREATE and UPDATE, Pods and Jobs on CREATE alone,
+// unless Settings.Operations or Settings.Rules say otherwise. T is a pointer to a type of the Manager's scheme, or *unstructured.Unstructured with Rules.
 //
 // Apply changes the object in place, and the library makes the patch. It runs on many goroutines and may see
 // an object again (reinvocation), so it must be idempotent; in a dry run (Call.DryRun) it must change nothing
@@ -63,7 +62,9 @@ type Validation[T client.Object] struct {
 
 // Subresource accepts or refuses what is done to a subresource: exec and attach of pods, proxy of services
 // (CONNECT), eviction (CREATE), scale, status. T is the kind that goes over the wire there: PodExecOptions,
-// Eviction, Scale. Either object is nil where the request does not carry it.
+// Eviction, Scale. Either object is nil where the request does not carry it. Operations may be left out for the
+// subresources of built-in kinds, for status and for scale; a name, an operation or a T that the API server never sends
+// there is an error of Validate.
 type Subresource[T runtime.Object] struct {
 	ID          string
 	Resource    schema.GroupVersionResource // pods, apps/v1 deployments
@@ -108,10 +109,10 @@ type definition struct {
 	chosen     bool   // by the user
 	settings   Settings
 	validating bool
-	object     reflect.Type // T without its pointer; nil for an Extension, which is for pods
-	operations []admissionregistrationv1.OperationType
-	resource   schema.GroupVersionResource // of a Subresource
-	subpath    string                      // of a Subresource
+	object     reflect.Type                            // T without its pointer; nil for an Extension, which is for pods
+	operations []admissionregistrationv1.OperationType // empty: those that its kind allows
+	resource   schema.GroupVersionResource             // of a Subresource
+	subpath    string                                  // of a Subresource
 	mutate     func(ctx context.Context, c *Call, obj runtime.Object) error
 	check      func(ctx context.Context, c *Call, oldObj, newObj runtime.Object) error
 	extension  Extension
@@ -139,8 +140,7 @@ func (s Mutation[T]) define() (definition, error) {
 		return definition{}, fmt.Errorf("eirinix: Mutation[%s] %s has no Apply; set it to the function that changes the object", reflect.TypeFor[T](), quoted(s.ID))
 	}
 	return definition{
-		name: stepName(s.ID, object, "mutation"), chosen: s.ID != "", settings: s.Settings, object: object,
-		operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create, admissionregistrationv1.Update},
+		name: stepname.OfStep(s.ID, object.Name(), "mutation"), chosen: s.ID != "", settings: s.Settings, object: object,
 		mutate: func(ctx context.Context, c *Call, obj runtime.Object) error {
 			return s.Apply(ctx, c, obj.(T))
 		},
@@ -152,7 +152,7 @@ func (s Validation[T]) define() (definition, error) {
 	if err != nil {
 		return definition{}, err
 	}
-	d := definition{name: stepName(s.ID, object, "validation"), chosen: s.ID != "", settings: s.Settings, validating: true, object: object}
+	d := definition{name: stepname.OfStep(s.ID, object.Name(), "validation"), chosen: s.ID != "", settings: s.Settings, validating: true, object: object}
 	if s.Create != nil {
 		d.operations = append(d.operations, admissionregistrationv1.Create)
 	}
@@ -195,15 +195,13 @@ func (s Subresource[T]) define() (definition, error) {
 		return definition{}, fmt.Errorf("%s has no Resource; give version and plural, such as corev1.SchemeGroupVersion.WithResource(\"pods\")", what)
 	case s.Subresource == "":
 		return definition{}, fmt.Errorf("%s has no Subresource; give its name, such as \"exec\"", what)
-	case len(s.Operations) == 0:
-		return definition{}, fmt.Errorf("%s has no Operations; exec, attach and proxy are CONNECT, eviction is CREATE, scale and status are UPDATE", what)
 	}
 	id := s.ID
 	if id == "" {
 		id = s.Resource.Resource + "-" + s.Subresource
 	}
 	return definition{
-		name: stepName(id, object, ""), chosen: s.ID != "", settings: s.Settings, validating: true, object: object,
+		name: stepname.OfStep(id, object.Name(), ""), chosen: s.ID != "", settings: s.Settings, validating: true, object: object,
 		operations: s.Operations, resource: s.Resource, subpath: s.Subresource,
 		check: func(ctx context.Context, c *Call, oldObj, newObj runtime.Object) error {
 			return s.Check(ctx, c, as[T](oldObj), as[T](newObj))
@@ -225,12 +223,4 @@ func quoted(id string) string {
 		return "(without ID)"
 	}
 	return fmt.Sprintf("%q", id)
-}
-
-// stepName is the name of a typed step: what the user chose, else made from the kind.
-func stepName(id string, object reflect.Type, suffix string) string {
-	if id != "" {
-		return stepname.Clean(id)
-	}
-	return strings.Trim(stepname.Clean(object.Name())+"-"+suffix, "-")
 }

@@ -35,6 +35,7 @@ func (o ManagerOptions) validate(needsHost bool) error {
 	checkName("Namespace", o.Namespace, validation.IsDNS1123Label)
 	checkName("WebhookNamespace", o.WebhookNamespace, validation.IsDNS1123Label)
 	checkName("ServiceName", o.ServiceName, validation.IsDNS1035Label)
+	checkName("Domain", o.Domain, validation.IsDNS1123Subdomain)
 	checkName("OperatorFingerprint", o.OperatorFingerprint, validation.IsDNS1123Label)
 	checkName("SetupCertificateName", o.SetupCertificateName, validation.IsDNS1123Subdomain)
 

@@ -93,11 +93,12 @@ func (t *task) do(ctx context.Context) error {
 
 // attempt has a step do its task within the step's deadline.
 func (k *call) attempt(i int, t task) error {
-	s := t.step
+	s, timeout := t.step, t.step.Timeout
 	shorter := false
-	if s.Timeout > 0 {
-		end, ok := k.ctx.Deadline()
-		shorter = !ok || time.Until(end) > s.Timeout
+	if end, ok := k.ctx.Deadline(); timeout > 0 {
+		shorter = !ok || time.Until(end) > timeout
+	} else if promised := k.promisedAfter(i); promised > 0 && ok {
+		timeout, shorter = max(time.Until(end)-promised, time.Millisecond), true
 	}
 	if !s.Ignore && !shorter {
 		if err := k.moveTo(i); err != nil {
@@ -107,9 +108,19 @@ func (k *call) attempt(i int, t task) error {
 		_ = k.moveTo(between) // only the beginning of a step can fail
 		return err
 	} else if shorter {
-		return k.attemptApart(i, s.Timeout, t)
+		return k.attemptApart(i, timeout, t)
 	}
 	return k.attemptApart(i, 0, t)
+}
+
+// promisedAfter is the time that later steps were promised: one that names no timeout of its own leaves it to them.
+func (k *call) promisedAfter(step int) (sum time.Duration) {
+	for i := step + 1; i < len(k.Steps); i++ {
+		if k.wants[i]&wantKind != 0 {
+			sum += k.Steps[i].Timeout
+		}
+	}
+	return sum
 }
 
 // attemptApart does so on another goroutine, and leaves it behind when its time is over; 0 is the call's time.

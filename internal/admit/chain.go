@@ -95,9 +95,10 @@ func (c *chain) run(ctx context.Context, log logr.Logger, req *admissionv1.Admis
 	return o.response, o.operations, o.err
 }
 
-// joinDenials makes one verdict of several, with the code and reason of the first.
-func joinDenials(all []stepDenial) *denial {
-	if len(all) == 1 {
+// joinDenials makes one verdict of several, with the code and reason of the first. Where steps share a webhook, which the
+// API server names, the message names the step.
+func (c *chain) joinDenials(all []stepDenial) *denial {
+	if len(c.Steps) == 1 {
 		return all[0].denial
 	}
 	joined := &denial{status: *all[0].status.DeepCopy()}

@@ -293,12 +293,12 @@ var _ = Describe("A chain of validators", func() {
 		r, _ := serve(validating(check("size", deny("too big")), check("fine", nil), check("name", deny("too long"))))
 		Expect(r.review("v1").Result.Message).To(Equal("size: too big; name: too long"))
 		r, _ = serve(validating(check("size", deny("too big")), check("fine", nil)))
-		Expect(r.review("v1").Result.Message).To(Equal("too big"))
+		Expect(r.review("v1").Result.Message).To(Equal("size: too big"))
 	})
 
 	It("refuses although another one failed: a refusal is definite", func() {
 		r, _ := serve(validating(check("broken", errStep), check("size", deny("too big"))))
-		Expect(r.review("v1").Result.Message).To(Equal("too big"))
+		Expect(r.review("v1").Result.Message).To(Equal("size: too big"))
 		r, _ = serve(validating(check("broken", errStep), check("fine", nil)))
 		Expect(r.Status).To(Equal(http.StatusInternalServerError))
 	})

@@ -80,7 +80,7 @@ func (k *call) complete() outcome {
 	}
 	resp := &admissionv1.AdmissionResponse{Allowed: len(denials) == 0, Warnings: k.warnings, AuditAnnotations: k.audit}
 	if !resp.Allowed {
-		resp.Result = &joinDenials(denials).status
+		resp.Result = &k.joinDenials(denials).status
 		return outcome{response: resp}
 	}
 	if resp.Patch, err = k.object.patch(); err != nil {

@@ -57,6 +57,7 @@ type Config struct {
 
 	Registers bool // may write configurations
 	Lives     bool // is a replica of its version: it serves, and registers
+	WasReady  bool // has been ready before, as a replica of another version
 	OnlyTrust bool // writes caBundles and nothing else of a configuration
 	Once      bool // is a short process that knows nothing of the past: a CA leaves a caBundle late
 
@@ -109,7 +110,7 @@ func New(c Config) *Controller {
 		c.API = &cluster.API{}
 	}
 	return &Controller{
-		Config: c, passing: make(chan struct{}, 1), pauses: map[string]pause{}, managers: map[string]string{}, standing: map[string]bool{},
+		Config: c, wasReady: c.WasReady, passing: make(chan struct{}, 1), pauses: map[string]pause{}, managers: map[string]string{}, standing: map[string]bool{},
 		drift: webhookconf.NewDrift(troubleMost), trustDrift: webhookconf.NewDrift(trustTroubleMost),
 	}
 }

@@ -61,7 +61,7 @@ func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 		failing:    gauges("certificate_failing", "Whether the last pass over Secret and configurations failed."),
 		contested:  gauges("registration_contested", "How often in a row a configuration was repaired; 0 while that may be chance.", "configuration"),
 		versions:   gauges("registration_versions", "Number of versions of the program that live."),
-		waiting:    gauges("registration_waiting", "Whether steps of this process are not registered yet, by the reason: version, while the registration of a version that came first stands.", "reason"),
+		waiting:    gauges("registration_waiting", "Whether steps of this process are not registered yet, by the reason: version, while the registration of a version that came first stands; kind, while the cluster does not serve what a step is about.", "reason"),
 	}, failed
 }
 
@@ -97,6 +97,19 @@ func (r *Report) say(log logr.Logger, message, reason string) bool {
 	}
 	log.Info(message, "reason", reason)
 	return true
+}
+
+// The reasons for which steps are not registered yet.
+const (
+	ForVersion = "version" // the registration of a version that came first stands
+	ForKind    = "kind"    // the cluster does not serve what they are about
+)
+
+// Waits tells whether steps of this process wait for a reason to end.
+func (r *Report) Waits(reason string, waits bool) {
+	if r != nil && r.metrics != nil {
+		r.metrics.waiting.WithLabelValues(r.secret, reason).Set(oneIf(waits))
+	}
 }
 
 // failed notes that a pass failed; the next one that does not sets the metric back.
@@ -141,7 +154,7 @@ func (r *Report) observed(c *Controller, t Trust, first string) {
 	}
 	now := c.Now()
 	r.metrics.versions.WithLabelValues(r.secret).Set(float64(max(1, c.versions.Living())))
-	r.metrics.waiting.WithLabelValues(r.secret, "version").Set(oneIf(waits != ""))
+	r.Waits(ForVersion, waits != "")
 	if leaf := c.Certificates.leaf(); leaf != nil {
 		r.metrics.expiry.WithLabelValues(r.secret, "serving").Set(leaf.NotAfter.Sub(now).Seconds())
 	}

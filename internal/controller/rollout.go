@@ -15,7 +15,6 @@ import (
 
 	"code.cloudfoundry.org/eirinix/internal/cluster"
 	"code.cloudfoundry.org/eirinix/internal/rollout"
-	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
 // noVersions is logged where the Lease may not be read.
@@ -27,7 +26,7 @@ const unreachedAtMost = 3
 
 // callsUs reports whether an error is that of a call of this program's webhooks which did not come through.
 func (c *Controller) callsUs(err error) bool {
-	return strings.Contains(err.Error(), "failed calling webhook") && strings.Contains(err.Error(), webhookconf.WebhookName("", c.Desired.Options.Fingerprint))
+	return strings.Contains(err.Error(), "failed calling webhook") && strings.Contains(err.Error(), "."+c.Desired.Options.Fingerprint+".")
 }
 
 // AnotherProgramError says that another program lives under the same fingerprint.

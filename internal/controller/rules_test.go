@@ -266,7 +266,7 @@ var _ = Describe("A version that cannot write the Lease", func() {
 		Expect(takes).To(BeFalse(), "it has not registered")
 	},
 		Entry("takes its place when the registration itself refuses the Lease, and leads nowhere",
-			apierrors.NewInternalError(fmt.Errorf("failed calling webhook %q: connection refused", webhookconf.WebhookName("logger", fingerprint))), true),
+			apierrors.NewInternalError(fmt.Errorf("failed calling webhook %q: connection refused", webhookconf.Options{Fingerprint: fingerprint}.WebhookName("logger"))), true),
 		Entry("leaves it when it loses races", apierrors.NewConflict(coordinationv1.Resource("leases"), leaseName, nil), false),
 		Entry("leaves it when another webhook refuses the Lease",
 			apierrors.NewInternalError(errors.New(`failed calling webhook "policy.example.org": connection refused`)), false),

@@ -180,12 +180,12 @@ func (d *deployment) remove(ctx context.Context, unwanted func(name string) bool
 }
 
 func (d *deployment) isCanary(name string) bool {
-	return name == webhookconf.WebhookName(diagnose.CanaryName, d.Options.Fingerprint)
+	return name == d.Options.WebhookName(diagnose.CanaryName)
 }
 
 // entry is the name of the pods' entry as it is registered.
 func (d *deployment) entry() string {
-	return webhookconf.WebhookName(d.Entries[0].Name, d.Options.Fingerprint)
+	return d.Options.WebhookName(d.Entries[0].Name)
 }
 
 func (d *deployment) run(ctx context.Context) diagnose.Report {

@@ -6,14 +6,12 @@ import (
 	"fmt"
 	"net"
 	"strconv"
-
-	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
 // explain turns the API server's error about the canary into a finding.
 func (d *diagnosis) explain(ctx context.Context, text string) Finding {
 	f, ok := parseFailure(text)
-	canary := webhookconf.WebhookName(CanaryName, d.Options.Fingerprint)
+	canary := d.Options.WebhookName(CanaryName)
 	switch {
 	case !ok:
 		return Finding{

@@ -197,7 +197,7 @@ func (d *diagnosis) compare(k kindOf, found configuration) {
 		if e.Validating != k.validating {
 			continue
 		}
-		name := webhookconf.WebhookName(e.Name, d.Options.Fingerprint)
+		name := d.Options.WebhookName(e.Name)
 		h, ok := find(found.hooks, name)
 		switch {
 		case ok:

@@ -2,6 +2,7 @@
 package stepname
 
 import (
+	"fmt"
 	"reflect"
 	"regexp"
 	"strings"
@@ -9,7 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// Max is the length of a name: that of a DNS label.
+// Max is the length of a name: that of a DNS label. It keeps the webhook's name, <step>.<fingerprint>.<domain>, within its
+// 253.
 const Max = validation.DNS1123LabelMaxLength
 
 var (
@@ -23,6 +25,24 @@ func Clean(s string) string {
 	s = wordStart.ReplaceAllString(s, "${1}${3}-${2}${4}")
 	s = strings.Trim(notInLabel.ReplaceAllString(strings.ToLower(s), "-"), "-")
 	return strings.TrimRight(s[:min(len(s), Max)], "-")
+}
+
+// OfStep is the name of a typed step: its ID, else one made from the kind.
+func OfStep(id, kind, suffix string) string {
+	if id != "" {
+		return Clean(id)
+	}
+	return strings.Trim(Clean(kind)+"-"+suffix, "-")
+}
+
+// Unique gives the name a number where it is taken.
+func Unique(name string, taken func(string) bool) string {
+	base := name
+	for i := 2; taken(name); i++ {
+		suffix := fmt.Sprintf("-%d", i)
+		name = strings.TrimRight(base[:min(len(base), Max-len(suffix))], "-") + suffix
+	}
+	return name
 }
 
 // OfType is the name of v's type, or, for a type called plainly Extension, that of its package:

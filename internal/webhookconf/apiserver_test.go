@@ -180,7 +180,7 @@ var _ = Describe("The API server", Label("api-server"), Ordered, func() {
 		after := stored(ctx)
 		Expect(after.UID).To(Equal(upstream.UID))
 		Expect(after.Generation).To(Equal(upstream.Generation+1), "one write")
-		Expect(after.Webhooks).To(ConsistOf(HaveField("Name", webhookconf.WebhookName("a", o.Fingerprint))))
+		Expect(after.Webhooks).To(ConsistOf(HaveField("Name", o.WebhookName("a"))))
 		Expect(registers(ctx, m, d, pem(0))).To(Equal(webhookconf.Unchanged))
 	})
 

@@ -184,7 +184,7 @@ var _ = Describe("Build", func() {
 
 	DescribeTable("names that the API server accepts, for",
 		func(entry, fingerprint string) {
-			name := webhookconf.WebhookName(entry, fingerprint)
+			name := webhookconf.Options{Fingerprint: fingerprint}.WebhookName(entry)
 			Expect(validation.IsFullyQualifiedName(nil, name)).To(BeEmpty(), "at least three segments, 253 characters")
 			Expect(validation.IsDNS1123Subdomain(name)).To(BeEmpty())
 		},

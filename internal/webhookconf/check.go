@@ -35,7 +35,7 @@ func Check(steps []Step, o Options) error {
 	for _, s := range steps {
 		c := &checker{step: s.Name}
 		c.name(s, o, names)
-		c.rules(s)
+		c.rules(s, o)
 		c.selectors(s)
 		c.policies(s)
 		c.report("mend Settings.Conditions", checkConditions(conditionsFor(s.Rules, s.Conditions, s.ClusterCritical), field.NewPath("matchConditions"))...)
@@ -82,7 +82,7 @@ func (c *checker) name(s Step, o Options, names map[string]bool) {
 	path := field.NewPath("name")
 	if problems := validation.IsDNS1123Label(s.Name); len(problems) > 0 {
 		c.report("give it a name that can stand in a path and in the webhook's name", field.Invalid(path, s.Name, problems[0]))
-	} else if faults := validation.IsFullyQualifiedName(path, WebhookName(s.Name, o.Fingerprint)); len(faults) > 0 {
+	} else if faults := validation.IsFullyQualifiedName(path, o.WebhookName(s.Name)); len(faults) > 0 {
 		c.report("shorten the name or ManagerOptions.OperatorFingerprint", faults...)
 	}
 	key := uniqueName(s.Validating, s.Name)
@@ -92,10 +92,14 @@ func (c *checker) name(s Step, o Options, names map[string]bool) {
 	names[key] = true
 }
 
-func (c *checker) rules(s Step) {
+func (c *checker) rules(s Step, o Options) {
 	path := field.NewPath("rules")
 	if len(s.Rules) == 0 {
 		c.report("give at least one rule in Settings.Rules", field.Required(path, ""))
+	}
+	if namespaces, others := aboutNamespaces(s.Rules); namespaces && others && o.Namespace != "" && isEmpty(s.Namespaces) {
+		c.report("give Namespaces a step of their own, or set Settings.Namespaces",
+			field.Forbidden(path, "Namespaces beside other resources: ManagerOptions.Namespace would leave out every Namespace but "+o.Namespace))
 	}
 	for i, r := range s.Rules {
 		c.report("mend Settings.Rules", checkRule(r, path.Index(i))...)
@@ -140,6 +144,7 @@ func (c *checker) policies(s Step) {
 	seconds, timeout := int32(s.Timeout/time.Second), field.NewPath("timeoutSeconds")
 	const remedy = "set Settings.Timeout to whole seconds, from 1 to 30"
 	switch {
+	case s.Timeout == 0:
 	case s.Timeout < time.Second || s.Timeout >= 31*time.Second:
 		c.report(remedy, field.Invalid(timeout, seconds, "the timeout value must be between 1 and 30 seconds"))
 	case s.Timeout%time.Second != 0:

@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -158,7 +157,7 @@ func (k Kind[C, W]) trust(c C, fingerprint string, change func(name string, bund
 	}
 	webhooks := *k.webhooks(c)
 	for i := range webhooks {
-		if name, client := k.look(&webhooks[i]); strings.HasSuffix(name, WebhookName("", fingerprint)) {
+		if name, client := k.look(&webhooks[i]); ofFingerprint(name, fingerprint) {
 			client.CABundle = change(name, client.CABundle)
 			entries++
 		}
@@ -353,7 +352,7 @@ func (c *configuration[C, W]) missing(object client.Object, d Desired) (missing 
 		}
 	}
 	for _, e := range d.Entries {
-		if e.Validating == c.kind.validating && !held[WebhookName(e.Name, c.fingerprint)] {
+		if e.Validating == c.kind.validating && !held[d.Options.WebhookName(e.Name)] {
 			missing = append(missing, e.Name)
 		}
 	}

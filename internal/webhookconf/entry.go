@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -35,7 +36,7 @@ type Step struct {
 	Conditions      []admissionregistrationv1.MatchCondition
 	FailurePolicy   admissionregistrationv1.FailurePolicyType
 	MatchPolicy     admissionregistrationv1.MatchPolicyType
-	Timeout         time.Duration                                  // whole seconds, 1 to 30
+	Timeout         time.Duration                                  // whole seconds, 1 to 30; 0 for a share of its call
 	Reinvoke        admissionregistrationv1.ReinvocationPolicyType // for mutating steps
 	SideEffects     admissionregistrationv1.SideEffectClass
 	Isolated        bool // has an entry of its own
@@ -50,7 +51,7 @@ type Entry struct {
 	Steps      []int // indices into the steps that were given to Group, ascending
 
 	// The content of the webhook, before the safe exclusions: that of its only step, or else the settings that its
-	// steps have in common, the rules of all of them, and the longest timeout.
+	// steps have in common, the rules of all of them, and time for all of them.
 	Rules           []admissionregistrationv1.RuleWithOperations
 	Namespaces      *metav1.LabelSelector
 	Objects         *metav1.LabelSelector
@@ -92,7 +93,12 @@ type groupKey struct {
 	MatchPolicy     string                                   `json:"matchPolicy,omitempty"`
 	SideEffects     string                                   `json:"sideEffects,omitempty"`
 	Reinvoke        string                                   `json:"reinvoke,omitempty"`
-	Apart           string                                   `json:"apart,omitempty"` // see group.split
+	Apart           string                                   `json:"apart,omitempty"` // see group.split and inTime
+}
+
+func (k groupKey) apart(why string) groupKey {
+	k.Apart = why
+	return k
 }
 
 func (s Step) groupKey() groupKey {
@@ -166,11 +172,14 @@ func Group(steps []Step) []Entry {
 	}
 	for _, g := range groups {
 		together, apart := g.split(steps)
-		entries = append(entries, merge(g.key.entryName(), steps, together))
-		if len(apart) > 0 {
-			key := g.key
-			key.Apart = string(admissionregistrationv1.Ignore)
-			entries = append(entries, merge(key.entryName(), steps, apart))
+		for _, key := range []groupKey{g.key, g.key.apart(string(admissionregistrationv1.Ignore))} {
+			for i, members := range inTime(steps, together) {
+				if i > 0 {
+					key = key.apart(key.Apart + strconv.Itoa(i+1))
+				}
+				entries = append(entries, merge(key.entryName(), steps, members))
+			}
+			together = apart
 		}
 	}
 	slices.SortFunc(entries, func(a, b Entry) int { return cmp.Compare(a.Steps[0], b.Steps[0]) })
@@ -197,6 +206,40 @@ func (g *group) split(steps []Step) (together, apart []int) {
 	return together, apart
 }
 
+const (
+	// shareTimeout is what the steps of an entry have together that name no timeout: half of the API server's default,
+	// because every object waits for it.
+	shareTimeout = 5 * time.Second
+
+	// mostTimeout is the most that the API server takes.
+	mostTimeout = 30 * time.Second
+)
+
+// timeoutOf is the time that steps need in one call: all that they name, and one share for those that name none.
+func timeoutOf(steps []Step, members []int) (sum time.Duration) {
+	share := time.Duration(0)
+	for _, i := range members {
+		sum += steps[i].Timeout
+		if steps[i].Timeout == 0 {
+			share = shareTimeout
+		}
+	}
+	return sum + share
+}
+
+// inTime parts the members, in their order, where a call would not have the time for one more.
+func inTime(steps []Step, members []int) (parts [][]int) {
+	for _, i := range members {
+		last := len(parts) - 1
+		if last < 0 || timeoutOf(steps, append(slices.Clone(parts[last]), i)) > mostTimeout {
+			parts = append(parts, []int{i})
+			continue
+		}
+		parts[last] = append(parts[last], i)
+	}
+	return parts
+}
+
 // merge makes the entry of the members, which share a group key or are one step alone.
 func merge(name string, steps []Step, members []int) Entry {
 	first := steps[members[0]]
@@ -210,7 +253,7 @@ func merge(name string, steps []Step, members []int) Entry {
 		Conditions:      slices.Clone(first.Conditions),
 		FailurePolicy:   first.FailurePolicy,
 		MatchPolicy:     first.MatchPolicy,
-		Timeout:         first.Timeout,
+		Timeout:         timeoutOf(steps, members),
 		Reinvoke:        first.Reinvoke,
 		SideEffects:     first.SideEffects,
 		ClusterCritical: first.ClusterCritical,
@@ -222,7 +265,6 @@ func merge(name string, steps []Step, members []int) Entry {
 	for _, i := range members[1:] {
 		s := steps[i]
 		rules = append(rules, s.Rules...)
-		e.Timeout = max(e.Timeout, s.Timeout)
 		if !s.ignores() {
 			e.FailurePolicy = s.FailurePolicy
 		}

@@ -139,7 +139,7 @@ var _ = Describe("A configuration that is read", func() {
 					m.Webhooks[i].ClientConfig.CABundle = []byte(bundle)
 				}
 				m.Webhooks = append(m.Webhooks, admissionregistrationv1.MutatingWebhook{
-					Name:         webhookconf.WebhookName("a", "another"),
+					Name:         webhookconf.Options{Fingerprint: "another"}.WebhookName("a"),
 					ClientConfig: admissionregistrationv1.WebhookClientConfig{CABundle: []byte("of another fingerprint")},
 				})
 			})

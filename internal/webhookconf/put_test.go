@@ -132,7 +132,7 @@ var _ = Describe("Put", func() {
 	Describe("of trust alone", func() {
 		foreignEntry := func(m *admissionregistrationv1.MutatingWebhookConfiguration) {
 			w := build(urlOptions())[0]
-			w.Name, w.ClientConfig.CABundle = webhookconf.WebhookName("a", "another"), []byte("of another fingerprint")
+			w.Name, w.ClientConfig.CABundle = webhookconf.Options{Fingerprint: "another"}.WebhookName("a"), []byte("of another fingerprint")
 			m.Webhooks = append(m.Webhooks, w)
 		}
 

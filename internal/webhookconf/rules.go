@@ -167,9 +167,11 @@ func orEmpty(s *metav1.LabelSelector) *metav1.LabelSelector {
 }
 
 // namespaces is the namespaceSelector of an entry. It selects by the name that the API server itself puts on
-// every namespace, so none is ever labelled by us.
+// every namespace, so none is ever labelled by us. The API server matches Namespaces themselves by their own labels: a step
+// about them is not limited to the one that holds other objects, and sees also those excluded that it names.
 func (o Options) namespaces(e Entry) *metav1.LabelSelector {
-	if isEmpty(e.Namespaces) && o.Namespace != "" {
+	ofNamespaces, others := aboutNamespaces(e.Rules)
+	if isEmpty(e.Namespaces) && o.Namespace != "" && (others || !ofNamespaces) {
 		return &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: o.Namespace}}
 	}
 	s := orEmpty(e.Namespaces)
@@ -180,10 +182,41 @@ func (o Options) namespaces(e Entry) *metav1.LabelSelector {
 	if o.Target.Service != "" && !slices.Contains(excluded, o.Target.Namespace) {
 		excluded = append(excluded, o.Target.Namespace)
 	}
+	if ofNamespaces && !others {
+		excluded = slices.DeleteFunc(excluded, func(name string) bool { return slices.Contains(namesIn(s), name) })
+	}
+	if len(excluded) == 0 {
+		return s
+	}
 	s.MatchExpressions = append(s.MatchExpressions, metav1.LabelSelectorRequirement{
 		Key: corev1.LabelMetadataName, Operator: metav1.LabelSelectorOpNotIn, Values: excluded,
 	})
 	return s
+}
+
+// aboutNamespaces reports whether the rules name Namespaces, and whether they name anything else.
+func aboutNamespaces(rules []admissionregistrationv1.RuleWithOperations) (namespaces, others bool) {
+	for _, named := range resourcesOf(rules) {
+		if named == " v1 namespaces" || strings.HasPrefix(named, " v1 namespaces/") {
+			namespaces = true
+		} else {
+			others = true
+		}
+	}
+	return namespaces, others
+}
+
+// namesIn gives the namespaces that a selector selects by name.
+func namesIn(s *metav1.LabelSelector) (names []string) {
+	if name := s.MatchLabels[corev1.LabelMetadataName]; name != "" {
+		names = append(names, name)
+	}
+	for _, e := range s.MatchExpressions {
+		if e.Key == corev1.LabelMetadataName && e.Operator == metav1.LabelSelectorOpIn {
+			names = append(names, e.Values...)
+		}
+	}
+	return names
 }
 
 // objects is the objectSelector of an entry. In Service mode it leaves out the program's own pods where they

@@ -162,7 +162,7 @@ var _ = Describe("The validating kind", func() {
 		Expect(found.Missing(d)).To(Equal([]string{"a", "b"}))
 		Expect(found.Bundles).To(BeEmpty())
 		another := webhooks[1]
-		another.Name, another.ClientConfig.CABundle = webhookconf.WebhookName("x", "eirini-x"), []byte("another")
+		another.Name, another.ClientConfig.CABundle = webhookconf.Options{Fingerprint: "eirini-x"}.WebhookName("x"), []byte("another")
 		found = get(ctx, validatingIn(newCluster(held([]admissionregistrationv1.ValidatingWebhook{webhooks[1], another}))))
 		Expect(found.Missing(d)).To(Equal([]string{"a"}))
 		Expect(texts(found.Bundles)).To(Equal([]string{"bundle", "another"}))

@@ -16,11 +16,13 @@ package webhookconf
 // This file builds the webhooks of a configuration out of entries and options.
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -30,6 +32,7 @@ import (
 // Options is everything beside the steps that decides the content of the configurations.
 type Options struct {
 	Fingerprint string
+	Domain      string // empty for DefaultDomain
 	Target      Target
 	CABundle    []byte // PEM
 
@@ -42,10 +45,20 @@ type Options struct {
 	OwnedBy *metav1.OwnerReference
 }
 
+// DefaultDomain is the end of webhook names where Options leaves it out.
+const DefaultDomain = "eirinix.cloudfoundry.org"
+
 // WebhookName is the name of an entry within its configuration. The API server wants at least three
 // segments, and one name only once.
-func WebhookName(entry, fingerprint string) string {
-	return entry + "." + fingerprint + ".eirinix.cloudfoundry.org"
+func (o Options) WebhookName(entry string) string {
+	return entry + "." + o.Fingerprint + "." + cmp.Or(o.Domain, DefaultDomain)
+}
+
+// ofFingerprint reports whether a webhook is one of a fingerprint's, whatever its domain: another version of the program
+// may have another one.
+func ofFingerprint(webhook, fingerprint string) bool {
+	_, rest, _ := strings.Cut(webhook, ".") // the name of an entry has no dot
+	return strings.HasPrefix(rest, fingerprint+".")
 }
 
 // Mutating makes the webhooks of a MutatingWebhookConfiguration out of the entries that are mutating.
@@ -83,7 +96,7 @@ func (o Options) Validating(entries []Entry) []admissionregistrationv1.Validatin
 // webhook returns the fields that both kinds have in common: all but the reinvocationPolicy. It shares nothing with e.
 func (o Options) webhook(e Entry) admissionregistrationv1.MutatingWebhook {
 	return admissionregistrationv1.MutatingWebhook{
-		Name:                    WebhookName(e.Name, o.Fingerprint),
+		Name:                    o.WebhookName(e.Name),
 		ClientConfig:            o.clientConfig(e.Path),
 		Rules:                   rulesFor(e),
 		FailurePolicy:           new(e.FailurePolicy),

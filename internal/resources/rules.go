@@ -1,0 +1,234 @@
+package resources
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// Step is what decides the rules of a step.
+type Step struct {
+	Kind        schema.GroupVersionKind                 // that goes over the wire; empty for any
+	AnyRules    bool                                    // its rules may yield other kinds
+	Mutates     bool                                    // it needs an object that it can change; else it checks, unless AnyRules
+	Operations  []admissionregistrationv1.OperationType // that it has a callback for; those of a subresource; of AnyRules the default
+	Asked       []admissionregistrationv1.OperationType // by Settings.Operations
+	Resource    schema.GroupVersionResource             // of a subresource
+	Subresource string
+	Rules       []admissionregistrationv1.RuleWithOperations // empty: derived from the others
+}
+
+// Cluster knows what a cluster serves. Its fields are nil while it cannot be asked: then rules that it would decide are
+// stood in for, and only good for checks.
+type Cluster struct {
+	Mapper meta.RESTMapper
+
+	// List gives the resources of a version, with their subresources.
+	List func(groupVersion string) (*metav1.APIResourceList, error)
+}
+
+// NotServedError is about a kind that the cluster does not serve, perhaps not yet.
+type NotServedError struct{ Err error }
+
+func (e *NotServedError) Error() string { return e.Err.Error() }
+func (e *NotServedError) Unwrap() error { return e.Err }
+
+// wanted are the operations that a step without rules is registered for; empty for the one that its subresource has.
+func (s Step) wanted() ([]admissionregistrationv1.OperationType, error) {
+	switch {
+	case len(s.Asked) == 0 && !s.Mutates:
+		return s.Operations, nil
+	case s.Mutates:
+		return s.changing(s.Asked)
+	case s.AnyRules:
+		return s.Asked, nil
+	case s.Subresource != "" && len(s.Operations) > 0:
+		return nil, errors.New("Operations and Settings.Operations mean the same; leave out one of them")
+	case s.Subresource != "":
+		return s.Asked, nil
+	case slices.Contains(s.Asked, admissionregistrationv1.OperationAll):
+		return s.Operations, nil
+	}
+	for _, operation := range s.Asked {
+		if !slices.Contains(s.Operations, operation) {
+			return nil, fmt.Errorf("Settings.Operations name %s, for which it has no callback; set one, or leave %s out", operation, operation)
+		}
+	}
+	return s.Asked, nil
+}
+
+// changing gives the operations of a step that changes objects: those without an object that can be changed are an error,
+// and "*" stands for the others. The spec of a Pod and the template of a Job cannot be changed any more by an update: trying
+// to would have it refused.
+func (s Step) changing(asked []admissionregistrationv1.OperationType) ([]admissionregistrationv1.OperationType, error) {
+	both := []admissionregistrationv1.OperationType{admissionregistrationv1.Create, admissionregistrationv1.Update}
+	switch {
+	case len(asked) == 0 && slices.Contains([]schema.GroupKind{{Kind: "Pod"}, {Group: batchv1.GroupName, Kind: "Job"}}, s.Kind.GroupKind()):
+		return both[:1], nil
+	case len(asked) == 0 || slices.Contains(asked, admissionregistrationv1.OperationAll):
+		return both, nil
+	}
+	for _, operation := range asked {
+		if operation == admissionregistrationv1.Delete || operation == admissionregistrationv1.Connect {
+			return nil, fmt.Errorf("a Mutation cannot be called for %s, which carries no object to change; use a Validation or a Subresource for it", operation)
+		}
+	}
+	return asked, nil
+}
+
+// Resolve gives the rules of the step, and the kind that they yield: empty where they yield several.
+func (c Cluster) Resolve(s Step) ([]admissionregistrationv1.RuleWithOperations, schema.GroupVersionKind, error) {
+	if len(s.Rules) == 0 {
+		rule, err := c.derive(s)
+		return []admissionregistrationv1.RuleWithOperations{rule}, s.Kind, err
+	}
+	if len(s.Asked) > 0 {
+		return nil, s.Kind, errors.New("Settings.Rules have operations of their own; leave out Settings.Operations")
+	}
+	rules := make([]admissionregistrationv1.RuleWithOperations, 0, len(s.Rules))
+	for _, r := range s.Rules {
+		r := *r.DeepCopy()
+		if s.Mutates && len(r.Operations) > 0 {
+			var err error
+			if r.Operations, err = s.changing(r.Operations); err != nil {
+				return nil, s.Kind, err
+			}
+		}
+		rules = append(rules, r)
+	}
+	kind, err := c.kindOf(s, rules)
+	return rules, kind, err
+}
+
+// derive makes the rule of a step that has none, as the cluster calls its kind: plurals are never guessed.
+func (c Cluster) derive(s Step) (rule admissionregistrationv1.RuleWithOperations, err error) {
+	if rule.Operations, err = s.wanted(); err != nil {
+		return rule, err
+	}
+	resource, scope := s.Resource, admissionregistrationv1.AllScopes
+	switch {
+	case s.Subresource != "":
+		if rule.Operations, err = Subresource(resource, s.Subresource, s.Kind, rule.Operations); err == nil {
+			err = c.servesSubresource(s)
+		}
+		resource.Resource += "/" + s.Subresource
+	case s.Kind == corev1.SchemeGroupVersion.WithKind("Pod"):
+		resource, scope = corev1.SchemeGroupVersion.WithResource("pods"), admissionregistrationv1.NamespacedScope
+	case c.Mapper == nil:
+		resource = s.Kind.GroupVersion().WithResource("resource") // for checks only
+	default:
+		var mapping *meta.RESTMapping
+		if mapping, err = c.Mapper.RESTMapping(s.Kind.GroupKind(), s.Kind.Version); err != nil {
+			return rule, notServed(fmt.Errorf("it is about %s, which the cluster does not serve; install its CustomResourceDefinition, or check the version: %w", s.Kind, err), s.Kind.Group)
+		}
+		resource, scope = mapping.Resource, admissionregistrationv1.ClusterScope
+		if mapping.Scope.Name() == meta.RESTScopeNameNamespace {
+			scope = admissionregistrationv1.NamespacedScope
+		}
+	}
+	rule.Rule = admissionregistrationv1.Rule{
+		APIGroups: []string{resource.Group}, APIVersions: []string{resource.Version}, Resources: []string{resource.Resource},
+		Scope: new(scope),
+	}
+	return rule, err
+}
+
+// servesSubresource asks the cluster about a subresource that is not built in.
+func (c Cluster) servesSubresource(s Step) error {
+	if _, builtIn := subresources[s.Resource.GroupResource()]; c.List == nil || builtIn || strings.Contains(s.Resource.Resource+s.Subresource, "*") {
+		return nil
+	}
+	name := s.Resource.Resource + "/" + s.Subresource
+	all, err := c.List(s.Resource.GroupVersion().String())
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("whether the cluster serves %s of %s could not be found out: %w", name, s.Resource.GroupVersion(), err)
+	}
+	if all == nil {
+		all = &metav1.APIResourceList{}
+	}
+	i := slices.IndexFunc(all.APIResources, func(r metav1.APIResource) bool { return r.Name == name })
+	if i < 0 {
+		return &NotServedError{fmt.Errorf("it is about %s of %s, which the cluster does not serve; check the name, or have the CustomResourceDefinition declare the subresource", name, s.Resource.GroupVersion())}
+	}
+	sent := all.APIResources[i]
+	kind := schema.GroupVersionKind{Group: sent.Group, Version: sent.Version, Kind: sent.Kind}
+	if kind.Group == "" && kind.Version == "" {
+		kind.Group, kind.Version = s.Resource.Group, s.Resource.Version
+	}
+	if !s.Kind.Empty() && kind.GroupKind() != s.Kind.GroupKind() {
+		return fmt.Errorf("%s of %s sends %s, and T is %s", name, s.Resource.GroupVersion(), kind.GroupKind(), s.Kind.GroupKind())
+	}
+	return nil
+}
+
+// kindOf makes sure that the rules a user wrote yield the step's kind: another kind would be read as if it were that one.
+// For a step of any kind it finds the kind instead, if there is just one.
+func (c Cluster) kindOf(s Step, rules []admissionregistrationv1.RuleWithOperations) (schema.GroupVersionKind, error) {
+	kinds := map[schema.GroupVersionKind]bool{}
+	for _, named := range resourcesOf(rules) {
+		if strings.Contains(named.Group+named.Version+named.Resource, "*") {
+			if !s.Kind.Empty() && !s.AnyRules {
+				return s.Kind, fmt.Errorf("the rule for %q of %s may yield another kind than %s; name the resource, or use *unstructured.Unstructured", named.Resource, named.GroupVersion(), s.Kind.Kind)
+			}
+			return schema.GroupVersionKind{}, nil
+		}
+		if resource, below, found := strings.Cut(named.Resource, "/"); found {
+			// What else a subresource sends is known to discovery alone, so its kind is checked with each request.
+			if _, _, err := known(schema.GroupResource{Group: named.Group, Resource: resource}, below); err != nil {
+				return s.Kind, err
+			}
+			continue
+		}
+		if c.Mapper == nil {
+			continue
+		}
+		kind, err := c.Mapper.KindFor(named)
+		if err != nil {
+			return s.Kind, notServed(fmt.Errorf("the cluster does not serve the %q of %s that Settings.Rules name: %w", named.Resource, named.GroupVersion(), err), named.Group)
+		}
+		kinds[kind] = true
+	}
+	if s.AnyRules {
+		return s.Kind, nil
+	}
+	for kind := range kinds {
+		if !s.Kind.Empty() && kind != s.Kind {
+			return s.Kind, fmt.Errorf("Settings.Rules select %s, but it is about %s; use a step for each kind, or *unstructured.Unstructured", kind, s.Kind)
+		}
+		if len(kinds) == 1 {
+			return kind, nil
+		}
+	}
+	return s.Kind, nil
+}
+
+func resourcesOf(rules []admissionregistrationv1.RuleWithOperations) (all []schema.GroupVersionResource) {
+	for _, rule := range rules {
+		for _, group := range rule.APIGroups {
+			for _, version := range rule.APIVersions {
+				for _, resource := range rule.Resources {
+					all = append(all, schema.GroupVersionResource{Group: group, Version: version, Resource: resource})
+				}
+			}
+		}
+	}
+	return all
+}
+
+// notServed marks an error that says that the cluster does not serve a kind. Of a group that can only be built in, whose
+// name has no dot, it stays an error for good.
+func notServed(err error, group string) error {
+	if meta.IsNoMatchError(err) && strings.Contains(group, ".") {
+		return &NotServedError{err}
+	}
+	return err
+}

@@ -1,0 +1,120 @@
+package resources
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// subresource is what an API server sends for a subresource, whatever its version: from the storages that
+// kube-apiserver 1.36 installs (pkg/registry/*/rest).
+type subresource struct {
+	operation admissionregistrationv1.OperationType // empty: it is only read, so nothing is ever sent
+	kind      schema.GroupKind                      // empty: the kind of the resource itself
+}
+
+func connects(kind string) subresource {
+	return subresource{admissionregistrationv1.Connect, schema.GroupKind{Kind: kind}}
+}
+
+func creates(group, kind string) subresource {
+	return subresource{admissionregistrationv1.Create, schema.GroupKind{Group: group, Kind: kind}}
+}
+
+var (
+	updated = subresource{operation: admissionregistrationv1.Update}
+	scaled  = subresource{admissionregistrationv1.Update, schema.GroupKind{Group: "autoscaling", Kind: "Scale"}}
+
+	// everywhere are those that any resource may have.
+	everywhere = map[string]subresource{"status": updated, "scale": scaled}
+
+	// subresources are all that the built-in resources have which are asked about most.
+	subresources = map[schema.GroupResource]map[string]subresource{
+		{Resource: "pods"}: {
+			"attach": connects("PodAttachOptions"), "exec": connects("PodExecOptions"),
+			"portforward": connects("PodPortForwardOptions"), "proxy": connects("PodProxyOptions"),
+			"binding": creates("", "Binding"), "eviction": creates("policy", "Eviction"),
+			"ephemeralcontainers": updated, "resize": updated, "status": updated, "log": {},
+		},
+		{Resource: "services"}:               {"proxy": connects("ServiceProxyOptions"), "status": updated},
+		{Resource: "nodes"}:                  {"proxy": connects("NodeProxyOptions"), "status": updated},
+		{Resource: "serviceaccounts"}:        {"token": creates("authentication.k8s.io", "TokenRequest")},
+		{Resource: "namespaces"}:             {"finalize": updated, "status": updated},
+		{Resource: "persistentvolumes"}:      {"status": updated},
+		{Resource: "persistentvolumeclaims"}: {"status": updated},
+		{Resource: "replicationcontrollers"}: everywhere,
+		{Resource: "resourcequotas"}:         {"status": updated},
+
+		{Group: "apps", Resource: "daemonsets"}:                                {"status": updated},
+		{Group: "apps", Resource: "deployments"}:                               everywhere,
+		{Group: "apps", Resource: "replicasets"}:                               everywhere,
+		{Group: "apps", Resource: "statefulsets"}:                              everywhere,
+		{Group: "batch", Resource: "cronjobs"}:                                 {"status": updated},
+		{Group: "batch", Resource: "jobs"}:                                     {"status": updated},
+		{Group: "certificates.k8s.io", Resource: "certificatesigningrequests"}: {"approval": updated, "status": updated},
+	}
+)
+
+// Subresource checks what is known without a cluster of a step about a subresource, and returns the operations that it is
+// registered for: those that are asked for, or the one that there is. kind is empty where any is taken.
+func Subresource(resource schema.GroupVersionResource, name string, kind schema.GroupVersionKind, asked []admissionregistrationv1.OperationType) ([]admissionregistrationv1.OperationType, error) {
+	s, found, err := known(resource.GroupResource(), name)
+	switch {
+	case err != nil:
+		return nil, err
+	case !found && len(asked) == 0:
+		return nil, fmt.Errorf("set Operations: those of the subresource %q are known to its own API alone", name)
+	case !found:
+		return asked, nil
+	}
+	for _, operation := range asked {
+		if operation != s.operation && operation != admissionregistrationv1.OperationAll {
+			return nil, fmt.Errorf("%s/%s is never sent for %s; leave out Operations, or set %s", resource.Resource, name, operation, s.operation)
+		}
+	}
+	if want := s.kind; !kind.Empty() && !s.sends(resource, kind) {
+		if want.Empty() {
+			return nil, fmt.Errorf("%s/%s sends the kind of %s in %s, and T is %s of %s", resource.Resource, name, resource.Resource, resource.GroupVersion(), kind.Kind, kind.GroupVersion())
+		}
+		return nil, fmt.Errorf("%s/%s sends %s, and T is %s of %s", resource.Resource, name, want, kind.Kind, kind.GroupVersion())
+	}
+	if len(asked) == 0 {
+		asked = []admissionregistrationv1.OperationType{s.operation}
+	}
+	return asked, nil
+}
+
+// known finds a subresource by its name. A built-in resource has no other than those that are listed.
+func known(resource schema.GroupResource, name string) (s subresource, found bool, err error) {
+	all, builtIn := subresources[resource]
+	if !builtIn {
+		s, found = everywhere[name]
+		return s, found, nil
+	}
+	s, found = all[name]
+	switch {
+	case strings.Contains(name, "*"):
+		return s, false, nil
+	case !found:
+		return s, false, fmt.Errorf("%s has no subresource %q; it has %s", resource, name, strings.Join(slices.Sorted(maps.Keys(all)), ", "))
+	case s.operation == "":
+		return s, false, fmt.Errorf("%s/%s is only read, and the API server asks no webhook about reading", resource, name)
+	}
+	return s, true, nil
+}
+
+// sends reports whether objects of the kind go over the wire. Where it is the resource's own, the plural is looked at only
+// for built-in resources, which have regular ones.
+func (s subresource) sends(resource schema.GroupVersionResource, kind schema.GroupVersionKind) bool {
+	if !s.kind.Empty() {
+		return kind.GroupKind() == s.kind
+	}
+	plural, _ := meta.UnsafeGuessKindToResource(kind)
+	_, builtIn := subresources[resource.GroupResource()]
+	return kind.GroupVersion() == resource.GroupVersion() && (!builtIn || plural == resource)
+}
