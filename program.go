@@ -64,7 +64,7 @@ func (m *ExtensionManager) newProgram(rights *diagnose.Preflight, log logr.Logge
 	}
 	o, namespace := m.GetManagerOptions(), m.secretNamespace()
 	p := &program{m: m, log: log, clients: clients, namespace: namespace}
-	p.configurations = webhookconf.Configurations(clients.AdmissionregistrationV1(), o.OperatorFingerprint, p.owner())
+	p.configurations = webhookconf.Configurations(clients.AdmissionregistrationV1(), o.webhookOptions(0), p.owner())
 	if rights == nil {
 		if p.cache, err = cluster.NewDirect(config); err != nil {
 			return nil, err

@@ -51,9 +51,6 @@ var _ = Describe("A typed step", func() {
 		Entry("without Check", Subresource[*corev1.PodExecOptions]{}, "has no Check"),
 		Entry("without Resource", Subresource[*corev1.PodExecOptions]{Check: check}, "has no Resource"),
 		Entry("without Subresource", Subresource[*corev1.PodExecOptions]{Check: check, Resource: corev1.SchemeGroupVersion.WithResource("pods")}, "has no Subresource"),
-		Entry("without Operations", Subresource[*corev1.PodExecOptions]{
-			Check: check, Resource: corev1.SchemeGroupVersion.WithResource("pods"), Subresource: "exec",
-		}, "has no Operations", "CONNECT"),
 		Entry("for an interface", Mutation[client.Object]{Apply: func(context.Context, *Call, client.Object) error { return nil }}, "must be a pointer to an API type"),
 		Entry("for what the scheme does not know", Mutation[*foreign]{Apply: func(context.Context, *Call, *foreign) error { return nil }}, "ManagerOptions.Scheme"),
 		Entry("for anything at all", Mutation[*unstructured.Unstructured]{Apply: func(context.Context, *Call, *unstructured.Unstructured) error { return nil }}, "set Settings.Rules"),

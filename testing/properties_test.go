@@ -10,6 +10,7 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -45,13 +46,16 @@ func example() *corev1.Pod {
 
 // mutation is a step that changes pods, with the client of the harness's API where it wants one.
 func mutation(apply func(context.Context, *eirinix.Call, *corev1.Pod) error) any {
-	return eirinix.Mutation[*corev1.Pod]{ID: "under-test", Apply: apply}
+	return eirinix.Mutation[*corev1.Pod]{ID: "under-test", Settings: eirinix.Settings{Operations: everyOperation}, Apply: apply}
 }
+
+// everyOperation has steps about pods called for updates too.
+var everyOperation = []admissionregistrationv1.OperationType{admissionregistrationv1.OperationAll}
 
 // good keeps every promise, and does all that the broken ones try.
 func good(api client.Client) any {
 	return eirinix.Mutation[*corev1.Pod]{
-		ID: "under-test", Settings: eirinix.Settings{SideEffects: "NoneOnDryRun"},
+		ID: "under-test", Settings: eirinix.Settings{SideEffects: "NoneOnDryRun", Operations: everyOperation},
 		Apply: func(ctx context.Context, c *eirinix.Call, pod *corev1.Pod) error {
 			config := &corev1.ConfigMap{}
 			if err := api.Get(ctx, client.ObjectKey{Namespace: "default", Name: "settings"}, config); err != nil && !apierrors.IsNotFound(err) {

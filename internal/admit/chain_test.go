@@ -254,6 +254,23 @@ var _ = Describe("A chain", func() {
 		Expect(r.review("v1").Warnings).To(BeEmpty())
 	})
 
+	It("gives a step the time that it names, whatever those before it take that name none", func() {
+		slow := admit.Step{Name: "slow", Ignore: true, New: newPod, Mutate: func(ctx context.Context, _ *admit.Exchange, _ runtime.Object) error {
+			<-ctx.Done()
+			return ctx.Err()
+		}}
+		var left time.Duration
+		promised := admit.Step{Name: "promised", Timeout: time.Second, New: newPod, Mutate: func(ctx context.Context, _ *admit.Exchange, _ runtime.Object) error {
+			end, _ := ctx.Deadline()
+			left = time.Until(end)
+			return nil
+		}}
+		h := newHook(allow)
+		h.Handler.Serve(volumes, admit.Chain{Steps: []admit.Step{slow, promised}})
+		Expect(h.post(volumes+"?timeout=2s", body("v1", request())).review("v1").Allowed).To(BeTrue())
+		Expect(left).To(BeNumerically(">", 500*time.Millisecond), "without it, slow would have left nothing")
+	})
+
 	It("passes on warnings and audit annotations of every step, and keeps keys apart", func() {
 		say := func(x *admit.Exchange) error {
 			x.Warn("mind the gap")
@@ -288,6 +305,16 @@ var _ = Describe("A chain of validators", func() {
 		return &apierrors.StatusError{ErrStatus: metav1.Status{Code: 403, Message: message}}
 	}
 	validating := func(steps ...admit.Step) admit.Chain { return admit.Chain{Steps: steps, Validating: true} }
+
+	It("names the step in a denial where the API server names a webhook of several", func() {
+		r, _ := serve(validating(check("size", deny("too big"))))
+		Expect(r.review("v1").Result.Message).To(Equal("too big"))
+		r, _ = serve(validating(check("fine", nil), check("size", deny("too big"))))
+		Expect(r.review("v1").Result.Message).To(Equal("size: too big"))
+		refuse := admit.Step{Name: "size", New: newPod, Mutate: func(context.Context, *admit.Exchange, runtime.Object) error { return deny("too big") }}
+		r, _ = serve(admit.Chain{Steps: []admit.Step{label("a", nil), refuse}})
+		Expect(r.review("v1").Result.Message).To(Equal("size: too big"))
+	})
 
 	It("runs them all and joins their denials", func() {
 		r, _ := serve(validating(check("size", deny("too big")), check("fine", nil), check("name", deny("too long"))))

@@ -403,7 +403,7 @@ func (c configurationsOf) ValidatingWebhookConfigurations() admissionregistratio
 }
 
 func (c configurationsOf) all() []webhookconf.Configuration {
-	return webhookconf.Configurations(c, fingerprint, namespace+"/"+secretName)
+	return webhookconf.Configurations(c, webhookconf.Options{Fingerprint: fingerprint}, namespace+"/"+secretName)
 }
 
 // clientConfigs returns the part of each webhook of a configuration that holds the caBundle.

@@ -40,6 +40,11 @@ func buildAll(o webhookconf.Options, steps ...webhookconf.Step) []admissionregis
 	return o.Mutating(webhookconf.Group(steps))
 }
 
+func in(o webhookconf.Options, namespace string) webhookconf.Options {
+	o.Namespace = namespace
+	return o
+}
+
 func matches(selector *metav1.LabelSelector, on map[string]string) bool {
 	GinkgoHelper()
 	s, err := metav1.LabelSelectorAsSelector(selector)
@@ -98,6 +103,36 @@ var _ = Describe("Build", func() {
 		Entry("not of the webhook's own namespace in Service mode", serviceOptions(), "", "cf", false),
 		Entry("of that namespace in URL mode, where nothing of ours runs", urlOptions(), "", "cf", true),
 	)
+
+	// The API server matches a Namespace by its own labels.
+	DescribeTable("sends Namespaces",
+		func(o webhookconf.Options, selector *metav1.LabelSelector, name string, expected bool) {
+			s := build(o, rules(rule("", "v1", "namespaces", "DELETE")), kind("", "v1", "Namespace"), namespaces(selector))[0].NamespaceSelector
+			Expect(matches(s, map[string]string{"kubernetes.io/metadata.name": name, "team": "a"})).To(Equal(expected))
+		},
+		Entry("whatever namespace is that of other objects", in(urlOptions(), "apps"), nil, "prod", true),
+		Entry("not the cluster's own", in(urlOptions(), "apps"), nil, "kube-system", false),
+		Entry("not the webhook's own", in(serviceOptions(), "apps"), nil, "cf", false),
+		Entry("by their labels", urlOptions(), labels1("team", "a"), "prod", true),
+		Entry("not by labels that they lack", urlOptions(), labels1("team", "b"), "prod", false),
+		Entry("not the cluster's own by their labels", urlOptions(), labels1("team", "a"), "kube-system", false),
+		Entry("that are named, be it the cluster's own", urlOptions(), labels1("kubernetes.io/metadata.name", "kube-system"), "kube-system", true),
+		Entry("that are named, be it the webhook's own", serviceOptions(), &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
+			{Key: "kubernetes.io/metadata.name", Operator: metav1.LabelSelectorOpIn, Values: []string{"cf", "kube-system", "kube-public", "kube-node-lease"}},
+		}}, "cf", true),
+	)
+
+	It("names pods of the cluster's own namespaces in vain", func() {
+		s := build(urlOptions(), namespaces(labels1("kubernetes.io/metadata.name", "kube-system")))[0].NamespaceSelector
+		Expect(matches(s, map[string]string{"kubernetes.io/metadata.name": "kube-system"})).To(BeFalse())
+	})
+
+	It("ends names with the domain", func() {
+		o := urlOptions()
+		Expect(build(o)[0].Name).To(Equal("volumes.eirini-x.eirinix.cloudfoundry.org"))
+		o.Domain = "admission.example.org"
+		Expect(build(o)[0].Name).To(Equal("volumes.eirini-x.admission.example.org"))
+	})
 
 	It("excludes a system namespace once when the Service lives there", func() {
 		o := serviceOptions()

@@ -132,7 +132,6 @@ var faults = []fault{
 		condition("e", "semver('1.2.3').major() == 1"), condition("f", "[1, 2].isSorted() && 'a'.find('[a-z]') == 'a'"), condition("g", "sets.contains([1], [1])"),
 	)},
 
-	{because: "no timeout", change: func(s *webhookconf.Step) { s.Timeout = 0 }, remedy: fixTimeout, reasons: []string{"timeoutSeconds: Invalid value: 0: the timeout value must be between 1 and 30 seconds"}},
 	{because: "a timeout of less than nothing", change: func(s *webhookconf.Step) { s.Timeout = -time.Second }, remedy: fixTimeout, reasons: []string{"timeoutSeconds: Invalid value: -1"}},
 	{because: "a timeout that is too long", change: func(s *webhookconf.Step) { s.Timeout = 31 * time.Second }, remedy: fixTimeout, reasons: []string{"timeoutSeconds: Invalid value: 31: the timeout value must be between 1 and 30 seconds"}},
 	{because: "a timeout of some milliseconds", change: func(s *webhookconf.Step) { s.Timeout = 300 * time.Millisecond }, remedy: fixTimeout, reasons: []string{"timeoutSeconds: Invalid value: 0: the timeout value must be between 1 and 30 seconds"}},

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -79,11 +80,11 @@ const (
 )
 
 // Configurations returns both configurations of a deployment, the mutating one first. owner is the certificate Secret,
-// "namespace/name".
-func Configurations(client admissionregistrationv1client.AdmissionregistrationV1Interface, fingerprint, owner string) []Configuration {
+// "namespace/name"; of the options only the names matter.
+func Configurations(client admissionregistrationv1client.AdmissionregistrationV1Interface, o Options, owner string) []Configuration {
 	return []Configuration{
-		newConfiguration(Mutating, client.MutatingWebhookConfigurations(), fingerprint, owner),
-		newConfiguration(Validating, client.ValidatingWebhookConfigurations(), fingerprint, owner),
+		newConfiguration(Mutating, client.MutatingWebhookConfigurations(), o, owner),
+		newConfiguration(Validating, client.ValidatingWebhookConfigurations(), o, owner),
 	}
 }
 
@@ -149,15 +150,15 @@ func (k Kind[C, W]) ConfigurationName(fingerprint string) string { return finger
 // Build makes the webhooks of this kind out of the entries; entries of the other kind are passed over.
 func (k Kind[C, W]) Build(o Options, entries []Entry) []W { return k.build(o, entries) }
 
-// trust replaces the caBundle of every entry of the fingerprint, and returns how many entries there are.
-func (k Kind[C, W]) trust(c C, fingerprint string, change func(name string, bundle []byte) []byte) (entries int) {
+// trust replaces the caBundle of every entry whose name ends with ours, and returns how many entries there are.
+func (k Kind[C, W]) trust(c C, ours string, change func(name string, bundle []byte) []byte) (entries int) {
 	var none C
 	if c == none {
 		return 0
 	}
 	webhooks := *k.webhooks(c)
 	for i := range webhooks {
-		if name, client := k.look(&webhooks[i]); ofFingerprint(name, fingerprint) {
+		if name, client := k.look(&webhooks[i]); strings.HasSuffix(name, ours) {
 			client.CABundle = change(name, client.CABundle)
 			entries++
 		}
@@ -165,11 +166,11 @@ func (k Kind[C, W]) trust(c C, fingerprint string, change func(name string, bund
 	return entries
 }
 
-// trusted returns the caBundle of every entry of the fingerprint by the name of the webhook, and each different caBundle
+// trusted returns the caBundle of every entry whose name ends with ours by the name of the webhook, and each different caBundle
 // once, in order.
-func (k Kind[C, W]) trusted(c C, fingerprint string) (byName map[string][]byte, bundles [][]byte) {
+func (k Kind[C, W]) trusted(c C, ours string) (byName map[string][]byte, bundles [][]byte) {
 	byName = map[string][]byte{}
-	k.trust(c.DeepCopy(), fingerprint, func(name string, bundle []byte) []byte {
+	k.trust(c.DeepCopy(), ours, func(name string, bundle []byte) []byte {
 		byName[name] = bundle
 		if !slices.ContainsFunc(bundles, func(b []byte) bool { return bytes.Equal(b, bundle) }) {
 			bundles = append(bundles, bundle)
@@ -189,15 +190,15 @@ type clientOf[C any] interface {
 
 // configuration implements Configuration for one kind.
 type configuration[C object[C], W any] struct {
-	kind        Kind[C, W]
-	client      clientOf[C]
-	fingerprint string
-	name        string
-	owner       string // the certificate Secret, "namespace/name"
+	kind   Kind[C, W]
+	client clientOf[C]
+	ours   string // the end of the names of our entries
+	name   string
+	owner  string // the certificate Secret, "namespace/name"
 }
 
-func newConfiguration[C object[C], W any](k Kind[C, W], client clientOf[C], fingerprint, owner string) Configuration {
-	return &configuration[C, W]{kind: k, client: client, fingerprint: fingerprint, name: k.ConfigurationName(fingerprint), owner: owner}
+func newConfiguration[C object[C], W any](k Kind[C, W], client clientOf[C], o Options, owner string) Configuration {
+	return &configuration[C, W]{kind: k, client: client, ours: o.WebhookName(""), name: k.ConfigurationName(o.Fingerprint), owner: owner}
 }
 
 func (c *configuration[C, W]) String() string { return c.kind.Name + " " + c.name }
@@ -327,7 +328,7 @@ func (c *configuration[C, W]) found(object C) Found {
 	if object == none {
 		return Found{of: c}
 	}
-	_, bundles := c.kind.trusted(object, c.fingerprint)
+	_, bundles := c.kind.trusted(object, c.ours)
 	annotations := object.GetAnnotations()
 	return Found{
 		Exists:          true,

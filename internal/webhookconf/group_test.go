@@ -142,9 +142,31 @@ var _ = Describe("Group", func() {
 			Expect(only(step("i", ignore), step("j", ignore)).FailurePolicy).To(Equal(admissionregistrationv1.Ignore))
 		})
 
-		It("has the largest of the timeouts", func() {
-			seconds := func(n time.Duration) change { return func(s *webhookconf.Step) { s.Timeout = n * time.Second } }
-			Expect(only(step("a", seconds(3)), step("b", seconds(9)), step("c", seconds(2))).Timeout).To(Equal(9 * time.Second))
+		seconds := func(n time.Duration) change { return func(s *webhookconf.Step) { s.Timeout = n * time.Second } }
+
+		DescribeTable("has time for all its steps", func(wanted time.Duration, timeouts ...time.Duration) {
+			var steps []webhookconf.Step
+			for i, n := range timeouts {
+				steps = append(steps, step(fmt.Sprintf("step-%d", i), seconds(n)))
+			}
+			Expect(only(steps...).Timeout).To(Equal(wanted * time.Second))
+		},
+			Entry("the sum of those that are named", time.Duration(14), time.Duration(3), time.Duration(9), time.Duration(2)),
+			Entry("5 s for one that names none", time.Duration(5), time.Duration(0)),
+			Entry("5 s for all that name none, together", time.Duration(5), time.Duration(0), time.Duration(0), time.Duration(0)),
+			Entry("both", time.Duration(12), time.Duration(0), time.Duration(7), time.Duration(0)),
+			Entry("30 s at most", time.Duration(30), time.Duration(25), time.Duration(0)),
+		)
+
+		It("is followed by another one where it has no time for a step, in the order of the steps", func() {
+			entries := webhookconf.Group([]webhookconf.Step{step("a", seconds(20)), step("b", seconds(11)), step("c", seconds(2)), step("d", seconds(18))})
+			Expect(entries).To(HaveExactElements(
+				And(HaveField("Steps", []int{0}), HaveField("Timeout", 20*time.Second)),
+				And(HaveField("Steps", []int{1, 2}), HaveField("Timeout", 13*time.Second)),
+				And(HaveField("Steps", []int{3}), HaveField("Timeout", 18*time.Second))))
+			Expect([]string{entries[1].Name, entries[2].Name}).NotTo(ContainElement(entries[0].Name))
+			Expect(entries[1].Name).NotTo(Equal(entries[2].Name))
+			Expect(webhookconf.Group([]webhookconf.Step{step("a", seconds(20))})[0].Name).To(Equal(entries[0].Name), "it stays when another step comes")
 		})
 
 		It("has the selectors that all its steps have", func() {

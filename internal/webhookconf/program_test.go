@@ -27,7 +27,7 @@ var noon = time.Date(2030, time.March, 1, 12, 0, 0, 0, time.UTC)
 
 // both returns the configurations of the options' fingerprint.
 func both(in kubernetes.Interface, o webhookconf.Options) (mutating, validating webhookconf.Configuration) {
-	all := webhookconf.Configurations(in.AdmissionregistrationV1(), o.Fingerprint, owner)
+	all := webhookconf.Configurations(in.AdmissionregistrationV1(), o, owner)
 	return all[0], all[1]
 }
 

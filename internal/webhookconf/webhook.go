@@ -22,7 +22,6 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -52,13 +51,6 @@ const DefaultDomain = "eirinix.cloudfoundry.org"
 // segments, and one name only once.
 func (o Options) WebhookName(entry string) string {
 	return entry + "." + o.Fingerprint + "." + cmp.Or(o.Domain, DefaultDomain)
-}
-
-// ofFingerprint reports whether a webhook is one of a fingerprint's, whatever its domain: another version of the program
-// may have another one.
-func ofFingerprint(webhook, fingerprint string) bool {
-	_, rest, _ := strings.Cut(webhook, ".") // the name of an entry has no dot
-	return strings.HasPrefix(rest, fingerprint+".")
 }
 
 // Mutating makes the webhooks of a MutatingWebhookConfiguration out of the entries that are mutating.

@@ -1,0 +1,202 @@
+package resources_test
+
+import (
+	"errors"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+
+	"code.cloudfoundry.org/eirinix/internal/resources"
+)
+
+const (
+	every    = admissionregistrationv1.OperationAll
+	creates  = admissionregistrationv1.Create
+	updates  = admissionregistrationv1.Update
+	deletes  = admissionregistrationv1.Delete
+	connects = admissionregistrationv1.Connect
+)
+
+type operations = []admissionregistrationv1.OperationType
+
+var (
+	pod        = schema.GroupVersionKind{Version: "v1", Kind: "Pod"}
+	job        = schema.GroupVersionKind{Group: "batch", Version: "v1", Kind: "Job"}
+	cronJob    = schema.GroupVersionKind{Group: "batch", Version: "v1", Kind: "CronJob"}
+	deployment = schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "Deployment"}
+	namespace  = schema.GroupVersionKind{Version: "v1", Kind: "Namespace"}
+	shop       = schema.GroupVersionKind{Group: "retail.example.org", Version: "v1", Kind: "Shop"}
+	scale      = schema.GroupVersionKind{Group: "autoscaling", Version: "v1", Kind: "Scale"}
+)
+
+func offline() resources.Cluster {
+	return resources.Cluster{Mapper: resources.NewMapper(clientgoscheme.Scheme, nil)}
+}
+
+func rule(group, resource string, ops ...admissionregistrationv1.OperationType) admissionregistrationv1.RuleWithOperations {
+	return admissionregistrationv1.RuleWithOperations{Operations: ops, Rule: admissionregistrationv1.Rule{
+		APIGroups: []string{group}, APIVersions: []string{"v1"}, Resources: []string{resource},
+	}}
+}
+
+var _ = Describe("Resolve", func() {
+	DescribeTable("gives a step the operations", func(s resources.Step, expected ...admissionregistrationv1.OperationType) {
+		rules, _, err := offline().Resolve(s)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(rules).To(HaveExactElements(HaveField("Operations", expected)))
+	},
+		Entry("of a Mutation", resources.Step{Kind: deployment, Mutates: true}, creates, updates),
+		Entry("of a Mutation of pods: what is on a node cannot be changed any more", resources.Step{Kind: pod, Mutates: true}, creates),
+		Entry("of a Mutation of Jobs, whose template is immutable", resources.Step{Kind: job, Mutates: true}, creates),
+		Entry("of a Mutation of what makes Jobs", resources.Step{Kind: cronJob, Mutates: true}, creates, updates),
+		Entry("that a Mutation asks for", resources.Step{Kind: pod, Mutates: true, Asked: operations{updates}}, updates),
+		Entry("that a Mutation can have of all", resources.Step{Kind: pod, Mutates: true, Asked: operations{every}}, creates, updates),
+		Entry("that a Mutation can have of all in its rules", resources.Step{Kind: pod, Mutates: true, Rules: []admissionregistrationv1.RuleWithOperations{rule("", "pods", every)}}, creates, updates),
+		Entry("that a Validation has callbacks for", resources.Step{Kind: pod, Operations: operations{creates, deletes}}, creates, deletes),
+		Entry("that a Validation asks for", resources.Step{Kind: pod, Operations: operations{creates, deletes}, Asked: operations{deletes}}, deletes),
+		Entry("that a Validation has callbacks for, of all", resources.Step{Kind: pod, Operations: operations{creates, deletes}, Asked: operations{every}}, creates, deletes),
+		Entry("of a Validation's rules as they are", resources.Step{Kind: pod, Operations: operations{creates}, Rules: []admissionregistrationv1.RuleWithOperations{rule("", "pods", every)}}, every),
+		Entry("of an Extension", resources.Step{Kind: pod, AnyRules: true, Operations: operations{creates}}, creates),
+		Entry("that an Extension asks for", resources.Step{Kind: pod, AnyRules: true, Operations: operations{creates}, Asked: operations{creates, deletes}}, creates, deletes),
+		Entry("that a subresource has", subresource("pods", "exec", "PodExecOptions"), connects),
+		Entry("that a Subresource asks for in its settings", resources.Step{
+			Resource: schema.GroupVersionResource{Version: "v1", Resource: "pods"}, Subresource: "exec", Asked: operations{connects},
+		}, connects),
+	)
+
+	DescribeTable("refuses", func(s resources.Step, parts ...string) {
+		_, _, err := offline().Resolve(s)
+		for _, part := range parts {
+			Expect(err).To(MatchError(ContainSubstring(part)))
+		}
+		_, later := errors.AsType[*resources.NotServedError](err)
+		Expect(later).To(BeFalse(), "it will be wrong for ever")
+	},
+		Entry("a Mutation on DELETE", resources.Step{Kind: pod, Mutates: true, Asked: operations{creates, deletes}}, "DELETE", "use a Validation"),
+		Entry("a Mutation on CONNECT", resources.Step{Kind: pod, Mutates: true, Rules: []admissionregistrationv1.RuleWithOperations{rule("", "pods", connects)}}, "CONNECT", "Subresource"),
+		Entry("a Validation on what it has no callback for", resources.Step{Kind: pod, Operations: operations{creates}, Asked: operations{updates}}, "UPDATE", "no callback"),
+		Entry("operations twice", resources.Step{Kind: pod, Operations: operations{creates}, Asked: operations{creates}, Rules: []admissionregistrationv1.RuleWithOperations{rule("", "pods", creates)}}, "leave out Settings.Operations"),
+		Entry("operations of a subresource twice", with(subresource("pods", "exec", "PodExecOptions"), func(s *resources.Step) {
+			s.Operations, s.Asked = operations{connects}, operations{connects}
+		}), "leave out one of them"),
+		Entry("a subresource that is misspelt", subresource("pods", "exce", "PodExecOptions"), `pods has no subresource "exce"`, "exec,", "eviction,"),
+		Entry("a subresource that is misspelt in rules", resources.Step{Rules: []admissionregistrationv1.RuleWithOperations{rule("", "pods/evict", creates)}}, `"evict"`),
+		Entry("a subresource that another resource has", subresource("services", "exec", ""), `services has no subresource "exec"`, "proxy, status"),
+		Entry("an operation that a subresource never has", with(subresource("pods", "exec", "PodExecOptions"), func(s *resources.Step) { s.Operations = operations{creates} }), "CREATE", "CONNECT"),
+		Entry("a kind that a subresource never sends", subresource("pods", "exec", "Pod"), "PodExecOptions", "T is Pod"),
+		Entry("another kind than the resource's own", with(subresource("pods", "status", ""), func(s *resources.Step) { s.Kind = namespace }), "the kind of pods", "T is Namespace"),
+		Entry("another version than that of the resource", resources.Step{
+			Kind: schema.GroupVersionKind{Group: shop.Group, Version: "v2", Kind: "Shop"}, Resource: shop.GroupVersion().WithResource("shops"), Subresource: "status",
+		}, "the kind of shops in retail.example.org/v1"),
+		Entry("what is only read", subresource("pods", "log", ""), "only read"),
+		Entry("a subresource that is not known, without operations", resources.Step{Resource: shop.GroupVersion().WithResource("shops"), Subresource: "visit"}, "set Operations"),
+		Entry("a built-in kind that there is not", resources.Step{Kind: schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "Deploymint"}}, "Deploymint", "does not serve"),
+	)
+
+	DescribeTable("knows the subresources that Kubernetes has", func(resource schema.GroupVersionResource, name string, kind schema.GroupVersionKind, expected admissionregistrationv1.OperationType) {
+		Expect(resources.Subresource(resource, name, kind, nil)).To(Equal(operations{expected}))
+	},
+		Entry(nil, pods(), "attach", core("PodAttachOptions"), connects),
+		Entry(nil, pods(), "portforward", core("PodPortForwardOptions"), connects),
+		Entry(nil, pods(), "proxy", core("PodProxyOptions"), connects),
+		Entry(nil, pods(), "binding", core("Binding"), creates),
+		Entry(nil, pods(), "eviction", schema.GroupVersionKind{Group: "policy", Version: "v1", Kind: "Eviction"}, creates),
+		Entry(nil, pods(), "ephemeralcontainers", pod, updates),
+		Entry(nil, pods(), "resize", pod, updates),
+		Entry(nil, pods(), "status", pod, updates),
+		Entry(nil, schema.GroupVersionResource{Version: "v1", Resource: "services"}, "proxy", core("ServiceProxyOptions"), connects),
+		Entry(nil, schema.GroupVersionResource{Version: "v1", Resource: "serviceaccounts"}, "token", schema.GroupVersionKind{Group: "authentication.k8s.io", Version: "v1", Kind: "TokenRequest"}, creates),
+		Entry(nil, deployment.GroupVersion().WithResource("deployments"), "scale", scale, updates),
+		Entry(nil, shop.GroupVersion().WithResource("shops"), "scale", scale, updates),
+		Entry(nil, shop.GroupVersion().WithResource("shops"), "status", shop, updates),
+		Entry("whatever the type", pods(), "exec", schema.GroupVersionKind{}, connects),
+	)
+
+	It("holds back what only a CustomResourceDefinition can bring", func() {
+		for _, s := range []resources.Step{
+			{Kind: shop, Mutates: true},
+			{Rules: []admissionregistrationv1.RuleWithOperations{rule(shop.Group, "shops", creates)}},
+		} {
+			_, _, err := offline().Resolve(s)
+			_, later := errors.AsType[*resources.NotServedError](err)
+			Expect(later).To(BeTrue(), "%v", err)
+			Expect(err).To(MatchError(ContainSubstring(shop.Group)))
+		}
+		known := resources.Cluster{Mapper: resources.NewMapper(clientgoscheme.Scheme, []resources.Resource{{Kind: shop}})}
+		rules, _, err := known.Resolve(resources.Step{Kind: shop, Mutates: true})
+		Expect(err).NotTo(HaveOccurred())
+		Expect(rules).To(HaveExactElements(HaveField("Resources", []string{"shops"})))
+	})
+
+	Describe("with a cluster that tells of subresources", func() {
+		visit := resources.Step{
+			Kind: schema.GroupVersionKind{Group: shop.Group, Version: "v1", Kind: "Visit"}, Operations: operations{creates},
+			Resource: shop.GroupVersion().WithResource("shops"), Subresource: "visit",
+		}
+		cluster := func(served ...metav1.APIResource) resources.Cluster {
+			c := offline()
+			c.List = func(version string) (*metav1.APIResourceList, error) {
+				Expect(version).To(Equal("retail.example.org/v1"))
+				if served == nil {
+					return nil, apierrors.NewNotFound(schema.GroupResource{}, version)
+				}
+				return &metav1.APIResourceList{APIResources: served}, nil
+			}
+			return c
+		}
+
+		It("takes one that is there", func() {
+			_, _, err := cluster(metav1.APIResource{Name: "shops/visit", Kind: "Visit"}).Resolve(visit)
+			Expect(err).NotTo(HaveOccurred())
+		})
+
+		It("refuses one that sends another kind", func() {
+			_, _, err := cluster(metav1.APIResource{Name: "shops/visit", Kind: "Tour"}).Resolve(visit)
+			Expect(err).To(MatchError(And(ContainSubstring("sends Tour.retail.example.org"), ContainSubstring("T is Visit"))))
+		})
+
+		It("holds back one that is not there", func() {
+			for _, c := range []resources.Cluster{cluster(), cluster(metav1.APIResource{Name: "shops", Kind: "Shop"})} {
+				_, _, err := c.Resolve(visit)
+				_, later := errors.AsType[*resources.NotServedError](err)
+				Expect(later).To(BeTrue(), "%v", err)
+			}
+		})
+
+		It("does not take a failure for absence", func() {
+			c := offline()
+			c.List = func(string) (*metav1.APIResourceList, error) { return nil, errors.New("down") }
+			_, _, err := c.Resolve(visit)
+			_, later := errors.AsType[*resources.NotServedError](err)
+			Expect(err).To(MatchError(ContainSubstring("down")))
+			Expect(later).To(BeFalse())
+		})
+	})
+})
+
+func core(kind string) schema.GroupVersionKind {
+	return schema.GroupVersionKind{Version: "v1", Kind: kind}
+}
+
+func pods() schema.GroupVersionResource {
+	return schema.GroupVersionResource{Version: "v1", Resource: "pods"}
+}
+
+// subresource is a step about one of a core resource, of a core kind if one is given.
+func subresource(resource, name, kind string) resources.Step {
+	s := resources.Step{Resource: schema.GroupVersionResource{Version: "v1", Resource: resource}, Subresource: name}
+	if kind != "" {
+		s.Kind = core(kind)
+	}
+	return s
+}
+
+func with(s resources.Step, change func(*resources.Step)) resources.Step {
+	change(&s)
+	return s
+}
