@@ -192,13 +192,13 @@ type clientOf[C any] interface {
 type configuration[C object[C], W any] struct {
 	kind   Kind[C, W]
 	client clientOf[C]
-	ours   string // the end of the names of our entries
+	names  Options // of which only those of the configuration and of its entries matter
 	name   string
 	owner  string // the certificate Secret, "namespace/name"
 }
 
 func newConfiguration[C object[C], W any](k Kind[C, W], client clientOf[C], o Options, owner string) Configuration {
-	return &configuration[C, W]{kind: k, client: client, ours: o.WebhookName(""), name: k.ConfigurationName(o.Fingerprint), owner: owner}
+	return &configuration[C, W]{kind: k, client: client, names: o, name: k.ConfigurationName(o.Fingerprint), owner: owner}
 }
 
 func (c *configuration[C, W]) String() string { return c.kind.Name + " " + c.name }
@@ -328,7 +328,7 @@ func (c *configuration[C, W]) found(object C) Found {
 	if object == none {
 		return Found{of: c}
 	}
-	_, bundles := c.kind.trusted(object, c.ours)
+	_, bundles := c.kind.trusted(object, c.names.WebhookName(""))
 	annotations := object.GetAnnotations()
 	return Found{
 		Exists:          true,

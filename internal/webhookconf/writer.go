@@ -88,7 +88,7 @@ func (c *configuration[C, W]) wrote(object C, outcome Outcome, err error) (Found
 func (c *configuration[C, W]) desired(existing C, change Change) C {
 	var none C
 	desired := existing.DeepCopy()
-	entries := c.kind.trust(desired, c.ours, func(_ string, bundle []byte) []byte { return bundle })
+	entries := c.kind.trust(desired, c.names.WebhookName(""), func(_ string, bundle []byte) []byte { return bundle })
 	switch d := change.Entries; {
 	case d == nil && entries == 0, d != nil && existing == none && !c.Holds(d.Entries):
 		return desired
@@ -96,7 +96,7 @@ func (c *configuration[C, W]) desired(existing C, change Change) C {
 		desired = c.replaced(existing, *d)
 	}
 	if change.Bundle != nil {
-		c.kind.trust(desired, c.ours, func(string, []byte) []byte { return change.Bundle })
+		c.kind.trust(desired, c.names.WebhookName(""), func(string, []byte) []byte { return change.Bundle })
 		desired.SetAnnotations(with(desired.GetAnnotations(), PinsAnnotation, strings.Join(HashesOf(change.Bundle), ",")))
 	}
 	if change.Unneeded != nil {
@@ -118,10 +118,10 @@ func (c *configuration[C, W]) replaced(existing C, d Desired) C {
 	replaced.SetAnnotations(with(annotations, VersionAnnotation, d.Version))
 	replaced.SetOwnerReferences(withOwner(replaced.GetOwnerReferences(), d.Options.OwnedBy))
 	o := d.Options
-	o.Fingerprint, o.CABundle = c.ours, nil
+	o.Fingerprint, o.Domain, o.CABundle = c.names.Fingerprint, c.names.Domain, nil
 	*c.kind.webhooks(replaced) = c.kind.Build(o, d.Entries)
-	trusted, bundles := c.kind.trusted(existing, c.ours)
-	c.kind.trust(replaced, c.ours, func(name string, _ []byte) []byte {
+	trusted, bundles := c.kind.trusted(existing, c.names.WebhookName(""))
+	c.kind.trust(replaced, c.names.WebhookName(""), func(name string, _ []byte) []byte {
 		if bundle, ok := trusted[name]; ok {
 			return bundle
 		}
