@@ -223,6 +223,37 @@ var _ = Describe("A Validation", Label("api-server"), func() {
 		Expect(apierrors.IsNotFound(err)).To(BeTrue(), "nothing mutates")
 	}, SpecTimeout(2*patience))
 
+	It("guards Namespaces, whatever namespace the other steps are for", func(ctx SpecContext) {
+		guarded := newNamespace(ctx)
+		m := serveSteps(ctx, namespace, eirinix.Validation[*corev1.Namespace]{ID: "guard", Delete: func(_ context.Context, _ *eirinix.Call, ns *corev1.Namespace) error {
+			if ns.Name == guarded {
+				return eirinix.Deny("%s stays", ns.Name)
+			}
+			return nil
+		}})
+		err := clients().CoreV1().Namespaces().Delete(ctx, guarded, metav1.DeleteOptions{})
+		Expect(err).To(MatchError(ContainSubstring(guarded + " stays")))
+		Expect(m.Unregister(ctx)).To(Succeed())
+	}, SpecTimeout(2*patience))
+
+	It("is named in denials, beside the domain of the program", func(ctx SpecContext) {
+		o := urlOptions(namespace)
+		o.Domain = "admission.example.org"
+		m := eirinix.NewManager(o)
+		for _, id := range []string{"first", "second"} {
+			Expect(m.AddExtension(eirinix.Validation[*corev1.ConfigMap]{ID: id, Create: func(_ context.Context, _ *eirinix.Call, c *corev1.ConfigMap) error {
+				if c.Data["against"] == id {
+					return eirinix.Deny("not today")
+				}
+				return nil
+			}})).To(Succeed())
+		}
+		runManager(ctx, m)
+		_, err := clients().CoreV1().ConfigMaps(namespace).Create(ctx, newConfigMap("a", map[string]string{"against": "second"}), metav1.CreateOptions{})
+		Expect(err).To(MatchError(MatchRegexp(`admission webhook "configmaps-[0-9a-f]{8}\.%s\.admission\.example\.org" denied the request: second: not today`, namespace)))
+		Expect(m.Diagnose(ctx).Err()).To(Succeed())
+	}, SpecTimeout(2*patience))
+
 	It("joins what several of them find", Label("S2"), func(ctx SpecContext) {
 		deny := func(id, message string) eirinix.Validation[*corev1.Pod] {
 			return eirinix.Validation[*corev1.Pod]{ID: id, Create: func(context.Context, *eirinix.Call, *corev1.Pod) error {
@@ -250,7 +281,6 @@ var _ = Describe("A Subresource", Label("api-server"), func() {
 	It("decides on exec into pods", Label("S3"), func(ctx SpecContext) {
 		serveSteps(ctx, namespace, eirinix.Subresource[*corev1.PodExecOptions]{
 			Resource: corev1.SchemeGroupVersion.WithResource("pods"), Subresource: "exec",
-			Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Connect},
 			Check: func(_ context.Context, _ *eirinix.Call, _, o *corev1.PodExecOptions) error {
 				return eirinix.Deny("no %s in here", strings.Join(o.Command, " "))
 			},
@@ -267,7 +297,6 @@ var _ = Describe("A Subresource", Label("api-server"), func() {
 		serveSteps(ctx, namespace,
 			eirinix.Subresource[*policyv1.Eviction]{
 				Resource: corev1.SchemeGroupVersion.WithResource("pods"), Subresource: "eviction",
-				Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
 				Check: func(_ context.Context, _ *eirinix.Call, _, e *policyv1.Eviction) error {
 					evictions.Add(1)
 					return eirinix.Deny("%s stays", e.Name)
@@ -275,7 +304,6 @@ var _ = Describe("A Subresource", Label("api-server"), func() {
 			},
 			eirinix.Subresource[*autoscalingv1.Scale]{
 				Resource: appsv1.SchemeGroupVersion.WithResource("deployments"), Subresource: "scale",
-				Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Update},
 				Check: func(_ context.Context, _ *eirinix.Call, old, now *autoscalingv1.Scale) error {
 					return eirinix.Deny("from %d to %d is too much", old.Spec.Replicas, now.Spec.Replicas)
 				},

@@ -1,0 +1,135 @@
+package eirinix_test
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"code.cloudfoundry.org/eirinix"
+)
+
+// anyClient reads and writes objects of any kind.
+func anyClient() client.Client {
+	GinkgoHelper()
+	c, err := client.New(controlPlane().Config(), client.Options{Scheme: runtime.NewScheme()})
+	Expect(err).NotTo(HaveOccurred())
+	return c
+}
+
+// definition is that of the kind Shop in a group of the spec's own.
+func definition(group string) *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+		"metadata": map[string]any{"name": "shops." + group},
+		"spec": map[string]any{
+			"group": group, "scope": "Namespaced",
+			"names": map[string]any{"kind": "Shop", "plural": "shops", "singular": "shop", "listKind": "ShopList"},
+			"versions": []any{map[string]any{
+				"name": "v1", "served": true, "storage": true,
+				"schema": map[string]any{"openAPIV3Schema": map[string]any{"type": "object", "x-kubernetes-preserve-unknown-fields": true}},
+			}},
+		},
+	}}
+}
+
+func newShop(group, namespace, name string) *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": group + "/v1", "kind": "Shop", "metadata": map[string]any{"namespace": namespace, "name": name},
+	}}
+}
+
+// shopStep opens shops.
+func shopStep(group string) eirinix.Mutation[*unstructured.Unstructured] {
+	return eirinix.Mutation[*unstructured.Unstructured]{
+		ID: "shop-defaults",
+		Settings: eirinix.Settings{Rules: []admissionregistrationv1.RuleWithOperations{{
+			Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
+			Rule:       admissionregistrationv1.Rule{APIGroups: []string{group}, APIVersions: []string{"v1"}, Resources: []string{"shops"}},
+		}}},
+		Apply: func(_ context.Context, _ *eirinix.Call, shop *unstructured.Unstructured) error {
+			return unstructured.SetNestedField(shop.Object, true, "open")
+		},
+	}
+}
+
+var _ = Describe("A step about a kind that the cluster does not serve yet", Label("api-server"), func() {
+	var namespace, group string
+	BeforeEach(func(ctx SpecContext) {
+		namespace = newNamespace(ctx)
+		group = namespace + ".example.org"
+	})
+
+	opens := func(ctx context.Context) {
+		GinkgoHelper()
+		c := anyClient()
+		Expect(c.Create(ctx, definition(group))).To(Succeed())
+		DeferCleanup(func(ctx SpecContext) { Expect(c.Delete(ctx, definition(group))).To(Succeed()) })
+		Eventually(func(g Gomega) {
+			shop := newShop(group, namespace, "corner")
+			_ = c.Delete(ctx, shop)
+			g.Expect(c.Create(ctx, shop)).To(Succeed())
+			g.Expect(shop.Object).To(HaveKeyWithValue("open", true))
+		}).WithContext(ctx).WithTimeout(patience).Should(Succeed())
+	}
+
+	It("holds back its own step alone, and is registered once it can be, without a call of the others lost", func(ctx SpecContext) {
+		o := urlOptions(namespace)
+		logger, logs := observed()
+		o.Logger = logger
+		m := eirinix.NewManager(o)
+		Expect(m.AddExtension(shopStep(group))).To(Succeed())
+		Expect(m.AddExtension(eirinix.Validation[*corev1.ConfigMap]{ID: "never", Create: func(context.Context, *eirinix.Call, *corev1.ConfigMap) error {
+			return eirinix.Deny("no config maps")
+		}})).To(Succeed())
+		runManager(ctx, m)
+		Expect(logs.FilterMessageSnippet("held back").All()).To(HaveExactElements(HaveField("ContextMap()", And(
+			HaveKeyWithValue("step", "shop-defaults"), HaveKeyWithValue("reason", And(ContainSubstring("shops"), ContainSubstring(group)))))))
+		Expect(certificateMetrics(namespace)["eirinix_registration_waiting kind"]).To(BeEquivalentTo(1))
+
+		var skipped atomic.Int32
+		stop, refusing := make(chan struct{}), sync.WaitGroup{}
+		refusing.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				if _, err := clients().CoreV1().ConfigMaps(namespace).Create(ctx, newConfigMap("skipped", nil), metav1.CreateOptions{DryRun: []string{"All"}}); err == nil {
+					skipped.Add(1)
+				}
+			}
+		})
+		opens(ctx)
+		close(stop)
+		refusing.Wait()
+		Expect(skipped.Load()).To(BeZero())
+		Eventually(func() float64 { return certificateMetrics(namespace)["eirinix_registration_waiting kind"] }).WithContext(ctx).WithTimeout(patience).Should(BeZero())
+		Expect(m.Diagnose(ctx).Err()).To(Succeed())
+	}, SpecTimeout(3*patience))
+
+	It("leaves a Manager without any other step ready", func(ctx SpecContext) {
+		serveSteps(ctx, namespace, shopStep(group))
+		opens(ctx)
+	}, SpecTimeout(3*patience))
+
+	It("does not keep RegisterExtensions from registering the others", func(ctx SpecContext) {
+		o := urlOptions(namespace)
+		o.ListenAddress, o.Port = "", freePort()
+		m := eirinix.NewManager(o)
+		Expect(m.AddExtension(shopStep(group))).To(Succeed())
+		Expect(m.AddExtension(stage(1))).To(Succeed())
+		Expect(m.RegisterExtensions()).To(Succeed())
+		DeferCleanup(m.Unregister)
+		Expect(configuration(ctx, m).Webhooks).To(HaveLen(2), "that of config maps, and the canary's")
+	}, SpecTimeout(3*patience))
+})
