@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	admissionv1 "k8s.io/api/admission/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"code.cloudfoundry.org/eirinix/internal/apiserver"
@@ -32,6 +33,9 @@ func (h *Harness) idempotent(object any, options []RequestOption) error {
 }
 
 func (h *Harness) idempotentFor(r Request) error {
+	if err := h.leavesOld(r); err != nil {
+		return err
+	}
 	first, err := h.admitted(idempotent, r)
 	if err != nil {
 		return err
@@ -56,13 +60,19 @@ func (h *Harness) idempotentFor(r Request) error {
 		return err
 	}
 	for _, inFront := range []bool{true, false} {
+		if r.Operation != admissionv1.Create {
+			break // what has containers has them for good, pods for one
+		}
 		injected := first.after().With(func(u *unstructured.Unstructured) { injectContainer(u.Object, inFront) })
 		if sameJSON(injected.Raw, first.after().Raw) {
 			break // it has no containers
 		}
-		second, err := h.admitted(idempotent, again(injected))
+		second, err := h.send(again(injected))
 		if err != nil {
-			return err
+			return fmt.Errorf("eirinixtest: %w", err)
+		}
+		if !second.Allowed {
+			break // the container was made up here, and what may be refused about it says nothing of the object
 		}
 		if err := h.stable(again(second.after()), "called again after another webhook had added a container (reinvocation), it does not come to rest"); err != nil {
 			return err
@@ -74,6 +84,30 @@ func (h *Harness) idempotentFor(r Request) error {
 		return h.stable(update, "an update that changed nothing became one that did; whoever applies the object again and again (a controller, kubectl apply) never comes to rest")
 	}
 	return nil
+}
+
+// leavesOld sends an update of an object from before the steps were registered: one that it breaks cannot be edited any more.
+func (h *Harness) leavesOld(r Request) error {
+	if r.Operation != admissionv1.Update || r.Subresource != "" {
+		return nil
+	}
+	before, err := h.server.Read(r.Object)
+	if err != nil {
+		return fmt.Errorf("eirinixtest: %w", err)
+	}
+	r.Object, r.OldObject = before, before
+	result, err := h.send(r)
+	if err != nil {
+		return fmt.Errorf("eirinixtest: %w", err)
+	}
+	if result.Allowed || result.Denial != nil || !apierrors.IsInvalid(result.Err) || len(result.Patch) == 0 {
+		return nil
+	}
+	return &violation{
+		property: idempotent, proof: result.Err.Error() + "\n" + patchText(result.Patch),
+		what:   fmt.Sprintf("an update of an object that it has not changed when that was created is refused by the API server, and with it the user's own edit (%s)", stepsOf(result)),
+		remedy: "change it on CREATE alone (Settings.Operations), or on UPDATE only what may change then: what a Pod or a Job is made of may not.",
+	}
 }
 
 // stable sends an object that must be left as it is.
@@ -105,7 +139,7 @@ func injectContainer(tree map[string]any, inFront bool) {
 			if key != "containers" {
 				continue
 			}
-			foreign := any(map[string]any{"name": "injected-by-another-webhook", "image": "example.org/sidecar:1"})
+			foreign := any(map[string]any{"name": "injected-by-another-webhook", "image": imageIn(value)})
 			if inFront {
 				tree[key] = append([]any{foreign}, value...)
 			} else {
@@ -113,6 +147,16 @@ func injectContainer(tree map[string]any, inFront bool) {
 			}
 		}
 	}
+}
+
+// imageIn is an image that containers beside it have already, so that nothing is said against it.
+func imageIn(containers []any) any {
+	for _, c := range containers {
+		if c, ok := c.(map[string]any); ok && c["image"] != nil {
+			return c["image"]
+		}
+	}
+	return "example.org/sidecar:1"
 }
 
 // stepsOf names the steps that ran.

@@ -77,7 +77,9 @@ func (h *Harness) panics(r Request, object, other apiserver.Document) *StepRun {
 		if !other.Absent() {
 			turned := r
 			turned.Object, turned.OldObject = other, object
-			tries = append(tries, turned)
+			same := r // of a Pod, say, the API server sends no other
+			same.Object, same.OldObject = object, object
+			tries = append(tries, turned, same)
 		}
 	}
 	for _, try := range tries {

@@ -161,6 +161,9 @@ func (a *admissionRun) admit(ctx context.Context) error {
 	if err := a.checkNamespace(); err != nil {
 		return err
 	}
+	if err := a.checkImmutable(); err != nil {
+		return err
+	}
 	return a.validate(ctx, a.stored())
 }
 

@@ -79,7 +79,7 @@ func (s Step) changing(asked []admissionregistrationv1.OperationType) ([]admissi
 	}
 	for _, operation := range asked {
 		if operation == admissionregistrationv1.Delete || operation == admissionregistrationv1.Connect {
-			return nil, fmt.Errorf("a Mutation cannot be called for %s, which carries no object to change; use a Validation or a Subresource for it", operation)
+			return nil, fmt.Errorf("a Mutation is for objects that are created or updated, and cannot be called for %s; use a Validation or a Subresource for that", operation)
 		}
 	}
 	return asked, nil
@@ -183,7 +183,7 @@ func (c Cluster) kindOf(s Step, rules []admissionregistrationv1.RuleWithOperatio
 		}
 		if resource, below, found := strings.Cut(named.Resource, "/"); found {
 			// What else a subresource sends is known to discovery alone, so its kind is checked with each request.
-			if _, _, err := known(schema.GroupResource{Group: named.Group, Resource: resource}, below); err != nil {
+			if err := exists(schema.GroupResource{Group: named.Group, Resource: resource}, below); err != nil {
 				return s.Kind, err
 			}
 			continue

@@ -78,7 +78,7 @@ var _ = Describe("Resolve", func() {
 		Expect(later).To(BeFalse(), "it will be wrong for ever")
 	},
 		Entry("a Mutation on DELETE", resources.Step{Kind: pod, Mutates: true, Asked: operations{creates, deletes}}, "DELETE", "use a Validation"),
-		Entry("a Mutation on CONNECT", resources.Step{Kind: pod, Mutates: true, Rules: []admissionregistrationv1.RuleWithOperations{rule("", "pods", connects)}}, "CONNECT", "Subresource"),
+		Entry("a Mutation on CONNECT", resources.Step{Kind: pod, Mutates: true, Rules: []admissionregistrationv1.RuleWithOperations{rule("", "pods", connects)}}, "CONNECT", "a Subresource"),
 		Entry("a Validation on what it has no callback for", resources.Step{Kind: pod, Operations: operations{creates}, Asked: operations{updates}}, "UPDATE", "no callback"),
 		Entry("operations twice", resources.Step{Kind: pod, Operations: operations{creates}, Asked: operations{creates}, Rules: []admissionregistrationv1.RuleWithOperations{rule("", "pods", creates)}}, "leave out Settings.Operations"),
 		Entry("operations of a subresource twice", with(subresource("pods", "exec", "PodExecOptions"), func(s *resources.Step) {

@@ -89,23 +89,29 @@ func Subresource(resource schema.GroupVersionResource, name string, kind schema.
 	return asked, nil
 }
 
-// known finds a subresource by its name. A built-in resource has no other than those that are listed.
+// known finds a subresource about which a webhook may be asked.
 func known(resource schema.GroupResource, name string) (s subresource, found bool, err error) {
 	all, builtIn := subresources[resource]
 	if !builtIn {
-		s, found = everywhere[name]
-		return s, found, nil
+		all = everywhere
 	}
 	s, found = all[name]
-	switch {
-	case strings.Contains(name, "*"):
-		return s, false, nil
-	case !found:
-		return s, false, fmt.Errorf("%s has no subresource %q; it has %s", resource, name, strings.Join(slices.Sorted(maps.Keys(all)), ", "))
-	case s.operation == "":
+	if err := exists(resource, name); err != nil {
+		return s, false, err
+	}
+	if found && s.operation == "" {
 		return s, false, fmt.Errorf("%s/%s is only read, and the API server asks no webhook about reading", resource, name)
 	}
-	return s, true, nil
+	return s, found, nil
+}
+
+// exists returns an error for a subresource that a built-in resource does not have.
+func exists(resource schema.GroupResource, name string) error {
+	all, builtIn := subresources[resource]
+	if _, found := all[name]; found || !builtIn || strings.Contains(name, "*") {
+		return nil
+	}
+	return fmt.Errorf("%s has no subresource %q; it has %s", resource, name, strings.Join(slices.Sorted(maps.Keys(all)), ", "))
 }
 
 // sends reports whether objects of the kind go over the wire. Where it is the resource's own, the plural is looked at only

@@ -43,9 +43,12 @@ var _ = Describe("The API server", func() {
 					rules("", "v1", "configmaps", created)...),
 				Objects: &metav1.LabelSelector{MatchLabels: labelled},
 			}
+			changing := settings // nothing can be changed on the way out
+			changing.Rules = append(rules("admissionregistration.k8s.io", "*", "*", created, updated),
+				rules("", "v1", "configmaps", created)...)
 			count := func() { calls.Add(1) }
 			serve(ctx, mode, namespace, nil,
-				eirinix.Mutation[*unstructured.Unstructured]{ID: "mutate", Settings: settings, Apply: func(_ context.Context, _ *eirinix.Call, u *unstructured.Unstructured) error {
+				eirinix.Mutation[*unstructured.Unstructured]{ID: "mutate", Settings: changing, Apply: func(_ context.Context, _ *eirinix.Call, u *unstructured.Unstructured) error {
 					count()
 					u.SetAnnotations(map[string]string{"mutated": "yes"})
 					return nil

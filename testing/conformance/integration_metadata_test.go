@@ -5,6 +5,7 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
@@ -17,10 +18,9 @@ import (
 
 // onUpdate makes a mutation of pods that have been there before.
 func onUpdate(apply func(*corev1.Pod)) eirinix.Mutation[*corev1.Pod] {
-	return eirinix.Mutation[*corev1.Pod]{ID: "careless", Apply: func(_ context.Context, c *eirinix.Call, p *corev1.Pod) error {
-		if c.Operation == "UPDATE" {
-			apply(p)
-		}
+	settings := eirinix.Settings{Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Update}}
+	return eirinix.Mutation[*corev1.Pod]{ID: "careless", Settings: settings, Apply: func(_ context.Context, _ *eirinix.Call, p *corev1.Pod) error {
+		apply(p)
 		return nil
 	}}
 }

@@ -167,7 +167,7 @@ func (e *everyResource) steps(version string) []any {
 		if equivalent {
 			steps = append(steps,
 				eirinix.Mutation[*unstructured.Unstructured]{
-					ID: "m-" + policy, Settings: settings(equivalent, create, update, connect),
+					ID: "m-" + policy, Settings: settings(equivalent, create, update),
 					Apply: func(_ context.Context, c *eirinix.Call, u *unstructured.Unstructured) error {
 						e.seen.saw(mutating, &c.Request)
 						c.Warn("%s", mutating)
@@ -175,7 +175,7 @@ func (e *everyResource) steps(version string) []any {
 						return nil
 					},
 				},
-				raw("m-delete-"+policy, mutating, settings(equivalent, remove)))
+				raw("m-rest-"+policy, mutating, settings(equivalent, connect, remove)))
 		} else {
 			steps = append(steps, raw("m-"+policy, mutating, settings(equivalent, create, update, connect, remove)))
 		}

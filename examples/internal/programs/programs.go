@@ -21,7 +21,7 @@ import (
 )
 
 // Patience is how long a spec waits for what takes milliseconds on an idle machine.
-const Patience = 60 * time.Second
+const Patience = 2 * time.Minute
 
 var (
 	mu    sync.Mutex
