@@ -9,6 +9,8 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/go-logr/zapr"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -240,5 +242,6 @@ func (m *ExtensionManager) kubeManager() (manager.Manager, error) {
 
 // log is the logger of the options as a logr.Logger. It is called under mu.
 func (m *ExtensionManager) log() logr.Logger {
-	return zapr.NewLogger(m.options.Logger.Desugar()).WithName("eirinix")
+	plain := zap.AddStacktrace(zapcore.FatalLevel) // where this library stands says nothing to those who read its log
+	return zapr.NewLogger(m.options.Logger.Desugar().WithOptions(plain)).WithName("eirinix")
 }

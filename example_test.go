@@ -33,7 +33,9 @@ func Example() {
 		Port:      8443,
 	})
 	x.AddExtension(&MyExtension{})
-	log.Fatal(x.Start())
+	if err := x.Start(); err != nil {
+		log.Fatal(err)
+	}
 }
 
 // Typed steps are for objects of any kind.

@@ -9,7 +9,9 @@
 //		Port:      8443,
 //	})
 //	x.AddExtension(&MyExtension{})
-//	log.Fatal(x.Start())
+//	if err := x.Start(); err != nil {
+//		log.Fatal(err)
+//	}
 //
 // # Where the API server calls
 //

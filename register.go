@@ -6,8 +6,6 @@ import (
 	"strings"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-
 	"code.cloudfoundry.org/eirinix/internal/controller"
 	"code.cloudfoundry.org/eirinix/internal/manifest"
 )
@@ -29,9 +27,13 @@ const (
 // A CA that is not needed any more leaves the caBundles in a later call, Rotation.Retain after the first one that has
 // found it so.
 func (m *ExtensionManager) RegisterExtensions() error {
-	err := m.registerExtensions()
+	return m.logged("RegisterExtensions", m.registerExtensions())
+}
+
+// logged logs the error that a method returns: programs drop it.
+func (m *ExtensionManager) logged(method string, err error) error {
 	if err != nil {
-		m.logr().Error(err, "RegisterExtensions failed")
+		m.logr().Error(err, method+" failed")
 	}
 	return err
 }
@@ -66,7 +68,7 @@ func (m *ExtensionManager) registerExtensions() error {
 		if ctx.Err() != nil {
 			err = fmt.Errorf("%w; the last error: %w", context.Cause(ctx), err)
 		}
-		return withGrants(fmt.Errorf("eirinix: %w", err), rights.Grants)
+		return rights.WithGrants(fmt.Errorf("eirinix: %w", err))
 	}
 	p.describeSteps()
 	return nil
@@ -100,12 +102,4 @@ func prefixed(err error) error {
 		return err
 	}
 	return fmt.Errorf("eirinix: %w", err)
-}
-
-// withGrants adds the manifest that would help to an error that is for lack of a right.
-func withGrants(err error, grants string) error {
-	if grants == "" || !apierrors.IsForbidden(err) {
-		return err
-	}
-	return fmt.Errorf("%w\nGrant what is missing with kubectl apply -f - and this:\n%s", err, strings.TrimSpace(grants))
 }

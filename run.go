@@ -21,8 +21,10 @@ import (
 var errStopped = errors.New("the Manager was stopped")
 
 // Start is Run until SIGINT or SIGTERM. On the first signal it drains and returns nil; on a second one it
-// returns at once with an error, whatever is still in flight.
-func (m *ExtensionManager) Start() error {
+// returns at once with an error, whatever is still in flight. It logs the error that it returns.
+func (m *ExtensionManager) Start() error { return m.logged("Start", m.start()) }
+
+func (m *ExtensionManager) start() error {
 	ctx, release := signal.NotifyContext(m.GetContext(), syscall.SIGINT, syscall.SIGTERM)
 	defer release()
 	done := make(chan error, 1)
@@ -163,10 +165,10 @@ func (m *ExtensionManager) run(ctx context.Context) error {
 		case err = <-failed:
 		}
 	}
-	err = withGrants(err, rights.Grants)
+	err = rights.WithGrants(err)
 	if drainErr := stopServing(); drainErr != nil {
 		if errors.Is(err, errStopped) {
-			return withGrants(drainErr, rights.Grants)
+			return rights.WithGrants(drainErr)
 		}
 		return errors.Join(err, drainErr)
 	}

@@ -137,7 +137,7 @@ func (s Mutation[T]) define() (definition, error) {
 		return definition{}, err
 	}
 	if s.Apply == nil {
-		return definition{}, fmt.Errorf("eirinix: Mutation[%s] %s has no Apply; set it to the function that changes the object", reflect.TypeFor[T](), quoted(s.ID))
+		return definition{}, fmt.Errorf("eirinix: Mutation[%s] %s has no Apply; set it to the function that changes the object", reflect.TypeFor[T](), stepname.Quoted(s.ID))
 	}
 	return definition{
 		name: stepname.OfStep(s.ID, object.Name(), "mutation"), chosen: s.ID != "", settings: s.Settings, object: object,
@@ -163,7 +163,7 @@ func (s Validation[T]) define() (definition, error) {
 		d.operations = append(d.operations, admissionregistrationv1.Delete)
 	}
 	if len(d.operations) == 0 {
-		return definition{}, fmt.Errorf("eirinix: Validation[%s] %s has no callback; set Create, Update or Delete", reflect.TypeFor[T](), quoted(s.ID))
+		return definition{}, fmt.Errorf("eirinix: Validation[%s] %s has no callback; set Create, Update or Delete", reflect.TypeFor[T](), stepname.Quoted(s.ID))
 	}
 	d.check = s.check
 	return d, nil
@@ -187,7 +187,7 @@ func (s Subresource[T]) define() (definition, error) {
 	if err != nil {
 		return definition{}, err
 	}
-	what := fmt.Sprintf("eirinix: Subresource[%s] %s", reflect.TypeFor[T](), quoted(s.ID))
+	what := fmt.Sprintf("eirinix: Subresource[%s] %s", reflect.TypeFor[T](), stepname.Quoted(s.ID))
 	switch {
 	case s.Check == nil:
 		return definition{}, fmt.Errorf("%s has no Check; set it to the function that decides", what)
@@ -216,11 +216,4 @@ func as[T runtime.Object](obj runtime.Object) T {
 		return none
 	}
 	return obj.(T)
-}
-
-func quoted(id string) string {
-	if id == "" {
-		return "(without ID)"
-	}
-	return fmt.Sprintf("%q", id)
 }

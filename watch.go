@@ -26,7 +26,10 @@ type watchLoop struct {
 
 // Watch runs the watchers alone: nothing is served or registered. It returns nil after SIGINT, SIGTERM or
 // Stop, and an error when pods may not be watched. Where Start runs the watchers already, it waits with it.
-func (m *ExtensionManager) Watch() error {
+// It logs the error that it returns.
+func (m *ExtensionManager) Watch() error { return m.logged("Watch", m.watch()) }
+
+func (m *ExtensionManager) watch() error {
 	if err := m.Validate(); err != nil {
 		return err
 	}

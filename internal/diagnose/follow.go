@@ -5,13 +5,16 @@ package diagnose
 
 import (
 	"context"
+	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/go-logr/logr"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -95,4 +98,12 @@ func rightsOn(o client.Object) []Right {
 		all = append(all, r)
 	}
 	return all
+}
+
+// WithGrants adds the manifest that would help to an error that is for lack of a right.
+func (p *Preflight) WithGrants(err error) error {
+	if p.Grants == "" || !apierrors.IsForbidden(err) {
+		return err
+	}
+	return fmt.Errorf("%w\nGrant what is missing with kubectl apply -f - and this:\n%s", err, strings.TrimSpace(p.Grants))
 }

@@ -35,6 +35,14 @@ func OfStep(id, kind, suffix string) string {
 	return strings.Trim(Clean(kind)+"-"+suffix, "-")
 }
 
+// Quoted is an ID in a message.
+func Quoted(id string) string {
+	if id == "" {
+		return "(without ID)"
+	}
+	return fmt.Sprintf("%q", id)
+}
+
 // Unique gives the name a number where it is taken.
 func Unique(name string, taken func(string) bool) string {
 	base := name
