@@ -133,7 +133,8 @@ func (p *program) report(ctx context.Context, events bool) *controller.Report {
 func (p *program) diagnosis(ctx context.Context, listen string) diagnose.Config {
 	c := diagnose.Config{
 		Clients: p.clients, Options: p.desired.Options, Entries: p.desired.Entries, Owner: p.owner(), Canary: p.canary,
-		Verify: p.certificates.Verify, Listen: listen, AsksClients: !p.m.GetManagerOptions().ClientCA.isZero(),
+		Verify: p.certificates.Verify, Listen: listen, Calls: webhookconf.Sharing(p.resolved.steps, p.resolved.entries),
+		AsksClients: !p.m.GetManagerOptions().ClientCA.isZero(),
 	}
 	if p.m.program.Load() == p {
 		c.Versions = func() (all []diagnose.VersionInfo) {

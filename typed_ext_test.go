@@ -251,7 +251,9 @@ var _ = Describe("A Validation", Label("api-server"), func() {
 		runManager(ctx, m)
 		_, err := clients().CoreV1().ConfigMaps(namespace).Create(ctx, newConfigMap("a", map[string]string{"against": "second"}), metav1.CreateOptions{})
 		Expect(err).To(MatchError(MatchRegexp(`admission webhook "configmaps-[0-9a-f]{8}\.%s\.admission\.example\.org" denied the request: second: not today`, namespace)))
-		Expect(m.Diagnose(ctx).Err()).To(Succeed())
+		report := m.Diagnose(ctx)
+		Expect(report.Err()).To(Succeed())
+		Expect(report.Findings).To(ContainElement(HaveField("Message", ContainSubstring("first, second share one call"))))
 	}, SpecTimeout(2*patience))
 
 	It("joins what several of them find", Label("S2"), func(ctx SpecContext) {

@@ -39,6 +39,9 @@ type Config struct {
 	// Versions gives the versions that are alive, as this process knows them; nil does not look. It must not wait.
 	Versions func() []VersionInfo
 
+	// Calls says which steps share a call of the API server. Run repeats it where Others is set.
+	Calls []string
+
 	// Others makes Run look for webhooks of other programs that refuse the same objects. It lists every webhook
 	// configuration of the cluster.
 	Others bool

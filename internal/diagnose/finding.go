@@ -22,6 +22,7 @@ const (
 	TooOld               Code = "TooOld"               // the API server lacks matchConditions
 	NotRegistered        Code = "NotRegistered"        // a configuration or an entry of it is missing
 	OwnedElsewhere       Code = "OwnedElsewhere"       // the configuration belongs to another deployment
+	Calls                Code = "Calls"                // which steps share a call of the API server, and why others do not
 	SeveralVersions      Code = "SeveralVersions"      // of this program live, and one waits for another
 	WrongTarget          Code = "WrongTarget"          // another address is registered
 	Excluded             Code = "Excluded"             // a selector leaves out objects that the webhook is for

@@ -43,6 +43,9 @@ func Run(ctx context.Context, c Config) Report {
 	if d.look(ctx) {
 		d.versions()
 		if d.Others {
+			for _, c := range d.Calls {
+				d.add(Finding{Code: Calls, Severity: Note, Object: d.Options.Target.String(), Message: c})
+			}
 			d.others(ctx)
 		}
 		d.checkSubject(ctx)

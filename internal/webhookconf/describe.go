@@ -3,6 +3,7 @@ package webhookconf
 // This file says in words and in answers what an entry is called for.
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -14,15 +15,19 @@ import (
 
 // Describe returns the keys and values with which a log line tells what the API server calls an entry for.
 func (o Options) Describe(e Entry) []any {
-	namespaces := "all but the cluster's own"
+	namespaces, objects := "all but the cluster's own", "all"
+	if !isEmpty(e.Objects) {
+		objects = metav1.FormatLabelSelector(e.Objects)
+	}
+	ofNamespaces, others := aboutNamespaces(e.Rules)
 	switch {
-	case e.Namespaces != nil && len(e.Namespaces.MatchLabels)+len(e.Namespaces.MatchExpressions) > 0:
+	case !isEmpty(e.Namespaces):
 		namespaces = metav1.FormatLabelSelector(e.Namespaces)
-	case o.Namespace != "":
+	case o.Namespace != "" && (others || !ofNamespaces):
 		namespaces = o.Namespace
 	}
 	return []any{
-		"rules", describeRules(e.Rules), "namespaces", namespaces, "objects", metav1.FormatLabelSelector(e.Objects),
+		"rules", describeRules(e.Rules), "namespaces", namespaces, "objects", objects,
 		"failurePolicy", e.FailurePolicy,
 	}
 }
@@ -37,6 +42,67 @@ func describeRules(rules []admissionregistrationv1.RuleWithOperations) string {
 		all = append(all, strings.Join(operations, ",")+" of "+strings.Join(r.Resources, ","))
 	}
 	return strings.Join(all, "; ")
+}
+
+// Sharing says which steps share a call of the API server, and for those of the same kind that do not, which of their
+// settings differ.
+func Sharing(steps []Step, entries []Entry) (all []string) {
+	first := map[string]Entry{} // by kind
+	for _, e := range entries {
+		names := make([]string, 0, len(e.Steps))
+		for _, i := range e.Steps {
+			names = append(names, steps[i].Name)
+		}
+		if len(names) > 1 {
+			all = append(all, fmt.Sprintf("%s share one call, that of webhook %s", strings.Join(names, ", "), e.Name))
+		}
+		step := steps[e.Steps[0]]
+		if step.Kind.Empty() {
+			continue
+		}
+		kind := fmt.Sprint(e.Validating, step.Kind)
+		other, seen := first[kind]
+		if !seen {
+			first[kind] = e
+			continue
+		}
+		all = append(all, fmt.Sprintf("%s is called apart from webhook %s, because of %s", strings.Join(names, ", "), other.Name, apart(step, steps[other.Steps[0]])))
+	}
+	return all
+}
+
+// apart names what keeps two steps of a kind from sharing a call.
+func apart(a, b Step) string {
+	if !a.groupable() || !b.groupable() {
+		return "Isolated, or wildcards in its Rules"
+	}
+	var differ []string
+	ka, kb := a.groupKey(), b.groupKey()
+	for _, setting := range []struct {
+		name string
+		same bool
+	}{
+		{"the resources in Rules", slices.Equal(ka.Resources, kb.Resources)},
+		{"Namespaces", slices.Equal(ka.Namespaces, kb.Namespaces)},
+		{"Objects", slices.Equal(ka.Objects, kb.Objects)},
+		{"Conditions", slices.Equal(ka.Conditions, kb.Conditions)},
+		{"MatchPolicy", ka.MatchPolicy == kb.MatchPolicy},
+		{"SideEffects", ka.SideEffects == kb.SideEffects},
+		{"Reinvoke", ka.Reinvoke == kb.Reinvoke},
+		{"ClusterCritical", ka.ClusterCritical == kb.ClusterCritical},
+	} {
+		if !setting.same {
+			differ = append(differ, setting.name)
+		}
+	}
+	switch {
+	case len(differ) > 0:
+	case a.ignores() != b.ignores():
+		differ = []string{"FailurePolicy, as their Rules differ too"}
+	default:
+		differ = []string{"Timeout: together they need more than 30 s"}
+	}
+	return strings.Join(differ, ", ")
 }
 
 // AsksAboutNewPods reports whether a step refuses, when its program is down, new pods with these labels in a namespace.

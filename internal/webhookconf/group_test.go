@@ -223,3 +223,24 @@ var _ = Describe("Group", func() {
 		})
 	})
 })
+
+var _ = Describe("Sharing", func() {
+	seconds := func(n time.Duration) change { return func(s *webhookconf.Step) { s.Timeout = n * time.Second } }
+
+	DescribeTable("names the settings that keep steps of a kind from sharing a call", func(expected string, others ...change) {
+		steps := []webhookconf.Step{step("a"), step("b"), step("c", others...)}
+		Expect(webhookconf.Sharing(steps, webhookconf.Group(steps))).To(HaveExactElements(
+			MatchRegexp(`^a, b share one call, that of webhook pods-[0-9a-f]{8}$`), MatchRegexp(`^c is called apart from webhook pods-[0-9a-f]{8}, because of `+expected+`$`)))
+	},
+		Entry("the object selector", "Objects", objects(labels1("type", "APP"))),
+		Entry("several", "Namespaces, Reinvoke", namespaces(labels1("a", "b")), func(s *webhookconf.Step) { s.Reinvoke = "IfNeeded" }),
+		Entry("isolation", "Isolated, .*", isolated),
+		Entry("time", "Timeout: .*", seconds(25)),
+		Entry("failurePolicy with other rules", "FailurePolicy, .*", ignore, rules(rule("", "v1", "pods", "UPDATE"))),
+	)
+
+	It("says nothing of steps that are about different kinds", func() {
+		steps := []webhookconf.Step{step("a"), step("b", rules(rule("", "v1", "configmaps", "CREATE")), kind("", "v1", "ConfigMap"))}
+		Expect(webhookconf.Sharing(steps, webhookconf.Group(steps))).To(BeEmpty())
+	})
+})
