@@ -9,10 +9,12 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"gomodules.xyz/jsonpatch/v2"
 	admissionv1 "k8s.io/api/admission/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -273,6 +275,32 @@ var _ = Describe("The Harness", func() {
 		})
 		own := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "new", Labels: map[string]string{"team": "a", corev1.LabelMetadataName: "new"}}}
 		Expect(h.Create(own)).To(eirinixtest.HaveChanged(func(n *corev1.Namespace) { n.Annotations = map[string]string{"seen": "new"} }))
+	})
+
+	It("sends a namespace that goes away by the labels that it is stored with", func() {
+		h := eirinixtest.NewHarness(GinkgoTB(), eirinix.Validation[*corev1.Namespace]{
+			Settings: eirinix.Settings{Namespaces: selector("team", "a")},
+			Delete:   func(context.Context, *eirinix.Call, *corev1.Namespace) error { return eirinix.Deny("stays") },
+		})
+		named := func(labels map[string]string) *corev1.Namespace {
+			return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "prod", Labels: labels}}
+		}
+		Expect(h.Delete(named(map[string]string{"team": "a"}))).To(eirinixtest.BeDenied())
+		Expect(h.Delete(named(nil))).To(eirinixtest.BeUnchanged())
+	})
+
+	It("refuses a patch that makes another kind of an object", func() {
+		h := eirinixtest.NewHarness(GinkgoTB(), handlerOf{handler{func(context.Context, eirinix.Manager, *corev1.Pod, admission.Request) admission.Response {
+			return admission.Patched("", jsonpatch.NewOperation("replace", "/kind", "Secret"))
+		}}, eirinix.Settings{}})
+		Expect(h.Create(podOf("a", nil)).Allowed).To(BeFalse())
+	})
+
+	It("does not pass over in silence what the API server would send in another group", func() {
+		h := eirinixtest.NewHarness(GinkgoTB(), eirinix.Validation[*corev1.Event]{
+			Create: func(context.Context, *eirinix.Call, *corev1.Event) error { return nil },
+		})
+		Expect(h.Create(&eventsv1.Event{ObjectMeta: metav1.ObjectMeta{Name: "e"}})).To(eirinixtest.HaveFailed("nothing converts a Event of events.k8s.io/v1 to v1"))
 	})
 
 	It("sends the status apart", func() {

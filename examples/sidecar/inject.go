@@ -27,10 +27,6 @@ func injection(image string) eirinix.Mutation[*corev1.Pod] {
 	return eirinix.Mutation[*corev1.Pod]{
 		ID: "inject",
 		Settings: eirinix.Settings{
-			Rules: []admissionregistrationv1.RuleWithOperations{{
-				Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
-				Rule:       admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods"}},
-			}},
 			Conditions: []admissionregistrationv1.MatchCondition{{Name: "not-opted-out", Expression: wanted}},
 			Reinvoke:   admissionregistrationv1.IfNeededReinvocationPolicy,
 		},

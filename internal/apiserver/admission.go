@@ -119,6 +119,9 @@ func (q *resolved) complete(s *Server, main Document) {
 		}
 		return d.With(func(u *unstructured.Unstructured) {
 			foldStringData(u)
+			if q.Subresource == "token" && u.GetName() == "" {
+				u.SetName(q.Name) // a TokenRequest gets the name of its ServiceAccount
+			}
 			if q.at.Namespaced {
 				u.SetNamespace(q.Namespace)
 			}

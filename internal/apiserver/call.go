@@ -89,6 +89,9 @@ func (a *admissionRun) apply(w *webhook, i *invocation, patch []byte) (changed b
 		return false, apierrors.NewInternalError(err)
 	}
 	patched := NewDocument(i.kind, raw)
+	if kind := patched.Unstructured().GroupVersionKind(); kind.Kind != "" && kind != i.kind {
+		return false, apierrors.NewInternalError(fmt.Errorf("admission webhook %q made a %s of a %s, which the API server cannot store", w.Name, kind.Kind, i.kind.Kind))
+	}
 	if _, err := patched.Typed(); err != nil {
 		return false, apierrors.NewInternalError(err)
 	}

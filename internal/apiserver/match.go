@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -87,8 +88,8 @@ func (a *admissionRun) resourceName() string {
 	return name
 }
 
-// selectsNamespace evaluates the namespaceSelector: on the labels of the object itself where that is a namespace which
-// is made or changed, and on none where an object belongs to no namespace, which is never exempt.
+// selectsNamespace evaluates the namespaceSelector: on the labels of the object itself where that is a namespace, as it is
+// stored where it goes away, and on none where an object belongs to no namespace, which is never exempt.
 func (a *admissionRun) selectsNamespace(w *webhook, attr admission.Attributes) bool {
 	isNamespace := attr.GetResource().Resource == "namespaces"
 	if attr.GetNamespace() == "" && !isNamespace {
@@ -99,7 +100,11 @@ func (a *admissionRun) selectsNamespace(w *webhook, attr admission.Attributes) b
 			return w.namespaces.Matches(labels.Set(object.GetLabels()))
 		}
 	}
-	return w.namespaces.Matches(a.s.namespaceLabels(attr.GetNamespace()))
+	all := a.s.namespaceLabels(attr.GetNamespace())
+	if object, err := meta.Accessor(attr.GetOldObject()); err == nil && isNamespace && attr.GetSubresource() == "" {
+		maps.Copy(all, object.GetLabels())
+	}
+	return w.namespaces.Matches(all)
 }
 
 // namespaceLabels are those that were given, and the one that an API server puts on every namespace.
@@ -176,8 +181,23 @@ func (a *admissionRun) equivalents() []*meta.RESTMapping {
 		return nil
 	}
 	var all []*meta.RESTMapping
+	kinds := []schema.GroupKind{kind.GroupKind()}
+	if i := slices.Index(events, kind.GroupKind()); i >= 0 {
+		kinds = append(kinds, events[1-i])
+	}
+	for _, kind := range kinds {
+		all = append(all, a.versionsOf(kind)...)
+	}
+	return all
+}
+
+// events are one resource in two groups: the API server stores them together.
+var events = []schema.GroupKind{{Kind: "Event"}, {Group: "events.k8s.io", Kind: "Event"}}
+
+// versionsOf are the resources of a kind, but for the request's.
+func (a *admissionRun) versionsOf(kind schema.GroupKind) (all []*meta.RESTMapping) {
 	for _, mapper := range a.s.mappers {
-		mappings, err := mapper.RESTMappings(kind.GroupKind())
+		mappings, err := mapper.RESTMappings(kind)
 		if err != nil {
 			continue
 		}
