@@ -69,7 +69,7 @@ func cutEnvelope(body []byte) *envelope {
 	switch {
 	case p.env.typeMeta.Kind != reviewKind,
 		p.env.typeMeta.APIVersion != reviewGroup+"/v1" && p.env.typeMeta.APIVersion != reviewGroup+"/v1beta1",
-		req.UID == "":
+		req.UID == "", len(req.UID) > longestUID:
 		return nil
 	}
 	switch req.Operation {

@@ -19,6 +19,9 @@ const (
 	contentTypeJSON  = "application/json"
 	maxHeaderTimeout = 30 * time.Second // the API's bound on timeoutSeconds
 	defaultTimeout   = 10 * time.Second // the API's default for timeoutSeconds
+
+	// longestUID bounds what a caller's uid adds to the answer. An API server's has 36 bytes.
+	longestUID = 253
 )
 
 // review is an AdmissionReview of either version: v1 and v1beta1 requests have the same members, and the
@@ -77,8 +80,11 @@ func parseReview(body []byte) (*review, error) {
 	if req == nil {
 		return nil, refuse(http.StatusBadRequest, "the AdmissionReview holds no request")
 	}
-	if req.UID == "" {
+	switch {
+	case req.UID == "":
 		return nil, refuse(http.StatusBadRequest, "the AdmissionReview's request has no uid")
+	case len(req.UID) > longestUID:
+		return nil, refuse(http.StatusBadRequest, "the AdmissionReview's uid has %d bytes; send one of at most %d", len(req.UID), longestUID)
 	}
 	switch req.Operation {
 	case admissionv1.Create, admissionv1.Update, admissionv1.Delete, admissionv1.Connect:
