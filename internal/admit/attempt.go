@@ -23,6 +23,7 @@ var errNoAnswer = errors.New("it ended its goroutine without an answer") // runt
 func (k *call) wait() outcome {
 	done := make(chan outcome, 1)
 	go func() {
+		defer k.release()
 		o := outcome{err: &stepError{step: k.name, err: errNoAnswer}}
 		defer func() {
 			if r := recover(); r != nil { // a step's panics are caught closer to it; its types may panic as well
@@ -45,6 +46,12 @@ func (k *call) wait() outcome {
 		return outcome{err: &stepError{step: k.Steps[i].Name, err: errLate(k.ctx)}}
 	}
 	return <-done // which does not take long: no step begins any more
+}
+
+// release gives back the memory of the objects, which a step that is left behind keeps as long as it runs.
+func (k *call) release() {
+	k.object.memory.release()
+	k.oldMemory.release()
 }
 
 func errLate(ctx context.Context) error {

@@ -89,8 +89,9 @@ func (c *chain) wants(req *admissionv1.AdmissionRequest) (wants []want, some boo
 
 // run takes a request through the chain, and counts the operations of the patch in the response. An error is a
 // failure, which failurePolicy decides on; it names the step. A denial is a response.
-func (c *chain) run(ctx context.Context, log logr.Logger, req *admissionv1.AdmissionRequest, wants []want) (*admissionv1.AdmissionResponse, int, error) {
+func (c *chain) run(ctx context.Context, log logr.Logger, req *admissionv1.AdmissionRequest, wants []want, all *room) (*admissionv1.AdmissionResponse, int, error) {
 	k := &call{chain: c, ctx: ctx, log: log, request: req, wants: wants, object: object{raw: req.Object.Raw}, at: between}
+	k.object.memory, k.oldMemory = &memory{room: all.objects, ctx: ctx}, &memory{room: all.oldObjects, ctx: ctx}
 	o := k.wait() //nolint:contextcheck // a call carries its context
 	return o.response, o.operations, o.err
 }

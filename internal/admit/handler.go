@@ -12,7 +12,10 @@ import (
 
 	"github.com/go-logr/logr"
 	admissionv1 "k8s.io/api/admission/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
+
+	"code.cloudfoundry.org/eirinix/internal/decode"
 )
 
 // The prefixes of the paths of webhook entries. Below them, a path that is not known belongs to another version
@@ -44,6 +47,7 @@ type Handler struct {
 	limits sync.Once
 	work   *limiter
 	bodies *bodies
+	room   *room
 }
 
 // Handle serves one step that makes its own patch, on MutatePrefix+name.
@@ -81,8 +85,6 @@ func (h *Handler) chain(path string) *chain {
 // ServeHTTP answers one AdmissionReview.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	arrived := time.Now()
-	h.Metrics.arrived()
-	defer h.Metrics.answered()
 	h.closeWhenDraining(w)
 	c := h.chain(r.URL.Path)
 	if c == nil {
@@ -100,6 +102,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // decide reads the request and makes the answer. When it returns, the call's place and its memory are given back, so
 // a client that does not read its answer keeps no other call waiting.
 func (h *Handler) decide(w http.ResponseWriter, r *http.Request, c *chain, arrived time.Time) reply {
+	h.Metrics.arrived()
+	defer h.Metrics.answered()
 	timeout := requestTimeout(r)
 	begin := func() (context.Context, context.CancelFunc) { return callContext(r.Context(), arrived, timeout) }
 	question, body, err := h.read(begin, w, r, arrived.Add(timeout)) //nolint:contextcheck // begin gives it one
@@ -158,6 +162,7 @@ func (h *Handler) read(waiting func() (context.Context, context.CancelFunc), w h
 	h.limits.Do(func() {
 		h.work = newLimiter(callsAtWork, callsWaiting)
 		h.bodies = newBodies(h.MaxBytes)
+		h.room = newRoom()
 	})
 	if err := checkHeader(w, r); err != nil {
 		return nil, nil, err
@@ -183,7 +188,7 @@ func busy(err error) error {
 // run runs the chain and makes the answer.
 func (h *Handler) run(ctx context.Context, c *chain, question *envelope, wants []want, arrived time.Time) reply {
 	log := c.logger(h.Log, &question.request)
-	resp, operations, err := c.run(logf.IntoContext(ctx, log), log, &question.request, wants)
+	resp, operations, err := c.run(logf.IntoContext(ctx, log), log, &question.request, wants, h.room)
 	if err != nil {
 		return h.fail(c, question, err, arrived)
 	}
@@ -212,6 +217,9 @@ func (h *Handler) fail(c *chain, question *envelope, err error, arrived time.Tim
 	c.metrics.answered(took, 0, 0)
 	c.logger(h.Log, &question.request).Error(err, "extension failed; failurePolicy decides",
 		"user", brief(question.request.UserInfo.Username), "took", took.String())
+	if errors.Is(err, decode.ErrTooLarge) {
+		return statusReply(http.StatusRequestEntityTooLarge, metav1.StatusReasonRequestEntityTooLarge, err.Error())
+	}
 	return textReply(http.StatusInternalServerError, err.Error())
 }
 

@@ -24,21 +24,35 @@ const answerGrace = 4 * time.Second
 // A reply is an answer that is ready to be sent. It holds nothing of the call.
 type reply struct {
 	status int
+	kind   []string // Content-Type
 	text   []byte
 }
 
 func encodeAnswer(question *envelope, resp *admissionv1.AdmissionResponse) (reply, error) {
 	resp.UID = question.request.UID
 	if text, plain := plainAnswer(question, resp); plain {
-		return reply{status: http.StatusOK, text: text}, nil
+		return reply{status: http.StatusOK, kind: jsonHeader, text: text}, nil
 	}
 	text, err := json.Marshal(answer{TypeMeta: question.typeMeta, Response: resp})
-	return reply{status: http.StatusOK, text: text}, err
+	return reply{status: http.StatusOK, kind: jsonHeader, text: text}, err
 }
 
 // textReply is an answer that is no AdmissionReview.
 func textReply(status int, message string) reply {
-	return reply{status: status, text: []byte(message + "\n")}
+	return reply{status: status, kind: textHeader, text: []byte(message + "\n")}
+}
+
+// statusReply is an answer whose message an API server would not read out of plain text: it does so for codes from
+// 500 on only.
+func statusReply(status int, reason metav1.StatusReason, message string) reply {
+	text, err := json.Marshal(metav1.Status{
+		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"},
+		Status:   metav1.StatusFailure, Code: int32(status), Reason: reason, Message: message,
+	})
+	if err != nil {
+		return textReply(status, message)
+	}
+	return reply{status: status, kind: jsonHeader, text: text}
 }
 
 var (
@@ -50,9 +64,8 @@ var (
 // its own.
 func (a reply) write(w http.ResponseWriter) {
 	header := w.Header()
-	header["Content-Type"] = jsonHeader
+	header["Content-Type"] = a.kind
 	if a.status != http.StatusOK {
-		header["Content-Type"] = textHeader
 		header.Set("X-Content-Type-Options", "nosniff")
 	}
 	header.Set("Content-Length", strconv.Itoa(len(a.text)))

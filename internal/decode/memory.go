@@ -18,7 +18,7 @@ const (
 	mostBeside  = 2 << 20
 
 	// Most is how much memory any text may be made into. An API server accepts an object of 3 MB.
-	Most = 48 << 20
+	Most = 32 << 20
 )
 
 // Bound is how much memory a text of this length may be made into.
