@@ -35,7 +35,8 @@ type call struct {
 
 	mu        sync.Mutex
 	at        int         // the step that runs on this goroutine, or between
-	abandoned atomic.Bool // set under mu by the one who waits: the deadline passed while a step ran
+	leftAt    int         // the one that was left behind, or between
+	abandoned atomic.Bool // set under mu by the one who waits: the deadline has passed
 }
 
 // outcome is what comes of a call: a response, or a failure, which names the step.
