@@ -165,6 +165,22 @@ var _ = Describe("A request that is no AdmissionReview", func() {
 		Expect(got.Closes).To(BeTrue())
 	})
 
+	It("is refused for what it holds beside its objects, however that is written, and not for the objects", func() {
+		h.Handler.MaxBytes = 4 << 20
+		large := body("v1", request(func(r *admissionv1.AdmissionRequest) {
+			r.Object.Raw = []byte(strings.Replace(pod, `"metadata":{`, `"metadata":{"annotations":{"long":"`+strings.Repeat("x", 600_000)+`"},`, 1))
+		}))
+		plain := `"username":"alice"`
+		groups := plain + `,"groups":["` + strings.Repeat(`","`, 100_000) + `"]`
+		Expect(large).To(ContainSubstring(plain))
+		for _, spelling := range []string{plain, `"username":"\u0061lice"`, `"usern\u0061me":"alice"`, `"username":"alice","username":"alice"`} {
+			h.post(volumes, strings.Replace(large, plain, spelling, 1)).review("v1")
+			got := h.post(volumes, strings.Replace(large, plain, strings.Replace(groups, plain, spelling, 1), 1))
+			Expect(got.Status).To(Equal(http.StatusRequestEntityTooLarge), got.Body)
+			Expect(got.Body).To(ContainSubstring("beside its objects; send at most 262144"))
+		}
+	})
+
 	It("may have a uid as long as a name", func() {
 		long := types.UID(strings.Repeat("u", 253))
 		Expect(h.ask(func(r *admissionv1.AdmissionRequest) { r.UID = long }).Body).To(ContainSubstring(string(long)))

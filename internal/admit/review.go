@@ -28,7 +28,26 @@ const (
 // answers differ in nothing that we send.
 type review struct {
 	metav1.TypeMeta `json:",inline"`
-	Request         *admissionv1.AdmissionRequest `json:"request,omitempty"`
+	Request         *request `json:"request,omitempty"`
+}
+
+// request is an AdmissionRequest whose objects are parts of the text that it was read from: they may be large.
+type request struct {
+	admissionv1.AdmissionRequest `json:",inline"`
+
+	Object    part `json:"object,omitempty"`
+	OldObject part `json:"oldObject,omitempty"`
+	Options   part `json:"options,omitempty"`
+}
+
+// part is what a RawExtension holds, without a copy. The decoder hands over a part of its text, which nothing changes.
+type part []byte
+
+func (p *part) UnmarshalJSON(text []byte) error {
+	if string(text) != "null" {
+		*p = text[:len(text):len(text)]
+	}
+	return nil
 }
 
 // refusal is a request that no step sees: the HTTP status of the answer, 4xx for what the caller did wrong, and
@@ -91,6 +110,7 @@ func parseReview(body []byte) (*review, error) {
 	default:
 		return nil, refuse(http.StatusBadRequest, "the AdmissionReview's operation is %q; it must be CREATE, UPDATE, DELETE or CONNECT", req.Operation)
 	}
+	req.AdmissionRequest.Object.Raw, req.AdmissionRequest.OldObject.Raw, req.AdmissionRequest.Options.Raw = req.Object, req.OldObject, req.Options
 	return rev, nil
 }
 
