@@ -47,7 +47,11 @@ func sectionHostile(ctx context.Context, r *report, length time.Duration) (err e
 	if err != nil {
 		return err
 	}
-	normal, err := loadReview(sizes[len(sizes)-1])
+	normal, err := loadReview(middle)
+	if err != nil {
+		return err
+	}
+	large, err := loadReview(sizes[len(sizes)-1])
 	if err != nil {
 		return err
 	}
@@ -62,9 +66,9 @@ func sectionHostile(ctx context.Context, r *report, length time.Duration) (err e
 		defer func() { err = errors.Join(err, stop()) }()
 		attacks = append(attacks, through)
 	}
-	r.title("Attacks on a server with a limit of %d MiB, %s pods beside them", limit>>20, normal.name)
+	r.title("Attacks on a server with a limit of %d MiB, pods of %s and %s beside them", limit>>20, normal.name, large.name)
 	for _, a := range attacks {
-		if err := a.judge(ctx, r, length, limit, environment, normal); err != nil {
+		if err := a.judge(ctx, r, length, limit, environment, normal, large); err != nil {
 			return fmt.Errorf("%s: %w", a.name, err)
 		}
 	}
@@ -72,20 +76,26 @@ func sectionHostile(ctx context.Context, r *report, length time.Duration) (err e
 }
 
 // judge attacks a server that has just started.
-func (a attack) judge(ctx context.Context, r *report, length time.Duration, limit int64, environment []string, normal *review) (err error) {
+func (a attack) judge(ctx context.Context, r *report, length time.Duration, limit int64, environment []string, normal, large *review) (err error) {
 	server, err := startProgram(environment, "-hostile")
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, server.stop()) }()
-	caller := &neighbour{client: server.client(false), url: server.at(hostilePath), review: normal}
-	if err := caller.call(ctx); err != nil {
-		return err
+	neighbours := make([]*neighbour, 0, 2)
+	for _, review := range []*review{normal, large} {
+		n := &neighbour{client: server.client(false), url: server.at(hostilePath), review: review}
+		if err := n.call(ctx); err != nil {
+			return err
+		}
+		neighbours = append(neighbours, n)
 	}
 	attacking, cancel := context.WithTimeout(ctx, length)
 	defer cancel()
 	var beside sync.WaitGroup
-	beside.Go(func() { caller.run(attacking) })
+	for _, n := range neighbours {
+		beside.Go(func() { n.run(attacking) })
+	}
 	if err := a.run(attacking, server); err != nil {
 		return err
 	}
@@ -95,15 +105,18 @@ func (a attack) judge(ctx context.Context, r *report, length time.Duration, limi
 	if err != nil {
 		return err
 	}
-	slices.Sort(caller.took)
-	at := func(share float64) float64 { return caller.took[int(share*float64(len(caller.took)-1))] }
-	r.line("%s: %d calls beside it, p50 %.1f ms, slowest %.1f ms", a.name, len(caller.took), at(0.5), at(1))
-	if caller.last != nil {
-		r.line("  the last call that failed: %v", caller.last)
+	failed := 0
+	for _, n := range neighbours {
+		slices.Sort(n.took)
+		failed += n.failed
+		r.line("%s: %d calls with %s beside it, p50 %.1f ms, p99 %.1f ms, slowest %.1f ms", a.name, len(n.took), n.review.name, n.at(0.5), n.at(0.99), n.at(1))
+		if n.last != nil {
+			r.line("  the last call that failed: %v", n.last)
+		}
 	}
 	r.judge(float64(peak)/(1<<20), float64(limit>>20), "%s: peak memory, MiB", a.name)
-	r.judge(at(0.99), lateBound, "%s: p99 of the calls beside it, ms", a.name)
-	r.judge(float64(caller.failed), 0, "%s: calls beside it that failed", a.name)
+	r.judge(neighbours[0].at(0.99), lateBound, "%s: p99 with %s, ms", a.name, normal.name)
+	r.judge(float64(failed), 0, "%s: calls beside it that failed", a.name)
 	return nil
 }
 
@@ -178,6 +191,9 @@ func (n *neighbour) run(ctx context.Context) {
 		}
 	}
 }
+
+// at is how long the calls took, of which a share was faster.
+func (n *neighbour) at(share float64) float64 { return n.took[int(share*float64(len(n.took)-1))] }
 
 func (n *neighbour) call(ctx context.Context) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, n.url, bytes.NewReader(n.review.body))
