@@ -32,8 +32,9 @@ const (
 
 // An attack does its worst until its context ends.
 type attack struct {
-	name string
-	run  func(context.Context, *child) error
+	name  string
+	least time.Duration // it takes to do any harm
+	run   func(context.Context, *child) error
 }
 
 // sectionHostile attacks a server of ours in the container that Manifests describes, and calls it beside as an API server
@@ -55,7 +56,7 @@ func sectionHostile(ctx context.Context, r *report, length time.Duration) (err e
 	if err != nil {
 		return err
 	}
-	attacks := append([]attack{{"none", func(ctx context.Context, _ *child) error { <-ctx.Done(); return nil }}}, attacks()...)
+	attacks := append([]attack{{name: "none", run: func(ctx context.Context, _ *child) error { <-ctx.Done(); return nil }}}, attacks()...)
 	if os.Getenv(assetsVariable) == "" {
 		r.skip("attack through an API server", assetsVariable+" is not set (make assets builds the binaries and prints their folder)")
 	} else {
@@ -90,7 +91,7 @@ func (a attack) judge(ctx context.Context, r *report, length time.Duration, limi
 		}
 		neighbours = append(neighbours, n)
 	}
-	attacking, cancel := context.WithTimeout(ctx, length)
+	attacking, cancel := context.WithTimeout(ctx, max(length, a.least))
 	defer cancel()
 	var beside sync.WaitGroup
 	for _, n := range neighbours {

@@ -23,18 +23,18 @@ import (
 // attacks are what whoever reaches the port can do.
 func attacks() []attack {
 	return []attack{
-		{"9 MB of empty items", func(ctx context.Context, c *child) error {
+		{name: "9 MB of empty items", run: func(ctx context.Context, c *child) error {
 			empty := pod(`"containers":[` + strings.Repeat("{},", 3<<20) + `{}]`)
 			odd := bytes.Replace(empty, []byte(`{"kind":"Pod"`), []byte(`{"kind":"a","kind":"Pod"`), 1) // which takes another decoder
 			atOnce(4, func(i int) { repeat(ctx, c, false, [][]byte{empty, odd}[i%2]) })
 			return nil
 		}},
-		{"twenty chunked bodies of 200 MB", func(ctx context.Context, c *child) error {
+		{name: "twenty chunked bodies of 200 MB", run: func(ctx context.Context, c *child) error {
 			body := bytes.Repeat([]byte(" "), 200<<20)
 			atOnce(20, func(int) { repeat(ctx, c, true, body) })
 			return nil
 		}},
-		{"eight readers that never read", func(ctx context.Context, c *child) error {
+		{name: "eight readers that never read", run: func(ctx context.Context, c *child) error {
 			longUID := reviewOf(strings.Repeat("u", 30<<20), string(podText(`"containers":[{"name":"a"}]`)))
 			containers := make([]string, 20_000)
 			for i := range containers {
@@ -44,7 +44,7 @@ func attacks() []attack {
 			atOnce(8, func(i int) { neverRead(ctx, c, [][]byte{longUID, longAnswer}[i%2]) })
 			return nil
 		}},
-		{"a thousand unfinished headers", func(ctx context.Context, c *child) error {
+		{name: "a thousand unfinished headers", run: func(ctx context.Context, c *child) error {
 			atOnce(1000, func(int) { neverFinish(ctx, c) })
 			return nil
 		}},
@@ -64,7 +64,8 @@ func attackThroughAPIServer(ctx context.Context) (attack, func() error, error) {
 	if err != nil {
 		return attack{}, nil, errors.Join(err, plane.Stop())
 	}
-	return attack{"eight pods of 3 MB through an API server", func(ctx context.Context, c *child) error {
+	// The API server reads such pods for half a minute before it calls.
+	return attack{name: "eight pods of 3 MB through an API server", least: 45 * time.Second, run: func(ctx context.Context, c *child) error {
 		configuration := webhookConfiguration(nameHostile, nameHostile, c.Bundle, []string{c.at(strings.TrimSuffix(hostilePath, "?timeout=10s"))})
 		if _, err := clients.AdmissionregistrationV1().MutatingWebhookConfigurations().Create(ctx, configuration, metav1.CreateOptions{}); err != nil {
 			return err
