@@ -20,7 +20,7 @@ import (
 	eirinixtest "code.cloudfoundry.org/eirinix/testing"
 )
 
-// attacks are what whoever reaches the port can do.
+// attacks need no more than a way to the port.
 func attacks() []attack {
 	return []attack{
 		{name: "9 MB of empty items", run: func(ctx context.Context, c *child) error {
