@@ -45,6 +45,7 @@ func newBodies(maxBytes int64) *bodies {
 type body struct {
 	all        *bodies
 	connection *http.ResponseController
+	offline    bool // there is no connection
 	limited    io.Reader
 	scratch    *[]byte   // holds the text; nil where that has memory of its own
 	room       int64     // taken
@@ -88,7 +89,7 @@ func (all *bodies) read(waiting func() (context.Context, context.CancelFunc), w 
 		b.limited = http.MaxBytesReader(w, r.Body, all.maxBytes)
 	}
 	// A ResponseWriter without a connection has no deadline to set, and nothing to wait for.
-	waits := b.connection.SetReadDeadline(deadline) == nil
+	b.offline = b.connection.SetReadDeadline(deadline) != nil
 	if size >= 0 && size <= firstBytes {
 		text = (*b.scratch)[:size]
 		_, err = io.ReadFull(b, text)
@@ -104,7 +105,7 @@ func (all *bodies) read(waiting func() (context.Context, context.CancelFunc), w 
 		}
 		return nil, b, all.refuse(w, err)
 	}
-	if waits {
+	if !b.offline {
 		_ = b.connection.SetReadDeadline(time.Time{}) // the next request has its own
 	}
 	if len(text) == 0 {

@@ -115,6 +115,7 @@ func (h *Handler) decide(w http.ResponseWriter, r *http.Request, c *chain, arriv
 	if !some {
 		answer := h.accept(c, question, &admissionv1.AdmissionResponse{Allowed: true}, 0, arrived)
 		question.recycle()
+		answer.offline = body.offline
 		return answer
 	}
 	question.complete()
@@ -125,7 +126,9 @@ func (h *Handler) decide(w http.ResponseWriter, r *http.Request, c *chain, arriv
 		return h.refuse(w, r, c, busy(err))
 	}
 	defer h.work.release()
-	return h.run(ctx, c, question, wants, arrived) //nolint:contextcheck // as above
+	answer := h.run(ctx, c, question, wants, arrived) //nolint:contextcheck // as above
+	answer.offline = body.offline
+	return answer
 }
 
 // callContext is the context of a call. The server's own ends when the server is told to stop, but a call that
