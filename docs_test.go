@@ -55,15 +55,19 @@ var _ = Describe("The documentation", func() {
 	})
 
 	It("alerts on metrics that there are", func() {
-		page, err := os.ReadFile("docs/certificates.md")
-		Expect(err).NotTo(HaveOccurred())
+		var pages string
+		for _, name := range []string{"docs/certificates.md", "docs/steps.md"} {
+			page, err := os.ReadFile(name)
+			Expect(err).NotTo(HaveOccurred())
+			pages += string(page)
+		}
 		rules, err := os.ReadFile("docs/alerts.yaml")
 		Expect(err).NotTo(HaveOccurred())
 		Expect(yaml.UnmarshalStrict(rules, new(map[string]any))).To(Succeed())
 		used := regexp.MustCompile(`eirinix_[a-z_]+`).FindAllString(string(rules), -1)
 		Expect(used).NotTo(BeEmpty())
 		for _, name := range used {
-			Expect(string(page)).To(ContainSubstring("`" + name + "`"))
+			Expect(pages).To(ContainSubstring("`" + name + "`"))
 		}
 	})
 

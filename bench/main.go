@@ -37,6 +37,7 @@ type settings struct {
 	plan
 	creates int
 	cost    costSettings
+	attack  time.Duration
 }
 
 // nameCost is the section that runs only when it is asked for: it takes half an hour.
@@ -50,6 +51,7 @@ var sections = []section{
 	{"insertion", func(_ context.Context, r *report, _ settings) error { return sectionInsertion(r) }},
 	{"tls", func(_ context.Context, r *report, s settings) error { return sectionTLS(r, s.plan) }},
 	{"apiserver", func(ctx context.Context, r *report, s settings) error { return sectionAPIServer(ctx, r, s.creates) }},
+	{nameHostile, func(ctx context.Context, r *report, s settings) error { return sectionHostile(ctx, r, s.attack) }},
 	{nameCost, func(ctx context.Context, r *report, s settings) error { return sectionCost(ctx, r, s.cost) }},
 }
 
@@ -58,12 +60,13 @@ func main() {
 		s           settings
 		names       = make([]string, 0, len(sections))
 		captureFlag = flag.Bool("capture", false, "capture the reviews in testdata anew from a real API server, and exit")
+		hostileFlag = flag.Bool("hostile", false, "serve what section hostile attacks; used by the program itself")
 		childFlag   = flag.Bool("child", false, "serve all peers; used by the program itself")
 		kubeconfig  = flag.String("kubeconfig", "", "with -child: also run a Manager in this cluster")
 		strict      = flag.Bool("strict", false, "exit with 1 when a ratio is out of bounds")
 	)
 	for _, x := range sections {
-		if x.name != nameCost {
+		if x.name != nameCost && x.name != nameHostile {
 			names = append(names, x.name)
 		}
 	}
@@ -72,7 +75,8 @@ func main() {
 	flag.IntVar(&s.creates, "creates", 60, "how many pods are created per set of webhooks in section apiserver")
 	flag.StringVar(&s.cost.parts, "parts", "rest,fleet,start", "the parts of section cost that run")
 	flag.DurationVar(&s.cost.rest, "rest", 12*time.Minute, "how long section cost watches replicas at rest: whole minutes, as there are things done once a minute")
-	only := flag.String("only", strings.Join(names, ","), "the sections to run; there is also cost, which takes half an hour")
+	only := flag.String("only", strings.Join(names, ","), "the sections to run; there are also hostile, a minute of attacks, and cost, which takes half an hour")
+	flag.DurationVar(&s.attack, "attack", 10*time.Second, "how long each attack of section hostile lasts")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
@@ -84,6 +88,8 @@ func main() {
 	switch {
 	case *childFlag:
 		err = serveAsChild(*kubeconfig, os.Stdin, os.Stdout)
+	case *hostileFlag:
+		err = serveHostile(ctx, os.Stdin, os.Stdout)
 	case *captureFlag:
 		err = capture(ctx, "testdata")
 	default:

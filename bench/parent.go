@@ -26,11 +26,17 @@ type child struct {
 
 // startChild starts the server, on the CPUs that this process is pinned to at the moment.
 func startChild(args ...string) (*child, error) {
+	return startProgram(nil, append([]string{"-child"}, args...)...)
+}
+
+// startProgram starts this program with other arguments, and more in its environment. It says hello.
+func startProgram(environment []string, args ...string) (*child, error) {
 	program, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	c := &child{cmd: exec.Command(program, append([]string{"-child"}, args...)...)}
+	c := &child{cmd: exec.Command(program, args...)}
+	c.cmd.Env = append(os.Environ(), environment...)
 	c.cmd.Stderr = os.Stderr
 	if c.in, err = c.cmd.StdinPipe(); err != nil {
 		return nil, err

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -17,12 +18,29 @@ import (
 // between is the place of a call that runs no step.
 const between = -1
 
+// mostLeft is how many runs of a step may have been left behind before no other is begun. Each holds its goroutine and
+// its object until it ends, and Go cannot end it.
+const mostLeft = 100
+
+// left counts the runs of a step that were left behind and have not ended.
+type left struct {
+	runs    atomic.Int64
+	metrics *stepMetrics
+}
+
+func (l *left) add(n int64) {
+	l.runs.Add(n)
+	l.metrics.leftBehind(n)
+}
+
 var errNoAnswer = errors.New("it ended its goroutine without an answer") // runtime.Goexit, which t.FailNow calls too
 
 // wait has the steps run, and waits for what comes of it or for the deadline.
 func (k *call) wait() outcome {
 	done := make(chan outcome, 1)
 	go func() {
+		defer k.release()
+		defer k.returned()
 		o := outcome{err: &stepError{step: k.name, err: errNoAnswer}}
 		defer func() {
 			if r := recover(); r != nil { // a step's panics are caught closer to it; its types may panic as well
@@ -44,19 +62,43 @@ func (k *call) wait() outcome {
 		k.decided(i, decisionFailed, 0)
 		return outcome{err: &stepError{step: k.Steps[i].Name, err: errLate(k.ctx)}}
 	}
-	return <-done // which does not take long: no step begins any more
+	select {
+	case o := <-done: // both came at once
+		return o
+	default: // no step begins any more, but there is an answer to be given now
+		return outcome{err: &stepError{step: k.name, err: fmt.Errorf("%w; decoding the object, or writing the patch, took too long", errLate(k.ctx))}}
+	}
+}
+
+// release gives back the memory of the objects, which a step that is left behind keeps as long as it runs.
+func (k *call) release() {
+	k.object.memory.release()
+	k.oldMemory.release()
 }
 
 func errLate(ctx context.Context) error {
 	return fmt.Errorf("no answer before the deadline (timeoutSeconds of the webhook): %w", context.Cause(ctx))
 }
 
-// abandon leaves behind the step that runs on the call's goroutine, if one does.
+// abandon leaves behind what the call's goroutine does, and the step that runs on it, if one does.
 func (k *call) abandon() (step int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.abandoned.Store(k.at != between)
+	k.abandoned.Store(true)
+	if k.leftAt = k.at; k.at != between {
+		k.left[k.at].add(1)
+	}
 	return k.at
+}
+
+// returned ends the call's goroutine.
+func (k *call) returned() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.leftAt != between {
+		k.left[k.leftAt].add(-1)
+	}
+	k.at, k.leftAt = between, between
 }
 
 func (k *call) isAbandoned() bool { return k.abandoned.Load() }
@@ -94,6 +136,9 @@ func (t *task) do(ctx context.Context) error {
 // attempt has a step do its task within the step's deadline.
 func (k *call) attempt(i int, t task) error {
 	s, timeout := t.step, t.step.Timeout
+	if n := k.left[i].runs.Load(); n >= mostLeft {
+		return fmt.Errorf("%d of its runs still hang, so no other begins: let it obey its context, and restart the program to be rid of them", n)
+	}
 	shorter := false
 	if end, ok := k.ctx.Deadline(); timeout > 0 {
 		shorter = !ok || time.Until(end) > timeout
@@ -135,17 +180,26 @@ func (k *call) attemptApart(i int, timeout time.Duration, t task) error {
 		return errLate(ctx)
 	}
 	done := make(chan error, 1)
+	var over atomic.Bool // for the run or for its caller, whichever comes first
 	go func() {
 		err := errNoAnswer
-		defer func() { done <- err }()
+		defer func() {
+			if done <- err; over.Swap(true) {
+				k.left[i].add(-1)
+			}
+		}()
 		err = k.caught(i, ctx, &t)
 	}()
 	select {
 	case err := <-done:
 		return err
 	case <-ctx.Done():
-		return errLate(ctx)
 	}
+	k.left[i].add(1)
+	if over.Swap(true) { // it has ended at this moment
+		k.left[i].add(-1)
+	}
+	return errLate(ctx)
 }
 
 // caught makes an error of a step's panic.

@@ -45,6 +45,7 @@ func newBodies(maxBytes int64) *bodies {
 type body struct {
 	all        *bodies
 	connection *http.ResponseController
+	offline    bool // there is no connection
 	limited    io.Reader
 	scratch    *[]byte   // holds the text; nil where that has memory of its own
 	room       int64     // taken
@@ -88,7 +89,7 @@ func (all *bodies) read(waiting func() (context.Context, context.CancelFunc), w 
 		b.limited = http.MaxBytesReader(w, r.Body, all.maxBytes)
 	}
 	// A ResponseWriter without a connection has no deadline to set, and nothing to wait for.
-	waits := b.connection.SetReadDeadline(deadline) == nil
+	b.offline = b.connection.SetReadDeadline(deadline) != nil
 	if size >= 0 && size <= firstBytes {
 		text = (*b.scratch)[:size]
 		_, err = io.ReadFull(b, text)
@@ -104,7 +105,7 @@ func (all *bodies) read(waiting func() (context.Context, context.CancelFunc), w 
 		}
 		return nil, b, all.refuse(w, err)
 	}
-	if waits {
+	if !b.offline {
 		_ = b.connection.SetReadDeadline(time.Time{}) // the next request has its own
 	}
 	if len(text) == 0 {
@@ -126,21 +127,41 @@ func (b *body) readMore(waiting func() (context.Context, context.CancelFunc), si
 	}
 	room := size
 	if size < 0 {
-		room = b.all.maxBytes
+		room = b.all.maxBytes + b.all.maxBytes/2 // what readUnknown may hold
 	}
 	if err := b.take(waiting, room); err != nil {
 		return nil, err
 	}
 	defer b.settled()
 	if size < 0 {
-		whole := bytes.NewBuffer(bytes.Clone(first))
-		b.leaveScratch()
-		_, err := whole.ReadFrom(b)
-		return whole.Bytes(), err
+		return b.readUnknown(first)
 	}
 	whole := b.grow(int(size))
 	_, err = io.ReadFull(b, whole[n:])
 	return whole, err
+}
+
+// readUnknown goes on reading a body that does not say how large it is. No API server sends one, but what stands
+// between may. Twice as much memory each time is at most half as much again as the largest body, while it moves.
+func (b *body) readUnknown(first []byte) ([]byte, error) {
+	whole := bytes.Clone(first)
+	b.leaveScratch()
+	for {
+		if len(whole) == cap(whole) {
+			larger := make([]byte, len(whole), max(min(2*len(whole), int(b.all.maxBytes)), len(whole)+1))
+			copy(larger, whole)
+			whole = larger
+		}
+		n, err := b.Read(whole[len(whole):cap(whole)])
+		whole = whole[:len(whole)+n]
+		if errors.Is(err, io.EOF) {
+			b.giveBack(b.room - int64(cap(whole)))
+			return whole, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
 }
 
 // grow makes room for size bytes, of which the first firstBytes are there already.
@@ -224,11 +245,16 @@ func (b *body) release() {
 	if b == nil {
 		return
 	}
-	if b.room > 0 {
-		b.all.room.Release(b.room)
-		b.room = 0
-	}
+	b.giveBack(b.room)
 	b.leaveScratch()
+}
+
+// giveBack gives back some of the room that was taken.
+func (b *body) giveBack(room int64) {
+	if room > 0 {
+		b.all.room.Release(room)
+		b.room -= room
+	}
 }
 
 // keep makes an envelope good beyond the body's release: steps may hold on to what they are given.

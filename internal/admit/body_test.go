@@ -1,16 +1,19 @@
 package admit_test
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	admissionv1 "k8s.io/api/admission/v1"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 )
 
 // largest is the bound on a request in these specs; there is room for eight such at once.
@@ -89,6 +92,34 @@ var _ = Describe("A body", func() {
 		began := time.Now()
 		Expect(h.ask(large).review("v1").Allowed).To(BeTrue())
 		Expect(time.Since(began)).To(BeNumerically("<", 8*time.Second))
+	})
+
+	It("is given up before the answer is written, so that clients which do not read theirs keep no other call waiting", func() {
+		const clients = 8 // as many as there is room for
+		long := strings.Repeat("x", 1<<20)
+		h.Handle("long", func(context.Context, admission.Request) admission.Response {
+			return raw(admissionv1.AdmissionResponse{Allowed: true, Warnings: []string{long}})
+		})
+		h.Server = httptest.NewUnstartedServer(h.Handler)
+		h.Config.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
+			Expect(c.(*net.TCPConn).SetWriteBuffer(4 << 10)).To(Succeed())
+			return ctx
+		}
+		h.Start()
+		DeferCleanup(h.Close)
+		text := body("v1", request())
+		text = strings.Replace(text, `{`, `{`+strings.Repeat(" ", largest-len(text)), 1)
+		for range clients {
+			conn, err := net.Dial("tcp", h.Listener.Addr().String())
+			Expect(err).NotTo(HaveOccurred())
+			DeferCleanup(conn.Close)
+			Expect(conn.(*net.TCPConn).SetReadBuffer(4 << 10)).To(Succeed())
+			_, err = fmt.Fprintf(conn, "POST /mutate/long?timeout=30s HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(text), text)
+			Expect(err).NotTo(HaveOccurred())
+			_, err = conn.Read(make([]byte, 1)) // the answer has begun
+			Expect(err).NotTo(HaveOccurred())
+		}
+		Expect(h.ask(large).review("v1").Allowed).To(BeTrue())
 	})
 
 	It("that ends early is told so", func() {

@@ -28,11 +28,12 @@ type chain struct {
 	sayNothings []sync.Once // by step: the zero Response is worth one line in the log, not one a request
 	metrics     *webhookMetrics
 	stepMetrics []*stepMetrics // by step
+	left        []left         // by step
 }
 
 func newChain(path string, c Chain, metrics *Metrics) *chain {
 	webhook := path[strings.LastIndexByte(path, '/')+1:]
-	served := &chain{Chain: c, name: webhook, sayNothings: make([]sync.Once, len(c.Steps)), metrics: metrics.webhook(webhook)}
+	served := &chain{Chain: c, name: webhook, sayNothings: make([]sync.Once, len(c.Steps)), left: make([]left, len(c.Steps)), metrics: metrics.webhook(webhook)}
 	if len(c.Steps) == 1 {
 		served.name = c.Steps[0].Name
 	}
@@ -42,6 +43,7 @@ func newChain(path string, c Chain, metrics *Metrics) *chain {
 			return s.Matcher.hasSameObjects(other.Matcher)
 		}))
 		served.stepMetrics = append(served.stepMetrics, served.metrics.step(s.Name))
+		served.left[i].metrics = served.stepMetrics[i]
 		served.allIgnore = served.allIgnore && s.Ignore
 	}
 	return served
@@ -89,8 +91,9 @@ func (c *chain) wants(req *admissionv1.AdmissionRequest) (wants []want, some boo
 
 // run takes a request through the chain, and counts the operations of the patch in the response. An error is a
 // failure, which failurePolicy decides on; it names the step. A denial is a response.
-func (c *chain) run(ctx context.Context, log logr.Logger, req *admissionv1.AdmissionRequest, wants []want) (*admissionv1.AdmissionResponse, int, error) {
-	k := &call{chain: c, ctx: ctx, log: log, request: req, wants: wants, object: object{raw: req.Object.Raw}, at: between}
+func (c *chain) run(ctx context.Context, log logr.Logger, req *admissionv1.AdmissionRequest, wants []want, all *room) (*admissionv1.AdmissionResponse, int, error) {
+	k := &call{chain: c, ctx: ctx, log: log, request: req, wants: wants, object: object{raw: req.Object.Raw}, at: between, leftAt: between}
+	k.object.memory, k.oldMemory = &memory{room: all.objects, ctx: ctx}, &memory{room: all.oldObjects, ctx: ctx}
 	o := k.wait() //nolint:contextcheck // a call carries its context
 	return o.response, o.operations, o.err
 }

@@ -26,6 +26,7 @@ type call struct {
 	ran       []bool     // by step; nil where no step can run again
 	seen      [][]byte   // the object as each step left it; nil like ran
 	object    object
+	oldMemory *memory // what the old object takes
 	unsettled []unsettled
 	runs      int     // of steps
 	ignored   []error // the failures among them that failurePolicy ignores, as stepErrors
@@ -34,7 +35,8 @@ type call struct {
 
 	mu        sync.Mutex
 	at        int         // the step that runs on this goroutine, or between
-	abandoned atomic.Bool // set under mu by the one who waits: the deadline passed while a step ran
+	leftAt    int         // the one that was left behind, or between
+	abandoned atomic.Bool // set under mu by the one who waits: the deadline has passed
 }
 
 // outcome is what comes of a call: a response, or a failure, which names the step.
@@ -236,7 +238,7 @@ func (k *call) perform(i int, x *Exchange) error {
 	if err != nil {
 		return err
 	}
-	oldObj, err := decodeIfPresent(k.request.OldObject.Raw, s.New)
+	oldObj, err := k.oldMemory.decodeIfPresent(k.request.OldObject.Raw, s.New)
 	if err != nil {
 		return err
 	}
@@ -250,11 +252,11 @@ func (k *call) look(s *Step, raw []byte) (runtime.Object, error) {
 	return k.object.view(s.New)
 }
 
-func decodeIfPresent(raw []byte, newObject func() runtime.Object) (runtime.Object, error) {
+func (m *memory) decodeIfPresent(raw []byte, newObject func() runtime.Object) (runtime.Object, error) {
 	if absent(raw) {
 		return nil, nil
 	}
-	return decodeObject(raw, newObject())
+	return m.decodeObject(raw, newObject())
 }
 
 // take adds what a step said beside its verdict. A key that another step has used gets the step's name.

@@ -2,6 +2,8 @@ package admit
 
 import (
 	"bytes"
+	"encoding/json"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -50,11 +52,14 @@ func parseEnvelope(body []byte) (*envelope, error) {
 	if env := cutEnvelope(body); env != nil {
 		return env, nil
 	}
+	if n := besideObjects(body); n > mostBeside {
+		return nil, refuse(http.StatusRequestEntityTooLarge, "the AdmissionReview has %d bytes beside its objects; send at most %d", n, mostBeside)
+	}
 	rev, err := parseReview(body)
 	if err != nil {
 		return nil, err
 	}
-	return &envelope{typeMeta: rev.TypeMeta, request: *rev.Request}, nil
+	return &envelope{typeMeta: rev.TypeMeta, request: rev.Request.AdmissionRequest}, nil
 }
 
 // cutEnvelope returns nil for what must be refused and for what it leaves to the decoder.
@@ -69,7 +74,7 @@ func cutEnvelope(body []byte) *envelope {
 	switch {
 	case p.env.typeMeta.Kind != reviewKind,
 		p.env.typeMeta.APIVersion != reviewGroup+"/v1" && p.env.typeMeta.APIVersion != reviewGroup+"/v1beta1",
-		req.UID == "":
+		req.UID == "", len(req.UID) > longestUID, p.beside > mostBeside:
 		return nil
 	}
 	switch req.Operation {
@@ -79,6 +84,36 @@ func cutEnvelope(body []byte) *envelope {
 	return nil
 }
 
+// mostBeside bounds what a review holds beside its objects: the groups and extras of a user above all, which take many
+// times as much memory when they are decoded.
+const mostBeside = 256 << 10
+
+// besideObjects is how much that is.
+func besideObjects(body []byte) (n int) {
+	c, objects := &cursor{text: body}, 0
+	for more := c.enter('{'); more; more = c.more('{') {
+		if string(c.name()) != "request" || c.peek() != '{' {
+			n += len(c.value())
+			continue
+		}
+		for more := c.enter('{'); more; more = c.more('{') {
+			switch string(c.name()) {
+			case "object", "oldObject", "options":
+				objects += len(c.value())
+			default:
+				n += len(c.value())
+			}
+		}
+	}
+	switch {
+	case !c.odd:
+		return n
+	case json.Valid(body):
+		return len(body) - objects
+	}
+	return 0 // the decoder says what is wrong
+}
+
 // envelopeParser reads one AdmissionReview. What the request points to stands in it as well, so that all of an
 // envelope but its lists is one piece of memory.
 type envelopeParser struct {
@@ -86,6 +121,7 @@ type envelopeParser struct {
 	env             envelope
 	words           strings.Builder // the text of the envelope's strings, one after the other
 	checking        bool            // strings and lists are read, and not kept
+	beside          int             // bytes of the envelope's strings
 	requestKind     metav1.GroupVersionKind
 	requestResource metav1.GroupVersionResource
 	dryRun          bool
@@ -172,6 +208,7 @@ func (p *envelopeParser) request(req *admissionv1.AdmissionRequest) {
 			p.userInfo(&req.UserInfo)
 			p.checking = false
 			p.env.user = p.text[start:p.at]
+			p.beside += len(p.env.user) // empty strings make lists long, too
 		case "object":
 			p.once(&seen, 11)
 			req.Object.Raw = p.raw()
@@ -308,7 +345,7 @@ func (p *envelopeParser) word() string {
 		return ""
 	}
 	text := p.plain()
-	if p.checking {
+	if p.beside += len(text); p.checking || p.beside > mostBeside {
 		return ""
 	}
 	return p.keep(text)

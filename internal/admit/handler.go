@@ -12,7 +12,10 @@ import (
 
 	"github.com/go-logr/logr"
 	admissionv1 "k8s.io/api/admission/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
+
+	"code.cloudfoundry.org/eirinix/internal/decode"
 )
 
 // The prefixes of the paths of webhook entries. Below them, a path that is not known belongs to another version
@@ -44,6 +47,7 @@ type Handler struct {
 	limits sync.Once
 	work   *limiter
 	bodies *bodies
+	room   *room
 }
 
 // Handle serves one step that makes its own patch, on MutatePrefix+name.
@@ -81,8 +85,6 @@ func (h *Handler) chain(path string) *chain {
 // ServeHTTP answers one AdmissionReview.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	arrived := time.Now()
-	h.Metrics.arrived()
-	defer h.Metrics.answered()
 	h.closeWhenDraining(w)
 	c := h.chain(r.URL.Path)
 	if c == nil {
@@ -92,30 +94,41 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if c.Close {
 		w.Header().Set("Connection", "close")
 	}
+	answer := h.decide(w, r, c, arrived)
+	h.closeWhenDraining(w) // it may have begun meanwhile
+	answer.write(w)
+}
+
+// decide reads the request and makes the answer. When it returns, the call's place and its memory are given back, so
+// a client that does not read its answer keeps no other call waiting.
+func (h *Handler) decide(w http.ResponseWriter, r *http.Request, c *chain, arrived time.Time) reply {
+	h.Metrics.arrived()
+	defer h.Metrics.answered()
 	timeout := requestTimeout(r)
 	begin := func() (context.Context, context.CancelFunc) { return callContext(r.Context(), arrived, timeout) }
 	question, body, err := h.read(begin, w, r, arrived.Add(timeout)) //nolint:contextcheck // begin gives it one
 	defer body.release()
 	if err != nil {
-		h.refuse(w, r, c, err)
-		return
+		return h.refuse(w, r, c, err)
 	}
 	wants, some := c.wants(&question.request)
 	if !some {
-		h.send(w, c, question, &admissionv1.AdmissionResponse{Allowed: true}, 0, arrived)
+		answer := h.accept(c, question, &admissionv1.AdmissionResponse{Allowed: true}, 0, arrived)
 		question.recycle()
-		return
+		answer.offline = body.offline
+		return answer
 	}
 	question.complete()
 	body.keep(question)
 	ctx, cancel := begin()
 	defer cancel()
 	if err := h.work.acquire(ctx); err != nil { //nolint:contextcheck // begin has derived it from the request's
-		h.refuse(w, r, c, busy(err))
-		return
+		return h.refuse(w, r, c, busy(err))
 	}
 	defer h.work.release()
-	h.answer(ctx, w, c, question, wants, arrived) //nolint:contextcheck // as above
+	answer := h.run(ctx, c, question, wants, arrived) //nolint:contextcheck // as above
+	answer.offline = body.offline
+	return answer
 }
 
 // callContext is the context of a call. The server's own ends when the server is told to stop, but a call that
@@ -133,7 +146,7 @@ func (t timedOut) Error() string {
 func (t timedOut) Unwrap() error { return context.DeadlineExceeded }
 
 // refuse answers what is no AdmissionReview, or has no place.
-func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, c *chain, err error) {
+func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, c *chain, err error) reply {
 	status := http.StatusBadRequest
 	if refused, ok := errors.AsType[*refusal](err); ok {
 		status = refused.status
@@ -144,7 +157,7 @@ func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, c *chain, err e
 	}
 	h.Metrics.refusedWith(status)
 	h.Log.Info("refused a request", "status", status, "reason", err.Error(), "from", r.RemoteAddr, "extension", c.name)
-	writeText(w, status, fmt.Sprintf("extension %q: %v", c.name, err))
+	return textReply(status, fmt.Sprintf("extension %q: %v", c.name, err))
 }
 
 // read reads and understands the request. Release the body, also after an error, when the envelope is used no more.
@@ -152,6 +165,7 @@ func (h *Handler) read(waiting func() (context.Context, context.CancelFunc), w h
 	h.limits.Do(func() {
 		h.work = newLimiter(callsAtWork, callsWaiting)
 		h.bodies = newBodies(h.MaxBytes)
+		h.room = newRoom()
 	})
 	if err := checkHeader(w, r); err != nil {
 		return nil, nil, err
@@ -174,22 +188,21 @@ func busy(err error) error {
 	return refuse(http.StatusInternalServerError, "no place became free: %v", err)
 }
 
-// answer runs the chain and sends what comes of it.
-func (h *Handler) answer(ctx context.Context, w http.ResponseWriter, c *chain, question *envelope, wants []want, arrived time.Time) {
+// run runs the chain and makes the answer.
+func (h *Handler) run(ctx context.Context, c *chain, question *envelope, wants []want, arrived time.Time) reply {
 	log := c.logger(h.Log, &question.request)
-	resp, operations, err := c.run(logf.IntoContext(ctx, log), log, &question.request, wants)
+	resp, operations, err := c.run(logf.IntoContext(ctx, log), log, &question.request, wants, h.room)
 	if err != nil {
-		h.fail(w, c, question, err, arrived)
-		return
+		return h.fail(c, question, err, arrived)
 	}
-	h.send(w, c, question, resp, operations, arrived)
+	return h.accept(c, question, resp, operations, arrived)
 }
 
-func (h *Handler) send(w http.ResponseWriter, c *chain, question *envelope, resp *admissionv1.AdmissionResponse, operations int, arrived time.Time) {
-	h.closeWhenDraining(w) // it may have begun meanwhile
-	if err := writeAnswer(w, question, resp); err != nil {
-		h.fail(w, c, question, &stepError{step: c.name, err: fmt.Errorf("its answer cannot be encoded: %w", err)}, arrived)
-		return
+// accept makes an answer of a response.
+func (h *Handler) accept(c *chain, question *envelope, resp *admissionv1.AdmissionResponse, operations int, arrived time.Time) reply {
+	answer, err := encodeAnswer(question, resp)
+	if err != nil {
+		return h.fail(c, question, &stepError{step: c.name, err: fmt.Errorf("its answer cannot be encoded: %w", err)}, arrived)
 	}
 	took := time.Since(arrived)
 	c.metrics.answered(took, operations, len(resp.Patch))
@@ -199,15 +212,18 @@ func (h *Handler) send(w http.ResponseWriter, c *chain, question *envelope, resp
 	} else if h.Log.V(1).Enabled() {
 		c.logger(h.Log, &question.request).V(1).Info("allowed", "patchBytes", len(resp.Patch), "took", took.String())
 	}
+	return answer
 }
 
-func (h *Handler) fail(w http.ResponseWriter, c *chain, question *envelope, err error, arrived time.Time) {
-	h.closeWhenDraining(w)
+func (h *Handler) fail(c *chain, question *envelope, err error, arrived time.Time) reply {
 	took := time.Since(arrived)
 	c.metrics.answered(took, 0, 0)
 	c.logger(h.Log, &question.request).Error(err, "extension failed; failurePolicy decides",
 		"user", brief(question.request.UserInfo.Username), "took", took.String())
-	writeText(w, http.StatusInternalServerError, err.Error())
+	if errors.Is(err, decode.ErrTooLarge) {
+		return statusReply(http.StatusRequestEntityTooLarge, metav1.StatusReasonRequestEntityTooLarge, err.Error())
+	}
+	return textReply(http.StatusInternalServerError, err.Error())
 }
 
 // logger says with every line which request it is about.
@@ -242,7 +258,7 @@ func (h *Handler) unknown(w http.ResponseWriter, r *http.Request) {
 			}
 		}
 		h.Metrics.refusedWith(http.StatusNotFound)
-		writeText(w, http.StatusNotFound, fmt.Sprintf("nothing is served on %s", printable(r.URL.Path)))
+		textReply(http.StatusNotFound, fmt.Sprintf("nothing is served on %s", printable(r.URL.Path))).write(w)
 		return
 	}
 	h.Log.Info("asked for an extension that this replica does not have; told the API server to try another", "path", printable(r.URL.Path), "from", r.RemoteAddr)
@@ -251,7 +267,7 @@ func (h *Handler) unknown(w http.ResponseWriter, r *http.Request) {
 	// connection makes it choose an endpoint anew.
 	w.Header().Set("Retry-After", "0")
 	w.Header().Set("Connection", "close")
-	writeText(w, http.StatusServiceUnavailable, fmt.Sprintf("no extension is served on %s; another version of the webhook may have it", printable(r.URL.Path)))
+	textReply(http.StatusServiceUnavailable, fmt.Sprintf("no extension is served on %s; another version of the webhook may have it", printable(r.URL.Path))).write(w)
 }
 
 func resourceOf(req *admissionv1.AdmissionRequest) string {
@@ -275,10 +291,3 @@ func brief(s string) string {
 }
 
 func printable(s string) string { return fmt.Sprintf("%q", brief(s)) }
-
-func writeText(w http.ResponseWriter, status int, message string) {
-	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	w.Header().Set("X-Content-Type-Options", "nosniff")
-	w.WriteHeader(status)
-	_, _ = w.Write([]byte(message + "\n"))
-}

@@ -1,11 +1,12 @@
 package admit
 
 import (
-	"encoding/json"
 	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kjson "sigs.k8s.io/json"
+
+	"code.cloudfoundry.org/eirinix/internal/decode"
 )
 
 // labelText is the metadata.labels of an object as it stands in its JSON; nil where there are none.
@@ -62,7 +63,7 @@ func (text labelText) value(key string) (value []byte, has, ok bool) {
 // decodeLabels is findLabels for text that is not plain. It is not ok when the labels cannot be read.
 func decodeLabels(raw []byte) (labels map[string]string, metadata, ok bool) {
 	var object struct {
-		Metadata json.RawMessage `json:"metadata"`
+		Metadata verbatim `json:"metadata"`
 	}
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(raw, &object); err != nil {
 		return nil, false, false
@@ -73,8 +74,16 @@ func decodeLabels(raw []byte) (labels map[string]string, metadata, ok bool) {
 	var meta struct {
 		Labels map[string]string `json:"labels"`
 	}
-	err := kjson.UnmarshalCaseSensitivePreserveInts(object.Metadata, &meta)
+	err := decode.Into(object.Metadata, &meta) // which bounds the memory that labels take
 	return meta.Labels, true, err == nil
+}
+
+// verbatim is a json.RawMessage without a copy.
+type verbatim []byte
+
+func (v *verbatim) UnmarshalJSON(text []byte) error {
+	*v = text
+	return nil
 }
 
 // requirement is one demand on a label.

@@ -2,6 +2,8 @@ package admit
 
 import (
 	"encoding/json"
+	"fmt"
+	"strings"
 	"testing"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -187,3 +189,19 @@ func readLabels(raw []byte) (labels map[string]string, ok bool) {
 	}
 	return labels, !c.odd
 }
+
+var _ = Describe("Labels that take much memory", func() {
+	It("are not read; the step's own decoder refuses the object", func() {
+		var text strings.Builder
+		text.WriteString(`{"metadata":{"labels":{`)
+		for i := range 500_000 {
+			fmt.Fprintf(&text, `"%d":"",`, i)
+		}
+		text.WriteString(`"\u0061":"b"}}}`)
+		_, _, ok := decodeLabels([]byte(text.String()))
+		Expect(ok).To(BeFalse())
+		req := asked("CREATE core/v1/pods cf")
+		req.Object.Raw = []byte(text.String())
+		Expect(matcher(rules("* * * */*"), where("app", "In", "web"), nil).matches(req)).To(BeTrue())
+	})
+})

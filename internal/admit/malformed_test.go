@@ -15,6 +15,7 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	admissionv1 "k8s.io/api/admission/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 )
 
@@ -118,6 +119,8 @@ var _ = Describe("A request that is no AdmissionReview", func() {
 		Entry("a null request", body("v1", nil), "holds no request"),
 		Entry("a request that is a string", `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":"x"}`, "not an AdmissionReview"),
 		Entry("no uid", body("v1", request(func(r *admissionv1.AdmissionRequest) { r.UID = "" })), "no uid"),
+		Entry("a uid longer than any name", body("v1", request(func(r *admissionv1.AdmissionRequest) { r.UID = types.UID(strings.Repeat("u", 254)) })), "uid has 254 bytes; send one of at most 253"),
+		Entry("such a uid, written with an escape", strings.Replace(body("v1", request()), `"uid":"`, `"uid":"\u0075`+strings.Repeat("u", 253), 1), "send one of at most 253"),
 		Entry("no operation", body("v1", request(func(r *admissionv1.AdmissionRequest) { r.Operation = "" })), "must be CREATE, UPDATE, DELETE or CONNECT"),
 		Entry("an unknown operation", body("v1", request(func(r *admissionv1.AdmissionRequest) { r.Operation = "PATCH" })), `operation is "PATCH"`),
 		Entry("an operation in small letters", body("v1", request(func(r *admissionv1.AdmissionRequest) { r.Operation = "create" })), `operation is "create"`),
@@ -162,7 +165,28 @@ var _ = Describe("A request that is no AdmissionReview", func() {
 		Expect(got.Closes).To(BeTrue())
 	})
 
-	It("leaves the time of the next request on its connection alone", func() {
+	It("is refused for what it holds beside its objects, however that is written, and not for the objects", func() {
+		h.Handler.MaxBytes = 4 << 20
+		large := body("v1", request(func(r *admissionv1.AdmissionRequest) {
+			r.Object.Raw = []byte(strings.Replace(pod, `"metadata":{`, `"metadata":{"annotations":{"long":"`+strings.Repeat("x", 600_000)+`"},`, 1))
+		}))
+		plain := `"username":"alice"`
+		groups := plain + `,"groups":["` + strings.Repeat(`","`, 100_000) + `"]`
+		Expect(large).To(ContainSubstring(plain))
+		for _, spelling := range []string{plain, `"username":"\u0061lice"`, `"usern\u0061me":"alice"`, `"username":"alice","username":"alice"`} {
+			h.post(volumes, strings.Replace(large, plain, spelling, 1)).review("v1")
+			got := h.post(volumes, strings.Replace(large, plain, strings.Replace(groups, plain, spelling, 1), 1))
+			Expect(got.Status).To(Equal(http.StatusRequestEntityTooLarge), got.Body)
+			Expect(got.Body).To(ContainSubstring("beside its objects; send at most 262144"))
+		}
+	})
+
+	It("may have a uid as long as a name", func() {
+		long := types.UID(strings.Repeat("u", 253))
+		Expect(h.ask(func(r *admissionv1.AdmissionRequest) { r.UID = long }).Body).To(ContainSubstring(string(long)))
+	})
+
+	It("bounds the time to read and to answer, and leaves that of the next request on its connection alone", func() {
 		w := &deadlineRecorder{ResponseRecorder: httptest.NewRecorder()}
 		req := httptest.NewRequest(http.MethodPost, volumes+"?timeout=10s", strings.NewReader(body("v1", request())))
 		req.Header.Set("Content-Type", "application/json")
@@ -172,13 +196,22 @@ var _ = Describe("A request that is no AdmissionReview", func() {
 		Expect(w.deadlines).To(HaveLen(2))
 		Expect(w.deadlines[0]).To(BeTemporally("~", before.Add(10*time.Second), time.Second))
 		Expect(w.deadlines[1]).To(BeZero())
+		Expect(w.writing).To(HaveLen(2))
+		Expect(w.writing[0]).To(BeTemporally(">", before))
+		Expect(w.writing[1]).To(BeZero())
+		Expect(w.Flushed).To(BeTrue(), "nothing is left to be written without a deadline")
 	})
 })
 
-// deadlineRecorder notes which deadlines were set for reading from its connection.
+// deadlineRecorder notes which deadlines were set for its connection.
 type deadlineRecorder struct {
 	*httptest.ResponseRecorder
-	deadlines []time.Time
+	deadlines, writing []time.Time
+}
+
+func (d *deadlineRecorder) SetWriteDeadline(t time.Time) error {
+	d.writing = append(d.writing, t)
+	return nil
 }
 
 func (d *deadlineRecorder) SetReadDeadline(t time.Time) error {

@@ -46,6 +46,7 @@ type Metrics struct {
 	duration, stepDuration      *prometheus.HistogramVec
 	patchOperations, patchBytes *prometheus.CounterVec
 	panics, refused             *prometheus.CounterVec
+	left                        *prometheus.GaugeVec
 	inFlight                    prometheus.Gauge
 	requestBytes                prometheus.Histogram
 }
@@ -76,6 +77,10 @@ func NewMetrics(registerer prometheus.Registerer) (*Metrics, error) {
 			Namespace: metricsNamespace, Name: "admission_in_flight_requests",
 			Help: "Admission requests that are being answered or wait for it.",
 		})),
+		left: register(&r, prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Namespace: metricsNamespace, Name: "admission_left_behind_runs",
+			Help: "Runs of steps that go on although the time for their answer is over.",
+		}, []string{"webhook", "step"})),
 		requestBytes: register(&r, prometheus.NewHistogram(prometheus.HistogramOpts{
 			Namespace: metricsNamespace, Name: "admission_request_bytes",
 			Help: "Size of admission requests.", Buckets: prometheus.ExponentialBuckets(1<<10, 4, 8), // to 16 MiB
@@ -179,6 +184,7 @@ type stepMetrics struct {
 	name     string
 	duration prometheus.Observer
 	panics   prometheus.Counter
+	left     prometheus.Gauge
 	// Made when first needed: most steps know two operations and three decisions.
 	decisions [len(operationLabels)][decisions]atomic.Pointer[prometheus.Counter]
 }
@@ -189,7 +195,7 @@ func (w *webhookMetrics) step(name string) *stepMetrics {
 	}
 	return &stepMetrics{
 		webhook: w, name: name, duration: w.all.stepDuration.WithLabelValues(w.name, name),
-		panics: w.all.panics.WithLabelValues(w.name, name),
+		panics: w.all.panics.WithLabelValues(w.name, name), left: w.all.left.WithLabelValues(w.name, name),
 	}
 }
 
@@ -215,5 +221,12 @@ func (s *stepMetrics) decided(operation admissionv1.Operation, d decision, took 
 func (s *stepMetrics) panicked() {
 	if s != nil {
 		s.panics.Inc()
+	}
+}
+
+// leftBehind counts runs that are left behind, and those that have ended since with a negative number.
+func (s *stepMetrics) leftBehind(n int64) {
+	if s != nil {
+		s.left.Add(float64(n))
 	}
 }

@@ -9,7 +9,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 
-	"code.cloudfoundry.org/eirinix/internal/decode"
 	"code.cloudfoundry.org/eirinix/internal/patch"
 )
 
@@ -25,6 +24,8 @@ type object struct {
 	before  runtime.Object // raw decoded; nil until a step changes the view
 	current runtime.Object // the view; nil until a step asks for it
 
+	memory *memory // what the view takes
+
 	changed []bool // by batch: the steps between two differences share one, and this tells if it had something
 }
 
@@ -37,12 +38,12 @@ func (o *object) batch() int               { return len(o.changed) }
 func (o *object) changedIn(batch int) bool { return batch < len(o.changed) && o.changed[batch] }
 
 // decodeObject makes an object of JSON.
-func decodeObject(raw []byte, into runtime.Object) (runtime.Object, error) {
+func (m *memory) decodeObject(raw []byte, into runtime.Object) (runtime.Object, error) {
 	target := any(into)
 	if u, ok := into.(*unstructured.Unstructured); ok {
 		target = &u.Object // its own decoder wants a kind, and goes over the text twice
 	}
-	if err := decode.Into(raw, target); err != nil {
+	if err := m.decode(raw, target); err != nil {
 		return nil, fmt.Errorf("the object cannot be read as %T: %w", into, err)
 	}
 	return into, nil
@@ -60,7 +61,7 @@ func (o *object) view(newObject func() runtime.Object) (runtime.Object, error) {
 	if err := o.flush(); err != nil {
 		return nil, err
 	}
-	current, err := decodeObject(o.raw, into)
+	current, err := o.memory.decodeObject(o.raw, into)
 	if err != nil {
 		return nil, err
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"strconv"
+	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -16,23 +17,72 @@ type answer struct {
 	Response        *admissionv1.AdmissionResponse `json:"response"`
 }
 
-func writeAnswer(w http.ResponseWriter, question *envelope, resp *admissionv1.AdmissionResponse) error {
-	resp.UID = question.request.UID
-	body, plain := plainAnswer(question, resp)
-	if !plain {
-		var err error
-		if body, err = json.Marshal(answer{TypeMeta: question.typeMeta, Response: resp}); err != nil {
-			return err
-		}
-	}
-	header := w.Header()
-	header["Content-Type"] = jsonHeader
-	header.Set("Content-Length", strconv.Itoa(len(body)))
-	_, _ = w.Write(body) // the caller is gone: nobody is left to tell
-	return nil
+// answerGrace is how long a client may take to read a short answer; a long one may take as long as slowRate says
+// beside it. An API server reads at once.
+const answerGrace = 4 * time.Second
+
+// A reply is an answer that is ready to be sent. It holds nothing of the call.
+type reply struct {
+	status  int
+	kind    []string // Content-Type
+	text    []byte
+	offline bool // there is no connection whose time is to be bounded
 }
 
-var jsonHeader = []string{contentTypeJSON}
+func encodeAnswer(question *envelope, resp *admissionv1.AdmissionResponse) (reply, error) {
+	resp.UID = question.request.UID
+	if text, plain := plainAnswer(question, resp); plain {
+		return reply{status: http.StatusOK, kind: jsonHeader, text: text}, nil
+	}
+	text, err := json.Marshal(answer{TypeMeta: question.typeMeta, Response: resp})
+	return reply{status: http.StatusOK, kind: jsonHeader, text: text}, err
+}
+
+// textReply is an answer that is no AdmissionReview.
+func textReply(status int, message string) reply {
+	return reply{status: status, kind: textHeader, text: []byte(message + "\n")}
+}
+
+// statusReply is an answer whose message an API server would not read out of plain text: it does so for codes from
+// 500 on only.
+func statusReply(status int, reason metav1.StatusReason, message string) reply {
+	text, err := json.Marshal(metav1.Status{
+		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"},
+		Status:   metav1.StatusFailure, Code: int32(status), Reason: reason, Message: message,
+	})
+	if err != nil {
+		return textReply(status, message)
+	}
+	return reply{status: status, kind: jsonHeader, text: text}
+}
+
+var (
+	jsonHeader = []string{contentTypeJSON}
+	textHeader = []string{"text/plain; charset=utf-8"}
+)
+
+// write sends the answer. How long a client may take to read it is bounded here, because a server has no bound of
+// its own.
+func (a reply) write(w http.ResponseWriter) {
+	header := w.Header()
+	header["Content-Type"] = a.kind
+	if a.status != http.StatusOK {
+		header.Set("X-Content-Type-Options", "nosniff")
+	}
+	header.Set("Content-Length", strconv.Itoa(len(a.text)))
+	connection := http.NewResponseController(w)
+	bounded := !a.offline && connection.SetWriteDeadline(time.Now().Add(a.patience())) == nil
+	w.WriteHeader(a.status)
+	_, err := w.Write(a.text)
+	if bounded && err == nil && connection.Flush() == nil {
+		_ = connection.SetWriteDeadline(time.Time{}) // other handlers answer on the same connection
+	}
+}
+
+// patience is how long the client may take to read the answer.
+func (a reply) patience() time.Duration {
+	return answerGrace + time.Duration(len(a.text))*time.Second/slowRate
+}
 
 // plainAnswer writes what json.Marshal would for an answer that allows and says nothing beside, which most do.
 func plainAnswer(question *envelope, resp *admissionv1.AdmissionResponse) ([]byte, bool) {

@@ -19,13 +19,35 @@ const (
 	contentTypeJSON  = "application/json"
 	maxHeaderTimeout = 30 * time.Second // the API's bound on timeoutSeconds
 	defaultTimeout   = 10 * time.Second // the API's default for timeoutSeconds
+
+	// longestUID bounds what a caller's uid adds to the answer. An API server's has 36 bytes.
+	longestUID = 253
 )
 
 // review is an AdmissionReview of either version: v1 and v1beta1 requests have the same members, and the
 // answers differ in nothing that we send.
 type review struct {
 	metav1.TypeMeta `json:",inline"`
-	Request         *admissionv1.AdmissionRequest `json:"request,omitempty"`
+	Request         *request `json:"request,omitempty"`
+}
+
+// request is an AdmissionRequest whose objects are parts of the text that it was read from: they may be large.
+type request struct {
+	admissionv1.AdmissionRequest `json:",inline"`
+
+	Object    part `json:"object,omitempty"`
+	OldObject part `json:"oldObject,omitempty"`
+	Options   part `json:"options,omitempty"`
+}
+
+// part is what a RawExtension holds, without a copy. The decoder hands over a part of its text, which nothing changes.
+type part []byte
+
+func (p *part) UnmarshalJSON(text []byte) error {
+	if string(text) != "null" {
+		*p = text[:len(text):len(text)]
+	}
+	return nil
 }
 
 // refusal is a request that no step sees: the HTTP status of the answer, 4xx for what the caller did wrong, and
@@ -77,14 +99,18 @@ func parseReview(body []byte) (*review, error) {
 	if req == nil {
 		return nil, refuse(http.StatusBadRequest, "the AdmissionReview holds no request")
 	}
-	if req.UID == "" {
+	switch {
+	case req.UID == "":
 		return nil, refuse(http.StatusBadRequest, "the AdmissionReview's request has no uid")
+	case len(req.UID) > longestUID:
+		return nil, refuse(http.StatusBadRequest, "the AdmissionReview's uid has %d bytes; send one of at most %d", len(req.UID), longestUID)
 	}
 	switch req.Operation {
 	case admissionv1.Create, admissionv1.Update, admissionv1.Delete, admissionv1.Connect:
 	default:
 		return nil, refuse(http.StatusBadRequest, "the AdmissionReview's operation is %q; it must be CREATE, UPDATE, DELETE or CONNECT", req.Operation)
 	}
+	req.AdmissionRequest.Object.Raw, req.AdmissionRequest.OldObject.Raw, req.AdmissionRequest.Options.Raw = req.Object, req.OldObject, req.Options
 	return rev, nil
 }
 

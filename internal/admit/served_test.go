@@ -2,6 +2,7 @@ package admit_test
 
 import (
 	"context"
+	"encoding/json"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -11,6 +12,9 @@ import (
 	. "github.com/onsi/gomega"
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
+	admissionv1 "k8s.io/api/admission/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"code.cloudfoundry.org/eirinix/internal/admit"
@@ -109,5 +113,25 @@ var _ = Describe("A handler that is flooded", func() {
 		calls.Wait()
 		Expect(answers).To(Equal(map[int]int{http.StatusOK: places, http.StatusServiceUnavailable: 20}))
 		Expect(sentAway.Header().Get("Retry-After")).To(Equal("1"))
+	})
+})
+
+var _ = Describe("An object that would take too much memory", func() {
+	It("is refused by a message that the API server shows, with the reason and the remedy", func() {
+		h := newHook(allow)
+		h.Handler.MaxBytes = 4 << 20
+		h.Handler.Serve(volumes, admit.Chain{Steps: []admit.Step{label("a", nil)}})
+		hostile := func(req *admissionv1.AdmissionRequest) {
+			req.Object.Raw = []byte(`{"spec":{"containers":[` + strings.Repeat("{},", 300_000) + `{}]}}`)
+		}
+		for range 3 {
+			got := h.ask(hostile)
+			Expect(got.Status).To(Equal(http.StatusRequestEntityTooLarge))
+			Expect(got.Header.Get("Content-Type")).To(Equal("application/json"))
+			var status metav1.Status
+			Expect(json.Unmarshal([]byte(got.Body), &status)).To(Succeed())
+			Expect(apierrors.FromObject(&status)).To(MatchError(And(HavePrefix(`extension "a" failed: `), ContainSubstring("takes too much memory"), ContainSubstring("send a smaller object"))))
+		}
+		Expect(h.ask().review("v1").Allowed).To(BeTrue())
 	})
 })

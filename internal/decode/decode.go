@@ -25,23 +25,26 @@ import (
 //
 // The object keeps nothing of raw. Its strings share memory in small groups, so one that is kept may keep alive
 // some 4 KB of others. An UnmarshalJSON may see the same value twice, the second time with a fresh receiver.
+// It may also see a value of a text that is malformed further on.
 // Into is safe for concurrent use.
+//
+// An object takes no more memory than Bound allows for the text; ErrTooLarge is the one error that is not sigs.k8s.io/json's.
 func Into(raw []byte, obj any) error {
-	if fast(raw, obj) {
-		return nil
-	}
-	return kjson.UnmarshalCaseSensitivePreserveInts(raw, obj)
+	_, err := Within(raw, obj, nil)
+	return err
 }
 
+// unmarshal is the specification of this package.
+var unmarshal = kjson.UnmarshalCaseSensitivePreserveInts
+
 // fast is Into as long as nothing is out of the ordinary. If something is, it leaves the target as it was.
-func fast(raw []byte, obj any) bool {
+func (d *decoder) fast(obj any) bool {
 	v := reflect.ValueOf(obj)
 	if v.Kind() != reflect.Pointer || v.IsNil() || !v.Elem().IsZero() {
 		return false
 	}
 	v = v.Elem()
-	d := decoder{raw: raw}
-	if i := d.value(planFor(v.Type()), v, d.space(0)); i >= 0 && d.space(i) == len(raw) {
+	if i := d.value(planFor(v.Type()), v, d.space(0)); i >= 0 && d.space(i) == len(d.raw) {
 		return true
 	}
 	v.SetZero()
@@ -56,14 +59,26 @@ const (
 	// beyond longString.
 	keptTogether = 4096
 	longString   = 512
+
+	// A list whose items are larger together has them counted before there is memory for more, but not if that was
+	// done for several of the lists around it, because each has the text gone over once more.
+	spareBytes = 64 << 10
+	maxCounted = 4
+	mostSpare  = 1 << 20 // of a list that is used again
 )
 
 // A decoder is one text on its way into one object. Its methods read what stands at i, into a value that is
 // zero, and return where it ends, or -1 to give up, which also is what they make of an i of -1.
 type decoder struct {
-	raw  []byte
-	open int             // how many lists and objects there are around i
-	kept strings.Builder // the latest strings of the object
+	raw     []byte
+	open    int             // how many lists and objects there are around i
+	deepest int             // bound on open
+	kept    strings.Builder // the latest strings of the object
+
+	made, most int64                  // bytes of memory that the object takes so far, and may take without ask
+	take       func(most int64) error // may be nil
+	counted    int                    // how many of the lists around i had their items counted beforehand
+	err        error                  // why no more memory may be taken
 }
 
 // value reads any value into one of the plan's type.
@@ -84,7 +99,7 @@ func (d *decoder) value(p *plan, v reflect.Value, i int) int {
 		return d.number(p, v, i)
 	case shapeUnmarshaler:
 		end := d.skip(i)
-		if end < 0 || v.Addr().Interface().(json.Unmarshaler).UnmarshalJSON(d.raw[i:end:end]) != nil {
+		if end < 0 || !d.makes(unmarshalled(end-i)) || v.Addr().Interface().(json.Unmarshaler).UnmarshalJSON(d.raw[i:end:end]) != nil {
 			return -1
 		}
 		return end
@@ -98,6 +113,9 @@ func (d *decoder) value(p *plan, v reflect.Value, i int) int {
 		v.Addr().Interface().(*metav1.Time).Time = t.Local()
 		return end
 	case shapePointer:
+		if !d.makes(p.size) {
+			return -1
+		}
 		target := reflect.New(p.typ.Elem())
 		v.Set(target)
 		return d.value(p.elem, target.Elem(), i)
@@ -120,6 +138,7 @@ func (d *decoder) value(p *plan, v reflect.Value, i int) int {
 			return -1
 		}
 		v.SetBytes(content)
+		d.made += int64(len(s))
 		return end
 	}
 	return -1 // shapeForeign
@@ -170,6 +189,7 @@ func (d *decoder) members(p *plan, v reflect.Value, i int) int {
 				return -1
 			}
 			*word |= bit
+			d.made += f.beside
 			at := v.Field(f.index[0])
 			for _, x := range f.index[1:] {
 				if at.Kind() == reflect.Pointer {
@@ -199,8 +219,12 @@ func (d *decoder) entries(p *plan, v reflect.Value, i int) int {
 	}
 	m, key := reflect.MakeMap(p.typ), reflect.New(p.typ.Key()).Elem()
 	elem := reflect.New(p.typ.Elem()).Elem()
+	d.made += mapHead
 	i, more := d.first(i, '{')
-	for more {
+	for n := 0; more; n++ {
+		if !d.makes(entry(p.size, n)) {
+			return -1
+		}
 		var name string
 		name, i = d.name(i)
 		key.SetString(name)
@@ -215,8 +239,12 @@ func (d *decoder) entries(p *plan, v reflect.Value, i int) int {
 
 func (d *decoder) stringMap(i int) (map[string]string, int) {
 	m := map[string]string{}
+	d.made += mapHead
 	i, more := d.first(i, '{')
-	for more {
+	for n := 0; more; n++ {
+		if !d.makes(entry(anyEntry, n)) { // a string is as large as an interface
+			return nil, -1
+		}
 		var name, s string
 		if name, i = d.name(i); d.at(i) == 'n' {
 			i = d.word(i)
@@ -230,7 +258,8 @@ func (d *decoder) stringMap(i int) (map[string]string, int) {
 }
 
 // items reads a list. How many they are is known at the end only: until then, they stand in one that is used
-// again and again. Like any list that grows, this one moves its items about, so none may keep its own address.
+// again and again, unless they are many. Like any list that grows, this one moves its items about, so none may keep its
+// own address.
 func (d *decoder) items(p *plan, v reflect.Value, i int) int {
 	i, more := d.first(i, '[')
 	if !more {
@@ -245,18 +274,49 @@ func (d *decoder) items(p *plan, v reflect.Value, i int) int {
 	n := 0
 	for ; more; n++ {
 		if n == list.Cap() {
+			if int64(n)*p.size >= spareBytes && d.counted < maxCounted {
+				break
+			}
 			list.Grow(1) // which doubles
+		}
+		if !d.makes(p.size) {
+			i = -1
+			break
 		}
 		list.SetLen(n + 1)
 		i = d.value(p.elem, list.Index(n), i)
 		i, more = d.next(i, ']')
 	}
-	v.Grow(n)
-	v.SetLen(n)
+	if i >= 0 {
+		i = d.settle(p, v, list, i, more)
+	}
+	if int64(list.Cap())*p.size <= mostSpare {
+		list.Clear()
+		list.SetLen(0)
+		p.spare.Put(list)
+	}
+	return i
+}
+
+// settle makes the list of the items that were read, and goes on with those that follow: their number is counted now.
+func (d *decoder) settle(p *plan, v reflect.Value, list *reflect.Value, i int, more bool) int {
+	n := list.Len()
+	all := n
+	if more {
+		all += d.countItems(i)
+	}
+	if all < n || !d.makes(int64(all)*p.size) {
+		return -1
+	}
+	v.Grow(all)
+	v.SetLen(all)
 	reflect.Copy(v, *list)
-	list.Clear()
-	list.SetLen(0)
-	p.spare.Put(list)
+	d.counted++
+	for ; more; n++ {
+		i = d.value(p.elem, v.Index(n), i)
+		i, more = d.next(i, ']')
+	}
+	d.counted--
 	return i
 }
 
@@ -264,6 +324,7 @@ func (d *decoder) items(p *plan, v reflect.Value, i int) int {
 func (d *decoder) any(i int) (any, int) {
 	switch d.at(i) {
 	case '"':
+		d.made += anySize
 		return anyOf(d.string(i))
 	case '{':
 		return anyOf(d.anyMap(i))
@@ -278,6 +339,7 @@ func (d *decoder) any(i int) (any, int) {
 	if end < 0 {
 		return nil, -1
 	}
+	d.made += anySize / 2
 	if n, err := strconv.ParseInt(string(d.raw[i:end]), 10, 64); err == nil {
 		return n, end
 	}
@@ -292,8 +354,12 @@ func anyOf[T any](a T, end int) (any, int) { return a, end }
 
 func (d *decoder) anyMap(i int) (map[string]any, int) {
 	m := map[string]any{}
+	d.made += mapHead
 	i, more := d.first(i, '{')
-	for more {
+	for n := 0; more; n++ {
+		if !d.makes(entry(anyEntry, n)) {
+			return nil, -1
+		}
 		var name string
 		name, i = d.name(i)
 		m[name], i = d.any(i)
@@ -304,8 +370,12 @@ func (d *decoder) anyMap(i int) (map[string]any, int) {
 
 func (d *decoder) anyList(i int) ([]any, int) {
 	list := []any{}
+	d.made += mapHead // as much as its header, at least
 	i, more := d.first(i, '[')
 	for more {
+		if len(list) == cap(list) && !d.makes(anySize*int64(max(1, 2*cap(list)))) { // append doubles
+			return nil, -1
+		}
 		var a any
 		a, i = d.any(i)
 		list = append(list, a)

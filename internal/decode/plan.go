@@ -40,8 +40,10 @@ type plan struct {
 	shape shape
 	bits  int       // of numbers
 	elem  *plan     // of pointers, lists and maps
+	size  int64     // of what a pointer points to, of an item, of an entry's key and value
 	spare sync.Pool // of lists: empty ones that have room for items, as *reflect.Value
 
+	// Those of a struct that is foreign may have the same names.
 	fields []field  // of structs
 	heads  []*field // the first field of each hash of a name
 }
@@ -50,6 +52,7 @@ type plan struct {
 type field struct {
 	name   string
 	index  []int // its index, behind those of the embedded structs around it
+	beside int64 // what the embedded pointers on the way take
 	number int
 	next   *field // the next one of the same hash
 	plan   *plan
@@ -131,19 +134,26 @@ func (b planner) plan(t reflect.Type) *plan {
 		p.shape = shapeString
 	case kind == reflect.Interface && t.NumMethod() == 0:
 		p.shape = shapeInterface
-	case kind == reflect.Pointer && t.Elem().Kind() != reflect.Pointer: // which might be itself
-		p.shape, p.elem = shapePointer, b.plan(t.Elem())
+	case kind == reflect.Pointer:
+		p.elem, p.size = b.plan(t.Elem()), int64(t.Elem().Size())
+		if t.Elem().Kind() != reflect.Pointer { // which might be itself
+			p.shape = shapePointer
+		}
 	case kind == reflect.Slice && t.Elem().Kind() == reflect.Uint8:
 		p.shape = shapeBytes
 	case kind == reflect.Slice:
-		p.shape, p.elem = shapeList, b.plan(t.Elem())
-	case kind == reflect.Map && t.Key().Kind() == reflect.String && !reflect.PointerTo(t.Key()).Implements(textUnmarshalerType):
-		p.shape, p.elem = shapeMap, b.plan(t.Elem())
-	case kind == reflect.Struct:
-		if !b.collect(p, t, nil) || len(p.fields) > maxFields {
-			break
+		p.shape, p.elem, p.size = shapeList, b.plan(t.Elem()), int64(t.Elem().Size())
+	case kind == reflect.Array:
+		p.elem = b.plan(t.Elem())
+	case kind == reflect.Map:
+		p.elem, p.size = b.plan(t.Elem()), int64(t.Key().Size()+t.Elem().Size())
+		if t.Key().Kind() == reflect.String && !reflect.PointerTo(t.Key()).Implements(textUnmarshalerType) {
+			p.shape = shapeMap
 		}
-		p.shape = shapeStruct
+	case kind == reflect.Struct:
+		if b.collect(p, t, nil, 0) && len(p.fields) <= maxFields {
+			p.shape = shapeStruct
+		}
 		p.heads = make([]*field, 1<<bits.Len(uint(4*len(p.fields))))
 		for n := range p.fields {
 			f := &p.fields[n]
@@ -154,12 +164,13 @@ func (b planner) plan(t reflect.Type) *plan {
 	return p
 }
 
-// collect adds the fields of a struct, and of those embedded in it, to a plan. It gives up on what API types
+// collect adds the fields of a struct, and of those embedded in it, to a plan. It returns false for what API types
 // do not do, such as names that hide each other.
-func (b planner) collect(p *plan, t reflect.Type, around []int) bool {
+func (b planner) collect(p *plan, t reflect.Type, around []int, beside int64) (plain bool) {
 	if len(around) > 10 {
 		return false // an embedded struct that embeds itself
 	}
+	plain = true
 	for i := range t.NumField() {
 		sf := t.Field(i)
 		tag := sf.Tag.Get("json")
@@ -173,23 +184,27 @@ func (b planner) collect(p *plan, t reflect.Type, around []int) bool {
 		case tag == "-":
 		case sf.Anonymous && embedded.Kind() == reflect.Struct && (name == "" || !sf.IsExported()):
 			if name != "" || !sf.IsExported() && embedded != sf.Type {
-				return false // there are ways to write it, but rules of when
+				plain = false // there are ways to write it, but rules of when
 			}
-			if !b.collect(p, embedded, index) {
-				return false
+			inside := beside
+			if embedded != sf.Type {
+				inside += int64(embedded.Size())
 			}
+			plain = b.collect(p, embedded, index, inside) && plain
 		case !sf.IsExported():
-		case strings.ContainsFunc(name, unusual) || slices.Contains(strings.Split(options, ","), "string"):
-			return false
 		default:
+			if strings.ContainsFunc(name, unusual) || slices.Contains(strings.Split(options, ","), "string") {
+				plain = false
+				p.fields = append(p.fields, field{name: sf.Name, index: index, plan: b.plan(sf.Type), beside: beside})
+			}
 			name = cmp.Or(name, sf.Name)
 			if slices.ContainsFunc(p.fields, func(f field) bool { return f.name == name }) {
-				return false
+				plain = false
 			}
-			p.fields = append(p.fields, field{name: name, index: index, plan: b.plan(sf.Type)})
+			p.fields = append(p.fields, field{name: name, index: index, plan: b.plan(sf.Type), beside: beside})
 		}
 	}
-	return true
+	return plain
 }
 
 // unusual tells of a character that it may not be one that encoding/json takes for part of a name.

@@ -140,7 +140,7 @@ func spoil(r *rand.Rand, raw []byte) []byte {
 // spans are where the values of a well-formed text stand.
 func spans(raw []byte) (found [][2]int) {
 	for i := range raw {
-		if end := (&decoder{raw: raw}).skip(i); end > 0 && json.Valid(raw[i:end]) {
+		if end := (&decoder{raw: raw, deepest: maxNesting}).skip(i); end > 0 && json.Valid(raw[i:end]) {
 			found = append(found, [2]int{i, end})
 		}
 	}

@@ -14,14 +14,17 @@ import (
 func (d *decoder) string(i int) (s string, end int) {
 	text, plain, end := d.quoted(i)
 	if !plain {
+		d.made += int64(len(text))
 		return unquote(text), end
 	}
 	if len(text) > d.kept.Cap()-d.kept.Len() {
 		if len(text) > longString {
+			d.made += int64(len(text))
 			return string(text), end
 		}
 		d.kept = strings.Builder{}
 		d.kept.Grow(max(len(text), min(keptTogether, (len(d.raw)-i)/2)))
+		d.made += int64(d.kept.Cap())
 	}
 	start := d.kept.Len()
 	d.kept.Write(text)
@@ -130,7 +133,7 @@ func (d *decoder) first(i int, opening byte) (next int, more bool) {
 	if i = d.space(i + 1); d.at(i) == opening+2 { // in ASCII, '{'+2 is '}' and '['+2 is ']'
 		return i + 1, false
 	}
-	if d.open++; d.open > maxNesting {
+	if d.open++; d.open > d.deepest {
 		return -1, false
 	}
 	return i, true
@@ -161,6 +164,19 @@ func (d *decoder) colon(i int) int {
 		return -1
 	}
 	return d.space(i + 1)
+}
+
+// countItems returns how many items of a list there are from the one at i on; -1 if the text is malformed.
+func (d *decoder) countItems(i int) (n int) {
+	open := d.open
+	for more := true; more; n++ {
+		i = d.skip(i)
+		i, more = d.next(i, ']')
+	}
+	if d.open = open; i < 0 {
+		return -1
+	}
+	return n
 }
 
 // skip goes over any well-formed value.

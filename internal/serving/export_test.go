@@ -1,9 +1,18 @@
 package serving
 
-import "time"
+import (
+	"net"
+	"time"
+)
 
 // SetIdleTimeout is for specs that cannot wait for the real one. Call it before Start.
 func (s *Server) SetIdleTimeout(d time.Duration) { s.idle = d }
+
+// SetMostConnections is for specs that open only a few. Call it before Start.
+func (s *Server) SetMostConnections(n int) { s.most = n }
+
+// AdmitConnections takes connections in, of which that many may be open.
+func AdmitConnections(most int) func(net.Conn) error { return (&connections{most: most}).admit }
 
 // MaxVerdicts and RefusalLife are the bounds of what Clients remembers.
 const (

@@ -3,6 +3,7 @@
 package serving
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -38,6 +39,8 @@ type Server struct {
 	HTTP2          bool     // offer HTTP/2 beside HTTP/1.1
 
 	idle     time.Duration // 0 means idleTimeout
+	most     int           // connections; 0 means mostConnections
+	open     connections
 	refusals rarely
 	draining atomic.Bool
 	port     int
@@ -73,6 +76,7 @@ func (s *Server) Start(ctx context.Context) error {
 func (s *Server) startOn(ctx context.Context, port int) error {
 	// The server's own context outlives ctx: controller-runtime makes it the base of every request's,
 	// and its end is what stops the server.
+	s.open.most, s.open.log = cmp.Or(s.most, mostConnections), s.Log
 	running, stop := context.WithCancel(context.WithoutCancel(ctx))
 	inner := webhook.NewServer(webhook.Options{
 		Host: s.Host, Port: port,
@@ -94,6 +98,8 @@ func (s *Server) startOn(ctx context.Context, port int) error {
 }
 
 func (s *Server) route(w http.ResponseWriter, r *http.Request) {
+	s.open.begin(r.RemoteAddr)
+	defer s.open.end(r.RemoteAddr)
 	switch r.URL.Path {
 	case healthzPath:
 		s.health(w, nil)

@@ -42,7 +42,7 @@ func (s *Server) configure(c *tls.Config) {
 	// Every handshake passes here, a resumed one (which needs no certificate) too.
 	c.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
 		once.Do(func() { s.adjust(hello.Context(), http2) })
-		return nil, nil
+		return nil, s.open.admit(hello.Conn)
 	}
 }
 
@@ -54,6 +54,7 @@ func (s *Server) adjust(ctx context.Context, http2 *http.Server) {
 		return
 	}
 	server.IdleTimeout = s.idleTimeout()
+	server.MaxHeaderBytes = mostHeaderBytes
 	if http2 != nil {
 		useHTTP2(server, http2) //nolint:contextcheck // the shutdown is not the handshake's
 	}

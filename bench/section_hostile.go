@@ -1,0 +1,215 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"code.cloudfoundry.org/eirinix"
+)
+
+const (
+	// nameHostile is a section that runs only when it is asked for: its figures are not ratios, and want a calm machine.
+	nameHostile = "hostile"
+
+	lateBound = 250 // ms, of the call beside an attack that one in a hundred exceeds
+	every     = 20 * time.Millisecond
+)
+
+// An attack does its worst until its context ends.
+type attack struct {
+	name  string
+	least time.Duration // it takes to do any harm
+	run   func(context.Context, *child) error
+}
+
+// sectionHostile attacks a server of ours in the container that Manifests describes, and calls it beside as an API server
+// does.
+func sectionHostile(ctx context.Context, r *report, length time.Duration) (err error) {
+	if runtime.GOOS != "linux" {
+		r.skip("attacks on a server", "the memory of a process is read from /proc, which Linux alone has")
+		return nil
+	}
+	limit, environment, err := container()
+	if err != nil {
+		return err
+	}
+	normal, err := loadReview(middle)
+	if err != nil {
+		return err
+	}
+	large, err := loadReview(sizes[len(sizes)-1])
+	if err != nil {
+		return err
+	}
+	attacks := append([]attack{{name: "none", run: func(ctx context.Context, _ *child) error { <-ctx.Done(); return nil }}}, attacks()...)
+	if os.Getenv(assetsVariable) == "" {
+		r.skip("attack through an API server", assetsVariable+" is not set (make assets builds the binaries and prints their folder)")
+	} else {
+		through, stop, err := attackThroughAPIServer(ctx)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, stop()) }()
+		attacks = append(attacks, through)
+	}
+	r.title("Attacks on a server with a limit of %d MiB, pods of %s and %s beside them", limit>>20, normal.name, large.name)
+	for _, a := range attacks {
+		if err := a.judge(ctx, r, length, limit, environment, normal, large); err != nil {
+			return fmt.Errorf("%s: %w", a.name, err)
+		}
+	}
+	return nil
+}
+
+// judge attacks a server that has just started.
+func (a attack) judge(ctx context.Context, r *report, length time.Duration, limit int64, environment []string, normal, large *review) (err error) {
+	server, err := startProgram(environment, "-hostile")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, server.stop()) }()
+	neighbours := make([]*neighbour, 0, 2)
+	for _, review := range []*review{normal, large} {
+		n := &neighbour{client: server.client(false), url: server.at(hostilePath), review: review}
+		if err := n.call(ctx); err != nil {
+			return err
+		}
+		neighbours = append(neighbours, n)
+	}
+	attacking, cancel := context.WithTimeout(ctx, max(length, a.least))
+	defer cancel()
+	var beside sync.WaitGroup
+	for _, n := range neighbours {
+		beside.Go(func() { n.run(attacking) })
+	}
+	if err := a.run(attacking, server); err != nil {
+		return err
+	}
+	<-attacking.Done()
+	beside.Wait()
+	peak, err := peakMemory(server.cmd.Process.Pid)
+	if err != nil {
+		return err
+	}
+	failed := 0
+	for _, n := range neighbours {
+		slices.Sort(n.took)
+		failed += n.failed
+		r.line("%s: %d calls with %s beside it, p50 %.1f ms, p99 %.1f ms, slowest %.1f ms", a.name, len(n.took), n.review.name, n.at(0.5), n.at(0.99), n.at(1))
+		if n.last != nil {
+			r.line("  the last call that failed: %v", n.last)
+		}
+	}
+	r.judge(float64(peak)/(1<<20), float64(limit>>20), "%s: peak memory, MiB", a.name)
+	r.judge(neighbours[0].at(0.99), lateBound, "%s: p99 with %s, ms", a.name, normal.name)
+	r.judge(float64(failed), 0, "%s: calls beside it that failed", a.name)
+	return nil
+}
+
+// container is the memory limit and the environment of the container that Manifests describes.
+func container() (limit int64, environment []string, err error) {
+	m := eirinix.NewManager(eirinix.ManagerOptions{
+		ServiceName: "bench", WebhookNamespace: "bench", Deployment: eirinix.DeploymentOptions{Image: "example.org/bench:1"},
+	})
+	objects, err := []client.Object(nil), m.AddExtension(eirinix.Mutation[*corev1.Pod]{Apply: func(context.Context, *eirinix.Call, *corev1.Pod) error { return nil }})
+	if err == nil {
+		objects, err = m.Manifests()
+	}
+	if err != nil {
+		return 0, nil, err
+	}
+	for _, o := range objects {
+		d, ok := o.(*appsv1.Deployment)
+		if !ok {
+			continue
+		}
+		c := d.Spec.Template.Spec.Containers[0]
+		limit = c.Resources.Limits.Memory().Value()
+		for _, e := range c.Env {
+			if e.ValueFrom == nil { // the other one is the limit in MiB, for this one
+				environment = append(environment, e.Name+"="+strings.ReplaceAll(e.Value, "$(MEMORY_LIMIT_MIB)", strconv.FormatInt(limit>>20, 10)))
+			}
+		}
+		return limit, environment, nil
+	}
+	return 0, nil, errors.New("the Manifests hold no Deployment")
+}
+
+// peakMemory is the most that has been resident of a process.
+func peakMemory(pid int) (int64, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(text)) {
+		if rest, ok := strings.CutPrefix(line, "VmHWM:"); ok {
+			kb, err := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(rest), "kB")), 10, 64)
+			return kb << 10, err
+		}
+	}
+	return 0, errors.New("the system does not say how much memory a process has had")
+}
+
+// A neighbour calls as an API server does, one call after the other on one connection.
+type neighbour struct {
+	client *http.Client
+	url    string
+	review *review
+	took   []float64 // ms, of the calls that were answered
+	failed int
+	last   error // of those that failed
+}
+
+func (n *neighbour) run(ctx context.Context) {
+	for tick := time.NewTicker(every); ; {
+		began := time.Now()
+		err := n.call(context.WithoutCancel(ctx))
+		n.took = append(n.took, float64(time.Since(began).Microseconds())/1000)
+		if err != nil {
+			n.failed++
+			n.last = err
+		}
+		select {
+		case <-ctx.Done():
+			tick.Stop()
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// at is how long the calls took, of which a share was faster.
+func (n *neighbour) at(share float64) float64 { return n.took[int(share*float64(len(n.took)-1))] }
+
+func (n *neighbour) call(ctx context.Context) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, n.url, bytes.NewReader(n.review.body))
+	if err != nil {
+		return err
+	}
+	request.Header.Set("Content-Type", "application/json")
+	resp, err := n.client.Do(request)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return err
+	}
+	return checkAnswer(spec{injection(), wanted, n.review}, resp.StatusCode, text)
+}

@@ -1,0 +1,169 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	eirinixtest "code.cloudfoundry.org/eirinix/testing"
+)
+
+// attacks need no more than a way to the port.
+func attacks() []attack {
+	return []attack{
+		{name: "9 MB of empty items", run: func(ctx context.Context, c *child) error {
+			empty := pod(`"containers":[` + strings.Repeat("{},", 3<<20) + `{}]`)
+			odd := bytes.Replace(empty, []byte(`{"kind":"Pod"`), []byte(`{"kind":"a","kind":"Pod"`), 1) // which takes another decoder
+			atOnce(4, func(i int) { repeat(ctx, c, false, [][]byte{empty, odd}[i%2]) })
+			return nil
+		}},
+		{name: "twenty chunked bodies of 200 MB", run: func(ctx context.Context, c *child) error {
+			body := bytes.Repeat([]byte(" "), 200<<20)
+			atOnce(20, func(int) { repeat(ctx, c, true, body) })
+			return nil
+		}},
+		{name: "eight readers that never read", run: func(ctx context.Context, c *child) error {
+			longUID := reviewOf(strings.Repeat("u", 30<<20), string(podText(`"containers":[{"name":"a"}]`)))
+			containers := make([]string, 20_000)
+			for i := range containers {
+				containers[i] = fmt.Sprintf(`{"name":"c-%d","image":"example.org/a:1","args":[%q]}`, i, strings.Repeat("x", 1200))
+			}
+			longAnswer := pod(`"containers":[` + strings.Join(containers, ",") + `]`)
+			atOnce(8, func(i int) { neverRead(ctx, c, [][]byte{longUID, longAnswer}[i%2]) })
+			return nil
+		}},
+		{name: "a thousand unfinished headers", run: func(ctx context.Context, c *child) error {
+			atOnce(1000, func(int) { neverFinish(ctx, c) })
+			return nil
+		}},
+	}
+}
+
+// attackThroughAPIServer creates pods of 3 MB, eight at a time.
+func attackThroughAPIServer(ctx context.Context) (attack, func() error, error) {
+	plane, err := eirinixtest.NewControlPlane(ctx, eirinixtest.ControlPlaneOptions{})
+	if err != nil {
+		return attack{}, nil, err
+	}
+	clients, err := kubernetes.NewForConfig(plane.Config())
+	if err == nil {
+		_, err = clients.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: nameHostile}}, metav1.CreateOptions{})
+	}
+	if err != nil {
+		return attack{}, nil, errors.Join(err, plane.Stop())
+	}
+	// The API server reads such pods for half a minute before it calls.
+	return attack{name: "eight pods of 3 MB through an API server", least: 45 * time.Second, run: func(ctx context.Context, c *child) error {
+		configuration := webhookConfiguration(nameHostile, nameHostile, c.Bundle, []string{c.at(strings.TrimSuffix(hostilePath, "?timeout=10s"))})
+		if _, err := clients.AdmissionregistrationV1().MutatingWebhookConfigurations().Create(ctx, configuration, metav1.CreateOptions{}); err != nil {
+			return err
+		}
+		creator, err := newCreator(plane.Config(), &review{raw: podText(`"containers":[{"name":"a","image":"b"}],"tolerations":[` + strings.Repeat("{},", 900_000) + `{}]`)})
+		if err != nil {
+			return err
+		}
+		atOnce(8, func(i int) {
+			for ctx.Err() == nil {
+				_, _ = creator.send(ctx, http.MethodPost, creator.host+"/api/v1/namespaces/"+nameHostile+"/pods", creator.head+fmt.Sprintf("pod-%d", i)+creator.tail)
+			}
+		})
+		return nil
+	}}, plane.Stop, nil
+}
+
+// atOnce runs so many of them side by side.
+func atOnce(n int, run func(i int)) {
+	var all sync.WaitGroup
+	for i := range n {
+		all.Go(func() { run(i) })
+	}
+	all.Wait()
+}
+
+func podText(spec string) []byte {
+	return []byte(`{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a"},"spec":{` + spec + `}}`)
+}
+
+func pod(spec string) []byte { return reviewOf("u", string(podText(spec))) }
+
+func reviewOf(uid, object string) []byte {
+	return []byte(`{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":{"uid":"` + uid + `","kind":{"group":"","version":"v1","kind":"Pod"},` +
+		`"resource":{"group":"","version":"v1","resource":"pods"},"operation":"CREATE","namespace":"a","name":"a","object":` + object + `}}`)
+}
+
+// repeat sends a body again and again. What is answered does not matter.
+func repeat(ctx context.Context, c *child, chunked bool, body []byte) {
+	client := c.client(false)
+	defer client.CloseIdleConnections()
+	for ctx.Err() == nil {
+		var text io.Reader = bytes.NewReader(body)
+		if chunked {
+			text = io.MultiReader(text) // whose length net/http does not know
+		}
+		request, err := http.NewRequestWithContext(ctx, http.MethodPost, c.at(hostilePath), text)
+		if err != nil {
+			return
+		}
+		request.Header.Set("Content-Type", "application/json")
+		if resp, err := client.Do(request); err == nil {
+			_, _ = io.Copy(io.Discard, resp.Body)
+			_ = resp.Body.Close()
+		}
+	}
+}
+
+// neverRead sends a body on a connection that takes hardly anything back, and holds it.
+func neverRead(ctx context.Context, c *child, body []byte) {
+	conn, err := dial(ctx, c)
+	if err != nil {
+		return
+	}
+	defer func() { _ = conn.Close() }()
+	if _, err := fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n", hostilePath, len(body)); err == nil {
+		_, _ = conn.Write(body)
+	}
+	<-ctx.Done()
+}
+
+// neverFinish sends as much of a header as the server takes, and holds the connection.
+func neverFinish(ctx context.Context, c *child) {
+	conn, err := dial(ctx, c)
+	if err != nil {
+		return
+	}
+	defer func() { _ = conn.Close() }()
+	_, err = fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: x\r\n", hostilePath)
+	for line := "X-Long: " + strings.Repeat("x", 8000) + "\r\n"; err == nil && ctx.Err() == nil; {
+		if _, err = io.WriteString(conn, line); err == nil {
+			err = pause(ctx, 10*time.Millisecond)
+		}
+	}
+	<-ctx.Done()
+}
+
+func dial(ctx context.Context, c *child) (net.Conn, error) {
+	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", strings.TrimPrefix(c.URL, "https://"))
+	if err != nil {
+		return nil, err
+	}
+	if tcp, ok := conn.(*net.TCPConn); ok {
+		_ = tcp.SetReadBuffer(4 << 10)
+	}
+	if deadline, ok := ctx.Deadline(); ok {
+		_ = conn.SetDeadline(deadline)
+	}
+	secure := tls.Client(conn, &tls.Config{InsecureSkipVerify: true}) // attackers do not care whom they attack
+	return secure, secure.HandshakeContext(ctx)
+}

@@ -1,0 +1,62 @@
+package admit
+
+// This file shares out the memory that objects take once they are decoded.
+
+import (
+	"context"
+	"fmt"
+
+	"golang.org/x/sync/semaphore"
+
+	"code.cloudfoundry.org/eirinix/internal/decode"
+)
+
+// An object is counted twice, because steps change a copy. There is room for one of the largest, or many smaller
+// ones: what makes do with decode.Free needs no room at all.
+const copies = 2
+
+// room is what decoded objects may take in all calls together. Old objects have a room of their own: a call that
+// holds one object and waits for the other never waits for one that does the same the other way round.
+type room struct{ objects, oldObjects *semaphore.Weighted }
+
+func newRoom() *room {
+	return &room{semaphore.NewWeighted(copies * decode.Most), semaphore.NewWeighted(copies * decode.Most)}
+}
+
+// memory is the share of one object of a call. It belongs to the goroutine that runs the steps; nil needs no room.
+type memory struct {
+	room  *semaphore.Weighted
+	ctx   context.Context // of the call: it bounds the wait for room
+	taken int64
+}
+
+// decode reads an object into a Go type, which replaces the one that was read before.
+func (m *memory) decode(raw []byte, into any) error {
+	if m == nil {
+		return decode.Into(raw, into)
+	}
+	m.release()
+	made, err := decode.Within(raw, into, func(most int64) error {
+		if err := m.room.Acquire(m.ctx, copies*most); err != nil {
+			return fmt.Errorf("no memory became free for the object: %w", context.Cause(m.ctx))
+		}
+		m.taken = copies * most
+		return nil
+	})
+	if err != nil {
+		m.release()
+		return err
+	}
+	if rest := m.taken - copies*made; rest > 0 {
+		m.room.Release(rest)
+		m.taken -= rest
+	}
+	return nil
+}
+
+func (m *memory) release() {
+	if m != nil && m.taken > 0 {
+		m.room.Release(m.taken)
+		m.taken = 0
+	}
+}

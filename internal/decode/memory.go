@@ -1,0 +1,163 @@
+package decode
+
+// This file bounds the memory that an object takes. A text of a few bytes can make a thousand times as many: an empty
+// item of a list is two characters, and a container in memory has hundreds of bytes.
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+)
+
+const (
+	// Free is how much memory a text may be made into without asking for more.
+	Free = 256 << 10
+
+	// What API servers send becomes at most ten times as large in a Go type, and twenty times in a tree of maps.
+	mostPerByte = 32
+	mostBeside  = 2 << 20
+
+	// Most is how much memory any text may be made into. An API server accepts an object of 3 MB.
+	Most = 32 << 20
+)
+
+// Bound is how much memory a text of this length may be made into.
+func Bound(length int) int64 { return min(int64(length)*mostPerByte+mostBeside, Most) }
+
+// ErrTooLarge is for a text that would take more memory than its length allows.
+var ErrTooLarge = errors.New("it takes too much memory")
+
+// Within is Into for callers that share memory: when the object takes more than Free, take is asked once for as much as
+// it may take at most, and its error ends the reading. made is how much memory the object has taken, also in part.
+func Within(raw []byte, obj any, take func(most int64) error) (made int64, err error) {
+	d := decoder{raw: raw, most: Free, take: take, deepest: maxNesting}
+	if !d.fast(obj) && d.err == nil {
+		return d.slow(obj)
+	}
+	return d.made, d.err
+}
+
+// makes notes that so much memory is about to be taken. It returns false when that is too much.
+func (d *decoder) makes(bytes int64) bool {
+	d.made += bytes
+	return d.made <= d.most || d.ask()
+}
+
+func (d *decoder) ask() bool {
+	bound := Bound(len(d.raw))
+	if d.err == nil && d.made > bound {
+		d.err = fmt.Errorf("%w: its JSON of %d bytes would become more than %d; send a smaller object, lists of empty or tiny items take most", ErrTooLarge, len(d.raw), bound)
+	}
+	if d.err == nil && d.most < bound && d.take != nil {
+		d.err = d.take(bound)
+	}
+	d.most = bound
+	return d.err == nil
+}
+
+// slow reads with sigs.k8s.io/json, which does not count. So it is counted beforehand, as if members that come twice
+// took memory twice. What is malformed takes none: sigs.k8s.io/json looks at that first.
+func (d *decoder) slow(obj any) (int64, error) {
+	counting := decoder{raw: d.raw, made: d.made, most: d.most, take: d.take, deepest: deepestOfAll}
+	if v := reflect.ValueOf(obj); v.Kind() == reflect.Pointer && !v.IsNil() {
+		counting.count(planFor(v.Type().Elem()), counting.space(0))
+	}
+	if counting.err != nil {
+		return counting.made, counting.err
+	}
+	return counting.made, unmarshal(d.raw, obj)
+}
+
+// deepestOfAll is how deep sigs.k8s.io/json lets lists and objects nest.
+const deepestOfAll = 10000
+
+// count goes over a value as value does, and over those that do not fit the plan, and notes what they take.
+func (d *decoder) count(p *plan, i int) int {
+	for pointers := 0; p.elem != nil && p.typ.Kind() == reflect.Pointer && pointers < maxPointers; pointers++ {
+		d.makes(p.size)
+		p = p.elem
+	}
+	start, opening := i, d.at(i)
+	kind, elem, size := p.typ.Kind(), p.elem, p.size
+	if kind == reflect.Interface { // it becomes a map or a list of its own kind
+		elem, size = p, anySize
+		if d.makes(mapHead); opening == '{' {
+			kind, size = reflect.Map, anyEntry
+		}
+	}
+	switch {
+	case p.shape == shapeUnmarshaler || p.shape == shapeTime:
+		i = d.skip(i)
+		d.makes(unmarshalled(i - start))
+		return i
+	case opening == '{' && (kind == reflect.Struct || kind == reflect.Map && elem != nil):
+	case opening == '[' && kind != reflect.Map && elem != nil:
+	default:
+		i = d.skip(i)
+		d.makes(int64(max(i-start, 0)))
+		return i
+	}
+	i, more := d.first(i, opening)
+	for n := 0; more && d.err == nil; n++ {
+		switch {
+		case opening == '[':
+			d.makes(growing * size)
+			i = d.count(elem, i)
+		case kind == reflect.Map:
+			name, _, end := d.quoted(i)
+			d.makes(entry(size, n) + int64(len(name)))
+			i = d.count(elem, d.colon(end))
+		default:
+			i = d.countMember(p, i)
+		}
+		i, more = d.next(i, opening+2)
+	}
+	return i
+}
+
+// countMember goes over a member of a struct. Of fields that have the same name, each may be meant.
+func (d *decoder) countMember(p *plan, i int) int {
+	name, plain, end := d.quoted(i)
+	if !plain {
+		name = []byte(unquote(name))
+	}
+	start := d.colon(end)
+	known := false
+	if len(p.heads) > 0 {
+		for f := p.heads[hash(name)&uint(len(p.heads)-1)]; f != nil && d.err == nil; f = f.next {
+			if f.name == string(name) {
+				d.makes(f.beside)
+				end, known = d.count(f.plan, start), true
+			}
+		}
+	}
+	if !known {
+		return d.skip(start)
+	}
+	return end
+}
+
+const (
+	maxPointers = 10
+	growing     = 3 // times its size is what a list may take while it grows by doubling
+
+	anySize  = 16           // bytes of an interface
+	anyEntry = 16 + anySize // of an entry of map[string]any
+	mapHead  = 48           // of an empty map
+
+	groupSize = 8 // entries of a map that are made together
+)
+
+// entry is what the nth entry of a map takes, if key and value take slot.
+func entry(slot int64, n int) int64 {
+	switch {
+	case n == 0:
+		return groupSize * (slot + 1)
+	case n < groupSize:
+		return 0
+	}
+	return growing * slot
+}
+
+// unmarshalled is what a type with an UnmarshalJSON of its own makes of a text, as far as can be known.
+func unmarshalled(text int) int64 { return 32 + 2*int64(max(text, 0)) }
