@@ -21,9 +21,6 @@ type HandleFunc func(context.Context, admission.Request) admission.Response
 // handle runs such a step on a copy of its own, and takes over what its Response says.
 func (k *call) handle(i int, x *Exchange) error {
 	s := &k.Steps[i]
-	if err := k.object.flush(); err != nil {
-		return err
-	}
 	req := admission.Request{AdmissionRequest: *k.request.DeepCopy()}
 	if !absent(k.object.raw) {
 		req.Object.Raw = append([]byte(nil), k.object.raw...)

@@ -51,16 +51,16 @@ func decodeObject(raw []byte, into runtime.Object) (runtime.Object, error) {
 // absent tells whether a request carries no object here.
 func absent(raw []byte) bool { return len(raw) == 0 || string(raw) == "null" }
 
-// view gives the object as the type that newObject makes, to be looked at.
-func (o *object) view(newObject func() runtime.Object) (runtime.Object, error) {
-	into := newObject()
-	if o.current != nil && reflect.TypeOf(o.current) == reflect.TypeOf(into) {
+// isOf reports whether the view is of a type.
+func (o *object) isOf(t reflect.Type) bool { return o.current != nil && reflect.TypeOf(o.current) == t }
+
+// view gives the object as the type that newObject makes, to be looked at. What was done to a view of another type
+// has been flushed.
+func (o *object) view(t reflect.Type, newObject func() runtime.Object) (runtime.Object, error) {
+	if o.isOf(t) {
 		return o.current, nil
 	}
-	if err := o.flush(); err != nil {
-		return nil, err
-	}
-	current, err := decodeObject(o.raw, into)
+	current, err := decodeObject(o.raw, newObject())
 	if err != nil {
 		return nil, err
 	}
@@ -69,41 +69,91 @@ func (o *object) view(newObject func() runtime.Object) (runtime.Object, error) {
 }
 
 // edit gives the view to be changed in place. The first time, what it was is kept for the patch.
-func (o *object) edit(newObject func() runtime.Object) (runtime.Object, error) {
-	current, err := o.view(newObject)
-	if err != nil {
-		return nil, err
+func (o *object) edit(t reflect.Type, newObject func() runtime.Object) (runtime.Object, error) {
+	current, err := o.view(t, newObject)
+	if err != nil || o.before != nil {
+		return current, err
 	}
-	if o.before == nil {
-		o.before = current.DeepCopyObject()
+	before, ok := copied(current)
+	if !ok { // a step has put something into it that its type cannot copy, and JSON can hold
+		o.current = nil
+		if current, err = o.view(t, newObject); err != nil {
+			return nil, err
+		}
+		before = current.DeepCopyObject()
 	}
+	o.before = before
 	return current, nil
 }
 
-// flush turns what steps did to the view into a patch, and raw into its result.
-func (o *object) flush() error {
-	if o.before == nil {
-		o.current = nil
-		return nil
-	}
-	operations, count, err := o.difference()
-	if err != nil || count == 0 {
-		return err
-	}
-	return o.apply(operations)
+// copied makes a deep copy, unless the type panics.
+func copied(obj runtime.Object) (c runtime.Object, ok bool) {
+	defer func() { ok = recover() == nil }()
+	return obj.DeepCopyObject(), true
 }
 
-// difference is the patch from raw to the view, and how many operations it has: none when they are equal. The
-// view is given up.
+// isOdd reports whether the view is a tree with values in it that no decoder makes, such as int or []string: readers
+// of trees do not know them.
+func (o *object) isOdd() bool {
+	u, ok := o.current.(*unstructured.Unstructured)
+	return ok && o.before != nil && !isPlain(u.Object)
+}
+
+func isPlain(v any) bool {
+	switch v := v.(type) {
+	case nil, bool, string, int64, float64:
+		return true
+	case []any:
+		for i := range v {
+			if !isPlain(v[i]) {
+				return false
+			}
+		}
+		return true
+	case map[string]any:
+		for _, member := range v {
+			if !isPlain(member) {
+				return false
+			}
+		}
+		return true
+	}
+	return false
+}
+
+// flush turns what steps did to the view into a patch, and raw into its result. The view is kept, as what raw now
+// decodes to.
+func (o *object) flush() error {
+	if o.before == nil {
+		return nil
+	}
+	odd := o.isOdd()
+	operations, count, err := o.difference()
+	if err != nil {
+		return err
+	}
+	view := o.current
+	if odd {
+		view = nil
+	}
+	if count > 0 {
+		err = o.apply(operations)
+	}
+	o.current = view
+	return err
+}
+
+// difference is the patch from raw to the view, and how many operations it has: none when they are equal. Afterwards
+// the view counts as unchanged.
 func (o *object) difference() (operations []byte, count int, err error) {
 	if o.before == nil {
 		return nil, 0, nil
 	}
 	operations, count, err = patch.AppendDiff(nil, o.raw, o.before, o.current)
 	if err != nil {
-		return nil, 0, fmt.Errorf("the change to the object cannot be told as a patch: %w", err)
+		return nil, 0, fmt.Errorf("the change to the object cannot be written as a patch: %w", err)
 	}
-	o.before, o.current = nil, nil
+	o.before = nil
 	o.changed = append(o.changed, count > 0)
 	return operations, count, nil
 }
@@ -160,25 +210,9 @@ func (o *object) patch() ([]byte, error) {
 	return append(joined, ']'), nil
 }
 
-// snapshot is the object as it was before a step whose failure is ignored.
-type snapshot struct {
-	raw             []byte
-	patches         int
-	operations      int
-	before, current runtime.Object
-}
-
-// snapshot keeps a copy of the view, because a step that fails leaves it half changed, and one that is left
-// behind goes on changing it.
-func (o *object) snapshot() snapshot {
-	s := snapshot{raw: o.raw, patches: len(o.patches), operations: o.operations, before: o.before}
-	if o.current != nil {
-		s.current = o.current.DeepCopyObject()
-	}
-	return s
-}
-
-func (o *object) restore(s snapshot) {
-	o.raw, o.patches, o.operations = s.raw, o.patches[:s.patches], s.operations
-	o.before, o.current = s.before, s.current
+// restored is the object as it was before a step, of which nothing is kept. The view that the step had is given up, for
+// it may still be changing it; the copy that was made for the patch takes its place.
+func (o object) restored(was object) object {
+	was.current, was.before = o.before, nil
+	return was
 }
