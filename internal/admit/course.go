@@ -207,7 +207,7 @@ func (k *call) step(i int) (*denial, error) {
 		}
 		return nil, nil
 	}
-	if d, ok := asDenial(s.Name, err); ok {
+	if d, ok := asDenial(s.Name, k.request, err); ok {
 		k.take(s, x)
 		k.decided(i, decisionDenied, took)
 		return d, nil
