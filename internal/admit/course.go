@@ -122,7 +122,8 @@ func (k *call) steps() (denials []stepDenial, err error) {
 			}
 			d, stepErr := k.step(i)
 			if stepErr == nil && k.Reinvoke {
-				k.ran[i], k.seen[i] = true, k.object.raw
+				k.ran[i] = true
+				k.seen[i], stepErr = k.object.json()
 			}
 			switch {
 			case d != nil:
@@ -150,7 +151,8 @@ func (k *call) due(i, round int) bool {
 		wanted = k.wantsNow(k.Steps[i].Matcher)
 	}
 	if round > 0 {
-		return wanted && k.ran[i] && !bytes.Equal(k.seen[i], k.object.raw)
+		raw, err := k.object.json()
+		return wanted && k.ran[i] && (err != nil || !bytes.Equal(k.seen[i], raw))
 	}
 	if !wanted {
 		k.stepMetrics[i].decided(k.request.Operation, decisionSkipped, 0)
@@ -166,7 +168,8 @@ func (k *call) wantsNow(m *Matcher) bool {
 	if view, ok := k.object.current.(metav1.Object); ok {
 		return m.selectsLabels(view.GetLabels()) || m.selects(k.request.OldObject.Raw)
 	}
-	return m.matchesObjects(k.object.raw, k.request.OldObject.Raw)
+	raw, err := k.object.json()
+	return err != nil || m.matchesObjects(raw, k.request.OldObject.Raw)
 }
 
 // step runs one step. A failure that its failurePolicy ignores is undone, logged and counted here; another one is
@@ -299,7 +302,7 @@ func (k *call) perform(i int, x *Exchange) (err error) {
 	case s.Handle != nil:
 		return k.handle(i, x)
 	case s.Mutate != nil:
-		if absent(k.object.raw) {
+		if k.object.isAbsent() {
 			return fmt.Errorf("%s carries no object to change", k.request.Operation)
 		}
 		obj, err := k.object.edit(k.types[i], s.New)
@@ -322,7 +325,7 @@ func (k *call) perform(i int, x *Exchange) (err error) {
 // own returns an object that this step alone holds: it may change it, and may still do so when it has been left
 // behind. The last step that asks for a type gets what was decoded, those before it get copies.
 func (k *call) own(o *object, i int) (runtime.Object, error) {
-	if absent(o.raw) {
+	if o.isAbsent() {
 		return nil, nil
 	}
 	obj, err := o.view(k.types[i], k.Steps[i].New)

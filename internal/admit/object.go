@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"reflect"
 
-	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 
@@ -17,12 +16,13 @@ import (
 // Go type that steps change. One decode and one patch serve all steps that ask for the same type; a step that
 // asks for another, or that makes its own patch, has what was done so far turned into JSON first.
 type object struct {
-	raw     []byte   // as of the last flush
-	patches [][]byte // JSON arrays of operations that led from what came in to raw
+	raw     []byte      // as of the patches before the last one; read it with json
+	last    patch.Patch // what leads from raw to the object as of the last flush
+	patches [][]byte    // JSON arrays of operations that led there from what came in
 
 	operations int // in patches
 
-	before  runtime.Object // raw decoded; nil until a step changes the view
+	before  runtime.Object // what the object decodes to; nil until a step changes the view
 	current runtime.Object // the view; nil until a step asks for it
 
 	changed []bool // by batch: the steps between two differences share one, and this tells if it had something
@@ -35,6 +35,19 @@ func (o *object) touched() bool { return o.before != nil || len(o.patches) > 0 }
 // there was one.
 func (o *object) batch() int               { return len(o.changed) }
 func (o *object) changedIn(batch int) bool { return batch < len(o.changed) && o.changed[batch] }
+
+// json is the object as of the last flush. A patch is applied when its result is asked for, which that of the last step
+// never is.
+func (o *object) json() ([]byte, error) {
+	if o.last.Len() > 0 {
+		raw, err := o.last.Apply(o.raw)
+		if err != nil {
+			return nil, err
+		}
+		o.raw, o.last = raw, patch.Patch{}
+	}
+	return o.raw, nil
+}
 
 // decodeObject makes an object of JSON.
 func decodeObject(raw []byte, into runtime.Object) (runtime.Object, error) {
@@ -54,13 +67,19 @@ func absent(raw []byte) bool { return len(raw) == 0 || string(raw) == "null" }
 // isOf reports whether the view is of a type.
 func (o *object) isOf(t reflect.Type) bool { return o.current != nil && reflect.TypeOf(o.current) == t }
 
+func (o *object) isAbsent() bool { return absent(o.raw) }
+
 // view gives the object as the type that newObject makes, to be looked at. What was done to a view of another type
 // has been flushed.
 func (o *object) view(t reflect.Type, newObject func() runtime.Object) (runtime.Object, error) {
 	if o.isOf(t) {
 		return o.current, nil
 	}
-	current, err := decodeObject(o.raw, newObject())
+	raw, err := o.json()
+	if err != nil {
+		return nil, err
+	}
+	current, err := decodeObject(raw, newObject())
 	if err != nil {
 		return nil, err
 	}
@@ -121,86 +140,65 @@ func isPlain(v any) bool {
 	return false
 }
 
-// flush turns what steps did to the view into a patch, and raw into its result. The view is kept, as what raw now
-// decodes to.
+// flush turns what steps did to the view into a patch.
 func (o *object) flush() error {
 	if o.before == nil {
 		return nil
 	}
-	odd := o.isOdd()
-	operations, count, err := o.difference()
+	raw, err := o.json()
 	if err != nil {
 		return err
 	}
+	p, err := patch.Compare(raw, o.before, o.current)
+	if err != nil {
+		return fmt.Errorf("the change to the object cannot be written as a patch: %w", err)
+	}
 	view := o.current
-	if odd {
+	if o.isOdd() {
 		view = nil
 	}
-	if count > 0 {
-		err = o.apply(operations)
-	}
-	o.current = view
-	return err
+	o.adopt(p, view)
+	o.changed = append(o.changed, p.Len() > 0)
+	return nil
 }
 
-// difference is the patch from raw to the view, and how many operations it has: none when they are equal. Afterwards
-// the view counts as unchanged.
-func (o *object) difference() (operations []byte, count int, err error) {
-	if o.before == nil {
-		return nil, 0, nil
+// adopt takes a patch that was made for the object, and the view that it leads to, if there is one.
+func (o *object) adopt(p patch.Patch, view runtime.Object) {
+	o.before, o.current = nil, view
+	if p.Len() > 0 {
+		o.last, o.patches, o.operations = p, append(o.patches, p.AppendJSON(nil)), o.operations+p.Len()
 	}
-	operations, count, err = patch.AppendDiff(nil, o.raw, o.before, o.current)
-	if err != nil {
-		return nil, 0, fmt.Errorf("the change to the object cannot be written as a patch: %w", err)
-	}
-	o.before = nil
-	o.changed = append(o.changed, count > 0)
-	return operations, count, nil
 }
 
-// isEmptyPatch tells whether a JSON patch holds no operation.
-func isEmptyPatch(operations []byte) bool {
-	decoded, err := jsonpatch.DecodePatch(operations)
-	return err == nil && len(decoded) == 0
-}
-
-// apply patches raw. It fails as the API server would, which then refuses the user's object without naming us
-// and whatever failurePolicy says.
+// apply takes a patch that a step has written. It fails as the API server would, which then refuses the user's object
+// without naming us and whatever failurePolicy says.
 func (o *object) apply(operations []byte) error {
-	decoded, err := jsonpatch.DecodePatch(operations)
+	was, err := o.json()
 	if err != nil {
-		return fmt.Errorf("the patch is no JSON patch: %w", err)
+		return err
 	}
-	if len(decoded) == 0 {
-		return nil
-	}
-	raw, err := decoded.Apply(o.raw)
-	if err != nil {
-		return fmt.Errorf("the patch does not apply to the object: %w", err)
+	raw, count, err := patch.Apply(was, operations)
+	if err != nil || count == 0 {
+		return err
 	}
 	o.raw, o.before, o.current = raw, nil, nil
-	o.patches, o.operations = append(o.patches, operations), o.operations+len(decoded)
+	o.patches, o.operations = append(o.patches, operations), o.operations+count
 	return nil
 }
 
 // patch is everything that was done, as one JSON array; nil for nothing.
 func (o *object) patch() ([]byte, error) {
-	last, count, err := o.difference()
-	if err != nil {
+	if err := o.flush(); err != nil {
 		return nil, err
 	}
-	all := o.patches
-	if count > 0 {
-		all, o.operations = append(all, last), o.operations+count
-	}
-	switch len(all) {
+	switch len(o.patches) {
 	case 0:
 		return nil, nil
 	case 1:
-		return all[0], nil
+		return o.patches[0], nil
 	}
 	joined := []byte{'['}
-	for i, operations := range all {
+	for i, operations := range o.patches {
 		if i > 0 {
 			joined = append(joined, ',')
 		}

@@ -26,8 +26,10 @@ type Step struct {
 	Timeout time.Duration // of one run; 0 means what is left of the call's
 	Matcher *Matcher      // which requests it wants of those that its entry gets; nil means all
 
-	// Handle is a step that makes its own patch, as EiriniX's extensions do.
+	// Handle is a step that makes its own patch, as EiriniX's extensions do. Where it is about pods, Pods finds the pod
+	// of the request that it is given, and makes the patch.
 	Handle HandleFunc
+	Pods   *Pods
 
 	// Mutate changes an object in place; Check looks at the old and the new one, of which the request may
 	// lack either (nil). Both are given objects that New made.
