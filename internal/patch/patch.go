@@ -49,8 +49,9 @@ func WithListKey(path, key string) Option {
 // Decoding is taken to be case-sensitive, as sigs.k8s.io/json does it.
 //
 // Every operation's target was looked up in raw, so the patch applies to raw as a whole. A parent that raw lacks is
-// created with all that stands below it, in one operation. Items of lists are paired by equality, then by
-// merge key, then by position where that is unambiguous; a paired item keeps what raw knows about it. The
+// created with all that stands below it, in one operation. Items of lists are paired by merge key, or by a unique name, key
+// or id where the type has none, by equality, then by position where that is unambiguous; a paired item keeps what raw knows
+// about it, and items of different keys are paired only where nothing else differs. The
 // operations have no "from", hence an item that moved is removed and added again, with the bytes it has in raw.
 //
 // Operation values are json.RawMessage: compact, escaped for HTML and with sorted members (except where a type

@@ -45,8 +45,10 @@ func try(seed uint64, script []byte, sum *tally) error {
 	if !made.Is(ops) {
 		return fmt.Errorf("two patches of one change differ: %s", text)
 	}
-	if err := agrees(raw, made.AppendJSON(nil), made.Apply); err != nil {
-		return err
+	if seed%8 == 0 {
+		if err := agrees(raw, text, made.Apply); err != nil {
+			return err
+		}
 	}
 	have, err := decode[corev1.Pod](applied)
 	if err != nil {
