@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	goruntime "runtime"
 	"runtime/debug"
 	"time"
 
@@ -33,6 +34,7 @@ func (k *call) wait() outcome {
 			}
 			done <- o
 		}()
+		deepen()
 		o = k.complete()
 	}()
 	select {
@@ -154,4 +156,13 @@ func (k *call) caught(i int, ctx context.Context, t *task) (err error) {
 func (k *call) panicked(r any, step string) error {
 	k.log.Info("extension panicked", "step", step, "panic", fmt.Sprint(r), "stack", string(debug.Stack()))
 	return fmt.Errorf("panic: %v", r)
+}
+
+// deepen makes the stack of a new goroutine as large as a call needs it, while there is nothing on it that would have to
+// be moved.
+//
+//go:noinline
+func deepen() {
+	var room [12 << 10]byte
+	goruntime.KeepAlive(&room)
 }
