@@ -6,7 +6,6 @@ import (
 	"fmt"
 	goruntime "runtime"
 	"runtime/debug"
-	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -15,10 +14,6 @@ import (
 // A step may ignore its context, and the API server must still hear in time what happened. So the steps of a
 // call run on a goroutine of their own, which is left behind when the deadline passes, with all that it has in
 // its hands. A step whose failure does not end the call gets another one, so that it can be left behind alone.
-
-// mostLeftBehind bounds the runs of one step that are left behind and go on. Nothing can end them, and each keeps its
-// object, so that a step which hangs would take all memory, a call at a time.
-const mostLeftBehind = 100
 
 // between is the place of a call that runs no step.
 const between = -1
@@ -37,7 +32,6 @@ func (k *call) wait() outcome {
 				k.decided(k.at, decisionFailed, 0)
 				o.err = &stepError{step: k.Steps[k.at].Name, err: errNoAnswer}
 			}
-			_ = k.moveTo(between)
 			done <- o
 		}()
 		deepen()
@@ -63,17 +57,8 @@ func errLate(ctx context.Context) error {
 func (k *call) abandon() (step int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.at != between {
-		k.abandoned.Store(true)
-		k.leave(k.at, 1)
-	}
+	k.abandoned.Store(k.at != between)
 	return k.at
-}
-
-// leave counts a run that is left behind, or with -1 one that has come to its end after all.
-func (k *call) leave(step, change int) {
-	k.left[step].Add(int32(change))
-	k.stepMetrics[step].leftBehind(change)
 }
 
 func (k *call) isAbandoned() bool { return k.abandoned.Load() }
@@ -84,9 +69,6 @@ func (k *call) moveTo(step int) error {
 	defer k.mu.Unlock()
 	if step != between && k.ctx.Err() != nil {
 		return errLate(k.ctx)
-	}
-	if step == between && k.at != between && k.isAbandoned() {
-		k.leave(k.at, -1)
 	}
 	k.at = step
 	return nil
@@ -114,9 +96,6 @@ func (t *task) do(ctx context.Context) error {
 // attempt has a step do its task within the step's deadline.
 func (k *call) attempt(i int, t task) error {
 	s := t.step
-	if n := k.left[i].Load(); n >= mostLeftBehind {
-		return fmt.Errorf("%d runs of it still go on after their deadlines; make it heed its context", n)
-	}
 	shorter := false
 	if s.Timeout > 0 {
 		end, ok := k.ctx.Deadline()
@@ -147,24 +126,15 @@ func (k *call) attemptApart(i int, timeout time.Duration, t task) error {
 		return errLate(ctx)
 	}
 	done := make(chan error, 1)
-	var parted atomic.Bool // one of the two has gone its way
 	go func() {
 		err := errNoAnswer
-		defer func() {
-			done <- err
-			if parted.Swap(true) {
-				k.leave(i, -1)
-			}
-		}()
+		defer func() { done <- err }()
 		err = k.caught(i, ctx, &t)
 	}()
 	select {
 	case err := <-done:
 		return err
 	case <-ctx.Done():
-		if !parted.Swap(true) {
-			k.leave(i, 1)
-		}
 		return errLate(ctx)
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 
 	"github.com/go-logr/logr"
 	admissionv1 "k8s.io/api/admission/v1"
@@ -31,12 +30,11 @@ type chain struct {
 	sayNothings []sync.Once    // by step: the zero Response is worth one line in the log, not one a request
 	metrics     *webhookMetrics
 	stepMetrics []*stepMetrics // by step
-	left        []atomic.Int32 // by step: its runs that were left behind and go on
 }
 
 func newChain(path string, c Chain, metrics *Metrics) *chain {
 	webhook := path[strings.LastIndexByte(path, '/')+1:]
-	served := &chain{Chain: c, name: webhook, sayNothings: make([]sync.Once, len(c.Steps)), left: make([]atomic.Int32, len(c.Steps)), metrics: metrics.webhook(webhook)}
+	served := &chain{Chain: c, name: webhook, sayNothings: make([]sync.Once, len(c.Steps)), metrics: metrics.webhook(webhook)}
 	if len(c.Steps) == 1 {
 		served.name = c.Steps[0].Name
 	}

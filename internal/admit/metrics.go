@@ -46,7 +46,6 @@ type Metrics struct {
 	duration, stepDuration      *prometheus.HistogramVec
 	patchOperations, patchBytes *prometheus.CounterVec
 	panics, refused             *prometheus.CounterVec
-	leftBehind                  *prometheus.GaugeVec
 	inFlight                    prometheus.Gauge
 	requestBytes                prometheus.Histogram
 }
@@ -71,10 +70,6 @@ func NewMetrics(registerer prometheus.Registerer) (*Metrics, error) {
 			"Bytes of JSON patches sent to the API server.", "webhook"),
 		panics: r.counters("admission_panics_total",
 			"Panics of steps.", "webhook", "step"),
-		leftBehind: register(&r, prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Namespace: metricsNamespace, Name: "admission_left_behind_runs",
-			Help: "Runs of steps that go on although their deadline has passed; each holds a goroutine and an object.",
-		}, []string{"webhook", "step"})),
 		refused: r.counters("admission_refused_requests_total",
 			"Requests that no webhook saw, by the HTTP status of the answer.", "code"),
 		inFlight: register(&r, prometheus.NewGauge(prometheus.GaugeOpts{
@@ -184,7 +179,6 @@ type stepMetrics struct {
 	name     string
 	duration prometheus.Observer
 	panics   prometheus.Counter
-	left     prometheus.Gauge
 	// Made when first needed: most steps know two operations and three decisions.
 	decisions [len(operationLabels)][decisions]atomic.Pointer[prometheus.Counter]
 }
@@ -195,7 +189,7 @@ func (w *webhookMetrics) step(name string) *stepMetrics {
 	}
 	return &stepMetrics{
 		webhook: w, name: name, duration: w.all.stepDuration.WithLabelValues(w.name, name),
-		panics: w.all.panics.WithLabelValues(w.name, name), left: w.all.leftBehind.WithLabelValues(w.name, name),
+		panics: w.all.panics.WithLabelValues(w.name, name),
 	}
 }
 
@@ -221,12 +215,5 @@ func (s *stepMetrics) decided(operation admissionv1.Operation, d decision, took 
 func (s *stepMetrics) panicked() {
 	if s != nil {
 		s.panics.Inc()
-	}
-}
-
-// leftBehind counts a run that was left behind, or with -1 one that has ended since.
-func (s *stepMetrics) leftBehind(change int) {
-	if s != nil {
-		s.left.Add(float64(change))
 	}
 }
