@@ -45,8 +45,8 @@ matrix: ## the same for each release of Kubernetes: a line for each, and why a s
 	done; exit $$status
 
 .PHONY: soak
-soak: ## a thousand rotations of the CA under load, and a million steps of the model of it: two hours
-	@EIRINIX_SOAK=1 go test -timeout 1h ./internal/controller
+soak: ## a thousand rotations of the CA under load, and a million steps of the model of it, and 100,000 edits: two hours
+	@EIRINIX_SOAK=1 go test -timeout 1h ./internal/controller ./internal/patch
 	@$(ASSETS) EIRINIX_SOAK=1 go test . -timeout 1h -v -ginkgo.focus 'A Manager at rest'
 	@$(ASSETS) EIRINIX_SOAK=1 go test ./internal/certsource -timeout 1h -v -ginkgo.label-filter=soak
 	@$(ASSETS) EIRINIX_ROTATIONS=1000 go test ./testing/rotation -timeout 4h -v -ginkgo.label-filter=soak

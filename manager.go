@@ -131,6 +131,7 @@ type ExtensionManager struct {
 	program   atomic.Pointer[program]   // nil until steps are served
 	records   atomic.Bool               // a recording has been asked for, which may not be over
 	recording atomic.Pointer[recording] // nil while there is none
+	pods      admit.Pods                // that extensions are working on
 }
 
 // NewManager makes a Manager. It never fails and touches neither network nor files, but that with a KubeManager it looks
@@ -282,9 +283,10 @@ func (m *ExtensionManager) Validate() error {
 
 // PatchFromPod answers a request with what must change for its pod to become pod: RFC 6902 operations, in
 // Response.Patches, for the difference between the two as Go values. What the Go type does not know, and
-// what was not touched, is not in the patch. An equal pod gives an allowing Response without patch.
+// what was not touched, is not in the patch. An equal pod gives an allowing Response without patch. The pod is not kept:
+// what is done to it later is not in the patch.
 func (m *ExtensionManager) PatchFromPod(req admission.Request, pod *corev1.Pod) admission.Response {
-	return admit.PatchFromPod(req, pod)
+	return m.pods.Patch(req, pod)
 }
 
 // GetContext gives the context that ends when the Manager stops; before Start, that of the options.

@@ -31,7 +31,7 @@ var _ = Describe("PatchFromPod", func() {
 	patched := func(raw string, change func(*corev1.Pod)) (admission.Response, []string) {
 		GinkgoHelper()
 		req := podRequest(raw)
-		p, err := admit.DecodePod(req)
+		p, err := new(admit.Pods).Pod(req)
 		Expect(err).NotTo(HaveOccurred())
 		p = p.DeepCopy()
 		change(p)
@@ -113,7 +113,7 @@ var _ = Describe("The pod that an extension gets", func() {
 	DescribeTable("is nil when", func(change func(*admission.Request)) {
 		req := podRequest(rawPod)
 		change(&req)
-		Expect(admit.DecodePod(req)).To(BeNil())
+		Expect(new(admit.Pods).Pod(req)).To(BeNil())
 	},
 		Entry("there is no object", func(r *admission.Request) { r.Object.Raw = nil }),
 		Entry("the object is null", func(r *admission.Request) { r.Object.Raw = []byte("null") }),
@@ -122,6 +122,6 @@ var _ = Describe("The pod that an extension gets", func() {
 	)
 
 	It("is decoded with regard to case, as the API server does", func() {
-		Expect(admit.DecodePod(podRequest(`{"metadata":{"Name":"no","name":"yes"}}`))).To(HaveField("Name", "yes"))
+		Expect(new(admit.Pods).Pod(podRequest(`{"metadata":{"Name":"no","name":"yes"}}`))).To(HaveField("Name", "yes"))
 	})
 })

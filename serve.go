@@ -258,7 +258,7 @@ func (m *ExtensionManager) newServer(certs controller.Certificates, log logr.Log
 // classic adapts an Extension to the request path.
 func (m *ExtensionManager) classic(e Extension) admit.HandleFunc {
 	return func(ctx context.Context, req admission.Request) admission.Response {
-		pod, err := admit.DecodePod(req)
+		pod, err := m.pods.Pod(req)
 		if err != nil {
 			return admission.Errored(http.StatusInternalServerError, err)
 		}

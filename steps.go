@@ -252,7 +252,7 @@ func (m *ExtensionManager) servedStep(d definition, registered webhookconf.Step)
 	}
 	switch {
 	case d.extension != nil:
-		step.Handle = m.classic(d.extension)
+		step.Handle, step.Pods = m.classic(d.extension), &m.pods
 	case d.mutate != nil:
 		step.New = d.newObject
 		step.Mutate = func(ctx context.Context, x *admit.Exchange, obj runtime.Object) error {

@@ -42,8 +42,9 @@ func (c *Call) Audit(key, value string) { c.exchange.Audit(key, value) }
 //
 // Apply changes the object in place, and the library makes the patch. It runs on many goroutines and may see
 // an object again (reinvocation), so it must be idempotent; in a dry run (Call.DryRun) it must change nothing
-// else. An error made by Deny or Invalid, and any other API status below 500, refuses the object; every other
-// error is a failure, which failurePolicy decides. The context ends shortly before the API server gives up.
+// else. An error made by Deny or Invalid refuses the object, and so does an API status of 400, 403 or 422 whose details
+// name this object or none (apierrors.NewInvalid); every other error is a failure, which failurePolicy decides, also an
+// API status that a client of the step's own was told. The context ends shortly before the API server gives up.
 type Mutation[T client.Object] struct {
 	ID       string // names the step; made from the kind when left out
 	Settings Settings

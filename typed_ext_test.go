@@ -200,7 +200,7 @@ var _ = Describe("A Validation", Label("api-server"), func() {
 			},
 			Delete: func(_ context.Context, _ *eirinix.Call, c *corev1.ConfigMap) error {
 				if c.Data["keep"] == "yes" {
-					return apierrors.NewConflict(corev1.Resource("configmaps"), c.Name, fmt.Errorf("nondeletable"))
+					return apierrors.NewForbidden(corev1.Resource("configmaps"), c.Name, fmt.Errorf("nondeletable"))
 				}
 				return nil
 			},
@@ -214,7 +214,7 @@ var _ = Describe("A Validation", Label("api-server"), func() {
 		_, err = maps.Patch(ctx, "a", types.MergePatchType, []byte(`{"data":{"e":"other"}}`), metav1.PatchOptions{})
 		Expect(apierrors.IsForbidden(err)).To(BeTrue(), "%v", err)
 		Expect(err).To(MatchError(ContainSubstring(`e is "good" and stays so`)))
-		Expect(apierrors.IsConflict(maps.Delete(ctx, "a", metav1.DeleteOptions{}))).To(BeTrue())
+		Expect(apierrors.IsForbidden(maps.Delete(ctx, "a", metav1.DeleteOptions{}))).To(BeTrue())
 		_, err = maps.Patch(ctx, "a", types.MergePatchType, []byte(`{"data":{"keep":"no"}}`), metav1.PatchOptions{})
 		Expect(err).NotTo(HaveOccurred())
 		Expect(maps.Delete(ctx, "a", metav1.DeleteOptions{})).To(Succeed())

@@ -6,10 +6,12 @@ import (
 	"net/http"
 
 	"github.com/go-logr/zapr"
+	"github.com/prometheus/client_golang/prometheus"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"code.cloudfoundry.org/eirinix/internal/admit"
 )
@@ -17,6 +19,60 @@ import (
 // ours is the library's request path: what the Manager makes of Mutation[*corev1.Pod] values that share one
 // webhook entry. This file is the only one that knows how that is put together.
 func ours(s spec) (http.Handler, error) {
+	return served(s, func(step step, served *admit.Step) {
+		served.New = func() runtime.Object { return &corev1.Pod{} }
+		served.Mutate = func(_ context.Context, _ *admit.Exchange, obj runtime.Object) error {
+			pod, ok := obj.(*corev1.Pod)
+			if !ok {
+				return fmt.Errorf("got a %T", obj)
+			}
+			step.edit(pod)
+			return nil
+		}
+	})
+}
+
+// oursExtension is the same of classic Extensions, which change a copy of the pod and return PatchFromPod.
+func oursExtension(s spec) (http.Handler, error) {
+	pods := &admit.Pods{}
+	return served(s, func(step step, served *admit.Step) {
+		served.Pods = pods
+		served.Handle = func(_ context.Context, req admission.Request) admission.Response {
+			pod, err := pods.Pod(req)
+			if err != nil {
+				return admission.Errored(http.StatusInternalServerError, err)
+			}
+			changed := pod.DeepCopy()
+			step.edit(changed)
+			return pods.Patch(req, changed)
+		}
+	})
+}
+
+// oursByHand is the same of Extensions that write their patch themselves.
+func oursByHand(s spec) (http.Handler, error) {
+	canned, err := cannedPatch(s)
+	if err != nil {
+		return nil, err
+	}
+	pods := &admit.Pods{}
+	only := s
+	only.steps = s.steps[:1] // the patch is that of all steps
+	return served(only, func(_ step, served *admit.Step) {
+		served.Pods = pods
+		served.Handle = func(_ context.Context, req admission.Request) admission.Response {
+			if _, err := pods.Pod(req); err != nil {
+				return admission.Errored(http.StatusInternalServerError, err)
+			}
+			resp := admission.Allowed("")
+			resp.Patch = canned
+			return resp
+		}
+	})
+}
+
+// served serves steps as a Manager that has been started does, with metrics.
+func served(s spec, form func(step, *admit.Step)) (http.Handler, error) {
 	matcher, err := admit.NewMatcher([]admissionregistrationv1.RuleWithOperations{{
 		Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
 		Rule:       admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods"}},
@@ -24,23 +80,17 @@ func ours(s spec) (http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
+	metrics, err := admit.NewMetrics(prometheus.NewRegistry())
+	if err != nil {
+		return nil, err
+	}
 	chain := admit.Chain{}
 	for _, step := range s.steps {
-		chain.Steps = append(chain.Steps, admit.Step{
-			Name:    step.name,
-			Matcher: matcher,
-			New:     func() runtime.Object { return &corev1.Pod{} },
-			Mutate: func(_ context.Context, _ *admit.Exchange, obj runtime.Object) error {
-				pod, ok := obj.(*corev1.Pod)
-				if !ok {
-					return fmt.Errorf("got a %T", obj)
-				}
-				step.edit(pod)
-				return nil
-			},
-		})
+		served := admit.Step{Name: step.name, Matcher: matcher}
+		form(step, &served)
+		chain.Steps = append(chain.Steps, served)
 	}
-	h := &admit.Handler{MaxBytes: 32 << 20, Log: zapr.NewLogger(quietLogger())}
+	h := &admit.Handler{MaxBytes: 32 << 20, Log: zapr.NewLogger(quietLogger()), Metrics: metrics}
 	h.Serve("/", chain)
 	return onWebhookServer(h), nil
 }

@@ -18,6 +18,8 @@ type peer struct {
 // The names that ratios are looked up by.
 const (
 	nameOurs        = "ours"
+	nameExtension   = "ours-Extension"
+	nameByHand      = "ours-patch-by-hand"
 	nameDefaulter   = "Defaulter"
 	nameWebhook     = "cr-Webhook"
 	nameKubewebhook = "kubewebhook"
@@ -29,12 +31,14 @@ const (
 // stands side by side.
 func peers() []peer {
 	return []peer{
+		{nameExtension, oursExtension},
 		{nameOurs, ours},
 		{nameDefaulter, crDefaulter},
 		{nameWebhook, crWebhook},
 		{nameKubewebhook, kubewebhook},
 		{nameAgnhost, agnhost},
 		{nameFloor, floor},
+		{nameByHand, oursByHand},
 	}
 }
 

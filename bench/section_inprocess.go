@@ -10,6 +10,9 @@ const (
 	allocsBound   = 0.15
 	unwantedBound = 0.03
 	chainBound    = 1.3
+
+	// A classic Extension that returns PatchFromPod, beside a Mutation that does the same.
+	extensionBound = 1.25
 )
 
 // sectionInProcess compares all peers on the injection, without a network.
@@ -28,6 +31,7 @@ func sectionInProcess(r *report, p plan) error {
 		us, base := named(works, nameOurs), named(works, nameDefaulter)
 		r.table(works, base)
 		r.judge(us.ratioTo(base).median, cpuBounds[size], "in process, %s: CPU, ours/Defaulter", size)
+		r.judge(named(works, nameExtension).ratioTo(us).median, extensionBound, "in process, %s: CPU, our Extension/our Mutation", size)
 		r.judge(us.bytes/base.bytes, bytesBound, "in process, %s: bytes allocated, ours/Defaulter", size)
 		r.judge(us.allocs/base.allocs, allocsBound, "in process, %s: allocations, ours/Defaulter", size)
 	}

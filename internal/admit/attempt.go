@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	goruntime "runtime"
 	"runtime/debug"
 	"sync/atomic"
 	"time"
@@ -51,6 +52,7 @@ func (k *call) wait() outcome {
 			}
 			done <- o
 		}()
+		deepen()
 		o = k.complete()
 	}()
 	select {
@@ -73,7 +75,7 @@ func (k *call) wait() outcome {
 // release gives back the memory of the objects, which a step that is left behind keeps as long as it runs.
 func (k *call) release() {
 	k.object.memory.release()
-	k.oldMemory.release()
+	k.old.memory.release()
 }
 
 func errLate(ctx context.Context) error {
@@ -219,4 +221,13 @@ func (k *call) caught(i int, ctx context.Context, t *task) (err error) {
 func (k *call) panicked(r any, step string) error {
 	k.log.Info("extension panicked", "step", step, "panic", fmt.Sprint(r), "stack", string(debug.Stack()))
 	return fmt.Errorf("panic: %v", r)
+}
+
+// deepen makes the stack of a new goroutine as large as a call needs it, while there is nothing on it that would have to
+// be moved.
+//
+//go:noinline
+func deepen() {
+	var room [12 << 10]byte
+	goruntime.KeepAlive(&room)
 }

@@ -21,13 +21,13 @@ type HandleFunc func(context.Context, admission.Request) admission.Response
 // handle runs such a step on a copy of its own, and takes over what its Response says.
 func (k *call) handle(i int, x *Exchange) error {
 	s := &k.Steps[i]
-	if err := k.object.flush(); err != nil {
+	raw, err := k.object.json()
+	if err != nil {
 		return err
 	}
-	req := admission.Request{AdmissionRequest: *k.request.DeepCopy()}
-	if !absent(k.object.raw) {
-		req.Object.Raw = append([]byte(nil), k.object.raw...)
-	}
+	req := admission.Request{AdmissionRequest: k.requestWith(raw)}
+	run := s.Pods.begin(k, i, &req)
+	defer run.end()
 	var resp admission.Response
 	if err := k.attempt(i, task{step: s, handle: func(ctx context.Context) { resp = s.Handle(ctx, req) }}); err != nil {
 		return err
@@ -44,15 +44,19 @@ func (k *call) handle(i int, x *Exchange) error {
 	for key, value := range resp.AuditAnnotations {
 		x.Audit(key, value)
 	}
-	return k.interpret(s, resp)
+	return k.interpret(s, run, resp)
 }
 
 // interpret gives a raw Response its meaning. The zero Response has nothing to say and lets the object
 // through, as the example of EiriniX's README intends; not allowed with a code of 500 or more is
 // admission.Errored, a failure; any other not allowed is a denial.
-func (k *call) interpret(s *Step, resp admission.Response) error {
+func (k *call) interpret(s *Step, run *podRun, resp admission.Response) error {
 	if resp.Allowed {
-		return k.applyPatch(resp)
+		if made, pod, ok := run.isAnswered(resp); ok {
+			k.object.adopt(made, pod)
+			return nil
+		}
+		return k.applyPatch(run, resp)
 	}
 	if resp.Result == nil {
 		resp.Result = &metav1.Status{}
@@ -70,7 +74,19 @@ func isZero(resp admission.Response) bool {
 	return !resp.Allowed && reflect.DeepEqual(resp, admission.Response{})
 }
 
-func (k *call) applyPatch(resp admission.Response) error {
+// requestWith copies the request, with the object as the steps before have left it.
+func (k *call) requestWith(raw []byte) admissionv1.AdmissionRequest {
+	req := *k.request
+	req.Object.Raw = nil // once is enough
+	req = *req.DeepCopy()
+	if !absent(raw) {
+		req.Object.Raw = append([]byte(nil), raw...)
+	}
+	return req
+}
+
+// applyPatch applies a patch that the step has written.
+func (k *call) applyPatch(run *podRun, resp admission.Response) error {
 	operations := resp.Patch
 	if len(resp.Patches) > 0 {
 		if len(operations) > 0 {
@@ -84,11 +100,17 @@ func (k *call) applyPatch(resp admission.Response) error {
 	if resp.PatchType != nil && *resp.PatchType != admissionv1.PatchTypeJSONPatch {
 		return fmt.Errorf("it returned a patch of type %q; the API server takes JSONPatch only", *resp.PatchType)
 	}
-	if absent(k.object.raw) {
-		if isEmptyPatch(operations) {
-			return nil
+	if !k.object.isAbsent() {
+		if err := k.object.apply(operations); err != nil || run == nil {
+			return err
 		}
-		return fmt.Errorf("it returned a patch for %s, which carries no object to change", k.request.Operation)
+		if _, err := k.object.view(podType, newPod); err != nil {
+			return fmt.Errorf("its patch makes an object that the API server cannot read: %w", err)
+		}
+		return nil
 	}
-	return k.object.apply(operations)
+	if _, count, err := patch.Apply([]byte("{}"), operations); err == nil && count == 0 {
+		return nil
+	}
+	return fmt.Errorf("it returned a patch for %s, which carries no object to change", k.request.Operation)
 }

@@ -2,6 +2,7 @@ package admit
 
 import (
 	"context"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -23,9 +24,10 @@ type Chain struct {
 type chain struct {
 	Chain
 	name        string
-	allIgnore   bool        // so is the webhook's failurePolicy
-	sameObjects []int       // by step: the first one with the same objectSelector, perhaps itself
-	sayNothings []sync.Once // by step: the zero Response is worth one line in the log, not one a request
+	allIgnore   bool           // so is the webhook's failurePolicy
+	types       []reflect.Type // by step: what New makes; nil without
+	sameObjects []int          // by step: the first one with the same objectSelector, perhaps itself
+	sayNothings []sync.Once    // by step: the zero Response is worth one line in the log, not one a request
 	metrics     *webhookMetrics
 	stepMetrics []*stepMetrics // by step
 	left        []left         // by step
@@ -42,6 +44,11 @@ func newChain(path string, c Chain, metrics *Metrics) *chain {
 		served.sameObjects = append(served.sameObjects, slices.IndexFunc(c.Steps[:i+1], func(other Step) bool {
 			return s.Matcher.hasSameObjects(other.Matcher)
 		}))
+		var made reflect.Type
+		if s.New != nil {
+			made = reflect.TypeOf(s.New())
+		}
+		served.types = append(served.types, made)
 		served.stepMetrics = append(served.stepMetrics, served.metrics.step(s.Name))
 		served.left[i].metrics = served.stepMetrics[i]
 		served.allIgnore = served.allIgnore && s.Ignore
@@ -92,8 +99,9 @@ func (c *chain) wants(req *admissionv1.AdmissionRequest) (wants []want, some boo
 // run takes a request through the chain, and counts the operations of the patch in the response. An error is a
 // failure, which failurePolicy decides on; it names the step. A denial is a response.
 func (c *chain) run(ctx context.Context, log logr.Logger, req *admissionv1.AdmissionRequest, wants []want, all *room) (*admissionv1.AdmissionResponse, int, error) {
-	k := &call{chain: c, ctx: ctx, log: log, request: req, wants: wants, object: object{raw: req.Object.Raw}, at: between, leftAt: between}
-	k.object.memory, k.oldMemory = &memory{room: all.objects, ctx: ctx}, &memory{room: all.oldObjects, ctx: ctx}
+	k := &call{chain: c, ctx: ctx, log: log, request: req, wants: wants, at: between, leftAt: between}
+	k.object = object{raw: req.Object.Raw, memory: &memory{room: all.objects, ctx: ctx}}
+	k.old = object{raw: req.OldObject.Raw, memory: &memory{room: all.oldObjects, ctx: ctx}}
 	o := k.wait() //nolint:contextcheck // a call carries its context
 	return o.response, o.operations, o.err
 }

@@ -193,13 +193,13 @@ var _ = Describe("A chain", func() {
 		never := label("never", func(*admit.Exchange) error { Fail("ran after a denial"); return nil })
 		r, _ := serve(admit.Chain{Steps: []admit.Step{
 			label("a", func(*admit.Exchange) error {
-				return fmt.Errorf("looking at it: %w", apierrors.NewConflict(corev1.Resource("pods"), "web-0", errStep))
+				return fmt.Errorf("looking at it: %w", apierrors.NewForbidden(corev1.Resource("pods"), "web-0", errStep))
 			}), never,
 		}})
 		resp := r.review("v1")
 		Expect(resp.Allowed).To(BeFalse())
 		Expect(resp.Patch).To(BeNil())
-		Expect(resp.Result).To(And(HaveField("Code", int32(409)), HaveField("Reason", metav1.StatusReasonConflict),
+		Expect(resp.Result).To(And(HaveField("Code", int32(403)), HaveField("Reason", metav1.StatusReasonForbidden),
 			HaveField("Message", ContainSubstring("no database")), HaveField("Details.Name", "web-0")))
 	})
 

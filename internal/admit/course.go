@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -22,11 +24,11 @@ type call struct {
 	log       logr.Logger
 	request   *admissionv1.AdmissionRequest
 	wants     []want     // by step
-	exchanges []Exchange // by step
+	exchanges []Exchange // of one round, by step
 	ran       []bool     // by step; nil where no step can run again
 	seen      [][]byte   // the object as each step left it; nil like ran
 	object    object
-	oldMemory *memory // what the old object takes
+	old       object // the old object, which no step changes
 	unsettled []unsettled
 	runs      int     // of steps
 	ignored   []error // the failures among them that failurePolicy ignores, as stepErrors
@@ -54,6 +56,17 @@ type stepError struct {
 
 func (e *stepError) Error() string { return fmt.Sprintf("extension %q failed: %v", e.step, e.err) }
 func (e *stepError) Unwrap() error { return e.err }
+
+// batchError is the failure of a change that several steps made together.
+type batchError struct {
+	steps []string
+	err   error
+}
+
+func (e *batchError) Error() string {
+	return fmt.Sprintf("one of the extensions %q failed: %v", e.steps, e.err)
+}
+func (e *batchError) Unwrap() error { return e.err }
 
 // stepDenial is a denial with the step that it came from.
 type stepDenial struct {
@@ -85,8 +98,8 @@ func (k *call) complete() outcome {
 		resp.Result = &k.joinDenials(denials).status
 		return outcome{response: resp}
 	}
-	if resp.Patch, err = k.object.patch(); err != nil {
-		return outcome{err: &stepError{step: k.name, err: err}}
+	if err = k.write(func() (err error) { resp.Patch, err = k.object.patch(); return err }); err != nil {
+		return outcome{err: err}
 	}
 	if resp.Patch != nil {
 		resp.PatchType = new(admissionv1.PatchTypeJSONPatch)
@@ -98,26 +111,26 @@ func (k *call) complete() outcome {
 // failurePolicy is Fail.
 func (k *call) steps() (denials []stepDenial, err error) {
 	rounds := 1
-	k.exchanges = make([]Exchange, len(k.Steps))
 	if k.Reinvoke {
 		rounds = 2 // as many as the API server has
 		k.ran, k.seen = make([]bool, len(k.Steps)), make([][]byte, len(k.Steps))
 	}
 	for round := range rounds {
+		k.exchanges = make([]Exchange, len(k.Steps)) // what an undone run said, the next one does not say
 		for i := range k.Steps {
 			if !k.due(i, round) {
 				continue
 			}
 			d, stepErr := k.step(i)
 			if stepErr == nil && k.Reinvoke {
-				stepErr = k.object.flush()
-				k.ran[i], k.seen[i] = true, k.object.raw
+				k.ran[i] = true
+				k.seen[i], stepErr = k.object.json()
 			}
 			switch {
 			case d != nil:
 				denials = append(denials, stepDenial{k.Steps[i].Name, d})
 			case stepErr != nil && err == nil:
-				err = &stepError{step: k.Steps[i].Name, err: stepErr}
+				err = stepErr
 			}
 			if !k.Validating && (len(denials) > 0 || err != nil) || k.isAbandoned() {
 				return denials, err
@@ -139,7 +152,8 @@ func (k *call) due(i, round int) bool {
 		wanted = k.wantsNow(k.Steps[i].Matcher)
 	}
 	if round > 0 {
-		return wanted && k.ran[i] && !bytes.Equal(k.seen[i], k.object.raw)
+		raw, err := k.object.json()
+		return wanted && k.ran[i] && (err != nil || !bytes.Equal(k.seen[i], raw))
 	}
 	if !wanted {
 		k.stepMetrics[i].decided(k.request.Operation, decisionSkipped, 0)
@@ -155,52 +169,111 @@ func (k *call) wantsNow(m *Matcher) bool {
 	if view, ok := k.object.current.(metav1.Object); ok {
 		return m.selectsLabels(view.GetLabels()) || m.selects(k.request.OldObject.Raw)
 	}
-	return m.matchesObjects(k.object.raw, k.request.OldObject.Raw)
+	raw, err := k.object.json()
+	return err != nil || m.matchesObjects(raw, k.request.OldObject.Raw)
 }
 
-// step runs one step. A failure that its failurePolicy ignores is undone, logged and counted here.
+// step runs one step. A failure that its failurePolicy ignores is undone, logged and counted here; another one is
+// returned with the name of the step that it is of.
 func (k *call) step(i int) (*denial, error) {
 	s := &k.Steps[i]
+	if !k.sharesBatch(i) {
+		if err := k.flush(); err != nil {
+			return nil, err
+		}
+	}
 	k.runs++
 	began := time.Now()
-	var undo snapshot
-	if s.Ignore {
-		undo = k.object.snapshot()
-	}
-	patches := len(k.object.patches)
+	undo := k.object
 	x := &k.exchanges[i]
 	x.Request = k.request
 	err := k.perform(i, x)
 	if k.isAbandoned() {
 		return nil, err // who waited has counted and told it
 	}
+	batch := k.object.batch()
+	if err == nil && s.Ignore {
+		err = k.caughtIn(k.object.flush, func() []string { return []string{s.Name} }) // a change that cannot be written is a failure of its own
+	}
 	took := time.Since(began)
 	if err == nil {
 		k.take(s, x)
 		switch {
 		case s.Mutate != nil:
-			k.unsettled = append(k.unsettled, unsettled{i, k.object.batch(), took})
-		case len(k.object.patches) > patches:
+			k.unsettled = append(k.unsettled, unsettled{i, batch, took})
+			if k.Reinvoke || k.object.isOdd() {
+				return nil, k.flush()
+			}
+		case len(k.object.patches) > len(undo.patches):
 			k.decided(i, decisionPatched, took)
 		default:
 			k.decided(i, decisionAllowed, took)
 		}
 		return nil, nil
 	}
-	if d, ok := asDenial(s.Name, err); ok {
+	if d, ok := asDenial(s.Name, k.request, err); ok {
 		k.take(s, x)
 		k.decided(i, decisionDenied, took)
 		return d, nil
 	}
 	if s.Ignore {
-		k.object.restore(undo)
+		k.object = k.object.restored(undo)
 		k.decided(i, decisionIgnored, took)
 		k.ignored = append(k.ignored, &stepError{step: s.Name, err: err})
 		k.log.Error(err, "extension failed; its failurePolicy is Ignore, so what it did is undone", "step", s.Name, "took", took.String())
 		return nil, nil
 	}
 	k.decided(i, decisionFailed, took)
-	return nil, err
+	return nil, &stepError{step: s.Name, err: err}
+}
+
+// sharesBatch reports whether a step changes the view that the steps before it have changed. One that may have to be
+// undone starts on an object that is written down; one that needs another view needs the JSON.
+func (k *call) sharesBatch(i int) bool {
+	s := &k.Steps[i]
+	return s.Mutate != nil && !s.Ignore && k.object.isOf(k.types[i])
+}
+
+// flush writes down what the steps of the batch did. A change that cannot be written is their failure.
+func (k *call) flush() error { return k.write(k.object.flush) }
+
+func (k *call) write(do func() error) error {
+	err := k.caughtIn(do, k.batch)
+	if err == nil {
+		return nil
+	}
+	names := k.batch()
+	k.unsettled = slices.DeleteFunc(k.unsettled, func(u unsettled) bool {
+		failed := u.batch == k.object.batch()
+		if failed {
+			k.decided(u.step, decisionFailed, u.took)
+		}
+		return failed
+	})
+	if len(names) == 1 {
+		return &stepError{step: names[0], err: err}
+	}
+	return &batchError{steps: names, err: err}
+}
+
+// batch names the steps whose changes have not been written down yet.
+func (k *call) batch() (names []string) {
+	for _, u := range k.unsettled {
+		if u.batch == k.object.batch() {
+			names = append(names, k.Steps[u.step].Name)
+		}
+	}
+	return names
+}
+
+// caughtIn makes an error of a panic outside a step's function: of the methods of its type.
+func (k *call) caughtIn(do func() error, steps func() []string) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = k.panicked(r, strings.Join(steps(), ", "))
+		}
+	}()
+	return do()
 }
 
 func (k *call) decided(i int, d decision, took time.Duration) {
@@ -219,44 +292,54 @@ func (k *call) settle() {
 }
 
 // perform gives the step what it asks for.
-func (k *call) perform(i int, x *Exchange) error {
+func (k *call) perform(i int, x *Exchange) (err error) {
 	s := &k.Steps[i]
+	defer func() {
+		if r := recover(); r != nil { // of its type; its function's are caught closer to it
+			err = k.panicked(r, s.Name)
+		}
+	}()
 	switch {
 	case s.Handle != nil:
 		return k.handle(i, x)
 	case s.Mutate != nil:
-		if absent(k.object.raw) {
+		if k.object.isAbsent() {
 			return fmt.Errorf("%s carries no object to change", k.request.Operation)
 		}
-		obj, err := k.object.edit(s.New)
+		obj, err := k.object.edit(k.types[i], s.New)
 		if err != nil {
 			return err
 		}
 		return k.attempt(i, task{step: s, exchange: x, newObj: obj})
 	}
-	newObj, err := k.look(s, k.object.raw)
+	newObj, err := k.own(&k.object, i)
 	if err != nil {
 		return err
 	}
-	oldObj, err := k.oldMemory.decodeIfPresent(k.request.OldObject.Raw, s.New)
+	oldObj, err := k.own(&k.old, i)
 	if err != nil {
 		return err
 	}
 	return k.attempt(i, task{step: s, exchange: x, oldObj: oldObj, newObj: newObj})
 }
 
-func (k *call) look(s *Step, raw []byte) (runtime.Object, error) {
-	if absent(raw) {
+// own returns an object that this step alone holds: it may change it, and may still do so when it has been left
+// behind. The last step that asks for a type gets what was decoded, those before it get copies.
+func (k *call) own(o *object, i int) (runtime.Object, error) {
+	if o.isAbsent() {
 		return nil, nil
 	}
-	return k.object.view(s.New)
-}
-
-func (m *memory) decodeIfPresent(raw []byte, newObject func() runtime.Object) (runtime.Object, error) {
-	if absent(raw) {
-		return nil, nil
+	obj, err := o.view(k.types[i], k.Steps[i].New)
+	if err != nil {
+		return nil, err
 	}
-	return m.decodeObject(raw, newObject())
+	for later := i + 1; later < len(k.Steps); later++ {
+		if k.wants[later]&(wantKind|wantObject) == wantKind|wantObject && k.types[later] == k.types[i] {
+			return obj.DeepCopyObject(), nil
+		}
+	}
+	o.current = nil
+	return obj, nil
 }
 
 // take adds what a step said beside its verdict. A key that another step has used gets the step's name.

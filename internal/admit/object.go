@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"reflect"
 
-	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 
@@ -16,12 +15,13 @@ import (
 // Go type that steps change. One decode and one patch serve all steps that ask for the same type; a step that
 // asks for another, or that makes its own patch, has what was done so far turned into JSON first.
 type object struct {
-	raw     []byte   // as of the last flush
-	patches [][]byte // JSON arrays of operations that led from what came in to raw
+	raw     []byte      // as of the patches before the last one; read it with json
+	last    patch.Patch // what leads from raw to the object as of the last flush
+	patches [][]byte    // JSON arrays of operations that led there from what came in
 
 	operations int // in patches
 
-	before  runtime.Object // raw decoded; nil until a step changes the view
+	before  runtime.Object // what the object decodes to; nil until a step changes the view
 	current runtime.Object // the view; nil until a step asks for it
 
 	memory *memory // what the view takes
@@ -36,6 +36,19 @@ func (o *object) touched() bool { return o.before != nil || len(o.patches) > 0 }
 // there was one.
 func (o *object) batch() int               { return len(o.changed) }
 func (o *object) changedIn(batch int) bool { return batch < len(o.changed) && o.changed[batch] }
+
+// json is the object as of the last flush. A patch is applied when its result is asked for, which that of the last step
+// never is.
+func (o *object) json() ([]byte, error) {
+	if o.last.Len() > 0 {
+		raw, err := o.last.Apply(o.raw)
+		if err != nil {
+			return nil, err
+		}
+		o.raw, o.last = raw, patch.Patch{}
+	}
+	return o.raw, nil
+}
 
 // decodeObject makes an object of JSON.
 func (m *memory) decodeObject(raw []byte, into runtime.Object) (runtime.Object, error) {
@@ -52,16 +65,22 @@ func (m *memory) decodeObject(raw []byte, into runtime.Object) (runtime.Object, 
 // absent tells whether a request carries no object here.
 func absent(raw []byte) bool { return len(raw) == 0 || string(raw) == "null" }
 
-// view gives the object as the type that newObject makes, to be looked at.
-func (o *object) view(newObject func() runtime.Object) (runtime.Object, error) {
-	into := newObject()
-	if o.current != nil && reflect.TypeOf(o.current) == reflect.TypeOf(into) {
+// isOf reports whether the view is of a type.
+func (o *object) isOf(t reflect.Type) bool { return o.current != nil && reflect.TypeOf(o.current) == t }
+
+func (o *object) isAbsent() bool { return absent(o.raw) }
+
+// view gives the object as the type that newObject makes, to be looked at. What was done to a view of another type
+// has been flushed.
+func (o *object) view(t reflect.Type, newObject func() runtime.Object) (runtime.Object, error) {
+	if o.isOf(t) {
 		return o.current, nil
 	}
-	if err := o.flush(); err != nil {
+	raw, err := o.json()
+	if err != nil {
 		return nil, err
 	}
-	current, err := o.memory.decodeObject(o.raw, into)
+	current, err := o.memory.decodeObject(raw, newObject())
 	if err != nil {
 		return nil, err
 	}
@@ -70,88 +89,117 @@ func (o *object) view(newObject func() runtime.Object) (runtime.Object, error) {
 }
 
 // edit gives the view to be changed in place. The first time, what it was is kept for the patch.
-func (o *object) edit(newObject func() runtime.Object) (runtime.Object, error) {
-	current, err := o.view(newObject)
-	if err != nil {
-		return nil, err
+func (o *object) edit(t reflect.Type, newObject func() runtime.Object) (runtime.Object, error) {
+	current, err := o.view(t, newObject)
+	if err != nil || o.before != nil {
+		return current, err
 	}
-	if o.before == nil {
-		o.before = current.DeepCopyObject()
+	before, ok := copied(current)
+	if !ok { // a step has put something into it that its type cannot copy, and JSON can hold
+		o.current = nil
+		if current, err = o.view(t, newObject); err != nil {
+			return nil, err
+		}
+		before = current.DeepCopyObject()
 	}
+	o.before = before
 	return current, nil
 }
 
-// flush turns what steps did to the view into a patch, and raw into its result.
+// copied makes a deep copy, unless the type panics.
+func copied(obj runtime.Object) (c runtime.Object, ok bool) {
+	defer func() { ok = recover() == nil }()
+	return obj.DeepCopyObject(), true
+}
+
+// isOdd reports whether the view is a tree with values in it that no decoder makes, such as int or []string: readers
+// of trees do not know them.
+func (o *object) isOdd() bool {
+	u, ok := o.current.(*unstructured.Unstructured)
+	return ok && o.before != nil && !isPlain(u.Object)
+}
+
+func isPlain(v any) bool {
+	switch v := v.(type) {
+	case nil, bool, string, int64, float64:
+		return true
+	case []any:
+		for i := range v {
+			if !isPlain(v[i]) {
+				return false
+			}
+		}
+		return true
+	case map[string]any:
+		for _, member := range v {
+			if !isPlain(member) {
+				return false
+			}
+		}
+		return true
+	}
+	return false
+}
+
+// flush turns what steps did to the view into a patch.
 func (o *object) flush() error {
 	if o.before == nil {
-		o.current = nil
 		return nil
 	}
-	operations, count, err := o.difference()
+	raw, err := o.json()
+	if err != nil {
+		return err
+	}
+	p, err := patch.Compare(raw, o.before, o.current)
+	if err != nil {
+		return fmt.Errorf("the change to the object cannot be written as a patch: %w", err)
+	}
+	view := o.current
+	if o.isOdd() {
+		view = nil
+	}
+	o.adopt(p, view)
+	o.changed = append(o.changed, p.Len() > 0)
+	return nil
+}
+
+// adopt takes a patch that was made for the object, and the view that it leads to, if there is one.
+func (o *object) adopt(p patch.Patch, view runtime.Object) {
+	o.before, o.current = nil, view
+	if p.Len() > 0 {
+		o.last, o.patches, o.operations = p, append(o.patches, p.AppendJSON(nil)), o.operations+p.Len()
+	}
+}
+
+// apply takes a patch that a step has written. It fails as the API server would, which then refuses the user's object
+// without naming us and whatever failurePolicy says.
+func (o *object) apply(operations []byte) error {
+	was, err := o.json()
+	if err != nil {
+		return err
+	}
+	raw, count, err := patch.Apply(was, operations)
 	if err != nil || count == 0 {
 		return err
 	}
-	return o.apply(operations)
-}
-
-// difference is the patch from raw to the view, and how many operations it has: none when they are equal. The
-// view is given up.
-func (o *object) difference() (operations []byte, count int, err error) {
-	if o.before == nil {
-		return nil, 0, nil
-	}
-	operations, count, err = patch.AppendDiff(nil, o.raw, o.before, o.current)
-	if err != nil {
-		return nil, 0, fmt.Errorf("the change to the object cannot be told as a patch: %w", err)
-	}
-	o.before, o.current = nil, nil
-	o.changed = append(o.changed, count > 0)
-	return operations, count, nil
-}
-
-// isEmptyPatch tells whether a JSON patch holds no operation.
-func isEmptyPatch(operations []byte) bool {
-	decoded, err := jsonpatch.DecodePatch(operations)
-	return err == nil && len(decoded) == 0
-}
-
-// apply patches raw. It fails as the API server would, which then refuses the user's object without naming us
-// and whatever failurePolicy says.
-func (o *object) apply(operations []byte) error {
-	decoded, err := jsonpatch.DecodePatch(operations)
-	if err != nil {
-		return fmt.Errorf("the patch is no JSON patch: %w", err)
-	}
-	if len(decoded) == 0 {
-		return nil
-	}
-	raw, err := decoded.Apply(o.raw)
-	if err != nil {
-		return fmt.Errorf("the patch does not apply to the object: %w", err)
-	}
 	o.raw, o.before, o.current = raw, nil, nil
-	o.patches, o.operations = append(o.patches, operations), o.operations+len(decoded)
+	o.patches, o.operations = append(o.patches, operations), o.operations+count
 	return nil
 }
 
 // patch is everything that was done, as one JSON array; nil for nothing.
 func (o *object) patch() ([]byte, error) {
-	last, count, err := o.difference()
-	if err != nil {
+	if err := o.flush(); err != nil {
 		return nil, err
 	}
-	all := o.patches
-	if count > 0 {
-		all, o.operations = append(all, last), o.operations+count
-	}
-	switch len(all) {
+	switch len(o.patches) {
 	case 0:
 		return nil, nil
 	case 1:
-		return all[0], nil
+		return o.patches[0], nil
 	}
 	joined := []byte{'['}
-	for i, operations := range all {
+	for i, operations := range o.patches {
 		if i > 0 {
 			joined = append(joined, ',')
 		}
@@ -161,25 +209,9 @@ func (o *object) patch() ([]byte, error) {
 	return append(joined, ']'), nil
 }
 
-// snapshot is the object as it was before a step whose failure is ignored.
-type snapshot struct {
-	raw             []byte
-	patches         int
-	operations      int
-	before, current runtime.Object
-}
-
-// snapshot keeps a copy of the view, because a step that fails leaves it half changed, and one that is left
-// behind goes on changing it.
-func (o *object) snapshot() snapshot {
-	s := snapshot{raw: o.raw, patches: len(o.patches), operations: o.operations, before: o.before}
-	if o.current != nil {
-		s.current = o.current.DeepCopyObject()
-	}
-	return s
-}
-
-func (o *object) restore(s snapshot) {
-	o.raw, o.patches, o.operations = s.raw, o.patches[:s.patches], s.operations
-	o.before, o.current = s.before, s.current
+// restored is the object as it was before a step, of which nothing is kept. The view that the step had is given up, for
+// it may still be changing it; the copy that was made for the patch takes its place.
+func (o object) restored(was object) object {
+	was.current, was.before = o.before, nil
+	return was
 }

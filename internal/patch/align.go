@@ -24,29 +24,38 @@ type stretch struct {
 func (s *stretch) before(i int) reflect.Value { return s.a.Index(s.head + i) }
 func (s *stretch) after(j int) reflect.Value  { return s.b.Index(s.head + j) }
 
-// align pairs the items of a stretch: equal ones, then those of one key, then, where neither tells, by position.
+// align pairs the items of a stretch: those of one key, equal ones, then, where neither tells, by position.
 func (d *differ) align(s *stretch, k *keyer) pairing {
 	p := pairing{from: slices.Repeat([]int{-1}, s.n), to: slices.Repeat([]int{-1}, s.m)}
 	if s.m == 0 || s.n == 0 {
 		return p
 	}
 	var a, b []int // items that have no key
+	fits := func(i, j int) bool { return d.mayBecome(s, i, j, k) }
 	if k != nil {
 		a, b = d.alignKeys(s, k, &p)
 	} else {
-		a, b = count(s.m), count(s.n)
+		names := namesIn(s.list.elem)
+		for _, name := range names {
+			d.alignNames(s, name, &p)
+		}
+		a, b = unpaired(p.to), unpaired(p.from)
+		fits = func(i, j int) bool { return d.mayBecomeByNames(s, i, j, names) }
 	}
 	if len(a) > 0 && len(b) > 0 && s.m+s.n > 2 {
 		d.alignEqual(s, a, b, &p)
 	}
-	alignPositions(&p)
+	alignPositions(&p, fits)
 	return p
 }
 
-func count(n int) []int {
-	out := make([]int, n)
-	for i := range out {
-		out[i] = i
+// unpaired lists the items that have no counterpart yet.
+func unpaired(counterparts []int) []int {
+	out := make([]int, 0, len(counterparts))
+	for i, j := range counterparts {
+		if j < 0 {
+			out = append(out, i)
+		}
 	}
 	return out
 }
@@ -131,8 +140,9 @@ func commonSubsequence(a, b []int) [][2]int {
 }
 
 // alignPositions pairs what is left where position leaves no doubt: between the same two neighbours, which are
-// paired or the end of the stretch, as many items are left before as after.
-func alignPositions(p *pairing) {
+// paired or the end of the stretch, as many items are left before as after. Of those, the k-th is the k-th, unless it does
+// not fit.
+func alignPositions(p *pairing, fits func(i, j int) bool) {
 	for j := 0; j < len(p.from); j++ {
 		if p.from[j] >= 0 {
 			continue
@@ -148,12 +158,12 @@ func alignPositions(p *pairing) {
 		if end < len(p.from) {
 			right = p.from[end]
 		}
-		fits := right-left-1 == end-j
-		for i := left + 1; fits && i < right; i++ {
-			fits = p.to[i] < 0
+		equal := right-left-1 == end-j
+		for i := left + 1; equal && i < right; i++ {
+			equal = p.to[i] < 0
 		}
-		if fits {
-			for n := range end - j {
+		for n := 0; equal && n < end-j; n++ {
+			if fits(left+1+n, j+n) {
 				p.pair(left+1+n, j+n)
 			}
 		}

@@ -22,8 +22,10 @@
 //	same.go      the same for types that marshal themselves, where there is a cheaper way to know
 //	encode.go    values as encoding/json writes them
 //	text.go      strings and foreign JSON as encoding/json writes them
+//	operation.go the operations that were emitted
 //	wire.go      operations as encoding/json writes them
+//	apply.go     the JSON that a patch leads to
+//	lazy.go      JSON that is read as far as a patch reaches
 //
-// Diff is safe for concurrent use. It reads its arguments and keeps none of them, except that the values of
-// the operations may share one buffer among themselves.
+// All functions are safe for concurrent use. They read their arguments and keep none of them.
 package patch

@@ -29,13 +29,11 @@ func (k *keyer) resolver(list *plan) func() {
 	}
 }
 
-// keyOf returns an item's key. An item whose key is missing or zero has none: it is nobody in particular.
-func (d *differ) keyOf(k *keyer, v reflect.Value) (string, bool) {
-	for v.Kind() == reflect.Pointer || v.Kind() == reflect.Interface {
-		if v.IsNil() {
-			return "", false
-		}
-		v = v.Elem()
+// memberOf returns the member of an item that its key is in, and its plan where that is known; an invalid value if the
+// item has none, or a zero one.
+func memberOf(k *keyer, v reflect.Value) (reflect.Value, *plan) {
+	if v = behindPointers(v); !v.IsValid() {
+		return v, nil
 	}
 	var p *plan
 	switch {
@@ -47,12 +45,29 @@ func (d *differ) keyOf(k *keyer, v reflect.Value) (string, bool) {
 			p = planFor(v.Type())
 		}
 	default:
-		return "", false
+		return reflect.Value{}, nil
 	}
 	for v.IsValid() && (v.Kind() == reflect.Pointer || v.Kind() == reflect.Interface) {
 		v, p = v.Elem(), nil
 	}
 	if !v.IsValid() || v.IsZero() {
+		return reflect.Value{}, nil
+	}
+	return v, p
+}
+
+// behindPointers returns what a pointer or an interface holds; an invalid value for nil.
+func behindPointers(v reflect.Value) reflect.Value {
+	for v.IsValid() && (v.Kind() == reflect.Pointer || v.Kind() == reflect.Interface) {
+		v = v.Elem()
+	}
+	return v
+}
+
+// keyOf returns an item's key. An item whose key is missing or zero has none: it is nobody in particular.
+func (d *differ) keyOf(k *keyer, v reflect.Value) (string, bool) {
+	v, p := memberOf(k, v)
+	if !v.IsValid() {
 		return "", false
 	}
 	if v.Kind() == reflect.String {
@@ -63,6 +78,126 @@ func (d *differ) keyOf(k *keyer, v reflect.Value) (string, bool) {
 	}
 	text, err := d.encode(nil, p, v)
 	return string(text), err == nil
+}
+
+// namesIn returns the members that may tell the items of a list apart where its type names no key, as the types of most
+// custom resources do not.
+func namesIn(item *plan) []*keyer {
+	for item != nil && item.shape == shapePointer {
+		item = item.elem
+	}
+	var names []*keyer
+	for _, name := range []string{"name", "key", "id"} {
+		k := &keyer{name: name}
+		switch item.shape {
+		case shapeStruct:
+			for i := range item.fields {
+				if item.fields[i].name == name {
+					k.field = &item.fields[i]
+				}
+			}
+			if k.field == nil {
+				continue
+			}
+		case shapeInterface, shapeMap:
+		default:
+			return nil
+		}
+		names = append(names, k)
+	}
+	return names
+}
+
+// nameOf returns the text of such a member.
+func nameOf(k *keyer, v reflect.Value) (string, bool) {
+	if v, _ = memberOf(k, v); v.IsValid() && v.Kind() == reflect.String {
+		return v.String(), true
+	}
+	return "", false
+}
+
+// alignNames pairs items by a name that one item has before, and one after.
+func (d *differ) alignNames(s *stretch, k *keyer, p *pairing) {
+	const several = -1
+	find := func(n int, item func(int) reflect.Value, counterparts []int) map[string]int {
+		found := map[string]int{}
+		for i := range n {
+			name, ok := nameOf(k, item(i))
+			if !ok {
+				continue
+			}
+			if _, again := found[name]; again || counterparts[i] >= 0 {
+				i = several
+			}
+			found[name] = i
+		}
+		return found
+	}
+	after := find(s.n, s.after, p.from)
+	if len(after) == 0 {
+		return
+	}
+	for name, i := range find(s.m, s.before, p.to) {
+		if j, ok := after[name]; ok && i != several && j != several {
+			p.pair(i, j)
+		}
+	}
+}
+
+// mayBecome reports whether an item may be what another one was, by its position. An item of another key is another
+// item, unless nothing else about it has changed: then it has been renamed.
+func (d *differ) mayBecome(s *stretch, i, j int, k *keyer) bool {
+	was, hadKey := d.keyOf(k, s.before(i))
+	is, hasKey := d.keyOf(k, s.after(j))
+	return !hadKey || !hasKey || was == is || d.equalBut(s.before(i), s.after(j), k)
+}
+
+// mayBecomeByNames is the same for lists whose type names no key.
+func (d *differ) mayBecomeByNames(s *stretch, i, j int, names []*keyer) bool {
+	var other *keyer
+	for _, k := range names {
+		was, hadName := nameOf(k, s.before(i))
+		is, hasName := nameOf(k, s.after(j))
+		switch {
+		case !hadName || !hasName:
+		case was == is:
+			return true
+		case other == nil:
+			other = k
+		}
+	}
+	return other == nil || d.equalBut(s.before(i), s.after(j), other)
+}
+
+// equalBut reports whether two items are equal in all members but one.
+func (d *differ) equalBut(a, b reflect.Value, k *keyer) bool {
+	a, b = behindPointers(a), behindPointers(b)
+	if !a.IsValid() || !b.IsValid() || a.Type() != b.Type() {
+		return false
+	}
+	switch p := planFor(a.Type()).on(b); p.shape {
+	case shapeStruct:
+		for i := range p.fields {
+			f := &p.fields[i]
+			if f.name != k.name && !d.equalField(f, f.get(a), f.get(b)) {
+				return false
+			}
+		}
+		return true
+	case shapeMap:
+		key := reflect.ValueOf(k.name).Convert(a.Type().Key())
+		for it := a.MapRange(); it.Next(); {
+			w := b.MapIndex(it.Key())
+			if it.Key().Equal(key) {
+				continue
+			}
+			if !w.IsValid() || !d.equal(p.elem, it.Value(), w) {
+				return false
+			}
+		}
+		return a.Len() == b.Len()
+	}
+	return false
 }
 
 // alignKeys pairs items by their key, and returns those that have none. Equal items have equal keys, so equality

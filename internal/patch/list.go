@@ -55,7 +55,7 @@ func (d *differ) items(p *plan, k *keyer, a, b reflect.Value) error {
 		tail++
 	}
 	if k == nil || k.field == nil {
-		k = d.keyByOption(k)
+		k = d.keyByOption(p, k)
 	}
 	s := &stretch{list: p, a: a, b: b, head: head, m: m - head - tail, n: n - head - tail}
 	if s.m == 0 && (s.n <= freeOperations || tail == 0) {
@@ -79,14 +79,16 @@ func (d *differ) items(p *plan, k *keyer, a, b reflect.Value) error {
 }
 
 // keyByOption looks for WithListKey. The key that the Go type names but does not have goes unused.
-func (d *differ) keyByOption(k *keyer) *keyer {
+func (d *differ) keyByOption(list *plan, k *keyer) *keyer {
 	if len(d.opts.listKeys) == 0 {
 		return k
 	}
 	here := d.pointer(len(d.frames) - 1)
 	for _, o := range slices.Backward(d.opts.listKeys) {
 		if matches(o.path, here) {
-			return &keyer{name: o.key}
+			named := &keyer{name: o.key}
+			named.resolver(list)()
+			return named
 		}
 	}
 	return k

@@ -103,6 +103,14 @@ var _ = Describe("Lists", func() {
 				`{"op":"add","path":"/spec/containers/-","value":{"image":"n:1","name":"new","resources":{}}},`+
 				`{"op":"replace","path":"/spec/containers/1/name","value":"z"}]`,
 			"a=of a", "z=of b", "c=of c", "new=", "new="),
+		Entry("another one in its place is not a rename", []string{"a", "b", "c"},
+			func(c []corev1.Container) []corev1.Container { c[1].Name, c[1].Image = "z", "x"; return c },
+			`[{"op":"remove","path":"/spec/containers/1"},{"op":"add","path":"/spec/containers/1","value":{"image":"x","name":"z","resources":{}}}]`,
+			"a=of a", "z=", "c=of c"),
+		Entry("a name for one that had none", []string{"a", ""},
+			func(c []corev1.Container) []corev1.Container { c[1].Name, c[1].Image = "z", "x"; return c },
+			`[{"op":"replace","path":"/spec/containers/1/image","value":"x"},{"op":"replace","path":"/spec/containers/1/name","value":"z"}]`,
+			"a=of a", "z=of "),
 		Entry("one for two is not a rename", []string{"a", "b", "c", "d"},
 			func(c []corev1.Container) []corev1.Container { return []corev1.Container{c[0], fresh, c[3]} },
 			`[{"op":"remove","path":"/spec/containers/2"},{"op":"remove","path":"/spec/containers/1"},`+

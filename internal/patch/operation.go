@@ -1,6 +1,7 @@
 package patch
 
 import (
+	"bytes"
 	"encoding/json"
 	"strconv"
 
@@ -36,37 +37,66 @@ func (d *differ) emit(kind string, at, index, start int) {
 	d.ops = append(d.ops, operation{kind: kind, value: int32(start), path: int32(path), next: int32(len(d.buf))})
 }
 
-// operations gives the operations as values.
-func (d *differ) operations() []jsonpatch.Operation {
-	if len(d.ops) == 0 {
+// A Patch is the difference between two objects: operations that Compare has made, and no others. The zero value holds
+// none. It is never changed.
+type Patch struct {
+	ops []operation
+	buf []byte
+}
+
+// Len returns the number of operations.
+func (p *Patch) Len() int { return len(p.ops) }
+
+func (p *Patch) pathOf(o operation) []byte  { return p.buf[o.path:o.next] }
+func (p *Patch) valueOf(o operation) []byte { return p.buf[o.value:o.path:o.path] } // empty for none
+
+// Operations returns the operations as values, which are the caller's own.
+func (p *Patch) Operations() []jsonpatch.Operation {
+	if len(p.ops) == 0 {
 		return nil
 	}
-	all := make([]jsonpatch.Operation, 0, len(d.ops))
-	for _, o := range d.ops {
-		op := jsonpatch.Operation{Operation: o.kind, Path: string(d.buf[o.path:o.next])}
-		if o.value < o.path {
-			op.Value = json.RawMessage(d.buf[o.value:o.path:o.path])
+	own, text := Patch{p.ops, bytes.Clone(p.buf)}, string(p.buf)
+	all := make([]jsonpatch.Operation, 0, len(p.ops))
+	for _, o := range p.ops {
+		op := jsonpatch.Operation{Operation: o.kind, Path: text[o.path:o.next]}
+		if value := own.valueOf(o); len(value) > 0 {
+			op.Value = json.RawMessage(value)
 		}
 		all = append(all, op)
 	}
 	return all
 }
 
-// appendTo appends the operations as the JSON array that AppendJSON makes of the same values.
-func (d *differ) appendTo(dst []byte) []byte {
+// Is reports whether operations are still those that Operations has returned.
+func (p *Patch) Is(ops []jsonpatch.Operation) bool {
+	if len(ops) != len(p.ops) {
+		return false
+	}
+	for i, o := range p.ops {
+		value, ok := ops[i].Value.(json.RawMessage)
+		if !ok && ops[i].Value != nil || ops[i].Operation != o.kind ||
+			ops[i].Path != string(p.pathOf(o)) || !bytes.Equal(value, p.valueOf(o)) {
+			return false
+		}
+	}
+	return true
+}
+
+// AppendJSON appends the operations as the JSON array that the function AppendJSON makes of their values.
+func (p *Patch) AppendJSON(dst []byte) []byte {
 	const frame = len(`{"op":"replace","path":"","value":},`)
-	if need := len(d.buf) + frame*len(d.ops) + 2; cap(dst)-len(dst) < need {
+	if need := len(p.buf) + frame*len(p.ops) + 2; cap(dst)-len(dst) < need {
 		dst = append(make([]byte, 0, len(dst)+need), dst...)
 	}
 	dst = append(dst, '[')
-	for i, o := range d.ops {
+	for i, o := range p.ops {
 		if i > 0 {
 			dst = append(dst, ',')
 		}
 		dst = append(append(append(dst, `{"op":"`...), o.kind...), `","path":`...)
-		dst = appendString(dst, d.buf[o.path:o.next])
-		if o.value < o.path {
-			dst = append(append(dst, `,"value":`...), d.buf[o.value:o.path]...)
+		dst = appendString(dst, p.pathOf(o))
+		if value := p.valueOf(o); len(value) > 0 {
+			dst = append(append(dst, `,"value":`...), value...)
 		}
 		dst = append(dst, '}')
 	}

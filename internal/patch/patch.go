@@ -49,28 +49,25 @@ func WithListKey(path, key string) Option {
 // Decoding is taken to be case-sensitive, as sigs.k8s.io/json does it.
 //
 // Every operation's target was looked up in raw, so the patch applies to raw as a whole. A parent that raw lacks is
-// created with all that stands below it, in one operation. Items of lists are paired by equality, then by
-// merge key, then by position where that is unambiguous; a paired item keeps what raw knows about it. The
+// created with all that stands below it, in one operation. Items of lists are paired by merge key, or by a unique name, key
+// or id where the type has none, by equality, then by position where that is unambiguous; a paired item keeps what raw knows
+// about it, and items of different keys are paired only where nothing else differs. The
 // operations have no "from", hence an item that moved is removed and added again, with the bytes it has in raw.
 //
 // Operation values are json.RawMessage: compact, escaped for HTML and with sorted members (except where a type
-// marshals itself), as encoding/json writes a decoded tree. They are not to be changed.
+// marshals itself), as encoding/json writes a decoded tree.
 func Diff(raw []byte, before, after any, opts ...Option) ([]jsonpatch.Operation, error) {
-	d, err := diff(raw, before, after, opts)
-	if err != nil {
-		return nil, err
-	}
-	return d.operations(), nil
+	p, err := Compare(raw, before, after, opts...)
+	return p.Operations(), err
 }
 
-// AppendDiff appends what Diff returns as a JSON array, in the bytes that AppendJSON would write, and tells how many
-// operations there are: with none, nothing is appended.
-func AppendDiff(dst, raw []byte, before, after any, opts ...Option) (patch []byte, operations int, err error) {
+// Compare returns what Diff returns as a Patch.
+func Compare(raw []byte, before, after any, opts ...Option) (Patch, error) {
 	d, err := diff(raw, before, after, opts)
-	if err != nil || len(d.ops) == 0 {
-		return dst, 0, err
+	if err != nil {
+		return Patch{}, err
 	}
-	return d.appendTo(dst), len(d.ops), nil
+	return Patch{d.ops, d.buf}, nil
 }
 
 func diff(raw []byte, before, after any, opts []Option) (*differ, error) {

@@ -38,6 +38,18 @@ func try(seed uint64, script []byte, sum *tally) error {
 	if err != nil {
 		return fmt.Errorf("apply: %w\n%s", err, text)
 	}
+	made, err := patch.Compare(raw, &before, after)
+	if err != nil {
+		return err
+	}
+	if !made.Is(ops) {
+		return fmt.Errorf("two patches of one change differ: %s", text)
+	}
+	if seed%8 == 0 {
+		if err := agrees(raw, text, made.Apply); err != nil {
+			return err
+		}
+	}
 	have, err := decode[corev1.Pod](applied)
 	if err != nil {
 		return err

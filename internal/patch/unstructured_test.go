@@ -53,25 +53,42 @@ var _ = Describe("Unstructured", func() {
 		m[0].(map[string]any)["w"], m[1].(map[string]any)["w"] = 2.5, int64(3)
 		return []any{m[1], m[0], map[string]any{"id": "z"}}
 	})
+	swapped := `[{"op":"remove","path":"/spec/groups/0/members/1"},` +
+		`{"op":"add","path":"/spec/groups/0/members/0","value":{"id":"y","w":9007199254740993}},` +
+		`{"op":"add","path":"/spec/groups/0/members/-","value":{"id":"z"}},` +
+		`{"op":"replace","path":"/spec/groups/0/members/0/w","value":3},{"op":"replace","path":"/spec/groups/0/members/1/w","value":2.5}]`
 
 	It("pairs items by position where nothing else is known", func() {
 		ops, _ := diff(route, members(func(m []any) []any { m[1].(map[string]any)["w"] = int64(2); return m }))
 		Expect(ops).To(MatchJSON(`[{"op":"replace","path":"/spec/groups/0/members/1/w","value":2}]`))
 	})
+	It("pairs items by their name, key or id", func() {
+		for _, name := range []string{"name", "key", "id"} {
+			raw := strings.ReplaceAll(route, `"id"`, `"`+name+`"`)
+			ops, _ := diff(raw, func(o map[string]any) {
+				swap(o)
+				last := o["spec"].(map[string]any)["groups"].([]any)[0].(map[string]any)["members"].([]any)[2].(map[string]any)
+				delete(last, "id")
+				last[name] = "z"
+			})
+			Expect(ops).To(MatchJSON(strings.ReplaceAll(swapped, `"id"`, `"`+name+`"`)))
+		}
+	})
+	hosts := func(o map[string]any) {
+		swap(o)
+		delete(o["spec"].(map[string]any)["groups"].([]any)[0].(map[string]any)["members"].([]any)[2].(map[string]any), "id")
+	}
 	It("pairs items by the key of the option", func() {
-		ops, _ := diff(route, swap, patch.WithListKey("/spec/groups/*/members", "id"))
-		Expect(ops).To(MatchJSON(`[{"op":"remove","path":"/spec/groups/0/members/1"},` +
-			`{"op":"add","path":"/spec/groups/0/members/0","value":{"id":"y","w":9007199254740993}},` +
-			`{"op":"add","path":"/spec/groups/0/members/-","value":{"id":"z"}},` +
-			`{"op":"replace","path":"/spec/groups/0/members/0/w","value":3},{"op":"replace","path":"/spec/groups/0/members/1/w","value":2.5}]`))
+		ops, _ := diff(strings.ReplaceAll(route, `"id"`, `"host"`), hosts, patch.WithListKey("/spec/groups/*/members", "host"))
+		Expect(ops).To(MatchJSON(strings.ReplaceAll(strings.ReplaceAll(swapped, `{"id":"z"}`, `{}`), `"id"`, `"host"`)))
 	})
 	It("uses the option for lists of its path only, and the last one that fits", func() {
 		for _, opts := range [][]patch.Option{
-			{patch.WithListKey("/spec/groups", "id")},
-			{patch.WithListKey("/spec/groups/*", "id")},
-			{patch.WithListKey("/spec/groups/0/members", "id"), patch.WithListKey("/spec/*/*/members", "none")},
+			{patch.WithListKey("/spec/groups", "host")},
+			{patch.WithListKey("/spec/groups/*", "host")},
+			{patch.WithListKey("/spec/groups/0/members", "host"), patch.WithListKey("/spec/*/*/members", "none")},
 		} {
-			ops, _ := diff(route, swap, opts...)
+			ops, _ := diff(strings.ReplaceAll(route, `"id"`, `"host"`), hosts, opts...)
 			Expect(ops).To(ContainSubstring(`"op":"remove","path":"/spec/groups/0/members/0"`))
 		}
 	})

@@ -1,0 +1,270 @@
+package admit_test
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"net/http"
+	"strings"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/prometheus/client_golang/prometheus"
+	jsonpatch "gopkg.in/evanphx/json-patch.v4"
+	admissionv1 "k8s.io/api/admission/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"code.cloudfoundry.org/eirinix/internal/admit"
+)
+
+// onTree is a step on the untyped tree, on the decoded members of the object.
+func onTree(name string, edit func(map[string]any) error) admit.Step {
+	return admit.Step{Name: name, New: newTree, Mutate: func(_ context.Context, _ *admit.Exchange, obj runtime.Object) error {
+		return edit(obj.(*unstructured.Unstructured).Object)
+	}}
+}
+
+// ignoring makes a step one whose failure is ignored.
+func ignoring(s admit.Step) admit.Step {
+	s.Ignore = true
+	return s
+}
+
+// patched is the test's pod with the patch of a reply applied.
+func patched(r reply) map[string]any {
+	GinkgoHelper()
+	resp := r.review("v1")
+	Expect(resp.Allowed).To(BeTrue())
+	after := []byte(pod)
+	if resp.Patch != nil {
+		p, err := jsonpatch.DecodePatch(resp.Patch)
+		Expect(err).NotTo(HaveOccurred())
+		after, err = p.Apply(after)
+		Expect(err).NotTo(HaveOccurred())
+	}
+	u := &unstructured.Unstructured{}
+	Expect(u.UnmarshalJSON(after)).To(Succeed())
+	return u.Object
+}
+
+// unwritable changes an object into one that JSON cannot hold.
+func unwritable(tree map[string]any) error {
+	tree["size"] = math.NaN()
+	return nil
+}
+
+var _ = Describe("Steps of a chain", func() {
+	oddly := func(name string) admit.Step {
+		return onTree(name, func(tree map[string]any) error {
+			tree["replicas"] = 3
+			tree["names"] = []string{"a", "b"}
+			return nil
+		})
+	}
+
+	DescribeTable("may put values into a tree that no decoder makes, whatever follows:", func(reinvoke bool, steps ...admit.Step) {
+		r, _ := serve(admit.Chain{Steps: steps, Reinvoke: reinvoke})
+		Expect(patched(r)).To(And(HaveKeyWithValue("replicas", int64(3)), HaveKeyWithValue("names", []any{"a", "b"})))
+	},
+		Entry("nothing", false, oddly("a")),
+		Entry("a step under Ignore", false, oddly("a"), ignoring(labelTree("b"))),
+		Entry("a step under Ignore on a Go type", false, oddly("a"), ignoring(label("b", nil))),
+		Entry("a step under Ignore that fails", false, oddly("a"), ignoring(onTree("b", func(map[string]any) error { return errStep }))),
+		Entry("a step under Fail", false, oddly("a"), labelTree("b")),
+		Entry("a step under Ignore, both of them", false, ignoring(oddly("a")), ignoring(labelTree("b"))),
+		Entry("a step that makes its own patch", false, oddly("a"), labelRaw("b")),
+		Entry("another round", true, oddly("a"), ignoring(labelTree("b"))),
+	)
+
+	It("see what those before them put into a tree as a decoder would have made it", func() {
+		set := onTree("set", func(tree map[string]any) error {
+			tree["metadata"].(map[string]any)["labels"] = map[string]string{"a": "1"}
+			return nil
+		})
+		add := admit.Step{Name: "add", New: newTree, Mutate: func(_ context.Context, _ *admit.Exchange, obj runtime.Object) error {
+			u := obj.(*unstructured.Unstructured)
+			labels := u.GetLabels()
+			labels["b"] = "2"
+			u.SetLabels(labels)
+			return nil
+		}}
+		r, _ := serve(admit.Chain{Steps: []admit.Step{set, add}})
+		Expect(patched(r)).To(HaveKeyWithValue("metadata", HaveKeyWithValue("labels", map[string]any{"a": "1", "b": "2"})))
+	})
+
+	Describe("with a change that cannot be written", func() {
+		bad := onTree("bad", unwritable)
+		panicking := admit.Step{Name: "bad", New: newSulky, Mutate: func(_ context.Context, _ *admit.Exchange, obj runtime.Object) error {
+			obj.(*sulky).Mood = "bad"
+			return nil
+		}}
+
+		DescribeTable("under Ignore lose that change alone:", func(reinvoke bool, steps ...admit.Step) {
+			r, h := serve(admit.Chain{Steps: steps, Reinvoke: reinvoke})
+			Expect(patched(r)).NotTo(HaveKey("size"))
+			if !reinvoke {
+				Expect(ran(r)).To(Equal("a c"))
+			}
+			Expect(h.logs.with("undone")).NotTo(BeEmpty())
+			for _, line := range h.logs.with("undone") {
+				Expect(line).To(HaveKeyWithValue("step", "bad"))
+			}
+		},
+			Entry("in the middle", false, label("a", nil), ignoring(bad), label("c", nil)),
+			Entry("at the end", false, label("a", nil), label("c", nil), ignoring(bad)),
+			Entry("at the beginning", false, ignoring(bad), labelTree("a"), labelTree("c")),
+			Entry("between others under Ignore", false, ignoring(labelTree("a")), ignoring(bad), ignoring(labelTree("c"))),
+			Entry("before a step that makes its own patch", false, label("a", nil), ignoring(bad), labelRaw("c")),
+			Entry("with a type that panics", false, label("a", nil), ignoring(panicking), label("c", nil)),
+			Entry("in several rounds", true, label("a", nil), ignoring(bad), label("c", nil)),
+		)
+
+		DescribeTable("under Fail are named, and no other step:", func(reinvoke bool, steps ...admit.Step) {
+			r, _ := serve(admit.Chain{Steps: steps, Reinvoke: reinvoke})
+			Expect(r.Status).To(Equal(http.StatusInternalServerError))
+			Expect(r.Body).To(HavePrefix(`extension "bad" failed: `))
+		},
+			Entry("last", false, ignoring(label("a", nil)), bad),
+			Entry("before one on another type", false, bad, label("c", nil)),
+			Entry("before one under Ignore", false, bad, ignoring(labelTree("c"))),
+			Entry("before one that makes its own patch", false, bad, labelRaw("c")),
+			Entry("before one under Ignore that makes its own patch", false, bad, ignoring(labelRaw("c"))),
+			Entry("among others on its type, where steps run again", true, labelTree("a"), bad, labelTree("c")),
+			Entry("with a type that panics", false, label("a", nil), panicking, label("c", nil)),
+		)
+
+		DescribeTable("are counted, and no other step:", func(decision string, steps ...admit.Step) {
+			registry := prometheus.NewRegistry()
+			metrics, err := admit.NewMetrics(registry)
+			Expect(err).NotTo(HaveOccurred())
+			h := newHook(allow)
+			h.Handler.Metrics = metrics
+			h.Handler.Serve(volumes, admit.Chain{Steps: steps})
+			h.ask()
+			counted := map[string]string{}
+			families, err := registry.Gather()
+			Expect(err).NotTo(HaveOccurred())
+			for _, family := range families {
+				for _, m := range family.GetMetric() {
+					labels := map[string]string{}
+					for _, l := range m.GetLabel() {
+						labels[l.GetName()] = l.GetValue()
+					}
+					if family.GetName() == "eirinix_admission_decisions_total" {
+						counted[labels["step"]] = labels["decision"]
+					}
+				}
+			}
+			Expect(counted).To(HaveKeyWithValue("bad", decision))
+			Expect(counted).To(HaveKeyWithValue("a", "patched"))
+		},
+			Entry("under Ignore", "ignored", label("a", nil), ignoring(bad), ignoring(label("c", nil))),
+			Entry("under Fail", "failed", label("a", nil), bad, ignoring(label("c", nil))),
+		)
+
+		It("under Fail are named together where they changed the object together", func() {
+			r, _ := serve(admit.Chain{Steps: []admit.Step{label("z", nil), labelTree("a"), bad}})
+			Expect(r.Status).To(Equal(http.StatusInternalServerError))
+			Expect(r.Body).To(And(HavePrefix(`one of the extensions ["a" "bad"] failed: `), Not(ContainSubstring(`"z"`))))
+		})
+	})
+
+	It("are not heard of a run that was undone, also when the next one succeeds", func() {
+		runs := 0
+		flaky := ignoring(label("flaky", func(x *admit.Exchange) error {
+			runs++
+			x.Warn(fmt.Sprintf("run %d", runs))
+			x.Audit(fmt.Sprintf("run-%d", runs), "yes")
+			if runs == 1 {
+				return errStep
+			}
+			return nil
+		}))
+		again := ignoring(label("again", nil))
+		r, _ := serve(admit.Chain{Steps: []admit.Step{again, flaky, again}, Reinvoke: true})
+		Expect(runs).To(Equal(2))
+		Expect(r.review("v1").Warnings).To(Equal([]string{"run 2"}))
+		Expect(r.review("v1").AuditAnnotations).To(Equal(map[string]string{"run-2": "yes"}))
+	})
+})
+
+// sulky is a Go type that cannot be written once its mood is bad.
+type sulky struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata"`
+	Mood              mood `json:"mood,omitempty"`
+}
+
+type mood string
+
+func (m mood) MarshalJSON() ([]byte, error) {
+	if m == "bad" {
+		panic("leave me alone")
+	}
+	return []byte(`"good"`), nil
+}
+
+func (s *sulky) DeepCopyObject() runtime.Object {
+	c := *s
+	s.ObjectMeta.DeepCopyInto(&c.ObjectMeta)
+	return &c
+}
+
+func newSulky() runtime.Object { return &sulky{} }
+
+var _ = Describe("Checks of a chain", func() {
+	update := func(req *admissionv1.AdmissionRequest) {
+		req.Operation, req.OldObject.Raw = admissionv1.Update, []byte(pod)
+	}
+
+	It("do not see what another one did to the objects", func() {
+		var seen []string
+		check := func(name string, newObject func() runtime.Object) admit.Step {
+			return admit.Step{Name: name, New: newObject, Check: func(_ context.Context, _ *admit.Exchange, oldObj, newObj runtime.Object) error {
+				for _, obj := range []runtime.Object{oldObj, newObj} {
+					seen = append(seen, obj.(metav1.Object).GetName())
+					obj.(metav1.Object).SetName("defaulted by " + name)
+				}
+				return nil
+			}}
+		}
+		r, _ := serve(admit.Chain{Validating: true, Steps: []admit.Step{
+			check("a", newPod), check("b", newPod), check("c", newTree), ignoring(check("d", newPod)), check("e", newPod), check("f", newTree),
+		}}, update)
+		Expect(r.review("v1").Allowed).To(BeTrue())
+		Expect(strings.Join(seen, " ")).To(Equal(strings.TrimSpace(strings.Repeat("web-0 ", 12))))
+	})
+
+	It("work on objects of their own beside one that was left behind", func() {
+		left := make(chan struct{})
+		meddle := func(obj runtime.Object, value string) {
+			for range 1000 {
+				obj.(*appsv1.Deployment).SetAnnotations(map[string]string{"meddled": value})
+				obj.(*appsv1.Deployment).Annotations["more"] = value
+			}
+		}
+		newDeployment := func() runtime.Object { return &appsv1.Deployment{} }
+		slow := admit.Step{Name: "slow", Timeout: 50 * time.Millisecond, New: newDeployment, Check: func(_ context.Context, _ *admit.Exchange, oldObj, newObj runtime.Object) error {
+			<-left
+			meddle(oldObj, "slow")
+			meddle(newObj, "slow")
+			return nil
+		}}
+		quick := admit.Step{Name: "quick", New: newDeployment, Check: func(_ context.Context, _ *admit.Exchange, oldObj, newObj runtime.Object) error {
+			close(left)
+			meddle(oldObj, "quick")
+			meddle(newObj, "quick")
+			return nil
+		}}
+		r, _ := serve(admit.Chain{Validating: true, Steps: []admit.Step{slow, quick}}, update, func(req *admissionv1.AdmissionRequest) {
+			const deployment = `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"web","labels":{"a":"b"},"annotations":{"c":"d"}}}`
+			req.Object.Raw, req.OldObject.Raw = []byte(deployment), []byte(deployment)
+		})
+		Expect(r.Status).To(Equal(http.StatusInternalServerError))
+		Expect(r.Body).To(HavePrefix(`extension "slow" failed: no answer before the deadline`))
+	})
+})

@@ -1,0 +1,235 @@
+package admit_test
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"gomodules.xyz/jsonpatch/v2"
+	admissionv1 "k8s.io/api/admission/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	"code.cloudfoundry.org/eirinix/internal/admit"
+)
+
+// an is a step in the form of EiriniX, as a Manager makes it of an Extension.
+func an(pods *admit.Pods, name string, handle func(*corev1.Pod, admission.Request) admission.Response) admit.Step {
+	return admit.Step{Name: name, Pods: pods, Handle: func(_ context.Context, req admission.Request) admission.Response {
+		p, err := pods.Pod(req)
+		if err != nil {
+			return admission.Errored(http.StatusInternalServerError, err)
+		}
+		return handle(p, req)
+	}}
+}
+
+func mark(p *corev1.Pod, name string) *corev1.Pod {
+	metav1.SetMetaDataAnnotation(&p.ObjectMeta, "ran", p.Annotations["ran"]+name+" ")
+	return p
+}
+
+var _ = Describe("An extension about pods", func() {
+	var pods *admit.Pods
+	BeforeEach(func() { pods = &admit.Pods{} })
+
+	// labelPod changes a copy, labelOwn the pod that it was given.
+	labelPod := func(name string) admit.Step {
+		return an(pods, name, func(p *corev1.Pod, req admission.Request) admission.Response {
+			return pods.Patch(req, mark(p.DeepCopy(), name))
+		})
+	}
+	labelOwn := func(name string) admit.Step {
+		return an(pods, name, func(p *corev1.Pod, req admission.Request) admission.Response { return pods.Patch(req, mark(p, name)) })
+	}
+
+	DescribeTable("is one of many steps:", func(expected string, reinvoke bool, steps func() []admit.Step) {
+		r, _ := serve(admit.Chain{Steps: steps(), Reinvoke: reinvoke})
+		Expect(ran(r)).To(Equal(expected))
+	},
+		Entry("alone", "a", false, func() []admit.Step { return []admit.Step{labelPod("a")} }),
+		Entry("alone, on the pod that it was given", "a", false, func() []admit.Step { return []admit.Step{labelOwn("a")} }),
+		Entry("of its own kind", "a b c", false, func() []admit.Step { return []admit.Step{labelPod("a"), labelOwn("b"), labelPod("c")} }),
+		Entry("of all forms", "a b c d e f", false, func() []admit.Step {
+			return []admit.Step{label("a", nil), labelPod("b"), labelTree("c"), labelOwn("d"), labelRaw("e"), labelPod("f")}
+		}),
+		Entry("under Ignore", "a b c", false, func() []admit.Step {
+			return []admit.Step{ignoring(labelPod("a")), ignoring(label("b", nil)), ignoring(labelOwn("c"))}
+		}),
+		Entry("that run again", "a b a b", true, func() []admit.Step { return []admit.Step{labelPod("a"), labelOwn("b")} }),
+		Entry("beside one that fails and is ignored", "a c", false, func() []admit.Step {
+			return []admit.Step{labelPod("a"), ignoring(an(pods, "b", func(p *corev1.Pod, req admission.Request) admission.Response {
+				pods.Patch(req, mark(p, "b"))
+				return admission.Errored(500, errStep)
+			})), labelPod("c")}
+		}),
+	)
+
+	It("answers with the operations that it made, once", func() {
+		r, _ := serve(admit.Chain{Steps: []admit.Step{labelPod("a")}})
+		Expect(string(r.review("v1").Patch)).To(Equal(`[{"op":"add","path":"/metadata/annotations","value":{"ran":"a "}}]`))
+	})
+
+	It("may go on changing the pod, of which the patch and the steps that follow see nothing", func() {
+		var late sync.WaitGroup
+		going := make(chan struct{})
+		r, _ := serve(admit.Chain{Steps: []admit.Step{
+			an(pods, "a", func(p *corev1.Pod, req admission.Request) admission.Response {
+				resp := pods.Patch(req, mark(p, "a"))
+				p.Annotations["ran"] = "overwritten"
+				late.Go(func() {
+					<-going
+					for range 1000 { // beside the steps that follow: the race detector looks on
+						p.Annotations["ran"] += "!"
+						p.Spec.Containers[0].Name += "!"
+					}
+				})
+				return resp
+			}),
+			label("b", func(*admit.Exchange) error { close(going); return nil }), labelPod("c"),
+		}})
+		Expect(ran(r)).To(Equal("a b c"))
+		late.Wait()
+	})
+
+	DescribeTable("may change the response, which is then taken as it is:", func(expected string, change func(*admission.Response)) {
+		r, _ := serve(admit.Chain{Steps: []admit.Step{
+			an(pods, "a", func(p *corev1.Pod, req admission.Request) admission.Response {
+				resp := pods.Patch(req, mark(p, "a"))
+				change(&resp)
+				return resp
+			}),
+			labelPod("b"),
+		}})
+		Expect(ran(r)).To(Equal(expected))
+	},
+		Entry("another value", "x b", func(r *admission.Response) { r.Patches[0].Value = map[string]any{"ran": "x "} }),
+		Entry("another byte of it", "z b", func(r *admission.Response) {
+			text, ok := r.Patches[0].Value.(json.RawMessage)
+			Expect(ok).To(BeTrue())
+			copy(text, `{"ran":"z "}`)
+		}),
+		Entry("one more operation", "y b", func(r *admission.Response) {
+			r.Patches = append(r.Patches, jsonpatch.NewOperation("replace", "/metadata/annotations/ran", "y "))
+		}),
+		Entry("none any more", "b", func(r *admission.Response) { r.Patches, r.PatchType = nil, nil }),
+		Entry("completed", "a b", func(r *admission.Response) { Expect(r.Complete(admission.Request{})).To(Succeed()); r.Patches = nil }),
+		Entry("with a warning", "a b", func(r *admission.Response) { r.Warnings = []string{"careful"} }),
+	)
+
+	It("makes the last of several patches, and answers with any of them", func() {
+		for _, first := range []bool{true, false} {
+			r, _ := serve(admit.Chain{Steps: []admit.Step{
+				an(pods, "a", func(p *corev1.Pod, req admission.Request) admission.Response {
+					one, two := pods.Patch(req, mark(p.DeepCopy(), "one")), pods.Patch(req, mark(p.DeepCopy(), "two"))
+					if first {
+						return one
+					}
+					return two
+				}),
+				labelPod("b"),
+			}})
+			Expect(ran(r)).To(Equal(map[bool]string{true: "one b", false: "two b"}[first]))
+		}
+	})
+
+	It("has a request like any other, and may overwrite it", func() {
+		var got admission.Request
+		r, _ := serve(admit.Chain{Steps: []admit.Step{an(pods, "a", func(p *corev1.Pod, req admission.Request) admission.Response {
+			got = req
+			got.AdmissionRequest = *req.DeepCopy()
+			resp := pods.Patch(req, mark(p, "a"))
+			copy(req.Object.Raw, `{"apiVersion":"v2"`)
+			return resp
+		}), labelPod("b")}})
+		Expect(got.AdmissionRequest).To(Equal(*request()))
+		Expect(ran(r)).To(Equal("a b"))
+	})
+
+	It("makes a patch for the object that stands in the request, whoever put it there", func() {
+		var resp admission.Response
+		serve(admit.Chain{Steps: []admit.Step{an(pods, "a", func(p *corev1.Pod, req admission.Request) admission.Response {
+			for i := range req.Object.Raw {
+				req.Object.Raw[i] = ' '
+			}
+			copy(req.Object.Raw, `{"metadata":{"annotations":{"ran":"before"}}}`)
+			resp = pods.Patch(req, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"ran": "after"}}})
+			return admission.Allowed("")
+		})}})
+		Expect(resp.Patches).To(ConsistOf(HaveField("Path", "/metadata/annotations/ran")))
+	})
+
+	It("sees the pod as the steps before have left it, in the request too", func() {
+		var raw []byte
+		var p *corev1.Pod
+		serve(admit.Chain{Steps: []admit.Step{label("a", nil), labelPod("b"), an(pods, "c", func(pod *corev1.Pod, req admission.Request) admission.Response {
+			raw, p = req.Object.Raw, pod
+			return admission.Allowed("")
+		})}})
+		Expect(p.Annotations).To(HaveKeyWithValue("ran", "a b "))
+		Expect(new(admit.Pods).Pod(admission.Request{AdmissionRequest: *request(func(r *admissionv1.AdmissionRequest) { r.Object.Raw = raw })})).To(Equal(p))
+	})
+
+	It("that was left behind still gets its patch, and touches nothing of the call", func() {
+		left, answered := make(chan struct{}), make(chan admission.Response, 1)
+		slow := ignoring(an(pods, "slow", func(p *corev1.Pod, req admission.Request) admission.Response {
+			<-left
+			for range 100 {
+				pods.Patch(req, mark(p.DeepCopy(), "slow"))
+			}
+			answered <- pods.Patch(req, mark(p, "slow"))
+			return admission.Allowed("")
+		}))
+		slow.Timeout = 50 * time.Millisecond
+		r, _ := serve(admit.Chain{Steps: []admit.Step{labelPod("a"), slow, label("b", func(*admit.Exchange) error { close(left); return nil }), labelOwn("c")}})
+		Expect(ran(r)).To(Equal("a b c"))
+		Expect((<-answered).Patches).To(HaveLen(1))
+	})
+
+	It("runs beside others on the same request", func() {
+		h := newHook(allow)
+		h.Handler.Serve(volumes, admit.Chain{Steps: []admit.Step{labelPod("a"), label("b", nil), labelOwn("c")}})
+		text := body("v1", request())
+		var all sync.WaitGroup
+		for range 20 {
+			all.Go(func() {
+				defer GinkgoRecover()
+				resp, err := http.Post(h.URL+volumes, "application/json", strings.NewReader(text))
+				Expect(err).NotTo(HaveOccurred())
+				Expect(ran(read(resp))).To(Equal("a b c"))
+			})
+		}
+		all.Wait()
+	})
+
+	DescribeTable("fails when its own patch breaks the pod:", func(patch string) {
+		broken := an(pods, "broken", func(*corev1.Pod, admission.Request) admission.Response {
+			return raw(admissionv1.AdmissionResponse{Allowed: true, Patch: []byte(patch)})
+		})
+		r, _ := serve(admit.Chain{Steps: []admit.Step{labelPod("a"), broken}})
+		Expect(r.Status).To(Equal(http.StatusInternalServerError))
+		Expect(r.Body).To(HavePrefix(`extension "broken" failed: its patch makes an object that the API server cannot read: `))
+		r, _ = serve(admit.Chain{Steps: []admit.Step{labelPod("a"), ignoring(broken), labelPod("b")}})
+		Expect(ran(r)).To(Equal("a b"))
+	},
+		Entry("a label that is an object", `[{"op":"add","path":"/metadata/labels","value":{"x":{"a":1}}}]`),
+		Entry("containers that are an object", `[{"op":"replace","path":"/spec/containers","value":{}}]`),
+		Entry("a number for a name", `[{"op":"replace","path":"/spec/containers/0/name","value":1}]`),
+	)
+
+	It("may patch an object of another kind, about which nothing is known", func() {
+		r, _ := serve(admit.Chain{Steps: []admit.Step{an(pods, "a", func(p *corev1.Pod, req admission.Request) admission.Response {
+			Expect(p).To(BeNil())
+			return raw(admissionv1.AdmissionResponse{Allowed: true, Patch: []byte(`[{"op":"add","path":"/metadata/labels","value":{"x":{"a":1}}}]`)})
+		})}}, func(req *admissionv1.AdmissionRequest) {
+			req.Kind = metav1.GroupVersionKind{Group: "example.org", Version: "v1", Kind: "Thing"}
+		})
+		Expect(r.review("v1").Patch).NotTo(BeNil())
+	})
+})

@@ -1,0 +1,94 @@
+package patch
+
+import (
+	"fmt"
+	"strings"
+
+	jsonpatch "gopkg.in/evanphx/json-patch.v4"
+)
+
+// Apply applies a JSON patch (RFC 6902) to an object, and counts its operations. The result and the failures are
+// those of gopkg.in/evanphx/json-patch.v4, which the API server uses; but of raw, which must be well-formed, only what
+// the patch reaches is read, and the rest is copied as it stands.
+func Apply(raw, operations []byte) (result []byte, count int, err error) {
+	decoded, err := jsonpatch.DecodePatch(operations)
+	if err != nil {
+		return nil, 0, fmt.Errorf("the patch is no JSON patch: %w", err)
+	}
+	if len(decoded) == 0 {
+		return raw, 0, nil
+	}
+	root, ok := enter(raw)
+	for i := 0; ok && i < len(decoded); i++ {
+		op := decoded[i]
+		path, err := op.Path()
+		ok = err == nil && root.do(op.Kind(), path, valueOf(op))
+	}
+	if ok {
+		return root.append(make([]byte, 0, len(raw)+len(operations))), len(decoded), nil
+	}
+	// Whatever is not plain, and whatever fails, is left to that library, and so is the reason.
+	if result, err = decoded.Apply(raw); err != nil {
+		return nil, 0, fmt.Errorf("the patch does not apply to the object: %w", err)
+	}
+	return result, len(decoded), nil
+}
+
+// valueOf returns the value of an operation, which is null where it is left out.
+func valueOf(op jsonpatch.Operation) []byte {
+	if value := op["value"]; value != nil {
+		return *value
+	}
+	return []byte("null")
+}
+
+// Apply returns the JSON that the patch leads to from the JSON that it was made for.
+func (p *Patch) Apply(raw []byte) ([]byte, error) {
+	if len(p.ops) == 0 {
+		return raw, nil
+	}
+	root, ok := enter(raw)
+	for i := 0; ok && i < len(p.ops); i++ {
+		o := p.ops[i]
+		ok = root.do(o.kind, string(p.pathOf(o)), p.valueOf(o))
+	}
+	if !ok {
+		result, _, err := Apply(raw, p.AppendJSON(nil))
+		return result, err
+	}
+	return root.append(make([]byte, 0, len(raw)+len(p.buf))), nil
+}
+
+// do does one operation, and reports whether it is plain and applies.
+func (v *lazy) do(kind, path string, value []byte) bool {
+	names := strings.Split(path, "/")
+	if len(names) < 2 || names[0] != "" {
+		return false
+	}
+	at := v
+	for i, name := range names[1:] {
+		if strings.Contains(name, "~") {
+			name = unescaper.Replace(name)
+		}
+		if !at.open() {
+			return false
+		}
+		if i < len(names)-2 {
+			if at = at.child(name); at == nil {
+				return false
+			}
+			continue
+		}
+		switch kind {
+		case "add":
+			return at.add(name, value)
+		case "replace":
+			return at.replace(name, value)
+		case "remove":
+			return at.remove(name)
+		}
+	}
+	return false
+}
+
+var unescaper = strings.NewReplacer("~1", "/", "~0", "~")
