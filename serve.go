@@ -85,7 +85,7 @@ func (m *ExtensionManager) serve(ctx, background context.Context, tasks *sync.Wa
 				return err
 			}
 			end()
-			m.leave(m.program.Load(), o.UnregisterOnStop, log)
+			m.leave(m.program.Load(), o.UnregisterOnStop, log) //nolint:contextcheck // it has a deadline of its own
 			end = begin(&next, steps)
 			return nil
 		})

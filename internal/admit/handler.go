@@ -94,7 +94,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if c.Close {
 		w.Header().Set("Connection", "close")
 	}
-	answer := h.decide(w, r, c, arrived)
+	answer := h.decide(w, r, c, arrived) //nolint:contextcheck // it derives a context from the request's
 	h.closeWhenDraining(w) // it may have begun meanwhile
 	answer.write(w)
 }

@@ -21,6 +21,10 @@ type answer struct {
 // beside it. An API server reads at once.
 const answerGrace = 4 * time.Second
 
+// shortAnswer is what net/http keeps in its own buffer until the handler has returned, and sends as one piece: such an
+// answer holds nothing up but its own connection, whose number is bounded.
+const shortAnswer = 2 << 10
+
 // A reply is an answer that is ready to be sent. It holds nothing of the call.
 type reply struct {
 	status  int
@@ -61,7 +65,7 @@ var (
 	textHeader = []string{"text/plain; charset=utf-8"}
 )
 
-// write sends the answer. How long a client may take to read it is bounded here, because a server has no bound of
+// write sends the answer. How long a client may take to read a long one is bounded here, because a server has no bound of
 // its own.
 func (a reply) write(w http.ResponseWriter) {
 	header := w.Header()
@@ -71,7 +75,7 @@ func (a reply) write(w http.ResponseWriter) {
 	}
 	header.Set("Content-Length", strconv.Itoa(len(a.text)))
 	connection := http.NewResponseController(w)
-	bounded := !a.offline && connection.SetWriteDeadline(time.Now().Add(a.patience())) == nil
+	bounded := !a.offline && len(a.text) > shortAnswer && connection.SetWriteDeadline(time.Now().Add(a.patience())) == nil
 	w.WriteHeader(a.status)
 	_, err := w.Write(a.text)
 	if bounded && err == nil && connection.Flush() == nil {

@@ -24,9 +24,9 @@ func agrees(raw, wire []byte, applier func([]byte) ([]byte, error)) error {
 	case string(raw) != was:
 		return fmt.Errorf("the raw JSON was changed by %s", wire)
 	case (wantErr == nil) != (haveErr == nil):
-		return fmt.Errorf("%s on %s: got error %v instead of %v", wire, raw, haveErr, wantErr)
+		return fmt.Errorf("%s on %s: got error %w instead of %w", wire, raw, haveErr, wantErr)
 	case wantErr != nil:
-		return nil
+		return nil //nolint:nilerr // both failed, as they should
 	case !json.Valid(have):
 		return fmt.Errorf("%s on %s: %s is no JSON", wire, raw, have)
 	case !reflect.DeepEqual(value(want), value(have)):

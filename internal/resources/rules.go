@@ -52,7 +52,7 @@ func (s Step) wanted() ([]admissionregistrationv1.OperationType, error) {
 	case s.AnyRules:
 		return s.Asked, nil
 	case s.Subresource != "" && len(s.Operations) > 0:
-		return nil, errors.New("Operations and Settings.Operations mean the same; leave out one of them")
+		return nil, errors.New("its Operations and Settings.Operations mean the same; leave out one of them")
 	case s.Subresource != "":
 		return s.Asked, nil
 	case slices.Contains(s.Asked, admissionregistrationv1.OperationAll):

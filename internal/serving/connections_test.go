@@ -3,6 +3,7 @@ package serving_test
 import (
 	"bufio"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -39,7 +40,7 @@ var _ = Describe("Connections", func() {
 		GinkgoHelper()
 		Expect(conn.SetReadDeadline(time.Now().Add(10 * time.Millisecond))).To(Succeed())
 		_, err := conn.Read(make([]byte, 1))
-		timeout, ok := err.(net.Error)
+		timeout, ok := errors.AsType[net.Error](err)
 		return ok && timeout.Timeout()
 	}
 
