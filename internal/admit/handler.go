@@ -95,7 +95,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Connection", "close")
 	}
 	answer := h.decide(w, r, c, arrived) //nolint:contextcheck // it derives a context from the request's
-	h.closeWhenDraining(w) // it may have begun meanwhile
+	h.closeWhenDraining(w)               // it may have begun meanwhile
 	answer.write(w)
 }
 
