@@ -75,6 +75,20 @@ var _ = Describe("A preview", func() {
 			eirinix.Settings{Conditions: []admissionregistrationv1.MatchCondition{{Name: "never", Expression: "false"}}}),
 	)
 
+	It("has one line for an object that several webhooks are not called for, its rules first", func() {
+		x := eirinix.NewManager(eirinix.ManagerOptions{Host: "webhook.example.org"})
+		for _, label := range []string{"a", "b", "c"} {
+			Expect(x.AddExtension(eirinix.Mutation[*corev1.Pod]{
+				ID: "step-" + label, Settings: eirinix.Settings{Objects: &metav1.LabelSelector{MatchLabels: map[string]string{label: "yes"}}},
+				Apply: func(context.Context, *eirinix.Call, *corev1.Pod) error { return nil },
+			})).To(Succeed())
+		}
+		p := command(x, `{apiVersion: v1, kind: ConfigMap, metadata: {name: a}}`, "-")
+		Expect(p.stdout).To(ContainSubstring("\n  is not sent to this program: its rules do not name CREATE of configmaps\n\n"))
+		p = command(x, `{apiVersion: v1, kind: Pod, metadata: {name: a}}`, "-")
+		Expect(p.stdout).To(MatchRegexp(`\n  is not sent to this program: pods-\S+, pods-\S+, pods-\S+: its objectSelector leaves out an object with these labels\n\n`))
+	})
+
 	It("refuses a condition that does not compile", func() {
 		p := command(program(eirinix.Mutation[*corev1.Pod]{ID: "step", Settings: eirinix.Settings{
 			Isolated: true, Conditions: []admissionregistrationv1.MatchCondition{{Name: "bad", Expression: "object.metadata.name =="}},

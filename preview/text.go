@@ -56,17 +56,14 @@ func (p *textPrinter) object(s *seen) error {
 	fmt.Fprintln(&b, p.paint(bold, printable(s.title())))
 	switch o := s.outcome; {
 	case o.Denial != nil:
-		line(red, "would be denied with %d %s by %s: %s", o.Denial.Code, o.Denial.Reason, s.refusedBy(), o.Denial.Message)
+		line(red, "would be denied with %d %s by %s: %s", o.Denial.Code, o.Denial.Reason, s.refusedBy(), strings.TrimPrefix(o.Denial.Message, s.refusedBy()+": "))
 		for _, cause := range causes(o.Denial) {
 			line(red, "%s: %s", cause.Field, cause.Message)
 		}
 	case !o.Allowed():
 		line(red, "would fail: %v", o.Err)
 	case len(o.Calls) == 0:
-		line("", "is not sent to this program")
-		for _, pass := range o.Passed {
-			line("", "%s: %s%s", pass.Webhook, pass.Why, s.unsure(pass))
-		}
+		line("", "is not sent to this program%s", s.reasons())
 	case !s.changed():
 		line("", "is allowed, unchanged")
 	default:
@@ -104,6 +101,30 @@ func (p *textPrinter) object(s *seen) error {
 	}
 	_, err := fmt.Fprintln(p.w, b.String())
 	return err
+}
+
+// reasons says why no webhook is called, in one line: each reason once, with the webhooks that it is of.
+func (s *seen) reasons() string {
+	var all []string
+	webhooks := map[string][]string{}
+	for _, pass := range s.outcome.Passed {
+		why := pass.Why + s.unsure(pass)
+		if !slices.Contains(all, why) {
+			all = append(all, why)
+		}
+		if !pass.Rules && !slices.Contains(webhooks[why], pass.Webhook) {
+			webhooks[why] = append(webhooks[why], pass.Webhook)
+		}
+	}
+	for i, why := range all {
+		if names := webhooks[why]; len(names) > 0 {
+			all[i] = strings.Join(names, ", ") + ": " + why
+		}
+	}
+	if len(all) == 0 {
+		return ""
+	}
+	return ": " + strings.Join(all, "; ")
 }
 
 // refusedBy is the step that denied, or the webhook where that cannot be told.

@@ -152,7 +152,7 @@ var _ = Describe("An extension about pods", func() {
 		Expect(ran(r)).To(Equal("a b"))
 	})
 
-	It("makes a patch for the object that stands in the request, whoever put it there", func() {
+	It("makes a patch for the object that stands in the request, also where the program has put it there", func() {
 		var resp admission.Response
 		serve(admit.Chain{Steps: []admit.Step{an(pods, "a", func(p *corev1.Pod, req admission.Request) admission.Response {
 			for i := range req.Object.Raw {

@@ -39,15 +39,15 @@ func (a *admissionRun) match(ctx context.Context, w *webhook, current Document) 
 		a.pass(w, "no webhook is ever called for "+attr.GetResource().Resource)
 		return nil, nil
 	case !a.selectsNamespace(w, attr):
-		a.passed = append(a.passed, Pass{Webhook: w.Name, Why: fmt.Sprintf("its namespaceSelector leaves out namespace %q", attr.GetNamespace()), Namespace: true})
+		a.leftOut(w, attr, current, Pass{Why: fmt.Sprintf("its namespaceSelector leaves out namespace %q", attr.GetNamespace()), Namespace: true})
 		return nil, nil
 	case !selectsObject(w, attr):
-		a.pass(w, "its objectSelector leaves out an object with these labels")
+		a.leftOut(w, attr, current, Pass{Why: "its objectSelector leaves out an object with these labels"})
 		return nil, nil
 	}
 	call, err := a.matchRules(w, attr, current)
 	if call == nil && err == nil {
-		a.passed = append(a.passed, Pass{Webhook: w.Name, Why: fmt.Sprintf("its rules do not name %s of %s", a.Operation, a.resourceName()), Rules: true})
+		a.passed = append(a.passed, a.unnamed(w))
 	}
 	if call == nil || err != nil || w.conditions == nil {
 		return call, err
@@ -77,6 +77,21 @@ func (a *admissionRun) match(ctx context.Context, w *webhook, current Document) 
 // pass notes why a webhook is not called.
 func (a *admissionRun) pass(w *webhook, why string) {
 	a.passed = append(a.passed, Pass{Webhook: w.Name, Why: why})
+}
+
+// unnamed is the pass of a webhook whose rules are about other requests.
+func (a *admissionRun) unnamed(w *webhook) Pass {
+	return Pass{Webhook: w.Name, Why: fmt.Sprintf("its rules do not name %s of %s", a.Operation, a.resourceName()), Rules: true}
+}
+
+// leftOut notes that a selector leaves the object out. Where the rules do not name it either, that is what people want to
+// know.
+func (a *admissionRun) leftOut(w *webhook, attr admission.Attributes, current Document, pass Pass) {
+	if call, err := a.matchRules(w, attr, current); call == nil && err == nil {
+		pass = a.unnamed(w)
+	}
+	pass.Webhook = w.Name
+	a.passed = append(a.passed, pass)
 }
 
 // resourceName is the resource of the request, as rules name it.

@@ -105,7 +105,7 @@ const (
 	ForKind    = "kind"    // the cluster does not serve what they are about
 )
 
-// Waits tells whether steps of this process wait for a reason to end.
+// Waits reports steps of this process that wait for a reason to end.
 func (r *Report) Waits(reason string, waits bool) {
 	if r != nil && r.metrics != nil {
 		r.metrics.waiting.WithLabelValues(r.secret, reason).Set(oneIf(waits))

@@ -64,7 +64,7 @@ func behindPointers(v reflect.Value) reflect.Value {
 	return v
 }
 
-// keyOf returns an item's key. An item whose key is missing or zero has none: it is nobody in particular.
+// keyOf returns an item's key. An item whose key is missing or zero has none: it is no item in particular.
 func (d *differ) keyOf(k *keyer, v reflect.Value) (string, bool) {
 	v, p := memberOf(k, v)
 	if !v.IsValid() {
