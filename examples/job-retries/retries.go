@@ -17,9 +17,11 @@ const terraformJob = `object.spec.template.spec.?serviceAccountName.orValue('') 
 func retries() eirinix.Mutation[*batchv1.Job] {
 	return eirinix.Mutation[*batchv1.Job]{
 		ID: "retries",
-		Settings: eirinix.Settings{Conditions: []admissionregistrationv1.MatchCondition{
-			{Name: "terraform-controller", Expression: terraformJob},
-		}},
+		Settings: eirinix.Settings{
+			// Of Jobs the default is CREATE alone: most of one cannot be changed later. Its backoffLimit can.
+			Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create, admissionregistrationv1.Update},
+			Conditions: []admissionregistrationv1.MatchCondition{{Name: "terraform-controller", Expression: terraformJob}},
+		},
 		Apply: func(_ context.Context, c *eirinix.Call, job *batchv1.Job) error {
 			if job.Spec.BackoffLimit != nil && *job.Spec.BackoffLimit > 0 {
 				c.Warn("backoffLimit is 0 instead of %d: a Terraform run is not repeated blindly", *job.Spec.BackoffLimit)
