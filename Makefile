@@ -30,7 +30,7 @@ test: ## all specs, with the race detector, against a real API server
 
 .PHONY: fast
 fast: ## the specs that need no API server
-	@go test ./internal/...
+	@EIRINIX_STEPS=2000 go test ./internal/... -ginkgo.label-filter='!api-server && !slow'
 	@go test . -ginkgo.label-filter='!api-server'
 
 .PHONY: conformance

@@ -293,8 +293,12 @@ func (p *process) reconcile(c *controller.Controller, failures *int) (next time.
 }
 
 // volume returns how many steps a model has in this run, and its first seed. EIRINIX_SOAK=1 makes it two million, with
-// other seeds each time (-ginkgo.seed repeats one run); another number is that of steps.
+// other seeds each time (-ginkgo.seed repeats one run); another number is that of steps. EIRINIX_STEPS is the number of
+// steps of a shorter run, which is the same each time.
 func volume(usual int) (steps int, seed uint64) {
+	if n, err := strconv.Atoi(os.Getenv("EIRINIX_STEPS")); err == nil && n > 0 {
+		return n, 1
+	}
 	text := os.Getenv("EIRINIX_SOAK")
 	if text == "" {
 		return usual, 1
