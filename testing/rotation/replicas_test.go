@@ -255,7 +255,7 @@ func (d *deployment) replace(ctx context.Context, r *replica) *replica {
 // steps are what every replica does: change and check every ConfigMap, by one webhook entry each, and by one more that
 // matches nothing.
 func (d *deployment) steps() []any {
-	slow := eirinix.Settings{Timeout: 30 * time.Second} // whether a busy machine is fast enough is not the question
+	slow := eirinix.Settings{Timeout: 10 * time.Second} // whether a busy machine is fast enough is not the question
 	return []any{
 		eirinix.Mutation[*corev1.ConfigMap]{ID: "mark", Settings: slow, Apply: func(_ context.Context, _ *eirinix.Call, c *corev1.ConfigMap) error {
 			d.calls.Add(1)

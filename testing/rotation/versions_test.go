@@ -30,7 +30,11 @@ var unhurried = eirinix.Rotation{CALifetime: 24 * time.Hour, LeafLifetime: time.
 
 // mark is a step that leaves a value under its ID.
 func mark(id, value string, settings eirinix.Settings) eirinix.Mutation[*corev1.ConfigMap] {
-	settings.Timeout = 30 * time.Second
+	// Four of them share a call with a step that every replica has, which gives it 26 s of the 30 that there are.
+	settings.Timeout = 4 * time.Second
+	if settings.Isolated {
+		settings.Timeout = 30 * time.Second
+	}
 	return eirinix.Mutation[*corev1.ConfigMap]{ID: id, Settings: settings, Apply: func(_ context.Context, _ *eirinix.Call, c *corev1.ConfigMap) error {
 		if c.Data == nil {
 			c.Data = map[string]string{}
