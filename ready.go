@@ -15,7 +15,7 @@ import (
 
 // Ready is closed once extensions are served and registered, and the certificate that is served verifies
 // against the caBundle that the API server holds; for a Manager without extensions, once it runs. Each API
-// server takes some milliseconds more to act on a new configuration, and does not report when it has. Ready
+// server takes some milliseconds more to act on a new configuration, and tells nobody when it has. Ready
 // stays open when Start returns an error.
 func (m *ExtensionManager) Ready() <-chan struct{} { return m.ready }
 
@@ -67,8 +67,8 @@ func (m *ExtensionManager) checkReady() error {
 }
 
 // becomeReady returns a function for the controller, which reports after each pass whether API servers can call this
-// process. It calls ready the first time that they can.
-func (m *ExtensionManager) becomeReady(p *program, ready func(), failed chan<- error) func(error) {
+// process. ready is closed with the first time that they can.
+func (m *ExtensionManager) becomeReady(p *program, ready chan<- struct{}, failed chan<- error) func(error) {
 	var was atomic.Bool
 	waits := cluster.Limit{}
 	return func(err error) {
@@ -77,7 +77,7 @@ func (m *ExtensionManager) becomeReady(p *program, ready func(), failed chan<- e
 			m.trusted(err)
 		case err == nil:
 			was.Store(true)
-			ready()
+			close(ready)
 		case isFinal(err):
 			was.Store(true)
 			failed <- fmt.Errorf("eirinix: %w", err)

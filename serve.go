@@ -54,12 +54,13 @@ func (m *ExtensionManager) serve(ctx, background context.Context, tasks *sync.Wa
 	if registers {
 		m.warnOfOwnPod(ctx, log)
 	}
-	ready, becameReady := context.WithCancel(context.WithoutCancel(ctx))
-	options, told, tell := p.options(ctx, m.registeredPort(o, server), registers), p.report(background, registers && rights.Events()), m.becomeReady(p, becameReady, failed) //nolint:contextcheck // they outlive ctx
+	ready := make(chan struct{})
+	options := p.options(ctx, m.registeredPort(o, server), registers)
+	told, tell := p.report(background, registers && rights.Events()), m.becomeReady(p, ready, failed) //nolint:contextcheck // they outlive ctx
 	begin := func(p *program, steps resolved) (end func()) {
 		loop := p.newController(steps, options, func(c *controller.Config) {
 			c.Registers, c.Lives, c.Told, c.Ready = registers, registers, told, tell
-			c.WasReady = ready.Err() != nil
+			c.After = p.controller
 			c.Serve = func(routes map[string]rollout.Route) {
 				if err := m.serveSteps(handler, p, routes); err != nil {
 					log.Error(err, "the paths of another version cannot be served")
@@ -79,7 +80,7 @@ func (m *ExtensionManager) serve(ctx, background context.Context, tasks *sync.Wa
 	end := begin(p, steps)
 	tasks.Go(func() {
 		m.awaitKinds(ctx, log, steps, func(steps resolved) error {
-			next := *p
+			next := *m.program.Load()
 			next.resolved = steps
 			if err := m.serveSteps(handler, &next, rollout.RoutesIn(ctx, p.cache, p.namespace, o.versionsName())); err != nil {
 				return err
@@ -92,7 +93,7 @@ func (m *ExtensionManager) serve(ctx, background context.Context, tasks *sync.Wa
 	})
 	tasks.Go(func() {
 		select {
-		case <-ready.Done():
+		case <-ready:
 		case <-ctx.Done():
 			return
 		}
@@ -194,15 +195,14 @@ func (m *ExtensionManager) serveSteps(handler *admit.Handler, p *program, routes
 // awaitKinds looks whether the cluster serves what steps wait for, at most every 30 s, until it does or ctx ends. begin has
 // the steps served and registered that wait no more.
 func (m *ExtensionManager) awaitKinds(ctx context.Context, log logr.Logger, known resolved, begin func(resolved) error) {
-	const first, last = time.Second, 30 * time.Second
-	for delay := first; len(known.waiting) > 0; delay = min(2*delay, last) {
+	for delay := time.Second; len(known.waiting) > 0; delay = min(2*delay, 30*time.Second) {
 		if cluster.Sleep(ctx, cluster.Jittered(delay)) != nil {
 			return
 		}
 		found, err := m.resolveAll()
-		if err == nil && len(found.waiting) < len(known.waiting) {
+		if err == nil && ctx.Err() == nil && len(found.waiting) < len(known.waiting) {
 			if err = begin(found); err == nil {
-				known, delay = found, first
+				known = found
 			}
 		}
 		if err != nil && ctx.Err() == nil {

@@ -2,13 +2,16 @@ package eirinix_test
 
 import (
 	"context"
+	"net/http"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -95,7 +98,7 @@ var _ = Describe("A step about a kind that the cluster does not serve yet", Labe
 			HaveKeyWithValue("step", "shop-defaults"), HaveKeyWithValue("reason", And(ContainSubstring("shops"), ContainSubstring(group)))))))
 		Expect(certificateMetrics(namespace)["eirinix_registration_waiting kind"]).To(BeEquivalentTo(1))
 
-		var skipped atomic.Int32
+		var skipped, unready atomic.Int32
 		stop, refusing := make(chan struct{}), sync.WaitGroup{}
 		refusing.Go(func() {
 			for {
@@ -107,12 +110,16 @@ var _ = Describe("A step about a kind that the cluster does not serve yet", Labe
 				if _, err := clients().CoreV1().ConfigMaps(namespace).Create(ctx, newConfigMap("skipped", nil), metav1.CreateOptions{DryRun: []string{"All"}}); err == nil {
 					skipped.Add(1)
 				}
+				if health(m, "/readyz") != http.StatusOK {
+					unready.Add(1)
+				}
 			}
 		})
 		opens(ctx)
 		close(stop)
 		refusing.Wait()
 		Expect(skipped.Load()).To(BeZero())
+		Expect(unready.Load()).To(BeZero(), "all replicas come to know of a kind at the same time")
 		Eventually(func() float64 { return certificateMetrics(namespace)["eirinix_registration_waiting kind"] }).WithContext(ctx).WithTimeout(patience).Should(BeZero())
 		Expect(m.Diagnose(ctx).Err()).To(Succeed())
 	}, SpecTimeout(3*patience))
@@ -121,6 +128,27 @@ var _ = Describe("A step about a kind that the cluster does not serve yet", Labe
 		serveSteps(ctx, namespace, shopStep(group))
 		opens(ctx)
 	}, SpecTimeout(3*patience))
+
+	It("is registered one after the other, and not after Unregister", func(ctx SpecContext) {
+		later := namespace + "-later.example.org"
+		never := namespace + "-never.example.org"
+		second, third := shopStep(later), shopStep(never)
+		second.ID, third.ID = "later", "never"
+		m := serveSteps(ctx, namespace, shopStep(group), second, third)
+		opens(ctx)
+		group = later
+		opens(ctx)
+		Expect(configuration(ctx, m).Webhooks).To(HaveLen(3), "of two groups, and the canary's")
+		Expect(m.Unregister(ctx)).To(Succeed())
+		c := anyClient()
+		Expect(c.Create(ctx, definition(never))).To(Succeed())
+		DeferCleanup(func(ctx SpecContext) { Expect(c.Delete(ctx, definition(never))).To(Succeed()) })
+		Eventually(func() float64 { return certificateMetrics(namespace)["eirinix_registration_waiting kind"] }).WithContext(ctx).WithTimeout(patience).Should(BeZero())
+		Consistently(func() error {
+			_, err := clients().AdmissionregistrationV1().MutatingWebhookConfigurations().Get(ctx, configurationName(m), metav1.GetOptions{})
+			return err
+		}).WithContext(ctx).WithTimeout(2 * time.Second).Should(Satisfy(apierrors.IsNotFound))
+	}, SpecTimeout(4*patience))
 
 	It("does not keep RegisterExtensions from registering the others", func(ctx SpecContext) {
 		o := urlOptions(namespace)

@@ -55,11 +55,11 @@ type Config struct {
 	Desired      webhookconf.Desired // Version names this version
 	Record       rollout.Record      // of this version: Target and Steps
 
-	Registers bool // may write configurations
-	Lives     bool // is a replica of its version: it serves, and registers
-	WasReady  bool // has been ready before, as a replica of another version
-	OnlyTrust bool // writes caBundles and nothing else of a configuration
-	Once      bool // is a short process that knows nothing of the past: a CA leaves a caBundle late
+	Registers bool        // may write configurations
+	Lives     bool        // is a replica of its version: it serves, and registers
+	After     *Controller // whose place it takes in this process, once that one's Run has ended; nil for none
+	OnlyTrust bool        // writes caBundles and nothing else of a configuration
+	Once      bool        // is a short process that knows nothing of the past: a CA leaves a caBundle late
 
 	Retain time.Duration // how long a CA that is not needed stays trusted
 	Lag    time.Duration // how long an API server may take to hear of a write
@@ -109,10 +109,13 @@ func New(c Config) *Controller {
 	if c.API == nil {
 		c.API = &cluster.API{}
 	}
-	return &Controller{
-		Config: c, wasReady: c.WasReady, passing: make(chan struct{}, 1), pauses: map[string]pause{}, managers: map[string]string{}, standing: map[string]bool{},
+	made := &Controller{
+		Config: c, wasReady: c.After != nil && c.After.wasReady, passing: make(chan struct{}, 1), pauses: map[string]pause{}, managers: map[string]string{}, standing: map[string]bool{},
 		drift: webhookconf.NewDrift(troubleMost), trustDrift: webhookconf.NewDrift(trustTroubleMost),
 	}
+	made.over.Store(c.After != nil && c.After.over.Load())
+	made.After = nil // nothing else of it is kept
+	return made
 }
 
 // Run makes passes until ctx ends: after each change of an object, when something is due, and every minute.
