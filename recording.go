@@ -22,7 +22,8 @@ const recordingPatience = 5 * time.Second
 // Recording says what Record writes, and where.
 type Recording struct {
 	// Dir is the folder, made if it is missing, with mode 0700. It belongs to one recording of one process at a
-	// time; what else lies in it stays. The Deployment of Manifests has a read-only filesystem: mount an emptyDir there. Required.
+	// time; what else lies in it stays. One that others may write to gets a warning. The Deployment of Manifests has a
+	// read-only filesystem: mount an emptyDir, and give a folder in it. Required.
 	Dir string
 
 	// MaxFiles and MaxBytes bound what lies in Dir, also of earlier recordings: the oldest files go first.
@@ -55,9 +56,9 @@ type recording struct {
 // Run or while it runs; stop, or the end of Run, ends it. stop waits for the calls that are being answered and written, or
 // until its context ends; it is not for a step, which would wait for itself.
 //
-// Data and stringData of Secrets, tokens and credentials are replaced by placeholders, also in patches; what is in
-// other kinds is written as it came, so give Redact if pods carry passwords. A call never waits for the disk: what it
-// cannot take in time is dropped, and the log tells how much.
+// Data and stringData of Secrets, tokens and credentials are replaced by placeholders, also where the call repeats them.
+// What else is in other kinds is written as it came, so give Redact if pods carry passwords. A call never waits for the
+// disk: what it cannot take in time is dropped, and the log tells how much.
 //
 // The error says what is wrong with the Recording, that nothing can be written to Dir, or that another one goes on.
 func (m *ExtensionManager) Record(r Recording) (stop func(context.Context) error, err error) {

@@ -2,7 +2,9 @@ package eirinixtest_test
 
 import (
 	"context"
+	"encoding/base64"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -136,6 +138,27 @@ var _ = Describe("Recorded traffic", func() {
 		Expect(calls[0].Redacted).To(ContainElement(HavePrefix("request.object.")))
 		Expect(calls[0]).To(eirinixtest.BeDenied().WithMessage("no new keys"), "keys are there still")
 		Expect(calls[0].String()).To(ContainSubstring("the recorder took out request.object."))
+	})
+
+	It("is answered alike by a step that repeats the data of a Secret, as the same placeholder stands for them everywhere", func(ctx SpecContext) {
+		dir, echo := GinkgoT().TempDir(), eirinix.Mutation[*corev1.Secret]{ID: "echo", Apply: func(_ context.Context, c *eirinix.Call, s *corev1.Secret) error {
+			password := string(s.Data["password"])
+			c.Warn("it is %s, or %x", password, password)
+			c.Audit("bytes", fmt.Sprint([]byte("is "+password)))
+			metav1.SetMetaDataAnnotation(&s.ObjectMeta, "header", "Basic "+base64.StdEncoding.EncodeToString([]byte("user:"+password)))
+			metav1.SetMetaDataAnnotation(&s.ObjectMeta, "known", fmt.Sprint(s.Labels["known"] == password))
+			return nil
+		}}
+		h := eirinixtest.NewHarness(GinkgoTB(), echo)
+		stop, err := h.Manager().Record(eirinix.Recording{Dir: dir})
+		Expect(err).NotTo(HaveOccurred())
+		h.Create(`{apiVersion: v1, kind: Secret, metadata: {name: s, labels: {known: correct-horse}}, stringData: {password: correct-horse}}`)
+		Expect(stop(ctx)).To(Succeed())
+
+		call := eirinixtest.NewHarness(GinkgoTB(), echo).Replay(dir)[0]
+		Expect(call).To(eirinixtest.HaveWarned("it is redacted, or 7265646163746564"))
+		Expect(eirinixtest.As[*corev1.Secret](call.Was).Annotations).To(HaveKeyWithValue("known", "true"))
+		Expect(call.Difference()).To(BeEmpty())
 	})
 
 	It("is what the program asks for, redacted by it", func(ctx SpecContext) {

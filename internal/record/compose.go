@@ -51,7 +51,7 @@ func (r *Recorder) compose(c *call) (f *file, err error) {
 		out.Status = http.StatusOK
 	}
 	response := responseOf(c.answer.text)
-	secrets := values{}
+	secrets := &values{}
 
 	d := &redaction{text: request}
 	rules := d.redactRequest(request.all(), r.options.SecretData)
@@ -76,7 +76,9 @@ func (r *Recorder) compose(c *call) (f *file, err error) {
 	if response == nil {
 		out.Error = errorText(secrets.scrubbed(string(c.answer.text)))
 	}
-	response, notes, err := secrets.scrubResponse(response, request)
+	request, notes := secrets.scrubRequest(request)
+	out.Redacted = append(out.Redacted, notes...)
+	response, notes, err = secrets.scrubResponse(response, request)
 	if err != nil {
 		return nil, err
 	}

@@ -6,11 +6,12 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"io"
+	"slices"
 	"strings"
 )
 
 // Tools keep a copy of the whole object in an annotation. Where an object holds a Secret, or its copy does, which may be
-// that of an earlier state, no copy is kept.
+// that of an earlier state, no copy is kept. Of annotations with other names, those are not kept that hold a Secret.
 
 // copiesRule is for a request that holds something secret, wherever it stands: the copies may be those of any object
 // around it, or of the old one.
@@ -44,6 +45,51 @@ func (t text) isCopy(name span) bool {
 	return name.end-name.start > len(marksOfCopies[0]) && bytes.ContainsAny(t.at(name), `-/\`) && isCopy(t.word(name))
 }
 
+// annotationsRule is for a request in which annotations with these names hold a Secret: they go from all objects.
+func annotationsRule(names []string) *rule {
+	r := &rule{names: []string{"annotations"}, below: []*rule{{drops: func(name string) bool { return slices.Contains(names, name) }}}}
+	r.others = r
+	return r
+}
+
+// annotation looks for a Secret in the text of an annotation.
+func (d *redaction) annotation(name, text string) {
+	if hidden := secretsIn(text); hidden != nil {
+		d.hidden, d.hiding = append(d.hidden, hidden), append(d.hiding, name)
+	}
+}
+
+// secretsIn finds the Secrets and tokens, with something to take out, in a text that is JSON or JSON in base64, which may be
+// packed. It is nil where there are none.
+func secretsIn(copied string) *redaction {
+	t := text(strings.TrimSpace(copied))
+	if len(t) == 0 {
+		return nil
+	}
+	if !json.Valid(t) {
+		plain, ok := fromBase64(string(t))
+		if ok && bytes.HasPrefix(plain, gzipped) {
+			plain, ok = unpacked(plain)
+		}
+		if !ok {
+			return nil
+		}
+		return secretsIn(string(plain))
+	}
+	if t.kind(t.all()) == '"' {
+		return secretsIn(t.word(t.all()))
+	}
+	d := &redaction{text: t}
+	d.look(t.all().start, false)
+	d.apply(t.all().start, nil)
+	if len(d.edits)+len(d.hidden) == 0 {
+		return nil
+	}
+	return d
+}
+
+var gzipped = []byte("\x1f\x8b")
+
 // mostUnpacked bounds what a copy is unpacked to. An object takes up to 3 MB.
 const mostUnpacked = 16 << 20
 
@@ -55,8 +101,8 @@ func holdsSecret(copied string) bool {
 			return holdsSecret(t.word(t.all()))
 		}
 		d := &redaction{text: t}
-		d.look(t.all().start)
-		return len(d.said) > 0
+		d.look(t.all().start, false)
+		return d.saysSecret() || len(d.hidden) > 0
 	}
 	lower := strings.ToLower(copied)
 	for _, mention := range []string{"secret", "tokenreview", "tokenrequest"} {
@@ -68,7 +114,7 @@ func holdsSecret(copied string) bool {
 	if !ok {
 		return false
 	}
-	if bytes.HasPrefix(plain, []byte("\x1f\x8b")) {
+	if bytes.HasPrefix(plain, gzipped) {
 		if plain, ok = unpacked(plain); !ok {
 			return true
 		}

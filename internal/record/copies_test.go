@@ -109,6 +109,30 @@ var _ = Describe("The copy of an object, in an annotation of it", func() {
 		}
 	})
 
+	DescribeTable("goes under any name when it is JSON and holds a Secret:", func(copied string) {
+		const mine = `"my.tool/copy"`
+		for _, body := range []string{
+			review(workOf(configMap, "", mine+":"+quoted(copied))), review(workOf(embedded, "", mine+":"+quoted(copied))),
+			secretReview(`{"kind":"Secret","metadata":{"annotations":{"a":"b",` + mine + ":" + quoted(copied) + `}},"data":{"a":"` + inBase64 + `"}}`),
+			review(pod, `"oldObject":{"metadata":{"ANNOTATIONS":{"a":"b",`+mine+":"+quoted(copied)+`}}}`),
+		} {
+			w := newWorld(allow)
+			ask(answering(w, answerSaying(`,"warnings":["it is `+marker+`"]`)), body)
+			text := w.only()
+			Expect(leaks(text)).To(BeFalse(), text)
+			Expect(text).To(And(ContainSubstring(`"a":"b"`), Not(ContainSubstring(mine+":"))))
+			Expect(w.read()[0].Redacted).To(ContainElement(HaveSuffix(`["my.tool/copy"]`)))
+		}
+	},
+		Entry("as it is", embedded),
+		Entry("in a list", "["+embedded+"]"),
+		Entry("in the copy of another tool", workOf(configMap, "", `"your.tool/copy":`+quoted(embedded))),
+		Entry("in base64", base64.StdEncoding.EncodeToString([]byte(embedded))),
+		Entry("packed", packed(embedded)),
+		Entry("as a string", quoted(embedded)),
+		Entry("a token", `{"kind":"TokenRequest","status":{"token":"`+marker+`"}}`),
+	)
+
 	DescribeTable("stays when there is nothing secret in it:", func(object string) {
 		w := newWorld(allow)
 		body := review(object)
@@ -121,7 +145,8 @@ var _ = Describe("The copy of an object, in an annotation of it", func() {
 		Entry("a hash", workOf(configMap, "Zm9vYmFy")),
 		Entry("packed", workOf(configMap, "", `"`+rancher+`":"`+packed(configMap)+`"`)),
 		Entry("empty", workOf(configMap, "", quoted(copiedName)+`:""`)),
-		Entry("a Secret in another annotation, which is no copy", workOf(configMap, "", `"example.com/x":`+quoted(embedded))),
+		Entry("but a reference to a Secret, in another annotation", workOf(configMap, "", `"example.com/x":`+quoted(`{"ref":{"kind":"Secret","name":"db"}}`))),
+		Entry("but words about a Secret, in another annotation", workOf(configMap, "", `"example.com/x":"kind: Secret"`, `"example.com/y":"`+base64.StdEncoding.EncodeToString([]byte("the kind is Secret"))+`"`)),
 		Entry("who manages it", `{"metadata":{"managedFields":[{"fieldsV1":{"f:metadata":{"f:annotations":{"f:kubectl.kubernetes.io/last-applied-configuration":{}}}}}]}}`),
 	)
 
@@ -143,6 +168,14 @@ var _ = Describe("The copy of an object, in an annotation of it", func() {
 			op("replace", "/metadata/annotations", map[string]any{"a": "b", copiedName: marker})),
 		Entry("of what only its copy knows to hold one", workOf(configMap, applied(embedded)), `[]`, op("replace", atCopy, `{"x":"`+marker+`"}`)),
 		Entry("that holds one itself", workOf(configMap, ""), `[{"op":"add","path":"/x","value":1}]`, op("add", atCopy, applied(embedded)), op("add", "/x", 1)),
+		Entry("of any name that holds one itself", workOf(configMap, ""), `[{"op":"add","path":"/x","value":"redacted"}]`,
+			op("test", "/metadata/annotations/my.tool~1copy", "x"), op("add", "/metadata/annotations/my.tool~1copy", embedded), op("add", "/x", marker)),
+		Entry("of any name that holds one itself, with the others", workOf(configMap, ""), `[{"op":"replace","path":"/metadata/annotations","value":{"a":"b"}}]`,
+			op("replace", "/metadata/annotations", map[string]any{"a": "b", "my.tool/copy": embedded})),
+		Entry("of any name that holds one itself, with all metadata", workOf(configMap, ""), `[{"op":"replace","path":"/metadata","value":{"annotations":{"a":"b"}}}]`,
+			op("replace", "/metadata", map[string]any{"annotations": map[string]any{"a": "b", "my.tool/copy": embedded}})),
+		Entry("of any name that held one", workOf(configMap, "", `"my.tool/copy":`+quoted(embedded)), `[]`,
+			op("test", "/metadata/annotations/my.tool~1copy", marker), op("replace", "/metadata/annotations/my.tool~1copy", "x")),
 		Entry("that is packed", workOf(configMap, ""), `[]`, op("add", atRancher, packed(embedded))),
 		Entry("that holds one itself, with the others", workOf(configMap, ""), `[{"op":"replace","path":"/metadata/annotations","value":{"a":"b"}}]`,
 			op("replace", "/metadata/annotations", map[string]any{"a": "b", copiedName: applied(embedded)})),
@@ -154,7 +187,7 @@ var _ = Describe("The copy of an object, in an annotation of it", func() {
 	)
 
 	It("stays in a patch when there is nothing secret in it", func() {
-		patch, err := json.Marshal([]any{op("replace", atCopy, applied(configMap)), op("add", "/metadata/annotations/x", embedded)})
+		patch, err := json.Marshal([]any{op("replace", atCopy, applied(configMap)), op("add", "/metadata/annotations/x", `{"kind":"Secret"}`)})
 		Expect(err).NotTo(HaveOccurred())
 		w := newWorld(allow)
 		ask(answering(w, answerWith(base64.StdEncoding.EncodeToString(patch))), review(workOf(configMap, applied(configMap))))

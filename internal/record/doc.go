@@ -24,18 +24,38 @@
 // # What is taken out
 //
 // Of every Secret (see the rules in secrets.go, which err on the side of caution) the values of data and stringData are
-// replaced by Placeholder; their keys stay. The tokens of TokenReviews and TokenRequests and what looks like a credential
-// in userInfo.extra are replaced too. The same goes for what a patch writes to a Secret. Where a request holds a Secret,
-// at whatever depth, the annotations in which tools keep a copy of a whole object, such as
-// kubectl.kubernetes.io/last-applied-configuration, are removed from all that it holds; elsewhere they stay, unless the
-// copy itself holds a Secret (see copies.go).
+// replaced by Placeholder; their keys stay. The tokens of TokenReviews and TokenRequests are replaced too, and credentials,
+// known by their names, in the extra of a user: of request.userInfo, of TokenReviews, SelfSubjectReviews, SubjectAccessReviews,
+// LocalSubjectAccessReviews and CertificateSigningRequests. Patches that write there are redacted alike.
 //
-// What was taken out of a call is taken out of its patch, warnings, messages, audit annotations and errors as well, if it
-// is repeated there (see values.go). Options.Redact takes out what else a program knows to be secret.
+// Two kinds of annotations are removed, from all objects of a call (see copies.go). One whose text is JSON that holds a
+// Secret or a token goes whatever its name, also in base64 or packed with gzip. Those in which tools keep a copy of a whole
+// object, such as kubectl.kubernetes.io/last-applied-configuration, go when the call holds a Secret or a token, at
+// whatever depth, and when the copy does.
 //
-// What remains, and must be known: the names and sizes of things, the keys of Secrets, values that somebody put into an
-// object where none belong (an environment variable, a ConfigMap, a label), and what the program makes of a Secret's
-// values in its own words: parts of them, or fewer than seven bytes.
+// A value that was taken out of a call is taken out of its other strings as well (see values.go): of the request, the
+// patch, warnings, messages, audit annotations and errors. It is found as it is and without the space around it, escaped as in
+// JSON and in URLs, in hexadecimal, as a list of bytes, and in base64, also with other things before and behind it, and twice
+// over; the placeholder is spelt likewise, but for escapes. In the request these strings stay: the names of members, but for
+// labels, annotations and managed fields; the name, namespace, uid, kind and version of objects, and their times; and the
+// resource and the operation of the request.
+//
+// As placeholders are the same everywhere, a patch applies to the recorded object as it did to the real one, and a step that
+// only passes a value on does so when it is played again; unless a value is also the name of a member, or several keys
+// became one.
+//
+// Options.Redact takes out other things that a program knows to be secret.
+//
+// What remains, and must be known: the names and sizes of things; the keys of Secrets; a Secret as text in another place than
+// an annotation, or in YAML, in a call that holds it nowhere else; values that stand where none belong in such a call (an
+// environment variable, a ConfigMap, a label); values of fewer than seven bytes; and things that a program makes of a value:
+// parts of it, one line of several, a hash, other encodings.
 //
 // What cannot be redacted for sure is not written.
+//
+// # The folder
+//
+// New makes a folder with mode 0700, and files have mode 0600. It warns in the log of a folder that group or others may write
+// to, in which they could replace recordings; not of one with the sticky bit, such as /tmp, in which they can only be in
+// the way. It refuses one whose lock is a symbolic link.
 package record

@@ -3,7 +3,10 @@ package record
 import (
 	"bytes"
 	"encoding/base64"
+	"encoding/hex"
 	"encoding/json"
+	"fmt"
+	"net/url"
 	"reflect"
 	"strings"
 	"testing"
@@ -36,6 +39,7 @@ func FuzzScan(f *testing.F) {
 	seeds(f)
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		holdsSecret(string(raw)) // whatever it is
+		secretsIn(string(raw))
 		if !json.Valid(raw) {
 			return
 		}
@@ -128,6 +132,32 @@ func FuzzCompose(f *testing.F) {
 						checkPlaceholders(t, value)
 					}
 				}
+			}
+		}
+	})
+}
+
+// FuzzScrubbed hides a value in a text, in every spelling. Nothing of it may be left.
+func FuzzScrubbed(f *testing.F) {
+	f.Add("m4rk3r-hunter2", "a%2", "x=")
+	f.Add("a b/c+d&e%f", "Basic ", "")
+	f.Add("m4rk3r-hunter2", "x \n\n\n\n\n\n\n\n\na", "\n%")
+	f.Add("\xff\x00\n\r ,1", "1 ", "AA==")
+	f.Fuzz(func(t *testing.T, value, before, after string) {
+		v := values{}
+		v.addPlain(value)
+		if len(value) < leastValue || strings.Contains(Placeholder, value) || strings.Contains(inBase64, value) || strings.Contains(inHex, value) {
+			return
+		}
+		for name, spelt := range map[string]string{
+			"as it is": value, "base64": base64.StdEncoding.EncodeToString([]byte(value)), "base64 for URLs": base64.RawURLEncoding.EncodeToString([]byte(value)),
+			"base64 of more":   base64.StdEncoding.EncodeToString([]byte(before + value + after)),
+			"base64 of base64": base64.StdEncoding.EncodeToString([]byte(before + base64.RawStdEncoding.EncodeToString([]byte(value)))),
+			"query":            "?" + url.QueryEscape(value), "path": "/" + url.PathEscape(value), "hexadecimal": hex.EncodeToString([]byte(value)),
+			"bytes": fmt.Sprint([]byte(before + value + after)), "bytes in JSON": strings.ReplaceAll(fmt.Sprint([]byte(value)), " ", ","),
+		} {
+			if got := v.scrubbed(before + "&" + spelt + "&" + after); strings.Contains(got, spelt) {
+				t.Errorf("%s: %q, in %q, is left in %q", name, value, spelt, got)
 			}
 		}
 	})

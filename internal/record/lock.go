@@ -2,6 +2,7 @@ package record
 
 import (
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 )
@@ -23,6 +24,9 @@ func lockFolder(dir string) (*lock, error) {
 	for range mostClaims {
 		file, err := openToClaim(l.path)
 		if err != nil {
+			if info, missing := os.Lstat(l.path); missing == nil && info.Mode().Type() == fs.ModeSymlink {
+				return nil, fmt.Errorf("remove %s, or name another folder: it is a symbolic link, which is not followed", l.path)
+			}
 			return nil, err
 		}
 		if file == nil {
@@ -46,7 +50,7 @@ func (l *lock) stands() bool {
 	if err != nil {
 		return false
 	}
-	there, err := os.Stat(l.path)
+	there, err := os.Lstat(l.path)
 	return err == nil && os.SameFile(ours, there)
 }
 

@@ -137,4 +137,54 @@ var _ = Describe("A folder into which a recorder writes", func() {
 		Expect(err).NotTo(HaveOccurred())
 		end(r)
 	})
+
+	It("is refused when its lock is a symbolic link, which is not followed", func() {
+		if runtime.GOOS == "windows" || runtime.GOOS == "plan9" {
+			Skip("a link is removed there, like any file that can be")
+		}
+		elsewhere, link := filepath.Join(GinkgoT().TempDir(), "elsewhere"), filepath.Join(dir, ".eirinix.lock")
+		Expect(os.Symlink(elsewhere, link)).To(Succeed())
+		_, err := again()
+		Expect(err).To(MatchError(And(ContainSubstring("remove "+link), ContainSubstring("name another folder"), ContainSubstring("symbolic link"))))
+		Expect(elsewhere).NotTo(BeAnExistingFile())
+		Expect(os.Remove(link)).To(Succeed())
+
+		w := newWorld(allow, func(o *record.Options) { o.Dir = dir })
+		Expect(os.Rename(link, elsewhere)).To(Succeed())
+		Expect(os.Symlink(elsewhere, link)).To(Succeed())
+		w.allowed(review(pod))
+		w.close()
+		Expect(w.counted()).To(Equal(map[string]int{record.Failed: 1}), "nor when it becomes one")
+		Expect(w.logs.all()).To(ConsistOf(ContainSubstring("symbolic link")))
+	})
+
+	DescribeTable("is warned of when other users may replace its files", func(mode os.FileMode, warned bool) {
+		if runtime.GOOS == "windows" || runtime.GOOS == "plan9" {
+			Skip("folders have no such permissions there")
+		}
+		Expect(os.Chmod(dir, mode)).To(Succeed())
+		w := newWorld(allow, func(o *record.Options) { o.Dir = dir })
+		w.allowed(review(pod))
+		Expect(w.read()).NotTo(BeEmpty(), "it is recorded all the same")
+		beWarned := ConsistOf(And(ContainSubstring("other users may replace recordings"), ContainSubstring("name a new folder in it"), ContainSubstring(dir), ContainSubstring(mode.String())))
+		if !warned {
+			beWarned = BeEmpty()
+		}
+		Expect(w.logs.all()).To(beWarned)
+	},
+		Entry("group", os.ModeDir|0o770, true),
+		Entry("others", os.ModeDir|0o702, true),
+		Entry("all, as in an emptyDir", os.ModeDir|0o777, true),
+		Entry("none, though they may read", os.ModeDir|0o755, false),
+		Entry("none, in a folder like /tmp", os.ModeDir|os.ModeSticky|0o777, false),
+	)
+
+	It("is made for one user alone", func() {
+		w := newWorld(allow)
+		info, err := os.Stat(w.dir)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(info.Mode().Perm() & 0o077).To(BeZero())
+		w.close()
+		Expect(w.logs.all()).To(BeEmpty())
+	})
 })

@@ -10,7 +10,7 @@ import (
 // redactPatch takes out of a response what its patch writes to places for which there are rules, and what Secrets it
 // writes anywhere, and adds that to the values. It gives the response as it is to be written. What is no patch matters only
 // if there are rules.
-func redactPatch(response []byte, rules []*rule, secrets values) (redacted []byte, notes []string, err error) {
+func redactPatch(response []byte, rules []*rule, secrets *values) (redacted []byte, notes []string, err error) {
 	t := text(response)
 	if t == nil {
 		return nil, nil, nil
@@ -28,7 +28,7 @@ func redactPatch(response []byte, rules []*rule, secrets values) (redacted []byt
 			return nil, nil, failed(notRedacted, "the patch of the response is not JSON in base64, so that nothing can be taken out of it")
 		}
 		d := &redaction{text: plain}
-		if err := d.redactOperations(rules); err != nil && (len(rules) > 0 || len(d.said) > 0) {
+		if err := d.redactOperations(rules); err != nil && (len(rules) > 0 || len(d.said) > 0 || len(d.hiding) > 0) {
 			return nil, nil, err
 		}
 		secrets.add(d)
@@ -49,15 +49,19 @@ func (t text) isPatch(m member) bool {
 // others still apply.
 func (d *redaction) redactOperations(rules []*rule) error {
 	t := d.text
-	d.look(t.all().start)
+	d.look(t.all().start, false)
+	d.lookWhereto()
 	if t.isNull(t.all()) {
 		return nil // a list that its program has not made
 	}
 	if t.kind(t.all()) != '[' {
 		return failed(notRedacted, "the patch of the response is no list of operations, so that nothing can be taken out of it")
 	}
-	if len(d.said) > 0 || t.copiesSecret() {
+	if d.saysSecret() || len(d.hiding) > 0 || t.copiesSecret() {
 		rules = withRule(slices.Clip(rules), copiesRule)
+	}
+	if len(d.hiding) > 0 {
+		rules = append(slices.Clip(rules), annotationsRule(d.hiding))
 	}
 	list := removals{to: &d.edits}
 	for operation := range t.elements(t.all()) {
@@ -78,6 +82,29 @@ func (d *redaction) redactOperations(rules []*rule) error {
 		list.keep(operation.end)
 	}
 	return nil
+}
+
+// lookWhereto finds the Secrets that operations write straight into annotations, which only their paths tell.
+func (d *redaction) lookWhereto() {
+	t := d.text
+	for operation := range t.elements(t.all()) {
+		for p := range t.members(operation) {
+			if !t.is(p.name, "path") {
+				continue
+			}
+			parts := append([]string{""}, strings.Split(t.word(p.value), "/")...)
+			name, parent := unescaped(parts[len(parts)-1]), unescaped(parts[len(parts)-2])
+			for m := range t.members(operation) {
+				switch {
+				case !t.is(m.name, "value"):
+				case strings.EqualFold(name, "annotations"):
+					d.look(m.value.start, true)
+				case strings.EqualFold(parent, "annotations"):
+					d.annotation(name, t.word(m.value))
+				}
+			}
+		}
+	}
 }
 
 // copiesSecret tells whether an operation writes the copy of what holds a Secret straight into an annotation.

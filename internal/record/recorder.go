@@ -27,8 +27,9 @@ const (
 
 // Options say what is recorded, and where.
 type Options struct {
-	// Dir is the folder, which is made if it is missing. It belongs to one Recorder at a time, as the file
-	// .eirinix.lock says while that lives; files of others in it are left alone. Required.
+	// Dir is the folder, which is made if it is missing, with mode 0700. It belongs to one Recorder at a time, as the
+	// file .eirinix.lock says while that lives; files of others in it are left alone. New warns of a folder in which
+	// other users may replace files. Required.
 	Dir string
 
 	// MaxFiles and MaxBytes bound what lies in Dir, with what is left there of earlier runs: the oldest go first.
@@ -40,8 +41,9 @@ type Options struct {
 	SecretData bool
 
 	// Redact takes out of an object what must not be written. It is called for the object and the oldObject of each
-	// call, after what is done about Secrets, and for what the patch makes of the object; it changes the map in
-	// place. Numbers in it are json.Number. One call is made at a time. If it panics, the call is not recorded.
+	// call, after the data of Secrets are replaced and before they are looked for elsewhere, and for what the patch
+	// makes of the object; it changes the map in place. Numbers in it are json.Number. One call is made at a time. If
+	// it panics, the call is not recorded.
 	Redact func(object map[string]any)
 
 	// Paths says on which paths calls are recorded, before anything of them is copied. It is called by several
@@ -96,6 +98,10 @@ func New(o Options) (*Recorder, error) {
 	if err != nil {
 		return nil, err
 	}
+	if mode, exposed := files.exposed(); exposed {
+		warn(o.Log, "other users may replace recordings: take the write permission of the folder from group and others, or name a new folder in it, which only this user may write to",
+			"dir", o.Dir, "mode", mode.String())
+	}
 	r := &Recorder{
 		options: o,
 		store:   files,
@@ -147,8 +153,7 @@ func (r *Recorder) tellGivenUp(unanswered, unwritten int, why error) {
 	for range unanswered + unwritten {
 		r.count(Dropped)
 	}
-	defer func() { _ = recover() }() // of the program's logger
-	r.options.Log.Info("calls were not recorded: the recording ended before they were answered and written",
+	warn(r.options.Log, "calls were not recorded: the recording ended before they were answered and written",
 		"unanswered", unanswered, "unwritten", unwritten, "reason", why.Error(), "dir", r.options.Dir)
 }
 
@@ -243,8 +248,13 @@ func (r *Recorder) report(err error) {
 	if !ok {
 		return
 	}
-	defer func() { _ = recover() }() // of the program's logger
-	r.options.Log.Info("a call was not recorded", "kind", kind, "reason", err.Error(), "dir", r.options.Dir, "moreOfTheKindBefore", withheld)
+	warn(r.options.Log, "a call was not recorded", "kind", kind, "reason", err.Error(), "dir", r.options.Dir, "moreOfTheKindBefore", withheld)
+}
+
+// warn logs, guarding against the program's logger.
+func warn(log logr.Logger, message string, about ...any) {
+	defer func() { _ = recover() }()
+	log.Info(message, about...)
 }
 
 // failure is why a call was not recorded, with the kind by which lines in the log are counted. It says nothing of what

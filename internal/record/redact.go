@@ -13,8 +13,12 @@ const mostNoted = 50
 // redaction collects what is to be taken out of a text, and where that stands. It goes over the text twice: once for
 // the objects that say what they are, wherever they stand and whatever they say it after, and once with the rules.
 type redaction struct {
-	text  text
-	said  map[int][]*rule // by where the object begins
+	text text
+	said map[int][]*rule // by where the object begins
+
+	hiding []string     // the names of annotations that hold a Secret
+	hidden []*redaction // and those Secrets
+
 	edits []edit
 	path  []step
 	notes []string
@@ -41,18 +45,38 @@ func (d *redaction) redactRequest(review span, keep bool) []*rule {
 		for _, r := range rules {
 			top = append(top, inRequest([]string{"object", "oldObject"}, r))
 		}
-		d.look(review.start)
+		d.look(review.start, false)
 		for _, own := range d.said {
 			for _, r := range own {
 				rules = withRule(rules, r)
 			}
 		}
-		if len(rules) > 0 {
+		if holdSecret(rules) || len(d.hiding) > 0 {
 			rules, top = withRule(rules, copiesRule), append(top, copiesRule)
+		}
+		if len(d.hiding) > 0 {
+			r := annotationsRule(d.hiding)
+			rules, top = append(rules, r), append(top, r)
 		}
 	}
 	d.apply(review.start, top)
 	return rules
+}
+
+// holdSecret reports whether rules are for objects of which an annotation may hold a copy with a secret. In such a copy are no
+// extras of a user: the API server fills them in.
+func holdSecret(rules []*rule) bool {
+	return slices.ContainsFunc(rules, func(r *rule) bool { return r != extrasRule })
+}
+
+// saysSecret reports whether an object says of itself that it is a Secret or the like.
+func (d *redaction) saysSecret() bool {
+	for _, own := range d.said {
+		if holdSecret(own) {
+			return true
+		}
+	}
+	return false
 }
 
 func withRule(rules []*rule, r *rule) []*rule {
@@ -88,8 +112,8 @@ func (d *redaction) rulesSaid(request span, rules []*rule) []*rule {
 }
 
 // look finds the objects that say of themselves that they are Secrets or the like: the one in question, those of a List
-// or of a template; and the annotations that hold a copy of such a one. It returns where the value ends.
-func (d *redaction) look(at int) (end int) {
+// or of a template; and the annotations that hold one, or a copy of such a one. It returns where the value ends.
+func (d *redaction) look(at int, annotations bool) (end int) {
 	t := d.text
 	switch t[at] {
 	case '{':
@@ -104,14 +128,17 @@ func (d *redaction) look(at int) (end int) {
 					}
 					d.said[at] = withRule(d.said[at], r)
 				}
+				if annotations {
+					d.annotation(t.word(name), t.word(span{i, t.skip(i)}))
+				}
 			}
-			i, more = t.next(d.look(i))
+			i, more = t.next(d.look(i, t.is(name, "annotations")))
 		}
 		return i + 1
 	case '[':
 		i, more := t.enter(span{at, at}, '[')
 		for more {
-			i, more = t.next(d.look(i))
+			i, more = t.next(d.look(i, false))
 		}
 		return i + 1
 	}

@@ -2,14 +2,16 @@ package record
 
 import (
 	"encoding/base64"
+	"encoding/hex"
 	"strings"
 )
 
-// Placeholder stands where something has been taken out; in the data of Secrets, in base64.
+// Placeholder stands where something has been taken out, spelt as that was; in the data of Secrets, in base64.
 const Placeholder = "redacted"
 
 var (
 	inBase64 = base64.StdEncoding.EncodeToString([]byte(Placeholder))
+	inHex    = hex.EncodeToString([]byte(Placeholder)) // which has digits alone
 	inText   = `"` + Placeholder + `"`
 	inData   = `"` + inBase64 + `"`
 )
@@ -67,9 +69,20 @@ var bareRule = &rule{drops: func(name string) bool {
 }}
 
 // userRule is for who asks.
-var userRule = inRequest([]string{"userInfo"}, &rule{
-	names: []string{"extra"}, below: []*rule{{others: members('[', inText), only: looksSecret}},
-})
+var userRule = inRequest([]string{"userInfo"}, withExtra)
+
+// withExtra is for an object with the extra that authentication adds to a user.
+var withExtra = &rule{names: []string{"extra"}, below: []*rule{{others: members('[', inText), only: looksSecret}}}
+
+// extrasRule is for the kinds that tell of a user, at whatever depth: those of authorization, TokenReviews, and
+// CertificateSigningRequests.
+var extrasRule = func() *rule {
+	r := &rule{}
+	user := &rule{names: []string{"user", "userInfo"}, below: []*rule{withExtra, withExtra}, others: r}
+	spec := &rule{names: withExtra.names, below: withExtra.below, others: r}
+	r.names, r.below, r.others = []string{"spec", "status"}, []*rule{spec, user}, r
+	return r
+}()
 
 // secretRule is for a Secret, and for what may hold some, at whatever depth: a SecretList, or the object for which a
 // patch is meant.
@@ -79,10 +92,10 @@ var secretRule = func() *rule {
 	return r
 }()
 
-// tokenRule is for TokenReviews and TokenRequests, likewise.
+// tokenRule is for TokenReviews and TokenRequests, likewise. A TokenReview tells of a user, too.
 var tokenRule = func() *rule {
 	r := &rule{}
-	token := &rule{names: []string{"token"}, below: []*rule{replaced(inText)}, others: r}
+	token := &rule{names: []string{"token", "user"}, below: []*rule{replaced(inText), withExtra}, others: r}
 	r.names, r.below, r.others = []string{"spec", "status"}, []*rule{token, token}, r
 	return r
 }()
@@ -95,6 +108,8 @@ func (t text) ruleForKind(kind span) *rule {
 		return secretRule
 	case t.is(kind, "TokenReview", "TokenRequest"):
 		return tokenRule
+	case t.is(kind, "SubjectAccessReview", "LocalSubjectAccessReview", "SelfSubjectReview", "CertificateSigningRequest", "CertificateSigningRequestList"):
+		return extrasRule
 	}
 	return nil
 }
@@ -106,6 +121,8 @@ func (t text) ruleForResource(resource span) *rule {
 		return secretRule
 	case t.is(resource, "tokenreviews"):
 		return tokenRule
+	case t.is(resource, "subjectaccessreviews", "localsubjectaccessreviews", "selfsubjectreviews", "certificatesigningrequests"):
+		return extrasRule
 	}
 	return nil
 }

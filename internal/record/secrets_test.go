@@ -57,6 +57,9 @@ func secretReview(object string, more ...string) string {
 
 const lastApplied = `"kubectl.kubernetes.io/last-applied-configuration":"{\"data\":{\"password\":\"m4rk3r-hunter2\"}}"`
 
+// extra is added to a user by authentication; this one holds a credential.
+const extra = `"extra":{"example.com/access-token":["` + marker + `"],"a":["b"]}`
+
 var secret = `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"db","annotations":{"a":"b",` + lastApplied + `,"c":"d"},` +
 	`"managedFields":[{"fieldsV1":{"f:data":{"f:password":{}},"f:metadata":{"f:annotations":{"f:kubectl.kubernetes.io/last-applied-configuration":{}}}}}]},"type":"Opaque",` +
 	`"data":{"password":"` + inBase64 + `","empty":"","null":null},"stringData":{"user":"` + marker + `"}}`
@@ -143,6 +146,15 @@ var _ = Describe("What is secret", func() {
 		Entry("a token that was requested", review(`{"kind":"TokenRequest","status":{"token":"`+marker+`"}}`)),
 		Entry("a token that was requested, by subresource", review(`{"status":{"token":"`+marker+`"}}`, `"subResource":"token"`)),
 		Entry("credentials of the user", strings.ReplaceAll(review(pod), `"username":"alice"`, `"username":"alice","extra":{"example.com/access-token":["`+marker+`","`+marker+`"],"x-Password":["`+marker+`"]}`)),
+		Entry("credentials of a user whose access is reviewed", review(`{"kind":"SubjectAccessReview","spec":{`+extra+`}}`)),
+		Entry("credentials of a user whose access is reviewed, by resource", strings.ReplaceAll(review(`{"spec":{`+extra+`}}`), `"resource":"pods"`, `"resource":"subjectaccessreviews"`)),
+		Entry("credentials of a user whose access is reviewed in a namespace", review(`{"kind":"LocalSubjectAccessReview","spec":{`+extra+`}}`)),
+		Entry("credentials of a user whose access is reviewed in a namespace, by resource", strings.ReplaceAll(review(`{"spec":{`+extra+`}}`), `"resource":"pods"`, `"resource":"localsubjectaccessreviews"`)),
+		Entry("credentials of the user of a token", review(`{"kind":"TokenReview","status":{"user":{`+extra+`}}}`)),
+		Entry("credentials of a user who asks for that", review(`{"kind":"SelfSubjectReview","status":{"userInfo":{`+extra+`}}}`)),
+		Entry("credentials of a user who asks for that, by resource", strings.ReplaceAll(review(`{"status":{"userInfo":{`+extra+`}}}`), `"resource":"pods"`, `"resource":"selfsubjectreviews"`)),
+		Entry("credentials of a user who asks for a certificate", review(`{"kind":"List","items":[{"kind":"CertificateSigningRequest","spec":{`+extra+`}}]}`)),
+		Entry("credentials of a user who asks for a certificate, by resource", strings.ReplaceAll(review(`{"spec":{`+extra+`}}`), `"resource":"pods"`, `"resource":"certificatesigningrequests"`)),
 		Entry("credentials of the user, in another shape", strings.ReplaceAll(review(pod), `"userInfo":{`, `"USERINFO":{"extra":{"token":"`+marker+`"}},"userInfo":{`)),
 	)
 
@@ -156,6 +168,8 @@ var _ = Describe("What is secret", func() {
 		Entry("data of another kind", review(`{"kind":"ConfigMap","data":{"a":"`+marker+`"},"stringData":{"a":"b"}}`)),
 		Entry("a reference to a Secret", review(`{"kind":"Pod","spec":{"ref":{"kind":"Secret","name":"db"},"volumes":[{"secret":{"secretName":"db"}}]}}`)),
 		Entry("who asked", strings.ReplaceAll(review(pod), `"username":"alice"`, `"username":"alice","extra":{"authentication.kubernetes.io/credential-id":["JTI=7"],"authentication.kubernetes.io/pod-name":["p"]}`)),
+		Entry("who asks for a certificate", review(`{"kind":"CertificateSigningRequest","metadata":{"annotations":{`+lastApplied+`}},"spec":{"extra":{"authentication.kubernetes.io/credential-id":["JTI=7"]}}}`)),
+		Entry("what is called extra elsewhere", review(`{"kind":"SubjectAccessReview","spec":{"inner":{`+extra+`}}}`)),
 		Entry("labels of a Secret that are called data", secretReview(`{"metadata":{"labels":{"data":"x","stringData":"y"}},"type":"Opaque"}`)),
 		Entry("null", secretReview(`{"data":null,"stringData":null}`)),
 	)
@@ -194,6 +208,7 @@ var _ = Describe("What is secret", func() {
 			op("add", "/objects/-", map[string]any{"kind": "Secret", "data": map[string]any{"x": inBase64}})),
 		Entry("an annotation of another tool", secretReview(secret), `[]`, op("add", "/metadata/annotations/kapp.k14s.io~1original", marker)),
 		Entry("a token on a path that begins with anything", review(`{"kind":"TokenRequest"}`), `[{"op":"add","path":"x/status/token","value":"redacted"}]`, op("add", "x/status/token", marker)),
+		Entry("credentials of a user", review(`{"kind":"SubjectAccessReview"}`), `[{"op":"add","path":"/spec/extra/token","value":["redacted"]}]`, op("add", "/spec/extra/token", []any{marker})),
 		Entry("a token", review(`{"kind":"TokenRequest","status":{"token":"t"}}`), `[{"op":"add","path":"/status/token","value":"redacted"},{"op":"add","path":"/spec","value":{"token":"redacted"}}]`,
 			op("add", "/status/token", marker), op("add", "/spec", map[string]any{"token": marker})),
 	)

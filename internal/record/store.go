@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -80,6 +81,17 @@ func (s *store) claim() (err error) {
 		return s.remedy(err)
 	}
 	return err
+}
+
+// exposed gives the permissions of a folder in which other users could put other files into the place of recordings: one that
+// group or others may write to, unless it has the sticky bit, as /tmp does. Windows has no such permissions.
+func (s *store) exposed() (mode fs.FileMode, exposed bool) {
+	info, err := os.Stat(s.dir)
+	if err != nil || runtime.GOOS == "windows" {
+		return 0, false
+	}
+	mode = info.Mode()
+	return mode, mode.Perm()&0o022 != 0 && mode&fs.ModeSticky == 0
 }
 
 func (s *store) close() {
