@@ -46,7 +46,9 @@ type HarnessOptions struct {
 // due, and then the validating ones.
 //
 // What comes before and after admission it does not do: objects are neither defaulted nor validated nor stored,
-// unknown fields are not pruned, and managedFields are not kept. Of other versions of a kind (matchPolicy
+// unknown fields are not pruned, and managedFields are not kept. Updates it completes and judges a little: a validating
+// webhook sees the old spec in an update of status, and nothing but new spec.ephemeralContainers in an update of those, and
+// changes of immutable fields of Pods and Jobs are refused. Of other versions of a kind (matchPolicy
 // Equivalent) it converts custom resources as strategy None does, and built-in kinds as far as the scheme can.
 //
 // Make one with NewHarness. Its methods are safe for concurrent use, but like t.Fatalf they must be called on the

@@ -1,13 +1,16 @@
 package eirinixtest_test
 
 import (
+	"context"
 	"fmt"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	appsv1 "k8s.io/api/apps/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -20,18 +23,17 @@ import (
 const (
 	selected = "harness-selected" // the namespace whose objects are sent to the webhooks
 	plain    = "harness-plain"    // and one whose are not
+
+	patience = 30 * time.Second // for one spec
 )
 
 // The same Managers are called by a real API server and by the Harness; what comes of each request must be equal.
 var _ = Describe("The Harness beside a real API server", Label("api-server"), Ordered, ContinueOnFailure, func() {
-	var (
-		world    *bothWorlds
-		patience = 30 * time.Second
-	)
+	var world *bothWorlds
 
 	BeforeAll(func(ctx SpecContext) {
 		world = newWorlds(ctx, eirinixtest.StartControlPlane(GinkgoTB(), eirinixtest.Shared))
-		for _, add := range []func(*bothWorlds){addWorkers, addJudges, addRivals, addWitnesses} {
+		for _, add := range []func(*bothWorlds){addWorkers, addJudges, addRivals, addWitnesses, addSubresourceWitnesses} {
 			add(world)
 		}
 		world.start(ctx)
@@ -79,6 +81,18 @@ var _ = Describe("The Harness beside a real API server", Label("api-server"), Or
 		Entry("what a Validation has nothing against", "grown", map[string]string{"version": "1", "more": "x"}, SpecTimeout(patience)),
 		Entry("what a Validation refuses", "aged", map[string]string{"version": "2"}, SpecTimeout(patience)),
 	)
+
+	DescribeTable("lets a Pod be changed alike", func(ctx SpecContext, pod *corev1.Pod, change func(*corev1.Pod)) {
+		compareChange(ctx, world, pod, change)
+	}, podChanges)
+
+	DescribeTable("lets a Job be changed alike", func(ctx SpecContext, job *batchv1.Job, change func(*batchv1.Job)) {
+		compareChange(ctx, world, job, change)
+	}, jobChanges)
+
+	DescribeTable("updates subresources alike", func(ctx SpecContext, compare func(context.Context, *bothWorlds)) {
+		compare(ctx, world)
+	}, subresourceUpdates)
 
 	It("shows webhooks alike what was left out of an update, and what is not theirs to set", func(ctx SpecContext) {
 		labels := map[string]string{"witness": "yes"}
@@ -138,6 +152,24 @@ var _ = Describe("The Harness beside a real API server", Label("api-server"), Or
 			world.compare(name, func(c client.Client) error {
 				return c.SubResource("eviction").Create(ctx, stored.DeepCopyObject().(client.Object), &policyv1.Eviction{})
 			}, func(h *eirinixtest.Harness) *eirinixtest.Result { return h.Evict(stored) })
+		}
+	}, SpecTimeout(patience))
+
+	It("requests tokens alike", func(ctx SpecContext) {
+		stored := world.stored(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "token-holder"}})
+		for _, named := range []string{"", stored.GetName()} {
+			request := &authenticationv1.TokenRequest{
+				ObjectMeta: metav1.ObjectMeta{Name: named, Labels: map[string]string{"witness": "yes"}},
+				Spec:       authenticationv1.TokenRequestSpec{Audiences: []string{"api"}, ExpirationSeconds: new(int64(3600))},
+			}
+			world.compare("a request with the name "+named, func(c client.Client) error {
+				return c.SubResource("token").Create(ctx, stored.DeepCopyObject().(client.Object), request.DeepCopy())
+			}, func(h *eirinixtest.Harness) *eirinixtest.Result {
+				return h.Send(eirinixtest.Request{
+					Operation: "CREATE", Resource: corev1.SchemeGroupVersion.WithResource("serviceaccounts"), Subresource: "token",
+					Namespace: selected, Name: stored.GetName(), Object: request,
+				})
+			})
 		}
 	}, SpecTimeout(patience))
 

@@ -208,7 +208,7 @@ func (w *bothWorlds) stored(ctx context.Context, object client.Object) client.Ob
 func (w *bothWorlds) makeGadgets(ctx context.Context) {
 	GinkgoHelper()
 	version := func(name string, storage bool) map[string]any {
-		return map[string]any{"name": name, "served": true, "storage": storage, "schema": map[string]any{
+		return map[string]any{"name": name, "served": true, "storage": storage, "subresources": map[string]any{"status": map[string]any{}}, "schema": map[string]any{
 			"openAPIV3Schema": map[string]any{"type": "object", "x-kubernetes-preserve-unknown-fields": true},
 		}}
 	}

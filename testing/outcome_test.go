@@ -31,16 +31,30 @@ func (o *outcome) err(err error) {
 	status, ok := err.(apierrors.APIStatus)
 	Expect(ok).To(BeTrue(), "%v", err)
 	s := status.Status()
-	o.Code, o.Reason, o.Message, o.Details = s.Code, s.Reason, stepSays.ReplaceAllString(s.Message, ""), s.Details
+	o.Code, o.Reason, o.Message, o.Details = s.Code, s.Reason, withoutValues(s.Message), s.Details
 	if o.Details != nil {
 		for i := range o.Details.Causes {
-			o.Details.Causes[i].Message = stepSays.ReplaceAllString(o.Details.Causes[i].Message, "")
+			o.Details.Causes[i].Message = withoutValues(o.Details.Causes[i].Message)
 		}
 	}
 }
 
+// withoutValues leaves out the parts of a message that differ between two runs, or between the API server's own types and
+// public ones.
+func withoutValues(message string) string {
+	message = stepSays.ReplaceAllString(message, "")
+	message = podDifference.ReplaceAllString(message, "")
+	return invalidValue.ReplaceAllString(message, "Invalid value: {...}: ")
+}
+
 // stepSays is told of a late step that comes back just when its time is over, or not: that is a matter of luck.
 var stepSays = regexp.MustCompile(` \(the step says: [^)]*\)`)
+
+// podDifference ends a message, after the list of the fields of a Pod that may change; invalidValue is a printed struct or list.
+var (
+	podDifference = regexp.MustCompile(`(?s) \(allow it to be set to 1 if it was previously negative\).*`)
+	invalidValue  = regexp.MustCompile(`Invalid value: [\[{].*?[\]}]: `)
+)
 
 func (o *outcome) yaml() string {
 	text, err := yaml.Marshal(o)

@@ -4,20 +4,16 @@ import (
 	"context"
 	"encoding/base64"
 	"errors"
-	"maps"
 	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authentication/user"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 )
 
 // requestTimeout is what an API server gives a request with all its calls.
@@ -255,52 +251,4 @@ func foldStringData(u *unstructured.Unstructured) {
 	if len(data) > 0 {
 		u.Object["data"] = data
 	}
-}
-
-// stored is the object as validating webhooks see it: with the metadata that it gets when it is stored, and of an update
-// what it keeps. Status is kept where there is none in the update, and always in built-in kinds, which have it as a
-// subresource.
-func (a *admissionRun) stored() Document {
-	if a.Subresource != "" || a.current.Absent() {
-		return a.current
-	}
-	switch a.Operation {
-	case admissionv1.Create:
-		return a.current.With(func(u *unstructured.Unstructured) {
-			if u.GetName() == "" && u.GetGenerateName() != "" {
-				u.SetName(u.GetGenerateName() + generatedSuffix)
-			}
-			u.SetUID(uuid.NewUUID())
-			u.SetCreationTimestamp(metav1.Now())
-		})
-	case admissionv1.Update:
-		return a.current.With(func(u *unstructured.Unstructured) { keep(u, a.oldObject) })
-	}
-	return a.current
-}
-
-func keep(u *unstructured.Unstructured, oldObject Document) {
-	before := oldObject.Unstructured()
-	for _, field := range []string{"uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation"} {
-		unstructured.RemoveNestedField(u.Object, "metadata", field)
-		if value, ok, err := unstructured.NestedFieldCopy(before.Object, "metadata", field); ok && err == nil {
-			_ = unstructured.SetNestedField(u.Object, value, "metadata", field) // metadata is a map: it was decoded
-		}
-	}
-	if before.GetGeneration() > 0 && !equality.Semantic.DeepEqual(specified(u), specified(before)) {
-		u.SetGeneration(before.GetGeneration() + 1)
-	}
-	_, stated := u.Object["status"]
-	status, had := before.Object["status"]
-	if had && (!stated || clientgoscheme.Scheme.Recognizes(oldObject.Kind)) {
-		u.Object["status"] = status
-	}
-}
-
-// specified is what a change of which makes another generation of an object.
-func specified(u *unstructured.Unstructured) map[string]any {
-	all := maps.Clone(u.Object)
-	delete(all, "metadata")
-	delete(all, "status")
-	return all
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"strings"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -65,6 +66,23 @@ var _ = Describe("What webhooks are shown", func() {
 		Entry("the status of a custom resource, which may have none of its own", "example.org/v1, kind: Gadget", ", status: {replicas: 5}",
 			`{"apiVersion": "example.org/v1", "kind": "Gadget", "metadata": {"name": "d", "namespace": "default", "uid": "own", "generation": 7, "creationTimestamp": "2026-01-01T00:00:00Z"}, "status": {"replicas": 5}}`),
 	)
+
+	It("is of a subresource no more than that, once it was mutated", func() {
+		update := func(subresource, old, now string) string {
+			GinkgoHelper()
+			mutated, validated := shown(apiserver.Request{Operation: admissionv1.Update, Subresource: subresource, Object: now, OldObject: old})
+			Expect(string(mutated.Object.Raw)).To(ContainSubstring(`"hostname":"new"`))
+			return string(validated.Object.Raw)
+		}
+		const (
+			pod  = `{apiVersion: v1, kind: Pod, metadata: {name: p, namespace: default, labels: {is: old}}, spec: {hostname: old}, status: {message: old}}`
+			sent = `{apiVersion: v1, kind: Pod, metadata: {name: p, namespace: default, labels: {is: new}}, spec: {hostname: new, ephemeralContainers: [{name: new}]}, status: {message: new}}`
+		)
+		Expect(update("status", pod, sent)).To(MatchJSON(`{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "default", "labels": {"is": "new"}}, "spec": {"hostname": "old"}, "status": {"message": "new"}}`))
+		Expect(update("ephemeralcontainers", pod, sent)).To(MatchJSON(`{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "default", "labels": {"is": "old"}}, "spec": {"hostname": "old", "ephemeralContainers": [{"name": "new"}]}, "status": {"message": "old"}}`))
+		other := strings.NewReplacer("v1, kind: Pod", "example.org/v1, kind: Gadget")
+		Expect(update("status", other.Replace(pod), other.Replace(sent))).To(MatchJSON(`{"apiVersion": "example.org/v1", "kind": "Gadget", "metadata": {"name": "p", "namespace": "default", "labels": {"is": "old"}}, "spec": {"hostname": "old"}, "status": {"message": "new"}}`))
+	})
 
 	It("is a further generation, where more than metadata and status were changed", func() {
 		update := func(old, now string) string {

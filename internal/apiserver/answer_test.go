@@ -27,7 +27,7 @@ import (
 func program(handler http.Handler, mutating *admissionregistrationv1.MutatingWebhook, validating *admissionregistrationv1.ValidatingWebhook) apiserver.Program {
 	mapper := meta.NewDefaultRESTMapper(nil)
 	for _, kind := range []schema.GroupVersionKind{
-		corev1.SchemeGroupVersion.WithKind("ConfigMap"), corev1.SchemeGroupVersion.WithKind("Secret"),
+		corev1.SchemeGroupVersion.WithKind("ConfigMap"), corev1.SchemeGroupVersion.WithKind("Secret"), corev1.SchemeGroupVersion.WithKind("Pod"),
 		appsv1.SchemeGroupVersion.WithKind("Deployment"),
 		{Group: "example.org", Version: "v1", Kind: "Gadget"},
 	} {
@@ -62,7 +62,7 @@ func validating(name string) *admissionregistrationv1.ValidatingWebhook {
 		Name: name, ClientConfig: admissionregistrationv1.WebhookClientConfig{URL: new("https://webhook.invalid/" + name)},
 		Rules: []admissionregistrationv1.RuleWithOperations{{
 			Operations: []admissionregistrationv1.OperationType{"*"},
-			Rule:       admissionregistrationv1.Rule{APIGroups: []string{"*"}, APIVersions: []string{"v1"}, Resources: []string{"*"}},
+			Rule:       admissionregistrationv1.Rule{APIGroups: []string{"*"}, APIVersions: []string{"v1"}, Resources: []string{"*/*"}},
 		}},
 		NamespaceSelector: &metav1.LabelSelector{}, ObjectSelector: &metav1.LabelSelector{},
 		SideEffects: new(admissionregistrationv1.SideEffectClassNone), AdmissionReviewVersions: []string{"v1", "v1beta1"},

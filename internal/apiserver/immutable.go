@@ -1,6 +1,9 @@
 package apiserver
 
 import (
+	"fmt"
+	"slices"
+
 	admissionv1 "k8s.io/api/admission/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -9,9 +12,12 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// podUpdates is what the API server says of a Pod's fields (ValidatePodUpdate of Kubernetes 1.36).
-const podUpdates = "pod updates may not change fields other than `spec.containers[*].image`, `spec.initContainers[*].image`, " +
-	"`spec.activeDeadlineSeconds`, `spec.tolerations` (only additions to existing tolerations), " +
+// This file refuses updates of immutable fields of Pods and Jobs, as Kubernetes 1.36 does. The messages are the API server's,
+// but without the difference that it appends.
+
+// podUpdates lists the fields of a Pod's spec that an update may change.
+const podUpdates = "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`," +
+	"`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations)," +
 	"`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
 
 // checkImmutable refuses an update that the registry would: what a Pod or a Job is made of does not change any more. That is
@@ -32,11 +38,11 @@ func (a *admissionRun) checkImmutable() error {
 	switch now := now.(type) {
 	case *corev1.Pod:
 		if before, ok := before.(*corev1.Pod); ok {
-			faults = immutablePod(now, before)
+			faults = immutablePod(&now.Spec, &before.Spec)
 		}
 	case *batchv1.Job:
 		if before, ok := before.(*batchv1.Job); ok {
-			faults = immutableJob(&now.Spec, &before.Spec)
+			faults = immutableJob(&now.Spec, before)
 		}
 	}
 	if len(faults) == 0 {
@@ -45,42 +51,137 @@ func (a *admissionRun) checkImmutable() error {
 	return apierrors.NewInvalid(a.current.Kind.GroupKind(), a.Name, faults)
 }
 
-// immutablePod compares what an update may not change.
-func immutablePod(now, before *corev1.Pod) field.ErrorList {
-	spec, path := now.Spec.DeepCopy(), field.NewPath("spec")
+// immutablePod compares two specs of a Pod. A field with a rule of its own is judged by that, and taken as unchanged after it.
+func immutablePod(now, before *corev1.PodSpec) (faults field.ErrorList) {
+	path := field.NewPath("spec")
+	spec := now.DeepCopy()
 	for _, list := range []struct {
 		name        string
 		now, before []corev1.Container
-	}{{"containers", spec.Containers, before.Spec.Containers}, {"initContainers", spec.InitContainers, before.Spec.InitContainers}} {
+	}{{"containers", spec.Containers, before.Containers}, {"initContainers", spec.InitContainers, before.InitContainers}} {
 		if len(list.now) != len(list.before) {
-			return field.ErrorList{field.Forbidden(path.Child(list.name), "pod updates may not add or remove containers")}
+			return append(faults, field.Forbidden(path.Child(list.name), "pod updates may not add or remove containers"))
 		}
 		for i := range list.now {
 			list.now[i].Image = list.before[i].Image
 		}
 	}
-	spec.ActiveDeadlineSeconds = before.Spec.ActiveDeadlineSeconds
-	if added(spec.Tolerations, before.Spec.Tolerations) {
-		spec.Tolerations = before.Spec.Tolerations
+	at, deadline, earlier := path.Child("activeDeadlineSeconds"), spec.ActiveDeadlineSeconds, before.ActiveDeadlineSeconds
+	switch {
+	case deadline == nil && earlier != nil:
+		faults = append(faults, field.Invalid(at, deadline, "must not update from a positive integer to nil value"))
+	case deadline != nil && earlier != nil && *deadline > *earlier: // the API server looks no further
+		return append(faults, field.Invalid(at, *deadline, "must be less than or equal to previous value"))
 	}
-	if added(before.Spec.SchedulingGates, spec.SchedulingGates) {
-		spec.SchedulingGates = before.Spec.SchedulingGates
+	if !tolerated(spec.Tolerations, before.Tolerations) {
+		faults = append(faults, field.Forbidden(path.Child("tolerations"), "existing toleration can not be modified except its tolerationSeconds"))
 	}
-	if grace := before.Spec.TerminationGracePeriodSeconds; grace != nil && *grace < 0 && spec.TerminationGracePeriodSeconds != nil && *spec.TerminationGracePeriodSeconds == 1 {
+	for i, gate := range spec.SchedulingGates {
+		if !slices.Contains(before.SchedulingGates, gate) {
+			faults = append(faults, field.Forbidden(path.Child("schedulingGates").Index(i).Child("name"), fmt.Sprintf("only deletion is allowed, but found new scheduling gate '%s'", gate.Name)))
+		}
+	}
+	if len(before.SchedulingGates) > 0 { // a pod that is not scheduled yet may be narrowed
+		faults = append(faults, narrowed(spec, before)...)
+	}
+	spec.ActiveDeadlineSeconds, spec.Tolerations, spec.SchedulingGates = earlier, before.Tolerations, before.SchedulingGates
+	if grace := before.TerminationGracePeriodSeconds; grace != nil && *grace < 0 && spec.TerminationGracePeriodSeconds != nil && *spec.TerminationGracePeriodSeconds == 1 {
 		spec.TerminationGracePeriodSeconds = grace
 	}
-	if len(before.Spec.SchedulingGates) > 0 { // a pod that is not scheduled yet may be narrowed
-		spec.NodeSelector, spec.Affinity = before.Spec.NodeSelector, before.Spec.Affinity
+	if !equality.Semantic.DeepEqual(spec, before) {
+		faults = append(faults, field.Forbidden(path, podUpdates))
 	}
-	if equality.Semantic.DeepEqual(spec, &before.Spec) {
-		return nil
-	}
-	return field.ErrorList{field.Forbidden(path, podUpdates)}
+	return faults
 }
 
-// immutableJob compares what an update may not change. A suspended Job may still be told where its pods run, and with what.
-func immutableJob(now, before *batchv1.JobSpec) (faults field.ErrorList) {
+// tolerated reports whether all earlier tolerations are among the later ones, for however long.
+func tolerated(now, before []corev1.Toleration) bool {
+	untimed := func(t corev1.Toleration) corev1.Toleration {
+		t.TolerationSeconds = nil
+		return t
+	}
+	for _, b := range before {
+		if !slices.ContainsFunc(now, func(n corev1.Toleration) bool { return untimed(n) == untimed(b) }) {
+			return false
+		}
+	}
+	return true
+}
+
+// narrowed judges node selector and node affinity of a Pod with a scheduling gate, which may only become narrower, and puts
+// the earlier ones into the spec.
+func narrowed(spec, before *corev1.PodSpec) (faults field.ErrorList) {
 	path := field.NewPath("spec")
+	for key, value := range before.NodeSelector {
+		if now, ok := spec.NodeSelector[key]; !ok || now != value {
+			faults = append(faults, field.Invalid(path.Child("nodeSelector"), spec.NodeSelector, "only additions to spec.nodeSelector are allowed (no mutations or deletions)"))
+			break
+		}
+	}
+	spec.NodeSelector = before.NodeSelector
+
+	now, was := nodeAffinity(spec), nodeAffinity(before)
+	if equality.Semantic.DeepEqual(now, was) {
+		return faults
+	}
+	spec.Affinity = withNodesOf(spec.Affinity, before.Affinity)
+	path = path.Child("affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms")
+	terms, earlier := nodeTerms(now), nodeTerms(was)
+	if len(earlier) > 0 && len(earlier) != len(terms) {
+		return append(faults, field.Invalid(path, terms, "no additions/deletions to non-empty NodeSelectorTerms list are allowed"))
+	}
+	for i := range earlier {
+		if !narrower(terms[i], earlier[i]) {
+			faults = append(faults, field.Invalid(path.Index(i), terms[i], "only additions are allowed (no mutations or deletions)"))
+		}
+	}
+	return faults
+}
+
+func nodeAffinity(spec *corev1.PodSpec) *corev1.NodeAffinity {
+	if spec.Affinity == nil {
+		return nil
+	}
+	return spec.Affinity.NodeAffinity
+}
+
+func nodeTerms(a *corev1.NodeAffinity) []corev1.NodeSelectorTerm {
+	if a == nil || a.RequiredDuringSchedulingIgnoredDuringExecution == nil {
+		return nil
+	}
+	return a.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
+}
+
+// narrower reports whether a term begins with all of an earlier one, which was not empty, or is as empty.
+func narrower(now, before corev1.NodeSelectorTerm) bool {
+	begins := func(now, before []corev1.NodeSelectorRequirement) bool {
+		return len(now) >= len(before) && equality.Semantic.DeepEqual(now[:len(before)], before)
+	}
+	size := func(t corev1.NodeSelectorTerm) int { return len(t.MatchExpressions) + len(t.MatchFields) }
+	return begins(now.MatchExpressions, before.MatchExpressions) && begins(now.MatchFields, before.MatchFields) &&
+		(size(before) > 0 || size(now) == 0)
+}
+
+// withNodesOf gives an affinity with the node affinity of another. It is nil where nothing is in it, and the other is nil.
+func withNodesOf(a, other *corev1.Affinity) *corev1.Affinity {
+	var together corev1.Affinity
+	if a != nil {
+		together = *a
+	}
+	together.NodeAffinity = nil
+	if other != nil {
+		together.NodeAffinity = other.NodeAffinity
+	}
+	if together == (corev1.Affinity{}) && other == nil {
+		return nil
+	}
+	return &together
+}
+
+// immutableJob compares the spec of a Job with the earlier one. A suspended Job without running pods may still be told where
+// its pods run, and with which resources.
+func immutableJob(now *batchv1.JobSpec, was *batchv1.Job) (faults field.ErrorList) {
+	path, before := field.NewPath("spec"), &was.Spec
 	fixed := func(name string, now, before any) {
 		if !equality.Semantic.DeepEqual(now, before) {
 			faults = append(faults, field.Invalid(path.Child(name), now, "field is immutable"))
@@ -88,18 +189,19 @@ func immutableJob(now, before *batchv1.JobSpec) (faults field.ErrorList) {
 	}
 	if mode := now.CompletionMode; mode == nil || *mode != batchv1.IndexedCompletion {
 		fixed("completions", now.Completions, before.Completions)
+	} else if c, p := now.Completions, now.Parallelism; c != nil && p != nil && *c != *p && !equality.Semantic.DeepEqual(c, before.Completions) {
+		faults = append(faults, field.Invalid(path.Child("completions"), c, "can only be modified in tandem with spec.parallelism"))
 	}
 	fixed("selector", now.Selector, before.Selector)
-	template := now.Template.DeepCopy()
-	if before.Suspend != nil && *before.Suspend {
-		old := before.Template
-		template.Labels, template.Annotations = old.Labels, old.Annotations
-		template.Spec.NodeSelector, template.Spec.Tolerations, template.Spec.SchedulingGates, template.Spec.Affinity = old.Spec.NodeSelector, old.Spec.Tolerations, old.Spec.SchedulingGates, old.Spec.Affinity
-		for i := range min(len(template.Spec.Containers), len(old.Spec.Containers)) {
-			template.Spec.Containers[i].Resources = old.Spec.Containers[i].Resources
-		}
+	template, old := now.Template, before.Template.DeepCopy()
+	if atRest(was) {
+		schedule(old, &template)
+		resize(old.Spec.Containers, template.Spec.Containers)
+		resize(old.Spec.InitContainers, template.Spec.InitContainers)
+		fixed("template.spec", template.Spec, old.Spec)
+	} else {
+		fixed("template", template, *old)
 	}
-	fixed("template", *template, before.Template)
 	fixed("completionMode", now.CompletionMode, before.CompletionMode)
 	fixed("podFailurePolicy", now.PodFailurePolicy, before.PodFailurePolicy)
 	fixed("backoffLimitPerIndex", now.BackoffLimitPerIndex, before.BackoffLimitPerIndex)
@@ -108,16 +210,28 @@ func immutableJob(now, before *batchv1.JobSpec) (faults field.ErrorList) {
 	return faults
 }
 
-// added reports whether all of the second list are in the first.
-func added[T any](now, before []T) bool {
-	for _, b := range before {
-		found := false
-		for _, n := range now {
-			found = found || equality.Semantic.DeepEqual(n, b)
-		}
-		if !found {
-			return false
+// atRest reports whether a Job is suspended, and has no pods that were made of its template.
+func atRest(job *batchv1.Job) bool {
+	if job.Spec.Suspend == nil || !*job.Spec.Suspend || job.Status.Active > 0 {
+		return false
+	}
+	return job.Status.StartTime == nil || slices.ContainsFunc(job.Status.Conditions, func(c batchv1.JobCondition) bool {
+		return c.Type == batchv1.JobSuspended && c.Status == corev1.ConditionTrue
+	})
+}
+
+// schedule takes over the fields that choose the nodes of pods.
+func schedule(into, from *corev1.PodTemplateSpec) {
+	into.Labels, into.Annotations = from.Labels, from.Annotations
+	into.Spec.NodeSelector, into.Spec.Tolerations, into.Spec.SchedulingGates = from.Spec.NodeSelector, from.Spec.Tolerations, from.Spec.SchedulingGates
+	into.Spec.Affinity = withNodesOf(into.Spec.Affinity, from.Spec.Affinity)
+}
+
+// resize takes over the resources of containers that are still the same.
+func resize(into, from []corev1.Container) {
+	for i := range min(len(into), len(from)) {
+		if into[i].Name == from[i].Name && len(into) == len(from) {
+			into[i].Resources = from[i].Resources
 		}
 	}
-	return true
 }

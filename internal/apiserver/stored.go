@@ -1,0 +1,146 @@
+package apiserver
+
+import (
+	"maps"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+)
+
+// This file makes the object that validating webhooks see: the one that is stored. An update is completed from the object that
+// it replaces, after the mutating webhooks, which see it as it was sent.
+
+// stored is the object with the metadata that it gets when it is stored, and of an update with everything that it keeps. The
+// uid of a TokenRequest is any, as that of its ServiceAccount is not known here.
+func (a *admissionRun) stored() Document {
+	if a.current.Absent() {
+		return a.current
+	}
+	switch keep, known := updates[a.Subresource]; {
+	case a.Operation == admissionv1.Create && (a.Subresource == "" || a.Subresource == "token"):
+		return a.current.With(func(u *unstructured.Unstructured) {
+			if u.GetName() == "" && u.GetGenerateName() != "" {
+				u.SetName(u.GetGenerateName() + generatedSuffix)
+			}
+			u.SetUID(uuid.NewUUID())
+			u.SetCreationTimestamp(metav1.Now())
+		})
+	case a.Operation == admissionv1.Update && known:
+		before := a.oldObject.Unstructured()
+		return a.current.With(func(u *unstructured.Unstructured) {
+			keep(u, before)
+			keepMetadata(u, before)
+		})
+	}
+	return a.current
+}
+
+// updates are by subresource the parts of an object that an update of it leaves as they were before. Other subresources have
+// objects of other kinds, or strategies of their own.
+var updates = map[string]func(now, before *unstructured.Unstructured){
+	"":                    keepStatus,
+	"status":              keepAllButStatus,
+	"ephemeralcontainers": keepAllButEphemeralContainers,
+}
+
+// keepStatus keeps the status where there is none in the update, and always in built-in kinds, which have it as a subresource.
+func keepStatus(now, before *unstructured.Unstructured) {
+	_, stated := now.Object["status"]
+	status, had := before.Object["status"]
+	if had && (!stated || builtIn(before)) {
+		now.Object["status"] = status
+	}
+}
+
+// keepAllButStatus keeps the spec, and as much of the metadata as the kind's strategy does. Some strategies complete the status
+// itself, of which this does no more than the qosClass of a Pod.
+func keepAllButStatus(now, before *unstructured.Unstructured) {
+	kept := specified(before)
+	for _, field := range []string{"apiVersion", "kind", "metadata", "status"} {
+		if value, ok := now.Object[field]; ok {
+			kept[field] = value
+		}
+	}
+	now.Object = kept
+	switch kind := before.GroupVersionKind().GroupKind(); {
+	case !builtIn(before) || keepMetadataOnStatus.Has(kind):
+		takeMetadata(now, before, ownMetadata...)
+	case kind == schema.GroupKind{Kind: "Pod"}:
+		take(now, before, "metadata", "ownerReferences")
+		if class, _, _ := unstructured.NestedString(now.Object, "status", "qosClass"); class == "" {
+			take(now, before, "status", "qosClass")
+		}
+	case kind == schema.GroupKind{Group: "apps", Kind: "Deployment"}:
+		take(now, before, "metadata", "labels")
+	}
+}
+
+// keepAllButEphemeralContainers keeps everything of a Pod but spec.ephemeralContainers.
+func keepAllButEphemeralContainers(now, before *unstructured.Unstructured) {
+	sent := now.DeepCopy()
+	take(now, before, "spec")
+	take(now, before, "status")
+	takeMetadata(now, before, ownMetadata...)
+	take(now, sent, "spec", "ephemeralContainers")
+}
+
+// ownMetadata are the fields of metadata that belong to the user.
+var ownMetadata = []string{"labels", "annotations", "finalizers", "ownerReferences"}
+
+// keepMetadataOnStatus are the built-in kinds whose metadata an update of the status does not change, as in Kubernetes 1.36.
+// That of all others it does, as far as keepAllButStatus does not say otherwise.
+var keepMetadataOnStatus = sets.New(
+	schema.GroupKind{Group: "admissionregistration.k8s.io", Kind: "ValidatingAdmissionPolicy"},
+	schema.GroupKind{Group: "certificates.k8s.io", Kind: "PodCertificateRequest"},
+	schema.GroupKind{Group: "flowcontrol.apiserver.k8s.io", Kind: "FlowSchema"},
+	schema.GroupKind{Group: "flowcontrol.apiserver.k8s.io", Kind: "PriorityLevelConfiguration"},
+	schema.GroupKind{Group: "internal.apiserver.k8s.io", Kind: "StorageVersion"},
+	schema.GroupKind{Group: "networking.k8s.io", Kind: "ServiceCIDR"},
+	schema.GroupKind{Group: "resource.k8s.io", Kind: "DeviceTaintRule"},
+	schema.GroupKind{Group: "resource.k8s.io", Kind: "ResourceClaim"},
+	schema.GroupKind{Group: "resource.k8s.io", Kind: "ResourcePoolStatusRequest"},
+	schema.GroupKind{Group: "scheduling.k8s.io", Kind: "PodGroup"},
+	schema.GroupKind{Group: "storage.k8s.io", Kind: "VolumeAttachment"},
+	schema.GroupKind{Group: "storagemigration.k8s.io", Kind: "StorageVersionMigration"},
+)
+
+func builtIn(u *unstructured.Unstructured) bool {
+	return clientgoscheme.Scheme.Recognizes(u.GroupVersionKind())
+}
+
+// take gives an object the field that another one has at a path, or none.
+func take(now, from *unstructured.Unstructured, path ...string) {
+	unstructured.RemoveNestedField(now.Object, path...)
+	if value, ok, err := unstructured.NestedFieldCopy(from.Object, path...); ok && err == nil {
+		_ = unstructured.SetNestedField(now.Object, value, path...) // its parent is a map: it was decoded
+	}
+}
+
+func takeMetadata(now, from *unstructured.Unstructured, fields ...string) {
+	for _, field := range fields {
+		take(now, from, "metadata", field)
+	}
+}
+
+// keepMetadata keeps the metadata that is the API server's own. A change of more than metadata and status makes a further
+// generation.
+func keepMetadata(now, before *unstructured.Unstructured) {
+	takeMetadata(now, before, "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation")
+	if before.GetGeneration() > 0 && !equality.Semantic.DeepEqual(specified(now), specified(before)) {
+		now.SetGeneration(before.GetGeneration() + 1)
+	}
+}
+
+// specified is an object without metadata and status.
+func specified(u *unstructured.Unstructured) map[string]any {
+	all := maps.Clone(u.Object)
+	delete(all, "metadata")
+	delete(all, "status")
+	return all
+}
