@@ -1,6 +1,8 @@
 package eirinix
 
 import (
+	"cmp"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net/http"
@@ -13,7 +15,6 @@ import (
 	"go.uber.org/zap/zapcore"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -25,6 +26,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"code.cloudfoundry.org/eirinix/internal/cluster"
+	"code.cloudfoundry.org/eirinix/internal/metricsauth"
 	"code.cloudfoundry.org/eirinix/internal/serving"
 )
 
@@ -38,10 +40,10 @@ const ownQPS = 50
 // ExtensionManager.mu.
 type connection struct {
 	config           *rest.Config
-	own              *rest.Config         // for the library's own requests, which have deadlines
-	contextNamespace string               // of the kubeconfig's context
-	clientset        kubernetes.Interface // on own
-	mapper           meta.RESTMapper      // likewise
+	own              *rest.Config    // for the library's own requests, which have deadlines
+	contextNamespace string          // of the kubeconfig's context
+	clientset        cluster.Clients // on own
+	mapper           meta.RESTMapper // likewise
 	manager          manager.Manager
 	saidDefault      bool // that the namespace is "default"
 }
@@ -82,7 +84,7 @@ func (m *ExtensionManager) GetKubeManager() manager.Manager {
 
 // clients gives the library's own clientset. Its requests have deadlines, and wait for each other while the API server
 // does not answer.
-func (m *ExtensionManager) clients() (kubernetes.Interface, error) {
+func (m *ExtensionManager) clients() (cluster.Clients, error) {
 	_, err := m.ownConfig()
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -104,7 +106,7 @@ func (m *ExtensionManager) ownConfig() (*rest.Config, error) {
 	config.Wrap(m.api.Wrap)
 	// The default is for people. A start asks for a dozen rights at once, and what follows has limits of its own.
 	config.QPS, config.Burst = max(config.QPS, ownQPS), max(config.Burst, 2*ownQPS)
-	if m.connection.clientset, err = kubernetes.NewForConfig(config); err != nil {
+	if m.connection.clientset, err = cluster.NewClients(config); err != nil {
 		return nil, fmt.Errorf("eirinix: the kubeconfig cannot be used: %w", err)
 	}
 	m.connection.own = config
@@ -206,13 +208,10 @@ func (m *ExtensionManager) kubeManager() (manager.Manager, error) {
 		Scheme:                 o.Scheme,
 		Logger:                 m.log(),
 		WebhookServer:          serving.StandIn{Mux: m.hooks, Ready: m.checkReady},
-		Metrics:                metricsserver.Options{BindAddress: "0"},
+		Metrics:                m.metrics(),
 		HealthProbeBindAddress: "0",
 		// Controllers of two Managers in one process may have one name.
 		Controller: config.Controller{SkipNameValidation: new(true)},
-	}
-	if o.MetricsBindAddress != "" {
-		options.Metrics.BindAddress = o.MetricsBindAddress
 	}
 	if o.HealthProbeBindAddress != "" {
 		options.HealthProbeBindAddress = o.HealthProbeBindAddress
@@ -238,6 +237,27 @@ func (m *ExtensionManager) kubeManager() (manager.Manager, error) {
 	}
 	m.connection.manager = mgr
 	return mgr, nil
+}
+
+// metrics are the options of the metrics server. It is called under mu.
+func (m *ExtensionManager) metrics() metricsserver.Options {
+	options := metricsserver.Options{BindAddress: cmp.Or(m.options.MetricsBindAddress, "0")}
+	if m.options.reviewsMetrics() {
+		metricsauth.Protect(&options, func(hello *tls.ClientHelloInfo) *tls.Certificate {
+			p := m.program.Load()
+			if p == nil {
+				return nil
+			}
+			certificate, _ := p.certificates.GetCertificate(hello)
+			return certificate
+		}, m.log())
+	}
+	return options
+}
+
+// reviewsMetrics reports whether those who read metrics must be allowed to.
+func (o ManagerOptions) reviewsMetrics() bool {
+	return !o.MetricsUnauthenticated && metricsauth.Exposed(o.MetricsBindAddress)
 }
 
 // log is the logger of the options as a logr.Logger. It is called under mu.

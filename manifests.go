@@ -5,8 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"slices"
-	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
@@ -16,17 +16,9 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
-const (
-	// longestCall is what the API server waits for any webhook at most.
-	longestCall = 30 * time.Second
-
-	// stopMargin is for what else a stop has to do: unregisterTimeout, and the way out.
-	stopMargin = unregisterTimeout + 5*time.Second
-)
-
 // Manifests gives the objects with which this program runs in a cluster, with the options and the extensions it has
 // now: ServiceAccount, Roles and bindings that hold the rights it needs and no others, Service (in Service mode),
-// NetworkPolicy, PodDisruptionBudget and Deployment. With RegisterWebHook false they are those of a split deployment:
+// NetworkPolicy, PodDisruptionBudget and Deployment, and a ClusterRole for those who read metrics. With RegisterWebHook false they are those of a split deployment:
 // the Deployment may read the certificate Secret and nothing else, and a Job and a CronJob, with an account of their
 // own, register.
 //
@@ -36,7 +28,10 @@ const (
 //
 // Two calls give equal objects, which share nothing: change them, or add to them, before WriteManifests writes them.
 // It touches neither network nor files.
-func (m *ExtensionManager) Manifests() ([]client.Object, error) {
+func (m *ExtensionManager) Manifests() ([]client.Object, error) { return m.manifests(os.Args) }
+
+// manifests is Manifests in a process with this command line.
+func (m *ExtensionManager) manifests(commandLine []string) ([]client.Object, error) {
 	m.mu.Lock()
 	o, definitions := m.options, slices.Clone(m.steps)
 	watches, reconciles := len(m.watchers) > 0, len(m.reconcilers) > 0
@@ -48,28 +43,31 @@ func (m *ExtensionManager) Manifests() ([]client.Object, error) {
 		errs = append(errs, errors.New("eirinix: Manifests: nothing was added, so there is nothing to deploy; call AddExtension before"))
 	}
 	serves := len(definitions) > 0
-	errs = append(errs, o.Deployment.validate()...)
-	d := o.Deployment.withDefaults(o, serves)
+	ports, err := o.podPorts(serves)
+	d := manifest.Options(o.Deployment)
+	errs = append(errs, d.Validate(ports.Metrics), err)
 	namespace := cmp.Or(o.WebhookNamespace, o.Namespace)
 	if namespace == "" {
 		errs = append(errs, errors.New("eirinix: Manifests: ManagerOptions.WebhookNamespace is empty; set it to the namespace that the program is to run in"))
 	}
-	ports, err := o.podPorts(serves)
 	p := manifest.Program{
-		Name: d.Name, Namespace: namespace, Fingerprint: o.OperatorFingerprint, ServiceAccount: d.ServiceAccountName, Labels: d.Labels,
-		Image: d.Image, Command: d.Command, Args: d.Args, RegisterArgs: d.RegisterArgs, Env: d.Env,
-		Resources: d.Resources, Replicas: d.Replicas, GracePeriod: o.gracePeriod(),
+		Options:   d.WithDefaults(o.OperatorFingerprint, cmp.Or(o.MaxRequestBytes, defaultMaxRequestBytes), serves),
+		Namespace: namespace, Fingerprint: o.OperatorFingerprint, GracePeriod: manifest.GracePeriod(o.drainDelay(), unregisterTimeout),
 		ServicePort: o.port(), Ports: ports, Rights: o.rights(definitions, watches, namespace),
 		Split: serves && !*o.RegisterWebHook, Reconciles: reconciles,
 	}
 	if serves {
 		p.Service = o.ServiceName
 	}
-	if err := errors.Join(append(errs, err)...); err != nil {
+	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
 	if err := checkOwnPods(o, definitions, namespace, p.PodLabels()); err != nil {
 		return nil, err
+	}
+	if len(commandLine) > 1 && d.Args == nil {
+		o.Logger.Warn("this process was given arguments, but its manifests give the pods none: set ManagerOptions.Deployment.Args " +
+			"(FlagArgs makes them of the flags), or make it an empty slice if the program needs none there")
 	}
 	return manifest.Objects(p), nil
 }
@@ -90,6 +88,7 @@ func (o ManagerOptions) rights(definitions []definition, watches bool, namespace
 		MakesSecret: *o.SetupCertificate || !*o.RegisterWebHook,
 		Unregisters: o.UnregisterOnStop,
 		Watches:     watches, WatchNamespace: o.Namespace,
+		Reviews: o.reviewsMetrics(),
 	}
 	if len(definitions) > 0 {
 		r.Versions = o.versionsName()
@@ -110,10 +109,4 @@ func (o ManagerOptions) rights(definitions []definition, watches bool, namespace
 		r.Configurations = append(r.Configurations, manifest.Configuration{Resource: validating.Resource, Name: validating.ConfigurationName(o.OperatorFingerprint)})
 	}
 	return r
-}
-
-// gracePeriod is how many seconds a stop may take: the drain, the longest call in flight, and the way out.
-func (o ManagerOptions) gracePeriod() int64 {
-	stop := o.drainDelay() + longestCall + stopMargin
-	return int64((stop + time.Second - 1) / time.Second)
 }

@@ -39,6 +39,33 @@ var _ = Describe("What a program's manifests are made of", func() {
 		Entry("a label of ours", func(o *ManagerOptions) {
 			o.Deployment.Labels = map[string]string{"eirinix.cloudfoundry.org/fingerprint": "x", "app.kubernetes.io/name": "y"}
 		}, valueExtension{}, "fingerprint", "app.kubernetes.io/name", "take it out"),
+		Entry("an annotation that is none, and one of ours", func(o *ManagerOptions) {
+			o.Deployment.Annotations = map[string]string{"a b": "c", "kubernetes.io/description": "x", "Example.org/Any": "a thing"}
+		}, valueExtension{}, `Annotations holds a b="c"`, `Annotations holds "kubernetes.io/description", which Manifests sets itself; take it out`),
+		Entry("a bad PriorityClass", func(o *ManagerOptions) { o.Deployment.PriorityClassName = "High" }, valueExtension{}, `PriorityClassName is "High"`),
+		Entry("bad node labels", func(o *ManagerOptions) {
+			o.Deployment.NodeSelector = map[string]string{"pool": "a b", "kubernetes.io/os": "windows"}
+		}, valueExtension{}, `NodeSelector holds pool="a b"`, `NodeSelector holds "kubernetes.io/os"`),
+		Entry("bad Secrets to pull with", func(o *ManagerOptions) {
+			o.Deployment.ImagePullSecrets = []corev1.LocalObjectReference{{}, {Name: "a_b"}}
+		}, valueExtension{},
+			"ImagePullSecrets[0].Name is empty; set it", `ImagePullSecrets[1].Name is "a_b"`),
+		Entry("bad tolerations", func(o *ManagerOptions) {
+			o.Deployment.Tolerations = []corev1.Toleration{
+				{},
+				{Key: "a b"},
+				{Key: "a", Operator: "In"},
+				{Key: "a", Effect: "Never"},
+				{Key: "a", Operator: corev1.TolerationOpExists, Value: "b"},
+				{Key: "a", TolerationSeconds: new(int64(1))},
+				{Key: "a", Value: "b c"},
+				{Operator: corev1.TolerationOpExists},
+			}
+		}, valueExtension{}, "Tolerations[0]: Key is empty; set it", `Tolerations[1]: Key is "a b"`, `Tolerations[2]: Operator is "In"; it must be`, `Tolerations[3]: Effect is "Never"; it must be`,
+			`Tolerations[4]: Value is "b", which the Operator Exists does not compare; leave it out`, "Tolerations[5]: TolerationSeconds is set; set Effect to NoExecute", "Tolerations[6]: a valid label"),
+		Entry("a PodMonitor of metrics that there are not", func(o *ManagerOptions) { o.Deployment.PodMonitor = true }, valueExtension{},
+			`Deployment.PodMonitor is set, but no other pod reaches the program's metrics; set ManagerOptions.MetricsBindAddress`),
+		Entry("a PodMonitor of metrics on loopback", func(o *ManagerOptions) { o.Deployment.PodMonitor, o.MetricsBindAddress = true, "127.0.0.1:9090" }, valueExtension{}, "PodMonitor is set"),
 		Entry("nothing to deploy", func(o *ManagerOptions) {}, nil, "call AddExtension before"),
 		Entry("no namespace", func(o *ManagerOptions) { *o = byURL(*o); o.Namespace, o.WebhookNamespace = "", "" }, valueExtension{}, "WebhookNamespace is empty; set it"),
 		Entry("a port that is picked later", func(o *ManagerOptions) { o.ListenAddress = ":0" }, valueExtension{}, `set it to a fixed one`),

@@ -1,29 +1,10 @@
 package eirinix
 
 import (
-	"cmp"
-	"fmt"
-	"maps"
+	"flag"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
-	"k8s.io/apimachinery/pkg/util/validation"
-
-	"code.cloudfoundry.org/eirinix/internal/manifest"
-	"code.cloudfoundry.org/eirinix/internal/webhookconf"
-)
-
-const (
-	defaultReplicas       = 2
-	defaultRegisterArg    = "register"
-	defaultCPURequest     = "50m"
-	defaultMemoryRequest  = "64Mi"
-	defaultMemoryHeadroom = 256 << 20 // beside the requests that are read at once
-
-	// requestsAtOnce is how many requests of the largest size are in memory at a time.
-	requestsAtOnce = 8
 )
 
 // DeploymentOptions is what Manifests cannot know of the program that it deploys. Only Image is required, and nothing
@@ -36,7 +17,9 @@ type DeploymentOptions struct {
 	// Command replaces the image's entrypoint; empty leaves it.
 	Command []string
 
-	// Args are the arguments with which the program calls Start.
+	// Args are the arguments with which the program calls Start. FlagArgs makes them of the flags that the process was
+	// given. Where it was given arguments and Args is nil, Manifests logs a warning: make it an empty slice if the
+	// program needs none in the cluster.
 	Args []string
 
 	// RegisterArgs are the arguments with which the program calls RegisterExtensions, for the Job of a split
@@ -59,67 +42,45 @@ type DeploymentOptions struct {
 	// Labels stand on every object and pod, beside those by which the pods are selected.
 	Labels map[string]string
 
+	// Annotations stand on every object and pod, beside ours: to keep a service mesh's proxy out of the pods, say.
+	Annotations map[string]string
+
+	// PriorityClassName is the pods' PriorityClass. Empty is the cluster's default; system-cluster-critical suits a
+	// webhook whose policy is Fail.
+	PriorityClassName string
+
+	// NodeSelector is what nodes must carry beside kubernetes.io/os=linux.
+	NodeSelector map[string]string
+
+	// Tolerations are the pods'.
+	Tolerations []corev1.Toleration
+
+	// ImagePullSecrets name Secrets in the program's namespace, with which the image is pulled.
+	ImagePullSecrets []corev1.LocalObjectReference
+
 	// Resources are the container's. Empty: requests of 50m CPU and 64Mi memory, and a memory limit of 256Mi and
 	// room for eight requests of MaxRequestBytes: 512Mi in all. A CPU limit would make calls late.
 	Resources corev1.ResourceRequirements
+
+	// PodMonitor adds a PodMonitor (monitoring.coreos.com/v1), by which a Prometheus of the Prometheus operator finds
+	// the pods' metrics. Where those ask for a token, it comes with a ServiceAccount that may read metrics and nothing
+	// else, and a Secret with its token. It needs MetricsBindAddress.
+	PodMonitor bool
 }
 
-// withDefaults fills in what was left out. serves tells whether there are extensions.
-func (d DeploymentOptions) withDefaults(o ManagerOptions, serves bool) DeploymentOptions {
-	d.Name = cmp.Or(d.Name, o.OperatorFingerprint)
-	d.ServiceAccountName = cmp.Or(d.ServiceAccountName, d.Name)
-	if d.Replicas == 0 {
-		d.Replicas = 1
-		if serves {
-			d.Replicas = defaultReplicas
+// FlagArgs gives the flags that were set as arguments of the form -name=value, in the order of their names, for
+// DeploymentOptions.Args. It leaves out those named in except: flags that are only for the machine at hand, as that of a
+// kubeconfig, and those that hold secrets, because arguments can be read in the manifests. A name in except that no flag
+// has is ignored, so that several flag sets may share one list. The result is never nil.
+//
+// A value is what the flag's Value returns from String, so Set must take it: the package's own types do, but for flag.Func
+// and flag.BoolFunc, which forget it. Arguments that are no flags are not among the result.
+func FlagArgs(flags *flag.FlagSet, except ...string) []string {
+	args := []string{}
+	flags.Visit(func(f *flag.Flag) {
+		if !slices.Contains(except, f.Name) {
+			args = append(args, "-"+f.Name+"="+f.Value.String())
 		}
-	}
-	if len(d.RegisterArgs) == 0 {
-		d.RegisterArgs = append([]string{defaultRegisterArg}, d.Args...)
-	}
-	if len(d.Resources.Limits)+len(d.Resources.Requests)+len(d.Resources.Claims) == 0 {
-		limit := defaultMemoryHeadroom + requestsAtOnce*cmp.Or(o.MaxRequestBytes, defaultMaxRequestBytes)
-		d.Resources = corev1.ResourceRequirements{
-			Requests: corev1.ResourceList{
-				corev1.ResourceCPU:    resource.MustParse(defaultCPURequest),
-				corev1.ResourceMemory: resource.MustParse(defaultMemoryRequest),
-			},
-			Limits: corev1.ResourceList{corev1.ResourceMemory: *resource.NewQuantity(limit, resource.BinarySI)},
-		}
-	}
-	return d
-}
-
-// validate tells everything that is wrong, each with its remedy.
-func (d DeploymentOptions) validate() (errs []error) {
-	bad := func(format string, args ...any) {
-		errs = append(errs, fmt.Errorf("eirinix: ManagerOptions.Deployment."+format, args...))
-	}
-	if d.Image == "" {
-		bad("Image is empty; set it to the image that holds this program, such as \"registry.example.org/webhook:1.0\"")
-	} else if strings.TrimSpace(d.Image) != d.Image {
-		bad("Image is %q; take the spaces off", d.Image)
-	}
-	if d.Name != "" {
-		if problems := validation.IsDNS1123Label(d.Name); len(problems) > 0 {
-			bad("Name is %q: %s", d.Name, strings.Join(problems, "; "))
-		}
-	}
-	if d.ServiceAccountName != "" {
-		if problems := validation.IsDNS1123Subdomain(d.ServiceAccountName); len(problems) > 0 {
-			bad("ServiceAccountName is %q: %s", d.ServiceAccountName, strings.Join(problems, "; "))
-		}
-	}
-	if d.Replicas < 0 {
-		bad("Replicas is %d; give a number of pods, or 0 for the default", d.Replicas)
-	}
-	for _, key := range slices.Sorted(maps.Keys(d.Labels)) {
-		switch problems := append(validation.IsQualifiedName(key), validation.IsValidLabelValue(d.Labels[key])...); {
-		case key == manifest.LabelName || key == manifest.LabelComponent || key == webhookconf.FingerprintLabel:
-			bad("Labels holds %q, which Manifests sets itself; take it out", key)
-		case len(problems) > 0:
-			bad("Labels holds %s=%q: %s", key, d.Labels[key], strings.Join(problems, "; "))
-		}
-	}
-	return errs
+	})
+	return args
 }

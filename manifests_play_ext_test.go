@@ -163,6 +163,9 @@ func rulesOf(o client.Object) []rbacv1.PolicyRule {
 	return nil
 }
 
+// resourceOf is the resource of a rule, or its path.
+func resourceOf(r rbacv1.PolicyRule) string { return slices.Concat(r.Resources, r.NonResourceURLs)[0] }
+
 // ofHalf keeps the objects of one half.
 func ofHalf(objects []client.Object, registering bool) (kept []client.Object) {
 	for _, o := range objects {
@@ -188,7 +191,7 @@ func (p *play) connect(ctx context.Context, registering bool) (*rest.Config, err
 	objects = ofHalf(objects, registering)
 	for _, o := range objects {
 		for i, r := range rulesOf(o) {
-			if p.without.Resource == r.Resources[0] {
+			if p.without.Resource == resourceOf(r) {
 				r.Verbs = slices.DeleteFunc(r.Verbs, func(v string) bool { return v == p.without.Verb })
 			}
 			if len(r.Verbs) == 0 { // which no rule may be
@@ -209,6 +212,9 @@ func (p *play) connect(ctx context.Context, registering bool) (*rest.Config, err
 	}
 	user := "system:serviceaccount:" + p.own + ":" + account
 	for _, o := range objects {
+		if strings.HasSuffix(o.GetName(), ":metrics") {
+			continue // it is for those who read metrics, and not for the program
+		}
 		if err := inForce(ctx, user, o); err != nil {
 			return nil, err
 		}
@@ -356,7 +362,7 @@ func (p *play) clear(ctx context.Context) {
 	hooks, rbac := clients().AdmissionregistrationV1(), clients().RbacV1()
 	_ = hooks.MutatingWebhookConfigurations().Delete(ctx, p.pods+"-mutating-hook", metav1.DeleteOptions{})
 	_ = hooks.ValidatingWebhookConfigurations().Delete(ctx, p.pods+"-validating-hook", metav1.DeleteOptions{})
-	for _, name := range []string{"eirinix:" + p.pods, "eirinix:" + p.pods + ":register"} {
+	for _, name := range []string{"eirinix:" + p.pods, "eirinix:" + p.pods + ":register", "eirinix:" + p.pods + ":metrics"} {
 		_ = rbac.ClusterRoles().Delete(ctx, name, metav1.DeleteOptions{})
 		_ = rbac.ClusterRoleBindings().Delete(ctx, name, metav1.DeleteOptions{})
 	}

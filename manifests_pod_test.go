@@ -133,6 +133,33 @@ var _ = Describe("The pods of a program's manifests", func() {
 		Expect(c.Env).To(ContainElement(corev1.EnvVar{Name: "E", Value: "e"}))
 	})
 
+	It("of both halves go where the user says, and say what the user says", func() {
+		o := deployedOptions()
+		o.RegisterWebHook = new(false)
+		o.Deployment.PriorityClassName = "system-cluster-critical"
+		o.Deployment.NodeSelector = map[string]string{"example.org/pool": "system"}
+		o.Deployment.Tolerations = []corev1.Toleration{{Key: "dedicated", Operator: corev1.TolerationOpExists}}
+		o.Deployment.ImagePullSecrets = []corev1.LocalObjectReference{{Name: "registry"}}
+		o.Deployment.Annotations = map[string]string{"sidecar.istio.io/inject": "false"}
+		objects := manifestsOf(o, valueExtension{}, &reconciler{})
+		for _, object := range objects {
+			Expect(object.GetAnnotations()).To(HaveKeyWithValue("sidecar.istio.io/inject", "false"), "%T", object)
+		}
+		Expect(the[*networkingv1.NetworkPolicy](objects).Annotations).To(HaveKey("kubernetes.io/description"))
+		jobs := the[*batchv1.CronJob](objects).Spec.JobTemplate
+		Expect(jobs.Annotations).To(HaveKeyWithValue("sidecar.istio.io/inject", "false"))
+		for _, template := range []corev1.PodTemplateSpec{
+			the[*appsv1.Deployment](objects).Spec.Template, the[*batchv1.Job](objects).Spec.Template, jobs.Spec.Template,
+		} {
+			Expect(template.Annotations).To(Equal(o.Deployment.Annotations))
+			Expect(template.Spec).To(And(
+				HaveField("PriorityClassName", "system-cluster-critical"), HaveField("Tolerations", o.Deployment.Tolerations),
+				HaveField("NodeSelector", map[string]string{"kubernetes.io/os": "linux", "example.org/pool": "system"}),
+				HaveField("ImagePullSecrets", o.Deployment.ImagePullSecrets),
+			))
+		}
+	})
+
 	It("tell Go the memory limit, unless the user does or there is none", func() {
 		o := deployedOptions()
 		Expect(containerOf(o, valueExtension{}).Env).To(HaveExactElements(

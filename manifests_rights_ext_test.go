@@ -3,6 +3,7 @@ package eirinix_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -68,6 +69,10 @@ var (
 		{"watch", "configmaps"}:  "watch configmaps",
 		{"create", "configmaps"}: "create configmaps in namespace",
 		{"get", "namespaces"}:    "will outlive the namespace",
+
+		{"create", "tokenreviews"}:         "Authentication failed",
+		{"create", "subjectaccessreviews"}: "Authorization for user",
+		{"get", "/metrics"}:                "Authorization denied for user",
 
 		{"list", "pods"}:  "needs list and watch on pods",
 		{"watch", "pods"}: "needs list and watch on pods",
@@ -192,7 +197,7 @@ var _ = Describe("The rights in a program's manifests", Label("api-server"), fun
 			var granted []right
 			for _, o := range ofHalf(objects, m.registering) {
 				for _, r := range rulesOf(o) {
-					granted = append(granted, uses(r.Resources[0], r.Verbs...)...)
+					granted = append(granted, uses(resourceOf(r), r.Verbs...)...)
 				}
 			}
 			Expect(granted).To(ConsistOf(m.uses))
@@ -318,6 +323,12 @@ var _ = Describe("The rights in a program's manifests", Label("api-server"), fun
 				{"list", requests}:   "list " + requests, {"watch", requests}: "may not be watched",
 				{"delete", requests}: "could not be deleted",
 			},
+		}, SpecTimeout(10*patience)),
+		Entry("of a program whose metrics others reach", mode{
+			change: func(p *play) { p.options.MetricsBindAddress, p.added = fmt.Sprintf(":%d", freePort()), []any{p.heard} },
+			live:   scraped,
+			uses:   both(uses("tokenreviews", "create"), uses("subjectaccessreviews", "create"), uses("/metrics", "get"), pods), shown: pods,
+			idle: uses("/metrics", "get"), // by the program: it is for those who read them
 		}, SpecTimeout(10*patience)),
 		Entry("of a program that only watches, in all namespaces", mode{
 			change: func(p *play) { p.options.Namespace, p.added = "", []any{p.heard} },

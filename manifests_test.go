@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"flag"
+	"fmt"
 	"reflect"
 	"regexp"
 	"strings"
@@ -12,6 +14,9 @@ import (
 	. "github.com/onsi/ginkgo/v2/dsl/core"
 	. "github.com/onsi/ginkgo/v2/dsl/table"
 	. "github.com/onsi/gomega"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -19,6 +24,7 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -122,6 +128,7 @@ var _ = Describe("A program's manifests", func() {
 
 	It("are the same each time, and share nothing", func() {
 		o := split(deployedOptions())
+		o.MetricsBindAddress, o.Deployment.PodMonitor = ":9090", true
 		o.Deployment.Args, o.Deployment.Env = []string{"-v"}, []corev1.EnvVar{{Name: "OWN", Value: "kept"}}
 		m := managerWith(o, valueExtension{}, &watcher{})
 		first, err := m.Manifests()
@@ -134,7 +141,8 @@ var _ = Describe("A program's manifests", func() {
 		c := &d.Spec.Template.Spec.Containers[0]
 		c.Args[0], c.Env[len(c.Env)-1].Value = "changed", "changed"
 		the[*batchv1.Job](first).Spec.Template.Spec.Containers[0].Args[1] = "changed"
-		the[*rbacv1.ClusterRole](first).Rules[0].Verbs[0] = "changed"
+		allOf[*rbacv1.ClusterRole](first)[0].Rules[0].Verbs[0] = "changed"
+		the[*unstructured.Unstructured](first).Object["spec"] = nil
 		Expect(second).NotTo(Equal(first))
 		third, err := m.Manifests()
 		Expect(err).NotTo(HaveOccurred())
@@ -142,7 +150,9 @@ var _ = Describe("A program's manifests", func() {
 	})
 
 	It("are YAML that reads back as the same objects, without what only a cluster fills in", func() {
-		objects := manifestsOf(split(deployedOptions()), valueExtension{}, validatePods(), &watcher{}, &reconciler{})
+		o := split(deployedOptions())
+		o.MetricsBindAddress, o.Deployment.PodMonitor = ":9090", true
+		objects := manifestsOf(o, valueExtension{}, validatePods(), &watcher{}, &reconciler{})
 		var text bytes.Buffer
 		Expect(WriteManifests(&text, objects...)).To(Succeed())
 		Expect(text.String()).NotTo(Or(ContainSubstring("status"), ContainSubstring("creationTimestamp"), ContainSubstring("null")))
@@ -271,12 +281,52 @@ var _ = Describe("A program's manifests", func() {
 		Expect(managerWith(o, valueExtension{}).Validate()).To(Succeed())
 	})
 
+	DescribeTable("say that the pods lack the arguments of the process,",
+		func(commandLine, args []string, said int) {
+			core, logs := observer.New(zapcore.InfoLevel)
+			o := deployedOptions()
+			o.Logger, o.Deployment.Args = zap.New(core).Sugar(), args
+			_, err := managerWith(o, valueExtension{}).manifests(commandLine)
+			Expect(err).NotTo(HaveOccurred())
+			Expect(logs.FilterMessageSnippet("set ManagerOptions.Deployment.Args").Len()).To(Equal(said))
+			Expect(fmt.Sprint(logs.All())).NotTo(ContainSubstring("hunter2"))
+		},
+		Entry("where it was given some", []string{"program", "-password=hunter2"}, nil, 1),
+		Entry("unless there are none", []string{"program"}, nil, 0),
+		Entry("unless it was said that they need none", []string{"program", "-v"}, []string{}, 0),
+		Entry("unless they have some", []string{"program", "-v"}, []string{"-v"}, 0),
+	)
+
+	Describe("FlagArgs", func() {
+		// parsed has flags of each kind, with what was given.
+		parsed := func(args ...string) *flag.FlagSet {
+			flags := flag.NewFlagSet("program", flag.ContinueOnError)
+			flags.String("service", "hooks", "")
+			flags.Bool("split", false, "")
+			flags.Duration("drain", 0, "")
+			flags.String("image", "", "")
+			Expect(flags.Parse(args)).To(Succeed())
+			return flags
+		}
+
+		It("gives the flags that were set, as the program reads them again", func() {
+			args := FlagArgs(parsed("-split", "-service", "a b=c", "-image=i", "-drain=90s", "serve"), "image", "no-such-flag")
+			Expect(args).To(Equal([]string{"-drain=1m30s", "-service=a b=c", "-split=true"}))
+			Expect(FlagArgs(parsed(args...))).To(Equal(args))
+		})
+
+		It("gives an empty list, and not nil, where none was set", func() {
+			Expect(FlagArgs(parsed())).To(And(BeEmpty(), Not(BeNil())))
+			Expect(FlagArgs(parsed("-image=i"), "image")).NotTo(BeNil())
+		})
+	})
+
 	It("take their time from the drain and the longest call", func() {
 		o := deployedOptions()
 		grace := func() int64 {
 			return *the[*appsv1.Deployment](manifestsOf(o, valueExtension{})).Spec.Template.Spec.TerminationGracePeriodSeconds
 		}
-		Expect(time.Duration(grace()) * time.Second).To(BeNumerically(">", o.drainDelay()+longestCall))
+		Expect(time.Duration(grace()) * time.Second).To(BeNumerically(">", o.drainDelay()+30*time.Second))
 		before := grace()
 		o.DrainDelay = o.drainDelay() + 90*time.Second + time.Millisecond
 		Expect(grace()).To(Equal(before + 91))

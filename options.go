@@ -120,8 +120,15 @@ type ManagerOptions struct {
 	// in a cluster a restart would leave a gap through which pods slip unchanged. Default false.
 	UnregisterOnStop bool
 
-	// MetricsBindAddress ("host:port") serves Prometheus metrics. Empty: not served.
+	// MetricsBindAddress ("host:port") serves Prometheus metrics at /metrics. Empty: not served. On a loopback address
+	// or "localhost", which only the same machine or pod reaches, they are served over plain HTTP. On any other they are
+	// served over HTTPS, to callers with a bearer token that may get the non-resource URL /metrics; to find that out the
+	// program needs to create TokenReviews and SubjectAccessReviews. The certificate is the one that webhooks are
+	// served with, and a self-signed one while there is none.
 	MetricsBindAddress string
+
+	// MetricsUnauthenticated serves metrics on every address over plain HTTP, to every client that reaches the port.
+	MetricsUnauthenticated bool
 
 	// HealthProbeBindAddress ("host:port") serves /healthz and /readyz over plain HTTP. Empty: not
 	// served. The webhook's own port always answers both, over HTTPS.

@@ -11,6 +11,7 @@ import (
 	. "github.com/onsi/gomega"
 	"go.uber.org/zap"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
 
 	"code.cloudfoundry.org/eirinix/internal/serving"
@@ -87,6 +88,8 @@ var _ = Describe("ManagerOptions", func() {
 		Entry("a fingerprint that names nothing", change(func(o *ManagerOptions) { o.OperatorFingerprint = "a.b" }), `OperatorFingerprint is "a.b"`, "must"),
 		Entry("a SetupCertificateName that is none", change(func(o *ManagerOptions) { o.SetupCertificateName = "a/b" }), `SetupCertificateName is "a/b"`, "must"),
 		Entry("a negative Port", change(func(o *ManagerOptions) { o.Port = -1 }), "Port is -1", "from 1 to 65535, or 0 for 443"),
+		Entry("metrics on the port of the webhooks", change(func(o *ManagerOptions) { o.ListenAddress, o.MetricsBindAddress = ":8443", "127.0.0.1:8443" }), "MetricsBindAddress", "port 8443, on which webhooks are served; give it another"),
+		Entry("probes on the port of the webhooks", change(func(o *ManagerOptions) { o.ListenAddress, o.HealthProbeBindAddress = "127.0.0.1:8443", ":8443" }), "MetricsBindAddress or HealthProbeBindAddress", "port 8443"),
 		Entry("a Port that is too large", change(func(o *ManagerOptions) { o.Port = 65536 }), "Port is 65536", "from 1 to 65535"),
 		Entry("a ListenAddress without port", change(func(o *ManagerOptions) { o.ListenAddress = "localhost" }), `ListenAddress is "localhost"`, `such as "0.0.0.0:9443"`),
 		Entry("a ListenAddress with another's port", change(func(o *ManagerOptions) { o.ListenAddress = ":70000" }), "ListenAddress", "0 to 65535"),
@@ -124,8 +127,21 @@ var _ = Describe("ManagerOptions", func() {
 		Entry("Service mode", change(func(o *ManagerOptions) { *o = serviceOptions() })),
 		Entry("Service mode that listens on all addresses", change(func(o *ManagerOptions) { *o = serviceOptions(); o.Host = "0.0.0.0" })),
 		Entry("a free port", change(func(o *ManagerOptions) { o.ListenAddress = "127.0.0.1:0" })),
+		Entry("metrics on the same port of another interface", change(func(o *ManagerOptions) { o.ListenAddress, o.MetricsBindAddress = "10.0.0.7:8443", "127.0.0.1:8443" })),
+		Entry("three free ports", change(func(o *ManagerOptions) {
+			o.ListenAddress, o.MetricsBindAddress, o.HealthProbeBindAddress = "127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0"
+		})),
 		Entry("short lives", change(func(o *ManagerOptions) { o.Rotation = Rotation{CALifetime: time.Hour, LeafLifetime: time.Minute} })),
 	)
+
+	It("are told of once, also where other names are made of a wrong one", func() {
+		o := validOptions()
+		o.OperatorFingerprint = "Foo_Bar"
+		m := NewManager(o)
+		Expect(m.AddExtension(Mutation[*corev1.Pod]{ID: "a", Apply: func(context.Context, *Call, *corev1.Pod) error { return nil }})).To(Succeed())
+		Expect(m.Validate()).To(MatchError(And(HavePrefix(`eirinix: ManagerOptions.OperatorFingerprint is "Foo_Bar": a lowercase RFC 1123 label must`),
+			Not(ContainSubstring("\n")), Not(ContainSubstring("regex")))))
+	})
 
 	It("are told of in one error, all that is wrong together, by everything that starts", func() {
 		bad := ManagerOptions{Namespace: "N", ServiceName: "logger", Port: -1, MaxRequestBytes: -1, Logger: zap.NewNop().Sugar()}

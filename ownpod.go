@@ -7,8 +7,8 @@ import (
 
 	"github.com/go-logr/logr"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 
+	"code.cloudfoundry.org/eirinix/internal/cluster"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
@@ -35,7 +35,7 @@ func (m *ExtensionManager) warnOfOwnPod(ctx context.Context, log logr.Logger) {
 }
 
 // unmarked says what is wrong with the pod; empty when nothing is, or nobody knows.
-func unmarked(ctx context.Context, clients kubernetes.Interface, o ManagerOptions, namespace, name string) string {
+func unmarked(ctx context.Context, clients cluster.Clients, o ManagerOptions, namespace, name string) string {
 	if o.serviceMode() && o.WebhookNamespace == namespace && o.Namespace != namespace || o.Namespace != "" && o.Namespace != namespace {
 		return "" // its namespace is left out, or not asked for
 	}

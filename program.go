@@ -14,7 +14,6 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
@@ -35,7 +34,7 @@ const (
 type program struct {
 	m              *ExtensionManager
 	log            logr.Logger
-	clients        kubernetes.Interface
+	clients        cluster.Clients
 	namespace      string           // of the certificate Secret and the Lease
 	objects        *cluster.Objects // nil in a short process, which reads everything anew
 	cache          cluster.Cache
@@ -164,7 +163,7 @@ func (p *program) describeSteps() {
 		for _, i := range e.Steps {
 			names = append(names, p.resolved.steps[i].Name)
 		}
-		p.log.Info("webhook of this version: the API server calls for", append([]any{"webhook", e.Name, "extensions", strings.Join(names, ",")},
+		p.log.Info("webhook of this version: the API server calls for", append([]any{"webhook", e.Name, "steps", strings.Join(names, ",")},
 			p.desired.Options.Describe(e)...)...)
 	}
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 )
 
@@ -136,5 +137,17 @@ func eachReview[T interface {
 			t.Fatal(err)
 		}
 		t.Run("pod="+size, func(t T) { f(t, r) })
+	}
+}
+
+// TestSize holds the binary of a small program to its bound: one call can link the clients of all of Kubernetes.
+func TestSize(t *testing.T) {
+	var said strings.Builder
+	r := &report{w: &said}
+	if err := sectionSize(t.Context(), r); err != nil {
+		t.Fatal(err)
+	}
+	if !r.summary() {
+		t.Error(said.String())
 	}
 }

@@ -51,6 +51,7 @@ var sections = []section{
 	{"insertion", func(_ context.Context, r *report, _ settings) error { return sectionInsertion(r) }},
 	{"tls", func(_ context.Context, r *report, s settings) error { return sectionTLS(r, s.plan) }},
 	{"apiserver", func(ctx context.Context, r *report, s settings) error { return sectionAPIServer(ctx, r, s.creates) }},
+	{"size", func(ctx context.Context, r *report, _ settings) error { return sectionSize(ctx, r) }},
 	{nameHostile, func(ctx context.Context, r *report, s settings) error { return sectionHostile(ctx, r, s.attack) }},
 	{nameCost, func(ctx context.Context, r *report, s settings) error { return sectionCost(ctx, r, s.cost) }},
 }

@@ -18,7 +18,7 @@ import (
 const assetsVariable = "KUBEBUILDER_ASSETS"
 
 const (
-	tenBound = 0.15 // of the latency that ten controller-runtime webhooks add
+	tenBound = 0.08 // of the latency that ten controller-runtime webhooks add
 	oneBound = 1.0  // of the latency that one of theirs adds
 )
 

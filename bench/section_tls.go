@@ -11,6 +11,9 @@ import (
 	"time"
 )
 
+// tlsBounds are those of the server's CPU time over HTTP/1.1, by which API servers call Services, beside the Defaulter.
+var tlsBounds = map[string]float64{"4KB": 0.20, "22KB": 0.11, "310KB": 0.08}
+
 // connections is how many requests are under way at once: enough to keep a server on one core busy.
 const connections = 4
 
@@ -47,6 +50,9 @@ func sectionTLS(r *report, p plan) (err error) {
 			for _, w := range works {
 				x := w.ratioTo(&base.work)
 				r.line("%-28s %11.1f %12.0f   %.3f (%.3f-%.3f)", w.name, quartiles(w.cpu).median, quartiles(w.rate).median, x.median, x.low, x.high)
+			}
+			if us := works[slices.IndexFunc(works, func(w *remote) bool { return w.name == nameOurs })]; protocol == "HTTP/1.1" {
+				r.judge(us.ratioTo(&base.work).median, tlsBounds[size], "TLS, %s, %s: CPU, ours/Defaulter", protocol, size)
 			}
 		}
 		client.CloseIdleConnections()

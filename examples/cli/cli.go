@@ -6,7 +6,6 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"slices"
 	"strings"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -48,11 +47,7 @@ func Options(fingerprint string) eirinix.ManagerOptions {
 	_ = flags.Parse(args) // exits on error; stops at preview, whose flags are its own
 	o.Port = int32(*port)
 	// What runs in the cluster is given the flags with which it was printed.
-	flags.Visit(func(f *flag.Flag) {
-		if !slices.Contains([]string{"image", "kubeconfig"}, f.Name) {
-			o.Deployment.Args = append(o.Deployment.Args, "-"+f.Name+"="+f.Value.String())
-		}
-	})
+	o.Deployment.Args = eirinix.FlagArgs(flags, "image", "kubeconfig")
 	return o
 }
 

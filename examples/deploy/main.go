@@ -64,12 +64,7 @@ func options(command string, args []string) (o eirinix.ManagerOptions) {
 	if *split && command != "register" {
 		o.RegisterWebHook, o.SetupCertificate = new(false), new(false)
 	}
-	var given []string
-	flags.Visit(func(f *flag.Flag) {
-		if f.Name != "image" && f.Name != "kubeconfig" {
-			given = append(given, "-"+f.Name+"="+f.Value.String())
-		}
-	})
+	given := eirinix.FlagArgs(flags, "image", "kubeconfig")
 	o.Deployment.Args = append([]string{"serve"}, given...)
 	o.Deployment.RegisterArgs = append([]string{"register"}, given...)
 	return o

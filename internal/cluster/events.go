@@ -6,14 +6,13 @@ import (
 	"context"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/events"
 )
 
 // NewRecorder returns a recorder of Events: the same one again counts up in a series. It ends with ctx. It is nil when
 // Events cannot be recorded.
-func NewRecorder(ctx context.Context, clients kubernetes.Interface, controller string) events.EventRecorder {
+func NewRecorder(ctx context.Context, clients Clients, controller string) events.EventRecorder {
 	broadcaster := events.NewBroadcaster(&events.EventSinkImpl{Interface: clients.EventsV1()})
 	if err := broadcaster.StartRecordingToSinkWithContext(ctx); err != nil {
 		return nil

@@ -207,6 +207,17 @@ func (o *Objects) follow(ctx context.Context, f *followed) {
 	}
 }
 
+// withoutManagedFields drops what is half of many objects. (The transform of controller-runtime does the same by an interface,
+// for which the linker keeps the method in all kinds of the API.)
+func withoutManagedFields(object any) (any, error) {
+	if typed, ok := object.(metav1.ObjectMetaAccessor); ok {
+		if meta, ok := typed.GetObjectMeta().(*metav1.ObjectMeta); ok {
+			meta.ManagedFields = nil
+		}
+	}
+	return object, nil
+}
+
 // watch returns when the API server refuses it, or with ctx.
 func (o *Objects) watch(ctx context.Context, f *followed) error {
 	ctx, refuse := context.WithCancelCause(ctx)
@@ -215,7 +226,7 @@ func (o *Objects) watch(ctx context.Context, f *followed) error {
 	if ns := f.Object.GetNamespace(); ns != "" { // by it the cache asks in that namespace; ByObject.Namespaces would hide the informer
 		only = fields.AndSelectors(only, fields.OneTermEqualSelector("metadata.namespace", ns))
 	}
-	by := cache.ByObject{Field: only, Transform: cache.TransformStripManagedFields()}
+	by := cache.ByObject{Field: only, Transform: withoutManagedFields}
 	c, err := cache.New(o.config, cache.Options{
 		HTTPClient: o.http, Scheme: scheme.Scheme, Mapper: o.mapper, ByObject: map[client.Object]cache.ByObject{f.Object: by},
 		DefaultWatchErrorHandler: func(_ context.Context, _ *toolscache.Reflector, err error) {

@@ -11,7 +11,6 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/events"
 
 	"code.cloudfoundry.org/eirinix/internal/ca"
@@ -67,7 +66,7 @@ func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 
 // NewReport makes a Report of the deployment that the certificate Secret names. clients is nil where Events may not be
 // left; these end with ctx.
-func NewReport(ctx context.Context, namespace, name string, registerer prometheus.Registerer, clients kubernetes.Interface, log logr.Logger) *Report {
+func NewReport(ctx context.Context, namespace, name string, registerer prometheus.Registerer, clients cluster.Clients, log logr.Logger) *Report {
 	r := &Report{secret: namespace + "/" + name, namespace: namespace, name: name, said: map[string]*cluster.Limit{}, told: map[string]int{}}
 	var err error
 	if r.metrics, err = newMetrics(registerer); err != nil { // the program's own, by our names

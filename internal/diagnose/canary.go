@@ -12,11 +12,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/rand"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
+	"code.cloudfoundry.org/eirinix/internal/cluster"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
@@ -104,7 +104,7 @@ type call struct {
 }
 
 // send asks the API server once.
-func (c Canary) send(ctx context.Context, clients kubernetes.Interface) call {
+func (c Canary) send(ctx context.Context, clients cluster.Clients) call {
 	object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
 		Namespace: c.Namespace, Name: CanaryName + "-" + rand.String(10), Labels: c.subject().Labels,
 	}}

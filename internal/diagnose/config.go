@@ -5,8 +5,7 @@ import (
 	"strconv"
 	"time"
 
-	"k8s.io/client-go/kubernetes"
-
+	"code.cloudfoundry.org/eirinix/internal/cluster"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
@@ -17,7 +16,7 @@ const (
 
 // Config is the subject of a diagnosis. Only Clients, Options and Entries are needed.
 type Config struct {
-	Clients kubernetes.Interface
+	Clients cluster.Clients
 
 	Options webhookconf.Options // whose CABundle is not looked at: the live one counts
 	Entries []webhookconf.Entry // that should be registered, the canary's among them if there is one

@@ -15,7 +15,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"code.cloudfoundry.org/eirinix/internal/cluster"
@@ -32,7 +31,7 @@ type Preflight struct {
 }
 
 // NewPreflight asks for the rights that are wanted. Where that is not answered, nothing is known to be missing.
-func NewPreflight(ctx context.Context, clients kubernetes.Interface, wanted []Right) *Preflight {
+func NewPreflight(ctx context.Context, clients cluster.Clients, wanted []Right) *Preflight {
 	p := &Preflight{asked: wanted, access: func(ctx context.Context, rights ...Right) (Access, error) {
 		return Check(ctx, clients.AuthorizationV1().SelfSubjectAccessReviews(), rights)
 	}}
@@ -42,7 +41,7 @@ func NewPreflight(ctx context.Context, clients kubernetes.Interface, wanted []Ri
 
 // Log logs which rights are missing, with the manifest that grants them to this process, or to fallback where it cannot be
 // known who that is.
-func (p *Preflight) Log(ctx context.Context, clients kubernetes.Interface, log logr.Logger, role string, fallback rbacv1.Subject) {
+func (p *Preflight) Log(ctx context.Context, clients cluster.Clients, log logr.Logger, role string, fallback rbacv1.Subject) {
 	err := p.known.Err()
 	if err == nil {
 		return

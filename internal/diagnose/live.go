@@ -9,8 +9,8 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 
+	"code.cloudfoundry.org/eirinix/internal/cluster"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
@@ -90,7 +90,7 @@ func (c Config) bothKinds() []kindOf {
 	return []kindOf{mutating(c.Clients, c.Options.Fingerprint), validating(c.Clients, c.Options.Fingerprint)}
 }
 
-func mutating(clients kubernetes.Interface, fingerprint string) kindOf {
+func mutating(clients cluster.Clients, fingerprint string) kindOf {
 	k := webhookconf.Mutating
 	read := func(c *admissionregistrationv1.MutatingWebhookConfiguration) configuration {
 		found := configuration{kind: k.Name, name: c.Name, owner: c.Annotations[webhookconf.OwnerAnnotation]}
@@ -122,7 +122,7 @@ func mutating(clients kubernetes.Interface, fingerprint string) kindOf {
 	}
 }
 
-func validating(clients kubernetes.Interface, fingerprint string) kindOf {
+func validating(clients cluster.Clients, fingerprint string) kindOf {
 	k := webhookconf.Validating
 	read := func(c *admissionregistrationv1.ValidatingWebhookConfiguration) configuration {
 		found := configuration{kind: k.Name, name: c.Name, owner: c.Annotations[webhookconf.OwnerAnnotation]}

@@ -11,7 +11,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
-	"k8s.io/client-go/kubernetes"
+
+	"code.cloudfoundry.org/eirinix/internal/cluster"
 )
 
 // backend is a Service and its endpoints.
@@ -23,7 +24,7 @@ type backend struct {
 }
 
 // look reads the Service and its EndpointSlices.
-func look(ctx context.Context, clients kubernetes.Interface, namespace, name string) (backend, error) {
+func look(ctx context.Context, clients cluster.Clients, namespace, name string) (backend, error) {
 	service, err := clients.CoreV1().Services(namespace).Get(ctx, name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):

@@ -5,7 +5,6 @@ package manifest
 import (
 	"maps"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -23,18 +22,11 @@ const description = "kubernetes.io/description"
 
 // Program is the program to deploy. Every default is resolved.
 type Program struct {
-	Name           string // a DNS label; that of the Deployment
-	Namespace      string // of everything that has one, and of the certificate Secret
-	Fingerprint    string // in the names of cluster-scoped objects
-	ServiceAccount string
-	Labels         map[string]string // the user's, for every object
+	Options
 
-	Image                       string
-	Command, Args, RegisterArgs []string
-	Env                         []corev1.EnvVar
-	Resources                   corev1.ResourceRequirements
-	Replicas                    int32
-	GracePeriod                 int64 // seconds from SIGTERM to SIGKILL
+	Namespace   string // of everything that has one, and of the certificate Secret
+	Fingerprint string // in the names of cluster-scoped objects
+	GracePeriod int64  // seconds from SIGTERM to SIGKILL
 
 	Service     string // empty: there is none
 	ServicePort int32
@@ -64,14 +56,14 @@ func (p *Program) serving() component {
 	if p.Split {
 		half = Serving
 	}
-	return component{program: p, half: half, name: p.Name, account: p.ServiceAccount, role: RoleName(p.Fingerprint, half)}
+	return component{program: p, half: half, name: p.Name, account: p.ServiceAccountName, role: RoleName(p.Fingerprint, half)}
 }
 
 func (p *Program) registering() component {
 	return component{
 		program: p, half: Registering,
 		name:    Shorten(p.Name, "-register", maxCronJobName),
-		account: Shorten(p.ServiceAccount, "-register", maxAccountName),
+		account: Shorten(p.ServiceAccountName, "-register", maxAccountName),
 		role:    RoleName(p.Fingerprint, Registering),
 	}
 }
@@ -99,7 +91,7 @@ func (c component) meta(name, namespace string) metav1.ObjectMeta {
 		labels = map[string]string{}
 	}
 	labels[LabelName], labels[LabelComponent] = c.program.Name, c.label()
-	return metav1.ObjectMeta{Name: name, Namespace: namespace, Labels: labels}
+	return metav1.ObjectMeta{Name: name, Namespace: namespace, Labels: labels, Annotations: maps.Clone(c.program.Annotations)}
 }
 
 // PodLabels are those of the pods that serve.
@@ -120,9 +112,17 @@ func (c component) selector() *metav1.LabelSelector {
 	}}
 }
 
-func describe(m metav1.ObjectMeta, sentence string) metav1.ObjectMeta {
-	m.Annotations = map[string]string{description: sentence}
+// annotate adds an annotation of ours to the user's.
+func annotate(m metav1.ObjectMeta, key, value string) metav1.ObjectMeta {
+	if m.Annotations == nil {
+		m.Annotations = map[string]string{}
+	}
+	m.Annotations[key] = value
 	return m
+}
+
+func describe(m metav1.ObjectMeta, sentence string) metav1.ObjectMeta {
+	return annotate(m, description, sentence)
 }
 
 // Objects gives everything, in the order in which it is to be applied: rights before their users. They share
@@ -144,6 +144,7 @@ func (p *Program) objects() []client.Object {
 	if p.Split {
 		objects = append(objects, p.registering().rights()...)
 	}
+	objects = append(objects, serving.readers()...)
 	if p.Service != "" {
 		objects = append(objects, serving.service())
 	}
@@ -155,5 +156,9 @@ func (p *Program) objects() []client.Object {
 		register := p.registering()
 		objects = append(objects, register.job(), register.cronJob())
 	}
-	return append(objects, serving.deployment())
+	objects = append(objects, serving.deployment())
+	if p.PodMonitor {
+		objects = append(objects, serving.podMonitor())
+	}
+	return objects
 }

@@ -57,7 +57,7 @@ func (p Ports) named() []corev1.ContainerPort {
 	for _, port := range []corev1.ContainerPort{
 		{Name: "webhook", ContainerPort: p.Webhook},
 		{Name: "health", ContainerPort: p.Health},
-		{Name: "metrics", ContainerPort: p.Metrics},
+		{Name: metricsPort, ContainerPort: p.Metrics},
 	} {
 		if port.ContainerPort != 0 {
 			port.Protocol = corev1.ProtocolTCP

@@ -1,16 +1,32 @@
 package manifest
 
 import (
+	"maps"
 	"slices"
 	"strconv"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// firstFreePort is the first that a process may listen on without a privilege.
-const firstFreePort = 1024
+const (
+	// firstFreePort is the first that a process may listen on without a privilege.
+	firstFreePort = 1024
+
+	// longestCall is what the API server waits for any webhook at most.
+	longestCall = 30 * time.Second
+
+	// stopMargin is what a process needs to exit.
+	stopMargin = 5 * time.Second
+)
+
+// GracePeriod is how many seconds a stop may take: the drain, the longest call in flight, and what is done afterwards.
+func GracePeriod(drain, afterwards time.Duration) int64 {
+	stop := drain + longestCall + afterwards + stopMargin
+	return int64((stop + time.Second - 1) / time.Second)
+}
 
 // pod is the template of the component's pods. The Pod Security level "restricted" admits it.
 func (c component) pod() corev1.PodTemplateSpec {
@@ -34,12 +50,16 @@ func (c component) pod() corev1.PodTemplateSpec {
 			AutomountServiceAccountToken: new(true),
 			EnableServiceLinks:           new(false),
 			NodeSelector:                 map[string]string{corev1.LabelOSStable: string(corev1.Linux)},
+			PriorityClassName:            p.PriorityClassName,
+			Tolerations:                  p.Tolerations,
+			ImagePullSecrets:             p.ImagePullSecrets,
 			SecurityContext: &corev1.PodSecurityContext{
 				RunAsNonRoot:   new(true),
 				SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
 			},
 		},
 	}
+	maps.Copy(template.Spec.NodeSelector, p.NodeSelector)
 	if c.half == Registering {
 		container.Args = p.RegisterArgs
 		template.Spec.RestartPolicy = corev1.RestartPolicyOnFailure

@@ -26,3 +26,10 @@ func EveryAddress(host string) bool {
 	ip, err := netip.ParseAddr(host)
 	return host == "" || err == nil && ip.IsUnspecified()
 }
+
+// Collide reports whether one process cannot listen on both addresses: they have one port, on one interface or on all.
+func Collide(a, b string) bool {
+	hostA, portA, errA := net.SplitHostPort(a)
+	hostB, portB, errB := net.SplitHostPort(b)
+	return errA == nil && errB == nil && portA == portB && portA != "0" && (hostA == hostB || EveryAddress(hostA) || EveryAddress(hostB))
+}

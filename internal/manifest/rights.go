@@ -30,6 +30,7 @@ type Rights struct {
 	Unregisters    bool            // when it stops
 	Watches        bool            // pods, in one namespace or, where that is empty, in all
 	WatchNamespace string
+	Reviews        bool                 // tokens and rights of those who read metrics
 	ClientCA       types.NamespacedName // the ConfigMap with the CAs of callers; zero for none
 }
 
@@ -92,6 +93,9 @@ func (r Rights) Grants(half Half, secretNamespace string) []Grant {
 	if half != Registering && r.Source.Requests {
 		// Their names are made up as they are needed.
 		add("", rule("certificates.k8s.io", "certificatesigningrequests", nil, "create", "list", "watch", "delete"))
+	}
+	if half != Registering && r.Reviews {
+		add("", rule("authentication.k8s.io", "tokenreviews", nil, "create"), rule("authorization.k8s.io", "subjectaccessreviews", nil, "create"))
 	}
 	return slices.DeleteFunc(grants, func(g Grant) bool { return len(g.Rules) == 0 })
 }

@@ -42,7 +42,7 @@ func lines(r manifest.Rights, half manifest.Half) []string {
 
 var _ = DescribeTable("The rights of",
 	func(r manifest.Rights, half manifest.Half, expected ...string) {
-		Expect(lines(r, half)).To(Equal(expected))
+		Expect(lines(r, half)).To(HaveExactElements(expected))
 	},
 	Entry("a whole program", whole(), manifest.Whole,
 		"cf: create secrets",
@@ -101,6 +101,11 @@ var _ = DescribeTable("The rights of",
 		"cf: create,patch events.events.k8s.io",
 		"issuer: get secrets made",
 	),
+	Entry("a program that asks about those who read its metrics", manifest.Rights{Reviews: true}, manifest.Whole,
+		": create tokenreviews.authentication.k8s.io", ": create subjectaccessreviews.authorization.k8s.io"),
+	Entry("its serving half", manifest.Rights{Reviews: true}, manifest.Serving,
+		": create tokenreviews.authentication.k8s.io", ": create subjectaccessreviews.authorization.k8s.io"),
+	Entry("its registering half, which serves none", manifest.Rights{Reviews: true}, manifest.Registering),
 	Entry("a program without steps", manifest.Rights{MakesSecret: true, Watches: true}, manifest.Whole, ": list,watch pods"),
 )
 

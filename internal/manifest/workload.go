@@ -92,7 +92,7 @@ func (c component) cronJob() *batchv1.CronJob {
 		Spec: batchv1.CronJobSpec{
 			Schedule: registerAgain, ConcurrencyPolicy: batchv1.ForbidConcurrent, StartingDeadlineSeconds: new(int64(registerDeadline)),
 			SuccessfulJobsHistoryLimit: new(int32(1)), FailedJobsHistoryLimit: new(int32(3)),
-			JobTemplate: batchv1.JobTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: c.meta("", "").Labels}, Spec: c.jobSpec()},
+			JobTemplate: batchv1.JobTemplateSpec{ObjectMeta: c.meta("", ""), Spec: c.jobSpec()},
 		},
 	}
 }

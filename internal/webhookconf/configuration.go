@@ -82,28 +82,31 @@ const (
 // Configurations returns both configurations of a deployment, the mutating one first. owner is the certificate Secret,
 // "namespace/name"; of the options only the names matter.
 func Configurations(client admissionregistrationv1client.AdmissionregistrationV1Interface, o Options, owner string) []Configuration {
+	mutating, validating := client.MutatingWebhookConfigurations(), client.ValidatingWebhookConfigurations()
 	return []Configuration{
-		newConfiguration(Mutating, client.MutatingWebhookConfigurations(), o, owner),
-		newConfiguration(Validating, client.ValidatingWebhookConfigurations(), o, owner),
+		newConfiguration(Mutating, calls[*admissionregistrationv1.MutatingWebhookConfiguration]{mutating.Get, mutating.Create, mutating.Update, mutating.Delete}, o, owner),
+		newConfiguration(Validating, calls[*admissionregistrationv1.ValidatingWebhookConfiguration]{validating.Get, validating.Create, validating.Update, validating.Delete}, o, owner),
 	}
 }
 
-// object is the interface of the configurations of both kinds, as pointers.
-type object[C any] interface {
+// object is the interface of the configurations of both kinds, as pointers. No method of a type parameter is called here:
+// the linker would keep every method of that name in the program, which are those of all clients of client-go.
+type object interface {
 	comparable
 	client.Object
-	DeepCopy() C
 }
 
 // Kind is one of the two kinds of webhook configuration: C is the configuration, W one webhook of it. Its
 // methods are safe for concurrent use; there are two values of it, Mutating and Validating.
-type Kind[C object[C], W any] struct {
+type Kind[C object, W any] struct {
 	Name     string // as in apiVersion and kind
 	Resource string // as in RBAC rules
 
 	suffix     string
 	validating bool
 	make       func(metav1.ObjectMeta) C
+	copy       func(C) C // nil for nil
+	meta       func(C) *metav1.ObjectMeta
 	webhooks   func(C) *[]W
 	look       func(*W) (name string, client *admissionregistrationv1.WebhookClientConfig)
 	build      func(Options, []Entry) []W
@@ -117,6 +120,8 @@ var Mutating = Kind[*admissionregistrationv1.MutatingWebhookConfiguration, admis
 	make: func(m metav1.ObjectMeta) *admissionregistrationv1.MutatingWebhookConfiguration {
 		return &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: m}
 	},
+	copy: (*admissionregistrationv1.MutatingWebhookConfiguration).DeepCopy,
+	meta: func(c *admissionregistrationv1.MutatingWebhookConfiguration) *metav1.ObjectMeta { return &c.ObjectMeta },
 	webhooks: func(c *admissionregistrationv1.MutatingWebhookConfiguration) *[]admissionregistrationv1.MutatingWebhook {
 		return &c.Webhooks
 	},
@@ -134,6 +139,10 @@ var Validating = Kind[*admissionregistrationv1.ValidatingWebhookConfiguration, a
 	validating: true,
 	make: func(m metav1.ObjectMeta) *admissionregistrationv1.ValidatingWebhookConfiguration {
 		return &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: m}
+	},
+	copy: (*admissionregistrationv1.ValidatingWebhookConfiguration).DeepCopy,
+	meta: func(c *admissionregistrationv1.ValidatingWebhookConfiguration) *metav1.ObjectMeta {
+		return &c.ObjectMeta
 	},
 	webhooks: func(c *admissionregistrationv1.ValidatingWebhookConfiguration) *[]admissionregistrationv1.ValidatingWebhook {
 		return &c.Webhooks
@@ -170,7 +179,7 @@ func (k Kind[C, W]) trust(c C, ours string, change func(name string, bundle []by
 // once, in order.
 func (k Kind[C, W]) trusted(c C, ours string) (byName map[string][]byte, bundles [][]byte) {
 	byName = map[string][]byte{}
-	k.trust(c.DeepCopy(), ours, func(name string, bundle []byte) []byte {
+	k.trust(k.copy(c), ours, func(name string, bundle []byte) []byte {
 		byName[name] = bundle
 		if !slices.ContainsFunc(bundles, func(b []byte) bool { return bytes.Equal(b, bundle) }) {
 			bundles = append(bundles, bundle)
@@ -180,24 +189,24 @@ func (k Kind[C, W]) trusted(c C, ours string) (byName map[string][]byte, bundles
 	return byName, bundles
 }
 
-// clientOf is the part of client-go's interface for the configurations C that is used here.
-type clientOf[C any] interface {
-	Get(ctx context.Context, name string, opts metav1.GetOptions) (C, error)
-	Create(ctx context.Context, c C, opts metav1.CreateOptions) (C, error)
-	Update(ctx context.Context, c C, opts metav1.UpdateOptions) (C, error)
-	Delete(ctx context.Context, name string, opts metav1.DeleteOptions) error
+// calls are those methods of client-go's interface for the configurations C that are used here.
+type calls[C any] struct {
+	get    func(ctx context.Context, name string, opts metav1.GetOptions) (C, error)
+	create func(ctx context.Context, c C, opts metav1.CreateOptions) (C, error)
+	update func(ctx context.Context, c C, opts metav1.UpdateOptions) (C, error)
+	delete func(ctx context.Context, name string, opts metav1.DeleteOptions) error
 }
 
 // configuration implements Configuration for one kind.
-type configuration[C object[C], W any] struct {
+type configuration[C object, W any] struct {
 	kind   Kind[C, W]
-	client clientOf[C]
+	client calls[C]
 	names  Options // of which only those of the configuration and of its entries matter
 	name   string
 	owner  string // the certificate Secret, "namespace/name"
 }
 
-func newConfiguration[C object[C], W any](k Kind[C, W], client clientOf[C], o Options, owner string) Configuration {
+func newConfiguration[C object, W any](k Kind[C, W], client calls[C], o Options, owner string) Configuration {
 	return &configuration[C, W]{kind: k, client: client, names: o, name: k.ConfigurationName(o.Fingerprint), owner: owner}
 }
 
@@ -225,6 +234,8 @@ type Found struct {
 	Version         string               // as VersionAnnotation holds it
 	Pins            []string             // as PinsAnnotation holds them, in order
 	Unneeded        map[string]time.Time // as UnneededAnnotation holds them
+
+	managers []metav1.ManagedFieldsEntry
 
 	object client.Object // nil when it does not exist
 	of     comparer      // nil in the zero value
@@ -265,11 +276,8 @@ func (f Found) Object() client.Object { return f.object }
 // LastManager returns the field manager that wrote the configuration last, beside us. It is empty when the managed fields
 // are unknown, as in a cache that strips them, or name no other.
 func (f Found) LastManager() string {
-	if f.object == nil {
-		return ""
-	}
 	var last metav1.ManagedFieldsEntry
-	for _, m := range f.object.GetManagedFields() {
+	for _, m := range f.managers {
 		if m.Manager == fieldManager || m.Time == nil {
 			continue
 		}
@@ -281,7 +289,7 @@ func (f Found) LastManager() string {
 }
 
 func (c *configuration[C, W]) Get(ctx context.Context) (Found, error) {
-	found, err := c.client.Get(ctx, c.name, metav1.GetOptions{})
+	found, err := c.client.get(ctx, c.name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
 		var none C
@@ -316,8 +324,8 @@ func (c *configuration[C, W]) typed(object client.Object) (C, error) {
 		return none, fmt.Errorf("%s %q: read from a %T", c.kind.Name, c.name, object)
 	case found == none:
 		return none, nil
-	case found.GetName() != c.name:
-		return none, fmt.Errorf("%s %q: read from %q", c.kind.Name, c.name, found.GetName())
+	case c.kind.meta(found).Name != c.name:
+		return none, fmt.Errorf("%s %q: read from %q", c.kind.Name, c.name, c.kind.meta(found).Name)
 	}
 	return found, c.owned(found)
 }
@@ -329,15 +337,17 @@ func (c *configuration[C, W]) found(object C) Found {
 		return Found{of: c}
 	}
 	_, bundles := c.kind.trusted(object, c.names.WebhookName(""))
-	annotations := object.GetAnnotations()
+	meta := c.kind.meta(object)
+	annotations := meta.Annotations
 	return Found{
 		Exists:          true,
-		ResourceVersion: object.GetResourceVersion(),
-		UID:             object.GetUID(),
+		ResourceVersion: meta.ResourceVersion,
+		UID:             meta.UID,
 		Bundles:         bundles,
 		Version:         annotations[VersionAnnotation],
 		Pins:            readPins(annotations[PinsAnnotation]),
 		Unneeded:        readUnneeded(annotations[UnneededAnnotation]),
+		managers:        meta.ManagedFields,
 		object:          object,
 		of:              c,
 	}
@@ -362,7 +372,7 @@ func (c *configuration[C, W]) missing(object client.Object, d Desired) (missing 
 
 func (c *configuration[C, W]) Delete(ctx context.Context) (Outcome, error) {
 	err := retry.OnError(retry.DefaultBackoff, apierrors.IsConflict, func() error {
-		existing, err := c.client.Get(ctx, c.name, metav1.GetOptions{})
+		existing, err := c.client.get(ctx, c.name, metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
@@ -370,8 +380,8 @@ func (c *configuration[C, W]) Delete(ctx context.Context) (Outcome, error) {
 			return err
 		}
 		// The precondition makes sure that nothing else is deleted than was read.
-		return c.client.Delete(ctx, c.name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{
-			UID: new(existing.GetUID()), ResourceVersion: new(existing.GetResourceVersion()),
+		return c.client.delete(ctx, c.name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{
+			UID: new(c.kind.meta(existing).UID), ResourceVersion: new(c.kind.meta(existing).ResourceVersion),
 		}})
 	})
 	switch {
@@ -410,8 +420,8 @@ func OwnedByNamespace(ns *corev1.Namespace) *metav1.OwnerReference {
 
 // owned returns an error when the configuration belongs to another deployment. One without an owner may become ours.
 func (c *configuration[C, W]) owned(found C) error {
-	if other := found.GetAnnotations()[OwnerAnnotation]; other != "" && other != c.owner {
-		return &OwnedElsewhereError{Kind: c.kind.Name, Configuration: found.GetName(), Owner: other, Us: c.owner}
+	if other := c.kind.meta(found).Annotations[OwnerAnnotation]; other != "" && other != c.owner {
+		return &OwnedElsewhereError{Kind: c.kind.Name, Configuration: c.kind.meta(found).Name, Owner: other, Us: c.owner}
 	}
 	return nil
 }

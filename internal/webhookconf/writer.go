@@ -65,14 +65,14 @@ func (c *configuration[C, W]) Put(ctx context.Context, from Found, change Change
 	case desired == none:
 		return c.found(none), Absent, nil
 	case existing == none:
-		desired, err = c.client.Create(ctx, desired, metav1.CreateOptions{FieldManager: fieldManager})
+		desired, err = c.client.create(ctx, desired, metav1.CreateOptions{FieldManager: fieldManager})
 		return c.wrote(desired, Created, err)
 	case equality.Semantic.DeepEqual(existing, desired):
 		return c.found(existing), Unchanged, nil
 	}
 	// The object carries the resourceVersion and the UID that were found, so the API server refuses the update when
 	// another client was faster.
-	desired, err = c.client.Update(ctx, desired, metav1.UpdateOptions{FieldManager: fieldManager})
+	desired, err = c.client.update(ctx, desired, metav1.UpdateOptions{FieldManager: fieldManager})
 	return c.wrote(desired, Updated, err)
 }
 
@@ -87,7 +87,7 @@ func (c *configuration[C, W]) wrote(object C, outcome Outcome, err error) (Found
 // when there is none.
 func (c *configuration[C, W]) desired(existing C, change Change) C {
 	var none C
-	desired := existing.DeepCopy()
+	desired := c.kind.copy(existing)
 	entries := c.kind.trust(desired, c.names.WebhookName(""), func(_ string, bundle []byte) []byte { return bundle })
 	switch d := change.Entries; {
 	case d == nil && entries == 0, d != nil && existing == none && !c.Holds(d.Entries):
@@ -97,10 +97,12 @@ func (c *configuration[C, W]) desired(existing C, change Change) C {
 	}
 	if change.Bundle != nil {
 		c.kind.trust(desired, c.names.WebhookName(""), func(string, []byte) []byte { return change.Bundle })
-		desired.SetAnnotations(with(desired.GetAnnotations(), PinsAnnotation, strings.Join(HashesOf(change.Bundle), ",")))
+		meta := c.kind.meta(desired)
+		meta.Annotations = with(meta.Annotations, PinsAnnotation, strings.Join(HashesOf(change.Bundle), ","))
 	}
 	if change.Unneeded != nil {
-		desired.SetAnnotations(with(desired.GetAnnotations(), UnneededAnnotation, unneededText(change.Unneeded)))
+		meta := c.kind.meta(desired)
+		meta.Annotations = with(meta.Annotations, UnneededAnnotation, unneededText(change.Unneeded))
 	}
 	return desired
 }
@@ -111,12 +113,12 @@ func (c *configuration[C, W]) replaced(existing C, d Desired) C {
 	var none C
 	replaced := c.kind.make(metav1.ObjectMeta{Name: c.name})
 	if existing != none {
-		replaced = existing.DeepCopy()
+		replaced = c.kind.copy(existing)
 	}
-	replaced.SetLabels(with(replaced.GetLabels(), managedByLabel, managedBy))
-	annotations := with(replaced.GetAnnotations(), OwnerAnnotation, c.owner)
-	replaced.SetAnnotations(with(annotations, VersionAnnotation, d.Version))
-	replaced.SetOwnerReferences(withOwner(replaced.GetOwnerReferences(), d.Options.OwnedBy))
+	meta := c.kind.meta(replaced)
+	meta.Labels = with(meta.Labels, managedByLabel, managedBy)
+	meta.Annotations = with(with(meta.Annotations, OwnerAnnotation, c.owner), VersionAnnotation, d.Version)
+	meta.OwnerReferences = withOwner(meta.OwnerReferences, d.Options.OwnedBy)
 	o := d.Options
 	o.Fingerprint, o.Domain, o.CABundle = c.names.Fingerprint, c.names.Domain, nil
 	*c.kind.webhooks(replaced) = c.kind.Build(o, d.Entries)

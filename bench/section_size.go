@@ -1,0 +1,37 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+)
+
+// sizeBound is of the binary of the same program on controller-runtime alone.
+const sizeBound = 1.10
+
+// sectionSize compares the binaries of the two programs in cost/, as images hold them: without symbols.
+func sectionSize(ctx context.Context, r *report) error {
+	dir, err := os.MkdirTemp("", "bench-size-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	r.title("The stripped binary of one small webhook")
+	sizes := map[string]float64{}
+	for _, name := range []string{"ours", "controllerruntime"} {
+		path := filepath.Join(dir, name)
+		if text, err := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", path, "./cost/"+name).CombinedOutput(); err != nil {
+			return fmt.Errorf("go build ./cost/%s: %w: %s", name, err, text)
+		}
+		info, err := os.Stat(path)
+		if err != nil {
+			return err
+		}
+		sizes[name] = float64(info.Size())
+		r.line("%-28s %8.1f MB", name, sizes[name]/1e6)
+	}
+	r.judge(sizes["ours"]/sizes["controllerruntime"], sizeBound, "size: ours/controller-runtime alone")
+	return nil
+}

@@ -1,0 +1,100 @@
+package cluster
+
+import (
+	"errors"
+	"net/http"
+
+	"k8s.io/client-go/discovery"
+	admissionregistrationv1client "k8s.io/client-go/kubernetes/typed/admissionregistration/v1"
+	authenticationv1client "k8s.io/client-go/kubernetes/typed/authentication/v1"
+	authorizationv1client "k8s.io/client-go/kubernetes/typed/authorization/v1"
+	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	discoveryv1client "k8s.io/client-go/kubernetes/typed/discovery/v1"
+	eventsv1client "k8s.io/client-go/kubernetes/typed/events/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/flowcontrol"
+)
+
+// Clients are the clients of the API groups that this library uses. A whole kubernetes.Clientset is one, too, but links the
+// clients of all groups into each program.
+type Clients interface {
+	Discovery() discovery.DiscoveryInterfaces
+	AdmissionregistrationV1() admissionregistrationv1client.AdmissionregistrationV1Interface
+	AuthenticationV1() authenticationv1client.AuthenticationV1Interface
+	AuthorizationV1() authorizationv1client.AuthorizationV1Interface
+	CoordinationV1() coordinationv1client.CoordinationV1Interface
+	CoreV1() corev1client.CoreV1Interface
+	DiscoveryV1() discoveryv1client.DiscoveryV1Interface
+	EventsV1() eventsv1client.EventsV1Interface
+}
+
+type clients struct {
+	discovery      *discovery.DiscoveryClient
+	admission      *admissionregistrationv1client.AdmissionregistrationV1Client
+	authentication *authenticationv1client.AuthenticationV1Client
+	authorization  *authorizationv1client.AuthorizationV1Client
+	coordination   *coordinationv1client.CoordinationV1Client
+	core           *corev1client.CoreV1Client
+	slices         *discoveryv1client.DiscoveryV1Client
+	events         *eventsv1client.EventsV1Client
+}
+
+// NewClients returns clients that share connections and the limit on their rate, as those of a Clientset do.
+func NewClients(config *rest.Config) (Clients, error) {
+	shared := *config
+	if shared.UserAgent == "" {
+		shared.UserAgent = rest.DefaultKubernetesUserAgent()
+	}
+	httpClient, err := rest.HTTPClientFor(&shared)
+	if err != nil {
+		return nil, err
+	}
+	return NewClientsWith(&shared, httpClient)
+}
+
+// NewClientsWith is NewClients on connections that there are.
+func NewClientsWith(config *rest.Config, httpClient *http.Client) (Clients, error) {
+	shared := *config
+	if shared.RateLimiter == nil && shared.QPS > 0 {
+		shared.RateLimiter = flowcontrol.NewTokenBucketRateLimiter(shared.QPS, shared.Burst)
+	}
+	var (
+		c    clients
+		errs [8]error
+	)
+	c.discovery, errs[0] = discovery.NewDiscoveryClientForConfigAndClient(&shared, httpClient)
+	c.admission, errs[1] = admissionregistrationv1client.NewForConfigAndClient(&shared, httpClient)
+	c.authentication, errs[2] = authenticationv1client.NewForConfigAndClient(&shared, httpClient)
+	c.authorization, errs[3] = authorizationv1client.NewForConfigAndClient(&shared, httpClient)
+	c.coordination, errs[4] = coordinationv1client.NewForConfigAndClient(&shared, httpClient)
+	c.core, errs[5] = corev1client.NewForConfigAndClient(&shared, httpClient)
+	c.slices, errs[6] = discoveryv1client.NewForConfigAndClient(&shared, httpClient)
+	c.events, errs[7] = eventsv1client.NewForConfigAndClient(&shared, httpClient)
+	if err := errors.Join(errs[:]...); err != nil {
+		return nil, err
+	}
+	return &c, nil
+}
+
+func (c *clients) Discovery() discovery.DiscoveryInterfaces { return c.discovery }
+
+func (c *clients) AdmissionregistrationV1() admissionregistrationv1client.AdmissionregistrationV1Interface {
+	return c.admission
+}
+
+func (c *clients) AuthenticationV1() authenticationv1client.AuthenticationV1Interface {
+	return c.authentication
+}
+
+func (c *clients) AuthorizationV1() authorizationv1client.AuthorizationV1Interface {
+	return c.authorization
+}
+
+func (c *clients) CoordinationV1() coordinationv1client.CoordinationV1Interface {
+	return c.coordination
+}
+
+func (c *clients) CoreV1() corev1client.CoreV1Interface                { return c.core }
+func (c *clients) DiscoveryV1() discoveryv1client.DiscoveryV1Interface { return c.slices }
+func (c *clients) EventsV1() eventsv1client.EventsV1Interface          { return c.events }

@@ -1,0 +1,87 @@
+package manifest
+
+// This file is about those who read the program's metrics.
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+const (
+	metricsPort = "metrics"  // the name of the pods' port
+	metricsPath = "/metrics" // where controller-runtime serves them
+)
+
+// readers are the rights of those who read metrics: a ClusterRole, and for a PodMonitor an account with them.
+func (c component) readers() []client.Object {
+	p := c.program
+	if !p.Rights.Reviews {
+		return nil
+	}
+	role := c.role + ":metrics"
+	objects := []client.Object{&rbacv1.ClusterRole{
+		TypeMeta: metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "ClusterRole"},
+		ObjectMeta: describe(c.meta(role, ""),
+			"Bind it to the account that reads the program's metrics. The right is not the program's alone: it holds for every server that asks for it, API servers for one."),
+		Rules: []rbacv1.PolicyRule{{NonResourceURLs: []string{metricsPath}, Verbs: []string{"get"}}},
+	}}
+	if !p.PodMonitor {
+		return objects
+	}
+	name := c.readerName()
+	return append(objects,
+		&corev1.ServiceAccount{
+			TypeMeta:                     metav1.TypeMeta{APIVersion: "v1", Kind: "ServiceAccount"},
+			ObjectMeta:                   describe(c.meta(name, p.Namespace), "It stands for Prometheus, which reads metrics with its token."),
+			AutomountServiceAccountToken: new(false),
+		},
+		&rbacv1.ClusterRoleBinding{
+			TypeMeta:   metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "ClusterRoleBinding"},
+			ObjectMeta: c.meta(role, ""),
+			Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: name, Namespace: p.Namespace}},
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
+		},
+		&corev1.Secret{
+			TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"},
+			ObjectMeta: annotate(c.meta(name, p.Namespace), corev1.ServiceAccountNameKey, name),
+			Type:       corev1.SecretTypeServiceAccountToken,
+		})
+}
+
+// readerName is the name of a PodMonitor's account and of the Secret with its token.
+func (c component) readerName() string { return Shorten(c.name, "-metrics", maxAccountName) }
+
+// podMonitor has a Prometheus operator's Prometheus scrape the pods. A PodMonitor cannot name a file with Prometheus' own
+// token: it reads one from a Secret of its namespace. No CA is named, because a program has none before its first
+// certificate: the token of this account reads nothing but metrics.
+func (c component) podMonitor() *unstructured.Unstructured {
+	p := c.program
+	endpoint := map[string]any{"port": metricsPort, "path": metricsPath, "scheme": "http"}
+	if p.Rights.Reviews {
+		endpoint["scheme"] = "https"
+		endpoint["tlsConfig"] = map[string]any{"insecureSkipVerify": true}
+		endpoint["authorization"] = map[string]any{
+			"type":        "Bearer",
+			"credentials": map[string]any{"name": c.readerName(), "key": corev1.ServiceAccountTokenKey},
+		}
+	}
+	labels := map[string]any{}
+	for key, value := range c.selector().MatchLabels {
+		labels[key] = value
+	}
+	monitor := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{
+		"selector":            map[string]any{"matchLabels": labels},
+		"podMetricsEndpoints": []any{endpoint},
+	}}}
+	monitor.SetAPIVersion("monitoring.coreos.com/v1")
+	monitor.SetKind("PodMonitor")
+	meta := c.meta(c.name, p.Namespace)
+	monitor.SetName(meta.Name)
+	monitor.SetNamespace(meta.Namespace)
+	monitor.SetLabels(meta.Labels)
+	monitor.SetAnnotations(meta.Annotations)
+	return monitor
+}

@@ -1,0 +1,202 @@
+package metricsauth
+
+// This file asks the API server who a caller is and what it may read, and remembers the answers.
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"code.cloudfoundry.org/eirinix/internal/cluster"
+)
+
+const (
+	// grantedFor is how long a caller may go on after its right was taken away.
+	grantedFor = time.Minute
+
+	// refusedFor is how long a caller waits after it was given the right.
+	refusedFor = 10 * time.Second
+
+	// mostVerdicts bounds what is remembered of each kind: a cluster has a handful of scrapers.
+	mostVerdicts = 256
+
+	// reviewsAtOnce bounds what callers can make the API server do.
+	reviewsAtOnce = 8
+
+	// reviewTimeout bounds both reviews of a request, and the wait for them.
+	reviewTimeout = 10 * time.Second
+
+	// logEvery is how often refusals of one status are logged: any client that reaches the port can cause them.
+	logEvery = time.Minute
+)
+
+// reviewer decides which requests pass. It is safe for concurrent use.
+type reviewer struct {
+	clients cluster.Clients
+	log     logr.Logger
+	now     func() time.Time
+	timeout time.Duration // of a request's reviews
+	places  chan struct{} // of reviews that run
+
+	mu               sync.Mutex // guards everything below
+	granted, refused map[key]verdict
+	logAgain         map[int]time.Time // by status
+}
+
+// key identifies a request. It holds hashes, so that no token stays in memory.
+type key struct{ token, request [sha256.Size]byte }
+
+// verdict is an answer to a request: http.StatusOK lets it pass.
+type verdict struct {
+	status int
+	text   string // of the answer
+	why    string // for the log
+	until  time.Time
+}
+
+func newReviewer(clients cluster.Clients, log logr.Logger) *reviewer {
+	return &reviewer{
+		clients: clients, log: log, now: time.Now, timeout: reviewTimeout, places: make(chan struct{}, reviewsAtOnce),
+		granted: map[key]verdict{}, refused: map[key]verdict{}, logAgain: map[int]time.Time{},
+	}
+}
+
+// filter lets requests with a good token pass. Others get 401 for no valid token, 403 for no right to the path, and 500
+// if the API server could not be asked.
+func (r *reviewer) filter(_ logr.Logger, next http.Handler) (http.Handler, error) {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		v := r.decide(req)
+		if v.status == http.StatusOK {
+			next.ServeHTTP(w, req)
+			return
+		}
+		if req.Context().Err() == nil {
+			r.report(v, req.RemoteAddr)
+		}
+		if v.status == http.StatusUnauthorized {
+			w.Header().Set("WWW-Authenticate", "Bearer")
+		}
+		http.Error(w, v.text, v.status)
+	}), nil
+}
+
+// decide returns the verdict on a request: one that is remembered, or a new one. Failures are not remembered.
+func (r *reviewer) decide(req *http.Request) verdict {
+	scheme, token, _ := strings.Cut(strings.TrimSpace(req.Header.Get("Authorization")), " ")
+	token = strings.TrimSpace(token)
+	if !strings.EqualFold(scheme, "Bearer") || token == "" {
+		return verdict{status: http.StatusUnauthorized, text: "Unauthorized", why: "it has no bearer token"}
+	}
+	verb, path := strings.ToLower(req.Method), req.URL.Path
+	k := key{token: sha256.Sum256([]byte(token)), request: sha256.Sum256([]byte(verb + " " + path))}
+	if v, ok := r.recall(k); ok {
+		return v
+	}
+	ctx, cancel := context.WithTimeout(req.Context(), r.timeout)
+	defer cancel()
+	v := r.review(ctx, token, verb, path)
+	if v.status != http.StatusInternalServerError {
+		r.remember(k, v)
+	}
+	return v
+}
+
+// review asks the API server.
+func (r *reviewer) review(ctx context.Context, token, verb, path string) verdict {
+	select {
+	case r.places <- struct{}{}:
+		defer func() { <-r.places }()
+	case <-ctx.Done():
+		return failed("Authentication failed", fmt.Errorf("%d requests are being reviewed already: %w", reviewsAtOnce, context.Cause(ctx)))
+	}
+	caller, err := r.clients.AuthenticationV1().TokenReviews().Create(ctx, &authenticationv1.TokenReview{
+		Spec: authenticationv1.TokenReviewSpec{Token: token},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return failed("Authentication failed", err)
+	}
+	user := caller.Status.User
+	if !caller.Status.Authenticated {
+		return verdict{status: http.StatusUnauthorized, text: "Unauthorized", why: "its token is not valid"}
+	}
+	extra := make(map[string]authorizationv1.ExtraValue, len(user.Extra))
+	for name, values := range user.Extra {
+		extra[name] = authorizationv1.ExtraValue(values)
+	}
+	access, err := r.clients.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{
+		Spec: authorizationv1.SubjectAccessReviewSpec{
+			User: user.Username, UID: user.UID, Groups: user.Groups, Extra: extra,
+			NonResourceAttributes: &authorizationv1.NonResourceAttributes{Verb: verb, Path: path},
+		},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return failed(fmt.Sprintf("Authorization for user %s failed", user.Username), err)
+	}
+	if !access.Status.Allowed {
+		return verdict{
+			status: http.StatusForbidden, text: "Authorization denied for user " + user.Username,
+			why: fmt.Sprintf("%s may not %s the non-resource URL %s; grant it that with a ClusterRole", user.Username, verb, path),
+		}
+	}
+	return verdict{status: http.StatusOK}
+}
+
+// failed is the verdict where the API server could not be asked.
+func failed(text string, err error) verdict {
+	why := "the API server could not be asked about the caller: " + err.Error()
+	if apierrors.IsForbidden(err) {
+		why = "this program may not ask about callers; grant it create on tokenreviews.authentication.k8s.io and " +
+			"subjectaccessreviews.authorization.k8s.io, as Manifests does, or set ManagerOptions.MetricsUnauthenticated: " + err.Error()
+	}
+	return verdict{status: http.StatusInternalServerError, text: text, why: why}
+}
+
+func (r *reviewer) recall(k key) (verdict, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, known := range []map[key]verdict{r.granted, r.refused} {
+		if v, ok := known[k]; ok && r.now().Before(v.until) {
+			return v, true
+		}
+	}
+	return verdict{}, false
+}
+
+// remember keeps a verdict. Refusals have a place of their own, so that bad tokens do not push good ones out.
+func (r *reviewer) remember(k key, v verdict) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	known, lasts := r.refused, refusedFor
+	if v.status == http.StatusOK {
+		known, lasts = r.granted, grantedFor
+	}
+	if len(known) >= mostVerdicts {
+		clear(known)
+	}
+	v.until = r.now().Add(lasts)
+	known[k] = v
+}
+
+// report logs a refusal, unless one of the same status was logged within logEvery.
+func (r *reviewer) report(v verdict, from string) {
+	r.mu.Lock()
+	now := r.now()
+	quiet := now.Before(r.logAgain[v.status])
+	if !quiet {
+		r.logAgain[v.status] = now.Add(logEvery)
+	}
+	r.mu.Unlock()
+	if !quiet {
+		r.log.Info("refused a request for metrics", "status", v.status, "reason", v.why, "from", from)
+	}
+}

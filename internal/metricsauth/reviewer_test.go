@@ -1,0 +1,226 @@
+package metricsauth
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/go-logr/zapr"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+)
+
+var _ = Describe("Requests for metrics", func() {
+	const good = "good-token"
+	var (
+		clients           *fake.Clientset
+		identified, asked atomic.Int32 // reviews
+		mayRead           atomic.Bool
+		lastAsked         authorizationv1.SubjectAccessReviewSpec
+		now               time.Time
+		logs              *observer.ObservedLogs
+		r                 *reviewer
+		handler           http.Handler
+	)
+	BeforeEach(func() {
+		identified.Store(0)
+		asked.Store(0)
+		mayRead.Store(true)
+		clients, now = fake.NewClientset(), time.Now()
+		clients.PrependReactor("create", "tokenreviews", func(action clienttesting.Action) (bool, runtime.Object, error) {
+			identified.Add(1)
+			review := action.(clienttesting.CreateAction).GetObject().(*authenticationv1.TokenReview).DeepCopy()
+			if review.Spec.Token == good {
+				review.Status = authenticationv1.TokenReviewStatus{Authenticated: true, User: authenticationv1.UserInfo{
+					Username: "prometheus", UID: "1", Groups: []string{"scrapers"}, Extra: map[string]authenticationv1.ExtraValue{"pod": {"p-0"}},
+				}}
+			}
+			return true, review, nil
+		})
+		clients.PrependReactor("create", "subjectaccessreviews", func(action clienttesting.Action) (bool, runtime.Object, error) {
+			asked.Add(1)
+			review := action.(clienttesting.CreateAction).GetObject().(*authorizationv1.SubjectAccessReview).DeepCopy()
+			lastAsked = review.Spec
+			review.Status.Allowed = mayRead.Load()
+			return true, review, nil
+		})
+		core, observed := observer.New(zap.DebugLevel)
+		logs = observed
+		r = newReviewer(clients, zapr.NewLogger(zap.New(core)))
+		r.now = func() time.Time { return now }
+		var err error
+		handler, err = r.filter(logr.Discard(), http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("metrics")) }))
+		Expect(err).NotTo(HaveOccurred())
+	})
+
+	getFor := func(ctx context.Context, authorization, path string) *httptest.ResponseRecorder {
+		request := httptest.NewRequestWithContext(ctx, http.MethodGet, path, http.NoBody)
+		if authorization != "" {
+			request.Header.Set("Authorization", authorization)
+		}
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, request)
+		return w
+	}
+	get := func(authorization string) *httptest.ResponseRecorder {
+		return getFor(context.Background(), authorization, "/metrics")
+	}
+	fails := func(resource string, err error) {
+		clients.PrependReactor("create", resource, func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, err })
+	}
+	answers := func(status int, body string) OmegaMatcher {
+		return And(HaveField("Code", status), HaveField("Body.String()", ContainSubstring(body)))
+	}
+
+	It("pass with a token that may read them, after the API server was asked with all that is known of the caller", func() {
+		Expect(get("Bearer " + good)).To(answers(200, "metrics"))
+		Expect(lastAsked).To(Equal(authorizationv1.SubjectAccessReviewSpec{
+			User: "prometheus", UID: "1", Groups: []string{"scrapers"}, Extra: map[string]authorizationv1.ExtraValue{"pod": {"p-0"}},
+			NonResourceAttributes: &authorizationv1.NonResourceAttributes{Path: "/metrics", Verb: "get"},
+		}))
+		Expect(logs.Len()).To(BeZero())
+	})
+
+	DescribeTable("are not authenticated, and the API server is not asked,",
+		func(authorization string) {
+			w := get(authorization)
+			Expect(w).To(answers(401, "Unauthorized"))
+			Expect(w.Header().Get("WWW-Authenticate")).To(Equal("Bearer"))
+			Expect(identified.Load()).To(BeZero())
+		},
+		Entry("without a token", ""),
+		Entry("with an empty one", "Bearer "),
+		Entry("with another scheme", "Basic "+good),
+		Entry("with a scheme alone", "Bearer"),
+	)
+
+	It("are refused with a bad token, and without the right", func() {
+		Expect(get("Bearer bad")).To(answers(401, "Unauthorized"))
+		Expect(asked.Load()).To(BeZero())
+		mayRead.Store(false)
+		Expect(get("bearer " + good)).To(answers(403, "Authorization denied for user prometheus"))
+		Expect(logs.FilterFieldKey("reason").All()).To(ConsistOf(
+			HaveField("ContextMap()", HaveKeyWithValue("reason", "its token is not valid")),
+			HaveField("ContextMap()", HaveKeyWithValue("reason", "prometheus may not get the non-resource URL /metrics; grant it that with a ClusterRole")),
+		))
+	})
+
+	DescribeTable("fail, with the remedy in the log, where the program may not ask",
+		func(resource, body string) {
+			fails(resource, apierrors.NewForbidden(schema.GroupResource{Resource: resource}, "", errors.New("no right")))
+			Expect(get("Bearer " + good)).To(answers(500, body))
+			Expect(logs.All()).To(ConsistOf(HaveField("ContextMap()", HaveKeyWithValue("reason", And(
+				ContainSubstring("grant it create on tokenreviews.authentication.k8s.io and subjectaccessreviews.authorization.k8s.io"), HaveSuffix("no right"))))))
+		},
+		Entry("who calls", "tokenreviews", "Authentication failed"),
+		Entry("what the caller may do", "subjectaccessreviews", "Authorization for user prometheus failed"),
+	)
+
+	It("fail while the API server gives no answer, and pass as soon as it does", func() {
+		broken := atomic.Bool{}
+		broken.Store(true)
+		clients.PrependReactor("create", "tokenreviews", func(clienttesting.Action) (bool, runtime.Object, error) {
+			return broken.Load(), nil, errors.New("no answer")
+		})
+		Expect(get("Bearer " + good)).To(answers(500, "Authentication failed"))
+		broken.Store(false)
+		Expect(get("Bearer " + good)).To(answers(200, "metrics"))
+	})
+
+	It("are judged anew after a minute, and after ten seconds where they were refused", func() {
+		Expect(get("Bearer " + good)).To(answers(200, ""))
+		mayRead.Store(false)
+		now = now.Add(59 * time.Second)
+		Expect(get("Bearer " + good)).To(answers(200, ""))
+		now = now.Add(time.Second)
+		Expect(get("Bearer " + good)).To(answers(403, ""))
+		mayRead.Store(true)
+		now = now.Add(9 * time.Second)
+		Expect(get("Bearer " + good)).To(answers(403, ""))
+		Expect(asked.Load()).To(BeEquivalentTo(2))
+		now = now.Add(time.Second)
+		Expect(get("Bearer " + good)).To(answers(200, ""))
+	})
+
+	It("to other paths, and with other methods, have verdicts of their own", func() {
+		Expect(get("Bearer " + good)).To(answers(200, ""))
+		mayRead.Store(false)
+		Expect(getFor(context.Background(), "Bearer "+good, "/debug")).To(answers(403, ""))
+		Expect(lastAsked.NonResourceAttributes.Path).To(Equal("/debug"))
+		request := httptest.NewRequest(http.MethodPut, "/metrics", http.NoBody)
+		request.Header.Set("Authorization", "Bearer "+good)
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, request)
+		Expect(w.Code).To(Equal(403))
+		Expect(lastAsked.NonResourceAttributes.Verb).To(Equal("put"))
+	})
+
+	It("with many bad tokens take up bounded memory, and push no good one out", func() {
+		Expect(get("Bearer " + good)).To(answers(200, ""))
+		for i := range 3 * mostVerdicts {
+			Expect(get(fmt.Sprint("Bearer bad-", i))).To(answers(401, ""))
+		}
+		Expect(len(r.refused)).To(And(BeNumerically(">", 0), BeNumerically("<=", mostVerdicts)))
+		Expect(get("Bearer " + good)).To(answers(200, ""))
+		Expect(asked.Load()).To(BeEquivalentTo(1))
+	})
+
+	It("leave no token in the log or in memory, and one line a minute for each status", func() {
+		for range 3 {
+			get("Bearer secret-token")
+			get("")
+			now = now.Add(10 * time.Second)
+		}
+		Expect(logs.Len()).To(Equal(1))
+		now = now.Add(30 * time.Second)
+		get("Bearer secret-token")
+		Expect(logs.Len()).To(Equal(2))
+		fails("tokenreviews", errors.New("no answer"))
+		get("Bearer another-secret-token")
+		Expect(logs.Len()).To(Equal(3))
+		Expect(fmt.Sprint(logs.All())).NotTo(ContainSubstring("secret-token"))
+		Expect(r.refused).To(HaveKey(key{token: sha256.Sum256([]byte("secret-token")), request: sha256.Sum256([]byte("get /metrics"))}))
+	})
+
+	It("have the API server review few at a time; others wait, no longer than their caller", func(ctx SpecContext) {
+		release := make(chan struct{})
+		clients.PrependReactor("create", "tokenreviews", func(clienttesting.Action) (bool, runtime.Object, error) {
+			<-release
+			return false, nil, nil
+		})
+		var all sync.WaitGroup
+		// The fake takes one request at a time, so what is counted is who has a place.
+		for i := range reviewsAtOnce {
+			all.Go(func() { getFor(ctx, fmt.Sprint("Bearer bad-", i), "/metrics") })
+		}
+		Eventually(func() int { return len(r.places) }).Should(Equal(reviewsAtOnce))
+		short, cancel := context.WithCancelCause(ctx)
+		cancel(errors.New("the caller went away"))
+		Expect(getFor(short, "Bearer "+good, "/metrics")).To(answers(500, "Authentication failed"))
+		Expect(logs.Len()).To(BeZero()) // there is nothing to do about it
+		r.timeout = time.Millisecond
+		Expect(getFor(ctx, "Bearer "+good, "/metrics")).To(answers(500, "Authentication failed"))
+		Expect(logs.All()).To(ConsistOf(HaveField("ContextMap()", HaveKeyWithValue("reason", ContainSubstring("8 requests are being reviewed already: context deadline exceeded")))))
+		close(release)
+		all.Wait()
+		Expect(r.places).To(BeEmpty())
+		r.timeout = reviewTimeout
+		Expect(getFor(ctx, "Bearer "+good, "/metrics")).To(answers(200, "metrics"))
+	}, SpecTimeout(time.Minute))
+})

@@ -1,0 +1,174 @@
+package eirinix_test
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+
+	"code.cloudfoundry.org/eirinix"
+)
+
+// tokenOf makes a ServiceAccount and returns a token of it.
+func tokenOf(ctx context.Context, namespace, name string) (string, error) {
+	accounts := clients().CoreV1().ServiceAccounts(namespace)
+	if _, err := accounts.Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
+		return "", err
+	}
+	request, err := accounts.CreateToken(ctx, name, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	if err != nil {
+		return "", err
+	}
+	return request.Status.Token, nil
+}
+
+// bindTo gives a ServiceAccount the rights of a ClusterRole.
+func bindTo(ctx context.Context, clusterRole, namespace, name string) error {
+	_, err := clients().RbacV1().ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: "spec-"},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: name}},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: clusterRole},
+	}, metav1.CreateOptions{})
+	return err
+}
+
+// mayScrape fails while a ServiceAccount may not read metrics.
+func mayScrape(ctx context.Context, namespace, name string) error {
+	user := "system:serviceaccount:" + namespace + ":" + name
+	answer, err := clients().AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+		User: user, NonResourceAttributes: &authorizationv1.NonResourceAttributes{Verb: "get", Path: "/metrics"},
+	}}, metav1.CreateOptions{})
+	if err == nil && !answer.Status.Allowed {
+		err = fmt.Errorf("%s may not yet read metrics", user)
+	}
+	return err
+}
+
+// scrape reads metrics as soon as their port is open, which may be after Ready. Without roots it trusts every certificate.
+func scrape(ctx context.Context, url, token string, roots *x509.CertPool) (status int, body string, err error) {
+	transport := &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{RootCAs: roots, InsecureSkipVerify: roots == nil}} //nolint:gosec // a spec's
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	if err != nil {
+		return 0, "", err
+	}
+	if token != "" {
+		request.Header.Set("Authorization", "Bearer "+token)
+	}
+	err = until(ctx, func() error {
+		resp, err := (&http.Client{Transport: transport}).Do(request)
+		if err != nil {
+			return err
+		}
+		defer resp.Body.Close()
+		text, err := io.ReadAll(resp.Body)
+		status, body = resp.StatusCode, string(text)
+		return err
+	})
+	return status, body, err
+}
+
+// scraped is the life of a pod whose metrics are read with the rights that the manifests have for that.
+func scraped(ctx context.Context, p *play, config *rest.Config) error {
+	return p.running(ctx, p.manager(config), func(ctx context.Context) error {
+		token, err := tokenOf(ctx, p.own, "prometheus")
+		if err := errors.Join(err, bindTo(ctx, "eirinix:"+p.pods+":metrics", p.own, "prometheus"), p.called(ctx)); err != nil {
+			return err
+		}
+		if p.without.Resource != "/metrics" {
+			if err := until(ctx, func() error { return mayScrape(ctx, p.own, "prometheus") }); err != nil {
+				return err
+			}
+		}
+		status, body, err := scrape(ctx, "https://127.0.0.1"+p.options.MetricsBindAddress+"/metrics", token, nil)
+		if err == nil && status != http.StatusOK {
+			err = errors.New(body)
+		}
+		return err
+	})
+}
+
+var _ = Describe("Metrics", Label("api-server"), func() {
+	const some = "eirinix_certificate_expiry_seconds"
+	var (
+		namespace, url string
+		options        eirinix.ManagerOptions
+	)
+	BeforeEach(func(ctx SpecContext) {
+		namespace = newNamespace(ctx)
+		options = urlOptions(namespace)
+		port := freePort()
+		options.MetricsBindAddress, url = fmt.Sprintf(":%d", port), fmt.Sprintf("https://127.0.0.1:%d/metrics", port)
+	})
+	run := func(ctx context.Context) {
+		GinkgoHelper()
+		m := eirinix.NewManager(options)
+		Expect(m.AddExtension(addEnv{})).To(Succeed())
+		runManager(ctx, m)
+	}
+
+	It("are read by callers that may get them, and by no others, over the program's own certificate", func(ctx SpecContext) {
+		token, err := tokenOf(ctx, namespace, "prometheus")
+		Expect(err).NotTo(HaveOccurred())
+		unbound, err := tokenOf(ctx, namespace, "default-to-nothing")
+		Expect(err).NotTo(HaveOccurred())
+		role, err := clients().RbacV1().ClusterRoles().Create(ctx, &rbacv1.ClusterRole{
+			ObjectMeta: metav1.ObjectMeta{GenerateName: "spec-"},
+			Rules:      []rbacv1.PolicyRule{{NonResourceURLs: []string{"/metrics"}, Verbs: []string{"get"}}},
+		}, metav1.CreateOptions{})
+		Expect(err).NotTo(HaveOccurred())
+		Expect(bindTo(ctx, role.Name, namespace, "prometheus")).To(Succeed())
+		run(ctx)
+
+		secret, err := clients().CoreV1().Secrets(namespace).Get(ctx, namespace+"-setupcertificate", metav1.GetOptions{})
+		Expect(err).NotTo(HaveOccurred())
+		roots := x509.NewCertPool()
+		Expect(roots.AppendCertsFromPEM(secret.Data["ca.crt"])).To(BeTrue())
+		Eventually(mayScrape).WithArguments(ctx, namespace, "prometheus").WithTimeout(patience).Should(Succeed())
+		status, body, err := scrape(ctx, url, token, roots)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(status).To(Equal(http.StatusOK), body)
+		Expect(body).To(ContainSubstring(some))
+		for caller, expected := range map[string]int{"": http.StatusUnauthorized, "no.such.token": http.StatusUnauthorized, unbound: http.StatusForbidden} {
+			status, body, err := scrape(ctx, url, caller, roots)
+			Expect(err).NotTo(HaveOccurred())
+			Expect(status).To(Equal(expected), body)
+			Expect(body).NotTo(ContainSubstring(some))
+		}
+	}, SpecTimeout(2*patience))
+
+	It("are served with a certificate while the program waits for its own", func(ctx SpecContext) {
+		options.RegisterWebHook, options.SetupCertificate = new(false), new(false)
+		m := eirinix.NewManager(options)
+		Expect(m.AddExtension(addEnv{})).To(Succeed())
+		startManager(ctx, m)
+		status, body, err := scrape(ctx, url, "", nil)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(status).To(Equal(http.StatusUnauthorized), body)
+		Expect(m.Ready()).NotTo(BeClosed())
+	}, SpecTimeout(2*patience))
+
+	DescribeTable("are plain, and for every client that reaches the port,",
+		func(ctx SpecContext, change func()) {
+			change()
+			run(ctx)
+			status, body, err := scrape(ctx, "http"+url[len("https"):], "", nil)
+			Expect(err).NotTo(HaveOccurred())
+			Expect(status).To(Equal(http.StatusOK))
+			Expect(body).To(ContainSubstring(some))
+		},
+		Entry("where that is wanted", func() { options.MetricsUnauthenticated = true }, SpecTimeout(2*patience)),
+		Entry("on loopback", func() { options.MetricsBindAddress = "127.0.0.1" + options.MetricsBindAddress }, SpecTimeout(2*patience)),
+	)
+})
