@@ -1,14 +1,21 @@
 package eirinix_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
+	"runtime"
+	"strconv"
 	"strings"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"go.uber.org/zap"
 	"sigs.k8s.io/yaml"
+
+	"code.cloudfoundry.org/eirinix"
+	eirinixtest "code.cloudfoundry.org/eirinix/testing"
 )
 
 // A Go snippet in the documentation that names a file in its first line stands in that file, and so is compiled.
@@ -71,6 +78,14 @@ var _ = Describe("The documentation", func() {
 		}
 	})
 
+	It("has a go.mod that keeps programs with an old google.golang.org/genproto building", func() {
+		text, err := os.ReadFile("go.mod")
+		Expect(err).NotTo(HaveOccurred())
+		required := regexp.MustCompile(`(?m)^\tgoogle\.golang\.org/genproto v0\.0\.0-(\d{8})`).FindSubmatch(text)
+		Expect(required).NotTo(BeNil())
+		Expect(strconv.Atoi(string(required[1]))).To(BeNumerically(">", 20230525), "its packages became modules of their own on that day")
+	})
+
 	It("quotes the README's programs at all", func() {
 		text, err := os.ReadFile("README.md")
 		Expect(err).NotTo(HaveOccurred())
@@ -89,4 +104,36 @@ func namesOf[T any](all []T, name func(T) string) []string {
 		found = append(found, name(v))
 	}
 	return found
+}
+
+// played sends objects to the steps of a documented example, as API servers do: it creates them, and updates them as they were
+// before the steps were registered. It checks what a step promises.
+func played(x *eirinix.ExtensionManager, objects ...any) error {
+	t := &playing{}
+	o := x.GetManagerOptions()
+	o.Logger = zap.NewNop().Sugar()
+	x.SetManagerOptions(o)
+	done := make(chan struct{})
+	go func() {
+		defer close(done) // also after Fatalf
+		h := eirinixtest.NewHarness(t, x)
+		for _, object := range objects {
+			h.CheckProperties(object)
+		}
+	}()
+	<-done
+	return t.failure
+}
+
+// playing is the test of an example, which is not given one.
+type playing struct{ failure error }
+
+func (*playing) Helper()             {}
+func (*playing) Cleanup(func())      {}
+func (*playing) Logf(string, ...any) {}
+func (t *playing) Failed() bool      { return t.failure != nil }
+
+func (t *playing) Fatalf(format string, args ...any) {
+	t.failure = fmt.Errorf(format, args...)
+	runtime.Goexit()
 }

@@ -60,8 +60,8 @@ func ExampleMutation() {
 			return nil
 		},
 	})
-	fmt.Println(x.Validate())
-	// Output: <nil>
+	fmt.Println(x.Validate(), played(x, &appsv1.Deployment{}, &corev1.ConfigMap{Data: map[string]string{"version": "1"}}))
+	// Output: <nil> <nil>
 }
 
 // ClientCA says who may call.
@@ -94,8 +94,8 @@ func ExampleSettings() {
 			return nil
 		},
 	})
-	fmt.Println(x.Validate())
-	// Output: <nil>
+	fmt.Println(x.Validate(), played(x, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"proxy": "yes"}}}))
+	// Output: <nil> <nil>
 }
 
 // Exec, attach, eviction and scale are subresources.
@@ -177,7 +177,7 @@ func ExampleExtensionManager_Diagnose() {
 func ExampleExtensionManager_Record() {
 	var x *eirinix.ExtensionManager // of a program that runs
 	stop, err := x.Record(eirinix.Recording{
-		Dir:  "/recordings", // an emptyDir, in a cluster
+		Dir:  "/recordings/calls", // in an emptyDir, in a cluster
 		Only: func(r *admissionv1.AdmissionRequest) bool { return r.Namespace == "cf-workloads" },
 		Redact: func(object map[string]any) { // beside Secrets, whose data never are written
 			unstructured.RemoveNestedField(object, "metadata", "annotations")

@@ -57,7 +57,7 @@ var _ = Describe("A typed step", func() {
 		Entry("for a type, with rules for any resource", Mutation[*corev1.Pod]{Apply: apply, Settings: Settings{Rules: rules("*")}}, "may yield another kind"),
 		Entry("with an empty condition", Mutation[*corev1.Pod]{ID: "cel", Apply: apply, Settings: Settings{
 			Conditions: []admissionregistrationv1.MatchCondition{{Name: "c", Expression: " "}},
-		}}, `"cel"`, "mend Settings.Conditions: matchConditions[0].expression: Required value"),
+		}}, `"cel"`, "correct Settings.Conditions: matchConditions[0].expression: Required value"),
 		Entry("with a timeout beyond the API's", Mutation[*corev1.Pod]{ID: "slow", Apply: apply, Settings: Settings{Timeout: 31e9}}, `"slow"`, "30"),
 		Entry("with an unknown policy", Mutation[*corev1.Pod]{ID: "odd", Apply: apply, Settings: Settings{FailurePolicy: "Maybe"}}, `"odd"`, "Maybe"),
 	)

@@ -1,0 +1,70 @@
+package examples_test
+
+import (
+	"path/filepath"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	crclient "sigs.k8s.io/controller-runtime/pkg/client"
+
+	"code.cloudfoundry.org/eirinix/examples/internal/programs"
+)
+
+// A program that changes what may not change after the creation of an object has the API server refuse every edit of objects
+// that are older than the program.
+var _ = DescribeTable("objects that are older than the example can be edited still, and so can those that it has changed:",
+	func(ctx SpecContext, example, file string, more func() []string) {
+		r := readmeOf(example)
+		unregisterAfterwards(example + "-example")
+		switch example {
+		case "agnhost":
+			r.define(ctx, "widgets.yaml", "agnhost.example.org/v1", "Widget")
+		case "playbook":
+			err := c.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "webhooks"}})
+			Expect(crclient.IgnoreAlreadyExists(err)).To(Succeed())
+			r.define(ctx, playbookCRD, "ops.netease.com/v1", "Playbook")
+		}
+		var older []*unstructured.Unstructured
+		for _, object := range objectsIn(filepath.Join(example, file)) {
+			if object.GetKind() != "Namespace" {
+				object.SetName(object.GetName() + "-older")
+				older = append(older, object)
+			}
+			// The API server may still know the webhook of the spec before for a moment.
+			Eventually(func() error { return applyAfresh(ctx, object) }, programs.Patience).Should(Succeed())
+		}
+		Expect(older).NotTo(BeEmpty())
+		r.start("-host", more()...)
+		var changed map[string]*unstructured.Unstructured
+		Eventually(func() (err error) {
+			changed, err = r.apply(ctx, file)
+			return err
+		}, programs.Patience).Should(Succeed())
+		edit := func(object *unstructured.Unstructured) {
+			GinkgoHelper()
+			annotate := crclient.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"annotations":{"edited":"yes"},"labels":{"edited":"yes"}}}`))
+			Expect(c.Patch(ctx, object, annotate)).To(Succeed(), "%s %s", object.GetKind(), object.GetName())
+		}
+		for _, object := range older {
+			edit(object)
+			Expect(remove(ctx, object)).To(Succeed())
+		}
+		for _, object := range changed {
+			edit(object)
+		}
+	},
+	Entry(nil, "sidecar", "pods.yaml", without),
+	Entry(nil, "policies", "pod.yaml", without),
+	Entry(nil, "idle-image", "workload.yaml", without),
+	Entry(nil, "agnhost", "objects.yaml", without),
+	Entry(nil, "playbook", "playbook.yaml", without),
+	Entry(nil, "job-retries", "jobs.yaml", func() []string {
+		address, port := programs.FreeAddress()
+		return []string{"-port", port, "-listen", address, "-cert-dir", newAuthority().folder("cert.pem", "key.pem", "ca.pem")}
+	}),
+)
+
+func without() []string { return nil }
