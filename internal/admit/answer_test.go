@@ -111,7 +111,7 @@ var _ = Describe("An answer", func() {
 				}
 			}
 			said := h.logs.with("zero Response")
-			Expect(said).To(ConsistOf(HaveKeyWithValue("extension", "volumes"), HaveKeyWithValue("extension", "other")))
+			Expect(said).To(ConsistOf(HaveKeyWithValue("step", "volumes"), HaveKeyWithValue("step", "other")))
 		})
 
 		It("is not one that says a little", func() {

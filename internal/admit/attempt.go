@@ -45,12 +45,14 @@ func (k *call) wait() outcome {
 		o := outcome{err: &stepError{step: k.name, err: errNoAnswer}}
 		defer func() {
 			if r := recover(); r != nil { // a step's panics are caught closer to it; its types may panic as well
-				o = outcome{err: &stepError{step: k.name, err: k.panicked(r, k.name)}}
+				o = outcome{err: &stepError{step: k.name, err: panicked(r)}}
 			} else if k.at != between && !k.isAbandoned() { // Goexit runs the deferred calls, too
 				k.decided(k.at, decisionFailed, 0)
 				o.err = &stepError{step: k.Steps[k.at].Name, err: errNoAnswer}
 			}
-			done <- o
+			if done <- o; k.isAbandoned() {
+				k.logLatePanic(o.err)
+			}
 		}()
 		deepen()
 		o = k.complete()
@@ -188,6 +190,7 @@ func (k *call) attemptApart(i int, timeout time.Duration, t task) error {
 		defer func() {
 			if done <- err; over.Swap(true) {
 				k.left[i].add(-1)
+				k.logLatePanic(&stepError{step: k.Steps[i].Name, err: err})
 			}
 		}()
 		err = k.caught(i, ctx, &t)
@@ -200,6 +203,7 @@ func (k *call) attemptApart(i int, timeout time.Duration, t task) error {
 	k.left[i].add(1)
 	if over.Swap(true) { // it has ended at this moment
 		k.left[i].add(-1)
+		k.logLatePanic(&stepError{step: k.Steps[i].Name, err: <-done})
 	}
 	return errLate(ctx)
 }
@@ -209,7 +213,7 @@ func (k *call) caught(i int, ctx context.Context, t *task) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			k.stepMetrics[i].panicked()
-			err = k.panicked(r, k.Steps[i].Name)
+			err = panicked(r)
 		}
 		if err != nil && ctx.Err() != nil && errors.Is(err, ctx.Err()) {
 			err = fmt.Errorf("%w (the step says: %w)", errLate(ctx), err) // the timeout is what the user can change
@@ -218,9 +222,14 @@ func (k *call) caught(i int, ctx context.Context, t *task) (err error) {
 	return t.do(ctx)
 }
 
-func (k *call) panicked(r any, step string) error {
-	k.log.Info("extension panicked", "step", step, "panic", fmt.Sprint(r), "stack", string(debug.Stack()))
-	return fmt.Errorf("panic: %v", r)
+// panicked makes an error of what recover has returned.
+func panicked(r any) error { return &panicError{value: r, stack: debug.Stack()} }
+
+// logLatePanic logs the panic of a step that was left behind: its call has been answered, and logged as late.
+func (k *call) logLatePanic(err error) {
+	if _, ok := errors.AsType[*panicError](err); ok {
+		k.logFailure(k.log, err, "extension panicked after its deadline")
+	}
 }
 
 // deepen makes the stack of a new goroutine as large as a call needs it, while there is nothing on it that would have to

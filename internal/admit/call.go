@@ -34,7 +34,7 @@ func (k *call) handle(i int, x *Exchange) error {
 	}
 	if isZero(resp) {
 		k.sayNothings[i].Do(func() {
-			k.log.Info("extension returned the zero Response, which lets the object through unchanged; return admission.Allowed to say so", "step", s.Name)
+			k.blaming(k.log, s.Name).Info("extension returned the zero Response, which lets the object through unchanged; return admission.Allowed to say so")
 		})
 		return nil
 	}

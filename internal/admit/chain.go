@@ -23,19 +23,21 @@ type Chain struct {
 // chain is a Chain at work. It is shared by all calls.
 type chain struct {
 	Chain
-	name        string
+	webhook     string         // the entry's name
+	name        string         // that of the one step, or of the webhook
 	allIgnore   bool           // so is the webhook's failurePolicy
 	types       []reflect.Type // by step: what New makes; nil without
 	sameObjects []int          // by step: the first one with the same objectSelector, perhaps itself
 	sayNothings []sync.Once    // by step: the zero Response is worth one line in the log, not one a request
 	metrics     *webhookMetrics
 	stepMetrics []*stepMetrics // by step
-	left        []left         // by step
+	left        []*left        // by step
 }
 
-func newChain(path string, c Chain, metrics *Metrics) *chain {
+// newChain makes a chain in the place of another one, or of none. Runs of its steps that were left behind count on.
+func newChain(path string, c Chain, metrics *Metrics, before *chain) *chain {
 	webhook := path[strings.LastIndexByte(path, '/')+1:]
-	served := &chain{Chain: c, name: webhook, sayNothings: make([]sync.Once, len(c.Steps)), left: make([]left, len(c.Steps)), metrics: metrics.webhook(webhook)}
+	served := &chain{Chain: c, webhook: webhook, name: webhook, sayNothings: make([]sync.Once, len(c.Steps)), metrics: metrics.webhook(webhook)}
 	if len(c.Steps) == 1 {
 		served.name = c.Steps[0].Name
 	}
@@ -50,10 +52,20 @@ func newChain(path string, c Chain, metrics *Metrics) *chain {
 		}
 		served.types = append(served.types, made)
 		served.stepMetrics = append(served.stepMetrics, served.metrics.step(s.Name))
-		served.left[i].metrics = served.stepMetrics[i]
+		served.left = append(served.left, before.leftOf(s.Name, served.stepMetrics[i]))
 		served.allIgnore = served.allIgnore && s.Ignore
 	}
 	return served
+}
+
+// leftOf counts the runs of a step that were left behind.
+func (c *chain) leftOf(step string, metrics *stepMetrics) *left {
+	if c != nil {
+		if i := slices.IndexFunc(c.Steps, func(s Step) bool { return s.Name == step }); i >= 0 {
+			return c.left[i]
+		}
+	}
+	return &left{metrics: metrics}
 }
 
 // want is what a step's own rules and selectors say of a request.
@@ -96,14 +108,12 @@ func (c *chain) wants(req *admissionv1.AdmissionRequest) (wants []want, some boo
 	return wants, some
 }
 
-// run takes a request through the chain, and counts the operations of the patch in the response. An error is a
-// failure, which failurePolicy decides on; it names the step. A denial is a response.
-func (c *chain) run(ctx context.Context, log logr.Logger, req *admissionv1.AdmissionRequest, wants []want, all *room) (*admissionv1.AdmissionResponse, int, error) {
+// run takes a request through the chain.
+func (c *chain) run(ctx context.Context, log logr.Logger, req *admissionv1.AdmissionRequest, wants []want, all *room) outcome {
 	k := &call{chain: c, ctx: ctx, log: log, request: req, wants: wants, at: between, leftAt: between}
 	k.object = object{raw: req.Object.Raw, memory: &memory{room: all.objects, ctx: ctx}}
 	k.old = object{raw: req.OldObject.Raw, memory: &memory{room: all.oldObjects, ctx: ctx}}
-	o := k.wait() //nolint:contextcheck // a call carries its context
-	return o.response, o.operations, o.err
+	return k.wait() //nolint:contextcheck // a call carries its context
 }
 
 // joinDenials makes one verdict of several, with the code and reason of the first. Where steps share a webhook, which the

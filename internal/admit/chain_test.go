@@ -349,3 +349,20 @@ var _ = Describe("A chain of validators", func() {
 		Entry("CONNECT without options", "null", "null", "false false"),
 	)
 })
+
+var _ = Describe("A step that changes managedFields", func() {
+	DescribeTable("has that in the patch", func(patch string, edit func(*metav1.ManagedFieldsEntry)) {
+		step := admit.Step{Name: "a", New: newPod, Mutate: func(_ context.Context, _ *admit.Exchange, obj runtime.Object) error {
+			edit(&obj.(*corev1.Pod).ManagedFields[0])
+			return nil
+		}}
+		r, _ := serve(admit.Chain{Steps: []admit.Step{step}}, func(req *admissionv1.AdmissionRequest) {
+			req.Object.Raw = []byte(`{"metadata":{"name":"web-0","managedFields":[{"manager":"kubectl","time":"2026-01-02T03:04:05Z","fieldsV1":{"f:spec":{}}}]}}`)
+		})
+		Expect(r.review("v1").Patch).To(MatchJSON(patch))
+	},
+		Entry("of an entry's text", `[{"op":"remove","path":"/metadata/managedFields/0/fieldsV1/f:spec"},{"op":"add","path":"/metadata/managedFields/0/fieldsV1/f:status","value":{}}]`, func(e *metav1.ManagedFieldsEntry) { e.FieldsV1.SetRawBytes([]byte(`{"f:status":{}}`)) }),
+		Entry("of an entry's time", `[{"op":"replace","path":"/metadata/managedFields/0/time","value":"2027-01-02T03:04:05Z"}]`, func(e *metav1.ManagedFieldsEntry) { *e.Time = metav1.NewTime(e.Time.AddDate(1, 0, 0)) }),
+		Entry("of an entry", `[{"op":"replace","path":"/metadata/managedFields/0/manager","value":"helm"}]`, func(e *metav1.ManagedFieldsEntry) { e.Manager = "helm" }),
+	)
+})

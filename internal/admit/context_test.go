@@ -49,7 +49,7 @@ var _ = Describe("The context of a step", func() {
 		})
 		h.ask().review("v1")
 		Expect(h.logs.with("said by the extension")).To(ConsistOf(And(
-			HaveKeyWithValue("extension", "volumes"), HaveKeyWithValue("uid", uid), HaveKeyWithValue("name", "web-0"),
+			HaveKeyWithValue("step", "volumes"), HaveKeyWithValue("uid", uid), HaveKeyWithValue("name", "web-0"),
 		)))
 	})
 

@@ -12,7 +12,7 @@ import (
 
 	"github.com/go-logr/logr"
 	admissionv1 "k8s.io/api/admission/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
@@ -41,10 +41,12 @@ type call struct {
 	abandoned atomic.Bool // set under mu by the one who waits: the deadline has passed
 }
 
-// outcome is what comes of a call: a response, or a failure, which names the step.
+// outcome is what comes of a call: a response, which may be a denial, or a failure, which names the step and which
+// failurePolicy decides on.
 type outcome struct {
 	response   *admissionv1.AdmissionResponse
-	operations int // in the response's patch
+	operations int    // in the response's patch
+	deniedBy   string // the steps that denied
 	err        error
 }
 
@@ -67,6 +69,14 @@ func (e *batchError) Error() string {
 	return fmt.Sprintf("one of the extensions %q failed: %v", e.steps, e.err)
 }
 func (e *batchError) Unwrap() error { return e.err }
+
+// panicError is a panic of a step, or of the methods of its type.
+type panicError struct {
+	value any
+	stack []byte
+}
+
+func (e *panicError) Error() string { return fmt.Sprintf("panic: %v", e.value) }
 
 // stepDenial is a denial with the step that it came from.
 type stepDenial struct {
@@ -96,7 +106,7 @@ func (k *call) complete() outcome {
 	resp := &admissionv1.AdmissionResponse{Allowed: len(denials) == 0, Warnings: k.warnings, AuditAnnotations: k.audit}
 	if !resp.Allowed {
 		resp.Result = &k.joinDenials(denials).status
-		return outcome{response: resp}
+		return outcome{response: resp, deniedBy: deniers(denials)}
 	}
 	if err = k.write(func() (err error) { resp.Patch, err = k.object.patch(); return err }); err != nil {
 		return outcome{err: err}
@@ -131,16 +141,29 @@ func (k *call) steps() (denials []stepDenial, err error) {
 				denials = append(denials, stepDenial{k.Steps[i].Name, d})
 			case stepErr != nil && err == nil:
 				err = stepErr
+			case stepErr != nil:
+				k.logFailure(k.log, stepErr, "extension failed; an earlier one's failure is the answer")
 			}
 			if !k.Validating && (len(denials) > 0 || err != nil) || k.isAbandoned() {
 				return denials, err
 			}
 		}
 	}
-	if len(denials) > 0 {
-		return denials, nil // a refusal is definite, whatever else failed
+	if len(denials) > 0 { // a refusal is definite, whatever else failed
+		if err != nil {
+			k.logFailure(k.log, err, "extension failed; another one's denial is the answer")
+		}
+		return denials, nil
 	}
 	return nil, err
+}
+
+func deniers(denials []stepDenial) string {
+	names := make([]string, 0, len(denials))
+	for _, d := range denials {
+		names = append(names, d.step)
+	}
+	return strings.Join(names, ", ")
 }
 
 // due tells whether a step's turn has come: when it wants the object as the steps before have left it, and in
@@ -166,8 +189,10 @@ func (k *call) wantsNow(m *Matcher) bool {
 	if !m.hasObjects() {
 		return true
 	}
-	if view, ok := k.object.current.(metav1.Object); ok {
-		return m.selectsLabels(view.GetLabels()) || m.selects(k.request.OldObject.Raw)
+	if meta := typedMeta(k.object.current); meta != nil {
+		return m.selectsLabels(meta.Labels) || m.selects(k.request.OldObject.Raw)
+	} else if tree, ok := k.object.current.(*unstructured.Unstructured); ok {
+		return m.selectsLabels(tree.GetLabels()) || m.selects(k.request.OldObject.Raw)
 	}
 	raw, err := k.object.json()
 	return err != nil || m.matchesObjects(raw, k.request.OldObject.Raw)
@@ -193,7 +218,7 @@ func (k *call) step(i int) (*denial, error) {
 	}
 	batch := k.object.batch()
 	if err == nil && s.Ignore {
-		err = k.caughtIn(k.object.flush, func() []string { return []string{s.Name} }) // a change that cannot be written is a failure of its own
+		err = caughtIn(k.object.flush) // a change that cannot be written is a failure of its own
 	}
 	took := time.Since(began)
 	if err == nil {
@@ -220,7 +245,7 @@ func (k *call) step(i int) (*denial, error) {
 		k.object = k.object.restored(undo)
 		k.decided(i, decisionIgnored, took)
 		k.ignored = append(k.ignored, &stepError{step: s.Name, err: err})
-		k.log.Error(err, "extension failed; its failurePolicy is Ignore, so what it did is undone", "step", s.Name, "took", took.String())
+		k.logFailure(k.log, k.ignored[len(k.ignored)-1], "extension failed; its failurePolicy is Ignore, so what it did is undone", "took", took.String())
 		return nil, nil
 	}
 	k.decided(i, decisionFailed, took)
@@ -238,7 +263,7 @@ func (k *call) sharesBatch(i int) bool {
 func (k *call) flush() error { return k.write(k.object.flush) }
 
 func (k *call) write(do func() error) error {
-	err := k.caughtIn(do, k.batch)
+	err := caughtIn(do)
 	if err == nil {
 		return nil
 	}
@@ -267,10 +292,10 @@ func (k *call) batch() (names []string) {
 }
 
 // caughtIn makes an error of a panic outside a step's function: of the methods of its type.
-func (k *call) caughtIn(do func() error, steps func() []string) (err error) {
+func caughtIn(do func() error) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			err = k.panicked(r, strings.Join(steps(), ", "))
+			err = panicked(r)
 		}
 	}()
 	return do()
@@ -296,7 +321,7 @@ func (k *call) perform(i int, x *Exchange) (err error) {
 	s := &k.Steps[i]
 	defer func() {
 		if r := recover(); r != nil { // of its type; its function's are caught closer to it
-			err = k.panicked(r, s.Name)
+			err = panicked(r)
 		}
 	}()
 	switch {

@@ -49,7 +49,7 @@ var _ = Describe("A failure", func() {
 			failed := h.logs.with("failurePolicy decides")
 			Expect(failed).To(HaveLen(1))
 			Expect(failed[0]).To(And(
-				HaveKeyWithValue("extension", "volumes"),
+				HaveKeyWithValue("step", "volumes"),
 				HaveKeyWithValue("user", "alice"),
 				HaveKeyWithValue("resource", "pods"),
 				HaveKeyWithValue("namespace", "cf"),
@@ -102,11 +102,13 @@ var _ = Describe("A failure", func() {
 		Expect(h.ask().review("v1").Allowed).To(BeTrue())
 	})
 
-	It("by panic leaves the stack in the log, and not in the answer", func() {
+	It("by panic is logged once, as an error, with its stack, which the answer has not", func() {
 		h := newHook(panicking("boom"))
 		Expect(h.ask().Body).NotTo(ContainSubstring(".go:"))
-		panics := h.logs.with("extension panicked")
-		Expect(panics).To(HaveLen(1))
-		Expect(panics[0]).To(And(HaveKeyWithValue("extension", "volumes"), HaveKeyWithValue("stack", ContainSubstring("failure_test.go"))))
+		Expect(h.logs.all()).To(HaveLen(1))
+		Expect(h.logs.with("boom")).To(ConsistOf(And(
+			Not(HaveKey("level")), HaveKeyWithValue("step", "volumes"), HaveKeyWithValue("error", ContainSubstring("boom")),
+			HaveKeyWithValue("stack", ContainSubstring("failure_test.go")),
+		)))
 	})
 })

@@ -62,17 +62,17 @@ func (h *Handler) Serve(path string, c Chain) {
 	if h.chains == nil {
 		h.chains = map[string]*chain{}
 	}
-	h.chains[path] = newChain(path, c, h.Metrics)
+	h.chains[path] = newChain(path, c, h.Metrics, h.chains[path])
 }
 
 // ServeAll serves these chains and no others, by path. Calls in flight end as they began.
 func (h *Handler) ServeAll(chains map[string]Chain) {
-	served := make(map[string]*chain, len(chains))
-	for path, c := range chains {
-		served[path] = newChain(path, c, h.Metrics)
-	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	served := make(map[string]*chain, len(chains))
+	for path, c := range chains {
+		served[path] = newChain(path, c, h.Metrics, h.chains[path])
+	}
 	h.chains = served
 }
 
@@ -113,7 +113,7 @@ func (h *Handler) decide(w http.ResponseWriter, r *http.Request, c *chain, arriv
 	}
 	wants, some := c.wants(&question.request)
 	if !some {
-		answer := h.accept(c, question, &admissionv1.AdmissionResponse{Allowed: true}, 0, arrived)
+		answer := h.accept(c, question, outcome{response: &admissionv1.AdmissionResponse{Allowed: true}}, arrived)
 		question.recycle()
 		answer.offline = body.offline
 		return answer
@@ -156,7 +156,7 @@ func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, c *chain, err e
 		w.Header().Set("Retry-After", "1")
 	}
 	h.Metrics.refusedWith(status)
-	h.Log.Info("refused a request", "status", status, "reason", err.Error(), "from", r.RemoteAddr, "extension", c.name)
+	h.Log.Info("refused a request", "status", status, "reason", err.Error(), "from", r.RemoteAddr, "webhook", c.webhook)
 	return textReply(status, fmt.Sprintf("extension %q: %v", c.name, err))
 }
 
@@ -191,23 +191,24 @@ func busy(err error) error {
 // run runs the chain and makes the answer.
 func (h *Handler) run(ctx context.Context, c *chain, question *envelope, wants []want, arrived time.Time) reply {
 	log := c.logger(h.Log, &question.request)
-	resp, operations, err := c.run(logf.IntoContext(ctx, log), log, &question.request, wants, h.room)
-	if err != nil {
-		return h.fail(c, question, err, arrived)
+	o := c.run(logf.IntoContext(ctx, log), log, &question.request, wants, h.room)
+	if o.err != nil {
+		return h.fail(c, question, o.err, arrived)
 	}
-	return h.accept(c, question, resp, operations, arrived)
+	return h.accept(c, question, o, arrived)
 }
 
 // accept makes an answer of a response.
-func (h *Handler) accept(c *chain, question *envelope, resp *admissionv1.AdmissionResponse, operations int, arrived time.Time) reply {
+func (h *Handler) accept(c *chain, question *envelope, o outcome, arrived time.Time) reply {
+	resp := o.response
 	answer, err := encodeAnswer(question, resp)
 	if err != nil {
 		return h.fail(c, question, &stepError{step: c.name, err: fmt.Errorf("its answer cannot be encoded: %w", err)}, arrived)
 	}
 	took := time.Since(arrived)
-	c.metrics.answered(took, operations, len(resp.Patch))
+	c.metrics.answered(took, o.operations, len(resp.Patch))
 	if !resp.Allowed {
-		c.logger(h.Log, &question.request).Info("denied", "user", brief(question.request.UserInfo.Username),
+		c.blaming(c.logger(h.Log, &question.request), o.deniedBy).Info("denied", "user", brief(question.request.UserInfo.Username),
 			"code", resp.Result.Code, "reason", resp.Result.Message, "took", took.String())
 	} else if h.Log.V(1).Enabled() {
 		c.logger(h.Log, &question.request).V(1).Info("allowed", "patchBytes", len(resp.Patch), "took", took.String())
@@ -218,7 +219,7 @@ func (h *Handler) accept(c *chain, question *envelope, resp *admissionv1.Admissi
 func (h *Handler) fail(c *chain, question *envelope, err error, arrived time.Time) reply {
 	took := time.Since(arrived)
 	c.metrics.answered(took, 0, 0)
-	c.logger(h.Log, &question.request).Error(err, "extension failed; failurePolicy decides",
+	c.logFailure(c.logger(h.Log, &question.request), err, "extension failed; failurePolicy decides",
 		"user", brief(question.request.UserInfo.Username), "took", took.String())
 	if errors.Is(err, decode.ErrTooLarge) {
 		return statusReply(http.StatusRequestEntityTooLarge, metav1.StatusReasonRequestEntityTooLarge, err.Error())
@@ -226,14 +227,39 @@ func (h *Handler) fail(c *chain, question *envelope, err error, arrived time.Tim
 	return textReply(http.StatusInternalServerError, err.Error())
 }
 
-// logger says with every line which request it is about.
+// logger says with every line which request it is about, and which step where the webhook has one alone.
 func (c *chain) logger(log logr.Logger, req *admissionv1.AdmissionRequest) logr.Logger {
 	return lazily(log, func() []any {
-		return []any{
-			"extension", c.name, "uid", brief(string(req.UID)), "operation", req.Operation,
+		values := []any{
+			"webhook", c.webhook, "uid", brief(string(req.UID)), "operation", req.Operation,
 			"resource", brief(resourceOf(req)), "namespace", brief(req.Namespace), "name", brief(req.Name),
 		}
+		if len(c.Steps) == 1 {
+			values = append(values, "step", c.name)
+		}
+		return values
 	})
+}
+
+// blaming says with every line of a call which steps it is about, where the webhook has several.
+func (c *chain) blaming(log logr.Logger, steps ...string) logr.Logger {
+	if len(c.Steps) == 1 || len(steps) == 0 {
+		return log
+	}
+	return log.WithValues("step", strings.Join(steps, ", "))
+}
+
+// logFailure logs the failure of a step, once, with the stack of its panic if that is what it was.
+func (c *chain) logFailure(log logr.Logger, err error, message string, keysAndValues ...any) {
+	if failed, ok := errors.AsType[*stepError](err); ok && failed.step != c.name {
+		log = c.blaming(log, failed.step)
+	} else if failed, ok := errors.AsType[*batchError](err); ok {
+		log = c.blaming(log, failed.steps...)
+	}
+	if p, ok := errors.AsType[*panicError](err); ok {
+		keysAndValues = append(keysAndValues, "stack", string(p.stack))
+	}
+	log.Error(err, message, keysAndValues...)
 }
 
 // closeWhenDraining makes the answer the last one on its connection, so that the next call goes to another

@@ -75,6 +75,9 @@ var _ = Describe("A step that ignores its deadline", func() {
 			Expect(got.Body).To(And(HavePrefix(`extension "hangs" failed: 100 of its runs still hang`), ContainSubstring("obey its context")))
 		}
 		Expect(begun.Load()).To(BeEquivalentTo(most))
+		h.Handler.ServeAll(map[string]admit.Chain{volumes: {Steps: []admit.Step{label("other", nil), hangs("hangs", time.Millisecond, ignore)}}})
+		h.ask()
+		Expect(begun.Load()).To(BeEquivalentTo(most), "they count on when other steps are served")
 		release()
 		Eventually(left).Should(BeZero())
 		h.ask()

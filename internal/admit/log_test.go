@@ -1,11 +1,19 @@
 package admit_test
 
 import (
+	"context"
+	"sync/atomic"
+
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	admissionv1 "k8s.io/api/admission/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	"code.cloudfoundry.org/eirinix/internal/admit"
 )
 
 var _ = Describe("The log", func() {
@@ -23,7 +31,7 @@ var _ = Describe("The log", func() {
 			HaveKeyWithValue("resource", "deployments.apps/scale"),
 			HaveKeyWithValue("namespace", "cf"),
 			HaveKeyWithValue("name", "web-0"),
-			HaveKeyWithValue("extension", "volumes"),
+			HaveKeyWithValue("step", "volumes"),
 			HaveKeyWithValue("uid", uid),
 			HaveKeyWithValue("code", BeEquivalentTo(403)),
 			HaveKeyWithValue("reason", "no root"),
@@ -38,9 +46,58 @@ var _ = Describe("The log", func() {
 		Expect(h.logs.all()).To(HaveLen(1))
 		Expect(h.logs.with("allowed")).To(ConsistOf(And(
 			HaveKeyWithValue("level", BeEquivalentTo(1)),
-			HaveKeyWithValue("extension", "volumes"),
+			HaveKeyWithValue("step", "volumes"),
 			HaveKeyWithValue("took", aDuration()),
 			HaveKey("patchBytes"),
 		)))
+	})
+
+	It("names the step where several share a webhook, and the webhook beside it", func() {
+		check := func(name string, verdict error) admit.Step {
+			return admit.Step{Name: name, New: newPod, Check: func(context.Context, *admit.Exchange, runtime.Object, runtime.Object) error { return verdict }}
+		}
+		denial := apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "web-0", errStep)
+		h := newHook(allow)
+		h.Handler.Serve("/validate/pods-1", admit.Chain{Validating: true, Steps: []admit.Step{
+			check("size", denial), check("broken", errStep), check("fine", nil), check("name", denial),
+		}})
+		h.post("/validate/pods-1", body("v1", request())).review("v1")
+		Expect(h.logs.with("denied")).To(ConsistOf(And(HaveKeyWithValue("webhook", "pods-1"), HaveKeyWithValue("step", "size, name"))))
+		Expect(h.logs.with("another one's denial is the answer")).To(ConsistOf(And(
+			HaveKeyWithValue("webhook", "pods-1"), HaveKeyWithValue("step", "broken"), HaveKeyWithValue("error", ContainSubstring(errStep.Error())))))
+		Expect(h.logs.all()).To(HaveLen(2))
+
+		h.Handler.Serve("/validate/pods-2", admit.Chain{Validating: true, Steps: []admit.Step{check("broken", errStep), check("also", errStep)}})
+		h.post("/validate/pods-2", body("v1", request()))
+		Expect(h.logs.with("failurePolicy decides")).To(ConsistOf(And(HaveKeyWithValue("webhook", "pods-2"), HaveKeyWithValue("step", "broken"))))
+		Expect(h.logs.with("an earlier one's failure is the answer")).To(ConsistOf(HaveKeyWithValue("step", "also")))
+	})
+
+	DescribeTable("has the panic of a step that was left behind", func(ignore bool) {
+		var begun atomic.Bool
+		late := make(chan struct{})
+		step := label("late", func(*admit.Exchange) error {
+			begun.Store(true)
+			<-late
+			panic("too late")
+		})
+		step.Ignore = ignore
+		h := newHook(allow)
+		h.Handler.Serve(volumes, admit.Chain{Steps: []admit.Step{step}})
+		for !begun.Load() { // on a slow machine the time may be over before
+			h.post(volumes+"?timeout=40ms", body("v1", request()))
+		}
+		close(late)
+		Eventually(h.logs.with).WithArguments("panicked after its deadline").Should(ConsistOf(And(
+			HaveKeyWithValue("step", "late"), HaveKeyWithValue("error", ContainSubstring("too late")), HaveKeyWithValue("stack", ContainSubstring("log_test.go")))))
+	},
+		Entry("under Fail", false),
+		Entry("under Ignore", true),
+	)
+
+	It("gives a denial without words its reason", func() {
+		h := newHook(returning(raw(admissionv1.AdmissionResponse{Result: &metav1.Status{Reason: metav1.StatusReasonConflict}})))
+		h.ask().review("v1")
+		Expect(h.logs.with("denied")).To(ConsistOf(HaveKeyWithValue("reason", Not(BeEmpty()))))
 	})
 })

@@ -52,7 +52,7 @@ var _ = Describe("A request that is no AdmissionReview", func() {
 		Expect(calls.Load()).To(BeZero())
 		said := h.logs.with("refused a request")
 		Expect(said).To(ConsistOf(And(
-			HaveKeyWithValue("extension", "volumes"),
+			HaveKeyWithValue("webhook", "volumes"),
 			HaveKeyWithValue("status", BeEquivalentTo(status)),
 			HaveKeyWithValue("reason", ContainSubstring(why)),
 			HaveKey("from"),

@@ -106,10 +106,40 @@ func (o *object) edit(t reflect.Type, newObject func() runtime.Object) (runtime.
 	return current, nil
 }
 
-// copied makes a deep copy, unless the type panics.
+// copied makes a deep copy, unless the type panics. What managedFields hold is shared: it is half of many objects, and is
+// replaced where it changes, but not written into (metav1.FieldsV1.GetRawBytes).
 func copied(obj runtime.Object) (c runtime.Object, ok bool) {
 	defer func() { ok = recover() == nil }()
-	return obj.DeepCopyObject(), true
+	meta := typedMeta(obj)
+	if meta == nil {
+		return obj.DeepCopyObject(), true
+	}
+	managed := meta.ManagedFields
+	meta.ManagedFields = nil
+	defer func() { meta.ManagedFields = managed }()
+	c = obj.DeepCopyObject()
+	if copied := typedMeta(c); copied != nil {
+		copied.ManagedFields = slices.Clone(managed)
+		for i := range copied.ManagedFields {
+			e := &copied.ManagedFields[i]
+			e.Time = e.Time.DeepCopy()
+			if e.FieldsV1 != nil {
+				fields := *e.FieldsV1
+				e.FieldsV1 = &fields
+			}
+		}
+	}
+	return c, true
+}
+
+// typedMeta gives the metadata of an object of a Go type, nil of a tree.
+func typedMeta(obj runtime.Object) *metav1.ObjectMeta {
+	if typed, ok := obj.(metav1.ObjectMetaAccessor); ok {
+		if meta, ok := typed.GetObjectMeta().(*metav1.ObjectMeta); ok {
+			return meta
+		}
+	}
+	return nil
 }
 
 // isOdd reports whether the view is a tree with values in it that no decoder makes, such as int or []string: readers

@@ -122,7 +122,7 @@ func (r *podRun) isAnswered(resp admission.Response) (made patch.Patch, pod runt
 func (p *Pods) Pod(req admission.Request) (*corev1.Pod, error) {
 	if run := p.find(&req); run != nil {
 		defer run.mu.Unlock()
-		return run.pod.DeepCopy(), nil
+		return copiedPod(run.pod), nil
 	}
 	if !carriesPod(&req) {
 		return nil, nil
@@ -132,6 +132,15 @@ func (p *Pods) Pod(req admission.Request) (*corev1.Pod, error) {
 		return nil, fmt.Errorf("the request's object is not a pod: %w", err)
 	}
 	return pod, nil
+}
+
+func copiedPod(pod *corev1.Pod) *corev1.Pod {
+	if c, ok := copied(pod); ok {
+		if its, ok := c.(*corev1.Pod); ok {
+			return its
+		}
+	}
+	return pod.DeepCopy()
 }
 
 func carriesPod(req *admission.Request) bool {
@@ -150,7 +159,7 @@ func (p *Pods) Patch(req admission.Request, pod *corev1.Pod) admission.Response 
 			return unpatched("%w", err)
 		}
 		if run.made, run.after = made, nil; !run.last {
-			run.after = pod.DeepCopy()
+			run.after = copiedPod(pod)
 		}
 		return patchedBy(made)
 	}

@@ -180,9 +180,7 @@ func FuzzApply(f *testing.F) {
 			return
 		}
 		defer func() {
-			if r := recover(); r != nil {
-				t.Skip("the library panics") // on a copy of null, for one
-			}
+			_ = recover() // the library that it is compared with panics, on a copy of null for one
 		}()
 		if err := agrees([]byte(raw), []byte(wire), applyWire(wire)); err != nil {
 			t.Fatal(err)

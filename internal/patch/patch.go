@@ -90,7 +90,9 @@ func diff(raw []byte, before, after any, opts []Option) (*differ, error) {
 	}
 	p := planFor(a.Type())
 	d.frames = append(d.stack[:0], frame{plan: p, after: b, known: true})
-	if err := d.value(p, a, b); err != nil {
+	err := d.value(p, a, b)
+	d.doc.close() // the operations hold bytes of their own
+	if err != nil {
 		return nil, err
 	}
 	return d, nil

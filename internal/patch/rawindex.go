@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"math"
 	"math/bits"
+	"slices"
+	"sync"
 )
 
 // A document answers where in the raw JSON a member or an item stands, without decoding anything.
@@ -51,13 +53,31 @@ func (doc *document) named(e *entry, name string) bool {
 
 func malformed(at int) error { return fmt.Errorf("%w at byte %d", ErrSyntax, at) }
 
+// spanPool holds the spans of documents that have been closed.
+var spanPool = sync.Pool{New: func() any { return new([]span) }}
+
+// mostPooled is how many spans a document may leave for others: those of some megabytes.
+const mostPooled = 1 << 16
+
+// close gives the spans to other documents. Nothing can be looked up any more.
+func (doc *document) close() {
+	if 0 < cap(doc.spans) && cap(doc.spans) <= mostPooled {
+		spans := doc.spans[:0]
+		spanPool.Put(&spans)
+	}
+	doc.spans = nil
+}
+
 // open makes the pass and returns the node of the whole document.
 func open(raw []byte) (document, node, error) {
 	doc := document{raw: raw}
 	if len(raw) >= math.MaxInt32 {
 		return doc, node{}, fmt.Errorf("raw JSON has %d bytes; at most %d can be patched", len(raw), math.MaxInt32-1)
 	}
-	doc.spans = make([]span, 0, 16+len(raw)/32)
+	if pooled, ok := spanPool.Get().(*[]span); ok {
+		doc.spans = *pooled
+	}
+	doc.spans = slices.Grow(doc.spans, 16+len(raw)/32)
 	var nesting [64]int32 // most documents need no more
 	stack := nesting[:0]
 	for i := 0; i < len(raw); i++ {
