@@ -2,6 +2,7 @@ package eirinix_test
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"sync/atomic"
 	"time"
@@ -49,6 +50,10 @@ var _ = Describe("A Manager that looks for what is wrong", Label("api-server"), 
 		_, well := report.Find(diagnose.Well)
 		Expect(well).To(BeTrue(), "%s", report)
 		Eventually(func() int { return logs.FilterMessage("the API server calls this program").Len() }).WithTimeout(patience).Should(Equal(1))
+		for _, line := range logs.All() {
+			Expect(line.ContextMap()).NotTo(ContainElement(Equal("")), line.Message)
+			Expect(fmt.Sprint(line.ContextMap())).NotTo(ContainSubstring("call RegisterExtensions"), "%s: it is about to do that itself", line.Message)
+		}
 
 		options.Port = int32(portOf(m))
 		elsewhere := manager().Diagnose(ctx)

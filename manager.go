@@ -177,7 +177,7 @@ func (m *ExtensionManager) AddExtension(v any) error {
 
 func (m *ExtensionManager) add(v any) error {
 	if v == nil {
-		return errors.New("eirinix: AddExtension got nil; give it an Extension, a Watcher or a Reconciler")
+		return errors.New("eirinix: AddExtension got nil; give it an Extension, Mutation, Validation, Subresource, Watcher or Reconciler")
 	}
 	if isNil(v) {
 		return fmt.Errorf("eirinix: AddExtension got a nil %T; give it a value", v)

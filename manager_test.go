@@ -6,8 +6,11 @@ import (
 	"reflect"
 
 	. "github.com/onsi/ginkgo/v2/dsl/core"
+	. "github.com/onsi/ginkgo/v2/dsl/table"
 	. "github.com/onsi/gomega"
 	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
 	corev1 "k8s.io/api/core/v1"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
@@ -228,3 +231,23 @@ var _ = Describe("Manager", func() {
 		Expect(m.Run(ctx)).To(Succeed())
 	})
 })
+
+var _ = DescribeTable("An error that a program may drop is logged once, without a stack of ours:",
+	func(method string, call func(*ExtensionManager) error) {
+		core, logs := observer.New(zapcore.DebugLevel)
+		o := ManagerOptions{Host: "https://nowhere", Logger: zap.New(core, zap.AddStacktrace(zapcore.ErrorLevel)).Sugar()}
+		m := NewManager(o)
+		Expect(m.AddExtension(Mutation[*corev1.Pod]{ID: "a", Apply: func(context.Context, *Call, *corev1.Pod) error { return nil }})).To(Succeed())
+		err := call(m)
+		Expect(err).To(MatchError(ContainSubstring("ManagerOptions.Host")))
+		Expect(logs.All()).To(HaveLen(1))
+		line := logs.All()[0]
+		Expect(line.Level).To(Equal(zapcore.ErrorLevel))
+		Expect(line.Message).To(Equal(method + " failed"))
+		Expect(line.ContextMap()).To(HaveKeyWithValue("error", err.Error()))
+		Expect(line.Stack).To(BeEmpty())
+	},
+	Entry(nil, "Start", (*ExtensionManager).Start),
+	Entry(nil, "Watch", (*ExtensionManager).Watch),
+	Entry(nil, "RegisterExtensions", (*ExtensionManager).RegisterExtensions),
+)

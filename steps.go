@@ -92,7 +92,7 @@ func (r resolver) kindOf(d definition) (schema.GroupVersionKind, error) {
 	}
 	kind, err := apiutil.GVKForObject(d.newObject(), r.scheme)
 	if err != nil {
-		return kind, fmt.Errorf("eirinix: extension %q is about %s, which the scheme does not know; add its AddToScheme to ManagerOptions.Scheme: %w", d.name, d.object, err)
+		return kind, fmt.Errorf("eirinix: extension %q is about %s, which the scheme does not know; add its AddToScheme to ManagerOptions.Scheme", d.name, d.object)
 	}
 	return kind, nil
 }

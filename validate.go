@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"code.cloudfoundry.org/eirinix/internal/ca"
+	"code.cloudfoundry.org/eirinix/internal/manifest"
 )
 
 // validate tells everything that is wrong with the options, each with its remedy. needsHost is false
@@ -25,11 +26,9 @@ func (o ManagerOptions) validate(needsHost bool) error {
 		errs = append(errs, fmt.Errorf("eirinix: ManagerOptions."+format, args...))
 	}
 	checkName := func(option, value string, check func(string) []string) {
-		if value == "" {
-			return
-		}
-		if problems := check(value); len(problems) > 0 {
-			bad("%s is %q: %s", option, value, strings.Join(problems, "; "))
+		if problems := check(value); value != "" && len(problems) > 0 {
+			rule, _, _ := strings.Cut(problems[0], " (e.g.") // the rule as a regular expression follows
+			bad("%s is %q: %s", option, value, rule)
 		}
 	}
 	checkName("Namespace", o.Namespace, validation.IsDNS1123Label)
@@ -37,7 +36,9 @@ func (o ManagerOptions) validate(needsHost bool) error {
 	checkName("ServiceName", o.ServiceName, validation.IsDNS1035Label)
 	checkName("Domain", o.Domain, validation.IsDNS1123Subdomain)
 	checkName("OperatorFingerprint", o.OperatorFingerprint, validation.IsDNS1123Label)
-	checkName("SetupCertificateName", o.SetupCertificateName, validation.IsDNS1123Subdomain)
+	if o.SetupCertificateName != certificateName(o.OperatorFingerprint) {
+		checkName("SetupCertificateName", o.SetupCertificateName, validation.IsDNS1123Subdomain)
+	}
 
 	if o.ServiceName != "" && o.WebhookNamespace == "" {
 		bad("ServiceName is %q but WebhookNamespace is empty; set it to that Service's namespace", o.ServiceName)
@@ -45,8 +46,10 @@ func (o ManagerOptions) validate(needsHost bool) error {
 	o.validateHost(needsHost, bad)
 	if o.Port < 0 || o.Port > 65535 {
 		bad("Port is %d; give a port from 1 to 65535, or 0 for %d", o.Port, defaultPort)
-	} else if _, _, err := o.listen(); err != nil {
+	} else if host, port, err := o.listen(); err != nil {
 		bad("ListenAddress is %q: %w; give host:port, such as \"0.0.0.0:9443\", \"[::1]:9443\" or \":0\"", o.ListenAddress, err)
+	} else if listen := net.JoinHostPort(host, strconv.Itoa(port)); needsHost && (manifest.Collide(listen, o.MetricsBindAddress) || manifest.Collide(listen, o.HealthProbeBindAddress)) {
+		bad("MetricsBindAddress or HealthProbeBindAddress has port %d, on which webhooks are served; give it another", port)
 	}
 	if p := o.FailurePolicy; p != nil && *p != admissionregistrationv1.Fail && *p != admissionregistrationv1.Ignore {
 		bad("FailurePolicy is %q; it must be Fail or Ignore", *p)

@@ -95,7 +95,7 @@ var _ = Describe("A preview", func() {
 		}, Apply: func(context.Context, *eirinix.Call, *corev1.Pod) error { return nil }}), pod, "-")
 		Expect(p.err).To(MatchError(And(
 			HavePrefix(`preview: webhook "step.`),
-			ContainSubstring(`mend Settings.Conditions: matchConditions[0].expression: Invalid value: "object.metadata.name ==": compilation failed`))))
+			ContainSubstring(`correct Settings.Conditions: matchConditions[0].expression: Invalid value: "object.metadata.name ==": compilation failed`))))
 		Expect(p.stdout).To(BeEmpty())
 	})
 

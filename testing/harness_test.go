@@ -90,7 +90,7 @@ var _ = Describe("The Harness", func() {
 	},
 		Entry("nothing", "nothing to test"),
 		Entry("what is no extension", "no Extension, Mutation, Validation", 42),
-		Entry("a condition that does not compile", `.eirinix.cloudfoundry.org": mend Settings.Conditions: matchConditions[0].expression: Invalid value: "object.": compilation failed`,
+		Entry("a condition that does not compile", `.eirinix.cloudfoundry.org": correct Settings.Conditions: matchConditions[0].expression: Invalid value: "object.": compilation failed`,
 			judging(eirinix.Settings{Conditions: conditions("object.")}, deny)),
 		Entry("one of a step with a webhook of its own, by its name", `webhook "judge.`, judging(eirinix.Settings{Isolated: true, Conditions: conditions("object.")}, deny)),
 		Entry("a resource that nobody has heard of", "OfflineOptions.Resources", eirinix.Mutation[*unstructured.Unstructured]{

@@ -108,7 +108,7 @@ func (s *Store) mintNext(state *State, current *ca.Authority) error {
 	case errors.Is(err, ca.ErrNotCA):
 		// A CA that was taken over may be for serving certificates only. The bundle still overlaps; an API server that
 		// is frozen while it changes is not covered this once.
-		s.Log.Info("the current CA may not sign the next one; it is replaced by overlapping bundles alone", "secret", s.String(), "because", err.Error())
+		s.Log.Info("the current CA may not sign the next one; it is replaced by overlapping bundles alone", "secret", s.String(), "reason", err.Error())
 	default:
 		return err
 	}

@@ -3,6 +3,7 @@ package certsecret
 // This file is the Store: it creates the Secret or adopts it, repairs, migrates and restores it.
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/x509"
@@ -96,7 +97,7 @@ func (s *Store) Restore(ctx context.Context, known *State, pinned Pinned) (*Stat
 		return nil, "", err
 	}
 	if outcome != Adopted {
-		s.Log.Info("certificate Secret "+string(outcome), "secret", s.String(), "reason", state.Reason, "state", state)
+		s.Log.Info("certificate Secret "+string(outcome), "secret", s.String(), "reason", cmp.Or(state.Reason, "it did not exist"), "state", state)
 	}
 	return state, outcome, nil
 }

@@ -221,7 +221,7 @@ func (k *keeping) cleanUp(ctx context.Context) {
 		return
 	}
 	k.mute = apierrors.IsForbidden(err)
-	k.Log.Info("a request that is done could not be deleted; kube-controller-manager deletes it in time", "request", r.name, "because", err.Error())
+	k.Log.Info("a request that is done could not be deleted; kube-controller-manager deletes it in time", "request", r.name, "reason", err.Error())
 }
 
 func condition(csr *certificatesv1.CertificateSigningRequest, kind certificatesv1.RequestConditionType) *certificatesv1.CertificateSigningRequestCondition {

@@ -64,7 +64,7 @@ func Retry(ctx context.Context, log logr.Logger, what string, f func(context.Con
 			return err
 		}
 		delay := delays.Step()
-		log.Info("the API server does not answer yet; trying again", "for", what, "in", delay.Round(time.Millisecond).String(), "error", err.Error())
+		log.Info("the API server does not answer yet; trying again. Check that it runs, and the address in the kubeconfig", "waitsFor", what, "again", delay.Round(time.Millisecond).String(), "reason", err.Error())
 		if Sleep(ctx, delay) != nil {
 			return err
 		}

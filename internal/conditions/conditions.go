@@ -36,7 +36,7 @@ func Check(webhook string, conditions []admissionregistrationv1.MatchCondition) 
 	var errs []error
 	for i, c := range conditions {
 		if fault := compile(strings.TrimSpace(c.Expression), field.NewPath("matchConditions").Index(i).Child("expression")); fault != nil {
-			errs = append(errs, fmt.Errorf("webhook %q: mend Settings.Conditions: %w", webhook, fault))
+			errs = append(errs, fmt.Errorf("webhook %q: correct Settings.Conditions: %w", webhook, fault))
 		}
 	}
 	return errors.Join(errs...)

@@ -31,8 +31,8 @@ var _ = Describe("Check", func() {
 		err := conditions.Check("w.example.org", where("object.", "true", " request.name "))
 		all := err.(interface{ Unwrap() []error }).Unwrap()
 		Expect(all).To(HaveExactElements(
-			MatchError(HavePrefix(`webhook "w.example.org": mend Settings.Conditions: matchConditions[0].expression: Invalid value: "object.": compilation failed: ERROR: <input>:1:8: Syntax error`)),
-			MatchError(`webhook "w.example.org": mend Settings.Conditions: matchConditions[2].expression: Invalid value: "request.name": must evaluate to bool but got string`),
+			MatchError(HavePrefix(`webhook "w.example.org": correct Settings.Conditions: matchConditions[0].expression: Invalid value: "object.": compilation failed: ERROR: <input>:1:8: Syntax error`)),
+			MatchError(`webhook "w.example.org": correct Settings.Conditions: matchConditions[2].expression: Invalid value: "request.name": must evaluate to bool but got string`),
 		))
 		for _, e := range all {
 			_, ok := errors.AsType[*field.Error](e)

@@ -322,6 +322,8 @@ func (c *Controller) verify(o Observation, first string) error {
 	for _, conf := range o.all {
 		missing := conf.found.Missing(c.Desired)
 		switch {
+		case conf.holds && !conf.found.Exists && c.Registers:
+			return fmt.Errorf("%s does not exist yet", conf)
 		case conf.holds && !conf.found.Exists:
 			return fmt.Errorf("%s does not exist; call RegisterExtensions", conf)
 		case other: // its registration stands, and its calls are answered here

@@ -18,7 +18,7 @@ func (c *connectionLog) Write(line []byte) (int, error) {
 	if withheld, ok := c.pass(); ok {
 		const most = 500
 		text := strings.ToValidUTF8(string(line[:min(len(line), most)]), "")
-		c.log.Info("a connection failed", "because", strings.TrimSpace(text), "moreSinceLast", withheld)
+		c.log.Info("a connection failed", "reason", strings.TrimSpace(text), "moreSinceLast", withheld)
 	}
 	return len(line), nil
 }

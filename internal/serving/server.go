@@ -129,7 +129,7 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	_, _ = fmt.Fprintf(w, "%v; expected is %s\n", err, s.Clients.Expected())
 	// client-go shows its user the text of a 403, but not that of a 401: so it stands here too.
 	if withheld, ok := s.refusals.pass(); ok {
-		s.Log.Info("refused a client", "status", status, "because", err.Error(), "expected", s.Clients.Expected(),
+		s.Log.Info("refused a client", "status", status, "reason", err.Error(), "expected", s.Clients.Expected(),
 			"from", r.RemoteAddr, "moreSinceLast", withheld)
 	}
 }

@@ -38,7 +38,7 @@ func Check(steps []Step, o Options) error {
 		c.rules(s, o)
 		c.selectors(s)
 		c.policies(s)
-		c.report("mend Settings.Conditions", checkConditions(conditionsFor(s.Rules, s.Conditions, s.ClusterCritical), field.NewPath("matchConditions"))...)
+		c.report("correct Settings.Conditions", checkConditions(conditionsFor(s.Rules, s.Conditions, s.ClusterCritical), field.NewPath("matchConditions"))...)
 		errs = append(errs, c.errs...)
 	}
 	return errors.Join(append(errs, checkEntryNames(steps)...)...)
@@ -74,7 +74,7 @@ type checker struct {
 
 func (c *checker) report(remedy string, faults ...*field.Error) {
 	for _, fault := range faults {
-		c.errs = append(c.errs, fmt.Errorf("extension %q: %s: %w", c.step, remedy, fault))
+		c.errs = append(c.errs, fmt.Errorf("eirinix: extension %q: %s: %w", c.step, remedy, fault))
 	}
 }
 
@@ -82,7 +82,7 @@ func (c *checker) name(s Step, o Options, names map[string]bool) {
 	path := field.NewPath("name")
 	if problems := validation.IsDNS1123Label(s.Name); len(problems) > 0 {
 		c.report("give it a name that can stand in a path and in the webhook's name", field.Invalid(path, s.Name, problems[0]))
-	} else if faults := validation.IsFullyQualifiedName(path, o.WebhookName(s.Name)); len(faults) > 0 {
+	} else if faults := validation.IsFullyQualifiedName(path, o.WebhookName(s.Name)); len(faults) > 0 && len(validation.IsDNS1123Subdomain(o.Fingerprint)) == 0 {
 		c.report("shorten the name or ManagerOptions.OperatorFingerprint", faults...)
 	}
 	key := uniqueName(s.Validating, s.Name)
@@ -102,7 +102,7 @@ func (c *checker) rules(s Step, o Options) {
 			field.Forbidden(path, "Namespaces beside other resources: ManagerOptions.Namespace would leave out every Namespace but "+o.Namespace))
 	}
 	for i, r := range s.Rules {
-		c.report("mend Settings.Rules", checkRule(r, path.Index(i))...)
+		c.report("correct Settings.Rules", checkRule(r, path.Index(i))...)
 		if !s.ClusterCritical {
 			c.wildcards(r, path.Index(i))
 		}
@@ -119,8 +119,8 @@ func everything(r admissionregistrationv1.RuleWithOperations) bool {
 }
 
 func (c *checker) selectors(s Step) {
-	c.report("mend Settings.Namespaces", checkSelector(s.Namespaces, field.NewPath("namespaceSelector"))...)
-	c.report("mend Settings.Objects", checkSelector(s.Objects, field.NewPath("objectSelector"))...)
+	c.report("correct Settings.Namespaces", checkSelector(s.Namespaces, field.NewPath("namespaceSelector"))...)
+	c.report("correct Settings.Objects", checkSelector(s.Objects, field.NewPath("objectSelector"))...)
 }
 
 func checkSelector(s *metav1.LabelSelector, path *field.Path) field.ErrorList {

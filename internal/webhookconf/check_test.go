@@ -43,7 +43,7 @@ func manyConditions(n int) change {
 	}
 }
 
-const fixRules, fixConditions, fixTimeout = "mend Settings.Rules", "mend Settings.Conditions", "set Settings.Timeout to whole seconds, from 1 to 30"
+const fixRules, fixConditions, fixTimeout = "correct Settings.Rules", "correct Settings.Conditions", "set Settings.Timeout to whole seconds, from 1 to 30"
 
 var faults = []fault{
 	{because: "nothing", change: none},
@@ -92,13 +92,13 @@ var faults = []fault{
 	{because: "nothing: it takes in what it names that lies in no namespace", change: rules(clusterScoped(rule("", "v1", "nodes,persistentvolumes/*", "CREATE")))},
 	{because: "nothing: it only ignores failures for everything", change: func(s *webhookconf.Step) { rules(rule("*", "*", "*/*", "*"))(s); ignore(s) }},
 
-	{because: "a namespace label that is none", change: namespaces(labels1("a b", "1")), remedy: "mend Settings.Namespaces", reasons: []string{`namespaceSelector.matchLabels: Invalid value: "a b": name part must consist of`}},
-	{because: "an object label that is none", change: objects(labels1("a", "1 2")), remedy: "mend Settings.Objects", reasons: []string{`objectSelector.matchLabels: Invalid value: "1 2": a valid label must be`}},
-	{because: "an unknown operator", change: objects(selector("a", "in", "1")), remedy: "mend Settings.Objects", reasons: []string{`objectSelector.matchExpressions[0].operator: Invalid value: "in": not a valid selector operator`}},
-	{because: "In nothing", change: objects(selector("a", "In")), remedy: "mend Settings.Objects", reasons: []string{"objectSelector.matchExpressions[0].values: Required value: must be specified when `operator` is 'In' or 'NotIn'"}},
-	{because: "Exists with values", change: namespaces(selector("a", "Exists", "1")), remedy: "mend Settings.Namespaces", reasons: []string{"namespaceSelector.matchExpressions[0].values: Forbidden: may not be specified when `operator` is 'Exists' or 'DoesNotExist'"}},
-	{because: "a value that is none", change: namespaces(selector("a", "NotIn", "!")), remedy: "mend Settings.Namespaces", reasons: []string{`namespaceSelector.matchExpressions[0].values[0]: Invalid value: "!"`}},
-	{because: "no key", change: objects(selector("", "Exists")), remedy: "mend Settings.Objects", reasons: []string{`objectSelector.matchExpressions[0].key: Invalid value: "": name part must be non-empty`, `Invalid value: "": name part must consist of`}},
+	{because: "a namespace label that is none", change: namespaces(labels1("a b", "1")), remedy: "correct Settings.Namespaces", reasons: []string{`namespaceSelector.matchLabels: Invalid value: "a b": name part must consist of`}},
+	{because: "an object label that is none", change: objects(labels1("a", "1 2")), remedy: "correct Settings.Objects", reasons: []string{`objectSelector.matchLabels: Invalid value: "1 2": a valid label must be`}},
+	{because: "an unknown operator", change: objects(selector("a", "in", "1")), remedy: "correct Settings.Objects", reasons: []string{`objectSelector.matchExpressions[0].operator: Invalid value: "in": not a valid selector operator`}},
+	{because: "In nothing", change: objects(selector("a", "In")), remedy: "correct Settings.Objects", reasons: []string{"objectSelector.matchExpressions[0].values: Required value: must be specified when `operator` is 'In' or 'NotIn'"}},
+	{because: "Exists with values", change: namespaces(selector("a", "Exists", "1")), remedy: "correct Settings.Namespaces", reasons: []string{"namespaceSelector.matchExpressions[0].values: Forbidden: may not be specified when `operator` is 'Exists' or 'DoesNotExist'"}},
+	{because: "a value that is none", change: namespaces(selector("a", "NotIn", "!")), remedy: "correct Settings.Namespaces", reasons: []string{`namespaceSelector.matchExpressions[0].values[0]: Invalid value: "!"`}},
+	{because: "no key", change: objects(selector("", "Exists")), remedy: "correct Settings.Objects", reasons: []string{`objectSelector.matchExpressions[0].key: Invalid value: "": name part must be non-empty`, `Invalid value: "": name part must consist of`}},
 
 	{because: "nothing: as many conditions as may be", change: manyConditions(64)},
 	{because: "too many conditions", change: manyConditions(65), remedy: fixConditions, reasons: []string{"matchConditions: Too many: 65: must have at most 64 items"}},
@@ -163,7 +163,7 @@ var _ = Describe("Check", func() {
 
 	DescribeTable("refuses a step because of", append([]any{func(f fault) {
 		s := step("volumes", f.change)
-		prefix := fmt.Sprintf("extension %q: ", s.Name)
+		prefix := fmt.Sprintf("eirinix: extension %q: ", s.Name)
 		err := webhookconf.Check([]webhookconf.Step{step("before"), s, step("after", validating)}, urlOptions())
 		if len(f.reasons) == 0 || f.theirs {
 			Expect(err).NotTo(HaveOccurred())
@@ -211,6 +211,17 @@ var _ = Describe("Check", func() {
 			MatchError(ContainSubstring("give it another name, this is that of the webhook which %q is part of", "a")))
 		Expect(webhookconf.Check([]webhookconf.Step{step(group, isolated), step("a", validating)}, urlOptions())).To(Succeed())
 		Expect(webhookconf.Check([]webhookconf.Step{step(group)}, urlOptions())).To(Succeed(), "it has no entry of its own")
+	})
+
+	It("refuses a step about Namespaces and others that would get the program's namespace", func() {
+		both := rules(rule("", "v1", "namespaces,pods", "CREATE"))
+		o := urlOptions()
+		Expect(webhookconf.Check([]webhookconf.Step{step("a", both)}, o)).To(Succeed())
+		o.Namespace = "apps"
+		Expect(webhookconf.Check([]webhookconf.Step{step("a", both)}, o)).To(MatchError(And(
+			ContainSubstring(`extension "a": give Namespaces a step of their own, or set Settings.Namespaces`), ContainSubstring("leave out every Namespace but apps"))))
+		Expect(webhookconf.Check([]webhookconf.Step{step("a", both, namespaces(labels1("a", "")))}, o)).To(Succeed())
+		Expect(webhookconf.Check([]webhookconf.Step{step("a", rules(rule("", "v1", "namespaces", "CREATE")))}, o)).To(Succeed())
 	})
 
 	It("refuses names that are too long together with the fingerprint", func() {

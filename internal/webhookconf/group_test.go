@@ -2,6 +2,7 @@ package webhookconf_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -243,4 +244,16 @@ var _ = Describe("Sharing", func() {
 		steps := []webhookconf.Step{step("a"), step("b", rules(rule("", "v1", "configmaps", "CREATE")), kind("", "v1", "ConfigMap"))}
 		Expect(webhookconf.Sharing(steps, webhookconf.Group(steps))).To(BeEmpty())
 	})
+})
+
+var _ = Describe("Options.Describe", func() {
+	DescribeTable("says of an entry which objects it is called for", func(words string, changes ...change) {
+		entry := webhookconf.Group([]webhookconf.Step{step("a", changes...)})[0]
+		said := urlOptions().Describe(entry)
+		Expect(said[slices.Index(said, any("objects"))+1]).To(Equal(words))
+	},
+		Entry("without a selector", "all"),
+		Entry("with an empty one, which means the same", "all", objects(&metav1.LabelSelector{})),
+		Entry("with one", "a=b", objects(labels1("a", "b"))),
+	)
 })

@@ -43,7 +43,7 @@ var _ = Describe("A matchCondition that does not compile", func() {
 		Expect(bare().Validate()).To(Succeed(), "it compiles nothing")
 		Expect(preview.Command(ctx, bare(), []string{"-"}, func(o *preview.Options) {
 			o.Stdin, o.Stdout, o.Stderr = strings.NewReader("{apiVersion: v1, kind: ConfigMap, metadata: {name: a}}"), io.Discard, io.Discard
-		})).To(MatchError(And(ContainSubstring("mend Settings.Conditions"), ContainSubstring(causes[0].Message))), "for the same reason")
+		})).To(MatchError(And(ContainSubstring("correct Settings.Conditions"), ContainSubstring(causes[0].Message))), "for the same reason")
 
 		By("starting it, and registering")
 		configuration := o.OperatorFingerprint + "-" + string(kind) + "-hook"
