@@ -56,12 +56,12 @@ var _ = DescribeTable("objects that are older than the example can be edited sti
 			edit(object)
 		}
 	},
-	Entry(nil, "sidecar", "pods.yaml", without),
-	Entry(nil, "policies", "pod.yaml", without),
-	Entry(nil, "idle-image", "workload.yaml", without),
-	Entry(nil, "agnhost", "objects.yaml", without),
-	Entry(nil, "playbook", "playbook.yaml", without),
-	Entry(nil, "job-retries", "jobs.yaml", func() []string {
+	Entry("sidecar", "sidecar", "pods.yaml", without),
+	Entry("policies", "policies", "pod.yaml", without),
+	Entry("idle-image", "idle-image", "workload.yaml", without),
+	Entry("agnhost", "agnhost", "objects.yaml", without),
+	Entry("playbook", "playbook", "playbook.yaml", without),
+	Entry("job-retries", "job-retries", "jobs.yaml", func() []string {
 		address, port := programs.FreeAddress()
 		return []string{"-port", port, "-listen", address, "-cert-dir", newAuthority().folder("cert.pem", "key.pem", "ca.pem")}
 	}),
