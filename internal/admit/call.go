@@ -1,6 +1,7 @@
 package admit
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -25,8 +26,14 @@ func (k *call) handle(i int, x *Exchange) error {
 	if err != nil {
 		return err
 	}
-	req := admission.Request{AdmissionRequest: k.requestWith(raw)}
+	// The last step may have the text itself: whether it has written into it shows in its hash. A step that can be left
+	// behind alone gets a copy, and so does one that other steps follow.
+	lent := i == len(k.Steps)-1 && !k.Reinvoke && !s.Ignore && s.Timeout == 0
+	req := admission.Request{AdmissionRequest: k.requestWith(raw, lent)}
 	run := s.Pods.begin(k, i, &req)
+	if run == nil && lent {
+		req.Object.Raw = bytes.Clone(raw)
+	}
 	defer run.end()
 	var resp admission.Response
 	if err := k.attempt(i, task{step: s, handle: func(ctx context.Context) { resp = s.Handle(ctx, req) }}); err != nil {
@@ -74,13 +81,17 @@ func isZero(resp admission.Response) bool {
 	return !resp.Allowed && reflect.DeepEqual(resp, admission.Response{})
 }
 
-// requestWith copies the request, with the object as the steps before have left it.
-func (k *call) requestWith(raw []byte) admissionv1.AdmissionRequest {
+// requestWith copies the request, with the object as the steps before have left it, or with its very text.
+func (k *call) requestWith(raw []byte, lent bool) admissionv1.AdmissionRequest {
 	req := *k.request
 	req.Object.Raw = nil // once is enough
 	req = *req.DeepCopy()
-	if !absent(raw) {
-		req.Object.Raw = append([]byte(nil), raw...)
+	switch {
+	case absent(raw):
+	case lent:
+		req.Object.Raw = raw[:len(raw):len(raw)] // what is appended goes elsewhere
+	default:
+		req.Object.Raw = bytes.Clone(raw)
 	}
 	return req
 }
@@ -99,6 +110,9 @@ func (k *call) applyPatch(run *podRun, resp admission.Response) error {
 	}
 	if resp.PatchType != nil && *resp.PatchType != admissionv1.PatchTypeJSONPatch {
 		return fmt.Errorf("it returned a patch of type %q; the API server takes JSONPatch only", *resp.PatchType)
+	}
+	if run.isOverwritten() { // there is nothing to apply it to, and the API server decides on it
+		return k.object.pass(operations)
 	}
 	if !k.object.isAbsent() {
 		if err := k.object.apply(operations); err != nil || run == nil {

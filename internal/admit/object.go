@@ -2,9 +2,12 @@ package admit
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"reflect"
+	"slices"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 
@@ -214,6 +217,18 @@ func (o *object) apply(operations []byte) error {
 	}
 	o.raw, o.before, o.current = raw, nil, nil
 	o.patches, o.operations = append(o.patches, operations), o.operations+count
+	return nil
+}
+
+// pass takes a patch that cannot be tried.
+func (o *object) pass(operations []byte) error {
+	var all []json.RawMessage
+	if err := json.Unmarshal(operations, &all); err != nil {
+		return fmt.Errorf("its patch is no list of operations: %w", err)
+	}
+	if len(all) > 0 {
+		o.patches, o.operations = append(o.patches, operations), o.operations+len(all)
+	}
 	return nil
 }
 

@@ -3,8 +3,8 @@ package admit
 // This file is for extensions about pods: the pod that a request carries, and the patch that makes another one of it.
 
 import (
-	"bytes"
 	"fmt"
+	"hash/maphash"
 	"net/http"
 	"reflect"
 	"sync"
@@ -30,12 +30,16 @@ type Pods struct {
 	runs map[*byte]*podRun // by the first byte of the object in the request that the extension has: a copy of its own
 }
 
+// seed is that of the hashes by which a text is known again.
+var seed = maphash.MakeSeed()
+
 // podRun is one run of an extension about a pod. nil is one about something else.
 type podRun struct {
 	pods *Pods
 	key  *byte
-	raw  []byte
-	last bool // no step comes after this one
+	raw  []byte // perhaps the very one that the extension has
+	sum  uint64 // of raw
+	last bool   // no step comes after this one
 
 	mu    sync.Mutex
 	over  bool
@@ -54,7 +58,7 @@ func (p *Pods) begin(k *call, i int, req *admission.Request) *podRun {
 		return nil // Pod says so
 	}
 	run := &podRun{
-		pods: p, key: &req.Object.Raw[0], raw: k.object.raw, pod: pod.(*corev1.Pod),
+		pods: p, key: &req.Object.Raw[0], raw: k.object.raw, sum: maphash.Bytes(seed, k.object.raw), pod: pod.(*corev1.Pod),
 		last: i == len(k.Steps)-1 && !k.Reinvoke,
 	}
 	p.mu.Lock()
@@ -65,6 +69,9 @@ func (p *Pods) begin(k *call, i int, req *admission.Request) *podRun {
 	p.runs[run.key] = run
 	return run
 }
+
+// isOverwritten reports whether the extension has written into the text that it was lent.
+func (r *podRun) isOverwritten() bool { return r != nil && r.sum != maphash.Bytes(seed, r.raw) }
 
 // end waits for a patch that is being made. A step that was left behind may ask for more: it gets them as if it were not
 // running, and nothing of the call is touched.
@@ -93,7 +100,7 @@ func (p *Pods) find(req *admission.Request) *podRun {
 		return nil
 	}
 	run.mu.Lock()
-	if run.over || !bytes.Equal(run.raw, req.Object.Raw) {
+	if run.over || run.sum != maphash.Bytes(seed, req.Object.Raw) {
 		run.mu.Unlock()
 		return nil
 	}

@@ -165,6 +165,25 @@ var _ = Describe("An extension about pods", func() {
 		Expect(resp.Patches).To(ConsistOf(HaveField("Path", "/metadata/annotations/ran")))
 	})
 
+	It("may write its own patch, and over the object in the request, as the last one too", func() {
+		byHand := []byte(`[{"op":"add","path":"/metadata/annotations","value":{"ran":"by hand "}}]`)
+		overwriting := func(patch []byte) admit.Step {
+			return an(pods, "a", func(_ *corev1.Pod, req admission.Request) admission.Response {
+				_ = append(req.Object.Raw, "beyond its end"...)
+				for i := range req.Object.Raw {
+					req.Object.Raw[i] = 'x'
+				}
+				return admission.Response{AdmissionResponse: admissionv1.AdmissionResponse{Allowed: true, Patch: patch}}
+			})
+		}
+		for _, steps := range [][]admit.Step{{overwriting(byHand)}, {overwriting(byHand), label("b", nil)}} {
+			r, _ := serve(admit.Chain{Steps: steps})
+			Expect(r.review("v1").Patch).To(ContainSubstring("by hand"))
+		}
+		r, _ := serve(admit.Chain{Steps: []admit.Step{overwriting([]byte(`{}`))}})
+		Expect(r.Body).To(ContainSubstring("its patch is no list of operations"))
+	})
+
 	It("sees the pod as the steps before have left it, in the request too", func() {
 		var raw []byte
 		var p *corev1.Pod
