@@ -365,7 +365,7 @@ var _ = Describe("The rights in a program's manifests", Label("api-server"), fun
 		Expect(err).NotTo(HaveOccurred())
 		objects, err := p.manifests()
 		Expect(err).NotTo(HaveOccurred())
-		role, clusterRole := readmeRules(p.pods, p.own)
+		role, clusterRole := documentedRules(p.pods, p.own)
 		var rules []any
 		for _, o := range objects {
 			if r := rulesOf(o); r != nil {

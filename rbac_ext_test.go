@@ -16,9 +16,9 @@ import (
 	"code.cloudfoundry.org/eirinix"
 )
 
-// readmeRules gives the rules that the README tells users to grant, for this fingerprint.
-func readmeRules(fingerprint, own string) (role, clusterRole []rbacv1.PolicyRule) {
-	text, err := os.ReadFile("README.md")
+// documentedRules returns the rules of docs/rights.md, for this fingerprint.
+func documentedRules(fingerprint, own string) (role, clusterRole []rbacv1.PolicyRule) {
+	text, err := os.ReadFile("docs/rights.md")
 	Expect(err).NotTo(HaveOccurred())
 	found := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindSubmatch(text)
 	Expect(found).NotTo(BeNil())
@@ -61,7 +61,7 @@ var _ = Describe("The rights that the README lists", Label("api-server"), func()
 	BeforeEach(func(ctx SpecContext) { namespace = newNamespace(ctx) })
 
 	It("are enough to start, and to start again", func(ctx SpecContext) {
-		role, clusterRole := readmeRules(namespace, namespace)
+		role, clusterRole := documentedRules(namespace, namespace)
 		config := userWith(ctx, namespace, role, clusterRole)
 		for range 2 {
 			o := urlOptions(namespace)

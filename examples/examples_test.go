@@ -8,6 +8,7 @@ import (
 	. "github.com/onsi/gomega"
 	"github.com/onsi/gomega/gexec"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	crclient "sigs.k8s.io/controller-runtime/pkg/client"
@@ -56,6 +57,19 @@ var _ = Describe("the example", func() {
 		g.Expect(pod.Spec.Containers[0].Env).To(Equal([]corev1.EnvVar{greets}))
 		g.Expect(pod.Spec.Containers[1].Env).To(Equal([]corev1.EnvVar{{Name: "OWN", Value: "kept"}, greets}))
 	}
+
+	It("quickstart labels pods, and leaves no webhook behind", func(ctx SpecContext) {
+		unregisterAfterwards("eirini-x")
+		quickstart := programs.StartWith(kubeconfig, programs.Build("quickstart"))
+		Eventually(func(g Gomega) {
+			pod, err := programs.CreatePod(ctx, client, metav1.NamespaceDefault)
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(pod.Labels).To(HaveKeyWithValue("team", "platform"))
+		}, programs.Patience).Should(Succeed())
+		programs.StopsCleanly(quickstart)
+		_, err := client.AdmissionregistrationV1().MutatingWebhookConfigurations().Get(ctx, "eirini-x-mutating-hook", metav1.GetOptions{})
+		Expect(err).To(Satisfy(apierrors.IsNotFound))
+	})
 
 	It("hello greets pods when the API server calls a URL", func(ctx SpecContext) {
 		unregisterAfterwards("eirini-x")
