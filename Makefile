@@ -4,6 +4,9 @@
 GOFUMPT       = go run mvdan.cc/gofumpt@v0.12.0
 GOLANGCI_LINT = go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 GOVULNCHECK   = go run golang.org/x/vuln/cmd/govulncheck@v1.8.0
+DEADCODE      = go run golang.org/x/tools/cmd/deadcode@v0.52.0
+APIDIFF       = go run golang.org/x/exp/cmd/apidiff@v0.0.0-20261014143641-f0251eb4aa3e
+BENCHSTAT     = go run golang.org/x/perf/cmd/benchstat@v0.0.0-20260908200009-22c9c6c9d4da
 
 # Every folder with a go.mod of its own.
 MODULES = . testing/controlplane bench
@@ -69,7 +72,34 @@ assets: ## build the control plane and print its folder (K8S=1.34: of an older r
 	@$(CONTROLPLANE) -k8s "$(K8S)"
 
 .PHONY: check
-check: fmt-check vet tidy-check lint ## what CI checks beside the specs
+check: fmt-check vet tidy-check lint prose ## what CI checks beside the specs
+
+.PHONY: prose
+prose: ## the language of comments, and the length of pages
+	@go run ./.ci/prose
+
+.PHONY: deadcode
+deadcode: ## functions of internal packages that nothing reaches
+	@found="$$($(DEADCODE) -test -filter '/eirinix/internal/' ./...)" && test -z "$$found" || { echo "$$found"; exit 1; }
+
+# BASE is the commit to compare with; the last tag by default.
+BASE ?= $(shell git describe --tags --abbrev=0 2>/dev/null)
+AT_BASE = base="$$(mktemp -d)" && trap 'git worktree remove --force "$$base"' EXIT && git worktree add --quiet --detach "$$base" "$(BASE)"
+
+.PHONY: api
+api: ## what of the exported API breaks since the last tag (BASE=<commit>)
+	@test -n "$(BASE)" || { echo "api: no tag yet; name a commit to compare with: make api BASE=<commit>"; exit 0; }; \
+	test -z "$(BASE)" || { $(AT_BASE) && mkdir "$$base/.api" && status=0 && for p in . ./preview ./testing; do \
+		(cd "$$base" && $(APIDIFF) -w "$$base/.api/$$(basename $$p).export" "$$(go list $$p)") && \
+		breaks="$$($(APIDIFF) -incompatible "$$base/.api/$$(basename $$p).export" "$$(go list $$p)")" && \
+		{ test -z "$$breaks" || { echo "$$(go list $$p)"; echo "$$breaks"; status=1; }; } || exit 1; \
+	done; exit $$status; }
+
+.PHONY: benchstat
+benchstat: ## the benchmarks of the request path beside those of the last tag (BASE=<commit>)
+	@test -n "$(BASE)" || { echo "benchstat: no tag yet; name a commit: make benchstat BASE=<commit>"; exit 1; }
+	@$(AT_BASE) && go -C "$$base/bench" test -run '^$$' -bench . -count 6 >"$$base/old.txt" && \
+		go -C bench test -run '^$$' -bench . -count 6 >"$$base/new.txt" && $(BENCHSTAT) "$$base/old.txt" "$$base/new.txt"
 
 .PHONY: fmt
 fmt: ## format
