@@ -12,15 +12,16 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// A step may ignore its context, and the API server must still hear in time what happened. So the steps of a
-// call run on a goroutine of their own, which is left behind when the deadline passes, with all that it has in
-// its hands. A step whose failure does not end the call gets another one, so that it can be left behind alone.
+// This file runs steps within their deadlines. A step can ignore its context, but the API server must still get an
+// answer in time. The steps of a call therefore run on a goroutine of their own. When the deadline passes, that
+// goroutine is left behind with everything that it holds. A step whose failure does not end the call gets another
+// goroutine, so that it can be left behind alone.
 
-// between is the place of a call that runs no step.
+// between is the value of call.at while no step runs.
 const between = -1
 
-// mostLeft is how many runs of a step may have been left behind before no other is begun. Each holds its goroutine and
-// its object until it ends, and Go cannot end it.
+// mostLeft is the number of runs of a step left behind at which no further run begins. Each holds its goroutine and its
+// object until it ends, and Go cannot end it.
 const mostLeft = 100
 
 // left counts the runs of a step that were left behind and have not ended.
@@ -36,7 +37,7 @@ func (l *left) add(n int64) {
 
 var errNoAnswer = errors.New("it ended its goroutine without an answer") // runtime.Goexit, which t.FailNow calls too
 
-// wait has the steps run, and waits for what comes of it or for the deadline.
+// wait runs the steps on a new goroutine, and waits for their outcome or for the deadline.
 func (k *call) wait() outcome {
 	done := make(chan outcome, 1)
 	go func() {
@@ -44,9 +45,9 @@ func (k *call) wait() outcome {
 		defer k.returned()
 		o := outcome{err: &stepError{step: k.name, err: errNoAnswer}}
 		defer func() {
-			if r := recover(); r != nil { // a step's panics are caught closer to it; its types may panic as well
+			if r := recover(); r != nil { // caught recovers a step's panics, but methods of its types can panic, too
 				o = outcome{err: &stepError{step: k.name, err: panicked(r)}}
-			} else if k.at != between && !k.isAbandoned() { // Goexit runs the deferred calls, too
+			} else if k.at != between && !k.isAbandoned() { // Goexit also runs the deferred calls
 				k.decided(k.at, decisionFailed, 0)
 				o.err = &stepError{step: k.Steps[k.at].Name, err: errNoAnswer}
 			}
@@ -67,14 +68,14 @@ func (k *call) wait() outcome {
 		return outcome{err: &stepError{step: k.Steps[i].Name, err: errLate(k.ctx)}}
 	}
 	select {
-	case o := <-done: // both came at once
+	case o := <-done: // both happened at once
 		return o
-	default: // no step begins any more, but there is an answer to be given now
+	default: // no step runs or begins any more, but the answer is due now
 		return outcome{err: &stepError{step: k.name, err: fmt.Errorf("%w; decoding the object, or writing the patch, took too long", errLate(k.ctx))}}
 	}
 }
 
-// release gives back the memory of the objects, which a step that is left behind keeps as long as it runs.
+// release releases the memory of the objects. A step that is left behind keeps it as long as it runs.
 func (k *call) release() {
 	k.object.memory.release()
 	k.old.memory.release()
@@ -84,7 +85,7 @@ func errLate(ctx context.Context) error {
 	return fmt.Errorf("no answer before the deadline (timeoutSeconds of the webhook): %w", context.Cause(ctx))
 }
 
-// abandon leaves behind what the call's goroutine does, and the step that runs on it, if one does.
+// abandon leaves the call's goroutine behind, and the step that runs on it, if any. It returns that step, or between.
 func (k *call) abandon() (step int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -95,7 +96,7 @@ func (k *call) abandon() (step int) {
 	return k.at
 }
 
-// returned ends the call's goroutine.
+// returned records that the call's goroutine has ended.
 func (k *call) returned() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -107,7 +108,7 @@ func (k *call) returned() {
 
 func (k *call) isAbandoned() bool { return k.abandoned.Load() }
 
-// moveTo notes which step runs on the call's goroutine. After the deadline, none begins.
+// moveTo records which step runs on the call's goroutine. After the deadline, it returns an error and no step begins.
 func (k *call) moveTo(step int) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -118,7 +119,7 @@ func (k *call) moveTo(step int) error {
 	return nil
 }
 
-// task is what a step is to do.
+// task is one run of a step, with its arguments.
 type task struct {
 	step           *Step
 	exchange       *Exchange
@@ -137,7 +138,7 @@ func (t *task) do(ctx context.Context) error {
 	return t.step.Check(ctx, t.exchange, t.oldObj, t.newObj)
 }
 
-// attempt has a step do its task within the step's deadline.
+// attempt runs a step's task within the step's deadline.
 func (k *call) attempt(i int, t task) error {
 	s, timeout := t.step, t.step.Timeout
 	if n := k.left[i].runs.Load(); n >= mostLeft {
@@ -154,7 +155,7 @@ func (k *call) attempt(i int, t task) error {
 			return err
 		}
 		err := k.caught(i, k.ctx, &t)
-		_ = k.moveTo(between) // only the beginning of a step can fail
+		_ = k.moveTo(between) // moveTo fails only when a step begins
 		return err
 	} else if shorter {
 		return k.attemptApart(i, timeout, t)
@@ -162,7 +163,8 @@ func (k *call) attempt(i int, t task) error {
 	return k.attemptApart(i, 0, t)
 }
 
-// promisedAfter is the time that later steps were promised: one that names no timeout of its own leaves it to them.
+// promisedAfter returns the time that later steps are guaranteed by their timeouts. A step without a timeout of its own
+// leaves that time to them.
 func (k *call) promisedAfter(step int) (sum time.Duration) {
 	for i := step + 1; i < len(k.Steps); i++ {
 		if k.wants[i]&wantKind != 0 {
@@ -172,7 +174,8 @@ func (k *call) promisedAfter(step int) (sum time.Duration) {
 	return sum
 }
 
-// attemptApart does so on another goroutine, and leaves it behind when its time is over; 0 is the call's time.
+// attemptApart runs the task on another goroutine, and leaves that goroutine behind after the timeout. A timeout of 0
+// means the call's deadline.
 func (k *call) attemptApart(i int, timeout time.Duration, t task) error {
 	ctx := k.ctx
 	if timeout > 0 {
@@ -184,7 +187,7 @@ func (k *call) attemptApart(i int, timeout time.Duration, t task) error {
 		return errLate(ctx)
 	}
 	done := make(chan error, 1)
-	var over atomic.Bool // for the run or for its caller, whichever comes first
+	var over atomic.Bool // set by the run or by its caller, whichever is first
 	go func() {
 		err := errNoAnswer
 		defer func() {
@@ -201,14 +204,14 @@ func (k *call) attemptApart(i int, timeout time.Duration, t task) error {
 	case <-ctx.Done():
 	}
 	k.left[i].add(1)
-	if over.Swap(true) { // it has ended at this moment
+	if over.Swap(true) { // the run ended at this moment
 		k.left[i].add(-1)
 		k.logLatePanic(&stepError{step: k.Steps[i].Name, err: <-done})
 	}
 	return errLate(ctx)
 }
 
-// caught makes an error of a step's panic.
+// caught runs a task, and turns a panic of the step into an error.
 func (k *call) caught(i int, ctx context.Context, t *task) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -216,24 +219,23 @@ func (k *call) caught(i int, ctx context.Context, t *task) (err error) {
 			err = panicked(r)
 		}
 		if err != nil && ctx.Err() != nil && errors.Is(err, ctx.Err()) {
-			err = fmt.Errorf("%w (the step says: %w)", errLate(ctx), err) // the timeout is what the user can change
+			err = fmt.Errorf("%w (the step says: %w)", errLate(ctx), err) // the user can change the timeout
 		}
 	}()
 	return t.do(ctx)
 }
 
-// panicked makes an error of what recover has returned.
+// panicked turns a recovered value into an error.
 func panicked(r any) error { return &panicError{value: r, stack: debug.Stack()} }
 
-// logLatePanic logs the panic of a step that was left behind: its call has been answered, and logged as late.
+// logLatePanic logs the panic of a step that was left behind. Its call has already been answered, and logged as late.
 func (k *call) logLatePanic(err error) {
 	if _, ok := errors.AsType[*panicError](err); ok {
 		k.logFailure(k.log, err, "extension panicked after its deadline")
 	}
 }
 
-// deepen makes the stack of a new goroutine as large as a call needs it, while there is nothing on it that would have to
-// be moved.
+// deepen grows the stack of a new goroutine to the size that a call needs, while nothing on it has to be moved.
 //
 //go:noinline
 func deepen() {

@@ -1,5 +1,7 @@
 package admit
 
+// This file reads the bodies of requests, and bounds the memory that they take.
+
 import (
 	"bytes"
 	"context"
@@ -14,19 +16,19 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// Bodies are what a stranger can fill our memory with. Up to firstBytes are read from everybody; room for more
-// is given out of what all calls share, and kept until the answer. When there is no room for a call, those whose
-// bodies arrive slower than an API server sends make some: a stranger who only holds on to room loses it to the
-// first who has a use for it.
+// Request bodies are the memory that an unauthenticated caller controls. The first firstBytes of each are always read.
+// More is reserved from a budget that all calls share, until the answer is ready to be sent. If the budget is used up,
+// calls whose bodies arrive slower than an API server sends are ended. A client that only holds on to room thus loses
+// it to the first call that needs it.
 const (
 	firstBytes    = 64 << 10               // holds most reviews whole
-	bodiesAtOnce  = 8                      // of the largest size allowed; that many smaller ones more
-	bodiesWaiting = 64                     // for room
-	slowGrace     = 250 * time.Millisecond // in which a body need not arrive
+	bodiesAtOnce  = 8                      // of the largest size allowed, or more if they are smaller
+	bodiesWaiting = 64                     // bodies that wait for room
+	slowGrace     = 250 * time.Millisecond // before a body can count as slow
 	slowRate      = 4 << 20                // bytes a second; a link of 100 Mbit/s carries three times that
 )
 
-// bodies gives out room for what calls send. It is safe for concurrent use.
+// bodies is the budget for the request bodies of all calls. It is safe for concurrent use.
 type bodies struct {
 	maxBytes int64
 	room     *semaphore.Weighted
@@ -37,46 +39,47 @@ type bodies struct {
 }
 
 func newBodies(maxBytes int64) *bodies {
-	// Content-Length is refused beyond maxBytes, so what a body asks for always fits.
+	// A Content-Length beyond maxBytes is refused, so the room that a body asks for always fits into the budget.
 	return &bodies{maxBytes: maxBytes, room: semaphore.NewWeighted(bodiesAtOnce * maxBytes), arriving: map[*body]struct{}{}}
 }
 
-// body is one request's, on its way in.
+// body is the body of one request, while it is read and used.
 type body struct {
 	all        *bodies
 	connection *http.ResponseController
 	offline    bool // there is no connection
 	limited    io.Reader
-	scratch    *[]byte   // holds the text; nil where that has memory of its own
-	room       int64     // taken
+	scratch    *[]byte   // holds the text; nil if the text has memory of its own
+	room       int64     // bytes that are taken from all.room
 	began      time.Time // when the room was taken
 	arrived    atomic.Int64
 	evicted    atomic.Bool
 }
 
-// scratches are for the texts of requests, most of which nobody wants. They hold up to mostScratch bytes.
+// scratches are buffers for the texts of requests, up to mostScratch bytes each. They are reused because no step wants
+// most requests.
 var scratches = sync.Pool{New: func() any { return new(make([]byte, firstBytes)) }}
 
 const mostScratch = 1 << 20
 
 var errEvicted = errors.New("its body arrived too slowly while others waited for room")
 
-// Read counts what arrives.
+// Read reads from the request and counts the bytes.
 func (b *body) Read(p []byte) (int, error) {
 	n, err := b.limited.Read(p)
 	b.arrived.Add(int64(n))
 	return n, err
 }
 
-// isSlow tells whether an API server would have sent more by now.
+// isSlow reports whether an API server would have sent more by now.
 func (b *body) isSlow(now time.Time) bool {
 	due := (now.Sub(b.began) - slowGrace).Seconds() * slowRate
 	return float64(b.arrived.Load()) < due
 }
 
-// read reads a body whole, or says with a refusal why not. waiting makes the context of a wait for room, and
-// deadline bounds the whole: a body that has not arrived by then is not waited for, because nobody waits for the
-// answer any more. The text is good until release, which must be called, and which may be called on nil.
+// read reads a whole body, or returns a refusal. waiting makes the context of a wait for room. deadline bounds the
+// reading, because by then the API server no longer waits for the answer. The text is valid until release, which the
+// caller must call. release accepts a nil body.
 func (all *bodies) read(waiting func() (context.Context, context.CancelFunc), w http.ResponseWriter, r *http.Request, deadline time.Time) (text []byte, b *body, err error) {
 	size := r.ContentLength
 	if size > all.maxBytes {
@@ -85,10 +88,10 @@ func (all *bodies) read(waiting func() (context.Context, context.CancelFunc), w 
 	b = &body{
 		all: all, connection: http.NewResponseController(w), limited: r.Body, scratch: scratches.Get().(*[]byte),
 	}
-	if size < 0 { // a body with a length is cut there by net/http
+	if size < 0 { // net/http limits a body with a Content-Length
 		b.limited = http.MaxBytesReader(w, r.Body, all.maxBytes)
 	}
-	// A ResponseWriter without a connection has no deadline to set, and nothing to wait for.
+	// A ResponseWriter without a connection has no deadline to set, and its body needs no waiting.
 	b.offline = b.connection.SetReadDeadline(deadline) != nil
 	if size >= 0 && size <= firstBytes {
 		text = (*b.scratch)[:size]
@@ -106,7 +109,7 @@ func (all *bodies) read(waiting func() (context.Context, context.CancelFunc), w 
 		return nil, b, all.refuse(w, err)
 	}
 	if !b.offline {
-		_ = b.connection.SetReadDeadline(time.Time{}) // the next request has its own
+		_ = b.connection.SetReadDeadline(time.Time{}) // the next request sets its own
 	}
 	if len(text) == 0 {
 		return nil, b, refuse(http.StatusBadRequest, "the request has no body; send an AdmissionReview")
@@ -114,8 +117,8 @@ func (all *bodies) read(waiting func() (context.Context, context.CancelFunc), w 
 	return text, b, nil
 }
 
-// readMore reads a body that is larger than firstBytes, or of unknown size, which is -1. Content-Length is only
-// the caller's word: room is taken when it has sent something.
+// readMore reads a body that is larger than firstBytes, or of unknown size, which is -1. The Content-Length is only the
+// caller's claim, so room is taken after the first firstBytes have arrived.
 func (b *body) readMore(waiting func() (context.Context, context.CancelFunc), size int64) ([]byte, error) {
 	first := (*b.scratch)[:firstBytes]
 	n, err := io.ReadFull(b, first)
@@ -127,7 +130,7 @@ func (b *body) readMore(waiting func() (context.Context, context.CancelFunc), si
 	}
 	room := size
 	if size < 0 {
-		room = b.all.maxBytes + b.all.maxBytes/2 // what readUnknown may hold
+		room = b.all.maxBytes + b.all.maxBytes/2 // the room that readUnknown needs
 	}
 	if err := b.take(waiting, room); err != nil {
 		return nil, err
@@ -141,8 +144,9 @@ func (b *body) readMore(waiting func() (context.Context, context.CancelFunc), si
 	return whole, err
 }
 
-// readUnknown goes on reading a body that does not say how large it is. No API server sends one, but what stands
-// between may. Twice as much memory each time is at most half as much again as the largest body, while it moves.
+// readUnknown reads the rest of a body without a Content-Length. No API server sends one, but a proxy in between can.
+// The buffer doubles each time. While it moves, its two copies count as one and a half times the size of the largest
+// body.
 func (b *body) readUnknown(first []byte) ([]byte, error) {
 	whole := bytes.Clone(first)
 	b.leaveScratch()
@@ -164,7 +168,7 @@ func (b *body) readUnknown(first []byte) ([]byte, error) {
 	}
 }
 
-// grow makes room for size bytes, of which the first firstBytes are there already.
+// grow returns a buffer of size bytes, which begins with the firstBytes that were read already.
 func (b *body) grow(size int) []byte {
 	if size <= cap(*b.scratch) {
 		return (*b.scratch)[:size]
@@ -172,14 +176,15 @@ func (b *body) grow(size int) []byte {
 	whole := make([]byte, size)
 	copy(whole, (*b.scratch)[:firstBytes])
 	if size <= mostScratch {
-		*b.scratch = whole // which grows with the largest that come by
+		*b.scratch = whole // scratches grow with the largest bodies that arrive
 	} else {
 		b.leaveScratch()
 	}
 	return whole
 }
 
-// end makes sure that nothing follows; of a body with a length, that all of it has been taken off the wire.
+// end checks that nothing follows the body. If the body has a Content-Length, all of it has then been read from the
+// connection.
 func (b *body) end() error {
 	var one [1]byte
 	if n, err := b.limited.Read(one[:]); n > 0 || err != nil && !errors.Is(err, io.EOF) {
@@ -188,7 +193,7 @@ func (b *body) end() error {
 	return nil
 }
 
-// take waits for room.
+// take reserves room, and waits until it is free. The body then counts as arriving.
 func (b *body) take(waiting func() (context.Context, context.CancelFunc), room int64) error {
 	if !b.all.room.TryAcquire(room) {
 		if err := b.wait(waiting, room); err != nil {
@@ -211,7 +216,7 @@ func (b *body) wait(waiting func() (context.Context, context.CancelFunc), room i
 	defer cancel()
 	for ctx.Err() == nil {
 		b.all.evictSlow()
-		turn, cancel := context.WithTimeout(ctx, slowGrace/2) // then others may have become slow
+		turn, cancel := context.WithTimeout(ctx, slowGrace/2) // by then, others can have become slow
 		err := b.all.room.Acquire(turn, room)
 		cancel()
 		if err == nil {
@@ -221,26 +226,26 @@ func (b *body) wait(waiting func() (context.Context, context.CancelFunc), room i
 	return context.Cause(ctx)
 }
 
-// evictSlow ends the calls whose bodies arrive slowly. They give their room back themselves.
+// evictSlow ends the calls whose bodies arrive slowly. Those calls release their room themselves.
 func (all *bodies) evictSlow() {
 	now := time.Now()
 	all.mu.Lock()
 	defer all.mu.Unlock()
 	for b := range all.arriving {
 		if b.isSlow(now) && !b.evicted.Swap(true) {
-			_ = b.connection.SetReadDeadline(time.Unix(1, 0)) // its Read ends now
+			_ = b.connection.SetReadDeadline(time.Unix(1, 0)) // its Read fails now
 		}
 	}
 }
 
-// settled takes a body off the list of those that arrive; its room remains taken.
+// settled removes a body from those that are arriving. Its room remains taken.
 func (b *body) settled() {
 	b.all.mu.Lock()
 	defer b.all.mu.Unlock()
 	delete(b.all.arriving, b)
 }
 
-// release gives back what the body takes up. The text is used no more.
+// release releases the body's room and buffer. The text must not be used afterwards.
 func (b *body) release() {
 	if b == nil {
 		return
@@ -249,7 +254,7 @@ func (b *body) release() {
 	b.leaveScratch()
 }
 
-// giveBack gives back some of the room that was taken.
+// giveBack releases some of the room that was taken.
 func (b *body) giveBack(room int64) {
 	if room > 0 {
 		b.all.room.Release(room)
@@ -257,10 +262,10 @@ func (b *body) giveBack(room int64) {
 	}
 }
 
-// keep makes an envelope good beyond the body's release: steps may hold on to what they are given.
+// keep makes an envelope valid beyond the body's release, because steps can keep the objects that they get.
 func (b *body) keep(question *envelope) {
 	if b.scratch == nil {
-		return // it has memory of its own
+		return // the text has memory of its own
 	}
 	for _, raw := range []*[]byte{&question.request.Object.Raw, &question.request.OldObject.Raw, &question.request.Options.Raw} {
 		*raw = bytes.Clone(*raw)
@@ -279,7 +284,7 @@ func (all *bodies) tooLarge() error {
 	return refuse(http.StatusRequestEntityTooLarge, "the request is larger than %d bytes (ManagerOptions.MaxRequestBytes)", all.maxBytes)
 }
 
-// refuse says what was wrong with a body that could not be read.
+// refuse returns the refusal for a body that could not be read.
 func (all *bodies) refuse(w http.ResponseWriter, err error) error {
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return all.tooLarge()
@@ -299,7 +304,7 @@ func (all *bodies) refuse(w http.ResponseWriter, err error) error {
 	return refuse(http.StatusBadRequest, "the request could not be read: %v", err)
 }
 
-// isTimedOut tells whether a call's own context has ended.
+// isTimedOut reports whether an error means that a call's own context has ended.
 func isTimedOut(err error) bool {
 	_, ok := errors.AsType[timedOut](err)
 	return ok

@@ -1,5 +1,7 @@
 package admit
 
+// This file runs steps that make their own patch, and interprets their Responses.
+
 import (
 	"bytes"
 	"context"
@@ -15,19 +17,19 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/patch"
 )
 
-// HandleFunc is a step that makes its own patch. It may return a raw Response in any of the shapes that users
-// write; the chain sorts them out.
+// HandleFunc is a step that makes its own patch. It can return a raw Response in any of the forms that users write. The
+// chain interprets all of them.
 type HandleFunc func(context.Context, admission.Request) admission.Response
 
-// handle runs such a step on a copy of its own, and takes over what its Response says.
+// handle runs such a step on a copy of the request, and applies its Response to the call.
 func (k *call) handle(i int, x *Exchange) error {
 	s := &k.Steps[i]
 	raw, err := k.object.json()
 	if err != nil {
 		return err
 	}
-	// The last step may have the text itself: whether it has written into it shows in its hash. A step that can be left
-	// behind alone gets a copy, and so does one that other steps follow.
+	// The last step can get the text itself, because a hash shows whether it has written into the text. A step that can
+	// be left behind alone gets a copy, and so does a step that other steps follow.
 	lent := i == len(k.Steps)-1 && !k.Reinvoke && !s.Ignore && s.Timeout == 0
 	req := admission.Request{AdmissionRequest: k.requestWith(raw, lent)}
 	run := s.Pods.begin(k, i, &req)
@@ -54,9 +56,9 @@ func (k *call) handle(i int, x *Exchange) error {
 	return k.interpret(s, run, resp)
 }
 
-// interpret gives a raw Response its meaning. The zero Response has nothing to say and lets the object
-// through, as the example of EiriniX's README intends; not allowed with a code of 500 or more is
-// admission.Errored, a failure; any other not allowed is a denial.
+// interpret applies a raw Response. It never gets the zero Response: handle lets the object through, as the example in
+// EiriniX's README intends. A Response that is not allowed is a failure if its code is 500 or more, as from
+// admission.Errored. Otherwise it is a denial.
 func (k *call) interpret(s *Step, run *podRun, resp admission.Response) error {
 	if resp.Allowed {
 		if made, pod, ok := run.isAnswered(resp); ok {
@@ -81,15 +83,16 @@ func isZero(resp admission.Response) bool {
 	return !resp.Allowed && reflect.DeepEqual(resp, admission.Response{})
 }
 
-// requestWith copies the request, with the object as the steps before have left it, or with its very text.
+// requestWith copies the request, with the object as the steps before have left it. If lent is true, the object is the
+// text itself and not a copy.
 func (k *call) requestWith(raw []byte, lent bool) admissionv1.AdmissionRequest {
 	req := *k.request
-	req.Object.Raw = nil // once is enough
+	req.Object.Raw = nil // the object is copied once, below
 	req = *req.DeepCopy()
 	switch {
 	case absent(raw):
 	case lent:
-		req.Object.Raw = raw[:len(raw):len(raw)] // what is appended goes elsewhere
+		req.Object.Raw = raw[:len(raw):len(raw)] // an append copies
 	default:
 		req.Object.Raw = bytes.Clone(raw)
 	}
@@ -111,7 +114,7 @@ func (k *call) applyPatch(run *podRun, resp admission.Response) error {
 	if resp.PatchType != nil && *resp.PatchType != admissionv1.PatchTypeJSONPatch {
 		return fmt.Errorf("it returned a patch of type %q; the API server takes JSONPatch only", *resp.PatchType)
 	}
-	if run.isOverwritten() { // there is nothing to apply it to, and the API server decides on it
+	if run.isOverwritten() { // no text is left to apply it to, so the API server decides on it
 		return k.object.pass(operations)
 	}
 	if !k.object.isAbsent() {

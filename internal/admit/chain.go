@@ -1,5 +1,7 @@
 package admit
 
+// This file defines chains of steps, and finds the steps of a chain that want a request.
+
 import (
 	"context"
 	"reflect"
@@ -11,30 +13,31 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 )
 
-// A Chain is what one webhook entry calls: steps that run in order on the same object, each seeing what the
-// ones before made of it, with one decode and one patch for all.
+// A Chain holds the steps that one webhook entry calls. They run in order on the same object, and each sees the changes
+// of the steps before it. One decode and one patch serve all of them.
 type Chain struct {
 	Steps      []Step
 	Validating bool // every step runs, and their denials are joined; else the first denial ends the chain
-	Close      bool // the connection is closed after each answer, so that whoever asks again asks another replica
+	Close      bool // the connection is closed after each answer, so that a retry goes to another replica
 	Reinvoke   bool // reinvocationPolicy IfNeeded: a step runs once more if a later one changed the object
 }
 
-// chain is a Chain at work. It is shared by all calls.
+// chain is a Chain that is being served. It is shared by all calls.
 type chain struct {
 	Chain
 	webhook     string         // the entry's name
-	name        string         // that of the one step, or of the webhook
-	allIgnore   bool           // so is the webhook's failurePolicy
-	types       []reflect.Type // by step: what New makes; nil without
+	name        string         // of the only step, or else of the webhook
+	allIgnore   bool           // the failurePolicy of every step, and of the webhook, is Ignore
+	types       []reflect.Type // by step: the type that New makes; nil without New
 	sameObjects []int          // by step: the first one with the same objectSelector, perhaps itself
-	sayNothings []sync.Once    // by step: the zero Response is worth one line in the log, not one a request
+	sayNothings []sync.Once    // by step: the zero Response is logged once, not for every request
 	metrics     *webhookMetrics
 	stepMetrics []*stepMetrics // by step
 	left        []*left        // by step
 }
 
-// newChain makes a chain in the place of another one, or of none. Runs of its steps that were left behind count on.
+// newChain makes a chain in place of before, which can be nil. The counts of runs that were left behind are carried
+// over.
 func newChain(path string, c Chain, metrics *Metrics, before *chain) *chain {
 	webhook := path[strings.LastIndexByte(path, '/')+1:]
 	served := &chain{Chain: c, webhook: webhook, name: webhook, sayNothings: make([]sync.Once, len(c.Steps)), metrics: metrics.webhook(webhook)}
@@ -58,7 +61,7 @@ func newChain(path string, c Chain, metrics *Metrics, before *chain) *chain {
 	return served
 }
 
-// leftOf counts the runs of a step that were left behind.
+// leftOf returns the counter of a step's runs that were left behind. The counter is new if the chain has no such step.
 func (c *chain) leftOf(step string, metrics *stepMetrics) *left {
 	if c != nil {
 		if i := slices.IndexFunc(c.Steps, func(s Step) bool { return s.Name == step }); i >= 0 {
@@ -68,18 +71,18 @@ func (c *chain) leftOf(step string, metrics *stepMetrics) *left {
 	return &left{metrics: metrics}
 }
 
-// want is what a step's own rules and selectors say of a request.
+// want holds the results of a step's own rules and selectors for a request.
 type want uint8
 
 const (
-	wantKind   want = 1 << iota // its rules and its namespaceSelector
-	wantObject                  // its objectSelector, of the object as it arrived
-	looked                      // the selector has been evaluated, for this step and those that have the same
-	selected                    // and was met
+	wantKind   want = 1 << iota // its rules and its namespaceSelector match
+	wantObject                  // its objectSelector matches the object as it arrived
+	looked                      // the objectSelector has been evaluated, for this step and those with the same one
+	selected                    // and it matches
 )
 
-// wants tells which steps want a request as it arrived, before anything is decoded. Where no step does, none
-// can come to want it, because none changes the object.
+// wants returns the steps that want a request as it arrived, before anything is decoded. some reports whether there is
+// such a step. If not, no step can want the request later, because none changes the object.
 func (c *chain) wants(req *admissionv1.AdmissionRequest) (wants []want, some bool) {
 	wants = make([]want, len(c.Steps))
 	for i := range c.Steps {
@@ -108,7 +111,7 @@ func (c *chain) wants(req *admissionv1.AdmissionRequest) (wants []want, some boo
 	return wants, some
 }
 
-// run takes a request through the chain.
+// run runs the chain on a request.
 func (c *chain) run(ctx context.Context, log logr.Logger, req *admissionv1.AdmissionRequest, wants []want, all *room) outcome {
 	k := &call{chain: c, ctx: ctx, log: log, request: req, wants: wants, at: between, leftAt: between}
 	k.object = object{raw: req.Object.Raw, memory: &memory{room: all.objects, ctx: ctx}}
@@ -116,8 +119,8 @@ func (c *chain) run(ctx context.Context, log logr.Logger, req *admissionv1.Admis
 	return k.wait() //nolint:contextcheck // a call carries its context
 }
 
-// joinDenials makes one verdict of several, with the code and reason of the first. Where steps share a webhook, which the
-// API server names, the message names the step.
+// joinDenials joins several verdicts into one, with the code and reason of the first. The API server names only the
+// webhook, so if steps share one, the message names the step.
 func (c *chain) joinDenials(all []stepDenial) *denial {
 	if len(c.Steps) == 1 {
 		return all[0].denial

@@ -1,5 +1,7 @@
 package admit
 
+// This file runs the steps of a chain on one request, and combines their results.
+
 import (
 	"bytes"
 	"context"
@@ -16,8 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// call is one request on its course through a chain. What stands above mu belongs to the goroutine that runs
-// the steps, also when nobody waits for it any more.
+// call is one request's pass through a chain. The fields above mu belong to the goroutine that runs the steps, even
+// after the deadline, when nothing waits for it.
 type call struct {
 	*chain
 	ctx       context.Context
@@ -25,32 +27,32 @@ type call struct {
 	request   *admissionv1.AdmissionRequest
 	wants     []want     // by step
 	exchanges []Exchange // of one round, by step
-	ran       []bool     // by step; nil where no step can run again
+	ran       []bool     // by step; nil if no step can run again
 	seen      [][]byte   // the object as each step left it; nil like ran
 	object    object
 	old       object // the old object, which no step changes
 	unsettled []unsettled
-	runs      int     // of steps
-	ignored   []error // the failures among them that failurePolicy ignores, as stepErrors
+	runs      int     // number of runs of steps
+	ignored   []error // the failures of runs that failurePolicy ignores, as stepErrors
 	warnings  []string
 	audit     map[string]string
 
 	mu        sync.Mutex
-	at        int         // the step that runs on this goroutine, or between
-	leftAt    int         // the one that was left behind, or between
-	abandoned atomic.Bool // set under mu by the one who waits: the deadline has passed
+	at        int         // the step that runs on the call's goroutine, or between
+	leftAt    int         // the step that was left behind, or between
+	abandoned atomic.Bool // set under mu by the goroutine that waits: the deadline has passed
 }
 
-// outcome is what comes of a call: a response, which may be a denial, or a failure, which names the step and which
-// failurePolicy decides on.
+// outcome is the result of a call: a response, which can be a denial, or a failure. A failure names the step, and
+// failurePolicy decides on it.
 type outcome struct {
 	response   *admissionv1.AdmissionResponse
-	operations int    // in the response's patch
+	operations int    // number in the response's patch
 	deniedBy   string // the steps that denied
 	err        error
 }
 
-// stepError says which step failed.
+// stepError is the failure of one step.
 type stepError struct {
 	step string
 	err  error
@@ -84,14 +86,14 @@ type stepDenial struct {
 	*denial
 }
 
-// unsettled is a step that did its work on an object which others work on too: whether that changed is known
-// when the patch is made.
+// unsettled is a finished run of a step on a view that other steps share. Whether the run changed the object is known
+// only when the patch is made.
 type unsettled struct {
 	step, batch int
 	took        time.Duration
 }
 
-// complete runs the steps and makes a response of what they did.
+// complete runs the steps and builds the outcome from their results.
 func (k *call) complete() outcome {
 	defer k.settle()
 	denials, err := k.steps()
@@ -99,8 +101,8 @@ func (k *call) complete() outcome {
 		return outcome{err: err}
 	}
 	if k.allIgnore && k.runs > 0 && k.runs == len(k.ignored) {
-		// Nothing came of the call, so that nothing is lost when the API server hears of it: its audit log and its
-		// metrics then tell what was let in without us.
+		// Every step that ran has failed, so an error as the answer loses nothing. The audit log and the metrics of the
+		// API server then show the requests that were admitted without this webhook.
 		return outcome{err: k.ignored[0]}
 	}
 	resp := &admissionv1.AdmissionResponse{Allowed: len(denials) == 0, Warnings: k.warnings, AuditAnnotations: k.audit}
@@ -117,16 +119,16 @@ func (k *call) complete() outcome {
 	return outcome{response: resp, operations: k.object.operations}
 }
 
-// steps runs every step that wants the request. Denials are a verdict; an error is the failure of a step whose
+// steps runs every step that wants the request. Denials are a verdict. An error is the failure of a step whose
 // failurePolicy is Fail.
 func (k *call) steps() (denials []stepDenial, err error) {
 	rounds := 1
 	if k.Reinvoke {
-		rounds = 2 // as many as the API server has
+		rounds = 2 // as many as the API server runs
 		k.ran, k.seen = make([]bool, len(k.Steps)), make([][]byte, len(k.Steps))
 	}
 	for round := range rounds {
-		k.exchanges = make([]Exchange, len(k.Steps)) // what an undone run said, the next one does not say
+		k.exchanges = make([]Exchange, len(k.Steps)) // drops the warnings and annotations of undone runs
 		for i := range k.Steps {
 			if !k.due(i, round) {
 				continue
@@ -149,7 +151,7 @@ func (k *call) steps() (denials []stepDenial, err error) {
 			}
 		}
 	}
-	if len(denials) > 0 { // a refusal is definite, whatever else failed
+	if len(denials) > 0 { // a denial is final, even if other steps failed
 		if err != nil {
 			k.logFailure(k.log, err, "extension failed; another one's denial is the answer")
 		}
@@ -166,9 +168,9 @@ func deniers(denials []stepDenial) string {
 	return strings.Join(names, ", ")
 }
 
-// due tells whether a step's turn has come: when it wants the object as the steps before have left it, and in
-// the second round, when the object has changed since. As in the API server, a step that did not want the
-// object the first time is not asked again.
+// due reports whether a step runs now: whether it wants the object as the steps before have left it. In the second
+// round, the object must also have changed since the step's first run. As in the API server, a step that did not want
+// the object in the first round does not run in the second.
 func (k *call) due(i, round int) bool {
 	wanted := k.wants[i]&(wantKind|wantObject) == wantKind|wantObject
 	if k.wants[i]&wantKind != 0 && k.object.touched() {
@@ -184,7 +186,7 @@ func (k *call) due(i, round int) bool {
 	return wanted
 }
 
-// wantsNow evaluates an objectSelector on what the steps have made of the object.
+// wantsNow evaluates an objectSelector on the object as the steps have changed it.
 func (k *call) wantsNow(m *Matcher) bool {
 	if !m.hasObjects() {
 		return true
@@ -198,8 +200,8 @@ func (k *call) wantsNow(m *Matcher) bool {
 	return err != nil || m.matchesObjects(raw, k.request.OldObject.Raw)
 }
 
-// step runs one step. A failure that its failurePolicy ignores is undone, logged and counted here; another one is
-// returned with the name of the step that it is of.
+// step runs one step. A failure that its failurePolicy ignores is undone, logged and counted here. Any other failure is
+// returned with the name of the step.
 func (k *call) step(i int) (*denial, error) {
 	s := &k.Steps[i]
 	if !k.sharesBatch(i) {
@@ -214,11 +216,11 @@ func (k *call) step(i int) (*denial, error) {
 	x.Request = k.request
 	err := k.perform(i, x)
 	if k.isAbandoned() {
-		return nil, err // who waited has counted and told it
+		return nil, err // the goroutine that waits has counted and reported it
 	}
 	batch := k.object.batch()
 	if err == nil && s.Ignore {
-		err = caughtIn(k.object.flush) // a change that cannot be written is a failure of its own
+		err = caughtIn(k.object.flush) // a change that cannot be written is the step's own failure
 	}
 	took := time.Since(began)
 	if err == nil {
@@ -252,14 +254,15 @@ func (k *call) step(i int) (*denial, error) {
 	return nil, &stepError{step: s.Name, err: err}
 }
 
-// sharesBatch reports whether a step changes the view that the steps before it have changed. One that may have to be
-// undone starts on an object that is written down; one that needs another view needs the JSON.
+// sharesBatch reports whether a step changes the same view as the steps before it. A step that may have to be undone
+// starts on an object without pending changes. A step that needs another view needs the JSON.
 func (k *call) sharesBatch(i int) bool {
 	s := &k.Steps[i]
 	return s.Mutate != nil && !s.Ignore && k.object.isOf(k.types[i])
 }
 
-// flush writes down what the steps of the batch did. A change that cannot be written is their failure.
+// flush turns the changes of the batch's steps into a patch. If a change cannot be written, all of these steps have
+// failed.
 func (k *call) flush() error { return k.write(k.object.flush) }
 
 func (k *call) write(do func() error) error {
@@ -281,7 +284,7 @@ func (k *call) write(do func() error) error {
 	return &batchError{steps: names, err: err}
 }
 
-// batch names the steps whose changes have not been written down yet.
+// batch returns the names of the steps whose changes have not been flushed yet.
 func (k *call) batch() (names []string) {
 	for _, u := range k.unsettled {
 		if u.batch == k.object.batch() {
@@ -291,7 +294,7 @@ func (k *call) batch() (names []string) {
 	return names
 }
 
-// caughtIn makes an error of a panic outside a step's function: of the methods of its type.
+// caughtIn turns a panic outside a step's function, in the methods of its type, into an error.
 func caughtIn(do func() error) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -305,7 +308,7 @@ func (k *call) decided(i int, d decision, took time.Duration) {
 	k.stepMetrics[i].decided(k.request.Operation, d, took)
 }
 
-// settle counts the steps that shared a patch: all of them as having changed the object, or none.
+// settle counts the steps that shared a patch. All of them count as having changed the object, or none does.
 func (k *call) settle() {
 	for _, u := range k.unsettled {
 		d := decisionAllowed
@@ -316,11 +319,11 @@ func (k *call) settle() {
 	}
 }
 
-// perform gives the step what it asks for.
+// perform runs a step with the objects that it asks for.
 func (k *call) perform(i int, x *Exchange) (err error) {
 	s := &k.Steps[i]
 	defer func() {
-		if r := recover(); r != nil { // of its type; its function's are caught closer to it
+		if r := recover(); r != nil { // a panic of its type's methods; caught recovers those of its function
 			err = panicked(r)
 		}
 	}()
@@ -348,8 +351,8 @@ func (k *call) perform(i int, x *Exchange) (err error) {
 	return k.attempt(i, task{step: s, exchange: x, oldObj: oldObj, newObj: newObj})
 }
 
-// own returns an object that this step alone holds: it may change it, and may still do so when it has been left
-// behind. The last step that asks for a type gets what was decoded, those before it get copies.
+// own returns an object that only this step holds. The step can change it, even after the step has been left behind.
+// The last step that asks for a type gets the decoded object, and the steps before it get copies.
 func (k *call) own(o *object, i int) (runtime.Object, error) {
 	if o.isAbsent() {
 		return nil, nil
@@ -367,7 +370,8 @@ func (k *call) own(o *object, i int) (runtime.Object, error) {
 	return obj, nil
 }
 
-// take adds what a step said beside its verdict. A key that another step has used gets the step's name.
+// take adds a step's warnings and audit annotations to the call's. If another step has used a key, the key is prefixed
+// with the step's name.
 func (k *call) take(s *Step, x *Exchange) {
 	warnings, audit := x.said()
 	k.warnings = append(k.warnings, warnings...)

@@ -1,10 +1,12 @@
 package admit
 
+// This file reads plain JSON in place, without decoding it.
+
 import "unicode/utf8"
 
-// A cursor reads JSON from front to back, value by value. What it does not take for plain (a syntax error, a
-// type that the reader did not ask for, a name or text with an escape or that is not UTF-8, a member twice)
-// makes it odd; from then on it yields nothing, and the caller takes the decoder's road.
+// A cursor reads JSON from front to back, value by value. Text that is not plain makes it odd. That is a syntax error,
+// a type that the reader did not ask for, or a duplicate member. An escape or invalid UTF-8 in a name or string is not
+// plain, either. From then on, the cursor returns nothing, and the caller uses the decoder instead.
 type cursor struct {
 	text []byte
 	at   int
@@ -15,7 +17,7 @@ func (c *cursor) giveUp() {
 	c.odd, c.at = true, len(c.text)
 }
 
-// peek skips space and returns the byte that the next token begins with; 0 at the end.
+// peek skips white space and returns the first byte of the next token, or 0 at the end.
 func (c *cursor) peek() byte {
 	if c.at < len(c.text) && c.text[c.at] > ' ' {
 		return c.text[c.at]
@@ -27,7 +29,7 @@ func (c *cursor) peek() byte {
 	return 0
 }
 
-// null reads null if that is what comes next.
+// null reports whether null comes next, and reads it.
 func (c *cursor) null() bool {
 	if c.peek() == 'n' && skipLiteral(c.text, c.at) > 0 {
 		c.at += len("null")
@@ -36,8 +38,8 @@ func (c *cursor) null() bool {
 	return false
 }
 
-// enter reads the opening bracket of an object or array, and tells whether there is something in it. Of an
-// empty one, the closing bracket is read too. null counts as empty.
+// enter reads the opening bracket of an object or array, and reports whether a member or item follows. If none does, it
+// also reads the closing bracket. null counts as empty.
 func (c *cursor) enter(bracket byte) bool {
 	if c.peek() != bracket {
 		if !c.null() {
@@ -53,7 +55,7 @@ func (c *cursor) enter(bracket byte) bool {
 	return !c.odd
 }
 
-// more reads what stands behind a member or an item: a comma, and true, or the closing bracket.
+// more reads the comma after a member or an item and returns true, or it reads the closing bracket and returns false.
 func (c *cursor) more(bracket byte) bool {
 	switch c.peek() {
 	case ',':
@@ -94,7 +96,7 @@ func (c *cursor) plain() []byte {
 	return c.text[start:end]
 }
 
-// value reads a value of any type and returns it as it stands.
+// value reads a value of any type and returns its text.
 func (c *cursor) value() []byte {
 	c.peek()
 	start := c.at

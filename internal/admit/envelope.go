@@ -1,5 +1,7 @@
 package admit
 
+// This file parses an AdmissionReview without decoding its objects.
+
 import (
 	"bytes"
 	"encoding/json"
@@ -14,22 +16,22 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// envelope is an AdmissionReview understood as far as is needed before any object is decoded.
+// envelope is an AdmissionReview, parsed as far as is needed before any object is decoded.
 type envelope struct {
 	typeMeta metav1.TypeMeta
-	// request holds the objects as they stand in the body: Object.Raw, OldObject.Raw and Options.Raw are parts
-	// of it, cut so that an append copies. They are well-formed JSON, or nil for null and for none.
+	// request holds the objects as text of the body: Object.Raw, OldObject.Raw and Options.Raw are parts of it, with a
+	// capacity that makes an append copy. They are well-formed JSON, or nil for null and for a missing object.
 	request admissionv1.AdmissionRequest
-	// user is the text of request.UserInfo, which complete reads: who asks matters to steps alone.
+	// user is the text of request.UserInfo. complete parses it, because only steps need the user.
 	user []byte
 
-	parser *envelopeParser // whose memory this is; nil when the decoder made it
+	parser *envelopeParser // holds the memory of this envelope; nil if the decoder made it
 }
 
-// parsers are for the requests that nobody wants.
+// parsers are reused for the requests that no step wants.
 var parsers = sync.Pool{New: func() any { return new(envelopeParser) }}
 
-// recycle gives the memory back. Nobody may know the envelope or the request any more.
+// recycle returns the memory to parsers. The envelope and the request must not be used afterwards.
 func (e *envelope) recycle() {
 	if p := e.parser; p != nil {
 		*p = envelopeParser{}
@@ -37,7 +39,8 @@ func (e *envelope) recycle() {
 	}
 }
 
-// complete fills in what steps want to know beside what says whether they do. Call it while the body is there.
+// complete parses the user, which steps need but the matching of requests does not. Call it before the body is
+// released.
 func (e *envelope) complete() {
 	if e.user != nil {
 		p := &envelopeParser{cursor: cursor{text: e.user}}
@@ -46,8 +49,8 @@ func (e *envelope) complete() {
 	}
 }
 
-// parseEnvelope understands the body as parseReview does: the same values and the same refusals. It goes over
-// the text once and copies no object; what it does not take for plain, it leaves to parseReview.
+// parseEnvelope parses the body to the same values and the same refusals as parseReview. In addition, it refuses a body
+// that exceeds mostBeside. It reads the text once and copies no object. Text that is not plain is left to parseReview.
 func parseEnvelope(body []byte) (*envelope, error) {
 	if env := cutEnvelope(body); env != nil {
 		return env, nil
@@ -62,7 +65,7 @@ func parseEnvelope(body []byte) (*envelope, error) {
 	return &envelope{typeMeta: rev.TypeMeta, request: rev.Request.AdmissionRequest}, nil
 }
 
-// cutEnvelope returns nil for what must be refused and for what it leaves to the decoder.
+// cutEnvelope parses the body in place. It returns nil if the body must be refused or is left to the decoder.
 func cutEnvelope(body []byte) *envelope {
 	p := parsers.Get().(*envelopeParser)
 	p.text, p.env.parser = body, p
@@ -84,11 +87,11 @@ func cutEnvelope(body []byte) *envelope {
 	return nil
 }
 
-// mostBeside bounds what a review holds beside its objects: the groups and extras of a user above all, which take many
-// times as much memory when they are decoded.
+// mostBeside bounds the bytes of a review beside its objects. Most of these are the groups and extras of a user, which
+// take many times as much memory when they are decoded.
 const mostBeside = 256 << 10
 
-// besideObjects is how much that is.
+// besideObjects returns the number of bytes beside the objects.
 func besideObjects(body []byte) (n int) {
 	c, objects := &cursor{text: body}, 0
 	for more := c.enter('{'); more; more = c.more('{') {
@@ -111,26 +114,27 @@ func besideObjects(body []byte) (n int) {
 	case json.Valid(body):
 		return len(body) - objects
 	}
-	return 0 // the decoder says what is wrong
+	return 0 // the decoder returns the error
 }
 
-// envelopeParser reads one AdmissionReview. What the request points to stands in it as well, so that all of an
-// envelope but its lists is one piece of memory.
+// envelopeParser reads one AdmissionReview. It also holds the values that the request points to. An envelope is thus
+// one piece of memory, except its lists and the text of its strings.
 type envelopeParser struct {
 	cursor
 	env             envelope
 	words           strings.Builder // the text of the envelope's strings, one after the other
-	checking        bool            // strings and lists are read, and not kept
+	checking        bool            // strings and lists are read but not kept
 	beside          int             // bytes of the envelope's strings
 	requestKind     metav1.GroupVersionKind
 	requestResource metav1.GroupVersionResource
 	dryRun          bool
 }
 
-// members is which members of an object have been seen; the decoder's rules for a second one are its own.
+// members is the set of members of an object that have been seen. The decoder has rules of its own for duplicate
+// members.
 type members uint32
 
-// once notes a member, by its number.
+// once records a member by its number, and gives up on a duplicate.
 func (p *envelopeParser) once(seen *members, member int) {
 	if *seen&(1<<member) != 0 {
 		p.giveUp()
@@ -208,7 +212,7 @@ func (p *envelopeParser) request(req *admissionv1.AdmissionRequest) {
 			p.userInfo(&req.UserInfo)
 			p.checking = false
 			p.env.user = p.text[start:p.at]
-			p.beside += len(p.env.user) // empty strings make lists long, too
+			p.beside += len(p.env.user) // long lists of empty strings count, too
 		case "object":
 			p.once(&seen, 11)
 			req.Object.Raw = p.raw()
@@ -230,7 +234,7 @@ func (p *envelopeParser) request(req *admissionv1.AdmissionRequest) {
 	}
 }
 
-// groupVersion reads a GroupVersionKind or a GroupVersionResource; third is what the last is called.
+// groupVersion reads a GroupVersionKind or a GroupVersionResource. third is the name of the last member.
 func (p *envelopeParser) groupVersion(third string, group, version, last *string) {
 	var seen members
 	for more := p.enter('{'); more; more = p.more('{') {
@@ -291,8 +295,8 @@ func (p *envelopeParser) extra() map[string]authenticationv1.ExtraValue {
 	return all
 }
 
-// checkExtra reads what extra reads. Of more members than most have, it leaves it to the decoder whether one comes
-// twice.
+// checkExtra checks the text that extra reads. If there are more members than most requests have, the search for
+// duplicates is left to the decoder.
 func (p *envelopeParser) checkExtra() {
 	var space [8][]byte
 	names := space[:0]
@@ -323,7 +327,7 @@ func (p *envelopeParser) list() []string {
 	return items
 }
 
-// raw reads a RawExtension, which null leaves as it was.
+// raw reads the text of a RawExtension, or nil for null.
 func (p *envelopeParser) raw() []byte {
 	if p.null() {
 		return nil
@@ -351,9 +355,9 @@ func (p *envelopeParser) word() string {
 	return p.keep(text)
 }
 
-// keep makes a string of text that belongs to the body.
+// keep returns a string with the contents of text, which belongs to the body.
 func (p *envelopeParser) keep(text []byte) string {
-	switch string(text) { // what stands in most reviews needs no memory
+	switch string(text) { // the words of most reviews need no memory
 	case "":
 		return ""
 	case "v1":

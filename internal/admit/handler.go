@@ -1,5 +1,7 @@
 package admit
 
+// This file serves chains of steps over HTTP: it reads a request, runs the chain on it, and writes the answer.
+
 import (
 	"context"
 	"errors"
@@ -18,16 +20,16 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/decode"
 )
 
-// The prefixes of the paths of webhook entries. Below them, a path that is not known belongs to another version
-// of the program (a rollout is on), so the call is worth repeating on another replica; elsewhere it is simply
-// wrong. Paths hold lowercase DNS segments only, because a Service reference allows no others.
+// These are the prefixes of the paths of webhook entries. During a rollout, an unknown path below them belongs to
+// another version of the program. The API server should then retry the call on another replica. Any other unknown path
+// is simply wrong. The segments of a path are lowercase DNS names, because a Service reference allows no others.
 const (
 	MutatePrefix   = "/mutate/"
 	ValidatePrefix = "/validate/"
 )
 
-// How many calls run steps at once. A step that waits for something keeps its place; 100 are more than the API
-// server's own limits send to one webhook.
+// These bound the calls that run steps at once, and the calls that wait for a slot. A step that waits for something
+// keeps its slot. 100 are more than the API server's own limits send to one webhook.
 const (
 	callsAtWork  = 100
 	callsWaiting = 400
@@ -38,7 +40,7 @@ type Handler struct {
 	MaxBytes int64          // bound on one request; must be positive
 	Log      logr.Logger    // the zero Logger discards
 	Draining func() bool    // when true, connections are closed after each answer; nil means never
-	Others   *http.ServeMux // what else is served, outside the prefixes; nil means nothing
+	Others   *http.ServeMux // serves paths outside the prefixes; nil means none
 	Metrics  *Metrics       // nil counts nothing
 
 	mu     sync.RWMutex
@@ -55,7 +57,7 @@ func (h *Handler) Handle(name string, f HandleFunc) {
 	h.Serve(MutatePrefix+name, Chain{Steps: []Step{{Name: name, Handle: f}}})
 }
 
-// Serve serves a chain on a path, replacing the one that was there.
+// Serve serves a chain on a path, and replaces the chain that was there.
 func (h *Handler) Serve(path string, c Chain) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -65,7 +67,7 @@ func (h *Handler) Serve(path string, c Chain) {
 	h.chains[path] = newChain(path, c, h.Metrics, h.chains[path])
 }
 
-// ServeAll serves these chains and no others, by path. Calls in flight end as they began.
+// ServeAll serves these chains and no others, by path. Calls in flight finish with the chain that they began with.
 func (h *Handler) ServeAll(chains map[string]Chain) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -95,12 +97,12 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Connection", "close")
 	}
 	answer := h.decide(w, r, c, arrived) //nolint:contextcheck // it derives a context from the request's
-	h.closeWhenDraining(w)               // it may have begun meanwhile
+	h.closeWhenDraining(w)               // draining may have begun meanwhile
 	answer.write(w)
 }
 
-// decide reads the request and makes the answer. When it returns, the call's place and its memory are given back, so
-// a client that does not read its answer keeps no other call waiting.
+// decide reads the request and builds the answer. When it returns, the call's slot and its memory have been released,
+// so a client that does not read its answer delays no other call.
 func (h *Handler) decide(w http.ResponseWriter, r *http.Request, c *chain, arrived time.Time) reply {
 	h.Metrics.arrived()
 	defer h.Metrics.answered()
@@ -131,13 +133,13 @@ func (h *Handler) decide(w http.ResponseWriter, r *http.Request, c *chain, arriv
 	return answer
 }
 
-// callContext is the context of a call. The server's own ends when the server is told to stop, but a call that
-// has begun must be finished: only the API server's deadline ends it.
+// callContext returns the context of a call. The server's own context ends when the server stops, but a call that has
+// begun must finish. Only the API server's deadline ends it.
 func callContext(ctx context.Context, arrived time.Time, timeout time.Duration) (context.Context, context.CancelFunc) {
 	return context.WithDeadlineCause(context.WithoutCancel(ctx), arrived.Add(timeout-margin(timeout)), timedOut(timeout))
 }
 
-// timedOut is the cause of the end of a call: the timeout that the API server put in the URL.
+// timedOut is the cause with which a call's context ends: the timeout that the API server put in the URL.
 type timedOut time.Duration
 
 func (t timedOut) Error() string {
@@ -145,14 +147,14 @@ func (t timedOut) Error() string {
 }
 func (t timedOut) Unwrap() error { return context.DeadlineExceeded }
 
-// refuse answers what is no AdmissionReview, or has no place.
+// refuse answers a request that is not an AdmissionReview, or that gets no slot.
 func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, c *chain, err error) reply {
 	status := http.StatusBadRequest
 	if refused, ok := errors.AsType[*refusal](err); ok {
 		status = refused.status
 	}
 	if status == http.StatusServiceUnavailable {
-		// The API server repeats the call after as many seconds, and perhaps another replica takes it.
+		// The API server retries the call after this many seconds, and perhaps another replica takes it.
 		w.Header().Set("Retry-After", "1")
 	}
 	h.Metrics.refusedWith(status)
@@ -160,7 +162,8 @@ func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, c *chain, err e
 	return textReply(status, fmt.Sprintf("extension %q: %v", c.name, err))
 }
 
-// read reads and understands the request. Release the body, also after an error, when the envelope is used no more.
+// read reads and parses the request. The caller must release the body when the envelope is no longer used, even after
+// an error.
 func (h *Handler) read(waiting func() (context.Context, context.CancelFunc), w http.ResponseWriter, r *http.Request, deadline time.Time) (question *envelope, b *body, err error) {
 	h.limits.Do(func() {
 		h.work = newLimiter(callsAtWork, callsWaiting)
@@ -180,7 +183,7 @@ func (h *Handler) read(waiting func() (context.Context, context.CancelFunc), w h
 	return question, b, err
 }
 
-// busy is the answer to a call for which there is no place. Where its time is over, nobody waits for another try.
+// busy maps "no slot" to an HTTP error: 503 if a retry may succeed, 500 if the deadline has passed.
 func busy(err error) error {
 	if errors.Is(err, errTooBusy) || errors.Is(err, errEvicted) {
 		return refuse(http.StatusServiceUnavailable, "%v; try again", err)
@@ -188,7 +191,7 @@ func busy(err error) error {
 	return refuse(http.StatusInternalServerError, "no place became free: %v", err)
 }
 
-// run runs the chain and makes the answer.
+// run runs the chain and builds the answer.
 func (h *Handler) run(ctx context.Context, c *chain, question *envelope, wants []want, arrived time.Time) reply {
 	log := c.logger(h.Log, &question.request)
 	o := c.run(logf.IntoContext(ctx, log), log, &question.request, wants, h.room)
@@ -198,7 +201,7 @@ func (h *Handler) run(ctx context.Context, c *chain, question *envelope, wants [
 	return h.accept(c, question, o, arrived)
 }
 
-// accept makes an answer of a response.
+// accept builds the answer from a response, which can be a denial.
 func (h *Handler) accept(c *chain, question *envelope, o outcome, arrived time.Time) reply {
 	resp := o.response
 	answer, err := encodeAnswer(question, resp)
@@ -227,7 +230,7 @@ func (h *Handler) fail(c *chain, question *envelope, err error, arrived time.Tim
 	return textReply(http.StatusInternalServerError, err.Error())
 }
 
-// logger says with every line which request it is about, and which step where the webhook has one alone.
+// logger returns a logger that adds the request to every line, and the step if the webhook has only one.
 func (c *chain) logger(log logr.Logger, req *admissionv1.AdmissionRequest) logr.Logger {
 	return lazily(log, func() []any {
 		values := []any{
@@ -241,7 +244,7 @@ func (c *chain) logger(log logr.Logger, req *admissionv1.AdmissionRequest) logr.
 	})
 }
 
-// blaming says with every line of a call which steps it is about, where the webhook has several.
+// blaming returns a logger that adds the given steps to every line, if the webhook has several.
 func (c *chain) blaming(log logr.Logger, steps ...string) logr.Logger {
 	if len(c.Steps) == 1 || len(steps) == 0 {
 		return log
@@ -249,7 +252,7 @@ func (c *chain) blaming(log logr.Logger, steps ...string) logr.Logger {
 	return log.WithValues("step", strings.Join(steps, ", "))
 }
 
-// logFailure logs the failure of a step, once, with the stack of its panic if that is what it was.
+// logFailure logs the failure of a step once, with the stack if it was a panic.
 func (c *chain) logFailure(log logr.Logger, err error, message string, keysAndValues ...any) {
 	if failed, ok := errors.AsType[*stepError](err); ok && failed.step != c.name {
 		log = c.blaming(log, failed.step)
@@ -262,19 +265,19 @@ func (c *chain) logFailure(log logr.Logger, err error, message string, keysAndVa
 	log.Error(err, message, keysAndValues...)
 }
 
-// closeWhenDraining makes the answer the last one on its connection, so that the next call goes to another
-// replica.
+// closeWhenDraining closes the connection after the answer while the program drains, so that the next call goes to
+// another replica.
 func (h *Handler) closeWhenDraining(w http.ResponseWriter) {
 	if h.Draining != nil && h.Draining() {
 		w.Header().Set("Connection", "close")
 	}
 }
 
-// redirect is what a ServeMux finds for a path that is not clean. The API server follows redirects with the
-// whole object in the body, so such a path is wrong here.
+// redirect is the type of the handler that a ServeMux returns for a path that is not clean. The API server follows
+// redirects with the whole object in the body, so such a path counts as unknown here.
 var redirect = reflect.TypeOf(http.RedirectHandler("", http.StatusTemporaryRedirect))
 
-// unknown answers for a path that no chain is served on.
+// unknown answers a request for a path on which no chain is served.
 func (h *Handler) unknown(w http.ResponseWriter, r *http.Request) {
 	if !strings.HasPrefix(r.URL.Path, MutatePrefix) && !strings.HasPrefix(r.URL.Path, ValidatePrefix) {
 		if h.Others != nil {
@@ -289,8 +292,8 @@ func (h *Handler) unknown(w http.ResponseWriter, r *http.Request) {
 	}
 	h.Log.Info("asked for an extension that this replica does not have; told the API server to try another", "path", printable(r.URL.Path), "from", r.RemoteAddr)
 	h.Metrics.refusedWith(http.StatusServiceUnavailable)
-	// Measured: the API server repeats a 5xx with Retry-After, same UID, up to ten times, and a closed
-	// connection makes it choose an endpoint anew.
+	// Measured: the API server retries a 5xx with Retry-After up to ten times, with the same UID. A closed connection
+	// makes it choose a new endpoint.
 	w.Header().Set("Retry-After", "0")
 	w.Header().Set("Connection", "close")
 	textReply(http.StatusServiceUnavailable, fmt.Sprintf("no extension is served on %s; another version of the webhook may have it", printable(r.URL.Path))).write(w)
@@ -307,7 +310,8 @@ func resourceOf(req *admissionv1.AdmissionRequest) string {
 	return resource
 }
 
-// brief bounds what a stranger can put in an answer or a log line, at the longest name that Kubernetes allows.
+// brief bounds the text that a client can put in an answer or a log line. The bound is the longest name that Kubernetes
+// allows.
 func brief(s string) string {
 	const most = 253
 	if len(s) > most {

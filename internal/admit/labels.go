@@ -1,5 +1,7 @@
 package admit
 
+// This file finds the labels of an object in its JSON, and evaluates label selectors on them.
+
 import (
 	"slices"
 
@@ -9,12 +11,12 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/decode"
 )
 
-// labelText is the metadata.labels of an object as it stands in its JSON; nil where there are none.
+// labelText is the text of an object's metadata.labels in its JSON, or nil if there are none.
 type labelText []byte
 
-// findLabels looks for the labels of an object, and tells whether it has metadata at all: options such as
-// PodExecOptions have none. It stops where it has found them, so a second member of the same name goes
-// unseen; the API server writes none. It is not ok when the text is not plain.
+// findLabels finds the labels of an object. metadata reports whether the object has metadata at all, because options
+// such as PodExecOptions have none. The search ends at the labels, so it misses a second member of the same name, but
+// the API server writes none. ok is false if the text is not plain.
 func findLabels(raw []byte) (text labelText, metadata, ok bool) {
 	c := cursor{text: raw}
 	if !c.member("metadata") {
@@ -33,7 +35,8 @@ func findLabels(raw []byte) (text labelText, metadata, ok bool) {
 	return text, true, !c.odd
 }
 
-// member enters an object and goes to the value of a member, or behind the object when it has none of the name.
+// member enters an object, goes to the value of the member with this name, and returns true. If there is no such
+// member, it goes past the object and returns false.
 func (c *cursor) member(name string) bool {
 	for more := c.enter('{'); more; more = c.more('{') {
 		if string(c.name()) == name {
@@ -44,7 +47,7 @@ func (c *cursor) member(name string) bool {
 	return false
 }
 
-// value returns the value of a label. As for the decoder, the last one of a name counts.
+// value returns the value of a label. If a name occurs twice, the last one wins, as in the decoder.
 func (text labelText) value(key string) (value []byte, has, ok bool) {
 	if text == nil {
 		return nil, false, true
@@ -60,7 +63,7 @@ func (text labelText) value(key string) (value []byte, has, ok bool) {
 	return value, has, !c.odd
 }
 
-// decodeLabels is findLabels for text that is not plain. It is not ok when the labels cannot be read.
+// decodeLabels is findLabels for text that is not plain. ok is false if the labels cannot be read.
 func decodeLabels(raw []byte) (labels map[string]string, metadata, ok bool) {
 	var object struct {
 		Metadata verbatim `json:"metadata"`
@@ -74,7 +77,7 @@ func decodeLabels(raw []byte) (labels map[string]string, metadata, ok bool) {
 	var meta struct {
 		Labels map[string]string `json:"labels"`
 	}
-	err := decode.Into(object.Metadata, &meta) // which bounds the memory that labels take
+	err := decode.Into(object.Metadata, &meta) // bounds the memory that labels take
 	return meta.Labels, true, err == nil
 }
 
@@ -86,14 +89,14 @@ func (v *verbatim) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// requirement is one demand on a label.
+// requirement is one requirement of a label selector.
 type requirement struct {
 	key      string
 	operator metav1.LabelSelectorOperator
 	values   []string
 }
 
-// requirementsOf gives the demands of a selector, all of which must be met.
+// requirementsOf returns the requirements of a selector, all of which must be met.
 func requirementsOf(selector *metav1.LabelSelector) ([]requirement, error) {
 	if selector == nil {
 		return nil, nil
@@ -111,7 +114,7 @@ func requirementsOf(selector *metav1.LabelSelector) ([]requirement, error) {
 	return all, nil
 }
 
-// met tells whether a label meets the demand: its value, and whether there is one.
+// met reports whether a label meets a requirement. has reports whether the object has the label.
 func met[T string | []byte](r *requirement, value T, has bool) bool {
 	switch r.operator {
 	case metav1.LabelSelectorOpIn:

@@ -1,10 +1,12 @@
 package admit
 
+// This file computes the values of a logger only when a line is logged.
+
 import (
 	"github.com/go-logr/logr"
 )
 
-// lazily gives a logger that works out its values when something is logged, and not for every request.
+// lazily returns a logger that computes its values when a line is logged, and not for every request.
 func lazily(log logr.Logger, values func() []any) logr.Logger {
 	sink := log.GetSink()
 	if sink == nil {
@@ -18,7 +20,7 @@ type lazySink struct {
 	values func() []any
 }
 
-// full is the sink with the values, one call further away from who logs.
+// full returns the sink with the values. It adds one to the call depth, for the method of lazySink that calls the sink.
 func (s *lazySink) full() logr.LogSink {
 	sink := s.LogSink.WithValues(s.values()...)
 	if deep, ok := sink.(logr.CallDepthLogSink); ok {
@@ -27,7 +29,7 @@ func (s *lazySink) full() logr.LogSink {
 	return sink
 }
 
-// Init does nothing: the sink behind has been told who it works for.
+// Init does nothing, because the wrapped sink has been initialized already.
 func (s *lazySink) Init(logr.RuntimeInfo) {}
 
 func (s *lazySink) Info(level int, message string, keysAndValues ...any) {

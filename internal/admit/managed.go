@@ -1,5 +1,7 @@
 package admit
 
+// This file recognizes objects that a controller keeps as they are.
+
 import (
 	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -7,12 +9,12 @@ import (
 	kjson "sigs.k8s.io/json"
 )
 
-// LeaveManaged makes the Matcher pass over objects that are kept as they are by somebody else: those that a controller
-// owns, other than pods, and the mirrors of static pods. Whoever changes them only starts a fight: the controller sees
-// an object that is not what it made, and makes it again. Call it before the Matcher is used.
+// LeaveManaged makes the Matcher skip objects that another program keeps as they are. These are objects other than pods
+// that a controller owns, and the mirrors of static pods. A change to such an object only starts a fight, because the
+// controller observes the drift and reverts it. Call LeaveManaged before the Matcher is used.
 func (m *Matcher) LeaveManaged() { m.leaveManaged = true }
 
-// isManaged tells whether an object, as it arrived, is to be left alone.
+// isManaged reports whether an object, as it arrived, must be left alone.
 func isManaged(req *admissionv1.AdmissionRequest) bool {
 	raw := req.Object.Raw
 	if absent(raw) {
@@ -40,7 +42,7 @@ func isManaged(req *admissionv1.AdmissionRequest) bool {
 	return found
 }
 
-// hasMember reads an object, or null, and tells whether it has a member of the name.
+// hasMember reads an object or null, and reports whether it has a member with this name.
 func (c *cursor) hasMember(name string) (has bool) {
 	if c.null() {
 		return false
@@ -52,7 +54,7 @@ func (c *cursor) hasMember(name string) (has bool) {
 	return has
 }
 
-// hasController reads a list of ownerReferences and tells whether one of them is the controller.
+// hasController reads a list of ownerReferences, and reports whether one of them is the controller.
 func (c *cursor) hasController() (has bool) {
 	if c.null() {
 		return false
@@ -67,7 +69,7 @@ func (c *cursor) hasController() (has bool) {
 	return has
 }
 
-// decodedIsManaged is for text that is not plain.
+// decodedIsManaged is isManaged for text that is not plain.
 func decodedIsManaged(raw []byte, isPod bool) bool {
 	var object struct {
 		Metadata struct {
@@ -76,7 +78,7 @@ func decodedIsManaged(raw []byte, isPod bool) bool {
 		} `json:"metadata"`
 	}
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(raw, &object); err != nil {
-		return false // the step's own decoder says what is wrong
+		return false // the step's own decoder returns the error
 	}
 	if isPod {
 		_, mirror := object.Metadata.Annotations[corev1.MirrorPodAnnotationKey]

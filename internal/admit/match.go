@@ -1,5 +1,7 @@
 package admit
 
+// This file evaluates a step's own rules and selectors, as the API server does for a webhook.
+
 import (
 	"fmt"
 	"slices"
@@ -11,10 +13,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Matcher is one step's own rules and selectors: its entry may be registered for the union of what several
-// steps want. It decides as the API server does, and where a review says too little for that, it matches: the
-// entry's own selectors have been obeyed by then. It is immutable, and safe for concurrent use. A nil Matcher
-// matches every request.
+// Matcher holds one step's own rules and selectors, because its entry can be registered for the union of several steps'
+// rules. It decides as the API server does. If a review has too little information for that, the Matcher matches,
+// because the API server has already applied the entry's own selectors. It is immutable and safe for concurrent use. A
+// nil Matcher matches every request.
 type Matcher struct {
 	rules      []rule
 	objects    []requirement
@@ -23,14 +25,14 @@ type Matcher struct {
 	leaveManaged bool
 }
 
-// rule is a RuleWithOperations made ready.
+// rule is a RuleWithOperations that is prepared for matching.
 type rule struct {
 	operations, groups, versions terms
 	resources                    []resourceTerm
 	scope                        admissionregistrationv1.ScopeType // "" for all
 }
 
-// terms are words of which one must be equal; nil matches all.
+// terms matches a word that is equal to one of its own. A nil terms matches all words.
 type terms []string
 
 // resourceTerm is one of a rule's resources, as in "pods/exec".
@@ -39,11 +41,11 @@ type resourceTerm struct {
 	anyResource, anySub bool
 }
 
-// NewMatcher makes a Matcher of a webhook's rules, objectSelector and namespaceSelector. A nil selector
-// selects everything, as the API server defaults it. Without rules nothing matches.
+// NewMatcher makes a Matcher from a webhook's rules, objectSelector and namespaceSelector. A nil selector selects
+// everything, as the API server defaults it. Without rules, nothing matches.
 //
-// Of the namespaceSelector, what it says of the label kubernetes.io/metadata.name is evaluated, and the rest
-// is taken for met, because a review does not carry a namespace's labels.
+// Only the requirements of the namespaceSelector on the label kubernetes.io/metadata.name are evaluated. All others
+// count as met, because a review does not carry a namespace's labels.
 func NewMatcher(rules []admissionregistrationv1.RuleWithOperations, objects, namespaces *metav1.LabelSelector) (*Matcher, error) {
 	m := &Matcher{}
 	for _, r := range rules {
@@ -58,7 +60,7 @@ func NewMatcher(rules []admissionregistrationv1.RuleWithOperations, objects, nam
 		return nil, fmt.Errorf("namespaceSelector: %w", err)
 	}
 	for _, r := range onNamespaces {
-		// Every namespace has the label, so that DoesNotExist gets no calls.
+		// Every namespace has this label, so the API server sends no calls for DoesNotExist.
 		if r.key == corev1.LabelMetadataName && r.operator != metav1.LabelSelectorOpDoesNotExist {
 			m.namespaces = append(m.namespaces, r)
 		}
@@ -82,7 +84,7 @@ func newRule(r *admissionregistrationv1.RuleWithOperations) rule {
 }
 
 func termsOf[S ~string](words []S) terms {
-	all := terms{} // nothing is not everything
+	all := terms{} // an empty list matches nothing, but nil matches everything
 	for _, w := range words {
 		if w == "*" {
 			return nil
@@ -104,13 +106,14 @@ func (t terms) match(word string) bool {
 	return false
 }
 
-// matchesKind tells whether the step's rules and namespaceSelector select the request.
+// matchesKind reports whether the step's rules and namespaceSelector select the request. After LeaveManaged, it returns
+// false for managed objects.
 func (m *Matcher) matchesKind(req *admissionv1.AdmissionRequest) bool {
 	return m == nil || m.matchesRules(req) && m.matchesNamespace(req) && !(m.leaveManaged && isManaged(req))
 }
 
-// matchesRules looks at resource and subResource, which are those that the webhook is registered for; under
-// matchPolicy Equivalent, what the user asked for stands in requestResource.
+// matchesRules compares the rules with resource and subResource, for which the webhook is registered. Under matchPolicy
+// Equivalent, the resource of the user's own request is in requestResource.
 func (m *Matcher) matchesRules(req *admissionv1.AdmissionRequest) bool {
 	for i := range m.rules {
 		r := &m.rules[i]
@@ -125,7 +128,7 @@ func (m *Matcher) matchesRules(req *admissionv1.AdmissionRequest) bool {
 func (r *rule) matchesResource(req *admissionv1.AdmissionRequest) bool {
 	for i := range r.resources {
 		t := &r.resources[i]
-		// "pods/*" has pods too, and "*" has no subresource.
+		// "pods/*" includes pods, and "*" includes no subresource.
 		if (t.anyResource || t.resource == req.Resource.Resource) && (t.anySub || t.sub == req.SubResource) {
 			return true
 		}
@@ -134,7 +137,7 @@ func (r *rule) matchesResource(req *admissionv1.AdmissionRequest) bool {
 }
 
 func (r *rule) matchesScope(req *admissionv1.AdmissionRequest) bool {
-	// A namespace belongs to the cluster, though a request for one carries its name as the namespace.
+	// A namespace is cluster-scoped, although a request for one carries its name as the namespace.
 	namespaced := req.Namespace != "" && req.Resource != metav1.GroupVersionResource{Version: "v1", Resource: "namespaces"}
 	switch r.scope {
 	case "":
@@ -154,14 +157,14 @@ func (m *Matcher) matchesNamespace(req *admissionv1.AdmissionRequest) bool {
 	namespace := req.Namespace
 	if req.Resource.Resource == "namespaces" {
 		if req.Resource.Group != "" {
-			return true // the API server looks at the labels of this object, which is no namespace
+			return true // the API server evaluates the labels of this object, which is no namespace
 		}
 		if req.Name != "" {
 			namespace = req.Name
 		}
 	}
 	if namespace == "" {
-		return true // what belongs to no namespace is never exempt
+		return true // an object without a namespace is never exempt
 	}
 	for i := range m.namespaces {
 		if !met(&m.namespaces[i], namespace, true) {
@@ -171,10 +174,10 @@ func (m *Matcher) matchesNamespace(req *admissionv1.AdmissionRequest) bool {
 	return true
 }
 
-// hasObjects tells whether there is an objectSelector to be obeyed.
+// hasObjects reports whether there is an objectSelector to evaluate.
 func (m *Matcher) hasObjects() bool { return m != nil && len(m.objects) > 0 }
 
-// hasSameObjects tells whether two objectSelectors are equal.
+// hasSameObjects reports whether two objectSelectors are equal.
 func (m *Matcher) hasSameObjects(other *Matcher) bool {
 	if !m.hasObjects() || !other.hasObjects() {
 		return m.hasObjects() == other.hasObjects()
@@ -184,7 +187,7 @@ func (m *Matcher) hasSameObjects(other *Matcher) bool {
 	})
 }
 
-// matchesObjects tells whether one of the two objects has the labels that the selector asks for. They must be
+// matchesObjects reports whether one of the two objects has the labels that the objectSelector requires. Both must be
 // JSON that parseEnvelope or a decoder has accepted.
 func (m *Matcher) matchesObjects(object, oldObject []byte) bool {
 	return !m.hasObjects() || m.selects(object) || m.selects(oldObject)
@@ -211,12 +214,12 @@ func (m *Matcher) selects(raw []byte) bool {
 	}
 	labels, metadata, ok := decodeLabels(raw)
 	if !ok {
-		return true // the step's own decoder says what is wrong
+		return true // the step's own decoder returns the error
 	}
 	return metadata && m.selectsLabels(labels)
 }
 
-// selectsLabels tells whether an object with metadata and these labels is selected.
+// selectsLabels reports whether an object with metadata and these labels is selected.
 func (m *Matcher) selectsLabels(labels map[string]string) bool {
 	for i := range m.objects {
 		r := &m.objects[i]

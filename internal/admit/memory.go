@@ -1,6 +1,6 @@
 package admit
 
-// This file shares out the memory that objects take once they are decoded.
+// This file bounds the memory that the decoded objects of all calls take together.
 
 import (
 	"context"
@@ -11,26 +11,27 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/decode"
 )
 
-// An object is counted twice, because steps change a copy. There is room for one of the largest, or many smaller
-// ones: what makes do with decode.Free needs no room at all.
+// An object is counted twice, because steps change a copy. The budget has room for one object of the largest size, or
+// for many smaller ones. An object that takes no more than decode.Free needs no room at all.
 const copies = 2
 
-// room is what decoded objects may take in all calls together. Old objects have a room of their own: a call that
-// holds one object and waits for the other never waits for one that does the same the other way round.
+// room is the memory budget for the decoded objects of all calls together. Old objects have a budget of their own. A
+// call that holds one object and waits for the other therefore never waits for a call that does the reverse.
 type room struct{ objects, oldObjects *semaphore.Weighted }
 
 func newRoom() *room {
 	return &room{semaphore.NewWeighted(copies * decode.Most), semaphore.NewWeighted(copies * decode.Most)}
 }
 
-// memory is the share of one object of a call. It belongs to the goroutine that runs the steps; nil needs no room.
+// memory is the share of one object of a call in the budget. It belongs to the goroutine that runs the steps. A nil
+// memory takes nothing from the budget.
 type memory struct {
 	room  *semaphore.Weighted
 	ctx   context.Context // of the call: it bounds the wait for room
 	taken int64
 }
 
-// decode reads an object into a Go type, which replaces the one that was read before.
+// decode reads an object into a Go type. It first releases the memory of the object that was read before.
 func (m *memory) decode(raw []byte, into any) error {
 	if m == nil {
 		return decode.Into(raw, into)

@@ -1,5 +1,7 @@
 package admit
 
+// This file counts requests, decisions and patches for Prometheus.
+
 import (
 	"errors"
 	"strconv"
@@ -10,7 +12,7 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 )
 
-// decision is what became of a request in a step.
+// decision is the result of a step for a request.
 type decision int
 
 const (
@@ -19,7 +21,7 @@ const (
 	decisionDenied
 	decisionSkipped     // the step did not want it
 	decisionFailed      // and so did the call: the step's failurePolicy is Fail
-	decisionIgnored     // failed, and what the step did was undone: its failurePolicy is Ignore
+	decisionIgnored     // failed, and the step's changes were undone: its failurePolicy is Ignore
 	decisions       int = iota
 )
 
@@ -27,7 +29,8 @@ var decisionLabels = [decisions]string{"allowed", "patched", "denied", "skipped"
 
 var operationLabels = [...]admissionv1.Operation{admissionv1.Create, admissionv1.Update, admissionv1.Delete, admissionv1.Connect, "other"}
 
-// operationIndex bounds what can become a label's value.
+// operationIndex returns the index of an operation in operationLabels. All unknown operations share one index, which
+// bounds the values of the label.
 func operationIndex(operation admissionv1.Operation) int {
 	for i, known := range operationLabels {
 		if operation == known {
@@ -37,10 +40,11 @@ func operationIndex(operation admissionv1.Operation) int {
 	return len(operationLabels) - 1
 }
 
-// Metrics counts what the webhooks do. It is safe for concurrent use; nil counts nothing.
+// Metrics counts the requests, decisions and patches of the webhooks. It is safe for concurrent use. A nil Metrics
+// counts nothing.
 //
-// All values of labels come from the program, except the operation, which is one of four: who calls cannot
-// make more series than there are steps.
+// All values of labels come from the program, except the operation, which is one of four. A caller therefore cannot
+// create more series than the steps allow.
 type Metrics struct {
 	decisions                   *prometheus.CounterVec
 	duration, stepDuration      *prometheus.HistogramVec
@@ -51,9 +55,8 @@ type Metrics struct {
 	requestBytes                prometheus.Histogram
 }
 
-// NewMetrics registers the metrics, or finds them registered by another Manager of the program and shares
-// them. Without a registerer they are kept, and shown nowhere. An error says that another collector has one
-// of the names.
+// NewMetrics registers the metrics. If another Manager of the program has registered them, it shares those. Without a
+// registerer, the metrics are counted but not exposed. It returns an error if another collector has one of the names.
 func NewMetrics(registerer prometheus.Registerer) (*Metrics, error) {
 	r := registration{registerer: registerer}
 	buckets := []float64{.00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30}
@@ -106,7 +109,7 @@ func (r *registration) histograms(name, help string, buckets []float64, labels .
 	return register(r, prometheus.NewHistogramVec(opts, labels))
 }
 
-// register returns the collector, or the one like it that is registered already.
+// register returns the collector, or the equal one that is registered already.
 func register[C prometheus.Collector](r *registration, c C) C {
 	if r.registerer == nil || r.err != nil {
 		return c
@@ -121,7 +124,7 @@ func register[C prometheus.Collector](r *registration, c C) C {
 	return c
 }
 
-// arrived counts a request in; answered counts it out.
+// arrived adds a request to those in flight, and answered removes it.
 func (m *Metrics) arrived() {
 	if m != nil {
 		m.inFlight.Inc()
@@ -134,7 +137,7 @@ func (m *Metrics) answered() {
 	}
 }
 
-// received notes the size of a request's body.
+// received records the size of a request's body.
 func (m *Metrics) received(bytes int) {
 	if m != nil {
 		m.requestBytes.Observe(float64(bytes))
@@ -148,7 +151,7 @@ func (m *Metrics) refusedWith(status int) {
 	}
 }
 
-// webhookMetrics are those of one webhook, looked up beforehand. nil counts nothing.
+// webhookMetrics holds the metrics of one webhook, looked up beforehand. A nil webhookMetrics counts nothing.
 type webhookMetrics struct {
 	all                         *Metrics
 	name                        string
@@ -166,7 +169,7 @@ func (m *Metrics) webhook(name string) *webhookMetrics {
 	}
 }
 
-// answered notes how long a call took, and the patch that it was answered with, if any.
+// answered records how long a call took, and the patch in its answer, if any.
 func (w *webhookMetrics) answered(took time.Duration, patchOperations, patchBytes int) {
 	if w == nil {
 		return
@@ -178,14 +181,14 @@ func (w *webhookMetrics) answered(took time.Duration, patchOperations, patchByte
 	}
 }
 
-// stepMetrics are those of one step of a webhook, looked up beforehand. nil counts nothing.
+// stepMetrics holds the metrics of one step of a webhook, looked up beforehand. A nil stepMetrics counts nothing.
 type stepMetrics struct {
 	webhook  *webhookMetrics
 	name     string
 	duration prometheus.Observer
 	panics   prometheus.Counter
 	left     prometheus.Gauge
-	// Made when first needed: most steps know two operations and three decisions.
+	// Counters are made when they are first needed, because most steps use two operations and three decisions.
 	decisions [len(operationLabels)][decisions]atomic.Pointer[prometheus.Counter]
 }
 
@@ -199,7 +202,7 @@ func (w *webhookMetrics) step(name string) *stepMetrics {
 	}
 }
 
-// decided counts a decision and how long it took. A step that skips takes no time.
+// decided counts a decision and records how long it took. A skipped request takes no time, so none is recorded.
 func (s *stepMetrics) decided(operation admissionv1.Operation, d decision, took time.Duration) {
 	if s == nil {
 		return
@@ -217,14 +220,14 @@ func (s *stepMetrics) decided(operation admissionv1.Operation, d decision, took 
 	}
 }
 
-// panicked counts a panic; the decision is counted beside it.
+// panicked counts a panic. The decision is counted in addition.
 func (s *stepMetrics) panicked() {
 	if s != nil {
 		s.panics.Inc()
 	}
 }
 
-// leftBehind counts runs that are left behind, and those that have ended since with a negative number.
+// leftBehind adds n to the number of runs that are left behind. n is negative for runs that have ended since.
 func (s *stepMetrics) leftBehind(n int64) {
 	if s != nil {
 		s.left.Add(float64(n))

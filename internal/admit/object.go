@@ -1,5 +1,7 @@
 package admit
 
+// This file holds the object of a request while steps change it, and collects their patches.
+
 import (
 	"bytes"
 	"encoding/json"
@@ -14,34 +16,34 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/patch"
 )
 
-// object is the object of a request on its way through a chain: the JSON that came in, and a view of it as a
-// Go type that steps change. One decode and one patch serve all steps that ask for the same type; a step that
-// asks for another, or that makes its own patch, has what was done so far turned into JSON first.
+// object is the object of a request during its pass through a chain. It holds the JSON that arrived, and a view of it
+// as a Go type that steps change. One decode and one patch serve all steps that ask for the same type. If a step asks
+// for another type, or makes its own patch, the changes so far are turned into JSON first.
 type object struct {
-	raw     []byte      // as of the patches before the last one; read it with json
-	last    patch.Patch // what leads from raw to the object as of the last flush
-	patches [][]byte    // JSON arrays of operations that led there from what came in
+	raw     []byte      // without the last patch; read it with json
+	last    patch.Patch // leads from raw to the object as of the last flush
+	patches [][]byte    // JSON arrays of operations that led there from the object as it arrived
 
-	operations int // in patches
+	operations int // number in patches
 
-	before  runtime.Object // what the object decodes to; nil until a step changes the view
+	before  runtime.Object // the view without the changes; nil until a step changes it
 	current runtime.Object // the view; nil until a step asks for it
 
-	memory *memory // what the view takes
+	memory *memory // memory of the view
 
-	changed []bool // by batch: the steps between two differences share one, and this tells if it had something
+	changed []bool // by batch, which is the steps between two flushes: whether its patch has operations
 }
 
-// touched tells whether the object may differ from what came in.
+// touched reports whether the object can differ from the one that arrived.
 func (o *object) touched() bool { return o.before != nil || len(o.patches) > 0 }
 
-// batch is the number of the difference that what is done now will be in; changedIn tells afterwards whether
-// there was one.
+// batch returns the number of the patch that will hold the current changes. changedIn reports afterwards whether that
+// patch has operations.
 func (o *object) batch() int               { return len(o.changed) }
 func (o *object) changedIn(batch int) bool { return batch < len(o.changed) && o.changed[batch] }
 
-// json is the object as of the last flush. A patch is applied when its result is asked for, which that of the last step
-// never is.
+// json returns the object as of the last flush. A patch is applied only when its result is asked for, and the result of
+// the last step's patch never is.
 func (o *object) json() ([]byte, error) {
 	if o.last.Len() > 0 {
 		raw, err := o.last.Apply(o.raw)
@@ -53,11 +55,11 @@ func (o *object) json() ([]byte, error) {
 	return o.raw, nil
 }
 
-// decodeObject makes an object of JSON.
+// decodeObject decodes an object from JSON.
 func (m *memory) decodeObject(raw []byte, into runtime.Object) (runtime.Object, error) {
 	target := any(into)
 	if u, ok := into.(*unstructured.Unstructured); ok {
-		target = &u.Object // its own decoder wants a kind, and goes over the text twice
+		target = &u.Object // its own decoder requires a kind, and reads the text twice
 	}
 	if err := m.decode(raw, target); err != nil {
 		return nil, fmt.Errorf("the object cannot be read as %T: %w", into, err)
@@ -65,16 +67,16 @@ func (m *memory) decodeObject(raw []byte, into runtime.Object) (runtime.Object, 
 	return into, nil
 }
 
-// absent tells whether a request carries no object here.
+// absent reports whether a request carries no object here.
 func absent(raw []byte) bool { return len(raw) == 0 || string(raw) == "null" }
 
-// isOf reports whether the view is of a type.
+// isOf reports whether the view is of type t.
 func (o *object) isOf(t reflect.Type) bool { return o.current != nil && reflect.TypeOf(o.current) == t }
 
 func (o *object) isAbsent() bool { return absent(o.raw) }
 
-// view gives the object as the type that newObject makes, to be looked at. What was done to a view of another type
-// has been flushed.
+// view returns the object as the type that newObject makes, for reading. Changes to a view of another type have been
+// flushed before.
 func (o *object) view(t reflect.Type, newObject func() runtime.Object) (runtime.Object, error) {
 	if o.isOf(t) {
 		return o.current, nil
@@ -91,14 +93,14 @@ func (o *object) view(t reflect.Type, newObject func() runtime.Object) (runtime.
 	return current, nil
 }
 
-// edit gives the view to be changed in place. The first time, what it was is kept for the patch.
+// edit returns the view to be changed in place. The first time, a copy of the unchanged view is kept for the patch.
 func (o *object) edit(t reflect.Type, newObject func() runtime.Object) (runtime.Object, error) {
 	current, err := o.view(t, newObject)
 	if err != nil || o.before != nil {
 		return current, err
 	}
 	before, ok := copied(current)
-	if !ok { // a step has put something into it that its type cannot copy, and JSON can hold
+	if !ok { // a step has put a value into it that its type cannot copy, but JSON can hold
 		o.current = nil
 		if current, err = o.view(t, newObject); err != nil {
 			return nil, err
@@ -109,8 +111,8 @@ func (o *object) edit(t reflect.Type, newObject func() runtime.Object) (runtime.
 	return current, nil
 }
 
-// copied makes a deep copy, unless the type panics. What managedFields hold is shared: it is half of many objects, and is
-// replaced where it changes, but not written into (metav1.FieldsV1.GetRawBytes).
+// copied returns a deep copy. ok is false if the type panics. The contents of managedFields are shared, because they
+// are half of many objects. They are replaced when they change, and never written into (metav1.FieldsV1.GetRawBytes).
 func copied(obj runtime.Object) (c runtime.Object, ok bool) {
 	defer func() { ok = recover() == nil }()
 	meta := typedMeta(obj)
@@ -135,7 +137,7 @@ func copied(obj runtime.Object) (c runtime.Object, ok bool) {
 	return c, true
 }
 
-// typedMeta gives the metadata of an object of a Go type, nil of a tree.
+// typedMeta returns the metadata of an object of a Go type, or nil for an unstructured tree.
 func typedMeta(obj runtime.Object) *metav1.ObjectMeta {
 	if typed, ok := obj.(metav1.ObjectMetaAccessor); ok {
 		if meta, ok := typed.GetObjectMeta().(*metav1.ObjectMeta); ok {
@@ -145,8 +147,8 @@ func typedMeta(obj runtime.Object) *metav1.ObjectMeta {
 	return nil
 }
 
-// isOdd reports whether the view is a tree with values in it that no decoder makes, such as int or []string: readers
-// of trees do not know them.
+// isOdd reports whether the view is an unstructured tree with values that no decoder makes, such as int or []string.
+// Readers of such trees do not know these types.
 func (o *object) isOdd() bool {
 	u, ok := o.current.(*unstructured.Unstructured)
 	return ok && o.before != nil && !isPlain(u.Object)
@@ -174,7 +176,7 @@ func isPlain(v any) bool {
 	return false
 }
 
-// flush turns what steps did to the view into a patch.
+// flush turns the changes to the view into a patch.
 func (o *object) flush() error {
 	if o.before == nil {
 		return nil
@@ -196,7 +198,7 @@ func (o *object) flush() error {
 	return nil
 }
 
-// adopt takes a patch that was made for the object, and the view that it leads to, if there is one.
+// adopt adds a patch that was made for the object, and stores the view that it leads to, if there is one.
 func (o *object) adopt(p patch.Patch, view runtime.Object) {
 	o.before, o.current = nil, view
 	if p.Len() > 0 {
@@ -204,8 +206,8 @@ func (o *object) adopt(p patch.Patch, view runtime.Object) {
 	}
 }
 
-// apply takes a patch that a step has written. It fails as the API server would, which then refuses the user's object
-// without naming us and whatever failurePolicy says.
+// apply applies a patch that a step has written. It fails where the API server would fail. The API server would refuse
+// the user's object without naming the webhook, and regardless of failurePolicy.
 func (o *object) apply(operations []byte) error {
 	was, err := o.json()
 	if err != nil {
@@ -220,7 +222,7 @@ func (o *object) apply(operations []byte) error {
 	return nil
 }
 
-// pass takes a patch that cannot be tried.
+// pass adds a patch that cannot be tried.
 func (o *object) pass(operations []byte) error {
 	var all []json.RawMessage
 	if err := json.Unmarshal(operations, &all); err != nil {
@@ -232,7 +234,7 @@ func (o *object) pass(operations []byte) error {
 	return nil
 }
 
-// patch is everything that was done, as one JSON array; nil for nothing.
+// patch returns all changes as one JSON array, or nil if there are none.
 func (o *object) patch() ([]byte, error) {
 	if err := o.flush(); err != nil {
 		return nil, err
@@ -254,8 +256,8 @@ func (o *object) patch() ([]byte, error) {
 	return append(joined, ']'), nil
 }
 
-// restored is the object as it was before a step, of which nothing is kept. The view that the step had is given up, for
-// it may still be changing it; the copy that was made for the patch takes its place.
+// restored returns the object as it was before a step that is undone. The step's view is dropped, because the step may
+// still be changing it. The copy that was made for the patch replaces it.
 func (o object) restored(was object) object {
 	was.current, was.before = o.before, nil
 	return was

@@ -1,6 +1,7 @@
 package admit
 
-// This file is for extensions about pods: the pod that a request carries, and the patch that makes another one of it.
+// This file is for extensions that handle pods: it returns the pod that a request carries, and makes the patch to a
+// changed pod.
 
 import (
 	"fmt"
@@ -22,40 +23,40 @@ var podType = reflect.TypeFor[*corev1.Pod]()
 
 func newPod() runtime.Object { return &corev1.Pod{} }
 
-// Pods are the pods of the extensions that are running. An extension says in the form of a patch what it made of its pod;
-// because the patch was made here, it need not be applied to learn what that was. The zero value is ready for use, and
-// serves requests that no extension is running on, too.
+// Pods holds the pods of the extensions that are running. An extension returns the change to its pod as a patch.
+// Because Pods made that patch, the changed pod is known without applying it. The zero value is ready for use. It also
+// serves requests that no extension is running on.
 type Pods struct {
 	mu   sync.Mutex
-	runs map[*byte]*podRun // by the first byte of the object in the request that the extension has: a copy of its own
+	runs map[*byte]*podRun // by the first byte of the object in the extension's request
 }
 
-// seed is that of the hashes by which a text is known again.
+// seed is the seed of the hashes that identify a text.
 var seed = maphash.MakeSeed()
 
-// podRun is one run of an extension about a pod. nil is one about something else.
+// podRun is one run of an extension on a pod. It is nil for a run on another object.
 type podRun struct {
 	pods *Pods
 	key  *byte
-	raw  []byte // perhaps the very one that the extension has
+	raw  []byte // can be the same memory as the extension's text
 	sum  uint64 // of raw
-	last bool   // no step comes after this one
+	last bool   // no step follows this one
 
 	mu    sync.Mutex
 	over  bool
-	pod   *corev1.Pod // what raw decodes to; the extension gets copies
-	made  patch.Patch // the last one
-	after *corev1.Pod // a copy of the pod that it was made for, unless last
+	pod   *corev1.Pod // decoded from raw; the extension gets copies
+	made  patch.Patch // the latest patch
+	after *corev1.Pod // a copy of the pod that the patch leads to, unless last
 }
 
-// begin notes that a step runs on a request, if that carries a pod.
+// begin registers the run of a step on a request, if the request carries a pod.
 func (p *Pods) begin(k *call, i int, req *admission.Request) *podRun {
 	if p == nil || !carriesPod(req) {
 		return nil
 	}
 	pod, err := k.object.view(podType, newPod)
 	if err != nil {
-		return nil // Pod says so
+		return nil // Pod returns the error
 	}
 	run := &podRun{
 		pods: p, key: &req.Object.Raw[0], raw: k.object.raw, sum: maphash.Bytes(seed, k.object.raw), pod: pod.(*corev1.Pod),
@@ -73,8 +74,8 @@ func (p *Pods) begin(k *call, i int, req *admission.Request) *podRun {
 // isOverwritten reports whether the extension has written into the text that it was lent.
 func (r *podRun) isOverwritten() bool { return r != nil && r.sum != maphash.Bytes(seed, r.raw) }
 
-// end waits for a patch that is being made. A step that was left behind may ask for more: it gets them as if it were not
-// running, and nothing of the call is touched.
+// end ends a run, and waits for a patch that is being made. A step that was left behind can still ask for pods and
+// patches. It gets them as if it were not running, and nothing of the call is touched.
 func (r *podRun) end() {
 	if r == nil {
 		return
@@ -87,8 +88,8 @@ func (r *podRun) end() {
 	r.over = true
 }
 
-// find returns the run that a request belongs to, locked; nil for none. An object that the extension has overwritten is
-// another one.
+// find returns the run that a request belongs to, locked, or nil if there is none. An object that the extension has
+// overwritten belongs to no run.
 func (p *Pods) find(req *admission.Request) *podRun {
 	if len(req.Object.Raw) == 0 {
 		return nil
@@ -107,8 +108,8 @@ func (p *Pods) find(req *admission.Request) *podRun {
 	return run
 }
 
-// isAnswered reports whether a response is the one that the patch was made for. Whatever else the extension has done to
-// its pod since counts as little as it would after PatchResponseFromRaw.
+// isAnswered reports whether a response holds the patch that Pods made, and returns that patch with its pod. The pod is
+// nil if no step follows. Any later change of the extension to its pod is ignored, as it is after PatchResponseFromRaw.
 func (r *podRun) isAnswered(resp admission.Response) (made patch.Patch, pod runtime.Object, ok bool) {
 	if r == nil {
 		return patch.Patch{}, nil, false
@@ -124,8 +125,8 @@ func (r *podRun) isAnswered(resp admission.Response) (made patch.Patch, pod runt
 	return r.made, r.after, true
 }
 
-// Pod returns a pod of the caller's own: the one that a request carries, or nil when it carries none. A DELETE has
-// only an old object, and an extension may be registered for other kinds than pods.
+// Pod returns the pod that a request carries, or nil if it carries none. The pod belongs to the caller. A DELETE has
+// only an old object, and an extension can be registered for other kinds than pods.
 func (p *Pods) Pod(req admission.Request) (*corev1.Pod, error) {
 	if run := p.find(&req); run != nil {
 		defer run.mu.Unlock()
@@ -154,7 +155,8 @@ func carriesPod(req *admission.Request) bool {
 	return !absent(req.Object.Raw) && (req.Kind.Kind == "" || req.Kind.Group == "" && req.Kind.Kind == "Pod")
 }
 
-// Patch answers a request with the difference between the pod it carries and pod, which is not kept.
+// Patch returns the response to a request: the difference between the pod that it carries and pod. It does not keep
+// pod.
 func (p *Pods) Patch(req admission.Request, pod *corev1.Pod) admission.Response {
 	if pod == nil {
 		return unpatched("the pod is nil; check for that first, a request may carry none")

@@ -1,5 +1,7 @@
 package admit
 
+// This file builds the answers to requests and writes them.
+
 import (
 	"encoding/base64"
 	"encoding/json"
@@ -11,26 +13,26 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// answer is the AdmissionReview that goes back, in the version of the question.
+// answer is the AdmissionReview that is sent back, in the version of the request.
 type answer struct {
 	metav1.TypeMeta `json:",inline"`
 	Response        *admissionv1.AdmissionResponse `json:"response"`
 }
 
-// answerGrace is how long a client may take to read a short answer; a long one may take as long as slowRate says
-// beside it. An API server reads at once.
+// answerGrace is how long a client can take to read a short answer. A long answer gets more time in addition, according
+// to slowRate. An API server reads at once.
 const answerGrace = 4 * time.Second
 
-// shortAnswer is what net/http keeps in its own buffer until the handler has returned, and sends as one piece: such an
-// answer holds nothing up but its own connection, whose number is bounded.
+// shortAnswer is the size up to which net/http buffers an answer until the handler has returned, and then sends it as
+// one piece. Such an answer delays only its own connection, and the number of connections is bounded.
 const shortAnswer = 2 << 10
 
-// A reply is an answer that is ready to be sent. It holds nothing of the call.
+// A reply is an answer that is ready to be sent. It references nothing of the call.
 type reply struct {
 	status  int
 	kind    []string // Content-Type
 	text    []byte
-	offline bool // there is no connection whose time is to be bounded
+	offline bool // there is no connection to set a deadline for
 }
 
 func encodeAnswer(question *envelope, resp *admissionv1.AdmissionResponse) (reply, error) {
@@ -42,13 +44,13 @@ func encodeAnswer(question *envelope, resp *admissionv1.AdmissionResponse) (repl
 	return reply{status: http.StatusOK, kind: jsonHeader, text: text}, err
 }
 
-// textReply is an answer that is no AdmissionReview.
+// textReply returns an answer that is not an AdmissionReview.
 func textReply(status int, message string) reply {
 	return reply{status: status, kind: textHeader, text: []byte(message + "\n")}
 }
 
-// statusReply is an answer whose message an API server would not read out of plain text: it does so for codes from
-// 500 on only.
+// statusReply returns an answer in the form of a Status. An API server reads a message from plain text only if the code
+// is 500 or more.
 func statusReply(status int, reason metav1.StatusReason, message string) reply {
 	text, err := json.Marshal(metav1.Status{
 		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"},
@@ -65,8 +67,8 @@ var (
 	textHeader = []string{"text/plain; charset=utf-8"}
 )
 
-// write sends the answer. How long a client may take to read a long one is bounded here, because a server has no bound of
-// its own.
+// write sends the answer. It bounds the time that a client can take to read a long answer, because a server has no
+// bound of its own.
 func (a reply) write(w http.ResponseWriter) {
 	header := w.Header()
 	header["Content-Type"] = a.kind
@@ -83,19 +85,20 @@ func (a reply) write(w http.ResponseWriter) {
 	}
 }
 
-// patience is how long the client may take to read the answer.
+// patience returns how long the client can take to read the answer.
 func (a reply) patience() time.Duration {
 	return answerGrace + time.Duration(len(a.text))*time.Second/slowRate
 }
 
-// plainAnswer writes what json.Marshal would for an answer that allows and says nothing beside, which most do.
+// plainAnswer returns the JSON that json.Marshal would write, for an answer that allows and has no warnings or
+// annotations. Most answers are like that. It returns false for all others.
 func plainAnswer(question *envelope, resp *admissionv1.AdmissionResponse) ([]byte, bool) {
 	if !resp.Allowed || resp.Result != nil || len(resp.AuditAnnotations)+len(resp.Warnings) > 0 || !plainWord(string(resp.UID)) {
 		return nil, false
 	}
 	body := make([]byte, 0, 192+base64.StdEncoding.EncodedLen(len(resp.Patch)))
 	body = append(body, `{"kind":"AdmissionReview","apiVersion":"`...)
-	body = append(body, question.typeMeta.APIVersion...) // one of two
+	body = append(body, question.typeMeta.APIVersion...) // one of two versions
 	body = append(body, `","response":{"uid":"`...)
 	body = append(body, resp.UID...)
 	body = append(body, `","allowed":true`...)
@@ -107,7 +110,7 @@ func plainAnswer(question *envelope, resp *admissionv1.AdmissionResponse) ([]byt
 	return append(body, "}}"...), true
 }
 
-// plainWord tells whether a word stands in JSON as it is, as every uid of an API server does.
+// plainWord reports whether a word is written in JSON without escapes. This holds for every uid of an API server.
 func plainWord(s string) bool {
 	for i := range len(s) {
 		c := s[i]

@@ -1,5 +1,7 @@
 package admit
 
+// This file checks the headers of a request, and decodes AdmissionReviews that are not plain JSON.
+
 import (
 	"fmt"
 	"mime"
@@ -20,18 +22,18 @@ const (
 	maxHeaderTimeout = 30 * time.Second // the API's bound on timeoutSeconds
 	defaultTimeout   = 10 * time.Second // the API's default for timeoutSeconds
 
-	// longestUID bounds what a caller's uid adds to the answer. An API server's has 36 bytes.
+	// longestUID bounds the uid that a caller can add to the answer. An API server's uid has 36 bytes.
 	longestUID = 253
 )
 
-// review is an AdmissionReview of either version: v1 and v1beta1 requests have the same members, and the
-// answers differ in nothing that we send.
+// review is an AdmissionReview of either version. v1 and v1beta1 requests have the same members, and the answers do not
+// differ in the fields that are sent.
 type review struct {
 	metav1.TypeMeta `json:",inline"`
 	Request         *request `json:"request,omitempty"`
 }
 
-// request is an AdmissionRequest whose objects are parts of the text that it was read from: they may be large.
+// request is an AdmissionRequest whose objects are parts of the text that it was read from, because they can be large.
 type request struct {
 	admissionv1.AdmissionRequest `json:",inline"`
 
@@ -40,7 +42,8 @@ type request struct {
 	Options   part `json:"options,omitempty"`
 }
 
-// part is what a RawExtension holds, without a copy. The decoder hands over a part of its text, which nothing changes.
+// part holds the text of a RawExtension without a copy. The decoder passes a part of its own text, which nothing
+// changes.
 type part []byte
 
 func (p *part) UnmarshalJSON(text []byte) error {
@@ -50,8 +53,8 @@ func (p *part) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// refusal is a request that no step sees: the HTTP status of the answer, 4xx for what the caller did wrong, and
-// why.
+// refusal is the error for a request that no step sees. It holds the reason and the HTTP status of the answer, which is
+// 4xx for a mistake of the caller.
 type refusal struct {
 	status int
 	reason string
@@ -59,7 +62,8 @@ type refusal struct {
 
 func (r *refusal) Error() string { return r.reason }
 
-// refuse bounds the reason: a stranger's words may stand in it, and it is sent back and logged.
+// refuse returns a refusal. It bounds the reason, because that can contain a client's text, and is sent back and
+// logged.
 func refuse(status int, format string, args ...any) error {
 	const most = 500
 	reason := fmt.Sprintf(format, args...)
@@ -69,7 +73,7 @@ func refuse(status int, format string, args ...any) error {
 	return &refusal{status: status, reason: reason}
 }
 
-// checkHeader refuses what cannot be an AdmissionReview before its body is read.
+// checkHeader refuses a request that cannot be an AdmissionReview, before its body is read.
 func checkHeader(w http.ResponseWriter, r *http.Request) error {
 	if r.Method != http.MethodPost {
 		w.Header().Set("Allow", http.MethodPost)
@@ -121,7 +125,7 @@ func orNothing(kind string) string {
 	return kind
 }
 
-// requestTimeout is how long the API server waits for the answer: the timeout that it puts in the URL.
+// requestTimeout returns how long the API server waits for the answer: the timeout that it puts in the URL.
 func requestTimeout(r *http.Request) time.Duration {
 	given, plain := strings.CutPrefix(r.URL.RawQuery, "timeout=") // as the API server writes it
 	if !plain || strings.ContainsAny(given, "&%+;") {
@@ -136,7 +140,7 @@ func requestTimeout(r *http.Request) time.Duration {
 	return defaultTimeout
 }
 
-// margin is what of the timeout is kept for the way back: an answer that says which extension was slow is
+// margin returns the part of the timeout that is reserved for the way back. An answer that names the slow extension is
 // worth more than the API server's "context deadline exceeded".
 func margin(timeout time.Duration) time.Duration {
 	return min(max(timeout/20, 20*time.Millisecond), 500*time.Millisecond, timeout/2)

@@ -1,22 +1,24 @@
 package admit
 
+// This file finds where JSON values end, without decoding them.
+
 import (
 	"encoding/binary"
 	"math/bits"
 )
 
-// maxNesting is how deep JSON may nest before the scanner leaves it to the decoder, whose own bound is ten
+// maxNesting is how deep JSON can nest before the scanner leaves it to the decoder. The decoder's own bound is ten
 // times that.
 const maxNesting = 1000
 
-// skipValue returns where the JSON value ends that begins at i, or -1 when it is not well-formed by RFC 8259
-// (as the decoder has it: the encoding of text is not looked at) or nests deeper than nesting.
+// skipValue returns the end of the JSON value that begins at i. It returns -1 if the value is not well-formed by RFC
+// 8259, or nests deeper than nesting. Like the decoder, it does not check the encoding of text.
 //
-// It is where most of the time of a request goes that nobody wants, so it reads names and strings in one
-// place, eight bytes at a time, and keeps what is open as bits of a word.
+// A request that no step wants spends most of its time here. skipValue therefore reads names and strings in one place,
+// eight bytes at a time, and keeps the open brackets as bits of a word.
 func skipValue(text []byte, i, nesting int) int {
-	var objects uint64 // for everything that is open, innermost in the lowest bit: is it an object?
-	open := 0          // how many are
+	var objects uint64 // one bit for each open bracket, innermost lowest: is it an object?
+	open := 0          // number of open brackets
 	name := false      // the name of a member comes next
 next:
 	for i < len(text) {
@@ -43,7 +45,7 @@ next:
 				return -1
 			}
 			start := i
-			if i = skipSpace(text, i+1); i < len(text) && text[i] == c+2 { // in ASCII, two before its counterpart
+			if i = skipSpace(text, i+1); i < len(text) && text[i] == c+2 { // in ASCII, the closing bracket
 				i++
 				break
 			}
@@ -51,7 +53,7 @@ next:
 				if open == nesting {
 					return -1
 				}
-				// Deeper than a word has bits: another call reads this value.
+				// The word has no more bits, so another call reads this value.
 				if i = skipValue(text, start, nesting-open); i < 0 {
 					return -1
 				}
@@ -72,7 +74,7 @@ next:
 				return -1
 			}
 		}
-		// A value has ended: it is the last, or a comma or closing brackets follow.
+		// A value has ended. It is the last one, or a comma or closing brackets follow.
 		for open > 0 {
 			if i >= len(text) {
 				return -1
@@ -102,8 +104,8 @@ next:
 	return -1
 }
 
-// skipString returns where the string ends whose text begins at i, or -1. Most strings fit into the sixteen
-// bytes that it looks at in a turn without a branch.
+// skipString returns the end of the string whose text begins at i, or -1. Each turn looks at sixteen bytes without a
+// branch, and most strings fit into them.
 func skipString(text []byte, i int) int {
 	for {
 		var c byte
@@ -150,13 +152,13 @@ func skipString(text []byte, i int) int {
 	}
 }
 
-// plainText returns where the closing quote stands of the string whose text begins at i, or -1 when an escape,
-// a control character or the end comes first; and whether all of the text is ASCII.
+// plainText returns the index of the closing quote of the string whose text begins at i. It returns -1 if an escape, a
+// control character or the end comes first. ascii reports whether all of the text is ASCII.
 func plainText(text []byte, i int) (end int, ascii bool) {
-	var all uint64 // the highest bits of everything that was seen
+	var all uint64 // all bits that were seen; only the highest of each byte matter
 	for i+8 <= len(text) {
 		eight := binary.LittleEndian.Uint64(text[i:])
-		n := bits.TrailingZeros64(marks(eight)) &^ 7 // 64 when there are none
+		n := bits.TrailingZeros64(marks(eight)) &^ 7 // 64 if there are none
 		all |= eight & (1<<n - 1)
 		i += n / 8
 		if n < 64 {
@@ -173,11 +175,11 @@ func plainText(text []byte, i int) (end int, ascii bool) {
 	return i, all&0x8080808080808080 == 0
 }
 
-// marks sets the highest bit of the first of eight bytes that does not simply belong to a string's text: a
-// quote, a backslash or a control character. Bits above that one mean nothing.
+// marks marks the first of eight bytes that is a quote, a backslash or a control character. The lowest bit that is set
+// is the highest bit of that byte. The bits above it mean nothing.
 func marks(eight uint64) uint64 {
 	const all = 0x0101010101010101
-	quotes := eight ^ 0x02*all // which moves the quote next to the control characters: one comparison finds both
+	quotes := eight ^ 0x02*all // moves the quote next to the control characters, so that one comparison finds both
 	escapes := eight ^ '\\'*all
 	return ((quotes-0x21*all)&^quotes | (escapes-all)&^escapes) & (0x80 * all)
 }
@@ -193,7 +195,7 @@ func skipSpace(text []byte, i int) int {
 	return i
 }
 
-// skipLiteral returns where the number, true, false or null at i ends, or -1.
+// skipLiteral returns the end of the number, true, false or null at i, or -1.
 func skipLiteral(text []byte, i int) int {
 	for _, word := range [...]string{"true", "false", "null"} {
 		if text[i] == word[0] {
@@ -206,7 +208,7 @@ func skipLiteral(text []byte, i int) int {
 	if text[i] == '-' {
 		i++
 	}
-	// A zero stands alone.
+	// No digit can follow a leading zero.
 	if i < len(text) && text[i] == '0' {
 		i++
 	} else if i = skipDigits(text, i); i < 0 {
@@ -227,7 +229,7 @@ func skipLiteral(text []byte, i int) int {
 	return i
 }
 
-// skipDigits returns where the digits at i end, or -1 when there are none.
+// skipDigits returns the end of the digits at i, or -1 if there are none.
 func skipDigits(text []byte, i int) int {
 	start := i
 	for i < len(text) && '0' <= text[i] && text[i] <= '9' {

@@ -1,5 +1,7 @@
 package admit
 
+// This file defines the steps of a chain, and decides whether a step's error is a denial or a failure.
+
 import (
 	"context"
 	"fmt"
@@ -22,26 +24,26 @@ import (
 // Handle, Mutate and Check is set.
 type Step struct {
 	Name    string
-	Ignore  bool          // its failurePolicy is Ignore: when it fails, what it did is undone and the chain goes on
-	Timeout time.Duration // of one run; 0 means what is left of the call's
-	Matcher *Matcher      // which requests it wants of those that its entry gets; nil means all
+	Ignore  bool          // its failurePolicy is Ignore: when it fails, its changes are undone and the chain goes on
+	Timeout time.Duration // of one run; 0 means the time that is left of the call's
+	Matcher *Matcher      // selects requests from those that its entry gets; nil selects all
 
-	// Handle is a step that makes its own patch, as EiriniX's extensions do. Where it is about pods, Pods finds the pod
-	// of the request that it is given, and makes the patch.
+	// Handle makes its own patch, as EiriniX's extensions do. If it handles pods, Pods finds the pod of its request and
+	// makes the patch.
 	Handle HandleFunc
 	Pods   *Pods
 
-	// Mutate changes an object in place; Check looks at the old and the new one, of which the request may
-	// lack either (nil). Both are given objects that New made.
+	// Mutate changes an object in place. Check reads the old and the new object, and each of them is nil if the request
+	// lacks it. Both get objects that New made.
 	New    func() runtime.Object
 	Mutate func(ctx context.Context, x *Exchange, obj runtime.Object) error
 	Check  func(ctx context.Context, x *Exchange, oldObj, newObj runtime.Object) error
 }
 
-// Exchange is what a step sees of a call, and what it says beside its verdict. Its methods are safe for
-// concurrent use, and work on nil, for the unit tests of steps.
+// Exchange holds the request for a step, and collects the step's warnings and audit annotations. Its methods are safe
+// for concurrent use. They also work on nil, for the unit tests of steps.
 type Exchange struct {
-	Request *admissionv1.AdmissionRequest // as it arrived; shared between steps: read it only
+	Request *admissionv1.AdmissionRequest // as it arrived; shared between steps, so read-only
 
 	mu       sync.Mutex
 	warnings []string
@@ -71,7 +73,8 @@ func (x *Exchange) Audit(key, value string) {
 	x.audit[key] = value
 }
 
-// said takes what was said so far. A step that was left behind may go on speaking; nobody listens.
+// said returns the warnings and annotations so far, and clears them. A step that was left behind can add more, but they
+// are ignored.
 func (x *Exchange) said() (warnings []string, audit map[string]string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -80,13 +83,13 @@ func (x *Exchange) said() (warnings []string, audit map[string]string) {
 	return warnings, audit
 }
 
-// denial is a verdict: the object is refused, whatever failurePolicy says.
+// denial is a verdict: the object is refused, regardless of failurePolicy.
 type denial struct{ status metav1.Status }
 
 func (d *denial) Error() string { return d.status.Message }
 
-// asDenial returns the verdict in a step's error, if there is one in its tree: a denial, or an API status that isVerdict.
-// name stands in for a message that the step did not give.
+// asDenial returns the verdict in the tree of a step's error, if any: a denial, or an API status for which isVerdict is
+// true. name is used for the message if the step gave none.
 func asDenial(name string, req *admissionv1.AdmissionRequest, err error) (*denial, bool) {
 	if d, ok := err.(*denial); ok { //nolint:errorlint // the loop below unwraps
 		return d, true
@@ -109,8 +112,8 @@ func asDenial(name string, req *admissionv1.AdmissionRequest, err error) (*denia
 	return nil, false
 }
 
-// isVerdict reports whether an API status speaks of the object under review. Any other one is an answer to a request of
-// the step's own: that it was throttled, or that its account lacks a right.
+// isVerdict reports whether an API status is about the object under review. Any other status answers a request of the
+// step's own: the step was throttled, or its account lacks a right.
 func isVerdict(req *admissionv1.AdmissionRequest, s metav1.Status) bool {
 	switch s.Code {
 	case http.StatusBadRequest, http.StatusForbidden, http.StatusUnprocessableEntity:
@@ -122,13 +125,13 @@ func isVerdict(req *admissionv1.AdmissionRequest, s metav1.Status) bool {
 		return true
 	}
 	if d.Name == "" && s.Code == http.StatusForbidden && d.Kind != "" && req.Name != "" {
-		return false // who may not list a kind, or create objects of it, is told so without a name
+		return false // an error about the right to list a kind, or to create it, has no name
 	}
 	return isOfKind(req, d.Group, d.Kind) && (d.Name == "" || d.Name == req.Name || isNamed(req, d.Name))
 }
 
-// isOfKind reports whether a status names the kind of the object under review, as validators do (Pod), or its resource, as
-// the API server does (pods).
+// isOfKind reports whether a status names the kind of the object under review or its resource. Validators name the kind
+// (Pod), and the API server names the resource (pods).
 func isOfKind(req *admissionv1.AdmissionRequest, group, kind string) bool {
 	kind, _, _ = strings.Cut(kind, "/") // pods/exec
 	is := func(k *metav1.GroupVersionKind, r *metav1.GroupVersionResource) bool {
@@ -141,7 +144,8 @@ func isOfKind(req *admissionv1.AdmissionRequest, group, kind string) bool {
 	return is(&req.Kind, &req.Resource) || is(req.RequestKind, req.RequestResource)
 }
 
-// isNamed reports whether the object under review has a name, or the beginning of one, that the request does not carry.
+// isNamed reports whether name is the name or the generateName of the object under review. The request does not always
+// carry them.
 func isNamed(req *admissionv1.AdmissionRequest, name string) bool {
 	for _, raw := range [][]byte{req.Object.Raw, req.OldObject.Raw} {
 		var object metav1.PartialObjectMetadata
@@ -152,8 +156,8 @@ func isNamed(req *admissionv1.AdmissionRequest, name string) bool {
 	return false
 }
 
-// fitStatus makes of a status what the API server shows as meant: it replaces codes below 400, and shows the
-// message alone.
+// fitStatus adapts a status so that the API server shows it as intended. The API server replaces codes below 400, and
+// it shows only the message.
 func fitStatus(name string, s metav1.Status) metav1.Status {
 	s = *s.DeepCopy()
 	s.Status = metav1.StatusFailure

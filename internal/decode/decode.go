@@ -1,10 +1,9 @@
-// Package decode reads JSON into API types: the very result of sigs.k8s.io/json, in a fraction of the time.
+// Package decode reads JSON into API types. The result is exactly that of sigs.k8s.io/json, in a fraction of the time.
 //
-// What is to be known of a Go type is found out once and kept as a plan; the text is then gone over once, with
-// the plan in hand. Whatever is out of the ordinary (malformed text, a value that does not fit its field, a
-// member that comes twice, a type with rules of its own) is not dealt with here at all: the target is emptied,
-// and sigs.k8s.io/json does the whole of it again. So the rare results and every error are its own, and it can
-// stand in for this package at any time.
+// The properties of a Go type are computed once and kept as a plan. The text is then read in one pass that follows the
+// plan. Unusual input is not handled here: malformed text, values that do not fit their fields, duplicate members,
+// types with rules of their own. For such input, the target is emptied and sigs.k8s.io/json decodes the whole text
+// again. The rare results and every error are therefore its own, and it can replace this package at any time.
 package decode
 
 import (
@@ -19,25 +18,25 @@ import (
 	kjson "sigs.k8s.io/json"
 )
 
-// Into reads JSON into obj, a pointer to an API type, exactly as sigs.k8s.io/json's
-// UnmarshalCaseSensitivePreserveInts does, whose errors it returns. It is fast if what obj points to is zero, as
-// behind new(T); to anything else it adds, at the other's speed.
+// Into reads JSON into obj, a pointer to an API type, exactly as UnmarshalCaseSensitivePreserveInts of sigs.k8s.io/json
+// does, and returns that function's errors. It is fast if obj points to a zero value, as after new(T). Otherwise it
+// adds to the value, at the speed of sigs.k8s.io/json.
 //
-// The object keeps nothing of raw. Its strings share memory in small groups, so one that is kept may keep alive
-// some 4 KB of others. An UnmarshalJSON may see the same value twice, the second time with a fresh receiver.
-// It may also see a value of a text that is malformed further on.
-// Into is safe for concurrent use.
+// The object keeps no reference to raw. Its strings share memory in small groups, so a string that is kept can keep
+// about 4 KB of others alive. An UnmarshalJSON method can see the same value twice, the second time with a fresh
+// receiver. It can also see a value of a text that is malformed further on. Into is safe for concurrent use.
 //
-// An object takes no more memory than Bound allows for the text; ErrTooLarge is the one error that is not sigs.k8s.io/json's.
+// An object takes no more memory than Bound allows for its text. ErrTooLarge is the only error that does not come from
+// sigs.k8s.io/json.
 func Into(raw []byte, obj any) error {
 	_, err := Within(raw, obj, nil)
 	return err
 }
 
-// unmarshal is the specification of this package.
+// unmarshal is the specification of this package, and its fallback.
 var unmarshal = kjson.UnmarshalCaseSensitivePreserveInts
 
-// fast is Into as long as nothing is out of the ordinary. If something is, it leaves the target as it was.
+// fast decodes as Into does. For unusual input, it leaves the target as it was and returns false.
 func (d *decoder) fast(obj any) bool {
 	v := reflect.ValueOf(obj)
 	if v.Kind() != reflect.Pointer || v.IsNil() || !v.Elem().IsZero() {
@@ -52,40 +51,40 @@ func (d *decoder) fast(obj any) bool {
 }
 
 const (
-	// maxNesting is how deep lists and objects may nest before sigs.k8s.io/json takes over, whose own bound is 10000.
+	// maxNesting is how deep lists and objects can nest before sigs.k8s.io/json takes over. Its own bound is 10000.
 	maxNesting = 500
 
-	// Strings are not worth an allocation each: as many as fit into keptTogether bytes share one, save those
-	// beyond longString.
+	// Strings share allocations of up to keptTogether bytes, because one allocation for each string is too expensive. A
+	// string of more than longString bytes that does not fit the current allocation gets its own.
 	keptTogether = 4096
 	longString   = 512
 
-	// A list whose items are larger together has them counted before there is memory for more, but not if that was
-	// done for several of the lists around it, because each has the text gone over once more.
+	// Once the items of a list take spareBytes, the remaining ones are counted before memory is allocated for them.
+	// Inside maxCounted such lists, further lists are not counted, because each count scans the text once more.
 	spareBytes = 64 << 10
 	maxCounted = 4
-	mostSpare  = 1 << 20 // of a list that is used again
+	mostSpare  = 1 << 20 // bytes of a list that is kept for reuse
 )
 
-// A decoder is one text on its way into one object. Its methods read what stands at i, into a value that is
-// zero, and return where it ends, or -1 to give up, which also is what they make of an i of -1.
+// A decoder decodes one text into one object. Its methods read the text at i into a value that is zero, and return the
+// index where that text ends. They return -1 to give up, and also if i is -1.
 type decoder struct {
 	raw     []byte
-	open    int             // how many lists and objects there are around i
+	open    int             // number of lists and objects around i
 	deepest int             // bound on open
-	kept    strings.Builder // the latest strings of the object
+	kept    strings.Builder // buffer of the object's latest strings
 
-	made, most int64                  // bytes of memory that the object takes so far, and may take without ask
+	made, most int64                  // bytes of memory that the object takes so far, and can take before ask is called
 	take       func(most int64) error // may be nil
-	counted    int                    // how many of the lists around i had their items counted beforehand
-	err        error                  // why no more memory may be taken
+	counted    int                    // number of lists around i whose items were counted beforehand
+	err        error                  // reason that no more memory can be taken
 }
 
-// value reads any value into one of the plan's type.
+// value reads any JSON value into a value of the plan's type.
 func (d *decoder) value(p *plan, v reflect.Value, i int) int {
 	c := d.at(i)
 	if c == 'n' && p.shape < shapeUnmarshaler {
-		return d.word(i) // which does nothing to scalars; what may be nil is nil
+		return d.word(i) // null changes nothing: scalars stay zero, and pointers, maps and lists stay nil
 	}
 	switch p.shape {
 	case shapeString:
@@ -104,7 +103,7 @@ func (d *decoder) value(p *plan, v reflect.Value, i int) int {
 		}
 		return end
 	case shapeTime:
-		// What its UnmarshalJSON does, without another decoder for the string.
+		// This does the same as the type's UnmarshalJSON, without a second decoder for the string.
 		s, end := d.string(i)
 		t, err := time.Parse(time.RFC3339, s)
 		if err != nil {
@@ -122,7 +121,7 @@ func (d *decoder) value(p *plan, v reflect.Value, i int) int {
 	case shapeInterface:
 		a, end := d.any(i)
 		if end >= 0 {
-			v.Set(reflect.ValueOf(a)) // not null, so not nil
+			v.Set(reflect.ValueOf(a)) // null was handled above, so a is not nil
 		}
 		return end
 	case shapeStruct:
@@ -183,7 +182,8 @@ func (d *decoder) members(p *plan, v reflect.Value, i int) int {
 		if f := p.field(name); f == nil {
 			i = d.skip(i)
 		} else {
-			// A second value would be read into the first one, by rules that nobody relies on.
+			// A duplicate member would be merged into the first value. No caller relies on the rules for that, so
+			// sigs.k8s.io/json handles it.
 			word, bit := &seen[f.number/64], uint64(1)<<(f.number%64)
 			if *word&bit != 0 {
 				return -1
@@ -207,7 +207,7 @@ func (d *decoder) members(p *plan, v reflect.Value, i int) int {
 	return i
 }
 
-// entries reads a map. Of entries of the same name, the last one counts.
+// entries reads a map. If a name occurs twice, the last entry wins.
 func (d *decoder) entries(p *plan, v reflect.Value, i int) int {
 	switch m := v.Addr().Interface().(type) {
 	case *map[string]string:
@@ -257,9 +257,9 @@ func (d *decoder) stringMap(i int) (map[string]string, int) {
 	return m, i
 }
 
-// items reads a list. How many they are is known at the end only: until then, they stand in one that is used
-// again and again, unless they are many. Like any list that grows, this one moves its items about, so none may keep its
-// own address.
+// items reads a list. The number of items is known only at the end, so they are first collected in a spare list that is
+// reused. For many items, the remaining ones are counted instead. Like any list that grows, the spare list moves its
+// items, so an item must not keep its own address.
 func (d *decoder) items(p *plan, v reflect.Value, i int) int {
 	i, more := d.first(i, '[')
 	if !more {
@@ -277,7 +277,7 @@ func (d *decoder) items(p *plan, v reflect.Value, i int) int {
 			if int64(n)*p.size >= spareBytes && d.counted < maxCounted {
 				break
 			}
-			list.Grow(1) // which doubles
+			list.Grow(1) // Grow doubles the capacity
 		}
 		if !d.makes(p.size) {
 			i = -1
@@ -298,7 +298,8 @@ func (d *decoder) items(p *plan, v reflect.Value, i int) int {
 	return i
 }
 
-// settle makes the list of the items that were read, and goes on with those that follow: their number is counted now.
+// settle allocates the list, copies the items that were read, and reads the items that follow. It counts those first,
+// to allocate once.
 func (d *decoder) settle(p *plan, v reflect.Value, list *reflect.Value, i int, more bool) int {
 	n := list.Len()
 	all := n
@@ -320,7 +321,8 @@ func (d *decoder) settle(p *plan, v reflect.Value, list *reflect.Value, i int, m
 	return i
 }
 
-// any reads what no Go type is given for. Numbers become int64 if they are written so and fit, else float64.
+// any reads a value for which no Go type is given. A number becomes an int64 if it is written as an integer and fits,
+// and a float64 otherwise.
 func (d *decoder) any(i int) (any, int) {
 	switch d.at(i) {
 	case '"':
@@ -370,10 +372,10 @@ func (d *decoder) anyMap(i int) (map[string]any, int) {
 
 func (d *decoder) anyList(i int) ([]any, int) {
 	list := []any{}
-	d.made += mapHead // as much as its header, at least
+	d.made += mapHead // at least as much as the list's header
 	i, more := d.first(i, '[')
 	for more {
-		if len(list) == cap(list) && !d.makes(anySize*int64(max(1, 2*cap(list)))) { // append doubles
+		if len(list) == cap(list) && !d.makes(anySize*int64(max(1, 2*cap(list)))) { // append doubles the capacity
 			return nil, -1
 		}
 		var a any

@@ -1,7 +1,7 @@
 package decode
 
-// This file bounds the memory that an object takes. A text of a few bytes can make a thousand times as many: an empty
-// item of a list is two characters, and a container in memory has hundreds of bytes.
+// This file bounds the memory that a decoded object takes. A text of a few bytes can decode to a thousand times its
+// size. An empty list item is two characters of JSON, but a container takes hundreds of bytes in memory.
 
 import (
 	"errors"
@@ -10,25 +10,26 @@ import (
 )
 
 const (
-	// Free is how much memory a text may be made into without asking for more.
+	// Free is the number of bytes that an object can take without asking for more.
 	Free = 256 << 10
 
-	// What API servers send becomes at most ten times as large in a Go type, and twenty times in a tree of maps.
+	// Objects from API servers become at most ten times as large in a Go type, and twenty times in a tree of maps.
 	mostPerByte = 32
 	mostBeside  = 2 << 20
 
-	// Most is how much memory any text may be made into. An API server accepts an object of 3 MB.
+	// Most is the largest number of bytes that any object can take. An API server accepts objects of up to 3 MB.
 	Most = 32 << 20
 )
 
-// Bound is how much memory a text of this length may be made into.
+// Bound returns the largest number of bytes that an object can take if its JSON has this length.
 func Bound(length int) int64 { return min(int64(length)*mostPerByte+mostBeside, Most) }
 
-// ErrTooLarge is for a text that would take more memory than its length allows.
+// ErrTooLarge reports a text that would take more memory than its length allows.
 var ErrTooLarge = errors.New("it takes too much memory")
 
-// Within is Into for callers that share memory: when the object takes more than Free, take is asked once for as much as
-// it may take at most, and its error ends the reading. made is how much memory the object has taken, also in part.
+// Within is Into for callers that share memory. When the object takes more than Free bytes, Within calls take once with
+// the most bytes that the object can take. An error from take ends the decoding. made is the number of bytes that the
+// object has taken, even if it was decoded only in part.
 func Within(raw []byte, obj any, take func(most int64) error) (made int64, err error) {
 	d := decoder{raw: raw, most: Free, take: take, deepest: maxNesting}
 	if !d.fast(obj) && d.err == nil {
@@ -37,7 +38,7 @@ func Within(raw []byte, obj any, take func(most int64) error) (made int64, err e
 	return d.made, d.err
 }
 
-// makes notes that so much memory is about to be taken. It returns false when that is too much.
+// makes records that the object is about to take this many bytes. It returns false if that is too much.
 func (d *decoder) makes(bytes int64) bool {
 	d.made += bytes
 	return d.made <= d.most || d.ask()
@@ -55,8 +56,8 @@ func (d *decoder) ask() bool {
 	return d.err == nil
 }
 
-// slow reads with sigs.k8s.io/json, which does not count. So it is counted beforehand, as if members that come twice
-// took memory twice. What is malformed takes none: sigs.k8s.io/json looks at that first.
+// slow decodes with sigs.k8s.io/json, which does not count memory. The memory is therefore counted beforehand, and a
+// duplicate member counts twice. Malformed text takes none, because sigs.k8s.io/json checks the syntax first.
 func (d *decoder) slow(obj any) (int64, error) {
 	counting := decoder{raw: d.raw, made: d.made, most: d.most, take: d.take, deepest: deepestOfAll}
 	if v := reflect.ValueOf(obj); v.Kind() == reflect.Pointer && !v.IsNil() {
@@ -71,7 +72,7 @@ func (d *decoder) slow(obj any) (int64, error) {
 // deepestOfAll is how deep sigs.k8s.io/json lets lists and objects nest.
 const deepestOfAll = 10000
 
-// count goes over a value as value does, and over those that do not fit the plan, and notes what they take.
+// count walks a value as value does, including values that do not fit the plan, and records the memory that they take.
 func (d *decoder) count(p *plan, i int) int {
 	for pointers := 0; p.elem != nil && p.typ.Kind() == reflect.Pointer && pointers < maxPointers; pointers++ {
 		d.makes(p.size)
@@ -79,7 +80,7 @@ func (d *decoder) count(p *plan, i int) int {
 	}
 	start, opening := i, d.at(i)
 	kind, elem, size := p.typ.Kind(), p.elem, p.size
-	if kind == reflect.Interface { // it becomes a map or a list of its own kind
+	if kind == reflect.Interface { // a JSON object or list becomes a map[string]any or a []any
 		elem, size = p, anySize
 		if d.makes(mapHead); opening == '{' {
 			kind, size = reflect.Map, anyEntry
@@ -115,7 +116,8 @@ func (d *decoder) count(p *plan, i int) int {
 	return i
 }
 
-// countMember goes over a member of a struct. Of fields that have the same name, each may be meant.
+// countMember counts a member of a struct. If several fields have its name, it counts each of them, because any of them
+// can be the target.
 func (d *decoder) countMember(p *plan, i int) int {
 	name, plain, end := d.quoted(i)
 	if !plain {
@@ -139,16 +141,16 @@ func (d *decoder) countMember(p *plan, i int) int {
 
 const (
 	maxPointers = 10
-	growing     = 3 // times its size is what a list may take while it grows by doubling
+	growing     = 3 // a list that grows by doubling can take this many times its size
 
 	anySize  = 16           // bytes of an interface
-	anyEntry = 16 + anySize // of an entry of map[string]any
-	mapHead  = 48           // of an empty map
+	anyEntry = 16 + anySize // bytes of an entry of map[string]any
+	mapHead  = 48           // bytes of an empty map
 
-	groupSize = 8 // entries of a map that are made together
+	groupSize = 8 // map entries that are allocated together
 )
 
-// entry is what the nth entry of a map takes, if key and value take slot.
+// entry returns the bytes that the nth entry of a map takes, counted from 0, if its key and value take slot bytes.
 func entry(slot int64, n int) int64 {
 	switch {
 	case n == 0:
@@ -159,5 +161,5 @@ func entry(slot int64, n int) int64 {
 	return growing * slot
 }
 
-// unmarshalled is what a type with an UnmarshalJSON of its own makes of a text, as far as can be known.
+// unmarshalled estimates the bytes that a type with its own UnmarshalJSON takes for a text of this length.
 func unmarshalled(text int) int64 { return 32 + 2*int64(max(text, 0)) }

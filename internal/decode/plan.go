@@ -1,5 +1,7 @@
 package decode
 
+// This file turns Go types into the plans that the decoder follows.
+
 import (
 	"cmp"
 	"encoding"
@@ -14,7 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// A shape is what a Go type asks of JSON.
+// A shape is the kind of JSON value that a Go type is decoded from.
 type shape uint8
 
 const (
@@ -30,35 +32,35 @@ const (
 	shapeBytes // base64
 	shapeList
 	shapeTime        // metav1.Time
-	shapeUnmarshaler // UnmarshalJSON, which is told of null, too
-	shapeForeign     // for sigs.k8s.io/json to deal with
+	shapeUnmarshaler // has UnmarshalJSON, which is called for null, too
+	shapeForeign     // left to sigs.k8s.io/json
 )
 
-// A plan is all that is to be known of a Go type. Nobody sees it before it is complete.
+// A plan holds everything that decoding needs to know about a Go type. It is published only when it is complete.
 type plan struct {
 	typ   reflect.Type
 	shape shape
-	bits  int       // of numbers
+	bits  int       // size of numbers
 	elem  *plan     // of pointers, lists and maps
-	size  int64     // of what a pointer points to, of an item, of an entry's key and value
-	spare sync.Pool // of lists: empty ones that have room for items, as *reflect.Value
+	size  int64     // bytes of a pointer's target, of a list's item, or of a map entry's key and value
+	spare sync.Pool // of lists: empty lists that have capacity, as *reflect.Value
 
-	// Those of a struct that is foreign may have the same names.
+	// In a struct of shapeForeign, several fields can have the same name.
 	fields []field  // of structs
-	heads  []*field // the first field of each hash of a name
+	heads  []*field // the first field for each hash of a name
 }
 
-// A field is a member of the JSON object that a struct is read from. It may stand in an embedded struct.
+// A field is a struct field that a member of a JSON object is read into. It can be in an embedded struct.
 type field struct {
 	name   string
-	index  []int // its index, behind those of the embedded structs around it
-	beside int64 // what the embedded pointers on the way take
+	index  []int // indexes of the embedded structs around it, then its own
+	beside int64 // bytes of the embedded pointers' targets on the way to it
 	number int
-	next   *field // the next one of the same hash
+	next   *field // the next field with the same hash
 	plan   *plan
 }
 
-// maxFields is how many fields of a struct there are bits for.
+// maxFields is the largest number of fields in a struct that the decoder has bits for.
 const maxFields = 128
 
 func (p *plan) field(name []byte) *field {
@@ -70,7 +72,7 @@ func (p *plan) field(name []byte) *field {
 	return nil
 }
 
-// hash tells most names of one struct apart by their length and three of their bytes.
+// hash distinguishes most names of one struct by their length and three of their bytes.
 func hash[T string | []byte](name T) uint {
 	n := uint(len(name))
 	if n == 0 {
@@ -80,7 +82,7 @@ func hash[T string | []byte](name T) uint {
 }
 
 var (
-	plans sync.Map // reflect.Type -> *plan; no more of them than the program has types
+	plans sync.Map // reflect.Type -> *plan; at most one for each type of the program
 
 	unmarshalerType     = reflect.TypeFor[json.Unmarshaler]()
 	textUnmarshalerType = reflect.TypeFor[encoding.TextUnmarshaler]()
@@ -94,14 +96,14 @@ func planFor(t reflect.Type) *plan {
 	}
 	b := planner{}
 	p := b.plan(t)
-	// Published only now: types may refer to themselves.
+	// The plans are published only when all are complete, because types can refer to themselves.
 	for t, p := range b {
 		plans.LoadOrStore(t, p)
 	}
 	return p
 }
 
-// A planner holds the plans that are being made.
+// A planner holds the plans that are being built.
 type planner map[reflect.Type]*plan
 
 func (b planner) plan(t reflect.Type) *plan {
@@ -118,7 +120,7 @@ func (b planner) plan(t reflect.Type) *plan {
 		switch {
 		case t == timeType:
 			p.shape = shapeTime
-		case t.Name() != "": // else it has it from a type embedded in it, and it counts only behind a pointer
+		case t.Name() != "": // an unnamed type inherits the method, which is then called only behind a pointer
 			p.shape = shapeUnmarshaler
 		}
 	case pointer.Implements(textUnmarshalerType) || t == numberType:
@@ -136,7 +138,7 @@ func (b planner) plan(t reflect.Type) *plan {
 		p.shape = shapeInterface
 	case kind == reflect.Pointer:
 		p.elem, p.size = b.plan(t.Elem()), int64(t.Elem().Size())
-		if t.Elem().Kind() != reflect.Pointer { // which might be itself
+		if t.Elem().Kind() != reflect.Pointer { // a pointer type can point to itself
 			p.shape = shapePointer
 		}
 	case kind == reflect.Slice && t.Elem().Kind() == reflect.Uint8:
@@ -164,8 +166,8 @@ func (b planner) plan(t reflect.Type) *plan {
 	return p
 }
 
-// collect adds the fields of a struct, and of those embedded in it, to a plan. It returns false for what API types
-// do not do, such as names that hide each other.
+// collect adds the fields of a struct, and of the structs embedded in it, to a plan. It returns false for features that
+// API types do not use, such as names that hide each other.
 func (b planner) collect(p *plan, t reflect.Type, around []int, beside int64) (plain bool) {
 	if len(around) > 10 {
 		return false // an embedded struct that embeds itself
@@ -184,7 +186,7 @@ func (b planner) collect(p *plan, t reflect.Type, around []int, beside int64) (p
 		case tag == "-":
 		case sf.Anonymous && embedded.Kind() == reflect.Struct && (name == "" || !sf.IsExported()):
 			if name != "" || !sf.IsExported() && embedded != sf.Type {
-				plain = false // there are ways to write it, but rules of when
+				plain = false // encoding/json can write to it, but only under special rules
 			}
 			inside := beside
 			if embedded != sf.Type {
@@ -207,7 +209,7 @@ func (b planner) collect(p *plan, t reflect.Type, around []int, beside int64) (p
 	return plain
 }
 
-// unusual tells of a character that it may not be one that encoding/json takes for part of a name.
+// unusual reports whether encoding/json might not accept a character as part of a name.
 func unusual(c rune) bool {
 	return !unicode.IsLetter(c) && !unicode.IsDigit(c) && !strings.ContainsRune("-_$./", c)
 }

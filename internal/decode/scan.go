@@ -1,5 +1,7 @@
 package decode
 
+// This file scans JSON text: strings, numbers, literals, brackets and white space.
+
 import (
 	"encoding/binary"
 	"math/bits"
@@ -31,7 +33,8 @@ func (d *decoder) string(i int) (s string, end int) {
 	return d.kept.String()[start:], end
 }
 
-// quoted returns what stands between quotes, and whether it means itself.
+// quoted returns the text between quotes. plain reports whether it decodes to itself: it has no escapes and is valid
+// UTF-8.
 func (d *decoder) quoted(i int) (text []byte, plain bool, end int) {
 	if d.at(i) != '"' {
 		return nil, true, -1
@@ -48,7 +51,7 @@ func (d *decoder) quoted(i int) (text []byte, plain bool, end int) {
 	return d.raw[i : end-1], false, end
 }
 
-// unquote is the meaning of what stands between quotes and is well-formed. What is not Unicode becomes U+FFFD.
+// unquote decodes the well-formed text between quotes. Invalid UTF-8 and unpaired surrogates become U+FFFD.
 func unquote(text []byte) string {
 	var b strings.Builder
 	b.Grow(len(text))
@@ -83,7 +86,7 @@ func unquote(text []byte) string {
 	}
 }
 
-// codeUnit reads the \uXXXX that a text begins with; -1 when it does not.
+// codeUnit returns the code unit of the \uXXXX that a text begins with, or -1 if it begins otherwise.
 func codeUnit(text []byte) rune {
 	if len(text) < 6 || text[0] != '\\' || text[1] != 'u' {
 		return -1
@@ -95,7 +98,7 @@ func codeUnit(text []byte) rune {
 	return rune(n)
 }
 
-// at is the byte at i; 0, which stands nowhere in JSON, if there is none.
+// at returns the byte at i. If i is out of range, it returns 0, which occurs nowhere in JSON.
 func (d *decoder) at(i int) byte {
 	if uint(i) < uint(len(d.raw)) {
 		return d.raw[i]
@@ -110,7 +113,7 @@ func (d *decoder) space(i int) int {
 	return i
 }
 
-// word goes over true, false or null.
+// word moves past true, false or null.
 func (d *decoder) word(i int) int {
 	word := "null"
 	switch d.at(i) {
@@ -125,7 +128,7 @@ func (d *decoder) word(i int) int {
 	return -1
 }
 
-// first goes from an opening bracket to the first item, or behind the closing one if there is none.
+// first goes from an opening bracket to the first item, or past the closing bracket if there is no item.
 func (d *decoder) first(i int, opening byte) (next int, more bool) {
 	if d.at(i) != opening {
 		return -1, false
@@ -139,7 +142,7 @@ func (d *decoder) first(i int, opening byte) (next int, more bool) {
 	return i, true
 }
 
-// next goes from behind an item to the next one, or behind the closing bracket.
+// next goes from the end of an item to the next one, or past the closing bracket.
 func (d *decoder) next(i int, closing byte) (next int, more bool) {
 	i = d.space(i)
 	switch d.at(i) {
@@ -152,13 +155,13 @@ func (d *decoder) next(i int, closing byte) (next int, more bool) {
 	return -1, false
 }
 
-// name reads the name of a member, and goes to its value.
+// name reads the name of a member and goes to its value.
 func (d *decoder) name(i int) (name string, next int) {
 	name, i = d.string(i)
 	return name, d.colon(i)
 }
 
-// colon goes from behind a name to the value.
+// colon goes from the end of a name to the value.
 func (d *decoder) colon(i int) int {
 	if i = d.space(i); d.at(i) != ':' {
 		return -1
@@ -166,7 +169,7 @@ func (d *decoder) colon(i int) int {
 	return d.space(i + 1)
 }
 
-// countItems returns how many items of a list there are from the one at i on; -1 if the text is malformed.
+// countItems returns the number of items from the one at i to the end of the list, or -1 if the text is malformed.
 func (d *decoder) countItems(i int) (n int) {
 	open := d.open
 	for more := true; more; n++ {
@@ -179,7 +182,7 @@ func (d *decoder) countItems(i int) (n int) {
 	return n
 }
 
-// skip goes over any well-formed value.
+// skip moves past any well-formed value.
 func (d *decoder) skip(i int) int {
 	switch c := d.at(i); c {
 	case '"':
@@ -203,7 +206,7 @@ func (d *decoder) skip(i int) int {
 	return d.skipNumber(i)
 }
 
-// skipText goes on over the text of a string and its closing quote.
+// skipText moves past the rest of a string and its closing quote.
 func (d *decoder) skipText(i int) int {
 	for {
 		i, _ = plainText(d.raw, i)
@@ -226,18 +229,19 @@ func (d *decoder) skipText(i int) int {
 	}
 }
 
-// plainText returns where the first byte at or after i stands that is more than a character of a string: a
-// quote, a backslash or a control character; or else the end. And whether all before it is ASCII.
+// plainText returns the index of the first quote, backslash or control character at or after i, or else the end of the
+// text. ascii reports whether all bytes before that index are ASCII.
 func plainText(raw []byte, i int) (end int, ascii bool) {
 	const all = 0x0101010101010101
 	var seen uint64
 	for i+8 <= len(raw) {
 		eight := binary.LittleEndian.Uint64(raw[i:])
-		quotes := eight ^ 0x02*all // which moves the quote next to the control characters: one comparison finds both
+		quotes := eight ^ 0x02*all // moves the quote next to the control characters, so that one comparison finds both
 		escapes := eight ^ '\\'*all
-		// The highest bit of the first byte that is not plain; bits above that one mean nothing.
+		// The lowest bit that is set is the highest bit of the first byte that is not plain. The bits above it mean
+		// nothing.
 		marks := ((quotes-0x21*all)&^quotes | (escapes-all)&^escapes) & (0x80 * all)
-		seen |= eight & (marks&-marks - 1) // the bytes before that one, or all
+		seen |= eight & (marks&-marks - 1) // the bytes before that one, or all eight
 		if marks != 0 {
 			return i + bits.TrailingZeros64(marks)/8, seen&(0x80*all) == 0
 		}
@@ -250,13 +254,13 @@ func plainText(raw []byte, i int) (end int, ascii bool) {
 	return i, seen&(0x80*all) == 0
 }
 
-// skipNumber goes over a number as JSON writes them.
+// skipNumber moves past a number in JSON syntax.
 func (d *decoder) skipNumber(i int) int {
 	if d.at(i) == '-' {
 		i++
 	}
 	if d.at(i) == '0' {
-		i++ // which stands alone
+		i++ // no digit can follow a leading zero
 	} else if i = d.skipDigits(i); i < 0 {
 		return -1
 	}
@@ -274,7 +278,7 @@ func (d *decoder) skipNumber(i int) int {
 	return i
 }
 
-// skipDigits goes over one digit or more.
+// skipDigits moves past one or more digits.
 func (d *decoder) skipDigits(i int) int {
 	start := i
 	for d.at(i)-'0' <= 9 {

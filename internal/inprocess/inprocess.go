@@ -1,4 +1,4 @@
-// Package inprocess is the network between an HTTP client and a handler of one process.
+// Package inprocess connects an HTTP client to a handler in the same process.
 package inprocess
 
 import (
@@ -7,11 +7,11 @@ import (
 	"net/http/httptest"
 )
 
-// Transport leads to a handler. As over a network, a client whose context ends goes away, and the handler goes on until
-// it is done.
+// Transport sends requests to a handler. As over a network, a client whose context ends stops waiting, and the handler
+// runs until it returns.
 type Transport struct{ Handler http.Handler }
 
-// RoundTrip hands the request to the handler.
+// RoundTrip passes the request to the handler.
 func (t Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	ctx := req.Context()
 	arriving := req.Clone(ctx)
@@ -29,7 +29,7 @@ func (t Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	done := make(chan outcome, 1)
 	go func() {
 		var o outcome
-		defer func() { // net/http, too, closes the connection where a handler panics
+		defer func() { // net/http also closes the connection when a handler panics
 			if r := recover(); r != nil {
 				o = outcome{err: fmt.Errorf("EOF (the handler panicked: %v)", r)}
 			}

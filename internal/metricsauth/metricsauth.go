@@ -1,6 +1,6 @@
-// Package metricsauth protects a metrics server: it serves over TLS and asks the API server about each caller, by a
-// TokenReview and a SubjectAccessReview. It answers as controller-runtime's metrics/filters does, which cannot be used
-// here because it links the API server's own code.
+// Package metricsauth protects a metrics server. It serves over TLS and asks the API server about each caller, with a
+// TokenReview and a SubjectAccessReview. It answers as controller-runtime's metrics/filters does. That package cannot
+// be used here because it links the API server's own code.
 package metricsauth
 
 import (
@@ -16,8 +16,8 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/cluster"
 )
 
-// Exposed reports whether other machines may reach an address to listen on ("host:port"). They do not reach a loopback
-// address, "localhost", and an address that is switched off ("" or "0").
+// Exposed reports whether other machines can reach an address to listen on ("host:port"). They cannot reach a loopback
+// address, "localhost", or an address that is switched off ("" or "0").
 func Exposed(address string) bool {
 	if address == "" || address == "0" {
 		return false
@@ -27,8 +27,8 @@ func Exposed(address string) bool {
 	return host != "localhost" && (err != nil || !ip.IsLoopback())
 }
 
-// Protect has a metrics server ask for a token. own returns the certificate to serve, or nil while there is none: then
-// callers get a self-signed one of the metrics server's.
+// Protect makes a metrics server require a token. own returns the serving certificate, or nil while there is none.
+// Callers then get the metrics server's self-signed certificate.
 func Protect(o *metricsserver.Options, own func(*tls.ClientHelloInfo) *tls.Certificate, log logr.Logger) {
 	o.SecureServing = true
 	o.FilterProvider = func(config *rest.Config, client *http.Client) (metricsserver.Filter, error) {
@@ -39,7 +39,7 @@ func Protect(o *metricsserver.Options, own func(*tls.ClientHelloInfo) *tls.Certi
 		return newReviewer(clients, log).filter, nil
 	}
 	o.TLSOpts = append(o.TLSOpts, func(c *tls.Config) {
-		c.NextProtos = []string{"http/1.1"} // HTTP/2 has a history of floods, and a scrape gains nothing by it
+		c.NextProtos = []string{"http/1.1"} // HTTP/2 has a history of floods, and a scrape gains nothing from it
 		c.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
 			certificate := own(hello)
 			if certificate == nil {

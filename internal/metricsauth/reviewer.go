@@ -1,6 +1,6 @@
 package metricsauth
 
-// This file asks the API server who a caller is and what it may read, and remembers the answers.
+// This file asks the API server who a caller is and which paths it may read, and caches the answers.
 
 import (
 	"context"
@@ -21,22 +21,24 @@ import (
 )
 
 const (
-	// grantedFor is how long a caller may go on after its right was taken away.
+	// grantedFor is how long a granted request is cached. A caller can keep its access for that long after it loses the
+	// right.
 	grantedFor = time.Minute
 
-	// refusedFor is how long a caller waits after it was given the right.
+	// refusedFor is how long a refusal is cached. A caller can have to wait for that long after it gets the right.
 	refusedFor = 10 * time.Second
 
-	// mostVerdicts bounds what is remembered of each kind: a cluster has a handful of scrapers.
+	// mostVerdicts bounds the cached verdicts of each kind. A cluster has a handful of scrapers.
 	mostVerdicts = 256
 
-	// reviewsAtOnce bounds what callers can make the API server do.
+	// reviewsAtOnce bounds the requests under review at once, and with them the load that callers put on the API
+	// server.
 	reviewsAtOnce = 8
 
-	// reviewTimeout bounds both reviews of a request, and the wait for them.
+	// reviewTimeout bounds both reviews of a request, including the wait for a slot.
 	reviewTimeout = 10 * time.Second
 
-	// logEvery is how often refusals of one status are logged: any client that reaches the port can cause them.
+	// logEvery is how often refusals with one status are logged. Any client that reaches the port can cause them.
 	logEvery = time.Minute
 )
 
@@ -45,21 +47,21 @@ type reviewer struct {
 	clients cluster.Clients
 	log     logr.Logger
 	now     func() time.Time
-	timeout time.Duration // of a request's reviews
-	places  chan struct{} // of reviews that run
+	timeout time.Duration // for the reviews of a request
+	places  chan struct{} // one element for each request under review
 
 	mu               sync.Mutex // guards everything below
 	granted, refused map[key]verdict
-	logAgain         map[int]time.Time // by status
+	logAgain         map[int]time.Time // when to log again, by status
 }
 
 // key identifies a request. It holds hashes, so that no token stays in memory.
 type key struct{ token, request [sha256.Size]byte }
 
-// verdict is an answer to a request: http.StatusOK lets it pass.
+// verdict is the decision on a request: http.StatusOK lets it pass.
 type verdict struct {
 	status int
-	text   string // of the answer
+	text   string // of the HTTP response
 	why    string // for the log
 	until  time.Time
 }
@@ -71,8 +73,8 @@ func newReviewer(clients cluster.Clients, log logr.Logger) *reviewer {
 	}
 }
 
-// filter lets requests with a good token pass. Others get 401 for no valid token, 403 for no right to the path, and 500
-// if the API server could not be asked.
+// filter passes requests with a valid token and the right to the path. It answers 401 without a valid token, 403
+// without the right, and 500 if the API server could not be asked.
 func (r *reviewer) filter(_ logr.Logger, next http.Handler) (http.Handler, error) {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		v := r.decide(req)
@@ -90,7 +92,7 @@ func (r *reviewer) filter(_ logr.Logger, next http.Handler) (http.Handler, error
 	}), nil
 }
 
-// decide returns the verdict on a request: one that is remembered, or a new one. Failures are not remembered.
+// decide returns the verdict on a request, either cached or new. Failures are not cached.
 func (r *reviewer) decide(req *http.Request) verdict {
 	scheme, token, _ := strings.Cut(strings.TrimSpace(req.Header.Get("Authorization")), " ")
 	token = strings.TrimSpace(token)
@@ -111,7 +113,7 @@ func (r *reviewer) decide(req *http.Request) verdict {
 	return v
 }
 
-// review asks the API server.
+// review asks the API server, with a TokenReview and a SubjectAccessReview.
 func (r *reviewer) review(ctx context.Context, token, verb, path string) verdict {
 	select {
 	case r.places <- struct{}{}:
@@ -151,7 +153,7 @@ func (r *reviewer) review(ctx context.Context, token, verb, path string) verdict
 	return verdict{status: http.StatusOK}
 }
 
-// failed is the verdict where the API server could not be asked.
+// failed returns the verdict for a request about which the API server could not be asked.
 func failed(text string, err error) verdict {
 	why := "the API server could not be asked about the caller: " + err.Error()
 	if apierrors.IsForbidden(err) {
@@ -172,7 +174,7 @@ func (r *reviewer) recall(k key) (verdict, bool) {
 	return verdict{}, false
 }
 
-// remember keeps a verdict. Refusals have a place of their own, so that bad tokens do not push good ones out.
+// remember caches a verdict. Refusals have a cache of their own, so that bad tokens do not evict good ones.
 func (r *reviewer) remember(k key, v verdict) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -187,7 +189,7 @@ func (r *reviewer) remember(k key, v verdict) {
 	known[k] = v
 }
 
-// report logs a refusal, unless one of the same status was logged within logEvery.
+// report logs a refusal, unless one with the same status was logged within logEvery.
 func (r *reviewer) report(v verdict, from string) {
 	r.mu.Lock()
 	now := r.now()
