@@ -1,7 +1,7 @@
-// Package ca makes and judges the certificates with which a webhook is trusted: it mints certificate
-// authorities, signs serving certificates with them, cross-signs one authority with another, and keeps
-// bundles in order. It knows neither Kubernetes nor time: every function takes the moment it is to judge
-// by, and everything but the making of keys is deterministic. It uses the standard library only.
+// Package ca creates and checks the certificates with which a webhook is trusted. It creates certificate authorities,
+// signs serving certificates, cross-signs one authority with another, and merges and compares bundles. It depends on
+// neither Kubernetes nor the system clock: every function takes the time to judge by as a parameter. Everything except
+// keys, serial numbers and signatures is deterministic. It uses only the standard library.
 //
 // An Authority is immutable after New or Parse, so all functions are safe for concurrent use.
 package ca
@@ -20,32 +20,32 @@ import (
 	"time"
 )
 
-// maxBackdate is how far before its making a certificate starts to be valid, so that an API server whose
-// clock is behind ours accepts it at once.
+// maxBackdate is the longest time by which a certificate becomes valid before its creation. An API server whose clock
+// is behind ours thus accepts it at once.
 const maxBackdate = time.Hour
 
-// Authority is a certificate authority together with its private key.
-// It must not be changed after New or Parse. It prints without its key.
+// Authority is a certificate authority together with its private key. It must not be changed after New or Parse. It
+// prints without its key.
 type Authority struct {
 	Certificate    *x509.Certificate
 	CertificatePEM []byte
 
-	// Chain holds cross-signed certificates of this authority: the same name and key, issued by another
-	// authority. They are sent after every serving certificate, so that a client which trusts only the
-	// other authority verifies it too. Outside a rotation the Secret holds none.
+	// Chain holds cross-signed certificates of this authority: the same name and key, issued by another authority. They
+	// are sent after every serving certificate, so that a client which trusts only the other authority verifies it too.
+	// Outside a rotation the Secret holds none.
 	Chain []*x509.Certificate
 
 	PrivateKey    crypto.Signer `json:"-"`
 	PrivateKeyPEM []byte        `json:"-"` // always PKCS#8
 }
 
-// New mints an authority that is valid from an hour before now (less if lifetime is under ten hours, see
-// backdate) until lifetime after now, by both clocks if there is a ServerTime. Its key is an ECDSA P-256 one unless
-// WithKey says otherwise.
+// New creates an authority that is valid from an hour before now until lifetime after now. The start is less than an
+// hour back if lifetime is under ten hours, see backdate. With a ServerTime, the validity holds by both clocks. The key
+// is ECDSA P-256 unless WithKey chooses another algorithm.
 //
-// Each authority has a subject of its own, commonName and its serial number, so that no client confuses
-// two authorities which were made for the same purpose. Its path length is 1: a cross-signed certificate
-// stands between an old authority and the serving certificates of a new one.
+// The subject consists of commonName and the serial number, so it is unique. No client confuses two authorities that
+// were created for the same purpose. The path length is 1, because a cross-signed certificate can come between an old
+// authority and the serving certificates of a new one.
 func New(commonName string, lifetime time.Duration, now time.Time, opts ...Option) (*Authority, error) {
 	if lifetime < time.Second {
 		return nil, fmt.Errorf("the lifetime of a CA must be at least one second, not %s", lifetime)
@@ -98,7 +98,7 @@ func newAuthority(certificate *x509.Certificate, key crypto.Signer) (*Authority,
 	}, nil
 }
 
-// Equal tells whether both are the same authority: the same certificate and the same cross-signed chain.
+// Equal reports whether both are the same authority: the same certificate and the same cross-signed chain.
 func (a *Authority) Equal(b *Authority) bool {
 	if a == nil || b == nil {
 		return a == b
@@ -123,17 +123,17 @@ func (a Authority) String() string {
 		a.Certificate.Subject, a.Certificate.NotAfter.UTC().Format(time.RFC3339))
 }
 
-// GoString is String: %#v must not print the key.
+// GoString returns String, because %#v must not print the key.
 func (a Authority) GoString() string { return a.String() }
 
-// Format prints String for every verb: %d and %x would otherwise walk the fields.
+// Format prints String for every verb, because %d and %x would otherwise print the fields one by one.
 func (a Authority) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, a.String()) }
 
-// MarshalLog is what logr writes for an authority.
+// MarshalLog returns String, so that logr logs the authority without its key.
 func (a Authority) MarshalLog() any { return a.String() }
 
-// backdate is how long before its making a certificate of that lifetime starts: an hour, or a tenth of
-// the lifetime if that is less, so that two thirds of a short life do not lie in the past.
+// backdate returns how long before its creation a certificate of that lifetime becomes valid: an hour, or a tenth of the
+// lifetime if that is less. With a whole hour, two thirds of a short validity could be over at once (see RenewAt).
 func backdate(lifetime time.Duration) time.Duration {
 	return min(maxBackdate, lifetime/10)
 }

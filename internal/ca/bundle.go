@@ -1,6 +1,6 @@
 package ca
 
-// This file keeps bundles, the PEM lists of CA certificates that an API server is told to trust.
+// This file handles bundles, the PEM lists of CA certificates that an API server trusts.
 
 import (
 	"bytes"
@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// Bundle joins PEM texts into one bundle: every certificate once, in the order of first appearance, in
-// canonical encoding. Whatever else stands in the texts (keys, comments, unreadable blocks) is left out.
-// The result is nil when there is no certificate; equal input gives equal bytes.
+// Bundle joins PEM texts into one bundle. It holds every certificate once, in the order of first appearance and in
+// canonical encoding. Anything else in the texts (keys, comments, unreadable blocks) is left out. The result is nil if
+// no text holds a certificate. Equal input results in equal bytes.
 func Bundle(texts ...[]byte) []byte {
 	var bundle []byte
 	seen := map[string]bool{}
@@ -26,8 +26,8 @@ func Bundle(texts ...[]byte) []byte {
 	return bundle
 }
 
-// SplitBundle returns the certificates of a bundle in order. What cannot be read is skipped, as the API
-// server does when it loads a caBundle.
+// SplitBundle returns the certificates of a bundle in order. It skips unreadable blocks, as the API server does when it
+// loads a caBundle.
 func SplitBundle(bundle []byte) []*x509.Certificate {
 	var certificates []*x509.Certificate
 	for {
@@ -45,7 +45,7 @@ func SplitBundle(bundle []byte) []*x509.Certificate {
 	}
 }
 
-// OfName returns those certificates of a bundle whose subject has the common name that New gives a CA for name.
+// OfName returns the certificates of a bundle whose subject has the common name that New sets for name.
 func OfName(bundle []byte, name string) []byte {
 	var texts [][]byte
 	for _, certificate := range SplitBundle(bundle) {
@@ -56,7 +56,7 @@ func OfName(bundle []byte, name string) []byte {
 	return Bundle(texts...)
 }
 
-// Contains tells whether every certificate of part stands in whole. An empty part is contained in all.
+// Contains reports whether whole holds every certificate of part. An empty part is contained in every bundle.
 func Contains(whole, part []byte) bool {
 	in := map[string]bool{}
 	for _, certificate := range SplitBundle(whole) {
@@ -70,7 +70,7 @@ func Contains(whole, part []byte) bool {
 	return true
 }
 
-// EqualBundles tells whether two bundles hold the same certificates, whatever their order and encoding.
+// EqualBundles reports whether two bundles hold the same certificates, regardless of order and encoding.
 func EqualBundles(a, b []byte) bool {
 	return bytes.Equal(a, b) || (Contains(a, b) && Contains(b, a))
 }
@@ -80,8 +80,9 @@ func EncodeCertificate(certificate *x509.Certificate) []byte {
 	return encodeCertificate(certificate.Raw)
 }
 
-// TrustedBy tells whether a client with this bundle accepts what the authority signs: it trusts the authority, or one
-// that has signed a certificate of the authority's chain. ServerTime is an option.
+// TrustedBy reports whether a client with this bundle accepts certificates signed by the authority. It does if it
+// trusts the authority itself, or an authority that has issued a certificate of its chain. ServerTime is a valid
+// option.
 func (a *Authority) TrustedBy(bundle []byte, now time.Time, opts ...Option) bool {
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(bundle)

@@ -1,14 +1,15 @@
 package ca
 
-// This file is about two clocks: ours, and that of the API server, which judges what we sign. Either may be wrong. So a
-// certificate is made to be valid by both, and a CA that is valid by one of them is not given up.
+// This file accounts for two clocks: ours and that of the API server, which judges the certificates that we sign.
+// Either clock can be wrong. New certificates are therefore valid by both, and a CA that is valid by one of them stays
+// in use.
 
 import (
 	"crypto/x509"
 	"time"
 )
 
-// ServerTime passes the API server's time, as it was seen last. The zero value stands for unknown, and changes nothing.
+// ServerTime passes the API server's time as last observed. The zero value means unknown and has no effect.
 //
 // New, SignServing: the certificate starts before the earlier of the two clocks, and its lifetime is counted from the
 // later one. Usable, SignServing, CrossSign, TrustedBy: validity by one of the two clocks is enough.
@@ -16,7 +17,7 @@ func ServerTime(t time.Time) Option {
 	return func(o *options) { o.server = t }
 }
 
-// span is the validity of a certificate that is made now.
+// span returns the validity of a certificate that is created now.
 func (o options) span(now time.Time, lifetime time.Duration) (from, until time.Time) {
 	first, last := now, now
 	if !o.server.IsZero() {
@@ -25,7 +26,7 @@ func (o options) span(now time.Time, lifetime time.Duration) (from, until time.T
 	return first.Add(-backdate(lifetime)), last.Add(lifetime)
 }
 
-// moment is the clock to judge a certificate by: ours, unless it is valid by the server's alone.
+// moment returns the time to judge a certificate by: ours, unless it is valid only by the server's.
 func (o options) moment(certificate *x509.Certificate, now time.Time) time.Time {
 	if !validAt(certificate, now) && !o.server.IsZero() && validAt(certificate, o.server) {
 		return o.server
@@ -33,8 +34,8 @@ func (o options) moment(certificate *x509.Certificate, now time.Time) time.Time 
 	return now
 }
 
-// Moment returns the clock by which to judge a certificate: now, or the server's time if the certificate is valid by
-// that one alone.
+// Moment returns the time to judge a certificate by: now, or the server's time if the certificate is valid only by
+// that.
 func Moment(certificate *x509.Certificate, now time.Time, opts ...Option) time.Time {
 	return optionsOf(opts).moment(certificate, now)
 }

@@ -1,6 +1,6 @@
 package ca
 
-// This file turns the hosts that a user writes into the names that stand in a certificate.
+// This file turns the hosts that a user configures into the names in a certificate.
 
 import (
 	"errors"
@@ -12,16 +12,16 @@ import (
 	"unicode/utf8"
 )
 
-// ErrInvalidHost is wrapped when something is neither a DNS name nor an IP address.
+// ErrInvalidHost is wrapped by the error about a host that is neither a DNS name nor an IP address.
 var ErrInvalidHost = errors.New("not a DNS name or an IP address")
 
-// Hosts are the names in a serving certificate, each once, in the order they were given.
+// Hosts holds the names in a serving certificate, each once, in the order they were passed.
 type Hosts struct {
 	DNS []string // lower case, ASCII
 	IPs []net.IP
 }
 
-// All returns every name as a client would ask for it.
+// All returns every name in the form in which a client asks for it.
 func (h Hosts) All() []string {
 	all := slices.Clone(h.DNS)
 	for _, ip := range h.IPs {
@@ -30,10 +30,9 @@ func (h Hosts) All() []string {
 	return all
 }
 
-// ParseHosts sorts hosts into DNS names and IP addresses. Brackets and zones of IPv6 addresses are taken
-// off, names are lower-cased, a final dot is dropped. An international name must be given in its ASCII form
-// (xn--...), which is what the API server asks for. It needs at least one host; the error names the host and
-// wraps ErrInvalidHost.
+// ParseHosts sorts hosts into DNS names and IP addresses. It removes brackets and zones of IPv6 addresses, lower-cases
+// names and drops a final dot. An international name must be in its ASCII form (xn--...), the form that the API server
+// asks for. At least one host is required. The error about a bad host names it and wraps ErrInvalidHost.
 func ParseHosts(hosts []string) (Hosts, error) {
 	var result Hosts
 	for _, host := range hosts {
@@ -86,7 +85,7 @@ func dnsName(host string) (string, error) {
 	return name, nil
 }
 
-// validLabel allows underscores, as crypto/x509 does: they are common in names outside the public web.
+// validLabel allows underscores, as crypto/x509 does, because they are common in names outside the public web.
 func validLabel(label string) bool {
 	for _, r := range label {
 		switch {

@@ -1,6 +1,6 @@
 package ca
 
-// This file makes keys, and holds the options of New and SignServing.
+// This file creates keys and holds the options of New and SignServing.
 
 import (
 	"crypto"
@@ -13,12 +13,11 @@ import (
 	"time"
 )
 
-// KeyAlgorithm names the kind of a key that is made. The zero value is ECDSA-P256.
+// KeyAlgorithm names the algorithm of a new key. The zero value is ECDSA-P256.
 type KeyAlgorithm string
 
-// The algorithms that there are. All of them are approved by FIPS 140-3 and understood by every API server.
-// Making an RSA key takes from a tenth of a second (2048 bits) to several seconds (4096 bits); an ECDSA key
-// takes microseconds.
+// The supported algorithms. All are approved by FIPS 140-3 and understood by every API server. Creating an RSA key
+// takes from a tenth of a second (2048 bits) to several seconds (4096 bits). An ECDSA key takes microseconds.
 const (
 	ECDSAP256 KeyAlgorithm = "ECDSA-P256"
 	ECDSAP384 KeyAlgorithm = "ECDSA-P384"
@@ -27,23 +26,22 @@ const (
 	RSA4096   KeyAlgorithm = "RSA-4096"
 )
 
-// ErrUnknownKeyAlgorithm is wrapped by the error about an algorithm that does not exist, which names those
-// that do.
+// ErrUnknownKeyAlgorithm is wrapped by the error about an unsupported algorithm, which lists the supported ones.
 var ErrUnknownKeyAlgorithm = errors.New("unknown key algorithm")
 
-// KeyAlgorithms lists the algorithms, the default first.
+// KeyAlgorithms returns the supported algorithms, the default first.
 func KeyAlgorithms() []KeyAlgorithm {
 	return []KeyAlgorithm{ECDSAP256, ECDSAP384, RSA2048, RSA3072, RSA4096}
 }
 
-// Validate returns nil for an algorithm that exists, the zero value included, and else an error that wraps
+// Validate returns nil for a supported algorithm, including the zero value. Otherwise the error wraps
 // ErrUnknownKeyAlgorithm.
 func (k KeyAlgorithm) Validate() error {
 	_, err := k.maker()
 	return err
 }
 
-// maker returns what makes a key of this kind.
+// maker returns a function that creates a key of this algorithm.
 func (k KeyAlgorithm) maker() (func() (crypto.Signer, error), error) {
 	switch k {
 	case "", ECDSAP256:
@@ -68,7 +66,7 @@ func rsaKey(bits int) func() (crypto.Signer, error) {
 	return func() (crypto.Signer, error) { return rsa.GenerateKey(rand.Reader, bits) }
 }
 
-// An Option changes how a certificate is made or judged.
+// An Option changes how a certificate is created or judged.
 type Option func(*options)
 
 type options struct {
@@ -84,13 +82,13 @@ func optionsOf(opts []Option) options {
 	return o
 }
 
-// WithKey chooses the kind of the certificate's key; without it, or with the zero value, it is ECDSA-P256.
-// An algorithm that does not exist makes New and SignServing fail with ErrUnknownKeyAlgorithm.
+// WithKey chooses the algorithm of the certificate's key. Without it, or with the zero value, it is ECDSA-P256. An
+// unsupported algorithm makes New and SignServing fail with ErrUnknownKeyAlgorithm.
 func WithKey(algorithm KeyAlgorithm) Option {
 	return func(o *options) { o.key = algorithm }
 }
 
-// newKey makes a key of that kind; owner names the certificate in errors.
+// newKey creates a key of that algorithm. owner names the certificate in errors.
 func newKey(owner string, kind KeyAlgorithm) (crypto.Signer, error) {
 	generate, err := kind.maker()
 	if err != nil {

@@ -1,6 +1,6 @@
 package ca
 
-// This file reads authorities that something else wrote, and says exactly what is wrong with them.
+// This file parses authorities that come from outside this package, and reports exactly why one is unusable.
 
 import (
 	"crypto"
@@ -14,7 +14,7 @@ import (
 	"strings"
 )
 
-// Why a certificate and key are not an authority. Parse and Usable wrap one of these.
+// The reasons why a certificate and key are not an authority. Errors of Parse and Usable wrap one of these.
 var (
 	ErrNoCertificate  = errors.New("no PEM certificate")
 	ErrNoPrivateKey   = errors.New("no PEM private key")
@@ -27,13 +27,13 @@ var (
 	ErrWeak           = errors.New("the CA is too weak")
 )
 
-// maxKeyDER bounds the private keys that are read: checking an RSA key costs more than its square, and a
-// key of 8192 bits is under 5 KiB.
+// maxKeyDER limits the size of private keys that are parsed, in bytes. Checking an RSA key costs more than the square
+// of its size, and a key of 8192 bits is under 5 KiB.
 const maxKeyDER = 8 << 10
 
-// Parse reads an authority from the first certificate in certificatePEM and the first private key in
-// privateKeyPEM (PKCS#8, PKCS#1 or SEC1). The error wraps one of this package's sentinels.
-// Whether the authority may be used at a given time is for Usable to say.
+// Parse reads an authority from the first certificate in certificatePEM and the first private key in privateKeyPEM
+// (PKCS#8, PKCS#1 or SEC1). The error wraps one of this package's sentinels. Parse ignores the validity period, which
+// Usable checks.
 func Parse(certificatePEM, privateKeyPEM []byte) (*Authority, error) {
 	certificate, err := ParseCertificate(certificatePEM)
 	if err != nil {
@@ -50,7 +50,7 @@ func Parse(certificatePEM, privateKeyPEM []byte) (*Authority, error) {
 	return newAuthority(certificate, key)
 }
 
-// ParseCertificate reads the first certificate of a PEM text and requires it to be a CA certificate.
+// ParseCertificate reads the first certificate of a PEM text, which must be a CA certificate.
 func ParseCertificate(certificatePEM []byte) (*x509.Certificate, error) {
 	block := firstBlock(certificatePEM, func(kind string) bool { return kind == "CERTIFICATE" })
 	if block == nil {
@@ -67,7 +67,7 @@ func ParseCertificate(certificatePEM []byte) (*x509.Certificate, error) {
 }
 
 func parsePrivateKey(text []byte) (crypto.Signer, error) {
-	// openssl ecparam writes a block of parameters before the key: only key blocks count.
+	// openssl ecparam writes a block of parameters before the key, so only key blocks count.
 	block := firstBlock(text, func(kind string) bool { return strings.HasSuffix(kind, "PRIVATE KEY") })
 	if block == nil {
 		return nil, ErrNoPrivateKey
@@ -91,7 +91,7 @@ func parsePrivateKey(text []byte) (crypto.Signer, error) {
 		return nil, fmt.Errorf("%w: unknown PEM type %q", ErrBadPrivateKey, block.Type)
 	}
 	if err != nil {
-		// The parser's own words never quote the key, but they add nothing a user can act on either.
+		// The parser's message never quotes the key, but holds nothing that a user can act on either.
 		return nil, fmt.Errorf("%w: not a valid %q block", ErrBadPrivateKey, block.Type)
 	}
 	switch key := key.(type) {

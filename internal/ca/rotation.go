@@ -1,19 +1,19 @@
 package ca
 
-// This file decides what a rotation of the CA needs next. Replicas do what it says one after the other, whoever comes
-// first, and any of them may stop at any point: what stands in the Secret and in the webhook configurations then
-// always verifies what any replica serves.
+// This file decides the next step of a CA rotation. Replicas take these steps in turn, in no fixed order, and any of
+// them can stop at any point. At each point the CAs in the Secret and in the webhook configurations verify the serving
+// certificate of every replica.
 //
-//	steady    One CA signs. At half of its life, or when asked, a replica stages the next one.
-//	staged    The next CA is in the Secret, and the current one has signed it. Both CAs are published in every caBundle;
-//	          when all hold them, the next CA is activated. A next CA that cannot sign is replaced.
-//	retaining The next CA signs. Replicas send the certificate along that the old CA has signed for it, so a client
-//	          that trusts only the old CA verifies what they serve. The old CA stays trusted for as long as a replica
-//	          may go on serving what it signed, and is pruned then. If the new CA is too short-lived to wait for that,
-//	          the one after it is staged meanwhile.
+//	steady    One CA signs. At half of its lifetime, or on request, a replica stages the next one.
+//	staged    The next CA is in the Secret, and the current one has signed it. Both CAs are published in every caBundle.
+//	          When all caBundles hold both, the next CA is activated. A next CA that cannot sign is replaced.
+//	retaining The next CA signs. Replicas also send the certificate that the old CA has signed for it, so a client that
+//	          trusts only the old CA verifies them. The old CA stays trusted for as long as a replica can still serve a
+//	          certificate that it signed, and is pruned then. If the new CA is too short-lived to wait for that, the one
+//	          after it is staged meanwhile.
 //
-// The next CA never signs the old one. So nothing that the old key signs verifies after the pruning, whenever the key
-// was copied and whatever was sent in a handshake.
+// The next CA never signs the old one. So nothing that the old key signs verifies after the pruning, regardless of when
+// the key was copied and which certificates were sent in a handshake.
 
 import (
 	"crypto/x509"
@@ -21,7 +21,7 @@ import (
 	"time"
 )
 
-// Phase is where a rotation stands.
+// Phase is the phase that a rotation is in.
 type Phase string
 
 // The phases, in their order.
@@ -31,40 +31,41 @@ const (
 	Retaining Phase = "retaining"
 )
 
-// Action is what is due.
+// Action is the next step of a rotation.
 type Action string
 
-// The actions. All but Wait write: Publish the configurations, the others the Secret.
+// The actions. All except Wait write: Publish writes the configurations, the others the Secret.
 const (
 	Wait     Action = "wait"
-	Stage    Action = "stage"    // make the next CA, and have the current one sign it
+	Stage    Action = "stage"    // create the next CA, signed by the current one
 	Publish  Action = "publish"  // register the bundle
 	Activate Action = "activate" // sign with the next CA from now on
-	Prune    Action = "prune"    // trust the old CA no more
+	Prune    Action = "prune"    // stop trusting the old CA
 )
 
-// Situation is all that the decision depends on.
+// Situation holds all inputs of the decision.
 type Situation struct {
 	Now       time.Time
 	Phase     Phase
 	Since     time.Time         // when the phase began
 	Current   *x509.Certificate // the CA that signs
-	Requested bool              // a rotation was asked for
-	Bundle    []byte            // what must be trusted, in PEM
+	Requested bool              // a rotation was requested
+	Bundle    []byte            // the CAs that must be trusted, in PEM
 	Retain    time.Duration     // how long an old CA stays trusted
 
-	// Live is what is registered, read before the Secret was: then a bundle that holds more than the Secret
-	// says is not one that a faster replica has published.
+	// Live holds the registered caBundles, read before the Secret. Because of that order, a bundle that holds more than
+	// the Secret was not published by a faster replica.
 	Live []Registered
-	// Tolerated are CAs that a caBundle may hold beside Bundle, in PEM: another replica, which this one knows nothing of,
-	// may still serve what they signed. Until is when the first of them is tolerated no more. See Strangers.
+	// Tolerated holds CAs in PEM that a caBundle can hold in addition to Bundle. Another replica, unknown to this one,
+	// may still serve certificates that they signed. Until is when the first of them is no longer tolerated (see
+	// Strangers).
 	Tolerated []byte
 	Until     time.Time
 
-	// NextBroken says that the staged CA cannot sign.
+	// NextBroken is set if the staged CA cannot sign.
 	NextBroken bool
 
-	// Unseen says that this replica may not read configurations, and so cannot confirm anything.
+	// Unseen is set if this replica lacks permission to read configurations, and so cannot confirm anything.
 	Unseen bool
 }
 
@@ -74,14 +75,15 @@ type Registered struct {
 	Bundle []byte // PEM; empty when there is none
 }
 
-// Due is the decision: an action, why, and for Wait, when to decide again (zero: when something changes).
+// Due is the decision: an action, the reason, and for Wait the time of the next decision (zero: when something
+// changes).
 type Due struct {
 	Action Action
 	Reason string
 	At     time.Time
 }
 
-// WhatIsDue decides. It is a pure function: equal situations give equal decisions.
+// WhatIsDue decides the next action. It is a pure function: equal situations result in equal decisions.
 func WhatIsDue(s Situation) Due {
 	for _, live := range s.Live {
 		if !Contains(live.Bundle, s.Bundle) {
@@ -93,7 +95,7 @@ func WhatIsDue(s Situation) Due {
 		if s.NextBroken {
 			return Due{Action: Stage, Reason: "the staged CA cannot sign, so another one takes its place"}
 		}
-		// Other CAs in a bundle do no harm here: it only grows until all is over.
+		// Other CAs in a bundle do no harm here: it only grows until the rotation is over.
 		if s.Unseen {
 			return Due{Action: Wait, Reason: "this replica may not read webhook configurations, so another one has to publish and confirm the next CA"}
 		}
@@ -128,7 +130,8 @@ func WhatIsDue(s Situation) Due {
 	return Due{Action: Wait, Reason: "the CA is not due", At: half}
 }
 
-// Excess names a configuration with more in its caBundle than what must be trusted, or may be; empty when there is none.
+// Excess returns the name of a configuration whose caBundle holds a CA that is neither required nor tolerated. It is
+// empty if there is none.
 func (s Situation) Excess() string {
 	may := Bundle(s.Bundle, s.Tolerated)
 	for _, live := range s.Live {
@@ -139,7 +142,7 @@ func (s Situation) Excess() string {
 	return ""
 }
 
-// Lacks tells whether a caBundle lacks what must be trusted.
+// Lacks reports whether a caBundle lacks a CA that must be trusted.
 func (s Situation) Lacks() bool {
 	for _, live := range s.Live {
 		if !Contains(live.Bundle, s.Bundle) {
@@ -149,12 +152,12 @@ func (s Situation) Lacks() bool {
 	return false
 }
 
-// endsBefore reports whether the CA that signs ends before that moment.
+// endsBefore reports whether the CA that signs expires before that time.
 func (s Situation) endsBefore(t time.Time) bool {
 	return s.Current != nil && s.Current.NotAfter.Before(t)
 }
 
-// halfLife is the middle of a CA's validity.
+// halfLife returns the middle of a CA's validity.
 func halfLife(certificate *x509.Certificate) time.Time {
 	return certificate.NotBefore.Add(certificate.NotAfter.Sub(certificate.NotBefore) / 2)
 }

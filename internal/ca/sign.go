@@ -1,6 +1,6 @@
 package ca
 
-// This file signs: serving certificates, and the authorities' certificates for each other.
+// This file signs serving certificates, and cross-signs the certificate of one authority with the key of another.
 
 import (
 	"crypto/rand"
@@ -12,15 +12,16 @@ import (
 	"time"
 )
 
-// SignServing makes a fresh key (ECDSA P-256 unless WithKey says otherwise, whatever the authority's own is)
-// and a serving certificate for the hosts, which may be DNS names (in Unicode too; lower-cased), IP
-// addresses, and bracketed or zoned IPv6 addresses.
+// SignServing creates a fresh key and a serving certificate for the hosts. The key is ECDSA P-256 unless WithKey
+// chooses another algorithm, regardless of the authority's own. Hosts are DNS names, IP addresses, and bracketed or
+// zoned IPv6 addresses, see ParseHosts.
 //
-// It is valid from an hour before now (less if lifetime is under ten hours) until lifetime after now, but
-// never outside the authority's own validity; with ServerTime that holds by both clocks. The chain that is sent is the
+// The certificate is valid from an hour before now (less if lifetime is under ten hours) until lifetime after now, but
+// never outside the authority's own validity. With ServerTime that holds by both clocks. The chain to send is the
 // certificate and a.Chain.
-// A certificate is only returned once it verifies against the authority for every host; otherwise the
-// error says what the authority does not allow.
+//
+// A certificate is only returned once it verifies against the authority for every host. Otherwise the error states
+// which constraint of the authority forbids it.
 func (a *Authority) SignServing(hosts []string, lifetime time.Duration, now time.Time, opts ...Option) (*tls.Certificate, error) {
 	if err := a.Usable(now, opts...); err != nil {
 		return nil, err
@@ -71,8 +72,8 @@ func (a *Authority) SignServing(hosts []string, lifetime time.Duration, now time
 	return &tls.Certificate{Certificate: chain, PrivateKey: key, Leaf: leaf}, nil
 }
 
-// issued checks a new certificate as a client would: name constraints and path lengths of a foreign
-// authority show up here and not at the first admission.
+// issued checks a new certificate as a client would. Name constraints and path lengths of a foreign authority thus fail
+// here and not at the first admission.
 func (a *Authority) issued(leaf *x509.Certificate, names Hosts, now time.Time) error {
 	roots := x509.NewCertPool()
 	roots.AddCert(a.Certificate)
@@ -85,9 +86,9 @@ func (a *Authority) issued(leaf *x509.Certificate, names Hosts, now time.Time) e
 	return nil
 }
 
-// CrossSign issues a certificate for another authority's name and key, valid where both are. A client that
-// trusts only a then verifies what the other signs, if it is sent along (Authority.Chain). So a must not be the newer
-// one of the two: a key that has been replaced would live on in that certificate.
+// CrossSign issues a certificate for another authority's name and key, valid where both are. If that certificate is
+// sent along (Authority.Chain), a client that trusts only a verifies certificates that the other signs. So a must not
+// be the newer of the two: a replaced key would stay trusted through that certificate.
 func (a *Authority) CrossSign(other *x509.Certificate, now time.Time, opts ...Option) (*x509.Certificate, error) {
 	if err := a.Usable(now, opts...); err != nil {
 		return nil, err
@@ -104,7 +105,7 @@ func (a *Authority) CrossSign(other *x509.Certificate, now time.Time, opts ...Op
 	}
 	template := &x509.Certificate{
 		SerialNumber:          serial,
-		RawSubject:            other.RawSubject, // bytes as they are: clients compare names bytewise
+		RawSubject:            other.RawSubject, // copied unchanged, because clients compare names bytewise
 		SubjectKeyId:          other.SubjectKeyId,
 		NotBefore:             later(other.NotBefore, a.Certificate.NotBefore),
 		NotAfter:              earlier(other.NotAfter, a.Certificate.NotAfter),
@@ -127,17 +128,17 @@ func (a *Authority) CrossSign(other *x509.Certificate, now time.Time, opts ...Op
 	return cross, nil
 }
 
-// RenewAt is when a serving certificate should be replaced: at two thirds of its validity, moved by up to
-// a tenth of that by jitter in [-1, 1], so that replicas which started together do not renew together.
+// RenewAt returns when a serving certificate should be replaced. That is at two thirds of its validity, moved by up to
+// a tenth of that by jitter in [-1, 1]. With jitter, replicas that started together do not renew together.
 //
-// It goes by the certificate's own times. For a schedule by the local clock see RenewIn.
+// It is based on the certificate's own times. For a schedule by the local clock see RenewIn.
 func RenewAt(leaf *x509.Certificate, jitter float64) time.Time {
 	return leaf.NotBefore.Add(RenewIn(leaf.NotAfter.Sub(leaf.NotBefore), jitter))
 }
 
-// RenewIn returns in how much time a serving certificate should be replaced that is good for so much longer: after two
-// thirds of that, moved by up to a tenth by jitter in [-1, 1]. Added to the local time it gives a schedule by the local
-// clock, whichever clock the certificate was made by.
+// RenewIn returns how long to wait before replacing a serving certificate that is valid for left from now. That is two
+// thirds of left, moved by up to a tenth of that by jitter in [-1, 1]. Added to the local time it results in a schedule
+// by the local clock, regardless of the clock that the certificate was created by.
 func RenewIn(left time.Duration, jitter float64) time.Duration {
 	jitter = max(-1, min(1, jitter))
 	twoThirds := left / 3 * 2

@@ -1,22 +1,23 @@
 package ca
 
-// This file tells how long a CA that nobody here knows stays trusted. Whoever runs with another source of certificates,
-// or with a Secret that was lost, has put it into the caBundle and serves what it signed; taking it away at once would
-// fail the calls that reach him.
+// This file decides how long a CA that this process does not know stays in a caBundle. A replica with another
+// certificate source, or one whose Secret was lost, has published that CA and serves certificates that it signed.
+// Removing the CA at once would fail the calls that reach this replica.
 
 import (
 	"crypto/x509"
 	"time"
 )
 
-// Strangers remembers since when CAs that this process has no use for stand in caBundles. The zero value knows none.
-// It is for one goroutine at a time.
+// Strangers records when each CA that this process has no use for was first seen in a caBundle. The zero value has seen
+// none. It is not safe for concurrent use.
 type Strangers struct{ since map[string]time.Time }
 
-// Tolerate returns the CAs in live, beside those of bundle, that are to stay, and when the first of them need not any
-// more. patience is how long a CA stays from when it is first seen; one of 0, and one that has expired, goes at once.
-// A CA that appears in a caBundle which lacks some of bundle has taken their place, and not been put beside them: it
-// stays only if beside says so.
+// Tolerate returns the CAs in live that are to stay in addition to those of bundle, and when the first of them can go.
+//
+// The patience function returns how long a CA stays after it is first seen. A CA with a patience of 0 goes at once, and
+// so does an expired one. If a caBundle lacks some of bundle, a new CA in it has replaced them instead of being added.
+// Such a CA stays only if the beside function returns true.
 func (s *Strangers) Tolerate(live []Registered, bundle []byte, now time.Time, patience func(*x509.Certificate) time.Duration, beside func(*x509.Certificate) bool) (tolerated []byte, until time.Time) {
 	there := map[string]time.Time{}
 	var texts [][]byte
@@ -48,11 +49,11 @@ func (s *Strangers) Tolerate(live []Registered, bundle []byte, now time.Time, pa
 			}
 		}
 	}
-	s.since = there // what has gone and comes back begins anew
+	s.since = there // a CA that disappears and comes back starts again
 	return Bundle(texts...), until
 }
 
-// Common returns those certificates of a bundle that stand in another one too.
+// Common returns those certificates of a bundle that another bundle holds too.
 func Common(bundle, other []byte) []byte {
 	in := map[string]bool{}
 	for _, certificate := range SplitBundle(other) {

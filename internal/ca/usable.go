@@ -1,6 +1,6 @@
 package ca
 
-// This file decides whether an authority may sign serving certificates that an API server will accept.
+// This file decides whether an authority can sign serving certificates that an API server accepts.
 
 import (
 	"crypto/rsa"
@@ -10,12 +10,12 @@ import (
 	"time"
 )
 
-// minRSABits is what crypto/tls and every current root programme ask of an RSA key.
+// minRSABits is the minimum size of an RSA key that crypto/tls and every current root programme require.
 const minRSABits = 2048
 
-// Usable returns nil if serving certificates signed by the authority verify at that time, or an error
-// that wraps ErrExpired, ErrNotYetValid, ErrNotCA or ErrWeak and says why not. With ServerTime, an authority that is
-// valid by one of the two clocks is not refused for its time.
+// Usable returns nil if serving certificates signed by the authority verify at that time. Otherwise the error states
+// the reason and wraps ErrNoCertificate, ErrNoPrivateKey, ErrExpired, ErrNotYetValid, ErrNotCA or ErrWeak. With
+// ServerTime, an authority that is valid by one of the two clocks passes the check of its validity period.
 func (a *Authority) Usable(now time.Time, opts ...Option) error {
 	if a == nil || a.Certificate == nil {
 		return ErrNoCertificate
@@ -46,7 +46,7 @@ func (a *Authority) Usable(now time.Time, opts ...Option) error {
 	return strong(certificate)
 }
 
-// strong refuses what Go clients refuse or are about to refuse.
+// strong refuses the algorithms and key sizes that Go clients refuse or are about to refuse.
 func strong(certificate *x509.Certificate) error {
 	switch certificate.SignatureAlgorithm {
 	case x509.SHA256WithRSA, x509.SHA384WithRSA, x509.SHA512WithRSA,
@@ -61,8 +61,8 @@ func strong(certificate *x509.Certificate) error {
 	return nil
 }
 
-// mayIssueServing tells whether the CA's own extended key usage, which clients apply to everything below
-// it, leaves room for server authentication.
+// mayIssueServing reports whether the CA's own extended key usage permits server authentication. Clients apply it to
+// every certificate below the CA.
 func mayIssueServing(certificate *x509.Certificate) bool {
 	if len(certificate.ExtKeyUsage) == 0 && len(certificate.UnknownExtKeyUsage) == 0 {
 		return true

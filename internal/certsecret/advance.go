@@ -1,6 +1,6 @@
 package certsecret
 
-// This file takes the Secret through a rotation: each function writes one step of what ca.WhatIsDue decides.
+// This file writes the steps of a rotation to the Secret: each function writes one action that ca.WhatIsDue decides.
 
 import (
 	"context"
@@ -14,8 +14,8 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/ca"
 )
 
-// Stage makes the next CA, which the current one signs, and both are trusted from now on. A staged CA that cannot sign
-// is replaced. While older CAs are retained, they stay trusted.
+// Stage creates the next CA, signed by the current one. Both are trusted from then on. A staged CA that cannot sign is
+// replaced. Retained older CAs stay trusted.
 func (s *Store) Stage(ctx context.Context, from *State) (*State, error) {
 	return s.advance(ctx, from, "a rotation of the CA begins", func(state *State) error {
 		current, err := state.Current()
@@ -36,7 +36,7 @@ func (s *Store) Stage(ctx context.Context, from *State) (*State, error) {
 	})
 }
 
-// Activate has the next CA sign from now on. Call it when every caBundle holds it.
+// Activate makes the next CA sign from now on. Call it when every caBundle holds that CA.
 func (s *Store) Activate(ctx context.Context, from *State) (*State, error) {
 	return s.advance(ctx, from, "the next CA is published everywhere", func(state *State) error {
 		next := state.generation(state.NextID)
@@ -52,7 +52,7 @@ func (s *Store) Activate(ctx context.Context, from *State) (*State, error) {
 	})
 }
 
-// Prune drops every CA but the current one.
+// Prune drops every CA except the current one.
 func (s *Store) Prune(ctx context.Context, from *State) (*State, error) {
 	return s.advance(ctx, from, "nothing that an old CA signed is served any more", func(state *State) error {
 		current := state.generation(state.CurrentID)
@@ -60,15 +60,15 @@ func (s *Store) Prune(ctx context.Context, from *State) (*State, error) {
 			return errNoCurrent
 		}
 		kept := *current
-		kept.CrossSigned = nil // those that issued them are trusted no more
+		kept.CrossSigned = nil // their issuers are no longer trusted
 		state.Generations, state.NextID = []Generation{kept}, 0
 		state.settle(ca.Steady, s.now())
 		return nil
 	})
 }
 
-// advance changes the state that was found, and no other: when the Secret has changed since, it fails with a
-// conflict, because what was decided may be wrong by now.
+// advance changes the state that the caller read, and no other. If the Secret has changed since, it fails with a
+// conflict, because the decision may no longer be right.
 func (s *Store) advance(ctx context.Context, from *State, reason string, change func(*State) error) (*State, error) {
 	secret, err := s.Secrets.Get(ctx, s.Name, metav1.GetOptions{})
 	if err != nil {
@@ -93,8 +93,8 @@ func (s *Store) advance(ctx context.Context, from *State, reason string, change 
 	return written, nil
 }
 
-// mintNext appends a CA, with the certificate that the current one has signed for it. It signs nothing for the current
-// one: the old key must not live on under the new CA.
+// mintNext appends a new CA with the certificate that the current one signs for it. The new CA signs nothing for the
+// current one: the old key must not stay trusted through the new CA.
 func (s *Store) mintNext(state *State, current *ca.Authority) error {
 	next, err := s.newCA()
 	if err != nil {
@@ -106,8 +106,8 @@ func (s *Store) mintNext(state *State, current *ca.Authority) error {
 	case err == nil:
 		crossSigned = append(crossSigned, CrossSigned{IssuerID: state.CurrentID, CertificatePEM: ca.EncodeCertificate(byCurrent)})
 	case errors.Is(err, ca.ErrNotCA):
-		// A CA that was taken over may be for serving certificates only. The bundle still overlaps; an API server that
-		// is frozen while it changes is not covered this once.
+		// An adopted CA can have path length 0, so that it may sign only serving certificates. The bundles still
+		// overlap. Only an API server that does not refresh its caBundle during the change is not covered this once.
 		s.Log.Info("the current CA may not sign the next one; it is replaced by overlapping bundles alone", "secret", s.String(), "reason", err.Error())
 	default:
 		return err
@@ -120,17 +120,18 @@ func (s *Store) mintNext(state *State, current *ca.Authority) error {
 	return nil
 }
 
-// settle begins a phase.
+// settle starts a phase.
 func (s *State) settle(phase ca.Phase, now time.Time) { s.Phase, s.Since = phase, now }
 
-// retainOthers sees to it that CAs which a repair has kept go away in time: outside a rotation nothing else would
-// prune them. Retention begins anew if something was lost: another replica may have known less, and registered that.
+// retainOthers makes sure that CAs which a repair has kept are pruned in time, because outside a rotation nothing else
+// would prune them. Retention starts again if something was lost: another replica may have known less and registered
+// only that.
 func (s *State) retainOthers(now time.Time, lost bool) {
 	if s.generation(s.NextID) == nil {
 		s.NextID = 0
 	}
 	if s.Phase == ca.Staged && s.NextID != 0 {
-		return // what comes after prunes them
+		return // the steps after this one prune them
 	}
 	switch {
 	case len(s.Generations) < 2:

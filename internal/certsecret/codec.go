@@ -1,7 +1,7 @@
 package certsecret
 
-// This file is the Secret's data format: a JSON document that is the truth, and three PEM keys that
-// mirror its current CA for people and tools.
+// This file defines the Secret's data format: an authoritative JSON document, and three PEM keys that mirror its
+// current CA for people and tools.
 
 import (
 	"encoding/json"
@@ -14,8 +14,8 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/ca"
 )
 
-// The keys of the Secret's data. CACertificateKey and CertificateKey both hold the current CA
-// certificate, PrivateKeyKey its key; none ever holds a serving certificate.
+// The keys of the Secret's data. CACertificateKey and CertificateKey both hold the current CA certificate, and
+// PrivateKeyKey holds its key. None of them ever holds a serving certificate.
 const (
 	StateKey         = "state.json"
 	CACertificateKey = "ca.crt"
@@ -23,14 +23,14 @@ const (
 	PrivateKeyKey    = "tls.key"
 )
 
-// maxDecodedGenerations and maxRegistered, which is of the certificates in the registered bundle, bound the work that a
-// hostile document can cause.
+// maxDecodedGenerations and maxRegistered limit the work that a hostile document can cause. maxRegistered counts
+// the PEM blocks of the registered bundle.
 const (
 	maxDecodedGenerations = 64
 	maxRegistered         = 64
 )
 
-// maxID keeps generation IDs exact in any JSON reader and far from an overflow.
+// maxID keeps generation IDs exact in any JSON parser and far from an overflow.
 const maxID = 1 << 53
 
 // document is the JSON under StateKey. PEM is kept as text so that a person can read it.
@@ -59,12 +59,12 @@ type crossDocument struct {
 	Certificate string `json:"certificate"`
 }
 
-// errNoState says that there is no document at all, which is how EiriniX's Secrets look.
+// errNoState is the error for a Secret without a document, such as those of EiriniX.
 var errNoState = errors.New(StateKey + " is missing")
 
-// Decode reads the state out of a Secret's data: from the document, or else from the mirrored keys, or
-// else from those of EiriniX. It judges structure, not time: the current CA may have expired. The error
-// says what is wrong with each of them. A newer format is read as far as it is understood.
+// Decode reads the state from a Secret's data. It tries the document, then the mirrored keys, then those of EiriniX. It
+// checks structure, not time: the current CA can be expired. The error describes the fault of each source. A newer
+// format is decoded as far as this version understands it.
 func Decode(data map[string][]byte) (*State, error) {
 	f := inspect(data, func(*ca.Authority) error { return nil }, vouchers{})
 	if f.authority == nil {
@@ -75,8 +75,8 @@ func Decode(data map[string][]byte) (*State, error) {
 	return f.state, nil
 }
 
-// Encode returns a copy of existing with this state written into it. Other keys are kept. Equal states
-// give equal bytes.
+// Encode returns a copy of existing with this state written into it. Other keys are kept. Equal states result in equal
+// bytes.
 func (s *State) Encode(existing map[string][]byte) map[string][]byte {
 	data := maps.Clone(existing)
 	if data == nil {
@@ -104,7 +104,7 @@ func (s *State) Encode(existing map[string][]byte) map[string][]byte {
 		doc.Generations = append(doc.Generations, gd)
 	}
 	text, err := json.MarshalIndent(doc, "", "  ")
-	if err != nil { // strings and integers only: cannot happen
+	if err != nil { // strings, integers and times only: cannot happen
 		panic(err) //nolint:forbidigo // no input leads here
 	}
 	data[StateKey] = append(text, '\n')
@@ -116,8 +116,8 @@ func (s *State) Encode(existing map[string][]byte) map[string][]byte {
 	return data
 }
 
-// decodeDocument reads the JSON document alone. A state that comes back with an error holds what could be
-// read; of a newer format that may be no more than its version.
+// decodeDocument decodes only the JSON document. A state returned with an error holds all that could be decoded. For a
+// newer format that may be only its version.
 func decodeDocument(text []byte) (*State, error) {
 	if len(text) == 0 {
 		return nil, errNoState
@@ -126,7 +126,7 @@ func decodeDocument(text []byte) (*State, error) {
 		FormatVersion int `json:"formatVersion"`
 	}
 	if err := json.Unmarshal(text, &version); err != nil {
-		// The parser's message may quote the text, and the text holds keys.
+		// The parser's message may quote the text, which holds keys.
 		return nil, errors.New(StateKey + " is not valid JSON of a known shape")
 	}
 	if version.FormatVersion < 1 {
@@ -155,7 +155,7 @@ func decodeDocument(text []byte) (*State, error) {
 		}
 		seen[gd.ID] = true
 		g := Generation{ID: gd.ID, CertificatePEM: []byte(gd.Certificate)}
-		if certificate, err := g.certificate(); err == nil { // the first one, whatever else stands there
+		if certificate, err := g.certificate(); err == nil { // the first one, regardless of any text after it
 			g.CertificatePEM = ca.EncodeCertificate(certificate)
 			g.read = &reading{certificateText: string(g.CertificatePEM), certificate: certificate}
 		}
@@ -163,7 +163,8 @@ func decodeDocument(text []byte) (*State, error) {
 			g.PrivateKeyPEM = []byte(gd.PrivateKey)
 		}
 		for _, c := range gd.CrossSigned {
-			// Older versions had the next CA sign the old one too, and kept what is of use in a rotation only.
+			// Older versions also made the next CA sign the old one, and kept cross-signed certificates that are only
+			// useful during a rotation. Both are dropped here.
 			if c.Issuer >= gd.ID || doc.Phase == ca.Steady || len(g.CrossSigned) == maxGenerations {
 				continue
 			}
@@ -174,7 +175,7 @@ func decodeDocument(text []byte) (*State, error) {
 	return state, nil
 }
 
-// registered returns a bundle of the first certificates of a PEM text, as many as are kept of what was registered.
+// registered returns a bundle of the certificates among the first maxRegistered PEM blocks of a text.
 func registered(text []byte) []byte {
 	rest := text
 	for range maxRegistered {

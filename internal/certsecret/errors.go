@@ -1,6 +1,6 @@
 package certsecret
 
-// This file turns what the API server answers into sentences that name the remedy.
+// This file turns errors of the API server into messages that name the remedy.
 
 import (
 	"errors"
@@ -12,18 +12,18 @@ import (
 )
 
 var (
-	// ErrNotReady is wrapped by Load and RecordRegistered when the Secret holds no usable CA (yet).
+	// ErrNotReady is wrapped by methods that do not create a CA, such as Load and RecordRegistered, when the Secret
+	// holds no usable CA (yet).
 	ErrNotReady = errors.New("no usable CA")
 
-	// ErrNewerFormat is wrapped when a newer version of this library wrote the Secret and it would have
-	// to be changed.
+	// ErrNewerFormat is wrapped when a newer version of this library wrote the Secret and a write is needed.
 	ErrNewerFormat = errors.New("written by a newer version of this library")
 
-	// ErrImmutable is wrapped when the Secret would have to be changed and says immutable: true.
+	// ErrImmutable is wrapped when the Secret is marked immutable: true and a write is needed.
 	ErrImmutable = errors.New("the Secret is immutable")
 )
 
-// wrap names the Secret and what to do about an API error.
+// wrap adds the Secret's name and the remedy to an API error.
 func (s *Store) wrap(err error) error {
 	switch {
 	case err == nil:
@@ -39,7 +39,7 @@ func (s *Store) wrap(err error) error {
 	}
 }
 
-// namespaceMissing tells a missing namespace, in which nothing can be created, from a missing Secret.
+// namespaceMissing distinguishes a missing namespace, in which nothing can be created, from a missing Secret.
 func namespaceMissing(err error) bool {
 	var status apierrors.APIStatus
 	if !apierrors.IsNotFound(err) || !errors.As(err, &status) {
@@ -49,13 +49,13 @@ func namespaceMissing(err error) bool {
 	return details != nil && (details.Kind == "namespaces" || details.Kind == "namespace")
 }
 
-// lostRace tells whether someone else was faster, so that reading again shows what they wrote.
+// lostRace reports whether another writer was faster, so that the next read shows its write.
 func lostRace(err error) bool {
 	return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) ||
 		(apierrors.IsNotFound(err) && !namespaceMissing(err))
 }
 
-// passing tells whether the API server may answer better in a moment.
+// passing reports whether the error is temporary, so that a retry may succeed.
 func passing(err error) bool {
 	return utilnet.IsConnectionRefused(err) || utilnet.IsConnectionReset(err) ||
 		apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) || apierrors.IsTooManyRequests(err) ||

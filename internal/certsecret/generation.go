@@ -1,6 +1,6 @@
 package certsecret
 
-// This file reads the texts of a generation, once.
+// This file parses the PEM texts of a generation, and caches the result.
 
 import (
 	"bytes"
@@ -14,12 +14,12 @@ import (
 
 var errForeignCross = errors.New("it is not of this CA's name and key")
 
-// reading holds what was read of a generation's texts. It is immutable, and shared by copies of the generation.
+// reading holds the parsed texts of a generation. It is immutable, and copies of the generation share it.
 type reading struct {
 	certificateText string
 	certificate     *x509.Certificate
 
-	// The rest is set if the key has been read too.
+	// The fields below are set if the key has been parsed too.
 	complete  bool
 	keyText   string
 	crossed   []string
@@ -27,8 +27,8 @@ type reading struct {
 	err       error
 }
 
-// remember reads the certificate, and the key if the generation is to sign, so that nothing is read again as long as the
-// texts stay. It is not safe for concurrent use; what comes after it is.
+// remember parses the certificate, and the key if the generation is to sign. Nothing is parsed again until the texts
+// change. remember is not safe for concurrent use, but later reads of the result are.
 func (g *Generation) remember(signs bool) {
 	if signs && g.readWhole() {
 		return
@@ -49,7 +49,7 @@ func (g *Generation) remember(signs bool) {
 	g.read = r
 }
 
-// certificate returns the first certificate of the generation, which must be that of a CA.
+// certificate returns the first certificate of the generation, which must be a CA certificate.
 func (g *Generation) certificate() (*x509.Certificate, error) {
 	if g.read != nil && g.read.certificateText == string(g.CertificatePEM) {
 		return g.read.certificate, nil
@@ -57,7 +57,7 @@ func (g *Generation) certificate() (*x509.Certificate, error) {
 	return ca.ParseCertificate(g.CertificatePEM)
 }
 
-// Authority returns the generation as a CA that can sign. It must not be changed.
+// Authority returns the generation as a CA that can sign. The result must not be changed.
 func (g *Generation) Authority() (*ca.Authority, error) {
 	if g.readWhole() {
 		return g.read.authority, g.read.err
@@ -76,14 +76,14 @@ func (g *Generation) Authority() (*ca.Authority, error) {
 	return authority, nil
 }
 
-// readWhole reports whether all texts are those that have been read.
+// readWhole reports whether all texts are still the parsed ones.
 func (g *Generation) readWhole() bool {
 	r := g.read
 	return r != nil && r.complete && r.certificateText == string(g.CertificatePEM) && r.keyText == string(g.PrivateKeyPEM) &&
 		slices.EqualFunc(r.crossed, g.CrossSigned, func(text string, c CrossSigned) bool { return text == string(c.CertificatePEM) })
 }
 
-// of returns the cross-signed certificate if it is one of this CA's name and key.
+// of returns the cross-signed certificate if it has this CA's name and key.
 func (c *CrossSigned) of(authority *x509.Certificate) (*x509.Certificate, error) {
 	certificate, err := ca.ParseCertificate(c.CertificatePEM)
 	if err != nil {
@@ -96,8 +96,8 @@ func (c *CrossSigned) of(authority *x509.Certificate) (*x509.Certificate, error)
 	return certificate, nil
 }
 
-// mended returns the generation without the parts that cannot be used: a key that is not its
-// certificate's, cross-signed certificates that are not its own.
+// mended returns the generation without its unusable parts: a key that does not match the certificate, and cross-signed
+// certificates of another name or key.
 func (g Generation) mended() Generation {
 	if g.readWhole() && g.read.err == nil {
 		g.CertificatePEM, g.PrivateKeyPEM = g.read.authority.CertificatePEM, g.read.authority.PrivateKeyPEM
@@ -116,7 +116,7 @@ func (g Generation) mended() Generation {
 	return g
 }
 
-// remember reads what is asked for again and again: all certificates, and the CAs that sign.
+// remember parses the texts that are needed repeatedly: all certificates, and the keys of the CAs that sign.
 func (s *State) remember() {
 	for i := range s.Generations {
 		s.Generations[i].remember(s.inUse(s.Generations[i].ID))

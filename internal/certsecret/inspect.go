@@ -1,6 +1,6 @@
 package certsecret
 
-// This file judges what stands in a Secret. It is pure: the same data and moment give the same finding.
+// This file judges the contents of a Secret. It is pure: the same data at the same time result in the same finding.
 
 import (
 	"bytes"
@@ -13,9 +13,8 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/ca"
 )
 
-// The keys that EiriniX wrote. They are read once and kept, so that a rollback to it still works. Its
-// serving certificate is never used: it may name its host in the common name only, and it is for whatever
-// host EiriniX ran with.
+// The keys that EiriniX wrote. They are read once and kept, so that a rollback to EiriniX still works. Its serving
+// certificate is never used: it may name its host only in the common name, and that host is any that EiriniX ran with.
 const (
 	eirinixCACertificateKey = "ca_certificate"
 	eirinixCAPrivateKeyKey  = "ca_private_key"
@@ -23,19 +22,19 @@ const (
 	eirinixPrivateKeyKey    = "private_key"
 )
 
-// finding is what inspect thinks of a Secret.
+// finding is the result of inspect.
 type finding struct {
-	// state is what can be kept: complete if authority is set, otherwise what is left of it. Never nil.
+	// state holds all that can be kept. It is complete if authority is set. It is never nil.
 	state *State
-	// authority is the CA to go on with, or nil if the Secret holds none that is usable.
+	// authority is the CA to continue with, or nil if the Secret holds no usable one.
 	authority *ca.Authority
-	// outcome is what using this finding amounts to. Adopted needs no write.
+	// outcome is the outcome of using this finding. Adopted needs no write.
 	outcome Outcome
-	// reason says why a write is needed.
+	// reason is why a write is needed.
 	reason string
-	// documented says that authority comes from the document and not from other keys.
+	// documented is set if authority comes from the document and not from other keys.
 	documented bool
-	// dropped says that the document held CAs that are not allowed.
+	// dropped is set if the document held CAs that are not allowed.
 	dropped bool
 }
 
@@ -43,7 +42,7 @@ type finding struct {
 func (f *finding) newer() bool { return f.state.FormatVersion > FormatVersion }
 
 // inspect looks for a CA that usable accepts and the vouchers allow: in the document, then in the mirrored keys, then
-// in EiriniX's. The document wins over the mirrors, since it is only ever written whole.
+// in EiriniX's. The document has precedence over the mirrors, since it is only ever written whole.
 func inspect(data map[string][]byte, usable func(*ca.Authority) error, v vouchers) finding {
 	f := finding{outcome: Adopted}
 	state, docErr := decodeDocument(data[StateKey])
@@ -53,7 +52,7 @@ func inspect(data map[string][]byte, usable func(*ca.Authority) error, v voucher
 	}
 	var planted bool
 	if f.dropped, planted = v.admit(f.state); planted {
-		// The document is not ours, so its counter and lineage mean nothing.
+		// The document was not written by our replicas, so its counter and lineage mean nothing.
 		docErr = errUnvouched
 		f.state = &State{FormatVersion: f.state.FormatVersion, Phase: ca.Steady, Generations: f.state.Generations}
 	}
@@ -109,7 +108,7 @@ func (f *finding) adopt(authority *ca.Authority, outcome Outcome, reason string)
 	f.state.install(authority)
 }
 
-// pickCurrent returns the document's current CA if it may be used.
+// pickCurrent returns the document's current CA if it is usable.
 func pickCurrent(state *State, usable func(*ca.Authority) error) (*ca.Authority, error) {
 	authority, err := state.Current()
 	if err == nil {
@@ -121,11 +120,11 @@ func pickCurrent(state *State, usable func(*ca.Authority) error) (*ca.Authority,
 	return authority, nil
 }
 
-// mirrorFault says how the mirrored keys differ from the current CA; empty if they do not.
+// mirrorFault describes how the mirrored keys differ from the current CA. It is empty if they do not.
 func mirrorFault(data map[string][]byte, current *ca.Authority) string {
 	if bytes.Equal(data[CertificateKey], current.CertificatePEM) && bytes.Equal(data[CACertificateKey], current.CertificatePEM) &&
 		bytes.Equal(data[PrivateKeyKey], current.PrivateKeyPEM) {
-		return "" // as it was written: nothing to parse
+		return "" // unchanged since it was written: nothing to parse
 	}
 	mirror, err := pair(data, CertificateKey, PrivateKeyKey, func(*ca.Authority) error { return nil }, vouchers{})
 	switch {
@@ -140,7 +139,7 @@ func mirrorFault(data map[string][]byte, current *ca.Authority) string {
 	}
 }
 
-// pair reads a CA from two keys of the Secret. Its errors are sentences about those keys.
+// pair reads a CA from two keys of the Secret. Its errors name those keys.
 func pair(data map[string][]byte, certificateKey, privateKeyKey string, usable func(*ca.Authority) error, v vouchers) (*ca.Authority, error) {
 	for _, key := range []string{certificateKey, privateKeyKey} {
 		if data[key] == nil {
@@ -188,8 +187,8 @@ func join(errs ...error) string {
 	return strings.Join(texts, "; ")
 }
 
-// next is the counter of the next write. It stops at the end instead of wrapping to a number that looks
-// like a rollback.
+// next returns the counter of the next write. It stops at the maximum instead of wrapping to a number that looks like a
+// rollback.
 func next(counter int64) int64 {
 	if counter == math.MaxInt64 {
 		return counter

@@ -1,6 +1,6 @@
 package certsecret
 
-// This file repeats what lost a race. Everything it repeats starts with a fresh read.
+// This file retries an operation that lost a race or failed temporarily. Each attempt starts with a fresh read.
 
 import (
 	"context"
@@ -15,8 +15,8 @@ const (
 	maxDelay    = time.Second
 )
 
-// retry runs attempt until it succeeds, fails for good, or has failed too often. Delays double up to a
-// second and are fully jittered, so that replicas which collided once do not collide again.
+// retry runs attempt until it succeeds, fails with a permanent error, or has failed maxAttempts times. Delays double up
+// to a second and are fully jittered, so that replicas which collided once do not collide again.
 func (s *Store) retry(ctx context.Context, attempt func() error) error {
 	delay := firstDelay
 	for n := 1; ; n++ {

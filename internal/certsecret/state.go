@@ -1,9 +1,9 @@
-// Package certsecret keeps the certificate Secret, the place where replicas agree on one CA: the first
-// creates it, the rest adopt it. During a rotation it holds several CAs, and all stand in the bundle, so
-// that old and new serving certificates verify. Serving certificates themselves are never stored.
+// Package certsecret manages the certificate Secret, through which replicas agree on one CA. The first replica creates
+// it and the others adopt it. During a rotation it holds several CAs, all of which are in the bundle, so that old and
+// new serving certificates verify. Serving certificates themselves are never stored.
 //
-// The Secret's resourceVersion is the only lock. Losing a race is normal: read again and adopt. A Secret
-// is changed in place and never deleted; what others keep in it (data, labels, annotations) stays.
+// The Secret's resourceVersion is the only lock. Losing a race is normal: read again and adopt. A Secret is changed in
+// place and never deleted. Data, labels and annotations of other owners are kept.
 package certsecret
 
 import (
@@ -21,57 +21,59 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/ca"
 )
 
-// FormatVersion is the version of the stored document that this code writes. Every change of the
-// document's shape or meaning, however small, increments it: a replica that finds a newer one reads what
-// it can and refuses to write, because writing would drop what it does not know.
+// FormatVersion is the version of the stored document that this code writes. Every change of the document's shape or
+// meaning, however small, increments it. A replica that finds a newer version reads as much as it can and refuses to
+// write, because a write would drop the unknown parts.
 const FormatVersion = 1
 
-// RotateAnnotation on the Secret asks for a rotation of the CA: each new value that it is given, for one.
+// RotateAnnotation on the Secret requests a rotation of the CA. Each new value requests one.
 const RotateAnnotation = "eirinix.cloudfoundry.org/rotate-ca"
 
-// DistrustAnnotation on the Secret holds the ID of a generation, in decimal: that one and all before it are not to be
-// trusted for longer than replicas need to move to the next CA, because a key has leaked. See Store.Distrust.
+// DistrustAnnotation on the Secret holds the ID of a generation, in decimal. That generation and all before it must not
+// be trusted for longer than replicas need to move to the next CA, because a key has leaked. See Store.Distrust.
 const DistrustAnnotation = "eirinix.cloudfoundry.org/distrust"
 
-// maxGenerations bounds what is kept of the past, so that the Secret cannot grow without end, and what is read of it.
+// maxGenerations limits the number of generations in the Secret, which thus cannot grow without limit, and of those
+// used from it.
 const maxGenerations = 8
 
-// State is what replicas agree on. It prints without keys. It must not be changed while shared.
+// State is the state that replicas agree on. It prints without keys. It must not be changed while shared.
 type State struct {
 	FormatVersion int
-	Lineage       string // made with the first CA, and handed down: another one is another deployment's Secret
+	Lineage       string // made with the first CA and inherited; another lineage means another deployment's Secret
 	Counter       int64  // increases with every write
 	Phase         ca.Phase
 	Since         time.Time // when the phase began
 	CurrentID     int64     // the generation that signs serving certificates
-	NextID        int64     // the one that is staged; 0 for none
+	NextID        int64     // the staged generation; 0 for none
 	Handled       string    // the value of RotateAnnotation that the last rotation was for
 	Generations   []Generation
 
-	// RegisteredBundle is the caBundle that was registered last, for replicas that may not read
-	// webhook configurations. Empty before the first registration.
+	// RegisteredBundle is the caBundle that was registered last, for replicas that lack permission to read webhook
+	// configurations. It is empty before the first registration.
 	RegisteredBundle []byte
 
-	// Reason says why the CA had to be repaired, restored or made anew. It is not stored.
+	// Reason is why the CA was repaired, restored or replaced. It is not stored.
 	Reason string
 
-	// ResourceVersion and UID are those of the Secret in which the state was found or written, Request is its
-	// RotateAnnotation, and Distrusted the generation in its DistrustAnnotation, 0 if there is none. Not stored in the state.
+	// ResourceVersion and UID are those of the Secret that the state was read from or written to. Request is its
+	// RotateAnnotation. Distrusted is the generation in its DistrustAnnotation, or 0 if there is none. None of them is
+	// stored in the state.
 	ResourceVersion string
 	UID             types.UID
 	Request         string
 	Distrusted      int64
 }
 
-// Requested reports whether the Secret's annotation asks for a rotation that has not been begun.
+// Requested reports whether the Secret's annotation requests a rotation that has not started.
 func (s *State) Requested() bool { return s.Request != "" && s.Request != s.Handled }
 
-// DistrustsOld reports whether a CA that is only retained is one that must not be trusted for long.
+// DistrustsOld reports whether one of the retained CAs is distrusted, so that it must not stay trusted for long.
 func (s *State) DistrustsOld() bool {
 	return slices.ContainsFunc(s.Generations, func(g Generation) bool { return !s.inUse(g.ID) && g.ID <= s.Distrusted })
 }
 
-// NextBroken reports whether a rotation is staged and its next CA cannot sign. Stage replaces it.
+// NextBroken reports whether a rotation is staged and its next CA cannot sign. Stage replaces such a CA.
 func (s *State) NextBroken() bool {
 	if s.Phase != ca.Staged {
 		return false
@@ -84,28 +86,28 @@ func (s *State) NextBroken() bool {
 	return err != nil
 }
 
-// Generation is one CA: the current one, one that is being rotated in, or one that is still trusted.
+// Generation is one CA: the current one, the staged one, or one that is still trusted.
 type Generation struct {
 	ID             int64  // counts up, never used twice
-	CertificatePEM []byte // of which only the first certificate counts
-	PrivateKeyPEM  []byte `json:"-"` // empty if the CA is only trusted and signs no more
+	CertificatePEM []byte // only the first certificate counts
+	PrivateKeyPEM  []byte `json:"-"` // empty if the CA is only trusted and no longer signs
 	CrossSigned    []CrossSigned
 
-	read *reading // of the texts above; nil, or of others if they have been changed since
+	read *reading // parsed from the texts above; nil or outdated if they have changed since
 }
 
-// CrossSigned is a certificate of a generation's name and key that another generation issued.
+// CrossSigned is a certificate for a generation's name and key, issued by another generation.
 type CrossSigned struct {
 	IssuerID       int64
 	CertificatePEM []byte
 }
 
-// errNoCurrent is what Current says of a state in which no generation signs.
+// errNoCurrent is returned by Current for a state in which no generation signs.
 var errNoCurrent = errors.New("no generation is marked as current")
 
-// Current returns the CA that signs serving certificates now, with its cross-signed certificates as its
-// chain. Whether it is valid in time is for the caller to ask (ca.Authority.Usable). A state that was found in the Secret
-// or written to it returns the same Authority each time, which must not be changed.
+// Current returns the CA that signs serving certificates now, with its cross-signed certificates as its chain. The
+// caller checks its validity period (ca.Authority.Usable). A state that was read from the Secret or written to it
+// returns the same Authority each time, which must not be changed.
 func (s *State) Current() (*ca.Authority, error) {
 	g := s.generation(s.CurrentID)
 	if g == nil {
@@ -140,7 +142,7 @@ func (s *State) generation(id int64) *Generation {
 	return nil
 }
 
-// install makes an authority the current generation. One that is already known keeps its place.
+// install makes an authority the current generation. A known one keeps its position and ID.
 func (s *State) install(authority *ca.Authority) {
 	for i := range s.Generations {
 		g := &s.Generations[i]
@@ -160,8 +162,8 @@ func (s *State) install(authority *ca.Authority) {
 	})
 }
 
-// forget drops what is of no use any more: unusable parts, and CAs other than the current one that have
-// expired or are more than the Secret should hold.
+// forget drops everything that is no longer useful: unusable parts, and CAs not in use that have expired, are
+// unreadable or exceed the Secret's limit.
 func (s *State) forget(expired func(*x509.Certificate) bool) {
 	s.Generations = slices.DeleteFunc(s.Generations, func(g Generation) bool {
 		certificate, err := g.certificate()
@@ -173,8 +175,8 @@ func (s *State) forget(expired func(*x509.Certificate) bool) {
 	}
 }
 
-// trim drops the generations that are more than the Secret should hold: those of others before our own, which have a
-// key, oldest first.
+// trim drops the generations that exceed maxGenerations, but none in use. Those without a key, which are not our own,
+// go first, then our own; in each case the oldest first.
 func (s *State) trim() {
 	for len(s.Generations) > maxGenerations {
 		oldest := slices.IndexFunc(s.Generations, func(g Generation) bool { return !s.inUse(g.ID) && len(g.PrivateKeyPEM) == 0 })
@@ -187,7 +189,7 @@ func (s *State) trim() {
 
 func (s *State) inUse(id int64) bool { return id == s.CurrentID || id == s.NextID }
 
-// nextID is higher than any that was used, and than one that is distrusted.
+// nextID returns an ID higher than that of any present or distrusted generation.
 func (s *State) nextID() int64 {
 	id := s.Distrusted + 1
 	for _, g := range s.Generations {
@@ -219,22 +221,22 @@ func (g Generation) String() string {
 	return fmt.Sprintf("generation %d (%s, %d cross-signed, %s)", g.ID, name, len(g.CrossSigned), key)
 }
 
-// GoString is String: %#v must not print keys.
+// GoString returns String, because %#v must not print keys.
 func (s State) GoString() string { return s.String() }
 
-// GoString is String: %#v must not print keys.
+// GoString returns String, because %#v must not print keys.
 func (g Generation) GoString() string { return g.String() }
 
-// Format prints String for every verb: %d and %x would otherwise walk the fields.
+// Format prints String for every verb, because %d and %x would otherwise print the fields one by one.
 func (s State) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, s.String()) }
 
-// Format prints String for every verb: %d and %x would otherwise walk the fields.
+// Format prints String for every verb, because %d and %x would otherwise print the fields one by one.
 func (g Generation) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, g.String()) }
 
-// MarshalLog is what logr writes.
+// MarshalLog returns String, so that logr logs no keys.
 func (s State) MarshalLog() any { return s.String() }
 
-// MarshalLog is what logr writes.
+// MarshalLog returns String, so that logr logs no keys.
 func (g Generation) MarshalLog() any { return g.String() }
 
 var (

@@ -1,6 +1,6 @@
 package certsecret
 
-// This file is the Store: it creates the Secret or adopts it, repairs, migrates and restores it.
+// This file holds the Store, which creates, adopts, repairs, migrates and restores the Secret.
 
 import (
 	"cmp"
@@ -22,23 +22,24 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/ca"
 )
 
-// DefaultLifetime is that of a CA: ten years. Rotation at half of it leaves five to notice trouble.
+// DefaultLifetime is the default lifetime of a CA: ten years. Rotation at half of it leaves five years to notice a
+// problem.
 const DefaultLifetime = 10 * 365 * 24 * time.Hour
 
-// Outcome says how a state came about. State.Reason says why, for all but Created and Adopted.
+// Outcome reports how a state came about. State.Reason holds the reason, for all outcomes except Created and Adopted.
 type Outcome string
 
 // The outcomes of Ensure and Restore.
 const (
 	Created  Outcome = "created"  // there was no Secret
 	Adopted  Outcome = "adopted"  // the Secret was in order, nothing was written
-	Repaired Outcome = "repaired" // what could be kept was kept, a CA was made if none was left
-	Migrated Outcome = "migrated" // EiriniX's Secret: its CA was taken over, or replaced for State.Reason
+	Repaired Outcome = "repaired" // all usable parts were kept; a CA was created if none was left
+	Migrated Outcome = "migrated" // EiriniX's Secret: its CA was adopted, or replaced because of State.Reason
 	Restored Outcome = "restored" // the CA that this replica held in memory was put back
 )
 
-// Store reads and writes one certificate Secret. It needs get, create and update on it. Its methods are
-// safe for concurrent use, by any number of replicas too; its fields must not change after first use.
+// Store reads and writes one certificate Secret. It needs get, create and update on it. Its methods are safe for
+// concurrent use, also by any number of replicas. Its fields must not change after first use.
 type Store struct {
 	Secrets         corev1client.SecretInterface // of Namespace
 	Namespace, Name string
@@ -48,24 +49,24 @@ type Store struct {
 	Log             logr.Logger       // the zero value is silent
 	Now             func() time.Time  // nil means time.Now
 
-	// ServerTime returns the API server's time as it was seen last, the zero time while it is unknown. Nil means that it
-	// never is. See ca.ServerTime.
+	// ServerTime returns the API server's time as last observed, or the zero time while it is unknown. If ServerTime is
+	// nil, the time is always unknown. See ca.ServerTime.
 	ServerTime func() time.Time
 
-	// Cached returns the Secret from a cache, or a NotFound error. It is optional, and read by Observe and Peek alone;
-	// what it returns is not changed.
+	// Cached returns the Secret from a cache, or a NotFound error. It is optional, and only Observe and Peek call it.
+	// The returned Secret is not modified.
 	Cached func(ctx context.Context) (*corev1.Secret, error)
 }
 
-// String is the Secret's namespace and name.
+// String returns the Secret's namespace and name.
 func (s *Store) String() string { return s.Namespace + "/" + s.Name }
 
-// Ensure returns the state that all replicas share, and makes it if need be: it creates a missing Secret,
-// repairs an unusable one, takes over EiriniX's. A Secret in order is not written. Losing a race is
-// normal and ends in adopting what the winner wrote. It gives up after about ten seconds of lost races
-// or failing requests, or when ctx ends.
+// Ensure returns the state that all replicas share, and creates it if needed. It creates a missing Secret, repairs an
+// unusable one and migrates EiriniX's. It does not write a Secret that is in order. Losing a race is normal: the
+// winner's Secret is adopted. Ensure gives up after about ten seconds of lost races or failing requests, or when ctx
+// ends.
 //
-// If the Secret is in use but a newer version of this library wrote it, it is adopted as it is.
+// A usable Secret that was written by a newer version of this library is adopted as it is.
 //
 // If the webhook configurations pin CAs, others are dropped from the state and from the Secret, unless an allowed one
 // has signed them. A current CA that is not allowed counts as none.
@@ -73,11 +74,12 @@ func (s *Store) Ensure(ctx context.Context, pinned Pinned) (*State, Outcome, err
 	return s.Restore(ctx, nil, pinned)
 }
 
-// Restore is Ensure for a replica that knows the state already: if the Secret is gone, unusable or was
-// rolled back to an older CA, the known CA is put back instead of a new one being made, so that what is
-// served and registered goes on verifying. Nothing that was found there is trusted besides then. The CAs of the known
-// state are allowed, whatever is pinned; a caller that got a state from here must pass it from then on. A known CA that
-// is no longer usable is not put back. known may be nil.
+// Restore is Ensure for a replica that already knows the state. If the Secret is gone, unusable or was rolled back to
+// an older CA, the known CA is written back instead of a new one. The served certificates and registered caBundles thus
+// keep verifying. No other CA found in the Secret is trusted in that case.
+//
+// The CAs of the known state are allowed, regardless of pinned. A caller that got a state from here must pass it from
+// then on. A known CA that is no longer usable is not written back. known can be nil.
 func (s *Store) Restore(ctx context.Context, known *State, pinned Pinned) (*State, Outcome, error) {
 	vouchers := newVouchers(known, pinned)
 	known = s.standing(known)
@@ -102,9 +104,9 @@ func (s *Store) Restore(ctx context.Context, known *State, pinned Pinned) (*Stat
 	return state, outcome, nil
 }
 
-// Observe is Restore for a caller with a cache: a cached Secret that needs no write costs no request. One that the known
-// state stands in gives that state itself. Everything else is read live, so a cache that lags behind causes a request and
-// no harm.
+// Observe is Restore for a caller with a cache. A cached Secret that needs no write costs no request. If known was read
+// from that same version of the Secret, known itself is returned. All other cases are read live, so an outdated cache
+// causes a request and no harm.
 func (s *Store) Observe(ctx context.Context, known *State, pinned Pinned) (*State, error) {
 	if s.Cached != nil {
 		if secret, err := s.Cached(ctx); err == nil {
@@ -117,7 +119,7 @@ func (s *Store) Observe(ctx context.Context, known *State, pinned Pinned) (*Stat
 	return state, err
 }
 
-// inOrder returns the state of a Secret that needs no write, and else nil.
+// inOrder returns the state of a Secret that needs no write, or nil.
 func (s *Store) inOrder(secret *corev1.Secret, known *State, pinned Pinned) *State {
 	standing := s.standing(known)
 	if standing != nil && known.ResourceVersion != "" && known.ResourceVersion == secret.ResourceVersion && known.UID == secret.UID {
@@ -130,7 +132,7 @@ func (s *Store) inOrder(secret *corev1.Secret, known *State, pinned Pinned) *Sta
 	return found(f, secret)
 }
 
-// standing returns the known state if its CA can still sign, and else nil.
+// standing returns the known state if its CA can still sign, or nil.
 func (s *Store) standing(known *State) *State {
 	if known == nil {
 		return nil
@@ -141,15 +143,15 @@ func (s *Store) standing(known *State) *State {
 	return known
 }
 
-// Load reads the state and writes nothing. The error wraps ErrNotReady if the Secret is missing or holds
-// no usable CA, and says so; a Secret that Ensure would repair or migrate without a new CA is usable.
+// Load reads the state without writing. The error wraps ErrNotReady if the Secret is missing or holds no usable CA, and
+// states which. A Secret that Ensure would repair or migrate without a new CA is usable.
 func (s *Store) Load(ctx context.Context) (*State, error) {
 	secret, err := s.Secrets.Get(ctx, s.Name, metav1.GetOptions{})
 	return s.load(secret, err, vouchers{})
 }
 
-// Peek is Load from the cache, where there is one. It is for replicas that may not write: what Restore would drop or put
-// back, they see as it is.
+// Peek is Load from the cache, if there is one. It is for replicas that lack permission to write. They see the Secret
+// as it is, including CAs that Restore would drop and without those that it would write back.
 func (s *Store) Peek(ctx context.Context) (*State, error) {
 	if s.Cached == nil {
 		return s.Load(ctx)
@@ -172,9 +174,10 @@ func (s *Store) load(secret *corev1.Secret, err error, v vouchers) (*State, erro
 	return found(f, secret), nil
 }
 
-// Distrust marks the current CA of the state, and all before it, as not to be trusted for longer than replicas need to
-// move to the next one: it sets the DistrustAnnotation. It fails with a conflict if the Secret has changed since the
-// state was read, unless it is marked so already. A rotation has to be asked for besides.
+// Distrust marks the current CA of the state, and all before it, as distrusted, by setting the DistrustAnnotation. They
+// must not be trusted for longer than replicas need to move to the next CA. Distrust fails with a conflict if the
+// Secret has changed since the state was read, unless it already has this mark. A rotation must be requested
+// separately.
 func (s *Store) Distrust(ctx context.Context, from *State) (*State, error) {
 	secret, err := s.Secrets.Get(ctx, s.Name, metav1.GetOptions{})
 	if err != nil {
@@ -196,7 +199,7 @@ func (s *Store) Distrust(ctx context.Context, from *State) (*State, error) {
 	return from.Clone().from(written), nil
 }
 
-// unchanged returns a conflict unless the state stands in this Secret.
+// unchanged returns a conflict unless the state was read from this version of the Secret.
 func (s *Store) unchanged(secret *corev1.Secret, from *State) error {
 	if secret.ResourceVersion == from.ResourceVersion && secret.UID == from.UID {
 		return nil
@@ -204,8 +207,8 @@ func (s *Store) unchanged(secret *corev1.Secret, from *State) error {
 	return s.wrap(apierrors.NewConflict(corev1.Resource("secrets"), s.Name, fmt.Errorf("it has changed since it was read")))
 }
 
-// RecordRegistered stores the caBundle that was registered. The same certificates again write nothing.
-// The error wraps ErrNotReady if the Secret holds no usable CA: Ensure comes first.
+// RecordRegistered stores the registered caBundle. If its certificates are already stored, nothing is written. The
+// error wraps ErrNotReady if the Secret holds no usable CA, so call Ensure first.
 func (s *Store) RecordRegistered(ctx context.Context, bundle []byte) error {
 	bundle = registered(bundle)
 	if len(bundle) == 0 {
@@ -232,7 +235,7 @@ func (s *Store) RecordRegistered(ctx context.Context, bundle []byte) error {
 	})
 }
 
-// create makes the Secret, with the known CA or a new one.
+// create creates the Secret, with the known CA or a new one.
 func (s *Store) create(ctx context.Context, known *State) (*State, Outcome, error) {
 	state, outcome := &State{Phase: ca.Steady}, Created
 	if known != nil {
@@ -260,7 +263,7 @@ func (s *Store) create(ctx context.Context, known *State) (*State, Outcome, erro
 	return state.from(secret), outcome, nil
 }
 
-// judge looks at an existing Secret. If it can be used and is not to be written, the outcome is Adopted.
+// judge inspects an existing Secret. If it is usable and must not be written, the outcome is Adopted.
 func (s *Store) judge(secret *corev1.Secret, known *State, v vouchers) finding {
 	f := inspect(secret.Data, s.usable, v)
 	f.state.Distrusted = distrusted(secret)
@@ -269,7 +272,7 @@ func (s *Store) judge(secret *corev1.Secret, known *State, v vouchers) finding {
 	}
 	switch {
 	case f.authority != nil && (f.newer() || immutable(secret)):
-		// It cannot be put in order, but every replica finds the same usable CA in it.
+		// It cannot be repaired, but every replica finds the same usable CA in it.
 		f.outcome = Adopted
 	case !f.newer() && known != nil && known.FormatVersion <= FormatVersion:
 		s.putBack(&f, known)
@@ -277,7 +280,7 @@ func (s *Store) judge(secret *corev1.Secret, known *State, v vouchers) finding {
 	return f
 }
 
-// mend uses what stands in an existing Secret and writes it only if something is wrong with it.
+// mend uses the contents of an existing Secret and writes it only if something is wrong with it.
 func (s *Store) mend(ctx context.Context, secret *corev1.Secret, known *State, v vouchers) (*State, Outcome, error) {
 	f := s.judge(secret, known, v)
 	if f.newer() && f.authority == nil {
@@ -301,10 +304,10 @@ func (s *Store) mend(ctx context.Context, secret *corev1.Secret, known *State, v
 	return state, f.outcome, nil
 }
 
-// putBack turns a finding into one that restores the known state, if the Secret lost it. A document with another CA that
-// is allowed, and a counter as high as ours, is not a loss: another replica repaired or rotated. That holds for another
-// lineage too, which a replica has begun that found no Secret: who puts his own state back counts on from the higher of
-// both counters, so the other one gives way, and they agree.
+// putBack turns a finding into one that restores the known state, if the Secret lost it. A document with another,
+// allowed CA and a counter at least as high as ours is not a loss: another replica repaired or rotated it. That also
+// holds for another lineage, started by a replica that found no Secret. A replica that writes its own state back
+// continues from the higher of both counters. So the other one yields, and they agree.
 func (s *Store) putBack(f *finding, known *State) {
 	held, err := known.Current()
 	if err != nil {
@@ -315,7 +318,7 @@ func (s *Store) putBack(f *finding, known *State) {
 	behind := f.state.Counter < known.Counter
 	switch {
 	case f.documented && same && !otherLineage && behind:
-		// What it holds is good, but a counter that went back would let another old copy pass for newer.
+		// The contents are good, but a lower counter would let another old copy pass for a newer one.
 		f.reason = fmt.Sprintf("the Secret was rolled back (counter %d, this replica knows %d)", f.state.Counter, known.Counter)
 		f.state.Counter, f.outcome = known.Counter, Repaired
 		return
@@ -367,7 +370,7 @@ func (s *Store) write(ctx context.Context, secret *corev1.Secret, state *State, 
 	return state.from(written), nil
 }
 
-// mint makes a new CA the current generation.
+// mint creates a new CA and makes it the current generation.
 func (s *Store) mint(state *State) error {
 	authority, err := s.newCA()
 	if err != nil {
@@ -390,12 +393,12 @@ func (s *Store) lifetime() time.Duration {
 
 func (s *Store) usable(authority *ca.Authority) error { return authority.Usable(s.now(), s.clock()) }
 
-// expired reports whether a CA is past its end by both clocks.
+// expired reports whether a CA has expired by both clocks.
 func (s *Store) expired(certificate *x509.Certificate) bool {
 	return ca.Moment(certificate, s.now(), s.clock()).After(certificate.NotAfter)
 }
 
-// clock is the API server's.
+// clock returns the API server's clock as an option.
 func (s *Store) clock() ca.Option {
 	if s.ServerTime == nil {
 		return ca.ServerTime(time.Time{})
@@ -415,7 +418,7 @@ func found(f finding, secret *corev1.Secret) *State {
 	return f.state.from(secret)
 }
 
-// from notes which Secret a state stands in, and reads what is asked for again and again.
+// from records the version of the Secret that a state belongs to, and parses the texts that are needed repeatedly.
 func (s *State) from(secret *corev1.Secret) *State {
 	s.ResourceVersion, s.UID, s.Request = secret.ResourceVersion, secret.UID, secret.Annotations[RotateAnnotation]
 	s.Distrusted = distrusted(secret)
@@ -423,7 +426,7 @@ func (s *State) from(secret *corev1.Secret) *State {
 	return s
 }
 
-// distrusted reads the DistrustAnnotation; 0 if there is none, or none that can be.
+// distrusted parses the DistrustAnnotation. It returns 0 if the annotation is missing or invalid.
 func distrusted(secret *corev1.Secret) int64 {
 	id, err := strconv.ParseInt(secret.Annotations[DistrustAnnotation], 10, 64)
 	if err != nil || id < 0 || id >= maxID/2 {

@@ -1,7 +1,7 @@
 package certsecret
 
-// This file decides which CAs of a Secret are taken. A program that may write the Secret, but no webhook configuration,
-// must not get a CA into a caBundle.
+// This file decides which CAs of a Secret are accepted. A program that can write the Secret, but no webhook
+// configuration, must not get a CA into a caBundle.
 
 import (
 	"bytes"
@@ -11,15 +11,15 @@ import (
 	"slices"
 )
 
-// Pinned reports whether a CA certificate is one that the webhook configurations vouch for. Nil pins nothing: every CA
-// that is found is taken.
+// Pinned reports whether the webhook configurations vouch for a CA certificate. A nil Pinned pins nothing: every CA in
+// the Secret is accepted.
 type Pinned func(*x509.Certificate) bool
 
-// errUnvouched is the reason for giving up a CA that was found.
+// errUnvouched is the reason for dropping a CA.
 var errUnvouched = errors.New("the Secret holds a CA that no webhook configuration vouches for")
 
-// vouchers allow CAs: one that is pinned, one that this process knows already, and one that an allowed CA of the same
-// document has signed, which is how a rotation hands its trust on. The zero value allows all.
+// vouchers decide which CAs are allowed: a pinned one, one that this process already knows, and one that an allowed CA
+// of the same document has signed. Through that signature a rotation passes its trust on. The zero value allows all.
 type vouchers struct {
 	pinned  Pinned
 	allowed map[[sha256.Size]byte]bool
@@ -37,7 +37,7 @@ func newVouchers(known *State, pinned Pinned) vouchers {
 	return v
 }
 
-// only allows what that state holds, and nothing else.
+// only allows the CAs of that state and no others.
 func only(state *State) vouchers {
 	return newVouchers(state, func(*x509.Certificate) bool { return false })
 }
@@ -50,8 +50,8 @@ func (v vouchers) allows(certificate *x509.Certificate) bool {
 	return v.pinned == nil || v.allowed[sha256.Sum256(certificate.Raw)] || v.pinned(certificate)
 }
 
-// admit drops the generations of a state that are not allowed, and reports whether there were any, and whether the
-// current one was among them. An unreadable generation is none: it is trusted by nothing.
+// admit drops the generations of a state that are not allowed. It reports whether there were any, and whether the
+// current one was among them. An unreadable generation does not count, because nothing trusts it.
 func (v vouchers) admit(state *State) (dropped, current bool) {
 	if v.pinned == nil {
 		return false, false
@@ -69,7 +69,7 @@ func (v vouchers) admit(state *State) (dropped, current bool) {
 	return dropped, current
 }
 
-// spread allows what an allowed CA has signed, and reports whether that was anything new.
+// spread allows the CAs that an allowed CA has signed, and reports whether any of them was new.
 func (v vouchers) spread(state *State) (grown bool) {
 	var issuers []*x509.Certificate
 	for i := range state.Generations {

@@ -1,6 +1,7 @@
 package certsource
 
-// This file is the Source that asks a signer of the certificates.k8s.io API: what is configured, and when to ask.
+// This file holds the Source that requests certificates from a signer of the certificates.k8s.io API: its
+// configuration, and the schedule of its requests.
 
 import (
 	"cmp"
@@ -22,57 +23,58 @@ import (
 )
 
 const (
-	// DefaultRetry is the delay before a request that follows one which came to nothing.
+	// DefaultRetry is the delay before the next request after a failed one.
 	DefaultRetry = 10 * time.Second
 
-	// DefaultNamePrefix begins the names of requests.
+	// DefaultNamePrefix is the default prefix of request names.
 	DefaultNamePrefix = "eirinix-serving"
 
-	// maxRetries bounds the delay, which doubles every time, in units of the first one: an hour by default.
+	// maxRetries limits the delay, which doubles each time, in units of the first one. The default limit is an hour.
 	maxRetries = 360
 
-	// minLifetime is the API's own bound on expirationSeconds.
+	// minLifetime is the API's own minimum of expirationSeconds.
 	minLifetime = 10 * time.Minute
 
-	// rereadTrust is how often the trusted CAs are read again while they verify the certificate.
+	// rereadTrust is the interval at which the trusted CAs are read again while they verify the certificate.
 	rereadTrust = time.Minute
 
-	// trustTimeout bounds one reading of them.
+	// trustTimeout limits one read of the trusted CAs.
 	trustTimeout = 30 * time.Second
 )
 
-// CSR is a Source that makes a key, asks a signer for a certificate with a CertificateSigningRequest, waits
-// for somebody to approve it and for the signer to issue, and asks again, with another key, at two thirds of
-// the certificate's life (give or take a tenth). Keys stay in memory, so that every process, and every start
-// of it, asks for itself.
+// CSR is a Source that creates a key and requests a certificate from a signer with a CertificateSigningRequest. It
+// waits until the request is approved and the signer issues the certificate. It requests the next one, with another
+// key, at two thirds of the certificate's lifetime (plus or minus a tenth). Keys stay in memory, so each process sends
+// its own requests, and so does each restart.
 //
-// It needs create and get on certificatesigningrequests. With list and watch it notices at once what becomes
-// of a request, and within half a minute without. With delete it removes its requests when they are done;
-// otherwise kube-controller-manager does, after an hour (a day for those nobody approves).
+// CSR needs create and get on certificatesigningrequests. With list and watch it observes the outcome of a request at
+// once, without them within half a minute. With delete it removes its requests when they are done. Otherwise
+// kube-controller-manager does, after an hour (a day for those never approved).
 //
-// A request that is denied, fails, is deleted or gives a certificate that cannot be used is followed by
-// another one after a delay, which doubles from Retry to 360 times that. A certificate that only the trusted
-// CAs do not verify is kept, and looked at again: they may come late. Its fields must not change while it runs.
+// A request fails if it is denied or deleted, if the signer fails, or if the issued certificate is unusable. Another
+// one follows after a delay, which doubles from Retry to 360 times Retry. If only the trusted CAs fail to verify a
+// certificate, it is kept and checked again, because the CAs can arrive late. The fields must not change while the CSR
+// runs.
 type CSR struct {
-	Config     *rest.Config // bounds the time of requests
+	Config     *rest.Config // limits the duration of requests
 	SignerName string       // such as example.org/webhook-serving
-	Hosts      []string     // that the certificate must be for (see ca.ParseHosts)
+	Hosts      []string     // the certificate must be valid for them (see ca.ParseHosts)
 	NamePrefix string       // of the requests' names; empty means DefaultNamePrefix
 
-	// The CA certificates of the signer, in PEM. The API does not tell them: give them as text, or a function
-	// that reads them, say from a ClusterTrustBundle or a ConfigMap. It is called every minute, and every
-	// Poll while what it returned last does not verify the certificate. With both, both are trusted.
+	// The CA certificates of the signer, in PEM. The API does not provide them. Set TrustPEM to their text, or Trust to
+	// a function that reads them, for example from a ClusterTrustBundle or a ConfigMap. Trust is called every minute,
+	// and every Poll while its last result does not verify the certificate. With both, both are trusted.
 	TrustPEM []byte
 	Trust    func(context.Context) ([]byte, error)
 
-	Lifetime time.Duration // asked for, at least ten minutes; 0 leaves it to the signer, who may give another one
-	Retry    time.Duration // before the next request after one that came to nothing; 0 means DefaultRetry
-	Poll     time.Duration // between two looks without a change; 0 means DefaultPoll
+	Lifetime time.Duration // requested, at least ten minutes; 0 leaves it to the signer, which may grant another one
+	Retry    time.Duration // before the next request after a failed one; 0 means DefaultRetry
+	Poll     time.Duration // between two checks without a change; 0 means DefaultPoll
 	Log      logr.Logger   // the zero value is silent
 	Now      func() time.Time
 }
 
-// Validate says what is wrong with the fields.
+// Validate returns an error that describes every invalid field.
 func (c *CSR) Validate() error {
 	var errs []error
 	if c.Config == nil {
@@ -137,8 +139,7 @@ func (c *CSR) readTrust(ctx context.Context) ([]byte, error) {
 // String names the signer.
 func (c *CSR) String() string { return "signer " + c.SignerName }
 
-// Run implements Source. When ctx ends, a request that is still open is deleted, which takes two seconds at
-// most.
+// Run implements Source. When ctx ends, a request that is still open is deleted, which takes at most two seconds.
 func (c *CSR) Run(ctx context.Context, deliver func(Material), waiting func(error)) error {
 	if err := c.Validate(); err != nil {
 		return err
@@ -157,7 +158,7 @@ func (c *CSR) Run(ctx context.Context, deliver func(Material), waiting func(erro
 	return nil
 }
 
-// keeping is one run of a CSR.
+// keeping is the state of one run of a CSR.
 type keeping struct {
 	*CSR
 	requests certificatesv1client.CertificateSigningRequestInterface
@@ -165,18 +166,18 @@ type keeping struct {
 	now      func() time.Time
 	poll     time.Duration
 
-	issued  *tls.Certificate // the newest one; the key matches, and the hosts
-	renewAt time.Time        // when to ask for the next one
-	failed  int              // requests in a row that came to nothing
+	issued  *tls.Certificate // the newest one; it matches the key and the hosts
+	renewAt time.Time        // when to request the next one
+	failed  int              // failed requests in a row
 
-	open *request // not known to be deleted; may have come to nothing
-	mute bool     // it was said that requests may not be deleted
+	open *request // not known to be deleted; may have failed
+	mute bool     // the missing delete permission has been logged
 
-	trusted   []byte    // as read last
-	trustedAt time.Time // when that was; zero after it did not do
+	trusted   []byte    // as last read
+	trustedAt time.Time // when it was read; zero after it failed to verify the certificate
 }
 
-// run asks when a certificate is due, and judges the one in hand in between.
+// run requests a certificate when one is due, and offers the current one in between.
 func (k *keeping) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		if k.issued != nil && k.now().Before(k.renewAt) {
@@ -199,18 +200,18 @@ func (k *keeping) run(ctx context.Context) {
 	}
 }
 
-// delay is how long to wait after a request that came to nothing.
+// delay returns how long to wait after a failed request.
 func (k *keeping) delay(err error) time.Duration {
 	if errors.Is(err, errUnsent) {
-		return k.poll // repeating it makes no second request
+		return k.poll // repeating it creates no second request
 	}
 	retry := cmp.Or(k.Retry, DefaultRetry)
 	k.failed++
 	return min(retry<<min(k.failed-1, 9), maxRetries*retry) // 1<<9 is more than maxRetries; further shifts would overflow
 }
 
-// until calls each now and then until the time has come. It looks at the clock every poll: the one by which
-// certificates end goes on while a machine is suspended, and timers stand still.
+// until calls each repeatedly until the time at. It reads the clock every poll. Certificates expire by a clock that
+// continues while a machine is suspended, but timers stop.
 func (k *keeping) until(ctx context.Context, at time.Time, each func(context.Context)) {
 	for ctx.Err() == nil {
 		left := at.Sub(k.now())
@@ -222,19 +223,19 @@ func (k *keeping) until(ctx context.Context, at time.Time, each func(context.Con
 	}
 }
 
-// take keeps a new certificate, and decides when to ask for the next one.
+// take stores a new certificate, and decides when to request the next one.
 func (k *keeping) take(certificate *tls.Certificate) {
 	now, retry := k.now(), cmp.Or(k.Retry, DefaultRetry)
 	k.issued, k.failed, k.trustedAt = certificate, 0, time.Time{}
 	k.renewAt = ca.RenewAt(certificate.Leaf, rand.Float64()*2-1)
 	if k.renewAt.Before(now.Add(retry)) {
-		// Most of its life is over already: the signer backdates it, or its CA ends. Asking at once would only give
-		// the same again.
+		// Most of its lifetime is already over: the signer backdates it, or its CA expires soon. An immediate request
+		// would only return the same again.
 		k.renewAt = now.Add(max(retry, certificate.Leaf.NotAfter.Sub(now)/3*2))
 	}
 }
 
-// judge offers the certificate in hand.
+// judge offers the current certificate with the trusted CAs.
 func (k *keeping) judge(ctx context.Context) {
 	bundle, err := k.bundle(ctx)
 	if err == nil {
@@ -251,7 +252,8 @@ func (k *keeping) judge(ctx context.Context) {
 	}
 }
 
-// keepTrust delivers what is in use with another bundle when that has changed, while something else waits.
+// keepTrust delivers the certificate in use with another bundle if that has changed, while the caller waits for a
+// request.
 func (k *keeping) keepTrust(ctx context.Context) {
 	if k.issued == nil {
 		return
@@ -261,7 +263,7 @@ func (k *keeping) keepTrust(ctx context.Context) {
 	}
 }
 
-// bundle returns the trusted CAs, read anew when they are a minute old or did not do.
+// bundle returns the trusted CAs. It reads them again if they are a minute old or failed to verify the certificate.
 func (k *keeping) bundle(ctx context.Context) ([]byte, error) {
 	if k.Trust == nil {
 		return ca.Bundle(k.TrustPEM), nil

@@ -1,6 +1,6 @@
 package certsource
 
-// This file reads certificates from files.
+// This file holds the Source that reads certificates from files.
 
 import (
 	"cmp"
@@ -18,31 +18,31 @@ import (
 )
 
 const (
-	// maxFile bounds what is read of a file: as much as an object of the API may hold.
+	// maxFile limits the size of a file, in bytes. An object of the API cannot hold more.
 	maxFile = 1 << 20
 
-	// rereads is how often files that are replaced while they are read are read again at once.
+	// rereads is the maximum number of reads in a row, without a pause, of files that are replaced while they are read.
 	rereads = 3
 
 	caFile = "the certificate of the CA that issued the serving certificate"
 
-	// mountLink is the link by which the kubelet replaces all files of a mounted Secret at once.
+	// mountLink is the symbolic link with which the kubelet replaces all files of a mounted Secret at once.
 	mountLink = "..data"
 )
 
-// Files is a Source that reads a certificate, its key and the CA's certificate from files, such as a mounted
-// Secret or what an agent writes. They are read again every Poll and go by their content: nothing has to tell
-// of a change. They are taken over together, when all three fit, so that it does not matter whether they are
-// replaced at once or one after the other. Its fields must not change while it runs.
+// Files is a Source that reads a certificate, its key and the CA's certificate from files, such as a mounted Secret or
+// files that an agent writes. They are read again every Poll and compared by content, so no notification of a change is
+// needed. All three are adopted together, when they match. It thus makes no difference whether they are replaced at
+// once or one after the other. The fields must not change while Files runs.
 type Files struct {
-	Dir           string           // where the files are
+	Dir           string           // the folder of the files
 	Cert, Key, CA string           // file names in Dir, or absolute; default tls.crt, tls.key, ca.crt
-	Hosts         []string         // that the certificate must be for (see ca.ParseHosts)
-	Poll          time.Duration    // between two looks; 0 means DefaultPoll
+	Hosts         []string         // the certificate must be valid for them (see ca.ParseHosts)
+	Poll          time.Duration    // between two reads; 0 means DefaultPoll
 	Now           func() time.Time // nil means time.Now
 }
 
-// Validate says what is wrong with the fields.
+// Validate returns an error that describes an invalid field.
 func (f *Files) Validate() error {
 	if f.Dir == "" && !(filepath.IsAbs(f.Cert) && filepath.IsAbs(f.Key) && filepath.IsAbs(f.CA)) {
 		return errors.New("certificate files need Dir, the folder that holds them")
@@ -72,7 +72,7 @@ func (f *Files) Run(ctx context.Context, deliver func(Material), waiting func(er
 	return nil
 }
 
-// Bundle implements Source. It reads the CA's file alone.
+// Bundle implements Source. It reads only the CA's file.
 func (f *Files) Bundle(context.Context) ([]byte, error) {
 	if err := f.Validate(); err != nil {
 		return nil, err
@@ -98,11 +98,11 @@ func (f *Files) names() (cert, key, ca string) {
 	return cmp.Or(f.Cert, DefaultCert), cmp.Or(f.Key, DefaultKey), cmp.Or(f.CA, DefaultCA)
 }
 
-// read takes all files from the same mount, if they are mounted.
+// read reads all files from the same version of the mount, if they are mounted.
 func (f *Files) read() (t texts, err error) {
 	link := filepath.Join(f.Dir, mountLink)
 	for range rereads {
-		before, _ := os.Readlink(link) // an error gives "", twice
+		before, _ := os.Readlink(link) // an error results in "", both times
 		t, err = f.readOnce()
 		if after, _ := os.Readlink(link); after == before {
 			break
@@ -142,7 +142,7 @@ func (f *Files) readFile(name, what string) (text, error) {
 	return text{name: name, pem: content}, nil
 }
 
-// readAtMost reads one byte more than limit, to show that there is more.
+// readAtMost reads up to one byte more than limit, so that the caller detects a larger file.
 func readAtMost(path string, limit int64) ([]byte, error) {
 	file, err := os.Open(path)
 	if err != nil {

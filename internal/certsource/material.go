@@ -1,6 +1,6 @@
 package certsource
 
-// This file judges certificates as an API server will when it calls the webhook.
+// This file checks certificates as an API server does when it calls the webhook.
 
 import (
 	"crypto/tls"
@@ -14,16 +14,16 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/ca"
 )
 
-// Material is one serving certificate and what must be trusted for it. It must not be changed once it is
-// delivered. It prints without its key.
+// Material is one serving certificate and the CAs that must be trusted for it. It must not be changed after its
+// delivery. It prints without its key.
 type Material struct {
 	Certificate *tls.Certificate // chain and key; Leaf set
 	Bundle      []byte           // PEM of the CA certificates that verify it
 }
 
-// Verify tells whether a client that trusts the bundle and nothing else accepts the certificate for every
-// host (see ca.ParseHosts) at that time. Equal material and hosts give equal errors while the reason
-// lasts; the error carries the remedy.
+// Verify returns nil if a client that trusts only the bundle accepts the certificate for every host (see ca.ParseHosts)
+// at that time. Otherwise the error describes the remedy. Equal material and hosts result in equal errors while the
+// reason persists.
 func (m Material) Verify(hosts []string, now time.Time) error {
 	if m.Certificate == nil || m.Certificate.Leaf == nil {
 		return errors.New("there is no certificate")
@@ -60,8 +60,8 @@ func (m Material) Verify(hosts []string, now time.Time) error {
 	return nil
 }
 
-// checkTime judges the certificate itself. The present time is not in the error: that would be another one
-// at every look.
+// checkTime checks the validity period of one certificate. The error omits the current time, which would change it at
+// every check.
 func checkTime(certificate *x509.Certificate, now time.Time) error {
 	if now.After(certificate.NotAfter) {
 		return fmt.Errorf("the certificate of %q has expired at %s; renew it", certificate.Subject, stamp(certificate.NotAfter))
@@ -73,7 +73,7 @@ func checkTime(certificate *x509.Certificate, now time.Time) error {
 	return nil
 }
 
-// checkNames judges whether the certificate is for every host.
+// checkNames checks that the certificate is valid for every host.
 func checkNames(leaf *x509.Certificate, names ca.Hosts) error {
 	for _, host := range names.All() {
 		if err := leaf.VerifyHostname(host); err != nil {
@@ -84,7 +84,7 @@ func checkNames(leaf *x509.Certificate, names ca.Hosts) error {
 	return nil
 }
 
-// checkUsage judges whether servers may use the certificate. One without extended key usages is for all.
+// checkUsage checks that the certificate is valid for servers. One without extended key usages is valid for every use.
 func checkUsage(leaf *x509.Certificate) error {
 	if len(leaf.ExtKeyUsage)+len(leaf.UnknownExtKeyUsage) == 0 ||
 		slices.Contains(leaf.ExtKeyUsage, x509.ExtKeyUsageServerAuth) || slices.Contains(leaf.ExtKeyUsage, x509.ExtKeyUsageAny) {
@@ -93,7 +93,7 @@ func checkUsage(leaf *x509.Certificate) error {
 	return errors.New("servers may not use the certificate; have it issued with the extended key usage \"server auth\"")
 }
 
-// explain says in terms of chain and bundle why the certificate does not verify.
+// explain describes, in terms of chain and bundle, why the certificate does not verify.
 func explain(leaf *x509.Certificate, err error) error {
 	if _, ok := errors.AsType[x509.UnknownAuthorityError](err); ok {
 		return fmt.Errorf("the CA bundle does not verify the certificate, which %q issued; put the CA into the bundle, and intermediate certificates behind the serving certificate: %w",
@@ -101,7 +101,7 @@ func explain(leaf *x509.Certificate, err error) error {
 	}
 	if invalid, ok := errors.AsType[x509.CertificateInvalidError](err); ok {
 		if invalid.Reason == x509.Expired && invalid.Cert != nil {
-			// The original has the present time in it.
+			// The original error contains the current time.
 			return fmt.Errorf("the CA certificate of %q, valid from %s to %s, is not valid now; renew it",
 				invalid.Cert.Subject, stamp(invalid.Cert.NotBefore), stamp(invalid.Cert.NotAfter))
 		}
@@ -122,13 +122,13 @@ func (m Material) String() string {
 		leaf.Subject, leaf.Issuer, leaf.SerialNumber, stamp(leaf.NotAfter))
 }
 
-// GoString is String: %#v must not print the key.
+// GoString returns String, because %#v must not print the key.
 func (m Material) GoString() string { return m.String() }
 
-// MarshalLog is what logr writes for material.
+// MarshalLog returns String, so that logr logs the material without its key.
 func (m Material) MarshalLog() any { return m.String() }
 
-// MarshalJSON writes String: zap and others would otherwise encode the key.
+// MarshalJSON encodes String, because zap and others would otherwise encode the key.
 func (m Material) MarshalJSON() ([]byte, error) { return json.Marshal(m.String()) }
 
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }

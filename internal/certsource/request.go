@@ -1,6 +1,6 @@
 package certsource
 
-// This file is one request to a signer, from the making of its key to its end.
+// This file handles one request to a signer, from the creation of its key to its end.
 
 import (
 	"cmp"
@@ -26,21 +26,20 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/cluster"
 )
 
-// errUnsent is wrapped while it is not known whether the API server has got the request.
+// errUnsent is wrapped while it is unknown whether the API server has received the request.
 var errUnsent = errors.New("the API server did not take the request")
 
-// cleanUpFor bounds what is done after the context has ended.
+// cleanUpFor limits the cleanup after the context has ended.
 const cleanUpFor = 2 * time.Second
 
-// request is one CertificateSigningRequest and the key that it is for. Its key is in no log: it is never
-// printed as a whole.
+// request is one CertificateSigningRequest and its key. It is never printed as a whole, so that the key is in no log.
 type request struct {
 	name    string
 	names   ca.Hosts
 	key     crypto.Signer
 	pem     []byte
-	created *certificatesv1.CertificateSigningRequest // as the API server answered, if the answer came
-	ended   bool                                      // nothing will come of it any more
+	created *certificatesv1.CertificateSigningRequest // the API server's response, if it arrived
+	ended   bool                                      // the request can no longer succeed
 }
 
 func (r *request) empty() *certificatesv1.CertificateSigningRequest {
@@ -57,7 +56,7 @@ func (k *keeping) newRequest() (*request, error) {
 		return nil, fmt.Errorf("making a serving key: %w", err)
 	}
 	template := &x509.CertificateRequest{DNSNames: names.DNS, IPAddresses: names.IPs}
-	if first := names.All()[0]; len(first) <= 64 { // X.520 allows no more, and clients do not look at it
+	if first := names.All()[0]; len(first) <= 64 { // X.520 allows no more, and clients ignore the common name
 		template.Subject = pkix.Name{CommonName: first}
 	}
 	der, err := x509.CreateCertificateRequest(rand.Reader, template, key)
@@ -86,10 +85,11 @@ func (k *keeping) object(r *request) *certificatesv1.CertificateSigningRequest {
 	return csr
 }
 
-// ask makes a request and follows it to its end. It returns nil once a certificate was taken, or ctx has ended.
+// ask sends a request and follows it to its end. It returns nil once a certificate was accepted, or if ctx ends while
+// it waits.
 func (k *keeping) ask(ctx context.Context) error {
 	if k.open == nil || k.open.ended {
-		k.cleanUp(ctx) // of the one before: until now its end could be read there
+		k.cleanUp(ctx) // the previous request, kept until now so that its outcome could be read
 		r, err := k.newRequest()
 		if err != nil {
 			return err
@@ -108,7 +108,7 @@ func (k *keeping) ask(ctx context.Context) error {
 	return err
 }
 
-// create sends a request. As its name is its own, sending it twice makes one object.
+// create sends a request. Its name is unique, so sending it twice creates one object.
 func (k *keeping) create(ctx context.Context, r *request) error {
 	created, err := k.requests.Create(ctx, k.object(r), metav1.CreateOptions{})
 	switch {
@@ -117,7 +117,7 @@ func (k *keeping) create(ctx context.Context, r *request) error {
 		k.Log.Info("a certificate is asked for", "request", r.name, "signer", k.SignerName, "hosts", r.names.All())
 		return nil
 	case apierrors.IsAlreadyExists(err):
-		return nil // made by an attempt whose answer was lost; follow looks whether it is ours
+		return nil // created by an attempt whose response was lost; follow checks whether it is ours
 	case apierrors.IsForbidden(err):
 		k.open = nil
 		return fmt.Errorf("no certificate can be asked for; grant create, get, list, watch and delete on certificatesigningrequests: %w", err)
@@ -128,14 +128,14 @@ func (k *keeping) create(ctx context.Context, r *request) error {
 	return fmt.Errorf("%w: %w", errUnsent, err)
 }
 
-// follow waits until a request has come to its end.
+// follow waits until a request has ended, and returns the reason if no certificate was accepted.
 func (k *keeping) follow(ctx context.Context, r *request) (result error) {
 	objects, err := cluster.NewObjects(k.Config, k.Log, cluster.Followed{Object: r.empty(), Needed: true})
 	if err != nil {
 		return err
 	}
 	if r.created != nil {
-		objects.Saw(r.created) // a list from the API server's own cache may not have it yet
+		objects.Saw(r.created) // a list from the API server's own cache may not contain it yet
 	}
 	follow(ctx, objects, k.poll, func() bool {
 		csr := r.empty()
@@ -155,11 +155,11 @@ func (k *keeping) follow(ctx context.Context, r *request) (result error) {
 	return result
 }
 
-// look judges where a request stands, which is empty when it does not exist: pending says for what it waits, and is nil when it has ended; then
-// failed says why nothing came of it, and is nil when the certificate was taken.
+// look returns the state of a request. csr is empty if the request does not exist. pending is the reason to wait. It is
+// nil once the request has ended. Then failed is the reason why it failed, or nil if the certificate was accepted.
 func (k *keeping) look(r *request, csr *certificatesv1.CertificateSigningRequest) (pending, failed error) {
 	if string(csr.Spec.Request) != string(r.pem) {
-		k.open = nil // what has its name now, if anything, is not ours to delete
+		k.open = nil // an object that has the name now is not ours to delete
 		return nil, fmt.Errorf("request %q was deleted before a certificate was issued", r.name)
 	}
 	if c := condition(csr, certificatesv1.CertificateDenied); c != nil {
@@ -177,7 +177,7 @@ func (k *keeping) look(r *request, csr *certificatesv1.CertificateSigningRequest
 	return fmt.Errorf("request %q waits for approval; approve it with: kubectl certificate approve %s", r.name, r.name), nil
 }
 
-// accept takes an issued certificate, or says why it can never be used.
+// accept stores an issued certificate, or returns the reason why it can never be used.
 func (k *keeping) accept(r *request, chainPEM []byte) error {
 	certificate, err := pair(chainPEM, r.key)
 	if errors.Is(err, errMismatch) {
@@ -199,7 +199,8 @@ func (k *keeping) accept(r *request, chainPEM []byte) error {
 	return nil
 }
 
-// inUse reminds of what ends when a renewal does not come.
+// inUse returns a note on when the certificate in use expires, for messages while a renewal is pending. It is empty if
+// there is none.
 func (k *keeping) inUse() string {
 	if k.out.last.Certificate == nil {
 		return ""
@@ -207,7 +208,8 @@ func (k *keeping) inUse() string {
 	return fmt.Sprintf(" (the certificate in use is valid until %s)", stamp(k.out.last.Certificate.Leaf.NotAfter))
 }
 
-// cleanUp deletes the request that was made last, wherever it stands. Others remove it if this may not.
+// cleanUp deletes the last request, regardless of its state. If the deletion fails, kube-controller-manager removes it
+// later.
 func (k *keeping) cleanUp(ctx context.Context) {
 	r := k.open
 	if r == nil {
@@ -233,7 +235,7 @@ func condition(csr *certificatesv1.CertificateSigningRequest, kind certificatesv
 	return nil
 }
 
-// said is what whoever set a condition gives as the reason.
+// said returns the reason and message of a condition.
 func said(c *certificatesv1.CertificateSigningRequestCondition) string {
 	switch {
 	case c.Reason == "" && c.Message == "":

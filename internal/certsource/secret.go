@@ -1,6 +1,6 @@
 package certsource
 
-// This file reads certificates from a Secret that an issuer keeps.
+// This file holds the Source that reads certificates from a Secret that an issuer maintains.
 
 import (
 	"cmp"
@@ -19,21 +19,21 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/cluster"
 )
 
-// Secret is a Source that follows a Secret such as cert-manager keeps, usually of type kubernetes.io/tls. It
-// needs get, list and watch on that one Secret and reads no other; with get alone it reads it every half a minute, and more
-// often after a change. It writes nothing. The Secret may be missing at first, and deleted and made again. Its fields must not change
-// while it runs.
+// Secret is a Source that follows a Secret such as cert-manager maintains, usually of type kubernetes.io/tls. It needs
+// get, list and watch on that one Secret and reads no other. With get alone it reads the Secret every half minute, and
+// more often after a change. It writes nothing. The Secret can be missing at first, and can be deleted and created
+// again. The fields must not change while the source runs.
 type Secret struct {
-	Config          *rest.Config // bounds the time of requests
+	Config          *rest.Config // limits the duration of requests
 	Namespace, Name string
 	Cert, Key, CA   string           // keys of the Secret's data; default tls.crt, tls.key, ca.crt
-	Hosts           []string         // that the certificate must be for (see ca.ParseHosts)
-	Poll            time.Duration    // between two looks at the copy without a change; 0 means DefaultPoll
+	Hosts           []string         // the certificate must be valid for them (see ca.ParseHosts)
+	Poll            time.Duration    // between two checks of the copy without a change; 0 means DefaultPoll
 	Log             logr.Logger      // the zero value is silent
 	Now             func() time.Time // nil means time.Now
 }
 
-// Validate says what is wrong with the fields.
+// Validate returns an error that describes an invalid field.
 func (s *Secret) Validate() error {
 	if s.Config == nil {
 		return errors.New("a certificate Secret needs the Config of a connection")
@@ -47,7 +47,7 @@ func (s *Secret) Validate() error {
 	return checkPoll(s.Poll)
 }
 
-// String is the Secret's namespace and name.
+// String returns the Secret's namespace and name.
 func (s *Secret) String() string { return "Secret " + s.Namespace + "/" + s.Name }
 
 // Run implements Source.
@@ -101,7 +101,7 @@ func (s *Secret) empty() *corev1.Secret {
 	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: s.Name}}
 }
 
-// look takes the texts out of the Secret, unless reading it has failed.
+// look extracts the texts from the Secret, unless err is set because the read failed.
 func (s *Secret) look(secret *corev1.Secret, err error) (texts, error) {
 	switch {
 	case apierrors.IsForbidden(err):
@@ -125,7 +125,7 @@ func (s *Secret) texts(secret *corev1.Secret) (texts, error) {
 	if len(t.ca.pem) > 0 {
 		return t, nil
 	}
-	// Issuers that do not know their CA leave it out; some put it behind the certificate.
+	// Issuers that do not know their CA omit it. Some append it to the certificate.
 	if t.ca.pem = rootOf(t.certificate.pem); t.ca.pem == nil {
 		return texts{}, fmt.Errorf("%s is missing, and the chain in %s does not end in a self-signed certificate, so that nobody knows which CA to trust; "+
 			"use an issuer that stores its CA (cert-manager: CA, Vault or self-signed, not ACME), or add the CA's certificate to the Secret as %s",

@@ -1,6 +1,6 @@
 package certsource
 
-// This file holds the certificate that is served, and the next one, which waits until API servers trust it.
+// This file holds the served certificate, and the next one, which waits until API servers trust it.
 
 import (
 	"context"
@@ -16,27 +16,27 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/ca"
 )
 
-// ErrNothingServed is returned before the first certificate has been delivered.
+// ErrNothingServed is returned until the first certificate has been delivered.
 var ErrNothingServed = errors.New("no serving certificate yet")
 
-// Served holds the certificates of a source. It is safe for concurrent use; the fields do not change.
+// Served holds the certificates of a source. It is safe for concurrent use. Its exported fields must not change.
 type Served struct {
 	From   Source
 	Hosts  []string
 	AtOnce bool // another server serves, and does not wait for this process
 	Now    func() time.Time
 	Log    logr.Logger
-	Wake   func() // is called when something has been delivered, or cannot be
+	Wake   func() // called after every delivery except the first, and when the newest certificate is unusable
 
 	served  atomic.Pointer[Material]
-	arrived chan struct{} // closed with the first one
+	arrived chan struct{} // closed with the first delivery
 
 	mu      sync.Mutex // guards the next two
-	next    *Material  // delivered, and not served yet
-	waiting error      // why the newest one cannot be used
+	next    *Material  // delivered, but not served yet
+	waiting error      // why the newest one is unusable
 }
 
-// NewServed makes a Served. Set the other fields before use.
+// NewServed returns a Served that follows a source. Set the other fields before use.
 func NewServed(from Source) *Served {
 	return &Served{From: from, arrived: make(chan struct{}), Now: time.Now, Wake: func() {}}
 }
@@ -54,12 +54,12 @@ func (s *Served) Run(ctx context.Context) {
 		s.Log.Info("waiting for a serving certificate"+meanwhile, "reason", why.Error())
 		s.Wake()
 	})
-	if err != nil { // Validate has seen the same
+	if err != nil { // an invalid field, which Validate reports earlier
 		s.Log.Error(err, "the certificate source cannot be used")
 	}
 }
 
-// deliver takes a certificate from the source. The first one is served at once: no API server calls yet.
+// deliver accepts a certificate from the source. The first one is served at once, because no API server calls yet.
 func (s *Served) deliver(m Material) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -71,7 +71,7 @@ func (s *Served) deliver(m Material) {
 		s.Log.Info("serving", "certificate", m, "from", s.From.String())
 		close(s.arrived)
 		return
-	case m.equal(*s.served.Load()): // a source delivers the last one again when a reason to wait has gone
+	case m.equal(*s.served.Load()): // a source delivers the last one again when a reason to wait is gone
 		s.next = nil
 	case s.next != nil && m.equal(*s.next):
 	case s.AtOnce:
@@ -83,8 +83,8 @@ func (s *Served) deliver(m Material) {
 	s.Wake()
 }
 
-// roots returns those CAs of a bundle that verify the certificate: a trust store may hold hundreds of others, and each
-// would stand in every webhook.
+// roots returns those CAs of a bundle that verify the certificate. A trust store can hold hundreds of others, and each
+// would be in the caBundle of every webhook.
 func (s *Served) roots(m Material) []byte {
 	var roots []byte
 	for _, certificate := range ca.SplitBundle(m.Bundle) {
@@ -99,18 +99,18 @@ func (s *Served) roots(m Material) []byte {
 	return roots
 }
 
-// Arrived is closed when there is a certificate.
+// Arrived returns a channel that is closed once a certificate was delivered.
 func (s *Served) Arrived() <-chan struct{} { return s.arrived }
 
-// Current returns the certificate that is served, nil before the first one; the next one, nil for none; and why the newest
-// one cannot be used.
+// Current returns the served certificate (nil before the first one), the next one (nil for none), and why the newest
+// one is unusable.
 func (s *Served) Current() (served, next *Material, waiting error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.served.Load(), s.next, s.waiting
 }
 
-// GetCertificate is for tls.Config.
+// GetCertificate returns the served certificate. It is for tls.Config.
 func (s *Served) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	m := s.served.Load()
 	if m == nil {
@@ -119,7 +119,7 @@ func (s *Served) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) 
 	return m.Certificate, nil
 }
 
-// Leaf returns the certificate that is served; nil before the first one.
+// Leaf returns the leaf of the served certificate, or nil before the first one.
 func (s *Served) Leaf() *x509.Certificate {
 	if m := s.served.Load(); m != nil {
 		return m.Certificate.Leaf
@@ -127,7 +127,8 @@ func (s *Served) Leaf() *x509.Certificate {
 	return nil
 }
 
-// Verify reports why a client with this bundle refuses the certificate; m is nil for the one that is served.
+// Verify returns the reason why a client with this bundle refuses the certificate. If m is nil, it checks the served
+// one.
 func (s *Served) Verify(m *Material, bundle []byte) error {
 	if m == nil {
 		m = s.served.Load()
@@ -138,7 +139,8 @@ func (s *Served) Verify(m *Material, bundle []byte) error {
 	return Material{Certificate: m.Certificate, Bundle: bundle}.Verify(s.Hosts, s.Now())
 }
 
-// Need is trusted for the certificate that is served, and for the next one. Before there is one, it is read anew.
+// Need returns the CAs that must be trusted for the served certificate and the next one. Before the first delivery, it
+// reads them from the source.
 func (s *Served) Need(ctx context.Context) ([]byte, error) {
 	served, next, _ := s.Current()
 	switch {
@@ -150,7 +152,7 @@ func (s *Served) Need(ctx context.Context) ([]byte, error) {
 	return ca.Bundle(served.Bundle, next.Bundle), nil
 }
 
-// Swap serves the certificate that waited, unless a newer one has come.
+// Swap serves the next certificate, unless a newer one has been delivered.
 func (s *Served) Swap(next *Material, reason string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

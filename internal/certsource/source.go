@@ -1,11 +1,11 @@
-// Package certsource is where a serving certificate comes from when the library does not make it itself:
-// files that something mounts or writes (Files), a Secret that an issuer keeps (Secret), or a signer behind
-// the certificates.k8s.io API (CSR).
+// Package certsource provides serving certificates that the library does not create itself. They come from mounted or
+// otherwise written files (Files), a Secret that an issuer maintains (Secret), or a signer behind the
+// certificates.k8s.io API (CSR).
 //
-// Each is a Source: it follows what it reads for as long as it runs, and delivers a certificate together with
-// the CA certificates that verify it, never one that a client with this bundle would refuse. What is broken,
-// half written or late is reported with a remedy, and the last good certificate stays in use. Private keys
-// stand in no log and in no error.
+// Each of these is a Source. It follows its input for as long as it runs, and delivers a certificate together with the
+// CA certificates that verify it. It never delivers one that a client with this bundle would refuse. If the input is
+// broken, half written or late, the source reports it with a remedy, and the last good certificate stays in use.
+// Private keys never appear in a log or an error.
 package certsource
 
 import (
@@ -18,68 +18,69 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/cluster"
 )
 
-// The names under which a certificate, its key and its CA are looked for, in files and in Secrets. They are
-// those of a kubernetes.io/tls Secret, with the CA where cert-manager puts it.
+// The default names of the certificate, its key and its CA, in files and in Secrets. They are those of a
+// kubernetes.io/tls Secret, with the CA under the key that cert-manager uses.
 const (
 	DefaultCert = "tls.crt"
 	DefaultKey  = "tls.key"
 	DefaultCA   = "ca.crt"
 )
 
-// DefaultPoll is how often a source looks at what it has when nothing tells it of a change: time changes certificates.
+// DefaultPoll is the interval at which a source checks its input without a notification of a change, because
+// certificates change with time.
 const DefaultPoll = 5 * time.Second
 
 // A Source delivers material.
 //
-// Run blocks until ctx ends and returns nil then; it returns an error, at once, only when a field of the source
-// is wrong. It is called once at a time. Both callbacks are called from Run's goroutine, so they should be
-// quick, and none is called after Run has returned.
+// Run blocks until ctx ends and then returns nil. It returns an error, at once, only if a field of the source is
+// invalid. It must not be called concurrently. Both callbacks are called from Run's goroutine, so they should be quick.
+// Neither is called after Run has returned.
 //
-// deliver is called for every new material that Verify accepts, and once more with the last one when a
-// reason to wait has gone away. waiting is called with the reason while there is no material yet or the
-// newest one is unusable: when the reason appears or changes, and again every minute. What was
-// delivered last is then to stay in use, expired or not. A CSR that waits for a renewal says so too.
+// The deliver callback receives every new material that Verify accepts. When a reason to wait is gone, it receives the
+// last one again. The waiting callback receives the reason while there is no material yet or the newest one is
+// unusable. It is called when the reason appears or changes, and again every minute. In the meantime the last delivered
+// material must stay in use, expired or not. A CSR also calls waiting while a renewal is pending.
 type Source interface {
 	Run(ctx context.Context, deliver func(Material), waiting func(error)) error
 
-	// Bundle reads once, now, what must be trusted for the certificates of this source, in PEM, without asking for one
-	// or reading a key: for a program that registers, and leaves serving to another one. What cannot be read is an
-	// error with its remedy.
+	// Bundle reads, once and now, the CAs that must be trusted for the certificates of this source, in PEM. It neither
+	// requests a certificate nor reads a key. It is for a program that registers webhooks and leaves serving to another
+	// one. The error describes the remedy.
 	Bundle(ctx context.Context) ([]byte, error)
 
-	// Validate says what is wrong with the fields.
+	// Validate returns an error that describes an invalid field.
 	Validate() error
 
-	String() string // for logs: what it reads
+	String() string // names the input in logs
 }
 
-// Each kind of source is one.
+// All kinds of source implement Source.
 var (
 	_ Source = (*Files)(nil)
 	_ Source = (*Secret)(nil)
 	_ Source = (*CSR)(nil)
 )
 
-// remindEvery is how often a reason to wait that lasts is told again.
+// remindEvery is the interval at which a persistent reason to wait is reported again.
 const remindEvery = time.Minute
 
-// feed is what sources tell their caller: every material once, every reason to wait once a minute.
+// feed calls the callbacks of Run: deliver once for every material, waiting at most once a minute for the same reason.
 type feed struct {
 	hosts   []string
 	now     func() time.Time
 	deliver func(Material)
 	waiting func(error)
 
-	last   Material  // as delivered; its Certificate is nil before
-	reason string    // to wait, as told last; empty when there is none
-	told   time.Time // when
+	last   Material  // as delivered; its Certificate is nil before the first delivery
+	reason string    // to wait, as last reported; empty if there is none
+	told   time.Time // when the reason was reported
 
-	texts  texts // of parsed and bad
+	texts  texts // the input of parsed and bad
 	parsed Material
 	bad    error
 }
 
-// offer delivers material if it is good and new, or else says what is wrong with it.
+// offer delivers material if it is good and new. It returns an error if it is not good.
 func (f *feed) offer(m Material) error {
 	if err := m.Verify(f.hosts, f.now()); err != nil {
 		return err
@@ -91,7 +92,7 @@ func (f *feed) offer(m Material) error {
 	return nil
 }
 
-// refresh delivers material that is good and new without a word on anything else.
+// refresh delivers material if it is good and new, and does nothing otherwise.
 func (f *feed) refresh(m Material) {
 	if !f.last.equal(m) && m.Verify(f.hosts, f.now()) == nil {
 		f.last = m
@@ -99,8 +100,8 @@ func (f *feed) refresh(m Material) {
 	}
 }
 
-// offerTexts is offer for what was read somewhere. The same texts are taken apart only once: checking a
-// large RSA key is work.
+// offerTexts parses texts and offers the result. It parses the same texts only once, because checking a large RSA key
+// is expensive.
 func (f *feed) offerTexts(t texts) error {
 	if unread := f.bad == nil && f.parsed.Certificate == nil; unread || !f.texts.equal(t) {
 		f.texts = t
@@ -112,7 +113,7 @@ func (f *feed) offerTexts(t texts) error {
 	return f.offer(f.parsed)
 }
 
-// wait tells a reason to wait.
+// wait reports a reason to wait, unless the same one was reported less than remindEvery ago.
 func (f *feed) wait(why error) {
 	now := f.now()
 	if why.Error() == f.reason && now.Sub(f.told).Abs() < remindEvery {
@@ -122,14 +123,14 @@ func (f *feed) wait(why error) {
 	f.waiting(why)
 }
 
-// follow keeps the copies up to date, and calls look with every change, and every poll even without one. It returns when
-// look returns true or ctx ends.
+// follow keeps the copies of objects up to date. It calls look after every change, and every poll even without one. It
+// returns when look returns true or ctx ends.
 func follow(ctx context.Context, objects *cluster.Objects, poll time.Duration, look func() (done bool)) {
 	changed := make(chan struct{}, 1)
 	objects.Notify(func() {
 		select {
 		case changed <- struct{}{}:
-		default: // the look that is due sees this change too
+		default: // the pending look observes this change too
 		}
 	})
 	ctx, cancel := context.WithCancel(ctx)
@@ -151,7 +152,7 @@ func follow(ctx context.Context, objects *cluster.Objects, poll time.Duration, l
 	}
 }
 
-// equal tells whether both would be served and trusted alike. The key is told by its certificate.
+// equal reports whether both have the same chain and bundle. The certificate identifies the key.
 func (m Material) equal(other Material) bool {
 	return sameChain(m.Certificate, other.Certificate) && string(m.Bundle) == string(other.Bundle)
 }
@@ -178,7 +179,7 @@ func clock(now func() time.Time) func() time.Time {
 	return now
 }
 
-// checkPoll is for the Validate of every source.
+// checkPoll validates the Poll field of a source.
 func checkPoll(poll time.Duration) error {
 	if poll < 0 {
 		return errors.New("the Poll of a certificate source must not be negative; leave it out for " + DefaultPoll.String())

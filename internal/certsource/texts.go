@@ -1,6 +1,6 @@
 package certsource
 
-// This file reads the PEM texts of a certificate, its key and its CA, and says which of them is wrong and why.
+// This file parses the PEM texts of a certificate, its key and its CA, and reports which of them is wrong and why.
 
 import (
 	"bytes"
@@ -15,27 +15,27 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/ca"
 )
 
-// maxKeyDER bounds the private keys that are read: checking an RSA key costs more than its square, and a key
-// of 8192 bits is under 5 KiB.
+// maxKeyDER limits the size of private keys that are parsed, in bytes. Checking an RSA key costs more than the square
+// of its size, and a key of 8192 bits is under 5 KiB.
 const maxKeyDER = 8 << 10
 
-// errMismatch is wrapped when a certificate is for another key.
+// errMismatch is wrapped by the error about a certificate for another key.
 var errMismatch = errors.New("the private key does not match the certificate")
 
-// text is what stands in a file or under a key of a Secret.
+// text is the content of a file, or of a key of a Secret.
 type text struct {
 	name string // of the file or key
 	pem  []byte
 }
 
-// texts are what is read together.
+// texts holds the three texts that are read together.
 type texts struct{ certificate, key, ca text }
 
 func (t texts) equal(other texts) bool {
 	return bytes.Equal(t.certificate.pem, other.certificate.pem) && bytes.Equal(t.key.pem, other.key.pem) && bytes.Equal(t.ca.pem, other.ca.pem)
 }
 
-// bundle reads CA certificates.
+// bundle parses CA certificates.
 func (t text) bundle() ([]byte, error) {
 	bundle := ca.Bundle(t.pem)
 	if bundle == nil {
@@ -44,10 +44,10 @@ func (t text) bundle() ([]byte, error) {
 	return bundle, nil
 }
 
-// parse reads material. It judges neither time nor hosts: that is for Verify.
+// parse parses material. It checks neither time nor hosts, which Verify does.
 func (t texts) parse() (Material, error) {
 	for _, part := range []text{t.certificate, t.key, t.ca} {
-		// Half of a bundle would do for the certificate in hand, and not for the next one.
+		// Half of a bundle could verify the current certificate, but not the next one.
 		if bytes.Count(part.pem, []byte("-----BEGIN ")) != bytes.Count(part.pem, []byte("-----END ")) {
 			return Material{}, fmt.Errorf("%s is cut off; it is being written, or must be written again", part.name)
 		}
@@ -67,7 +67,7 @@ func (t texts) parse() (Material, error) {
 	return Material{Certificate: certificate, Bundle: bundle}, nil
 }
 
-// pair reads a chain whose first certificate is for this key.
+// pair parses a chain whose first certificate is for this key.
 func pair(chainPEM []byte, key crypto.Signer) (*tls.Certificate, error) {
 	chain, err := parseChain(chainPEM)
 	if err != nil {
@@ -91,7 +91,7 @@ func isFor(certificate *x509.Certificate, key crypto.Signer) bool {
 	return ok && public.Equal(key.Public())
 }
 
-// parseChain returns at least one certificate. What is not a certificate is skipped.
+// parseChain returns at least one certificate. It skips PEM blocks of other types.
 func parseChain(chainPEM []byte) ([]*x509.Certificate, error) {
 	var chain []*x509.Certificate
 	for {
@@ -113,8 +113,8 @@ func parseChain(chainPEM []byte) ([]*x509.Certificate, error) {
 	}
 }
 
-// parseKey reads the first private key, in any of the encodings that are in use. The words of the parsers are
-// left out: no part of a key may get into a log.
+// parseKey reads the first private key, in any of the common encodings. Errors omit the parsers' messages, because no
+// part of a key may get into a log.
 func parseKey(t text) (crypto.Signer, error) {
 	rest := t.pem
 	for {
@@ -151,7 +151,7 @@ func decodeKey(der []byte) (crypto.Signer, bool) {
 	return nil, false
 }
 
-// rootOf returns the PEM of the chain's last certificate if that is self-signed, and nil otherwise.
+// rootOf returns the PEM of the chain's last certificate if that is self-signed, or nil otherwise.
 func rootOf(chainPEM []byte) []byte {
 	chain, err := parseChain(chainPEM)
 	if err != nil {

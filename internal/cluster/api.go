@@ -1,9 +1,10 @@
-// Package cluster is the connection to a cluster: requests that have deadlines and give way to an API server that is down,
-// and copies of single objects that are kept up to date. It knows nothing of webhooks.
+// Package cluster is the connection to a cluster. It sends requests that have deadlines and back off while an API
+// server is down, and keeps copies of single objects up to date. It is independent of webhooks.
 package cluster
 
-// This file is the connection over which the library itself talks to the API server. Every request has a deadline. While
-// the API server does not answer, one request at a time is a probe and the others wait, whatever the number of watches.
+// This file is the connection through which the library itself talks to the API server. Every request has a deadline.
+// While the API server does not answer, one request at a time is a probe and the others wait, regardless of the number
+// of watches.
 
 import (
 	"context"
@@ -20,45 +21,47 @@ import (
 )
 
 const (
-	// requestTimeout bounds one request; of a watch, the wait for its beginning.
+	// requestTimeout limits one request; for a watch, the wait for its start.
 	requestTimeout = 10 * time.Second
 
-	// watchMargin is how much longer than agreed a watch may last. A proxy may hold a connection that is long dead.
+	// watchMargin is how much longer than agreed a watch can last. A proxy can keep open a connection that is long
+	// dead.
 	watchMargin = 30 * time.Second
 
-	// watchEarly is how much earlier than agreed a watch may end by itself.
+	// watchEarly is how much earlier than agreed a watch can end by itself.
 	watchEarly = 5 * time.Second
 
-	// suspicion bounds the time from a watch that was cut to the next one, a moment at random. Of an API server that ends,
-	// all watches are cut at once, in all replicas.
+	// suspicion limits the time from a watch that was cut to the next one, which starts at a random moment within it.
+	// When an API server ends, all its watches are cut at once, in all replicas.
 	suspicion = 4 * time.Second
 
-	// firstProbe and lastProbe bound the time from one probe to the next.
+	// firstProbe and lastProbe are the minimum and maximum time from one probe to the next, before jitter.
 	firstProbe, lastProbe = time.Second, 30 * time.Second
 
-	// skewAgrees is the difference of two clocks that are taken for one.
+	// skewAgrees is the difference up to which two observations of the clock skew agree.
 	skewAgrees = time.Minute
 
-	// spreadMost bounds how long a request is held back after an outage, so that replicas do not come back all at once.
+	// spreadMost limits how long a request is delayed after an outage, so that replicas do not come back all at once.
 	spreadMost = 15 * time.Second
 
-	// spreadLease is the same for the watch of a Lease: other processes wait for an answer in it, for ten seconds.
+	// spreadLease is the same limit for the watch of a Lease: other processes wait for an answer in it, for ten
+	// seconds.
 	spreadLease = 3 * time.Second
 )
 
-// API watches over the requests of one Manager. The zero value is ready. It is safe for concurrent use.
+// API monitors the requests of one Manager. The zero value is ready to use. It is safe for concurrent use.
 type API struct {
-	skew atomic.Int64 // nanoseconds by which the API server's clock is ahead, as its answers said
-	seen atomic.Bool  // there were two that agreed
+	skew atomic.Int64 // nanoseconds by which the API server's clock is ahead, according to its responses
+	seen atomic.Bool  // two responses agreed
 
 	mu       sync.Mutex    // guards the rest
-	suspect  bool          // it is down as far as a watch that was cut tells; no request has failed
-	lastSkew time.Duration // as skew, of the last answer
-	dated    bool          // there was one
+	suspect  bool          // down only because a watch was cut; no request has failed
+	lastSkew time.Duration // the skew of the last response
+	dated    bool          // lastSkew is set
 	down     bool          // requests wait for a probe
-	since    time.Time     // of the outage
-	wasCut   time.Time     // when a watch was cut last
-	next     time.Time     // of the next probe
+	since    time.Time     // when the outage began
+	wasCut   time.Time     // when a watch was last cut
+	next     time.Time     // when the next probe is due
 	delay    time.Duration // until the one after that
 	probing  bool
 	probed   chan struct{} // closed at the end of the probe
@@ -67,8 +70,8 @@ type API struct {
 	spread   time.Duration // over which requests come back
 }
 
-// ServerTime is the API server's clock, to a second or so, as the last two answers that agreed on it showed it; zero before
-// these.
+// ServerTime returns the API server's time, to within a second or so, according to the last response that agreed with
+// the one before it. It is zero until two responses agree.
 func (a *API) ServerTime() time.Time {
 	if !a.seen.Load() {
 		return time.Time{}
@@ -76,8 +79,8 @@ func (a *API) ServerTime() time.Time {
 	return time.Now().Add(time.Duration(a.skew.Load()))
 }
 
-// Earlier is the earlier of the local time and the API server's. By it a CA is never replaced or dropped too soon because
-// this process's clock is ahead.
+// Earlier returns the earlier of the local time and the API server's. With it, a CA is never replaced or dropped too
+// soon because this process's clock is ahead.
 func (a *API) Earlier() time.Time {
 	now := time.Now()
 	if server := a.ServerTime(); !server.IsZero() && server.Before(now) {
@@ -86,8 +89,8 @@ func (a *API) Earlier() time.Time {
 	return now
 }
 
-// SilentUntil is the time before which the silence of other replicas proves nothing, because an outage has cut them off
-// as well; zero when there was none.
+// SilentUntil returns the time until which the silence of other replicas proves nothing, because an outage has cut them
+// off as well. It is zero if there was no outage.
 func (a *API) SilentUntil() time.Time {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -97,7 +100,7 @@ func (a *API) SilentUntil() time.Time {
 	return a.reopened.Add(lastProbe + lastProbe/5 + a.spread)
 }
 
-// Wrap is for rest.Config.
+// Wrap returns a transport that monitors the requests of next. It is for rest.Config.
 func (a *API) Wrap(next http.RoundTripper) http.RoundTripper { return &transport{api: a, next: next} }
 
 type transport struct {
@@ -105,7 +108,7 @@ type transport struct {
 	next http.RoundTripper
 }
 
-// WrappedRoundTripper lets client-go find the transport behind.
+// WrappedRoundTripper returns the wrapped transport. client-go looks for it.
 func (t *transport) WrappedRoundTripper() http.RoundTripper { return t.next }
 
 func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -118,7 +121,7 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		cancel(fmt.Errorf("the API server has not answered within %s: %w", requestTimeout, context.DeadlineExceeded))
 	})
 	ends := time.Now().Add(requestTimeout)
-	if watches { // a watch may wait for the end of an outage: it has nothing else to do
+	if watches { // a watch can wait for the end of an outage: it has nothing else to do
 		deadline.Stop()
 		ends = time.Time{}
 	}
@@ -155,7 +158,7 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		t.api.leave(probe, answered)
 	}
 	t.api.observe(resp.Header.Get("Date"), time.Now())
-	resp.Header.Del("Retry-After") // the caller backs off by rules of its own
+	resp.Header.Del("Retry-After") // the caller has its own backoff
 	if watches {
 		deadline.Stop()
 		deadline = time.AfterFunc(watchTime(r)+watchMargin, func() {
@@ -175,7 +178,7 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// watchTime is how long a watch lasts, as the API server is asked.
+// watchTime returns the duration that a watch requests.
 func watchTime(r *http.Request) time.Duration {
 	seconds, err := strconv.Atoi(r.URL.Query().Get("timeoutSeconds"))
 	if err != nil || seconds <= 0 {
@@ -190,8 +193,8 @@ func resumes(r *http.Request) bool {
 	return q.Get("watch") == "true" && q.Get("resourceVersion") != "" && q.Get("sendInitialEvents") != "true"
 }
 
-// gone answers a watch that was interrupted as an API server does that has started anew: its history begins with its start.
-// So the client does not resume it, which would cost a request more, and begins another one.
+// gone answers an interrupted watch as a restarted API server does, whose history begins with its start. So the client
+// does not resume the watch, which would cost another request, but starts a new one.
 func gone(r *http.Request) *http.Response {
 	const status = `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Expired","code":410,"message":"an outage has interrupted the watch"}`
 	return &http.Response{
@@ -201,17 +204,17 @@ func gone(r *http.Request) *http.Response {
 	}
 }
 
-// bounded is the body of an answer, which ends with its request's deadline.
+// bounded is the body of a response, which ends with its request's deadline.
 type bounded struct {
 	io.ReadCloser
 	ctx   context.Context
-	ended func() // is called when a watch ends by itself; nil for no watch
+	ended func() // called when a watch ends by itself; nil for other requests
 	done  func()
 
 	closed atomic.Bool
 }
 
-// Read names the deadline where the transport only says that the request was cancelled.
+// Read returns the deadline as the error where the transport only reports that the request was cancelled.
 func (b *bounded) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if err != nil && b.ended != nil && !b.closed.Load() {
@@ -229,16 +232,17 @@ func (b *bounded) Close() error {
 	return b.ReadCloser.Close()
 }
 
-// interrupted reports whether watches that ended now are best begun anew.
+// interrupted reports whether watches that ended now should start again instead of being resumed.
 func (a *API) interrupted() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.down || time.Since(a.wasCut) < spreadMost
 }
 
-// enter returns when a request may be sent: at once while the API server answers, else when it is a probe's turn, or
-// after the outage, at a moment at random within most that leaves it time before it ends. A watch that was cut delays
-// other watches only, also those that back off by rules of their own and come a little later.
+// enter returns when a request may be sent. That is at once while the API server answers, and during an outage when it
+// is this request's turn to probe. After an outage it is a random moment within most that leaves the request time
+// before it ends. A watch that was cut delays only other watches, including those that have their own backoff and
+// arrive a little later.
 func (a *API) enter(ctx context.Context, ends time.Time, most time.Duration) (probe bool, err error) {
 	for waited, spread := false, false; ; {
 		a.mu.Lock()
@@ -282,16 +286,16 @@ func (a *API) enter(ctx context.Context, ends time.Time, most time.Duration) (pr
 	}
 }
 
-// ending is how a request ended.
+// ending is the way in which a request ended.
 type ending int
 
 const (
 	answered ending = iota
 	unanswered
-	givenUp // by its caller, which says nothing of the API server
+	givenUp // by its caller, which proves nothing about the API server
 )
 
-// leave notes how a request ended.
+// leave records how a request ended.
 func (a *API) leave(probe bool, how ending) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -320,7 +324,7 @@ func (a *API) leave(probe bool, how ending) {
 	}
 }
 
-// cut notes that a watch has ended before its time: the API server may have ended, which the next request shows.
+// cut records that a watch has ended early. The API server may have ended, which the next request shows.
 func (a *API) cut() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -332,16 +336,17 @@ func (a *API) cut() {
 	a.next = now.Add(rand.N(suspicion))
 }
 
-// Jittered returns a duration that is up to a fifth longer.
+// Jittered returns d plus a random part of up to a fifth of it.
 func Jittered(d time.Duration) time.Duration { return d + rand.N(d/5+1) }
 
-// observe notes the Date of an answer. One that contradicts the one before changes nothing, until the next confirms it.
+// observe records the Date of a response. A Date that contradicts the previous one changes nothing until the next one
+// confirms it.
 func (a *API) observe(date string, at time.Time) {
 	server, err := http.ParseTime(date)
 	if err != nil {
 		return
 	}
-	skew := server.Sub(at.Round(0)) // wall clocks: ours may have been set meanwhile
+	skew := server.Sub(at.Round(0)) // wall clocks: ours may have been set in the meantime
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.dated && (skew-a.lastSkew).Abs() <= skewAgrees {

@@ -1,5 +1,7 @@
 package cluster
 
+// This file holds the clients of the API groups that the library uses.
+
 import (
 	"errors"
 	"net/http"
@@ -16,8 +18,8 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 )
 
-// Clients are the clients of the API groups that this library uses. A whole kubernetes.Clientset is one, too, but links the
-// clients of all groups into each program.
+// Clients holds the clients of the API groups that this library uses. A whole kubernetes.Clientset implements it too,
+// but links the clients of all groups into each program.
 type Clients interface {
 	Discovery() discovery.DiscoveryInterfaces
 	AdmissionregistrationV1() admissionregistrationv1client.AdmissionregistrationV1Interface
@@ -40,7 +42,7 @@ type clients struct {
 	events         *eventsv1client.EventsV1Client
 }
 
-// NewClients returns clients that share connections and the limit on their rate, as those of a Clientset do.
+// NewClients returns clients that share connections and a rate limit, as those of a Clientset do.
 func NewClients(config *rest.Config) (Clients, error) {
 	shared := *config
 	if shared.UserAgent == "" {
@@ -53,7 +55,7 @@ func NewClients(config *rest.Config) (Clients, error) {
 	return NewClientsWith(&shared, httpClient)
 }
 
-// NewClientsWith is NewClients on connections that there are.
+// NewClientsWith is NewClients with an existing HTTP client.
 func NewClientsWith(config *rest.Config, httpClient *http.Client) (Clients, error) {
 	shared := *config
 	if shared.RateLimiter == nil && shared.QPS > 0 {

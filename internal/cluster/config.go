@@ -1,6 +1,6 @@
 package cluster
 
-// This file finds the cluster.
+// This file loads the configuration of the connection to the cluster.
 
 import (
 	"errors"
@@ -12,8 +12,9 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// LoadConfig finds the connection, and the namespace of its context: in the kubeconfig at that path, else in the pod, else
-// where kubectl looks. Errors name the option of the Manager.
+// LoadConfig returns the connection's configuration and the namespace of its context. It reads the kubeconfig at that
+// path. If the path is empty, it uses the service account of the pod, or else the kubeconfig that kubectl finds. Errors
+// name the option of the Manager.
 func LoadConfig(kubeconfig string) (*rest.Config, string, error) {
 	if kubeconfig == "" {
 		cfg, err := rest.InClusterConfig()

@@ -1,6 +1,6 @@
 package cluster
 
-// This file is for those who watch a program from outside: Events, and metrics that several parts of a program share.
+// This file is for observing a program from outside: Events, and metrics that several parts of a program share.
 
 import (
 	"context"
@@ -10,8 +10,8 @@ import (
 	"k8s.io/client-go/tools/events"
 )
 
-// NewRecorder returns a recorder of Events: the same one again counts up in a series. It ends with ctx. It is nil when
-// Events cannot be recorded.
+// NewRecorder returns a recorder of Events. An Event that repeats is counted in a series. The recorder ends with ctx.
+// It is nil if Events cannot be recorded.
 func NewRecorder(ctx context.Context, clients Clients, controller string) events.EventRecorder {
 	broadcaster := events.NewBroadcaster(&events.EventSinkImpl{Interface: clients.EventsV1()})
 	if err := broadcaster.StartRecordingToSinkWithContext(ctx); err != nil {
@@ -21,7 +21,7 @@ func NewRecorder(ctx context.Context, clients Clients, controller string) events
 	return broadcaster.NewRecorder(scheme.Scheme, controller)
 }
 
-// Gauges registers gauges, or finds them registered by another part of the program.
+// Gauges registers gauges, or returns the ones that another part of the program has registered.
 func Gauges(registerer prometheus.Registerer, namespace, name, help string, labels ...string) (*prometheus.GaugeVec, error) {
 	g := prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: namespace, Name: name, Help: help}, labels)
 	switch err := registerer.Register(g).(type) { //nolint:errorlint // registries return it bare

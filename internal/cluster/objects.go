@@ -1,8 +1,8 @@
 package cluster
 
-// This file keeps copies of a few objects: by controller-runtime's cache, with a watch
-// that a field selector restricts to the one object; by reading it again and again where watching is not allowed; not at
-// all where reading is not.
+// This file keeps copies of a few objects. It uses controller-runtime's cache, with a watch that a field selector
+// restricts to the one object. Where watching is forbidden, it polls the object. Where reading is forbidden, it keeps
+// no copy.
 
 import (
 	"context"
@@ -32,20 +32,23 @@ import (
 )
 
 const (
-	// rememberRefusal is how long a right that was refused is not asked for again.
+	// rememberRefusal is how long a refused permission is not checked again.
 	rememberRefusal = 10 * time.Minute
 
-	// firstPoll and lastPoll bound the time between two readings of an object that may not be watched.
+	// firstPoll and lastPoll limit the time between two reads of an object for which watching is forbidden, before
+	// jitter.
 	firstPoll, lastPoll = time.Second, 30 * time.Second
 
-	// endWithin is how long a watch that ends is waited for.
+	// endWithin limits the wait for a watch to end.
 	endWithin = 500 * time.Millisecond
 )
 
-// ErrUnseen says that an object may not be read here, or has not been read yet. Why is wrapped beside it, where it is known.
+// ErrUnseen reports that reading an object is forbidden, or that it has not been read yet. The reason is wrapped too,
+// if it is known.
 var ErrUnseen = errors.New("it cannot be read")
 
-// unseen is ErrUnseen with the reason. That a whole kind is not found does not make the object a missing one.
+// unseen returns ErrUnseen with the reason. It hides a NotFound, because a missing kind must not be taken for a missing
+// object.
 func unseen(why error) error {
 	if apierrors.IsNotFound(why) {
 		why = errors.New(why.Error())
@@ -53,8 +56,8 @@ func unseen(why error) error {
 	return fmt.Errorf("%w: %w", ErrUnseen, why)
 }
 
-// Cache holds copies of objects. Get fails with ErrUnseen or NotFound. Saw takes in an object that this process has read
-// or written itself, which a watch may not have brought yet.
+// Cache holds copies of objects. Get fails with ErrUnseen or NotFound. Saw adds an object that this process has read or
+// written itself, which a watch may not have delivered yet.
 type Cache interface {
 	Get(ctx context.Context, into client.Object) error
 	Saw(object client.Object)
@@ -65,20 +68,21 @@ var (
 	_ Cache = (*Direct)(nil)
 )
 
-// Access is what may be done with an object.
+// Access holds the permissions for an object.
 type Access struct{ Get, Watch bool }
 
 // Followed is an object that Objects follow. Object has its name and namespace set.
 type Followed struct {
 	Object client.Object
-	// Access asks what this process may do with it. It is asked again every ten minutes while watching is not allowed. Where
-	// it is nil or fails, trying shows it.
+	// Access returns the permissions that this process has for the object. It is called again every ten minutes while
+	// watching is forbidden. If it is nil or fails, an attempt shows the permissions.
 	Access func(context.Context) (Access, error)
-	// Needed has a right that is refused tried again within half a minute: the process waits for the object.
+	// Needed is set if the process waits for the object. A refused permission is then tried again after 1 s, later up
+	// to 30 s, plus jitter.
 	Needed bool
 }
 
-// Objects are copies of a few objects. They are safe for concurrent use.
+// Objects holds copies of a few objects. It is safe for concurrent use.
 type Objects struct {
 	config *rest.Config
 	http   *http.Client
@@ -98,17 +102,17 @@ type followed struct {
 	mu     sync.Mutex
 	cache  cache.Cache // while it is watched
 	synced func() string
-	object client.Object // as this process has read or written it last, beside the cache; nil for missing
+	object client.Object // as last read or written by this process, beside the cache; nil if missing
 	known  bool          // it has been read
-	denied bool          // it may not be read
-	why    error         // of ErrUnseen, while it is not known or may not be read
-	said   bool          // that it may not be watched
-	saws   int           // calls of Saw
-	seen   chan struct{} // closed when it has been read for the first time, or may not be
+	denied bool          // reading is forbidden
+	why    error         // the ErrUnseen to return while the object is unknown or reading is forbidden
+	said   bool          // a refused watch has been logged
+	saws   int           // calls of Saw that stored an object
+	seen   chan struct{} // closed after the first read, or when reading is forbidden
 	once   sync.Once
 }
 
-// NewObjects touches no network.
+// NewObjects returns copies of the objects to follow. It sends no request.
 func NewObjects(config *rest.Config, log logr.Logger, follow ...Followed) (*Objects, error) {
 	httpClient, err := rest.HTTPClientFor(config)
 	if err != nil {
@@ -133,14 +137,14 @@ func NewObjects(config *rest.Config, log logr.Logger, follow ...Followed) (*Obje
 	return o, err
 }
 
-// Notify has f called after each change. f must be quick.
+// Notify registers f to be called after each change. f must be quick.
 func (o *Objects) Notify(f func()) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.changed = append(o.changed, f)
 }
 
-// Wake has all that Notify was called with look again.
+// Wake calls all functions that were passed to Notify.
 func (o *Objects) Wake() { o.notify() }
 
 func (o *Objects) notify() {
@@ -161,7 +165,7 @@ func (o *Objects) Run(ctx context.Context) {
 	following.Wait()
 }
 
-// Seen returns when each object has been read once, or may not be read.
+// Seen returns when each object has been read once, or reading it is forbidden.
 func (o *Objects) Seen(ctx context.Context) error {
 	for _, f := range o.all {
 		select {
@@ -173,7 +177,7 @@ func (o *Objects) Seen(ctx context.Context) error {
 	return nil
 }
 
-// follow does what is allowed, and asks again what is.
+// follow watches or polls an object as its permissions allow, and checks them again from time to time.
 func (o *Objects) follow(ctx context.Context, f *followed) {
 	for delay := firstPoll; ctx.Err() == nil; {
 		access, refused := Access{Get: true, Watch: true}, ErrUnseen
@@ -207,8 +211,8 @@ func (o *Objects) follow(ctx context.Context, f *followed) {
 	}
 }
 
-// withoutManagedFields drops what is half of many objects. (The transform of controller-runtime does the same by an interface,
-// for which the linker keeps the method in all kinds of the API.)
+// withoutManagedFields drops the managed fields, which are half of many objects. The transform of controller-runtime
+// does the same through an interface. With that, the linker keeps the method in all kinds of the API.
 func withoutManagedFields(object any) (any, error) {
 	if typed, ok := object.(metav1.ObjectMetaAccessor); ok {
 		if meta, ok := typed.GetObjectMeta().(*metav1.ObjectMeta); ok {
@@ -218,12 +222,12 @@ func withoutManagedFields(object any) (any, error) {
 	return object, nil
 }
 
-// watch returns when the API server refuses it, or with ctx.
+// watch returns when the API server refuses the watch, or when ctx ends.
 func (o *Objects) watch(ctx context.Context, f *followed) error {
 	ctx, refuse := context.WithCancelCause(ctx)
 	defer refuse(nil)
 	only := fields.OneTermEqualSelector(metav1.ObjectNameField, f.Object.GetName())
-	if ns := f.Object.GetNamespace(); ns != "" { // by it the cache asks in that namespace; ByObject.Namespaces would hide the informer
+	if ns := f.Object.GetNamespace(); ns != "" { // makes the cache ask in that namespace; ByObject.Namespaces would hide the informer
 		only = fields.AndSelectors(only, fields.OneTermEqualSelector("metadata.namespace", ns))
 	}
 	by := cache.ByObject{Field: only, Transform: withoutManagedFields}
@@ -247,7 +251,7 @@ func (o *Objects) watch(ctx context.Context, f *followed) error {
 	}
 	changed := func() {
 		f.mu.Lock()
-		synced := f.cache != nil // before, Get does not give what there is
+		synced := f.cache != nil // before that, Get does not return the contents
 		f.mu.Unlock()
 		if synced {
 			o.notify()
@@ -264,7 +268,7 @@ func (o *Objects) watch(ctx context.Context, f *followed) error {
 	var running sync.WaitGroup
 	running.Go(func() {
 		select {
-		case <-handler.HasSyncedChecker().Done(): // WaitForCacheSync looks every 100 ms, which each start would wait for
+		case <-handler.HasSyncedChecker().Done(): // WaitForCacheSync checks only every 100 ms, which would delay each start
 		case <-ctx.Done():
 			return
 		}
@@ -281,7 +285,7 @@ func (o *Objects) watch(ctx context.Context, f *followed) error {
 	go func() { ended <- c.Start(ctx) }()
 	select {
 	case err = <-ended:
-	case <-ctx.Done(): // a reflector that backs off heeds no context, and may sleep for a minute
+	case <-ctx.Done(): // a reflector that backs off ignores the context, and can sleep for a minute
 		timer := time.NewTimer(endWithin)
 		defer timer.Stop()
 		select {
@@ -297,7 +301,7 @@ func (o *Objects) watch(ctx context.Context, f *followed) error {
 	return err
 }
 
-// keep takes over the cache's last copy when a watch ends: it holds until the object has been read again.
+// keep stores the cache's last copy when a watch ends. It is valid until the object has been read again.
 func (f *followed) keep(ctx context.Context) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -315,7 +319,7 @@ func (f *followed) keep(ctx context.Context) {
 	f.cache, f.synced = nil, nil
 }
 
-// poll reads the object again and again, for ten minutes. It returns why it may not.
+// poll reads the object repeatedly, for ten minutes. If reading is forbidden, it returns the reason.
 func (o *Objects) poll(ctx context.Context, f *followed) error {
 	until, delay := time.Now().Add(rememberRefusal), firstPoll
 	for ctx.Err() == nil && time.Now().Before(until) {
@@ -344,7 +348,7 @@ func (o *Objects) poll(ctx context.Context, f *followed) error {
 	return nil
 }
 
-// failed remembers why an object could not be read, and tells of it, until it is known.
+// failed stores the reason why an object could not be read, and notifies of it, while the object is unknown.
 func (o *Objects) failed(f *followed, err error) {
 	f.mu.Lock()
 	why, before := unseen(err), f.why
@@ -358,7 +362,7 @@ func (o *Objects) failed(f *followed, err error) {
 	}
 }
 
-// firstRefusal reports whether a watch is refused for the first time, or for the first time after it was not.
+// firstRefusal reports whether this is the first refusal of a watch, or the first since a watch succeeded.
 func (f *followed) firstRefusal() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -367,14 +371,14 @@ func (f *followed) firstRefusal() bool {
 	return first
 }
 
-// seenHere counts what Saw has taken in: a reading that it overtook is older.
+// seenHere returns the number of objects that Saw has stored. A read during which it changes is outdated.
 func (f *followed) seenHere() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.saws
 }
 
-// set stores what was read, or that it may not be, and reports whether it differs from before.
+// set stores the result of a read, or its refusal, and reports whether it differs from the previous one.
 func (f *followed) set(object client.Object, refused error) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -392,8 +396,8 @@ func versionOf(object client.Object) string {
 	return string(object.GetUID()) + "/" + object.GetResourceVersion()
 }
 
-// Get fills in a copy of the object of its kind. The error is NotFound when it does not exist, and ErrUnseen while it is
-// not known or may not be read.
+// Get fills in a copy of the object of that kind and name. The error is NotFound if the object does not exist, and
+// ErrUnseen while it is unknown or reading it is forbidden.
 func (o *Objects) Get(ctx context.Context, into client.Object) error {
 	kind, err := apiutil.GVKForObject(into, scheme.Scheme)
 	if err != nil {
@@ -424,7 +428,7 @@ func (f *followed) get(ctx context.Context, into client.Object) error {
 	return nil
 }
 
-// ahead reports whether this process has written or read a later version than the cache has seen.
+// ahead reports whether this process has read or written a later version than the cache has observed.
 func (f *followed) ahead() bool {
 	if f.object == nil || f.synced == nil {
 		return false
@@ -433,7 +437,7 @@ func (f *followed) ahead() bool {
 	return err == nil && order > 0
 }
 
-// Saw takes notice of an object that this process has read or written past the cache.
+// Saw stores an object that this process has read or written without the cache, unless a later version is stored.
 func (o *Objects) Saw(object client.Object) {
 	for _, f := range o.all {
 		if client.ObjectKeyFromObject(f.Object) != client.ObjectKeyFromObject(object) || reflect.TypeOf(f.Object) != reflect.TypeOf(object) {
@@ -453,10 +457,10 @@ func (o *Objects) Saw(object client.Object) {
 	}
 }
 
-// Direct is the Cache of a short process: it keeps nothing, and reads everything anew.
+// Direct is the Cache of a short-lived process. It stores nothing and sends a request for each Get.
 type Direct struct{ reader client.Reader }
 
-// NewDirect touches no network.
+// NewDirect returns a Direct. It sends no request.
 func NewDirect(config *rest.Config) (*Direct, error) {
 	httpClient, err := rest.HTTPClientFor(config)
 	if err != nil {

@@ -18,24 +18,24 @@ import (
 )
 
 const (
-	// rewatchAfter keeps a watch that ends at once from becoming a busy loop.
+	// rewatchAfter prevents a busy loop if a watch ends at once.
 	rewatchAfter = time.Second
 
-	// listPage bounds one answer of a list, and with it the memory that both sides need for it.
+	// listPage limits one response of a list, and with it the memory that both sides need for it.
 	listPage = 500
 )
 
-// PodWatch follows pods across everything that interrupts a watch. It differs from client-go's reflector in
-// what its users rely on: the pods that are there at the beginning are no events, a watch can begin at a
-// given resourceVersion, and events stay ADDED, MODIFIED and DELETED.
+// PodWatch follows pods across all interruptions of a watch. It differs from client-go's reflector in ways that its
+// users rely on. The initial pods are no events, a watch can start at a given resourceVersion, and events stay ADDED,
+// MODIFIED and DELETED.
 type PodWatch struct {
 	Pods            corev1client.PodInterface
 	Selector        string // of labels
-	ResourceVersion string // after which events count; empty means from now on
+	ResourceVersion string // events after it are delivered; empty means from now on
 	Deliver         func(watch.Event)
 	Log             logr.Logger
 
-	known map[types.UID]*corev1.Pod // what watchers have heard of, or could have seen in the first list
+	known map[types.UID]*corev1.Pod // the pods that watchers know, or could have seen in the first list
 }
 
 // Run delivers events until ctx ends, or watching is refused.
@@ -115,8 +115,8 @@ func (w *PodWatch) take(event watch.Event) error {
 	return nil
 }
 
-// relist lists the pods and makes up the events that were missed; deliver is nil for the first list, which
-// has missed none. A pod that is gone is DELETED in the last state that was seen of it.
+// relist lists the pods and delivers the events that were missed. deliver is nil for the first list, which has missed
+// none. A pod that is gone is DELETED in its last observed state.
 func (w *PodWatch) relist(ctx context.Context, deliver func(watch.Event)) error {
 	var now map[types.UID]*corev1.Pod
 	var order []*corev1.Pod
@@ -126,7 +126,7 @@ func (w *PodWatch) relist(ctx context.Context, deliver func(watch.Event)) error 
 		for {
 			page, err := w.Pods.List(ctx, o)
 			if apierrors.IsResourceExpired(err) && o.Continue != "" {
-				// The list took longer than the history reaches; begin it anew.
+				// The list took longer than the history reaches back, so it starts again.
 				return &apierrors.StatusError{ErrStatus: metav1.Status{Code: http.StatusServiceUnavailable, Message: err.Error()}}
 			}
 			if err != nil {

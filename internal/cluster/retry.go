@@ -1,6 +1,6 @@
 package cluster
 
-// This file waits and repeats, and says why now and then.
+// This file waits and retries, and decides how often the reason is logged.
 
 import (
 	"context"
@@ -18,14 +18,15 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 )
 
-// Transient reports whether waiting may help: the API server is not there, overloaded or starting, or another client was
-// faster. Its other answers (forbidden, invalid, unauthorized) are final, and so is an answer that cannot be trusted.
+// Transient reports whether waiting can help. That is so if the API server is unavailable, overloaded or starting, or
+// if another client was faster. Its other responses (forbidden, invalid, unauthorized) are final, and so is a response
+// that cannot be trusted.
 func Transient(err error) bool {
-	var status apierrors.APIStatus // no error type itself, so AsType does not take it
+	var status apierrors.APIStatus // not an error type itself, so AsType does not accept it
 	if errors.As(err, &status) {
 		code, message := status.Status().Code, status.Status().Message
 		if strings.Contains(message, "request is too large") || strings.Contains(message, "message larger than max") {
-			return false // etcd's limit, told as a failure of the server
+			return false // etcd's limit, reported as a server error
 		}
 		return code >= 500 || code == http.StatusTooManyRequests || code == http.StatusRequestTimeout || code == http.StatusConflict
 	}
@@ -37,16 +38,16 @@ func Transient(err error) bool {
 		(isURL || utilnet.IsConnectionRefused(err) || utilnet.IsConnectionReset(err) || utilnet.IsTimeout(err) || utilnet.IsProbableEOF(err) || errors.Is(err, context.DeadlineExceeded))
 }
 
-// RefusedError is an error that waiting does not mend.
+// RefusedError is an error that waiting does not resolve.
 type RefusedError struct{ Err error }
 
 func (e *RefusedError) Error() string { return e.Err.Error() }
 func (e *RefusedError) Unwrap() error { return e.Err }
 
-// Vanished reports whether an object was deleted between two requests, or is not there yet: the next pass finds that, or
-// makes it anew. A namespace that is missing is another matter.
+// Vanished reports whether an object was deleted between two requests, or does not exist yet. The next pass finds it or
+// creates it again. It does not report a missing namespace.
 func Vanished(err error) bool {
-	var status apierrors.APIStatus // no error type itself, so AsType does not take it
+	var status apierrors.APIStatus // not an error type itself, so AsType does not accept it
 	if !apierrors.IsNotFound(err) || !errors.As(err, &status) {
 		return false
 	}
@@ -54,8 +55,8 @@ func Vanished(err error) bool {
 	return details == nil || details.Kind != "namespaces" && details.Kind != "namespace"
 }
 
-// Retry runs f until it succeeds, ctx ends, or it fails for a reason that waiting does not mend. It logs each failure
-// with the thing that is waited for.
+// Retry runs f until it succeeds, ctx ends, or it fails for a reason that waiting does not resolve. It logs each
+// failure before a retry, together with the awaited thing.
 func Retry(ctx context.Context, log logr.Logger, what string, f func(context.Context) error) error {
 	delays := wait.Backoff{Duration: 500 * time.Millisecond, Factor: 2, Jitter: 0.2, Steps: 6, Cap: 15 * time.Second}
 	for {
@@ -71,7 +72,7 @@ func Retry(ctx context.Context, log logr.Logger, what string, f func(context.Con
 	}
 }
 
-// Sleep waits for d or for the end of ctx, whose cause it returns.
+// Sleep waits for d or until ctx ends, and then returns the cause of its end.
 func Sleep(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -83,8 +84,7 @@ func Sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// Limit says when a message is worth a line in the log: when it changes, and again after a while. It is safe for
-// concurrent use.
+// Limit decides when a message is logged: when it changes, and again after remindEvery. It is safe for concurrent use.
 type Limit struct {
 	mu   sync.Mutex
 	last string
@@ -93,7 +93,7 @@ type Limit struct {
 
 const remindEvery = 30 * time.Second
 
-// Due reports whether the message is to be logged now.
+// Due reports whether the message must be logged now.
 func (l *Limit) Due(message string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -1,5 +1,7 @@
 package cluster
 
+// This file connects a client of Secrets with the cache of Secrets.
+
 import (
 	"context"
 
@@ -8,7 +10,7 @@ import (
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 )
 
-// SeenSecrets tells the cache of Secrets that this process has read or written itself.
+// SeenSecrets passes each Secret that this process has read or written itself to the cache.
 type SeenSecrets struct {
 	corev1client.SecretInterface
 	Cache Cache

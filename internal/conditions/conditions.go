@@ -1,6 +1,6 @@
-// Package conditions compiles the matchConditions of webhooks with the API server's own code. That code takes 7 MB of a
-// program's memory and 7 MB of its binary, so only packages that play the API server's part import it. The others register
-// their conditions, and the API server refuses those that do not compile.
+// Package conditions compiles the matchConditions of webhooks with the API server's own code. That code adds 7 MB to a
+// program's memory and 7 MB to its binary, so only packages that play the API server's part import it. The others
+// register their conditions unchecked, and the API server refuses those that do not compile.
 package conditions
 
 import (
@@ -17,21 +17,22 @@ import (
 	"k8s.io/apiserver/pkg/cel/environment"
 )
 
-// variables are those of webhooks: object, oldObject, request, namespaceObject and the authorizer.
+// variables are the variables of webhooks: object, oldObject, request, namespaceObject and the authorizer.
 var variables = plugincel.OptionalVariableDeclarations{HasAuthorizer: true}
 
-// The version is that of the library less one, as in an API server: so far back an upgrade may have to be undone. It takes
-// some milliseconds to make, so it is made only for webhooks that have conditions. It is safe for concurrent use.
+// environments returns the CEL environments. Their version is that of the library minus one, as in an API server,
+// because an upgrade may have to be undone that far. Creating them takes some milliseconds, so they are only created
+// for webhooks that have conditions. The function is safe for concurrent use.
 var environments = sync.OnceValue(func() *environment.EnvSet {
 	return environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion())
 })
 
-// compiler is the API server's own.
+// compiler returns the API server's own compiler.
 var compiler = sync.OnceValue(func() plugincel.Compiler { return plugincel.NewCompiler(environments()) })
 
-// Check returns the reasons for which an API server would refuse to register these conditions, which are new to it. The
-// error is joined of one error per fault, each of which names the webhook and the remedy and holds a *field.Error.
-// Names and numbers of conditions are checked by webhookconf.Check.
+// Check returns the reasons for which an API server would refuse to register these conditions, if they are new to it.
+// The error joins one error per fault. Each of them names the webhook and the remedy, and holds a *field.Error.
+// webhookconf.Check checks the names and the number of conditions.
 func Check(webhook string, conditions []admissionregistrationv1.MatchCondition) error {
 	var errs []error
 	for i, c := range conditions {
@@ -53,7 +54,7 @@ func compile(expression string, path *field.Path) *field.Error {
 	return field.InternalError(path, result.Error)
 }
 
-// Matcher is the API server's own evaluator of the conditions of a webhook, which it has accepted once.
+// Matcher returns the API server's own evaluator of a webhook's conditions, which an API server has already accepted.
 func Matcher(w admissionregistrationv1.MutatingWebhook) matchconditions.Matcher {
 	expressions := make([]plugincel.ExpressionAccessor, 0, len(w.MatchConditions))
 	for _, c := range w.MatchConditions {

@@ -1,6 +1,6 @@
 package serving
 
-// This file reads the CAs that certify who may call, and follows them.
+// This file reads the CAs that certify clients, and follows their changes.
 
 import (
 	"context"
@@ -14,23 +14,24 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/cluster"
 )
 
-// Callers keeps Clients up to date with one of PEM, File and ConfigMap. Errors name the option of the Manager.
+// Callers keeps Clients up to date from one of PEM, File and ConfigMap. Errors name the option of the Manager.
 type Callers struct {
 	Clients   *Clients
 	PEM       []byte
 	File      string
 	ConfigMap types.NamespacedName
 	Key       string           // of the ConfigMap's data
-	Objects   *cluster.Objects // that follow the ConfigMap
+	Objects   *cluster.Objects // follow the ConfigMap
 	Log       logr.Logger
 }
 
-// Empty is the ConfigMap before it has been read.
+// Empty returns the ConfigMap before its first read: only namespace and name are set.
 func (c *Callers) Empty() *corev1.ConfigMap {
 	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: c.ConfigMap.Namespace, Name: c.ConfigMap.Name}}
 }
 
-// Read reads the CAs once. Without any no client may call, so a start without them is an error. Follow must run.
+// Read reads the CAs once. Without any, no client is allowed, so a start without them is an error. If they come from a
+// ConfigMap, Follow must be running.
 func (c *Callers) Read(ctx context.Context) error {
 	switch {
 	case len(c.PEM) > 0:
@@ -64,7 +65,7 @@ func (c *Callers) readConfigMap(ctx context.Context) error {
 	return c.Clients.SetCAs([]byte(text))
 }
 
-// Follow takes over changes until ctx ends. CAs that cannot be read leave the last good ones in force.
+// Follow applies changes until ctx ends. While the CAs cannot be read, the last good ones stay in effect.
 func (c *Callers) Follow(ctx context.Context) {
 	switch {
 	case c.File != "":

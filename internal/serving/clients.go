@@ -1,7 +1,7 @@
 package serving
 
-// This file decides who may call: clients whose certificate bears an allowed name and comes from a CA that is
-// trusted with clients.
+// This file decides which clients are allowed: those whose certificate has an allowed name and was issued by a CA that
+// is trusted for clients.
 
 import (
 	"bytes"
@@ -17,19 +17,20 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/ca"
 )
 
-// Why a client may not call, and why a bundle of client CAs is not taken. Check and SetCAs wrap one of these.
+// The reasons why a client is refused, and why a bundle of client CAs is rejected. Errors of Check and SetCAs wrap one
+// of these, except those of SetCAs about a truncated bundle.
 var (
 	ErrNoClientCertificate = errors.New("no client certificate")
 	ErrClientRefused       = errors.New("the client certificate is not accepted")
 	ErrNoClientCA          = errors.New("no readable CA certificate")
 )
 
-// Clients says who may call, by client certificate. Until the first SetCAs nobody may.
+// Clients decides by client certificate which clients are allowed. Until the first SetCAs, no client is.
 //
-// Set the fields before the first use; the methods are safe for concurrent use.
+// Set the fields before the first use. The methods are safe for concurrent use.
 type Clients struct {
-	// Names are those that may call: one of them must equal the certificate's common name or one of its DNS
-	// names, letter by letter. Empty means any name that the CAs have certified.
+	// Names are the allowed names. One of them must equal the certificate's common name or one of its DNS names
+	// exactly. Empty allows any name that the CAs have certified.
 	Names []string
 
 	Now func() time.Time // nil means time.Now
@@ -38,19 +39,19 @@ type Clients struct {
 	current atomic.Pointer[trust]
 }
 
-// trust is one generation of CAs with the verdicts that were reached under it, so that a change of CAs is a
-// change of every verdict.
+// trust is one generation of CAs with the verdicts that were reached under it, so that a change of CAs discards every
+// verdict.
 type trust struct {
-	bundle []byte // as it was given
+	bundle []byte // as passed to SetCAs
 	roots  *x509.CertPool
 	seen   verdicts
 }
 
-// SetCAs makes the CA certificates of a bundle (PEM) the ones that clients are judged by, from the next
-// request on, those on open connections included. A bundle without a readable CA certificate is an error that
-// wraps ErrNoClientCA, and one that ends within a block (a file that is being written) is an error too; the
-// last good bundle stays. Certificates that are no CA's are left out: to trust a CA's clients by name, use
-// Names. It copies the bundle, and does nothing when it is given the same again.
+// SetCAs replaces the CAs that verify clients by the CA certificates of a bundle (PEM). They apply from the next
+// request on, also on open connections. A bundle without a readable CA certificate is an error that wraps
+// ErrNoClientCA. One that ends within a block (a file that is being written) is an error too. After an error the last
+// good bundle stays in effect. Certificates that are not CA certificates are ignored: to allow individual clients of a
+// CA, use Names. SetCAs copies the bundle, and does nothing if the same one is passed again.
 func (c *Clients) SetCAs(bundle []byte) error {
 	c.setting.Lock()
 	defer c.setting.Unlock()
@@ -75,15 +76,16 @@ func (c *Clients) SetCAs(bundle []byte) error {
 	return nil
 }
 
-// cutOff tells whether the last block of a PEM text has no end.
+// cutOff reports whether the last block of a PEM text has no end.
 func cutOff(text []byte) bool {
 	begin := bytes.LastIndex(text, []byte("-----BEGIN "))
 	return begin >= 0 && !bytes.Contains(text[begin:], []byte("-----END "))
 }
 
-// Check returns nil if the client of this connection may call now, and else an error that wraps
-// ErrNoClientCertificate or ErrClientRefused. It verifies a chain of certificates once, and again when the
-// CAs change or a certificate of the chain ends; in between it takes no lock and allocates nothing.
+// Check returns nil if the client of this connection is allowed now, and otherwise an error that wraps
+// ErrNoClientCertificate or ErrClientRefused. It verifies an accepted chain once, and again when the CAs change or a
+// certificate of the chain expires. A refusal is kept for refusalLife. In between, Check takes no lock and allocates
+// nothing.
 func (c *Clients) Check(connection *tls.ConnectionState) error {
 	if connection == nil || len(connection.PeerCertificates) == 0 {
 		return ErrNoClientCertificate
@@ -104,7 +106,7 @@ func (c *Clients) Check(connection *tls.ConnectionState) error {
 
 var errNoClientCAsYet = fmt.Errorf("%w: the client CAs have not been read yet", ErrClientRefused)
 
-// Expected says in words what a client needs to be accepted.
+// Expected describes the certificate that a client needs to be accepted.
 func (c *Clients) Expected() string {
 	const one = "a certificate for client authentication, issued by a CA in ManagerOptions.ClientCA, for "
 	if len(c.Names) == 0 {
@@ -120,7 +122,7 @@ func (c *Clients) now() time.Time {
 	return c.Now()
 }
 
-// judge verifies a client's chain; its first certificate is the client's own.
+// judge verifies a client's chain. Its first certificate is the client's own.
 func (t *trust) judge(chain []*x509.Certificate, names []string, now time.Time) *verdict {
 	client := chain[0]
 	intermediates := x509.NewCertPool()
@@ -145,7 +147,8 @@ func allowed(client *x509.Certificate, names []string) bool {
 		slices.ContainsFunc(client.DNSNames, func(name string) bool { return slices.Contains(names, name) })
 }
 
-// longest is when the chain that is valid for longest ends: with the first of its certificates.
+// longest returns the end of the chain that stays valid for longest. A chain ends with the first of its certificates to
+// expire.
 func longest(chains [][]*x509.Certificate) time.Time {
 	var last time.Time
 	for _, chain := range chains {

@@ -1,6 +1,6 @@
 package serving
 
-// This file keeps client CAs as fresh as the file that they come from.
+// This file keeps client CAs in sync with the file that they come from.
 
 import (
 	"context"
@@ -13,15 +13,15 @@ import (
 )
 
 const (
-	// filePoll is how often a file is looked at. By content, not by notification: that finds a mounted
-	// ConfigMap's exchange of symbolic links, network file systems and renamed files alike.
+	// filePoll is the interval at which a file is read. Comparing its content, instead of waiting for notifications,
+	// handles a mounted ConfigMap's exchange of symbolic links, network file systems and renamed files alike.
 	filePoll = 5 * time.Second
 
-	// maxCAFile is what a ConfigMap or Secret can hold.
+	// maxCAFile is the maximum size of a ConfigMap or Secret, in bytes.
 	maxCAFile = 1 << 20
 )
 
-// ReadFile sets the CAs from a PEM file of at most 1 MiB, once. After an error the last good ones stay.
+// ReadFile sets the CAs from a PEM file of at most 1 MiB, once. After an error the last good ones stay in effect.
 func (c *Clients) ReadFile(path string) error {
 	text, err := readCAFile(path)
 	if err != nil {
@@ -33,10 +33,10 @@ func (c *Clients) ReadFile(path string) error {
 	return nil
 }
 
-// FollowFile keeps the CAs as they are in a PEM file until ctx ends: it looks at once, and then every five
-// seconds, and takes over what has changed. While the file cannot be read or holds no CA certificate, the
-// last good ones stay; that is logged when it appears and when it changes, as is every change of the CAs.
-// ReadFile may be called before, to learn of an error.
+// FollowFile keeps the CAs in sync with a PEM file until ctx ends. It reads the file at once and then every five
+// seconds, and applies changes. While the file cannot be read or holds no CA certificate, the last good ones stay in
+// effect. That is logged when it appears and when it changes, as is every change of the CAs. A caller that needs the
+// first error can call ReadFile before.
 func (c *Clients) FollowFile(ctx context.Context, path string, log logr.Logger) {
 	tick := time.NewTicker(filePoll)
 	defer tick.Stop()

@@ -1,19 +1,21 @@
 package serving
 
+// This file logs connections that fail.
+
 import (
 	"strings"
 
 	"github.com/go-logr/logr"
 )
 
-// connectionLog is where net/http complains of connections, above all of handshakes that fail: an API server that
-// does not trust our certificate shows up here as "bad certificate".
+// connectionLog receives net/http's messages about connections, above all about failed handshakes. An API server that
+// does not trust our certificate appears here as "bad certificate".
 type connectionLog struct {
 	log logr.Logger
 	rarely
 }
 
-// Write takes one line.
+// Write logs one line, unless another was logged shortly before.
 func (c *connectionLog) Write(line []byte) (int, error) {
 	if withheld, ok := c.pass(); ok {
 		const most = 500

@@ -1,6 +1,6 @@
 package serving
 
-// This file bounds what clients that never finish a request can take up.
+// This file limits the resources that clients can hold without ever finishing a request.
 
 import (
 	"errors"
@@ -13,38 +13,38 @@ import (
 )
 
 const (
-	// mostConnections is more than the API servers of one cluster ever open. An idle one takes some 30 KB.
+	// mostConnections is more than the API servers of one cluster ever open. An idle connection takes about 30 KB.
 	mostConnections = 1000
 
-	// mostHeaderBytes is for the header of one request. An API server sends less than 1 KB.
+	// mostHeaderBytes limits the header of one request. An API server sends less than 1 KB.
 	mostHeaderBytes = 32 << 10
 )
 
 var errAllBusy = errors.New("every connection that there may be has a request in flight; come again")
 
-// connections knows which connections are open. When there are too many, one has to go for each that comes: the one that
-// has waited longest for its first request, or else the one that has been idle longest. So a client that holds on to
+// connections tracks the open connections. When the limit is reached, each new one replaces another. The one that has
+// waited longest for its first request goes first, then the one that has been idle longest. So a client that only holds
 // connections loses them to one that uses its own. It is safe for concurrent use.
 //
-// controller-runtime's server makes its listener itself, so a connection is counted from its TLS handshake on; before that
-// it takes little, and net/http ends it after 32 s.
+// controller-runtime's server creates its own listener, so a connection is counted from its TLS handshake on. Before
+// that it takes little, and net/http closes it after 32 s.
 type connections struct {
 	most int
 	log  logr.Logger
 	rarely
 
 	mu   sync.Mutex
-	open map[string]*connection // by the client's address; closed ones stay until there is need for their place
+	open map[string]*connection // by the client's address; closed ones stay until their place is needed
 }
 
 type connection struct {
 	net.Conn
-	since time.Time // of the handshake, or of the end of the latest request
+	since time.Time // of the handshake, or of the latest start or end of a request
 	used  bool      // it has had a request
 	busy  int       // requests in flight
 }
 
-// admit takes a connection in.
+// admit adds a connection. If the limit is reached and every connection has a request in flight, it fails.
 func (c *connections) admit(conn net.Conn) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -93,7 +93,7 @@ func (x *connection) isLessUsefulThan(other *connection) bool {
 	return x.since.Before(other.since)
 }
 
-// isClosed asks the connection itself: net/http does not report the end of one.
+// isClosed queries the connection itself, because net/http does not report its end.
 func (x *connection) isClosed() bool {
 	system, ok := x.Conn.(syscall.Conn)
 	if !ok {
@@ -103,7 +103,7 @@ func (x *connection) isClosed() bool {
 	return err != nil || raw.Control(func(uintptr) {}) != nil
 }
 
-// begin notes that a request has come from an address; end, that it has been answered.
+// begin records that a request has arrived from an address; end records that it was answered.
 func (c *connections) begin(address string) {
 	c.count(address, 1)
 }

@@ -18,11 +18,11 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/cluster"
 )
 
-// pollServer is how often the manager's server is asked whether it has started: it tells in no other way.
+// pollServer is the interval at which the manager's server is polled until it has started. It offers no notification.
 const pollServer = 250 * time.Millisecond
 
-// Hosted is the webhook server of the program's own controller-runtime manager, on which our paths are served. It
-// starts and ends with that manager.
+// Hosted is the webhook server of the program's own controller-runtime manager, which also serves our paths. It starts
+// and ends with that manager.
 type Hosted struct {
 	host     *webhook.DefaultServer
 	handler  http.Handler
@@ -32,16 +32,16 @@ type Hosted struct {
 	done     chan struct{}
 }
 
-// NewHosted serves what handler answers, below a prefix.
+// NewHosted returns a Hosted that serves handler below a prefix.
 func NewHosted(host *webhook.DefaultServer, handler http.Handler, prefix string, log logr.Logger) *Hosted {
 	return &Hosted{host: host, handler: http.StripPrefix(prefix, handler), prefix: prefix, log: log, done: make(chan struct{})}
 }
 
-// Start puts the handler on the server and returns when that answers. All below the prefix is ours, what is unknown too: it
-// belongs to another version.
+// Start registers the handler on the server and returns when the server answers. The handler receives every path below
+// the prefix, including unknown ones, which belong to another version.
 func (s *Hosted) Start(ctx context.Context) (err error) {
 	defer func() {
-		if v := recover(); v != nil { // how Register says that a path is taken
+		if v := recover(); v != nil { // Register panics if a path is taken
 			err = fmt.Errorf("eirinix: the KubeManager's webhook server does not take what is below %s; give each Manager an OperatorFingerprint of its own: %v", s.prefix, v)
 		}
 	}()
@@ -68,7 +68,7 @@ func (s *Hosted) Err() error            { return nil }
 func (s *Hosted) Drain()                { s.draining.Store(true) }
 func (s *Hosted) Draining() bool        { return s.draining.Load() }
 
-// Shutdown leaves the server to its manager, which waits for calls in flight.
+// Shutdown only drains. It leaves the server to its manager, which waits for calls in flight.
 func (s *Hosted) Shutdown(context.Context) error {
 	s.Drain()
 	return nil

@@ -1,6 +1,6 @@
 package serving
 
-// This file gives controller-runtime's server an HTTP/2 half that knows our idle timeout.
+// This file equips controller-runtime's server with an HTTP/2 implementation that uses our idle timeout.
 
 import (
 	"context"
@@ -10,13 +10,13 @@ import (
 	"time"
 )
 
-const http2Protocol = "h2" // as ALPN calls it
+const http2Protocol = "h2" // its ALPN protocol name
 
-// newHTTP2 returns a server whose HTTP/2 half is set up with this idle timeout, nil if net/http has no HTTP/2.
+// newHTTP2 returns a server whose HTTP/2 implementation has this idle timeout, or nil if net/http has no HTTP/2.
 //
-// A server's HTTP/2 half keeps the idle timeout that the server had when it began to serve. By the time we
-// come to change controller-runtime's, it has begun, so its half is replaced with that of another server,
-// which has begun, and ended, on a listener that has no connections.
+// An HTTP/2 implementation keeps the idle timeout that its server had when it started to serve. By the time we can
+// change controller-runtime's server, it has started. So its implementation is replaced by that of another server,
+// which has started and ended on a listener without connections.
 func newHTTP2(idle time.Duration) *http.Server {
 	server := &http.Server{IdleTimeout: idle}
 	_ = server.Serve(noConnections{})
@@ -26,8 +26,8 @@ func newHTTP2(idle time.Duration) *http.Server {
 	return server
 }
 
-// useHTTP2 makes server serve HTTP/2 with the half of another one, which is told of the shutdown, so that it
-// sends its connections a GOAWAY. Handler and ErrorLog are looked up in server at each request.
+// useHTTP2 makes server serve HTTP/2 with the implementation of another server. The other one is notified of the
+// shutdown, so that it sends a GOAWAY to its connections. Handler and ErrorLog are read from server at each request.
 func useHTTP2(server, other *http.Server) {
 	server.TLSNextProto[http2Protocol] = other.TLSNextProto[http2Protocol]
 	server.RegisterOnShutdown(func() { _ = other.Shutdown(context.Background()) })

@@ -1,6 +1,6 @@
 package serving
 
-// This file is the serving certificate of one process.
+// This file manages the serving certificate of one process.
 
 import (
 	"bytes"
@@ -21,32 +21,32 @@ import (
 )
 
 const (
-	// DefaultLeafLifetime is short because nothing stores a serving certificate: losing one costs nothing.
+	// DefaultLeafLifetime is short because a serving certificate is never stored: losing one costs nothing.
 	DefaultLeafLifetime = 7 * 24 * time.Hour
 
-	// maxPoll bounds how long Run sleeps. Timers stand still while a machine is suspended and do not see that the
-	// wall clock is set; clients judge by wall clocks. A look compares a few times and costs nothing else.
+	// maxPoll limits how long Run sleeps. Timers stop while a machine is suspended and ignore changes of the wall
+	// clock, but clients judge by wall clocks. A check consists of a few comparisons and costs nothing else.
 	maxPoll = 2 * time.Second
 
-	// minPoll keeps Run from spinning when a certificate is due at once.
+	// minPoll prevents a busy loop in Run when a certificate is due at once.
 	minPoll = 100 * time.Millisecond
 
-	// maxRetry bounds how long Run waits after a renewal that failed: making a key may be costly.
+	// maxRetry limits how long Run waits after a failed renewal. Creating a key can be expensive.
 	maxRetry = time.Minute
 )
 
-// ErrNoCertificate is returned before the first successful Use.
+// ErrNoCertificate is returned until the first successful Use.
 var ErrNoCertificate = errors.New("no serving certificate yet: the CA has not been read")
 
-// Leaf holds the serving certificate of this process: signed in memory, renewed at two thirds of its
-// life (give or take a tenth), never stored. Its methods are safe for concurrent use.
+// Leaf holds the serving certificate of this process. It is signed in memory, renewed at two thirds of its lifetime
+// (plus or minus a tenth) and never stored. Its methods are safe for concurrent use.
 type Leaf struct {
-	// Key is the kind of the certificate's key, ECDSA-P256 if empty. Set it before the first Use, which fails
-	// on one that does not exist.
+	// Key is the algorithm of the certificate's key, ECDSA-P256 if empty. Set it before the first Use, which fails on
+	// an unknown one.
 	Key ca.KeyAlgorithm
 
-	// ServerTime returns the API server's time as it was seen last, the zero time while it is unknown. Nil means that it
-	// never is. Certificates are made to be valid by both clocks. Set it before the first Use.
+	// ServerTime returns the API server's time as last observed, or the zero time while it is unknown. If ServerTime is
+	// nil, the time is always unknown. Certificates are valid by both clocks. Set it before the first Use.
 	ServerTime func() time.Time
 
 	hosts    []string
@@ -58,16 +58,16 @@ type Leaf struct {
 	changed chan struct{} // wakes Run
 }
 
-// signed is immutable once it is stored.
+// signed is a certificate with its CA and schedule. It is immutable once it is stored.
 type signed struct {
 	certificate tls.Certificate
 	authority   *ca.Authority
-	at          time.Time // when it was signed, by the local wall clock, as renewAt is
+	at          time.Time // when it was signed, by the local wall clock; so is renewAt
 	renewAt     time.Time
 }
 
-// NewLeaf returns a Leaf for these hosts (see ca.ParseHosts). Lifetime 0 means seven days; now nil means
-// time.Now. It holds no certificate until Use.
+// NewLeaf returns a Leaf for these hosts (see ca.ParseHosts). A lifetime of 0 means seven days, and a nil now means
+// time.Now. The Leaf holds no certificate until Use.
 func NewLeaf(hosts []string, lifetime time.Duration, now func() time.Time) *Leaf {
 	if lifetime == 0 {
 		lifetime = DefaultLeafLifetime
@@ -78,9 +78,9 @@ func NewLeaf(hosts []string, lifetime time.Duration, now func() time.Time) *Leaf
 	return &Leaf{hosts: slices.Clone(hosts), lifetime: lifetime, now: now, changed: make(chan struct{}, 1)}
 }
 
-// Use signs a certificate with this CA and serves it from the next handshake on. It does nothing if the
-// certificate that is served comes from this CA (and cross-signed chain), is valid already and is not due. On an
-// error the last good certificate stays.
+// Use signs a certificate with this CA and serves it from the next handshake on. It does nothing if the served
+// certificate comes from this CA (and cross-signed chain), is already valid and is not due. After an error the last
+// good certificate stays.
 func (l *Leaf) Use(a *ca.Authority) error {
 	l.writing.Lock()
 	defer l.writing.Unlock()
@@ -91,7 +91,7 @@ func (l *Leaf) Use(a *ca.Authority) error {
 	if l.current.Load() != before {
 		select {
 		case l.changed <- struct{}{}:
-		default: // Run has not yet taken notice of the last change: it will see this one too
+		default: // Run has not yet handled the last change, and will observe this one too
 		}
 	}
 	return nil
@@ -117,7 +117,7 @@ func (l *Leaf) use(a *ca.Authority) error {
 	if leaf.NotAfter.Before(a.Certificate.NotAfter) {
 		s.renewAt = now.Add(ca.RenewIn(min(left, l.lifetime), rand.Float64()*2-1))
 	} else {
-		// It ends with its CA: no renewal can give more, only another CA can.
+		// It expires together with its CA. A renewal cannot extend it, only another CA can.
 		s.renewAt = now.Add(left)
 	}
 	l.current.Store(s)
@@ -129,9 +129,9 @@ func (l *Leaf) due(s *signed, now time.Time) bool {
 	return !now.Before(s.renewAt) || l.early(s, now)
 }
 
-// early reports whether one of the clocks went back behind what the certificate was made by: it is not valid yet, or the
-// time of its renewal means nothing any more. To sign again mends both, so it happens once. A certificate that starts
-// together with its CA cannot start earlier.
+// early reports whether one of the clocks was set back behind the one that the certificate was created by. The
+// certificate is then not valid yet, or its renewal time is meaningless. Signing again repairs both, so it happens
+// once. A certificate that starts together with its CA cannot start earlier.
 func (l *Leaf) early(s *signed, now time.Time) bool {
 	if now.Before(s.at.Add(-min(time.Hour, l.lifetime/10))) {
 		return true
@@ -144,7 +144,7 @@ func (l *Leaf) early(s *signed, now time.Time) bool {
 	return first.Before(leaf.NotBefore) && leaf.NotBefore.After(s.authority.Certificate.NotBefore)
 }
 
-// wall is the local time without the reading of the monotonic clock, which does not see that the wall clock is set.
+// wall returns the local time without its monotonic clock reading, which ignores changes of the wall clock.
 func (l *Leaf) wall() time.Time { return l.now().Round(0) }
 
 func (l *Leaf) serverTime() time.Time {
@@ -154,9 +154,9 @@ func (l *Leaf) serverTime() time.Time {
 	return l.ServerTime()
 }
 
-// GetCertificate is for tls.Config. It allocates nothing and takes no lock. It returns ErrNoCertificate
-// before the first Use. A certificate that could not be renewed is served on: the API server says best
-// what is wrong with it.
+// GetCertificate returns the served certificate. It is for tls.Config. It allocates nothing and takes no lock. It
+// returns ErrNoCertificate before the first Use. A certificate that could not be renewed is still served, because the
+// API server reports best why it is refused.
 func (l *Leaf) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	s := l.current.Load()
 	if s == nil {
@@ -165,7 +165,7 @@ func (l *Leaf) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return &s.certificate, nil
 }
 
-// Certificate returns the certificate that is served, nil before the first Use. It must not be changed.
+// Certificate returns the served certificate, or nil before the first Use. It must not be changed.
 func (l *Leaf) Certificate() *x509.Certificate {
 	s := l.current.Load()
 	if s == nil {
@@ -174,9 +174,9 @@ func (l *Leaf) Certificate() *x509.Certificate {
 	return s.certificate.Leaf
 }
 
-// Run renews the certificate when it is due, with the CA that was used last, until ctx ends. It may be
-// started before the first Use. It looks at the clocks at least every two seconds, so that a machine that
-// was suspended, or whose clock was set, renews at once. A failure is logged when it appears and when it changes.
+// Run renews the certificate when it is due, with the last used CA, until ctx ends. It can start before the first Use.
+// It reads the clocks at least every two seconds, so that a machine that was suspended, or whose clock was set, renews
+// at once. A failure is logged when it appears and when it changes.
 func (l *Leaf) Run(ctx context.Context, log logr.Logger) {
 	var lastError string
 	for {
@@ -187,7 +187,7 @@ func (l *Leaf) Run(ctx context.Context, log logr.Logger) {
 				lastError, pause = "", l.pause()
 				log.Info("serving certificate renewed", "expires", renewed.certificate.Leaf.NotAfter)
 			} else {
-				pause = max(minPoll, min(maxRetry, l.lifetime/20)) // a few times before the certificate ends
+				pause = max(minPoll, min(maxRetry, l.lifetime/20)) // a few times before the certificate expires
 			}
 			if err != nil && err.Error() != lastError {
 				lastError = err.Error()
@@ -206,7 +206,7 @@ func (l *Leaf) Run(ctx context.Context, log logr.Logger) {
 	}
 }
 
-// renew signs again with the CA of the certificate that is served, unless a Use was faster.
+// renew signs again with the CA of the served certificate, unless a Use was faster.
 func (l *Leaf) renew() (*signed, error) {
 	l.writing.Lock()
 	defer l.writing.Unlock()
@@ -224,8 +224,8 @@ func (l *Leaf) pause() time.Duration {
 	return max(minPoll, min(maxPoll, s.renewAt.Sub(l.wall())))
 }
 
-// Verify returns nil if a client that trusts this caBundle (PEM) would accept the served certificate now, for
-// every host, by one of the two clocks. Otherwise the error says why not.
+// Verify returns nil if a client that trusts this caBundle (PEM) accepts the served certificate now, for every host, by
+// one of the two clocks. Otherwise the error states the reason.
 func (l *Leaf) Verify(bundlePEM []byte) error {
 	s := l.current.Load()
 	if s == nil {
@@ -262,7 +262,7 @@ func (l *Leaf) Verify(bundlePEM []byte) error {
 	return nil
 }
 
-// explain says in terms of the caBundle why a served certificate does not verify.
+// explain describes, in terms of the caBundle, why a served certificate does not verify.
 func (s *signed) explain(host string, err error) error {
 	var unknown x509.UnknownAuthorityError
 	if errors.As(err, &unknown) {

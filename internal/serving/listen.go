@@ -1,6 +1,6 @@
 package serving
 
-// This file finds a port, makes sure that it is this process which answers there, and explains why not.
+// This file finds a port, checks that this process answers on it, and explains failures.
 
 import (
 	"context"
@@ -17,7 +17,7 @@ import (
 
 // awaitAnswer returns when our own certificate answers on the port, or the server has failed.
 func (s *Server) awaitAnswer(ctx context.Context) error {
-	// The server answers within a millisecond of listening; the ticks only bound the wait.
+	// The server answers within a millisecond of listening. The ticks only limit the wait.
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for {
@@ -38,7 +38,7 @@ func (s *Server) awaitAnswer(ctx context.Context) error {
 	}
 }
 
-// probe makes one handshake with the port and checks that it is this process that answers.
+// probe performs one handshake with the port and checks that this process answers.
 func (s *Server) probe(ctx context.Context) error {
 	own, err := s.GetCertificate(&tls.ClientHelloInfo{})
 	if err != nil {
@@ -64,7 +64,7 @@ func (s *Server) probe(ctx context.Context) error {
 	return conn.Close()
 }
 
-// dialAddress is where this process reaches its own listener.
+// dialAddress returns the address at which this process reaches its own listener.
 func (s *Server) dialAddress() string {
 	host := s.Host
 	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
@@ -76,7 +76,7 @@ func (s *Server) dialAddress() string {
 	return net.JoinHostPort(host, strconv.Itoa(s.port))
 }
 
-// freePort asks the system for a port that is free at this moment.
+// freePort returns a port that is free at this moment, chosen by the system.
 func freePort(host string) (int, error) {
 	l, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
 	if err != nil {
@@ -86,7 +86,7 @@ func freePort(host string) (int, error) {
 	return port, l.Close()
 }
 
-// listenError says what to do about a port that cannot be had.
+// listenError adds the remedy to an error about a port that cannot be used.
 func listenError(host string, port int, err error) error {
 	address := net.JoinHostPort(host, strconv.Itoa(port))
 	switch {

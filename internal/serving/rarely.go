@@ -1,23 +1,25 @@
 package serving
 
+// This file limits the rate of log lines about connections.
+
 import (
 	"sync"
 	"time"
 )
 
-// rareEvery is how often a line about connections is worth its place in the log: whoever reaches the port can
-// cause as many as they like.
+// rareEvery is the minimum interval between log lines about connections. Any client that reaches the port can cause as
+// many of them as it likes.
 const rareEvery = 10 * time.Second
 
-// rarely lets one thing through in ten seconds and counts the rest. The zero value lets the next one through.
-// It is safe for concurrent use.
+// rarely passes one event in ten seconds and counts the rest. The zero value passes the next one. It is safe for
+// concurrent use.
 type rarely struct {
 	mu       sync.Mutex
 	next     time.Time
 	withheld int
 }
 
-// pass tells whether this one may go through, and how many did not since the last that did.
+// pass reports whether this event passes, and how many were withheld since the last one that did.
 func (r *rarely) pass() (withheld int, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

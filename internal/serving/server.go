@@ -1,5 +1,5 @@
-// Package serving is the TLS side of the webhook: the listener, the serving certificate that every process
-// signs for itself, who may call, draining, and health.
+// Package serving is the TLS side of the webhook: the listener, the serving certificate that every process signs for
+// itself, client authorization, draining, and health.
 package serving
 
 import (
@@ -19,24 +19,24 @@ import (
 )
 
 const (
-	// freePortTries bounds how often a free port that somebody else took meanwhile is chosen again.
+	// freePortTries limits how often a free port is chosen again if another process has taken it in the meantime.
 	freePortTries = 10
 
 	healthzPath = "/healthz"
 	readyzPath  = "/readyz"
 )
 
-// Server serves a handler over TLS through controller-runtime's webhook server, with health endpoints
-// beside it. Fill in the fields, then Start once, Drain, Shutdown.
+// Server serves a handler over TLS through controller-runtime's webhook server, together with health endpoints. Set the
+// fields, call Start once, then Drain, then Shutdown.
 type Server struct {
 	Host           string // address to listen on; empty means all
-	WantPort       int    // 0 picks a free one
+	WantPort       int    // 0 chooses a free one
 	GetCertificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
 	Handler        http.Handler // everything but the health endpoints
-	Ready          func() error // why /readyz is not OK; nil result means ready
+	Ready          func() error // why /readyz is not OK; a nil result means ready
 	Log            logr.Logger
-	Clients        *Clients // who may call; nil means everybody. The health endpoints answer everybody
-	HTTP2          bool     // offer HTTP/2 beside HTTP/1.1
+	Clients        *Clients // nil allows every client; the health endpoints always do
+	HTTP2          bool     // offer HTTP/2 in addition to HTTP/1.1
 
 	idle     time.Duration // 0 means idleTimeout
 	most     int           // connections; 0 means mostConnections
@@ -50,8 +50,8 @@ type Server struct {
 	err      error // of the inner server; read after done is closed
 }
 
-// Start listens and returns when the port answers with our own certificate. ctx bounds the start only; the
-// server runs until Shutdown, so that a program's context does not cut off requests in flight.
+// Start listens and returns when the port answers with our own certificate. ctx limits only the start. The server runs
+// until Shutdown, so that the end of a program's context does not cut off requests in flight.
 func (s *Server) Start(ctx context.Context) error {
 	for try := 1; ; try++ {
 		port := s.WantPort
@@ -74,8 +74,8 @@ func (s *Server) Start(ctx context.Context) error {
 }
 
 func (s *Server) startOn(ctx context.Context, port int) error {
-	// The server's own context outlives ctx: controller-runtime makes it the base of every request's,
-	// and its end is what stops the server.
+	// The server's own context outlives ctx. controller-runtime derives every request's context from it, and its end
+	// stops the server.
 	s.open.most, s.open.log = cmp.Or(s.most, mostConnections), s.Log
 	running, stop := context.WithCancel(context.WithoutCancel(ctx))
 	inner := webhook.NewServer(webhook.Options{
@@ -116,8 +116,8 @@ func (s *Server) route(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// refuse answers a client that may not call. The body is not read. The connection ends, because a client that
-// has got a new certificate shows it on a new connection only.
+// refuse answers a client that is not allowed. The body is not read. The connection is closed, because a client
+// presents a new certificate only on a new connection.
 func (s *Server) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	status := http.StatusForbidden
 	if errors.Is(err, ErrNoClientCertificate) {
@@ -127,7 +127,7 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	w.Header().Set("Connection", "close")
 	w.WriteHeader(status)
 	_, _ = fmt.Fprintf(w, "%v; expected is %s\n", err, s.Clients.Expected())
-	// client-go shows its user the text of a 403, but not that of a 401: so it stands here too.
+	// client-go shows its user the text of a 403, but not that of a 401, so it is also logged here.
 	if withheld, ok := s.refusals.pass(); ok {
 		s.Log.Info("refused a client", "status", status, "reason", err.Error(), "expected", s.Clients.Expected(),
 			"from", r.RemoteAddr, "moreSinceLast", withheld)
@@ -154,10 +154,10 @@ func (s *Server) health(w http.ResponseWriter, err error) {
 	_, _ = w.Write([]byte("ok\n"))
 }
 
-// Port is the port that the server listens on, with the one that was picked for 0; 0 before Start.
+// Port returns the port that the server listens on, also if it was chosen for 0. It is 0 before Start.
 func (s *Server) Port() int { return s.port }
 
-// Addr is the address that the server listens on; nil before Start.
+// Addr returns the address that the server listens on, or nil before Start.
 func (s *Server) Addr() net.Addr {
 	if s.port == 0 {
 		return nil
@@ -165,20 +165,20 @@ func (s *Server) Addr() net.Addr {
 	return &net.TCPAddr{IP: net.ParseIP(s.Host), Port: s.port}
 }
 
-// Done is closed when the server has ended, by Shutdown or by itself.
+// Done returns a channel that is closed when the server has ended, through Shutdown or by itself.
 func (s *Server) Done() <-chan struct{} { return s.done }
 
-// Err tells why the server ended by itself. It may be called after Done is closed.
+// Err returns why the server ended by itself. It can be called once Done is closed.
 func (s *Server) Err() error { return s.err }
 
-// Drain makes /readyz say no and closes connections after their next answer, while calls are still served.
+// Drain makes /readyz report not ready and closes connections after their next response, while calls are still served.
 func (s *Server) Drain() { s.draining.Store(true) }
 
-// Draining tells whether Drain was called.
+// Draining reports whether Drain was called.
 func (s *Server) Draining() bool { return s.draining.Load() }
 
-// Shutdown stops accepting and waits for the requests in flight, for as long as ctx allows (and a minute
-// at most, which is longer than any call can take).
+// Shutdown stops accepting connections and waits for the requests in flight. It waits for as long as ctx allows, but at
+// most a minute, which is longer than any call can take.
 func (s *Server) Shutdown(ctx context.Context) error {
 	if s.stop == nil {
 		return nil

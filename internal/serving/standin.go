@@ -1,5 +1,7 @@
 package serving
 
+// This file holds a substitute for the webhook server of a controller-runtime manager.
+
 import (
 	"context"
 	"net/http"
@@ -8,9 +10,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
 )
 
-// StandIn stands in the controller-runtime manager for the webhook server. The Manager runs the real one
-// itself, because it must outlive the manager's context, or requests in flight would be cut off. What a
-// program registers here (a conversion webhook, say) is served on the same port, below its own path.
+// StandIn replaces the webhook server within the controller-runtime manager. The Manager runs the real one itself: it
+// must outlive the manager's context, or requests in flight would be cut off. Handlers that a program registers here
+// (for a conversion webhook, say) are served on the same port, below their own paths.
 type StandIn struct {
 	Mux   *http.ServeMux
 	Ready func() error

@@ -1,6 +1,6 @@
 package serving
 
-// This file remembers which clients were accepted and which were not.
+// This file caches which clients were accepted and which were refused.
 
 import (
 	"crypto/sha256"
@@ -13,12 +13,12 @@ import (
 )
 
 const (
-	// maxVerdicts bounds what is remembered of each kind. A cluster has a handful of API servers; whoever
-	// shows more certificates than this pays for their verification, as everybody does when the bound is
-	// reached and the memory starts anew.
+	// maxVerdicts limits the number of cached verdicts of each kind. A cluster has a handful of API servers. A client
+	// with more certificates than this pays for their verification. So does every client when the limit is reached and
+	// the cache starts empty again.
 	maxVerdicts = 128
 
-	// refusalLife is how long a refusal is remembered: clocks are set right, and certificates come of age.
+	// refusalLife is how long a refusal is cached. Clocks are corrected, and certificates become valid.
 	refusalLife = 10 * time.Second
 )
 
@@ -28,8 +28,8 @@ type verdict struct {
 	from, until time.Time
 }
 
-// refused is a verdict with its reason, of bounded length: much of it was written by a stranger (and is quoted
-// therefore).
+// refused returns a verdict with its reason. The reason is limited to 1000 characters and quoted, because an unknown
+// client wrote much of it.
 func refused(now time.Time, format string, args ...any) *verdict {
 	const most = 1000
 	reason := fmt.Sprintf(format, args...)
@@ -40,7 +40,8 @@ func refused(now time.Time, format string, args ...any) *verdict {
 // chainKey identifies the certificates that a client has sent, in their order.
 type chainKey [sha256.Size]byte
 
-// keyOf allocates nothing. Intermediates count too: with others, the verdict may be another.
+// keyOf returns the key of a chain and allocates nothing. Intermediates are included, because the verdict can depend on
+// them.
 func keyOf(chain []*x509.Certificate) chainKey {
 	key := chainKey(sha256.Sum256(chain[0].Raw))
 	for _, certificate := range chain[1:] {
@@ -53,14 +54,14 @@ func keyOf(chain []*x509.Certificate) chainKey {
 	return key
 }
 
-// verdicts is a bounded memory that is read without a lock. Refusals have a place of their own, so that
-// strangers cannot push the API server's out. The zero value is empty.
+// verdicts is a bounded cache that is read without a lock. Refusals are stored separately, so that unknown clients
+// cannot evict the API server's verdict. The zero value is empty.
 type verdicts struct {
 	accepted, refused atomic.Pointer[map[chainKey]*verdict]
 	writing           sync.Mutex
 }
 
-// get returns the verdict that holds now, or nil.
+// get returns the verdict that is valid now, or nil.
 func (m *verdicts) get(key chainKey, now time.Time) *verdict {
 	for _, kind := range [...]*atomic.Pointer[map[chainKey]*verdict]{&m.accepted, &m.refused} {
 		known := kind.Load()
