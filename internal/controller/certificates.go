@@ -1,7 +1,7 @@
 package controller
 
-// This file is the interface between the loop and the two origins of certificates: a CA of our own (ownca.go), and an
-// issuer elsewhere (issued.go).
+// This file defines the interface between the control loop and the two origins of certificates: a CA of our own
+// (ownca.go) and an external issuer (issued.go).
 
 import (
 	"context"
@@ -16,39 +16,40 @@ import (
 type Certificates interface {
 	// String names the origin in logs and errors.
 	fmt.Stringer
-	// Obtain returns when there is a certificate to serve. With wait it waits, and says for what, where others make it.
+	// Obtain returns once it has a certificate to serve. With wait set, it waits for a certificate that another process
+	// makes, and logs the reason for the wait.
 	Obtain(ctx context.Context, o Observation, wait bool) error
-	// ObtainTrust returns when it is known what must be trusted, for a program that serves nothing.
+	// ObtainTrust returns once the CAs to trust are known, for a program that serves nothing.
 	ObtainTrust(ctx context.Context, o Observation) error
-	// Run keeps the certificate up to date until ctx ends. It may be called before Obtain.
+	// Run keeps the certificate up to date until ctx ends. It can be called before Obtain.
 	Run(ctx context.Context)
 	GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error)
-	// Verify reports why an API server that trusts this caBundle refuses what is served here.
+	// Verify reports why an API server that trusts this caBundle rejects the served certificate.
 	Verify(bundle []byte) error
 
 	look(ctx context.Context, c *Controller, o Observation) (Trust, error)
-	// need reads anew what every caBundle must hold, after the configurations have been read.
+	// need rereads the CAs that every caBundle must hold. It is called after the configurations have been read.
 	need(ctx context.Context, o Observation) ([]byte, error)
-	// verifyRecorded is Verify for what the registering half of a deployment has recorded.
+	// verifyRecorded is Verify against the caBundle that the registering half of a deployment has recorded.
 	verifyRecorded() error
-	// othersTrusted reports whether API servers with this caBundle trust what other replicas serve.
+	// othersTrusted reports whether API servers with this caBundle trust the certificates of other replicas.
 	othersTrusted(bundle []byte, now time.Time) bool
 	leaf() *x509.Certificate
 }
 
-// Trust is what certificates ask of the loop.
+// Trust holds the actions that the certificates require of the control loop.
 type Trust struct {
-	Want      []byte // every caBundle must hold these CAs
-	Tolerated []byte // and may hold these
-	Lacks     string // why a caBundle must be written at once; empty when it need not
-	Excess    string // why a CA may leave a caBundle
+	Want      []byte // CAs that every caBundle must hold
+	Tolerated []byte // further CAs that a caBundle can hold
+	Lacks     string // why a caBundle must be written at once; empty if no write is needed
+	Excess    string // why a CA can leave a caBundle
 	Keep      func(live []byte) []byte
-	// Distrusted says that CAs which are not needed leave at once.
+	// Distrusted removes CAs that are not needed from the caBundles at once.
 	Distrusted bool
 
 	Do      func(context.Context) error // the next step of a rotation, or a correction of the Secret; nil for none
 	Reason  string
-	Blocked string    // what this process may not do, and the remedy
+	Blocked string    // the action that this process has no right to take, and the remedy
 	Again   time.Time // when to look again
 	Waiting error     // why no newer certificate is served
 	own     *ownStatus

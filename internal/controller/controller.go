@@ -1,10 +1,10 @@
-// Package controller keeps the cluster as it should be: the certificate Secret, the webhook configurations and their
-// caBundle, and the Lease with the versions of the program. Every replica runs one Controller. There is no leader: every
-// write is guarded by the resourceVersion that it was decided on, and losing a race is a reason to look again.
+// Package controller reconciles the certificate Secret, the webhook configurations with their caBundles, and the Lease
+// with the versions of the program. Every replica runs one Controller, without leader election. Every write is guarded
+// by the resourceVersion that its decision was based on. A replica that loses a race observes again.
 //
-// A pass observes all objects in copies that watches keep, decides, and does at most one thing. Before a configuration is
-// written, it and then the Secret are read anew, in this order: a replica whose copies are late cannot take back what a
-// faster one has published.
+// A pass observes all objects in cached copies that watches keep current, decides, and does at most one write. Before
+// it writes a configuration, it rereads first the configurations and then the Secret. With this order, a replica with a
+// late cache cannot revert the write of a faster one.
 package controller
 
 import (
@@ -27,27 +27,27 @@ import (
 )
 
 const (
-	// resync is how often a pass is made when nothing happens. It costs no request.
+	// resync is the interval between passes when nothing happens. Such a pass costs no request.
 	resync = time.Minute
 
-	// passTimeout bounds one pass.
+	// passTimeout bounds one Reconcile.
 	passTimeout = 30 * time.Second
 
-	// firstRetry and lastRetry bound the time after a pass that failed.
+	// firstRetry and lastRetry bound the delay after a failed pass.
 	firstRetry, lastRetry = time.Second, 30 * time.Second
 
-	// actionsAtOnce bounds what is done in a row: more than a whole rotation has.
+	// actionsAtOnce bounds the writes in a row of one Reconcile. A whole rotation needs fewer.
 	actionsAtOnce = 16
 
-	// replicasAtMost is the number of replicas for which pauses are made.
+	// replicasAtMost is the number of replicas that the distribution of pauses is designed for.
 	replicasAtMost = 1000
 )
 
-// Config is all that a Controller works with. It does not change.
+// Config holds the settings and dependencies of a Controller. It does not change.
 type Config struct {
 	Cache          cluster.Cache
 	Configurations []webhookconf.Configuration
-	Leases         rollout.Leases // nil where versions are of no concern: then no Lease is read or written
+	Leases         rollout.Leases // nil where versions do not matter: then no Lease is read or written
 	Namespace      string         // of the Lease
 	LeaseName      string
 
@@ -55,50 +55,50 @@ type Config struct {
 	Desired      webhookconf.Desired // Version names this version
 	Record       rollout.Record      // of this version: Target and Steps
 
-	Registers bool        // may write configurations
-	Lives     bool        // is a replica of its version: it serves, and registers
-	After     *Controller // whose place it takes in this process, once that one's Run has ended; nil for none
-	OnlyTrust bool        // writes caBundles and nothing else of a configuration
-	Once      bool        // is a short process that knows nothing of the past: a CA leaves a caBundle late
+	Registers bool        // writes webhook configurations
+	Lives     bool        // is a replica of its version: it serves and registers
+	After     *Controller // the Controller that this one replaces in this process, after the Run of that one has ended; nil for none
+	OnlyTrust bool        // writes caBundles, and no other field of a configuration
+	Once      bool        // runs in a short-lived process without history; a CA that is not needed leaves a caBundle late
 
 	Retain time.Duration // how long a CA that is not needed stays trusted
-	Lag    time.Duration // how long an API server may take to hear of a write
+	Lag    time.Duration // how long an API server may take to observe a write
 
-	Serve func(map[string]rollout.Route) // is given the paths of other versions; nil where nothing is served
-	Ready func(error)                    // is told after each pass why API servers cannot call this process; nil where none can
+	Serve func(map[string]rollout.Route) // receives the paths of other versions; nil in a process that serves nothing
+	Ready func(error)                    // receives after each pass why API servers cannot call this process, or nil; nil if none ever calls it
 	Told  *Report
 	Log   logr.Logger
 
-	API    *cluster.API     // tells of outages; nil for none
+	API    *cluster.API     // reports outages; nil for none
 	Now    func() time.Time // nil means time.Now
 	Random func() float64   // in [0, 1); nil means rand.Float64
 }
 
-// Controller is one process's part. Its methods may be called from any goroutine.
+// Controller is the reconciler of one process. Its methods are safe for concurrent use.
 type Controller struct {
 	Config
 
-	over    atomic.Bool   // configurations are being removed, and not written any more
-	unknown atomic.Bool   // the Lease may not be read
-	refused atomic.Bool   // another program came first
-	left    atomic.Bool   // this replica stops, and answers no question any more
-	passing chan struct{} // holds one during a pass: one at a time
+	over    atomic.Bool   // configurations are being removed and must not be written
+	unknown atomic.Bool   // this process has no right to read the Lease
+	refused atomic.Bool   // another program registered first
+	left    atomic.Bool   // this replica is stopping and no longer answers the questions of other versions
+	passing chan struct{} // holds one element during a pass, so that passes run one at a time
 
-	// The rest belongs to the pass.
+	// The fields below belong to the pass.
 	seen              map[string]rollout.Sighting
 	versions          rollout.Versions
 	routes            map[string]rollout.Route
 	pauses            map[string]pause
-	drift, trustDrift *webhookconf.Drift // of entries, and of caBundles
-	managers          map[string]string  // the last other client that wrote a configuration, by its name
-	standing          map[string]bool    // configurations that were in order once
-	spread            time.Time          // until when an API server may not trust what was added to a caBundle in use
-	doubtedAt         time.Time          // since when API servers trust other replicas and not this one
-	unreached         int                // how often in a row the registration itself has refused the Lease
+	drift, trustDrift *webhookconf.Drift // drift of the entries, and of the caBundles
+	managers          map[string]string  // the last other client that wrote a configuration, by the configuration's name
+	standing          map[string]bool    // configurations that have been in order at least once
+	spread            time.Time          // until then, an API server may not trust a CA that was added to a caBundle in use
+	doubtedAt         time.Time          // since when API servers have trusted other replicas and not this one
+	unreached         int                // how often in a row the registration itself has rejected the write of the Lease
 	wasReady          bool
 }
 
-// New makes a Controller.
+// New returns a Controller.
 func New(c Config) *Controller {
 	if c.Now == nil {
 		c.Now = time.Now
@@ -114,11 +114,11 @@ func New(c Config) *Controller {
 		drift: webhookconf.NewDrift(troubleMost), trustDrift: webhookconf.NewDrift(trustTroubleMost),
 	}
 	made.over.Store(c.After != nil && c.After.over.Load())
-	made.After = nil // nothing else of it is kept
+	made.After = nil // no other state of it is kept
 	return made
 }
 
-// Run makes passes until ctx ends: after each change of an object, when something is due, and every minute.
+// Run makes passes until ctx ends: after each change of an object, when something is due, and at least once a minute.
 func (c *Controller) Run(ctx context.Context, objects *cluster.Objects) {
 	const item = "pass"
 	queue := workqueue.NewTypedDelayingQueue[string]()
@@ -142,7 +142,7 @@ func (c *Controller) Run(ctx context.Context, objects *cluster.Objects) {
 	}
 }
 
-// Reconcile makes passes until nothing is due, and returns when something is again.
+// Reconcile makes passes until nothing is due. It returns how long to wait before the next one.
 func (c *Controller) Reconcile(ctx context.Context) (again time.Duration, err error) {
 	select {
 	case c.passing <- struct{}{}:
@@ -172,7 +172,7 @@ func (c *Controller) Reconcile(ctx context.Context) (again time.Duration, err er
 	return c.jitter(firstRetry), nil
 }
 
-// pass observes, decides, and does at most one thing.
+// pass observes the objects, decides, and does at most one write.
 func (c *Controller) pass(ctx context.Context) (again time.Time, did bool, err error) {
 	first, again, did, err := c.rollout(ctx)
 	if did || err != nil {
@@ -220,15 +220,15 @@ func (c *Controller) pass(ctx context.Context) (again time.Time, did bool, err e
 	return again, did, err
 }
 
-// pause is a write that is put off.
+// pause is a write that is delayed.
 type pause struct {
 	what  string
 	until time.Time
 }
 
-// hesitate returns how much longer an action is put off. All replicas see at once that it is due; the first one does it,
-// and the others find it done. Pauses are distributed so that, of any number of replicas, few come first together: a late
-// moment is likely, an early one rare.
+// hesitate returns how much longer an action is delayed. All replicas observe at once that it is due. The first one
+// does it, and the others find it done. The distribution of the pauses makes a late moment likely and an early one
+// rare, so that few replicas act together, however many run.
 func (c *Controller) hesitate(kind, what string, most time.Duration) time.Duration {
 	if c.Once {
 		return 0
@@ -247,14 +247,14 @@ func (c *Controller) hesitate(kind, what string, most time.Duration) time.Durati
 	return 0
 }
 
-// forget drops a pause when its action is not due any more: the next time begins with a pause of its own.
+// forget drops a pause whose action is no longer due. The next action begins with a pause of its own.
 func (c *Controller) forget(kind string, over bool) {
 	if over {
 		delete(c.pauses, kind)
 	}
 }
 
-// until is how long nothing need be done; at is zero for nothing in sight.
+// until returns the delay before the next pass. A zero at means that nothing is scheduled.
 func (c *Controller) until(at time.Time) time.Duration {
 	rest := resync - resync/10 + c.jitter(resync/5)
 	if at.IsZero() {
@@ -267,7 +267,7 @@ func (c *Controller) jitter(d time.Duration) time.Duration {
 	return time.Duration(c.Random() * float64(d))
 }
 
-// Obtain returns when there is a certificate.
+// Obtain returns once there is a certificate.
 func (c *Controller) Obtain(ctx context.Context) error {
 	o, err := c.observe(ctx)
 	if err != nil {
@@ -276,7 +276,7 @@ func (c *Controller) Obtain(ctx context.Context) error {
 	return c.Certificates.Obtain(ctx, o, false)
 }
 
-// Register writes the configurations because a person has asked for it.
+// Register writes the configurations on the request of a user.
 func (c *Controller) Register(ctx context.Context) error {
 	return cluster.Retry(ctx, c.Log, "the registration", func(ctx context.Context) error {
 		o, err := c.observe(ctx)
@@ -294,8 +294,8 @@ func (c *Controller) Register(ctx context.Context) error {
 	})
 }
 
-// Stop has no configuration written from now on, because they are about to be removed. It returns when none is being
-// written, or when ctx ends.
+// Stop prevents further writes of the configurations, because they are about to be removed. It returns when no write is
+// in flight, or when ctx ends.
 func (c *Controller) Stop(ctx context.Context) {
 	c.over.Store(true)
 	select {
@@ -305,10 +305,10 @@ func (c *Controller) Stop(ctx context.Context) {
 	}
 }
 
-// Resume takes Stop back.
+// Resume reverts Stop.
 func (c *Controller) Resume() { c.over.Store(false) }
 
-// ready reports why API servers cannot call this process; nil where they can.
+// ready reports why API servers cannot call this process. A nil err means that they can.
 func (c *Controller) ready(err error) {
 	if c.Ready == nil {
 		return
@@ -317,7 +317,7 @@ func (c *Controller) ready(err error) {
 		err = errors.New("waiting until API servers have heard of a caBundle")
 	}
 	if c.wasReady && err != nil {
-		return // from then on, judge decides
+		return // once it has been ready, judge decides
 	}
 	c.wasReady = c.wasReady || err == nil
 	c.Ready(err)

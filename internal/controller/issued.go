@@ -1,9 +1,11 @@
 package controller
 
-// This file looks after certificates that an issuer elsewhere makes (see package certsource): every caBundle trusts the
-// certificate that is served and the next one, then that is served, and a CA that is not needed any more leaves after a
-// while. Replicas need not know of each other: each adds the CAs it needs, and takes away only those that it has not
-// needed, nor seen another one add, for as long as a certificate may be in use.
+// This file reconciles certificates that an external issuer makes (see package certsource). First every caBundle trusts
+// both the served certificate and the next one. Then the next one is served. A CA that is no longer needed leaves after
+// a while.
+//
+// Replicas need not know of each other. Each adds the CAs that it needs. It removes only CAs that it has not needed,
+// and has not seen another replica add, for as long as a certificate may be in use.
 
 import (
 	"context"
@@ -17,23 +19,23 @@ import (
 )
 
 const (
-	// reserve is the part of a certificate's life, one tenth, at whose beginning the next one is served even if API
-	// servers are not known to trust it.
+	// reserve is the fraction of a certificate's lifetime, one tenth. When only this part is left, the next certificate
+	// is served even if API servers are not known to trust it.
 	reserve = 10
 
-	// settling is how long a new certificate waits after an API server was seen to trust it: others hear of a write a
-	// moment later, and no CA is trusted by both.
+	// settling is how long a new certificate waits after an API server was observed to trust it. Other API servers
+	// observe a write a moment later, and no CA verifies both the old and the new certificate.
 	settling = 10 * time.Second
 )
 
-// Issued are certificates from a source. The exported fields do not change.
+// Issued provides certificates from a source. The exported fields do not change.
 type Issued struct {
 	*certsource.Served
 	Retain time.Duration
 
-	// The rest belongs to the pass.
+	// The fields below belong to the pass.
 	strangers ca.Strangers
-	trusted   *certsource.Material // waits, and every caBundle trusts it
+	trusted   *certsource.Material // the next certificate, once every caBundle trusts it
 	since     time.Time
 }
 
@@ -50,7 +52,7 @@ func (f *Issued) Obtain(ctx context.Context, _ Observation, _ bool) error {
 	}
 }
 
-// ObtainTrust shows that the CAs can be read.
+// ObtainTrust reports whether the CAs can be read.
 func (f *Issued) ObtainTrust(ctx context.Context, _ Observation) error {
 	_, err := f.From.Bundle(ctx)
 	return err
@@ -61,10 +63,10 @@ func (f *Issued) Verify(bundle []byte) error { return f.Served.Verify(nil, bundl
 
 func (f *Issued) leaf() *x509.Certificate { return f.Leaf() }
 
-// othersTrusted reports false: other replicas have the same certificate, or will.
+// othersTrusted returns false: other replicas have the same certificate, or will have it.
 func (f *Issued) othersTrusted([]byte, time.Time) bool { return false }
 
-// verifyRecorded takes RegisterExtensions at its word: it registers the CAs that the same source gives it.
+// verifyRecorded relies on RegisterExtensions, which registers the CAs that the same source provides to it.
 func (f *Issued) verifyRecorded() error {
 	served, _, _ := f.Current()
 	if served == nil {
@@ -81,7 +83,7 @@ func (f *Issued) look(ctx context.Context, c *Controller, o Observation) (t Trus
 		t.Again = f.takeOver(o.Live, o.Unseen, now)
 	}
 	_, _, t.Waiting = f.Current()
-	if t.Want, err = f.Need(ctx); err != nil { // less, once the next one is served
+	if t.Want, err = f.Need(ctx); err != nil { // fewer CAs, once the next certificate is served
 		return t, err
 	}
 	if !c.Once {
@@ -105,8 +107,9 @@ func (f *Issued) look(ctx context.Context, c *Controller, o Observation) (t Trus
 	return t, nil
 }
 
-// takeOver serves the certificate that waits if the API server trusts it, or returns when to look again. Where that cannot
-// be seen, it goes by the CAs that were trusted before. A certificate that is nearly over is not worth keeping.
+// takeOver serves the next certificate if the API server trusts it, or returns when to check again. If the
+// configurations cannot be read, it assumes the CAs that were trusted before. A certificate that is close to expiry is
+// replaced anyway.
 func (f *Issued) takeOver(live []ca.Registered, unseen bool, now time.Time) (again time.Time) {
 	served, next, _ := f.Current()
 	if next == nil {

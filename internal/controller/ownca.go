@@ -1,6 +1,6 @@
 package controller
 
-// This file looks after a CA of our own: it adopts the one that replicas share, puts back what was lost, and takes the
+// This file reconciles a CA of our own. It adopts the CA that the replicas share, restores a lost one, and takes the
 // next step of a rotation when that is due (see package ca).
 
 import (
@@ -23,17 +23,17 @@ import (
 )
 
 const (
-	// pollSecret is how often a Secret is looked for that another process must make.
+	// pollSecret is the interval between reads of a Secret that another process must create.
 	pollSecret = time.Second
 
-	// distrustRetain is how long an old CA stays trusted after RotateCA with Distrust: replicas that watch the Secret have
-	// moved by then.
+	// distrustRetain is how long an old CA stays trusted after RotateCA with Distrust. Replicas that watch the Secret
+	// have switched by then.
 	distrustRetain = 5 * time.Second
 
-	// siblingPatience is how long a CA stays that a replica may have made while the Secret was lost.
+	// siblingPatience is how long a CA stays trusted that a replica may have made while the Secret was lost.
 	siblingPatience = 2 * time.Minute
 
-	// prunedKept bounds the memory of CAs that were pruned.
+	// prunedKept bounds the number of pruned CAs that are remembered.
 	prunedKept = 64
 )
 
@@ -48,24 +48,24 @@ type Leaf interface {
 
 var webhookResource = schema.GroupResource{Group: "admissionregistration.k8s.io", Resource: "webhookconfigurations"}
 
-// OwnCA are certificates that this process signs with the CA in the Secret. The fields do not change.
+// OwnCA provides certificates that this process signs with the CA in the Secret. The fields do not change.
 type OwnCA struct {
 	Store  *certsecret.Store
 	Leaf   Leaf
-	SetUp  bool // may make and mend the Secret
+	SetUp  bool // whether this process creates and repairs the Secret
 	Retain time.Duration
 	Log    logr.Logger
 	Now    func() time.Time
 
-	// The rest belongs to Obtain, and then to the pass.
-	state     *certsecret.State // the last good one
-	serves    *ca.Authority     // of what is served
+	// The fields below belong to Obtain, and afterwards to the pass.
+	state     *certsecret.State // the last usable one
+	serves    *ca.Authority     // the CA of the serving certificate
 	strangers ca.Strangers
-	pruned    []string // hashes of CAs that the Secret has held and holds no more
-	held      []string // hashes of those that it holds
+	pruned    []string // hashes of CAs that the Secret held once and no longer holds
+	held      []string // hashes of the CAs that the Secret holds
 }
 
-// ownStatus is what metrics show of a CA of our own.
+// ownStatus is the state of a CA of our own for the metrics.
 type ownStatus struct {
 	state  *certsecret.State
 	inSync bool
@@ -74,8 +74,8 @@ type ownStatus struct {
 // String names the Secret.
 func (k *OwnCA) String() string { return "Secret " + k.Store.Namespace + "/" + k.Store.Name }
 
-// Obtain adopts the CA from the Secret, or makes it, and signs this process's serving certificate. Where the Secret is for
-// others to make (SetUp is false, or creating it is forbidden), it waits and says for what.
+// Obtain adopts the CA from the Secret, or makes it, and signs this process's serving certificate. If another process
+// must create the Secret (SetUp is false, or creating it is forbidden), Obtain with wait set waits and logs the reason.
 func (k *OwnCA) Obtain(ctx context.Context, o Observation, wait bool) error {
 	var said cluster.Limit
 	for {
@@ -95,18 +95,18 @@ func (k *OwnCA) Obtain(ctx context.Context, o Observation, wait bool) error {
 			return err
 		}
 		if lacksRights {
-			k.SetUp = false // reading is all that this half may do
+			k.SetUp = false // this half of a deployment has only the right to read
 		}
 	}
 }
 
-// ObtainTrust is Obtain: a process that registers may make the CA.
+// ObtainTrust is Obtain, because a process that registers can make the CA.
 func (k *OwnCA) ObtainTrust(ctx context.Context, o Observation) error { return k.Obtain(ctx, o, false) }
 
 // Run renews the serving certificate until ctx ends.
 func (k *OwnCA) Run(ctx context.Context) { k.Leaf.Run(ctx, k.Log) }
 
-// GetCertificate is for tls.Config.
+// GetCertificate implements tls.Config.GetCertificate.
 func (k *OwnCA) GetCertificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return k.Leaf.GetCertificate(hello)
 }
@@ -116,8 +116,8 @@ func (k *OwnCA) Verify(bundle []byte) error { return k.Leaf.Verify(bundle) }
 
 func (k *OwnCA) leaf() *x509.Certificate { return k.Leaf.Certificate() }
 
-// read returns the state of the Secret. One that is gone or unusable gets back the CA that this process holds, so that the
-// certificates of all replicas go on verifying.
+// read returns the state of the Secret. A Secret that is missing or unusable gets the CA in this process's memory back,
+// so that the certificates of all replicas keep verifying.
 func (k *OwnCA) read(ctx context.Context, o Observation) (*certsecret.State, error) {
 	if !k.SetUp {
 		return k.Store.Peek(ctx)
@@ -137,8 +137,8 @@ func (k *OwnCA) adopt(state *certsecret.State) error {
 	return nil
 }
 
-// adoptIfTrusted takes over a state. Its CA signs from then on, but only if API servers trust it as much as what is served
-// now: the other way round every call in between would fail.
+// adoptIfTrusted adopts a state. Its CA becomes the signer only if API servers trust it wherever they trust the CA of
+// the serving certificate. In the reverse order, every call until the next write of the caBundle would fail.
 func (k *OwnCA) adoptIfTrusted(state *certsecret.State, live []ca.Registered, now time.Time) error {
 	authority, err := state.Current()
 	if err != nil {
@@ -170,7 +170,7 @@ func (k *OwnCA) verifyRecorded() error {
 	return nil
 }
 
-// need is the bundle of the Secret, and the CA of what is served.
+// need returns the bundle of the Secret, and the CA of the serving certificate.
 func (k *OwnCA) need(ctx context.Context, o Observation) ([]byte, error) {
 	state, err := k.reread(ctx, o)
 	if err != nil {
@@ -182,7 +182,8 @@ func (k *OwnCA) need(ctx context.Context, o Observation) ([]byte, error) {
 	return ca.Bundle(state.Bundle(), k.serves.CertificatePEM), nil
 }
 
-// reread returns the state as it is now. A CA in it that nothing vouches for is left out, or put right.
+// reread returns the current state. A CA in it that no configuration vouches for is left out, or the Secret is
+// repaired.
 func (k *OwnCA) reread(ctx context.Context, o Observation) (*certsecret.State, error) {
 	if !k.SetUp {
 		return k.Store.Load(ctx)
@@ -214,10 +215,10 @@ func (k *OwnCA) look(ctx context.Context, c *Controller, o Observation) (Trust, 
 	lacks := s.Lacks()
 	t.Keep = func(live []byte) []byte {
 		if lacks && !c.wasReady {
-			return live // a process that has just started knows nothing of other replicas
+			return live // a process that has just started knows nothing about other replicas
 		}
 		if lacks || state.Phase == ca.Staged {
-			return ca.OfName(live, k.Store.Name) // a replica that finds its CA missing does not know of other replicas
+			return ca.OfName(live, k.Store.Name) // a replica whose CA is missing from a caBundle knows nothing about other replicas
 		}
 		return nil
 	}
@@ -248,13 +249,13 @@ func (k *OwnCA) situation(state *certsecret.State, live []ca.Registered, unseen,
 		s.Current = authority.Certificate
 	}
 	k.remember(webhookconf.HashesOf(s.Bundle))
-	if !once { // a short process has seen nothing; see webhookconf.Found.Outgrow
+	if !once { // a short-lived process has no history; see webhookconf.Found.Outgrow
 		s.Tolerated, s.Until = k.strangers.Tolerate(live, s.Bundle, s.Now, k.patience, k.isSibling)
 	}
 	return s
 }
 
-// remember notes which CAs the Secret holds, and which it held.
+// remember records which CAs the Secret holds, and which it held before.
 func (k *OwnCA) remember(held []string) {
 	for _, hash := range k.held {
 		if !slices.Contains(held, hash) && !slices.Contains(k.pruned, hash) {
@@ -265,23 +266,23 @@ func (k *OwnCA) remember(held []string) {
 	k.held = held
 }
 
-// patience is how long a CA that the Secret does not hold stays trusted from when it is first seen.
+// patience returns how long a CA that is not in the Secret stays trusted, counted from when it is first observed.
 func (k *OwnCA) patience(certificate *x509.Certificate) time.Duration {
 	switch {
 	case slices.Contains(k.pruned, webhookconf.HashOf(certificate)):
 		return 0
 	case k.isSibling(certificate):
-		return min(siblingPatience, k.Retain) // each replica that lives has published what it serves by then
+		return min(siblingPatience, k.Retain) // by then each live replica has published the CA of its certificate
 	}
-	return k.Retain // that of a replica with another source of certificates
+	return k.Retain // it belongs to a replica with another source of certificates
 }
 
-// isSibling reports whether a CA may be that of a replica which has started while the Secret was lost.
+// isSibling reports whether a replica that started while the Secret was lost may have made this CA.
 func (k *OwnCA) isSibling(certificate *x509.Certificate) bool {
 	return ca.OfName(ca.EncodeCertificate(certificate), k.Store.Name) != nil
 }
 
-// advance is the next step of a rotation.
+// advance schedules the next step of a rotation.
 func (k *OwnCA) advance(c *Controller, t *Trust, state *certsecret.State, due ca.Due) {
 	step := map[ca.Action]func(context.Context, *certsecret.State) (*certsecret.State, error){
 		ca.Stage: k.Store.Stage, ca.Activate: k.Store.Activate, ca.Prune: k.Store.Prune,
@@ -310,7 +311,7 @@ func (k *OwnCA) advance(c *Controller, t *Trust, state *certsecret.State, due ca
 	}
 }
 
-// confirm reads every configuration anew: the next CA signs only when all hold it.
+// confirm rereads every configuration: the next CA signs only after all caBundles hold it.
 func (k *OwnCA) confirm(ctx context.Context, c *Controller, state *certsecret.State) error {
 	o, err := c.reread(ctx)
 	if err != nil {
@@ -324,7 +325,8 @@ func (k *OwnCA) confirm(ctx context.Context, c *Controller, state *certsecret.St
 	return nil
 }
 
-// record corrects what the Secret says is registered. Serving halves that may not read configurations go by it.
+// record corrects the registered bundle in the Secret. Serving halves that have no right to read configurations rely on
+// it.
 func (k *OwnCA) record(c *Controller, t *Trust, state *certsecret.State, o Observation) {
 	if !c.Registers || !k.SetUp || len(o.Live) == 0 {
 		return
@@ -340,14 +342,14 @@ func (k *OwnCA) record(c *Controller, t *Trust, state *certsecret.State, o Obser
 	t.Do = func(ctx context.Context) error {
 		err := k.Store.RecordRegistered(ctx, bundle)
 		if apierrors.IsForbidden(err) || errors.Is(err, certsecret.ErrImmutable) || errors.Is(err, certsecret.ErrNewerFormat) {
-			return nil // it helps others; nothing here depends on it
+			return nil // the record helps other processes; nothing here depends on it
 		}
 		return err
 	}
 }
 
-// Rotate has the CA replaced and returns when the new one signs; with distrust, when the old one is trusted no more. It
-// makes passes of its own, which other replicas finish if it ends early.
+// Rotate replaces the CA, and returns when the new one signs. With distrust, it returns when the old one is no longer
+// trusted. It makes passes of its own. If it ends early, other replicas finish the rotation.
 func (c *Controller) Rotate(ctx context.Context, distrust bool) error {
 	k, ok := c.Certificates.(*OwnCA)
 	if !ok {
@@ -385,7 +387,7 @@ func (c *Controller) Rotate(ctx context.Context, distrust bool) error {
 	}
 }
 
-// rotate begins the rotation if that is possible now, and reports whether it is over.
+// rotate begins the rotation if that is possible now, and reports whether the rotation is complete.
 func (k *OwnCA) rotate(ctx context.Context, c *Controller, distrust bool, staged *int64) (done bool, err error) {
 	o, err := c.observe(ctx)
 	if err != nil {
@@ -415,7 +417,7 @@ func (k *OwnCA) rotate(ctx context.Context, c *Controller, distrust bool, staged
 	return false, err
 }
 
-// only reports whether configurations trust the state's CAs and no other of ours.
+// only reports whether the configurations trust the state's CAs and no other CA of ours.
 func (k *OwnCA) only(ctx context.Context, c *Controller, state *certsecret.State) bool {
 	o, err := c.reread(ctx)
 	if err != nil {

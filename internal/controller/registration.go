@@ -1,6 +1,6 @@
 package controller
 
-// This file observes the webhook configurations, decides what of them is to be written, and writes it.
+// This file observes the webhook configurations, decides which of their fields are due, and writes them.
 
 import (
 	"context"
@@ -20,32 +20,33 @@ import (
 )
 
 const (
-	// unreadyAfter is how long this process may be the only one that API servers do not trust.
+	// unreadyAfter is how long this process may be the only one that API servers do not trust before it becomes
+	// unready.
 	unreadyAfter = 30 * time.Second
 
-	// troubleMost and trustTroubleMost bound how long a repair is put off. Without its caBundle every call fails.
+	// troubleMost and trustTroubleMost bound the delay of a repair. Without its caBundle every call fails.
 	troubleMost, trustTroubleMost = 10 * time.Minute, 15 * time.Second
 
-	// contestedAfter is how many repairs in a row are worth a word: a tool undoes them.
+	// contestedAfter is the number of repairs in a row after which they are reported: a tool keeps reverting them.
 	contestedAfter = 5
 )
 
-// observed is one configuration as it was found.
+// observed is one configuration as the pass has read it.
 type observed struct {
 	webhookconf.Configuration
 	found webhookconf.Found
-	holds bool // this version has entries in it
+	holds bool // this version has entries of its kind
 }
 
 // Observation is the state of both webhook configurations at one moment.
 type Observation struct {
-	Live   []ca.Registered // the caBundles in force, and an empty one for a configuration that is missing
-	Unseen bool            // a configuration that holds entries of this version may not be read here
+	Live   []ca.Registered // the caBundles in force, and an empty one for a missing configuration
+	Unseen bool            // this process has no right to read a configuration that holds entries of this version
 
 	all []observed
 }
 
-// Observe returns both configurations from the copies that are kept.
+// observe returns both configurations from the cached copies.
 func (c *Controller) observe(ctx context.Context) (Observation, error) {
 	return c.look(ctx, func(ctx context.Context, conf webhookconf.Configuration) (webhookconf.Found, error) {
 		object := conf.Object()
@@ -60,7 +61,7 @@ func (c *Controller) observe(ctx context.Context) (Observation, error) {
 	})
 }
 
-// Observe returns both configurations, for a process that has no Controller yet.
+// Observe returns both configurations, for a process without a Controller.
 func Observe(ctx context.Context, cache cluster.Cache, configurations []webhookconf.Configuration) (Observation, error) {
 	return New(Config{Cache: cache, Configurations: configurations}).observe(ctx)
 }
@@ -96,13 +97,13 @@ func (c *Controller) look(ctx context.Context, read func(context.Context, webhoo
 		}
 	}
 	if c.OnlyTrust && len(o.all) < len(c.Configurations) && len(o.Live) == 0 {
-		o.Unseen = true // nothing that may be read tells of a registration
+		o.Unseen = true // no readable configuration shows a registration
 	}
 	return o, nil
 }
 
-// readable fails where this process registers, and may not read a configuration that holds its entries: the API server
-// says why.
+// readable returns the API server's error if this process registers, but cannot read a configuration that holds its
+// entries.
 func (c *Controller) readable(ctx context.Context, o Observation) error {
 	if !o.Unseen || !c.Registers || c.OnlyTrust {
 		return nil
@@ -117,8 +118,8 @@ func (c *Controller) readable(ctx context.Context, o Observation) error {
 	return nil
 }
 
-// pinned reports of a CA whether the configurations vouch for it; it is nil when they vouch for none, as before the first
-// registration. Only a client that may write configurations can change that.
+// pinned returns a function that reports whether the configurations vouch for a CA. It returns nil if they vouch for
+// none, as before the first registration. Only a client that can write configurations can change that.
 func (o Observation) pinned() func(*x509.Certificate) bool {
 	all := make([]webhookconf.Found, 0, len(o.all))
 	for _, conf := range o.all {
@@ -127,17 +128,17 @@ func (o Observation) pinned() func(*x509.Certificate) bool {
 	return webhookconf.Vouched(all)
 }
 
-// work is what is to be written of the configurations.
+// work holds the parts of the configurations that are due to be written.
 type work struct {
-	entries map[string]bool // by configuration: those of this version are due
+	entries map[string]bool // by configuration: whether the entries of this version are due
 	trust   bool            // caBundles are due
 	reason  string
-	pause   time.Duration // how long it may be put off at random
+	pause   time.Duration // the longest random delay of the write
 }
 
 func (w work) any() bool { return w.trust || len(w.entries) > 0 }
 
-// due decides what is to be written, and when what is put off is due.
+// due decides which parts are due to be written, and when to look again at a delayed repair.
 func (c *Controller) due(o Observation, t Trust, first string) (w work, again time.Time) {
 	w.entries, w.pause = map[string]bool{}, rollout.PauseLong
 	now, lacks := c.Now(), t.Lacks != ""
@@ -174,7 +175,7 @@ func (c *Controller) due(o Observation, t Trust, first string) (w work, again ti
 	return w, again
 }
 
-// outgrown reports, for a short process, whether a CA is to leave a caBundle, or to be noted as not needed.
+// outgrown reports, for a short-lived process, whether a CA should leave a caBundle or be recorded as not needed.
 func (c *Controller) outgrown(o Observation, t Trust) bool {
 	for _, conf := range o.all {
 		bundle, unneeded := c.trusted(conf.found, t.Want, t)
@@ -187,19 +188,19 @@ func (c *Controller) outgrown(o Observation, t Trust) bool {
 	return false
 }
 
-// registersIn reports whether this version's entries are to stand in a configuration.
+// registersIn reports whether this version's entries belong in a configuration.
 func (c *Controller) registersIn(conf observed, first string) bool {
 	if !c.Registers || c.OnlyTrust || first != c.Desired.Version || c.over.Load() {
 		return false
 	}
 	if c.unknown.Load() && c.standing[conf.Name()] && conf.found.Version != c.Desired.Version && conf.found.Version != "" {
-		return false // versions cannot be known here, and another one has registered after this one
+		return false // versions are unknown here, and another one has registered after this one
 	}
 	return conf.holds || conf.found.Exists && len(conf.found.Bundles) > 0
 }
 
-// publish writes the configurations: the entries that are due, and every caBundle. It reports whether anything changed: the
-// copies that the decision was made on may have been late.
+// publish writes the configurations: the entries that are due, and every caBundle. It reports whether anything changed,
+// since the cached copies behind the decision may have been late.
 func (c *Controller) publish(ctx context.Context, t Trust, w work) (did bool, err error) {
 	o, err := c.reread(ctx)
 	if err == nil {
@@ -226,12 +227,12 @@ func (c *Controller) publish(ctx context.Context, t Trust, w work) (did bool, er
 		}
 		found, outcome, err := conf.Put(ctx, conf.found, change)
 		if apierrors.IsForbidden(err) && !conf.holds {
-			continue // nothing of this version is in it, so no right is needed
+			continue // it holds no entry of this version, so no right is needed
 		}
 		if err != nil {
-			for _, half := range created { // half a registration would refuse objects for ever
+			for _, half := range created { // half a registration would reject objects forever
 				if cluster.Transient(err) {
-					break // it is completed soon
+					break // a later pass completes it
 				}
 				if _, undo := half.Delete(ctx); undo != nil {
 					err = errors.Join(err, undo)
@@ -262,8 +263,8 @@ func (c *Controller) publish(ctx context.Context, t Trust, w work) (did bool, er
 	return did, nil
 }
 
-// trusted returns the caBundle of a configuration: the CAs that are needed, and of those that stand there the ones that
-// another process may still need.
+// trusted returns the caBundle of a configuration: the needed CAs, and those of its current CAs that another process
+// may still need.
 func (c *Controller) trusted(found webhookconf.Found, need []byte, t Trust) (bundle []byte, unneeded map[string]time.Time) {
 	live := ca.Bundle(found.Bundles...)
 	if !c.Once {
@@ -280,9 +281,9 @@ func (c *Controller) trusted(found webhookconf.Found, need []byte, t Trust) (bun
 	return found.Outgrow(need, retain, c.Now())
 }
 
-// judge reports why API servers cannot call this process. Before that was so for the first time, everything must be in
-// place. After it, a caBundle that is good for no replica takes none away: it is healed, and no endpoint at all would be
-// worse. Where API servers trust other replicas and not this one, it becomes unready after a while.
+// judge reports why API servers cannot call this process. Until it has been ready once, everything must be in place.
+// After that, a caBundle that trusts no replica makes none unready: it is repaired, and having no endpoint at all would
+// be worse. If API servers trust other replicas and not this one, this one becomes unready after unreadyAfter.
 func (c *Controller) judge(o Observation, first string) {
 	if !c.wasReady {
 		c.ready(c.verify(o, first))
@@ -307,7 +308,7 @@ func (c *Controller) judge(o Observation, first string) {
 	}
 }
 
-// verify returns what still keeps API servers from calling this process.
+// verify returns the reason why API servers cannot call this process yet.
 func (c *Controller) verify(o Observation, first string) error {
 	if c.Lives && !c.unknown.Load() && c.Leases != nil && c.versions[c.Desired.Version].Came == 0 {
 		return errors.New("this version has no record in the Lease yet")
@@ -326,7 +327,7 @@ func (c *Controller) verify(o Observation, first string) error {
 			return fmt.Errorf("%s does not exist yet", conf)
 		case conf.holds && !conf.found.Exists:
 			return fmt.Errorf("%s does not exist; call RegisterExtensions", conf)
-		case other: // its registration stands, and its calls are answered here
+		case other: // its registration is in place, and this process answers its calls
 		case c.Lives && !conf.found.Intact(c.Desired):
 			return fmt.Errorf("%s does not hold the entries of this version yet", conf)
 		case conf.holds && len(missing) > 0:

@@ -1,6 +1,6 @@
 package controller
 
-// This file tells of certificates and registration in metrics, Events and logs.
+// This file reports certificates and registration in metrics, Events and logs.
 
 import (
 	"context"
@@ -25,26 +25,26 @@ const (
 	reporter = "eirinix.cloudfoundry.org/manager"
 )
 
-// Report tells of one Controller. The nil Report tells nothing.
+// Report reports the state of one Controller. The nil Report does nothing.
 type Report struct {
-	secret          string // namespace/name, which names the deployment
+	secret          string // namespace/name, which identifies the deployment
 	namespace, name string
 	metrics         *metrics
-	recorder        func() events.EventRecorder // made for the first Event; nil without the right to leave any
+	recorder        func() events.EventRecorder // created for the first Event; nil without the right to create Events
 
 	mu    sync.Mutex
 	said  map[string]*cluster.Limit
 	waits string
-	told  map[string]int // how often a configuration was repaired in a row, as told last
+	told  map[string]int // how many repairs in a row of a configuration were last reported
 	state *certsecret.State
 }
 
-// metrics are shared by all Managers of a program, which the label secret tells apart.
+// metrics are shared by all Managers of a program. The label secret distinguishes them.
 type metrics struct {
 	expiry, phase, generation, inSync, failing, contested, versions, waiting *prometheus.GaugeVec
 }
 
-// newMetrics registers the metrics, or finds them registered by another Manager.
+// newMetrics registers the metrics, or finds those that another Manager has registered.
 func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 	var failed error
 	gauges := func(name, help string, labels ...string) *prometheus.GaugeVec {
@@ -64,12 +64,12 @@ func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 	}, failed
 }
 
-// NewReport makes a Report of the deployment that the certificate Secret names. clients is nil where Events may not be
-// left; these end with ctx.
+// NewReport returns a Report of the deployment that the certificate Secret identifies. clients is nil if this process
+// must not create Events. Their recorder ends with ctx.
 func NewReport(ctx context.Context, namespace, name string, registerer prometheus.Registerer, clients cluster.Clients, log logr.Logger) *Report {
 	r := &Report{secret: namespace + "/" + name, namespace: namespace, name: name, said: map[string]*cluster.Limit{}, told: map[string]int{}}
 	var err error
-	if r.metrics, err = newMetrics(registerer); err != nil { // the program's own, by our names
+	if r.metrics, err = newMetrics(registerer); err != nil { // the program has metrics of its own with our names
 		log.Error(err, "certificate metrics cannot be registered; there will be none")
 		r.metrics = nil
 	}
@@ -79,7 +79,7 @@ func NewReport(ctx context.Context, namespace, name string, registerer prometheu
 	return r
 }
 
-// say logs a message at once, when its reason changes, and again after a while. It reports whether it did.
+// say logs a message at once, when its reason changes, and again after a while. It reports whether it logged.
 func (r *Report) say(log logr.Logger, message, reason string) bool {
 	if r == nil {
 		return false
@@ -98,34 +98,34 @@ func (r *Report) say(log logr.Logger, message, reason string) bool {
 	return true
 }
 
-// The reasons for which steps are not registered yet.
+// The reasons why steps are not registered yet.
 const (
-	ForVersion = "version" // the registration of a version that came first stands
-	ForKind    = "kind"    // the cluster does not serve what they are about
+	ForVersion = "version" // the registration of an earlier version is still in place
+	ForKind    = "kind"    // the cluster does not serve the resources of the steps
 )
 
-// Waits reports steps of this process that wait for a reason to end.
+// Waits records whether steps of this process wait for a reason to end.
 func (r *Report) Waits(reason string, waits bool) {
 	if r != nil && r.metrics != nil {
 		r.metrics.waiting.WithLabelValues(r.secret, reason).Set(oneIf(waits))
 	}
 }
 
-// failed notes that a pass failed; the next one that does not sets the metric back.
+// failed records that a pass failed. The next successful pass resets the metric.
 func (r *Report) failed(err error) {
 	if r != nil && r.metrics != nil && err != nil {
 		r.metrics.failing.WithLabelValues(r.secret).Set(1)
 	}
 }
 
-// blocked tells that this process may not do what is due.
+// blocked reports that this process has no right to take the action that is due.
 func (r *Report) blocked(log logr.Logger, why string) {
 	if r.say(log, "this replica may not do what the certificates need", why) {
 		r.event(nil, eventWarning, "CARotationBlocked", why)
 	}
 }
 
-// observed tells of a pass.
+// observed reports the state that a pass has observed.
 func (r *Report) observed(c *Controller, t Trust, first string) {
 	if r == nil {
 		return
@@ -173,7 +173,7 @@ func (r *Report) observed(c *Controller, t Trust, first string) {
 	r.metrics.generation.WithLabelValues(r.secret).Set(float64(state.CurrentID))
 }
 
-// contested tells that a configuration is changed again and again.
+// contested reports that another client keeps reverting a configuration.
 func (r *Report) contested(c *Controller, conf observed, times int) {
 	if r == nil || !conf.holds {
 		return
@@ -191,7 +191,7 @@ func (r *Report) contested(c *Controller, conf observed, times int) {
 	}
 	r.mu.Unlock()
 	if times == 0 || times < 2*known {
-		return // it is no news, or has been told and is not twice as bad
+		return // no news, or reported before and not yet twice as many
 	}
 	by := ""
 	if manager := c.managers[conf.Name()]; manager != "" {
@@ -202,7 +202,7 @@ func (r *Report) contested(c *Controller, conf observed, times int) {
 	r.event(nil, eventWarning, "RegistrationContested", conf.String()+": "+reason)
 }
 
-// event leaves an Event on the Secret, for kubectl describe: the same one again counts up. state may be nil.
+// event creates an Event on the Secret, for kubectl describe. A repeated Event increases its count. state may be nil.
 func (r *Report) event(state *certsecret.State, kind, reason, message string) {
 	if r == nil || r.recorder == nil {
 		return
@@ -214,7 +214,7 @@ func (r *Report) event(state *certsecret.State, kind, reason, message string) {
 	}
 	on := &corev1.ObjectReference{APIVersion: "v1", Kind: "Secret", Namespace: r.namespace, Name: r.name}
 	if state != nil {
-		on.UID, on.ResourceVersion = state.UID, "" // one series, whatever the version
+		on.UID, on.ResourceVersion = state.UID, "" // one series, whatever the resourceVersion
 	}
 	if recorder := r.recorder(); recorder != nil {
 		recorder.Eventf(on, nil, kind, reason, "Reconcile", "%s", message)

@@ -1,6 +1,7 @@
 package controller
 
-// This file reads and writes the Lease in which versions of a program know each other. package rollout decides.
+// This file reads and writes the Lease through which the versions of a program know each other. Package rollout
+// decides.
 
 import (
 	"context"
@@ -17,19 +18,19 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/rollout"
 )
 
-// noVersions is logged where the Lease may not be read.
+// noVersions is logged if this process has no right to the Lease.
 const noVersions = "versions of this program cannot know each other; grant get, list, watch, create and update on the Lease"
 
-// unreachedAtMost is how often in a row the Lease may be refused by the registration itself, which covers this namespace
-// and leads to no replica, before this version takes its place.
+// unreachedAtMost is how many writes of the Lease in a row the registration itself may reject before this version
+// replaces it. Such a registration covers this namespace and leads to no replica.
 const unreachedAtMost = 3
 
-// callsUs reports whether an error is that of a call of this program's webhooks which did not come through.
+// callsUs reports whether an error is that of a failed call of this program's own webhooks.
 func (c *Controller) callsUs(err error) bool {
 	return strings.Contains(err.Error(), "failed calling webhook") && strings.Contains(err.Error(), "."+c.Desired.Options.Fingerprint+".")
 }
 
-// AnotherProgramError says that another program lives under the same fingerprint.
+// AnotherProgramError reports that another program lives under the same fingerprint.
 type AnotherProgramError struct{ Lease, Theirs, Ours string }
 
 func (e *AnotherProgramError) Error() string {
@@ -41,10 +42,10 @@ func (c *Controller) lease() *rollout.Lease {
 	return &rollout.Lease{Client: c.Leases, Namespace: c.Namespace, Name: c.LeaseName, Saw: func(l *coordinationv1.Lease) { c.Cache.Saw(l) }}
 }
 
-// rollout takes part in the rollout of versions. It returns the version whose registration stands: this one where versions
-// cannot be known.
+// rollout takes part in the rollout of versions. It returns the version whose registration takes precedence, which is
+// this one if versions cannot be known.
 func (c *Controller) rollout(ctx context.Context) (first string, again time.Time, did bool, err error) {
-	if c.Leases == nil || c.Once { // a short process has been ordered to register; see Order
+	if c.Leases == nil || c.Once { // a short-lived process registers on request; see Order
 		return c.Desired.Version, again, false, nil
 	}
 	lease := c.lease().Empty()
@@ -62,7 +63,7 @@ func (c *Controller) rollout(ctx context.Context) (first string, again time.Time
 	c.unknown.Store(false)
 	now := c.Now()
 	found := rollout.Read(lease.Annotations)
-	from := now // of the silence of others
+	from := now // the silence of other versions counts from here
 	if until := c.API.SilentUntil(); until.After(now) {
 		from = until
 	}
@@ -89,10 +90,10 @@ func (c *Controller) rollout(ctx context.Context) (first string, again time.Time
 		return found.First(), rollout.Soonest(again, now.Add(wait)), false, nil
 	}
 	err = c.lease().Write(ctx, lease, d.Next)
-	if err == nil || !c.callsUs(err) { // a lost race says nothing of the registration
+	if err == nil || !c.callsUs(err) { // a lost race proves nothing about the registration
 		c.unreached = 0
 	} else if c.unreached++; c.unreached >= unreachedAtMost {
-		return c.Desired.Version, again, false, nil // no replica answers where it leads, and it refuses even this
+		return c.Desired.Version, again, false, nil // no replica answers its calls, and it rejects even this write
 	}
 	if err != nil {
 		return "", again, false, err
@@ -101,8 +102,9 @@ func (c *Controller) rollout(ctx context.Context) (first string, again time.Time
 	return found.First(), again, true, nil
 }
 
-// stillFirst reads the Lease anew, after the configurations have been read, and fails with a conflict when the registration
-// of another version is to stand: a replica whose copy of the Lease is late must not take back what that one has written.
+// stillFirst rereads the Lease, after the configurations have been reread. It returns a conflict if the registration of
+// another version takes precedence. Otherwise a replica with a late copy of the Lease could revert that version's
+// write.
 func (c *Controller) stillFirst(ctx context.Context) error {
 	if c.Leases == nil || c.unknown.Load() || c.Once || c.unreached >= unreachedAtMost {
 		return nil
@@ -110,8 +112,8 @@ func (c *Controller) stillFirst(ctx context.Context) error {
 	return c.lease().StillFirst(ctx, c.Desired.Version)
 }
 
-// Leave says that a replica stops. Others of its version contradict; when there are none, the next version need not wait
-// long, and not at all after the last one.
+// Leave records in the Lease that this replica stops. Other replicas of its version contradict the record. If there are
+// none, the next version waits only briefly, and after the last replica not at all.
 func (c *Controller) Leave(ctx context.Context, last bool) error {
 	if !c.Lives || c.Leases == nil || c.unknown.Load() {
 		return nil
@@ -122,7 +124,7 @@ func (c *Controller) Leave(ctx context.Context, last bool) error {
 	})
 }
 
-// Order has this version's registration stand before all others, because a person has asked for it. Without rights on the
+// Order gives this version's registration precedence over all others, on the request of a user. Without rights on the
 // Lease it does nothing.
 func (c *Controller) Order(ctx context.Context) error {
 	err := c.lease().Change(ctx, func(found rollout.Versions) rollout.Versions { return found.Order(c.Desired.Version, c.Record) })
@@ -133,7 +135,7 @@ func (c *Controller) Order(ctx context.Context) error {
 	return err
 }
 
-// Versions returns the versions that the last pass has found.
+// Versions returns the versions that the last pass has observed.
 func (c *Controller) Versions(ctx context.Context) rollout.Versions {
 	select {
 	case c.passing <- struct{}{}:

@@ -1,5 +1,7 @@
 package diagnose
 
+// This file sends the canary: an object for which the API server calls this program during a diagnosis.
+
 import (
 	"context"
 	"errors"
@@ -21,39 +23,42 @@ import (
 )
 
 const (
-	// CanaryName is the entry's name, and the start of the name of the object that is sent.
+	// CanaryName is the entry's name, and the prefix of the name of the sent object.
 	CanaryName = "eirinix-canary"
 
-	// CanaryLabel is the label that the entry selects, with the fingerprint as its value.
+	// CanaryLabel is the label that the entry selects. Its value is the fingerprint.
 	CanaryLabel = "eirinix.cloudfoundry.org/canary"
 
 	// canaryTimeout is how long the API server waits for the answer to a canary.
 	canaryTimeout = 5 * time.Second
 
-	// reached stands in the warning between the canary's name and the instance that answered.
+	// reached separates the canary's name from the instance that answered, in the warning.
 	reached = " reached "
 )
 
-// Canary is a ConfigMap which the API server is asked to create in a dry run, for nothing but the call that it makes on
-// the way. It has an entry of its own, on the same server, with the same caBundle and the same address as all others.
+// Canary is a ConfigMap that the API server is asked to create in a dry run, only for the call that it makes on the
+// way. It has an entry of its own, on the same server, with the same caBundle and the same address as all other
+// entries.
 //
-// The answer is a warning with the name of the ConfigMap, which is random. The warning proves that the call came
-// through, even if the ConfigMap is refused afterwards.
+// The answer is a warning with the random name of the ConfigMap. The warning proves that the call came through, even if
+// the ConfigMap is rejected afterwards.
 //
-// The entry's failurePolicy is Fail. Only the API server knows why it cannot call (a firewall between the control plane
-// and the nodes is seen from nowhere else), and only with Fail does it say so. That does no harm, because no object but
-// this one matches: the label with the fingerprint, this program's own namespace, creation, and a dry run, after which
-// nothing is left either way. An API server that is too old for the condition still has the label to go by. If the
-// entry in the cluster has been edited to Ignore, Run still works, and looks for the reason from this process.
+// The entry's failurePolicy is Fail. Only the API server knows why it cannot call: a firewall between the control plane
+// and the nodes, for example, cannot be observed from anywhere else. It reports the reason only with Fail.
+//
+// That does no harm, because no other object matches. The entry requires the label with the fingerprint, this program's
+// own namespace, a creation, and a dry run. The dry run leaves nothing behind either way. An API server that is too old
+// for the condition still checks the label. If the entry in the cluster has been changed to Ignore, Run still works,
+// and looks for the reason from this process.
 type Canary struct {
 	Fingerprint string
-	Namespace   string // the program's own, in which the ConfigMap would lie; empty means no canary
-	Validating  bool   // stands in the validating configuration: for programs that register nothing in the other one
-	Instance    string // the process that answers, such as the pod's name
-	Prefix      string // of the path that is called
+	Namespace   string // the program's own namespace, in which the ConfigMap would be created; empty means no canary
+	Validating  bool   // the entry is in the validating configuration: for programs that register nothing in the other one
+	Instance    string // the process that answers, for example the pod's name
+	Prefix      string // prefix of the path that is called
 }
 
-// Entry is registered for the canary, behind all other entries.
+// Entry returns the canary's entry. It is registered after all other entries.
 func (c Canary) Entry() webhookconf.Entry {
 	e := webhookconf.Entry{
 		Name:       CanaryName,
@@ -74,7 +79,7 @@ func (c Canary) Entry() webhookconf.Entry {
 		Timeout:         canaryTimeout,
 		Reinvoke:        admissionregistrationv1.NeverReinvocationPolicy,
 		SideEffects:     admissionregistrationv1.SideEffectClassNone,
-		ClusterCritical: true, // the program's own namespace is excluded else
+		ClusterCritical: true, // otherwise the program's own namespace is excluded
 	}
 	if c.Validating {
 		e.Path = c.Prefix + "/validate/" + CanaryName
@@ -87,7 +92,7 @@ func (c Canary) Answer(_ context.Context, req admission.Request) admission.Respo
 	return admission.Allowed("").WithWarnings(req.Name + reached + c.Instance)
 }
 
-// subject is the ConfigMap as selectors see it.
+// subject returns the ConfigMap in the form that selectors are matched against.
 func (c Canary) subject() Subject {
 	return Subject{
 		Namespace: c.Namespace, Labels: map[string]string{CanaryLabel: c.Fingerprint},
@@ -98,12 +103,12 @@ func (c Canary) subject() Subject {
 // call is the outcome of sending a canary.
 type call struct {
 	through  bool
-	instance string // the one that answered
+	instance string // the process that answered
 	took     time.Duration
-	err      error // the API server's answer to the request, also if the call came through
+	err      error // the API server's answer to the request, even if the call came through
 }
 
-// send asks the API server once.
+// send sends one request to the API server.
 func (c Canary) send(ctx context.Context, clients cluster.Clients) call {
 	object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
 		Namespace: c.Namespace, Name: CanaryName + "-" + rand.String(10), Labels: c.subject().Labels,
@@ -125,10 +130,10 @@ func (c Canary) send(ctx context.Context, clients cluster.Clients) call {
 	return came
 }
 
-// slowAnswer is how long an answer may take before the findings so far are worth a line in the log.
+// slowAnswer is how long an answer may take before the findings so far are logged.
 const slowAnswer = time.Second
 
-// awaitCanary sends one and calls slow if the answer is late.
+// awaitCanary sends a canary, and calls slow if the answer is late.
 func (d *diagnosis) awaitCanary(ctx context.Context) call {
 	if d.slow == nil {
 		return d.sendCanary(ctx)
@@ -146,8 +151,8 @@ func (d *diagnosis) awaitCanary(ctx context.Context) call {
 	}
 }
 
-// sendCanary gives the API server time to notice an entry that has just been registered: until then it admits the
-// canary without a call.
+// sendCanary gives the API server time to observe an entry that has just been registered. Until then the API server
+// admits the canary without a call.
 func (d *diagnosis) sendCanary(ctx context.Context) call {
 	const pause = 100 * time.Millisecond
 	deadline := time.Now().Add(d.settle())
@@ -204,9 +209,9 @@ func (d *diagnosis) judgeCanary(ctx context.Context, came call) {
 	}
 }
 
-// isAnswer is true of an error that the API server has given as its answer.
+// isAnswer reports whether the API server sent the error as its answer.
 func isAnswer(err error) bool {
-	var status apierrors.APIStatus // no error type itself, so AsType does not take it
+	var status apierrors.APIStatus // not an error type itself, so AsType does not accept it
 	return errors.As(err, &status)
 }
 
@@ -225,15 +230,15 @@ func by(instance string) string {
 	return ", answered by " + instance
 }
 
-// notCalled is about a canary that was admitted without a call.
+// notCalled reports a canary that was admitted without a call.
 func (d *diagnosis) notCalled() {
 	h, live := d.live[d.Canary.Entry().Path]
 	switch {
-	case !d.looked: // it may not be registered at all: nothing follows
+	case !d.looked: // it may not be registered at all, so nothing follows
 		d.inconclusive = "webhook configurations may not be read, and the canary was admitted without a call"
 		return
 	case !live:
-		return // which has been said
+		return // which has been reported
 	case h.ignores():
 		d.inconclusive = fmt.Sprintf("the webhook %s ignores failures, so the API server does not report them", h.name)
 		return
@@ -253,11 +258,11 @@ func (d *diagnosis) notCalled() {
 	})
 }
 
-// WithoutCanary selects the step's objects but the ConfigMap of a diagnosis, which is for no step: it may lie in a
-// namespace whose ConfigMaps are sent to steps.
+// WithoutCanary returns the step's object selector, extended to exclude the ConfigMap of a diagnosis. That ConfigMap is
+// for no step, but can be in a namespace whose ConfigMaps are sent to steps.
 func WithoutCanary(s webhookconf.Step, fingerprint string) *metav1.LabelSelector {
 	if s.Kind != corev1.SchemeGroupVersion.WithKind("ConfigMap") {
-		return s.Objects // a selector would also leave out what has no labels, such as the options of a CONNECT
+		return s.Objects // a selector would also exclude objects without labels, such as the options of a CONNECT
 	}
 	objects := s.Objects.DeepCopy()
 	if objects == nil {

@@ -1,5 +1,7 @@
 package diagnose
 
+// This file defines the settings of a diagnosis, and the rights that it uses.
+
 import (
 	"net"
 	"strconv"
@@ -14,42 +16,42 @@ const (
 	defaultSettle  = 5 * time.Second
 )
 
-// Config is the subject of a diagnosis. Only Clients, Options and Entries are needed.
+// Config holds the settings of a diagnosis. Only Clients, Options and Entries are required.
 type Config struct {
 	Clients cluster.Clients
 
-	Options webhookconf.Options // whose CABundle is not looked at: the live one counts
-	Entries []webhookconf.Entry // that should be registered, the canary's among them if there is one
-	Owner   string              // the certificate Secret of this deployment, "namespace/name"; empty does not ask
+	Options webhookconf.Options // CABundle is ignored: the live one counts
+	Entries []webhookconf.Entry // the entries that should be registered, including the canary's if it has one
+	Owner   string              // the certificate Secret of this deployment, "namespace/name"; empty skips the check of the owner
 
 	// Canary is the object for which the API server is made to call. The zero Canary sends nothing, and the path is
-	// looked at from this process alone.
+	// checked only from this process.
 	Canary Canary
 
-	// Verify is nil if a client that trusts the bundle (PEM) accepts the certificate that is served here. Leave it
-	// out where nothing is served.
+	// Verify returns nil if a client that trusts the bundle (PEM) accepts the serving certificate of this process. It
+	// is nil in a process that serves nothing.
 	Verify func(bundle []byte) error
-	Listen string // where this process listens, host:port; empty where it does not
+	Listen string // address that this process listens on, host:port; empty if it does not listen
 
 	// AsksClients means that this process accepts only callers with a client certificate. A connection that breaks
-	// after the handshake is then taken for a refusal.
+	// after the handshake then counts as a rejection.
 	AsksClients bool
 
-	// Versions gives the versions that are alive, as this process knows them; nil does not look. It must not wait.
+	// Versions returns the live versions that this process knows. nil skips the check. It must not block.
 	Versions func() []VersionInfo
 
-	// Calls says which steps share a call of the API server. Run repeats it where Others is set.
+	// Calls describes which steps share a call of the API server. Run repeats it if Others is set.
 	Calls []string
 
-	// Others makes Run look for webhooks of other programs that refuse the same objects. It lists every webhook
+	// Others makes Run look for webhooks of other programs that reject the same objects. It lists every webhook
 	// configuration of the cluster.
 	Others bool
 
-	// Subject is an object for which the webhook is not called, to the surprise of its owner; nil for none.
+	// Subject is an object for which the webhook is unexpectedly not called; nil for none.
 	Subject *Subject
 
-	Timeout time.Duration // of each look; 0 means 5 s
-	Settle  time.Duration // how long the API server may take to notice a new configuration; 0 means 5 s
+	Timeout time.Duration // for each check; 0 means 5 s
+	Settle  time.Duration // how long the API server may take to observe a new configuration; 0 means 5 s
 }
 
 func (c Config) timeout() time.Duration {
@@ -68,7 +70,7 @@ func (c Config) settle() time.Duration {
 
 func (c Config) serviceMode() bool { return c.Options.Target.Service != "" }
 
-// listenPort is the port on which this process listens, 0 if it does not.
+// listenPort returns the port that this process listens on, or 0 if it does not listen.
 func (c Config) listenPort() int32 {
 	_, port, err := net.SplitHostPort(c.Listen)
 	if err != nil {
@@ -81,12 +83,12 @@ func (c Config) listenPort() int32 {
 	return int32(n)
 }
 
-// service is the Service as messages name it.
+// service returns the Service in the form that messages use.
 func (c Config) service() string {
 	return "Service " + c.Options.Target.Namespace + "/" + c.Options.Target.Service
 }
 
-// serverName is the host that the serving certificate must be for.
+// serverName returns the host that the serving certificate must be valid for.
 func (c Config) serverName() string {
 	t := c.Options.Target
 	if t.Service != "" {
@@ -95,7 +97,7 @@ func (c Config) serverName() string {
 	return t.Host
 }
 
-// Rights are those that a diagnosis makes use of. None of them is needed: it leaves out the looks that it may not take.
+// Rights returns the rights that a diagnosis uses. None is required: checks whose right is missing are skipped.
 func (c Config) Rights() []Right {
 	mutating, validating := rightOn(webhookconf.Mutating.Resource), rightOn(webhookconf.Validating.Resource)
 	rights := []Right{mutating("list", ""), validating("list", ""), {Resource: "namespaces", Verb: "list"}}

@@ -1,5 +1,7 @@
 package diagnose
 
+// This file turns a failed call into a finding with a remedy.
+
 import (
 	"context"
 	"crypto/x509"
@@ -21,7 +23,7 @@ func (d *diagnosis) explain(ctx context.Context, text string) Finding {
 		}
 	case f.webhook != canary:
 		return d.shadowedCanary(ctx, f, text)
-	case f.denied: // not by us: the canary is never denied
+	case f.denied: // not by this program, which never denies the canary
 		return Finding{
 			Code: BadAnswer, Severity: Problem, Object: d.Options.Target.String(),
 			Message: fmt.Sprintf("something else than this program answers at %s", d.Options.Target),
@@ -31,7 +33,7 @@ func (d *diagnosis) explain(ctx context.Context, text string) Finding {
 	return d.brokenPath(ctx, classify(f.reason), f.reason)
 }
 
-// brokenPath is a finding about the path to this program, after it has been found out why a connection broke.
+// brokenPath returns a finding about the path to this program. For a broken connection it first determines the reason.
 func (d *diagnosis) brokenPath(ctx context.Context, code Code, reason string) Finding {
 	if code == ConnectionBroken {
 		if refused, evidence := d.refusesCallers(ctx); refused {
@@ -44,7 +46,7 @@ func (d *diagnosis) brokenPath(ctx context.Context, code Code, reason string) Fi
 	return d.finding(ctx, code, reason)
 }
 
-// finding is about the path to this program. reason is the evidence.
+// finding returns the finding about the path to this program that belongs to the code. reason is the evidence.
 func (d *diagnosis) finding(ctx context.Context, code Code, reason string) Finding {
 	at := d.Options.Target.String()
 	f := Finding{Code: code, Severity: Problem, Object: at, Evidence: reason}
@@ -91,7 +93,7 @@ func (d *diagnosis) finding(ctx context.Context, code Code, reason string) Findi
 	return f
 }
 
-// remedyFor is the way to mend a certificate that is not trusted.
+// remedyFor returns the remedy for an untrusted certificate.
 func remedyFor(code Code, host, remedy string) string {
 	switch code {
 	case NameMismatch:
@@ -130,7 +132,8 @@ func (d *diagnosis) listeningHere() string {
 	return " (this process listens on " + d.Listen + ")"
 }
 
-// openPort is the port that must be open towards the nodes: that of the pods, which a packet carries after the Service.
+// openPort returns the port that must be open towards the nodes. It is the pods' port, to which a packet is addressed
+// after the Service.
 func (d *diagnosis) openPort() int32 {
 	if d.serviceMode() {
 		if port := d.backend.podPort(d.Options.Target.Port); port != 0 {
@@ -151,7 +154,7 @@ func (d *diagnosis) howToReach() string {
 	return fmt.Sprintf("allow TCP port %d from the control plane to %s in firewalls, security groups and NetworkPolicies", d.openPort(), where)
 }
 
-// whyTimedOut distinguishes a firewall from a process that hangs, by trying from here.
+// whyTimedOut distinguishes a firewall from a hanging process by connecting from this process.
 func (d *diagnosis) whyTimedOut(ctx context.Context) string {
 	if !d.canProbe() {
 		return d.howToReach()

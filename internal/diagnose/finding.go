@@ -1,72 +1,74 @@
 package diagnose
 
+// This file defines findings, their kinds and their severities.
+
 import "strings"
 
-// Severity is how much a finding matters for admission.
+// Severity is the effect of a finding on admission.
 type Severity string
 
-// A Problem keeps the API server from calling the webhook, or objects from being admitted. A Warning may.
+// A Problem prevents calls of the webhook, or the admission of objects. A Warning may prevent them.
 const (
 	Problem Severity = "problem"
 	Warning Severity = "warning"
 	Note    Severity = "note"
 )
 
-// Code is the kind of a finding. Codes are stable: programs may look for them.
+// Code is the kind of a finding. Codes are stable, so programs can compare them.
 type Code string
 
-// The kinds of findings between the API server and this process, the API server's end first.
+// The kinds of findings between the API server and this process, beginning at the API server.
 const (
-	NotBegun             Code = "NotBegun"             // there was no diagnosis: the program could not begin one
+	NotBegun             Code = "NotBegun"             // the program could not begin a diagnosis
 	APIServerUnreachable Code = "APIServerUnreachable" // this process gets no answer from the API server
 	TooOld               Code = "TooOld"               // the API server lacks matchConditions
-	NotRegistered        Code = "NotRegistered"        // a configuration or an entry of it is missing
+	NotRegistered        Code = "NotRegistered"        // a configuration or one of its entries is missing
 	OwnedElsewhere       Code = "OwnedElsewhere"       // the configuration belongs to another deployment
 	Calls                Code = "Calls"                // which steps share a call of the API server, and why others do not
-	SeveralVersions      Code = "SeveralVersions"      // of this program live, and one waits for another
+	SeveralVersions      Code = "SeveralVersions"      // several versions of this program live, and one waits for another
 	WrongTarget          Code = "WrongTarget"          // another address is registered
-	Excluded             Code = "Excluded"             // a selector leaves out objects that the webhook is for
+	Excluded             Code = "Excluded"             // a selector excludes objects that the webhook is for
 	Shadowed             Code = "Shadowed"             // another webhook fails for the same objects
 	BundleEmpty          Code = "BundleEmpty"
 	BundleUnreadable     Code = "BundleUnreadable"
-	UnknownAuthority     Code = "UnknownAuthority"  // the caBundle does not trust the certificate that is served
-	NameMismatch         Code = "NameMismatch"      // the certificate is for other names
-	Expired              Code = "Expired"           // or not valid yet
+	UnknownAuthority     Code = "UnknownAuthority"  // the caBundle does not trust the serving certificate
+	NameMismatch         Code = "NameMismatch"      // the certificate is valid for other names
+	Expired              Code = "Expired"           // expired or not valid yet
 	NotTLS               Code = "NotTLS"            // the server does not speak TLS
-	CallerRefused        Code = "CallerRefused"     // the server wants another client certificate
-	NamespaceMissing     Code = "NamespaceMissing"  // or ending
-	ServiceMissing       Code = "ServiceMissing"    // there is no such Service
-	ServiceUnusable      Code = "ServiceUnusable"   // it is of a kind that the API server does not call
-	NoReadyEndpoints     Code = "NoReadyEndpoints"  // no pod stands behind the Service
-	PortMismatch         Code = "PortMismatch"      // Service, registration and process do not agree
+	CallerRefused        Code = "CallerRefused"     // the server requires another client certificate
+	NamespaceMissing     Code = "NamespaceMissing"  // missing or being deleted
+	ServiceMissing       Code = "ServiceMissing"    // the Service does not exist
+	ServiceUnusable      Code = "ServiceUnusable"   // the API server does not call this kind of Service
+	NoReadyEndpoints     Code = "NoReadyEndpoints"  // the Service has no ready pod
+	PortMismatch         Code = "PortMismatch"      // the ports of Service, registration and process differ
 	NoSuchHost           Code = "NoSuchHost"        // the name does not resolve
-	NoRoute              Code = "NoRoute"           // the network does not know the way
+	NoRoute              Code = "NoRoute"           // the network has no route
 	ConnectionRefused    Code = "ConnectionRefused" // nothing listens there
-	ConnectionBroken     Code = "ConnectionBroken"  // something listens and hangs up
+	ConnectionBroken     Code = "ConnectionBroken"  // the server closes the connection
 	TimedOut             Code = "TimedOut"          // no answer in time
 	NoTunnel             Code = "NoTunnel"          // the control plane's tunnel to the nodes is down
-	BadAnswer            Code = "BadAnswer"         // something else than this webhook answers
+	BadAnswer            Code = "BadAnswer"         // another process than this webhook answers
 	NothingListens       Code = "NothingListens"    // this process does not answer on its own port
-	NotCalled            Code = "NotCalled"         // the API server did not call, and does not say why
-	CannotLook           Code = "CannotLook"        // rights are missing to find out more
-	Unexplained          Code = "Unexplained"       // the API server says something that is new to us
-	ReachedFromHere      Code = "ReachedFromHere"   // this process reaches itself the way the API server would
+	NotCalled            Code = "NotCalled"         // the API server did not call, and does not report why
+	CannotLook           Code = "CannotLook"        // a right or an answer is missing to find out more
+	Unexplained          Code = "Unexplained"       // the API server's message is unknown here
+	ReachedFromHere      Code = "ReachedFromHere"   // this process reaches itself by the API server's path
 	Reached              Code = "Reached"           // the API server's call came through
-	Well                 Code = "Well"              // and nothing else is wrong
+	Well                 Code = "Well"              // it came through, and there is no other problem
 )
 
-// Finding is one fact about the path. It is an error; Report.Err gives those that are problems.
+// Finding is one fact about the path. It is an error; Report.Err returns the findings that are problems.
 type Finding struct {
 	Code     Code     `json:"code"`
 	Severity Severity `json:"severity"`
 	Object   string   `json:"object,omitempty"`   // its subject: kind and name, or an address
 	Message  string   `json:"message"`            // one sentence, without its full stop
-	Remedy   string   `json:"remedy,omitempty"`   // the way to mend it; empty where nothing need be done
-	Evidence string   `json:"evidence,omitempty"` // the words of the API server or of an error
-	Rights   []Right  `json:"-"`                  // those that are missing, if rights are
+	Remedy   string   `json:"remedy,omitempty"`   // how to repair it; empty if no action is needed
+	Evidence string   `json:"evidence,omitempty"` // the message of the API server or of an error
+	Rights   []Right  `json:"-"`                  // the missing rights, if any
 }
 
-// String is the finding on one line.
+// String returns the finding on one line.
 func (f Finding) String() string { return string(f.Severity) + " " + f.Error() }
 
 func (f Finding) Error() string {

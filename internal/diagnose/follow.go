@@ -1,7 +1,7 @@
 package diagnose
 
-// This file keeps what is known of a process's rights: which objects it may follow, and the manifest that would grant
-// those that are missing.
+// This file keeps the known rights of a process: which objects it can follow, and the manifest that would grant the
+// missing rights.
 
 import (
 	"context"
@@ -21,16 +21,16 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
-// Preflight is what is known of the rights of this process. The zero value knows nothing.
+// Preflight holds the known rights of this process. The zero value knows none.
 type Preflight struct {
-	Grants string // the manifest that would grant those that are missing; empty when none is
+	Grants string // the manifest that would grant the missing rights; empty if none is missing
 
 	known  Access
 	asked  []Right
 	access func(context.Context, ...Right) (Access, error)
 }
 
-// NewPreflight asks for the rights that are wanted. Where that is not answered, nothing is known to be missing.
+// NewPreflight asks for the wanted rights. Without an answer, no right is known to be missing.
 func NewPreflight(ctx context.Context, clients cluster.Clients, wanted []Right) *Preflight {
 	p := &Preflight{asked: wanted, access: func(ctx context.Context, rights ...Right) (Access, error) {
 		return Check(ctx, clients.AuthorizationV1().SelfSubjectAccessReviews(), rights)
@@ -39,8 +39,8 @@ func NewPreflight(ctx context.Context, clients cluster.Clients, wanted []Right) 
 	return p
 }
 
-// Log logs which rights are missing, with the manifest that grants them to this process, or to fallback where it cannot be
-// known who that is.
+// Log logs the missing rights, with the manifest that grants them to this process, or to fallback if the identity of
+// this process is unknown.
 func (p *Preflight) Log(ctx context.Context, clients cluster.Clients, log logr.Logger, role string, fallback rbacv1.Subject) {
 	err := p.known.Err()
 	if err == nil {
@@ -52,12 +52,13 @@ func (p *Preflight) Log(ctx context.Context, clients cluster.Clients, log logr.L
 	}
 }
 
-// Events reports whether Events may be left.
+// Events reports whether this process can create Events.
 func (p *Preflight) Events() bool {
 	return !slices.ContainsFunc(p.known.Missing, func(r Right) bool { return r.Resource == "events" })
 }
 
-// Followed says of each object what may be done with it: at first as was asked at the start, and then asked anew.
+// Followed returns the objects, each with a function that returns its rights: first from the answer at the start, then
+// from a new request each time.
 func (p *Preflight) Followed(objects ...client.Object) (all []cluster.Followed) {
 	for _, o := range objects {
 		rights, first := rightsOn(o), true
@@ -76,7 +77,7 @@ func (p *Preflight) Followed(objects ...client.Object) (all []cluster.Followed) 
 	return all
 }
 
-// rightsOn are those to get, list and watch an object.
+// rightsOn returns the rights to get, list and watch an object.
 func rightsOn(o client.Object) []Right {
 	r := Right{Namespace: o.GetNamespace(), Name: o.GetName()}
 	switch o.(type) {
@@ -99,7 +100,7 @@ func rightsOn(o client.Object) []Right {
 	return all
 }
 
-// WithGrants adds the manifest that would help to an error that is for lack of a right.
+// WithGrants adds the manifest of the missing rights to an error that is due to a missing right.
 func (p *Preflight) WithGrants(err error) error {
 	if p.Grants == "" || !apierrors.IsForbidden(err) {
 		return err

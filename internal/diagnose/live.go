@@ -1,5 +1,7 @@
 package diagnose
 
+// This file reads the registered webhook configurations, and compares them with the expected ones.
+
 import (
 	"bytes"
 	"context"
@@ -14,7 +16,7 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
-// hook is one entry of a webhook configuration, of either kind. It is the mutating form; the fields that a validating
+// hook is one entry of a webhook configuration, of either kind. It has the mutating form. The fields that a validating
 // entry lacks are empty.
 type hook struct {
 	kind, configuration string
@@ -22,7 +24,7 @@ type hook struct {
 	admissionregistrationv1.MutatingWebhook
 }
 
-// String names the entry and where it stands.
+// String names the entry and its configuration.
 func (h hook) String() string { return fmt.Sprintf("webhook %s of %s", h.name, h.where()) }
 
 func (h hook) where() string { return h.kind + " " + h.configuration }
@@ -31,7 +33,8 @@ func (h hook) ignores() bool {
 	return h.FailurePolicy != nil && *h.FailurePolicy == admissionregistrationv1.Ignore
 }
 
-// target is where the API server calls for the entry, as a user would write it, and on which path.
+// target returns the address that the API server calls for the entry, in the form that a user would write, and the
+// path.
 func (h hook) target() (string, string) {
 	c := h.ClientConfig
 	if c.Service == nil {
@@ -64,7 +67,7 @@ type configuration struct {
 	hooks      []hook
 }
 
-// kindOf is one of the two kinds of configuration, and the way to read it.
+// kindOf is one of the two kinds of configuration, with the functions that read it.
 type kindOf struct {
 	kind, resource, name string
 	validating           bool
@@ -72,7 +75,7 @@ type kindOf struct {
 	list                 func(context.Context) ([]configuration, error)
 }
 
-// kinds gives those of which something should be registered.
+// kinds returns the kinds in which an entry should be registered.
 func (c Config) kinds() []kindOf {
 	var some []kindOf
 	for _, k := range c.bothKinds() {
@@ -157,7 +160,7 @@ func validating(clients cluster.Clients, fingerprint string) kindOf {
 	}
 }
 
-// registered looks at our own configurations, and looks for the entries in them.
+// registered reads our own configurations, and looks for the entries in them.
 func (d *diagnosis) registered(ctx context.Context) {
 	d.looked = true
 	for _, k := range d.kinds() {
@@ -227,7 +230,7 @@ func (d *diagnosis) compareEntry(live, expected hook) {
 	should, expectedPath := expected.target()
 	if is != should || path != expectedPath {
 		d.add(Finding{
-			Code: WrongTarget, Severity: Problem, Object: live.where(), // all entries have one address: once is enough
+			Code: WrongTarget, Severity: Problem, Object: live.where(), // all entries have one address, so one finding is enough
 			Message: fmt.Sprintf("%s makes the API server call %s%s instead of %s%s", live, is, path, should, expectedPath),
 			Remedy:  "call RegisterExtensions with the options of this program, and see which other program writes that configuration",
 		})
@@ -245,7 +248,7 @@ func find(hooks []hook, name string) (hook, bool) {
 	return hook{}, false
 }
 
-// asMutating makes the entries of one kind mutating, so that one builder serves both kinds.
+// asMutating returns the entries of one kind as mutating ones, so that one builder serves both kinds.
 func asMutating(entries []webhookconf.Entry, validating bool) []webhookconf.Entry {
 	var all []webhookconf.Entry
 	for _, e := range entries {
@@ -257,11 +260,11 @@ func asMutating(entries []webhookconf.Entry, validating bool) []webhookconf.Entr
 	return all
 }
 
-// trust judges the caBundle of an entry.
+// trust checks the caBundle of an entry.
 func (d *diagnosis) trust(h hook) {
 	bundle := h.ClientConfig.CABundle
 	const remedy = "let a Manager with RegisterWebHook run, or call RegisterExtensions, and see which other program writes that configuration"
-	f := Finding{Severity: Problem, Object: h.where(), Remedy: remedy} // entries share a caBundle: once is enough
+	f := Finding{Severity: Problem, Object: h.where(), Remedy: remedy} // entries share a caBundle, so one finding is enough
 	switch {
 	case len(bytes.TrimSpace(bundle)) == 0:
 		f.Code, f.Message = BundleEmpty, fmt.Sprintf("the caBundle of %s is empty, so the API server trusts only public CAs", h)

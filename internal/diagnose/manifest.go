@@ -1,5 +1,7 @@
 package diagnose
 
+// This file builds the RBAC objects that grant rights.
+
 import (
 	"context"
 	"slices"
@@ -14,11 +16,11 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// serviceAccountPrefix begins the user name of every ServiceAccount; namespace and name follow.
+// serviceAccountPrefix begins the user name of every ServiceAccount. The namespace and the name follow.
 const serviceAccountPrefix = "system:serviceaccount:"
 
-// WhoAmI asks the API server who the caller is, as the subject of a binding. An API server that does not answer is no
-// error: the subject is then the fallback.
+// WhoAmI asks the API server for the caller's identity, and returns it as the subject of a binding. If the API server
+// does not answer, it returns the fallback instead of an error.
 func WhoAmI(ctx context.Context, reviews authenticationv1client.SelfSubjectReviewInterface, fallback rbacv1.Subject) rbacv1.Subject {
 	review, err := reviews.Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
 	if err != nil || review.Status.UserInfo.Username == "" {
@@ -27,7 +29,7 @@ func WhoAmI(ctx context.Context, reviews authenticationv1client.SelfSubjectRevie
 	return SubjectOf(review.Status.UserInfo.Username)
 }
 
-// SubjectOf makes the subject of a binding out of a user name.
+// SubjectOf returns the subject of a binding for a user name.
 func SubjectOf(user string) rbacv1.Subject {
 	if account, ok := strings.CutPrefix(user, serviceAccountPrefix); ok {
 		if namespace, name, ok := strings.Cut(account, ":"); ok {
@@ -37,8 +39,8 @@ func SubjectOf(user string) rbacv1.Subject {
 	return rbacv1.Subject{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: user}
 }
 
-// Objects makes the roles that grant the rights, and the bindings that give them to the subject: a Role for each
-// namespace, and a ClusterRole for what has none. All are called name.
+// Objects returns the roles that grant the rights, and their bindings to the subject. It returns a Role for each
+// namespace, and a ClusterRole for rights without a namespace. All have the same name.
 func Objects(name string, subject rbacv1.Subject, rights []Right) []runtime.Object {
 	byNamespace := map[string][]Right{}
 	var namespaces []string
@@ -67,7 +69,7 @@ func Objects(name string, subject rbacv1.Subject, rights []Right) []runtime.Obje
 	return objects
 }
 
-// Manifest is Objects as YAML for kubectl apply. It is empty without rights.
+// Manifest returns Objects as YAML for kubectl apply. It is empty if there are no rights.
 func Manifest(name string, subject rbacv1.Subject, rights []Right) (string, error) {
 	var documents []string
 	for _, o := range Objects(name, subject, rights) {
@@ -88,7 +90,7 @@ func reference(kind, name string) rbacv1.RoleRef {
 	return rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: kind, Name: name}
 }
 
-// ServiceAccount is the subject of a ServiceAccount.
+// ServiceAccount returns the subject of a ServiceAccount.
 func ServiceAccount(namespace, name string) rbacv1.Subject {
 	if namespace == "" {
 		namespace = corev1.NamespaceDefault

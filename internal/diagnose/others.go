@@ -1,5 +1,7 @@
 package diagnose
 
+// This file finds webhooks of other programs that block the same objects.
+
 import (
 	"context"
 	"fmt"
@@ -9,8 +11,8 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 )
 
-// others looks for webhooks of other programs that refuse the objects which ours is for, because nothing stands behind
-// them. Users tend to blame the webhook that they know.
+// others finds webhooks of other programs that reject the same objects because their server is missing. Users tend to
+// blame the webhook that they know.
 func (d *diagnosis) others(ctx context.Context) {
 	seen := map[string]string{}
 	for _, k := range d.bothKinds() {
@@ -49,12 +51,12 @@ func (d *diagnosis) shadow(ctx context.Context, h hook, seen map[string]string) 
 	}
 	f := d.shadowed(h, fmt.Sprintf("its %s %s", address, why), "")
 	if !matchesAll(h) {
-		f.Severity = Warning // perhaps not for the same ones
+		f.Severity = Warning // perhaps not for the same objects
 	}
 	d.add(f)
 }
 
-// sameObjects is true if a webhook is called for some of the objects that ours are called for.
+// sameObjects reports whether a webhook is called for some of the objects that ours are called for.
 func (d *diagnosis) sameObjects(h hook) bool {
 	for _, e := range d.Entries {
 		for _, ours := range e.Rules {
@@ -70,7 +72,7 @@ func matchesAll(h hook) bool {
 	return len(h.MatchConditions) == 0 && (h.ObjectSelector == nil || len(h.ObjectSelector.MatchLabels)+len(h.ObjectSelector.MatchExpressions) == 0)
 }
 
-// dead is the reason why nothing can answer behind a Service; empty if a pod may.
+// dead returns the reason why no pod can answer behind a Service. It is empty if a pod might.
 func (d *diagnosis) dead(ctx context.Context, s *admissionregistrationv1.ServiceReference) string {
 	b, err := within(ctx, d.timeout(), func(ctx context.Context) (backend, error) { return look(ctx, d.Clients, s.Namespace, s.Name) })
 	if err != nil {
@@ -108,7 +110,7 @@ func (d *diagnosis) shadowed(h hook, why, evidence string) Finding {
 	}
 }
 
-// shadowedCanary is about a canary that another webhook got before ours.
+// shadowedCanary returns the finding for a canary that another webhook received before ours.
 func (d *diagnosis) shadowedCanary(ctx context.Context, f failure, text string) Finding {
 	h, found := d.findHook(ctx, f.webhook)
 	if found && slices.ContainsFunc(d.kinds(), func(k kindOf) bool { return k.kind == h.kind && k.name == h.configuration }) {
@@ -132,7 +134,7 @@ func (d *diagnosis) shadowedCanary(ctx context.Context, f failure, text string) 
 	return shadowed
 }
 
-// findHook finds the configuration in which an entry of that name stands.
+// findHook returns the entry of that name, with its configuration.
 func (d *diagnosis) findHook(ctx context.Context, name string) (hook, bool) {
 	for _, k := range d.bothKinds() {
 		all, err := within(ctx, d.timeout(), k.list)
@@ -149,8 +151,7 @@ func (d *diagnosis) findHook(ctx context.Context, name string) (hook, bool) {
 	return hook{}, false
 }
 
-// overlap is true if there can be a request that both rules match. Versions are passed over, because an API server
-// converts.
+// overlap reports whether a request can match both rules. It ignores versions, because an API server converts objects.
 func overlap(a, b admissionregistrationv1.RuleWithOperations) bool {
 	return anyPair(a.Operations, b.Operations, func(x, y admissionregistrationv1.OperationType) bool { return same(string(x), string(y)) }) &&
 		anyPair(a.APIGroups, b.APIGroups, same) && anyPair(a.Resources, b.Resources, sameResource)
@@ -164,7 +165,8 @@ func anyPair[T any](as, bs []T, test func(a, b T) bool) bool {
 
 func same(a, b string) bool { return a == b || a == "*" || b == "*" }
 
-// sameResource knows the wildcards of rules: * is every resource without its subresources, */* is everything.
+// sameResource compares resources with the wildcards of rules: * is every resource without its subresources, */* is
+// everything.
 func sameResource(a, b string) bool {
 	resourceA, subA, _ := strings.Cut(a, "/")
 	resourceB, subB, _ := strings.Cut(b, "/")

@@ -1,5 +1,7 @@
 package diagnose
 
+// This file asks the API server which rights the caller has.
+
 import (
 	"context"
 	"fmt"
@@ -11,19 +13,19 @@ import (
 	authorizationv1client "k8s.io/client-go/kubernetes/typed/authorization/v1"
 )
 
-// reviewsAtOnce bounds how many rights are asked for at the same time.
+// reviewsAtOnce bounds the number of access reviews in flight.
 const reviewsAtOnce = 16
 
-// Access is the API server's answer to a list of rights. The zero Access knows nothing, and allows everything.
+// Access is the API server's answer to a list of rights. The zero Access has no answers, and allows everything.
 type Access struct {
 	Granted []Right
 	Missing []Right
-	Unknown []Right // those for which there was no answer
-	Reason  error   // why a right is unknown; nil when none is
+	Unknown []Right // the rights without an answer
+	Reason  error   // why a right is unknown; nil if none is
 }
 
-// Allows is true if the right was asked for and is granted, or the API server did not answer. A right of creation has no
-// name: RBAC cannot restrict it to one.
+// Allows reports whether the right was requested and is granted, or whether the API server did not answer. A right to
+// create has no name: RBAC cannot restrict it to one.
 func (a Access) Allows(r Right) bool {
 	has := func(rights []Right) bool {
 		return slices.ContainsFunc(rights, func(o Right) bool { return o.reviewed() == r.reviewed() })
@@ -34,7 +36,8 @@ func (a Access) Allows(r Right) bool {
 	return !has(a.Missing) && (has(a.Granted) || has(a.Unknown))
 }
 
-// Err is nil when no right is known to be missing. An unknown right is no error: the program finds out when it tries.
+// Err returns nil if no right is known to be missing. An unknown right is not an error: the program finds out when it
+// tries.
 func (a Access) Err() error {
 	if len(a.Missing) == 0 {
 		return nil
@@ -42,14 +45,14 @@ func (a Access) Err() error {
 	return &MissingError{Rights: a.Missing}
 }
 
-// MissingError says which rights are missing. Manifest makes the objects that grant them.
+// MissingError lists the missing rights. Manifest returns the objects that grant them.
 type MissingError struct{ Rights []Right }
 
 func (e *MissingError) Error() string { return "these rights are missing: " + sentence(e.Rights) }
 
-// Check asks the API server which of the rights the caller has; a right that is listed twice is asked for once. Every
-// user may ask that unless the cluster's administrator has decided otherwise; then everything is unknown. The error is
-// the cause of ctx, if it has ended.
+// Check asks the API server which of the rights the caller has. Duplicate rights are requested once. Every user can ask
+// unless the cluster's administrator has forbidden it, in which case all rights are unknown. The error is the cause of
+// ctx, if ctx has ended.
 func Check(ctx context.Context, reviews authorizationv1client.SelfSubjectAccessReviewInterface, rights []Right) (Access, error) {
 	answers := map[Right]*answer{}
 	var group errgroup.Group
@@ -66,7 +69,7 @@ func Check(ctx context.Context, reviews authorizationv1client.SelfSubjectAccessR
 			return nil
 		})
 	}
-	_ = group.Wait() // of functions that return nil
+	_ = group.Wait() // the functions return nil
 	if ctx.Err() != nil {
 		return Access{}, fmt.Errorf("asking for rights: %w", context.Cause(ctx))
 	}
@@ -107,6 +110,6 @@ func ask(ctx context.Context, reviews authorizationv1client.SelfSubjectAccessRev
 	if err != nil {
 		return answer{err: err}
 	}
-	// An evaluationError beside a refusal comes from the authorizer; the request would be refused too.
+	// An evaluationError in a denial comes from the authorizer. The request itself would be denied too.
 	return answer{allowed: review.Status.Allowed}
 }

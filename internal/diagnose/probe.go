@@ -1,5 +1,7 @@
 package diagnose
 
+// This file connects to the webhook from this process, and determines why a connection breaks.
+
 import (
 	"bytes"
 	"context"
@@ -16,14 +18,14 @@ import (
 	"k8s.io/apimachinery/pkg/version"
 )
 
-// listening tries the port that this process listens on itself.
+// listening connects to the port that this process itself listens on.
 func (d *diagnosis) listening(ctx context.Context) {
 	if d.Listen == "" {
 		return
 	}
 	own, err := d.ownAddress()
 	if err == nil {
-		err = d.shake(ctx, own, &tls.Config{InsecureSkipVerify: true}, false) // any server will do
+		err = d.shake(ctx, own, &tls.Config{InsecureSkipVerify: true}, false) // any server is accepted
 	}
 	if err != nil {
 		d.add(Finding{
@@ -34,7 +36,7 @@ func (d *diagnosis) listening(ctx context.Context) {
 	}
 }
 
-// ownAddress is where this process reaches itself.
+// ownAddress returns the address at which this process reaches itself.
 func (d *diagnosis) ownAddress() (string, error) {
 	host, port, err := net.SplitHostPort(d.Listen)
 	if err != nil {
@@ -46,12 +48,12 @@ func (d *diagnosis) ownAddress() (string, error) {
 	return net.JoinHostPort(host, port), nil
 }
 
-// canProbe is true if this process knows the address that the API server calls.
+// canProbe reports whether this process knows the address that the API server calls.
 func (d *diagnosis) canProbe() bool {
 	return !d.serviceMode() || d.backend.service != nil && !d.backend.headless()
 }
 
-// targetAddress is the address that the API server calls, if canProbe.
+// targetAddress returns the address that the API server calls. It requires canProbe.
 func (d *diagnosis) targetAddress() string {
 	host := d.Options.Target.Host
 	switch {
@@ -63,8 +65,8 @@ func (d *diagnosis) targetAddress() string {
 	return address(host, d.Options.Target.Port)
 }
 
-// probe goes the way of the API server from here, as far as that can be done: the same address, the same server name,
-// and the caBundle that is registered. With answer it waits for any word over HTTP too.
+// probe follows the API server's path from this process, as far as possible: the same address, the same server name,
+// and the registered caBundle. With answer set, it also waits for an HTTP response of any kind.
 func (d *diagnosis) probe(ctx context.Context, answer bool) error {
 	config := &tls.Config{ServerName: d.serverName(), InsecureSkipVerify: true}
 	if bundle := d.bundle(); bundle != nil {
@@ -75,7 +77,7 @@ func (d *diagnosis) probe(ctx context.Context, answer bool) error {
 	return d.shake(ctx, d.targetAddress(), config, answer)
 }
 
-// bundle is the first caBundle that is registered and can be read.
+// bundle returns the first registered caBundle that is readable.
 func (d *diagnosis) bundle() []byte {
 	for _, e := range d.Entries {
 		if h, ok := d.live[e.Path]; ok && readable(h.ClientConfig.CABundle) {
@@ -85,7 +87,8 @@ func (d *diagnosis) bundle() []byte {
 	return nil
 }
 
-// shake connects and shakes hands, and waits for an answer if it is wanted. A server that answers by closing does not hang.
+// shake connects and completes the TLS handshake, and with answer set waits for a response. A server that closes the
+// connection counts as an answer: it does not hang.
 func (d *diagnosis) shake(ctx context.Context, address string, config *tls.Config, answer bool) error {
 	ctx, cancel := context.WithTimeout(ctx, d.timeout())
 	defer cancel()
@@ -102,7 +105,8 @@ func (d *diagnosis) shake(ctx context.Context, address string, config *tls.Confi
 			return err
 		}
 	}
-	// A server that refuses may hang up before it has read anything. Its alert is there to be read all the same.
+	// A server that rejects the client can close the connection before it has read anything. Its alert is readable
+	// anyway.
 	_, writeErr := fmt.Fprintf(connection, "GET /healthz HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n", address)
 	_, err = connection.Read(make([]byte, 1))
 	switch {
@@ -116,20 +120,22 @@ func (d *diagnosis) shake(ctx context.Context, address string, config *tls.Confi
 	return nil
 }
 
-// isAlert is true of an error that the server has sent as a TLS alert.
+// isAlert reports whether the server sent the error as a TLS alert.
 func isAlert(err error) bool {
 	op, ok := errors.AsType[*net.OpError](err)
 	return ok && op.Op == "remote error"
 }
 
-// alertWithin is how long a server may take to refuse a client after the handshake.
+// alertWithin is how long a server may take to reject a client after the handshake.
 const alertWithin = time.Second
 
-// refusesCallers is true if a connection broke because the server wants a client certificate, or another one. The
-// evidence of the broken connection does not always show that: since TLS 1.3 a server judges the certificate after the
-// client has finished the handshake, so the client's first write can fail before it has read the alert. So this process
-// shakes hands without a certificate and writes nothing: then the alert is the only end that the connection can come
-// to. heard is that alert.
+// refusesCallers reports whether a connection broke because the server requires a client certificate, or another one.
+// The evidence of the broken connection does not always show that. Since TLS 1.3 a server verifies the certificate only
+// after the client has finished the handshake. The client's first write can therefore fail before it has read the
+// alert.
+//
+// So this process completes a handshake without a certificate and writes nothing: the connection can then only end with
+// the alert. heard is that alert.
 func (d *diagnosis) refusesCallers(ctx context.Context) (refuses bool, heard string) {
 	var addresses []string
 	if d.canProbe() {
@@ -152,11 +158,11 @@ func (d *diagnosis) refusesCallers(ctx context.Context) (refuses bool, heard str
 	return d.AsksClients, ""
 }
 
-// handshake is the outcome of one that shows no certificate.
+// handshake is the outcome of a handshake without a client certificate.
 type handshake struct {
 	connected bool
 	asked     bool  // the server has sent a CertificateRequest
-	err       error // that ended it, before or after it was complete; nil if the server goes on
+	err       error // the error that ended it, during the handshake or after it; nil if the server keeps the connection open
 }
 
 func (d *diagnosis) shakeWithoutCertificate(ctx context.Context, address string) handshake {
@@ -169,7 +175,7 @@ func (d *diagnosis) shakeWithoutCertificate(ctx context.Context, address string)
 	h := handshake{connected: true}
 	connection := tls.Client(raw, &tls.Config{
 		ServerName:         d.serverName(),
-		InsecureSkipVerify: true, // nothing is sent, and nothing that is read is believed
+		InsecureSkipVerify: true, // no data is sent, and no received data is trusted
 		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 			h.asked = true
 			return &tls.Certificate{}, nil
@@ -188,7 +194,7 @@ func (d *diagnosis) shakeWithoutCertificate(ctx context.Context, address string)
 	return h
 }
 
-// fromHere looks at the path from this process, where the canary is inconclusive.
+// fromHere checks the path from this process if the canary is inconclusive.
 func (d *diagnosis) fromHere(ctx context.Context) {
 	at := d.Options.Target.String()
 	if !d.canProbe() {

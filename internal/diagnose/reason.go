@@ -1,12 +1,14 @@
 package diagnose
 
+// This file classifies the reason of a failed call by the text of its error.
+
 import (
 	"crypto/x509"
 	"errors"
 	"strings"
 )
 
-// signs are parts of errors, those of Go's libraries and of the API server. The first that is found counts.
+// signs are parts of error messages, those of Go's libraries and of the API server. The first match counts.
 var signs = []struct {
 	text string
 	code Code
@@ -43,7 +45,7 @@ var signs = []struct {
 	{"broken pipe", ConnectionBroken},
 	{": EOF", ConnectionBroken},
 	{"unexpected EOF", ConnectionBroken},
-	{"http2: client conn", ConnectionBroken}, // lost, closed by force, could not be established
+	{"http2: client conn", ConnectionBroken}, // lost, closed by force, or could not be established
 	{"http2: no cached connection", ConnectionBroken},
 	{"GOAWAY", ConnectionBroken},
 	{"server closed idle connection", ConnectionBroken},
@@ -59,7 +61,7 @@ var signs = []struct {
 	{"invalid character", BadAnswer},
 }
 
-// classify gives the kind of fault for the reason of a failed call.
+// classify returns the kind of fault for the reason of a failed call.
 func classify(reason string) Code {
 	if strings.Contains(reason, `service "`) && strings.HasSuffix(strings.TrimSpace(reason), `not found`) {
 		return ServiceMissing
@@ -72,7 +74,7 @@ func classify(reason string) Code {
 	return Unexplained
 }
 
-// codeOf is classify for an error of our own making, whose type says more than its text.
+// codeOf is classify for an error of this process, whose type is more precise than its text.
 func codeOf(err error) Code {
 	if invalid, ok := errors.AsType[x509.CertificateInvalidError](err); ok && invalid.Reason == x509.Expired {
 		return Expired
@@ -86,14 +88,14 @@ func codeOf(err error) Code {
 	return classify(err.Error())
 }
 
-// failure is an answer of the API server that is about a webhook.
+// failure is an API server's error about a webhook.
 type failure struct {
 	webhook string
-	denied  bool   // it was called and said no; else the call failed
-	reason  string // the API server's words about the call
+	denied  bool   // the webhook was called and denied the request; otherwise the call failed
+	reason  string // the API server's message about the call
 }
 
-// parseFailure finds out which webhook an error of the API server is about.
+// parseFailure extracts the webhook and the reason from an API server's error.
 func parseFailure(text string) (failure, bool) {
 	for _, form := range []struct {
 		before string

@@ -1,5 +1,7 @@
 package diagnose
 
+// This file defines the report of a diagnosis, and logs it.
+
 import (
 	"cmp"
 	"errors"
@@ -14,12 +16,12 @@ type Report struct {
 	Findings []Finding `json:"findings"`
 }
 
-// Failed is the report of a diagnosis that could not begin, such as one without a usable kubeconfig.
+// Failed returns the report of a diagnosis that could not begin, for example without a usable kubeconfig.
 func Failed(err error) Report {
 	return Report{Findings: []Finding{{Code: NotBegun, Severity: Problem, Message: err.Error()}}}
 }
 
-// String has one line per finding.
+// String returns one line per finding.
 func (r Report) String() string {
 	var text strings.Builder
 	for _, f := range r.Findings {
@@ -29,7 +31,7 @@ func (r Report) String() string {
 	return text.String()
 }
 
-// Err joins the problems, each of which is a Finding; nil when there are none.
+// Err joins the problems, each of which is a Finding. It returns nil if there are none.
 func (r Report) Err() error {
 	var errs []error
 	for _, f := range r.Findings {
@@ -40,7 +42,7 @@ func (r Report) Err() error {
 	return errors.Join(errs...)
 }
 
-// Find gives the first finding with this code.
+// Find returns the first finding with this code.
 func (r Report) Find(c Code) (Finding, bool) {
 	i := slices.IndexFunc(r.Findings, func(f Finding) bool { return f.Code == c })
 	if i < 0 {
@@ -49,7 +51,7 @@ func (r Report) Find(c Code) (Finding, bool) {
 	return r.Findings[i], true
 }
 
-// Rights are those whose lack kept the diagnosis from looking further; Manifest makes the objects that grant them.
+// Rights returns the missing rights that limited the diagnosis. Manifest returns the objects that grant them.
 func (r Report) Rights() []Right {
 	var rights []Right
 	for _, f := range r.Findings {
@@ -58,14 +60,14 @@ func (r Report) Rights() []Right {
 	return rights
 }
 
-// Log writes a line per finding: problems as errors, the rest as information.
+// Log logs one line per finding: problems as errors, the others as information.
 func (r Report) Log(log logr.Logger) {
 	for _, f := range r.Findings {
 		f.log(log, f.Severity == Problem, f.Message)
 	}
 }
 
-// log writes the finding under a message, as an error or as information.
+// log logs the finding with a message, as an error or as information.
 func (f Finding) log(log logr.Logger, isError bool, message string) {
 	values := []any{"code", f.Code, "severity", f.Severity}
 	for _, more := range []struct{ key, value string }{{"object", f.Object}, {"remedy", f.Remedy}, {"evidence", f.Evidence}} {
@@ -82,7 +84,7 @@ func (f Finding) log(log logr.Logger, isError bool, message string) {
 
 var severities = []Severity{Problem, Warning, Note}
 
-// sorted puts the findings in order, each once.
+// sorted returns the findings in the order of their severity, each once.
 func sorted(findings []Finding) Report {
 	slices.SortStableFunc(findings, func(a, b Finding) int {
 		return cmp.Compare(slices.Index(severities, a.Severity), slices.Index(severities, b.Severity))

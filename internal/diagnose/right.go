@@ -1,16 +1,18 @@
 package diagnose
 
+// This file defines a right of a program in the terms of RBAC.
+
 import "strings"
 
 // Right is one action that a program must be allowed to take.
 type Right struct {
 	Group, Resource, Subresource string // Group is empty for the core group
-	Verb                         string // as RBAC says it: get, list, watch, create, update ...
-	Namespace                    string // empty for objects of the cluster, and for all namespaces
-	Name                         string // of the one object; empty for all
+	Verb                         string // in the form of RBAC: get, list, watch, create, update ...
+	Namespace                    string // empty for cluster-scoped objects, and for all namespaces
+	Name                         string // of the single object; empty for all
 }
 
-// String is the right as an error message names it.
+// String returns the right in the form that error messages use.
 func (r Right) String() string {
 	text := r.Verb + " " + r.resource()
 	if r.Group != "" {
@@ -27,7 +29,7 @@ func (r Right) String() string {
 	return text
 }
 
-// resource is the resource as RBAC rules name it.
+// resource returns the resource in the form that RBAC rules use.
 func (r Right) resource() string {
 	if r.Subresource != "" {
 		return r.Resource + "/" + r.Subresource
@@ -35,7 +37,7 @@ func (r Right) resource() string {
 	return r.Resource
 }
 
-// reviewed is the right as an authorizer sees it.
+// reviewed returns the right in the form that an authorizer receives.
 func (r Right) reviewed() Right {
 	if !r.byName() {
 		r.Name = ""
@@ -43,8 +45,8 @@ func (r Right) reviewed() Right {
 	return r
 }
 
-// byName is true if RBAC can grant the right for one object alone. When an object is created its name is not known
-// to the authorizer yet, and a collection has none.
+// byName reports whether RBAC can grant the right for a single object. The authorizer does not know the name of an
+// object that is being created, and a collection has none.
 func (r Right) byName() bool {
 	return r.Name != "" && r.Verb != "create" && r.Verb != "deletecollection"
 }

@@ -1,5 +1,7 @@
 package diagnose
 
+// This file converts rights to RBAC rules, and back.
+
 import (
 	"cmp"
 	"slices"
@@ -8,7 +10,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 )
 
-// verbs is the order in which people write them.
+// verbs is the conventional order of verbs.
 var verbs = []string{"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"}
 
 func compareVerbs(a, b string) int {
@@ -21,8 +23,8 @@ func compareVerbs(a, b string) int {
 	return cmp.Or(cmp.Compare(place(a), place(b)), strings.Compare(a, b))
 }
 
-// Rules makes the fewest readable RBAC rules out of rights, whatever their namespaces. No rule grants more than the rights
-// together, but that RBAC cannot restrict creation by name.
+// Rules returns the fewest readable RBAC rules for the rights, whatever their namespaces. No rule grants more than the
+// rights together, except that RBAC cannot restrict creation by name.
 func Rules(rights []Right) []rbacv1.PolicyRule {
 	type object struct{ group, resource, name string }
 	granted := map[object][]string{}
@@ -57,8 +59,8 @@ func Rules(rights []Right) []rbacv1.PolicyRule {
 	})
 }
 
-// RightsOf gives the rights that rules grant in a namespace, or in the cluster where that is empty: the reverse of
-// Rules. It knows no rules for paths.
+// RightsOf returns the rights that rules grant in a namespace, or in the cluster if namespace is empty. It is the
+// inverse of Rules. It ignores rules for paths.
 func RightsOf(namespace string, rules []rbacv1.PolicyRule) []Right {
 	var rights []Right
 	for _, rule := range rules {
@@ -80,7 +82,7 @@ func RightsOf(namespace string, rules []rbacv1.PolicyRule) []Right {
 	return rights
 }
 
-// join merges the rules of one group and the same verbs that are alike in all but one list, which becomes a union.
+// join merges rules of the same group and verbs that differ in only one list. That list becomes the union.
 func join(rules []rbacv1.PolicyRule, list func(*rbacv1.PolicyRule) *[]string, alike func(a, b rbacv1.PolicyRule) bool) []rbacv1.PolicyRule {
 	var joined []rbacv1.PolicyRule
 	for _, r := range rules {
@@ -102,7 +104,7 @@ func compareRules(a, b rbacv1.PolicyRule) int {
 		slices.Compare(a.ResourceNames, b.ResourceNames), slices.CompareFunc(a.Verbs, b.Verbs, compareVerbs))
 }
 
-// ordered sorts and drops duplicates.
+// ordered sorts the list and removes duplicates.
 func ordered(list []string, compare func(a, b string) int) []string {
 	slices.SortFunc(list, compare)
 	return slices.Compact(list)

@@ -1,5 +1,7 @@
 package diagnose
 
+// This file runs a diagnosis along the path of a call, and combines its findings.
+
 import (
 	"context"
 	"fmt"
@@ -18,26 +20,26 @@ type diagnosis struct {
 	findings []Finding
 	lacking  []Right
 
-	looked       bool            // our configurations could be read, all of them
-	live         map[string]hook // the entries that are registered, by their paths
-	untrusted    bool            // a caBundle does not trust the certificate that is served here, which has been said
+	looked       bool            // all of our configurations could be read
+	live         map[string]hook // the registered entries, by their paths
+	untrusted    bool            // a caBundle does not trust the serving certificate of this process, which has been reported
 	through      bool            // the API server's call came through
-	inconclusive string          // why the canary shows nothing
-	blind        bool            // and will show nothing later: it is not wanted, or may not be sent
-	caller       string          // the one that found the path broken
+	inconclusive string          // why the canary proves nothing
+	blind        bool            // it will prove nothing later either: it is not wanted, or must not be sent
+	caller       string          // the process that found the path broken
 	backend      backend
-	namespaces   map[string]labelsOf // that were read
+	namespaces   map[string]labelsOf // the namespaces that were read
 
-	slow func() // called once if the API server takes long to answer the canary; nil does without
+	slow func() // called once if the API server takes long to answer the canary; nil for no call
 }
 
 func newDiagnosis(c Config) *diagnosis {
 	return &diagnosis{Config: c, live: map[string]hook{}, namespaces: map[string]labelsOf{}, caller: "the API server"}
 }
 
-// Run looks at everything between the API server and this process, and reports every fault. It writes nothing. It takes
-// some milliseconds where all is well, and as long as timeouts take where something does not answer; when ctx ends it
-// returns its findings so far.
+// Run checks everything between the API server and this process, and reports every fault. It writes nothing. It takes
+// some milliseconds if all is well, and as long as the timeouts if something does not answer. When ctx ends, it returns
+// its findings so far.
 func Run(ctx context.Context, c Config) Report {
 	d := newDiagnosis(c)
 	if d.look(ctx) {
@@ -53,7 +55,7 @@ func Run(ctx context.Context, c Config) Report {
 	return d.report()
 }
 
-// look follows the way of a call, and returns false where the API server itself is out of reach.
+// look follows the path of a call. It returns false if the API server itself is unreachable.
 func (d *diagnosis) look(ctx context.Context) bool {
 	if !d.apiServer(ctx) {
 		return false
@@ -65,7 +67,7 @@ func (d *diagnosis) look(ctx context.Context) bool {
 	return true
 }
 
-// report sums up.
+// report completes the findings and returns them in order.
 func (d *diagnosis) report() Report {
 	d.sayLacking()
 	d.fold()
@@ -75,14 +77,14 @@ func (d *diagnosis) report() Report {
 
 func (d *diagnosis) add(f Finding) { d.findings = append(d.findings, f) }
 
-// within bounds one look.
+// within bounds one check.
 func within[T any](ctx context.Context, timeout time.Duration, look func(context.Context) (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	return look(ctx)
 }
 
-// lack notes a look that failed, for lack of a right or for another reason.
+// lack records a check that failed because a right is missing, or for another reason.
 func (d *diagnosis) lack(err error, right Right) {
 	if apierrors.IsForbidden(err) {
 		if !slices.Contains(d.lacking, right) {
@@ -107,7 +109,7 @@ func (d *diagnosis) sayLacking() {
 	})
 }
 
-// apiServer is true if the API server answers. It judges its version too.
+// apiServer reports whether the API server answers. It also checks the API server's version.
 func (d *diagnosis) apiServer(ctx context.Context) bool {
 	answer, err := within(ctx, d.timeout(), func(ctx context.Context) (version.Info, error) {
 		var info version.Info
@@ -133,7 +135,7 @@ func (d *diagnosis) apiServer(ctx context.Context) bool {
 	return true
 }
 
-// wantsMinor is the minor version since which matchConditions are part of the stable API.
+// wantsMinor is the first minor version whose stable API includes matchConditions.
 const wantsMinor = 30
 
 func old(info version.Info) bool {
@@ -150,7 +152,7 @@ func tooOld(info version.Info) Finding {
 	}
 }
 
-// path lets the API server call, and looks for the reason where the call does not come through.
+// path makes the API server call, and looks for the reason if the call does not come through.
 func (d *diagnosis) path(ctx context.Context) {
 	var came call
 	d.inconclusive = d.noCanary()
@@ -174,7 +176,7 @@ func (d *diagnosis) path(ctx context.Context) {
 	d.judgePorts()
 }
 
-// noCanary is the reason why none is sent; empty if one is.
+// noCanary returns the reason why no canary is sent. It is empty if one is sent.
 func (d *diagnosis) noCanary() string {
 	if d.Canary.Namespace == "" {
 		d.blind = true
@@ -190,16 +192,16 @@ func (d *diagnosis) hasProblem() bool {
 	return slices.ContainsFunc(d.findings, func(f Finding) bool { return f.Severity == Problem })
 }
 
-// symptoms have a cause that another finding may name.
+// symptoms are findings whose cause another finding may name.
 var symptoms = []Code{ConnectionRefused, TimedOut, NoRoute, ConnectionBroken, NotTLS}
 
-// explains says which findings bring about which symptoms.
+// explains lists which findings cause which symptoms.
 var explains = []struct{ causes, symptoms []Code }{
 	{[]Code{WrongTarget, ServiceMissing, ServiceUnusable, PortMismatch, NoReadyEndpoints, NothingListens}, symptoms},
 	{[]Code{BundleEmpty, BundleUnreadable, UnknownAuthority, NameMismatch, Expired}, []Code{BundleUnreadable, UnknownAuthority, NameMismatch, Expired}},
 }
 
-// fold hands the evidence of a failed call to the finding that explains it, so that one fault is one finding.
+// fold moves the evidence of a failed call to the finding that explains it, so that one fault is one finding.
 func (d *diagnosis) fold() {
 	call := d.Options.Target.String()
 	for _, group := range explains {
@@ -226,7 +228,7 @@ func (d *diagnosis) fold() {
 	}
 }
 
-// well says so if it is.
+// well marks the finding about the call as Well if there is no problem.
 func (d *diagnosis) well() {
 	if !d.through || d.hasProblem() {
 		return

@@ -1,5 +1,7 @@
 package diagnose
 
+// This file determines which objects and namespaces the registered webhooks select.
+
 import (
 	"context"
 	"fmt"
@@ -15,10 +17,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Subject is an object as the rules and selectors of a webhook see it.
+// Subject describes an object by the properties that the rules and selectors of a webhook match.
 type Subject struct {
-	Namespace   string // empty for an object of the cluster
-	Name        string // for the message alone
+	Namespace   string // empty for a cluster-scoped object
+	Name        string // only for the message
 	Labels      map[string]string
 	Resource    schema.GroupVersionResource
 	Subresource string
@@ -30,14 +32,14 @@ func (s Subject) String() string {
 	return strings.TrimSpace(fmt.Sprintf("%s of %s %s", s.Operation, s.Resource.Resource, name))
 }
 
-// labelsOf are those of a namespace; absent if there is no such namespace.
+// labelsOf holds the labels of a namespace. missing means that the namespace does not exist.
 type labelsOf struct {
 	labels  labels.Set
 	missing bool
 	unknown bool
 }
 
-// namespace reads the labels of a namespace, once.
+// namespace reads the labels of a namespace, and caches them.
 func (d *diagnosis) namespace(ctx context.Context, name string) labelsOf {
 	if known, ok := d.namespaces[name]; ok {
 		return known
@@ -51,7 +53,7 @@ func (d *diagnosis) namespace(ctx context.Context, name string) labelsOf {
 		found.missing = true
 	case err != nil:
 		d.lack(err, Right{Resource: "namespaces", Verb: "get", Name: name})
-		// The API server puts this one on every namespace.
+		// The API server sets this label on every namespace.
 		found = labelsOf{labels: labels.Set{corev1.LabelMetadataName: name}, unknown: true}
 	default:
 		found.labels = ns.Labels
@@ -60,8 +62,8 @@ func (d *diagnosis) namespace(ctx context.Context, name string) labelsOf {
 	return found
 }
 
-// excludes names the selector of the entry that leaves the subject out; empty if none does. The namespace's labels must
-// have been read before, or are taken to be those that every namespace has.
+// excludes names the selector of the entry that excludes the subject. It is empty if none does. If the namespace's
+// labels have not been read, it assumes only the label that every namespace has.
 func (d *diagnosis) excludes(h hook, s Subject) string {
 	if s.Namespace != "" {
 		ns, read := d.namespaces[s.Namespace]
@@ -80,13 +82,13 @@ func (d *diagnosis) excludes(h hook, s Subject) string {
 
 func matches(s *metav1.LabelSelector, set labels.Set) bool {
 	if s == nil {
-		return true // the API server fills it in as empty, which is everything
+		return true // the API server defaults it to the empty selector, which selects everything
 	}
 	selector, err := metav1.LabelSelectorAsSelector(s)
 	return err == nil && selector.Matches(set)
 }
 
-// compareSelectors says where an entry selects something else than it should.
+// compareSelectors reports the selectors of an entry that differ from the expected ones.
 func (d *diagnosis) compareSelectors(live, expected hook) {
 	differ := func(name string, is, should *metav1.LabelSelector) {
 		if equality.Semantic.DeepEqual(is, should) {
@@ -103,7 +105,7 @@ func (d *diagnosis) compareSelectors(live, expected hook) {
 	differ("objectSelector", live.ObjectSelector, expected.ObjectSelector)
 }
 
-// selected looks for namespaces that the entries select.
+// selected checks whether the namespaces that the entries select exist.
 func (d *diagnosis) selected(ctx context.Context) {
 	if ns := d.Options.Namespace; ns != "" && d.namespace(ctx, ns).missing {
 		d.add(Finding{
@@ -140,8 +142,8 @@ func (d *diagnosis) selected(ctx context.Context) {
 	}
 }
 
-// narrow is true if a namespaceSelector asks for more than the labels of all namespaces but a few, and for another
-// namespace than the one that has been looked for.
+// narrow reports whether a namespaceSelector does more than exclude namespaces. The name of the namespace one does not
+// count, because selected has checked it already.
 func narrow(s *metav1.LabelSelector, one string) bool {
 	if s == nil {
 		return false
@@ -156,7 +158,7 @@ func narrow(s *metav1.LabelSelector, one string) bool {
 	})
 }
 
-// checkSubject reports which entries leave out the subject, and why.
+// checkSubject reports which entries exclude the subject, and why.
 func (d *diagnosis) checkSubject(ctx context.Context) {
 	if d.Subject == nil {
 		return

@@ -1,5 +1,7 @@
 package diagnose
 
+// This file checks the Service that the API server calls, its endpoints and its ports.
+
 import (
 	"context"
 	"fmt"
@@ -15,12 +17,12 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/cluster"
 )
 
-// backend is a Service and its endpoints.
+// backend holds a Service and its endpoints.
 type backend struct {
-	service   *corev1.Service // nil where it is not known
-	missing   bool            // there is no such Service
+	service   *corev1.Service // nil if it is unknown
+	missing   bool            // the Service does not exist
 	slices    []discoveryv1.EndpointSlice
-	slicesErr error // why the slices are not known
+	slicesErr error // why the slices are unknown
 }
 
 // look reads the Service and its EndpointSlices.
@@ -52,7 +54,7 @@ func (b backend) headless() bool {
 	return b.service != nil && b.service.Spec.ClusterIP == corev1.ClusterIPNone
 }
 
-// port is the Service's port of that number.
+// port returns the Service's port of that number.
 func (b backend) port(number int32) (corev1.ServicePort, bool) {
 	if b.service == nil {
 		return corev1.ServicePort{}, false
@@ -64,7 +66,7 @@ func (b backend) port(number int32) (corev1.ServicePort, bool) {
 	return b.service.Spec.Ports[i], true
 }
 
-// endpoints counts those behind the port, which EndpointSlices know by its name.
+// endpoints counts the endpoints behind the port, which EndpointSlices identify by its name.
 func (b backend) endpoints(number int32) (ready, all int) {
 	port, ok := b.port(number)
 	if !ok {
@@ -84,7 +86,8 @@ func (b backend) endpoints(number int32) (ready, all int) {
 	return ready, all
 }
 
-// podPort is the port of the pods to which the Service sends the calls for its port; 0 where that is not known.
+// podPort returns the port of the pods to which the Service forwards the calls for its port. It is 0 if that is
+// unknown.
 func (b backend) podPort(number int32) int32 {
 	port, ok := b.port(number)
 	if !ok {
@@ -120,7 +123,7 @@ func (d *diagnosis) lookBehind(ctx context.Context) {
 	d.backend = b
 }
 
-// judgeService reports the faults of the Service.
+// judgeService reports faults of the Service.
 func (d *diagnosis) judgeService() {
 	b, port := d.backend, d.Options.Target.Port
 	switch {
@@ -143,8 +146,8 @@ func (d *diagnosis) judgeService() {
 	}
 }
 
-// judgePorts compares where the calls go with where this process listens, once it is known that they do not arrive: an
-// address translation between the two is none of our business while it works.
+// judgePorts compares the port that calls arrive at with the port that this process listens on, once calls are known
+// not to arrive. Before that, an address translation between the two ports does not matter.
 func (d *diagnosis) judgePorts() {
 	listening, target := d.listenPort(), d.Options.Target
 	arrives := target.Port

@@ -1,5 +1,7 @@
 package diagnose
 
+// This file reports the versions of this program that live side by side.
+
 import (
 	"cmp"
 	"fmt"
@@ -7,18 +9,18 @@ import (
 	"strings"
 )
 
-// VersionInfo is one version of this program that is alive. A version is a set of steps: replicas with equal steps are
-// of one version.
+// VersionInfo is one live version of this program. A version is a set of steps: replicas with equal steps are of one
+// version.
 type VersionInfo struct {
 	Version    string   // its digest
-	Ours       bool     // it is that of this process
+	Ours       bool     // the version of this process
 	Registered bool     // the API server calls its paths
-	Came       int64    // grows with the time at which it came
+	Came       int64    // increases in the order of arrival
 	Steps      []string // its steps
 }
 
-// versions says which version waits for which. That is as it should be during a rollout, but new steps of a version
-// that waits are not in force.
+// versions reports which version waits for which. That is normal during a rollout, but new steps of a waiting version
+// are not in force.
 func (d *diagnosis) versions() {
 	if d.Versions == nil {
 		return
@@ -55,7 +57,8 @@ func (v VersionInfo) String() string {
 	return "version " + v.Version
 }
 
-// before names the version that came before the i-th; first is the registered one, which the sentence has named.
+// before names the version that came before the i-th. first is the registered one, which the sentence has already
+// named.
 func before(all []VersionInfo, i, first int) string {
 	if i == 0 || i-1 == first {
 		return "it"

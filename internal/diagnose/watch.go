@@ -1,6 +1,6 @@
 package diagnose
 
-// This file is the diagnosis of a program that has just started: it looks again until all is well, and logs.
+// This file diagnoses a program that has just started: it repeats the diagnosis until all is well, and logs.
 
 import (
 	"cmp"
@@ -12,25 +12,26 @@ import (
 )
 
 const (
-	// watchSettle is how long the first canary waits for an API server that has not noticed the registration.
+	// watchSettle is how long the first canary waits for an API server that has not observed the registration.
 	watchSettle = time.Second
 
-	// watchFor is how long Watch goes on.
+	// watchFor is how long Watch runs.
 	watchFor = 10 * time.Minute
 )
 
-// milestones are the times after the start at which a fault that may be a delay is logged. The last one makes it an
-// error.
+// milestones are the times after the start at which a fault that may be a delay is logged. At the last one it is logged
+// as an error.
 var milestones = []time.Duration{10 * time.Second, 30 * time.Second, time.Minute}
 
-// Watch has the API server call this program and logs the outcome. If all is well that is one line, and Watch returns.
-// Else it looks again after 10, 30 and 60 s, then every minute, and gives up after ten. It returns when ctx ends, too.
+// Watch makes the API server call this program, and logs the outcome. If all is well, it logs one line and returns.
+// Otherwise it checks again after 10, 30 and 60 s, then every minute, and gives up after ten minutes. It also returns
+// when ctx ends.
 //
-// A problem that waiting cannot mend is logged as an error at once: within two seconds, if the API server answers. One
-// that may be a delay (see propagates) is logged after 10 s and again after 30 and 60 s, the last time as an error.
-// Nothing else is logged twice unless it has changed.
+// A problem that waiting cannot solve is logged as an error at once: within two seconds, if the API server answers. A
+// problem that may be a delay (see propagates) is logged after 10 s, and again after 30 and 60 s, the last time as an
+// error. Nothing else is logged twice unless it has changed.
 //
-// Watch looks at the same as Run, except for Config.Versions, Others and Subject.
+// Watch makes the same checks as Run, except for Config.Versions, Others and Subject.
 func Watch(ctx context.Context, c Config, log logr.Logger) {
 	c.Settle = min(c.settle(), watchSettle)
 	watch(ctx, log, func(ctx context.Context, soFar func([]Finding)) outcome {
@@ -44,10 +45,10 @@ func Watch(ctx context.Context, c Config, log logr.Logger) {
 	})
 }
 
-// propagates is true of a problem that may pass by itself, because a change has not reached every part of the cluster
-// yet: a Service has no endpoints before the kubelet has seen that its pods are ready, and its address refuses
-// connections before every node knows them. service means that the API server calls through such a Service. A problem
-// whose cause is unknown counts too.
+// propagates reports whether a problem may pass by itself, because a change has not reached every part of the cluster
+// yet. A Service has no endpoints before the kubelet has observed that its pods are ready. Its address refuses
+// connections before every node knows them. With service set, the API server calls through such a Service. A problem
+// with an unknown cause counts too.
 func (c Code) propagates(service bool) bool {
 	switch c {
 	case APIServerUnreachable, NotCalled, NoReadyEndpoints, TimedOut, NoTunnel, BadAnswer, Shadowed,
@@ -59,12 +60,12 @@ func (c Code) propagates(service bool) bool {
 	return false
 }
 
-// outcome is the result of one look.
+// outcome is the result of one check.
 type outcome struct {
 	findings []Finding
 	through  bool   // the API server's call came through
 	blind    bool   // no canary can be sent, now or later
-	unknown  string // why the canary shows nothing
+	unknown  string // why the canary proves nothing
 	service  bool   // the API server calls through a Service that has endpoints
 }
 
@@ -72,21 +73,21 @@ func (o outcome) hasProblem() bool {
 	return slices.ContainsFunc(o.findings, func(f Finding) bool { return f.Severity == Problem })
 }
 
-// watcher remembers what it has logged.
+// watcher remembers which findings it has logged.
 type watcher struct {
 	log   logr.Logger
 	began time.Time
-	said  map[saying]int // the milestone at which it was said last
+	said  map[saying]int // the milestone at which each finding was logged last
 	wrong bool           // a problem has been logged
 }
 
-// saying is a finding without its evidence, which has another port or name in it every time.
+// saying identifies a finding without its evidence, which contains another port or name every time.
 type saying struct {
 	code            Code
 	object, message string
 }
 
-// watch calls look until all is well. soFar takes the findings of a look that takes long.
+// watch calls look until all is well. soFar receives the findings of a slow look.
 func watch(ctx context.Context, log logr.Logger, look func(ctx context.Context, soFar func([]Finding)) outcome) {
 	w := &watcher{log: log, began: time.Now(), said: map[saying]int{}}
 	for {
@@ -121,7 +122,7 @@ func watch(ctx context.Context, log logr.Logger, look func(ctx context.Context, 
 	}
 }
 
-// nextLook is the time of the next look, counted from the start as elapsed is.
+// nextLook returns the time of the next check. Like elapsed, it is counted from the start.
 func nextLook(elapsed time.Duration) (next time.Duration, again bool) {
 	for _, m := range milestones {
 		if elapsed < m {
@@ -132,7 +133,7 @@ func nextLook(elapsed time.Duration) (next time.Duration, again bool) {
 	return next, next <= watchFor
 }
 
-// passed is the number of milestones that have passed.
+// passed returns the number of milestones that have passed.
 func (w *watcher) passed() int {
 	elapsed, n := time.Since(w.began), 0
 	for n < len(milestones) && elapsed >= milestones[n] {
@@ -141,8 +142,9 @@ func (w *watcher) passed() int {
 	return n
 }
 
-// say logs the problems and warnings that are new or due again. complete means that these are all findings of a look:
-// one that was said before and is not among them is forgotten, so that it is said again when it returns.
+// say logs the problems and warnings that are new or due again. With complete set, findings are all findings of one
+// check. A finding that was logged before and is not among them is then forgotten, so that it is logged again when it
+// returns.
 func (w *watcher) say(findings []Finding, mayPass func(Finding) bool, complete bool) {
 	passed, stands := w.passed(), map[saying]int{}
 	for _, f := range findings {

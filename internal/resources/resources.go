@@ -1,4 +1,5 @@
-// Package resources knows the kinds that a cluster serves, without one: those of a scheme, and those that it is told of.
+// Package resources knows the kinds that a cluster serves, without a cluster: those of a scheme, and those that its
+// caller adds.
 package resources
 
 import (
@@ -12,15 +13,14 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Resource is a kind as a cluster serves it.
+// Resource is a kind in the form that a cluster serves it.
 type Resource struct {
 	Kind          schema.GroupVersionKind
 	Resource      string // the plural; empty for the kind's regular plural in lower case
 	ClusterScoped bool
 }
 
-// clusterScoped are the built-in kinds that belong to no namespace, by group. That does not change from version to
-// version.
+// clusterScoped lists the built-in kinds without a namespace, by group. They do not change from version to version.
 var clusterScoped = map[string][]string{
 	"": {"ComponentStatus", "Namespace", "Node", "PersistentVolume"},
 	"admissionregistration.k8s.io": {
@@ -45,8 +45,8 @@ var clusterScoped = map[string][]string{
 
 var endsInVowelAndY = regexp.MustCompile("[aeiou]y$")
 
-// NewMapper knows the objects of the scheme by their regular plurals, as all built-in kinds have, and the
-// resources as they are given.
+// NewMapper returns a mapper for the objects of the scheme, by their regular plurals, which all built-in kinds have,
+// and for the given resources.
 func NewMapper(scheme *runtime.Scheme, resources []Resource) meta.RESTMapper {
 	versions := scheme.PrioritizedVersionsAllGroups()
 	for _, r := range resources {
@@ -60,7 +60,7 @@ func NewMapper(scheme *runtime.Scheme, resources []Resource) meta.RESTMapper {
 		switch {
 		case plural != "":
 			regular.Resource = plural
-		case endsInVowelAndY.MatchString(singular.Resource): // gateways, which it takes for gatewaies
+		case endsInVowelAndY.MatchString(singular.Resource): // gateways, for which meta guesses gatewaies
 			regular.Resource = singular.Resource + "s"
 		}
 		scope := meta.RESTScopeNamespace

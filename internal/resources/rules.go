@@ -1,5 +1,7 @@
 package resources
 
+// This file resolves the rules of a step, and the kind of the objects that match them.
+
 import (
 	"errors"
 	"fmt"
@@ -15,34 +17,35 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Step is what decides the rules of a step.
+// Step holds the settings that determine the rules of a step.
 type Step struct {
-	Kind        schema.GroupVersionKind                 // that goes over the wire; empty for any
-	AnyRules    bool                                    // its rules may yield other kinds
-	Mutates     bool                                    // it needs an object that it can change; else it checks, unless AnyRules
-	Operations  []admissionregistrationv1.OperationType // that it has a callback for; those of a subresource; of AnyRules the default
-	Asked       []admissionregistrationv1.OperationType // by Settings.Operations
-	Resource    schema.GroupVersionResource             // of a subresource
+	Kind        schema.GroupVersionKind                 // kind of the sent objects; empty for any
+	AnyRules    bool                                    // its rules can match other kinds
+	Mutates     bool                                    // it needs an object that it can change; otherwise it checks, unless AnyRules
+	Operations  []admissionregistrationv1.OperationType // those it has a callback for; those of a subresource; with AnyRules, the default
+	Asked       []admissionregistrationv1.OperationType // set by Settings.Operations
+	Resource    schema.GroupVersionResource             // the parent resource of a subresource
 	Subresource string
-	Rules       []admissionregistrationv1.RuleWithOperations // empty: derived from the others
+	Rules       []admissionregistrationv1.RuleWithOperations // rules of the user; empty: derived from the other fields
 }
 
-// Cluster knows what a cluster serves. Its fields are nil while it cannot be asked: then rules that it would decide are
-// stood in for, and only good for checks.
+// Cluster provides the resources that a cluster serves. Its fields are nil while the cluster cannot be asked.
+// Placeholders then replace the rules that depend on it, and are only good for checks.
 type Cluster struct {
 	Mapper meta.RESTMapper
 
-	// List gives the resources of a version, with their subresources.
+	// List returns the resources of a version, with their subresources.
 	List func(groupVersion string) (*metav1.APIResourceList, error)
 }
 
-// NotServedError is about a kind that the cluster does not serve, perhaps not yet.
+// NotServedError reports a kind that the cluster does not serve, perhaps not yet.
 type NotServedError struct{ Err error }
 
 func (e *NotServedError) Error() string { return e.Err.Error() }
 func (e *NotServedError) Unwrap() error { return e.Err }
 
-// wanted are the operations that a step without rules is registered for; empty for the one that its subresource has.
+// wanted returns the operations that a step without rules is registered for. It is empty for the subresource's own
+// operation.
 func (s Step) wanted() ([]admissionregistrationv1.OperationType, error) {
 	switch {
 	case len(s.Asked) == 0 && !s.Mutates:
@@ -66,9 +69,9 @@ func (s Step) wanted() ([]admissionregistrationv1.OperationType, error) {
 	return s.Asked, nil
 }
 
-// changing gives the operations of a step that changes objects: those without an object that can be changed are an error,
-// and "*" stands for the others. The spec of a Pod and the template of a Job cannot be changed any more by an update: trying
-// to would have it refused.
+// changing returns the operations of a step that changes objects. Operations without an object that can be changed are
+// an error, and "*" means Create and Update. By default, a step on Pods or Jobs gets only Create. An update cannot
+// change the spec of a Pod and the template of a Job: an attempt would be rejected.
 func (s Step) changing(asked []admissionregistrationv1.OperationType) ([]admissionregistrationv1.OperationType, error) {
 	both := []admissionregistrationv1.OperationType{admissionregistrationv1.Create, admissionregistrationv1.Update}
 	switch {
@@ -85,7 +88,8 @@ func (s Step) changing(asked []admissionregistrationv1.OperationType) ([]admissi
 	return asked, nil
 }
 
-// Resolve gives the rules of the step, and the kind that they yield: empty where they yield several.
+// Resolve returns the rules of the step, and the kind of the objects that match them. It is empty if they match several
+// kinds.
 func (c Cluster) Resolve(s Step) ([]admissionregistrationv1.RuleWithOperations, schema.GroupVersionKind, error) {
 	if len(s.Rules) == 0 {
 		rule, err := c.derive(s)
@@ -109,7 +113,8 @@ func (c Cluster) Resolve(s Step) ([]admissionregistrationv1.RuleWithOperations, 
 	return rules, kind, err
 }
 
-// derive makes the rule of a step that has none, as the cluster calls its kind: plurals are never guessed.
+// derive returns the rule of a step without rules, with the name that the cluster uses for its kind: it never guesses
+// plurals.
 func (c Cluster) derive(s Step) (rule admissionregistrationv1.RuleWithOperations, err error) {
 	if rule.Operations, err = s.wanted(); err != nil {
 		return rule, err
@@ -142,7 +147,7 @@ func (c Cluster) derive(s Step) (rule admissionregistrationv1.RuleWithOperations
 	return rule, err
 }
 
-// servesSubresource asks the cluster about a subresource that is not built in.
+// servesSubresource checks whether the cluster serves a subresource that is not built in.
 func (c Cluster) servesSubresource(s Step) error {
 	if _, builtIn := subresources[s.Resource.GroupResource()]; c.List == nil || builtIn || strings.Contains(s.Resource.Resource+s.Subresource, "*") {
 		return nil
@@ -170,8 +175,8 @@ func (c Cluster) servesSubresource(s Step) error {
 	return nil
 }
 
-// kindOf makes sure that the rules a user wrote yield the step's kind: another kind would be read as if it were that one.
-// For a step of any kind it finds the kind instead, if there is just one.
+// kindOf ensures that the rules of a user match the step's kind, because another kind would be decoded as if it were
+// that one. For a step of any kind, it finds the kind, if the rules match exactly one.
 func (c Cluster) kindOf(s Step, rules []admissionregistrationv1.RuleWithOperations) (schema.GroupVersionKind, error) {
 	kinds := map[schema.GroupVersionKind]bool{}
 	for _, named := range resourcesOf(rules) {
@@ -182,7 +187,7 @@ func (c Cluster) kindOf(s Step, rules []admissionregistrationv1.RuleWithOperatio
 			return schema.GroupVersionKind{}, nil
 		}
 		if resource, below, found := strings.Cut(named.Resource, "/"); found {
-			// What else a subresource sends is known to discovery alone, so its kind is checked with each request.
+			// Only discovery knows which other kinds a subresource sends, so its kind is checked with each request.
 			if err := exists(schema.GroupResource{Group: named.Group, Resource: resource}, below); err != nil {
 				return s.Kind, err
 			}
@@ -224,8 +229,8 @@ func resourcesOf(rules []admissionregistrationv1.RuleWithOperations) (all []sche
 	return all
 }
 
-// notServed marks an error that says that the cluster does not serve a kind. Of a group that can only be built in, whose
-// name has no dot, it stays an error for good.
+// notServed marks an error about a kind that the cluster does not serve. A group without a dot in its name can only be
+// built in, so its error is permanent.
 func notServed(err error, group string) error {
 	if meta.IsNoMatchError(err) && strings.Contains(group, ".") {
 		return &NotServedError{err}

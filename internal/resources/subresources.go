@@ -1,5 +1,7 @@
 package resources
 
+// This file lists the built-in subresources, with the operation and the kind that API servers send for them.
+
 import (
 	"fmt"
 	"maps"
@@ -11,10 +13,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// subresource is what an API server sends for a subresource, whatever its version: from the storages that
-// kube-apiserver 1.36 installs (pkg/registry/*/rest).
+// subresource holds the operation and the kind that an API server sends for a subresource, whatever its version. The
+// source is the storages that kube-apiserver 1.36 installs (pkg/registry/*/rest).
 type subresource struct {
-	operation admissionregistrationv1.OperationType // empty: it is only read, so nothing is ever sent
+	operation admissionregistrationv1.OperationType // empty: it is read-only, so nothing is ever sent
 	kind      schema.GroupKind                      // empty: the kind of the resource itself
 }
 
@@ -30,10 +32,10 @@ var (
 	updated = subresource{operation: admissionregistrationv1.Update}
 	scaled  = subresource{admissionregistrationv1.Update, schema.GroupKind{Group: "autoscaling", Kind: "Scale"}}
 
-	// everywhere are those that any resource may have.
+	// everywhere holds those that any resource can have.
 	everywhere = map[string]subresource{"status": updated, "scale": scaled}
 
-	// subresources are all that the built-in resources have which are asked about most.
+	// subresources holds all subresources of the most common built-in resources.
 	subresources = map[schema.GroupResource]map[string]subresource{
 		{Resource: "pods"}: {
 			"attach": connects("PodAttachOptions"), "exec": connects("PodExecOptions"),
@@ -60,8 +62,8 @@ var (
 	}
 )
 
-// Subresource checks what is known without a cluster of a step about a subresource, and returns the operations that it is
-// registered for: those that are asked for, or the one that there is. kind is empty where any is taken.
+// Subresource checks a step on a subresource as far as possible without a cluster. It returns the operations that the
+// step is registered for: the asked ones, or the subresource's only one. kind is empty if any kind is accepted.
 func Subresource(resource schema.GroupVersionResource, name string, kind schema.GroupVersionKind, asked []admissionregistrationv1.OperationType) ([]admissionregistrationv1.OperationType, error) {
 	s, found, err := known(resource.GroupResource(), name)
 	switch {
@@ -89,7 +91,7 @@ func Subresource(resource schema.GroupVersionResource, name string, kind schema.
 	return asked, nil
 }
 
-// known finds a subresource about which a webhook may be asked.
+// known returns a subresource for which the API server can call a webhook.
 func known(resource schema.GroupResource, name string) (s subresource, found bool, err error) {
 	all, builtIn := subresources[resource]
 	if !builtIn {
@@ -114,8 +116,8 @@ func exists(resource schema.GroupResource, name string) error {
 	return fmt.Errorf("%s has no subresource %q; it has %s", resource, name, strings.Join(slices.Sorted(maps.Keys(all)), ", "))
 }
 
-// sends reports whether objects of the kind go over the wire. Where it is the resource's own, the plural is looked at only
-// for built-in resources, which have regular ones.
+// sends reports whether objects of the kind are sent. For the resource's own kind, it compares the plural only for
+// built-in resources, which have regular plurals.
 func (s subresource) sends(resource schema.GroupVersionResource, kind schema.GroupVersionKind) bool {
 	if !s.kind.Empty() {
 		return kind.GroupKind() == s.kind

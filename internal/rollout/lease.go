@@ -1,6 +1,6 @@
 package rollout
 
-// This file keeps the records in the Lease.
+// This file stores the records in the Lease.
 
 import (
 	"context"
@@ -16,32 +16,33 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/cluster"
 )
 
-// tries bounds how often Change loses races.
+// tries is the number of attempts that Change makes when its writes conflict with others.
 const tries = 5
 
-// Leases is the part of client-go's client for Leases that is needed.
+// Leases is the subset of client-go's Lease client that this package uses.
 type Leases interface {
 	Get(ctx context.Context, name string, opts metav1.GetOptions) (*coordinationv1.Lease, error)
 	Create(ctx context.Context, lease *coordinationv1.Lease, opts metav1.CreateOptions) (*coordinationv1.Lease, error)
 	Update(ctx context.Context, lease *coordinationv1.Lease, opts metav1.UpdateOptions) (*coordinationv1.Lease, error)
 }
 
-// Lease is the object that holds the records.
+// Lease is the Lease object that holds the records.
 type Lease struct {
 	Client          Leases
 	Namespace, Name string
-	Saw             func(*coordinationv1.Lease) // is given each version that was written
+	Saw             func(*coordinationv1.Lease) // is called with each version that was written, or that StillFirst has read
 }
 
-// String returns namespace and name.
+// String returns the namespace and the name.
 func (l *Lease) String() string { return l.Namespace + "/" + l.Name }
 
-// Empty is the object before it is created, for a cache to fill.
+// Empty returns the object before it is created, for a cache to fill in.
 func (l *Lease) Empty() *coordinationv1.Lease {
 	return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: l.Namespace, Name: l.Name}}
 }
 
-// Write replaces the version of the object that was read, which it does not change.
+// Write replaces the object with one that holds the next records. It does not change read, and fails if read is no
+// longer the current version.
 func (l *Lease) Write(ctx context.Context, read *coordinationv1.Lease, next Versions) (err error) {
 	written := read.DeepCopy()
 	written.Annotations = next.Write(written.Annotations)
@@ -57,7 +58,8 @@ func (l *Lease) Write(ctx context.Context, read *coordinationv1.Lease, next Vers
 	return nil
 }
 
-// Change reads the object anew and changes the records, again when another replica is faster. nil leaves them as they are.
+// Change reads the object and replaces its records with the result of change. It tries again if another replica writes
+// first. If change returns nil, the records stay as they are.
 func (l *Lease) Change(ctx context.Context, change func(Versions) Versions) error {
 	for n := 1; ; n++ {
 		read, err := l.Client.Get(ctx, l.Name, metav1.GetOptions{})
@@ -81,11 +83,12 @@ func (l *Lease) Change(ctx context.Context, change func(Versions) Versions) erro
 	}
 }
 
-// StillFirst reads the object anew, and fails with a conflict when the registration of another version is to stand.
+// StillFirst reads the object from the API server and returns a conflict if the registration of another version takes
+// precedence.
 func (l *Lease) StillFirst(ctx context.Context, version string) error {
 	lease, err := l.Client.Get(ctx, l.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		return nil // it was deleted, and is made anew
+		return nil // it was deleted and will be created again
 	}
 	if err != nil {
 		return err
@@ -97,7 +100,7 @@ func (l *Lease) StillFirst(ctx context.Context, version string) error {
 	return nil
 }
 
-// RoutesIn returns the paths of all versions that the Lease tells of, for a process that does not serve yet.
+// RoutesIn returns the paths of all versions in the Lease, for a process that does not serve yet.
 func RoutesIn(ctx context.Context, cache cluster.Cache, namespace, name string) map[string]Route {
 	lease := (&Lease{Namespace: namespace, Name: name}).Empty()
 	if cache.Get(ctx, lease) != nil {

@@ -1,12 +1,14 @@
-// Package rollout decides what is registered while several versions of a program live. There is one rule:
+// Package rollout decides which version is registered while several versions of a program are live. There is one rule:
 //
-//	The registration of the version that came first stands as it is. Replicas of later versions answer its paths too,
-//	with those of its steps that they have. When its last replica is gone, the registration of the next one takes its
-//	place, whole.
+//	The registration of the version that came first stays unchanged. Replicas of later versions answer its paths too,
+//	with those of its steps that they have. When its last replica is gone, the registration of the next version
+//	replaces it as a whole.
 //
-// Versions know each other by their records in one Lease. Liveness is asked for: a replica of another version writes a
-// question into a record, and any one replica of that version answers. Without an answer the version is gone. While
-// there is one version, nothing is written. The package is pure: it reads and writes nothing.
+// Versions find each other by their records in one Lease. Liveness is queried: a replica of another version writes a
+// question into a record, and any replica of that version answers it. A version that does not answer is gone. With a
+// single version, nothing is written.
+//
+// The decisions are pure functions. Only Lease reads and writes the cluster.
 package rollout
 
 import (
@@ -19,45 +21,47 @@ import (
 )
 
 const (
-	// recordPrefix begins the annotations of the Lease. The version follows.
+	// recordPrefix is the prefix of the Lease's annotations that hold records. The version follows it.
 	recordPrefix = "version.eirinix.cloudfoundry.org/"
 
-	// PauseLong and PauseShort bound how long a replica puts off a write that all replicas see to be due.
+	// PauseLong and PauseShort bound the time for which a replica delays a write that all replicas consider due.
 	PauseLong, PauseShort = time.Second, 200 * time.Millisecond
 
-	// askEvery is how long an answer is good for.
+	// askEvery is the time for which an answer is valid.
 	askEvery = 10 * time.Second
 
-	// answerWithin is how long a version has for its answer.
+	// answerWithin is the time that a version has to answer.
 	answerWithin = 10 * time.Second
 
-	// leftWithin is the same after one of its replicas has said that it stops.
+	// leftWithin is the same after one of its replicas has recorded that it stops.
 	leftWithin = 1500 * time.Millisecond
 
-	// most is more than any number of a record: it is exact in any JSON reader, and far from an overflow.
+	// most is an upper bound for the numbers in a record. Every JSON reader represents it exactly, and it is far from
+	// an overflow.
 	most = 1 << 53
 
-	// goneKept is how many versions that are gone keep their record. API servers that lag may still call their paths.
+	// goneKept is the number of gone versions whose records are kept, because API servers that lag behind can still
+	// call their paths.
 	goneKept = 2
 )
 
-// Record is what one version of a program says of itself.
+// Record is the information that a version of a program publishes about itself.
 type Record struct {
-	Came     int64               `json:"came"`               // place in the order of arrival
-	Target   string              `json:"target"`             // where the API server calls: it tells programs apart
-	Program  int64               `json:"program,omitempty"`  // place of the program: that of its earliest version
+	Came     int64               `json:"came"`               // position in the order of arrival
+	Target   string              `json:"target"`             // the address that the API server calls; distinguishes programs
+	Program  int64               `json:"program,omitempty"`  // the Came of the program's earliest version
 	Steps    map[string][]string `json:"steps"`              // the steps behind each path that the version registers
-	Asked    int64               `json:"asked,omitempty"`    // number of the last question whether a replica lives
-	Answered int64               `json:"answered,omitempty"` // number of the last question that was answered
+	Asked    int64               `json:"asked,omitempty"`    // number of the last question whether a replica is live
+	Answered int64               `json:"answered,omitempty"` // number of the last answered question
 	Left     bool                `json:"left,omitempty"`     // a replica has stopped since the last answer
-	Ordered  bool                `json:"ordered,omitempty"`  // RegisterExtensions has registered it: it goes before all others
+	Ordered  bool                `json:"ordered,omitempty"`  // RegisterExtensions has registered it; it precedes all other versions
 	Gone     bool                `json:"gone,omitempty"`     // no replica has answered
 }
 
-// Versions are the records of a Lease, by version.
+// Versions holds the records of a Lease by version.
 type Versions map[string]Record
 
-// Read returns the records in the annotations of a Lease. A record that cannot be read is left out.
+// Read returns the records in the annotations of a Lease. Invalid records are left out.
 func Read(annotations map[string]string) Versions {
 	found := Versions{}
 	for key, text := range annotations {
@@ -71,12 +75,12 @@ func Read(annotations map[string]string) Versions {
 	return found
 }
 
-// sane reports whether the numbers of a record can be counted on. The annotations are anyone's to edit.
+// sane reports whether the numbers of a record are usable. Other clients can edit the annotations.
 func (r Record) sane() bool {
 	return r.Came > 0 && r.Came < most && r.Program >= 0 && r.Program <= r.Came && r.Asked >= 0 && r.Asked < most && r.Answered >= 0
 }
 
-// Write returns the annotations with these records, and no others, among them.
+// Write returns the annotations with exactly these records, and with all other annotations unchanged.
 func (v Versions) Write(annotations map[string]string) map[string]string {
 	written := map[string]string{}
 	for key, text := range annotations {
@@ -85,7 +89,7 @@ func (v Versions) Write(annotations map[string]string) map[string]string {
 		}
 	}
 	for version, r := range v {
-		text, _ := json.Marshal(r) // strings and numbers
+		text, _ := json.Marshal(r) // cannot fail for strings and numbers
 		written[recordPrefix+version] = string(text)
 	}
 	return written
@@ -98,8 +102,8 @@ func (v Versions) InOrder() []string {
 	})
 }
 
-// First returns the version whose registration stands; empty when no version lives. The program that came first keeps its
-// place through all of its versions.
+// First returns the version whose registration takes precedence, or "" if no version is live. The program that came
+// first keeps its precedence through all of its versions.
 func (v Versions) First() (first string) {
 	for _, version := range v.InOrder() {
 		r := v[version]
@@ -110,7 +114,7 @@ func (v Versions) First() (first string) {
 	return first
 }
 
-// came is the place of a program: that of its earliest version, which later ones inherit.
+// came returns the position of a program: that of its earliest version, which later versions inherit.
 func (v Versions) came(target string) int64 {
 	earliest := int64(most)
 	for _, r := range v {
@@ -121,7 +125,7 @@ func (v Versions) came(target string) int64 {
 	return earliest
 }
 
-// Living returns how many versions have replicas, as far as is known.
+// Living returns the number of versions that have replicas, as far as is known.
 func (v Versions) Living() (n int) {
 	for _, r := range v {
 		if !r.Gone {
@@ -131,7 +135,7 @@ func (v Versions) Living() (n int) {
 	return n
 }
 
-// add returns the records with one more, which comes last. Old records of versions that are gone are left out.
+// add returns the records with one more, which comes last. The oldest records of gone versions are left out.
 func (v Versions) add(version string, r Record) Versions {
 	next, last, gone := maps.Clone(v), int64(0), 0
 	delete(next, version)
@@ -149,30 +153,30 @@ func (v Versions) add(version string, r Record) Versions {
 	return next
 }
 
-// Order returns the records with one that goes before all others, because a person has asked for its registration.
+// Order returns the records with one that precedes all others, because an operator has requested its registration.
 func (v Versions) Order(version string, r Record) Versions {
 	if v[version].Ordered && v.First() == version {
 		return v
 	}
 	next := v.add(version, r)
 	for other, o := range next {
-		o.Gone = o.Gone || o.Ordered // an earlier order is no version of its own
+		o.Gone = o.Gone || o.Ordered // an earlier order is not a version of its own
 		o.Ordered = other == version
 		next[other] = o
 	}
 	return next
 }
 
-// Sighting is the state in which a replica has seen another version's record last, and since when.
+// Sighting is the last observed state of another version's record, and the time since when it has been in that state.
 type Sighting struct {
 	Asked, Answered int64
 	Left            bool
 	Since           time.Time
-	Lives           bool // it has answered a question while this replica watched
+	Lives           bool // it has answered a question while this replica was watching
 }
 
-// Sight brings sightings up to date. Silence counts from then on: a replica that was cut off itself proves nothing by
-// not having heard of an answer.
+// Sight returns the sightings updated with the found records. The time without an answer is counted from the given
+// time. A replica that was cut off itself thus does not conclude anything from an answer that it could not receive.
 func Sight(seen map[string]Sighting, found Versions, from time.Time) map[string]Sighting {
 	next := map[string]Sighting{}
 	for version, r := range found {
@@ -186,25 +190,25 @@ func Sight(seen map[string]Sighting, found Versions, from time.Time) map[string]
 	return next
 }
 
-// Input is all that the decision depends on.
+// Input holds everything that a decision depends on.
 type Input struct {
 	Version string
-	Record  Record // of this version, as it begins
+	Record  Record // the initial record of this version
 	Found   Versions
 	Seen    map[string]Sighting
 	Now     time.Time
 }
 
-// Decision is what a replica does about the records.
+// Decision is the action of a replica on the records.
 type Decision struct {
-	Next  Versions      // what the Lease is to hold; nil when it is right as it is
-	Pause time.Duration // how long the write may be put off at random, so that one replica does it for all
-	Again time.Time     // when to decide again if nothing changes; zero for never
-	Why   string        // the changes of Next, in words
-	Other string        // the target of another program that lives under the same fingerprint and came first; or empty
+	Next  Versions      // the new contents of the Lease; nil if it needs no change
+	Pause time.Duration // the longest random delay of the write, so that one replica writes for all
+	Again time.Time     // the time of the next decision if nothing changes before; zero for never
+	Why   string        // describes the changes of Next
+	Other string        // the target of another live program with the same fingerprint that came first; or empty
 }
 
-// Decide is a pure function.
+// Decide returns the decision for an input. It is a pure function.
 func Decide(in Input) Decision {
 	next := maps.Clone(in.Found)
 	d := Decision{Pause: PauseLong}
@@ -241,7 +245,7 @@ func Decide(in Input) Decision {
 		case asked:
 			due = seen.Since.Add(answerWithin)
 		case r.Left || !seen.Lives && seen.Answered == r.Answered:
-			due, pause = in.Now, PauseShort // it may have died before anyone looked
+			due, pause = in.Now, PauseShort // it may have died before any replica looked
 		}
 		switch {
 		case in.Now.Before(due):
@@ -257,8 +261,8 @@ func Decide(in Input) Decision {
 	return d
 }
 
-// Leave returns the records after a replica of the version has said that it stops; nil when they say so already. last
-// says that there is no other replica.
+// Leave returns the records after a replica of the version has announced its stop, or nil if they need no change. last
+// means that the version has no other replica.
 func (v Versions) Leave(version string, last bool) Versions {
 	own, known := v[version]
 	if !known || own.Gone || own.Left && !last {
@@ -270,19 +274,19 @@ func (v Versions) Leave(version string, last bool) Versions {
 	return next
 }
 
-// Route says which steps answer on a path that another version registers.
+// Route holds the steps that answer on a path that another version registers.
 type Route struct {
 	Steps []string
-	// All says that the path is answered only by a replica that has all of them: the version came later, so the API
-	// server, and not this replica, knows what is registered.
+	// All means that only a replica that has all of the steps answers on the path. The other version came later, so the
+	// API server may already use a registration that this replica does not know.
 	All bool
 }
 
-// Routes returns the paths of all other versions. A version without a record of its own came after all of them. On the
-// path of an earlier version, a step that is missing here was removed on purpose.
+// Routes returns the paths of all other versions. A version without a record of its own comes after all of them. A step
+// on the path of an earlier version that is missing here was removed on purpose.
 func (v Versions) Routes(version string) map[string]Route {
 	own, known := v[version]
-	known = known && !own.Gone // it comes anew, after all that live
+	known = known && !own.Gone // a gone version comes back after all live ones
 	routes := map[string]Route{}
 	for _, other := range v.InOrder() {
 		r := v[other]
@@ -304,7 +308,7 @@ func (v Versions) Routes(version string) map[string]Route {
 	return routes
 }
 
-// Soonest is the earlier of two times, either of which may be zero for never.
+// Soonest returns the earlier of two times, where a zero time means never.
 func Soonest(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b

@@ -1,7 +1,8 @@
 package webhookconf
 
-// This file finds what the API server would refuse, before it is asked: in a step, in its rules and in its matchConditions.
-// Expressions are not compiled; internal/conditions does that for those who import an API server's code anyway.
+// This file finds the errors that the API server would report in a step, its rules and its matchConditions, without a
+// request. It does not compile expressions. internal/conditions does, for programs that import an API server's code
+// anyway.
 
 import (
 	"cmp"
@@ -26,9 +27,9 @@ var (
 	reinvocationPolicies = []string{string(admissionregistrationv1.IfNeededReinvocationPolicy), string(admissionregistrationv1.NeverReinvocationPolicy)}
 )
 
-// Check returns everything for which the API server would refuse the configurations of the steps, with its own
-// reasons, and everything that is dangerous. Only the expressions of conditions are left to it. The error is joined of one
-// error per fault, each of which names the step and the remedy. It sends no request.
+// Check returns every error for which the API server would reject the configurations of the steps, with the API
+// server's own reasons, and every dangerous setting. Only the expressions of conditions are left to the API server. The
+// result joins one error per fault. Each names the step and the remedy. Check sends no request.
 func Check(steps []Step, o Options) error {
 	var errs []error
 	names := map[string]bool{}
@@ -44,7 +45,7 @@ func Check(steps []Step, o Options) error {
 	return errors.Join(append(errs, checkEntryNames(steps)...)...)
 }
 
-// checkEntryNames looks for steps whose entry of their own has the name of a group's.
+// checkEntryNames finds steps whose own entry would have the name of a group's entry.
 func checkEntryNames(steps []Step) []error {
 	groups := map[string]string{}
 	entries := Group(steps)
@@ -63,7 +64,7 @@ func checkEntryNames(steps []Step) []error {
 	return errs
 }
 
-// uniqueName returns the form in which a name has to be unique: the configurations of the two kinds may share a name.
+// uniqueName returns the form in which a name must be unique: the configurations of the two kinds can share a name.
 func uniqueName(validating bool, name string) string { return fmt.Sprint(validating, " ", name) }
 
 // checker collects the faults of one step.
@@ -113,7 +114,7 @@ func (c *checker) rules(s Step, o Options) {
 	}
 }
 
-// everything reports whether the rule takes in all resources there are.
+// everything reports whether the rule matches all existing resources.
 func everything(r admissionregistrationv1.RuleWithOperations) bool {
 	return slices.Contains(r.Resources, "*/*") || slices.Contains(r.Resources, "*") && slices.Contains(r.APIGroups, "*")
 }
@@ -180,7 +181,7 @@ func checkRule(r admissionregistrationv1.RuleWithOperations, path *field.Path) f
 			all = append(all, field.NotSupported(path.Child("operations").Index(i), o, operations))
 		}
 	}
-	// A group may be "", that of pods.
+	// A group can be "", that of pods.
 	alone("apiGroups", "API groups", len(r.APIGroups), slices.Contains(r.APIGroups, "*"), r.APIGroups)
 	alone("apiVersions", "API versions", len(r.APIVersions), slices.Contains(r.APIVersions, "*"), r.APIVersions)
 	for i, v := range r.APIVersions {
@@ -195,8 +196,8 @@ func checkRule(r admissionregistrationv1.RuleWithOperations, path *field.Path) f
 	return all
 }
 
-// checkResources finds resources that are taken in by another one already, by the API server's reading: it
-// goes through them once, so "pods/*" may follow "pods/status" but not come before it.
+// checkResources finds resources that another one already covers, by the API server's algorithm. It goes through them
+// once, so "pods/*" can follow "pods/status" but not precede it.
 func checkResources(resources []string, path *field.Path) field.ErrorList {
 	var all field.ErrorList
 	if len(resources) == 0 {
@@ -232,11 +233,11 @@ func checkResources(resources []string, path *field.Path) field.ErrorList {
 	return all
 }
 
-// maxConditions is how many matchConditions the API server takes per webhook.
+// maxConditions is the number of matchConditions that the API server accepts per webhook.
 const maxConditions = 64
 
-// checkConditions returns the faults that the API server would find in the matchConditions of a webhook before it compiles
-// them. The code that does so takes 7 MB of a program.
+// checkConditions returns the faults that the API server would find in the matchConditions of a webhook before it
+// compiles them. The code that compiles them adds 7 MB to a program.
 func checkConditions(conditions []admissionregistrationv1.MatchCondition, path *field.Path) field.ErrorList {
 	var all field.ErrorList
 	if len(conditions) > maxConditions {

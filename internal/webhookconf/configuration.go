@@ -1,7 +1,7 @@
 package webhookconf
 
-// This file is about one of the two webhook configurations of a deployment as it stands in a cluster: its kind, whose it
-// is, and reading and deleting it. writer.go is about changing it.
+// This file implements one of a deployment's two webhook configurations in a cluster: its kind, its owner, and how it
+// is read and deleted. writer.go changes it.
 
 import (
 	"bytes"
@@ -34,34 +34,34 @@ const (
 	managedByLabel = "app.kubernetes.io/managed-by"
 	managedBy      = "eirinix"
 
-	// OwnerAnnotation names the certificate Secret, "namespace/name", of the deployment that a
-	// configuration belongs to. Two deployments with one fingerprint would overwrite each other.
+	// OwnerAnnotation names the certificate Secret, "namespace/name", of the deployment that owns a configuration. Two
+	// deployments with one fingerprint would overwrite each other.
 	OwnerAnnotation = "eirinix.cloudfoundry.org/certificate-secret"
 )
 
 // Configuration is one of the two webhook configurations of a deployment. It holds no state: the caller gets, decides,
 // puts, and on a conflict gets again. It is safe for concurrent use.
 type Configuration interface {
-	// String returns kind and name.
+	// String returns the kind and the name.
 	fmt.Stringer
 	// Name returns the metadata.name.
 	Name() string
-	// Resource returns the resource as RBAC rules name it.
+	// Resource returns the resource in the form that RBAC rules use.
 	Resource() string
-	// Object returns a new, empty object of the kind that has the name, for a cache to watch or to fill.
+	// Object returns a new, empty object of the kind with this name, for a cache to watch or to fill.
 	Object() client.Object
-	// Holds reports whether entries of its kind are among these.
+	// Holds reports whether any of these entries is of its kind.
 	Holds(entries []Entry) bool
-	// Get reads the configuration with one request. A missing one is no error; one of another deployment is an
-	// *OwnedElsewhereError.
+	// Get reads the configuration with one request. A missing configuration is not an error. One of another deployment
+	// is an *OwnedElsewhereError.
 	Get(ctx context.Context) (Found, error)
-	// Read returns the same as Get, of an object that a cache holds, which it does not change. nil stands for a missing
+	// Read returns the same as Get for an object from a cache, without changing the object. nil means a missing
 	// configuration.
 	Read(object client.Object) (Found, error)
 	// Put changes the configuration that was found, with one request: a create, or an update that succeeds only on the
-	// version that was found. It sends no request when nothing changes. A lost race is an error for which
-	// apierrors.IsConflict, IsAlreadyExists or IsNotFound holds: get and decide again. Put returns the configuration
-	// as it is afterwards.
+	// version that was found. It sends no request if nothing changes. A lost race is an error for which
+	// apierrors.IsConflict, IsAlreadyExists or IsNotFound is true: get and decide again. Put returns the resulting
+	// configuration.
 	Put(ctx context.Context, from Found, c Change) (Found, Outcome, error)
 	// Delete removes the configuration if it is ours.
 	Delete(ctx context.Context) (Outcome, error)
@@ -74,13 +74,13 @@ type Outcome string
 const (
 	Created   Outcome = "created"
 	Updated   Outcome = "updated"
-	Unchanged Outcome = "unchanged" // there was nothing to write
+	Unchanged Outcome = "unchanged" // no write was needed
 	Deleted   Outcome = "deleted"
-	Absent    Outcome = "absent" // it does not exist, and need not
+	Absent    Outcome = "absent" // it does not exist, and is not needed
 )
 
 // Configurations returns both configurations of a deployment, the mutating one first. owner is the certificate Secret,
-// "namespace/name"; of the options only the names matter.
+// "namespace/name". Only the names in the options matter.
 func Configurations(client admissionregistrationv1client.AdmissionregistrationV1Interface, o Options, owner string) []Configuration {
 	mutating, validating := client.MutatingWebhookConfigurations(), client.ValidatingWebhookConfigurations()
 	return []Configuration{
@@ -89,15 +89,16 @@ func Configurations(client admissionregistrationv1client.AdmissionregistrationV1
 	}
 }
 
-// object is the interface of the configurations of both kinds, as pointers. No method of a type parameter is called here:
-// the linker would keep every method of that name in the program, which are those of all clients of client-go.
+// object is implemented by pointers to the configurations of both kinds. No method of a type parameter is called here:
+// the linker would keep every method of that name in the program. Those would be the methods of all clients of
+// client-go.
 type object interface {
 	comparable
 	client.Object
 }
 
-// Kind is one of the two kinds of webhook configuration: C is the configuration, W one webhook of it. Its
-// methods are safe for concurrent use; there are two values of it, Mutating and Validating.
+// Kind is one of the two kinds of webhook configuration: C is the configuration, W one of its webhooks. Its methods are
+// safe for concurrent use. It has two values, Mutating and Validating.
 type Kind[C object, W any] struct {
 	Name     string // as in apiVersion and kind
 	Resource string // as in RBAC rules
@@ -105,14 +106,14 @@ type Kind[C object, W any] struct {
 	suffix     string
 	validating bool
 	make       func(metav1.ObjectMeta) C
-	copy       func(C) C // nil for nil
+	copy       func(C) C // returns nil for nil
 	meta       func(C) *metav1.ObjectMeta
 	webhooks   func(C) *[]W
 	look       func(*W) (name string, client *admissionregistrationv1.WebhookClientConfig)
 	build      func(Options, []Entry) []W
 }
 
-// Mutating is the kind that changes objects.
+// Mutating is the kind of webhook configuration whose webhooks can change objects.
 var Mutating = Kind[*admissionregistrationv1.MutatingWebhookConfiguration, admissionregistrationv1.MutatingWebhook]{
 	Name:     "MutatingWebhookConfiguration",
 	Resource: "mutatingwebhookconfigurations",
@@ -131,7 +132,7 @@ var Mutating = Kind[*admissionregistrationv1.MutatingWebhookConfiguration, admis
 	build: Options.Mutating,
 }
 
-// Validating is the kind that only says yes or no.
+// Validating is the kind of webhook configuration whose webhooks only allow or deny.
 var Validating = Kind[*admissionregistrationv1.ValidatingWebhookConfiguration, admissionregistrationv1.ValidatingWebhook]{
 	Name:       "ValidatingWebhookConfiguration",
 	Resource:   "validatingwebhookconfigurations",
@@ -153,13 +154,13 @@ var Validating = Kind[*admissionregistrationv1.ValidatingWebhookConfiguration, a
 	build: Options.Validating,
 }
 
-// ConfigurationName is the name of the configuration of this kind that belongs to a fingerprint.
+// ConfigurationName returns the name of a fingerprint's configuration of this kind.
 func (k Kind[C, W]) ConfigurationName(fingerprint string) string { return fingerprint + k.suffix }
 
-// Build makes the webhooks of this kind out of the entries; entries of the other kind are passed over.
+// Build returns the webhooks of this kind for the entries. Entries of the other kind are skipped.
 func (k Kind[C, W]) Build(o Options, entries []Entry) []W { return k.build(o, entries) }
 
-// trust replaces the caBundle of every entry whose name ends with ours, and returns how many entries there are.
+// trust replaces the caBundle of every entry whose name ends with ours, and returns the number of these entries.
 func (k Kind[C, W]) trust(c C, ours string, change func(name string, bundle []byte) []byte) (entries int) {
 	var none C
 	if c == none {
@@ -175,7 +176,7 @@ func (k Kind[C, W]) trust(c C, ours string, change func(name string, bundle []by
 	return entries
 }
 
-// trusted returns the caBundle of every entry whose name ends with ours by the name of the webhook, and each different caBundle
+// trusted returns the caBundle of every entry whose name ends with ours by webhook name, and each distinct caBundle
 // once, in order.
 func (k Kind[C, W]) trusted(c C, ours string) (byName map[string][]byte, bundles [][]byte) {
 	byName = map[string][]byte{}
@@ -189,7 +190,7 @@ func (k Kind[C, W]) trusted(c C, ours string) (byName map[string][]byte, bundles
 	return byName, bundles
 }
 
-// calls are those methods of client-go's interface for the configurations C that are used here.
+// calls holds the methods of client-go's interface for the configurations C that this package uses.
 type calls[C any] struct {
 	get    func(ctx context.Context, name string, opts metav1.GetOptions) (C, error)
 	create func(ctx context.Context, c C, opts metav1.CreateOptions) (C, error)
@@ -201,7 +202,7 @@ type calls[C any] struct {
 type configuration[C object, W any] struct {
 	kind   Kind[C, W]
 	client calls[C]
-	names  Options // of which only those of the configuration and of its entries matter
+	names  Options // only the names of the configuration and of its entries matter
 	name   string
 	owner  string // the certificate Secret, "namespace/name"
 }
@@ -224,31 +225,31 @@ func (c *configuration[C, W]) Holds(entries []Entry) bool {
 	return slices.ContainsFunc(entries, func(e Entry) bool { return e.Validating == c.kind.validating })
 }
 
-// Found is a configuration as it was found. It does not change, and shares nothing that its holder could change with the
+// Found is a configuration that was read. It does not change, and shares nothing that its holder could change with the
 // object that it was read from. The zero value is a configuration that does not exist.
 type Found struct {
 	Exists          bool
 	ResourceVersion string
 	UID             types.UID
-	Bundles         [][]byte             // the different caBundles of the fingerprint's entries
-	Version         string               // as VersionAnnotation holds it
-	Pins            []string             // as PinsAnnotation holds them, in order
-	Unneeded        map[string]time.Time // as UnneededAnnotation holds them
+	Bundles         [][]byte             // the distinct caBundles of the fingerprint's entries
+	Version         string               // the value of VersionAnnotation
+	Pins            []string             // the values of PinsAnnotation, in order
+	Unneeded        map[string]time.Time // the values of UnneededAnnotation
 
 	managers []metav1.ManagedFieldsEntry
 
-	object client.Object // nil when it does not exist
+	object client.Object // nil if it does not exist
 	of     comparer      // nil in the zero value
 }
 
-// comparer compares a configuration that was found with one that is desired. object is nil when it does not exist.
+// comparer compares a configuration that was read with a desired one. object is nil if it does not exist.
 type comparer interface {
 	missing(object client.Object, d Desired) []string
 	intact(object client.Object, d Desired) bool
 }
 
-// Missing returns the names of those entries of d, of this configuration's kind, that are not there. The zero Found has
-// no kind and lacks all of them.
+// Missing returns the names of the entries of d, of this configuration's kind, that it does not hold. The zero Found
+// has no kind and lacks all of them.
 func (f Found) Missing(d Desired) (missing []string) {
 	if f.of != nil {
 		return f.of.missing(f.object, d)
@@ -269,12 +270,12 @@ func (f Found) Intact(d Desired) bool {
 	return len(d.Entries) == 0
 }
 
-// Object returns the object that was found, for a cache; nil when the configuration does not exist. It must not be
-// changed.
+// Object returns the object that was read, for a cache, or nil if the configuration does not exist. The caller must not
+// change it.
 func (f Found) Object() client.Object { return f.object }
 
-// LastManager returns the field manager that wrote the configuration last, beside us. It is empty when the managed fields
-// are unknown, as in a cache that strips them, or name no other.
+// LastManager returns the other field manager that wrote the configuration last. It is empty if the managed fields are
+// unknown, as in a cache that strips them, or name no other manager.
 func (f Found) LastManager() string {
 	var last metav1.ManagedFieldsEntry
 	for _, m := range f.managers {
@@ -311,8 +312,8 @@ func (c *configuration[C, W]) Read(object client.Object) (Found, error) {
 	return c.found(found), nil
 }
 
-// typed returns the object as the kind's own type, nil for nil. It refuses objects that are not this configuration, or
-// not ours.
+// typed returns the object as the kind's own type, or nil for nil. It rejects objects that are not this configuration,
+// or not ours.
 func (c *configuration[C, W]) typed(object client.Object) (C, error) {
 	var none C
 	if object == nil {
@@ -330,7 +331,7 @@ func (c *configuration[C, W]) typed(object client.Object) (C, error) {
 	return found, c.owned(found)
 }
 
-// found returns the Found of an object, which is nil when there is none.
+// found returns the Found of an object, which is nil if the configuration does not exist.
 func (c *configuration[C, W]) found(object C) Found {
 	var none C
 	if object == none {
@@ -379,7 +380,7 @@ func (c *configuration[C, W]) Delete(ctx context.Context) (Outcome, error) {
 		if err := c.owned(existing); err != nil {
 			return err
 		}
-		// The precondition makes sure that nothing else is deleted than was read.
+		// The preconditions ensure that only the object that was read is deleted.
 		return c.client.delete(ctx, c.name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{
 			UID: new(c.kind.meta(existing).UID), ResourceVersion: new(c.kind.meta(existing).ResourceVersion),
 		}})
@@ -393,7 +394,7 @@ func (c *configuration[C, W]) Delete(ctx context.Context) (Outcome, error) {
 	return Deleted, nil
 }
 
-// explain names the object and, where rights are missing, the rule that grants them.
+// explain names the object and, if rights are missing, the rule that grants them.
 func (c *configuration[C, W]) explain(verbs string, err error) error {
 	if _, ok := errors.AsType[*OwnedElsewhereError](err); ok {
 		return err
@@ -404,7 +405,7 @@ func (c *configuration[C, W]) explain(verbs string, err error) error {
 	return fmt.Errorf("%s %q: %w", c.kind.Name, c.name, err)
 }
 
-// OwnedElsewhereError says that the configuration belongs to another deployment.
+// OwnedElsewhereError reports that the configuration belongs to another deployment.
 type OwnedElsewhereError struct{ Kind, Configuration, Owner, Us string }
 
 func (e *OwnedElsewhereError) Error() string {
@@ -413,12 +414,13 @@ func (e *OwnedElsewhereError) Error() string {
 		e.Kind, e.Configuration, e.Owner, e.Us)
 }
 
-// OwnedByNamespace is a reference to a Namespace. It does not hold up the Namespace's deletion.
+// OwnedByNamespace returns an owner reference to a Namespace. It does not block the Namespace's deletion.
 func OwnedByNamespace(ns *corev1.Namespace) *metav1.OwnerReference {
 	return &metav1.OwnerReference{APIVersion: "v1", Kind: "Namespace", Name: ns.Name, UID: ns.UID}
 }
 
-// owned returns an error when the configuration belongs to another deployment. One without an owner may become ours.
+// owned returns an error if the configuration belongs to another deployment. A configuration without an owner may
+// become ours.
 func (c *configuration[C, W]) owned(found C) error {
 	if other := c.kind.meta(found).Annotations[OwnerAnnotation]; other != "" && other != c.owner {
 		return &OwnedElsewhereError{Kind: c.kind.Name, Configuration: c.kind.meta(found).Name, Owner: other, Us: c.owner}
@@ -440,7 +442,7 @@ func with(m map[string]string, key, value string) map[string]string {
 	return m
 }
 
-// withOwner adds an owner, or puts it in the place of one that had the name before.
+// withOwner adds an owner, or replaces an earlier one of the same name.
 func withOwner(all []metav1.OwnerReference, owner *metav1.OwnerReference) []metav1.OwnerReference {
 	if owner == nil {
 		return all
@@ -454,8 +456,8 @@ func withOwner(all []metav1.OwnerReference, owner *metav1.OwnerReference) []meta
 	return append(all, *owner)
 }
 
-// Vouched reports of a CA whether configurations vouch for it: by their pins, or by a caBundle that is in force. It returns
-// nil when they vouch for none.
+// Vouched returns a function that reports whether configurations vouch for a CA: by their pins, or by a caBundle in
+// force. It returns nil if they vouch for none.
 func Vouched(all []Found) func(*x509.Certificate) bool {
 	hashes := map[string]bool{}
 	for _, f := range all {
@@ -469,7 +471,7 @@ func Vouched(all []Found) func(*x509.Certificate) bool {
 	return func(certificate *x509.Certificate) bool { return hashes[HashOf(certificate)] }
 }
 
-// Remove deletes the configurations. One that holds none of the entries may be left, where deleting it is forbidden.
+// Remove deletes the configurations. One that holds none of the entries is skipped if deleting it is forbidden.
 func Remove(ctx context.Context, configurations []Configuration, entries []Entry, log logr.Logger) error {
 	for _, c := range configurations {
 		outcome, err := c.Delete(ctx)

@@ -1,6 +1,6 @@
 package webhookconf
 
-// This file says in words and in answers what an entry is called for.
+// This file describes, for logs and diagnoses, which requests an entry is called for.
 
 import (
 	"fmt"
@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// Describe returns the keys and values with which a log line tells what the API server calls an entry for.
+// Describe returns the keys and values of a log line about the requests that the API server calls an entry for.
 func (o Options) Describe(e Entry) []any {
 	namespaces, objects := "all but the cluster's own", "all"
 	if !isEmpty(e.Objects) {
@@ -44,8 +44,8 @@ func describeRules(rules []admissionregistrationv1.RuleWithOperations) string {
 	return strings.Join(all, "; ")
 }
 
-// Sharing says which steps share a call of the API server, and for those of the same kind that do not, which of their
-// settings differ.
+// Sharing describes which steps share a call of the API server and, for steps of the same kind that do not, which of
+// their settings differ.
 func Sharing(steps []Step, entries []Entry) (all []string) {
 	first := map[string]Entry{} // by kind
 	for _, e := range entries {
@@ -71,7 +71,7 @@ func Sharing(steps []Step, entries []Entry) (all []string) {
 	return all
 }
 
-// apart names what keeps two steps of a kind from sharing a call.
+// apart names the settings that prevent two steps of a kind from sharing a call.
 func apart(a, b Step) string {
 	if !a.groupable() || !b.groupable() {
 		return "Isolated, or wildcards in its Rules"
@@ -105,9 +105,9 @@ func apart(a, b Step) string {
 	return strings.Join(differ, ", ")
 }
 
-// AsksAboutNewPods reports whether a step refuses, when its program is down, new pods with these labels in a namespace.
-// Only the API server can say what conditions select, so a step with conditions does not; neither does one whose user has
-// said with ClusterCritical that it may.
+// AsksAboutNewPods reports whether a step denies new pods with these labels in a namespace while its program is down.
+// It returns false for a step with conditions, because only the API server can evaluate them, and for a ClusterCritical
+// step, because its user has accepted that.
 func AsksAboutNewPods(s Step, o Options, namespace string, set map[string]string) bool {
 	creates := slices.DeleteFunc(slices.Clone(s.Rules), func(r admissionregistrationv1.RuleWithOperations) bool {
 		return !slices.Contains(r.Operations, admissionregistrationv1.Create) && !slices.Contains(r.Operations, admissionregistrationv1.OperationAll)

@@ -1,6 +1,6 @@
 package webhookconf
 
-// This file hashes: the version of a program, and the CA certificates that a configuration pins.
+// This file computes hashes: of a version of a program, and of the CA certificates that a configuration pins.
 
 import (
 	"crypto/sha256"
@@ -15,10 +15,11 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/ca"
 )
 
-// digestLength is in bytes. A version needs no protection against forgery: who could forge one can edit the entries.
+// digestLength is in bytes. A version needs no protection against forgery: a client that could forge one can edit the
+// entries.
 const digestLength = 16
 
-// version is everything that tells one version of a program from another.
+// version holds everything that distinguishes one version of a program from another.
 type version struct {
 	Fingerprint string                                      `json:"fingerprint"`
 	Mutating    []admissionregistrationv1.MutatingWebhook   `json:"mutating"`
@@ -26,7 +27,7 @@ type version struct {
 	Entries     []versionEntry                              `json:"entries"`
 }
 
-// versionEntry is an entry with the steps that run when it is called. Two versions may register the same webhooks and run
+// versionEntry is an entry with the steps that run on its calls. Two versions can register the same webhooks and run
 // different steps behind them.
 type versionEntry struct {
 	Name       string `json:"name"`
@@ -35,9 +36,9 @@ type versionEntry struct {
 	Steps      []Step `json:"steps,omitempty"`
 }
 
-// Digest returns the digest of a version, in 32 hexadecimal digits: of all that both configurations would say, without
-// caBundles and owners, and of all that each step behind each entry says. steps are those that Group made the
-// entries of. Replicas, and builds of the same program, have the same digest.
+// Digest returns the digest of a version, in 32 hexadecimal digits. It covers the content of both configurations,
+// without caBundles and owners, and all settings of each step behind each entry. The argument steps is the list from
+// which Group made the entries. Replicas, and builds of the same program, have the same digest.
 func Digest(d Desired, steps []Step) string {
 	o := d.Options
 	o.CABundle, o.OwnedBy = nil, nil
@@ -49,8 +50,8 @@ func Digest(d Desired, steps []Step) string {
 		}
 		v.Entries = append(v.Entries, entry)
 	}
-	// The form is the API's own JSON, in which maps are sorted and fields that are not set are left out, so a later
-	// version of this library that builds the same has the same digest.
+	// The form is the API's own JSON, which sorts maps and omits unset fields. A later version of this library that
+	// builds the same webhooks therefore computes the same digest.
 	text, _ := json.Marshal(v) // strings, numbers, lists and maps of strings
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:digestLength])
@@ -62,7 +63,7 @@ func HashOf(cert *x509.Certificate) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// HashesOf returns the hash of each certificate in a bundle (PEM) once, in order. Parts that cannot be read are left out.
+// HashesOf returns the hash of each certificate in a bundle (PEM) once, in order. Unreadable parts are skipped.
 func HashesOf(bundle []byte) (hashes []string) {
 	for _, certificate := range ca.SplitBundle(bundle) {
 		if hash := HashOf(certificate); !slices.Contains(hashes, hash) {
@@ -72,7 +73,7 @@ func HashesOf(bundle []byte) (hashes []string) {
 	return hashes
 }
 
-// isHash reports whether the text is a hash as HashOf returns it.
+// isHash reports whether the text has the form of a hash from HashOf.
 func isHash(text string) bool {
 	sum, err := hex.DecodeString(text)
 	return err == nil && len(sum) == sha256.Size && text == strings.ToLower(text)

@@ -1,7 +1,8 @@
 package webhookconf
 
-// This file puts off repairs that are undone again and again. One edit, and a few, are healed at once: they are accidents.
-// A tool that applies its own copy again and again can be told what to apply, and this process cannot.
+// This file delays repairs that other clients keep reverting. A single edit, or a few, are repaired at once because
+// they are accidents. An operator can reconfigure a tool that keeps applying its own copy, but cannot reconfigure this
+// process.
 
 import (
 	"time"
@@ -10,30 +11,30 @@ import (
 )
 
 const (
-	// quiet is how long a configuration must have been in order for its troubles to be forgotten.
+	// quiet is how long a configuration must have been in order before its failures are forgotten.
 	quiet = 15 * time.Minute
 
-	// firstRepair is the delay of the first repair. It doubles with each that follows.
+	// firstRepair is the delay of the first repair. It doubles with each further repair.
 	firstRepair = 50 * time.Millisecond
 )
 
-// Drift remembers how often objects had to be repaired. It is for one goroutine at a time.
+// Drift counts how often objects had to be repaired. It is for one goroutine at a time.
 type Drift struct {
 	failures workqueue.TypedRateLimiter[string]
 	all      map[string]*repair
 	want     string
 }
 
-// repair is the state of one object. since is when it was found broken, and due when it is to be repaired; both are zero
-// while it is in order. inOrder is since when it is, or was.
+// repair is the state of one object. The field since is when it was found broken, and due is when its repair is due.
+// Both are zero while it is in order. inOrder is when its current or last period in order began.
 type repair struct{ since, due, inOrder time.Time }
 
-// NewDrift makes a Drift. most bounds how long a repair is put off.
+// NewDrift returns a Drift. most bounds the delay of a repair.
 func NewDrift(most time.Duration) *Drift {
 	return &Drift{failures: workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstRepair, most), all: map[string]*repair{}}
 }
 
-// Of begins anew when something else is wanted: it is no fault of others that it is not there yet.
+// Of starts over when the desired state changes: no other client has caused its absence.
 func (d *Drift) Of(want string) *Drift {
 	if d.want != want {
 		d.want, d.all = want, map[string]*repair{}
@@ -41,8 +42,8 @@ func (d *Drift) Of(want string) *Drift {
 	return d
 }
 
-// Look notes whether an object is in order. It returns when the object is to be repaired, and how often it was lately. One
-// that was never in order is repaired at once.
+// Look records whether an object is in order. It returns when its repair is due, and its number of recent repairs. An
+// object that was never in order is repaired at once.
 func (d *Drift) Look(object string, ok bool, now time.Time) (due time.Time, times int) {
 	state := d.all[object]
 	if state == nil {

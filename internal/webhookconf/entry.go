@@ -1,6 +1,6 @@
 package webhookconf
 
-// This file groups steps into entries, each of which is one webhook and one call of the API server.
+// This file groups steps into entries. Each entry is one webhook and one call of the API server.
 
 import (
 	"cmp"
@@ -17,41 +17,41 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Step is the registration of one step: an extension, or a definition of its kind. Every default is resolved: only
-// the selectors and the conditions may be left out.
+// Step is the registration of one step: an extension, or a definition of its kind. Every default is resolved. Only the
+// selectors and the conditions can be empty.
 type Step struct {
 	Name       string // a DNS label, unique among the mutating and among the validating steps
-	Validating bool   // else mutating
+	Validating bool   // otherwise mutating
 	Rules      []admissionregistrationv1.RuleWithOperations
 
-	// Kind is the kind of the objects that the rules yield. It is zero where they yield several, or any, as
-	// with wildcards: such a step is never grouped.
+	// Kind is the kind of the objects that match the rules. It is zero if the rules match several kinds, or any, as
+	// with wildcards. Such a step is never grouped.
 	Kind schema.GroupVersionKind
 
-	// Namespaces is the selector of the user; nil and empty leave it to Options.Namespace. The namespaces that
-	// are always excluded are not in it: building adds them.
+	// Namespaces is the selector of the user. If it is nil or empty, Options.Namespace applies. It does not contain the
+	// namespaces that are always excluded: building adds them.
 	Namespaces *metav1.LabelSelector
 
-	Objects         *metav1.LabelSelector // nil and empty mean all
+	Objects         *metav1.LabelSelector // nil and empty select all objects
 	Conditions      []admissionregistrationv1.MatchCondition
 	FailurePolicy   admissionregistrationv1.FailurePolicyType
 	MatchPolicy     admissionregistrationv1.MatchPolicyType
-	Timeout         time.Duration                                  // whole seconds, 1 to 30; 0 for a share of its call
+	Timeout         time.Duration                                  // whole seconds, 1 to 30; 0 for a share of its call's timeout
 	Reinvoke        admissionregistrationv1.ReinvocationPolicyType // for mutating steps
 	SideEffects     admissionregistrationv1.SideEffectClass
-	Isolated        bool // has an entry of its own
-	ClusterCritical bool // may match the namespaces and resources that are excluded else, and everything with Fail
+	Isolated        bool // always has an entry of its own
+	ClusterCritical bool // can match the otherwise excluded namespaces and resources, and everything with Fail
 }
 
-// Entry is one webhook of a configuration: one call of the API server, for one step or more. Group makes it.
+// Entry is one webhook of a configuration: one call of the API server, for one or more steps. Group makes it.
 type Entry struct {
 	Name       string // a DNS label
 	Path       string // of lowercase DNS segments
 	Validating bool
-	Steps      []int // indices into the steps that were given to Group, ascending
+	Steps      []int // indices into the steps passed to Group, ascending
 
-	// The content of the webhook, before the safe exclusions: that of its only step, or else the settings that its
-	// steps have in common, the rules of all of them, and time for all of them.
+	// The content of the webhook, before the safe exclusions. With one step, it is that step's own. Otherwise, it is
+	// the settings that its steps have in common, the rules of all of them, and enough time for all of them.
 	Rules           []admissionregistrationv1.RuleWithOperations
 	Namespaces      *metav1.LabelSelector
 	Objects         *metav1.LabelSelector
@@ -64,24 +64,24 @@ type Entry struct {
 	ClusterCritical bool
 }
 
-// groupable reports whether the step may share an entry at all.
+// groupable reports whether the step can share an entry.
 func (s Step) groupable() bool {
 	return !s.Isolated && !s.Kind.Empty() && len(resourcesOf(s.Rules)) > 0 && !slices.ContainsFunc(s.Rules, hasWildcard)
 }
 
 func (s Step) ignores() bool { return s.FailurePolicy == admissionregistrationv1.Ignore }
 
-// hasWildcard reports whether the rule may yield more than one kind. A wildcard among the operations does not.
+// hasWildcard reports whether the rule can match more than one kind. A wildcard among the operations does not count.
 func hasWildcard(r admissionregistrationv1.RuleWithOperations) bool {
 	wild := func(s string) bool { return strings.Contains(s, "*") }
 	return slices.ContainsFunc(r.APIGroups, wild) || slices.ContainsFunc(r.APIVersions, wild) || slices.ContainsFunc(r.Resources, wild)
 }
 
-// maxLabel is the length of a DNS label, which an entry's name is.
+// maxLabel is the maximum length of a DNS label. An entry's name is one.
 const maxLabel = 63
 
-// groupKey holds the settings that the steps of an entry have in common. Its JSON form names the entry, so it must stay what
-// it is from one version of this library to the next: a field added must be left out when it is zero.
+// groupKey holds the settings that the steps of an entry have in common. Its JSON form determines the entry's name, so
+// it must not change from one version of this library to the next. A new field must be omitted when it is zero.
 type groupKey struct {
 	Validating      bool                                     `json:"validating,omitempty"`
 	Kind            string                                   `json:"kind"`
@@ -108,7 +108,7 @@ func (s Step) groupKey() groupKey {
 		Resources:       resourcesOf(s.Rules),
 		Namespaces:      canonicalSelector(s.Namespaces),
 		Objects:         canonicalSelector(s.Objects),
-		ClusterCritical: s.ClusterCritical, // it decides which namespaces are excluded
+		ClusterCritical: s.ClusterCritical, // it determines which namespaces are excluded
 		Conditions:      slices.Clone(s.Conditions),
 		MatchPolicy:     string(s.MatchPolicy),
 		SideEffects:     string(s.SideEffects),
@@ -116,7 +116,7 @@ func (s Step) groupKey() groupKey {
 	if !s.Validating {
 		k.Reinvoke = string(s.Reinvoke)
 	}
-	// All conditions must hold, so their order means nothing.
+	// All conditions must hold, so their order is irrelevant.
 	slices.SortStableFunc(k.Conditions, func(a, b admissionregistrationv1.MatchCondition) int { return cmp.Compare(a.Name, b.Name) })
 	return k
 }
@@ -126,7 +126,7 @@ func (k groupKey) String() string {
 	return string(text)
 }
 
-// entryName is a DNS label out of nothing but the key.
+// entryName returns a DNS label that depends only on the key.
 func (k groupKey) entryName() string {
 	sum := sha256.Sum256([]byte(k.String()))
 	suffix := "-" + hex.EncodeToString(sum[:4])
@@ -141,18 +141,22 @@ func (k groupKey) entryName() string {
 	return strings.TrimPrefix(label+suffix, "-")
 }
 
-// group is the steps that share a key.
+// group holds the steps that share a key.
 type group struct {
 	key     groupKey
 	members []int
 }
 
-// Group shares out the steps among as few entries as can be without changing what is called for whom, whether the
-// program answers or not: a webhook that is down refuses exactly what its steps would have refused, had each an entry of
-// its own. So steps share an entry when they are for the same resource and kind, and agree in both selectors, the
-// matchConditions and the policies. Rules may differ, because a list of rules is exactly their union; the handler looks
-// at each step's own again. The entries stand in the order of their first steps. Names and paths derive from the settings
-// that the steps of an entry have in common, so they stay when another step comes or goes.
+// Group distributes the steps over as few entries as possible without changing which requests each step is called for.
+// This holds even while the program is down: a webhook then rejects exactly the requests that its steps would reject
+// with an entry each.
+//
+// So steps share an entry if they are for the same resource and kind, and agree in both selectors, the matchConditions
+// and the policies. Their rules can differ, because a list of rules is exactly their union, and the handler checks each
+// step's own rules again.
+//
+// The entries are in the order of their first steps. Names and paths derive from the settings that the steps of an
+// entry have in common. They stay the same when another step is added or removed.
 func Group(steps []Step) []Entry {
 	var entries []Entry
 	var groups []*group
@@ -186,8 +190,8 @@ func Group(steps []Step) []Entry {
 	return entries
 }
 
-// split keeps the steps that ignore failures from widening what fails: in an entry whose call fails for good
-// they stay only if their rules are those of each step that fails.
+// split keeps steps that ignore failures from widening the set of requests that fail. In an entry with failurePolicy
+// Fail, they stay only if their rules equal those of each step that fails.
 func (g *group) split(steps []Step) (together, apart []int) {
 	var failing []Step
 	for _, i := range g.members {
@@ -207,15 +211,16 @@ func (g *group) split(steps []Step) (together, apart []int) {
 }
 
 const (
-	// shareTimeout is what the steps of an entry have together that name no timeout: half of the API server's default,
-	// because every object waits for it.
+	// shareTimeout is the total time of those steps of an entry that set no timeout. It is half of the API server's
+	// default, because every object waits for it.
 	shareTimeout = 5 * time.Second
 
-	// mostTimeout is the most that the API server takes.
+	// mostTimeout is the longest timeout that the API server accepts.
 	mostTimeout = 30 * time.Second
 )
 
-// timeoutOf is the time that steps need in one call: all that they name, and one share for those that name none.
+// timeoutOf returns the time that steps need in one call: the sum of their timeouts, and one share for those without
+// one.
 func timeoutOf(steps []Step, members []int) (sum time.Duration) {
 	share := time.Duration(0)
 	for _, i := range members {
@@ -227,7 +232,7 @@ func timeoutOf(steps []Step, members []int) (sum time.Duration) {
 	return sum + share
 }
 
-// inTime parts the members, in their order, where a call would not have the time for one more.
+// inTime splits the members, in their order, where a call would not have the time for one more.
 func inTime(steps []Step, members []int) (parts [][]int) {
 	for _, i := range members {
 		last := len(parts) - 1
@@ -240,7 +245,7 @@ func inTime(steps []Step, members []int) (parts [][]int) {
 	return parts
 }
 
-// merge makes the entry of the members, which share a group key or are one step alone.
+// merge returns the entry of the members, which share a group key or are a single step.
 func merge(name string, steps []Step, members []int) Entry {
 	first := steps[members[0]]
 	e := Entry{

@@ -1,6 +1,7 @@
 package webhookconf
 
-// This file is about which requests a webhook is called for: rules, and the selectors of namespaces and objects.
+// This file determines which requests a webhook is called for: by its rules, and by its selectors of namespaces and
+// objects.
 
 import (
 	"cmp"
@@ -12,13 +13,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// operationOrder is the order in which a union holds the operations.
+// operationOrder is the order of the operations in a union.
 var operationOrder = []admissionregistrationv1.OperationType{
 	admissionregistrationv1.Create, admissionregistrationv1.Update,
 	admissionregistrationv1.Delete, admissionregistrationv1.Connect,
 }
 
-// resourcesOf gives each "group version resource" that the rules name, once and sorted.
+// resourcesOf returns each "group version resource" that the rules name, once and sorted.
 func resourcesOf(rules []admissionregistrationv1.RuleWithOperations) []string {
 	var all []string
 	for _, r := range rules {
@@ -34,7 +35,7 @@ func resourcesOf(rules []admissionregistrationv1.RuleWithOperations) []string {
 	return slices.Compact(all)
 }
 
-// ownRules is a copy of the rules as they are, with the scope spelt out as the API server would.
+// ownRules returns a copy of the rules, with the scope set to the API server's default if it is empty.
 func ownRules(rules []admissionregistrationv1.RuleWithOperations) []admissionregistrationv1.RuleWithOperations {
 	own := make([]admissionregistrationv1.RuleWithOperations, 0, len(rules))
 	for _, r := range rules {
@@ -45,8 +46,8 @@ func ownRules(rules []admissionregistrationv1.RuleWithOperations) []admissionreg
 	return own
 }
 
-// union says the same as all the rules together: rules that differ in nothing but their operations become one.
-// It does not depend on the order of the rules, nor on that of the values within one.
+// union returns rules that match the same requests as all the rules together. Rules that differ only in their
+// operations become one. The result depends neither on the order of the rules nor on that of the values within a rule.
 func union(rules []admissionregistrationv1.RuleWithOperations) []admissionregistrationv1.RuleWithOperations {
 	merged := map[string]*admissionregistrationv1.RuleWithOperations{}
 	for _, r := range ownRules(rules) {
@@ -69,14 +70,14 @@ func union(rules []admissionregistrationv1.RuleWithOperations) []admissionregist
 	return result
 }
 
-// sameRules reports whether both yield the same union.
+// sameRules reports whether both have the same union.
 func sameRules(a, b []admissionregistrationv1.RuleWithOperations) bool {
 	return slices.EqualFunc(union(a), union(b), func(a, b admissionregistrationv1.RuleWithOperations) bool {
 		return ruleKey(a) == ruleKey(b) && slices.Equal(a.Operations, b.Operations)
 	})
 }
 
-// ruleKey is everything of a rule but its operations.
+// ruleKey returns all fields of a rule except its operations.
 func ruleKey(r admissionregistrationv1.RuleWithOperations) string {
 	return strings.Join([]string{
 		strings.Join(r.APIGroups, ","), strings.Join(r.APIVersions, ","), strings.Join(r.Resources, ","), string(scopeOf(r)),
@@ -96,7 +97,7 @@ func sorted(values []string) []string {
 	return slices.Compact(values)
 }
 
-// sortedOperations gives each operation once; all of them is "*".
+// sortedOperations returns each operation once. If "*" is among them, it is the only result.
 func sortedOperations(operations []admissionregistrationv1.OperationType) []admissionregistrationv1.OperationType {
 	if slices.Contains(operations, admissionregistrationv1.OperationAll) {
 		return []admissionregistrationv1.OperationType{admissionregistrationv1.OperationAll}
@@ -107,7 +108,7 @@ func sortedOperations(operations []admissionregistrationv1.OperationType) []admi
 	return slices.Compact(operations)
 }
 
-// MayYieldPods reports whether the rules may send pods themselves, not only their subresources.
+// MayYieldPods reports whether the rules can match pods themselves, not only their subresources.
 func MayYieldPods(rules []admissionregistrationv1.RuleWithOperations) bool {
 	return slices.ContainsFunc(rules, func(r admissionregistrationv1.RuleWithOperations) bool {
 		return containsAny(r.APIGroups, "", "*") && containsAny(r.APIVersions, "v1", "*") &&
@@ -115,8 +116,8 @@ func MayYieldPods(rules []admissionregistrationv1.RuleWithOperations) bool {
 	})
 }
 
-// mayConnect reports whether the rules may send the options of a CONNECT. They have no labels, and what has no
-// labels matches no objectSelector but the empty one.
+// mayConnect reports whether the rules can match the options of a CONNECT. These have no labels, and an object without
+// labels matches only the empty objectSelector.
 func mayConnect(rules []admissionregistrationv1.RuleWithOperations) bool {
 	return slices.ContainsFunc(rules, func(r admissionregistrationv1.RuleWithOperations) bool {
 		return containsAny(r.Operations, admissionregistrationv1.Connect, admissionregistrationv1.OperationAll) &&
@@ -128,15 +129,15 @@ func containsAny[T comparable](values []T, wanted ...T) bool {
 	return slices.ContainsFunc(values, func(v T) bool { return slices.Contains(wanted, v) })
 }
 
-// FingerprintLabel marks the pods of a webhook's own program with its fingerprint. Pods that carry it are
-// never sent to that webhook: one that is down could not be started again.
+// FingerprintLabel marks the pods of a webhook's own program with its fingerprint. The webhook is never called for its
+// own program's pods, because a program that is down could not be started again. See objects for where the label is used.
 const FingerprintLabel = "eirinix.cloudfoundry.org/fingerprint"
 
-// systemNamespaces hold the objects that a cluster needs to heal itself; a webhook that fails must not stand in its way.
+// systemNamespaces hold the objects that a cluster needs to recover. A failing webhook must not block them.
 var systemNamespaces = []string{metav1.NamespaceSystem, corev1.NamespaceNodeLease, metav1.NamespacePublic}
 
-// canonicalSelector gives the same for selectors that say the same in other words: an order, nil for empty,
-// matchLabels for In with one value.
+// canonicalSelector returns the same requirements for equivalent selectors: sorted, nil for an empty selector, and with
+// In for a matchLabel.
 func canonicalSelector(s *metav1.LabelSelector) []string {
 	if s == nil {
 		return nil
@@ -166,9 +167,9 @@ func orEmpty(s *metav1.LabelSelector) *metav1.LabelSelector {
 	return s.DeepCopy()
 }
 
-// namespaces is the namespaceSelector of an entry. It selects by the name that the API server itself puts on
-// every namespace, so none is ever labelled by us. The API server matches Namespaces themselves by their own labels: a step
-// about them is not limited to the one that holds other objects, and sees also those excluded that it names.
+// namespaces returns the namespaceSelector of an entry. It selects by the name label that the API server itself sets on
+// every namespace, so we never label one. The API server matches Namespaces themselves by their own labels. A step
+// about them is therefore not limited to Options.Namespace, and also receives excluded Namespaces that it names.
 func (o Options) namespaces(e Entry) *metav1.LabelSelector {
 	ofNamespaces, others := aboutNamespaces(e.Rules)
 	if isEmpty(e.Namespaces) && o.Namespace != "" && (others || !ofNamespaces) {
@@ -194,7 +195,7 @@ func (o Options) namespaces(e Entry) *metav1.LabelSelector {
 	return s
 }
 
-// aboutNamespaces reports whether the rules name Namespaces, and whether they name anything else.
+// aboutNamespaces reports whether the rules name Namespaces, and whether they name any other resource.
 func aboutNamespaces(rules []admissionregistrationv1.RuleWithOperations) (namespaces, others bool) {
 	for _, named := range resourcesOf(rules) {
 		if named == " v1 namespaces" || strings.HasPrefix(named, " v1 namespaces/") {
@@ -206,7 +207,7 @@ func aboutNamespaces(rules []admissionregistrationv1.RuleWithOperations) (namesp
 	return namespaces, others
 }
 
-// namesIn gives the namespaces that a selector selects by name.
+// namesIn returns the namespaces that a selector selects by name.
 func namesIn(s *metav1.LabelSelector) (names []string) {
 	if name := s.MatchLabels[corev1.LabelMetadataName]; name != "" {
 		names = append(names, name)
@@ -219,8 +220,8 @@ func namesIn(s *metav1.LabelSelector) (names []string) {
 	return names
 }
 
-// objects is the objectSelector of an entry. In Service mode it leaves out the program's own pods where they
-// live in the one namespace that is selected; elsewhere the label would be a way past the webhook.
+// objects returns the objectSelector of an entry. In Service mode it excludes the program's own pods if they live in
+// the one selected namespace. Elsewhere the label would be a way to bypass the webhook.
 func (o Options) objects(e Entry) *metav1.LabelSelector {
 	s := orEmpty(e.Objects)
 	ownSelected := o.Target.Service != "" && o.Namespace == o.Target.Namespace && isEmpty(e.Namespaces)

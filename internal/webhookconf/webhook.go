@@ -1,19 +1,19 @@
 // Package webhookconf builds our webhook configurations, reads them and writes them.
 //
-// Group decides which steps share a call of the API server, Check finds what the API server would refuse, and
-// building gives the webhooks. All three are pure. What is built has every field filled in as the API server
-// would, so that a configuration that is read back compares equal and identical state writes nothing. Writing is in place and
-// never deletes in order to create: between the two, objects would slip past every extension.
+// Group decides which steps share a call of the API server, Check finds the errors that the API server would report,
+// and Build returns the webhooks. All three are pure. Every field of a webhook is set to the value that the API server
+// would default. A configuration that is read back therefore compares equal, and an unchanged state causes no write.
+// Writes update in place and never delete in order to create: in between, objects would bypass every extension.
 //
-// A Configuration holds no state and decides nothing: its caller gets it, decides which Change is due, puts that,
-// and gets it again when another writer was faster. Digest tells versions of a program apart.
+// A Configuration holds no state and decides nothing. Its caller gets it, decides which Change is due, puts the change,
+// and gets it again if another writer was faster. Digest distinguishes the versions of a program.
 //
-// A webhook must not take its own cluster down. Unless a step is ClusterCritical, it is not called for the
-// system's namespaces and the program's own (rules.go), its wildcards take in neither objects without a
-// namespace nor those by which a cluster heals (wildcard.go), and failing for everything is refused (check.go).
+// A webhook must not take its own cluster down. Unless a step is ClusterCritical, three rules hold. It is not called
+// for the system's namespaces and the program's own (rules.go). Its wildcards cover neither objects without a namespace
+// nor the objects that a cluster needs to recover (wildcard.go). Failing for everything is rejected (check.go).
 package webhookconf
 
-// This file builds the webhooks of a configuration out of entries and options.
+// This file builds the webhooks of a configuration from entries and options.
 
 import (
 	"cmp"
@@ -28,32 +28,32 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Options is everything beside the steps that decides the content of the configurations.
+// Options holds everything except the steps that determines the content of the configurations.
 type Options struct {
 	Fingerprint string
 	Domain      string // empty for DefaultDomain
 	Target      Target
 	CABundle    []byte // PEM
 
-	// Namespace is the only namespace whose objects are sent to steps that select none themselves; empty
-	// means all but the excluded.
+	// Namespace is the only namespace whose objects are sent to steps without a namespace selector of their own. Empty
+	// means all namespaces except the excluded ones.
 	Namespace string
 
-	// OwnedBy is the Namespace that the program lives in: the configurations go away with it. nil leaves the owners
-	// as they are.
+	// OwnedBy is the Namespace that the program lives in: deleting it deletes the configurations. nil leaves the owners
+	// unchanged.
 	OwnedBy *metav1.OwnerReference
 }
 
-// DefaultDomain is the end of webhook names where Options leaves it out.
+// DefaultDomain is the end of webhook names if Options.Domain is empty.
 const DefaultDomain = "eirinix.cloudfoundry.org"
 
-// WebhookName is the name of an entry within its configuration. The API server wants at least three
-// segments, and one name only once.
+// WebhookName returns the name of an entry within its configuration. The API server requires at least three segments,
+// and unique names.
 func (o Options) WebhookName(entry string) string {
 	return entry + "." + o.Fingerprint + "." + cmp.Or(o.Domain, DefaultDomain)
 }
 
-// Mutating makes the webhooks of a MutatingWebhookConfiguration out of the entries that are mutating.
+// Mutating returns the webhooks of a MutatingWebhookConfiguration: one for each mutating entry.
 func (o Options) Mutating(entries []Entry) []admissionregistrationv1.MutatingWebhook {
 	webhooks := make([]admissionregistrationv1.MutatingWebhook, 0, len(entries))
 	for _, e := range entries {
@@ -67,7 +67,7 @@ func (o Options) Mutating(entries []Entry) []admissionregistrationv1.MutatingWeb
 	return webhooks
 }
 
-// Validating makes the webhooks of a ValidatingWebhookConfiguration out of the entries that are validating.
+// Validating returns the webhooks of a ValidatingWebhookConfiguration: one for each validating entry.
 func (o Options) Validating(entries []Entry) []admissionregistrationv1.ValidatingWebhook {
 	webhooks := make([]admissionregistrationv1.ValidatingWebhook, 0, len(entries))
 	for _, e := range entries {
@@ -85,7 +85,8 @@ func (o Options) Validating(entries []Entry) []admissionregistrationv1.Validatin
 	return webhooks
 }
 
-// webhook returns the fields that both kinds have in common: all but the reinvocationPolicy. It shares nothing with e.
+// webhook returns the fields that both kinds have in common: all except the reinvocationPolicy. It shares no memory
+// with e.
 func (o Options) webhook(e Entry) admissionregistrationv1.MutatingWebhook {
 	return admissionregistrationv1.MutatingWebhook{
 		Name:                    o.WebhookName(e.Name),
@@ -102,14 +103,14 @@ func (o Options) webhook(e Entry) admissionregistrationv1.MutatingWebhook {
 	}
 }
 
-// Target is where the API server calls: a Service where Service is set, else Host as a URL.
+// Target is the address that the API server calls: a Service if Service is set, otherwise Host as a URL.
 type Target struct {
 	Service, Namespace string // Service mode
 	Host               string // URL mode: a name or an IP address without brackets
 	Port               int32
 }
 
-// String is the target as a user would write it.
+// String returns the target in the form that a user would write.
 func (t Target) String() string {
 	if t.Service != "" {
 		return fmt.Sprintf("Service %s/%s, port %d", t.Namespace, t.Service, t.Port)
@@ -117,7 +118,7 @@ func (t Target) String() string {
 	return "https://" + net.JoinHostPort(t.Host, strconv.Itoa(int(t.Port)))
 }
 
-// Program tells programs apart: replicas of one program are called at one address.
+// Program identifies the program: all replicas of one program are called at one address.
 func (t Target) Program() string {
 	if t.Service != "" {
 		return "Service " + t.Namespace + "/" + t.Service

@@ -9,30 +9,29 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// This file bounds what "every resource" means for steps that are not ClusterCritical, whatever their failurePolicy:
-// with Ignore, each of these requests would still wait for a webhook that is down.
+// This file limits the meaning of "every resource" for steps that are not ClusterCritical, whatever their
+// failurePolicy. Even with Ignore, each of these requests would wait for a webhook that is down.
 //
-//	What lies in no namespace   Nodes, ClusterRoles, PriorityClasses, APIServices, CustomResourceDefinitions,
-//	                            CertificateSigningRequests, TokenReviews and what else the API server or a node needs to
-//	                            start and to be let in; no namespaceSelector protects them. Namespaces too: they carry
-//	                            the labels by which objects get past a webhook. The rule is given the scope
-//	                            Namespaced, which every API server understands.
-//	What a cluster heals by     Leases, access reviews, tokens of ServiceAccounts, and the Service of the API servers
-//	                            themselves, which lie in namespaces that are not excluded. A matchCondition leaves
-//	                            them out.
+//	No namespace   Nodes, ClusterRoles, PriorityClasses, APIServices, CustomResourceDefinitions,
+//	               CertificateSigningRequests, TokenReviews and other objects that the API server or a node needs to start
+//	               and to get access. No namespaceSelector protects them. Namespaces are among them, because they carry
+//	               the labels by which objects bypass a webhook. The rule gets the scope Namespaced, which every API
+//	               server understands.
+//	Recovery       Leases, access reviews, tokens of ServiceAccounts, and the Service of the API servers themselves, which
+//	               are in namespaces that are not excluded. A matchCondition leaves them out.
 //
-// A rule gets the resources that it names: the rule "leases" gets Leases, and "*" of a group that is not Kubernetes' own gets all
-// of that group.
+// A rule matches the resources that it names: the rule "leases" matches Leases, and "*" of a group that is not
+// Kubernetes' own matches all of that group.
 
 const (
 	// wildcardCondition is the name of our matchCondition.
 	wildcardCondition = "eirinix.cloudfoundry.org/wildcard"
 
-	// everyResource stands for any resource in a rule.
+	// everyResource matches any resource in a rule.
 	everyResource = "*"
 )
 
-// spared lists the resources that no wildcard takes in although they lie in a namespace. Where resources is empty, it is all of the group.
+// spared lists the namespaced resources that no wildcard matches. An empty resources means all of the group.
 var spared = []struct {
 	group     string
 	resources []string
@@ -47,7 +46,7 @@ var spared = []struct {
 
 const ofAPIServers = "has(request.namespace) && request.namespace == 'default' && has(request.name) && request.name == 'kubernetes'"
 
-// rulesFor are the rules of a webhook: those of the entry, with wildcards bounded.
+// rulesFor returns the rules of a webhook: those of the entry, with limited wildcards.
 func rulesFor(e Entry) []admissionregistrationv1.RuleWithOperations {
 	own := ownRules(e.Rules)
 	if e.ClusterCritical {
@@ -71,7 +70,7 @@ func rulesFor(e Entry) []admissionregistrationv1.RuleWithOperations {
 	return bounded
 }
 
-// conditionsFor are the matchConditions of a webhook: those of the entry, and ours behind them.
+// conditionsFor returns the matchConditions of a webhook: those of the entry, followed by ours.
 func conditionsFor(rules []admissionregistrationv1.RuleWithOperations, conditions []admissionregistrationv1.MatchCondition, critical bool) []admissionregistrationv1.MatchCondition {
 	conditions = slices.Clone(conditions)
 	if critical {
@@ -83,8 +82,8 @@ func conditionsFor(rules []admissionregistrationv1.RuleWithOperations, condition
 	return conditions
 }
 
-// sparing returns a CEL expression that is false for resources that the wildcards of the rules must not take in, and true
-// for those that the rules name; it is empty where there is nothing to spare.
+// sparing returns a CEL expression that is false for resources that the wildcards of the rules must not match, and true
+// for those that the rules name. It is empty if no resource needs to be spared.
 func sparing(rules []admissionregistrationv1.RuleWithOperations) string {
 	var named, not []string
 	for _, s := range spared {
@@ -117,7 +116,7 @@ func sparing(rules []admissionregistrationv1.RuleWithOperations) string {
 	return strings.Join(append(sorted(named), "!("+strings.Join(not, " || ")+")"), " || ")
 }
 
-// unbounded reports whether the rule takes in every resource of a group of Kubernetes itself, or of all groups.
+// unbounded reports whether the rule matches every resource of one of Kubernetes' own groups, or of all groups.
 func unbounded(r admissionregistrationv1.RuleWithOperations) bool {
 	wild, _ := cutResources(r)
 	return len(wild) > 0 && slices.ContainsFunc(r.APIGroups, func(group string) bool {
@@ -125,7 +124,7 @@ func unbounded(r admissionregistrationv1.RuleWithOperations) bool {
 	})
 }
 
-// cutResources separates wildcards from names; "pods/*" is a name.
+// cutResources separates wildcards from names. "pods/*" is a name.
 func cutResources(r admissionregistrationv1.RuleWithOperations) (wild, named []string) {
 	for _, resource := range r.Resources {
 		if name, _, _ := strings.Cut(resource, "/"); name == everyResource {
@@ -137,7 +136,7 @@ func cutResources(r admissionregistrationv1.RuleWithOperations) (wild, named []s
 	return wild, named
 }
 
-// wildcards refuses rules of which nothing would be left.
+// wildcards rejects rules that the limit of wildcards would leave empty.
 func (c *checker) wildcards(r admissionregistrationv1.RuleWithOperations, path *field.Path) {
 	if unbounded(r) && scopeOf(r) == admissionregistrationv1.ClusterScope {
 		c.report("name the resources in Settings.Rules, or set Settings.ClusterCritical if you know what you do",

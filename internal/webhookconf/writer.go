@@ -1,6 +1,6 @@
 package webhookconf
 
-// This file changes a configuration: it makes the object that is desired out of the one that was found, and puts it.
+// This file changes a configuration: it derives the desired object from the current one, and writes it.
 
 import (
 	"context"
@@ -19,38 +19,37 @@ import (
 )
 
 const (
-	// VersionAnnotation holds the version of the program whose entries a configuration holds; see Digest.
+	// VersionAnnotation holds the version of the program whose entries the configuration contains; see Digest.
 	VersionAnnotation = "eirinix.cloudfoundry.org/version"
 
-	// PinsAnnotation holds the hashes, as HashesOf returns them, of the CA certificates that were registered, separated
-	// by commas.
+	// PinsAnnotation holds the hashes of the registered CA certificates, in the form of HashesOf, separated by commas.
 	PinsAnnotation = "eirinix.cloudfoundry.org/ca-sha256"
 
-	// UnneededAnnotation holds since when a CA that stands in the caBundles is not needed: a JSON object of times (RFC
-	// 3339, in seconds, UTC) by the CA's hash.
+	// UnneededAnnotation holds since when a CA in the caBundles has not been needed: a JSON object of times (RFC 3339,
+	// in seconds, UTC) by the CA's hash.
 	UnneededAnnotation = "eirinix.cloudfoundry.org/ca-unneeded-since"
 )
 
 // Desired is the registration of one version of a program.
 type Desired struct {
-	Options Options // without CABundle; the fingerprint is that of the configuration
+	Options Options // without CABundle; the fingerprint is the configuration's own
 	Entries []Entry
 	Version string // the digest of the version, stored in VersionAnnotation with the entries
 }
 
-// Change is the difference that Put makes. The zero value changes nothing.
+// Change is the change that Put makes. The zero value changes nothing.
 type Change struct {
-	// Entries replaces all webhooks of the configuration, the version, our label and the owners; nil leaves all of
-	// these as they are. Without entries of the configuration's kind, an existing configuration loses its webhooks and a
+	// Entries replaces all webhooks of the configuration, the version, our label and the owners. nil leaves all of
+	// these unchanged. If no entry is of the configuration's kind, an existing configuration loses its webhooks, and a
 	// missing one is not created.
 	Entries *Desired
 
-	// Bundle is the caBundle of every entry of the fingerprint, in PEM; its certificates are pinned. nil leaves the
-	// caBundles and the pins as they are, and an entry that is new trusts all CAs that the others trust.
+	// Bundle is the caBundle of every entry of the fingerprint, in PEM. Its certificates are pinned. nil leaves the
+	// caBundles and the pins unchanged, and a new entry trusts all CAs that the other entries trust.
 	Bundle []byte
 
-	// Unneeded holds, by its hash, since when a CA of the caBundles is not needed. nil leaves the annotation as it is;
-	// an empty map removes it.
+	// Unneeded holds, by hash, since when a CA in the caBundles has not been needed. nil leaves the annotation
+	// unchanged; an empty map removes it.
 	Unneeded map[string]time.Time
 }
 
@@ -70,8 +69,8 @@ func (c *configuration[C, W]) Put(ctx context.Context, from Found, change Change
 	case equality.Semantic.DeepEqual(existing, desired):
 		return c.found(existing), Unchanged, nil
 	}
-	// The object carries the resourceVersion and the UID that were found, so the API server refuses the update when
-	// another client was faster.
+	// The object carries the resourceVersion and the UID of the object that was read, so the API server rejects the
+	// update if another client was faster.
 	desired, err = c.client.update(ctx, desired, metav1.UpdateOptions{FieldManager: fieldManager})
 	return c.wrote(desired, Updated, err)
 }
@@ -83,8 +82,8 @@ func (c *configuration[C, W]) wrote(object C, outcome Outcome, err error) (Found
 	return c.found(object), outcome, nil
 }
 
-// desired returns the configuration as the change makes it; nil when there is none and none is needed. existing is nil
-// when there is none.
+// desired returns the configuration with the change applied. It returns nil if none exists and none is needed. existing
+// is nil if none exists.
 func (c *configuration[C, W]) desired(existing C, change Change) C {
 	var none C
 	desired := c.kind.copy(existing)
@@ -107,8 +106,8 @@ func (c *configuration[C, W]) desired(existing C, change Change) C {
 	return desired
 }
 
-// replaced returns the configuration with these entries, marked as ours; the rest of it, and the caBundles, are as they
-// were. existing is nil when there is none.
+// replaced returns the configuration with these entries, marked as ours. The rest of it and the caBundles are
+// unchanged. existing is nil if none exists.
 func (c *configuration[C, W]) replaced(existing C, d Desired) C {
 	var none C
 	replaced := c.kind.make(metav1.ObjectMeta{Name: c.name})
@@ -140,8 +139,8 @@ func (c *configuration[C, W]) intact(object client.Object, d Desired) bool {
 	return equality.Semantic.DeepEqual(found, c.replaced(found, d))
 }
 
-// Outgrow returns the caBundle for a process that knows nothing of the past: the CAs that are needed, and those that stand
-// there and have not been unneeded for as long as retain; and since when these are. It is pure.
+// Outgrow returns the caBundle for a process without history: the needed CAs, and the current CAs that have been
+// unneeded for less than retain. The map unneeded holds since when the latter have not been needed. It is pure.
 func (f Found) Outgrow(need []byte, retain time.Duration, now time.Time) (bundle []byte, unneeded map[string]time.Time) {
 	bundle, unneeded = need, map[string]time.Time{}
 	for _, certificate := range ca.SplitBundle(ca.Bundle(f.Bundles...)) {
@@ -160,7 +159,7 @@ func (f Found) Outgrow(need []byte, retain time.Duration, now time.Time) (bundle
 	return bundle, unneeded
 }
 
-// readPins returns the hashes in the annotation. Parts of it that are no hash are left out.
+// readPins returns the hashes in the annotation. Parts that are not hashes are skipped.
 func readPins(annotation string) (pins []string) {
 	for pin := range strings.SplitSeq(annotation, ",") {
 		if isHash(pin) {
@@ -170,7 +169,7 @@ func readPins(annotation string) (pins []string) {
 	return pins
 }
 
-// readUnneeded returns the times in the annotation. Parts of it that are no hash with a time are left out.
+// readUnneeded returns the times in the annotation. Parts that are not a hash with a time are skipped.
 func readUnneeded(annotation string) map[string]time.Time {
 	var texts map[string]any
 	if json.Unmarshal([]byte(annotation), &texts) != nil {
@@ -191,7 +190,7 @@ func readUnneeded(annotation string) map[string]time.Time {
 	return unneeded
 }
 
-// unneededText returns the annotation for the times; it is empty for none.
+// unneededText returns the annotation for the times. It is empty if there are none.
 func unneededText(unneeded map[string]time.Time) string {
 	if len(unneeded) == 0 {
 		return ""
@@ -204,7 +203,7 @@ func unneededText(unneeded map[string]time.Time) string {
 	return string(text)
 }
 
-// ExplainSize adds the remedy to an error for an object that is larger than etcd takes.
+// ExplainSize adds the remedy to an error for an object that exceeds etcd's limit.
 func ExplainSize(err error, bundle []byte, entries int) error {
 	if cluster.Transient(err) || !apierrors.IsRequestEntityTooLargeError(err) && !strings.Contains(err.Error(), "too large") && !strings.Contains(err.Error(), "larger than max") {
 		return err
