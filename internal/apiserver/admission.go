@@ -1,5 +1,8 @@
 package apiserver
 
+// This file takes a request through admission: the mutating webhooks, checks of the registry, the validating
+// webhooks.
+
 import (
 	"context"
 	"encoding/base64"
@@ -16,10 +19,10 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 )
 
-// requestTimeout is what an API server gives a request with all its calls.
+// requestTimeout is the time that an API server allows for a request with all its calls.
 const requestTimeout = 34 * time.Second
 
-// generatedSuffix ends the names that are generated. A test wants to see the same every time.
+// generatedSuffix ends generated names. It is constant, so that tests see the same name every time.
 const generatedSuffix = "x7k2p"
 
 // resolved is a request with everything that follows from its objects.
@@ -30,19 +33,20 @@ type resolved struct {
 	options           runtime.Object
 }
 
-// admissionRun is one request on its way through the webhooks.
+// admissionRun is one request's pass through the webhooks.
 type admissionRun struct {
 	s *Server
 	*resolved
-	current Document // as the mutating webhooks have left the object
+	current Document // the object as the mutating webhooks have left it
 	trace   *Trace
 	says    sayings
 	calls   []WebhookCall
 	passed  []Pass
 }
 
-// Send sends a request through admission. Its error tells that the request itself makes no sense: its object cannot be
-// read, or nothing tells the plural of its kind (UnknownKindError).
+// Send sends a request through admission. It returns an error if the request itself is invalid: its object cannot be
+// read, or the plural of its kind is unknown (UnknownKindError). It also returns one if the resulting object cannot
+// be decoded.
 func (s *Server) Send(ctx context.Context, r Request) (*Outcome, error) {
 	q, err := s.resolve(r)
 	if err != nil {
@@ -58,7 +62,7 @@ func (s *Server) Send(ctx context.Context, r Request) (*Outcome, error) {
 	return a.outcome(a.admit(ctx))
 }
 
-// resolve does what an API server does before it calls anybody.
+// resolve prepares a request as an API server does before it calls any webhook.
 func (s *Server) resolve(r Request) (*resolved, error) {
 	q := &resolved{Request: r}
 	var err error
@@ -99,7 +103,7 @@ func (s *Server) resolve(r Request) (*resolved, error) {
 	return q, nil
 }
 
-// complete fills in what follows from the object, and the metadata that an API server takes into its own hands.
+// complete sets the values that follow from the object, and the metadata that an API server controls.
 func (q *resolved) complete(s *Server, main Document) {
 	u := main.Unstructured()
 	if q.Namespace == "" || !q.at.Namespaced {
@@ -110,7 +114,7 @@ func (q *resolved) complete(s *Server, main Document) {
 	}
 	own := func(d Document) Document {
 		_, isObject := d.Unstructured().Object["metadata"]
-		if d.Absent() || q.Subresource != "" && !isObject { // as PodExecOptions are none
+		if d.Absent() || q.Subresource != "" && !isObject { // such as PodExecOptions, which have no metadata
 			return d
 		}
 		return d.With(func(u *unstructured.Unstructured) {
@@ -152,7 +156,7 @@ func (q *resolved) complete(s *Server, main Document) {
 	}
 }
 
-// admit takes the request through all webhooks. Its error is what the user is told.
+// admit takes the request through all webhooks and checks. Its error is the one that the user gets.
 func (a *admissionRun) admit(ctx context.Context) error {
 	if err := a.mutate(ctx); err != nil {
 		return err
@@ -166,7 +170,7 @@ func (a *admissionRun) admit(ctx context.Context) error {
 	return a.validate(ctx, a.stored())
 }
 
-// attributes is the request as the API server's matchers look at it.
+// attributes returns the request in the form that the API server's matchers use.
 func (a *admissionRun) attributes(object, oldObject Document) (admission.Attributes, error) {
 	kind := a.object.Kind
 	if a.object.Absent() {
@@ -184,13 +188,13 @@ func (a *admissionRun) attributes(object, oldObject Document) (admission.Attribu
 		admission.Operation(a.Operation), a.options, a.DryRun, &a.User), nil
 }
 
-// mutate calls the mutating webhooks, one after another, and once more those that are due for it.
+// mutate calls the mutating webhooks one after another, then once more those that are due for reinvocation.
 func (a *admissionRun) mutate(ctx context.Context) error {
 	reinvocable, due := map[string]bool{}, map[string]bool{}
 	for round := range 2 {
 		for _, w := range a.s.mutating {
 			if round == 1 && !due[w.id()] {
-				continue // also one that did not match the object the first time
+				continue // a webhook that the object did not match in the first round is skipped, too
 			}
 			invocation, err := a.match(ctx, w, a.current)
 			if err != nil {
@@ -200,7 +204,7 @@ func (a *admissionRun) mutate(ctx context.Context) error {
 				continue
 			}
 			changed, err := a.callMutating(ctx, w, invocation, round)
-			if changed { // all that were called before, and want to know
+			if changed { // every earlier webhook with reinvocationPolicy IfNeeded is due
 				for id := range reinvocable {
 					due[id] = true
 				}
@@ -220,7 +224,7 @@ func (a *admissionRun) mutate(ctx context.Context) error {
 	return nil
 }
 
-// checkNamespace refuses what the registry would: an object that was moved to another namespace.
+// checkNamespace refuses an object that was moved to another namespace, as the registry would.
 func (a *admissionRun) checkNamespace() error {
 	if a.Operation != admissionv1.Create || !a.at.Namespaced || a.Subresource != "" || a.current.Absent() {
 		return nil
@@ -231,7 +235,8 @@ func (a *admissionRun) checkNamespace() error {
 	return nil
 }
 
-// foldStringData does with a Secret what an API server does when it decodes one: no webhook ever sees stringData.
+// foldStringData merges the stringData of a Secret into its data, as an API server does when it decodes one. No
+// webhook ever sees stringData.
 func foldStringData(u *unstructured.Unstructured) {
 	if u.GroupVersionKind() != corev1.SchemeGroupVersion.WithKind("Secret") {
 		return

@@ -1,5 +1,7 @@
 package apiserver
 
+// This file calls webhooks, and applies their patches and their failurePolicy.
+
 import (
 	"context"
 	"errors"
@@ -17,7 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/uuid"
 )
 
-// failedCall is a call that came to no verdict: failurePolicy decides.
+// failedCall is a call without a verdict. The failurePolicy decides whether it fails the request.
 type failedCall struct {
 	webhook string
 	reason  error
@@ -28,7 +30,7 @@ func (f *failedCall) Error() string {
 }
 func (f *failedCall) Unwrap() error { return f.reason }
 
-// rejection is a denial, in the API server's words and in the step's.
+// rejection is a denial, both in the API server's words and in the step's.
 type rejection struct {
 	*apierrors.StatusError
 	meant Denial
@@ -36,16 +38,16 @@ type rejection struct {
 
 func (r *rejection) Unwrap() error { return r.StatusError }
 
-// failed is what becomes of a failed call. It is nil where the failurePolicy lets it pass.
+// failed applies the failurePolicy to a failed call. Its error is nil if the policy ignores the failure.
 func (a *admissionRun) failed(ctx context.Context, w *webhook, err error) (refused error, ignored bool) {
 	failure, ok := errors.AsType[*failedCall](err)
 	if !ok {
-		return err, false // a verdict, or the API server's own trouble
+		return err, false // a verdict, or an error of the API server itself
 	}
 	if w.FailurePolicy == nil || *w.FailurePolicy != admissionregistrationv1.Ignore {
 		return apierrors.NewInternalError(failure), false
 	}
-	if ctx.Err() != nil { // not the webhook's time alone is over, but the request's
+	if ctx.Err() != nil { // the request's deadline has passed, not only the webhook's
 		return apierrors.NewTimeoutError("request did not complete within requested timeout", 0), true
 	}
 	return nil, true
@@ -71,8 +73,8 @@ func (a *admissionRun) answerMutating(ctx context.Context, w *webhook, i *invoca
 	return changed, refused
 }
 
-// apply applies a patch as the API server does, and looks whether an object came of it. That failurePolicy Ignore
-// does not excuse a patch that does not apply is the API server's way, too.
+// apply applies a patch as the API server does, and checks that the result is an object. As in the API server,
+// failurePolicy Ignore does not excuse a patch that does not apply.
 func (a *admissionRun) apply(w *webhook, i *invocation, patch []byte) (changed bool, err error) {
 	operations, err := jsonpatchv4.DecodePatch(patch)
 	if err != nil {
@@ -104,8 +106,8 @@ func (a *admissionRun) apply(w *webhook, i *invocation, patch []byte) (changed b
 	return changed, nil
 }
 
-// validate calls the validating webhooks, all at once. Of several refusals an API server gives any; here it is the
-// first in order, so that a test sees the same every time.
+// validate calls the validating webhooks concurrently. Of several refusals an API server returns any. This one
+// returns the first in order, so that tests see the same every time.
 func (a *admissionRun) validate(ctx context.Context, object Document) error {
 	type outcome struct {
 		record *WebhookCall
@@ -142,7 +144,7 @@ func (a *admissionRun) validate(ctx context.Context, object Document) error {
 	return first
 }
 
-// call sends one AdmissionReview and checks the answer.
+// call sends one AdmissionReview and checks the response.
 func (a *admissionRun) call(ctx context.Context, w *webhook, request *admissionv1.AdmissionRequest, round int, mutating bool) (*WebhookCall, *admissionv1.AdmissionResponse, error) {
 	record := &WebhookCall{Configuration: w.configuration, Webhook: w.Name, Round: round}
 	began := time.Now()
@@ -183,7 +185,7 @@ func (a *admissionRun) review(ctx context.Context, w *webhook, request *admissio
 	post := w.client.Post().Body(question)
 	if deadline, ok := ctx.Deadline(); ok {
 		if left := time.Until(deadline); left > 0 {
-			if a.WebhookTimeout <= 0 { // an API server rounds up
+			if a.WebhookTimeout <= 0 { // an API server rounds up to seconds
 				left = (left + time.Second - 1).Truncate(time.Second)
 			}
 			post.Timeout(left)
@@ -200,7 +202,7 @@ func (a *admissionRun) review(ctx context.Context, w *webhook, request *admissio
 	return resp, nil
 }
 
-// admissionRequest is what a webhook is told of the request.
+// admissionRequest returns the AdmissionRequest for a webhook.
 func (a *admissionRun) admissionRequest(i *invocation) *admissionv1.AdmissionRequest {
 	requestKind := a.object.Kind
 	if a.object.Absent() {

@@ -1,5 +1,7 @@
 package apiserver
 
+// This file reads objects from JSON and YAML, and decodes them into Go values.
+
 import (
 	"bytes"
 	"encoding/json"
@@ -19,53 +21,53 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Document is an object on its way through admission: JSON, in which everything is kept, and its kind. It does not
-// change. The zero Document is none.
+// Document is an object on its way through admission: its kind, and its JSON, which loses nothing. It does not
+// change. The zero Document is no object.
 type Document struct {
 	Kind schema.GroupVersionKind
 	Raw  []byte
 	memo *memo
 }
 
-// memo is what a document is as a Go value, which every webhook is matched with.
+// memo caches a document as a Go value, with which every webhook is matched.
 type memo struct {
 	once   sync.Once
 	object runtime.Object
 	err    error
 }
 
-// NewDocument makes a Document of the JSON of an object of that kind.
+// NewDocument returns a Document of this kind with this JSON.
 func NewDocument(kind schema.GroupVersionKind, raw []byte) Document {
 	return Document{Kind: kind, Raw: raw, memo: &memo{}}
 }
 
-// Absent tells whether there is no object.
+// Absent reports whether there is no object.
 func (d Document) Absent() bool { return len(d.Raw) == 0 }
 
-// isObject tells whether a document of unknown origin is a JSON object at all.
+// isObject reports whether a document of unknown origin is a JSON object at all.
 func (d Document) isObject() bool {
 	var tree map[string]json.RawMessage
 	return json.Unmarshal(d.Raw, &tree) == nil
 }
 
-// Unstructured is the object as a tree of the caller's own. It is empty for no document.
+// Unstructured returns the object as a tree that the caller owns. It is empty for no document.
 func (d Document) Unstructured() *unstructured.Unstructured {
 	u := &unstructured.Unstructured{Object: map[string]any{}}
 	if !d.Absent() {
-		_ = kjson.UnmarshalCaseSensitivePreserveInts(d.Raw, &u.Object) // read has seen that it is an object
+		_ = kjson.UnmarshalCaseSensitivePreserveInts(d.Raw, &u.Object) // already verified to be an object
 	}
 	return u
 }
 
-// With gives the document after a change of its tree.
+// With returns a new document, after change has been applied to the tree of this one.
 func (d Document) With(change func(*unstructured.Unstructured)) Document {
 	u := d.Unstructured()
 	change(u)
-	raw, _ := json.Marshal(u.Object) // it was JSON before
+	raw, _ := json.Marshal(u.Object) // it was decoded from JSON
 	return NewDocument(d.Kind, raw)
 }
 
-// Read takes an object in any of the forms that Request allows.
+// Read reads an object in any of the forms that Request allows.
 func (s *Server) Read(object any) (Document, error) {
 	switch object := object.(type) {
 	case nil:
@@ -109,10 +111,10 @@ func ReadDocument(text []byte) (Document, error) {
 	return NewDocument(schema.FromAPIVersionAndKind(head.APIVersion, head.Kind), raw), nil
 }
 
-// oneDocument is the JSON of a text that holds one object and nothing else, as JSON or YAML.
+// oneDocument returns the JSON of a text that holds exactly one object, as JSON or YAML.
 func oneDocument(text []byte) ([]byte, error) {
 	if json.Valid(text) {
-		return text, nil // also numbers as they are
+		return text, nil // this keeps the spelling of numbers
 	}
 	all, err := Documents(text)
 	switch {
@@ -126,7 +128,8 @@ func oneDocument(text []byte) ([]byte, error) {
 	return all[0], nil
 }
 
-// Documents is the JSON of all objects of a text of JSON and YAML documents, as kubectl reads it. Empty documents are left out.
+// Documents returns the JSON of all objects in a text of JSON and YAML documents, as kubectl reads it. Empty
+// documents are left out.
 func Documents(text []byte) ([][]byte, error) {
 	if bytes.HasPrefix(text, []byte("\xff\xfe")) || bytes.HasPrefix(text, []byte("\xfe\xff")) || bytes.IndexByte(text, 0) >= 0 {
 		return nil, errors.New("the text is no UTF-8, but UTF-16 perhaps; convert it")
@@ -148,7 +151,7 @@ func Documents(text []byte) ([][]byte, error) {
 	}
 }
 
-// encode makes JSON of an object of the scheme, with apiVersion and kind, as an API server sends it.
+// encode returns the JSON of an object of the scheme, with apiVersion and kind, as an API server sends it.
 func (s *Server) encode(object runtime.Object) (Document, error) {
 	kind, err := apiutil.GVKForObject(object, s.Scheme)
 	if err != nil {
@@ -162,8 +165,8 @@ func (s *Server) encode(object runtime.Object) (Document, error) {
 	return NewDocument(kind, raw), err
 }
 
-// Typed is the object as an API server holds it: a Go value of a built-in kind, else unstructured. It is nil for no
-// Document, and shared: read it only.
+// Typed returns the object as an API server holds it: a Go value of a built-in kind, else unstructured. It is nil for
+// no Document. The result is shared and must not be changed.
 func (d Document) Typed() (runtime.Object, error) {
 	if d.Absent() {
 		return nil, nil
@@ -172,7 +175,7 @@ func (d Document) Typed() (runtime.Object, error) {
 	return d.memo.object, d.memo.err
 }
 
-// In is the object as a Go value of a scheme, or unstructured where that does not know it.
+// In returns the object as a Go value of a scheme, or unstructured if the scheme does not know its kind.
 func (d Document) In(scheme *runtime.Scheme) (runtime.Object, error) {
 	object, err := scheme.New(d.Kind)
 	if err != nil {
@@ -185,14 +188,14 @@ func (d Document) In(scheme *runtime.Scheme) (runtime.Object, error) {
 	return object, nil
 }
 
-// Same tells whether the API server would take two documents for equal.
+// Same reports whether the API server would consider two documents equal.
 func (d Document) Same(other Document) bool {
 	a, errA := d.Typed()
 	b, errB := other.Typed()
 	return errA == nil && errB == nil && equality.Semantic.DeepEqual(a, b)
 }
 
-// YAML is the object for the eyes of people, without what only machines read.
+// YAML returns the object as YAML for people to read, without the fields that only Go's encoding adds.
 func (d Document) YAML() string {
 	if d.Absent() {
 		return ""
@@ -206,8 +209,8 @@ func (d Document) YAML() string {
 	return string(text)
 }
 
-// prune takes out what Go's encoding adds to objects that nobody has filled in: a null creationTimestamp, an empty
-// status, and empty resources and strategies.
+// prune removes the fields that Go's encoding adds to objects: a null creationTimestamp, and empty objects such as
+// status, resources and strategy.
 func prune(tree any) {
 	switch tree := tree.(type) {
 	case map[string]any:

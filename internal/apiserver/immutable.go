@@ -12,16 +12,16 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// This file refuses updates of immutable fields of Pods and Jobs, as Kubernetes 1.36 does. The messages are the API server's,
-// but without the difference that it appends.
+// This file refuses updates of immutable fields of Pods and Jobs, as Kubernetes 1.36 does. The messages are the API
+// server's, but without the diff that it appends.
 
-// podUpdates lists the fields of a Pod's spec that an update may change.
+// podUpdates is the message that lists the fields of a Pod's spec that an update may change.
 const podUpdates = "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`," +
 	"`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations)," +
 	"`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
 
-// checkImmutable refuses an update that the registry would: what a Pod or a Job is made of does not change any more. That is
-// decided after the mutating webhooks, so that one of them can be what breaks a user's edit.
+// checkImmutable refuses an update that the registry would refuse, because most of the spec of a Pod or a Job is
+// immutable. It runs after the mutating webhooks, so a webhook's patch can make a user's update fail.
 func (a *admissionRun) checkImmutable() error {
 	if a.Operation != admissionv1.Update || a.Subresource != "" {
 		return nil
@@ -51,7 +51,8 @@ func (a *admissionRun) checkImmutable() error {
 	return apierrors.NewInvalid(a.current.Kind.GroupKind(), a.Name, faults)
 }
 
-// immutablePod compares two specs of a Pod. A field with a rule of its own is judged by that, and taken as unchanged after it.
+// immutablePod compares two specs of a Pod. A field with its own rule is checked by that rule, and then treated as
+// unchanged.
 func immutablePod(now, before *corev1.PodSpec) (faults field.ErrorList) {
 	path := field.NewPath("spec")
 	spec := now.DeepCopy()
@@ -70,7 +71,7 @@ func immutablePod(now, before *corev1.PodSpec) (faults field.ErrorList) {
 	switch {
 	case deadline == nil && earlier != nil:
 		faults = append(faults, field.Invalid(at, deadline, "must not update from a positive integer to nil value"))
-	case deadline != nil && earlier != nil && *deadline > *earlier: // the API server looks no further
+	case deadline != nil && earlier != nil && *deadline > *earlier: // the API server stops here
 		return append(faults, field.Invalid(at, *deadline, "must be less than or equal to previous value"))
 	}
 	if !tolerated(spec.Tolerations, before.Tolerations) {
@@ -94,7 +95,7 @@ func immutablePod(now, before *corev1.PodSpec) (faults field.ErrorList) {
 	return faults
 }
 
-// tolerated reports whether all earlier tolerations are among the later ones, for however long.
+// tolerated reports whether all earlier tolerations are among the later ones, whatever their tolerationSeconds.
 func tolerated(now, before []corev1.Toleration) bool {
 	untimed := func(t corev1.Toleration) corev1.Toleration {
 		t.TolerationSeconds = nil
@@ -108,8 +109,8 @@ func tolerated(now, before []corev1.Toleration) bool {
 	return true
 }
 
-// narrowed judges node selector and node affinity of a Pod with a scheduling gate, which may only become narrower, and puts
-// the earlier ones into the spec.
+// narrowed checks the node selector and node affinity of a Pod with a scheduling gate, which may only become
+// narrower. It then sets both to the earlier ones in spec.
 func narrowed(spec, before *corev1.PodSpec) (faults field.ErrorList) {
 	path := field.NewPath("spec")
 	for key, value := range before.NodeSelector {
@@ -152,7 +153,8 @@ func nodeTerms(a *corev1.NodeAffinity) []corev1.NodeSelectorTerm {
 	return a.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
 }
 
-// narrower reports whether a term begins with all of an earlier one, which was not empty, or is as empty.
+// narrower reports whether a term begins with all requirements of an earlier one. An earlier term without
+// requirements must stay empty.
 func narrower(now, before corev1.NodeSelectorTerm) bool {
 	begins := func(now, before []corev1.NodeSelectorRequirement) bool {
 		return len(now) >= len(before) && equality.Semantic.DeepEqual(now[:len(before)], before)
@@ -162,7 +164,8 @@ func narrower(now, before corev1.NodeSelectorTerm) bool {
 		(size(before) > 0 || size(now) == 0)
 }
 
-// withNodesOf gives an affinity with the node affinity of another. It is nil where nothing is in it, and the other is nil.
+// withNodesOf returns an affinity with the node affinity of another. It returns nil if the result is empty and the
+// other is nil.
 func withNodesOf(a, other *corev1.Affinity) *corev1.Affinity {
 	var together corev1.Affinity
 	if a != nil {
@@ -178,8 +181,8 @@ func withNodesOf(a, other *corev1.Affinity) *corev1.Affinity {
 	return &together
 }
 
-// immutableJob compares the spec of a Job with the earlier one. A suspended Job without running pods may still be told where
-// its pods run, and with which resources.
+// immutableJob compares the spec of a Job with the earlier one. An update of a suspended Job without running pods may
+// still change the node choice and the resources of its pods.
 func immutableJob(now *batchv1.JobSpec, was *batchv1.Job) (faults field.ErrorList) {
 	path, before := field.NewPath("spec"), &was.Spec
 	fixed := func(name string, now, before any) {
@@ -210,7 +213,7 @@ func immutableJob(now *batchv1.JobSpec, was *batchv1.Job) (faults field.ErrorLis
 	return faults
 }
 
-// atRest reports whether a Job is suspended, and has no pods that were made of its template.
+// atRest reports whether a Job is suspended, and has no pods from its template.
 func atRest(job *batchv1.Job) bool {
 	if job.Spec.Suspend == nil || !*job.Spec.Suspend || job.Status.Active > 0 {
 		return false
@@ -220,14 +223,14 @@ func atRest(job *batchv1.Job) bool {
 	})
 }
 
-// schedule takes over the fields that choose the nodes of pods.
+// schedule copies the fields that choose the nodes of pods, together with labels and annotations.
 func schedule(into, from *corev1.PodTemplateSpec) {
 	into.Labels, into.Annotations = from.Labels, from.Annotations
 	into.Spec.NodeSelector, into.Spec.Tolerations, into.Spec.SchedulingGates = from.Spec.NodeSelector, from.Spec.Tolerations, from.Spec.SchedulingGates
 	into.Spec.Affinity = withNodesOf(into.Spec.Affinity, from.Spec.Affinity)
 }
 
-// resize takes over the resources of containers that are still the same.
+// resize copies the resources of the containers whose name has not changed, if their number has not changed either.
 func resize(into, from []corev1.Container) {
 	for i := range min(len(into), len(from)) {
 		if into[i].Name == from[i].Name && len(into) == len(from) {

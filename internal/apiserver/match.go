@@ -1,5 +1,7 @@
 package apiserver
 
+// This file decides whether a webhook is called for a request.
+
 import (
 	"context"
 	"fmt"
@@ -19,8 +21,8 @@ import (
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 )
 
-// invocation is a webhook that is to be called: for which resource and kind, which under matchPolicy Equivalent
-// need not be those of the request, and with the objects in that version.
+// invocation is a webhook call to make: its resource and kind, and the objects in that version. Under matchPolicy
+// Equivalent, resource and kind can differ from those of the request.
 type invocation struct {
 	resource          schema.GroupVersionResource
 	kind              schema.GroupVersionKind
@@ -28,14 +30,15 @@ type invocation struct {
 }
 
 // match decides whether the webhook is called, in the API server's order: selectors, rules, equivalent rules,
-// conditions. Rules and conditions are evaluated by its own code. It is nil where it is not. An error refuses the request.
+// conditions. Rules and conditions are evaluated by the API server's own code. match returns nil if the webhook is
+// not called. An error refuses the request.
 func (a *admissionRun) match(ctx context.Context, w *webhook, current Document) (*invocation, error) {
 	attr, err := a.attributes(current, a.oldObject)
 	if err != nil {
 		return nil, apierrors.NewInternalError(err)
 	}
 	switch {
-	case rules.IsExemptAdmissionConfigurationResource(attr): // no webhook may stand in the way of its own repair
+	case rules.IsExemptAdmissionConfigurationResource(attr): // no webhook may block its own repair
 		a.pass(w, "no webhook is ever called for "+attr.GetResource().Resource)
 		return nil, nil
 	case !a.selectsNamespace(w, attr):
@@ -74,18 +77,18 @@ func (a *admissionRun) match(ctx context.Context, w *webhook, current Document) 
 	return call, nil
 }
 
-// pass notes why a webhook is not called.
+// pass records why a webhook is not called.
 func (a *admissionRun) pass(w *webhook, why string) {
 	a.passed = append(a.passed, Pass{Webhook: w.Name, Why: why})
 }
 
-// unnamed is the pass of a webhook whose rules are about other requests.
+// unnamed returns the pass of a webhook whose rules do not match the request.
 func (a *admissionRun) unnamed(w *webhook) Pass {
 	return Pass{Webhook: w.Name, Why: fmt.Sprintf("its rules do not name %s of %s", a.Operation, a.resourceName()), Rules: true}
 }
 
-// leftOut notes that a selector leaves the object out. Where the rules do not name it either, that is what people want to
-// know.
+// leftOut records that a selector leaves the object out. If the rules do not match the request either, it records
+// that instead, because it is the reason that users look for.
 func (a *admissionRun) leftOut(w *webhook, attr admission.Attributes, current Document, pass Pass) {
 	if call, err := a.matchRules(w, attr, current); call == nil && err == nil {
 		pass = a.unnamed(w)
@@ -94,7 +97,7 @@ func (a *admissionRun) leftOut(w *webhook, attr admission.Attributes, current Do
 	a.passed = append(a.passed, pass)
 }
 
-// resourceName is the resource of the request, as rules name it.
+// resourceName returns the resource of the request in the form that rules use.
 func (a *admissionRun) resourceName() string {
 	name := a.Resource.GroupResource().String()
 	if a.Subresource != "" {
@@ -103,8 +106,9 @@ func (a *admissionRun) resourceName() string {
 	return name
 }
 
-// selectsNamespace evaluates the namespaceSelector: on the labels of the object itself where that is a namespace, as it is
-// stored where it goes away, and on none where an object belongs to no namespace, which is never exempt.
+// selectsNamespace evaluates the namespaceSelector on the labels of the request's namespace. For a namespace that is
+// created or updated, it uses the labels of the object itself. For one that is deleted, it adds the labels of the
+// stored object. An object that belongs to no namespace is never exempt.
 func (a *admissionRun) selectsNamespace(w *webhook, attr admission.Attributes) bool {
 	isNamespace := attr.GetResource().Resource == "namespaces"
 	if attr.GetNamespace() == "" && !isNamespace {
@@ -122,15 +126,16 @@ func (a *admissionRun) selectsNamespace(w *webhook, attr admission.Attributes) b
 	return w.namespaces.Matches(all)
 }
 
-// namespaceLabels are those that were given, and the one that an API server puts on every namespace.
+// namespaceLabels returns the labels that were given for a namespace, and the one that an API server puts on every
+// namespace.
 func (s *Server) namespaceLabels(name string) labels.Set {
 	all := labels.Set{corev1.LabelMetadataName: name}
 	maps.Copy(all, s.Namespaces[name])
 	return all
 }
 
-// selectsObject evaluates the objectSelector on the new object and on the old one. What has no metadata, such as the
-// options of a CONNECT, is selected by the empty selector alone.
+// selectsObject evaluates the objectSelector on the new object and on the old one. Objects without metadata, such as
+// the options of a CONNECT, match only the empty selector.
 func selectsObject(w *webhook, attr admission.Attributes) bool {
 	if w.objects.Empty() {
 		return true
@@ -162,7 +167,7 @@ func (a *admissionRun) matchRules(w *webhook, attr admission.Attributes, current
 			if !m.Matches() {
 				continue
 			}
-			kind := attr.GetKind() // what goes over a subresource, such as Scale, has versions of its own
+			kind := attr.GetKind() // the object of a subresource, such as Scale, has its own versions
 			if a.Subresource == "" || a.Subresource == "status" {
 				kind = other.GroupVersionKind
 			}
@@ -188,7 +193,7 @@ type atResource struct {
 
 func (a atResource) GetResource() schema.GroupVersionResource { return a.resource }
 
-// equivalents are the other versions of the request's resource.
+// equivalents returns the other versions of the request's resource.
 func (a *admissionRun) equivalents() []*meta.RESTMapping {
 	mapper := a.s.mapper()
 	kind, err := mapper.KindFor(a.Resource)
@@ -206,10 +211,10 @@ func (a *admissionRun) equivalents() []*meta.RESTMapping {
 	return all
 }
 
-// events are one resource in two groups: the API server stores them together.
+// events lists the two groups of one resource, which the API server stores together.
 var events = []schema.GroupKind{{Kind: "Event"}, {Group: "events.k8s.io", Kind: "Event"}}
 
-// versionsOf are the resources of a kind, but for the request's.
+// versionsOf returns the other resources of a kind with the plural of the request's resource.
 func (a *admissionRun) versionsOf(kind schema.GroupKind) (all []*meta.RESTMapping) {
 	for _, mapper := range a.s.mappers {
 		mappings, err := mapper.RESTMappings(kind)
@@ -225,8 +230,8 @@ func (a *admissionRun) versionsOf(kind schema.GroupKind) (all []*meta.RESTMappin
 	return all
 }
 
-// convert gives an object in another version of its kind: as the scheme does, and a custom resource as strategy None
-// does, which changes the apiVersion alone.
+// convert returns an object in another version of its kind. A custom resource is converted as by strategy None, which
+// changes only the apiVersion. A built-in kind cannot be converted.
 func convert(d Document, kind schema.GroupVersionKind) (Document, error) {
 	if d.Absent() || d.Kind == kind {
 		return d, nil

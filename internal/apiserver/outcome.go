@@ -1,5 +1,7 @@
 package apiserver
 
+// This file holds the outcome of a request.
+
 import (
 	"encoding/json"
 	"errors"
@@ -12,10 +14,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// Outcome is what became of a request. It is the caller's own, and does not change.
+// Outcome is the result of a request. The caller owns it, and it does not change.
 type Outcome struct {
-	Err    error   // what the user is told where the object does not go on its way: an API status
-	Denial *Denial // the refusal by a step; nil where Err is a failure instead
+	Err    error   // the API status that the user gets if the request is refused; else nil
+	Denial *Denial // the refusal by a step; nil if Err is a failure instead
 
 	Before, After Document       // the object as it was sent, and as the mutating webhooks have left it
 	Object        runtime.Object // After, of the scheme's Go type or unstructured; nil for none
@@ -24,20 +26,20 @@ type Outcome struct {
 	AuditAnnotations map[string]string // by webhook name, slash and key
 	Patch            []jsonpatch.Operation
 	Calls            []WebhookCall // in the order in which they began
-	Steps            []StepRun     // those that ran in them
-	Passed           []Pass        // webhooks that were not called, once for each time they were looked at
+	Steps            []StepRun     // all that ran in these calls
+	Passed           []Pass        // webhooks that were not called, once for each time they were considered
 	Trace            *Trace
 }
 
-// Allowed tells that the object goes on its way.
+// Allowed reports whether the request is admitted.
 func (o *Outcome) Allowed() bool { return o.Err == nil }
 
-// Denial is a refusal as the step meant it.
+// Denial is a refusal in the words of the step.
 type Denial struct {
 	Webhook string // the name of the entry
 	Code    int32
 	Reason  metav1.StatusReason
-	Message string // without what the API server puts in front
+	Message string // without the prefix that the API server adds
 	Details *metav1.StatusDetails
 }
 
@@ -46,33 +48,33 @@ type WebhookCall struct {
 	Configuration, Webhook string
 	Round                  int // 0, or 1 for a reinvocation
 	Request                *admissionv1.AdmissionRequest
-	Response               *admissionv1.AdmissionResponse // nil where Err is a failure
+	Response               *admissionv1.AdmissionResponse // nil if Err is a failure
 	Err                    error                          // why the call failed, or the denial
-	Ignored                bool                           // it failed, and failurePolicy Ignore let that pass
+	Ignored                bool                           // it failed, and failurePolicy Ignore excused the failure
 	Changed                bool                           // it changed the object
 	Took                   time.Duration
 }
 
-// StepRun is one run of one step. Where a chain of steps shares a call, each has a run of its own.
+// StepRun is one run of one step. If a chain of steps shares a call, each step has its own run.
 type StepRun struct {
 	Step    string // its name
 	Webhook string
 	Round   int
 	Took    time.Duration
-	Err     error  // what it returned: a denial or a failure
-	Panic   any    // what it panicked with
-	Stack   []byte // where
-	Running bool   // it was still running when the answer came
+	Err     error  // the error that it returned: a denial or a failure
+	Panic   any    // the value of its panic
+	Stack   []byte // the stack of its panic
+	Running bool   // it was still running when the response came
 }
 
-// Pass is a webhook that was not called, and why not.
+// Pass is a webhook that was not called, with the reason.
 type Pass struct {
 	Webhook, Why string
-	Rules        bool // it is not there for such requests at all
+	Rules        bool // its rules do not match such requests
 	Namespace    bool // its namespaceSelector leaves the namespace out
 }
 
-// outcome puts together what the request came to.
+// outcome assembles the result of the request. refused is the error that the user gets.
 func (a *admissionRun) outcome(refused error) (*Outcome, error) {
 	o := &Outcome{
 		Err: refused, Warnings: a.says.shown(), AuditAnnotations: a.says.audit,

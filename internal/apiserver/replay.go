@@ -1,5 +1,7 @@
 package apiserver
 
+// This file replays recorded requests.
+
 import (
 	"context"
 	"fmt"
@@ -14,7 +16,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 )
 
-// UnknownPathError tells that no webhook is called on a path.
+// UnknownPathError reports that no webhook is called on a path.
 type UnknownPathError struct {
 	Path  string
 	Known []string
@@ -24,9 +26,9 @@ func (e *UnknownPathError) Error() string {
 	return fmt.Sprintf("no webhook is called on %s, but on %s", e.Path, strings.Join(e.Known, ", "))
 }
 
-// Replay sends an AdmissionRequest just as it is to the webhook on a path, whatever its rules and selectors say: an API
-// server has decided on that before. The outcome is that of this one call. Without a path, the webhooks are called that
-// an API server would call for such a request.
+// Replay sends an AdmissionRequest unchanged to the webhook on a path. It ignores the webhook's rules and selectors,
+// because an API server has applied them before. The outcome is that of this one call. Without a path, it calls the
+// webhooks that an API server would call for such a request.
 func (s *Server) Replay(ctx context.Context, path string, request *admissionv1.AdmissionRequest) (*Outcome, error) {
 	if path == "" {
 		return s.Send(ctx, requestOf(request))
@@ -38,12 +40,12 @@ func (s *Server) Replay(ctx context.Context, path string, request *admissionv1.A
 	return s.ask(ctx, w, mutating, request)
 }
 
-// Recall gives the outcome of such a call if it were answered like this, in that version of AdmissionReview: by the webhook
-// on the path, or without one by a mutating webhook of ours.
+// Recall returns the outcome of such a call if answer handled it, in this version of AdmissionReview. The webhook is
+// the one on the path. Without a path, it is a mutating webhook that Recall defines.
 func (s *Server) Recall(ctx context.Context, path, version string, request *admissionv1.AdmissionRequest, answer http.Handler) (*Outcome, error) {
 	w, mutating := &webhook{}, true
 	w.Name, w.ClientConfig.URL = "recorded", new("https://webhook.invalid/")
-	w.SideEffects = new(admissionregistrationv1.SideEffectClassNone) // or a dry run would not be sent
+	w.SideEffects = new(admissionregistrationv1.SideEffectClassNone) // otherwise a dry run would not be sent
 	if path != "" {
 		var err error
 		if w, mutating, err = s.webhookAt(path); err != nil {
@@ -84,7 +86,7 @@ func (s *Server) ask(ctx context.Context, w *webhook, mutating bool, request *ad
 	return a.outcome(err)
 }
 
-// received is an object of a request, which came from elsewhere.
+// received returns an object of a request from elsewhere. It returns an error if the object cannot be read.
 func received(kind schema.GroupVersionKind, raw []byte) (Document, error) {
 	if len(raw) == 0 || string(raw) == "null" {
 		return Document{}, nil
@@ -97,7 +99,7 @@ func received(kind schema.GroupVersionKind, raw []byte) (Document, error) {
 	return d, err
 }
 
-// requestOf is the request that a webhook was told of.
+// requestOf returns the request that led to an AdmissionRequest.
 func requestOf(told *admissionv1.AdmissionRequest) Request {
 	r := Request{
 		Operation: told.Operation, Resource: schema.GroupVersionResource(told.Resource), Subresource: told.SubResource,
@@ -116,7 +118,8 @@ func requestOf(told *admissionv1.AdmissionRequest) Request {
 	return r
 }
 
-// webhookAt finds the webhook that is called on a path. In front of it may stand what a program shares its server with.
+// webhookAt finds the webhook that is called on a path. The webhook's path can have a prefix if the program shares
+// its server.
 func (s *Server) webhookAt(path string) (w *webhook, mutating bool, err error) {
 	unknown := &UnknownPathError{Path: path}
 	for _, all := range [][]*webhook{s.mutating, s.validating} {
@@ -130,14 +133,14 @@ func (s *Server) webhookAt(path string) (w *webhook, mutating bool, err error) {
 	return nil, false, unknown
 }
 
-// path is where the webhook is called.
+// path returns the URL path on which the webhook is called.
 func (w *webhook) path() string {
 	if s := w.ClientConfig.Service; s != nil {
 		return *s.Path
 	}
 	target, err := url.Parse(*w.ClientConfig.URL)
 	if err != nil {
-		return "" // newWebhook has seen that it can be parsed
+		return "" // newWebhook has parsed it before
 	}
 	return target.Path
 }

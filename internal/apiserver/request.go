@@ -1,5 +1,7 @@
 package apiserver
 
+// This file holds the request of a user.
+
 import (
 	"time"
 
@@ -8,21 +10,22 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 )
 
-// Request is what a user asks of the API server. Objects are Go objects of the scheme, unstructured ones, Documents, or
-// JSON or YAML as []byte or string, in which nothing is lost that the Go types do not know. A Go object that is not
-// unstructured gets its apiVersion and kind from the scheme. It has the fields of eirinixtest.Request.
+// Request is a user's request to the API server. Objects are Go objects of the scheme, unstructured ones, Documents,
+// or JSON or YAML as []byte or string. JSON and YAML keep fields that the Go types do not know. A Go object that is
+// not unstructured gets its apiVersion and kind from the scheme. Request has the fields of eirinixtest.Request.
 type Request struct {
 	Operation admissionv1.Operation
 	Object    any // nil for DELETE; the options, such as PodExecOptions, for CONNECT
 	OldObject any // for UPDATE and DELETE
 
-	// Resource, Subresource, Namespace and Name are what stands in the URL. Left out, they follow from the object.
+	// Resource, Subresource, Namespace and Name are the parts of the URL. If they are empty, they follow from the
+	// object.
 	Resource        schema.GroupVersionResource
 	Subresource     string
 	Namespace, Name string
 
-	User           user.DefaultInfo // default kubernetes-admin of the group system:masters
+	User           user.DefaultInfo // default: kubernetes-admin of the group system:masters
 	DryRun         bool
-	Timeout        time.Duration // of the request with all its calls; 0 means 34 s
-	WebhookTimeout time.Duration // in the place of every timeoutSeconds; 0 leaves each its own
+	Timeout        time.Duration // for the request with all its calls; 0 means 34 s
+	WebhookTimeout time.Duration // replaces every timeoutSeconds; 0 keeps them
 }

@@ -1,5 +1,7 @@
 package apiserver
 
+// This file encodes AdmissionReviews and verifies the responses.
+
 import (
 	"encoding/json"
 	"errors"
@@ -15,7 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// reviews are question and answer in the first version that both sides know, or in the one that is preferred.
+// reviews returns an AdmissionReview with the request, and an empty one for the response. Their version is the
+// preferred one if the webhook knows it, else the first version that both sides know.
 func reviews(preferred string, known []string, request *admissionv1.AdmissionRequest) (question, answer runtime.Object, err error) {
 	if preferred != "" && slices.Contains(known, preferred) {
 		known = []string{preferred}
@@ -36,7 +39,8 @@ func reviews(preferred string, known []string, request *admissionv1.AdmissionReq
 	return nil, nil, errors.New("webhook does not accept known AdmissionReview versions (v1, v1beta1)")
 }
 
-// verify finds in an answer what the API server would not stand for. v1beta1 is laxer, as there.
+// verify returns an error for a response that the API server would reject. v1beta1 has fewer rules, as in the API
+// server.
 func verify(uid types.UID, mutating bool, answer runtime.Object) (*admissionv1.AdmissionResponse, error) {
 	if old, ok := answer.(*admissionv1beta1.AdmissionReview); ok {
 		if old.Response == nil {
@@ -76,7 +80,7 @@ func verify(uid types.UID, mutating bool, answer runtime.Object) (*admissionv1.A
 	return resp, nil
 }
 
-// refusedBy is a denial as the user sees it.
+// refusedBy returns a denial as the user sees it.
 func refusedBy(webhook string, result *metav1.Status) *rejection {
 	if result == nil {
 		result = &metav1.Status{}

@@ -1,5 +1,7 @@
 package apiserver
 
+// This file collects the warnings and audit annotations of webhooks.
+
 import (
 	"slices"
 	"strings"
@@ -11,22 +13,23 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// What an API server puts into Warning headers before it begins to cut.
+// These are the limits of an API server for Warning headers. If all warnings together exceed maxWarningRunes, each
+// one is truncated to maxCutWarningRunes.
 const (
 	maxWarningRunes    = 4096
 	maxCutWarningRunes = 256
 )
 
-// sayings are what webhooks say beside their verdicts. Validating webhooks are called side by side, so it is safe for
-// concurrent use until the request is done.
+// sayings are the warnings and audit annotations in the responses of webhooks. Validating webhooks are called
+// concurrently, so it is safe for concurrent use until the request is done.
 type sayings struct {
 	mu       sync.Mutex
 	warnings []string
 	audit    map[string]string
 }
 
-// hear takes in what a webhook said, as far as an API server would: each warning once, and audit annotations under
-// keys that are qualified names, the first of one name.
+// hear adds the warnings and audit annotations of a response, under the rules of an API server. Each warning is kept
+// once. An audit annotation is kept if its key is a qualified name, and if it is the first of that name.
 func (s *sayings) hear(webhook string, resp *admissionv1.AdmissionResponse) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -47,8 +50,8 @@ func (s *sayings) hear(webhook string, resp *admissionv1.AdmissionResponse) {
 	}
 }
 
-// shown are the warnings as they reach the user's terminal: cut where they are too much, and without those that
-// cannot stand in a header.
+// shown returns the warnings as they reach the user's terminal. They are truncated if they are too long, and those
+// that a header cannot hold are left out.
 func (s *sayings) shown() []string {
 	total := 0
 	for _, w := range s.warnings {

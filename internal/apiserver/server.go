@@ -1,10 +1,11 @@
-// Package apiserver is the admission of an API server in memory: it decides as that does which webhooks to call (rules
-// and CEL conditions with its own code), sends AdmissionReviews to their handlers, checks the answers as it does, and
-// applies patches with its library. Tests and previews play with it what a cluster would do.
+// Package apiserver is the admission of an API server in memory. It decides which webhooks to call, with the API
+// server's own code for rules and CEL conditions. It sends AdmissionReviews to their handlers, checks the responses
+// as an API server does, and applies patches with the API server's library. Tests and previews use it to show the
+// behavior of a cluster.
 //
-// What comes before and after admission it does not do: objects are neither defaulted nor validated nor stored,
-// unknown fields are not pruned, and managedFields are not kept. Of other versions of a kind (matchPolicy Equivalent) it
-// converts custom resources as strategy None does, and built-in kinds not at all.
+// It does nothing that comes before or after admission. Objects are neither defaulted nor validated nor stored,
+// unknown fields are not pruned, and managedFields are not kept. Between versions of a kind (matchPolicy Equivalent)
+// it converts custom resources as strategy None does, and built-in kinds not at all.
 package apiserver
 
 import (
@@ -22,20 +23,20 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 )
 
-// Server is the API server. Set its fields and Add programs before the first Send; from then on it is safe for
+// Server is the API server. Set its fields and Add programs before the first Send. From then on it is safe for
 // concurrent use.
 type Server struct {
 	Scheme     *runtime.Scheme                    // of the Go types of objects
-	Namespace  string                             // of objects that name none; default "default"
-	Namespaces map[string]map[string]string       // labels of namespaces, each of which exists, by name
+	Namespace  string                             // for objects that name none; default "default"
+	Namespaces map[string]map[string]string       // labels of namespaces, by name; every namespace exists
 	Authorizer authorizer.UnconditionalAuthorizer // for matchConditions; default: system:masters may do everything
-	Version    string                             // "v1beta1" for a server that prefers that of AdmissionReview
+	Version    string                             // "v1beta1" for a server that prefers that version of AdmissionReview
 
 	mappers              []meta.RESTMapper
 	mutating, validating []*webhook // in the order in which they are called
 }
 
-// Program is what a program serves and has registered, as eirinix.Offline holds it.
+// Program is a program's handler with its webhook configurations, as in eirinix.Offline.
 type Program struct {
 	Handler    http.Handler
 	Mutating   *admissionregistrationv1.MutatingWebhookConfiguration   // nil for none
@@ -43,8 +44,8 @@ type Program struct {
 	Mapper     meta.RESTMapper
 }
 
-// Add takes in the webhooks of a program. Configurations are called in the order of their names. The error is joined of
-// all for which an API server would refuse one; the Server is of no use then.
+// Add adds the webhooks of a program. Configurations are called in the order of their names. The error joins all
+// faults for which an API server would refuse a webhook. After an error the Server cannot be used.
 func (s *Server) Add(p Program) error {
 	s.mappers = append(s.mappers, p.Mapper)
 	var errs []error
@@ -56,7 +57,7 @@ func (s *Server) Add(p Program) error {
 	}
 	if c := p.Validating; c != nil {
 		for i, v := range c.Webhooks {
-			w := admissionregistrationv1.MutatingWebhook{ // which has all that a validating one has
+			w := admissionregistrationv1.MutatingWebhook{ // it has all fields of a validating one
 				Name: v.Name, ClientConfig: v.ClientConfig, Rules: v.Rules, FailurePolicy: v.FailurePolicy, MatchPolicy: v.MatchPolicy,
 				NamespaceSelector: v.NamespaceSelector, ObjectSelector: v.ObjectSelector, SideEffects: v.SideEffects,
 				TimeoutSeconds: v.TimeoutSeconds, AdmissionReviewVersions: v.AdmissionReviewVersions, MatchConditions: v.MatchConditions,
@@ -74,7 +75,7 @@ func (s *Server) Add(p Program) error {
 	return nil
 }
 
-// SideEffects is what the webhook of that name declares; nil where there is none.
+// SideEffects returns the sideEffects of the webhook of that name; nil if there is none.
 func (s *Server) SideEffects(name string) *admissionregistrationv1.SideEffectClass {
 	for _, w := range slices.Concat(s.mutating, s.validating) {
 		if w.Name == name {
@@ -84,12 +85,12 @@ func (s *Server) SideEffects(name string) *admissionregistrationv1.SideEffectCla
 	return nil
 }
 
-// mapper knows plurals and scopes of every program's kinds.
+// mapper returns a mapper that knows the plurals and scopes of every program's kinds.
 func (s *Server) mapper() meta.RESTMapper {
 	return meta.FirstHitRESTMapper{MultiRESTMapper: s.mappers}
 }
 
-// UnknownKindError tells that no program's mapper knows a kind.
+// UnknownKindError reports that no program's mapper knows a kind.
 type UnknownKindError struct {
 	Kind schema.GroupVersionKind
 	err  error
@@ -100,7 +101,7 @@ func (e *UnknownKindError) Error() string {
 }
 func (e *UnknownKindError) Unwrap() error { return e.err }
 
-// Place is where the objects of a kind are found.
+// Place is the resource of a kind, and its scope.
 type Place struct {
 	Resource   schema.GroupVersionResource
 	Namespaced bool
@@ -115,7 +116,7 @@ func (s *Server) PlaceOf(kind schema.GroupVersionKind) (Place, error) {
 	return Place{Resource: mapping.Resource, Namespaced: mapping.Scope.Name() == meta.RESTScopeNameNamespace}, nil
 }
 
-// NamespaceOf is the namespace that a request for the object is sent to.
+// NamespaceOf returns the namespace to which a request for the object is sent.
 func (s *Server) NamespaceOf(at Place, object *unstructured.Unstructured) string {
 	if !at.Namespaced {
 		return ""

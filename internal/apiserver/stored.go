@@ -13,11 +13,11 @@ import (
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 )
 
-// This file makes the object that validating webhooks see: the one that is stored. An update is completed from the object that
-// it replaces, after the mutating webhooks, which see it as it was sent.
+// This file makes the object that validating webhooks see, which is the one that is stored. An update is completed
+// from the object that it replaces. That happens after the mutating webhooks, which see the update as it was sent.
 
-// stored is the object with the metadata that it gets when it is stored, and of an update with everything that it keeps. The
-// uid of a TokenRequest is any, as that of its ServiceAccount is not known here.
+// stored returns the object with the metadata that it gets when it is stored. An update also gets everything that it
+// keeps. The uid of a TokenRequest is random, because that of its ServiceAccount is not known here.
 func (a *admissionRun) stored() Document {
 	if a.current.Absent() {
 		return a.current
@@ -41,15 +41,16 @@ func (a *admissionRun) stored() Document {
 	return a.current
 }
 
-// updates are by subresource the parts of an object that an update of it leaves as they were before. Other subresources have
-// objects of other kinds, or strategies of their own.
+// updates maps subresources to functions that restore the parts of an object that such an update cannot change. Other
+// subresources have objects of other kinds, or strategies of their own.
 var updates = map[string]func(now, before *unstructured.Unstructured){
 	"":                    keepStatus,
 	"status":              keepAllButStatus,
 	"ephemeralcontainers": keepAllButEphemeralContainers,
 }
 
-// keepStatus keeps the status where there is none in the update, and always in built-in kinds, which have it as a subresource.
+// keepStatus keeps the earlier status if the update has none. Built-in kinds always keep it, because their status is
+// a subresource.
 func keepStatus(now, before *unstructured.Unstructured) {
 	_, stated := now.Object["status"]
 	status, had := before.Object["status"]
@@ -58,8 +59,8 @@ func keepStatus(now, before *unstructured.Unstructured) {
 	}
 }
 
-// keepAllButStatus keeps the spec, and as much of the metadata as the kind's strategy does. Some strategies complete the status
-// itself, of which this does no more than the qosClass of a Pod.
+// keepAllButStatus keeps the spec, and the metadata that the kind's strategy keeps. Some strategies also complete the
+// status. Of that, this function sets only the qosClass of a Pod.
 func keepAllButStatus(now, before *unstructured.Unstructured) {
 	kept := specified(before)
 	for _, field := range []string{"apiVersion", "kind", "metadata", "status"} {
@@ -90,11 +91,11 @@ func keepAllButEphemeralContainers(now, before *unstructured.Unstructured) {
 	take(now, sent, "spec", "ephemeralContainers")
 }
 
-// ownMetadata are the fields of metadata that belong to the user.
+// ownMetadata lists the fields of metadata that belong to the user.
 var ownMetadata = []string{"labels", "annotations", "finalizers", "ownerReferences"}
 
-// keepMetadataOnStatus are the built-in kinds whose metadata an update of the status does not change, as in Kubernetes 1.36.
-// That of all others it does, as far as keepAllButStatus does not say otherwise.
+// keepMetadataOnStatus lists the built-in kinds whose metadata a status update does not change, as in Kubernetes
+// 1.36. For all other built-in kinds it does, with the exceptions in keepAllButStatus.
 var keepMetadataOnStatus = sets.New(
 	schema.GroupKind{Group: "admissionregistration.k8s.io", Kind: "ValidatingAdmissionPolicy"},
 	schema.GroupKind{Group: "certificates.k8s.io", Kind: "PodCertificateRequest"},
@@ -114,11 +115,11 @@ func builtIn(u *unstructured.Unstructured) bool {
 	return clientgoscheme.Scheme.Recognizes(u.GroupVersionKind())
 }
 
-// take gives an object the field that another one has at a path, or none.
+// take copies the field at a path from another object, or removes it if that object has none.
 func take(now, from *unstructured.Unstructured, path ...string) {
 	unstructured.RemoveNestedField(now.Object, path...)
 	if value, ok, err := unstructured.NestedFieldCopy(from.Object, path...); ok && err == nil {
-		_ = unstructured.SetNestedField(now.Object, value, path...) // its parent is a map: it was decoded
+		_ = unstructured.SetNestedField(now.Object, value, path...) // its parent was decoded as a map
 	}
 }
 
@@ -128,8 +129,8 @@ func takeMetadata(now, from *unstructured.Unstructured, fields ...string) {
 	}
 }
 
-// keepMetadata keeps the metadata that is the API server's own. A change of more than metadata and status makes a further
-// generation.
+// keepMetadata keeps the metadata that the API server controls. A change outside of metadata and status increments
+// the generation.
 func keepMetadata(now, before *unstructured.Unstructured) {
 	takeMetadata(now, before, "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation")
 	if before.GetGeneration() > 0 && !equality.Semantic.DeepEqual(specified(now), specified(before)) {
@@ -137,7 +138,7 @@ func keepMetadata(now, before *unstructured.Unstructured) {
 	}
 }
 
-// specified is an object without metadata and status.
+// specified returns an object without metadata and status.
 func specified(u *unstructured.Unstructured) map[string]any {
 	all := maps.Clone(u.Object)
 	delete(all, "metadata")

@@ -1,5 +1,7 @@
 package apiserver
 
+// This file records the steps that run for one request.
+
 import (
 	"context"
 	"fmt"
@@ -11,16 +13,16 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 )
 
-// Trace is what ran for one request. A step that is left behind reports to it when nobody reads any more.
+// Trace holds the step runs of one request. An abandoned step reports to it even after the request is over.
 type Trace struct {
 	mu   sync.Mutex
 	runs []*TracedRun
 }
 
-// TracedRun is a run of a step, which may go on when the request is over.
+// TracedRun is a run of a step, which can outlast the request.
 type TracedRun struct {
 	StepRun
-	Context context.Context // the step's
+	Context context.Context // of the step
 	Done    chan struct{}   // closed when the step has ended
 	began   time.Time
 }
@@ -38,7 +40,7 @@ func withTrace(ctx context.Context, c *callTrace) context.Context {
 	return context.WithValue(ctx, traceKey{}, c)
 }
 
-// StepEnd is how a step ended, as eirinix.StepEnd is.
+// StepEnd is the end of a step, with the fields of eirinix.StepEnd.
 type StepEnd struct {
 	Err      error
 	Response *admission.Response
@@ -46,10 +48,10 @@ type StepEnd struct {
 	Stack    []byte
 }
 
-// Observe notes the run of a step in the trace of its request. It is for eirinix.OfflineOptions.Observe.
+// Observe records the run of a step in the trace of its request. It is for eirinix.OfflineOptions.Observe.
 func Observe(ctx context.Context, step string) (ended func(StepEnd)) {
 	c, ok := ctx.Value(traceKey{}).(*callTrace)
-	if !ok { // somebody calls the handler by hand
+	if !ok { // the handler was called without a Server
 		return func(StepEnd) {}
 	}
 	run := &TracedRun{StepRun: StepRun{Step: step, Webhook: c.webhook, Round: c.round, Running: true}, began: time.Now(), Context: ctx, Done: make(chan struct{})}
@@ -61,7 +63,8 @@ func Observe(ctx context.Context, step string) (ended func(StepEnd)) {
 		defer c.trace.mu.Unlock()
 		run.Took, run.Running, run.Err = time.Since(run.began), false, end.Err
 		run.Panic, run.Stack = end.Panic, end.Stack
-		if r := end.Response; r != nil && !r.Allowed && !reflect.DeepEqual(*r, admission.Response{}) { // which has nothing to say
+		// An empty Response decides nothing.
+		if r := end.Response; r != nil && !r.Allowed && !reflect.DeepEqual(*r, admission.Response{}) {
 			run.Err = &responseError{r.Result}
 		}
 		close(run.Done)
@@ -82,14 +85,14 @@ func (t *Trace) snapshot() []StepRun {
 	return all
 }
 
-// Runs gives the runs themselves, for those who wait for what was left behind.
+// Runs returns the runs themselves, so that a caller can wait for abandoned steps.
 func (t *Trace) Runs() []*TracedRun {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return append([]*TracedRun(nil), t.runs...)
 }
 
-// responseError is the Response of an Extension that does not allow.
+// responseError is the Response of an Extension that denies the request.
 type responseError struct{ result *metav1.Status }
 
 func (e *responseError) Error() string {

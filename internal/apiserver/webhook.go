@@ -1,5 +1,7 @@
 package apiserver
 
+// This file prepares webhooks to be matched and called.
+
 import (
 	"context"
 	"fmt"
@@ -23,14 +25,14 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/inprocess"
 )
 
-// webhook is one webhook of a configuration, made ready to be matched and called.
+// webhook is one webhook of a configuration, prepared for matching and calling.
 type webhook struct {
 	admissionregistrationv1.MutatingWebhook
 	configuration string
 	index         int // within the configuration
 
 	namespaces, objects labels.Selector
-	conditions          matchconditions.Matcher // nil where there are none
+	conditions          matchconditions.Matcher // nil if there are none
 	client              *rest.RESTClient
 }
 
@@ -57,7 +59,7 @@ func newWebhook(configuration string, index int, w admissionregistrationv1.Mutat
 	return ready, nil
 }
 
-// clientOf makes the client that an API server has for a webhook, but that the handler is in this process.
+// clientOf returns the client that an API server would have for a webhook, but for a handler in this process.
 func clientOf(c admissionregistrationv1.WebhookClientConfig, handler http.Handler) (*rest.RESTClient, error) {
 	target := &url.URL{Scheme: "https"}
 	switch {
@@ -79,12 +81,12 @@ func clientOf(c admissionregistrationv1.WebhookClientConfig, handler http.Handle
 // reviewCodec reads and writes AdmissionReviews of both versions.
 func reviewCodec() runtime.NegotiatedSerializer {
 	scheme := runtime.NewScheme()
-	_, _ = admissionv1.AddToScheme(scheme), admissionv1beta1.AddToScheme(scheme) // into an empty one, they cannot collide
+	_, _ = admissionv1.AddToScheme(scheme), admissionv1beta1.AddToScheme(scheme) // cannot fail in an empty scheme
 	codec := serializer.NewCodecFactory(scheme).LegacyCodec(admissionv1.SchemeGroupVersion, admissionv1beta1.SchemeGroupVersion)
 	return serializer.NegotiatedSerializerWrapper(runtime.SerializerInfo{Serializer: codec})
 }
 
-// authorizer answers the authorizer of matchConditions.
+// authorizer returns the authorizer for matchConditions.
 func (s *Server) authorizer() authorizer.UnconditionalAuthorizer {
 	if s.Authorizer != nil {
 		return s.Authorizer
@@ -92,7 +94,7 @@ func (s *Server) authorizer() authorizer.UnconditionalAuthorizer {
 	return authorizer.AuthorizerFunc(mastersOnly)
 }
 
-// mastersOnly is the rights of a cluster without RBAC rules.
+// mastersOnly grants the rights of a cluster without RBAC rules.
 func mastersOnly(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 	if u := a.GetUser(); u != nil && slices.Contains(u.GetGroups(), user.SystemPrivilegedGroup) {
 		return authorizer.DecisionAllow, "", nil

@@ -1,4 +1,4 @@
-// Package diff shows what changed between two texts.
+// Package diff shows the changes between two texts.
 package diff
 
 import (
@@ -6,11 +6,11 @@ import (
 	"strings"
 )
 
-// contextLines is how much of what did not change is shown around a change.
+// contextLines is the number of unchanged lines around a change.
 const contextLines = 3
 
-// maxDiffCells bounds the memory of a diff; objects of more than some thousand lines that differ everywhere are
-// shown side by side.
+// maxDiffCells bounds the memory of a diff. Objects of more than some thousand lines that differ everywhere are shown
+// as one removal and one addition.
 const maxDiffCells = 16 << 20
 
 // line is one line of a diff: kept (' '), removed ('-'), added ('+'), or the place of a hunk ('@').
@@ -19,7 +19,7 @@ type line struct {
 	text string
 }
 
-// Unified is a unified diff of two texts, empty where they are equal.
+// Unified returns a unified diff of two texts; empty if they are equal.
 func Unified(fromName, from, toName, to string) string {
 	if from == to {
 		return ""
@@ -43,8 +43,8 @@ func lines(text string) []string {
 	return strings.Split(strings.TrimSuffix(text, "\n"), "\n")
 }
 
-// compare lines up what both have in common: the equal ends first, which is nearly everything in most objects, and
-// the longest common subsequence of what is left.
+// compare aligns the lines that both texts share. It takes the equal ends first, which are nearly everything in most
+// objects, then the longest common subsequence of the rest.
 func compare(a, b []string) []line {
 	head := 0
 	for head < min(len(a), len(b)) && a[head] == b[head] {
@@ -104,7 +104,7 @@ func marked(mark byte, lines []string) []line {
 	return all
 }
 
-// hunks leaves out what lies far from any change.
+// hunks leaves out the lines that are far from any change.
 func hunks(all []line) []line {
 	near := make([]bool, len(all))
 	for i, l := range all {
@@ -115,7 +115,7 @@ func hunks(all []line) []line {
 		}
 	}
 	var shown []line
-	from, to := 1, 1 // the next line of either side
+	from, to := 1, 1 // line numbers of the next line on either side
 	for i := 0; i < len(all); {
 		if !near[i] {
 			i, from, to = i+1, from+1, to+1

@@ -1,4 +1,4 @@
-// Package fakeapi is a Kubernetes API in memory, for handlers that use a client where there is no cluster.
+// Package fakeapi is a Kubernetes API in memory, for handlers that use a client without a cluster.
 package fakeapi
 
 import (
@@ -20,10 +20,10 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/inprocess"
 )
 
-// API is a Kubernetes API in memory, for handlers that use a client: it has the objects it was given, takes writes as
-// an API server without admission, defaults and validation would, and keeps a record of everything it was asked.
-// Clients of all kinds can talk to it: Client, and client-go's on RestConfig. Watches are refused, so caches and
-// informers do not work; the clients of a Manager that is connected to it read directly.
+// API is a Kubernetes API in memory, for handlers that use a client. It holds the objects that it was given, and a
+// record of every request. It accepts writes as an API server without admission, defaulting and validation would.
+// Clients of all kinds can use it: Client, and those of client-go with RestConfig. Watches are refused, so caches and
+// informers do not work. The clients of a Manager that is connected to it read directly.
 //
 // Make one with New. It is safe for concurrent use.
 type API struct {
@@ -33,9 +33,9 @@ type API struct {
 
 	mu       sync.Mutex
 	objects  map[objectKey]*unstructured.Unstructured
-	version  int // the resourceVersion given last
+	version  int // the last resourceVersion that was assigned
 	requests []Request
-	stalled  chan struct{} // nil unless nobody is answered
+	stalled  chan struct{} // nil unless all requests stall
 }
 
 type objectKey struct {
@@ -43,7 +43,7 @@ type objectKey struct {
 	namespace, name string
 }
 
-// Request is something that an API was asked to do.
+// Request is a request to an API.
 type Request struct {
 	Verb            string // get, list, watch, create, update, patch, delete, deletecollection
 	Resource        schema.GroupVersionResource
@@ -51,11 +51,11 @@ type Request struct {
 	Namespace, Name string // Name is empty for collections and generated names
 	DryRun          bool
 	Body            json.RawMessage // nil for none
-	Status          int             // HTTP code of the answer
+	Status          int             // HTTP code of the response
 }
 
-// Writes tells whether the request changes what is stored. A dry run does not, nor does a review, by which clients
-// ask what they may do.
+// Writes reports whether the request changes stored objects. A dry run does not, nor does a review, with which
+// clients query their permissions.
 func (r Request) Writes() bool {
 	switch r.Verb {
 	case "get", "list", "watch":
@@ -68,7 +68,7 @@ func (r Request) isReview() bool {
 	return r.Resource.Group == "authorization.k8s.io" || r.Resource.Group == "authentication.k8s.io"
 }
 
-// String is the request in a line, as in "create configmaps default/counter".
+// String returns the request in one line, as in "create configmaps default/counter".
 func (r Request) String() string {
 	resource := r.Resource.Resource
 	if r.Resource.Group != "" {
@@ -88,7 +88,8 @@ func (r Request) String() string {
 	return strings.TrimSpace(r.Verb+" "+resource+" "+object) + dry
 }
 
-// New makes an API of the kinds that scheme and mapper know, with these objects in it, of the scheme or unstructured.
+// New makes an API of the kinds that scheme and mapper know, with these objects in it. Objects are of the scheme or
+// unstructured.
 func New(scheme *runtime.Scheme, mapper meta.RESTMapper, objects ...client.Object) (*API, error) {
 	a := &API{scheme: scheme, mapper: mapper, objects: map[objectKey]*unstructured.Unstructured{}}
 	for _, object := range objects {
@@ -101,7 +102,7 @@ func New(scheme *runtime.Scheme, mapper meta.RESTMapper, objects ...client.Objec
 	return a, err
 }
 
-// Put has the API hold an object, in the place of one of the same name.
+// Put stores an object, and replaces one of the same name.
 func (a *API) Put(object client.Object) error {
 	kind, err := apiutil.GVKForObject(object, a.scheme)
 	if err != nil {
@@ -126,23 +127,23 @@ func (a *API) Put(object client.Object) error {
 	return nil
 }
 
-// Remove takes an object away, if it is there.
+// Remove removes an object, if it exists.
 func (a *API) Remove(resource schema.GroupResource, namespace, name string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	delete(a.objects, objectKey{resource, namespace, name})
 }
 
-// connection leads to an API.
+// connection is a client's connection to an API.
 type connection struct {
 	inprocess.Transport
 	api *API
 }
 
-// NoWatches tells the Manager that caches do not work here, so that its clients read directly.
+// NoWatches shows the Manager that caches do not work here, so that its clients read directly.
 func (connection) NoWatches() {}
 
-// Of is the API that a connection leads to; nil for another one's.
+// Of returns the API to which a connection leads; nil for a connection to another one.
 func Of(c *rest.Config) *API {
 	if c == nil {
 		return nil
@@ -151,34 +152,34 @@ func Of(c *rest.Config) *API {
 	return network.api
 }
 
-// RestConfig is a connection to the API, for ManagerOptions.RestConfig and for clients of your own. Nothing leaves
-// the process. It is the caller's own.
+// RestConfig returns a connection to the API, for ManagerOptions.RestConfig and for other clients. No request leaves
+// the process. The caller owns the result.
 func (a *API) RestConfig() *rest.Config {
 	return &rest.Config{
 		Host: "http://api.invalid", Transport: connection{inprocess.Transport{Handler: http.HandlerFunc(a.serve)}, a}, QPS: -1,
-		ContentConfig: rest.ContentConfig{ContentType: runtime.ContentTypeJSON}, // else clients choose protobuf
+		ContentConfig: rest.ContentConfig{ContentType: runtime.ContentTypeJSON}, // otherwise clients choose protobuf
 	}
 }
 
-// Client is a controller-runtime client of the API.
+// Client returns a controller-runtime client of the API.
 func (a *API) Client() client.Client { return a.client }
 
-// Requests is everything that was asked so far, in order.
+// Requests returns all requests so far, in order.
 func (a *API) Requests() []Request {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return append([]Request(nil), a.requests...)
 }
 
-// Forget empties the record.
+// Forget clears the record of requests.
 func (a *API) Forget() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.requests = nil
 }
 
-// Stall leaves everything that is asked without an answer, as an API server that hangs, until the returned function
-// is called. A client's own context still ends its wait.
+// Stall leaves every request unanswered, as an API server that hangs, until the returned function is called. A
+// client's own context still ends its wait.
 func (a *API) Stall() (resume func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -194,7 +195,7 @@ func (a *API) Stall() (resume func()) {
 	})
 }
 
-// await returns when the API answers again, or the client has gone.
+// await waits until the API answers again. It returns an error if ctx ends before.
 func (a *API) await(ctx context.Context) error {
 	a.mu.Lock()
 	stalled := a.stalled

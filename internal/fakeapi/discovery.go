@@ -1,5 +1,7 @@
 package fakeapi
 
+// This file answers discovery requests.
+
 import (
 	"maps"
 	"slices"
@@ -10,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// discovery answers what clients ask about the API itself.
+// discovery returns the discovery document for a path, if there is one.
 func (a *API) discovery(path string) (any, bool) {
 	segments := strings.Split(strings.Trim(path, "/"), "/")
 	version := func(gv schema.GroupVersion) metav1.GroupVersionForDiscovery {

@@ -1,5 +1,7 @@
 package fakeapi
 
+// This file parses requests and applies patches.
+
 import (
 	"encoding/json"
 	"io"
@@ -16,7 +18,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// parseRequest reads what is asked out of method, path and query.
+// parseRequest reads a Request from method, path, query and body.
 func parseRequest(r *http.Request) (Request, error) {
 	q := Request{DryRun: r.URL.Query().Get("dryRun") != ""}
 	segments := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
@@ -65,7 +67,7 @@ func parseRequest(r *http.Request) (Request, error) {
 	if len(body) > 0 {
 		q.Body = body
 	}
-	if r.Method == http.MethodDelete { // whose options come in the body
+	if r.Method == http.MethodDelete { // its options are in the body
 		var options metav1.DeleteOptions
 		if len(body) > 0 && json.Unmarshal(body, &options) == nil {
 			q.DryRun = q.DryRun || len(options.DryRun) > 0
@@ -74,8 +76,8 @@ func parseRequest(r *http.Request) (Request, error) {
 	return q, err
 }
 
-// patched applies a patch of any of the four kinds. Server-side apply is taken for a merge: nobody else manages
-// fields here.
+// patched applies a patch of any of the four types. Server-side apply is treated as a merge, because no other manager
+// owns fields here.
 func (a *API) patched(existing *unstructured.Unstructured, kind types.PatchType, patch []byte) (*unstructured.Unstructured, error) {
 	before, err := json.Marshal(existing.Object)
 	if err != nil {

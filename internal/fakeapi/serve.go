@@ -1,5 +1,7 @@
 package fakeapi
 
+// This file answers the requests of clients.
+
 import (
 	"encoding/json"
 	"fmt"
@@ -49,10 +51,10 @@ func (a *API) serve(w http.ResponseWriter, r *http.Request) {
 func reply(w http.ResponseWriter, status int, document any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(document) // into memory
+	_ = json.NewEncoder(w).Encode(document) // to memory
 }
 
-// refuse answers with an error, and gives its code.
+// refuse responds with an error, and returns its HTTP code.
 func refuse(w http.ResponseWriter, err error) int {
 	status := apierrors.NewInternalError(err).Status()
 	if s, ok := err.(apierrors.APIStatus); ok { //nolint:errorlint // our own, never wrapped
@@ -63,7 +65,7 @@ func refuse(w http.ResponseWriter, err error) int {
 	return int(status.Code)
 }
 
-// answer does what is asked. It is called under mu.
+// answer executes a request. The caller holds mu.
 func (a *API) answer(r *http.Request, q Request) (any, error) {
 	resource, key := q.Resource.GroupResource(), objectKey{q.Resource.GroupResource(), q.Namespace, q.Name}
 	existing, found := a.objects[key]
@@ -148,7 +150,7 @@ func (a *API) list(r *http.Request, q Request) (any, error) {
 	}, nil
 }
 
-// keys are in the order of namespace and name, as in an API server.
+// keys returns the keys in the order of namespace and name, as in an API server.
 func (a *API) keys() []objectKey {
 	all := make([]objectKey, 0, len(a.objects))
 	for key := range a.objects {
@@ -215,7 +217,7 @@ func parseObject(body []byte) (*unstructured.Unstructured, error) {
 	return u, nil
 }
 
-// inVersion gives the object as the version that was asked for would show it.
+// inVersion returns a copy of the object in the requested version.
 func inVersion(object *unstructured.Unstructured, resource schema.GroupVersionResource) *unstructured.Unstructured {
 	object = object.DeepCopy()
 	object.SetAPIVersion(resource.GroupVersion().String())

@@ -1,11 +1,13 @@
 package patch
 
+// This file pairs the items of the list before with those of the list after.
+
 import (
 	"reflect"
 	"slices"
 )
 
-// A pairing says which item of the list before has become which item of the list after.
+// A pairing maps the items of the list before to those of the list after, and back.
 type pairing struct {
 	from []int // for each item after: its index before, or -1 if it is new
 	to   []int // for each item before: its index after, or -1 if it is gone
@@ -13,24 +15,24 @@ type pairing struct {
 
 func (p *pairing) pair(i, j int) { p.from[j], p.to[i] = i, j }
 
-// A stretch is the part of two lists that is left when their common head and tail are taken away.
+// A stretch is the rest of two lists without their common head and tail.
 type stretch struct {
 	list *plan
 	a, b reflect.Value
-	head int // items in front of the stretch
+	head int // number of items in front of the stretch
 	m, n int // its length before and after
 }
 
 func (s *stretch) before(i int) reflect.Value { return s.a.Index(s.head + i) }
 func (s *stretch) after(j int) reflect.Value  { return s.b.Index(s.head + j) }
 
-// align pairs the items of a stretch: those of one key, equal ones, then, where neither tells, by position.
+// align pairs the items of a stretch by key or name, then by equality, then by position if nothing else decides.
 func (d *differ) align(s *stretch, k *keyer) pairing {
 	p := pairing{from: slices.Repeat([]int{-1}, s.n), to: slices.Repeat([]int{-1}, s.m)}
 	if s.m == 0 || s.n == 0 {
 		return p
 	}
-	var a, b []int // items that have no key
+	var a, b []int // items without a key, or that no name has paired
 	fits := func(i, j int) bool { return d.mayBecome(s, i, j, k) }
 	if k != nil {
 		a, b = d.alignKeys(s, k, &p)
@@ -63,7 +65,7 @@ func unpaired(counterparts []int) []int {
 // alignEqual pairs equal items out of two subsets, preferring those that keep their order.
 func (d *differ) alignEqual(s *stretch, a, b []int, p *pairing) {
 	ca, cb := d.classes(s, a, b)
-	// The longest common subsequence is quadratic; where that would hurt, order decides among equals.
+	// The longest common subsequence takes quadratic time. Beyond this bound, equal items are paired in order.
 	if len(ca)*len(cb) <= 1<<16 {
 		for _, match := range commonSubsequence(ca, cb) {
 			p.pair(a[match[0]], b[match[1]])
@@ -83,7 +85,7 @@ func (d *differ) alignEqual(s *stretch, a, b []int, p *pairing) {
 	}
 }
 
-// classes numbers items such that equal ones, and no others, have one number.
+// classes numbers items so that exactly the equal ones share a number.
 func (d *differ) classes(s *stretch, a, b []int) (ca, cb []int) {
 	known := make(map[string]int, len(a))
 	var text []byte
@@ -92,7 +94,7 @@ func (d *differ) classes(s *stretch, a, b []int) (ca, cb []int) {
 		var err error
 		if text, err = d.encode(text[:0], s.list.elem, v); err != nil {
 			failed++
-			return -failed // equal to nothing; reported when it is to be written
+			return -failed // equal to nothing; the error is reported when the item is written
 		}
 		c, ok := known[string(text)]
 		if !ok {
@@ -111,7 +113,7 @@ func (d *differ) classes(s *stretch, a, b []int) (ca, cb []int) {
 	return ca, cb
 }
 
-// commonSubsequence returns index pairs of a longest common subsequence.
+// commonSubsequence returns the index pairs of a longest common subsequence.
 func commonSubsequence(a, b []int) [][2]int {
 	width := len(b) + 1
 	length := make([]uint32, (len(a)+1)*width)
@@ -139,9 +141,9 @@ func commonSubsequence(a, b []int) [][2]int {
 	return out
 }
 
-// alignPositions pairs what is left where position leaves no doubt: between the same two neighbours, which are
-// paired or the end of the stretch, as many items are left before as after. Of those, the k-th is the k-th, unless it does
-// not fit.
+// alignPositions pairs the remaining items if their position leaves no doubt. That is the case between two neighbours
+// that are paired, or the ends of the stretch, if as many items remain before as after. Of those, the k-th is paired
+// with the k-th, unless fits rejects the pair.
 func alignPositions(p *pairing, fits func(i, j int) bool) {
 	for j := 0; j < len(p.from); j++ {
 		if p.from[j] >= 0 {

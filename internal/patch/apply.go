@@ -1,5 +1,7 @@
 package patch
 
+// This file applies patches to JSON.
+
 import (
 	"fmt"
 	"strings"
@@ -7,9 +9,9 @@ import (
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 )
 
-// Apply applies a JSON patch (RFC 6902) to an object, and counts its operations. The result and the failures are
-// those of gopkg.in/evanphx/json-patch.v4, which the API server uses; but of raw, which must be well-formed, only what
-// the patch reaches is read, and the rest is copied as it stands.
+// Apply applies a JSON patch (RFC 6902) to an object, and counts its operations. The result and the errors are those
+// of gopkg.in/evanphx/json-patch.v4, which the API server uses. But Apply reads only the parts of raw that the patch
+// reaches, and copies the rest unchanged. raw must be well-formed.
 func Apply(raw, operations []byte) (result []byte, count int, err error) {
 	decoded, err := jsonpatch.DecodePatch(operations)
 	if err != nil {
@@ -27,14 +29,15 @@ func Apply(raw, operations []byte) (result []byte, count int, err error) {
 	if ok {
 		return root.append(make([]byte, 0, len(raw)+len(operations))), len(decoded), nil
 	}
-	// Whatever is not plain, and whatever fails, is left to that library, and so is the reason.
+	// Operations that do does not handle, and those that fail, are left to the library, which also provides the
+	// error.
 	if result, err = decoded.Apply(raw); err != nil {
 		return nil, 0, fmt.Errorf("the patch does not apply to the object: %w", err)
 	}
 	return result, len(decoded), nil
 }
 
-// valueOf returns the value of an operation, which is null where it is left out.
+// valueOf returns the value of an operation, or null if it has none.
 func valueOf(op jsonpatch.Operation) []byte {
 	if value := op["value"]; value != nil {
 		return *value
@@ -42,7 +45,7 @@ func valueOf(op jsonpatch.Operation) []byte {
 	return []byte("null")
 }
 
-// Apply returns the JSON that the patch leads to from the JSON that it was made for.
+// Apply returns the result of the patch for raw, which is the JSON that the patch was made for.
 func (p *Patch) Apply(raw []byte) ([]byte, error) {
 	if len(p.ops) == 0 {
 		return raw, nil
@@ -59,7 +62,8 @@ func (p *Patch) Apply(raw []byte) ([]byte, error) {
 	return root.append(make([]byte, 0, len(raw)+len(p.buf))), nil
 }
 
-// do does one operation, and reports whether it is plain and applies.
+// do applies one add, replace or remove below the root. It reports false for any other operation, and for one that
+// does not apply.
 func (v *lazy) do(kind, path string, value []byte) bool {
 	names := strings.Split(path, "/")
 	if len(names) < 2 || names[0] != "" {

@@ -1,12 +1,14 @@
 package patch
 
+// This file walks the decoded object and the handler's copy in lockstep.
+
 import (
 	"bytes"
 	"fmt"
 	"reflect"
 )
 
-// value emits the operations for one pair of values, which stands at the top of the frames.
+// value emits the operations for one pair of values, which is at the top of the frames.
 func (d *differ) value(p *plan, a, b reflect.Value) error {
 	if same(p, a, b) {
 		return nil
@@ -43,7 +45,7 @@ func (d *differ) value(p *plan, a, b reflect.Value) error {
 	return d.put()
 }
 
-// fields walks through the fields of a struct.
+// fields walks the fields of a struct.
 func (d *differ) fields(p *plan, a, b reflect.Value) error {
 	var bufA, bufB [3]reflect.Value
 	partsA, partsB := p.parts(bufA[:0], a), p.parts(bufB[:0], b)
@@ -62,12 +64,12 @@ func (d *differ) fields(p *plan, a, b reflect.Value) error {
 	return nil
 }
 
-// field emits the operations for one field, minding that either side may leave it out.
+// field emits the operations for one field, which either side can omit.
 func (d *differ) field(f *field, a, b reflect.Value) error {
 	goneA, goneB := f.omitted(a), f.omitted(b)
 	if f.plan.shape == shapeStruct {
-		// Only what the handler changed inside is ours: raw may know more members than the type, and a
-		// struct that has become empty is no reason to drop them.
+		// Only the handler's changes inside the struct count. raw can hold more members than the type, and a struct
+		// that has become empty is no reason to drop them.
 		if !a.IsValid() {
 			a = reflect.Zero(f.plan.typ)
 		}

@@ -1,5 +1,7 @@
 package patch
 
+// This file writes values as encoding/json does.
+
 import (
 	"encoding"
 	"encoding/base64"
@@ -12,7 +14,7 @@ import (
 	"strings"
 )
 
-// encode appends a value as encoding/json writes a decoded tree: escaped for HTML, members sorted by name.
+// encode appends a value as encoding/json writes a decoded tree: HTML escaped, with members sorted by name.
 func (d *differ) encode(dst []byte, p *plan, v reflect.Value) ([]byte, error) {
 	switch p = p.on(v); p.shape {
 	case shapeBool, shapeInt, shapeUint, shapeFloat, shapeString, shapeNumber:
@@ -139,7 +141,7 @@ func appendScalar(dst []byte, p *plan, v reflect.Value) ([]byte, error) {
 	case shapeNumber:
 		n := v.String()
 		if n == "" {
-			n = "0" // as encoding/json has it
+			n = "0" // as in encoding/json
 		}
 		if !json.Valid([]byte(n)) || !strings.ContainsRune("-0123456789", rune(n[0])) {
 			return dst, fmt.Errorf("invalid number literal %q", n)
@@ -157,7 +159,7 @@ func appendScalar(dst []byte, p *plan, v reflect.Value) ([]byte, error) {
 	return dst, nil
 }
 
-// appendFloat writes numbers as ECMAScript does, without an exponent where that is not too long.
+// appendFloat writes a number as ECMAScript does: without an exponent from 1e-6 up to 1e21, with one otherwise.
 func appendFloat(dst []byte, f float64, bits int) ([]byte, error) {
 	if math.IsInf(f, 0) || math.IsNaN(f) {
 		return dst, fmt.Errorf("unsupported value %v", f)
@@ -198,7 +200,8 @@ func appendText(dst []byte, v reflect.Value) ([]byte, error) {
 	return appendString(dst, string(text)), nil
 }
 
-// addressed returns the value by its pointer, which spares a copy and has the methods of both.
+// addressed returns a pointer to the value if it has an address, else the value. The pointer saves a copy and has the
+// methods of both.
 func addressed(v reflect.Value) any {
 	if v.Kind() != reflect.Interface && v.CanAddr() {
 		return v.Addr().Interface()

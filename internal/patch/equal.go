@@ -1,5 +1,7 @@
 package patch
 
+// This file compares two values by the JSON that they marshal to.
+
 import (
 	"bytes"
 	"maps"
@@ -8,7 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// same tells in a few instructions that two values are equal. False means only that a closer look is due.
+// same reports, in a few instructions, whether two values are surely equal. False only means that a closer look is
+// needed.
 func same(p *plan, a, b reflect.Value) bool {
 	switch p.shape {
 	case shapeString, shapeNumber:
@@ -31,7 +34,7 @@ func same(p *plan, a, b reflect.Value) bool {
 	return false
 }
 
-// equal tells whether two values marshal to the same JSON.
+// equal reports whether two values marshal to the same JSON.
 func (d *differ) equal(p *plan, a, b reflect.Value) bool {
 	if same(p, a, b) {
 		return true
@@ -108,7 +111,8 @@ func (d *differ) equalMaps(p *plan, a, b reflect.Value) bool {
 	return true
 }
 
-// mapsOf saves the maps that every pod has the price of reflection.
+// mapsOf returns both values as maps of type M, if they are. It saves the cost of reflection for the maps that every
+// pod has.
 func mapsOf[M any](a, b reflect.Value) (x, y M, ok bool) {
 	if !a.CanInterface() || !b.CanInterface() {
 		return x, y, false
@@ -120,20 +124,20 @@ func mapsOf[M any](a, b reflect.Value) (x, y M, ok bool) {
 	return x, y, ok
 }
 
-// equalDynamic compares what stands in two interfaces.
+// equalDynamic compares the values in two interfaces.
 func (d *differ) equalDynamic(a, b reflect.Value) bool {
 	a, b = a.Elem(), b.Elem()
 	if a.Type() == b.Type() {
 		return d.equal(planFor(a.Type()), a, b)
 	}
-	// int and int64, []any and []string: what counts is the JSON.
+	// Only the JSON counts for int and int64, or []any and []string.
 	x, errA := d.encode(nil, planFor(a.Type()), a)
 	y, errB := d.encode(nil, planFor(b.Type()), b)
 	return errA == nil && errB == nil && bytes.Equal(x, y)
 }
 
-// equalText compares what two values marshal themselves to. What cannot be marshalled is equal to nothing,
-// so that the walk comes to it and reports why.
+// equalText compares the JSON that two values marshal themselves to. A value that cannot be marshalled is equal to
+// nothing, so that the walk reaches it and reports the error.
 func (d *differ) equalText(p *plan, a, b reflect.Value) bool {
 	x, errA := d.encode(nil, p, a)
 	y, errB := d.encode(nil, p, b)

@@ -1,5 +1,7 @@
 package patch
 
+// This file plans the fields of a struct by the rules of encoding/json.
+
 import (
 	"cmp"
 	"encoding"
@@ -10,20 +12,20 @@ import (
 	"unicode"
 )
 
-// A field is a member of the JSON object that a struct becomes. It may stand in an embedded struct.
+// A field is a struct field that becomes a member of a JSON object. It can belong to an embedded struct.
 type field struct {
 	name      string
 	quoted    string // the name as JSON, with its colon
-	index     []int  // its index, behind those of the embedded structs around it
-	part, at  int    // the same as an index into plan.parts, and one into that part
+	index     []int  // the indices of the embedded structs around it, then its own
+	part, at  int    // the same as an index into the result of plan.parts, and one into that part
 	plan      *plan
 	omitEmpty bool
 	omitZero  bool
 	zero      func(reflect.Value) bool
-	key       *keyer // identifies the items of a list; nil when nothing does
+	key       *keyer // identifies the items of a list; nil without a merge key
 }
 
-// get returns the field's value, or an invalid one behind a nil embedded pointer.
+// get returns the field's value, or an invalid one if an embedded pointer on the way is nil.
 func (f *field) get(v reflect.Value) reflect.Value { return reach(v, f.index) }
 
 func reach(v reflect.Value, index []int) reflect.Value {
@@ -39,7 +41,7 @@ func reach(v reflect.Value, index []int) reflect.Value {
 	return v
 }
 
-// from is get, for many fields of one struct: the parts are what plan.parts returns for it.
+// from is get for many fields of one struct. parts is the result of plan.parts for that struct.
 func (f *field) from(parts []reflect.Value) reflect.Value {
 	if part := parts[f.part]; part.IsValid() {
 		return part.Field(f.at)
@@ -47,7 +49,7 @@ func (f *field) from(parts []reflect.Value) reflect.Value {
 	return reflect.Value{}
 }
 
-// parts appends a struct and the structs embedded in it, each found once instead of once for every field.
+// parts appends a struct and the structs embedded in it. Each is looked up once instead of once per field.
 func (p *plan) parts(dst []reflect.Value, v reflect.Value) []reflect.Value {
 	dst = append(dst, v)
 	for _, index := range p.embedded {
@@ -60,12 +62,12 @@ func (p *plan) parts(dst []reflect.Value, v reflect.Value) []reflect.Value {
 	return dst
 }
 
-// omitted tells whether encoding/json leaves the member out.
+// omitted reports whether encoding/json leaves the member out.
 func (f *field) omitted(v reflect.Value) bool {
 	return !v.IsValid() || f.omitEmpty && empty(v) || f.omitZero && f.zero(v)
 }
 
-// empty is what "omitempty" means; structs never are.
+// empty reports whether a value is empty in the sense of "omitempty". Structs never are.
 func empty(v reflect.Value) bool {
 	switch v.Kind() {
 	case reflect.Array, reflect.Map, reflect.Slice, reflect.String:
@@ -104,7 +106,7 @@ func zeroFor(t reflect.Type) func(reflect.Value) bool {
 	return reflect.Value.IsZero
 }
 
-// candidate is a field on its way through encoding/json's rules of which one of several equal names counts.
+// candidate is a field to which encoding/json's rules for fields with equal names have not been applied yet.
 type candidate struct {
 	field
 	typ    reflect.Type
@@ -114,7 +116,8 @@ type candidate struct {
 	asString bool // the "string" option
 }
 
-// part returns where a field stands, adding the struct around it to the plan if need be.
+// part returns the index of the struct around a field, and the field's index in it. It adds the struct to the plan if
+// necessary.
 func (p *plan) part(index []int) (part, at int) {
 	around, at := index[:len(index)-1], index[len(index)-1]
 	if len(around) == 0 {
@@ -148,7 +151,7 @@ func (b *planner) fields(p *plan) []field {
 			n++
 		}
 		c := &found[i]
-		// Two fields that nothing tells apart hide each other.
+		// Two fields of the same name, depth and tagging hide each other.
 		ambiguous := n > i+1 && len(found[i+1].index) == len(c.index) && found[i+1].tagged == c.tagged
 		if !ambiguous {
 			f := c.field
@@ -183,7 +186,7 @@ func collect(root reflect.Type) []candidate {
 	for current := []level{{typ: root}}; len(current) > 0; {
 		var next []level
 		for _, l := range current {
-			if seen[l.typ] { // further away than before; twice on one level is ambiguous, and found out by that
+			if seen[l.typ] { // seen on a nearer level; two of one level are both listed, and so found to be ambiguous
 				continue
 			}
 			for i := range l.typ.NumField() {
@@ -246,7 +249,7 @@ func quotable(k reflect.Kind) bool {
 	return k >= reflect.Bool && k <= reflect.Float64 || k == reflect.String
 }
 
-// A keyNamer returns the member name that a map key becomes.
+// A keyNamer returns the member name for a map key.
 type keyNamer func(reflect.Value) (string, error)
 
 func keyNamerFor(t reflect.Type) keyNamer {

@@ -1,43 +1,45 @@
 package patch
 
+// This file tracks the position of the walk in the raw JSON and emits operations there.
+
 import (
 	"fmt"
 	"reflect"
 	"strconv"
 )
 
-// A frame is one step of the walk's way from the root to where it stands: a member or a list item.
+// A frame is one step of the path from the root to the walk's current position: a member or a list item.
 //
-// Its place in the raw JSON is looked up only when something below it has changed, and then once.
+// Its position in the raw JSON is looked up once, and only if something below it has changed.
 type frame struct {
 	name string // the member, unless this is an item
 	item bool
 	from int // the item's index in raw
-	to   int // the item's index when all earlier operations have been applied
+	to   int // the item's index once all earlier operations are applied
 
 	plan  *plan
 	after reflect.Value
 
 	node    node
 	known   bool // node has been looked up
-	written bool // an operation has written all of it, so that what stands below needs none
-	listed  bool // entries have been listed
-	low     int  // where they begin in differ.entries
+	written bool // an operation has written the whole value, so that nothing below needs one
+	listed  bool // its entries have been listed
+	low     int  // the first of them in differ.entries
 	high    int
-	byName  map[string]int // of objects with many members
+	byName  map[string]int // the same by name, for objects with many members
 }
 
-// A differ walks through two trees at once.
+// A differ walks two trees in lockstep.
 type differ struct {
 	raw     []byte
 	doc     document
 	opened  bool
 	opts    options
 	frames  []frame
-	stack   [12]frame // where frames lives at first; objects are rarely deeper
-	entries []entry   // of all frames that have been listed, in their order
+	stack   [12]frame // initial memory of frames; objects are rarely deeper
+	entries []entry   // of all listed frames, in the order of the frames
 	ops     []operation
-	buf     []byte // values and paths of operations, one behind the other
+	buf     []byte // values and paths of operations, back to back
 	scratch []byte
 }
 
@@ -58,7 +60,8 @@ func (d *differ) pop() {
 	d.frames = d.frames[:len(d.frames)-1]
 }
 
-// locate looks up where the walk stands. It returns the first frame that raw has no value for, or else the top.
+// locate looks up the walk's position in raw. It returns the index of the first frame that is missing or null in raw,
+// or else of the top frame.
 func (d *differ) locate() (int, error) {
 	if !d.opened {
 		doc, root, err := open(d.raw)
@@ -91,7 +94,7 @@ func (d *differ) locate() (int, error) {
 	return top, nil
 }
 
-// lookUp finds one frame below its parent.
+// lookUp finds the node of one frame among the entries of its parent.
 func (d *differ) lookUp(parent, child int) error {
 	p, c := &d.frames[parent], &d.frames[child]
 	c.known = true
@@ -137,7 +140,8 @@ func containerOf(f *frame) byte {
 	return '{'
 }
 
-// enumerate finds the members or items of a frame's value, once.
+// enumerate lists the members or items of a frame's value, once. It returns ErrDuplicate if an object holds a member
+// twice.
 func (d *differ) enumerate(f *frame, at int) error {
 	if f.listed {
 		return nil
@@ -174,7 +178,8 @@ func (d *differ) mismatch(at int, what string) error {
 	return fmt.Errorf("%w: raw has %s at %q", ErrMismatch, what, d.pointer(at))
 }
 
-// put makes the value at the top of the walk what the handler made of it, creating what raw lacks on the way.
+// put writes the handler's value at the top of the walk. If raw lacks a parent of it, put writes the topmost missing
+// parent with everything below.
 func (d *differ) put() error {
 	at, err := d.locate()
 	if err != nil {
@@ -202,7 +207,7 @@ func (d *differ) put() error {
 	return nil
 }
 
-// remove takes away the member at the top of the walk, where raw has it.
+// remove emits the removal of the member at the top of the walk, if raw has it.
 func (d *differ) remove() error {
 	if _, err := d.locate(); err != nil {
 		return err
@@ -213,7 +218,7 @@ func (d *differ) remove() error {
 	return nil
 }
 
-// pointer is the JSON pointer (RFC 6901) of a frame.
+// pointer returns the JSON pointer (RFC 6901) of a frame.
 func (d *differ) pointer(at int) string {
 	d.scratch = d.appendPointer(d.scratch[:0], at)
 	return string(d.scratch)

@@ -1,17 +1,20 @@
 package patch
 
+// This file pairs the items of a list by the members that identify them.
+
 import (
 	"reflect"
 	"slices"
 )
 
-// A keyer tells the items of a list apart by one of their members.
+// A keyer identifies the items of a list by one of their members.
 type keyer struct {
 	name  string
-	field *field // of the item's struct; nil where items are trees
+	field *field // of the item's struct; nil if items are trees, or the struct has no such field
 }
 
-// resolver looks up the key's field once all plans are complete; list types may contain themselves.
+// resolver returns a function that looks up the key's field. It is called once all plans are complete, because list
+// types can contain themselves.
 func (k *keyer) resolver(list *plan) func() {
 	return func() {
 		item := list.elem
@@ -29,8 +32,8 @@ func (k *keyer) resolver(list *plan) func() {
 	}
 }
 
-// memberOf returns the member of an item that its key is in, and its plan where that is known; an invalid value if the
-// item has none, or a zero one.
+// memberOf returns the member of an item that holds its key, and the plan of that member if it is known. The member
+// is invalid if the item has none, or a zero one.
 func memberOf(k *keyer, v reflect.Value) (reflect.Value, *plan) {
 	if v = behindPointers(v); !v.IsValid() {
 		return v, nil
@@ -56,7 +59,7 @@ func memberOf(k *keyer, v reflect.Value) (reflect.Value, *plan) {
 	return v, p
 }
 
-// behindPointers returns what a pointer or an interface holds; an invalid value for nil.
+// behindPointers returns the value behind pointers and interfaces; an invalid value for nil.
 func behindPointers(v reflect.Value) reflect.Value {
 	for v.IsValid() && (v.Kind() == reflect.Pointer || v.Kind() == reflect.Interface) {
 		v = v.Elem()
@@ -64,7 +67,7 @@ func behindPointers(v reflect.Value) reflect.Value {
 	return v
 }
 
-// keyOf returns an item's key. An item whose key is missing or zero has none: it is no item in particular.
+// keyOf returns an item's key. A key that is missing or zero identifies no item, so such an item has none.
 func (d *differ) keyOf(k *keyer, v reflect.Value) (string, bool) {
 	v, p := memberOf(k, v)
 	if !v.IsValid() {
@@ -80,8 +83,8 @@ func (d *differ) keyOf(k *keyer, v reflect.Value) (string, bool) {
 	return string(text), err == nil
 }
 
-// namesIn returns the members that may tell the items of a list apart where its type names no key, as the types of most
-// custom resources do not.
+// namesIn returns the members that can identify the items of a list whose type names no key: name, key and id. The
+// types of most custom resources name none.
 func namesIn(item *plan) []*keyer {
 	for item != nil && item.shape == shapePointer {
 		item = item.elem
@@ -108,7 +111,7 @@ func namesIn(item *plan) []*keyer {
 	return names
 }
 
-// nameOf returns the text of such a member.
+// nameOf returns the text of a member that namesIn returned. It reports false if the item has none.
 func nameOf(k *keyer, v reflect.Value) (string, bool) {
 	if v, _ = memberOf(k, v); v.IsValid() && v.Kind() == reflect.String {
 		return v.String(), true
@@ -116,7 +119,7 @@ func nameOf(k *keyer, v reflect.Value) (string, bool) {
 	return "", false
 }
 
-// alignNames pairs items by a name that one item has before, and one after.
+// alignNames pairs the items whose name occurs once before and once after.
 func (d *differ) alignNames(s *stretch, k *keyer, p *pairing) {
 	const several = -1
 	find := func(n int, item func(int) reflect.Value, counterparts []int) map[string]int {
@@ -144,15 +147,15 @@ func (d *differ) alignNames(s *stretch, k *keyer, p *pairing) {
 	}
 }
 
-// mayBecome reports whether an item may be what another one was, by its position. An item of another key is another
-// item, unless nothing else about it has changed: then it has been renamed.
+// mayBecome reports whether two items may be paired by their position. Items with different keys are different items,
+// unless nothing else differs: then the item has been renamed.
 func (d *differ) mayBecome(s *stretch, i, j int, k *keyer) bool {
 	was, hadKey := d.keyOf(k, s.before(i))
 	is, hasKey := d.keyOf(k, s.after(j))
 	return !hadKey || !hasKey || was == is || d.equalBut(s.before(i), s.after(j), k)
 }
 
-// mayBecomeByNames is the same for lists whose type names no key.
+// mayBecomeByNames is mayBecome for lists whose type names no key.
 func (d *differ) mayBecomeByNames(s *stretch, i, j int, names []*keyer) bool {
 	var other *keyer
 	for _, k := range names {
@@ -169,7 +172,7 @@ func (d *differ) mayBecomeByNames(s *stretch, i, j int, names []*keyer) bool {
 	return other == nil || d.equalBut(s.before(i), s.after(j), other)
 }
 
-// equalBut reports whether two items are equal in all members but one.
+// equalBut reports whether two items are equal in all members but the key.
 func (d *differ) equalBut(a, b reflect.Value, k *keyer) bool {
 	a, b = behindPointers(a), behindPointers(b)
 	if !a.IsValid() || !b.IsValid() || a.Type() != b.Type() {
@@ -200,8 +203,8 @@ func (d *differ) equalBut(a, b reflect.Value, k *keyer) bool {
 	return false
 }
 
-// alignKeys pairs items by their key, and returns those that have none. Equal items have equal keys, so equality
-// decides first only among the items that share one.
+// alignKeys pairs items by their key, and returns those without one. Equal items have equal keys, so equality decides
+// first only among the items that share a key.
 func (d *differ) alignKeys(s *stretch, k *keyer, p *pairing) (a, b []int) {
 	type group struct{ a, b []int }
 	groups := make(map[string]*group, s.m)
@@ -245,8 +248,9 @@ func (d *differ) alignKeys(s *stretch, k *keyer, p *pairing) (a, b []int) {
 	return a, b
 }
 
-// alignAlike pairs items that share a key but not their number: each with the one it has most members in
-// common with, and with the first of several. Port 53 over UDP is not port 53 over TCP.
+// alignAlike pairs items that share a key, if their number before and after differs. Each is paired with the item
+// that has most members in common with it, or with the first of several such. Port 53 over UDP is not port 53 over
+// TCP.
 func (d *differ) alignAlike(s *stretch, a, b []int, p *pairing) {
 	if len(a) == 0 || len(b) == 0 {
 		return

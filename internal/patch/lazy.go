@@ -1,29 +1,31 @@
 package patch
 
+// This file parses JSON only as far as a patch reaches, and changes it there.
+
 import (
 	"slices"
 	"strconv"
 )
 
-// A lazy value is JSON that has been read as far as was needed. It begins as text; an object or array that is opened
-// becomes a list of values.
+// A lazy value is JSON that is parsed on demand. It starts as text. An opened object or array becomes a list of
+// values.
 type lazy struct {
 	text   []byte
-	doc    *document // that the text is part of; nil for a value that came with the patch
-	node   node      // where it stands there
+	doc    *document // the text is part of it; nil for a value from the patch
+	node   node      // the position of the text in doc
 	opened bool
-	items  []*lazy        // of an array; of an object, in the order of names, with nil for a member that was removed
+	items  []*lazy        // items of an array, or members in the order of names; nil for a removed member
 	names  [][]byte       // of an object's members, as JSON; nil for an array
-	byName map[string]int // the same, decoded
+	byName map[string]int // the index of each member by its decoded name
 }
 
-// enter returns the root of an object.
+// enter returns the root value, opened, and reports whether it is an object.
 func enter(raw []byte) (*lazy, bool) {
 	v := &lazy{text: raw}
 	return v, v.open() && v.node.kind == '{'
 }
 
-// open reads the members of an object or the items of an array, once.
+// open reads the members of an object or the items of an array, once. It reports whether that succeeded.
 func (v *lazy) open() bool {
 	if v.opened {
 		return true
@@ -64,7 +66,7 @@ func (v *lazy) open() bool {
 	return true
 }
 
-// set gives an object a member. Of two of one name the last one counts, as for every decoder that we know.
+// set sets a member of an object. Of two members with one name the last one counts, as in every decoder that we know.
 func (v *lazy) set(name string, quoted []byte, item *lazy) {
 	if i, ok := v.byName[name]; ok {
 		v.items[i] = item
@@ -74,7 +76,7 @@ func (v *lazy) set(name string, quoted []byte, item *lazy) {
 	v.items, v.names = append(v.items, item), append(v.names, quoted)
 }
 
-// child returns a member or an item; nil when there is none.
+// child returns a member or an item; nil if it does not exist.
 func (v *lazy) child(name string) *lazy {
 	if v.names == nil {
 		if i, ok := v.index(name); ok && i < len(v.items) {
@@ -88,7 +90,7 @@ func (v *lazy) child(name string) *lazy {
 	return nil
 }
 
-// index reads the plain form of an index.
+// index parses an index in its plain form, which consists of digits.
 func (v *lazy) index(name string) (int, bool) {
 	for i := range len(name) {
 		if name[i] < '0' || name[i] > '9' {
@@ -117,7 +119,7 @@ func (v *lazy) add(name string, value []byte) bool {
 	return true
 }
 
-// replace adds a member that an object lacks, as the API server's library does.
+// replace replaces a member or an item. It adds a member that the object lacks, as the API server's library does.
 func (v *lazy) replace(name string, value []byte) bool {
 	if v.names != nil {
 		return v.add(name, value)
@@ -148,7 +150,7 @@ func (v *lazy) remove(name string) bool {
 	return true
 }
 
-// append writes the value.
+// append appends the value as JSON.
 func (v *lazy) append(dst []byte) []byte {
 	if !v.opened {
 		return append(dst, v.text...)

@@ -1,5 +1,7 @@
 package patch
 
+// This file turns the pairing of two lists into operations: on single items, or one that replaces the list.
+
 import (
 	"fmt"
 	"reflect"
@@ -9,19 +11,20 @@ import (
 	"strings"
 )
 
-// What it takes to apply a patch decides when a list is better written anew than rearranged. Measured with the library
-// that the API server uses, an operation with an index takes as long as some 100 bytes of JSON, and another byte for
-// every five items of the list, which it copies. Whatever is done inside a list costs decoding it, so that replacing it is
-// never much slower; but that makes a patch of its full length, so up to these bounds items move and come and go singly.
+// These bounds decide when a list is replaced rather than rearranged. Measured with the library that the API server
+// uses, an operation with an index takes as long as about 100 bytes of JSON. It takes another byte for every five
+// items of the list, which the library copies. Any change in a list makes the library decode it, so that replacing it
+// is never much slower. But a replacement makes the patch as long as the list, so up to these bounds items are moved,
+// added and removed one by one.
 const (
-	freeMoves      = 2  // items that may always move by operations of their own, if that makes the patch shorter
-	maxMoves       = 64 // items that may do so at most; each takes two operations
-	freeOperations = 64 // items that may always come and go one by one
+	freeMoves      = 2  // items that may always move one by one, if that makes the patch shorter
+	maxMoves       = 64 // most items that may move one by one; each takes two operations
+	freeOperations = 64 // items that may always be added or removed one by one
 	costOfChange   = 100
 	itemsPerCost   = 5
 )
 
-// items walks through two lists.
+// items emits the operations that turn one list into another.
 func (d *differ) items(p *plan, k *keyer, a, b reflect.Value) error {
 	m, n := a.Len(), b.Len()
 	head, tail := 0, 0
@@ -59,7 +62,7 @@ func (d *differ) items(p *plan, k *keyer, a, b reflect.Value) error {
 	}
 	s := &stretch{list: p, a: a, b: b, head: head, m: m - head - tail, n: n - head - tail}
 	if s.m == 0 && (s.n <= freeOperations || tail == 0) {
-		return d.insert(s, tail) // the most frequent change of all
+		return d.insert(s, tail) // the most frequent change
 	}
 	pairs := d.align(s, k)
 	if err := d.rearrange(s, &pairs, tail); err != nil {
@@ -78,7 +81,8 @@ func (d *differ) items(p *plan, k *keyer, a, b reflect.Value) error {
 	return nil
 }
 
-// keyByOption looks for WithListKey. The key that the Go type names but does not have goes unused.
+// keyByOption returns the key that WithListKey names for the list; the last matching option counts. Without one it
+// returns k. It is called only if the Go type names no key, or one that its items have no field for.
 func (d *differ) keyByOption(list *plan, k *keyer) *keyer {
 	if len(d.opts.listKeys) == 0 {
 		return k
@@ -94,7 +98,7 @@ func (d *differ) keyByOption(list *plan, k *keyer) *keyer {
 	return k
 }
 
-// matches tells whether a path fits a pattern in which "*" stands for any one step.
+// matches reports whether a path matches a pattern in which "*" matches any one segment.
 func matches(pattern, path string) bool {
 	want, have := strings.Split(pattern, "/"), strings.Split(path, "/")
 	if len(want) != len(have) {
@@ -108,7 +112,7 @@ func matches(pattern, path string) bool {
 	return true
 }
 
-// insert emits the operations for a stretch that was not there before.
+// insert emits the operations that add a stretch of new items.
 func (d *differ) insert(s *stretch, tail int) error {
 	for j := range s.n {
 		if err := d.add(s, -1, j, tail); err != nil {
@@ -118,7 +122,8 @@ func (d *differ) insert(s *stretch, tail int) error {
 	return nil
 }
 
-// add emits the operation that puts an item where it belongs, in front of as many others.
+// add emits the operation that adds an item at its index, in front of others. If there are no others, the item is
+// appended.
 func (d *differ) add(s *stretch, i, j, others int) error {
 	start := len(d.buf)
 	if err := d.appendItem(s, i, j); err != nil {
@@ -132,7 +137,7 @@ func (d *differ) add(s *stretch, i, j, others int) error {
 	return nil
 }
 
-// rearrange emits the operations that take away, add and move items, after which every item is in its place.
+// rearrange emits the operations that remove, add and move items until every item is in its place.
 func (d *differ) rearrange(s *stretch, p *pairing, tail int) error {
 	stays := inOrder(p.from)
 	kept, moves := 0, 0
@@ -151,14 +156,14 @@ func (d *differ) rearrange(s *stretch, p *pairing, tail int) error {
 	if d.dear(s, p, stays, moves, tail, len(d.pointer(top))+1) {
 		return d.rewrite(s, p)
 	}
-	// From the back, so that what is still to be removed keeps its index.
+	// Items are removed from the back, so that those still to be removed keep their index.
 	for i := s.m - 1; i >= 0; i-- {
 		if j := p.to[i]; j < 0 || !stays[j] {
 			d.emit("remove", top, s.head+i, len(d.buf))
 		}
 	}
-	// From the front: all items before the next one are in their place already.
-	later := kept + tail // items that are still to come and in their place, too
+	// Items are added from the front, so that all items before the next one are already in their place.
+	later := kept + tail // items behind the current one that are already in their place
 	for j, i := range p.from {
 		if stays[j] {
 			later--
@@ -171,7 +176,7 @@ func (d *differ) rearrange(s *stretch, p *pairing, tail int) error {
 	return nil
 }
 
-// dear tells whether a list is better written anew than rearranged.
+// dear reports whether a list is cheaper to replace than to rearrange.
 func (d *differ) dear(s *stretch, p *pairing, stays []bool, moves, tail, path int) bool {
 	f := d.top()
 	size := int(f.node.end - f.node.start)
@@ -189,7 +194,7 @@ func (d *differ) dear(s *stretch, p *pairing, stays []bool, moves, tail, path in
 	appended := tail == 0
 	for j := len(stays) - 1; j >= 0; j-- {
 		appended = appended && !stays[j]
-		if !stays[j] && !appended { // items are appended at no cost, however many
+		if !stays[j] && !appended { // appending is free, however many items
 			changes++
 		}
 	}
@@ -199,7 +204,7 @@ func (d *differ) dear(s *stretch, p *pairing, stays []bool, moves, tail, path in
 		changes > freeOperations && changes*cost > size
 }
 
-// rewrite emits one operation that writes the list anew, each item with the bytes that raw has for it.
+// rewrite emits one operation that replaces the list. Items that raw has keep their bytes.
 func (d *differ) rewrite(s *stretch, p *pairing) error {
 	start := len(d.buf)
 	d.buf = append(d.buf, '[')
@@ -225,7 +230,8 @@ func (d *differ) rewrite(s *stretch, p *pairing) error {
 	return nil
 }
 
-// appendItem appends the raw bytes of the item that was at i, or the new item that is at j.
+// appendItem appends the raw bytes of the item that was at i, or the new item at j. Both are indices in the stretch,
+// and negative in front of it; for a new item only i is negative.
 func (d *differ) appendItem(s *stretch, i, j int) error {
 	var err error
 	if i < 0 && j >= 0 {
@@ -242,10 +248,10 @@ func (d *differ) appendItem(s *stretch, i, j int) error {
 	return nil
 }
 
-// inOrder tells which of the paired items can stay where they are while the others move around them: those
-// of a longest increasing subsequence.
+// inOrder reports which of the paired items can stay in place while the others move around them. They are those of a
+// longest increasing subsequence.
 func inOrder(from []int) []bool {
-	var tails []int // tails[l] is the end of the best subsequence of length l+1
+	var tails []int // tails[l] is the index of the last item of the best subsequence of length l+1
 	prev := make([]int, len(from))
 	for j, i := range from {
 		if i < 0 {

@@ -1,5 +1,7 @@
 package patch
 
+// This file compares maps, interfaces and values that marshal themselves.
+
 import (
 	"bytes"
 	"encoding/json"
@@ -12,10 +14,10 @@ import (
 // A change is a map key under which two maps differ.
 type change struct {
 	name string
-	a, b reflect.Value // invalid where the map lacks the key
+	a, b reflect.Value // invalid if the map lacks the key
 }
 
-// members walks through two maps, in the order of their keys so that equal calls give equal patches.
+// members walks two maps in the order of their keys, so that equal calls produce equal patches.
 func (d *differ) members(p *plan, a, b reflect.Value) error {
 	if a.IsNil() != b.IsNil() && (b.IsNil() || b.Len() == 0) {
 		return d.put() // between null and {}
@@ -64,7 +66,7 @@ func (d *differ) changes(p *plan, a, b reflect.Value) ([]change, error) {
 	return out, failed
 }
 
-// texts walks through the maps that change most, labels and annotations, without a word about reflection.
+// texts walks two maps of strings without reflection. Labels and annotations are the maps that change most.
 func (d *differ) texts(p *plan, x, y map[string]string) error {
 	var space [16]string
 	names := space[:0]
@@ -117,7 +119,7 @@ func (d *differ) enter(was bool) (at int, err error) {
 		return at, err
 	}
 	if top := len(d.frames) - 1; was && at == top && d.top().node.kind == 0 {
-		// For instance 01 in raw and 1 in a map of integers: we cannot name the member that is meant.
+		// For instance 01 in raw and 1 in a map of integers: the member's name in raw is unknown.
 		return at, d.mismatch(top, "no member that is in the decoded map")
 	}
 	return at, nil
@@ -136,7 +138,7 @@ func (d *differ) member(p *plan, c change) error {
 	return d.value(p.elem, c.a, c.b)
 }
 
-// dynamic compares what stands in two interfaces.
+// dynamic compares the values in two interfaces.
 func (d *differ) dynamic(a, b reflect.Value) error {
 	if a.IsNil() || b.IsNil() {
 		return d.put()
@@ -156,8 +158,8 @@ func (d *differ) opaque(p *plan, a, b reflect.Value) error {
 	return d.trees(p, p, a, b)
 }
 
-// trees compares what two values marshal to. Where that is an object or a list on both sides, only the difference
-// is written: a type that marshals itself can have members that do not, and raw may know more about those.
+// trees compares the JSON of two values. If both are objects, or both are lists, only the difference is written. A
+// type that marshals itself can have members that do not, and raw can know more about those.
 func (d *differ) trees(pa, pb *plan, a, b reflect.Value) error {
 	x, err := d.encode(nil, pa, a)
 	if err != nil {
@@ -182,7 +184,7 @@ func (d *differ) trees(pa, pb *plan, a, b reflect.Value) error {
 	va, vb := reflect.ValueOf(tx), reflect.ValueOf(ty)
 	err = d.value(planFor(va.Type()), va, vb)
 	if errors.Is(err, ErrMismatch) && depth > 1 {
-		// The type writes another form than the one it has read, so its members have no counterpart in raw.
+		// The type writes another form than the one that it reads, so its members have no counterpart in raw.
 		for len(d.frames) > depth {
 			d.pop()
 		}

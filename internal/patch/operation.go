@@ -1,5 +1,7 @@
 package patch
 
+// This file holds the operations that the walk emits.
+
 import (
 	"bytes"
 	"encoding/json"
@@ -8,19 +10,19 @@ import (
 	"gomodules.xyz/jsonpatch/v2"
 )
 
-// An operation is where its text stands in differ.buf: the value, empty for none, and behind it the path.
+// An operation holds the positions of its text in differ.buf: the value, empty for none, followed by the path.
 type operation struct {
 	kind              string
 	value, path, next int32
 }
 
-// Where an operation's path leads, below the frame that it is about; any other number is the index of an item.
+// These are special targets of an operation, relative to its frame. Any other number is the index of an item.
 const (
 	itself = -1
-	behind = -2 // the last item
+	behind = -2 // behind the last item
 )
 
-// emit adds an operation on a frame, or on an item below it. Its value has been appended to the buffer from start.
+// emit adds an operation on a frame, or on an item below it. The operation's value is in the buffer from start on.
 func (d *differ) emit(kind string, at, index, start int) {
 	if d.ops == nil {
 		d.ops = make([]operation, 0, 16)
@@ -37,8 +39,8 @@ func (d *differ) emit(kind string, at, index, start int) {
 	d.ops = append(d.ops, operation{kind: kind, value: int32(start), path: int32(path), next: int32(len(d.buf))})
 }
 
-// A Patch is the difference between two objects: operations that Compare has made, and no others. The zero value holds
-// none. It is never changed.
+// A Patch is the difference between two objects. It holds only operations from Compare, and is never changed. The
+// zero value holds none.
 type Patch struct {
 	ops []operation
 	buf []byte
@@ -50,7 +52,7 @@ func (p *Patch) Len() int { return len(p.ops) }
 func (p *Patch) pathOf(o operation) []byte  { return p.buf[o.path:o.next] }
 func (p *Patch) valueOf(o operation) []byte { return p.buf[o.value:o.path:o.path] } // empty for none
 
-// Operations returns the operations as values, which are the caller's own.
+// Operations returns the operations as values that the caller owns.
 func (p *Patch) Operations() []jsonpatch.Operation {
 	if len(p.ops) == 0 {
 		return nil
@@ -67,7 +69,7 @@ func (p *Patch) Operations() []jsonpatch.Operation {
 	return all
 }
 
-// Is reports whether operations are still those that Operations has returned.
+// Is reports whether ops are still the operations that Operations returned.
 func (p *Patch) Is(ops []jsonpatch.Operation) bool {
 	if len(ops) != len(p.ops) {
 		return false
@@ -82,7 +84,7 @@ func (p *Patch) Is(ops []jsonpatch.Operation) bool {
 	return true
 }
 
-// AppendJSON appends the operations as the JSON array that the function AppendJSON makes of their values.
+// AppendJSON appends the operations as the same JSON array that the function AppendJSON would make of them.
 func (p *Patch) AppendJSON(dst []byte) []byte {
 	const frame = len(`{"op":"replace","path":"","value":},`)
 	if need := len(p.buf) + frame*len(p.ops) + 2; cap(dst)-len(dst) < need {

@@ -1,5 +1,7 @@
 package patch
 
+// This file works out how encoding/json would treat a Go type, once per type.
+
 import (
 	"encoding"
 	"encoding/json"
@@ -9,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// A shape is what JSON makes of a Go type.
+// A shape is the form that a Go type has in JSON.
 type shape uint8
 
 const (
@@ -29,10 +31,10 @@ const (
 	shapeInterface
 	shapeMarshaler     // MarshalJSON
 	shapeTextMarshaler // MarshalText
-	shapeUnstructured  // the tree inside stands for the value
+	shapeUnstructured  // the value is the tree inside
 )
 
-// A plan is all that the walk needs to know about a Go type. It never changes once planFor has returned it.
+// A plan holds everything that the walk needs to know about a Go type. It never changes once planFor has returned it.
 type plan struct {
 	typ    reflect.Type
 	shape  shape
@@ -40,12 +42,12 @@ type plan struct {
 	fields []field // of structs, sorted by name
 	keys   keyNamer
 	quoted bool     // a number, bool or string inside a JSON string
-	same   sameFunc // cheap equality, always of values that marshal themselves; may err towards false
+	same   sameFunc // cheap equality, set for all values that marshal themselves; can err towards false
 
-	embedded [][]int // the indices of embedded structs that fields stand in
+	embedded [][]int // the indices of embedded structs that hold fields
 
-	// native is set for types of which only the pointer marshals itself. encoding/json passes over such a
-	// method where the value has no address (map elements), and so do we.
+	// native is set for types of which only the pointer marshals itself. encoding/json ignores such a method if the
+	// value has no address (map elements), and so does this package.
 	native *plan
 }
 
@@ -67,7 +69,7 @@ func planFor(t reflect.Type) *plan {
 	for _, resolve := range b.later {
 		resolve()
 	}
-	// Published only now: types may refer to themselves, and nobody must see half a plan.
+	// Plans are published only now: types can refer to themselves, and no other goroutine must see half a plan.
 	for t, p := range b.done {
 		plans.LoadOrStore(t, p)
 	}
@@ -95,7 +97,7 @@ func (b *planner) plan(t reflect.Type) *plan {
 	}
 	switch pointer := reflect.PointerTo(t); {
 	case t.Kind() == reflect.Pointer:
-		b.fill(p) // what it points to has all its methods, and an address
+		b.fill(p) // the element has all its methods, and an address
 	case t.Implements(marshalerType):
 		p.shape, p.same = shapeMarshaler, sameFor(t)
 	case pointer.Implements(marshalerType):
@@ -114,7 +116,7 @@ func (b *planner) plan(t reflect.Type) *plan {
 	return p
 }
 
-// fill plans a type by its kind, methods aside.
+// fill plans a type by its kind, without regard to its methods.
 func (b *planner) fill(p *plan) {
 	t := p.typ
 	switch t.Kind() {
@@ -158,7 +160,8 @@ func (b *planner) fill(p *plan) {
 	}
 }
 
-// inQuotes is the plan of a field with the "string" option, which has no effect on what marshals itself.
+// inQuotes returns the plan of a field with the "string" option, which has no effect on values that marshal
+// themselves.
 func (p *plan) inQuotes() *plan {
 	q := *p
 	switch p.shape {
@@ -170,7 +173,7 @@ func (p *plan) inQuotes() *plan {
 	return &q
 }
 
-// on is the plan to follow for this very value.
+// on returns the plan to use for this particular value.
 func (p *plan) on(v reflect.Value) *plan {
 	if p.native != nil && !v.CanAddr() {
 		return p.native

@@ -1,5 +1,7 @@
 package patch
 
+// This file finds members and items in the raw JSON.
+
 import (
 	"bytes"
 	"encoding/binary"
@@ -11,37 +13,37 @@ import (
 	"sync"
 )
 
-// A document answers where in the raw JSON a member or an item stands, without decoding anything.
+// A document finds the position of members and items in the raw JSON, without decoding it.
 //
-// One pass over the bytes notes where each object and array ends; after that, listing the members of one
-// object costs as much as it has members, whatever stands below them. It is tolerant of what cannot mislead
-// it: the JSON has been decoded by the caller, so this is no validator, but no input makes it panic.
+// One pass over the bytes records where each object and array ends. After that, listing the members of an object
+// takes time in proportion to their number, whatever is below them. The caller has decoded the JSON already, so a
+// document is no validator and tolerates errors that cannot mislead it. But no input makes it panic.
 type document struct {
 	raw   []byte
 	spans []span
 }
 
-// A span belongs to one object or array, in the order of their opening brackets.
+// A span belongs to one object or array. Spans are in the order of the opening brackets.
 type span struct {
 	end  int32 // just behind the closing bracket
-	next int32 // the span of the next object or array that does not stand inside this one
+	next int32 // the span of the next object or array that is not inside this one
 }
 
-// A node is a JSON value in its place.
+// A node is the position and kind of a JSON value.
 type node struct {
 	start, end int32
 	span       int32
-	kind       byte // '{', '[', '"', 'n' for null, '0' for other scalars; 0 when there is no such value
+	kind       byte // '{', '[', '"', 'n' for null, '0' for other scalars; 0 if there is no such value
 }
 
-// holds tells whether there is a value and it is not null.
+// holds reports whether there is a value and it is not null.
 func (n node) holds() bool { return n.kind != 0 && n.kind != 'n' }
 
 // An entry is a member of an object or an item of an array.
 type entry struct {
 	node
 	nameStart, nameEnd int32
-	name               string // only where the JSON spells it otherwise
+	name               string // decoded; empty if it is plain ASCII without escapes
 }
 
 func (doc *document) named(e *entry, name string) bool {
@@ -53,13 +55,13 @@ func (doc *document) named(e *entry, name string) bool {
 
 func malformed(at int) error { return fmt.Errorf("%w at byte %d", ErrSyntax, at) }
 
-// spanPool holds the spans of documents that have been closed.
+// spanPool holds the spans of closed documents.
 var spanPool = sync.Pool{New: func() any { return new([]span) }}
 
-// mostPooled is how many spans a document may leave for others: those of some megabytes.
+// mostPooled bounds the spans that a document may return to the pool. Some megabytes of JSON have that many.
 const mostPooled = 1 << 16
 
-// close gives the spans to other documents. Nothing can be looked up any more.
+// close returns the spans to the pool. Lookups are not possible any more.
 func (doc *document) close() {
 	if 0 < cap(doc.spans) && cap(doc.spans) <= mostPooled {
 		spans := doc.spans[:0]
@@ -68,7 +70,7 @@ func (doc *document) close() {
 	doc.spans = nil
 }
 
-// open makes the pass and returns the node of the whole document.
+// open makes the pass over the bytes, and returns the node of the whole document.
 func open(raw []byte) (document, node, error) {
 	doc := document{raw: raw}
 	if len(raw) >= math.MaxInt32 {
@@ -78,7 +80,7 @@ func open(raw []byte) (document, node, error) {
 		doc.spans = *pooled
 	}
 	doc.spans = slices.Grow(doc.spans, 16+len(raw)/32)
-	var nesting [64]int32 // most documents need no more
+	var nesting [64]int32 // enough for most documents
 	stack := nesting[:0]
 	for i := 0; i < len(raw); i++ {
 		switch raw[i] {
@@ -97,7 +99,7 @@ func open(raw []byte) (document, node, error) {
 			}
 			s := &doc.spans[stack[len(stack)-1]]
 			stack = stack[:len(stack)-1]
-			if s.end != -int32(raw[i]-2) { // in ASCII, each bracket is two before its counterpart
+			if s.end != -int32(raw[i]-2) { // in ASCII, an opening bracket is two below its closing one
 				return doc, node{}, malformed(i)
 			}
 			s.end, s.next = int32(i+1), int32(len(doc.spans))
@@ -114,8 +116,8 @@ func open(raw []byte) (document, node, error) {
 	return doc, root, err
 }
 
-// closingQuote finds the end of a string whose text starts at i; negative when there is none. Half of all bytes
-// stand in strings, so it looks at eight of them at a time.
+// closingQuote finds the end of a string whose text starts at i. It returns -1 if there is none. Half of all bytes
+// are in strings, so it checks eight of them at a time.
 func closingQuote(raw []byte, i int) int {
 	const all = 0x0101010101010101
 	for i+8 <= len(raw) {
@@ -142,7 +144,7 @@ func closingQuote(raw []byte, i int) int {
 	return -1
 }
 
-// zeroBytes sets the highest bit of the lowest byte that is zero; bits above that one may be set or not.
+// zeroBytes sets the highest bit of the lowest byte that is zero. Bits above that one can be set or not.
 func zeroBytes(x uint64) uint64 { return (x - 0x0101010101010101) &^ x & 0x8080808080808080 }
 
 func skipSpace(raw []byte, i int) int {
@@ -152,8 +154,8 @@ func skipSpace(raw []byte, i int) int {
 	return i
 }
 
-// value reads the value at a position. span is the first one that does not start before it; the next such
-// one behind the value is returned.
+// value reads the value at a position. span is the index of the first span that does not start before the position.
+// value also returns the index of the first span behind the value.
 func (doc *document) value(at int, span int32) (node, int32, error) {
 	raw := doc.raw
 	if at >= len(raw) {
@@ -223,7 +225,7 @@ func (doc *document) entries(n node, out []entry) ([]entry, error) {
 	}
 }
 
-// memberName reads a name and its colon, and returns where the value stands.
+// memberName reads a name and its colon, and returns the position of the value.
 func (doc *document) memberName(at int) (entry, int, error) {
 	raw := doc.raw
 	if at >= len(raw) || raw[at] != '"' {
@@ -236,7 +238,7 @@ func (doc *document) memberName(at int) (entry, int, error) {
 	e := entry{nameStart: int32(at + 1), nameEnd: int32(end)}
 	for _, c := range raw[at+1 : end] {
 		if c == '\\' || c >= 0x80 {
-			// Escapes, and bytes that decoding replaces when they are not UTF-8.
+			// The name has escapes, or bytes that decoding replaces if they are not UTF-8.
 			var name string
 			if err := json.Unmarshal(raw[at:end+1], &name); err != nil {
 				return entry{}, 0, malformed(at)
@@ -252,7 +254,7 @@ func (doc *document) memberName(at int) (entry, int, error) {
 	return e, skipSpace(raw, at+1), nil
 }
 
-// duplicate returns a name that two members share.
+// duplicate returns a name that two members share, if there is one.
 func (doc *document) duplicate(members []entry) (string, bool) {
 	name := func(e *entry) []byte {
 		if e.name != "" {

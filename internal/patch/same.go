@@ -1,5 +1,7 @@
 package patch
 
+// This file holds cheap equality tests for types that are frequent in pods.
+
 import (
 	"reflect"
 
@@ -9,10 +11,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// A sameFunc tells whether two values surely marshal to the same JSON. False may also mean "not known".
+// A sameFunc reports whether two values surely marshal to the same JSON. False can also mean "not known".
 type sameFunc func(a, b reflect.Value) bool
 
-// sameFor finds the cheapest test for a type that marshals itself; pods are full of the types named here.
+// sameFor returns the cheapest test for a type that marshals itself. Pods are full of the types named here.
 func sameFor(t reflect.Type) sameFunc {
 	switch t {
 	case reflect.TypeFor[resource.Quantity]():
@@ -53,8 +55,8 @@ func sameFor(t reflect.Type) sameFunc {
 	}
 }
 
-// quickFor finds a test in one comparison for the structs of which a pod has most; nil for all others. Pointers in
-// them differ between an object and its copy, and then the closer look is due.
+// quickFor returns a test by one comparison for the structs that are most frequent in a pod; nil for all others.
+// Pointers in these structs differ between an object and its copy. The test is then false, and a closer look follows.
 func quickFor(t reflect.Type) sameFunc {
 	switch t {
 	case reflect.TypeFor[corev1.EnvVar]():
@@ -71,10 +73,11 @@ func quickFor(t reflect.Type) sameFunc {
 
 func identical[T comparable](a, b reflect.Value) bool { return *pointerTo[T](a) == *pointerTo[T](b) }
 
-// sameQuantity takes copies: comparing changes the form in which a Quantity keeps its number.
+// sameQuantity takes copies, because comparing changes the form in which a Quantity holds its number.
 func sameQuantity(x, y resource.Quantity) bool { return x.Format == y.Format && x.Cmp(y) == 0 }
 
-// holdsInterface tells whether comparing two values of a comparable type could panic, or follow a pointer's identity.
+// holdsInterface reports whether comparing two values of a comparable type could panic, or depend on the identity of
+// a pointer.
 func holdsInterface(t reflect.Type) bool {
 	switch t.Kind() {
 	case reflect.Interface, reflect.Pointer, reflect.Chan:
@@ -91,7 +94,7 @@ func holdsInterface(t reflect.Type) bool {
 	return false
 }
 
-// pointerTo avoids copying a value to the heap where it has an address already.
+// pointerTo returns a pointer to a value. It copies the value to the heap only if the value has no address.
 func pointerTo[T any](v reflect.Value) *T {
 	if v.CanAddr() {
 		return v.Addr().Interface().(*T)

@@ -1,12 +1,14 @@
 package patch
 
+// This file writes strings, and JSON from other encoders, as encoding/json does.
+
 import (
 	"bytes"
 	"encoding/json"
 	"unicode/utf8"
 )
 
-// appendCompact appends JSON that somebody else wrote, in our spelling.
+// appendCompact appends JSON from another encoder, in the spelling of encoding/json.
 func appendCompact(dst, text []byte) ([]byte, error) {
 	var compact bytes.Buffer
 	if err := json.Compact(&compact, text); err != nil {
@@ -15,7 +17,7 @@ func appendCompact(dst, text []byte) ([]byte, error) {
 	return appendEscaped(dst, compact.Bytes()), nil
 }
 
-// appendEscaped appends JSON, escaping what HTML would trip over; such bytes stand in strings only.
+// appendEscaped appends JSON and escapes the characters that HTML treats specially, which occur only in strings.
 func appendEscaped(dst, text []byte) []byte {
 	from := 0
 	for i := 0; i < len(text); i++ {
@@ -35,7 +37,7 @@ func appendEscaped(dst, text []byte) []byte {
 
 const hex = "0123456789abcdef"
 
-// appendString appends a JSON string as encoding/json writes it, escaped for HTML.
+// appendString appends a JSON string as encoding/json writes it, HTML escaped.
 func appendString[T string | []byte](dst []byte, s T) []byte {
 	dst = append(dst, '"')
 	from := 0

@@ -1,5 +1,7 @@
 package patch
 
+// This file writes operations as JSON, as encoding/json would.
+
 import (
 	"bytes"
 	"encoding/json"
@@ -7,9 +9,9 @@ import (
 	"gomodules.xyz/jsonpatch/v2"
 )
 
-// AppendJSON appends a patch as json.Marshal would write it, without reflection. It is meant for operations
-// that Diff has made, whose values are JSON already; of others, a value that cannot be marshalled
-// leaves the patch malformed, so that whoever applies it refuses it instead of applying half of it.
+// AppendJSON appends a patch as json.Marshal would write it, but without reflection. It is meant for operations from
+// Diff, whose values are JSON already. Any other value that cannot be marshalled leaves the patch malformed, so that
+// it is refused as a whole instead of being applied in part.
 func AppendJSON(dst []byte, ops []jsonpatch.Operation) []byte {
 	dst = append(dst, '[')
 	for i := range ops {

@@ -1,11 +1,13 @@
 package record
 
+// This file copies the bodies of requests and responses into memory, within a budget.
+
 import (
 	"sync"
 	"sync/atomic"
 )
 
-// budget bounds the memory of all calls that are on their way to the disk. It is safe for concurrent use.
+// budget bounds the memory of all calls that wait to be written. It is safe for concurrent use.
 type budget struct {
 	most  int64
 	taken atomic.Int64
@@ -21,8 +23,8 @@ func (b *budget) take(n int64) bool {
 
 func (b *budget) give(n int64) { b.taken.Add(-n) }
 
-// Most reviews fit into a pooled buffer at once. Larger ones get memory as they arrive, because a Content-Length is only
-// the caller's word.
+// Most reviews fit into a pooled buffer. Larger ones get memory as they arrive, because a Content-Length is only the
+// caller's claim.
 const (
 	firstBytes  = 32 << 10
 	mostPooled  = 1 << 20
@@ -35,16 +37,16 @@ var pool = sync.Pool{New: func() any { return new(make([]byte, 0, firstBytes)) }
 type buffer struct {
 	budget *budget
 	text   []byte
-	pooled *[]byte // whose memory text is, unless it has grown
-	size   int64   // which the caller announces; not positive when it does not
+	pooled *[]byte // the memory of text, unless text has outgrown it
+	size   int64   // as announced by the caller; not positive if unknown
 	taken  int64
-	seen   bool // something came
-	lost   bool // there was no room for all of it
+	seen   bool // at least one byte was added
+	lost   bool // there was no room for the whole body
 }
 
 func newBuffer(b *budget, size int64) buffer { return buffer{budget: b, size: size} }
 
-// add copies p, unless there is no room, from when on it copies nothing.
+// add copies p. Once there is no room, it drops the copy and copies nothing more.
 func (b *buffer) add(p []byte) {
 	if len(p) == 0 || b.lost {
 		return
@@ -93,7 +95,7 @@ func (b *buffer) take(n int) bool {
 	return true
 }
 
-// release gives memory and budget back. The text is used no more.
+// release returns memory and budget. The text must not be used after that.
 func (b *buffer) release() {
 	if b.pooled == nil && cap(b.text) >= firstBytes && cap(b.text) <= mostPooled {
 		b.pooled = new(b.text)

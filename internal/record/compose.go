@@ -1,5 +1,7 @@
 package record
 
+// This file composes the text of a recording from a call.
+
 import (
 	"bytes"
 	"encoding/json"
@@ -8,7 +10,7 @@ import (
 	"time"
 )
 
-// The kinds of failures, by which the log counts.
+// These are the kinds of failures, by which log lines are counted.
 const (
 	incomplete  = "incomplete"
 	notRedacted = "not redacted"
@@ -17,15 +19,16 @@ const (
 
 const mostError = 16 << 10 // bytes of the text of an error
 
-// file is what is to be written: when the call came, what it was about, and the text.
+// file is a recording to be written: the time of the call, the part of the file's name that describes the call, and the
+// text.
 type file struct {
 	received time.Time
 	about    string
 	text     []byte
 }
 
-// compose makes the file of a call; nil when it is not wanted. It runs what the program has given, and may panic no
-// more than that.
+// compose makes the file of a call; nil if the program does not want it. It runs functions of the program, and turns
+// a panic into an error.
 func (r *Recorder) compose(c *call) (f *file, err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -87,7 +90,7 @@ func (r *Recorder) compose(c *call) (f *file, err error) {
 	return &file{received: out.Received, about: about(review.Request), text: whole}, err
 }
 
-// join puts the response and our own words behind the last member of the review.
+// join appends the response and our own member to the members of the review.
 func join(request text, response []byte, out own) ([]byte, error) {
 	own, err := encode(out)
 	if err != nil {
@@ -105,7 +108,7 @@ func join(request text, response []byte, out own) ([]byte, error) {
 	return append(whole, "}\n"...), nil
 }
 
-// responseOf gives the response of an answer as it stands there; nil when the answer is no review.
+// responseOf returns the response in an answer, byte for byte; nil if the answer is no review.
 func responseOf(answer []byte) []byte {
 	if !json.Valid(answer) {
 		return nil

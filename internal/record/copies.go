@@ -10,23 +10,24 @@ import (
 	"strings"
 )
 
-// Tools keep a copy of the whole object in an annotation. Where an object holds a Secret, or its copy does, which may be
-// that of an earlier state, no copy is kept. Of annotations with other names, those are not kept that hold a Secret.
+// This file finds the copies of objects that tools keep in annotations. If an object holds a Secret, or if its copy
+// does, which can be of an earlier state, no copy is kept. Annotations with other names are removed only if they hold
+// a Secret.
 
-// copiesRule is for a request that holds something secret, wherever it stands: the copies may be those of any object
-// around it, or of the old one.
+// copiesRule is for a request that holds a secret, at any depth. The copies can be those of any object around it, or
+// of the old object.
 var copiesRule = func() *rule {
 	r := &rule{drops: isCopy}
 	r.others = r
 	return r
 }()
 
-// marksOfCopies are parts of the names of such annotations: kubectl's, and those of kapp, kopf, Rancher and Banzai Cloud's
+// marksOfCopies are parts of the names of such annotations: those of kubectl, kapp, kopf, Rancher and Banzai Cloud's
 // operators.
 var marksOfCopies = []string{"last-applied", "last-handled-configuration", "kapp.k14s.io/original", "objectset.rio.cattle.io/applied"}
 
-// isCopy tells whether tools keep a copy of the object in an annotation. In managedFields, where names begin with f:,
-// they keep none.
+// isCopy reports whether tools keep a copy of the object in an annotation. Names in managedFields begin with f: and
+// hold no copies.
 func isCopy(annotation string) bool {
 	annotation = strings.ToLower(annotation)
 	if strings.HasPrefix(annotation, "f:") {
@@ -40,12 +41,13 @@ func isCopy(annotation string) bool {
 	return false
 }
 
-// isCopy is the same for a name in a text. Most names are none, which is seen at once.
+// isCopy does the same for a name in a text. A cheap test rules out most names first.
 func (t text) isCopy(name span) bool {
 	return name.end-name.start > len(marksOfCopies[0]) && bytes.ContainsAny(t.at(name), `-/\`) && isCopy(t.word(name))
 }
 
-// annotationsRule is for a request in which annotations with these names hold a Secret: they go from all objects.
+// annotationsRule is for a request in which annotations with these names hold a Secret. It removes them from all
+// objects.
 func annotationsRule(names []string) *rule {
 	r := &rule{names: []string{"annotations"}, below: []*rule{{drops: func(name string) bool { return slices.Contains(names, name) }}}}
 	r.others = r
@@ -59,8 +61,8 @@ func (d *redaction) annotation(name, text string) {
 	}
 }
 
-// secretsIn finds the Secrets and tokens, with something to take out, in a text that is JSON or JSON in base64, which may be
-// packed. It is nil where there are none.
+// secretsIn finds the Secrets and tokens in a text, if there is something to redact in them. The text is JSON, or
+// JSON in base64, which can be compressed with gzip. It returns nil if there are none.
 func secretsIn(copied string) *redaction {
 	t := text(strings.TrimSpace(copied))
 	if len(t) == 0 {
@@ -90,10 +92,10 @@ func secretsIn(copied string) *redaction {
 
 var gzipped = []byte("\x1f\x8b")
 
-// mostUnpacked bounds what a copy is unpacked to. An object takes up to 3 MB.
+// mostUnpacked bounds the size of an unpacked copy. An object takes up to 3 MB.
 const mostUnpacked = 16 << 20
 
-// holdsSecret tells whether a copy is of something that holds a Secret or the like, or may be. It may be packed.
+// holdsSecret reports whether a copy holds a Secret or the like, or could hold one. The copy can be compressed.
 func holdsSecret(copied string) bool {
 	t := text(strings.TrimSpace(copied))
 	if json.Valid(t) {
@@ -122,7 +124,7 @@ func holdsSecret(copied string) bool {
 	return holdsSecret(string(plain))
 }
 
-// fromBase64 decodes a text that is in base64, with padding or without; an empty one is not.
+// fromBase64 decodes a text that is in base64, with padding or without. It reports false for an empty one.
 func fromBase64(s string) (plain []byte, ok bool) {
 	plain, err := base64.RawStdEncoding.DecodeString(strings.TrimRight(s, "="))
 	return plain, err == nil && len(plain) > 0

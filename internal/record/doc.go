@@ -1,61 +1,73 @@
-// Package record keeps the AdmissionReviews that a running Manager answers in files, so that what happened in
-// production can be played again at a desk.
+// Package record writes the AdmissionReviews that a running Manager answers to files, so that events in production
+// can be replayed at a desk.
 //
-// A Recorder stands in front of the handler (Wrap), copies what goes in and what comes out, and hands both to one
-// goroutine, which redacts and writes them. Nothing of it can harm a call: there is a bound on what waits, what finds
-// no room is left out and counted, and the disk holds so many files of so many bytes, of which the oldest go first. A
-// folder belongs to one Recorder at a time. Close waits for the calls that have begun, which may be the ones that one
-// wants: those that hang.
+// A Recorder wraps the handler (Wrap), copies requests and responses, and passes both to one goroutine, which redacts
+// and writes them. The recording cannot harm a call. The queue is bounded, and calls that find no room are left out
+// and counted. The folder holds a bounded number of files and bytes, and the oldest files are removed first. A folder
+// belongs to one Recorder at a time. Close waits for the calls in flight, because calls that hang can be the
+// interesting ones.
 //
 // # The file
 //
-// There is one file for each call: an AdmissionReview, in the version in which it came, that holds request and
-// response and, as its last member, "eirinix" with what a review has no place for:
+// Each call has one file. It holds an AdmissionReview, in the version that the API server sent, with request and
+// response. Its last member, "eirinix", holds data for which a review has no field:
 //
 //	{"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1",
 //	 "request": {...}, "response": {...},
 //	 "eirinix": {"path": "/mutate/sidecar", "received": "2026-11-21T14:45:22.000123456Z", "took": "1.2ms",
 //	             "status": 200, "redacted": ["request.object.data"]}}
 //
-// The text of the request is that which arrived, byte for byte, but for what is redacted. A call that was answered
-// with an HTTP error has no response but "error", the text of the answer. Read reads such files, and reviews that
-// other tools have kept.
+// The text of the request is the one that arrived, byte for byte, except for redacted values. A call that was
+// answered with an HTTP error has no response but "error", which holds the text of the answer. Read reads such files,
+// and reviews from other tools.
 //
-// # What is taken out
+// # Redaction
 //
-// Of every Secret (see the rules in secrets.go, which err on the side of caution) the values of data and stringData are
-// replaced by Placeholder; their keys stay. The tokens of TokenReviews and TokenRequests are replaced too, and credentials,
-// known by their names, in the extra of a user: of request.userInfo, of TokenReviews, SelfSubjectReviews, SubjectAccessReviews,
-// LocalSubjectAccessReviews and CertificateSigningRequests. Patches that write there are redacted alike.
+// In every Secret, the values of data and stringData are replaced by Placeholder, and their keys stay. The rules in
+// secrets.go err on the side of caution. The tokens of TokenReviews and TokenRequests are replaced, too. So are
+// credentials in the extra of a user, which are known by their names. That applies to request.userInfo, TokenReviews,
+// SelfSubjectReviews, SubjectAccessReviews, LocalSubjectAccessReviews and CertificateSigningRequests. Patches that
+// write to these places are redacted alike.
 //
-// Two kinds of annotations are removed, from all objects of a call (see copies.go). One whose text is JSON that holds a
-// Secret or a token goes whatever its name, also in base64 or packed with gzip. Those in which tools keep a copy of a whole
-// object, such as kubectl.kubernetes.io/last-applied-configuration, go when the call holds a Secret or a token, at
-// whatever depth, and when the copy does.
+// Two kinds of annotations are removed from all objects of a call (see copies.go). The first kind has a text that is
+// JSON and holds a Secret or a token, also in base64 or compressed with gzip. Such an annotation is removed whatever
+// its name. The second kind holds a copy of a whole object that a tool keeps, such as
+// kubectl.kubernetes.io/last-applied-configuration. It is removed if the call holds a Secret or a token, at any
+// depth, or if the copy does.
 //
-// A value that was taken out of a call is taken out of its other strings as well (see values.go): of the request, the
-// patch, warnings, messages, audit annotations and errors. It is found as it is and without the space around it, escaped as in
-// JSON and in URLs, in hexadecimal, as a list of bytes, and in base64, also with other things before and behind it, and twice
-// over; the placeholder is spelt likewise, but for escapes. In the request these strings stay: the names of members, but for
-// labels, annotations and managed fields; the name, namespace, uid, kind and version of objects, and their times; and the
-// resource and the operation of the request.
+// A value that was removed from a call is removed from the other strings of the call as well (see values.go): those of
+// the request, the patch, warnings, messages, audit annotations and errors. The value is found in these forms:
 //
-// As placeholders are the same everywhere, a patch applies to the recorded object as it did to the real one, and a step that
-// only passes a value on does so when it is played again; unless a value is also the name of a member, or several keys
-// became one.
+//   - as it is, and without the space around it
+//   - escaped as in JSON and in URLs
+//   - in hexadecimal
+//   - as a list of bytes
+//   - in base64, also with other text before and behind it, and in base64 twice
 //
-// Options.Redact takes out other things that a program knows to be secret.
+// The placeholder is written in the same form, but without escapes. In the request these strings stay: the names of
+// members, except in labels, annotations and managed fields; the name, namespace, uid, kind and version of objects, and
+// their times; and the resource and the operation of the request.
 //
-// What remains, and must be known: the names and sizes of things; the keys of Secrets; a Secret as text in another place than
-// an annotation, or in YAML, in a call that holds it nowhere else; values that stand where none belong in such a call (an
-// environment variable, a ConfigMap, a label); values of fewer than seven bytes; and things that a program makes of a value:
-// parts of it, one line of several, a hash, other encodings.
+// Placeholders are the same everywhere. So a patch applies to the recorded object as it did to the real one. A step
+// that only passes a value on does so in a replay, too. Exceptions are a value that is also the name of a member, and
+// several keys that became one.
 //
-// What cannot be redacted for sure is not written.
+// Options.Redact removes other data that a program knows to be secret.
+//
+// The following data remain in recordings, and operators must know about them:
+//
+//   - the names and sizes of things, and the keys of Secrets
+//   - a Secret as text outside of annotations, or in YAML, in a call that holds it nowhere else
+//   - secret values in places where they do not belong (an environment variable, a ConfigMap, a label), in a call that
+//     holds them nowhere else
+//   - values of fewer than seven bytes
+//   - data that a program derives from a value: parts of it, one line of several, a hash, other encodings
+//
+// A call that cannot be redacted for sure is not written.
 //
 // # The folder
 //
-// New makes a folder with mode 0700, and files have mode 0600. It warns in the log of a folder that group or others may write
-// to, in which they could replace recordings; not of one with the sticky bit, such as /tmp, in which they can only be in
-// the way. It refuses one whose lock is a symbolic link.
+// New creates a folder with mode 0700, and files have mode 0600. It logs a warning about a folder that group or
+// others may write to, because they could replace recordings. A folder with the sticky bit, such as /tmp, causes no
+// warning, because other users can only add files there. New refuses a folder whose lock is a symbolic link.
 package record

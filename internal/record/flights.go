@@ -1,25 +1,28 @@
 package record
 
+// This file counts the calls in flight, and queues those that have been answered.
+
 import "sync"
 
-// flights knows the calls that are to be recorded, from their beginning until it is told what became of them, and the
-// queue in which those that were answered wait to be written. It is safe for concurrent use, and never waits.
+// flights tracks the calls to be recorded, from their beginning until their outcome is reported. It also holds the
+// queue of answered calls that wait to be written. It is safe for concurrent use, and never blocks.
 //
-// Every call that begins lands once, and is settled once, by whoever knows what became of it; or all that are left are
-// given up at once, and nothing is told of them again. Who settles, or gives up, must tell, and then call telling.Done.
+// Every call that begins lands once, and is settled once by the goroutine that knows its outcome. Alternatively, giveUp
+// settles all remaining calls at once, and nothing is reported about them again. The goroutine that settles a call, or
+// gives up, must report the outcome and then call telling.Done.
 type flights struct {
 	mu        sync.Mutex
-	closed    bool // no more begin
+	closed    bool // no more calls begin
 	ended     bool // queue is closed
-	over      bool // what was left has been given up
-	unlanded  int  // have begun, and not landed
-	unsettled int  // have begun, and not been settled
+	over      bool // the remaining calls have been given up
+	unlanded  int  // calls that have begun, and not landed
+	unsettled int  // calls that have begun, and not been settled
 
 	queue   chan *call
 	telling sync.WaitGroup
 }
 
-// begin takes a call, unless it is too late.
+// begin registers a call. It reports false after close.
 func (f *flights) begin() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -31,7 +34,8 @@ func (f *flights) begin() bool {
 	return true
 }
 
-// land queues a call that has been answered, if it is wanted and there is room. If not, it tells whether that settles it.
+// land queues an answered call, if it is wanted and there is room. If it is not queued, settled reports whether that
+// settles the call.
 func (f *flights) land(c *call, wanted bool) (queued, settled bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -48,7 +52,7 @@ func (f *flights) land(c *call, wanted bool) (queued, settled bool) {
 	return queued, settled
 }
 
-// settle tells whether what became of a call is to be told.
+// settle reports whether the caller must report the outcome of a call.
 func (f *flights) settle() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -64,7 +68,7 @@ func (f *flights) settleLocked() bool {
 	return true
 }
 
-// close lets no more calls begin. The queue ends behind the last one that has begun.
+// close lets no more calls begin. The queue ends with the last call that has begun.
 func (f *flights) close() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -72,7 +76,8 @@ func (f *flights) close() {
 	f.endQueue()
 }
 
-// giveUp ends the queue at once, and settles all that is left. If that is nothing, there is nothing to tell.
+// giveUp ends the queue at once, and settles all remaining calls. If none remain, or if they were given
+// up before, it returns zeros and there is nothing to report.
 func (f *flights) giveUp() (unanswered, unwritten int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -1,5 +1,7 @@
 package record
 
+// This file runs the Redact hook of the program.
+
 import (
 	"bytes"
 	"encoding/base64"
@@ -14,20 +16,20 @@ import (
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 )
 
-// hooked is what the program's own hook has to see of a call.
+// hooked holds the parts of a call that the program's hook must see.
 type hooked struct {
 	hook     func(map[string]any)
 	request  text   // the review that holds the request
-	response []byte // nil when there is none
+	response []byte // nil if there is none
 	notes    []string
 
-	object  span           // the last one, which is the one that counts; its end is 0 when there is none
-	after   map[string]any // what the hook has left of it
-	changed bool           // whether that is less
+	object  span           // the last one, which is the one that counts; its end is 0 if there is none
+	after   map[string]any // the object after the hook
+	changed bool           // whether its text must be replaced
 }
 
-// run shows the hook the objects. A hook that has seen the object is shown what the patch makes of it, too: if it takes
-// something out of either, the patch is made anew, of what is left.
+// run runs the hook on the objects. If there is a patch, the hook also sees the patched object. If it removes
+// something from either, a new patch is made from the remaining data.
 func (h *hooked) run() (err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -66,7 +68,8 @@ func (h *hooked) run() (err error) {
 	return nil
 }
 
-// show shows the hook an object, and gives what it leaves of it, and whether the text must be replaced by it.
+// show runs the hook on an object. It returns the object after the hook, its text, and whether the text must be
+// replaced.
 func (h *hooked) show(raw []byte) (after map[string]any, text []byte, changed bool, err error) {
 	if err := decode(raw, &after); err != nil {
 		return nil, nil, false, err
@@ -75,7 +78,7 @@ func (h *hooked) show(raw []byte) (after map[string]any, text []byte, changed bo
 	if err != nil {
 		return nil, nil, false, err
 	}
-	// A member that comes twice is shown once, so the text may hold more than what the hook has seen.
+	// A member that occurs twice is shown once, so the text can hold more than the hook has seen.
 	more := countMembers(raw) != countMembers(before)
 	h.hook(after)
 	if text, err = encode(after); err != nil {
@@ -126,7 +129,7 @@ func (h *hooked) redactPatch() error {
 	return nil
 }
 
-// difference is a patch. Arrays are replaced whole.
+// difference appends the operations of a patch between two objects. Arrays are replaced as a whole.
 func difference(patch []map[string]any, path string, from, to map[string]any) []map[string]any {
 	if patch == nil {
 		patch = []map[string]any{}
@@ -158,7 +161,7 @@ func difference(patch []map[string]any, path string, from, to map[string]any) []
 	return patch
 }
 
-// decode keeps numbers as they are spelt.
+// decode decodes an object, and keeps the spelling of numbers.
 func decode(raw []byte, into *map[string]any) error {
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.UseNumber()
@@ -176,7 +179,7 @@ func encode(v any) ([]byte, error) {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
 }
 
-// countMembers counts those of all objects in a text.
+// countMembers counts the members of all objects in a text.
 func countMembers(raw []byte) (n int) {
 	t := text(raw)
 	for i := 0; i < len(t); i++ {
@@ -190,8 +193,8 @@ func countMembers(raw []byte) (n int) {
 	return n
 }
 
-// withoutValues says what a panic was about. What the program panics with may hold parts of the object; what the
-// runtime says does not.
+// withoutValues describes a panic. A panic value from the program can hold parts of the object, so only its type is
+// shown. A runtime error holds none.
 func withoutValues(v any) string {
 	if err, ok := v.(runtime.Error); ok {
 		return err.Error()

@@ -1,5 +1,7 @@
 package record
 
+// This file claims a folder for one Recorder.
+
 import (
 	"fmt"
 	"io/fs"
@@ -7,17 +9,17 @@ import (
 	"path/filepath"
 )
 
-// lockName is the file in a folder that says, as long as somebody has claimed it, that a Recorder is at work there. It is
-// none of the recordings (*.json), and goes when the Recorder does; a crash may leave it, which harms nobody.
+// lockName is the lock file of a folder. As long as a process has claimed it, a Recorder is at work there. It is no
+// recording (*.json), and is removed when the Recorder ends. A crash can leave it behind, which does no harm.
 const lockName = ".eirinix.lock"
 
-// lock is the claim on a folder. One goroutine uses it.
+// lock is the claim on a folder. Only one goroutine uses it.
 type lock struct {
 	path string
 	file *os.File
 }
 
-// lockFolder claims a folder, which no other Recorder may be using, in this process or another.
+// lockFolder claims a folder. No other Recorder may use the folder, in this process or another.
 func lockFolder(dir string) (*lock, error) {
 	inUse := fmt.Errorf("another recording, of this process or another, goes on in %q; stop that one, or name another folder", dir)
 	l := &lock{path: filepath.Join(dir, lockName)}
@@ -36,15 +38,15 @@ func lockFolder(dir string) (*lock, error) {
 		if l.stands() {
 			return l, nil
 		}
-		_ = file.Close() // who held it has removed it meanwhile: it is nobody's any more
+		_ = file.Close() // its holder has removed it meanwhile, so the claim is worthless
 	}
 	return nil, inUse
 }
 
-// mostClaims bounds how often others may be faster.
+// mostClaims bounds how often other processes can be faster.
 const mostClaims = 10
 
-// stands tells whether the claimed file is still that in the folder.
+// stands reports whether the claimed file is still the one in the folder.
 func (l *lock) stands() bool {
 	ours, err := l.file.Stat()
 	if err != nil {
@@ -54,10 +56,10 @@ func (l *lock) stands() bool {
 	return err == nil && os.SameFile(ours, there)
 }
 
-// release removes the file, unless somebody has put another in its place, and gives the claim up.
+// release removes the file, unless another process has replaced it, and gives up the claim.
 func (l *lock) release() {
 	if l.stands() {
-		_ = os.Remove(l.path) // as long as it is ours
+		_ = os.Remove(l.path) // while it is still claimed
 	}
 	_ = l.file.Close()
 }

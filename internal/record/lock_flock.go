@@ -2,15 +2,17 @@
 
 package record
 
+// This file claims a lock file with flock.
+
 import (
 	"errors"
 	"os"
 	"syscall"
 )
 
-// openToClaim opens a file that is ours until it is closed or the process dies; it gives none if it is somebody else's.
-// On file systems that know no such claims, it is everybody's. It follows no symbolic link, which another user may have put
-// there to have a file made elsewhere.
+// openToClaim opens a file and claims it until it is closed or the process dies. It returns nil if another Recorder
+// has claimed the file. On file systems without such claims, every caller gets one. It follows no symbolic link,
+// because another user could have placed one there to have a file created elsewhere.
 func openToClaim(path string) (*os.File, error) {
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
 	if err != nil {

@@ -2,14 +2,16 @@
 
 package record
 
+// This file claims a lock file on systems without flock.
+
 import (
 	"errors"
 	"io/fs"
 	"os"
 )
 
-// openToClaim opens a file that is ours as long as it cannot be removed while it is open, which is so on Windows; it gives
-// none if it is somebody else's.
+// openToClaim creates a file and claims it. The claim holds as long as an open file cannot be removed, which is the
+// case on Windows. It returns nil if another Recorder has claimed the file.
 func openToClaim(path string) (*os.File, error) {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, nil

@@ -1,5 +1,7 @@
 package record
 
+// This file makes the names of recordings.
+
 import (
 	"regexp"
 	"strings"
@@ -15,17 +17,17 @@ const (
 
 var ours = regexp.MustCompile(`^[0-9]{8}t[0-9]{6}\.[0-9]{9}z(-[a-z0-9.-]*)?\.json$`)
 
-// isOurs tells whether a file has the name of a recording.
+// isOurs reports whether a file has the name of a recording.
 func isOurs(name string) bool { return ours.MatchString(name) }
 
-// fileName is where a recording stands. It holds nothing but a-z, 0-9, dots and dashes, and fits into the 255 bytes that
+// fileName returns the name of a recording. It holds only a-z, 0-9, dots and dashes, and fits into the 255 bytes that
 // file systems allow.
 func fileName(received time.Time, about string) string {
 	return received.UTC().Format(stamp) + about + extension
 }
 
-// about tells in a file's name what the call was for: -<operation>-<resource>[.<subresource>]-<namespace>-<name>-<uid>,
-// without what it does not have. Every part of it is a stranger's word.
+// about describes the call in a file's name: -<operation>-<resource>[.<subresource>]-<namespace>-<name>-<uid>,
+// without the parts that the request lacks. Every part is untrusted input.
 func about(req *admissionv1.AdmissionRequest) string {
 	resource := req.Resource.Resource
 	if req.SubResource != "" {
@@ -48,7 +50,8 @@ func about(req *admissionv1.AdmissionRequest) string {
 	return b.String()
 }
 
-// clean leaves of a word what may stand in a file's name.
+// clean lowercases a word, replaces characters that a file's name may not hold with dashes, and truncates the word to
+// most bytes.
 func clean(word string, most int) string {
 	word = strings.Map(func(c rune) rune {
 		switch {
@@ -62,7 +65,7 @@ func clean(word string, most int) string {
 	return word[:min(len(word), most)]
 }
 
-// generateName is that of the object, with the dash at its end.
+// generateName returns the generateName of the object, with the dash at its end.
 func generateName(req *admissionv1.AdmissionRequest) string {
 	t := text(req.Object.Raw)
 	if len(t) == 0 {

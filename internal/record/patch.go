@@ -1,5 +1,7 @@
 package record
 
+// This file redacts the patch of a response.
+
 import (
 	"encoding/base64"
 	"encoding/json"
@@ -7,9 +9,9 @@ import (
 	"strings"
 )
 
-// redactPatch takes out of a response what its patch writes to places for which there are rules, and what Secrets it
-// writes anywhere, and adds that to the values. It gives the response as it is to be written. What is no patch matters only
-// if there are rules.
+// redactPatch redacts the values that the patch of a response writes to places with rules, and the Secrets that it
+// writes anywhere. It adds them to secrets, and returns the response to be written. A malformed patch is an error
+// only if there are rules or Secrets.
 func redactPatch(response []byte, rules []*rule, secrets *values) (redacted []byte, notes []string, err error) {
 	t := text(response)
 	if t == nil {
@@ -40,19 +42,19 @@ func redactPatch(response []byte, rules []*rule, secrets *values) (redacted []by
 	return t.edited(edits), notes, nil
 }
 
-// isPatch tells whether a member of a response is its patch, unless that is empty.
+// isPatch reports whether a member of a response is its patch, and is not empty.
 func (t text) isPatch(m member) bool {
 	return t.is(m.name, "patch") && !t.isNull(m.value) && string(t.at(m.value)) != `""`
 }
 
-// redactOperations redacts what a patch writes. Operations on what is removed from the object are removed, so that the
-// others still apply.
+// redactOperations redacts the values that a patch writes. It removes operations on members that are removed from the
+// object, so that the other operations still apply.
 func (d *redaction) redactOperations(rules []*rule) error {
 	t := d.text
 	d.look(t.all().start, false)
 	d.lookWhereto()
 	if t.isNull(t.all()) {
-		return nil // a list that its program has not made
+		return nil // a nil list of operations
 	}
 	if t.kind(t.all()) != '[' {
 		return failed(notRedacted, "the patch of the response is no list of operations, so that nothing can be taken out of it")
@@ -84,7 +86,8 @@ func (d *redaction) redactOperations(rules []*rule) error {
 	return nil
 }
 
-// lookWhereto finds the Secrets that operations write straight into annotations, which only their paths tell.
+// lookWhereto finds the Secrets that operations write directly into annotations, which only the paths of the
+// operations show.
 func (d *redaction) lookWhereto() {
 	t := d.text
 	for operation := range t.elements(t.all()) {
@@ -107,7 +110,7 @@ func (d *redaction) lookWhereto() {
 	}
 }
 
-// copiesSecret tells whether an operation writes the copy of what holds a Secret straight into an annotation.
+// copiesSecret reports whether an operation writes a copy that holds a Secret directly into an annotation.
 func (t text) copiesSecret() bool {
 	for operation := range t.elements(t.all()) {
 		copies, secret := false, false
@@ -127,8 +130,8 @@ func (t text) copiesSecret() bool {
 	return false
 }
 
-// whereto gives the rules for the value of an operation, or tells that it is about what is removed. A member may come
-// twice: all are followed.
+// whereto returns the rules for the value of an operation, or reports that its target is removed. A member can occur
+// twice, so all occurrences are followed.
 func (d *redaction) whereto(operation span, rules []*rule) (there []*rule, gone bool) {
 	t := d.text
 	for m := range t.members(operation) {
@@ -148,8 +151,8 @@ func (d *redaction) whereto(operation span, rules []*rule) (there []*rule, gone 
 	return there, false
 }
 
-// follow gives the rules that hold where a path of a patch leads, or tells that nothing is left there. What stands
-// before the first slash is looked at by nobody who applies patches.
+// follow returns the rules for the target of a patch's path, or reports that the target is removed. It ignores the
+// part before the first slash, as every program that applies patches does.
 func follow(path string, rules []*rule) (there []*rule, gone bool) {
 	for _, part := range strings.Split(path, "/")[1:] {
 		part = unescaped(part)
@@ -165,5 +168,5 @@ func follow(path string, rules []*rule) (there []*rule, gone bool) {
 	return rules, false
 }
 
-// unescaped is a part of a path as the name that it means.
+// unescaped returns the member name that a part of a path means.
 func unescaped(part string) string { return strings.NewReplacer("~1", "/", "~0", "~").Replace(part) }

@@ -1,16 +1,18 @@
 package record
 
+// This file limits the rate of log lines.
+
 import (
 	"sync"
 	"time"
 )
 
-// rareEvery is how often a line of one kind is worth its place in the log: whoever reaches the port can cause as many as
-// they like.
+// rareEvery is the interval between log lines of one kind. Without a limit, any client that reaches the port could
+// cause as many as it likes.
 const rareEvery = time.Minute
 
-// rarely lets one line of a kind through in a minute and counts the rest. The zero value lets the next one through.
-// It is safe for concurrent use. The kinds are few, and our own.
+// rarely passes one line of each kind per minute, and counts the others. The zero value passes the next line. It is
+// safe for concurrent use. There are few kinds, and no client can add one.
 type rarely struct {
 	mu    sync.Mutex
 	kinds map[string]*spell
@@ -21,7 +23,7 @@ type spell struct {
 	withheld int
 }
 
-// pass tells whether this one may go through, and how many of its kind did not since the last that did.
+// pass reports whether a line may be logged, and how many of its kind were withheld since the last one.
 func (r *rarely) pass(kind string) (withheld int, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

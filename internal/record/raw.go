@@ -1,5 +1,7 @@
 package record
 
+// This file navigates and edits JSON text without decoding it.
+
 import (
 	"bytes"
 	"encoding/json"
@@ -7,18 +9,18 @@ import (
 	"slices"
 )
 
-// span is a part of a text: from its first byte to behind its last.
+// span is a part of a text, from its first byte to just behind its last.
 type span struct{ start, end int }
 
 // member is a member of an object: its name, with the quotes, and its value.
 type member struct{ name, value span }
 
-// text is JSON that has been found valid, which makes it simple to find one's way in.
+// text is valid JSON, which makes it simple to navigate.
 type text []byte
 
 func (t text) at(s span) []byte { return t[s.start:s.end] }
 
-// all is the value that the text is.
+// all returns the span of the whole value, without the space around it.
 func (t text) all() span {
 	end := len(t)
 	for t[end-1] <= ' ' {
@@ -27,12 +29,12 @@ func (t text) all() span {
 	return span{t.skipSpace(0), end}
 }
 
-// kind is the byte that a value begins with.
+// kind returns the first byte of a value.
 func (t text) kind(s span) byte { return t[s.start] }
 
 func (t text) isNull(s span) bool { return t.kind(s) == 'n' }
 
-// members gives those of an object; of another value none.
+// members iterates over the members of an object. Other values have none.
 func (t text) members(object span) iter.Seq[member] {
 	return func(yield func(member) bool) {
 		for i, more := t.enter(object, '{'); more; i, more = t.next(i) {
@@ -46,7 +48,7 @@ func (t text) members(object span) iter.Seq[member] {
 	}
 }
 
-// elements gives those of an array; of another value none.
+// elements iterates over the elements of an array. Other values have none.
 func (t text) elements(array span) iter.Seq[span] {
 	return func(yield func(span) bool) {
 		for i, more := t.enter(array, '['); more; i, more = t.next(i) {
@@ -59,7 +61,7 @@ func (t text) elements(array span) iter.Seq[span] {
 	}
 }
 
-// strings gives those in a value, at whatever depth, and tells which are names.
+// strings iterates over the strings in a value, at any depth, and reports which are names.
 func (t text) strings(in span) iter.Seq2[span, bool] {
 	return func(yield func(span, bool) bool) {
 		for i := in.start; i < in.end; i++ {
@@ -76,7 +78,8 @@ func (t text) strings(in span) iter.Seq2[span, bool] {
 	}
 }
 
-// enter finds the first thing in brackets.
+// enter returns the position of the first member or element. It reports false if there is none, or if the value
+// begins with another bracket.
 func (t text) enter(s span, bracket byte) (i int, more bool) {
 	if t.kind(s) != bracket {
 		return s.end, false
@@ -85,7 +88,7 @@ func (t text) enter(s span, bracket byte) (i int, more bool) {
 	return i, t[i] != bracket+2 // in ASCII, the closing bracket
 }
 
-// next finds what follows behind a comma.
+// next returns the position of the member or element behind a comma.
 func (t text) next(i int) (_ int, more bool) {
 	i = t.skipSpace(i)
 	if t[i] != ',' {
@@ -101,7 +104,7 @@ func (t text) skipSpace(i int) int {
 	return i
 }
 
-// skip returns where the value ends that begins at i.
+// skip returns the end of the value that begins at i.
 func (t text) skip(i int) int {
 	switch t[i] {
 	case '"':
@@ -132,7 +135,7 @@ func (t text) skip(i int) int {
 func (t text) skipString(i int) int {
 	for i++; ; i++ {
 		i += bytes.IndexByte(t[i:], '"')
-		// A quote behind an odd number of backslashes belongs to the text.
+		// A quote behind an odd number of backslashes is escaped.
 		slashes := 0
 		for t[i-1-slashes] == '\\' {
 			slashes++
@@ -143,7 +146,7 @@ func (t text) skipString(i int) int {
 	}
 }
 
-// word is what a string says; of another value nothing.
+// word returns the text of a string; empty for another value.
 func (t text) word(s span) string {
 	if t.kind(s) != '"' {
 		return ""
@@ -159,7 +162,7 @@ func (t text) word(s span) string {
 	return word
 }
 
-// is tells whether a string says word, in whatever case, as decoders are content with.
+// is reports whether a string equals one of words. It ignores case, as decoders do.
 func (t text) is(s span, words ...string) bool {
 	if t.kind(s) != '"' {
 		return false
@@ -173,13 +176,13 @@ func (t text) is(s span, words ...string) bool {
 	})
 }
 
-// edit puts other text in the place of a span.
+// edit replaces a span with other text.
 type edit struct {
 	span
 	by string
 }
 
-// edited applies edits, which come in the order of the text.
+// edited returns the text with edits applied. The edits are in the order of the text.
 func (t text) edited(edits []edit) []byte {
 	size := len(t)
 	for _, e := range edits {
@@ -195,15 +198,15 @@ func (t text) edited(edits []edit) []byte {
 	return append(out, t[done:]...)
 }
 
-// removals makes edits that remove members of an object or elements of an array, each with one comma. It is told of all
-// of them in turn.
+// removals makes edits that remove members of an object or elements of an array, each with one comma. The caller must
+// report all of them in order.
 type removals struct {
 	to    *[]edit
-	stays int // where the last one ends that stays; 0 when there is none
-	open  int // which edit, from 1, reaches up to the next one; 0 when there is none
+	stays int // end of the last one that stays; 0 if there is none
+	open  int // the edit, from 1, that reaches up to the next one; 0 if there is none
 }
 
-// next is where the next one begins.
+// next reports the start of the next member or element.
 func (r *removals) next(start int) {
 	if r.open > 0 {
 		(*r.to)[r.open-1].end = start

@@ -1,5 +1,7 @@
 package record
 
+// This file reads recordings.
+
 import (
 	"errors"
 	"fmt"
@@ -10,26 +12,26 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 )
 
-// Recorded is a call as it was answered.
+// Recorded is a call with its answer, as it was recorded.
 type Recorded struct {
-	File     string        // where it was read from
-	Path     string        // of the URL, "/mutate/sidecar" say; empty in a review that another tool has kept
-	Received time.Time     // zero there
-	Took     time.Duration // zero there
-	Status   int           // of the HTTP answer; 0 there
-	Version  string        // in which the API server asked, "v1" or "v1beta1"
+	File     string        // the file that it was read from
+	Path     string        // of the URL, such as "/mutate/sidecar"; empty in a review from another tool
+	Received time.Time     // zero in such a review
+	Took     time.Duration // zero in such a review
+	Status   int           // of the HTTP answer; 0 in such a review
+	Version  string        // of the AdmissionReview that the API server sent, "v1" or "v1beta1"
 
-	// Review is the question and, unless Error says what came instead, the answer; as v1, whatever Version is. Its
+	// Review is the request and, unless Error holds another answer, the response. It is v1, whatever Version is. Its
 	// request is never nil.
 	Review *admissionv1.AdmissionReview
 
-	Redacted []string // what was taken out, "request.object.data" say
+	Redacted []string // the redacted places, such as "request.object.data"
 	Error    string   // the text of an answer that was no review
 }
 
-// Read reads a recording, or all those of a folder (*.json), sorted by name and so by time. An AdmissionReview that another
-// tool has kept is one, too, as long as it holds a request. A *.json that is none is an error that names it; other files
-// of a folder, and folders in it, are passed over.
+// Read reads a recording, or all recordings of a folder (*.json), sorted by name and so by time. An AdmissionReview
+// from another tool is a recording, too, if it holds a request. A *.json file that is no recording is an error that
+// names the file. Other files and subfolders of a folder are ignored.
 func Read(path string) ([]Recorded, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -53,7 +55,7 @@ func Read(path string) ([]Recorded, error) {
 }
 
 func recordingsIn(dir string) ([]string, error) {
-	entries, err := os.ReadDir(dir) // by name
+	entries, err := os.ReadDir(dir) // sorted by name
 	if err != nil {
 		return nil, err
 	}

@@ -1,5 +1,7 @@
 package record
 
+// This file holds the Recorder and its options.
+
 import (
 	"context"
 	"errors"
@@ -13,56 +15,57 @@ const (
 	defaultMaxFiles = 1000
 	defaultMaxBytes = 256 << 20
 
-	// What may wait to be written. A review of a legal object takes up to 12 MB, most take some 20 KB.
+	// These constants bound the calls that wait to be written. A review of a legal object takes up to 12 MB, most
+	// take about 20 KB.
 	mostWaiting      = 256
 	mostWaitingBytes = 64 << 20
 )
 
-// Outcomes of a call that was to be recorded, as Options.Counted is told them.
+// These are the outcomes of a call that was to be recorded. Options.Counted is called with them.
 const (
 	Written = "written" // there is a file
-	Dropped = "dropped" // the disk was slower than the calls, or Close had to end before them
-	Failed  = "failed"  // it could not be redacted, or not be written
+	Dropped = "dropped" // the disk was slower than the calls, or Close ended before the call was written
+	Failed  = "failed"  // it could not be redacted or written
 )
 
-// Options say what is recorded, and where.
+// Options configure a Recorder.
 type Options struct {
-	// Dir is the folder, which is made if it is missing, with mode 0700. It belongs to one Recorder at a time, as the
-	// file .eirinix.lock says while that lives; files of others in it are left alone. New warns of a folder in which
-	// other users may replace files. Required.
+	// Dir is the folder for recordings. A missing folder is created with mode 0700. It belongs to one Recorder at a
+	// time, which claims the file .eirinix.lock in it. Other files in the folder are left alone. New warns about a
+	// folder in which other users can replace files. Required.
 	Dir string
 
-	// MaxFiles and MaxBytes bound what lies in Dir, with what is left there of earlier runs: the oldest go first.
-	// 0 means 1000 files and 256 MiB.
+	// MaxFiles and MaxBytes bound the recordings in Dir, including those of earlier runs. The oldest are removed
+	// first. 0 means 1000 files and 256 MiB.
 	MaxFiles int
 	MaxBytes int64
 
-	// SecretData turns the redaction of Secrets, tokens and credentials off. Redact is called all the same.
+	// SecretData turns off the redaction of Secrets, tokens and credentials. Redact is still called.
 	SecretData bool
 
-	// Redact takes out of an object what must not be written. It is called for the object and the oldObject of each
-	// call, after the data of Secrets are replaced and before they are looked for elsewhere, and for what the patch
-	// makes of the object; it changes the map in place. Numbers in it are json.Number. One call is made at a time. If
-	// it panics, the call is not recorded.
+	// Redact removes data from an object that must not be written, by changing the map in place. It is called for the
+	// object and the oldObject of each call, and for the patched object. The data of Secrets has been replaced
+	// before, but its values have not yet been removed from other places. Numbers in the map are json.Number. Only
+	// one call is made at a time. If Redact panics, the call is not recorded.
 	Redact func(object map[string]any)
 
-	// Paths says on which paths calls are recorded, before anything of them is copied. It is called by several
-	// goroutines at once, on the way of an answer, and must return at once. nil means all.
+	// Paths reports whether calls on a path are recorded. It is called before anything of a call is copied. Several
+	// goroutines call it at once while clients wait for a response, so it must return at once. nil means all paths.
 	Paths func(path string) bool
 
-	// Only says which calls are recorded, by the whole request, before anything is taken out. nil means all. One
-	// call is made at a time, and never while somebody waits for an answer.
+	// Only reports whether a call is recorded. It gets the whole request before redaction. nil means all calls. Only
+	// one call is made at a time, and no client waits for it.
 	Only func(*admissionv1.AdmissionRequest) bool
 
-	// Log hears of what could not be recorded, once in a while. The zero Logger discards.
+	// Log receives messages about calls that could not be recorded, at a limited rate. The zero Logger discards them.
 	Log logr.Logger
 
-	// Counted is told what became of each call that was to be recorded. It may be called by several goroutines
-	// at once and must return at once. nil counts nothing.
+	// Counted is called with the outcome of each call that was to be recorded. Several goroutines can call it at
+	// once, and it must return at once. nil counts nothing.
 	Counted func(outcome string)
 }
 
-// A Recorder writes what goes through the handlers that it wraps. It is safe for concurrent use. Close ends it.
+// A Recorder records the calls of the handlers that it wraps. It is safe for concurrent use. Close ends it.
 type Recorder struct {
 	options Options
 	store   *store
@@ -72,8 +75,9 @@ type Recorder struct {
 	done    chan struct{} // closed when the writing goroutine has ended
 }
 
-// New makes a Recorder, and its folder, and starts the goroutine that writes. It tells with the remedy if nothing can be
-// written there, or another Recorder does, in which case nothing there is touched.
+// New makes a Recorder and its folder, and starts the goroutine that writes. It returns an error with the remedy if
+// the folder cannot be written to, or if another Recorder uses it. In the latter case nothing in the folder is
+// touched.
 func New(o Options) (*Recorder, error) {
 	if o.MaxFiles == 0 {
 		o.MaxFiles = defaultMaxFiles
@@ -113,17 +117,17 @@ func New(o Options) (*Recorder, error) {
 	return r, nil
 }
 
-// Close ends the recording. Calls that begin from now on are served unrecorded; for those that have begun it waits until
-// they are answered and written, and the goroutine has ended: one of them must not wait for Close.
+// Close ends the recording. Calls that begin from now on are served but not recorded. Close waits until the calls in
+// flight are answered and written, and the goroutine has ended. So a call must not wait for Close.
 //
-// When ctx ends first, what is not written by then is dropped: it is counted and logged before Close returns, which it
-// does with the cause of ctx. Of one that was on its way to the disk just then, there may be a file all the same; the
-// goroutine, and its hold of the folder, end behind that one. Further calls of Close wait likewise. When Close has
-// returned, nothing is logged or counted any more.
+// If ctx ends first, the calls that are not written yet are dropped. They are counted and logged before Close returns
+// the cause of ctx. A call that is being written at that moment can still get a file. The goroutine, with its claim
+// on the folder, ends after that call. Further calls of Close wait in the same way. Once Close has returned, nothing
+// is logged or counted any more.
 func (r *Recorder) Close(ctx context.Context) error {
 	r.flights.close()
 	select {
-	case <-r.done: // first of all: ctx may have ended too
+	case <-r.done: // checked first, because ctx may have ended, too
 		return nil
 	default:
 	}
@@ -135,11 +139,12 @@ func (r *Recorder) Close(ctx context.Context) error {
 	if r.giveUp(context.Cause(ctx)) {
 		return fmt.Errorf("recording ended before everything was written: %w", context.Cause(ctx))
 	}
-	<-r.done // which has nothing left to do
+	<-r.done // nothing is left to write
 	return nil
 }
 
-// giveUp drops all calls that are left, if there are any, or somebody else has. Then all that is to be told has been.
+// giveUp drops all remaining calls, and reports whether there were any, here or in another call of giveUp. When it
+// returns, all outcomes have been reported.
 func (r *Recorder) giveUp(why error) (lost bool) {
 	if unanswered, unwritten := r.flights.giveUp(); unanswered+unwritten > 0 {
 		r.tellGivenUp(unanswered, unwritten, why)
@@ -157,7 +162,7 @@ func (r *Recorder) tellGivenUp(unanswered, unwritten int, why error) {
 		"unanswered", unanswered, "unwritten", unwritten, "reason", why.Error(), "dir", r.options.Dir)
 }
 
-// takes tells whether a call on a path is recorded. If so, land must be told of its end.
+// takes reports whether a call on a path is recorded. If so, land must be called at its end.
 func (r *Recorder) takes(path string) (taken bool) {
 	defer func() {
 		if recover() != nil {
@@ -170,8 +175,8 @@ func (r *Recorder) takes(path string) (taken bool) {
 	return r.flights.begin()
 }
 
-// land gives a call that has been answered to the goroutine that writes, or drops it; one that is not worth it is
-// forgotten. It never waits.
+// land passes an answered call to the goroutine that writes, or drops it. A call that is not worth a recording is
+// forgotten. land never blocks.
 func (r *Recorder) land(c *call, worth bool) {
 	queued, tell := r.flights.land(c, worth && !c.lost())
 	if queued {
@@ -187,7 +192,7 @@ func (r *Recorder) land(c *call, worth bool) {
 	}
 }
 
-// write is the goroutine.
+// write is the goroutine that writes. It ends with the queue.
 func (r *Recorder) write() {
 	defer close(r.done)
 	defer r.store.close()
@@ -218,7 +223,7 @@ func (r *Recorder) writeOne(c *call) {
 	}
 }
 
-// tell tells what became of a call, and why, whoever has settled it.
+// tell counts the outcome of a settled call, and logs the reason.
 func (r *Recorder) tell(outcome string, why error) {
 	defer r.flights.telling.Done()
 	if outcome != "" {
@@ -229,7 +234,7 @@ func (r *Recorder) tell(outcome string, why error) {
 	}
 }
 
-// count guards against what it calls, which may be on the way of an answer.
+// count recovers panics of Counted, because a client can be waiting for the response.
 func (r *Recorder) count(outcome string) {
 	if r.options.Counted == nil {
 		return
@@ -238,7 +243,7 @@ func (r *Recorder) count(outcome string) {
 	r.options.Counted(outcome)
 }
 
-// report logs why a call was not recorded, once in a while for each kind of reason.
+// report logs why a call was not recorded, at a limited rate for each kind of reason.
 func (r *Recorder) report(err error) {
 	kind := "other"
 	if f, ok := errors.AsType[*failure](err); ok {
@@ -251,14 +256,14 @@ func (r *Recorder) report(err error) {
 	warn(r.options.Log, "a call was not recorded", "kind", kind, "reason", err.Error(), "dir", r.options.Dir, "moreOfTheKindBefore", withheld)
 }
 
-// warn logs, guarding against the program's logger.
+// warn logs a message, and recovers panics of the program's logger.
 func warn(log logr.Logger, message string, about ...any) {
 	defer func() { _ = recover() }()
 	log.Info(message, about...)
 }
 
-// failure is why a call was not recorded, with the kind by which lines in the log are counted. It says nothing of what
-// stands in an object.
+// failure is the reason why a call was not recorded. Log lines are counted by its kind. It holds no contents of an
+// object.
 type failure struct {
 	kind string
 	err  error

@@ -1,5 +1,7 @@
 package record
 
+// This file finds the secrets in a text and redacts them.
+
 import (
 	"fmt"
 	"slices"
@@ -7,31 +9,33 @@ import (
 	"strings"
 )
 
-// mostNoted bounds the list of what was redacted.
+// mostNoted bounds the list of redacted places.
 const mostNoted = 50
 
-// redaction collects what is to be taken out of a text, and where that stands. It goes over the text twice: once for
-// the objects that say what they are, wherever they stand and whatever they say it after, and once with the rules.
+// redaction collects the edits for the secrets in a text, and their places. It passes over the text twice. The first
+// pass finds the objects that declare themselves to be Secrets or the like, at any depth. The kind can be anywhere in
+// such an object. The second pass applies the rules.
 type redaction struct {
 	text text
-	said map[int][]*rule // by where the object begins
+	said map[int][]*rule // rules that objects declare for themselves, by where the object begins
 
 	hiding []string     // the names of annotations that hold a Secret
-	hidden []*redaction // and those Secrets
+	hidden []*redaction // those Secrets
 
 	edits []edit
 	path  []step
 	notes []string
 }
 
-// step is one of the way to a value: the name of a member, or the position in an array.
+// step is one step of the path to a value: the name of a member, or the position in an array.
 type step struct {
-	name span // its end is 0 for an element
+	name span // end is 0 for an element
 	at   int
 }
 
-// redactRequest takes out of a review what is secret; and what a request has no business to hold, the response and our
-// own words. With keep nothing but that. It gives the rules for the objects, by which the patch must be redacted too.
+// redactRequest redacts the secrets in a review. It also removes members that a request must not have: the response
+// and our own member. With keep it only removes those members. It returns the rules for the objects, by which the
+// patch must be redacted, too.
 func (d *redaction) redactRequest(review span, keep bool) []*rule {
 	top := []*rule{bareRule}
 	var rules []*rule
@@ -63,13 +67,13 @@ func (d *redaction) redactRequest(review span, keep bool) []*rule {
 	return rules
 }
 
-// holdSecret reports whether rules are for objects of which an annotation may hold a copy with a secret. In such a copy are no
-// extras of a user: the API server fills them in.
+// holdSecret reports whether rules are for objects of which an annotation can hold a copy with a secret. Such a copy
+// holds no extras of a user, because the API server sets them.
 func holdSecret(rules []*rule) bool {
 	return slices.ContainsFunc(rules, func(r *rule) bool { return r != extrasRule })
 }
 
-// saysSecret reports whether an object says of itself that it is a Secret or the like.
+// saysSecret reports whether an object declares itself to be a Secret or the like.
 func (d *redaction) saysSecret() bool {
 	for _, own := range d.said {
 		if holdSecret(own) {
@@ -86,8 +90,8 @@ func withRule(rules []*rule, r *rule) []*rule {
 	return append(rules, r)
 }
 
-// rulesSaid adds the rules for the kinds and resources that the request names. A member may come twice, or in another
-// case: any of them makes the object a Secret.
+// rulesSaid adds the rules for the kinds and resources that the request names. A member can occur twice, or in
+// another case. Any occurrence makes the object a Secret.
 func (d *redaction) rulesSaid(request span, rules []*rule) []*rule {
 	t := d.text
 	for m := range t.members(request) {
@@ -111,8 +115,8 @@ func (d *redaction) rulesSaid(request span, rules []*rule) []*rule {
 	return rules
 }
 
-// look finds the objects that say of themselves that they are Secrets or the like: the one in question, those of a List
-// or of a template; and the annotations that hold one, or a copy of such a one. It returns where the value ends.
+// look finds the objects that declare themselves to be Secrets or the like: the object itself, and those of a List or
+// a template. It also finds the annotations that hold a Secret, or a copy of one. It returns the end of the value.
 func (d *redaction) look(at int, annotations bool) (end int) {
 	t := d.text
 	switch t[at] {
@@ -145,7 +149,7 @@ func (d *redaction) look(at int, annotations bool) (end int) {
 	return t.skip(at)
 }
 
-// ruleFor is the rule for the object in which a text stands.
+// ruleFor returns the rule that a member implies for its object; nil if there is none.
 func (t text) ruleFor(m member) *rule {
 	switch {
 	case t.is(m.name, "kind"):
@@ -156,7 +160,7 @@ func (t text) ruleFor(m member) *rule {
 	return nil
 }
 
-// apply takes out of the value that begins at a place what the rules say. It returns where the value ends.
+// apply applies the rules to the value that begins at a position. It returns the end of the value.
 func (d *redaction) apply(at int, rules []*rule) (end int) {
 	t := d.text
 	for _, r := range rules {
@@ -220,12 +224,12 @@ func (d *redaction) applyToMembers(at int, rules []*rule) (end int) {
 	return i + 1
 }
 
-// noteMembers notes that members are going to be replaced, once for all of them.
+// noteMembers records once that the members of a value are replaced.
 func (d *redaction) noteMembers(at int, some bool, rules []*rule) {
 	d.note(some && slices.ContainsFunc(rules, func(r *rule) bool { return r.into != 0 && r.into == d.text[at] }))
 }
 
-// under gives the rules for a member, or tells that it is removed.
+// under returns the rules for a member, or reports that the member is removed.
 func (t text) under(rules []*rule, name span, below []*rule) (_ []*rule, drops bool) {
 	if len(rules) == 0 {
 		return nil, false
@@ -243,7 +247,7 @@ func (t text) under(rules []*rule, name span, below []*rule) (_ []*rule, drops b
 func (d *redaction) enter(name span) { d.path = append(d.path, step{name: name}) }
 func (d *redaction) leave()          { d.path = d.path[:len(d.path)-1] }
 
-// note remembers what is being redacted.
+// note records the place that is being redacted.
 func (d *redaction) note(worth bool) {
 	switch {
 	case !worth || len(d.notes) > mostNoted:
@@ -256,7 +260,7 @@ func (d *redaction) note(worth bool) {
 	}
 }
 
-// where is the path to what is being redacted.
+// where returns the path to the place that is being redacted.
 func (d *redaction) where() string {
 	var b strings.Builder
 	for _, s := range d.path {
@@ -277,7 +281,7 @@ func (d *redaction) where() string {
 	return b.String()
 }
 
-// brief bounds what a stranger can put in a list, at the longest name that Kubernetes allows.
+// brief bounds untrusted text in a list, at the longest name that Kubernetes allows.
 func brief(s string) string {
 	const most = 253
 	if len(s) > most {

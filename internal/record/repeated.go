@@ -2,15 +2,15 @@ package record
 
 import "fmt"
 
-// This file takes the values out of the other texts of a call: the rest of the request, and the response.
+// This file removes the values from the other texts of a call: the rest of the request, and the response.
 
-// A place says which strings of a value stay, because the call could not be played again without them, or because they only
-// name things.
+// A place decides which strings of a value stay. They stay because the call could not be replayed without them, or
+// because they are only names.
 type place int
 
 const (
 	anywhere place = iota // names of members stay
-	free                  // none stays
+	free                  // nothing stays
 	atReview
 	atRequest
 	atObject
@@ -18,7 +18,7 @@ const (
 	atManagedFields
 )
 
-// below is the place of a member, or tells that it stays as it is.
+// below returns the place of a member's value, or reports that the member stays as it is.
 func (p place) below(t text, m member) (_ place, stays bool) {
 	isWord := t.kind(m.value) == '"'
 	switch p {
@@ -51,7 +51,7 @@ func (p place) below(t text, m member) (_ place, stays bool) {
 	return p, false
 }
 
-// scrubber collects the edits that take the values out of a text.
+// scrubber collects the edits that remove the values from a text.
 type scrubber struct {
 	*values
 	text  text
@@ -59,7 +59,7 @@ type scrubber struct {
 	notes []string
 }
 
-// scrubRequest takes the values out of a review to which the rules have been applied, and tells where they stood.
+// scrubRequest removes the values from a review to which the rules have been applied. It also returns their places.
 func (v *values) scrubRequest(review text) (_ text, notes []string) {
 	if v.spelt == nil {
 		return review, nil
@@ -69,7 +69,7 @@ func (v *values) scrubRequest(review text) (_ text, notes []string) {
 	return review.edited(s.edits), s.notes
 }
 
-// value scrubs the value that begins at a place in the text. It returns where the value ends.
+// value scrubs the value that begins at a position. It returns the end of the value.
 func (s *scrubber) value(at int, where place) (end int) {
 	t := s.text
 	switch t[at] {
@@ -96,7 +96,7 @@ func (s *scrubber) value(at int, where place) (end int) {
 	return t.skip(at)
 }
 
-// member scrubs the member of an object whose name begins at a place in the text.
+// member scrubs the member whose name begins at a position. It returns the end of the member.
 func (s *scrubber) member(at int, where place) (end int) {
 	t, known := s.text, len(s.edits)
 	name := span{at, t.skip(at)}
@@ -119,15 +119,15 @@ func (s *scrubber) member(at int, where place) (end int) {
 	return end
 }
 
-// word makes a string say something else.
+// word replaces the contents of a string.
 func (s *scrubber) word(at span, word string) {
 	if word != s.text.word(at) {
-		by, _ := encode(word) // of a string, which can always be encoded
+		by, _ := encode(word) // a string can always be encoded
 		s.edits = append(s.edits, edit{span: at, by: string(by)})
 	}
 }
 
-// bytes scrubs the numbers of an array.
+// bytes scrubs an array of numbers that are bytes.
 func (s *scrubber) bytes(at span) {
 	list := text(s.text.at(at))
 	if edits := s.listed(string(list)); len(edits) > 0 {

@@ -1,5 +1,7 @@
 package record
 
+// This file parses AdmissionReviews and recordings.
+
 import (
 	"time"
 
@@ -12,11 +14,11 @@ const (
 	reviewKind  = "AdmissionReview"
 	reviewGroup = "admission.k8s.io"
 
-	// ownMember is the one in which stands what a review has no place for.
+	// ownMember is the member for data that has no field in a review.
 	ownMember = "eirinix"
 )
 
-// document is a file, or an AdmissionReview on its way: in either version the members are the same.
+// document is a recording, or an AdmissionReview of a call. The members are the same in either version.
 type document struct {
 	metav1.TypeMeta `json:",inline"`
 	Request         *admissionv1.AdmissionRequest  `json:"request"`
@@ -24,7 +26,7 @@ type document struct {
 	Own             *own                           `json:"eirinix"`
 }
 
-// own is what a file says beside the review.
+// own is the data of a recording beside the review.
 type own struct {
 	Path     string    `json:"path"`
 	Received time.Time `json:"received"`
@@ -45,7 +47,7 @@ func parse(raw []byte) (*document, error) {
 	return d, nil
 }
 
-// parseQuestion is parse for valid JSON with a request. The objects, most of the text, it only cuts out.
+// parseQuestion is parse for valid JSON with a request. It only cuts out the objects, which are most of the text.
 func parseQuestion(question text) (*document, error) {
 	var edits []edit
 	raws := map[string][]byte{}
@@ -56,7 +58,7 @@ func parseQuestion(question text) (*document, error) {
 		for r := range question.members(m.value) {
 			switch name := question.word(r.name); name {
 			case "object", "oldObject", "options":
-				if !question.isNull(r.value) { // which to the decoder says nothing
+				if !question.isNull(r.value) { // the decoder ignores null
 					raws[name] = question.at(r.value)
 					edits = append(edits, edit{span: r.value, by: "null"})
 				}
@@ -74,7 +76,7 @@ func parseQuestion(question text) (*document, error) {
 	return d, nil
 }
 
-// version is v1, v1beta1, or empty for another.
+// version returns v1 or v1beta1; empty for any other.
 func (d *document) version() string {
 	gv := d.GroupVersionKind().GroupVersion()
 	if gv.Group != reviewGroup || gv.Version != "v1" && gv.Version != "v1beta1" {

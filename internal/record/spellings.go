@@ -7,24 +7,24 @@ import (
 	"strings"
 )
 
-// This file finds values in a text, in the spellings that programs give them.
+// This file finds values in a text, in the spellings that programs use for them.
 
 const (
-	// leastRun is the shortest text in base64, in characters, that can hold a value.
+	// leastRun is the length of the shortest text in base64 that can hold a value, in characters.
 	leastRun = (leastValue*4 + 2) / 3
 
-	// mostNested is how many times a value may be in base64, as in the base64 of a Secret's data.
+	// mostNested bounds how many times a value may be in base64, as in the base64 of a Secret's data.
 	mostNested = 2
 )
 
-// scrubbed is a text without the values: as they are known, escaped for URLs, in base64 with other things, and as lists of
-// bytes. Where they overlap, one placeholder stands for all.
+// scrubbed returns a text without the values. It finds them in their known spellings, escaped for URLs, in base64
+// with other text, and as lists of bytes. Values that overlap share one placeholder.
 func (v *values) scrubbed(s string) string {
 	if v.spelt == nil || len(s) < leastValue {
 		return s
 	}
 	for _, find := range []func(string) []edit{v.encoded, v.literally, v.listed} {
-		for _, space := range []string{"+", ""} { // first, as a plus is a character of base64, too
+		for _, space := range []string{"+", ""} { // "+" first, because a plus is a character of base64, too
 			plain, at := fromURL(s, space)
 			edits := find(plain)
 			for i, e := range edits {
@@ -37,7 +37,7 @@ func (v *values) scrubbed(s string) string {
 	return s
 }
 
-// literally finds the spellings that are known.
+// literally finds the known spellings.
 func (v *values) literally(s string) (edits []edit) {
 	done := 0
 	for i := 0; i+leastValue <= len(s); i++ {
@@ -55,7 +55,7 @@ func (v *values) literally(s string) (edits []edit) {
 		case longest == "":
 		case i >= done:
 			edits = append(edits, edit{span{i, end}, by})
-		case end > done: // it goes on with the last one
+		case end > done: // it extends the last one
 			edits[len(edits)-1].end = end
 		}
 		done = max(done, end)
@@ -63,8 +63,8 @@ func (v *values) literally(s string) (edits []edit) {
 	return edits
 }
 
-// fromURL is a text that holds escapes of URLs without them, and where each byte of it begins in the text; with a plus for
-// a space, if that is given. It is empty for a text without escapes, or without a plus.
+// fromURL returns a text without the escapes of URLs, and for each byte its position in s. If space is given, a plus
+// stands for a space. The result is empty for a text without escapes, or, if space is given, without a plus.
 func fromURL(s, space string) (plain string, at []int) {
 	if space == "" && !strings.Contains(s, "%") || !strings.Contains(s, space) {
 		return "", nil
@@ -89,7 +89,7 @@ func fromURL(s, space string) (plain string, at []int) {
 	return b.String(), append(at, len(s))
 }
 
-// encoded finds the texts in base64, of either alphabet, that hold a value, and encodes them again without it.
+// encoded finds texts in base64, of either alphabet, that hold a value, and encodes them again without it.
 func (v *values) encoded(s string) []edit { return v.encodedWithin(s, mostNested) }
 
 func (v *values) encodedWithin(s string, nested int) (edits []edit) {
@@ -108,8 +108,9 @@ func (v *values) encodedWithin(s string, nested int) (edits []edit) {
 	return edits
 }
 
-// encodedAgain gives characters of base64, of a text that holds a value, for the text without it. A word before such a text may
-// consist of such characters, too, so that it may begin with any of them. It is empty where there is no value.
+// encodedAgain returns the characters of base64 for the text in run, without the values in it; empty if there are
+// none. A word in front of such a text can consist of characters of base64, too. So the text can begin at any of the
+// first four characters.
 func (v *values) encodedAgain(run []byte, padded bool, nested int) string {
 	for skip := range 4 {
 		part := run[skip:]
@@ -134,7 +135,7 @@ func (v *values) encodedAgain(run []byte, padded bool, nested int) string {
 	return ""
 }
 
-// standard are the characters of base64, of either alphabet, in the standard one.
+// standard maps the characters of both base64 alphabets to the standard one.
 var standard = func() (all [256]byte) {
 	for _, alphabet := range []string{"+/", "-_"} {
 		for i, c := range []byte("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789" + alphabet) {
@@ -144,8 +145,8 @@ var standard = func() (all [256]byte) {
 	return all
 }()
 
-// base64At gives the characters of base64 that stand at a place, in the standard alphabet and without padding, if they can
-// hold a value, and where they end. Lines may be broken.
+// base64At returns the characters of base64 at a position, in the standard alphabet and without padding, and where
+// they end. The characters are nil if they are too few to hold a value. They may be broken into lines.
 func base64At(s string, i int) (run []byte, end int) {
 	for end = i; end < len(s) && (standard[s[end]] != 0 || end > i && (s[end] == '\n' || s[end] == '\r')); {
 		end++
@@ -165,7 +166,7 @@ func base64At(s string, i int) (run []byte, end int) {
 	return run, end
 }
 
-// listed finds values as lists of bytes, of which fmt and JSON make numbers.
+// listed finds values as lists of bytes, in the form of numbers that fmt and JSON write.
 func (v *values) listed(s string) (edits []edit) {
 	for i := 0; i < len(s); i++ {
 		plain, between, end := bytesAt(s, i)
@@ -177,8 +178,8 @@ func (v *values) listed(s string) (edits []edit) {
 	return edits
 }
 
-// bytesAt reads the list of bytes that begins at a place: the bytes, the separator of the first two, and where the list, or
-// a number that is none, ends.
+// bytesAt reads the list of bytes that begins at a position. It returns the bytes, the separator between the first
+// two, and the end of the list, or of a number that is no byte.
 func bytesAt[T string | text](s T, i int) (plain []byte, between string, end int) {
 	for next := i; ; {
 		n, digits := 0, next
@@ -205,7 +206,7 @@ func bytesAt[T string | text](s T, i int) (plain []byte, between string, end int
 	}
 }
 
-// asBytes is a text as a list of its bytes.
+// asBytes returns a text as a list of its bytes.
 func asBytes(plain []byte, between string) string {
 	numbers := make([]string, 0, len(plain))
 	for _, b := range plain {

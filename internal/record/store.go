@@ -1,5 +1,7 @@
 package record
 
+// This file stores recordings in a folder of bounded size.
+
 import (
 	"cmp"
 	"errors"
@@ -13,8 +15,8 @@ import (
 	"time"
 )
 
-// A file gets its name when it is whole. What was left unfinished by a crash is removed at the next start, unless it is
-// so young that another process may be at it.
+// A file gets its name when it is complete. An unfinished file, which a crash has left, is removed at the next start.
+// It stays if it is so young that another process could still be writing it.
 const (
 	unfinished      = ".eirinix-*.tmp"
 	mostUnfinished  = time.Hour
@@ -22,13 +24,13 @@ const (
 	spaceForRenames = 1000
 )
 
-// store is a folder of a bounded size, in which nobody else records. One goroutine uses it, and closes it.
+// store is a folder of bounded size, in which no other Recorder writes. Only one goroutine uses and closes it.
 type store struct {
 	dir      string
-	lock     *lock // nil while it cannot be had
+	lock     *lock // nil while the folder cannot be claimed
 	maxFiles int
 	maxBytes int64
-	files    []stored // by name, which is by time
+	files    []stored // sorted by name, and so by time
 	bytes    int64
 }
 
@@ -37,7 +39,7 @@ type stored struct {
 	size int64
 }
 
-// openStore makes the folder, claims it, sees that it can be written to, and counts what is there.
+// openStore creates the folder, claims it, checks that it can be written to, and counts the recordings in it.
 func openStore(dir string, maxFiles int, maxBytes int64) (_ *store, err error) {
 	s := &store{dir: dir, maxFiles: maxFiles, maxBytes: maxBytes}
 	if err := s.claim(); err != nil {
@@ -67,7 +69,8 @@ func openStore(dir string, maxFiles int, maxBytes int64) (_ *store, err error) {
 	return s, s.makeRoom(0, 0)
 }
 
-// claim makes the folder ours, and makes it, if that is not so: somebody may have cleaned up.
+// claim claims the folder, and creates it if it is missing, unless the claim still holds. The folder can have been
+// removed meanwhile.
 func (s *store) claim() (err error) {
 	if s.lock != nil && s.lock.stands() {
 		return nil
@@ -83,8 +86,9 @@ func (s *store) claim() (err error) {
 	return err
 }
 
-// exposed gives the permissions of a folder in which other users could put other files into the place of recordings: one that
-// group or others may write to, unless it has the sticky bit, as /tmp does. Windows has no such permissions.
+// exposed returns the permissions of the folder, and reports whether other users could replace recordings in it. They
+// could if group or others may write to it, unless it has the sticky bit, as /tmp does. Windows has no such
+// permissions.
 func (s *store) exposed() (mode fs.FileMode, exposed bool) {
 	info, err := os.Stat(s.dir)
 	if err != nil || runtime.GOOS == "windows" {
@@ -112,11 +116,11 @@ func (s *store) found(info fs.FileInfo) {
 		return
 	}
 	if ours, _ := filepath.Match(unfinished, info.Name()); ours && time.Since(info.ModTime()) > mostUnfinished {
-		_ = os.Remove(filepath.Join(s.dir, info.Name())) // it is tried again at the next start
+		_ = os.Remove(filepath.Join(s.dir, info.Name())) // a failure is retried at the next start
 	}
 }
 
-// put writes a file, and removes the oldest ones before if there are too many.
+// put writes a file. If there is no room for it, put first removes the oldest files.
 func (s *store) put(f *file) error {
 	size := int64(len(f.text))
 	if size > s.maxBytes {
@@ -151,7 +155,7 @@ func (s *store) makeRoom(files int, size int64) error {
 }
 
 func (s *store) write(f *file) (name string, err error) {
-	w, err := os.CreateTemp(s.dir, unfinished) // which makes it with mode 0600
+	w, err := os.CreateTemp(s.dir, unfinished) // with mode 0600
 	if err != nil {
 		return "", err
 	}
@@ -167,7 +171,7 @@ func (s *store) write(f *file) (name string, err error) {
 	return name, err
 }
 
-// free gives a name that no file has: two calls may have come at once, by a coarse clock.
+// free returns a name that no file has. With a coarse clock, two calls can have the same time.
 func (s *store) free(f *file) (string, error) {
 	for i := range spaceForRenames {
 		name := fileName(f.received.Add(time.Duration(i)), f.about)

@@ -1,5 +1,7 @@
 package record
 
+// This file copies requests and responses while a handler serves them.
+
 import (
 	"errors"
 	"io"
@@ -8,16 +10,17 @@ import (
 	"time"
 )
 
-// The prefixes of the paths on which AdmissionReviews are answered.
+// These are the prefixes of the paths on which AdmissionReviews are answered.
 const (
 	mutatePrefix   = "/mutate/"
 	validatePrefix = "/validate/"
 )
 
-// Wrap returns a handler that answers as next does, with next, and records the calls below /mutate/ and /validate/.
-// What else is asked, health endpoints say, goes by untouched. A nil Recorder returns next itself.
+// Wrap returns a handler that serves requests with next, and records the calls below /mutate/ and /validate/. Other
+// requests, such as those for health endpoints, are not touched. A nil Recorder returns next itself.
 //
-// The handler sees a request and a ResponseWriter of ours: http.ResponseController finds the server's own behind it.
+// next gets a request and a ResponseWriter of ours. http.ResponseController finds the server's own ResponseWriter
+// behind it.
 func (r *Recorder) Wrap(next http.Handler) http.Handler {
 	if r == nil {
 		return next
@@ -46,15 +49,15 @@ func (r *Recorder) serve(next http.Handler, w http.ResponseWriter, req *http.Req
 	t.body.call = t.call
 	t.request.Body = &t.body
 	answered := false
-	defer func() { // not recover: the panic is the server's
+	defer func() { // no recover: the server handles the panic
 		t.call.took = time.Since(t.call.received)
-		r.land(t.call, answered && t.call.question.seen) // or it was refused unread
+		r.land(t.call, answered && t.call.question.seen) // a request that was refused unread is not recorded
 	}()
 	next.ServeHTTP(t, &t.request)
 	answered = true
 }
 
-// call is one that was answered. What it holds counts against the Recorder's budget until release.
+// call is a call that was answered. Its buffers count against the Recorder's budget until release.
 type call struct {
 	path     string
 	received time.Time
@@ -65,7 +68,7 @@ type call struct {
 	answer   buffer
 }
 
-// lost tells whether there was no room for some of it.
+// lost reports whether a part of the call found no room.
 func (c *call) lost() bool { return c.question.lost || c.answer.lost }
 
 func (c *call) release() {
@@ -73,7 +76,7 @@ func (c *call) release() {
 	c.answer.release()
 }
 
-// tap is what the handler writes to, with the request that it reads from; one piece of memory for both.
+// tap is the ResponseWriter of the handler, together with the request that the handler reads, in one allocation.
 type tap struct {
 	http.ResponseWriter
 	request http.Request
@@ -88,7 +91,7 @@ func (t *tap) WriteHeader(status int) {
 	if t.call.status == 0 && status >= http.StatusOK {
 		t.call.status = status
 		if status == http.StatusRequestEntityTooLarge && t.request.ContentLength < 0 && t.request.ProtoMajor == 1 {
-			// http.MaxBytesReader says so to the server's own ResponseWriter, which it does not find behind ours.
+			// http.MaxBytesReader would ask the server's own ResponseWriter for that, but does not find it behind ours.
 			t.Header().Set("Connection", "close")
 		}
 	}
@@ -103,7 +106,7 @@ func (t *tap) Write(p []byte) (int, error) {
 	return t.ResponseWriter.Write(p)
 }
 
-// tappedBody copies what the handler reads.
+// tappedBody copies the bytes that the handler reads.
 type tappedBody struct {
 	io.ReadCloser
 	call *call

@@ -8,21 +8,22 @@ import (
 	"strings"
 )
 
-// A program may repeat a value that it has seen in a Secret: in an annotation that its patch writes, or in a warning; and
-// others may have put it into a label. A value that was taken out of a call is therefore taken out of its other texts, too,
-// wherever it is repeated as it stood there, or decoded, or encoded. Parts of it, say, are not known again.
+// This file collects the redacted values, and removes them from the response. A program can repeat a value from a
+// Secret in an annotation that its patch writes, or in a warning. Users can have put it into a label. So a redacted
+// value is removed from the other texts of the call, too, as it was, decoded, or encoded. Parts of a value, for
+// example, are not recognized.
 
-// leastValue is the shortest text in bytes that is known again: shorter ones are too often the words of something else.
+// leastValue is the length in bytes of the shortest text that is recognized. Shorter texts often mean something else.
 const leastValue = 7
 
-// values are the spellings of the values that have been taken out of a call, each with its placeholder. The zero value has
+// values are the spellings of the values that were removed from a call, each with its placeholder. The zero value has
 // none.
 type values struct {
 	spelt map[string]map[string]string // by their first leastValue bytes
-	first [256]bool                    // the bytes with which they begin: most texts are passed over by those
+	first [256]bool                    // the first bytes of all spellings: most texts are skipped by these
 }
 
-// add adds the values that are being taken out of a text, and out of annotations in it.
+// add adds the values that are removed from a text, and from annotations in it.
 func (v *values) add(d *redaction) {
 	for _, hidden := range d.hidden {
 		v.add(hidden)
@@ -45,16 +46,16 @@ func (v *values) addWord(word string, isData bool) {
 		word = string(plain)
 	}
 	v.addPlain(word)
-	if trimmed := strings.TrimSpace(word); trimmed != word { // programs do so with what they read
+	if trimmed := strings.TrimSpace(word); trimmed != word { // programs often trim a value that they read
 		v.addPlain(trimmed)
 	}
 }
 
 func (v *values) addPlain(plain string) {
 	v.addSpelling(plain, Placeholder)
-	inJSON, _ := encode(plain) // of a string, which can always be encoded
+	inJSON, _ := encode(plain) // a string can always be encoded
 	forHTML, _ := json.Marshal(plain)
-	for _, quoted := range [][]byte{inJSON, forHTML} { // in a text that is JSON itself
+	for _, quoted := range [][]byte{inJSON, forHTML} { // for a text that is JSON itself
 		v.addSpelling(string(quoted[1:len(quoted)-1]), Placeholder)
 	}
 	if len(plain) >= leastValue {
@@ -88,8 +89,8 @@ func (v *values) addSpelling(spelt, by string) {
 	}
 }
 
-// scrubResponse takes the values out of what the program has answered, and tells where they stood. The names that the
-// request holds, as it is recorded, stay where a path of the patch leads by them.
+// scrubResponse removes the values from the program's response. It also returns their places. Names that the
+// recorded request holds stay in the paths of the patch.
 func (v *values) scrubResponse(response, request text) (_ text, notes []string, err error) {
 	if v.spelt == nil || response == nil {
 		return response, nil, nil
@@ -158,7 +159,7 @@ func (v *values) scrubbedPath(path string, request text) string {
 	return strings.Join(parts, "/")
 }
 
-// hasName tells whether a member of that name stands anywhere in the text.
+// hasName reports whether the text has a member of that name, at any depth.
 func (t text) hasName(name string) bool {
 	for s, isName := range t.strings(t.all()) {
 		if isName && t.word(s) == name {
