@@ -1,5 +1,7 @@
 package main
 
+// This file pins the process to CPUs.
+
 import (
 	"errors"
 	"fmt"
@@ -9,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// allowedCPUs are those that this process may run on.
+// allowedCPUs returns the CPUs on which this process can run.
 func allowedCPUs() []int {
 	var set unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &set); err != nil {
@@ -24,8 +26,8 @@ func allowedCPUs() []int {
 	return cpus
 }
 
-// pin makes every thread of this process run on these CPUs only. Threads and processes that are started later
-// inherit it, and a Go program that starts pinned to one CPU has a GOMAXPROCS of one.
+// pin makes every thread of this process run on these CPUs only. Threads and processes that are started later inherit
+// the setting. A Go program that starts pinned to one CPU has a GOMAXPROCS of one.
 func pin(cpus ...int) error {
 	var set unix.CPUSet
 	for _, cpu := range cpus {
@@ -40,7 +42,7 @@ func pin(cpus ...int) error {
 		if err != nil {
 			return err
 		}
-		if err := unix.SchedSetaffinity(id, &set); err != nil && !errors.Is(err, unix.ESRCH) { // a thread may have ended
+		if err := unix.SchedSetaffinity(id, &set); err != nil && !errors.Is(err, unix.ESRCH) { // the thread can have ended
 			return fmt.Errorf("sched_setaffinity: %w", err)
 		}
 	}

@@ -2,6 +2,8 @@
 
 package main
 
+// This file replaces affinity_linux.go on systems on which the process cannot be pinned.
+
 import "errors"
 
 func allowedCPUs() []int { return nil }

@@ -1,5 +1,7 @@
 package main
 
+// This file captures AdmissionReviews from a real API server.
+
 import (
 	"bytes"
 	"context"
@@ -21,11 +23,11 @@ import (
 	eirinixtest "code.cloudfoundry.org/eirinix/testing"
 )
 
-// capture asks a real API server what it sends for pods of each size, and writes that to dir.
+// capture makes a real API server send an AdmissionReview for a pod of each size, and writes the reviews to dir.
 //
-// Each pod lives twice. First a deployer applies it, an operator labels it and a kubelet reports its status;
-// then it is created again with what they left in managedFields, as backup and migration tools do, and
-// that CREATE is what is kept. Who creates takes over all but the status, so two managers remain.
+// Each pod is created twice. First a deployer applies it, an operator labels it and a kubelet reports its status. Then
+// it is created again with the resulting managedFields, as backup and migration tools do. The review of that CREATE is
+// kept. The creator becomes the manager of all fields but the status, so two managers remain.
 func capture(ctx context.Context, dir string) error {
 	plane, err := eirinixtest.NewControlPlane(ctx, eirinixtest.ControlPlaneOptions{Progress: os.Stderr})
 	if err != nil {
@@ -77,7 +79,7 @@ func capture(ctx context.Context, dir string) error {
 	return nil
 }
 
-// recordingWebhook allows everything and keeps what it was sent.
+// recordingWebhook allows every request and sends the bodies to a channel.
 func recordingWebhook(certificate *tls.Certificate, bodies chan<- []byte) *httptest.Server {
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
@@ -96,7 +98,7 @@ func recordingWebhook(certificate *tls.Certificate, bodies chan<- []byte) *httpt
 	return server
 }
 
-// live makes a pod and lets other managers change what may be changed of a pod. It returns it as it stands then.
+// live creates a pod and lets other managers change its mutable fields. It returns the resulting pod.
 func live(ctx context.Context, clients kubernetes.Interface, namespace string, pod *corev1.Pod) (*corev1.Pod, error) {
 	pods := clients.CoreV1().Pods(namespace)
 	text, err := json.Marshal(pod)
@@ -114,8 +116,8 @@ func live(ctx context.Context, clients kubernetes.Interface, namespace string, p
 	return pods.Patch(ctx, pod.Name, types.StrategicMergePatchType, status, metav1.PatchOptions{FieldManager: "kubelet"}, "status")
 }
 
-// recreate creates a pod again under another name, until the webhook has been asked about it: API servers
-// tell nobody when they have learned of a configuration.
+// recreate creates the pod again under another name, until the webhook has received its review. This takes several
+// attempts, because API servers do not report when they have learned of a configuration.
 func recreate(ctx context.Context, clients kubernetes.Interface, pod *corev1.Pod, bodies <-chan []byte) ([]byte, error) {
 	pods := clients.CoreV1().Pods(pod.Namespace)
 	again := pod.DeepCopy()

@@ -1,5 +1,7 @@
 package main
 
+// This file builds the pods whose reviews are captured.
+
 import (
 	"fmt"
 	"strings"
@@ -10,14 +12,14 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// shapes make pods of the sizes that they are named after, once managedFields and defaults are in.
+// shapes result in pods of the sizes they are named after, including managedFields and defaults.
 var shapes = map[string]struct{ containers, env, mounts int }{
 	"4KB":   {1, 6, 1},
 	"22KB":  {4, 18, 4},
 	"310KB": {45, 28, 6},
 }
 
-// arrivingPod is what a deployer applies: an application with sidecars, probes and settings in its environment.
+// arrivingPod returns the pod that a deployer applies: an application with sidecars, probes and environment variables.
 func arrivingPod(size string) *corev1.Pod {
 	shape := shapes[size]
 	pod := &corev1.Pod{
@@ -52,7 +54,7 @@ func arrivingContainer(i, env, mounts int) corev1.Container {
 			Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("50m"), corev1.ResourceMemory: resource.MustParse("128Mi")},
 		},
 	}
-	if env > 10 { // the small pod is a plain one
+	if env > 10 { // the small pod is a simple one
 		c.ReadinessProbe = &corev1.Probe{ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/ready", Port: intstr.FromInt32(int32(8000 + i))}}}
 	}
 	for e := range env {

@@ -1,5 +1,7 @@
 package main
 
+// This file checks a peer's answer before the peer is measured.
+
 import (
 	"bytes"
 	"encoding/json"
@@ -14,9 +16,9 @@ import (
 	kjson "sigs.k8s.io/json"
 )
 
-// checkAnswer tells whether an answer does the job: its patch is applied with the library that the API server
-// uses, and the pod that comes out must be the one that the steps make of the pod that went in. Nothing is
-// timed before it has passed.
+// checkAnswer returns an error if an answer does not do the job. It applies the patch with the library that the API
+// server uses, and compares the result with the pod that the steps produce from the original. Nothing is timed before
+// this check has passed.
 func checkAnswer(s spec, status int, body []byte) error {
 	r := s.review
 	if status != http.StatusOK {

@@ -1,5 +1,7 @@
 package main
 
+// This file is the server process of the measurements over TLS.
+
 import (
 	"bufio"
 	"crypto/tls"
@@ -20,18 +22,18 @@ type hello struct {
 	Bundle []byte
 }
 
-// The paths on which the child serves. What is asked of a peer stands in the path.
+// These functions return the paths on which the child serves. A path names the peer and its task.
 func injectionPath(size, peer string) string { return "/injection/" + size + "/" + peer }
 func stepPath(peer string, i int) string     { return fmt.Sprintf("/step/%s/%d", peer, i) }
 func (h hello) at(path string) string        { return h.URL + path }
 
-// chainLength is how many steps the API server is made to call for.
+// chainLength is the number of steps, and of calls if each step is a separate webhook.
 const chainLength = 10
 
-// serveAsChild is the server's half of the measurements over TLS: all peers in one process, so that all have
-// the same heap, certificate and HTTP server around them. It ends when its standard input does. Each
-// line there asks for the CPU time used so far, after a garbage collection if it says so. With a kubeconfig, a
-// Manager runs beside, which registers itself.
+// serveAsChild is the server's part of the measurements over TLS. All peers are in one process, so that they share the
+// same heap, certificate and HTTP server. It ends when its standard input ends. Each line there requests the CPU time
+// used so far, after a garbage collection if the line is "gc". With a kubeconfig, it also runs a Manager, which
+// registers itself.
 func serveAsChild(kubeconfig string, in io.Reader, out io.Writer) (err error) {
 	quiet()
 	if kubeconfig != "" {
@@ -82,7 +84,7 @@ func childMux() (*http.ServeMux, error) {
 		if err != nil {
 			return fmt.Errorf("%s: %w", p.name, err)
 		}
-		// What a handler sees is "/", as in process.
+		// The handler sees the path "/", as in the in-process measurements.
 		mux.Handle(path, http.StripPrefix(path[:len(path)-1], h))
 		return nil
 	}

@@ -2,12 +2,14 @@
 
 package main
 
+// This file measures CPU time.
+
 import (
 	"syscall"
 	"time"
 )
 
-// processCPU is the CPU time that this process has used, in user and kernel mode, on all threads. On Linux its
+// processCPU returns the CPU time that this process has used, in user and kernel mode, on all threads. On Linux the
 // sum is exact to the microsecond.
 func processCPU() time.Duration {
 	var u syscall.Rusage

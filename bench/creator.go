@@ -1,5 +1,7 @@
 package main
 
+// This file creates pods through an API server and measures the latency.
+
 import (
 	"bytes"
 	"context"
@@ -13,11 +15,12 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// A creator creates the same pod over and over, by HTTP, so that no client library's work is in the figures.
+// creator creates the same pod repeatedly. It uses plain HTTP, so that the figures contain no work of a client
+// library.
 type creator struct {
 	client *http.Client
 	host   string
-	head   string // the pod's text around its name
+	head   string // the pod's JSON before the name; tail is the rest
 	tail   string
 	serial int
 }
@@ -45,7 +48,7 @@ func newCreator(config *rest.Config, r *review) (*creator, error) {
 	return &creator{client: client, host: config.Host, head: head, tail: tail}, nil
 }
 
-// create creates a pod, deletes it again and returns what the creation took.
+// create creates a pod, deletes it again and returns the duration of the creation.
 func (c *creator) create(ctx context.Context, s *set) (time.Duration, error) {
 	took, text, err := c.createOnce(ctx, s)
 	if err != nil {
@@ -57,8 +60,8 @@ func (c *creator) create(ctx context.Context, s *set) (time.Duration, error) {
 	return took, nil
 }
 
-// awaitWebhooks returns when the API server calls all webhooks of a set: it tells nobody when it has learned
-// of a configuration.
+// awaitWebhooks creates pods until the API server calls all webhooks of a set. The API server does not report when it
+// has learned of a configuration.
 func (c *creator) awaitWebhooks(ctx context.Context, s *set) error {
 	for range 250 {
 		_, text, err := c.createOnce(ctx, s)

@@ -1,5 +1,7 @@
 package main
 
+// This file calls a handler without a network.
+
 import (
 	"bytes"
 	"context"
@@ -10,8 +12,8 @@ import (
 	"time"
 )
 
-// A call is one AdmissionReview on its way through a handler without a network. It is used again and again
-// by one goroutine, and allocates next to nothing itself.
+// call sends one AdmissionReview through a handler without a network. One goroutine uses it repeatedly. It allocates
+// almost nothing itself.
 type call struct {
 	handler  http.Handler
 	review   *review
@@ -40,7 +42,7 @@ func (c *call) do() {
 	c.handler.ServeHTTP(&c.answer, &request)
 }
 
-// answerWriter is a ResponseWriter that is used again.
+// answerWriter is a reusable ResponseWriter.
 type answerWriter struct {
 	header http.Header
 	status int
@@ -58,14 +60,14 @@ func (w *answerWriter) WriteHeader(status int)          { w.status = status }
 func (w *answerWriter) Write(b []byte) (int, error)     { return w.body.Write(b) }
 func (w *answerWriter) SetReadDeadline(time.Time) error { return nil }
 
-// checkedCall is a call of a peer that has been seen to do the job.
+// checkedCall returns a call of a peer whose answers have passed checkAnswer.
 func checkedCall(p peer, s spec) (*call, error) {
 	h, err := p.handler(s)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", p.name, err)
 	}
 	c := newCall(h, s.review)
-	for range 2 { // the second one finds every pool and cache filled
+	for range 2 { // the second call finds every pool and cache filled
 		c.do()
 		if err := checkAnswer(s, c.answer.status, c.answer.body.Bytes()); err != nil {
 			return nil, fmt.Errorf("%s, %s: %w", p.name, s.review.name, err)
@@ -74,7 +76,7 @@ func checkedCall(p peer, s spec) (*call, error) {
 	return c, nil
 }
 
-// checkedWork is the same as something to measure.
+// checkedWork returns the work that repeats a checkedCall.
 func checkedWork(p peer, s spec) (*work, error) {
 	c, err := checkedCall(p, s)
 	if err != nil {

@@ -1,5 +1,7 @@
 package main
 
+// This file defines the job that every peer does.
+
 import (
 	"fmt"
 
@@ -7,29 +9,29 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// selectLabel is what every webhook here selects pods by. All captured pods carry it with the value wanted.
+// selectLabel is the label by which every webhook here selects pods. All captured pods have it with the value wanted.
 const (
 	selectLabel = "bench.example.org/inject"
 	wanted      = "sidecar"
 	unwanted    = "nothing"
 )
 
-// A step is what one extension does to a pod. It is the same Go function for every peer that works on a
-// decoded pod, so what differs between peers is everything around it.
+// step is the change that one extension makes to a pod. Every peer that works on a decoded pod runs the same Go
+// function, so peers differ only in the code around it.
 type step struct {
 	name string
 	edit func(*corev1.Pod)
 }
 
-// injection is the job that peers are compared by, the one that most injectors in the field do: a sidecar, an
-// init container, a volume, two variables in every container, a label and an annotation.
+// injection is the job by which peers are compared, and the most common job of injectors in practice. It adds a
+// sidecar, an init container, a volume, two variables in every container, a label and an annotation.
 func injection() []step {
 	return []step{{"inject", inject}}
 }
 
 func inject(p *corev1.Pod) {
 	const name = "bench-injected"
-	if p.Labels[name] != "" { // extensions must be idempotent: reinvocation shows them their own work
+	if p.Labels[name] != "" { // extensions must be idempotent: reinvocation shows them their own result
 		return
 	}
 	metav1.SetMetaDataLabel(&p.ObjectMeta, name, "yes")
@@ -54,11 +56,11 @@ func inject(p *corev1.Pod) {
 	}
 }
 
-// stepValue is what smallSteps leave behind, once each in every container.
+// stepValue is the value that smallSteps set, once each in every container.
 const stepValue = "set by a step"
 
-// smallSteps are n extensions that each add one annotation and one variable to every container. Chains are
-// measured with these: the cost of another step should be that of its edit, not of the road to it.
+// smallSteps returns n extensions that each add one annotation and one variable in every container. Chains are
+// measured with them, because another step should cost only its own edit, and not another request.
 func smallSteps(n int) []step {
 	steps := make([]step, 0, n)
 	for i := range n {

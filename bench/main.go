@@ -1,16 +1,16 @@
 // Program bench compares the library's request path with its peers', as ratios of slices of one run (README.md).
 //
-// The rooms:
+// The files:
 //
 //	main.go          flags, the list of sections
 //	section_*.go     one part of the report each, with its bounds
-//	job.go           what every peer is asked to do
+//	job.go           the job that every peer does
 //	peers.go         the list of peers; peer_*.go and ours.go, one each
 //	review.go        the captured AdmissionReviews; capture*.go makes them
-//	check.go         sees that an answer does the job, before anything is timed
+//	check.go         checks that an answer does the job, before anything is timed
 //	measure.go       interleaved slices and paired ratios
 //	inprocess.go     a call without a network
-//	parent.go        the client of the process that child.go is
+//	parent.go        the client of the server process in child.go
 //	creator.go       pods created through an API server
 //	cost/            the small programs that section cost starts
 //	report.go        tables and verdicts
@@ -27,7 +27,7 @@ import (
 	"time"
 )
 
-// A section is a part of the report that can be run alone.
+// section is a part of the report that can be run alone.
 type section struct {
 	name string
 	run  func(context.Context, *report, settings) error
@@ -40,7 +40,7 @@ type settings struct {
 	attack  time.Duration
 }
 
-// nameCost is the section that runs only when it is asked for: it takes half an hour.
+// nameCost is the section that runs only on request, because it takes half an hour.
 const nameCost = "cost"
 
 var sections = []section{
@@ -105,7 +105,7 @@ func main() {
 	}
 }
 
-// bench runs the chosen sections and tells whether every ratio is within its bound.
+// bench runs the chosen sections and reports whether every ratio is within its bound.
 func bench(ctx context.Context, s settings, only []string) (bool, error) {
 	quiet()
 	r := &report{w: os.Stdout}

@@ -1,33 +1,35 @@
 package main
 
+// This file measures CPU time in interleaved slices and computes paired ratios.
+
 import (
 	"runtime"
 	"slices"
 	"time"
 )
 
-// A work is something that can be done over and over, beside others that it is compared with.
+// work is an operation that is repeated and compared with others.
 type work struct {
 	name string
 	do   func()
 
-	batch  int       // how often it is done in one slice
+	batch  int       // number of repetitions in one slice
 	cpu    []float64 // microseconds of CPU per round
-	bytes  float64   // allocated
+	bytes  float64   // allocated per repetition
 	allocs float64
 }
 
-// plan is how long to measure. A round is one slice of each work; the machine may be as noisy as it likes
-// between rounds, because only figures of the same round are divided by each other.
+// plan is the length of a measurement. A round is one slice of each work. Only figures of the same round are divided
+// by each other, so noise between rounds does not matter.
 type plan struct {
 	rounds int
 	slice  time.Duration
 }
 
-// measure runs the works in interleaved slices on one core's worth of goroutines.
+// measure runs the works in interleaved slices with a GOMAXPROCS of one.
 //
-// CPU time is the process's, so garbage collection counts, wherever it runs. Each slice begins with an empty
-// heap, so that none pays for its predecessor.
+// CPU time is that of the process, so it includes garbage collection on any thread. Each slice begins after a garbage
+// collection, so that none pays for its predecessor.
 func measure(p plan, works ...*work) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	for _, w := range works {
@@ -46,7 +48,7 @@ func measure(p plan, works ...*work) {
 	}
 }
 
-// size finds how often the work fits into a slice, and what it allocates.
+// size determines how often the work fits into a slice, and how much it allocates.
 func (w *work) size(slice time.Duration) {
 	w.cpu, w.batch = nil, 1
 	for {
@@ -67,10 +69,10 @@ func (w *work) size(slice time.Duration) {
 	}
 }
 
-// A ratio is the median of paired ratios, with the quartiles around it.
+// ratio is the median of paired ratios, with the quartiles around it.
 type ratio struct{ low, median, high float64 }
 
-// ratioTo divides round by round.
+// ratioTo divides the figures round by round.
 func (w *work) ratioTo(other *work) ratio {
 	all := make([]float64, 0, len(w.cpu))
 	for i := range w.cpu {
@@ -88,7 +90,7 @@ func quartiles(all []float64) ratio {
 	return ratio{sorted[n/4], sorted[n/2], sorted[(3*n)/4]}
 }
 
-// named finds a work.
+// named returns the work with a name, or nil.
 func named(works []*work, name string) *work {
 	for _, w := range works {
 		if w.name == name {

@@ -1,5 +1,7 @@
 package main
 
+// This file builds the library's request path as a peer.
+
 import (
 	"context"
 	"fmt"
@@ -16,8 +18,8 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/admit"
 )
 
-// ours is the library's request path: what the Manager makes of Mutation[*corev1.Pod] values that share one
-// webhook entry. This file is the only one that knows how that is put together.
+// ours is the library's request path, as the Manager builds it for Mutation[*corev1.Pod] values that share one webhook
+// entry. Here it is built without a Manager.
 func ours(s spec) (http.Handler, error) {
 	return served(s, func(step step, served *admit.Step) {
 		served.New = func() runtime.Object { return &corev1.Pod{} }
@@ -32,7 +34,7 @@ func ours(s spec) (http.Handler, error) {
 	})
 }
 
-// oursExtension is the same of classic Extensions, which change a copy of the pod and return PatchFromPod.
+// oursExtension is the request path for classic Extensions, which change a copy of the pod and return PatchFromPod.
 func oursExtension(s spec) (http.Handler, error) {
 	pods := &admit.Pods{}
 	return served(s, func(step step, served *admit.Step) {
@@ -49,7 +51,7 @@ func oursExtension(s spec) (http.Handler, error) {
 	})
 }
 
-// oursByHand is the same of Extensions that write their patch themselves.
+// oursByHand is the request path for Extensions that write their patch themselves.
 func oursByHand(s spec) (http.Handler, error) {
 	canned, err := cannedPatch(s)
 	if err != nil {
@@ -57,7 +59,7 @@ func oursByHand(s spec) (http.Handler, error) {
 	}
 	pods := &admit.Pods{}
 	only := s
-	only.steps = s.steps[:1] // the patch is that of all steps
+	only.steps = s.steps[:1] // the patch contains all steps
 	return served(only, func(_ step, served *admit.Step) {
 		served.Pods = pods
 		served.Handle = func(_ context.Context, req admission.Request) admission.Response {
@@ -71,7 +73,7 @@ func oursByHand(s spec) (http.Handler, error) {
 	})
 }
 
-// served serves steps as a Manager that has been started does, with metrics.
+// served serves steps as a started Manager does, with metrics.
 func served(s spec, form func(step, *admit.Step)) (http.Handler, error) {
 	matcher, err := admit.NewMatcher([]admissionregistrationv1.RuleWithOperations{{
 		Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},

@@ -1,5 +1,7 @@
 package main
 
+// This file runs a Manager that registers itself.
+
 import (
 	"context"
 	"errors"
@@ -12,11 +14,11 @@ import (
 	"code.cloudfoundry.org/eirinix"
 )
 
-// managerNamespace is where the Manager keeps its Secret, and whose pods it is called for.
+// managerNamespace holds the Manager's Secret, and the pods for which the Manager is called.
 const managerNamespace = "bench-manager"
 
-// runManager runs the library as a program does, with ten Mutations, and returns when it is ready. What it
-// registers is its own affair: that the ten become one call is part of what is measured.
+// runManager runs the library as a program does, with ten Mutations, and returns when it is ready. The Manager decides
+// on its registration, because the combination of the ten into one call is part of the measurement.
 func runManager(kubeconfig string) (stop func() error, err error) {
 	m := eirinix.NewManager(eirinix.ManagerOptions{
 		Namespace:           managerNamespace,

@@ -1,5 +1,7 @@
 package main
 
+// This file starts and uses the server process of child.go.
+
 import (
 	"bufio"
 	"crypto/tls"
@@ -16,7 +18,7 @@ import (
 	"time"
 )
 
-// A child is the process that serves all peers, seen from here.
+// child is the process that serves all peers, as the parent sees it.
 type child struct {
 	hello
 	cmd *exec.Cmd
@@ -24,12 +26,12 @@ type child struct {
 	out *bufio.Reader
 }
 
-// startChild starts the server, on the CPUs that this process is pinned to at the moment.
+// startChild starts the server on the CPUs to which this process is currently pinned.
 func startChild(args ...string) (*child, error) {
 	return startProgram(nil, append([]string{"-child"}, args...)...)
 }
 
-// startProgram starts this program with other arguments, and more in its environment. It says hello.
+// startProgram starts this program with other arguments and additional environment variables, and reads its hello.
 func startProgram(environment []string, args ...string) (*child, error) {
 	program, err := os.Executable()
 	if err != nil {
@@ -61,7 +63,7 @@ func startProgram(environment []string, args ...string) (*child, error) {
 
 func (c *child) stop() error { return errors.Join(c.in.Close(), c.cmd.Wait()) }
 
-// cpu is the CPU time that the server has used, after a garbage collection if asked for.
+// cpu returns the CPU time that the server has used. With collect, the server runs a garbage collection first.
 func (c *child) cpu(collect bool) (time.Duration, error) {
 	ask := "cpu\n"
 	if collect {
@@ -78,7 +80,7 @@ func (c *child) cpu(collect bool) (time.Duration, error) {
 	return time.Duration(ns), err
 }
 
-// client speaks HTTP/1.1, as the API server does to Services, or h2, as it does to loopback URLs.
+// client uses HTTP/1.1, as the API server does for Services, or HTTP/2, as it does for loopback URLs.
 func (c *child) client(h2 bool) *http.Client {
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(c.Bundle)

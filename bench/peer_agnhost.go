@@ -1,5 +1,7 @@
 package main
 
+// This file holds the peer in the style of Kubernetes' own test webhook.
+
 import (
 	"encoding/json"
 	"fmt"
@@ -14,9 +16,9 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/patch"
 )
 
-// agnhost is the style of Kubernetes' own test webhook, and of the many that grew from it: the universal
-// deserializer for the review, again for the pod, and a patch that was written down beforehand. It knows one
-// pod only, so it shows what decoding alone costs; nobody can ship it.
+// agnhost is the style of Kubernetes' own test webhook, and of the many webhooks that grew from it. It uses the
+// universal deserializer for the review and again for the pod, and a prepared patch. The patch fits only one pod. So
+// it shows the cost of decoding alone, and is no usable webhook.
 func agnhost(s spec) (http.Handler, error) {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{admissionv1.AddToScheme, corev1.AddToScheme} {
@@ -66,7 +68,7 @@ func agnhost(s spec) (http.Handler, error) {
 	}), nil
 }
 
-// cannedPatch is the patch that someone would have written by hand for the one pod of a spec.
+// cannedPatch returns the patch that a developer would have written by hand for the one pod of a spec.
 func cannedPatch(s spec) ([]byte, error) {
 	if s.review == nil {
 		return nil, fmt.Errorf("a canned patch is for one review, and the spec names none")

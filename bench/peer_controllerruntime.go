@@ -1,5 +1,7 @@
 package main
 
+// This file holds the peers that use controller-runtime.
+
 import (
 	"context"
 	"encoding/json"
@@ -11,15 +13,15 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 )
 
-// onWebhookServer puts a hook where controller-runtime's users have it: behind the server's mux and metrics.
+// onWebhookServer serves a hook as controller-runtime's users do: behind the server's mux and metrics.
 func onWebhookServer(hook http.Handler) http.Handler {
 	server := webhook.NewServer(webhook.Options{})
 	server.Register("/", hook)
 	return server.WebhookMux()
 }
 
-// crWebhook is controller-runtime's older style: decode the pod, change it, marshal it, and let
-// PatchResponseFromRaw compare the two texts.
+// crWebhook is controller-runtime's older style. It decodes the pod, changes it and marshals it. PatchResponseFromRaw
+// then compares the two texts.
 func crWebhook(s spec) (http.Handler, error) {
 	decoder := admission.NewDecoder(clientgoscheme.Scheme)
 	return onWebhookServer(&admission.Webhook{Handler: admission.HandlerFunc(func(_ context.Context, req admission.Request) admission.Response {
@@ -41,7 +43,7 @@ func crWebhook(s spec) (http.Handler, error) {
 	})}), nil
 }
 
-// crDefaulter is controller-runtime's typed style, and what its scaffolding makes; the ratios are to this one.
+// crDefaulter is controller-runtime's typed style, which its scaffolding generates. The ratios refer to this peer.
 func crDefaulter(s spec) (http.Handler, error) {
 	return onWebhookServer(admission.WithDefaulter[*corev1.Pod](clientgoscheme.Scheme, defaulter(s))), nil
 }

@@ -1,5 +1,7 @@
 package main
 
+// This file holds the peer that uses kubewebhook.
+
 import (
 	"context"
 	"fmt"
@@ -12,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// kubewebhook runs with its no-op logger and tracer, which are its defaults.
+// kubewebhook is a kubewebhook with its no-op logger and tracer, which are its defaults.
 func kubewebhook(s spec) (http.Handler, error) {
 	hook, err := mutating.NewWebhook(mutating.WebhookConfig{
 		ID:  "bench",

@@ -1,21 +1,23 @@
 package main
 
+// This file lists the peers.
+
 import "net/http"
 
-// A spec is what a peer is asked to be: a webhook that runs steps on pods whose selectLabel has a value.
+// spec is a peer's task: a webhook that runs steps on pods whose selectLabel has a value.
 type spec struct {
 	steps   []step
 	selects string
-	review  *review // the only review that will be asked about, for peers with a canned answer
+	review  *review // the only review that will be sent, for peers with a canned answer
 }
 
-// A peer is one way to write a mutating webhook.
+// peer is one way to write a mutating webhook.
 type peer struct {
 	name    string
 	handler func(spec) (http.Handler, error)
 }
 
-// The names that ratios are looked up by.
+// These are the names by which ratios are looked up.
 const (
 	nameOurs        = "ours"
 	nameExtension   = "ours-Extension"
@@ -27,8 +29,7 @@ const (
 	nameFloor       = "floor"
 )
 
-// peers are listed in the order in which a slice of each is run, so that the pair which the bounds speak of
-// stands side by side.
+// peers returns the peers in the order in which a slice of each is run. The pair that the bounds compare is adjacent.
 func peers() []peer {
 	return []peer{
 		{nameExtension, oursExtension},

@@ -1,5 +1,7 @@
 package main
 
+// This file makes logging cost as much as in production, without output.
+
 import (
 	"io"
 
@@ -9,10 +11,10 @@ import (
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 )
 
-// quietLogger is what a production program logs with, at info level, but nobody reads it.
+// quietLogger returns the logger of a production program, at info level, with its output discarded.
 func quietLogger() *zap.Logger {
 	return zap.New(zapcore.NewCore(zapcore.NewJSONEncoder(zap.NewProductionEncoderConfig()), zapcore.AddSync(io.Discard), zapcore.InfoLevel))
 }
 
-// quiet makes controller-runtime log through it, and not complain that nobody told it where to.
+// quiet makes controller-runtime log through quietLogger, so that it does not warn about a missing logger.
 func quiet() { logf.SetLogger(zapr.NewLogger(quietLogger())) }

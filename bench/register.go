@@ -1,5 +1,7 @@
 package main
 
+// This file registers webhooks and creates their serving certificate.
+
 import (
 	"crypto/tls"
 	"fmt"
@@ -12,7 +14,7 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/ca"
 )
 
-// webhookConfiguration registers one entry per URL for the pods that are created in one namespace.
+// webhookConfiguration returns a configuration with one entry per URL, for pods that are created in one namespace.
 func webhookConfiguration(name, namespace string, bundle []byte, urls []string) *admissionregistrationv1.MutatingWebhookConfiguration {
 	none, fail, timeout := admissionregistrationv1.SideEffectClassNone, admissionregistrationv1.Fail, int32(10)
 	configuration := &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: name}}
@@ -34,7 +36,7 @@ func webhookConfiguration(name, namespace string, bundle []byte, urls []string) 
 	return configuration
 }
 
-// servingCertificate is for loopback, with the bundle that its clients need.
+// servingCertificate returns a certificate for loopback, and the CA bundle that its clients need.
 func servingCertificate() (*tls.Certificate, []byte, error) {
 	now := time.Now()
 	authority, err := ca.New("bench", 24*time.Hour, now)

@@ -1,19 +1,21 @@
 package main
 
+// This file prints tables and verdicts.
+
 import (
 	"fmt"
 	"io"
 	"strings"
 )
 
-// A report prints figures as they come and keeps the verdicts for the end.
+// report prints figures as they arrive and repeats the verdicts at the end.
 type report struct {
 	w        io.Writer
 	verdicts []verdict
 	skipped  []string
 }
 
-// A verdict is a ratio beside the bound that it must not exceed.
+// verdict is a ratio with the bound that it must not exceed.
 type verdict struct {
 	what         string
 	value, bound float64
@@ -36,7 +38,7 @@ func (r *report) title(format string, args ...any) {
 
 func (r *report) line(format string, args ...any) { _, _ = fmt.Fprintf(r.w, format+"\n", args...) }
 
-// judge prints a verdict at once, because a long run may be interrupted, and again at the end.
+// judge prints a verdict at once, because a long run can be interrupted, and again at the end.
 func (r *report) judge(value, bound float64, format string, args ...any) {
 	v := verdict{fmt.Sprintf(format, args...), value, bound}
 	r.verdicts = append(r.verdicts, v)
@@ -48,7 +50,7 @@ func (r *report) skip(what, why string) {
 	r.line("SKIP  %s: %s", what, why)
 }
 
-// summary prints all verdicts and tells whether every one passed.
+// summary prints all verdicts and reports whether every one passed.
 func (r *report) summary() bool {
 	r.title("Summary")
 	failed := 0
@@ -65,7 +67,7 @@ func (r *report) summary() bool {
 	return failed == 0
 }
 
-// table prints works beside each other, with ratios to one of them.
+// table prints works side by side, with ratios to one of them.
 func (r *report) table(works []*work, base *work) {
 	r.line("%-28s %11s %11s %9s   %s", "", "CPU us/op", "KB/op", "allocs/op", "CPU as a ratio to "+base.name+" (quartiles)")
 	for _, w := range works {

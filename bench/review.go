@@ -1,5 +1,7 @@
 package main
 
+// This file loads and varies the captured AdmissionReviews.
+
 import (
 	"bytes"
 	"embed"
@@ -14,19 +16,19 @@ import (
 //go:embed testdata/*.json
 var captured embed.FS
 
-// sizes are the captured reviews, smallest first, by what the object in them measures on the wire.
+// sizes are the captured reviews, smallest first, named after the size of their object in JSON.
 var sizes = []string{"4KB", "22KB", "310KB"}
 
-// middle is the size that is measured where one has to do.
+// middle is the size for measurements that use only one.
 const middle = "22KB"
 
-// A review is an AdmissionReview as the API server sends it.
+// review is an AdmissionReview as the API server sends it.
 type review struct {
 	name string
 	body []byte      // the whole request
-	uid  string      // in it
-	raw  []byte      // the pod in it, byte for byte
-	pod  *corev1.Pod // the same, decoded
+	uid  string      // the uid of the request
+	raw  []byte      // the pod in the request, byte for byte
+	pod  *corev1.Pod // the same pod, decoded
 }
 
 func newReview(name string, body []byte) (*review, error) {
@@ -53,8 +55,8 @@ func loadReview(size string) (*review, error) {
 	return newReview(size, bytes.TrimSpace(body))
 }
 
-// withContainers makes the review of a pod with n containers out of one with any number: the first container
-// is repeated under other names, and so is what managedFields tell of it.
+// withContainers makes a review of a pod with n containers from a review with any number. It repeats the first
+// container, and its entries in managedFields, under other names.
 func (r *review) withContainers(n int) (*review, error) {
 	var ar map[string]any
 	if err := json.Unmarshal(r.body, &ar); err != nil {
@@ -95,7 +97,7 @@ func (r *review) withContainers(n int) (*review, error) {
 	return newReview(fmt.Sprintf("%d containers", n), body)
 }
 
-// at goes down through objects. Where there is none it gives a nil map, which reads as empty.
+// at follows a path through nested objects. If the path does not exist, it returns a nil map, which reads as empty.
 func at(tree any, path ...string) map[string]any {
 	m, _ := tree.(map[string]any)
 	for _, p := range path {

@@ -1,5 +1,7 @@
 package main
 
+// This file measures the latency that webhooks add to requests to an API server.
+
 import (
 	"context"
 	"encoding/json"
@@ -14,16 +16,16 @@ import (
 	eirinixtest "code.cloudfoundry.org/eirinix/testing"
 )
 
-// assetsVariable names the folder with etcd and kube-apiserver.
+// assetsVariable is the environment variable for the folder with etcd and kube-apiserver.
 const assetsVariable = "KUBEBUILDER_ASSETS"
 
 const (
 	tenBound = 0.08 // of the latency that ten controller-runtime webhooks add
-	oneBound = 1.0  // of the latency that one of theirs adds
+	oneBound = 1.0  // of the latency that one controller-runtime webhook adds
 )
 
-// A set of webhooks is registered for a namespace of its own, so that all sets stand in one API server at the
-// same time and a round creates one pod in each.
+// set is a set of webhooks that is registered for its own namespace. So all sets exist in one API server at the same
+// time, and a round creates one pod in each.
 type set struct {
 	name      string
 	namespace string
@@ -32,8 +34,8 @@ type set struct {
 	latency   []float64 // milliseconds per round
 }
 
-// sectionAPIServer measures what webhooks add to the creation of a pod through a real API server: every
-// webhook that patches costs it an encoding, a patch and a decoding, however fast the webhook is.
+// sectionAPIServer measures the latency that webhooks add to the creation of a pod through a real API server. Each
+// webhook that patches costs the API server an encoding, a patch and a decoding, however fast the webhook is.
 func sectionAPIServer(ctx context.Context, r *report, creates int) (err error) {
 	if os.Getenv(assetsVariable) == "" {
 		r.skip("creates through an API server", assetsVariable+" is not set (make assets builds the binaries and prints their folder)")
@@ -65,7 +67,7 @@ func sectionAPIServer(ctx context.Context, r *report, creates int) (err error) {
 	}
 	sets := setsOf(server.hello)
 	for _, s := range sets {
-		if len(s.urls) == 0 { // none, or the Manager has registered itself
+		if len(s.urls) == 0 { // no webhook, or the Manager has registered itself
 			continue
 		}
 		configuration := webhookConfiguration(s.namespace, s.namespace, server.Bundle, s.urls)
@@ -115,7 +117,7 @@ func setsOf(h hello) []*set {
 	}
 }
 
-// judgeSets prints what each set adds, round by round, to a pod without webhooks.
+// judgeSets prints the latency that each set adds, round by round, to a pod without webhooks.
 func judgeSets(r *report, size string, sets []*set) {
 	r.title("Creates through the API server, %s pod: latency in ms", size)
 	r.line("%-28s %9s %12s   %s", "", "p50", "added p50", "(quartiles)")
@@ -134,7 +136,7 @@ func judgeSets(r *report, size string, sets []*set) {
 	r.judge(us/one, oneBound, "API server, %s: latency added, our Manager with ten/one Defaulter", size)
 }
 
-// stepsDone counts the steps that have worked on a pod.
+// stepsDone counts the steps that have changed a pod.
 func stepsDone(text []byte) (int, error) {
 	pod := &corev1.Pod{}
 	if err := json.Unmarshal(text, pod); err != nil {

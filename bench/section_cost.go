@@ -1,5 +1,7 @@
 package main
 
+// This file measures the cost of the library apart from admission requests.
+
 import (
 	"context"
 	"errors"
@@ -20,7 +22,7 @@ import (
 	eirinixtest "code.cloudfoundry.org/eirinix/testing"
 )
 
-// costSettings say which parts of section cost run, and for how long.
+// costSettings selects the parts of section cost, and the duration of part rest.
 type costSettings struct {
 	parts string
 	rest  time.Duration
@@ -36,7 +38,7 @@ var costParts = []struct {
 	{"start", (*costBench).start},
 }
 
-// A costBench is what the parts share: one API server of their own.
+// costBench holds the state that the parts share: their own API server.
 type costBench struct {
 	*report
 	costSettings
@@ -44,14 +46,14 @@ type costBench struct {
 	client client.Client
 }
 
-// sectionCost measures what the library costs beside requests: requests to the API server, memory and time to start.
-// It uses the library's public API only, so that it can be run on another version of it.
+// sectionCost measures the cost of the library apart from admission requests: requests to the API server, memory and
+// start time. It uses only the library's public API, so that it can measure another version of the library.
 func sectionCost(ctx context.Context, r *report, s costSettings) (err error) {
 	if os.Getenv(assetsVariable) == "" {
 		r.skip("cost of running", assetsVariable+" is not set (make assets builds the binaries and prints their folder)")
 		return nil
 	}
-	klog.SetLogger(logr.Discard()) // client-go complains there of an API server that is down
+	klog.SetLogger(logr.Discard()) // client-go logs there that the API server is down
 	plane, err := eirinixtest.NewControlPlane(ctx, eirinixtest.ControlPlaneOptions{})
 	if err != nil {
 		return err
@@ -82,7 +84,8 @@ func (b *costBench) namespaces(ctx context.Context, name string) error {
 	return nil
 }
 
-// costOptions are those of a program with its Secret in a namespace, whose name is its fingerprint too.
+// costOptions returns the options of a program whose Secret is in a namespace. The namespace's name is its fingerprint
+// too.
 func costOptions(name string) eirinix.ManagerOptions {
 	return eirinix.ManagerOptions{
 		Namespace:           name + "-pods",
@@ -94,7 +97,7 @@ func costOptions(name string) eirinix.ManagerOptions {
 	}
 }
 
-// A replica is a Manager with one mutating step, whose requests to the API server are counted.
+// replica is a Manager with one mutating step, whose requests to the API server are counted.
 type replica struct {
 	*eirinix.ExtensionManager
 	*meter
@@ -102,7 +105,7 @@ type replica struct {
 	done   chan error
 }
 
-// newReplica makes a Manager that speaks to the API server as a pod does: with the default rate limits.
+// newReplica creates a Manager that connects to the API server as a pod does: with the default rate limits.
 func newReplica(config *rest.Config, o eirinix.ManagerOptions) (*replica, error) {
 	config = rest.CopyConfig(config)
 	config.QPS, config.Burst = 0, 0
@@ -116,7 +119,7 @@ func newReplica(config *rest.Config, o eirinix.ManagerOptions) (*replica, error)
 	}})
 }
 
-// startReplica returns when the replica is ready.
+// startReplica starts a replica and returns when it is ready.
 func startReplica(ctx context.Context, config *rest.Config, o eirinix.ManagerOptions) (*replica, error) {
 	r, err := newReplica(config, o)
 	if err != nil {
@@ -140,7 +143,7 @@ func (r *replica) end() error {
 	return <-r.done
 }
 
-// endAll ends them together.
+// endAll stops the replicas together.
 func endAll(replicas []*replica) (err error) {
 	for _, r := range replicas {
 		r.cancel()
@@ -161,7 +164,7 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// freePort is a port of loopback that no process listens on.
+// freePort returns a port on loopback on which no process listens.
 func freePort() (int, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -1,5 +1,7 @@
 package main
 
+// This file measures part fleet of section cost: many replicas of one deployment.
+
 import (
 	"context"
 	"errors"
@@ -18,11 +20,11 @@ const (
 	fleetSize   = 20
 	retention   = 30 * time.Second // of a CA that was replaced
 	outageBound = 2                // requests per replica and minute
-	putBound    = 1.5              // PUTs for each that is needed
+	putBound    = 1.5              // PUTs for each necessary one
 )
 
-// fleet is about twenty replicas of one deployment: their memory, a rotation, a restart of the API server, an outage.
-// The API server reaches the first of them only.
+// fleet measures twenty replicas of one deployment: their memory, a rotation, a restart of the API server, and an
+// outage. The API server reaches only the first of them.
 func (b *costBench) fleet(ctx context.Context) (err error) {
 	const name = "cost-fleet"
 	if err := b.namespaces(ctx, name); err != nil {
@@ -82,19 +84,19 @@ func (b *costBench) fleet(ctx context.Context) (err error) {
 
 type memory struct{ heap, stacks, goroutines float64 }
 
-// memoryAtRest waits until what a start leaves behind is gone.
+// memoryAtRest waits until the temporary memory of a start is free, and returns the memory in use.
 func memoryAtRest(ctx context.Context) (memory, error) {
 	if err := pause(ctx, settling/2); err != nil {
 		return memory{}, err
 	}
 	runtime.GC()
-	runtime.GC() // and what the first one finalized
+	runtime.GC() // frees the objects that the first one finalized
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return memory{float64(m.HeapAlloc), float64(m.StackInuse), float64(runtime.NumGoroutine())}, nil
 }
 
-// rotation counts what replaces a CA, until the old one is gone.
+// rotation counts the requests of a CA rotation, until the old CA is dropped.
 func (b *costBench) rotation(ctx context.Context, replicas []*replica) error {
 	from := time.Now()
 	if err := replicas[0].RotateCA(ctx); err != nil {
@@ -114,7 +116,7 @@ func (b *costBench) rotation(ctx context.Context, replicas []*replica) error {
 	return nil
 }
 
-// restart counts what a restart of the API server causes, until a minute after it is ready again.
+// restart counts the requests that a restart of the API server causes, until a minute after it is ready again.
 func (b *costBench) restart(ctx context.Context, replicas []*replica) error {
 	from := time.Now()
 	if err := b.plane.APIServer().Restart(ctx); err != nil {
@@ -131,8 +133,9 @@ func (b *costBench) restart(ctx context.Context, replicas []*replica) error {
 	return nil
 }
 
-// outage counts the requests to an API server that is gone, when every back-off has had a minute to grow, and those
-// when it is back.
+// outage counts the requests to an API server that is down. It counts the first minute and the next two separately,
+// because every back-off has then had a minute to grow. It also counts the requests in the minute after the API server
+// is back.
 func (b *costBench) outage(ctx context.Context, replicas []*replica) error {
 	if err := b.plane.APIServer().Stop(); err != nil {
 		return err

@@ -1,5 +1,7 @@
 package main
 
+// This file counts the requests of replicas to the API server.
+
 import (
 	"cmp"
 	"fmt"
@@ -15,13 +17,13 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// A meter counts the requests that are made with a rest.Config. A request counts when it begins, whatever comes of it.
+// meter counts the requests that are made with a rest.Config. A request counts when it begins, whatever its result.
 type meter struct {
 	mu    sync.Mutex
 	trips []*trip
 }
 
-// A trip is one request. Its status is 0 until there is an answer, and when there is none.
+// trip is one request. Its status is 0 until a response arrives, and stays 0 if none does.
 type trip struct {
 	began          time.Time
 	verb, resource string
@@ -30,7 +32,7 @@ type trip struct {
 
 func (t *trip) updated(status int) bool { return t.verb == "update" && t.status == status }
 
-// apiServerView tells verb and resource of a request as audit logs do.
+// apiServerView determines the verb and resource of a request as audit logs do.
 var apiServerView = request.RequestInfoFactory{APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api")}
 
 func (m *meter) count(config *rest.Config) {
@@ -42,7 +44,7 @@ type metered struct {
 	next  http.RoundTripper
 }
 
-// WrappedRoundTripper lets client-go find the transport, and close its connections when they are broken.
+// WrappedRoundTripper lets client-go find the transport and close its connections when they are broken.
 func (m metered) WrappedRoundTripper() http.RoundTripper { return m.next }
 
 func (m metered) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -62,7 +64,7 @@ func (m metered) RoundTrip(r *http.Request) (*http.Response, error) {
 	return response, err
 }
 
-// A tally is the requests of some replicas in some time, in the order in which they began.
+// tally holds the requests of some replicas in a period, in the order in which they began.
 type tally []trip
 
 func tallyOf(from, to time.Time, replicas ...*replica) (all tally) {
@@ -79,7 +81,7 @@ func tallyOf(from, to time.Time, replicas ...*replica) (all tally) {
 	return all
 }
 
-// having counts those of which something is true.
+// having counts the requests that satisfy a condition.
 func (all tally) having(wanted func(*trip) bool) (n int) {
 	for i := range all {
 		if wanted(&all[i]) {
@@ -89,7 +91,7 @@ func (all tally) having(wanted func(*trip) bool) (n int) {
 	return n
 }
 
-// busiest is the largest number that began within one second.
+// busiest returns the largest number of requests that began within one second.
 func (all tally) busiest() (most int) {
 	first := 0
 	for i := range all {
@@ -101,7 +103,7 @@ func (all tally) busiest() (most int) {
 	return most
 }
 
-// kinds prints how many there were of each kind, times a factor.
+// kinds prints the number of requests of each kind, multiplied by a factor.
 func (all tally) kinds(r *report, factor float64) {
 	kinds := map[string]int{}
 	for _, t := range all {

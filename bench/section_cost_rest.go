@@ -1,5 +1,7 @@
 package main
 
+// This file measures part rest of section cost: replicas in a cluster without events.
+
 import (
 	"context"
 	"errors"
@@ -18,8 +20,8 @@ const (
 	settling  = 30 * time.Second
 )
 
-// atRest counts the requests of replicas to which nothing happens: of a whole program and of a serving half, each as an
-// administrator and with the rights of its manifests. They run side by side, as programs of their own.
+// atRest counts the requests of idle replicas: of a whole program and of a serving half, each as an administrator and
+// with the rights of its manifests. They run side by side, as separate programs.
 func (b *costBench) atRest(ctx context.Context) (err error) {
 	programs := []struct {
 		name            string
@@ -65,7 +67,7 @@ func (b *costBench) atRest(ctx context.Context) (err error) {
 	return nil
 }
 
-// atRestOne starts one of the programs. The other half of a halved one has registered it.
+// atRestOne starts one of the programs. For a serving half, another Manager registers the webhooks first.
 func (b *costBench) atRestOne(ctx context.Context, name string, halved, limited bool) (*replica, error) {
 	if err := b.namespaces(ctx, name); err != nil {
 		return nil, err
@@ -95,7 +97,8 @@ func (b *costBench) atRestOne(ctx context.Context, name string, halved, limited 
 	return startReplica(ctx, config, o)
 }
 
-// account creates everything that Manifests gives and returns the configuration of the Deployment's ServiceAccount.
+// account creates all objects that Manifests returns, and returns the configuration of the Deployment's
+// ServiceAccount.
 func (b *costBench) account(ctx context.Context, o eirinix.ManagerOptions) (*rest.Config, error) {
 	m, err := newReplica(b.plane.Config(), o)
 	if err != nil {
@@ -114,7 +117,7 @@ func (b *costBench) account(ctx context.Context, o eirinix.ManagerOptions) (*res
 			return nil, err
 		}
 	}
-	if err := pause(ctx, 2*time.Second); err != nil { // the API server learns of new rights by a watch of its own
+	if err := pause(ctx, 2*time.Second); err != nil { // the API server learns of new rights through a watch
 		return nil, err
 	}
 	group := "system:serviceaccounts"

@@ -1,5 +1,7 @@
 package main
 
+// This file measures part start of section cost: start time and memory of whole processes.
+
 import (
 	"bytes"
 	"context"
@@ -23,17 +25,17 @@ import (
 
 const starts = 5
 
-// A program is one of those in cost/, built.
+// program is one of the programs in cost/, built.
 type program struct {
 	name, path string
 	namespace  string // of its pods
 	port       int
-	took       []float64 // ms to the first answer, per start
+	took       []float64 // ms until the first answer, per start
 	rss        []float64 // MiB after five seconds
 }
 
-// start compares processes: how long one takes to its first answer when everything in the cluster is there already, and
-// how much memory it then has.
+// start compares processes. It measures the time from the start of a process to its first answer, with all objects
+// already in the cluster, and its memory afterwards.
 func (b *costBench) start(ctx context.Context) (err error) {
 	dir, err := os.MkdirTemp("", "eirinix-bench-")
 	if err != nil {
@@ -63,7 +65,7 @@ func (b *costBench) start(ctx context.Context) (err error) {
 			if err != nil {
 				return fmt.Errorf("%s: %w", p.name, err)
 			}
-			if round > 0 { // ours has registered itself in the first
+			if round > 0 { // in the first round, ours has registered itself
 				p.took, p.rss = append(p.took, took.Seconds()*1e3), append(p.rss, rss)
 			}
 		}
@@ -83,7 +85,7 @@ func (b *costBench) start(ctx context.Context) (err error) {
 	return nil
 }
 
-// registerPeer makes a certificate and registers what cannot do so itself.
+// registerPeer creates a certificate for a program that cannot register itself, and registers its webhook.
 func (b *costBench) registerPeer(ctx context.Context, p *program, certs string) error {
 	certificate, bundle, err := servingCertificate()
 	if err != nil {
@@ -104,7 +106,7 @@ func (b *costBench) registerPeer(ctx context.Context, p *program, certs string) 
 	)
 }
 
-// startOnce starts the program, sends pods until one comes back marked, and ends it.
+// startOnce starts the program, sends pods until one comes back marked, and stops it.
 func (b *costBench) startOnce(ctx context.Context, p *program) (took time.Duration, rss float64, err error) {
 	var said bytes.Buffer
 	cmd := exec.CommandContext(ctx, p.path, b.plane.Kubeconfig(), p.namespace, strconv.Itoa(p.port), filepath.Dir(p.path))
@@ -124,7 +126,7 @@ func (b *costBench) startOnce(ctx context.Context, p *program) (took time.Durati
 			ObjectMeta: metav1.ObjectMeta{Namespace: p.namespace, Name: "pod"},
 			Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: "registry.example.org/main:1"}}},
 		}
-		// An error is a call that failed: the program is not there yet.
+		// An error means that the call failed, because the program does not serve yet.
 		if err := b.client.Create(ctx, pod, client.DryRunAll); err == nil && pod.Labels[cost.Label] != "" {
 			took = time.Since(began)
 			break
@@ -143,7 +145,7 @@ func (b *costBench) startOnce(ctx context.Context, p *program) (took time.Durati
 	return took, rss, err
 }
 
-// resident is the memory of a process in MiB, where /proc tells; elsewhere 0.
+// resident returns the resident memory of a process in MiB, or 0 on systems without /proc.
 func resident(pid int) (float64, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if errors.Is(err, os.ErrNotExist) {

@@ -1,5 +1,7 @@
 package main
 
+// This file measures how cost and patches grow with the pod.
+
 import (
 	"encoding/json"
 	"fmt"
@@ -13,7 +15,7 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/patch"
 )
 
-// sectionContainers shows how cost grows with the pod: it must stay linear, and the ratio must not get worse.
+// sectionContainers shows how the cost grows with the pod. It must stay linear, and the ratio must not get worse.
 func sectionContainers(r *report, p plan) error {
 	captured, err := loadReview(middle)
 	if err != nil {
@@ -38,11 +40,11 @@ func sectionContainers(r *report, p plan) error {
 	return nil
 }
 
-// insertionBound is the number of operations that an insertion is worth.
+// insertionBound is the number of operations that an insertion needs.
 const insertionBound = 1
 
-// sectionInsertion compares patches for an item that is put at the head of a long list: a comparison of JSON
-// pairs list items by index and sees them all change, and the API server has to apply that.
+// sectionInsertion compares patches for an item that is inserted at the head of a long list. A comparison of JSON
+// pairs list items by index. It finds that all have changed, and the API server has to apply all these changes.
 func sectionInsertion(r *report) error {
 	captured, err := loadReview(middle)
 	if err != nil {
@@ -109,7 +111,7 @@ func sectionInsertion(r *report) error {
 	return nil
 }
 
-// apply is the API server's part, measured: the best of three, for it is short.
+// apply measures the API server's part: the best of three, because it is short.
 func apply(raw, wire []byte) (time.Duration, error) {
 	best := time.Hour
 	for range 3 {

@@ -1,5 +1,7 @@
 package main
 
+// This file measures a server's memory and latency under attack.
+
 import (
 	"bytes"
 	"context"
@@ -23,22 +25,22 @@ import (
 )
 
 const (
-	// nameHostile is a section that runs only when it is asked for: its figures are not ratios, and want a calm machine.
+	// nameHostile is a section that runs only on request. Its figures are not ratios, so it needs an idle machine.
 	nameHostile = "hostile"
 
-	lateBound = 250 // ms, of the call beside an attack that one in a hundred exceeds
+	lateBound = 250 // ms, bound of the 99th percentile of the calls during an attack
 	every     = 20 * time.Millisecond
 )
 
-// An attack does its worst until its context ends.
+// attack causes as much load as it can until its context ends.
 type attack struct {
 	name  string
-	least time.Duration // it takes to do any harm
+	least time.Duration // the minimum duration for any effect
 	run   func(context.Context, *child) error
 }
 
-// sectionHostile attacks a server of ours in the container that Manifests describes, and calls it beside as an API server
-// does.
+// sectionHostile attacks a server of ours in the container that Manifests describes. Meanwhile it calls the server as
+// an API server does.
 func sectionHostile(ctx context.Context, r *report, length time.Duration) (err error) {
 	if runtime.GOOS != "linux" {
 		r.skip("attacks on a server", "the memory of a process is read from /proc, which Linux alone has")
@@ -76,7 +78,7 @@ func sectionHostile(ctx context.Context, r *report, length time.Duration) (err e
 	return nil
 }
 
-// judge attacks a server that has just started.
+// judge attacks a server that has just started, and judges its memory and its answers to the neighbours.
 func (a attack) judge(ctx context.Context, r *report, length time.Duration, limit int64, environment []string, normal, large *review) (err error) {
 	server, err := startProgram(environment, "-hostile")
 	if err != nil {
@@ -121,7 +123,7 @@ func (a attack) judge(ctx context.Context, r *report, length time.Duration, limi
 	return nil
 }
 
-// container is the memory limit and the environment of the container that Manifests describes.
+// container returns the memory limit and the environment of the container that Manifests describes.
 func container() (limit int64, environment []string, err error) {
 	m := eirinix.NewManager(eirinix.ManagerOptions{
 		ServiceName: "bench", WebhookNamespace: "bench", Deployment: eirinix.DeploymentOptions{Image: "example.org/bench:1"},
@@ -141,7 +143,7 @@ func container() (limit int64, environment []string, err error) {
 		c := d.Spec.Template.Spec.Containers[0]
 		limit = c.Resources.Limits.Memory().Value()
 		for _, e := range c.Env {
-			if e.ValueFrom == nil { // the other one is the limit in MiB, for this one
+			if e.ValueFrom == nil { // MEMORY_LIMIT_MIB has a ValueFrom; its value, the limit, is substituted here
 				environment = append(environment, e.Name+"="+strings.ReplaceAll(e.Value, "$(MEMORY_LIMIT_MIB)", strconv.FormatInt(limit>>20, 10)))
 			}
 		}
@@ -150,7 +152,7 @@ func container() (limit int64, environment []string, err error) {
 	return 0, nil, errors.New("the Manifests hold no Deployment")
 }
 
-// peakMemory is the most that has been resident of a process.
+// peakMemory returns the peak resident memory of a process in bytes.
 func peakMemory(pid int) (int64, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
@@ -165,14 +167,14 @@ func peakMemory(pid int) (int64, error) {
 	return 0, errors.New("the system does not say how much memory a process has had")
 }
 
-// A neighbour calls as an API server does, one call after the other on one connection.
+// neighbour calls as an API server does, one call after the other on one connection.
 type neighbour struct {
 	client *http.Client
 	url    string
 	review *review
-	took   []float64 // ms, of the calls that were answered
+	took   []float64 // ms, of all calls, also of those that failed
 	failed int
-	last   error // of those that failed
+	last   error // error of the last call that failed
 }
 
 func (n *neighbour) run(ctx context.Context) {
@@ -193,7 +195,7 @@ func (n *neighbour) run(ctx context.Context) {
 	}
 }
 
-// at is how long the calls took, of which a share was faster.
+// at returns the duration that a share of the calls did not exceed.
 func (n *neighbour) at(share float64) float64 { return n.took[int(share*float64(len(n.took)-1))] }
 
 func (n *neighbour) call(ctx context.Context) error {

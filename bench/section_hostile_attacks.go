@@ -1,5 +1,7 @@
 package main
 
+// This file holds the attacks.
+
 import (
 	"bytes"
 	"context"
@@ -20,12 +22,12 @@ import (
 	eirinixtest "code.cloudfoundry.org/eirinix/testing"
 )
 
-// attacks need no more than a way to the port.
+// attacks returns the attacks for which access to the port suffices.
 func attacks() []attack {
 	return []attack{
 		{name: "9 MB of empty items", run: func(ctx context.Context, c *child) error {
 			empty := pod(`"containers":[` + strings.Repeat("{},", 3<<20) + `{}]`)
-			odd := bytes.Replace(empty, []byte(`{"kind":"Pod"`), []byte(`{"kind":"a","kind":"Pod"`), 1) // which takes another decoder
+			odd := bytes.Replace(empty, []byte(`{"kind":"Pod"`), []byte(`{"kind":"a","kind":"Pod"`), 1) // takes another decoder
 			atOnce(4, func(i int) { repeat(ctx, c, false, [][]byte{empty, odd}[i%2]) })
 			return nil
 		}},
@@ -51,7 +53,7 @@ func attacks() []attack {
 	}
 }
 
-// attackThroughAPIServer creates pods of 3 MB, eight at a time.
+// attackThroughAPIServer creates pods of 3 MB, eight concurrently.
 func attackThroughAPIServer(ctx context.Context) (attack, func() error, error) {
 	plane, err := eirinixtest.NewControlPlane(ctx, eirinixtest.ControlPlaneOptions{})
 	if err != nil {
@@ -64,7 +66,7 @@ func attackThroughAPIServer(ctx context.Context) (attack, func() error, error) {
 	if err != nil {
 		return attack{}, nil, errors.Join(err, plane.Stop())
 	}
-	// The API server reads such pods for half a minute before it calls.
+	// The API server takes half a minute to read such pods before it calls the webhook.
 	return attack{name: "eight pods of 3 MB through an API server", least: 45 * time.Second, run: func(ctx context.Context, c *child) error {
 		configuration := webhookConfiguration(nameHostile, nameHostile, c.Bundle, []string{c.at(strings.TrimSuffix(hostilePath, "?timeout=10s"))})
 		if _, err := clients.AdmissionregistrationV1().MutatingWebhookConfigurations().Create(ctx, configuration, metav1.CreateOptions{}); err != nil {
@@ -83,7 +85,7 @@ func attackThroughAPIServer(ctx context.Context) (attack, func() error, error) {
 	}}, plane.Stop, nil
 }
 
-// atOnce runs so many of them side by side.
+// atOnce runs n functions concurrently and waits for them.
 func atOnce(n int, run func(i int)) {
 	var all sync.WaitGroup
 	for i := range n {
@@ -103,14 +105,14 @@ func reviewOf(uid, object string) []byte {
 		`"resource":{"group":"","version":"v1","resource":"pods"},"operation":"CREATE","namespace":"a","name":"a","object":` + object + `}}`)
 }
 
-// repeat sends a body again and again. What is answered does not matter.
+// repeat sends a body repeatedly. It ignores the responses.
 func repeat(ctx context.Context, c *child, chunked bool, body []byte) {
 	client := c.client(false)
 	defer client.CloseIdleConnections()
 	for ctx.Err() == nil {
 		var text io.Reader = bytes.NewReader(body)
 		if chunked {
-			text = io.MultiReader(text) // whose length net/http does not know
+			text = io.MultiReader(text) // hides the length from net/http
 		}
 		request, err := http.NewRequestWithContext(ctx, http.MethodPost, c.at(hostilePath), text)
 		if err != nil {
@@ -124,7 +126,7 @@ func repeat(ctx context.Context, c *child, chunked bool, body []byte) {
 	}
 }
 
-// neverRead sends a body on a connection that takes hardly anything back, and holds it.
+// neverRead sends a body on a connection with a minimal receive buffer, and holds the connection without reading.
 func neverRead(ctx context.Context, c *child, body []byte) {
 	conn, err := dial(ctx, c)
 	if err != nil {
@@ -137,7 +139,7 @@ func neverRead(ctx context.Context, c *child, body []byte) {
 	<-ctx.Done()
 }
 
-// neverFinish sends as much of a header as the server takes, and holds the connection.
+// neverFinish sends as much of a header as the server accepts, and holds the connection.
 func neverFinish(ctx context.Context, c *child) {
 	conn, err := dial(ctx, c)
 	if err != nil {
@@ -164,6 +166,6 @@ func dial(ctx context.Context, c *child) (net.Conn, error) {
 	if deadline, ok := ctx.Deadline(); ok {
 		_ = conn.SetDeadline(deadline)
 	}
-	secure := tls.Client(conn, &tls.Config{InsecureSkipVerify: true}) // attackers do not care whom they attack
+	secure := tls.Client(conn, &tls.Config{InsecureSkipVerify: true}) // attackers do not verify their target
 	return secure, secure.HandshakeContext(ctx)
 }

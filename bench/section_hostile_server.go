@@ -1,5 +1,7 @@
 package main
 
+// This file is the server process that is attacked.
+
 import (
 	"bufio"
 	"context"
@@ -16,10 +18,10 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/serving"
 )
 
-// hostilePath is where the server that is attacked serves the injection, for every pod.
+// hostilePath is the path on which the attacked server serves the injection, for every pod.
 const hostilePath = admit.MutatePrefix + "hostile?timeout=10s"
 
-// serveHostile is the server as a Manager makes it, without a cluster. It ends when its standard input does.
+// serveHostile runs the server as a Manager creates it, without a cluster. It ends when its standard input ends.
 func serveHostile(ctx context.Context, in io.Reader, out io.Writer) error {
 	quiet()
 	certificate, bundle, err := servingCertificate()
@@ -53,10 +55,10 @@ func serveHostile(ctx context.Context, in io.Reader, out io.Writer) error {
 	if err := json.NewEncoder(out).Encode(hello{"https://" + server.Addr().String(), bundle}); err != nil {
 		return err
 	}
-	for lines := bufio.NewScanner(in); lines.Scan(); { // nothing is asked of it
+	for lines := bufio.NewScanner(in); lines.Scan(); { // lines on standard input are ignored
 	}
 	ended, end := context.WithCancel(ctx)
-	end() // what is in flight is the attacker's
+	end() // requests in flight are the attacker's, so Shutdown need not wait
 	_ = server.Shutdown(ended)
 	return nil
 }

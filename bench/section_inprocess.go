@@ -1,15 +1,17 @@
 package main
 
+// This file measures the peers in one process, without a network.
+
 import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
 )
 
-// The bounds that our request path promises beside controller-runtime's typed Defaulter, for each size.
+// These bounds are the promised ratios of our request path to controller-runtime's typed Defaulter, for each size.
 var (
 	cpuBounds    = map[string]float64{"4KB": 0.15, "22KB": 0.11, "310KB": 0.10}
-	idleCPUBound = map[string]float64{"4KB": 0.095, "22KB": 0.08, "310KB": 0.075} // of a Mutation that changes nothing
+	idleCPUBound = map[string]float64{"4KB": 0.095, "22KB": 0.08, "310KB": 0.075} // for a Mutation that changes nothing
 )
 
 const (
@@ -18,7 +20,7 @@ const (
 	unwantedBound = 0.03
 	chainBound    = 1.3
 
-	// A classic Extension that returns PatchFromPod, beside a Mutation that does the same.
+	// extensionBound compares a classic Extension that returns PatchFromPod with a Mutation that does the same.
 	extensionBound = 1.25
 )
 
@@ -64,9 +66,9 @@ func worksFor(peers []peer, s spec) ([]*work, error) {
 	return works, nil
 }
 
-// sectionUnwanted is about the pods that nobody wants, which are most of the pods there are. The bound is beside
-// a Defaulter that finds that out by itself; a handler written for the purpose, which decodes the pod and looks, is
-// a third as dear.
+// sectionUnwanted measures pods that no step matches, which are the majority of pods. The bound refers to a Defaulter,
+// which determines this itself. A handler written for the purpose, which decodes the pod and checks the label, costs a
+// third of that.
 func sectionUnwanted(r *report, p plan) error {
 	for _, size := range sizes {
 		rev, err := loadReview(size)
@@ -127,8 +129,8 @@ func sectionSteps(r *report, p plan) error {
 	return nil
 }
 
-// callsInARow is what the API server does with n webhooks: one call for each step. The pod does not grow from
-// call to call here, which flatters the peer.
+// callsInARow simulates the API server with n webhooks: one call for each step. Here the pod does not grow from call
+// to call, which favours the peer.
 func callsInARow(p peer, s spec) (*work, error) {
 	calls := make([]*call, 0, len(s.steps))
 	for i := range s.steps {

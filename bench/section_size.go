@@ -1,5 +1,7 @@
 package main
 
+// This file measures the size of binaries.
+
 import (
 	"context"
 	"fmt"
@@ -8,10 +10,10 @@ import (
 	"path/filepath"
 )
 
-// sizeBound is of the binary of the same program on controller-runtime alone.
+// sizeBound is the largest accepted ratio to the binary of the same program on controller-runtime alone.
 const sizeBound = 1.10
 
-// sectionSize compares the binaries of the two programs in cost/, as images hold them: without symbols.
+// sectionSize compares the binaries of the two programs in cost/ without symbols, as images contain them.
 func sectionSize(ctx context.Context, r *report) error {
 	dir, err := os.MkdirTemp("", "bench-size-")
 	if err != nil {

@@ -1,5 +1,7 @@
 package main
 
+// This file measures a server process over TLS.
+
 import (
 	"bytes"
 	"errors"
@@ -11,14 +13,15 @@ import (
 	"time"
 )
 
-// tlsBounds are those of the server's CPU time over HTTP/1.1, by which API servers call Services, beside the Defaulter.
+// tlsBounds are the bounds for the server's CPU time as a ratio to the Defaulter's. They hold for HTTP/1.1, with which
+// API servers call Services.
 var tlsBounds = map[string]float64{"4KB": 0.20, "22KB": 0.11, "310KB": 0.08}
 
-// connections is how many requests are under way at once: enough to keep a server on one core busy.
+// connections is the number of concurrent requests. It is enough to keep a server on one core busy.
 const connections = 4
 
-// sectionTLS compares the server's CPU time over TLS. The server is a process of its own, pinned to one core,
-// and the client stays on another.
+// sectionTLS compares the server's CPU time over TLS. The server is a separate process, pinned to one core, and the
+// client runs on another.
 func sectionTLS(r *report, p plan) (err error) {
 	server, undo, err := pinnedChild(r)
 	if err != nil {
@@ -60,8 +63,8 @@ func sectionTLS(r *report, p plan) (err error) {
 	return nil
 }
 
-// pinnedChild starts the server on one core and leaves this process on another, until undo is called. Where
-// that is not possible it says so, and the figures are those of a machine that moves threads about.
+// pinnedChild starts the server on one core and pins this process to another, until undo is called. If pinning is not
+// possible, it prints a notice, and the figures include the cost of moving threads between cores.
 func pinnedChild(r *report) (*child, func(), error) {
 	undo := func() {}
 	cpus := allowedCPUs()
@@ -92,11 +95,11 @@ type remote struct {
 	client *http.Client
 	url    string
 	body   []byte
-	rate   []float64     // per second and round
-	took   time.Duration // of the last trial slice
+	rate   []float64     // operations per second, per round
+	took   time.Duration // CPU time of the last trial slice
 }
 
-// once gives the answer and the protocol that it came by.
+// once sends one request, and returns the answer and its protocol.
 func (w *remote) once() (protocol string, answer []byte, err error) {
 	resp, err := w.client.Post(w.url+"?timeout=10s", "application/json", bytes.NewReader(w.body))
 	if err != nil {
@@ -121,7 +124,7 @@ func (w *remote) check(s spec, protocol string) error {
 	return checkAnswer(s, http.StatusOK, answer)
 }
 
-// many does it n times on a few connections at once.
+// many sends n requests on a few concurrent connections.
 func (w *remote) many(n int) error {
 	failed, tickets := make(chan error, connections), make(chan struct{}, n)
 	for range n {

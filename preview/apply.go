@@ -1,5 +1,7 @@
 package preview
 
+// This file simulates kubectl apply.
+
 import (
 	"encoding/json"
 
@@ -12,8 +14,8 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/apiserver"
 )
 
-// applied is what kubectl apply makes of an object: what the manifest says is set, what an earlier manifest said and this
-// one does not is removed, and what others have set stays.
+// applied returns the result of kubectl apply. The manifest's fields are set. Fields that an earlier manifest set and
+// this one does not are removed. Fields that others have set are kept.
 func applied(scheme *runtime.Scheme, old, manifest apiserver.Document) (apiserver.Document, error) {
 	original := []byte(old.Unstructured().GetAnnotations()[corev1.LastAppliedConfigAnnotation])
 	if !json.Valid(original) {

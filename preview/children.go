@@ -1,5 +1,7 @@
 package preview
 
+// This file derives the objects that the controllers of Kubernetes would create for an object.
+
 import (
 	"encoding/json"
 
@@ -11,18 +13,18 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/apiserver"
 )
 
-// child is what a controller of Kubernetes makes of an object.
+// child describes the object that a controller of Kubernetes creates for another object.
 type child struct {
 	kind       schema.GroupVersionKind
-	template   []string // where metadata and spec of the child stand
-	whole      bool     // the spec is that of the object itself: a ReplicaSet has that of its Deployment
-	controller string   // the service account that sends it
-	suffix     string   // of its name; ends in - where the API server generates the rest
+	template   []string // path of the child's metadata and spec in the owner
+	whole      bool     // the spec is that of the owner: a ReplicaSet has that of its Deployment
+	controller string   // name of the service account that sends it
+	suffix     string   // of its name; ends in - if the API server generates the rest
 }
 
 var pod = schema.GroupVersionKind{Version: "v1", Kind: "Pod"}
 
-// children are those of Kubernetes itself.
+// children are the built-in kinds for which a controller creates other objects.
 var children = map[schema.GroupKind]child{
 	{Kind: "ReplicationController"}:      {pod, []string{"spec", "template"}, false, "replication-controller", "-"},
 	{Group: "apps", Kind: "ReplicaSet"}:  {pod, []string{"spec", "template"}, false, "replicaset-controller", "-"},
@@ -41,11 +43,11 @@ var children = map[schema.GroupKind]child{
 	},
 }
 
-// previewUID stands for the UID of an owner that does not exist.
+// previewUID is used as the UID of an owner that does not exist.
 const previewUID = "00000000-0000-4000-8000-000000000000"
 
-// childOf is the request for what the controller of an admitted object would send, the first of several, without the
-// labels that controllers add. It is false for objects of which nobody makes others.
+// childOf returns the request with which the controller of an admitted object would create its first child. The labels
+// that controllers add are missing. It returns false for objects without children.
 func childOf(s *seen) (request, bool) {
 	owner := s.outcome.After.Unstructured()
 	c, ok := children[s.document.Kind.GroupKind()]
@@ -84,7 +86,7 @@ func childOf(s *seen) (request, bool) {
 		"apiVersion": owner.GetAPIVersion(), "kind": owner.GetKind(), "name": ownerName, "uid": previewUID,
 		"controller": true, "blockOwnerDeletion": true,
 	}}, "metadata", "ownerReferences")
-	if err != nil { // metadata that is none
+	if err != nil { // metadata is not a map
 		return request{}, false
 	}
 	raw, err := json.Marshal(made.Object)
@@ -97,7 +99,7 @@ func childOf(s *seen) (request, bool) {
 	}, true
 }
 
-// controllerUser is the service account of a controller of kube-controller-manager.
+// controllerUser returns the service account of a controller of kube-controller-manager.
 func controllerUser(name string) user.DefaultInfo {
 	const namespace = "kube-system"
 	return user.DefaultInfo{
@@ -106,7 +108,7 @@ func controllerUser(name string) user.DefaultInfo {
 	}
 }
 
-// describe is kind and name of an object.
+// describe returns the kind and name of an object.
 func describe(object *unstructured.Unstructured) string {
 	name := object.GetName()
 	if name == "" {

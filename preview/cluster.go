@@ -1,5 +1,7 @@
 package preview
 
+// This file simulates the cluster: an API that holds the manifests, and its admission.
+
 import (
 	"cmp"
 	"context"
@@ -23,31 +25,31 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/fakeapi"
 )
 
-// cluster is the cluster that there is none of: an API that holds the manifests, and its admission.
+// cluster is the simulated cluster: an API that holds the manifests, and its admission.
 type cluster struct {
 	flags  *flags
 	api    *fakeapi.API
 	server *apiserver.Server
 }
 
-// request is something to send.
+// request is a request to send.
 type request struct {
 	manifest
-	of  string // for what a controller makes: of what, by kind and name
+	of  string // the kind and name of the owner, if a controller makes the object
 	old apiserver.Document
 	apiserver.Request
 }
 
-// seen is what became of a request.
+// seen is the result of a request.
 type seen struct {
 	request
 	namespace string
 	outcome   *apiserver.Outcome
-	asked     []fakeapi.Request            // of the API, by steps
+	asked     []fakeapi.Request            // requests of steps to the API
 	known     map[string]map[string]string // labels of the namespaces among the manifests
 }
 
-// changed tells whether there is anything to show.
+// changed reports whether admission has changed the object.
 func (s *seen) changed() bool { return s.outcome.Before.YAML() != s.outcome.After.YAML() }
 
 func newCluster(m *eirinix.ExtensionManager, in *input, f *flags, o Options) (*cluster, error) {
@@ -85,7 +87,7 @@ func newCluster(m *eirinix.ExtensionManager, in *input, f *flags, o Options) (*c
 	}
 	options.RestConfig, options.KubeConfig, options.KubeManager = c.api.RestConfig(), "", nil
 	m.SetManagerOptions(options)
-	// What runs keeps its connection.
+	// A Manager that runs keeps its connection.
 	if connected, err := m.GetKubeConnection(); err != nil || fakeapi.Of(connected) != c.api {
 		return nil, errors.Join(errors.New("the Manager runs; preview one that does not"), err)
 	}
@@ -95,7 +97,7 @@ func newCluster(m *eirinix.ExtensionManager, in *input, f *flags, o Options) (*c
 	if err != nil {
 		return nil, err
 	}
-	// What is there already is seen by all, and what is new by all others.
+	// The API holds all existing objects and all manifests. admit removes an object before its own creation.
 	for _, m := range slices.Concat(in.manifests, in.old) {
 		if err := c.put(m.object); err != nil {
 			return nil, fmt.Errorf("%s: %w", m.source, err)
@@ -104,13 +106,13 @@ func newCluster(m *eirinix.ExtensionManager, in *input, f *flags, o Options) (*c
 	return c, nil
 }
 
-// borrow keeps the Manager's options, and gives them back.
+// borrow saves the Manager's options and returns a function that restores them.
 func borrow(m *eirinix.ExtensionManager) (giveBack func()) {
 	options := m.GetManagerOptions()
 	return func() { m.SetManagerOptions(options) }
 }
 
-// put has the API hold an object, unless a server would have to name it first.
+// put stores an object in the API. An object without a name is skipped, because only a server could name it.
 func (c *cluster) put(object *unstructured.Unstructured) error {
 	if object.GetName() == "" {
 		return nil
@@ -124,7 +126,7 @@ func (c *cluster) put(object *unstructured.Unstructured) error {
 	return c.api.Put(object)
 }
 
-// identity is what tells objects apart.
+// identity identifies an object.
 type identity struct {
 	schema.GroupKind
 	namespace, name string
@@ -138,8 +140,8 @@ func (c *cluster) identityOf(m manifest) identity {
 	return identity{m.document.Kind.GroupKind(), namespace, m.object.GetName()}
 }
 
-// requests are what is sent for the input: an update of what is among the old objects, as kubectl apply makes it, else
-// what the flags say. lone are old objects of which there is no manifest.
+// requests returns the requests for the input. A manifest of an old object becomes an update, as kubectl apply makes
+// it. The flags decide about the others. lone are the old objects that have no manifest.
 func (in *input) requests(c *cluster, f *flags) (all []request, lone []string, err error) {
 	old := map[identity]manifest{}
 	for _, m := range in.old {
@@ -171,7 +173,8 @@ func (in *input) requests(c *cluster, f *flags) (all []request, lone []string, e
 	return all, lone, nil
 }
 
-// send sends an object, and then what controllers would make of it. That is left out where no webhook is there for it.
+// send sends an object, and then the objects that controllers would create for it. It omits those that no webhook's
+// rules match.
 func (c *cluster) send(ctx context.Context, r request) ([]*seen, error) {
 	s, err := c.admit(ctx, r)
 	if err != nil {
@@ -193,7 +196,7 @@ func (c *cluster) send(ctx context.Context, r request) ([]*seen, error) {
 	return all, nil
 }
 
-// wanted tells whether any webhook is there for such requests.
+// wanted reports whether the rules of any webhook match such requests.
 func (s *seen) wanted() bool {
 	return len(s.outcome.Calls) > 0 || slices.ContainsFunc(s.outcome.Passed, func(p apiserver.Pass) bool { return !p.Rules })
 }
@@ -204,7 +207,7 @@ func (c *cluster) admit(ctx context.Context, r request) (*seen, error) {
 		return nil, fmt.Errorf("%s: %w", r.source, err)
 	}
 	switch r.Operation {
-	case admissionv1.Create: // not there yet
+	case admissionv1.Create: // it does not exist yet
 		c.api.Remove(at.Resource.GroupResource(), c.server.NamespaceOf(at, r.object), r.object.GetName())
 		r.Object = r.document
 	case admissionv1.Update:
@@ -214,7 +217,7 @@ func (c *cluster) admit(ctx context.Context, r request) (*seen, error) {
 	}
 	before := len(c.api.Requests())
 	outcome, err := c.server.Send(ctx, r.Request)
-	if err != nil { // nobody can read it, an API server neither
+	if err != nil { // it is invalid, for a real API server too
 		outcome = &apiserver.Outcome{Err: apierrors.NewBadRequest(err.Error()), Before: r.document, After: r.document}
 	}
 	if ctx.Err() != nil {
@@ -232,7 +235,7 @@ func (c *cluster) admit(ctx context.Context, r request) (*seen, error) {
 	return s, nil
 }
 
-// unsure is what must be said beside why a webhook was not called.
+// unsure returns a caveat to the reason why a webhook was not called, if the labels of the namespace are unknown.
 func (s *seen) unsure(p apiserver.Pass) string {
 	if _, ok := s.known[s.namespace]; ok || !p.Namespace {
 		return ""
@@ -240,7 +243,7 @@ func (s *seen) unsure(p apiserver.Pass) string {
 	return ", whose labels are not known, because it is not among the manifests"
 }
 
-// missed are what steps looked for in the API, and did not find among the manifests.
+// missed returns the requests of steps for objects that are not among the manifests.
 func (s *seen) missed() []string {
 	var all []string
 	for _, r := range s.asked {
@@ -251,7 +254,7 @@ func (s *seen) missed() []string {
 	return all
 }
 
-// written is what steps wrote to the API.
+// written returns the requests with which steps wrote to the API.
 func (s *seen) written() []string {
 	var all []string
 	for _, r := range s.asked {

@@ -1,5 +1,7 @@
 package preview
 
+// This file parses the command line.
+
 import (
 	"errors"
 	"flag"
@@ -18,7 +20,7 @@ Exits with 1 where an object would be denied.
 
 `
 
-// flags are the command line.
+// flags holds the command line.
 type flags struct {
 	files, old paths
 	recursive  bool
@@ -34,7 +36,7 @@ type flags struct {
 	color      string
 }
 
-// paths is a flag that may be given several times.
+// paths is a flag that can be given several times.
 type paths []string
 
 func (p *paths) String() string { return strings.Join(*p, ",") }
@@ -44,13 +46,13 @@ func (p *paths) Set(v string) error {
 	return nil
 }
 
-// parseFlags reads the command line. The flags are nil where help was asked for and given.
+// parseFlags parses the command line. If the user asked for help, it prints the help and returns nil flags.
 func parseFlags(args []string, stderr io.Writer) (*flags, error) {
 	f := &flags{}
 	set := flag.NewFlagSet("preview", flag.ContinueOnError)
 	set.SetOutput(stderr)
 	set.Usage = func() {
-		_, _ = fmt.Fprint(stderr, usage) // nobody can be told
+		_, _ = fmt.Fprint(stderr, usage) // if this fails, an error message would too
 		set.PrintDefaults()
 	}
 	set.Var(&f.files, "f", "`file` or folder with manifests, as YAML or JSON; - for standard input; may be given several times")
@@ -66,7 +68,7 @@ func parseFlags(args []string, stderr io.Writer) (*flags, error) {
 	set.BoolVar(&f.secrets, "show-secrets", false, "show the data of Secrets in diffs and JSON; YAML always has them")
 	set.StringVar(&f.output, "o", "diff", "diff, json for all that is known, or yaml for the objects as they would be stored")
 	set.StringVar(&f.color, "color", "auto", "always, never, or auto: on a terminal, unless NO_COLOR is set")
-	for { // a path may stand before flags, as with kubectl
+	for { // a path can precede flags, as in kubectl
 		switch err := set.Parse(args); {
 		case errors.Is(err, flag.ErrHelp):
 			return nil, nil
@@ -115,7 +117,7 @@ func (f *flags) admissionOperation(updated bool) admissionv1.Operation {
 	return admissionv1.Create
 }
 
-// printer writes in the form that was asked for.
+// printer returns a printer for the requested output format.
 func (f *flags) printer(w io.Writer) printer {
 	switch f.output {
 	case "json":
@@ -126,7 +128,7 @@ func (f *flags) printer(w io.Writer) printer {
 	return &textPrinter{w: w, color: f.colored(w), secrets: f.secrets}
 }
 
-// colored tells whether the output is to have colours (https://no-color.org).
+// colored reports whether the output uses colours (https://no-color.org).
 func (f *flags) colored(w io.Writer) bool {
 	if f.color != "auto" {
 		return f.color == "always"

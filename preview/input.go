@@ -1,5 +1,7 @@
 package preview
 
+// This file reads the manifests that the command line names.
+
 import (
 	"encoding/json"
 	"errors"
@@ -20,15 +22,15 @@ import (
 
 // manifest is one object of the input.
 type manifest struct {
-	source   string // file and, where that has several, number of the document
+	source   string // file and, if it has several documents, the number of the document
 	document apiserver.Document
 	object   *unstructured.Unstructured
 }
 
-// input is what the command line names.
+// input holds the manifests and the old objects that the command line names.
 type input struct{ manifests, old []manifest }
 
-// standardInput stands for it among paths, as with kubectl.
+// standardInput is the path that means standard input, as in kubectl.
 const standardInput = "-"
 
 func readInput(f *flags, stdin io.Reader) (*input, error) {
@@ -89,7 +91,7 @@ func readPaths(paths []string, recursive bool, stdin io.Reader) ([]manifest, err
 	return all, nil
 }
 
-// manifestFiles are a file itself, and of a folder what kubectl would read there, in the order of names.
+// manifestFiles returns a file itself, or the files of a folder that kubectl would read, ordered by name.
 func manifestFiles(path string, recursive bool) ([]string, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -105,7 +107,7 @@ func manifestFiles(path string, recursive bool) ([]string, error) {
 	return files, err
 }
 
-// deepest is how many folders may lie in each other: links may go round in circles.
+// deepest is the maximum depth of nested folders, because links can form a cycle.
 const deepest = 40
 
 func filesBelow(folder string, recursive bool, depth int) ([]string, error) {
@@ -119,7 +121,7 @@ func filesBelow(folder string, recursive bool, depth int) ([]string, error) {
 	var files []string
 	for _, e := range entries {
 		path := filepath.Join(folder, e.Name())
-		info, err := os.Stat(path) // of what a link leads to
+		info, err := os.Stat(path) // follows links
 		switch {
 		case err != nil:
 			return nil, err
@@ -136,7 +138,7 @@ func filesBelow(folder string, recursive bool, depth int) ([]string, error) {
 	return files, nil
 }
 
-// readManifests reads the documents of a file. Lists are taken apart.
+// readManifests reads the documents of a file. Lists are split into their items.
 func readManifests(source string, text []byte) ([]manifest, error) {
 	documents, err := apiserver.Documents(text)
 	if err != nil {
@@ -157,7 +159,7 @@ func readManifests(source string, text []byte) ([]manifest, error) {
 	return all, nil
 }
 
-// readManifest reads an object, or those of a List, such as kubectl get prints.
+// readManifest reads an object, or the objects of a List, such as kubectl get prints.
 func readManifest(source string, raw []byte) ([]manifest, error) {
 	document, err := apiserver.ReadDocument(raw)
 	if err != nil {
@@ -173,7 +175,7 @@ func readManifest(source string, raw []byte) ([]manifest, error) {
 	}
 	var all []manifest
 	for i, item := range list.Items {
-		if of := strings.TrimSuffix(object.GetKind(), "List"); of != "" { // the items of a PodList need not say what they are
+		if of := strings.TrimSuffix(object.GetKind(), "List"); of != "" { // items of a PodList can lack their kind
 			if item, err = typedItem(item, object.GetAPIVersion(), of); err != nil {
 				return nil, fmt.Errorf("%s, item %d: %w", source, i+1, err)
 			}
@@ -199,11 +201,11 @@ func typedItem(item []byte, apiVersion, kind string) ([]byte, error) {
 	return json.Marshal(tree)
 }
 
-// definition is the kind that defines others.
+// definition is the kind CustomResourceDefinition, which defines other kinds.
 var definition = schema.GroupKind{Group: "apiextensions.k8s.io", Kind: "CustomResourceDefinition"}
 
-// resources are kinds of the input that the scheme does not know, by what CustomResourceDefinitions among the
-// manifests tell of them, else with their regular plural.
+// resources returns the kinds of the input that the scheme does not know. They are as CustomResourceDefinitions among
+// the manifests define them, or else have the regular plural.
 func (in *input) resources(known func(schema.GroupVersionKind) bool) []eirinix.OfflineResource {
 	var all []eirinix.OfflineResource
 	add := func(r eirinix.OfflineResource) {
@@ -227,7 +229,7 @@ func (in *input) resources(known func(schema.GroupVersionKind) bool) []eirinix.O
 	return all
 }
 
-// definedBy are the versions of the kind that a CustomResourceDefinition defines.
+// definedBy returns the versions of the kind that a CustomResourceDefinition defines.
 func definedBy(crd *unstructured.Unstructured) []eirinix.OfflineResource {
 	text := func(path ...string) string {
 		s, _, _ := unstructured.NestedString(crd.Object, path...)
@@ -248,7 +250,7 @@ func definedBy(crd *unstructured.Unstructured) []eirinix.OfflineResource {
 	return all
 }
 
-// namespaces are the labels of the Namespaces among the manifests.
+// namespaces returns the labels of the Namespaces among the manifests, by name.
 func (in *input) namespaces() map[string]map[string]string {
 	all := map[string]map[string]string{}
 	for _, m := range slices.Concat(in.old, in.manifests) {

@@ -1,5 +1,7 @@
 package preview
 
+// This file prints results as one JSON document.
+
 import (
 	"encoding/json"
 	"fmt"
@@ -11,11 +13,11 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/apiserver"
 )
 
-// jsonPrinter writes one document for programs, when everything is known. Its fields are documented in docs/testing.md
-// and stay.
+// jsonPrinter writes one document for programs, once all results are known. The field names are stable and documented
+// in docs/testing.md.
 type jsonPrinter struct {
 	w       io.Writer
-	secrets bool // are shown
+	secrets bool // whether secrets are shown
 	report  report
 }
 
@@ -26,13 +28,13 @@ type report struct {
 
 type objectReport struct {
 	Source    string `json:"source"`
-	Of        string `json:"of,omitempty"` // whose controller makes it
+	Of        string `json:"of,omitempty"` // the owner, if a controller makes the object
 	Operation string `json:"operation"`
 
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
 	Namespace  string `json:"namespace,omitempty"`
-	Name       string `json:"name"` // what is generated ends in *
+	Name       string `json:"name"` // a generated name ends in *
 
 	Allowed bool          `json:"allowed"`
 	Changed bool          `json:"changed"`
@@ -41,19 +43,19 @@ type objectReport struct {
 
 	Warnings         []string              `json:"warnings,omitempty"`
 	AuditAnnotations map[string]string     `json:"auditAnnotations,omitempty"`
-	Ignored          []string              `json:"ignored,omitempty"` // failures that failurePolicy Ignore lets pass
+	Ignored          []string              `json:"ignored,omitempty"` // failures that failurePolicy Ignore let pass
 	Steps            []stepReport          `json:"steps,omitempty"`
 	NotCalled        []passReport          `json:"notCalled,omitempty"`
 	Writes           []string              `json:"writes,omitempty"`
-	NotFound         []string              `json:"notFound,omitempty"` // asked for, but not among the manifests
+	NotFound         []string              `json:"notFound,omitempty"` // requested by steps, but not among the manifests
 	Patch            []jsonpatch.Operation `json:"patch,omitempty"`
 	Diff             string                `json:"diff,omitempty"`
-	Object           json.RawMessage       `json:"object,omitempty"` // as it would be stored, where it is allowed
+	Object           json.RawMessage       `json:"object,omitempty"` // as it would be stored, if it is allowed
 }
 
 type denialReport struct {
 	Webhook string               `json:"webhook"`
-	Step    string               `json:"step"` // the webhook again, where the step cannot be told
+	Step    string               `json:"step"` // the webhook again, if the step is unknown
 	Code    int32                `json:"code"`
 	Reason  metav1.StatusReason  `json:"reason,omitempty"`
 	Message string               `json:"message"`
@@ -109,7 +111,7 @@ func (p *jsonPrinter) object(s *seen) error {
 		}
 	}
 	if !p.secrets && isSecret(o.Before) {
-		r.Patch = nil // it may hold what the objects do not show
+		r.Patch = nil // it can hold data that the objects do not show
 	}
 	p.report.Objects = append(p.report.Objects, r)
 	return nil
@@ -129,7 +131,7 @@ func causes(d *apiserver.Denial) []metav1.StatusCause {
 	return d.Details.Causes
 }
 
-// message is what went wrong in a run of a step, or empty.
+// message returns the error of a step's run, or an empty string.
 func message(run apiserver.StepRun) string {
 	switch {
 	case run.Panic != nil:

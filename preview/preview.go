@@ -1,16 +1,17 @@
-// Package preview gives a program of extensions a command that shows, without a cluster, what they would do to
-// manifests:
+// Package preview provides a command for programs with extensions. Without a cluster, it shows the effect of the
+// extensions on manifests:
 //
 //	$ webhook preview -f deployment.yaml
 //
-// It is one line in the program:
+// A program needs one line for it:
 //
 //	case "preview":
 //		return preview.Command(ctx, x, os.Args[2:])
 //
-// Every object is sent through the complete admission of an API server in memory: rules, selectors, matchConditions,
-// the wire protocol, the patch. What controllers would make of Deployments, CronJobs and their like is sent too.
-// Neither defaults nor schemas are applied, and built-in admission plugins do not run.
+// Every object passes through the complete admission phase of an API server in memory: rules, selectors,
+// matchConditions, the wire protocol and the patch. The objects that controllers would create for Deployments,
+// CronJobs and similar kinds are sent too. Neither defaults nor schemas are applied, and built-in admission plugins do
+// not run.
 package preview
 
 import (
@@ -25,14 +26,14 @@ import (
 	"code.cloudfoundry.org/eirinix"
 )
 
-// Options says what Command cannot know. The zero value is right for extensions of built-in kinds in a command-line
-// program.
+// Options configures Command. The zero value is right for extensions of built-in kinds in a command-line program.
 type Options struct {
-	// Resources are custom resources with an irregular plural or without namespace, whose
-	// CustomResourceDefinitions are not among the manifests.
+	// Resources lists custom resources that are cluster-scoped or have an irregular plural, if the manifests do not
+	// contain their CustomResourceDefinitions.
 	Resources []eirinix.OfflineResource
 
-	// Objects are what extensions that use the Manager's clients find in the cluster, beside the manifests.
+	// Objects are the objects in the cluster, in addition to the manifests, for extensions that use the Manager's
+	// clients.
 	Objects []client.Object
 
 	Stdin  io.Reader // default os.Stdin
@@ -40,11 +41,11 @@ type Options struct {
 	Stderr io.Writer // default os.Stderr
 }
 
-// RefusedError tells that not every object would be let in.
+// RefusedError is the error of Command if an object would not be admitted.
 type RefusedError struct {
-	Objects int // how many were sent
-	Denied  int // by a step
-	Failed  int // for want of an answer: a step failed, and its failurePolicy is Fail
+	Objects int // number of objects sent
+	Denied  int // refused by a step
+	Failed  int // without an answer: a step failed, and its failurePolicy is Fail
 }
 
 func (e *RefusedError) Error() string {
@@ -60,13 +61,14 @@ func (e *RefusedError) Error() string {
 	return fmt.Sprintf("of %s, %s", plural(e.Objects, "object"), what)
 }
 
-// Command does what args ask for, such as -f pod.yaml -o json; -h prints them all. Objects go to Options.Stdout, and
-// nothing else does. The error is a *RefusedError where an object would not be let in; a program that ends with code 1
-// on errors, as log.Fatal does, does so on denials.
+// Command runs the command with args, such as -f pod.yaml -o json; -h prints all flags. Options.Stdout receives only
+// the results. The error is a *RefusedError if an object would not be admitted. So a program that exits with code 1 on
+// errors, as log.Fatal does, also does so on denials.
 //
-// While Command runs, the Manager is connected to an API in memory, which holds the manifests and Options.Objects. Clients
-// that a step gets from the Manager when it is called (GetKubeClient, GetKubeConnection, GetKubeManager) reach that;
-// those that the program has made or got before reach whatever they reached. A Manager that was started is refused.
+// While Command runs, the Manager is connected to an API in memory, which holds the manifests and Options.Objects.
+// Clients that a step gets from the Manager during a call (GetKubeClient, GetKubeConnection, GetKubeManager) connect
+// to that API. Clients that the program created or got earlier keep their connection. A Manager that was started is
+// refused.
 //
 //	err := preview.Command(ctx, x, os.Args[2:], func(o *preview.Options) { o.Objects = defaults })
 func Command(ctx context.Context, m *eirinix.ExtensionManager, args []string, configure ...func(*Options)) error {
@@ -119,15 +121,15 @@ func run(ctx context.Context, m *eirinix.ExtensionManager, args []string, o Opti
 	return total.err()
 }
 
-// summary is what became of all objects.
+// summary counts the results of all objects.
 type summary struct {
 	Objects int `json:"objects"`
 	Changed int `json:"changed"`
 	Denied  int `json:"denied"`
 	Failed  int `json:"failed"`
-	Ignored int `json:"ignored"` // failures that failurePolicy Ignore lets pass
+	Ignored int `json:"ignored"` // failures that failurePolicy Ignore let pass
 
-	Unmatched []string `json:"unmatched,omitempty"` // old objects of which there is no manifest
+	Unmatched []string `json:"unmatched,omitempty"` // old objects that have no manifest
 }
 
 func (t *summary) count(s *seen) {

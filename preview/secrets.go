@@ -1,5 +1,7 @@
 package preview
 
+// This file hides the data of Secrets.
+
 import (
 	"reflect"
 
@@ -14,8 +16,8 @@ func isSecret(d apiserver.Document) bool {
 	return d.Kind.GroupKind() == schema.GroupKind{Kind: "Secret"}
 }
 
-// shown are the object before and after as they may be shown: logs of a pipeline are no place for the data of Secrets.
-// As with kubectl diff, it can be seen that a value has changed, and not to what.
+// shown returns the object before and after, with the data of Secrets masked unless secrets is set. Pipeline logs must
+// not contain such data. As in kubectl diff, the output shows that a value has changed, but not the values.
 func shown(secrets bool, before, after apiserver.Document) (apiserver.Document, apiserver.Document) {
 	if secrets || !isSecret(before) {
 		return before, after
@@ -50,7 +52,8 @@ func shown(secrets bool, before, after apiserver.Document) (apiserver.Document, 
 	return masked(before, was), masked(after, is)
 }
 
-// mapOf is a member that is a map, to be changed in place. Of any other, nothing is left.
+// mapOf returns a member that is a map, which the caller can change in place. If the member is not a map, its value is
+// masked and mapOf returns nil.
 func mapOf(u *unstructured.Unstructured, member string) map[string]any {
 	m, ok := u.Object[member].(map[string]any)
 	if !ok && u.Object[member] != nil {

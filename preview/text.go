@@ -1,5 +1,7 @@
 package preview
 
+// This file prints results as text for a terminal, and as YAML.
+
 import (
 	"fmt"
 	"io"
@@ -14,7 +16,7 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/diff"
 )
 
-// printer shows what became of objects, one after another.
+// printer prints the results of objects, one after another.
 type printer interface {
 	object(*seen) error
 	end(summary) error
@@ -24,14 +26,14 @@ func between(before, after apiserver.Document) string {
 	return diff.Unified("sent", before.YAML(), "admitted", after.YAML())
 }
 
-// textPrinter writes for people.
+// textPrinter prints text for human readers.
 type textPrinter struct {
 	w       io.Writer
 	color   bool
-	secrets bool // are shown
+	secrets bool // whether secrets are shown
 }
 
-// The colours of a terminal, as git uses them.
+// The colours are terminal codes, used as git uses them.
 const (
 	bold   = "1"
 	red    = "31"
@@ -103,7 +105,7 @@ func (p *textPrinter) object(s *seen) error {
 	return err
 }
 
-// reasons says why no webhook is called, in one line: each reason once, with the webhooks that it is of.
+// reasons returns one line that says why no webhook is called. Each reason appears once, with its webhooks.
 func (s *seen) reasons() string {
 	var all []string
 	webhooks := map[string][]string{}
@@ -127,7 +129,7 @@ func (s *seen) reasons() string {
 	return ": " + strings.Join(all, "; ")
 }
 
-// refusedBy is the step that denied, or the webhook where that cannot be told.
+// refusedBy returns the step that denied, or the webhook if the step is unknown.
 func (s *seen) refusedBy() string {
 	for _, run := range slices.Backward(s.outcome.Steps) {
 		if run.Webhook == s.outcome.Denial.Webhook && run.Err != nil {
@@ -137,7 +139,7 @@ func (s *seen) refusedBy() string {
 	return s.outcome.Denial.Webhook
 }
 
-// title says what it is about.
+// title describes the request.
 func (s *seen) title() string {
 	verb := strings.ToLower(string(s.Operation))
 	what := describe(s.object)
@@ -169,13 +171,13 @@ func (p *textPrinter) diff(text string) string {
 	return b.String()
 }
 
-// printable replaces what a terminal would take for commands: manifests may come from anybody.
+// printable replaces control characters, which a terminal would interpret. Manifests can come from untrusted sources.
 func printable(text string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
 		case r == '\n', r == '\t':
 			return r
-		case unicode.IsControl(r), r == '\u2028', r == '\u2029', unicode.Is(unicode.Bidi_Control, r): // ends of lines, too, for some
+		case unicode.IsControl(r), r == '\u2028', r == '\u2029', unicode.Is(unicode.Bidi_Control, r): // line ends for some programs
 			return '\uFFFD'
 		}
 		return r
@@ -202,8 +204,8 @@ func (p *textPrinter) end(t summary) error {
 	return err
 }
 
-// yamlPrinter writes the objects as they would be stored, for whatever reads manifests. What is not let in is left out,
-// with a comment in its place.
+// yamlPrinter prints the objects as they would be stored, for programs that read manifests. Objects that are not
+// admitted are replaced by a comment.
 type yamlPrinter struct {
 	w       io.Writer
 	written bool
@@ -212,7 +214,7 @@ type yamlPrinter struct {
 func (p *yamlPrinter) object(s *seen) error {
 	var text string
 	switch {
-	case s.of != "": // nobody wrote it
+	case s.of != "": // created by a controller, so no manifest has it
 		return nil
 	case !s.outcome.Allowed():
 		text = "# " + strings.ReplaceAll(printable(fmt.Sprintf("%s\n%v", s.title(), s.outcome.Err)), "\n", "\n# ") + "\n"

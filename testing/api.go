@@ -1,5 +1,7 @@
 package eirinixtest
 
+// This file provides API, the in-memory Kubernetes API for the clients of handlers under test.
+
 import (
 	"encoding/json"
 	"fmt"
@@ -16,23 +18,23 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/fakeapi"
 )
 
-// APIOptions says what an API serves. The zero value is an empty cluster with the built-in kinds.
+// APIOptions configures an API. The zero value is an empty cluster with the built-in kinds.
 type APIOptions struct {
 	Scheme    *runtime.Scheme           // default client-go's
 	Resources []eirinix.OfflineResource // custom resources, as in HarnessOptions
-	Objects   []client.Object           // what there is from the beginning; of the scheme, or unstructured
+	Objects   []client.Object           // initial contents: Go objects of the scheme, or unstructured objects
 }
 
-// API is a Kubernetes API in memory, for handlers that use a client: it has the objects it was given, takes writes as
-// an API server without admission, defaults and validation would, and keeps a record of everything it was asked.
-// Clients of all kinds can talk to it: Client, and client-go's on RestConfig. Watches are refused, so caches and
-// informers do not work; the clients of a Manager that is connected to it, such as Manager.GetKubeManager().GetClient(),
-// read directly.
+// API is a Kubernetes API in memory, for handlers that use a client. It starts with the given objects and accepts
+// writes as an API server without admission, defaulting and validation would. It records every request. All kinds of
+// clients can use it: Client, and client-go's clients on RestConfig. Watches are refused, so caches and informers do
+// not work. A Manager that is connected to it provides clients that read directly, such as
+// Manager.GetKubeManager().GetClient().
 //
-// Make one with NewAPI, or take a Harness's. It is safe for concurrent use.
+// Use NewAPI or Harness.API to get one. An API is safe for concurrent use.
 type API struct{ objects *fakeapi.API }
 
-// APIRequest is something that an API was asked to do.
+// APIRequest is a request that an API has received.
 type APIRequest struct {
 	Verb            string // get, list, watch, create, update, patch, delete, deletecollection
 	Resource        schema.GroupVersionResource
@@ -40,17 +42,17 @@ type APIRequest struct {
 	Namespace, Name string // Name is empty for collections and generated names
 	DryRun          bool
 	Body            json.RawMessage // nil for none
-	Status          int             // HTTP code of the answer, such as 404 for what there is not
+	Status          int             // HTTP status code of the response, such as 404 for a missing object
 }
 
-// Writes tells whether the request changes what is stored. A dry run does not, nor does a review, by which clients
-// ask what they may do.
+// Writes reports whether the request changes stored objects. Dry runs and reviews do not. Reviews are requests in the
+// groups authorization.k8s.io and authentication.k8s.io, with which clients check permissions and identities.
 func (r APIRequest) Writes() bool { return fakeapi.Request(r).Writes() }
 
-// String is the request in a line, as in "create configmaps default/counter".
+// String formats the request on one line, as in "create configmaps default/counter".
 func (r APIRequest) String() string { return fakeapi.Request(r).String() }
 
-// NewAPI makes an API. The test fails where its objects are of kinds that nothing is known of.
+// NewAPI creates an API. It fails the test if an object is of an unknown kind.
 func NewAPI(t TB, configure ...func(*APIOptions)) *API {
 	t.Helper()
 
@@ -85,14 +87,14 @@ func newAPI(o APIOptions) (*API, error) {
 	return &API{objects}, err
 }
 
-// RestConfig is a connection to the API, for ManagerOptions.RestConfig and for clients of your own. Nothing leaves
-// the process. It is the caller's own.
+// RestConfig returns a connection to the API, for ManagerOptions.RestConfig and for a test's own clients. No request
+// leaves the process. Each call returns a copy that the caller can modify.
 func (a *API) RestConfig() *rest.Config { return a.objects.RestConfig() }
 
-// Client is a controller-runtime client of the API.
+// Client returns a controller-runtime client of the API.
 func (a *API) Client() client.Client { return a.objects.Client() }
 
-// Requests is everything that was asked so far, in order.
+// Requests returns all requests so far, in order.
 func (a *API) Requests() []APIRequest {
 	var all []APIRequest
 	for _, r := range a.objects.Requests() {
@@ -101,7 +103,7 @@ func (a *API) Requests() []APIRequest {
 	return all
 }
 
-// Writes are those of Requests that changed what is stored.
+// Writes returns those of Requests that changed stored objects.
 func (a *API) Writes() []APIRequest {
 	var writes []APIRequest
 	for _, r := range a.Requests() {
@@ -112,9 +114,9 @@ func (a *API) Writes() []APIRequest {
 	return writes
 }
 
-// Forget empties the record.
+// Forget clears the record of requests.
 func (a *API) Forget() { a.objects.Forget() }
 
-// Stall leaves everything that is asked without an answer, as an API server that hangs, until the returned function
-// is called. A client's own context still ends its wait.
+// Stall leaves every request unanswered, as an API server that hangs does, until the returned function is called. A
+// client still stops waiting when its own context ends.
 func (a *API) Stall() (resume func()) { return a.objects.Stall() }

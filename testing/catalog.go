@@ -1,5 +1,7 @@
 package eirinixtest
 
+// This file provides EiriniX's test catalog: ready-made managers, extensions and watchers for unit tests.
+
 import (
 	"context"
 	"errors"
@@ -12,32 +14,32 @@ import (
 	"code.cloudfoundry.org/eirinix"
 )
 
-// Catalog gives ready-made managers, extensions and watchers to the unit tests of extensions, as EiriniX's
-// catalog did: hand SimpleManager to Handle and look at the Response. Nothing in it touches a cluster.
+// Catalog provides ready-made managers, extensions and watchers for unit tests of extensions, as EiriniX's catalog
+// did. Pass SimpleManager to Handle and check the Response. No method contacts a cluster.
 type Catalog struct{}
 
-// NewCatalog makes a Catalog.
+// NewCatalog returns a Catalog.
 func NewCatalog() Catalog { return Catalog{} }
 
-// SimpleManager is a Manager in URL mode that is not started.
+// SimpleManager returns a Manager in URL mode that is not started.
 func (*Catalog) SimpleManager() eirinix.Manager {
 	return eirinix.NewManager(eirinix.ManagerOptions{Namespace: "namespace", Host: "127.0.0.1", Port: 90})
 }
 
-// SimpleManagerService is a Manager in Service mode that is not started.
+// SimpleManagerService returns a Manager in Service mode that is not started.
 func (*Catalog) SimpleManagerService() eirinix.Manager {
 	return eirinix.NewManager(eirinix.ManagerOptions{
 		Namespace: "eirini", Host: "0.0.0.0", ServiceName: "extension", WebhookNamespace: "cf",
 	})
 }
 
-// SimpleExtension is an EditEnvExtension.
+// SimpleExtension returns an EditEnvExtension.
 func (*Catalog) SimpleExtension() eirinix.Extension { return &EditEnvExtension{} }
 
-// SimpleWatcher is a SimpleWatch.
+// SimpleWatcher returns a SimpleWatch.
 func (*Catalog) SimpleWatcher() eirinix.Watcher { return &SimpleWatch{} }
 
-// EditEnvExtension gives every container the environment variable STICKY_MESSAGE.
+// EditEnvExtension adds the environment variable STICKY_MESSAGE to every container.
 type EditEnvExtension struct{}
 
 // Handle adds the variable to a copy of the pod.
@@ -53,7 +55,7 @@ func (*EditEnvExtension) Handle(_ context.Context, m eirinix.Manager, pod *corev
 	return m.PatchFromPod(req, pod)
 }
 
-// SimpleWatch keeps the events it is told of. Read Handled after the Manager has stopped.
+// SimpleWatch stores the events it receives. Read Handled only after the Manager has stopped.
 type SimpleWatch struct{ Handled []watch.Event }
 
 // Handle appends the event.

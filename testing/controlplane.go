@@ -1,5 +1,7 @@
 package eirinixtest
 
+// This file defines ControlPlane, a real Kubernetes control plane for tests, and its options.
+
 import (
 	"context"
 	"errors"
@@ -13,42 +15,43 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// ControlPlaneOptions says what NewControlPlane starts. Its zero value is an etcd and a kube-apiserver
-// with RBAC, built from Go modules when no binaries are at hand.
+// ControlPlaneOptions configures NewControlPlane. The zero value is an etcd and a kube-apiserver with RBAC, built from
+// Go modules if no binaries are found.
 type ControlPlaneOptions struct {
-	// Assets is the folder with the binaries etcd, kube-apiserver and, for ControllerManager,
-	// kube-controller-manager. Default, the first of these that there is: KUBEBUILDER_ASSETS; what the program in
-	// testing/controlplane has built for this version of the module; the newest release in the cache of
-	// setup-envtest, from Kubernetes 1.28 on (it has no kube-controller-manager). Else that program builds them
-	// from the Go module proxy, which takes minutes, once. Progress says which it was.
+	// Assets is the folder with the binaries etcd, kube-apiserver and, for ControllerManager, kube-controller-manager.
+	// The default is the first of these that exists: KUBEBUILDER_ASSETS; the binaries that the program in
+	// testing/controlplane has built for this version of the module; the newest release in the cache of setup-envtest,
+	// from Kubernetes 1.28 on (it has no kube-controller-manager). If none exists, that program builds the binaries
+	// from the Go module proxy. This takes minutes, but happens only once. Progress reports the source.
 	Assets string
 
-	// ControllerManager also starts kube-controller-manager, so that Deployments get Pods (which stay
-	// pending: there is no scheduler), owned objects are garbage-collected and namespaces go away.
+	// ControllerManager also starts kube-controller-manager. Then Deployments get Pods, owned objects are
+	// garbage-collected, and deleted namespaces disappear. The Pods stay pending, because the control plane has no
+	// scheduler.
 	ControllerManager bool
 
 	// APIServerArgs are appended to the flags of every kube-apiserver, for example
-	// --admission-control-config-file=/path/to/file. A repeated flag wins over the default.
+	// --admission-control-config-file=/path/to/file. A repeated flag overrides the default.
 	APIServerArgs []string
 
-	// Progress receives a line per step and, while binaries are built, the builder's progress.
-	// It is written to from one goroutine at a time. Default: silent.
+	// Progress receives a line for each step and, while binaries are built, the builder's progress. Writes to it are
+	// serialized. The default is to write nothing.
 	Progress io.Writer
 
-	// LogDir is where the servers' logs go; it is created if missing and kept after Stop.
-	// Default: in the control plane's private folder, which Stop removes.
+	// LogDir is the folder for the servers' logs. It is created if missing and kept after Stop. The default is the
+	// control plane's private folder, which Stop removes.
 	LogDir string
 
 	shared bool // for StartControlPlane, see Shared
 }
 
-// ControlPlane is a real Kubernetes control plane on loopback: etcd, one or more kube-apiservers and
-// optionally a kube-controller-manager, with RBAC but without the ServiceAccount admission plugin (so that
-// pods need no token). It has no scheduler and no kubelet: pods stay pending.
+// ControlPlane is a real Kubernetes control plane on loopback: etcd, one or more kube-apiservers and, optionally, a
+// kube-controller-manager. RBAC is on. The ServiceAccount admission plugin is off, so that pods need no token. It has
+// no scheduler and no kubelet, so pods stay pending.
 //
-// Make one with NewControlPlane or StartControlPlane and end it with Stop. Its methods are safe for
-// concurrent use. If the process that started it is killed, Linux kills the servers at once; elsewhere, and
-// for the files that remain, the next NewControlPlane of the same user cleans up.
+// Create one with NewControlPlane or StartControlPlane and end it with Stop. Its methods are safe for concurrent use.
+// If the process that started it is killed, Linux kills the servers at once. On other systems, the next
+// NewControlPlane of the same user kills them. It also removes the files that remain on any system.
 type ControlPlane struct {
 	opts     ControlPlaneOptions
 	assets   string
@@ -58,9 +61,9 @@ type ControlPlane struct {
 	certs    *controlPlaneCerts
 	etcdURL  string
 	progress *progressWriter
-	shared   bool // with other tests, so that none may stop it
+	shared   bool // with other tests, so that no single test can stop it
 
-	mu                sync.Mutex // guards what follows
+	mu                sync.Mutex // guards the fields below, up to stopped
 	etcd              *process
 	controllerManager *process
 	apiServers        []*APIServer
@@ -70,15 +73,15 @@ type ControlPlane struct {
 	stopErr  error
 }
 
-// startTimeout bounds the start of one server when the caller's context has no deadline. An API server needs
-// about 3 s on an idle machine; the rest is for machines that are busy compiling.
+// startTimeout bounds the start of one server if the caller's context has no deadline. An API server needs about 3 s
+// on an idle machine. The rest is for machines that are busy compiling.
 const startTimeout = 2 * time.Minute
 
-// NewControlPlane starts a control plane and returns once it is usable: /readyz answers, the namespaces
-// default and kube-system, the bootstrap RBAC roles and the system priority classes exist.
+// NewControlPlane starts a control plane and returns once it is usable: /readyz answers, and the namespaces default
+// and kube-system, the bootstrap RBAC roles and the system priority classes exist.
 //
-// ctx governs the start only (also the building of missing binaries): if it ends before the start does,
-// everything is stopped and removed. If it has no deadline, each server gets two minutes. The error of a
+// ctx governs only the start, including the building of missing binaries. If ctx ends before the start does,
+// everything is stopped and removed. If ctx has no deadline, each server has two minutes to start. The error for a
 // server that did not start contains the last lines of its log.
 func NewControlPlane(ctx context.Context, opts ControlPlaneOptions) (*ControlPlane, error) {
 	c, err := startControlPlane(ctx, opts)
@@ -149,14 +152,14 @@ func startControlPlane(ctx context.Context, opts ControlPlaneOptions) (c *Contro
 	return c, nil
 }
 
-// Config returns a new copy of the administrator's configuration (a client certificate in the group
-// system:masters) for the first API server, without client-side rate limits that a spec would notice.
+// Config returns a new copy of the administrator's configuration for the first API server. Its client certificate is
+// in the group system:masters. Its client-side rate limits are too high for a spec to notice.
 func (c *ControlPlane) Config() *rest.Config {
 	return c.APIServer().Config()
 }
 
-// Kubeconfig returns the path of a kubeconfig file (mode 0600) for the same user and server as Config.
-// It goes away with Stop.
+// Kubeconfig returns the path of a kubeconfig file (mode 0600) for the same user and server as Config. Stop removes
+// the file.
 func (c *ControlPlane) Kubeconfig() string {
 	return filepath.Join(c.dir.path, "kubeconfig")
 }
@@ -166,7 +169,7 @@ func (c *ControlPlane) LogDir() string {
 	return c.logDir
 }
 
-// APIServer returns the first API server, which Config and Kubeconfig speak to.
+// APIServer returns the first API server, to which Config and Kubeconfig connect.
 func (c *ControlPlane) APIServer() *APIServer {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -174,8 +177,8 @@ func (c *ControlPlane) APIServer() *APIServer {
 	return c.apiServers[0]
 }
 
-// User returns the configuration of another user on the first API server: a client certificate for that name
-// and those groups, without any rights until RBAC grants them. The group system:masters bypasses RBAC.
+// User returns the configuration of another user on the first API server, with a client certificate for this name and
+// these groups. The user has no rights until RBAC grants them. The group system:masters bypasses RBAC.
 func (c *ControlPlane) User(name string, groups ...string) (*rest.Config, error) {
 	if name == "" {
 		return nil, errors.New("eirinixtest: give User a name: an empty one is anonymous")
@@ -189,10 +192,10 @@ func (c *ControlPlane) User(name string, groups ...string) (*rest.Config, error)
 	return config, nil
 }
 
-// Stop stops all servers in order (controller manager, API servers, etcd), waits for them and removes the
-// private folder. Calls after the first return what the first returned. Its error tells which servers had
-// ended by themselves, and what could not be removed. It stops none that is Shared, which is Main's to stop: that is
-// an error.
+// Stop stops all servers in order (controller manager, API servers, etcd), waits for them and removes the private
+// folder. Later calls return the result of the first. The error names the servers that had already exited by
+// themselves, and the files that could not be removed. A control plane that is Shared can only be stopped by Main, so
+// Stop returns an error for it.
 func (c *ControlPlane) Stop() error {
 	if c.shared {
 		return fmt.Errorf("eirinixtest: %w", errShared)
@@ -231,7 +234,7 @@ func (c *ControlPlane) stop() error {
 			errs = append(errs, etcd.stop(etcdGrace))
 		}
 
-		// Only now may the launcher's thread end: its children die with it.
+		// The launcher's thread must not end earlier, because its children die with it.
 		c.launcher.close()
 		errs = append(errs, c.dir.remove())
 		c.stopErr = errors.Join(errs...)
@@ -240,7 +243,7 @@ func (c *ControlPlane) stop() error {
 	return c.stopErr
 }
 
-// progressWriter serialises the lines of the library and of the builder; a nil w swallows them.
+// progressWriter serializes the lines of the library and of the builder. If w is nil, it discards them.
 type progressWriter struct {
 	mu sync.Mutex
 	w  io.Writer
@@ -258,6 +261,6 @@ func (p *progressWriter) Write(b []byte) (int, error) {
 }
 
 func (p *progressWriter) printf(format string, args ...any) {
-	// Progress is a courtesy: a writer that fails must not fail the control plane.
+	// Progress is optional, so a failing writer must not fail the control plane.
 	_, _ = fmt.Fprintf(p, "eirinixtest: "+format+"\n", args...)
 }

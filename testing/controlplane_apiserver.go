@@ -1,5 +1,7 @@
 package eirinixtest
 
+// This file defines APIServer, one kube-apiserver of a control plane.
+
 import (
 	"context"
 	"errors"
@@ -10,22 +12,22 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// APIServer is one kube-apiserver of a ControlPlane. All API servers of a control plane share one etcd, and
-// each has its own informers and caches, as in a production cluster with several control-plane nodes.
-// Its methods are safe for concurrent use and wait for one another.
+// APIServer is one kube-apiserver of a ControlPlane. All API servers of a control plane share one etcd. Each has its
+// own informers and caches, as in a production cluster with several control-plane nodes. Its methods are safe for
+// concurrent use and wait for one another.
 type APIServer struct {
 	plane  *ControlPlane
 	name   string
 	config *rest.Config
 
-	mu      sync.Mutex // guards what follows; held for a whole start or stop
+	mu      sync.Mutex // guards the fields below; held for a whole start or stop
 	args    []string
 	process *process // nil: stopped
 }
 
-// AddAPIServer starts one more kube-apiserver on the control plane's etcd, with extraArgs behind
-// ControlPlaneOptions.APIServerArgs, and returns once it is ready, under NewControlPlane's rules for ctx.
-// Stop of the control plane stops it too.
+// AddAPIServer starts another kube-apiserver on the control plane's etcd and returns once it is ready. extraArgs
+// follow ControlPlaneOptions.APIServerArgs. NewControlPlane's rules for ctx apply. ControlPlane.Stop stops this server
+// too.
 func (c *ControlPlane) AddAPIServer(ctx context.Context, extraArgs ...string) (*APIServer, error) {
 	server, err := c.addAPIServer(ctx, extraArgs)
 	if err != nil {
@@ -38,7 +40,8 @@ func (c *ControlPlane) AddAPIServer(ctx context.Context, extraArgs ...string) (*
 func (c *ControlPlane) addAPIServer(ctx context.Context, extraArgs []string) (*APIServer, error) {
 	s := &APIServer{plane: c, name: "kube-apiserver"}
 
-	// The server is on the list before it runs, locked, so that a concurrent Stop waits for it and stops it.
+	// The server is added to the list before it runs, with s.mu held, so that a concurrent Stop waits for it and stops
+	// it.
 	s.mu.Lock()
 	defer s.mu.Unlock()
 
@@ -71,8 +74,8 @@ func (c *ControlPlane) addAPIServer(ctx context.Context, extraArgs []string) (*A
 	return s, err
 }
 
-// apiServerReady returns nil once the server is ready and the objects it makes for itself are there.
-// /readyz covers the bootstrap roles and priority classes, but not the namespaces.
+// apiServerReady returns nil once the server is ready and the objects that it creates itself exist. /readyz covers the
+// bootstrap roles and priority classes, but not the namespaces.
 func (c *ControlPlane) apiServerReady(ctx context.Context, port string) error {
 	for _, path := range []string{
 		"/readyz", "/api/v1/namespaces/default", "/api/v1/namespaces/kube-system",
@@ -85,19 +88,18 @@ func (c *ControlPlane) apiServerReady(ctx context.Context, port string) error {
 	return nil
 }
 
-// Config returns a new copy of the administrator's configuration for this API server.
-// It stays valid over Restart.
+// Config returns a new copy of the administrator's configuration for this API server. It stays valid after Restart.
 func (s *APIServer) Config() *rest.Config {
 	return rest.CopyConfig(s.config)
 }
 
-// Pause freezes the API server (SIGSTOP): connections stay open, nothing is answered and no watch event
-// is seen until Resume.
+// Pause freezes the API server (SIGSTOP). Connections stay open, but until Resume the server answers no request and
+// receives no watch event.
 func (s *APIServer) Pause() error {
 	return s.signal("pause", (*process).pause)
 }
 
-// Resume lets a paused API server go on where it was.
+// Resume lets a paused API server continue.
 func (s *APIServer) Resume() error {
 	return s.signal("resume", (*process).resume)
 }
@@ -117,8 +119,8 @@ func (s *APIServer) signal(verb string, send func(*process) error) error {
 	return nil
 }
 
-// Stop stops this API server alone and waits until it is gone, at most a few seconds; a paused one too.
-// It is idempotent. The error says that the server had ended by itself.
+// Stop stops only this API server, also if it is paused, and waits until it is gone, at most a few seconds. It is
+// idempotent. It returns an error if the server had already exited by itself.
 func (s *APIServer) Stop() error {
 	if err := s.stop(); err != nil {
 		return fmt.Errorf("eirinixtest: %w", err)
@@ -141,8 +143,8 @@ func (s *APIServer) stop() error {
 	return p.stop(apiServerGrace)
 }
 
-// Restart stops the API server, if it runs, starts it again on the same port with the same flags and returns
-// once it is ready, under NewControlPlane's rules for ctx.
+// Restart stops the API server if it runs, starts it again on the same port with the same flags, and returns once it
+// is ready. NewControlPlane's rules for ctx apply.
 func (s *APIServer) Restart(ctx context.Context) error {
 	if err := s.restart(ctx); err != nil {
 		return fmt.Errorf("eirinixtest: %w", err)
@@ -160,7 +162,7 @@ func (s *APIServer) restart(ctx context.Context) error {
 	}
 
 	if s.process != nil {
-		// That it had ended by itself may be the very reason for the restart.
+		// An earlier exit of the server can be the very reason for the restart.
 		_ = s.process.stop(apiServerGrace)
 		s.process = nil
 	}

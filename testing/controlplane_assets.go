@@ -1,5 +1,7 @@
 package eirinixtest
 
+// This file finds the binaries of a control plane, or has them built.
+
 import (
 	"context"
 	"errors"
@@ -11,7 +13,7 @@ import (
 
 const assetsVariable = "KUBEBUILDER_ASSETS"
 
-// allBinaries are those of a control plane, the optional one last.
+// allBinaries are the binaries of a control plane, with the optional one last.
 var allBinaries = []string{"etcd", "kube-apiserver", "kube-controller-manager"}
 
 func (o ControlPlaneOptions) binaries() []string {
@@ -22,9 +24,10 @@ func (o ControlPlaneOptions) binaries() []string {
 	return allBinaries[:2]
 }
 
-// controlPlaneAssets returns the folder with the binaries that opts needs: the one that the caller or the environment
-// names, else the one that this module has built, else the newest that setup-envtest has downloaded, else one that it
-// builds. What CI runs with comes first, so that a machine on which somebody once ran setup-envtest does the same.
+// controlPlaneAssets returns the folder with the binaries that opts needs. A folder that the caller or the environment
+// names comes first, then the folder that this module has built. The newest release that setup-envtest has downloaded
+// follows, and a new build is last. The module's own build, which CI uses, precedes setup-envtest's cache. So tests
+// behave the same on a machine on which setup-envtest was once run.
 func controlPlaneAssets(ctx context.Context, opts ControlPlaneOptions, progress *progressWriter) (string, error) {
 	needed := opts.binaries()
 
@@ -73,7 +76,7 @@ func controlPlaneAssets(ctx context.Context, opts ControlPlaneOptions, progress 
 	return dir, nil
 }
 
-// namedAssets is for a folder that somebody has named: it will do, or it is an error.
+// namedAssets checks a folder that the caller or the environment names. It returns an error if the folder is unusable.
 func namedAssets(source, dir string, needed []string, progress *progressWriter) (string, error) {
 	// The servers are started in another folder.
 	dir, err := filepath.Abs(dir)
@@ -91,7 +94,7 @@ func namedAssets(source, dir string, needed []string, progress *progressWriter) 
 	return dir, nil
 }
 
-// missingBinary tells which of the binaries is not in a folder; nil if none is missing.
+// missingBinary returns an error for the first binary that is missing from a folder, or nil.
 func missingBinary(dir string, needed []string) error {
 	for _, name := range needed {
 		info, err := os.Stat(filepath.Join(dir, name))

@@ -1,5 +1,7 @@
 package eirinixtest
 
+// This file finds and runs the builder in testing/controlplane, which builds the binaries from Go modules.
+
 import (
 	"bytes"
 	"context"
@@ -22,15 +24,15 @@ const (
 	controlPlanePath = "testing/controlplane"
 )
 
-// builderRecipe is the builder's recipe, part of the name of the folder in which it builds.
+// builderRecipe is the version of the builder's recipe. It is part of the hash in the name of the build folder.
 const builderRecipe = "1"
 
-// findBuilder is builderDir.
+// findBuilder is the type of builderDir.
 type findBuilder func(ctx context.Context, env ...string) (dir string, err error)
 
-// builtAssets returns the folder of the builder of this very version, if it has built before, or why there is none.
-// It asks neither the network, since a builder that is not on this machine has not built here, nor the builder
-// itself, which would build.
+// builtAssets returns the folder of this version's builder if it has already built, or else the reason. It does not
+// use the network, because a builder that is not on this machine has not built here. It does not run the builder
+// either, because that would build.
 func builtAssets(ctx context.Context, find findBuilder) (assets, why string) {
 	dir, err := find(ctx, "GOPROXY=off")
 	if err != nil {
@@ -50,8 +52,8 @@ func builtAssets(ctx context.Context, find findBuilder) (assets, why string) {
 
 var builderKubernetes = regexp.MustCompile(`(?m)^\tk8s\.io/kubernetes (v[0-9.]+)\b`)
 
-// builderFolder returns the folder in the user's cache in which the builder builds. Its name is the builder's
-// cache key: whatever changes what would be built changes the folder.
+// builderFolder returns the folder in the user's cache in which the builder builds. Its name contains the builder's
+// cache key, so every change that affects the binaries changes the folder.
 func builderFolder(dir string) (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
@@ -85,7 +87,7 @@ func builderFolder(dir string) (string, error) {
 	return filepath.Join(cache, "eirinix", "controlplane", name), nil
 }
 
-// buildAssetsHere finds the builder, downloading it if need be, and runs it.
+// buildAssetsHere finds the builder, downloads it if necessary, and runs it.
 func buildAssetsHere(ctx context.Context, progress *progressWriter) (string, error) {
 	dir, err := builderDir(ctx)
 	if err != nil {
@@ -95,17 +97,17 @@ func buildAssetsHere(ctx context.Context, progress *progressWriter) (string, err
 	return buildAssets(ctx, dir, progress)
 }
 
-// builderDir returns the folder of the module testing/controlplane: beside this source file in a work tree.
-// A module zip does not contain nested modules, so elsewhere it is downloaded in this module's version.
-// env is for the go command, in addition to the environment.
+// builderDir returns the folder of the module testing/controlplane. In a work tree it is beside this source file. A
+// module zip does not contain nested modules, so elsewhere the builder is downloaded in this module's version. env is
+// added to the environment of the go command.
 func builderDir(ctx context.Context, env ...string) (string, error) {
-	if _, file, _, ok := runtime.Caller(0); ok && filepath.IsAbs(file) { // -trimpath: not absolute
+	if _, file, _, ok := runtime.Caller(0); ok && filepath.IsAbs(file) { // not absolute with -trimpath
 		if dir := filepath.Join(filepath.Dir(file), "controlplane"); isModule(dir) {
 			return dir, nil
 		}
 	}
 
-	// A test binary runs in its package's folder, so the go command sees the user's main module there.
+	// A test binary runs in its package's folder, so the go command finds the user's main module there.
 	return downloadedBuilderDir(ctx, ".", env...)
 }
 
@@ -146,7 +148,7 @@ func isModule(dir string) bool {
 	return err == nil
 }
 
-// goJSON runs the go command in a folder and decodes what it prints.
+// goJSON runs the go command in a folder and decodes its JSON output.
 func goJSON(ctx context.Context, dir string, env []string, into any, args ...string) error {
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = dir
@@ -164,11 +166,11 @@ func goJSON(ctx context.Context, dir string, env []string, into any, args ...str
 	return json.Unmarshal(output, into)
 }
 
-// builderGrace is how long a cancelled builder may take to remove what it has half made.
+// builderGrace is the time that a cancelled builder has to remove its incomplete output.
 const builderGrace = 10 * time.Second
 
-// buildAssets compiles and runs the builder, which prints the folder, at once if it has built before. It is not
-// left to "go run", which would keep a cancellation to itself.
+// buildAssets compiles and runs the builder, which prints the folder, immediately if it has built before. It does not
+// use "go run", which would not pass a cancellation on to the builder.
 func buildAssets(ctx context.Context, dir string, progress *progressWriter) (assets string, err error) {
 	temp, err := os.MkdirTemp("", "eirinix-builder-")
 	if err != nil {
@@ -177,7 +179,8 @@ func buildAssets(ctx context.Context, dir string, progress *progressWriter) (ass
 
 	defer func() { err = errors.Join(err, os.RemoveAll(temp)) }()
 
-	// The builder is another main module: the user's workspace, vendor folder and target do not concern it.
+	// The builder is another main module, so the user's workspace, vendor folder and target platform do not apply to
+	// it.
 	env := append(os.Environ(),
 		"GOWORK=off", "GOFLAGS=-mod=readonly", "GOOS="+runtime.GOOS, "GOARCH="+runtime.GOARCH)
 	builder := filepath.Join(temp, "controlplane")

@@ -1,5 +1,7 @@
 package eirinixtest
 
+// This file creates the keys, certificates and kubeconfigs of a control plane.
+
 import (
 	"crypto"
 	"crypto/ecdsa"
@@ -25,16 +27,16 @@ const (
 	adminUser  = "eirinix-admin"
 	adminGroup = "system:masters"
 
-	// serviceCIDR is where ClusterIPs come from, and kubernetesIP its first, the Service kubernetes.
+	// serviceCIDR is the range of ClusterIPs. kubernetesIP is its first address, that of the Service kubernetes.
 	serviceCIDR  = "10.96.0.0/16"
 	kubernetesIP = "10.96.0.1"
 
-	// A control plane lives minutes in a test, days at a desk.
+	// A control plane lives for minutes in a test, and for days on a developer's machine.
 	certLifetime = 365 * 24 * time.Hour
 )
 
-// controlPlaneCerts are the keys of one control plane. They lie in its private folder, because the servers
-// read files, and go away with it. etcd has a CA of its own, so that no Kubernetes user can speak to it.
+// controlPlaneCerts holds the keys of one control plane. The servers read files, so the keys are stored in the private
+// folder, and removed with it. etcd has its own CA, so that no Kubernetes user can connect to it.
 type controlPlaneCerts struct {
 	ca, etcdCA                     *certAuthority
 	server, etcdServer, etcdClient *certFiles
@@ -94,7 +96,7 @@ func (c *controlPlaneCerts) clientConfig(host, user string, groups []string) (*r
 	}, nil
 }
 
-// writeKubeconfig writes a kubeconfig that is readable by its owner only.
+// writeKubeconfig writes a kubeconfig that only its owner can read.
 func writeKubeconfig(path string, config *rest.Config) error {
 	const name = "eirinix"
 
@@ -120,7 +122,7 @@ func writeKubeconfig(path string, config *rest.Config) error {
 	return nil
 }
 
-// certWriter makes keys and writes them as files of mode 0600; after the first error it does nothing more.
+// certWriter creates keys and writes them to files of mode 0600. After the first error it does nothing more.
 type certWriter struct {
 	dir string
 	err error
@@ -187,7 +189,7 @@ func (w *certWriter) file(path string, data []byte) {
 	}
 }
 
-// keyPair writes a private key and its public key, with which service account tokens are signed and verified.
+// keyPair writes a private key, which signs service account tokens, and its public key, which verifies them.
 func (w *certWriter) keyPair(name string) (keyFile, publicFile string) {
 	if w.err != nil {
 		return "", ""
@@ -230,7 +232,7 @@ func (w *certWriter) clientTLS(ca *certAuthority, client *certFiles) *tls.Config
 	return &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots, Certificates: []tls.Certificate{pair}}
 }
 
-// issue signs a leaf. A leaf that may serve is good for every name by which a server on loopback is called.
+// issue signs a leaf certificate. A serving certificate is valid for every name and address of a server on loopback.
 func issue(ca *certAuthority, subject pkix.Name, usages ...x509.ExtKeyUsage) (*certFiles, error) {
 	template := template(subject)
 	template.KeyUsage = x509.KeyUsageDigitalSignature

@@ -1,5 +1,7 @@
 package eirinixtest
 
+// This file finds binaries in the cache of setup-envtest.
+
 import (
 	"cmp"
 	"errors"
@@ -13,13 +15,13 @@ import (
 	"strings"
 )
 
-// oldestMinor is the oldest minor release of Kubernetes 1 that a control plane is made of unasked: the first that has
-// matchConditions of webhooks switched on and calls the controllers by the names that this package uses.
+// oldestMinor is the oldest minor release of Kubernetes 1 that is used without an explicit request. It is the first
+// that enables matchConditions of webhooks by default and that names the controllers as this package does.
 const oldestMinor = 28
 
-// setupEnvtestDir returns the folder in which "setup-envtest use" keeps its downloads, <version>-<os>-<arch> each.
-// controller-runtime's package envtest has a function for it, but whoever imports that gets a flag -kubeconfig too,
-// which panics in programs that have one of their own.
+// setupEnvtestDir returns the folder in which "setup-envtest use" stores its downloads, each in <version>-<os>-<arch>.
+// controller-runtime's package envtest has a function for this. But importing that package also defines a flag
+// -kubeconfig, which panics in programs that define their own.
 func setupEnvtestDir(goos string, getenv func(string) string) (string, error) {
 	var base []string
 
@@ -49,7 +51,7 @@ func setupEnvtestAssets(needed []string, progress *progressWriter) (assets, why 
 		return "", err.Error()
 	}
 
-	// A relative folder in the environment is meant from here; the servers are started elsewhere.
+	// A relative folder in the environment is relative to this process's folder. The servers are started elsewhere.
 	if dir, err = filepath.Abs(dir); err != nil {
 		return "", err.Error()
 	}
@@ -92,7 +94,7 @@ type envtestRelease struct {
 
 var envtestFolder = regexp.MustCompile(`^(\d+)\.(\d+)\.(\d+)-` + runtime.GOOS + `-` + runtime.GOARCH + `$`)
 
-// envtestReleases returns those for this operating system and processor, the newest first.
+// envtestReleases returns the releases for this operating system and processor, the newest first.
 func envtestReleases(entries []os.DirEntry) []envtestRelease {
 	var found []envtestRelease
 
@@ -104,7 +106,7 @@ func envtestReleases(entries []os.DirEntry) []envtestRelease {
 
 		release := envtestRelease{folder: entry.Name()}
 		for i := range release.version {
-			// A number that does not fit is as large as there are; nothing hangs on it.
+			// A number that is out of range becomes the largest integer, which does no harm.
 			release.version[i], _ = strconv.Atoi(match[i+1])
 		}
 

@@ -1,12 +1,15 @@
 package eirinixtest
 
+// This file reads the part of the servers' logs that belongs to one test.
+
 import (
 	"os"
 	"path/filepath"
 	"strings"
 )
 
-// logSizes returns how long the log of each server in a folder is now, in bytes by path. No folder has none.
+// logSizes returns the current size in bytes of each server's log in a folder, by path. An empty folder name has no
+// logs.
 func logSizes(dir string) map[string]int64 {
 	sizes := map[string]int64{}
 
@@ -19,8 +22,8 @@ func logSizes(dir string) map[string]int64 {
 	return sizes
 }
 
-// loggedSince returns the end of what each server has logged since logSizes, bounded as logTail is. A server that
-// has logged nothing is left out.
+// loggedSince returns the end of each server's log since logSizes, bounded as logTail is. Servers that have logged
+// nothing are left out.
 func loggedSince(dir string, sizes map[string]int64) string {
 	var tails strings.Builder
 
@@ -45,13 +48,13 @@ func logFiles(dir string) []string {
 		return nil
 	}
 
-	// Logs have an absolute path, whatever the user has written.
+	// The paths of the logs are absolute, even if the user's folder is relative.
 	dir, err := filepath.Abs(dir)
 	if err != nil {
 		return nil
 	}
 
-	entries, err := os.ReadDir(dir) // not Glob, for which a folder's name is a pattern
+	entries, err := os.ReadDir(dir) // not Glob, which would treat the folder's name as a pattern
 	if err != nil {
 		return nil
 	}

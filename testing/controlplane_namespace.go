@@ -1,5 +1,7 @@
 package eirinixtest
 
+// This file creates namespaces for tests that share a control plane.
+
 import (
 	"context"
 	"regexp"
@@ -15,11 +17,12 @@ import (
 // namespaceTimeout bounds one request of NewNamespace.
 const namespaceTimeout = 30 * time.Second
 
-// NewNamespace makes a namespace for a test, so that tests which share a control plane do not meet, and deletes it when
-// the test ends. Its name is unique; it begins with the test's, where t has a name. If it cannot be made, the test fails.
+// NewNamespace creates a namespace for a test and deletes it when the test ends. It isolates tests that share a
+// control plane from each other. The name is unique. It begins with the test's name, if t has one. The test fails if
+// the namespace cannot be created.
 //
-// Without a controller manager nobody empties a namespace that is deleted: it stays, terminating, with what is in it,
-// and takes nothing new.
+// Without a controller manager, a deleted namespace is never emptied. It stays in the phase Terminating with its
+// contents and accepts no new objects.
 func (c *ControlPlane) NewNamespace(t TB) string {
 	t.Helper()
 
@@ -48,7 +51,7 @@ func (c *ControlPlane) NewNamespace(t TB) string {
 		defer cancel()
 
 		err := namespaces.Delete(ctx, made.Name, metav1.DeleteOptions{})
-		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) { // conflict: it is going already
+		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) { // conflict: it is being deleted
 			t.Logf("eirinixtest: NewNamespace: delete %s: %v", made.Name, err)
 		}
 	})
@@ -58,8 +61,8 @@ func (c *ControlPlane) NewNamespace(t TB) string {
 
 var notInNames = regexp.MustCompile(`[^a-z0-9]+`)
 
-// namespacePrefix makes the beginning of a DNS label out of the test's name. The API server adds five characters, and
-// objects in the namespace may be named after it, so it is not as long as it could be.
+// namespacePrefix turns the test's name into the beginning of a DNS label. It is shorter than necessary, because the
+// API server appends five characters and objects in the namespace can be named after it.
 func namespacePrefix(t TB) string {
 	const limit = 40
 

@@ -1,5 +1,7 @@
 package eirinixtest
 
+// This file starts, stops and pauses the processes of a control plane.
+
 import (
 	"bytes"
 	"context"
@@ -16,8 +18,8 @@ import (
 	"time"
 )
 
-// launcher starts processes from one goroutine on one OS thread that lives as long as the launcher does:
-// on Linux the kernel kills a child when the *thread* that forked it ends, and Go ends idle threads at will.
+// launcher starts processes from one goroutine on one OS thread that lives as long as the launcher. On Linux the
+// kernel kills a child when the *thread* that forked it ends, and Go can end idle threads at any time.
 type launcher struct {
 	requests chan launchRequest
 	once     sync.Once
@@ -32,7 +34,7 @@ func newLauncher() *launcher {
 	l := &launcher{requests: make(chan launchRequest)}
 
 	go func() {
-		// Never unlocked, so the thread ends with the goroutine, and not before.
+		// The thread is never unlocked, so it ends with the goroutine, and not before.
 		runtime.LockOSThread()
 
 		for request := range l.requests {
@@ -43,7 +45,7 @@ func newLauncher() *launcher {
 	return l
 }
 
-// close ends the thread and, on Linux, whatever child still runs. Nothing may be started afterwards.
+// close ends the thread and, on Linux, every child that still runs. No process can be started afterwards.
 func (l *launcher) close() {
 	l.once.Do(func() { close(l.requests) })
 }
@@ -52,7 +54,7 @@ func (l *launcher) close() {
 type process struct {
 	name    string
 	logFile string
-	logFrom int64 // where this process's part of the log begins
+	logFrom int64 // offset at which this process's part of the log begins
 	pidFile string
 	cmd     *exec.Cmd
 	exited  chan struct{} // closed once waitErr is set
@@ -61,7 +63,7 @@ type process struct {
 
 var instanceNumber = regexp.MustCompile(`-\d+$`)
 
-// start starts a server with its log in logDir and its process ID in a file in dir.
+// start starts a server. Its log is in logDir, and a file in dir holds its process ID.
 func (l *launcher) start(assets, dir, logDir, name string, args []string) (*process, error) {
 	p := &process{
 		name:    name,
@@ -74,7 +76,7 @@ func (l *launcher) start(assets, dir, logDir, name string, args []string) (*proc
 	if err != nil {
 		return nil, fmt.Errorf("log of %s: %w", name, err)
 	}
-	defer log.Close() // the child has its own
+	defer log.Close() // the child has its own descriptor
 
 	if info, err := log.Stat(); err == nil {
 		p.logFrom = info.Size()
@@ -107,7 +109,8 @@ func (l *launcher) start(assets, dir, logDir, name string, args []string) (*proc
 	return p, nil
 }
 
-// waitReady returns nil once ready does, or an error with the end of the log when the process or ctx ends first.
+// waitReady returns nil once ready does. If the process or ctx ends first, it returns an error with the end of the
+// log.
 func (p *process) waitReady(ctx context.Context, ready func(context.Context) error) error {
 	ticker := time.NewTicker(50 * time.Millisecond)
 	defer ticker.Stop()
@@ -131,7 +134,7 @@ func (p *process) waitReady(ctx context.Context, ready func(context.Context) err
 				return nil
 			}
 
-			// What a cancelled probe says is not what the server says.
+			// The error of a cancelled probe is not the server's answer.
 			if ctx.Err() == nil {
 				lastAnswer = err.Error()
 			}
@@ -157,7 +160,7 @@ func (p *process) startFailure() error {
 	return fmt.Errorf("%s: %s ended before it was ready: %w%s", remedy, p.name, cause, tail)
 }
 
-// ending says how an exited process ended.
+// ending describes how an exited process ended.
 func (p *process) ending() error {
 	if p.waitErr == nil {
 		return errors.New("exit status 0")
@@ -200,8 +203,8 @@ func logTail(path string, offset int64) string {
 func (p *process) pause() error  { return p.cmd.Process.Signal(signalPause) }
 func (p *process) resume() error { return p.cmd.Process.Signal(signalResume) }
 
-// stop ends the process, gently for the length of grace, and waits until it is gone.
-// The error says that it had ended by itself.
+// stop terminates the process, kills it after the grace period, and waits until it is gone. It returns an error if the
+// process had already exited by itself.
 func (p *process) stop(grace time.Duration) error {
 	select {
 	case <-p.exited:
@@ -211,7 +214,7 @@ func (p *process) stop(grace time.Duration) error {
 	default:
 	}
 
-	// Errors mean that the process is gone, which is what is wanted; Kill below is for the rest.
+	// Errors are ignored, because they mean that the process is already gone. The kill below handles all other cases.
 	_ = p.cmd.Process.Signal(signalTerminate)
 	_ = p.resume()
 
@@ -232,5 +235,5 @@ func (p *process) stop(grace time.Duration) error {
 func (p *process) kill() {
 	_ = p.cmd.Process.Kill()
 	<-p.exited
-	_ = os.Remove(p.pidFile) // the folder goes away too
+	_ = os.Remove(p.pidFile) // the folder is removed too
 }

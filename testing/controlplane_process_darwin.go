@@ -1,18 +1,21 @@
 package eirinixtest
 
+// This file holds the parts of process handling that are specific to macOS.
+
 import (
 	"os/exec"
 	"strconv"
 	"syscall"
 )
 
-// childAttributes keep Ctrl-C in a terminal away from a server (its own process group), so that Stop can end
-// the servers in order. If this process is killed, the next NewControlPlane ends them.
+// childAttributes puts a server into its own process group. Ctrl-C in a terminal then does not reach it, so that Stop
+// can stop the servers in order. If this process is killed, the next NewControlPlane kills the servers.
 func childAttributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true}
 }
 
-// commandLine returns the arguments of a process, joined with spaces; empty when there is none.
+// commandLine returns the arguments of a process, joined with spaces, or an empty string if the process does not
+// exist.
 func commandLine(pid int) string {
 	output, err := exec.Command("ps", "-ww", "-o", "command=", "-p", strconv.Itoa(pid)).Output()
 	if err != nil {

@@ -1,5 +1,7 @@
 package eirinixtest
 
+// This file holds the parts of process handling that are specific to Linux.
+
 import (
 	"bytes"
 	"os"
@@ -7,13 +9,15 @@ import (
 	"syscall"
 )
 
-// childAttributes keep Ctrl-C in a terminal away from a server (its own process group), so that Stop can end
-// the servers in order, and have the kernel kill it when the launcher's thread ends, at the latest with us.
+// childAttributes puts a server into its own process group. Ctrl-C in a terminal then does not reach it, so that Stop
+// can stop the servers in order. The kernel kills the server when the launcher's thread ends, at the latest when this
+// process ends.
 func childAttributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }
 
-// commandLine returns the arguments of a process, joined with spaces; empty when there is none.
+// commandLine returns the arguments of a process, joined with spaces, or an empty string if the process does not
+// exist.
 func commandLine(pid int) string {
 	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cmdline")
 	if err != nil {

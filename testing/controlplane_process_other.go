@@ -2,6 +2,8 @@
 
 package eirinixtest
 
+// This file lets the package compile on systems on which a control plane is not supported.
+
 import (
 	"errors"
 	"os"
@@ -9,8 +11,8 @@ import (
 	"syscall"
 )
 
-// A control plane needs file locks and signals; on other systems NewControlPlane fails with this error when
-// it takes its first lock, and the rest of the package works.
+// errUnsupported is the error of NewControlPlane on systems without the necessary file locks and signals. It is
+// returned when the first lock is taken. The rest of the package works there.
 var errUnsupported = errors.New("run this on Linux or macOS: no control plane on " + runtime.GOOS)
 
 var errLocked = errors.New("locked")

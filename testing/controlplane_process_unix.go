@@ -2,6 +2,8 @@
 
 package eirinixtest
 
+// This file holds the signals and file locks that Linux and macOS share.
+
 import (
 	"errors"
 	"os"
@@ -14,11 +16,12 @@ const (
 	signalResume    = syscall.SIGCONT
 )
 
-// errLocked tells that another process, or another control plane of this one, holds the lock.
+// errLocked means that another process, or another control plane of this process, holds the lock.
 var errLocked = errors.New("locked")
 
-// lockFile locks a file, which it creates if need be, until the returned file is closed or the process ends,
-// however it ends. With wait it waits for the lock, else errLocked is returned when somebody has it.
+// lockFile locks a file and creates it if necessary. The lock is held until the returned file is closed or the process
+// ends, in whatever way. If the lock is held elsewhere, lockFile waits if wait is set, and returns errLocked
+// otherwise.
 func lockFile(path string, wait bool) (*os.File, error) {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {

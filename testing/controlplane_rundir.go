@@ -1,5 +1,7 @@
 package eirinixtest
 
+// This file manages the private folders of control planes, and cleans up after owners that were killed.
+
 import (
 	"errors"
 	"fmt"
@@ -14,16 +16,17 @@ const (
 	ownerLock = "owner.lock"
 )
 
-// runDir is the private folder (mode 0700) of one control plane: keys, data, logs, process IDs. Its owner holds
-// a lock in it, which the kernel releases however the owner ends. So whoever can take the lock knows that the
-// owner is gone, without trusting process IDs, and may clean up.
+// runDir is the private folder (mode 0700) of one control plane: keys, data, logs, process IDs. Its owner holds a lock
+// in it, which the kernel releases however the owner ends. Another process that obtains the lock therefore knows that
+// the owner is gone, without relying on process IDs, and can clean up.
 type runDir struct {
 	path string
 	lock *os.File
 }
 
-// runRoot is where a user's control planes have their folders, <process ID of the owner>-<random>.
-// It is no temporary folder, as these are cleaned and shared, and it must be the same at the next start.
+// runRoot returns the folder that holds all control-plane folders of a user, each named <process ID of the
+// owner>-<random>. It is not in the system's temporary folder, which is shared and gets cleaned. It must be the same
+// at the next start.
 func runRoot() (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
@@ -38,14 +41,14 @@ func runRoot() (string, error) {
 	return root, nil
 }
 
-// newRunDir removes what dead owners left and makes a folder for a new control plane.
+// newRunDir removes the leftovers of dead owners and creates a folder for a new control plane.
 func newRunDir() (*runDir, error) {
 	root, err := runRoot()
 	if err != nil {
 		return nil, err
 	}
 
-	// A folder is locked a moment after it is made; under this lock no sweep comes in between.
+	// A folder is locked a moment after its creation. The root lock keeps sweeps out in between.
 	rootLock, err := lockFile(filepath.Join(root, ".lock"), true)
 	if err != nil {
 		return nil, fmt.Errorf("lock of %s: %w", root, err)
@@ -68,7 +71,7 @@ func newRunDir() (*runDir, error) {
 	return dir, nil
 }
 
-// remove removes the folder and then gives up the lock, so that no sweep meets it half removed.
+// remove removes the folder and then releases the lock, so that no sweep sees it half removed.
 func (d *runDir) remove() error {
 	err := os.RemoveAll(d.path)
 
@@ -93,14 +96,14 @@ func sweep(root string) error {
 
 		lock, err := lockFile(filepath.Join(path, ownerLock), false)
 		if errors.Is(err, errLocked) {
-			continue // its owner lives
+			continue // its owner is alive
 		}
 
 		if err == nil {
 			err = errors.Join(killLeftOver(path), os.RemoveAll(path), lock.Close())
 		}
 
-		// The folder may have vanished since ReadDir: its owner removes it without the root's lock.
+		// The folder can have vanished since ReadDir, because its owner removes it without the root's lock.
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			errs = append(errs, fmt.Errorf("remove the left-over folder %s by hand: %w", path, err))
 		}
@@ -109,8 +112,8 @@ func sweep(root string) error {
 	return errors.Join(errs...)
 }
 
-// killLeftOver kills the servers whose process IDs are in the folder. A process ID may belong to another
-// program by now, so the command line must name the folder, as that of each of our servers does.
+// killLeftOver kills the servers whose process IDs are in the folder. A process ID can belong to another program by
+// now. So the command line must contain the folder's path, as that of each of our servers does.
 func killLeftOver(path string) error {
 	files, err := filepath.Glob(filepath.Join(path, "*"+pidSuffix))
 	if err != nil {
@@ -129,7 +132,7 @@ func killLeftOver(path string) error {
 
 		pid, err := strconv.Atoi(strings.TrimSpace(string(data)))
 		if err != nil || pid <= 1 || !strings.Contains(commandLine(pid), path+string(filepath.Separator)) {
-			continue // cut off while it was written, or not ours
+			continue // written incompletely, or not ours
 		}
 
 		process, err := os.FindProcess(pid)

@@ -1,5 +1,7 @@
 package eirinixtest
 
+// This file holds the flags of the control plane's servers, starts the servers and probes them.
+
 import (
 	"context"
 	"crypto/tls"
@@ -14,15 +16,15 @@ import (
 	"time"
 )
 
-// How long a server may take to end after SIGTERM before it is killed. The API server's own limit is a
-// minute, which only requests in flight would use up.
+// The grace periods bound the time between SIGTERM and SIGKILL. The API server's own limit is a minute, which only
+// requests in flight would use up.
 const (
 	etcdGrace              = 3 * time.Second
 	apiServerGrace         = 5 * time.Second
 	controllerManagerGrace = 3 * time.Second
 )
 
-// controllers are those that need neither nodes nor volumes nor a cloud.
+// controllers are the controllers that need neither nodes nor volumes nor a cloud.
 var controllers = []string{
 	"certificatesigningrequest-approving-controller",
 	"certificatesigningrequest-cleaner-controller",
@@ -58,7 +60,7 @@ func (c *ControlPlane) startEtcd(ctx context.Context) error {
 			"--data-dir=" + filepath.Join(c.dir.path, "etcd"),
 			"--listen-client-urls=" + c.etcdURL,
 			"--advertise-client-urls=" + c.etcdURL,
-			// A single member never dials itself, so any free port will do and nobody needs to know it.
+			// A single member never dials itself, so any free port works and no client needs to know it.
 			"--listen-peer-urls=https://127.0.0.1:0",
 			"--cert-file=" + c.certs.etcdServer.certFile,
 			"--key-file=" + c.certs.etcdServer.keyFile,
@@ -93,7 +95,7 @@ func (c *ControlPlane) apiServerArgs(port string, extra []string) []string {
 		"--bind-address=127.0.0.1",
 		"--client-ca-file=" + c.certs.ca.certFile,
 		"--disable-admission-plugins=ServiceAccount",
-		// Loopback addresses are not allowed in Endpoints, so there is nothing to reconcile.
+		// Endpoints cannot hold loopback addresses, so there is nothing to reconcile.
 		"--endpoint-reconciler-type=none",
 		"--etcd-cafile=" + c.certs.etcdCA.certFile,
 		"--etcd-certfile=" + c.certs.etcdClient.certFile,
@@ -143,8 +145,8 @@ func (c *ControlPlane) startControllerManager(ctx context.Context) error {
 	return nil
 }
 
-// startOnFreePort starts a server on a free port and waits until ready returns nil. Between finding a free
-// port and the server's listening on it somebody else may take it, so it tries a few times.
+// startOnFreePort starts a server on a free port and waits until ready returns nil. Another process can take the port
+// before the server listens on it, so startOnFreePort makes up to five attempts.
 func (c *ControlPlane) startOnFreePort(
 	ctx context.Context, name string, args func(port string) []string, ready func(context.Context, string) error,
 ) (*process, string, error) {
@@ -170,8 +172,8 @@ func (c *ControlPlane) startOnFreePort(
 	return nil, "", failure
 }
 
-// startServer starts a server and waits until ready returns nil; otherwise it is gone again.
-// name may have a number behind the binary's: kube-apiserver-2 is the second kube-apiserver.
+// startServer starts a server and waits until ready returns nil. If that fails, the server is killed. A name can have
+// a number after the binary's name: kube-apiserver-2 is the second kube-apiserver.
 func (c *ControlPlane) startServer(
 	ctx context.Context, name string, args []string, ready func(context.Context) error,
 ) (*process, error) {
@@ -199,8 +201,8 @@ func (c *ControlPlane) startServer(
 	return p, nil
 }
 
-// getOK returns nil when the URL answers 200. It makes a connection of its own each time, so that a probe
-// leaves nothing behind and says something about new connections.
+// getOK returns nil if the URL answers 200. Each call makes its own connection, so that a probe leaves none open and
+// also tests that new connections are accepted.
 func getOK(ctx context.Context, config *tls.Config, url string) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()

@@ -1,5 +1,7 @@
 package eirinixtest
 
+// This file lets the tests of a process share control planes.
+
 import (
 	"context"
 	"errors"
@@ -10,8 +12,9 @@ import (
 	"sync"
 )
 
-// Shared has StartControlPlane give one control plane to all tests of the process that ask for it with equal options
-// (Progress aside): the first of them starts it, also where they run in parallel, and it outlives them.
+// Shared makes StartControlPlane return one control plane to all tests of the process that request it with equal
+// options. Progress is not compared. The first of these tests starts it, also if they run in parallel, and it outlives
+// them.
 //
 //	func TestMain(m *testing.M) { os.Exit(eirinixtest.Main(m)) }
 //
@@ -20,18 +23,19 @@ import (
 //		cluster := eirinixtest.StartControlPlane(t, eirinixtest.Shared)
 //		namespace := cluster.NewNamespace(t)
 //
-// Main stops it; a test cannot. Without Main it ends as after a crash: Linux kills the servers when the process ends, and
-// the next control plane of the same user removes the files, elsewhere also the servers. A start that failed is not
-// tried again: it fails each of the tests.
+// Main stops it; a test cannot. Without Main it ends as after a crash. On Linux the kernel kills the servers when the
+// process ends. The next control plane of the same user removes the files and, on other systems, also kills the
+// servers. A start that failed is not retried: it fails each of the tests.
 //
-// What such tests must not have in common is theirs to name: a namespace each (NewNamespace), and a Manager's
-// OperatorFingerprint, which names what it registers in the whole cluster. A test that freezes, stops or restarts API
-// servers, or that changes what all see, wants a control plane of its own. A ginkgo suite that starts one in
-// BeforeSuite has shared it already.
+// The tests must keep their objects apart. Each needs its own namespace (NewNamespace), and its own
+// OperatorFingerprint for a Manager, which names the Manager's cluster-scoped registrations. A test needs its own
+// control plane if it freezes, stops or restarts API servers, or changes state that all tests see. A ginkgo suite that
+// starts one in BeforeSuite already shares it among its specs.
 func Shared(o *ControlPlaneOptions) { o.shared = true }
 
-// Main runs a package's tests, stops the control planes that they shared and returns the exit code of the tests. It is
-// for TestMain, see Shared. What cannot be stopped or removed is told on standard error and does not change the code.
+// Main runs a package's tests, stops the control planes that they shared and returns the exit code of the tests. Call
+// it from TestMain; see Shared. Failures to stop or remove a control plane are reported on standard error and do not
+// change the exit code.
 func Main(m interface{ Run() int }) int {
 	code := m.Run()
 	planes.stop(os.Stderr)
@@ -39,8 +43,8 @@ func Main(m interface{ Run() int }) int {
 	return code
 }
 
-// planes are the control planes that this process shares. A library should have no such variable. This one is what
-// sharing is: tests have nothing in common but their process, and Main must find what they have started.
+// planes are the control planes that this process shares. A library should normally have no such variable. Here it is
+// inherent: tests have only their process in common, and Main must find the control planes that they have started.
 var planes sharedPlanes
 
 // sharedPlanes starts one control plane for each set of options.
@@ -49,7 +53,7 @@ type sharedPlanes struct {
 	starts map[string]func() (*ControlPlane, error)
 }
 
-// take returns the control plane for the options, which the first call starts while the others wait.
+// take returns the control plane for the options. The first call starts it, while concurrent calls wait.
 func (s *sharedPlanes) take(opts ControlPlaneOptions) (*ControlPlane, error) {
 	plane, err := s.startOf(opts)()
 	if err != nil {
@@ -76,7 +80,7 @@ func (s *sharedPlanes) startOf(opts ControlPlaneOptions) func() (*ControlPlane, 
 		s.starts = map[string]func() (*ControlPlane, error){}
 	}
 
-	// The test that comes first must not take the others down with it, so the start has no context of a test.
+	// The start does not use a test's context, so that the end of the first test does not cancel it for the others.
 	s.starts[key] = sync.OnceValues(func() (*ControlPlane, error) {
 		plane, err := NewControlPlane(context.Background(), opts)
 		if err == nil {
@@ -89,17 +93,17 @@ func (s *sharedPlanes) startOf(opts ControlPlaneOptions) func() (*ControlPlane, 
 	return s.starts[key]
 }
 
-// key is equal for options that ask for the same control plane.
+// key returns the same string for options that request the same control plane.
 func (o ControlPlaneOptions) key() string {
 	assets := o.Assets
 	if assets == "" {
-		assets = os.Getenv(assetsVariable) // tests may set it
+		assets = os.Getenv(assetsVariable) // tests can set it
 	}
 
 	return fmt.Sprintf("%q %t %q %q", assets, o.ControllerManager, o.APIServerArgs, o.LogDir)
 }
 
-// stop stops all of them, waiting for those that are being started.
+// stop stops all of them and waits for those that are still starting.
 func (s *sharedPlanes) stop(errs io.Writer) {
 	s.mu.Lock()
 	starts := s.starts
@@ -109,7 +113,7 @@ func (s *sharedPlanes) stop(errs io.Writer) {
 	for _, start := range starts {
 		plane, err := start()
 		if err != nil {
-			continue // the tests that wanted it have told
+			continue // the tests that requested it have reported the error
 		}
 
 		if err := plane.stop(); err != nil {
@@ -120,7 +124,7 @@ func (s *sharedPlanes) stop(errs io.Writer) {
 
 var errShared = errors.New("leave it to Main to stop this control plane: it is shared")
 
-// usable returns an error if what every test relies on does not run any more.
+// usable returns an error if a server on which every test relies no longer runs.
 func (c *ControlPlane) usable() error {
 	c.mu.Lock()
 	etcd, manager, first := c.etcd, c.controllerManager, c.apiServers[0]

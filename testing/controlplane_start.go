@@ -1,12 +1,14 @@
 package eirinixtest
 
+// This file starts a control plane for the duration of a test.
+
 import (
 	"context"
 	"os"
 )
 
-// TB is what this package needs of a test: *testing.T, *testing.B, *testing.F and ginkgo's GinkgoT() and GinkgoTB() have
-// it.
+// TB is the part of a test that this package needs. *testing.T, *testing.B, *testing.F and ginkgo's GinkgoT() and
+// GinkgoTB() implement it.
 type TB interface {
 	Helper()
 	Cleanup(func())
@@ -15,13 +17,14 @@ type TB interface {
 	Fatalf(format string, args ...any)
 }
 
-// StartControlPlane starts a control plane for a test and stops it when the test (in ginkgo: the spec, or the
-// suite when called from BeforeSuite) ends. With Shared it is one for all tests of the package instead.
+// StartControlPlane starts a control plane for a test and stops it when the test ends. In ginkgo it stops when the
+// spec ends, or when the suite ends if it was called from BeforeSuite. With Shared, all tests of the package use one
+// control plane instead.
 //
-// Progress goes to standard error. If the test fails, the end of what each server has logged since the call is logged;
-// whole logs survive in a ControlPlaneOptions.LogDir.
+// Progress goes to standard error. If the test fails, the end of each server's log since the call is logged. Set
+// ControlPlaneOptions.LogDir to keep the whole logs.
 //
-// Each configure function may change the options:
+// Each configure function can change the options:
 //
 //	plane := eirinixtest.StartControlPlane(t, func(o *eirinixtest.ControlPlaneOptions) { o.ControllerManager = true })
 func StartControlPlane(t TB, configure ...func(*ControlPlaneOptions)) *ControlPlane {
@@ -32,7 +35,7 @@ func StartControlPlane(t TB, configure ...func(*ControlPlaneOptions)) *ControlPl
 		f(&opts)
 	}
 
-	// A folder of the user's may hold the logs of others.
+	// A folder that the user specifies can already hold older logs.
 	logged := logSizes(opts.LogDir)
 
 	var (

@@ -1,5 +1,7 @@
 package eirinixtest
 
+// This file fills API objects with random values, for CheckTotal.
+
 import (
 	"encoding/json"
 	"math"
@@ -13,14 +15,15 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// filler fills Go values at random, more sparsely the deeper it is in. Everything that JSON can leave out is left out
-// at times.
+// filler fills Go values at random, more sparsely with increasing depth. Every optional field is left out some of the
+// time.
 type filler struct{ *rand.Rand }
 
-// deepest is where it stops: some types of the API hold themselves.
+// deepest is the nesting depth at which filling stops, because some API types are recursive.
 const deepest = 10
 
-// words are the strings that objects hold in fuzzing: what a handler might look for, and what it might not expect.
+// words are the strings in random objects. Some are strings a handler might look for, others are strings it might not
+// expect.
 var words = []string{"", "a", "app", "true", "IfNotPresent", "example.org/image:1", "example.org/key", "0", "-", "ünïcode ☃", "with \"quotes\" & <tags>", "a/b/c", "key=value,other"}
 
 func fillRandomly(random *rand.Rand, object runtime.Object) {
@@ -77,7 +80,7 @@ func (f filler) fill(v reflect.Value, depth int) {
 	}
 }
 
-// fillSpecial fills types whose JSON is not that of their fields. It is false for others.
+// fillSpecial fills types whose JSON differs from that of their fields. It returns false for other types.
 func (f filler) fillSpecial(v reflect.Value) bool {
 	var special any
 	switch v.Interface().(type) {
@@ -88,7 +91,7 @@ func (f filler) fillSpecial(v reflect.Value) bool {
 	case metav1.Duration:
 		special = metav1.Duration{Duration: time.Duration(f.IntN(1000)) * time.Second}
 	case metav1.FieldsV1, metav1.ManagedFieldsEntry:
-		return true // nobody but the API server reads them
+		return true // only the API server reads them
 	case resource.Quantity:
 		special = resource.MustParse([]string{"0", "1", "250m", "1Gi", "-1"}[f.IntN(5)])
 	case intstr.IntOrString:
@@ -96,7 +99,7 @@ func (f filler) fillSpecial(v reflect.Value) bool {
 	case runtime.RawExtension:
 		special = runtime.RawExtension{Raw: []byte(`{"any":"thing"}`)}
 	default:
-		// Types of other people with a form of their own are left empty: what they accept is not known here.
+		// Third-party types with custom JSON are left empty, because the input that they accept is unknown.
 		return v.Kind() != reflect.Pointer && v.CanAddr() && v.Addr().Type().Implements(reflect.TypeFor[json.Unmarshaler]())
 	}
 	v.Set(reflect.ValueOf(special))

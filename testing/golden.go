@@ -1,5 +1,7 @@
 package eirinixtest
 
+// This file implements Harness.Golden, which compares the results for YAML files with golden files.
+
 import (
 	"bufio"
 	"bytes"
@@ -21,7 +23,7 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/diff"
 )
 
-// UpdateGoldenVariable is the environment variable that has Golden write what it gets.
+// UpdateGoldenVariable is the environment variable that makes Golden write the golden files.
 const UpdateGoldenVariable = "EIRINIX_UPDATE_GOLDEN"
 
 const (
@@ -30,17 +32,18 @@ const (
 	directive    = "# eirinixtest:"
 )
 
-// Golden sends every document of every file <name>.yaml of a folder, and compares what comes of them with the file
-// <name>.golden.yaml beside it. Documents are created, unless a first line asks for something else:
+// Golden sends every document of every file <name>.yaml in a folder and compares the results with the file
+// <name>.golden.yaml beside it. Each document is sent as a CREATE, unless its first line requests something else:
 //
 //	# eirinixtest: {operation: DELETE, user: jane, groups: [developers], namespace: apps, dryRun: true}
 //
-// The old object of an UPDATE is the document before, which says {old: true}. In the golden file stands each
-// object as admitted, below comments with its warnings and audit annotations, or why it was not admitted.
+// The old object of an UPDATE is the preceding document, which must have the directive {old: true}. The golden file
+// holds each object as admitted. Comments above the object hold its warnings and audit annotations, or the reason why
+// it was not admitted.
 //
-// To write the golden files, run the test with EIRINIX_UPDATE_GOLDEN=1, or with -update where the test's package has
-// such a flag: var _ = flag.Bool("update", false, "write golden files"). This package defines none, because two of
-// one name cannot be in a program.
+// To write the golden files, run the test with EIRINIX_UPDATE_GOLDEN=1. The flag -update works too if the package
+// under test defines it: var _ = flag.Bool("update", false, "write golden files"). This package does not define the
+// flag, because a program cannot have two flags of the same name.
 func (h *Harness) Golden(folder string, options ...RequestOption) {
 	h.t.Helper()
 	inputs, err := goldenInputs(folder)
@@ -59,7 +62,7 @@ func (h *Harness) Golden(folder string, options ...RequestOption) {
 	}
 }
 
-// goldenInputs are the files of a folder that hold what is sent.
+// goldenInputs returns the input files of a folder.
 func goldenInputs(folder string) ([]string, error) {
 	all, err := filepath.Glob(filepath.Join(folder, "*"+inputSuffix))
 	if err != nil {
@@ -86,7 +89,7 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// compareGolden compares what comes of one file with its golden file, or writes that.
+// compareGolden compares the result for one input file with its golden file, or updates the golden file.
 func (h *Harness) compareGolden(input string, options []RequestOption) error {
 	text, err := os.ReadFile(input)
 	if err != nil {
@@ -118,7 +121,7 @@ func (h *Harness) compareGolden(input string, options []RequestOption) error {
 
 func normalised(text []byte) string { return strings.ReplaceAll(string(text), "\r\n", "\n") }
 
-// updateGolden tells whether golden files are to be written. A flag of that name may be anybody's.
+// updateGolden reports whether golden files are to be written. The flag "update" can be any package's, of any type.
 func updateGolden() bool {
 	if v := os.Getenv(UpdateGoldenVariable); v != "" && v != "0" && v != "false" {
 		return true
@@ -127,7 +130,7 @@ func updateGolden() bool {
 	return f != nil && f.Value.String() == "true"
 }
 
-// goldenDirective is what the first line of a document may ask for.
+// goldenDirective is the directive in the first line of a document.
 type goldenDirective struct {
 	Operation admissionv1.Operation `json:"operation"`
 	Old       bool                  `json:"old"`
@@ -137,7 +140,7 @@ type goldenDirective struct {
 	DryRun    bool                  `json:"dryRun"`
 }
 
-// goldenText sends the documents of a file and puts together what comes of them.
+// goldenText sends the documents of a file and joins their results.
 func (h *Harness) goldenText(text []byte, options []RequestOption) (string, error) {
 	var results []string
 	var old any
@@ -207,7 +210,7 @@ func (d goldenDirective) request(object, old any) Request {
 	return r
 }
 
-// isBlank tells whether a document holds nothing but comments.
+// isBlank reports whether a document holds nothing but comments.
 func isBlank(part []byte) bool {
 	for line := range strings.Lines(string(part)) {
 		if line = strings.TrimSpace(line); line != "" && line != "---" && !strings.HasPrefix(line, "#") {
@@ -217,7 +220,7 @@ func isBlank(part []byte) bool {
 	return true
 }
 
-// golden is the result as it stands in a golden file.
+// golden formats the result for a golden file.
 func (r *Result) golden() string {
 	var b strings.Builder
 	comment := func(format string, args ...any) {

@@ -1,5 +1,7 @@
 package eirinixtest
 
+// This file defines Harness, the simulated admission phase of an API server, and its options.
+
 import (
 	"context"
 
@@ -12,47 +14,51 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/fakeapi"
 )
 
-// HarnessOptions says what NewHarness cannot know. Its zero value is right for extensions of built-in kinds.
+// HarnessOptions configures a Harness. The zero value is right for extensions of built-in kinds.
 type HarnessOptions struct {
-	// Manager are the options of the Manager that is made for extensions; ExtensionManagers keep their own. Set
-	// Manager.Scheme for custom resources. Host may be left out, because nobody calls it, and Logger: then
-	// the log goes to the test's.
+	// Manager holds the options of the Manager that is created for extensions. ExtensionManagers keep their own
+	// options. Set Manager.Scheme for custom resources. Host is not needed, because nothing connects to the Manager.
+	// Without a Logger, the log goes to the test's log.
 	Manager eirinix.ManagerOptions
 
-	// Resources are custom resources with an irregular plural, without namespace, or unknown to the scheme.
+	// Resources lists custom resources that are cluster-scoped, have an irregular plural, or are unknown to the
+	// scheme.
 	Resources []eirinix.OfflineResource
 
-	// Namespaces are the labels of namespaces, by name. Every namespace exists, with the label
-	// kubernetes.io/metadata.name that an API server puts on it.
+	// Namespaces maps the names of namespaces to their labels. Every namespace exists and has the label
+	// kubernetes.io/metadata.name, which an API server sets.
 	Namespaces map[string]map[string]string
 
-	// API is what handlers find behind the Manager's connection. Default: the one that a Manager's RestConfig leads
-	// to, else an empty one. Managers that have a RestConfig, KubeConfig or KubeManager of
-	// their own keep that.
+	// API is the Kubernetes API that handlers reach through the Manager's connection. The default is the API that a
+	// Manager's RestConfig connects to, or else an empty one. Managers with their own RestConfig, KubeConfig or
+	// KubeManager keep that connection.
 	API *API
 
-	// Authorizer answers the authorizer of matchConditions. Default: members of system:masters may do
-	// everything, and others nothing.
+	// Authorizer is the authorizer that CEL expressions in matchConditions use. By default, members of system:masters
+	// can do everything and other users nothing.
 	Authorizer authorizer.UnconditionalAuthorizer
 
-	// ReviewVersion is "v1beta1" for an API server that prefers it. Default: what the configuration lists first.
+	// ReviewVersion is "v1beta1" to simulate an API server that prefers it. The default is the version that the
+	// configuration lists first.
 	ReviewVersion string
 }
 
-// Harness is the admission of an API server in memory, around everything of an eirinix program but the network: it
-// reads the webhook configurations that the program would register, decides as the API server does whom to call (rules
-// and CEL conditions with its own code), sends AdmissionReviews through the complete request path, checks the answers as the API server does, and
-// applies patches with its library. Mutating webhooks are called one after another, once more where reinvocation is
-// due, and then the validating ones.
+// Harness simulates the admission phase of an API server in memory. It exercises everything of an eirinix program but
+// the network. It reads the webhook configurations that the program would register. It selects the webhooks to call as
+// the API server does, with the API server's own code for rules and CEL conditions. It sends AdmissionReviews through
+// the complete request path, checks the responses as the API server does, and applies patches with the API server's
+// library. Mutating webhooks are called one after another, and once more if a reinvocation is due. The validating
+// webhooks follow.
 //
-// What comes before and after admission it does not do: objects are neither defaulted nor validated nor stored,
-// unknown fields are not pruned, and managedFields are not kept. Updates it completes and judges a little: a validating
-// webhook sees the old spec in an update of status, and nothing but new spec.ephemeralContainers in an update of those, and
-// changes of immutable fields of Pods and Jobs are refused. Of other versions of a kind (matchPolicy
-// Equivalent) it converts custom resources as strategy None does, and built-in kinds as far as the scheme can.
+// The Harness does not simulate the phases before and after admission. Objects are neither defaulted nor validated nor
+// stored. Unknown fields are not pruned, and managedFields are not maintained. Updates are simulated in part. In an
+// update of status, a validating webhook sees the old spec. In an update of ephemeral containers, it sees no change
+// but that of spec.ephemeralContainers. Changes of immutable fields of Pods and Jobs are refused. For other versions
+// of a kind (matchPolicy Equivalent), custom resources are converted as strategy None does. Built-in kinds are
+// converted as far as the scheme can.
 //
-// Make one with NewHarness. Its methods are safe for concurrent use, but like t.Fatalf they must be called on the
-// test's own goroutine if they are to stop the test.
+// Use NewHarness to create one. Its methods are safe for concurrent use. Like t.Fatalf, they stop the test only if
+// they are called on the test's own goroutine.
 type Harness struct {
 	t        TB
 	opts     HarnessOptions
@@ -65,16 +71,16 @@ type Harness struct {
 // program is one Manager under test.
 type program struct {
 	*eirinix.ExtensionManager
-	wired bool // its connection is the harness's API
+	wired bool // its connection leads to the harness's API
 }
 
-// NewHarness makes a Harness of parts: extensions, steps and whatever else AddExtension takes, in their order;
-// *eirinix.ExtensionManagers, each of which counts as a program of its own with its own configurations; and
-// functions that change the options.
+// NewHarness creates a Harness from parts. A part is an extension, a step or any other value that AddExtension takes;
+// these keep their order. A part can also be an *eirinix.ExtensionManager, which counts as a separate program with its
+// own configurations. A func(*HarnessOptions) changes the options.
 //
 //	h := eirinixtest.NewHarness(t, sidecar.Extension{}, func(o *eirinixtest.HarnessOptions) { o.Manager.Namespace = "apps" })
 //
-// The test fails at once if a part cannot be added, or if the API server would refuse the configurations.
+// NewHarness fails the test if a part cannot be added, or if the API server would refuse the configurations.
 func NewHarness(t TB, parts ...any) *Harness {
 	t.Helper()
 
@@ -128,11 +134,11 @@ func NewHarness(t TB, parts ...any) *Harness {
 	return h
 }
 
-// add takes in the webhooks of a program.
+// add registers the webhooks of a program.
 func (h *Harness) add(m *eirinix.ExtensionManager) error {
 	o := m.GetManagerOptions()
 	if o.RestConfig == nil && o.KubeConfig == "" && o.KubeManager == nil {
-		o.RestConfig = h.opts.API.RestConfig() // never the cluster of whoever runs the test
+		o.RestConfig = h.opts.API.RestConfig() // never the cluster of the user who runs the test
 		m.SetManagerOptions(o)
 	}
 	wired := o.KubeManager == nil && fakeapi.Of(o.RestConfig) == h.opts.API.objects
@@ -154,7 +160,7 @@ func observeStep(ctx context.Context, step string) func(eirinix.StepEnd) {
 	return func(end eirinix.StepEnd) { ended(apiserver.StepEnd(end)) }
 }
 
-// findAPI is the API that the Managers are connected to already, or a new one.
+// findAPI returns the API that a Manager is already connected to, or a new one.
 func (h *Harness) findAPI(managers []*eirinix.ExtensionManager) *API {
 	h.t.Helper()
 	all := []eirinix.ManagerOptions{h.opts.Manager}
@@ -173,10 +179,11 @@ func (h *Harness) findAPI(managers []*eirinix.ExtensionManager) *API {
 	return NewAPI(h.t, func(o *APIOptions) { o.Scheme, o.Resources = scheme, h.opts.Resources })
 }
 
-// Manager is the Manager of the extensions; where only ExtensionManagers were given, the first of them.
+// Manager returns the Manager of the extensions. If only ExtensionManagers were given, it returns the first of them.
 func (h *Harness) Manager() *eirinix.ExtensionManager {
 	return h.programs[len(h.programs)-1].ExtensionManager
 }
 
-// API is what handlers find behind the Manager's connection: it records what they read and write there.
+// API returns the Kubernetes API that handlers reach through the Manager's connection. It records their reads and
+// writes.
 func (h *Harness) API() *API { return h.opts.API }

@@ -1,5 +1,7 @@
 package eirinixtest
 
+// This file writes the log of the programs under test to the test's log.
+
 import (
 	"strings"
 	"sync"
@@ -8,8 +10,8 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// testLog is where the log of the programs under test goes. A step that is left behind may go on writing when the
-// test is over; nobody listens then, as t.Logf would panic.
+// testLog receives the log of the programs under test. An abandoned step can go on logging after the test is over. Its
+// lines are then dropped, because t.Logf would panic.
 type testLog struct {
 	mu    sync.Mutex
 	t     TB
@@ -27,14 +29,14 @@ func newTestLog(t TB) *testLog {
 	return l
 }
 
-// logger writes to the test's log.
+// logger returns a logger that writes to the test's log.
 func (l *testLog) logger() *zap.SugaredLogger {
 	c := zap.NewDevelopmentEncoderConfig()
-	c.TimeKey = "" // a test's log is read for what happened
+	c.TimeKey = "" // timestamps only distract in a test's log
 	return zap.New(zapcore.NewCore(zapcore.NewConsoleEncoder(c), zapcore.AddSync(l), zapcore.InfoLevel)).Sugar()
 }
 
-// Write takes one line.
+// Write logs one line.
 func (l *testLog) Write(line []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -44,8 +46,8 @@ func (l *testLog) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// mute drops what is logged until the returned function is called: a property that sends a thousand requests to a
-// broken extension has one thing to say.
+// mute drops log lines until the returned function is called. A property that sends a thousand requests to a broken
+// extension would otherwise log the same failure a thousand times.
 func (l *testLog) mute() (unmute func()) {
 	count := func(n int) {
 		l.mu.Lock()

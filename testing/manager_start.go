@@ -1,5 +1,7 @@
 package eirinixtest
 
+// This file runs a Manager for the duration of a test.
+
 import (
 	"context"
 	"errors"
@@ -11,15 +13,16 @@ import (
 	"code.cloudfoundry.org/eirinix"
 )
 
-// callPatience bounds what an API server may take to notice what is registered.
+// callPatience bounds the time that an API server takes to notice a registration.
 const callPatience = 10 * time.Second
 
-// managerPatience bounds what a slow machine may take to start a Manager, or to stop it.
+// managerPatience bounds the time that a slow machine takes to start a Manager, or to stop it.
 const managerPatience = time.Minute
 
-// StartManager runs a Manager for a test, and returns once a call of the API server has come through to it: from then
-// on everything that its steps ask for is sent to them. When the test ends the Manager is stopped, and what it has
-// registered is removed. A Manager that does not get there fails the test, with what stands in the way and how to mend it.
+// StartManager runs a Manager for a test. It returns once the API server has called the Manager successfully. From
+// then on, the API server sends the Manager every request that matches its steps. When the test ends, the Manager is
+// stopped and its registrations are removed. If the API server does not reach the Manager, the test fails with the
+// obstacle and its remedy.
 //
 //	cluster := eirinixtest.StartControlPlane(t)
 //	m := eirinix.NewManager(eirinix.ManagerOptions{
@@ -46,20 +49,20 @@ func StartManager(t TB, m *eirinix.ExtensionManager) {
 		return
 	}
 	if len(m.ListWatchers())+len(m.ListReconcilers()) > 0 && m.Addr() == nil {
-		return // it serves nothing
+		return // it has no webhooks
 	}
-	// An API server acts on a configuration some milliseconds after it took it.
+	// An API server acts on a configuration some milliseconds after accepting it.
 	var report eirinix.Report
 	_ = wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, callPatience, true, func(context.Context) (bool, error) {
-		report = m.Diagnose(ctx) // which the end of the poll must not cut short
+		report = m.Diagnose(ctx) // with the outer context, so that the end of the poll does not cut it short
 		return report.Err() == nil, nil
-	}) // what the last report says, counts
+	}) // the last report decides
 	if err := report.Err(); err != nil {
 		t.Fatalf("eirinixtest: StartManager: the API server does not call the Manager: %v", err)
 	}
 }
 
-// stopManager removes what was registered first, so that nothing is refused for want of a Manager.
+// stopManager unregisters before it stops the Manager, so that no request is refused because the Manager is gone.
 func stopManager(t TB, m *eirinix.ExtensionManager, ran chan error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), managerPatience)

@@ -10,15 +10,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// The matchers are gomega's: Expect(h.Create(pod)).To(eirinixtest.BeAllowed()). Where they want a text, a string is
-// looked for within it, and a matcher is applied to it. Messages show the whole result, with the object as a diff of
-// YAML.
+// This file holds the gomega matchers for results, as in Expect(h.Create(pod)).To(eirinixtest.BeAllowed()). If a
+// parameter is a text, a string is searched for as a substring, and a matcher is applied. Failure messages show the
+// whole result, with the object as a diff of YAML.
 
-// resultMatcher is a matcher of Results.
+// resultMatcher is a gomega matcher for Results.
 type resultMatcher struct {
 	want  string // as in "to <want>"
 	match func(*Result) (bool, error)
-	why   func(*Result) string // more about a mismatch; nil for nothing
+	why   func(*Result) string // explains a mismatch; nil for no explanation
 }
 
 var _ types.GomegaMatcher = (*resultMatcher)(nil)
@@ -31,7 +31,7 @@ func (m *resultMatcher) Match(actual any) (bool, error) {
 	return m.match(r)
 }
 
-// resultOf is the result that is to be matched, or nil.
+// resultOf returns the Result that a matcher received, or nil if the value is of another type.
 func resultOf(actual any) *Result {
 	switch actual := actual.(type) {
 	case *Result:
@@ -59,7 +59,7 @@ func (m *resultMatcher) message(actual any, to string) string {
 	return text
 }
 
-// textMatcher takes a matcher as it is, and makes one of a string that looks for it.
+// textMatcher returns a matcher unchanged, and turns a string into a matcher for that substring.
 func textMatcher(expected any) types.GomegaMatcher {
 	switch expected := expected.(type) {
 	case types.GomegaMatcher:
@@ -80,14 +80,14 @@ func describe(expected any) string {
 	return fmt.Sprint(expected)
 }
 
-// BeAllowed matches a request that goes on its way, whatever became of the object.
+// BeAllowed matches a request that was admitted, whether or not the object was changed.
 func BeAllowed() types.GomegaMatcher {
 	return &resultMatcher{want: "be allowed", match: func(r *Result) (bool, error) { return r.Allowed, nil }}
 }
 
-// HaveFailed matches a request that was not allowed although no step refused it: a step failed with failurePolicy
-// Fail, or its patch did not apply. message is looked for in what the user is told, where quotes in a step's own words
-// count as they were written.
+// HaveFailed matches a request that was not allowed although no step refused it. Either a step failed with
+// failurePolicy Fail, or its patch did not apply. The message is matched against the error that the user sees. Escaped
+// quotes in the error are unescaped first, so quotes in a step's own message can be written as the step wrote them.
 func HaveFailed(message any) types.GomegaMatcher {
 	return &resultMatcher{
 		want: "fail with " + describe(message),
@@ -100,7 +100,7 @@ func HaveFailed(message any) types.GomegaMatcher {
 	}
 }
 
-// DenialMatcher matches a refusal by a step. Each of its methods narrows it down and returns it.
+// DenialMatcher matches a refusal by a step. Each of its methods adds a condition and returns the matcher.
 type DenialMatcher struct {
 	resultMatcher
 	parts []denialPart
@@ -112,7 +112,7 @@ type denialPart struct {
 	matcher types.GomegaMatcher
 }
 
-// BeDenied matches a request that a step refused. A failure is no refusal, see HaveFailed.
+// BeDenied matches a request that a step refused. A failure is not a refusal; see HaveFailed.
 //
 //	Expect(h.Create(pod)).To(eirinixtest.BeDenied().WithCode(403).WithMessage("no root"))
 func BeDenied() *DenialMatcher {
@@ -138,22 +138,22 @@ func (m *DenialMatcher) with(name string, expected any, matcher types.GomegaMatc
 	return m
 }
 
-// WithCode asks for the HTTP status, such as 403.
+// WithCode requires this HTTP status, such as 403.
 func (m *DenialMatcher) WithCode(code int) *DenialMatcher {
 	return m.with("code", code, gomega.BeEquivalentTo(code), func(d *Denial) any { return d.Code })
 }
 
-// WithReason asks for the reason, such as metav1.StatusReasonForbidden.
+// WithReason requires this reason, such as metav1.StatusReasonForbidden.
 func (m *DenialMatcher) WithReason(reason metav1.StatusReason) *DenialMatcher {
 	return m.with("reason", string(reason), gomega.Equal(reason), func(d *Denial) any { return d.Reason })
 }
 
-// WithMessage asks for the message as the step gave it: a part of it, or a matcher.
+// WithMessage requires the step's own message to contain a string, or to match a matcher.
 func (m *DenialMatcher) WithMessage(message any) *DenialMatcher {
 	return m.with("message", message, textMatcher(message), func(d *Denial) any { return d.Message })
 }
 
-// WithCause asks for a cause that concerns this field, as those that eirinix.Invalid makes do.
+// WithCause requires a cause that concerns this field. The errors of eirinix.Invalid have such causes.
 func (m *DenialMatcher) WithCause(field string) *DenialMatcher {
 	return m.with("a cause at", field, gomega.ContainElement(gomega.HaveField("Field", field)), func(d *Denial) any {
 		if d.Details == nil {
@@ -163,7 +163,8 @@ func (m *DenialMatcher) WithCause(field string) *DenialMatcher {
 	})
 }
 
-// HaveWarned matches where the user sees such a warning: one that contains the string, or matches.
+// HaveWarned matches a request for which the user sees a matching warning: one that contains the string, or that
+// satisfies the matcher.
 func HaveWarned(warning any) types.GomegaMatcher {
 	return &resultMatcher{
 		want:  "warn of " + describe(warning),
@@ -171,8 +172,8 @@ func HaveWarned(warning any) types.GomegaMatcher {
 	}
 }
 
-// HaveAudited matches where a step left an audit annotation under this key, with or without the name of the webhook
-// and a slash in front, and such a value.
+// HaveAudited matches a request for which a step set an audit annotation with this key and a matching value. The key
+// can be written with or without the webhook's name and a slash in front.
 func HaveAudited(key string, value any) types.GomegaMatcher {
 	return &resultMatcher{
 		want: fmt.Sprintf("leave the audit annotation %s=%s", key, describe(value)),
@@ -197,7 +198,7 @@ func matchAny(all []string, m types.GomegaMatcher) (bool, error) {
 	return false, nil
 }
 
-// HaveRun matches where a step ran: its rules, selectors and conditions matched.
+// HaveRun matches a request for which a step ran, because its rules, selectors and conditions matched.
 func HaveRun(step string) types.GomegaMatcher {
 	return &resultMatcher{want: fmt.Sprintf("be seen by the step %q", step), match: func(r *Result) (bool, error) { return r.Ran(step), nil }}
 }

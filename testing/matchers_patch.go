@@ -1,5 +1,7 @@
 package eirinixtest
 
+// This file holds the matchers for patches and for the admitted object.
+
 import (
 	"bytes"
 	"encoding/json"
@@ -14,7 +16,7 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/diff"
 )
 
-// BeUnchanged matches a request that is allowed with its object just as it was sent.
+// BeUnchanged matches a request that is allowed and whose object is exactly as it was sent.
 func BeUnchanged() types.GomegaMatcher {
 	return &resultMatcher{
 		want: "be allowed with its object unchanged",
@@ -30,8 +32,8 @@ func BeUnchanged() types.GomegaMatcher {
 	}
 }
 
-// HavePatched matches a request that is allowed with exactly these operations, in this order. Values are compared as
-// JSON.
+// HavePatched matches a request that is allowed and patched with exactly these operations, in this order. Values are
+// compared as JSON.
 //
 //	HavePatched(eirinixtest.Operation("add", "/metadata/labels/app", "web"))
 func HavePatched(operations ...jsonpatch.Operation) types.GomegaMatcher {
@@ -52,13 +54,13 @@ func HavePatched(operations ...jsonpatch.Operation) types.GomegaMatcher {
 	}
 }
 
-// Operation is an operation for HavePatched: add, replace or remove, whose value is nil.
+// Operation returns an operation for HavePatched: add, replace or remove. The value of a remove is nil.
 func Operation(op, path string, value any) jsonpatch.Operation {
 	return jsonpatch.NewOperation(op, path, value)
 }
 
-// HaveChanged matches a request that is allowed with its object changed as the function changes it, and in nothing
-// else that the Go type knows.
+// HaveChanged matches a request that is allowed and whose object is changed exactly as the function changes it. Fields
+// that the Go type does not know are not compared.
 //
 //	HaveChanged(func(pod *corev1.Pod) { pod.Labels["app"] = "web" })
 func HaveChanged[T runtime.Object](change func(T)) types.GomegaMatcher {
@@ -78,8 +80,8 @@ func HaveChanged[T runtime.Object](change func(T)) types.GomegaMatcher {
 	return becoming("be allowed with just that change", expected)
 }
 
-// HaveBecome matches a request that is allowed with this object: a Go object, or JSON or YAML as []byte or string.
-// Fields that the API would take for equal are: an empty list and none, 1000m and 1.
+// HaveBecome matches a request that is allowed and whose object equals this one: a Go object, or JSON or YAML as
+// []byte or string. Fields are equal if the API treats them as equal, such as an empty list and none, or 1000m and 1.
 func HaveBecome(object any) types.GomegaMatcher {
 	return becoming("be allowed with that object", func(r *Result) (apiserver.Document, error) {
 		expected, err := r.h.server.Read(object)
@@ -113,7 +115,7 @@ func becoming(want string, expected func(*Result) (apiserver.Document, error)) t
 	}
 }
 
-// equivalent compares the admitted object with another one, as Go values of the scheme, where that knows the kind.
+// equivalent compares the admitted object with another one. It compares Go values if the scheme knows the kind.
 func (r *Result) equivalent(d apiserver.Document) (bool, error) {
 	a, err := r.after().In(r.h.server.Scheme)
 	if err != nil {

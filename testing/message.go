@@ -1,8 +1,10 @@
 package eirinixtest
 
+// This file formats the messages of failed checks.
+
 import "strings"
 
-// indented puts a text into a message, below a sentence.
+// indented indents a text, to be shown below a sentence of a message.
 func indented(text string) string {
 	return "  " + strings.ReplaceAll(strings.TrimRight(text, "\n"), "\n", "\n  ")
 }

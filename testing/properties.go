@@ -8,18 +8,18 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 )
 
-// A property is a promise that every admission handler makes, known or not. Each Check method tests one, and fails
-// the test with what went wrong, the proof, and what to change in the handler.
+// This file defines the Check methods. Each tests a property that every admission handler must have. A failure reports
+// the violation, the evidence, and the change that the handler needs.
 //
-// The object they take is an example: one that the handler changes, best with everything in it that the handler
-// looks at. It is sent as CREATE, UPDATE and DELETE, as far as steps are registered for these. For other requests,
-// give a Request instead. A check in which no step ran fails, as it would prove nothing.
+// The object that they take is an example. The handler should change it, and it should contain every field that the
+// handler reads. It is sent as CREATE, UPDATE and DELETE if steps are registered for these. For other requests, pass a
+// Request instead. A check fails if no step ran, because it would prove nothing.
 
-// violation is a broken promise.
+// violation is the error for a property that does not hold.
 type violation struct {
 	property string
-	what     string // happened, in a sentence
-	proof    string // shown below; may be empty
+	what     string // the violation, in a sentence
+	proof    string // evidence shown below; can be empty
 	remedy   string
 }
 
@@ -31,9 +31,9 @@ func (v *violation) Error() string {
 	return text + "\nWhat to change: " + v.remedy
 }
 
-// CheckProperties is all the checks in one call: CheckIdempotent, CheckLossless, CheckDeterministic, CheckDeadline,
-// CheckDryRun, CheckRaceFree and CheckTotal. It goes on after one has failed, and takes some seconds;
-// of handlers that are not deterministic it does not look for races.
+// CheckProperties runs all checks: CheckIdempotent, CheckLossless, CheckDeterministic, CheckDeadline, CheckDryRun,
+// CheckRaceFree and CheckTotal. It continues after a failed check, and takes some seconds. It skips CheckRaceFree for
+// handlers that are not deterministic.
 func (h *Harness) CheckProperties(object any, options ...RequestOption) {
 	h.t.Helper()
 	var broken []string
@@ -46,7 +46,7 @@ func (h *Harness) CheckProperties(object any, options ...RequestOption) {
 	}
 	check(h.idempotent)
 	check(h.lossless)
-	if check(h.deterministic) { // else what is different at the same time is no race
+	if check(h.deterministic) { // otherwise a difference between concurrent requests is no proof of a race
 		check(h.raceFree)
 	}
 	check(h.deadline)
@@ -57,51 +57,52 @@ func (h *Harness) CheckProperties(object any, options ...RequestOption) {
 	}
 }
 
-// CheckIdempotent fails where a handler that sees its own work again changes it once more: run twice, run again after
-// another webhook has changed the object (reinvocation), run for an update that changes nothing. It also fails where a
-// handler has the API server refuse an update of an object that is older than the handler's registration.
+// CheckIdempotent fails if a handler changes its own result when it sees it again. It runs the handler twice, runs it
+// again after another webhook has changed the object (reinvocation), and runs it for an update that changes nothing.
+// The check also fails if the handler makes the API server refuse an update of an object from before the handler's
+// registration.
 func (h *Harness) CheckIdempotent(object any, options ...RequestOption) {
 	h.t.Helper()
 	h.report(h.idempotent(object, options))
 }
 
-// CheckLossless fails where a handler loses fields that its Go types do not know: a field of a newer Kubernetes, or of
-// a custom resource; or where it loses labels and annotations of others. They are planted in the object, unknown fields in
-// every part of it, and looked for afterwards.
+// CheckLossless fails if a handler loses fields that its Go types do not know, such as fields of a newer Kubernetes or
+// of a custom resource. It also fails if the handler loses labels or annotations that others have set. The check adds
+// unknown fields to every part of the object, and a label and an annotation, and compares them afterwards.
 func (h *Harness) CheckLossless(object any, options ...RequestOption) {
 	h.t.Helper()
 	h.report(h.lossless(object, options))
 }
 
-// CheckDeterministic fails where the same request is answered differently: now and again, and a second later.
+// CheckDeterministic fails if equal requests get different answers, immediately or a second later.
 func (h *Harness) CheckDeterministic(object any, options ...RequestOption) {
 	h.t.Helper()
 	h.report(h.deterministic(object, options))
 }
 
-// CheckDeadline fails where a handler goes on when its context has ended. Requests get a timeout of a fifth of a
-// second, and meanwhile the API behind the Manager's connection answers nothing.
+// CheckDeadline fails if a handler continues after its context has ended. Requests get a timeout of 200 ms, and
+// meanwhile the API behind the Manager's connection does not answer.
 func (h *Harness) CheckDeadline(object any, options ...RequestOption) {
 	h.t.Helper()
 	h.report(h.deadline(object, options))
 }
 
-// CheckDryRun fails where a handler writes to the API in a dry run, or writes to it at all while its SideEffects say
-// None. It sees what goes through the Manager's connection and through clients of Harness.API.
+// CheckDryRun fails if a handler writes to the API during a dry run. It also fails if a handler with SideEffects None
+// writes at all. The check observes requests through the Manager's connection and through clients of Harness.API.
 func (h *Harness) CheckDryRun(object any, options ...RequestOption) {
 	h.t.Helper()
 	h.report(h.dryRun(object, options))
 }
 
-// CheckRaceFree fails where requests at the same time get into each other's way: it compares what becomes of many
-// objects at once with what becomes of each alone. Run it with go test -race, which sees more.
+// CheckRaceFree fails if concurrent requests affect each other. It sends many objects concurrently and compares each
+// result with the result of the same object alone. Run it with go test -race, which detects more.
 func (h *Harness) CheckRaceFree(object any, options ...RequestOption) {
 	h.t.Helper()
 	h.report(h.raceFree(object, options))
 }
 
-// CheckTotal fails where a handler panics: on the object with any part left out, and on many random objects of
-// its kind, which are the same each time. It keeps name, namespace and labels.
+// CheckTotal fails if a handler panics. It sends the object with each part left out in turn, and many random objects
+// of its kind, which are the same in every run. Name, namespace and labels are kept.
 func (h *Harness) CheckTotal(object any, options ...RequestOption) {
 	h.t.Helper()
 	h.report(h.total(object, options))
@@ -114,7 +115,7 @@ func (h *Harness) report(err error) {
 	}
 }
 
-// requests makes requests of an example: those for which steps run.
+// requests turns an example into requests, and returns those for which steps run.
 func (h *Harness) requests(object any, options []RequestOption) ([]Request, error) {
 	var all []Request
 	for _, r := range h.candidates(object, options) {
@@ -151,7 +152,7 @@ func (h *Harness) candidates(object any, options []RequestOption) []Request {
 	return all
 }
 
-// admitted sends a request that must be allowed for anything to be checked.
+// admitted sends a request that must be allowed for the check to be meaningful.
 func (h *Harness) admitted(property string, r Request) (*Result, error) {
 	result, err := h.send(r)
 	if err != nil {

@@ -1,5 +1,7 @@
 package eirinixtest
 
+// This file implements CheckDeterministic and CheckRaceFree, which compare the answers to equal requests.
+
 import (
 	"fmt"
 	"maps"
@@ -19,20 +21,20 @@ const (
 )
 
 const (
-	repetitions  = 16 // enough for the order of a map's keys to differ
-	parallel     = 8  // goroutines that send
-	variants     = 16 // objects that they send
+	repetitions  = 16 // enough for the iteration order of a map to differ
+	parallel     = 8  // goroutines that send requests
+	variants     = 16 // objects that each of them sends
 	variantLabel = "eirinixtest.example/variant"
 )
 
-// answer is what must be the same for the same request: verdict, object, warnings and audit annotations.
+// answer returns the parts that must be the same for equal requests: verdict, object, warnings and audit annotations.
 func (r *Result) answer() string {
 	var b strings.Builder
 	switch {
 	case r.Denial != nil:
 		fmt.Fprintf(&b, "# denied with %d %s: %s\n", r.Denial.Code, r.Denial.Reason, r.Denial.Message)
 	case !r.Allowed:
-		b.WriteString("# failed\n") // in words that may hold times and addresses
+		b.WriteString("# failed\n") // without the message, which can hold times and addresses
 	}
 	for _, w := range r.Warnings {
 		fmt.Fprintf(&b, "# warning: %s\n", w)
@@ -84,7 +86,7 @@ func (h *Harness) deterministic(object any, options []RequestOption) error {
 	return nil
 }
 
-// awaitNextSecond returns when the clock shows another second than it did: times in objects have no fractions.
+// awaitNextSecond waits until the second after began. Times in objects have no fractions of a second.
 func awaitNextSecond(began time.Time) {
 	next := began.Truncate(time.Second).Add(time.Second)
 	timer := time.NewTimer(time.Until(next) + time.Millisecond)
@@ -125,7 +127,7 @@ func (h *Harness) raceFreeFor(r Request) error {
 		senders.Go(func() {
 			<-start
 			for k := range variants {
-				i := (k + sender*variants/parallel) % variants // different ones at the same time
+				i := (k + sender*variants/parallel) % variants // different objects at the same time
 				if together[sender*variants+i], errs[sender] = h.send(all[i]); errs[sender] != nil {
 					return
 				}
@@ -150,7 +152,7 @@ func (h *Harness) raceFreeFor(r Request) error {
 	return nil
 }
 
-// variant is the request for another object: one of another name, which an annotation has too.
+// variant returns the request for another object, with a name and an annotation that depend on i.
 func (h *Harness) variant(r Request, i int) (Request, error) {
 	change := func(object any) (any, error) {
 		d, err := h.server.Read(object)

@@ -1,5 +1,7 @@
 package eirinixtest
 
+// This file implements CheckDeadline and CheckDryRun, which observe the handler's run time and its writes to the API.
+
 import (
 	"fmt"
 	"slices"
@@ -15,13 +17,13 @@ const (
 )
 
 const (
-	// shortTimeout is what the API server gives the handler when the deadline is checked.
+	// shortTimeout is the webhook timeout while the deadline is checked.
 	shortTimeout = 200 * time.Millisecond
 
-	// deadlineGrace is what a handler may take to come back when its context has ended, on a busy machine.
+	// deadlineGrace is the time in which a handler must return after its context has ended, on a busy machine.
 	deadlineGrace = time.Second
 
-	// effectsWindow is how long a goroutine that the handler has left behind is given to show itself.
+	// effectsWindow is the time in which writes by abandoned goroutines of the handler are still observed.
 	effectsWindow = 50 * time.Millisecond
 )
 
@@ -61,7 +63,7 @@ func (h *Harness) dryRun(object any, options []RequestOption) error {
 			return fmt.Errorf("eirinixtest: whether it is %s cannot be told of a Manager with a RestConfig, KubeConfig or KubeManager of its own: leave them out, and the harness gives it Harness.API", dryRunProof)
 		}
 	}
-	// All dry runs come first, or a write in the background of a request that may write would be taken for theirs.
+	// All dry runs come first. A background write of a real request could otherwise be attributed to a dry run.
 	var real []Request
 	for _, r := range h.candidates(object, options) {
 		dry := r
@@ -98,7 +100,7 @@ func (h *Harness) dryRun(object any, options []RequestOption) error {
 	return nil
 }
 
-// watched sends a request and gives what was written meanwhile, also by goroutines that the handler left behind.
+// watched sends a request and returns the writes during it, including those of abandoned goroutines of the handler.
 func (h *Harness) watched(r Request) (*Result, []APIRequest, error) {
 	before := len(h.API().Writes())
 	result, err := h.send(r)
@@ -111,7 +113,7 @@ func (h *Harness) watched(r Request) (*Result, []APIRequest, error) {
 	return result, h.API().Writes()[before:], nil
 }
 
-// declaresNone names the webhook among those that were called whose sideEffects are None.
+// declaresNone returns the first called webhook whose sideEffects are None, or an empty string.
 func (h *Harness) declaresNone(r *Result) string {
 	for _, c := range r.Calls {
 		if s := h.server.SideEffects(c.Webhook); s != nil && *s == admissionregistrationv1.SideEffectClassNone {

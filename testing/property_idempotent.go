@@ -1,5 +1,7 @@
 package eirinixtest
 
+// This file implements CheckIdempotent, which sends a handler's own result to it again.
+
 import (
 	"fmt"
 
@@ -12,7 +14,7 @@ import (
 
 const idempotent = "idempotent"
 
-// foreignAnnotation is what another webhook is said to have left.
+// foreignAnnotation is an annotation that simulates a change by another webhook.
 const foreignAnnotation = "eirinixtest.example/changed-by-another-webhook"
 
 func (h *Harness) idempotent(object any, options []RequestOption) error {
@@ -23,7 +25,7 @@ func (h *Harness) idempotent(object any, options []RequestOption) error {
 	}
 	for _, r := range requests {
 		if r.Object == nil || r.Operation == admissionv1.Connect {
-			continue // there is nothing to change
+			continue // it has no object to change
 		}
 		if err := h.idempotentFor(r); err != nil {
 			return err
@@ -61,18 +63,18 @@ func (h *Harness) idempotentFor(r Request) error {
 	}
 	for _, inFront := range []bool{true, false} {
 		if r.Operation != admissionv1.Create {
-			break // what has containers has them for good, pods for one
+			break // an update cannot add containers, to a Pod for example
 		}
 		injected := first.after().With(func(u *unstructured.Unstructured) { injectContainer(u.Object, inFront) })
 		if sameJSON(injected.Raw, first.after().Raw) {
-			break // it has no containers
+			break // the object has no containers
 		}
 		second, err := h.send(again(injected))
 		if err != nil {
 			return fmt.Errorf("eirinixtest: %w", err)
 		}
 		if !second.Allowed {
-			break // the container was made up here, and what may be refused about it says nothing of the object
+			break // the container is invented, so its refusal proves nothing about the object
 		}
 		if err := h.stable(again(second.after()), "called again after another webhook had added a container (reinvocation), it does not come to rest"); err != nil {
 			return err
@@ -86,7 +88,8 @@ func (h *Harness) idempotentFor(r Request) error {
 	return nil
 }
 
-// leavesOld sends an update of an object from before the steps were registered: one that it breaks cannot be edited any more.
+// leavesOld sends an update of an object from before the steps were registered. If the handler's patch makes the API
+// server refuse the update, such objects can no longer be edited.
 func (h *Harness) leavesOld(r Request) error {
 	if r.Operation != admissionv1.Update || r.Subresource != "" {
 		return nil
@@ -110,7 +113,7 @@ func (h *Harness) leavesOld(r Request) error {
 	}
 }
 
-// stable sends an object that must be left as it is.
+// stable sends an object that the handler must leave unchanged.
 func (h *Harness) stable(r Request, otherwise string) error {
 	result, err := h.admitted(idempotent, r)
 	if err != nil {
@@ -129,7 +132,7 @@ func (h *Harness) stable(r Request, otherwise string) error {
 	}
 }
 
-// injectContainer adds a container wherever the tree has containers.
+// injectContainer adds a container to every list of containers in the tree.
 func injectContainer(tree map[string]any, inFront bool) {
 	for key, value := range tree {
 		switch value := value.(type) {
@@ -149,7 +152,7 @@ func injectContainer(tree map[string]any, inFront bool) {
 	}
 }
 
-// imageIn is an image that containers beside it have already, so that nothing is said against it.
+// imageIn returns an image that a neighbouring container already uses, so that no policy refuses it.
 func imageIn(containers []any) any {
 	for _, c := range containers {
 		if c, ok := c.(map[string]any); ok && c["image"] != nil {
@@ -159,7 +162,7 @@ func imageIn(containers []any) any {
 	return "example.org/sidecar:1"
 }
 
-// stepsOf names the steps that ran.
+// stepsOf returns the names of the steps that ran.
 func stepsOf(r *Result) string {
 	names, seen := "", map[string]bool{}
 	for _, s := range r.Steps {

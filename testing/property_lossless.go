@@ -1,5 +1,7 @@
 package eirinixtest
 
+// This file implements CheckLossless, which looks for planted fields, labels and annotations in the result.
+
 import (
 	"encoding/json"
 	"fmt"
@@ -17,7 +19,8 @@ import (
 
 const lossless = "lossless"
 
-// plantedField is a field that no Go type has. The API servers of the future have fields that today's types lack.
+// plantedField is a field that no Go type has. It represents the fields of newer API servers, which today's types
+// lack.
 const plantedField = "fieldThatGoTypesDoNotKnow"
 
 func (h *Harness) lossless(object any, options []RequestOption) error {
@@ -65,8 +68,8 @@ func (h *Harness) lossless(object any, options []RequestOption) error {
 	return nil
 }
 
-// plant adds a label and an annotation, and an unknown field to every struct of the object. Where there is no Go type, that is every map but those
-// which by their names hold strings of users, such as labels.
+// plant adds a label, an annotation, and an unknown field in every struct of the object. If the kind has no Go type,
+// every map gets the field. Maps whose names suggest user-defined keys, such as labels, are left alone.
 func (h *Harness) plant(d apiserver.Document) apiserver.Document {
 	var t reflect.Type
 	for _, scheme := range []interface {
@@ -93,12 +96,12 @@ func (h *Harness) plant(d apiserver.Document) apiserver.Document {
 	})
 }
 
-// plantedKey is a label and an annotation of somebody else.
+// plantedKey is the key of a label and an annotation of another owner.
 const plantedKey = "somebody-else.example/planted"
 
 var othersMembers = []string{"annotations", "labels"}
 
-// lostMetadata tells where the planted label and annotation are missing.
+// lostMetadata returns the places where the planted label and annotation are missing.
 func lostMetadata(d apiserver.Document) []string {
 	u := d.Unstructured()
 	if _, ok := u.Object["metadata"]; !ok {
@@ -115,7 +118,7 @@ func lostMetadata(d apiserver.Document) []string {
 
 var unmarshaler = reflect.TypeFor[json.Unmarshaler]()
 
-// mapsOfStrings are the members of the API's objects whose keys are chosen by users.
+// mapsOfStrings are the members of API objects whose keys are chosen by users.
 var mapsOfStrings = []string{
 	"labels", "annotations", "matchLabels", "nodeSelector", "data", "stringData", "binaryData", "parameters", "limits", "requests", "capacity", "allocatable", "hard", "used",
 }
@@ -125,7 +128,7 @@ func plantIn(tree any, t reflect.Type, name string, count *int) {
 		t = t.Elem()
 	}
 	if t != nil && reflect.PointerTo(t).Implements(unmarshaler) {
-		return // its JSON has a form of its own: quantities, times
+		return // its JSON has a special form: quantities, times
 	}
 	switch tree := tree.(type) {
 	case map[string]any:
@@ -147,7 +150,7 @@ func plantIn(tree any, t reflect.Type, name string, count *int) {
 	}
 }
 
-// memberType is the type of a member by its name in JSON; nil where nothing is known of it.
+// memberType returns the type of a member by its JSON name, or nil if it is unknown.
 func memberType(t reflect.Type, name string) reflect.Type {
 	switch {
 	case t == nil:
@@ -176,8 +179,8 @@ func memberType(t reflect.Type, name string) reflect.Type {
 	return nil
 }
 
-// lostFields looks for the planted fields of one tree in another, and tells where they are missing. A part that was
-// taken out as a whole may take its fields along.
+// lostFields looks for the planted fields of one tree in another, and returns the paths of the missing ones. If a part
+// was removed as a whole, its fields do not count as lost.
 func lostFields(before, after any, path string) []string {
 	var lost []string
 	switch before := before.(type) {
@@ -208,11 +211,11 @@ func lostFields(before, after any, path string) []string {
 	return lost
 }
 
-// identities are the fields by which items of the API's lists are told apart.
+// identities are the fields that distinguish the items of the API's lists.
 var identities = []string{"name", "key", "containerPort", "mountPath", "devicePath", "port", "ip", "uid", "topologyKey", "type", "path"}
 
-// findItem finds the item of a list in the list as it is now: by its identity, else by what it says, else by its place
-// where no item came or went.
+// findItem finds the item of a list in the list's new version. It compares identities. An item without an identity is
+// found by equal content, or by its position if the length of the list is unchanged.
 func findItem(item any, index int, before, now []any) (any, bool) {
 	if m, ok := item.(map[string]any); ok {
 		for _, field := range identities {

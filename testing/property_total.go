@@ -1,5 +1,7 @@
 package eirinixtest
 
+// This file implements CheckTotal, which looks for objects on which a handler panics.
+
 import (
 	"bytes"
 	"encoding/json"
@@ -41,7 +43,7 @@ func (h *Harness) total(object any, options []RequestOption) error {
 		for i := range randomObjects {
 			fuzzed, ok := h.fuzz(random, example)
 			if !ok {
-				break // there is no Go type to fill
+				break // the kind has no Go type to fill
 			}
 			if v := h.panics(r, fuzzed, other); v != nil {
 				return h.panicked(r, fuzzed, other, v, fmt.Sprintf("on random object %d", i))
@@ -51,7 +53,7 @@ func (h *Harness) total(object any, options []RequestOption) error {
 	return nil
 }
 
-// example is the object of a request that is to be varied, and the other one of an update.
+// example returns the object of a request that is to be varied, and the other object of an update.
 func (h *Harness) example(r Request) (example, other apiserver.Document, err error) {
 	object, err := h.server.Read(r.Object)
 	if err != nil {
@@ -67,7 +69,8 @@ func (h *Harness) example(r Request) (example, other apiserver.Document, err err
 	return object, old, nil
 }
 
-// panics tells of a step that panics on an object: as the new one, and in an update as the old one, too.
+// panics returns the run of a step that panics on an object, or nil. In an update, the object is also tried as the old
+// one.
 func (h *Harness) panics(r Request, object, other apiserver.Document) *StepRun {
 	tries := []Request{r}
 	if r.Object == nil {
@@ -77,7 +80,7 @@ func (h *Harness) panics(r Request, object, other apiserver.Document) *StepRun {
 		if !other.Absent() {
 			turned := r
 			turned.Object, turned.OldObject = other, object
-			same := r // of a Pod, say, the API server sends no other
+			same := r // for a Pod, for example, the API server sends nothing else
 			same.Object, same.OldObject = object, object
 			tries = append(tries, turned, same)
 		}
@@ -85,7 +88,7 @@ func (h *Harness) panics(r Request, object, other apiserver.Document) *StepRun {
 	for _, try := range tries {
 		result, err := h.send(try)
 		if err != nil {
-			continue // no API server would have sent it
+			continue // no API server would have sent the request
 		}
 		for _, s := range result.Steps {
 			if s.Panic != nil {
@@ -96,7 +99,7 @@ func (h *Harness) panics(r Request, object, other apiserver.Document) *StepRun {
 	return nil
 }
 
-// panicked makes a message of a panic, with the smallest object that still leads to it.
+// panicked reports a panic, with the smallest object found that still causes it.
 func (h *Harness) panicked(r Request, object, other apiserver.Document, run *StepRun, when string) error {
 	for tries := shrinkTries; tries > 0; {
 		smaller := object
@@ -124,17 +127,17 @@ func (h *Harness) panicked(r Request, object, other apiserver.Document, run *Ste
 	}
 }
 
-// panicPlace is the line of the stack that panicked.
+// panicPlace returns the line of code that panicked, from the stack.
 func panicPlace(stack []byte) string {
 	lines := strings.Split(string(stack), "\n")
 	at := -1
 	for i, line := range lines {
-		if strings.HasPrefix(line, "panic(") { // what follows is what panicked
+		if strings.HasPrefix(line, "panic(") { // the panicking function follows
 			at = i + 2
 		}
 	}
 	for i := at; at >= 0 && i+1 < len(lines); i += 2 {
-		if strings.HasPrefix(lines[i], "runtime.") { // how a nil pointer comes to panic
+		if strings.HasPrefix(lines[i], "runtime.") { // the runtime's frames for a nil pointer
 			continue
 		}
 		place, _, _ := strings.Cut(strings.TrimSpace(lines[i+1]), " +0x")
@@ -143,8 +146,8 @@ func panicPlace(stack []byte) string {
 	return ""
 }
 
-// withoutParts gives the object with each of its parts left out in turn, the large ones first, and with each list
-// empty. What makes it a request for this object stays.
+// withoutParts returns the object with each of its parts left out in turn, the outer parts first. Items of lists are
+// left out one by one. The parts in kept are never left out.
 func withoutParts(d apiserver.Document) []apiserver.Document {
 	var all []apiserver.Document
 	for _, path := range partsOf(d.Unstructured().Object, nil) {
@@ -153,12 +156,12 @@ func withoutParts(d apiserver.Document) []apiserver.Document {
 	return all
 }
 
-// kept are the parts that an API server insists on, or by which the request was matched.
+// kept are the parts that an API server requires, or by which the request was matched.
 var kept = map[string]bool{
 	"apiVersion": true, "kind": true, "metadata": true, "metadata.name": true, "metadata.namespace": true, "metadata.generateName": true, "metadata.labels": true,
 }
 
-// partsOf gives the paths of all parts, outer ones first.
+// partsOf returns the paths of all parts, outer ones first.
 func partsOf(tree any, path []any) [][]any {
 	var here, below [][]any
 	add := func(step, part any) {
@@ -212,8 +215,8 @@ func leaveOut(tree any, path []any) any {
 	return tree
 }
 
-// fuzz makes a random object of the example's kind, with its name, namespace and labels. It is not ok where there is
-// no Go type.
+// fuzz makes a random object of the example's kind, with the example's name, namespace and labels. It returns false if
+// the kind has no Go type.
 func (h *Harness) fuzz(random *rand.Rand, example apiserver.Document) (apiserver.Document, bool) {
 	object, err := example.In(h.server.Scheme)
 	if err != nil {

@@ -1,5 +1,7 @@
 package eirinixtest
 
+// This file sends recorded admission requests to a Harness and compares the answers with the recorded ones.
+
 import (
 	"context"
 	"encoding/json"
@@ -20,24 +22,24 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/record"
 )
 
-// Replayed is a call that was recorded, and what comes of it now. Matchers take it as they take a Result.
+// Replayed is a recorded call and its result now. The result matchers accept it as they accept a Result.
 type Replayed struct {
-	*Result         // what comes of it now
-	Was     *Result // what came of it then; nil in a review that another tool has kept without the answer
+	*Result         // the result now
+	Was     *Result // the recorded result; nil for a review that another tool stored without a response
 	Moved   bool    // no webhook is called on Path any more
 
-	File     string        // that holds the recording
-	Path     string        // that was called; empty in a review that another tool has kept
-	Received time.Time     // zero there
-	Took     time.Duration // then; zero there
-	Redacted []string      // what the recorder took out, such as request.object.data: steps see a placeholder there
+	File     string        // the file with the recording
+	Path     string        // the recorded URL path; empty for a review that another tool stored
+	Received time.Time     // zero for a review that another tool stored
+	Took     time.Duration // the recorded duration; zero for a review that another tool stored
+	Redacted []string      // fields that the recorder replaced with a placeholder, such as request.object.data
 }
 
 // Replay sends the calls that ExtensionManager.Record has written into a file or folder, one after another, to the
-// extensions of the Harness. Each goes to the webhook that was called, just as it was then; what the API server decided
-// before (rules, selectors, conditions) is not asked again. Calls of webhooks that are not there any more, and
-// AdmissionReviews that other tools have kept, are sent as requests, to the webhooks that want them. The test fails
-// where there is no recording, or one that cannot be read.
+// extensions of the Harness. Each call goes unchanged to the webhook that was called. Rules, selectors and conditions
+// are not evaluated again, because the API server did so before the call. Calls of webhooks that no longer exist, and
+// AdmissionReviews that other tools have stored, are sent as requests to the webhooks that match them. The test fails
+// if there is no recording, or if one cannot be read.
 //
 //	for _, call := range h.Replay("testdata/recorded") {
 //		fmt.Println(call)
@@ -52,9 +54,9 @@ func (h *Harness) Replay(fileOrFolder string) []*Replayed {
 	return all
 }
 
-// CheckReplay fails where a recorded call is answered otherwise than it was: with another verdict, another object, other
-// warnings or audit annotations. Traffic of production makes a test of it for a program that was rewritten. How the
-// patch comes to its result does not matter, nor do the words of failures.
+// CheckReplay fails if a recorded call now gets a different answer: another verdict, another object, other warnings or
+// audit annotations. It turns production traffic into a regression test for a program that was rewritten. The
+// operations of the patch are not compared, nor are the messages of failures.
 func (h *Harness) CheckReplay(fileOrFolder string) {
 	h.t.Helper()
 	var broken []string
@@ -112,7 +114,7 @@ func (h *Harness) replayOne(r record.Recorded) (*Replayed, error) {
 	return replayed, nil
 }
 
-// answered answers as was recorded.
+// answered returns a handler that sends the recorded response.
 func answered(r record.Recorded) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		if r.Review.Response == nil {
@@ -123,7 +125,7 @@ func answered(r record.Recorded) http.Handler {
 			http.Error(w, r.Error, status)
 			return
 		}
-		review := admissionv1.AdmissionReview{Response: r.Review.Response} // which looks the same in both versions
+		review := admissionv1.AdmissionReview{Response: r.Review.Response} // its form is the same in both versions
 		review.SetGroupVersionKind(admissionv1.SchemeGroupVersion.WithKind("AdmissionReview"))
 		review.APIVersion = schema.GroupVersion{Group: admissionv1.GroupName, Version: r.Version}.String()
 		w.Header().Set("Content-Type", "application/json")
@@ -131,8 +133,8 @@ func answered(r record.Recorded) http.Handler {
 	})
 }
 
-// Difference is how the call is answered otherwise than it was, as a diff of verdict, warnings, audit annotations and
-// object; empty where it is not, or where no answer was kept.
+// Difference returns the difference to the recorded answer, as a diff of verdict, warnings, audit annotations and
+// object. It is empty if the answer is the same, or if no answer was recorded.
 func (r *Replayed) Difference() string {
 	if r.Was == nil {
 		return ""
@@ -140,7 +142,7 @@ func (r *Replayed) Difference() string {
 	return diff.Unified("recorded", r.Was.recordable(), "now", r.recordable())
 }
 
-// recordable is what a recording knows of a result: the audit annotations without the name of the webhook.
+// recordable returns the parts of a result that a recording holds. Audit annotations have no webhook name in front.
 func (r *Result) recordable() string {
 	short := *r
 	short.AuditAnnotations = map[string]string{}
@@ -150,7 +152,7 @@ func (r *Result) recordable() string {
 	return short.answer()
 }
 
-// caution names what may be the reason.
+// caution names a possible reason for a difference: the fields that the recorder removed.
 func (r *Replayed) caution() string {
 	if len(r.Redacted) == 0 {
 		return ""
@@ -158,7 +160,7 @@ func (r *Replayed) caution() string {
 	return fmt.Sprintf(" (the recorder took out %s)", strings.Join(r.Redacted, ", "))
 }
 
-// String is the call for people: what comes of it, and how that differs from what was recorded.
+// String describes the call for a reader: its result now, and the difference to the recorded answer.
 func (r *Replayed) String() string {
 	text := fmt.Sprintf("%s%s\n%s", r.File, r.caution(), r.Result)
 	if r.Moved {

@@ -1,5 +1,7 @@
 package eirinixtest
 
+// This file defines the requests that a Harness sends.
+
 import (
 	"context"
 	"errors"
@@ -17,16 +19,16 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/apiserver"
 )
 
-// Request is what a user asks of the API server. Objects are Go objects of the scheme, unstructured ones, or JSON or
-// YAML as []byte or string, in which nothing is lost that the Go types do not know. A Go object that is not
+// Request is a user's request to the API server. Objects are Go objects of the scheme, unstructured objects, or JSON
+// or YAML as []byte or string. JSON and YAML keep fields that the Go types do not know. A Go object that is not
 // unstructured gets its apiVersion and kind from the scheme.
 type Request struct {
 	Operation admissionv1.Operation
 	Object    any // nil for DELETE; the options, such as PodExecOptions, for CONNECT
 	OldObject any // for UPDATE and DELETE
 
-	// Resource, Subresource, Namespace and Name are what stands in the URL. Left out, they follow from the object:
-	// an object without namespace lies in the Manager's Namespace, else in "default".
+	// Resource, Subresource, Namespace and Name are the parts of the URL. If they are not set, they follow from the
+	// object. An object without a namespace is in the Manager's Namespace, or else in "default".
 	Resource        schema.GroupVersionResource
 	Subresource     string
 	Namespace, Name string
@@ -34,17 +36,17 @@ type Request struct {
 	User   user.DefaultInfo // default kubernetes-admin of the group system:masters
 	DryRun bool
 
-	// Timeout bounds the request with all its calls. 0 means 34 s, as in an API server.
+	// Timeout bounds the request with all its webhook calls. 0 means 34 s, as in an API server.
 	Timeout time.Duration
 
-	// WebhookTimeout is the timeoutSeconds of every webhook, for this request. 0 leaves each its own.
+	// WebhookTimeout overrides the timeoutSeconds of every webhook for this request. 0 keeps each webhook's own.
 	WebhookTimeout time.Duration
 }
 
-// A RequestOption changes a request before it is sent.
+// RequestOption changes a request before it is sent.
 type RequestOption func(*Request)
 
-// AsUser sends the request as somebody else.
+// AsUser sends the request as another user, who is also a member of system:authenticated.
 func AsUser(name string, groups ...string) RequestOption {
 	return func(r *Request) {
 		r.User = user.DefaultInfo{Name: name, Groups: append(append([]string{}, groups...), user.AllAuthenticated)}
@@ -54,41 +56,41 @@ func AsUser(name string, groups ...string) RequestOption {
 // DryRun makes the request a dry run.
 func DryRun() RequestOption { return func(r *Request) { r.DryRun = true } }
 
-// InNamespace sends the request for objects of this namespace.
+// InNamespace sends the request in this namespace.
 func InNamespace(name string) RequestOption { return func(r *Request) { r.Namespace = name } }
 
 // Timeout bounds the request, as kubectl's --request-timeout does.
 func Timeout(d time.Duration) RequestOption { return func(r *Request) { r.Timeout = d } }
 
-// WebhookTimeout overrides the timeoutSeconds of every webhook; it need not be whole seconds.
+// WebhookTimeout overrides the timeoutSeconds of every webhook. The timeout need not be in whole seconds.
 func WebhookTimeout(d time.Duration) RequestOption { return func(r *Request) { r.WebhookTimeout = d } }
 
-// Create sends the creation of an object.
+// Create sends a CREATE request for an object.
 func (h *Harness) Create(object any, options ...RequestOption) *Result {
 	h.t.Helper()
 	return h.Send(Request{Operation: admissionv1.Create, Object: object}, options...)
 }
 
-// Update sends the update of an object.
+// Update sends an UPDATE request for an object.
 func (h *Harness) Update(oldObject, object any, options ...RequestOption) *Result {
 	h.t.Helper()
 	return h.Send(Request{Operation: admissionv1.Update, OldObject: oldObject, Object: object}, options...)
 }
 
-// UpdateStatus sends the update of an object's status: the subresource of that name.
+// UpdateStatus sends an UPDATE request for the subresource status of an object.
 func (h *Harness) UpdateStatus(oldObject, object any, options ...RequestOption) *Result {
 	h.t.Helper()
 	return h.Send(Request{Operation: admissionv1.Update, OldObject: oldObject, Object: object, Subresource: "status"}, options...)
 }
 
-// Delete sends the deletion of an object. A review of it carries the object as the old one.
+// Delete sends a DELETE request for an object. The review carries the object as the old one.
 func (h *Harness) Delete(object any, options ...RequestOption) *Result {
 	h.t.Helper()
 	return h.Send(Request{Operation: admissionv1.Delete, OldObject: object}, options...)
 }
 
-// Connect sends a CONNECT to a subresource (exec, attach, portforward, proxy) of an object. What the review carries
-// are its options, such as &corev1.PodExecOptions{}.
+// Connect sends a CONNECT request to a subresource (exec, attach, portforward, proxy) of an object. The review carries
+// the options of the subresource, such as &corev1.PodExecOptions{}.
 func (h *Harness) Connect(object any, subresource string, connectOptions runtime.Object, options ...RequestOption) *Result {
 	h.t.Helper()
 	r, ok := h.below(object, subresource)
@@ -112,7 +114,8 @@ func (h *Harness) Evict(pod any, options ...RequestOption) *Result {
 	return h.Send(r, options...)
 }
 
-// Scale sends the scaling of a Deployment or whatever else has spec.replicas to that many.
+// Scale sends an UPDATE of the subresource scale with this number of replicas. The workload is a Deployment, or any
+// other object with spec.replicas.
 func (h *Harness) Scale(workload any, replicas int32, options ...RequestOption) *Result {
 	h.t.Helper()
 	r, ok := h.below(workload, "scale")
@@ -132,14 +135,14 @@ func (h *Harness) Scale(workload any, replicas int32, options ...RequestOption) 
 	}
 	now, found, _ := unstructured.NestedInt64(u.Object, "spec", "replicas")
 	if !found {
-		now = 1 // as it is defaulted
+		now = 1 // the default
 	}
 	r.Operation, r.OldObject, r.Object = admissionv1.Update, scale(int32(now)), scale(replicas)
 	return h.Send(r, options...)
 }
 
-// Send sends a request through admission. The test fails where the request itself makes no sense: where its object
-// cannot be read, or nothing tells the plural of its kind.
+// Send sends a request through admission. The test fails if the request is invalid: if its object cannot be read, or
+// if the plural of its kind is unknown.
 func (h *Harness) Send(r Request, options ...RequestOption) *Result {
 	h.t.Helper()
 	result, err := h.send(r, options...)
@@ -161,7 +164,7 @@ func (h *Harness) send(r Request, options ...RequestOption) (*Result, error) {
 	return h.newResult(outcome), nil
 }
 
-// withRemedy says what a test can do about a request that makes no sense.
+// withRemedy adds the remedy in the test to the error for an invalid request.
 func withRemedy(err error) error {
 	if _, unknown := errors.AsType[*apiserver.UnknownKindError](err); unknown {
 		return fmt.Errorf("%w; name it in HarnessOptions.Resources", err)
@@ -169,7 +172,7 @@ func withRemedy(err error) error {
 	return err
 }
 
-// below begins a request for a subresource, whose objects are of another kind than what it belongs to.
+// below creates a request for a subresource, whose objects are of another kind than the parent object.
 func (h *Harness) below(object any, subresource string) (Request, bool) {
 	h.t.Helper()
 	d, err := h.server.Read(object)

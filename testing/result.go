@@ -1,5 +1,7 @@
 package eirinixtest
 
+// This file defines Result, the outcome of a request to a Harness.
+
 import (
 	"encoding/json"
 	"fmt"
@@ -17,32 +19,34 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/diff"
 )
 
-// Result is what became of a request. It is the caller's own, and does not change.
+// Result is the outcome of a request. It belongs to the caller, and the Harness does not change it.
 type Result struct {
-	// Allowed tells that the object goes on its way.
+	// Allowed reports whether the request was admitted.
 	Allowed bool
 
-	// Err is what the user is told where not: an API status, in the API server's words.
+	// Err is the error that the user sees if the request was not admitted: an API status, in the API server's words.
 	Err error
 
-	// Denial is the refusal by a step. It is nil where the object was let in, and where Err is a failure instead.
+	// Denial is the refusal by a step. It is nil if the request was admitted, and if Err is a failure instead.
 	Denial *Denial
 
-	// Object is what the mutating webhooks have made of the object, as far as they came: of the scheme's Go type, or
-	// unstructured where there is none. It is nil for DELETE. JSON has what the type does not know, too.
+	// Object is the object as the mutating webhooks have left it, as far as they were called. It is of the scheme's Go
+	// type, or unstructured if the scheme has none. It is nil for DELETE. JSON also has the fields that the type does
+	// not know.
 	Object runtime.Object
 	JSON   json.RawMessage
 
-	// Warnings are what the user sees on the terminal.
+	// Warnings are the warnings that the user sees in the terminal.
 	Warnings []string
 
-	// AuditAnnotations are those of the webhooks, by webhook name, slash and key, as in the API server's audit log.
+	// AuditAnnotations are the webhooks' audit annotations. As in the API server's audit log, a key is the webhook's
+	// name, a slash and the annotation's key.
 	AuditAnnotations map[string]string
 
-	// Patch is every operation of every call, in order: what the webhooks have done to the object.
+	// Patch holds the operations of all calls, in order: all changes that the webhooks have made to the object.
 	Patch []jsonpatch.Operation
 
-	// Calls are the calls of webhooks in the order in which they began, and Steps the steps that ran in them.
+	// Calls are the webhook calls in the order in which they began. Steps are the steps that ran in them.
 	Calls []WebhookCall
 	Steps []StepRun
 
@@ -50,12 +54,12 @@ type Result struct {
 	h       *Harness
 }
 
-// Denial is a refusal as the step meant it.
+// Denial is a refusal as the step returned it.
 type Denial struct {
-	Webhook string // the name of the entry
+	Webhook string // the name of the entry in the webhook configuration
 	Code    int32
 	Reason  metav1.StatusReason
-	Message string // without what the API server puts in front
+	Message string // without the API server's prefix
 	Details *metav1.StatusDetails
 }
 
@@ -64,26 +68,26 @@ type WebhookCall struct {
 	Configuration, Webhook string
 	Round                  int // 0, or 1 for a reinvocation
 	Request                *admissionv1.AdmissionRequest
-	Response               *admissionv1.AdmissionResponse // nil where Err is a failure
-	Err                    error                          // why the call failed, or the denial
-	Ignored                bool                           // it failed, and failurePolicy Ignore let that pass
+	Response               *admissionv1.AdmissionResponse // nil if Err is a failure
+	Err                    error                          // the failure of the call, or the denial
+	Ignored                bool                           // it failed, and failurePolicy Ignore let the request pass
 	Changed                bool                           // it changed the object
 	Took                   time.Duration
 }
 
-// StepRun is one run of one step. Where a chain of steps shares a call, each has a run of its own.
+// StepRun is one run of one step. If the steps of a chain share a call, each has its own run.
 type StepRun struct {
 	Step    string // its name
 	Webhook string
 	Round   int
 	Took    time.Duration
-	Err     error  // what it returned: a denial or a failure
-	Panic   any    // what it panicked with
-	Stack   []byte // where
-	Running bool   // it was still running when the answer came
+	Err     error  // the returned error: a denial or a failure
+	Panic   any    // the value of the panic
+	Stack   []byte // the stack of the panic
+	Running bool   // it was still running when the answer was sent
 }
 
-// newResult makes the outcome of a request public.
+// newResult converts the outcome of a request into a Result.
 func (h *Harness) newResult(o *apiserver.Outcome) *Result {
 	r := &Result{
 		Allowed: o.Allowed(), Err: o.Err, Denial: (*Denial)(o.Denial), Object: o.Object, JSON: o.After.Raw, Warnings: o.Warnings,
@@ -98,8 +102,8 @@ func (h *Harness) newResult(o *apiserver.Outcome) *Result {
 	return r
 }
 
-// As gives the result's object as a Go value. The test fails where the request was not allowed, or where the object
-// is no T.
+// As returns the result's object as a Go value. The test fails if the request was not allowed, or if the object is not
+// a T.
 func As[T runtime.Object](r *Result) T {
 	r.h.t.Helper()
 	var none T
@@ -115,7 +119,8 @@ func As[T runtime.Object](r *Result) T {
 	return object
 }
 
-// Diff is what has become of the object that was sent, as a diff of YAML; empty where nothing has.
+// Diff returns the difference between the sent and the admitted object, as a diff of YAML. It is empty if the object
+// is unchanged.
 func (r *Result) Diff() string {
 	return diff.Unified("sent", r.before().YAML(), "admitted", r.after().YAML())
 }
@@ -123,7 +128,7 @@ func (r *Result) Diff() string {
 func (r *Result) before() apiserver.Document { return r.outcome.Before }
 func (r *Result) after() apiserver.Document  { return r.outcome.After }
 
-// Ran tells whether a step ran. Steps that share a call are told apart.
+// Ran reports whether a step ran. Each step is reported separately, also if it shares a call with other steps.
 func (r *Result) Ran(step string) bool {
 	for _, s := range r.Steps {
 		if s.Step == step {
@@ -133,7 +138,7 @@ func (r *Result) Ran(step string) bool {
 	return false
 }
 
-// Failure is why the request was not allowed although no step refused it, or nil.
+// Failure returns the reason why the request was not allowed although no step refused it, or nil.
 func (r *Result) Failure() error {
 	if r.Allowed || r.Denial != nil {
 		return nil
@@ -141,7 +146,7 @@ func (r *Result) Failure() error {
 	return r.Err
 }
 
-// String is the result for messages of tests.
+// String formats the result for test messages.
 func (r *Result) String() string {
 	var b strings.Builder
 	switch {

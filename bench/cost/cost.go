@@ -1,6 +1,6 @@
-// Package cost is what the two programs in its folders share: section cost starts both as processes of their own, the
-// same small webhook once written with the library and once with controller-runtime alone. Their arguments are the path
-// of a kubeconfig, the namespace of the pods, and the port on 127.0.0.1.
+// Package cost holds the code that the two programs in its folders share. Section cost starts each as a separate
+// process. They are the same small webhook, written once with the library and once with controller-runtime alone.
+// Their arguments are the path of a kubeconfig, the namespace of the pods, and the port on 127.0.0.1.
 package cost
 
 import (
@@ -11,5 +11,5 @@ import (
 // Label is set on every pod that the programs see.
 const Label = "bench.example.org/answered"
 
-// Mark is the whole job.
+// Mark sets Label on the pod. It is all the work that the webhooks do.
 func Mark(pod *corev1.Pod) { metav1.SetMetaDataLabel(&pod.ObjectMeta, Label, "yes") }

@@ -1,5 +1,7 @@
 package main
 
+// This file builds the binaries into a cache, once per release, operating system, processor, module files and recipe.
+
 import (
 	"context"
 	"errors"
@@ -13,7 +15,7 @@ import (
 
 const kubernetesModule = "k8s.io/kubernetes"
 
-// recipe is part of the cache's key; raise it when the way of building changes.
+// recipe is part of the cache's key. Increase it when the way of building changes.
 const recipe = "1"
 
 var binaries = []struct {
@@ -25,19 +27,19 @@ var binaries = []struct {
 	{name: "kube-controller-manager", pkg: kubernetesModule + "/cmd/kube-controller-manager", optional: true},
 }
 
-// builder builds the binaries once per release, operating system, processor and go.sum, however many builders
-// run at once. It serves one call at a time.
+// builder builds the binaries once per release, operating system, processor, module files and recipe, even if several
+// builders run concurrently. It must be used for one call at a time.
 type builder struct {
 	goCommand string
 	release   release
-	root      string // the cache; default: in the user's cache folder
+	root      string // the cache; by default in the user's cache folder
 	parallel  int
 	progress  *progress
 
 	module string // temporary folder with go.mod and go.sum, see inModule
 }
 
-// assets returns the folder with the binaries, which it builds if it must.
+// assets returns the folder with the binaries, and builds them if necessary.
 func (b *builder) assets(ctx context.Context) (assets string, err error) {
 	if b.root == "" {
 		cache, err := os.UserCacheDir()
@@ -81,7 +83,7 @@ func complete(dir string) bool {
 
 const unfinishedPrefix = ".unfinished-"
 
-// buildLocked builds into a temporary folder beside the final one and renames it, under the cache's lock.
+// buildLocked holds the cache's lock. It builds into a temporary folder beside the final one and then renames it.
 func (b *builder) buildLocked(ctx context.Context, version, assets string) (err error) {
 	if err := os.MkdirAll(b.root, 0o755); err != nil {
 		return fmt.Errorf("say with -dir where to build: %w", err)
@@ -94,16 +96,16 @@ func (b *builder) buildLocked(ctx context.Context, version, assets string) (err 
 	defer unlock()
 
 	if complete(assets) {
-		return nil // by the one we waited for
+		return nil // built by the previous holder of the lock
 	}
 
-	// Whoever left these is gone, or we would not have the lock.
+	// The builder that left these folders has ended, because this one holds the lock.
 	leftOver, err := filepath.Glob(filepath.Join(b.root, unfinishedPrefix+"*"))
 	if err != nil {
 		return err
 	}
 
-	for _, dir := range append(leftOver, assets) { // assets: incomplete
+	for _, dir := range append(leftOver, assets) { // assets exists only if it is incomplete
 		if err := os.RemoveAll(dir); err != nil {
 			return fmt.Errorf("remove %s by hand: %w", dir, err)
 		}
@@ -119,7 +121,7 @@ func (b *builder) buildLocked(ctx context.Context, version, assets string) (err 
 		return err
 	}
 
-	// MkdirTemp made it for us alone; a cache in a shared place is for all.
+	// MkdirTemp made the folder private, but a cache in a shared place must be readable by all users.
 	if err := os.Chmod(unfinished, 0o755); err != nil {
 		return err
 	}
@@ -188,7 +190,7 @@ func (b *builder) build(ctx context.Context, version, dir string) error {
 	return nil
 }
 
-// ldflags drop the symbols and stamp the version, which the API server tells at /version and in its user agent.
+// ldflags drop the symbols and stamp the version, which the API server reports at /version and in its user agent.
 func ldflags(version string) string {
 	flags := []string{"-s", "-w"}
 	major, rest, _ := strings.Cut(strings.TrimPrefix(version, "v"), ".")
@@ -205,8 +207,8 @@ func ldflags(version string) string {
 	return strings.Join(flags, " ")
 }
 
-// packages returns for each binary how many packages it has that the ones before it have not.
-// On a machine that lacks them, this is where the modules are downloaded.
+// packages returns, for each binary, the number of its packages that no preceding binary has. Missing modules are
+// downloaded here.
 func (b *builder) packages(ctx context.Context) ([]int, error) {
 	defer b.progress.finish()
 
@@ -230,7 +232,7 @@ func (b *builder) packages(ctx context.Context) ([]int, error) {
 	return counts, nil
 }
 
-// version returns the version of Kubernetes that the release's go.mod names.
+// version returns the version of Kubernetes in the release's go.mod.
 func (b *builder) version(ctx context.Context) (string, error) {
 	output, err := b.run(ctx, nil, "list", "-mod=readonly", "-m", "-f", "{{.Version}}", kubernetesModule)
 	if err != nil {

@@ -1,5 +1,7 @@
 package main
 
+// This file turns errors of the go command into messages with a remedy.
+
 import (
 	"errors"
 	"fmt"
@@ -7,14 +9,15 @@ import (
 	"strings"
 )
 
-// isProgress tells what "go build -v" and downloads say from complaints: a package path or a download.
+// isProgress reports whether a line is progress output of "go build -v", a package path or a download, and no
+// complaint.
 func isProgress(line string) bool {
 	return strings.HasPrefix(line, "go: downloading ") || line != "" && !strings.ContainsAny(line, " \t")
 }
 
 const instead = ", or set KUBEBUILDER_ASSETS to a folder with kube-apiserver and etcd"
 
-// remedies are tried in this order: a full disk also breaks downloads.
+// remedies are tried in this order, because a full disk also breaks downloads.
 var remedies = []struct {
 	signs  []string
 	remedy string
@@ -49,7 +52,7 @@ var remedies = []struct {
 	},
 }
 
-// explain puts the remedy before what the go command said.
+// explain puts the remedy in front of the go command's output.
 func explain(goCommand, verb string, err error, complaints []string) error {
 	if errors.Is(err, exec.ErrNotFound) {
 		return fmt.Errorf("install Go and put it on the PATH%s: %w", instead, err)

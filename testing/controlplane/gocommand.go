@@ -1,5 +1,7 @@
 package main
 
+// This file runs the go command in the module of a release.
+
 import (
 	"bufio"
 	"bytes"
@@ -14,7 +16,7 @@ import (
 	"time"
 )
 
-// inModule calls do while the release's module stands in a temporary folder.
+// inModule calls do while the release's module is in a temporary folder.
 func (b *builder) inModule(do func() error) (err error) {
 	if b.module, err = os.MkdirTemp("", "eirinix-controlplane-"); err != nil {
 		return fmt.Errorf("set TMPDIR to a writable folder: %w", err)
@@ -33,21 +35,22 @@ func (b *builder) inModule(do func() error) (err error) {
 
 var errInterrupted = errors.New("interrupted, nothing half-made is left")
 
-// run runs the go command in the module, calls line for each line on its standard error and returns its
-// standard output.
+// run runs the go command in the module. It calls line for each line on standard error and returns the standard
+// output.
 func (b *builder) run(ctx context.Context, line func(string), args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, b.goCommand, args...)
 	cmd.Dir = b.module
-	// What the user has set for other modules (a vendor folder, tags, a workspace, another target) is not for this one.
+	// The user's settings for other modules (a vendor folder, tags, a workspace, another target) do not apply to this
+	// one.
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=-mod=readonly", "GOWORK=off", "PWD="+b.module,
 		"GOOS="+runtime.GOOS, "GOARCH="+runtime.GOARCH)
-	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // it removes its temporary files
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // it then removes its temporary files
 	cmd.WaitDelay = 10 * time.Second
 
 	var stdout bytes.Buffer
 	cmd.Stdout = &stdout
 
-	// A pipe of our own, not StderrPipe, because Wait must not close it before all is read.
+	// An io.Pipe is used instead of StderrPipe, because Wait must not close it before all output is read.
 	reader, writer := io.Pipe()
 	cmd.Stderr = writer
 
@@ -69,7 +72,7 @@ func (b *builder) run(ctx context.Context, line func(string), args ...string) (s
 			}
 		}
 
-		_, _ = io.Copy(io.Discard, reader) // an endless line must not block the writer
+		_, _ = io.Copy(io.Discard, reader) // an overlong line must not block the writer
 		said <- complaints
 	}()
 

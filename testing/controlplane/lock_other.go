@@ -2,6 +2,8 @@
 
 package main
 
+// This file replaces the lock on systems on which a control plane is not supported.
+
 import (
 	"errors"
 	"os"

@@ -1,12 +1,12 @@
-// Command controlplane makes a folder with the binaries of a Kubernetes control plane (kube-apiserver, etcd,
-// kube-controller-manager), such as controller-runtime's envtest takes them, and prints the folder's path.
+// Command controlplane creates a folder with the binaries of a Kubernetes control plane (kube-apiserver, etcd,
+// kube-controller-manager), as controller-runtime's envtest expects it, and prints the folder's path.
 //
 //	export KUBEBUILDER_ASSETS="$(go -C testing/controlplane run .)"
 //
-// It needs the go command and a Go module proxy, nothing else: the binaries are built from the sources that this
-// module's go.mod names, which takes minutes the first time and far less than a second afterwards. If
-// KUBEBUILDER_ASSETS is set already, it checks that folder, prints it and builds nothing. With -k8s=1.34 the
-// sources are an older release's, which the folder releases names.
+// It needs only the go command and a Go module proxy. The binaries are built from the sources that this module's
+// go.mod requires. This takes minutes the first time and far less than a second afterwards. If KUBEBUILDER_ASSETS is
+// set, it checks that folder, prints it and builds nothing. With -k8s=1.34 it builds an older release, whose sources
+// are named in the folder releases.
 package main
 
 import (
@@ -121,7 +121,7 @@ func printReleases(out io.Writer) error {
 	return nil
 }
 
-// checkAssets returns an error if the folder which the user named lacks what a control plane cannot do without.
+// checkAssets returns an error if the user's folder lacks a binary that a control plane cannot do without.
 func checkAssets(dir string, progress *progress) error {
 	var missing []string
 

@@ -1,5 +1,7 @@
 package main
 
+// This file reports the progress of a build.
+
 import (
 	"fmt"
 	"io"
@@ -9,26 +11,26 @@ import (
 	"time"
 )
 
-// firstTime is what to expect before there is anything to reckon with: measured on two cores.
+// firstTime is the expected duration, before an estimate is possible. It was measured on two cores.
 const firstTime = "about 5 minutes on two cores the first time, far less when Go's build cache has most of it"
 
-// progress tells on a terminal, in one line that it rewrites, or elsewhere, in a line now and then, how far the
-// build is. Its methods are safe for concurrent use.
+// progress reports the progress of the build. On a terminal it rewrites one line; elsewhere it prints a line at
+// intervals. Its methods are safe for concurrent use.
 type progress struct {
 	out      io.Writer
 	interval time.Duration
 	rewrite  bool
 
-	mu         sync.Mutex // guards what follows
+	mu         sync.Mutex // guards the fields below
 	started    time.Time
 	shown      time.Time
-	width      int // of the line to be rewritten
+	width      int // of the line to be rewritten, in bytes
 	name       string
-	packages   []int // per binary
+	packages   []int // number of packages per binary
 	current    int
-	done       int // packages of the current binary
+	done       int // compiled packages of the current binary
 	linking    bool
-	before     int // packages of the binaries before
+	before     int // packages of the preceding binaries
 	downloaded int
 }
 
@@ -46,7 +48,7 @@ func newProgress(out io.Writer) *progress {
 	return p
 }
 
-// printf prints a line of its own.
+// printf prints a separate line.
 func (p *progress) printf(format string, args ...any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -59,7 +61,7 @@ func (p *progress) print(text string) {
 	fmt.Fprintln(p.out, text)
 }
 
-// finish wipes the line that is to be rewritten, so that an error does not stand behind it.
+// finish clears the line that is being rewritten, so that an error is not printed after it on the same line.
 func (p *progress) finish() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -67,7 +69,7 @@ func (p *progress) finish() {
 	p.clear()
 }
 
-// listed takes what "go list" says while it looks for the sources, which it downloads when they are missing.
+// listed processes the output of "go list", which downloads missing sources.
 func (p *progress) listed(line string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -78,7 +80,7 @@ func (p *progress) listed(line string) {
 	}
 }
 
-// begin starts telling, at once and then at intervals, until the returned function is called.
+// begin prints the state at intervals until the returned function is called. It first announces the build.
 func (p *progress) begin(version string, packages []int) (end func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -117,12 +119,12 @@ func (p *progress) binary(index int, name string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 
-	// Packages that Go's cache had were never announced; they are done all the same.
+	// Packages in Go's build cache were never announced, but they are done too.
 	p.before = sum(p.packages[:index])
 	p.current, p.name, p.done, p.linking = index, name, 0, false
 }
 
-// compiled takes a line of "go build -v": a package path, when its compilation begins.
+// compiled processes a line of "go build -v": the path of a package whose compilation begins.
 func (p *progress) compiled(line string) {
 	if !isProgress(line) || strings.HasPrefix(line, "go: ") {
 		return
@@ -132,7 +134,7 @@ func (p *progress) compiled(line string) {
 	defer p.mu.Unlock()
 
 	p.done = min(p.done+1, p.packages[p.current])
-	p.linking = line == binaries[p.current].pkg // main comes last
+	p.linking = line == binaries[p.current].pkg // the main package comes last
 }
 
 func (p *progress) state() string {
@@ -140,7 +142,7 @@ func (p *progress) state() string {
 		return "starting"
 	}
 
-	if p.done == 0 { // and nothing to reckon with
+	if p.done == 0 { // no basis for an estimate
 		return fmt.Sprintf("%s: reusing packages from Go's build cache, linking, %s", p.name, p.elapsed())
 	}
 
@@ -157,7 +159,7 @@ func (p *progress) state() string {
 	return text
 }
 
-// left reckons from the share of all packages; a guess is made only once a tenth is done.
+// left estimates the remaining time from the share of finished packages. It makes no estimate before a tenth is done.
 func (p *progress) left() (time.Duration, bool) {
 	done, total := p.before+p.done, sum(p.packages)
 	if done*10 < total {
@@ -173,7 +175,7 @@ func (p *progress) elapsed() string {
 	return time.Since(p.started).Round(time.Second).String()
 }
 
-// show shows a state of affairs, unless the last one was shown only just now.
+// show prints a state, unless the previous one was printed less than 90 % of an interval ago.
 func (p *progress) show(text string) {
 	if time.Since(p.shown) < p.interval*9/10 {
 		return
@@ -191,7 +193,7 @@ func (p *progress) show(text string) {
 	}
 }
 
-// clear wipes the line that is to be rewritten.
+// clear erases the line that is being rewritten.
 func (p *progress) clear() {
 	if p.width > 0 {
 		fmt.Fprintf(p.out, "\r%s\r", strings.Repeat(" ", p.width))

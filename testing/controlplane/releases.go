@@ -1,5 +1,7 @@
 package main
 
+// This file holds the releases of Kubernetes that can be built.
+
 import (
 	"cmp"
 	"crypto/sha256"
@@ -14,9 +16,10 @@ import (
 	"strings"
 )
 
-// The modules travel in the program, so that it runs from any folder and from a read-only module cache. The newest
-// release is this module itself. Each older one is a go.mod and a go.sum under another name, because a folder with
-// a go.mod could neither be embedded nor be part of this module's zip; the go command takes them with -modfile:
+// The module files are embedded in the program, so that it runs from any folder and from a read-only module cache. The
+// newest release is this module itself. Each older release is a go.mod and a go.sum under another name. A folder with
+// a go.mod could neither be embedded nor be part of this module's zip. The go command accepts the other names with
+// -modfile:
 //
 //	go mod tidy -modfile=releases/v1.34.mod
 var (
@@ -28,15 +31,15 @@ var (
 	older embed.FS
 )
 
-// release is a minor release of Kubernetes: the module that names its sources. Every k8s.io module is replaced by
-// the one of the same release. Its etcd is the one whose client the older releases are written for, so that the
-// versions of all that is compiled are the release's own; godebug is the release's own too.
+// release is a minor release of Kubernetes, given by the module that requires its sources. Every k8s.io module is
+// replaced by the one of the same release. In the older releases, etcd has the version of its client that the release
+// requires. So all compiled code has the release's own versions. The godebug setting is the release's own too.
 type release struct {
 	name     string // for example 1.36
 	mod, sum []byte
 }
 
-// releases returns all there are, the oldest first.
+// releases returns all known releases, the oldest first.
 func releases() ([]release, error) {
 	all := []release{{name: minorOf(required(goMod)), mod: goMod, sum: goSum}}
 
@@ -65,7 +68,7 @@ func releases() ([]release, error) {
 	return all, nil
 }
 
-// releaseNamed returns the newest release where the name is empty. A name is a minor release, with or without v.
+// releaseNamed returns a release by its name, a minor release with or without v. An empty name means the newest.
 func releaseNamed(name string) (release, error) {
 	all, err := releases()
 	if err != nil {
@@ -91,7 +94,7 @@ func releaseNamed(name string) (release, error) {
 
 var requirement = regexp.MustCompile(`(?m)^\t` + regexp.QuoteMeta(kubernetesModule) + ` (v1\.[0-9]+\.[0-9]+)( |$)`)
 
-// required returns the version of Kubernetes that a go.mod names; empty if it names none.
+// required returns the version of Kubernetes that a go.mod requires, or an empty string.
 func required(mod []byte) string {
 	if match := requirement.FindSubmatch(mod); match != nil {
 		return string(match[1])
@@ -116,7 +119,7 @@ func minorNumber(name string) int {
 	return n
 }
 
-// folderName is the cache's key.
+// folderName returns the name of the cache folder, which contains the cache's key.
 func (r release) folderName(version string) string {
 	hash := sha256.New()
 

@@ -1,5 +1,5 @@
-// Program controllerruntime is the same webhook on controller-runtime alone. It is registered by section cost, which also
-// makes its certificate: tls.crt and tls.key in the folder that is its fourth argument.
+// Program controllerruntime is the same webhook on controller-runtime alone. Section cost registers it, and creates
+// its certificate: tls.crt and tls.key in the folder that is its fourth argument.
 package main
 
 import (

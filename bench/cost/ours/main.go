@@ -1,4 +1,4 @@
-// Program ours is one extension on the library, in the shape of examples/hello.
+// Program ours is one extension that uses the library, in the shape of examples/hello.
 package main
 
 import (
