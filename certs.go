@@ -1,7 +1,7 @@
 package eirinix
 
-// This file is about the origin of certificates: a CA of our own in a Secret, or a source elsewhere. Package
-// internal/controller looks after them.
+// This file sets up the certificates, either with a CA of our own in a Secret or from a CertificateSource, and rotates
+// our own CA. Package internal/controller maintains them.
 
 import (
 	"context"
@@ -21,7 +21,8 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
-// newCertificates is called after the connection is made. cache holds the copies of the objects that are followed.
+// newCertificates returns the certificates that the options select. It is called after the connection has been made.
+// cache holds copies of the objects that the program follows.
 func (m *ExtensionManager) newCertificates(cache cluster.Cache, log logr.Logger) (controller.Certificates, error) {
 	clients, err := m.clients()
 	if err != nil {
@@ -55,7 +56,8 @@ func (m *ExtensionManager) newCertificates(cache cluster.Cache, log logr.Logger)
 	}, nil
 }
 
-// certificateSource is the source of certificates elsewhere; nil for a CA of our own.
+// certificateSource returns the external source of the serving certificates, or nil if the Manager issues them from a
+// CA of its own.
 func (m *ExtensionManager) certificateSource() CertificateSource {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -68,24 +70,29 @@ func (m *ExtensionManager) certificateSource() CertificateSource {
 	return nil
 }
 
-// A RotateOption changes what RotateCA does.
+// A RotateOption changes how RotateCA rotates.
 type RotateOption func(*rotation)
 
 type rotation struct{ distrust bool }
 
-// Distrust is for a key that may have leaked: the old CA stays trusted only for the seconds that replicas need to move to
-// the new one, instead of the lifetime of a serving certificate. RotateCA then returns when API servers do not trust the
-// old one any more. Replicas that may not watch the Secret, but only get it, look every 30 seconds, and calls that reach
-// one of them may fail until then. In a split deployment, call RegisterExtensions afterwards, which publishes.
+// Distrust makes RotateCA drop the old CA quickly, for a key that may have leaked. The old CA stays trusted only for
+// the seconds in which the replicas switch to the new one, and not for Rotation.Retain. RotateCA then returns once API
+// servers no longer trust the old CA.
+//
+// Replicas that have the right to get but not to watch the Secret check it every 30 seconds. Calls that reach such a
+// replica can fail until then. In a split deployment, call RegisterExtensions afterwards to publish the new CA.
 func Distrust(r *rotation) { r.distrust = true }
 
-// RotateCA replaces the CA by a new one, without a failed call, and returns when the new one signs. The old one stays
-// trusted for the lifetime of a serving certificate and is dropped then; until that, RotateCA waits for its turn. It
-// works with the replicas that run, or alone; any of them finishes what it began. The end of ctx ends the wait, not the
-// rotation. A program that does not serve changes the Secret and the caBundles, and nothing else.
+// RotateCA replaces the CA with a new one, without failing a single call, and returns once the new CA signs. The old CA
+// stays trusted for Rotation.Retain, by default a bit more than the lifetime of a serving certificate, and is then
+// dropped. A further RotateCA waits until then.
 //
-// The same can be asked for with the annotation eirinix.cloudfoundry.org/rotate-ca on the certificate Secret: each new
-// value stands for one rotation.
+// RotateCA works alongside running replicas or without any. If it is interrupted, any replica finishes the rotation.
+// When ctx ends, RotateCA stops waiting, but the rotation goes on. A program that does not serve changes only the
+// Secret and the caBundles.
+//
+// The annotation eirinix.cloudfoundry.org/rotate-ca on the certificate Secret requests the same. Each new value
+// triggers one rotation.
 func (m *ExtensionManager) RotateCA(ctx context.Context, opts ...RotateOption) error {
 	var r rotation
 	for _, o := range opts {
@@ -104,7 +111,7 @@ func (m *ExtensionManager) RotateCA(ctx context.Context, opts ...RotateOption) e
 	return nil
 }
 
-// rotator returns the controller that runs, or one that writes caBundles only.
+// rotator returns the running controller, or a new one that writes only caBundles.
 func (m *ExtensionManager) rotator(ctx context.Context) (*controller.Controller, error) {
 	if p := m.program.Load(); p != nil {
 		return p.controller, nil

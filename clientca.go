@@ -1,5 +1,7 @@
 package eirinix
 
+// This file configures client certificates: the CA that callers of the webhook must present a certificate of.
+
 import (
 	"errors"
 	"strings"
@@ -12,17 +14,17 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/serving"
 )
 
-// ClientCA is where the CA comes from that certifies who may call. Fill in one of the fields. What is read from a file
-// or a ConfigMap is read again when it changes, and holds for open connections too.
+// ClientCA is the source of the CA that certifies callers. Set exactly one field. A file or ConfigMap is read again
+// when it changes, and the change also applies to open connections.
 type ClientCA struct {
 	PEM       []byte // CA certificates
 	File      string // path of a PEM file
-	ConfigMap string // "namespace/name" or "namespace/name/key"; the key is ca.crt unless given
+	ConfigMap string // "namespace/name" or "namespace/name/key"; the default key is ca.crt
 }
 
 const defaultClientCAKey = "ca.crt"
 
-// isZero tells whether everybody may call.
+// isZero reports whether no ClientCA is set, so that every client may call.
 func (c ClientCA) isZero() bool { return len(c.PEM) == 0 && c.File == "" && c.ConfigMap == "" }
 
 func (c ClientCA) validate(bad func(format string, args ...any)) {
@@ -53,7 +55,8 @@ func (c ClientCA) configMap() (namespace, name, key string, err error) {
 	return parts[0], parts[1], parts[2], nil
 }
 
-// newCallers says who may call, and keeps that up to date; nil when everyone may.
+// newCallers returns the verification of client certificates, or nil if every client may call. Its Follow method keeps
+// the CAs up to date.
 func (m *ExtensionManager) newCallers(rights *diagnose.Preflight, log logr.Logger) (*serving.Callers, error) {
 	o := m.GetManagerOptions()
 	if o.ClientCA.isZero() {
@@ -62,7 +65,7 @@ func (m *ExtensionManager) newCallers(rights *diagnose.Preflight, log logr.Logge
 	c := &serving.Callers{Clients: &serving.Clients{Names: o.ClientNames}, PEM: o.ClientCA.PEM, File: o.ClientCA.File, Log: log}
 	namespace, name, key, err := o.ClientCA.configMap()
 	if err != nil {
-		return c, nil //nolint:nilerr // it is not a ConfigMap
+		return c, nil //nolint:nilerr // the CA does not come from a ConfigMap
 	}
 	config, err := m.ownConfig()
 	if err != nil {

@@ -1,5 +1,7 @@
 package eirinix
 
+// This file connects to the cluster and makes the controller-runtime manager.
+
 import (
 	"cmp"
 	"crypto/tls"
@@ -30,33 +32,32 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/serving"
 )
 
-// podNamespaceFile is where the kubelet tells a pod its namespace.
+// podNamespaceFile is the file in which the kubelet provides a pod's namespace.
 const podNamespaceFile = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
-// ownQPS bounds the library's own requests a second.
+// ownQPS is the minimum rate limit, in requests per second, of the library's own client.
 const ownQPS = 50
 
-// connection is what the Manager knows of the cluster, each part made on first use. It is guarded by
-// ExtensionManager.mu.
+// connection holds the clients for the cluster, each made on first use. ExtensionManager.mu guards it.
 type connection struct {
 	config           *rest.Config
 	own              *rest.Config    // for the library's own requests, which have deadlines
 	contextNamespace string          // of the kubeconfig's context
-	clientset        cluster.Clients // on own
-	mapper           meta.RESTMapper // likewise
+	clientset        cluster.Clients // uses own
+	mapper           meta.RESTMapper // uses own
 	manager          manager.Manager
-	saidDefault      bool // that the namespace is "default"
+	saidDefault      bool // the log already mentions the namespace "default"
 }
 
-// GetKubeConnection gives the connection to the cluster: RestConfig, else KubeConfig, else the pod's service
-// account, else $KUBECONFIG, else ~/.kube/config. It reads files, but does not touch the network.
+// GetKubeConnection returns the connection to the cluster: RestConfig, else KubeConfig, else the pod's service account,
+// else $KUBECONFIG, else ~/.kube/config. It reads files, but makes no request.
 func (m *ExtensionManager) GetKubeConnection() (*rest.Config, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.restConfig()
 }
 
-// GetKubeClient gives a client for the core API on the Manager's connection.
+// GetKubeClient returns a client for the core API that uses the Manager's connection.
 func (m *ExtensionManager) GetKubeClient() (corev1client.CoreV1Interface, error) {
 	config, err := m.GetKubeConnection()
 	if err != nil {
@@ -69,8 +70,8 @@ func (m *ExtensionManager) GetKubeClient() (corev1client.CoreV1Interface, error)
 	return client, nil
 }
 
-// GetKubeManager gives the controller-runtime manager on the Manager's connection. Start starts it before
-// the first call is served and stops it after the last.
+// GetKubeManager returns the controller-runtime manager that uses the Manager's connection. Start starts it before the
+// first call is served and stops it after the last. It is nil, and an error is logged, if the manager cannot be made.
 func (m *ExtensionManager) GetKubeManager() manager.Manager {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -82,8 +83,8 @@ func (m *ExtensionManager) GetKubeManager() manager.Manager {
 	return mgr
 }
 
-// clients gives the library's own clientset. Its requests have deadlines, and wait for each other while the API server
-// does not answer.
+// clients returns the library's own clientset. Its requests have deadlines. While the API server does not answer, they
+// wait for each other.
 func (m *ExtensionManager) clients() (cluster.Clients, error) {
 	_, err := m.ownConfig()
 	m.mu.Lock()
@@ -91,7 +92,7 @@ func (m *ExtensionManager) clients() (cluster.Clients, error) {
 	return m.connection.clientset, err
 }
 
-// ownConfig gives the connection of the library's own requests.
+// ownConfig returns the connection for the library's own requests.
 func (m *ExtensionManager) ownConfig() (*rest.Config, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -104,7 +105,8 @@ func (m *ExtensionManager) ownConfig() (*rest.Config, error) {
 	}
 	config = rest.CopyConfig(config)
 	config.Wrap(m.api.Wrap)
-	// The default is for people. A start asks for a dozen rights at once, and what follows has limits of its own.
+	// The default rate limit suits interactive use. A start checks a dozen rights at once, and the later requests have
+	// limits of their own.
 	config.QPS, config.Burst = max(config.QPS, ownQPS), max(config.Burst, 2*ownQPS)
 	if m.connection.clientset, err = cluster.NewClients(config); err != nil {
 		return nil, fmt.Errorf("eirinix: the kubeconfig cannot be used: %w", err)
@@ -113,7 +115,7 @@ func (m *ExtensionManager) ownConfig() (*rest.Config, error) {
 	return config, nil
 }
 
-// restMapper gives the mapper of the kinds that the cluster serves. It makes no request before it is asked.
+// restMapper returns the RESTMapper of the kinds that the cluster serves. It makes no request until it is used.
 func (m *ExtensionManager) restMapper() (meta.RESTMapper, error) {
 	config, err := m.ownConfig()
 	if err != nil {
@@ -136,7 +138,7 @@ func (m *ExtensionManager) restMapper() (meta.RESTMapper, error) {
 	return m.connection.mapper, nil
 }
 
-// restConfig is called under mu.
+// restConfig returns the connection, which is loaded on first use. The caller holds mu.
 func (m *ExtensionManager) restConfig() (*rest.Config, error) {
 	if m.connection.config != nil {
 		return m.connection.config, nil
@@ -150,13 +152,13 @@ func (m *ExtensionManager) restConfig() (*rest.Config, error) {
 		cfg.UserAgent = rest.DefaultKubernetesUserAgent() + " eirinix/" + m.options.OperatorFingerprint
 	}
 	if cfg.WarningHandler == nil && cfg.WarningHandlerWithContext == nil {
-		cfg.WarningHandler = rest.NoWarnings{} // deprecations are for who writes YAML, not for a program's log
+		cfg.WarningHandler = rest.NoWarnings{} // deprecation warnings are for authors of YAML, not for a program's log
 	}
 	m.connection.config, m.connection.contextNamespace = cfg, namespace
 	return cfg, nil
 }
 
-// connection finds the connection and the namespace of its context.
+// connection loads the connection, and returns it with the namespace of its context.
 func (o ManagerOptions) connection() (*rest.Config, string, error) {
 	switch {
 	case o.KubeManager != nil:
@@ -167,7 +169,7 @@ func (o ManagerOptions) connection() (*rest.Config, string, error) {
 	return cluster.LoadConfig(o.KubeConfig)
 }
 
-// secretNamespace is where the certificate Secret lies.
+// secretNamespace returns the namespace of the certificate Secret.
 func (m *ExtensionManager) secretNamespace() string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -191,7 +193,7 @@ func (m *ExtensionManager) secretNamespace() string {
 	return metav1.NamespaceDefault
 }
 
-// kubeManager is called under mu.
+// kubeManager returns the controller-runtime manager, which is made on first use. The caller holds mu.
 func (m *ExtensionManager) kubeManager() (manager.Manager, error) {
 	if m.options.KubeManager != nil {
 		return m.options.KubeManager, nil
@@ -210,7 +212,7 @@ func (m *ExtensionManager) kubeManager() (manager.Manager, error) {
 		WebhookServer:          serving.StandIn{Mux: m.hooks, Ready: m.checkReady},
 		Metrics:                m.metrics(),
 		HealthProbeBindAddress: "0",
-		// Controllers of two Managers in one process may have one name.
+		// Two Managers in one process can have controllers of the same name.
 		Controller: config.Controller{SkipNameValidation: new(true)},
 	}
 	if o.HealthProbeBindAddress != "" {
@@ -219,7 +221,7 @@ func (m *ExtensionManager) kubeManager() (manager.Manager, error) {
 	if o.Namespace != "" {
 		options.Cache.DefaultNamespaces = map[string]cache.Config{o.Namespace: {}}
 	}
-	if _, unwatchable := cfg.Transport.(interface{ NoWatches() }); unwatchable { // an API in memory, of a test or a preview
+	if _, unwatchable := cfg.Transport.(interface{ NoWatches() }); unwatchable { // an in-memory API, of a test or a preview
 		options.NewClient = func(config *rest.Config, o client.Options) (client.Client, error) {
 			o.Cache = nil
 			return client.New(config, o)
@@ -239,7 +241,7 @@ func (m *ExtensionManager) kubeManager() (manager.Manager, error) {
 	return mgr, nil
 }
 
-// metrics are the options of the metrics server. It is called under mu.
+// metrics returns the options of the metrics server. The caller holds mu.
 func (m *ExtensionManager) metrics() metricsserver.Options {
 	options := metricsserver.Options{BindAddress: cmp.Or(m.options.MetricsBindAddress, "0")}
 	if m.options.reviewsMetrics() {
@@ -255,13 +257,13 @@ func (m *ExtensionManager) metrics() metricsserver.Options {
 	return options
 }
 
-// reviewsMetrics reports whether those who read metrics must be allowed to.
+// reviewsMetrics reports whether readers of the metrics are authenticated and authorized.
 func (o ManagerOptions) reviewsMetrics() bool {
 	return !o.MetricsUnauthenticated && metricsauth.Exposed(o.MetricsBindAddress)
 }
 
-// log is the logger of the options as a logr.Logger. It is called under mu.
+// log returns the logger of the options as a logr.Logger. The caller holds mu.
 func (m *ExtensionManager) log() logr.Logger {
-	plain := zap.AddStacktrace(zapcore.FatalLevel) // where this library stands says nothing to those who read its log
+	plain := zap.AddStacktrace(zapcore.FatalLevel) // a stack trace of this library is of no use to readers of the program's log
 	return zapr.NewLogger(m.options.Logger.Desugar().WithOptions(plain)).WithName("eirinix")
 }

@@ -1,5 +1,7 @@
 package eirinix
 
+// This file diagnoses whether the API server can call the program, and checks the program's rights.
+
 import (
 	"context"
 	"crypto/rand"
@@ -14,21 +16,22 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
-// Report is what Diagnose has found, problems first. Err joins the problems, and String has a line for each finding.
+// Report is the result of Diagnose, problems first. Err joins the problems, and String has one line for each finding.
 type Report = diagnose.Report
 
-// Finding is one sentence of a Report, with its remedy and a Code to look for. It is an error.
+// Finding is one sentence of a Report, with its remedy and a Code to look up. It is an error.
 type Finding = diagnose.Finding
 
-// Diagnose finds out whether the API server reaches this program, and why not. It has the API server call it for a
-// ConfigMap that is created in a dry run, so that nothing is left of it, and looks at everything on the way: what is
-// registered, certificate, Service, EndpointSlices, port. It changes nothing, takes some milliseconds where all is well
-// and some seconds where something does not answer, and does with whatever rights there are: what it may not look at, it
-// says.
+// Diagnose checks whether the API server can call this program, and why not. It creates a ConfigMap in a dry run, for
+// which the API server has to call the program; a dry run stores nothing. It also checks everything in between:
+// registration, certificate, Service, EndpointSlices and port.
 //
-// It may be called at any time: on a Manager that runs, or on one that is made for the purpose, with the options and
-// extensions of another process, from a laptop. A Manager that runs calls it itself when it has become ready, and logs
-// what it finds.
+// Diagnose changes nothing. It takes some milliseconds if all is well, and some seconds if a component does not answer.
+// It works with any set of rights, and reports the checks that it lacks the rights for.
+//
+// It can be called at any time, on a running Manager or on one made only for the diagnosis. The latter can have the
+// options and extensions of another process and run on a laptop. A running Manager calls it itself once it is ready,
+// and logs the findings.
 func (m *ExtensionManager) Diagnose(ctx context.Context) Report {
 	config, err := m.diagnosis(ctx)
 	if err != nil {
@@ -38,7 +41,8 @@ func (m *ExtensionManager) Diagnose(ctx context.Context) Report {
 	return diagnose.Run(ctx, config)
 }
 
-// diagnosis is about the program that runs, or would.
+// diagnosis returns the configuration of a diagnosis of the running program, or of a program with these options if none
+// runs.
 func (m *ExtensionManager) diagnosis(ctx context.Context) (diagnose.Config, error) {
 	if p := m.program.Load(); p != nil {
 		return p.diagnosis(ctx, m.Addr().String()), nil
@@ -59,18 +63,19 @@ func (m *ExtensionManager) diagnosis(ctx context.Context) (diagnose.Config, erro
 	if err := ctx.Err(); err != nil {
 		return config, fmt.Errorf("eirinix: Diagnose: %w", context.Cause(ctx))
 	}
-	// This process can verify neither the certificate nor the identity of another one: the API server can.
+	// This process can verify neither the certificate nor the identity of another process. The API server can.
 	config.Verify = nil
 	return config, nil
 }
 
-// newInstance is a name for this Manager, which tells those who look who has answered them.
+// newInstance returns a unique name for this Manager, which distinguishes its answer to a diagnosis from those of other
+// replicas.
 func newInstance() string {
 	host, _ := os.Hostname()
 	return host + "/" + rand.Text()[:6]
 }
 
-// newCanary is the webhook that a diagnosis has the API server call.
+// newCanary returns the webhook that a diagnosis makes the API server call.
 func (m *ExtensionManager) newCanary(steps resolved) diagnose.Canary {
 	return diagnose.Canary{
 		Fingerprint: m.GetManagerOptions().OperatorFingerprint, Namespace: m.secretNamespace(), Prefix: m.pathPrefix(), Instance: m.instance,
@@ -78,8 +83,8 @@ func (m *ExtensionManager) newCanary(steps resolved) diagnose.Canary {
 	}
 }
 
-// preflight asks which rights this process has, and logs the manifest that would grant what is missing: an operation that
-// fails for lack of a right shows it. Programs that lack one may still do, with what stands in for it.
+// preflight checks the rights of this process, and logs a manifest that grants the missing ones. A missing right is not
+// an error here: the operation that needs it fails later, or falls back to one that does without.
 func (m *ExtensionManager) preflight(ctx context.Context, half manifest.Half, log logr.Logger) *diagnose.Preflight {
 	clients, err := m.clients()
 	if err != nil {

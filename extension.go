@@ -1,5 +1,7 @@
 package eirinix
 
+// This file declares the kinds of extensions: Extension, Watcher and Reconciler.
+
 import (
 	"context"
 	"fmt"
@@ -14,8 +16,8 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/stepname"
 )
 
-// The labels that Cloud Foundry's Eirini puts on the pods of an application.
-// ManagerOptions.FilterEiriniApps selects pods whose LabelSourceType is "APP".
+// The labels that Cloud Foundry's Eirini sets on the pods of an application. ManagerOptions.FilterEiriniApps selects
+// pods whose LabelSourceType is "APP".
 const (
 	LabelGUID        = "cloudfoundry.org/guid"
 	LabelVersion     = "cloudfoundry.org/version"
@@ -24,62 +26,62 @@ const (
 	LabelSourceType  = "cloudfoundry.org/source_type"
 )
 
-// sourceTypeApp is the value of LabelSourceType that marks an application's pod.
+// sourceTypeApp is the value of LabelSourceType on an application's pod.
 const sourceTypeApp = "APP"
 
-// An Extension decides what happens to one pod on its way into the cluster.
+// An Extension admits, changes or denies one pod during admission.
 //
-// Handle runs on many goroutines and may see a pod again (reinvocation), so it must be idempotent,
-// and in a dry run (req.DryRun) it must change nothing else. pod is Handle's own copy; it is nil when
-// the request carries none. Two pods of one Deployment have no name yet: use req.Namespace and expect an
+// Handle runs concurrently on many goroutines and can see the same pod again (reinvocation), so it must be idempotent.
+// In a dry run (req.DryRun) it must have no side effects. pod is Handle's own copy, and is nil if the request carries
+// none. Pods created by a controller, such as a Deployment's, often have no name yet: use req.Namespace, and expect an
 // empty pod.Name.
 //
-// To let the pod through, return admission.Allowed or the zero Response; to change it, return
-// Manager.PatchFromPod of a changed copy; to refuse it, return admission.Denied. admission.Errored with
-// a code of 500 or more is a failure, as a panic and a missed deadline are: failurePolicy decides then.
-// The context ends shortly before the API server gives up, and carries a logr.Logger (logf.FromContext).
+// To admit the pod unchanged, return admission.Allowed or the zero Response. To change it, return Manager.PatchFromPod
+// of a changed copy. To deny it, return admission.Denied. A panic, a missed deadline and admission.Errored with a code
+// of 500 or more are failures, and failurePolicy decides about the pod. The context ends shortly before the API server
+// gives up, and carries a logr.Logger (logf.FromContext).
 //
-// Extensions are registered for the CREATE of pods: on UPDATE nearly every change to a pod's spec is refused
-// by the API server, and with it the user's own edit.
+// Extensions are registered for the CREATE of pods. On UPDATE the API server refuses nearly every change to a pod's
+// spec, and with it the user's own edit.
 type Extension interface {
 	Handle(context.Context, Manager, *corev1.Pod, admission.Request) admission.Response
 }
 
-// A Watcher is told of what happens to the pods that the options select (Namespace, FilterEiriniApps).
+// A Watcher receives the events of the pods that the options select (Namespace, FilterEiriniApps).
 //
-// Handle is called for ADDED, MODIFIED and DELETED, one event at a time and in order; event.Object is a
-// *corev1.Pod that is shared between watchers, so copy it before changing it. After a gap (the API server
-// was away, or its history was too short) events are made up from the difference, so none that still
-// matters is lost, but several changes of one pod may arrive as one.
+// Handle is called for ADDED, MODIFIED and DELETED, one event at a time and in order. event.Object is a *corev1.Pod
+// that all watchers share, so copy it before changing it. After a gap, when the API server was unreachable or its
+// history too short, the events are derived from the difference. No relevant event is lost then, but several changes of
+// one pod can arrive as one.
 type Watcher interface {
 	Handle(Manager, watch.Event)
 }
 
-// A Reconciler is a controller that runs beside the extensions.
+// A Reconciler is a controller that runs alongside the extensions.
 //
-// Register is called once, when the Manager starts: build the controller there, on
-// Manager.GetKubeManager(), and hand it the Reconciler. Caches are limited to ManagerOptions.Namespace
-// where that is set.
+// Register is called once, when the Manager starts. It builds the controller on Manager.GetKubeManager() and passes it
+// the Reconciler. Caches are limited to ManagerOptions.Namespace if that is set.
 type Reconciler interface {
 	Reconcile(context.Context, reconcile.Request) (reconcile.Result, error)
 	Register(Manager) error
 }
 
-// Named gives an extension a stable name: it becomes the path, the name of the entry in the webhook
-// configuration and the word in messages. Without it the name is made from the Go type. The name must
-// be unique within a Manager and is cleaned to a DNS label; keep it when the type is renamed, and the
-// configuration does not change.
+// Named is implemented by an extension that chooses its own stable name. The name becomes the path, part of the name of
+// the entry in the webhook configuration, and the name in messages. Without it, the name is derived from the Go type.
+//
+// The name must be unique within a Manager, and is converted to a DNS label. Keep it when the Go type is renamed, and
+// the webhook configuration does not change.
 type Named interface{ Name() string }
 
-// ContextFreeReconciler is the Reconciler of EiriniX, whose Reconcile takes no context.
-// AddExtension accepts it; inside Register, give AdaptReconciler(r) to controller-runtime.
+// ContextFreeReconciler is EiriniX's original Reconciler, whose Reconcile takes no context. AddExtension accepts it. In
+// Register, pass AdaptReconciler(r) to controller-runtime.
 type ContextFreeReconciler interface {
 	Reconcile(reconcile.Request) (reconcile.Result, error)
 	Register(Manager) error
 }
 
-// AdaptReconciler makes a Reconciler of EiriniX's context-free form. The context is dropped: such a
-// reconciler takes Manager.GetContext instead, which ends when the Manager stops.
+// AdaptReconciler converts a ContextFreeReconciler to a Reconciler. The context of a request is dropped. Such a
+// reconciler uses Manager.GetContext instead, which ends when the Manager stops.
 func AdaptReconciler(r ContextFreeReconciler) Reconciler { return contextFree{r} }
 
 type contextFree struct{ ContextFreeReconciler }
@@ -88,7 +90,8 @@ func (c contextFree) Reconcile(_ context.Context, req reconcile.Request) (reconc
 	return c.ContextFreeReconciler.Reconcile(req)
 }
 
-// notAnExtension says what v lacks. A value whose methods stand on the pointer is the usual reason.
+// notAnExtension returns the error for a value that is no extension. It says which methods v lacks. The usual reason is
+// that they have pointer receivers.
 func notAnExtension(v any) error {
 	remedy := "it needs Handle(context.Context, eirinix.Manager, *corev1.Pod, admission.Request) admission.Response, " +
 		"or Handle(eirinix.Manager, watch.Event), or Reconcile and Register"
@@ -103,7 +106,8 @@ func notAnExtension(v any) error {
 	return fmt.Errorf("eirinix: AddExtension got %T, which is no Extension, Mutation, Validation, Subresource, Watcher or Reconciler; %s", v, remedy)
 }
 
-// defineExtension makes the step of an Extension: for the creation of pods, unless it is Configured otherwise.
+// defineExtension returns the step of an Extension. It is registered for the creation of pods, unless the Extension is
+// Configured otherwise.
 func defineExtension(e Extension) (definition, error) {
 	d := definition{extension: e, operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create}}
 	if c, ok := e.(Configured); ok {
@@ -122,8 +126,8 @@ func defineExtension(e Extension) (definition, error) {
 	return d, nil
 }
 
-// rename makes the name of a step unique. taken tells which names are in use: a name the user chose must be
-// free, one made from the Go type gets a number, so that two values of one type can be added.
+// rename makes the name of a step unique. taken reports whether a name is in use. A name that the user chose must be
+// free. A name derived from the Go type gets a number, so that two values of one type can be added.
 func (d *definition) rename(taken func(string) bool) error {
 	if d.chosen && taken(d.name) {
 		return fmt.Errorf("eirinix: extension %q is already added; names become webhook paths and must be unique", d.name)

@@ -1,5 +1,7 @@
 package eirinix
 
+// This file makes the Manager a part of the program's own controller-runtime manager, ManagerOptions.KubeManager.
+
 import (
 	"cmp"
 	"context"
@@ -18,21 +20,22 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/serving"
 )
 
-// join makes the Manager part of the KubeManager of the options: whoever starts that one, starts this one. It is called
-// under mu, or before m is shared.
+// join adds the Manager to the KubeManager of the options, so that starting the KubeManager starts the Manager too. The
+// caller holds mu, or m is not shared yet.
 func (m *ExtensionManager) join() {
 	mgr := m.options.KubeManager
 	if mgr == nil || m.joined == mgr {
 		return
 	}
 	m.joined, m.host = mgr, nil
-	// After the manager has started, checks cannot be added, its webhook server is what it is, and what is added to it
-	// runs at once, before anything was added here: then the program calls Start or Run.
+	// Once the KubeManager has started, checks can no longer be added and its webhook server can no longer be
+	// configured. A runnable added to it starts at once, before any extension has been added here. In that case the
+	// program calls Start or Run.
 	name := "eirinix-" + m.options.OperatorFingerprint
 	m.hosted = mgr.AddReadyzCheck(name, func(*http.Request) error { return m.checkReady() }) != nil
 	if !m.hosted {
 		if m.host = hostOf(mgr, m.log()); m.host != nil {
-			m.hostOptions = m.host.Options // it fills in its defaults when it starts, which is not ours to watch
+			m.hostOptions = m.host.Options // a copy: the server sets defaults in its own Options when it starts
 		}
 	}
 	if err := mgr.Add(joined{m: m, mgr: mgr, late: m.hosted}); err != nil {
@@ -40,17 +43,19 @@ func (m *ExtensionManager) join() {
 	}
 }
 
-// joined is a Manager as a part of a controller-runtime manager. Every replica serves, the leader or not.
+// joined is a Manager as a runnable of a controller-runtime manager. Every replica serves, whether it is the leader or
+// not.
 type joined struct {
 	m    *ExtensionManager
 	mgr  manager.Manager
-	late bool // the manager ran already
+	late bool // the KubeManager was already running
 }
 
 func (joined) NeedLeaderElection() bool { return false }
 
-// Start runs the Manager until ctx ends, unless Start, Run or RegisterExtensions was called: then the program has said
-// what it wants.
+// Start runs the Manager until ctx ends. It only waits for the end of ctx if the program has called Start, Run or
+// RegisterExtensions itself, or if the KubeManager was already running. It then stops a Manager that was started on
+// this KubeManager.
 func (j joined) Start(ctx context.Context) error {
 	j.m.mu.Lock()
 	waits := j.late || j.m.started || j.m.onlyRegisters || j.m.options.KubeManager != j.mgr
@@ -63,12 +68,12 @@ func (j joined) Start(ctx context.Context) error {
 	ours := j.m.options.KubeManager == j.mgr && j.m.started
 	j.m.mu.Unlock()
 	if ours {
-		j.m.Stop() // it lives on this manager's cache, and perhaps its server
+		j.m.Stop() // it uses the cache of this KubeManager, and perhaps its server
 	}
 	return nil
 }
 
-// runIn is Run within a manager that runs already.
+// runIn is Run in a KubeManager that is already running.
 func (m *ExtensionManager) runIn(ctx context.Context) error {
 	m.mu.Lock()
 	m.hosted = true
@@ -76,8 +81,9 @@ func (m *ExtensionManager) runIn(ctx context.Context) error {
 	return m.Run(ctx)
 }
 
-// hostOf gives the manager's own webhook server if it has certificates. One that has none, and that the program has put
-// nothing on, is switched off: asking for it has made it a part of the manager, which it would keep from starting.
+// hostOf returns the KubeManager's own webhook server if it has certificates. A server without certificates on which
+// the program has registered nothing is switched off. Asking for the server has added it to the KubeManager, and
+// without certificates it would keep the KubeManager from starting.
 func hostOf(mgr manager.Manager, log logr.Logger) *webhook.DefaultServer {
 	server, ok := mgr.GetWebhookServer().(*webhook.DefaultServer)
 	if !ok || server.Options.Port < 0 {
@@ -98,8 +104,8 @@ func hostOf(mgr manager.Manager, log logr.Logger) *webhook.DefaultServer {
 	return server
 }
 
-// hostFiles are the certificates of a manager's own webhook server, and the CA's where cert-manager puts it. The defaults are
-// controller-runtime's.
+// hostFiles returns the certificate files of a KubeManager's own webhook server, with the CA's where cert-manager puts
+// it. The defaults are those of controller-runtime.
 func hostFiles(o webhook.Options) fromFiles {
 	return fromFiles{
 		dir:  cmp.Or(o.CertDir, filepath.Join(os.TempDir(), "k8s-webhook-server", "serving-certs")),
@@ -107,7 +113,7 @@ func hostFiles(o webhook.Options) fromFiles {
 	}
 }
 
-// declaredPort is the port that the API server is told, where nothing listens yet.
+// declaredPort returns the port that is registered while no server listens yet.
 func (m *ExtensionManager) declaredPort() int32 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -118,7 +124,7 @@ func (m *ExtensionManager) declaredPort() int32 {
 	return o.port()
 }
 
-// validateHosted tells which options the KubeManager's own servers leave no room for.
+// validateHosted returns an error for each option that conflicts with the KubeManager or its webhook server.
 func (m *ExtensionManager) validateHosted() error {
 	o := m.options
 	if o.KubeManager == nil {
@@ -149,7 +155,7 @@ func (m *ExtensionManager) validateHosted() error {
 	return errors.Join(errs...)
 }
 
-// hasCertificates tells whether the TLS options of a server give a certificate.
+// hasCertificates reports whether the TLS options of a server provide a certificate.
 func hasCertificates(o webhook.Options) bool {
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
 	for _, change := range o.TLSOpts {
@@ -158,7 +164,7 @@ func hasCertificates(o webhook.Options) bool {
 	return config.GetCertificate != nil || len(config.Certificates) > 0
 }
 
-// server is what the API server's calls arrive at.
+// server receives the API server's calls.
 type server interface {
 	Start(ctx context.Context) error
 	Done() <-chan struct{} // closed when it has ended
@@ -175,7 +181,8 @@ var (
 	_ server = (*serving.Hosted)(nil)
 )
 
-// pathPrefix is what the paths begin with that are registered: on a server that others use too, the fingerprint.
+// pathPrefix returns the prefix of the registered paths. On a server that the program also uses itself, it is the
+// fingerprint.
 func (m *ExtensionManager) pathPrefix() string {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -1,7 +1,7 @@
-// Package eirinix makes a program a Kubernetes admission webhook.
+// Package eirinix turns a program into a Kubernetes admission webhook.
 //
-// The program writes extensions; the Manager does everything else: certificates, registration, TLS, the
-// wire protocol, the patch, draining and diagnosis.
+// The program implements extensions. The Manager does everything else: certificates, registration, TLS, the wire
+// protocol, patches, draining and diagnosis.
 //
 //	x := eirinix.NewManager(eirinix.ManagerOptions{
 //		Namespace: "cf-workloads",
@@ -13,23 +13,25 @@
 //		log.Fatal(err)
 //	}
 //
-// # Where the API server calls
+// # How the API server calls the program
 //
-// In URL mode (above) it calls https://Host:Port. In Service mode, with ServiceName and WebhookNamespace, it
-// calls that Service. In a split deployment one program calls RegisterExtensions and exits, and another
-// serves with RegisterWebHook set to false; both share the certificate Secret.
+// In URL mode, as above, the API server calls https://Host:Port. In Service mode, with ServiceName and
+// WebhookNamespace, it calls that Service. In a split deployment one program calls RegisterExtensions and exits, and
+// another one serves with RegisterWebHook set to false. Both share the certificate Secret.
 //
-// # What lies in the cluster
+// # Objects in the cluster
 //
-// One Secret, <fingerprint>-setupcertificate, holds the CA that all replicas share; each process signs its
-// own serving certificate and keeps it in memory. One MutatingWebhookConfiguration,
-// <fingerprint>-mutating-hook, is written in place and stays when the program stops, so that a restart
-// opens no gap.
+// The Secret <fingerprint>-setupcertificate holds the CA that all replicas share. Each process signs its own serving
+// certificate and keeps it in memory.
+//
+// The MutatingWebhookConfiguration <fingerprint>-mutating-hook registers the mutating steps, and the
+// ValidatingWebhookConfiguration <fingerprint>-validating-hook the validating ones. They are updated in place and stay
+// when the program stops, so that no object slips through unchanged during a restart.
 //
 // # Watchers and reconcilers
 //
-// A Watcher is told of pod events, alone (Watch) or beside extensions (Start). A Reconciler registers a
-// controller on GetKubeManager. AddExtension takes all three kinds.
+// A Watcher receives pod events, either alone (Watch) or alongside extensions (Start). A Reconciler registers a
+// controller on GetKubeManager. AddExtension accepts all three kinds.
 package eirinix
 
 import (
@@ -53,54 +55,55 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/cluster"
 )
 
-// Manager is what an Extension sees of the program it runs in: clients, logger and options. Its methods are
-// safe for concurrent use; those that need the cluster connect on first use. The set of methods is
-// EiriniX's and stays as it is, because programs check in generated fakes of it; what is new stands on
-// *ExtensionManager.
+// Manager is the interface through which an Extension uses the program that it runs in: clients, logger and options.
+// Its methods are safe for concurrent use. Those that need the cluster connect on first use.
+//
+// The set of methods is EiriniX's and does not change, because programs check in generated fakes of it. New methods are
+// added to *ExtensionManager only.
 type Manager interface {
-	// AddExtension adds an Extension, a Watcher or a Reconciler, before Start. An error is returned and
-	// remembered: Validate, Start and RegisterExtensions report it again.
+	// AddExtension adds an Extension, a Watcher or a Reconciler. It must be called before Start. An error is returned
+	// and also remembered: Validate, Start and RegisterExtensions report it again.
 	AddExtension(v any) error
-	// AddReconciler adds a Reconciler, before Start.
+	// AddReconciler adds a Reconciler. It must be called before Start.
 	AddReconciler(r Reconciler)
-	// AddWatcher adds a Watcher, before Start or Watch.
+	// AddWatcher adds a Watcher. It must be called before Start or Watch.
 	AddWatcher(w Watcher)
-	// ListExtensions gives the extensions in the order in which they were added.
+	// ListExtensions returns the extensions in the order in which they were added.
 	ListExtensions() []Extension
-	// ListReconcilers gives the reconcilers in the order in which they were added.
+	// ListReconcilers returns the reconcilers in the order in which they were added.
 	ListReconcilers() []Reconciler
 	// Start runs the Manager until SIGINT, SIGTERM, Stop or an error.
 	Start() error
 	// Stop makes Start, Run and Watch return. It does not wait for them.
 	Stop()
-	// Watch runs the watchers alone, until SIGINT, SIGTERM, Stop or an error.
+	// Watch runs only the watchers, until SIGINT, SIGTERM, Stop or an error.
 	Watch() error
-	// RegisterExtensions writes certificate Secret and webhook configuration, once, and returns.
+	// RegisterExtensions writes the certificate Secret and the webhook configuration once, and returns.
 	RegisterExtensions() error
-	// PatchFromPod answers a request with what must change for its pod to become pod. Members that the
-	// Go type does not know are kept. It needs no cluster.
+	// PatchFromPod returns the response that changes the pod of the request into pod. Fields that the Go type does not
+	// know are kept. It needs no cluster.
 	PatchFromPod(req admission.Request, pod *corev1.Pod) admission.Response
-	// GetContext is never nil. It ends when the Manager stops.
+	// GetContext returns a context that ends when the Manager stops. It is never nil.
 	GetContext() context.Context
-	// GetKubeClient gives a client for the core API.
+	// GetKubeClient returns a client for the core API.
 	GetKubeClient() (corev1client.CoreV1Interface, error)
-	// GetKubeConnection gives the connection that everything uses. Copy it before changing it.
+	// GetKubeConnection returns the connection that all clients use. Copy it before changing it.
 	GetKubeConnection() (*rest.Config, error)
-	// GetKubeManager gives the controller-runtime manager, for reconcilers. It is made on first use, and
-	// nil (with a line in the log) where no kubeconfig can be found.
+	// GetKubeManager returns the controller-runtime manager, for reconcilers. It is made on first use. If it cannot be
+	// made, for example without a kubeconfig, it is nil and an error is logged.
 	GetKubeManager() manager.Manager
-	// GetLogger is never nil.
+	// GetLogger returns the logger. It is never nil.
 	GetLogger() *zap.SugaredLogger
-	// GetManagerOptions gives the options with their defaults filled in.
+	// GetManagerOptions returns the options with their defaults filled in.
 	GetManagerOptions() ManagerOptions
-	// SetManagerOptions replaces the options, before Start; defaults are filled in again.
+	// SetManagerOptions replaces the options. It must be called before Start. Defaults are filled in again.
 	SetManagerOptions(ManagerOptions)
 }
 
 var _ Manager = (*ExtensionManager)(nil)
 
-// ExtensionManager is the Manager that NewManager makes. Its methods are safe for concurrent use. It runs
-// once: after Stop, make a new one.
+// ExtensionManager is the Manager that NewManager returns. Its methods are safe for concurrent use. It runs only once:
+// after Stop, make a new one.
 type ExtensionManager struct {
 	mu          sync.Mutex // guards everything down to hooks
 	options     ManagerOptions
@@ -109,34 +112,34 @@ type ExtensionManager struct {
 	reconcilers []Reconciler
 	addErrors   []error
 
-	root          context.Context // ends with Stop
+	root          context.Context // ends on Stop
 	stop          context.CancelFunc
-	running       context.Context // of Run; nil before
+	running       context.Context // of Run; nil before Run
 	started       bool
 	ready         chan struct{}
 	connection    connection
-	instance      string                 // names this Manager among replicas
-	joined        manager.Manager        // the KubeManager that this one is a part of
-	hosted        bool                   // that one was started by the program
-	onlyRegisters bool                   // RegisterExtensions was called
-	host          *webhook.DefaultServer // the KubeManager's, where that one serves
+	instance      string                 // the name of this Manager among the replicas
+	joined        manager.Manager        // the KubeManager that this Manager is a part of
+	hosted        bool                   // the program has started the KubeManager
+	onlyRegisters bool                   // RegisterExtensions has been called
+	host          *webhook.DefaultServer // the KubeManager's webhook server if that serves; else nil
 	hostOptions   webhook.Options
 	watching      watchLoop
 	serving       server         // nil until the port is open
-	unready       error          // what Ready waits for; nil once ready
-	hooks         *http.ServeMux // what the program itself registered on the webhook server
+	unready       error          // the reason why the Manager is not ready; nil once it is
+	hooks         *http.ServeMux // the handlers that the program itself registered on the webhook server
 
-	// These guard themselves.
-	api       cluster.API               // what the library's own requests have in common
+	// The fields below are safe for concurrent use without mu.
+	api       cluster.API               // the state that the library's own requests share
 	program   atomic.Pointer[program]   // nil until steps are served
-	records   atomic.Bool               // a recording has been asked for, which may not be over
-	recording atomic.Pointer[recording] // nil while there is none
-	pods      admit.Pods                // that extensions are working on
+	records   atomic.Bool               // a recording was requested and has not ended
+	recording atomic.Pointer[recording] // nil while no recording is in progress
+	pods      admit.Pods                // the pods that extensions are working on
 }
 
-// NewManager makes a Manager. It never fails and touches neither network nor files, but that with a KubeManager it looks
-// whether the certificates of that one's webhook server are there: what is wrong with the options is told by Validate
-// and by Start.
+// NewManager makes a Manager. It never fails: Validate and Start report invalid options. It touches neither the network
+// nor files, except that with a KubeManager it checks whether the certificate files of the KubeManager's webhook server
+// exist.
 func NewManager(opts ManagerOptions) *ExtensionManager {
 	m := &ExtensionManager{
 		options:  opts.withDefaults(),
@@ -150,7 +153,7 @@ func NewManager(opts ManagerOptions) *ExtensionManager {
 	return m
 }
 
-// resetContext derives the root context from the options. It is called under mu, or before m is shared.
+// resetContext derives the root context from the options. The caller holds mu, or m is not shared yet.
 func (m *ExtensionManager) resetContext() {
 	parent := context.Background()
 	if c := m.options.Context; c != nil && *c != nil {
@@ -163,8 +166,8 @@ func (m *ExtensionManager) resetContext() {
 }
 
 // AddExtension adds an Extension, a Mutation, Validation or Subresource (by value), a Watcher or a Reconciler
-// (also EiriniX's context-free one). Mutating steps run in the order in which they are added; so do validating
-// ones, each seeing the object as all mutations left it.
+// (including EiriniX's context-free one). Mutating steps run in the order in which they are added. So do validating
+// steps, and each of them sees the object after all mutations.
 func (m *ExtensionManager) AddExtension(v any) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -215,8 +218,7 @@ func (m *ExtensionManager) addStep(d definition, err error) error {
 	return nil
 }
 
-// AddWatcher adds a Watcher. Unlike AddExtension it has no error to return; a nil one is reported by
-// Validate and Start.
+// AddWatcher adds a Watcher. Unlike AddExtension it returns no error. Validate and Start report a nil Watcher.
 func (m *ExtensionManager) AddWatcher(w Watcher) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -227,8 +229,8 @@ func (m *ExtensionManager) AddWatcher(w Watcher) {
 	m.watchers = append(m.watchers, w)
 }
 
-// AddReconciler adds a Reconciler. Unlike AddExtension it has no error to return; a nil one, or one that
-// comes after Start, is reported by Validate and Start.
+// AddReconciler adds a Reconciler. Unlike AddExtension it returns no error. Validate and Start report a nil Reconciler,
+// or one that is added after Start.
 func (m *ExtensionManager) AddReconciler(r Reconciler) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -244,7 +246,7 @@ func (m *ExtensionManager) AddReconciler(r Reconciler) {
 	m.reconcilers = append(m.reconcilers, r)
 }
 
-// ListExtensions gives a copy of the list of extensions; typed steps are not among them.
+// ListExtensions returns a copy of the list of extensions, without typed steps.
 func (m *ExtensionManager) ListExtensions() []Extension {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -257,39 +259,41 @@ func (m *ExtensionManager) ListExtensions() []Extension {
 	return list
 }
 
-// ListReconcilers gives a copy of the list of reconcilers.
+// ListReconcilers returns a copy of the list of reconcilers.
 func (m *ExtensionManager) ListReconcilers() []Reconciler {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return append([]Reconciler{}, m.reconcilers...)
 }
 
-// ListWatchers gives a copy of the list of watchers.
+// ListWatchers returns a copy of the list of watchers.
 func (m *ExtensionManager) ListWatchers() []Watcher {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return append([]Watcher{}, m.watchers...)
 }
 
-// Validate tells everything that is wrong with the options and with what was added, joined into one error
-// (errors.Join), each with its remedy. It touches neither network nor files, and does not compile Settings.Conditions.
+// Validate checks the options and everything that was added. It returns all errors, joined by errors.Join, each with
+// its remedy. It touches neither the network nor files, and does not compile Settings.Conditions.
 func (m *ExtensionManager) Validate() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	// A program that only watches or reconciles is called by nobody, and needs no address.
+	// A program that only watches or reconciles is never called, and needs no address.
 	called := len(m.steps) > 0 || len(m.watchers)+len(m.reconcilers) == 0
 	return errors.Join(m.options.validate(called), m.validateHosted(), errors.Join(m.addErrors...), checkSteps(m.options, m.steps))
 }
 
-// PatchFromPod answers a request with what must change for its pod to become pod: RFC 6902 operations, in
-// Response.Patches, for the difference between the two as Go values. What the Go type does not know, and
-// what was not touched, is not in the patch. An equal pod gives an allowing Response without patch. The pod is not kept:
-// what is done to it later is not in the patch.
+// PatchFromPod returns the response that changes the pod of the request into pod. Its Patches are RFC 6902 operations
+// for the difference between the two Go values. Fields that are unknown to the Go type, or unchanged, are not in the
+// patch. An equal pod results in an allowing Response without a patch.
+//
+// The pod is not kept: later changes to it do not affect the patch.
 func (m *ExtensionManager) PatchFromPod(req admission.Request, pod *corev1.Pod) admission.Response {
 	return m.pods.Patch(req, pod)
 }
 
-// GetContext gives the context that ends when the Manager stops; before Start, that of the options.
+// GetContext returns a context that ends when the Manager stops. Before Start it is derived from the context of the
+// options.
 func (m *ExtensionManager) GetContext() context.Context {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -299,23 +303,23 @@ func (m *ExtensionManager) GetContext() context.Context {
 	return m.root
 }
 
-// GetLogger gives the logger of the options, or the default one.
+// GetLogger returns the logger of the options, or the default logger.
 func (m *ExtensionManager) GetLogger() *zap.SugaredLogger {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.options.Logger
 }
 
-// GetManagerOptions gives a copy of the options with their defaults filled in.
+// GetManagerOptions returns a copy of the options with their defaults filled in.
 func (m *ExtensionManager) GetManagerOptions() ManagerOptions {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.options
 }
 
-// SetManagerOptions replaces the options. It may come late, but before Start; defaults are filled in
-// again, and a logger left out stays the one there was. A connection that has been made is given up
-// where the options now lead to another cluster.
+// SetManagerOptions replaces the options. It must be called before Start: a running Manager keeps the old options.
+// Defaults are filled in again, except that without a Logger the current one is kept. An existing connection is dropped
+// if KubeManager, KubeConfig, RestConfig, Namespace or Scheme changes.
 func (m *ExtensionManager) SetManagerOptions(o ManagerOptions) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -323,7 +327,7 @@ func (m *ExtensionManager) SetManagerOptions(o ManagerOptions) {
 	if o.Logger == nil {
 		o.Logger = old.Logger
 	}
-	// The name that GetManagerOptions handed out must not outlive the fingerprint it was made from.
+	// A default name from GetManagerOptions must not outlive the fingerprint that it was derived from.
 	if o.SetupCertificateName == certificateName(old.OperatorFingerprint) && o.OperatorFingerprint != old.OperatorFingerprint {
 		o.SetupCertificateName = ""
 	}

@@ -1,5 +1,7 @@
 package eirinix
 
+// This file builds the manifests with which the program runs in a cluster.
+
 import (
 	"cmp"
 	"errors"
@@ -16,21 +18,27 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
-// Manifests gives the objects with which this program runs in a cluster, with the options and the extensions it has
-// now: ServiceAccount, Roles and bindings that hold the rights it needs and no others, Service (in Service mode),
-// NetworkPolicy, PodDisruptionBudget and Deployment, and a ClusterRole for those who read metrics. With RegisterWebHook false they are those of a split deployment:
-// the Deployment may read the certificate Secret and nothing else, and a Job and a CronJob, with an account of their
-// own, register.
+// Manifests returns the objects with which this program runs in a cluster, for its current options and extensions:
 //
-// Everything lies in the namespace of the certificate Secret: WebhookNamespace, else Namespace, one of which must be
-// set; the namespace itself is not among the objects. Deployment.Image must be set too. The options must be those
-// with which the program then runs, and its command line is Deployment.Args.
+//   - a ServiceAccount, and Roles and bindings with only the rights that the program needs,
+//   - a Service, in Service mode,
+//   - a NetworkPolicy, and for several replicas a PodDisruptionBudget,
+//   - a Deployment,
+//   - a ClusterRole for readers of the metrics, if the metrics require authorization.
 //
-// Two calls give equal objects, which share nothing: change them, or add to them, before WriteManifests writes them.
-// It touches neither network nor files.
+// With RegisterWebHook false, the objects are those of a split deployment. The Deployment can then read but not write
+// the certificate Secret, and has no rights on webhook configurations. A Job and a CronJob with their own
+// ServiceAccount register.
+//
+// All namespaced objects are in the namespace of the certificate Secret: WebhookNamespace, else Namespace, one of which
+// must be set. The namespace itself is not among the objects. Deployment.Image must be set too. The program must later
+// run with the same options, and its command line is Deployment.Args.
+//
+// Two calls return equal objects that share no memory, so you can change them or add to them before WriteManifests
+// writes them. Manifests touches neither the network nor files.
 func (m *ExtensionManager) Manifests() ([]client.Object, error) { return m.manifests(os.Args) }
 
-// manifests is Manifests in a process with this command line.
+// manifests is Manifests for a process with this command line.
 func (m *ExtensionManager) manifests(commandLine []string) ([]client.Object, error) {
 	m.mu.Lock()
 	o, definitions := m.options, slices.Clone(m.steps)
@@ -72,8 +80,8 @@ func (m *ExtensionManager) manifests(commandLine []string) ([]client.Object, err
 	return manifest.Objects(p), nil
 }
 
-// WriteManifests writes objects as YAML for kubectl apply, separated by "---", without status and whatever else only
-// a cluster fills in. It takes any object that names its kind, or is of a built-in one.
+// WriteManifests writes objects as YAML for kubectl apply, separated by "---". It omits the status and other fields
+// that only a cluster fills in. Every object must either set its kind or be of a built-in one.
 func WriteManifests(w io.Writer, objects ...client.Object) error {
 	if err := manifest.Write(w, clientgoscheme.Scheme, objects...); err != nil {
 		return fmt.Errorf("eirinix: WriteManifests: %w", err)
@@ -81,10 +89,10 @@ func WriteManifests(w io.Writer, objects ...client.Object) error {
 	return nil
 }
 
-// rights is what the steps and watchers need of the cluster. namespace is the program's own.
+// rights returns the rights that the steps and watchers need. namespace is the program's own.
 func (o ManagerOptions) rights(definitions []definition, watches bool, namespace string) manifest.Rights {
 	r := manifest.Rights{
-		// In a split deployment it is the registering half that makes the Secret, whatever the serving half does.
+		// In a split deployment the registering half makes the Secret, regardless of the options of the serving half.
 		MakesSecret: *o.SetupCertificate || !*o.RegisterWebHook,
 		Unregisters: o.UnregisterOnStop,
 		Watches:     watches, WatchNamespace: o.Namespace,

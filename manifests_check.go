@@ -1,5 +1,7 @@
 package eirinix
 
+// This file checks that the program can run with its manifests: its ports, and that it is not called for its own pods.
+
 import (
 	"fmt"
 	"net"
@@ -10,7 +12,7 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
-// podPorts gives the ports that a pod of the program listens on for others.
+// podPorts returns the ports on which a pod of the program serves other clients.
 func (o ManagerOptions) podPorts(serves bool) (manifest.Ports, error) {
 	ports := manifest.Ports{Health: manifest.BindPort(o.HealthProbeBindAddress), Metrics: manifest.BindPort(o.MetricsBindAddress)}
 	if !serves {
@@ -19,7 +21,7 @@ func (o ManagerOptions) podPorts(serves bool) (manifest.Ports, error) {
 	host, port, err := o.listen()
 	switch {
 	case err != nil:
-		return ports, nil //nolint:nilerr // Validate tells
+		return ports, nil //nolint:nilerr // Validate reports it
 	case port == 0:
 		return ports, fmt.Errorf("eirinix: Manifests: ManagerOptions.ListenAddress is %q, but a pod's port must be known before; set it to a fixed one, such as \":8443\"", o.ListenAddress)
 	case !manifest.EveryAddress(host):
@@ -29,8 +31,8 @@ func (o ManagerOptions) podPorts(serves bool) (manifest.Ports, error) {
 	return ports, nil
 }
 
-// checkOwnPods looks for a step that would be asked about the program's own pods, and refuse them when it cannot be
-// reached: once down, it would stay down.
+// checkOwnPods returns an error if a step would be called for the program's own pods. Those would be refused while no
+// replica can be reached, so that the program could never start again once all replicas are down.
 func checkOwnPods(o ManagerOptions, definitions []definition, namespace string, own map[string]string) error {
 	r := newResolver(o, resources.Cluster{})
 	for _, d := range definitions {

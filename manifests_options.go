@@ -1,5 +1,7 @@
 package eirinix
 
+// This file declares the options of the manifests.
+
 import (
 	"flag"
 	"slices"
@@ -7,74 +9,79 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// DeploymentOptions is what Manifests cannot know of the program that it deploys. Only Image is required, and nothing
-// but Manifests looks at it. What has no field here can be set on the objects that Manifests returns.
+// DeploymentOptions holds the inputs of Manifests that nothing else implies. Only Image is required, and only Manifests
+// uses them. To set anything that has no field here, change the objects that Manifests returns.
 type DeploymentOptions struct {
-	// Image holds the program. It runs with a read-only file system and not as root: its user must be a number
-	// other than 0, as in "USER 65532".
+	// Image is the container image of the program. The program runs with a read-only root file system and not as root.
+	// The image's user must therefore be a number other than 0, as in "USER 65532".
 	Image string
 
-	// Command replaces the image's entrypoint; empty leaves it.
+	// Command replaces the image's entrypoint. Empty keeps it.
 	Command []string
 
-	// Args are the arguments with which the program calls Start. FlagArgs makes them of the flags that the process was
-	// given. Where it was given arguments and Args is nil, Manifests logs a warning: make it an empty slice if the
-	// program needs none in the cluster.
+	// Args are the arguments with which the program calls Start. FlagArgs builds them from the flags of this process.
+	// If this process has arguments and Args is nil, Manifests logs a warning. If the program needs no arguments in the
+	// cluster, set an empty slice.
 	Args []string
 
-	// RegisterArgs are the arguments with which the program calls RegisterExtensions, for the Job of a split
-	// deployment (RegisterWebHook false). Empty: "register", then Args.
+	// RegisterArgs are the arguments with which the program calls RegisterExtensions, for the Job of a split deployment
+	// (RegisterWebHook false). Empty means "register" followed by Args.
 	RegisterArgs []string
 
-	// Env is the environment of both. GOMEMLIMIT follows the memory limit unless it stands here.
+	// Env is the environment of the serving and the registering pods. GOMEMLIMIT is derived from the memory limit
+	// unless Env sets it.
 	Env []corev1.EnvVar
 
-	// Name is that of the Deployment and what goes with it. Default OperatorFingerprint.
+	// Name is the name of the Deployment and of the objects that belong to it. Default OperatorFingerprint.
 	Name string
 
-	// ServiceAccountName is the name of the ServiceAccount that is made. Default Name.
+	// ServiceAccountName is the name of the ServiceAccount, which is among the objects. Default Name.
 	ServiceAccountName string
 
-	// Replicas is how many pods serve. 0 means 2, and 1 for a program without extensions, because each replica's
-	// watchers and reconcilers hear of everything.
+	// Replicas is the number of serving pods. 0 means 2, or 1 for a program without extensions, because the watchers
+	// and reconcilers of every replica see all events.
 	Replicas int32
 
-	// Labels stand on every object and pod, beside those by which the pods are selected.
+	// Labels are set on every object and pod, in addition to the labels that select the pods.
 	Labels map[string]string
 
-	// Annotations stand on every object and pod, beside ours: to keep a service mesh's proxy out of the pods, say.
+	// Annotations are set on every object and pod, in addition to the library's own. They can, for example, keep a
+	// service mesh's proxy out of the pods.
 	Annotations map[string]string
 
-	// PriorityClassName is the pods' PriorityClass. Empty is the cluster's default; system-cluster-critical suits a
-	// webhook whose policy is Fail.
+	// PriorityClassName is the pods' PriorityClass. Empty means the cluster's default. system-cluster-critical suits a
+	// webhook with failurePolicy Fail.
 	PriorityClassName string
 
-	// NodeSelector is what nodes must carry beside kubernetes.io/os=linux.
+	// NodeSelector holds the labels that a node must have in addition to kubernetes.io/os=linux.
 	NodeSelector map[string]string
 
-	// Tolerations are the pods'.
+	// Tolerations are the tolerations of the pods.
 	Tolerations []corev1.Toleration
 
-	// ImagePullSecrets name Secrets in the program's namespace, with which the image is pulled.
+	// ImagePullSecrets are the Secrets, in the program's namespace, with which the image is pulled.
 	ImagePullSecrets []corev1.LocalObjectReference
 
-	// Resources are the container's. Empty: requests of 50m CPU and 64Mi memory, and a memory limit of 256Mi and
-	// room for eight requests of MaxRequestBytes: 512Mi in all. A CPU limit would make calls late.
+	// Resources are the resources of the container. Empty means requests of 50m CPU and 64Mi memory, and a memory
+	// limit. The limit is 256Mi plus room for eight requests of MaxRequestBytes, so 512Mi by default. A CPU limit would
+	// delay calls.
 	Resources corev1.ResourceRequirements
 
-	// PodMonitor adds a PodMonitor (monitoring.coreos.com/v1), by which a Prometheus of the Prometheus operator finds
-	// the pods' metrics. Where those ask for a token, it comes with a ServiceAccount that may read metrics and nothing
-	// else, and a Secret with its token. It needs MetricsBindAddress.
+	// PodMonitor adds a PodMonitor (monitoring.coreos.com/v1), with which a Prometheus of the Prometheus operator finds
+	// the pods' metrics. If the metrics require a token, it also adds a ServiceAccount that can only read metrics, and
+	// a Secret with its token. It requires MetricsBindAddress.
 	PodMonitor bool
 }
 
-// FlagArgs gives the flags that were set as arguments of the form -name=value, in the order of their names, for
-// DeploymentOptions.Args. It leaves out those named in except: flags that are only for the machine at hand, as that of a
-// kubeconfig, and those that hold secrets, because arguments can be read in the manifests. A name in except that no flag
-// has is ignored, so that several flag sets may share one list. The result is never nil.
+// FlagArgs returns the flags that were set as arguments of the form -name=value, sorted by name, for
+// DeploymentOptions.Args. The result is never nil. Arguments that are not flags are not part of it.
 //
-// A value is what the flag's Value returns from String, so Set must take it: the package's own types do, but for flag.Func
-// and flag.BoolFunc, which forget it. Arguments that are no flags are not among the result.
+// It omits the flags in except. List there flags that apply only to the local machine, such as the path of a
+// kubeconfig. List secrets too, because the manifests expose the arguments. A name in except that matches no flag is
+// ignored, so that several flag sets can share one list.
+//
+// The value of a flag is the result of its Value's String method, so its Set method must accept that. The values of
+// package flag do, except those of flag.Func and flag.BoolFunc, which do not keep their value.
 func FlagArgs(flags *flag.FlagSet, except ...string) []string {
 	args := []string{}
 	flags.Visit(func(f *flag.Flag) {

@@ -1,5 +1,7 @@
 package eirinix
 
+// This file builds the handler and the webhook configurations of a Manager without a cluster.
+
 import (
 	"cmp"
 	"context"
@@ -21,63 +23,66 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
-// offlineHost stands in the URLs of webhooks for the Host that the options leave out. Nobody can call it.
+// offlineHost replaces a missing Host in the URLs of webhooks. It cannot be resolved.
 const offlineHost = "webhook.invalid"
 
-// Offline is what a Manager would serve and what it would register, for those who play the API server's part
-// themselves: tests, previews, checks in a pipeline. The configurations are the caller's own.
+// Offline holds the handler that a Manager serves and the configurations that it registers. It is for code that plays
+// the part of the API server: tests, previews, checks in a pipeline. The caller owns the configurations and can change
+// them.
 type Offline struct {
-	// Handler answers AdmissionReviews on the paths of the webhooks' URLs or Service references, as the started
-	// Manager does. It is safe for concurrent use.
+	// Handler answers AdmissionReviews on the paths of the webhooks' URLs or Service references, as the started Manager
+	// does. It is safe for concurrent use.
 	Handler http.Handler
 
-	// Mutating and Validating hold every field that an API server would fill in, but no caBundle, and not the entry
-	// by which Diagnose finds its way. Either is nil where there is no step of its kind.
+	// Mutating and Validating have every field set that an API server fills in, but no caBundle. The entry that
+	// Diagnose uses is missing too. Each is nil if there is no step of its kind.
 	Mutating   *admissionregistrationv1.MutatingWebhookConfiguration
 	Validating *admissionregistrationv1.ValidatingWebhookConfiguration
 
-	// Scheme and Mapper know the kinds that the rules were derived with.
+	// Scheme and Mapper are those that the rules were derived with.
 	Scheme *runtime.Scheme
 	Mapper meta.RESTMapper
 }
 
-// OfflineOptions says what a cluster would have told. The zero value is right for built-in kinds, and for kinds of
-// the scheme that are namespaced and have a regular plural.
+// OfflineOptions replaces the information that a cluster provides. The zero value is right for built-in kinds, and for
+// kinds of the scheme that are namespaced and have a regular plural.
 type OfflineOptions struct {
-	// Resources are kinds that the scheme does not hold, or that have an irregular plural or no namespace.
+	// Resources are the kinds that the scheme does not hold, that have an irregular plural or that are cluster-scoped.
 	Resources []OfflineResource
 
-	// Mapper is to be used instead of one made from the scheme and Resources.
+	// Mapper replaces the one that is made from the scheme and Resources.
 	Mapper meta.RESTMapper
 
-	// Observe is called when a step begins, on the step's goroutine and with its context, which holds the values
-	// of the HTTP request's; what it returns is called on the same goroutine when the step ends. Either may
-	// outlast the answer, where a step ignores its deadline. It must be safe for concurrent use.
+	// Observe is called when a step begins, on the step's goroutine and with its context, which holds the values of the
+	// HTTP request's context. The function that it returns is called on the same goroutine when the step ends. If a
+	// step ignores its deadline, both can run after the response has been sent. Observe must be safe for concurrent
+	// use.
 	Observe func(ctx context.Context, step string) (ended func(StepEnd))
 }
 
-// OfflineResource is a kind as a cluster serves it.
+// OfflineResource describes how a cluster serves a kind.
 type OfflineResource struct {
 	Kind          schema.GroupVersionKind
-	Resource      string // the plural, as in URLs and rules; left out, the kind's regular plural in lower case
-	ClusterScoped bool   // its objects belong to no namespace
+	Resource      string // the plural, as in URLs and rules; default: the kind's regular plural in lower case
+	ClusterScoped bool   // its objects are in no namespace
 }
 
-// StepEnd is how a step ended: with an error, which is nil for one that has nothing against the object; with a
-// Response, for an Extension; or with a panic.
+// StepEnd is the outcome of a step: an error, which is nil if the step accepts the object; a Response, for an
+// Extension; or a panic.
 type StepEnd struct {
 	Err      error
 	Response *admission.Response
-	Panic    any    // what it panicked with; nil for none
-	Stack    []byte // where it panicked
+	Panic    any    // the value it panicked with; nil if it did not panic
+	Stack    []byte // the stack of the panic
 }
 
-// errGoexit is the end of a step that neither returned nor panicked.
+// errGoexit is the outcome of a step that neither returned nor panicked.
 var errGoexit = errors.New("it ended its goroutine (runtime.Goexit, which t.FailNow calls too)")
 
-// Offline gives what Start would serve and register, without certificates, network or cluster. Options and
-// extensions must be as valid as for Start, but for the Host, which nobody calls. The steps are handed this
-// Manager; what is added later is not seen. Call it as often as you like, also before Start.
+// Offline returns the handler and the configurations that Start would serve and register. It needs no certificates,
+// network or cluster. The options and extensions must be as valid as for Start, but Host can be empty. The steps
+// receive this Manager. Extensions that are added later are not included. Offline can be called any number of times,
+// also before Start.
 func (m *ExtensionManager) Offline(o OfflineOptions) (*Offline, error) {
 	m.mu.Lock()
 	options, definitions := m.options, slices.Clone(m.steps)
@@ -140,7 +145,7 @@ func (o *Offline) configure(options ManagerOptions, entries []webhookconf.Entry)
 	}
 }
 
-// observe has every run of the step told.
+// observe makes begin and the function that it returns run around every call of the step.
 func observe(s *admit.Step, begin func(context.Context, string) func(StepEnd)) {
 	watched := func(ctx context.Context, run func() StepEnd) {
 		ended := begin(ctx, s.Name)

@@ -1,5 +1,7 @@
 package eirinix
 
+// This file declares the options of a Manager, with their defaults.
+
 import (
 	"cmp"
 	"context"
@@ -17,7 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 )
 
-// What an option left out means. The numbers of EiriniX are kept: programs rely on them.
+// The defaults of options. The values of EiriniX are kept, because programs rely on them.
 const (
 	defaultFingerprint     = "eirini-x"
 	defaultPort            = 443
@@ -27,160 +29,167 @@ const (
 	defaultServiceDrain    = 5 * time.Second
 )
 
-// ManagerOptions says where the extensions are served, for which pods, and how the Manager reaches the
-// cluster. The zero value of each field is a sensible default; URL mode needs Host, Service mode needs
-// ServiceName and WebhookNamespace. Validate tells everything that is wrong at once.
+// ManagerOptions configures where the extensions are served, for which pods, and how the Manager connects to the
+// cluster. The zero value of each field is a sensible default, except that URL mode needs Host, and Service mode needs
+// ServiceName and WebhookNamespace. Validate reports all errors at once.
 type ManagerOptions struct {
-	// Namespace holds the pods that are sent to the extensions, and that watchers and reconcilers see.
-	// Empty means all namespaces but the cluster's own (kube-system, kube-node-lease, kube-public) and,
-	// in Service mode, the webhook's.
+	// Namespace is the namespace of the pods that are sent to the extensions, and that watchers and reconcilers see.
+	// Empty means all namespaces except the cluster's own (kube-system, kube-node-lease, kube-public) and, in Service
+	// mode, the webhook's.
 	Namespace string
 
-	// Host, in URL mode, is the name or IP address (also IPv6) under which the API server calls this
-	// program: it stands in the webhook's URL and in the serving certificate. In Service mode it is the
-	// address to listen on; empty means all.
+	// Host, in URL mode, is the host name or IP address (IPv4 or IPv6) at which the API server calls this program. It
+	// becomes part of the webhook's URL and of the serving certificate. In Service mode it is the address to listen on,
+	// and empty means all addresses.
 	Host string
 
-	// Port is the port in the webhook's URL, or the port of the Service; unless ListenAddress says
-	// otherwise it is also the port to listen on. 0 means 443, and in URL mode the port of ListenAddress
-	// where that names one.
+	// Port is the port in the webhook's URL, or the port of the Service. It is also the port to listen on, unless
+	// ListenAddress sets another one. 0 means 443, or in URL mode the port of ListenAddress if that has one.
 	Port int32
 
-	// KubeConfig is the path of a kubeconfig file. Empty means: the service account of the pod, else
-	// $KUBECONFIG, else ~/.kube/config.
+	// KubeConfig is the path of a kubeconfig file. Empty means the service account of the pod, else $KUBECONFIG, else
+	// ~/.kube/config.
 	KubeConfig string
 
-	// RestConfig is the connection to use instead of one from a kubeconfig.
+	// RestConfig is used as the connection instead of a kubeconfig.
 	RestConfig *rest.Config
 
-	// OperatorFingerprint names what the Manager owns in the cluster: the Secret
-	// <fingerprint>-setupcertificate and the configuration <fingerprint>-mutating-hook. Two programs on
-	// one cluster need two fingerprints. Default "eirini-x".
+	// OperatorFingerprint is the prefix of the names of the Manager's objects in the cluster: the Secret
+	// <fingerprint>-setupcertificate and the configurations <fingerprint>-mutating-hook and
+	// <fingerprint>-validating-hook. Two programs in one cluster need different fingerprints. Default "eirini-x".
 	OperatorFingerprint string
 
-	// Domain is the end of webhook names, <step or group>.<fingerprint>.<domain>, which users see in denials. Default
-	// "eirinix.cloudfoundry.org".
+	// Domain is the suffix of webhook names, <step or group>.<fingerprint>.<domain>, which users see in denials.
+	// Default "eirinix.cloudfoundry.org".
 	Domain string
 
 	// SetupCertificateName is the name of the certificate Secret. Default <fingerprint>-setupcertificate.
 	SetupCertificateName string
 
-	// SetupCertificate set to false never creates or mends the certificate Secret: the Manager waits
-	// until another one (RegisterExtensions, in a split deployment) has. Default true.
+	// SetupCertificate set to false makes the Manager never create or repair the certificate Secret. It then waits
+	// until another process has created it, such as RegisterExtensions in a split deployment. Default true.
 	SetupCertificate *bool
 
-	// RegisterWebHook set to false serves without touching the webhook configuration, for the serving
-	// half of a split deployment; the other half calls RegisterExtensions. Default true.
+	// RegisterWebHook set to false makes the Manager serve without writing the webhook configuration. It is for the
+	// serving half of a split deployment, whose other half calls RegisterExtensions. Default true.
 	RegisterWebHook *bool
 
-	// ServiceName selects Service mode: the API server calls that Service in WebhookNamespace.
+	// ServiceName selects Service mode: the API server calls this Service in WebhookNamespace.
 	ServiceName string
 
-	// WebhookNamespace holds the Service and the certificate Secret. Required with ServiceName.
-	// Without it the Secret lies in Namespace, else in the pod's own namespace, else in the one of the
+	// WebhookNamespace is the namespace of the Service and of the certificate Secret. It is required with ServiceName.
+	// If it is empty, the Secret is in Namespace, else in the pod's own namespace, else in the namespace of the
 	// kubeconfig's context, else in "default".
 	WebhookNamespace string
 
-	// ListenAddress ("host:port") is the address to listen on where it differs from what is
-	// registered, behind a load balancer or a container port, say. Without it Service mode listens on
-	// Host:Port, and URL mode on Port of Host, if that is an IP address, or of all addresses. Port 0
-	// picks a free port: Addr tells which, and in URL mode with Port left out the URL carries it.
+	// ListenAddress ("host:port") is the address to listen on if it differs from the registered one, for example behind
+	// a load balancer or with a container port. If it is empty, Service mode listens on Host:Port. URL mode listens on
+	// Port, at Host if that is an IP address, else at all addresses.
+	//
+	// Port 0 in ListenAddress picks a free port, which Addr returns. In URL mode, if the option Port is 0 too, the URL
+	// contains the picked port.
 	ListenAddress string
 
-	// FailurePolicy says what becomes of a pod whose call fails: Fail (default) refuses it, Ignore
-	// lets it in unchanged.
+	// FailurePolicy decides about a pod whose call fails: Fail (default) refuses it, Ignore admits it unchanged.
 	FailurePolicy *admissionregistrationv1.FailurePolicyType
 
-	// FilterEiriniApps limits extensions and watchers to Cloud Foundry applications: pods with the
-	// label LabelSourceType=APP. Default false (EiriniX: true).
+	// FilterEiriniApps limits extensions and watchers to Cloud Foundry applications, which are the pods with the label
+	// LabelSourceType=APP. Default false (EiriniX: true).
 	FilterEiriniApps *bool
 
-	// WatcherStartRV is the resourceVersion after which watchers see events. Empty: from now on.
+	// WatcherStartRV is the resourceVersion after which watchers receive events. Empty means from now on.
 	WatcherStartRV string
 
-	// Context is the parent of GetContext and of the contexts that handlers get from it; when it ends,
-	// the Manager stops. Default context.Background.
+	// Context is the parent of the context that GetContext returns and of the contexts of handlers. When it ends, the
+	// Manager stops. Default context.Background.
 	Context *context.Context
 
-	// Logger is where everything is logged. Default zap's production logger (JSON on standard error).
+	// Logger receives all log lines. Default zap's production logger (JSON on standard error).
 	Logger *zap.SugaredLogger
 
-	// KubeManager is a controller-runtime manager of the program's own, which the Manager becomes a part of: its
-	// connection, scheme, cache, leader election and metrics are shared. Whoever starts it starts the Manager too: the
-	// program, or Start or Run, one of them. One that runs already when NewManager is called is joined by Start or Run. If its webhook server has certificates of its own (CertDir, or
-	// files where controller-runtime looks for them, with the CA's in ca.crt), that one serves; else one of ours does.
-	// Several Managers may share it, with a fingerprint each.
+	// KubeManager is the program's own controller-runtime manager. The Manager becomes a part of it, and uses its
+	// connection, scheme, cache, leader election and metrics. Starting the KubeManager starts the Manager too. Either
+	// the program starts it, or Start or Run does, but not both. If the KubeManager is already running when NewManager
+	// is called, call Start or Run.
+	//
+	// If the KubeManager's webhook server has certificates of its own, that server serves the extensions. The
+	// certificates are in CertDir, or in the files in which controller-runtime looks for them by default, with the CA's
+	// in ca.crt. Otherwise the Manager runs a server of its own. Several Managers, each with its own fingerprint, can
+	// share a KubeManager.
 	KubeManager manager.Manager
 
-	// Scheme is the scheme of GetKubeManager's client, where reconcilers need more than the built-in
-	// types.
+	// Scheme is the scheme of typed steps and of GetKubeManager's client, if they need more than the built-in types.
 	Scheme *runtime.Scheme
 
-	// UnregisterOnStop removes the webhook configuration when the Manager stops. It is for laptops:
-	// in a cluster a restart would leave a gap through which pods slip unchanged. Default false.
+	// UnregisterOnStop removes the webhook configuration when the Manager stops. It is for development on a laptop. In
+	// a cluster, pods would be admitted unchanged during every restart. Default false.
 	UnregisterOnStop bool
 
-	// MetricsBindAddress ("host:port") serves Prometheus metrics at /metrics. Empty: not served. On a loopback address
-	// or "localhost", which only the same machine or pod reaches, they are served over plain HTTP. On any other they are
-	// served over HTTPS, to callers with a bearer token that may get the non-resource URL /metrics; to find that out the
-	// program needs to create TokenReviews and SubjectAccessReviews. The certificate is the one that webhooks are
-	// served with, and a self-signed one while there is none.
+	// MetricsBindAddress ("host:port") is the address that serves Prometheus metrics at /metrics. Empty means that they
+	// are not served.
+	//
+	// On a loopback address or "localhost", which can only be reached from the same machine or pod, the metrics are
+	// served over plain HTTP. On any other address they are served over HTTPS, to clients with a bearer token that are
+	// allowed to get the non-resource URL /metrics. To check that, the program needs the right to create TokenReviews
+	// and SubjectAccessReviews. The certificate is that of the webhook, or a self-signed one as long as there is none.
 	MetricsBindAddress string
 
-	// MetricsUnauthenticated serves metrics on every address over plain HTTP, to every client that reaches the port.
+	// MetricsUnauthenticated serves metrics on any address over plain HTTP, to every client that can reach the port.
 	MetricsUnauthenticated bool
 
-	// HealthProbeBindAddress ("host:port") serves /healthz and /readyz over plain HTTP. Empty: not
-	// served. The webhook's own port always answers both, over HTTPS.
+	// HealthProbeBindAddress ("host:port") is the address that serves /healthz and /readyz over plain HTTP. Empty means
+	// none. The webhook's own port always serves both, over HTTPS.
 	HealthProbeBindAddress string
 
-	// MaxRequestBytes bounds one AdmissionReview. 0 means 32 MiB, more than any object the API server
-	// accepts can take: a legal 1 MB object arrives as a 12 MB review.
+	// MaxRequestBytes is the maximum size of one AdmissionReview. 0 means 32 MiB, which is enough for any object that
+	// the API server accepts: a legal 1 MB object arrives as a 12 MB review.
 	MaxRequestBytes int64
 
-	// Rotation holds the lifetimes of certificates. The defaults suit everyone but tests.
+	// Rotation holds the lifetimes of certificates. Only tests need to change the defaults.
 	Rotation Rotation
 
-	// DrainDelay is how long the Manager goes on serving after it was told to stop and has declared
-	// itself not ready, so that Services stop sending calls first. 0 means 5 s in Service mode and none
-	// in URL mode; negative means none.
+	// DrainDelay is the time for which a stopping Manager continues to serve after it reports itself not ready.
+	// Services stop sending calls in that time. 0 means 5 s in Service mode and none in URL mode. A negative value
+	// means none.
 	DrainDelay time.Duration
 
-	// Certificates is where serving certificates come from: FromFiles, FromSecret or FromCSR. nil means a CA of our
-	// own, kept in the certificate Secret, which nobody ever need think about; the Secret is not used otherwise.
+	// Certificates is the source of serving certificates: FromFiles, FromSecret or FromCSR. nil means a CA of the
+	// Manager's own, which is kept in the certificate Secret and needs no maintenance. With another source that Secret
+	// is not used.
 	Certificates CertificateSource
 
-	// ClientCA certifies who may call. Without it everybody who reaches the port may, as API servers show no
-	// certificate unless they are told to (docs/certificates.md says how). Health endpoints answer everybody.
+	// ClientCA certifies the clients that may call. Without it, every client that can reach the port may call. The
+	// reason is that API servers present no client certificate unless they are configured to (see
+	// docs/certificates.md). Health endpoints are open to every client.
 	ClientCA ClientCA
 
-	// ClientNames are the names of which a caller's certificate must have one, as its common name or among
-	// its DNS names. Empty: whoever ClientCA has certified may call.
+	// ClientNames are the accepted names of clients: the common name or a DNS name of a client's certificate must be
+	// one of them. Empty means that every client with a certificate of ClientCA may call.
 	ClientNames []string
 
-	// EnableHTTP2 offers HTTP/2 beside HTTP/1.1. API servers use it for loopback URLs only. Default false: it
-	// gains nothing, and has a history of floods (CVE-2023-44487).
+	// EnableHTTP2 offers HTTP/2 in addition to HTTP/1.1. Default false: API servers use HTTP/2 for loopback URLs only,
+	// so it gains nothing, and it has a history of denial-of-service attacks (CVE-2023-44487).
 	EnableHTTP2 bool
 
-	// KeyAlgorithm is the kind of the keys that are made: ECDSA-P256 (default), ECDSA-P384, RSA-2048,
-	// RSA-3072 or RSA-4096. A CA that exists keeps its key until it is rotated.
+	// KeyAlgorithm is the type of newly generated keys: ECDSA-P256 (default), ECDSA-P384, RSA-2048, RSA-3072 or
+	// RSA-4096. An existing CA keeps its key until it is rotated.
 	KeyAlgorithm string
 
-	// Deployment is what Manifests must be told of the program: its image first of all.
+	// Deployment holds the inputs of Manifests, in particular the program's image.
 	Deployment DeploymentOptions
 }
 
-// Rotation holds the lifetimes of the certificates that a Manager makes. Zero values are defaults.
+// Rotation holds the lifetimes of the certificates that a Manager issues. Zero values mean the defaults.
 type Rotation struct {
-	CALifetime   time.Duration // 10 years
-	LeafLifetime time.Duration // 7 days; renewed in memory at two thirds
+	CALifetime   time.Duration // default 10 years
+	LeafLifetime time.Duration // default 7 days; renewed in memory after two thirds of it
 
-	// Retain is how long a CA that was replaced stays trusted: LeafLifetime and a tenth. Every replica that still
-	// serves what it signed must have noticed by then.
+	// Retain is the time for which a replaced CA stays trusted. The default is LeafLifetime plus a tenth of it. Within
+	// that time, every replica must have replaced a serving certificate that the old CA signed.
 	Retain time.Duration
 }
 
-// withDefaults fills in what EiriniX's programs expect to read back from GetManagerOptions.
+// withDefaults fills in the defaults that EiriniX's programs expect from GetManagerOptions.
 func (o ManagerOptions) withDefaults() ManagerOptions {
 	if o.OperatorFingerprint == "" {
 		o.OperatorFingerprint = defaultFingerprint
@@ -202,7 +211,7 @@ func (o ManagerOptions) withDefaults() ManagerOptions {
 	}
 	if o.Logger == nil {
 		logger, err := zap.NewProduction()
-		if err != nil { // only where standard error cannot be opened
+		if err != nil { // only if standard error cannot be opened
 			logger = zap.NewNop()
 		}
 		o.Logger = logger.Sugar()
@@ -212,10 +221,10 @@ func (o ManagerOptions) withDefaults() ManagerOptions {
 
 func certificateName(fingerprint string) string { return fingerprint + "-setupcertificate" }
 
-// serviceMode tells whether the API server reaches us through a Service.
+// serviceMode reports whether the API server calls the program through a Service.
 func (o ManagerOptions) serviceMode() bool { return o.ServiceName != "" }
 
-// port is the port that is registered: in URL mode that of ListenAddress unless Port says otherwise.
+// port returns the registered port. In URL mode it defaults to the port of ListenAddress.
 func (o ManagerOptions) port() int32 {
 	if o.Port != 0 || o.ListenAddress == "" || o.serviceMode() {
 		return cmp.Or(o.Port, defaultPort)
@@ -224,12 +233,12 @@ func (o ManagerOptions) port() int32 {
 	return cmp.Or(int32(port), defaultPort)
 }
 
-// host is Host without the brackets of an IPv6 literal.
+// host returns Host without the brackets of an IPv6 literal.
 func (o ManagerOptions) host() string {
 	return strings.TrimSuffix(strings.TrimPrefix(o.Host, "["), "]")
 }
 
-// listen gives the address to listen on; port 0 asks for a free one.
+// listen returns the address to listen on. Port 0 requests a free port.
 func (o ManagerOptions) listen() (host string, port int, err error) {
 	if o.ListenAddress != "" {
 		host, service, err := net.SplitHostPort(o.ListenAddress)
@@ -248,7 +257,7 @@ func (o ManagerOptions) listen() (host string, port int, err error) {
 	return o.host(), int(o.port()), nil
 }
 
-// servingHosts are the names and addresses that the serving certificate must hold.
+// servingHosts returns the names and addresses that a serving certificate is issued for.
 func (o ManagerOptions) servingHosts() []string {
 	if o.serviceMode() {
 		name := o.ServiceName + "." + o.WebhookNamespace
@@ -257,10 +266,10 @@ func (o ManagerOptions) servingHosts() []string {
 	return []string{o.host()}
 }
 
-// calledHosts are those by which the API server calls, which any serving certificate must hold.
+// calledHosts returns the hosts that the API server calls, which every serving certificate must be valid for.
 func (o ManagerOptions) calledHosts() []string { return o.servingHosts()[:1] }
 
-// drainDelay resolves DrainDelay's default.
+// drainDelay returns DrainDelay with its default resolved.
 func (o ManagerOptions) drainDelay() time.Duration {
 	switch {
 	case o.DrainDelay != 0:
@@ -278,7 +287,7 @@ func (o ManagerOptions) caLifetime() time.Duration {
 	return o.Rotation.CALifetime
 }
 
-// retain is how long an old CA stays trusted.
+// retain returns the time for which an old CA stays trusted.
 func (o ManagerOptions) retain() time.Duration {
 	if o.Rotation.Retain == 0 {
 		return o.leafLifetime() + o.leafLifetime()/10

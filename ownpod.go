@@ -1,5 +1,7 @@
 package eirinix
 
+// This file warns about a program that is called for its own pods.
+
 import (
 	"context"
 	"os"
@@ -12,9 +14,9 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
-// warnOfOwnPod looks whether the pod that the program runs in can be told from those that are sent to it: where its own
-// namespace is not left out as a whole, a webhook that is down would be asked about the pod that brings it back. Outside of
-// a pod, and without the right to read it, there is nothing to look at.
+// warnOfOwnPod logs a warning if the program's own pod is sent to the program itself. That is the case if its namespace
+// is not excluded as a whole and the pod lacks the label. A webhook that is down would then be called for the pod that
+// is to restart it. Outside of a pod, or without the right to read it, there is no warning.
 func (m *ExtensionManager) warnOfOwnPod(ctx context.Context, log logr.Logger) {
 	own, err := os.ReadFile(podNamespaceFile)
 	if err != nil {
@@ -34,10 +36,10 @@ func (m *ExtensionManager) warnOfOwnPod(ctx context.Context, log logr.Logger) {
 	}
 }
 
-// unmarked says what is wrong with the pod; empty when nothing is, or nobody knows.
+// unmarked returns the problem with the pod, or "" if there is none or the pod cannot be read.
 func unmarked(ctx context.Context, clients cluster.Clients, o ManagerOptions, namespace, name string) string {
 	if o.serviceMode() && o.WebhookNamespace == namespace && o.Namespace != namespace || o.Namespace != "" && o.Namespace != namespace {
-		return "" // its namespace is left out, or not asked for
+		return "" // its namespace is excluded or not selected
 	}
 	pod, err := clients.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
 	if err != nil || pod.Labels[webhookconf.FingerprintLabel] == o.OperatorFingerprint {

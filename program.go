@@ -1,7 +1,7 @@
 package eirinix
 
-// This file makes what a Manager runs out of its options: the connection's copies of objects, certificates, and the
-// controller that keeps the cluster as it should be.
+// This file builds the parts of a running Manager from its options. They are the copies of the cluster's objects, the
+// certificates, and the controller that reconciles the webhook configurations.
 
 import (
 	"context"
@@ -25,18 +25,19 @@ import (
 )
 
 const (
-	// apiServerLag is how long other API servers are given to hear of a write: they watch the same etcd, which takes
-	// milliseconds.
+	// apiServerLag is the time that other API servers are given to observe a write. They watch the same etcd, which
+	// takes milliseconds.
 	apiServerLag = 2 * time.Second
 )
 
-// program is what a Manager runs, or a tool instead of it. Its fields do not change once it is shared.
+// program holds the parts of a running Manager, or of a one-off operation such as RegisterExtensions. Its fields do not
+// change once it is shared.
 type program struct {
 	m              *ExtensionManager
 	log            logr.Logger
 	clients        cluster.Clients
 	namespace      string           // of the certificate Secret and the Lease
-	objects        *cluster.Objects // nil in a short process, which reads everything anew
+	objects        *cluster.Objects // nil in a one-off operation, which reads every object from the API server
 	cache          cluster.Cache
 	configurations []webhookconf.Configuration
 	certificates   controller.Certificates
@@ -47,11 +48,11 @@ type program struct {
 	controller *controller.Controller
 }
 
-// versionsName is the name of the Lease in which versions of a program know each other.
+// versionsName returns the name of the Lease that holds the records of a program's versions.
 func (o ManagerOptions) versionsName() string { return o.OperatorFingerprint + "-versions" }
 
-// newProgram is called after the connection is made. With rights, which says what this process may do, objects are
-// followed once the caller runs program.objects.
+// newProgram is called after the connection has been made. rights holds the rights of this process. With rights, the
+// objects are followed once the caller runs program.objects. Without, every read goes to the API server.
 func (m *ExtensionManager) newProgram(rights *diagnose.Preflight, log logr.Logger) (*program, error) {
 	clients, err := m.clients()
 	if err != nil {
@@ -85,13 +86,14 @@ func (m *ExtensionManager) newProgram(rights *diagnose.Preflight, log logr.Logge
 	return p, err
 }
 
-// owner names the deployment in its configurations: by its certificate Secret, whether that is in use or not.
+// owner identifies the deployment in its configurations. It is the name of the certificate Secret, even if that is not
+// in use.
 func (p *program) owner() string {
 	return p.namespace + "/" + p.m.GetManagerOptions().SetupCertificateName
 }
 
-// newController completes the program: it is called when the steps and the address are known. registered are the options
-// of the configurations.
+// newController completes the program, and is called once the steps and the address are known. registered holds the
+// options of the configurations. changes modify the controller's configuration.
 func (p *program) newController(steps resolved, registered webhookconf.Options, changes ...func(*controller.Config)) *controller.Controller {
 	o, m := p.m.GetManagerOptions(), p.m
 	p.resolved, p.canary = steps, m.newCanary(steps)
@@ -119,7 +121,7 @@ func (p *program) newController(steps resolved, registered webhookconf.Options, 
 	return p.controller
 }
 
-// report tells of the program in metrics and Events, until ctx ends.
+// report returns a Report that publishes the program's state as metrics and, with events, as Events, until ctx ends.
 func (p *program) report(ctx context.Context, events bool) *controller.Report {
 	clients := p.clients
 	if !events {
@@ -128,7 +130,8 @@ func (p *program) report(ctx context.Context, events bool) *controller.Report {
 	return controller.NewReport(ctx, p.namespace, p.m.GetManagerOptions().SetupCertificateName, ctrlmetrics.Registry, clients, p.log)
 }
 
-// diagnosis is about this program. listen is where this process listens, if it does.
+// diagnosis returns the configuration of a diagnosis of this program. listen is the address that this process listens
+// on; it is empty if it does not listen.
 func (p *program) diagnosis(ctx context.Context, listen string) diagnose.Config {
 	c := diagnose.Config{
 		Clients: p.clients, Options: p.desired.Options, Entries: p.desired.Entries, Owner: p.owner(), Canary: p.canary,
@@ -153,7 +156,7 @@ func (p *program) diagnosis(ctx context.Context, listen string) diagnose.Config 
 	return c
 }
 
-// describeSteps logs the calls that each step is registered for, and what others wait for.
+// describeSteps logs the calls that each step is registered for, and why the other steps are held back.
 func (p *program) describeSteps() {
 	for _, w := range p.resolved.waiting {
 		p.log.Info("a step is held back until the cluster serves its kind; all others are not", "step", w.name, "reason", w.why.Error())
@@ -168,9 +171,9 @@ func (p *program) describeSteps() {
 	}
 }
 
-// owningNamespace refers to the namespace that the program lives in, so that the configurations go when it goes: a webhook
-// that has been deleted with everything around it blocks no cluster. Without the right to read it, or without such a
-// namespace, the owner that a configuration has stays.
+// owningNamespace returns an owner reference to the program's namespace, so that the configurations are deleted with
+// the namespace. A webhook that has been deleted with its namespace then blocks no cluster. If the namespace does not
+// exist or must not be read, it returns nil, and a configuration keeps its current owner.
 func (p *program) owningNamespace(ctx context.Context) *metav1.OwnerReference {
 	var ns *corev1.Namespace
 	err := cluster.Retry(ctx, p.log, "the namespace "+p.namespace, func(ctx context.Context) (err error) {
@@ -185,7 +188,7 @@ func (p *program) owningNamespace(ctx context.Context) *metav1.OwnerReference {
 	return webhookconf.OwnedByNamespace(ns)
 }
 
-// options are those of the configurations.
+// options returns the options of the configurations.
 func (p *program) options(ctx context.Context, port int32, owned bool) webhookconf.Options {
 	o := p.m.GetManagerOptions().webhookOptions(port)
 	if owned {
@@ -194,7 +197,7 @@ func (p *program) options(ctx context.Context, port int32, owned bool) webhookco
 	return o
 }
 
-// webhookOptions is what the options say of the configurations. port is the one that the API server calls.
+// webhookOptions returns the options of the configurations. port is the port that the API server calls.
 func (o ManagerOptions) webhookOptions(port int32) webhookconf.Options {
 	return webhookconf.Options{
 		Fingerprint: o.OperatorFingerprint,

@@ -1,6 +1,6 @@
 package eirinix
 
-// This file is about readiness: Ready, and /readyz.
+// This file implements readiness: Ready and /readyz.
 
 import (
 	"errors"
@@ -13,14 +13,15 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
-// Ready is closed once extensions are served and registered, and the certificate that is served verifies
-// against the caBundle that the API server holds; for a Manager without extensions, once it runs. Each API
-// server takes some milliseconds more to act on a new configuration, and tells nobody when it has. Ready
-// stays open when Start returns an error.
+// Ready returns a channel that is closed once the extensions are served and registered, and the serving certificate
+// verifies against the caBundle in the API server. For a Manager without extensions it is closed once the Manager runs.
+// It stays open if Start returns an error.
+//
+// Each API server takes some more milliseconds to apply a new configuration, and does not report when it has.
 func (m *ExtensionManager) Ready() <-chan struct{} { return m.ready }
 
-// Addr is the address that the Manager listens on, with the port that was picked where ListenAddress asked
-// for a free one. It is nil until the port is open.
+// Addr returns the address that the Manager listens on, with the port that was picked if ListenAddress requested a free
+// one. It is nil until the port is open.
 func (m *ExtensionManager) Addr() net.Addr {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -30,7 +31,7 @@ func (m *ExtensionManager) Addr() net.Addr {
 	return m.serving.Addr()
 }
 
-// setReady is called once.
+// setReady makes the Manager ready for the first time. It must be called only once.
 func (m *ExtensionManager) setReady() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -38,8 +39,8 @@ func (m *ExtensionManager) setReady() {
 	close(m.ready)
 }
 
-// trusted notes whether API servers trust what is served here. It has no effect before the first Ready, nor once the
-// Manager stops.
+// trusted records whether API servers trust the serving certificate: doubt is nil if they do, else the reason. It has
+// no effect before the Manager was first ready, nor once it stops.
 func (m *ExtensionManager) trusted(doubt error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -52,22 +53,24 @@ func (m *ExtensionManager) trusted(doubt error) {
 	}
 }
 
-// setUnready notes why the Manager is not ready; before the first Ready it is what it waits for.
+// setUnready records the reason why the Manager is not ready. Before it is first ready, this is the condition that it
+// waits for.
 func (m *ExtensionManager) setUnready(why error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.unready = why
 }
 
-// checkReady is nil when the Manager is ready, else why not.
+// checkReady returns nil if the Manager is ready, else the reason why it is not.
 func (m *ExtensionManager) checkReady() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.unready
 }
 
-// becomeReady returns a function for the controller, which reports after each pass whether API servers can call this
-// process. ready is closed with the first time that they can.
+// becomeReady returns a function with which the controller reports whether API servers can call this process: nil if
+// they can, else the reason why not. ready is closed the first time that they can. A final error before that is sent to
+// failed.
 func (m *ExtensionManager) becomeReady(p *program, ready chan<- struct{}, failed chan<- error) func(error) {
 	var was atomic.Bool
 	waits := cluster.Limit{}
@@ -90,7 +93,8 @@ func (m *ExtensionManager) becomeReady(p *program, ready chan<- struct{}, failed
 	}
 }
 
-// isFinal reports whether an error ends the program: its fingerprint is in use elsewhere, or it may not do what it must.
+// isFinal reports whether an error ends the program: another program uses its fingerprint, or it lacks a right that it
+// must have.
 func isFinal(err error) bool {
 	_, owned := errors.AsType[*webhookconf.OwnedElsewhereError](err)
 	_, other := errors.AsType[*controller.AnotherProgramError](err)

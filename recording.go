@@ -1,5 +1,7 @@
 package eirinix
 
+// This file records admission requests with their responses, for replaying them in a test.
+
 import (
 	"context"
 	"errors"
@@ -16,51 +18,57 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/record"
 )
 
-// recordingPatience is what the end of Run gives a recording to get written.
+// recordingPatience is the time that the end of Run allows for finishing a recording.
 const recordingPatience = 5 * time.Second
 
-// Recording says what Record writes, and where.
+// Recording configures the content and the location of the files that Record writes.
 type Recording struct {
-	// Dir is the folder, made if it is missing, with mode 0700. It belongs to one recording of one process at a
-	// time; what else lies in it stays. One that others may write to gets a warning. The Deployment of Manifests has a
-	// read-only filesystem: mount an emptyDir, and give a folder in it. Required.
+	// Dir is the directory to write to. It is created with mode 0700 if it is missing. Only one recording of one
+	// process can use it at a time. Other files in it are left alone. A directory that other users can write to causes
+	// a warning. Pods of the Deployment from Manifests have a read-only file system: mount an emptyDir and use a
+	// directory in it. Required.
 	Dir string
 
-	// MaxFiles and MaxBytes bound what lies in Dir, also of earlier recordings: the oldest files go first.
-	// Defaults: 1000 files, 256 MiB.
+	// MaxFiles and MaxBytes limit the recorded files in Dir, including those of earlier recordings. The oldest files
+	// are deleted first. Defaults: 1000 files, 256 MiB.
 	MaxFiles int
 	MaxBytes int64
 
-	// Only says which requests are recorded. It sees them whole. Calls of it do not overlap, and nobody's answer
-	// waits for them. Default: all.
+	// Only reports whether a request is recorded. It receives the complete request, before redaction. Its calls do not
+	// overlap, and no response waits for them. Default: all requests are recorded.
 	Only func(*admissionv1.AdmissionRequest) bool
 
-	// Redact takes out of an object (the new one, the old one, the one that the patch makes) what must not be
-	// written, beside what is always taken out; numbers in it are json.Number. Calls of it do not overlap. A
-	// request in which it panics is not recorded.
+	// Redact removes from an object all data that must not be written, in addition to the data that is always redacted.
+	// It is called for the new object, the old object and the patched one. Numbers in an object are of type
+	// json.Number. Its calls do not overlap. A request for which it panics is not recorded.
 	Redact func(object map[string]any)
 
-	// SecretData leaves the data of Secrets, tokens and credentials as they are, for a desk that may see them.
+	// SecretData keeps the data of Secrets, tokens and credentials. Set it only if everyone with access to the files is
+	// allowed to read those.
 	SecretData bool
 }
 
-// recording is a Record that goes on.
+// recording is a Record in progress.
 type recording struct {
 	*record.Recorder
 	counts struct{ written, dropped, failed atomic.Int64 }
-	end    func() // logs once how it ended
+	end    func() // logs once how the recording ended
 }
 
-// Record writes the AdmissionReviews that this Manager answers from now on into files, one for each call, with the
-// answer: eirinixtest.Harness.Replay sends them to your extensions again, at a desk. Call it whenever you like, before
-// Run or while it runs; stop, or the end of Run, ends it. stop waits for the calls that are being answered and written, or
-// until its context ends; it is not for a step, which would wait for itself.
+// Record writes the AdmissionReviews that this Manager answers from now on, with their responses, to files, one for
+// each call. eirinixtest.Harness.Replay sends them to the extensions again, in a test. Record can be called at any
+// time, before Run or while it runs. The recording ends when stop is called or Run ends.
 //
-// Data and stringData of Secrets, tokens and credentials are replaced by placeholders, also where the call repeats them.
-// What else is in other kinds is written as it came, so give Redact if pods carry passwords. A call never waits for the
-// disk: what it cannot take in time is dropped, and the log tells how much.
+// stop waits for the calls in flight to be answered and written, or until its context ends. A step must not call stop,
+// because it would wait for itself.
 //
-// The error says what is wrong with the Recording, that nothing can be written to Dir, or that another one goes on.
+// The values of data and stringData of Secrets, and tokens and credentials, are replaced with placeholders, also
+// wherever else the call repeats them. Objects of other kinds are written unchanged, so set Redact if pods contain
+// passwords. A call never waits for the disk: requests that cannot be written in time are dropped, and the number of
+// dropped requests is logged.
+//
+// Record returns an error if the Recording is invalid, if Dir cannot be written to, or if another recording is in
+// progress.
 func (m *ExtensionManager) Record(r Recording) (stop func(context.Context) error, err error) {
 	log := m.logr().WithValues("recording", r.Dir)
 	if !m.records.CompareAndSwap(false, true) {
@@ -69,7 +77,7 @@ func (m *ExtensionManager) Record(r Recording) (stop func(context.Context) error
 	now := &recording{}
 	now.Recorder, err = record.New(record.Options{
 		Dir: r.Dir, MaxFiles: r.MaxFiles, MaxBytes: r.MaxBytes, Only: r.Only, Redact: r.Redact, SecretData: r.SecretData, Log: log,
-		Paths: func(called string) bool { return path.Base(called) != diagnose.CanaryName }, // which nobody replays
+		Paths: func(called string) bool { return path.Base(called) != diagnose.CanaryName }, // a diagnosis is not worth replaying
 		Counted: func(outcome string) {
 			switch outcome {
 			case record.Written:
@@ -104,7 +112,7 @@ func (m *ExtensionManager) endRecording(ctx context.Context, r *recording) error
 	return nil
 }
 
-// stopRecording ends what the program has not ended.
+// stopRecording ends a recording that the program has not stopped itself.
 func (m *ExtensionManager) stopRecording() {
 	r := m.recording.Load()
 	if r == nil {
@@ -117,7 +125,7 @@ func (m *ExtensionManager) stopRecording() {
 	}
 }
 
-// recorded is the handler, whose calls are recorded as long as somebody wants it.
+// recorded wraps a handler so that its calls are recorded while a recording is in progress.
 func (m *ExtensionManager) recorded(handler http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if now := m.recording.Load(); now != nil {

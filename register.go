@@ -1,5 +1,7 @@
 package eirinix
 
+// This file registers the webhooks without serving them, and removes their registration.
+
 import (
 	"context"
 	"fmt"
@@ -14,23 +16,25 @@ const (
 	// unregisterTimeout bounds the removal of the configurations when a Manager stops.
 	unregisterTimeout = 10 * time.Second
 
-	// registerTimeout bounds RegisterExtensions, which waits for no API server.
+	// registerTimeout bounds RegisterExtensions, which does not wait for an API server that is not available yet.
 	registerTimeout = 15 * time.Second
 )
 
-// RegisterExtensions makes or adopts the certificate Secret and writes the webhook configurations, once, and a second call
-// changes nothing. Its entries replace those of any other version at once: it is the order of a person. It does not serve,
-// and does not wait for an API server: after some seconds without one it returns the error. It is the registering half of
-// a split deployment; the serving half runs with RegisterWebHook set to false and the same extensions, options and
-// fingerprint. Roll out the serving half first: it answers for the earlier version's steps, too.
+// RegisterExtensions creates or adopts the certificate Secret and writes the webhook configurations, once. A second
+// call changes nothing. Its entries replace those of every other version at once, because an operator requests them. It
+// does not serve. If the API server is not available, it returns the error after some seconds.
 //
-// A CA that is not needed any more leaves the caBundles in a later call, Rotation.Retain after the first one that has
-// found it so.
+// It is the registering half of a split deployment. The serving half runs with RegisterWebHook set to false and the
+// same extensions, options and fingerprint. Roll out the serving half first, because it also answers the calls for the
+// steps of the earlier version.
+//
+// A CA that is no longer needed is removed from the caBundles by a later call. That call must come at least
+// Rotation.Retain after the first one that found the CA unneeded.
 func (m *ExtensionManager) RegisterExtensions() error {
 	return m.logged("RegisterExtensions", m.registerExtensions())
 }
 
-// logged logs the error that a method returns: programs drop it.
+// logged logs the error that a method returns, because programs tend to ignore it.
 func (m *ExtensionManager) logged(method string, err error) error {
 	if err != nil {
 		m.logr().Error(err, method+" failed")
@@ -54,7 +58,7 @@ func (m *ExtensionManager) registerExtensions() error {
 	log := m.logr()
 	p, err := m.newProgram(nil, log)
 	if err != nil {
-		return err // names itself
+		return err // already has the prefix
 	}
 	rights := m.preflight(ctx, manifest.Registering, log)
 	steps, err := m.resolveAll()
@@ -74,9 +78,11 @@ func (m *ExtensionManager) registerExtensions() error {
 	return nil
 }
 
-// Unregister removes the webhook configurations, so that the API server calls this program no more. The
-// certificate Secret stays: the next start adopts it. A configuration that is not there is no error. A Manager that runs
-// goes on serving, without putting back what was removed; other replicas do put it back, so stop them first.
+// Unregister removes the webhook configurations, so that the API server no longer calls this program. The certificate
+// Secret stays, and the next start adopts it. A missing configuration is not an error.
+//
+// A running Manager continues to serve, and does not restore the removed configurations. Other replicas do restore
+// them, so stop those first.
 func (m *ExtensionManager) Unregister(ctx context.Context) error {
 	p, err := m.newProgram(nil, m.logr())
 	if err != nil {
@@ -85,18 +91,18 @@ func (m *ExtensionManager) Unregister(ctx context.Context) error {
 	loop := p.newController(resolved{}, p.options(ctx, 0, false), func(c *controller.Config) { c.Leases = nil })
 	running := m.program.Load()
 	if running != nil {
-		running.controller.Stop(ctx) // or it would write them again at once
+		running.controller.Stop(ctx) // otherwise it would write them again at once
 	}
 	if err := loop.Remove(ctx); err != nil {
 		if running != nil {
-			running.controller.Resume() // the configurations that are left are looked after again
+			running.controller.Resume() // the remaining configurations are reconciled again
 		}
 		return fmt.Errorf("eirinix: %w", err)
 	}
 	return nil
 }
 
-// prefixed puts the package's name in front of an error that does not have it yet.
+// prefixed adds the package's name to an error that does not have that prefix yet.
 func prefixed(err error) error {
 	if strings.HasPrefix(err.Error(), "eirinix: ") {
 		return err

@@ -1,5 +1,7 @@
 package eirinix
 
+// This file runs a Manager: Start, Run and Stop.
+
 import (
 	"context"
 	"errors"
@@ -17,11 +19,11 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/manifest"
 )
 
-// errStopped is the cause of a stop that was asked for.
+// errStopped is the cause of a requested stop.
 var errStopped = errors.New("the Manager was stopped")
 
-// Start is Run until SIGINT or SIGTERM. On the first signal it drains and returns nil; on a second one it
-// returns at once with an error, whatever is still in flight. It logs the error that it returns.
+// Start is Run until SIGINT or SIGTERM. On the first signal it drains and returns nil. On a second signal it returns an
+// error at once, even with calls in flight. It logs the error that it returns.
 func (m *ExtensionManager) Start() error { return m.logged("Start", m.start()) }
 
 func (m *ExtensionManager) start() error {
@@ -44,12 +46,12 @@ func (m *ExtensionManager) start() error {
 	}
 }
 
-// Run serves the extensions, and runs watchers and reconcilers, until ctx ends, Stop is called or something
-// fails for good. It returns nil after a stop. An API server that is not there yet is waited for, with a
-// message each time; missing rights, a port that is taken and a kubeconfig that cannot be used are errors.
+// Run serves the extensions, and runs watchers and reconcilers, until ctx ends, Stop is called or a permanent error
+// occurs. It returns nil after a stop. If the API server is not available yet, Run waits for it and logs every attempt
+// that fails. Missing rights, a port that is in use and an unusable kubeconfig are errors.
 //
-// On the way out the Manager declares itself not ready, goes on serving for DrainDelay, finishes the calls
-// in flight and leaves the webhook configuration in place, unless UnregisterOnStop says otherwise.
+// When it stops, the Manager reports itself not ready, continues to serve for DrainDelay and finishes the calls in
+// flight. The webhook configuration stays in place, unless UnregisterOnStop is set.
 func (m *ExtensionManager) Run(ctx context.Context) error {
 	if err := m.Validate(); err != nil {
 		return err
@@ -68,8 +70,8 @@ func (m *ExtensionManager) Run(ctx context.Context) error {
 	return nil
 }
 
-// begin makes the Manager run once. The context that it returns asks for the stop; the one that GetContext
-// gives lives on until everything has been drained, because handlers in flight may use it.
+// begin makes sure that the Manager runs only once. The context that it returns ends when a stop is requested. The
+// context of GetContext ends only after everything has been drained, because handlers in flight can use it.
 func (m *ExtensionManager) begin(parent context.Context) (context.Context, func(), error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -80,7 +82,7 @@ func (m *ExtensionManager) begin(parent context.Context) (context.Context, func(
 	ctx, cancel := context.WithCancelCause(parent)
 	unlink := context.AfterFunc(m.root, func() { cancel(errStopped) })
 	if m.root.Err() != nil {
-		cancel(errStopped) // AfterFunc runs in a goroutine of its own, perhaps later than our first look
+		cancel(errStopped) // AfterFunc runs in its own goroutine, perhaps only after the caller checks ctx
 	}
 	running, stopRunning := context.WithCancel(context.WithoutCancel(parent))
 	m.running = logf.IntoContext(running, m.log())
@@ -88,28 +90,28 @@ func (m *ExtensionManager) begin(parent context.Context) (context.Context, func(
 		unlink()
 		cancel(errStopped)
 		stopRunning()
-		m.Stop() // a Watch that runs beside ends too
+		m.Stop() // ends a concurrent Watch too
 		m.stopRecording()
 		m.setUnready(errStopped)
 	}, nil
 }
 
-// Stop makes Start, Run and Watch return after they have drained. It may be called more than once, from any
-// goroutine and from a handler, and before Start, which then returns at once.
+// Stop makes Start, Run and Watch return after they have drained. It can be called more than once, from any goroutine
+// and from a handler. If it is called before Start, Start returns at once.
 func (m *ExtensionManager) Stop() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.stop()
 }
 
-// logr is the logger of the options as a logr.Logger.
+// logr returns the logger of the options as a logr.Logger.
 func (m *ExtensionManager) logr() logr.Logger {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.log()
 }
 
-// run brings everything up in order and down again in reverse. Its error is errStopped after a stop.
+// run starts everything in order and stops it in reverse order. Its error is errStopped after a stop.
 func (m *ExtensionManager) run(ctx context.Context) error {
 	log := m.logr()
 	if err := m.awaitAPIServer(ctx, log); err != nil {
@@ -127,8 +129,8 @@ func (m *ExtensionManager) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// controller-runtime's packages log through one logger for the whole process, and complain with a stack
-	// trace when nobody sets it. The first to set it wins, so a program's own choice stands.
+	// controller-runtime's packages log through one logger for the whole process, and log a complaint with a stack
+	// trace if none is set. The first call wins, so a logger that the program has set is kept.
 	logf.SetLogger(log)
 	for _, r := range m.ListReconcilers() {
 		if err := r.Register(m); err != nil {
@@ -136,15 +138,14 @@ func (m *ExtensionManager) run(ctx context.Context) error {
 		}
 	}
 
-	// What runs in the background ends after the server has been drained: caches serve the handlers of
-	// calls in flight.
+	// Background tasks end after the server has been drained, because handlers of calls in flight use the caches.
 	background, stopBackground := context.WithCancel(context.WithoutCancel(ctx))
 	var tasks sync.WaitGroup
 	defer tasks.Wait()
 	defer stopBackground()
-	watching, stopWatching := context.WithCancel(ctx) // ends also after a start that failed
+	watching, stopWatching := context.WithCancel(ctx) // also ends after a failed start
 	defer stopWatching()
-	failed := make(chan error, 4) // one place for each that may send
+	failed := make(chan error, 4) // one slot for each possible sender
 	if m.startsKubeManager() {
 		tasks.Go(func() { failed <- m.runKubeManager(background, kubeManager) })
 	}
@@ -175,7 +176,7 @@ func (m *ExtensionManager) run(ctx context.Context) error {
 	return err
 }
 
-// awaitAPIServer returns when the API server has given any answer at all.
+// awaitAPIServer waits until the API server responds, be it with Forbidden.
 func (m *ExtensionManager) awaitAPIServer(ctx context.Context, log logr.Logger) error {
 	clients, err := m.clients()
 	if err != nil {
@@ -185,7 +186,7 @@ func (m *ExtensionManager) awaitAPIServer(ctx context.Context, log logr.Logger) 
 	err = cluster.Retry(ctx, log, "the API server", func(ctx context.Context) error {
 		err := clients.Discovery().RESTClient().Get().AbsPath("/version").Do(ctx).Error()
 		if apierrors.IsForbidden(err) {
-			return nil // it does answer
+			return nil // it does respond
 		}
 		return err
 	})
@@ -205,7 +206,7 @@ func (m *ExtensionManager) apiServer() string {
 	return "(unknown)"
 }
 
-// startsKubeManager tells whether the controller-runtime manager is ours to start.
+// startsKubeManager reports whether this Manager has to start the controller-runtime manager.
 func (m *ExtensionManager) startsKubeManager() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -220,7 +221,8 @@ func (m *ExtensionManager) runKubeManager(ctx context.Context, mgr manager.Manag
 	return errStopped
 }
 
-// stoppedOr tells a stop from a failure: an operation that a stop has interrupted did not fail.
+// stoppedOr returns errStopped if ctx has ended, because an operation that a stop interrupts has not failed. Otherwise
+// it returns err with the package's prefix.
 func stoppedOr(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return errStopped

@@ -1,5 +1,7 @@
 package eirinix
 
+// This file serves the steps: it opens the port, keeps the steps registered, and drains on the way out.
+
 import (
 	"cmp"
 	"context"
@@ -26,12 +28,12 @@ const (
 	// startTimeout bounds the opening of the port.
 	startTimeout = 30 * time.Second
 
-	// leaveTimeout bounds the word to other versions that a replica stops.
+	// leaveTimeout bounds the request that records a stopping replica for other versions.
 	leaveTimeout = 3 * time.Second
 )
 
-// serve opens the port and registers the steps. The function that it returns undoes what was done, also
-// after an error: it drains, then closes the port.
+// serve opens the port and registers the steps. The returned function drains and then closes the port. After an error
+// it does nothing.
 func (m *ExtensionManager) serve(ctx, background context.Context, tasks *sync.WaitGroup, failed chan<- error, rights *diagnose.Preflight, log logr.Logger) (func() error, error) {
 	nothing := func() error { return nil }
 	p, err := m.obtain(ctx, background, tasks, rights, log)
@@ -104,7 +106,7 @@ func (m *ExtensionManager) serve(ctx, background context.Context, tasks *sync.Wa
 	return func() error { return m.drain(o, server, log) }, nil //nolint:contextcheck // ctx has ended by then
 }
 
-// obtain follows the objects of the program, and returns when there is a certificate to serve.
+// obtain starts following the objects of the program, and returns once there is a serving certificate.
 func (m *ExtensionManager) obtain(ctx, background context.Context, tasks *sync.WaitGroup, rights *diagnose.Preflight, log logr.Logger) (*program, error) {
 	p, err := m.newProgram(rights, log)
 	if err != nil {
@@ -119,7 +121,8 @@ func (m *ExtensionManager) obtain(ctx, background context.Context, tasks *sync.W
 	if err := p.objects.Seen(ctx); err != nil {
 		return nil, err
 	}
-	// Only a serving half waits for what others make; a process that registers makes it, or fails and says why.
+	// Only a serving half waits for objects that another process makes. A process that registers makes them itself, or
+	// fails with an error.
 	o := m.GetManagerOptions()
 	wait := !*o.RegisterWebHook || !*o.SetupCertificate
 	return p, cluster.Retry(ctx, log, "the certificates", func(ctx context.Context) error {
@@ -131,7 +134,7 @@ func (m *ExtensionManager) obtain(ctx, background context.Context, tasks *sync.W
 	})
 }
 
-// open makes the server and has it listen.
+// open makes the server and starts it.
 func (m *ExtensionManager) open(ctx, background context.Context, tasks *sync.WaitGroup, failed chan<- error, p *program, steps resolved, rights *diagnose.Preflight) (server, *admit.Handler, error) {
 	server, handler, err := m.newServer(p.certificates, p.log)
 	if err != nil {
@@ -146,9 +149,9 @@ func (m *ExtensionManager) open(ctx, background context.Context, tasks *sync.Wai
 		if err := cluster.Retry(ctx, p.log, "the client CAs", callers.Read); err != nil {
 			return nil, nil, err
 		}
-		server.(*serving.Server).Clients = callers.Clients // Validate has seen to it that it is ours
+		server.(*serving.Server).Clients = callers.Clients // with ClientCA, Validate allows only our own server
 	}
-	// API servers may call at once, also by the registration of another version.
+	// API servers can call as soon as the port is open, because another version can be registered already.
 	p.resolved, p.canary = steps, m.newCanary(steps)
 	if err := m.serveSteps(handler, p, rollout.RoutesIn(ctx, p.cache, p.namespace, m.GetManagerOptions().versionsName())); err != nil {
 		return nil, nil, err
@@ -173,7 +176,7 @@ func (m *ExtensionManager) open(ctx, background context.Context, tasks *sync.Wai
 	return server, handler, nil
 }
 
-// serveSteps serves the steps, also on the paths of other versions, and the canary on both of its paths.
+// serveSteps serves the steps, including those on the paths of other versions, and the canary on both of its paths.
 func (m *ExtensionManager) serveSteps(handler *admit.Handler, p *program, routes map[string]rollout.Route) error {
 	own := map[string]rollout.Route{}
 	for path, route := range routes {
@@ -192,8 +195,9 @@ func (m *ExtensionManager) serveSteps(handler *admit.Handler, p *program, routes
 	return nil
 }
 
-// awaitKinds looks whether the cluster serves what steps wait for, at most every 30 s, until it does or ctx ends. begin has
-// the steps served and registered that wait no more.
+// awaitKinds checks repeatedly whether the cluster serves the kinds that steps wait for, until all are served or ctx
+// ends. The delay between two checks doubles from 1 s to 30 s. begin serves and registers the steps whose kinds are
+// served by then.
 func (m *ExtensionManager) awaitKinds(ctx context.Context, log logr.Logger, known resolved, begin func(resolved) error) {
 	for delay := time.Second; len(known.waiting) > 0; delay = min(2*delay, 30*time.Second) {
 		if cluster.Sleep(ctx, cluster.Jittered(delay)) != nil {
@@ -211,7 +215,7 @@ func (m *ExtensionManager) awaitKinds(ctx context.Context, log logr.Logger, know
 	}
 }
 
-// registeredPort is the port that the API server is told.
+// registeredPort returns the port that is registered for the API server.
 func (m *ExtensionManager) registeredPort(o ManagerOptions, server server) int32 {
 	_, port, _ := o.listen()
 	if _, hosted := server.(*serving.Hosted); (port == 0 || hosted) && o.Port == 0 && !o.serviceMode() {
@@ -223,7 +227,7 @@ func (m *ExtensionManager) registeredPort(o ManagerOptions, server server) int32
 func (m *ExtensionManager) newServer(certs controller.Certificates, log logr.Logger) (server, *admit.Handler, error) {
 	o := m.GetManagerOptions()
 	metrics, err := admit.NewMetrics(ctrlmetrics.Registry)
-	if err != nil { // a program has metrics of its own by our names; it still is a webhook
+	if err != nil { // the program has metrics of its own with these names, but can still serve webhooks
 		log.Error(err, "metrics cannot be registered; there will be none")
 		metrics = nil
 	}
@@ -282,19 +286,21 @@ func (m *ExtensionManager) drain(o ManagerOptions, server server, log logr.Logge
 	return errors.Join(errs...)
 }
 
-// leave tells other versions that this replica answers for its version no more. last says that no other replica does.
+// leave records for other versions that this replica no longer answers for its version. last means that no other
+// replica does.
 func (m *ExtensionManager) leave(p *program, last bool, log logr.Logger) {
 	leaving, cancel := context.WithTimeout(context.Background(), leaveTimeout)
 	defer cancel()
 	o := m.GetManagerOptions()
 	_, port, _ := o.listen()
-	picked := port == 0 && o.Port == 0 && !o.serviceMode() // such a port is that of one process
+	picked := port == 0 && o.Port == 0 && !o.serviceMode() // such a port belongs to a single process
 	if err := p.controller.Leave(leaving, last || picked); err != nil {
 		log.Info("other versions could not be told that this replica stops; they find out within 20 s", "reason", err.Error())
 	}
 }
 
-// sayGoodbye tells other versions that this replica stops, and removes the configurations where that is asked for.
+// sayGoodbye records for other versions that this replica stops, and removes the configurations if UnregisterOnStop is
+// set.
 func (m *ExtensionManager) sayGoodbye(o ManagerOptions, p *program, log logr.Logger) error {
 	m.leave(p, o.UnregisterOnStop, log)
 	if !o.UnregisterOnStop || !*o.RegisterWebHook {
@@ -303,9 +309,9 @@ func (m *ExtensionManager) sayGoodbye(o ManagerOptions, p *program, log logr.Log
 	ctx, cancel := context.WithTimeout(context.Background(), unregisterTimeout)
 	defer cancel()
 	if first := p.controller.Versions(ctx).First(); first != "" && first != p.desired.Version {
-		return nil // they are another version's, or another program's
+		return nil // another version or another program has registered them
 	}
-	p.controller.Stop(ctx) // or it would write them again at once
+	p.controller.Stop(ctx) // otherwise it would write them again at once
 	if err := p.controller.Remove(ctx); err != nil {
 		return fmt.Errorf("eirinix: the webhook configuration could not be removed, remove it with kubectl delete %s: %w", p.configurations[0], err)
 	}

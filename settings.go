@@ -1,5 +1,7 @@
 package eirinix
 
+// This file declares Settings, which configure the registration of a step.
+
 import (
 	"time"
 
@@ -7,64 +9,76 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Settings says how a step is registered. The zero value inherits from ManagerOptions and the defaults below.
-// What the API server would refuse is refused by Validate, with the same reason, but for expressions in Conditions.
+// Settings configures the registration of a step. The zero value inherits from ManagerOptions and the defaults below.
+// Validate reports settings that the API server would refuse, with the same reason, except for the expressions in
+// Conditions.
 //
-// Steps whose Objects, Namespaces, Conditions, MatchPolicy, SideEffects and Reinvoke are equal, on the same kind, share
-// one webhook entry and so cost the API server one call; they run in the order in which they were added. While the
-// program is down, such an entry refuses what its steps would have refused alone, and nothing else.
+// Steps of the same kind share one webhook entry if their Objects, Namespaces, Conditions, MatchPolicy, SideEffects and
+// Reinvoke are equal. They cost the API server only one call, and run in the order in which they were added. While the
+// program is down, such an entry refuses exactly those objects that its steps would refuse if each had its own entry.
 type Settings struct {
-	// Operations are those that the step is called for; "*" stands for all that it can be. Empty: a Validation's that
-	// have a callback; CREATE and UPDATE for a Mutation, but CREATE alone of Pods and Jobs, where a change to what an
-	// older object holds would have the API server refuse the user's own edit; CREATE for an Extension. Rules have
-	// operations of their own, so either is set.
+	// Operations are the operations that the step is called for. "*" means all operations that are possible for it.
+	// Only one of Operations and Rules can be set, because Rules have operations of their own.
+	//
+	// Empty means, for a Validation, the operations that have a callback; for an Extension, CREATE; for a Mutation,
+	// CREATE and UPDATE. A Mutation of Pods or Jobs is called only for CREATE. On UPDATE the API server would refuse a
+	// change to an immutable field, and with it the user's own edit.
 	Operations []admissionregistrationv1.OperationType
 
-	// Rules selects what is sent. Empty: the kind of T, as the cluster calls it, and Operations.
-	// A wildcard among the resources means what lies in a namespace, and leaves out what a cluster starts and heals by
-	// (Leases, access reviews, tokens of ServiceAccounts, the Service of the API servers); name those to get them.
+	// Rules select the requests that are sent. Empty means the kind of T, under its resource name in the cluster, and
+	// Operations.
+	//
+	// A wildcard among the resources selects namespaced resources only. It excludes the resources that a cluster needs
+	// to start and recover. These are Leases, access reviews, tokens of ServiceAccounts and the Service of the API
+	// servers. To receive them, name them.
 	Rules []admissionregistrationv1.RuleWithOperations
 
-	// Namespaces selects by the labels of the namespace. Empty: ManagerOptions.Namespace, else all but the
-	// cluster's own. Cluster-scoped objects are not selected by it, but for Namespaces: these are selected by their own
-	// labels. A step about them does not inherit ManagerOptions.Namespace, and sees the cluster's own and the webhook's
-	// only where this selects them by the label kubernetes.io/metadata.name.
+	// Namespaces selects objects by the labels of their namespace. Empty means ManagerOptions.Namespace, else all
+	// namespaces except the cluster's own.
+	//
+	// It does not apply to cluster-scoped objects, other than Namespaces, which are selected by their own labels. A
+	// step for Namespaces does not inherit ManagerOptions.Namespace. It sees the cluster's own namespaces and the
+	// webhook's only if this selects them by the label kubernetes.io/metadata.name.
 	Namespaces *metav1.LabelSelector
 
-	// Objects selects by the labels of the object, old or new.
+	// Objects selects objects by the labels of their old or new version.
 	Objects *metav1.LabelSelector
 
-	// Conditions are CEL expressions that must all be true. The API server compiles and evaluates them: one that does not
-	// compile ends Start and RegisterExtensions with its message. A Harness and a preview refuse it too.
+	// Conditions are CEL expressions that must all be true. The API server compiles and evaluates them. If one does not
+	// compile, Start and RegisterExtensions fail with the API server's message. A Harness and a preview refuse it too.
 	Conditions []admissionregistrationv1.MatchCondition
 
-	// FailurePolicy says what becomes of the object when the step fails. Empty: ManagerOptions.FailurePolicy.
+	// FailurePolicy decides about the object if the step fails. Empty means ManagerOptions.FailurePolicy.
 	FailurePolicy admissionregistrationv1.FailurePolicyType
 
-	// MatchPolicy says whether a rule also selects the same object by another version. Empty: Equivalent.
+	// MatchPolicy decides whether a rule also selects requests for the same object in another API version. Empty means
+	// Equivalent.
 	MatchPolicy admissionregistrationv1.MatchPolicyType
 
-	// Timeout is the time that the step has. Whole seconds, 1 to 30. Steps that share a call have the sum of their
-	// timeouts; beyond 30 s they share no call. Zero: what others leave of the call, which has 5 s more for all such steps.
+	// Timeout is the time limit of the step, in whole seconds from 1 to 30. The timeout of a shared call is the sum of
+	// its steps' timeouts. Steps whose sum exceeds 30 s do not share a call. Zero means the time that the other steps
+	// of the call leave. For all of its steps without a Timeout together, a call's timeout has 5 s more.
 	Timeout time.Duration
 
-	// Reinvoke says whether the step sees an object again that a later step or webhook has changed.
-	// Empty: Never.
+	// Reinvoke decides whether the step sees an object again after a later step or webhook has changed it. Empty means
+	// Never.
 	Reinvoke admissionregistrationv1.ReinvocationPolicyType
 
-	// SideEffects must be None (the default), or NoneOnDryRun where the step changes something else unless
-	// the request is a dry run.
+	// SideEffects must be None (the default), or NoneOnDryRun if the step has side effects, but none in a dry run.
 	SideEffects admissionregistrationv1.SideEffectClass
 
-	// Isolated gives the step a webhook entry of its own, whatever it has in common with others.
+	// Isolated gives the step its own webhook entry, even if it could share one.
 	Isolated bool
 
-	// ClusterCritical says: I know that this may stop the cluster. It allows kube-system, the webhook's own
-	// namespace, and */* with failurePolicy Fail. It also has a step that changes objects see what others are
-	// left out of: objects that a controller owns, pods aside (a ReplicaSet of a Deployment), and the mirror
-	// pods of static pods. Whoever changes those fights with what made them.
+	// ClusterCritical acknowledges that the step can stop the cluster. It allows kube-system, the webhook's own
+	// namespace, and */* with failurePolicy Fail.
+	//
+	// A mutating step then also sees the objects that it otherwise skips. These are the mirror pods of static pods, and
+	// all objects except pods that a controller owns, such as the ReplicaSet of a Deployment. Changes to those conflict
+	// with the controller or kubelet that maintains them.
 	ClusterCritical bool
 }
 
-// Configured is an Extension that has Settings. Without them it is registered for the CREATE of pods.
+// Configured is implemented by an Extension that has Settings. An Extension without Settings is registered for the
+// CREATE of pods.
 type Configured interface{ Settings() Settings }

@@ -1,5 +1,7 @@
 package eirinix
 
+// This file declares the external sources of serving certificates: FromFiles, FromSecret and FromCSR.
+
 import (
 	"cmp"
 	"context"
@@ -13,35 +15,38 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/manifest"
 )
 
-// A CertificateSource is where serving certificates come from when the Manager is not to make them. FromFiles,
-// FromSecret and FromCSR give one. The certificate must be for the name by which the API server calls: Host, or in
-// Service mode <ServiceName>.<WebhookNamespace>.svc.
+// A CertificateSource provides serving certificates that the Manager does not issue itself. FromFiles, FromSecret and
+// FromCSR return one. The certificate must be valid for the name that the API server calls: Host, or in Service mode
+// <ServiceName>.<WebhookNamespace>.svc.
 //
-// Whatever the source, the Manager owns the caBundle of what it registers. A new certificate is served only once every
-// caBundle in the API server holds a CA that verifies it; until then, and while the newest one cannot be used, the last
-// good one stays, and the log says why. A CA that is not needed any more stays trusted for Rotation.Retain, because other
-// replicas may still serve what it signed. So programs may change from one source to another, too, without a gap.
+// With any source, the Manager owns the caBundle of its webhook configurations. A new certificate is served only once
+// every caBundle in the API server holds a CA that verifies it. Until then, and while the newest certificate cannot be
+// used, the last good one is served, and the reason is logged. A CA that is no longer needed stays trusted for
+// Rotation.Retain, because other replicas can still serve certificates that it signed. A program can therefore also
+// change from one source to another without interruption.
 type CertificateSource interface {
-	fmt.Stringer // what it reads, for logs
+	fmt.Stringer // describes the source, for logs
 
 	source(certificateSite) certsource.Source
 	rights(namespace string) manifest.SourceRights
 }
 
-// certificateSite is what a source must know of the program that it is for.
+// certificateSite holds the data that a source needs about the program.
 type certificateSite struct {
-	config      *rest.Config // of the library's own requests
-	namespace   string       // that of a Secret unless it says otherwise
+	config      *rest.Config // for the library's own requests
+	namespace   string       // the default namespace of a Secret
 	fingerprint string
-	hosts       []string // by which the API server calls
+	hosts       []string // the hosts that the API server calls
 	log         logr.Logger
 	now         func() time.Time
 }
 
-// FromFiles reads serving certificate, private key and the CA's certificate from files in dir, in PEM: a mounted Secret,
-// or what an agent writes. Empty names mean tls.crt, tls.key and ca.crt, as cert-manager has them; absolute ones may
-// lie elsewhere. They are read again every five seconds, and are taken over together when they fit each other, however
-// they are replaced. While they are missing, Start waits, and says for what.
+// FromFiles reads the serving certificate, its private key and the CA's certificate from PEM files in dir. They can be
+// a mounted Secret or the output of an agent. Empty names mean tls.crt, tls.key and ca.crt, the names that cert-manager
+// uses. An absolute name can refer to another directory.
+//
+// The files are read again every five seconds. They are adopted together, once they match each other, in whatever way
+// they are replaced. While one of them is missing, Start waits and logs the reason.
 func FromFiles(dir, cert, key, ca string) CertificateSource { return fromFiles{dir, cert, key, ca} }
 
 type fromFiles struct{ dir, cert, key, ca string }
@@ -54,13 +59,14 @@ func (f fromFiles) String() string { return f.source(certificateSite{}).String()
 
 func (fromFiles) rights(string) manifest.SourceRights { return manifest.SourceRights{} }
 
-// FromSecret reads tls.crt, tls.key and ca.crt of a Secret that cert-manager or another issuer keeps, and follows it.
-// An empty namespace is the one that the Manager would have its own Secret in. It needs get, list and watch on that
-// Secret; with get alone it looks every half a minute. While the Secret is missing, Start waits, and says for what.
+// FromSecret reads tls.crt, tls.key and ca.crt of a Secret that cert-manager or another issuer maintains, and follows
+// its changes. An empty namespace means the namespace that the certificate Secret would be in. It needs get, list and
+// watch on that Secret. With only get it reads the Secret every half minute. While the Secret is missing, Start waits
+// and logs the reason.
 //
-// An issuer that makes a new CA with every certificate (cert-manager's self-signed one without a CA of its own does)
-// has the webhook configuration written at every renewal; a program that may not do so itself (RegisterWebHook
-// false) then depends on RegisterExtensions to be called in time.
+// Some issuers make a new CA with every certificate, such as cert-manager's self-signed issuer without a CA. The
+// webhook configuration then has to be written at every renewal. A program that must not do so itself (RegisterWebHook
+// false) depends on a timely call of RegisterExtensions.
 func FromSecret(namespace, name string) CertificateSource { return fromSecret{namespace, name} }
 
 type fromSecret struct{ namespace, name string }
@@ -80,26 +86,29 @@ func (f fromSecret) rights(namespace string) manifest.SourceRights {
 	return manifest.SourceRights{SecretNamespace: cmp.Or(f.namespace, namespace), Secret: f.name}
 }
 
-// SignerOptions says what FromCSR must know beside the signer's name.
+// SignerOptions holds the inputs of FromCSR in addition to the signer's name.
 type SignerOptions struct {
-	// TrustPEM are the signer's CA certificates. The API does not tell them.
+	// TrustPEM holds the signer's CA certificates in PEM. The certificates API does not provide them.
 	TrustPEM []byte
 
-	// Trust reads them instead, from a ClusterTrustBundle or a ConfigMap, say. It is called every minute, and every five
-	// seconds while what it returned does not verify the certificate. What both give is trusted.
+	// Trust returns the signer's CA certificates, for example from a ClusterTrustBundle or a ConfigMap. It is called
+	// every minute, and every five seconds while its last result does not verify the certificate. The CAs of TrustPEM
+	// and Trust are all trusted.
 	Trust func(context.Context) ([]byte, error)
 
-	// Lifetime is asked for, at least ten minutes. 0 leaves it to the signer, who may give another one anyway.
+	// Lifetime is the requested lifetime, at least ten minutes. 0 leaves the choice to the signer, which can also
+	// ignore a requested lifetime.
 	Lifetime time.Duration
 }
 
-// FromCSR asks a signer for certificates through the certificates.k8s.io API: with a key of its own, which stays in
-// memory, and again at two thirds of the certificate's life. Somebody must approve each request; Start waits for that,
-// and says so. What is denied, fails or is deleted is asked for again, after a delay that doubles.
+// FromCSR requests certificates from a signer through the certificates.k8s.io API. Each request has a new private key,
+// which stays in memory. The certificate is renewed after two thirds of its lifetime. Each request must be approved,
+// and Start logs that it waits for the approval. A request that is denied, fails or is deleted is repeated after a
+// delay that doubles.
 //
-// Kubernetes' own signers do not issue serving certificates for webhooks, so signerName is that of another one, such as
-// "example.org/webhook-serving". It needs create and get on certificatesigningrequests, and uses list, watch and
-// delete where it may.
+// Kubernetes' own signers do not issue serving certificates for webhooks, so signerName is another signer, such as
+// "example.org/webhook-serving". FromCSR needs create and get on certificatesigningrequests, and uses list, watch and
+// delete if it has those rights.
 func FromCSR(signerName string, o SignerOptions) CertificateSource { return fromCSR{signerName, o} }
 
 type fromCSR struct {
@@ -118,7 +127,7 @@ func (f fromCSR) String() string { return f.source(certificateSite{}).String() }
 
 func (f fromCSR) rights(string) manifest.SourceRights { return manifest.SourceRights{Requests: true} }
 
-// validateSource tells what is wrong with Certificates. Clients are made later, and cannot be missing then.
+// validateSource reports the errors of Certificates. It uses no clients: those are made later and are never missing.
 func (o ManagerOptions) validateSource(bad func(string, ...any)) {
 	if o.Certificates == nil {
 		return
@@ -129,7 +138,7 @@ func (o ManagerOptions) validateSource(bad func(string, ...any)) {
 	}
 	hosts := o.calledHosts()
 	if hosts[0] == "" {
-		hosts = []string{"localhost"} // that Host is missing is told already
+		hosts = []string{"localhost"} // a missing Host is already reported
 	}
 	site := certificateSite{config: &rest.Config{}, namespace: "default", fingerprint: o.OperatorFingerprint, hosts: hosts}
 	if err := o.Certificates.source(site).Validate(); err != nil {

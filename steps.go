@@ -1,5 +1,7 @@
 package eirinix
 
+// This file resolves the steps: it derives their registration and their handlers from their definitions.
+
 import (
 	"cmp"
 	"context"
@@ -26,12 +28,12 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
-// podKind is what an Extension is about.
+// podKind is the kind of object that an Extension handles.
 var podKind = corev1.SchemeGroupVersion.WithKind("Pod")
 
 var unstructuredType = reflect.TypeFor[unstructured.Unstructured]()
 
-// resolver turns definitions into what is registered and served.
+// resolver derives the registered and served steps from definitions.
 type resolver struct {
 	options ManagerOptions
 	scheme  *runtime.Scheme
@@ -46,7 +48,7 @@ func newResolver(o ManagerOptions, cluster resources.Cluster) resolver {
 	return r
 }
 
-// resolve fills in what a step inherits.
+// resolve returns the step of a definition with all inherited settings and defaults filled in.
 func (r resolver) resolve(d definition) (webhookconf.Step, error) {
 	kind, err := r.kindOf(d)
 	if err != nil {
@@ -79,7 +81,7 @@ func (r resolver) resolve(d definition) (webhookconf.Step, error) {
 	return step, nil
 }
 
-// kindOf gives the kind that goes over the wire; none for unstructured.
+// kindOf returns the kind of the objects in the requests; it is empty for unstructured objects.
 func (r resolver) kindOf(d definition) (schema.GroupVersionKind, error) {
 	switch d.object {
 	case nil:
@@ -97,7 +99,8 @@ func (r resolver) kindOf(d definition) (schema.GroupVersionKind, error) {
 	return kind, nil
 }
 
-// checkSteps tells everything that the API server would refuse, as far as it can be told without a cluster.
+// checkSteps returns all errors for which the API server would refuse the steps, as far as they can be found without a
+// cluster.
 func checkSteps(o ManagerOptions, definitions []definition) error {
 	r := newResolver(o, resources.Cluster{})
 	var errs []error
@@ -116,22 +119,23 @@ func checkSteps(o ManagerOptions, definitions []definition) error {
 	return errors.Join(append(errs, webhookconf.Check(steps, o.webhookOptions(o.port())))...)
 }
 
-// resolved are the steps that are registered and served, in the order of their definitions, and the entries that call
-// them. Paths are those of a server of our own.
+// resolved holds the registered and served steps, in the order of their definitions, and the entries that call them.
+// The paths are without the prefix of a shared server.
 type resolved struct {
 	definitions []definition
-	steps       []webhookconf.Step // by definition
+	steps       []webhookconf.Step // parallel to definitions
 	entries     []webhookconf.Entry
 	waiting     []waitingStep
 }
 
-// waitingStep is held back until the cluster serves the kind that it is about.
+// waitingStep is a step that is held back until the cluster serves its kind.
 type waitingStep struct {
 	name string
 	why  error
 }
 
-// keyOf names a step among all versions of a program. A step of the same name for another kind is another step.
+// keyOf returns a key that identifies a step across all versions of a program. A step of the same name for another kind
+// is a different step.
 func keyOf(s webhookconf.Step) string {
 	if s.Kind.Empty() {
 		return s.Name
@@ -139,7 +143,7 @@ func keyOf(s webhookconf.Step) string {
 	return s.Name + "@" + s.Kind.GroupVersion().String() + "/" + s.Kind.Kind
 }
 
-// names returns the keys of the steps behind an entry.
+// names returns the keys of the steps of an entry.
 func (r resolved) names(e webhookconf.Entry) []string {
 	names := make([]string, 0, len(e.Steps))
 	for _, i := range e.Steps {
@@ -148,7 +152,7 @@ func (r resolved) names(e webhookconf.Entry) []string {
 	return names
 }
 
-// resolveAll resolves every step with the cluster's help. The lock is not held while the cluster is asked.
+// resolveAll resolves all steps with the help of the cluster. It does not hold the lock during requests.
 func (m *ExtensionManager) resolveAll() (resolved, error) {
 	m.mu.Lock()
 	options, definitions := m.options, slices.Clone(m.steps)
@@ -164,7 +168,7 @@ func (m *ExtensionManager) resolveAll() (resolved, error) {
 	return newResolver(options, resources.Cluster{Mapper: mapper, List: clients.Discovery().ServerResourcesForGroupVersion}).all(definitions)
 }
 
-// all resolves the definitions. One whose kind is not served holds back its own step alone.
+// all resolves the definitions. A kind that is not served holds back only its own step.
 func (r resolver) all(definitions []definition) (all resolved, err error) {
 	for _, d := range definitions {
 		step, err := r.resolve(d)
@@ -181,9 +185,9 @@ func (r resolver) all(definitions []definition) (all resolved, err error) {
 	return all, nil
 }
 
-// chains makes what is served: the steps of each entry on its path, and on the paths of other versions those of their
-// steps that this one has. A path that came with a later version is not served while one of its steps is missing, so that
-// the API server asks another replica.
+// chains returns the served chains by path. The path of each entry serves the steps of the entry. The path of another
+// version serves those of its steps that this version has too. The path of a later version is not served while one of
+// its steps is missing here, so that the API server tries another replica.
 func (m *ExtensionManager) chains(r resolved, routes map[string]rollout.Route) (map[string]admit.Chain, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -230,7 +234,7 @@ func (m *ExtensionManager) chains(r resolved, routes map[string]rollout.Route) (
 	return chains, nil
 }
 
-// servedStep makes the step that is served. It is called under mu.
+// servedStep returns the handler of a step. The caller holds mu.
 func (m *ExtensionManager) servedStep(d definition, registered webhookconf.Step) (admit.Step, error) {
 	matcher, err := admit.NewMatcher(registered.Rules, diagnose.WithoutCanary(registered, m.options.OperatorFingerprint), registered.Namespaces)
 	if err != nil {

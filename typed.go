@@ -1,5 +1,7 @@
 package eirinix
 
+// This file declares the typed steps: Mutation, Validation and Subresource.
+
 import (
 	"context"
 	"fmt"
@@ -19,9 +21,9 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/stepname"
 )
 
-// Call is what a typed step sees of a request beside the object. Its methods are safe for concurrent use. The
-// Raw members of the Request are shared between steps: read them only. A Call made by hand, in a unit test,
-// works too; what it is told goes nowhere.
+// Call is the request that a typed step receives along with the object. Its methods are safe for concurrent use. The
+// Raw members of the Request are shared between steps and must not be changed. A Call that a unit test constructs works
+// too, but its warnings and audit annotations are discarded.
 type Call struct {
 	admission.Request
 	Manager Manager
@@ -29,30 +31,33 @@ type Call struct {
 	exchange *admit.Exchange
 }
 
-// Warn shows a warning on the terminal of the user who made the request, whatever the verdict. The API server
-// cuts warnings to 256 characters once they are longer than 4096 together.
+// Warn shows a warning on the terminal of the user who made the request, whether the object is admitted or not. Once
+// the warnings of a response exceed 4096 characters in total, the API server truncates each to 256.
 func (c *Call) Warn(format string, args ...any) { c.exchange.Warn(fmt.Sprintf(format, args...)) }
 
-// Audit adds an annotation to the API server's audit log, under a key that must be a qualified name without
-// prefix. Where two steps of one call use the same key, the later one's gets the step's name in front.
+// Audit adds an annotation to the API server's audit log. The key must be a qualified name without a prefix. If two
+// steps of a call use the same key, the later step's key is prefixed with the name of the step.
 func (c *Call) Audit(key, value string) { c.exchange.Audit(key, value) }
 
-// Mutation changes objects of one kind on their way into the cluster: on CREATE and UPDATE, Pods and Jobs on CREATE alone,
-// unless Settings.Operations or Settings.Rules say otherwise. T is a pointer to a type of the Manager's scheme, or *unstructured.Unstructured with Rules.
+// Mutation changes objects of one kind during admission. It is called on CREATE and UPDATE, for Pods and Jobs only on
+// CREATE, unless Settings.Operations or Settings.Rules say otherwise. T is a pointer to a type of the Manager's scheme,
+// or *unstructured.Unstructured with Rules.
 //
-// Apply changes the object in place, and the library makes the patch. It runs on many goroutines and may see
-// an object again (reinvocation), so it must be idempotent; in a dry run (Call.DryRun) it must change nothing
-// else. An error made by Deny or Invalid refuses the object, and so does an API status of 400, 403 or 422 whose details
-// name this object or none (apierrors.NewInvalid); every other error is a failure, which failurePolicy decides, also an
-// API status that a client of the step's own was told. The context ends shortly before the API server gives up.
+// Apply changes the object in place, and the library makes the patch. It runs concurrently on many goroutines and can
+// see the same object again (reinvocation), so it must be idempotent. In a dry run (Call.DryRun) it must have no side
+// effects. The context ends shortly before the API server gives up.
+//
+// Apply refuses the object by returning an error of Deny or Invalid. An API status of 400, 403 or 422 refuses it too if
+// its details name this object or none (apierrors.NewInvalid). Every other error is a failure, and failurePolicy
+// decides about the object. That includes any other API status that the step's own client received.
 type Mutation[T client.Object] struct {
-	ID       string // names the step; made from the kind when left out
+	ID       string // the name of the step; derived from the kind if empty
 	Settings Settings
 	Apply    func(ctx context.Context, c *Call, obj T) error
 }
 
-// Validation accepts or refuses objects of one kind: by returning nil, or an error as Mutation's Apply does.
-// An operation without callback is not registered. On DELETE the object is the one that is about to go.
+// Validation accepts or refuses objects of one kind. Its callbacks return nil or an error, like Mutation's Apply. An
+// operation without a callback is not registered. On DELETE, obj is the object that is about to be deleted.
 type Validation[T client.Object] struct {
 	ID       string
 	Settings Settings
@@ -61,11 +66,12 @@ type Validation[T client.Object] struct {
 	Delete   func(ctx context.Context, c *Call, obj T) error
 }
 
-// Subresource accepts or refuses what is done to a subresource: exec and attach of pods, proxy of services
-// (CONNECT), eviction (CREATE), scale, status. T is the kind that goes over the wire there: PodExecOptions,
-// Eviction, Scale. Either object is nil where the request does not carry it. Operations may be left out for the
-// subresources of built-in kinds, for status and for scale; a name, an operation or a T that the API server never sends
-// there is an error of Validate.
+// Subresource accepts or refuses operations on a subresource: exec and attach of pods, proxy of services (CONNECT),
+// eviction (CREATE), scale, status. T is the kind of the request's object: PodExecOptions, Eviction, Scale. oldObj or
+// newObj is nil if the request does not carry it.
+//
+// Operations can be empty for the subresources of built-in kinds, for status and for scale. Validate reports a name, an
+// operation or a T that the API server never sends for the subresource.
 type Subresource[T runtime.Object] struct {
 	ID          string
 	Resource    schema.GroupVersionResource // pods, apps/v1 deployments
@@ -75,7 +81,7 @@ type Subresource[T runtime.Object] struct {
 	Check       func(ctx context.Context, c *Call, oldObj, newObj T) error
 }
 
-// Deny refuses the object, with 403 Forbidden and this message.
+// Deny returns an error that refuses the object with 403 Forbidden and this message.
 func Deny(format string, args ...any) error {
 	return &apierrors.StatusError{ErrStatus: metav1.Status{
 		Status: metav1.StatusFailure, Code: http.StatusForbidden, Reason: metav1.StatusReasonForbidden,
@@ -83,8 +89,8 @@ func Deny(format string, args ...any) error {
 	}}
 }
 
-// Invalid refuses the object as the API server refuses one that its own validation finds wrong: 422, with a
-// cause for each field. An empty list is no error.
+// Invalid returns an error that refuses the object in the same way as the API server's own validation: with 422 and a
+// cause for each field. It returns nil for an empty list.
 func Invalid(list field.ErrorList) error {
 	if len(list) == 0 {
 		return nil
@@ -99,19 +105,19 @@ func Invalid(list field.ErrorList) error {
 	}}
 }
 
-// typed is a Mutation, Validation or Subresource, whatever its T.
+// typed is a Mutation, Validation or Subresource of any T.
 type typed interface {
 	define() (definition, error)
 }
 
-// definition is a step before the cluster has been asked what its kind is called there.
+// definition is a step as the program defines it, before its resource is looked up in the cluster.
 type definition struct {
 	name       string // a DNS label, unique within the Manager
-	chosen     bool   // by the user
+	chosen     bool   // the user chose the name
 	settings   Settings
 	validating bool
 	object     reflect.Type                            // T without its pointer; nil for an Extension, which is for pods
-	operations []admissionregistrationv1.OperationType // empty: those that its kind allows
+	operations []admissionregistrationv1.OperationType // empty: the operations that the kind allows
 	resource   schema.GroupVersionResource             // of a Subresource
 	subpath    string                                  // of a Subresource
 	mutate     func(ctx context.Context, c *Call, obj runtime.Object) error
@@ -123,7 +129,7 @@ func (d *definition) newObject() runtime.Object {
 	return reflect.New(d.object).Interface().(runtime.Object)
 }
 
-// elementOf gives the struct type behind T.
+// elementOf returns the struct type that T points to.
 func elementOf[T runtime.Object](what string) (reflect.Type, error) {
 	t := reflect.TypeFor[T]()
 	if t.Kind() != reflect.Pointer || t.Elem().Kind() != reflect.Struct {
@@ -170,7 +176,8 @@ func (s Validation[T]) define() (definition, error) {
 	return d, nil
 }
 
-// check calls the callback of the operation. One that Settings.Rules registered without a callback passes.
+// check calls the callback of the operation. If Settings.Rules registered an operation without a callback, the object
+// is accepted.
 func (s Validation[T]) check(ctx context.Context, c *Call, oldObj, newObj runtime.Object) error {
 	switch operation := admissionregistrationv1.OperationType(c.Operation); {
 	case operation == admissionregistrationv1.Create && s.Create != nil:
@@ -210,7 +217,7 @@ func (s Subresource[T]) define() (definition, error) {
 	}, nil
 }
 
-// as gives a nil T, and no interface around a nil, for an object that the request does not carry.
+// as converts obj to T. An object that the request does not carry becomes a nil T, not an interface that holds a nil.
 func as[T runtime.Object](obj runtime.Object) T {
 	if obj == nil {
 		var none T

@@ -1,6 +1,6 @@
 package eirinix
 
-// This file checks options.
+// This file validates ManagerOptions.
 
 import (
 	"errors"
@@ -18,8 +18,8 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/manifest"
 )
 
-// validate tells everything that is wrong with the options, each with its remedy. needsHost is false
-// for programs that only watch or reconcile, and so are not called.
+// validate returns all errors in the options, each with its remedy. needsHost is false for programs that only watch or
+// reconcile, because those are never called.
 func (o ManagerOptions) validate(needsHost bool) error {
 	var errs []error
 	bad := func(format string, args ...any) {
@@ -27,7 +27,7 @@ func (o ManagerOptions) validate(needsHost bool) error {
 	}
 	checkName := func(option, value string, check func(string) []string) {
 		if problems := check(value); value != "" && len(problems) > 0 {
-			rule, _, _ := strings.Cut(problems[0], " (e.g.") // the rule as a regular expression follows
+			rule, _, _ := strings.Cut(problems[0], " (e.g.") // the regular expression of the rule follows
 			bad("%s is %q: %s", option, value, rule)
 		}
 	}
@@ -96,13 +96,13 @@ func (o ManagerOptions) validateHost(needed bool, bad func(string, ...any)) {
 		}
 		return
 	}
-	// A trailing dot is a legal name to resolve, but no certificate can hold it.
+	// A name with a trailing dot can be resolved, but a certificate cannot hold it.
 	if problems := validation.IsDNS1123Subdomain(strings.ToLower(host)); len(problems) > 0 {
 		bad("Host is %q; give a DNS name or an IP address alone, without scheme or port: %s", o.Host, problems[0])
 	}
 }
 
-// isNil reports whether v is nil or holds a nil pointer, func, map or interface.
+// isNil reports whether v is nil or holds a nil pointer, func, map, slice, channel or interface.
 func isNil(v any) bool {
 	if v == nil {
 		return true

@@ -1,5 +1,7 @@
 package eirinix
 
+// This file runs the watchers.
+
 import (
 	"cmp"
 	"context"
@@ -17,16 +19,16 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/cluster"
 )
 
-// watchLoop makes sure that a program which calls both Start and Watch hears of every event once.
+// watchLoop makes sure that a program that calls both Start and Watch receives every event only once.
 type watchLoop struct {
 	mu   sync.Mutex
-	done chan struct{} // closed when the loop has ended; nil before it began
-	err  error         // of the loop; read after done is closed
+	done chan struct{} // closed when the loop has ended; nil before it begins
+	err  error         // the error of the loop; read only after done is closed
 }
 
-// Watch runs the watchers alone: nothing is served or registered. It returns nil after SIGINT, SIGTERM or
-// Stop, and an error when pods may not be watched. Where Start runs the watchers already, it waits with it.
-// It logs the error that it returns.
+// Watch runs only the watchers and neither serves nor registers. It returns nil after SIGINT, SIGTERM or Stop, and an
+// error if pods must not be watched. If Start already runs the watchers, Watch waits for them to end. It logs the error
+// that it returns.
 func (m *ExtensionManager) Watch() error { return m.logged("Watch", m.watch()) }
 
 func (m *ExtensionManager) watch() error {
@@ -34,7 +36,7 @@ func (m *ExtensionManager) watch() error {
 		return err
 	}
 	m.mu.Lock()
-	root := m.root // not GetContext: that lives on while Start drains, and Start waits for the watchers
+	root := m.root // not GetContext, which lasts while Start drains, and Start waits for the watchers
 	m.mu.Unlock()
 	ctx, release := signal.NotifyContext(root, syscall.SIGINT, syscall.SIGTERM)
 	defer release()
@@ -44,8 +46,8 @@ func (m *ExtensionManager) watch() error {
 	return nil
 }
 
-// watchPods runs the loop until ctx ends, or waits for the one that runs already. Its error is errStopped
-// after a stop.
+// watchPods runs the loop until ctx ends, or waits for the loop that is already running. Its error is errStopped after
+// a stop.
 func (m *ExtensionManager) watchPods(ctx context.Context) error {
 	w := &m.watching
 	w.mu.Lock()
@@ -90,7 +92,7 @@ func (m *ExtensionManager) runWatch(ctx context.Context) error {
 	return fmt.Errorf("eirinix: pods in %s cannot be watched: %w", namespace, err)
 }
 
-// deliver gives an event to every watcher in turn. One that panics does not end the others.
+// deliver passes an event to every watcher in turn. If a watcher panics, the other watchers still receive the event.
 func (m *ExtensionManager) deliver(event watch.Event) {
 	for _, w := range m.ListWatchers() {
 		func() {

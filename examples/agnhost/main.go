@@ -1,4 +1,4 @@
-// Agnhost is the webhook with which the Kubernetes project tests its API server, endpoint by endpoint.
+// Agnhost reimplements the webhook with which the Kubernetes project tests its API server, endpoint by endpoint.
 package main
 
 import (

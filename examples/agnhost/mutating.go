@@ -1,5 +1,7 @@
 package main
 
+// This file holds the endpoints that change objects.
+
 import (
 	"context"
 	"slices"
@@ -10,7 +12,7 @@ import (
 	"code.cloudfoundry.org/eirinix"
 )
 
-// mutating are the endpoints that change objects.
+// mutating returns the endpoints that change objects.
 func mutating(sidecarImage string) []any {
 	return []any{
 		eirinix.Mutation[*unstructured.Unstructured]{
@@ -47,7 +49,7 @@ func addInitContainer(_ context.Context, _ *eirinix.Call, pod *corev1.Pod) error
 	return nil
 }
 
-// add adds a container, unless it was added before: the API server may ask twice.
+// add adds a container unless it is already there, because the API server can call twice.
 func add(containers []corev1.Container, added corev1.Container) []corev1.Container {
 	if slices.ContainsFunc(containers, func(c corev1.Container) bool { return c.Name == added.Name }) {
 		return containers
@@ -70,7 +72,7 @@ func passWidgetStages(_ context.Context, _ *eirinix.Call, w *unstructured.Unstru
 	return unstructured.SetNestedStringMap(w.Object, data, "data")
 }
 
-// pass adds the marks of both stages to data that asks for it, and tells whether it did.
+// pass adds the marks of both stages to data that requests them, and reports whether it did.
 func pass(data map[string]string) bool {
 	if data["mutation-start"] != "yes" {
 		return false

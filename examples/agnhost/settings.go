@@ -1,5 +1,7 @@
 package main
 
+// This file holds the settings that the endpoints share.
+
 import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -13,13 +15,13 @@ const (
 	deleted = admissionregistrationv1.Delete
 )
 
-// alone gives a step a webhook and a path of its own, as the endpoints of agnhost have. Programs that serve users leave that
-// out: steps that share a webhook cost one call.
+// alone returns the settings of a step with its own webhook and path, like an endpoint of agnhost. Real programs should
+// omit that, because steps that share a webhook cost only one call.
 func alone(rules ...admissionregistrationv1.RuleWithOperations) eirinix.Settings {
 	return eirinix.Settings{Isolated: true, Rules: rules}
 }
 
-// where is alone for objects with a label that names the endpoint: those endpoints do the same to whatever they get.
+// where is alone for objects with a label that names the endpoint. It is for endpoints that treat every object alike.
 func where(endpoint string, rules ...admissionregistrationv1.RuleWithOperations) eirinix.Settings {
 	s := alone(rules...)
 	s.Objects = &metav1.LabelSelector{MatchLabels: map[string]string{"agnhost": endpoint}}

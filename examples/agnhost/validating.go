@@ -1,5 +1,7 @@
 package main
 
+// This file holds the endpoints that accept or refuse objects.
+
 import (
 	"context"
 	"strings"
@@ -12,13 +14,13 @@ import (
 	"code.cloudfoundry.org/eirinix"
 )
 
-// What objects say to be refused, in their labels or their data.
+// The key and the value, in labels or data, that make an endpoint refuse an object.
 const (
 	key      = "webhook-e2e-test"
 	disallow = "webhook-disallow"
 )
 
-// validating are the endpoints that say yes or no.
+// validating returns the endpoints that accept or refuse objects.
 func validating() []any {
 	return []any{
 		eirinix.Validation[*corev1.ConfigMap]{ID: "always-allow-delay-5s", Settings: slow(), Create: allowLate},

@@ -1,5 +1,5 @@
-// Package cli gives the examples the flags and the commands that they have in common, so that each shows nothing
-// but its lesson. It is not part of the library: a program of yours takes what it needs of it.
+// Package cli holds the flags and the commands that the examples share, so that each example contains only its own
+// lesson. It is not part of the library. Programs can copy from it.
 package cli
 
 import (
@@ -14,7 +14,8 @@ import (
 	"code.cloudfoundry.org/eirinix/preview"
 )
 
-// Where the program runs is told by flags: -host for a machine that the API server reaches, -service for a cluster.
+// The usage explains the flags that select where the program runs: -host for a machine that the API server reaches,
+// -service for a cluster.
 const usage = `Usage: %[1]s [flags]             serve until SIGINT or SIGTERM
        %[1]s manifests [flags]   print what it takes to run in a cluster, for these flags, as YAML
        %[1]s [flags] preview -f <file or folder> ...
@@ -22,8 +23,8 @@ const usage = `Usage: %[1]s [flags]             serve until SIGINT or SIGTERM
 
 `
 
-// Options reads the command line, beside the flags that the program has defined before. fingerprint names what the
-// program owns in the cluster, and its Service there.
+// Options parses the command line, including flags that the program has defined before. fingerprint is the name of the
+// program's objects in the cluster, and of its Service.
 func Options(fingerprint string) eirinix.ManagerOptions {
 	o := eirinix.ManagerOptions{OperatorFingerprint: fingerprint}
 	flags := flag.CommandLine
@@ -44,15 +45,15 @@ func Options(fingerprint string) eirinix.ManagerOptions {
 	if len(args) > 0 && args[0] == "manifests" {
 		args = args[1:]
 	}
-	_ = flags.Parse(args) // exits on error; stops at preview, whose flags are its own
+	_ = flags.Parse(args) // exits on error; stops at preview, which has its own flags
 	o.Port = int32(*port)
-	// What runs in the cluster is given the flags with which it was printed.
+	// The program in the cluster gets the flags with which its manifests were printed.
 	o.Deployment.Args = eirinix.FlagArgs(flags, "image", "kubeconfig")
 	return o
 }
 
-// Run does what the command line asks for. more are printed behind the Manager's own manifests: the rights that the
-// extensions need themselves, say.
+// Run runs the command of the command line. more holds objects to print after the Manager's own manifests, such as the
+// rights that the extensions themselves need.
 func Run(x *eirinix.ExtensionManager, more ...client.Object) error {
 	switch command() {
 	case "":
@@ -69,7 +70,7 @@ func Run(x *eirinix.ExtensionManager, more ...client.Object) error {
 	return fmt.Errorf("there is no command %q; leave it out, or give manifests or preview", command())
 }
 
-// command is the first argument, where that is no flag, else what stands behind the flags.
+// command returns the first argument if that is not a flag, else the first argument after the flags.
 func command() string {
 	if len(os.Args) > 1 && !strings.HasPrefix(os.Args[1], "-") {
 		return os.Args[1]

@@ -1,5 +1,7 @@
 package main
 
+// This file opens the cluster for the demo, and cleans it up.
+
 import (
 	"context"
 	"errors"
@@ -20,25 +22,24 @@ import (
 )
 
 const (
-	// makeTimeout bounds the making of the namespace, cleanUpTimeout the removal of what was made, and
-	// pollEvery is how often is looked whether something has come or gone.
+	// makeTimeout bounds the creation of the namespace, and cleanUpTimeout the cleanup. pollEvery is the interval at
+	// which the demo checks whether an object has appeared or disappeared.
 	makeTimeout    = 10 * time.Second
 	cleanUpTimeout = 60 * time.Second
 	pollEvery      = 50 * time.Millisecond
 )
 
-// cluster is where the demo takes place: a namespace of its own, on a control plane of its own or on that of
-// the user.
+// cluster is a new namespace, either on the demo's own control plane or on the user's.
 type cluster struct {
 	config     *rest.Config
-	kubeconfig string // a path
+	kubeconfig string // path of the kubeconfig
 	client     kubernetes.Interface
 	namespace  string
 	address    address
-	plane      *eirinixtest.ControlPlane // nil for the user's
+	plane      *eirinixtest.ControlPlane // nil for the user's control plane
 }
 
-// openCluster starts or finds the control plane and makes the namespace. After an error nothing is left.
+// openCluster starts or finds the control plane and creates the namespace. After an error nothing is left behind.
 func openCluster(ctx context.Context, s settings, out printer) (c *cluster, err error) {
 	start := time.Now()
 	c = &cluster{kubeconfig: s.kubeconfig, namespace: "eirinix-demo-" + rand.String(5)}
@@ -56,7 +57,7 @@ func openCluster(ctx context.Context, s settings, out printer) (c *cluster, err 
 	} else if c.config, err = clientcmd.BuildConfigFromFlags("", s.kubeconfig); err != nil {
 		return c, fmt.Errorf("give -kubeconfig the path of a kubeconfig file: %w", err)
 	}
-	c.config.QPS, c.config.Burst = 200, 200 // the demo measures; a client's own brake would be in the way
+	c.config.QPS, c.config.Burst = 200, 200 // the client's rate limit must not affect the measurements
 	client, err := kubernetes.NewForConfig(c.config)
 	if err != nil {
 		return c, err
@@ -69,13 +70,13 @@ func openCluster(ctx context.Context, s settings, out printer) (c *cluster, err 
 		return c, err
 	}
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: c.namespace}}
-	// Not ctx: an interrupt must not leave it open whether the namespace was made.
+	// Not ctx: after an interrupt it must be certain whether the namespace was created.
 	making, cancel := context.WithTimeout(context.WithoutCancel(ctx), makeTimeout)
 	defer cancel()
 	if _, err := client.CoreV1().Namespaces().Create(making, namespace, metav1.CreateOptions{}); err != nil {
 		return c, fmt.Errorf("namespace %s: %w", c.namespace, err)
 	}
-	c.client = client // from here on there is something to clean up
+	c.client = client // from here on there is a namespace to clean up
 	if c.plane != nil {
 		out.fact("cluster", "etcd, kube-apiserver and kube-controller-manager %s on this machine, up in %s", version.GitVersion, round(time.Since(start)))
 	} else {
@@ -85,7 +86,7 @@ func openCluster(ctx context.Context, s settings, out printer) (c *cluster, err 
 	return c, nil
 }
 
-// close removes the namespace and all that is in it, or the whole control plane where it is the demo's own.
+// close removes the namespace with its contents, or the whole control plane if that is the demo's own.
 func (c *cluster) close() error {
 	if c.plane != nil {
 		return c.plane.Stop()
@@ -101,7 +102,8 @@ func (c *cluster) close() error {
 	return nil
 }
 
-// empty deletes from the top (a ReplicaSet would replace its pods) and without grace: the pods only sleep.
+// empty deletes the owners first, because a ReplicaSet would replace its pods. It uses no grace period, because the
+// pods only sleep.
 func (c *cluster) empty(ctx context.Context) error {
 	now, all := *metav1.NewDeleteOptions(0), metav1.ListOptions{}
 	core, apps := c.client.CoreV1(), c.client.AppsV1()

@@ -1,5 +1,7 @@
 package main
 
+// This file shows the difference between two pods.
+
 import (
 	"fmt"
 	"strings"
@@ -9,7 +11,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// contextLines is how much of what did not change is shown around a change.
+// contextLines is the number of unchanged lines that are shown around a change.
 const contextLines = 3
 
 // edit is one line of a diff: kept (' '), removed ('-') or added ('+').
@@ -18,7 +20,7 @@ type edit struct {
 	text string
 }
 
-// showDiff writes what an admission webhook has made of a pod, as a unified diff of YAML.
+// showDiff writes the changes of an admission webhook to a pod, as a unified diff of YAML.
 func showDiff(out printer, before, after *corev1.Pod) error {
 	a, err := podYAML(before)
 	if err != nil {
@@ -37,8 +39,8 @@ func showDiff(out printer, before, after *corev1.Pod) error {
 	return nil
 }
 
-// podYAML is a pod as YAML without what differs between any two pods, and without what the cluster adds
-// after admission.
+// podYAML returns a pod as YAML, without the fields that differ between any two pods and without those that the cluster
+// sets after admission.
 func podYAML(pod *corev1.Pod) (string, error) {
 	object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(pod)
 	if err != nil {
@@ -51,14 +53,14 @@ func podYAML(pod *corev1.Pod) (string, error) {
 		}
 	}
 	if spec, ok := object["spec"].(map[string]any); ok {
-		delete(spec, "nodeName") // the scheduler's
+		delete(spec, "nodeName") // set by the scheduler
 	}
 	data, err := yaml.Marshal(object)
 	return strings.TrimRight(string(data), "\n"), err
 }
 
-// edits turns a into b along their longest common subsequence. Objects are small; the square of their
-// number of lines is nothing.
+// edits returns the edits that turn a into b along their longest common subsequence. The time and memory are quadratic
+// in the number of lines, which does not matter for small objects.
 func edits(a, b []string) []edit {
 	common := make([][]int, len(a)+1) // length of the longest common subsequence of a[i:] and b[j:]
 	for i := range common {
@@ -91,10 +93,10 @@ func edits(a, b []string) []edit {
 	return list
 }
 
-// unified leaves out what lies far from any change, and heads each hunk with its place ('@').
+// unified omits the lines that are far from any change, and starts each hunk with its position ('@').
 func unified(list []edit) []edit {
 	var result []edit
-	a, b := 1, 1 // the line of each side that comes next
+	a, b := 1, 1 // the next line number of each side
 	for i := 0; i < len(list); {
 		if !changesWithin(list, i, i+contextLines+1) {
 			i, a, b = i+1, a+1, b+1

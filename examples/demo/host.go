@@ -1,5 +1,7 @@
 package main
 
+// This file finds an address at which the API server can call the demo.
+
 import (
 	"fmt"
 	"net"
@@ -7,14 +9,14 @@ import (
 	"net/url"
 )
 
-// address is where the API server calls the demo, and where the demo listens.
+// address is the address that the API server calls, and the one that the demo listens on.
 type address struct {
-	host   string // a name or an IP address, as the API server sees this machine
-	listen string // port 0: whichever is free
-	why    string // for the reader
+	host   string // a name or an IP address of this machine that the API server can reach
+	listen string // port 0 means any free port
+	why    string // the reason for the choice, for the user
 }
 
-// callAddress finds an address of this machine that the API server can call, unless host says which.
+// callAddress finds an address of this machine that the API server can call, unless host sets it.
 func callAddress(host, apiServer string) (address, error) {
 	server, err := url.Parse(apiServer)
 	if err != nil {
@@ -39,7 +41,7 @@ func callAddress(host, apiServer string) (address, error) {
 	}, nil
 }
 
-// routeTo asks the kernel from which address it would send to the server. Nothing is sent.
+// routeTo returns the local address from which the kernel would send to the server. It sends nothing.
 func routeTo(server *url.URL) (string, error) {
 	port := server.Port()
 	if port == "" {

@@ -1,5 +1,7 @@
 package main
 
+// This file holds back the Manager's log.
+
 import (
 	"fmt"
 	"io"
@@ -11,11 +13,11 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// keptLines bounds what is remembered of the Manager's log.
+// keptLines is the number of lines of the Manager's log that are kept.
 const keptLines = 50
 
-// logs is where the Manager logs to: errors are shown at once, and the rest only when the demo fails, or at
-// once too with -v. The demo's own lines stay readable.
+// logs receives the Manager's log. It shows errors at once. Other lines are shown only if the demo fails, or at once
+// with -v. This keeps the demo's own output readable.
 type logs struct {
 	logger *zap.SugaredLogger
 
@@ -49,7 +51,7 @@ func (l *logs) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// show writes what was kept.
+// show writes the lines that were kept.
 func (l *logs) show(w io.Writer) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -1,6 +1,5 @@
-// Demo shows the library at work in a minute: it starts a Kubernetes control plane of its own (or takes yours,
-// with -kubeconfig), registers an extension, and shows what becomes of a pod and of a Deployment. It leaves
-// nothing behind.
+// Demo shows the library at work in a minute. It starts its own Kubernetes control plane (or uses an existing one, with
+// -kubeconfig), registers an extension, and shows its effect on a pod and on a Deployment. It leaves nothing behind.
 package main
 
 import (
@@ -14,7 +13,7 @@ import (
 	"syscall"
 )
 
-// settings are what the command line and the terminal say.
+// settings holds the options from the command line and the terminal.
 type settings struct {
 	kubeconfig string
 	host       string
@@ -43,14 +42,15 @@ func main() {
 
 	ctx, release := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	context.AfterFunc(ctx, release) // a second Ctrl-C ends the program at once
-	// A reader that goes away (| head) must not keep the demo from cleaning up.
+	// A closed pipe (| head) must not prevent the cleanup.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	if err := run(ctx, s, printer{w: os.Stdout, colour: s.colour}); err != nil {
 		log.Fatal("demo: ", err)
 	}
 }
 
-// run is the demo from beginning to end. Whatever it has made is gone when it returns, also after an error.
+// run runs the demo from beginning to end. It removes everything that it has created before it returns, also after an
+// error.
 func run(ctx context.Context, s settings, out printer) (err error) {
 	defer func() {
 		if err != nil && ctx.Err() != nil {
@@ -74,7 +74,7 @@ func run(ctx context.Context, s settings, out printer) (err error) {
 		err = errors.Join(err, c.close())
 	}()
 
-	// Before the webhook is there, the API server can say what it would store without it.
+	// Before the webhook is registered, a dry run shows the pod that the API server would store without it.
 	plain, err := c.rehearse(ctx)
 	if err != nil {
 		return err

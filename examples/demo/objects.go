@@ -1,5 +1,7 @@
 package main
 
+// This file creates the demo's pod and Deployment, and checks and measures the creation of pods.
+
 import (
 	"context"
 	"fmt"
@@ -22,11 +24,11 @@ const (
 	replicas       = 2
 )
 
-// dryRun has the API server do everything but store the object.
+// dryRun makes the API server process a request completely without storing the object.
 var dryRun = metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
 
-// podSpec only sleeps. Containers begin with a command so that the diff is short, and get no token, whose
-// volume has a random name.
+// podSpec returns the spec of a pod that only sleeps. To keep the diff short, the containers start with a command and
+// mount no token, whose volume has a random name.
 func podSpec(names ...string) corev1.PodSpec {
 	spec := corev1.PodSpec{AutomountServiceAccountToken: new(false), TerminationGracePeriodSeconds: new(int64(1))}
 	for _, name := range names {
@@ -56,14 +58,14 @@ func (c *cluster) createDeployment(ctx context.Context) (*appsv1.Deployment, err
 	}, metav1.CreateOptions{})
 }
 
-// rehearsal is what the API server does without the webhook.
+// rehearsal is the result of the API server's work without the webhook.
 type rehearsal struct {
 	pod    *corev1.Pod
-	median time.Duration // of creating it
+	median time.Duration // of the time that a creation takes
 }
 
-// rehearse runs before the webhook is registered. A new namespace gets its service account a moment after it
-// is made, and no pod before.
+// rehearse creates pods in dry runs before the webhook is registered. It retries, because a new namespace gets its
+// service account only a moment after its creation, and no pod can be created before.
 func (c *cluster) rehearse(ctx context.Context) (r rehearsal, err error) {
 	const patience = 15 * time.Second
 	err = wait.PollUntilContextTimeout(ctx, pollEvery, patience, true, func(ctx context.Context) (bool, error) {
@@ -80,14 +82,14 @@ func (c *cluster) rehearse(ctx context.Context) (r rehearsal, err error) {
 }
 
 const (
-	// warmUp lets caches fill and an API server that has just started calm down before a median is taken of
-	// as many creations as fit into measureFor, at most mostMeasured.
+	// warmUp is the time for caches to fill and for a newly started API server to calm down. After that, as many
+	// creations are measured as fit into measureFor, but at most mostMeasured.
 	warmUp       = 500 * time.Millisecond
 	measureFor   = time.Second
 	mostMeasured = 101
 )
 
-// measure gives the median time of a creation, in dry runs one after the other.
+// measure returns the median time of a creation, in consecutive dry runs.
 func (c *cluster) measure(ctx context.Context) (time.Duration, error) {
 	var times []time.Duration
 	for begin := time.Now(); len(times) < mostMeasured && (len(times) == 0 || time.Since(begin) < warmUp+measureFor); {
@@ -103,8 +105,8 @@ func (c *cluster) measure(ctx context.Context) (time.Duration, error) {
 	return times[len(times)/2], nil
 }
 
-// mutated is nil when the extension has seen the pod, else it says what is missing. Containers that other
-// webhooks have added afterwards are not its business.
+// mutated returns nil if the extension has changed the pod, else an error that names the missing part. It ignores
+// containers that other webhooks have added afterwards.
 func mutated(pod *corev1.Pod) error {
 	if pod.Labels[greeting.Label] == "" {
 		return fmt.Errorf("pod %s was not mutated: it lacks the label %s", pod.Name, greeting.Label)

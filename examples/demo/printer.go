@@ -1,5 +1,7 @@
 package main
 
+// This file writes the demo's output.
+
 import (
 	"fmt"
 	"io"
@@ -7,7 +9,7 @@ import (
 	"strings"
 )
 
-// printer writes the demo's own lines. Colour is a matter of the terminal, never of the text.
+// printer writes the demo's own lines. Colour depends only on the terminal, and does not change the text.
 type printer struct {
 	w      io.Writer
 	colour bool
@@ -21,7 +23,7 @@ const (
 	faint = "2"
 )
 
-// paint puts text into a colour, or leaves it as it is.
+// paint returns text in a colour, or unchanged if colours are off.
 func (p printer) paint(colour, text string) string {
 	if !p.colour || colour == "" {
 		return text
@@ -29,7 +31,7 @@ func (p printer) paint(colour, text string) string {
 	return "\x1b[" + colour + "m" + text + "\x1b[0m"
 }
 
-// line writes a line. Whether somebody reads it makes no difference to the demo.
+// line writes a line. It ignores errors, because the demo goes on even if its output cannot be written.
 func (p printer) line(format string, args ...any) {
 	_, _ = fmt.Fprintf(p.w, format+"\n", args...)
 }
@@ -43,7 +45,7 @@ func (p printer) fact(name, format string, args ...any) {
 	p.line("  %s %s", p.paint(faint, fmt.Sprintf("%-10s", name)), fmt.Sprintf(format, args...))
 }
 
-// isTerminal tells whether somebody may be looking. The null device is a character device too.
+// isTerminal reports whether the file can be a terminal. The null device is a character device too, but not a terminal.
 func isTerminal(f *os.File) bool {
 	info, err := f.Stat()
 	if err != nil || info.Mode()&os.ModeCharDevice == 0 {
@@ -53,7 +55,7 @@ func isTerminal(f *os.File) bool {
 	return err != nil || !os.SameFile(info, null)
 }
 
-// quote makes one word for a shell of a path.
+// quote quotes a path as one word for a shell.
 func quote(path string) string {
 	if strings.ContainsAny(path, " \t'\"$`\\&;()<>|*?[]{}~#!") {
 		return "'" + strings.ReplaceAll(path, "'", `'\''`) + "'"

@@ -1,5 +1,7 @@
 package main
 
+// This file shows the steps of the demo.
+
 import (
 	"context"
 	"errors"
@@ -21,7 +23,7 @@ import (
 // deploymentTimeout bounds the wait for a Deployment's pods.
 const deploymentTimeout = 60 * time.Second
 
-// showPod creates a pod and shows what has become of it.
+// showPod creates a pod and shows how the webhook changed it.
 func showPod(ctx context.Context, c *cluster, plain rehearsal, out printer) error {
 	out.title("\nA pod")
 	start := time.Now()
@@ -48,7 +50,7 @@ func showPod(ctx context.Context, c *cluster, plain rehearsal, out printer) erro
 	return nil
 }
 
-// showDeployment lets the controllers of the cluster create pods, as most pods are.
+// showDeployment makes the cluster's controllers create pods, which is how most pods are created.
 func showDeployment(ctx context.Context, c *cluster, out printer) error {
 	out.title(fmt.Sprintf("\nA Deployment with %d replicas", replicas))
 	start := time.Now()
@@ -79,7 +81,7 @@ func showDeployment(ctx context.Context, c *cluster, out printer) error {
 	return errors.Join(failures...)
 }
 
-// awaitPods returns when the Deployment has its pods; they need not run.
+// awaitPods waits until the Deployment has its pods. They do not have to run.
 func (c *cluster) awaitPods(ctx context.Context) (pods []corev1.Pod, err error) {
 	err = wait.PollUntilContextTimeout(ctx, pollEvery, deploymentTimeout, true, func(ctx context.Context) (bool, error) {
 		list, err := c.client.CoreV1().Pods(c.namespace).List(ctx, metav1.ListOptions{LabelSelector: "app=" + deploymentName})
@@ -95,7 +97,7 @@ func (c *cluster) awaitPods(ctx context.Context) (pods []corev1.Pod, err error) 
 	return nil, fmt.Errorf("%d of %d pods of the Deployment were there after %s: %w", len(pods), replicas, deploymentTimeout, errors.Join(err, c.replicaFailure(ctx)))
 }
 
-// replicaFailure is what the Deployment says about pods that could not be created.
+// replicaFailure returns the Deployment's condition about pods that could not be created, as an error.
 func (c *cluster) replicaFailure(ctx context.Context) error {
 	deployment, err := c.client.AppsV1().Deployments(c.namespace).Get(ctx, deploymentName, metav1.GetOptions{})
 	if err != nil {
@@ -120,7 +122,7 @@ func variable(pod corev1.Pod, name string) string {
 	return ""
 }
 
-// showRegistered shows what the Manager keeps in the cluster: of the Secret only the names of its keys.
+// showRegistered shows the Manager's objects in the cluster. Of the Secret it shows only the names of the keys.
 func showRegistered(ctx context.Context, c *cluster, w *webhook, out printer) error {
 	out.title("\nWhat the Manager made in the cluster")
 	secret, err := c.client.CoreV1().Secrets(c.namespace).Get(ctx, w.manager.GetManagerOptions().SetupCertificateName, metav1.GetOptions{})
@@ -150,7 +152,7 @@ func configuration(ctx context.Context, c *cluster) (*admissionregistrationv1.Mu
 	return c.client.AdmissionregistrationV1().MutatingWebhookConfigurations().Get(ctx, c.namespace+"-mutating-hook", metav1.GetOptions{})
 }
 
-// registeredURL is where the API server was told to call.
+// registeredURL returns the URL that is registered for the API server.
 func registeredURL(ctx context.Context, c *cluster) (string, error) {
 	configuration, err := configuration(ctx, c)
 	if err != nil {

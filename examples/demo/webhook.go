@@ -1,5 +1,7 @@
 package main
 
+// This file runs the Manager of the demo.
+
 import (
 	"context"
 	"errors"
@@ -14,34 +16,35 @@ import (
 	"code.cloudfoundry.org/eirinix/examples/hello/greeting"
 )
 
-// readyTimeout bounds what takes less than a second when all is well.
+// readyTimeout bounds the start, which normally takes less than a second.
 const readyTimeout = 30 * time.Second
 
-// webhook is the Manager at work.
+// webhook is the running Manager.
 type webhook struct {
 	manager *eirinix.ExtensionManager
 	url     string
-	ended   chan error // what Run has returned
+	ended   chan error // holds the result of Run
 }
 
-// startWebhook returns when the API server sends pods to the extension. After an error nothing is left.
+// startWebhook starts the Manager, and returns once the API server sends pods to the extension. After an error nothing
+// is left behind.
 func startWebhook(ctx context.Context, c *cluster, logs *logs, out printer) (_ *webhook, err error) {
 	start := time.Now()
 	w := &webhook{ended: make(chan error, 1)}
-	// This is all that a program needs; the rest of the demo is show.
+	// A real program needs only this. The rest is for the demo.
 	w.manager = eirinix.NewManager(eirinix.ManagerOptions{
 		Namespace:           c.namespace,
 		Host:                c.address.host,
 		ListenAddress:       c.address.listen,
 		RestConfig:          c.config,
-		OperatorFingerprint: c.namespace, // so that several demos fit into one cluster
+		OperatorFingerprint: c.namespace, // so that several demos can run in one cluster
 		UnregisterOnStop:    true,
 		Logger:              logs.logger,
 	})
 	if err := w.manager.AddExtension(greeting.Extension{}); err != nil {
 		return nil, err
 	}
-	// Not ctx: an interrupt must find the Manager able to unregister.
+	// Not ctx: after an interrupt the Manager must still be able to unregister.
 	go func() { w.ended <- w.manager.Run(context.WithoutCancel(ctx)) }()
 	defer func() {
 		if err != nil {
@@ -52,7 +55,7 @@ func startWebhook(ctx context.Context, c *cluster, logs *logs, out printer) (_ *
 	select {
 	case <-w.manager.Ready():
 	case err := <-w.ended:
-		w.ended <- nil // for stop, which need not tell it again
+		w.ended <- nil // for stop, which must not return the error again
 		return nil, errors.Join(err, errors.New("the Manager ended before it was ready"))
 	case <-time.After(readyTimeout):
 		return nil, fmt.Errorf("the Manager was not ready after %s", readyTimeout)
@@ -71,8 +74,8 @@ func startWebhook(ctx context.Context, c *cluster, logs *logs, out printer) (_ *
 	return w, nil
 }
 
-// awaitMutation returns when the API server, which hears of a registration a moment after it has stored it,
-// sends pods to the webhook.
+// awaitMutation waits until the API server sends pods to the webhook. The API server observes a registration only a
+// moment after it has stored it.
 func (c *cluster) awaitMutation(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, readyTimeout, fmt.Errorf("pods were still not mutated after %s", readyTimeout))
 	defer cancel()
@@ -86,7 +89,7 @@ func (c *cluster) awaitMutation(ctx context.Context) error {
 	return err
 }
 
-// explain adds what to do to an error that means that the API server does not reach the webhook.
+// explain adds a remedy to an error that means that the API server cannot reach the webhook.
 func (w *webhook) explain(err error) error {
 	if !apierrors.IsInternalError(err) || !strings.Contains(err.Error(), "failed calling webhook") {
 		return err
@@ -95,7 +98,7 @@ func (w *webhook) explain(err error) error {
 		"sees it (one that runs in a container sees another 127.0.0.1), and let the port through the firewall: %w", w.url, err)
 }
 
-// stop ends the Manager, which removes the webhook configuration first.
+// stop ends the Manager, which first removes the webhook configuration.
 func (w *webhook) stop() error {
 	w.manager.Stop()
 	return <-w.ended

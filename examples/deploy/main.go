@@ -1,5 +1,5 @@
-// Deploy is a program that brings its own deployment along: it prints the objects with which it runs in a cluster,
-// made for the very flags that it is given.
+// Deploy is a program that generates its own deployment: it prints the objects with which it runs in a cluster, for the
+// flags on its command line.
 //
 //	deploy manifests -image <image> [flags] | kubectl apply -f -
 package main
@@ -46,7 +46,7 @@ func run(args []string) error {
 	return fmt.Errorf("there is no command %q; give serve, register or manifests", command)
 }
 
-// options come from the flags. What runs in the cluster is given the same ones.
+// options returns the options from the flags. The program in the cluster gets the same flags.
 func options(command string, args []string) (o eirinix.ManagerOptions) {
 	o.OperatorFingerprint = "deploy-example"
 	flags := flag.NewFlagSet(command, flag.ExitOnError)
@@ -58,7 +58,7 @@ func options(command string, args []string) (o eirinix.ManagerOptions) {
 	split := flags.Bool("split", false, "have a Job register, so that what serves may read its certificate Secret and the Lease of versions, and write nothing")
 	flags.StringVar(&o.KubeConfig, "kubeconfig", "", "path of a kubeconfig; empty means the pod's service account, else $KUBECONFIG, else ~/.kube/config")
 	flags.StringVar(&o.Deployment.Image, "image", "", "for manifests: the image that holds this program")
-	_ = flags.Parse(args) // exits
+	_ = flags.Parse(args) // exits on an error
 
 	o.Port = int32(*port)
 	if *split && command != "register" {

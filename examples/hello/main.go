@@ -1,5 +1,5 @@
-// Hello is the smallest EiriniX program: one extension, in URL mode. The API server calls it at
-// https://<host>:<port>, so it also runs on a laptop that the cluster can reach.
+// Hello is the smallest EiriniX program: one extension, in URL mode. The API server calls it at https://<host>:<port>,
+// so it also runs on a laptop that the API server can reach.
 package main
 
 import (
@@ -18,13 +18,13 @@ func main() {
 	if err := x.AddExtension(greeting.Extension{}); err != nil {
 		log.Fatal(err)
 	}
-	// Start serves until SIGINT or SIGTERM; nil means that it was stopped and has drained.
+	// Start serves until SIGINT or SIGTERM. It returns nil after it was stopped and has drained.
 	if err := x.Start(); err != nil {
 		log.Fatal(err)
 	}
 }
 
-// options come from flags, and those left out from the environment.
+// options returns the options from flags, which default to environment variables.
 func options() (o eirinix.ManagerOptions) {
 	flag.StringVar(&o.Namespace, "namespace", os.Getenv("HELLO_NAMESPACE"),
 		"namespace whose pods are greeted; empty means all but the cluster's own [$HELLO_NAMESPACE]")

@@ -1,5 +1,5 @@
-// Idle-image has every Deployment of the namespaces that ask for it run an image that only idles, so that a developer
-// can exec into the pod and start the real process by hand.
+// Idle-image makes every Deployment of the labeled namespaces run an image that only idles. A developer can then exec
+// into the pod and start the real process by hand.
 package main
 
 import (
@@ -26,7 +26,7 @@ const (
 func main() {
 	log.SetFlags(0)
 	x := eirinix.NewManager(cli.Options("idle-image-example"))
-	// What namespaces say of themselves is looked at by the API server: the others cost no call.
+	// The API server evaluates the labels of the namespaces, so that objects of other namespaces cost no call.
 	settings := eirinix.Settings{
 		Namespaces: &metav1.LabelSelector{MatchLabels: map[string]string{label: "enabled"}},
 		// The Event is a side effect, which a dry run must not have.
@@ -45,7 +45,7 @@ func main() {
 	}
 }
 
-// idle is called for what is created and what is changed, so that nobody gets the old image back by an update.
+// idle is called for CREATE and for UPDATE, so that no client can restore the old image with an update.
 func idle(ctx context.Context, c *eirinix.Call, d *appsv1.Deployment) error {
 	containers := d.Spec.Template.Spec.Containers
 	if len(containers) == 0 || containers[0].Image == idleImage {
@@ -64,13 +64,14 @@ func idle(ctx context.Context, c *eirinix.Call, d *appsv1.Deployment) error {
 	return nil
 }
 
-// publish has a Service lead to pods that are not ready, as they are until somebody starts the real process.
+// publish makes a Service include pods that are not ready, because they are not ready until a developer starts the real
+// process.
 func publish(_ context.Context, _ *eirinix.Call, s *corev1.Service) error {
 	s.Spec.PublishNotReadyAddresses = true
 	return nil
 }
 
-// tell leaves an Event, for kubectl events.
+// tell creates an Event, for kubectl events.
 func tell(ctx context.Context, c *eirinix.Call, d *appsv1.Deployment, what string) error {
 	client, err := c.Manager.GetKubeClient()
 	if err != nil {

@@ -1,5 +1,7 @@
 package main
 
+// This file declares the rights that the extension itself needs.
+
 import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -8,7 +10,7 @@ import (
 	"code.cloudfoundry.org/eirinix"
 )
 
-// rights is what the extension needs beside what the Manager asks for: to create Events.
+// rights returns the rights that the extension needs in addition to the Manager's: to create Events.
 func rights(x *eirinix.ExtensionManager) []client.Object {
 	o := x.GetManagerOptions()
 	meta := metav1.ObjectMeta{Name: o.OperatorFingerprint + "-events"}

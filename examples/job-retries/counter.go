@@ -1,5 +1,7 @@
 package main
 
+// This file holds a controller that represents the operator's existing work.
+
 import (
 	"context"
 	"strconv"
@@ -12,7 +14,7 @@ import (
 
 const failures = "example.org/failures"
 
-// counter stands for what the operator does already: it notes in an annotation how often a Job has failed.
+// counter represents the operator's existing work. It records in an annotation how often a Job has failed.
 type counter struct{ client client.Client }
 
 func (c *counter) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {

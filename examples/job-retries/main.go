@@ -1,5 +1,5 @@
-// Job-retries is an operator with one webhook more: it caps the retries of the Jobs that terraform-controller creates.
-// The webhook runs inside the controller-runtime manager that the operator has anyway, and its certificates are mounted.
+// Job-retries adds a webhook to an operator: it caps the retries of the Jobs that terraform-controller creates. The
+// webhook runs in the operator's own controller-runtime manager, and its certificates are mounted as files.
 package main
 
 import (
@@ -20,7 +20,7 @@ func main() {
 	ctrl.SetLogger(zap.New())
 	o := options()
 
-	// This is the operator as it was.
+	// This is the operator without the webhook.
 	mgr, err := ctrl.NewManager(ctrl.GetConfigOrDie(), ctrl.Options{Metrics: metricsserver.Options{BindAddress: "0"}})
 	if err != nil {
 		log.Fatal(err)
@@ -29,7 +29,7 @@ func main() {
 		log.Fatal(err)
 	}
 
-	// And this is what it takes to add the webhook: it starts with the manager, on every replica, leader or not.
+	// The rest adds the webhook. It starts with the manager on every replica, whether that is the leader or not.
 	o.KubeManager = mgr
 	if err := eirinix.NewManager(o).AddExtension(retries()); err != nil {
 		log.Fatal(err)
@@ -40,10 +40,10 @@ func main() {
 	}
 }
 
-// options come from the flags; -kubeconfig is controller-runtime's.
+// options returns the options from the flags. controller-runtime adds -kubeconfig.
 func options() (o eirinix.ManagerOptions) {
 	o.OperatorFingerprint = "job-retries-example"
-	// A webhook for what the cluster itself works with must not stand in its way.
+	// A webhook for objects that the cluster itself uses must not block it.
 	o.FailurePolicy = new(admissionregistrationv1.Ignore)
 	flag.StringVar(&o.Host, "host", "", "name or IP address under which the API server reaches this program")
 	flag.StringVar(&o.ServiceName, "service", "", "name of the Service that the API server calls, instead of -host")

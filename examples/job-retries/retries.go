@@ -1,5 +1,7 @@
 package main
 
+// This file holds the webhook, which caps the retries of Terraform runs.
+
 import (
 	"context"
 
@@ -9,16 +11,16 @@ import (
 	"code.cloudfoundry.org/eirinix"
 )
 
-// terraformJob tells Jobs of terraform-controller by the account that they run as: they have no owner and no labels. The
-// API server looks at it, so that no other Job is sent at all.
+// terraformJob matches the Jobs of terraform-controller by their service account, because they have no owner and no
+// labels. The API server evaluates it, so that no other Job is sent.
 const terraformJob = `object.spec.template.spec.?serviceAccountName.orValue('') == 'tf-executor-service-account'`
 
-// retries is the webhook: a Terraform run that failed is not to be repeated blindly.
+// retries returns the webhook, which prevents a failed Terraform run from being repeated.
 func retries() eirinix.Mutation[*batchv1.Job] {
 	return eirinix.Mutation[*batchv1.Job]{
 		ID: "retries",
 		Settings: eirinix.Settings{
-			// Of Jobs the default is CREATE alone: most of one cannot be changed later. Its backoffLimit can.
+			// The default for Jobs is only CREATE, because most fields of a Job are immutable. backoffLimit is not.
 			Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create, admissionregistrationv1.Update},
 			Conditions: []admissionregistrationv1.MatchCondition{{Name: "terraform-controller", Expression: terraformJob}},
 		},

@@ -1,5 +1,7 @@
 package main
 
+// This file selects the source of the serving certificates.
+
 import (
 	"fmt"
 	"os"
@@ -8,18 +10,18 @@ import (
 	"code.cloudfoundry.org/eirinix"
 )
 
-// certificates tells where serving certificates come from: nil, and so from the Manager itself, unless flags name
-// another place. trust is a file with the CA of a signer, whom the certificates API does not ask for it.
+// certificates returns the source of the serving certificates that the flags select. nil means that the Manager issues
+// them itself. trust is a file with the CA of a signer, because the certificates API does not provide the CA.
 func certificates(from, trust string) (eirinix.CertificateSource, error) {
 	kind, name, _ := strings.Cut(from, ":")
 	switch kind {
 	case "":
 		return nil, nil
-	case "files": // tls.crt, tls.key and ca.crt, as a mounted Secret has them
+	case "files": // tls.crt, tls.key and ca.crt, as in a mounted Secret
 		return eirinix.FromFiles(name, "", "", ""), nil
-	case "secret": // one that cert-manager keeps, beside the webhook's own objects
+	case "secret": // a Secret that cert-manager maintains, next to the webhook's own objects
 		return eirinix.FromSecret("", name), nil
-	case "csr": // a signer of the cluster, whose answer somebody approves
+	case "csr": // a signer of the cluster whose requests have to be approved
 		ca, err := os.ReadFile(trust)
 		if err != nil {
 			return nil, fmt.Errorf("-trust names no file with the CA of signer %q: %w", name, err)

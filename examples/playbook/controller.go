@@ -1,5 +1,7 @@
 package main
 
+// This file holds the controller, which deletes completed Playbooks.
+
 import (
 	"context"
 
@@ -13,7 +15,7 @@ import (
 	opsv1 "code.cloudfoundry.org/eirinix/examples/playbook/api/v1"
 )
 
-// controller deletes Playbooks that have come to their end. Each replica runs one: what it does can be done twice.
+// controller deletes completed Playbooks. Each replica runs one, because a deletion can safely be repeated.
 type controller struct{ client client.Client }
 
 // Register builds an ordinary controller-runtime controller.
@@ -23,7 +25,7 @@ func (c *controller) Register(m eirinix.Manager) error {
 	return builder.ControllerManagedBy(kube).For(&opsv1.Playbook{}).Complete(c)
 }
 
-// Reconcile looks at one Playbook, whatever has happened to it.
+// Reconcile deletes one Playbook if it is completed, whichever event caused the call.
 func (c *controller) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	p := &opsv1.Playbook{}
 	if err := c.client.Get(ctx, req.NamespacedName, p); err != nil {
@@ -35,7 +37,7 @@ func (c *controller) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	return reconcile.Result{}, client.IgnoreNotFound(c.client.Delete(ctx, p))
 }
 
-// rights is what the controller needs beside what the Manager asks for.
+// rights returns the rights that the controller needs in addition to the Manager's.
 func rights(x *eirinix.ExtensionManager) []client.Object {
 	o := x.GetManagerOptions()
 	meta := metav1.ObjectMeta{Name: o.OperatorFingerprint + "-controller"}

@@ -1,5 +1,5 @@
-// Playbook is what kubebuilder calls a project: a custom resource with a defaulting and a validating webhook and a
-// controller. It runs on a laptop against a cluster and inside the cluster, and moves between the two.
+// Playbook is the equivalent of a kubebuilder project: a custom resource with a defaulting and a validating webhook and
+// a controller. It runs on a laptop against a cluster or inside the cluster, and can be moved between the two.
 package main
 
 import (

@@ -1,5 +1,7 @@
 package main
 
+// This file holds the defaulting and the validating webhook.
+
 import (
 	"context"
 	"strings"
@@ -12,7 +14,7 @@ import (
 
 var abstractPath = field.NewPath("spec", "abstract")
 
-// fillIn is the defaulter.
+// fillIn sets the defaults.
 func fillIn(_ context.Context, _ *eirinix.Call, p *opsv1.Playbook) error {
 	if p.Spec.Abstract == "" {
 		p.Spec.Abstract = "nobody has said yet what this is for"
@@ -32,7 +34,7 @@ func update(_ context.Context, _ *eirinix.Call, oldObj, newObj *opsv1.Playbook) 
 	return eirinix.Invalid(faults)
 }
 
-// remove is asked about the object that is about to go: the API server sends no new one on DELETE.
+// remove receives the object that is about to be deleted, because the API server sends no new object on DELETE.
 func remove(_ context.Context, _ *eirinix.Call, p *opsv1.Playbook) error {
 	if p.Status.Progress > 0 && p.Status.Progress < 100 {
 		return eirinix.Deny("playbook %q is at %d percent; let it come to an end", p.Name, p.Status.Progress)

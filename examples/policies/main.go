@@ -1,5 +1,5 @@
-// Policies holds two rules that need no webhook, as a webhook: policies.yaml says the same in CEL. docs/policies.md
-// tells when to take which.
+// Policies implements two rules as a webhook that do not need one: policies.yaml expresses them in CEL.
+// docs/policies.md explains when to use which.
 package main
 
 import (

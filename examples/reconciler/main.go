@@ -1,5 +1,5 @@
-// Reconciler runs a controller: it notes in an annotation how many containers a pod has, also for pods that
-// are there already, which no webhook ever sees. Extensions could run beside it in the same Manager.
+// Reconciler runs a controller that records in an annotation how many containers a pod has. It also sees existing pods,
+// which a webhook never sees. Extensions could run alongside it in the same Manager.
 package main
 
 import (
@@ -22,14 +22,14 @@ const annotation = "example.org/containers"
 
 type counter struct{ client client.Client }
 
-// Register builds the controller on the Manager's own controller-runtime manager, which Start then runs.
+// Register builds the controller on the Manager's controller-runtime manager, which Start then runs.
 func (c *counter) Register(m eirinix.Manager) error {
 	kube := m.GetKubeManager()
 	c.client = kube.GetClient()
 	return builder.ControllerManagedBy(kube).For(&corev1.Pod{}).Complete(c)
 }
 
-// Reconcile brings one pod to where it should be, whatever has happened to it.
+// Reconcile brings one pod into the desired state, whichever event caused the call.
 func (c *counter) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	pod := &corev1.Pod{}
 	if err := c.client.Get(ctx, req.NamespacedName, pod); err != nil {

@@ -1,5 +1,5 @@
-// Service is an EiriniX program for the inside of a cluster: the API server calls it through a Service, so
-// replicas and rollouts are the Service's business, and the program only has to listen.
+// Service is an EiriniX program that runs inside a cluster. The API server calls it through a Service, which handles
+// replicas and rollouts, so the program only has to listen.
 package main
 
 import (
@@ -18,15 +18,15 @@ func main() {
 	if err := x.AddExtension(greeting.Extension{}); err != nil {
 		log.Fatal(err)
 	}
-	// Start serves until SIGINT or SIGTERM; nil means that it was stopped and has drained.
+	// Start serves until SIGINT or SIGTERM. It returns nil after it was stopped and has drained.
 	if err := x.Start(); err != nil {
 		log.Fatal(err)
 	}
 }
 
-// options come from flags, and those left out from the environment.
+// options returns the options from flags, which default to environment variables.
 func options() (o eirinix.ManagerOptions) {
-	o.OperatorFingerprint = "greeting" // so that it may run beside hello, which has the default
+	o.OperatorFingerprint = "greeting" // so that it can run alongside hello, which has the default
 	flag.StringVar(&o.ServiceName, "service", env("WEBHOOK_SERVICE", "greeting"),
 		"name of the Service through which the API server reaches this program [$WEBHOOK_SERVICE]")
 	flag.StringVar(&o.WebhookNamespace, "webhook-namespace", os.Getenv("WEBHOOK_NAMESPACE"),

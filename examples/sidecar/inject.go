@@ -1,5 +1,7 @@
 package main
 
+// This file holds the webhook, which adds the sidecar to a pod.
+
 import (
 	"context"
 	"slices"
@@ -17,12 +19,12 @@ const (
 	volumeName  = "log-forwarder-logs"
 	logFolder   = "/var/log/app"
 
-	// wanted is asked by the API server itself, so a pod that opts out costs no call.
+	// wanted is evaluated by the API server itself, so a pod that opts out costs no call.
 	wanted = `object.metadata.?annotations[?'sidecar.example.org/inject'].orValue('true') != 'false'`
 )
 
-// injection is the whole webhook. Only the creation of pods is sent, because their containers cannot be changed later.
-// A webhook that comes after this one may add containers: IfNeeded has the API server call again then.
+// injection returns the webhook. It is called only for the creation of pods, because the containers of a pod cannot be
+// changed later. A later webhook can add containers: with IfNeeded the API server then calls this one again.
 func injection(image string) eirinix.Mutation[*corev1.Pod] {
 	return eirinix.Mutation[*corev1.Pod]{
 		ID: "inject",
@@ -41,7 +43,7 @@ func injection(image string) eirinix.Mutation[*corev1.Pod] {
 	}
 }
 
-// inject adds what is missing, so that doing it twice changes nothing the second time.
+// inject adds the missing parts of the sidecar. It is idempotent.
 func inject(pod *corev1.PodSpec, image string) {
 	if !slices.ContainsFunc(pod.Volumes, func(v corev1.Volume) bool { return v.Name == volumeName }) {
 		pod.Volumes = append(pod.Volumes, corev1.Volume{Name: volumeName, VolumeSource: corev1.VolumeSource{
@@ -49,7 +51,7 @@ func inject(pod *corev1.PodSpec, image string) {
 		}})
 	}
 	if !slices.ContainsFunc(pod.InitContainers, func(c corev1.Container) bool { return c.Name == sidecarName }) {
-		// The first one: it runs already when the pod's own init containers do.
+		// It is the first init container, so that it is already running when the pod's own init containers run.
 		pod.InitContainers = slices.Insert(pod.InitContainers, 0, forwarder(image))
 	}
 	for _, containers := range [][]corev1.Container{pod.InitContainers, pod.Containers} {
@@ -65,8 +67,8 @@ func mount(c *corev1.Container) {
 	}
 }
 
-// forwarder is a native sidecar: an init container that goes on running. The pod's containers start when its startup
-// probe succeeds, it is stopped after them, and it keeps no Job from completing.
+// forwarder returns a native sidecar: an init container that keeps running. The pod's containers start once its startup
+// probe succeeds. It is stopped after them, and does not keep a Job from completing.
 func forwarder(image string) corev1.Container {
 	health := corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/healthz", Port: intstr.FromString("health")}}
 	return corev1.Container{
@@ -81,7 +83,7 @@ func forwarder(image string) corev1.Container {
 			Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("10m"), corev1.ResourceMemory: resource.MustParse("32Mi")},
 			Limits:   corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("64Mi")},
 		},
-		SecurityContext: &corev1.SecurityContext{ // as strict as Pod Security asks for at its strictest
+		SecurityContext: &corev1.SecurityContext{ // meets the Pod Security level "restricted"
 			RunAsNonRoot: new(true), RunAsUser: new(int64(65532)),
 			AllowPrivilegeEscalation: new(false), ReadOnlyRootFilesystem: new(true),
 			Capabilities:   &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},

@@ -1,5 +1,5 @@
-// Sidecar puts a log forwarder beside every pod: a native sidecar container with a volume that it shares with the
-// pod's containers. Pods opt out with an annotation.
+// Sidecar adds a log forwarder to every pod: a native sidecar container with a volume that it shares with the pod's
+// containers. Pods can opt out with an annotation.
 package main
 
 import (

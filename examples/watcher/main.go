@@ -1,5 +1,5 @@
-// Watcher prints what happens to pods. It serves nothing and registers nothing, so it needs no address and no
-// right but to list and watch pods.
+// Watcher prints the events of pods. It neither serves nor registers, so it needs no address, and no rights except list
+// and watch on pods.
 package main
 
 import (
@@ -16,7 +16,7 @@ import (
 
 type printer struct{}
 
-// Handle gets one event at a time, in order.
+// Handle receives one event at a time, in order.
 func (printer) Handle(_ eirinix.Manager, event watch.Event) {
 	pod, ok := event.Object.(*corev1.Pod)
 	if !ok {

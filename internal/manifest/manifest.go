@@ -1,5 +1,5 @@
-// Package manifest builds the objects with which a program runs in a cluster: its rights, its Service, and its
-// workload. It is pure: equal programs give equal objects, in the same order.
+// Package manifest builds the objects with which a program runs in a cluster: its rights, its Service and its workload.
+// It is pure: equal programs result in equal objects, in the same order.
 package manifest
 
 import (
@@ -11,44 +11,45 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
-// The labels that objects carry beside the user's. LabelComponent separates the pods that serve from those that register.
+// The labels that every object has in addition to the user's. LabelComponent distinguishes serving pods from
+// registering ones.
 const (
 	LabelName      = "app.kubernetes.io/name"
 	LabelComponent = "app.kubernetes.io/component"
 )
 
-// description is Kubernetes' own annotation for a sentence about an object.
+// description is the Kubernetes annotation for a human-readable description of an object.
 const description = "kubernetes.io/description"
 
-// Program is the program to deploy. Every default is resolved.
+// Program is the program to deploy. All of its defaults are resolved.
 type Program struct {
 	Options
 
-	Namespace   string // of everything that has one, and of the certificate Secret
-	Fingerprint string // in the names of cluster-scoped objects
+	Namespace   string // of all namespaced objects, and of the certificate Secret
+	Fingerprint string // part of the names of cluster-scoped objects
 	GracePeriod int64  // seconds from SIGTERM to SIGKILL
 
-	Service     string // empty: there is none
+	Service     string // the name of the Service; empty for none
 	ServicePort int32
 	Ports       Ports
 	Rights      Rights
 
-	// Split is a deployment in two halves: this one serves, and a Job registers.
+	// Split selects a deployment in two halves: the Deployment only serves, and a Job registers.
 	Split bool
-	// Reconciles means that the program uses the API for purposes of its own.
+	// Reconciles means that the program has reconcilers, which use the API on their own.
 	Reconciles bool
 }
 
-// Ports are those that the program listens on, 0 for none.
+// Ports are the ports that the program listens on, 0 for none.
 type Ports struct{ Webhook, Health, Metrics int32 }
 
-// component is which of a deployment's two programs an object belongs to.
+// component is one of the two programs of a deployment: the serving or the registering one.
 type component struct {
 	program *Program
 	half    Half
-	name    string // of objects that belong to it alone
+	name    string // the name of objects that belong to this component alone
 	account string
-	role    string // of Roles, ClusterRoles and their bindings
+	role    string // the name of Roles, ClusterRoles and their bindings
 }
 
 func (p *Program) serving() component {
@@ -68,7 +69,7 @@ func (p *Program) registering() component {
 	}
 }
 
-// RoleName is the name of a half's Roles, ClusterRoles and their bindings.
+// RoleName returns the name of a half's Roles, ClusterRoles and their bindings.
 func RoleName(fingerprint string, half Half) string {
 	if half == Registering {
 		return "eirinix:" + fingerprint + ":register"
@@ -76,7 +77,7 @@ func RoleName(fingerprint string, half Half) string {
 	return "eirinix:" + fingerprint
 }
 
-// label is the component's name. It is part of selectors, so it does not depend on the program's steps.
+// label returns the value of LabelComponent. It is part of selectors, so it does not depend on the program's steps.
 func (c component) label() string {
 	if c.half == Registering {
 		return "register"
@@ -84,7 +85,7 @@ func (c component) label() string {
 	return "webhook"
 }
 
-// meta is the metadata of an object of the component.
+// meta returns the metadata of an object of the component.
 func (c component) meta(name, namespace string) metav1.ObjectMeta {
 	labels := maps.Clone(c.program.Labels)
 	if labels == nil {
@@ -94,17 +95,19 @@ func (c component) meta(name, namespace string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Name: name, Namespace: namespace, Labels: labels, Annotations: maps.Clone(c.program.Annotations)}
 }
 
-// PodLabels are those of the pods that serve.
+// PodLabels returns the labels of the serving pods.
 func (p *Program) PodLabels() map[string]string { return p.serving().podMeta().Labels }
 
-// podMeta is that of a pod template: the fingerprint keeps the program's own pods from being sent to it.
+// podMeta returns the metadata of the pod template. The fingerprint label keeps the program's own pods from being sent
+// to it.
 func (c component) podMeta() metav1.ObjectMeta {
 	m := c.meta("", "")
 	m.Labels[webhookconf.FingerprintLabel] = c.program.Fingerprint
 	return m
 }
 
-// selector selects the component's pods. It never changes, because a Deployment's cannot.
+// selector returns the selector of the component's pods. It never changes, because a Deployment's selector is
+// immutable.
 func (c component) selector() *metav1.LabelSelector {
 	return &metav1.LabelSelector{MatchLabels: map[string]string{
 		webhookconf.FingerprintLabel: c.program.Fingerprint,
@@ -112,7 +115,7 @@ func (c component) selector() *metav1.LabelSelector {
 	}}
 }
 
-// annotate adds an annotation of ours to the user's.
+// annotate adds an annotation of the library to the user's annotations.
 func annotate(m metav1.ObjectMeta, key, value string) metav1.ObjectMeta {
 	if m.Annotations == nil {
 		m.Annotations = map[string]string{}
@@ -125,8 +128,8 @@ func describe(m metav1.ObjectMeta, sentence string) metav1.ObjectMeta {
 	return annotate(m, description, sentence)
 }
 
-// Objects gives everything, in the order in which it is to be applied: rights before their users. They share
-// nothing, with each other or with p.
+// Objects returns all objects in the order in which they must be applied: rights before the objects that use them. The
+// objects share no memory with each other or with p.
 func Objects(p Program) []client.Object {
 	shared := p.objects()
 	objects := make([]client.Object, 0, len(shared))
@@ -149,7 +152,7 @@ func (p *Program) objects() []client.Object {
 		objects = append(objects, serving.service())
 	}
 	objects = append(objects, serving.networkPolicy())
-	if p.Replicas > 1 { // of a single pod it would never allow a node to be drained
+	if p.Replicas > 1 { // with a single pod, the budget would never allow a node to be drained
 		objects = append(objects, serving.disruptionBudget())
 	}
 	if p.Split {

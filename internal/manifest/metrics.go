@@ -1,6 +1,6 @@
 package manifest
 
-// This file is about those who read the program's metrics.
+// This file grants access to the program's metrics.
 
 import (
 	corev1 "k8s.io/api/core/v1"
@@ -11,11 +11,12 @@ import (
 )
 
 const (
-	metricsPort = "metrics"  // the name of the pods' port
-	metricsPath = "/metrics" // where controller-runtime serves them
+	metricsPort = "metrics"  // the name of the pods' port for metrics
+	metricsPath = "/metrics" // the path at which controller-runtime serves metrics
 )
 
-// readers are the rights of those who read metrics: a ClusterRole, and for a PodMonitor an account with them.
+// readers returns the rights of clients that read metrics: a ClusterRole and, for a PodMonitor, an account that has the
+// role.
 func (c component) readers() []client.Object {
 	p := c.program
 	if !p.Rights.Reviews {
@@ -51,12 +52,15 @@ func (c component) readers() []client.Object {
 		})
 }
 
-// readerName is the name of a PodMonitor's account and of the Secret with its token.
+// readerName returns the name of a PodMonitor's account and of the Secret with its token.
 func (c component) readerName() string { return Shorten(c.name, "-metrics", maxAccountName) }
 
-// podMonitor has a Prometheus operator's Prometheus scrape the pods. A PodMonitor cannot name a file with Prometheus' own
-// token: it reads one from a Secret of its namespace. No CA is named, because a program has none before its first
-// certificate: the token of this account reads nothing but metrics.
+// podMonitor returns the PodMonitor with which the Prometheus of a Prometheus operator scrapes the pods. A PodMonitor
+// cannot refer to a file with Prometheus' own token. Prometheus reads the token from a Secret in the PodMonitor's
+// namespace instead.
+//
+// No CA is set, because a program has none before its first certificate. Without a CA the token is sent to an
+// unverified server, but it only allows reading metrics.
 func (c component) podMonitor() *unstructured.Unstructured {
 	p := c.program
 	endpoint := map[string]any{"port": metricsPort, "path": metricsPath, "scheme": "http"}

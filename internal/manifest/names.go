@@ -1,5 +1,7 @@
 package manifest
 
+// This file derives names of a limited length.
+
 import (
 	"crypto/sha256"
 	"encoding/hex"
@@ -7,14 +9,15 @@ import (
 )
 
 const (
-	maxJobName     = 63  // it becomes a label of the Job's pods
-	maxCronJobName = 52  // the controller appends eleven characters for a Job's name
+	maxJobName     = 63  // it becomes the value of a label of the Job's pods
+	maxCronJobName = 52  // the controller appends eleven characters to form a Job's name
 	maxAccountName = 253 // a DNS subdomain
 
 	hashLength = 8
 )
 
-// Shorten appends suffix to name, and gives up some of the name for a hash of it where both are too long.
+// Shorten returns name with suffix appended. If that is longer than most, the end of name is replaced with a hash of
+// name.
 func Shorten(name, suffix string, most int) string {
 	if len(name)+len(suffix) <= most {
 		return name + suffix

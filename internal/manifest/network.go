@@ -1,5 +1,7 @@
 package manifest
 
+// This file builds the Service and the NetworkPolicy.
+
 import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -7,7 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// service is the Service that the API server calls in Service mode. It dials a pod behind it, on the target port.
+// service returns the Service that the API server calls in Service mode. The API server dials a pod behind it on the
+// target port.
 func (c component) service() *corev1.Service {
 	p := c.program
 	return &corev1.Service{
@@ -30,7 +33,7 @@ const (
 	noPorts = "The program serves nothing, so nobody may call it. What goes out is not limited; it needs the API server and DNS."
 )
 
-// networkPolicy closes every port but those that are served.
+// networkPolicy returns a NetworkPolicy that closes all ports except those that the program serves.
 func (c component) networkPolicy() *networkingv1.NetworkPolicy {
 	policy := &networkingv1.NetworkPolicy{
 		TypeMeta:   metav1.TypeMeta{APIVersion: networkingv1.SchemeGroupVersion.String(), Kind: "NetworkPolicy"},
@@ -51,7 +54,7 @@ func (c component) networkPolicy() *networkingv1.NetworkPolicy {
 	return policy
 }
 
-// named gives the ports that are open, as a container lists them.
+// named returns the open ports in the form of container ports.
 func (p Ports) named() []corev1.ContainerPort {
 	var ports []corev1.ContainerPort
 	for _, port := range []corev1.ContainerPort{

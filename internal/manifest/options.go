@@ -1,6 +1,6 @@
 package manifest
 
-// This file holds the choices of a user: their defaults, and what is wrong with them.
+// This file declares the user's choices, with their defaults and their validation.
 
 import (
 	"cmp"
@@ -22,14 +22,14 @@ const (
 	defaultRegisterArg    = "register"
 	defaultCPURequest     = "50m"
 	defaultMemoryRequest  = "64Mi"
-	defaultMemoryHeadroom = 256 << 20 // beside the requests that are read at once
+	defaultMemoryHeadroom = 256 << 20 // in addition to the requests that are in memory at once
 
-	// requestsAtOnce is how many requests of the largest size are in memory at a time.
+	// requestsAtOnce is the number of requests of the largest size that are in memory at a time.
 	requestsAtOnce = 8
 )
 
-// Options are the choices that nothing else implies. Its fields are those of the public DeploymentOptions, in their order,
-// so that one converts to the other.
+// Options holds the choices that nothing else implies. Its fields are those of the public DeploymentOptions, in the
+// same order, so that one type converts to the other.
 type Options struct {
 	Image              string
 	Command            []string
@@ -49,8 +49,8 @@ type Options struct {
 	PodMonitor         bool
 }
 
-// WithDefaults fills in what was left out. maxRequest is the size of the largest request in bytes; serves is true for a
-// program with extensions.
+// WithDefaults returns the options with their defaults filled in. maxRequest is the size of the largest request in
+// bytes. serves is true for a program with extensions.
 func (o Options) WithDefaults(fingerprint string, maxRequest int64, serves bool) Options {
 	o.Name = cmp.Or(o.Name, fingerprint)
 	o.ServiceAccountName = cmp.Or(o.ServiceAccountName, o.Name)
@@ -75,8 +75,7 @@ func (o Options) WithDefaults(fingerprint string, maxRequest int64, serves bool)
 	return o
 }
 
-// Validate returns everything that is wrong, each error with its remedy. metrics is the port of the pods' metrics, 0 for
-// none.
+// Validate returns all errors, each with its remedy. metrics is the port of the pods' metrics, 0 for none.
 func (o Options) Validate(metrics int32) error {
 	var errs []error
 	bad := func(format string, args ...any) {
@@ -135,7 +134,7 @@ func (o Options) Validate(metrics int32) error {
 	return errors.Join(errs...)
 }
 
-// tolerationProblem is what an API server would refuse about a toleration; empty for nothing.
+// tolerationProblem returns the reason why an API server would refuse a toleration, or "" if it would not.
 func tolerationProblem(t corev1.Toleration) string {
 	operators := []corev1.TolerationOperator{"", corev1.TolerationOpEqual, corev1.TolerationOpExists, corev1.TolerationOpLt, corev1.TolerationOpGt}
 	effects := []corev1.TaintEffect{"", corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule, corev1.TaintEffectNoExecute}

@@ -1,5 +1,7 @@
 package manifest
 
+// This file builds the template of pods.
+
 import (
 	"maps"
 	"slices"
@@ -12,23 +14,23 @@ import (
 )
 
 const (
-	// firstFreePort is the first that a process may listen on without a privilege.
+	// firstFreePort is the lowest port that an unprivileged process can listen on.
 	firstFreePort = 1024
 
-	// longestCall is what the API server waits for any webhook at most.
+	// longestCall is the longest timeout of a webhook that the API server accepts.
 	longestCall = 30 * time.Second
 
-	// stopMargin is what a process needs to exit.
+	// stopMargin is the time that a process needs to exit.
 	stopMargin = 5 * time.Second
 )
 
-// GracePeriod is how many seconds a stop may take: the drain, the longest call in flight, and what is done afterwards.
+// GracePeriod returns the seconds that a stop can take: the drain, the longest call in flight, and the work afterwards.
 func GracePeriod(drain, afterwards time.Duration) int64 {
 	stop := drain + longestCall + afterwards + stopMargin
 	return int64((stop + time.Second - 1) / time.Second)
 }
 
-// pod is the template of the component's pods. The Pod Security level "restricted" admits it.
+// pod returns the template of the component's pods. The Pod Security level "restricted" admits it.
 func (c component) pod() corev1.PodTemplateSpec {
 	p := c.program
 	container := corev1.Container{
@@ -40,7 +42,7 @@ func (c component) pod() corev1.PodTemplateSpec {
 			Capabilities:             &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
 			SeccompProfile:           &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
 		},
-		// The last lines of the log are what kubectl describe shows of a program that gave up.
+		// If the program fails, kubectl describe shows the last lines of its log.
 		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
 	}
 	template := corev1.PodTemplateSpec{
@@ -73,8 +75,8 @@ func (c component) pod() corev1.PodTemplateSpec {
 	return template
 }
 
-// probe asks the webhook's own port, which says whether the API server can call this very pod; a program without
-// one is asked on its health port, if it has that.
+// probe sets the probes of a container. They use the webhook's own port, which reports whether the API server can call
+// this very pod. A program without that port is probed on its health port, if it has one.
 func (p *Program) probe(c *corev1.Container) {
 	port, scheme := p.Ports.Webhook, corev1.URISchemeHTTPS
 	if port == 0 {
@@ -89,15 +91,16 @@ func (p *Program) probe(c *corev1.Container) {
 			TimeoutSeconds: 5, PeriodSeconds: period, SuccessThreshold: 1, FailureThreshold: failures,
 		}
 	}
-	// The port opens when there is a certificate, for which a serving half waits: five minutes, then it may try anew.
+	// The port opens once there is a certificate. A serving half waits for that up to five minutes, and is then
+	// restarted.
 	c.StartupProbe = get("/healthz", 2, 150)
-	// One that is only slow is not helped by being killed.
+	// Killing a process that is only slow does not help.
 	c.LivenessProbe = get("/healthz", 10, 6)
 	c.ReadinessProbe = get("/readyz", 5, 3)
 }
 
-// sysctls lets a program without privileges listen on a port that is low. The sysctl is a safe one: it is the pod's
-// own, every kubelet allows it, and so does the level "restricted".
+// sysctls returns the sysctl with which an unprivileged program can listen on a port below 1024. It is a safe sysctl:
+// it affects only the pod itself, and every kubelet and the Pod Security level "restricted" allow it.
 func (p Ports) sysctls() []corev1.Sysctl {
 	lowest := int32(firstFreePort)
 	for _, port := range p.named() {
@@ -114,8 +117,9 @@ const (
 	goMemory    = "GOMEMLIMIT"
 )
 
-// environment gives Go's garbage collector the limit of the container, so that a burst costs time and not the
-// process. A mebibyte that is counted as a million bytes leaves the 5 % that are not Go's heap.
+// environment returns the environment with a GOMEMLIMIT derived from the memory limit of the container. A burst of
+// requests then costs time but does not kill the process. The limit in MiB is used as a number of megabytes. The
+// difference of 5 % is left for memory outside of Go's heap.
 func environment(own []corev1.EnvVar, resources corev1.ResourceRequirements) []corev1.EnvVar {
 	chosen := slices.ContainsFunc(own, func(e corev1.EnvVar) bool { return e.Name == goMemory || e.Name == memoryLimit })
 	if _, limited := resources.Limits[corev1.ResourceMemory]; !limited || chosen {

@@ -1,6 +1,6 @@
 package manifest
 
-// This file reads addresses to listen on.
+// This file parses listen addresses.
 
 import (
 	"net"
@@ -8,7 +8,8 @@ import (
 	"strconv"
 )
 
-// BindPort is the port of an address that others reach; 0 for one that they do not reach, or that is switched off.
+// BindPort returns the port of a listen address that other machines can reach. It returns 0 for an address that they
+// cannot reach, or that is switched off.
 func BindPort(address string) int32 {
 	host, service, err := net.SplitHostPort(address)
 	if err != nil || !EveryAddress(host) {
@@ -21,13 +22,14 @@ func BindPort(address string) int32 {
 	return int32(port)
 }
 
-// EveryAddress reports whether a host to listen on stands for every address.
+// EveryAddress reports whether listening on a host means listening on all addresses.
 func EveryAddress(host string) bool {
 	ip, err := netip.ParseAddr(host)
 	return host == "" || err == nil && ip.IsUnspecified()
 }
 
-// Collide reports whether one process cannot listen on both addresses: they have one port, on one interface or on all.
+// Collide reports whether one process cannot listen on both addresses, because they have the same port on the same
+// interface or on all.
 func Collide(a, b string) bool {
 	hostA, portA, errA := net.SplitHostPort(a)
 	hostB, portB, errB := net.SplitHostPort(b)

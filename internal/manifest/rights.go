@@ -1,5 +1,7 @@
 package manifest
 
+// This file derives the RBAC rights of the program.
+
 import (
 	"slices"
 
@@ -10,50 +12,51 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Half is the part of a deployment that needs rights.
+// Half is the part of a deployment that the rights are for.
 type Half int
 
 // The halves of a deployment.
 const (
 	Whole       Half = iota // registers and serves
-	Serving                 // serves the entries that another has registered
-	Registering             // registers once, and exits
+	Serving                 // serves the entries that another process has registered
+	Registering             // registers once and exits
 )
 
-// Rights is all that decides which rights a program needs.
+// Rights holds everything that determines which rights a program needs.
 type Rights struct {
-	Secret         string          // the certificate Secret; empty for a program without steps, or with another source
-	Versions       string          // the Lease that holds the versions that are alive; empty for a program without steps
-	Source         SourceRights    // of certificates that come from elsewhere
-	MakesSecret    bool            // else another one does
-	Configurations []Configuration // those that hold steps
-	Unregisters    bool            // when it stops
-	Watches        bool            // pods, in one namespace or, where that is empty, in all
+	Secret         string          // the certificate Secret; empty for a program without steps, or with another source of certificates
+	Versions       string          // the Lease that holds the live versions; empty for a program without steps
+	Source         SourceRights    // of certificates that the program does not issue itself
+	MakesSecret    bool            // false if another process makes the Secret
+	Configurations []Configuration // the webhook configurations that hold steps
+	Unregisters    bool            // deletes the configurations when it stops
+	Watches        bool            // watches pods in WatchNamespace, or in all namespaces if that is empty
 	WatchNamespace string
-	Reviews        bool                 // tokens and rights of those who read metrics
-	ClientCA       types.NamespacedName // the ConfigMap with the CAs of callers; zero for none
+	Reviews        bool                 // creates TokenReviews and SubjectAccessReviews for readers of the metrics
+	ClientCA       types.NamespacedName // the ConfigMap with the CAs of clients; zero for none
 }
 
-// SourceRights describes certificates that the program reads and does not make.
+// SourceRights describes a source of certificates that the program does not issue itself.
 type SourceRights struct {
-	SecretNamespace, Secret string // that an issuer keeps
-	Requests                bool   // CertificateSigningRequests
+	SecretNamespace, Secret string // the Secret that an issuer maintains
+	Requests                bool   // creates CertificateSigningRequests
 }
 
-// Configuration is a webhook configuration: the resource that RBAC knows its kind as, and its name.
+// Configuration is a webhook configuration: its resource name, as RBAC uses it, and its name.
 type Configuration struct{ Resource, Name string }
 
-// Grant is rules for one namespace, or for the cluster where that is empty.
+// Grant holds the rules for one namespace, or for the cluster if Namespace is empty.
 type Grant struct {
 	Namespace string
 	Rules     []rbacv1.PolicyRule
 }
 
-// Grants gives the rights that a half needs and no others: each namespace once, the Secret's first, the cluster last.
+// Grants returns exactly the rights that a half needs. Each namespace appears once, the Secret's first and the cluster
+// last.
 func (r Rights) Grants(half Half, secretNamespace string) []Grant {
 	own := r.own(half)
 	if half == Whole && len(r.Configurations) > 0 {
-		// In a dry run, with which a program finds out whether the API server calls it.
+		// The program creates a ConfigMap in a dry run to find out whether the API server calls it.
 		own = append(own, rule("", "configmaps", nil, "create"))
 	}
 	grants := []Grant{{Namespace: secretNamespace, Rules: own}}
@@ -68,7 +71,7 @@ func (r Rights) Grants(half Half, secretNamespace string) []Grant {
 	}
 	pods := rule("", "pods", nil, "list", "watch")
 	if r.Source.Secret != "" {
-		verbs := []string{"get"} // once
+		verbs := []string{"get"} // it reads the Secret once
 		if half != Registering {
 			verbs = []string{"list", "watch"}
 		}
@@ -83,7 +86,7 @@ func (r Rights) Grants(half Half, secretNamespace string) []Grant {
 		}
 	}
 	if half != Serving && len(r.Configurations) > 0 {
-		// Configurations are owned by the namespace, so that they go with it.
+		// The namespace owns the configurations, so that they are deleted with it.
 		add("", rule("", "namespaces", []string{secretNamespace}, "get"))
 	}
 	add("", r.configurations(half)...)
@@ -91,7 +94,7 @@ func (r Rights) Grants(half Half, secretNamespace string) []Grant {
 		add("", pods)
 	}
 	if half != Registering && r.Source.Requests {
-		// Their names are made up as they are needed.
+		// Their names are generated when they are needed.
 		add("", rule("certificates.k8s.io", "certificatesigningrequests", nil, "create", "list", "watch", "delete"))
 	}
 	if half != Registering && r.Reviews {
@@ -100,7 +103,7 @@ func (r Rights) Grants(half Half, secretNamespace string) []Grant {
 	return slices.DeleteFunc(grants, func(g Grant) bool { return len(g.Rules) == 0 })
 }
 
-// own are the rights in the program's own namespace: on the Secret, on the Lease, and to leave Events.
+// own returns the rights in the program's own namespace: on the Secret, on the Lease, and to write Events.
 func (r Rights) own(half Half) []rbacv1.PolicyRule {
 	var rules []rbacv1.PolicyRule
 	if r.Secret != "" {
@@ -110,20 +113,20 @@ func (r Rights) own(half Half) []rbacv1.PolicyRule {
 		rules = append(rules, shared(half, "coordination.k8s.io", "leases", r.Versions, true)...)
 	}
 	if half != Serving && len(rules) > 0 {
-		// An Event that goes on is patched.
+		// A recurring Event is patched.
 		rules = append(rules, rule("events.k8s.io", "events", nil, "create", "patch"))
 	}
 	return rules
 }
 
-// shared are the rights on one object that replicas share. The serving half writes none.
+// shared returns the rights on one object that replicas share. The serving half never writes it.
 func shared(half Half, group, resource, name string, makes bool) []rbacv1.PolicyRule {
 	if half == Serving {
 		return []rbacv1.PolicyRule{rule(group, resource, []string{name}, "get", "list", "watch")}
 	}
 	var rules []rbacv1.PolicyRule
 	if makes {
-		rules = append(rules, rule(group, resource, nil, "create")) // which RBAC cannot restrict to a name
+		rules = append(rules, rule(group, resource, nil, "create")) // RBAC cannot restrict create to a name
 	}
 	return append(rules, rule(group, resource, []string{name}, follow(half)...))
 }
@@ -145,7 +148,7 @@ func (r Rights) configurations(half Half) []rbacv1.PolicyRule {
 	return rules
 }
 
-// follow are the verbs for an object that exists: a process that runs on watches it.
+// follow returns the verbs for an existing object. A process that keeps running watches the object.
 func follow(half Half) []string {
 	if half == Registering {
 		return []string{"get", "update"}
@@ -157,13 +160,13 @@ func rule(group, resource string, names []string, verbs ...string) rbacv1.Policy
 	return rbacv1.PolicyRule{APIGroups: []string{group}, Resources: []string{resource}, ResourceNames: names, Verbs: verbs}
 }
 
-// rights are the component's account, roles and bindings.
+// rights returns the component's account, roles and bindings.
 func (c component) rights() []client.Object {
 	p := c.program
 	account := &corev1.ServiceAccount{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ServiceAccount"},
 		ObjectMeta: c.meta(c.account, p.Namespace),
-		// The pods that need a token ask for one.
+		// Pods that need a token request it in their spec.
 		AutomountServiceAccountToken: new(false),
 	}
 	if p.Reconciles && c.half != Registering {
@@ -176,7 +179,7 @@ func (c component) rights() []client.Object {
 	return objects
 }
 
-// grant makes a role and its binding.
+// grant returns a role and its binding.
 func (c component) grant(g Grant) []client.Object {
 	subjects := []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: c.account, Namespace: c.program.Namespace}}
 	typed := func(kind string) metav1.TypeMeta {

@@ -1,5 +1,7 @@
 package manifest
 
+// This file builds the workload: the Deployment, its disruption budget, and the Job and CronJob that register.
+
 import (
 	"encoding/json"
 
@@ -12,15 +14,15 @@ import (
 )
 
 const (
-	// registerAgain is how often the registering half repairs entries that were edited or deleted, and does its
-	// part of a rotation.
+	// registerAgain is the schedule on which the registering half restores edited or deleted entries and continues a
+	// rotation.
 	registerAgain = "*/10 * * * *"
 
-	registerDeadline = 5 * 60       // seconds; a Job that hangs would keep the CronJob from the next
-	keepJob          = 24 * 60 * 60 // seconds for which its log can be read
+	registerDeadline = 5 * 60       // seconds; a Job that hangs would prevent the CronJob's next run
+	keepJob          = 24 * 60 * 60 // seconds for which the Job's log is available
 )
 
-// deployment keeps as many pods as there are meant to be, also while it is rolled out.
+// deployment returns the Deployment, which keeps the full number of replicas available during a rollout.
 func (c component) deployment() *appsv1.Deployment {
 	template := c.pod()
 	if c.program.Replicas > 1 {
@@ -43,7 +45,8 @@ func (c component) deployment() *appsv1.Deployment {
 	}
 }
 
-// spread keeps one node, or one zone, from taking all replicas along. Where there is only one they share it.
+// spread distributes the replicas over nodes and zones, so that the loss of one does not take them all down. If there
+// is only one node or zone, the replicas share it.
 func (c component) spread(pod *corev1.PodSpec) {
 	pod.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{
 		PreferredDuringSchedulingIgnoredDuringExecution: []corev1.WeightedPodAffinityTerm{{
@@ -52,11 +55,12 @@ func (c component) spread(pod *corev1.PodSpec) {
 	}}
 	pod.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{
 		MaxSkew: 1, TopologyKey: corev1.LabelTopologyZone, WhenUnsatisfiable: corev1.ScheduleAnyway, LabelSelector: c.selector(),
-		MatchLabelKeys: []string{appsv1.DefaultDeploymentUniqueLabelKey}, // a rollout is spread by itself
+		MatchLabelKeys: []string{appsv1.DefaultDeploymentUniqueLabelKey}, // the pods of each rollout are spread separately
 	}}
 }
 
-// disruptionBudget keeps one replica up while nodes are drained. Pods that are not ready hold up no drain.
+// disruptionBudget returns a PodDisruptionBudget that keeps one replica available while nodes are drained. Pods that
+// are not ready do not block a drain.
 func (c component) disruptionBudget() *policyv1.PodDisruptionBudget {
 	return &policyv1.PodDisruptionBudget{
 		TypeMeta:   metav1.TypeMeta{APIVersion: policyv1.SchemeGroupVersion.String(), Kind: "PodDisruptionBudget"},
@@ -68,12 +72,13 @@ func (c component) disruptionBudget() *policyv1.PodDisruptionBudget {
 	}
 }
 
-// job registers now. Its name changes with its template, which cannot be changed in place.
+// job returns the Job that registers immediately. Its name changes with its template, because a Job's template is
+// immutable.
 func (c component) job() *batchv1.Job {
 	spec := c.jobSpec()
 	spec.TTLSecondsAfterFinished = new(int32(keepJob))
 	template, err := json.Marshal(spec.Template)
-	if err != nil { // which API types do not give
+	if err != nil { // API types can always be marshaled
 		template = []byte(c.program.Image)
 	}
 	return &batchv1.Job{
@@ -83,7 +88,7 @@ func (c component) job() *batchv1.Job {
 	}
 }
 
-// cronJob registers again and again: the serving half may not.
+// cronJob returns the CronJob that registers repeatedly, because the serving half must not register.
 func (c component) cronJob() *batchv1.CronJob {
 	return &batchv1.CronJob{
 		TypeMeta: metav1.TypeMeta{APIVersion: batchv1.SchemeGroupVersion.String(), Kind: "CronJob"},

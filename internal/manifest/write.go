@@ -1,5 +1,7 @@
 package manifest
 
+// This file writes objects as YAML.
+
 import (
 	"fmt"
 	"io"
@@ -10,8 +12,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Write writes objects as a YAML stream without the fields that only a cluster fills in. An object whose TypeMeta is empty gets
-// that of the scheme.
+// Write writes objects as a YAML stream without the fields that only a cluster fills in. An object with an empty
+// TypeMeta gets the one that the scheme knows for it.
 func Write(w io.Writer, scheme *runtime.Scheme, objects ...client.Object) error {
 	for i, object := range objects {
 		text, err := encode(scheme, object)
@@ -45,7 +47,8 @@ func encode(scheme *runtime.Scheme, object client.Object) ([]byte, error) {
 	return yaml.Marshal(tree)
 }
 
-// dropNulls takes out members that say nothing, creationTimestamp for one. Empty objects stay: they may say "all".
+// dropNulls removes fields that are null, such as creationTimestamp. Empty objects are kept, because they can mean
+// "all".
 func dropNulls(value any) {
 	switch v := value.(type) {
 	case map[string]any:

@@ -1,4 +1,4 @@
-// Package stepname makes names of steps: DNS labels that become paths, metric labels and names of webhooks.
+// Package stepname derives the names of steps: DNS labels that become paths, metric labels and names of webhooks.
 package stepname
 
 import (
@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// Max is the length of a name: that of a DNS label. It keeps the webhook's name, <step>.<fingerprint>.<domain>, within its
-// 253.
+// Max is the maximum length of a name, which is that of a DNS label. It keeps the webhook's name,
+// <step>.<fingerprint>.<domain>, within its limit of 253.
 const Max = validation.DNS1123LabelMaxLength
 
 var (
@@ -20,14 +20,14 @@ var (
 	notInLabel   = regexp.MustCompile(`[^a-z0-9]+`)
 )
 
-// Clean makes a DNS label of what a user or a Go type is called: MyExtension -> my-extension.
+// Clean converts a name from a user or of a Go type to a DNS label: MyExtension -> my-extension.
 func Clean(s string) string {
 	s = wordStart.ReplaceAllString(s, "${1}${3}-${2}${4}")
 	s = strings.Trim(notInLabel.ReplaceAllString(strings.ToLower(s), "-"), "-")
 	return strings.TrimRight(s[:min(len(s), Max)], "-")
 }
 
-// OfStep is the name of a typed step: its ID, else one made from the kind.
+// OfStep returns the name of a typed step: its ID, or else a name derived from the kind.
 func OfStep(id, kind, suffix string) string {
 	if id != "" {
 		return Clean(id)
@@ -35,7 +35,7 @@ func OfStep(id, kind, suffix string) string {
 	return strings.Trim(Clean(kind)+"-"+suffix, "-")
 }
 
-// Quoted is an ID in a message.
+// Quoted returns an ID in the form that messages use.
 func Quoted(id string) string {
 	if id == "" {
 		return "(without ID)"
@@ -43,7 +43,7 @@ func Quoted(id string) string {
 	return fmt.Sprintf("%q", id)
 }
 
-// Unique gives the name a number where it is taken.
+// Unique returns name, with a number appended if it is taken.
 func Unique(name string, taken func(string) bool) string {
 	base := name
 	for i := 2; taken(name); i++ {
@@ -53,8 +53,8 @@ func Unique(name string, taken func(string) bool) string {
 	return name
 }
 
-// OfType is the name of v's type, or, for a type called plainly Extension, that of its package:
-// two programs' worth of pancake.Extension and volumes.Extension must not both be "extension".
+// OfType returns the name of v's type. For a type that is just called Extension, it returns the name of its package,
+// because pancake.Extension and volumes.Extension must not both become "extension".
 func OfType(v any) string {
 	t := reflect.TypeOf(v)
 	for t.Kind() == reflect.Pointer {
@@ -68,7 +68,7 @@ func OfType(v any) string {
 	return name
 }
 
-// Package is the word that a package's import path stands for: not the major version at its end.
+// Package returns the name of the package with an import path. It skips a major version at the end of the path.
 func Package(path string) string {
 	segments := strings.Split(path, "/")
 	last := len(segments) - 1

@@ -1,5 +1,5 @@
-// Package greeting holds the smallest useful extension: it says hello to every container. The example
-// programs hello and service and the demo run it.
+// Package greeting holds the smallest useful extension, which adds a greeting to every container. The example programs
+// hello, service and deploy and the demo run it.
 package greeting
 
 import (
@@ -13,18 +13,18 @@ import (
 	"code.cloudfoundry.org/eirinix"
 )
 
-// What the extension adds to a pod.
+// The label and the environment variable that the extension adds to a pod.
 const (
 	Label    = "example.org/greeted"
 	Variable = "GREETING"
 	Message  = "Hello from an extension"
 )
 
-// Extension labels a pod and gives each of its containers the variable GREETING, unless it has one.
-// Handling a pod twice changes nothing the second time. The zero value is ready to use.
+// Extension labels a pod and adds the variable GREETING to each of its containers that does not have it. It is
+// idempotent. The zero value is ready to use.
 type Extension struct{}
 
-// Handle changes its own copy of the pod and lets the Manager make the patch.
+// Handle changes its own copy of the pod and makes the Manager compute the patch.
 func (Extension) Handle(_ context.Context, m eirinix.Manager, pod *corev1.Pod, req admission.Request) admission.Response {
 	if pod == nil { // the request carries none
 		return admission.Allowed("")

@@ -1,5 +1,5 @@
-// Package programs builds the example programs and runs them as processes. It is for specs only: what fails,
-// fails the running spec.
+// Package programs builds the example programs and runs them as processes. It is only for tests: an error fails the
+// running spec.
 package programs
 
 import (
@@ -20,16 +20,16 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// Patience is how long a spec waits for what takes milliseconds on an idle machine.
+// Patience is the timeout for operations that take milliseconds on an idle machine.
 const Patience = 2 * time.Minute
 
 var (
 	mu    sync.Mutex
-	built = map[string]string{} // folder -> binary
+	built = map[string]string{} // directory -> binary
 )
 
-// Build compiles the program in a folder of examples/, once, with the race detector where the specs have it,
-// and gives the path of the binary. gexec.CleanupBuildArtifacts removes it when the suite ends.
+// Build compiles the program in a directory of examples/ once, with the race detector if the tests use it, and returns
+// the path of the binary. gexec.CleanupBuildArtifacts removes the binary when the suite ends.
 func Build(folder string) string {
 	ginkgo.GinkgoHelper()
 	mu.Lock()
@@ -43,14 +43,14 @@ func Build(folder string) string {
 	return path
 }
 
-// Start runs a binary and shows its output with that of the spec, at whose end it is stopped if it still runs.
-// The kubeconfig of whoever runs the specs is kept away from it.
+// Start runs a binary and copies its output to that of the spec. The process is stopped at the end of the spec if it is
+// still running. It does not inherit the KUBECONFIG of the test's environment.
 func Start(path string, args ...string) *gexec.Session {
 	ginkgo.GinkgoHelper()
 	return start(Command(path, args...))
 }
 
-// StartWith is Start by somebody who has exported KUBECONFIG.
+// StartWith is Start with KUBECONFIG set.
 func StartWith(kubeconfig, path string, args ...string) *gexec.Session {
 	ginkgo.GinkgoHelper()
 	cmd := Command(path, args...)
@@ -69,7 +69,7 @@ func start(cmd *exec.Cmd) *gexec.Session {
 	return session
 }
 
-// Command is what Start starts.
+// Command returns the command that Start runs.
 func Command(path string, args ...string) *exec.Cmd {
 	cmd := exec.Command(path, args...)
 	for _, variable := range os.Environ() {
@@ -87,7 +87,7 @@ func StopsCleanly(session *gexec.Session) {
 	gomega.Eventually(session, Patience).Should(gexec.Exit(0))
 }
 
-// FreeAddress gives a loopback address that nobody listens on, and its port.
+// FreeAddress returns a loopback address on which no process listens, and its port.
 func FreeAddress() (address, port string) {
 	ginkgo.GinkgoHelper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -99,7 +99,7 @@ func FreeAddress() (address, port string) {
 	return address, port
 }
 
-// Namespace makes a namespace of its own for a spec.
+// Namespace creates a new namespace for a spec and returns its name.
 func Namespace(ctx context.Context, client kubernetes.Interface) string {
 	ginkgo.GinkgoHelper()
 	namespace, err := client.CoreV1().Namespaces().Create(ctx,
@@ -108,7 +108,7 @@ func Namespace(ctx context.Context, client kubernetes.Interface) string {
 	return namespace.Name
 }
 
-// CreatePod creates a pod with two containers under a name that the API server picks.
+// CreatePod creates a pod with two containers and a name that the API server generates.
 func CreatePod(ctx context.Context, client kubernetes.Interface, namespace string) (*corev1.Pod, error) {
 	return client.CoreV1().Pods(namespace).Create(ctx, &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: "pod-"},

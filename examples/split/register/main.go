@@ -1,6 +1,6 @@
-// Register is the registering half of a split deployment: it makes (or adopts) the certificate Secret, writes
-// the webhook configuration and exits. A Job, a Helm hook or a person with more rights than the serving half
-// runs it; running it again changes nothing.
+// Register is the registering half of a split deployment. It creates or adopts the certificate Secret, writes the
+// webhook configuration and exits. A Job, a Helm hook or an operator runs it, with more rights than the serving half.
+// Running it again changes nothing.
 package main
 
 import (
@@ -15,7 +15,7 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	// There is no loop in it: what fails is told, and the exit code is 1.
+	// It does not retry. It returns the error, and the exit code is 1.
 	if err := x.RegisterExtensions(); err != nil {
 		log.Fatal(err)
 	}

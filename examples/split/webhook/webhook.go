@@ -1,6 +1,6 @@
-// Package webhook is what the two halves of a split deployment have in common: the extension, and the options
-// that both must be given alike. The registering half may write webhook configurations and runs once; the
-// serving half needs no such right and runs as long as the cluster does.
+// Package webhook holds the parts that the two halves of a split deployment share: the extension, and the options,
+// which must be the same for both. The registering half has the right to write webhook configurations and runs once.
+// The serving half does not need that right and runs permanently.
 package webhook
 
 import (
@@ -16,17 +16,17 @@ import (
 	"code.cloudfoundry.org/eirinix"
 )
 
-// Annotation is what the extension adds to a pod: the namespace that the API server was asked for.
+// Annotation is the annotation that the extension adds to a pod. Its value is the namespace of the request.
 const Annotation = "example.org/admitted-to"
 
-// Stamp notes in an annotation where a pod was admitted to. The zero value is ready to use.
+// Stamp records in an annotation the namespace that a pod was admitted to. The zero value is ready to use.
 type Stamp struct{}
 
-// Name keeps the webhook's name when the type is renamed: both halves must agree on it, also while one of
-// them is newer than the other.
+// Name keeps the webhook's name stable when the type is renamed. Both halves must agree on the name, even while their
+// versions differ.
 func (Stamp) Name() string { return "stamp" }
 
-// Handle changes its own copy of the pod and lets the Manager make the patch.
+// Handle changes its own copy of the pod and makes the Manager compute the patch.
 func (Stamp) Handle(_ context.Context, m eirinix.Manager, pod *corev1.Pod, req admission.Request) admission.Response {
 	if pod == nil { // the request carries none
 		return admission.Allowed("")
@@ -35,13 +35,13 @@ func (Stamp) Handle(_ context.Context, m eirinix.Manager, pod *corev1.Pod, req a
 	return m.PatchFromPod(req, pod)
 }
 
-// New makes the Manager of either half.
+// New returns the Manager of either half.
 func New(o eirinix.ManagerOptions) (*eirinix.ExtensionManager, error) {
 	x := eirinix.NewManager(o)
 	return x, x.AddExtension(Stamp{})
 }
 
-// Options declares the flags that both halves have and parses the command line.
+// Options declares the flags of both halves and parses the command line.
 func Options() (o eirinix.ManagerOptions) {
 	flag.StringVar(&o.Namespace, "namespace", os.Getenv("STAMP_NAMESPACE"),
 		"namespace whose pods are stamped; the certificate Secret lies there too, unless -webhook-namespace is given [$STAMP_NAMESPACE]")

@@ -12,17 +12,17 @@ import (
 
 //go:generate go run sigs.k8s.io/controller-tools/cmd/controller-gen@v0.23.0 object crd paths=. output:crd:dir=../../config
 
-// GroupVersion is where the API server serves Playbooks.
+// GroupVersion is the group and version of Playbooks in the API.
 var GroupVersion = schema.GroupVersion{Group: "ops.netease.com", Version: "v1"}
 
-// AddToScheme makes the types known to a scheme.
+// AddToScheme adds the types to a scheme.
 func AddToScheme(s *runtime.Scheme) error {
 	s.AddKnownTypes(GroupVersion, &Playbook{}, &PlaybookList{})
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil
 }
 
-// Playbook is something that is carried out step by step, by somebody who tells its progress.
+// Playbook is a procedure that an operator carries out step by step, reporting its progress.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -36,14 +36,14 @@ type Playbook struct {
 	Status PlaybookStatus `json:"status,omitempty"`
 }
 
-// PlaybookSpec says what is carried out.
+// PlaybookSpec describes the procedure.
 type PlaybookSpec struct {
-	// Abstract says it in one sentence. The webhook fills it in where it is left out.
+	// Abstract summarizes the procedure in one sentence. The webhook sets it if it is empty.
 	// +optional
 	Abstract string `json:"abstract,omitempty"`
 }
 
-// PlaybookStatus says how far it has come.
+// PlaybookStatus holds the progress of the procedure.
 type PlaybookStatus struct {
 	// Progress is a percentage. At 100 the controller deletes the Playbook.
 	// +kubebuilder:validation:Minimum=0
