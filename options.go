@@ -160,7 +160,7 @@ type ManagerOptions struct {
 
 	// ClientCA certifies the clients that may call. Without it, every client that can reach the port may call. The
 	// reason is that API servers present no client certificate unless they are configured to (see
-	// docs/certificates.md). Health endpoints are open to every client.
+	// docs/callers.md). Health endpoints are open to every client.
 	ClientCA ClientCA
 
 	// ClientNames are the accepted names of clients: the common name or a DNS name of a client's certificate must be

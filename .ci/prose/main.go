@@ -33,7 +33,7 @@ var what = regexp.MustCompile(`(?i)\bwhat\b`)
 var pages = []struct {
 	pattern string
 	words   int
-}{{"README.md", 1200}, {"docs/*.md", 1000}}
+}{{"README.md", 1200}, {"docs/*.md", 1000}, {"docs/*/*.md", 1000}, {"examples/*/README.md", 1000}}
 
 type measure struct {
 	comments, whats int
