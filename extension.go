@@ -29,7 +29,8 @@ const (
 // sourceTypeApp is the value of LabelSourceType on an application's pod.
 const sourceTypeApp = "APP"
 
-// An Extension admits, changes or denies one pod during admission.
+// An Extension admits, changes or denies one pod during admission. It is EiriniX's form of a step: a new program is
+// shorter with a Mutation or a Validation.
 //
 // Handle runs concurrently on many goroutines and can see the same pod again (reinvocation), so it must be idempotent.
 // In a dry run (req.DryRun) it must have no side effects. pod is Handle's own copy, and is nil if the request carries

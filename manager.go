@@ -1,23 +1,21 @@
 // Package eirinix turns a program into a Kubernetes admission webhook.
 //
-// The program implements extensions. The Manager does everything else: certificates, registration, TLS, the wire
+// The program has steps. A Mutation changes objects of one kind, a Validation accepts or refuses them, and a Subresource
+// decides about exec, eviction or scale. The Manager does everything else: certificates, registration, TLS, the wire
 // protocol, patches, draining and diagnosis.
 //
-//	x := eirinix.NewManager(eirinix.ManagerOptions{
-//		Namespace: "cf-workloads",
-//		Host:      "webhook.example.org",
-//		Port:      8443,
-//	})
-//	x.AddExtension(&MyExtension{})
+//	x := eirinix.NewManager(eirinix.ManagerOptions{ServiceName: "extensions", WebhookNamespace: "cf-system"})
+//	x.AddExtension(eirinix.Mutation[*appsv1.Deployment]{ID: "replicas", Apply: setReplicas})
+//	x.AddExtension(eirinix.Validation[*corev1.ConfigMap]{ID: "immutable", Update: keepVersion})
 //	if err := x.Start(); err != nil {
 //		log.Fatal(err)
 //	}
 //
 // # How the API server calls the program
 //
-// In URL mode, as above, the API server calls https://Host:Port. In Service mode, with ServiceName and
-// WebhookNamespace, it calls that Service. In a split deployment one program calls RegisterExtensions and exits, and
-// another one serves with RegisterWebHook set to false. Both share the certificate Secret.
+// In Service mode, as above, the API server calls that Service. In URL mode, with Host and Port, it calls
+// https://Host:Port. In a split deployment one program calls RegisterExtensions and exits, and another one serves with
+// RegisterWebHook set to false. Both share the certificate Secret.
 //
 // # Objects in the cluster
 //
@@ -30,8 +28,13 @@
 //
 // # Watchers and reconcilers
 //
-// A Watcher receives pod events, either alone (Watch) or alongside extensions (Start). A Reconciler registers a
-// controller on GetKubeManager. AddExtension accepts all three kinds.
+// A Watcher receives pod events, either alone (Watch) or alongside steps (Start). A Reconciler registers a controller on
+// GetKubeManager. AddExtension accepts all of them.
+//
+// # EiriniX
+//
+// The interfaces Manager, Extension, Watcher and Reconciler have the shapes of EiriniX, whose programs build and run
+// unchanged. New programs need Extension only to see the admission request itself; a Mutation is shorter.
 package eirinix
 
 import (
