@@ -37,11 +37,11 @@ type resolved struct {
 type admissionRun struct {
 	s *Server
 	*resolved
-	current Document // the object as the mutating webhooks have left it
-	trace   *Trace
-	says    sayings
-	calls   []WebhookCall
-	passed  []Pass
+	current  Document // the object as the mutating webhooks have left it
+	trace    *Trace
+	feedback feedback
+	calls    []WebhookCall
+	passed   []Pass
 }
 
 // Send sends a request through admission. It returns an error if the request itself is invalid: its object cannot be

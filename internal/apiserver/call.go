@@ -153,7 +153,7 @@ func (a *admissionRun) call(ctx context.Context, w *webhook, request *admissionv
 	if err != nil {
 		return record, nil, err
 	}
-	a.says.hear(w.Name, resp)
+	a.feedback.add(w.Name, resp)
 	if !resp.Allowed {
 		record.Err = refusedBy(w.Name, resp.Result)
 		return record, resp, record.Err

@@ -77,7 +77,7 @@ type Pass struct {
 // outcome assembles the result of the request. refused is the error that the user gets.
 func (a *admissionRun) outcome(refused error) (*Outcome, error) {
 	o := &Outcome{
-		Err: refused, Warnings: a.says.shown(), AuditAnnotations: a.says.audit,
+		Err: refused, Warnings: a.feedback.visibleWarnings(), AuditAnnotations: a.feedback.audit,
 		Calls: a.calls, Steps: a.trace.snapshot(), Passed: a.passed, Trace: a.trace, Before: a.object, After: a.current,
 	}
 	for _, c := range a.calls {

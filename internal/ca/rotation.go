@@ -58,7 +58,7 @@ type Situation struct {
 	Live []Registered
 	// Tolerated holds CAs in PEM that a caBundle can hold in addition to Bundle. Another replica, unknown to this one,
 	// may still serve certificates that they signed. Until is when the first of them is no longer tolerated (see
-	// Strangers).
+	// ForeignCAs).
 	Tolerated []byte
 	Until     time.Time
 
@@ -83,8 +83,8 @@ type Due struct {
 	At     time.Time
 }
 
-// WhatIsDue decides the next action. It is a pure function: equal situations result in equal decisions.
-func WhatIsDue(s Situation) Due {
+// NextStep decides the next action. It is a pure function: equal situations result in equal decisions.
+func NextStep(s Situation) Due {
 	for _, live := range s.Live {
 		if !Contains(live.Bundle, s.Bundle) {
 			return Due{Action: Publish, Reason: fmt.Sprintf("the caBundle of %s lacks a CA that is in use", live.Name)}

@@ -36,7 +36,7 @@ var _ = Describe("What is due", func() {
 
 	DescribeTable("is told with the reason:", func(s ca.Situation, action ca.Action, reason string) {
 		s.Current, s.Retain, s.Since = current.Certificate, retain, since
-		due := ca.WhatIsDue(s)
+		due := ca.NextStep(s)
 		Expect(due.Action).To(Equal(action))
 		Expect(due.Reason).To(ContainSubstring(reason))
 	},
@@ -73,7 +73,7 @@ var _ = Describe("What is due", func() {
 	// Its validity begins an hour (or a tenth of its life) before it is made.
 	DescribeTable("does not wait for the old CA beyond the end of a short-lived one:", func(life, now time.Duration, action ca.Action, at time.Duration) {
 		short := must(ca.New("short", life, since))
-		due := ca.WhatIsDue(ca.Situation{
+		due := ca.NextStep(ca.Situation{
 			Phase: ca.Retaining, Now: after(now), Since: since, Retain: retain, Current: short.Certificate,
 			Bundle: bundle(short, current), Live: live(bundle(short, current)),
 		})
@@ -94,13 +94,13 @@ var _ = Describe("What is due", func() {
 
 	It("says when to look again", func() {
 		s := ca.Situation{Phase: ca.Steady, Now: after(0), Current: current.Certificate, Bundle: one, Live: live(one)}
-		due := ca.WhatIsDue(s)
+		due := ca.NextStep(s)
 		s.Now = due.At.Add(-time.Second)
-		Expect(ca.WhatIsDue(s).Action).To(Equal(ca.Wait))
+		Expect(ca.NextStep(s).Action).To(Equal(ca.Wait))
 		s.Now = due.At
-		Expect(ca.WhatIsDue(s).Action).To(Equal(ca.Stage))
+		Expect(ca.NextStep(s).Action).To(Equal(ca.Stage))
 
 		s = ca.Situation{Phase: ca.Retaining, Now: after(0), Since: since, Retain: retain, Current: current.Certificate, Bundle: both, Live: live(both)}
-		Expect(ca.WhatIsDue(s).At).To(Equal(after(retain)))
+		Expect(ca.NextStep(s).At).To(Equal(after(retain)))
 	})
 })

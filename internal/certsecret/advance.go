@@ -1,6 +1,6 @@
 package certsecret
 
-// This file writes the steps of a rotation to the Secret: each function writes one action that ca.WhatIsDue decides.
+// This file writes the steps of a rotation to the Secret: each function writes one action that ca.NextStep decides.
 
 import (
 	"context"

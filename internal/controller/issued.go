@@ -34,9 +34,9 @@ type Issued struct {
 	Retain time.Duration
 
 	// The fields below belong to the pass.
-	strangers ca.Strangers
-	trusted   *certsource.Material // the next certificate, once every caBundle trusts it
-	since     time.Time
+	foreign ca.ForeignCAs
+	trusted *certsource.Material // the next certificate, once every caBundle trusts it
+	since   time.Time
 }
 
 // String names the source.
@@ -88,7 +88,7 @@ func (f *Issued) look(ctx context.Context, c *Controller, o Observation) (t Trus
 	}
 	if !c.Once {
 		var until time.Time
-		t.Tolerated, until = f.strangers.Tolerate(o.Live, t.Want, now,
+		t.Tolerated, until = f.foreign.Tolerate(o.Live, t.Want, now,
 			func(*x509.Certificate) time.Duration { return f.Retain }, func(*x509.Certificate) bool { return true })
 		t.Again = rollout.Soonest(t.Again, until)
 	}

@@ -58,11 +58,11 @@ type OwnCA struct {
 	Now    func() time.Time
 
 	// The fields below belong to Obtain, and afterwards to the pass.
-	state     *certsecret.State // the last usable one
-	serves    *ca.Authority     // the CA of the serving certificate
-	strangers ca.Strangers
-	pruned    []string // hashes of CAs that the Secret held once and no longer holds
-	held      []string // hashes of the CAs that the Secret holds
+	state   *certsecret.State // the last usable one
+	serves  *ca.Authority     // the CA of the serving certificate
+	foreign ca.ForeignCAs
+	pruned  []string // hashes of CAs that the Secret held once and no longer holds
+	held    []string // hashes of the CAs that the Secret holds
 }
 
 // ownStatus is the state of a CA of our own for the metrics.
@@ -206,7 +206,7 @@ func (k *OwnCA) look(ctx context.Context, c *Controller, o Observation) (Trust, 
 		return Trust{}, err
 	}
 	s := k.situation(state, live, unseen, c.Once, now)
-	due := ca.WhatIsDue(s)
+	due := ca.NextStep(s)
 	t := Trust{
 		Want: s.Bundle, Tolerated: s.Tolerated, Again: due.At,
 		Distrusted: state.Distrusted > 0 && state.Distrusted+1 >= state.CurrentID,
@@ -250,7 +250,7 @@ func (k *OwnCA) situation(state *certsecret.State, live []ca.Registered, unseen,
 	}
 	k.remember(webhookconf.HashesOf(s.Bundle))
 	if !once { // a short-lived process has no history; see webhookconf.Found.Outgrow
-		s.Tolerated, s.Until = k.strangers.Tolerate(live, s.Bundle, s.Now, k.patience, k.isSibling)
+		s.Tolerated, s.Until = k.foreign.Tolerate(live, s.Bundle, s.Now, k.patience, k.isSibling)
 	}
 	return s
 }

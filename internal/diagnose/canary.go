@@ -194,7 +194,7 @@ func (d *diagnosis) judgeCanary(ctx context.Context, came call) {
 			Message: "the API server did not answer the canary", Remedy: "try again",
 		})
 	case apierrors.IsForbidden(came.err) && strings.Contains(came.err.Error(), "cannot create resource"):
-		d.lack(came.err, Right{Resource: "configmaps", Verb: "create", Namespace: d.Canary.Namespace})
+		d.noteMissingRight(came.err, Right{Resource: "configmaps", Verb: "create", Namespace: d.Canary.Namespace})
 		d.inconclusive, d.blind = "the right to send the canary is missing", true
 	case apierrors.IsForbidden(came.err) && strings.Contains(came.err.Error(), "being terminated"):
 		d.add(ending(d.Canary.Namespace, came.err))

@@ -61,7 +61,7 @@ func Old(major, minor string) bool { return old(version.Info{Major: major, Minor
 // Fold folds the findings of a diagnosis.
 func Fold(c Config, findings []Finding) []Finding {
 	d := &diagnosis{Config: c, findings: findings}
-	d.fold()
+	d.mergeSymptoms()
 	return d.findings
 }
 

@@ -175,7 +175,7 @@ func (d *diagnosis) registered(ctx context.Context) {
 			})
 		case err != nil:
 			d.looked = false
-			d.lack(err, rightOn(k.resource)("get", k.name))
+			d.noteMissingRight(err, rightOn(k.resource)("get", k.name))
 		case d.Owner != "" && found.owner != "" && found.owner != d.Owner:
 			d.add(Finding{
 				Code: OwnedElsewhere, Severity: Problem, Object: object,

@@ -18,7 +18,7 @@ func (d *diagnosis) others(ctx context.Context) {
 	for _, k := range d.bothKinds() {
 		all, err := within(ctx, d.timeout(), k.list)
 		if err != nil {
-			d.lack(err, rightOn(k.resource)("list", ""))
+			d.noteMissingRight(err, rightOn(k.resource)("list", ""))
 			continue
 		}
 		for _, c := range all {
@@ -76,11 +76,11 @@ func matchesAll(h hook) bool {
 func (d *diagnosis) dead(ctx context.Context, s *admissionregistrationv1.ServiceReference) string {
 	b, err := within(ctx, d.timeout(), func(ctx context.Context) (backend, error) { return look(ctx, d.Clients, s.Namespace, s.Name) })
 	if err != nil {
-		d.lack(err, Right{Resource: "services", Verb: "get", Namespace: s.Namespace, Name: s.Name})
+		d.noteMissingRight(err, Right{Resource: "services", Verb: "get", Namespace: s.Namespace, Name: s.Name})
 		return ""
 	}
 	if b.slicesErr != nil {
-		d.lack(b.slicesErr, Right{Group: "discovery.k8s.io", Resource: "endpointslices", Verb: "list", Namespace: s.Namespace})
+		d.noteMissingRight(b.slicesErr, Right{Group: "discovery.k8s.io", Resource: "endpointslices", Verb: "list", Namespace: s.Namespace})
 		return ""
 	}
 	port := int32(443)
@@ -139,7 +139,7 @@ func (d *diagnosis) findHook(ctx context.Context, name string) (hook, bool) {
 	for _, k := range d.bothKinds() {
 		all, err := within(ctx, d.timeout(), k.list)
 		if err != nil {
-			d.lack(err, rightOn(k.resource)("list", ""))
+			d.noteMissingRight(err, rightOn(k.resource)("list", ""))
 			continue
 		}
 		for _, c := range all {

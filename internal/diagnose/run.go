@@ -70,8 +70,8 @@ func (d *diagnosis) look(ctx context.Context) bool {
 // report completes the findings and returns them in order.
 func (d *diagnosis) report() Report {
 	d.sayLacking()
-	d.fold()
-	d.well()
+	d.mergeSymptoms()
+	d.summarize()
 	return sorted(d.findings)
 }
 
@@ -84,8 +84,8 @@ func within[T any](ctx context.Context, timeout time.Duration, look func(context
 	return look(ctx)
 }
 
-// lack records a check that failed because a right is missing, or for another reason.
-func (d *diagnosis) lack(err error, right Right) {
+// noteMissingRight records a check that failed because a right is missing, or for another reason.
+func (d *diagnosis) noteMissingRight(err error, right Right) {
 	if apierrors.IsForbidden(err) {
 		if !slices.Contains(d.lacking, right) {
 			d.lacking = append(d.lacking, right)
@@ -201,8 +201,8 @@ var explains = []struct{ causes, symptoms []Code }{
 	{[]Code{BundleEmpty, BundleUnreadable, UnknownAuthority, NameMismatch, Expired}, []Code{BundleUnreadable, UnknownAuthority, NameMismatch, Expired}},
 }
 
-// fold moves the evidence of a failed call to the finding that explains it, so that one fault is one finding.
-func (d *diagnosis) fold() {
+// mergeSymptoms moves the evidence of a failed call to the finding that explains it, so that one fault is one finding.
+func (d *diagnosis) mergeSymptoms() {
 	call := d.Options.Target.String()
 	for _, group := range explains {
 		cause := slices.IndexFunc(d.findings, func(f Finding) bool {
@@ -228,8 +228,8 @@ func (d *diagnosis) fold() {
 	}
 }
 
-// well marks the finding about the call as Well if there is no problem.
-func (d *diagnosis) well() {
+// summarize marks the finding about the call as Well if there is no problem.
+func (d *diagnosis) summarize() {
 	if !d.through || d.hasProblem() {
 		return
 	}

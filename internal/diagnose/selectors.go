@@ -52,7 +52,7 @@ func (d *diagnosis) namespace(ctx context.Context, name string) labelsOf {
 	case apierrors.IsNotFound(err):
 		found.missing = true
 	case err != nil:
-		d.lack(err, Right{Resource: "namespaces", Verb: "get", Name: name})
+		d.noteMissingRight(err, Right{Resource: "namespaces", Verb: "get", Name: name})
 		// The API server sets this label on every namespace.
 		found = labelsOf{labels: labels.Set{corev1.LabelMetadataName: name}, unknown: true}
 	default:
@@ -127,7 +127,7 @@ func (d *diagnosis) selected(ctx context.Context) {
 				return d.Clients.CoreV1().Namespaces().List(ctx, metav1.ListOptions{})
 			})
 			if err != nil {
-				d.lack(err, Right{Resource: "namespaces", Verb: "list"})
+				d.noteMissingRight(err, Right{Resource: "namespaces", Verb: "list"})
 				return
 			}
 			all, listed = list.Items, true

@@ -115,10 +115,10 @@ func (d *diagnosis) lookBehind(ctx context.Context) {
 	b, err := within(ctx, d.timeout(), func(ctx context.Context) (backend, error) { return look(ctx, d.Clients, t.Namespace, t.Service) })
 	rights := d.serviceRights()
 	if err != nil {
-		d.lack(err, rights[0])
+		d.noteMissingRight(err, rights[0])
 	}
 	if b.slicesErr != nil {
-		d.lack(b.slicesErr, rights[1])
+		d.noteMissingRight(b.slicesErr, rights[1])
 	}
 	d.backend = b
 }

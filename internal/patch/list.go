@@ -153,7 +153,7 @@ func (d *differ) rearrange(s *stretch, p *pairing, tail int) error {
 		return nil
 	}
 	top := len(d.frames) - 1
-	if d.dear(s, p, stays, moves, tail, len(d.pointer(top))+1) {
+	if d.cheaperToReplace(s, p, stays, moves, tail, len(d.pointer(top))+1) {
 		return d.rewrite(s, p)
 	}
 	// Items are removed from the back, so that those still to be removed keep their index.
@@ -176,8 +176,8 @@ func (d *differ) rearrange(s *stretch, p *pairing, tail int) error {
 	return nil
 }
 
-// dear reports whether a list is cheaper to replace than to rearrange.
-func (d *differ) dear(s *stretch, p *pairing, stays []bool, moves, tail, path int) bool {
+// cheaperToReplace reports whether a list is cheaper to replace than to rearrange.
+func (d *differ) cheaperToReplace(s *stretch, p *pairing, stays []bool, moves, tail, path int) bool {
 	f := d.top()
 	size := int(f.node.end - f.node.start)
 	changes, moved := 0, 0

@@ -10,11 +10,11 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/ca"
 )
 
-var _ = Describe("Strangers", func() {
+var _ = Describe("Foreign CAs", func() {
 	var (
 		born                    = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 		ours, guest, late, gone []byte
-		strangers               ca.Strangers
+		foreign                 ca.ForeignCAs
 	)
 	const patience = time.Hour
 	mint := func(name string, life time.Duration) []byte {
@@ -26,7 +26,7 @@ var _ = Describe("Strangers", func() {
 		return []ca.Registered{{Name: "it", Bundle: ca.Bundle(texts...)}}
 	}
 	look := func(live []ca.Registered, after time.Duration) ([]byte, time.Time) {
-		return strangers.Tolerate(live, ours, born.Add(after),
+		return foreign.Tolerate(live, ours, born.Add(after),
 			func(c *x509.Certificate) time.Duration {
 				if c.Subject.CommonName == "gone" {
 					return 0
@@ -37,7 +37,7 @@ var _ = Describe("Strangers", func() {
 	}
 	BeforeEach(func() {
 		ours, guest, late, gone = mint("ours", 24*time.Hour), mint("guest", 24*time.Hour), mint("late", 24*time.Hour), mint("gone", 24*time.Hour)
-		strangers = ca.Strangers{}
+		foreign = ca.ForeignCAs{}
 	})
 
 	It("stay for as long as patience lasts, from when they are first seen", func() {

@@ -9,16 +9,16 @@ import (
 	"time"
 )
 
-// Strangers records when each CA that this process has no use for was first seen in a caBundle. The zero value has seen
+// ForeignCAs records when each CA that this process has no use for was first seen in a caBundle. The zero value has seen
 // none. It is not safe for concurrent use.
-type Strangers struct{ since map[string]time.Time }
+type ForeignCAs struct{ since map[string]time.Time }
 
 // Tolerate returns the CAs in live that are to stay in addition to those of bundle, and when the first of them can go.
 //
 // The patience function returns how long a CA stays after it is first seen. A CA with a patience of 0 goes at once, and
 // so does an expired one. If a caBundle lacks some of bundle, a new CA in it has replaced them instead of being added.
 // Such a CA stays only if the beside function returns true.
-func (s *Strangers) Tolerate(live []Registered, bundle []byte, now time.Time, patience func(*x509.Certificate) time.Duration, beside func(*x509.Certificate) bool) (tolerated []byte, until time.Time) {
+func (s *ForeignCAs) Tolerate(live []Registered, bundle []byte, now time.Time, patience func(*x509.Certificate) time.Duration, beside func(*x509.Certificate) bool) (tolerated []byte, until time.Time) {
 	there := map[string]time.Time{}
 	var texts [][]byte
 	for _, l := range live {

@@ -20,17 +20,17 @@ const (
 	maxCutWarningRunes = 256
 )
 
-// sayings are the warnings and audit annotations in the responses of webhooks. Validating webhooks are called
+// feedback are the warnings and audit annotations in the responses of webhooks. Validating webhooks are called
 // concurrently, so it is safe for concurrent use until the request is done.
-type sayings struct {
+type feedback struct {
 	mu       sync.Mutex
 	warnings []string
 	audit    map[string]string
 }
 
-// hear adds the warnings and audit annotations of a response, under the rules of an API server. Each warning is kept
+// add adds the warnings and audit annotations of a response, under the rules of an API server. Each warning is kept
 // once. An audit annotation is kept if its key is a qualified name, and if it is the first of that name.
-func (s *sayings) hear(webhook string, resp *admissionv1.AdmissionResponse) {
+func (s *feedback) add(webhook string, resp *admissionv1.AdmissionResponse) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, w := range resp.Warnings {
@@ -50,9 +50,9 @@ func (s *sayings) hear(webhook string, resp *admissionv1.AdmissionResponse) {
 	}
 }
 
-// shown returns the warnings as they reach the user's terminal. They are truncated if they are too long, and those
+// visibleWarnings returns the warnings as they reach the user's terminal. They are truncated if they are too long, and those
 // that a header cannot hold are left out.
-func (s *sayings) shown() []string {
+func (s *feedback) visibleWarnings() []string {
 	total := 0
 	for _, w := range s.warnings {
 		total += utf8.RuneCountInString(w)
