@@ -34,8 +34,7 @@ test: ## all specs, with the race detector, against a real API server
 .PHONY: fast
 fast: export KUBEBUILDER_ASSETS = /no/API/server
 fast: ## the specs that need no API server; one that starts one fails
-	@EIRINIX_STEPS=2000 go test ./internal/... -ginkgo.label-filter='!api-server && !slow'
-	@go test . -ginkgo.label-filter='!api-server'
+	@EIRINIX_STEPS=2000 go test -vet=off -ldflags=-w -p 4 . ./internal/... -ginkgo.label-filter='!api-server && !slow'
 
 .PHONY: conformance
 conformance: ## Kubernetes' own webhook scenarios, with a table of them at the end (K8S=1.34, ARGS=-ginkgo.label-filter=S13)
