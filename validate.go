@@ -48,8 +48,12 @@ func (o ManagerOptions) validate(needsHost bool) error {
 		bad("Port is %d; give a port from 1 to 65535, or 0 for %d", o.Port, defaultPort)
 	} else if host, port, err := o.listen(); err != nil {
 		bad("ListenAddress is %q: %w; give host:port, such as \"0.0.0.0:9443\", \"[::1]:9443\" or \":0\"", o.ListenAddress, err)
-	} else if listen := net.JoinHostPort(host, strconv.Itoa(port)); needsHost && (manifest.Collide(listen, o.MetricsBindAddress) || manifest.Collide(listen, o.HealthProbeBindAddress)) {
-		bad("MetricsBindAddress or HealthProbeBindAddress has port %d, on which webhooks are served; give it another", port)
+	} else if listen := net.JoinHostPort(host, strconv.Itoa(port)); needsHost {
+		for _, other := range []struct{ option, address string }{{"MetricsBindAddress", o.MetricsBindAddress}, {"HealthProbeBindAddress", o.HealthProbeBindAddress}} {
+			if manifest.Collide(listen, other.address) {
+				bad("%s has port %d, on which webhooks are served; give it another", other.option, port)
+			}
+		}
 	}
 	if p := o.FailurePolicy; p != nil && *p != admissionregistrationv1.Fail && *p != admissionregistrationv1.Ignore {
 		bad("FailurePolicy is %q; it must be Fail or Ignore", *p)

@@ -111,22 +111,27 @@ func (o *object) edit(t reflect.Type, newObject func() runtime.Object) (runtime.
 	return current, nil
 }
 
-// copied returns a deep copy. ok is false if the type panics. The contents of managedFields are shared, because they
-// are half of many objects. They are replaced when they change, and never written into (metav1.FieldsV1.GetRawBytes).
+// copied returns a deep copy. ok is false if the type panics.
 func copied(obj runtime.Object) (c runtime.Object, ok bool) {
 	defer func() { ok = recover() == nil }()
+	return sharing(obj, runtime.Object.DeepCopyObject), true
+}
+
+// sharing returns a deep copy that shares the contents of managedFields. They are half of many objects, and are replaced
+// where they change, but not written into (metav1.FieldsV1.GetRawBytes).
+func sharing[T runtime.Object](obj T, deepCopy func(T) T) T {
 	meta := typedMeta(obj)
 	if meta == nil {
-		return obj.DeepCopyObject(), true
+		return deepCopy(obj)
 	}
 	managed := meta.ManagedFields
 	meta.ManagedFields = nil
 	defer func() { meta.ManagedFields = managed }()
-	c = obj.DeepCopyObject()
-	if copied := typedMeta(c); copied != nil {
-		copied.ManagedFields = slices.Clone(managed)
-		for i := range copied.ManagedFields {
-			e := &copied.ManagedFields[i]
+	c := deepCopy(obj)
+	if its := typedMeta(c); its != nil {
+		its.ManagedFields = slices.Clone(managed)
+		for i := range its.ManagedFields {
+			e := &its.ManagedFields[i]
 			e.Time = e.Time.DeepCopy()
 			if e.FieldsV1 != nil {
 				fields := *e.FieldsV1
@@ -134,7 +139,7 @@ func copied(obj runtime.Object) (c runtime.Object, ok bool) {
 			}
 		}
 	}
-	return c, true
+	return c
 }
 
 // typedMeta returns the metadata of an object of a Go type, or nil for an unstructured tree.

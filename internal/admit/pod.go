@@ -142,14 +142,7 @@ func (p *Pods) Pod(req admission.Request) (*corev1.Pod, error) {
 	return pod, nil
 }
 
-func copiedPod(pod *corev1.Pod) *corev1.Pod {
-	if c, ok := copied(pod); ok {
-		if its, ok := c.(*corev1.Pod); ok {
-			return its
-		}
-	}
-	return pod.DeepCopy()
-}
+func copiedPod(pod *corev1.Pod) *corev1.Pod { return sharing(pod, (*corev1.Pod).DeepCopy) }
 
 func carriesPod(req *admission.Request) bool {
 	return !absent(req.Object.Raw) && (req.Kind.Kind == "" || req.Kind.Group == "" && req.Kind.Kind == "Pod")
