@@ -18,6 +18,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"code.cloudfoundry.org/eirinix/internal/wait"
 )
 
 const (
@@ -54,15 +56,15 @@ type API struct {
 	skew atomic.Int64 // nanoseconds by which the API server's clock is ahead, according to its responses
 	seen atomic.Bool  // two responses agreed
 
-	mu       sync.Mutex    // guards the rest
-	suspect  bool          // down only because a watch was cut; no request has failed
-	lastSkew time.Duration // the skew of the last response
-	dated    bool          // lastSkew is set
-	down     bool          // requests wait for a probe
-	since    time.Time     // when the outage began
-	wasCut   time.Time     // when a watch was last cut
-	next     time.Time     // when the next probe is due
-	delay    time.Duration // until the one after that
+	mu       sync.Mutex           // guards the rest
+	suspect  bool                 // down only because a watch was cut; no request has failed
+	lastSkew time.Duration        // the skew of the last response
+	dated    bool                 // lastSkew is set
+	down     bool                 // requests wait for a probe
+	since    time.Time            // when the outage began
+	wasCut   time.Time            // when a watch was last cut
+	next     time.Time            // when the next probe is due
+	delays   func() time.Duration // until the ones after that
 	probing  bool
 	probed   chan struct{} // closed at the end of the probe
 	up       chan struct{} // closed at the end of the outage
@@ -259,7 +261,7 @@ func (a *API) enter(ctx context.Context, ends time.Time, most time.Duration) (pr
 			if !ends.IsZero() {
 				over = min(over, max(0, time.Until(ends)*3/4))
 			}
-			if err := Sleep(ctx, rand.N(over+1)); err != nil {
+			if err := wait.Sleep(ctx, rand.N(over+1)); err != nil {
 				return false, err
 			}
 			spread = true
@@ -312,11 +314,10 @@ func (a *API) leave(probe bool, how ending) {
 		if !a.down {
 			a.since, a.up = now, make(chan struct{})
 		}
-		a.down, a.suspect, a.delay = true, false, firstProbe
-		a.next = now.Add(Jittered(a.delay))
+		a.down, a.suspect, a.delays = true, false, wait.Backoff(firstProbe, lastProbe)
+		a.next = now.Add(a.delays())
 	case probe && (how == unanswered || how == givenUp):
-		a.delay = min(2*a.delay, lastProbe)
-		a.next = now.Add(Jittered(a.delay))
+		a.next = now.Add(a.delays())
 	}
 	if probe {
 		a.probing = false
@@ -332,12 +333,9 @@ func (a *API) cut() {
 		return
 	}
 	now := time.Now()
-	a.down, a.suspect, a.since, a.wasCut, a.delay, a.up = true, true, now, now, firstProbe, make(chan struct{})
+	a.down, a.suspect, a.since, a.wasCut, a.delays, a.up = true, true, now, now, wait.Backoff(2*firstProbe, lastProbe), make(chan struct{})
 	a.next = now.Add(rand.N(suspicion))
 }
-
-// Jittered returns d plus a random part of up to a fifth of it.
-func Jittered(d time.Duration) time.Duration { return d + rand.N(d/5+1) }
 
 // observe records the Date of a response. A Date that contradicts the previous one changes nothing until the next one
 // confirms it.

@@ -29,6 +29,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+
+	"code.cloudfoundry.org/eirinix/internal/lograte"
+	"code.cloudfoundry.org/eirinix/internal/wait"
 )
 
 const (
@@ -38,6 +41,9 @@ const (
 	// firstPoll and lastPoll limit the time between two reads of an object for which watching is forbidden, before
 	// jitter.
 	firstPoll, lastPoll = time.Second, 30 * time.Second
+
+	// remindOfPolling is the interval at which a refused watch is logged again. Polling is slower, but works.
+	remindOfPolling = 24 * time.Hour
 
 	// endWithin limits the wait for a watch to end.
 	endWithin = 500 * time.Millisecond
@@ -97,7 +103,8 @@ type Objects struct {
 
 type followed struct {
 	Followed
-	kind schema.GroupVersionKind
+	kind     schema.GroupVersionKind
+	refusals lograte.Limiter // of watches
 
 	mu     sync.Mutex
 	cache  cache.Cache // while it is watched
@@ -106,7 +113,6 @@ type followed struct {
 	known  bool          // it has been read
 	denied bool          // reading is forbidden
 	why    error         // the ErrUnseen to return while the object is unknown or reading is forbidden
-	said   bool          // a refused watch has been logged
 	saws   int           // calls of Saw that stored an object
 	seen   chan struct{} // closed after the first read, or when reading is forbidden
 	once   sync.Once
@@ -130,7 +136,9 @@ func NewObjects(config *rest.Config, log logr.Logger, follow ...Followed) (*Obje
 			scope = meta.RESTScopeNamespace
 		}
 		mapper.Add(kind, scope)
-		o.all = append(o.all, &followed{Followed: f, kind: kind, seen: make(chan struct{}), why: unseen(errors.New("the API server has not sent it yet"))})
+		o.all = append(o.all, &followed{
+			Followed: f, kind: kind, refusals: lograte.Limiter{Every: remindOfPolling}, seen: make(chan struct{}), why: unseen(errors.New("the API server has not sent it yet")),
+		})
 	}
 	o.mapper = mapper
 	o.reader, err = client.New(config, client.Options{HTTPClient: httpClient, Scheme: scheme.Scheme, Mapper: mapper})
@@ -179,7 +187,8 @@ func (o *Objects) Seen(ctx context.Context) error {
 
 // follow watches or polls an object as its permissions allow, and checks them again from time to time.
 func (o *Objects) follow(ctx context.Context, f *followed) {
-	for delay := firstPoll; ctx.Err() == nil; {
+	delays := wait.Backoff(firstPoll, lastPoll)
+	for ctx.Err() == nil {
 		access, refused := Access{Get: true, Watch: true}, ErrUnseen
 		if f.Access != nil {
 			if known, err := f.Access(ctx); err == nil {
@@ -190,8 +199,10 @@ func (o *Objects) follow(ctx context.Context, f *followed) {
 		case ctx.Err() != nil:
 			return
 		case access.Watch:
-			if err := o.watch(ctx, f); ctx.Err() == nil && f.firstRefusal() {
-				o.log.Info("an object may not be watched, so it is read every 30 s; grant list and watch on it", "kind", f.kind.Kind, "name", f.Object.GetName(), "reason", err)
+			if err := o.watch(ctx, f); ctx.Err() == nil {
+				if _, ok := f.refusals.Allow("watch", ""); ok {
+					o.log.Info("an object may not be watched, so it is read every 30 s; grant list and watch on it", "kind", f.kind.Kind, "name", f.Object.GetName(), "reason", err)
+				}
 			}
 			refused = o.poll(ctx, f)
 		case access.Get:
@@ -203,11 +214,11 @@ func (o *Objects) follow(ctx context.Context, f *followed) {
 		if f.set(nil, refused) {
 			o.notify()
 		}
-		wait := rememberRefusal
+		pause := wait.Jittered(rememberRefusal)
 		if f.Needed {
-			wait, delay = delay, min(2*delay, lastPoll)
+			pause = delays()
 		}
-		_ = Sleep(ctx, Jittered(wait))
+		_ = wait.Sleep(ctx, pause)
 	}
 }
 
@@ -273,11 +284,12 @@ func (o *Objects) watch(ctx context.Context, f *followed) error {
 			return
 		}
 		f.mu.Lock()
-		f.cache, f.denied, f.said = c, false, false
+		f.cache, f.denied = c, false
 		if shared, ok := informer.(toolscache.SharedIndexInformer); ok {
 			f.synced = shared.GetStore().LastStoreSyncResourceVersion // the informer's own is ahead of its store
 		}
 		f.mu.Unlock()
+		f.refusals.Forget("watch")
 		f.once.Do(func() { close(f.seen) })
 		o.notify()
 	})
@@ -321,7 +333,7 @@ func (f *followed) keep(ctx context.Context) {
 
 // poll reads the object repeatedly, for ten minutes. If reading is forbidden, it returns the reason.
 func (o *Objects) poll(ctx context.Context, f *followed) error {
-	until, delay := time.Now().Add(rememberRefusal), firstPoll
+	until, delays := time.Now().Add(rememberRefusal), wait.Backoff(firstPoll, lastPoll)
 	for ctx.Err() == nil && time.Now().Before(until) {
 		object, ok := f.Object.DeepCopyObject().(client.Object)
 		if !ok {
@@ -339,11 +351,10 @@ func (o *Objects) poll(ctx context.Context, f *followed) error {
 		case err != nil:
 			o.failed(f, err)
 		case f.seenHere() == before && f.set(object, nil):
-			delay = firstPoll
+			delays = wait.Backoff(firstPoll, lastPoll)
 			o.notify()
 		}
-		_ = Sleep(ctx, Jittered(delay))
-		delay = min(2*delay, lastPoll)
+		_ = wait.Sleep(ctx, delays())
 	}
 	return nil
 }
@@ -360,15 +371,6 @@ func (o *Objects) failed(f *followed, err error) {
 	if unknown && why.Error() != before.Error() {
 		o.notify()
 	}
-}
-
-// firstRefusal reports whether this is the first refusal of a watch, or the first since a watch succeeded.
-func (f *followed) firstRefusal() bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	first := !f.said
-	f.said = true
-	return first
 }
 
 // seenHere returns the number of objects that Saw has stored. A read during which it changes is outdated.

@@ -15,6 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+
+	"code.cloudfoundry.org/eirinix/internal/wait"
 )
 
 const (
@@ -59,12 +61,12 @@ func (w *PodWatch) Run(ctx context.Context) error {
 				return err
 			}
 			continue
-		case Transient(err):
+		case wait.Transient(err):
 			w.Log.Info("the watch was interrupted; going on where it was", "in", rewatchAfter.String(), "error", err.Error())
 		default:
 			return err
 		}
-		if err := Sleep(ctx, rewatchAfter); err != nil {
+		if err := wait.Sleep(ctx, rewatchAfter); err != nil {
 			return err
 		}
 	}
@@ -120,7 +122,7 @@ func (w *PodWatch) take(event watch.Event) error {
 func (w *PodWatch) relist(ctx context.Context, deliver func(watch.Event)) error {
 	var now map[types.UID]*corev1.Pod
 	var order []*corev1.Pod
-	err := Retry(ctx, w.Log, "the list of pods", func(ctx context.Context) error {
+	err := wait.Retry(ctx, w.Log, "the list of pods", func(ctx context.Context) error {
 		now, order = map[types.UID]*corev1.Pod{}, nil
 		o := metav1.ListOptions{LabelSelector: w.Selector, Limit: listPage}
 		for {

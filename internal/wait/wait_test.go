@@ -1,4 +1,5 @@
-package cluster_test
+// Specs of waiting, and of the errors against which it helps.
+package wait_test
 
 import (
 	"context"
@@ -17,15 +18,14 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/funcr"
-	. "github.com/onsi/ginkgo/v2/dsl/core"
-	. "github.com/onsi/ginkgo/v2/dsl/table"
+	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"code.cloudfoundry.org/eirinix/internal/cluster"
+	"code.cloudfoundry.org/eirinix/internal/wait"
 )
 
 func status(code int, message string) error {
@@ -36,12 +36,17 @@ func requested(err error) error {
 	return &url.Error{Op: "Get", URL: "https://api.example.org", Err: err}
 }
 
+func TestWait(t *testing.T) {
+	RegisterFailHandler(Fail)
+	RunSpecs(t, "internal/wait")
+}
+
 var secrets = corev1.Resource("secrets")
 
 var _ = DescribeTable("Waiting helps",
 	func(err error, helps bool) {
-		Expect(cluster.Transient(err)).To(Equal(helps))
-		Expect(cluster.Transient(fmt.Errorf("the Secret: %w", err))).To(Equal(helps), "also with more said")
+		Expect(wait.Transient(err)).To(Equal(helps))
+		Expect(wait.Transient(fmt.Errorf("the Secret: %w", err))).To(Equal(helps), "also with more said")
 	},
 	Entry("against another client that was faster", apierrors.NewConflict(secrets, "one", errors.New("modified")), true),
 	Entry("against an object that another client has created", apierrors.NewAlreadyExists(secrets, "one"), true),
@@ -65,7 +70,6 @@ var _ = DescribeTable("Waiting helps",
 	Entry("not against one that is too large for its client", status(http.StatusInternalServerError, "rpc error: code = ResourceExhausted desc = trying to send message larger than max (2404133 vs. 2097152)"), false),
 	Entry("not against a server that cannot be trusted", requested(&tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}}), false),
 	Entry("not against a request that was given up", requested(context.Canceled), false),
-	Entry("not against an object that may not be read", cluster.ErrUnseen, false),
 	Entry("not against other errors", errors.New("other"), false),
 )
 
@@ -75,7 +79,7 @@ func TestRetryWaitsLongerEachTime(t *testing.T) {
 		var lines []string
 		log := funcr.New(func(_, s string) { lines = append(lines, s) }, funcr.Options{})
 		var at []time.Time
-		err := cluster.Retry(t.Context(), log, "the list of pods", func(context.Context) error {
+		err := wait.Retry(t.Context(), log, "the list of pods", func(context.Context) error {
 			if at = append(at, time.Now()); len(at) < 9 {
 				return apierrors.NewServiceUnavailable("starting")
 			}
@@ -96,14 +100,14 @@ func TestRetryEndsWhenWaitingDoesNotHelp(t *testing.T) {
 		g := NewWithT(t)
 		n := 0
 		refused := apierrors.NewForbidden(secrets, "one", errors.New("no"))
-		g.Expect(cluster.Retry(t.Context(), logr.Discard(), "it", func(context.Context) error { n++; return refused })).To(MatchError(refused))
+		g.Expect(wait.Retry(t.Context(), logr.Discard(), "it", func(context.Context) error { n++; return refused })).To(MatchError(refused))
 		g.Expect(n).To(Equal(1))
 
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		down := apierrors.NewServiceUnavailable("down")
 		start := time.Now()
-		g.Expect(cluster.Retry(ctx, logr.Discard(), "it", func(context.Context) error { return down })).To(MatchError(down), "the reason, not the deadline")
+		g.Expect(wait.Retry(ctx, logr.Discard(), "it", func(context.Context) error { return down })).To(MatchError(down), "the reason, not the deadline")
 		g.Expect(time.Since(start)).To(Equal(time.Minute))
 	})
 }
@@ -113,37 +117,36 @@ func TestSleepEndsWithTheCause(t *testing.T) {
 		g := NewWithT(t)
 		ctx, cancel := context.WithCancelCause(t.Context())
 		start := time.Now()
-		g.Expect(cluster.Sleep(ctx, time.Second)).To(Succeed())
+		g.Expect(wait.Sleep(ctx, time.Second)).To(Succeed())
 		g.Expect(time.Since(start)).To(Equal(time.Second))
 		cause := errors.New("the program stops")
 		time.AfterFunc(time.Second, func() { cancel(cause) })
-		g.Expect(cluster.Sleep(ctx, time.Hour)).To(MatchError(cause))
+		g.Expect(wait.Sleep(ctx, time.Hour)).To(MatchError(cause))
 		g.Expect(time.Since(start)).To(Equal(2 * time.Second))
-	})
-}
-
-func TestLimitLetsAMessageThroughNowAndThen(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		g := NewWithT(t)
-		var l cluster.Limit
-		g.Expect(l.Due("a")).To(BeTrue())
-		g.Expect(l.Due("a")).To(BeFalse())
-		g.Expect(l.Due("b")).To(BeTrue(), "it has changed")
-		g.Expect(l.Due("a")).To(BeTrue(), "and again")
-		time.Sleep(29 * time.Second)
-		g.Expect(l.Due("a")).To(BeFalse())
-		time.Sleep(time.Second)
-		g.Expect(l.Due("a")).To(BeTrue(), "a reminder")
 	})
 }
 
 var _ = It("has jitter of up to a fifth", func() {
 	lowest, highest := time.Hour, time.Duration(0)
 	for range 10000 {
-		d := cluster.Jittered(time.Second)
+		d := wait.Jittered(time.Second)
 		lowest, highest = min(lowest, d), max(highest, d)
 	}
 	Expect(lowest).To(And(BeNumerically(">=", time.Second), BeNumerically("<", 1010*time.Millisecond)))
 	Expect(highest).To(And(BeNumerically("<=", 1200*time.Millisecond), BeNumerically(">", 1190*time.Millisecond)))
-	Expect(cluster.Jittered(0)).To(BeZero())
+	Expect(wait.Jittered(0)).To(BeZero())
 })
+
+var _ = DescribeTable("Only a missing object comes back by itself",
+	func(kind string, vanished, namespace bool) {
+		err := apierrors.NewNotFound(schema.GroupResource{Resource: kind}, "one")
+		err.ErrStatus.Details.Kind = kind
+		for _, err := range []error{err, fmt.Errorf("the Secret: %w", err)} {
+			Expect(wait.Vanished(err)).To(Equal(vanished))
+			Expect(wait.NamespaceMissing(err)).To(Equal(namespace))
+		}
+	},
+	Entry("a Secret", "secrets", true, false),
+	Entry("its namespace", "namespaces", false, true),
+	Entry("its namespace, to an older API server", "namespace", false, true),
+)

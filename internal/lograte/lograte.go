@@ -1,0 +1,72 @@
+// Package lograte limits how often a repeated event is logged.
+package lograte
+
+import (
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+)
+
+// defaultEvery is the default interval between two lines of one kind.
+const defaultEvery = time.Minute
+
+// Limiter decides which events are logged. Kinds of events are independent of each other. There must be few of them, and
+// no client may be able to add one. The zero value is ready to use. It is safe for concurrent use.
+type Limiter struct {
+	Every time.Duration    // between two lines of one kind; 0 means a minute
+	Now   func() time.Time // nil means time.Now
+
+	mu   sync.Mutex
+	last map[string]line // by kind
+}
+
+// line is the last logged event of a kind.
+type line struct {
+	reason   string
+	at       time.Time
+	withheld int // events since then
+}
+
+// Allow reports whether an event is logged: the first of its kind, one for another reason than the last one that was
+// logged, and one after Every. withheld is the number of events of this kind since the last one that was logged. If a
+// client can choose the reason, leave it empty.
+func (l *Limiter) Allow(kind, reason string) (withheld int, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now, every := time.Now, l.Every
+	if l.Now != nil {
+		now = l.Now
+	}
+	if every == 0 {
+		every = defaultEvery
+	}
+	at := now()
+	last, known := l.last[kind]
+	if known && last.reason == reason && at.Sub(last.at).Abs() < every {
+		last.withheld++
+		l.last[kind] = last
+		return 0, false
+	}
+	if l.last == nil {
+		l.last = map[string]line{}
+	}
+	l.last[kind] = line{reason: reason, at: at}
+	return last.withheld, true
+}
+
+// Info logs a message with its reason, if Allow does with the message as the kind. It reports whether it did.
+func (l *Limiter) Info(log logr.Logger, message, reason string) bool {
+	_, ok := l.Allow(message, reason)
+	if ok {
+		log.Info(message, "reason", reason)
+	}
+	return ok
+}
+
+// Forget makes the next event of a kind count as the first one.
+func (l *Limiter) Forget(kind string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.last, kind)
+}

@@ -1,0 +1,54 @@
+// Specs of the limit on log lines.
+package lograte_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-logr/logr/funcr"
+	. "github.com/onsi/gomega"
+
+	"code.cloudfoundry.org/eirinix/internal/lograte"
+)
+
+func TestAnEventIsLoggedOnceInAWhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := NewWithT(t)
+		var l lograte.Limiter
+		allow := func(kind, reason string, withheld int, ok bool) {
+			t.Helper()
+			n, yes := l.Allow(kind, reason)
+			g.Expect(yes).To(Equal(ok))
+			g.Expect(n).To(Equal(withheld))
+		}
+		allow("read", "a", 0, true)
+		allow("read", "a", 0, false)
+		allow("read", "a", 0, false)
+		allow("write", "a", 0, true) // another kind
+		allow("read", "b", 2, true)  // its reason has changed, and two were withheld
+		allow("read", "a", 0, true)  // and has changed back
+		time.Sleep(time.Minute - 1)
+		allow("read", "a", 0, false)
+		time.Sleep(1)
+		allow("read", "a", 1, true) // a reminder
+		l.Forget("read")
+		allow("read", "a", 0, true) // it had passed
+		allow("read", "a", 0, false)
+	})
+}
+
+func TestALimitByTheClockThatItIsGiven(t *testing.T) {
+	g := NewWithT(t)
+	now := time.Now()
+	var lines []string
+	log := funcr.New(func(_, line string) { lines = append(lines, line) }, funcr.Options{})
+	l := lograte.Limiter{Every: time.Hour, Now: func() time.Time { return now }}
+	g.Expect(l.Info(log, "waiting for the Secret", "it is missing")).To(BeTrue())
+	now = now.Add(59 * time.Minute)
+	g.Expect(l.Info(log, "waiting for the Secret", "it is missing")).To(BeFalse())
+	now = now.Add(-3 * time.Hour) // the clock was set back
+	g.Expect(l.Info(log, "waiting for the Secret", "it is missing")).To(BeTrue())
+	g.Expect(lines).To(HaveLen(2))
+	g.Expect(lines).To(HaveEach(`"level"=0 "msg"="waiting for the Secret" "reason"="it is missing"`))
+}
