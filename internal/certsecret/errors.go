@@ -8,7 +8,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	utilnet "k8s.io/apimachinery/pkg/util/net"
+
+	"code.cloudfoundry.org/eirinix/internal/wait"
 )
 
 var (
@@ -32,34 +33,11 @@ func (s *Store) wrap(err error) error {
 		return fmt.Errorf("certificate Secret %s: namespace %q is being deleted; use another one or wait until it is gone and create it again: %w", s, s.Namespace, err)
 	case apierrors.IsForbidden(err):
 		return fmt.Errorf("certificate Secret %s (needs get, create, update on secrets): %w", s, err)
-	case namespaceMissing(err):
+	case wait.NamespaceMissing(err):
 		return fmt.Errorf("certificate Secret %s: namespace %q does not exist; create it first: %w", s, s.Namespace, err)
 	default:
 		return fmt.Errorf("certificate Secret %s: %w", s, err)
 	}
-}
-
-// namespaceMissing distinguishes a missing namespace, in which nothing can be created, from a missing Secret.
-func namespaceMissing(err error) bool {
-	var status apierrors.APIStatus
-	if !apierrors.IsNotFound(err) || !errors.As(err, &status) {
-		return false
-	}
-	details := status.Status().Details
-	return details != nil && (details.Kind == "namespaces" || details.Kind == "namespace")
-}
-
-// lostRace reports whether another writer was faster, so that the next read shows its write.
-func lostRace(err error) bool {
-	return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) ||
-		(apierrors.IsNotFound(err) && !namespaceMissing(err))
-}
-
-// passing reports whether the error is temporary, so that a retry may succeed.
-func passing(err error) bool {
-	return utilnet.IsConnectionRefused(err) || utilnet.IsConnectionReset(err) ||
-		apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) || apierrors.IsTooManyRequests(err) ||
-		apierrors.IsServiceUnavailable(err) || apierrors.IsInternalError(err)
 }
 
 func (s *Store) errImmutable(reason string) error {

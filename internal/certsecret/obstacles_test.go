@@ -3,9 +3,14 @@ package certsecret_test
 import (
 	"context"
 	"errors"
+	"io"
+	"net/http"
 	"net/url"
 	"strings"
 	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -55,6 +60,8 @@ var _ = Describe("what stands in the way", func() {
 		Entry("overload", apierrors.NewTooManyRequests("later", 0)),
 		Entry("timeout", apierrors.NewServerTimeout(resource, "get", 0)),
 		Entry("no etcd", apierrors.NewInternalError(errors.New("etcdserver: leader changed"))),
+		Entry("a proxy that is slow", &apierrors.StatusError{ErrStatus: metav1.Status{Code: http.StatusRequestTimeout}}),
+		Entry("a connection that broke", &url.Error{Op: "Get", URL: "https://x", Err: io.ErrUnexpectedEOF}),
 		Entry("API server restarting", &url.Error{Op: "Get", URL: "https://x", Err: syscall.ECONNREFUSED}),
 	)
 
@@ -99,4 +106,17 @@ var _ = Describe("what stands in the way", func() {
 func setImmutable(s *corev1.Secret) {
 	yes := true
 	s.Immutable = &yes
+}
+
+func TestEnsureGivesUpAfterTenSeconds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := NewWithT(t)
+		c := newCluster(nil)
+		c.fail("get", -1, apierrors.NewServiceUnavailable("starting"))
+		start := time.Now()
+		_, _, err := c.store().Ensure(t.Context(), nil)
+		g.Expect(err).To(MatchError(ContainSubstring("gave up after")))
+		g.Expect(err).To(MatchError(apierrors.IsServiceUnavailable, "IsServiceUnavailable"))
+		g.Expect(time.Since(start)).To(BeNumerically("~", 10*time.Second, 1300*time.Millisecond))
+	})
 }

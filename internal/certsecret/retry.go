@@ -7,38 +7,34 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"code.cloudfoundry.org/eirinix/internal/wait"
 )
 
-const (
-	maxAttempts = 20
-	firstDelay  = 10 * time.Millisecond
-	maxDelay    = time.Second
-)
+// patience is how long an operation is retried. A caller that can wait for longer logs why it does.
+const patience = 10 * time.Second
 
-// retry runs attempt until it succeeds, fails with a permanent error, or has failed maxAttempts times. Delays double up
+// retry runs attempt until it succeeds, fails with a permanent error, or fails once patience is over. Delays double up
 // to a second and are fully jittered, so that replicas which collided once do not collide again.
 func (s *Store) retry(ctx context.Context, attempt func() error) error {
-	delay := firstDelay
+	ends, delays := time.Now().Add(patience), wait.Backoff(10*time.Millisecond, time.Second)
 	for n := 1; ; n++ {
 		err := attempt()
 		switch {
 		case err == nil:
 			return nil
-		case lostRace(err):
-			s.Log.V(1).Info("another writer was faster; reading the certificate Secret again", "secret", s.String(), "attempt", n)
-		case !passing(err):
+		case !wait.Transient(err) && !wait.Vanished(err):
 			return s.wrap(err)
+		case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err), apierrors.IsNotFound(err):
+			s.Log.V(1).Info("another writer was faster; reading the certificate Secret again", "secret", s.String(), "attempt", n)
 		}
-		if n == maxAttempts {
+		if !time.Now().Before(ends) {
 			return s.wrap(fmt.Errorf("gave up after %d attempts: %w", n, err))
 		}
-		timer := time.NewTimer(rand.N(delay) + time.Millisecond)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return s.wrap(fmt.Errorf("%w; the last attempt: %w", context.Cause(ctx), err))
-		case <-timer.C:
+		if cause := wait.Sleep(ctx, rand.N(delays())); cause != nil {
+			return s.wrap(fmt.Errorf("%w; the last attempt: %w", cause, err))
 		}
-		delay = min(2*delay, maxDelay)
 	}
 }
