@@ -1,20 +1,32 @@
 package serving
 
 // This file decides which clients are allowed: those whose certificate has an allowed name and was issued by a CA that
-// is trusted for clients.
+// is trusted for clients. It caches the decisions.
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"code.cloudfoundry.org/eirinix/internal/ca"
+)
+
+const (
+	// maxDecisions limits the number of cached decisions of each kind. A cluster has a handful of API servers. A client
+	// with more certificates than this pays for their verification. So does every client when the limit is result and
+	// the cache starts empty again.
+	maxDecisions = 128
+
+	// refusalLife is how long a refusal is cached. Clocks are corrected, and certificates become valid.
+	refusalLife = 10 * time.Second
 )
 
 // The reasons why a client is refused, and why a bundle of client CAs is rejected. Errors of Check and SetCAs wrap one
@@ -39,12 +51,12 @@ type Clients struct {
 	current atomic.Pointer[trust]
 }
 
-// trust is one generation of CAs with the verdicts that were reached under it, so that a change of CAs discards every
-// verdict.
+// trust is one generation of CAs with the decisions that were result under it, so that a change of CAs discards every
+// decision.
 type trust struct {
 	bundle []byte // as passed to SetCAs
 	roots  *x509.CertPool
-	seen   verdicts
+	seen   decisions
 }
 
 // SetCAs replaces the CAs that verify clients by the CA certificates of a bundle (PEM). They apply from the next
@@ -99,9 +111,9 @@ func (c *Clients) Check(connection *tls.ConnectionState) error {
 	if known := t.seen.get(key, now); known != nil {
 		return known.err
 	}
-	reached := t.judge(connection.PeerCertificates, c.Names, now)
-	t.seen.put(key, reached)
-	return reached.err
+	result := t.judge(connection.PeerCertificates, c.Names, now)
+	t.seen.put(key, result)
+	return result.err
 }
 
 var errNoClientCAsYet = fmt.Errorf("%w: the client CAs have not been read yet", ErrClientRefused)
@@ -123,7 +135,7 @@ func (c *Clients) now() time.Time {
 }
 
 // judge verifies a client's chain. Its first certificate is the client's own.
-func (t *trust) judge(chain []*x509.Certificate, names []string, now time.Time) *verdict {
+func (t *trust) judge(chain []*x509.Certificate, names []string, now time.Time) *decision {
 	client := chain[0]
 	intermediates := x509.NewCertPool()
 	for _, certificate := range chain[1:] {
@@ -139,7 +151,7 @@ func (t *trust) judge(chain []*x509.Certificate, names []string, now time.Time) 
 	if !allowed(client, names) {
 		return refused(now, "%.200q with DNS names %.200q is not a name that may call", client.Subject, fmt.Sprint(client.DNSNames))
 	}
-	return &verdict{from: now.Round(0), until: longest(chains)}
+	return &decision{from: now.Round(0), until: longest(chains)}
 }
 
 func allowed(client *x509.Certificate, names []string) bool {
@@ -163,4 +175,72 @@ func longest(chains [][]*x509.Certificate) time.Time {
 		}
 	}
 	return last
+}
+
+// A decision holds in [from, until). Both bounds are wall clock times.
+type decision struct {
+	err         error // nil: accepted
+	from, until time.Time
+}
+
+// refused returns a decision with its reason. The reason is limited to 1000 characters and quoted, because an unknown
+// client wrote much of it.
+func refused(now time.Time, format string, args ...any) *decision {
+	const most = 1000
+	reason := fmt.Sprintf(format, args...)
+	now = now.Round(0)
+	return &decision{err: fmt.Errorf("%w: %.*s", ErrClientRefused, most, reason), from: now, until: now.Add(refusalLife)}
+}
+
+// chainKey identifies the certificates that a client has sent, in their order.
+type chainKey [sha256.Size]byte
+
+// keyOf returns the key of a chain and allocates nothing. Intermediates are included, because the decision can depend on
+// them.
+func keyOf(chain []*x509.Certificate) chainKey {
+	key := chainKey(sha256.Sum256(chain[0].Raw))
+	for _, certificate := range chain[1:] {
+		var pair [2 * sha256.Size]byte
+		next := sha256.Sum256(certificate.Raw)
+		copy(pair[:], key[:])
+		copy(pair[sha256.Size:], next[:])
+		key = sha256.Sum256(pair[:])
+	}
+	return key
+}
+
+// decisions is a bounded cache that is read without a lock. Refusals are stored separately, so that unknown clients
+// cannot evict the API server's decision. The zero value is empty.
+type decisions struct {
+	accepted, refused atomic.Pointer[map[chainKey]*decision]
+	writing           sync.Mutex
+}
+
+// get returns the decision that is valid now, or nil.
+func (m *decisions) get(key chainKey, now time.Time) *decision {
+	for _, kind := range [...]*atomic.Pointer[map[chainKey]*decision]{&m.accepted, &m.refused} {
+		known := kind.Load()
+		if known == nil {
+			continue
+		}
+		if v := (*known)[key]; v != nil && !now.Before(v.from) && now.Before(v.until) {
+			return v
+		}
+	}
+	return nil
+}
+
+func (m *decisions) put(key chainKey, v *decision) {
+	kind := &m.accepted
+	if v.err != nil {
+		kind = &m.refused
+	}
+	m.writing.Lock()
+	defer m.writing.Unlock()
+	next := map[chainKey]*decision{}
+	if last := kind.Load(); last != nil && len(*last) < maxDecisions {
+		next = maps.Clone(*last)
+	}
+	next[key] = v
+	kind.Store(&next)
 }

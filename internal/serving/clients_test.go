@@ -167,14 +167,14 @@ var _ = Describe("Clients", func() {
 		It("is bounded, and strangers do not push out who may call", func() {
 			Expect(check(caller)).To(Succeed())
 			stranger := clientCert(GinkgoTB(), trusted, "stranger")
-			for i := range serving.MaxVerdicts + 10 {
+			for i := range serving.MaxDecisions + 10 {
 				copied := *stranger.Leaf // other bytes are another certificate
 				copied.Raw = fmt.Append(nil, i)
 				Expect(clients.Check(&tls.ConnectionState{PeerCertificates: []*x509.Certificate{&copied}})).NotTo(Succeed())
 			}
 			accepted, refused := clients.Remembered()
 			Expect(accepted).To(Equal(1))
-			Expect(refused).To(BeNumerically("<=", serving.MaxVerdicts))
+			Expect(refused).To(BeNumerically("<=", serving.MaxDecisions))
 		})
 	})
 

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+
+	"code.cloudfoundry.org/eirinix/internal/lograte"
 )
 
 const (
@@ -20,7 +22,7 @@ const (
 	mostHeaderBytes = 32 << 10
 )
 
-var errAllBusy = errors.New("every connection that there may be has a request in flight; come again")
+var errAllBusy = errors.New("every connection that there may be has a request in flight; try again later")
 
 // connections tracks the open connections. When the limit is reached, each new one replaces another. The one that has
 // waited longest for its first request goes first, then the one that has been idle longest. So a client that only holds
@@ -31,7 +33,7 @@ var errAllBusy = errors.New("every connection that there may be has a request in
 type connections struct {
 	most int
 	log  logr.Logger
-	rarely
+	logs lograte.Limiter
 
 	mu   sync.Mutex
 	open map[string]*connection // by the client's address; closed ones stay until their place is needed
@@ -79,7 +81,7 @@ func (c *connections) makeRoom() error {
 		return errAllBusy
 	}
 	delete(c.open, address)
-	if withheld, ok := c.pass(); ok {
+	if withheld, ok := c.logs.Allow("closed", ""); ok {
 		c.log.Info("closed a connection to make room for another", "most", c.most, "from", address,
 			"hadRequests", least.used, "idle", time.Since(least.since).String(), "moreSinceLast", withheld)
 	}

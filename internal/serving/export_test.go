@@ -14,13 +14,13 @@ func (s *Server) SetMostConnections(n int) { s.most = n }
 // AdmitConnections takes connections in, of which that many may be open.
 func AdmitConnections(most int) func(net.Conn) error { return (&connections{most: most}).admit }
 
-// MaxVerdicts and RefusalLife are the bounds of what Clients remembers.
+// MaxDecisions and RefusalLife are the bounds of what Clients remembers.
 const (
-	MaxVerdicts = maxVerdicts
-	RefusalLife = refusalLife
+	MaxDecisions = maxDecisions
+	RefusalLife  = refusalLife
 )
 
-// Remembered is how many verdicts of each kind are remembered under the current CAs.
+// Remembered is how many decisions of each kind are remembered under the current CAs.
 func (c *Clients) Remembered() (accepted, refused int) {
 	seen := &c.current.Load().seen
 	if known := seen.accepted.Load(); known != nil {

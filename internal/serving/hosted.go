@@ -1,6 +1,6 @@
 package serving
 
-// This file serves on the webhook server of a program's own controller-runtime manager.
+// This file is for a controller-runtime manager: it serves on the manager's webhook server, or takes its place.
 
 import (
 	"cmp"
@@ -13,9 +13,11 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
 
-	"code.cloudfoundry.org/eirinix/internal/cluster"
+	"code.cloudfoundry.org/eirinix/internal/lograte"
+	"code.cloudfoundry.org/eirinix/internal/wait"
 )
 
 // pollServer is the interval at which the manager's server is polled until it has started. It offers no notification.
@@ -46,18 +48,15 @@ func (s *Hosted) Start(ctx context.Context) (err error) {
 		}
 	}()
 	s.host.Register(s.prefix+"/", s.handler)
-	answers, said := s.host.StartedChecker(), false
+	answers, waiting := s.host.StartedChecker(), lograte.Limiter{}
 	for {
 		err := answers(nil)
 		if err == nil {
 			s.log.Info("serving on the KubeManager's webhook server", "address", s.Addr().String())
 			return nil
 		}
-		if !said {
-			said = true
-			s.log.Info("waiting for the KubeManager's webhook server", "reason", err.Error())
-		}
-		if err := cluster.Sleep(ctx, pollServer); err != nil {
+		waiting.Info(s.log, "waiting for the KubeManager's webhook server", err.Error())
+		if err := wait.Sleep(ctx, pollServer); err != nil {
 			return err
 		}
 	}
@@ -85,3 +84,28 @@ type hostedAddr string
 
 func (hostedAddr) Network() string  { return "tcp" }
 func (a hostedAddr) String() string { return string(a) }
+
+// Placeholder takes the place of the webhook server within a controller-runtime manager. The Manager runs the real one itself: it
+// must outlive the manager's context, or requests in flight would be cut off. Handlers that a program registers here
+// (for a conversion webhook, say) are served on the same port, below their own paths.
+type Placeholder struct {
+	Mux   *http.ServeMux
+	Ready func() error
+}
+
+var _ webhook.Server = Placeholder{}
+
+func (Placeholder) NeedLeaderElection() bool                  { return false }
+func (s Placeholder) Register(path string, hook http.Handler) { s.Mux.Handle(path, hook) }
+func (s Placeholder) WebhookMux() *http.ServeMux              { return s.Mux }
+func (s Placeholder) StartedChecker() healthz.Checker {
+	return func(*http.Request) error { return s.Ready() }
+}
+
+func (Placeholder) Start(ctx context.Context) error {
+	<-ctx.Done()
+	return nil
+}
+
+// StandIn is Placeholder.
+type StandIn = Placeholder

@@ -18,6 +18,7 @@ import (
 	"github.com/go-logr/logr"
 
 	"code.cloudfoundry.org/eirinix/internal/ca"
+	"code.cloudfoundry.org/eirinix/internal/lograte"
 )
 
 const (
@@ -176,22 +177,22 @@ func (l *Leaf) Certificate() *x509.Certificate {
 
 // Run renews the certificate when it is due, with the last used CA, until ctx ends. It can start before the first Use.
 // It reads the clocks at least every two seconds, so that a machine that was suspended, or whose clock was set, renews
-// at once. A failure is logged when it appears and when it changes.
+// at once. A failure is logged when it appears, when it changes, and each day.
 func (l *Leaf) Run(ctx context.Context, log logr.Logger) {
-	var lastError string
+	failures := lograte.Limiter{Every: 24 * time.Hour}
 	for {
 		pause := l.pause()
 		if s := l.current.Load(); s != nil && l.due(s, l.wall()) {
 			renewed, err := l.renew()
 			if err == nil {
-				lastError, pause = "", l.pause()
+				pause = l.pause()
+				failures.Forget("")
 				log.Info("serving certificate renewed", "expires", renewed.certificate.Leaf.NotAfter)
 			} else {
 				pause = max(minPoll, min(maxRetry, l.lifetime/20)) // a few times before the certificate expires
-			}
-			if err != nil && err.Error() != lastError {
-				lastError = err.Error()
-				log.Error(err, "the serving certificate was not renewed; the last one is served on", "expires", s.certificate.Leaf.NotAfter)
+				if _, ok := failures.Allow("", err.Error()); ok {
+					log.Error(err, "the serving certificate was not renewed; the last one is still served", "expires", s.certificate.Leaf.NotAfter)
+				}
 			}
 		}
 		timer := time.NewTimer(pause)

@@ -16,6 +16,8 @@ import (
 
 	"github.com/go-logr/logr"
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
+
+	"code.cloudfoundry.org/eirinix/internal/lograte"
 )
 
 const (
@@ -41,7 +43,7 @@ type Server struct {
 	idle     time.Duration // 0 means idleTimeout
 	most     int           // connections; 0 means mostConnections
 	open     connections
-	refusals rarely
+	refusals lograte.Limiter
 	draining atomic.Bool
 	port     int
 	inner    webhook.Server
@@ -128,7 +130,7 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	w.WriteHeader(status)
 	_, _ = fmt.Fprintf(w, "%v; expected is %s\n", err, s.Clients.Expected())
 	// client-go shows its user the text of a 403, but not that of a 401, so it is also logged here.
-	if withheld, ok := s.refusals.pass(); ok {
+	if withheld, ok := s.refusals.Allow("refused", ""); ok {
 		s.Log.Info("refused a client", "status", status, "reason", err.Error(), "expected", s.Clients.Expected(),
 			"from", r.RemoteAddr, "moreSinceLast", withheld)
 	}

@@ -1,14 +1,21 @@
 package serving
 
-// This file configures TLS and HTTP in ways for which controller-runtime's server has no options.
+// This file configures TLS, HTTP/2 and the log of connections, for which controller-runtime's server has no options.
 
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"log"
+	"net"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
+
+	"github.com/go-logr/logr"
+
+	"code.cloudfoundry.org/eirinix/internal/lograte"
 )
 
 // idleTimeout must exceed the 90 s after which the API server's client drops an idle connection. The side that closes
@@ -68,4 +75,50 @@ func (s *Server) idleTimeout() time.Duration {
 		return idleTimeout
 	}
 	return s.idle
+}
+
+const http2Protocol = "h2" // its ALPN protocol name
+
+// newHTTP2 returns a server whose HTTP/2 implementation has this idle timeout, or nil if net/http has no HTTP/2.
+//
+// An HTTP/2 implementation keeps the idle timeout that its server had when it started to serve. By the time we can
+// change controller-runtime's server, it has started. So its implementation is replaced by that of another server,
+// which has started and ended on a listener without connections.
+func newHTTP2(idle time.Duration) *http.Server {
+	server := &http.Server{IdleTimeout: idle}
+	_ = server.Serve(noConnections{})
+	if server.TLSNextProto[http2Protocol] == nil {
+		return nil
+	}
+	return server
+}
+
+// useHTTP2 makes server serve HTTP/2 with the implementation of another server. The other one is notified of the
+// shutdown, so that it sends a GOAWAY to its connections. Handler and ErrorLog are read from server at each request.
+func useHTTP2(server, other *http.Server) {
+	server.TLSNextProto[http2Protocol] = other.TLSNextProto[http2Protocol]
+	server.RegisterOnShutdown(func() { _ = other.Shutdown(context.Background()) })
+}
+
+type noConnections struct{}
+
+func (noConnections) Accept() (net.Conn, error) { return nil, errors.New("no connections here") }
+func (noConnections) Close() error              { return nil }
+func (noConnections) Addr() net.Addr            { return &net.TCPAddr{} }
+
+// connectionLog receives net/http's messages about connections, above all about failed handshakes. An API server that
+// does not trust our certificate appears here as "bad certificate".
+type connectionLog struct {
+	log  logr.Logger
+	logs lograte.Limiter
+}
+
+// Write logs one line, unless another was logged shortly before: any client can cause them.
+func (c *connectionLog) Write(line []byte) (int, error) {
+	if withheld, ok := c.logs.Allow("failed", ""); ok {
+		const most = 500
+		text := strings.ToValidUTF8(string(line[:min(len(line), most)]), "")
+		c.log.Info("a connection failed", "reason", strings.TrimSpace(text), "moreSinceLast", withheld)
+	}
+	return len(line), nil
 }

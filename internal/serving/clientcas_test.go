@@ -53,7 +53,7 @@ func (c *configMap) RoundTrip(*http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: code, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(string(text)))}, nil
 }
 
-func TestCallersFollowAConfigMap(t *testing.T) {
+func TestClientCAsFollowAConfigMap(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := NewWithT(t)
 		first, second := leafCA(t, leafYear, time.Now()), leafCA(t, leafYear, time.Now())
@@ -66,7 +66,7 @@ func TestCallersFollowAConfigMap(t *testing.T) {
 			defer mu.Unlock()
 			return strings.Join(lines, "\n")
 		}
-		callers := &serving.Callers{
+		cas := &serving.ClientCAs{
 			Clients: &serving.Clients{}, ConfigMap: types.NamespacedName{Namespace: "kube-system", Name: "ca"}, Key: "ca.crt",
 			Log: funcr.New(func(_, line string) {
 				mu.Lock()
@@ -74,21 +74,21 @@ func TestCallersFollowAConfigMap(t *testing.T) {
 				lines = append(lines, line)
 			}, funcr.Options{}),
 		}
-		g.Expect(callers.Empty()).To(BeAssignableToTypeOf(&corev1.ConfigMap{}))
+		g.Expect(cas.Empty()).To(BeAssignableToTypeOf(&corev1.ConfigMap{}))
 		var err error
-		callers.Objects, err = cluster.NewObjects(&rest.Config{Host: "https://api.example.org", Transport: server}, callers.Log, cluster.Followed{
-			Object: callers.Empty(), Access: func(context.Context) (cluster.Access, error) { return cluster.Access{Get: true}, nil },
+		cas.Objects, err = cluster.NewObjects(&rest.Config{Host: "https://api.example.org", Transport: server}, cas.Log, cluster.Followed{
+			Object: cas.Empty(), Access: func(context.Context) (cluster.Access, error) { return cluster.Access{Get: true}, nil },
 		})
 		g.Expect(err).NotTo(HaveOccurred())
 		ctx, cancel := context.WithCancel(t.Context())
 		var running sync.WaitGroup
 		defer running.Wait()
 		defer cancel()
-		running.Go(func() { callers.Follow(ctx) })
+		running.Go(func() { cas.Follow(ctx) })
 		read := func() error {
 			time.Sleep(40 * time.Second) // it is read again every half minute
 			synctest.Wait()
-			return callers.Read(ctx)
+			return cas.Read(ctx)
 		}
 
 		g.Expect(read()).To(MatchError(And(ContainSubstring("ManagerOptions.ClientCA.ConfigMap kube-system/ca"), ContainSubstring("needs get, list and watch"))))
@@ -96,13 +96,13 @@ func TestCallersFollowAConfigMap(t *testing.T) {
 		g.Expect(read()).To(MatchError(ContainSubstring(`it has no key "ca.crt"`)))
 		server.set(map[string]string{"ca.crt": string(first.CertificatePEM)})
 		g.Expect(read()).To(Succeed())
-		g.Expect(callers.Clients.Check(byFirst)).To(Succeed())
+		g.Expect(cas.Clients.Check(byFirst)).To(Succeed())
 
 		server.set(map[string]string{"ca.crt": string(second.CertificatePEM)})
 		time.Sleep(40 * time.Second)
 		synctest.Wait()
-		g.Expect(callers.Clients.Check(bySecond)).To(Succeed(), "a change is taken over")
-		g.Expect(callers.Clients.Check(byFirst)).NotTo(Succeed())
+		g.Expect(cas.Clients.Check(bySecond)).To(Succeed(), "a change is taken over")
+		g.Expect(cas.Clients.Check(byFirst)).NotTo(Succeed())
 
 		for _, broken := range []map[string]string{{"ca.crt": "garbage"}, {}, nil} {
 			mu.Lock()
@@ -111,7 +111,7 @@ func TestCallersFollowAConfigMap(t *testing.T) {
 			server.set(broken)
 			time.Sleep(40 * time.Second)
 			synctest.Wait()
-			g.Expect(callers.Clients.Check(bySecond)).To(Succeed(), "the last good ones stay in force")
+			g.Expect(cas.Clients.Check(bySecond)).To(Succeed(), "the last good ones stay in force")
 			g.Expect(logged()).To(ContainSubstring("the last good ones stay"))
 		}
 	})
@@ -122,7 +122,7 @@ var _ = Describe("Who may call", func() {
 		authority := leafCA(GinkgoTB(), leafYear, time.Now())
 		accepted := connectionOf(clientCert(GinkgoTB(), authority, "any"))
 
-		text := &serving.Callers{Clients: &serving.Clients{}, PEM: authority.CertificatePEM}
+		text := &serving.ClientCAs{Clients: &serving.Clients{}, PEM: authority.CertificatePEM}
 		Expect(text.Read(ctx)).To(Succeed())
 		Expect(text.Clients.Check(accepted)).To(Succeed())
 		text.PEM = []byte("garbage")
@@ -130,7 +130,7 @@ var _ = Describe("Who may call", func() {
 		text.Follow(ctx) // has nothing to follow
 
 		path := filepath.Join(GinkgoT().TempDir(), "ca.crt")
-		file := &serving.Callers{Clients: &serving.Clients{}, File: path, Log: GinkgoLogr}
+		file := &serving.ClientCAs{Clients: &serving.Clients{}, File: path, Log: GinkgoLogr}
 		Expect(file.Read(ctx)).To(MatchError(And(ContainSubstring("ManagerOptions.ClientCA.File"), ContainSubstring(path))))
 		Expect(os.WriteFile(path, authority.CertificatePEM, 0o600)).To(Succeed())
 		Expect(file.Read(ctx)).To(Succeed())
@@ -138,13 +138,13 @@ var _ = Describe("Who may call", func() {
 	})
 
 	It("is not known when the ConfigMap cannot be read in time", func(ctx SpecContext) {
-		callers := &serving.Callers{Clients: &serving.Clients{}, ConfigMap: types.NamespacedName{Namespace: "kube-system", Name: "ca"}, Key: "ca.crt"}
+		cas := &serving.ClientCAs{Clients: &serving.Clients{}, ConfigMap: types.NamespacedName{Namespace: "kube-system", Name: "ca"}, Key: "ca.crt"}
 		objects, err := cluster.NewObjects(&rest.Config{Host: "https://api.example.org", Transport: &configMap{}}, GinkgoLogr,
-			cluster.Followed{Object: callers.Empty()})
+			cluster.Followed{Object: cas.Empty()})
 		Expect(err).NotTo(HaveOccurred())
-		callers.Objects = objects
+		cas.Objects = objects
 		over, cancel := context.WithCancel(ctx)
 		cancel()
-		Expect(callers.Read(over)).To(And(MatchError(ContainSubstring("ConfigMap ca could not be read")), MatchError(context.Canceled)))
+		Expect(cas.Read(over)).To(And(MatchError(ContainSubstring("ConfigMap ca could not be read")), MatchError(context.Canceled)))
 	})
 })

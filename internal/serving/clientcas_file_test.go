@@ -19,29 +19,31 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/serving"
 )
 
-var _ = Describe("ReadFile", func() {
-	It("takes CAs from a file, and names the file that holds none", func() {
+var _ = Describe("A file of client CAs", func() {
+	It("is read, and an error names the file that cannot be used", func(ctx SpecContext) {
 		authority := leafCA(GinkgoTB(), leafYear, time.Now())
 		accepted := connectionOf(clientCert(GinkgoTB(), authority, "any"))
 		path := filepath.Join(GinkgoT().TempDir(), "ca.crt")
 		clients := &serving.Clients{}
-		Expect(clients.ReadFile(path)).To(MatchError(ContainSubstring(path)))
+		file := &serving.ClientCAs{Clients: clients, File: path}
+		Expect(file.Read(ctx)).To(MatchError(ContainSubstring(path)))
 		Expect(os.WriteFile(path, authority.CertificatePEM, 0o600)).To(Succeed())
-		Expect(clients.ReadFile(path)).To(Succeed())
+		Expect(file.Read(ctx)).To(Succeed())
 		Expect(clients.Check(accepted)).To(Succeed())
 		for _, bad := range []string{"", "garbage", string(authority.CertificatePEM) + strings.Repeat("# longer than can be\n", 1<<16)} {
 			Expect(os.WriteFile(path, []byte(bad), 0o600)).To(Succeed())
-			Expect(clients.ReadFile(path)).To(MatchError(ContainSubstring(path)))
+			Expect(file.Read(ctx)).To(MatchError(ContainSubstring(path)))
 			Expect(clients.Check(accepted)).To(Succeed())
 		}
-		Expect(clients.ReadFile(GinkgoT().TempDir())).NotTo(Succeed(), "a directory")
+		file.File = GinkgoT().TempDir()
+		Expect(file.Read(ctx)).NotTo(Succeed(), "a directory")
 	})
 })
 
-// look is as long as FollowFile may take to see a change.
+// look is as long as Follow may take to see a change.
 const look = 5 * time.Second
 
-func TestFollowFileSeesEveryKindOfChange(t *testing.T) {
+func TestFollowAFileSeesEveryKindOfChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := NewWithT(t)
 		first, second := leafCA(t, leafYear, time.Now()), leafCA(t, leafYear, time.Now())
@@ -76,7 +78,7 @@ func TestFollowFileSeesEveryKindOfChange(t *testing.T) {
 }
 
 // A ConfigMap or Secret that is mounted: ca.crt -> ..data/ca.crt, ..data -> a directory per version.
-func TestFollowFileSeesAMountedConfigMapChange(t *testing.T) {
+func TestFollowAFileSeesAMountedConfigMapChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := NewWithT(t)
 		first, second := leafCA(t, leafYear, time.Now()), leafCA(t, leafYear, time.Now())
@@ -100,7 +102,7 @@ func TestFollowFileSeesAMountedConfigMapChange(t *testing.T) {
 	})
 }
 
-func TestFollowFileTellsOfTroubleOnceAndOfItsEnd(t *testing.T) {
+func TestFollowAFileLogsAFailureOnceAndItsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := NewWithT(t)
 		var mu sync.Mutex
@@ -147,11 +149,11 @@ func TestFollowFileTellsOfTroubleOnceAndOfItsEnd(t *testing.T) {
 	})
 }
 
-// follow runs FollowFile until the test ends, and has seen its first look.
+// follow runs Follow until the test ends, and has seen its first look.
 func follow(t *testing.T, clients *serving.Clients, path string, log logr.Logger) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
-	go func() { clients.FollowFile(ctx, path, log); close(done) }()
+	go func() { (&serving.ClientCAs{Clients: clients, File: path, Log: log}).Follow(ctx); close(done) }()
 	t.Cleanup(func() { cancel(); <-done })
 	synctest.Wait()
 }
