@@ -19,7 +19,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"code.cloudfoundry.org/eirinix/internal/ca"
-	"code.cloudfoundry.org/eirinix/internal/cluster"
+	"code.cloudfoundry.org/eirinix/internal/wait"
 )
 
 const (
@@ -148,27 +148,28 @@ func (c *CSR) Run(ctx context.Context, deliver func(Material), waiting func(erro
 	if err != nil {
 		return fmt.Errorf("%s: %w", c, err)
 	}
-	k := &keeping{
-		CSR: c, requests: client.CertificateSigningRequests(),
-		out: &feed{hosts: c.Hosts, now: clock(c.Now), deliver: deliver, waiting: waiting},
-		now: clock(c.Now), poll: cmp.Or(c.Poll, DefaultPoll),
+	out := newFeed(c.Hosts, c.Now, deliver, waiting)
+	k := &requester{
+		CSR: c, requests: client.CertificateSigningRequests(), out: out, now: out.now,
+		poll: cmp.Or(c.Poll, DefaultPoll), retry: cmp.Or(c.Retry, DefaultRetry),
 	}
 	defer k.cleanUp(context.WithoutCancel(ctx))
 	k.run(ctx)
 	return nil
 }
 
-// keeping is the state of one run of a CSR.
-type keeping struct {
+// requester is the state of one run of a CSR.
+type requester struct {
 	*CSR
 	requests certificatesv1client.CertificateSigningRequestInterface
 	out      *feed
 	now      func() time.Time
 	poll     time.Duration
+	retry    time.Duration
 
-	issued  *tls.Certificate // the newest one; it matches the key and the hosts
-	renewAt time.Time        // when to request the next one
-	failed  int              // failed requests in a row
+	issued  *tls.Certificate     // the newest one; it matches the key and the hosts
+	renewAt time.Time            // when to request the next one
+	delays  func() time.Duration // after failed requests; nil while none has failed
 
 	open *request // not known to be deleted; may have failed
 	mute bool     // the missing delete permission has been logged
@@ -178,7 +179,7 @@ type keeping struct {
 }
 
 // run requests a certificate when one is due, and offers the current one in between.
-func (k *keeping) run(ctx context.Context) {
+func (k *requester) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		if k.issued != nil && k.now().Before(k.renewAt) {
 			k.until(ctx, k.renewAt, k.judge)
@@ -193,7 +194,7 @@ func (k *keeping) run(ctx context.Context) {
 		}
 		next := k.delay(err)
 		err = fmt.Errorf("%s: %w; the next request follows in about %s%s", k, err, next.Round(time.Second), k.inUse())
-		k.until(ctx, k.now().Add(cluster.Jittered(next-next/6)), func(ctx context.Context) {
+		k.until(ctx, k.now().Add(next), func(ctx context.Context) {
 			k.out.wait(err)
 			k.keepTrust(ctx)
 		})
@@ -201,42 +202,44 @@ func (k *keeping) run(ctx context.Context) {
 }
 
 // delay returns how long to wait after a failed request.
-func (k *keeping) delay(err error) time.Duration {
+func (k *requester) delay(err error) time.Duration {
 	if errors.Is(err, errUnsent) {
 		return k.poll // repeating it creates no second request
 	}
-	retry := cmp.Or(k.Retry, DefaultRetry)
-	k.failed++
-	return min(retry<<min(k.failed-1, 9), maxRetries*retry) // 1<<9 is more than maxRetries; further shifts would overflow
+	if k.delays == nil {
+		least := k.retry / 6 * 5 // jitter adds a fifth
+		k.delays = wait.Backoff(least, maxRetries*least)
+	}
+	return k.delays()
 }
 
 // until calls each repeatedly until the time at. It reads the clock every poll. Certificates expire by a clock that
 // continues while a machine is suspended, but timers stop.
-func (k *keeping) until(ctx context.Context, at time.Time, each func(context.Context)) {
+func (k *requester) until(ctx context.Context, at time.Time, each func(context.Context)) {
 	for ctx.Err() == nil {
 		left := at.Sub(k.now())
 		if left <= 0 {
 			return
 		}
 		each(ctx)
-		_ = cluster.Sleep(ctx, min(left, k.poll))
+		_ = wait.Sleep(ctx, min(left, k.poll))
 	}
 }
 
 // take stores a new certificate, and decides when to request the next one.
-func (k *keeping) take(certificate *tls.Certificate) {
-	now, retry := k.now(), cmp.Or(k.Retry, DefaultRetry)
-	k.issued, k.failed, k.trustedAt = certificate, 0, time.Time{}
+func (k *requester) take(certificate *tls.Certificate) {
+	now := k.now()
+	k.issued, k.delays, k.trustedAt = certificate, nil, time.Time{}
 	k.renewAt = ca.RenewAt(certificate.Leaf, rand.Float64()*2-1)
-	if k.renewAt.Before(now.Add(retry)) {
+	if k.renewAt.Before(now.Add(k.retry)) {
 		// Most of its lifetime is already over: the signer backdates it, or its CA expires soon. An immediate request
 		// would only return the same again.
-		k.renewAt = now.Add(max(retry, certificate.Leaf.NotAfter.Sub(now)/3*2))
+		k.renewAt = now.Add(max(k.retry, certificate.Leaf.NotAfter.Sub(now)/3*2))
 	}
 }
 
 // judge offers the current certificate with the trusted CAs.
-func (k *keeping) judge(ctx context.Context) {
+func (k *requester) judge(ctx context.Context) {
 	bundle, err := k.bundle(ctx)
 	if err == nil {
 		err = k.out.offer(Material{Certificate: k.issued, Bundle: bundle})
@@ -254,7 +257,7 @@ func (k *keeping) judge(ctx context.Context) {
 
 // keepTrust delivers the certificate in use with another bundle if that has changed, while the caller waits for a
 // request.
-func (k *keeping) keepTrust(ctx context.Context) {
+func (k *requester) keepTrust(ctx context.Context) {
 	if k.issued == nil {
 		return
 	}
@@ -264,7 +267,7 @@ func (k *keeping) keepTrust(ctx context.Context) {
 }
 
 // bundle returns the trusted CAs. It reads them again if they are a minute old or failed to verify the certificate.
-func (k *keeping) bundle(ctx context.Context) ([]byte, error) {
+func (k *requester) bundle(ctx context.Context) ([]byte, error) {
 	if k.Trust == nil {
 		return ca.Bundle(k.TrustPEM), nil
 	}

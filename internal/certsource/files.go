@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"code.cloudfoundry.org/eirinix/internal/ca"
-	"code.cloudfoundry.org/eirinix/internal/cluster"
+	"code.cloudfoundry.org/eirinix/internal/wait"
 )
 
 const (
@@ -58,7 +58,7 @@ func (f *Files) Run(ctx context.Context, deliver func(Material), waiting func(er
 	if err := f.Validate(); err != nil {
 		return err
 	}
-	out := &feed{hosts: f.Hosts, now: clock(f.Now), deliver: deliver, waiting: waiting}
+	out := newFeed(f.Hosts, f.Now, deliver, waiting)
 	for ctx.Err() == nil {
 		t, err := f.read()
 		if err == nil {
@@ -67,7 +67,7 @@ func (f *Files) Run(ctx context.Context, deliver func(Material), waiting func(er
 		if err != nil {
 			out.wait(fmt.Errorf("%s: %w", f, err))
 		}
-		_ = cluster.Sleep(ctx, cmp.Or(f.Poll, DefaultPoll))
+		_ = wait.Sleep(ctx, cmp.Or(f.Poll, DefaultPoll))
 	}
 	return nil
 }

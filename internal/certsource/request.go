@@ -46,7 +46,7 @@ func (r *request) empty() *certificatesv1.CertificateSigningRequest {
 	return &certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{Name: r.name}}
 }
 
-func (k *keeping) newRequest() (*request, error) {
+func (k *requester) newRequest() (*request, error) {
 	names, err := ca.ParseHosts(k.Hosts)
 	if err != nil {
 		return nil, err
@@ -71,7 +71,7 @@ func (k *keeping) newRequest() (*request, error) {
 	}, nil
 }
 
-func (k *keeping) object(r *request) *certificatesv1.CertificateSigningRequest {
+func (k *requester) object(r *request) *certificatesv1.CertificateSigningRequest {
 	csr := r.empty()
 	csr.Spec = certificatesv1.CertificateSigningRequestSpec{
 		Request:    r.pem,
@@ -87,7 +87,7 @@ func (k *keeping) object(r *request) *certificatesv1.CertificateSigningRequest {
 
 // ask sends a request and follows it to its end. It returns nil once a certificate was accepted, or if ctx ends while
 // it waits.
-func (k *keeping) ask(ctx context.Context) error {
+func (k *requester) ask(ctx context.Context) error {
 	if k.open == nil || k.open.ended {
 		k.cleanUp(ctx) // the previous request, kept until now so that its outcome could be read
 		r, err := k.newRequest()
@@ -109,7 +109,7 @@ func (k *keeping) ask(ctx context.Context) error {
 }
 
 // create sends a request. Its name is unique, so sending it twice creates one object.
-func (k *keeping) create(ctx context.Context, r *request) error {
+func (k *requester) create(ctx context.Context, r *request) error {
 	created, err := k.requests.Create(ctx, k.object(r), metav1.CreateOptions{})
 	switch {
 	case err == nil:
@@ -129,7 +129,7 @@ func (k *keeping) create(ctx context.Context, r *request) error {
 }
 
 // follow waits until a request has ended, and returns the reason if no certificate was accepted.
-func (k *keeping) follow(ctx context.Context, r *request) (result error) {
+func (k *requester) follow(ctx context.Context, r *request) (result error) {
 	objects, err := cluster.NewObjects(k.Config, k.Log, cluster.Followed{Object: r.empty(), Needed: true})
 	if err != nil {
 		return err
@@ -157,7 +157,7 @@ func (k *keeping) follow(ctx context.Context, r *request) (result error) {
 
 // look returns the state of a request. csr is empty if the request does not exist. pending is the reason to wait. It is
 // nil once the request has ended. Then failed is the reason why it failed, or nil if the certificate was accepted.
-func (k *keeping) look(r *request, csr *certificatesv1.CertificateSigningRequest) (pending, failed error) {
+func (k *requester) look(r *request, csr *certificatesv1.CertificateSigningRequest) (pending, failed error) {
 	if string(csr.Spec.Request) != string(r.pem) {
 		k.open = nil // an object that has the name now is not ours to delete
 		return nil, fmt.Errorf("request %q was deleted before a certificate was issued", r.name)
@@ -178,7 +178,7 @@ func (k *keeping) look(r *request, csr *certificatesv1.CertificateSigningRequest
 }
 
 // accept stores an issued certificate, or returns the reason why it can never be used.
-func (k *keeping) accept(r *request, chainPEM []byte) error {
+func (k *requester) accept(r *request, chainPEM []byte) error {
 	certificate, err := pair(chainPEM, r.key)
 	if errors.Is(err, errMismatch) {
 		return fmt.Errorf("the certificate in request %q is refused, because it is for another key than the one that was sent; have the signer mended", r.name)
@@ -201,7 +201,7 @@ func (k *keeping) accept(r *request, chainPEM []byte) error {
 
 // inUse returns a note on when the certificate in use expires, for messages while a renewal is pending. It is empty if
 // there is none.
-func (k *keeping) inUse() string {
+func (k *requester) inUse() string {
 	if k.out.last.Certificate == nil {
 		return ""
 	}
@@ -210,7 +210,7 @@ func (k *keeping) inUse() string {
 
 // cleanUp deletes the last request, regardless of its state. If the deletion fails, kube-controller-manager removes it
 // later.
-func (k *keeping) cleanUp(ctx context.Context) {
+func (k *requester) cleanUp(ctx context.Context) {
 	r := k.open
 	if r == nil {
 		return

@@ -59,7 +59,7 @@ func (s *Secret) Run(ctx context.Context, deliver func(Material), waiting func(e
 	if err != nil {
 		return fmt.Errorf("%s: %w", s, err)
 	}
-	out := &feed{hosts: s.Hosts, now: clock(s.Now), deliver: deliver, waiting: waiting}
+	out := newFeed(s.Hosts, s.Now, deliver, waiting)
 	follow(ctx, objects, cmp.Or(s.Poll, DefaultPoll), func() bool {
 		secret := s.empty()
 		t, err := s.look(secret, objects.Get(ctx, secret))

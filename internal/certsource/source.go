@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"code.cloudfoundry.org/eirinix/internal/cluster"
+	"code.cloudfoundry.org/eirinix/internal/lograte"
 )
 
 // The default names of the certificate, its key and its CA, in files and in Secrets. They are those of a
@@ -61,8 +62,15 @@ var (
 	_ Source = (*CSR)(nil)
 )
 
-// remindEvery is the interval at which a persistent reason to wait is reported again.
-const remindEvery = time.Minute
+// newFeed returns the callbacks of a Run, for a source with these hosts and this clock.
+func newFeed(hosts []string, now func() time.Time, deliver func(Material), waiting func(error)) *feed {
+	f := &feed{hosts: hosts, now: now, deliver: deliver, waiting: waiting}
+	if now == nil {
+		f.now = time.Now
+	}
+	f.reports.Now = f.now
+	return f
+}
 
 // feed calls the callbacks of Run: deliver once for every material, waiting at most once a minute for the same reason.
 type feed struct {
@@ -71,9 +79,9 @@ type feed struct {
 	deliver func(Material)
 	waiting func(error)
 
-	last   Material  // as delivered; its Certificate is nil before the first delivery
-	reason string    // to wait, as last reported; empty if there is none
-	told   time.Time // when the reason was reported
+	last    Material // as delivered; its Certificate is nil before the first delivery
+	waits   bool     // a reason to wait was reported after the last delivery
+	reports lograte.Limiter
 
 	texts  texts // the input of parsed and bad
 	parsed Material
@@ -85,8 +93,9 @@ func (f *feed) offer(m Material) error {
 	if err := m.Verify(f.hosts, f.now()); err != nil {
 		return err
 	}
-	if f.reason != "" || !f.last.equal(m) {
-		f.reason, f.last = "", m
+	if f.waits || !f.last.equal(m) {
+		f.waits, f.last = false, m
+		f.reports.Forget("")
 		f.deliver(m)
 	}
 	return nil
@@ -113,14 +122,12 @@ func (f *feed) offerTexts(t texts) error {
 	return f.offer(f.parsed)
 }
 
-// wait reports a reason to wait, unless the same one was reported less than remindEvery ago.
+// wait reports a reason to wait, unless the same one was reported less than a minute ago.
 func (f *feed) wait(why error) {
-	now := f.now()
-	if why.Error() == f.reason && now.Sub(f.told).Abs() < remindEvery {
-		return
+	if _, ok := f.reports.Allow("", why.Error()); ok {
+		f.waits = true
+		f.waiting(why)
 	}
-	f.reason, f.told = why.Error(), now
-	f.waiting(why)
 }
 
 // follow keeps the copies of objects up to date. It calls look after every change, and every poll even without one. It
@@ -170,13 +177,6 @@ func sameChain(a, b *tls.Certificate) bool {
 		}
 	}
 	return true
-}
-
-func clock(now func() time.Time) func() time.Time {
-	if now == nil {
-		return time.Now
-	}
-	return now
 }
 
 // checkPoll validates the Poll field of a source.

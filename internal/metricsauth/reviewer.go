@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"code.cloudfoundry.org/eirinix/internal/cluster"
+	"code.cloudfoundry.org/eirinix/internal/lograte"
 )
 
 const (
@@ -28,8 +29,8 @@ const (
 	// refusedFor is how long a refusal is cached. A caller can have to wait for that long after it gets the right.
 	refusedFor = 10 * time.Second
 
-	// mostVerdicts bounds the cached verdicts of each kind. A cluster has a handful of scrapers.
-	mostVerdicts = 256
+	// mostDecisions bounds the cached decisions of each kind. A cluster has a handful of scrapers.
+	mostDecisions = 256
 
 	// reviewsAtOnce bounds the requests under review at once, and with them the load that callers put on the API
 	// server.
@@ -37,9 +38,6 @@ const (
 
 	// reviewTimeout bounds both reviews of a request, including the wait for a slot.
 	reviewTimeout = 10 * time.Second
-
-	// logEvery is how often refusals with one status are logged. Any client that reaches the port can cause them.
-	logEvery = time.Minute
 )
 
 // reviewer decides which requests pass. It is safe for concurrent use.
@@ -50,16 +48,17 @@ type reviewer struct {
 	timeout time.Duration // for the reviews of a request
 	places  chan struct{} // one element for each request under review
 
-	mu               sync.Mutex // guards everything below
-	granted, refused map[key]verdict
-	logAgain         map[int]time.Time // when to log again, by status
+	logs lograte.Limiter
+
+	mu               sync.Mutex // guards the rest
+	granted, refused map[key]decision
 }
 
 // key identifies a request. It holds hashes, so that no token stays in memory.
 type key struct{ token, request [sha256.Size]byte }
 
-// verdict is the decision on a request: http.StatusOK lets it pass.
-type verdict struct {
+// decision is the decision on a request: http.StatusOK lets it pass.
+type decision struct {
 	status int
 	text   string // of the HTTP response
 	why    string // for the log
@@ -67,10 +66,12 @@ type verdict struct {
 }
 
 func newReviewer(clients cluster.Clients, log logr.Logger) *reviewer {
-	return &reviewer{
+	r := &reviewer{
 		clients: clients, log: log, now: time.Now, timeout: reviewTimeout, places: make(chan struct{}, reviewsAtOnce),
-		granted: map[key]verdict{}, refused: map[key]verdict{}, logAgain: map[int]time.Time{},
+		granted: map[key]decision{}, refused: map[key]decision{},
 	}
+	r.logs.Now = func() time.Time { return r.now() }
+	return r
 }
 
 // filter passes requests with a valid token and the right to the path. It answers 401 without a valid token, 403
@@ -92,12 +93,12 @@ func (r *reviewer) filter(_ logr.Logger, next http.Handler) (http.Handler, error
 	}), nil
 }
 
-// decide returns the verdict on a request, either cached or new. Failures are not cached.
-func (r *reviewer) decide(req *http.Request) verdict {
+// decide returns the decision on a request, either cached or new. Failures are not cached.
+func (r *reviewer) decide(req *http.Request) decision {
 	scheme, token, _ := strings.Cut(strings.TrimSpace(req.Header.Get("Authorization")), " ")
 	token = strings.TrimSpace(token)
 	if !strings.EqualFold(scheme, "Bearer") || token == "" {
-		return verdict{status: http.StatusUnauthorized, text: "Unauthorized", why: "it has no bearer token"}
+		return decision{status: http.StatusUnauthorized, text: "Unauthorized", why: "it has no bearer token"}
 	}
 	verb, path := strings.ToLower(req.Method), req.URL.Path
 	k := key{token: sha256.Sum256([]byte(token)), request: sha256.Sum256([]byte(verb + " " + path))}
@@ -114,7 +115,7 @@ func (r *reviewer) decide(req *http.Request) verdict {
 }
 
 // review asks the API server, with a TokenReview and a SubjectAccessReview.
-func (r *reviewer) review(ctx context.Context, token, verb, path string) verdict {
+func (r *reviewer) review(ctx context.Context, token, verb, path string) decision {
 	select {
 	case r.places <- struct{}{}:
 		defer func() { <-r.places }()
@@ -129,7 +130,7 @@ func (r *reviewer) review(ctx context.Context, token, verb, path string) verdict
 	}
 	user := caller.Status.User
 	if !caller.Status.Authenticated {
-		return verdict{status: http.StatusUnauthorized, text: "Unauthorized", why: "its token is not valid"}
+		return decision{status: http.StatusUnauthorized, text: "Unauthorized", why: "its token is not valid"}
 	}
 	extra := make(map[string]authorizationv1.ExtraValue, len(user.Extra))
 	for name, values := range user.Extra {
@@ -145,60 +146,53 @@ func (r *reviewer) review(ctx context.Context, token, verb, path string) verdict
 		return failed(fmt.Sprintf("Authorization for user %s failed", user.Username), err)
 	}
 	if !access.Status.Allowed {
-		return verdict{
+		return decision{
 			status: http.StatusForbidden, text: "Authorization denied for user " + user.Username,
 			why: fmt.Sprintf("%s may not %s the non-resource URL %s; grant it that with a ClusterRole", user.Username, verb, path),
 		}
 	}
-	return verdict{status: http.StatusOK}
+	return decision{status: http.StatusOK}
 }
 
-// failed returns the verdict for a request about which the API server could not be asked.
-func failed(text string, err error) verdict {
+// failed returns the decision for a request about which the API server could not be asked.
+func failed(text string, err error) decision {
 	why := "the API server could not be asked about the caller: " + err.Error()
 	if apierrors.IsForbidden(err) {
 		why = "this program may not ask about callers; grant it create on tokenreviews.authentication.k8s.io and " +
 			"subjectaccessreviews.authorization.k8s.io, as Manifests does, or set ManagerOptions.MetricsUnauthenticated: " + err.Error()
 	}
-	return verdict{status: http.StatusInternalServerError, text: text, why: why}
+	return decision{status: http.StatusInternalServerError, text: text, why: why}
 }
 
-func (r *reviewer) recall(k key) (verdict, bool) {
+func (r *reviewer) recall(k key) (decision, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, known := range []map[key]verdict{r.granted, r.refused} {
+	for _, known := range []map[key]decision{r.granted, r.refused} {
 		if v, ok := known[k]; ok && r.now().Before(v.until) {
 			return v, true
 		}
 	}
-	return verdict{}, false
+	return decision{}, false
 }
 
-// remember caches a verdict. Refusals have a cache of their own, so that bad tokens do not evict good ones.
-func (r *reviewer) remember(k key, v verdict) {
+// remember caches a decision. Refusals have a cache of their own, so that bad tokens do not evict good ones.
+func (r *reviewer) remember(k key, v decision) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	known, lasts := r.refused, refusedFor
 	if v.status == http.StatusOK {
 		known, lasts = r.granted, grantedFor
 	}
-	if len(known) >= mostVerdicts {
+	if len(known) >= mostDecisions {
 		clear(known)
 	}
 	v.until = r.now().Add(lasts)
 	known[k] = v
 }
 
-// report logs a refusal, unless one with the same status was logged within logEvery.
-func (r *reviewer) report(v verdict, from string) {
-	r.mu.Lock()
-	now := r.now()
-	quiet := now.Before(r.logAgain[v.status])
-	if !quiet {
-		r.logAgain[v.status] = now.Add(logEvery)
-	}
-	r.mu.Unlock()
-	if !quiet {
-		r.log.Info("refused a request for metrics", "status", v.status, "reason", v.why, "from", from)
+// report logs a refusal, once a minute for each status. Any client that reaches the port can cause refusals.
+func (r *reviewer) report(d decision, from string) {
+	if withheld, ok := r.logs.Allow(http.StatusText(d.status), ""); ok {
+		r.log.Info("refused a request for metrics", "status", d.status, "reason", d.why, "from", from, "moreSinceLast", withheld)
 	}
 }

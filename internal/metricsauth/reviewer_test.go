@@ -158,7 +158,7 @@ var _ = Describe("Requests for metrics", func() {
 		Expect(get("Bearer " + good)).To(answers(200, ""))
 	})
 
-	It("to other paths, and with other methods, have verdicts of their own", func() {
+	It("to other paths, and with other methods, have decisions of their own", func() {
 		Expect(get("Bearer " + good)).To(answers(200, ""))
 		mayRead.Store(false)
 		Expect(getFor(context.Background(), "Bearer "+good, "/debug")).To(answers(403, ""))
@@ -173,10 +173,10 @@ var _ = Describe("Requests for metrics", func() {
 
 	It("with many bad tokens take up bounded memory, and push no good one out", func() {
 		Expect(get("Bearer " + good)).To(answers(200, ""))
-		for i := range 3 * mostVerdicts {
+		for i := range 3 * mostDecisions {
 			Expect(get(fmt.Sprint("Bearer bad-", i))).To(answers(401, ""))
 		}
-		Expect(len(r.refused)).To(And(BeNumerically(">", 0), BeNumerically("<=", mostVerdicts)))
+		Expect(len(r.refused)).To(And(BeNumerically(">", 0), BeNumerically("<=", mostDecisions)))
 		Expect(get("Bearer " + good)).To(answers(200, ""))
 		Expect(asked.Load()).To(BeEquivalentTo(1))
 	})

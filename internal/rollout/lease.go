@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"code.cloudfoundry.org/eirinix/internal/cluster"
+	"code.cloudfoundry.org/eirinix/internal/wait"
 )
 
 // tries is the number of attempts that Change makes when its writes conflict with others.
@@ -77,7 +78,7 @@ func (l *Lease) Change(ctx context.Context, change func(Versions) Versions) erro
 		if err == nil || n == tries || !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) {
 			return err
 		}
-		if err := cluster.Sleep(ctx, rand.N(100*time.Millisecond)); err != nil {
+		if err := wait.Sleep(ctx, rand.N(100*time.Millisecond)); err != nil {
 			return err
 		}
 	}
