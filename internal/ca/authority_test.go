@@ -1,11 +1,13 @@
 package ca_test
 
 import (
+	"bytes"
 	"crypto/ecdsa"
 	"crypto/rand"
 	"crypto/rsa"
 	"crypto/x509"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math/big"
 	"strings"
@@ -83,6 +85,7 @@ var _ = Describe("Parse", func() {
 			"PKCS#8 RSA (openssl req)":       {foreignCA(rsaKey()), pkcs8(rsaKey())},
 			"SEC1 with parameters (ecparam)": {foreignCA(ec), append(parameters, sec1(ec)...)},
 			"PKCS#8 Ed25519":                 {foreignCA(ed), pkcs8(ed)},
+			"SEC1 under the name of PKCS#8":  {foreignCA(ec), bytes.ReplaceAll(sec1(ec), []byte("EC PRIVATE"), []byte("PRIVATE"))},
 			"text around the PEM":            {append([]byte("Certificate:\n  Data: ...\n"), foreignCA(ec)...), pkcs8(ec)},
 		} {
 			a, err := ca.Parse(texts[0], texts[1])
@@ -99,6 +102,9 @@ var _ = Describe("Parse", func() {
 		a, err := ca.Parse(certificate, privateKey)
 		Expect(a).To(BeNil())
 		Expect(err).To(MatchError(reason))
+		if errors.Is(err, ca.ErrBadPrivateKey) {
+			Expect(err).To(MatchError(ContainSubstring("; ")), "with the remedy")
+		}
 	},
 		Entry("no certificate", ca.ErrNoCertificate, func() ([]byte, []byte) { return []byte("hello"), sec1(key()) }),
 		Entry("nothing", ca.ErrNoCertificate, func() ([]byte, []byte) { return nil, nil }),

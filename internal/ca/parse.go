@@ -1,12 +1,9 @@
 package ca
 
-// This file parses authorities that come from outside this package, and reports exactly why one is unusable.
+// This file parses authorities and keys that come from outside this package, and reports exactly why one is unusable.
 
 import (
 	"crypto"
-	"crypto/ecdsa"
-	"crypto/ed25519"
-	"crypto/rsa"
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
@@ -39,12 +36,11 @@ func Parse(certificatePEM, privateKeyPEM []byte) (*Authority, error) {
 	if err != nil {
 		return nil, err
 	}
-	key, err := parsePrivateKey(privateKeyPEM)
+	key, err := ParsePrivateKey(privateKeyPEM)
 	if err != nil {
 		return nil, err
 	}
-	public, ok := certificate.PublicKey.(interface{ Equal(crypto.PublicKey) bool })
-	if !ok || !public.Equal(key.Public()) {
+	if !Matches(certificate, key) {
 		return nil, ErrKeyMismatch
 	}
 	return newAuthority(certificate, key)
@@ -66,44 +62,39 @@ func ParseCertificate(certificatePEM []byte) (*x509.Certificate, error) {
 	return certificate, nil
 }
 
-func parsePrivateKey(text []byte) (crypto.Signer, error) {
+// Matches reports whether a certificate is for this key.
+func Matches(certificate *x509.Certificate, key crypto.Signer) bool {
+	public, ok := certificate.PublicKey.(interface{ Equal(crypto.PublicKey) bool })
+	return ok && public.Equal(key.Public())
+}
+
+// ParsePrivateKey reads the first private key of a PEM text, in any of the common encodings. The error wraps
+// ErrNoPrivateKey or ErrBadPrivateKey, and states the remedy. It omits the parsers' messages, because no part of a key
+// may get into a log.
+func ParsePrivateKey(text []byte) (crypto.Signer, error) {
 	// openssl ecparam writes a block of parameters before the key, so only key blocks count.
 	block := firstBlock(text, func(kind string) bool { return strings.HasSuffix(kind, "PRIVATE KEY") })
-	if block == nil {
+	switch {
+	case block == nil:
 		return nil, ErrNoPrivateKey
-	}
-	if len(block.Bytes) > maxKeyDER {
-		return nil, fmt.Errorf("%w: it has %d bytes, more than %d", ErrBadPrivateKey, len(block.Bytes), maxKeyDER)
-	}
-	if block.Type == "ENCRYPTED PRIVATE KEY" || strings.Contains(block.Headers["Proc-Type"], "ENCRYPTED") {
+	case block.Type == "ENCRYPTED PRIVATE KEY" || strings.Contains(block.Headers["Proc-Type"], "ENCRYPTED"):
 		return nil, fmt.Errorf("%w: it is encrypted; store it without a passphrase", ErrBadPrivateKey)
+	case len(block.Bytes) > maxKeyDER:
+		return nil, fmt.Errorf("%w: it has %d bytes, more than %d; use a smaller one, such as ECDSA P-256", ErrBadPrivateKey, len(block.Bytes), maxKeyDER)
 	}
-	var key any
-	var err error
-	switch block.Type {
-	case "RSA PRIVATE KEY":
-		key, err = x509.ParsePKCS1PrivateKey(block.Bytes)
-	case "EC PRIVATE KEY":
-		key, err = x509.ParseECPrivateKey(block.Bytes)
-	case "PRIVATE KEY":
-		key, err = x509.ParsePKCS8PrivateKey(block.Bytes)
-	default:
-		return nil, fmt.Errorf("%w: unknown PEM type %q", ErrBadPrivateKey, block.Type)
+	if key, err := x509.ParsePKCS8PrivateKey(block.Bytes); err == nil {
+		if signer, ok := key.(crypto.Signer); ok {
+			return signer, nil
+		}
+		return nil, fmt.Errorf("%w: a %T cannot sign", ErrBadPrivateKey, key)
 	}
-	if err != nil {
-		// The parser's message never quotes the key, but holds nothing that a user can act on either.
-		return nil, fmt.Errorf("%w: not a valid %q block", ErrBadPrivateKey, block.Type)
-	}
-	switch key := key.(type) {
-	case *ecdsa.PrivateKey:
+	if key, err := x509.ParsePKCS1PrivateKey(block.Bytes); err == nil {
 		return key, nil
-	case *rsa.PrivateKey:
-		return key, nil
-	case ed25519.PrivateKey:
-		return key, nil
-	default:
-		return nil, fmt.Errorf("%w: a %T cannot sign certificates", ErrBadPrivateKey, key)
 	}
+	if key, err := x509.ParseECPrivateKey(block.Bytes); err == nil {
+		return key, nil
+	}
+	return nil, fmt.Errorf("%w; store it as PKCS#8, PKCS#1 or SEC1", ErrBadPrivateKey)
 }
 
 // firstBlock returns the first PEM block of a wanted type, or nil.

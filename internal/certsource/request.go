@@ -180,7 +180,7 @@ func (k *requester) look(r *request, csr *certificatesv1.CertificateSigningReque
 // accept stores an issued certificate, or returns the reason why it can never be used.
 func (k *requester) accept(r *request, chainPEM []byte) error {
 	certificate, err := pair(chainPEM, r.key)
-	if errors.Is(err, errMismatch) {
+	if errors.Is(err, ca.ErrKeyMismatch) {
 		return fmt.Errorf("the certificate in request %q is refused, because it is for another key than the one that was sent; have the signer mended", r.name)
 	}
 	if err != nil {

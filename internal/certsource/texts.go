@@ -10,17 +10,9 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"strings"
 
 	"code.cloudfoundry.org/eirinix/internal/ca"
 )
-
-// maxKeyDER limits the size of private keys that are parsed, in bytes. Checking an RSA key costs more than the square
-// of its size, and a key of 8192 bits is under 5 KiB.
-const maxKeyDER = 8 << 10
-
-// errMismatch is wrapped by the error about a certificate for another key.
-var errMismatch = errors.New("the private key does not match the certificate")
 
 // text is the content of a file, or of a key of a Secret.
 type text struct {
@@ -52,9 +44,9 @@ func (t texts) parse() (Material, error) {
 			return Material{}, fmt.Errorf("%s is cut off; it is being written, or must be written again", part.name)
 		}
 	}
-	key, err := parseKey(t.key)
+	key, err := ca.ParsePrivateKey(t.key.pem)
 	if err != nil {
-		return Material{}, err
+		return Material{}, fmt.Errorf("%s needs the key of the serving certificate: %w", t.key.name, err)
 	}
 	certificate, err := pair(t.certificate.pem, key)
 	if err != nil {
@@ -76,19 +68,14 @@ func pair(chainPEM []byte, key crypto.Signer) (*tls.Certificate, error) {
 	certificate := &tls.Certificate{PrivateKey: key, Leaf: chain[0]}
 	for i, c := range chain {
 		certificate.Certificate = append(certificate.Certificate, c.Raw)
-		if isFor(c, key) && i > 0 && !isFor(chain[0], key) {
-			return nil, fmt.Errorf("%w that stands first; the serving certificate, %q, must stand before those of CAs", errMismatch, c.Subject)
+		if i > 0 && ca.Matches(c, key) && !ca.Matches(chain[0], key) {
+			return nil, fmt.Errorf("%w that stands first; the serving certificate, %q, must stand before those of CAs", ca.ErrKeyMismatch, c.Subject)
 		}
 	}
-	if !isFor(chain[0], key) {
-		return nil, fmt.Errorf("%w of %q; both are being written, or must be issued again", errMismatch, chain[0].Subject)
+	if !ca.Matches(chain[0], key) {
+		return nil, fmt.Errorf("%w of %q; both are being written, or must be issued again", ca.ErrKeyMismatch, chain[0].Subject)
 	}
 	return certificate, nil
-}
-
-func isFor(certificate *x509.Certificate, key crypto.Signer) bool {
-	public, ok := certificate.PublicKey.(interface{ Equal(crypto.PublicKey) bool })
-	return ok && public.Equal(key.Public())
 }
 
 // parseChain returns at least one certificate. It skips PEM blocks of other types.
@@ -111,44 +98,6 @@ func parseChain(chainPEM []byte) ([]*x509.Certificate, error) {
 		}
 		chain = append(chain, certificate)
 	}
-}
-
-// parseKey reads the first private key, in any of the common encodings. Errors omit the parsers' messages, because no
-// part of a key may get into a log.
-func parseKey(t text) (crypto.Signer, error) {
-	rest := t.pem
-	for {
-		var block *pem.Block
-		block, rest = pem.Decode(rest)
-		switch {
-		case block == nil:
-			return nil, fmt.Errorf("%s holds no PEM private key; write the key of the serving certificate there", t.name)
-		case !strings.HasSuffix(block.Type, "PRIVATE KEY"): // openssl ecparam writes parameters before the key
-			continue
-		case block.Type == "ENCRYPTED PRIVATE KEY" || strings.Contains(block.Headers["Proc-Type"], "ENCRYPTED"):
-			return nil, fmt.Errorf("the private key in %s is encrypted; store it without a passphrase", t.name)
-		case len(block.Bytes) > maxKeyDER:
-			return nil, fmt.Errorf("the private key in %s has %d bytes, more than %d; use a smaller one, such as ECDSA P-256", t.name, len(block.Bytes), maxKeyDER)
-		}
-		if key, ok := decodeKey(block.Bytes); ok {
-			return key, nil
-		}
-		return nil, fmt.Errorf("the private key in %s cannot be read; store it as PKCS#8, PKCS#1 or SEC1", t.name)
-	}
-}
-
-func decodeKey(der []byte) (crypto.Signer, bool) {
-	if key, err := x509.ParsePKCS8PrivateKey(der); err == nil {
-		signer, ok := key.(crypto.Signer)
-		return signer, ok
-	}
-	if key, err := x509.ParsePKCS1PrivateKey(der); err == nil {
-		return key, true
-	}
-	if key, err := x509.ParseECPrivateKey(der); err == nil {
-		return key, true
-	}
-	return nil, false
 }
 
 // rootOf returns the PEM of the chain's last certificate if that is self-signed, or nil otherwise.
