@@ -66,7 +66,7 @@ var errNoState = errors.New(StateKey + " is missing")
 // checks structure, not time: the current CA can be expired. The error describes the fault of each source. A newer
 // format is decoded as far as this version understands it.
 func Decode(data map[string][]byte) (*State, error) {
-	f := inspect(data, func(*ca.Authority) error { return nil }, vouchers{})
+	f := inspect(data, func(*ca.Authority) error { return nil }, allowlist{})
 	if f.authority == nil {
 		return nil, errors.New(f.reason)
 	}

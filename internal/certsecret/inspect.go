@@ -41,9 +41,9 @@ type finding struct {
 // newer reports whether the Secret was written by a newer version of this library.
 func (f *finding) newer() bool { return f.state.FormatVersion > FormatVersion }
 
-// inspect looks for a CA that usable accepts and the vouchers allow: in the document, then in the mirrored keys, then
+// inspect looks for a CA that usable accepts and the allowlist allows: in the document, then in the mirrored keys, then
 // in EiriniX's. The document has precedence over the mirrors, since it is only ever written whole.
-func inspect(data map[string][]byte, usable func(*ca.Authority) error, v vouchers) finding {
+func inspect(data map[string][]byte, usable func(*ca.Authority) error, list allowlist) finding {
 	f := finding{outcome: Adopted}
 	state, docErr := decodeDocument(data[StateKey])
 	f.state = state
@@ -51,9 +51,9 @@ func inspect(data map[string][]byte, usable func(*ca.Authority) error, v voucher
 		f.state = &State{FormatVersion: FormatVersion, Phase: ca.Steady}
 	}
 	var planted bool
-	if f.dropped, planted = v.admit(f.state); planted {
+	if f.dropped, planted = list.filter(f.state); planted {
 		// The document was not written by our replicas, so its counter and lineage mean nothing.
-		docErr = errUnvouched
+		docErr = errNotPinned
 		f.state = &State{FormatVersion: f.state.FormatVersion, Phase: ca.Steady, Generations: f.state.Generations}
 	}
 	f.state.trim()
@@ -67,12 +67,12 @@ func inspect(data map[string][]byte, usable func(*ca.Authority) error, v voucher
 			f.outcome = Repaired
 		}
 		if f.dropped {
-			f.outcome, f.reason = Repaired, errUnvouched.Error()
+			f.outcome, f.reason = Repaired, errNotPinned.Error()
 		}
 		return f
 	}
 
-	mirror, mirrorErr := pair(data, CertificateKey, PrivateKeyKey, usable, v)
+	mirror, mirrorErr := pair(data, CertificateKey, PrivateKeyKey, usable, list)
 	if mirror != nil {
 		f.adopt(mirror, Repaired, docErr.Error())
 		return f
@@ -86,7 +86,7 @@ func inspect(data map[string][]byte, usable func(*ca.Authority) error, v voucher
 		return f
 	}
 	f.outcome = Migrated
-	old, oldErr := pair(data, eirinixCACertificateKey, eirinixCAPrivateKeyKey, usable, v)
+	old, oldErr := pair(data, eirinixCACertificateKey, eirinixCAPrivateKeyKey, usable, list)
 	switch {
 	case old != nil && ours: // migrated before, and damaged since
 		f.adopt(old, Migrated, join(docErr, mirrorErr))
@@ -97,7 +97,7 @@ func inspect(data map[string][]byte, usable func(*ca.Authority) error, v voucher
 	default:
 		f.reason = oldErr.Error()
 	}
-	if errors.Is(oldErr, errUnvouched) {
+	if errors.Is(oldErr, errNotPinned) {
 		f.outcome = Repaired
 	}
 	return f
@@ -126,7 +126,7 @@ func mirrorFault(data map[string][]byte, current *ca.Authority) string {
 		bytes.Equal(data[PrivateKeyKey], current.PrivateKeyPEM) {
 		return "" // unchanged since it was written: nothing to parse
 	}
-	mirror, err := pair(data, CertificateKey, PrivateKeyKey, func(*ca.Authority) error { return nil }, vouchers{})
+	mirror, err := pair(data, CertificateKey, PrivateKeyKey, func(*ca.Authority) error { return nil }, allowlist{})
 	switch {
 	case err != nil:
 		return err.Error()
@@ -140,7 +140,7 @@ func mirrorFault(data map[string][]byte, current *ca.Authority) string {
 }
 
 // pair reads a CA from two keys of the Secret. Its errors name those keys.
-func pair(data map[string][]byte, certificateKey, privateKeyKey string, usable func(*ca.Authority) error, v vouchers) (*ca.Authority, error) {
+func pair(data map[string][]byte, certificateKey, privateKeyKey string, usable func(*ca.Authority) error, list allowlist) (*ca.Authority, error) {
 	for _, key := range []string{certificateKey, privateKeyKey} {
 		if data[key] == nil {
 			return nil, fmt.Errorf("%s is missing", key)
@@ -150,8 +150,8 @@ func pair(data map[string][]byte, certificateKey, privateKeyKey string, usable f
 		}
 	}
 	authority, err := ca.Parse(data[certificateKey], data[privateKeyKey])
-	if err == nil && !v.allows(authority.Certificate) {
-		return nil, errUnvouched
+	if err == nil && !list.allows(authority.Certificate) {
+		return nil, errNotPinned
 	}
 	if err == nil {
 		err = usable(authority)

@@ -75,7 +75,7 @@ var _ = Describe("Observe", func() {
 		Expect(c.updated).To(Equal(1))
 	})
 
-	It("reads live what no configuration vouches for", func() {
+	It("reads live what no configuration pins", func() {
 		foreign := newCA(year, now)
 		pinned := pins(foreign.CertificatePEM)
 		state := observe(nil, pinned)

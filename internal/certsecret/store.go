@@ -81,8 +81,8 @@ func (s *Store) Ensure(ctx context.Context, pinned Pinned) (*State, Outcome, err
 // The CAs of the known state are allowed, regardless of pinned. A caller that got a state from here must pass it from
 // then on. A known CA that is no longer usable is not written back. known can be nil.
 func (s *Store) Restore(ctx context.Context, known *State, pinned Pinned) (*State, Outcome, error) {
-	vouchers := newVouchers(known, pinned)
-	known = s.standing(known)
+	list := newAllowlist(known, pinned)
+	known = s.withUsableCA(known)
 	var state *State
 	var outcome Outcome
 	err := s.retry(ctx, func() error {
@@ -91,7 +91,7 @@ func (s *Store) Restore(ctx context.Context, known *State, pinned Pinned) (*Stat
 		case apierrors.IsNotFound(err):
 			state, outcome, err = s.create(ctx, known)
 		case err == nil:
-			state, outcome, err = s.mend(ctx, secret, known, vouchers)
+			state, outcome, err = s.repair(ctx, secret, known, list)
 		}
 		return err
 	})
@@ -121,19 +121,19 @@ func (s *Store) Observe(ctx context.Context, known *State, pinned Pinned) (*Stat
 
 // inOrder returns the state of a Secret that needs no write, or nil.
 func (s *Store) inOrder(secret *corev1.Secret, known *State, pinned Pinned) *State {
-	standing := s.standing(known)
-	if standing != nil && known.ResourceVersion != "" && known.ResourceVersion == secret.ResourceVersion && known.UID == secret.UID {
+	usable := s.withUsableCA(known)
+	if usable != nil && known.ResourceVersion != "" && known.ResourceVersion == secret.ResourceVersion && known.UID == secret.UID {
 		return known
 	}
-	f := s.judge(secret, standing, newVouchers(known, pinned))
+	f := s.judge(secret, usable, newAllowlist(known, pinned))
 	if f.authority == nil || f.outcome != Adopted {
 		return nil
 	}
 	return found(f, secret)
 }
 
-// standing returns the known state if its CA can still sign, or nil.
-func (s *Store) standing(known *State) *State {
+// withUsableCA returns the known state if its CA can still sign, or nil.
+func (s *Store) withUsableCA(known *State) *State {
 	if known == nil {
 		return nil
 	}
@@ -147,7 +147,7 @@ func (s *Store) standing(known *State) *State {
 // states which. A Secret that Ensure would repair or migrate without a new CA is usable.
 func (s *Store) Load(ctx context.Context) (*State, error) {
 	secret, err := s.Secrets.Get(ctx, s.Name, metav1.GetOptions{})
-	return s.load(secret, err, vouchers{})
+	return s.load(secret, err, allowlist{})
 }
 
 // Peek is Load from the cache, if there is one. It is for replicas that lack permission to write. They see the Secret
@@ -157,17 +157,17 @@ func (s *Store) Peek(ctx context.Context) (*State, error) {
 		return s.Load(ctx)
 	}
 	secret, err := s.Cached(ctx)
-	return s.load(secret, err, vouchers{})
+	return s.load(secret, err, allowlist{})
 }
 
-func (s *Store) load(secret *corev1.Secret, err error, v vouchers) (*State, error) {
+func (s *Store) load(secret *corev1.Secret, err error, list allowlist) (*State, error) {
 	if apierrors.IsNotFound(err) {
 		return nil, s.wrap(errNotReady("the Secret does not exist (yet)"))
 	}
 	if err != nil {
 		return nil, s.wrap(err)
 	}
-	f := inspect(secret.Data, s.usable, v)
+	f := inspect(secret.Data, s.usable, list)
 	if f.authority == nil {
 		return nil, s.wrap(errNotReady(f.reason))
 	}
@@ -222,7 +222,7 @@ func (s *Store) RecordRegistered(ctx context.Context, bundle []byte) error {
 		if err != nil {
 			return err
 		}
-		f := inspect(secret.Data, s.usable, vouchers{})
+		f := inspect(secret.Data, s.usable, allowlist{})
 		if f.authority == nil {
 			return errNotReady(f.reason)
 		}
@@ -264,8 +264,8 @@ func (s *Store) create(ctx context.Context, known *State) (*State, Outcome, erro
 }
 
 // judge inspects an existing Secret. If it is usable and must not be written, the outcome is Adopted.
-func (s *Store) judge(secret *corev1.Secret, known *State, v vouchers) finding {
-	f := inspect(secret.Data, s.usable, v)
+func (s *Store) judge(secret *corev1.Secret, known *State, list allowlist) finding {
+	f := inspect(secret.Data, s.usable, list)
 	f.state.Distrusted = distrusted(secret)
 	if f.dropped {
 		f.state.retainOthers(s.now(), false)
@@ -280,9 +280,9 @@ func (s *Store) judge(secret *corev1.Secret, known *State, v vouchers) finding {
 	return f
 }
 
-// mend uses the contents of an existing Secret and writes it only if something is wrong with it.
-func (s *Store) mend(ctx context.Context, secret *corev1.Secret, known *State, v vouchers) (*State, Outcome, error) {
-	f := s.judge(secret, known, v)
+// repair uses the contents of an existing Secret and writes it only if something is wrong with it.
+func (s *Store) repair(ctx context.Context, secret *corev1.Secret, known *State, list allowlist) (*State, Outcome, error) {
+	f := s.judge(secret, known, list)
 	if f.newer() && f.authority == nil {
 		return nil, "", errNewer(f.state.FormatVersion, f.reason)
 	}

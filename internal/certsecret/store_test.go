@@ -230,7 +230,7 @@ var _ = Describe("Ensure", func() {
 	})
 })
 
-// unpinned is Ensure of a fresh Store where no configuration vouches for anything.
+// unpinned is Ensure of a fresh Store where no configuration pins anything.
 func unpinned(c *cluster) func(context.Context) (*certsecret.State, certsecret.Outcome, error) {
 	return func(ctx context.Context) (*certsecret.State, certsecret.Outcome, error) {
 		return c.store().Ensure(ctx, nil)

@@ -11,56 +11,56 @@ import (
 	"slices"
 )
 
-// Pinned reports whether the webhook configurations vouch for a CA certificate. A nil Pinned pins nothing: every CA in
+// Pinned reports whether the webhook configurations pin a CA certificate. A nil Pinned pins nothing: every CA in
 // the Secret is accepted.
 type Pinned func(*x509.Certificate) bool
 
-// errUnvouched is the reason for dropping a CA.
-var errUnvouched = errors.New("the Secret holds a CA that no webhook configuration vouches for")
+// errNotPinned is the reason for dropping a CA.
+var errNotPinned = errors.New("the Secret holds a CA that no webhook configuration pins")
 
-// vouchers decide which CAs are allowed: a pinned one, one that this process already knows, and one that an allowed CA
+// allowlist decides which CAs are allowed: a pinned one, one that this process already knows, and one that an allowed CA
 // of the same document has signed. Through that signature a rotation passes its trust on. The zero value allows all.
-type vouchers struct {
-	pinned  Pinned
-	allowed map[[sha256.Size]byte]bool
+type allowlist struct {
+	pinned Pinned
+	known  map[[sha256.Size]byte]bool
 }
 
-func newVouchers(known *State, pinned Pinned) vouchers {
-	v := vouchers{pinned: pinned, allowed: map[[sha256.Size]byte]bool{}}
+func newAllowlist(known *State, pinned Pinned) allowlist {
+	list := allowlist{pinned: pinned, known: map[[sha256.Size]byte]bool{}}
 	if known != nil {
 		for i := range known.Generations {
 			if certificate, err := known.Generations[i].certificate(); err == nil {
-				v.allow(certificate)
+				list.add(certificate)
 			}
 		}
 	}
-	return v
+	return list
 }
 
 // only allows the CAs of that state and no others.
-func only(state *State) vouchers {
-	return newVouchers(state, func(*x509.Certificate) bool { return false })
+func only(state *State) allowlist {
+	return newAllowlist(state, func(*x509.Certificate) bool { return false })
 }
 
-func (v vouchers) allow(certificate *x509.Certificate) {
-	v.allowed[sha256.Sum256(certificate.Raw)] = true
+func (list allowlist) add(certificate *x509.Certificate) {
+	list.known[sha256.Sum256(certificate.Raw)] = true
 }
 
-func (v vouchers) allows(certificate *x509.Certificate) bool {
-	return v.pinned == nil || v.allowed[sha256.Sum256(certificate.Raw)] || v.pinned(certificate)
+func (list allowlist) allows(certificate *x509.Certificate) bool {
+	return list.pinned == nil || list.known[sha256.Sum256(certificate.Raw)] || list.pinned(certificate)
 }
 
-// admit drops the generations of a state that are not allowed. It reports whether there were any, and whether the
+// filter drops the generations of a state that are not allowed. It reports whether there were any, and whether the
 // current one was among them. An unreadable generation does not count, because nothing trusts it.
-func (v vouchers) admit(state *State) (dropped, current bool) {
-	if v.pinned == nil {
+func (list allowlist) filter(state *State) (dropped, current bool) {
+	if list.pinned == nil {
 		return false, false
 	}
-	for v.spread(state) {
+	for list.extend(state) {
 	}
 	state.Generations = slices.DeleteFunc(state.Generations, func(g Generation) bool {
 		certificate, err := g.certificate()
-		if err != nil || v.allows(certificate) {
+		if err != nil || list.allows(certificate) {
 			return false
 		}
 		dropped, current = true, current || g.ID == state.CurrentID
@@ -69,19 +69,19 @@ func (v vouchers) admit(state *State) (dropped, current bool) {
 	return dropped, current
 }
 
-// spread allows the CAs that an allowed CA has signed, and reports whether any of them was new.
-func (v vouchers) spread(state *State) (grown bool) {
+// extend allows the CAs that an allowed CA has signed, and reports whether any of them was new.
+func (list allowlist) extend(state *State) (grown bool) {
 	var issuers []*x509.Certificate
 	for i := range state.Generations {
-		if certificate, err := state.Generations[i].certificate(); err == nil && v.allows(certificate) {
+		if certificate, err := state.Generations[i].certificate(); err == nil && list.allows(certificate) {
 			issuers = append(issuers, certificate)
 		}
 	}
 	for i := range state.Generations {
 		g := &state.Generations[i]
 		certificate, err := g.certificate()
-		if err == nil && !v.allows(certificate) && g.signedBy(certificate, issuers) {
-			v.allow(certificate)
+		if err == nil && !list.allows(certificate) && g.signedBy(certificate, issuers) {
+			list.add(certificate)
 			grown = true
 		}
 	}

@@ -19,9 +19,9 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/certsecret"
 )
 
-const unvouched = "the Secret holds a CA that no webhook configuration vouches for"
+const notPinned = "the Secret holds a CA that no webhook configuration pins"
 
-// pins vouches for the CAs in a bundle.
+// pins returns a Pinned that pins the CAs in a bundle.
 func pins(bundle []byte) certsecret.Pinned {
 	return func(certificate *x509.Certificate) bool {
 		return ca.Contains(bundle, ca.EncodeCertificate(certificate))
@@ -41,7 +41,7 @@ func impostorOf(a *ca.Authority) *ca.Authority {
 	))
 }
 
-var _ = Describe("A CA that no webhook configuration vouches for", func() {
+var _ = Describe("A CA that no webhook configuration pins", func() {
 	var (
 		c       *cluster
 		store   *certsecret.Store
@@ -95,7 +95,7 @@ var _ = Describe("A CA that no webhook configuration vouches for", func() {
 			state, outcome, err := store.Restore(background, own, pinned)
 			Expect(err).NotTo(HaveOccurred())
 			Expect(outcome).To(Equal(certsecret.Restored))
-			Expect(state.Reason).To(ContainSubstring(unvouched))
+			Expect(state.Reason).To(ContainSubstring(notPinned))
 			Expect(must(state.Current()).Equal(must(own.Current()))).To(BeTrue())
 			Expect(state.Bundle()).To(Equal(own.Bundle()))
 			Expect(state.Counter).To(Equal(own.Counter+1), "a counter that was found means nothing")
@@ -107,7 +107,7 @@ var _ = Describe("A CA that no webhook configuration vouches for", func() {
 			state, outcome, err := store.Ensure(background, pinned)
 			Expect(err).NotTo(HaveOccurred())
 			Expect(outcome).To(Equal(certsecret.Repaired))
-			Expect(state.Reason).To(ContainSubstring(unvouched))
+			Expect(state.Reason).To(ContainSubstring(notPinned))
 			Expect(ca.Contains(state.Bundle(), foreign.CertificatePEM)).To(BeFalse())
 			Expect(must(state.Current()).Usable(now)).To(Succeed())
 			Expect(state.Lineage).NotTo(Equal("theirs"))
@@ -146,7 +146,7 @@ var _ = Describe("A CA that no webhook configuration vouches for", func() {
 			Expect(err).NotTo(HaveOccurred())
 			if known == nil {
 				Expect(outcome).To(Equal(certsecret.Repaired))
-				Expect(state.Reason).To(Equal(unvouched))
+				Expect(state.Reason).To(Equal(notPinned))
 			}
 			Expect(must(state.Current()).Equal(must(own.Current()))).To(BeTrue())
 			Expect(state.Bundle()).To(Equal(own.Bundle()))
@@ -211,7 +211,7 @@ var _ = Describe("A CA that no webhook configuration vouches for", func() {
 
 		c = newCluster(planted[0].data(), setImmutable)
 		_, _, err = c.store().Ensure(background, pinned)
-		Expect(err).To(And(MatchError(certsecret.ErrImmutable), MatchError(ContainSubstring(unvouched))))
+		Expect(err).To(And(MatchError(certsecret.ErrImmutable), MatchError(ContainSubstring(notPinned))))
 	})
 
 	It("is not carried on by a rotation", func() {
