@@ -58,16 +58,34 @@ func OfName(bundle []byte, name string) []byte {
 
 // Contains reports whether whole holds every certificate of part. An empty part is contained in every bundle.
 func Contains(whole, part []byte) bool {
-	in := map[string]bool{}
-	for _, certificate := range SplitBundle(whole) {
-		in[string(certificate.Raw)] = true
-	}
+	in := members(whole)
 	for _, certificate := range SplitBundle(part) {
 		if !in[string(certificate.Raw)] {
 			return false
 		}
 	}
 	return true
+}
+
+// Common returns those certificates of a bundle that another bundle holds too.
+func Common(bundle, other []byte) []byte {
+	in := members(other)
+	var texts [][]byte
+	for _, certificate := range SplitBundle(bundle) {
+		if in[string(certificate.Raw)] {
+			texts = append(texts, encodeCertificate(certificate.Raw))
+		}
+	}
+	return Bundle(texts...)
+}
+
+// members returns the set of certificates in a bundle, as DER.
+func members(bundle []byte) map[string]bool {
+	in := map[string]bool{}
+	for _, certificate := range SplitBundle(bundle) {
+		in[string(certificate.Raw)] = true
+	}
+	return in
 }
 
 // EqualBundles reports whether two bundles hold the same certificates, regardless of order and encoding.

@@ -15,10 +15,12 @@ type ForeignCAs struct{ since map[string]time.Time }
 
 // Tolerate returns the CAs in live that are to stay in addition to those of bundle, and when the first of them can go.
 //
-// The patience function returns how long a CA stays after it is first seen. A CA with a patience of 0 goes at once, and
-// so does an expired one. If a caBundle lacks some of bundle, a new CA in it has replaced them instead of being added.
-// Such a CA stays only if the beside function returns true.
-func (s *ForeignCAs) Tolerate(live []Registered, bundle []byte, now time.Time, patience func(*x509.Certificate) time.Duration, beside func(*x509.Certificate) bool) (tolerated []byte, until time.Time) {
+// The gracePeriod function returns how long a CA stays after it is first seen. A CA with a grace period of 0 goes at
+// once, and so does an expired one. If a caBundle lacks some of bundle, a new CA in it has replaced them instead of
+// being added. Such a CA stays only if the beside function returns true.
+func (s *ForeignCAs) Tolerate(live []Registered, bundle []byte, now time.Time,
+	gracePeriod func(*x509.Certificate) time.Duration, beside func(*x509.Certificate) bool,
+) (tolerated []byte, until time.Time) {
 	there := map[string]time.Time{}
 	var texts [][]byte
 	for _, l := range live {
@@ -29,17 +31,14 @@ func (s *ForeignCAs) Tolerate(live []Registered, bundle []byte, now time.Time, p
 				continue
 			}
 			since, seen := s.since[key]
-			if !seen && !whole && !beside(certificate) {
-				continue
-			}
 			if !seen {
+				if !whole && !beside(certificate) {
+					continue
+				}
 				since = now
 			}
 			there[key] = since
-			end := since.Add(patience(certificate))
-			if certificate.NotAfter.Before(end) {
-				end = certificate.NotAfter
-			}
+			end := earlier(since.Add(gracePeriod(certificate)), certificate.NotAfter)
 			if !now.Before(end) {
 				continue
 			}
@@ -51,19 +50,4 @@ func (s *ForeignCAs) Tolerate(live []Registered, bundle []byte, now time.Time, p
 	}
 	s.since = there // a CA that disappears and comes back starts again
 	return Bundle(texts...), until
-}
-
-// Common returns those certificates of a bundle that another bundle holds too.
-func Common(bundle, other []byte) []byte {
-	in := map[string]bool{}
-	for _, certificate := range SplitBundle(other) {
-		in[string(certificate.Raw)] = true
-	}
-	var text []byte
-	for _, certificate := range SplitBundle(bundle) {
-		if in[string(certificate.Raw)] {
-			text = append(text, encodeCertificate(certificate.Raw)...)
-		}
-	}
-	return Bundle(text)
 }

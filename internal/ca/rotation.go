@@ -43,8 +43,8 @@ const (
 	Prune    Action = "prune"    // stop trusting the old CA
 )
 
-// Situation holds all inputs of the decision.
-type Situation struct {
+// RotationState holds all inputs of the decision.
+type RotationState struct {
 	Now       time.Time
 	Phase     Phase
 	Since     time.Time         // when the phase began
@@ -75,64 +75,62 @@ type Registered struct {
 	Bundle []byte // PEM; empty when there is none
 }
 
-// Due is the decision: an action, the reason, and for Wait the time of the next decision (zero: when something
+// Step is the decision: an action, the reason, and for Wait the time of the next decision (zero: when something
 // changes).
-type Due struct {
+type Step struct {
 	Action Action
 	Reason string
 	At     time.Time
 }
 
-// NextStep decides the next action. It is a pure function: equal situations result in equal decisions.
-func NextStep(s Situation) Due {
-	for _, live := range s.Live {
-		if !Contains(live.Bundle, s.Bundle) {
-			return Due{Action: Publish, Reason: fmt.Sprintf("the caBundle of %s lacks a CA that is in use", live.Name)}
-		}
+// NextStep decides the next action. It is a pure function: equal states result in equal decisions.
+func NextStep(s RotationState) Step {
+	if name, lacks := s.lacking(); lacks {
+		return Step{Action: Publish, Reason: fmt.Sprintf("the caBundle of %s lacks a CA that is in use", name)}
 	}
 	switch s.Phase {
 	case Staged:
 		if s.NextBroken {
-			return Due{Action: Stage, Reason: "the staged CA cannot sign, so another one takes its place"}
+			return Step{Action: Stage, Reason: "the staged CA cannot sign, so another one takes its place"}
 		}
 		// Other CAs in a bundle do no harm here: it only grows until the rotation is over.
 		if s.Unseen {
-			return Due{Action: Wait, Reason: "this replica may not read webhook configurations, so another one has to publish and confirm the next CA"}
+			return Step{Action: Wait, Reason: "this replica may not read webhook configurations, so another one has to publish and confirm the next CA"}
 		}
-		return Due{Action: Activate, Reason: "every caBundle holds the next CA"}
+		return Step{Action: Activate, Reason: "every caBundle holds the next CA"}
 	case Retaining:
 		until := s.Since.Add(s.Retain)
 		if !s.Now.Before(until) {
-			return Due{Action: Prune, Reason: "nothing that the old CA signed is served any more"}
+			return Step{Action: Prune, Reason: "nothing that the old CA signed is served any more"}
 		}
 		if s.endsBefore(until) {
 			half := halfLife(s.Current)
 			if !s.Now.Before(half) {
-				return Due{Action: Stage, Reason: fmt.Sprintf("half of the CA's life is over since %s, and it ends before the old CA may go", stamp(half))}
+				return Step{Action: Stage, Reason: fmt.Sprintf("half of the CA's life is over since %s, and it ends before the old CA may go", stamp(half))}
 			}
 			until = half // which is earlier: the CA ends before until
 		}
-		return Due{Action: Wait, Reason: "certificates of the old CA may still be served", At: until}
+		return Step{Action: Wait, Reason: "certificates of the old CA may still be served", At: until}
 	}
-	if strange := s.Excess(); strange != "" {
-		return Due{Action: Publish, Reason: fmt.Sprintf("the caBundle of %s holds a CA that is not ours, or not any more", strange)}
+	if name := s.Excess(); name != "" {
+		return Step{Action: Publish, Reason: fmt.Sprintf("the caBundle of %s holds a CA that is not ours, or not any more", name)}
 	}
 	if s.Requested {
-		return Due{Action: Stage, Reason: "a rotation was asked for"}
+		return Step{Action: Stage, Reason: "a rotation was asked for"}
 	}
 	half := halfLife(s.Current)
 	if !s.Now.Before(half) {
-		return Due{Action: Stage, Reason: fmt.Sprintf("half of the CA's life is over since %s", stamp(half))}
+		return Step{Action: Stage, Reason: fmt.Sprintf("half of the CA's life is over since %s", stamp(half))}
 	}
 	if len(s.Tolerated) > 0 && s.Until.Before(half) {
-		return Due{Action: Wait, Reason: "a caBundle holds a CA that another replica may still serve", At: s.Until}
+		return Step{Action: Wait, Reason: "a caBundle holds a CA that another replica may still serve", At: s.Until}
 	}
-	return Due{Action: Wait, Reason: "the CA is not due", At: half}
+	return Step{Action: Wait, Reason: "the CA is not due", At: half}
 }
 
 // Excess returns the name of a configuration whose caBundle holds a CA that is neither required nor tolerated. It is
 // empty if there is none.
-func (s Situation) Excess() string {
+func (s RotationState) Excess() string {
 	may := Bundle(s.Bundle, s.Tolerated)
 	for _, live := range s.Live {
 		if !Contains(may, live.Bundle) {
@@ -143,17 +141,23 @@ func (s Situation) Excess() string {
 }
 
 // Lacks reports whether a caBundle lacks a CA that must be trusted.
-func (s Situation) Lacks() bool {
+func (s RotationState) Lacks() bool {
+	_, lacks := s.lacking()
+	return lacks
+}
+
+// lacking names the first configuration whose caBundle lacks a CA that must be trusted.
+func (s RotationState) lacking() (name string, lacks bool) {
 	for _, live := range s.Live {
 		if !Contains(live.Bundle, s.Bundle) {
-			return true
+			return live.Name, true
 		}
 	}
-	return false
+	return "", false
 }
 
 // endsBefore reports whether the CA that signs expires before that time.
-func (s Situation) endsBefore(t time.Time) bool {
+func (s RotationState) endsBefore(t time.Time) bool {
 	return s.Current != nil && s.Current.NotAfter.Before(t)
 }
 
@@ -161,3 +165,9 @@ func (s Situation) endsBefore(t time.Time) bool {
 func halfLife(certificate *x509.Certificate) time.Time {
 	return certificate.NotBefore.Add(certificate.NotAfter.Sub(certificate.NotBefore) / 2)
 }
+
+// Situation and Due are RotationState and Step.
+type (
+	Situation = RotationState
+	Due       = Step
+)

@@ -34,55 +34,55 @@ var _ = Describe("What is due", func() {
 	since := born.Add(20 * 24 * time.Hour)
 	after := func(d time.Duration) time.Time { return since.Add(d) }
 
-	DescribeTable("is told with the reason:", func(s ca.Situation, action ca.Action, reason string) {
+	DescribeTable("is told with the reason:", func(s ca.RotationState, action ca.Action, reason string) {
 		s.Current, s.Retain, s.Since = current.Certificate, retain, since
-		due := ca.NextStep(s)
-		Expect(due.Action).To(Equal(action))
-		Expect(due.Reason).To(ContainSubstring(reason))
+		step := ca.NextStep(s)
+		Expect(step.Action).To(Equal(action))
+		Expect(step.Reason).To(ContainSubstring(reason))
 	},
-		Entry("nothing, in the first half of life", ca.Situation{Phase: ca.Steady, Now: after(0), Bundle: one, Live: live(one, one)}, ca.Wait, "not due"),
-		Entry("nothing, while nothing is registered", ca.Situation{Phase: ca.Steady, Now: after(0), Bundle: one}, ca.Wait, "not due"),
-		Entry("a rotation at half of life", ca.Situation{Phase: ca.Steady, Now: born.Add(life/2 + time.Hour), Bundle: one, Live: live(one)}, ca.Stage, "half of the CA's life is over since 2030-02-"),
-		Entry("a rotation on demand", ca.Situation{Phase: ca.Steady, Now: after(0), Requested: true, Bundle: one, Live: live(one)}, ca.Stage, "asked for"),
-		Entry("healing before a rotation", ca.Situation{Phase: ca.Steady, Now: after(0), Requested: true, Bundle: one, Live: live(one, nil)}, ca.Publish, "the second lacks"),
-		Entry("a caBundle that was blanked", ca.Situation{Phase: ca.Steady, Now: after(0), Bundle: one, Live: live(nil)}, ca.Publish, "the first lacks a CA"),
-		Entry("one that is garbage", ca.Situation{Phase: ca.Steady, Now: after(0), Bundle: one, Live: live([]byte("garbage"))}, ca.Publish, "lacks a CA"),
-		Entry("one that is somebody else's", ca.Situation{Phase: ca.Steady, Now: after(0), Bundle: one, Live: live(bundle(foreign))}, ca.Publish, "lacks a CA"),
-		Entry("one that trusts somebody else, too", ca.Situation{Phase: ca.Steady, Now: after(0), Bundle: one, Live: live(bundle(current, foreign))}, ca.Publish, "not ours"),
-		Entry("one that still trusts what is pruned", ca.Situation{Phase: ca.Steady, Now: after(0), Bundle: one, Live: live(both)}, ca.Publish, "not any more"),
-		Entry("not before a replica that it knows nothing of has had time", ca.Situation{Phase: ca.Steady, Now: after(time.Minute), Tolerated: bundle(next), Until: after(time.Hour), Bundle: one, Live: live(both)}, ca.Wait, "another replica"),
-		Entry("but then", ca.Situation{Phase: ca.Steady, Now: after(time.Hour), Bundle: one, Live: live(both)}, ca.Publish, "not any more"),
-		Entry("nor does that hold up a rotation", ca.Situation{Phase: ca.Steady, Now: after(time.Minute), Requested: true, Tolerated: bundle(next), Until: after(time.Hour), Bundle: one, Live: live(both)}, ca.Stage, "asked for"),
-		Entry("publishing what is staged", ca.Situation{Phase: ca.Staged, Now: after(0), Bundle: both, Live: live(both, one)}, ca.Publish, "the second lacks"),
-		Entry("activation when all hold it", ca.Situation{Phase: ca.Staged, Now: after(0), Bundle: both, Live: live(both, both)}, ca.Activate, "every caBundle"),
-		Entry("no shrinking meanwhile", ca.Situation{Phase: ca.Staged, Now: after(0), Bundle: both, Live: live(bundle(current, next, foreign))}, ca.Activate, ""),
-		Entry("no activation unseen", ca.Situation{Phase: ca.Staged, Now: after(0), Bundle: both, Unseen: true}, ca.Wait, "may not read webhook configurations"),
-		Entry("another next CA for one that cannot sign", ca.Situation{Phase: ca.Staged, Now: after(0), NextBroken: true, Bundle: both, Live: live(both)}, ca.Stage, "cannot sign"),
-		Entry("also unseen", ca.Situation{Phase: ca.Staged, Now: after(0), NextBroken: true, Bundle: both, Unseen: true}, ca.Stage, "cannot sign"),
-		Entry("but first what is in use is published", ca.Situation{Phase: ca.Staged, Now: after(0), NextBroken: true, Bundle: both, Live: live(one)}, ca.Publish, "lacks"),
-		Entry("and only while it is staged", ca.Situation{Phase: ca.Retaining, Now: after(0), NextBroken: true, Bundle: both, Live: live(both)}, ca.Wait, ""),
-		Entry("no second rotation during the first", ca.Situation{Phase: ca.Staged, Now: after(0), Requested: true, Bundle: both, Live: live(both)}, ca.Activate, ""),
-		Entry("the old CA is kept", ca.Situation{Phase: ca.Retaining, Now: after(retain - time.Second), Bundle: both, Live: live(both)}, ca.Wait, "may still be served"),
-		Entry("published again if need be", ca.Situation{Phase: ca.Retaining, Now: after(time.Second), Bundle: both, Live: live(one)}, ca.Publish, "lacks"),
-		Entry("and not shrunk before its time", ca.Situation{Phase: ca.Retaining, Now: after(time.Second), Bundle: both, Live: live(bundle(current, next, foreign))}, ca.Wait, ""),
-		Entry("pruned when it is over", ca.Situation{Phase: ca.Retaining, Now: after(retain), Bundle: both, Live: live(both)}, ca.Prune, "served any more"),
-		Entry("also when a rotation is asked for", ca.Situation{Phase: ca.Retaining, Now: after(retain), Requested: true, Bundle: both, Live: live(both)}, ca.Prune, ""),
-		Entry("a phase that this version does not know is none", ca.Situation{Phase: "", Now: after(0), Bundle: one, Live: live(one)}, ca.Wait, ""),
+		Entry("nothing, in the first half of life", ca.RotationState{Phase: ca.Steady, Now: after(0), Bundle: one, Live: live(one, one)}, ca.Wait, "not due"),
+		Entry("nothing, while nothing is registered", ca.RotationState{Phase: ca.Steady, Now: after(0), Bundle: one}, ca.Wait, "not due"),
+		Entry("a rotation at half of life", ca.RotationState{Phase: ca.Steady, Now: born.Add(life/2 + time.Hour), Bundle: one, Live: live(one)}, ca.Stage, "half of the CA's life is over since 2030-02-"),
+		Entry("a rotation on demand", ca.RotationState{Phase: ca.Steady, Now: after(0), Requested: true, Bundle: one, Live: live(one)}, ca.Stage, "asked for"),
+		Entry("healing before a rotation", ca.RotationState{Phase: ca.Steady, Now: after(0), Requested: true, Bundle: one, Live: live(one, nil)}, ca.Publish, "the second lacks"),
+		Entry("a caBundle that was blanked", ca.RotationState{Phase: ca.Steady, Now: after(0), Bundle: one, Live: live(nil)}, ca.Publish, "the first lacks a CA"),
+		Entry("one that is garbage", ca.RotationState{Phase: ca.Steady, Now: after(0), Bundle: one, Live: live([]byte("garbage"))}, ca.Publish, "lacks a CA"),
+		Entry("one that is somebody else's", ca.RotationState{Phase: ca.Steady, Now: after(0), Bundle: one, Live: live(bundle(foreign))}, ca.Publish, "lacks a CA"),
+		Entry("one that trusts somebody else, too", ca.RotationState{Phase: ca.Steady, Now: after(0), Bundle: one, Live: live(bundle(current, foreign))}, ca.Publish, "not ours"),
+		Entry("one that still trusts what is pruned", ca.RotationState{Phase: ca.Steady, Now: after(0), Bundle: one, Live: live(both)}, ca.Publish, "not any more"),
+		Entry("not before a replica that it knows nothing of has had time", ca.RotationState{Phase: ca.Steady, Now: after(time.Minute), Tolerated: bundle(next), Until: after(time.Hour), Bundle: one, Live: live(both)}, ca.Wait, "another replica"),
+		Entry("but then", ca.RotationState{Phase: ca.Steady, Now: after(time.Hour), Bundle: one, Live: live(both)}, ca.Publish, "not any more"),
+		Entry("nor does that hold up a rotation", ca.RotationState{Phase: ca.Steady, Now: after(time.Minute), Requested: true, Tolerated: bundle(next), Until: after(time.Hour), Bundle: one, Live: live(both)}, ca.Stage, "asked for"),
+		Entry("publishing what is staged", ca.RotationState{Phase: ca.Staged, Now: after(0), Bundle: both, Live: live(both, one)}, ca.Publish, "the second lacks"),
+		Entry("activation when all hold it", ca.RotationState{Phase: ca.Staged, Now: after(0), Bundle: both, Live: live(both, both)}, ca.Activate, "every caBundle"),
+		Entry("no shrinking meanwhile", ca.RotationState{Phase: ca.Staged, Now: after(0), Bundle: both, Live: live(bundle(current, next, foreign))}, ca.Activate, ""),
+		Entry("no activation unseen", ca.RotationState{Phase: ca.Staged, Now: after(0), Bundle: both, Unseen: true}, ca.Wait, "may not read webhook configurations"),
+		Entry("another next CA for one that cannot sign", ca.RotationState{Phase: ca.Staged, Now: after(0), NextBroken: true, Bundle: both, Live: live(both)}, ca.Stage, "cannot sign"),
+		Entry("also unseen", ca.RotationState{Phase: ca.Staged, Now: after(0), NextBroken: true, Bundle: both, Unseen: true}, ca.Stage, "cannot sign"),
+		Entry("but first what is in use is published", ca.RotationState{Phase: ca.Staged, Now: after(0), NextBroken: true, Bundle: both, Live: live(one)}, ca.Publish, "lacks"),
+		Entry("and only while it is staged", ca.RotationState{Phase: ca.Retaining, Now: after(0), NextBroken: true, Bundle: both, Live: live(both)}, ca.Wait, ""),
+		Entry("no second rotation during the first", ca.RotationState{Phase: ca.Staged, Now: after(0), Requested: true, Bundle: both, Live: live(both)}, ca.Activate, ""),
+		Entry("the old CA is kept", ca.RotationState{Phase: ca.Retaining, Now: after(retain - time.Second), Bundle: both, Live: live(both)}, ca.Wait, "may still be served"),
+		Entry("published again if need be", ca.RotationState{Phase: ca.Retaining, Now: after(time.Second), Bundle: both, Live: live(one)}, ca.Publish, "lacks"),
+		Entry("and not shrunk before its time", ca.RotationState{Phase: ca.Retaining, Now: after(time.Second), Bundle: both, Live: live(bundle(current, next, foreign))}, ca.Wait, ""),
+		Entry("pruned when it is over", ca.RotationState{Phase: ca.Retaining, Now: after(retain), Bundle: both, Live: live(both)}, ca.Prune, "served any more"),
+		Entry("also when a rotation is asked for", ca.RotationState{Phase: ca.Retaining, Now: after(retain), Requested: true, Bundle: both, Live: live(both)}, ca.Prune, ""),
+		Entry("a phase that this version does not know is none", ca.RotationState{Phase: "", Now: after(0), Bundle: one, Live: live(one)}, ca.Wait, ""),
 	)
 
 	// Its validity begins an hour (or a tenth of its life) before it is made.
 	DescribeTable("does not wait for the old CA beyond the end of a short-lived one:", func(life, now time.Duration, action ca.Action, at time.Duration) {
 		short := must(ca.New("short", life, since))
-		due := ca.NextStep(ca.Situation{
+		step := ca.NextStep(ca.RotationState{
 			Phase: ca.Retaining, Now: after(now), Since: since, Retain: retain, Current: short.Certificate,
 			Bundle: bundle(short, current), Live: live(bundle(short, current)),
 		})
-		Expect(due.Action).To(Equal(action), due.Reason)
+		Expect(step.Action).To(Equal(action), step.Reason)
 		if action == ca.Wait {
-			Expect(due.At).To(BeTemporally("~", after(at), time.Hour))
+			Expect(step.At).To(BeTemporally("~", after(at), time.Hour))
 		}
 		if action == ca.Stage {
-			Expect(due.Reason).To(ContainSubstring("half of the CA's life is over since 2030-01-"))
+			Expect(step.Reason).To(ContainSubstring("half of the CA's life is over since 2030-01-"))
 		}
 	},
 		Entry("it lives longer", 9*24*time.Hour, 5*24*time.Hour, ca.Wait, 8*24*time.Hour),
@@ -93,14 +93,14 @@ var _ = Describe("What is due", func() {
 	)
 
 	It("says when to look again", func() {
-		s := ca.Situation{Phase: ca.Steady, Now: after(0), Current: current.Certificate, Bundle: one, Live: live(one)}
-		due := ca.NextStep(s)
-		s.Now = due.At.Add(-time.Second)
+		s := ca.RotationState{Phase: ca.Steady, Now: after(0), Current: current.Certificate, Bundle: one, Live: live(one)}
+		step := ca.NextStep(s)
+		s.Now = step.At.Add(-time.Second)
 		Expect(ca.NextStep(s).Action).To(Equal(ca.Wait))
-		s.Now = due.At
+		s.Now = step.At
 		Expect(ca.NextStep(s).Action).To(Equal(ca.Stage))
 
-		s = ca.Situation{Phase: ca.Retaining, Now: after(0), Since: since, Retain: retain, Current: current.Certificate, Bundle: both, Live: live(both)}
+		s = ca.RotationState{Phase: ca.Retaining, Now: after(0), Since: since, Retain: retain, Current: current.Certificate, Bundle: both, Live: live(both)}
 		Expect(ca.NextStep(s).At).To(Equal(after(retain)))
 	})
 })
