@@ -2,7 +2,11 @@ package admit
 
 // This file reads plain JSON in place, without decoding it.
 
-import "unicode/utf8"
+import "code.cloudfoundry.org/eirinix/internal/jsontext"
+
+// maxNesting is how deep JSON can nest before a cursor leaves it to the decoder. The decoder's own bound is ten times
+// that.
+const maxNesting = 1000
 
 // A cursor reads JSON from front to back, value by value. Text that is not plain makes it odd. That is a syntax error,
 // a type that the reader did not ask for, or a duplicate member. An escape or invalid UTF-8 in a name or string is not
@@ -22,7 +26,7 @@ func (c *cursor) peek() byte {
 	if c.at < len(c.text) && c.text[c.at] > ' ' {
 		return c.text[c.at]
 	}
-	c.at = skipSpace(c.text, c.at)
+	c.at = jsontext.SkipSpace(c.text, c.at)
 	if c.at < len(c.text) {
 		return c.text[c.at]
 	}
@@ -31,7 +35,7 @@ func (c *cursor) peek() byte {
 
 // null reports whether null comes next, and reads it.
 func (c *cursor) null() bool {
-	if c.peek() == 'n' && skipLiteral(c.text, c.at) > 0 {
+	if c.peek() == 'n' && jsontext.SkipLiteral(c.text, c.at) > 0 {
 		c.at += len("null")
 		return true
 	}
@@ -82,25 +86,21 @@ func (c *cursor) name() []byte {
 
 // plain reads a string without escapes, which decodes to its own bytes.
 func (c *cursor) plain() []byte {
-	if c.peek() != '"' {
+	c.peek()
+	text, plain, end := jsontext.Text(c.text, c.at)
+	if !plain {
 		c.giveUp()
 		return nil
 	}
-	start := c.at + 1
-	end, ascii := plainText(c.text, start)
-	if end < 0 || !ascii && !utf8.Valid(c.text[start:end]) {
-		c.giveUp()
-		return nil
-	}
-	c.at = end + 1
-	return c.text[start:end]
+	c.at = end
+	return text
 }
 
 // value reads a value of any type and returns its text.
 func (c *cursor) value() []byte {
 	c.peek()
 	start := c.at
-	end := skipValue(c.text, start, maxNesting)
+	end := jsontext.SkipValue(c.text, start, maxNesting)
 	if end < 0 {
 		c.giveUp()
 		return nil

@@ -1,0 +1,175 @@
+package jsontext
+
+// This file reads strings.
+
+import (
+	"encoding/binary"
+	"math/bits"
+	"strings"
+	"unicode"
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
+// SkipString moves past the string whose opening quote is at i.
+func SkipString(text []byte, i int) int {
+	if at(text, i) != '"' {
+		return -1
+	}
+	return skipText(text, i+1)
+}
+
+// skipText moves past the rest of a string and its closing quote. Each turn looks at sixteen bytes without a branch,
+// and most strings fit into them.
+func skipText(text []byte, i int) int {
+	for {
+		var c byte
+		if i+16 <= len(text) {
+			sixteen := text[i : i+16 : i+16]
+			low := marks(binary.LittleEndian.Uint64(sixteen))
+			high := marks(binary.LittleEndian.Uint64(sixteen[8:]))
+			if low|high == 0 {
+				i += 16
+				continue
+			}
+			n := bits.TrailingZeros64(low) / 8
+			if low == 0 {
+				n = 8 + bits.TrailingZeros64(high)/8
+			}
+			i += n
+			c = sixteen[n&15]
+		} else {
+			if i >= len(text) {
+				return -1
+			}
+			if c = text[i]; c >= ' ' && c != '"' && c != '\\' {
+				i++
+				continue
+			}
+		}
+		if c == '"' {
+			return i + 1
+		}
+		if c != '\\' {
+			return -1 // a control character
+		}
+		switch at(text, i+1) {
+		case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
+			i += 2
+		case 'u':
+			if codeUnit(text[i:]) < 0 {
+				return -1
+			}
+			i += 6
+		default:
+			return -1
+		}
+	}
+}
+
+// Text reads the string whose opening quote is at i. It returns the bytes between the quotes and the index behind the
+// closing one. plain reports whether the bytes decode to themselves: they hold no escape and are valid UTF-8. The
+// bytes of any other string are for Unquote.
+func Text(text []byte, i int) (inside []byte, plain bool, end int) {
+	if at(text, i) != '"' {
+		return nil, false, -1
+	}
+	i++
+	end, ascii := untilMark(text, i)
+	if at(text, end) == '"' {
+		inside = text[i:end]
+		return inside, ascii || utf8.Valid(inside), end + 1
+	}
+	if end = skipText(text, end); end < 0 {
+		return nil, false, -1
+	}
+	return text[i : end-1], false, end
+}
+
+// Unquote decodes the well-formed bytes between two quotes. Invalid UTF-8 and unpaired surrogates become U+FFFD, as in
+// encoding/json.
+func Unquote(inside []byte) string {
+	var b strings.Builder
+	b.Grow(len(inside))
+	for {
+		n, ascii := untilMark(inside, 0)
+		if plain := inside[:n]; ascii || utf8.Valid(plain) {
+			b.Write(plain)
+		} else {
+			for _, r := range string(plain) {
+				b.WriteRune(r)
+			}
+		}
+		if inside = inside[n:]; len(inside) == 0 {
+			return b.String()
+		}
+		if r := codeUnit(inside); r >= 0 {
+			inside = inside[6:]
+			if utf16.IsSurrogate(r) {
+				if r = utf16.DecodeRune(r, codeUnit(inside)); r != unicode.ReplacementChar {
+					inside = inside[6:]
+				}
+			}
+			b.WriteRune(r)
+			continue
+		}
+		c := inside[1]
+		if n := strings.IndexByte("bfnrt", c); n >= 0 {
+			c = "\b\f\n\r\t"[n]
+		}
+		b.WriteByte(c)
+		inside = inside[2:]
+	}
+}
+
+// codeUnit returns the code unit of the \uXXXX that a text begins with, or -1 if it begins otherwise.
+func codeUnit(text []byte) rune {
+	if len(text) < 6 || text[0] != '\\' || text[1] != 'u' {
+		return -1
+	}
+	var unit rune
+	for _, c := range text[2:6] {
+		switch lower := c | 0x20; {
+		case '0' <= c && c <= '9':
+			unit = unit<<4 | rune(c-'0')
+		case 'a' <= lower && lower <= 'f':
+			unit = unit<<4 | rune(lower-'a'+10)
+		default:
+			return -1
+		}
+	}
+	return unit
+}
+
+// untilMark returns the index of the first quote, backslash or control character at or behind i, or else the end of
+// the text. ascii reports whether all bytes in front of that index are ASCII.
+func untilMark(text []byte, i int) (end int, ascii bool) {
+	var seen uint64 // only the highest bit of each byte matters
+	for i+8 <= len(text) {
+		eight := binary.LittleEndian.Uint64(text[i:])
+		found := marks(eight)
+		seen |= eight & (found&-found - 1) // the bytes in front of the mark, or all eight
+		if found != 0 {
+			return i + bits.TrailingZeros64(found)/8, seen&high == 0
+		}
+		i += 8
+	}
+	for i < len(text) && text[i] >= ' ' && text[i] != '"' && text[i] != '\\' {
+		seen |= uint64(text[i])
+		i++
+	}
+	return i, seen&high == 0
+}
+
+const (
+	each = 0x0101010101010101 // times a byte: eight of that byte
+	high = 0x80 * each        // the highest bit of each byte
+)
+
+// marks marks the first of eight bytes that is a quote, a backslash or a control character. The lowest bit that is set
+// is the highest bit of that byte. The bits above it mean nothing.
+func marks(eight uint64) uint64 {
+	quotes := eight ^ 0x02*each // moves the quote next to the control characters, so that one comparison finds both
+	escapes := eight ^ '\\'*each
+	return ((quotes-0x21*each)&^quotes | (escapes-each)&^escapes) & high
+}
