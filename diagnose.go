@@ -11,16 +11,19 @@ import (
 
 	"github.com/go-logr/logr"
 
+	"code.cloudfoundry.org/eirinix/diagnosis"
 	"code.cloudfoundry.org/eirinix/internal/diagnose"
 	"code.cloudfoundry.org/eirinix/internal/manifest"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
-// Report is the result of Diagnose, problems first. Err joins the problems, and String has one line for each finding.
-type Report = diagnose.Report
+// Report is the result of Diagnose: its Findings, problems first. Err joins the problems, Find returns the finding with a
+// code, and String has one line for each finding.
+type Report = diagnosis.Report
 
-// Finding is one sentence of a Report, with its remedy and a Code to look up. It is an error.
-type Finding = diagnose.Finding
+// Finding is one fact about the path from the API server to this program: its Code, Severity, Object, Message, Remedy
+// and Evidence. It is an error. Package diagnosis lists the codes.
+type Finding = diagnosis.Finding
 
 // Diagnose checks whether the API server can call this program, and why not. It creates a ConfigMap in a dry run, for
 // which the API server has to call the program; a dry run stores nothing. It also checks everything in between:
@@ -95,7 +98,7 @@ func (m *ExtensionManager) preflight(ctx context.Context, half manifest.Half, lo
 	m.mu.Lock()
 	definitions, watches := slices.Clone(m.steps), len(m.watchers) > 0
 	m.mu.Unlock()
-	var wanted []diagnose.Right
+	var wanted []diagnosis.Right
 	for _, g := range o.rights(definitions, watches, namespace).Grants(half, namespace) {
 		wanted = append(wanted, diagnose.RightsOf(g.Namespace, g.Rules)...)
 	}

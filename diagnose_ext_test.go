@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"code.cloudfoundry.org/eirinix"
+	"code.cloudfoundry.org/eirinix/diagnosis"
 	"code.cloudfoundry.org/eirinix/internal/diagnose"
 )
 
@@ -31,9 +32,9 @@ var _ = Describe("A Manager that looks for what is wrong", Label("api-server"), 
 		Expect(m.AddExtension(addEnv{})).To(Succeed())
 		return m
 	}
-	codes := func(r eirinix.Report) (all []diagnose.Code) {
+	codes := func(r eirinix.Report) (all []diagnosis.Code) {
 		for _, f := range r.Findings {
-			if f.Severity == diagnose.Problem {
+			if f.Severity == diagnosis.Problem {
 				all = append(all, f.Code)
 			}
 		}
@@ -47,7 +48,7 @@ var _ = Describe("A Manager that looks for what is wrong", Label("api-server"), 
 		runManager(ctx, m)
 		report := m.Diagnose(ctx)
 		Expect(report.Err()).NotTo(HaveOccurred())
-		_, well := report.Find(diagnose.Well)
+		_, well := report.Find(diagnosis.Well)
 		Expect(well).To(BeTrue(), "%s", report)
 		Eventually(func() int { return logs.FilterMessage("the API server calls this program").Len() }).WithTimeout(patience).Should(Equal(1))
 		for _, line := range logs.All() {
@@ -58,7 +59,7 @@ var _ = Describe("A Manager that looks for what is wrong", Label("api-server"), 
 		options.Port = int32(portOf(m))
 		elsewhere := manager().Diagnose(ctx)
 		Expect(elsewhere.Err()).NotTo(HaveOccurred())
-		_, well = elsewhere.Find(diagnose.Well)
+		_, well = elsewhere.Find(diagnosis.Well)
 		Expect(well).To(BeTrue(), "%s", elsewhere)
 		Expect(m.Ready()).To(BeClosed())
 	}, SpecTimeout(3*patience))
@@ -69,16 +70,16 @@ var _ = Describe("A Manager that looks for what is wrong", Label("api-server"), 
 		m := manager()
 		runManager(ctx, m)
 		report := m.Diagnose(ctx)
-		Expect(codes(report)).To(ConsistOf(diagnose.PortMismatch), "%s", report)
+		Expect(codes(report)).To(ConsistOf(diagnosis.PortMismatch), "%s", report)
 		Expect(report.Err()).To(MatchError(And(ContainSubstring("set ManagerOptions.Port to"), ContainSubstring("127.0.0.1:"+itoa(options.Port)), ContainSubstring("connection refused"))))
 		Expect(logs.FilterMessage("the API server calls this program").Len()).To(BeZero())
 	}, SpecTimeout(3*patience))
 
 	It("tells of a registration that is missing, from a program that registers nothing", func(ctx SpecContext) {
 		options.Port = 8443
-		Expect(codes(manager().Diagnose(ctx))).To(ContainElement(diagnose.NotRegistered))
+		Expect(codes(manager().Diagnose(ctx))).To(ContainElement(diagnosis.NotRegistered))
 		options.Host = ""
-		Expect(codes(manager().Diagnose(ctx))).To(ConsistOf(diagnose.NotBegun))
+		Expect(codes(manager().Diagnose(ctx))).To(ConsistOf(diagnosis.NotBegun))
 	}, SpecTimeout(patience))
 
 	It("leaves nothing behind, and is called for nothing else", func(ctx SpecContext) {

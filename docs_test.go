@@ -2,6 +2,9 @@ package eirinix_test
 
 import (
 	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -75,6 +78,27 @@ var _ = Describe("The documentation", func() {
 		Expect(made).NotTo(BeEmpty())
 		name := func(m []string) string { return m[1] }
 		Expect(namesOf(documented, name)).To(ConsistOf(namesOf(made, name)))
+	})
+
+	It("lists every finding of a diagnosis, and no other", func() {
+		page, err := os.ReadFile("docs/reference/findings.md")
+		Expect(err).NotTo(HaveOccurred())
+		source, err := parser.ParseFile(token.NewFileSet(), "diagnosis/diagnosis.go", nil, 0)
+		Expect(err).NotTo(HaveOccurred())
+		var declared []string
+		ast.Inspect(source, func(n ast.Node) bool {
+			if c, ok := n.(*ast.ValueSpec); ok && len(c.Values) == 1 {
+				if kind, ok := c.Type.(*ast.Ident); ok && kind.Name == "Code" {
+					Expect(c.Values[0].(*ast.BasicLit).Value).To(Equal(strconv.Quote(c.Names[0].Name)))
+					declared = append(declared, c.Names[0].Name)
+				}
+			}
+			return true
+		})
+		Expect(declared).NotTo(BeEmpty())
+		row := regexp.MustCompile("(?m)^\\| `(\\w+)` \\| [^|]+ \\| ((?:problem|warning|note)[^|]*) \\| [^|]+ \\|$")
+		documented := row.FindAllStringSubmatch(string(page), -1)
+		Expect(namesOf(documented, func(m []string) string { return m[1] })).To(ConsistOf(declared))
 	})
 
 	It("alerts on metrics that there are", func() {

@@ -14,10 +14,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"code.cloudfoundry.org/eirinix"
+	"code.cloudfoundry.org/eirinix/diagnosis"
 )
 
 type MyExtension struct{}
@@ -171,6 +173,26 @@ func ExampleExtensionManager_Diagnose() {
 	// Output:
 	// problem eirinix: ManagerOptions.KubeConfig "nowhere" cannot be used; give the path of a kubeconfig file: stat nowhere: no such file or directory
 	// true
+}
+
+// A program branches on the code of a finding.
+func ExampleFinding() {
+	x := eirinix.NewManager(eirinix.ManagerOptions{
+		ServiceName: "extensions", WebhookNamespace: "cf-system",
+		RestConfig: &rest.Config{Host: "https://127.0.0.1:1"}, // where no API server listens
+	})
+	report := x.Diagnose(context.Background())
+	_, offline := report.Find(diagnosis.APIServerUnreachable)
+	_, pending := report.Find(diagnosis.NoReadyEndpoints)
+	switch {
+	case offline:
+		fmt.Println("check the kubeconfig")
+	case pending:
+		fmt.Println("wait for the pods")
+	case report.Err() != nil:
+		fmt.Println(report)
+	}
+	// Output: check the kubeconfig
 }
 
 // A program that has a controller-runtime manager already makes the webhook a part of it.

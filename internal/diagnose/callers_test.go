@@ -13,6 +13,7 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 
+	"code.cloudfoundry.org/eirinix/diagnosis"
 	"code.cloudfoundry.org/eirinix/internal/diagnose"
 	"code.cloudfoundry.org/eirinix/internal/serving"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
@@ -32,23 +33,23 @@ var _ = Describe("A connection that broke", func() {
 	asks := func(auth tls.ClientAuthType) func(*tls.Config) {
 		return func(c *tls.Config) { c.ClientAuth = auth }
 	}
-	blame := func(ctx context.Context, port int32, listen string, asksClients bool, reason string) diagnose.Finding {
+	blame := func(ctx context.Context, port int32, listen string, asksClients bool, reason string) diagnosis.Finding {
 		return diagnose.BrokenPath(ctx, diagnose.Config{
 			Options: webhookconf.Options{Target: webhookconf.Target{Host: "127.0.0.1", Port: port}}, Listen: listen, AsksClients: asksClients, Timeout: 5 * time.Second,
 		}, reason)
 	}
 
 	DescribeTable("is a refusal or not, by the handshake of a client without certificate",
-		func(ctx SpecContext, edit func(*tls.Config), asksClients bool, expected diagnose.Code) {
+		func(ctx SpecContext, edit func(*tls.Config), asksClients bool, expected diagnosis.Code) {
 			Expect(blame(ctx, portOf(listen(edit)), "", asksClients, broken).Code).To(Equal(expected))
 		},
-		Entry("required", asks(tls.RequireAnyClientCert), false, diagnose.CallerRefused, SpecTimeout(patience)),
-		Entry("required and verified", asks(tls.RequireAndVerifyClientCert), false, diagnose.CallerRefused, SpecTimeout(patience)),
-		Entry("required in TLS 1.2", func(c *tls.Config) { c.ClientAuth, c.MaxVersion = tls.RequireAnyClientCert, tls.VersionTLS12 }, false, diagnose.CallerRefused, SpecTimeout(patience)),
-		Entry("welcome", asks(tls.RequestClientCert), false, diagnose.ConnectionBroken, SpecTimeout(patience)),
-		Entry("asked for, and required over HTTP", asks(tls.RequestClientCert), true, diagnose.CallerRefused, SpecTimeout(patience)),
-		Entry("not asked for", asks(tls.NoClientCert), false, diagnose.ConnectionBroken, SpecTimeout(patience)),
-		Entry("not asked for by a server that is not this process", asks(tls.NoClientCert), true, diagnose.ConnectionBroken, SpecTimeout(patience)),
+		Entry("required", asks(tls.RequireAnyClientCert), false, diagnosis.CallerRefused, SpecTimeout(patience)),
+		Entry("required and verified", asks(tls.RequireAndVerifyClientCert), false, diagnosis.CallerRefused, SpecTimeout(patience)),
+		Entry("required in TLS 1.2", func(c *tls.Config) { c.ClientAuth, c.MaxVersion = tls.RequireAnyClientCert, tls.VersionTLS12 }, false, diagnosis.CallerRefused, SpecTimeout(patience)),
+		Entry("welcome", asks(tls.RequestClientCert), false, diagnosis.ConnectionBroken, SpecTimeout(patience)),
+		Entry("asked for, and required over HTTP", asks(tls.RequestClientCert), true, diagnosis.CallerRefused, SpecTimeout(patience)),
+		Entry("not asked for", asks(tls.NoClientCert), false, diagnosis.ConnectionBroken, SpecTimeout(patience)),
+		Entry("not asked for by a server that is not this process", asks(tls.NoClientCert), true, diagnosis.ConnectionBroken, SpecTimeout(patience)),
 	)
 
 	It("shows the alert as evidence", func(ctx SpecContext) {
@@ -58,12 +59,12 @@ var _ = Describe("A connection that broke", func() {
 
 	It("is judged by the port of this process where it cannot reach the other", func(ctx SpecContext) {
 		own := listen(asks(tls.RequireAnyClientCert)).Addr().String()
-		Expect(blame(ctx, freePort(), own, false, broken).Code).To(Equal(diagnose.CallerRefused))
-		Expect(blame(ctx, freePort(), "", true, broken).Code).To(Equal(diagnose.CallerRefused))
-		Expect(blame(ctx, freePort(), "", false, broken).Code).To(Equal(diagnose.ConnectionBroken))
+		Expect(blame(ctx, freePort(), own, false, broken).Code).To(Equal(diagnosis.CallerRefused))
+		Expect(blame(ctx, freePort(), "", true, broken).Code).To(Equal(diagnosis.CallerRefused))
+		Expect(blame(ctx, freePort(), "", false, broken).Code).To(Equal(diagnosis.ConnectionBroken))
 	}, SpecTimeout(patience))
 
 	It("is asked about only if it broke", func(ctx SpecContext) {
-		Expect(blame(ctx, portOf(listen(asks(tls.RequireAnyClientCert))), "", true, "connect: connection refused").Code).To(Equal(diagnose.ConnectionRefused))
+		Expect(blame(ctx, portOf(listen(asks(tls.RequireAnyClientCert))), "", true, "connect: connection refused").Code).To(Equal(diagnosis.ConnectionRefused))
 	}, SpecTimeout(patience))
 })

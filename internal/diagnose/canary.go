@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
+	"code.cloudfoundry.org/eirinix/diagnosis"
 	"code.cloudfoundry.org/eirinix/internal/cluster"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
@@ -134,7 +135,7 @@ func (c Canary) send(ctx context.Context, clients cluster.Clients) call {
 const slowAnswer = time.Second
 
 // awaitCanary sends a canary, and calls slow if the answer is late.
-func (d *diagnosis) awaitCanary(ctx context.Context) call {
+func (d *diagnostic) awaitCanary(ctx context.Context) call {
 	if d.slow == nil {
 		return d.sendCanary(ctx)
 	}
@@ -153,7 +154,7 @@ func (d *diagnosis) awaitCanary(ctx context.Context) call {
 
 // sendCanary gives the API server time to observe an entry that has just been registered. Until then the API server
 // admits the canary without a call.
-func (d *diagnosis) sendCanary(ctx context.Context) call {
+func (d *diagnostic) sendCanary(ctx context.Context) call {
 	const pause = 100 * time.Millisecond
 	deadline := time.Now().Add(d.settle())
 	for {
@@ -171,36 +172,36 @@ func (d *diagnosis) sendCanary(ctx context.Context) call {
 	}
 }
 
-func (d *diagnosis) sendOnce(ctx context.Context) call {
+func (d *diagnostic) sendOnce(ctx context.Context) call {
 	ctx, cancel := context.WithTimeout(ctx, canaryTimeout+d.timeout())
 	defer cancel()
 	return d.Canary.send(ctx, d.Clients)
 }
 
 // judgeCanary turns the outcome of the call into findings.
-func (d *diagnosis) judgeCanary(ctx context.Context, came call) {
+func (d *diagnostic) judgeCanary(ctx context.Context, came call) {
 	switch {
 	case came.through:
-		d.add(Finding{
-			Code: Reached, Severity: Note, Object: d.Options.Target.String(),
+		d.add(diagnosis.Finding{
+			Code: diagnosis.Reached, Severity: diagnosis.Note, Object: d.Options.Target.String(),
 			Message: fmt.Sprintf("the API server's call to %s came through in %s%s", d.Options.Target, came.took.Round(time.Millisecond), by(came.instance)),
 		})
 	case came.err == nil:
 		d.notCalled()
 	case !isAnswer(came.err):
 		d.inconclusive = "the API server did not answer the canary"
-		d.add(Finding{
-			Code: CannotLook, Severity: Warning, Object: "canary", Evidence: came.err.Error(),
+		d.add(diagnosis.Finding{
+			Code: diagnosis.CannotLook, Severity: diagnosis.Warning, Object: "canary", Evidence: came.err.Error(),
 			Message: "the API server did not answer the canary", Remedy: "try again",
 		})
 	case apierrors.IsForbidden(came.err) && strings.Contains(came.err.Error(), "cannot create resource"):
-		d.noteMissingRight(came.err, Right{Resource: "configmaps", Verb: "create", Namespace: d.Canary.Namespace})
+		d.noteMissingRight(came.err, diagnosis.Right{Resource: "configmaps", Verb: "create", Namespace: d.Canary.Namespace})
 		d.inconclusive, d.blind = "the right to send the canary is missing", true
 	case apierrors.IsForbidden(came.err) && strings.Contains(came.err.Error(), "being terminated"):
 		d.add(ending(d.Canary.Namespace, came.err))
 	case apierrors.IsNotFound(came.err):
-		d.add(Finding{
-			Code: NamespaceMissing, Severity: Problem, Object: "Namespace " + d.Canary.Namespace,
+		d.add(diagnosis.Finding{
+			Code: diagnosis.NamespaceMissing, Severity: diagnosis.Problem, Object: "Namespace " + d.Canary.Namespace,
 			Message: fmt.Sprintf("Namespace %s, in which this program is said to live, does not exist", d.Canary.Namespace),
 			Remedy:  "create it, or set ManagerOptions.WebhookNamespace to the namespace of this program", Evidence: came.err.Error(),
 		})
@@ -215,9 +216,9 @@ func isAnswer(err error) bool {
 	return errors.As(err, &status)
 }
 
-func ending(namespace string, err error) Finding {
-	return Finding{
-		Code: NamespaceMissing, Severity: Problem, Object: "Namespace " + namespace,
+func ending(namespace string, err error) diagnosis.Finding {
+	return diagnosis.Finding{
+		Code: diagnosis.NamespaceMissing, Severity: diagnosis.Problem, Object: "Namespace " + namespace,
 		Message: fmt.Sprintf("Namespace %s, in which this program lives, is being deleted", namespace),
 		Remedy:  "wait until it is gone and deploy again", Evidence: err.Error(),
 	}
@@ -231,7 +232,7 @@ func by(instance string) string {
 }
 
 // notCalled reports a canary that was admitted without a call.
-func (d *diagnosis) notCalled() {
+func (d *diagnostic) notCalled() {
 	h, live := d.live[d.Canary.Entry().Path]
 	switch {
 	case !d.looked: // it may not be registered at all, so nothing follows
@@ -244,15 +245,15 @@ func (d *diagnosis) notCalled() {
 		return
 	}
 	if why := d.excludes(h, d.Canary.subject()); why != "" {
-		d.add(Finding{
-			Code: Excluded, Severity: Warning, Object: h.String(),
+		d.add(diagnosis.Finding{
+			Code: diagnosis.Excluded, Severity: diagnosis.Warning, Object: h.String(),
 			Message: fmt.Sprintf("the canary is not sent to this program because the %s of %s leaves it out", why, h),
 			Remedy:  "call RegisterExtensions, or restart a replica that registers",
 		})
 		return
 	}
-	d.add(Finding{
-		Code: NotCalled, Severity: Problem, Object: h.String(),
+	d.add(diagnosis.Finding{
+		Code: diagnosis.NotCalled, Severity: diagnosis.Problem, Object: h.String(),
 		Message: fmt.Sprintf("the API server admits objects that %s selects without calling this program, for more than %s", h, d.settle()),
 		Remedy:  "see whether every API server is healthy and has the admission plugins MutatingAdmissionWebhook and ValidatingAdmissionWebhook enabled",
 	})

@@ -20,6 +20,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"code.cloudfoundry.org/eirinix/diagnosis"
 	"code.cloudfoundry.org/eirinix/internal/admit"
 	"code.cloudfoundry.org/eirinix/internal/ca"
 	"code.cloudfoundry.org/eirinix/internal/diagnose"
@@ -188,7 +189,7 @@ func (d *deployment) entry() string {
 	return d.Options.WebhookName(d.Entries[0].Name)
 }
 
-func (d *deployment) run(ctx context.Context) diagnose.Report {
+func (d *deployment) run(ctx context.Context) diagnosis.Report {
 	r := diagnose.Run(ctx, d.Config)
 	GinkgoWriter.Print(r)
 	return r
@@ -197,13 +198,13 @@ func (d *deployment) run(ctx context.Context) diagnose.Report {
 // awaitCalls waits until the API server calls for the entries.
 func (d *deployment) awaitCalls(ctx context.Context) {
 	GinkgoHelper()
-	_, through := d.run(ctx).Find(diagnose.Well)
+	_, through := d.run(ctx).Find(diagnosis.Well)
 	Expect(through).To(BeTrue())
 }
 
 // codes are those of the findings, those of problems first.
-func codes(r diagnose.Report) []diagnose.Code {
-	var all []diagnose.Code
+func codes(r diagnosis.Report) []diagnosis.Code {
+	var all []diagnosis.Code
 	for _, f := range r.Findings {
 		all = append(all, f.Code)
 	}
@@ -211,10 +212,10 @@ func codes(r diagnose.Report) []diagnose.Code {
 }
 
 // problems are the codes of the problems.
-func problems(r diagnose.Report) []diagnose.Code {
-	var all []diagnose.Code
+func problems(r diagnosis.Report) []diagnosis.Code {
+	var all []diagnosis.Code
 	for _, f := range r.Findings {
-		if f.Severity == diagnose.Problem {
+		if f.Severity == diagnosis.Problem {
 			all = append(all, f.Code)
 		}
 	}
@@ -222,14 +223,14 @@ func problems(r diagnose.Report) []diagnose.Code {
 }
 
 // haveOneProblem matches the report of a single fault.
-func haveOneProblem(code diagnose.Code, text ...OmegaMatcher) OmegaMatcher {
+func haveOneProblem(code diagnosis.Code, text ...OmegaMatcher) OmegaMatcher {
 	all := []OmegaMatcher{HaveField("Code", code), HaveField("Object", Not(BeEmpty())), HaveField("Remedy", Not(BeEmpty()))}
 	for _, t := range text {
-		all = append(all, WithTransform(diagnose.Finding.String, t))
+		all = append(all, WithTransform(diagnosis.Finding.String, t))
 	}
 	return And(
-		WithTransform(problems, Equal([]diagnose.Code{code})),
-		WithTransform(func(r diagnose.Report) diagnose.Finding { f, _ := r.Find(code); return f }, And(all...)),
+		WithTransform(problems, Equal([]diagnosis.Code{code})),
+		WithTransform(func(r diagnosis.Report) diagnosis.Finding { f, _ := r.Find(code); return f }, And(all...)),
 	)
 }
 

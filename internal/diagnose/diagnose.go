@@ -11,6 +11,7 @@ package diagnose
 // This file runs a diagnosis along the path of a call, and combines its findings.
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net"
@@ -22,6 +23,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/version"
 
+	"code.cloudfoundry.org/eirinix/diagnosis"
 	"code.cloudfoundry.org/eirinix/internal/cluster"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
@@ -113,17 +115,17 @@ func (c Config) serverName() string {
 }
 
 // Rights returns the rights that a diagnosis uses. None is required: checks whose right is missing are skipped.
-func (c Config) Rights() []Right {
+func (c Config) Rights() []diagnosis.Right {
 	mutating, validating := rightOn(webhookconf.Mutating.Resource), rightOn(webhookconf.Validating.Resource)
-	rights := []Right{mutating("list", ""), validating("list", ""), {Resource: "namespaces", Verb: "list"}}
+	rights := []diagnosis.Right{mutating("list", ""), validating("list", ""), {Resource: "namespaces", Verb: "list"}}
 	if ns := c.Canary.Namespace; ns != "" {
-		rights = append(rights, Right{Resource: "configmaps", Verb: "create", Namespace: ns})
+		rights = append(rights, diagnosis.Right{Resource: "configmaps", Verb: "create", Namespace: ns})
 	}
 	for _, hooks := range c.kinds() {
 		rights = append(rights, rightOn(hooks.resource)("get", hooks.name))
 	}
 	if ns := c.Options.Namespace; ns != "" {
-		rights = append(rights, Right{Resource: "namespaces", Verb: "get", Name: ns})
+		rights = append(rights, diagnosis.Right{Resource: "namespaces", Verb: "get", Name: ns})
 	}
 	if c.serviceMode() {
 		rights = append(rights, c.serviceRights()...)
@@ -131,25 +133,25 @@ func (c Config) Rights() []Right {
 	return rights
 }
 
-func (c Config) serviceRights() []Right {
+func (c Config) serviceRights() []diagnosis.Right {
 	t := c.Options.Target
-	return []Right{
+	return []diagnosis.Right{
 		{Resource: "services", Verb: "get", Namespace: t.Namespace, Name: t.Service},
 		{Group: "discovery.k8s.io", Resource: "endpointslices", Verb: "list", Namespace: t.Namespace},
 	}
 }
 
-func rightOn(resource string) func(verb, name string) Right {
-	return func(verb, name string) Right {
-		return Right{Group: "admissionregistration.k8s.io", Resource: resource, Verb: verb, Name: name}
+func rightOn(resource string) func(verb, name string) diagnosis.Right {
+	return func(verb, name string) diagnosis.Right {
+		return diagnosis.Right{Group: "admissionregistration.k8s.io", Resource: resource, Verb: verb, Name: name}
 	}
 }
 
-// diagnosis is one run and its findings so far.
-type diagnosis struct {
+// diagnostic is one run and its findings so far.
+type diagnostic struct {
 	Config
-	findings []Finding
-	lacking  []Right
+	findings []diagnosis.Finding
+	lacking  []diagnosis.Right
 
 	looked       bool            // all of our configurations could be read
 	live         map[string]hook // the registered entries, by their paths
@@ -164,20 +166,20 @@ type diagnosis struct {
 	slow func() // called once if the API server takes long to answer the canary; nil for no call
 }
 
-func newDiagnosis(c Config) *diagnosis {
-	return &diagnosis{Config: c, live: map[string]hook{}, namespaces: map[string]labelsOf{}, caller: "the API server"}
+func newDiagnosis(c Config) *diagnostic {
+	return &diagnostic{Config: c, live: map[string]hook{}, namespaces: map[string]labelsOf{}, caller: "the API server"}
 }
 
 // Run checks everything between the API server and this process, and reports every fault. It writes nothing. It takes
 // some milliseconds if all is well, and as long as the timeouts if something does not answer. When ctx ends, it returns
 // its findings so far.
-func Run(ctx context.Context, c Config) Report {
+func Run(ctx context.Context, c Config) diagnosis.Report {
 	d := newDiagnosis(c)
 	if d.look(ctx) {
 		d.versions()
 		if d.Others {
 			for _, c := range d.Calls {
-				d.add(Finding{Code: Calls, Severity: Note, Object: d.Options.Target.String(), Message: c})
+				d.add(diagnosis.Finding{Code: diagnosis.Calls, Severity: diagnosis.Note, Object: d.Options.Target.String(), Message: c})
 			}
 			d.others(ctx)
 		}
@@ -187,7 +189,7 @@ func Run(ctx context.Context, c Config) Report {
 }
 
 // look follows the path of a call. It returns false if the API server itself is unreachable.
-func (d *diagnosis) look(ctx context.Context) bool {
+func (d *diagnostic) look(ctx context.Context) bool {
 	if !d.apiServer(ctx) {
 		return false
 	}
@@ -199,14 +201,14 @@ func (d *diagnosis) look(ctx context.Context) bool {
 }
 
 // report completes the findings and returns them in order.
-func (d *diagnosis) report() Report {
+func (d *diagnostic) report() diagnosis.Report {
 	d.sayLacking()
 	d.mergeSymptoms()
 	d.summarize()
 	return sorted(d.findings)
 }
 
-func (d *diagnosis) add(f Finding) { d.findings = append(d.findings, f) }
+func (d *diagnostic) add(f diagnosis.Finding) { d.findings = append(d.findings, f) }
 
 // within bounds one check.
 func within[T any](ctx context.Context, timeout time.Duration, look func(context.Context) (T, error)) (T, error) {
@@ -216,32 +218,32 @@ func within[T any](ctx context.Context, timeout time.Duration, look func(context
 }
 
 // noteMissingRight records a check that failed because a right is missing, or for another reason.
-func (d *diagnosis) noteMissingRight(err error, right Right) {
+func (d *diagnostic) noteMissingRight(err error, right diagnosis.Right) {
 	if apierrors.IsForbidden(err) {
 		if !slices.Contains(d.lacking, right) {
 			d.lacking = append(d.lacking, right)
 		}
 		return
 	}
-	d.add(Finding{
-		Code: CannotLook, Severity: Warning, Object: right.String(), Evidence: err.Error(),
+	d.add(diagnosis.Finding{
+		Code: diagnosis.CannotLook, Severity: diagnosis.Warning, Object: right.String(), Evidence: err.Error(),
 		Message: "the API server did not answer when it was asked to " + right.String(), Remedy: "try again",
 	})
 }
 
-func (d *diagnosis) sayLacking() {
+func (d *diagnostic) sayLacking() {
 	if len(d.lacking) == 0 {
 		return
 	}
-	d.add(Finding{
-		Code: CannotLook, Severity: Note, Object: "RBAC", Rights: d.lacking,
+	d.add(diagnosis.Finding{
+		Code: diagnosis.CannotLook, Severity: diagnosis.Note, Object: "RBAC", Rights: d.lacking,
 		Message: "some things could not be looked at",
 		Remedy:  "grant " + sentence(d.lacking) + " to have them looked at",
 	})
 }
 
 // apiServer reports whether the API server answers. It also checks the API server's version.
-func (d *diagnosis) apiServer(ctx context.Context) bool {
+func (d *diagnostic) apiServer(ctx context.Context) bool {
 	answer, err := within(ctx, d.timeout(), func(ctx context.Context) (version.Info, error) {
 		var info version.Info
 		body, err := d.Clients.Discovery().RESTClient().Get().AbsPath("/version").Do(ctx).Raw()
@@ -254,8 +256,8 @@ func (d *diagnosis) apiServer(ctx context.Context) bool {
 	case apierrors.IsForbidden(err): // it does answer
 		return true
 	case err != nil:
-		d.add(Finding{
-			Code: APIServerUnreachable, Severity: Problem, Object: "API server", Evidence: err.Error(),
+		d.add(diagnosis.Finding{
+			Code: diagnosis.APIServerUnreachable, Severity: diagnosis.Problem, Object: "API server", Evidence: err.Error(),
 			Message: "this process gets no usable answer from the API server", Remedy: "check the kubeconfig and the network between this process and the API server",
 		})
 		return false
@@ -275,16 +277,16 @@ func old(info version.Info) bool {
 	return majorErr == nil && minorErr == nil && (major < 1 || major == 1 && minor < wantsMinor)
 }
 
-func tooOld(info version.Info) Finding {
-	return Finding{
-		Code: TooOld, Severity: Problem, Object: "API server",
+func tooOld(info version.Info) diagnosis.Finding {
+	return diagnosis.Finding{
+		Code: diagnosis.TooOld, Severity: diagnosis.Problem, Object: "API server",
 		Message: fmt.Sprintf("the API server is %s, which may leave out the matchConditions of webhooks, so that they are called for more than they should", info.GitVersion),
 		Remedy:  fmt.Sprintf("upgrade the cluster to v1.%d or later", wantsMinor),
 	}
 }
 
 // path makes the API server call, and looks for the reason if the call does not come through.
-func (d *diagnosis) path(ctx context.Context) {
+func (d *diagnostic) path(ctx context.Context) {
 	var came call
 	d.inconclusive = d.noCanary()
 	if d.inconclusive == "" {
@@ -308,7 +310,7 @@ func (d *diagnosis) path(ctx context.Context) {
 }
 
 // noCanary returns the reason why no canary is sent. It is empty if one is sent.
-func (d *diagnosis) noCanary() string {
+func (d *diagnostic) noCanary() string {
 	if d.Canary.Namespace == "" {
 		d.blind = true
 		return "no canary was asked for"
@@ -319,32 +321,32 @@ func (d *diagnosis) noCanary() string {
 	return ""
 }
 
-func (d *diagnosis) hasProblem() bool {
-	return slices.ContainsFunc(d.findings, func(f Finding) bool { return f.Severity == Problem })
+func (d *diagnostic) hasProblem() bool {
+	return slices.ContainsFunc(d.findings, func(f diagnosis.Finding) bool { return f.Severity == diagnosis.Problem })
 }
 
 // symptoms are findings whose cause another finding may name.
-var symptoms = []Code{ConnectionRefused, TimedOut, NoRoute, ConnectionBroken, NotTLS}
+var symptoms = []diagnosis.Code{diagnosis.ConnectionRefused, diagnosis.TimedOut, diagnosis.NoRoute, diagnosis.ConnectionBroken, diagnosis.NotTLS}
 
 // explains lists which findings cause which symptoms.
-var explains = []struct{ causes, symptoms []Code }{
-	{[]Code{WrongTarget, ServiceMissing, ServiceUnusable, PortMismatch, NoReadyEndpoints, NothingListens}, symptoms},
-	{[]Code{BundleEmpty, BundleUnreadable, UnknownAuthority, NameMismatch, Expired}, []Code{BundleUnreadable, UnknownAuthority, NameMismatch, Expired}},
+var explains = []struct{ causes, symptoms []diagnosis.Code }{
+	{[]diagnosis.Code{diagnosis.WrongTarget, diagnosis.ServiceMissing, diagnosis.ServiceUnusable, diagnosis.PortMismatch, diagnosis.NoReadyEndpoints, diagnosis.NothingListens}, symptoms},
+	{[]diagnosis.Code{diagnosis.BundleEmpty, diagnosis.BundleUnreadable, diagnosis.UnknownAuthority, diagnosis.NameMismatch, diagnosis.Expired}, []diagnosis.Code{diagnosis.BundleUnreadable, diagnosis.UnknownAuthority, diagnosis.NameMismatch, diagnosis.Expired}},
 }
 
 // mergeSymptoms moves the evidence of a failed call to the finding that explains it, so that one fault is one finding.
-func (d *diagnosis) mergeSymptoms() {
+func (d *diagnostic) mergeSymptoms() {
 	call := d.Options.Target.String()
 	for _, group := range explains {
-		cause := slices.IndexFunc(d.findings, func(f Finding) bool {
+		cause := slices.IndexFunc(d.findings, func(f diagnosis.Finding) bool {
 			isCall := f.Object == call && slices.Contains(group.symptoms, f.Code)
-			return f.Severity == Problem && slices.Contains(group.causes, f.Code) && !isCall
+			return f.Severity == diagnosis.Problem && slices.Contains(group.causes, f.Code) && !isCall
 		})
 		if cause < 0 {
 			continue
 		}
 		because := &d.findings[cause]
-		var others []Finding
+		var others []diagnosis.Finding
 		for i, f := range d.findings {
 			if i != cause && f.Object == call && slices.Contains(group.symptoms, f.Code) {
 				because.Evidence = f.Evidence
@@ -360,14 +362,40 @@ func (d *diagnosis) mergeSymptoms() {
 }
 
 // summarize marks the finding about the call as Well if there is no problem.
-func (d *diagnosis) summarize() {
+func (d *diagnostic) summarize() {
 	if !d.through || d.hasProblem() {
 		return
 	}
 	for i := range d.findings {
-		if d.findings[i].Code == Reached {
-			d.findings[i].Code = Well
+		if d.findings[i].Code == diagnosis.Reached {
+			d.findings[i].Code = diagnosis.Well
 			d.findings[i].Message = "all is well: " + d.findings[i].Message
 		}
 	}
+}
+
+// Failed returns the report of a diagnosis that could not begin, for example without a usable kubeconfig.
+func Failed(err error) diagnosis.Report {
+	return diagnosis.Report{Findings: []diagnosis.Finding{
+		{Code: diagnosis.NotBegun, Severity: diagnosis.Problem, Message: err.Error()},
+	}}
+}
+
+var severities = []diagnosis.Severity{diagnosis.Problem, diagnosis.Warning, diagnosis.Note}
+
+// sorted returns the findings in the order of their severity, each once.
+func sorted(findings []diagnosis.Finding) diagnosis.Report {
+	slices.SortStableFunc(findings, func(a, b diagnosis.Finding) int {
+		return cmp.Compare(slices.Index(severities, a.Severity), slices.Index(severities, b.Severity))
+	})
+	var once []diagnosis.Finding
+	for _, f := range findings {
+		i := slices.IndexFunc(once, func(o diagnosis.Finding) bool { return o.Code == f.Code && o.Object == f.Object })
+		if i < 0 {
+			once = append(once, f)
+			continue
+		}
+		once[i].Evidence = cmp.Or(once[i].Evidence, f.Evidence)
+	}
+	return diagnosis.Report{Findings: once}
 }

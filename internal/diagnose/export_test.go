@@ -7,6 +7,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/version"
+
+	"code.cloudfoundry.org/eirinix/diagnosis"
 )
 
 // The inside, for the specs. They cannot live in this package, because its Report is ginkgo's too.
@@ -22,24 +24,24 @@ func Blamed(text string) (webhook string, denied bool, reason string, ok bool) {
 }
 
 // BrokenPath is the finding about a call that failed for that reason.
-func BrokenPath(ctx context.Context, c Config, reason string) Finding {
+func BrokenPath(ctx context.Context, c Config, reason string) diagnosis.Finding {
 	return newDiagnosis(c).brokenPath(ctx, classify(reason), reason)
 }
 
 // Propagates is true of a problem that may pass by itself.
-func Propagates(c Code, service bool) bool { return c.propagates(service) }
+func Propagates(c diagnosis.Code, service bool) bool { return propagates(c, service) }
 
 // Look is a look of a watch.
 type Look struct {
-	Findings       []Finding
-	Slowly         []Finding // those that are known before the API server has answered
+	Findings       []diagnosis.Finding
+	Slowly         []diagnosis.Finding // those that are known before the API server has answered
 	Through, Blind bool
 	Service        bool
 }
 
 // WatchWith watches with looks of the spec's own.
 func WatchWith(ctx context.Context, log logr.Logger, look func() Look) {
-	watch(ctx, log, func(_ context.Context, soFar func([]Finding)) outcome {
+	watch(ctx, log, func(_ context.Context, soFar func([]diagnosis.Finding)) outcome {
 		l := look()
 		if l.Slowly != nil {
 			soFar(l.Slowly)
@@ -49,7 +51,7 @@ func WatchWith(ctx context.Context, log logr.Logger, look func() Look) {
 }
 
 // OfVersions are the findings about these versions.
-func OfVersions(versions ...VersionInfo) []Finding {
+func OfVersions(versions ...VersionInfo) []diagnosis.Finding {
 	d := newDiagnosis(Config{Versions: func() []VersionInfo { return versions }})
 	d.versions()
 	return d.findings
@@ -59,15 +61,15 @@ func OfVersions(versions ...VersionInfo) []Finding {
 func Old(major, minor string) bool { return old(version.Info{Major: major, Minor: minor}) }
 
 // Fold folds the findings of a diagnosis.
-func Fold(c Config, findings []Finding) []Finding {
-	d := &diagnosis{Config: c, findings: findings}
+func Fold(c Config, findings []diagnosis.Finding) []diagnosis.Finding {
+	d := &diagnostic{Config: c, findings: findings}
 	d.mergeSymptoms()
 	return d.findings
 }
 
 // JudgePorts gives the findings that follow from a call that failed, with this behind the Service, and which port had to be open.
-func JudgePorts(c Config, service *corev1.Service, slices []discoveryv1.EndpointSlice, symptom Finding) (findings []Finding, open int32) {
-	d := &diagnosis{Config: c, backend: backend{service: service, slices: slices}, findings: []Finding{symptom}}
+func JudgePorts(c Config, service *corev1.Service, slices []discoveryv1.EndpointSlice, symptom diagnosis.Finding) (findings []diagnosis.Finding, open int32) {
+	d := &diagnostic{Config: c, backend: backend{service: service, slices: slices}, findings: []diagnosis.Finding{symptom}}
 	d.judgePorts()
 	return d.findings[1:], d.openPort()
 }

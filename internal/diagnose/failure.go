@@ -10,84 +10,86 @@ import (
 	"net"
 	"strconv"
 	"strings"
+
+	"code.cloudfoundry.org/eirinix/diagnosis"
 )
 
 // signs are parts of error messages, those of Go's libraries and of the API server. The first match counts.
 var signs = []struct {
 	text string
-	code Code
+	code diagnosis.Code
 }{
-	{"no service port", PortMismatch},
-	{"no endpoints available for service", NoReadyEndpoints},
-	{"cannot route to service with ClusterIP", ServiceUnusable},
-	{"unsupported service type", ServiceUnusable},
-	{"unable to load root certificates", BundleUnreadable},
-	{"certificate signed by unknown authority", UnknownAuthority},
-	{"x509: certificate is valid for", NameMismatch},
-	{"x509: certificate is not valid for", NameMismatch},
-	{"x509: cannot validate certificate for", NameMismatch},
-	{"x509: certificate relies on legacy Common Name", NameMismatch},
-	{"certificate has expired or is not yet valid", Expired},
-	{"server gave HTTP response to HTTPS client", NotTLS},
-	{"does not look like a TLS handshake", NotTLS},
-	{"remote error: tls: internal error", ConnectionBroken}, // a server without a certificate
-	{"remote error: tls: unrecognized name", ConnectionBroken},
-	{"remote error: tls:", CallerRefused},
-	{"provide credentials", CallerRefused}, // HTTP 401
-	{"No agent available", NoTunnel},
-	{"proxy error from", NoTunnel},
-	{"no such host", NoSuchHost},
-	{"server misbehaving", NoSuchHost},
-	{"no route to host", NoRoute},
-	{"network is unreachable", NoRoute},
-	{"connection refused", ConnectionRefused},
-	{"i/o timeout", TimedOut},
-	{"deadline exceeded", TimedOut},
-	{"Client.Timeout", TimedOut},
-	{"handshake timeout", TimedOut},
-	{"connection reset by peer", ConnectionBroken},
-	{"broken pipe", ConnectionBroken},
-	{": EOF", ConnectionBroken},
-	{"unexpected EOF", ConnectionBroken},
-	{"http2: client conn", ConnectionBroken}, // lost, closed by force, or could not be established
-	{"http2: no cached connection", ConnectionBroken},
-	{"GOAWAY", ConnectionBroken},
-	{"server closed idle connection", ConnectionBroken},
-	{"use of closed network connection", ConnectionBroken},
-	{"could not find the requested resource", BadAnswer}, // HTTP 404
-	{"an error on the server", BadAnswer},                // HTTP 500
-	{"unable to handle the request", BadAnswer},          // HTTP 503
-	{"invalid webhook response", BadAnswer},
-	{"expected webhook response", BadAnswer},
-	{"expected response.uid", BadAnswer},
-	{"couldn't get version/kind", BadAnswer},
-	{"couldn't get resource from scheme", BadAnswer},
-	{"invalid character", BadAnswer},
+	{"no service port", diagnosis.PortMismatch},
+	{"no endpoints available for service", diagnosis.NoReadyEndpoints},
+	{"cannot route to service with ClusterIP", diagnosis.ServiceUnusable},
+	{"unsupported service type", diagnosis.ServiceUnusable},
+	{"unable to load root certificates", diagnosis.BundleUnreadable},
+	{"certificate signed by unknown authority", diagnosis.UnknownAuthority},
+	{"x509: certificate is valid for", diagnosis.NameMismatch},
+	{"x509: certificate is not valid for", diagnosis.NameMismatch},
+	{"x509: cannot validate certificate for", diagnosis.NameMismatch},
+	{"x509: certificate relies on legacy Common Name", diagnosis.NameMismatch},
+	{"certificate has expired or is not yet valid", diagnosis.Expired},
+	{"server gave HTTP response to HTTPS client", diagnosis.NotTLS},
+	{"does not look like a TLS handshake", diagnosis.NotTLS},
+	{"remote error: tls: internal error", diagnosis.ConnectionBroken}, // a server without a certificate
+	{"remote error: tls: unrecognized name", diagnosis.ConnectionBroken},
+	{"remote error: tls:", diagnosis.CallerRefused},
+	{"provide credentials", diagnosis.CallerRefused}, // HTTP 401
+	{"No agent available", diagnosis.NoTunnel},
+	{"proxy error from", diagnosis.NoTunnel},
+	{"no such host", diagnosis.NoSuchHost},
+	{"server misbehaving", diagnosis.NoSuchHost},
+	{"no route to host", diagnosis.NoRoute},
+	{"network is unreachable", diagnosis.NoRoute},
+	{"connection refused", diagnosis.ConnectionRefused},
+	{"i/o timeout", diagnosis.TimedOut},
+	{"deadline exceeded", diagnosis.TimedOut},
+	{"Client.Timeout", diagnosis.TimedOut},
+	{"handshake timeout", diagnosis.TimedOut},
+	{"connection reset by peer", diagnosis.ConnectionBroken},
+	{"broken pipe", diagnosis.ConnectionBroken},
+	{": EOF", diagnosis.ConnectionBroken},
+	{"unexpected EOF", diagnosis.ConnectionBroken},
+	{"http2: client conn", diagnosis.ConnectionBroken}, // lost, closed by force, or could not be established
+	{"http2: no cached connection", diagnosis.ConnectionBroken},
+	{"GOAWAY", diagnosis.ConnectionBroken},
+	{"server closed idle connection", diagnosis.ConnectionBroken},
+	{"use of closed network connection", diagnosis.ConnectionBroken},
+	{"could not find the requested resource", diagnosis.BadAnswer}, // HTTP 404
+	{"an error on the server", diagnosis.BadAnswer},                // HTTP 500
+	{"unable to handle the request", diagnosis.BadAnswer},          // HTTP 503
+	{"invalid webhook response", diagnosis.BadAnswer},
+	{"expected webhook response", diagnosis.BadAnswer},
+	{"expected response.uid", diagnosis.BadAnswer},
+	{"couldn't get version/kind", diagnosis.BadAnswer},
+	{"couldn't get resource from scheme", diagnosis.BadAnswer},
+	{"invalid character", diagnosis.BadAnswer},
 }
 
 // classify returns the kind of fault for the reason of a failed call.
-func classify(reason string) Code {
+func classify(reason string) diagnosis.Code {
 	if strings.Contains(reason, `service "`) && strings.HasSuffix(strings.TrimSpace(reason), `not found`) {
-		return ServiceMissing
+		return diagnosis.ServiceMissing
 	}
 	for _, s := range signs {
 		if strings.Contains(reason, s.text) {
 			return s.code
 		}
 	}
-	return Unexplained
+	return diagnosis.Unexplained
 }
 
 // codeOf is classify for an error of this process, whose type is more precise than its text.
-func codeOf(err error) Code {
+func codeOf(err error) diagnosis.Code {
 	if invalid, ok := errors.AsType[x509.CertificateInvalidError](err); ok && invalid.Reason == x509.Expired {
-		return Expired
+		return diagnosis.Expired
 	}
 	if _, ok := errors.AsType[x509.UnknownAuthorityError](err); ok {
-		return UnknownAuthority
+		return diagnosis.UnknownAuthority
 	}
 	if _, ok := errors.AsType[x509.HostnameError](err); ok {
-		return NameMismatch
+		return diagnosis.NameMismatch
 	}
 	return classify(err.Error())
 }
@@ -122,21 +124,21 @@ func parseFailure(text string) (failure, bool) {
 }
 
 // explain turns the API server's error about the canary into a finding.
-func (d *diagnosis) explain(ctx context.Context, text string) Finding {
+func (d *diagnostic) explain(ctx context.Context, text string) diagnosis.Finding {
 	f, ok := parseFailure(text)
 	canary := d.Options.WebhookName(CanaryName)
 	switch {
 	case !ok:
-		return Finding{
-			Code: Unexplained, Severity: Warning, Object: d.Options.Target.String(),
+		return diagnosis.Finding{
+			Code: diagnosis.Unexplained, Severity: diagnosis.Warning, Object: d.Options.Target.String(),
 			Message: "the API server refuses the canary before it calls this program", Evidence: text,
 			Remedy: "find the policy or quota that refuses ConfigMaps in Namespace " + d.Canary.Namespace,
 		}
 	case f.webhook != canary:
 		return d.shadowedCanary(ctx, f, text)
 	case f.denied: // not by this program, which never denies the canary
-		return Finding{
-			Code: BadAnswer, Severity: Problem, Object: d.Options.Target.String(),
+		return diagnosis.Finding{
+			Code: diagnosis.BadAnswer, Severity: diagnosis.Problem, Object: d.Options.Target.String(),
 			Message: fmt.Sprintf("something else than this program answers at %s", d.Options.Target),
 			Remedy:  d.whoAnswers(), Evidence: text,
 		}
@@ -145,10 +147,10 @@ func (d *diagnosis) explain(ctx context.Context, text string) Finding {
 }
 
 // brokenPath returns a finding about the path to this program. For a broken connection it first determines the reason.
-func (d *diagnosis) brokenPath(ctx context.Context, code Code, reason string) Finding {
-	if code == ConnectionBroken {
+func (d *diagnostic) brokenPath(ctx context.Context, code diagnosis.Code, reason string) diagnosis.Finding {
+	if code == diagnosis.ConnectionBroken {
 		if refused, evidence := d.refusesCallers(ctx); refused {
-			code = CallerRefused
+			code = diagnosis.CallerRefused
 			if evidence != "" {
 				reason += "; this process, without a client certificate, is told: " + evidence
 			}
@@ -158,45 +160,45 @@ func (d *diagnosis) brokenPath(ctx context.Context, code Code, reason string) Fi
 }
 
 // finding returns the finding about the path to this program that belongs to the code. reason is the evidence.
-func (d *diagnosis) finding(ctx context.Context, code Code, reason string) Finding {
+func (d *diagnostic) finding(ctx context.Context, code diagnosis.Code, reason string) diagnosis.Finding {
 	at := d.Options.Target.String()
-	f := Finding{Code: code, Severity: Problem, Object: at, Evidence: reason}
+	f := diagnosis.Finding{Code: code, Severity: diagnosis.Problem, Object: at, Evidence: reason}
 	say := func(message, remedy string) { f.Message, f.Remedy = message, remedy }
 	switch code {
-	case ServiceMissing:
+	case diagnosis.ServiceMissing:
 		return d.serviceMissing(reason)
-	case NoReadyEndpoints:
+	case diagnosis.NoReadyEndpoints:
 		return d.noReadyEndpoints(reason)
-	case ServiceUnusable:
+	case diagnosis.ServiceUnusable:
 		return d.serviceUnusable(reason)
-	case PortMismatch:
+	case diagnosis.PortMismatch:
 		return d.noSuchServicePort(reason)
-	case BundleUnreadable:
+	case diagnosis.BundleUnreadable:
 		say("the caBundle that is registered holds no readable certificate, so the API server cannot call", "call RegisterExtensions")
-	case UnknownAuthority, NameMismatch, Expired:
-		if code == UnknownAuthority && d.Verify != nil && d.looked && !d.untrusted {
+	case diagnosis.UnknownAuthority, diagnosis.NameMismatch, diagnosis.Expired:
+		if code == diagnosis.UnknownAuthority && d.Verify != nil && d.looked && !d.untrusted {
 			say(fmt.Sprintf("something else than this process answers at %s, with a certificate that %s does not trust", at, d.caller), d.whoAnswers())
 			break
 		}
 		say(fmt.Sprintf("%s does not trust the certificate that it is shown at %s", d.caller, at), remedyFor(code, d.serverName(), "call RegisterExtensions"))
-	case NotTLS:
+	case diagnosis.NotTLS:
 		say(fmt.Sprintf("the server at %s does not speak TLS", at), d.whoAnswers())
-	case CallerRefused:
+	case diagnosis.CallerRefused:
 		say(fmt.Sprintf("the server at %s refuses %s as a caller", at, d.caller),
 			"see that ManagerOptions.ClientCA and ClientNames are those of the certificate that the API server shows (its --admission-control-config-file)")
-	case NoTunnel:
+	case diagnosis.NoTunnel:
 		say(fmt.Sprintf("the control plane's tunnel to the nodes is down, so %s does not reach %s", d.caller, at), "see to the tunnel's agents (konnectivity-agent) on the nodes")
-	case NoSuchHost:
+	case diagnosis.NoSuchHost:
 		say(fmt.Sprintf("%s cannot resolve the name of %s", d.caller, at), d.howToName())
-	case NoRoute:
+	case diagnosis.NoRoute:
 		say(fmt.Sprintf("%s has no route to %s", d.caller, at), d.howToReach())
-	case ConnectionRefused:
+	case diagnosis.ConnectionRefused:
 		say(fmt.Sprintf("nothing listens at %s: the connection of %s was refused", at, d.caller), d.whereToListen())
-	case ConnectionBroken:
+	case diagnosis.ConnectionBroken:
 		say(fmt.Sprintf("the server at %s closes the connection before it answers", at), d.whoAnswers())
-	case TimedOut:
+	case diagnosis.TimedOut:
 		say(fmt.Sprintf("%s gets no answer from %s in time", d.caller, at), d.whyTimedOut(ctx))
-	case BadAnswer:
+	case diagnosis.BadAnswer:
 		say(fmt.Sprintf("the server at %s gives no proper answer to the canary", at), "if a rollout is in progress wait for its end, else "+d.whoAnswers())
 	default:
 		say(fmt.Sprintf("%s cannot call %s, for a reason that is not known here", d.caller, at), "see the evidence")
@@ -205,38 +207,38 @@ func (d *diagnosis) finding(ctx context.Context, code Code, reason string) Findi
 }
 
 // remedyFor returns the remedy for an untrusted certificate.
-func remedyFor(code Code, host, remedy string) string {
+func remedyFor(code diagnosis.Code, host, remedy string) string {
 	switch code {
-	case NameMismatch:
+	case diagnosis.NameMismatch:
 		return fmt.Sprintf("let the certificate be for %s: the one that is made here is, so see to ManagerOptions.Host, ServiceName and WebhookNamespace, or to the issuer of ManagerOptions.Certificates", host)
-	case Expired:
+	case diagnosis.Expired:
 		return "set the clocks of the nodes and of the control plane, and see why the certificate is not renewed (the log, or the issuer of ManagerOptions.Certificates)"
 	}
 	return remedy
 }
 
-func (d *diagnosis) howToName() string {
+func (d *diagnostic) howToName() string {
 	if d.serviceMode() {
 		return fmt.Sprintf("let the externalName of %s be a name that the control plane resolves", d.service())
 	}
 	return "set ManagerOptions.Host to a name or an address that the control plane resolves; it mostly does not know the names of the cluster's own DNS"
 }
 
-func (d *diagnosis) whoAnswers() string {
+func (d *diagnostic) whoAnswers() string {
 	if d.serviceMode() {
 		return fmt.Sprintf("see that the selector of %s takes in the pods of this program alone, and that its targetPort is their webhook port", d.service())
 	}
 	return "find the process that listens there, and set ManagerOptions.Host and Port to where the API server reaches this program"
 }
 
-func (d *diagnosis) whereToListen() string {
+func (d *diagnostic) whereToListen() string {
 	if d.serviceMode() {
 		return fmt.Sprintf("see that the pods behind %s run and listen on its targetPort%s", d.service(), d.listeningHere())
 	}
 	return "see that this program runs, and set ManagerOptions.Host and Port to where the API server reaches it" + d.listeningHere()
 }
 
-func (d *diagnosis) listeningHere() string {
+func (d *diagnostic) listeningHere() string {
 	if d.Listen == "" {
 		return ""
 	}
@@ -245,7 +247,7 @@ func (d *diagnosis) listeningHere() string {
 
 // openPort returns the port that must be open towards the nodes. It is the pods' port, to which a packet is addressed
 // after the Service.
-func (d *diagnosis) openPort() int32 {
+func (d *diagnostic) openPort() int32 {
 	if d.serviceMode() {
 		if port := d.backend.podPort(d.Options.Target.Port); port != 0 {
 			return port
@@ -257,7 +259,7 @@ func (d *diagnosis) openPort() int32 {
 	return d.Options.Target.Port
 }
 
-func (d *diagnosis) howToReach() string {
+func (d *diagnostic) howToReach() string {
 	where := d.Options.Target.Host
 	if d.serviceMode() {
 		where = "the nodes"
@@ -266,7 +268,7 @@ func (d *diagnosis) howToReach() string {
 }
 
 // whyTimedOut distinguishes a firewall from a hanging process by connecting from this process.
-func (d *diagnosis) whyTimedOut(ctx context.Context) string {
+func (d *diagnostic) whyTimedOut(ctx context.Context) string {
 	if !d.canProbe() {
 		return d.howToReach()
 	}

@@ -9,11 +9,13 @@ import (
 	"strings"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+
+	"code.cloudfoundry.org/eirinix/diagnosis"
 )
 
 // others finds webhooks of other programs that reject the same objects because their server is missing. Users tend to
 // blame the webhook that they know.
-func (d *diagnosis) others(ctx context.Context) {
+func (d *diagnostic) others(ctx context.Context) {
 	seen := map[string]string{}
 	for _, k := range d.bothKinds() {
 		all, err := within(ctx, d.timeout(), k.list)
@@ -32,7 +34,7 @@ func (d *diagnosis) others(ctx context.Context) {
 	}
 }
 
-func (d *diagnosis) shadow(ctx context.Context, h hook, seen map[string]string) {
+func (d *diagnostic) shadow(ctx context.Context, h hook, seen map[string]string) {
 	service := h.ClientConfig.Service
 	if h.ignores() || service == nil || !d.sameObjects(h) {
 		return
@@ -51,13 +53,13 @@ func (d *diagnosis) shadow(ctx context.Context, h hook, seen map[string]string) 
 	}
 	f := d.shadowed(h, fmt.Sprintf("its %s %s", address, why), "")
 	if !matchesAll(h) {
-		f.Severity = Warning // perhaps not for the same objects
+		f.Severity = diagnosis.Warning // perhaps not for the same objects
 	}
 	d.add(f)
 }
 
 // sameObjects reports whether a webhook is called for some of the objects that ours are called for.
-func (d *diagnosis) sameObjects(h hook) bool {
+func (d *diagnostic) sameObjects(h hook) bool {
 	for _, e := range d.Entries {
 		for _, ours := range e.Rules {
 			if e.Name != CanaryName && slices.ContainsFunc(h.Rules, func(theirs admissionregistrationv1.RuleWithOperations) bool { return overlap(ours, theirs) }) {
@@ -73,14 +75,14 @@ func matchesAll(h hook) bool {
 }
 
 // dead returns the reason why no pod can answer behind a Service. It is empty if a pod might.
-func (d *diagnosis) dead(ctx context.Context, s *admissionregistrationv1.ServiceReference) string {
+func (d *diagnostic) dead(ctx context.Context, s *admissionregistrationv1.ServiceReference) string {
 	b, err := within(ctx, d.timeout(), func(ctx context.Context) (backend, error) { return look(ctx, d.Clients, s.Namespace, s.Name) })
 	if err != nil {
-		d.noteMissingRight(err, Right{Resource: "services", Verb: "get", Namespace: s.Namespace, Name: s.Name})
+		d.noteMissingRight(err, diagnosis.Right{Resource: "services", Verb: "get", Namespace: s.Namespace, Name: s.Name})
 		return ""
 	}
 	if b.slicesErr != nil {
-		d.noteMissingRight(b.slicesErr, Right{Group: "discovery.k8s.io", Resource: "endpointslices", Verb: "list", Namespace: s.Namespace})
+		d.noteMissingRight(b.slicesErr, diagnosis.Right{Group: "discovery.k8s.io", Resource: "endpointslices", Verb: "list", Namespace: s.Namespace})
 		return ""
 	}
 	port := int32(443)
@@ -102,16 +104,16 @@ func (d *diagnosis) dead(ctx context.Context, s *admissionregistrationv1.Service
 	return ""
 }
 
-func (d *diagnosis) shadowed(h hook, why, evidence string) Finding {
-	return Finding{
-		Code: Shadowed, Severity: Problem, Object: h.String(), Evidence: evidence,
+func (d *diagnostic) shadowed(h hook, why, evidence string) diagnosis.Finding {
+	return diagnosis.Finding{
+		Code: diagnosis.Shadowed, Severity: diagnosis.Problem, Object: h.String(), Evidence: evidence,
 		Message: fmt.Sprintf("%s, which is not of this program, fails for objects that this program is called for: %s", h, why),
 		Remedy:  fmt.Sprintf("repair it, or remove it with kubectl delete %s %s if its program is gone", strings.ToLower(h.kind), h.configuration),
 	}
 }
 
 // shadowedCanary returns the finding for a canary that another webhook received before ours.
-func (d *diagnosis) shadowedCanary(ctx context.Context, f failure, text string) Finding {
+func (d *diagnostic) shadowedCanary(ctx context.Context, f failure, text string) diagnosis.Finding {
 	h, found := d.findHook(ctx, f.webhook)
 	if found && slices.ContainsFunc(d.kinds(), func(k kindOf) bool { return k.kind == h.kind && k.name == h.configuration }) {
 		return d.brokenPath(ctx, classify(f.reason), f.reason) // one of ours that is called for everything
@@ -121,8 +123,8 @@ func (d *diagnosis) shadowedCanary(ctx context.Context, f failure, text string) 
 	}
 	d.inconclusive = fmt.Sprintf("the webhook %s is called before", f.webhook)
 	if f.denied {
-		return Finding{
-			Code: Shadowed, Severity: Warning, Object: h.String(), Evidence: text,
+		return diagnosis.Finding{
+			Code: diagnosis.Shadowed, Severity: diagnosis.Warning, Object: h.String(), Evidence: text,
 			Message: fmt.Sprintf("%s refuses the canary before this program is called", h),
 			Remedy:  fmt.Sprintf("let it admit ConfigMaps with the label %s in Namespace %s", CanaryLabel, d.Canary.Namespace),
 		}
@@ -135,7 +137,7 @@ func (d *diagnosis) shadowedCanary(ctx context.Context, f failure, text string) 
 }
 
 // findHook returns the entry of that name, with its configuration.
-func (d *diagnosis) findHook(ctx context.Context, name string) (hook, bool) {
+func (d *diagnostic) findHook(ctx context.Context, name string) (hook, bool) {
 	for _, k := range d.bothKinds() {
 		all, err := within(ctx, d.timeout(), k.list)
 		if err != nil {

@@ -9,7 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"code.cloudfoundry.org/eirinix/internal/diagnose"
+	"code.cloudfoundry.org/eirinix/diagnosis"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
@@ -64,7 +64,7 @@ var _ = Describe("A diagnosis of other webhooks", Label("api-server"), func() {
 		name := register(ctx, func(w *admissionregistrationv1.MutatingWebhook) {
 			w.ClientConfig = admissionregistrationv1.WebhookClientConfig{URL: &dead}
 		})
-		Eventually(d.run).WithContext(ctx).WithTimeout(patience).Should(haveOneProblem(diagnose.Shadowed,
+		Eventually(d.run).WithContext(ctx).WithTimeout(patience).Should(haveOneProblem(diagnosis.Shadowed,
 			ContainSubstring("webhook first.example.org of MutatingWebhookConfiguration "+name), ContainSubstring("connection refused"), ContainSubstring("kubectl delete mutatingwebhookconfiguration "+name)))
 	}, SpecTimeout(2*patience))
 
@@ -75,9 +75,9 @@ var _ = Describe("A diagnosis of other webhooks", Label("api-server"), func() {
 		register(ctx, func(w *admissionregistrationv1.MutatingWebhook) {
 			w.ClientConfig = admissionregistrationv1.WebhookClientConfig{URL: &url, CABundle: policy.authority.CertificatePEM}
 		})
-		var r diagnose.Report
-		Eventually(func() []diagnose.Code { r = d.run(ctx); return codes(r) }).WithTimeout(patience).
-			Should(Equal([]diagnose.Code{diagnose.Shadowed, diagnose.ReachedFromHere}))
+		var r diagnosis.Report
+		Eventually(func() []diagnosis.Code { r = d.run(ctx); return codes(r) }).WithTimeout(patience).
+			Should(Equal([]diagnosis.Code{diagnosis.Shadowed, diagnosis.ReachedFromHere}))
 		Expect(r.Err()).NotTo(HaveOccurred())
 		Expect(r.String()).To(And(ContainSubstring("first.example.org"), ContainSubstring("refuses the canary"), ContainSubstring("not today")))
 	}, SpecTimeout(2*patience))
@@ -92,8 +92,8 @@ var _ = Describe("A diagnosis of other webhooks", Label("api-server"), func() {
 				admitsNoPod(ctx)
 			}
 			r := d.run(ctx)
-			Expect(r).To(haveOneProblem(diagnose.Shadowed, ContainSubstring("MutatingWebhookConfiguration "+name), ContainSubstring("its Service "+d.Canary.Namespace+"/gone, port 443 "+why)))
-			Expect(codes(r)).To(ContainElement(diagnose.Reached), "and ours is well")
+			Expect(r).To(haveOneProblem(diagnosis.Shadowed, ContainSubstring("MutatingWebhookConfiguration "+name), ContainSubstring("its Service "+d.Canary.Namespace+"/gone, port 443 "+why)))
+			Expect(codes(r)).To(ContainElement(diagnosis.Reached), "and ours is well")
 		},
 		Entry("without Service", nil, "does not exist", SpecTimeout(2*patience)),
 		Entry("without port", []corev1.ServiceSpec{clusterIP(8443, 8443)}, "does not exist on that Service", SpecTimeout(2*patience)),
@@ -103,7 +103,7 @@ var _ = Describe("A diagnosis of other webhooks", Label("api-server"), func() {
 	DescribeTable("says nothing of one that",
 		func(ctx SpecContext, edit func(*admissionregistrationv1.MutatingWebhook)) {
 			register(ctx, func(w *admissionregistrationv1.MutatingWebhook) { onlyPods(w); edit(w) })
-			Expect(codes(d.run(ctx))).To(Equal([]diagnose.Code{diagnose.Well}))
+			Expect(codes(d.run(ctx))).To(Equal([]diagnosis.Code{diagnosis.Well}))
 		},
 		Entry("ignores failures", func(w *admissionregistrationv1.MutatingWebhook) {
 			w.FailurePolicy = new(admissionregistrationv1.Ignore)
@@ -120,7 +120,7 @@ var _ = Describe("A diagnosis of other webhooks", Label("api-server"), func() {
 	It("looks for none unless it is asked to", func(ctx SpecContext) {
 		register(ctx, onlyPods)
 		d.Others = false
-		Expect(codes(d.run(ctx))).To(Equal([]diagnose.Code{diagnose.Well}))
+		Expect(codes(d.run(ctx))).To(Equal([]diagnosis.Code{diagnosis.Well}))
 	}, SpecTimeout(patience))
 
 	It("only warns of one that may be for other objects", func(ctx SpecContext) {
@@ -130,7 +130,7 @@ var _ = Describe("A diagnosis of other webhooks", Label("api-server"), func() {
 		})
 		r := d.run(ctx)
 		Expect(r.Err()).NotTo(HaveOccurred())
-		Expect(codes(r)).To(Equal([]diagnose.Code{diagnose.Shadowed, diagnose.Well}))
+		Expect(codes(r)).To(Equal([]diagnosis.Code{diagnosis.Shadowed, diagnosis.Well}))
 	}, SpecTimeout(patience))
 
 	It("does not take an entry of ours for another's", func(ctx SpecContext) {
@@ -142,6 +142,6 @@ var _ = Describe("A diagnosis of other webhooks", Label("api-server"), func() {
 		d.Entries = append(webhookconf.Group([]webhookconf.Step{step}), d.Canary.Entry())
 		d.register(ctx)
 		Expect(d.server.Close()).To(Succeed())
-		Eventually(d.run).WithContext(ctx).WithTimeout(patience).Should(haveOneProblem(diagnose.NothingListens, ContainSubstring("connection refused")))
+		Eventually(d.run).WithContext(ctx).WithTimeout(patience).Should(haveOneProblem(diagnosis.NothingListens, ContainSubstring("connection refused")))
 	}, SpecTimeout(2*patience))
 })

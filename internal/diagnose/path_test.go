@@ -2,6 +2,7 @@ package diagnose_test
 
 import (
 	"crypto/tls"
+	"errors"
 	"net"
 	"net/http"
 	"strings"
@@ -15,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
+	"code.cloudfoundry.org/eirinix/diagnosis"
 	"code.cloudfoundry.org/eirinix/internal/diagnose"
 	"code.cloudfoundry.org/eirinix/internal/serving"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
@@ -27,7 +29,7 @@ var _ = Describe("A diagnosis of the path", Label("api-server"), func() {
 			d.register(ctx)
 			r := d.run(ctx)
 			Expect(r.Err()).NotTo(HaveOccurred())
-			Expect(codes(r)).To(Equal([]diagnose.Code{diagnose.Well}))
+			Expect(codes(r)).To(Equal([]diagnosis.Code{diagnosis.Well}))
 			Expect(r.String()).To(MatchRegexp(`^note Well: all is well: the API server's call to https://127.0.0.1:\d+ came through in \S+, answered by pod-1\n$`))
 		}, SpecTimeout(patience))
 
@@ -35,7 +37,7 @@ var _ = Describe("A diagnosis of the path", Label("api-server"), func() {
 			d := newDeployment(ctx)
 			d.behind(ctx, toLoopback())
 			d.register(ctx)
-			Expect(codes(d.run(ctx))).To(Equal([]diagnose.Code{diagnose.Well}))
+			Expect(codes(d.run(ctx))).To(Equal([]diagnosis.Code{diagnosis.Well}))
 		}, SpecTimeout(patience))
 
 		It("says so for a program that only validates", func(ctx SpecContext) {
@@ -43,7 +45,7 @@ var _ = Describe("A diagnosis of the path", Label("api-server"), func() {
 			d.Canary.Validating = true
 			d.Entries = append(webhookconf.Group([]webhookconf.Step{podStep(true)}), d.Canary.Entry())
 			d.register(ctx)
-			Expect(codes(d.run(ctx))).To(Equal([]diagnose.Code{diagnose.Well}))
+			Expect(codes(d.run(ctx))).To(Equal([]diagnosis.Code{diagnosis.Well}))
 		}, SpecTimeout(patience))
 
 		It("says so though the ConfigMap is refused afterwards", func(ctx SpecContext) {
@@ -53,7 +55,7 @@ var _ = Describe("A diagnosis of the path", Label("api-server"), func() {
 				Spec:       corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{"count/configmaps": {}}},
 			}, metav1.CreateOptions{}))
 			d.register(ctx)
-			Expect(codes(d.run(ctx))).To(Equal([]diagnose.Code{diagnose.Well}))
+			Expect(codes(d.run(ctx))).To(Equal([]diagnosis.Code{diagnosis.Well}))
 		}, SpecTimeout(patience))
 	})
 
@@ -62,7 +64,7 @@ var _ = Describe("A diagnosis of the path", Label("api-server"), func() {
 		d.register(ctx)
 		d.awaitCalls(ctx)
 		Expect(d.server.Close()).To(Succeed())
-		Expect(d.run(ctx)).To(haveOneProblem(diagnose.NothingListens))
+		Expect(d.run(ctx)).To(haveOneProblem(diagnosis.NothingListens))
 
 		create := func(labels map[string]string, dryRun ...string) error {
 			_, err := admin().CoreV1().ConfigMaps(d.Canary.Namespace).Create(ctx,
@@ -83,14 +85,14 @@ var _ = Describe("A diagnosis of the path", Label("api-server"), func() {
 		d := newDeployment(ctx)
 		Expect(d.server.Close()).To(Succeed())
 		d.register(ctx)
-		Expect(d.run(ctx)).To(haveOneProblem(diagnose.NothingListens, ContainSubstring(d.Listen), ContainSubstring("connection refused")))
+		Expect(d.run(ctx)).To(haveOneProblem(diagnosis.NothingListens, ContainSubstring(d.Listen), ContainSubstring("connection refused")))
 	}, SpecTimeout(patience))
 
 	It("says that a connection is refused", func(ctx SpecContext) {
 		d := newDeployment(ctx)
 		d.Options.Target.Port, d.Listen = freePort(), ""
 		d.register(ctx)
-		Expect(d.run(ctx)).To(haveOneProblem(diagnose.ConnectionRefused, ContainSubstring("connection refused"), ContainSubstring("ManagerOptions.Host and Port")))
+		Expect(d.run(ctx)).To(haveOneProblem(diagnosis.ConnectionRefused, ContainSubstring("connection refused"), ContainSubstring("ManagerOptions.Host and Port")))
 	}, SpecTimeout(patience))
 
 	DescribeTable("says that calls arrive at another port than the one listened on",
@@ -101,7 +103,7 @@ var _ = Describe("A diagnosis of the path", Label("api-server"), func() {
 			}
 			d.Options.Target.Port = freePort()
 			d.register(ctx)
-			Expect(d.run(ctx)).To(haveOneProblem(diagnose.PortMismatch, And(
+			Expect(d.run(ctx)).To(haveOneProblem(diagnosis.PortMismatch, And(
 				ContainSubstring("arrive at port "+itoa(d.Options.Target.Port)), ContainSubstring("ManagerOptions.Port to "+itoa(d.port())), ContainSubstring("connection refused"))))
 		},
 		Entry("in URL mode", false, SpecTimeout(patience)),
@@ -113,7 +115,7 @@ var _ = Describe("A diagnosis of the path", Label("api-server"), func() {
 		hole := newBlackhole()
 		d.Options.Target.Port, d.Listen = hole, ""
 		d.register(ctx)
-		Expect(d.run(ctx)).To(haveOneProblem(diagnose.TimedOut, ContainSubstring("TCP port "+itoa(hole)), ContainSubstring("this process gets no answer either")))
+		Expect(d.run(ctx)).To(haveOneProblem(diagnosis.TimedOut, ContainSubstring("TCP port "+itoa(hole)), ContainSubstring("this process gets no answer either")))
 	}, SpecTimeout(2*patience))
 
 	It("says that only the API server gets no answer", func(ctx SpecContext) {
@@ -126,7 +128,7 @@ var _ = Describe("A diagnosis of the path", Label("api-server"), func() {
 		d.serve(h)
 		d.Options.Target.Port, d.Listen = d.port(), d.listener.Addr().String()
 		d.register(ctx)
-		Expect(d.run(ctx)).To(haveOneProblem(diagnose.TimedOut, ContainSubstring("this process gets one, so allow TCP port "+itoa(d.port()))))
+		Expect(d.run(ctx)).To(haveOneProblem(diagnosis.TimedOut, ContainSubstring("this process gets one, so allow TCP port "+itoa(d.port()))))
 	}, SpecTimeout(2*patience))
 
 	It("says that the program hangs", func(ctx SpecContext) {
@@ -135,14 +137,14 @@ var _ = Describe("A diagnosis of the path", Label("api-server"), func() {
 		d.serve(h)
 		d.Options.Target.Port, d.Listen = d.port(), d.listener.Addr().String()
 		d.register(ctx)
-		Expect(d.run(ctx)).To(haveOneProblem(diagnose.TimedOut, ContainSubstring("it shakes hands and says nothing")))
+		Expect(d.run(ctx)).To(haveOneProblem(diagnosis.TimedOut, ContainSubstring("it shakes hands and says nothing")))
 	}, SpecTimeout(2*patience))
 
 	It("says that the caBundle is of another CA", func(ctx SpecContext) {
 		d := newDeployment(ctx)
 		d.Options.CABundle = newCA().CertificatePEM
 		d.register(ctx)
-		Expect(d.run(ctx)).To(haveOneProblem(diagnose.UnknownAuthority, And(
+		Expect(d.run(ctx)).To(haveOneProblem(diagnosis.UnknownAuthority, And(
 			ContainSubstring("does not verify against the caBundle"), ContainSubstring("failed to call webhook"), ContainSubstring("RegisterExtensions"))))
 	}, SpecTimeout(patience))
 
@@ -153,20 +155,20 @@ var _ = Describe("A diagnosis of the path", Label("api-server"), func() {
 		serveTLS(l, d.handler(), &tls.Config{Certificates: []tls.Certificate{*foreign}})
 		d.Options.Target.Port = portOf(l)
 		d.register(ctx)
-		Expect(d.run(ctx)).To(haveOneProblem(diagnose.UnknownAuthority, ContainSubstring("something else than this process answers")))
+		Expect(d.run(ctx)).To(haveOneProblem(diagnosis.UnknownAuthority, ContainSubstring("something else than this process answers")))
 	}, SpecTimeout(patience))
 
 	It("says that the certificate is for other names", func(ctx SpecContext) {
 		d := newDeploymentWith(ctx, serving.NewLeaf([]string{"hooks.example.org"}, 0, nil))
 		d.register(ctx)
-		Expect(d.run(ctx)).To(haveOneProblem(diagnose.NameMismatch, ContainSubstring("let the certificate be for 127.0.0.1"), ContainSubstring("x509")))
+		Expect(d.run(ctx)).To(haveOneProblem(diagnosis.NameMismatch, ContainSubstring("let the certificate be for 127.0.0.1"), ContainSubstring("x509")))
 	}, SpecTimeout(patience))
 
 	It("says that the certificate has expired", func(ctx SpecContext) {
 		long := func() time.Time { return time.Now().Add(-20 * 24 * time.Hour) } // the clock is behind, so the program itself is content
 		d := newDeploymentWith(ctx, serving.NewLeaf([]string{"127.0.0.1"}, 24*time.Hour, long))
 		d.register(ctx)
-		Expect(d.run(ctx)).To(haveOneProblem(diagnose.Expired, ContainSubstring("clocks"), ContainSubstring("has expired or is not yet valid")))
+		Expect(d.run(ctx)).To(haveOneProblem(diagnosis.Expired, ContainSubstring("clocks"), ContainSubstring("has expired or is not yet valid")))
 	}, SpecTimeout(patience))
 
 	It("says that what answers speaks no TLS", func(ctx SpecContext) {
@@ -177,7 +179,7 @@ var _ = Describe("A diagnosis of the path", Label("api-server"), func() {
 		DeferCleanup(plain.Close)
 		d.Options.Target.Port, d.Listen = portOf(l), ""
 		d.register(ctx)
-		Expect(d.run(ctx)).To(haveOneProblem(diagnose.NotTLS))
+		Expect(d.run(ctx)).To(haveOneProblem(diagnosis.NotTLS))
 	}, SpecTimeout(patience))
 
 	It("says that a client certificate is asked for", func(ctx SpecContext) {
@@ -186,7 +188,7 @@ var _ = Describe("A diagnosis of the path", Label("api-server"), func() {
 		serveTLS(l, d.handler(), &tls.Config{GetCertificate: d.leaf.GetCertificate, ClientAuth: tls.RequireAnyClientCert})
 		d.Options.Target.Port, d.Listen = portOf(l), ""
 		d.register(ctx)
-		Expect(d.run(ctx)).To(haveOneProblem(diagnose.CallerRefused, ContainSubstring("ManagerOptions.ClientCA")))
+		Expect(d.run(ctx)).To(haveOneProblem(diagnosis.CallerRefused, ContainSubstring("ManagerOptions.ClientCA")))
 	}, SpecTimeout(patience))
 
 	It("says that what answers hangs up", func(ctx SpecContext) {
@@ -204,7 +206,7 @@ var _ = Describe("A diagnosis of the path", Label("api-server"), func() {
 		}()
 		d.Options.Target.Port, d.Listen = portOf(l), ""
 		d.register(ctx)
-		Expect(d.run(ctx)).To(haveOneProblem(diagnose.ConnectionBroken))
+		Expect(d.run(ctx)).To(haveOneProblem(diagnosis.ConnectionBroken))
 	}, SpecTimeout(patience))
 
 	DescribeTable("says that what answers is not this webhook",
@@ -217,7 +219,7 @@ var _ = Describe("A diagnosis of the path", Label("api-server"), func() {
 			d.serve(h)
 			d.Options.Target.Port, d.Listen = d.port(), d.listener.Addr().String()
 			d.register(ctx)
-			Expect(d.run(ctx)).To(haveOneProblem(diagnose.BadAnswer))
+			Expect(d.run(ctx)).To(haveOneProblem(diagnosis.BadAnswer))
 		},
 		Entry("404", http.StatusNotFound, "404 page not found", SpecTimeout(patience)),
 		Entry("500", http.StatusInternalServerError, "oops", SpecTimeout(patience)),
@@ -232,13 +234,13 @@ var _ = Describe("A diagnosis of the path", Label("api-server"), func() {
 		// Go's resolver does not ask anybody for a label that is too long.
 		d.behind(ctx, corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: strings.Repeat("x", 64) + ".invalid"})
 		d.register(ctx)
-		Expect(d.run(ctx)).To(haveOneProblem(diagnose.NoSuchHost))
+		Expect(d.run(ctx)).To(haveOneProblem(diagnosis.NoSuchHost))
 	}, SpecTimeout(patience))
 
 	It("says that it is the API server that does not answer this process", func(ctx SpecContext) {
 		d := newDeployment(ctx)
 		d.Clients = clientsFor(&rest.Config{Host: "https://127.0.0.1:" + itoa(freePort())})
-		Expect(d.run(ctx)).To(haveOneProblem(diagnose.APIServerUnreachable, ContainSubstring("kubeconfig")))
+		Expect(d.run(ctx)).To(haveOneProblem(diagnosis.APIServerUnreachable, ContainSubstring("kubeconfig")))
 	}, SpecTimeout(patience))
 
 	It("looks from this process where the API server ignores failures", func(ctx SpecContext) {
@@ -247,13 +249,13 @@ var _ = Describe("A diagnosis of the path", Label("api-server"), func() {
 		d.register(ctx, func(w *admissionregistrationv1.MutatingWebhook) {
 			w.FailurePolicy = new(admissionregistrationv1.Ignore)
 		})
-		Expect(d.run(ctx)).To(haveOneProblem(diagnose.ConnectionRefused, ContainSubstring("the connection of this process was refused")))
+		Expect(d.run(ctx)).To(haveOneProblem(diagnosis.ConnectionRefused, ContainSubstring("the connection of this process was refused")))
 
 		d = newDeployment(ctx)
 		d.register(ctx, func(w *admissionregistrationv1.MutatingWebhook) {
 			w.FailurePolicy = new(admissionregistrationv1.Ignore)
 		})
-		Expect(codes(d.run(ctx))).To(Equal([]diagnose.Code{diagnose.Well}), "the warning shows as much as with Fail")
+		Expect(codes(d.run(ctx))).To(Equal([]diagnosis.Code{diagnosis.Well}), "the warning shows as much as with Fail")
 	}, SpecTimeout(patience))
 
 	It("looks from this process without a canary", func(ctx SpecContext) {
@@ -263,7 +265,13 @@ var _ = Describe("A diagnosis of the path", Label("api-server"), func() {
 		d.register(ctx)
 		r := d.run(ctx)
 		Expect(r.Err()).NotTo(HaveOccurred())
-		Expect(codes(r)).To(Equal([]diagnose.Code{diagnose.ReachedFromHere}))
+		Expect(codes(r)).To(Equal([]diagnosis.Code{diagnosis.ReachedFromHere}))
 		Expect(r.String()).To(ContainSubstring("because no canary was asked for"))
 	}, SpecTimeout(patience))
+})
+
+var _ = Describe("A diagnosis that could not begin", func() {
+	It("is a problem", func() {
+		Expect(diagnose.Failed(errors.New("no kubeconfig found")).Err()).To(MatchError("NotBegun: no kubeconfig found"))
+	})
 })

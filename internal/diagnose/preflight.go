@@ -20,6 +20,7 @@ import (
 	authorizationv1client "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"code.cloudfoundry.org/eirinix/diagnosis"
 	"code.cloudfoundry.org/eirinix/internal/cluster"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
@@ -29,17 +30,17 @@ const reviewsAtOnce = 16
 
 // Access is the API server's answer to a list of rights. The zero Access has no answers, and allows everything.
 type Access struct {
-	Granted []Right
-	Missing []Right
-	Unknown []Right // the rights without an answer
-	Reason  error   // why a right is unknown; nil if none is
+	Granted []diagnosis.Right
+	Missing []diagnosis.Right
+	Unknown []diagnosis.Right // the rights without an answer
+	Reason  error             // why a right is unknown; nil if none is
 }
 
 // Allows reports whether the right was requested and is granted, or whether the API server did not answer. A right to
 // create has no name: RBAC cannot restrict it to one.
-func (a Access) Allows(r Right) bool {
-	has := func(rights []Right) bool {
-		return slices.ContainsFunc(rights, func(o Right) bool { return o.reviewed() == r.reviewed() })
+func (a Access) Allows(r diagnosis.Right) bool {
+	has := func(rights []diagnosis.Right) bool {
+		return slices.ContainsFunc(rights, func(o diagnosis.Right) bool { return reviewed(o) == reviewed(r) })
 	}
 	if len(a.Granted)+len(a.Missing)+len(a.Unknown) == 0 {
 		return true
@@ -57,19 +58,19 @@ func (a Access) Err() error {
 }
 
 // MissingError lists the missing rights. Manifest returns the objects that grant them.
-type MissingError struct{ Rights []Right }
+type MissingError struct{ Rights []diagnosis.Right }
 
 func (e *MissingError) Error() string { return "these rights are missing: " + sentence(e.Rights) }
 
 // Check asks the API server which of the rights the caller has. Duplicate rights are requested once. Every user can ask
 // unless the cluster's administrator has forbidden it, in which case all rights are unknown. The error is the cause of
 // ctx, if ctx has ended.
-func Check(ctx context.Context, reviews authorizationv1client.SelfSubjectAccessReviewInterface, rights []Right) (Access, error) {
-	answers := map[Right]*answer{}
+func Check(ctx context.Context, reviews authorizationv1client.SelfSubjectAccessReviewInterface, rights []diagnosis.Right) (Access, error) {
+	answers := map[diagnosis.Right]*answer{}
 	var group errgroup.Group
 	group.SetLimit(reviewsAtOnce)
 	for _, right := range rights {
-		question := right.reviewed()
+		question := reviewed(right)
 		if answers[question] != nil {
 			continue
 		}
@@ -85,13 +86,13 @@ func Check(ctx context.Context, reviews authorizationv1client.SelfSubjectAccessR
 		return Access{}, fmt.Errorf("asking for rights: %w", context.Cause(ctx))
 	}
 	var a Access
-	seen := map[Right]bool{}
+	seen := map[diagnosis.Right]bool{}
 	for _, right := range rights {
 		if seen[right] {
 			continue
 		}
 		seen[right] = true
-		switch answer := answers[right.reviewed()]; {
+		switch answer := answers[reviewed(right)]; {
 		case answer.err != nil:
 			a.Unknown, a.Reason = append(a.Unknown, right), answer.err
 		case answer.allowed:
@@ -108,12 +109,13 @@ type answer struct {
 	err     error
 }
 
-func ask(ctx context.Context, reviews authorizationv1client.SelfSubjectAccessReviewInterface, r Right) answer {
+func ask(ctx context.Context, reviews authorizationv1client.SelfSubjectAccessReviewInterface, r diagnosis.Right) answer {
 	if ctx.Err() != nil {
 		return answer{err: context.Cause(ctx)}
 	}
+	resource, subresource, _ := strings.Cut(r.Resource, "/")
 	attributes := &authorizationv1.ResourceAttributes{
-		Group: r.Group, Resource: r.Resource, Subresource: r.Subresource, Verb: r.Verb, Namespace: r.Namespace, Name: r.Name,
+		Group: r.Group, Resource: resource, Subresource: subresource, Verb: r.Verb, Namespace: r.Namespace, Name: r.Name,
 	}
 	review, err := reviews.Create(ctx, &authorizationv1.SelfSubjectAccessReview{
 		Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: attributes},
@@ -130,13 +132,13 @@ type Preflight struct {
 	Grants string // the manifest that would grant the missing rights; empty if none is missing
 
 	known  Access
-	asked  []Right
-	access func(context.Context, ...Right) (Access, error)
+	asked  []diagnosis.Right
+	access func(context.Context, ...diagnosis.Right) (Access, error)
 }
 
 // NewPreflight asks for the wanted rights. Without an answer, no right is known to be missing.
-func NewPreflight(ctx context.Context, clients cluster.Clients, wanted []Right) *Preflight {
-	p := &Preflight{asked: wanted, access: func(ctx context.Context, rights ...Right) (Access, error) {
+func NewPreflight(ctx context.Context, clients cluster.Clients, wanted []diagnosis.Right) *Preflight {
+	p := &Preflight{asked: wanted, access: func(ctx context.Context, rights ...diagnosis.Right) (Access, error) {
 		return Check(ctx, clients.AuthorizationV1().SelfSubjectAccessReviews(), rights)
 	}}
 	p.known, _ = p.access(ctx, wanted...)
@@ -158,7 +160,7 @@ func (p *Preflight) Log(ctx context.Context, clients cluster.Clients, log logr.L
 
 // Events reports whether this process can create Events.
 func (p *Preflight) Events() bool {
-	return !slices.ContainsFunc(p.known.Missing, func(r Right) bool { return r.Resource == "events" })
+	return !slices.ContainsFunc(p.known.Missing, func(r diagnosis.Right) bool { return r.Resource == "events" })
 }
 
 // Followed returns the objects, each with a function that returns its rights: first from the answer at the start, then
@@ -182,8 +184,8 @@ func (p *Preflight) Followed(objects ...client.Object) (all []cluster.Followed) 
 }
 
 // rightsOn returns the rights to get, list and watch an object.
-func rightsOn(o client.Object) []Right {
-	r := Right{Namespace: o.GetNamespace(), Name: o.GetName()}
+func rightsOn(o client.Object) []diagnosis.Right {
+	r := diagnosis.Right{Namespace: o.GetNamespace(), Name: o.GetName()}
 	switch o.(type) {
 	case *coordinationv1.Lease:
 		r.Group, r.Resource = coordinationv1.GroupName, "leases"
@@ -196,7 +198,7 @@ func rightsOn(o client.Object) []Right {
 	default:
 		r.Group, r.Resource = admissionregistrationv1.GroupName, webhookconf.Validating.Resource
 	}
-	var all []Right
+	var all []diagnosis.Right
 	for _, verb := range []string{"get", "list", "watch"} {
 		r.Verb = verb
 		all = append(all, r)

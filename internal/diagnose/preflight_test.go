@@ -24,6 +24,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 	"sigs.k8s.io/yaml"
 
+	"code.cloudfoundry.org/eirinix/diagnosis"
 	"code.cloudfoundry.org/eirinix/internal/diagnose"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
@@ -52,21 +53,21 @@ var _ = Describe("A pre-flight", func() {
 		var (
 			namespace, name string
 			config          *rest.Config
-			needed          []diagnose.Right
+			needed          []diagnosis.Right
 		)
 		BeforeEach(func(ctx SpecContext) {
 			namespace = newNamespace(ctx)
 			name = "user-" + namespace
 			config = must(controlPlane.User(name))
-			needed = []diagnose.Right{
+			needed = []diagnosis.Right{
 				{Resource: "secrets", Verb: "get", Namespace: namespace, Name: "certificate"},
 				{Resource: "secrets", Verb: "create", Namespace: namespace, Name: "certificate"},
 				{Resource: "secrets", Verb: "watch", Namespace: namespace, Name: "certificate"},
-				{Resource: "pods", Subresource: "eviction", Verb: "create", Namespace: namespace},
+				{Resource: "pods/eviction", Verb: "create", Namespace: namespace},
 				{Group: "admissionregistration.k8s.io", Resource: webhookconf.Mutating.Resource, Verb: "update", Name: namespace + "-mutating-hook"},
 			}
 		})
-		missing := func(ctx context.Context) []diagnose.Right {
+		missing := func(ctx context.Context) []diagnosis.Right {
 			GinkgoHelper()
 			access := must(diagnose.Check(ctx, clientsFor(config).AuthorizationV1().SelfSubjectAccessReviews(), needed))
 			Expect(access.Unknown).To(BeEmpty())
@@ -90,7 +91,7 @@ var _ = Describe("A pre-flight", func() {
 			Eventually(missing).WithContext(ctx).WithTimeout(patience).Should(Equal(needed[3:]))
 			// What is granted for one object is not granted for another.
 			needed[0].Name = "another"
-			Expect(missing(ctx)).To(Equal([]diagnose.Right{needed[0], needed[3], needed[4]}))
+			Expect(missing(ctx)).To(Equal([]diagnosis.Right{needed[0], needed[3], needed[4]}))
 		}, SpecTimeout(2*patience))
 
 		It("is not deceived by a right to create that counts for a name", func(ctx SpecContext) {
@@ -133,9 +134,9 @@ var _ = Describe("A pre-flight", func() {
 				review := a.(clienttesting.CreateAction).GetObject().(*authorizationv1.SelfSubjectAccessReview)
 				return review.Spec.ResourceAttributes.Verb == "get"
 			})
-			access := must(diagnose.Check(ctx, clients.AuthorizationV1().SelfSubjectAccessReviews(), []diagnose.Right{secret("get"), secret("update")}))
-			Expect(access.Unknown).To(Equal([]diagnose.Right{secret("get")}))
-			Expect(access.Missing).To(Equal([]diagnose.Right{secret("update")}))
+			access := must(diagnose.Check(ctx, clients.AuthorizationV1().SelfSubjectAccessReviews(), []diagnosis.Right{secret("get"), secret("update")}))
+			Expect(access.Unknown).To(Equal([]diagnosis.Right{secret("get")}))
+			Expect(access.Missing).To(Equal([]diagnosis.Right{secret("update")}))
 			Expect(access.Reason).To(MatchError(apierrors.IsForbidden, "IsForbidden"))
 			Expect(diagnose.Access{Unknown: access.Unknown, Reason: access.Reason}.Err()).NotTo(HaveOccurred())
 		})
@@ -148,7 +149,7 @@ var _ = Describe("A pre-flight", func() {
 
 		It("asks a few at a time", func(ctx SpecContext) {
 			reviews := &slowReviews{release: make(chan struct{})}
-			var many []diagnose.Right
+			var many []diagnosis.Right
 			for i := range 40 {
 				many = append(many, secret(fmt.Sprint("verb", i)))
 			}
@@ -167,25 +168,25 @@ var _ = Describe("A pre-flight", func() {
 		It("asks for each right once", func(ctx SpecContext) {
 			reviews := &slowReviews{release: make(chan struct{})}
 			close(reviews.release)
-			named := diagnose.Right{Resource: "secrets", Verb: "create", Namespace: "cf", Name: "one"}
+			named := diagnosis.Right{Resource: "secrets", Verb: "create", Namespace: "cf", Name: "one"}
 			unnamed := named
 			unnamed.Name = ""
-			access := must(diagnose.Check(ctx, reviews, []diagnose.Right{named, secret("get"), secret("get"), unnamed, named}))
-			Expect(access).To(Equal(diagnose.Access{Granted: []diagnose.Right{named, secret("get"), unnamed}}))
+			access := must(diagnose.Check(ctx, reviews, []diagnosis.Right{named, secret("get"), secret("get"), unnamed, named}))
+			Expect(access).To(Equal(diagnose.Access{Granted: []diagnosis.Right{named, secret("get"), unnamed}}))
 			Expect(reviews.asked.Load()).To(BeEquivalentTo(2), "RBAC cannot restrict creation to a name")
 		})
 	})
 })
 
 var _ = DescribeTable("The outcome of a pre-flight",
-	func(a diagnose.Access, r diagnose.Right, allows bool) { Expect(a.Allows(r)).To(Equal(allows)) },
-	Entry("allows a right that is granted", diagnose.Access{Granted: []diagnose.Right{secret("get")}}, secret("get"), true),
-	Entry("does not allow one that is missing", diagnose.Access{Missing: []diagnose.Right{secret("get")}}, secret("get"), false),
-	Entry("allows one that is unknown", diagnose.Access{Unknown: []diagnose.Right{secret("get")}}, secret("get"), true),
-	Entry("does not allow one that was not asked for", diagnose.Access{Granted: []diagnose.Right{secret("get")}}, secret("list"), false),
+	func(a diagnose.Access, r diagnosis.Right, allows bool) { Expect(a.Allows(r)).To(Equal(allows)) },
+	Entry("allows a right that is granted", diagnose.Access{Granted: []diagnosis.Right{secret("get")}}, secret("get"), true),
+	Entry("does not allow one that is missing", diagnose.Access{Missing: []diagnosis.Right{secret("get")}}, secret("get"), false),
+	Entry("allows one that is unknown", diagnose.Access{Unknown: []diagnosis.Right{secret("get")}}, secret("get"), true),
+	Entry("does not allow one that was not asked for", diagnose.Access{Granted: []diagnosis.Right{secret("get")}}, secret("list"), false),
 	Entry("allows everything if nothing was asked for", diagnose.Access{}, secret("get"), true),
-	Entry("does not distinguish creation by name", diagnose.Access{Granted: []diagnose.Right{{Resource: "secrets", Verb: "create", Namespace: "cf"}}},
-		diagnose.Right{Resource: "secrets", Verb: "create", Namespace: "cf", Name: "one"}, true),
+	Entry("does not distinguish creation by name", diagnose.Access{Granted: []diagnosis.Right{{Resource: "secrets", Verb: "create", Namespace: "cf"}}},
+		diagnosis.Right{Resource: "secrets", Verb: "create", Namespace: "cf", Name: "one"}, true),
 )
 
 // slowReviews allows everything, once it is released.

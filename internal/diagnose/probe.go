@@ -16,10 +16,12 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/version"
+
+	"code.cloudfoundry.org/eirinix/diagnosis"
 )
 
 // listening connects to the port that this process itself listens on.
-func (d *diagnosis) listening(ctx context.Context) {
+func (d *diagnostic) listening(ctx context.Context) {
 	if d.Listen == "" {
 		return
 	}
@@ -28,8 +30,8 @@ func (d *diagnosis) listening(ctx context.Context) {
 		err = d.shake(ctx, own, &tls.Config{InsecureSkipVerify: true}, false) // any server is accepted
 	}
 	if err != nil {
-		d.add(Finding{
-			Code: NothingListens, Severity: Problem, Object: d.Listen, Evidence: err.Error(),
+		d.add(diagnosis.Finding{
+			Code: diagnosis.NothingListens, Severity: diagnosis.Problem, Object: d.Listen, Evidence: err.Error(),
 			Message: fmt.Sprintf("this process does not answer on %s, where it should listen", d.Listen),
 			Remedy:  "see in its log why the webhook server ended, and restart it",
 		})
@@ -37,7 +39,7 @@ func (d *diagnosis) listening(ctx context.Context) {
 }
 
 // ownAddress returns the address at which this process reaches itself.
-func (d *diagnosis) ownAddress() (string, error) {
+func (d *diagnostic) ownAddress() (string, error) {
 	host, port, err := net.SplitHostPort(d.Listen)
 	if err != nil {
 		return "", err
@@ -49,12 +51,12 @@ func (d *diagnosis) ownAddress() (string, error) {
 }
 
 // canProbe reports whether this process knows the address that the API server calls.
-func (d *diagnosis) canProbe() bool {
+func (d *diagnostic) canProbe() bool {
 	return !d.serviceMode() || d.backend.service != nil && !d.backend.headless()
 }
 
 // targetAddress returns the address that the API server calls. It requires canProbe.
-func (d *diagnosis) targetAddress() string {
+func (d *diagnostic) targetAddress() string {
 	host := d.Options.Target.Host
 	switch {
 	case d.backend.external():
@@ -67,7 +69,7 @@ func (d *diagnosis) targetAddress() string {
 
 // probe follows the API server's path from this process, as far as possible: the same address, the same server name,
 // and the registered caBundle. With answer set, it also waits for an HTTP response of any kind.
-func (d *diagnosis) probe(ctx context.Context, answer bool) error {
+func (d *diagnostic) probe(ctx context.Context, answer bool) error {
 	config := &tls.Config{ServerName: d.serverName(), InsecureSkipVerify: true}
 	if bundle := d.bundle(); bundle != nil {
 		config.RootCAs = x509.NewCertPool()
@@ -78,7 +80,7 @@ func (d *diagnosis) probe(ctx context.Context, answer bool) error {
 }
 
 // bundle returns the first registered caBundle that is readable.
-func (d *diagnosis) bundle() []byte {
+func (d *diagnostic) bundle() []byte {
 	for _, e := range d.Entries {
 		if h, ok := d.live[e.Path]; ok && readable(h.ClientConfig.CABundle) {
 			return h.ClientConfig.CABundle
@@ -89,7 +91,7 @@ func (d *diagnosis) bundle() []byte {
 
 // shake connects and completes the TLS handshake, and with answer set waits for a response. A server that closes the
 // connection counts as an answer: it does not hang.
-func (d *diagnosis) shake(ctx context.Context, address string, config *tls.Config, answer bool) error {
+func (d *diagnostic) shake(ctx context.Context, address string, config *tls.Config, answer bool) error {
 	ctx, cancel := context.WithTimeout(ctx, d.timeout())
 	defer cancel()
 	connection, err := (&tls.Dialer{Config: config}).DialContext(ctx, "tcp", address)
@@ -136,7 +138,7 @@ const alertWithin = time.Second
 //
 // So this process completes a handshake without a certificate and writes nothing: the connection can then only end with
 // the alert. heard is that alert.
-func (d *diagnosis) refusesCallers(ctx context.Context) (refuses bool, heard string) {
+func (d *diagnostic) refusesCallers(ctx context.Context) (refuses bool, heard string) {
 	var addresses []string
 	if d.canProbe() {
 		addresses = append(addresses, d.targetAddress())
@@ -165,7 +167,7 @@ type handshake struct {
 	err       error // the error that ended it, during the handshake or after it; nil if the server keeps the connection open
 }
 
-func (d *diagnosis) shakeWithoutCertificate(ctx context.Context, address string) handshake {
+func (d *diagnostic) shakeWithoutCertificate(ctx context.Context, address string) handshake {
 	ctx, cancel := context.WithTimeout(ctx, d.timeout())
 	defer cancel()
 	raw, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
@@ -195,7 +197,7 @@ func (d *diagnosis) shakeWithoutCertificate(ctx context.Context, address string)
 }
 
 // fromHere checks the path from this process if the canary is inconclusive.
-func (d *diagnosis) fromHere(ctx context.Context) {
+func (d *diagnostic) fromHere(ctx context.Context) {
 	at := d.Options.Target.String()
 	if !d.canProbe() {
 		return
@@ -205,8 +207,8 @@ func (d *diagnosis) fromHere(ctx context.Context) {
 		d.add(d.brokenPath(ctx, codeOf(err), err.Error()))
 		return
 	}
-	d.add(Finding{
-		Code: ReachedFromHere, Severity: Note, Object: at,
+	d.add(diagnosis.Finding{
+		Code: diagnosis.ReachedFromHere, Severity: diagnosis.Note, Object: at,
 		Message: fmt.Sprintf("this process reaches %s; whether the API server does is not known, because %s", at, d.inconclusive),
 	})
 }

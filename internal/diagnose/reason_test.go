@@ -7,55 +7,56 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 
+	"code.cloudfoundry.org/eirinix/diagnosis"
 	"code.cloudfoundry.org/eirinix/internal/diagnose"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
 var _ = DescribeTable("What the API server says of a call means",
-	func(reason string, expected diagnose.Code) { Expect(diagnose.Classify(reason)).To(Equal(expected)) },
-	Entry(nil, `failed to call webhook: Post "https://hooks.cf.svc:443/mutate/x?timeout=5s": service "hooks" not found`, diagnose.ServiceMissing),
-	Entry(nil, `failed to call webhook: Post "https://hooks.cf.svc:443/mutate/x?timeout=5s": no service port 443 found for service "hooks"`, diagnose.PortMismatch),
-	Entry(nil, `failed to call webhook: Post "https://hooks.cf.svc:443/mutate/x?timeout=5s": no endpoints available for service "hooks"`, diagnose.NoReadyEndpoints),
-	Entry(nil, `failed to call webhook: Post "https://10.0.0.1:443/mutate/x?timeout=5s": dial tcp 10.0.0.1:443: connect: connection refused`, diagnose.ConnectionRefused),
-	Entry(nil, `failed to call webhook: Post "https://10.0.0.1:443/mutate/x?timeout=5s": dial tcp 10.0.0.1:443: i/o timeout`, diagnose.TimedOut),
-	Entry(nil, `failed to call webhook: Post "https://10.0.0.1:443/mutate/x?timeout=5s": context deadline exceeded`, diagnose.TimedOut),
-	Entry(nil, `failed to call webhook: Post "https://10.0.0.1:443/mutate/x?timeout=30s": net/http: request canceled while waiting for connection (Client.Timeout exceeded while awaiting headers)`, diagnose.TimedOut),
-	Entry(nil, `failed to call webhook: Post "https://10.0.0.1:443/mutate/x?timeout=30s": net/http: TLS handshake timeout`, diagnose.TimedOut),
-	Entry(nil, `failed to call webhook: Post "https://10.0.0.1:443/mutate/x?timeout=5s": dial tcp 10.0.0.1:443: connect: no route to host`, diagnose.NoRoute),
-	Entry(nil, `failed to call webhook: Post "https://10.0.0.1:443/mutate/x?timeout=5s": dial tcp 10.0.0.1:443: connect: network is unreachable`, diagnose.NoRoute),
-	Entry(nil, `failed to call webhook: Post "https://hooks.example.org/mutate/x?timeout=5s": dial tcp: lookup hooks.example.org on 10.0.0.10:53: no such host`, diagnose.NoSuchHost),
-	Entry(nil, `failed to call webhook: Post "https://hooks.example.org/mutate/x?timeout=5s": dial tcp: lookup hooks.example.org on 10.0.0.10:53: server misbehaving`, diagnose.NoSuchHost),
-	Entry(nil, `failed to call webhook: Post "https://hooks.cf.svc:443/mutate/x?timeout=5s": No agent available`, diagnose.NoTunnel),
-	Entry(nil, `failed to call webhook: Post "https://hooks.cf.svc:443/mutate/x?timeout=5s": proxy error from 127.0.0.1:6443 while dialing 10.42.0.7:443, code 502: 502 Bad Gateway`, diagnose.NoTunnel),
-	Entry(nil, `failed to call webhook: Post "https://h:443/x?timeout=5s": tls: failed to verify certificate: x509: certificate signed by unknown authority (possibly because of "x509: ECDSA verification failure" while trying to verify candidate authority certificate "eirini-x")`, diagnose.UnknownAuthority),
-	Entry(nil, `failed to call webhook: Post "https://h:443/x?timeout=5s": tls: failed to verify certificate: x509: certificate is valid for hooks.cf, not hooks.cf.svc`, diagnose.NameMismatch),
-	Entry(nil, `failed to call webhook: Post "https://h:443/x?timeout=5s": x509: certificate relies on legacy Common Name field, use SANs instead`, diagnose.NameMismatch),
-	Entry(nil, `failed to call webhook: Post "https://h:443/x?timeout=5s": tls: failed to verify certificate: x509: certificate has expired or is not yet valid: current time 2030-01-01T00:00:00Z is before 2031-01-01T00:00:00Z`, diagnose.Expired),
-	Entry(nil, `failed to call webhook: Post "https://h:443/x?timeout=5s": tls: first record does not look like a TLS handshake`, diagnose.NotTLS),
-	Entry(nil, `failed to call webhook: Post "https://h:443/x?timeout=5s": remote error: tls: bad certificate`, diagnose.CallerRefused),
-	Entry(nil, `failed to call webhook: the server has asked for the client to provide credentials`, diagnose.CallerRefused),
-	Entry(nil, `failed to call webhook: Post "https://h:443/x?timeout=5s": remote error: tls: internal error`, diagnose.ConnectionBroken),
-	Entry(nil, `failed to call webhook: Post "https://h:443/x?timeout=5s": EOF`, diagnose.ConnectionBroken),
-	Entry(nil, `failed to call webhook: Post "https://h:443/x?timeout=5s": read tcp 10.0.0.2:1->10.0.0.1:443: read: connection reset by peer`, diagnose.ConnectionBroken),
-	Entry(nil, `failed to call webhook: Post "https://h:443/x?timeout=5s": write tcp 10.0.0.2:1->10.0.0.1:443: write: broken pipe`, diagnose.ConnectionBroken),
-	Entry(nil, `failed to call webhook: Post "https://h:443/x?timeout=5s": http2: client conn could not be established`, diagnose.ConnectionBroken),
-	Entry(nil, `failed to call webhook: Post "https://h:443/x?timeout=5s": http2: client connection lost`, diagnose.ConnectionBroken),
-	Entry(nil, `failed to call webhook: Post "https://h:443/x?timeout=5s": http2: server sent GOAWAY and closed the connection; LastStreamID=1`, diagnose.ConnectionBroken),
-	Entry(nil, `failed to call webhook: Post "https://h:443/x?timeout=5s": http: server closed idle connection`, diagnose.ConnectionBroken),
-	Entry(nil, `failed to call webhook: an error on the server ("oops") has prevented the request from succeeding`, diagnose.BadAnswer),
-	Entry(nil, `failed to call webhook: the server is currently unable to handle the request`, diagnose.BadAnswer),
-	Entry(nil, `could not get REST client: unable to load root certificates: unable to parse bytes as PEM block`, diagnose.BundleUnreadable),
-	Entry(nil, `the moon is in the wrong quarter`, diagnose.Unexplained),
+	func(reason string, expected diagnosis.Code) { Expect(diagnose.Classify(reason)).To(Equal(expected)) },
+	Entry(nil, `failed to call webhook: Post "https://hooks.cf.svc:443/mutate/x?timeout=5s": service "hooks" not found`, diagnosis.ServiceMissing),
+	Entry(nil, `failed to call webhook: Post "https://hooks.cf.svc:443/mutate/x?timeout=5s": no service port 443 found for service "hooks"`, diagnosis.PortMismatch),
+	Entry(nil, `failed to call webhook: Post "https://hooks.cf.svc:443/mutate/x?timeout=5s": no endpoints available for service "hooks"`, diagnosis.NoReadyEndpoints),
+	Entry(nil, `failed to call webhook: Post "https://10.0.0.1:443/mutate/x?timeout=5s": dial tcp 10.0.0.1:443: connect: connection refused`, diagnosis.ConnectionRefused),
+	Entry(nil, `failed to call webhook: Post "https://10.0.0.1:443/mutate/x?timeout=5s": dial tcp 10.0.0.1:443: i/o timeout`, diagnosis.TimedOut),
+	Entry(nil, `failed to call webhook: Post "https://10.0.0.1:443/mutate/x?timeout=5s": context deadline exceeded`, diagnosis.TimedOut),
+	Entry(nil, `failed to call webhook: Post "https://10.0.0.1:443/mutate/x?timeout=30s": net/http: request canceled while waiting for connection (Client.Timeout exceeded while awaiting headers)`, diagnosis.TimedOut),
+	Entry(nil, `failed to call webhook: Post "https://10.0.0.1:443/mutate/x?timeout=30s": net/http: TLS handshake timeout`, diagnosis.TimedOut),
+	Entry(nil, `failed to call webhook: Post "https://10.0.0.1:443/mutate/x?timeout=5s": dial tcp 10.0.0.1:443: connect: no route to host`, diagnosis.NoRoute),
+	Entry(nil, `failed to call webhook: Post "https://10.0.0.1:443/mutate/x?timeout=5s": dial tcp 10.0.0.1:443: connect: network is unreachable`, diagnosis.NoRoute),
+	Entry(nil, `failed to call webhook: Post "https://hooks.example.org/mutate/x?timeout=5s": dial tcp: lookup hooks.example.org on 10.0.0.10:53: no such host`, diagnosis.NoSuchHost),
+	Entry(nil, `failed to call webhook: Post "https://hooks.example.org/mutate/x?timeout=5s": dial tcp: lookup hooks.example.org on 10.0.0.10:53: server misbehaving`, diagnosis.NoSuchHost),
+	Entry(nil, `failed to call webhook: Post "https://hooks.cf.svc:443/mutate/x?timeout=5s": No agent available`, diagnosis.NoTunnel),
+	Entry(nil, `failed to call webhook: Post "https://hooks.cf.svc:443/mutate/x?timeout=5s": proxy error from 127.0.0.1:6443 while dialing 10.42.0.7:443, code 502: 502 Bad Gateway`, diagnosis.NoTunnel),
+	Entry(nil, `failed to call webhook: Post "https://h:443/x?timeout=5s": tls: failed to verify certificate: x509: certificate signed by unknown authority (possibly because of "x509: ECDSA verification failure" while trying to verify candidate authority certificate "eirini-x")`, diagnosis.UnknownAuthority),
+	Entry(nil, `failed to call webhook: Post "https://h:443/x?timeout=5s": tls: failed to verify certificate: x509: certificate is valid for hooks.cf, not hooks.cf.svc`, diagnosis.NameMismatch),
+	Entry(nil, `failed to call webhook: Post "https://h:443/x?timeout=5s": x509: certificate relies on legacy Common Name field, use SANs instead`, diagnosis.NameMismatch),
+	Entry(nil, `failed to call webhook: Post "https://h:443/x?timeout=5s": tls: failed to verify certificate: x509: certificate has expired or is not yet valid: current time 2030-01-01T00:00:00Z is before 2031-01-01T00:00:00Z`, diagnosis.Expired),
+	Entry(nil, `failed to call webhook: Post "https://h:443/x?timeout=5s": tls: first record does not look like a TLS handshake`, diagnosis.NotTLS),
+	Entry(nil, `failed to call webhook: Post "https://h:443/x?timeout=5s": remote error: tls: bad certificate`, diagnosis.CallerRefused),
+	Entry(nil, `failed to call webhook: the server has asked for the client to provide credentials`, diagnosis.CallerRefused),
+	Entry(nil, `failed to call webhook: Post "https://h:443/x?timeout=5s": remote error: tls: internal error`, diagnosis.ConnectionBroken),
+	Entry(nil, `failed to call webhook: Post "https://h:443/x?timeout=5s": EOF`, diagnosis.ConnectionBroken),
+	Entry(nil, `failed to call webhook: Post "https://h:443/x?timeout=5s": read tcp 10.0.0.2:1->10.0.0.1:443: read: connection reset by peer`, diagnosis.ConnectionBroken),
+	Entry(nil, `failed to call webhook: Post "https://h:443/x?timeout=5s": write tcp 10.0.0.2:1->10.0.0.1:443: write: broken pipe`, diagnosis.ConnectionBroken),
+	Entry(nil, `failed to call webhook: Post "https://h:443/x?timeout=5s": http2: client conn could not be established`, diagnosis.ConnectionBroken),
+	Entry(nil, `failed to call webhook: Post "https://h:443/x?timeout=5s": http2: client connection lost`, diagnosis.ConnectionBroken),
+	Entry(nil, `failed to call webhook: Post "https://h:443/x?timeout=5s": http2: server sent GOAWAY and closed the connection; LastStreamID=1`, diagnosis.ConnectionBroken),
+	Entry(nil, `failed to call webhook: Post "https://h:443/x?timeout=5s": http: server closed idle connection`, diagnosis.ConnectionBroken),
+	Entry(nil, `failed to call webhook: an error on the server ("oops") has prevented the request from succeeding`, diagnosis.BadAnswer),
+	Entry(nil, `failed to call webhook: the server is currently unable to handle the request`, diagnosis.BadAnswer),
+	Entry(nil, `could not get REST client: unable to load root certificates: unable to parse bytes as PEM block`, diagnosis.BundleUnreadable),
+	Entry(nil, `the moon is in the wrong quarter`, diagnosis.Unexplained),
 )
 
 var _ = DescribeTable("An error of our own making means",
-	func(err error, expected diagnose.Code) {
+	func(err error, expected diagnosis.Code) {
 		Expect(diagnose.CodeOf(fmt.Errorf("wrapped: %w", err))).To(Equal(expected))
 	},
-	Entry(nil, x509.UnknownAuthorityError{}, diagnose.UnknownAuthority),
-	Entry(nil, x509.HostnameError{Certificate: &x509.Certificate{}, Host: "h"}, diagnose.NameMismatch),
-	Entry(nil, x509.CertificateInvalidError{Reason: x509.Expired}, diagnose.Expired),
-	Entry(nil, x509.CertificateInvalidError{Reason: x509.NotAuthorizedToSign}, diagnose.Unexplained),
+	Entry(nil, x509.UnknownAuthorityError{}, diagnosis.UnknownAuthority),
+	Entry(nil, x509.HostnameError{Certificate: &x509.Certificate{}, Host: "h"}, diagnosis.NameMismatch),
+	Entry(nil, x509.CertificateInvalidError{Reason: x509.Expired}, diagnosis.Expired),
+	Entry(nil, x509.CertificateInvalidError{Reason: x509.NotAuthorizedToSign}, diagnosis.Unexplained),
 )
 
 type failure struct {
@@ -92,23 +93,23 @@ var _ = DescribeTable("An API server is too old",
 
 var _ = Describe("A finding that explains another", func() {
 	const at = "Service cf/hooks, port 443"
-	fold := func(findings ...diagnose.Finding) []diagnose.Finding {
+	fold := func(findings ...diagnosis.Finding) []diagnosis.Finding {
 		target := webhookconf.Target{Service: "hooks", Namespace: "cf", Port: 443}
 		return diagnose.Fold(diagnose.Config{Options: webhookconf.Options{Target: target}}, findings)
 	}
-	refused := diagnose.Finding{Code: diagnose.ConnectionRefused, Severity: diagnose.Problem, Object: at, Evidence: "said"}
+	refused := diagnosis.Finding{Code: diagnosis.ConnectionRefused, Severity: diagnosis.Problem, Object: at, Evidence: "said"}
 
 	It("takes its place and its evidence", func() {
-		Expect(fold(refused, diagnose.Finding{Code: diagnose.NoReadyEndpoints, Severity: diagnose.Problem, Object: "Service cf/hooks"})).
-			To(Equal([]diagnose.Finding{{Code: diagnose.NoReadyEndpoints, Severity: diagnose.Problem, Object: "Service cf/hooks", Evidence: "said"}}))
+		Expect(fold(refused, diagnosis.Finding{Code: diagnosis.NoReadyEndpoints, Severity: diagnosis.Problem, Object: "Service cf/hooks"})).
+			To(Equal([]diagnosis.Finding{{Code: diagnosis.NoReadyEndpoints, Severity: diagnosis.Problem, Object: "Service cf/hooks", Evidence: "said"}}))
 	})
 	It("leaves what it does not explain", func() {
-		for _, other := range []diagnose.Finding{
-			{Code: diagnose.NoReadyEndpoints, Severity: diagnose.Warning, Object: "Service cf/hooks"},
-			{Code: diagnose.BundleEmpty, Severity: diagnose.Problem, Object: "webhook"},
-			{Code: diagnose.Shadowed, Severity: diagnose.Problem, Object: "webhook"},
+		for _, other := range []diagnosis.Finding{
+			{Code: diagnosis.NoReadyEndpoints, Severity: diagnosis.Warning, Object: "Service cf/hooks"},
+			{Code: diagnosis.BundleEmpty, Severity: diagnosis.Problem, Object: "webhook"},
+			{Code: diagnosis.Shadowed, Severity: diagnosis.Problem, Object: "webhook"},
 		} {
-			Expect(fold(refused, other)).To(Equal([]diagnose.Finding{refused, other}))
+			Expect(fold(refused, other)).To(Equal([]diagnosis.Finding{refused, other}))
 		}
 	})
 })

@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"code.cloudfoundry.org/eirinix/diagnosis"
 	"code.cloudfoundry.org/eirinix/internal/diagnose"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
@@ -22,13 +23,13 @@ var _ = Describe("A diagnosis of the registration", Label("api-server"), func() 
 	BeforeEach(func(ctx SpecContext) { d = newDeployment(ctx) })
 
 	It("says that there is none", func(ctx SpecContext) {
-		Expect(d.run(ctx)).To(haveOneProblem(diagnose.NotRegistered, ContainSubstring(d.Options.Fingerprint+"-mutating-hook does not exist"), ContainSubstring("RegisterExtensions")))
+		Expect(d.run(ctx)).To(haveOneProblem(diagnosis.NotRegistered, ContainSubstring(d.Options.Fingerprint+"-mutating-hook does not exist"), ContainSubstring("RegisterExtensions")))
 	}, SpecTimeout(patience))
 
 	It("says that an entry is missing", func(ctx SpecContext) {
 		d.register(ctx)
 		d.remove(ctx, func(name string) bool { return !d.isCanary(name) })
-		Expect(d.run(ctx)).To(haveOneProblem(diagnose.NotRegistered, ContainSubstring("does not hold "+d.entry())))
+		Expect(d.run(ctx)).To(haveOneProblem(diagnosis.NotRegistered, ContainSubstring("does not hold "+d.entry())))
 	}, SpecTimeout(patience))
 
 	It("does without the canary's entry, and says so", func(ctx SpecContext) {
@@ -36,14 +37,14 @@ var _ = Describe("A diagnosis of the registration", Label("api-server"), func() 
 		d.remove(ctx, d.isCanary)
 		r := d.run(ctx)
 		Expect(r.Err()).NotTo(HaveOccurred())
-		Expect(codes(r)).To(Equal([]diagnose.Code{diagnose.NotRegistered, diagnose.ReachedFromHere}))
-		Expect(r.Findings[0]).To(HaveField("Severity", diagnose.Warning))
+		Expect(codes(r)).To(Equal([]diagnosis.Code{diagnosis.NotRegistered, diagnosis.ReachedFromHere}))
+		Expect(r.Findings[0]).To(HaveField("Severity", diagnosis.Warning))
 	}, SpecTimeout(patience))
 
 	It("says that the configuration is another deployment's", func(ctx SpecContext) {
 		d.register(ctx)
 		d.Owner = "other/secret"
-		Expect(d.run(ctx)).To(haveOneProblem(diagnose.OwnedElsewhere, ContainSubstring(d.Canary.Namespace+"/secret, not to this one (other/secret)"), ContainSubstring("OperatorFingerprint")))
+		Expect(d.run(ctx)).To(haveOneProblem(diagnosis.OwnedElsewhere, ContainSubstring(d.Canary.Namespace+"/secret, not to this one (other/secret)"), ContainSubstring("OperatorFingerprint")))
 		d.Owner = d.Canary.Namespace + "/secret" // for the removal
 	}, SpecTimeout(patience))
 
@@ -51,18 +52,18 @@ var _ = Describe("A diagnosis of the registration", Label("api-server"), func() 
 		d.register(ctx)
 		d.Options.Target.Host = "localhost"
 		r := d.run(ctx)
-		Expect(r).To(haveOneProblem(diagnose.WrongTarget, ContainSubstring("https://127.0.0.1:"+itoa(d.port())), ContainSubstring("instead of https://localhost:"+itoa(d.port()))))
-		Expect(codes(r)).To(ContainElement(diagnose.Reached), "it is the right one by chance")
+		Expect(r).To(haveOneProblem(diagnosis.WrongTarget, ContainSubstring("https://127.0.0.1:"+itoa(d.port())), ContainSubstring("instead of https://localhost:"+itoa(d.port()))))
+		Expect(codes(r)).To(ContainElement(diagnosis.Reached), "it is the right one by chance")
 	}, SpecTimeout(patience))
 
 	It("says that the caBundle is empty", func(ctx SpecContext) {
 		d.register(ctx, func(w *admissionregistrationv1.MutatingWebhook) { w.ClientConfig.CABundle = nil })
-		Expect(d.run(ctx)).To(haveOneProblem(diagnose.BundleEmpty, ContainSubstring("signed by unknown authority")))
+		Expect(d.run(ctx)).To(haveOneProblem(diagnosis.BundleEmpty, ContainSubstring("signed by unknown authority")))
 	}, SpecTimeout(patience))
 
 	It("says that the caBundle is garbage", func(ctx SpecContext) {
 		d.register(ctx, func(w *admissionregistrationv1.MutatingWebhook) { w.ClientConfig.CABundle = []byte("Cg==") })
-		Expect(d.run(ctx)).To(haveOneProblem(diagnose.BundleUnreadable, ContainSubstring("unable to load root certificates")))
+		Expect(d.run(ctx)).To(haveOneProblem(diagnosis.BundleUnreadable, ContainSubstring("unable to load root certificates")))
 	}, SpecTimeout(patience))
 
 	It("says that the API server admits without a call", func(ctx SpecContext) {
@@ -70,7 +71,7 @@ var _ = Describe("A diagnosis of the registration", Label("api-server"), func() 
 		d.register(ctx, func(w *admissionregistrationv1.MutatingWebhook) {
 			w.MatchConditions = []admissionregistrationv1.MatchCondition{{Name: "never", Expression: "false"}}
 		})
-		Expect(d.run(ctx)).To(haveOneProblem(diagnose.NotCalled))
+		Expect(d.run(ctx)).To(haveOneProblem(diagnosis.NotCalled))
 	}, SpecTimeout(patience))
 
 	It("says that the API server is too old", func(ctx SpecContext) {
@@ -78,21 +79,21 @@ var _ = Describe("A diagnosis of the registration", Label("api-server"), func() 
 		config.Wrap(func(next http.RoundTripper) http.RoundTripper { return oldVersion{next} })
 		d.Clients = clientsFor(config)
 		d.register(ctx)
-		Expect(d.run(ctx)).To(haveOneProblem(diagnose.TooOld, ContainSubstring("the API server is v1.29.7-eks"), ContainSubstring("v1.30")))
+		Expect(d.run(ctx)).To(haveOneProblem(diagnosis.TooOld, ContainSubstring("the API server is v1.29.7-eks"), ContainSubstring("v1.30")))
 	}, SpecTimeout(patience))
 
 	It("says that this program's namespace is missing", func(ctx SpecContext) {
 		d.Canary.Namespace = "no-" + d.Canary.Namespace
 		d.Entries[1] = d.Canary.Entry()
 		d.register(ctx)
-		Expect(d.run(ctx)).To(haveOneProblem(diagnose.NamespaceMissing, ContainSubstring("WebhookNamespace")))
+		Expect(d.run(ctx)).To(haveOneProblem(diagnosis.NamespaceMissing, ContainSubstring("WebhookNamespace")))
 	}, SpecTimeout(patience))
 
 	It("says that this program's namespace is going", func(ctx SpecContext) {
 		d.register(ctx)
 		d.awaitCalls(ctx)
 		Expect(admin().CoreV1().Namespaces().Delete(ctx, d.Canary.Namespace, metav1.DeleteOptions{})).To(Succeed()) // no controller finishes it here
-		Eventually(d.run).WithContext(ctx).Should(haveOneProblem(diagnose.NamespaceMissing, ContainSubstring("is being deleted")))
+		Eventually(d.run).WithContext(ctx).Should(haveOneProblem(diagnosis.NamespaceMissing, ContainSubstring("is being deleted")))
 	}, SpecTimeout(patience))
 
 	Describe("of what is selected", func() {
@@ -103,7 +104,7 @@ var _ = Describe("A diagnosis of the registration", Label("api-server"), func() 
 				}
 			})
 			r := d.run(ctx)
-			Expect(codes(r)).To(Equal([]diagnose.Code{diagnose.Excluded, diagnose.Well}))
+			Expect(codes(r)).To(Equal([]diagnosis.Code{diagnosis.Excluded, diagnosis.Well}))
 			Expect(r.String()).To(ContainSubstring(`the objectSelector of webhook ` + d.entry()))
 			Expect(r.String()).To(ContainSubstring(`is "a=b" instead of "<none>"`))
 		}, SpecTimeout(patience))
@@ -122,7 +123,7 @@ var _ = Describe("A diagnosis of the registration", Label("api-server"), func() 
 			d.Options.Namespace = "no-" + d.Options.Namespace
 			d.register(ctx)
 			r := d.run(ctx)
-			Expect(codes(r)).To(Equal([]diagnose.Code{diagnose.Excluded, diagnose.Well}))
+			Expect(codes(r)).To(Equal([]diagnosis.Code{diagnosis.Excluded, diagnosis.Well}))
 			Expect(r.String()).To(ContainSubstring("ManagerOptions.Namespace"))
 		}, SpecTimeout(patience))
 
@@ -133,11 +134,11 @@ var _ = Describe("A diagnosis of the registration", Label("api-server"), func() 
 			d.Entries[0] = webhookconf.Group([]webhookconf.Step{step})[0]
 			d.register(ctx)
 			r := d.run(ctx)
-			Expect(codes(r)).To(Equal([]diagnose.Code{diagnose.Excluded, diagnose.Well}))
+			Expect(codes(r)).To(Equal([]diagnosis.Code{diagnosis.Excluded, diagnosis.Well}))
 			Expect(r.String()).To(And(ContainSubstring("team="+d.Options.Fingerprint), ContainSubstring("matches none of the")))
 
 			label(ctx, d.Canary.Namespace, "team", d.Options.Fingerprint)
-			Expect(codes(d.run(ctx))).To(Equal([]diagnose.Code{diagnose.Well}))
+			Expect(codes(d.run(ctx))).To(Equal([]diagnosis.Code{diagnosis.Well}))
 		}, SpecTimeout(patience))
 	})
 
@@ -157,7 +158,7 @@ var _ = Describe("A diagnosis of the registration", Label("api-server"), func() 
 			yes := map[string]string{"app": "yes"}
 
 			d.Subject = pod(d.Options.Namespace, yes)
-			Expect(codes(d.run(ctx))).To(Equal([]diagnose.Code{diagnose.Well}))
+			Expect(codes(d.run(ctx))).To(Equal([]diagnosis.Code{diagnosis.Well}))
 			d.Subject = pod(d.Options.Namespace, nil)
 			Expect(d.run(ctx).String()).To(ContainSubstring(`CREATE of pods ` + d.Options.Namespace + `/app, because the objectSelector "app=yes"`))
 			d.Subject = pod("default", yes)

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"code.cloudfoundry.org/eirinix/diagnosis"
 	"code.cloudfoundry.org/eirinix/internal/cluster"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
@@ -167,15 +168,15 @@ func validating(clients cluster.Clients, fingerprint string) kindOf {
 }
 
 // registered reads our own configurations, and looks for the entries in them.
-func (d *diagnosis) registered(ctx context.Context) {
+func (d *diagnostic) registered(ctx context.Context) {
 	d.looked = true
 	for _, k := range d.kinds() {
 		found, err := within(ctx, d.timeout(), func(ctx context.Context) (configuration, error) { return k.get(ctx, k.name) })
 		object := k.kind + " " + k.name
 		switch {
 		case apierrors.IsNotFound(err):
-			d.add(Finding{
-				Code: NotRegistered, Severity: Problem, Object: object,
+			d.add(diagnosis.Finding{
+				Code: diagnosis.NotRegistered, Severity: diagnosis.Problem, Object: object,
 				Message: object + " does not exist, so the API server does not know of this program",
 				Remedy:  "run a Manager with RegisterWebHook, or call RegisterExtensions",
 			})
@@ -183,8 +184,8 @@ func (d *diagnosis) registered(ctx context.Context) {
 			d.looked = false
 			d.noteMissingRight(err, rightOn(k.resource)("get", k.name))
 		case d.Owner != "" && found.owner != "" && found.owner != d.Owner:
-			d.add(Finding{
-				Code: OwnedElsewhere, Severity: Problem, Object: object,
+			d.add(diagnosis.Finding{
+				Code: diagnosis.OwnedElsewhere, Severity: diagnosis.Problem, Object: object,
 				Message: fmt.Sprintf("%s belongs to the deployment whose certificate Secret is %s, not to this one (%s)", object, found.owner, d.Owner),
 				Remedy:  "set ManagerOptions.OperatorFingerprint to another name, or delete that configuration if its deployment is gone",
 			})
@@ -195,7 +196,7 @@ func (d *diagnosis) registered(ctx context.Context) {
 }
 
 // compare looks for the entries of one kind in the configuration.
-func (d *diagnosis) compare(k kindOf, found configuration) {
+func (d *diagnostic) compare(k kindOf, found configuration) {
 	expected := map[string]hook{}
 	for _, w := range d.Options.Mutating(asMutating(d.Entries, k.validating)) {
 		expected[w.Name] = hook{name: w.Name, MutatingWebhook: w}
@@ -213,8 +214,8 @@ func (d *diagnosis) compare(k kindOf, found configuration) {
 			d.live[e.Path] = h
 			d.compareEntry(h, expected[name])
 		case e.Name == CanaryName:
-			d.add(Finding{
-				Code: NotRegistered, Severity: Warning, Object: "webhook " + name,
+			d.add(diagnosis.Finding{
+				Code: diagnosis.NotRegistered, Severity: diagnosis.Warning, Object: "webhook " + name,
 				Message: fmt.Sprintf("%s does not hold the canary's entry %s, so the path is only looked at from this process", object, name),
 				Remedy:  "call RegisterExtensions of this version",
 			})
@@ -223,20 +224,20 @@ func (d *diagnosis) compare(k kindOf, found configuration) {
 		}
 	}
 	if len(missing) > 0 {
-		d.add(Finding{
-			Code: NotRegistered, Severity: Problem, Object: object,
+		d.add(diagnosis.Finding{
+			Code: diagnosis.NotRegistered, Severity: diagnosis.Problem, Object: object,
 			Message: fmt.Sprintf("%s does not hold %s, so the API server does not call for them", object, strings.Join(missing, ", ")),
 			Remedy:  "call RegisterExtensions of this version, and see whether another version or tool writes that configuration too",
 		})
 	}
 }
 
-func (d *diagnosis) compareEntry(live, expected hook) {
+func (d *diagnostic) compareEntry(live, expected hook) {
 	is, path := live.target()
 	should, expectedPath := expected.target()
 	if is != should || path != expectedPath {
-		d.add(Finding{
-			Code: WrongTarget, Severity: Problem, Object: live.where(), // all entries have one address, so one finding is enough
+		d.add(diagnosis.Finding{
+			Code: diagnosis.WrongTarget, Severity: diagnosis.Problem, Object: live.where(), // all entries have one address, so one finding is enough
 			Message: fmt.Sprintf("%s makes the API server call %s%s instead of %s%s", live, is, path, should, expectedPath),
 			Remedy:  "call RegisterExtensions with the options of this program, and see which other program writes that configuration",
 		})
@@ -267,15 +268,15 @@ func asMutating(entries []webhookconf.Entry, validating bool) []webhookconf.Entr
 }
 
 // trust checks the caBundle of an entry.
-func (d *diagnosis) trust(h hook) {
+func (d *diagnostic) trust(h hook) {
 	bundle := h.ClientConfig.CABundle
 	const remedy = "let a Manager with RegisterWebHook run, or call RegisterExtensions, and see which other program writes that configuration"
-	f := Finding{Severity: Problem, Object: h.where(), Remedy: remedy} // entries share a caBundle, so one finding is enough
+	f := diagnosis.Finding{Severity: diagnosis.Problem, Object: h.where(), Remedy: remedy} // entries share a caBundle, so one finding is enough
 	switch {
 	case len(bytes.TrimSpace(bundle)) == 0:
-		f.Code, f.Message = BundleEmpty, fmt.Sprintf("the caBundle of %s is empty, so the API server trusts only public CAs", h)
+		f.Code, f.Message = diagnosis.BundleEmpty, fmt.Sprintf("the caBundle of %s is empty, so the API server trusts only public CAs", h)
 	case !readable(bundle):
-		f.Code, f.Message = BundleUnreadable, fmt.Sprintf("the caBundle of %s holds no readable certificate, so the API server cannot call", h)
+		f.Code, f.Message = diagnosis.BundleUnreadable, fmt.Sprintf("the caBundle of %s holds no readable certificate, so the API server cannot call", h)
 	case d.Verify == nil:
 		return
 	default:
@@ -314,7 +315,7 @@ type labelsOf struct {
 }
 
 // namespace reads the labels of a namespace, and caches them.
-func (d *diagnosis) namespace(ctx context.Context, name string) labelsOf {
+func (d *diagnostic) namespace(ctx context.Context, name string) labelsOf {
 	if known, ok := d.namespaces[name]; ok {
 		return known
 	}
@@ -326,7 +327,7 @@ func (d *diagnosis) namespace(ctx context.Context, name string) labelsOf {
 	case apierrors.IsNotFound(err):
 		found.missing = true
 	case err != nil:
-		d.noteMissingRight(err, Right{Resource: "namespaces", Verb: "get", Name: name})
+		d.noteMissingRight(err, diagnosis.Right{Resource: "namespaces", Verb: "get", Name: name})
 		// The API server sets this label on every namespace.
 		found = labelsOf{labels: labels.Set{corev1.LabelMetadataName: name}, unknown: true}
 	default:
@@ -338,7 +339,7 @@ func (d *diagnosis) namespace(ctx context.Context, name string) labelsOf {
 
 // excludes names the selector of the entry that excludes the subject. It is empty if none does. If the namespace's
 // labels have not been read, it assumes only the label that every namespace has.
-func (d *diagnosis) excludes(h hook, s Subject) string {
+func (d *diagnostic) excludes(h hook, s Subject) string {
 	if s.Namespace != "" {
 		ns, read := d.namespaces[s.Namespace]
 		if !read {
@@ -363,13 +364,13 @@ func matches(s *metav1.LabelSelector, set labels.Set) bool {
 }
 
 // compareSelectors reports the selectors of an entry that differ from the expected ones.
-func (d *diagnosis) compareSelectors(live, expected hook) {
+func (d *diagnostic) compareSelectors(live, expected hook) {
 	differ := func(name string, is, should *metav1.LabelSelector) {
 		if equality.Semantic.DeepEqual(is, should) {
 			return
 		}
-		d.add(Finding{
-			Code: Excluded, Severity: Warning, Object: live.String() + " " + name,
+		d.add(diagnosis.Finding{
+			Code: diagnosis.Excluded, Severity: diagnosis.Warning, Object: live.String() + " " + name,
 			Message: fmt.Sprintf("the %s of %s is %q instead of %q, so that the API server calls for other objects", name, live,
 				metav1.FormatLabelSelector(is), metav1.FormatLabelSelector(should)),
 			Remedy: "call RegisterExtensions, and see which other program writes that configuration",
@@ -380,10 +381,10 @@ func (d *diagnosis) compareSelectors(live, expected hook) {
 }
 
 // selected checks whether the namespaces that the entries select exist.
-func (d *diagnosis) selected(ctx context.Context) {
+func (d *diagnostic) selected(ctx context.Context) {
 	if ns := d.Options.Namespace; ns != "" && d.namespace(ctx, ns).missing {
-		d.add(Finding{
-			Code: Excluded, Severity: Warning, Object: "Namespace " + ns,
+		d.add(diagnosis.Finding{
+			Code: diagnosis.Excluded, Severity: diagnosis.Warning, Object: "Namespace " + ns,
 			Message: fmt.Sprintf("Namespace %s, the only one that is selected, does not exist, so the API server calls for nothing", ns),
 			Remedy:  "create it, or set ManagerOptions.Namespace to another one",
 		})
@@ -401,14 +402,14 @@ func (d *diagnosis) selected(ctx context.Context) {
 				return d.Clients.CoreV1().Namespaces().List(ctx, metav1.ListOptions{})
 			})
 			if err != nil {
-				d.noteMissingRight(err, Right{Resource: "namespaces", Verb: "list"})
+				d.noteMissingRight(err, diagnosis.Right{Resource: "namespaces", Verb: "list"})
 				return
 			}
 			all, listed = list.Items, true
 		}
 		if !slices.ContainsFunc(all, func(ns corev1.Namespace) bool { return matches(h.NamespaceSelector, ns.Labels) }) {
-			d.add(Finding{
-				Code: Excluded, Severity: Warning, Object: h.String(),
+			d.add(diagnosis.Finding{
+				Code: diagnosis.Excluded, Severity: diagnosis.Warning, Object: h.String(),
 				Message: fmt.Sprintf("the namespaceSelector %q of %s matches none of the %d namespaces there are", metav1.FormatLabelSelector(h.NamespaceSelector), h, len(all)),
 				Remedy:  "label the namespaces that are meant, or change Settings.Namespaces",
 			})
@@ -433,7 +434,7 @@ func narrow(s *metav1.LabelSelector, one string) bool {
 }
 
 // checkSubject reports which entries exclude the subject, and why.
-func (d *diagnosis) checkSubject(ctx context.Context) {
+func (d *diagnostic) checkSubject(ctx context.Context) {
 	if d.Subject == nil {
 		return
 	}
@@ -449,16 +450,16 @@ func (d *diagnosis) checkSubject(ctx context.Context) {
 		}
 		ruled = true
 		if why := d.excludes(h, s); why != "" {
-			d.add(Finding{
-				Code: Excluded, Severity: Warning, Object: h.String() + " " + s.String(),
+			d.add(diagnosis.Finding{
+				Code: diagnosis.Excluded, Severity: diagnosis.Warning, Object: h.String() + " " + s.String(),
 				Message: fmt.Sprintf("the API server does not call for the %s, because the %s of %s leaves it out", s, why, h),
 				Remedy:  "change the labels of the object or of its namespace, or Settings.Namespaces, Settings.Objects and ManagerOptions.Namespace",
 			})
 		}
 	}
 	if !ruled && d.looked {
-		d.add(Finding{
-			Code: Excluded, Severity: Warning, Object: s.String(),
+		d.add(diagnosis.Finding{
+			Code: diagnosis.Excluded, Severity: diagnosis.Warning, Object: s.String(),
 			Message: fmt.Sprintf("the API server does not call for the %s, because no rule that is registered matches it", s),
 			Remedy:  "name the resource and the operation in Settings.Rules",
 		})
@@ -488,7 +489,7 @@ type VersionInfo struct {
 
 // versions reports which version waits for which. That is normal during a rollout, but new steps of a waiting version
 // are not in force.
-func (d *diagnosis) versions() {
+func (d *diagnostic) versions() {
 	if d.Versions == nil {
 		return
 	}
@@ -503,13 +504,13 @@ func (d *diagnosis) versions() {
 		if i == at {
 			continue
 		}
-		f := Finding{
-			Code: SeveralVersions, Severity: Note, Object: "version " + v.Version,
+		f := diagnosis.Finding{
+			Code: diagnosis.SeveralVersions, Severity: diagnosis.Note, Object: "version " + v.Version,
 			Message: fmt.Sprintf("the registration of %s stands as long as its replicas answer; %s comes after %s", first, v, before(all, i, at)),
 			Remedy:  "finish the rollout, or stop the other version",
 		}
 		if v.Ours {
-			f.Severity = Warning
+			f.Severity = diagnosis.Warning
 			f.Message += v.newSteps(first)
 		}
 		d.add(f)

@@ -15,44 +15,13 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	authenticationv1client "k8s.io/client-go/kubernetes/typed/authentication/v1"
 	"sigs.k8s.io/yaml"
+
+	"code.cloudfoundry.org/eirinix/diagnosis"
 )
 
-// Right is one action that a program must be allowed to take.
-type Right struct {
-	Group, Resource, Subresource string // Group is empty for the core group
-	Verb                         string // in the form of RBAC: get, list, watch, create, update ...
-	Namespace                    string // empty for cluster-scoped objects, and for all namespaces
-	Name                         string // of the single object; empty for all
-}
-
-// String returns the right in the form that error messages use.
-func (r Right) String() string {
-	text := r.Verb + " " + r.resource()
-	if r.Group != "" {
-		text += "." + r.Group
-	}
-	switch {
-	case r.Name != "" && r.Namespace != "":
-		text += " " + r.Namespace + "/" + r.Name
-	case r.Name != "":
-		text += " " + r.Name
-	case r.Namespace != "":
-		text += " in namespace " + r.Namespace
-	}
-	return text
-}
-
-// resource returns the resource in the form that RBAC rules use.
-func (r Right) resource() string {
-	if r.Subresource != "" {
-		return r.Resource + "/" + r.Subresource
-	}
-	return r.Resource
-}
-
 // reviewed returns the right in the form that an authorizer receives.
-func (r Right) reviewed() Right {
-	if !r.byName() {
+func reviewed(r diagnosis.Right) diagnosis.Right {
+	if !byName(r) {
 		r.Name = ""
 	}
 	return r
@@ -60,11 +29,11 @@ func (r Right) reviewed() Right {
 
 // byName reports whether RBAC can grant the right for a single object. The authorizer does not know the name of an
 // object that is being created, and a collection has none.
-func (r Right) byName() bool {
+func byName(r diagnosis.Right) bool {
 	return r.Name != "" && r.Verb != "create" && r.Verb != "deletecollection"
 }
 
-func sentence(rights []Right) string {
+func sentence(rights []diagnosis.Right) string {
 	texts := make([]string, 0, len(rights))
 	for _, r := range rights {
 		texts = append(texts, r.String())
@@ -87,12 +56,12 @@ func compareVerbs(a, b string) int {
 
 // Rules returns the fewest readable RBAC rules for the rights, whatever their namespaces. No rule grants more than the
 // rights together, except that RBAC cannot restrict creation by name.
-func Rules(rights []Right) []rbacv1.PolicyRule {
+func Rules(rights []diagnosis.Right) []rbacv1.PolicyRule {
 	type object struct{ group, resource, name string }
 	granted := map[object][]string{}
 	for _, r := range rights {
-		o := object{group: r.Group, resource: r.resource()}
-		if r.byName() {
+		o := object{group: r.Group, resource: r.Resource}
+		if byName(r) {
 			o.name = r.Name
 		}
 		granted[o] = append(granted[o], r.Verb)
@@ -123,8 +92,8 @@ func Rules(rights []Right) []rbacv1.PolicyRule {
 
 // RightsOf returns the rights that rules grant in a namespace, or in the cluster if namespace is empty. It is the
 // inverse of Rules. It ignores rules for paths.
-func RightsOf(namespace string, rules []rbacv1.PolicyRule) []Right {
-	var rights []Right
+func RightsOf(namespace string, rules []rbacv1.PolicyRule) []diagnosis.Right {
+	var rights []diagnosis.Right
 	for _, rule := range rules {
 		names := rule.ResourceNames
 		if len(names) == 0 {
@@ -132,10 +101,9 @@ func RightsOf(namespace string, rules []rbacv1.PolicyRule) []Right {
 		}
 		for _, group := range rule.APIGroups {
 			for _, resource := range rule.Resources {
-				resource, subresource, _ := strings.Cut(resource, "/")
 				for _, name := range names {
 					for _, verb := range rule.Verbs {
-						rights = append(rights, Right{Group: group, Resource: resource, Subresource: subresource, Verb: verb, Namespace: namespace, Name: name})
+						rights = append(rights, diagnosis.Right{Group: group, Resource: resource, Verb: verb, Namespace: namespace, Name: name})
 					}
 				}
 			}
@@ -197,8 +165,8 @@ func SubjectOf(user string) rbacv1.Subject {
 
 // Objects returns the roles that grant the rights, and their bindings to the subject. It returns a Role for each
 // namespace, and a ClusterRole for rights without a namespace. All have the same name.
-func Objects(name string, subject rbacv1.Subject, rights []Right) []runtime.Object {
-	byNamespace := map[string][]Right{}
+func Objects(name string, subject rbacv1.Subject, rights []diagnosis.Right) []runtime.Object {
+	byNamespace := map[string][]diagnosis.Right{}
 	var namespaces []string
 	for _, r := range rights {
 		if _, seen := byNamespace[r.Namespace]; !seen {
@@ -226,7 +194,7 @@ func Objects(name string, subject rbacv1.Subject, rights []Right) []runtime.Obje
 }
 
 // Manifest returns Objects as YAML for kubectl apply. It is empty if there are no rights.
-func Manifest(name string, subject rbacv1.Subject, rights []Right) (string, error) {
+func Manifest(name string, subject rbacv1.Subject, rights []diagnosis.Right) (string, error) {
 	var documents []string
 	for _, o := range Objects(name, subject, rights) {
 		text, err := yaml.Marshal(o)

@@ -6,6 +6,7 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 
+	"code.cloudfoundry.org/eirinix/diagnosis"
 	"code.cloudfoundry.org/eirinix/internal/diagnose"
 )
 
@@ -19,11 +20,11 @@ var _ = Describe("A diagnosis by a user with few rights", Label("api-server"), f
 		d.Clients = clientsFor(must(controlPlane.User(name)))
 		r := d.run(ctx)
 		Expect(r.Err()).NotTo(HaveOccurred())
-		Expect(codes(r)).To(Equal([]diagnose.Code{diagnose.CannotLook}))
+		Expect(codes(r)).To(Equal([]diagnosis.Code{diagnosis.CannotLook}))
 		Expect(r.String()).To(And(ContainSubstring("create configmaps in namespace "+d.Canary.Namespace), ContainSubstring("get services "+d.Canary.Namespace+"/hooks")))
 
 		apply(ctx, must(diagnose.Manifest(d.Canary.Namespace, diagnose.SubjectOf(name), d.Rights())))
-		Eventually(func() []diagnose.Code { return codes(d.run(ctx)) }).WithTimeout(patience).Should(Equal([]diagnose.Code{diagnose.Well}))
+		Eventually(func() []diagnosis.Code { return codes(d.run(ctx)) }).WithTimeout(patience).Should(Equal([]diagnosis.Code{diagnosis.Well}))
 	}, SpecTimeout(2*patience))
 
 	It("needs no more than to create ConfigMaps to know that all is well", func(ctx SpecContext) {
@@ -32,29 +33,29 @@ var _ = Describe("A diagnosis by a user with few rights", Label("api-server"), f
 		d.awaitCalls(ctx)
 		name := "user-" + d.Canary.Namespace
 		d.Clients = clientsFor(must(controlPlane.User(name)))
-		apply(ctx, must(diagnose.Manifest(d.Canary.Namespace, diagnose.SubjectOf(name), []diagnose.Right{{Resource: "configmaps", Verb: "create", Namespace: d.Canary.Namespace}})))
-		Eventually(func() []diagnose.Code { return codes(d.run(ctx)) }).WithTimeout(patience).Should(Equal([]diagnose.Code{diagnose.Well, diagnose.CannotLook}))
+		apply(ctx, must(diagnose.Manifest(d.Canary.Namespace, diagnose.SubjectOf(name), []diagnosis.Right{{Resource: "configmaps", Verb: "create", Namespace: d.Canary.Namespace}})))
+		Eventually(func() []diagnosis.Code { return codes(d.run(ctx)) }).WithTimeout(patience).Should(Equal([]diagnosis.Code{diagnosis.Well, diagnosis.CannotLook}))
 
 		Expect(d.server.Close()).To(Succeed())
-		Expect(d.run(ctx)).To(haveOneProblem(diagnose.NothingListens, ContainSubstring("failed to call webhook")))
+		Expect(d.run(ctx)).To(haveOneProblem(diagnosis.NothingListens, ContainSubstring("failed to call webhook")))
 	}, SpecTimeout(2*patience))
 
 	It("waits for an API server that has not noticed the registration yet", func(ctx SpecContext) {
 		d := newDeployment(ctx)
 		name := "user-" + d.Canary.Namespace
 		d.Clients = clientsFor(must(controlPlane.User(name)))
-		apply(ctx, must(diagnose.Manifest(d.Canary.Namespace, diagnose.SubjectOf(name), []diagnose.Right{{Resource: "configmaps", Verb: "create", Namespace: d.Canary.Namespace}})))
+		apply(ctx, must(diagnose.Manifest(d.Canary.Namespace, diagnose.SubjectOf(name), []diagnosis.Right{{Resource: "configmaps", Verb: "create", Namespace: d.Canary.Namespace}})))
 		d.Settle = time.Millisecond
 		Eventually(func() string { return d.run(ctx).String() }).WithTimeout(patience).ShouldNot(ContainSubstring("create configmaps"))
 
 		d.Settle = patience
-		done := make(chan diagnose.Report, 1)
+		done := make(chan diagnosis.Report, 1)
 		go func() { done <- d.run(ctx) }()
 		Consistently(done).WithTimeout(300 * time.Millisecond).ShouldNot(Receive())
 		d.register(ctx)
-		var r diagnose.Report
+		var r diagnosis.Report
 		Eventually(done).WithTimeout(patience).Should(Receive(&r))
-		Expect(codes(r)).To(ContainElement(diagnose.Well))
+		Expect(codes(r)).To(ContainElement(diagnosis.Well))
 	}, SpecTimeout(3*patience))
 
 	It("finds that nothing listens without any right", func(ctx SpecContext) {
@@ -62,6 +63,6 @@ var _ = Describe("A diagnosis by a user with few rights", Label("api-server"), f
 		d.register(ctx)
 		Expect(d.server.Close()).To(Succeed())
 		d.Clients = clientsFor(must(controlPlane.User("user-" + d.Canary.Namespace)))
-		Expect(d.run(ctx)).To(haveOneProblem(diagnose.NothingListens))
+		Expect(d.run(ctx)).To(haveOneProblem(diagnosis.NothingListens))
 	}, SpecTimeout(patience))
 })

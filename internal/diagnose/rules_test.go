@@ -5,6 +5,7 @@ import (
 	. "github.com/onsi/gomega"
 	rbacv1 "k8s.io/api/rbac/v1"
 
+	"code.cloudfoundry.org/eirinix/diagnosis"
 	"code.cloudfoundry.org/eirinix/internal/diagnose"
 )
 
@@ -14,47 +15,47 @@ func rule(group string, resources, names, verbs []string) rbacv1.PolicyRule {
 
 func l(s ...string) []string { return s }
 
-func secret(verb string) diagnose.Right {
-	return diagnose.Right{Resource: "secrets", Verb: verb, Namespace: "cf", Name: "eirini-x-setupcertificate"}
+func secret(verb string) diagnosis.Right {
+	return diagnosis.Right{Resource: "secrets", Verb: verb, Namespace: "cf", Name: "eirini-x-setupcertificate"}
 }
 
 var _ = DescribeTable("Rights become rules",
-	func(rights []diagnose.Right, expected ...rbacv1.PolicyRule) {
+	func(rights []diagnosis.Right, expected ...rbacv1.PolicyRule) {
 		Expect(diagnose.Rules(rights)).To(HaveExactElements(expected))
 		Expect(diagnose.Rules(diagnose.RightsOf("cf", expected))).To(HaveExactElements(expected), "and are the same rights again")
 	},
 	Entry("verbs of one object in the order of people, each once",
-		[]diagnose.Right{secret("update"), secret("get"), secret("watch"), secret("get")},
+		[]diagnosis.Right{secret("update"), secret("get"), secret("watch"), secret("get")},
 		rule("", l("secrets"), l("eirini-x-setupcertificate"), l("get", "watch", "update"))),
 	Entry("creation apart, because RBAC cannot restrict it by name",
-		[]diagnose.Right{secret("create"), secret("get")},
+		[]diagnosis.Right{secret("create"), secret("get")},
 		rule("", l("secrets"), nil, l("create")), rule("", l("secrets"), l("eirini-x-setupcertificate"), l("get"))),
 	Entry("names of the same resource and verbs together",
-		[]diagnose.Right{{Resource: "secrets", Verb: "get", Name: "b"}, {Resource: "secrets", Verb: "get", Name: "a"}},
+		[]diagnosis.Right{{Resource: "secrets", Verb: "get", Name: "b"}, {Resource: "secrets", Verb: "get", Name: "a"}},
 		rule("", l("secrets"), l("a", "b"), l("get"))),
 	Entry("names with other verbs apart",
-		[]diagnose.Right{{Resource: "secrets", Verb: "get", Name: "b"}, {Resource: "secrets", Verb: "update", Name: "a"}},
+		[]diagnosis.Right{{Resource: "secrets", Verb: "get", Name: "b"}, {Resource: "secrets", Verb: "update", Name: "a"}},
 		rule("", l("secrets"), l("a"), l("update")), rule("", l("secrets"), l("b"), l("get"))),
 	Entry("resources with the same verbs together",
-		[]diagnose.Right{{Resource: "pods", Verb: "list"}, {Resource: "events", Verb: "list"}, {Resource: "pods", Verb: "watch"}, {Resource: "events", Verb: "watch"}},
+		[]diagnosis.Right{{Resource: "pods", Verb: "list"}, {Resource: "events", Verb: "list"}, {Resource: "pods", Verb: "watch"}, {Resource: "events", Verb: "watch"}},
 		rule("", l("events", "pods"), nil, l("list", "watch"))),
 	Entry("resources with the same names together, with other names apart",
-		[]diagnose.Right{{Resource: "pods", Verb: "get", Name: "a"}, {Resource: "events", Verb: "get", Name: "a"}, {Resource: "nodes", Verb: "get", Name: "b"}, {Resource: "leases", Verb: "get"}},
+		[]diagnosis.Right{{Resource: "pods", Verb: "get", Name: "a"}, {Resource: "events", Verb: "get", Name: "a"}, {Resource: "nodes", Verb: "get", Name: "b"}, {Resource: "leases", Verb: "get"}},
 		rule("", l("events", "pods"), l("a"), l("get")), rule("", l("leases"), nil, l("get")), rule("", l("nodes"), l("b"), l("get"))),
 	Entry("groups apart",
-		[]diagnose.Right{{Group: "apps", Resource: "deployments", Verb: "get"}, {Resource: "pods", Verb: "get"}},
+		[]diagnosis.Right{{Group: "apps", Resource: "deployments", Verb: "get"}, {Resource: "pods", Verb: "get"}},
 		rule("", l("pods"), nil, l("get")), rule("apps", l("deployments"), nil, l("get"))),
 	Entry("subresources as RBAC writes them",
-		[]diagnose.Right{{Resource: "pods", Subresource: "exec", Verb: "create"}},
+		[]diagnosis.Right{{Resource: "pods/exec", Verb: "create"}},
 		rule("", l("pods/exec"), nil, l("create"))),
 	Entry("nothing by name that is granted for all",
-		[]diagnose.Right{{Resource: "secrets", Verb: "get"}, secret("get"), secret("update")},
+		[]diagnosis.Right{{Resource: "secrets", Verb: "get"}, secret("get"), secret("update")},
 		rule("", l("secrets"), nil, l("get")), rule("", l("secrets"), l("eirini-x-setupcertificate"), l("update"))),
 )
 
 var _ = Describe("A manifest", func() {
 	It("can be applied as it is", func() {
-		Expect(diagnose.Manifest("eirini-x", diagnose.ServiceAccount("cf", "logger"), []diagnose.Right{
+		Expect(diagnose.Manifest("eirini-x", diagnose.ServiceAccount("cf", "logger"), []diagnosis.Right{
 			secret("get"), secret("create"), secret("update"),
 			{Group: "admissionregistration.k8s.io", Resource: "mutatingwebhookconfigurations", Verb: "get", Name: "eirini-x-mutating-hook"},
 		})).To(Equal(`apiVersion: rbac.authorization.k8s.io/v1
@@ -137,24 +138,16 @@ subjects:
 
 var _ = Describe("Rules become rights", func() {
 	It("one for each verb on each thing", func() {
-		Expect(diagnose.RightsOf("cf", []rbacv1.PolicyRule{rule("apps", l("deployments", "deployments/scale"), l("a", "b"), l("get", "update")), rule("", l("pods"), nil, l("list"))})).To(Equal([]diagnose.Right{
+		Expect(diagnose.RightsOf("cf", []rbacv1.PolicyRule{rule("apps", l("deployments", "deployments/scale"), l("a", "b"), l("get", "update")), rule("", l("pods"), nil, l("list"))})).To(Equal([]diagnosis.Right{
 			{Group: "apps", Resource: "deployments", Verb: "get", Namespace: "cf", Name: "a"},
 			{Group: "apps", Resource: "deployments", Verb: "update", Namespace: "cf", Name: "a"},
 			{Group: "apps", Resource: "deployments", Verb: "get", Namespace: "cf", Name: "b"},
 			{Group: "apps", Resource: "deployments", Verb: "update", Namespace: "cf", Name: "b"},
-			{Group: "apps", Resource: "deployments", Subresource: "scale", Verb: "get", Namespace: "cf", Name: "a"},
-			{Group: "apps", Resource: "deployments", Subresource: "scale", Verb: "update", Namespace: "cf", Name: "a"},
-			{Group: "apps", Resource: "deployments", Subresource: "scale", Verb: "get", Namespace: "cf", Name: "b"},
-			{Group: "apps", Resource: "deployments", Subresource: "scale", Verb: "update", Namespace: "cf", Name: "b"},
+			{Group: "apps", Resource: "deployments/scale", Verb: "get", Namespace: "cf", Name: "a"},
+			{Group: "apps", Resource: "deployments/scale", Verb: "update", Namespace: "cf", Name: "a"},
+			{Group: "apps", Resource: "deployments/scale", Verb: "get", Namespace: "cf", Name: "b"},
+			{Group: "apps", Resource: "deployments/scale", Verb: "update", Namespace: "cf", Name: "b"},
 			{Resource: "pods", Verb: "list", Namespace: "cf"},
 		}))
 	})
 })
-
-var _ = DescribeTable("A right reads",
-	func(r diagnose.Right, expected string) { Expect(r.String()).To(Equal(expected)) },
-	Entry("in a namespace", diagnose.Right{Resource: "configmaps", Verb: "create", Namespace: "cf"}, "create configmaps in namespace cf"),
-	Entry("for one object", secret("get"), "get secrets cf/eirini-x-setupcertificate"),
-	Entry("for one object without namespace", diagnose.Right{Resource: "namespaces", Verb: "get", Name: "cf"}, "get namespaces cf"),
-	Entry("with group and subresource", diagnose.Right{Group: "apps", Resource: "deployments", Subresource: "scale", Verb: "update"}, "update deployments/scale.apps"),
-)

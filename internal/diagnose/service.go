@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
+	"code.cloudfoundry.org/eirinix/diagnosis"
 	"code.cloudfoundry.org/eirinix/internal/cluster"
 )
 
@@ -107,7 +108,7 @@ func (b backend) podPort(number int32) int32 {
 }
 
 // lookBehind reads our Service and its endpoints.
-func (d *diagnosis) lookBehind(ctx context.Context) {
+func (d *diagnostic) lookBehind(ctx context.Context) {
 	if !d.serviceMode() {
 		return
 	}
@@ -124,7 +125,7 @@ func (d *diagnosis) lookBehind(ctx context.Context) {
 }
 
 // judgeService reports faults of the Service.
-func (d *diagnosis) judgeService() {
+func (d *diagnostic) judgeService() {
 	b, port := d.backend, d.Options.Target.Port
 	switch {
 	case b.missing:
@@ -134,7 +135,7 @@ func (d *diagnosis) judgeService() {
 		return
 	case b.headless():
 		f := d.serviceUnusable("")
-		f.Severity = Warning // an API server that resolves endpoints itself can call it
+		f.Severity = diagnosis.Warning // an API server that resolves endpoints itself can call it
 		d.add(f)
 	}
 	if _, ok := b.port(port); !ok {
@@ -148,18 +149,20 @@ func (d *diagnosis) judgeService() {
 
 // judgePorts compares the port that calls arrive at with the port that this process listens on, once calls are known
 // not to arrive. Before that, an address translation between the two ports does not matter.
-func (d *diagnosis) judgePorts() {
+func (d *diagnostic) judgePorts() {
 	listening, target := d.listenPort(), d.Options.Target
 	arrives := target.Port
 	if d.serviceMode() && !d.backend.external() {
 		arrives = d.backend.podPort(target.Port)
 	}
-	lost := slices.ContainsFunc(d.findings, func(f Finding) bool { return slices.Contains(symptoms, f.Code) || f.Code == BadAnswer })
+	lost := slices.ContainsFunc(d.findings, func(f diagnosis.Finding) bool {
+		return slices.Contains(symptoms, f.Code) || f.Code == diagnosis.BadAnswer
+	})
 	if !lost || listening == 0 || arrives == 0 || listening == arrives {
 		return
 	}
-	f := Finding{
-		Code: PortMismatch, Severity: Problem, Object: target.String(),
+	f := diagnosis.Finding{
+		Code: diagnosis.PortMismatch, Severity: diagnosis.Problem, Object: target.String(),
 		Message: fmt.Sprintf("calls to %s arrive at port %d, but this process listens on port %d", target, arrives, listening),
 		Remedy:  fmt.Sprintf("set ManagerOptions.Port to %d, or ListenAddress to port %d, or forward the calls to the right port", listening, arrives),
 	}
@@ -169,26 +172,26 @@ func (d *diagnosis) judgePorts() {
 	d.add(f)
 }
 
-func (d *diagnosis) serviceMissing(evidence string) Finding {
-	return Finding{
-		Code: ServiceMissing, Severity: Problem, Object: d.service(), Evidence: evidence,
+func (d *diagnostic) serviceMissing(evidence string) diagnosis.Finding {
+	return diagnosis.Finding{
+		Code: diagnosis.ServiceMissing, Severity: diagnosis.Problem, Object: d.service(), Evidence: evidence,
 		Message: d.service() + ", which the API server is told to call, does not exist",
 		Remedy:  "create it, or set ManagerOptions.ServiceName and WebhookNamespace to those of this program's Service",
 	}
 }
 
-func (d *diagnosis) serviceUnusable(evidence string) Finding {
-	return Finding{
-		Code: ServiceUnusable, Severity: Problem, Object: d.service(), Evidence: evidence,
+func (d *diagnostic) serviceUnusable(evidence string) diagnosis.Finding {
+	return diagnosis.Finding{
+		Code: diagnosis.ServiceUnusable, Severity: diagnosis.Problem, Object: d.service(), Evidence: evidence,
 		Message: fmt.Sprintf("%s is of a kind that the API server does not call", d.service()),
 		Remedy:  "make it one of type ClusterIP that has a cluster IP",
 	}
 }
 
-func (d *diagnosis) noSuchServicePort(evidence string) Finding {
+func (d *diagnostic) noSuchServicePort(evidence string) diagnosis.Finding {
 	port := d.Options.Target.Port
-	f := Finding{
-		Code: PortMismatch, Severity: Problem, Object: d.service(), Evidence: evidence,
+	f := diagnosis.Finding{
+		Code: diagnosis.PortMismatch, Severity: diagnosis.Problem, Object: d.service(), Evidence: evidence,
 		Message: fmt.Sprintf("%s has no port %d, which is the one that is registered", d.service(), port),
 		Remedy:  fmt.Sprintf("add port %d to it, or set ManagerOptions.Port to one that it has", port),
 	}
@@ -202,9 +205,9 @@ func (d *diagnosis) noSuchServicePort(evidence string) Finding {
 	return f
 }
 
-func (d *diagnosis) noReadyEndpoints(evidence string) Finding {
-	f := Finding{
-		Code: NoReadyEndpoints, Severity: Problem, Object: d.service(), Evidence: evidence,
+func (d *diagnostic) noReadyEndpoints(evidence string) diagnosis.Finding {
+	f := diagnosis.Finding{
+		Code: diagnosis.NoReadyEndpoints, Severity: diagnosis.Problem, Object: d.service(), Evidence: evidence,
 		Message: d.service() + " has no ready endpoint",
 		Remedy:  "see why the pods behind it are not ready, and whether its selector takes them in",
 	}

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
+	"code.cloudfoundry.org/eirinix/diagnosis"
 	"code.cloudfoundry.org/eirinix/internal/diagnose"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 	eirinixtest "code.cloudfoundry.org/eirinix/testing"
@@ -45,9 +46,9 @@ var _ = Describe("A diagnosis of the Service", Label("api-server"), func() {
 		d := newDeployment(ctx)
 		d.inServiceMode()
 		d.register(ctx)
-		Expect(d.run(ctx)).To(haveOneProblem(diagnose.ServiceMissing,
+		Expect(d.run(ctx)).To(haveOneProblem(diagnosis.ServiceMissing,
 			ContainSubstring("Service "+d.Canary.Namespace+"/hooks, which the API server is told to call, does not exist"), ContainSubstring(`service "hooks" not found`)))
-		Expect(withoutCanary(d).run(ctx)).To(haveOneProblem(diagnose.ServiceMissing), "seen from here as well")
+		Expect(withoutCanary(d).run(ctx)).To(haveOneProblem(diagnosis.ServiceMissing), "seen from here as well")
 	}, SpecTimeout(patience))
 
 	It("says that it is of the wrong kind", func(ctx SpecContext) {
@@ -58,7 +59,7 @@ var _ = Describe("A diagnosis of the Service", Label("api-server"), func() {
 		d.Options.Target.Port = 443
 		endpoints(ctx, d.Canary.Namespace, "hooks", 8443, true)
 		d.register(ctx)
-		Expect(d.run(ctx)).To(haveOneProblem(diagnose.ServiceUnusable, ContainSubstring(`cannot route to service with ClusterIP "None"`)))
+		Expect(d.run(ctx)).To(haveOneProblem(diagnosis.ServiceUnusable, ContainSubstring(`cannot route to service with ClusterIP "None"`)))
 	}, SpecTimeout(patience))
 
 	It("says that it has no such port", func(ctx SpecContext) {
@@ -66,8 +67,8 @@ var _ = Describe("A diagnosis of the Service", Label("api-server"), func() {
 		d.behind(ctx, clusterIP(8443, 8443))
 		d.Options.Target.Port = 443
 		d.register(ctx)
-		Expect(d.run(ctx)).To(haveOneProblem(diagnose.PortMismatch, ContainSubstring("has no port 443"), ContainSubstring("one that it has (8443)"), ContainSubstring("no service port 443 found")))
-		Expect(withoutCanary(d).run(ctx)).To(haveOneProblem(diagnose.PortMismatch))
+		Expect(d.run(ctx)).To(haveOneProblem(diagnosis.PortMismatch, ContainSubstring("has no port 443"), ContainSubstring("one that it has (8443)"), ContainSubstring("no service port 443 found")))
+		Expect(withoutCanary(d).run(ctx)).To(haveOneProblem(diagnosis.PortMismatch))
 	}, SpecTimeout(patience))
 
 	Describe("that API servers resolve themselves", Ordered, func() {
@@ -82,7 +83,7 @@ var _ = Describe("A diagnosis of the Service", Label("api-server"), func() {
 			d.behind(ctx, clusterIP(443, 8443))
 			d.Options.Target.Port, d.Clients = 443, clientsFor(resolving.Config())
 			d.register(ctx)
-			Expect(d.run(ctx)).To(haveOneProblem(diagnose.NoReadyEndpoints,
+			Expect(d.run(ctx)).To(haveOneProblem(diagnosis.NoReadyEndpoints,
 				ContainSubstring("its selector app=hooks finds no pod"), ContainSubstring("no endpoints available for service")))
 			Consistently(watch(ctx, d).read).WithTimeout(time.Second).Should(BeEmpty(), "its pods may be on their way")
 		}, SpecTimeout(patience))
@@ -93,8 +94,8 @@ var _ = Describe("A diagnosis of the Service", Label("api-server"), func() {
 			d.Options.Target.Port, d.Clients = 443, clientsFor(resolving.Config())
 			endpoints(ctx, d.Canary.Namespace, "hooks", 8443, false)
 			d.register(ctx)
-			Expect(d.run(ctx)).To(haveOneProblem(diagnose.NoReadyEndpoints, ContainSubstring("but 1 that are not"), ContainSubstring("kubectl describe pods")))
-			Expect(withoutCanary(d).run(ctx)).To(haveOneProblem(diagnose.NoReadyEndpoints))
+			Expect(d.run(ctx)).To(haveOneProblem(diagnosis.NoReadyEndpoints, ContainSubstring("but 1 that are not"), ContainSubstring("kubectl describe pods")))
+			Expect(withoutCanary(d).run(ctx)).To(haveOneProblem(diagnosis.NoReadyEndpoints))
 		}, SpecTimeout(patience))
 
 		It("says that it is of a kind that they cannot resolve", func(ctx SpecContext) {
@@ -102,14 +103,14 @@ var _ = Describe("A diagnosis of the Service", Label("api-server"), func() {
 			d.behind(ctx, toLoopback())
 			d.Clients = clientsFor(resolving.Config())
 			d.register(ctx)
-			Expect(d.run(ctx)).To(haveOneProblem(diagnose.ServiceUnusable, ContainSubstring("unsupported service type")))
+			Expect(d.run(ctx)).To(haveOneProblem(diagnosis.ServiceUnusable, ContainSubstring("unsupported service type")))
 		}, SpecTimeout(patience))
 	})
 })
 
 // No API server that runs on loopback alone gets as far as to call an endpoint, so this is about what follows.
 var _ = DescribeTable("A Service that sends calls to a port of its pods",
-	func(targetPort intstr.IntOrString, endpointPort int32, listen string, symptom diagnose.Code, mismatch bool, open int32) {
+	func(targetPort intstr.IntOrString, endpointPort int32, listen string, symptom diagnosis.Code, mismatch bool, open int32) {
 		service := &corev1.Service{Spec: clusterIP(443, 0)}
 		service.Spec.Ports[0].TargetPort = targetPort
 		var slices []discoveryv1.EndpointSlice
@@ -121,21 +122,21 @@ var _ = DescribeTable("A Service that sends calls to a port of its pods",
 		}
 		target := webhookconf.Target{Service: "hooks", Namespace: "cf", Port: 443}
 		findings, openPort := diagnose.JudgePorts(diagnose.Config{Options: webhookconf.Options{Target: target}, Listen: listen},
-			service, slices, diagnose.Finding{Code: symptom, Severity: diagnose.Problem, Object: target.String()})
+			service, slices, diagnosis.Finding{Code: symptom, Severity: diagnosis.Problem, Object: target.String()})
 		Expect(openPort).To(Equal(open))
 		if !mismatch {
 			Expect(findings).To(BeEmpty())
 			return
 		}
-		Expect(diagnose.Report{Findings: findings}).To(haveOneProblem(diagnose.PortMismatch,
+		Expect(diagnosis.Report{Findings: findings}).To(haveOneProblem(diagnosis.PortMismatch,
 			ContainSubstring("set the targetPort of Service cf/hooks to 8443"), ContainSubstring("arrive at port "+itoa(open))))
 	},
-	Entry("the one that is listened on", intstr.FromInt32(8443), int32(0), "0.0.0.0:8443", diagnose.ConnectionRefused, false, int32(8443)),
-	Entry("another one", intstr.FromInt32(9443), int32(0), "0.0.0.0:8443", diagnose.ConnectionRefused, true, int32(9443)),
-	Entry("another one, which timed out", intstr.FromInt32(9443), int32(0), "0.0.0.0:8443", diagnose.TimedOut, true, int32(9443)),
-	Entry("another one by name", intstr.FromString("https"), int32(9443), "0.0.0.0:8443", diagnose.ConnectionRefused, true, int32(9443)),
-	Entry("one by name that no endpoint tells", intstr.FromString("https"), int32(0), "0.0.0.0:8443", diagnose.ConnectionRefused, false, int32(8443)),
-	Entry("what the endpoints say before what the Service says", intstr.FromInt32(9443), int32(8443), "0.0.0.0:8443", diagnose.ConnectionRefused, false, int32(8443)),
-	Entry("another one that is no reason", intstr.FromInt32(9443), int32(0), "0.0.0.0:8443", diagnose.Shadowed, false, int32(9443)),
-	Entry("where nothing is served here", intstr.FromInt32(9443), int32(0), "", diagnose.ConnectionRefused, false, int32(9443)),
+	Entry("the one that is listened on", intstr.FromInt32(8443), int32(0), "0.0.0.0:8443", diagnosis.ConnectionRefused, false, int32(8443)),
+	Entry("another one", intstr.FromInt32(9443), int32(0), "0.0.0.0:8443", diagnosis.ConnectionRefused, true, int32(9443)),
+	Entry("another one, which timed out", intstr.FromInt32(9443), int32(0), "0.0.0.0:8443", diagnosis.TimedOut, true, int32(9443)),
+	Entry("another one by name", intstr.FromString("https"), int32(9443), "0.0.0.0:8443", diagnosis.ConnectionRefused, true, int32(9443)),
+	Entry("one by name that no endpoint tells", intstr.FromString("https"), int32(0), "0.0.0.0:8443", diagnosis.ConnectionRefused, false, int32(8443)),
+	Entry("what the endpoints say before what the Service says", intstr.FromInt32(9443), int32(8443), "0.0.0.0:8443", diagnosis.ConnectionRefused, false, int32(8443)),
+	Entry("another one that is no reason", intstr.FromInt32(9443), int32(0), "0.0.0.0:8443", diagnosis.Shadowed, false, int32(9443)),
+	Entry("where nothing is served here", intstr.FromInt32(9443), int32(0), "", diagnosis.ConnectionRefused, false, int32(9443)),
 )

@@ -5,6 +5,7 @@ import (
 	. "github.com/onsi/gomega"
 	"github.com/onsi/gomega/types"
 
+	"code.cloudfoundry.org/eirinix/diagnosis"
 	"code.cloudfoundry.org/eirinix/internal/diagnose"
 )
 
@@ -13,7 +14,7 @@ var _ = DescribeTable("Versions of a program",
 		findings := diagnose.OfVersions(versions...)
 		var lines []string
 		for _, f := range findings {
-			Expect(f).To(And(HaveField("Code", diagnose.SeveralVersions), HaveField("Remedy", "finish the rollout, or stop the other version")))
+			Expect(f).To(And(HaveField("Code", diagnosis.SeveralVersions), HaveField("Remedy", "finish the rollout, or stop the other version")))
 			lines = append(lines, string(f.Severity)+": "+f.Message)
 		}
 		if len(expected) == 0 {

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+
+	"code.cloudfoundry.org/eirinix/diagnosis"
 )
 
 const (
@@ -34,7 +36,7 @@ var milestones = []time.Duration{10 * time.Second, 30 * time.Second, time.Minute
 // Watch makes the same checks as Run, except for Config.Versions, Others and Subject.
 func Watch(ctx context.Context, c Config, log logr.Logger) {
 	c.Settle = min(c.settle(), watchSettle)
-	watch(ctx, log, func(ctx context.Context, soFar func([]Finding)) outcome {
+	watch(ctx, log, func(ctx context.Context, soFar func([]diagnosis.Finding)) outcome {
 		d := newDiagnosis(c)
 		d.slow = func() { soFar(sorted(slices.Clone(d.findings)).Findings) }
 		d.look(ctx)
@@ -49,12 +51,12 @@ func Watch(ctx context.Context, c Config, log logr.Logger) {
 // yet. A Service has no endpoints before the kubelet has observed that its pods are ready. Its address refuses
 // connections before every node knows them. With service set, the API server calls through such a Service. A problem
 // with an unknown cause counts too.
-func (c Code) propagates(service bool) bool {
+func propagates(c diagnosis.Code, service bool) bool {
 	switch c {
-	case APIServerUnreachable, NotCalled, NoReadyEndpoints, TimedOut, NoTunnel, BadAnswer, Shadowed,
-		UnknownAuthority, BundleEmpty, BundleUnreadable, Unexplained:
+	case diagnosis.APIServerUnreachable, diagnosis.NotCalled, diagnosis.NoReadyEndpoints, diagnosis.TimedOut, diagnosis.NoTunnel, diagnosis.BadAnswer, diagnosis.Shadowed,
+		diagnosis.UnknownAuthority, diagnosis.BundleEmpty, diagnosis.BundleUnreadable, diagnosis.Unexplained:
 		return true
-	case ConnectionRefused, ConnectionBroken, NoRoute:
+	case diagnosis.ConnectionRefused, diagnosis.ConnectionBroken, diagnosis.NoRoute:
 		return service
 	}
 	return false
@@ -62,7 +64,7 @@ func (c Code) propagates(service bool) bool {
 
 // outcome is the result of one check.
 type outcome struct {
-	findings []Finding
+	findings []diagnosis.Finding
 	through  bool   // the API server's call came through
 	blind    bool   // no canary can be sent, now or later
 	unknown  string // why the canary proves nothing
@@ -70,7 +72,7 @@ type outcome struct {
 }
 
 func (o outcome) hasProblem() bool {
-	return slices.ContainsFunc(o.findings, func(f Finding) bool { return f.Severity == Problem })
+	return slices.ContainsFunc(o.findings, func(f diagnosis.Finding) bool { return f.Severity == diagnosis.Problem })
 }
 
 // watcher remembers which findings it has logged.
@@ -83,21 +85,21 @@ type watcher struct {
 
 // saying identifies a finding without its evidence, which contains another port or name every time.
 type saying struct {
-	code            Code
+	code            diagnosis.Code
 	object, message string
 }
 
 // watch calls look until all is well. soFar receives the findings of a slow look.
-func watch(ctx context.Context, log logr.Logger, look func(ctx context.Context, soFar func([]Finding)) outcome) {
+func watch(ctx context.Context, log logr.Logger, look func(ctx context.Context, soFar func([]diagnosis.Finding)) outcome) {
 	w := &watcher{log: log, began: time.Now(), said: map[saying]int{}}
 	for {
-		o := look(ctx, func(findings []Finding) {
-			w.say(findings, func(f Finding) bool { return f.Code.propagates(true) }, false)
+		o := look(ctx, func(findings []diagnosis.Finding) {
+			w.say(findings, func(f diagnosis.Finding) bool { return propagates(f.Code, true) }, false)
 		})
 		if ctx.Err() != nil {
 			return
 		}
-		w.say(o.findings, func(f Finding) bool { return f.Code.propagates(o.service) }, true)
+		w.say(o.findings, func(f diagnosis.Finding) bool { return propagates(f.Code, o.service) }, true)
 		switch {
 		case o.hasProblem():
 		case o.through:
@@ -145,15 +147,15 @@ func (w *watcher) passed() int {
 // say logs the problems and warnings that are new or due again. With complete set, findings are all findings of one
 // check. A finding that was logged before and is not among them is then forgotten, so that it is logged again when it
 // returns.
-func (w *watcher) say(findings []Finding, mayPass func(Finding) bool, complete bool) {
+func (w *watcher) say(findings []diagnosis.Finding, mayPass func(diagnosis.Finding) bool, complete bool) {
 	passed, stands := w.passed(), map[saying]int{}
 	for _, f := range findings {
-		if f.Severity == Note || f.Code == CannotLook {
+		if f.Severity == diagnosis.Note || f.Code == diagnosis.CannotLook {
 			continue
 		}
 		key := saying{f.Code, f.Object, f.Message}
 		last, before := w.said[key]
-		passing := f.Severity == Problem && mayPass(f)
+		passing := f.Severity == diagnosis.Problem && mayPass(f)
 		switch {
 		case passing && passed == 0:
 			continue
@@ -161,12 +163,12 @@ func (w *watcher) say(findings []Finding, mayPass func(Finding) bool, complete b
 			stands[key] = last
 			continue
 		case passing:
-			f.log(w.log, passed == len(milestones), "not called yet: "+f.Message+"; looking again")
+			logFinding(w.log, passed == len(milestones), f, "not called yet: "+f.Message+"; looking again")
 		default:
-			f.log(w.log, f.Severity == Problem, f.Message)
+			logFinding(w.log, f.Severity == diagnosis.Problem, f, f.Message)
 		}
 		stands[key] = passed
-		w.wrong = w.wrong || f.Severity == Problem
+		w.wrong = w.wrong || f.Severity == diagnosis.Problem
 	}
 	if !complete {
 		for key, at := range w.said {
@@ -198,4 +200,12 @@ func (w *watcher) giveUp(o outcome) {
 	}
 	w.log.Error(nil, "the path from the API server to this program is still broken; this was the last look",
 		"after", time.Since(w.began).Round(time.Second).String(), "remedy", "mend what was logged before, and see what Diagnose says")
+}
+
+func logFinding(log logr.Logger, isError bool, f diagnosis.Finding, message string) {
+	if isError {
+		log.Error(nil, message, f.KeysAndValues()...)
+	} else {
+		log.Info(message, f.KeysAndValues()...)
+	}
 }

@@ -18,6 +18,7 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 
+	"code.cloudfoundry.org/eirinix/diagnosis"
 	"code.cloudfoundry.org/eirinix/internal/diagnose"
 )
 
@@ -65,17 +66,17 @@ func watch(ctx context.Context, d *deployment) *notes {
 	return n
 }
 
-func problem(code diagnose.Code, message string) diagnose.Finding {
-	return diagnose.Finding{Code: code, Severity: diagnose.Problem, Object: "o", Message: message, Remedy: "mend it", Evidence: time.Now().String()}
+func problem(code diagnosis.Code, message string) diagnosis.Finding {
+	return diagnosis.Finding{Code: code, Severity: diagnosis.Problem, Object: "o", Message: message, Remedy: "mend it", Evidence: time.Now().String()}
 }
 
 func TestWatchSchedule(t *testing.T) {
-	well := diagnose.Look{Through: true, Findings: []diagnose.Finding{{Code: diagnose.Well, Severity: diagnose.Note, Message: "all is well"}}}
-	of := func(service bool, findings ...diagnose.Finding) diagnose.Look {
+	well := diagnose.Look{Through: true, Findings: []diagnosis.Finding{{Code: diagnosis.Well, Severity: diagnosis.Note, Message: "all is well"}}}
+	of := func(service bool, findings ...diagnosis.Finding) diagnose.Look {
 		return diagnose.Look{Findings: findings, Service: service}
 	}
-	timedOut := func() diagnose.Look { return of(true, problem(diagnose.TimedOut, "no answer")) }
-	refused := func(service bool) diagnose.Look { return of(service, problem(diagnose.ConnectionRefused, "refused")) }
+	timedOut := func() diagnose.Look { return of(true, problem(diagnosis.TimedOut, "no answer")) }
+	refused := func(service bool) diagnose.Look { return of(service, problem(diagnosis.ConnectionRefused, "refused")) }
 	giveUp := "600 error the path from the API server to this program is still broken; this was the last look | mend what was logged before, and see what Diagnose says"
 	minutely := []int{0, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600}
 	for name, c := range map[string]struct {
@@ -89,7 +90,7 @@ func TestWatchSchedule(t *testing.T) {
 			[]string{"0 info the API server calls this program"},
 		},
 		"says at once what waiting cannot mend, and says it once": {
-			func(int) diagnose.Look { return of(false, problem(diagnose.NoSuchHost, "no such host")) },
+			func(int) diagnose.Look { return of(false, problem(diagnosis.NoSuchHost, "no such host")) },
 			minutely,
 			[]string{"0 error no such host | mend it", giveUp},
 		},
@@ -126,7 +127,7 @@ func TestWatchSchedule(t *testing.T) {
 				if s >= 120 {
 					return well
 				}
-				return of(false, problem(diagnose.ServiceMissing, "no Service"), problem(diagnose.TimedOut, "no answer"))
+				return of(false, problem(diagnosis.ServiceMissing, "no Service"), problem(diagnosis.TimedOut, "no answer"))
 			},
 			[]int{0, 10, 30, 60, 120},
 			[]string{
@@ -138,11 +139,11 @@ func TestWatchSchedule(t *testing.T) {
 			func(s int) diagnose.Look {
 				switch {
 				case s == 120:
-					return of(false, problem(diagnose.ServiceMissing, "no Service"), problem(diagnose.TimedOut, "no answer"))
+					return of(false, problem(diagnosis.ServiceMissing, "no Service"), problem(diagnosis.TimedOut, "no answer"))
 				case s == 240:
 					return well
 				case s == 180, s < 60:
-					return of(false, problem(diagnose.PortMismatch, "another port"))
+					return of(false, problem(diagnosis.PortMismatch, "another port"))
 				}
 				return of(false)
 			},
@@ -154,9 +155,9 @@ func TestWatchSchedule(t *testing.T) {
 		},
 		"logs warnings once, and neither notes nor missing rights": {
 			func(s int) diagnose.Look {
-				l := of(false, diagnose.Finding{Code: diagnose.Excluded, Severity: diagnose.Warning, Message: "left out"},
-					diagnose.Finding{Code: diagnose.CannotLook, Severity: diagnose.Warning, Message: "no right"},
-					diagnose.Finding{Code: diagnose.Reached, Severity: diagnose.Note, Message: "reached"})
+				l := of(false, diagnosis.Finding{Code: diagnosis.Excluded, Severity: diagnosis.Warning, Message: "left out"},
+					diagnosis.Finding{Code: diagnosis.CannotLook, Severity: diagnosis.Warning, Message: "no right"},
+					diagnosis.Finding{Code: diagnosis.Reached, Severity: diagnosis.Note, Message: "reached"})
 				l.Through = s == 30
 				return l
 			},
@@ -178,7 +179,7 @@ func TestWatchSchedule(t *testing.T) {
 				if s == 30 {
 					return well
 				}
-				l := of(true, problem(diagnose.WrongTarget, "wrong target"), problem(diagnose.PortMismatch, "another port"), problem(diagnose.TimedOut, "no answer"))
+				l := of(true, problem(diagnosis.WrongTarget, "wrong target"), problem(diagnosis.PortMismatch, "another port"), problem(diagnosis.TimedOut, "no answer"))
 				l.Slowly = l.Findings[:1]
 				return l
 			},
@@ -222,7 +223,7 @@ func TestWatchEndsWithItsContext(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
 		defer cancel()
 		diagnose.WatchWith(ctx, n.logger(), func() diagnose.Look {
-			return diagnose.Look{Findings: []diagnose.Finding{problem(diagnose.NoSuchHost, "no such host")}}
+			return diagnose.Look{Findings: []diagnosis.Finding{problem(diagnosis.NoSuchHost, "no such host")}}
 		})
 		g.Expect(time.Since(n.began)).To(Equal(15 * time.Second))
 		g.Expect(n.read()).To(HaveLen(1))
@@ -231,36 +232,36 @@ func TestWatchEndsWithItsContext(t *testing.T) {
 
 var _ = Describe("A problem that waiting may mend", func() {
 	// mends is true of those that may pass by themselves, behind a Service and elsewhere.
-	mends := map[diagnose.Code][2]bool{
-		diagnose.APIServerUnreachable: {true, true},
-		diagnose.NotCalled:            {true, true},
-		diagnose.NoReadyEndpoints:     {true, true},
-		diagnose.TimedOut:             {true, true},
-		diagnose.NoTunnel:             {true, true},
-		diagnose.BadAnswer:            {true, true},
-		diagnose.Shadowed:             {true, true},
-		diagnose.UnknownAuthority:     {true, true},
-		diagnose.BundleEmpty:          {true, true},
-		diagnose.BundleUnreadable:     {true, true},
-		diagnose.Unexplained:          {true, true},
-		diagnose.ConnectionRefused:    {true, false},
-		diagnose.ConnectionBroken:     {true, false},
-		diagnose.NoRoute:              {true, false},
-		diagnose.NotBegun:             {},
-		diagnose.TooOld:               {},
-		diagnose.NotRegistered:        {},
-		diagnose.OwnedElsewhere:       {},
-		diagnose.WrongTarget:          {},
-		diagnose.NameMismatch:         {},
-		diagnose.Expired:              {},
-		diagnose.NotTLS:               {},
-		diagnose.CallerRefused:        {},
-		diagnose.NamespaceMissing:     {},
-		diagnose.ServiceMissing:       {},
-		diagnose.ServiceUnusable:      {},
-		diagnose.PortMismatch:         {},
-		diagnose.NoSuchHost:           {},
-		diagnose.NothingListens:       {},
+	mends := map[diagnosis.Code][2]bool{
+		diagnosis.APIServerUnreachable: {true, true},
+		diagnosis.NotCalled:            {true, true},
+		diagnosis.NoReadyEndpoints:     {true, true},
+		diagnosis.TimedOut:             {true, true},
+		diagnosis.NoTunnel:             {true, true},
+		diagnosis.BadAnswer:            {true, true},
+		diagnosis.Shadowed:             {true, true},
+		diagnosis.UnknownAuthority:     {true, true},
+		diagnosis.BundleEmpty:          {true, true},
+		diagnosis.BundleUnreadable:     {true, true},
+		diagnosis.Unexplained:          {true, true},
+		diagnosis.ConnectionRefused:    {true, false},
+		diagnosis.ConnectionBroken:     {true, false},
+		diagnosis.NoRoute:              {true, false},
+		diagnosis.NotBegun:             {},
+		diagnosis.TooOld:               {},
+		diagnosis.NotRegistered:        {},
+		diagnosis.OwnedElsewhere:       {},
+		diagnosis.WrongTarget:          {},
+		diagnosis.NameMismatch:         {},
+		diagnosis.Expired:              {},
+		diagnosis.NotTLS:               {},
+		diagnosis.CallerRefused:        {},
+		diagnosis.NamespaceMissing:     {},
+		diagnosis.ServiceMissing:       {},
+		diagnosis.ServiceUnusable:      {},
+		diagnosis.PortMismatch:         {},
+		diagnosis.NoSuchHost:           {},
+		diagnosis.NothingListens:       {},
 	}
 	for _, code := range slices.Sorted(maps.Keys(mends)) {
 		It("is told by its code: "+string(code), func() {
@@ -314,7 +315,7 @@ var _ = Describe("A watch", Label("api-server"), func() {
 	It("lists no webhooks of others", func(ctx SpecContext) {
 		d := newDeployment(ctx)
 		name := "user-" + d.Canary.Namespace
-		apply(ctx, must(diagnose.Manifest(d.Canary.Namespace, diagnose.SubjectOf(name), []diagnose.Right{{Resource: "configmaps", Verb: "create", Namespace: d.Canary.Namespace}})))
+		apply(ctx, must(diagnose.Manifest(d.Canary.Namespace, diagnose.SubjectOf(name), []diagnosis.Right{{Resource: "configmaps", Verb: "create", Namespace: d.Canary.Namespace}})))
 		d.register(ctx)
 		d.awaitCalls(ctx)
 		d.Clients, d.Versions = clientsFor(must(controlPlane.User(name))), func() []diagnose.VersionInfo { panic("asked") }

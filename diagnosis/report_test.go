@@ -1,0 +1,68 @@
+package diagnosis_test
+
+import (
+	"encoding/json"
+	"errors"
+
+	"github.com/go-logr/logr/funcr"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+
+	"code.cloudfoundry.org/eirinix/diagnosis"
+)
+
+var _ = Describe("A report", func() {
+	secret := diagnosis.Right{Resource: "secrets", Verb: "get", Namespace: "cf", Name: "certificate"}
+	report := diagnosis.Report{Findings: []diagnosis.Finding{
+		{Code: diagnosis.ConnectionRefused, Severity: diagnosis.Problem, Object: "https://h:1", Message: "nothing listens", Remedy: "listen", Evidence: "dial:\n refused"},
+		{Code: diagnosis.Excluded, Severity: diagnosis.Warning, Message: "left out", Remedy: "label it"},
+		{Code: diagnosis.CannotLook, Severity: diagnosis.Note, Message: "not looked at", Rights: []diagnosis.Right{secret}},
+	}}
+
+	It("prints one line per finding", func() {
+		Expect(report.String()).To(Equal("problem ConnectionRefused: nothing listens; listen (dial: refused)\n" +
+			"warning Excluded: left out; label it\nnote CannotLook: not looked at\n"))
+	})
+
+	It("is an error for its problems alone", func() {
+		Expect(report.Err()).To(MatchError("ConnectionRefused: nothing listens; listen (dial: refused)"))
+		found, ok := errors.AsType[diagnosis.Finding](report.Err())
+		Expect(ok).To(BeTrue())
+		Expect(found).To(Equal(report.Findings[0]))
+		Expect(diagnosis.Report{Findings: report.Findings[1:]}.Err()).NotTo(HaveOccurred())
+		Expect(diagnosis.Report{}.Err()).NotTo(HaveOccurred())
+	})
+
+	It("knows the rights that were missing", func() {
+		Expect(report.Rights()).To(Equal([]diagnosis.Right{secret}))
+	})
+
+	It("finds by code", func() {
+		found, ok := report.Find(diagnosis.Excluded)
+		Expect(ok).To(BeTrue())
+		Expect(found).To(Equal(report.Findings[1]))
+		_, ok = report.Find(diagnosis.Well)
+		Expect(ok).To(BeFalse())
+	})
+
+	It("logs each finding with its parts", func() {
+		var lines []string
+		report.Log(funcr.New(func(_, args string) { lines = append(lines, args) }, funcr.Options{}))
+		Expect(lines).To(HaveLen(3))
+		Expect(lines[0]).To(And(ContainSubstring(`"error"=null`), ContainSubstring(`"code"="ConnectionRefused"`), ContainSubstring(`"remedy"="listen"`), ContainSubstring(`"object"="https://h:1"`)))
+		Expect(lines[1]).To(And(ContainSubstring(`"level"=0`), ContainSubstring(`"severity"="warning"`), Not(ContainSubstring("evidence"))))
+	})
+
+	It("is JSON", func() {
+		Expect(json.Marshal(diagnosis.Report{Findings: report.Findings[1:2]})).
+			To(MatchJSON(`{"findings":[{"code":"Excluded","severity":"warning","message":"left out","remedy":"label it"}]}`))
+	})
+})
+
+var _ = DescribeTable("A right reads",
+	func(r diagnosis.Right, expected string) { Expect(r.String()).To(Equal(expected)) },
+	Entry("in a namespace", diagnosis.Right{Resource: "configmaps", Verb: "create", Namespace: "cf"}, "create configmaps in namespace cf"),
+	Entry("for one object", diagnosis.Right{Resource: "secrets", Verb: "get", Namespace: "cf", Name: "certificate"}, "get secrets cf/certificate"),
+	Entry("for one object without namespace", diagnosis.Right{Resource: "namespaces", Verb: "get", Name: "cf"}, "get namespaces cf"),
+	Entry("with group and subresource", diagnosis.Right{Group: "apps", Resource: "deployments/scale", Verb: "update"}, "update deployments/scale.apps"),
+)
