@@ -102,12 +102,12 @@ func (p *program) newController(steps resolved, registered webhookconf.Options, 
 	for _, e := range steps.entries {
 		e.Path = m.pathPrefix() + e.Path
 		p.desired.Entries = append(p.desired.Entries, e)
-		record.Steps[e.Path] = steps.names(e)
+		record.Steps[e.Path] = keysOf(e)
 	}
 	if len(p.desired.Entries) > 0 {
 		p.desired.Entries = append(p.desired.Entries, p.canary.Entry())
 	}
-	p.desired.Version = webhookconf.Digest(p.desired, steps.steps)
+	p.desired.Version = webhookconf.Digest(p.desired)
 	config := controller.Config{
 		Cache: p.cache, Configurations: p.configurations,
 		Leases: p.clients.CoordinationV1().Leases(p.namespace), Namespace: p.namespace, LeaseName: o.versionsName(),
@@ -135,7 +135,7 @@ func (p *program) report(ctx context.Context, events bool) *controller.Report {
 func (p *program) diagnosis(ctx context.Context, listen string) diagnose.Config {
 	c := diagnose.Config{
 		Clients: p.clients, Options: p.desired.Options, Entries: p.desired.Entries, Owner: p.owner(), Canary: p.canary,
-		Verify: p.certificates.Verify, Listen: listen, Calls: webhookconf.Sharing(p.resolved.steps, p.resolved.entries),
+		Verify: p.certificates.Verify, Listen: listen, Calls: webhookconf.Sharing(p.resolved.entries),
 		AsksClients: !p.m.GetManagerOptions().ClientCA.isZero(),
 	}
 	if p.m.program.Load() == p {
@@ -162,11 +162,7 @@ func (p *program) describeSteps() {
 		p.log.Info("a step is held back until the cluster serves its kind; all others are not", "step", w.name, "reason", w.why.Error())
 	}
 	for _, e := range p.resolved.entries {
-		names := make([]string, 0, len(e.Steps))
-		for _, i := range e.Steps {
-			names = append(names, p.resolved.steps[i].Name)
-		}
-		p.log.Info("webhook of this version: the API server calls for", append([]any{"webhook", e.Name, "steps", strings.Join(names, ",")},
+		p.log.Info("webhook of this version: the API server calls for", append([]any{"webhook", e.Name, "steps", strings.Join(e.StepNames(), ",")},
 			p.desired.Options.Describe(e)...)...)
 	}
 }

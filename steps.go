@@ -54,17 +54,12 @@ func (r resolver) resolve(d definition) (webhookconf.Step, error) {
 	if err != nil {
 		return webhookconf.Step{}, err
 	}
-	s := d.settings
-	step := webhookconf.Step{
-		Name: d.name, Validating: d.validating, Kind: kind,
-		Namespaces: s.Namespaces, Objects: s.Objects, Conditions: s.Conditions,
-		FailurePolicy: cmp.Or(s.FailurePolicy, *r.options.FailurePolicy),
-		MatchPolicy:   cmp.Or(s.MatchPolicy, admissionregistrationv1.Equivalent),
-		Timeout:       s.Timeout,
-		Reinvoke:      cmp.Or(s.Reinvoke, admissionregistrationv1.NeverReinvocationPolicy),
-		SideEffects:   cmp.Or(s.SideEffects, admissionregistrationv1.SideEffectClassNone),
-		Isolated:      s.Isolated, ClusterCritical: s.ClusterCritical,
-	}
+	step := webhookconf.Step{Name: d.name, Validating: d.validating, Kind: kind, Settings: webhookconf.Settings(d.settings)}
+	step.FailurePolicy = cmp.Or(step.FailurePolicy, *r.options.FailurePolicy)
+	step.MatchPolicy = cmp.Or(step.MatchPolicy, admissionregistrationv1.Equivalent)
+	step.Reinvoke = cmp.Or(step.Reinvoke, admissionregistrationv1.NeverReinvocationPolicy)
+	step.SideEffects = cmp.Or(step.SideEffects, admissionregistrationv1.SideEffectClassNone)
+	step.Operations = nil
 	if kind == podKind && d.subpath == "" && *r.options.FilterEiriniApps {
 		if step.Objects == nil {
 			step.Objects = &metav1.LabelSelector{}
@@ -72,8 +67,8 @@ func (r resolver) resolve(d definition) (webhookconf.Step, error) {
 		step.Objects = metav1.AddLabelToSelector(step.Objects.DeepCopy(), LabelSourceType, sourceTypeApp)
 	}
 	step.Rules, step.Kind, err = r.cluster.Resolve(resources.Step{
-		Kind: kind, AnyRules: d.extension != nil, Mutates: d.mutate != nil, Operations: d.operations, Asked: s.Operations,
-		Resource: d.resource, Subresource: d.subpath, Rules: s.Rules,
+		Kind: kind, AnyRules: d.extension != nil, Mutates: d.mutate != nil, Operations: d.operations, Asked: d.settings.Operations,
+		Resource: d.resource, Subresource: d.subpath, Rules: d.settings.Rules,
 	})
 	if err != nil {
 		return step, fmt.Errorf("eirinix: extension %q: %w", d.name, err)
@@ -122,10 +117,15 @@ func checkSteps(o ManagerOptions, definitions []definition) error {
 // resolved holds the registered and served steps, in the order of their definitions, and the entries that call them.
 // The paths are without the prefix of a shared server.
 type resolved struct {
-	definitions []definition
-	steps       []webhookconf.Step // parallel to definitions
-	entries     []webhookconf.Entry
-	waiting     []waitingStep
+	steps   []resolvedStep
+	entries []webhookconf.Entry
+	waiting []waitingStep
+}
+
+// resolvedStep is a definition with its registration.
+type resolvedStep struct {
+	definition definition
+	registered webhookconf.Step
 }
 
 // waitingStep is a step that is held back until the cluster serves its kind.
@@ -134,22 +134,13 @@ type waitingStep struct {
 	why  error
 }
 
-// keyOf returns a key that identifies a step across all versions of a program. A step of the same name for another kind
-// is a different step.
-func keyOf(s webhookconf.Step) string {
-	if s.Kind.Empty() {
-		return s.Name
+// keysOf returns the keys of the steps of an entry.
+func keysOf(e webhookconf.Entry) []string {
+	keys := make([]string, 0, len(e.Steps))
+	for _, s := range e.Steps {
+		keys = append(keys, s.Key())
 	}
-	return s.Name + "@" + s.Kind.GroupVersion().String() + "/" + s.Kind.Kind
-}
-
-// names returns the keys of the steps of an entry.
-func (r resolved) names(e webhookconf.Entry) []string {
-	names := make([]string, 0, len(e.Steps))
-	for _, i := range e.Steps {
-		names = append(names, keyOf(r.steps[i]))
-	}
-	return names
+	return keys
 }
 
 // resolveAll resolves all steps with the help of the cluster. It does not hold the lock during requests.
@@ -170,6 +161,7 @@ func (m *ExtensionManager) resolveAll() (resolved, error) {
 
 // all resolves the definitions. A kind that is not served holds back only its own step.
 func (r resolver) all(definitions []definition) (all resolved, err error) {
+	var steps []webhookconf.Step
 	for _, d := range definitions {
 		step, err := r.resolve(d)
 		if absent, ok := errors.AsType[*resources.NotServedError](err); ok {
@@ -179,9 +171,9 @@ func (r resolver) all(definitions []definition) (all resolved, err error) {
 		if err != nil {
 			return resolved{}, err
 		}
-		all.definitions, all.steps = append(all.definitions, d), append(all.steps, step)
+		all.steps, steps = append(all.steps, resolvedStep{d, step}), append(steps, step)
 	}
-	all.entries = webhookconf.Group(all.steps)
+	all.entries = webhookconf.Group(steps)
 	return all, nil
 }
 
@@ -191,47 +183,41 @@ func (r resolver) all(definitions []definition) (all resolved, err error) {
 func (m *ExtensionManager) chains(r resolved, routes map[string]rollout.Route) (map[string]admit.Chain, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	chains := map[string]admit.Chain{}
-	serve := func(path string, validating bool, steps []int) error {
-		chain := admit.Chain{Validating: validating}
-		for _, i := range steps {
-			step, err := m.servedStep(r.definitions[i], r.steps[i])
-			if err != nil {
-				return err
-			}
-			chain.Steps = append(chain.Steps, step)
-			chain.Reinvoke = chain.Reinvoke || r.steps[i].Reinvoke == admissionregistrationv1.IfNeededReinvocationPolicy
-		}
-		chains[path] = chain
-		return nil
-	}
-	own := map[string]webhookconf.Entry{}
+	keys := map[string][]string{} // of the steps, by path
 	for _, e := range r.entries {
-		own[e.Path] = e
-		if err := serve(e.Path, e.Validating, e.Steps); err != nil {
-			return nil, err
-		}
+		keys[e.Path] = keysOf(e)
 	}
 	for path, route := range routes {
-		e, ours := own[path]
-		e.Validating = strings.HasPrefix(path, admit.ValidatePrefix)
-		steps, lacks := slices.Clone(e.Steps), false
-		for _, name := range route.Steps {
-			i := slices.IndexFunc(r.steps, func(s webhookconf.Step) bool { return s.Validating == e.Validating && keyOf(s) == name })
-			lacks = lacks || i < 0
-			if i >= 0 && !slices.Contains(steps, i) {
-				steps = append(steps, i)
-			}
+		own, ours := keys[path]
+		has := func(key string) bool {
+			return slices.ContainsFunc(r.steps, func(s resolvedStep) bool { return s.at(path) && s.registered.Key() == key })
 		}
-		if !ours && route.All && lacks {
-			continue
-		}
-		slices.Sort(steps)
-		if err := serve(path, e.Validating, steps); err != nil {
-			return nil, err
+		if ours || !route.All || !slices.ContainsFunc(route.Steps, func(key string) bool { return !has(key) }) {
+			keys[path] = slices.Concat(own, route.Steps)
 		}
 	}
+	chains := map[string]admit.Chain{}
+	for path, of := range keys {
+		chain := admit.Chain{Validating: strings.HasPrefix(path, admit.ValidatePrefix)}
+		for _, s := range r.steps {
+			if !s.at(path) || !slices.Contains(of, s.registered.Key()) {
+				continue
+			}
+			step, err := m.servedStep(s.definition, s.registered)
+			if err != nil {
+				return nil, err
+			}
+			chain.Steps = append(chain.Steps, step)
+			chain.Reinvoke = chain.Reinvoke || s.registered.Reinvoke == admissionregistrationv1.IfNeededReinvocationPolicy
+		}
+		chains[path] = chain
+	}
 	return chains, nil
+}
+
+// at reports whether a path is one of the step's configuration.
+func (s resolvedStep) at(path string) bool {
+	return s.registered.Validating == strings.HasPrefix(path, admit.ValidatePrefix)
 }
 
 // servedStep returns the handler of a step. The caller holds mu.

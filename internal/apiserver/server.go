@@ -21,6 +21,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
+
+	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
 // Server is the API server. Set its fields and Add programs before the first Send. From then on it is safe for
@@ -57,12 +59,7 @@ func (s *Server) Add(p Program) error {
 	}
 	if c := p.Validating; c != nil {
 		for i, v := range c.Webhooks {
-			w := admissionregistrationv1.MutatingWebhook{ // it has all fields of a validating one
-				Name: v.Name, ClientConfig: v.ClientConfig, Rules: v.Rules, FailurePolicy: v.FailurePolicy, MatchPolicy: v.MatchPolicy,
-				NamespaceSelector: v.NamespaceSelector, ObjectSelector: v.ObjectSelector, SideEffects: v.SideEffects,
-				TimeoutSeconds: v.TimeoutSeconds, AdmissionReviewVersions: v.AdmissionReviewVersions, MatchConditions: v.MatchConditions,
-			}
-			ready, err := newWebhook(c.Name, i, w, p.Handler)
+			ready, err := newWebhook(c.Name, i, webhookconf.AsMutating(v), p.Handler)
 			s.validating, errs = append(s.validating, ready), append(errs, err)
 		}
 	}

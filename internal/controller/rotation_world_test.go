@@ -331,14 +331,16 @@ func desired(version string, names ...string) webhookconf.Desired {
 	for _, name := range names {
 		for _, validating := range []bool{false, true} {
 			steps = append(steps, webhookconf.Step{
-				Name: name, Validating: validating, Isolated: true,
-				Rules: []admissionregistrationv1.RuleWithOperations{{
-					Operations: []admissionregistrationv1.OperationType{"CREATE"},
-					Rule:       admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods"}},
-				}},
-				Kind: schema.GroupVersionKind{Version: "v1", Kind: "Pod"}, FailurePolicy: admissionregistrationv1.Fail,
-				MatchPolicy: admissionregistrationv1.Equivalent, Timeout: 5 * time.Second,
-				Reinvoke: admissionregistrationv1.NeverReinvocationPolicy, SideEffects: admissionregistrationv1.SideEffectClassNone,
+				Name: name, Validating: validating, Kind: schema.GroupVersionKind{Version: "v1", Kind: "Pod"},
+				Settings: webhookconf.Settings{
+					Isolated: true,
+					Rules: []admissionregistrationv1.RuleWithOperations{{
+						Operations: []admissionregistrationv1.OperationType{"CREATE"},
+						Rule:       admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods"}},
+					}},
+					FailurePolicy: admissionregistrationv1.Fail, MatchPolicy: admissionregistrationv1.Equivalent, Timeout: 5 * time.Second,
+					Reinvoke: admissionregistrationv1.NeverReinvocationPolicy, SideEffects: admissionregistrationv1.SideEffectClassNone,
+				},
 			})
 		}
 	}

@@ -65,22 +65,24 @@ func (c Canary) Entry() webhookconf.Entry {
 		Name:       CanaryName,
 		Path:       c.Prefix + "/mutate/" + CanaryName,
 		Validating: c.Validating,
-		Rules: []admissionregistrationv1.RuleWithOperations{{
-			Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
-			Rule: admissionregistrationv1.Rule{
-				APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"configmaps"},
-				Scope: new(admissionregistrationv1.NamespacedScope),
-			},
-		}},
-		Namespaces:      &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: c.Namespace}},
-		Objects:         &metav1.LabelSelector{MatchLabels: map[string]string{CanaryLabel: c.Fingerprint}},
-		Conditions:      []admissionregistrationv1.MatchCondition{{Name: "dry-run", Expression: "has(request.dryRun) && request.dryRun"}},
-		FailurePolicy:   admissionregistrationv1.Fail,
-		MatchPolicy:     admissionregistrationv1.Exact,
-		Timeout:         canaryTimeout,
-		Reinvoke:        admissionregistrationv1.NeverReinvocationPolicy,
-		SideEffects:     admissionregistrationv1.SideEffectClassNone,
-		ClusterCritical: true, // otherwise the program's own namespace is excluded
+		Settings: webhookconf.Settings{
+			Rules: []admissionregistrationv1.RuleWithOperations{{
+				Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
+				Rule: admissionregistrationv1.Rule{
+					APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"configmaps"},
+					Scope: new(admissionregistrationv1.NamespacedScope),
+				},
+			}},
+			Namespaces:      &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: c.Namespace}},
+			Objects:         &metav1.LabelSelector{MatchLabels: map[string]string{CanaryLabel: c.Fingerprint}},
+			Conditions:      []admissionregistrationv1.MatchCondition{{Name: "dry-run", Expression: "has(request.dryRun) && request.dryRun"}},
+			FailurePolicy:   admissionregistrationv1.Fail,
+			MatchPolicy:     admissionregistrationv1.Exact,
+			Timeout:         canaryTimeout,
+			Reinvoke:        admissionregistrationv1.NeverReinvocationPolicy,
+			SideEffects:     admissionregistrationv1.SideEffectClassNone,
+			ClusterCritical: true, // otherwise the program's own namespace is excluded
+		},
 	}
 	if c.Validating {
 		e.Path = c.Prefix + "/validate/" + CanaryName

@@ -71,14 +71,16 @@ func newCA() *ca.Authority {
 func podStep(validating bool) webhookconf.Step {
 	return webhookconf.Step{
 		Name: "pods", Validating: validating, Kind: corev1.SchemeGroupVersion.WithKind("Pod"),
-		Rules: []admissionregistrationv1.RuleWithOperations{{
-			Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
-			Rule: admissionregistrationv1.Rule{
-				APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods"}, Scope: new(admissionregistrationv1.NamespacedScope),
-			},
-		}},
-		FailurePolicy: admissionregistrationv1.Fail, MatchPolicy: admissionregistrationv1.Equivalent, Timeout: 5 * time.Second,
-		Reinvoke: admissionregistrationv1.NeverReinvocationPolicy, SideEffects: admissionregistrationv1.SideEffectClassNone,
+		Settings: webhookconf.Settings{
+			Rules: []admissionregistrationv1.RuleWithOperations{{
+				Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
+				Rule: admissionregistrationv1.Rule{
+					APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods"}, Scope: new(admissionregistrationv1.NamespacedScope),
+				},
+			}},
+			FailurePolicy: admissionregistrationv1.Fail, MatchPolicy: admissionregistrationv1.Equivalent, Timeout: 5 * time.Second,
+			Reinvoke: admissionregistrationv1.NeverReinvocationPolicy, SideEffects: admissionregistrationv1.SideEffectClassNone,
+		},
 	}
 }
 

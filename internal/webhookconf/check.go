@@ -50,14 +50,14 @@ func checkEntryNames(steps []Step) []error {
 	groups := map[string]string{}
 	entries := Group(steps)
 	for _, e := range entries {
-		if first := steps[e.Steps[0]]; first.groupable() {
+		if first := e.Steps[0]; first.groupable() {
 			groups[uniqueName(e.Validating, e.Name)] = first.Name
 		}
 	}
 	var errs []error
 	for _, e := range entries {
 		member, taken := groups[uniqueName(e.Validating, e.Name)]
-		if taken && !steps[e.Steps[0]].groupable() {
+		if taken && !e.Steps[0].groupable() {
 			errs = append(errs, fmt.Errorf("extension %q: give it another name, this is that of the webhook which %q is part of", e.Name, member))
 		}
 	}

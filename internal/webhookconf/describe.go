@@ -46,17 +46,13 @@ func describeRules(rules []admissionregistrationv1.RuleWithOperations) string {
 
 // Sharing describes which steps share a call of the API server and, for steps of the same kind that do not, which of
 // their settings differ.
-func Sharing(steps []Step, entries []Entry) (all []string) {
+func Sharing(entries []Entry) (all []string) {
 	first := map[string]Entry{} // by kind
 	for _, e := range entries {
-		names := make([]string, 0, len(e.Steps))
-		for _, i := range e.Steps {
-			names = append(names, steps[i].Name)
+		names, step := strings.Join(e.StepNames(), ", "), e.Steps[0]
+		if len(e.Steps) > 1 {
+			all = append(all, fmt.Sprintf("%s share one call, that of webhook %s", names, e.Name))
 		}
-		if len(names) > 1 {
-			all = append(all, fmt.Sprintf("%s share one call, that of webhook %s", strings.Join(names, ", "), e.Name))
-		}
-		step := steps[e.Steps[0]]
 		if step.Kind.Empty() {
 			continue
 		}
@@ -66,7 +62,7 @@ func Sharing(steps []Step, entries []Entry) (all []string) {
 			first[kind] = e
 			continue
 		}
-		all = append(all, fmt.Sprintf("%s is called apart from webhook %s, because of %s", strings.Join(names, ", "), other.Name, apart(step, steps[other.Steps[0]])))
+		all = append(all, fmt.Sprintf("%s is called apart from webhook %s, because of %s", names, other.Name, apart(step, other.Steps[0])))
 	}
 	return all
 }

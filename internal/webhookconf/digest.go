@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"code.cloudfoundry.org/eirinix/internal/ca"
 )
@@ -30,28 +31,37 @@ type version struct {
 // versionEntry is an entry with the steps that run on its calls. Two versions can register the same webhooks and run
 // different steps behind them.
 type versionEntry struct {
-	Name       string `json:"name"`
-	Path       string `json:"path"`
-	Validating bool   `json:"validating,omitempty"`
-	Steps      []Step `json:"steps,omitempty"`
+	Name       string        `json:"name"`
+	Path       string        `json:"path"`
+	Validating bool          `json:"validating,omitempty"`
+	Steps      []versionStep `json:"steps,omitempty"`
+}
+
+// versionStep is a step with its members in the order of the digest. Rules has the place of Settings.Rules.
+type versionStep struct {
+	Name       string
+	Validating bool
+	Rules      []admissionregistrationv1.RuleWithOperations
+	Kind       schema.GroupVersionKind
+	Settings
 }
 
 // Digest returns the digest of a version, in 32 hexadecimal digits. It covers the content of both configurations,
-// without caBundles and owners, and all settings of each step behind each entry. The argument steps is the list from
-// which Group made the entries. Replicas, and builds of the same program, have the same digest.
-func Digest(d Desired, steps []Step) string {
+// without caBundles and owners, and all settings of each step behind each entry. Replicas, and builds of the same
+// program, have the same digest.
+func Digest(d Desired) string {
 	o := d.Options
 	o.CABundle, o.OwnedBy = nil, nil
 	v := version{Fingerprint: o.Fingerprint, Mutating: o.Mutating(d.Entries), Validating: o.Validating(d.Entries), Entries: []versionEntry{}}
 	for _, e := range d.Entries {
 		entry := versionEntry{Name: e.Name, Path: e.Path, Validating: e.Validating}
-		for _, i := range e.Steps {
-			entry.Steps = append(entry.Steps, steps[i])
+		for _, s := range e.Steps {
+			entry.Steps = append(entry.Steps, versionStep{s.Name, s.Validating, s.Rules, s.Kind, s.Settings})
 		}
 		v.Entries = append(v.Entries, entry)
 	}
 	// The form is the API's own JSON, which sorts maps and omits unset fields. A later version of this library that
-	// builds the same webhooks therefore computes the same digest.
+	// builds the same webhooks therefore computes the same digest. A new setting must be omitted when it is zero.
 	text, _ := json.Marshal(v) // strings, numbers, lists and maps of strings
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:digestLength])

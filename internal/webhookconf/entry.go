@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,16 +18,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Step is the registration of one step: an extension, or a definition of its kind. Every default is resolved. Only the
-// selectors and the conditions can be empty.
-type Step struct {
-	Name       string // a DNS label, unique among the mutating and among the validating steps
-	Validating bool   // otherwise mutating
+// Settings holds the settings of a step or an entry. Its fields are those of the public Settings, in the same order, so
+// that one type converts to the other. Every default is filled in. Only the selectors and the conditions can be empty.
+type Settings struct {
+	Operations []admissionregistrationv1.OperationType `json:"-"` // empty: they are in Rules
 	Rules      []admissionregistrationv1.RuleWithOperations
-
-	// Kind is the kind of the objects that match the rules. It is zero if the rules match several kinds, or any, as
-	// with wildcards. Such a step is never grouped.
-	Kind schema.GroupVersionKind
 
 	// Namespaces is the selector of the user. If it is nil or empty, Options.Namespace applies. It does not contain the
 	// namespaces that are always excluded: building adds them.
@@ -43,25 +39,46 @@ type Step struct {
 	ClusterCritical bool // can match the otherwise excluded namespaces and resources, and everything with Fail
 }
 
+// Step is the registration of one step: an extension, or a definition of its kind.
+type Step struct {
+	Name       string // a DNS label, unique among the mutating and among the validating steps
+	Validating bool   // otherwise mutating
+
+	// Kind is the kind of the objects that match the rules. It is zero if the rules match several kinds, or any, as
+	// with wildcards. Such a step is never grouped.
+	Kind schema.GroupVersionKind
+
+	Settings
+}
+
+// Key identifies the step across all versions of a program. A step of the same name for another kind is a different
+// step.
+func (s Step) Key() string {
+	if s.Kind.Empty() {
+		return s.Name
+	}
+	return s.Name + "@" + s.Kind.GroupVersion().String() + "/" + s.Kind.Kind
+}
+
 // Entry is one webhook of a configuration: one call of the API server, for one or more steps. Group makes it.
 type Entry struct {
 	Name       string // a DNS label
 	Path       string // of lowercase DNS segments
 	Validating bool
-	Steps      []int // indices into the steps passed to Group, ascending
+	Steps      []Step // in the order in which they were passed to Group
 
-	// The content of the webhook, before the safe exclusions. With one step, it is that step's own. Otherwise, it is
-	// the settings that its steps have in common, the rules of all of them, and enough time for all of them.
-	Rules           []admissionregistrationv1.RuleWithOperations
-	Namespaces      *metav1.LabelSelector
-	Objects         *metav1.LabelSelector
-	Conditions      []admissionregistrationv1.MatchCondition
-	FailurePolicy   admissionregistrationv1.FailurePolicyType
-	MatchPolicy     admissionregistrationv1.MatchPolicyType
-	Timeout         time.Duration
-	Reinvoke        admissionregistrationv1.ReinvocationPolicyType
-	SideEffects     admissionregistrationv1.SideEffectClass
-	ClusterCritical bool
+	// Settings is the content of the webhook, before the safe exclusions. With one step, it is that step's own.
+	// Otherwise, it is the settings that its steps have in common, the rules of all of them, and enough time for all.
+	Settings
+}
+
+// StepNames returns the names of the steps that the entry calls.
+func (e Entry) StepNames() []string {
+	names := make([]string, 0, len(e.Steps))
+	for _, s := range e.Steps {
+		names = append(names, s.Name)
+	}
+	return names
 }
 
 // groupable reports whether the step can share an entry.
@@ -93,7 +110,7 @@ type groupKey struct {
 	MatchPolicy     string                                   `json:"matchPolicy,omitempty"`
 	SideEffects     string                                   `json:"sideEffects,omitempty"`
 	Reinvoke        string                                   `json:"reinvoke,omitempty"`
-	Apart           string                                   `json:"apart,omitempty"` // see group.split and inTime
+	Apart           string                                   `json:"apart,omitempty"` // see split and inTime
 }
 
 func (k groupKey) apart(why string) groupKey {
@@ -141,12 +158,6 @@ func (k groupKey) entryName() string {
 	return strings.TrimPrefix(label+suffix, "-")
 }
 
-// group holds the steps that share a key.
-type group struct {
-	key     groupKey
-	members []int
-}
-
 // Group distributes the steps over as few entries as possible without changing which requests each step is called for.
 // This holds even while the program is down: a webhook then rejects exactly the requests that its steps would reject
 // with an entry each.
@@ -158,12 +169,15 @@ type group struct {
 // The entries are in the order of their first steps. Names and paths derive from the settings that the steps of an
 // entry have in common. They stay the same when another step is added or removed.
 func Group(steps []Step) []Entry {
-	var entries []Entry
+	type group struct {
+		key     groupKey
+		members []int
+	}
 	var groups []*group
-	byKey := map[string]*group{}
+	byKey, entries := map[string]*group{}, map[int]Entry{} // the entries by their first step
 	for i, s := range steps {
 		if !s.groupable() {
-			entries = append(entries, merge(s.Name, steps, []int{i}))
+			entries[i] = merge(s.Name, []Step{s})
 			continue
 		}
 		key := s.groupKey()
@@ -175,31 +189,38 @@ func Group(steps []Step) []Entry {
 		g.members = append(g.members, i)
 	}
 	for _, g := range groups {
-		together, apart := g.split(steps)
+		together, apart := split(steps, g.members)
 		for _, key := range []groupKey{g.key, g.key.apart(string(admissionregistrationv1.Ignore))} {
 			for i, members := range inTime(steps, together) {
 				if i > 0 {
 					key = key.apart(key.Apart + strconv.Itoa(i+1))
 				}
-				entries = append(entries, merge(key.entryName(), steps, members))
+				entries[members[0]] = merge(key.entryName(), at(steps, members))
 			}
 			together = apart
 		}
 	}
-	slices.SortFunc(entries, func(a, b Entry) int { return cmp.Compare(a.Steps[0], b.Steps[0]) })
-	return entries
+	all := make([]Entry, 0, len(entries))
+	for _, i := range slices.Sorted(maps.Keys(entries)) {
+		all = append(all, entries[i])
+	}
+	return all
+}
+
+// at returns the steps at these indices.
+func at(steps []Step, indices []int) []Step {
+	some := make([]Step, 0, len(indices))
+	for _, i := range indices {
+		some = append(some, steps[i])
+	}
+	return some
 }
 
 // split keeps steps that ignore failures from widening the set of requests that fail. In an entry with failurePolicy
 // Fail, they stay only if their rules equal those of each step that fails.
-func (g *group) split(steps []Step) (together, apart []int) {
-	var failing []Step
-	for _, i := range g.members {
-		if !steps[i].ignores() {
-			failing = append(failing, steps[i])
-		}
-	}
-	for _, i := range g.members {
+func split(steps []Step, members []int) (together, apart []int) {
+	failing := slices.DeleteFunc(at(steps, members), Step.ignores)
+	for _, i := range members {
 		differs := func(s Step) bool { return !sameRules(s.Rules, steps[i].Rules) }
 		if steps[i].ignores() && slices.ContainsFunc(failing, differs) {
 			apart = append(apart, i)
@@ -221,11 +242,11 @@ const (
 
 // timeoutOf returns the time that steps need in one call: the sum of their timeouts, and one share for those without
 // one.
-func timeoutOf(steps []Step, members []int) (sum time.Duration) {
+func timeoutOf(steps []Step) (sum time.Duration) {
 	share := time.Duration(0)
-	for _, i := range members {
-		sum += steps[i].Timeout
-		if steps[i].Timeout == 0 {
+	for _, s := range steps {
+		sum += s.Timeout
+		if s.Timeout == 0 {
 			share = shareTimeout
 		}
 	}
@@ -236,7 +257,7 @@ func timeoutOf(steps []Step, members []int) (sum time.Duration) {
 func inTime(steps []Step, members []int) (parts [][]int) {
 	for _, i := range members {
 		last := len(parts) - 1
-		if last < 0 || timeoutOf(steps, append(slices.Clone(parts[last]), i)) > mostTimeout {
+		if last < 0 || timeoutOf(at(steps, append(parts[last], i))) > mostTimeout {
 			parts = append(parts, []int{i})
 			continue
 		}
@@ -245,37 +266,23 @@ func inTime(steps []Step, members []int) (parts [][]int) {
 	return parts
 }
 
-// merge returns the entry of the members, which share a group key or are a single step.
-func merge(name string, steps []Step, members []int) Entry {
-	first := steps[members[0]]
-	e := Entry{
-		Name:            name,
-		Path:            "/mutate/" + name,
-		Validating:      first.Validating,
-		Steps:           members,
-		Namespaces:      orEmpty(first.Namespaces),
-		Objects:         orEmpty(first.Objects),
-		Conditions:      slices.Clone(first.Conditions),
-		FailurePolicy:   first.FailurePolicy,
-		MatchPolicy:     first.MatchPolicy,
-		Timeout:         timeoutOf(steps, members),
-		Reinvoke:        first.Reinvoke,
-		SideEffects:     first.SideEffects,
-		ClusterCritical: first.ClusterCritical,
-	}
+// merge returns the entry of steps that share a group key, or of a single step. Each setting is that of the first step,
+// unless steps of one entry can differ in it.
+func merge(name string, steps []Step) Entry {
+	e := Entry{Name: name, Path: "/mutate/" + name, Validating: steps[0].Validating, Steps: steps, Settings: steps[0].Settings}
 	if e.Validating {
 		e.Path = "/validate/" + name
 	}
-	rules := slices.Clone(first.Rules)
-	for _, i := range members[1:] {
-		s := steps[i]
+	e.Namespaces, e.Objects, e.Conditions = orEmpty(e.Namespaces), orEmpty(e.Objects), slices.Clone(e.Conditions)
+	e.Timeout = timeoutOf(steps)
+	rules := slices.Clone(e.Rules)
+	for _, s := range steps[1:] {
 		rules = append(rules, s.Rules...)
 		if !s.ignores() {
 			e.FailurePolicy = s.FailurePolicy
 		}
 	}
-	e.Rules = ownRules(rules)
-	if len(members) > 1 {
+	if e.Rules = ownRules(rules); len(steps) > 1 {
 		e.Rules = union(rules)
 	}
 	return e

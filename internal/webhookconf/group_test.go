@@ -18,11 +18,7 @@ import (
 func shared(steps ...webhookconf.Step) string {
 	var all []string
 	for _, e := range webhookconf.Group(steps) {
-		var names []string
-		for _, i := range e.Steps {
-			names = append(names, steps[i].Name)
-		}
-		all = append(all, strings.Join(names, ","))
+		all = append(all, strings.Join(e.StepNames(), ","))
 	}
 	return strings.Join(all, " ")
 }
@@ -162,9 +158,9 @@ var _ = Describe("Group", func() {
 		It("is followed by another one where it has no time for a step, in the order of the steps", func() {
 			entries := webhookconf.Group([]webhookconf.Step{step("a", seconds(20)), step("b", seconds(11)), step("c", seconds(2)), step("d", seconds(18))})
 			Expect(entries).To(HaveExactElements(
-				And(HaveField("Steps", []int{0}), HaveField("Timeout", 20*time.Second)),
-				And(HaveField("Steps", []int{1, 2}), HaveField("Timeout", 13*time.Second)),
-				And(HaveField("Steps", []int{3}), HaveField("Timeout", 18*time.Second))))
+				And(HaveField("StepNames()", []string{"a"}), HaveField("Timeout", 20*time.Second)),
+				And(HaveField("StepNames()", []string{"b", "c"}), HaveField("Timeout", 13*time.Second)),
+				And(HaveField("StepNames()", []string{"d"}), HaveField("Timeout", 18*time.Second))))
 			Expect([]string{entries[1].Name, entries[2].Name}).NotTo(ContainElement(entries[0].Name))
 			Expect(entries[1].Name).NotTo(Equal(entries[2].Name))
 			Expect(webhookconf.Group([]webhookconf.Step{step("a", seconds(20))})[0].Name).To(Equal(entries[0].Name), "it stays when another step comes")
@@ -230,7 +226,7 @@ var _ = Describe("Sharing", func() {
 
 	DescribeTable("names the settings that keep steps of a kind from sharing a call", func(expected string, others ...change) {
 		steps := []webhookconf.Step{step("a"), step("b"), step("c", others...)}
-		Expect(webhookconf.Sharing(steps, webhookconf.Group(steps))).To(HaveExactElements(
+		Expect(webhookconf.Sharing(webhookconf.Group(steps))).To(HaveExactElements(
 			MatchRegexp(`^a, b share one call, that of webhook pods-[0-9a-f]{8}$`), MatchRegexp(`^c is called apart from webhook pods-[0-9a-f]{8}, because of `+expected+`$`)))
 	},
 		Entry("the object selector", "Objects", objects(labels1("type", "APP"))),
@@ -242,7 +238,7 @@ var _ = Describe("Sharing", func() {
 
 	It("says nothing of steps that are about different kinds", func() {
 		steps := []webhookconf.Step{step("a"), step("b", rules(rule("", "v1", "configmaps", "CREATE")), kind("", "v1", "ConfigMap"))}
-		Expect(webhookconf.Sharing(steps, webhookconf.Group(steps))).To(BeEmpty())
+		Expect(webhookconf.Sharing(webhookconf.Group(steps))).To(BeEmpty())
 	})
 })
 

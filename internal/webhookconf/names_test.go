@@ -44,8 +44,8 @@ var _ = Describe("Names and paths", func() {
 				}
 			}
 			for _, e := range webhookconf.Group(some) {
-				for _, i := range e.Steps {
-					Expect(e.Name).To(Equal(name(some[i])), "%s among %d steps", some[i].Name, len(some))
+				for _, s := range e.Steps {
+					Expect(e.Name).To(Equal(name(s)), "%s among %d steps", s.Name, len(some))
 				}
 			}
 		}

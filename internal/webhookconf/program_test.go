@@ -41,7 +41,7 @@ func mutatingIn(in kubernetes.Interface) webhookconf.Configuration {
 func desired(o webhookconf.Options, steps ...webhookconf.Step) *webhookconf.Desired {
 	o.CABundle = nil
 	d := &webhookconf.Desired{Options: o, Entries: webhookconf.Group(steps)}
-	d.Version = webhookconf.Digest(*d, steps)
+	d.Version = webhookconf.Digest(*d)
 	return d
 }
 

@@ -17,14 +17,16 @@ type change = func(*webhookconf.Step)
 // step is an ordinary one, for the creation of pods, but for the changes.
 func step(name string, changes ...change) webhookconf.Step {
 	s := webhookconf.Step{
-		Name:          name,
-		Rules:         []admissionregistrationv1.RuleWithOperations{rule("", "v1", "pods", "CREATE")},
-		Kind:          schema.GroupVersionKind{Version: "v1", Kind: "Pod"},
-		FailurePolicy: admissionregistrationv1.Fail,
-		MatchPolicy:   admissionregistrationv1.Equivalent,
-		Timeout:       5 * time.Second,
-		Reinvoke:      admissionregistrationv1.NeverReinvocationPolicy,
-		SideEffects:   admissionregistrationv1.SideEffectClassNone,
+		Name: name,
+		Kind: schema.GroupVersionKind{Version: "v1", Kind: "Pod"},
+		Settings: webhookconf.Settings{
+			Rules:         []admissionregistrationv1.RuleWithOperations{rule("", "v1", "pods", "CREATE")},
+			FailurePolicy: admissionregistrationv1.Fail,
+			MatchPolicy:   admissionregistrationv1.Equivalent,
+			Timeout:       5 * time.Second,
+			Reinvoke:      admissionregistrationv1.NeverReinvocationPolicy,
+			SideEffects:   admissionregistrationv1.SideEffectClassNone,
+		},
 	}
 	for _, c := range changes {
 		c(&s)

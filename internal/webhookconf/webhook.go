@@ -20,6 +20,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"reflect"
 	"slices"
 	"strconv"
 	"time"
@@ -57,12 +58,9 @@ func (o Options) WebhookName(entry string) string {
 func (o Options) Mutating(entries []Entry) []admissionregistrationv1.MutatingWebhook {
 	webhooks := make([]admissionregistrationv1.MutatingWebhook, 0, len(entries))
 	for _, e := range entries {
-		if e.Validating {
-			continue
+		if !e.Validating {
+			webhooks = append(webhooks, o.webhook(e))
 		}
-		w := o.webhook(e)
-		w.ReinvocationPolicy = new(e.Reinvoke)
-		webhooks = append(webhooks, w)
 	}
 	return webhooks
 }
@@ -71,22 +69,32 @@ func (o Options) Mutating(entries []Entry) []admissionregistrationv1.MutatingWeb
 func (o Options) Validating(entries []Entry) []admissionregistrationv1.ValidatingWebhook {
 	webhooks := make([]admissionregistrationv1.ValidatingWebhook, 0, len(entries))
 	for _, e := range entries {
-		if !e.Validating {
-			continue
+		if e.Validating {
+			var v admissionregistrationv1.ValidatingWebhook
+			copyFields(&v, o.webhook(e))
+			webhooks = append(webhooks, v)
 		}
-		w := o.webhook(e)
-		webhooks = append(webhooks, admissionregistrationv1.ValidatingWebhook{
-			Name: w.Name, ClientConfig: w.ClientConfig, Rules: w.Rules, FailurePolicy: w.FailurePolicy,
-			MatchPolicy: w.MatchPolicy, NamespaceSelector: w.NamespaceSelector, ObjectSelector: w.ObjectSelector,
-			SideEffects: w.SideEffects, TimeoutSeconds: w.TimeoutSeconds,
-			AdmissionReviewVersions: w.AdmissionReviewVersions, MatchConditions: w.MatchConditions,
-		})
 	}
 	return webhooks
 }
 
-// webhook returns the fields that both kinds have in common: all except the reinvocationPolicy. It shares no memory
-// with e.
+// AsMutating returns a validating webhook as a mutating one, which has all of its fields and a reinvocationPolicy.
+func AsMutating(v admissionregistrationv1.ValidatingWebhook) (w admissionregistrationv1.MutatingWebhook) {
+	copyFields(&w, v)
+	return w
+}
+
+// copyFields copies those fields of a struct that another struct has too.
+func copyFields(to, from any) {
+	target, source := reflect.ValueOf(to).Elem(), reflect.ValueOf(from)
+	for i := range target.NumField() {
+		if field := source.FieldByName(target.Type().Field(i).Name); field.IsValid() {
+			target.Field(i).Set(field)
+		}
+	}
+}
+
+// webhook returns the webhook of an entry of either kind. It shares no memory with e.
 func (o Options) webhook(e Entry) admissionregistrationv1.MutatingWebhook {
 	return admissionregistrationv1.MutatingWebhook{
 		Name:                    o.WebhookName(e.Name),
@@ -99,6 +107,7 @@ func (o Options) webhook(e Entry) admissionregistrationv1.MutatingWebhook {
 		SideEffects:             new(e.SideEffects),
 		TimeoutSeconds:          new(int32(e.Timeout / time.Second)),
 		AdmissionReviewVersions: []string{"v1", "v1beta1"},
+		ReinvocationPolicy:      new(e.Reinvoke),
 		MatchConditions:         conditionsFor(e.Rules, e.Conditions, e.ClusterCritical),
 	}
 }
