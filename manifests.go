@@ -1,20 +1,31 @@
 package eirinix
 
-// This file builds the manifests with which the program runs in a cluster.
+// This file builds the manifests with which the program runs in a cluster. It checks that the program can run with
+// them: its ports, and that it is not called for its own pods.
 
 import (
 	"cmp"
+	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"slices"
+	"strconv"
+	"strings"
 
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"code.cloudfoundry.org/eirinix/internal/cluster"
 	"code.cloudfoundry.org/eirinix/internal/manifest"
+	"code.cloudfoundry.org/eirinix/internal/resources"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
@@ -117,4 +128,157 @@ func (o ManagerOptions) rights(definitions []definition, watches bool, namespace
 		r.Configurations = append(r.Configurations, manifest.Configuration{Resource: validating.Resource, Name: validating.ConfigurationName(o.OperatorFingerprint)})
 	}
 	return r
+}
+
+// DeploymentOptions holds the inputs of Manifests that nothing else implies. Only Image is required, and only Manifests
+// uses them. To set anything that has no field here, change the objects that Manifests returns.
+type DeploymentOptions struct {
+	// Image is the container image of the program. The program runs with a read-only root file system and not as root.
+	// The image's user must therefore be a number other than 0, as in "USER 65532".
+	Image string
+
+	// Command replaces the image's entrypoint. Empty keeps it.
+	Command []string
+
+	// Args are the arguments with which the program calls Start. FlagArgs builds them from the flags of this process.
+	// If this process has arguments and Args is nil, Manifests logs a warning. If the program needs no arguments in the
+	// cluster, set an empty slice.
+	Args []string
+
+	// RegisterArgs are the arguments with which the program calls RegisterExtensions, for the Job of a split deployment
+	// (RegisterWebHook false). Empty means "register" followed by Args.
+	RegisterArgs []string
+
+	// Env is the environment of the serving and the registering pods. GOMEMLIMIT is derived from the memory limit
+	// unless Env sets it.
+	Env []corev1.EnvVar
+
+	// Name is the name of the Deployment and of the objects that belong to it. Default OperatorFingerprint.
+	Name string
+
+	// ServiceAccountName is the name of the ServiceAccount, which is among the objects. Default Name.
+	ServiceAccountName string
+
+	// Replicas is the number of serving pods. 0 means 2, or 1 for a program without extensions, because the watchers
+	// and reconcilers of every replica see all events.
+	Replicas int32
+
+	// Labels are set on every object and pod, in addition to the labels that select the pods.
+	Labels map[string]string
+
+	// Annotations are set on every object and pod, in addition to the library's own. They can, for example, keep a
+	// service mesh's proxy out of the pods.
+	Annotations map[string]string
+
+	// PriorityClassName is the pods' PriorityClass. Empty means the cluster's default. system-cluster-critical suits a
+	// webhook with failurePolicy Fail.
+	PriorityClassName string
+
+	// NodeSelector holds the labels that a node must have in addition to kubernetes.io/os=linux.
+	NodeSelector map[string]string
+
+	// Tolerations are the tolerations of the pods.
+	Tolerations []corev1.Toleration
+
+	// ImagePullSecrets are the Secrets, in the program's namespace, with which the image is pulled.
+	ImagePullSecrets []corev1.LocalObjectReference
+
+	// Resources are the resources of the container. Empty means requests of 50m CPU and 64Mi memory, and a memory
+	// limit. The limit is 256Mi plus room for eight requests of MaxRequestBytes, so 512Mi by default. A CPU limit would
+	// delay calls.
+	Resources corev1.ResourceRequirements
+
+	// PodMonitor adds a PodMonitor (monitoring.coreos.com/v1), with which a Prometheus of the Prometheus operator finds
+	// the pods' metrics. If the metrics require a token, it also adds a ServiceAccount that can only read metrics, and
+	// a Secret with its token. It requires MetricsBindAddress.
+	PodMonitor bool
+}
+
+// FlagArgs returns the flags that were set as arguments of the form -name=value, sorted by name, for
+// DeploymentOptions.Args. The result is never nil. Arguments that are not flags are not part of it.
+//
+// It omits the flags in except. List there flags that apply only to the local machine, such as the path of a
+// kubeconfig. List secrets too, because the manifests expose the arguments. A name in except that matches no flag is
+// ignored, so that several flag sets can share one list.
+//
+// The value of a flag is the result of its Value's String method, so its Set method must accept that. The values of
+// package flag do, except those of flag.Func and flag.BoolFunc, which do not keep their value.
+func FlagArgs(flags *flag.FlagSet, except ...string) []string {
+	args := []string{}
+	flags.Visit(func(f *flag.Flag) {
+		if !slices.Contains(except, f.Name) {
+			args = append(args, "-"+f.Name+"="+f.Value.String())
+		}
+	})
+	return args
+}
+
+// podPorts returns the ports on which a pod of the program serves other clients.
+func (o ManagerOptions) podPorts(serves bool) (manifest.Ports, error) {
+	ports := manifest.Ports{Health: manifest.BindPort(o.HealthProbeBindAddress), Metrics: manifest.BindPort(o.MetricsBindAddress)}
+	if !serves {
+		return ports, nil
+	}
+	host, port, err := o.listen()
+	switch {
+	case err != nil:
+		return ports, nil //nolint:nilerr // Validate reports it
+	case port == 0:
+		return ports, fmt.Errorf("eirinix: Manifests: ManagerOptions.ListenAddress is %q, but a pod's port must be known before; set it to a fixed one, such as \":8443\"", o.ListenAddress)
+	case !manifest.EveryAddress(host):
+		return ports, fmt.Errorf("eirinix: Manifests: the program would listen on %s alone, where nobody reaches a pod; set ManagerOptions.ListenAddress to \":%d\"", net.JoinHostPort(host, strconv.Itoa(port)), port)
+	}
+	ports.Webhook = int32(port)
+	return ports, nil
+}
+
+// checkOwnPods returns an error if a step would be called for the program's own pods. Those would be refused while no
+// replica can be reached, so that the program could never start again once all replicas are down.
+func checkOwnPods(o ManagerOptions, definitions []definition, namespace string, own map[string]string) error {
+	r := newResolver(o, resources.Cluster{})
+	for _, d := range definitions {
+		step, err := r.resolve(d)
+		if err != nil {
+			return err
+		}
+		if webhookconf.AsksAboutNewPods(step, o.webhookOptions(o.port()), namespace, own) {
+			return fmt.Errorf("eirinix: Manifests: extension %q would be asked about the program's own pods in namespace %q, which could not start again once all are down; "+
+				"set ManagerOptions.WebhookNamespace to a namespace of their own and Namespace to that of the pods it is for, or use Service mode (ServiceName), or leave them out with Settings.Objects", d.name, namespace)
+		}
+	}
+	return nil
+}
+
+// warnOfOwnPod logs a warning if the program's own pod is sent to the program itself. That is the case if its namespace
+// is not excluded as a whole and the pod lacks the label. A webhook that is down would then be called for the pod that
+// is to restart it. Outside of a pod, or without the right to read it, there is no warning.
+func (m *ExtensionManager) warnOfOwnPod(ctx context.Context, log logr.Logger) {
+	own, err := os.ReadFile(podNamespaceFile)
+	if err != nil {
+		return
+	}
+	clients, err := m.clients()
+	if err != nil {
+		return
+	}
+	name, err := os.Hostname()
+	if err != nil {
+		return
+	}
+	o := m.GetManagerOptions()
+	if problem := unmarked(ctx, clients, o, strings.TrimSpace(string(own)), name); problem != "" {
+		log.Info(problem, "label", webhookconf.FingerprintLabel+"="+o.OperatorFingerprint, "pod", name)
+	}
+}
+
+// unmarked returns the problem with the pod, or "" if there is none or the pod cannot be read.
+func unmarked(ctx context.Context, clients cluster.Clients, o ManagerOptions, namespace, name string) string {
+	if o.serviceMode() && o.WebhookNamespace == namespace && o.Namespace != namespace || o.Namespace != "" && o.Namespace != namespace {
+		return "" // its namespace is excluded or not selected
+	}
+	pod, err := clients.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
+	if err != nil || pod.Labels[webhookconf.FingerprintLabel] == o.OperatorFingerprint {
+		return ""
+	}
+	return "this pod is sent to itself when it starts, so that it may not come back once all replicas are down; give its template the label, as Manifests does"
 }
