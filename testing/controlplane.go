@@ -1,18 +1,15 @@
 package eirinixtest
 
-// This file defines ControlPlane, a real Kubernetes control plane for tests, and its options.
+// This file defines ControlPlane, a real Kubernetes control plane for tests. The package internal/controlplane runs it.
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
-	"sync"
-	"time"
 
 	"k8s.io/client-go/rest"
+
+	"code.cloudfoundry.org/eirinix/testing/internal/controlplane"
 )
 
 // ControlPlaneOptions configures NewControlPlane. The zero value is an etcd and a kube-apiserver with RBAC, built from
@@ -45,6 +42,13 @@ type ControlPlaneOptions struct {
 	shared bool // for StartControlPlane, see Shared
 }
 
+func (o ControlPlaneOptions) internal() controlplane.Options {
+	return controlplane.Options{
+		Assets: o.Assets, ControllerManager: o.ControllerManager, APIServerArgs: o.APIServerArgs,
+		Progress: o.Progress, LogDir: o.LogDir,
+	}
+}
+
 // ControlPlane is a real Kubernetes control plane on loopback: etcd, one or more kube-apiservers and, optionally, a
 // kube-controller-manager. RBAC is on. The ServiceAccount admission plugin is off, so that pods need no token. It has
 // no scheduler and no kubelet, so pods stay pending.
@@ -53,29 +57,10 @@ type ControlPlaneOptions struct {
 // If the process that started it is killed, Linux kills the servers at once. On other systems, the next
 // NewControlPlane of the same user kills them. It also removes the files that remain on any system.
 type ControlPlane struct {
-	opts     ControlPlaneOptions
-	assets   string
-	dir      *runDir
-	logDir   string
-	launcher *launcher
-	certs    *controlPlaneCerts
-	etcdURL  string
-	progress *progressWriter
-	shared   bool // with other tests, so that no single test can stop it
-
-	mu                sync.Mutex // guards the fields below, up to stopped
-	etcd              *process
-	controllerManager *process
-	apiServers        []*APIServer
-	stopped           bool
-
-	stopOnce sync.Once
-	stopErr  error
+	plane  *controlplane.Plane
+	first  *APIServer
+	shared bool // with other tests, so that no single test can stop it
 }
-
-// startTimeout bounds the start of one server if the caller's context has no deadline. An API server needs about 3 s
-// on an idle machine. The rest is for machines that are busy compiling.
-const startTimeout = 2 * time.Minute
 
 // NewControlPlane starts a control plane and returns once it is usable: /readyz answers, and the namespaces default
 // and kube-system, the bootstrap RBAC roles and the system priority classes exist.
@@ -84,112 +69,43 @@ const startTimeout = 2 * time.Minute
 // everything is stopped and removed. If ctx has no deadline, each server has two minutes to start. The error for a
 // server that did not start contains the last lines of its log.
 func NewControlPlane(ctx context.Context, opts ControlPlaneOptions) (*ControlPlane, error) {
-	c, err := startControlPlane(ctx, opts)
+	plane, err := controlplane.New(ctx, opts.internal())
 	if err != nil {
-		return nil, fmt.Errorf("eirinixtest: %w", err)
+		return nil, prefixed(err)
 	}
-
-	return c, nil
-}
-
-func startControlPlane(ctx context.Context, opts ControlPlaneOptions) (c *ControlPlane, err error) {
-	c = &ControlPlane{opts: opts, progress: &progressWriter{w: opts.Progress}}
-
-	if c.assets, err = controlPlaneAssets(ctx, opts, c.progress); err != nil {
-		return nil, err
-	}
-
-	if c.dir, err = newRunDir(); err != nil {
-		return nil, err
-	}
-
-	c.launcher = newLauncher()
-
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, c.stop())
-			c = nil
-		}
-	}()
-
-	c.logDir = c.dir.path
-	if opts.LogDir != "" {
-		// Servers are started with absolute paths, because they must not depend on the caller's folder.
-		if c.logDir, err = filepath.Abs(opts.LogDir); err != nil {
-			return c, fmt.Errorf("set ControlPlaneOptions.LogDir to another folder: %w", err)
-		}
-
-		if err = os.MkdirAll(c.logDir, 0o700); err != nil {
-			return c, fmt.Errorf("set ControlPlaneOptions.LogDir to a writable folder: %w", err)
-		}
-	}
-
-	if c.certs, err = writeControlPlaneCerts(c.dir.path); err != nil {
-		return c, err
-	}
-
-	c.progress.printf("logs in %s", c.logDir)
-
-	if err = c.startEtcd(ctx); err != nil {
-		return c, err
-	}
-
-	first, err := c.addAPIServer(ctx, nil)
-	if err != nil {
-		return c, err
-	}
-
-	if err = writeKubeconfig(c.Kubeconfig(), first.config); err != nil {
-		return c, err
-	}
-
-	if opts.ControllerManager {
-		if err = c.startControllerManager(ctx); err != nil {
-			return c, err
-		}
-	}
-
-	return c, nil
+	return &ControlPlane{plane: plane, first: &APIServer{plane.APIServer()}}, nil
 }
 
 // Config returns a new copy of the administrator's configuration for the first API server. Its client certificate is
 // in the group system:masters. Its client-side rate limits are too high for a spec to notice.
-func (c *ControlPlane) Config() *rest.Config {
-	return c.APIServer().Config()
-}
+func (c *ControlPlane) Config() *rest.Config { return c.first.Config() }
 
 // Kubeconfig returns the path of a kubeconfig file (mode 0600) for the same user and server as Config. Stop removes
 // the file.
-func (c *ControlPlane) Kubeconfig() string {
-	return filepath.Join(c.dir.path, "kubeconfig")
-}
+func (c *ControlPlane) Kubeconfig() string { return c.plane.Kubeconfig() }
 
 // LogDir returns the folder with one log file per server, for example kube-apiserver.log.
-func (c *ControlPlane) LogDir() string {
-	return c.logDir
-}
+func (c *ControlPlane) LogDir() string { return c.plane.LogDir() }
 
 // APIServer returns the first API server, to which Config and Kubeconfig connect.
-func (c *ControlPlane) APIServer() *APIServer {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+func (c *ControlPlane) APIServer() *APIServer { return c.first }
 
-	return c.apiServers[0]
+// AddAPIServer starts another kube-apiserver on the control plane's etcd and returns once it is ready. extraArgs
+// follow ControlPlaneOptions.APIServerArgs. NewControlPlane's rules for ctx apply. ControlPlane.Stop stops this server
+// too.
+func (c *ControlPlane) AddAPIServer(ctx context.Context, extraArgs ...string) (*APIServer, error) {
+	server, err := c.plane.AddAPIServer(ctx, extraArgs...)
+	if err != nil {
+		return nil, prefixed(err)
+	}
+	return &APIServer{server}, nil
 }
 
 // User returns the configuration of another user on the first API server, with a client certificate for this name and
 // these groups. The user has no rights until RBAC grants them. The group system:masters bypasses RBAC.
 func (c *ControlPlane) User(name string, groups ...string) (*rest.Config, error) {
-	if name == "" {
-		return nil, errors.New("eirinixtest: give User a name: an empty one is anonymous")
-	}
-
-	config, err := c.certs.clientConfig(c.APIServer().config.Host, name, groups)
-	if err != nil {
-		return nil, fmt.Errorf("eirinixtest: client certificate of user %q: %w", name, err)
-	}
-
-	return config, nil
+	config, err := c.plane.User(name, groups...)
+	return config, prefixed(err)
 }
 
 // Stop stops all servers in order (controller manager, API servers, etcd), waits for them and removes the private
@@ -198,69 +114,40 @@ func (c *ControlPlane) User(name string, groups ...string) (*rest.Config, error)
 // Stop returns an error for it.
 func (c *ControlPlane) Stop() error {
 	if c.shared {
-		return fmt.Errorf("eirinixtest: %w", errShared)
+		return prefixed(errShared)
 	}
+	return prefixed(c.plane.Stop())
+}
 
-	if err := c.stop(); err != nil {
-		return fmt.Errorf("eirinixtest: %w", err)
+// APIServer is one kube-apiserver of a ControlPlane. All API servers of a control plane share one etcd. Each has its
+// own informers and caches, as in a production cluster with several control-plane nodes. Its methods are safe for
+// concurrent use and wait for one another.
+type APIServer struct {
+	server *controlplane.APIServer
+}
+
+// Config returns a new copy of the administrator's configuration for this API server. It stays valid after Restart.
+func (s *APIServer) Config() *rest.Config { return s.server.Config() }
+
+// Pause freezes the API server (SIGSTOP). Connections stay open, but until Resume the server answers no request and
+// receives no watch event.
+func (s *APIServer) Pause() error { return prefixed(s.server.Pause()) }
+
+// Resume lets a paused API server continue.
+func (s *APIServer) Resume() error { return prefixed(s.server.Resume()) }
+
+// Stop stops only this API server, also if it is paused, and waits until it is gone, at most a few seconds. It is
+// idempotent. It returns an error if the server had already exited by itself.
+func (s *APIServer) Stop() error { return prefixed(s.server.Stop()) }
+
+// Restart stops the API server if it runs, starts it again on the same port with the same flags, and returns once it
+// is ready. NewControlPlane's rules for ctx apply.
+func (s *APIServer) Restart(ctx context.Context) error { return prefixed(s.server.Restart(ctx)) }
+
+// prefixed returns the error with the name of this package before it, or nil.
+func prefixed(err error) error {
+	if err == nil {
+		return nil
 	}
-
-	return nil
-}
-
-func (c *ControlPlane) stop() error {
-	c.stopOnce.Do(func() {
-		c.mu.Lock()
-		c.stopped = true
-		manager, etcd := c.controllerManager, c.etcd
-		servers := append([]*APIServer(nil), c.apiServers...)
-		c.mu.Unlock()
-
-		var errs []error
-		if manager != nil {
-			errs = append(errs, manager.stop(controllerManagerGrace))
-		}
-
-		results := make(chan error)
-		for _, server := range servers {
-			go func() { results <- server.stop() }()
-		}
-
-		for range servers {
-			errs = append(errs, <-results)
-		}
-
-		if etcd != nil {
-			errs = append(errs, etcd.stop(etcdGrace))
-		}
-
-		// The launcher's thread must not end earlier, because its children die with it.
-		c.launcher.close()
-		errs = append(errs, c.dir.remove())
-		c.stopErr = errors.Join(errs...)
-	})
-
-	return c.stopErr
-}
-
-// progressWriter serializes the lines of the library and of the builder. If w is nil, it discards them.
-type progressWriter struct {
-	mu sync.Mutex
-	w  io.Writer
-}
-
-func (p *progressWriter) Write(b []byte) (int, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-
-	if p.w == nil {
-		return len(b), nil
-	}
-
-	return p.w.Write(b)
-}
-
-func (p *progressWriter) printf(format string, args ...any) {
-	// Progress is optional, so a failing writer must not fail the control plane.
-	_, _ = fmt.Fprintf(p, "eirinixtest: "+format+"\n", args...)
+	return fmt.Errorf("eirinixtest: %w", err)
 }

@@ -25,14 +25,11 @@ const namespaceTimeout = 30 * time.Second
 // contents and accepts no new objects.
 func (c *ControlPlane) NewNamespace(t TB) string {
 	t.Helper()
-
 	client, err := kubernetes.NewForConfig(c.Config())
 	if err != nil {
 		t.Fatalf("eirinixtest: NewNamespace: %v", err)
-
 		return ""
 	}
-
 	ctx, cancel := context.WithTimeout(context.Background(), namespaceTimeout)
 	defer cancel()
 
@@ -42,10 +39,8 @@ func (c *ControlPlane) NewNamespace(t TB) string {
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: namespacePrefix(t)}}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatalf("eirinixtest: NewNamespace: %v", err)
-
 		return ""
 	}
-
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), namespaceTimeout)
 		defer cancel()
@@ -55,7 +50,6 @@ func (c *ControlPlane) NewNamespace(t TB) string {
 			t.Logf("eirinixtest: NewNamespace: delete %s: %v", made.Name, err)
 		}
 	})
-
 	return made.Name
 }
 
@@ -70,14 +64,11 @@ func namespacePrefix(t TB) string {
 	if named, ok := t.(interface{ Name() string }); ok {
 		name = notInNames.ReplaceAllString(strings.ToLower(named.Name()), "-")
 	}
-
 	if len(name) > limit {
 		name = name[:limit]
 	}
-
 	if name = strings.Trim(name, "-"); name == "" {
 		name = "test"
 	}
-
 	return name + "-"
 }

@@ -39,7 +39,6 @@ func Shared(o *ControlPlaneOptions) { o.shared = true }
 func Main(m interface{ Run() int }) int {
 	code := m.Run()
 	planes.stop(os.Stderr)
-
 	return code
 }
 
@@ -54,53 +53,37 @@ type sharedPlanes struct {
 }
 
 // take returns the control plane for the options. The first call starts it, while concurrent calls wait.
-func (s *sharedPlanes) take(opts ControlPlaneOptions) (*ControlPlane, error) {
-	plane, err := s.startOf(opts)()
+func (s *sharedPlanes) take(ctx context.Context, opts ControlPlaneOptions) (*ControlPlane, error) {
+	plane, err := s.startOf(ctx, opts)()
 	if err != nil {
 		return nil, err
 	}
-
-	if err := plane.usable(); err != nil {
+	if err := plane.plane.Running(); err != nil {
 		return nil, fmt.Errorf("eirinixtest: give the test that did this a control plane of its own, without Shared: %w", err)
 	}
-
 	return plane, nil
 }
 
-func (s *sharedPlanes) startOf(opts ControlPlaneOptions) func() (*ControlPlane, error) {
+func (s *sharedPlanes) startOf(ctx context.Context, opts ControlPlaneOptions) func() (*ControlPlane, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 
-	key := opts.key()
+	key := opts.internal().Key()
 	if start, ok := s.starts[key]; ok {
 		return start
 	}
-
 	if s.starts == nil {
 		s.starts = map[string]func() (*ControlPlane, error){}
 	}
-
-	// The start does not use a test's context, so that the end of the first test does not cancel it for the others.
+	// ctx must outlive the first test: its end would cancel the start for the other tests.
 	s.starts[key] = sync.OnceValues(func() (*ControlPlane, error) {
-		plane, err := NewControlPlane(context.Background(), opts)
+		plane, err := NewControlPlane(ctx, opts)
 		if err == nil {
 			plane.shared = true
 		}
-
 		return plane, err
 	})
-
 	return s.starts[key]
-}
-
-// key returns the same string for options that request the same control plane.
-func (o ControlPlaneOptions) key() string {
-	assets := o.Assets
-	if assets == "" {
-		assets = os.Getenv(assetsVariable) // tests can set it
-	}
-
-	return fmt.Sprintf("%q %t %q %q", assets, o.ControllerManager, o.APIServerArgs, o.LogDir)
 }
 
 // stop stops all of them and waits for those that are still starting.
@@ -109,46 +92,15 @@ func (s *sharedPlanes) stop(errs io.Writer) {
 	starts := s.starts
 	s.starts = nil
 	s.mu.Unlock()
-
 	for _, start := range starts {
 		plane, err := start()
 		if err != nil {
 			continue // the tests that requested it have reported the error
 		}
-
-		if err := plane.stop(); err != nil {
+		if err := plane.plane.Stop(); err != nil {
 			_, _ = fmt.Fprintf(errs, "eirinixtest: %s\n", strings.TrimSpace(err.Error()))
 		}
 	}
 }
 
 var errShared = errors.New("leave it to Main to stop this control plane: it is shared")
-
-// usable returns an error if a server on which every test relies no longer runs.
-func (c *ControlPlane) usable() error {
-	c.mu.Lock()
-	etcd, manager, first := c.etcd, c.controllerManager, c.apiServers[0]
-	c.mu.Unlock()
-
-	first.mu.Lock()
-	apiServer := first.process
-	first.mu.Unlock()
-
-	for _, p := range []*process{etcd, apiServer, manager} {
-		if p == nil {
-			continue
-		}
-
-		select {
-		case <-p.exited:
-			return fmt.Errorf("%s of the shared control plane had ended by itself: %w%s", p.name, p.ending(), p.logTail())
-		default:
-		}
-	}
-
-	if apiServer == nil {
-		return fmt.Errorf("%s of the shared control plane was stopped", first.name)
-	}
-
-	return nil
-}

@@ -5,6 +5,8 @@ package eirinixtest
 import (
 	"context"
 	"os"
+
+	"code.cloudfoundry.org/eirinix/testing/internal/controlplane"
 )
 
 // TB is the part of a test that this package needs. *testing.T, *testing.B, *testing.F and ginkgo's GinkgoT() and
@@ -29,49 +31,35 @@ type TB interface {
 //	plane := eirinixtest.StartControlPlane(t, func(o *eirinixtest.ControlPlaneOptions) { o.ControllerManager = true })
 func StartControlPlane(t TB, configure ...func(*ControlPlaneOptions)) *ControlPlane {
 	t.Helper()
-
 	opts := ControlPlaneOptions{Progress: os.Stderr}
 	for _, f := range configure {
 		f(&opts)
 	}
-
 	// A folder that the user specifies can already hold older logs.
-	logged := logSizes(opts.LogDir)
+	logged := controlplane.LogSizesIn(opts.LogDir)
 
-	var (
-		plane *ControlPlane
-		err   error
-	)
-
+	start := NewControlPlane
 	if opts.shared {
-		plane, err = planes.take(opts)
-	} else {
-		plane, err = NewControlPlane(context.Background(), opts)
+		start = planes.take
 	}
-
+	plane, err := start(context.Background(), opts)
 	if err != nil {
 		t.Fatalf("%v", err)
-
 		return nil
 	}
-
 	if opts.shared {
-		logged = logSizes(plane.LogDir())
+		logged = controlplane.LogSizesIn(plane.LogDir())
 	}
-
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Logf("%s", loggedSince(plane.LogDir(), logged))
+			t.Logf("%s", logged.LoggedSince(plane.LogDir()))
 		}
-
 		if opts.shared {
 			return
 		}
-
 		if err := plane.Stop(); err != nil {
 			t.Logf("%v", err)
 		}
 	})
-
 	return plane
 }

@@ -1,4 +1,4 @@
-package eirinixtest
+package controlplane
 
 // This file finds the binaries of a control plane, or has them built.
 
@@ -16,21 +16,19 @@ const assetsVariable = "KUBEBUILDER_ASSETS"
 // allBinaries are the binaries of a control plane, with the optional one last.
 var allBinaries = []string{"etcd", "kube-apiserver", "kube-controller-manager"}
 
-func (o ControlPlaneOptions) binaries() []string {
+func (o Options) binaries() []string {
 	if o.ControllerManager {
 		return allBinaries
 	}
-
 	return allBinaries[:2]
 }
 
-// controlPlaneAssets returns the folder with the binaries that opts needs. A folder that the caller or the environment
+// findAssets returns the folder with the binaries that opts needs. A folder that the caller or the environment
 // names comes first, then the folder that this module has built. The newest release that setup-envtest has downloaded
 // follows, and a new build is last. The module's own build, which CI uses, precedes setup-envtest's cache. So tests
 // behave the same on a machine on which setup-envtest was once run.
-func controlPlaneAssets(ctx context.Context, opts ControlPlaneOptions, progress *progressWriter) (string, error) {
+func findAssets(ctx context.Context, opts Options, progress *progressWriter) (string, error) {
 	needed := opts.binaries()
-
 	for _, named := range []struct{ source, dir string }{
 		{"ControlPlaneOptions.Assets", opts.Assets},
 		{assetsVariable, os.Getenv(assetsVariable)},
@@ -39,40 +37,32 @@ func controlPlaneAssets(ctx context.Context, opts ControlPlaneOptions, progress 
 			return namedAssets(named.source, named.dir, needed, progress)
 		}
 	}
-
 	looked := []string{assetsVariable + " is not set"}
 
 	dir, why := builtAssets(ctx, builderDir)
 	if dir != "" {
 		progress.printf("binaries from %s, which this module has built before", dir)
-
 		return dir, nil
 	}
-
 	looked = append(looked, why)
 
 	dir, why = setupEnvtestAssets(needed, progress)
 	if dir != "" {
 		progress.printf("binaries from %s, the newest release in setup-envtest's cache; "+
 			"set %s to choose another", dir, assetsVariable)
-
 		return dir, nil
 	}
-
 	looked = append(looked, why)
 
 	dir, err := buildAssetsHere(ctx, progress)
 	if err == nil {
 		err = missingBinary(dir, needed)
 	}
-
 	if err != nil {
 		return "", fmt.Errorf("set %s to a folder with %s (setup-envtest downloads them without a controller manager): "+
 			"%w\nlooked for before: %s", assetsVariable, strings.Join(needed, ", "), err, strings.Join(looked, "; "))
 	}
-
 	progress.printf("binaries from %s, just built from Go modules", dir)
-
 	return dir, nil
 }
 
@@ -83,14 +73,11 @@ func namedAssets(source, dir string, needed []string, progress *progressWriter) 
 	if err != nil {
 		return "", err
 	}
-
 	if err := missingBinary(dir, needed); err != nil {
 		return "", fmt.Errorf("set %s to a folder with %s, or unset it to have them found or built: %w",
 			source, strings.Join(needed, ", "), err)
 	}
-
 	progress.printf("binaries from %s, which %s names", dir, source)
-
 	return dir, nil
 }
 
@@ -101,11 +88,9 @@ func missingBinary(dir string, needed []string) error {
 		if err == nil && (info.IsDir() || info.Mode()&0o111 == 0) {
 			err = errors.New("not an executable file")
 		}
-
 		if err != nil {
 			return fmt.Errorf("no %s: %w", name, err)
 		}
 	}
-
 	return nil
 }

@@ -1,4 +1,4 @@
-package eirinixtest
+package controlplane
 
 import (
 	"archive/zip"
@@ -24,14 +24,12 @@ var _ = Describe("the builder of the binaries", func() {
 		publish(proxy, rootModule+"/"+controlPlanePath, "v0.9.1", map[string]string{"main.go": "package main // v0.9.1"})
 		Expect(os.WriteFile(filepath.Join(user, "go.mod"),
 			[]byte("module example.org/user\n\ngo 1.26.0\n\nrequire "+rootModule+" v0.9.0\n"), 0o600)).To(Succeed())
-
 		for name, value := range map[string]string{
 			"GOPROXY": "file://" + filepath.ToSlash(proxy), "GOSUMDB": "off", "GOWORK": "off",
 			"GOFLAGS": "-mod=mod -modcacherw", "GOMODCACHE": GinkgoT().TempDir(),
 		} {
 			GinkgoT().Setenv(name, value)
 		}
-
 		_, err = downloadedBuilderDir(ctx, user, "GOPROXY=off")
 		Expect(err).To(HaveOccurred(), "it is not on this machine yet")
 		dir, err = downloadedBuilderDir(ctx, user)
@@ -54,7 +52,6 @@ var _ = Describe("the builder of the binaries", func() {
 				"var _, _, _ = fmt.Println, os.Exit, signal.Notify\n\nfunc main() {\n" + main + "}\n"
 			Expect(os.WriteFile(filepath.Join(dir, "main.go"), []byte(source), 0o600)).To(Succeed())
 		}
-
 		var progress strings.Builder
 
 		builder(`fmt.Fprintln(os.Stderr, "half done"); fmt.Println("/the/assets")`)
@@ -90,7 +87,6 @@ var _ = Describe("the builder of the binaries", func() {
 // publish puts a module into a Go module proxy that is a folder.
 func publish(proxy, module, version string, files map[string]string) {
 	GinkgoHelper()
-
 	dir := filepath.Join(proxy, filepath.FromSlash(module), "@v")
 	Expect(os.MkdirAll(dir, 0o700)).To(Succeed())
 
@@ -110,7 +106,6 @@ func publish(proxy, module, version string, files map[string]string) {
 	for name, text := range files {
 		contents[name] = text
 	}
-
 	for name, text := range contents {
 		f, err := w.Create(module + "@" + version + "/" + name)
 		Expect(err).NotTo(HaveOccurred())

@@ -1,9 +1,8 @@
-package eirinixtest
+package controlplane
 
 import (
 	"bufio"
 	"context"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,7 +16,7 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-var _ = Describe("ControlPlane in trouble", func() {
+var _ = Describe("A control plane in trouble", Label("api-server"), func() {
 	var assets string
 
 	BeforeEach(func(ctx context.Context) {
@@ -33,7 +32,7 @@ var _ = Describe("ControlPlane in trouble", func() {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 
-		_, err := NewControlPlane(ctx, ControlPlaneOptions{
+		_, err := New(ctx, Options{
 			Assets: assets, Progress: writerFunc(func(line string) {
 				if strings.Contains(line, "etcd is ready") {
 					cancel()
@@ -41,17 +40,17 @@ var _ = Describe("ControlPlane in trouble", func() {
 			}),
 		})
 		Expect(err).To(MatchError(context.Canceled))
-		Expect(err).To(MatchError(HavePrefix("eirinixtest: kube-apiserver was not ready yet")))
+		Expect(err).To(MatchError(HavePrefix("kube-apiserver was not ready yet")))
 		Expect(runDirs()).To(BeEmpty())
 	})
 
 	It("says which server failed and why, and stops the others", func(ctx context.Context) {
 		logs := GinkgoT().TempDir()
-		_, err := NewControlPlane(ctx, ControlPlaneOptions{
+		_, err := New(ctx, Options{
 			Assets: assets, APIServerArgs: []string{"--no-such-flag"}, LogDir: logs,
 		})
 		Expect(err).To(MatchError(SatisfyAll(
-			HavePrefix("eirinixtest: see the end of its log below and check ControlPlaneOptions.APIServerArgs: "),
+			HavePrefix("see the end of its log below and check ControlPlaneOptions.APIServerArgs: "),
 			ContainSubstring("kube-apiserver ended before it was ready: exit status 1"),
 			ContainSubstring("unknown flag: --no-such-flag"),
 		)))
@@ -61,34 +60,31 @@ var _ = Describe("ControlPlane in trouble", func() {
 
 	It("says what is missing from the assets", func(ctx context.Context) {
 		empty := GinkgoT().TempDir()
-		_, err := NewControlPlane(ctx, ControlPlaneOptions{Assets: empty})
+		_, err := New(ctx, Options{Assets: empty})
 		Expect(err).To(MatchError(os.ErrNotExist))
 		Expect(err).To(MatchError(
-			HavePrefix("eirinixtest: set ControlPlaneOptions.Assets to a folder with etcd, kube-apiserver, or unset it")))
-
+			HavePrefix("set ControlPlaneOptions.Assets to a folder with etcd, kube-apiserver, or unset it")))
 		for _, name := range []string{"etcd", "kube-apiserver"} {
 			Expect(os.Symlink(filepath.Join(assets, name), filepath.Join(empty, name))).To(Succeed())
 		}
-
 		GinkgoT().Setenv(assetsVariable, empty)
-		_, err = NewControlPlane(ctx, ControlPlaneOptions{ControllerManager: true})
+		_, err = New(ctx, Options{ControllerManager: true})
 		Expect(err).To(MatchError(And(
-			HavePrefix("eirinixtest: set KUBEBUILDER_ASSETS to a folder with etcd, kube-apiserver, kube-controller-manager"),
+			HavePrefix("set KUBEBUILDER_ASSETS to a folder with etcd, kube-apiserver, kube-controller-manager"),
 			ContainSubstring("no kube-controller-manager"))))
 	})
 
 	It("reports a server that ended by itself, and takes another port when one is taken", func(ctx context.Context) {
-		plane, err := NewControlPlane(ctx, ControlPlaneOptions{Assets: assets})
+		plane, err := New(ctx, Options{Assets: assets})
 		Expect(err).NotTo(HaveOccurred())
 		DeferCleanup(func() { _ = plane.Stop() }) // if the spec ends early
 
-		_, taken, _ := strings.Cut(strings.TrimPrefix(plane.Config().Host, "https://"), ":")
+		_, taken, _ := strings.Cut(strings.TrimPrefix(plane.APIServer().Config().Host, "https://"), ":")
 		tried := 0
 		p, port, err := plane.startOnFreePort(ctx, "kube-apiserver-7", func(port string) []string {
 			if tried++; tried == 1 {
 				port = taken
 			}
-
 			return plane.apiServerArgs(port, nil)
 		}, plane.apiServerReady)
 		Expect(err).NotTo(HaveOccurred())
@@ -98,7 +94,7 @@ var _ = Describe("ControlPlane in trouble", func() {
 
 		Expect(plane.etcd.cmd.Process.Kill()).To(Succeed())
 		Eventually(plane.etcd.exited).WithTimeout(10 * time.Second).Should(BeClosed())
-		Expect(plane.Stop()).To(MatchError(HavePrefix("eirinixtest: etcd had ended by itself: signal: killed")))
+		Expect(plane.Stop()).To(MatchError(HavePrefix("etcd had ended by itself: signal: killed")))
 		Expect(runDirs()).To(BeEmpty())
 	})
 
@@ -111,19 +107,16 @@ var _ = Describe("ControlPlane in trouble", func() {
 		DeferCleanup(func() { _ = owner.Process.Kill(); _ = owner.Wait() })
 
 		lines := make(chan string, 1)
-
 		go func() {
 			line, _ := bufio.NewReader(stdout).ReadString('\n')
 			lines <- strings.TrimSpace(line)
 		}()
-
 		var folder string
 		Eventually(lines).WithTimeout(time.Minute).Should(Receive(&folder))
 		Expect(folder).To(BeADirectory())
 
 		pids := serverPIDs(folder)
 		Expect(pids).To(HaveLen(3))
-
 		for _, pid := range pids {
 			Expect(commandLine(pid)).To(ContainSubstring(folder))
 			DeferCleanup(func() { // so that a failure leaves none behind either
@@ -132,27 +125,23 @@ var _ = Describe("ControlPlane in trouble", func() {
 				}
 			})
 		}
-
 		living, err := newRunDir()
 		Expect(err).NotTo(HaveOccurred())
 		Expect(folder).To(BeADirectory(), "its owner lives")
 		Expect(living.remove()).To(Succeed())
 
 		Expect(owner.Process.Kill()).To(Succeed())
-
 		if runtime.GOOS == "linux" { // elsewhere the next start kills them
 			for _, pid := range pids {
 				Eventually(commandLine).WithArguments(pid).WithTimeout(5 * time.Second).Should(BeEmpty())
 			}
 		}
-
 		_ = owner.Wait()
 
-		plane, err := NewControlPlane(ctx, ControlPlaneOptions{Assets: assets})
+		plane, err := New(ctx, Options{Assets: assets})
 		Expect(err).NotTo(HaveOccurred())
 		Expect(folder).NotTo(BeADirectory())
 		Expect(plane.Stop()).To(Succeed())
-
 		for _, pid := range pids {
 			Eventually(commandLine).WithArguments(pid).WithTimeout(5 * time.Second).Should(BeEmpty())
 		}
@@ -172,11 +161,10 @@ var _ = Describe("ControlPlane in trouble", func() {
 			DeferCleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
 			Expect(os.WriteFile(filepath.Join(dead, name+pidSuffix), []byte(strconv.Itoa(cmd.Process.Pid)), 0o600)).To(Succeed())
 			Eventually(commandLine).WithArguments(cmd.Process.Pid).Should(ContainSubstring(os.Args[0]))
-
 			return cmd
 		}
 		server := start("etcd", "--data-dir="+filepath.Join(dead, "etcd"))
-		stranger := start("kube-apiserver", "--data-dir=elsewhere")
+		other := start("kube-apiserver", "--data-dir=elsewhere")
 		Expect(os.WriteFile(filepath.Join(dead, "cut-off"+pidSuffix), nil, 0o600)).To(Succeed())
 
 		dir, err := newRunDir()
@@ -186,56 +174,34 @@ var _ = Describe("ControlPlane in trouble", func() {
 		Expect(dead).NotTo(BeADirectory())
 		Expect(runDirs()).To(ConsistOf(filepath.Base(dir.path)))
 		Eventually(commandLine).WithArguments(server.Process.Pid).WithTimeout(5 * time.Second).Should(BeEmpty())
-		Expect(commandLine(stranger.Process.Pid)).NotTo(BeEmpty())
-	})
-
-	It("logs the end of what the servers have logged when the test fails", func() {
-		t := &recordingTB{failed: true}
-		logs := GinkgoT().TempDir()
-		Expect(os.WriteFile(filepath.Join(logs, "kube-apiserver-2.log"), []byte("of yesterday\n"), 0o600)).To(Succeed())
-		plane := StartControlPlane(t, func(o *ControlPlaneOptions) { o.Assets, o.Progress, o.LogDir = assets, nil, logs })
-		Expect(t.fatal).To(BeEmpty())
-		Expect(t.log).To(BeEmpty())
-
-		t.cleanup()
-		Expect(strings.Join(t.log, "\n")).To(And(
-			ContainSubstring("--- end of kube-apiserver.log ---"), Not(ContainSubstring("of yesterday"))))
-		Expect(plane.dir.path).NotTo(BeADirectory())
-
-		Expect(StartControlPlane(t, func(o *ControlPlaneOptions) { o.Assets, o.Progress = "/nowhere", nil })).To(BeNil())
-		Expect(t.fatal).To(HavePrefix("eirinixtest: set ControlPlaneOptions.Assets to a folder"))
+		Expect(commandLine(other.Process.Pid)).NotTo(BeEmpty())
 	})
 })
 
 // runDirs returns the names of the control planes' folders.
 func runDirs() []string {
 	GinkgoHelper()
-
 	root, err := runRoot()
 	Expect(err).NotTo(HaveOccurred())
 	entries, err := os.ReadDir(root)
 	Expect(err).NotTo(HaveOccurred())
 
 	var names []string
-
 	for _, entry := range entries {
 		if entry.IsDir() {
 			names = append(names, entry.Name())
 		}
 	}
-
 	return names
 }
 
 // serverPIDs returns the process IDs of the servers of the control plane in that folder.
 func serverPIDs(folder string) []int {
 	GinkgoHelper()
-
 	files, err := filepath.Glob(filepath.Join(folder, "*"+pidSuffix))
 	Expect(err).NotTo(HaveOccurred())
 
 	var pids []int
-
 	for _, file := range files {
 		data, err := os.ReadFile(file)
 		Expect(err).NotTo(HaveOccurred())
@@ -244,7 +210,6 @@ func serverPIDs(folder string) []int {
 
 		pids = append(pids, pid)
 	}
-
 	return pids
 }
 
@@ -252,22 +217,5 @@ type writerFunc func(string)
 
 func (f writerFunc) Write(b []byte) (int, error) {
 	f(string(b))
-
 	return len(b), nil
 }
-
-// recordingTB is a test that has failed.
-type recordingTB struct {
-	failed  bool
-	cleanup func()
-	log     []string
-	fatal   string
-}
-
-func (t *recordingTB) Helper()          {}
-func (t *recordingTB) Cleanup(f func()) { t.cleanup = f }
-func (t *recordingTB) Failed() bool     { return t.failed }
-func (t *recordingTB) Logf(format string, args ...any) {
-	t.log = append(t.log, fmt.Sprintf(format, args...))
-}
-func (t *recordingTB) Fatalf(format string, args ...any) { t.fatal = fmt.Sprintf(format, args...) }

@@ -1,4 +1,4 @@
-package eirinixtest
+package controlplane
 
 import (
 	"context"
@@ -30,7 +30,6 @@ var _ = Describe("the search for the binaries", func() {
 		}
 		said = &strings.Builder{}
 		progress = &progressWriter{w: said}
-
 		for _, variable := range []string{"GOCACHE", "GOMODCACHE"} { // these go with the user's
 			output, err := exec.CommandContext(ctx, "go", "env", variable).Output()
 			Expect(err).NotTo(HaveOccurred())
@@ -41,11 +40,9 @@ var _ = Describe("the search for the binaries", func() {
 			GinkgoT().Setenv(variable, "")
 		}
 	})
-
 	downloaded := func(version string, binaries ...string) string {
 		return install(filepath.Join(cache, version+"-"+runtime.GOOS+"-"+runtime.GOARCH), binaries...)
 	}
-
 	It("takes the newest release of setup-envtest's that will do, and says what it passes over", func(ctx context.Context) {
 		downloaded("1.30.2", "etcd", "kube-apiserver")
 		newest := downloaded("1.30.10", "etcd", "kube-apiserver", "kubectl")
@@ -54,26 +51,25 @@ var _ = Describe("the search for the binaries", func() {
 		install(filepath.Join(cache, "1.99.0-plan9-mips"), "etcd", "kube-apiserver")
 		install(filepath.Join(cache, "v1.99.0"), "etcd", "kube-apiserver")
 
-		Expect(controlPlaneAssets(ctx, ControlPlaneOptions{}, progress)).To(Equal(newest))
+		Expect(findAssets(ctx, Options{}, progress)).To(Equal(newest))
 		Expect(said.String()).To(And(
 			ContainSubstring("passed over setup-envtest's "+halved+": no etcd"),
 			ContainSubstring("binaries from "+newest+", the newest release in setup-envtest's cache"),
 		))
-
 		By("for a controller manager, which is none of its")
-		_, err := controlPlaneAssets(ended, ControlPlaneOptions{ControllerManager: true}, progress)
+		_, err := findAssets(ended, Options{ControllerManager: true}, progress)
 		Expect(err).To(MatchError(context.Canceled), "it builds")
 		Expect(said.String()).To(ContainSubstring("passed over setup-envtest's " + newest + ": no kube-controller-manager"))
 		Expect(os.WriteFile(filepath.Join(newest, "kube-controller-manager"), nil, 0o700)).To(Succeed())
-		Expect(controlPlaneAssets(ctx, ControlPlaneOptions{ControllerManager: true}, progress)).To(Equal(newest))
+		Expect(findAssets(ctx, Options{ControllerManager: true}, progress)).To(Equal(newest))
 	})
 
 	It("takes none that is too old, and names all places when nothing is found", func() {
-		_, err := controlPlaneAssets(ended, ControlPlaneOptions{}, progress)
+		_, err := findAssets(ended, Options{}, progress)
 		Expect(err).To(MatchError(ContainSubstring("there is no cache of setup-envtest (open " + cache)))
 
 		downloaded("1.27.16", "etcd", "kube-apiserver")
-		_, err = controlPlaneAssets(ended, ControlPlaneOptions{}, progress)
+		_, err = findAssets(ended, Options{}, progress)
 		Expect(err).To(MatchError(And(
 			HavePrefix("set KUBEBUILDER_ASSETS to a folder with etcd, kube-apiserver (setup-envtest downloads them"),
 			ContainSubstring("KUBEBUILDER_ASSETS is not set; "),
@@ -82,7 +78,7 @@ var _ = Describe("the search for the binaries", func() {
 				" but 1.27.16-"+runtime.GOOS+"-"+runtime.GOARCH+" (it is older than Kubernetes 1.28)"),
 		)))
 		downloaded("1.28.0", "etcd", "kube-apiserver")
-		Expect(controlPlaneAssets(ended, ControlPlaneOptions{}, progress)).To(HaveSuffix("1.28.0-" + runtime.GOOS + "-" + runtime.GOARCH))
+		Expect(findAssets(ended, Options{}, progress)).To(HaveSuffix("1.28.0-" + runtime.GOOS + "-" + runtime.GOARCH))
 	})
 
 	It("prefers what is named to what is built, and that to what is downloaded", func(ctx context.Context) {
@@ -93,22 +89,22 @@ var _ = Describe("the search for the binaries", func() {
 		built, err := builderFolder(dir)
 		Expect(err).NotTo(HaveOccurred())
 		install(built, allBinaries[:2]...)
-		Expect(controlPlaneAssets(ctx, ControlPlaneOptions{}, progress)).To(HaveSuffix("1.99.0-"+runtime.GOOS+"-"+runtime.GOARCH), "half built")
+		Expect(findAssets(ctx, Options{}, progress)).To(HaveSuffix("1.99.0-"+runtime.GOOS+"-"+runtime.GOARCH), "half built")
 
 		install(built, allBinaries...)
-		Expect(controlPlaneAssets(ctx, ControlPlaneOptions{}, progress)).To(Equal(built))
+		Expect(findAssets(ctx, Options{}, progress)).To(Equal(built))
 		Expect(said.String()).To(HaveSuffix("binaries from " + built + ", which this module has built before\n"))
 
 		mine, yours := install(filepath.Join(home, "mine"), allBinaries...), install(filepath.Join(home, "yours"), allBinaries...)
 		GinkgoT().Setenv(assetsVariable, mine)
-		Expect(controlPlaneAssets(ctx, ControlPlaneOptions{}, progress)).To(Equal(mine))
-		Expect(controlPlaneAssets(ctx, ControlPlaneOptions{Assets: yours}, progress)).To(Equal(yours))
+		Expect(findAssets(ctx, Options{}, progress)).To(Equal(mine))
+		Expect(findAssets(ctx, Options{Assets: yours}, progress)).To(Equal(yours))
 		Expect(said.String()).To(And(
 			ContainSubstring(mine+", which KUBEBUILDER_ASSETS names"), HaveSuffix(yours+", which ControlPlaneOptions.Assets names\n")))
 
 		By("even one that will not do, since it is what somebody wants")
 		Expect(os.Remove(filepath.Join(mine, "etcd"))).To(Succeed())
-		_, err = controlPlaneAssets(ctx, ControlPlaneOptions{}, progress)
+		_, err = findAssets(ctx, Options{}, progress)
 		Expect(err).To(MatchError(os.ErrNotExist))
 	})
 
@@ -129,7 +125,6 @@ var _ = Describe("the search for the binaries", func() {
 	It("looks on this machine only for what is built", func(ctx context.Context) {
 		dir, why := builtAssets(ctx, func(_ context.Context, env ...string) (string, error) {
 			Expect(env).To(ConsistOf("GOPROXY=off"))
-
 			return "", errors.New("module lookup disabled by GOPROXY=off")
 		})
 		Expect(dir).To(BeEmpty())
@@ -140,10 +135,8 @@ var _ = Describe("the search for the binaries", func() {
 		dir, err := setupEnvtestDir(goos, func(name string) string { return env[name] })
 		if folder == "" {
 			Expect(err).To(MatchError(ContainSubstring("HOME or LocalAppData is not set")))
-
 			return
 		}
-
 		Expect(err).NotTo(HaveOccurred())
 		Expect(filepath.ToSlash(dir)).To(Equal(folder))
 	},
@@ -163,6 +156,5 @@ func install(dir string, binaries ...string) string {
 	for _, name := range binaries {
 		Expect(os.WriteFile(filepath.Join(dir, name), nil, 0o700)).To(Succeed())
 	}
-
 	return dir
 }

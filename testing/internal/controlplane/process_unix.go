@@ -1,6 +1,6 @@
 //go:build linux || darwin
 
-package eirinixtest
+package controlplane
 
 // This file holds the signals and file locks that Linux and macOS share.
 
@@ -27,28 +27,22 @@ func lockFile(path string, wait bool) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-
 	how := syscall.LOCK_EX
 	if !wait {
 		how |= syscall.LOCK_NB
 	}
-
 	for {
 		err = syscall.Flock(int(file.Fd()), how)
 		if !errors.Is(err, syscall.EINTR) {
 			break
 		}
 	}
-
 	if err != nil {
 		file.Close()
-
 		if errors.Is(err, syscall.EWOULDBLOCK) {
 			return nil, errLocked
 		}
-
 		return nil, &os.PathError{Op: "flock", Path: path, Err: err}
 	}
-
 	return file, nil
 }

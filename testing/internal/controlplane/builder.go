@@ -1,4 +1,4 @@
-package eirinixtest
+package controlplane
 
 // This file finds and runs the builder in testing/controlplane, which builds the binaries from Go modules.
 
@@ -38,15 +38,12 @@ func builtAssets(ctx context.Context, find findBuilder) (assets, why string) {
 	if err != nil {
 		return "", "this module's builder is not on this machine yet"
 	}
-
 	if assets, err = builderFolder(dir); err != nil {
 		return "", err.Error()
 	}
-
 	if err := missingBinary(assets, allBinaries); err != nil {
 		return "", fmt.Sprintf("this module has not built %s yet", assets)
 	}
-
 	return assets, ""
 }
 
@@ -59,31 +56,24 @@ func builderFolder(dir string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-
 	mod, err := os.ReadFile(filepath.Join(dir, "go.mod"))
 	if err != nil {
 		return "", err
 	}
-
 	sum, err := os.ReadFile(filepath.Join(dir, "go.sum"))
 	if err != nil {
 		return "", err
 	}
-
 	version := builderKubernetes.FindSubmatch(mod)
 	if version == nil {
 		return "", fmt.Errorf("the builder's go.mod in %s does not say which Kubernetes it builds", dir)
 	}
-
 	key := sha256.New()
-
 	for _, part := range [][]byte{mod, sum, []byte(builderRecipe)} {
 		hash := sha256.Sum256(part)
 		key.Write(hash[:])
 	}
-
 	name := fmt.Sprintf("%s-%s-%s-%x", version[1], runtime.GOOS, runtime.GOARCH, key.Sum(nil)[:6])
-
 	return filepath.Join(cache, "eirinix", "controlplane", name), nil
 }
 
@@ -93,20 +83,18 @@ func buildAssetsHere(ctx context.Context, progress *progressWriter) (string, err
 	if err != nil {
 		return "", fmt.Errorf("their builder is not found: %w", err)
 	}
-
 	return buildAssets(ctx, dir, progress)
 }
 
-// builderDir returns the folder of the module testing/controlplane. In a work tree it is beside this source file. A
+// builderDir returns the folder of the module testing/controlplane. In a work tree it is near this source file. A
 // module zip does not contain nested modules, so elsewhere the builder is downloaded in this module's version. env is
 // added to the environment of the go command.
 func builderDir(ctx context.Context, env ...string) (string, error) {
 	if _, file, _, ok := runtime.Caller(0); ok && filepath.IsAbs(file) { // not absolute with -trimpath
-		if dir := filepath.Join(filepath.Dir(file), "controlplane"); isModule(dir) {
+		if dir := filepath.Join(filepath.Dir(file), "..", "..", "controlplane"); isModule(dir) {
 			return dir, nil
 		}
 	}
-
 	// A test binary runs in its package's folder, so the go command finds the user's main module there.
 	return downloadedBuilderDir(ctx, ".", env...)
 }
@@ -116,35 +104,28 @@ func downloadedBuilderDir(ctx context.Context, from string, env ...string) (stri
 	if err := goJSON(ctx, from, env, &module, "list", "-m", "-json", rootModule); err != nil {
 		return "", err
 	}
-
 	// A replace directive or a workspace may point to a work tree.
 	if dir := filepath.Join(module.Dir, filepath.FromSlash(controlPlanePath)); module.Dir != "" && isModule(dir) {
 		return dir, nil
 	}
-
 	var failures []error
-
 	for _, version := range []string{module.Version, "latest"} {
 		if version == "" {
 			continue
 		}
-
 		var download struct{ Dir string }
 
 		err := goJSON(ctx, from, env, &download, "mod", "download", "-json", rootModule+"/"+controlPlanePath+"@"+version)
 		if err == nil {
 			return download.Dir, nil
 		}
-
 		failures = append(failures, err)
 	}
-
 	return "", errors.Join(failures...)
 }
 
 func isModule(dir string) bool {
 	_, err := os.Stat(filepath.Join(dir, "go.mod"))
-
 	return err == nil
 }
 
@@ -162,7 +143,6 @@ func goJSON(ctx context.Context, dir string, env []string, into any, args ...str
 		return fmt.Errorf("go %s: %w: %s%s", strings.Join(args, " "), err,
 			bytes.TrimSpace(stderr.Bytes()), bytes.TrimSpace(output))
 	}
-
 	return json.Unmarshal(output, into)
 }
 
@@ -176,7 +156,6 @@ func buildAssets(ctx context.Context, dir string, progress *progressWriter) (ass
 	if err != nil {
 		return "", err
 	}
-
 	defer func() { err = errors.Join(err, os.RemoveAll(temp)) }()
 
 	// The builder is another main module, so the user's workspace, vendor folder and target platform do not apply to
@@ -187,12 +166,10 @@ func buildAssets(ctx context.Context, dir string, progress *progressWriter) (ass
 
 	compile := exec.CommandContext(ctx, "go", "-C", dir, "build", "-buildvcs=false", "-o", builder, ".")
 	compile.Env = env
-
 	if output, err := compile.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("the builder in %s does not compile: %w: %s",
 			dir, errors.Join(context.Cause(ctx), err), bytes.TrimSpace(output))
 	}
-
 	var stderr bytes.Buffer
 
 	build := exec.CommandContext(ctx, builder)
@@ -206,6 +183,5 @@ func buildAssets(ctx context.Context, dir string, progress *progressWriter) (ass
 		return "", fmt.Errorf("the control plane's binaries could not be built: %w\n%s",
 			errors.Join(context.Cause(ctx), err), bytes.TrimSpace(stderr.Bytes()))
 	}
-
 	return strings.TrimSpace(string(output)), nil
 }

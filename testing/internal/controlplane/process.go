@@ -1,4 +1,4 @@
-package eirinixtest
+package controlplane
 
 // This file starts, stops and pauses the processes of a control plane.
 
@@ -32,16 +32,13 @@ type launchRequest struct {
 
 func newLauncher() *launcher {
 	l := &launcher{requests: make(chan launchRequest)}
-
 	go func() {
 		// The thread is never unlocked, so it ends with the goroutine, and not before.
 		runtime.LockOSThread()
-
 		for request := range l.requests {
 			request.result <- request.cmd.Start()
 		}
 	}()
-
 	return l
 }
 
@@ -71,17 +68,14 @@ func (l *launcher) start(assets, dir, logDir, name string, args []string) (*proc
 		pidFile: filepath.Join(dir, name+pidSuffix),
 		exited:  make(chan struct{}),
 	}
-
 	log, err := os.OpenFile(p.logFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("log of %s: %w", name, err)
 	}
 	defer log.Close() // the child has its own descriptor
-
 	if info, err := log.Stat(); err == nil {
 		p.logFrom = info.Size()
 	}
-
 	p.cmd = exec.Command(filepath.Join(assets, instanceNumber.ReplaceAllString(name, "")), args...)
 	p.cmd.Dir = dir
 	p.cmd.Stdout, p.cmd.Stderr = log, log
@@ -89,23 +83,18 @@ func (l *launcher) start(assets, dir, logDir, name string, args []string) (*proc
 
 	result := make(chan error)
 	l.requests <- launchRequest{p.cmd, result}
-
 	if err := <-result; err != nil {
 		return nil, fmt.Errorf("check that the assets folder %s holds %s for this operating system and processor: %w",
 			assets, name, err)
 	}
-
 	go func() {
 		p.waitErr = p.cmd.Wait()
 		close(p.exited)
 	}()
-
 	if err := os.WriteFile(p.pidFile, []byte(strconv.Itoa(p.cmd.Process.Pid)), 0o600); err != nil {
 		p.kill()
-
 		return nil, fmt.Errorf("process ID of %s: %w", name, err)
 	}
-
 	return p, nil
 }
 
@@ -116,7 +105,6 @@ func (p *process) waitReady(ctx context.Context, ready func(context.Context) err
 	defer ticker.Stop()
 
 	lastAnswer := "none"
-
 	for {
 		select {
 		case <-p.exited:
@@ -125,7 +113,6 @@ func (p *process) waitReady(ctx context.Context, ready func(context.Context) err
 			if errors.Is(ctx.Err(), context.Canceled) {
 				return fmt.Errorf("%s was not ready yet: %w", p.name, context.Cause(ctx))
 			}
-
 			return fmt.Errorf("if the machine is busy, pass a context with a later deadline: %s is not ready: %w (last answer: %s)%s",
 				p.name, ctx.Err(), lastAnswer, p.logTail())
 		case <-ticker.C:
@@ -133,7 +120,6 @@ func (p *process) waitReady(ctx context.Context, ready func(context.Context) err
 			if err == nil {
 				return nil
 			}
-
 			// The error of a cancelled probe is not the server's answer.
 			if ctx.Err() == nil {
 				lastAnswer = err.Error()
@@ -151,12 +137,10 @@ func (p *process) startFailure() error {
 	if p.name != "etcd" {
 		remedy += " and check ControlPlaneOptions.APIServerArgs"
 	}
-
 	cause := p.ending()
 	if bytes.Contains([]byte(tail), []byte("address already in use")) {
 		cause = fmt.Errorf("%w: %w", errPortTaken, cause)
 	}
-
 	return fmt.Errorf("%s: %s ended before it was ready: %w%s", remedy, p.name, cause, tail)
 }
 
@@ -165,8 +149,21 @@ func (p *process) ending() error {
 	if p.waitErr == nil {
 		return errors.New("exit status 0")
 	}
-
 	return p.waitErr
+}
+
+func (p *process) hasExited() bool {
+	select {
+	case <-p.exited:
+		return true
+	default:
+		return false
+	}
+}
+
+// endedByItself returns the error for an exited process that was not stopped.
+func (p *process) endedByItself(name string) error {
+	return fmt.Errorf("%s had ended by itself: %w%s", name, p.ending(), p.logTail())
 }
 
 // logTail returns the last lines that this process wrote, under a heading, ready to be appended to an error.
@@ -183,20 +180,16 @@ func logTail(path string, offset int64) string {
 		return fmt.Sprintf("\n(no log: %v)", err)
 	}
 	defer file.Close()
-
 	if info, err := file.Stat(); err == nil && info.Size()-offset > limit {
 		offset = info.Size() - limit
 	}
-
 	data, err := io.ReadAll(io.NewSectionReader(file, offset, limit))
 	if err != nil {
 		return fmt.Sprintf("\n(no log: %v)", err)
 	}
-
 	if i := bytes.IndexByte(data, '\n'); len(data) == limit && i >= 0 {
 		data = data[i+1:] // begin with a whole line
 	}
-
 	return fmt.Sprintf("\n--- end of %s ---\n%s", filepath.Base(path), bytes.TrimSpace(data))
 }
 
@@ -206,28 +199,21 @@ func (p *process) resume() error { return p.cmd.Process.Signal(signalResume) }
 // stop terminates the process, kills it after the grace period, and waits until it is gone. It returns an error if the
 // process had already exited by itself.
 func (p *process) stop(grace time.Duration) error {
-	select {
-	case <-p.exited:
+	if p.hasExited() {
 		p.kill()
-
-		return fmt.Errorf("%s had ended by itself: %w%s", p.name, p.ending(), p.logTail())
-	default:
+		return p.endedByItself(p.name)
 	}
-
 	// Errors are ignored, because they mean that the process is already gone. The kill below handles all other cases.
 	_ = p.cmd.Process.Signal(signalTerminate)
 	_ = p.resume()
 
 	timer := time.NewTimer(grace)
 	defer timer.Stop()
-
 	select {
 	case <-p.exited:
 	case <-timer.C:
 	}
-
 	p.kill()
-
 	return nil
 }
 

@@ -1,4 +1,4 @@
-package eirinixtest
+package controlplane
 
 // This file holds the parts of process handling that are specific to macOS.
 
@@ -21,6 +21,5 @@ func commandLine(pid int) string {
 	if err != nil {
 		return ""
 	}
-
 	return string(output)
 }

@@ -1,6 +1,6 @@
 //go:build !linux && !darwin
 
-package eirinixtest
+package controlplane
 
 // This file lets the package compile on systems on which a control plane is not supported.
 

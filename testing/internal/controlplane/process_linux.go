@@ -1,4 +1,4 @@
-package eirinixtest
+package controlplane
 
 // This file holds the parts of process handling that are specific to Linux.
 
@@ -23,6 +23,5 @@ func commandLine(pid int) string {
 	if err != nil {
 		return ""
 	}
-
 	return string(bytes.ReplaceAll(data, []byte{0}, []byte{' '}))
 }

@@ -1,4 +1,4 @@
-package eirinixtest
+package controlplane
 
 // This file holds the flags of the control plane's servers, starts the servers and probes them.
 
@@ -51,10 +51,13 @@ var controllers = []string{
 	"validatingadmissionpolicy-status-controller",
 }
 
-func (c *ControlPlane) startEtcd(ctx context.Context) error {
+// startTimeout bounds the start of one server if the caller's context has no deadline. An API server needs about 3 s
+// on an idle machine. The rest is for machines that are busy compiling.
+const startTimeout = 2 * time.Minute
+
+func (c *Plane) startEtcd(ctx context.Context) error {
 	p, _, err := c.startOnFreePort(ctx, "etcd", func(port string) []string {
 		c.etcdURL = "https://" + net.JoinHostPort("127.0.0.1", port)
-
 		return []string{
 			"--name=eirinix",
 			"--data-dir=" + filepath.Join(c.dir.path, "etcd"),
@@ -62,119 +65,110 @@ func (c *ControlPlane) startEtcd(ctx context.Context) error {
 			"--advertise-client-urls=" + c.etcdURL,
 			// A single member never dials itself, so any free port works and no client needs to know it.
 			"--listen-peer-urls=https://127.0.0.1:0",
-			"--cert-file=" + c.certs.etcdServer.certFile,
-			"--key-file=" + c.certs.etcdServer.keyFile,
+			"--cert-file=" + c.keys.certFile("etcd-server"),
+			"--key-file=" + c.keys.keyFile("etcd-server"),
 			"--client-cert-auth",
-			"--trusted-ca-file=" + c.certs.etcdCA.certFile,
-			"--peer-cert-file=" + c.certs.etcdServer.certFile,
-			"--peer-key-file=" + c.certs.etcdServer.keyFile,
+			"--trusted-ca-file=" + c.keys.certFile("etcd-ca"),
+			"--peer-cert-file=" + c.keys.certFile("etcd-server"),
+			"--peer-key-file=" + c.keys.keyFile("etcd-server"),
 			"--peer-client-cert-auth",
-			"--peer-trusted-ca-file=" + c.certs.etcdCA.certFile,
+			"--peer-trusted-ca-file=" + c.keys.certFile("etcd-ca"),
 			"--unsafe-no-fsync",
 			"--log-level=warn",
 		}
 	}, func(ctx context.Context, port string) error {
-		return getOK(ctx, c.certs.etcdTLS, "https://127.0.0.1:"+port+"/health")
+		return getOK(ctx, c.keys.etcdTLS, "https://127.0.0.1:"+port+"/health")
 	})
 	if err != nil {
 		return err
 	}
-
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.etcd = p
-
 	return nil
 }
 
-func (c *ControlPlane) apiServerArgs(port string, extra []string) []string {
+func (c *Plane) apiServerArgs(port string, extra []string) []string {
 	args := []string{
 		"--advertise-address=127.0.0.1",
 		"--allow-privileged=true",
 		"--authorization-mode=RBAC",
 		"--bind-address=127.0.0.1",
-		"--client-ca-file=" + c.certs.ca.certFile,
+		"--client-ca-file=" + c.keys.certFile("ca"),
 		"--disable-admission-plugins=ServiceAccount",
 		// Endpoints cannot hold loopback addresses, so there is nothing to reconcile.
 		"--endpoint-reconciler-type=none",
-		"--etcd-cafile=" + c.certs.etcdCA.certFile,
-		"--etcd-certfile=" + c.certs.etcdClient.certFile,
-		"--etcd-keyfile=" + c.certs.etcdClient.keyFile,
+		"--etcd-cafile=" + c.keys.certFile("etcd-ca"),
+		"--etcd-certfile=" + c.keys.certFile("etcd-client"),
+		"--etcd-keyfile=" + c.keys.keyFile("etcd-client"),
 		"--etcd-servers=" + c.etcdURL,
 		"--secure-port=" + port,
 		"--service-account-issuer=https://kubernetes.default.svc.cluster.local",
-		"--service-account-key-file=" + c.certs.serviceAccountPublicKey,
-		"--service-account-signing-key-file=" + c.certs.serviceAccountKey,
+		"--service-account-key-file=" + c.keys.serviceAccountFile,
+		"--service-account-signing-key-file=" + c.keys.serviceAccountFile,
 		"--service-cluster-ip-range=" + serviceCIDR,
 		"--shutdown-delay-duration=0s",
-		"--tls-cert-file=" + c.certs.server.certFile,
-		"--tls-private-key-file=" + c.certs.server.keyFile,
+		"--tls-cert-file=" + c.keys.certFile("server"),
+		"--tls-private-key-file=" + c.keys.keyFile("server"),
 	}
-
 	return append(append(args, c.opts.APIServerArgs...), extra...)
 }
 
-func (c *ControlPlane) startControllerManager(ctx context.Context) error {
+func (c *Plane) startControllerManager(ctx context.Context) error {
 	p, _, err := c.startOnFreePort(ctx, "kube-controller-manager", func(port string) []string {
 		return []string{
 			"--bind-address=127.0.0.1",
-			"--cluster-signing-cert-file=" + c.certs.ca.certFile,
-			"--cluster-signing-key-file=" + c.certs.ca.keyFile,
+			"--cluster-signing-cert-file=" + c.keys.certFile("ca"),
+			"--cluster-signing-key-file=" + c.keys.keyFile("ca"),
 			"--controllers=" + strings.Join(controllers, ","),
 			"--kube-api-burst=400",
 			"--kube-api-qps=200",
 			"--kubeconfig=" + c.Kubeconfig(),
 			"--leader-elect=false",
-			"--root-ca-file=" + c.certs.ca.certFile,
+			"--root-ca-file=" + c.keys.certFile("ca"),
 			"--secure-port=" + port,
-			"--service-account-private-key-file=" + c.certs.serviceAccountKey,
-			"--tls-cert-file=" + c.certs.server.certFile,
-			"--tls-private-key-file=" + c.certs.server.keyFile,
+			"--service-account-private-key-file=" + c.keys.serviceAccountFile,
+			"--tls-cert-file=" + c.keys.certFile("server"),
+			"--tls-private-key-file=" + c.keys.keyFile("server"),
 		}
 	}, func(ctx context.Context, port string) error {
-		return getOK(ctx, c.certs.adminTLS, "https://127.0.0.1:"+port+"/healthz")
+		return getOK(ctx, c.keys.adminTLS, "https://127.0.0.1:"+port+"/healthz")
 	})
 	if err != nil {
 		return err
 	}
-
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.controllerManager = p
-
 	return nil
 }
 
 // startOnFreePort starts a server on a free port and waits until ready returns nil. Another process can take the port
 // before the server listens on it, so startOnFreePort makes up to five attempts.
-func (c *ControlPlane) startOnFreePort(
+func (c *Plane) startOnFreePort(
 	ctx context.Context, name string, args func(port string) []string, ready func(context.Context, string) error,
 ) (*process, string, error) {
 	var failure error
-
 	for range 5 {
 		port, err := freePort()
 		if err != nil {
 			return nil, "", err
 		}
-
 		p, err := c.startServer(ctx, name, args(port), func(ctx context.Context) error { return ready(ctx, port) })
 		if err == nil {
 			return p, port, nil
 		}
-
 		failure = err
 		if !errors.Is(err, errPortTaken) {
 			break
 		}
 	}
-
 	return nil, "", failure
 }
 
 // startServer starts a server and waits until ready returns nil. If that fails, the server is killed. A name can have
 // a number after the binary's name: kube-apiserver-2 is the second kube-apiserver.
-func (c *ControlPlane) startServer(
+func (c *Plane) startServer(
 	ctx context.Context, name string, args []string, ready func(context.Context) error,
 ) (*process, error) {
 	if _, bounded := ctx.Deadline(); !bounded {
@@ -182,22 +176,17 @@ func (c *ControlPlane) startServer(
 		ctx, cancel = context.WithTimeout(ctx, startTimeout)
 		defer cancel()
 	}
-
 	started := time.Now()
 
 	p, err := c.launcher.start(c.assets, c.dir.path, c.logDir, name, args)
 	if err != nil {
 		return nil, err
 	}
-
 	if err := p.waitReady(ctx, ready); err != nil {
 		p.kill()
-
 		return nil, err
 	}
-
 	c.progress.printf("%s is ready after %s", name, time.Since(started).Round(10*time.Millisecond))
-
 	return p, nil
 }
 
@@ -214,7 +203,6 @@ func getOK(ctx context.Context, config *tls.Config, url string) error {
 	if err != nil {
 		return err
 	}
-
 	response, err := transport.RoundTrip(request)
 	if err != nil {
 		return err
@@ -225,11 +213,9 @@ func getOK(ctx context.Context, config *tls.Config, url string) error {
 	if err != nil {
 		return err
 	}
-
 	if response.StatusCode != http.StatusOK {
 		return fmt.Errorf("%s answers %s: %s", url, response.Status, strings.TrimSpace(string(body)))
 	}
-
 	return nil
 }
 
@@ -238,8 +224,6 @@ func freePort() (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("the control plane needs a free port on 127.0.0.1: %w", err)
 	}
-
 	port := listener.Addr().(*net.TCPAddr).Port
-
 	return strconv.Itoa(port), listener.Close()
 }
