@@ -6,8 +6,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"mime"
 	"net/http"
 	"reflect"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -230,41 +232,6 @@ func (h *Handler) fail(c *chain, question *envelope, err error, arrived time.Tim
 	return textReply(http.StatusInternalServerError, err.Error())
 }
 
-// logger returns a logger that adds the request to every line, and the step if the webhook has only one.
-func (c *chain) logger(log logr.Logger, req *admissionv1.AdmissionRequest) logr.Logger {
-	return lazily(log, func() []any {
-		values := []any{
-			"webhook", c.webhook, "uid", brief(string(req.UID)), "operation", req.Operation,
-			"resource", brief(resourceOf(req)), "namespace", brief(req.Namespace), "name", brief(req.Name),
-		}
-		if len(c.Steps) == 1 {
-			values = append(values, "step", c.name)
-		}
-		return values
-	})
-}
-
-// blaming returns a logger that adds the given steps to every line, if the webhook has several.
-func (c *chain) blaming(log logr.Logger, steps ...string) logr.Logger {
-	if len(c.Steps) == 1 || len(steps) == 0 {
-		return log
-	}
-	return log.WithValues("step", strings.Join(steps, ", "))
-}
-
-// logFailure logs the failure of a step once, with the stack if it was a panic.
-func (c *chain) logFailure(log logr.Logger, err error, message string, keysAndValues ...any) {
-	if failed, ok := errors.AsType[*stepError](err); ok && failed.step != c.name {
-		log = c.blaming(log, failed.step)
-	} else if failed, ok := errors.AsType[*batchError](err); ok {
-		log = c.blaming(log, failed.steps...)
-	}
-	if p, ok := errors.AsType[*panicError](err); ok {
-		keysAndValues = append(keysAndValues, "stack", string(p.stack))
-	}
-	log.Error(err, message, keysAndValues...)
-}
-
 // closeWhenDraining closes the connection after the answer while the program drains, so that the next call goes to
 // another replica.
 func (h *Handler) closeWhenDraining(w http.ResponseWriter) {
@@ -299,25 +266,60 @@ func (h *Handler) unknown(w http.ResponseWriter, r *http.Request) {
 	textReply(http.StatusServiceUnavailable, fmt.Sprintf("no extension is served on %s; another version of the webhook may have it", printable(r.URL.Path))).write(w)
 }
 
-func resourceOf(req *admissionv1.AdmissionRequest) string {
-	resource := req.Resource.Resource
-	if req.Resource.Group != "" {
-		resource += "." + req.Resource.Group
-	}
-	if req.SubResource != "" {
-		resource += "/" + req.SubResource
-	}
-	return resource
+// refusal is the error for a request that no step sees. It holds the reason and the HTTP status of the answer, which is
+// 4xx for a mistake of the caller.
+type refusal struct {
+	status int
+	reason string
 }
 
-// brief bounds the text that a client can put in an answer or a log line. The bound is the longest name that Kubernetes
-// allows.
-func brief(s string) string {
-	const most = 253
-	if len(s) > most {
-		s = strings.ToValidUTF8(s[:most], "") + "..."
+func (r *refusal) Error() string { return r.reason }
+
+// refuse returns a refusal. It bounds the reason, because that can contain a client's text, and is sent back and
+// logged.
+func refuse(status int, format string, args ...any) error {
+	const most = 500
+	reason := fmt.Sprintf(format, args...)
+	if len(reason) > most {
+		reason = strings.ToValidUTF8(reason[:most], "") + "..."
 	}
-	return s
+	return &refusal{status: status, reason: reason}
 }
 
-func printable(s string) string { return fmt.Sprintf("%q", brief(s)) }
+// checkHeader refuses a request that cannot be an AdmissionReview, before its body is read.
+func checkHeader(w http.ResponseWriter, r *http.Request) error {
+	if r.Method != http.MethodPost {
+		w.Header().Set("Allow", http.MethodPost)
+		return refuse(http.StatusMethodNotAllowed, "method %s: send an AdmissionReview with POST", r.Method)
+	}
+	if given := r.Header.Get("Content-Type"); given != contentTypeJSON {
+		if media, _, err := mime.ParseMediaType(given); err != nil || media != contentTypeJSON {
+			return refuse(http.StatusUnsupportedMediaType, "Content-Type %q: send %s", given, contentTypeJSON)
+		}
+	}
+	if encoding := r.Header.Get("Content-Encoding"); encoding != "" && encoding != "identity" {
+		return refuse(http.StatusUnsupportedMediaType, "Content-Encoding %q: send the body uncompressed", encoding)
+	}
+	return nil
+}
+
+// requestTimeout returns how long the API server waits for the answer: the timeout that it puts in the URL.
+func requestTimeout(r *http.Request) time.Duration {
+	given, plain := strings.CutPrefix(r.URL.RawQuery, "timeout=") // as the API server writes it
+	if !plain || strings.ContainsAny(given, "&%+;") {
+		given = r.URL.Query().Get("timeout")
+	}
+	if d, err := time.ParseDuration(given); err == nil && d > 0 {
+		return min(d, maxHeaderTimeout)
+	}
+	if s, err := strconv.Atoi(given); err == nil && s > 0 {
+		return min(time.Duration(s)*time.Second, maxHeaderTimeout)
+	}
+	return defaultTimeout
+}
+
+// margin returns the part of the timeout that is reserved for the way back. An answer that names the slow extension is
+// worth more than the API server's "context deadline exceeded".
+func margin(timeout time.Duration) time.Duration {
+	return min(max(timeout/20, 20*time.Millisecond), 500*time.Millisecond, timeout/2)
+}

@@ -1,6 +1,7 @@
 package admit
 
-// This file evaluates a step's own rules and selectors, as the API server does for a webhook.
+// This file decides whether a step wants a request, as the API server does for a webhook: by rules and selectors, and
+// by whether a controller keeps the object as it is.
 
 import (
 	"fmt"
@@ -11,6 +12,9 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kjson "sigs.k8s.io/json"
+
+	"code.cloudfoundry.org/eirinix/internal/decode"
 )
 
 // Matcher holds one step's own rules and selectors, because its entry can be registered for the union of several steps'
@@ -229,4 +233,213 @@ func (m *Matcher) selectsLabels(labels map[string]string) bool {
 		}
 	}
 	return true
+}
+
+// labelText is the text of an object's metadata.labels in its JSON, or nil if there are none.
+type labelText []byte
+
+// findLabels finds the labels of an object. metadata reports whether the object has metadata at all, because options
+// such as PodExecOptions have none. The search ends at the labels, so it misses a second member of the same name, but
+// the API server writes none. ok is false if the text is not plain.
+func findLabels(raw []byte) (text labelText, metadata, ok bool) {
+	c := cursor{text: raw}
+	if !c.member("metadata") {
+		return nil, false, !c.odd
+	}
+	if !c.member("labels") {
+		return nil, true, !c.odd
+	}
+	if c.null() {
+		return nil, true, true
+	}
+	if c.peek() != '{' {
+		return nil, true, false
+	}
+	text = c.value()
+	return text, true, !c.odd
+}
+
+// member enters an object, goes to the value of the member with this name, and returns true. If there is no such
+// member, it goes past the object and returns false.
+func (c *cursor) member(name string) bool {
+	for more := c.enter('{'); more; more = c.more('{') {
+		if string(c.name()) == name {
+			return !c.odd
+		}
+		c.value()
+	}
+	return false
+}
+
+// value returns the value of a label. If a name occurs twice, the last one wins, as in the decoder.
+func (text labelText) value(key string) (value []byte, has, ok bool) {
+	if text == nil {
+		return nil, false, true
+	}
+	c := cursor{text: text}
+	for more := c.enter('{'); more; more = c.more('{') {
+		found := string(c.name()) == key
+		v := c.plain()
+		if found {
+			value, has = v, true
+		}
+	}
+	return value, has, !c.odd
+}
+
+// decodeLabels is findLabels for text that is not plain. ok is false if the labels cannot be read.
+func decodeLabels(raw []byte) (labels map[string]string, metadata, ok bool) {
+	var object struct {
+		Metadata verbatim `json:"metadata"`
+	}
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(raw, &object); err != nil {
+		return nil, false, false
+	}
+	if object.Metadata == nil {
+		return nil, false, true
+	}
+	var meta struct {
+		Labels map[string]string `json:"labels"`
+	}
+	err := decode.Into(object.Metadata, &meta) // bounds the memory that labels take
+	return meta.Labels, true, err == nil
+}
+
+// verbatim is a json.RawMessage without a copy.
+type verbatim []byte
+
+func (v *verbatim) UnmarshalJSON(text []byte) error {
+	*v = text
+	return nil
+}
+
+// requirement is one requirement of a label selector.
+type requirement struct {
+	key      string
+	operator metav1.LabelSelectorOperator
+	values   []string
+}
+
+// requirementsOf returns the requirements of a selector, all of which must be met.
+func requirementsOf(selector *metav1.LabelSelector) ([]requirement, error) {
+	if selector == nil {
+		return nil, nil
+	}
+	if _, err := metav1.LabelSelectorAsSelector(selector); err != nil {
+		return nil, err
+	}
+	all := make([]requirement, 0, len(selector.MatchLabels)+len(selector.MatchExpressions))
+	for key, value := range selector.MatchLabels {
+		all = append(all, requirement{key: key, operator: metav1.LabelSelectorOpIn, values: []string{value}})
+	}
+	for _, e := range selector.MatchExpressions {
+		all = append(all, requirement{key: e.Key, operator: e.Operator, values: slices.Clone(e.Values)})
+	}
+	return all, nil
+}
+
+// met reports whether a label meets a requirement. has reports whether the object has the label.
+func met[T string | []byte](r *requirement, value T, has bool) bool {
+	switch r.operator {
+	case metav1.LabelSelectorOpIn:
+		return has && lists(r.values, value)
+	case metav1.LabelSelectorOpNotIn:
+		return !has || !lists(r.values, value)
+	case metav1.LabelSelectorOpExists:
+		return has
+	default: // DoesNotExist; there are no others
+		return !has
+	}
+}
+
+func lists[T string | []byte](values []string, value T) bool {
+	for _, v := range values {
+		if v == string(value) {
+			return true
+		}
+	}
+	return false
+}
+
+// LeaveManaged makes the Matcher skip objects that another program keeps as they are. These are objects other than pods
+// that a controller owns, and the mirrors of static pods. A change to such an object only starts a fight, because the
+// controller observes the drift and reverts it. Call LeaveManaged before the Matcher is used.
+func (m *Matcher) LeaveManaged() { m.leaveManaged = true }
+
+// isManaged reports whether an object, as it arrived, must be left alone.
+func isManaged(req *admissionv1.AdmissionRequest) bool {
+	raw := req.Object.Raw
+	if absent(raw) {
+		raw = req.OldObject.Raw
+	}
+	isPod := req.Resource.Resource == "pods" && req.Resource.Group == ""
+	c := cursor{text: raw}
+	if !c.member("metadata") || c.null() {
+		return c.odd && decodedIsManaged(raw, isPod)
+	}
+	found := false
+	for more := c.enter('{'); more && !found; more = c.more('{') {
+		switch name := string(c.name()); {
+		case name == "annotations" && isPod:
+			found = c.hasMember(corev1.MirrorPodAnnotationKey)
+		case name == "ownerReferences" && !isPod:
+			found = c.hasController()
+		default:
+			c.value()
+		}
+	}
+	if c.odd {
+		return decodedIsManaged(raw, isPod)
+	}
+	return found
+}
+
+// hasMember reads an object or null, and reports whether it has a member with this name.
+func (c *cursor) hasMember(name string) (has bool) {
+	if c.null() {
+		return false
+	}
+	for more := c.enter('{'); more; more = c.more('{') {
+		has = string(c.name()) == name || has
+		c.value()
+	}
+	return has
+}
+
+// hasController reads a list of ownerReferences, and reports whether one of them is the controller.
+func (c *cursor) hasController() (has bool) {
+	if c.null() {
+		return false
+	}
+	for more := c.enter('['); more; more = c.more('[') {
+		for more := c.enter('{'); more; more = c.more('{') {
+			isController := string(c.name()) == "controller"
+			value := c.value()
+			has = has || isController && string(value) == "true"
+		}
+	}
+	return has
+}
+
+// decodedIsManaged is isManaged for text that is not plain.
+func decodedIsManaged(raw []byte, isPod bool) bool {
+	var object struct {
+		Metadata struct {
+			Annotations     map[string]string       `json:"annotations"`
+			OwnerReferences []metav1.OwnerReference `json:"ownerReferences"`
+		} `json:"metadata"`
+	}
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(raw, &object); err != nil {
+		return false // the step's own decoder returns the error
+	}
+	if isPod {
+		_, mirror := object.Metadata.Annotations[corev1.MirrorPodAnnotationKey]
+		return mirror
+	}
+	for _, owner := range object.Metadata.OwnerReferences {
+		if owner.Controller != nil && *owner.Controller {
+			return true
+		}
+	}
+	return false
 }

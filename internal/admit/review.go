@@ -1,17 +1,20 @@
 package admit
 
-// This file checks the headers of a request, and decodes AdmissionReviews that are not plain JSON.
+// This file parses an AdmissionReview without decoding its objects.
 
 import (
-	"fmt"
-	"mime"
+	"bytes"
+	"encoding/json"
 	"net/http"
-	"strconv"
+	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	kjson "sigs.k8s.io/json"
 )
 
@@ -53,43 +56,6 @@ func (p *part) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// refusal is the error for a request that no step sees. It holds the reason and the HTTP status of the answer, which is
-// 4xx for a mistake of the caller.
-type refusal struct {
-	status int
-	reason string
-}
-
-func (r *refusal) Error() string { return r.reason }
-
-// refuse returns a refusal. It bounds the reason, because that can contain a client's text, and is sent back and
-// logged.
-func refuse(status int, format string, args ...any) error {
-	const most = 500
-	reason := fmt.Sprintf(format, args...)
-	if len(reason) > most {
-		reason = strings.ToValidUTF8(reason[:most], "") + "..."
-	}
-	return &refusal{status: status, reason: reason}
-}
-
-// checkHeader refuses a request that cannot be an AdmissionReview, before its body is read.
-func checkHeader(w http.ResponseWriter, r *http.Request) error {
-	if r.Method != http.MethodPost {
-		w.Header().Set("Allow", http.MethodPost)
-		return refuse(http.StatusMethodNotAllowed, "method %s: send an AdmissionReview with POST", r.Method)
-	}
-	if given := r.Header.Get("Content-Type"); given != contentTypeJSON {
-		if media, _, err := mime.ParseMediaType(given); err != nil || media != contentTypeJSON {
-			return refuse(http.StatusUnsupportedMediaType, "Content-Type %q: send %s", given, contentTypeJSON)
-		}
-	}
-	if encoding := r.Header.Get("Content-Encoding"); encoding != "" && encoding != "identity" {
-		return refuse(http.StatusUnsupportedMediaType, "Content-Encoding %q: send the body uncompressed", encoding)
-	}
-	return nil
-}
-
 func parseReview(body []byte) (*review, error) {
 	rev := &review{}
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(body, rev); err != nil {
@@ -125,23 +91,369 @@ func orNothing(kind string) string {
 	return kind
 }
 
-// requestTimeout returns how long the API server waits for the answer: the timeout that it puts in the URL.
-func requestTimeout(r *http.Request) time.Duration {
-	given, plain := strings.CutPrefix(r.URL.RawQuery, "timeout=") // as the API server writes it
-	if !plain || strings.ContainsAny(given, "&%+;") {
-		given = r.URL.Query().Get("timeout")
-	}
-	if d, err := time.ParseDuration(given); err == nil && d > 0 {
-		return min(d, maxHeaderTimeout)
-	}
-	if s, err := strconv.Atoi(given); err == nil && s > 0 {
-		return min(time.Duration(s)*time.Second, maxHeaderTimeout)
-	}
-	return defaultTimeout
+// envelope is an AdmissionReview, parsed as far as is needed before any object is decoded.
+type envelope struct {
+	typeMeta metav1.TypeMeta
+	// request holds the objects as text of the body: Object.Raw, OldObject.Raw and Options.Raw are parts of it, with a
+	// capacity that makes an append copy. They are well-formed JSON, or nil for null and for a missing object.
+	request admissionv1.AdmissionRequest
+	// user is the text of request.UserInfo. complete parses it, because only steps need the user.
+	user []byte
+
+	parser *envelopeParser // holds the memory of this envelope; nil if the decoder made it
 }
 
-// margin returns the part of the timeout that is reserved for the way back. An answer that names the slow extension is
-// worth more than the API server's "context deadline exceeded".
-func margin(timeout time.Duration) time.Duration {
-	return min(max(timeout/20, 20*time.Millisecond), 500*time.Millisecond, timeout/2)
+// parsers are reused for the requests that no step wants.
+var parsers = sync.Pool{New: func() any { return new(envelopeParser) }}
+
+// recycle returns the memory to parsers. The envelope and the request must not be used afterwards.
+func (e *envelope) recycle() {
+	if p := e.parser; p != nil {
+		*p = envelopeParser{}
+		parsers.Put(p)
+	}
+}
+
+// complete parses the user, which steps need but the matching of requests does not. Call it before the body is
+// released.
+func (e *envelope) complete() {
+	if e.user != nil {
+		p := &envelopeParser{cursor: cursor{text: e.user}}
+		p.userInfo(&e.request.UserInfo)
+		e.user = nil
+	}
+}
+
+// parseEnvelope parses the body to the same values and the same refusals as parseReview. In addition, it refuses a body
+// that exceeds mostBeside. It reads the text once and copies no object. Text that is not plain is left to parseReview.
+func parseEnvelope(body []byte) (*envelope, error) {
+	if env := cutEnvelope(body); env != nil {
+		return env, nil
+	}
+	if n := besideObjects(body); n > mostBeside {
+		return nil, refuse(http.StatusRequestEntityTooLarge, "the AdmissionReview has %d bytes beside its objects; send at most %d", n, mostBeside)
+	}
+	rev, err := parseReview(body)
+	if err != nil {
+		return nil, err
+	}
+	return &envelope{typeMeta: rev.TypeMeta, request: rev.Request.AdmissionRequest}, nil
+}
+
+// cutEnvelope parses the body in place. It returns nil if the body must be refused or is left to the decoder.
+func cutEnvelope(body []byte) *envelope {
+	p := parsers.Get().(*envelopeParser)
+	p.text, p.env.parser = body, p
+	p.review()
+	if p.peek(); p.odd || p.at != len(body) {
+		return nil
+	}
+	req := &p.env.request
+	switch {
+	case p.env.typeMeta.Kind != reviewKind,
+		p.env.typeMeta.APIVersion != reviewGroup+"/v1" && p.env.typeMeta.APIVersion != reviewGroup+"/v1beta1",
+		req.UID == "", len(req.UID) > longestUID, p.beside > mostBeside:
+		return nil
+	}
+	switch req.Operation {
+	case admissionv1.Create, admissionv1.Update, admissionv1.Delete, admissionv1.Connect:
+		return &p.env
+	}
+	return nil
+}
+
+// mostBeside bounds the bytes of a review beside its objects. Most of these are the groups and extras of a user, which
+// take many times as much memory when they are decoded.
+const mostBeside = 256 << 10
+
+// besideObjects returns the number of bytes beside the objects.
+func besideObjects(body []byte) (n int) {
+	c, objects := &cursor{text: body}, 0
+	for more := c.enter('{'); more; more = c.more('{') {
+		if string(c.name()) != "request" || c.peek() != '{' {
+			n += len(c.value())
+			continue
+		}
+		for more := c.enter('{'); more; more = c.more('{') {
+			switch string(c.name()) {
+			case "object", "oldObject", "options":
+				objects += len(c.value())
+			default:
+				n += len(c.value())
+			}
+		}
+	}
+	switch {
+	case !c.odd:
+		return n
+	case json.Valid(body):
+		return len(body) - objects
+	}
+	return 0 // the decoder returns the error
+}
+
+// envelopeParser reads one AdmissionReview. It also holds the values that the request points to. An envelope is thus
+// one piece of memory, except its lists and the text of its strings.
+type envelopeParser struct {
+	cursor
+	env             envelope
+	words           strings.Builder // the text of the envelope's strings, one after the other
+	checking        bool            // strings and lists are read but not kept
+	beside          int             // bytes of the envelope's strings
+	requestKind     metav1.GroupVersionKind
+	requestResource metav1.GroupVersionResource
+	dryRun          bool
+}
+
+// members is the set of members of an object that have been seen. The decoder has rules of its own for duplicate
+// members.
+type members uint32
+
+// once records a member by its number, and gives up on a duplicate.
+func (p *envelopeParser) once(seen *members, member int) {
+	if *seen&(1<<member) != 0 {
+		p.giveUp()
+	}
+	*seen |= 1 << member
+}
+
+func (p *envelopeParser) review() {
+	var seen members
+	if p.peek() != '{' {
+		p.giveUp()
+	}
+	for more := p.enter('{'); more; more = p.more('{') {
+		switch string(p.name()) {
+		case "apiVersion":
+			p.once(&seen, 0)
+			p.env.typeMeta.APIVersion = p.word()
+		case "kind":
+			p.once(&seen, 1)
+			p.env.typeMeta.Kind = p.word()
+		case "request":
+			p.once(&seen, 2)
+			p.request(&p.env.request)
+		default:
+			p.value()
+		}
+	}
+}
+
+func (p *envelopeParser) request(req *admissionv1.AdmissionRequest) {
+	var seen members
+	for more := p.enter('{'); more; more = p.more('{') {
+		switch string(p.name()) {
+		case "uid":
+			p.once(&seen, 0)
+			req.UID = types.UID(p.word())
+		case "kind":
+			p.once(&seen, 1)
+			p.groupVersion("kind", &req.Kind.Group, &req.Kind.Version, &req.Kind.Kind)
+		case "resource":
+			p.once(&seen, 2)
+			p.groupVersion("resource", &req.Resource.Group, &req.Resource.Version, &req.Resource.Resource)
+		case "subResource":
+			p.once(&seen, 3)
+			req.SubResource = p.word()
+		case "requestKind":
+			p.once(&seen, 4)
+			if !p.null() {
+				req.RequestKind = &p.requestKind
+				p.groupVersion("kind", &p.requestKind.Group, &p.requestKind.Version, &p.requestKind.Kind)
+			}
+		case "requestResource":
+			p.once(&seen, 5)
+			if !p.null() {
+				req.RequestResource = &p.requestResource
+				p.groupVersion("resource", &p.requestResource.Group, &p.requestResource.Version, &p.requestResource.Resource)
+			}
+		case "requestSubResource":
+			p.once(&seen, 6)
+			req.RequestSubResource = p.word()
+		case "name":
+			p.once(&seen, 7)
+			req.Name = p.word()
+		case "namespace":
+			p.once(&seen, 8)
+			req.Namespace = p.word()
+		case "operation":
+			p.once(&seen, 9)
+			req.Operation = admissionv1.Operation(p.word())
+		case "userInfo":
+			p.once(&seen, 10)
+			p.peek()
+			start := p.at
+			p.checking = true
+			p.userInfo(&req.UserInfo)
+			p.checking = false
+			p.env.user = p.text[start:p.at]
+			p.beside += len(p.env.user) // long lists of empty strings count, too
+		case "object":
+			p.once(&seen, 11)
+			req.Object.Raw = p.raw()
+		case "oldObject":
+			p.once(&seen, 12)
+			req.OldObject.Raw = p.raw()
+		case "options":
+			p.once(&seen, 13)
+			req.Options.Raw = p.raw()
+		case "dryRun":
+			p.once(&seen, 14)
+			if !p.null() {
+				p.dryRun = p.boolean()
+				req.DryRun = &p.dryRun
+			}
+		default:
+			p.value()
+		}
+	}
+}
+
+// groupVersion reads a GroupVersionKind or a GroupVersionResource. third is the name of the last member.
+func (p *envelopeParser) groupVersion(third string, group, version, last *string) {
+	var seen members
+	for more := p.enter('{'); more; more = p.more('{') {
+		switch name := p.name(); string(name) {
+		case "group":
+			p.once(&seen, 0)
+			*group = p.word()
+		case "version":
+			p.once(&seen, 1)
+			*version = p.word()
+		case third:
+			p.once(&seen, 2)
+			*last = p.word()
+		default:
+			p.value()
+		}
+	}
+}
+
+func (p *envelopeParser) userInfo(user *authenticationv1.UserInfo) {
+	var seen members
+	for more := p.enter('{'); more; more = p.more('{') {
+		switch string(p.name()) {
+		case "username":
+			p.once(&seen, 0)
+			user.Username = p.word()
+		case "uid":
+			p.once(&seen, 1)
+			user.UID = p.word()
+		case "groups":
+			p.once(&seen, 2)
+			user.Groups = p.list()
+		case "extra":
+			p.once(&seen, 3)
+			user.Extra = p.extra()
+		default:
+			p.value()
+		}
+	}
+}
+
+func (p *envelopeParser) extra() map[string]authenticationv1.ExtraValue {
+	if p.null() {
+		return nil
+	}
+	if p.checking {
+		p.checkExtra()
+		return nil
+	}
+	all := map[string]authenticationv1.ExtraValue{}
+	for more := p.enter('{'); more; more = p.more('{') {
+		name := p.keep(p.name())
+		if _, twice := all[name]; twice {
+			p.giveUp()
+		}
+		all[name] = p.list()
+	}
+	return all
+}
+
+// checkExtra checks the text that extra reads. If there are more members than most requests have, the search for
+// duplicates is left to the decoder.
+func (p *envelopeParser) checkExtra() {
+	var space [8][]byte
+	names := space[:0]
+	for more := p.enter('{'); more; more = p.more('{') {
+		name := p.name()
+		if len(names) == len(space) || slices.ContainsFunc(names, func(n []byte) bool { return bytes.Equal(n, name) }) {
+			p.giveUp()
+			return
+		}
+		names = append(names, name)
+		p.list()
+	}
+}
+
+func (p *envelopeParser) list() []string {
+	if p.null() {
+		return nil
+	}
+	var items []string
+	if !p.checking {
+		items = make([]string, 0, 4)
+	}
+	for more := p.enter('['); more; more = p.more('[') {
+		if word := p.word(); !p.checking {
+			items = append(items, word)
+		}
+	}
+	return items
+}
+
+// raw reads the text of a RawExtension, or nil for null.
+func (p *envelopeParser) raw() []byte {
+	if p.null() {
+		return nil
+	}
+	return p.value()
+}
+
+func (p *envelopeParser) boolean() bool {
+	word := string(p.value())
+	if word != "true" && word != "false" {
+		p.giveUp()
+	}
+	return word == "true"
+}
+
+// word reads a string. null counts as empty.
+func (p *envelopeParser) word() string {
+	if p.null() {
+		return ""
+	}
+	text := p.plain()
+	if p.beside += len(text); p.checking || p.beside > mostBeside {
+		return ""
+	}
+	return p.keep(text)
+}
+
+// keep returns a string with the contents of text, which belongs to the body.
+func (p *envelopeParser) keep(text []byte) string {
+	switch string(text) { // the words of most reviews need no memory
+	case "":
+		return ""
+	case "v1":
+		return "v1"
+	case "Pod":
+		return "Pod"
+	case "pods":
+		return "pods"
+	case string(admissionv1.Create):
+		return string(admissionv1.Create)
+	case string(admissionv1.Update):
+		return string(admissionv1.Update)
+	case reviewKind:
+		return reviewKind
+	case reviewGroup + "/v1":
+		return reviewGroup + "/v1"
+	}
+	if p.words.Cap() == 0 {
+		p.words.Grow(256)
+	}
+	start := p.words.Len()
+	p.words.Write(text)
+	return p.words.String()[start:]
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"time"
@@ -171,3 +172,40 @@ func fitStatus(name string, s metav1.Status) metav1.Status {
 	}
 	return s
 }
+
+// stepError is the failure of one step.
+type stepError struct {
+	step string
+	err  error
+}
+
+func (e *stepError) Error() string { return fmt.Sprintf("extension %q failed: %v", e.step, e.err) }
+func (e *stepError) Unwrap() error { return e.err }
+
+// batchError is the failure of a change that several steps made together.
+type batchError struct {
+	steps []string
+	err   error
+}
+
+func (e *batchError) Error() string {
+	return fmt.Sprintf("one of the extensions %q failed: %v", e.steps, e.err)
+}
+func (e *batchError) Unwrap() error { return e.err }
+
+// panicError is a panic of a step, or of the methods of its type.
+type panicError struct {
+	value any
+	stack []byte
+}
+
+func (e *panicError) Error() string { return fmt.Sprintf("panic: %v", e.value) }
+
+// stepDenial is a denial with the step that it came from.
+type stepDenial struct {
+	step string
+	*denial
+}
+
+// panicked turns a recovered value into an error.
+func panicked(r any) error { return &panicError{value: r, stack: debug.Stack()} }

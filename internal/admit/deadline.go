@@ -1,21 +1,20 @@
 package admit
 
+// This file runs steps within their deadlines. A step can ignore its context, but the API server must still get an
+// answer in time. The steps of a call therefore run on a goroutine of their own. When the deadline passes, that
+// goroutine is left behind with everything that it holds. A step whose failure does not end the call gets another
+// goroutine, so that it can be left behind alone.
+
 import (
 	"context"
 	"errors"
 	"fmt"
 	goruntime "runtime"
-	"runtime/debug"
 	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
 )
-
-// This file runs steps within their deadlines. A step can ignore its context, but the API server must still get an
-// answer in time. The steps of a call therefore run on a goroutine of their own. When the deadline passes, that
-// goroutine is left behind with everything that it holds. A step whose failure does not end the call gets another
-// goroutine, so that it can be left behind alone.
 
 // between is the value of call.at while no step runs.
 const between = -1
@@ -224,9 +223,6 @@ func (k *call) caught(i int, ctx context.Context, t *task) (err error) {
 	}()
 	return t.do(ctx)
 }
-
-// panicked turns a recovered value into an error.
-func panicked(r any) error { return &panicError{value: r, stack: debug.Stack()} }
 
 // logLatePanic logs the panic of a step that was left behind. Its call has already been answered, and logged as late.
 func (k *call) logLatePanic(err error) {

@@ -52,40 +52,6 @@ type outcome struct {
 	err        error
 }
 
-// stepError is the failure of one step.
-type stepError struct {
-	step string
-	err  error
-}
-
-func (e *stepError) Error() string { return fmt.Sprintf("extension %q failed: %v", e.step, e.err) }
-func (e *stepError) Unwrap() error { return e.err }
-
-// batchError is the failure of a change that several steps made together.
-type batchError struct {
-	steps []string
-	err   error
-}
-
-func (e *batchError) Error() string {
-	return fmt.Sprintf("one of the extensions %q failed: %v", e.steps, e.err)
-}
-func (e *batchError) Unwrap() error { return e.err }
-
-// panicError is a panic of a step, or of the methods of its type.
-type panicError struct {
-	value any
-	stack []byte
-}
-
-func (e *panicError) Error() string { return fmt.Sprintf("panic: %v", e.value) }
-
-// stepDenial is a denial with the step that it came from.
-type stepDenial struct {
-	step string
-	*denial
-}
-
 // unsettled is a finished run of a step on a view that other steps share. Whether the run changed the object is known
 // only when the patch is made.
 type unsettled struct {

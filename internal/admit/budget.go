@@ -1,11 +1,12 @@
 package admit
 
-// This file reads the bodies of requests, and bounds the memory that they take.
+// This file bounds the memory and the calls at work: the bodies of requests, the slots, and the decoded objects.
 
 import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -14,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/semaphore"
+
+	"code.cloudfoundry.org/eirinix/internal/decode"
 )
 
 // Request bodies are the memory that an unauthenticated caller controls. The first firstBytes of each are always read.
@@ -308,4 +311,110 @@ func (all *bodies) refuse(w http.ResponseWriter, err error) error {
 func isTimedOut(err error) bool {
 	_, ok := errors.AsType[timedOut](err)
 	return ok
+}
+
+// errTooBusy is the error for a call that finds every slot taken, for running and for waiting. Another replica can take
+// the call, or this one a moment later.
+var errTooBusy = errors.New("too many admission requests at once")
+
+// limiter bounds how many calls run and how many wait for a slot. A flood of large objects then costs time, which the
+// API server bounds, and not memory. It is safe for concurrent use. A nil limiter sets no limit.
+type limiter struct {
+	working chan struct{} // holds one element for each running call; waiting calls are served in turn
+	waiting atomic.Int64
+	most    int64 // bound on waiting
+}
+
+// newLimiter lets up to working calls run, at least one, while up to waiting more wait.
+func newLimiter(working, waiting int) *limiter {
+	return &limiter{working: make(chan struct{}, max(working, 1)), most: int64(waiting)}
+}
+
+// acquire waits for a slot, which release frees. It fails at once with errTooBusy if too many calls wait already. It
+// fails with the context's cause if the context ends first.
+func (l *limiter) acquire(ctx context.Context) error {
+	if l == nil {
+		return nil
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	select {
+	case l.working <- struct{}{}:
+		return nil
+	default:
+	}
+	if l.waiting.Add(1) > l.most {
+		l.waiting.Add(-1)
+		return errTooBusy
+	}
+	defer l.waiting.Add(-1)
+	select {
+	case l.working <- struct{}{}:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	if ctx.Err() != nil { // both happened at once, and no client waits for the answer any more
+		l.release()
+		return context.Cause(ctx)
+	}
+	return nil
+}
+
+// release frees the slot that acquire took.
+func (l *limiter) release() {
+	if l != nil {
+		<-l.working
+	}
+}
+
+// An object is counted twice, because steps change a copy. The budget has room for one object of the largest size, or
+// for many smaller ones. An object that takes no more than decode.Free needs no room at all.
+const copies = 2
+
+// room is the memory budget for the decoded objects of all calls together. Old objects have a budget of their own. A
+// call that holds one object and waits for the other therefore never waits for a call that does the reverse.
+type room struct{ objects, oldObjects *semaphore.Weighted }
+
+func newRoom() *room {
+	return &room{semaphore.NewWeighted(copies * decode.Most), semaphore.NewWeighted(copies * decode.Most)}
+}
+
+// memory is the share of one object of a call in the budget. It belongs to the goroutine that runs the steps. A nil
+// memory takes nothing from the budget.
+type memory struct {
+	room  *semaphore.Weighted
+	ctx   context.Context // of the call: it bounds the wait for room
+	taken int64
+}
+
+// decode reads an object into a Go type. It first releases the memory of the object that was read before.
+func (m *memory) decode(raw []byte, into any) error {
+	if m == nil {
+		return decode.Into(raw, into)
+	}
+	m.release()
+	made, err := decode.Within(raw, into, func(most int64) error {
+		if err := m.room.Acquire(m.ctx, copies*most); err != nil {
+			return fmt.Errorf("no memory became free for the object: %w", context.Cause(m.ctx))
+		}
+		m.taken = copies * most
+		return nil
+	})
+	if err != nil {
+		m.release()
+		return err
+	}
+	if rest := m.taken - copies*made; rest > 0 {
+		m.room.Release(rest)
+		m.taken -= rest
+	}
+	return nil
+}
+
+func (m *memory) release() {
+	if m != nil && m.taken > 0 {
+		m.room.Release(m.taken)
+		m.taken = 0
+	}
 }

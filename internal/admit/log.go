@@ -1,0 +1,112 @@
+package admit
+
+// This file makes the loggers of calls. They compute their values only when a line is logged.
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/go-logr/logr"
+	admissionv1 "k8s.io/api/admission/v1"
+)
+
+// lazily returns a logger that computes its values when a line is logged, and not for every request.
+func lazily(log logr.Logger, values func() []any) logr.Logger {
+	sink := log.GetSink()
+	if sink == nil {
+		return log
+	}
+	return logr.New(&lazySink{LogSink: sink, values: values})
+}
+
+type lazySink struct {
+	logr.LogSink
+	values func() []any
+}
+
+// full returns the sink with the values. It adds one to the call depth, for the method of lazySink that calls the sink.
+func (s *lazySink) full() logr.LogSink {
+	sink := s.LogSink.WithValues(s.values()...)
+	if deep, ok := sink.(logr.CallDepthLogSink); ok {
+		return deep.WithCallDepth(1)
+	}
+	return sink
+}
+
+// Init does nothing, because the wrapped sink has been initialized already.
+func (s *lazySink) Init(logr.RuntimeInfo) {}
+
+func (s *lazySink) Info(level int, message string, keysAndValues ...any) {
+	s.full().Info(level, message, keysAndValues...)
+}
+
+func (s *lazySink) Error(err error, message string, keysAndValues ...any) {
+	s.full().Error(err, message, keysAndValues...)
+}
+
+func (s *lazySink) WithValues(keysAndValues ...any) logr.LogSink {
+	return s.LogSink.WithValues(s.values()...).WithValues(keysAndValues...)
+}
+
+func (s *lazySink) WithName(name string) logr.LogSink {
+	return s.LogSink.WithValues(s.values()...).WithName(name)
+}
+
+// logger returns a logger that adds the request to every line, and the step if the webhook has only one.
+func (c *chain) logger(log logr.Logger, req *admissionv1.AdmissionRequest) logr.Logger {
+	return lazily(log, func() []any {
+		values := []any{
+			"webhook", c.webhook, "uid", brief(string(req.UID)), "operation", req.Operation,
+			"resource", brief(resourceOf(req)), "namespace", brief(req.Namespace), "name", brief(req.Name),
+		}
+		if len(c.Steps) == 1 {
+			values = append(values, "step", c.name)
+		}
+		return values
+	})
+}
+
+// blaming returns a logger that adds the given steps to every line, if the webhook has several.
+func (c *chain) blaming(log logr.Logger, steps ...string) logr.Logger {
+	if len(c.Steps) == 1 || len(steps) == 0 {
+		return log
+	}
+	return log.WithValues("step", strings.Join(steps, ", "))
+}
+
+// logFailure logs the failure of a step once, with the stack if it was a panic.
+func (c *chain) logFailure(log logr.Logger, err error, message string, keysAndValues ...any) {
+	if failed, ok := errors.AsType[*stepError](err); ok && failed.step != c.name {
+		log = c.blaming(log, failed.step)
+	} else if failed, ok := errors.AsType[*batchError](err); ok {
+		log = c.blaming(log, failed.steps...)
+	}
+	if p, ok := errors.AsType[*panicError](err); ok {
+		keysAndValues = append(keysAndValues, "stack", string(p.stack))
+	}
+	log.Error(err, message, keysAndValues...)
+}
+
+func resourceOf(req *admissionv1.AdmissionRequest) string {
+	resource := req.Resource.Resource
+	if req.Resource.Group != "" {
+		resource += "." + req.Resource.Group
+	}
+	if req.SubResource != "" {
+		resource += "/" + req.SubResource
+	}
+	return resource
+}
+
+// brief bounds the text that a client can put in an answer or a log line. The bound is the longest name that Kubernetes
+// allows.
+func brief(s string) string {
+	const most = 253
+	if len(s) > most {
+		s = strings.ToValidUTF8(s[:most], "") + "..."
+	}
+	return s
+}
+
+func printable(s string) string { return fmt.Sprintf("%q", brief(s)) }
