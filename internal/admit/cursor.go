@@ -23,10 +23,9 @@ func (c *cursor) giveUp() {
 
 // peek skips white space and returns the first byte of the next token, or 0 at the end.
 func (c *cursor) peek() byte {
-	if c.at < len(c.text) && c.text[c.at] > ' ' {
-		return c.text[c.at]
+	if c.at < len(c.text) && c.text[c.at] <= ' ' {
+		c.at = jsontext.SkipSpace(c.text, c.at)
 	}
-	c.at = jsontext.SkipSpace(c.text, c.at)
 	if c.at < len(c.text) {
 		return c.text[c.at]
 	}

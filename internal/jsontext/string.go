@@ -3,6 +3,7 @@ package jsontext
 // This file reads strings.
 
 import (
+	"bytes"
 	"encoding/binary"
 	"math/bits"
 	"strings"
@@ -75,10 +76,23 @@ func Text(text []byte, i int) (inside []byte, plain bool, end int) {
 		return nil, false, -1
 	}
 	i++
-	end, ascii := untilMark(text, i)
-	if at(text, end) == '"' {
+	var seen uint64 // only the highest bit of each byte matters
+	for end = i; end+8 <= len(text); end += 8 {
+		eight := binary.LittleEndian.Uint64(text[end:])
+		if found := marks(eight); found != 0 {
+			seen |= eight & (found&-found - 1) // the bytes in front of the mark
+			end += bits.TrailingZeros64(found) / 8
+			break
+		}
+		seen |= eight
+	}
+	for end < len(text) && text[end] >= ' ' && text[end] != '"' && text[end] != '\\' {
+		seen |= uint64(text[end])
+		end++
+	}
+	if end < len(text) && text[end] == '"' {
 		inside = text[i:end]
-		return inside, ascii || utf8.Valid(inside), end + 1
+		return inside, seen&high == 0 || utf8.Valid(inside), end + 1
 	}
 	if end = skipText(text, end); end < 0 {
 		return nil, false, -1
@@ -92,8 +106,11 @@ func Unquote(inside []byte) string {
 	var b strings.Builder
 	b.Grow(len(inside))
 	for {
-		n, ascii := untilMark(inside, 0)
-		if plain := inside[:n]; ascii || utf8.Valid(plain) {
+		n := bytes.IndexByte(inside, '\\')
+		if n < 0 {
+			n = len(inside)
+		}
+		if plain := inside[:n]; utf8.Valid(plain) {
 			b.Write(plain)
 		} else {
 			for _, r := range string(plain) {
@@ -139,26 +156,6 @@ func codeUnit(text []byte) rune {
 		}
 	}
 	return unit
-}
-
-// untilMark returns the index of the first quote, backslash or control character at or behind i, or else the end of
-// the text. ascii reports whether all bytes in front of that index are ASCII.
-func untilMark(text []byte, i int) (end int, ascii bool) {
-	var seen uint64 // only the highest bit of each byte matters
-	for i+8 <= len(text) {
-		eight := binary.LittleEndian.Uint64(text[i:])
-		found := marks(eight)
-		seen |= eight & (found&-found - 1) // the bytes in front of the mark, or all eight
-		if found != 0 {
-			return i + bits.TrailingZeros64(found)/8, seen&high == 0
-		}
-		i += 8
-	}
-	for i < len(text) && text[i] >= ' ' && text[i] != '"' && text[i] != '\\' {
-		seen |= uint64(text[i])
-		i++
-	}
-	return i, seen&high == 0
 }
 
 const (

@@ -137,7 +137,7 @@ func Colon(text []byte, i int) int {
 
 // SkipSpace moves past white space.
 func SkipSpace(text []byte, i int) int {
-	for c := at(text, i); c == ' ' || c == '\n' || c == '\t' || c == '\r'; c = at(text, i) {
+	for uint(i) < uint(len(text)) && (text[i] == ' ' || text[i] == '\n' || text[i] == '\t' || text[i] == '\r') {
 		i++
 	}
 	return i
