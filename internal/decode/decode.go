@@ -16,6 +16,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kjson "sigs.k8s.io/json"
+
+	"code.cloudfoundry.org/eirinix/internal/jsontext"
 )
 
 // Into reads JSON into obj, a pointer to an API type, exactly as UnmarshalCaseSensitivePreserveInts of sigs.k8s.io/json
@@ -43,7 +45,7 @@ func (d *decoder) fast(obj any) bool {
 		return false
 	}
 	v = v.Elem()
-	if i := d.value(planFor(v.Type()), v, d.space(0)); i >= 0 && d.space(i) == len(d.raw) {
+	if i := d.value(planFor(v.Type()), v, jsontext.SkipSpace(d.raw, 0)); i >= 0 && jsontext.SkipSpace(d.raw, i) == len(d.raw) {
 		return true
 	}
 	v.SetZero()
@@ -84,7 +86,7 @@ type decoder struct {
 func (d *decoder) value(p *plan, v reflect.Value, i int) int {
 	c := d.at(i)
 	if c == 'n' && p.shape < shapeUnmarshaler {
-		return d.word(i) // null changes nothing: scalars stay zero, and pointers, maps and lists stay nil
+		return d.literal(i) // null changes nothing: scalars stay zero, and pointers, maps and lists stay nil
 	}
 	switch p.shape {
 	case shapeString:
@@ -92,8 +94,11 @@ func (d *decoder) value(p *plan, v reflect.Value, i int) int {
 		v.SetString(s)
 		return end
 	case shapeBool:
+		if c != 't' && c != 'f' {
+			return -1
+		}
 		v.SetBool(c == 't')
-		return d.word(i)
+		return d.literal(i)
 	case shapeInt, shapeUint, shapeFloat:
 		return d.number(p, v, i)
 	case shapeUnmarshaler:
@@ -144,7 +149,7 @@ func (d *decoder) value(p *plan, v reflect.Value, i int) int {
 }
 
 func (d *decoder) number(p *plan, v reflect.Value, i int) int {
-	end := d.skipNumber(i)
+	end := d.literal(i)
 	if end < 0 {
 		return -1
 	}
@@ -174,11 +179,8 @@ func (d *decoder) members(p *plan, v reflect.Value, i int) int {
 	var seen [maxFields / 64]uint64
 	i, more := d.first(i, '{')
 	for more {
-		name, plain, end := d.quoted(i)
-		if !plain {
-			name = []byte(unquote(name))
-		}
-		i = d.colon(end)
+		var name []byte
+		name, i = d.member(i)
 		if f := p.field(name); f == nil {
 			i = d.skip(i)
 		} else {
@@ -247,7 +249,7 @@ func (d *decoder) stringMap(i int) (map[string]string, int) {
 		}
 		var name, s string
 		if name, i = d.name(i); d.at(i) == 'n' {
-			i = d.word(i)
+			i = d.literal(i)
 		} else {
 			s, i = d.string(i)
 		}
@@ -333,11 +335,11 @@ func (d *decoder) any(i int) (any, int) {
 	case '[':
 		return anyOf(d.anyList(i))
 	case 't', 'f':
-		return d.at(i) == 't', d.word(i)
+		return d.at(i) == 't', d.literal(i)
 	case 'n':
-		return nil, d.word(i)
+		return nil, d.literal(i)
 	}
-	end := d.skipNumber(i)
+	end := d.literal(i)
 	if end < 0 {
 		return nil, -1
 	}

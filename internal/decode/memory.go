@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+
+	"code.cloudfoundry.org/eirinix/internal/jsontext"
 )
 
 const (
@@ -61,7 +63,7 @@ func (d *decoder) ask() bool {
 func (d *decoder) slow(obj any) (int64, error) {
 	counting := decoder{raw: d.raw, made: d.made, most: d.most, take: d.take, deepest: deepestOfAll}
 	if v := reflect.ValueOf(obj); v.Kind() == reflect.Pointer && !v.IsNil() {
-		counting.count(planFor(v.Type().Elem()), counting.space(0))
+		counting.count(planFor(v.Type().Elem()), jsontext.SkipSpace(d.raw, 0))
 	}
 	if counting.err != nil {
 		return counting.made, counting.err
@@ -105,9 +107,9 @@ func (d *decoder) count(p *plan, i int) int {
 			d.makes(growing * size)
 			i = d.count(elem, i)
 		case kind == reflect.Map:
-			name, _, end := d.quoted(i)
+			name, next := d.member(i)
 			d.makes(entry(size, n) + int64(len(name)))
-			i = d.count(elem, d.colon(end))
+			i = d.count(elem, next)
 		default:
 			i = d.countMember(p, i)
 		}
@@ -119,12 +121,8 @@ func (d *decoder) count(p *plan, i int) int {
 // countMember counts a member of a struct. If several fields have its name, it counts each of them, because any of them
 // can be the target.
 func (d *decoder) countMember(p *plan, i int) int {
-	name, plain, end := d.quoted(i)
-	if !plain {
-		name = []byte(unquote(name))
-	}
-	start := d.colon(end)
-	known := false
+	name, start := d.member(i)
+	end, known := -1, false
 	if len(p.heads) > 0 {
 		for f := p.heads[hash(name)&uint(len(p.heads)-1)]; f != nil && d.err == nil; f = f.next {
 			if f.name == string(name) {
