@@ -4,13 +4,12 @@ package patch
 
 import (
 	"bytes"
-	"encoding/binary"
-	"encoding/json"
 	"fmt"
 	"math"
-	"math/bits"
 	"slices"
 	"sync"
+
+	"code.cloudfoundry.org/eirinix/internal/jsontext"
 )
 
 // A document finds the position of members and items in the raw JSON, without decoding it.
@@ -43,7 +42,7 @@ func (n node) holds() bool { return n.kind != 0 && n.kind != 'n' }
 type entry struct {
 	node
 	nameStart, nameEnd int32
-	name               string // decoded; empty if it is plain ASCII without escapes
+	name               string // decoded; empty if the bytes of the name decode to themselves
 }
 
 func (doc *document) named(e *entry, name string) bool {
@@ -85,11 +84,11 @@ func open(raw []byte) (document, node, error) {
 	for i := 0; i < len(raw); i++ {
 		switch raw[i] {
 		case '"':
-			end := closingQuote(raw, i+1)
+			end := jsontext.SkipString(raw, i)
 			if end < 0 {
 				return doc, node{}, malformed(i)
 			}
-			i = end
+			i = end - 1
 		case '{', '[':
 			stack = append(stack, int32(len(doc.spans)))
 			doc.spans = append(doc.spans, span{end: -int32(raw[i])})
@@ -108,100 +107,48 @@ func open(raw []byte) (document, node, error) {
 	if len(stack) > 0 {
 		return doc, node{}, malformed(len(raw))
 	}
-	at := skipSpace(raw, 0)
+	at := jsontext.SkipSpace(raw, 0)
 	root, _, err := doc.value(at, 0)
-	if err == nil && skipSpace(raw, int(root.end)) != len(raw) {
+	if err == nil && jsontext.SkipSpace(raw, int(root.end)) != len(raw) {
 		err = malformed(int(root.end))
 	}
 	return doc, root, err
-}
-
-// closingQuote finds the end of a string whose text starts at i. It returns -1 if there is none. Half of all bytes
-// are in strings, so it checks eight of them at a time.
-func closingQuote(raw []byte, i int) int {
-	const all = 0x0101010101010101
-	for i+8 <= len(raw) {
-		eight := binary.LittleEndian.Uint64(raw[i:])
-		found := zeroBytes(eight^('"'*all)) | zeroBytes(eight^('\\'*all))
-		if found == 0 {
-			i += 8
-			continue
-		}
-		i += bits.TrailingZeros64(found) / 8
-		if raw[i] == '"' {
-			return i
-		}
-		i += 2 // an escape, and the byte that it escapes
-	}
-	for ; i < len(raw); i++ {
-		switch raw[i] {
-		case '"':
-			return i
-		case '\\':
-			i++
-		}
-	}
-	return -1
-}
-
-// zeroBytes sets the highest bit of the lowest byte that is zero. Bits above that one can be set or not.
-func zeroBytes(x uint64) uint64 { return (x - 0x0101010101010101) &^ x & 0x8080808080808080 }
-
-func skipSpace(raw []byte, i int) int {
-	for i < len(raw) && (raw[i] == ' ' || raw[i] == '\n' || raw[i] == '\t' || raw[i] == '\r') {
-		i++
-	}
-	return i
 }
 
 // value reads the value at a position. span is the index of the first span that does not start before the position.
 // value also returns the index of the first span behind the value.
 func (doc *document) value(at int, span int32) (node, int32, error) {
 	raw := doc.raw
-	if at >= len(raw) {
+	if uint(at) >= uint(len(raw)) {
 		return node{}, 0, malformed(at)
 	}
-	switch c := raw[at]; c {
+	n := node{start: int32(at), kind: raw[at]}
+	switch n.kind {
 	case '{', '[':
 		if int(span) >= len(doc.spans) {
 			return node{}, 0, malformed(at)
 		}
 		s := doc.spans[span]
-		return node{start: int32(at), end: s.end, span: span, kind: c}, s.next, nil
+		n.end, n.span = s.end, span
+		return n, s.next, nil
 	case '"':
-		end := closingQuote(raw, at+1)
-		if end < 0 {
-			return node{}, 0, malformed(at)
+		n.end = int32(jsontext.SkipString(raw, at))
+	default:
+		if n.end = int32(jsontext.SkipLiteral(raw, at)); n.kind != 'n' {
+			n.kind = '0'
 		}
-		return node{start: int32(at), end: int32(end + 1), kind: c}, span, nil
 	}
-	end := at
-scan:
-	for end < len(raw) {
-		switch raw[end] {
-		case ',', ']', '}', ' ', '\n', '\t', '\r', '{', '[', '"', ':':
-			break scan
-		}
-		end++
-	}
-	if end == at {
+	if n.end < 0 {
 		return node{}, 0, malformed(at)
 	}
-	kind := byte('0')
-	if string(raw[at:end]) == "null" {
-		kind = 'n'
-	}
-	return node{start: int32(at), end: int32(end), kind: kind}, span, nil
+	return n, span, nil
 }
 
 // entries appends the members of an object or the items of an array.
 func (doc *document) entries(n node, out []entry) ([]entry, error) {
-	raw, closing := doc.raw, n.kind+2
-	at, span := skipSpace(raw, int(n.start)+1), n.span+1
-	if at < len(raw) && raw[at] == closing {
-		return out, nil
-	}
-	for {
+	raw, span := doc.raw, n.span+1
+	at, more := jsontext.First(raw, int(n.start), n.kind)
+	for more {
 		var e entry
 		var err error
 		if n.kind == '{' {
@@ -213,45 +160,25 @@ func (doc *document) entries(n node, out []entry) ([]entry, error) {
 			return nil, err
 		}
 		out = append(out, e)
-		at = skipSpace(raw, int(e.end))
-		switch {
-		case at < len(raw) && raw[at] == ',':
-			at = skipSpace(raw, at+1)
-		case at < len(raw) && raw[at] == closing:
-			return out, nil
-		default:
-			return nil, malformed(at)
+		if at, more = jsontext.Next(raw, int(e.end), n.kind+2); at < 0 {
+			return nil, malformed(int(e.end))
 		}
 	}
+	return out, nil
 }
 
 // memberName reads a name and its colon, and returns the position of the value.
 func (doc *document) memberName(at int) (entry, int, error) {
-	raw := doc.raw
-	if at >= len(raw) || raw[at] != '"' {
+	name, plain, end := jsontext.Text(doc.raw, at)
+	next := jsontext.Colon(doc.raw, end)
+	if next < 0 {
 		return entry{}, 0, malformed(at)
 	}
-	end := closingQuote(raw, at+1)
-	if end < 0 {
-		return entry{}, 0, malformed(at)
+	e := entry{nameStart: int32(at + 1), nameEnd: int32(end - 1)}
+	if !plain {
+		e.name = jsontext.Unquote(name)
 	}
-	e := entry{nameStart: int32(at + 1), nameEnd: int32(end)}
-	for _, c := range raw[at+1 : end] {
-		if c == '\\' || c >= 0x80 {
-			// The name has escapes, or bytes that decoding replaces if they are not UTF-8.
-			var name string
-			if err := json.Unmarshal(raw[at:end+1], &name); err != nil {
-				return entry{}, 0, malformed(at)
-			}
-			e.name = name
-			break
-		}
-	}
-	at = skipSpace(raw, end+1)
-	if at >= len(raw) || raw[at] != ':' {
-		return entry{}, 0, malformed(at)
-	}
-	return e, skipSpace(raw, at+1), nil
+	return e, next, nil
 }
 
 // duplicate returns a name that two members share, if there is one.
