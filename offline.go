@@ -168,19 +168,10 @@ func observe(s *admit.Step, begin func(context.Context, string) func(StepEnd)) {
 			return resp
 		}
 	}
-	if mutate := s.Mutate; mutate != nil {
-		s.Mutate = func(ctx context.Context, x *admit.Exchange, obj runtime.Object) (err error) {
+	if run := s.Run; run != nil {
+		s.Run = func(ctx context.Context, c *admit.Call, oldObj, newObj runtime.Object) (err error) {
 			watched(ctx, func() StepEnd {
-				err = mutate(ctx, x, obj)
-				return StepEnd{Err: err}
-			})
-			return err
-		}
-	}
-	if check := s.Check; check != nil {
-		s.Check = func(ctx context.Context, x *admit.Exchange, oldObj, newObj runtime.Object) (err error) {
-			watched(ctx, func() StepEnd {
-				err = check(ctx, x, oldObj, newObj)
+				err = run(ctx, c, oldObj, newObj)
 				return StepEnd{Err: err}
 			})
 			return err

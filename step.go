@@ -29,16 +29,16 @@ type Call struct {
 	admission.Request
 	Manager Manager
 
-	exchange *admit.Exchange
+	feedback *admit.Call // collects warnings and audit annotations
 }
 
 // Warn shows a warning on the terminal of the user who made the request, whether the object is admitted or not. Once
 // the warnings of a response exceed 4096 characters in total, the API server truncates each to 256.
-func (c *Call) Warn(format string, args ...any) { c.exchange.Warn(fmt.Sprintf(format, args...)) }
+func (c *Call) Warn(format string, args ...any) { c.feedback.Warn(fmt.Sprintf(format, args...)) }
 
 // Audit adds an annotation to the API server's audit log. The key must be a qualified name without a prefix. If two
 // steps of a call use the same key, the later step's key is prefixed with the name of the step.
-func (c *Call) Audit(key, value string) { c.exchange.Audit(key, value) }
+func (c *Call) Audit(key, value string) { c.feedback.Audit(key, value) }
 
 // Mutation changes objects of one kind during admission. It is called on CREATE and UPDATE, for Pods and Jobs only on
 // CREATE, unless Settings.Operations or Settings.Rules say otherwise. T is a pointer to a type of the Manager's scheme,
@@ -121,9 +121,8 @@ type definition struct {
 	operations []admissionregistrationv1.OperationType // empty: the operations that the kind allows
 	resource   schema.GroupVersionResource             // of a Subresource
 	subpath    string                                  // of a Subresource
-	mutate     func(ctx context.Context, c *Call, obj runtime.Object) error
-	check      func(ctx context.Context, c *Call, oldObj, newObj runtime.Object) error
-	extension  Extension
+	run        func(ctx context.Context, c *Call, oldObj, newObj runtime.Object) error
+	extension  Extension // instead of run
 }
 
 func (d *definition) newObject() runtime.Object {
@@ -149,8 +148,8 @@ func (s Mutation[T]) define() (definition, error) {
 	}
 	return definition{
 		name: stepname.OfStep(s.ID, object.Name(), "mutation"), chosen: s.ID != "", settings: s.Settings, object: object,
-		mutate: func(ctx context.Context, c *Call, obj runtime.Object) error {
-			return s.Apply(ctx, c, obj.(T))
+		run: func(ctx context.Context, c *Call, _, newObj runtime.Object) error {
+			return s.Apply(ctx, c, newObj.(T))
 		},
 	}, nil
 }
@@ -173,13 +172,13 @@ func (s Validation[T]) define() (definition, error) {
 	if len(d.operations) == 0 {
 		return definition{}, fmt.Errorf("eirinix: Validation[%s] %s has no callback; set Create, Update or Delete", reflect.TypeFor[T](), stepname.Quoted(s.ID))
 	}
-	d.check = s.check
+	d.run = s.run
 	return d, nil
 }
 
-// check calls the callback of the operation. If Settings.Rules registered an operation without a callback, the object
+// run calls the callback of the operation. If Settings.Rules registered an operation without a callback, the object
 // is accepted.
-func (s Validation[T]) check(ctx context.Context, c *Call, oldObj, newObj runtime.Object) error {
+func (s Validation[T]) run(ctx context.Context, c *Call, oldObj, newObj runtime.Object) error {
 	switch operation := admissionregistrationv1.OperationType(c.Operation); {
 	case operation == admissionregistrationv1.Create && s.Create != nil:
 		return s.Create(ctx, c, as[T](newObj))
@@ -212,7 +211,7 @@ func (s Subresource[T]) define() (definition, error) {
 	return definition{
 		name: stepname.OfStep(id, object.Name(), ""), chosen: s.ID != "", settings: s.Settings, validating: true, object: object,
 		operations: s.Operations, resource: s.Resource, subpath: s.Subresource,
-		check: func(ctx context.Context, c *Call, oldObj, newObj runtime.Object) error {
+		run: func(ctx context.Context, c *Call, oldObj, newObj runtime.Object) error {
 			return s.Check(ctx, c, as[T](oldObj), as[T](newObj))
 		},
 	}, nil

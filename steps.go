@@ -67,8 +67,8 @@ func (r resolver) resolve(d definition) (webhookconf.Step, error) {
 		step.Objects = metav1.AddLabelToSelector(step.Objects.DeepCopy(), LabelSourceType, sourceTypeApp)
 	}
 	step.Rules, step.Kind, err = r.cluster.Resolve(resources.Step{
-		Kind: kind, AnyRules: d.extension != nil, Mutates: d.mutate != nil, Operations: d.operations, Asked: d.settings.Operations,
-		Resource: d.resource, Subresource: d.subpath, Rules: d.settings.Rules,
+		Kind: kind, AnyRules: d.extension != nil, Mutates: d.run != nil && !d.validating, Operations: d.operations,
+		Asked: d.settings.Operations, Resource: d.resource, Subresource: d.subpath, Rules: d.settings.Rules,
 	})
 	if err != nil {
 		return step, fmt.Errorf("eirinix: extension %q: %w", d.name, err)
@@ -233,34 +233,17 @@ func (m *ExtensionManager) servedStep(d definition, registered webhookconf.Step)
 		Name: d.name, Timeout: registered.Timeout, Matcher: matcher,
 		Ignore: registered.FailurePolicy == admissionregistrationv1.Ignore,
 	}
-	call := func(x *admit.Exchange) (*Call, error) {
-		sent, expected := x.Request.Kind, registered.Kind
-		if d.object != unstructuredType && (sent.Group != expected.Group || sent.Version != expected.Version || sent.Kind != expected.Kind) {
-			return nil, fmt.Errorf("the API server sent a %s of %s/%s, but this extension is about %s", sent.Kind, sent.Group, sent.Version, expected)
-		}
-		return &Call{Request: admission.Request{AdmissionRequest: *x.Request}, Manager: m, exchange: x}, nil
-	}
-	switch {
-	case d.extension != nil:
+	if d.extension != nil {
 		step.Handle, step.Pods = m.classic(d.extension), &m.pods
-	case d.mutate != nil:
-		step.New = d.newObject
-		step.Mutate = func(ctx context.Context, x *admit.Exchange, obj runtime.Object) error {
-			c, err := call(x)
-			if err != nil {
-				return err
-			}
-			return d.mutate(ctx, c, obj)
+		return step, nil
+	}
+	step.New, step.Mutates = d.newObject, !d.validating
+	step.Run = func(ctx context.Context, c *admit.Call, oldObj, newObj runtime.Object) error {
+		sent, expected := c.Request.Kind, registered.Kind
+		if d.object != unstructuredType && (sent.Group != expected.Group || sent.Version != expected.Version || sent.Kind != expected.Kind) {
+			return fmt.Errorf("the API server sent a %s of %s/%s, but this extension is about %s", sent.Kind, sent.Group, sent.Version, expected)
 		}
-	default:
-		step.New = d.newObject
-		step.Check = func(ctx context.Context, x *admit.Exchange, oldObj, newObj runtime.Object) error {
-			c, err := call(x)
-			if err != nil {
-				return err
-			}
-			return d.check(ctx, c, oldObj, newObj)
-		}
+		return d.run(ctx, &Call{Request: admission.Request{AdmissionRequest: *c.Request}, Manager: m, feedback: c}, oldObj, newObj)
 	}
 	return step, nil
 }

@@ -23,7 +23,7 @@ import (
 func ours(s spec) (http.Handler, error) {
 	return served(s, func(step step, served *admit.Step) {
 		served.New = func() runtime.Object { return &corev1.Pod{} }
-		served.Mutate = func(_ context.Context, _ *admit.Exchange, obj runtime.Object) error {
+		served.Mutates, served.Run = true, func(_ context.Context, _ *admit.Call, _, obj runtime.Object) error {
 			pod, ok := obj.(*corev1.Pod)
 			if !ok {
 				return fmt.Errorf("got a %T", obj)

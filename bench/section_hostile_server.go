@@ -34,7 +34,7 @@ func serveHostile(ctx context.Context, in io.Reader, out io.Writer) error {
 	for _, s := range injection() {
 		chain.Steps = append(chain.Steps, admit.Step{
 			Name: s.name, New: func() runtime.Object { return &corev1.Pod{} },
-			Mutate: func(_ context.Context, _ *admit.Exchange, obj runtime.Object) error {
+			Mutates: true, Run: func(_ context.Context, _ *admit.Call, _, obj runtime.Object) error {
 				pod, ok := obj.(*corev1.Pod)
 				if !ok {
 					return fmt.Errorf("got a %T", obj)

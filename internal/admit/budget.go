@@ -49,6 +49,8 @@ func newBodies(maxBytes int64) *bodies {
 // body is the body of one request, while it is read and used.
 type body struct {
 	all        *bodies
+	request    *http.Request
+	due        deadline
 	connection *http.ResponseController
 	offline    bool // there is no connection
 	limited    io.Reader
@@ -80,27 +82,27 @@ func (b *body) isSlow(now time.Time) bool {
 	return float64(b.arrived.Load()) < due
 }
 
-// read reads a whole body, or returns a refusal. waiting makes the context of a wait for room. deadline bounds the
-// reading, because by then the API server no longer waits for the answer. The text is valid until release, which the
-// caller must call. release accepts a nil body.
-func (all *bodies) read(waiting func() (context.Context, context.CancelFunc), w http.ResponseWriter, r *http.Request, deadline time.Time) (text []byte, b *body, err error) {
+// read reads a whole body before its deadline, or returns a refusal. The text is valid until release, which the caller
+// must call. release accepts a nil body.
+func (all *bodies) read(w http.ResponseWriter, r *http.Request, due deadline) (text []byte, b *body, err error) {
 	size := r.ContentLength
 	if size > all.maxBytes {
 		return nil, nil, all.tooLarge()
 	}
 	b = &body{
-		all: all, connection: http.NewResponseController(w), limited: r.Body, scratch: scratches.Get().(*[]byte),
+		all: all, request: r, due: due, connection: http.NewResponseController(w), limited: r.Body,
+		scratch: scratches.Get().(*[]byte),
 	}
 	if size < 0 { // net/http limits a body with a Content-Length
 		b.limited = http.MaxBytesReader(w, r.Body, all.maxBytes)
 	}
 	// A ResponseWriter without a connection has no deadline to set, and its body needs no waiting.
-	b.offline = b.connection.SetReadDeadline(deadline) != nil
+	b.offline = b.connection.SetReadDeadline(due.time()) != nil
 	if size >= 0 && size <= firstBytes {
 		text = (*b.scratch)[:size]
 		_, err = io.ReadFull(b, text)
 	} else {
-		text, err = b.readMore(waiting, size)
+		text, err = b.readMore(size)
 	}
 	if err == nil {
 		err = b.end()
@@ -122,7 +124,7 @@ func (all *bodies) read(waiting func() (context.Context, context.CancelFunc), w 
 
 // readMore reads a body that is larger than firstBytes, or of unknown size, which is -1. The Content-Length is only the
 // caller's claim, so room is taken after the first firstBytes have arrived.
-func (b *body) readMore(waiting func() (context.Context, context.CancelFunc), size int64) ([]byte, error) {
+func (b *body) readMore(size int64) ([]byte, error) {
 	first := (*b.scratch)[:firstBytes]
 	n, err := io.ReadFull(b, first)
 	if size < 0 && (errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)) {
@@ -135,7 +137,7 @@ func (b *body) readMore(waiting func() (context.Context, context.CancelFunc), si
 	if size < 0 {
 		room = b.all.maxBytes + b.all.maxBytes/2 // the room that readUnknown needs
 	}
-	if err := b.take(waiting, room); err != nil {
+	if err := b.reserve(room); err != nil {
 		return nil, err
 	}
 	defer b.settled()
@@ -196,10 +198,10 @@ func (b *body) end() error {
 	return nil
 }
 
-// take reserves room, and waits until it is free. The body then counts as arriving.
-func (b *body) take(waiting func() (context.Context, context.CancelFunc), room int64) error {
+// reserve takes room from the budget, and waits until it is free. The body then counts as arriving.
+func (b *body) reserve(room int64) error {
 	if !b.all.room.TryAcquire(room) {
-		if err := b.wait(waiting, room); err != nil {
+		if err := b.wait(room); err != nil {
 			return err
 		}
 	}
@@ -210,12 +212,12 @@ func (b *body) take(waiting func() (context.Context, context.CancelFunc), room i
 	return nil
 }
 
-func (b *body) wait(waiting func() (context.Context, context.CancelFunc), room int64) error {
+func (b *body) wait(room int64) error {
 	defer b.all.waiting.Add(-1)
 	if b.all.waiting.Add(1) > bodiesWaiting {
 		return errTooBusy
 	}
-	ctx, cancel := waiting()
+	ctx, cancel := b.due.context(b.request)
 	defer cancel()
 	for ctx.Err() == nil {
 		b.all.evictSlow()
@@ -372,20 +374,20 @@ func (l *limiter) release() {
 // for many smaller ones. An object that takes no more than decode.Free needs no room at all.
 const copies = 2
 
-// room is the memory budget for the decoded objects of all calls together. Old objects have a budget of their own. A
+// objectBudget bounds the memory of the decoded objects of all calls together. Old objects have a budget of their own. A
 // call that holds one object and waits for the other therefore never waits for a call that does the reverse.
-type room struct{ objects, oldObjects *semaphore.Weighted }
+type objectBudget struct{ objects, oldObjects *semaphore.Weighted }
 
-func newRoom() *room {
-	return &room{semaphore.NewWeighted(copies * decode.Most), semaphore.NewWeighted(copies * decode.Most)}
+func newObjectBudget() *objectBudget {
+	return &objectBudget{semaphore.NewWeighted(copies * decode.Most), semaphore.NewWeighted(copies * decode.Most)}
 }
 
 // memory is the share of one object of a call in the budget. It belongs to the goroutine that runs the steps. A nil
 // memory takes nothing from the budget.
 type memory struct {
-	room  *semaphore.Weighted
-	ctx   context.Context // of the call: it bounds the wait for room
-	taken int64
+	budget *semaphore.Weighted
+	ctx    context.Context // of the call: it bounds the wait for memory
+	taken  int64
 }
 
 // decode reads an object into a Go type. It first releases the memory of the object that was read before.
@@ -395,7 +397,7 @@ func (m *memory) decode(raw []byte, into any) error {
 	}
 	m.release()
 	made, err := decode.Within(raw, into, func(most int64) error {
-		if err := m.room.Acquire(m.ctx, copies*most); err != nil {
+		if err := m.budget.Acquire(m.ctx, copies*most); err != nil {
 			return fmt.Errorf("no memory became free for the object: %w", context.Cause(m.ctx))
 		}
 		m.taken = copies * most
@@ -406,7 +408,7 @@ func (m *memory) decode(raw []byte, into any) error {
 		return err
 	}
 	if rest := m.taken - copies*made; rest > 0 {
-		m.room.Release(rest)
+		m.budget.Release(rest)
 		m.taken -= rest
 	}
 	return nil
@@ -414,7 +416,7 @@ func (m *memory) decode(raw []byte, into any) error {
 
 func (m *memory) release() {
 	if m != nil && m.taken > 0 {
-		m.room.Release(m.taken)
+		m.budget.Release(m.taken)
 		m.taken = 0
 	}
 }

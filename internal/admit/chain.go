@@ -3,13 +3,11 @@ package admit
 // This file defines chains of steps, and finds the steps of a chain that want a request.
 
 import (
-	"context"
 	"reflect"
 	"slices"
 	"strings"
 	"sync"
 
-	"github.com/go-logr/logr"
 	admissionv1 "k8s.io/api/admission/v1"
 )
 
@@ -25,22 +23,23 @@ type Chain struct {
 // chain is a Chain that is being served. It is shared by all calls.
 type chain struct {
 	Chain
-	webhook     string         // the entry's name
-	name        string         // of the only step, or else of the webhook
-	allIgnore   bool           // the failurePolicy of every step, and of the webhook, is Ignore
-	types       []reflect.Type // by step: the type that New makes; nil without New
-	sameObjects []int          // by step: the first one with the same objectSelector, perhaps itself
-	sayNothings []sync.Once    // by step: the zero Response is logged once, not for every request
-	metrics     *webhookMetrics
-	stepMetrics []*stepMetrics // by step
-	left        []*left        // by step
+	webhook       string                         // the entry's name
+	name          string                         // of the only step, or else of the webhook
+	allIgnore     bool                           // the failurePolicy of every step, and of the webhook, is Ignore
+	types         []reflect.Type                 // by step: the type that New makes; nil without New
+	sameObjects   []int                          // by step: the first one with the same objectSelector, perhaps itself
+	zeroResponses []sync.Once                    // by step: the zero Response is logged once, not for every request
+	perform       []func(*run, int, *Call) error // by step
+	metrics       *webhookMetrics
+	stepMetrics   []*stepMetrics // by step
+	left          []*left        // by step
 }
 
 // newChain makes a chain in place of before, which can be nil. The counts of runs that were left behind are carried
 // over.
 func newChain(path string, c Chain, metrics *Metrics, before *chain) *chain {
 	webhook := path[strings.LastIndexByte(path, '/')+1:]
-	served := &chain{Chain: c, webhook: webhook, name: webhook, sayNothings: make([]sync.Once, len(c.Steps)), metrics: metrics.webhook(webhook)}
+	served := &chain{Chain: c, webhook: webhook, name: webhook, zeroResponses: make([]sync.Once, len(c.Steps)), metrics: metrics.webhook(webhook)}
 	if len(c.Steps) == 1 {
 		served.name = c.Steps[0].Name
 	}
@@ -54,6 +53,7 @@ func newChain(path string, c Chain, metrics *Metrics, before *chain) *chain {
 			made = reflect.TypeOf(s.New())
 		}
 		served.types = append(served.types, made)
+		served.perform = append(served.perform, s.performer())
 		served.stepMetrics = append(served.stepMetrics, served.metrics.step(s.Name))
 		served.left = append(served.left, before.leftOf(s.Name, served.stepMetrics[i]))
 		served.allIgnore = served.allIgnore && s.Ignore
@@ -81,9 +81,9 @@ const (
 	selected                    // and it matches
 )
 
-// wants returns the steps that want a request as it arrived, before anything is decoded. some reports whether there is
+// selectSteps returns the steps that want a request as it arrived, before anything is decoded. some reports whether there is
 // such a step. If not, no step can want the request later, because none changes the object.
-func (c *chain) wants(req *admissionv1.AdmissionRequest) (wants []want, some bool) {
+func (c *chain) selectSteps(req *admissionv1.AdmissionRequest) (wants []want, some bool) {
 	wants = make([]want, len(c.Steps))
 	for i := range c.Steps {
 		m := c.Steps[i].Matcher
@@ -109,14 +109,6 @@ func (c *chain) wants(req *admissionv1.AdmissionRequest) (wants []want, some boo
 		}
 	}
 	return wants, some
-}
-
-// run runs the chain on a request.
-func (c *chain) run(ctx context.Context, log logr.Logger, req *admissionv1.AdmissionRequest, wants []want, all *room) outcome {
-	k := &call{chain: c, ctx: ctx, log: log, request: req, wants: wants, at: between, leftAt: between}
-	k.object = object{raw: req.Object.Raw, memory: &memory{room: all.objects, ctx: ctx}}
-	k.old = object{raw: req.OldObject.Raw, memory: &memory{room: all.oldObjects, ctx: ctx}}
-	return k.wait() //nolint:contextcheck // a call carries its context
 }
 
 // joinDenials joins several verdicts into one, with the code and reason of the first. The API server names only the

@@ -28,20 +28,20 @@ func newPod() runtime.Object  { return &corev1.Pod{} }
 func newTree() runtime.Object { return &unstructured.Unstructured{} }
 
 // label is a step that appends its name to the annotation "ran", and does what then says.
-func label(name string, then func(*admit.Exchange) error) admit.Step {
-	return admit.Step{Name: name, New: newPod, Mutate: func(_ context.Context, x *admit.Exchange, obj runtime.Object) error {
+func label(name string, then func(*admit.Call) error) admit.Step {
+	return admit.Step{Name: name, New: newPod, Mutates: true, Run: func(_ context.Context, c *admit.Call, _, obj runtime.Object) error {
 		p := obj.(*corev1.Pod)
 		metav1.SetMetaDataAnnotation(&p.ObjectMeta, "ran", p.Annotations["ran"]+name+" ")
 		if then == nil {
 			return nil
 		}
-		return then(x)
+		return then(c)
 	}}
 }
 
 // labelTree does the same on the untyped tree, labelRaw by its own patch.
 func labelTree(name string) admit.Step {
-	return admit.Step{Name: name, New: newTree, Mutate: func(_ context.Context, _ *admit.Exchange, obj runtime.Object) error {
+	return admit.Step{Name: name, New: newTree, Mutates: true, Run: func(_ context.Context, _ *admit.Call, _, obj runtime.Object) error {
 		u := obj.(*unstructured.Unstructured)
 		annotations := u.GetAnnotations()
 		if annotations == nil {
@@ -123,7 +123,7 @@ var _ = Describe("A chain", func() {
 
 	// tag is a step that sets a label, or takes it away; tagged makes a step one for objects with that label.
 	tag := func(name, value string) admit.Step {
-		return admit.Step{Name: "tag", New: newPod, Mutate: func(_ context.Context, _ *admit.Exchange, obj runtime.Object) error {
+		return admit.Step{Name: "tag", New: newPod, Mutates: true, Run: func(_ context.Context, _ *admit.Call, _, obj runtime.Object) error {
 			p := obj.(*corev1.Pod)
 			if delete(p.Labels, name); value != "" {
 				metav1.SetMetaDataLabel(&p.ObjectMeta, name, value)
@@ -156,9 +156,9 @@ var _ = Describe("A chain", func() {
 		}),
 		Entry("one that a step added whose failure is ignored", "", false, func() []admit.Step {
 			failing := tag("tier", "web")
-			tagging := failing.Mutate
-			failing.Ignore, failing.Mutate = true, func(ctx context.Context, x *admit.Exchange, obj runtime.Object) error {
-				return errors.Join(tagging(ctx, x, obj), errStep)
+			tagging := failing.Run
+			failing.Ignore, failing.Run = true, func(ctx context.Context, c *admit.Call, oldObj, newObj runtime.Object) error {
+				return errors.Join(tagging(ctx, c, oldObj, newObj), errStep)
 			}
 			return []admit.Step{failing, tagged(label("b", nil), "tier", "web")}
 		}),
@@ -175,13 +175,13 @@ var _ = Describe("A chain", func() {
 		Expect(r.Status).To(Equal(status))
 		Expect(h.logs.with("failurePolicy is Ignore")).NotTo(BeEmpty())
 	},
-		Entry("one that fails", 500, label("a", func(*admit.Exchange) error { return errStep })),
-		Entry("two that fail", 500, label("a", func(*admit.Exchange) error { return errStep }), label("b", func(*admit.Exchange) error { panic("b") })),
-		Entry("one of two that fails", 200, label("a", func(*admit.Exchange) error { return errStep }), label("b", nil)),
+		Entry("one that fails", 500, label("a", func(*admit.Call) error { return errStep })),
+		Entry("two that fail", 500, label("a", func(*admit.Call) error { return errStep }), label("b", func(*admit.Call) error { panic("b") })),
+		Entry("one of two that fails", 200, label("a", func(*admit.Call) error { return errStep }), label("b", nil)),
 	)
 
 	It("gives no patch when nothing changed in the end", func() {
-		undo := admit.Step{Name: "undo", New: newPod, Mutate: func(_ context.Context, _ *admit.Exchange, obj runtime.Object) error {
+		undo := admit.Step{Name: "undo", New: newPod, Mutates: true, Run: func(_ context.Context, _ *admit.Call, _, obj runtime.Object) error {
 			obj.(*corev1.Pod).Annotations = nil
 			return nil
 		}}
@@ -190,9 +190,9 @@ var _ = Describe("A chain", func() {
 	})
 
 	It("ends at the first denial, with the code and details of its error", func() {
-		never := label("never", func(*admit.Exchange) error { Fail("ran after a denial"); return nil })
+		never := label("never", func(*admit.Call) error { Fail("ran after a denial"); return nil })
 		r, _ := serve(admit.Chain{Steps: []admit.Step{
-			label("a", func(*admit.Exchange) error {
+			label("a", func(*admit.Call) error {
 				return fmt.Errorf("looking at it: %w", apierrors.NewForbidden(corev1.Resource("pods"), "web-0", errStep))
 			}), never,
 		}})
@@ -204,14 +204,14 @@ var _ = Describe("A chain", func() {
 	})
 
 	DescribeTable("fails as a whole when a step under Fail does, and names the step",
-		func(then func(*admit.Exchange) error, words string) {
+		func(then func(*admit.Call) error, words string) {
 			r, _ := serve(admit.Chain{Steps: []admit.Step{label("a", nil), label("broken", then), label("c", nil)}})
 			Expect(r.Status).To(Equal(http.StatusInternalServerError))
 			Expect(r.Body).To(And(ContainSubstring(`extension "broken" failed`), ContainSubstring(words)))
 		},
-		Entry("error", func(*admit.Exchange) error { return errStep }, "no database"),
-		Entry("panic", func(*admit.Exchange) error { panic("oops") }, "panic: oops"),
-		Entry("an API status of 500 and more", func(*admit.Exchange) error { return apierrors.NewInternalError(errStep) }, "no database"),
+		Entry("error", func(*admit.Call) error { return errStep }, "no database"),
+		Entry("panic", func(*admit.Call) error { panic("oops") }, "panic: oops"),
+		Entry("an API status of 500 and more", func(*admit.Call) error { return apierrors.NewInternalError(errStep) }, "no database"),
 	)
 
 	DescribeTable("undoes a step under Ignore that fails, whatever it did, and goes on",
@@ -221,9 +221,9 @@ var _ = Describe("A chain", func() {
 			Expect(ran(r)).To(Equal("a c"))
 			Expect(h.logs.with("undone")).To(ConsistOf(HaveKeyWithValue("step", broken.Name)))
 		},
-		Entry("error", label("broken", func(*admit.Exchange) error { return errStep })),
-		Entry("panic", label("broken", func(*admit.Exchange) error { panic("oops") })),
-		Entry("on another type", admit.Step{Name: "broken", New: newTree, Mutate: func(_ context.Context, _ *admit.Exchange, obj runtime.Object) error {
+		Entry("error", label("broken", func(*admit.Call) error { return errStep })),
+		Entry("panic", label("broken", func(*admit.Call) error { panic("oops") })),
+		Entry("on another type", admit.Step{Name: "broken", New: newTree, Mutates: true, Run: func(_ context.Context, _ *admit.Call, _, obj runtime.Object) error {
 			obj.(*unstructured.Unstructured).SetAnnotations(map[string]string{"ran": "nonsense"})
 			return errStep
 		}}),
@@ -237,30 +237,30 @@ var _ = Describe("A chain", func() {
 		late := make(chan struct{})
 		slow := admit.Step{
 			Name: "slow", Ignore: true, Timeout: 50 * time.Millisecond, New: newPod,
-			Mutate: func(_ context.Context, x *admit.Exchange, obj runtime.Object) error {
+			Mutates: true, Run: func(_ context.Context, c *admit.Call, _, obj runtime.Object) error {
 				p := obj.(*corev1.Pod)
 				metav1.SetMetaDataAnnotation(&p.ObjectMeta, "ran", "too early ")
 				<-late
 				for range 1000 { // beside the steps that follow: the race detector looks on
 					metav1.SetMetaDataAnnotation(&p.ObjectMeta, "ran", "too late ")
-					x.Warn("too late")
+					c.Warn("too late")
 				}
 				return nil
 			},
 		}
-		then := label("c", func(*admit.Exchange) error { close(late); return nil })
+		then := label("c", func(*admit.Call) error { close(late); return nil })
 		r, _ := serve(admit.Chain{Steps: []admit.Step{label("a", nil), slow, then}})
 		Expect(ran(r)).To(Equal("a c"))
 		Expect(r.review("v1").Warnings).To(BeEmpty())
 	})
 
 	It("gives a step the time that it names, whatever those before it take that name none", func() {
-		slow := admit.Step{Name: "slow", Ignore: true, New: newPod, Mutate: func(ctx context.Context, _ *admit.Exchange, _ runtime.Object) error {
+		slow := admit.Step{Name: "slow", Ignore: true, New: newPod, Mutates: true, Run: func(ctx context.Context, _ *admit.Call, _, _ runtime.Object) error {
 			<-ctx.Done()
 			return ctx.Err()
 		}}
 		var left time.Duration
-		promised := admit.Step{Name: "promised", Timeout: time.Second, New: newPod, Mutate: func(ctx context.Context, _ *admit.Exchange, _ runtime.Object) error {
+		promised := admit.Step{Name: "promised", Timeout: time.Second, New: newPod, Mutates: true, Run: func(ctx context.Context, _ *admit.Call, _, _ runtime.Object) error {
 			end, _ := ctx.Deadline()
 			left = time.Until(end)
 			return nil
@@ -272,9 +272,9 @@ var _ = Describe("A chain", func() {
 	})
 
 	It("passes on warnings and audit annotations of every step, and keeps keys apart", func() {
-		say := func(x *admit.Exchange) error {
-			x.Warn("mind the gap")
-			x.Audit("why", "because")
+		say := func(c *admit.Call) error {
+			c.Warn("mind the gap")
+			c.Audit("why", "because")
 			return nil
 		}
 		r, _ := serve(admit.Chain{Steps: []admit.Step{label("a", say), label("b", say)}})
@@ -288,7 +288,7 @@ var _ = Describe("A chain", func() {
 		Expect(ran(r)).To(Equal("a b"))
 		r, _ = serve(admit.Chain{Steps: steps, Reinvoke: true})
 		Expect(ran(r)).To(Equal("a b a b")) // a saw b's change, then b saw a's: fighters stop after one round
-		idle := admit.Step{Name: "idle", New: newPod, Mutate: func(context.Context, *admit.Exchange, runtime.Object) error { return nil }}
+		idle := admit.Step{Name: "idle", New: newPod, Mutates: true, Run: func(context.Context, *admit.Call, runtime.Object, runtime.Object) error { return nil }}
 		r, _ = serve(admit.Chain{Steps: []admit.Step{label("a", nil), idle}, Reinvoke: true})
 		Expect(ran(r)).To(Equal("a"))
 	})
@@ -296,7 +296,7 @@ var _ = Describe("A chain", func() {
 
 var _ = Describe("A chain of validators", func() {
 	check := func(name string, verdict error) admit.Step {
-		return admit.Step{Name: name, New: newPod, Check: func(_ context.Context, _ *admit.Exchange, _, newObj runtime.Object) error {
+		return admit.Step{Name: name, New: newPod, Run: func(_ context.Context, _ *admit.Call, _, newObj runtime.Object) error {
 			Expect(newObj.(*corev1.Pod).Name).To(Equal("web-0"))
 			return verdict
 		}}
@@ -311,7 +311,7 @@ var _ = Describe("A chain of validators", func() {
 		Expect(r.review("v1").Result.Message).To(Equal("too big"))
 		r, _ = serve(validating(check("fine", nil), check("size", deny("too big"))))
 		Expect(r.review("v1").Result.Message).To(Equal("size: too big"))
-		refuse := admit.Step{Name: "size", New: newPod, Mutate: func(context.Context, *admit.Exchange, runtime.Object) error { return deny("too big") }}
+		refuse := admit.Step{Name: "size", New: newPod, Mutates: true, Run: func(context.Context, *admit.Call, runtime.Object, runtime.Object) error { return deny("too big") }}
 		r, _ = serve(admit.Chain{Steps: []admit.Step{label("a", nil), refuse}})
 		Expect(r.review("v1").Result.Message).To(Equal("size: too big"))
 	})
@@ -333,7 +333,7 @@ var _ = Describe("A chain of validators", func() {
 	DescribeTable("gives the objects that the request carries, and nil for the others",
 		func(oldRaw, newRaw, seen string) {
 			var got string
-			look := admit.Step{Name: "look", New: newPod, Check: func(_ context.Context, _ *admit.Exchange, oldObj, newObj runtime.Object) error {
+			look := admit.Step{Name: "look", New: newPod, Run: func(_ context.Context, _ *admit.Call, oldObj, newObj runtime.Object) error {
 				got = fmt.Sprintf("%v %v", oldObj != nil, newObj != nil)
 				return nil
 			}}
@@ -352,7 +352,7 @@ var _ = Describe("A chain of validators", func() {
 
 var _ = Describe("A step that changes managedFields", func() {
 	DescribeTable("has that in the patch", func(patch string, edit func(*metav1.ManagedFieldsEntry)) {
-		step := admit.Step{Name: "a", New: newPod, Mutate: func(_ context.Context, _ *admit.Exchange, obj runtime.Object) error {
+		step := admit.Step{Name: "a", New: newPod, Mutates: true, Run: func(_ context.Context, _ *admit.Call, _, obj runtime.Object) error {
 			edit(&obj.(*corev1.Pod).ManagedFields[0])
 			return nil
 		}}

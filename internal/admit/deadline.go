@@ -9,14 +9,68 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	goruntime "runtime"
+	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// between is the value of call.at while no step runs.
+const (
+	maxHeaderTimeout = 30 * time.Second // the API's bound on timeoutSeconds
+	defaultTimeout   = 10 * time.Second // the API's default for timeoutSeconds
+)
+
+// deadline is the time at which the API server stops waiting for the answer to a request.
+type deadline struct {
+	arrived time.Time
+	timeout time.Duration
+}
+
+func (d deadline) time() time.Time { return d.arrived.Add(d.timeout) }
+
+// context returns the context of a call. The server's own context ends when the server stops, but a call that has begun
+// must finish. Only the deadline ends it.
+//
+// Most requests are wanted by no step and need no context. It is therefore made only where a call waits or runs.
+func (d deadline) context(r *http.Request) (context.Context, context.CancelFunc) {
+	parent := context.WithoutCancel(r.Context())
+	return context.WithDeadlineCause(parent, d.time().Add(-margin(d.timeout)), timedOut(d.timeout))
+}
+
+// timedOut is the cause with which a call's context ends: the timeout that the API server put in the URL.
+type timedOut time.Duration
+
+func (t timedOut) Error() string {
+	return fmt.Sprintf("?timeout=%s: %v", time.Duration(t), context.DeadlineExceeded)
+}
+func (t timedOut) Unwrap() error { return context.DeadlineExceeded }
+
+// requestTimeout returns how long the API server waits for the answer: the timeout that it puts in the URL.
+func requestTimeout(r *http.Request) time.Duration {
+	given, plain := strings.CutPrefix(r.URL.RawQuery, "timeout=") // as the API server writes it
+	if !plain || strings.ContainsAny(given, "&%+;") {
+		given = r.URL.Query().Get("timeout")
+	}
+	if d, err := time.ParseDuration(given); err == nil && d > 0 {
+		return min(d, maxHeaderTimeout)
+	}
+	if s, err := strconv.Atoi(given); err == nil && s > 0 {
+		return min(time.Duration(s)*time.Second, maxHeaderTimeout)
+	}
+	return defaultTimeout
+}
+
+// margin returns the part of the timeout that is reserved for the way back. An answer that names the slow extension is
+// worth more than the API server's "context deadline exceeded".
+func margin(timeout time.Duration) time.Duration {
+	return min(max(timeout/20, 20*time.Millisecond), 500*time.Millisecond, timeout/2)
+}
+
+// between is the value of run.at while no step runs.
 const between = -1
 
 // mostLeft is the number of runs of a step left behind at which no further run begins. Each holds its goroutine and its
@@ -37,47 +91,47 @@ func (l *left) add(n int64) {
 var errNoAnswer = errors.New("it ended its goroutine without an answer") // runtime.Goexit, which t.FailNow calls too
 
 // wait runs the steps on a new goroutine, and waits for their outcome or for the deadline.
-func (k *call) wait() outcome {
+func (r *run) wait() outcome {
 	done := make(chan outcome, 1)
 	go func() {
-		defer k.release()
-		defer k.returned()
-		o := outcome{err: &stepError{step: k.name, err: errNoAnswer}}
+		defer r.release()
+		defer r.returned()
+		o := outcome{err: &stepError{step: r.name, err: errNoAnswer}}
 		defer func() {
-			if r := recover(); r != nil { // caught recovers a step's panics, but methods of its types can panic, too
-				o = outcome{err: &stepError{step: k.name, err: panicked(r)}}
-			} else if k.at != between && !k.isAbandoned() { // Goexit also runs the deferred calls
-				k.decided(k.at, decisionFailed, 0)
-				o.err = &stepError{step: k.Steps[k.at].Name, err: errNoAnswer}
+			if v := recover(); v != nil { // outside of a step, so in the methods of its type
+				o = outcome{err: &stepError{step: r.name, err: panicked(v)}}
+			} else if r.at != between && !r.isAbandoned() { // Goexit also runs the deferred calls
+				r.decided(r.at, decisionFailed, 0)
+				o.err = &stepError{step: r.Steps[r.at].Name, err: errNoAnswer}
 			}
-			if done <- o; k.isAbandoned() {
-				k.logLatePanic(o.err)
+			if done <- o; r.isAbandoned() {
+				r.logLatePanic(o.err)
 			}
 		}()
-		deepen()
-		o = k.complete()
+		growStack()
+		o = r.outcome()
 	}()
 	select {
 	case o := <-done:
 		return o
-	case <-k.ctx.Done():
+	case <-r.ctx.Done():
 	}
-	if i := k.abandon(); i != between {
-		k.decided(i, decisionFailed, 0)
-		return outcome{err: &stepError{step: k.Steps[i].Name, err: errLate(k.ctx)}}
+	if i := r.abandon(); i != between {
+		r.decided(i, decisionFailed, 0)
+		return outcome{err: &stepError{step: r.Steps[i].Name, err: errLate(r.ctx)}}
 	}
 	select {
 	case o := <-done: // both happened at once
 		return o
 	default: // no step runs or begins any more, but the answer is due now
-		return outcome{err: &stepError{step: k.name, err: fmt.Errorf("%w; decoding the object, or writing the patch, took too long", errLate(k.ctx))}}
+		return outcome{err: &stepError{step: r.name, err: fmt.Errorf("%w; decoding the object, or writing the patch, took too long", errLate(r.ctx))}}
 	}
 }
 
 // release releases the memory of the objects. A step that is left behind keeps it as long as it runs.
-func (k *call) release() {
-	k.object.memory.release()
-	k.old.memory.release()
+func (r *run) release() {
+	r.object.memory.release()
+	r.old.memory.release()
 }
 
 func errLate(ctx context.Context) error {
@@ -85,98 +139,87 @@ func errLate(ctx context.Context) error {
 }
 
 // abandon leaves the call's goroutine behind, and the step that runs on it, if any. It returns that step, or between.
-func (k *call) abandon() (step int) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.abandoned.Store(true)
-	if k.leftAt = k.at; k.at != between {
-		k.left[k.at].add(1)
+func (r *run) abandon() (step int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.abandoned.Store(true)
+	if r.leftAt = r.at; r.at != between {
+		r.left[r.at].add(1)
 	}
-	return k.at
+	return r.at
 }
 
 // returned records that the call's goroutine has ended.
-func (k *call) returned() {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.leftAt != between {
-		k.left[k.leftAt].add(-1)
+func (r *run) returned() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.leftAt != between {
+		r.left[r.leftAt].add(-1)
 	}
-	k.at, k.leftAt = between, between
+	r.at, r.leftAt = between, between
 }
 
-func (k *call) isAbandoned() bool { return k.abandoned.Load() }
+func (r *run) isAbandoned() bool { return r.abandoned.Load() }
 
 // moveTo records which step runs on the call's goroutine. After the deadline, it returns an error and no step begins.
-func (k *call) moveTo(step int) error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if step != between && k.ctx.Err() != nil {
-		return errLate(k.ctx)
+func (r *run) moveTo(step int) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if step != between && r.ctx.Err() != nil {
+		return errLate(r.ctx)
 	}
-	k.at = step
+	r.at = step
 	return nil
 }
 
-// task is one run of a step, with its arguments.
+// task is the function of a step, with its arguments.
 type task struct {
-	step           *Step
-	exchange       *Exchange
+	run            RunFunc
+	call           *Call
 	oldObj, newObj runtime.Object
-	handle         func(context.Context) // of a step that makes its own patch
-}
-
-func (t *task) do(ctx context.Context) error {
-	switch {
-	case t.handle != nil:
-		t.handle(ctx)
-		return nil
-	case t.step.Mutate != nil:
-		return t.step.Mutate(ctx, t.exchange, t.newObj)
-	}
-	return t.step.Check(ctx, t.exchange, t.oldObj, t.newObj)
 }
 
 // attempt runs a step's task within the step's deadline.
-func (k *call) attempt(i int, t task) error {
-	s, timeout := t.step, t.step.Timeout
-	if n := k.left[i].runs.Load(); n >= mostLeft {
+func (r *run) attempt(i int, t task) error {
+	s := &r.Steps[i]
+	timeout := s.Timeout
+	if n := r.left[i].runs.Load(); n >= mostLeft {
 		return fmt.Errorf("%d of its runs still hang, so no other begins: let it obey its context, and restart the program to be rid of them", n)
 	}
 	shorter := false
-	if end, ok := k.ctx.Deadline(); timeout > 0 {
+	if end, ok := r.ctx.Deadline(); timeout > 0 {
 		shorter = !ok || time.Until(end) > timeout
-	} else if promised := k.promisedAfter(i); promised > 0 && ok {
+	} else if promised := r.promisedAfter(i); promised > 0 && ok {
 		timeout, shorter = max(time.Until(end)-promised, time.Millisecond), true
 	}
 	if !s.Ignore && !shorter {
-		if err := k.moveTo(i); err != nil {
+		if err := r.moveTo(i); err != nil {
 			return err
 		}
-		err := k.caught(i, k.ctx, &t)
-		_ = k.moveTo(between) // moveTo fails only when a step begins
+		err := r.do(i, r.ctx, &t)
+		_ = r.moveTo(between) // moveTo fails only when a step begins
 		return err
 	} else if shorter {
-		return k.attemptApart(i, timeout, t)
+		return r.attemptDetached(i, timeout, t)
 	}
-	return k.attemptApart(i, 0, t)
+	return r.attemptDetached(i, 0, t)
 }
 
 // promisedAfter returns the time that later steps are guaranteed by their timeouts. A step without a timeout of its own
 // leaves that time to them.
-func (k *call) promisedAfter(step int) (sum time.Duration) {
-	for i := step + 1; i < len(k.Steps); i++ {
-		if k.wants[i]&wantKind != 0 {
-			sum += k.Steps[i].Timeout
+func (r *run) promisedAfter(step int) (sum time.Duration) {
+	for i := step + 1; i < len(r.Steps); i++ {
+		if r.wants[i]&wantKind != 0 {
+			sum += r.Steps[i].Timeout
 		}
 	}
 	return sum
 }
 
-// attemptApart runs the task on another goroutine, and leaves that goroutine behind after the timeout. A timeout of 0
+// attemptDetached runs the task on another goroutine, and leaves that goroutine behind after the timeout. A timeout of 0
 // means the call's deadline.
-func (k *call) attemptApart(i int, timeout time.Duration, t task) error {
-	ctx := k.ctx
+func (r *run) attemptDetached(i int, timeout time.Duration, t task) error {
+	ctx := r.ctx
 	if timeout > 0 {
 		limited, cancel := context.WithTimeout(ctx, timeout)
 		defer cancel()
@@ -191,50 +234,50 @@ func (k *call) attemptApart(i int, timeout time.Duration, t task) error {
 		err := errNoAnswer
 		defer func() {
 			if done <- err; over.Swap(true) {
-				k.left[i].add(-1)
-				k.logLatePanic(&stepError{step: k.Steps[i].Name, err: err})
+				r.left[i].add(-1)
+				r.logLatePanic(&stepError{step: r.Steps[i].Name, err: err})
 			}
 		}()
-		err = k.caught(i, ctx, &t)
+		err = r.do(i, ctx, &t)
 	}()
 	select {
 	case err := <-done:
 		return err
 	case <-ctx.Done():
 	}
-	k.left[i].add(1)
+	r.left[i].add(1)
 	if over.Swap(true) { // the run ended at this moment
-		k.left[i].add(-1)
-		k.logLatePanic(&stepError{step: k.Steps[i].Name, err: <-done})
+		r.left[i].add(-1)
+		r.logLatePanic(&stepError{step: r.Steps[i].Name, err: <-done})
 	}
 	return errLate(ctx)
 }
 
-// caught runs a task, and turns a panic of the step into an error.
-func (k *call) caught(i int, ctx context.Context, t *task) (err error) {
+// do runs a task, and turns a panic of the step into an error.
+func (r *run) do(i int, ctx context.Context, t *task) (err error) {
 	defer func() {
-		if r := recover(); r != nil {
-			k.stepMetrics[i].panicked()
-			err = panicked(r)
+		if v := recover(); v != nil {
+			r.stepMetrics[i].panicked()
+			err = panicked(v)
 		}
 		if err != nil && ctx.Err() != nil && errors.Is(err, ctx.Err()) {
 			err = fmt.Errorf("%w (the step says: %w)", errLate(ctx), err) // the user can change the timeout
 		}
 	}()
-	return t.do(ctx)
+	return t.run(ctx, t.call, t.oldObj, t.newObj)
 }
 
 // logLatePanic logs the panic of a step that was left behind. Its call has already been answered, and logged as late.
-func (k *call) logLatePanic(err error) {
+func (r *run) logLatePanic(err error) {
 	if _, ok := errors.AsType[*panicError](err); ok {
-		k.logFailure(k.log, err, "extension panicked after its deadline")
+		r.logFailure(r.log, err, "extension panicked after its deadline")
 	}
 }
 
-// deepen grows the stack of a new goroutine to the size that a call needs, while nothing on it has to be moved.
+// growStack grows the stack of a new goroutine to the size that a call needs, while nothing on it has to be moved.
 //
 //go:noinline
-func deepen() {
+func growStack() {
 	var room [12 << 10]byte
 	goruntime.KeepAlive(&room)
 }

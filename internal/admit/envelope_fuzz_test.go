@@ -49,7 +49,7 @@ func sameAsDecoded(t testing.TB, body []byte) {
 	cut := cutEnvelope(body)
 	got, err := parseEnvelope(body)
 	if got != nil {
-		got.complete()
+		got.parseUser()
 	}
 	switch {
 	case refused != nil && cut != nil:

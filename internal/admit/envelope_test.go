@@ -29,7 +29,7 @@ var _ = Describe("An envelope", func() {
 		env := cutEnvelope(body)
 		Expect(env).NotTo(BeNil())
 		Expect(env.request.UserInfo.Username).To(BeEmpty(), "who asks is for later")
-		env.complete()
+		env.parseUser()
 		Expect(env.typeMeta).To(Equal(metav1.TypeMeta{Kind: "AdmissionReview", APIVersion: "admission.k8s.io/v1"}))
 		Expect(env.request).To(Equal(*arrivedRequest(arrivedPod(3, 3))))
 		Expect(&env.request.Object.Raw[0]).To(BeIdenticalTo(&body[strings.Index(string(body), `"object":`)+len(`"object":`)]), "no copy")

@@ -3,13 +3,11 @@ package admit
 // This file serves chains of steps over HTTP: it reads a request, runs the chain on it, and writes the answer.
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"mime"
 	"net/http"
 	"reflect"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -48,10 +46,10 @@ type Handler struct {
 	mu     sync.RWMutex
 	chains map[string]*chain // by path
 
-	limits sync.Once
-	work   *limiter
-	bodies *bodies
-	room   *room
+	limits  sync.Once
+	slots   *limiter
+	bodies  *bodies
+	objects *objectBudget
 }
 
 // Handle serves one step that makes its own patch, on MutatePrefix+name.
@@ -98,8 +96,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if c.Close {
 		w.Header().Set("Connection", "close")
 	}
-	answer := h.decide(w, r, c, arrived) //nolint:contextcheck // it derives a context from the request's
-	h.closeWhenDraining(w)               // draining may have begun meanwhile
+	answer := h.decide(w, r, c, arrived)
+	h.closeWhenDraining(w) // draining may have begun meanwhile
 	answer.write(w)
 }
 
@@ -108,46 +106,38 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (h *Handler) decide(w http.ResponseWriter, r *http.Request, c *chain, arrived time.Time) reply {
 	h.Metrics.arrived()
 	defer h.Metrics.answered()
-	timeout := requestTimeout(r)
-	begin := func() (context.Context, context.CancelFunc) { return callContext(r.Context(), arrived, timeout) }
-	question, body, err := h.read(begin, w, r, arrived.Add(timeout)) //nolint:contextcheck // begin gives it one
+	h.limits.Do(func() {
+		h.slots = newLimiter(callsAtWork, callsWaiting)
+		h.bodies = newBodies(h.MaxBytes)
+		h.objects = newObjectBudget()
+	})
+	due := deadline{arrived, requestTimeout(r)}
+	question, body, err := h.read(w, r, due)
 	defer body.release()
 	if err != nil {
 		return h.refuse(w, r, c, err)
 	}
-	wants, some := c.wants(&question.request)
+	wants, some := c.selectSteps(&question.request)
 	if !some {
-		answer := h.accept(c, question, outcome{response: &admissionv1.AdmissionResponse{Allowed: true}}, arrived)
+		answer := h.respond(c, question, outcome{response: &admissionv1.AdmissionResponse{Allowed: true}}, arrived)
 		question.recycle()
 		answer.offline = body.offline
 		return answer
 	}
-	question.complete()
+	question.parseUser()
 	body.keep(question)
-	ctx, cancel := begin()
+	ctx, cancel := due.context(r)
 	defer cancel()
-	if err := h.work.acquire(ctx); err != nil { //nolint:contextcheck // begin has derived it from the request's
+	if err := h.slots.acquire(ctx); err != nil {
 		return h.refuse(w, r, c, busy(err))
 	}
-	defer h.work.release()
-	answer := h.run(ctx, c, question, wants, arrived) //nolint:contextcheck // as above
+	defer h.slots.release()
+	log := c.logger(h.Log, &question.request)
+	o := newRun(logf.IntoContext(ctx, log), log, c, &question.request, wants, h.objects).wait()
+	answer := h.respond(c, question, o, arrived)
 	answer.offline = body.offline
 	return answer
 }
-
-// callContext returns the context of a call. The server's own context ends when the server stops, but a call that has
-// begun must finish. Only the API server's deadline ends it.
-func callContext(ctx context.Context, arrived time.Time, timeout time.Duration) (context.Context, context.CancelFunc) {
-	return context.WithDeadlineCause(context.WithoutCancel(ctx), arrived.Add(timeout-margin(timeout)), timedOut(timeout))
-}
-
-// timedOut is the cause with which a call's context ends: the timeout that the API server put in the URL.
-type timedOut time.Duration
-
-func (t timedOut) Error() string {
-	return fmt.Sprintf("?timeout=%s: %v", time.Duration(t), context.DeadlineExceeded)
-}
-func (t timedOut) Unwrap() error { return context.DeadlineExceeded }
 
 // refuse answers a request that is not an AdmissionReview, or that gets no slot.
 func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, c *chain, err error) reply {
@@ -166,16 +156,11 @@ func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, c *chain, err e
 
 // read reads and parses the request. The caller must release the body when the envelope is no longer used, even after
 // an error.
-func (h *Handler) read(waiting func() (context.Context, context.CancelFunc), w http.ResponseWriter, r *http.Request, deadline time.Time) (question *envelope, b *body, err error) {
-	h.limits.Do(func() {
-		h.work = newLimiter(callsAtWork, callsWaiting)
-		h.bodies = newBodies(h.MaxBytes)
-		h.room = newRoom()
-	})
+func (h *Handler) read(w http.ResponseWriter, r *http.Request, due deadline) (question *envelope, b *body, err error) {
 	if err := checkHeader(w, r); err != nil {
 		return nil, nil, err
 	}
-	text, b, err := h.bodies.read(waiting, w, r, deadline)
+	text, b, err := h.bodies.read(w, r, due)
 	if err != nil {
 		return nil, b, err
 	}
@@ -193,18 +178,11 @@ func busy(err error) error {
 	return refuse(http.StatusInternalServerError, "no place became free: %v", err)
 }
 
-// run runs the chain and builds the answer.
-func (h *Handler) run(ctx context.Context, c *chain, question *envelope, wants []want, arrived time.Time) reply {
-	log := c.logger(h.Log, &question.request)
-	o := c.run(logf.IntoContext(ctx, log), log, &question.request, wants, h.room)
+// respond builds the answer from an outcome.
+func (h *Handler) respond(c *chain, question *envelope, o outcome, arrived time.Time) reply {
 	if o.err != nil {
 		return h.fail(c, question, o.err, arrived)
 	}
-	return h.accept(c, question, o, arrived)
-}
-
-// accept builds the answer from a response, which can be a denial.
-func (h *Handler) accept(c *chain, question *envelope, o outcome, arrived time.Time) reply {
 	resp := o.response
 	answer, err := encodeAnswer(question, resp)
 	if err != nil {
@@ -301,25 +279,4 @@ func checkHeader(w http.ResponseWriter, r *http.Request) error {
 		return refuse(http.StatusUnsupportedMediaType, "Content-Encoding %q: send the body uncompressed", encoding)
 	}
 	return nil
-}
-
-// requestTimeout returns how long the API server waits for the answer: the timeout that it puts in the URL.
-func requestTimeout(r *http.Request) time.Duration {
-	given, plain := strings.CutPrefix(r.URL.RawQuery, "timeout=") // as the API server writes it
-	if !plain || strings.ContainsAny(given, "&%+;") {
-		given = r.URL.Query().Get("timeout")
-	}
-	if d, err := time.ParseDuration(given); err == nil && d > 0 {
-		return min(d, maxHeaderTimeout)
-	}
-	if s, err := strconv.Atoi(given); err == nil && s > 0 {
-		return min(time.Duration(s)*time.Second, maxHeaderTimeout)
-	}
-	return defaultTimeout
-}
-
-// margin returns the part of the timeout that is reserved for the way back. An answer that names the slow extension is
-// worth more than the API server's "context deadline exceeded".
-func margin(timeout time.Duration) time.Duration {
-	return min(max(timeout/20, 20*time.Millisecond), 500*time.Millisecond, timeout/2)
 }

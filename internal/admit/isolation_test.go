@@ -23,7 +23,7 @@ import (
 
 // onTree is a step on the untyped tree, on the decoded members of the object.
 func onTree(name string, edit func(map[string]any) error) admit.Step {
-	return admit.Step{Name: name, New: newTree, Mutate: func(_ context.Context, _ *admit.Exchange, obj runtime.Object) error {
+	return admit.Step{Name: name, New: newTree, Mutates: true, Run: func(_ context.Context, _ *admit.Call, _, obj runtime.Object) error {
 		return edit(obj.(*unstructured.Unstructured).Object)
 	}}
 }
@@ -85,7 +85,7 @@ var _ = Describe("Steps of a chain", func() {
 			tree["metadata"].(map[string]any)["labels"] = map[string]string{"a": "1"}
 			return nil
 		})
-		add := admit.Step{Name: "add", New: newTree, Mutate: func(_ context.Context, _ *admit.Exchange, obj runtime.Object) error {
+		add := admit.Step{Name: "add", New: newTree, Mutates: true, Run: func(_ context.Context, _ *admit.Call, _, obj runtime.Object) error {
 			u := obj.(*unstructured.Unstructured)
 			labels := u.GetLabels()
 			labels["b"] = "2"
@@ -98,7 +98,7 @@ var _ = Describe("Steps of a chain", func() {
 
 	Describe("with a change that cannot be written", func() {
 		bad := onTree("bad", unwritable)
-		panicking := admit.Step{Name: "bad", New: newSulky, Mutate: func(_ context.Context, _ *admit.Exchange, obj runtime.Object) error {
+		panicking := admit.Step{Name: "bad", New: newSulky, Mutates: true, Run: func(_ context.Context, _ *admit.Call, _, obj runtime.Object) error {
 			obj.(*sulky).Mood = "bad"
 			return nil
 		}}
@@ -175,10 +175,10 @@ var _ = Describe("Steps of a chain", func() {
 
 	It("are not heard of a run that was undone, also when the next one succeeds", func() {
 		runs := 0
-		flaky := ignoring(label("flaky", func(x *admit.Exchange) error {
+		flaky := ignoring(label("flaky", func(c *admit.Call) error {
 			runs++
-			x.Warn(fmt.Sprintf("run %d", runs))
-			x.Audit(fmt.Sprintf("run-%d", runs), "yes")
+			c.Warn(fmt.Sprintf("run %d", runs))
+			c.Audit(fmt.Sprintf("run-%d", runs), "yes")
 			if runs == 1 {
 				return errStep
 			}
@@ -224,7 +224,7 @@ var _ = Describe("Checks of a chain", func() {
 	It("do not see what another one did to the objects", func() {
 		var seen []string
 		check := func(name string, newObject func() runtime.Object) admit.Step {
-			return admit.Step{Name: name, New: newObject, Check: func(_ context.Context, _ *admit.Exchange, oldObj, newObj runtime.Object) error {
+			return admit.Step{Name: name, New: newObject, Run: func(_ context.Context, _ *admit.Call, oldObj, newObj runtime.Object) error {
 				for _, obj := range []runtime.Object{oldObj, newObj} {
 					seen = append(seen, obj.(metav1.Object).GetName())
 					obj.(metav1.Object).SetName("defaulted by " + name)
@@ -248,13 +248,13 @@ var _ = Describe("Checks of a chain", func() {
 			}
 		}
 		newDeployment := func() runtime.Object { return &appsv1.Deployment{} }
-		slow := admit.Step{Name: "slow", Timeout: 50 * time.Millisecond, New: newDeployment, Check: func(_ context.Context, _ *admit.Exchange, oldObj, newObj runtime.Object) error {
+		slow := admit.Step{Name: "slow", Timeout: 50 * time.Millisecond, New: newDeployment, Run: func(_ context.Context, _ *admit.Call, oldObj, newObj runtime.Object) error {
 			<-left
 			meddle(oldObj, "slow")
 			meddle(newObj, "slow")
 			return nil
 		}}
-		quick := admit.Step{Name: "quick", New: newDeployment, Check: func(_ context.Context, _ *admit.Exchange, oldObj, newObj runtime.Object) error {
+		quick := admit.Step{Name: "quick", New: newDeployment, Run: func(_ context.Context, _ *admit.Call, oldObj, newObj runtime.Object) error {
 			close(left)
 			meddle(oldObj, "quick")
 			meddle(newObj, "quick")

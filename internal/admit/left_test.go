@@ -36,7 +36,7 @@ var _ = Describe("A step that ignores its deadline", func() {
 		h.Handler.Metrics = metrics
 	})
 	hangs := func(name string, timeout time.Duration, ignore bool) admit.Step {
-		s := label(name, func(*admit.Exchange) error {
+		s := label(name, func(*admit.Call) error {
 			begun.Add(1)
 			<-hang
 			return nil

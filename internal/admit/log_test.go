@@ -54,7 +54,7 @@ var _ = Describe("The log", func() {
 
 	It("names the step where several share a webhook, and the webhook beside it", func() {
 		check := func(name string, verdict error) admit.Step {
-			return admit.Step{Name: name, New: newPod, Check: func(context.Context, *admit.Exchange, runtime.Object, runtime.Object) error { return verdict }}
+			return admit.Step{Name: name, New: newPod, Run: func(context.Context, *admit.Call, runtime.Object, runtime.Object) error { return verdict }}
 		}
 		denial := apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "web-0", errStep)
 		h := newHook(allow)
@@ -76,7 +76,7 @@ var _ = Describe("The log", func() {
 	DescribeTable("has the panic of a step that was left behind", func(ignore bool) {
 		var begun atomic.Bool
 		late := make(chan struct{})
-		step := label("late", func(*admit.Exchange) error {
+		step := label("late", func(*admit.Call) error {
 			begun.Store(true)
 			<-late
 			panic("too late")

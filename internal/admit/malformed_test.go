@@ -192,8 +192,8 @@ var _ = Describe("A request that is no AdmissionReview", func() {
 		w := &deadlineRecorder{ResponseRecorder: httptest.NewRecorder()}
 		req := httptest.NewRequest(http.MethodPost, volumes+"?timeout=10s", strings.NewReader(body("v1", request())))
 		req.Header.Set("Content-Type", "application/json")
-		h.Handler.Serve(volumes, admit.Chain{Steps: []admit.Step{label("a", func(x *admit.Exchange) error {
-			x.Warn(strings.Repeat("long ", 1000))
+		h.Handler.Serve(volumes, admit.Chain{Steps: []admit.Step{label("a", func(c *admit.Call) error {
+			c.Warn(strings.Repeat("long ", 1000))
 			return nil
 		})}})
 		before := time.Now()

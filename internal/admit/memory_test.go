@@ -25,9 +25,9 @@ func manyContainers(n int) []byte {
 func TestMemoryIsSharedByTheObjectsThatAreLarge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := NewWithT(t)
-		all := newRoom()
+		all := newObjectBudget()
 		large := manyContainers(2000)
-		first := &memory{room: all.objects, ctx: t.Context()}
+		first := &memory{budget: all.objects, ctx: t.Context()}
 		g.Expect(first.decode(manyContainers(1), &corev1.Pod{})).To(Succeed())
 		g.Expect(first.taken).To(BeZero(), "a small one needs no room")
 		g.Expect(first.decode(large, &corev1.Pod{})).To(Succeed())
@@ -38,9 +38,9 @@ func TestMemoryIsSharedByTheObjectsThatAreLarge(t *testing.T) {
 
 		var others []*memory
 		for all.objects.TryAcquire(held) {
-			others = append(others, &memory{room: all.objects, ctx: t.Context(), taken: held})
+			others = append(others, &memory{budget: all.objects, ctx: t.Context(), taken: held})
 		}
-		late := &memory{room: all.objects, ctx: t.Context()}
+		late := &memory{budget: all.objects, ctx: t.Context()}
 		done := make(chan error, 1)
 		go func() { done <- late.decode(large, &corev1.Pod{}) }()
 		synctest.Wait()
@@ -58,10 +58,10 @@ func TestMemoryIsSharedByTheObjectsThatAreLarge(t *testing.T) {
 
 		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, errors.New("the call is over"))
 		defer cancel()
-		g.Expect((&memory{room: all.objects, ctx: ctx}).decode(large, &corev1.Pod{})).To(MatchError(And(ContainSubstring("no memory became free"), ContainSubstring("the call is over"))))
+		g.Expect((&memory{budget: all.objects, ctx: ctx}).decode(large, &corev1.Pod{})).To(MatchError(And(ContainSubstring("no memory became free"), ContainSubstring("the call is over"))))
 		all.objects.Release(copies * decode.Most)
-		g.Expect((&memory{room: all.objects, ctx: t.Context()}).decode(manyContainers(1), &corev1.Pod{})).To(Succeed())
-		broken := &memory{room: all.objects, ctx: t.Context()}
+		g.Expect((&memory{budget: all.objects, ctx: t.Context()}).decode(manyContainers(1), &corev1.Pod{})).To(Succeed())
+		broken := &memory{budget: all.objects, ctx: t.Context()}
 		g.Expect(broken.decode(large[:len(large)-1], &corev1.Pod{})).NotTo(Succeed())
 		g.Expect(broken.taken).To(BeZero())
 	})
@@ -85,7 +85,7 @@ func TestBodiesOfUnknownLengthTakeNoMoreMemoryThanIsCounted(t *testing.T) {
 func readUnknownBody(t *testing.T, all *bodies, size int) ([]byte, *body) {
 	t.Helper()
 	r := httptest.NewRequest(http.MethodPost, "/", io.MultiReader(strings.NewReader(strings.Repeat(" ", size))))
-	text, b, err := all.read(func() (context.Context, context.CancelFunc) { return context.WithCancel(t.Context()) }, httptest.NewRecorder(), r, time.Now().Add(time.Minute))
+	text, b, err := all.read(httptest.NewRecorder(), r, deadline{time.Now(), time.Minute})
 	if err != nil || r.ContentLength >= 0 {
 		t.Fatal(err, r.ContentLength)
 	}

@@ -50,25 +50,25 @@ type podRun struct {
 }
 
 // begin registers the run of a step on a request, if the request carries a pod.
-func (p *Pods) begin(k *call, i int, req *admission.Request) *podRun {
+func (p *Pods) begin(r *run, i int, req *admission.Request) *podRun {
 	if p == nil || !carriesPod(req) {
 		return nil
 	}
-	pod, err := k.object.view(podType, newPod)
+	pod, err := r.object.view(podType, newPod)
 	if err != nil {
 		return nil // Pod returns the error
 	}
-	run := &podRun{
-		pods: p, key: &req.Object.Raw[0], raw: k.object.raw, sum: maphash.Bytes(seed, k.object.raw), pod: pod.(*corev1.Pod),
-		last: i == len(k.Steps)-1 && !k.Reinvoke,
+	onPod := &podRun{
+		pods: p, key: &req.Object.Raw[0], raw: r.object.raw, sum: maphash.Bytes(seed, r.object.raw), pod: pod.(*corev1.Pod),
+		last: i == len(r.Steps)-1 && !r.Reinvoke,
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.runs == nil {
 		p.runs = map[*byte]*podRun{}
 	}
-	p.runs[run.key] = run
-	return run
+	p.runs[onPod.key] = onPod
+	return onPod
 }
 
 // isOverwritten reports whether the extension has written into the text that it was lent.
@@ -95,17 +95,17 @@ func (p *Pods) find(req *admission.Request) *podRun {
 		return nil
 	}
 	p.mu.Lock()
-	run := p.runs[&req.Object.Raw[0]]
+	onPod := p.runs[&req.Object.Raw[0]]
 	p.mu.Unlock()
-	if run == nil || !carriesPod(req) {
+	if onPod == nil || !carriesPod(req) {
 		return nil
 	}
-	run.mu.Lock()
-	if run.over || run.sum != maphash.Bytes(seed, req.Object.Raw) {
-		run.mu.Unlock()
+	onPod.mu.Lock()
+	if onPod.over || onPod.sum != maphash.Bytes(seed, req.Object.Raw) {
+		onPod.mu.Unlock()
 		return nil
 	}
-	return run
+	return onPod
 }
 
 // isAnswered reports whether a response holds the patch that Pods made, and returns that patch with its pod. The pod is
@@ -128,9 +128,9 @@ func (r *podRun) isAnswered(resp admission.Response) (made patch.Patch, pod runt
 // Pod returns the pod that a request carries, or nil if it carries none. The pod belongs to the caller. A DELETE has
 // only an old object, and an extension can be registered for other kinds than pods.
 func (p *Pods) Pod(req admission.Request) (*corev1.Pod, error) {
-	if run := p.find(&req); run != nil {
-		defer run.mu.Unlock()
-		return copiedPod(run.pod), nil
+	if onPod := p.find(&req); onPod != nil {
+		defer onPod.mu.Unlock()
+		return copiedPod(onPod.pod), nil
 	}
 	if !carriesPod(&req) {
 		return nil, nil
@@ -154,14 +154,14 @@ func (p *Pods) Patch(req admission.Request, pod *corev1.Pod) admission.Response 
 	if pod == nil {
 		return unpatched("the pod is nil; check for that first, a request may carry none")
 	}
-	if run := p.find(&req); run != nil {
-		defer run.mu.Unlock()
-		made, err := patch.Compare(run.raw, run.pod, pod)
+	if onPod := p.find(&req); onPod != nil {
+		defer onPod.mu.Unlock()
+		made, err := patch.Compare(onPod.raw, onPod.pod, pod)
 		if err != nil {
 			return unpatched("%w", err)
 		}
-		if run.made, run.after = made, nil; !run.last {
-			run.after = copiedPod(pod)
+		if onPod.made, onPod.after = made, nil; !onPod.last {
+			onPod.after = copiedPod(pod)
 		}
 		return patchedBy(made)
 	}

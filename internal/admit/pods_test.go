@@ -92,7 +92,7 @@ var _ = Describe("An extension about pods", func() {
 				})
 				return resp
 			}),
-			label("b", func(*admit.Exchange) error { close(going); return nil }), labelPod("c"),
+			label("b", func(*admit.Call) error { close(going); return nil }), labelPod("c"),
 		}})
 		Expect(ran(r)).To(Equal("a b c"))
 		late.Wait()
@@ -206,7 +206,7 @@ var _ = Describe("An extension about pods", func() {
 			return admission.Allowed("")
 		}))
 		slow.Timeout = 50 * time.Millisecond
-		r, _ := serve(admit.Chain{Steps: []admit.Step{labelPod("a"), slow, label("b", func(*admit.Exchange) error { close(left); return nil }), labelOwn("c")}})
+		r, _ := serve(admit.Chain{Steps: []admit.Step{labelPod("a"), slow, label("b", func(*admit.Call) error { close(left); return nil }), labelOwn("c")}})
 		Expect(ran(r)).To(Equal("a b c"))
 		Expect((<-answered).Patches).To(HaveLen(1))
 	})

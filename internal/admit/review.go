@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -19,11 +18,9 @@ import (
 )
 
 const (
-	reviewKind       = "AdmissionReview"
-	reviewGroup      = "admission.k8s.io"
-	contentTypeJSON  = "application/json"
-	maxHeaderTimeout = 30 * time.Second // the API's bound on timeoutSeconds
-	defaultTimeout   = 10 * time.Second // the API's default for timeoutSeconds
+	reviewKind      = "AdmissionReview"
+	reviewGroup     = "admission.k8s.io"
+	contentTypeJSON = "application/json"
 
 	// longestUID bounds the uid that a caller can add to the answer. An API server's uid has 36 bytes.
 	longestUID = 253
@@ -97,7 +94,7 @@ type envelope struct {
 	// request holds the objects as text of the body: Object.Raw, OldObject.Raw and Options.Raw are parts of it, with a
 	// capacity that makes an append copy. They are well-formed JSON, or nil for null and for a missing object.
 	request admissionv1.AdmissionRequest
-	// user is the text of request.UserInfo. complete parses it, because only steps need the user.
+	// user is the text of request.UserInfo. parseUser parses it, because only steps need the user.
 	user []byte
 
 	parser *envelopeParser // holds the memory of this envelope; nil if the decoder made it
@@ -114,9 +111,9 @@ func (e *envelope) recycle() {
 	}
 }
 
-// complete parses the user, which steps need but the matching of requests does not. Call it before the body is
+// parseUser parses the user, which steps need but the matching of requests does not. Call it before the body is
 // released.
-func (e *envelope) complete() {
+func (e *envelope) parseUser() {
 	if e.user != nil {
 		p := &envelopeParser{cursor: cursor{text: e.user}}
 		p.userInfo(&e.request.UserInfo)

@@ -27,7 +27,7 @@ var _ = Describe("A handler with metrics", func() {
 		Expect(err).NotTo(HaveOccurred())
 		h := newHook(allow)
 		h.Handler.Metrics = metrics
-		broken := label("broken", func(*admit.Exchange) error { panic("oops") })
+		broken := label("broken", func(*admit.Call) error { panic("oops") })
 		broken.Ignore = true
 		h.Handler.Serve(volumes, admit.Chain{Steps: []admit.Step{label("a", nil), broken}})
 		h.Handle("denier", returning(admission.Denied("no")))

@@ -17,33 +17,51 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"code.cloudfoundry.org/eirinix/internal/decode"
 )
 
-// A Step decides on the requests of one extension. Steps that share an entry form a Chain. Exactly one of
-// Handle, Mutate and Check is set.
+// A Step decides on the requests of one extension. Steps that share an entry form a Chain. Either Run or Handle is set.
 type Step struct {
 	Name    string
 	Ignore  bool          // its failurePolicy is Ignore: when it fails, its changes are undone and the chain goes on
 	Timeout time.Duration // of one run; 0 means the time that is left of the call's
 	Matcher *Matcher      // selects requests from those that its entry gets; nil selects all
 
+	// Run gets objects that New made. If Mutates is true, it changes newObj in place, and oldObj is nil. Otherwise it
+	// decides on both, and each is nil if the request lacks it.
+	New     func() runtime.Object
+	Run     RunFunc
+	Mutates bool
+
 	// Handle makes its own patch, as EiriniX's extensions do. If it handles pods, Pods finds the pod of its request and
 	// makes the patch.
 	Handle HandleFunc
 	Pods   *Pods
-
-	// Mutate changes an object in place. Check reads the old and the new object, and each of them is nil if the request
-	// lacks it. Both get objects that New made.
-	New    func() runtime.Object
-	Mutate func(ctx context.Context, x *Exchange, obj runtime.Object) error
-	Check  func(ctx context.Context, x *Exchange, oldObj, newObj runtime.Object) error
 }
 
-// Exchange holds the request for a step, and collects the step's warnings and audit annotations. Its methods are safe
+// RunFunc is a step that gets objects of a Go type.
+type RunFunc func(ctx context.Context, c *Call, oldObj, newObj runtime.Object) error
+
+// HandleFunc is a step that makes its own patch. It can return a raw Response in any of the forms that users write. The
+// chain interprets all of them.
+type HandleFunc func(context.Context, admission.Request) admission.Response
+
+// performer returns the method of a run that gives the step its object and applies its result.
+func (s *Step) performer() func(r *run, i int, call *Call) error {
+	switch {
+	case s.Handle != nil:
+		return (*run).handle
+	case s.Mutates:
+		return (*run).mutate
+	}
+	return (*run).check
+}
+
+// Call holds the request for a step, and collects the step's warnings and audit annotations. Its methods are safe
 // for concurrent use. They also work on nil, for the unit tests of steps.
-type Exchange struct {
+type Call struct {
 	Request *admissionv1.AdmissionRequest // as it arrived; shared between steps, so read-only
 
 	mu       sync.Mutex
@@ -52,35 +70,35 @@ type Exchange struct {
 }
 
 // Warn adds a warning for the user's terminal.
-func (x *Exchange) Warn(message string) {
-	if x == nil {
+func (c *Call) Warn(message string) {
+	if c == nil {
 		return
 	}
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	x.warnings = append(x.warnings, message)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.warnings = append(c.warnings, message)
 }
 
 // Audit adds an annotation to the API server's audit log.
-func (x *Exchange) Audit(key, value string) {
-	if x == nil {
+func (c *Call) Audit(key, value string) {
+	if c == nil {
 		return
 	}
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if x.audit == nil {
-		x.audit = map[string]string{}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.audit == nil {
+		c.audit = map[string]string{}
 	}
-	x.audit[key] = value
+	c.audit[key] = value
 }
 
-// said returns the warnings and annotations so far, and clears them. A step that was left behind can add more, but they
+// feedback returns the warnings and annotations so far, and clears them. A step that was left behind can add more, but they
 // are ignored.
-func (x *Exchange) said() (warnings []string, audit map[string]string) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	warnings, audit = x.warnings, x.audit
-	x.warnings, x.audit = nil, nil
+func (c *Call) feedback() (warnings []string, audit map[string]string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	warnings, audit = c.warnings, c.audit
+	c.warnings, c.audit = nil, nil
 	return warnings, audit
 }
 
@@ -208,4 +226,14 @@ type stepDenial struct {
 }
 
 // panicked turns a recovered value into an error.
-func panicked(r any) error { return &panicError{value: r, stack: debug.Stack()} }
+func panicked(v any) error { return &panicError{value: v, stack: debug.Stack()} }
+
+// recovered turns a panic into an error.
+func recovered(do func() error) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = panicked(v)
+		}
+	}()
+	return do()
+}

@@ -23,7 +23,7 @@ var _ = Describe("An error of a step that is an API status", func() {
 	verdictOn := func(err error, changes ...func(*admissionv1.AdmissionRequest)) reply {
 		GinkgoHelper()
 		r, _ := serve(admit.Chain{Validating: true, Steps: []admit.Step{{
-			Name: "judge", New: newTree, Check: func(context.Context, *admit.Exchange, runtime.Object, runtime.Object) error { return err },
+			Name: "judge", New: newTree, Run: func(context.Context, *admit.Call, runtime.Object, runtime.Object) error { return err },
 		}}}, changes...)
 		return r
 	}
