@@ -21,85 +21,85 @@ import (
 
 // Request bodies are the memory that an unauthenticated caller controls. The first firstBytes of each are always read.
 // More is reserved from a budget that all calls share, until the answer is ready to be sent. If the budget is used up,
-// calls whose bodies arrive slower than an API server sends are ended. A client that only holds on to room thus loses
-// it to the first call that needs it.
+// calls whose bodies arrive slower than an API server sends are ended. A client that only holds on to memory thus
+// loses it to the first call that needs it.
 const (
 	firstBytes    = 64 << 10               // holds most reviews whole
 	bodiesAtOnce  = 8                      // of the largest size allowed, or more if they are smaller
-	bodiesWaiting = 64                     // bodies that wait for room
+	bodiesWaiting = 64                     // bodies that wait for memory
 	slowGrace     = 250 * time.Millisecond // before a body can count as slow
 	slowRate      = 4 << 20                // bytes a second; a link of 100 Mbit/s carries three times that
 )
 
-// bodies is the budget for the request bodies of all calls. It is safe for concurrent use.
-type bodies struct {
+// readBudget is the budget for the request bodies of all calls. It is safe for concurrent use.
+type readBudget struct {
 	maxBytes int64
-	room     *semaphore.Weighted
+	free     *semaphore.Weighted // bytes
 	waiting  atomic.Int64
 
 	mu       sync.Mutex
-	arriving map[*body]struct{}
+	arriving map[*requestBody]struct{}
 }
 
-func newBodies(maxBytes int64) *bodies {
-	// A Content-Length beyond maxBytes is refused, so the room that a body asks for always fits into the budget.
-	return &bodies{maxBytes: maxBytes, room: semaphore.NewWeighted(bodiesAtOnce * maxBytes), arriving: map[*body]struct{}{}}
+func newReadBudget(maxBytes int64) *readBudget {
+	// A Content-Length beyond maxBytes is refused, so a body always fits into the budget.
+	return &readBudget{maxBytes: maxBytes, free: semaphore.NewWeighted(bodiesAtOnce * maxBytes), arriving: map[*requestBody]struct{}{}}
 }
 
-// body is the body of one request, while it is read and used.
-type body struct {
-	all        *bodies
+// requestBody is the body of one request, while it is read and used.
+type requestBody struct {
+	budget     *readBudget
 	request    *http.Request
 	due        deadline
 	connection *http.ResponseController
 	offline    bool // there is no connection
 	limited    io.Reader
-	scratch    *[]byte   // holds the text; nil if the text has memory of its own
-	room       int64     // bytes that are taken from all.room
-	began      time.Time // when the room was taken
-	arrived    atomic.Int64
+	buffer     *[]byte // holds the text; nil if the text has memory of its own
+	reserved   int64   // bytes of the budget
+	reservedAt time.Time
+	received   atomic.Int64
 	evicted    atomic.Bool
 }
 
-// scratches are buffers for the texts of requests, up to mostScratch bytes each. They are reused because no step wants
+// buffers are buffers for the texts of requests, up to maxBuffer bytes each. They are reused because no step wants
 // most requests.
-var scratches = sync.Pool{New: func() any { return new(make([]byte, firstBytes)) }}
+var buffers = sync.Pool{New: func() any { return new(make([]byte, firstBytes)) }}
 
-const mostScratch = 1 << 20
+const maxBuffer = 1 << 20
 
-var errEvicted = errors.New("its body arrived too slowly while others waited for room")
+var errEvicted = errors.New("its body arrived too slowly while other calls waited for memory")
 
 // Read reads from the request and counts the bytes.
-func (b *body) Read(p []byte) (int, error) {
+func (b *requestBody) Read(p []byte) (int, error) {
 	n, err := b.limited.Read(p)
-	b.arrived.Add(int64(n))
+	b.received.Add(int64(n))
 	return n, err
 }
 
 // isSlow reports whether an API server would have sent more by now.
-func (b *body) isSlow(now time.Time) bool {
-	due := (now.Sub(b.began) - slowGrace).Seconds() * slowRate
-	return float64(b.arrived.Load()) < due
+func (b *requestBody) isSlow(now time.Time) bool {
+	due := (now.Sub(b.reservedAt) - slowGrace).Seconds() * slowRate
+	return float64(b.received.Load()) < due
 }
 
 // read reads a whole body before its deadline, or returns a refusal. The text is valid until release, which the caller
 // must call. release accepts a nil body.
-func (all *bodies) read(w http.ResponseWriter, r *http.Request, due deadline) (text []byte, b *body, err error) {
+func (m *readBudget) read(w http.ResponseWriter, r *http.Request, due deadline) (text []byte, b *requestBody, err error) {
 	size := r.ContentLength
-	if size > all.maxBytes {
-		return nil, nil, all.tooLarge()
+	if size > m.maxBytes {
+		return nil, nil, m.tooLarge()
 	}
-	b = &body{
-		all: all, request: r, due: due, connection: http.NewResponseController(w), limited: r.Body,
-		scratch: scratches.Get().(*[]byte),
+	b = &requestBody{
+		budget: m, request: r, due: due, connection: http.NewResponseController(w), limited: r.Body,
+		buffer: buffers.Get().(*[]byte),
 	}
 	if size < 0 { // net/http limits a body with a Content-Length
-		b.limited = http.MaxBytesReader(w, r.Body, all.maxBytes)
+		b.limited = http.MaxBytesReader(w, r.Body, m.maxBytes)
 	}
 	// A ResponseWriter without a connection has no deadline to set, and its body needs no waiting.
 	b.offline = b.connection.SetReadDeadline(due.time()) != nil
 	if size >= 0 && size <= firstBytes {
-		text = (*b.scratch)[:size]
+		text = (*b.buffer)[:size]
 		_, err = io.ReadFull(b, text)
 	} else {
 		text, err = b.readMore(size)
@@ -111,7 +111,7 @@ func (all *bodies) read(w http.ResponseWriter, r *http.Request, due deadline) (t
 		if b.evicted.Load() {
 			err = errEvicted
 		}
-		return nil, b, all.refuse(w, err)
+		return nil, b, m.refuse(w, err)
 	}
 	if !b.offline {
 		_ = b.connection.SetReadDeadline(time.Time{}) // the next request sets its own
@@ -123,9 +123,9 @@ func (all *bodies) read(w http.ResponseWriter, r *http.Request, due deadline) (t
 }
 
 // readMore reads a body that is larger than firstBytes, or of unknown size, which is -1. The Content-Length is only the
-// caller's claim, so room is taken after the first firstBytes have arrived.
-func (b *body) readMore(size int64) ([]byte, error) {
-	first := (*b.scratch)[:firstBytes]
+// caller's claim, so memory is reserved after the first firstBytes have arrived.
+func (b *requestBody) readMore(size int64) ([]byte, error) {
+	first := (*b.buffer)[:firstBytes]
 	n, err := io.ReadFull(b, first)
 	if size < 0 && (errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)) {
 		return first[:n], nil
@@ -133,14 +133,14 @@ func (b *body) readMore(size int64) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	room := size
+	most := size
 	if size < 0 {
-		room = b.all.maxBytes + b.all.maxBytes/2 // the room that readUnknown needs
+		most = b.budget.maxBytes + b.budget.maxBytes/2 // see readUnknown
 	}
-	if err := b.reserve(room); err != nil {
+	if err := b.reserve(most); err != nil {
 		return nil, err
 	}
-	defer b.settled()
+	defer b.arrived()
 	if size < 0 {
 		return b.readUnknown(first)
 	}
@@ -152,19 +152,19 @@ func (b *body) readMore(size int64) ([]byte, error) {
 // readUnknown reads the rest of a body without a Content-Length. No API server sends one, but a proxy in between can.
 // The buffer doubles each time. While it moves, its two copies count as one and a half times the size of the largest
 // body.
-func (b *body) readUnknown(first []byte) ([]byte, error) {
+func (b *requestBody) readUnknown(first []byte) ([]byte, error) {
 	whole := bytes.Clone(first)
-	b.leaveScratch()
+	b.releaseBuffer()
 	for {
 		if len(whole) == cap(whole) {
-			larger := make([]byte, len(whole), max(min(2*len(whole), int(b.all.maxBytes)), len(whole)+1))
+			larger := make([]byte, len(whole), max(min(2*len(whole), int(b.budget.maxBytes)), len(whole)+1))
 			copy(larger, whole)
 			whole = larger
 		}
 		n, err := b.Read(whole[len(whole):cap(whole)])
 		whole = whole[:len(whole)+n]
 		if errors.Is(err, io.EOF) {
-			b.giveBack(b.room - int64(cap(whole)))
+			b.unreserve(b.reserved - int64(cap(whole)))
 			return whole, nil
 		}
 		if err != nil {
@@ -174,23 +174,23 @@ func (b *body) readUnknown(first []byte) ([]byte, error) {
 }
 
 // grow returns a buffer of size bytes, which begins with the firstBytes that were read already.
-func (b *body) grow(size int) []byte {
-	if size <= cap(*b.scratch) {
-		return (*b.scratch)[:size]
+func (b *requestBody) grow(size int) []byte {
+	if size <= cap(*b.buffer) {
+		return (*b.buffer)[:size]
 	}
 	whole := make([]byte, size)
-	copy(whole, (*b.scratch)[:firstBytes])
-	if size <= mostScratch {
-		*b.scratch = whole // scratches grow with the largest bodies that arrive
+	copy(whole, (*b.buffer)[:firstBytes])
+	if size <= maxBuffer {
+		*b.buffer = whole // buffers grow with the largest bodies that arrive
 	} else {
-		b.leaveScratch()
+		b.releaseBuffer()
 	}
 	return whole
 }
 
 // end checks that nothing follows the body. If the body has a Content-Length, all of it has then been read from the
 // connection.
-func (b *body) end() error {
+func (b *requestBody) end() error {
 	var one [1]byte
 	if n, err := b.limited.Read(one[:]); n > 0 || err != nil && !errors.Is(err, io.EOF) {
 		return err
@@ -198,31 +198,31 @@ func (b *body) end() error {
 	return nil
 }
 
-// reserve takes room from the budget, and waits until it is free. The body then counts as arriving.
-func (b *body) reserve(room int64) error {
-	if !b.all.room.TryAcquire(room) {
-		if err := b.wait(room); err != nil {
+// reserve reserves memory, and waits until it is free. The body then counts as arriving.
+func (b *requestBody) reserve(size int64) error {
+	if !b.budget.free.TryAcquire(size) {
+		if err := b.wait(size); err != nil {
 			return err
 		}
 	}
-	b.room, b.began = room, time.Now()
-	b.all.mu.Lock()
-	defer b.all.mu.Unlock()
-	b.all.arriving[b] = struct{}{}
+	b.reserved, b.reservedAt = size, time.Now()
+	b.budget.mu.Lock()
+	defer b.budget.mu.Unlock()
+	b.budget.arriving[b] = struct{}{}
 	return nil
 }
 
-func (b *body) wait(room int64) error {
-	defer b.all.waiting.Add(-1)
-	if b.all.waiting.Add(1) > bodiesWaiting {
+func (b *requestBody) wait(size int64) error {
+	defer b.budget.waiting.Add(-1)
+	if b.budget.waiting.Add(1) > bodiesWaiting {
 		return errTooBusy
 	}
 	ctx, cancel := b.due.context(b.request)
 	defer cancel()
 	for ctx.Err() == nil {
-		b.all.evictSlow()
+		b.budget.evictSlow()
 		turn, cancel := context.WithTimeout(ctx, slowGrace/2) // by then, others can have become slow
-		err := b.all.room.Acquire(turn, room)
+		err := b.budget.free.Acquire(turn, size)
 		cancel()
 		if err == nil {
 			return nil
@@ -231,68 +231,68 @@ func (b *body) wait(room int64) error {
 	return context.Cause(ctx)
 }
 
-// evictSlow ends the calls whose bodies arrive slowly. Those calls release their room themselves.
-func (all *bodies) evictSlow() {
+// evictSlow ends the calls whose bodies arrive slowly. Those calls release their memory themselves.
+func (m *readBudget) evictSlow() {
 	now := time.Now()
-	all.mu.Lock()
-	defer all.mu.Unlock()
-	for b := range all.arriving {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for b := range m.arriving {
 		if b.isSlow(now) && !b.evicted.Swap(true) {
 			_ = b.connection.SetReadDeadline(time.Unix(1, 0)) // its Read fails now
 		}
 	}
 }
 
-// settled removes a body from those that are arriving. Its room remains taken.
-func (b *body) settled() {
-	b.all.mu.Lock()
-	defer b.all.mu.Unlock()
-	delete(b.all.arriving, b)
+// arrived removes a body from those that are arriving. Its memory stays reserved.
+func (b *requestBody) arrived() {
+	b.budget.mu.Lock()
+	defer b.budget.mu.Unlock()
+	delete(b.budget.arriving, b)
 }
 
-// release releases the body's room and buffer. The text must not be used afterwards.
-func (b *body) release() {
+// release releases the body's memory and buffer. The text must not be used afterwards.
+func (b *requestBody) release() {
 	if b == nil {
 		return
 	}
-	b.giveBack(b.room)
-	b.leaveScratch()
+	b.unreserve(b.reserved)
+	b.releaseBuffer()
 }
 
-// giveBack releases some of the room that was taken.
-func (b *body) giveBack(room int64) {
-	if room > 0 {
-		b.all.room.Release(room)
-		b.room -= room
+// unreserve releases some of the memory that was reserved.
+func (b *requestBody) unreserve(size int64) {
+	if size > 0 {
+		b.budget.free.Release(size)
+		b.reserved -= size
 	}
 }
 
-// keep makes an envelope valid beyond the body's release, because steps can keep the objects that they get.
-func (b *body) keep(question *envelope) {
-	if b.scratch == nil {
+// copyObjects makes a review valid beyond the body's release, because steps can keep the objects that they get.
+func (b *requestBody) copyObjects(rev *review) {
+	if b.buffer == nil {
 		return // the text has memory of its own
 	}
-	for _, raw := range []*[]byte{&question.request.Object.Raw, &question.request.OldObject.Raw, &question.request.Options.Raw} {
+	for _, raw := range []*[]byte{&rev.request.Object.Raw, &rev.request.OldObject.Raw, &rev.request.Options.Raw} {
 		*raw = bytes.Clone(*raw)
 	}
-	b.leaveScratch()
+	b.releaseBuffer()
 }
 
-func (b *body) leaveScratch() {
-	if b.scratch != nil {
-		scratches.Put(b.scratch)
-		b.scratch = nil
+func (b *requestBody) releaseBuffer() {
+	if b.buffer != nil {
+		buffers.Put(b.buffer)
+		b.buffer = nil
 	}
 }
 
-func (all *bodies) tooLarge() error {
-	return refuse(http.StatusRequestEntityTooLarge, "the request is larger than %d bytes (ManagerOptions.MaxRequestBytes)", all.maxBytes)
+func (m *readBudget) tooLarge() error {
+	return refuse(http.StatusRequestEntityTooLarge, "the request is larger than %d bytes (ManagerOptions.MaxRequestBytes)", m.maxBytes)
 }
 
 // refuse returns the refusal for a body that could not be read.
-func (all *bodies) refuse(w http.ResponseWriter, err error) error {
+func (m *readBudget) refuse(w http.ResponseWriter, err error) error {
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		return all.tooLarge()
+		return m.tooLarge()
 	}
 	switch {
 	case errors.Is(err, errEvicted):
@@ -320,7 +320,7 @@ func isTimedOut(err error) bool {
 var errTooBusy = errors.New("too many admission requests at once")
 
 // limiter bounds how many calls run and how many wait for a slot. A flood of large objects then costs time, which the
-// API server bounds, and not memory. It is safe for concurrent use. A nil limiter sets no limit.
+// API server bounds, and not memory. It is safe for concurrent use.
 type limiter struct {
 	working chan struct{} // holds one element for each running call; waiting calls are served in turn
 	waiting atomic.Int64
@@ -335,9 +335,6 @@ func newLimiter(working, waiting int) *limiter {
 // acquire waits for a slot, which release frees. It fails at once with errTooBusy if too many calls wait already. It
 // fails with the context's cause if the context ends first.
 func (l *limiter) acquire(ctx context.Context) error {
-	if l == nil {
-		return nil
-	}
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
@@ -364,37 +361,29 @@ func (l *limiter) acquire(ctx context.Context) error {
 }
 
 // release frees the slot that acquire took.
-func (l *limiter) release() {
-	if l != nil {
-		<-l.working
-	}
-}
+func (l *limiter) release() { <-l.working }
 
-// An object is counted twice, because steps change a copy. The budget has room for one object of the largest size, or
-// for many smaller ones. An object that takes no more than decode.Free needs no room at all.
+// An object is counted twice, because steps change a copy. The budget is enough for one object of the largest
+// size, or for many smaller ones. An object that takes no more than decode.Free is not counted.
 const copies = 2
 
-// objectBudget bounds the memory of the decoded objects of all calls together. Old objects have a budget of their own. A
-// call that holds one object and waits for the other therefore never waits for a call that does the reverse.
+// objectBudget bounds the memory of the decoded objects of all calls together. Old objects have a budget of their own.
+// A call that holds one object and waits for the other therefore never waits for a call that does the reverse.
 type objectBudget struct{ objects, oldObjects *semaphore.Weighted }
 
 func newObjectBudget() *objectBudget {
 	return &objectBudget{semaphore.NewWeighted(copies * decode.Most), semaphore.NewWeighted(copies * decode.Most)}
 }
 
-// memory is the share of one object of a call in the budget. It belongs to the goroutine that runs the steps. A nil
-// memory takes nothing from the budget.
+// memory is the share of one object of a call in the budget. It belongs to the goroutine that runs the steps.
 type memory struct {
 	budget *semaphore.Weighted
-	ctx    context.Context // of the call: it bounds the wait for memory
+	ctx    context.Context // of the call: it bounds the wait
 	taken  int64
 }
 
 // decode reads an object into a Go type. It first releases the memory of the object that was read before.
 func (m *memory) decode(raw []byte, into any) error {
-	if m == nil {
-		return decode.Into(raw, into)
-	}
 	m.release()
 	made, err := decode.Within(raw, into, func(most int64) error {
 		if err := m.budget.Acquire(m.ctx, copies*most); err != nil {
@@ -415,7 +404,7 @@ func (m *memory) decode(raw []byte, into any) error {
 }
 
 func (m *memory) release() {
-	if m != nil && m.taken > 0 {
+	if m.taken > 0 {
 		m.budget.Release(m.taken)
 		m.taken = 0
 	}

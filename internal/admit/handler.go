@@ -48,7 +48,7 @@ type Handler struct {
 
 	limits  sync.Once
 	slots   *limiter
-	bodies  *bodies
+	bodies  *readBudget
 	objects *objectBudget
 }
 
@@ -96,51 +96,51 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if c.Close {
 		w.Header().Set("Connection", "close")
 	}
-	answer := h.decide(w, r, c, arrived)
+	resp := h.decide(w, r, c, arrived)
 	h.closeWhenDraining(w) // draining may have begun meanwhile
-	answer.write(w)
+	resp.write(w)
 }
 
 // decide reads the request and builds the answer. When it returns, the call's slot and its memory have been released,
 // so a client that does not read its answer delays no other call.
-func (h *Handler) decide(w http.ResponseWriter, r *http.Request, c *chain, arrived time.Time) reply {
+func (h *Handler) decide(w http.ResponseWriter, r *http.Request, c *chain, arrived time.Time) response {
 	h.Metrics.arrived()
 	defer h.Metrics.answered()
 	h.limits.Do(func() {
 		h.slots = newLimiter(callsAtWork, callsWaiting)
-		h.bodies = newBodies(h.MaxBytes)
+		h.bodies = newReadBudget(h.MaxBytes)
 		h.objects = newObjectBudget()
 	})
 	due := deadline{arrived, requestTimeout(r)}
-	question, body, err := h.read(w, r, due)
+	rev, body, err := h.read(w, r, due)
 	defer body.release()
 	if err != nil {
 		return h.refuse(w, r, c, err)
 	}
-	wants, some := c.selectSteps(&question.request)
+	wants, some := c.selectSteps(&rev.request)
 	if !some {
-		answer := h.respond(c, question, outcome{response: &admissionv1.AdmissionResponse{Allowed: true}}, arrived)
-		question.recycle()
-		answer.offline = body.offline
-		return answer
+		resp := h.respond(c, rev, outcome{response: &admissionv1.AdmissionResponse{Allowed: true}}, arrived)
+		rev.recycle()
+		resp.offline = body.offline
+		return resp
 	}
-	question.parseUser()
-	body.keep(question)
+	rev.parseUser()
+	body.copyObjects(rev)
 	ctx, cancel := due.context(r)
 	defer cancel()
 	if err := h.slots.acquire(ctx); err != nil {
 		return h.refuse(w, r, c, busy(err))
 	}
 	defer h.slots.release()
-	log := c.logger(h.Log, &question.request)
-	o := newRun(logf.IntoContext(ctx, log), log, c, &question.request, wants, h.objects).wait()
-	answer := h.respond(c, question, o, arrived)
-	answer.offline = body.offline
-	return answer
+	log := c.logger(h.Log, &rev.request)
+	o := newRun(logf.IntoContext(ctx, log), log, c, &rev.request, wants, h.objects).wait()
+	resp := h.respond(c, rev, o, arrived)
+	resp.offline = body.offline
+	return resp
 }
 
 // refuse answers a request that is not an AdmissionReview, or that gets no slot.
-func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, c *chain, err error) reply {
+func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, c *chain, err error) response {
 	status := http.StatusBadRequest
 	if refused, ok := errors.AsType[*refusal](err); ok {
 		status = refused.status
@@ -151,12 +151,12 @@ func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, c *chain, err e
 	}
 	h.Metrics.refusedWith(status)
 	h.Log.Info("refused a request", "status", status, "reason", err.Error(), "from", r.RemoteAddr, "webhook", c.webhook)
-	return textReply(status, fmt.Sprintf("extension %q: %v", c.name, err))
+	return textResponse(status, fmt.Sprintf("extension %q: %v", c.name, err))
 }
 
-// read reads and parses the request. The caller must release the body when the envelope is no longer used, even after
+// read reads and parses the request. The caller must release the body when the review is no longer used, even after
 // an error.
-func (h *Handler) read(w http.ResponseWriter, r *http.Request, due deadline) (question *envelope, b *body, err error) {
+func (h *Handler) read(w http.ResponseWriter, r *http.Request, due deadline) (rev *review, b *requestBody, err error) {
 	if err := checkHeader(w, r); err != nil {
 		return nil, nil, err
 	}
@@ -164,10 +164,10 @@ func (h *Handler) read(w http.ResponseWriter, r *http.Request, due deadline) (qu
 	if err != nil {
 		return nil, b, err
 	}
-	if question, err = parseEnvelope(text); err == nil {
+	if rev, err = parseReview(text); err == nil {
 		h.Metrics.received(len(text))
 	}
-	return question, b, err
+	return rev, b, err
 }
 
 // busy maps "no slot" to an HTTP error: 503 if a retry may succeed, 500 if the deadline has passed.
@@ -179,35 +179,34 @@ func busy(err error) error {
 }
 
 // respond builds the answer from an outcome.
-func (h *Handler) respond(c *chain, question *envelope, o outcome, arrived time.Time) reply {
+func (h *Handler) respond(c *chain, rev *review, o outcome, arrived time.Time) response {
 	if o.err != nil {
-		return h.fail(c, question, o.err, arrived)
+		return h.fail(c, rev, o.err, arrived)
 	}
-	resp := o.response
-	answer, err := encodeAnswer(question, resp)
+	resp, err := encodeResponse(rev, o.response)
 	if err != nil {
-		return h.fail(c, question, &stepError{step: c.name, err: fmt.Errorf("its answer cannot be encoded: %w", err)}, arrived)
+		return h.fail(c, rev, &stepError{step: c.name, err: fmt.Errorf("its answer cannot be encoded: %w", err)}, arrived)
 	}
 	took := time.Since(arrived)
-	c.metrics.answered(took, o.operations, len(resp.Patch))
-	if !resp.Allowed {
-		c.blaming(c.logger(h.Log, &question.request), o.deniedBy).Info("denied", "user", brief(question.request.UserInfo.Username),
-			"code", resp.Result.Code, "reason", resp.Result.Message, "took", took.String())
+	c.metrics.answered(took, o.operations, len(o.response.Patch))
+	if !o.response.Allowed {
+		c.blaming(c.logger(h.Log, &rev.request), o.deniedBy).Info("denied", "user", brief(rev.request.UserInfo.Username),
+			"code", o.response.Result.Code, "reason", o.response.Result.Message, "took", took.String())
 	} else if h.Log.V(1).Enabled() {
-		c.logger(h.Log, &question.request).V(1).Info("allowed", "patchBytes", len(resp.Patch), "took", took.String())
+		c.logger(h.Log, &rev.request).V(1).Info("allowed", "patchBytes", len(o.response.Patch), "took", took.String())
 	}
-	return answer
+	return resp
 }
 
-func (h *Handler) fail(c *chain, question *envelope, err error, arrived time.Time) reply {
+func (h *Handler) fail(c *chain, rev *review, err error, arrived time.Time) response {
 	took := time.Since(arrived)
 	c.metrics.answered(took, 0, 0)
-	c.logFailure(c.logger(h.Log, &question.request), err, "extension failed; failurePolicy decides",
-		"user", brief(question.request.UserInfo.Username), "took", took.String())
+	c.logFailure(c.logger(h.Log, &rev.request), err, "extension failed; failurePolicy decides",
+		"user", brief(rev.request.UserInfo.Username), "took", took.String())
 	if errors.Is(err, decode.ErrTooLarge) {
-		return statusReply(http.StatusRequestEntityTooLarge, metav1.StatusReasonRequestEntityTooLarge, err.Error())
+		return statusResponse(http.StatusRequestEntityTooLarge, metav1.StatusReasonRequestEntityTooLarge, err.Error())
 	}
-	return textReply(http.StatusInternalServerError, err.Error())
+	return textResponse(http.StatusInternalServerError, err.Error())
 }
 
 // closeWhenDraining closes the connection after the answer while the program drains, so that the next call goes to
@@ -232,7 +231,7 @@ func (h *Handler) unknown(w http.ResponseWriter, r *http.Request) {
 			}
 		}
 		h.Metrics.refusedWith(http.StatusNotFound)
-		textReply(http.StatusNotFound, fmt.Sprintf("nothing is served on %s", printable(r.URL.Path))).write(w)
+		textResponse(http.StatusNotFound, fmt.Sprintf("nothing is served on %s", printable(r.URL.Path))).write(w)
 		return
 	}
 	h.Log.Info("asked for an extension that this replica does not have; told the API server to try another", "path", printable(r.URL.Path), "from", r.RemoteAddr)
@@ -241,7 +240,7 @@ func (h *Handler) unknown(w http.ResponseWriter, r *http.Request) {
 	// makes it choose a new endpoint.
 	w.Header().Set("Retry-After", "0")
 	w.Header().Set("Connection", "close")
-	textReply(http.StatusServiceUnavailable, fmt.Sprintf("no extension is served on %s; another version of the webhook may have it", printable(r.URL.Path))).write(w)
+	textResponse(http.StatusServiceUnavailable, fmt.Sprintf("no extension is served on %s; another version of the webhook may have it", printable(r.URL.Path))).write(w)
 }
 
 // refusal is the error for a request that no step sees. It holds the reason and the HTTP status of the answer, which is

@@ -163,15 +163,6 @@ func TestLimiterNeverLetsMoreWorkThanItSays(t *testing.T) {
 	})
 }
 
-func TestLimiterOfNilHasNoLimit(t *testing.T) {
-	g := NewWithT(t)
-	var l *limiter
-	for range 100 {
-		g.Expect(l.acquire(t.Context())).To(Succeed())
-	}
-	l.release()
-}
-
 func BenchmarkLimiter(b *testing.B) {
 	l := newLimiter(8, 8)
 	b.ReportAllocs()

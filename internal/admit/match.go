@@ -192,7 +192,7 @@ func (m *Matcher) hasSameObjects(other *Matcher) bool {
 }
 
 // matchesObjects reports whether one of the two objects has the labels that the objectSelector requires. Both must be
-// JSON that parseEnvelope or a decoder has accepted.
+// JSON that parseReview or a decoder has accepted.
 func (m *Matcher) matchesObjects(object, oldObject []byte) bool {
 	return !m.hasObjects() || m.selects(object) || m.selects(oldObject)
 }

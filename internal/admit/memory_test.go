@@ -70,19 +70,19 @@ func TestMemoryIsSharedByTheObjectsThatAreLarge(t *testing.T) {
 func TestBodiesOfUnknownLengthTakeNoMoreMemoryThanIsCounted(t *testing.T) {
 	g := NewWithT(t)
 	const most = 1 << 20
-	all := newBodies(most)
+	all := newReadBudget(most)
 	for _, size := range []int{firstBytes + 1, most / 2, most - 1, most} {
 		text, b := readUnknownBody(t, all, size)
 		g.Expect(text).To(HaveLen(size))
 		g.Expect(cap(text)).To(BeNumerically("<=", most+1))
-		g.Expect(b.room).To(BeNumerically(">=", cap(text)))
+		g.Expect(b.reserved).To(BeNumerically(">=", cap(text)))
 		b.release()
-		g.Expect(all.room.TryAcquire(bodiesAtOnce * most)).To(BeTrue())
-		all.room.Release(bodiesAtOnce * most)
+		g.Expect(all.free.TryAcquire(bodiesAtOnce * most)).To(BeTrue())
+		all.free.Release(bodiesAtOnce * most)
 	}
 }
 
-func readUnknownBody(t *testing.T, all *bodies, size int) ([]byte, *body) {
+func readUnknownBody(t *testing.T, all *readBudget, size int) ([]byte, *requestBody) {
 	t.Helper()
 	r := httptest.NewRequest(http.MethodPost, "/", io.MultiReader(strings.NewReader(strings.Repeat(" ", size))))
 	text, b, err := all.read(httptest.NewRecorder(), r, deadline{time.Now(), time.Minute})

@@ -138,53 +138,53 @@ func (r *run) applyPatch(onPod *podRun, resp admission.Response) error {
 	return fmt.Errorf("it returned a patch for %s, which carries no object to change", r.request.Operation)
 }
 
-// answer is the AdmissionReview that is sent back, in the version of the request.
-type answer struct {
+// responseReview is the AdmissionReview that is sent back, in the version of the request.
+type responseReview struct {
 	metav1.TypeMeta `json:",inline"`
 	Response        *admissionv1.AdmissionResponse `json:"response"`
 }
 
-// answerGrace is how long a client can take to read a short answer. A long answer gets more time in addition, according
+// readGrace is how long a client can take to read a short answer. A long answer gets more time in addition, according
 // to slowRate. An API server reads at once.
-const answerGrace = 4 * time.Second
+const readGrace = 4 * time.Second
 
-// shortAnswer is the size up to which net/http buffers an answer until the handler has returned, and then sends it as
+// shortResponse is the size up to which net/http buffers an answer until the handler has returned, and then sends it as
 // one piece. Such an answer delays only its own connection, and the number of connections is bounded.
-const shortAnswer = 2 << 10
+const shortResponse = 2 << 10
 
-// A reply is an answer that is ready to be sent. It references nothing of the call.
-type reply struct {
+// response is an answer that is ready to be sent. It references nothing of the call.
+type response struct {
 	status  int
 	kind    []string // Content-Type
 	text    []byte
 	offline bool // there is no connection to set a deadline for
 }
 
-func encodeAnswer(question *envelope, resp *admissionv1.AdmissionResponse) (reply, error) {
-	resp.UID = question.request.UID
-	if text, plain := plainAnswer(question, resp); plain {
-		return reply{status: http.StatusOK, kind: jsonHeader, text: text}, nil
+func encodeResponse(rev *review, resp *admissionv1.AdmissionResponse) (response, error) {
+	resp.UID = rev.request.UID
+	if text, plain := plainResponse(rev, resp); plain {
+		return response{status: http.StatusOK, kind: jsonHeader, text: text}, nil
 	}
-	text, err := json.Marshal(answer{TypeMeta: question.typeMeta, Response: resp})
-	return reply{status: http.StatusOK, kind: jsonHeader, text: text}, err
+	text, err := json.Marshal(responseReview{TypeMeta: rev.typeMeta, Response: resp})
+	return response{status: http.StatusOK, kind: jsonHeader, text: text}, err
 }
 
-// textReply returns an answer that is not an AdmissionReview.
-func textReply(status int, message string) reply {
-	return reply{status: status, kind: textHeader, text: []byte(message + "\n")}
+// textResponse returns an answer that is not an AdmissionReview.
+func textResponse(status int, message string) response {
+	return response{status: status, kind: textHeader, text: []byte(message + "\n")}
 }
 
-// statusReply returns an answer in the form of a Status. An API server reads a message from plain text only if the code
-// is 500 or more.
-func statusReply(status int, reason metav1.StatusReason, message string) reply {
+// statusResponse returns an answer in the form of a Status. An API server reads a message from plain text only if the
+// code is 500 or more.
+func statusResponse(status int, reason metav1.StatusReason, message string) response {
 	text, err := json.Marshal(metav1.Status{
 		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"},
 		Status:   metav1.StatusFailure, Code: int32(status), Reason: reason, Message: message,
 	})
 	if err != nil {
-		return textReply(status, message)
+		return textResponse(status, message)
 	}
-	return reply{status: status, kind: jsonHeader, text: text}
+	return response{status: status, kind: jsonHeader, text: text}
 }
 
 var (
@@ -194,36 +194,36 @@ var (
 
 // write sends the answer. It bounds the time that a client can take to read a long answer, because a server has no
 // bound of its own.
-func (a reply) write(w http.ResponseWriter) {
+func (r response) write(w http.ResponseWriter) {
 	header := w.Header()
-	header["Content-Type"] = a.kind
-	if a.status != http.StatusOK {
+	header["Content-Type"] = r.kind
+	if r.status != http.StatusOK {
 		header.Set("X-Content-Type-Options", "nosniff")
 	}
-	header.Set("Content-Length", strconv.Itoa(len(a.text)))
+	header.Set("Content-Length", strconv.Itoa(len(r.text)))
 	connection := http.NewResponseController(w)
-	bounded := !a.offline && len(a.text) > shortAnswer && connection.SetWriteDeadline(time.Now().Add(a.patience())) == nil
-	w.WriteHeader(a.status)
-	_, err := w.Write(a.text)
+	bounded := !r.offline && len(r.text) > shortResponse && connection.SetWriteDeadline(time.Now().Add(r.readTimeout())) == nil
+	w.WriteHeader(r.status)
+	_, err := w.Write(r.text)
 	if bounded && err == nil && connection.Flush() == nil {
 		_ = connection.SetWriteDeadline(time.Time{}) // other handlers answer on the same connection
 	}
 }
 
-// patience returns how long the client can take to read the answer.
-func (a reply) patience() time.Duration {
-	return answerGrace + time.Duration(len(a.text))*time.Second/slowRate
+// readTimeout returns how long the client can take to read the answer.
+func (r response) readTimeout() time.Duration {
+	return readGrace + time.Duration(len(r.text))*time.Second/slowRate
 }
 
-// plainAnswer returns the JSON that json.Marshal would write, for an answer that allows and has no warnings or
+// plainResponse returns the JSON that json.Marshal would write, for an answer that allows and has no warnings or
 // annotations. Most answers are like that. It returns false for all others.
-func plainAnswer(question *envelope, resp *admissionv1.AdmissionResponse) ([]byte, bool) {
+func plainResponse(rev *review, resp *admissionv1.AdmissionResponse) ([]byte, bool) {
 	if !resp.Allowed || resp.Result != nil || len(resp.AuditAnnotations)+len(resp.Warnings) > 0 || !plainWord(string(resp.UID)) {
 		return nil, false
 	}
 	body := make([]byte, 0, 192+base64.StdEncoding.EncodedLen(len(resp.Patch)))
 	body = append(body, `{"kind":"AdmissionReview","apiVersion":"`...)
-	body = append(body, question.typeMeta.APIVersion...) // one of two versions
+	body = append(body, rev.typeMeta.APIVersion...) // one of two versions
 	body = append(body, `","response":{"uid":"`...)
 	body = append(body, resp.UID...)
 	body = append(body, `","allowed":true`...)

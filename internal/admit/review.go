@@ -26,15 +26,15 @@ const (
 	longestUID = 253
 )
 
-// review is an AdmissionReview of either version. v1 and v1beta1 requests have the same members, and the answers do not
+// decodedReview is an AdmissionReview of either version. v1 and v1beta1 requests have the same members, and the answers do not
 // differ in the fields that are sent.
-type review struct {
+type decodedReview struct {
 	metav1.TypeMeta `json:",inline"`
-	Request         *request `json:"request,omitempty"`
+	Request         *decodedRequest `json:"request,omitempty"`
 }
 
-// request is an AdmissionRequest whose objects are parts of the text that it was read from, because they can be large.
-type request struct {
+// decodedRequest is an AdmissionRequest whose objects are parts of the text that it was read from, because they can be large.
+type decodedRequest struct {
 	admissionv1.AdmissionRequest `json:",inline"`
 
 	Object    part `json:"object,omitempty"`
@@ -53,8 +53,8 @@ func (p *part) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-func parseReview(body []byte) (*review, error) {
-	rev := &review{}
+func decodeReview(body []byte) (*decodedReview, error) {
+	rev := &decodedReview{}
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(body, rev); err != nil {
 		return nil, refuse(http.StatusBadRequest, "the body is not an AdmissionReview: %v", err)
 	}
@@ -88,8 +88,8 @@ func orNothing(kind string) string {
 	return kind
 }
 
-// envelope is an AdmissionReview, parsed as far as is needed before any object is decoded.
-type envelope struct {
+// review is an AdmissionReview, parsed as far as is needed before any object is decoded.
+type review struct {
 	typeMeta metav1.TypeMeta
 	// request holds the objects as text of the body: Object.Raw, OldObject.Raw and Options.Raw are parts of it, with a
 	// capacity that makes an append copy. They are well-formed JSON, or nil for null and for a missing object.
@@ -97,64 +97,64 @@ type envelope struct {
 	// user is the text of request.UserInfo. parseUser parses it, because only steps need the user.
 	user []byte
 
-	parser *envelopeParser // holds the memory of this envelope; nil if the decoder made it
+	parser *reviewParser // holds the memory of this review; nil if the decoder made it
 }
 
 // parsers are reused for the requests that no step wants.
-var parsers = sync.Pool{New: func() any { return new(envelopeParser) }}
+var parsers = sync.Pool{New: func() any { return new(reviewParser) }}
 
-// recycle returns the memory to parsers. The envelope and the request must not be used afterwards.
-func (e *envelope) recycle() {
-	if p := e.parser; p != nil {
-		*p = envelopeParser{}
+// recycle returns the memory to parsers. The review and the request must not be used afterwards.
+func (r *review) recycle() {
+	if p := r.parser; p != nil {
+		*p = reviewParser{}
 		parsers.Put(p)
 	}
 }
 
 // parseUser parses the user, which steps need but the matching of requests does not. Call it before the body is
 // released.
-func (e *envelope) parseUser() {
-	if e.user != nil {
-		p := &envelopeParser{cursor: cursor{text: e.user}}
-		p.userInfo(&e.request.UserInfo)
-		e.user = nil
+func (r *review) parseUser() {
+	if r.user != nil {
+		p := &reviewParser{cursor: cursor{text: r.user}}
+		p.userInfo(&r.request.UserInfo)
+		r.user = nil
 	}
 }
 
-// parseEnvelope parses the body to the same values and the same refusals as parseReview. In addition, it refuses a body
-// that exceeds mostBeside. It reads the text once and copies no object. Text that is not plain is left to parseReview.
-func parseEnvelope(body []byte) (*envelope, error) {
-	if env := cutEnvelope(body); env != nil {
-		return env, nil
+// parseReview parses the body to the same values and the same refusals as decodeReview. In addition, it refuses a body
+// that exceeds mostBeside. It reads the text once and copies no object. Text that is not plain is left to decodeReview.
+func parseReview(body []byte) (*review, error) {
+	if rev := scanReview(body); rev != nil {
+		return rev, nil
 	}
 	if n := besideObjects(body); n > mostBeside {
 		return nil, refuse(http.StatusRequestEntityTooLarge, "the AdmissionReview has %d bytes beside its objects; send at most %d", n, mostBeside)
 	}
-	rev, err := parseReview(body)
+	rev, err := decodeReview(body)
 	if err != nil {
 		return nil, err
 	}
-	return &envelope{typeMeta: rev.TypeMeta, request: rev.Request.AdmissionRequest}, nil
+	return &review{typeMeta: rev.TypeMeta, request: rev.Request.AdmissionRequest}, nil
 }
 
-// cutEnvelope parses the body in place. It returns nil if the body must be refused or is left to the decoder.
-func cutEnvelope(body []byte) *envelope {
-	p := parsers.Get().(*envelopeParser)
-	p.text, p.env.parser = body, p
+// scanReview parses the body in place. It returns nil if the body must be refused or is left to the decoder.
+func scanReview(body []byte) *review {
+	p := parsers.Get().(*reviewParser)
+	p.text, p.result.parser = body, p
 	p.review()
 	if p.peek(); p.odd || p.at != len(body) {
 		return nil
 	}
-	req := &p.env.request
+	req := &p.result.request
 	switch {
-	case p.env.typeMeta.Kind != reviewKind,
-		p.env.typeMeta.APIVersion != reviewGroup+"/v1" && p.env.typeMeta.APIVersion != reviewGroup+"/v1beta1",
+	case p.result.typeMeta.Kind != reviewKind,
+		p.result.typeMeta.APIVersion != reviewGroup+"/v1" && p.result.typeMeta.APIVersion != reviewGroup+"/v1beta1",
 		req.UID == "", len(req.UID) > longestUID, p.beside > mostBeside:
 		return nil
 	}
 	switch req.Operation {
 	case admissionv1.Create, admissionv1.Update, admissionv1.Delete, admissionv1.Connect:
-		return &p.env
+		return &p.result
 	}
 	return nil
 }
@@ -189,14 +189,14 @@ func besideObjects(body []byte) (n int) {
 	return 0 // the decoder returns the error
 }
 
-// envelopeParser reads one AdmissionReview. It also holds the values that the request points to. An envelope is thus
+// reviewParser reads one AdmissionReview. It also holds the values that the request points to. A review is thus
 // one piece of memory, except its lists and the text of its strings.
-type envelopeParser struct {
+type reviewParser struct {
 	cursor
-	env             envelope
-	words           strings.Builder // the text of the envelope's strings, one after the other
+	result          review
+	words           strings.Builder // the text of the review's strings, one after the other
 	checking        bool            // strings and lists are read but not kept
-	beside          int             // bytes of the envelope's strings
+	beside          int             // bytes of the review's strings
 	requestKind     metav1.GroupVersionKind
 	requestResource metav1.GroupVersionResource
 	dryRun          bool
@@ -207,14 +207,14 @@ type envelopeParser struct {
 type members uint32
 
 // once records a member by its number, and gives up on a duplicate.
-func (p *envelopeParser) once(seen *members, member int) {
+func (p *reviewParser) once(seen *members, member int) {
 	if *seen&(1<<member) != 0 {
 		p.giveUp()
 	}
 	*seen |= 1 << member
 }
 
-func (p *envelopeParser) review() {
+func (p *reviewParser) review() {
 	var seen members
 	if p.peek() != '{' {
 		p.giveUp()
@@ -223,20 +223,20 @@ func (p *envelopeParser) review() {
 		switch string(p.name()) {
 		case "apiVersion":
 			p.once(&seen, 0)
-			p.env.typeMeta.APIVersion = p.word()
+			p.result.typeMeta.APIVersion = p.word()
 		case "kind":
 			p.once(&seen, 1)
-			p.env.typeMeta.Kind = p.word()
+			p.result.typeMeta.Kind = p.word()
 		case "request":
 			p.once(&seen, 2)
-			p.request(&p.env.request)
+			p.request(&p.result.request)
 		default:
 			p.value()
 		}
 	}
 }
 
-func (p *envelopeParser) request(req *admissionv1.AdmissionRequest) {
+func (p *reviewParser) request(req *admissionv1.AdmissionRequest) {
 	var seen members
 	for more := p.enter('{'); more; more = p.more('{') {
 		switch string(p.name()) {
@@ -283,8 +283,8 @@ func (p *envelopeParser) request(req *admissionv1.AdmissionRequest) {
 			p.checking = true
 			p.userInfo(&req.UserInfo)
 			p.checking = false
-			p.env.user = p.text[start:p.at]
-			p.beside += len(p.env.user) // long lists of empty strings count, too
+			p.result.user = p.text[start:p.at]
+			p.beside += len(p.result.user) // long lists of empty strings count, too
 		case "object":
 			p.once(&seen, 11)
 			req.Object.Raw = p.raw()
@@ -307,7 +307,7 @@ func (p *envelopeParser) request(req *admissionv1.AdmissionRequest) {
 }
 
 // groupVersion reads a GroupVersionKind or a GroupVersionResource. third is the name of the last member.
-func (p *envelopeParser) groupVersion(third string, group, version, last *string) {
+func (p *reviewParser) groupVersion(third string, group, version, last *string) {
 	var seen members
 	for more := p.enter('{'); more; more = p.more('{') {
 		switch name := p.name(); string(name) {
@@ -326,7 +326,7 @@ func (p *envelopeParser) groupVersion(third string, group, version, last *string
 	}
 }
 
-func (p *envelopeParser) userInfo(user *authenticationv1.UserInfo) {
+func (p *reviewParser) userInfo(user *authenticationv1.UserInfo) {
 	var seen members
 	for more := p.enter('{'); more; more = p.more('{') {
 		switch string(p.name()) {
@@ -348,7 +348,7 @@ func (p *envelopeParser) userInfo(user *authenticationv1.UserInfo) {
 	}
 }
 
-func (p *envelopeParser) extra() map[string]authenticationv1.ExtraValue {
+func (p *reviewParser) extra() map[string]authenticationv1.ExtraValue {
 	if p.null() {
 		return nil
 	}
@@ -369,7 +369,7 @@ func (p *envelopeParser) extra() map[string]authenticationv1.ExtraValue {
 
 // checkExtra checks the text that extra reads. If there are more members than most requests have, the search for
 // duplicates is left to the decoder.
-func (p *envelopeParser) checkExtra() {
+func (p *reviewParser) checkExtra() {
 	var space [8][]byte
 	names := space[:0]
 	for more := p.enter('{'); more; more = p.more('{') {
@@ -383,7 +383,7 @@ func (p *envelopeParser) checkExtra() {
 	}
 }
 
-func (p *envelopeParser) list() []string {
+func (p *reviewParser) list() []string {
 	if p.null() {
 		return nil
 	}
@@ -400,14 +400,14 @@ func (p *envelopeParser) list() []string {
 }
 
 // raw reads the text of a RawExtension, or nil for null.
-func (p *envelopeParser) raw() []byte {
+func (p *reviewParser) raw() []byte {
 	if p.null() {
 		return nil
 	}
 	return p.value()
 }
 
-func (p *envelopeParser) boolean() bool {
+func (p *reviewParser) boolean() bool {
 	word := string(p.value())
 	if word != "true" && word != "false" {
 		p.giveUp()
@@ -416,7 +416,7 @@ func (p *envelopeParser) boolean() bool {
 }
 
 // word reads a string. null counts as empty.
-func (p *envelopeParser) word() string {
+func (p *reviewParser) word() string {
 	if p.null() {
 		return ""
 	}
@@ -428,7 +428,7 @@ func (p *envelopeParser) word() string {
 }
 
 // keep returns a string with the contents of text, which belongs to the body.
-func (p *envelopeParser) keep(text []byte) string {
+func (p *reviewParser) keep(text []byte) string {
 	switch string(text) { // the words of most reviews need no memory
 	case "":
 		return ""

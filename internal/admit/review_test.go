@@ -18,7 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-var _ = Describe("An envelope", func() {
+var _ = Describe("An review", func() {
 	review := func(changes ...string) string {
 		text := string(arrivedReview(1, 1))
 		return strings.NewReplacer(changes...).Replace(text)
@@ -26,27 +26,27 @@ var _ = Describe("An envelope", func() {
 
 	It("is cut without decoding what is in it", func() {
 		body := arrivedReview(3, 3)
-		env := cutEnvelope(body)
-		Expect(env).NotTo(BeNil())
-		Expect(env.request.UserInfo.Username).To(BeEmpty(), "who asks is for later")
-		env.parseUser()
-		Expect(env.typeMeta).To(Equal(metav1.TypeMeta{Kind: "AdmissionReview", APIVersion: "admission.k8s.io/v1"}))
-		Expect(env.request).To(Equal(*arrivedRequest(arrivedPod(3, 3))))
-		Expect(&env.request.Object.Raw[0]).To(BeIdenticalTo(&body[strings.Index(string(body), `"object":`)+len(`"object":`)]), "no copy")
-		Expect(env.request.OldObject.Raw).To(BeNil())
+		rev := scanReview(body)
+		Expect(rev).NotTo(BeNil())
+		Expect(rev.request.UserInfo.Username).To(BeEmpty(), "who asks is for later")
+		rev.parseUser()
+		Expect(rev.typeMeta).To(Equal(metav1.TypeMeta{Kind: "AdmissionReview", APIVersion: "admission.k8s.io/v1"}))
+		Expect(rev.request).To(Equal(*arrivedRequest(arrivedPod(3, 3))))
+		Expect(&rev.request.Object.Raw[0]).To(BeIdenticalTo(&body[strings.Index(string(body), `"object":`)+len(`"object":`)]), "no copy")
+		Expect(rev.request.OldObject.Raw).To(BeNil())
 	})
 
 	It("costs a handful of allocations, however large the object is", func() {
 		small, large := arrivedReview(1, 1), arrivedReview(60, 20)
-		allocations := func(body []byte) int { return int(testing.AllocsPerRun(20, func() { cutEnvelope(body) })) }
+		allocations := func(body []byte) int { return int(testing.AllocsPerRun(20, func() { scanReview(body) })) }
 		Expect(allocations(small)).To(BeNumerically("<=", 6))
 		Expect(allocations(large)).To(Equal(allocations(small)))
 	})
 
 	DescribeTable("is cut from what is plain, and what is odd is left to the decoder:",
 		func(body string, cut, accepted bool) {
-			Expect(cutEnvelope([]byte(body)) != nil).To(Equal(cut))
-			_, err := parseEnvelope([]byte(body))
+			Expect(scanReview([]byte(body)) != nil).To(Equal(cut))
+			_, err := parseReview([]byte(body))
 			Expect(err == nil).To(Equal(accepted), "%v", err)
 			sameAsDecoded(GinkgoTB(), []byte(body))
 		},
@@ -96,7 +96,7 @@ var _ = Describe("An envelope", func() {
 	It("is never cut from a part of a review", func() {
 		body := string(arrivedReview(1, 2))
 		for i := range body {
-			Expect(cutEnvelope([]byte(body[:i]))).To(BeNil(), "%d bytes", i)
+			Expect(scanReview([]byte(body[:i]))).To(BeNil(), "%d bytes", i)
 		}
 	})
 
@@ -107,7 +107,7 @@ var _ = Describe("An envelope", func() {
 			for _, c := range []byte{0, '"', '\\', '{', ']', ',', ':', '0', 'e', ' '} {
 				body[i] = c
 				if !json.Valid(body) {
-					Expect(cutEnvelope(body)).To(BeNil(), "%q at %d", c, i)
+					Expect(scanReview(body)).To(BeNil(), "%q at %d", c, i)
 				}
 			}
 			body[i] = was
@@ -123,7 +123,7 @@ var _ = Describe("An envelope", func() {
 				"apiVersion": "admission.k8s.io/" + one(random, "v1", "v1beta1"), "kind": "AdmissionReview", "request": anyRequest(random),
 			})
 			sameAsDecoded(GinkgoTB(), body)
-			if cutEnvelope(body) != nil {
+			if scanReview(body) != nil {
 				cut++
 			}
 		}
