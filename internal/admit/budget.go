@@ -43,7 +43,8 @@ type readBudget struct {
 
 func newReadBudget(maxBytes int64) *readBudget {
 	// A Content-Length beyond maxBytes is refused, so a body always fits into the budget.
-	return &readBudget{maxBytes: maxBytes, free: semaphore.NewWeighted(bodiesAtOnce * maxBytes), arriving: map[*requestBody]struct{}{}}
+	free := semaphore.NewWeighted(bodiesAtOnce * maxBytes)
+	return &readBudget{maxBytes: maxBytes, free: free, arriving: map[*requestBody]struct{}{}}
 }
 
 // requestBody is the body of one request, while it is read and used.
@@ -84,7 +85,9 @@ func (b *requestBody) isSlow(now time.Time) bool {
 
 // read reads a whole body before its deadline, or returns a refusal. The text is valid until release, which the caller
 // must call. release accepts a nil body.
-func (m *readBudget) read(w http.ResponseWriter, r *http.Request, due deadline) (text []byte, b *requestBody, err error) {
+func (m *readBudget) read(w http.ResponseWriter, r *http.Request, due deadline) (
+	text []byte, b *requestBody, err error,
+) {
 	size := r.ContentLength
 	if size > m.maxBytes {
 		return nil, nil, m.tooLarge()
@@ -286,7 +289,8 @@ func (b *requestBody) releaseBuffer() {
 }
 
 func (m *readBudget) tooLarge() error {
-	return refuse(http.StatusRequestEntityTooLarge, "the request is larger than %d bytes (ManagerOptions.MaxRequestBytes)", m.maxBytes)
+	return refuse(http.StatusRequestEntityTooLarge,
+		"the request is larger than %d bytes (ManagerOptions.MaxRequestBytes)", m.maxBytes)
 }
 
 // refuse returns the refusal for a body that could not be read.

@@ -39,7 +39,10 @@ type chain struct {
 // over.
 func newChain(path string, c Chain, metrics *Metrics, before *chain) *chain {
 	webhook := path[strings.LastIndexByte(path, '/')+1:]
-	served := &chain{Chain: c, webhook: webhook, name: webhook, zeroResponses: make([]sync.Once, len(c.Steps)), metrics: metrics.webhook(webhook)}
+	served := &chain{
+		Chain: c, webhook: webhook, name: webhook,
+		zeroResponses: make([]sync.Once, len(c.Steps)), metrics: metrics.webhook(webhook),
+	}
 	if len(c.Steps) == 1 {
 		served.name = c.Steps[0].Name
 	}
@@ -81,8 +84,8 @@ const (
 	selected                    // and it matches
 )
 
-// selectSteps returns the steps that want a request as it arrived, before anything is decoded. some reports whether there is
-// such a step. If not, no step can want the request later, because none changes the object.
+// selectSteps returns the steps that want a request as it arrived, before anything is decoded. some reports whether
+// there is such a step. If not, no step can want the request later, because none changes the object.
 func (c *chain) selectSteps(req *admissionv1.AdmissionRequest) (wants []want, some bool) {
 	wants = make([]want, len(c.Steps))
 	for i := range c.Steps {

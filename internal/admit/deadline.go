@@ -124,7 +124,8 @@ func (r *run) wait() outcome {
 	case o := <-done: // both happened at once
 		return o
 	default: // no step runs or begins any more, but the answer is due now
-		return outcome{err: &stepError{step: r.name, err: fmt.Errorf("%w; decoding the object, or writing the patch, took too long", errLate(r.ctx))}}
+		err := fmt.Errorf("%w; decoding the object, or writing the patch, took too long", errLate(r.ctx))
+		return outcome{err: &stepError{step: r.name, err: err}}
 	}
 }
 
@@ -184,7 +185,8 @@ func (r *run) attempt(i int, t task) error {
 	s := &r.Steps[i]
 	timeout := s.Timeout
 	if n := r.left[i].runs.Load(); n >= mostLeft {
-		return fmt.Errorf("%d of its runs still hang, so no other begins: let it obey its context, and restart the program to be rid of them", n)
+		return fmt.Errorf("%d of its runs still hang, so no further run begins; "+
+			"let it return when its context ends, and restart the program to end them", n)
 	}
 	shorter := false
 	if end, ok := r.ctx.Deadline(); timeout > 0 {
@@ -216,8 +218,8 @@ func (r *run) promisedAfter(step int) (sum time.Duration) {
 	return sum
 }
 
-// attemptDetached runs the task on another goroutine, and leaves that goroutine behind after the timeout. A timeout of 0
-// means the call's deadline.
+// attemptDetached runs the task on another goroutine, and leaves that goroutine behind after the timeout. A timeout of
+// 0 means the call's deadline.
 func (r *run) attemptDetached(i int, timeout time.Duration, t task) error {
 	ctx := r.ctx
 	if timeout > 0 {
@@ -261,7 +263,7 @@ func (r *run) do(i int, ctx context.Context, t *task) (err error) {
 			err = panicked(v)
 		}
 		if err != nil && ctx.Err() != nil && errors.Is(err, ctx.Err()) {
-			err = fmt.Errorf("%w (the step says: %w)", errLate(ctx), err) // the user can change the timeout
+			err = fmt.Errorf("%w (the step returned: %w)", errLate(ctx), err) // the user can change the timeout
 		}
 	}()
 	return t.run(ctx, t.call, t.oldObj, t.newObj)

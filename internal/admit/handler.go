@@ -175,7 +175,7 @@ func busy(err error) error {
 	if errors.Is(err, errTooBusy) || errors.Is(err, errEvicted) {
 		return refuse(http.StatusServiceUnavailable, "%v; try again", err)
 	}
-	return refuse(http.StatusInternalServerError, "no place became free: %v", err)
+	return refuse(http.StatusInternalServerError, "no slot became free before the deadline: %v", err)
 }
 
 // respond builds the answer from an outcome.
@@ -234,13 +234,15 @@ func (h *Handler) unknown(w http.ResponseWriter, r *http.Request) {
 		textResponse(http.StatusNotFound, fmt.Sprintf("nothing is served on %s", printable(r.URL.Path))).write(w)
 		return
 	}
-	h.Log.Info("asked for an extension that this replica does not have; told the API server to try another", "path", printable(r.URL.Path), "from", r.RemoteAddr)
+	h.Log.Info("unknown path, answered 503 so that the API server retries on another replica",
+		"path", printable(r.URL.Path), "from", r.RemoteAddr)
 	h.Metrics.refusedWith(http.StatusServiceUnavailable)
 	// Measured: the API server retries a 5xx with Retry-After up to ten times, with the same UID. A closed connection
 	// makes it choose a new endpoint.
 	w.Header().Set("Retry-After", "0")
 	w.Header().Set("Connection", "close")
-	textResponse(http.StatusServiceUnavailable, fmt.Sprintf("no extension is served on %s; another version of the webhook may have it", printable(r.URL.Path))).write(w)
+	textResponse(http.StatusServiceUnavailable, fmt.Sprintf(
+		"no extension is served on %s; another version of the webhook may have it", printable(r.URL.Path))).write(w)
 }
 
 // refusal is the error for a request that no step sees. It holds the reason and the HTTP status of the answer, which is

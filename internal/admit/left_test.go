@@ -72,7 +72,7 @@ var _ = Describe("A step that ignores its deadline", func() {
 				continue
 			}
 			Expect(got.Status).To(Equal(http.StatusInternalServerError))
-			Expect(got.Body).To(And(HavePrefix(`extension "hangs" failed: 100 of its runs still hang`), ContainSubstring("obey its context")))
+			Expect(got.Body).To(And(HavePrefix(`extension "hangs" failed: 100 of its runs still hang`), ContainSubstring("return when its context ends")))
 		}
 		Expect(begun.Load()).To(BeEquivalentTo(most))
 		h.Handler.ServeAll(map[string]admit.Chain{volumes: {Steps: []admit.Step{label("other", nil), hangs("hangs", time.Millisecond, ignore)}}})

@@ -63,14 +63,14 @@ var _ = Describe("The log", func() {
 		}})
 		h.post("/validate/pods-1", body("v1", request())).review("v1")
 		Expect(h.logs.with("denied")).To(ConsistOf(And(HaveKeyWithValue("webhook", "pods-1"), HaveKeyWithValue("step", "size, name"))))
-		Expect(h.logs.with("another one's denial is the answer")).To(ConsistOf(And(
+		Expect(h.logs.with("the denial of another one")).To(ConsistOf(And(
 			HaveKeyWithValue("webhook", "pods-1"), HaveKeyWithValue("step", "broken"), HaveKeyWithValue("error", ContainSubstring(errStep.Error())))))
 		Expect(h.logs.all()).To(HaveLen(2))
 
 		h.Handler.Serve("/validate/pods-2", admit.Chain{Validating: true, Steps: []admit.Step{check("broken", errStep), check("also", errStep)}})
 		h.post("/validate/pods-2", body("v1", request()))
 		Expect(h.logs.with("failurePolicy decides")).To(ConsistOf(And(HaveKeyWithValue("webhook", "pods-2"), HaveKeyWithValue("step", "broken"))))
-		Expect(h.logs.with("an earlier one's failure is the answer")).To(ConsistOf(HaveKeyWithValue("step", "also")))
+		Expect(h.logs.with("the failure of an earlier one")).To(ConsistOf(HaveKeyWithValue("step", "also")))
 	})
 
 	DescribeTable("has the panic of a step that was left behind", func(ignore bool) {

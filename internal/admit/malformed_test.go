@@ -179,7 +179,7 @@ var _ = Describe("A request that is no AdmissionReview", func() {
 			h.post(volumes, strings.Replace(large, plain, spelling, 1)).review("v1")
 			got := h.post(volumes, strings.Replace(large, plain, strings.Replace(groups, plain, spelling, 1), 1))
 			Expect(got.Status).To(Equal(http.StatusRequestEntityTooLarge), got.Body)
-			Expect(got.Body).To(ContainSubstring("beside its objects; send at most 262144"))
+			Expect(got.Body).To(ContainSubstring("outside its objects; send at most 262144"))
 		}
 	})
 

@@ -50,7 +50,9 @@ type resourceTerm struct {
 //
 // Only the requirements of the namespaceSelector on the label kubernetes.io/metadata.name are evaluated. All others
 // count as met, because a review does not carry a namespace's labels.
-func NewMatcher(rules []admissionregistrationv1.RuleWithOperations, objects, namespaces *metav1.LabelSelector) (*Matcher, error) {
+func NewMatcher(
+	rules []admissionregistrationv1.RuleWithOperations, objects, namespaces *metav1.LabelSelector,
+) (*Matcher, error) {
 	m := &Matcher{}
 	for _, r := range rules {
 		m.rules = append(m.rules, newRule(&r))

@@ -27,7 +27,9 @@ const (
 
 var decisionLabels = [decisions]string{"allowed", "patched", "denied", "skipped", "failed", "ignored"}
 
-var operationLabels = [...]admissionv1.Operation{admissionv1.Create, admissionv1.Update, admissionv1.Delete, admissionv1.Connect, "other"}
+var operationLabels = [...]admissionv1.Operation{
+	admissionv1.Create, admissionv1.Update, admissionv1.Delete, admissionv1.Connect, "other",
+}
 
 // operationIndex returns the index of an operation in operationLabels. All unknown operations share one index, which
 // bounds the values of the label.
@@ -78,11 +80,11 @@ func NewMetrics(registerer prometheus.Registerer) (*Metrics, error) {
 			"Requests that no webhook saw, by the HTTP status of the answer.", "code"),
 		inFlight: register(&r, prometheus.NewGauge(prometheus.GaugeOpts{
 			Namespace: metricsNamespace, Name: "admission_in_flight_requests",
-			Help: "Admission requests that are being answered or wait for it.",
+			Help: "Admission requests in flight, including those that wait for a slot.",
 		})),
 		left: register(&r, prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Namespace: metricsNamespace, Name: "admission_left_behind_runs",
-			Help: "Runs of steps that go on although the time for their answer is over.",
+			Help: "Runs of steps that continue after the deadline of their request.",
 		}, []string{"webhook", "step"})),
 		requestBytes: register(&r, prometheus.NewHistogram(prometheus.HistogramOpts{
 			Namespace: metricsNamespace, Name: "admission_request_bytes",
@@ -101,7 +103,8 @@ type registration struct {
 }
 
 func (r *registration) counters(name, help string, labels ...string) *prometheus.CounterVec {
-	return register(r, prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: metricsNamespace, Name: name, Help: help}, labels))
+	opts := prometheus.CounterOpts{Namespace: metricsNamespace, Name: name, Help: help}
+	return register(r, prometheus.NewCounterVec(opts, labels))
 }
 
 func (r *registration) histograms(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
@@ -210,7 +213,8 @@ func (s *stepMetrics) decided(operation admissionv1.Operation, d decision, took 
 	index := operationIndex(operation)
 	counter := s.decisions[index][d].Load()
 	if counter == nil {
-		c := s.webhook.all.decisions.WithLabelValues(s.webhook.name, s.name, string(operationLabels[index]), decisionLabels[d])
+		c := s.webhook.all.decisions.WithLabelValues(
+			s.webhook.name, s.name, string(operationLabels[index]), decisionLabels[d])
 		counter = &c
 		s.decisions[index][d].Store(counter)
 	}

@@ -110,7 +110,7 @@ eirinix_admission_step_duration_seconds_count{step="volumes",webhook="pods"} 1
 		m.arrived()
 		m.answered()
 		Expect(shown("eirinix_admission_in_flight_requests", "eirinix_admission_panics_total", "eirinix_admission_patch_bytes_total",
-			"eirinix_admission_patch_operations_total", "eirinix_admission_refused_requests_total")).To(Equal(`# HELP eirinix_admission_in_flight_requests Admission requests that are being answered or wait for it.
+			"eirinix_admission_patch_operations_total", "eirinix_admission_refused_requests_total")).To(Equal(`# HELP eirinix_admission_in_flight_requests Admission requests in flight, including those that wait for a slot.
 # TYPE eirinix_admission_in_flight_requests gauge
 eirinix_admission_in_flight_requests 1
 # HELP eirinix_admission_panics_total Panics of steps.
@@ -171,7 +171,7 @@ eirinix_admission_request_bytes_count 2
 	It("say so when the same name and help belong to a collector of another type", func() {
 		taken := prometheus.NewRegistry()
 		taken.MustRegister(prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "eirinix_admission_in_flight_requests", Help: "Admission requests that are being answered or wait for it.",
+			Name: "eirinix_admission_in_flight_requests", Help: "Admission requests in flight, including those that wait for a slot.",
 		}))
 		_, err := NewMetrics(taken)
 		Expect(err).To(HaveOccurred())

@@ -117,8 +117,8 @@ func copied(obj runtime.Object) (c runtime.Object, ok bool) {
 	return sharing(obj, runtime.Object.DeepCopyObject), true
 }
 
-// sharing returns a deep copy that shares the contents of managedFields. They are half of many objects, and are replaced
-// where they change, but not written into (metav1.FieldsV1.GetRawBytes).
+// sharing returns a deep copy that shares the contents of managedFields. They are half of many objects, and are
+// replaced where they change, but not written into (metav1.FieldsV1.GetRawBytes).
 func sharing[T runtime.Object](obj T, deepCopy func(T) T) T {
 	meta := typedMeta(obj)
 	if meta == nil {
@@ -231,7 +231,7 @@ func (o *object) apply(operations []byte) error {
 func (o *object) pass(operations []byte) error {
 	var all []json.RawMessage
 	if err := json.Unmarshal(operations, &all); err != nil {
-		return fmt.Errorf("its patch is no list of operations: %w", err)
+		return fmt.Errorf("its patch is not a list of operations: %w", err)
 	}
 	if len(all) > 0 {
 		o.patches, o.operations = append(o.patches, operations), o.operations+len(all)

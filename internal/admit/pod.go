@@ -116,7 +116,8 @@ func (r *podRun) isAnswered(resp admission.Response) (made patch.Patch, pod runt
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.made.Len() == 0 || len(resp.Patch) > 0 || resp.PatchType == nil || *resp.PatchType != admissionv1.PatchTypeJSONPatch || !r.made.Is(resp.Patches) {
+	if r.made.Len() == 0 || len(resp.Patch) > 0 || resp.PatchType == nil ||
+		*resp.PatchType != admissionv1.PatchTypeJSONPatch || !r.made.Is(resp.Patches) {
 		return patch.Patch{}, nil, false
 	}
 	if r.after == nil {

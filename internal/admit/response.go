@@ -49,7 +49,8 @@ func (r *run) handle(i int, call *Call) error {
 	}
 	if isZero(resp) {
 		r.zeroResponses[i].Do(func() {
-			r.blaming(r.log, s.Name).Info("extension returned the zero Response, which lets the object through unchanged; return admission.Allowed to say so")
+			r.blaming(r.log, s.Name).Info(
+				"extension returned the zero Response, so the object is admitted unchanged; return admission.Allowed instead")
 		})
 		return nil
 	}
@@ -202,7 +203,8 @@ func (r response) write(w http.ResponseWriter) {
 	}
 	header.Set("Content-Length", strconv.Itoa(len(r.text)))
 	connection := http.NewResponseController(w)
-	bounded := !r.offline && len(r.text) > shortResponse && connection.SetWriteDeadline(time.Now().Add(r.readTimeout())) == nil
+	bounded := !r.offline && len(r.text) > shortResponse &&
+		connection.SetWriteDeadline(time.Now().Add(r.readTimeout())) == nil
 	w.WriteHeader(r.status)
 	_, err := w.Write(r.text)
 	if bounded && err == nil && connection.Flush() == nil {
@@ -218,7 +220,8 @@ func (r response) readTimeout() time.Duration {
 // plainResponse returns the JSON that json.Marshal would write, for an answer that allows and has no warnings or
 // annotations. Most answers are like that. It returns false for all others.
 func plainResponse(rev *review, resp *admissionv1.AdmissionResponse) ([]byte, bool) {
-	if !resp.Allowed || resp.Result != nil || len(resp.AuditAnnotations)+len(resp.Warnings) > 0 || !plainWord(string(resp.UID)) {
+	if !resp.Allowed || resp.Result != nil ||
+		len(resp.AuditAnnotations)+len(resp.Warnings) > 0 || !plainWord(string(resp.UID)) {
 		return nil, false
 	}
 	body := make([]byte, 0, 192+base64.StdEncoding.EncodedLen(len(resp.Patch)))

@@ -26,14 +26,15 @@ const (
 	longestUID = 253
 )
 
-// decodedReview is an AdmissionReview of either version. v1 and v1beta1 requests have the same members, and the answers do not
-// differ in the fields that are sent.
+// decodedReview is an AdmissionReview of either version. v1 and v1beta1 requests have the same members, and the answers
+// do not differ in the fields that are sent.
 type decodedReview struct {
 	metav1.TypeMeta `json:",inline"`
 	Request         *decodedRequest `json:"request,omitempty"`
 }
 
-// decodedRequest is an AdmissionRequest whose objects are parts of the text that it was read from, because they can be large.
+// decodedRequest is an AdmissionRequest whose objects are parts of the text that it was read from, because they can be
+// large.
 type decodedRequest struct {
 	admissionv1.AdmissionRequest `json:",inline"`
 
@@ -60,7 +61,9 @@ func decodeReview(body []byte) (*decodedReview, error) {
 	}
 	gv := rev.GroupVersionKind()
 	if gv.Group != reviewGroup || gv.Kind != reviewKind || (gv.Version != "v1" && gv.Version != "v1beta1") {
-		return nil, refuse(http.StatusBadRequest, "the body is a %s of %q; send an AdmissionReview of %s/v1 or v1beta1", orNothing(rev.Kind), rev.APIVersion, reviewGroup)
+		return nil, refuse(http.StatusBadRequest,
+			"the body is a %s of %q; send an AdmissionReview of %s/v1 or v1beta1",
+			orNothing(rev.Kind), rev.APIVersion, reviewGroup)
 	}
 	req := rev.Request
 	if req == nil {
@@ -70,14 +73,17 @@ func decodeReview(body []byte) (*decodedReview, error) {
 	case req.UID == "":
 		return nil, refuse(http.StatusBadRequest, "the AdmissionReview's request has no uid")
 	case len(req.UID) > longestUID:
-		return nil, refuse(http.StatusBadRequest, "the AdmissionReview's uid has %d bytes; send one of at most %d", len(req.UID), longestUID)
+		return nil, refuse(http.StatusBadRequest,
+			"the AdmissionReview's uid has %d bytes; send one of at most %d", len(req.UID), longestUID)
 	}
 	switch req.Operation {
 	case admissionv1.Create, admissionv1.Update, admissionv1.Delete, admissionv1.Connect:
 	default:
-		return nil, refuse(http.StatusBadRequest, "the AdmissionReview's operation is %q; it must be CREATE, UPDATE, DELETE or CONNECT", req.Operation)
+		return nil, refuse(http.StatusBadRequest,
+			"the AdmissionReview's operation is %q; it must be CREATE, UPDATE, DELETE or CONNECT", req.Operation)
 	}
-	req.AdmissionRequest.Object.Raw, req.AdmissionRequest.OldObject.Raw, req.AdmissionRequest.Options.Raw = req.Object, req.OldObject, req.Options
+	r := &req.AdmissionRequest
+	r.Object.Raw, r.OldObject.Raw, r.Options.Raw = req.Object, req.OldObject, req.Options
 	return rev, nil
 }
 
@@ -128,7 +134,8 @@ func parseReview(body []byte) (*review, error) {
 		return rev, nil
 	}
 	if n := besideObjects(body); n > mostBeside {
-		return nil, refuse(http.StatusRequestEntityTooLarge, "the AdmissionReview has %d bytes beside its objects; send at most %d", n, mostBeside)
+		return nil, refuse(http.StatusRequestEntityTooLarge,
+			"the AdmissionReview has %d bytes outside its objects; send at most %d", n, mostBeside)
 	}
 	rev, err := decodeReview(body)
 	if err != nil {

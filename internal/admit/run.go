@@ -60,7 +60,9 @@ type undecided struct {
 }
 
 // newRun returns the run of a chain on a request, for the steps that want it.
-func newRun(ctx context.Context, log logr.Logger, c *chain, req *admissionv1.AdmissionRequest, wants []want, b *objectBudget) *run {
+func newRun(
+	ctx context.Context, log logr.Logger, c *chain, req *admissionv1.AdmissionRequest, wants []want, b *objectBudget,
+) *run {
 	return &run{
 		chain: c, ctx: ctx, log: log, request: req, wants: wants, at: between, leftAt: between,
 		object: object{raw: req.Object.Raw, memory: &memory{budget: b.objects, ctx: ctx}},
@@ -119,7 +121,7 @@ func (r *run) steps() (denials []stepDenial, err error) {
 			case stepErr != nil && err == nil:
 				err = stepErr
 			case stepErr != nil:
-				r.logFailure(r.log, stepErr, "extension failed; an earlier one's failure is the answer")
+				r.logFailure(r.log, stepErr, "extension failed; the response reports the failure of an earlier one")
 			}
 			if !r.Validating && (len(denials) > 0 || err != nil) || r.isAbandoned() {
 				return denials, err
@@ -128,7 +130,7 @@ func (r *run) steps() (denials []stepDenial, err error) {
 	}
 	if len(denials) > 0 { // a denial is final, even if other steps failed
 		if err != nil {
-			r.logFailure(r.log, err, "extension failed; another one's denial is the answer")
+			r.logFailure(r.log, err, "extension failed; the response is the denial of another one")
 		}
 		return denials, nil
 	}
@@ -221,8 +223,10 @@ func (r *run) step(i int) (*denial, error) {
 	if s.Ignore {
 		r.object = r.object.restored(undo)
 		r.decided(i, decisionIgnored, took)
-		r.ignored = append(r.ignored, &stepError{step: s.Name, err: err})
-		r.logFailure(r.log, r.ignored[len(r.ignored)-1], "extension failed; its failurePolicy is Ignore, so what it did is undone", "took", took.String())
+		failure := &stepError{step: s.Name, err: err}
+		r.ignored = append(r.ignored, failure)
+		r.logFailure(r.log, failure, "extension failed; its failurePolicy is Ignore, so its changes are undone",
+			"took", took.String())
 		return nil, nil
 	}
 	r.decided(i, decisionFailed, took)
@@ -310,8 +314,8 @@ func (r *run) check(i int, call *Call) error {
 	return r.attempt(i, task{run: r.Steps[i].Run, call: call, oldObj: oldObj, newObj: newObj})
 }
 
-// ownObject returns an object that only this step holds. The step can change it, even after the step has been left behind.
-// The last step that asks for a type gets the decoded object, and the steps before it get copies.
+// ownObject returns an object that only this step holds. The step can change it, even after the step has been left
+// behind. The last step that asks for a type gets the decoded object, and the steps before it get copies.
 func (r *run) ownObject(o *object, i int) (runtime.Object, error) {
 	if o.isAbsent() {
 		return nil, nil
@@ -329,8 +333,8 @@ func (r *run) ownObject(o *object, i int) (runtime.Object, error) {
 	return obj, nil
 }
 
-// addFeedback adds a step's warnings and audit annotations to the answer's. If another step has used a key, the key is prefixed
-// with the step's name.
+// addFeedback adds a step's warnings and audit annotations to the answer's. If another step has used a key, the key is
+// prefixed with the step's name.
 func (r *run) addFeedback(s *Step, call *Call) {
 	warnings, audit := call.feedback()
 	r.warnings = append(r.warnings, warnings...)

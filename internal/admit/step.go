@@ -92,8 +92,8 @@ func (c *Call) Audit(key, value string) {
 	c.audit[key] = value
 }
 
-// feedback returns the warnings and annotations so far, and clears them. A step that was left behind can add more, but they
-// are ignored.
+// feedback returns the warnings and annotations so far, and clears them. A step that was left behind can add more, but
+// they are ignored.
 func (c *Call) feedback() (warnings []string, audit map[string]string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -158,7 +158,8 @@ func isOfKind(req *admissionv1.AdmissionRequest, group, kind string) bool {
 			return false
 		}
 		plural, singular := meta.UnsafeGuessKindToResource(schema.GroupVersionKind{Kind: kind})
-		return kind == "" || kind == k.Kind || kind == r.Resource || plural.Resource == r.Resource || singular.Resource == r.Resource
+		return kind == "" || kind == k.Kind || kind == r.Resource ||
+			plural.Resource == r.Resource || singular.Resource == r.Resource
 	}
 	return is(&req.Kind, &req.Resource) || is(req.RequestKind, req.RequestResource)
 }
