@@ -11,6 +11,7 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -25,6 +26,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"code.cloudfoundry.org/eirinix/diagnosis"
+	"code.cloudfoundry.org/eirinix/internal/cluster"
 	"code.cloudfoundry.org/eirinix/internal/diagnose"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
@@ -69,19 +71,14 @@ var _ = Describe("A pre-flight", func() {
 		})
 		missing := func(ctx context.Context) []diagnosis.Right {
 			GinkgoHelper()
-			access := must(diagnose.Check(ctx, clientsFor(config).AuthorizationV1().SelfSubjectAccessReviews(), needed))
-			Expect(access.Unknown).To(BeEmpty())
-			return access.Missing
+			return must(diagnose.Check(ctx, clientsFor(config).AuthorizationV1().SelfSubjectAccessReviews(), needed))
 		}
 
 		It("finds all that is missing, and the manifest mends it", func(ctx SpecContext) {
-			access := must(diagnose.Check(ctx, clientsFor(config).AuthorizationV1().SelfSubjectAccessReviews(), needed))
-			Expect(access.Missing).To(Equal(needed))
-			Expect(access.Err()).To(MatchError(ContainSubstring("get secrets " + namespace + "/certificate, create secrets")))
-
+			Expect(missing(ctx)).To(Equal(needed))
 			me := diagnose.WhoAmI(ctx, clientsFor(config).AuthenticationV1().SelfSubjectReviews(), diagnose.ServiceAccount("", "nobody"))
 			Expect(me).To(Equal(rbacv1.Subject{Kind: "User", APIGroup: rbacv1.GroupName, Name: name}))
-			apply(ctx, must(diagnose.Manifest(namespace, me, access.Missing)))
+			apply(ctx, must(diagnose.Manifest(namespace, me, needed)))
 			Eventually(missing).WithContext(ctx).WithTimeout(patience).Should(BeEmpty())
 		}, SpecTimeout(2*patience))
 
@@ -129,16 +126,13 @@ var _ = Describe("A pre-flight", func() {
 			})
 		}
 
-		It("takes what is unknown for unknown", func(ctx SpecContext) {
+		It("does not take an unknown right for a missing one", func(ctx SpecContext) {
 			refuse("selfsubjectaccessreviews", func(a clienttesting.Action) bool {
 				review := a.(clienttesting.CreateAction).GetObject().(*authorizationv1.SelfSubjectAccessReview)
 				return review.Spec.ResourceAttributes.Verb == "get"
 			})
-			access := must(diagnose.Check(ctx, clients.AuthorizationV1().SelfSubjectAccessReviews(), []diagnosis.Right{secret("get"), secret("update")}))
-			Expect(access.Unknown).To(Equal([]diagnosis.Right{secret("get")}))
-			Expect(access.Missing).To(Equal([]diagnosis.Right{secret("update")}))
-			Expect(access.Reason).To(MatchError(apierrors.IsForbidden, "IsForbidden"))
-			Expect(diagnose.Access{Unknown: access.Unknown, Reason: access.Reason}.Err()).NotTo(HaveOccurred())
+			Expect(diagnose.Check(ctx, clients.AuthorizationV1().SelfSubjectAccessReviews(), []diagnosis.Right{secret("get"), secret("update"), secret("update")})).
+				To(Equal([]diagnosis.Right{secret("update")}))
 		})
 
 		It("takes the fallback for the subject", func(ctx SpecContext) {
@@ -153,7 +147,7 @@ var _ = Describe("A pre-flight", func() {
 			for i := range 40 {
 				many = append(many, secret(fmt.Sprint("verb", i)))
 			}
-			done := make(chan diagnose.Access, 1)
+			done := make(chan []diagnosis.Right, 1)
 			go func() {
 				defer GinkgoRecover()
 				done <- must(diagnose.Check(ctx, reviews, many))
@@ -161,7 +155,7 @@ var _ = Describe("A pre-flight", func() {
 			Eventually(reviews.asked.Load).WithTimeout(patience).Should(BeEquivalentTo(16))
 			Consistently(reviews.asked.Load).WithTimeout(50 * time.Millisecond).Should(BeEquivalentTo(16))
 			close(reviews.release)
-			Eventually(done).WithTimeout(patience).Should(Receive(Equal(diagnose.Access{Granted: many})))
+			Eventually(done).WithTimeout(patience).Should(Receive(BeEmpty()))
 			Expect(reviews.asked.Load()).To(BeEquivalentTo(len(many)))
 		})
 
@@ -171,22 +165,43 @@ var _ = Describe("A pre-flight", func() {
 			named := diagnosis.Right{Resource: "secrets", Verb: "create", Namespace: "cf", Name: "one"}
 			unnamed := named
 			unnamed.Name = ""
-			access := must(diagnose.Check(ctx, reviews, []diagnosis.Right{named, secret("get"), secret("get"), unnamed, named}))
-			Expect(access).To(Equal(diagnose.Access{Granted: []diagnosis.Right{named, secret("get"), unnamed}}))
+			Expect(diagnose.Check(ctx, reviews, []diagnosis.Right{named, secret("get"), secret("get"), unnamed, named})).To(BeEmpty())
 			Expect(reviews.asked.Load()).To(BeEquivalentTo(2), "RBAC cannot restrict creation to a name")
 		})
 	})
 })
 
-var _ = DescribeTable("The outcome of a pre-flight",
-	func(a diagnose.Access, r diagnosis.Right, allows bool) { Expect(a.Allows(r)).To(Equal(allows)) },
-	Entry("allows a right that is granted", diagnose.Access{Granted: []diagnosis.Right{secret("get")}}, secret("get"), true),
-	Entry("does not allow one that is missing", diagnose.Access{Missing: []diagnosis.Right{secret("get")}}, secret("get"), false),
-	Entry("allows one that is unknown", diagnose.Access{Unknown: []diagnosis.Right{secret("get")}}, secret("get"), true),
-	Entry("does not allow one that was not asked for", diagnose.Access{Granted: []diagnosis.Right{secret("get")}}, secret("list"), false),
-	Entry("allows everything if nothing was asked for", diagnose.Access{}, secret("get"), true),
-	Entry("does not distinguish creation by name", diagnose.Access{Granted: []diagnosis.Right{{Resource: "secrets", Verb: "create", Namespace: "cf"}}},
-		diagnosis.Right{Resource: "secrets", Verb: "create", Namespace: "cf", Name: "one"}, true),
+var _ = DescribeTable("The rights on an object that a process follows",
+	func(ctx SpecContext, asked []string, denied, unknown string, expected cluster.Access, requests int) {
+		clients := fake.NewClientset()
+		var sent atomic.Int32
+		clients.PrependReactor("create", "selfsubjectaccessreviews", func(a clienttesting.Action) (bool, runtime.Object, error) {
+			sent.Add(1)
+			verb := a.(clienttesting.CreateAction).GetObject().(*authorizationv1.SelfSubjectAccessReview).Spec.ResourceAttributes.Verb
+			if verb == unknown {
+				return true, nil, apierrors.NewServiceUnavailable("not now")
+			}
+			return true, &authorizationv1.SelfSubjectAccessReview{Status: authorizationv1.SubjectAccessReviewStatus{Allowed: verb != denied}}, nil
+		})
+		var wanted []diagnosis.Right
+		for _, verb := range asked {
+			wanted = append(wanted, secret(verb))
+		}
+		preflight := diagnose.NewPreflight(ctx, clients, wanted)
+		object := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: secret("").Namespace, Name: secret("").Name}}
+		access := preflight.Followed(object)[0].Access
+		sent.Store(0)
+		Expect(access(ctx)).To(Equal(expected))
+		Expect(sent.Load()).To(BeEquivalentTo(requests), "from the answer at the start, if that has all of them")
+		Expect(access(ctx)).To(Equal(expected))
+		Expect(sent.Load()).To(BeEquivalentTo(requests+3), "a later call asks again")
+	},
+	Entry("are all granted", []string{"get", "list", "watch"}, "", "", cluster.Access{Get: true, Watch: true}, 0),
+	Entry("lack get", []string{"get", "list", "watch"}, "get", "", cluster.Access{Watch: true}, 0),
+	Entry("lack list", []string{"get", "list", "watch"}, "list", "", cluster.Access{Get: true}, 0),
+	Entry("lack watch", []string{"get", "list", "watch"}, "watch", "", cluster.Access{Get: true}, 0),
+	Entry("are unknown, which an attempt shows", []string{"get", "list", "watch"}, "", "watch", cluster.Access{Get: true, Watch: true}, 0),
+	Entry("were not asked for at the start", []string{"get", "update"}, "watch", "", cluster.Access{Get: true}, 3),
 )
 
 // slowReviews allows everything, once it is released.

@@ -181,21 +181,28 @@ func (c component) rights() []client.Object {
 
 // grant returns a role and its binding.
 func (c component) grant(g Grant) []client.Object {
-	subjects := []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: c.account, Namespace: c.program.Namespace}}
-	typed := func(kind string) metav1.TypeMeta {
-		return metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: kind}
+	account := rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Name: c.account, Namespace: c.program.Namespace}
+	return Bind(c.meta(c.role, g.Namespace), account, g.Rules)
+}
+
+// Bind returns a role with the rules and its binding to the subject. Both have the metadata. In a namespace the role is
+// a Role, otherwise a ClusterRole.
+func Bind(meta metav1.ObjectMeta, subject rbacv1.Subject, rules []rbacv1.PolicyRule) []client.Object {
+	kind := func(name string) metav1.TypeMeta {
+		return metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: name}
 	}
-	ref := func(kind string) rbacv1.RoleRef {
-		return rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: kind, Name: c.role}
+	role := func(kind string) rbacv1.RoleRef {
+		return rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: kind, Name: meta.Name}
 	}
-	if g.Namespace == "" {
+	subjects, again := []rbacv1.Subject{subject}, *meta.DeepCopy()
+	if meta.Namespace == "" {
 		return []client.Object{
-			&rbacv1.ClusterRole{TypeMeta: typed("ClusterRole"), ObjectMeta: c.meta(c.role, ""), Rules: g.Rules},
-			&rbacv1.ClusterRoleBinding{TypeMeta: typed("ClusterRoleBinding"), ObjectMeta: c.meta(c.role, ""), Subjects: subjects, RoleRef: ref("ClusterRole")},
+			&rbacv1.ClusterRole{TypeMeta: kind("ClusterRole"), ObjectMeta: meta, Rules: rules},
+			&rbacv1.ClusterRoleBinding{TypeMeta: kind("ClusterRoleBinding"), ObjectMeta: again, Subjects: subjects, RoleRef: role("ClusterRole")},
 		}
 	}
 	return []client.Object{
-		&rbacv1.Role{TypeMeta: typed("Role"), ObjectMeta: c.meta(c.role, g.Namespace), Rules: g.Rules},
-		&rbacv1.RoleBinding{TypeMeta: typed("RoleBinding"), ObjectMeta: c.meta(c.role, g.Namespace), Subjects: subjects, RoleRef: ref("Role")},
+		&rbacv1.Role{TypeMeta: kind("Role"), ObjectMeta: meta, Rules: rules},
+		&rbacv1.RoleBinding{TypeMeta: kind("RoleBinding"), ObjectMeta: again, Subjects: subjects, RoleRef: role("Role")},
 	}
 }
