@@ -54,7 +54,7 @@ var _ = Describe("A connection that broke", func() {
 
 	It("shows the alert as evidence", func(ctx SpecContext) {
 		Expect(blame(ctx, portOf(listen(asks(tls.RequireAnyClientCert))), "", false, broken).Evidence).To(And(
-			HavePrefix(broken), ContainSubstring("without a client certificate, is told: remote error: tls: certificate required")))
+			HavePrefix(broken), ContainSubstring("without a client certificate, gets: remote error: tls: certificate required")))
 	}, SpecTimeout(patience))
 
 	It("is judged by the port of this process where it cannot reach the other", func(ctx SpecContext) {

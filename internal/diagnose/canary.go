@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -95,14 +96,6 @@ func (c Canary) Answer(_ context.Context, req admission.Request) admission.Respo
 	return admission.Allowed("").WithWarnings(req.Name + reached + c.Instance)
 }
 
-// subject returns the ConfigMap in the form that selectors are matched against.
-func (c Canary) subject() Subject {
-	return Subject{
-		Namespace: c.Namespace, Labels: map[string]string{CanaryLabel: c.Fingerprint},
-		Resource: corev1.SchemeGroupVersion.WithResource("configmaps"), Operation: admissionregistrationv1.Create,
-	}
-}
-
 // call is the outcome of sending a canary.
 type call struct {
 	through  bool
@@ -114,7 +107,7 @@ type call struct {
 // send sends one request to the API server.
 func (c Canary) send(ctx context.Context, clients cluster.Clients) call {
 	object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
-		Namespace: c.Namespace, Name: CanaryName + "-" + rand.String(10), Labels: c.subject().Labels,
+		Namespace: c.Namespace, Name: CanaryName + "-" + rand.String(10), Labels: map[string]string{CanaryLabel: c.Fingerprint},
 	}}
 	began := time.Now()
 	result := clients.CoreV1().RESTClient().Post().
@@ -158,54 +151,54 @@ func (d *diagnostic) awaitCanary(ctx context.Context) call {
 // admits the canary without a call.
 func (d *diagnostic) sendCanary(ctx context.Context) call {
 	const pause = 100 * time.Millisecond
-	deadline := time.Now().Add(d.settle())
+	deadline := time.Now().Add(d.Settle)
 	for {
 		came := d.sendOnce(ctx)
 		if came.through || came.err != nil || !time.Now().Add(pause).Before(deadline) {
 			return came
 		}
-		timer := time.NewTimer(pause)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return call{err: context.Cause(ctx)}
-		case <-timer.C:
+		if err := cluster.Sleep(ctx, pause); err != nil {
+			return call{err: err}
 		}
 	}
 }
 
 func (d *diagnostic) sendOnce(ctx context.Context) call {
-	ctx, cancel := context.WithTimeout(ctx, canaryTimeout+d.timeout())
+	ctx, cancel := context.WithTimeout(ctx, canaryTimeout+d.Timeout)
 	defer cancel()
 	return d.Canary.send(ctx, d.Clients)
 }
 
 // judgeCanary turns the outcome of the call into findings.
 func (d *diagnostic) judgeCanary(ctx context.Context, came call) {
-	switch {
+	switch namespace, target := "Namespace "+d.Canary.Namespace, d.Options.Target.String(); {
 	case came.through:
-		d.add(diagnosis.Finding{
-			Code: diagnosis.Reached, Severity: diagnosis.Note, Object: d.Options.Target.String(),
-			Message: fmt.Sprintf("the API server's call to %s came through in %s%s", d.Options.Target, came.took.Round(time.Millisecond), by(came.instance)),
-		})
+		message := fmt.Sprintf("the API server's call to %s came through in %s", target, came.took.Round(time.Millisecond))
+		if came.instance != "" {
+			message += ", answered by " + came.instance
+		}
+		d.add(diagnosis.Finding{Code: diagnosis.Reached, Severity: diagnosis.Note, Object: target, Message: message})
 	case came.err == nil:
 		d.notCalled()
 	case !isAnswer(came.err):
 		d.inconclusive = "the API server did not answer the canary"
 		d.add(diagnosis.Finding{
 			Code: diagnosis.CannotLook, Severity: diagnosis.Warning, Object: "canary", Evidence: came.err.Error(),
-			Message: "the API server did not answer the canary", Remedy: "try again",
+			Message: d.inconclusive, Remedy: "try again",
 		})
 	case apierrors.IsForbidden(came.err) && strings.Contains(came.err.Error(), "cannot create resource"):
 		d.noteMissingRight(came.err, diagnosis.Right{Resource: "configmaps", Verb: "create", Namespace: d.Canary.Namespace})
 		d.inconclusive, d.blind = "the right to send the canary is missing", true
 	case apierrors.IsForbidden(came.err) && strings.Contains(came.err.Error(), "being terminated"):
-		d.add(ending(d.Canary.Namespace, came.err))
+		d.add(diagnosis.Finding{
+			Code: diagnosis.NamespaceMissing, Severity: diagnosis.Problem, Object: namespace, Evidence: came.err.Error(),
+			Message: namespace + ", in which this program runs, is being deleted", Remedy: "wait for its end, and deploy again",
+		})
 	case apierrors.IsNotFound(came.err):
 		d.add(diagnosis.Finding{
-			Code: diagnosis.NamespaceMissing, Severity: diagnosis.Problem, Object: "Namespace " + d.Canary.Namespace,
-			Message: fmt.Sprintf("Namespace %s, in which this program is said to live, does not exist", d.Canary.Namespace),
-			Remedy:  "create it, or set ManagerOptions.WebhookNamespace to the namespace of this program", Evidence: came.err.Error(),
+			Code: diagnosis.NamespaceMissing, Severity: diagnosis.Problem, Object: namespace, Evidence: came.err.Error(),
+			Message: namespace + ", in which this program should run, does not exist",
+			Remedy:  "create it, or set ManagerOptions.WebhookNamespace to the namespace of this program",
 		})
 	default:
 		d.add(d.explain(ctx, came.err.Error()))
@@ -218,21 +211,6 @@ func isAnswer(err error) bool {
 	return errors.As(err, &status)
 }
 
-func ending(namespace string, err error) diagnosis.Finding {
-	return diagnosis.Finding{
-		Code: diagnosis.NamespaceMissing, Severity: diagnosis.Problem, Object: "Namespace " + namespace,
-		Message: fmt.Sprintf("Namespace %s, in which this program lives, is being deleted", namespace),
-		Remedy:  "wait until it is gone and deploy again", Evidence: err.Error(),
-	}
-}
-
-func by(instance string) string {
-	if instance == "" {
-		return ""
-	}
-	return ", answered by " + instance
-}
-
 // notCalled reports a canary that was admitted without a call.
 func (d *diagnostic) notCalled() {
 	h, live := d.live[d.Canary.Entry().Path]
@@ -243,22 +221,35 @@ func (d *diagnostic) notCalled() {
 	case !live:
 		return // which has been reported
 	case h.ignores():
-		d.inconclusive = fmt.Sprintf("the webhook %s ignores failures, so the API server does not report them", h.name)
+		d.inconclusive = fmt.Sprintf("the webhook %s ignores failures, so the API server does not report them", h.Name)
 		return
 	}
-	if why := d.excludes(h, d.Canary.subject()); why != "" {
+	if selector := d.Canary.excludedBy(h); selector != "" {
 		d.add(diagnosis.Finding{
 			Code: diagnosis.Excluded, Severity: diagnosis.Warning, Object: h.String(),
-			Message: fmt.Sprintf("the canary is not sent to this program because the %s of %s leaves it out", why, h),
+			Message: fmt.Sprintf("the API server does not send the canary, because the %s of %s excludes it", selector, h),
 			Remedy:  "call RegisterExtensions, or restart a replica that registers",
 		})
 		return
 	}
 	d.add(diagnosis.Finding{
 		Code: diagnosis.NotCalled, Severity: diagnosis.Problem, Object: h.String(),
-		Message: fmt.Sprintf("the API server admits objects that %s selects without calling this program, for more than %s", h, d.settle()),
-		Remedy:  "see whether every API server is healthy and has the admission plugins MutatingAdmissionWebhook and ValidatingAdmissionWebhook enabled",
+		Message: fmt.Sprintf("the API server has admitted objects that %s selects without a call for more than %s", h, d.Settle),
+		Remedy: "check that every API server is healthy and has the admission plugins MutatingAdmissionWebhook and " +
+			"ValidatingAdmissionWebhook enabled",
 	})
+}
+
+// excludedBy names the selector of the entry that excludes the canary. It is empty if none does. Of the namespace's
+// labels it knows only the one that every namespace has.
+func (c Canary) excludedBy(h hook) string {
+	if !matches(h.NamespaceSelector, labels.Set{corev1.LabelMetadataName: c.Namespace}) {
+		return fmt.Sprintf("namespaceSelector %q", metav1.FormatLabelSelector(h.NamespaceSelector))
+	}
+	if !matches(h.ObjectSelector, labels.Set{CanaryLabel: c.Fingerprint}) {
+		return fmt.Sprintf("objectSelector %q", metav1.FormatLabelSelector(h.ObjectSelector))
+	}
+	return ""
 }
 
 // WithoutCanary returns the step's object selector, extended to exclude the ConfigMap of a diagnosis. That ConfigMap is

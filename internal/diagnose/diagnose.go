@@ -1,11 +1,10 @@
 // Package diagnose finds the reason why a part of the path between the API server and the webhook does not work. Each
-// finding names the object and the remedy.
+// finding names the object and the remedy. Package diagnosis at the root of the module declares the findings.
 //
-// Check is the pre-flight: it asks the API server which rights are missing, and Manifest prints them as RBAC objects
-// that can be applied unchanged. Run is the diagnosis: it makes the API server call the webhook for a test object (see
-// Canary), and checks everything that the call passes. Watch is the diagnosis of a program that has just started: it
-// repeats until all is well, and logs. None of them writes anything. They need no right: each names the rights that it
-// lacked.
+// Preflight asks the API server which rights are missing, and Manifest prints them as RBAC objects that can be applied
+// unchanged. Run is the diagnosis: it makes the API server call the webhook for a test object (see Canary), and checks
+// everything that the call passes. Watch is the diagnosis of a program that has just started: it repeats until all is
+// well, and logs. None of them writes anything. They need no right: each names the rights that it lacked.
 package diagnose
 
 // This file runs a diagnosis along the path of a call, and combines its findings.
@@ -13,6 +12,7 @@ package diagnose
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"net"
 	"slices"
@@ -26,11 +26,6 @@ import (
 	"code.cloudfoundry.org/eirinix/diagnosis"
 	"code.cloudfoundry.org/eirinix/internal/cluster"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
-)
-
-const (
-	defaultTimeout = 5 * time.Second
-	defaultSettle  = 5 * time.Second
 )
 
 // Config holds the settings of a diagnosis. Only Clients, Options and Entries are required.
@@ -64,25 +59,8 @@ type Config struct {
 	// configuration of the cluster.
 	Others bool
 
-	// Subject is an object for which the webhook is unexpectedly not called; nil for none.
-	Subject *Subject
-
 	Timeout time.Duration // for each check; 0 means 5 s
 	Settle  time.Duration // how long the API server may take to observe a new configuration; 0 means 5 s
-}
-
-func (c Config) timeout() time.Duration {
-	if c.Timeout > 0 {
-		return c.Timeout
-	}
-	return defaultTimeout
-}
-
-func (c Config) settle() time.Duration {
-	if c.Settle > 0 {
-		return c.Settle
-	}
-	return defaultSettle
 }
 
 func (c Config) serviceMode() bool { return c.Options.Target.Service != "" }
@@ -93,10 +71,7 @@ func (c Config) listenPort() int32 {
 	if err != nil {
 		return 0
 	}
-	n, err := strconv.ParseUint(port, 10, 16)
-	if err != nil {
-		return 0
-	}
+	n, _ := strconv.ParseUint(port, 10, 16)
 	return int32(n)
 }
 
@@ -107,47 +82,13 @@ func (c Config) service() string {
 
 // serverName returns the host that the serving certificate must be valid for.
 func (c Config) serverName() string {
-	t := c.Options.Target
-	if t.Service != "" {
-		return t.Service + "." + t.Namespace + ".svc"
-	}
-	return t.Host
-}
-
-// Rights returns the rights that a diagnosis uses. None is required: checks whose right is missing are skipped.
-func (c Config) Rights() []diagnosis.Right {
-	mutating, validating := rightOn(webhookconf.Mutating.Resource), rightOn(webhookconf.Validating.Resource)
-	rights := []diagnosis.Right{mutating("list", ""), validating("list", ""), {Resource: "namespaces", Verb: "list"}}
-	if ns := c.Canary.Namespace; ns != "" {
-		rights = append(rights, diagnosis.Right{Resource: "configmaps", Verb: "create", Namespace: ns})
-	}
-	for _, hooks := range c.kinds() {
-		rights = append(rights, rightOn(hooks.resource)("get", hooks.name))
-	}
-	if ns := c.Options.Namespace; ns != "" {
-		rights = append(rights, diagnosis.Right{Resource: "namespaces", Verb: "get", Name: ns})
-	}
 	if c.serviceMode() {
-		rights = append(rights, c.serviceRights()...)
+		return c.Options.Target.Service + "." + c.Options.Target.Namespace + ".svc"
 	}
-	return rights
+	return c.Options.Target.Host
 }
 
-func (c Config) serviceRights() []diagnosis.Right {
-	t := c.Options.Target
-	return []diagnosis.Right{
-		{Resource: "services", Verb: "get", Namespace: t.Namespace, Name: t.Service},
-		{Group: "discovery.k8s.io", Resource: "endpointslices", Verb: "list", Namespace: t.Namespace},
-	}
-}
-
-func rightOn(resource string) func(verb, name string) diagnosis.Right {
-	return func(verb, name string) diagnosis.Right {
-		return diagnosis.Right{Group: "admissionregistration.k8s.io", Resource: resource, Verb: verb, Name: name}
-	}
-}
-
-// diagnostic is one run and its findings so far.
+// diagnostic is one run of a diagnosis, with its findings so far.
 type diagnostic struct {
 	Config
 	findings []diagnosis.Finding
@@ -161,51 +102,81 @@ type diagnostic struct {
 	blind        bool            // it will prove nothing later either: it is not wanted, or must not be sent
 	caller       string          // the process that found the path broken
 	backend      backend
-	namespaces   map[string]labelsOf // the namespaces that were read
+	backendKnown bool              // backend could be read
+	labels       map[string]string // of the namespace in Options.Namespace
 
 	slow func() // called once if the API server takes long to answer the canary; nil for no call
 }
 
-func newDiagnosis(c Config) *diagnostic {
-	return &diagnostic{Config: c, live: map[string]hook{}, namespaces: map[string]labelsOf{}, caller: "the API server"}
+func newDiagnostic(c Config) *diagnostic {
+	c.Timeout, c.Settle = cmp.Or(c.Timeout, 5*time.Second), cmp.Or(c.Settle, 5*time.Second)
+	return &diagnostic{Config: c, live: map[string]hook{}, caller: "the API server"}
 }
 
 // Run checks everything between the API server and this process, and reports every fault. It writes nothing. It takes
 // some milliseconds if all is well, and as long as the timeouts if something does not answer. When ctx ends, it returns
 // its findings so far.
 func Run(ctx context.Context, c Config) diagnosis.Report {
-	d := newDiagnosis(c)
+	d := newDiagnostic(c)
 	if d.look(ctx) {
-		d.versions()
+		d.checkVersions()
 		if d.Others {
 			for _, c := range d.Calls {
 				d.add(diagnosis.Finding{Code: diagnosis.Calls, Severity: diagnosis.Note, Object: d.Options.Target.String(), Message: c})
 			}
-			d.others(ctx)
+			d.checkOthers(ctx)
 		}
-		d.checkSubject(ctx)
 	}
 	return d.report()
 }
 
+// Failed returns the report of a diagnosis that could not begin, for example without a usable kubeconfig.
+func Failed(err error) diagnosis.Report {
+	return diagnosis.Report{Findings: []diagnosis.Finding{
+		{Code: diagnosis.NotBegun, Severity: diagnosis.Problem, Message: err.Error()},
+	}}
+}
+
 // look follows the path of a call. It returns false if the API server itself is unreachable.
 func (d *diagnostic) look(ctx context.Context) bool {
-	if !d.apiServer(ctx) {
+	if !d.checkAPIServer(ctx) {
 		return false
 	}
-	d.listening(ctx)
-	d.registered(ctx)
-	d.selected(ctx)
-	d.path(ctx)
+	d.checkListener(ctx)
+	d.checkRegistration(ctx)
+	d.checkNamespaces(ctx)
+	d.checkPath(ctx)
 	return true
 }
 
-// report completes the findings and returns them in order.
+// report completes the findings and returns them in the order of their severity, each once.
 func (d *diagnostic) report() diagnosis.Report {
-	d.sayLacking()
+	if len(d.lacking) > 0 {
+		d.add(diagnosis.Finding{
+			Code: diagnosis.CannotLook, Severity: diagnosis.Note, Object: "RBAC", Rights: d.lacking,
+			Message: "some checks were skipped, because rights are missing", Remedy: "grant " + sentence(d.lacking),
+		})
+	}
 	d.mergeSymptoms()
 	d.summarize()
 	return sorted(d.findings)
+}
+
+func sorted(findings []diagnosis.Finding) diagnosis.Report {
+	severities := []diagnosis.Severity{diagnosis.Problem, diagnosis.Warning, diagnosis.Note}
+	slices.SortStableFunc(findings, func(a, b diagnosis.Finding) int {
+		return cmp.Compare(slices.Index(severities, a.Severity), slices.Index(severities, b.Severity))
+	})
+	var once []diagnosis.Finding
+	for _, f := range findings {
+		i := slices.IndexFunc(once, func(o diagnosis.Finding) bool { return o.Code == f.Code && o.Object == f.Object })
+		if i < 0 {
+			once = append(once, f)
+			continue
+		}
+		once[i].Evidence = cmp.Or(once[i].Evidence, f.Evidence)
+	}
+	return diagnosis.Report{Findings: once}
 }
 
 func (d *diagnostic) add(f diagnosis.Finding) { d.findings = append(d.findings, f) }
@@ -219,51 +190,40 @@ func within[T any](ctx context.Context, timeout time.Duration, look func(context
 
 // noteMissingRight records a check that failed because a right is missing, or for another reason.
 func (d *diagnostic) noteMissingRight(err error, right diagnosis.Right) {
-	if apierrors.IsForbidden(err) {
-		if !slices.Contains(d.lacking, right) {
-			d.lacking = append(d.lacking, right)
-		}
-		return
+	if !apierrors.IsForbidden(err) {
+		d.add(diagnosis.Finding{
+			Code: diagnosis.CannotLook, Severity: diagnosis.Warning, Object: right.String(), Evidence: err.Error(),
+			Message: "the API server did not answer the request to " + right.String(), Remedy: "try again",
+		})
+	} else if !slices.Contains(d.lacking, right) {
+		d.lacking = append(d.lacking, right)
 	}
-	d.add(diagnosis.Finding{
-		Code: diagnosis.CannotLook, Severity: diagnosis.Warning, Object: right.String(), Evidence: err.Error(),
-		Message: "the API server did not answer when it was asked to " + right.String(), Remedy: "try again",
-	})
 }
 
-func (d *diagnostic) sayLacking() {
-	if len(d.lacking) == 0 {
-		return
-	}
-	d.add(diagnosis.Finding{
-		Code: diagnosis.CannotLook, Severity: diagnosis.Note, Object: "RBAC", Rights: d.lacking,
-		Message: "some things could not be looked at",
-		Remedy:  "grant " + sentence(d.lacking) + " to have them looked at",
-	})
-}
-
-// apiServer reports whether the API server answers. It also checks the API server's version.
-func (d *diagnostic) apiServer(ctx context.Context) bool {
-	answer, err := within(ctx, d.timeout(), func(ctx context.Context) (version.Info, error) {
-		var info version.Info
-		body, err := d.Clients.Discovery().RESTClient().Get().AbsPath("/version").Do(ctx).Raw()
-		if err == nil {
-			info, err = parseVersion(body)
-		}
-		return info, err
-	})
-	switch {
-	case apierrors.IsForbidden(err): // it does answer
+// checkAPIServer reports whether the API server answers. It also checks the API server's version.
+func (d *diagnostic) checkAPIServer(ctx context.Context) bool {
+	body, err := within(ctx, d.Timeout, d.Clients.Discovery().RESTClient().Get().AbsPath("/version").DoRaw)
+	if apierrors.IsForbidden(err) { // it does answer
 		return true
-	case err != nil:
+	}
+	var info version.Info
+	if err == nil && json.Unmarshal(body, &info) != nil {
+		err = fmt.Errorf("the server that answers is no API server: %.100q", body)
+	}
+	if err != nil {
 		d.add(diagnosis.Finding{
 			Code: diagnosis.APIServerUnreachable, Severity: diagnosis.Problem, Object: "API server", Evidence: err.Error(),
-			Message: "this process gets no usable answer from the API server", Remedy: "check the kubeconfig and the network between this process and the API server",
+			Message: "this process gets no usable answer from the API server",
+			Remedy:  "check the kubeconfig and the network between this process and the API server",
 		})
 		return false
 	}
-	if old(answer) {
-		d.add(tooOld(answer))
+	if old(info) {
+		d.add(diagnosis.Finding{
+			Code: diagnosis.TooOld, Severity: diagnosis.Problem, Object: "API server",
+			Message: fmt.Sprintf("the API server is %s, which may ignore the matchConditions of webhooks and call them for more objects", info.GitVersion),
+			Remedy:  fmt.Sprintf("upgrade the cluster to v1.%d or later", wantsMinor),
+		})
 	}
 	return true
 }
@@ -277,16 +237,8 @@ func old(info version.Info) bool {
 	return majorErr == nil && minorErr == nil && (major < 1 || major == 1 && minor < wantsMinor)
 }
 
-func tooOld(info version.Info) diagnosis.Finding {
-	return diagnosis.Finding{
-		Code: diagnosis.TooOld, Severity: diagnosis.Problem, Object: "API server",
-		Message: fmt.Sprintf("the API server is %s, which may leave out the matchConditions of webhooks, so that they are called for more than they should", info.GitVersion),
-		Remedy:  fmt.Sprintf("upgrade the cluster to v1.%d or later", wantsMinor),
-	}
-}
-
-// path makes the API server call, and looks for the reason if the call does not come through.
-func (d *diagnostic) path(ctx context.Context) {
+// checkPath makes the API server call, and looks for the reason if the call does not come through.
+func (d *diagnostic) checkPath(ctx context.Context) {
 	var came call
 	d.inconclusive = d.noCanary()
 	if d.inconclusive == "" {
@@ -294,7 +246,7 @@ func (d *diagnostic) path(ctx context.Context) {
 		d.through = came.through
 	}
 	if !d.through {
-		d.lookBehind(ctx)
+		d.readBackend(ctx)
 	}
 	if d.inconclusive == "" {
 		d.judgeCanary(ctx, came)
@@ -304,7 +256,7 @@ func (d *diagnostic) path(ctx context.Context) {
 	}
 	d.judgeService()
 	if d.inconclusive != "" && !d.hasProblem() {
-		d.fromHere(ctx)
+		d.callFromHere(ctx)
 	}
 	d.judgePorts()
 }
@@ -321,43 +273,48 @@ func (d *diagnostic) noCanary() string {
 	return ""
 }
 
-func (d *diagnostic) hasProblem() bool {
-	return slices.ContainsFunc(d.findings, func(f diagnosis.Finding) bool { return f.Severity == diagnosis.Problem })
+func (d *diagnostic) hasProblem() bool { return hasProblem(d.findings) }
+
+func hasProblem(findings []diagnosis.Finding) bool {
+	return slices.ContainsFunc(findings, func(f diagnosis.Finding) bool { return f.Severity == diagnosis.Problem })
 }
 
 // symptoms are findings whose cause another finding may name.
-var symptoms = []diagnosis.Code{diagnosis.ConnectionRefused, diagnosis.TimedOut, diagnosis.NoRoute, diagnosis.ConnectionBroken, diagnosis.NotTLS}
+var symptoms = []diagnosis.Code{
+	diagnosis.ConnectionRefused, diagnosis.TimedOut, diagnosis.NoRoute, diagnosis.ConnectionBroken, diagnosis.NotTLS,
+}
+
+var untrusted = []diagnosis.Code{
+	diagnosis.BundleUnreadable, diagnosis.UnknownAuthority, diagnosis.NameMismatch, diagnosis.Expired,
+}
 
 // explains lists which findings cause which symptoms.
 var explains = []struct{ causes, symptoms []diagnosis.Code }{
-	{[]diagnosis.Code{diagnosis.WrongTarget, diagnosis.ServiceMissing, diagnosis.ServiceUnusable, diagnosis.PortMismatch, diagnosis.NoReadyEndpoints, diagnosis.NothingListens}, symptoms},
-	{[]diagnosis.Code{diagnosis.BundleEmpty, diagnosis.BundleUnreadable, diagnosis.UnknownAuthority, diagnosis.NameMismatch, diagnosis.Expired}, []diagnosis.Code{diagnosis.BundleUnreadable, diagnosis.UnknownAuthority, diagnosis.NameMismatch, diagnosis.Expired}},
+	{[]diagnosis.Code{
+		diagnosis.WrongTarget, diagnosis.ServiceMissing, diagnosis.ServiceUnusable, diagnosis.PortMismatch,
+		diagnosis.NoReadyEndpoints, diagnosis.NothingListens,
+	}, symptoms},
+	{append([]diagnosis.Code{diagnosis.BundleEmpty}, untrusted...), untrusted},
 }
 
 // mergeSymptoms moves the evidence of a failed call to the finding that explains it, so that one fault is one finding.
 func (d *diagnostic) mergeSymptoms() {
-	call := d.Options.Target.String()
 	for _, group := range explains {
+		isSymptom := func(f diagnosis.Finding) bool {
+			return f.Object == d.Options.Target.String() && slices.Contains(group.symptoms, f.Code)
+		}
 		cause := slices.IndexFunc(d.findings, func(f diagnosis.Finding) bool {
-			isCall := f.Object == call && slices.Contains(group.symptoms, f.Code)
-			return f.Severity == diagnosis.Problem && slices.Contains(group.causes, f.Code) && !isCall
+			return f.Severity == diagnosis.Problem && slices.Contains(group.causes, f.Code) && !isSymptom(f)
 		})
 		if cause < 0 {
 			continue
 		}
-		because := &d.findings[cause]
-		var others []diagnosis.Finding
-		for i, f := range d.findings {
-			if i != cause && f.Object == call && slices.Contains(group.symptoms, f.Code) {
-				because.Evidence = f.Evidence
+		for _, f := range d.findings {
+			if isSymptom(f) {
+				d.findings[cause].Evidence = f.Evidence
 			}
 		}
-		for i, f := range d.findings {
-			if i == cause || f.Object != call || !slices.Contains(group.symptoms, f.Code) {
-				others = append(others, f)
-			}
-		}
-		d.findings = others
+		d.findings = slices.DeleteFunc(d.findings, isSymptom)
 	}
 }
 
@@ -366,36 +323,9 @@ func (d *diagnostic) summarize() {
 	if !d.through || d.hasProblem() {
 		return
 	}
-	for i := range d.findings {
-		if d.findings[i].Code == diagnosis.Reached {
-			d.findings[i].Code = diagnosis.Well
-			d.findings[i].Message = "all is well: " + d.findings[i].Message
+	for i, f := range d.findings {
+		if f.Code == diagnosis.Reached {
+			d.findings[i].Code, d.findings[i].Message = diagnosis.Well, "all is well: "+f.Message
 		}
 	}
-}
-
-// Failed returns the report of a diagnosis that could not begin, for example without a usable kubeconfig.
-func Failed(err error) diagnosis.Report {
-	return diagnosis.Report{Findings: []diagnosis.Finding{
-		{Code: diagnosis.NotBegun, Severity: diagnosis.Problem, Message: err.Error()},
-	}}
-}
-
-var severities = []diagnosis.Severity{diagnosis.Problem, diagnosis.Warning, diagnosis.Note}
-
-// sorted returns the findings in the order of their severity, each once.
-func sorted(findings []diagnosis.Finding) diagnosis.Report {
-	slices.SortStableFunc(findings, func(a, b diagnosis.Finding) int {
-		return cmp.Compare(slices.Index(severities, a.Severity), slices.Index(severities, b.Severity))
-	})
-	var once []diagnosis.Finding
-	for _, f := range findings {
-		i := slices.IndexFunc(once, func(o diagnosis.Finding) bool { return o.Code == f.Code && o.Object == f.Object })
-		if i < 0 {
-			once = append(once, f)
-			continue
-		}
-		once[i].Evidence = cmp.Or(once[i].Evidence, f.Evidence)
-	}
-	return diagnosis.Report{Findings: once}
 }

@@ -11,7 +11,7 @@ import (
 	"code.cloudfoundry.org/eirinix/diagnosis"
 )
 
-// The inside, for the specs. They cannot live in this package, because its Report is ginkgo's too.
+// The inside, for the specs.
 var (
 	Classify = classify
 	CodeOf   = codeOf
@@ -25,7 +25,7 @@ func Blamed(text string) (webhook string, denied bool, reason string, ok bool) {
 
 // BrokenPath is the finding about a call that failed for that reason.
 func BrokenPath(ctx context.Context, c Config, reason string) diagnosis.Finding {
-	return newDiagnosis(c).brokenPath(ctx, classify(reason), reason)
+	return newDiagnostic(c).brokenPath(ctx, classify(reason), reason)
 }
 
 // Propagates is true of a problem that may pass by itself.
@@ -52,8 +52,8 @@ func WatchWith(ctx context.Context, log logr.Logger, look func() Look) {
 
 // OfVersions are the findings about these versions.
 func OfVersions(versions ...VersionInfo) []diagnosis.Finding {
-	d := newDiagnosis(Config{Versions: func() []VersionInfo { return versions }})
-	d.versions()
+	d := newDiagnostic(Config{Versions: func() []VersionInfo { return versions }})
+	d.checkVersions()
 	return d.findings
 }
 

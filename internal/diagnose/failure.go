@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -16,55 +17,38 @@ import (
 
 // signs are parts of error messages, those of Go's libraries and of the API server. The first match counts.
 var signs = []struct {
-	text string
-	code diagnosis.Code
+	code  diagnosis.Code
+	texts []string
 }{
-	{"no service port", diagnosis.PortMismatch},
-	{"no endpoints available for service", diagnosis.NoReadyEndpoints},
-	{"cannot route to service with ClusterIP", diagnosis.ServiceUnusable},
-	{"unsupported service type", diagnosis.ServiceUnusable},
-	{"unable to load root certificates", diagnosis.BundleUnreadable},
-	{"certificate signed by unknown authority", diagnosis.UnknownAuthority},
-	{"x509: certificate is valid for", diagnosis.NameMismatch},
-	{"x509: certificate is not valid for", diagnosis.NameMismatch},
-	{"x509: cannot validate certificate for", diagnosis.NameMismatch},
-	{"x509: certificate relies on legacy Common Name", diagnosis.NameMismatch},
-	{"certificate has expired or is not yet valid", diagnosis.Expired},
-	{"server gave HTTP response to HTTPS client", diagnosis.NotTLS},
-	{"does not look like a TLS handshake", diagnosis.NotTLS},
-	{"remote error: tls: internal error", diagnosis.ConnectionBroken}, // a server without a certificate
-	{"remote error: tls: unrecognized name", diagnosis.ConnectionBroken},
-	{"remote error: tls:", diagnosis.CallerRefused},
-	{"provide credentials", diagnosis.CallerRefused}, // HTTP 401
-	{"No agent available", diagnosis.NoTunnel},
-	{"proxy error from", diagnosis.NoTunnel},
-	{"no such host", diagnosis.NoSuchHost},
-	{"server misbehaving", diagnosis.NoSuchHost},
-	{"no route to host", diagnosis.NoRoute},
-	{"network is unreachable", diagnosis.NoRoute},
-	{"connection refused", diagnosis.ConnectionRefused},
-	{"i/o timeout", diagnosis.TimedOut},
-	{"deadline exceeded", diagnosis.TimedOut},
-	{"Client.Timeout", diagnosis.TimedOut},
-	{"handshake timeout", diagnosis.TimedOut},
-	{"connection reset by peer", diagnosis.ConnectionBroken},
-	{"broken pipe", diagnosis.ConnectionBroken},
-	{": EOF", diagnosis.ConnectionBroken},
-	{"unexpected EOF", diagnosis.ConnectionBroken},
-	{"http2: client conn", diagnosis.ConnectionBroken}, // lost, closed by force, or could not be established
-	{"http2: no cached connection", diagnosis.ConnectionBroken},
-	{"GOAWAY", diagnosis.ConnectionBroken},
-	{"server closed idle connection", diagnosis.ConnectionBroken},
-	{"use of closed network connection", diagnosis.ConnectionBroken},
-	{"could not find the requested resource", diagnosis.BadAnswer}, // HTTP 404
-	{"an error on the server", diagnosis.BadAnswer},                // HTTP 500
-	{"unable to handle the request", diagnosis.BadAnswer},          // HTTP 503
-	{"invalid webhook response", diagnosis.BadAnswer},
-	{"expected webhook response", diagnosis.BadAnswer},
-	{"expected response.uid", diagnosis.BadAnswer},
-	{"couldn't get version/kind", diagnosis.BadAnswer},
-	{"couldn't get resource from scheme", diagnosis.BadAnswer},
-	{"invalid character", diagnosis.BadAnswer},
+	{diagnosis.PortMismatch, []string{"no service port"}},
+	{diagnosis.NoReadyEndpoints, []string{"no endpoints available for service"}},
+	{diagnosis.ServiceUnusable, []string{"cannot route to service with ClusterIP", "unsupported service type"}},
+	{diagnosis.BundleUnreadable, []string{"unable to load root certificates"}},
+	{diagnosis.UnknownAuthority, []string{"certificate signed by unknown authority"}},
+	{diagnosis.NameMismatch, []string{
+		"x509: certificate is valid for", "x509: certificate is not valid for", "x509: cannot validate certificate for",
+		"x509: certificate relies on legacy Common Name",
+	}},
+	{diagnosis.Expired, []string{"certificate has expired or is not yet valid"}},
+	{diagnosis.NotTLS, []string{"server gave HTTP response to HTTPS client", "does not look like a TLS handshake"}},
+	// The first of these is a server without a certificate.
+	{diagnosis.ConnectionBroken, []string{"remote error: tls: internal error", "remote error: tls: unrecognized name"}},
+	{diagnosis.CallerRefused, []string{"remote error: tls:", "provide credentials"}}, // the latter is HTTP 401
+	{diagnosis.NoTunnel, []string{"No agent available", "proxy error from"}},
+	{diagnosis.NoSuchHost, []string{"no such host", "server misbehaving"}},
+	{diagnosis.NoRoute, []string{"no route to host", "network is unreachable"}},
+	{diagnosis.ConnectionRefused, []string{"connection refused"}},
+	{diagnosis.TimedOut, []string{"i/o timeout", "deadline exceeded", "Client.Timeout", "handshake timeout"}},
+	{diagnosis.ConnectionBroken, []string{
+		"connection reset by peer", "broken pipe", ": EOF", "unexpected EOF", "http2: client conn", "http2: no cached connection",
+		"GOAWAY", "server closed idle connection", "use of closed network connection",
+	}},
+	{diagnosis.BadAnswer, []string{
+		// HTTP 404, 500 and 503
+		"could not find the requested resource", "an error on the server", "unable to handle the request",
+		"invalid webhook response", "expected webhook response", "expected response.uid", "couldn't get version/kind",
+		"couldn't get resource from scheme", "invalid character",
+	}},
 }
 
 // classify returns the kind of fault for the reason of a failed call.
@@ -73,7 +57,7 @@ func classify(reason string) diagnosis.Code {
 		return diagnosis.ServiceMissing
 	}
 	for _, s := range signs {
-		if strings.Contains(reason, s.text) {
+		if slices.ContainsFunc(s.texts, func(text string) bool { return strings.Contains(reason, text) }) {
 			return s.code
 		}
 	}
@@ -126,21 +110,20 @@ func parseFailure(text string) (failure, bool) {
 // explain turns the API server's error about the canary into a finding.
 func (d *diagnostic) explain(ctx context.Context, text string) diagnosis.Finding {
 	f, ok := parseFailure(text)
-	canary := d.Options.WebhookName(CanaryName)
+	at := d.Options.Target.String()
 	switch {
 	case !ok:
 		return diagnosis.Finding{
-			Code: diagnosis.Unexplained, Severity: diagnosis.Warning, Object: d.Options.Target.String(),
-			Message: "the API server refuses the canary before it calls this program", Evidence: text,
-			Remedy: "find the policy or quota that refuses ConfigMaps in Namespace " + d.Canary.Namespace,
+			Code: diagnosis.Unexplained, Severity: diagnosis.Warning, Object: at, Evidence: text,
+			Message: "the API server refuses the canary before it calls this program",
+			Remedy:  "find the policy or quota that refuses ConfigMaps in Namespace " + d.Canary.Namespace,
 		}
-	case f.webhook != canary:
+	case f.webhook != d.Options.WebhookName(CanaryName):
 		return d.shadowedCanary(ctx, f, text)
 	case f.denied: // not by this program, which never denies the canary
 		return diagnosis.Finding{
-			Code: diagnosis.BadAnswer, Severity: diagnosis.Problem, Object: d.Options.Target.String(),
-			Message: fmt.Sprintf("something else than this program answers at %s", d.Options.Target),
-			Remedy:  d.whoAnswers(), Evidence: text,
+			Code: diagnosis.BadAnswer, Severity: diagnosis.Problem, Object: at, Evidence: text,
+			Message: "another program than this one answers at " + at, Remedy: d.whoAnswers(),
 		}
 	}
 	return d.brokenPath(ctx, classify(f.reason), f.reason)
@@ -152,18 +135,10 @@ func (d *diagnostic) brokenPath(ctx context.Context, code diagnosis.Code, reason
 		if refused, evidence := d.refusesCallers(ctx); refused {
 			code = diagnosis.CallerRefused
 			if evidence != "" {
-				reason += "; this process, without a client certificate, is told: " + evidence
+				reason += "; this process, without a client certificate, gets: " + evidence
 			}
 		}
 	}
-	return d.finding(ctx, code, reason)
-}
-
-// finding returns the finding about the path to this program that belongs to the code. reason is the evidence.
-func (d *diagnostic) finding(ctx context.Context, code diagnosis.Code, reason string) diagnosis.Finding {
-	at := d.Options.Target.String()
-	f := diagnosis.Finding{Code: code, Severity: diagnosis.Problem, Object: at, Evidence: reason}
-	say := func(message, remedy string) { f.Message, f.Remedy = message, remedy }
 	switch code {
 	case diagnosis.ServiceMissing:
 		return d.serviceMissing(reason)
@@ -173,76 +148,76 @@ func (d *diagnostic) finding(ctx context.Context, code diagnosis.Code, reason st
 		return d.serviceUnusable(reason)
 	case diagnosis.PortMismatch:
 		return d.noSuchServicePort(reason)
+	}
+	f := diagnosis.Finding{Code: code, Severity: diagnosis.Problem, Object: d.Options.Target.String(), Evidence: reason}
+	f.Message, f.Remedy = d.describe(ctx, code)
+	return f
+}
+
+// describe returns the message and the remedy for a fault at the address that the API server calls.
+func (d *diagnostic) describe(ctx context.Context, code diagnosis.Code) (message, remedy string) {
+	at := d.Options.Target.String()
+	switch code {
 	case diagnosis.BundleUnreadable:
-		say("the caBundle that is registered holds no readable certificate, so the API server cannot call", "call RegisterExtensions")
+		return "the registered caBundle holds no readable certificate, so the API server cannot call", "call RegisterExtensions"
 	case diagnosis.UnknownAuthority, diagnosis.NameMismatch, diagnosis.Expired:
 		if code == diagnosis.UnknownAuthority && d.Verify != nil && d.looked && !d.untrusted {
-			say(fmt.Sprintf("something else than this process answers at %s, with a certificate that %s does not trust", at, d.caller), d.whoAnswers())
-			break
+			return fmt.Sprintf("another server than this process answers at %s, with a certificate that %s does not trust", at, d.caller), d.whoAnswers()
 		}
-		say(fmt.Sprintf("%s does not trust the certificate that it is shown at %s", d.caller, at), remedyFor(code, d.serverName(), "call RegisterExtensions"))
+		return fmt.Sprintf("%s does not trust the serving certificate at %s", d.caller, at), remedyFor(code, d.serverName(), "call RegisterExtensions")
 	case diagnosis.NotTLS:
-		say(fmt.Sprintf("the server at %s does not speak TLS", at), d.whoAnswers())
+		return fmt.Sprintf("the server at %s does not speak TLS", at), d.whoAnswers()
 	case diagnosis.CallerRefused:
-		say(fmt.Sprintf("the server at %s refuses %s as a caller", at, d.caller),
-			"see that ManagerOptions.ClientCA and ClientNames are those of the certificate that the API server shows (its --admission-control-config-file)")
+		return fmt.Sprintf("the server at %s refuses %s as a caller", at, d.caller),
+			"set ManagerOptions.ClientCA and ClientNames to those of the certificate that the API server shows (its --admission-control-config-file)"
 	case diagnosis.NoTunnel:
-		say(fmt.Sprintf("the control plane's tunnel to the nodes is down, so %s does not reach %s", d.caller, at), "see to the tunnel's agents (konnectivity-agent) on the nodes")
+		return fmt.Sprintf("the control plane's tunnel to the nodes is down, so %s does not reach %s", d.caller, at),
+			"check the tunnel's agents (konnectivity-agent) on the nodes"
 	case diagnosis.NoSuchHost:
-		say(fmt.Sprintf("%s cannot resolve the name of %s", d.caller, at), d.howToName())
+		return fmt.Sprintf("%s cannot resolve the name of %s", d.caller, at), d.byMode(
+			"set the externalName of %s to a name that the control plane resolves",
+			"set ManagerOptions.Host to a name or an address that the control plane resolves; it mostly does not know the names of the cluster's own DNS")
 	case diagnosis.NoRoute:
-		say(fmt.Sprintf("%s has no route to %s", d.caller, at), d.howToReach())
+		return fmt.Sprintf("%s has no route to %s", d.caller, at), d.howToReach()
 	case diagnosis.ConnectionRefused:
-		say(fmt.Sprintf("nothing listens at %s: the connection of %s was refused", at, d.caller), d.whereToListen())
+		remedy = d.byMode("check that the pods behind %s run and listen on its targetPort",
+			"check that this program runs, and set ManagerOptions.Host and Port to the address at which the API server reaches it")
+		if d.Listen != "" {
+			remedy += " (this process listens on " + d.Listen + ")"
+		}
+		return fmt.Sprintf("nothing listens at %s: the connection of %s was refused", at, d.caller), remedy
 	case diagnosis.ConnectionBroken:
-		say(fmt.Sprintf("the server at %s closes the connection before it answers", at), d.whoAnswers())
+		return fmt.Sprintf("the server at %s closes the connection before it answers", at), d.whoAnswers()
 	case diagnosis.TimedOut:
-		say(fmt.Sprintf("%s gets no answer from %s in time", d.caller, at), d.whyTimedOut(ctx))
+		return fmt.Sprintf("%s gets no answer from %s in time", d.caller, at), d.whyTimedOut(ctx)
 	case diagnosis.BadAnswer:
-		say(fmt.Sprintf("the server at %s gives no proper answer to the canary", at), "if a rollout is in progress wait for its end, else "+d.whoAnswers())
-	default:
-		say(fmt.Sprintf("%s cannot call %s, for a reason that is not known here", d.caller, at), "see the evidence")
+		return fmt.Sprintf("the server at %s gives no proper answer to the canary", at), "wait for the end of a rollout, or " + d.whoAnswers()
 	}
-	return f
+	return fmt.Sprintf("%s cannot call %s, for a reason that is not known here", d.caller, at), "read the evidence"
 }
 
 // remedyFor returns the remedy for an untrusted certificate.
 func remedyFor(code diagnosis.Code, host, remedy string) string {
 	switch code {
 	case diagnosis.NameMismatch:
-		return fmt.Sprintf("let the certificate be for %s: the one that is made here is, so see to ManagerOptions.Host, ServiceName and WebhookNamespace, or to the issuer of ManagerOptions.Certificates", host)
+		return fmt.Sprintf("issue the certificate for %s: correct ManagerOptions.Host, ServiceName and WebhookNamespace, or the issuer of ManagerOptions.Certificates", host)
 	case diagnosis.Expired:
-		return "set the clocks of the nodes and of the control plane, and see why the certificate is not renewed (the log, or the issuer of ManagerOptions.Certificates)"
+		return "set the clocks of the nodes and of the control plane, and find out why the certificate is not renewed (from the log, or from the issuer of ManagerOptions.Certificates)"
 	}
 	return remedy
 }
 
-func (d *diagnostic) howToName() string {
+// byMode returns the remedy for a Service, whose name it inserts, or for an address.
+func (d *diagnostic) byMode(service, address string) string {
 	if d.serviceMode() {
-		return fmt.Sprintf("let the externalName of %s be a name that the control plane resolves", d.service())
+		return fmt.Sprintf(service, d.service())
 	}
-	return "set ManagerOptions.Host to a name or an address that the control plane resolves; it mostly does not know the names of the cluster's own DNS"
+	return address
 }
 
 func (d *diagnostic) whoAnswers() string {
-	if d.serviceMode() {
-		return fmt.Sprintf("see that the selector of %s takes in the pods of this program alone, and that its targetPort is their webhook port", d.service())
-	}
-	return "find the process that listens there, and set ManagerOptions.Host and Port to where the API server reaches this program"
-}
-
-func (d *diagnostic) whereToListen() string {
-	if d.serviceMode() {
-		return fmt.Sprintf("see that the pods behind %s run and listen on its targetPort%s", d.service(), d.listeningHere())
-	}
-	return "see that this program runs, and set ManagerOptions.Host and Port to where the API server reaches it" + d.listeningHere()
-}
-
-func (d *diagnostic) listeningHere() string {
-	if d.Listen == "" {
-		return ""
-	}
-	return " (this process listens on " + d.Listen + ")"
+	return d.byMode("check that the selector of %s matches the pods of this program alone, and that its targetPort is their webhook port",
+		"find the process that listens there, and set ManagerOptions.Host and Port to the address at which the API server reaches this program")
 }
 
 // openPort returns the port that must be open towards the nodes. It is the pods' port, to which a packet is addressed
@@ -273,9 +248,9 @@ func (d *diagnostic) whyTimedOut(ctx context.Context) string {
 		return d.howToReach()
 	}
 	if err := d.probe(ctx, true); err != nil {
-		return fmt.Sprintf("see why this process gets no answer either (%v), or %s", err, d.howToReach())
+		return fmt.Sprintf("find out why this process gets no answer either (%v), or %s", err, d.howToReach())
 	}
-	return "this process gets one, so " + d.howToReach()
+	return "this process gets an answer, so " + d.howToReach()
 }
 
 func readable(bundle []byte) bool {

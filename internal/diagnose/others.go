@@ -11,90 +11,65 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 
 	"code.cloudfoundry.org/eirinix/diagnosis"
+	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
-// others finds webhooks of other programs that reject the same objects because their server is missing. Users tend to
-// blame the webhook that they know.
-func (d *diagnostic) others(ctx context.Context) {
+// checkOthers finds webhooks of other programs that reject the same objects because their server is missing. Users tend
+// to blame the webhook that they know.
+func (d *diagnostic) checkOthers(ctx context.Context) {
 	seen := map[string]string{}
-	for _, k := range d.bothKinds() {
-		all, err := within(ctx, d.timeout(), k.list)
-		if err != nil {
-			d.noteMissingRight(err, rightOn(k.resource)("list", ""))
+	for _, h := range d.allHooks(ctx) {
+		service := h.ClientConfig.Service
+		if d.isOurs(h) || h.ignores() || service == nil || !d.sameObjects(h) {
 			continue
 		}
-		for _, c := range all {
-			if c.name == k.name {
-				continue
-			}
-			for _, h := range c.hooks {
-				d.shadow(ctx, h, seen)
-			}
+		if d.Options.Namespace != "" && !matches(h.NamespaceSelector, d.labels) {
+			continue
 		}
+		address, _ := h.target()
+		why, known := seen[address]
+		if !known {
+			why = d.dead(ctx, service)
+			seen[address] = why
+		}
+		if why == "" {
+			continue
+		}
+		f := d.shadowed(h, fmt.Sprintf("its %s %s", address, why))
+		if !matchesAll(h) {
+			f.Severity = diagnosis.Warning // perhaps not for the same objects
+		}
+		d.add(f)
 	}
 }
 
-func (d *diagnostic) shadow(ctx context.Context, h hook, seen map[string]string) {
-	service := h.ClientConfig.Service
-	if h.ignores() || service == nil || !d.sameObjects(h) {
-		return
-	}
-	if ns := d.Options.Namespace; ns != "" && !matches(h.NamespaceSelector, d.namespace(ctx, ns).labels) {
-		return
-	}
-	address, _ := h.target()
-	why, known := seen[address]
-	if !known {
-		why = d.dead(ctx, service)
-		seen[address] = why
-	}
-	if why == "" {
-		return
-	}
-	f := d.shadowed(h, fmt.Sprintf("its %s %s", address, why), "")
-	if !matchesAll(h) {
-		f.Severity = diagnosis.Warning // perhaps not for the same objects
-	}
-	d.add(f)
+func (d *diagnostic) isOurs(h hook) bool {
+	return slices.ContainsFunc(d.bothKinds(), func(k kind) bool { return k.name == h.kind && k.configuration == h.configuration })
 }
 
 // sameObjects reports whether a webhook is called for some of the objects that ours are called for.
 func (d *diagnostic) sameObjects(h hook) bool {
-	for _, e := range d.Entries {
-		for _, ours := range e.Rules {
-			if e.Name != CanaryName && slices.ContainsFunc(h.Rules, func(theirs admissionregistrationv1.RuleWithOperations) bool { return overlap(ours, theirs) }) {
-				return true
-			}
-		}
-	}
-	return false
+	return anyPair(d.Entries, h.Rules, func(e webhookconf.Entry, theirs admissionregistrationv1.RuleWithOperations) bool {
+		return e.Name != CanaryName && slices.ContainsFunc(e.Rules, func(ours admissionregistrationv1.RuleWithOperations) bool {
+			return overlap(ours, theirs)
+		})
+	})
 }
 
 func matchesAll(h hook) bool {
-	return len(h.MatchConditions) == 0 && (h.ObjectSelector == nil || len(h.ObjectSelector.MatchLabels)+len(h.ObjectSelector.MatchExpressions) == 0)
+	s := h.ObjectSelector
+	return len(h.MatchConditions) == 0 && (s == nil || len(s.MatchLabels)+len(s.MatchExpressions) == 0)
 }
 
 // dead returns the reason why no pod can answer behind a Service. It is empty if a pod might.
 func (d *diagnostic) dead(ctx context.Context, s *admissionregistrationv1.ServiceReference) string {
-	b, err := within(ctx, d.timeout(), func(ctx context.Context) (backend, error) { return look(ctx, d.Clients, s.Namespace, s.Name) })
-	if err != nil {
-		d.noteMissingRight(err, diagnosis.Right{Resource: "services", Verb: "get", Namespace: s.Namespace, Name: s.Name})
-		return ""
-	}
-	if b.slicesErr != nil {
-		d.noteMissingRight(b.slicesErr, diagnosis.Right{Group: "discovery.k8s.io", Resource: "endpointslices", Verb: "list", Namespace: s.Namespace})
-		return ""
-	}
-	port := int32(443)
-	if s.Port != nil {
-		port = *s.Port
-	}
-	_, has := b.port(port)
-	ready, _ := b.endpoints(port)
+	b, known := d.lookup(ctx, s.Namespace, s.Name)
+	_, has := b.port(portOf(s))
+	ready, _ := b.endpoints(portOf(s))
 	switch {
 	case b.missing:
 		return "does not exist"
-	case b.external():
+	case !known || b.external():
 		return ""
 	case !has:
 		return "does not exist on that Service"
@@ -104,53 +79,37 @@ func (d *diagnostic) dead(ctx context.Context, s *admissionregistrationv1.Servic
 	return ""
 }
 
-func (d *diagnostic) shadowed(h hook, why, evidence string) diagnosis.Finding {
+func (d *diagnostic) shadowed(h hook, why string) diagnosis.Finding {
 	return diagnosis.Finding{
-		Code: diagnosis.Shadowed, Severity: diagnosis.Problem, Object: h.String(), Evidence: evidence,
-		Message: fmt.Sprintf("%s, which is not of this program, fails for objects that this program is called for: %s", h, why),
+		Code: diagnosis.Shadowed, Severity: diagnosis.Problem, Object: h.String(),
+		Message: fmt.Sprintf("%s, which belongs to another program, fails for objects that this program is called for: %s", h, why),
 		Remedy:  fmt.Sprintf("repair it, or remove it with kubectl delete %s %s if its program is gone", strings.ToLower(h.kind), h.configuration),
 	}
 }
 
 // shadowedCanary returns the finding for a canary that another webhook received before ours.
 func (d *diagnostic) shadowedCanary(ctx context.Context, f failure, text string) diagnosis.Finding {
-	h, found := d.findHook(ctx, f.webhook)
-	if found && slices.ContainsFunc(d.kinds(), func(k kindOf) bool { return k.kind == h.kind && k.name == h.configuration }) {
+	h, found := findHook(d.allHooks(ctx), f.webhook)
+	if found && d.isOurs(h) {
 		return d.brokenPath(ctx, classify(f.reason), f.reason) // one of ours that is called for everything
 	}
 	if !found {
-		h = hook{name: f.webhook, kind: "webhook configuration", configuration: "(unknown)"}
+		h = hook{kind: "webhook configuration", configuration: "(unknown)"}
+		h.Name = f.webhook
 	}
-	d.inconclusive = fmt.Sprintf("the webhook %s is called before", f.webhook)
+	d.inconclusive = fmt.Sprintf("the API server calls the webhook %s before", f.webhook)
 	if f.denied {
 		return diagnosis.Finding{
 			Code: diagnosis.Shadowed, Severity: diagnosis.Warning, Object: h.String(), Evidence: text,
 			Message: fmt.Sprintf("%s refuses the canary before this program is called", h),
-			Remedy:  fmt.Sprintf("let it admit ConfigMaps with the label %s in Namespace %s", CanaryLabel, d.Canary.Namespace),
+			Remedy:  fmt.Sprintf("have it admit ConfigMaps with the label %s in Namespace %s", CanaryLabel, d.Canary.Namespace),
 		}
 	}
-	shadowed := d.shadowed(h, f.reason, "")
+	shadowed := d.shadowed(h, f.reason)
 	if !found {
-		shadowed.Remedy = "look for it among the mutating and validating webhook configurations, and repair or remove it"
+		shadowed.Remedy = "find it among the mutating and validating webhook configurations, and repair or remove it"
 	}
 	return shadowed
-}
-
-// findHook returns the entry of that name, with its configuration.
-func (d *diagnostic) findHook(ctx context.Context, name string) (hook, bool) {
-	for _, k := range d.bothKinds() {
-		all, err := within(ctx, d.timeout(), k.list)
-		if err != nil {
-			d.noteMissingRight(err, rightOn(k.resource)("list", ""))
-			continue
-		}
-		for _, c := range all {
-			if h, ok := find(c.hooks, name); ok {
-				return h, true
-			}
-		}
-	}
-	return hook{}, false
 }
 
 // overlap reports whether a request can match both rules. It ignores versions, because an API server converts objects.
@@ -159,9 +118,9 @@ func overlap(a, b admissionregistrationv1.RuleWithOperations) bool {
 		anyPair(a.APIGroups, b.APIGroups, same) && anyPair(a.Resources, b.Resources, sameResource)
 }
 
-func anyPair[T any](as, bs []T, test func(a, b T) bool) bool {
-	return slices.ContainsFunc(as, func(a T) bool {
-		return slices.ContainsFunc(bs, func(b T) bool { return test(a, b) })
+func anyPair[A, B any](as []A, bs []B, test func(a A, b B) bool) bool {
+	return slices.ContainsFunc(as, func(a A) bool {
+		return slices.ContainsFunc(bs, func(b B) bool { return test(a, b) })
 	})
 }
 
@@ -172,6 +131,5 @@ func same(a, b string) bool { return a == b || a == "*" || b == "*" }
 func sameResource(a, b string) bool {
 	resourceA, subA, _ := strings.Cut(a, "/")
 	resourceB, subB, _ := strings.Cut(b, "/")
-	wild := func(sub, other string) bool { return sub == other || sub == "*" || other == "*" }
-	return same(resourceA, resourceB) && wild(subA, subB)
+	return same(resourceA, resourceB) && same(subA, subB)
 }

@@ -128,7 +128,7 @@ var _ = Describe("A diagnosis of the path", Label("api-server"), func() {
 		d.serve(h)
 		d.Options.Target.Port, d.Listen = d.port(), d.listener.Addr().String()
 		d.register(ctx)
-		Expect(d.run(ctx)).To(haveOneProblem(diagnosis.TimedOut, ContainSubstring("this process gets one, so allow TCP port "+itoa(d.port()))))
+		Expect(d.run(ctx)).To(haveOneProblem(diagnosis.TimedOut, ContainSubstring("this process gets an answer, so allow TCP port "+itoa(d.port()))))
 	}, SpecTimeout(2*patience))
 
 	It("says that the program hangs", func(ctx SpecContext) {
@@ -137,7 +137,7 @@ var _ = Describe("A diagnosis of the path", Label("api-server"), func() {
 		d.serve(h)
 		d.Options.Target.Port, d.Listen = d.port(), d.listener.Addr().String()
 		d.register(ctx)
-		Expect(d.run(ctx)).To(haveOneProblem(diagnosis.TimedOut, ContainSubstring("it shakes hands and says nothing")))
+		Expect(d.run(ctx)).To(haveOneProblem(diagnosis.TimedOut, ContainSubstring("it completes the handshake and sends nothing")))
 	}, SpecTimeout(2*patience))
 
 	It("says that the caBundle is of another CA", func(ctx SpecContext) {
@@ -155,13 +155,13 @@ var _ = Describe("A diagnosis of the path", Label("api-server"), func() {
 		serveTLS(l, d.handler(), &tls.Config{Certificates: []tls.Certificate{*foreign}})
 		d.Options.Target.Port = portOf(l)
 		d.register(ctx)
-		Expect(d.run(ctx)).To(haveOneProblem(diagnosis.UnknownAuthority, ContainSubstring("something else than this process answers")))
+		Expect(d.run(ctx)).To(haveOneProblem(diagnosis.UnknownAuthority, ContainSubstring("another server than this process answers")))
 	}, SpecTimeout(patience))
 
 	It("says that the certificate is for other names", func(ctx SpecContext) {
 		d := newDeploymentWith(ctx, serving.NewLeaf([]string{"hooks.example.org"}, 0, nil))
 		d.register(ctx)
-		Expect(d.run(ctx)).To(haveOneProblem(diagnosis.NameMismatch, ContainSubstring("let the certificate be for 127.0.0.1"), ContainSubstring("x509")))
+		Expect(d.run(ctx)).To(haveOneProblem(diagnosis.NameMismatch, ContainSubstring("issue the certificate for 127.0.0.1"), ContainSubstring("x509")))
 	}, SpecTimeout(patience))
 
 	It("says that the certificate has expired", func(ctx SpecContext) {

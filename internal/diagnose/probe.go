@@ -3,11 +3,9 @@ package diagnose
 // This file connects to the webhook from this process, and determines why a connection breaks.
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -15,13 +13,11 @@ import (
 	"os"
 	"time"
 
-	"k8s.io/apimachinery/pkg/version"
-
 	"code.cloudfoundry.org/eirinix/diagnosis"
 )
 
-// listening connects to the port that this process itself listens on.
-func (d *diagnostic) listening(ctx context.Context) {
+// checkListener connects to the port that this process itself listens on.
+func (d *diagnostic) checkListener(ctx context.Context) {
 	if d.Listen == "" {
 		return
 	}
@@ -33,7 +29,7 @@ func (d *diagnostic) listening(ctx context.Context) {
 		d.add(diagnosis.Finding{
 			Code: diagnosis.NothingListens, Severity: diagnosis.Problem, Object: d.Listen, Evidence: err.Error(),
 			Message: fmt.Sprintf("this process does not answer on %s, where it should listen", d.Listen),
-			Remedy:  "see in its log why the webhook server ended, and restart it",
+			Remedy:  "find out from its log why the webhook server ended, and restart it",
 		})
 	}
 }
@@ -92,7 +88,7 @@ func (d *diagnostic) bundle() []byte {
 // shake connects and completes the TLS handshake, and with answer set waits for a response. A server that closes the
 // connection counts as an answer: it does not hang.
 func (d *diagnostic) shake(ctx context.Context, address string, config *tls.Config, answer bool) error {
-	ctx, cancel := context.WithTimeout(ctx, d.timeout())
+	ctx, cancel := context.WithTimeout(ctx, d.Timeout)
 	defer cancel()
 	connection, err := (&tls.Dialer{Config: config}).DialContext(ctx, "tcp", address)
 	if err != nil {
@@ -113,7 +109,7 @@ func (d *diagnostic) shake(ctx context.Context, address string, config *tls.Conf
 	_, err = connection.Read(make([]byte, 1))
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return fmt.Errorf("it shakes hands and says nothing: %w", err)
+		return fmt.Errorf("it completes the handshake and sends nothing: %w", err)
 	case isAlert(err):
 		return err
 	case err != nil && writeErr != nil:
@@ -168,7 +164,7 @@ type handshake struct {
 }
 
 func (d *diagnostic) shakeWithoutCertificate(ctx context.Context, address string) handshake {
-	ctx, cancel := context.WithTimeout(ctx, d.timeout())
+	ctx, cancel := context.WithTimeout(ctx, d.Timeout)
 	defer cancel()
 	raw, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
 	if err != nil {
@@ -187,7 +183,7 @@ func (d *diagnostic) shakeWithoutCertificate(ctx context.Context, address string
 	if h.err = connection.HandshakeContext(ctx); h.err != nil || !h.asked {
 		return h
 	}
-	if h.err = connection.SetReadDeadline(time.Now().Add(min(alertWithin, d.timeout()))); h.err != nil {
+	if h.err = connection.SetReadDeadline(time.Now().Add(min(alertWithin, d.Timeout))); h.err != nil {
 		return h
 	}
 	if _, h.err = connection.Read(make([]byte, 1)); errors.Is(h.err, os.ErrDeadlineExceeded) {
@@ -196,8 +192,8 @@ func (d *diagnostic) shakeWithoutCertificate(ctx context.Context, address string
 	return h
 }
 
-// fromHere checks the path from this process if the canary is inconclusive.
-func (d *diagnostic) fromHere(ctx context.Context) {
+// callFromHere checks the path from this process if the canary is inconclusive.
+func (d *diagnostic) callFromHere(ctx context.Context) {
 	at := d.Options.Target.String()
 	if !d.canProbe() {
 		return
@@ -209,14 +205,6 @@ func (d *diagnostic) fromHere(ctx context.Context) {
 	}
 	d.add(diagnosis.Finding{
 		Code: diagnosis.ReachedFromHere, Severity: diagnosis.Note, Object: at,
-		Message: fmt.Sprintf("this process reaches %s; whether the API server does is not known, because %s", at, d.inconclusive),
+		Message: fmt.Sprintf("this process reaches %s; it is not known whether the API server does, because %s", at, d.inconclusive),
 	})
-}
-
-func parseVersion(body []byte) (version.Info, error) {
-	var info version.Info
-	if err := json.NewDecoder(bytes.NewReader(body)).Decode(&info); err != nil {
-		return info, fmt.Errorf("the server that answers is no API server: %w", err)
-	}
-	return info, nil
 }

@@ -10,11 +10,9 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"code.cloudfoundry.org/eirinix/diagnosis"
-	"code.cloudfoundry.org/eirinix/internal/diagnose"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
@@ -116,7 +114,7 @@ var _ = Describe("A diagnosis of the registration", Label("api-server"), func() 
 					w.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"a": "b"}}
 				}
 			})
-			Expect(d.run(ctx).String()).To(ContainSubstring(`the canary is not sent to this program because the namespaceSelector "a=b"`))
+			Expect(d.run(ctx).String()).To(ContainSubstring(`the API server does not send the canary, because the namespaceSelector "a=b"`))
 		}, SpecTimeout(patience))
 
 		It("says that the one namespace does not exist", func(ctx SpecContext) {
@@ -139,33 +137,6 @@ var _ = Describe("A diagnosis of the registration", Label("api-server"), func() 
 
 			label(ctx, d.Canary.Namespace, "team", d.Options.Fingerprint)
 			Expect(codes(d.run(ctx))).To(Equal([]diagnosis.Code{diagnosis.Well}))
-		}, SpecTimeout(patience))
-	})
-
-	Describe("of an object for which there is no call", func() {
-		pod := func(namespace string, labels map[string]string) *diagnose.Subject {
-			return &diagnose.Subject{
-				Namespace: namespace, Name: "app", Labels: labels,
-				Resource: corev1.SchemeGroupVersion.WithResource("pods"), Operation: admissionregistrationv1.Create,
-			}
-		}
-
-		It("names the selector that leaves it out, or says nothing", func(ctx SpecContext) {
-			step := podStep(false)
-			step.Objects = &metav1.LabelSelector{MatchLabels: map[string]string{"app": "yes"}}
-			d.Entries[0] = webhookconf.Group([]webhookconf.Step{step})[0]
-			d.register(ctx)
-			yes := map[string]string{"app": "yes"}
-
-			d.Subject = pod(d.Options.Namespace, yes)
-			Expect(codes(d.run(ctx))).To(Equal([]diagnosis.Code{diagnosis.Well}))
-			d.Subject = pod(d.Options.Namespace, nil)
-			Expect(d.run(ctx).String()).To(ContainSubstring(`CREATE of pods ` + d.Options.Namespace + `/app, because the objectSelector "app=yes"`))
-			d.Subject = pod("default", yes)
-			Expect(d.run(ctx).String()).To(ContainSubstring(`CREATE of pods default/app, because the namespaceSelector "kubernetes.io/metadata.name=` + d.Options.Namespace + `"`))
-			d.Subject = pod(d.Options.Namespace, yes)
-			d.Subject.Operation = admissionregistrationv1.Update
-			Expect(d.run(ctx).String()).To(ContainSubstring("because no rule that is registered matches it"))
 		}, SpecTimeout(patience))
 	})
 })

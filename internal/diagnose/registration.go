@@ -1,12 +1,15 @@
 package diagnose
 
-// This file compares the registered webhook configurations with the expected ones.
+// This file compares the registered webhook configurations with the expected ones, and reports the versions of this
+// program that run side by side.
 
 import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
+	"net/url"
 	"slices"
 	"strings"
 
@@ -16,23 +19,21 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"code.cloudfoundry.org/eirinix/diagnosis"
-	"code.cloudfoundry.org/eirinix/internal/cluster"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
-// hook is one entry of a webhook configuration, of either kind. It has the mutating form. The fields that a validating
-// entry lacks are empty.
+// hook is one entry of a webhook configuration of either kind. It has the mutating form, of which a validating entry is
+// a part.
 type hook struct {
 	kind, configuration string
-	name                string
 	admissionregistrationv1.MutatingWebhook
 }
 
 // String names the entry and its configuration.
-func (h hook) String() string { return fmt.Sprintf("webhook %s of %s", h.name, h.where()) }
+func (h hook) String() string { return fmt.Sprintf("webhook %s of %s", h.Name, h.where()) }
 
 func (h hook) where() string { return h.kind + " " + h.configuration }
 
@@ -42,181 +43,149 @@ func (h hook) ignores() bool {
 
 // target returns the address that the API server calls for the entry, in the form that a user would write, and the
 // path.
-func (h hook) target() (string, string) {
-	c := h.ClientConfig
-	if c.Service == nil {
-		if c.URL == nil {
-			return "", ""
+func (h hook) target() (address, path string) {
+	if s := h.ClientConfig.Service; s != nil {
+		if s.Path != nil {
+			path = *s.Path
 		}
-		address := *c.URL
-		if scheme := strings.Index(address, "://"); scheme >= 0 {
-			if slash := strings.Index(address[scheme+3:], "/"); slash >= 0 {
-				return address[:scheme+3+slash], address[scheme+3+slash:]
-			}
-		}
-		return address, ""
+		return webhookconf.Target{Service: s.Name, Namespace: s.Namespace, Port: portOf(s)}.String(), path
 	}
-	t := webhookconf.Target{Service: c.Service.Name, Namespace: c.Service.Namespace, Port: 443}
-	if c.Service.Port != nil {
-		t.Port = *c.Service.Port
+	if h.ClientConfig.URL == nil {
+		return "", ""
 	}
-	path := ""
-	if c.Service.Path != nil {
-		path = *c.Service.Path
+	u, err := url.Parse(*h.ClientConfig.URL)
+	if err != nil {
+		return *h.ClientConfig.URL, ""
 	}
-	return t.String(), path
+	return u.Scheme + "://" + u.Host, u.RequestURI()
 }
 
-// configuration is one webhook configuration of the cluster.
-type configuration struct {
-	kind, name string
-	owner      string
-	hooks      []hook
+// portOf returns the Service's port that the API server calls.
+func portOf(s *admissionregistrationv1.ServiceReference) int32 {
+	if s.Port == nil {
+		return 443
+	}
+	return *s.Port
 }
 
-// kindOf is one of the two kinds of configuration, with the functions that read it.
-type kindOf struct {
-	kind, resource, name string
-	validating           bool
-	get                  func(context.Context, string) (configuration, error)
-	list                 func(context.Context) ([]configuration, error)
+// kind is one of the two kinds of webhook configuration. configuration is the name of this program's.
+type kind struct {
+	name, resource, configuration string
+	validating                    bool
+}
+
+func (k kind) right(verb, name string) diagnosis.Right {
+	return diagnosis.Right{Group: admissionregistrationv1.GroupName, Resource: k.resource, Verb: verb, Name: name}
+}
+
+func (c Config) bothKinds() []kind {
+	m, v, fingerprint := webhookconf.Mutating, webhookconf.Validating, c.Options.Fingerprint
+	return []kind{
+		{name: m.Name, resource: m.Resource, configuration: m.ConfigurationName(fingerprint)},
+		{name: v.Name, resource: v.Resource, configuration: v.ConfigurationName(fingerprint), validating: true},
+	}
 }
 
 // kinds returns the kinds in which an entry should be registered.
-func (c Config) kinds() []kindOf {
-	var some []kindOf
-	for _, k := range c.bothKinds() {
-		for _, e := range c.Entries {
-			if e.Validating == k.validating {
-				some = append(some, k)
-				break
-			}
+func (c Config) kinds() []kind {
+	return slices.DeleteFunc(c.bothKinds(), func(k kind) bool {
+		return !slices.ContainsFunc(c.Entries, func(e webhookconf.Entry) bool { return e.Validating == k.validating })
+	})
+}
+
+// get reads the configuration with this name, or the list of all if name is empty. into has the mutating form: in JSON,
+// a validating configuration has no field that a mutating one lacks.
+func (d *diagnostic) get(ctx context.Context, k kind, name string, into any) error {
+	request := d.Clients.AdmissionregistrationV1().RESTClient().Get().Resource(k.resource).
+		SetHeader("Accept", runtime.ContentTypeJSON)
+	if name != "" {
+		request.Name(name)
+	}
+	body, err := within(ctx, d.Timeout, request.DoRaw)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(body, into)
+}
+
+func (k kind) hooks(c *admissionregistrationv1.MutatingWebhookConfiguration) []hook {
+	var all []hook
+	for _, w := range c.Webhooks {
+		all = append(all, hook{kind: k.name, configuration: c.Name, MutatingWebhook: w})
+	}
+	return all
+}
+
+// allHooks returns the entries of every configuration of the cluster. A missing right is noted.
+func (d *diagnostic) allHooks(ctx context.Context) []hook {
+	var all []hook
+	for _, k := range d.bothKinds() {
+		var list admissionregistrationv1.MutatingWebhookConfigurationList
+		if err := d.get(ctx, k, "", &list); err != nil {
+			d.noteMissingRight(err, k.right("list", ""))
+		}
+		for i := range list.Items {
+			all = append(all, k.hooks(&list.Items[i])...)
 		}
 	}
-	return some
+	return all
 }
 
-func (c Config) bothKinds() []kindOf {
-	return []kindOf{mutating(c.Clients, c.Options.Fingerprint), validating(c.Clients, c.Options.Fingerprint)}
+func findHook(hooks []hook, name string) (hook, bool) {
+	i := slices.IndexFunc(hooks, func(h hook) bool { return h.Name == name })
+	if i < 0 {
+		return hook{}, false
+	}
+	return hooks[i], true
 }
 
-func mutating(clients cluster.Clients, fingerprint string) kindOf {
-	k := webhookconf.Mutating
-	read := func(c *admissionregistrationv1.MutatingWebhookConfiguration) configuration {
-		found := configuration{kind: k.Name, name: c.Name, owner: c.Annotations[webhookconf.OwnerAnnotation]}
-		for _, w := range c.Webhooks {
-			found.hooks = append(found.hooks, hook{kind: k.Name, configuration: c.Name, name: w.Name, MutatingWebhook: w})
-		}
-		return found
-	}
-	return kindOf{
-		kind: k.Name, resource: k.Resource, name: k.ConfigurationName(fingerprint),
-		get: func(ctx context.Context, name string) (configuration, error) {
-			c, err := clients.AdmissionregistrationV1().MutatingWebhookConfigurations().Get(ctx, name, metav1.GetOptions{})
-			if err != nil {
-				return configuration{}, err
-			}
-			return read(c), nil
-		},
-		list: func(ctx context.Context) ([]configuration, error) {
-			l, err := clients.AdmissionregistrationV1().MutatingWebhookConfigurations().List(ctx, metav1.ListOptions{})
-			if err != nil {
-				return nil, err
-			}
-			var all []configuration
-			for i := range l.Items {
-				all = append(all, read(&l.Items[i]))
-			}
-			return all, nil
-		},
-	}
-}
-
-func validating(clients cluster.Clients, fingerprint string) kindOf {
-	k := webhookconf.Validating
-	read := func(c *admissionregistrationv1.ValidatingWebhookConfiguration) configuration {
-		found := configuration{kind: k.Name, name: c.Name, owner: c.Annotations[webhookconf.OwnerAnnotation]}
-		for _, w := range c.Webhooks {
-			found.hooks = append(found.hooks, hook{kind: k.Name, configuration: c.Name, name: w.Name, MutatingWebhook: admissionregistrationv1.MutatingWebhook{
-				Name: w.Name, ClientConfig: w.ClientConfig, Rules: w.Rules, FailurePolicy: w.FailurePolicy, MatchPolicy: w.MatchPolicy,
-				NamespaceSelector: w.NamespaceSelector, ObjectSelector: w.ObjectSelector, MatchConditions: w.MatchConditions,
-			}})
-		}
-		return found
-	}
-	return kindOf{
-		kind: k.Name, resource: k.Resource, name: k.ConfigurationName(fingerprint), validating: true,
-		get: func(ctx context.Context, name string) (configuration, error) {
-			c, err := clients.AdmissionregistrationV1().ValidatingWebhookConfigurations().Get(ctx, name, metav1.GetOptions{})
-			if err != nil {
-				return configuration{}, err
-			}
-			return read(c), nil
-		},
-		list: func(ctx context.Context) ([]configuration, error) {
-			l, err := clients.AdmissionregistrationV1().ValidatingWebhookConfigurations().List(ctx, metav1.ListOptions{})
-			if err != nil {
-				return nil, err
-			}
-			var all []configuration
-			for i := range l.Items {
-				all = append(all, read(&l.Items[i]))
-			}
-			return all, nil
-		},
-	}
-}
-
-// registered reads our own configurations, and looks for the entries in them.
-func (d *diagnostic) registered(ctx context.Context) {
+// checkRegistration reads our own configurations, and looks for the entries in them.
+func (d *diagnostic) checkRegistration(ctx context.Context) {
 	d.looked = true
 	for _, k := range d.kinds() {
-		found, err := within(ctx, d.timeout(), func(ctx context.Context) (configuration, error) { return k.get(ctx, k.name) })
-		object := k.kind + " " + k.name
+		var found admissionregistrationv1.MutatingWebhookConfiguration
+		err := d.get(ctx, k, k.configuration, &found)
+		object, owner := k.name+" "+k.configuration, found.Annotations[webhookconf.OwnerAnnotation]
 		switch {
 		case apierrors.IsNotFound(err):
 			d.add(diagnosis.Finding{
 				Code: diagnosis.NotRegistered, Severity: diagnosis.Problem, Object: object,
-				Message: object + " does not exist, so the API server does not know of this program",
+				Message: object + " does not exist, so the API server does not know this program",
 				Remedy:  "run a Manager with RegisterWebHook, or call RegisterExtensions",
 			})
 		case err != nil:
 			d.looked = false
-			d.noteMissingRight(err, rightOn(k.resource)("get", k.name))
-		case d.Owner != "" && found.owner != "" && found.owner != d.Owner:
+			d.noteMissingRight(err, k.right("get", k.configuration))
+		case d.Owner != "" && owner != "" && owner != d.Owner:
 			d.add(diagnosis.Finding{
 				Code: diagnosis.OwnedElsewhere, Severity: diagnosis.Problem, Object: object,
-				Message: fmt.Sprintf("%s belongs to the deployment whose certificate Secret is %s, not to this one (%s)", object, found.owner, d.Owner),
+				Message: fmt.Sprintf("%s belongs to the deployment whose certificate Secret is %s, not to this one (%s)", object, owner, d.Owner),
 				Remedy:  "set ManagerOptions.OperatorFingerprint to another name, or delete that configuration if its deployment is gone",
 			})
 		default:
-			d.compare(k, found)
+			d.compare(k, object, k.hooks(&found))
 		}
 	}
 }
 
-// compare looks for the entries of one kind in the configuration.
-func (d *diagnostic) compare(k kindOf, found configuration) {
-	expected := map[string]hook{}
-	for _, w := range d.Options.Mutating(asMutating(d.Entries, k.validating)) {
-		expected[w.Name] = hook{name: w.Name, MutatingWebhook: w}
-	}
-	object := k.kind + " " + k.name
+// compare looks for the entries of one kind among those of the configuration.
+func (d *diagnostic) compare(k kind, object string, found []hook) {
 	var missing []string
 	for _, e := range d.Entries {
 		if e.Validating != k.validating {
 			continue
 		}
 		name := d.Options.WebhookName(e.Name)
-		h, ok := find(found.hooks, name)
+		live, ok := findHook(found, name)
 		switch {
 		case ok:
-			d.live[e.Path] = h
-			d.compareEntry(h, expected[name])
+			d.live[e.Path] = live
+			e.Validating = false // the form in which both kinds are compared
+			d.compareEntry(live, hook{MutatingWebhook: d.Options.Mutating([]webhookconf.Entry{e})[0]})
 		case e.Name == CanaryName:
 			d.add(diagnosis.Finding{
 				Code: diagnosis.NotRegistered, Severity: diagnosis.Warning, Object: "webhook " + name,
-				Message: fmt.Sprintf("%s does not hold the canary's entry %s, so the path is only looked at from this process", object, name),
+				Message: fmt.Sprintf("%s does not hold the canary's entry %s, so the path is checked only from this process", object, name),
 				Remedy:  "call RegisterExtensions of this version",
 			})
 		default:
@@ -227,7 +196,7 @@ func (d *diagnostic) compare(k kindOf, found configuration) {
 		d.add(diagnosis.Finding{
 			Code: diagnosis.NotRegistered, Severity: diagnosis.Problem, Object: object,
 			Message: fmt.Sprintf("%s does not hold %s, so the API server does not call for them", object, strings.Join(missing, ", ")),
-			Remedy:  "call RegisterExtensions of this version, and see whether another version or tool writes that configuration too",
+			Remedy:  "call RegisterExtensions of this version, and find out whether another version or tool writes that configuration too",
 		})
 	}
 }
@@ -237,40 +206,32 @@ func (d *diagnostic) compareEntry(live, expected hook) {
 	should, expectedPath := expected.target()
 	if is != should || path != expectedPath {
 		d.add(diagnosis.Finding{
-			Code: diagnosis.WrongTarget, Severity: diagnosis.Problem, Object: live.where(), // all entries have one address, so one finding is enough
+			Code: diagnosis.WrongTarget, Severity: diagnosis.Problem,
+			Object:  live.where(), // all entries have one address, so one finding is enough
 			Message: fmt.Sprintf("%s makes the API server call %s%s instead of %s%s", live, is, path, should, expectedPath),
-			Remedy:  "call RegisterExtensions with the options of this program, and see which other program writes that configuration",
+			Remedy:  "call RegisterExtensions with the options of this program, and find out which other program writes that configuration",
 		})
 	}
-	d.trust(live)
-	d.compareSelectors(live, expected)
-}
-
-func find(hooks []hook, name string) (hook, bool) {
-	for _, h := range hooks {
-		if h.name == name {
-			return h, true
+	d.checkBundle(live)
+	compare := func(name string, is, should *metav1.LabelSelector) {
+		if equality.Semantic.DeepEqual(is, should) {
+			return
 		}
+		d.add(diagnosis.Finding{
+			Code: diagnosis.Excluded, Severity: diagnosis.Warning, Object: live.String() + " " + name,
+			Message: fmt.Sprintf("the %s of %s is %q instead of %q, so the API server calls for other objects", name, live,
+				metav1.FormatLabelSelector(is), metav1.FormatLabelSelector(should)),
+			Remedy: "call RegisterExtensions, and find out which other program writes that configuration",
+		})
 	}
-	return hook{}, false
+	compare("namespaceSelector", live.NamespaceSelector, expected.NamespaceSelector)
+	compare("objectSelector", live.ObjectSelector, expected.ObjectSelector)
 }
 
-// asMutating returns the entries of one kind as mutating ones, so that one builder serves both kinds.
-func asMutating(entries []webhookconf.Entry, validating bool) []webhookconf.Entry {
-	var all []webhookconf.Entry
-	for _, e := range entries {
-		if e.Validating == validating {
-			e.Validating = false
-			all = append(all, e)
-		}
-	}
-	return all
-}
-
-// trust checks the caBundle of an entry.
-func (d *diagnostic) trust(h hook) {
+// checkBundle checks the caBundle of an entry.
+func (d *diagnostic) checkBundle(h hook) {
+	const remedy = "run a Manager with RegisterWebHook, or call RegisterExtensions, and find out which other program writes that configuration"
 	bundle := h.ClientConfig.CABundle
-	const remedy = "let a Manager with RegisterWebHook run, or call RegisterExtensions, and see which other program writes that configuration"
 	f := diagnosis.Finding{Severity: diagnosis.Problem, Object: h.where(), Remedy: remedy} // entries share a caBundle, so one finding is enough
 	switch {
 	case len(bytes.TrimSpace(bundle)) == 0:
@@ -285,74 +246,59 @@ func (d *diagnostic) trust(h hook) {
 			return
 		}
 		f.Code, f.Evidence = codeOf(err), err.Error()
-		f.Message = fmt.Sprintf("the certificate that is served here does not verify against the caBundle of %s", h)
+		f.Message = fmt.Sprintf("the serving certificate of this process does not verify against the caBundle of %s", h)
 		f.Remedy = remedyFor(f.Code, d.serverName(), remedy)
 	}
 	d.untrusted = true
 	d.add(f)
 }
 
-// Subject describes an object by the properties that the rules and selectors of a webhook match.
-type Subject struct {
-	Namespace   string // empty for a cluster-scoped object
-	Name        string // only for the message
-	Labels      map[string]string
-	Resource    schema.GroupVersionResource
-	Subresource string
-	Operation   admissionregistrationv1.OperationType
-}
-
-func (s Subject) String() string {
-	name := strings.TrimPrefix(s.Namespace+"/"+s.Name, "/")
-	return strings.TrimSpace(fmt.Sprintf("%s of %s %s", s.Operation, s.Resource.Resource, name))
-}
-
-// labelsOf holds the labels of a namespace. missing means that the namespace does not exist.
-type labelsOf struct {
-	labels  labels.Set
-	missing bool
-	unknown bool
-}
-
-// namespace reads the labels of a namespace, and caches them.
-func (d *diagnostic) namespace(ctx context.Context, name string) labelsOf {
-	if known, ok := d.namespaces[name]; ok {
-		return known
-	}
-	ns, err := within(ctx, d.timeout(), func(ctx context.Context) (*corev1.Namespace, error) {
-		return d.Clients.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
-	})
-	var found labelsOf
-	switch {
-	case apierrors.IsNotFound(err):
-		found.missing = true
-	case err != nil:
-		d.noteMissingRight(err, diagnosis.Right{Resource: "namespaces", Verb: "get", Name: name})
-		// The API server sets this label on every namespace.
-		found = labelsOf{labels: labels.Set{corev1.LabelMetadataName: name}, unknown: true}
-	default:
-		found.labels = ns.Labels
-	}
-	d.namespaces[name] = found
-	return found
-}
-
-// excludes names the selector of the entry that excludes the subject. It is empty if none does. If the namespace's
-// labels have not been read, it assumes only the label that every namespace has.
-func (d *diagnostic) excludes(h hook, s Subject) string {
-	if s.Namespace != "" {
-		ns, read := d.namespaces[s.Namespace]
-		if !read {
-			ns.labels = labels.Set{corev1.LabelMetadataName: s.Namespace}
-		}
-		if !matches(h.NamespaceSelector, ns.labels) {
-			return fmt.Sprintf("namespaceSelector %q", metav1.FormatLabelSelector(h.NamespaceSelector))
+// checkNamespaces checks whether the namespaces that the entries select exist.
+func (d *diagnostic) checkNamespaces(ctx context.Context) {
+	namespaces := d.Clients.CoreV1().Namespaces()
+	if name := d.Options.Namespace; name != "" {
+		ns, err := within(ctx, d.Timeout, func(ctx context.Context) (*corev1.Namespace, error) {
+			return namespaces.Get(ctx, name, metav1.GetOptions{})
+		})
+		switch {
+		case apierrors.IsNotFound(err):
+			d.add(diagnosis.Finding{
+				Code: diagnosis.Excluded, Severity: diagnosis.Warning, Object: "Namespace " + name,
+				Message: fmt.Sprintf("Namespace %s, the only one that is selected, does not exist, so the API server never calls", name),
+				Remedy:  "create it, or set ManagerOptions.Namespace to another one",
+			})
+			return
+		case err != nil:
+			d.noteMissingRight(err, diagnosis.Right{Resource: "namespaces", Verb: "get", Name: name})
+			d.labels = labels.Set{corev1.LabelMetadataName: name} // which the API server sets on every namespace
+		default:
+			d.labels = ns.Labels
 		}
 	}
-	if !matches(h.ObjectSelector, s.Labels) {
-		return fmt.Sprintf("objectSelector %q", metav1.FormatLabelSelector(h.ObjectSelector))
+	var all *corev1.NamespaceList
+	for _, e := range d.Entries {
+		h, live := d.live[e.Path]
+		if !live || e.Name == CanaryName || !narrow(h.NamespaceSelector, d.Options.Namespace) {
+			continue
+		}
+		if all == nil {
+			var err error
+			if all, err = within(ctx, d.Timeout, func(ctx context.Context) (*corev1.NamespaceList, error) {
+				return namespaces.List(ctx, metav1.ListOptions{})
+			}); err != nil {
+				d.noteMissingRight(err, diagnosis.Right{Resource: "namespaces", Verb: "list"})
+				return
+			}
+		}
+		if !slices.ContainsFunc(all.Items, func(ns corev1.Namespace) bool { return matches(h.NamespaceSelector, ns.Labels) }) {
+			d.add(diagnosis.Finding{
+				Code: diagnosis.Excluded, Severity: diagnosis.Warning, Object: h.String(),
+				Message: fmt.Sprintf("the namespaceSelector %q of %s matches none of the %d namespaces",
+					metav1.FormatLabelSelector(h.NamespaceSelector), h, len(all.Items)),
+				Remedy: "label the namespaces of the objects, or change Settings.Namespaces",
+			})
+		}
 	}
-	return ""
 }
 
 func matches(s *metav1.LabelSelector, set labels.Set) bool {
@@ -363,62 +309,8 @@ func matches(s *metav1.LabelSelector, set labels.Set) bool {
 	return err == nil && selector.Matches(set)
 }
 
-// compareSelectors reports the selectors of an entry that differ from the expected ones.
-func (d *diagnostic) compareSelectors(live, expected hook) {
-	differ := func(name string, is, should *metav1.LabelSelector) {
-		if equality.Semantic.DeepEqual(is, should) {
-			return
-		}
-		d.add(diagnosis.Finding{
-			Code: diagnosis.Excluded, Severity: diagnosis.Warning, Object: live.String() + " " + name,
-			Message: fmt.Sprintf("the %s of %s is %q instead of %q, so that the API server calls for other objects", name, live,
-				metav1.FormatLabelSelector(is), metav1.FormatLabelSelector(should)),
-			Remedy: "call RegisterExtensions, and see which other program writes that configuration",
-		})
-	}
-	differ("namespaceSelector", live.NamespaceSelector, expected.NamespaceSelector)
-	differ("objectSelector", live.ObjectSelector, expected.ObjectSelector)
-}
-
-// selected checks whether the namespaces that the entries select exist.
-func (d *diagnostic) selected(ctx context.Context) {
-	if ns := d.Options.Namespace; ns != "" && d.namespace(ctx, ns).missing {
-		d.add(diagnosis.Finding{
-			Code: diagnosis.Excluded, Severity: diagnosis.Warning, Object: "Namespace " + ns,
-			Message: fmt.Sprintf("Namespace %s, the only one that is selected, does not exist, so the API server calls for nothing", ns),
-			Remedy:  "create it, or set ManagerOptions.Namespace to another one",
-		})
-		return
-	}
-	var all []corev1.Namespace
-	listed := false
-	for _, e := range d.Entries {
-		h, live := d.live[e.Path]
-		if !live || e.Name == CanaryName || !narrow(h.NamespaceSelector, d.Options.Namespace) {
-			continue
-		}
-		if !listed {
-			list, err := within(ctx, d.timeout(), func(ctx context.Context) (*corev1.NamespaceList, error) {
-				return d.Clients.CoreV1().Namespaces().List(ctx, metav1.ListOptions{})
-			})
-			if err != nil {
-				d.noteMissingRight(err, diagnosis.Right{Resource: "namespaces", Verb: "list"})
-				return
-			}
-			all, listed = list.Items, true
-		}
-		if !slices.ContainsFunc(all, func(ns corev1.Namespace) bool { return matches(h.NamespaceSelector, ns.Labels) }) {
-			d.add(diagnosis.Finding{
-				Code: diagnosis.Excluded, Severity: diagnosis.Warning, Object: h.String(),
-				Message: fmt.Sprintf("the namespaceSelector %q of %s matches none of the %d namespaces there are", metav1.FormatLabelSelector(h.NamespaceSelector), h, len(all)),
-				Remedy:  "label the namespaces that are meant, or change Settings.Namespaces",
-			})
-		}
-	}
-}
-
 // narrow reports whether a namespaceSelector does more than exclude namespaces. The name of the namespace one does not
-// count, because selected has checked it already.
+// count, because checkNamespaces has read it already.
 func narrow(s *metav1.LabelSelector, one string) bool {
 	if s == nil {
 		return false
@@ -433,50 +325,6 @@ func narrow(s *metav1.LabelSelector, one string) bool {
 	})
 }
 
-// checkSubject reports which entries exclude the subject, and why.
-func (d *diagnostic) checkSubject(ctx context.Context) {
-	if d.Subject == nil {
-		return
-	}
-	s := *d.Subject
-	if s.Namespace != "" {
-		d.namespace(ctx, s.Namespace)
-	}
-	ruled := false
-	for _, e := range d.Entries {
-		h, live := d.live[e.Path]
-		if !live || !slices.ContainsFunc(h.Rules, s.matchedBy) {
-			continue
-		}
-		ruled = true
-		if why := d.excludes(h, s); why != "" {
-			d.add(diagnosis.Finding{
-				Code: diagnosis.Excluded, Severity: diagnosis.Warning, Object: h.String() + " " + s.String(),
-				Message: fmt.Sprintf("the API server does not call for the %s, because the %s of %s leaves it out", s, why, h),
-				Remedy:  "change the labels of the object or of its namespace, or Settings.Namespaces, Settings.Objects and ManagerOptions.Namespace",
-			})
-		}
-	}
-	if !ruled && d.looked {
-		d.add(diagnosis.Finding{
-			Code: diagnosis.Excluded, Severity: diagnosis.Warning, Object: s.String(),
-			Message: fmt.Sprintf("the API server does not call for the %s, because no rule that is registered matches it", s),
-			Remedy:  "name the resource and the operation in Settings.Rules",
-		})
-	}
-}
-
-func (s Subject) matchedBy(r admissionregistrationv1.RuleWithOperations) bool {
-	resource := s.Resource.Resource
-	if s.Subresource != "" {
-		resource += "/" + s.Subresource
-	}
-	return overlap(r, admissionregistrationv1.RuleWithOperations{
-		Operations: []admissionregistrationv1.OperationType{s.Operation},
-		Rule:       admissionregistrationv1.Rule{APIGroups: []string{s.Resource.Group}, Resources: []string{resource}},
-	})
-}
-
 // VersionInfo is one live version of this program. A version is a set of steps: replicas with equal steps are of one
 // version.
 type VersionInfo struct {
@@ -487,9 +335,17 @@ type VersionInfo struct {
 	Steps      []string // its steps
 }
 
-// versions reports which version waits for which. That is normal during a rollout, but new steps of a waiting version
-// are not in force.
-func (d *diagnostic) versions() {
+// String names the version in a sentence.
+func (v VersionInfo) String() string {
+	if v.Ours {
+		return "this version " + v.Version
+	}
+	return "version " + v.Version
+}
+
+// checkVersions reports which version waits for which. That is normal during a rollout, but new steps of a waiting
+// version are not in force.
+func (d *diagnostic) checkVersions() {
 	if d.Versions == nil {
 		return
 	}
@@ -504,41 +360,22 @@ func (d *diagnostic) versions() {
 		if i == at {
 			continue
 		}
+		before := "it" // the registered version, which the sentence has named
+		if i > 0 && i-1 != at {
+			before = "version " + all[i-1].Version
+		}
 		f := diagnosis.Finding{
 			Code: diagnosis.SeveralVersions, Severity: diagnosis.Note, Object: "version " + v.Version,
-			Message: fmt.Sprintf("the registration of %s stands as long as its replicas answer; %s comes after %s", first, v, before(all, i, at)),
+			Message: fmt.Sprintf("%s keeps the registration as long as its replicas answer; %s comes after %s", first, v, before),
 			Remedy:  "finish the rollout, or stop the other version",
 		}
 		if v.Ours {
 			f.Severity = diagnosis.Warning
-			f.Message += v.newSteps(first)
+			added := slices.DeleteFunc(slices.Clone(v.Steps), func(s string) bool { return slices.Contains(first.Steps, s) })
+			if len(added) > 0 {
+				f.Message += ", and until then its new steps are not called: " + strings.Join(added, ", ")
+			}
 		}
 		d.add(f)
 	}
-}
-
-// String names the version in a sentence.
-func (v VersionInfo) String() string {
-	if v.Ours {
-		return "this version " + v.Version
-	}
-	return "version " + v.Version
-}
-
-// before names the version that came before the i-th. first is the registered one, which the sentence has already
-// named.
-func before(all []VersionInfo, i, first int) string {
-	if i == 0 || i-1 == first {
-		return "it"
-	}
-	return "version " + all[i-1].Version
-}
-
-// newSteps names the steps that are not in force yet.
-func (v VersionInfo) newSteps(first VersionInfo) string {
-	added := slices.DeleteFunc(slices.Clone(v.Steps), func(s string) bool { return slices.Contains(first.Steps, s) })
-	if len(added) == 0 {
-		return ""
-	}
-	return ", and until then its new steps are not called: " + strings.Join(added, ", ")
 }

@@ -23,7 +23,7 @@ var _ = Describe("A diagnosis by a user with few rights", Label("api-server"), f
 		Expect(codes(r)).To(Equal([]diagnosis.Code{diagnosis.CannotLook}))
 		Expect(r.String()).To(And(ContainSubstring("create configmaps in namespace "+d.Canary.Namespace), ContainSubstring("get services "+d.Canary.Namespace+"/hooks")))
 
-		apply(ctx, must(diagnose.Manifest(d.Canary.Namespace, diagnose.SubjectOf(name), d.Rights())))
+		apply(ctx, must(diagnose.Manifest(d.Canary.Namespace, diagnose.SubjectOf(name), r.Rights())))
 		Eventually(func() []diagnosis.Code { return codes(d.run(ctx)) }).WithTimeout(patience).Should(Equal([]diagnosis.Code{diagnosis.Well}))
 	}, SpecTimeout(2*patience))
 

@@ -15,36 +15,40 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"code.cloudfoundry.org/eirinix/diagnosis"
-	"code.cloudfoundry.org/eirinix/internal/cluster"
 )
 
 // backend holds a Service and its endpoints.
 type backend struct {
-	service   *corev1.Service // nil if it is unknown
-	missing   bool            // the Service does not exist
-	slices    []discoveryv1.EndpointSlice
-	slicesErr error // why the slices are unknown
+	service *corev1.Service // nil if it is unknown
+	missing bool            // the Service does not exist
+	slices  []discoveryv1.EndpointSlice
 }
 
-// look reads the Service and its EndpointSlices.
-func look(ctx context.Context, clients cluster.Clients, namespace, name string) (backend, error) {
-	service, err := clients.CoreV1().Services(namespace).Get(ctx, name, metav1.GetOptions{})
+// lookup reads a Service and its EndpointSlices, and notes missing rights. known reports whether it could read both.
+func (d *diagnostic) lookup(ctx context.Context, namespace, name string) (b backend, known bool) {
+	service, err := within(ctx, d.Timeout, func(ctx context.Context) (*corev1.Service, error) {
+		return d.Clients.CoreV1().Services(namespace).Get(ctx, name, metav1.GetOptions{})
+	})
 	switch {
 	case apierrors.IsNotFound(err):
-		return backend{missing: true}, nil
+		return backend{missing: true}, true
 	case err != nil:
-		return backend{}, err
+		d.noteMissingRight(err, diagnosis.Right{Resource: "services", Verb: "get", Namespace: namespace, Name: name})
+		return backend{}, false
 	}
-	b := backend{service: service}
+	b = backend{service: service}
 	if b.external() {
-		return b, nil
+		return b, true
 	}
-	var list *discoveryv1.EndpointSliceList
-	list, b.slicesErr = clients.DiscoveryV1().EndpointSlices(namespace).List(ctx, metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + name})
-	if b.slicesErr == nil {
-		b.slices = list.Items
+	list, err := within(ctx, d.Timeout, func(ctx context.Context) (*discoveryv1.EndpointSliceList, error) {
+		return d.Clients.DiscoveryV1().EndpointSlices(namespace).List(ctx, metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + name})
+	})
+	if err != nil {
+		d.noteMissingRight(err, diagnosis.Right{Group: discoveryv1.GroupName, Resource: "endpointslices", Verb: "list", Namespace: namespace})
+		return b, false
 	}
-	return b, nil
+	b.slices = list.Items
+	return b, true
 }
 
 func (b backend) external() bool {
@@ -107,21 +111,11 @@ func (b backend) podPort(number int32) int32 {
 	return 0
 }
 
-// lookBehind reads our Service and its endpoints.
-func (d *diagnostic) lookBehind(ctx context.Context) {
-	if !d.serviceMode() {
-		return
+// readBackend reads our Service and its endpoints.
+func (d *diagnostic) readBackend(ctx context.Context) {
+	if d.serviceMode() {
+		d.backend, d.backendKnown = d.lookup(ctx, d.Options.Target.Namespace, d.Options.Target.Service)
 	}
-	t := d.Options.Target
-	b, err := within(ctx, d.timeout(), func(ctx context.Context) (backend, error) { return look(ctx, d.Clients, t.Namespace, t.Service) })
-	rights := d.serviceRights()
-	if err != nil {
-		d.noteMissingRight(err, rights[0])
-	}
-	if b.slicesErr != nil {
-		d.noteMissingRight(b.slicesErr, rights[1])
-	}
-	d.backend = b
 }
 
 // judgeService reports faults of the Service.
@@ -142,7 +136,7 @@ func (d *diagnostic) judgeService() {
 		d.add(d.noSuchServicePort(""))
 		return
 	}
-	if ready, _ := b.endpoints(port); ready == 0 && b.slicesErr == nil {
+	if ready, _ := b.endpoints(port); ready == 0 && d.backendKnown {
 		d.add(d.noReadyEndpoints(""))
 	}
 }
@@ -175,7 +169,7 @@ func (d *diagnostic) judgePorts() {
 func (d *diagnostic) serviceMissing(evidence string) diagnosis.Finding {
 	return diagnosis.Finding{
 		Code: diagnosis.ServiceMissing, Severity: diagnosis.Problem, Object: d.service(), Evidence: evidence,
-		Message: d.service() + ", which the API server is told to call, does not exist",
+		Message: d.service() + ", which the API server calls, does not exist",
 		Remedy:  "create it, or set ManagerOptions.ServiceName and WebhookNamespace to those of this program's Service",
 	}
 }
@@ -184,7 +178,7 @@ func (d *diagnostic) serviceUnusable(evidence string) diagnosis.Finding {
 	return diagnosis.Finding{
 		Code: diagnosis.ServiceUnusable, Severity: diagnosis.Problem, Object: d.service(), Evidence: evidence,
 		Message: fmt.Sprintf("%s is of a kind that the API server does not call", d.service()),
-		Remedy:  "make it one of type ClusterIP that has a cluster IP",
+		Remedy:  "set its type to ClusterIP, with a cluster IP",
 	}
 }
 
@@ -192,7 +186,7 @@ func (d *diagnostic) noSuchServicePort(evidence string) diagnosis.Finding {
 	port := d.Options.Target.Port
 	f := diagnosis.Finding{
 		Code: diagnosis.PortMismatch, Severity: diagnosis.Problem, Object: d.service(), Evidence: evidence,
-		Message: fmt.Sprintf("%s has no port %d, which is the one that is registered", d.service(), port),
+		Message: fmt.Sprintf("%s does not have the registered port %d", d.service(), port),
 		Remedy:  fmt.Sprintf("add port %d to it, or set ManagerOptions.Port to one that it has", port),
 	}
 	if d.backend.service != nil {
@@ -209,7 +203,7 @@ func (d *diagnostic) noReadyEndpoints(evidence string) diagnosis.Finding {
 	f := diagnosis.Finding{
 		Code: diagnosis.NoReadyEndpoints, Severity: diagnosis.Problem, Object: d.service(), Evidence: evidence,
 		Message: d.service() + " has no ready endpoint",
-		Remedy:  "see why the pods behind it are not ready, and whether its selector takes them in",
+		Remedy:  "find out why the pods behind it are not ready, and whether its selector matches them",
 	}
 	if d.backend.service == nil {
 		return f
@@ -219,14 +213,14 @@ func (d *diagnostic) noReadyEndpoints(evidence string) diagnosis.Finding {
 	text := metav1.FormatLabelSelector(&metav1.LabelSelector{MatchLabels: selector})
 	switch {
 	case len(selector) == 0:
-		f.Message += ", and no selector that would find pods"
-		f.Remedy = "give it the labels of this program's pods as selector"
+		f.Message += ", and no selector that could match pods"
+		f.Remedy = "set its selector to the labels of this program's pods"
 	case all == 0:
-		f.Message += fmt.Sprintf(": its selector %s finds no pod", text)
+		f.Message += fmt.Sprintf(": its selector %s matches no pod", text)
 		f.Remedy = fmt.Sprintf("start the pods, or give the Service their labels (kubectl get pods -n %s --show-labels)", namespace)
 	default:
-		f.Message += fmt.Sprintf(", but %d that are not", all)
-		f.Remedy = fmt.Sprintf("see why they are not ready (kubectl describe pods -n %s -l %s)", namespace, text)
+		f.Message += fmt.Sprintf(", but %d that are not ready", all)
+		f.Remedy = fmt.Sprintf("find out why they are not ready (kubectl describe pods -n %s -l %s)", namespace, text)
 	}
 	return f
 }

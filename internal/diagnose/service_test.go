@@ -47,7 +47,7 @@ var _ = Describe("A diagnosis of the Service", Label("api-server"), func() {
 		d.inServiceMode()
 		d.register(ctx)
 		Expect(d.run(ctx)).To(haveOneProblem(diagnosis.ServiceMissing,
-			ContainSubstring("Service "+d.Canary.Namespace+"/hooks, which the API server is told to call, does not exist"), ContainSubstring(`service "hooks" not found`)))
+			ContainSubstring("Service "+d.Canary.Namespace+"/hooks, which the API server calls, does not exist"), ContainSubstring(`service "hooks" not found`)))
 		Expect(withoutCanary(d).run(ctx)).To(haveOneProblem(diagnosis.ServiceMissing), "seen from here as well")
 	}, SpecTimeout(patience))
 
@@ -67,7 +67,7 @@ var _ = Describe("A diagnosis of the Service", Label("api-server"), func() {
 		d.behind(ctx, clusterIP(8443, 8443))
 		d.Options.Target.Port = 443
 		d.register(ctx)
-		Expect(d.run(ctx)).To(haveOneProblem(diagnosis.PortMismatch, ContainSubstring("has no port 443"), ContainSubstring("one that it has (8443)"), ContainSubstring("no service port 443 found")))
+		Expect(d.run(ctx)).To(haveOneProblem(diagnosis.PortMismatch, ContainSubstring("does not have the registered port 443"), ContainSubstring("one that it has (8443)"), ContainSubstring("no service port 443 found")))
 		Expect(withoutCanary(d).run(ctx)).To(haveOneProblem(diagnosis.PortMismatch))
 	}, SpecTimeout(patience))
 
@@ -84,7 +84,7 @@ var _ = Describe("A diagnosis of the Service", Label("api-server"), func() {
 			d.Options.Target.Port, d.Clients = 443, clientsFor(resolving.Config())
 			d.register(ctx)
 			Expect(d.run(ctx)).To(haveOneProblem(diagnosis.NoReadyEndpoints,
-				ContainSubstring("its selector app=hooks finds no pod"), ContainSubstring("no endpoints available for service")))
+				ContainSubstring("its selector app=hooks matches no pod"), ContainSubstring("no endpoints available for service")))
 			Consistently(watch(ctx, d).read).WithTimeout(time.Second).Should(BeEmpty(), "its pods may be on their way")
 		}, SpecTimeout(patience))
 
@@ -94,7 +94,7 @@ var _ = Describe("A diagnosis of the Service", Label("api-server"), func() {
 			d.Options.Target.Port, d.Clients = 443, clientsFor(resolving.Config())
 			endpoints(ctx, d.Canary.Namespace, "hooks", 8443, false)
 			d.register(ctx)
-			Expect(d.run(ctx)).To(haveOneProblem(diagnosis.NoReadyEndpoints, ContainSubstring("but 1 that are not"), ContainSubstring("kubectl describe pods")))
+			Expect(d.run(ctx)).To(haveOneProblem(diagnosis.NoReadyEndpoints, ContainSubstring("but 1 that are not ready"), ContainSubstring("kubectl describe pods")))
 			Expect(withoutCanary(d).run(ctx)).To(haveOneProblem(diagnosis.NoReadyEndpoints))
 		}, SpecTimeout(patience))
 

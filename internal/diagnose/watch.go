@@ -11,6 +11,7 @@ import (
 	"github.com/go-logr/logr"
 
 	"code.cloudfoundry.org/eirinix/diagnosis"
+	"code.cloudfoundry.org/eirinix/internal/cluster"
 )
 
 const (
@@ -33,11 +34,11 @@ var milestones = []time.Duration{10 * time.Second, 30 * time.Second, time.Minute
 // problem that may be a delay (see propagates) is logged after 10 s, and again after 30 and 60 s, the last time as an
 // error. Nothing else is logged twice unless it has changed.
 //
-// Watch makes the same checks as Run, except for Config.Versions, Others and Subject.
+// Watch makes the same checks as Run, except for Config.Versions and Others.
 func Watch(ctx context.Context, c Config, log logr.Logger) {
-	c.Settle = min(c.settle(), watchSettle)
+	c.Settle = min(cmp.Or(c.Settle, watchSettle), watchSettle)
 	watch(ctx, log, func(ctx context.Context, soFar func([]diagnosis.Finding)) outcome {
-		d := newDiagnosis(c)
+		d := newDiagnostic(c)
 		d.slow = func() { soFar(sorted(slices.Clone(d.findings)).Findings) }
 		d.look(ctx)
 		return outcome{
@@ -71,10 +72,6 @@ type outcome struct {
 	service  bool   // the API server calls through a Service that has endpoints
 }
 
-func (o outcome) hasProblem() bool {
-	return slices.ContainsFunc(o.findings, func(f diagnosis.Finding) bool { return f.Severity == diagnosis.Problem })
-}
-
 // watcher remembers which findings it has logged.
 type watcher struct {
 	log   logr.Logger
@@ -101,7 +98,7 @@ func watch(ctx context.Context, log logr.Logger, look func(ctx context.Context, 
 		}
 		w.say(o.findings, func(f diagnosis.Finding) bool { return propagates(f.Code, o.service) }, true)
 		switch {
-		case o.hasProblem():
+		case hasProblem(o.findings):
 		case o.through:
 			w.well()
 			return
@@ -114,12 +111,8 @@ func watch(ctx context.Context, log logr.Logger, look func(ctx context.Context, 
 			w.giveUp(o)
 			return
 		}
-		timer := time.NewTimer(time.Until(w.began.Add(next)))
-		select {
-		case <-ctx.Done():
-			timer.Stop()
+		if cluster.Sleep(ctx, time.Until(w.began.Add(next))) != nil {
 			return
-		case <-timer.C:
 		}
 	}
 }
@@ -163,7 +156,7 @@ func (w *watcher) say(findings []diagnosis.Finding, mayPass func(diagnosis.Findi
 			stands[key] = last
 			continue
 		case passing:
-			logFinding(w.log, passed == len(milestones), f, "not called yet: "+f.Message+"; looking again")
+			logFinding(w.log, passed == len(milestones), f, "not called yet: "+f.Message+"; checking again")
 		default:
 			logFinding(w.log, f.Severity == diagnosis.Problem, f, f.Message)
 		}
@@ -194,12 +187,12 @@ func (w *watcher) unknown(o outcome) {
 }
 
 func (w *watcher) giveUp(o outcome) {
-	if !o.hasProblem() {
+	if !hasProblem(o.findings) {
 		w.unknown(o)
 		return
 	}
-	w.log.Error(nil, "the path from the API server to this program is still broken; this was the last look",
-		"after", time.Since(w.began).Round(time.Second).String(), "remedy", "mend what was logged before, and see what Diagnose says")
+	w.log.Error(nil, "the path from the API server to this program is still broken; this was the last check",
+		"after", time.Since(w.began).Round(time.Second).String(), "remedy", "repair the problems that were logged before, and call Diagnose")
 }
 
 func logFinding(log logr.Logger, isError bool, f diagnosis.Finding, message string) {

@@ -77,7 +77,7 @@ func TestWatchSchedule(t *testing.T) {
 	}
 	timedOut := func() diagnose.Look { return of(true, problem(diagnosis.TimedOut, "no answer")) }
 	refused := func(service bool) diagnose.Look { return of(service, problem(diagnosis.ConnectionRefused, "refused")) }
-	giveUp := "600 error the path from the API server to this program is still broken; this was the last look | mend what was logged before, and see what Diagnose says"
+	giveUp := "600 error the path from the API server to this program is still broken; this was the last check | repair the problems that were logged before, and call Diagnose"
 	minutely := []int{0, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600}
 	for name, c := range map[string]struct {
 		look  func(second int) diagnose.Look
@@ -98,8 +98,8 @@ func TestWatchSchedule(t *testing.T) {
 			func(int) diagnose.Look { return timedOut() },
 			minutely,
 			[]string{
-				"10 info not called yet: no answer; looking again | mend it", "30 info not called yet: no answer; looking again | mend it",
-				"60 error not called yet: no answer; looking again | mend it", giveUp,
+				"10 info not called yet: no answer; checking again | mend it", "30 info not called yet: no answer; checking again | mend it",
+				"60 error not called yet: no answer; checking again | mend it", giveUp,
 			},
 		},
 		"says nothing of what has passed after 10 s": {
@@ -131,8 +131,8 @@ func TestWatchSchedule(t *testing.T) {
 			},
 			[]int{0, 10, 30, 60, 120},
 			[]string{
-				"0 error no Service | mend it", "10 info not called yet: no answer; looking again | mend it", "30 info not called yet: no answer; looking again | mend it",
-				"60 error not called yet: no answer; looking again | mend it", "120 info the API server calls this program now",
+				"0 error no Service | mend it", "10 info not called yet: no answer; checking again | mend it", "30 info not called yet: no answer; checking again | mend it",
+				"60 error not called yet: no answer; checking again | mend it", "120 info the API server calls this program now",
 			},
 		},
 		"says what is new, and what has returned": {
@@ -149,7 +149,7 @@ func TestWatchSchedule(t *testing.T) {
 			},
 			[]int{0, 10, 30, 60, 120, 180, 240},
 			[]string{
-				"0 error another port | mend it", "120 error no Service | mend it", "120 error not called yet: no answer; looking again | mend it",
+				"0 error another port | mend it", "120 error no Service | mend it", "120 error not called yet: no answer; checking again | mend it",
 				"180 error another port | mend it", "240 info the API server calls this program now",
 			},
 		},
@@ -185,7 +185,7 @@ func TestWatchSchedule(t *testing.T) {
 			},
 			[]int{0, 10, 30},
 			[]string{
-				"0 error wrong target | mend it", "0 error another port | mend it", "10 info not called yet: no answer; looking again | mend it",
+				"0 error wrong target | mend it", "0 error another port | mend it", "10 info not called yet: no answer; checking again | mend it",
 				"30 info the API server calls this program now",
 			},
 		},
@@ -196,8 +196,8 @@ func TestWatchSchedule(t *testing.T) {
 			},
 			[]int{0, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600},
 			[]string{
-				"12 info not called yet: no answer; looking again | mend it", "42 info not called yet: no answer; looking again | mend it",
-				"72 error not called yet: no answer; looking again | mend it", strings.Replace(giveUp, "600", "612", 1),
+				"12 info not called yet: no answer; checking again | mend it", "42 info not called yet: no answer; checking again | mend it",
+				"72 error not called yet: no answer; checking again | mend it", strings.Replace(giveUp, "600", "612", 1),
 			},
 		},
 	} {
@@ -287,7 +287,7 @@ var _ = Describe("A watch", Label("api-server"), func() {
 			d.leaf, d.Verify = nil, nil
 		}, "the API server cannot resolve the name of", "set ManagerOptions.Host", SpecTimeout(patience)),
 		Entry("that the Service is missing", func(_ context.Context, d *deployment) { d.inServiceMode() },
-			"which the API server is told to call, does not exist", "create it, or set ManagerOptions.ServiceName", SpecTimeout(patience)),
+			"which the API server calls, does not exist", "create it, or set ManagerOptions.ServiceName", SpecTimeout(patience)),
 		Entry("that the port is not the one that is listened on", func(_ context.Context, d *deployment) { d.Options.Target.Port = freePort() },
 			"but this process listens on port", "set ManagerOptions.Port to", SpecTimeout(patience)),
 		Entry("that nothing listens on the port", func(_ context.Context, d *deployment) {
