@@ -135,11 +135,11 @@ var _ = Describe("A Manager that looks for what is wrong", Label("api-server"), 
 		err = manager().Run(ctx)
 		Expect(err).To(MatchError(And(
 			ContainSubstring("needs get, create, update on secrets"),
-			ContainSubstring("Grant what is missing with kubectl apply -f -"),
+			ContainSubstring("Grant the missing rights with kubectl apply -f -"),
 			ContainSubstring("kind: ClusterRole\n"), ContainSubstring("kind: RoleBinding\n"), ContainSubstring("name: nobody-"+namespace))))
 		Expect(logs.FilterMessageSnippet("rights are missing").Len()).To(Equal(1))
 		options.Port = 8443
-		Expect(manager().RegisterExtensions()).To(MatchError(ContainSubstring("Grant what is missing with kubectl apply -f -")))
+		Expect(manager().RegisterExtensions()).To(MatchError(ContainSubstring("Grant the missing rights with kubectl apply -f -")))
 	}, SpecTimeout(patience))
 
 	It("has a name that no extension may have", func() {

@@ -249,3 +249,13 @@ var denyAll http.HandlerFunc = func(w http.ResponseWriter, r *http.Request) {
 	review.Request = nil
 	_ = json.NewEncoder(w).Encode(review)
 }
+
+// newBlackhole gives a port that swallows everything, as a firewall does.
+func newBlackhole() int32 {
+	GinkgoHelper()
+	l := must(net.Listen("tcp", "127.0.0.1:0"))
+	DeferCleanup(l.Close) // it never accepts: the kernel connects, and no process answers
+	connection := must(net.DialTimeout("tcp", l.Addr().String(), time.Second))
+	Expect(connection.Close()).To(Succeed())
+	return portOf(l)
+}
