@@ -121,6 +121,11 @@ func (p *program) newController(steps resolved, registered webhookconf.Options, 
 	return p.controller
 }
 
+// routes returns the paths of other versions that this program's Lease records.
+func (p *program) routes(ctx context.Context) map[string]rollout.Route {
+	return rollout.RoutesIn(ctx, p.cache, p.namespace, p.m.GetManagerOptions().versionsName())
+}
+
 // report returns a Report that publishes the program's state as metrics and, with events, as Events, until ctx ends.
 func (p *program) report(ctx context.Context, events bool) *controller.Report {
 	clients := p.clients

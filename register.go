@@ -66,7 +66,7 @@ func (m *ExtensionManager) registerExtensions() error {
 		return prefixed(err)
 	}
 	loop := p.newController(steps, p.options(ctx, m.declaredPort(), true), func(c *controller.Config) {
-		c.Once, c.Told = true, p.report(ctx, rights.Events())
+		c.Once, c.Report = true, p.report(ctx, rights.Events())
 	})
 	if err := loop.Register(ctx); err != nil {
 		if ctx.Err() != nil {

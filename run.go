@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"os/signal"
-	"sync"
 	"syscall"
 
 	"github.com/go-logr/logr"
@@ -140,21 +139,20 @@ func (m *ExtensionManager) run(ctx context.Context) error {
 
 	// Background tasks end after the server has been drained, because handlers of calls in flight use the caches.
 	background, stopBackground := context.WithCancel(context.WithoutCancel(ctx))
-	var tasks sync.WaitGroup
-	defer tasks.Wait()
+	r := run{m: m, background: background, failed: make(chan error, 4), rights: rights, log: log}
+	defer r.tasks.Wait()
 	defer stopBackground()
-	watching, stopWatching := context.WithCancel(ctx) // also ends after a failed start
-	defer stopWatching()
-	failed := make(chan error, 4) // one slot for each possible sender
+	starting, stopStarting := context.WithCancel(ctx) // also ends after a failed start
+	defer stopStarting()
 	if m.startsKubeManager() {
-		tasks.Go(func() { failed <- m.runKubeManager(background, kubeManager) })
+		r.tasks.Go(func() { r.failed <- m.runKubeManager(background, kubeManager) })
 	}
 	if watches {
-		tasks.Go(func() { failed <- m.watchPods(watching) })
+		r.tasks.Go(func() { r.failed <- m.watchPods(starting) })
 	}
-	stopServing := func() error { return nil }
+	drain := func() error { return nil }
 	if serves {
-		stopServing, err = m.serve(watching, background, &tasks, failed, rights, log)
+		drain, err = r.serve(starting)
 	} else {
 		log.Info("no extension was added; nothing is served or registered")
 		m.setReady()
@@ -163,11 +161,11 @@ func (m *ExtensionManager) run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			err = errStopped
-		case err = <-failed:
+		case err = <-r.failed:
 		}
 	}
 	err = rights.WithGrants(err)
-	if drainErr := stopServing(); drainErr != nil {
+	if drainErr := drain(); drainErr != nil {
 		if errors.Is(err, errStopped) {
 			return rights.WithGrants(drainErr)
 		}

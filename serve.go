@@ -32,100 +32,58 @@ const (
 	leaveTimeout = 3 * time.Second
 )
 
+// run holds what the parts of a running Manager share.
+type run struct {
+	m          *ExtensionManager
+	background context.Context // ends after the server has been drained
+	tasks      sync.WaitGroup  // end with background
+	failed     chan error      // receives the errors that end the Manager; it has a slot for each possible sender
+	rights     *diagnose.Preflight
+	log        logr.Logger
+}
+
 // serve opens the port and registers the steps. The returned function drains and then closes the port. After an error
 // it does nothing.
-func (m *ExtensionManager) serve(ctx, background context.Context, tasks *sync.WaitGroup, failed chan<- error, rights *diagnose.Preflight, log logr.Logger) (func() error, error) {
+func (r *run) serve(ctx context.Context) (drain func() error, err error) {
 	nothing := func() error { return nil }
-	p, err := m.obtain(ctx, background, tasks, rights, log)
+	p, err := r.obtain(ctx)
 	if err != nil {
 		return nothing, stoppedOr(ctx, err)
 	}
-	var steps resolved
-	if err := cluster.Retry(ctx, log, "the kinds that the cluster serves", func(context.Context) (err error) {
-		steps, err = m.resolveAll()
+	if err := cluster.Retry(ctx, r.log, "the kinds that the cluster serves", func(context.Context) (err error) {
+		p.resolved, err = r.m.resolveAll()
 		return err
 	}); err != nil {
 		return nothing, stoppedOr(ctx, err)
 	}
-	server, handler, err := m.open(ctx, background, tasks, failed, p, steps, rights)
+	server, handler, err := r.open(ctx, p)
 	if err != nil {
 		return nothing, stoppedOr(ctx, err)
 	}
-	o := m.GetManagerOptions()
-	registers := *o.RegisterWebHook
-	if registers {
-		m.warnOfOwnPod(ctx, log)
-	}
-	ready := make(chan struct{})
-	options := p.options(ctx, m.registeredPort(o, server), registers)
-	told, tell := p.report(background, registers && rights.Events()), m.becomeReady(p, ready, failed) //nolint:contextcheck // they outlive ctx
-	begin := func(p *program, steps resolved) (end func()) {
-		loop := p.newController(steps, options, func(c *controller.Config) {
-			c.Registers, c.Lives, c.Told, c.Ready = registers, registers, told, tell
-			c.After = p.controller
-			c.Serve = func(routes map[string]rollout.Route) {
-				if err := m.serveSteps(handler, p, routes); err != nil {
-					log.Error(err, "the paths of another version cannot be served")
-				}
-			}
-		})
-		m.program.Store(p)
-		p.describeSteps()
-		told.Waits(controller.ForKind, len(steps.waiting) > 0)
-		ctx, cancel := context.WithCancel(background)
-		var running sync.WaitGroup
-		running.Go(func() { loop.Run(ctx, p.objects) })
-		tasks.Go(running.Wait)
-		return func() { cancel(); running.Wait() }
-	}
-	m.setUnready(errors.New("not registered yet"))
-	end := begin(p, steps)
-	tasks.Go(func() {
-		m.awaitKinds(ctx, log, steps, func(steps resolved) error {
-			next := *m.program.Load()
-			next.resolved = steps
-			if err := m.serveSteps(handler, &next, rollout.RoutesIn(ctx, p.cache, p.namespace, o.versionsName())); err != nil {
-				return err
-			}
-			end()
-			m.leave(m.program.Load(), o.UnregisterOnStop, log) //nolint:contextcheck // it has a deadline of its own
-			end = begin(&next, steps)
-			return nil
-		})
-	})
-	tasks.Go(func() {
-		select {
-		case <-ready:
-		case <-ctx.Done():
-			return
-		}
-		m.setReady()
-		log.Info("ready", "address", m.Addr().String(), "registered", p.desired.Options.Target.String(), "unconfirmed", "whether API servers reach it, which is looked at now")
-		diagnose.Watch(ctx, p.diagnosis(ctx, m.Addr().String()), log)
-	})
-	return func() error { return m.drain(o, server, log) }, nil //nolint:contextcheck // ctx has ended by then
+	r.register(ctx, p, server, handler)
+	return func() error { return r.m.drain(r.m.GetManagerOptions(), server, r.log) }, nil //nolint:contextcheck // ctx has ended by then
 }
 
 // obtain starts following the objects of the program, and returns once there is a serving certificate.
-func (m *ExtensionManager) obtain(ctx, background context.Context, tasks *sync.WaitGroup, rights *diagnose.Preflight, log logr.Logger) (*program, error) {
-	p, err := m.newProgram(rights, log)
+func (r *run) obtain(ctx context.Context) (*program, error) {
+	p, err := r.m.newProgram(r.rights, r.log)
 	if err != nil {
 		return nil, err
 	}
-	m.setUnready(fmt.Errorf("waiting for certificates: %s", p.certificates))
-	tasks.Go(func() { p.objects.Run(background) })
+	r.m.setUnready(fmt.Errorf("waiting for certificates: %s", p.certificates))
+	r.tasks.Go(func() { p.objects.Run(r.background) })
 	if issued, ok := p.certificates.(*controller.Issued); ok {
 		issued.Wake = p.objects.Wake
 	}
-	tasks.Go(func() { p.certificates.Run(background) })
+	r.tasks.Go(func() { p.certificates.Run(r.background) })
 	if err := p.objects.Seen(ctx); err != nil {
 		return nil, err
 	}
 	// Only a serving half waits for objects that another process makes. A process that registers makes them itself, or
 	// fails with an error.
-	o := m.GetManagerOptions()
+	o := r.m.GetManagerOptions()
 	wait := !*o.RegisterWebHook || !*o.SetupCertificate
-	return p, cluster.Retry(ctx, log, "the certificates", func(ctx context.Context) error {
+	return p, cluster.Retry(ctx, r.log, "the certificates", func(ctx context.Context) error {
 		found, err := controller.Observe(ctx, p.cache, p.configurations)
 		if err != nil {
 			return err
@@ -134,26 +92,26 @@ func (m *ExtensionManager) obtain(ctx, background context.Context, tasks *sync.W
 	})
 }
 
-// open makes the server and starts it.
-func (m *ExtensionManager) open(ctx, background context.Context, tasks *sync.WaitGroup, failed chan<- error, p *program, steps resolved, rights *diagnose.Preflight) (server, *admit.Handler, error) {
-	server, handler, err := m.newServer(p.certificates, p.log)
+// open makes the server, serves the steps on it and opens its port.
+func (r *run) open(ctx context.Context, p *program) (server, *admit.Handler, error) {
+	server, handler, err := r.m.newServer(p.certificates, r.log)
 	if err != nil {
 		return nil, nil, err
 	}
-	callers, err := m.newCallers(rights, p.log)
+	callers, err := r.m.newCallers(r.rights, r.log)
 	if err != nil {
 		return nil, nil, err
 	}
 	if callers != nil {
-		tasks.Go(func() { callers.Follow(background) })
-		if err := cluster.Retry(ctx, p.log, "the client CAs", callers.Read); err != nil {
+		r.tasks.Go(func() { callers.Follow(r.background) })
+		if err := cluster.Retry(ctx, r.log, "the client CAs", callers.Read); err != nil {
 			return nil, nil, err
 		}
 		server.(*serving.Server).Clients = callers.Clients // with ClientCA, Validate allows only our own server
 	}
 	// API servers can call as soon as the port is open, because another version can be registered already.
-	p.resolved, p.canary = steps, m.newCanary(steps)
-	if err := m.serveSteps(handler, p, rollout.RoutesIn(ctx, p.cache, p.namespace, m.GetManagerOptions().versionsName())); err != nil {
+	p.canary = r.m.newCanary(p.resolved)
+	if err := r.m.serveSteps(handler, p, p.routes(ctx)); err != nil {
 		return nil, nil, err
 	}
 	starting, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("not open after %s", startTimeout))
@@ -161,19 +119,80 @@ func (m *ExtensionManager) open(ctx, background context.Context, tasks *sync.Wai
 	if err := server.Start(starting); err != nil {
 		return nil, nil, err
 	}
-	m.mu.Lock()
-	m.serving = server
-	m.mu.Unlock()
-	tasks.Go(func() {
+	r.m.mu.Lock()
+	r.m.serving = server
+	r.m.mu.Unlock()
+	r.tasks.Go(func() {
 		select {
 		case <-server.Done():
 			if !server.Draining() {
-				failed <- fmt.Errorf("eirinix: the webhook server ended: %w", errors.Join(server.Err(), errors.New("unexpectedly")))
+				r.failed <- fmt.Errorf("eirinix: the webhook server ended: %w", errors.Join(server.Err(), errors.New("unexpectedly")))
 			}
-		case <-background.Done():
+		case <-r.background.Done():
 		}
 	})
 	return server, handler, nil
+}
+
+// register keeps the steps registered until the Manager has drained. Steps whose kinds the cluster does not serve yet
+// follow once it does.
+func (r *run) register(ctx context.Context, p *program, server server, handler *admit.Handler) {
+	m, o := r.m, r.m.GetManagerOptions()
+	registers := *o.RegisterWebHook
+	if registers {
+		m.warnOfOwnPod(ctx, r.log)
+	}
+	ready := make(chan struct{})
+	options := p.options(ctx, m.registeredPort(o, server), registers)
+	report, becomeReady := p.report(r.background, registers && r.rights.Events()), m.becomeReady(p, ready, r.failed) //nolint:contextcheck // they outlive ctx
+	begin := func(p *program) (end func()) {
+		loop := p.newController(p.resolved, options, func(c *controller.Config) {
+			c.Registers, c.Lives, c.Report, c.Ready = registers, registers, report, becomeReady
+			c.After = p.controller
+			c.Serve = func(routes map[string]rollout.Route) {
+				if err := m.serveSteps(handler, p, routes); err != nil {
+					r.log.Error(err, "the paths of another version cannot be served")
+				}
+			}
+		})
+		m.program.Store(p)
+		p.describeSteps()
+		report.Waits(controller.ForKind, len(p.resolved.waiting) > 0)
+		ctx, cancel := context.WithCancel(r.background)
+		var running sync.WaitGroup
+		running.Go(func() { loop.Run(ctx, p.objects) })
+		r.tasks.Go(running.Wait)
+		return func() { cancel(); running.Wait() }
+	}
+	m.setUnready(errors.New("not registered yet"))
+	end := begin(p)
+	r.tasks.Go(func() {
+		m.awaitKinds(ctx, r.log, p.resolved, func(steps resolved) error {
+			next := *m.program.Load()
+			next.resolved = steps
+			if err := m.serveSteps(handler, &next, p.routes(ctx)); err != nil {
+				return err
+			}
+			end()
+			m.leave(m.program.Load(), o.UnregisterOnStop, r.log) //nolint:contextcheck // it has a deadline of its own
+			end = begin(&next)
+			return nil
+		})
+	})
+	r.tasks.Go(func() { r.awaitReady(ctx, p, ready) })
+}
+
+// awaitReady makes the Manager ready once it is registered, and then watches whether API servers reach it.
+func (r *run) awaitReady(ctx context.Context, p *program, ready <-chan struct{}) {
+	select {
+	case <-ready:
+	case <-ctx.Done():
+		return
+	}
+	r.m.setReady()
+	address := r.m.Addr().String()
+	r.log.Info("ready", "address", address, "registered", p.desired.Options.Target.String(), "note", "a diagnosis now checks whether API servers reach it")
+	diagnose.Watch(ctx, p.diagnosis(ctx, address), r.log)
 }
 
 // serveSteps serves the steps, including those on the paths of other versions, and the canary on both of its paths.

@@ -64,10 +64,10 @@ type Config struct {
 	Retain time.Duration // how long a CA that is not needed stays trusted
 	Lag    time.Duration // how long an API server may take to observe a write
 
-	Serve func(map[string]rollout.Route) // receives the paths of other versions; nil in a process that serves nothing
-	Ready func(error)                    // receives after each pass why API servers cannot call this process, or nil; nil if none ever calls it
-	Told  *Report
-	Log   logr.Logger
+	Serve  func(map[string]rollout.Route) // receives the paths of other versions; nil in a process that serves nothing
+	Ready  func(error)                    // receives after each pass why API servers cannot call this process, or nil; nil if none ever calls it
+	Report *Report
+	Log    logr.Logger
 
 	API    *cluster.API     // reports outages; nil for none
 	Now    func() time.Time // nil means time.Now
@@ -78,11 +78,11 @@ type Config struct {
 type Controller struct {
 	Config
 
-	over    atomic.Bool   // configurations are being removed and must not be written
-	unknown atomic.Bool   // this process has no right to read the Lease
-	refused atomic.Bool   // another program registered first
-	left    atomic.Bool   // this replica is stopping and no longer answers the questions of other versions
-	passing chan struct{} // holds one element during a pass, so that passes run one at a time
+	removing atomic.Bool   // configurations are being removed and must not be written
+	unknown  atomic.Bool   // this process has no right to read the Lease
+	refused  atomic.Bool   // another program registered first
+	left     atomic.Bool   // this replica is stopping and no longer answers the questions of other versions
+	passing  chan struct{} // holds one element during a pass, so that passes run one at a time
 
 	// The fields below belong to the pass.
 	seen              map[string]rollout.Sighting
@@ -91,7 +91,7 @@ type Controller struct {
 	pauses            map[string]pause
 	drift, trustDrift *webhookconf.Drift // drift of the entries, and of the caBundles
 	managers          map[string]string  // the last other client that wrote a configuration, by the configuration's name
-	standing          map[string]bool    // configurations that have been in order at least once
+	registered        map[string]bool    // configurations that have been in order at least once
 	spread            time.Time          // until then, an API server may not trust a CA that was added to a caBundle in use
 	doubtedAt         time.Time          // since when API servers have trusted other replicas and not this one
 	unreached         int                // how often in a row the registration itself has rejected the write of the Lease
@@ -110,10 +110,10 @@ func New(c Config) *Controller {
 		c.API = &cluster.API{}
 	}
 	made := &Controller{
-		Config: c, wasReady: c.After != nil && c.After.wasReady, passing: make(chan struct{}, 1), pauses: map[string]pause{}, managers: map[string]string{}, standing: map[string]bool{},
+		Config: c, wasReady: c.After != nil && c.After.wasReady, passing: make(chan struct{}, 1), pauses: map[string]pause{}, managers: map[string]string{}, registered: map[string]bool{},
 		drift: webhookconf.NewDrift(troubleMost), trustDrift: webhookconf.NewDrift(trustTroubleMost),
 	}
-	made.over.Store(c.After != nil && c.After.over.Load())
+	made.removing.Store(c.After != nil && c.After.removing.Load())
 	made.After = nil // no other state of it is kept
 	return made
 }
@@ -133,7 +133,7 @@ func (c *Controller) Run(ctx context.Context, objects *cluster.Objects) {
 		again, err := c.Reconcile(ctx)
 		queue.Done(item)
 		if err != nil && ctx.Err() == nil {
-			c.Told.say(c.Log, "certificates and registration could not be looked after; everything stays as it was, and it is tried again", err.Error())
+			c.Report.logLimited(c.Log, "certificates and registration could not be looked after; everything stays as it was, and it is tried again", err.Error())
 			queue.AddAfter(item, cluster.Jittered(failures.When(item)))
 			continue
 		}
@@ -152,7 +152,7 @@ func (c *Controller) Reconcile(ctx context.Context) (again time.Duration, err er
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, passTimeout, fmt.Errorf("not done within %s", passTimeout))
 	defer cancel()
-	defer func() { c.Told.failed(err) }()
+	defer func() { c.Report.failed(err) }()
 	for range actionsAtOnce {
 		at, did, err := c.pass(ctx)
 		switch {
@@ -192,12 +192,12 @@ func (c *Controller) pass(ctx context.Context) (again time.Time, did bool, err e
 	again = rollout.Soonest(again, t.Again)
 	due, at := c.due(o, t, first)
 	again = rollout.Soonest(again, at)
-	c.Told.observed(c, t, first)
+	c.Report.observed(c, t, first)
 	c.judge(o, first)
 	if !c.wasReady && c.Now().Before(c.spread) {
 		again = rollout.Soonest(again, c.spread)
 	}
-	writes := due.any() && c.Registers && !c.over.Load()
+	writes := due.any() && c.Registers && !c.removing.Load()
 	c.forget("registration", !writes)
 	c.forget("certificates", writes || t.Do == nil)
 	switch {
@@ -215,7 +215,7 @@ func (c *Controller) pass(ctx context.Context) (again time.Time, did bool, err e
 		did, err = true, t.Do(ctx)
 	}
 	if t.Blocked != "" {
-		c.Told.blocked(c.Log, t.Blocked)
+		c.Report.blocked(c.Log, t.Blocked)
 	}
 	return again, did, err
 }
@@ -297,7 +297,7 @@ func (c *Controller) Register(ctx context.Context) error {
 // Stop prevents further writes of the configurations, because they are about to be removed. It returns when no write is
 // in flight, or when ctx ends.
 func (c *Controller) Stop(ctx context.Context) {
-	c.over.Store(true)
+	c.removing.Store(true)
 	select {
 	case c.passing <- struct{}{}:
 		<-c.passing
@@ -306,7 +306,7 @@ func (c *Controller) Stop(ctx context.Context) {
 }
 
 // Resume reverts Stop.
-func (c *Controller) Resume() { c.over.Store(false) }
+func (c *Controller) Resume() { c.removing.Store(false) }
 
 // ready reports why API servers cannot call this process. A nil err means that they can.
 func (c *Controller) ready(err error) {

@@ -77,7 +77,7 @@ func (k *OwnCA) String() string { return "Secret " + k.Store.Namespace + "/" + k
 // Obtain adopts the CA from the Secret, or makes it, and signs this process's serving certificate. If another process
 // must create the Secret (SetUp is false, or creating it is forbidden), Obtain with wait set waits and logs the reason.
 func (k *OwnCA) Obtain(ctx context.Context, o Observation, wait bool) error {
-	var said cluster.Limit
+	var waits cluster.Limit
 	for {
 		state, err := k.read(ctx, o)
 		if err == nil {
@@ -88,7 +88,7 @@ func (k *OwnCA) Obtain(ctx context.Context, o Observation, wait bool) error {
 		if !wait || !notMadeYet && !lacksRights {
 			return err
 		}
-		if said.Due(err.Error()) {
+		if waits.Due(err.Error()) {
 			k.Log.Info("waiting for the certificate Secret; RegisterExtensions makes it", "reason", err.Error())
 		}
 		if err := cluster.Sleep(ctx, cluster.Jittered(pollSecret)); err != nil {
@@ -306,7 +306,7 @@ func (k *OwnCA) advance(c *Controller, t *Trust, state *certsecret.State, due ca
 			return err
 		}
 		k.Log.Info("rotating the CA", "did", due.Action, "reason", due.Reason, "phase", written.Phase)
-		c.Told.event(written, eventNormal, "CA"+string(due.Action), due.Reason)
+		c.Report.event(written, eventNormal, "CA"+string(due.Action), due.Reason)
 		return nil
 	}
 }
@@ -408,7 +408,7 @@ func (k *OwnCA) rotate(ctx context.Context, c *Controller, distrust bool, staged
 		var begun *certsecret.State
 		if begun, err = k.Store.Stage(ctx, state); err == nil {
 			*staged = begun.NextID
-			c.Told.event(begun, eventNormal, "CAstage", "a rotation was asked for with RotateCA")
+			c.Report.event(begun, eventNormal, "CAstage", "a rotation was asked for with RotateCA")
 		}
 	}
 	if apierrors.IsConflict(err) {

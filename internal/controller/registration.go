@@ -149,7 +149,7 @@ func (c *Controller) due(o Observation, t Trust, first string) (w work, again ti
 		}
 		ok := conf.found.Intact(c.Desired)
 		at, times := c.drift.Look(conf.Name(), ok, now)
-		c.Told.contested(c, conf, max(times, trustTimes))
+		c.Report.contested(c, conf, max(times, trustTimes))
 		switch {
 		case ok:
 		case now.Before(at):
@@ -190,10 +190,10 @@ func (c *Controller) outgrown(o Observation, t Trust) bool {
 
 // registersIn reports whether this version's entries belong in a configuration.
 func (c *Controller) registersIn(conf observed, first string) bool {
-	if !c.Registers || c.OnlyTrust || first != c.Desired.Version || c.over.Load() {
+	if !c.Registers || c.OnlyTrust || first != c.Desired.Version || c.removing.Load() {
 		return false
 	}
-	if c.unknown.Load() && c.standing[conf.Name()] && conf.found.Version != c.Desired.Version && conf.found.Version != "" {
+	if c.unknown.Load() && c.registered[conf.Name()] && conf.found.Version != c.Desired.Version && conf.found.Version != "" {
 		return false // versions are unknown here, and another one has registered after this one
 	}
 	return conf.holds || conf.found.Exists && len(conf.found.Bundles) > 0
@@ -258,7 +258,7 @@ func (c *Controller) publish(ctx context.Context, t Trust, w work) (did bool, er
 				c.managers[conf.Name()] = manager
 			}
 		}
-		c.standing[conf.Name()] = true
+		c.registered[conf.Name()] = true
 	}
 	return did, nil
 }

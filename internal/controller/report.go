@@ -32,11 +32,11 @@ type Report struct {
 	metrics         *metrics
 	recorder        func() events.EventRecorder // created for the first Event; nil without the right to create Events
 
-	mu    sync.Mutex
-	said  map[string]*cluster.Limit
-	waits string
-	told  map[string]int // how many repairs in a row of a configuration were last reported
-	state *certsecret.State
+	mu       sync.Mutex
+	limits   map[string]*cluster.Limit
+	waits    string
+	reported map[string]int // how many repairs in a row of a configuration were last reported
+	state    *certsecret.State
 }
 
 // metrics are shared by all Managers of a program. The label secret distinguishes them.
@@ -67,7 +67,7 @@ func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 // NewReport returns a Report of the deployment that the certificate Secret identifies. clients is nil if this process
 // must not create Events. Their recorder ends with ctx.
 func NewReport(ctx context.Context, namespace, name string, registerer prometheus.Registerer, clients cluster.Clients, log logr.Logger) *Report {
-	r := &Report{secret: namespace + "/" + name, namespace: namespace, name: name, said: map[string]*cluster.Limit{}, told: map[string]int{}}
+	r := &Report{secret: namespace + "/" + name, namespace: namespace, name: name, limits: map[string]*cluster.Limit{}, reported: map[string]int{}}
 	var err error
 	if r.metrics, err = newMetrics(registerer); err != nil { // the program has metrics of its own with our names
 		log.Error(err, "certificate metrics cannot be registered; there will be none")
@@ -79,17 +79,17 @@ func NewReport(ctx context.Context, namespace, name string, registerer prometheu
 	return r
 }
 
-// say logs a message at once, when its reason changes, and again after a while. It reports whether it logged.
-func (r *Report) say(log logr.Logger, message, reason string) bool {
+// logLimited logs a message at once, when its reason changes, and again after a while. It reports whether it logged.
+func (r *Report) logLimited(log logr.Logger, message, reason string) bool {
 	if r == nil {
 		return false
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	l := r.said[message]
+	l := r.limits[message]
 	if l == nil {
 		l = &cluster.Limit{}
-		r.said[message] = l
+		r.limits[message] = l
 	}
 	if !l.Due(reason) {
 		return false
@@ -120,7 +120,7 @@ func (r *Report) failed(err error) {
 
 // blocked reports that this process has no right to take the action that is due.
 func (r *Report) blocked(log logr.Logger, why string) {
-	if r.say(log, "this replica may not do what the certificates need", why) {
+	if r.logLimited(log, "this replica may not do what the certificates need", why) {
 		r.event(nil, eventWarning, "CARotationBlocked", why)
 	}
 }
@@ -185,9 +185,9 @@ func (r *Report) contested(c *Controller, conf observed, times int) {
 		r.metrics.contested.WithLabelValues(r.secret, conf.String()).Set(float64(times))
 	}
 	r.mu.Lock()
-	known := r.told[conf.String()]
+	known := r.reported[conf.String()]
 	if times == 0 || times >= 2*known {
-		r.told[conf.String()] = times
+		r.reported[conf.String()] = times
 	}
 	r.mu.Unlock()
 	if times == 0 || times < 2*known {

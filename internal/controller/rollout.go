@@ -53,7 +53,7 @@ func (c *Controller) rollout(ctx context.Context) (first string, again time.Time
 	switch {
 	case errors.Is(err, cluster.ErrUnseen):
 		c.unknown.Store(true)
-		c.Told.say(c.Log, noVersions, c.lease().String())
+		c.Report.logLimited(c.Log, noVersions, c.lease().String())
 		return c.Desired.Version, again, false, nil
 	case apierrors.IsNotFound(err):
 		lease.Annotations = nil
@@ -73,7 +73,7 @@ func (c *Controller) rollout(ctx context.Context) (first string, again time.Time
 		c.routes = routes
 		c.Serve(routes)
 	}
-	if !c.Lives || c.over.Load() || c.left.Load() {
+	if !c.Lives || c.removing.Load() || c.left.Load() {
 		return found.First(), again, false, nil
 	}
 	d := rollout.Decide(rollout.Input{Version: c.Desired.Version, Record: c.Record, Found: found, Seen: c.seen, Now: now})
@@ -129,7 +129,7 @@ func (c *Controller) Leave(ctx context.Context, last bool) error {
 func (c *Controller) Order(ctx context.Context) error {
 	err := c.lease().Change(ctx, func(found rollout.Versions) rollout.Versions { return found.Order(c.Desired.Version, c.Record) })
 	if apierrors.IsForbidden(err) {
-		c.Told.say(c.Log, noVersions, c.lease().String())
+		c.Report.logLimited(c.Log, noVersions, c.lease().String())
 		return nil
 	}
 	return err
