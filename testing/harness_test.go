@@ -200,7 +200,7 @@ var _ = Describe("The Harness", func() {
 			Create: func(context.Context, *eirinix.Call, *unstructured.Unstructured) error { return nil },
 		})
 		autoscaler := &autoscalingv2.HorizontalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
-		Expect(h.Create(autoscaler)).To(eirinixtest.HaveFailed("without a cluster nothing converts a HorizontalPodAutoscaler of autoscaling/v2 to autoscaling/v1"))
+		Expect(h.Create(autoscaler)).To(eirinixtest.HaveFailed("without a cluster, a HorizontalPodAutoscaler of autoscaling/v2 cannot be converted to autoscaling/v1"))
 	})
 
 	It("leaves other versions alone under matchPolicy Exact", func() {
@@ -300,7 +300,7 @@ var _ = Describe("The Harness", func() {
 		h := eirinixtest.NewHarness(GinkgoTB(), eirinix.Validation[*corev1.Event]{
 			Create: func(context.Context, *eirinix.Call, *corev1.Event) error { return nil },
 		})
-		Expect(h.Create(&eventsv1.Event{ObjectMeta: metav1.ObjectMeta{Name: "e"}})).To(eirinixtest.HaveFailed("nothing converts a Event of events.k8s.io/v1 to v1"))
+		Expect(h.Create(&eventsv1.Event{ObjectMeta: metav1.ObjectMeta{Name: "e"}})).To(eirinixtest.HaveFailed("a Event of events.k8s.io/v1 cannot be converted to v1"))
 	})
 
 	It("sends the status apart", func() {

@@ -80,7 +80,7 @@ func (s *Server) resolve(r Request) (*resolved, error) {
 	case main.Absent():
 		return nil, errors.New("the request has neither Object nor OldObject")
 	case r.Operation == admissionv1.Update && (q.object.Absent() || q.oldObject.Absent()):
-		return nil, errors.New("an update has both OldObject and Object")
+		return nil, errors.New("an update needs both OldObject and Object")
 	}
 	for _, d := range []Document{q.object, q.oldObject} {
 		if _, err := d.Typed(); err != nil {

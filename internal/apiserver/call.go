@@ -1,22 +1,27 @@
 package apiserver
 
-// This file calls webhooks, and applies their patches and their failurePolicy.
+// This file calls webhooks with AdmissionReviews, verifies the responses, and applies patches and failurePolicy.
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
 	jsonpatchv4 "gopkg.in/evanphx/json-patch.v4"
 	admissionv1 "k8s.io/api/admission/v1"
+	admissionv1beta1 "k8s.io/api/admission/v1beta1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/uuid"
+	webhookerrors "k8s.io/apiserver/pkg/admission/plugin/webhook/errors"
 )
 
 // failedCall is a call without a verdict. The failurePolicy decides whether it fails the request.
@@ -163,7 +168,7 @@ func (a *admissionRun) call(ctx context.Context, w *webhook, request *admissionv
 
 func (a *admissionRun) review(ctx context.Context, w *webhook, request *admissionv1.AdmissionRequest, record *WebhookCall, mutating bool) (*admissionv1.AdmissionResponse, error) {
 	if s := w.SideEffects; a.DryRun && (s == nil || *s != admissionregistrationv1.SideEffectClassNone && *s != admissionregistrationv1.SideEffectClassNoneOnDryRun) {
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("admission webhook %q does not support dry run", w.Name))
+		return nil, webhookerrors.NewDryRunUnsupportedErr(w.Name)
 	}
 	record.Request = request
 	question, answer, err := reviews(a.s.Version, w.AdmissionReviewVersions, record.Request)
@@ -226,4 +231,78 @@ func (a *admissionRun) admissionRequest(i *invocation) *admissionv1.AdmissionReq
 		DryRun:    new(a.DryRun),
 		Options:   runtime.RawExtension{Object: a.options},
 	}
+}
+
+// reviews returns an AdmissionReview with the request, and an empty one for the response. Their version is the
+// preferred one if the webhook knows it, else the first version that both sides know.
+func reviews(preferred string, known []string, request *admissionv1.AdmissionRequest) (question, answer runtime.Object, err error) {
+	if preferred != "" && slices.Contains(known, preferred) {
+		known = []string{preferred}
+	}
+	for _, version := range known {
+		switch version {
+		case admissionv1.SchemeGroupVersion.Version:
+			return &admissionv1.AdmissionReview{Request: request}, &admissionv1.AdmissionReview{}, nil
+		case admissionv1beta1.SchemeGroupVersion.Version:
+			old := &admissionv1beta1.AdmissionRequest{}
+			raw, err := json.Marshal(request)
+			if err == nil {
+				err = json.Unmarshal(raw, old)
+			}
+			return &admissionv1beta1.AdmissionReview{Request: old}, &admissionv1beta1.AdmissionReview{}, err
+		}
+	}
+	return nil, nil, errors.New("webhook does not accept known AdmissionReview versions (v1, v1beta1)")
+}
+
+// verify returns an error for a response that the API server would reject. v1beta1 has fewer rules, as in the API
+// server.
+func verify(uid types.UID, mutating bool, answer runtime.Object) (*admissionv1.AdmissionResponse, error) {
+	if old, ok := answer.(*admissionv1beta1.AdmissionReview); ok {
+		if old.Response == nil {
+			return nil, errors.New("webhook response was absent")
+		}
+		r := old.Response
+		resp := &admissionv1.AdmissionResponse{UID: r.UID, Allowed: r.Allowed, Result: r.Result, AuditAnnotations: r.AuditAnnotations, Warnings: r.Warnings}
+		if mutating {
+			resp.Patch = r.Patch
+		}
+		return resp, nil
+	}
+	review := answer.(*admissionv1.AdmissionReview)
+	resp := review.Response
+	if resp == nil {
+		return nil, errors.New("webhook response was absent")
+	}
+	if resp.UID != uid {
+		return nil, fmt.Errorf("expected response.uid=%q, got %q", uid, resp.UID)
+	}
+	if want := admissionv1.SchemeGroupVersion.WithKind("AdmissionReview"); review.GroupVersionKind() != want {
+		return nil, fmt.Errorf("expected webhook response of %v, got %v", want.String(), review.GroupVersionKind().String())
+	}
+	patch, patchType := len(resp.Patch) > 0, resp.PatchType != nil
+	switch {
+	case !mutating && patch:
+		return nil, errors.New("validating webhook may not return response.patch")
+	case !mutating && patchType:
+		return nil, errors.New("validating webhook may not return response.patchType")
+	case patch && !patchType:
+		return nil, errors.New("webhook returned response.patch but not response.patchType")
+	case !patch && patchType:
+		return nil, errors.New("webhook returned response.patchType but not response.patch")
+	case patchType && *resp.PatchType != admissionv1.PatchTypeJSONPatch:
+		return nil, fmt.Errorf("unsupported patch type %q", *resp.PatchType)
+	}
+	return resp, nil
+}
+
+// refusedBy returns a denial as the user sees it, and as the step meant it.
+func refusedBy(webhook string, result *metav1.Status) *rejection {
+	if result == nil {
+		result = &metav1.Status{}
+	}
+	shown := webhookerrors.ToStatusErr(webhook, result.DeepCopy())
+	return &rejection{StatusError: shown, meant: Denial{
+		Webhook: webhook, Code: shown.ErrStatus.Code, Reason: result.Reason, Message: result.Message, Details: result.Details,
+	}}
 }

@@ -121,7 +121,7 @@ func oneDocument(text []byte) ([]byte, error) {
 	case err != nil:
 		return nil, err
 	case len(all) == 0:
-		return nil, errors.New("there is no object, but nothing")
+		return nil, errors.New("the text holds no object")
 	case len(all) > 1:
 		return nil, errors.New("there are several objects; give one at a time")
 	}
@@ -132,7 +132,7 @@ func oneDocument(text []byte) ([]byte, error) {
 // documents are left out.
 func Documents(text []byte) ([][]byte, error) {
 	if bytes.HasPrefix(text, []byte("\xff\xfe")) || bytes.HasPrefix(text, []byte("\xfe\xff")) || bytes.IndexByte(text, 0) >= 0 {
-		return nil, errors.New("the text is no UTF-8, but UTF-16 perhaps; convert it")
+		return nil, errors.New("the text is not UTF-8 but perhaps UTF-16; convert it")
 	}
 	var all [][]byte
 	decoder := utilyaml.NewYAMLOrJSONDecoder(bytes.NewReader(text), len(text)+1)

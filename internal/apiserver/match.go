@@ -239,5 +239,5 @@ func convert(d Document, kind schema.GroupVersionKind) (Document, error) {
 	if !clientgoscheme.Scheme.Recognizes(d.Kind) {
 		return NewDocument(kind, d.With(func(u *unstructured.Unstructured) { u.SetGroupVersionKind(kind) }).Raw), nil
 	}
-	return Document{}, fmt.Errorf("without a cluster nothing converts a %s of %s to %s, as an API server would; send the object in that version, or name both versions in Settings.Rules", d.Kind.Kind, d.Kind.GroupVersion(), kind.GroupVersion())
+	return Document{}, fmt.Errorf("without a cluster, a %s of %s cannot be converted to %s, as an API server would; send the object in that version, or name both versions in Settings.Rules", d.Kind.Kind, d.Kind.GroupVersion(), kind.GroupVersion())
 }

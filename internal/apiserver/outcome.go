@@ -1,17 +1,25 @@
 package apiserver
 
-// This file holds the outcome of a request.
+// This file holds a request and its outcome, with the warnings and audit annotations of webhooks.
 
 import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
+	"sync"
 	"time"
+	"unicode/utf8"
 
 	"gomodules.xyz/jsonpatch/v2"
 	admissionv1 "k8s.io/api/admission/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apiserver/pkg/authentication/user"
 )
 
 // Outcome is the result of a request. The caller owns it, and it does not change.
@@ -97,7 +105,7 @@ func (a *admissionRun) outcome(refused error) (*Outcome, error) {
 	}
 	var err error
 	if o.Object, err = a.current.In(a.s.Scheme); err != nil {
-		return nil, fmt.Errorf("what the webhooks have made of the object: %w", err)
+		return nil, fmt.Errorf("the object after the mutating webhooks: %w", err)
 	}
 	return o, nil
 }
@@ -111,4 +119,86 @@ func operationsOf(patch []byte) ([]jsonpatch.Operation, error) {
 		return nil, fmt.Errorf("the patch in a response cannot be read: %w", err)
 	}
 	return operations, nil
+}
+
+// Request is a user's request to the API server. Objects are Go objects of the scheme, unstructured ones, Documents,
+// or JSON or YAML as []byte or string. JSON and YAML keep fields that the Go types do not know. A Go object that is
+// not unstructured gets its apiVersion and kind from the scheme. Request has the fields of eirinixtest.Request.
+type Request struct {
+	Operation admissionv1.Operation
+	Object    any // nil for DELETE; the options, such as PodExecOptions, for CONNECT
+	OldObject any // for UPDATE and DELETE
+
+	// Resource, Subresource, Namespace and Name are the parts of the URL. If they are empty, they follow from the
+	// object.
+	Resource        schema.GroupVersionResource
+	Subresource     string
+	Namespace, Name string
+
+	User           user.DefaultInfo // default: kubernetes-admin of the group system:masters
+	DryRun         bool
+	Timeout        time.Duration // for the request with all its calls; 0 means 34 s
+	WebhookTimeout time.Duration // replaces every timeoutSeconds; 0 keeps them
+}
+
+// These are the limits of an API server for Warning headers. If all warnings together exceed maxWarningRunes, each
+// one is truncated to maxCutWarningRunes.
+const (
+	maxWarningRunes    = 4096
+	maxCutWarningRunes = 256
+)
+
+// feedback are the warnings and audit annotations in the responses of webhooks. Validating webhooks are called
+// concurrently, so it is safe for concurrent use until the request is done.
+type feedback struct {
+	mu       sync.Mutex
+	warnings []string
+	audit    map[string]string
+}
+
+// add adds the warnings and audit annotations of a response, under the rules of an API server. Each warning is kept
+// once. An audit annotation is kept if its key is a qualified name, and if it is the first of that name.
+func (s *feedback) add(webhook string, resp *admissionv1.AdmissionResponse) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, w := range resp.Warnings {
+		if w != "" && !slices.Contains(s.warnings, w) {
+			s.warnings = append(s.warnings, w)
+		}
+	}
+	for key, value := range resp.AuditAnnotations {
+		key = webhook + "/" + key
+		if _, taken := s.audit[key]; taken || strings.Count(key, "/") != 1 || len(validation.IsQualifiedName(key)) > 0 {
+			continue
+		}
+		if s.audit == nil {
+			s.audit = map[string]string{}
+		}
+		s.audit[key] = value
+	}
+}
+
+// visibleWarnings returns the warnings as they reach the user's terminal. They are truncated if they are too long, and those
+// that a header cannot hold are left out.
+func (s *feedback) visibleWarnings() []string {
+	total := 0
+	for _, w := range s.warnings {
+		total += utf8.RuneCountInString(w)
+	}
+	var shown []string
+	written := 0
+	for _, w := range s.warnings {
+		if total > maxWarningRunes {
+			if written >= maxWarningRunes {
+				break
+			}
+			w = string([]rune(w)[:min(utf8.RuneCountInString(w), maxCutWarningRunes)])
+		}
+		if _, err := utilnet.NewWarningHeader(299, "", w); err != nil {
+			continue
+		}
+		written += utf8.RuneCountInString(w)
+		shown = append(shown, w)
+	}
+	return shown
 }

@@ -110,7 +110,7 @@ func (a *API) Put(object client.Object) error {
 	}
 	mapping, err := a.mapper.RESTMapping(kind.GroupKind(), kind.Version)
 	if err != nil {
-		return fmt.Errorf("nothing tells the plural of %s: %w", kind, err)
+		return fmt.Errorf("no mapper knows the plural of %s: %w", kind, err)
 	}
 	tree, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
 	if err != nil {

@@ -14,64 +14,46 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
+	"k8s.io/apiserver/pkg/endpoints/request"
 	"sigs.k8s.io/yaml"
 )
 
+// requestInfo parses paths and verbs with the API server's own code.
+var requestInfo = request.RequestInfoFactory{
+	APIPrefixes: map[string]sets.Empty{"api": {}, "apis": {}}, GrouplessAPIPrefixes: map[string]sets.Empty{"api": {}},
+}
+
 // parseRequest reads a Request from method, path, query and body.
 func parseRequest(r *http.Request) (Request, error) {
-	q := Request{DryRun: r.URL.Query().Get("dryRun") != ""}
-	segments := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
-	switch {
-	case segments[0] == "api" && len(segments) > 2:
-		q.Resource.Version, segments = segments[1], segments[2:]
-	case segments[0] == "apis" && len(segments) > 3:
-		q.Resource.Group, q.Resource.Version, segments = segments[1], segments[2], segments[3:]
-	default:
-		return q, apierrors.NewNotFound(schema.GroupResource{}, r.URL.Path)
+	info, err := requestInfo.NewRequestInfo(r)
+	if err != nil || !info.IsResourceRequest {
+		return Request{}, apierrors.NewNotFound(schema.GroupResource{}, r.URL.Path)
 	}
-	if segments[0] == "namespaces" && len(segments) > 2 && segments[2] != "status" && segments[2] != "finalize" {
-		q.Namespace, segments = segments[1], segments[2:]
+	q := Request{
+		Verb: info.Verb, Namespace: info.Namespace, DryRun: r.URL.Query().Get("dryRun") != "",
+		Resource: schema.GroupVersionResource{Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource},
 	}
-	q.Resource.Resource = segments[0]
-	if len(segments) > 1 {
-		q.Name = segments[1]
+	if len(info.Parts) > 1 { // the name alone: a fieldSelector can name an object too
+		q.Name = info.Parts[1]
 	}
-	if len(segments) > 2 {
-		q.Subresource = strings.Join(segments[2:], "/")
+	if len(info.Parts) > 2 {
+		q.Subresource = strings.Join(info.Parts[2:], "/")
 	}
-	switch r.Method {
-	case http.MethodGet:
-		q.Verb = "get"
-		if q.Name == "" {
-			q.Verb = "list"
-		}
-		if watch := r.URL.Query().Get("watch"); watch == "true" || watch == "1" {
-			q.Verb = "watch"
-		}
-	case http.MethodPost:
-		q.Verb = "create"
-	case http.MethodPut:
-		q.Verb = "update"
-	case http.MethodPatch:
-		q.Verb = "patch"
-	case http.MethodDelete:
-		q.Verb = "delete"
-		if q.Name == "" {
-			q.Verb = "deletecollection"
-		}
-	default:
+	if q.Resource.Resource == "namespaces" {
+		q.Namespace = "" // a Namespace is in none
+	}
+	if q.Verb == "" {
 		return q, apierrors.NewMethodNotSupported(q.Resource.GroupResource(), r.Method)
 	}
 	body, err := io.ReadAll(r.Body)
 	if len(body) > 0 {
 		q.Body = body
 	}
-	if r.Method == http.MethodDelete { // its options are in the body
-		var options metav1.DeleteOptions
-		if len(body) > 0 && json.Unmarshal(body, &options) == nil {
-			q.DryRun = q.DryRun || len(options.DryRun) > 0
-		}
+	var options metav1.DeleteOptions // they are in the body
+	if r.Method == http.MethodDelete && json.Unmarshal(body, &options) == nil {
+		q.DryRun = q.DryRun || len(options.DryRun) > 0
 	}
 	return q, err
 }

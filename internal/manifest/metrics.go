@@ -26,7 +26,7 @@ func (c component) readers() []client.Object {
 	objects := []client.Object{&rbacv1.ClusterRole{
 		TypeMeta: metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "ClusterRole"},
 		ObjectMeta: describe(c.meta(role, ""),
-			"Bind it to the account that reads the program's metrics. The right is not the program's alone: it holds for every server that asks for it, API servers for one."),
+			"Bind it to the account that reads the program's metrics. The right applies to every server that checks it, such as API servers, not to this program alone."),
 		Rules: []rbacv1.PolicyRule{{NonResourceURLs: []string{metricsPath}, Verbs: []string{"get"}}},
 	}}
 	if !p.PodMonitor {
@@ -36,7 +36,7 @@ func (c component) readers() []client.Object {
 	return append(objects,
 		&corev1.ServiceAccount{
 			TypeMeta:                     metav1.TypeMeta{APIVersion: "v1", Kind: "ServiceAccount"},
-			ObjectMeta:                   describe(c.meta(name, p.Namespace), "It stands for Prometheus, which reads metrics with its token."),
+			ObjectMeta:                   describe(c.meta(name, p.Namespace), "Prometheus reads metrics with the token of this account."),
 			AutomountServiceAccountToken: new(false),
 		},
 		&rbacv1.ClusterRoleBinding{

@@ -1,8 +1,12 @@
 package manifest
 
-// This file builds the Service and the NetworkPolicy.
+// This file builds the Service and the NetworkPolicy, and parses the addresses that a program listens on.
 
 import (
+	"net"
+	"net/netip"
+	"strconv"
+
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -28,9 +32,9 @@ func (c component) service() *corev1.Service {
 }
 
 const (
-	openPorts = "Only the ports that the program serves are open, to everybody: API servers and kubelets are no pods, so that no selector " +
-		"finds them, and their addresses differ from one provider to the next. What goes out is not limited; it needs the API server and DNS."
-	noPorts = "The program serves nothing, so nobody may call it. What goes out is not limited; it needs the API server and DNS."
+	openPorts = "Only the ports that the program serves are open, to every client: API servers and kubelets are not pods, so no selector " +
+		"matches them, and their addresses differ between providers. Egress is not limited; the program needs the API server and DNS."
+	noPorts = "The program serves nothing, so no ingress is allowed. Egress is not limited; the program needs the API server and DNS."
 )
 
 // networkPolicy returns a NetworkPolicy that closes all ports except those that the program serves.
@@ -68,4 +72,32 @@ func (p Ports) named() []corev1.ContainerPort {
 		}
 	}
 	return ports
+}
+
+// BindPort returns the port of a listen address that other machines can reach. It returns 0 for an address that they
+// cannot reach, or that is switched off.
+func BindPort(address string) int32 {
+	host, service, err := net.SplitHostPort(address)
+	if err != nil || !EveryAddress(host) {
+		return 0
+	}
+	port, err := strconv.ParseUint(service, 10, 16)
+	if err != nil {
+		return 0
+	}
+	return int32(port)
+}
+
+// EveryAddress reports whether listening on a host means listening on all addresses.
+func EveryAddress(host string) bool {
+	ip, err := netip.ParseAddr(host)
+	return host == "" || err == nil && ip.IsUnspecified()
+}
+
+// Collide reports whether one process cannot listen on both addresses, because they have the same port on the same
+// interface or on all.
+func Collide(a, b string) bool {
+	hostA, portA, errA := net.SplitHostPort(a)
+	hostB, portB, errB := net.SplitHostPort(b)
+	return errA == nil && errB == nil && portA == portB && portA != "0" && (hostA == hostB || EveryAddress(hostA) || EveryAddress(hostB))
 }

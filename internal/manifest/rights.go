@@ -170,7 +170,7 @@ func (c component) rights() []client.Object {
 		AutomountServiceAccountToken: new(false),
 	}
 	if p.Reconciles && c.half != Registering {
-		account.ObjectMeta = describe(account.ObjectMeta, "What the program's reconcilers do with the API is the program's own affair: bind the rights for it to this ServiceAccount.")
+		account.ObjectMeta = describe(account.ObjectMeta, "The program's reconcilers need rights of their own: bind them to this ServiceAccount.")
 	}
 	objects := []client.Object{account}
 	for _, g := range p.Rights.Grants(c.half, p.Namespace) {

@@ -4,11 +4,16 @@ package manifest
 
 import (
 	"encoding/json"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
@@ -104,4 +109,124 @@ func (c component) cronJob() *batchv1.CronJob {
 
 func (c component) jobSpec() batchv1.JobSpec {
 	return batchv1.JobSpec{ActiveDeadlineSeconds: new(int64(registerDeadline)), BackoffLimit: new(int32(6)), Template: c.pod()}
+}
+
+const (
+	// firstFreePort is the lowest port that an unprivileged process can listen on.
+	firstFreePort = 1024
+
+	// longestCall is the longest timeout of a webhook that the API server accepts.
+	longestCall = 30 * time.Second
+
+	// stopMargin is the time that a process needs to exit.
+	stopMargin = 5 * time.Second
+)
+
+// GracePeriod returns the seconds that a stop can take: the drain, the longest call in flight, and the work afterwards.
+func GracePeriod(drain, afterwards time.Duration) int64 {
+	stop := drain + longestCall + afterwards + stopMargin
+	return int64((stop + time.Second - 1) / time.Second)
+}
+
+// pod returns the template of the component's pods. The Pod Security level "restricted" admits it.
+func (c component) pod() corev1.PodTemplateSpec {
+	p := c.program
+	container := corev1.Container{
+		Name: c.label(), Image: p.Image, Command: p.Command, Args: p.Args, Env: environment(p.Env, p.Resources), Resources: p.Resources,
+		SecurityContext: &corev1.SecurityContext{
+			AllowPrivilegeEscalation: new(false),
+			ReadOnlyRootFilesystem:   new(true),
+			RunAsNonRoot:             new(true),
+			Capabilities:             &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+			SeccompProfile:           &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+		},
+		// If the program fails, kubectl describe shows the last lines of its log.
+		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
+	}
+	template := corev1.PodTemplateSpec{
+		ObjectMeta: c.podMeta(),
+		Spec: corev1.PodSpec{
+			ServiceAccountName:           c.account,
+			AutomountServiceAccountToken: new(true),
+			EnableServiceLinks:           new(false),
+			NodeSelector:                 map[string]string{corev1.LabelOSStable: string(corev1.Linux)},
+			PriorityClassName:            p.PriorityClassName,
+			Tolerations:                  p.Tolerations,
+			ImagePullSecrets:             p.ImagePullSecrets,
+			SecurityContext: &corev1.PodSecurityContext{
+				RunAsNonRoot:   new(true),
+				SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+			},
+		},
+	}
+	maps.Copy(template.Spec.NodeSelector, p.NodeSelector)
+	if c.half == Registering {
+		container.Args = p.RegisterArgs
+		template.Spec.RestartPolicy = corev1.RestartPolicyOnFailure
+	} else {
+		container.Ports = p.Ports.named()
+		p.probe(&container)
+		template.Spec.TerminationGracePeriodSeconds = new(p.GracePeriod)
+		template.Spec.SecurityContext.Sysctls = p.Ports.sysctls()
+	}
+	template.Spec.Containers = []corev1.Container{container}
+	return template
+}
+
+// probe sets the probes of a container. They use the webhook's own port, which reports whether the API server can call
+// this very pod. A program without that port is probed on its health port, if it has one.
+func (p *Program) probe(c *corev1.Container) {
+	port, scheme := p.Ports.Webhook, corev1.URISchemeHTTPS
+	if port == 0 {
+		port, scheme = p.Ports.Health, corev1.URISchemeHTTP
+	}
+	if port == 0 {
+		return
+	}
+	get := func(path string, period, failures int32) *corev1.Probe {
+		return &corev1.Probe{
+			ProbeHandler:   corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: path, Port: intstr.FromInt32(port), Scheme: scheme}},
+			TimeoutSeconds: 5, PeriodSeconds: period, SuccessThreshold: 1, FailureThreshold: failures,
+		}
+	}
+	// The port opens once there is a certificate. A serving half waits for that up to five minutes, and is then
+	// restarted.
+	c.StartupProbe = get("/healthz", 2, 150)
+	// Killing a process that is only slow does not help.
+	c.LivenessProbe = get("/healthz", 10, 6)
+	c.ReadinessProbe = get("/readyz", 5, 3)
+}
+
+// sysctls returns the sysctl with which an unprivileged program can listen on a port below 1024. It is a safe sysctl:
+// it affects only the pod itself, and every kubelet and the Pod Security level "restricted" allow it.
+func (p Ports) sysctls() []corev1.Sysctl {
+	lowest := int32(firstFreePort)
+	for _, port := range p.named() {
+		lowest = min(lowest, port.ContainerPort)
+	}
+	if lowest == firstFreePort {
+		return nil
+	}
+	return []corev1.Sysctl{{Name: "net.ipv4.ip_unprivileged_port_start", Value: strconv.Itoa(int(lowest))}}
+}
+
+const (
+	memoryLimit = "MEMORY_LIMIT_MIB"
+	goMemory    = "GOMEMLIMIT"
+)
+
+// environment returns the environment with a GOMEMLIMIT derived from the memory limit of the container. A burst of
+// requests then costs time but does not kill the process. The limit in MiB is used as a number of megabytes. The
+// difference of 5 % is left for memory outside of Go's heap.
+func environment(own []corev1.EnvVar, resources corev1.ResourceRequirements) []corev1.EnvVar {
+	chosen := slices.ContainsFunc(own, func(e corev1.EnvVar) bool { return e.Name == goMemory || e.Name == memoryLimit })
+	if _, limited := resources.Limits[corev1.ResourceMemory]; !limited || chosen {
+		return slices.Clone(own)
+	}
+	return append([]corev1.EnvVar{
+		{Name: memoryLimit, ValueFrom: &corev1.EnvVarSource{ResourceFieldRef: &corev1.ResourceFieldSelector{
+			Resource: "limits.memory", Divisor: resource.MustParse("1Mi"),
+		}}},
+		{Name: goMemory, Value: "$(" + memoryLimit + ")000000B"},
+	}, own...)
 }
