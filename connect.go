@@ -188,7 +188,7 @@ func (m *ExtensionManager) secretNamespace() string {
 	}
 	if !m.connection.saidDefault {
 		m.connection.saidDefault = true
-		o.Logger.Infow("neither WebhookNamespace nor Namespace is set: the certificate Secret lies in the namespace \"default\"", "secret", o.SetupCertificateName)
+		o.Logger.Infow("neither WebhookNamespace nor Namespace is set: the certificate Secret is in the namespace \"default\"", "secret", o.SetupCertificateName)
 	}
 	return metav1.NamespaceDefault
 }

@@ -39,7 +39,7 @@ func (m *ExtensionManager) join() {
 		}
 	}
 	if err := mgr.Add(joined{m: m, mgr: mgr, late: m.hosted}); err != nil {
-		m.addErrors = append(m.addErrors, fmt.Errorf("eirinix: ManagerOptions.KubeManager cannot take in the Manager: %w", err))
+		m.addErrors = append(m.addErrors, fmt.Errorf("eirinix: ManagerOptions.KubeManager cannot run the Manager: %w", err))
 	}
 }
 
@@ -97,7 +97,7 @@ func hostOf(mgr manager.Manager, log logr.Logger) *webhook.DefaultServer {
 	for _, name := range []string{files.cert, files.key} {
 		if _, err := os.Stat(filepath.Join(files.dir, name)); err != nil {
 			server.Options.Port = -1
-			log.Info("the KubeManager's own webhook server has no certificates and is switched off, a server of ours listens; if it is to serve, set its CertDir, or put something on it before NewManager")
+			log.Info("the KubeManager's own webhook server has no certificates and is switched off; the Manager runs a server of its own. To use that one, set its CertDir, or register a handler on it before NewManager")
 			return nil
 		}
 	}
@@ -150,7 +150,7 @@ func (m *ExtensionManager) validateHosted() error {
 		bad("ListenAddress is %q, but the KubeManager's webhook server, which has certificates of its own, is the one that listens; set its Host and Port", o.ListenAddress)
 	}
 	if o.Certificates == nil && hasCertificates(m.hostOptions) {
-		bad("KubeManager has a webhook server whose TLSOpts give the certificate, which tells no CA; set Certificates to where they come from")
+		bad("KubeManager has a webhook server whose TLSOpts provide a certificate without its CA; set Certificates to the source of both")
 	}
 	return errors.Join(errs...)
 }

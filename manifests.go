@@ -226,7 +226,7 @@ func (o ManagerOptions) podPorts(serves bool) (manifest.Ports, error) {
 	case port == 0:
 		return ports, fmt.Errorf("eirinix: Manifests: ManagerOptions.ListenAddress is %q, but a pod's port must be known before; set it to a fixed one, such as \":8443\"", o.ListenAddress)
 	case !manifest.EveryAddress(host):
-		return ports, fmt.Errorf("eirinix: Manifests: the program would listen on %s alone, where nobody reaches a pod; set ManagerOptions.ListenAddress to \":%d\"", net.JoinHostPort(host, strconv.Itoa(port)), port)
+		return ports, fmt.Errorf("eirinix: Manifests: the program would listen only on %s, which other machines cannot reach in a pod; set ManagerOptions.ListenAddress to \":%d\"", net.JoinHostPort(host, strconv.Itoa(port)), port)
 	}
 	ports.Webhook = int32(port)
 	return ports, nil
@@ -242,8 +242,8 @@ func checkOwnPods(o ManagerOptions, definitions []definition, namespace string, 
 			return err
 		}
 		if webhookconf.AsksAboutNewPods(step, o.webhookOptions(o.port()), namespace, own) {
-			return fmt.Errorf("eirinix: Manifests: extension %q would be asked about the program's own pods in namespace %q, which could not start again once all are down; "+
-				"set ManagerOptions.WebhookNamespace to a namespace of their own and Namespace to that of the pods it is for, or use Service mode (ServiceName), or leave them out with Settings.Objects", d.name, namespace)
+			return fmt.Errorf("eirinix: Manifests: extension %q would be called for the program's own pods in namespace %q, which could not start while all replicas are down; "+
+				"set ManagerOptions.WebhookNamespace to a namespace of their own and Namespace to that of the pods that it handles, or use Service mode (ServiceName), or leave them out with Settings.Objects", d.name, namespace)
 		}
 	}
 	return nil
@@ -280,5 +280,5 @@ func unmarked(ctx context.Context, clients cluster.Clients, o ManagerOptions, na
 	if err != nil || pod.Labels[webhookconf.FingerprintLabel] == o.OperatorFingerprint {
 		return ""
 	}
-	return "this pod is sent to itself when it starts, so that it may not come back once all replicas are down; give its template the label, as Manifests does"
+	return "this program is called for its own pod, which can therefore not start while all replicas are down; set the label in the pod template, as Manifests does"
 }

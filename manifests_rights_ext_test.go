@@ -44,8 +44,8 @@ var (
 		{"list", "secrets"}:   "list secrets", // read again and again instead, and so with the others
 		{"watch", "secrets"}:  "watch secrets",
 		{"create", "leases"}:  "needs get, list, watch, create and update on leases.coordination.k8s.io",
-		{"get", "leases"}:     "other versions could not be told that this replica stops",
-		{"update", "leases"}:  "other versions could not be told that this replica stops",
+		{"get", "leases"}:     "could not record in the Lease that this replica stops",
+		{"update", "leases"}:  "could not record in the Lease that this replica stops",
 		{"list", "leases"}:    "list leases.coordination.k8s.io",
 		{"watch", "leases"}:   "watch leases.coordination.k8s.io",
 		{"create", "events"}:  "create events.events.k8s.io",
@@ -243,7 +243,7 @@ var _ = Describe("The rights in a program's manifests", Label("api-server"), fun
 		}, SpecTimeout(10*patience)),
 		Entry("with a Secret that another program makes", mode{
 			change: func(p *play) { p.options.SetupCertificate, p.added = new(false), []any{addEnv{}} },
-			live:   adopts, tolerated: "this replica may not do",
+			live:   adopts, tolerated: "this replica has no right",
 			uses: both(uses("secrets", "get", "list", "watch", "update"), versions, events, around, mutating), shown: both(versions, around, uses("secrets", "update")),
 			// The Lease is there, RotateCA writes the Secret, and the program stops soon.
 			idle: both(uses("leases", "create"), uses("secrets", "update"), uses("configmaps", "create"), events),
@@ -255,7 +255,7 @@ var _ = Describe("The rights in a program's manifests", Label("api-server"), fun
 			},
 			live: registers, registering: true,
 			idle: uses("leases", "update"), shown: uses("leases", "update"), // while another version lives
-			missed: map[right]string{{"create", "leases"}: "versions of this program cannot know each other", {"get", "leases"}: "versions of this program cannot know each other"},
+			missed: map[right]string{{"create", "leases"}: "versions of this program cannot see each other", {"get", "leases"}: "versions of this program cannot see each other"},
 			uses:   both(uses("secrets", "create", "get", "update"), uses("leases", "create", "get", "update"), events, uses("namespaces", "get"), uses(configMutating, "create", "get", "update"), uses(configValidating, "create", "get", "update")),
 		}, SpecTimeout(10*patience)),
 		Entry("of the Deployment that serves what they register", mode{

@@ -219,7 +219,7 @@ var _ = Describe("A program's manifests", func() {
 		Expect(granted(o, valueExtension{})).To(Equal("system: secrets/ca get,list,watch,update; " + leases + "; events create,patch; configmaps create\ncluster: " + owner + mutating))
 	})
 
-	It("say on the ServiceAccount that a reconciler's rights are the program's own affair", func() {
+	It("describe on the ServiceAccount that reconcilers need rights of their own", func() {
 		Expect(the[*corev1.ServiceAccount](manifestsOf(deployedOptions(), &reconciler{})).Annotations).To(HaveKeyWithValue("kubernetes.io/description", ContainSubstring("reconcilers")))
 		Expect(the[*corev1.ServiceAccount](manifestsOf(deployedOptions(), valueExtension{})).Annotations).To(BeEmpty())
 	})

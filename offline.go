@@ -102,7 +102,7 @@ func (m *ExtensionManager) Offline(o OfflineOptions) (*Offline, error) {
 	all, err := r.all(definitions)
 	if err == nil && len(all.waiting) > 0 {
 		w := all.waiting[0]
-		err = fmt.Errorf("eirinix: extension %q: %w; without a cluster, OfflineOptions.Resources must tell what the scheme does not", w.name, w.why)
+		err = fmt.Errorf("eirinix: extension %q: %w; without a cluster, name the kind in OfflineOptions.Resources", w.name, w.why)
 	}
 	if err != nil {
 		return nil, err

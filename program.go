@@ -164,10 +164,10 @@ func (p *program) diagnosis(ctx context.Context, listen string) diagnose.Config 
 // describeSteps logs the calls that each step is registered for, and why the other steps are held back.
 func (p *program) describeSteps() {
 	for _, w := range p.resolved.waiting {
-		p.log.Info("a step is held back until the cluster serves its kind; all others are not", "step", w.name, "reason", w.why.Error())
+		p.log.Info("a step waits until the cluster serves its kind; all other steps are registered", "step", w.name, "reason", w.why.Error())
 	}
 	for _, e := range p.resolved.entries {
-		p.log.Info("webhook of this version: the API server calls for", append([]any{"webhook", e.Name, "steps", strings.Join(e.StepNames(), ",")},
+		p.log.Info("webhook of this version", append([]any{"webhook", e.Name, "steps", strings.Join(e.StepNames(), ",")},
 			p.desired.Options.Describe(e)...)...)
 	}
 }

@@ -229,7 +229,7 @@ func (m *ExtensionManager) awaitKinds(ctx context.Context, log logr.Logger, know
 			}
 		}
 		if err != nil && ctx.Err() == nil {
-			log.Info("whether the cluster serves what steps wait for could not be found out; it is tried again", "reason", err.Error())
+			log.Info("could not check whether the cluster serves the kinds that steps wait for; retrying", "reason", err.Error())
 		}
 	}
 }
@@ -314,7 +314,7 @@ func (m *ExtensionManager) leave(p *program, last bool, log logr.Logger) {
 	_, port, _ := o.listen()
 	picked := port == 0 && o.Port == 0 && !o.serviceMode() // such a port belongs to a single process
 	if err := p.controller.Leave(leaving, last || picked); err != nil {
-		log.Info("other versions could not be told that this replica stops; they find out within 20 s", "reason", err.Error())
+		log.Info("could not record in the Lease that this replica stops; other versions notice within 20 s", "reason", err.Error())
 	}
 }
 

@@ -83,13 +83,13 @@ func (r resolver) kindOf(d definition) (schema.GroupVersionKind, error) {
 		return podKind, nil
 	case unstructuredType:
 		if len(d.settings.Rules) == 0 && d.subpath == "" {
-			return schema.GroupVersionKind{}, fmt.Errorf("eirinix: extension %q is about unstructured objects, so nothing tells which; set Settings.Rules", d.name)
+			return schema.GroupVersionKind{}, fmt.Errorf("eirinix: extension %q is for unstructured objects of an unknown kind; set Settings.Rules", d.name)
 		}
 		return schema.GroupVersionKind{}, nil
 	}
 	kind, err := apiutil.GVKForObject(d.newObject(), r.scheme)
 	if err != nil {
-		return kind, fmt.Errorf("eirinix: extension %q is about %s, which the scheme does not know; add its AddToScheme to ManagerOptions.Scheme", d.name, d.object)
+		return kind, fmt.Errorf("eirinix: extension %q is for %s, which the scheme does not know; add its AddToScheme to ManagerOptions.Scheme", d.name, d.object)
 	}
 	return kind, nil
 }

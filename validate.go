@@ -70,7 +70,7 @@ func (o ManagerOptions) validate(needsHost bool) error {
 	o.ClientCA.validate(bad)
 	o.validateSource(bad)
 	if len(o.ClientNames) > 0 && o.ClientCA.isZero() {
-		bad("ClientNames is set but ClientCA is not, so that nobody's certificate would be looked at; set ClientCA too")
+		bad("ClientNames is set but ClientCA is not, so no client certificate would be checked; set ClientCA too")
 	}
 	if err := ca.KeyAlgorithm(o.KeyAlgorithm).Validate(); err != nil {
 		bad("KeyAlgorithm: %v", err)
@@ -96,7 +96,7 @@ func (o ManagerOptions) validateHost(needed bool, bad func(string, ...any)) {
 	}
 	if ip, err := netip.ParseAddr(host); err == nil {
 		if ip.IsUnspecified() && !o.serviceMode() {
-			bad("Host is %q, which nobody can call; set it to the name or IP address under which the API server reaches this program (and ListenAddress to %q), or set ServiceName and WebhookNamespace", o.Host, net.JoinHostPort(host, strconv.Itoa(int(o.port()))))
+			bad("Host is %q, which no client can call; set it to the name or IP address under which the API server reaches this program (and ListenAddress to %q), or set ServiceName and WebhookNamespace", o.Host, net.JoinHostPort(host, strconv.Itoa(int(o.port()))))
 		}
 		return
 	}

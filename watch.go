@@ -98,7 +98,7 @@ func (m *ExtensionManager) deliver(event watch.Event) {
 		func() {
 			defer func() {
 				if r := recover(); r != nil {
-					m.logr().Info("watcher panicked; it gets the next event all the same", "watcher", fmt.Sprintf("%T", w), "panic", fmt.Sprint(r), "stack", string(debug.Stack()))
+					m.logr().Info("watcher panicked; it still receives the next event", "watcher", fmt.Sprintf("%T", w), "panic", fmt.Sprint(r), "stack", string(debug.Stack()))
 				}
 			}()
 			w.Handle(m, event)

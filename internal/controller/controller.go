@@ -133,7 +133,7 @@ func (c *Controller) Run(ctx context.Context, objects *cluster.Objects) {
 		again, err := c.Reconcile(ctx)
 		queue.Done(item)
 		if err != nil && ctx.Err() == nil {
-			c.Report.logLimited(c.Log, "certificates and registration could not be looked after; everything stays as it was, and it is tried again", err.Error())
+			c.Report.logLimited(c.Log, "could not reconcile certificates and registration; retrying", err.Error())
 			queue.AddAfter(item, cluster.Jittered(failures.When(item)))
 			continue
 		}
@@ -314,7 +314,7 @@ func (c *Controller) ready(err error) {
 		return
 	}
 	if err == nil && c.Now().Before(c.spread) {
-		err = errors.New("waiting until API servers have heard of a caBundle")
+		err = errors.New("waiting until API servers have observed a caBundle")
 	}
 	if c.wasReady && err != nil {
 		return // once it has been ready, judge decides

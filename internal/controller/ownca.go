@@ -162,7 +162,7 @@ func (k *OwnCA) othersTrusted(bundle []byte, now time.Time) bool {
 
 func (k *OwnCA) verifyRecorded() error {
 	if len(k.state.RegisteredBundle) == 0 {
-		return fmt.Errorf("the %s tells of no registration yet, and webhook configurations may not be read here; call RegisterExtensions", k)
+		return fmt.Errorf("the %s records no registration yet, and this process has no right to read webhook configurations; call RegisterExtensions", k)
 	}
 	if err := k.Verify(k.state.RegisteredBundle); err != nil {
 		return fmt.Errorf("the caBundle that RegisterExtensions registered last does not trust the CA of the %s; call it again: %w", k, err)
@@ -305,7 +305,7 @@ func (k *OwnCA) advance(c *Controller, t *Trust, state *certsecret.State, due ca
 		if err != nil {
 			return err
 		}
-		k.Log.Info("rotating the CA", "did", due.Action, "reason", due.Reason, "phase", written.Phase)
+		k.Log.Info("rotating the CA", "action", due.Action, "reason", due.Reason, "phase", written.Phase)
 		c.Report.event(written, eventNormal, "CA"+string(due.Action), due.Reason)
 		return nil
 	}
@@ -408,7 +408,7 @@ func (k *OwnCA) rotate(ctx context.Context, c *Controller, distrust bool, staged
 		var begun *certsecret.State
 		if begun, err = k.Store.Stage(ctx, state); err == nil {
 			*staged = begun.NextID
-			c.Report.event(begun, eventNormal, "CAstage", "a rotation was asked for with RotateCA")
+			c.Report.event(begun, eventNormal, "CAstage", "RotateCA requested a rotation")
 		}
 	}
 	if apierrors.IsConflict(err) {

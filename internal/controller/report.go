@@ -120,7 +120,7 @@ func (r *Report) failed(err error) {
 
 // blocked reports that this process has no right to take the action that is due.
 func (r *Report) blocked(log logr.Logger, why string) {
-	if r.logLimited(log, "this replica may not do what the certificates need", why) {
+	if r.logLimited(log, "this replica has no right to take the next step for the certificates", why) {
 		r.event(nil, eventWarning, "CARotationBlocked", why)
 	}
 }
@@ -143,10 +143,10 @@ func (r *Report) observed(c *Controller, t Trust, first string) {
 	r.mu.Unlock()
 	switch {
 	case changed && waits != "":
-		c.Log.Info("the registration of another version stands, until none of its replicas is left; its calls are answered here too",
+		c.Log.Info("an earlier version stays registered while one of its replicas lives; this replica answers its calls too",
 			"registered", waits, "this", c.Desired.Version)
 	case changed:
-		c.Log.Info("no other version came before this one any more", "this", c.Desired.Version)
+		c.Log.Info("no replica of an earlier version is left, so this version registers", "this", c.Desired.Version)
 	}
 	if r.metrics == nil {
 		return

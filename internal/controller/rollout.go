@@ -19,7 +19,7 @@ import (
 )
 
 // noVersions is logged if this process has no right to the Lease.
-const noVersions = "versions of this program cannot know each other; grant get, list, watch, create and update on the Lease"
+const noVersions = "versions of this program cannot see each other; grant get, list, watch, create and update on the Lease"
 
 // unreachedAtMost is how many writes of the Lease in a row the registration itself may reject before this version
 // replaces it. Such a registration covers this namespace and leads to no replica.
@@ -98,7 +98,7 @@ func (c *Controller) rollout(ctx context.Context) (first string, again time.Time
 	if err != nil {
 		return "", again, false, err
 	}
-	c.Log.V(1).Info("versions", "did", d.Why, "version", c.Desired.Version)
+	c.Log.V(1).Info("recorded this version in the Lease", "reason", d.Why, "version", c.Desired.Version)
 	return found.First(), again, true, nil
 }
 

@@ -58,7 +58,7 @@ func checkEntryNames(steps []Step) []error {
 	for _, e := range entries {
 		member, taken := groups[uniqueName(e.Validating, e.Name)]
 		if taken && !e.Steps[0].groupable() {
-			errs = append(errs, fmt.Errorf("extension %q: give it another name, this is that of the webhook which %q is part of", e.Name, member))
+			errs = append(errs, fmt.Errorf("extension %q: give it another name, because the webhook that %q shares has this one", e.Name, member))
 		}
 	}
 	return errs
@@ -108,7 +108,7 @@ func (c *checker) rules(s Step, o Options) {
 			c.wildcards(r, path.Index(i))
 		}
 		if everything(r) && !s.ignores() && !s.ClusterCritical {
-			c.report("name the resources in Settings.Rules, or set Settings.FailurePolicy to Ignore, or set Settings.ClusterCritical if you know what you do",
+			c.report("name the resources in Settings.Rules, or set Settings.FailurePolicy to Ignore, or set Settings.ClusterCritical to accept the risk",
 				field.Forbidden(path.Index(i).Child("resources"), "a webhook that fails for every resource stops the cluster, and its own repair, when it is down"))
 		}
 	}
@@ -140,7 +140,7 @@ func (c *checker) policies(s Step) {
 	case !s.Validating:
 		oneOf(c, "reinvocationPolicy", "Settings.Reinvoke", s.Reinvoke, reinvocationPolicies)
 	case s.Reinvoke != "" && s.Reinvoke != admissionregistrationv1.NeverReinvocationPolicy:
-		c.report("leave out Settings.Reinvoke", field.Forbidden(path, "what only validates is never called again"))
+		c.report("leave out Settings.Reinvoke", field.Forbidden(path, "a validating webhook is never called again"))
 	}
 	seconds, timeout := int32(s.Timeout/time.Second), field.NewPath("timeoutSeconds")
 	const remedy = "set Settings.Timeout to whole seconds, from 1 to 30"

@@ -143,7 +143,7 @@ var faults = []fault{
 	{because: "side effects", change: func(s *webhookconf.Step) { s.SideEffects = admissionregistrationv1.SideEffectClassSome }, remedy: "set Settings.SideEffects", reasons: []string{`sideEffects: Unsupported value: "Some": supported values: "None", "NoneOnDryRun"`}},
 	{because: "unknown side effects", change: func(s *webhookconf.Step) { s.SideEffects = admissionregistrationv1.SideEffectClassUnknown }, remedy: "set Settings.SideEffects", reasons: []string{`sideEffects: Unsupported value: "Unknown"`}},
 	{because: "an unknown reinvocationPolicy", change: func(s *webhookconf.Step) { s.Reinvoke = "Always" }, remedy: "set Settings.Reinvoke", reasons: []string{`reinvocationPolicy: Unsupported value: "Always": supported values: "IfNeeded", "Never"`}},
-	{because: "it validates again", change: func(s *webhookconf.Step) { validating(s); ifNeeded(s) }, remedy: "leave out Settings.Reinvoke", reasons: []string{"reinvocationPolicy: Forbidden: what only validates is never called again"}, ours: true},
+	{because: "it validates again", change: func(s *webhookconf.Step) { validating(s); ifNeeded(s) }, remedy: "leave out Settings.Reinvoke", reasons: []string{"reinvocationPolicy: Forbidden: a validating webhook is never called again"}, ours: true},
 	{because: "nothing: it validates without a reinvocationPolicy", change: func(s *webhookconf.Step) { s.Validating, s.Reinvoke = true, "" }},
 
 	{because: "it has no name", change: func(s *webhookconf.Step) { s.Name = "" }, remedy: "give it a name", reasons: []string{`name: Invalid value: ""`}, ours: true},
@@ -208,7 +208,7 @@ var _ = Describe("Check", func() {
 	It("refuses a step that has the name of a group", func() {
 		group := webhookconf.Group([]webhookconf.Step{step("a")})[0].Name
 		Expect(webhookconf.Check([]webhookconf.Step{step(group, isolated), step("a")}, urlOptions())).To(
-			MatchError(ContainSubstring("give it another name, this is that of the webhook which %q is part of", "a")))
+			MatchError(ContainSubstring("give it another name, because the webhook that %q shares has this one", "a")))
 		Expect(webhookconf.Check([]webhookconf.Step{step(group, isolated), step("a", validating)}, urlOptions())).To(Succeed())
 		Expect(webhookconf.Check([]webhookconf.Step{step(group)}, urlOptions())).To(Succeed(), "it has no entry of its own")
 	})

@@ -139,7 +139,7 @@ func cutResources(r admissionregistrationv1.RuleWithOperations) (wild, named []s
 // wildcards rejects rules that the limit of wildcards would leave empty.
 func (c *checker) wildcards(r admissionregistrationv1.RuleWithOperations, path *field.Path) {
 	if unbounded(r) && scopeOf(r) == admissionregistrationv1.ClusterScope {
-		c.report("name the resources in Settings.Rules, or set Settings.ClusterCritical if you know what you do",
-			field.Forbidden(path.Child("scope"), "what lies in no namespace is what a cluster starts and heals by, and a wildcard would take in all of it"))
+		c.report("name the resources in Settings.Rules, or set Settings.ClusterCritical to accept the risk",
+			field.Forbidden(path.Child("scope"), "a cluster needs its cluster-scoped objects to start and to recover, and a wildcard would match them all"))
 	}
 }

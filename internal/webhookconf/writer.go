@@ -208,6 +208,6 @@ func ExplainSize(err error, bundle []byte, entries int) error {
 	if cluster.Transient(err) || !apierrors.IsRequestEntityTooLargeError(err) && !strings.Contains(err.Error(), "too large") && !strings.Contains(err.Error(), "larger than max") {
 		return err
 	}
-	return fmt.Errorf("a caBundle of %d CAs (%d KB) in each of up to %d webhooks is more than can be stored; give the certificate source a ca.crt with nothing but the CA that issues the certificates: %w",
+	return fmt.Errorf("a caBundle of %d CAs (%d KB) in each of up to %d webhooks is too large to be stored; give the certificate source a ca.crt that holds only the CA that issues the certificates: %w",
 		len(ca.SplitBundle(bundle)), len(bundle)/1024, entries, err)
 }
