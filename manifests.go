@@ -241,7 +241,7 @@ func checkOwnPods(o ManagerOptions, definitions []definition, namespace string, 
 		if err != nil {
 			return err
 		}
-		if webhookconf.AsksAboutNewPods(step, o.webhookOptions(o.port()), namespace, own) {
+		if webhookconf.BlocksNewPods(step, o.webhookOptions(o.port()), namespace, own) {
 			return fmt.Errorf("eirinix: Manifests: extension %q would be called for the program's own pods in namespace %q, which could not start while all replicas are down; "+
 				"set ManagerOptions.WebhookNamespace to a namespace of their own and Namespace to that of the pods that it handles, or use Service mode (ServiceName), or leave them out with Settings.Objects", d.name, namespace)
 		}

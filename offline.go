@@ -130,18 +130,14 @@ func (o *Offline) configure(options ManagerOptions, entries []webhookconf.Entry)
 	if !options.serviceMode() && registered.Target.Host == "" {
 		registered.Target.Host = offlineHost
 	}
-	version := admissionregistrationv1.SchemeGroupVersion.String()
-	if kind, webhooks := webhookconf.Mutating, webhookconf.Mutating.Build(registered, entries); len(webhooks) > 0 {
-		o.Mutating = &admissionregistrationv1.MutatingWebhookConfiguration{
-			TypeMeta:   metav1.TypeMeta{APIVersion: version, Kind: kind.Name},
-			ObjectMeta: metav1.ObjectMeta{Name: kind.ConfigurationName(options.OperatorFingerprint)}, Webhooks: webhooks,
-		}
+	typeOf := func(kind string) metav1.TypeMeta {
+		return metav1.TypeMeta{APIVersion: admissionregistrationv1.SchemeGroupVersion.String(), Kind: kind}
 	}
-	if kind, webhooks := webhookconf.Validating, webhookconf.Validating.Build(registered, entries); len(webhooks) > 0 {
-		o.Validating = &admissionregistrationv1.ValidatingWebhookConfiguration{
-			TypeMeta:   metav1.TypeMeta{APIVersion: version, Kind: kind.Name},
-			ObjectMeta: metav1.ObjectMeta{Name: kind.ConfigurationName(options.OperatorFingerprint)}, Webhooks: webhooks,
-		}
+	if o.Mutating = webhookconf.Mutating.Configuration(registered, entries); o.Mutating != nil {
+		o.Mutating.TypeMeta = typeOf(webhookconf.Mutating.Name)
+	}
+	if o.Validating = webhookconf.Validating.Configuration(registered, entries); o.Validating != nil {
+		o.Validating.TypeMeta = typeOf(webhookconf.Validating.Name)
 	}
 }
 

@@ -191,24 +191,12 @@ type Rotation struct {
 
 // withDefaults fills in the defaults that EiriniX's programs expect from GetManagerOptions.
 func (o ManagerOptions) withDefaults() ManagerOptions {
-	if o.OperatorFingerprint == "" {
-		o.OperatorFingerprint = defaultFingerprint
-	}
-	if o.SetupCertificateName == "" {
-		o.SetupCertificateName = certificateName(o.OperatorFingerprint)
-	}
-	if o.FailurePolicy == nil {
-		o.FailurePolicy = new(admissionregistrationv1.Fail)
-	}
-	if o.FilterEiriniApps == nil {
-		o.FilterEiriniApps = new(false)
-	}
-	if o.RegisterWebHook == nil {
-		o.RegisterWebHook = new(true)
-	}
-	if o.SetupCertificate == nil {
-		o.SetupCertificate = new(true)
-	}
+	o.OperatorFingerprint = cmp.Or(o.OperatorFingerprint, defaultFingerprint)
+	o.SetupCertificateName = cmp.Or(o.SetupCertificateName, certificateName(o.OperatorFingerprint))
+	o.FailurePolicy = cmp.Or(o.FailurePolicy, new(admissionregistrationv1.Fail))
+	o.FilterEiriniApps = cmp.Or(o.FilterEiriniApps, new(false))
+	o.RegisterWebHook = cmp.Or(o.RegisterWebHook, new(true))
+	o.SetupCertificate = cmp.Or(o.SetupCertificate, new(true))
 	if o.Logger == nil {
 		logger, err := zap.NewProduction()
 		if err != nil { // only if standard error cannot be opened
@@ -281,25 +269,16 @@ func (o ManagerOptions) drainDelay() time.Duration {
 }
 
 func (o ManagerOptions) caLifetime() time.Duration {
-	if o.Rotation.CALifetime == 0 {
-		return defaultCALifetime
-	}
-	return o.Rotation.CALifetime
+	return cmp.Or(o.Rotation.CALifetime, defaultCALifetime)
 }
 
 // retain returns the time for which an old CA stays trusted.
 func (o ManagerOptions) retain() time.Duration {
-	if o.Rotation.Retain == 0 {
-		return o.leafLifetime() + o.leafLifetime()/10
-	}
-	return o.Rotation.Retain
+	return cmp.Or(o.Rotation.Retain, o.leafLifetime()+o.leafLifetime()/10)
 }
 
 func (o ManagerOptions) leafLifetime() time.Duration {
-	if o.Rotation.LeafLifetime == 0 {
-		return defaultLeafLifetime
-	}
-	return o.Rotation.LeafLifetime
+	return cmp.Or(o.Rotation.LeafLifetime, defaultLeafLifetime)
 }
 
 func isIP(host string) bool {

@@ -123,7 +123,7 @@ func (m *ExtensionManager) run(ctx context.Context) error {
 	rights := m.preflight(ctx, half, log)
 	m.mu.Lock()
 	kubeManager, err := m.kubeManager()
-	serves, watches := len(m.steps) > 0, len(m.watchers) > 0
+	serves, watches, hosted := len(m.steps) > 0, len(m.watchers) > 0, m.hosted
 	m.mu.Unlock()
 	if err != nil {
 		return err
@@ -144,7 +144,7 @@ func (m *ExtensionManager) run(ctx context.Context) error {
 	defer stopBackground()
 	starting, stopStarting := context.WithCancel(ctx) // also ends after a failed start
 	defer stopStarting()
-	if m.startsKubeManager() {
+	if !hosted {
 		r.tasks.Go(func() { r.failed <- m.runKubeManager(background, kubeManager) })
 	}
 	if watches {
@@ -202,13 +202,6 @@ func (m *ExtensionManager) apiServer() string {
 		return cfg.Host
 	}
 	return "(unknown)"
-}
-
-// startsKubeManager reports whether this Manager has to start the controller-runtime manager.
-func (m *ExtensionManager) startsKubeManager() bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return !m.hosted
 }
 
 func (m *ExtensionManager) runKubeManager(ctx context.Context, mgr manager.Manager) error {

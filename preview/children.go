@@ -48,7 +48,7 @@ const previewUID = "00000000-0000-4000-8000-000000000000"
 
 // childOf returns the request with which the controller of an admitted object would create its first child. The labels
 // that controllers add are missing. It returns false for objects without children.
-func childOf(s *seen) (request, bool) {
+func childOf(s *result) (request, bool) {
 	owner := s.outcome.After.Unstructured()
 	c, ok := children[s.document.Kind.GroupKind()]
 	if !ok {

@@ -40,17 +40,17 @@ type request struct {
 	apiserver.Request
 }
 
-// seen is the result of a request.
-type seen struct {
+// result is a request with its outcome.
+type result struct {
 	request
 	namespace string
 	outcome   *apiserver.Outcome
-	asked     []fakeapi.Request            // requests of steps to the API
+	requests  []fakeapi.Request            // requests of steps to the API
 	known     map[string]map[string]string // labels of the namespaces among the manifests
 }
 
 // changed reports whether admission has changed the object.
-func (s *seen) changed() bool { return s.outcome.Before.YAML() != s.outcome.After.YAML() }
+func (s *result) changed() bool { return s.outcome.Before.YAML() != s.outcome.After.YAML() }
 
 func newCluster(m *eirinix.ExtensionManager, in *input, f *flags, o Options) (*cluster, error) {
 	options := m.GetManagerOptions()
@@ -106,8 +106,8 @@ func newCluster(m *eirinix.ExtensionManager, in *input, f *flags, o Options) (*c
 	return c, nil
 }
 
-// borrow saves the Manager's options and returns a function that restores them.
-func borrow(m *eirinix.ExtensionManager) (giveBack func()) {
+// keepOptions saves the Manager's options and returns a function that restores them.
+func keepOptions(m *eirinix.ExtensionManager) (restore func()) {
 	options := m.GetManagerOptions()
 	return func() { m.SetManagerOptions(options) }
 }
@@ -141,8 +141,8 @@ func (c *cluster) identityOf(m manifest) identity {
 }
 
 // requests returns the requests for the input. A manifest of an old object becomes an update, as kubectl apply makes
-// it. The flags decide about the others. lone are the old objects that have no manifest.
-func (in *input) requests(c *cluster, f *flags) (all []request, lone []string, err error) {
+// it. The flags decide about the others. unmatched are the old objects that have no manifest.
+func (in *input) requests(c *cluster, f *flags) (all []request, unmatched []string, err error) {
 	old := map[identity]manifest{}
 	for _, m := range in.old {
 		old[c.identityOf(m)] = m
@@ -166,21 +166,21 @@ func (in *input) requests(c *cluster, f *flags) (all []request, lone []string, e
 	}
 	for _, m := range in.old {
 		if id := c.identityOf(m); old[id].document.Raw != nil {
-			lone = append(lone, strings.TrimSpace(id.namespace+" "+describe(m.object)))
+			unmatched = append(unmatched, strings.TrimSpace(id.namespace+" "+describe(m.object)))
 			delete(old, id)
 		}
 	}
-	return all, lone, nil
+	return all, unmatched, nil
 }
 
 // send sends an object, and then the objects that controllers would create for it. It omits those that no webhook's
 // rules match.
-func (c *cluster) send(ctx context.Context, r request) ([]*seen, error) {
+func (c *cluster) send(ctx context.Context, r request) ([]*result, error) {
 	s, err := c.admit(ctx, r)
 	if err != nil {
 		return nil, err
 	}
-	all := []*seen{s}
+	all := []*result{s}
 	for !c.flags.noChildren && s.outcome.Allowed() && r.Operation != admissionv1.Delete {
 		made, ok := childOf(s)
 		if !ok {
@@ -197,11 +197,11 @@ func (c *cluster) send(ctx context.Context, r request) ([]*seen, error) {
 }
 
 // wanted reports whether the rules of any webhook match such requests.
-func (s *seen) wanted() bool {
+func (s *result) wanted() bool {
 	return len(s.outcome.Calls) > 0 || slices.ContainsFunc(s.outcome.Passed, func(p apiserver.Pass) bool { return !p.Rules })
 }
 
-func (c *cluster) admit(ctx context.Context, r request) (*seen, error) {
+func (c *cluster) admit(ctx context.Context, r request) (*result, error) {
 	at, err := c.server.PlaceOf(r.document.Kind)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", r.source, err)
@@ -226,7 +226,7 @@ func (c *cluster) admit(ctx context.Context, r request) (*seen, error) {
 	if named := outcome.After.Unstructured(); outcome.Allowed() && r.Operation == admissionv1.Create && named.GetName() == "" && named.GetGenerateName() == "" {
 		outcome.Err = apierrors.NewBadRequest("metadata.name: Required value: name or generateName is required")
 	}
-	s := &seen{request: r, namespace: c.server.NamespaceOf(at, r.object), known: c.server.Namespaces, outcome: outcome, asked: c.api.Requests()[before:]}
+	s := &result{request: r, namespace: c.server.NamespaceOf(at, r.object), known: c.server.Namespaces, outcome: outcome, requests: c.api.Requests()[before:]}
 	if outcome.Allowed() && r.of == "" && !outcome.After.Absent() {
 		if err := c.put(outcome.After.Unstructured()); err != nil {
 			return nil, fmt.Errorf("%s: %w", r.source, err)
@@ -236,7 +236,7 @@ func (c *cluster) admit(ctx context.Context, r request) (*seen, error) {
 }
 
 // unsure returns a caveat to the reason why a webhook was not called, if the labels of the namespace are unknown.
-func (s *seen) unsure(p apiserver.Pass) string {
+func (s *result) unsure(p apiserver.Pass) string {
 	if _, ok := s.known[s.namespace]; ok || !p.Namespace {
 		return ""
 	}
@@ -244,9 +244,9 @@ func (s *seen) unsure(p apiserver.Pass) string {
 }
 
 // missed returns the requests of steps for objects that are not among the manifests.
-func (s *seen) missed() []string {
+func (s *result) missed() []string {
 	var all []string
-	for _, r := range s.asked {
+	for _, r := range s.requests {
 		if r.Status == http.StatusNotFound && !slices.Contains(all, r.String()) {
 			all = append(all, r.String())
 		}
@@ -255,9 +255,9 @@ func (s *seen) missed() []string {
 }
 
 // written returns the requests with which steps wrote to the API.
-func (s *seen) written() []string {
+func (s *result) written() []string {
 	var all []string
-	for _, r := range s.asked {
+	for _, r := range s.requests {
 		if r.Writes() && r.Status < http.StatusBadRequest {
 			all = append(all, r.String())
 		}

@@ -75,7 +75,7 @@ type passReport struct {
 	Why     string `json:"why"`
 }
 
-func (p *jsonPrinter) object(s *seen) error {
+func (p *jsonPrinter) object(s *result) error {
 	o := s.outcome
 	object := s.object
 	before, after := shown(p.secrets, o.Before, o.After)

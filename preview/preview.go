@@ -92,17 +92,17 @@ func run(ctx context.Context, m *eirinix.ExtensionManager, args []string, o Opti
 	if err != nil {
 		return err
 	}
-	defer borrow(m)()
+	defer keepOptions(m)()
 	c, err := newCluster(m, in, f, o)
 	if err != nil {
 		return err
 	}
-	requests, lone, err := in.requests(c, f)
+	requests, unmatched, err := in.requests(c, f)
 	if err != nil {
 		return err
 	}
 	show := f.printer(o.Stdout)
-	total := summary{Unmatched: lone}
+	total := summary{Unmatched: unmatched}
 	for _, sent := range requests {
 		all, err := c.send(ctx, sent)
 		if err != nil {
@@ -132,7 +132,7 @@ type summary struct {
 	Unmatched []string `json:"unmatched,omitempty"` // old objects that have no manifest
 }
 
-func (t *summary) count(s *seen) {
+func (t *summary) count(s *result) {
 	t.Objects++
 	for _, c := range s.outcome.Calls {
 		if c.Ignored {

@@ -18,7 +18,7 @@ import (
 
 // printer prints the results of objects, one after another.
 type printer interface {
-	object(*seen) error
+	object(*result) error
 	end(summary) error
 }
 
@@ -49,7 +49,7 @@ func (p *textPrinter) paint(color, text string) string {
 	return "\x1b[" + color + "m" + text + "\x1b[0m"
 }
 
-func (p *textPrinter) object(s *seen) error {
+func (p *textPrinter) object(s *result) error {
 	var b strings.Builder
 	line := func(color, format string, args ...any) {
 		text := strings.TrimRight(fmt.Sprintf(format, args...), "\n")
@@ -106,7 +106,7 @@ func (p *textPrinter) object(s *seen) error {
 }
 
 // reasons returns one line that says why no webhook is called. Each reason appears once, with its webhooks.
-func (s *seen) reasons() string {
+func (s *result) reasons() string {
 	var all []string
 	webhooks := map[string][]string{}
 	for _, pass := range s.outcome.Passed {
@@ -130,7 +130,7 @@ func (s *seen) reasons() string {
 }
 
 // refusedBy returns the step that denied, or the webhook if the step is unknown.
-func (s *seen) refusedBy() string {
+func (s *result) refusedBy() string {
 	for _, run := range slices.Backward(s.outcome.Steps) {
 		if run.Webhook == s.outcome.Denial.Webhook && run.Err != nil {
 			return run.Step
@@ -140,7 +140,7 @@ func (s *seen) refusedBy() string {
 }
 
 // title describes the request.
-func (s *seen) title() string {
+func (s *result) title() string {
 	verb := strings.ToLower(string(s.Operation))
 	what := describe(s.object)
 	if namespace := s.namespace; namespace != "" {
@@ -197,8 +197,8 @@ func (p *textPrinter) end(t summary) error {
 		parts = append(parts, plural(t.Ignored, "failure")+" ignored")
 	}
 	text := p.paint(color, fmt.Sprintf("%s: %s", plural(t.Objects, "object"), strings.Join(parts, ", "))) + "\n"
-	for _, lone := range t.Unmatched {
-		text += p.paint(yellow, "in -old alone, so not updated: "+printable(lone)) + "\n"
+	for _, unmatched := range t.Unmatched {
+		text += p.paint(yellow, "in -old alone, so not updated: "+printable(unmatched)) + "\n"
 	}
 	_, err := io.WriteString(p.w, text)
 	return err
@@ -211,7 +211,7 @@ type yamlPrinter struct {
 	written bool
 }
 
-func (p *yamlPrinter) object(s *seen) error {
+func (p *yamlPrinter) object(s *result) error {
 	var text string
 	switch {
 	case s.of != "": // created by a controller, so no manifest has it

@@ -182,7 +182,7 @@ func (k *OwnCA) need(ctx context.Context, o Observation) ([]byte, error) {
 	return ca.Bundle(state.Bundle(), k.serves.CertificatePEM), nil
 }
 
-// reread returns the current state. A CA in it that no configuration vouches for is left out, or the Secret is
+// reread returns the current state. A CA in it that no configuration pins is left out, or the Secret is
 // repaired.
 func (k *OwnCA) reread(ctx context.Context, o Observation) (*certsecret.State, error) {
 	if !k.SetUp {

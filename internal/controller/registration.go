@@ -118,14 +118,14 @@ func (c *Controller) readable(ctx context.Context, o Observation) error {
 	return nil
 }
 
-// pinned returns a function that reports whether the configurations vouch for a CA. It returns nil if they vouch for
+// pinned returns a function that reports whether the configurations pin a CA. It returns nil if they pin
 // none, as before the first registration. Only a client that can write configurations can change that.
 func (o Observation) pinned() func(*x509.Certificate) bool {
 	all := make([]webhookconf.Found, 0, len(o.all))
 	for _, conf := range o.all {
 		all = append(all, conf.found)
 	}
-	return webhookconf.Vouched(all)
+	return webhookconf.Pinned(all)
 }
 
 // work holds the parts of the configurations that are due to be written.

@@ -1,4 +1,7 @@
 // Package fakeapi is a Kubernetes API in memory, for handlers that use a client without a cluster.
+//
+// It is an HTTP server in the process, and not controller-runtime's fake client. A Manager is connected by a rest.Config
+// and so are client-go's clients, and both need an API that speaks REST.
 package fakeapi
 
 import (

@@ -160,6 +160,15 @@ func (k Kind[C, W]) ConfigurationName(fingerprint string) string { return finger
 // Build returns the webhooks of this kind for the entries. Entries of the other kind are skipped.
 func (k Kind[C, W]) Build(o Options, entries []Entry) []W { return k.build(o, entries) }
 
+// Configuration returns the configuration with the webhooks of the entries, or nil if there are none of this kind.
+func (k Kind[C, W]) Configuration(o Options, entries []Entry) (c C) {
+	if webhooks := k.Build(o, entries); len(webhooks) > 0 {
+		c = k.make(metav1.ObjectMeta{Name: k.ConfigurationName(o.Fingerprint)})
+		*k.webhooks(c) = webhooks
+	}
+	return c
+}
+
 // trust replaces the caBundle of every entry whose name ends with ours, and returns the number of these entries.
 func (k Kind[C, W]) trust(c C, ours string, change func(name string, bundle []byte) []byte) (entries int) {
 	var none C
@@ -456,9 +465,9 @@ func withOwner(all []metav1.OwnerReference, owner *metav1.OwnerReference) []meta
 	return append(all, *owner)
 }
 
-// Vouched returns a function that reports whether configurations vouch for a CA: by their pins, or by a caBundle in
-// force. It returns nil if they vouch for none.
-func Vouched(all []Found) func(*x509.Certificate) bool {
+// Pinned returns a function that reports whether configurations pin a CA: by its hash, or in a caBundle in force. It
+// returns nil if they pin none.
+func Pinned(all []Found) func(*x509.Certificate) bool {
 	hashes := map[string]bool{}
 	for _, f := range all {
 		for _, hash := range append(HashesOf(ca.Bundle(f.Bundles...)), f.Pins...) {
