@@ -86,7 +86,7 @@ var faults = []fault{
 	{because: "it fails for every resource of every group", change: rules(rule("*", "*", "*", "CREATE")), remedy: "set Settings.FailurePolicy to Ignore", reasons: []string{"rules[0].resources: Forbidden"}, ours: true},
 	{because: "it fails for every resource and subresource of a group", change: rules(rule("", "v1", "*/*", "CREATE")), remedy: "name the resources", reasons: []string{"rules[0].resources: Forbidden"}, ours: true},
 	{because: "nothing: it fails for every resource of one group", change: rules(rule("", "v1", "*", "CREATE"))},
-	{because: "it takes in all that lies in no namespace", change: rules(clusterScoped(rule("", "v1", "*", "CREATE"))), remedy: "name the resources", reasons: []string{"rules[0].scope: Forbidden: what lies in no namespace"}, ours: true},
+	{because: "it takes in all that lies in no namespace", change: rules(clusterScoped(rule("", "v1", "*", "CREATE"))), remedy: "name the resources", reasons: []string{"rules[0].scope: Forbidden: a cluster needs its cluster-scoped objects"}, ours: true},
 	{because: "it takes in all that lies in no namespace, though it ignores failures", change: func(s *webhookconf.Step) { rules(clusterScoped(rule("*", "*", "*", "CREATE")))(s); ignore(s) }, remedy: "set Settings.ClusterCritical", reasons: []string{"rules[0].scope: Forbidden"}, ours: true},
 	{because: "nothing: it takes in all of its own group that lies in no namespace", change: rules(clusterScoped(rule("example.org", "v1", "*", "CREATE")))},
 	{because: "nothing: it takes in what it names that lies in no namespace", change: rules(clusterScoped(rule("", "v1", "nodes,persistentvolumes/*", "CREATE")))},
