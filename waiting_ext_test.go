@@ -94,7 +94,7 @@ var _ = Describe("A step about a kind that the cluster does not serve yet", Labe
 			return eirinix.Deny("no config maps")
 		}})).To(Succeed())
 		runManager(ctx, m)
-		Expect(logs.FilterMessageSnippet("held back").All()).To(HaveExactElements(HaveField("ContextMap()", And(
+		Expect(logs.FilterMessageSnippet("a step waits until the cluster serves its kind").All()).To(HaveExactElements(HaveField("ContextMap()", And(
 			HaveKeyWithValue("step", "shop-defaults"), HaveKeyWithValue("reason", And(ContainSubstring("shops"), ContainSubstring(group)))))))
 		Expect(certificateMetrics(namespace)["eirinix_registration_waiting kind"]).To(BeEquivalentTo(1))
 
