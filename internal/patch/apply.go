@@ -1,9 +1,11 @@
 package patch
 
-// This file applies patches to JSON.
+// This file applies patches to JSON, which it parses only as far as a patch reaches.
 
 import (
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
@@ -96,3 +98,170 @@ func (v *lazy) do(kind, path string, value []byte) bool {
 }
 
 var unescaper = strings.NewReplacer("~1", "/", "~0", "~")
+
+// A lazy value is JSON that is parsed on demand. It starts as text. An opened object or array becomes a list of
+// values.
+type lazy struct {
+	text   []byte
+	doc    *document // the text is part of it; nil for a value from the patch
+	node   node      // the position of the text in doc
+	opened bool
+	items  []*lazy        // items of an array, or members in the order of names; nil for a removed member
+	names  [][]byte       // of an object's members, as JSON; nil for an array
+	byName map[string]int // the index of each member by its decoded name
+}
+
+// enter returns the root value, opened, and reports whether it is an object.
+func enter(raw []byte) (*lazy, bool) {
+	v := &lazy{text: raw}
+	return v, v.open() && v.node.kind == '{'
+}
+
+// open reads the members of an object or the items of an array, once. It reports whether that succeeded.
+func (v *lazy) open() bool {
+	if v.opened {
+		return true
+	}
+	if v.doc == nil {
+		doc, root, err := open(v.text)
+		if err != nil {
+			return false
+		}
+		v.doc, v.node = &doc, root
+	}
+	if v.node.kind != '{' && v.node.kind != '[' {
+		return false
+	}
+	entries, err := v.doc.entries(v.node, nil)
+	if err != nil {
+		return false
+	}
+	all := make([]lazy, len(entries))
+	v.items = make([]*lazy, 0, len(entries)+1)
+	if v.node.kind == '{' {
+		v.names, v.byName = make([][]byte, 0, len(entries)+1), make(map[string]int, len(entries)+1)
+	}
+	for i := range entries {
+		e := &entries[i]
+		all[i] = lazy{text: v.doc.raw[e.start:e.end], doc: v.doc, node: e.node}
+		if v.node.kind == '[' {
+			v.items = append(v.items, &all[i])
+			continue
+		}
+		name := e.name
+		if name == "" {
+			name = string(v.doc.raw[e.nameStart:e.nameEnd])
+		}
+		v.set(name, v.doc.raw[e.nameStart-1:e.nameEnd+1], &all[i])
+	}
+	v.opened = true
+	return true
+}
+
+// set sets a member of an object. Of two members with one name the last one counts, as in every decoder that we know.
+func (v *lazy) set(name string, quoted []byte, item *lazy) {
+	if i, ok := v.byName[name]; ok {
+		v.items[i] = item
+		return
+	}
+	v.byName[name] = len(v.items)
+	v.items, v.names = append(v.items, item), append(v.names, quoted)
+}
+
+// child returns a member or an item; nil if it does not exist.
+func (v *lazy) child(name string) *lazy {
+	if v.names == nil {
+		if i, ok := v.index(name); ok && i < len(v.items) {
+			return v.items[i]
+		}
+		return nil
+	}
+	if i, ok := v.byName[name]; ok {
+		return v.items[i]
+	}
+	return nil
+}
+
+// index parses an index in its plain form, which consists of digits.
+func (v *lazy) index(name string) (int, bool) {
+	for i := range len(name) {
+		if name[i] < '0' || name[i] > '9' {
+			return 0, false
+		}
+	}
+	i, err := strconv.Atoi(name)
+	return i, err == nil
+}
+
+func (v *lazy) add(name string, value []byte) bool {
+	item := &lazy{text: value}
+	if v.names != nil {
+		v.set(name, appendString(nil, name), item)
+		return true
+	}
+	if name == "-" {
+		v.items = append(v.items, item)
+		return true
+	}
+	i, ok := v.index(name)
+	if !ok || i > len(v.items) {
+		return false
+	}
+	v.items = slices.Insert(v.items, i, item)
+	return true
+}
+
+// replace replaces a member or an item. It adds a member that the object lacks, as the API server's library does.
+func (v *lazy) replace(name string, value []byte) bool {
+	if v.names != nil {
+		return v.add(name, value)
+	}
+	i, ok := v.index(name)
+	if !ok || i >= len(v.items) {
+		return false
+	}
+	v.items[i] = &lazy{text: value}
+	return true
+}
+
+func (v *lazy) remove(name string) bool {
+	if v.names == nil {
+		i, ok := v.index(name)
+		if !ok || i >= len(v.items) {
+			return false
+		}
+		v.items = slices.Delete(v.items, i, i+1)
+		return true
+	}
+	i, ok := v.byName[name]
+	if !ok {
+		return false
+	}
+	v.items[i] = nil
+	delete(v.byName, name)
+	return true
+}
+
+// append appends the value as JSON.
+func (v *lazy) append(dst []byte) []byte {
+	if !v.opened {
+		return append(dst, v.text...)
+	}
+	opening := v.node.kind
+	dst = append(dst, opening)
+	first := true
+	for i, item := range v.items {
+		if item == nil {
+			continue
+		}
+		if !first {
+			dst = append(dst, ',')
+		}
+		first = false
+		if v.names != nil {
+			dst = append(append(dst, v.names[i]...), ':')
+		}
+		dst = item.append(dst)
+	}
+	return append(dst, opening+2)
+}

@@ -4,8 +4,12 @@ package patch
 
 import (
 	"bytes"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"reflect"
+	"slices"
+	"strings"
 )
 
 // value emits the operations for one pair of values, which is at the top of the frames.
@@ -90,4 +94,195 @@ func (d *differ) field(f *field, a, b reflect.Value) error {
 		return d.items(f.plan, f.key, a, b)
 	}
 	return d.value(f.plan, a, b)
+}
+
+// A change is a map key under which two maps differ.
+type change struct {
+	name string
+	a, b reflect.Value // invalid if the map lacks the key
+}
+
+// members walks two maps in the order of their keys, so that equal calls produce equal patches.
+func (d *differ) members(p *plan, a, b reflect.Value) error {
+	if a.IsNil() != b.IsNil() && (b.IsNil() || b.Len() == 0) {
+		return d.put() // between null and {}
+	}
+	if a.Len() == b.Len() && d.equalMaps(p, a, b) {
+		return nil
+	}
+	if x, y, ok := mapsOf[map[string]string](a, b); ok {
+		return d.texts(p, x, y)
+	}
+	changes, err := d.changes(p, a, b)
+	if err != nil {
+		return err
+	}
+	for _, c := range changes {
+		d.push(c.name, p.elem, c.b)
+		if err := d.member(p, c); err != nil {
+			return err
+		}
+		d.pop()
+	}
+	return nil
+}
+
+// changes lists the keys under which two maps differ, sorted by name.
+func (d *differ) changes(p *plan, a, b reflect.Value) ([]change, error) {
+	var out []change
+	var failed error
+	add := func(k, va, vb reflect.Value) {
+		name, err := p.keys(k)
+		failed = errors.Join(failed, err)
+		out = append(out, change{name, va, vb})
+	}
+	for it := a.MapRange(); it.Next(); {
+		v, w := it.Value(), b.MapIndex(it.Key())
+		if !w.IsValid() || !d.equal(p.elem, v, w) {
+			add(it.Key(), v, w)
+		}
+	}
+	for it := b.MapRange(); it.Next(); {
+		if !a.MapIndex(it.Key()).IsValid() {
+			add(it.Key(), reflect.Value{}, it.Value())
+		}
+	}
+	slices.SortFunc(out, func(x, y change) int { return strings.Compare(x.name, y.name) })
+	return out, failed
+}
+
+// texts walks two maps of strings without reflection. Labels and annotations are the maps that change most.
+func (d *differ) texts(p *plan, x, y map[string]string) error {
+	var space [16]string
+	names := space[:0]
+	for k, v := range x {
+		if w, ok := y[k]; !ok || v != w {
+			names = append(names, k)
+		}
+	}
+	for k := range y {
+		if _, ok := x[k]; !ok {
+			names = append(names, k)
+		}
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		_, was := x[name]
+		text, is := y[name]
+		d.push(name, p.elem, reflect.Value{})
+		if err := d.text(text, was, is); err != nil {
+			return err
+		}
+		d.pop()
+	}
+	return nil
+}
+
+func (d *differ) text(text string, was, is bool) error {
+	at, err := d.enter(was)
+	switch {
+	case err != nil:
+		return err
+	case !is:
+		return d.remove()
+	case at < len(d.frames)-1:
+		return d.put() // the whole map, which raw lacks
+	}
+	kind := "add"
+	if d.top().node.holds() {
+		kind = "replace"
+	}
+	start := len(d.buf)
+	d.buf = appendString(d.buf, text)
+	d.emit(kind, at, itself, start)
+	return nil
+}
+
+// enter locates the member at the top of the walk, which raw must have if the decoded map had it.
+func (d *differ) enter(was bool) (at int, err error) {
+	if at, err = d.locate(); err != nil {
+		return at, err
+	}
+	if top := len(d.frames) - 1; was && at == top && d.top().node.kind == 0 {
+		// For instance 01 in raw and 1 in a map of integers: the member's name in raw is unknown.
+		return at, d.mismatch(top, "no member that is in the decoded map")
+	}
+	return at, nil
+}
+
+func (d *differ) member(p *plan, c change) error {
+	if _, err := d.enter(c.a.IsValid()); err != nil {
+		return err
+	}
+	switch {
+	case !c.b.IsValid():
+		return d.remove()
+	case !c.a.IsValid():
+		return d.put()
+	}
+	return d.value(p.elem, c.a, c.b)
+}
+
+// dynamic compares the values in two interfaces.
+func (d *differ) dynamic(a, b reflect.Value) error {
+	if a.IsNil() || b.IsNil() {
+		return d.put()
+	}
+	a, b = a.Elem(), b.Elem()
+	if a.Type() == b.Type() {
+		return d.value(planFor(a.Type()), a, b)
+	}
+	return d.trees(planFor(a.Type()), planFor(b.Type()), a, b)
+}
+
+// opaque compares two values that marshal themselves.
+func (d *differ) opaque(p *plan, a, b reflect.Value) error {
+	if p.same(a, b) {
+		return nil
+	}
+	return d.trees(p, p, a, b)
+}
+
+// trees compares the JSON of two values. If both are objects, or both are lists, only the difference is written. A
+// type that marshals itself can have members that do not, and raw can know more about those.
+func (d *differ) trees(pa, pb *plan, a, b reflect.Value) error {
+	x, err := d.encode(nil, pa, a)
+	if err != nil {
+		return d.put()
+	}
+	y, err := d.encode(nil, pb, b)
+	if err != nil {
+		return d.put()
+	}
+	if bytes.Equal(x, y) {
+		return nil
+	}
+	if len(x) == 0 || len(y) == 0 || x[0] != y[0] || x[0] != '{' && x[0] != '[' {
+		return d.put()
+	}
+	tx, errX := tree(x)
+	ty, errY := tree(y)
+	if errX != nil || errY != nil {
+		return d.put()
+	}
+	ops, depth := len(d.ops), len(d.frames)
+	va, vb := reflect.ValueOf(tx), reflect.ValueOf(ty)
+	err = d.value(planFor(va.Type()), va, vb)
+	if errors.Is(err, ErrMismatch) && depth > 1 {
+		// The type writes another form than the one that it reads, so its members have no counterpart in raw.
+		for len(d.frames) > depth {
+			d.pop()
+		}
+		d.ops = d.ops[:ops]
+		return d.put()
+	}
+	return err
+}
+
+func tree(text []byte) (any, error) {
+	dec := json.NewDecoder(bytes.NewReader(text))
+	dec.UseNumber()
+	var v any
+	err := dec.Decode(&v)
+	return v, err
 }
