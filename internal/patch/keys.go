@@ -249,8 +249,8 @@ func (d *differ) alignKeys(s *stretch, k *keyer, p *pairing) (a, b []int) {
 }
 
 // alignAlike pairs items that share a key, if their number before and after differs. Each is paired with the item
-// that has most members in common with it, or with the first of several such. Port 53 over UDP is not port 53 over
-// TCP.
+// that has most members in common with it, or with the first of several such. By their order, port 53 over UDP would get
+// the members of port 53 over TCP that only raw has.
 func (d *differ) alignAlike(s *stretch, a, b []int, p *pairing) {
 	if len(a) == 0 || len(b) == 0 {
 		return

@@ -41,8 +41,7 @@ type plan struct {
 	elem   *plan   // of pointers, lists, arrays and maps
 	fields []field // of structs, sorted by name
 	keys   keyNamer
-	quoted bool     // a number, bool or string inside a JSON string
-	same   sameFunc // cheap equality, set for all values that marshal themselves; can err towards false
+	quoted bool // a number, bool or string inside a JSON string
 
 	embedded [][]int // the indices of embedded structs that hold fields
 
@@ -99,15 +98,15 @@ func (b *planner) plan(t reflect.Type) *plan {
 	case t.Kind() == reflect.Pointer:
 		b.fill(p) // the element has all its methods, and an address
 	case t.Implements(marshalerType):
-		p.shape, p.same = shapeMarshaler, sameFor(t)
+		p.shape = shapeMarshaler
 	case pointer.Implements(marshalerType):
-		p.shape, p.same = shapeMarshaler, sameFor(t)
+		p.shape = shapeMarshaler
 		p.native = &plan{typ: t}
 		b.fill(p.native)
 	case t.Implements(textMarshalerType):
-		p.shape, p.same = shapeTextMarshaler, sameFor(t)
+		p.shape = shapeTextMarshaler
 	case pointer.Implements(textMarshalerType):
-		p.shape, p.same = shapeTextMarshaler, sameFor(t)
+		p.shape = shapeTextMarshaler
 		p.native = &plan{typ: t}
 		b.fill(p.native)
 	default:
@@ -156,7 +155,6 @@ func (b *planner) fill(p *plan) {
 	case reflect.Struct:
 		p.shape = shapeStruct
 		p.fields = b.fields(p)
-		p.same = quickFor(t)
 	}
 }
 
