@@ -29,20 +29,18 @@ func newTree() runtime.Object { return &unstructured.Unstructured{} }
 
 // label is a step that appends its name to the annotation "ran", and does what then says.
 func label(name string, then func(*admit.Call) error) admit.Step {
-	return admit.Step{Name: name, New: newPod, Mutates: true, Run: func(_ context.Context, c *admit.Call, _, obj runtime.Object) error {
-		p := obj.(*corev1.Pod)
+	return mutation(name, newPod, func(_ context.Context, c *admit.Call, p *corev1.Pod) error {
 		metav1.SetMetaDataAnnotation(&p.ObjectMeta, "ran", p.Annotations["ran"]+name+" ")
 		if then == nil {
 			return nil
 		}
 		return then(c)
-	}}
+	})
 }
 
 // labelTree does the same on the untyped tree, labelRaw by its own patch.
 func labelTree(name string) admit.Step {
-	return admit.Step{Name: name, New: newTree, Mutates: true, Run: func(_ context.Context, _ *admit.Call, _, obj runtime.Object) error {
-		u := obj.(*unstructured.Unstructured)
+	return mutation(name, newTree, func(_ context.Context, _ *admit.Call, u *unstructured.Unstructured) error {
 		annotations := u.GetAnnotations()
 		if annotations == nil {
 			annotations = map[string]string{}
@@ -50,7 +48,7 @@ func labelTree(name string) admit.Step {
 		annotations["ran"] += name + " "
 		u.SetAnnotations(annotations)
 		return nil
-	}}
+	})
 }
 
 func labelRaw(name string) admit.Step {
@@ -123,13 +121,12 @@ var _ = Describe("A chain", func() {
 
 	// tag is a step that sets a label, or takes it away; tagged makes a step one for objects with that label.
 	tag := func(name, value string) admit.Step {
-		return admit.Step{Name: "tag", New: newPod, Mutates: true, Run: func(_ context.Context, _ *admit.Call, _, obj runtime.Object) error {
-			p := obj.(*corev1.Pod)
+		return onPod("tag", func(p *corev1.Pod) error {
 			if delete(p.Labels, name); value != "" {
 				metav1.SetMetaDataLabel(&p.ObjectMeta, name, value)
 			}
 			return nil
-		}}
+		})
 	}
 	tagged := func(s admit.Step, name, value string) admit.Step {
 		var err error
@@ -181,10 +178,7 @@ var _ = Describe("A chain", func() {
 	)
 
 	It("gives no patch when nothing changed in the end", func() {
-		undo := admit.Step{Name: "undo", New: newPod, Mutates: true, Run: func(_ context.Context, _ *admit.Call, _, obj runtime.Object) error {
-			obj.(*corev1.Pod).Annotations = nil
-			return nil
-		}}
+		undo := onPod("undo", func(p *corev1.Pod) error { p.Annotations = nil; return nil })
 		r, _ := serve(admit.Chain{Steps: []admit.Step{label("a", nil), undo}})
 		Expect(r.review("v1")).To(And(HaveField("Allowed", true), HaveField("Patch", BeNil()), HaveField("PatchType", BeNil())))
 	})
@@ -223,10 +217,10 @@ var _ = Describe("A chain", func() {
 		},
 		Entry("error", label("broken", func(*admit.Call) error { return errStep })),
 		Entry("panic", label("broken", func(*admit.Call) error { panic("oops") })),
-		Entry("on another type", admit.Step{Name: "broken", New: newTree, Mutates: true, Run: func(_ context.Context, _ *admit.Call, _, obj runtime.Object) error {
-			obj.(*unstructured.Unstructured).SetAnnotations(map[string]string{"ran": "nonsense"})
+		Entry("on another type", onTree("broken", func(tree map[string]any) error {
+			tree["metadata"] = map[string]any{"annotations": map[string]any{"ran": "nonsense"}}
 			return errStep
-		}}),
+		})),
 		Entry("in EiriniX's form", admit.Step{Name: "broken", Handle: returning(admission.Errored(500, errStep))}),
 		Entry("with a patch that does not apply", admit.Step{Name: "broken", Handle: returning(admission.Response{
 			AdmissionResponse: admissionv1.AdmissionResponse{Allowed: true, Patch: []byte(`[{"op":"remove","path":"/nowhere"}]`)},
@@ -235,19 +229,16 @@ var _ = Describe("A chain", func() {
 
 	It("leaves a step behind that ignores its deadline, with what it holds", func() {
 		late := make(chan struct{})
-		slow := admit.Step{
-			Name: "slow", Ignore: true, Timeout: 50 * time.Millisecond, New: newPod,
-			Mutates: true, Run: func(_ context.Context, c *admit.Call, _, obj runtime.Object) error {
-				p := obj.(*corev1.Pod)
-				metav1.SetMetaDataAnnotation(&p.ObjectMeta, "ran", "too early ")
-				<-late
-				for range 1000 { // beside the steps that follow: the race detector looks on
-					metav1.SetMetaDataAnnotation(&p.ObjectMeta, "ran", "too late ")
-					c.Warn("too late")
-				}
-				return nil
-			},
-		}
+		slow := ignoring(mutation("slow", newPod, func(_ context.Context, c *admit.Call, p *corev1.Pod) error {
+			metav1.SetMetaDataAnnotation(&p.ObjectMeta, "ran", "too early ")
+			<-late
+			for range 1000 { // beside the steps that follow: the race detector looks on
+				metav1.SetMetaDataAnnotation(&p.ObjectMeta, "ran", "too late ")
+				c.Warn("too late")
+			}
+			return nil
+		}))
+		slow.Timeout = 50 * time.Millisecond
 		then := label("c", func(*admit.Call) error { close(late); return nil })
 		r, _ := serve(admit.Chain{Steps: []admit.Step{label("a", nil), slow, then}})
 		Expect(ran(r)).To(Equal("a c"))
@@ -255,16 +246,17 @@ var _ = Describe("A chain", func() {
 	})
 
 	It("gives a step the time that it names, whatever those before it take that name none", func() {
-		slow := admit.Step{Name: "slow", Ignore: true, New: newPod, Mutates: true, Run: func(ctx context.Context, _ *admit.Call, _, _ runtime.Object) error {
+		slow := ignoring(mutation("slow", newPod, func(ctx context.Context, _ *admit.Call, _ *corev1.Pod) error {
 			<-ctx.Done()
 			return ctx.Err()
-		}}
+		}))
 		var left time.Duration
-		promised := admit.Step{Name: "promised", Timeout: time.Second, New: newPod, Mutates: true, Run: func(ctx context.Context, _ *admit.Call, _, _ runtime.Object) error {
+		promised := mutation("promised", newPod, func(ctx context.Context, _ *admit.Call, _ *corev1.Pod) error {
 			end, _ := ctx.Deadline()
 			left = time.Until(end)
 			return nil
-		}}
+		})
+		promised.Timeout = time.Second
 		h := newHook(allow)
 		h.Handler.Serve(volumes, admit.Chain{Steps: []admit.Step{slow, promised}})
 		Expect(h.post(volumes+"?timeout=2s", body("v1", request())).review("v1").Allowed).To(BeTrue())
@@ -288,18 +280,18 @@ var _ = Describe("A chain", func() {
 		Expect(ran(r)).To(Equal("a b"))
 		r, _ = serve(admit.Chain{Steps: steps, Reinvoke: true})
 		Expect(ran(r)).To(Equal("a b a b")) // a saw b's change, then b saw a's: fighters stop after one round
-		idle := admit.Step{Name: "idle", New: newPod, Mutates: true, Run: func(context.Context, *admit.Call, runtime.Object, runtime.Object) error { return nil }}
+		idle := onPod("idle", func(*corev1.Pod) error { return nil })
 		r, _ = serve(admit.Chain{Steps: []admit.Step{label("a", nil), idle}, Reinvoke: true})
 		Expect(ran(r)).To(Equal("a"))
 	})
 })
 
 var _ = Describe("A chain of validators", func() {
-	check := func(name string, verdict error) admit.Step {
-		return admit.Step{Name: name, New: newPod, Run: func(_ context.Context, _ *admit.Call, _, newObj runtime.Object) error {
+	verdict := func(name string, err error) admit.Step {
+		return check(name, newPod, func(_, newObj runtime.Object) error {
 			Expect(newObj.(*corev1.Pod).Name).To(Equal("web-0"))
-			return verdict
-		}}
+			return err
+		})
 	}
 	deny := func(message string) error {
 		return &apierrors.StatusError{ErrStatus: metav1.Status{Code: 403, Message: message}}
@@ -307,36 +299,36 @@ var _ = Describe("A chain of validators", func() {
 	validating := func(steps ...admit.Step) admit.Chain { return admit.Chain{Steps: steps, Validating: true} }
 
 	It("names the step in a denial where the API server names a webhook of several", func() {
-		r, _ := serve(validating(check("size", deny("too big"))))
+		r, _ := serve(validating(verdict("size", deny("too big"))))
 		Expect(r.review("v1").Result.Message).To(Equal("too big"))
-		r, _ = serve(validating(check("fine", nil), check("size", deny("too big"))))
+		r, _ = serve(validating(verdict("fine", nil), verdict("size", deny("too big"))))
 		Expect(r.review("v1").Result.Message).To(Equal("size: too big"))
-		refuse := admit.Step{Name: "size", New: newPod, Mutates: true, Run: func(context.Context, *admit.Call, runtime.Object, runtime.Object) error { return deny("too big") }}
+		refuse := onPod("size", func(*corev1.Pod) error { return deny("too big") })
 		r, _ = serve(admit.Chain{Steps: []admit.Step{label("a", nil), refuse}})
 		Expect(r.review("v1").Result.Message).To(Equal("size: too big"))
 	})
 
 	It("runs them all and joins their denials", func() {
-		r, _ := serve(validating(check("size", deny("too big")), check("fine", nil), check("name", deny("too long"))))
+		r, _ := serve(validating(verdict("size", deny("too big")), verdict("fine", nil), verdict("name", deny("too long"))))
 		Expect(r.review("v1").Result.Message).To(Equal("size: too big; name: too long"))
-		r, _ = serve(validating(check("size", deny("too big")), check("fine", nil)))
+		r, _ = serve(validating(verdict("size", deny("too big")), verdict("fine", nil)))
 		Expect(r.review("v1").Result.Message).To(Equal("size: too big"))
 	})
 
 	It("refuses although another one failed: a refusal is definite", func() {
-		r, _ := serve(validating(check("broken", errStep), check("size", deny("too big"))))
+		r, _ := serve(validating(verdict("broken", errStep), verdict("size", deny("too big"))))
 		Expect(r.review("v1").Result.Message).To(Equal("size: too big"))
-		r, _ = serve(validating(check("broken", errStep), check("fine", nil)))
+		r, _ = serve(validating(verdict("broken", errStep), verdict("fine", nil)))
 		Expect(r.Status).To(Equal(http.StatusInternalServerError))
 	})
 
 	DescribeTable("gives the objects that the request carries, and nil for the others",
 		func(oldRaw, newRaw, seen string) {
 			var got string
-			look := admit.Step{Name: "look", New: newPod, Run: func(_ context.Context, _ *admit.Call, oldObj, newObj runtime.Object) error {
+			look := check("look", newPod, func(oldObj, newObj runtime.Object) error {
 				got = fmt.Sprintf("%v %v", oldObj != nil, newObj != nil)
 				return nil
-			}}
+			})
 			r, _ := serve(validating(look), func(req *admissionv1.AdmissionRequest) {
 				req.Object.Raw, req.OldObject.Raw = []byte(newRaw), []byte(oldRaw)
 			})
@@ -352,10 +344,7 @@ var _ = Describe("A chain of validators", func() {
 
 var _ = Describe("A step that changes managedFields", func() {
 	DescribeTable("has that in the patch", func(patch string, edit func(*metav1.ManagedFieldsEntry)) {
-		step := admit.Step{Name: "a", New: newPod, Mutates: true, Run: func(_ context.Context, _ *admit.Call, _, obj runtime.Object) error {
-			edit(&obj.(*corev1.Pod).ManagedFields[0])
-			return nil
-		}}
+		step := onPod("a", func(p *corev1.Pod) error { edit(&p.ManagedFields[0]); return nil })
 		r, _ := serve(admit.Chain{Steps: []admit.Step{step}}, func(req *admissionv1.AdmissionRequest) {
 			req.Object.Raw = []byte(`{"metadata":{"name":"web-0","managedFields":[{"manager":"kubectl","time":"2026-01-02T03:04:05Z","fieldsV1":{"f:spec":{}}}]}}`)
 		})

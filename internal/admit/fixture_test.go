@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -14,8 +15,10 @@ import (
 	"github.com/go-logr/logr/funcr"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"github.com/prometheus/client_golang/prometheus"
 	admissionv1 "k8s.io/api/admission/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
@@ -34,17 +37,61 @@ const (
 type hook struct {
 	*admit.Handler
 	*httptest.Server
-	logs *logLines
+	logs     *logLines
+	registry *prometheus.Registry
 }
 
 // newHook serves f as the step "volumes". The server is ready for changes until the first call.
 func newHook(f admit.HandleFunc) *hook {
-	h := &hook{Handler: &admit.Handler{MaxBytes: 64 << 10}, logs: &logLines{}}
+	GinkgoHelper()
+	h := &hook{Handler: &admit.Handler{MaxBytes: 64 << 10}, logs: &logLines{}, registry: prometheus.NewRegistry()}
+	var err error
+	h.Metrics, err = admit.NewMetrics(h.registry)
+	Expect(err).NotTo(HaveOccurred())
 	h.Handler.Log = funcr.NewJSON(h.logs.add, funcr.Options{Verbosity: 1})
 	h.Handle("volumes", f)
 	h.Server = httptest.NewServer(h.Handler)
 	DeferCleanup(h.Close)
 	return h
+}
+
+// count sums the series of a metric that have all these label values.
+func (h *hook) count(metric string, values ...string) (total float64) {
+	GinkgoHelper()
+	families, err := h.registry.Gather()
+	Expect(err).NotTo(HaveOccurred())
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			var labels []string
+			for _, l := range m.GetLabel() {
+				labels = append(labels, l.GetValue())
+			}
+			missing := func(value string) bool { return !slices.Contains(labels, value) }
+			if f.GetName() == metric && !slices.ContainsFunc(values, missing) {
+				total += m.GetCounter().GetValue() + float64(m.GetHistogram().GetSampleCount()) + m.GetGauge().GetValue()
+			}
+		}
+	}
+	return total
+}
+
+// mutation is a step that changes the object in place.
+func mutation[T runtime.Object](name string, newObject func() runtime.Object, edit func(context.Context, *admit.Call, T) error) admit.Step {
+	return admit.Step{Name: name, New: newObject, Mutates: true, Run: func(ctx context.Context, c *admit.Call, _, obj runtime.Object) error {
+		return edit(ctx, c, obj.(T))
+	}}
+}
+
+// onPod is a step that changes the pod, or returns an error.
+func onPod(name string, edit func(*corev1.Pod) error) admit.Step {
+	return mutation(name, newPod, func(_ context.Context, _ *admit.Call, p *corev1.Pod) error { return edit(p) })
+}
+
+// check is a step that decides on the objects of the request.
+func check(name string, newObject func() runtime.Object, decide func(oldObj, newObj runtime.Object) error) admit.Step {
+	return admit.Step{Name: name, New: newObject, Run: func(_ context.Context, _ *admit.Call, oldObj, newObj runtime.Object) error {
+		return decide(oldObj, newObj)
+	}}
 }
 
 // returning is a step that always returns r.

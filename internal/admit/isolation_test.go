@@ -10,7 +10,6 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-	"github.com/prometheus/client_golang/prometheus"
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	admissionv1 "k8s.io/api/admission/v1"
 	appsv1 "k8s.io/api/apps/v1"
@@ -23,9 +22,9 @@ import (
 
 // onTree is a step on the untyped tree, on the decoded members of the object.
 func onTree(name string, edit func(map[string]any) error) admit.Step {
-	return admit.Step{Name: name, New: newTree, Mutates: true, Run: func(_ context.Context, _ *admit.Call, _, obj runtime.Object) error {
-		return edit(obj.(*unstructured.Unstructured).Object)
-	}}
+	return mutation(name, newTree, func(_ context.Context, _ *admit.Call, u *unstructured.Unstructured) error {
+		return edit(u.Object)
+	})
 }
 
 // ignoring makes a step one whose failure is ignored.
@@ -85,23 +84,22 @@ var _ = Describe("Steps of a chain", func() {
 			tree["metadata"].(map[string]any)["labels"] = map[string]string{"a": "1"}
 			return nil
 		})
-		add := admit.Step{Name: "add", New: newTree, Mutates: true, Run: func(_ context.Context, _ *admit.Call, _, obj runtime.Object) error {
-			u := obj.(*unstructured.Unstructured)
+		add := mutation("add", newTree, func(_ context.Context, _ *admit.Call, u *unstructured.Unstructured) error {
 			labels := u.GetLabels()
 			labels["b"] = "2"
 			u.SetLabels(labels)
 			return nil
-		}}
+		})
 		r, _ := serve(admit.Chain{Steps: []admit.Step{set, add}})
 		Expect(patched(r)).To(HaveKeyWithValue("metadata", HaveKeyWithValue("labels", map[string]any{"a": "1", "b": "2"})))
 	})
 
 	Describe("with a change that cannot be written", func() {
 		bad := onTree("bad", unwritable)
-		panicking := admit.Step{Name: "bad", New: newSulky, Mutates: true, Run: func(_ context.Context, _ *admit.Call, _, obj runtime.Object) error {
-			obj.(*sulky).Mood = "bad"
+		panicking := mutation("bad", newSulky, func(_ context.Context, _ *admit.Call, s *sulky) error {
+			s.Mood = "bad"
 			return nil
-		}}
+		})
 
 		DescribeTable("under Ignore lose that change alone:", func(reinvoke bool, steps ...admit.Step) {
 			r, h := serve(admit.Chain{Steps: steps, Reinvoke: reinvoke})
@@ -138,29 +136,13 @@ var _ = Describe("Steps of a chain", func() {
 		)
 
 		DescribeTable("are counted, and no other step:", func(decision string, steps ...admit.Step) {
-			registry := prometheus.NewRegistry()
-			metrics, err := admit.NewMetrics(registry)
-			Expect(err).NotTo(HaveOccurred())
 			h := newHook(allow)
-			h.Handler.Metrics = metrics
 			h.Handler.Serve(volumes, admit.Chain{Steps: steps})
 			h.ask()
-			counted := map[string]string{}
-			families, err := registry.Gather()
-			Expect(err).NotTo(HaveOccurred())
-			for _, family := range families {
-				for _, m := range family.GetMetric() {
-					labels := map[string]string{}
-					for _, l := range m.GetLabel() {
-						labels[l.GetName()] = l.GetValue()
-					}
-					if family.GetName() == "eirinix_admission_decisions_total" {
-						counted[labels["step"]] = labels["decision"]
-					}
-				}
-			}
-			Expect(counted).To(HaveKeyWithValue("bad", decision))
-			Expect(counted).To(HaveKeyWithValue("a", "patched"))
+			const decisions = "eirinix_admission_decisions_total"
+			Expect(h.count(decisions, "bad", decision)).To(BeEquivalentTo(1))
+			Expect(h.count(decisions, "bad")).To(BeEquivalentTo(1))
+			Expect(h.count(decisions, "a", "patched")).To(BeEquivalentTo(1))
 		},
 			Entry("under Ignore", "ignored", label("a", nil), ignoring(bad), ignoring(label("c", nil))),
 			Entry("under Fail", "failed", label("a", nil), bad, ignoring(label("c", nil))),
@@ -223,17 +205,17 @@ var _ = Describe("Checks of a chain", func() {
 
 	It("do not see what another one did to the objects", func() {
 		var seen []string
-		check := func(name string, newObject func() runtime.Object) admit.Step {
-			return admit.Step{Name: name, New: newObject, Run: func(_ context.Context, _ *admit.Call, oldObj, newObj runtime.Object) error {
+		rename := func(name string, newObject func() runtime.Object) admit.Step {
+			return check(name, newObject, func(oldObj, newObj runtime.Object) error {
 				for _, obj := range []runtime.Object{oldObj, newObj} {
 					seen = append(seen, obj.(metav1.Object).GetName())
 					obj.(metav1.Object).SetName("defaulted by " + name)
 				}
 				return nil
-			}}
+			})
 		}
 		r, _ := serve(admit.Chain{Validating: true, Steps: []admit.Step{
-			check("a", newPod), check("b", newPod), check("c", newTree), ignoring(check("d", newPod)), check("e", newPod), check("f", newTree),
+			rename("a", newPod), rename("b", newPod), rename("c", newTree), ignoring(rename("d", newPod)), rename("e", newPod), rename("f", newTree),
 		}}, update)
 		Expect(r.review("v1").Allowed).To(BeTrue())
 		Expect(strings.Join(seen, " ")).To(Equal(strings.TrimSpace(strings.Repeat("web-0 ", 12))))
@@ -248,18 +230,19 @@ var _ = Describe("Checks of a chain", func() {
 			}
 		}
 		newDeployment := func() runtime.Object { return &appsv1.Deployment{} }
-		slow := admit.Step{Name: "slow", Timeout: 50 * time.Millisecond, New: newDeployment, Run: func(_ context.Context, _ *admit.Call, oldObj, newObj runtime.Object) error {
+		slow := check("slow", newDeployment, func(oldObj, newObj runtime.Object) error {
 			<-left
 			meddle(oldObj, "slow")
 			meddle(newObj, "slow")
 			return nil
-		}}
-		quick := admit.Step{Name: "quick", New: newDeployment, Run: func(_ context.Context, _ *admit.Call, oldObj, newObj runtime.Object) error {
+		})
+		slow.Timeout = 50 * time.Millisecond
+		quick := check("quick", newDeployment, func(oldObj, newObj runtime.Object) error {
 			close(left)
 			meddle(oldObj, "quick")
 			meddle(newObj, "quick")
 			return nil
-		}}
+		})
 		r, _ := serve(admit.Chain{Validating: true, Steps: []admit.Step{slow, quick}}, update, func(req *admissionv1.AdmissionRequest) {
 			const deployment = `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"web","labels":{"a":"b"},"annotations":{"c":"d"}}}`
 			req.Object.Raw, req.OldObject.Raw = []byte(deployment), []byte(deployment)

@@ -1,7 +1,6 @@
 package admit_test
 
 import (
-	"context"
 	"sync/atomic"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -53,13 +52,13 @@ var _ = Describe("The log", func() {
 	})
 
 	It("names the step where several share a webhook, and the webhook beside it", func() {
-		check := func(name string, verdict error) admit.Step {
-			return admit.Step{Name: name, New: newPod, Run: func(context.Context, *admit.Call, runtime.Object, runtime.Object) error { return verdict }}
+		verdict := func(name string, err error) admit.Step {
+			return check(name, newPod, func(runtime.Object, runtime.Object) error { return err })
 		}
 		denial := apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "web-0", errStep)
 		h := newHook(allow)
 		h.Handler.Serve("/validate/pods-1", admit.Chain{Validating: true, Steps: []admit.Step{
-			check("size", denial), check("broken", errStep), check("fine", nil), check("name", denial),
+			verdict("size", denial), verdict("broken", errStep), verdict("fine", nil), verdict("name", denial),
 		}})
 		h.post("/validate/pods-1", body("v1", request())).review("v1")
 		Expect(h.logs.with("denied")).To(ConsistOf(And(HaveKeyWithValue("webhook", "pods-1"), HaveKeyWithValue("step", "size, name"))))
@@ -67,7 +66,7 @@ var _ = Describe("The log", func() {
 			HaveKeyWithValue("webhook", "pods-1"), HaveKeyWithValue("step", "broken"), HaveKeyWithValue("error", ContainSubstring(errStep.Error())))))
 		Expect(h.logs.all()).To(HaveLen(2))
 
-		h.Handler.Serve("/validate/pods-2", admit.Chain{Validating: true, Steps: []admit.Step{check("broken", errStep), check("also", errStep)}})
+		h.Handler.Serve("/validate/pods-2", admit.Chain{Validating: true, Steps: []admit.Step{verdict("broken", errStep), verdict("also", errStep)}})
 		h.post("/validate/pods-2", body("v1", request()))
 		Expect(h.logs.with("failurePolicy decides")).To(ConsistOf(And(HaveKeyWithValue("webhook", "pods-2"), HaveKeyWithValue("step", "broken"))))
 		Expect(h.logs.with("the failure of an earlier one")).To(ConsistOf(HaveKeyWithValue("step", "also")))

@@ -1,6 +1,8 @@
 package admit
 
 import (
+	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -9,6 +11,8 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
 )
 
 func matcher(rules []admissionregistrationv1.RuleWithOperations, objects, namespaces *metav1.LabelSelector) *Matcher {
@@ -209,3 +213,176 @@ func BenchmarkMatch(b *testing.B) {
 func (m *Matcher) matches(req *admissionv1.AdmissionRequest) bool {
 	return m.matchesKind(req) && m.matchesObjects(req.Object.Raw, req.OldObject.Raw)
 }
+
+const (
+	web         = `{"kind":"Pod","metadata":{"name":"a","labels":{"app":"web","tier":""}},"spec":{}}`
+	unlabelled  = `{"kind":"Pod","metadata":{"name":"a"}}`
+	execOptions = `{"kind":"PodExecOptions","apiVersion":"v1","stdin":true,"command":["sh","-c","{}"]}`
+)
+
+var _ = Describe("An objectSelector", func() {
+	isWeb := where("app", "In", "web")
+	DescribeTable("selects by the labels of either object:",
+		func(selector *metav1.LabelSelector, object, oldObject string, expected bool) {
+			req := asked("UPDATE core/v1/pods cf")
+			req.Object.Raw, req.OldObject.Raw = []byte(object), []byte(oldObject)
+			Expect(matcher(rules("* * * */*"), selector, nil).matches(req)).To(Equal(expected))
+		},
+		Entry("none", nil, execOptions, "", true),
+		Entry("an empty one", &metav1.LabelSelector{}, "", "", true),
+		Entry("the object has it", isWeb, web, "", true),
+		Entry("the object does not", isWeb, unlabelled, "", false),
+		Entry("the old object has it", isWeb, unlabelled, web, true),
+		Entry("only the old object is there, and has it", isWeb, "", web, true),
+		Entry("only the old object is there, and null for the new one", isWeb, "null", web, true),
+		Entry("none is there", isWeb, "", "", false),
+		Entry("none is there, not even for a label's absence", where("app", "DoesNotExist"), "", "null", false),
+		Entry("all must be met by the same object", both(where("app", "In", "web"), where("old", "Exists")), web, `{"metadata":{"labels":{"old":""}}}`, false),
+		Entry("another value", where("app", "In", "db", "weblog", "we"), web, "", false),
+		Entry("matchLabels", &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web", "tier": ""}}, web, "", true),
+		Entry("matchLabels, not all", &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web", "tier": "x"}}, web, "", false),
+		Entry("an empty value", where("tier", "Exists"), web, "", true),
+		Entry("no such label", where("old", "Exists"), web, "", false),
+		Entry("a label that must not be", where("app", "DoesNotExist"), web, "", false),
+		Entry("a label that is not", where("old", "DoesNotExist"), web, "", true),
+		Entry("an excluded value", where("app", "NotIn", "web"), web, "", false),
+		Entry("a value that is not excluded", where("app", "NotIn", "db"), web, "", true),
+		Entry("no value is not an empty one", where("app", "In", "", "web"), unlabelled, "", false),
+		Entry("no empty value to be excluded", where("app", "NotIn", ""), unlabelled, "", true),
+		Entry("no value to be excluded", where("app", "NotIn", "web"), unlabelled, "", true),
+		Entry("no metadata and so no labels", where("app", "DoesNotExist"), execOptions, "", false),
+		Entry("metadata of null", where("app", "DoesNotExist"), `{"metadata":null}`, "", true),
+		Entry("labels of null", where("app", "DoesNotExist"), `{"metadata":{"labels":null}}`, "", true),
+		Entry("metadata elsewhere", isWeb, `{"spec":{"template":{"metadata":{"labels":{"app":"web"}}}},"metadata":{}}`, "", false),
+		Entry("labels elsewhere", isWeb, `{"labels":{"app":"web"},"metadata":{"annotations":{"labels":"{}"}}}`, "", false),
+		Entry("spelt with an escape", isWeb, `{"metadata":{"labels":{"\u0061pp":"w\u0065b"}}}`, "", true),
+		Entry("spelt with an escape, another value", isWeb, `{"metadata":{"labels":{"\u0061pp":"w\u0065bs"}}}`, "", false),
+		Entry("the members' names too", isWeb, `{"m\u0065tadata":{"labels":{"app":"web"}}}`, "", true),
+		Entry("an escape, and no metadata", where("app", "DoesNotExist"), `{"a\u0062":1}`, "", false),
+		Entry("an escape, and metadata of null", where("app", "DoesNotExist"), `{"a\u0062":1,"metadata":null}`, "", true),
+		Entry("a value of null", where("app", "In", ""), `{"metadata":{"labels":{"app":null}}}`, "", true),
+		Entry("the last of two labels counts", isWeb, `{"metadata":{"labels":{"app":"db","app":"web"}}}`, "", true),
+		Entry("labels that nobody can read are for the step's decoder", isWeb, `{"metadata":{"labels":{"app":1}}}`, "", true),
+		Entry("what is no object is for the step's decoder", isWeb, `"text"`, "", true),
+		Entry("and so is a syntax error", isWeb, `{"metadata":{"labels":{"app":"w`, "", true),
+	)
+
+	It("costs no memory, however large the object is", func() {
+		req := arrivedRequest(arrivedPod(60, 20))
+		m := matcher(rules("* * * */*"), where("app", "In", "app"), nil)
+		matches := true
+		Expect(testing.AllocsPerRun(20, func() { matches = matches && m.matches(req) })).To(BeZero())
+		Expect(matches).To(BeTrue())
+	})
+})
+
+// FuzzLabels holds the selection by the labels in the text against apimachinery's by the decoded labels.
+func FuzzLabels(f *testing.F) {
+	for _, seed := range []string{
+		web, unlabelled, execOptions, "", "null", "[]", `{"metadata":{"labels":{"app":"db","app":"web"}}}`, `{"metadata":{"labels":null}}`,
+		`{"metadata":{"labels":{"\u0061pp":"web"}}}`, "{\"metadata\":{\"labels\":{\"app\":\"\xff\"}}}", `{"metadata":null}`,
+	} {
+		f.Add([]byte(seed), "app", "web", uint8(0))
+	}
+	operators := []metav1.LabelSelectorOperator{"In", "NotIn", "Exists", "DoesNotExist"}
+	f.Fuzz(func(t *testing.T, raw []byte, key, value string, operator uint8) {
+		want, metadata, readable := decodeLabels(raw)
+		if !json.Valid(raw) || twice(raw) {
+			return
+		}
+		s := where(key, operators[int(operator)%len(operators)])
+		if operator%4 < 2 {
+			s.MatchExpressions[0].Values = []string{value}
+		}
+		selector, err := metav1.LabelSelectorAsSelector(s)
+		if err != nil || !readable {
+			return
+		}
+		m, err := NewMatcher(nil, s, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, expected := m.matchesObjects(raw, nil), metadata && selector.Matches(labels.Set(want)); got != expected {
+			t.Fatalf("%q in %q: %t", selector, raw, got)
+		}
+	})
+}
+
+// twice tells whether metadata or labels may stand there more than once, which the reader does not see.
+func twice(raw []byte) bool {
+	count := 0
+	c := cursor{text: raw}
+	for more := c.enter('{'); more; more = c.more('{') {
+		if string(c.name()) == "metadata" {
+			count++
+			for more := c.enter('{'); more; more = c.more('{') {
+				if string(c.name()) == "labels" {
+					count += 10
+				}
+				c.value()
+			}
+			continue
+		}
+		c.value()
+	}
+	return c.odd || count%10 > 1 || count > 11
+}
+
+var _ = Describe("Labels that take much memory", func() {
+	It("are not read; the step's own decoder refuses the object", func() {
+		var text strings.Builder
+		text.WriteString(`{"metadata":{"labels":{`)
+		for i := range 500_000 {
+			fmt.Fprintf(&text, `"%d":"",`, i)
+		}
+		text.WriteString(`"\u0061":"b"}}}`)
+		_, _, ok := decodeLabels([]byte(text.String()))
+		Expect(ok).To(BeFalse())
+		req := asked("CREATE core/v1/pods cf")
+		req.Object.Raw = []byte(text.String())
+		Expect(matcher(rules("* * * */*"), where("app", "In", "web"), nil).matches(req)).To(BeTrue())
+	})
+})
+
+var _ = Describe("What somebody else keeps as it is", func() {
+	const (
+		owned   = `"ownerReferences":[{"apiVersion":"apps/v1","kind":"Deployment","name":"web","uid":"u","controller":true,"blockOwnerDeletion":true}]`
+		related = `"ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","name":"web","uid":"u"},{"controller":false}]`
+		mirror  = `"annotations":{"a":"b","kubernetes.io/config.mirror":"hash"}`
+	)
+	DescribeTable("is left alone:", func(request, metadata string, managed bool) {
+		for _, raw := range []string{
+			`{"kind":"X","metadata":{"name":"web",` + metadata + `,"labels":{}},"spec":{}}`,
+			`{"kind":"X","metadata":{"name":"w\u0065b",` + strings.Replace(metadata, `":`, `" : `, 1) + `}}`,
+			`{"m\u0065tadata":{` + metadata + `}}`,
+		} {
+			m := matcher(rules("* * * *"), nil, nil)
+			m.LeaveManaged()
+			req := asked(request)
+			req.Object = runtime.RawExtension{Raw: []byte(raw)}
+			Expect(m.matches(req)).To(Equal(!managed), raw)
+			req.Object, req.OldObject = runtime.RawExtension{}, req.Object
+			Expect(m.matches(req)).To(Equal(!managed), "on its way out")
+			Expect(matcher(rules("* * * *"), nil, nil).matches(req)).To(BeTrue(), "unless it is wanted")
+		}
+	},
+		Entry("a ReplicaSet of a Deployment", "CREATE apps/v1/replicasets cf", owned, true),
+		Entry("a ReplicaSet that merely belongs to something", "CREATE apps/v1/replicasets cf", related, false),
+		Entry("one of nobody", "CREATE apps/v1/replicasets cf", `"ownerReferences":null`, false),
+		Entry("a pod of a ReplicaSet is not", "CREATE core/v1/pods cf", owned, false),
+		Entry("the mirror of a static pod", "CREATE core/v1/pods cf", mirror, true),
+		Entry("another object with that annotation is not", "CREATE core/v1/configmaps cf", mirror, false),
+		Entry("a pod with other annotations is not", "CREATE core/v1/pods cf", `"annotations":{"kubernetes.io/config":"mirror"}`, false),
+		Entry("what has no metadata is not", "CONNECT core/v1/pods cf", `"x":1`, false),
+	)
+
+	It("is for the step's decoder to judge when it cannot be read", func() {
+		m := matcher(rules("* * * *"), nil, nil)
+		m.LeaveManaged()
+		for _, raw := range []string{`1`, `{"metadata":1}`, `{"metadata":null}`, `{}`, ``, `{"metadata":{"ownerReferences":1}}`} {
+			req := asked("CREATE apps/v1/replicasets cf")
+			req.Object.Raw = []byte(raw)
+			Expect(m.matches(req)).To(BeTrue(), raw)
+		}
+	})
+})

@@ -1,7 +1,6 @@
 package admit_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -22,9 +21,8 @@ import (
 var _ = Describe("An error of a step that is an API status", func() {
 	verdictOn := func(err error, changes ...func(*admissionv1.AdmissionRequest)) reply {
 		GinkgoHelper()
-		r, _ := serve(admit.Chain{Validating: true, Steps: []admit.Step{{
-			Name: "judge", New: newTree, Run: func(context.Context, *admit.Call, runtime.Object, runtime.Object) error { return err },
-		}}}, changes...)
+		judge := check("judge", newTree, func(_, _ runtime.Object) error { return err })
+		r, _ := serve(admit.Chain{Validating: true, Steps: []admit.Step{judge}}, changes...)
 		return r
 	}
 	status := func(code int32, details *metav1.StatusDetails) error {
