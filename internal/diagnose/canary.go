@@ -55,7 +55,7 @@ const (
 type Canary struct {
 	Fingerprint string
 	Namespace   string // the program's own namespace, in which the ConfigMap would be created; empty means no canary
-	Validating  bool   // the entry is in the validating configuration: for programs that register nothing in the other one
+	Validating  bool   // the entry is in the validating configuration, because the program only validates
 	Instance    string // the process that answers, for example the pod's name
 	Prefix      string // prefix of the path that is called
 }
@@ -74,9 +74,11 @@ func (c Canary) Entry() webhookconf.Entry {
 					Scope: new(admissionregistrationv1.NamespacedScope),
 				},
 			}},
-			Namespaces:      &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: c.Namespace}},
-			Objects:         &metav1.LabelSelector{MatchLabels: map[string]string{CanaryLabel: c.Fingerprint}},
-			Conditions:      []admissionregistrationv1.MatchCondition{{Name: "dry-run", Expression: "has(request.dryRun) && request.dryRun"}},
+			Namespaces: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: c.Namespace}},
+			Objects:    &metav1.LabelSelector{MatchLabels: map[string]string{CanaryLabel: c.Fingerprint}},
+			Conditions: []admissionregistrationv1.MatchCondition{{
+				Name: "dry-run", Expression: "has(request.dryRun) && request.dryRun",
+			}},
 			FailurePolicy:   admissionregistrationv1.Fail,
 			MatchPolicy:     admissionregistrationv1.Exact,
 			Timeout:         canaryTimeout,
@@ -107,7 +109,8 @@ type call struct {
 // send sends one request to the API server.
 func (c Canary) send(ctx context.Context, clients cluster.Clients) call {
 	object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
-		Namespace: c.Namespace, Name: CanaryName + "-" + rand.String(10), Labels: map[string]string{CanaryLabel: c.Fingerprint},
+		Namespace: c.Namespace, Name: CanaryName + "-" + rand.String(10),
+		Labels: map[string]string{CanaryLabel: c.Fingerprint},
 	}}
 	began := time.Now()
 	result := clients.CoreV1().RESTClient().Post().
@@ -171,9 +174,11 @@ func (d *diagnostic) sendOnce(ctx context.Context) call {
 
 // judgeCanary turns the outcome of the call into findings.
 func (d *diagnostic) judgeCanary(ctx context.Context, came call) {
-	switch namespace, target := "Namespace "+d.Canary.Namespace, d.Options.Target.String(); {
+	namespace, target := "Namespace "+d.Canary.Namespace, d.Options.Target.String()
+	switch {
 	case came.through:
-		message := fmt.Sprintf("the API server's call to %s came through in %s", target, came.took.Round(time.Millisecond))
+		message := fmt.Sprintf("the API server's call to %s came through in %s",
+			target, came.took.Round(time.Millisecond))
 		if came.instance != "" {
 			message += ", answered by " + came.instance
 		}
@@ -187,18 +192,23 @@ func (d *diagnostic) judgeCanary(ctx context.Context, came call) {
 			Message: d.inconclusive, Remedy: "try again",
 		})
 	case apierrors.IsForbidden(came.err) && strings.Contains(came.err.Error(), "cannot create resource"):
-		d.noteMissingRight(came.err, diagnosis.Right{Resource: "configmaps", Verb: "create", Namespace: d.Canary.Namespace})
+		d.noteMissingRight(came.err, diagnosis.Right{
+			Resource: "configmaps", Verb: "create", Namespace: d.Canary.Namespace,
+		})
 		d.inconclusive, d.blind = "the right to send the canary is missing", true
 	case apierrors.IsForbidden(came.err) && strings.Contains(came.err.Error(), "being terminated"):
 		d.add(diagnosis.Finding{
-			Code: diagnosis.NamespaceMissing, Severity: diagnosis.Problem, Object: namespace, Evidence: came.err.Error(),
-			Message: namespace + ", in which this program runs, is being deleted", Remedy: "wait for its end, and deploy again",
+			Code: diagnosis.NamespaceMissing, Severity: diagnosis.Problem, Object: namespace,
+			Evidence: came.err.Error(),
+			Message:  namespace + ", in which this program runs, is being deleted",
+			Remedy:   "wait for its end, and deploy again",
 		})
 	case apierrors.IsNotFound(came.err):
 		d.add(diagnosis.Finding{
-			Code: diagnosis.NamespaceMissing, Severity: diagnosis.Problem, Object: namespace, Evidence: came.err.Error(),
-			Message: namespace + ", in which this program should run, does not exist",
-			Remedy:  "create it, or set ManagerOptions.WebhookNamespace to the namespace of this program",
+			Code: diagnosis.NamespaceMissing, Severity: diagnosis.Problem, Object: namespace,
+			Evidence: came.err.Error(),
+			Message:  namespace + ", in which this program should run, does not exist",
+			Remedy:   "create it, or set ManagerOptions.WebhookNamespace to the namespace of this program",
 		})
 	default:
 		d.add(d.explain(ctx, came.err.Error()))
@@ -227,14 +237,16 @@ func (d *diagnostic) notCalled() {
 	if selector := d.Canary.excludedBy(h); selector != "" {
 		d.add(diagnosis.Finding{
 			Code: diagnosis.Excluded, Severity: diagnosis.Warning, Object: h.String(),
-			Message: fmt.Sprintf("the API server does not send the canary, because the %s of %s excludes it", selector, h),
-			Remedy:  "call RegisterExtensions, or restart a replica that registers",
+			Message: fmt.Sprintf("the API server does not send the canary, because the %s of %s excludes it",
+				selector, h),
+			Remedy: "call RegisterExtensions, or restart a replica that registers",
 		})
 		return
 	}
 	d.add(diagnosis.Finding{
 		Code: diagnosis.NotCalled, Severity: diagnosis.Problem, Object: h.String(),
-		Message: fmt.Sprintf("the API server has admitted objects that %s selects without a call for more than %s", h, d.Settle),
+		Message: fmt.Sprintf("the API server has admitted objects that %s selects without a call for more than %s",
+			h, d.Settle),
 		Remedy: "check that every API server is healthy and has the admission plugins MutatingAdmissionWebhook and " +
 			"ValidatingAdmissionWebhook enabled",
 	})

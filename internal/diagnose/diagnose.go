@@ -34,7 +34,7 @@ type Config struct {
 
 	Options webhookconf.Options // CABundle is ignored: the live one counts
 	Entries []webhookconf.Entry // the entries that should be registered, including the canary's if it has one
-	Owner   string              // the certificate Secret of this deployment, "namespace/name"; empty skips the check of the owner
+	Owner   string              // the certificate Secret of this deployment, "namespace/name"; empty skips its check
 
 	// Canary is the object for which the API server is made to call. The zero Canary sends nothing, and the path is
 	// checked only from this process.
@@ -96,7 +96,7 @@ type diagnostic struct {
 
 	looked       bool            // all of our configurations could be read
 	live         map[string]hook // the registered entries, by their paths
-	untrusted    bool            // a caBundle does not trust the serving certificate of this process, which has been reported
+	untrusted    bool            // a finding reports a caBundle that does not verify the serving certificate
 	through      bool            // the API server's call came through
 	inconclusive string          // why the canary proves nothing
 	blind        bool            // it will prove nothing later either: it is not wanted, or must not be sent
@@ -122,7 +122,9 @@ func Run(ctx context.Context, c Config) diagnosis.Report {
 		d.checkVersions()
 		if d.Others {
 			for _, c := range d.Calls {
-				d.add(diagnosis.Finding{Code: diagnosis.Calls, Severity: diagnosis.Note, Object: d.Options.Target.String(), Message: c})
+				d.add(diagnosis.Finding{
+					Code: diagnosis.Calls, Severity: diagnosis.Note, Object: d.Options.Target.String(), Message: c,
+				})
 			}
 			d.checkOthers(ctx)
 		}
@@ -212,17 +214,19 @@ func (d *diagnostic) checkAPIServer(ctx context.Context) bool {
 	}
 	if err != nil {
 		d.add(diagnosis.Finding{
-			Code: diagnosis.APIServerUnreachable, Severity: diagnosis.Problem, Object: "API server", Evidence: err.Error(),
-			Message: "this process gets no usable answer from the API server",
-			Remedy:  "check the kubeconfig and the network between this process and the API server",
+			Code: diagnosis.APIServerUnreachable, Severity: diagnosis.Problem, Object: "API server",
+			Evidence: err.Error(),
+			Message:  "this process gets no usable answer from the API server",
+			Remedy:   "check the kubeconfig and the network between this process and the API server",
 		})
 		return false
 	}
 	if old(info) {
 		d.add(diagnosis.Finding{
 			Code: diagnosis.TooOld, Severity: diagnosis.Problem, Object: "API server",
-			Message: fmt.Sprintf("the API server is %s, which may ignore the matchConditions of webhooks and call them for more objects", info.GitVersion),
-			Remedy:  fmt.Sprintf("upgrade the cluster to v1.%d or later", wantsMinor),
+			Message: fmt.Sprintf("the API server is %s, which may ignore the matchConditions of webhooks and call "+
+				"them for more objects", info.GitVersion),
+			Remedy: fmt.Sprintf("upgrade the cluster to v1.%d or later", wantsMinor),
 		})
 	}
 	return true

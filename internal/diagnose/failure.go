@@ -40,7 +40,8 @@ var signs = []struct {
 	{diagnosis.ConnectionRefused, []string{"connection refused"}},
 	{diagnosis.TimedOut, []string{"i/o timeout", "deadline exceeded", "Client.Timeout", "handshake timeout"}},
 	{diagnosis.ConnectionBroken, []string{
-		"connection reset by peer", "broken pipe", ": EOF", "unexpected EOF", "http2: client conn", "http2: no cached connection",
+		"connection reset by peer", "broken pipe", ": EOF", "unexpected EOF", "http2: client conn",
+		"http2: no cached connection",
 		"GOAWAY", "server closed idle connection", "use of closed network connection",
 	}},
 	{diagnosis.BadAnswer, []string{
@@ -159,29 +160,35 @@ func (d *diagnostic) describe(ctx context.Context, code diagnosis.Code) (message
 	at := d.Options.Target.String()
 	switch code {
 	case diagnosis.BundleUnreadable:
-		return "the registered caBundle holds no readable certificate, so the API server cannot call", "call RegisterExtensions"
+		return "the registered caBundle holds no readable certificate, so the API server cannot call",
+			"call RegisterExtensions"
 	case diagnosis.UnknownAuthority, diagnosis.NameMismatch, diagnosis.Expired:
 		if code == diagnosis.UnknownAuthority && d.Verify != nil && d.looked && !d.untrusted {
-			return fmt.Sprintf("another server than this process answers at %s, with a certificate that %s does not trust", at, d.caller), d.whoAnswers()
+			return fmt.Sprintf("another server than this process answers at %s, with a certificate that %s does not "+
+				"trust", at, d.caller), d.whoAnswers()
 		}
-		return fmt.Sprintf("%s does not trust the serving certificate at %s", d.caller, at), remedyFor(code, d.serverName(), "call RegisterExtensions")
+		return fmt.Sprintf("%s does not trust the serving certificate at %s", d.caller, at),
+			remedyFor(code, d.serverName(), "call RegisterExtensions")
 	case diagnosis.NotTLS:
 		return fmt.Sprintf("the server at %s does not speak TLS", at), d.whoAnswers()
 	case diagnosis.CallerRefused:
 		return fmt.Sprintf("the server at %s refuses %s as a caller", at, d.caller),
-			"set ManagerOptions.ClientCA and ClientNames to those of the certificate that the API server shows (its --admission-control-config-file)"
+			"set ManagerOptions.ClientCA and ClientNames to those of the certificate that the API server shows (its " +
+				"--admission-control-config-file)"
 	case diagnosis.NoTunnel:
 		return fmt.Sprintf("the control plane's tunnel to the nodes is down, so %s does not reach %s", d.caller, at),
 			"check the tunnel's agents (konnectivity-agent) on the nodes"
 	case diagnosis.NoSuchHost:
 		return fmt.Sprintf("%s cannot resolve the name of %s", d.caller, at), d.byMode(
 			"set the externalName of %s to a name that the control plane resolves",
-			"set ManagerOptions.Host to a name or an address that the control plane resolves; it mostly does not know the names of the cluster's own DNS")
+			"set ManagerOptions.Host to a name or an address that the control plane resolves; it mostly does not "+
+				"know the names of the cluster's own DNS")
 	case diagnosis.NoRoute:
 		return fmt.Sprintf("%s has no route to %s", d.caller, at), d.howToReach()
 	case diagnosis.ConnectionRefused:
 		remedy = d.byMode("check that the pods behind %s run and listen on its targetPort",
-			"check that this program runs, and set ManagerOptions.Host and Port to the address at which the API server reaches it")
+			"check that this program runs, and set ManagerOptions.Host and Port to the address at which the API "+
+				"server reaches it")
 		if d.Listen != "" {
 			remedy += " (this process listens on " + d.Listen + ")"
 		}
@@ -191,7 +198,8 @@ func (d *diagnostic) describe(ctx context.Context, code diagnosis.Code) (message
 	case diagnosis.TimedOut:
 		return fmt.Sprintf("%s gets no answer from %s in time", d.caller, at), d.whyTimedOut(ctx)
 	case diagnosis.BadAnswer:
-		return fmt.Sprintf("the server at %s gives no proper answer to the canary", at), "wait for the end of a rollout, or " + d.whoAnswers()
+		return fmt.Sprintf("the server at %s gives no proper answer to the canary", at),
+			"wait for the end of a rollout, or " + d.whoAnswers()
 	}
 	return fmt.Sprintf("%s cannot call %s, for a reason that is not known here", d.caller, at), "read the evidence"
 }
@@ -200,9 +208,11 @@ func (d *diagnostic) describe(ctx context.Context, code diagnosis.Code) (message
 func remedyFor(code diagnosis.Code, host, remedy string) string {
 	switch code {
 	case diagnosis.NameMismatch:
-		return fmt.Sprintf("issue the certificate for %s: correct ManagerOptions.Host, ServiceName and WebhookNamespace, or the issuer of ManagerOptions.Certificates", host)
+		return fmt.Sprintf("issue the certificate for %s: correct ManagerOptions.Host, ServiceName and "+
+			"WebhookNamespace, or the issuer of ManagerOptions.Certificates", host)
 	case diagnosis.Expired:
-		return "set the clocks of the nodes and of the control plane, and find out why the certificate is not renewed (from the log, or from the issuer of ManagerOptions.Certificates)"
+		return "set the clocks of the nodes and of the control plane, and find out why the certificate is not " +
+			"renewed (from the log, or from the issuer of ManagerOptions.Certificates)"
 	}
 	return remedy
 }
@@ -216,8 +226,10 @@ func (d *diagnostic) byMode(service, address string) string {
 }
 
 func (d *diagnostic) whoAnswers() string {
-	return d.byMode("check that the selector of %s matches the pods of this program alone, and that its targetPort is their webhook port",
-		"find the process that listens there, and set ManagerOptions.Host and Port to the address at which the API server reaches this program")
+	return d.byMode("check that the selector of %s matches the pods of this program alone, and that its targetPort "+
+		"is their webhook port",
+		"find the process that listens there, and set ManagerOptions.Host and Port to the address at which the API "+
+			"server reaches this program")
 }
 
 // openPort returns the port that must be open towards the nodes. It is the pods' port, to which a packet is addressed
@@ -239,7 +251,8 @@ func (d *diagnostic) howToReach() string {
 	if d.serviceMode() {
 		where = "the nodes"
 	}
-	return fmt.Sprintf("allow TCP port %d from the control plane to %s in firewalls, security groups and NetworkPolicies", d.openPort(), where)
+	return fmt.Sprintf("allow TCP port %d from the control plane to %s in firewalls, security groups and "+
+		"NetworkPolicies", d.openPort(), where)
 }
 
 // whyTimedOut distinguishes a firewall from a hanging process by connecting from this process.

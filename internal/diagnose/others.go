@@ -44,15 +44,15 @@ func (d *diagnostic) checkOthers(ctx context.Context) {
 }
 
 func (d *diagnostic) isOurs(h hook) bool {
-	return slices.ContainsFunc(d.bothKinds(), func(k kind) bool { return k.name == h.kind && k.configuration == h.configuration })
+	return slices.ContainsFunc(d.bothKinds(), func(k kind) bool {
+		return k.name == h.kind && k.configuration == h.configuration
+	})
 }
 
 // sameObjects reports whether a webhook is called for some of the objects that ours are called for.
 func (d *diagnostic) sameObjects(h hook) bool {
-	return anyPair(d.Entries, h.Rules, func(e webhookconf.Entry, theirs admissionregistrationv1.RuleWithOperations) bool {
-		return e.Name != CanaryName && slices.ContainsFunc(e.Rules, func(ours admissionregistrationv1.RuleWithOperations) bool {
-			return overlap(ours, theirs)
-		})
+	return slices.ContainsFunc(d.Entries, func(e webhookconf.Entry) bool {
+		return e.Name != CanaryName && anyPair(e.Rules, h.Rules, overlap)
 	})
 }
 
@@ -82,8 +82,10 @@ func (d *diagnostic) dead(ctx context.Context, s *admissionregistrationv1.Servic
 func (d *diagnostic) shadowed(h hook, why string) diagnosis.Finding {
 	return diagnosis.Finding{
 		Code: diagnosis.Shadowed, Severity: diagnosis.Problem, Object: h.String(),
-		Message: fmt.Sprintf("%s, which belongs to another program, fails for objects that this program is called for: %s", h, why),
-		Remedy:  fmt.Sprintf("repair it, or remove it with kubectl delete %s %s if its program is gone", strings.ToLower(h.kind), h.configuration),
+		Message: fmt.Sprintf("%s, which belongs to another program, fails for objects that this program is called "+
+			"for: %s", h, why),
+		Remedy: fmt.Sprintf("repair it, or remove it with kubectl delete %s %s if its program is gone",
+			strings.ToLower(h.kind), h.configuration),
 	}
 }
 
@@ -102,7 +104,8 @@ func (d *diagnostic) shadowedCanary(ctx context.Context, f failure, text string)
 		return diagnosis.Finding{
 			Code: diagnosis.Shadowed, Severity: diagnosis.Warning, Object: h.String(), Evidence: text,
 			Message: fmt.Sprintf("%s refuses the canary before this program is called", h),
-			Remedy:  fmt.Sprintf("have it admit ConfigMaps with the label %s in Namespace %s", CanaryLabel, d.Canary.Namespace),
+			Remedy: fmt.Sprintf("have it admit ConfigMaps with the label %s in Namespace %s",
+				CanaryLabel, d.Canary.Namespace),
 		}
 	}
 	shadowed := d.shadowed(h, f.reason)
@@ -114,17 +117,17 @@ func (d *diagnostic) shadowedCanary(ctx context.Context, f failure, text string)
 
 // overlap reports whether a request can match both rules. It ignores versions, because an API server converts objects.
 func overlap(a, b admissionregistrationv1.RuleWithOperations) bool {
-	return anyPair(a.Operations, b.Operations, func(x, y admissionregistrationv1.OperationType) bool { return same(string(x), string(y)) }) &&
-		anyPair(a.APIGroups, b.APIGroups, same) && anyPair(a.Resources, b.Resources, sameResource)
+	return anyPair(a.Operations, b.Operations, same) && anyPair(a.APIGroups, b.APIGroups, same) &&
+		anyPair(a.Resources, b.Resources, sameResource)
 }
 
-func anyPair[A, B any](as []A, bs []B, test func(a A, b B) bool) bool {
-	return slices.ContainsFunc(as, func(a A) bool {
-		return slices.ContainsFunc(bs, func(b B) bool { return test(a, b) })
+func anyPair[T any](as, bs []T, test func(a, b T) bool) bool {
+	return slices.ContainsFunc(as, func(a T) bool {
+		return slices.ContainsFunc(bs, func(b T) bool { return test(a, b) })
 	})
 }
 
-func same(a, b string) bool { return a == b || a == "*" || b == "*" }
+func same[T ~string](a, b T) bool { return a == b || a == "*" || b == "*" }
 
 // sameResource compares resources with the wildcards of rules: * is every resource without its subresources, */* is
 // everything.

@@ -33,7 +33,7 @@ type Preflight struct {
 	Grants string // the manifest that would grant the missing rights; empty if none is missing
 
 	asked, missing []diagnosis.Right
-	reviews        authorizationv1client.SelfSubjectAccessReviewInterface
+	reviews        accessReviews
 }
 
 // NewPreflight asks for the wanted rights. Without an answer, no right is known to be missing.
@@ -45,7 +45,9 @@ func NewPreflight(ctx context.Context, clients cluster.Clients, wanted []diagnos
 
 // Log logs the missing rights, with the manifest that grants them to this process, or to fallback if the identity of
 // this process is unknown.
-func (p *Preflight) Log(ctx context.Context, clients cluster.Clients, log logr.Logger, role string, fallback rbacv1.Subject) {
+func (p *Preflight) Log(
+	ctx context.Context, clients cluster.Clients, log logr.Logger, role string, fallback rbacv1.Subject,
+) {
 	if len(p.missing) == 0 {
 		return
 	}
@@ -67,7 +69,8 @@ func (p *Preflight) WithGrants(err error) error {
 	if p.Grants == "" || !apierrors.IsForbidden(err) {
 		return err
 	}
-	return fmt.Errorf("%w\nGrant the missing rights with kubectl apply -f - and this manifest:\n%s", err, strings.TrimSpace(p.Grants))
+	return fmt.Errorf("%w\nGrant the missing rights with kubectl apply -f - and this manifest:\n%s",
+		err, strings.TrimSpace(p.Grants))
 }
 
 // Followed returns the objects, each with a function that returns its rights: first from the answer at the start, then
@@ -116,10 +119,13 @@ func rightsOn(o client.Object) (all []diagnosis.Right) {
 // reviewsAtOnce bounds the number of access reviews in flight.
 const reviewsAtOnce = 16
 
+// accessReviews creates access reviews of the caller.
+type accessReviews = authorizationv1client.SelfSubjectAccessReviewInterface
+
 // Check returns the rights that the caller lacks, as the API server says. It asks for each right once. A right without
 // an answer is not missing: the program finds out when it tries. Every user can ask unless the cluster's administrator
 // has forbidden it. The error is the cause of ctx, if ctx has ended.
-func Check(ctx context.Context, reviews authorizationv1client.SelfSubjectAccessReviewInterface, rights []diagnosis.Right) ([]diagnosis.Right, error) {
+func Check(ctx context.Context, reviews accessReviews, rights []diagnosis.Right) ([]diagnosis.Right, error) {
 	denied := map[diagnosis.Right]*bool{}
 	var group errgroup.Group
 	group.SetLimit(reviewsAtOnce)
@@ -148,11 +154,12 @@ func Check(ctx context.Context, reviews authorizationv1client.SelfSubjectAccessR
 	return missing, nil
 }
 
-func isDenied(ctx context.Context, reviews authorizationv1client.SelfSubjectAccessReviewInterface, r diagnosis.Right) bool {
+func isDenied(ctx context.Context, reviews accessReviews, r diagnosis.Right) bool {
 	resource, subresource, _ := strings.Cut(r.Resource, "/")
 	review, err := reviews.Create(ctx, &authorizationv1.SelfSubjectAccessReview{
 		Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{
-			Group: r.Group, Resource: resource, Subresource: subresource, Verb: r.Verb, Namespace: r.Namespace, Name: r.Name,
+			Group: r.Group, Resource: resource, Subresource: subresource, Verb: r.Verb,
+			Namespace: r.Namespace, Name: r.Name,
 		}},
 	}, metav1.CreateOptions{})
 	// An evaluationError in a denial comes from the authorizer. The request itself would be denied too.
@@ -161,7 +168,9 @@ func isDenied(ctx context.Context, reviews authorizationv1client.SelfSubjectAcce
 
 // WhoAmI asks the API server for the caller's identity, and returns it as the subject of a binding. If the API server
 // does not answer, it returns the fallback instead of an error.
-func WhoAmI(ctx context.Context, reviews authenticationv1client.SelfSubjectReviewInterface, fallback rbacv1.Subject) rbacv1.Subject {
+func WhoAmI(
+	ctx context.Context, reviews authenticationv1client.SelfSubjectReviewInterface, fallback rbacv1.Subject,
+) rbacv1.Subject {
 	review, err := reviews.Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
 	if err != nil || review.Status.UserInfo.Username == "" {
 		return fallback

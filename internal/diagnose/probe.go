@@ -160,7 +160,7 @@ func (d *diagnostic) refusesCallers(ctx context.Context) (refuses bool, heard st
 type handshake struct {
 	connected bool
 	asked     bool  // the server has sent a CertificateRequest
-	err       error // the error that ended it, during the handshake or after it; nil if the server keeps the connection open
+	err       error // the error that ended it, also after the handshake; nil if the connection stays open
 }
 
 func (d *diagnostic) shakeWithoutCertificate(ctx context.Context, address string) handshake {
@@ -205,6 +205,7 @@ func (d *diagnostic) callFromHere(ctx context.Context) {
 	}
 	d.add(diagnosis.Finding{
 		Code: diagnosis.ReachedFromHere, Severity: diagnosis.Note, Object: at,
-		Message: fmt.Sprintf("this process reaches %s; it is not known whether the API server does, because %s", at, d.inconclusive),
+		Message: fmt.Sprintf("this process reaches %s; it is not known whether the API server does, because %s",
+			at, d.inconclusive),
 	})
 }

@@ -159,8 +159,10 @@ func (d *diagnostic) checkRegistration(ctx context.Context) {
 		case d.Owner != "" && owner != "" && owner != d.Owner:
 			d.add(diagnosis.Finding{
 				Code: diagnosis.OwnedElsewhere, Severity: diagnosis.Problem, Object: object,
-				Message: fmt.Sprintf("%s belongs to the deployment whose certificate Secret is %s, not to this one (%s)", object, owner, d.Owner),
-				Remedy:  "set ManagerOptions.OperatorFingerprint to another name, or delete that configuration if its deployment is gone",
+				Message: fmt.Sprintf("%s belongs to the deployment whose certificate Secret is %s, not to this one "+
+					"(%s)", object, owner, d.Owner),
+				Remedy: "set ManagerOptions.OperatorFingerprint to another name, or delete that configuration if " +
+					"its deployment is gone",
 			})
 		default:
 			d.compare(k, object, k.hooks(&found))
@@ -185,8 +187,9 @@ func (d *diagnostic) compare(k kind, object string, found []hook) {
 		case e.Name == CanaryName:
 			d.add(diagnosis.Finding{
 				Code: diagnosis.NotRegistered, Severity: diagnosis.Warning, Object: "webhook " + name,
-				Message: fmt.Sprintf("%s does not hold the canary's entry %s, so the path is checked only from this process", object, name),
-				Remedy:  "call RegisterExtensions of this version",
+				Message: fmt.Sprintf("%s does not hold the canary's entry %s, so the path is checked only from this "+
+					"process", object, name),
+				Remedy: "call RegisterExtensions of this version",
 			})
 		default:
 			missing = append(missing, name)
@@ -195,8 +198,10 @@ func (d *diagnostic) compare(k kind, object string, found []hook) {
 	if len(missing) > 0 {
 		d.add(diagnosis.Finding{
 			Code: diagnosis.NotRegistered, Severity: diagnosis.Problem, Object: object,
-			Message: fmt.Sprintf("%s does not hold %s, so the API server does not call for them", object, strings.Join(missing, ", ")),
-			Remedy:  "call RegisterExtensions of this version, and find out whether another version or tool writes that configuration too",
+			Message: fmt.Sprintf("%s does not hold %s, so the API server does not call for them",
+				object, strings.Join(missing, ", ")),
+			Remedy: "call RegisterExtensions of this version, and find out whether another version or tool writes " +
+				"that configuration too",
 		})
 	}
 }
@@ -207,9 +212,11 @@ func (d *diagnostic) compareEntry(live, expected hook) {
 	if is != should || path != expectedPath {
 		d.add(diagnosis.Finding{
 			Code: diagnosis.WrongTarget, Severity: diagnosis.Problem,
-			Object:  live.where(), // all entries have one address, so one finding is enough
-			Message: fmt.Sprintf("%s makes the API server call %s%s instead of %s%s", live, is, path, should, expectedPath),
-			Remedy:  "call RegisterExtensions with the options of this program, and find out which other program writes that configuration",
+			Object: live.where(), // all entries have one address, so one finding is enough
+			Message: fmt.Sprintf("%s makes the API server call %s%s instead of %s%s",
+				live, is, path, should, expectedPath),
+			Remedy: "call RegisterExtensions with the options of this program, and find out which other program " +
+				"writes that configuration",
 		})
 	}
 	d.checkBundle(live)
@@ -219,7 +226,8 @@ func (d *diagnostic) compareEntry(live, expected hook) {
 		}
 		d.add(diagnosis.Finding{
 			Code: diagnosis.Excluded, Severity: diagnosis.Warning, Object: live.String() + " " + name,
-			Message: fmt.Sprintf("the %s of %s is %q instead of %q, so the API server calls for other objects", name, live,
+			Message: fmt.Sprintf("the %s of %s is %q instead of %q, so the API server calls for other objects",
+				name, live,
 				metav1.FormatLabelSelector(is), metav1.FormatLabelSelector(should)),
 			Remedy: "call RegisterExtensions, and find out which other program writes that configuration",
 		})
@@ -230,14 +238,18 @@ func (d *diagnostic) compareEntry(live, expected hook) {
 
 // checkBundle checks the caBundle of an entry.
 func (d *diagnostic) checkBundle(h hook) {
-	const remedy = "run a Manager with RegisterWebHook, or call RegisterExtensions, and find out which other program writes that configuration"
+	const remedy = "run a Manager with RegisterWebHook, or call RegisterExtensions, and find out which other " +
+		"program writes that configuration"
 	bundle := h.ClientConfig.CABundle
-	f := diagnosis.Finding{Severity: diagnosis.Problem, Object: h.where(), Remedy: remedy} // entries share a caBundle, so one finding is enough
+	// Entries share a caBundle, so one finding is enough.
+	f := diagnosis.Finding{Severity: diagnosis.Problem, Object: h.where(), Remedy: remedy}
 	switch {
 	case len(bytes.TrimSpace(bundle)) == 0:
-		f.Code, f.Message = diagnosis.BundleEmpty, fmt.Sprintf("the caBundle of %s is empty, so the API server trusts only public CAs", h)
+		f.Code, f.Message = diagnosis.BundleEmpty, fmt.Sprintf("the caBundle of %s is empty, so the API server "+
+			"trusts only public CAs", h)
 	case !readable(bundle):
-		f.Code, f.Message = diagnosis.BundleUnreadable, fmt.Sprintf("the caBundle of %s holds no readable certificate, so the API server cannot call", h)
+		f.Code, f.Message = diagnosis.BundleUnreadable, fmt.Sprintf("the caBundle of %s holds no readable "+
+			"certificate, so the API server cannot call", h)
 	case d.Verify == nil:
 		return
 	default:
@@ -264,8 +276,9 @@ func (d *diagnostic) checkNamespaces(ctx context.Context) {
 		case apierrors.IsNotFound(err):
 			d.add(diagnosis.Finding{
 				Code: diagnosis.Excluded, Severity: diagnosis.Warning, Object: "Namespace " + name,
-				Message: fmt.Sprintf("Namespace %s, the only one that is selected, does not exist, so the API server never calls", name),
-				Remedy:  "create it, or set ManagerOptions.Namespace to another one",
+				Message: fmt.Sprintf("Namespace %s, the only one that is selected, does not exist, so the API "+
+					"server never calls", name),
+				Remedy: "create it, or set ManagerOptions.Namespace to another one",
 			})
 			return
 		case err != nil:
@@ -290,7 +303,8 @@ func (d *diagnostic) checkNamespaces(ctx context.Context) {
 				return
 			}
 		}
-		if !slices.ContainsFunc(all.Items, func(ns corev1.Namespace) bool { return matches(h.NamespaceSelector, ns.Labels) }) {
+		selected := func(ns corev1.Namespace) bool { return matches(h.NamespaceSelector, ns.Labels) }
+		if !slices.ContainsFunc(all.Items, selected) {
 			d.add(diagnosis.Finding{
 				Code: diagnosis.Excluded, Severity: diagnosis.Warning, Object: h.String(),
 				Message: fmt.Sprintf("the namespaceSelector %q of %s matches none of the %d namespaces",
@@ -366,13 +380,14 @@ func (d *diagnostic) checkVersions() {
 		}
 		f := diagnosis.Finding{
 			Code: diagnosis.SeveralVersions, Severity: diagnosis.Note, Object: "version " + v.Version,
-			Message: fmt.Sprintf("%s keeps the registration as long as its replicas answer; %s comes after %s", first, v, before),
-			Remedy:  "finish the rollout, or stop the other version",
+			Message: fmt.Sprintf("%s keeps the registration as long as its replicas answer; %s comes after %s",
+				first, v, before),
+			Remedy: "finish the rollout, or stop the other version",
 		}
 		if v.Ours {
 			f.Severity = diagnosis.Warning
-			added := slices.DeleteFunc(slices.Clone(v.Steps), func(s string) bool { return slices.Contains(first.Steps, s) })
-			if len(added) > 0 {
+			old := func(step string) bool { return slices.Contains(first.Steps, step) }
+			if added := slices.DeleteFunc(slices.Clone(v.Steps), old); len(added) > 0 {
 				f.Message += ", and until then its new steps are not called: " + strings.Join(added, ", ")
 			}
 		}

@@ -76,16 +76,20 @@ func Rules(rights []diagnosis.Right) []rbacv1.PolicyRule {
 		return cmp.Or(slices.Compare(a.APIGroups, b.APIGroups), slices.Compare(a.Resources, b.Resources),
 			slices.Compare(a.ResourceNames, b.ResourceNames), slices.CompareFunc(a.Verbs, b.Verbs, compareVerbs))
 	})
-	rules = join(rules, func(r *rbacv1.PolicyRule) *[]string { return &r.ResourceNames }, func(a, b rbacv1.PolicyRule) bool {
+	names := func(r *rbacv1.PolicyRule) *[]string { return &r.ResourceNames }
+	rules = join(rules, names, func(a, b rbacv1.PolicyRule) bool {
 		return len(a.ResourceNames) > 0 && len(b.ResourceNames) > 0 && slices.Equal(a.Resources, b.Resources)
 	})
-	return join(rules, func(r *rbacv1.PolicyRule) *[]string { return &r.Resources }, func(a, b rbacv1.PolicyRule) bool {
+	resources := func(r *rbacv1.PolicyRule) *[]string { return &r.Resources }
+	return join(rules, resources, func(a, b rbacv1.PolicyRule) bool {
 		return slices.Equal(a.ResourceNames, b.ResourceNames)
 	})
 }
 
 // join merges rules of the same group and verbs that differ in only one list. That list becomes the union.
-func join(rules []rbacv1.PolicyRule, list func(*rbacv1.PolicyRule) *[]string, alike func(a, b rbacv1.PolicyRule) bool) []rbacv1.PolicyRule {
+func join(
+	rules []rbacv1.PolicyRule, list func(*rbacv1.PolicyRule) *[]string, alike func(a, b rbacv1.PolicyRule) bool,
+) []rbacv1.PolicyRule {
 	var joined []rbacv1.PolicyRule
 	for _, r := range rules {
 		at := slices.IndexFunc(joined, func(j rbacv1.PolicyRule) bool {
@@ -120,7 +124,9 @@ func RightsOf(namespace string, rules []rbacv1.PolicyRule) []diagnosis.Right {
 			for _, resource := range rule.Resources {
 				for _, name := range names {
 					for _, verb := range rule.Verbs {
-						rights = append(rights, diagnosis.Right{Group: group, Resource: resource, Verb: verb, Namespace: namespace, Name: name})
+						rights = append(rights, diagnosis.Right{
+							Group: group, Resource: resource, Verb: verb, Namespace: namespace, Name: name,
+						})
 					}
 				}
 			}
@@ -138,7 +144,8 @@ func Objects(name string, subject rbacv1.Subject, rights []diagnosis.Right) (obj
 		byNamespace[r.Namespace] = append(byNamespace[r.Namespace], r)
 		namespaces = append(namespaces, r.Namespace)
 	}
-	for _, namespace := range ordered(namespaces, func(a, b string) int { return strings.Compare(b, a) }) { // the ClusterRole last
+	backwards := func(a, b string) int { return strings.Compare(b, a) } // the ClusterRole comes last
+	for _, namespace := range ordered(namespaces, backwards) {
 		meta := metav1.ObjectMeta{Namespace: namespace, Name: name}
 		objects = append(objects, manifest.Bind(meta, subject, Rules(byNamespace[namespace]))...)
 	}
@@ -164,5 +171,6 @@ func SubjectOf(user string) rbacv1.Subject {
 
 // ServiceAccount returns the subject of a ServiceAccount.
 func ServiceAccount(namespace, name string) rbacv1.Subject {
-	return rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: cmp.Or(namespace, corev1.NamespaceDefault), Name: name}
+	namespace = cmp.Or(namespace, corev1.NamespaceDefault)
+	return rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: name}
 }

@@ -41,10 +41,13 @@ func (d *diagnostic) lookup(ctx context.Context, namespace, name string) (b back
 		return b, true
 	}
 	list, err := within(ctx, d.Timeout, func(ctx context.Context) (*discoveryv1.EndpointSliceList, error) {
-		return d.Clients.DiscoveryV1().EndpointSlices(namespace).List(ctx, metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + name})
+		ofService := metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + name}
+		return d.Clients.DiscoveryV1().EndpointSlices(namespace).List(ctx, ofService)
 	})
 	if err != nil {
-		d.noteMissingRight(err, diagnosis.Right{Group: discoveryv1.GroupName, Resource: "endpointslices", Verb: "list", Namespace: namespace})
+		d.noteMissingRight(err, diagnosis.Right{
+			Group: discoveryv1.GroupName, Resource: "endpointslices", Verb: "list", Namespace: namespace,
+		})
 		return b, false
 	}
 	b.slices = list.Items
@@ -78,7 +81,8 @@ func (b backend) endpoints(number int32) (ready, all int) {
 		return 0, 0
 	}
 	for _, s := range b.slices {
-		if !slices.ContainsFunc(s.Ports, func(p discoveryv1.EndpointPort) bool { return p.Name != nil && *p.Name == port.Name }) {
+		named := func(p discoveryv1.EndpointPort) bool { return p.Name != nil && *p.Name == port.Name }
+		if !slices.ContainsFunc(s.Ports, named) {
 			continue
 		}
 		for _, e := range s.Endpoints {
@@ -157,11 +161,14 @@ func (d *diagnostic) judgePorts() {
 	}
 	f := diagnosis.Finding{
 		Code: diagnosis.PortMismatch, Severity: diagnosis.Problem, Object: target.String(),
-		Message: fmt.Sprintf("calls to %s arrive at port %d, but this process listens on port %d", target, arrives, listening),
-		Remedy:  fmt.Sprintf("set ManagerOptions.Port to %d, or ListenAddress to port %d, or forward the calls to the right port", listening, arrives),
+		Message: fmt.Sprintf("calls to %s arrive at port %d, but this process listens on port %d",
+			target, arrives, listening),
+		Remedy: fmt.Sprintf("set ManagerOptions.Port to %d, or ListenAddress to port %d, or forward the calls to "+
+			"the right port", listening, arrives),
 	}
 	if d.serviceMode() && !d.backend.external() {
-		f.Object, f.Remedy = d.service(), fmt.Sprintf("set the targetPort of %s to %d, or ManagerOptions.ListenAddress to port %d", d.service(), listening, arrives)
+		f.Object, f.Remedy = d.service(), fmt.Sprintf("set the targetPort of %s to %d, or "+
+			"ManagerOptions.ListenAddress to port %d", d.service(), listening, arrives)
 	}
 	d.add(f)
 }
@@ -217,7 +224,8 @@ func (d *diagnostic) noReadyEndpoints(evidence string) diagnosis.Finding {
 		f.Remedy = "set its selector to the labels of this program's pods"
 	case all == 0:
 		f.Message += fmt.Sprintf(": its selector %s matches no pod", text)
-		f.Remedy = fmt.Sprintf("start the pods, or give the Service their labels (kubectl get pods -n %s --show-labels)", namespace)
+		f.Remedy = fmt.Sprintf("start the pods, or give the Service their labels (kubectl get pods -n %s "+
+			"--show-labels)", namespace)
 	default:
 		f.Message += fmt.Sprintf(", but %d that are not ready", all)
 		f.Remedy = fmt.Sprintf("find out why they are not ready (kubectl describe pods -n %s -l %s)", namespace, text)

@@ -54,7 +54,8 @@ func Watch(ctx context.Context, c Config, log logr.Logger) {
 // with an unknown cause counts too.
 func propagates(c diagnosis.Code, service bool) bool {
 	switch c {
-	case diagnosis.APIServerUnreachable, diagnosis.NotCalled, diagnosis.NoReadyEndpoints, diagnosis.TimedOut, diagnosis.NoTunnel, diagnosis.BadAnswer, diagnosis.Shadowed,
+	case diagnosis.APIServerUnreachable, diagnosis.NotCalled, diagnosis.NoReadyEndpoints, diagnosis.TimedOut,
+		diagnosis.NoTunnel, diagnosis.BadAnswer, diagnosis.Shadowed,
 		diagnosis.UnknownAuthority, diagnosis.BundleEmpty, diagnosis.BundleUnreadable, diagnosis.Unexplained:
 		return true
 	case diagnosis.ConnectionRefused, diagnosis.ConnectionBroken, diagnosis.NoRoute:
@@ -87,7 +88,9 @@ type saying struct {
 }
 
 // watch calls look until all is well. soFar receives the findings of a slow look.
-func watch(ctx context.Context, log logr.Logger, look func(ctx context.Context, soFar func([]diagnosis.Finding)) outcome) {
+func watch(
+	ctx context.Context, log logr.Logger, look func(ctx context.Context, soFar func([]diagnosis.Finding)) outcome,
+) {
 	w := &watcher{log: log, began: time.Now(), said: map[saying]int{}}
 	for {
 		o := look(ctx, func(findings []diagnosis.Finding) {
@@ -192,7 +195,8 @@ func (w *watcher) giveUp(o outcome) {
 		return
 	}
 	w.log.Error(nil, "the path from the API server to this program is still broken; this was the last check",
-		"after", time.Since(w.began).Round(time.Second).String(), "remedy", "repair the problems that were logged before, and call Diagnose")
+		"after", time.Since(w.began).Round(time.Second).String(), "remedy",
+		"repair the problems that were logged before, and call Diagnose")
 }
 
 func logFinding(log logr.Logger, isError bool, f diagnosis.Finding, message string) {
