@@ -48,6 +48,7 @@ var _ = Describe("A diagnosis of the Service", Label("api-server"), func() {
 		d.register(ctx)
 		Expect(d.run(ctx)).To(haveOneProblem(diagnosis.ServiceMissing,
 			ContainSubstring("Service "+d.Canary.Namespace+"/hooks, which the API server calls, does not exist"), ContainSubstring(`service "hooks" not found`)))
+		Expect(codes(d.run(ctx))).NotTo(ContainElement(diagnosis.Shadowed), "our own webhook is no other program's")
 		Expect(withoutCanary(d).run(ctx)).To(haveOneProblem(diagnosis.ServiceMissing), "seen from here as well")
 	}, SpecTimeout(patience))
 
