@@ -56,24 +56,25 @@ func errNewer(version int, reason string) error {
 
 func errNotReady(reason string) error { return fmt.Errorf("%w: %s", ErrNotReady, reason) }
 
-// patience is how long an operation is retried. A caller that can wait for longer logs why it does.
-const patience = 10 * time.Second
+// maxAttempts limits the attempts of one operation. With their delays they take some ten seconds.
+const maxAttempts = 20
 
-// retry runs attempt until it succeeds, fails with a permanent error, or fails once patience is over. Delays double up
-// to a second and are fully jittered, so that replicas which collided once do not collide again.
+// retry runs attempt until it succeeds, fails with a permanent error, or has failed maxAttempts times. One that ran into
+// a deadline has taken long enough: the caller decides how long to wait, and logs why. Delays double up to a second and
+// are fully jittered, so that replicas which collided once do not collide again.
 func (s *Store) retry(ctx context.Context, attempt func() error) error {
-	ends, delays := time.Now().Add(patience), wait.Backoff(10*time.Millisecond, time.Second)
+	delays := wait.Backoff(10*time.Millisecond, time.Second)
 	for n := 1; ; n++ {
 		err := attempt()
 		switch {
 		case err == nil:
 			return nil
-		case !wait.Transient(err) && !wait.Vanished(err):
+		case !wait.Transient(err) && !wait.Vanished(err), errors.Is(err, context.DeadlineExceeded):
 			return s.wrap(err)
 		case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err), apierrors.IsNotFound(err):
 			s.Log.V(1).Info("another writer was faster; reading the certificate Secret again", "secret", s.String(), "attempt", n)
 		}
-		if !time.Now().Before(ends) {
+		if n == maxAttempts {
 			return s.wrap(fmt.Errorf("gave up after %d attempts: %w", n, err))
 		}
 		if cause := wait.Sleep(ctx, rand.N(delays())); cause != nil {
