@@ -23,6 +23,7 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/certsecret"
 	"code.cloudfoundry.org/eirinix/internal/cluster"
 	"code.cloudfoundry.org/eirinix/internal/rollout"
+	"code.cloudfoundry.org/eirinix/internal/wait"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
@@ -134,7 +135,7 @@ func (c *Controller) Run(ctx context.Context, objects *cluster.Objects) {
 		queue.Done(item)
 		if err != nil && ctx.Err() == nil {
 			c.Report.logLimited(c.Log, "could not reconcile certificates and registration; retrying", err.Error())
-			queue.AddAfter(item, cluster.Jittered(failures.When(item)))
+			queue.AddAfter(item, wait.Jittered(failures.When(item)))
 			continue
 		}
 		failures.Forget(item)
@@ -160,8 +161,8 @@ func (c *Controller) Reconcile(ctx context.Context) (again time.Duration, err er
 			c.Log.V(1).Info("another replica was faster", "reason", err.Error())
 			return c.jitter(100 * time.Millisecond), nil
 		case err != nil:
-			if !cluster.Transient(err) && !cluster.Vanished(err) && !errors.Is(err, certsecret.ErrNotReady) {
-				err = &cluster.RefusedError{Err: err}
+			if !wait.Transient(err) && !wait.Vanished(err) && !errors.Is(err, certsecret.ErrNotReady) {
+				err = &wait.RefusedError{Err: err}
 			}
 			c.ready(err)
 			return 0, err
@@ -278,7 +279,7 @@ func (c *Controller) Obtain(ctx context.Context) error {
 
 // Register writes the configurations on the request of a user.
 func (c *Controller) Register(ctx context.Context) error {
-	return cluster.Retry(ctx, c.Log, "the registration", func(ctx context.Context) error {
+	return wait.Retry(ctx, c.Log, "the registration", func(ctx context.Context) error {
 		o, err := c.observe(ctx)
 		if err != nil {
 			return err

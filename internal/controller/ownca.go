@@ -18,7 +18,8 @@ import (
 
 	"code.cloudfoundry.org/eirinix/internal/ca"
 	"code.cloudfoundry.org/eirinix/internal/certsecret"
-	"code.cloudfoundry.org/eirinix/internal/cluster"
+	"code.cloudfoundry.org/eirinix/internal/lograte"
+	"code.cloudfoundry.org/eirinix/internal/wait"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
@@ -75,9 +76,9 @@ type ownStatus struct {
 func (k *OwnCA) String() string { return "Secret " + k.Store.Namespace + "/" + k.Store.Name }
 
 // Obtain adopts the CA from the Secret, or makes it, and signs this process's serving certificate. If another process
-// must create the Secret (SetUp is false, or creating it is forbidden), Obtain with wait set waits and logs the reason.
-func (k *OwnCA) Obtain(ctx context.Context, o Observation, wait bool) error {
-	var waits cluster.Limit
+// must create the Secret (SetUp is false, or creating it is forbidden), Obtain with await set waits and logs the reason.
+func (k *OwnCA) Obtain(ctx context.Context, o Observation, await bool) error {
+	var reasons lograte.Limiter
 	for {
 		state, err := k.read(ctx, o)
 		if err == nil {
@@ -85,13 +86,11 @@ func (k *OwnCA) Obtain(ctx context.Context, o Observation, wait bool) error {
 		}
 		notMadeYet := errors.Is(err, certsecret.ErrNotReady)
 		lacksRights := k.SetUp && apierrors.IsForbidden(err)
-		if !wait || !notMadeYet && !lacksRights {
+		if !await || !notMadeYet && !lacksRights {
 			return err
 		}
-		if waits.Due(err.Error()) {
-			k.Log.Info("waiting for the certificate Secret; RegisterExtensions makes it", "reason", err.Error())
-		}
-		if err := cluster.Sleep(ctx, cluster.Jittered(pollSecret)); err != nil {
+		reasons.Info(k.Log, "waiting for the certificate Secret; RegisterExtensions makes it", err.Error())
+		if err := wait.Sleep(ctx, wait.Jittered(pollSecret)); err != nil {
 			return err
 		}
 		if lacksRights {
@@ -205,12 +204,12 @@ func (k *OwnCA) look(ctx context.Context, c *Controller, o Observation) (Trust, 
 	if err := k.adoptIfTrusted(state, live, now); err != nil {
 		return Trust{}, err
 	}
-	s := k.situation(state, live, unseen, c.Once, now)
-	due := ca.NextStep(s)
+	s := k.rotationState(state, live, unseen, c.Once, now)
+	step := ca.NextStep(s)
 	t := Trust{
-		Want: s.Bundle, Tolerated: s.Tolerated, Again: due.At,
+		Want: s.Bundle, Tolerated: s.Tolerated, Again: step.At,
 		Distrusted: state.Distrusted > 0 && state.Distrusted+1 >= state.CurrentID,
-		own:        &ownStatus{state: state, inSync: due.Action != ca.Publish},
+		own:        &ownStatus{state: state, inSync: step.Action != ca.Publish},
 	}
 	lacks := s.Lacks()
 	t.Keep = func(live []byte) []byte {
@@ -222,23 +221,23 @@ func (k *OwnCA) look(ctx context.Context, c *Controller, o Observation) (Trust, 
 		}
 		return nil
 	}
-	switch due.Action {
+	switch step.Action {
 	case ca.Publish:
 		if lacks {
-			t.Lacks = due.Reason
+			t.Lacks = step.Reason
 		} else {
-			t.Excess = due.Reason
+			t.Excess = step.Reason
 		}
 	case ca.Wait:
 		k.record(c, &t, state, o)
 	default:
-		k.advance(c, &t, state, due)
+		k.advance(c, &t, state, step)
 	}
 	return t, nil
 }
 
-func (k *OwnCA) situation(state *certsecret.State, live []ca.Registered, unseen, once bool, now time.Time) ca.Situation {
-	s := ca.Situation{
+func (k *OwnCA) rotationState(state *certsecret.State, live []ca.Registered, unseen, once bool, now time.Time) ca.RotationState {
+	s := ca.RotationState{
 		Now: now, Phase: state.Phase, Since: state.Since, Retain: k.Retain, Requested: state.Requested(),
 		Bundle: state.Bundle(), Live: live, Unseen: unseen, NextBroken: state.NextBroken(),
 	}
@@ -283,30 +282,30 @@ func (k *OwnCA) isSibling(certificate *x509.Certificate) bool {
 }
 
 // advance schedules the next step of a rotation.
-func (k *OwnCA) advance(c *Controller, t *Trust, state *certsecret.State, due ca.Due) {
-	step := map[ca.Action]func(context.Context, *certsecret.State) (*certsecret.State, error){
+func (k *OwnCA) advance(c *Controller, t *Trust, state *certsecret.State, step ca.Step) {
+	write := map[ca.Action]func(context.Context, *certsecret.State) (*certsecret.State, error){
 		ca.Stage: k.Store.Stage, ca.Activate: k.Store.Activate, ca.Prune: k.Store.Prune,
-	}[due.Action]
+	}[step.Action]
 	if !k.SetUp {
-		t.Blocked = fmt.Sprintf("%s is due because %s; give another replica get and update on the Secret", due.Action, due.Reason)
+		t.Blocked = fmt.Sprintf("%s is due because %s; give another replica get and update on the Secret", step.Action, step.Reason)
 		return
 	}
-	t.Reason = string(due.Action)
+	t.Reason = string(step.Action)
 	t.Do = func(ctx context.Context) error {
-		if due.Action == ca.Activate {
+		if step.Action == ca.Activate {
 			if err := k.confirm(ctx, c, state); err != nil {
 				return err
 			}
 		}
-		written, err := step(ctx, state)
+		written, err := write(ctx, state)
 		if apierrors.IsForbidden(err) {
-			return fmt.Errorf("%s is due because %s; grant update on the Secret: %w", due.Action, due.Reason, err)
+			return fmt.Errorf("%s is due because %s; grant update on the Secret: %w", step.Action, step.Reason, err)
 		}
 		if err != nil {
 			return err
 		}
-		k.Log.Info("rotating the CA", "action", due.Action, "reason", due.Reason, "phase", written.Phase)
-		c.Report.event(written, eventNormal, "CA"+string(due.Action), due.Reason)
+		k.Log.Info("rotating the CA", "action", step.Action, "reason", step.Reason, "phase", written.Phase)
+		c.Report.event(written, eventNormal, "CA"+string(step.Action), step.Reason)
 		return nil
 	}
 }
@@ -356,7 +355,7 @@ func (c *Controller) Rotate(ctx context.Context, distrust bool) error {
 		return errors.New("the certificates are issued elsewhere")
 	}
 	var staged int64
-	failures := cluster.Limit{}
+	var failures lograte.Limiter
 	for {
 		select {
 		case c.passing <- struct{}{}:
@@ -373,15 +372,13 @@ func (c *Controller) Rotate(ctx context.Context, distrust bool) error {
 			next, err = c.Reconcile(ctx)
 		}
 		if err != nil && ctx.Err() == nil {
-			if !cluster.Transient(err) {
+			if !wait.Transient(err) {
 				return err
 			}
-			if failures.Due(err.Error()) {
-				c.Log.Info("the rotation waits for the API server", "reason", err.Error())
-			}
+			failures.Info(c.Log, "the rotation waits for the API server", err.Error())
 			next = time.Second
 		}
-		if err := cluster.Sleep(ctx, min(max(next, 10*time.Millisecond), time.Second)); err != nil {
+		if err := wait.Sleep(ctx, min(max(next, 10*time.Millisecond), time.Second)); err != nil {
 			return err
 		}
 	}

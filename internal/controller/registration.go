@@ -16,6 +16,7 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/ca"
 	"code.cloudfoundry.org/eirinix/internal/cluster"
 	"code.cloudfoundry.org/eirinix/internal/rollout"
+	"code.cloudfoundry.org/eirinix/internal/wait"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
@@ -118,8 +119,8 @@ func (c *Controller) readable(ctx context.Context, o Observation) error {
 	return nil
 }
 
-// pinned returns a function that reports whether the configurations pin a CA. It returns nil if they pin
-// none, as before the first registration. Only a client that can write configurations can change that.
+// pinned returns a function that reports whether the configurations pin a CA. It returns nil if they pin none, as
+// before the first registration. Only a client that can write configurations can change that.
 func (o Observation) pinned() func(*x509.Certificate) bool {
 	all := make([]webhookconf.Found, 0, len(o.all))
 	for _, conf := range o.all {
@@ -231,7 +232,7 @@ func (c *Controller) publish(ctx context.Context, t Trust, w work) (did bool, er
 		}
 		if err != nil {
 			for _, half := range created { // half a registration would reject objects forever
-				if cluster.Transient(err) {
+				if wait.Transient(err) {
 					break // a later pass completes it
 				}
 				if _, undo := half.Delete(ctx); undo != nil {

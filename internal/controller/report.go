@@ -16,6 +16,7 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/ca"
 	"code.cloudfoundry.org/eirinix/internal/certsecret"
 	"code.cloudfoundry.org/eirinix/internal/cluster"
+	"code.cloudfoundry.org/eirinix/internal/lograte"
 )
 
 const (
@@ -32,8 +33,9 @@ type Report struct {
 	metrics         *metrics
 	recorder        func() events.EventRecorder // created for the first Event; nil without the right to create Events
 
+	logs lograte.Limiter
+
 	mu       sync.Mutex
-	limits   map[string]*cluster.Limit
 	waits    string
 	reported map[string]int // how many repairs in a row of a configuration were last reported
 	state    *certsecret.State
@@ -67,7 +69,7 @@ func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 // NewReport returns a Report of the deployment that the certificate Secret identifies. clients is nil if this process
 // must not create Events. Their recorder ends with ctx.
 func NewReport(ctx context.Context, namespace, name string, registerer prometheus.Registerer, clients cluster.Clients, log logr.Logger) *Report {
-	r := &Report{secret: namespace + "/" + name, namespace: namespace, name: name, limits: map[string]*cluster.Limit{}, reported: map[string]int{}}
+	r := &Report{secret: namespace + "/" + name, namespace: namespace, name: name, reported: map[string]int{}}
 	var err error
 	if r.metrics, err = newMetrics(registerer); err != nil { // the program has metrics of its own with our names
 		log.Error(err, "certificate metrics cannot be registered; there will be none")
@@ -79,23 +81,9 @@ func NewReport(ctx context.Context, namespace, name string, registerer prometheu
 	return r
 }
 
-// logLimited logs a message at once, when its reason changes, and again after a while. It reports whether it logged.
+// logLimited logs a message at once, when its reason changes, and again after a minute. It reports whether it logged.
 func (r *Report) logLimited(log logr.Logger, message, reason string) bool {
-	if r == nil {
-		return false
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	l := r.limits[message]
-	if l == nil {
-		l = &cluster.Limit{}
-		r.limits[message] = l
-	}
-	if !l.Due(reason) {
-		return false
-	}
-	log.Info(message, "reason", reason)
-	return true
+	return r != nil && r.logs.Info(log, message, reason)
 }
 
 // The reasons why steps are not registered yet.

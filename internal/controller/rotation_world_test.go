@@ -20,9 +20,9 @@ import (
 
 	"code.cloudfoundry.org/eirinix/internal/ca"
 	"code.cloudfoundry.org/eirinix/internal/certsecret"
-	"code.cloudfoundry.org/eirinix/internal/cluster"
 	"code.cloudfoundry.org/eirinix/internal/controller"
 	"code.cloudfoundry.org/eirinix/internal/rollout"
+	"code.cloudfoundry.org/eirinix/internal/wait"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
@@ -169,7 +169,7 @@ func (r *replica) run(p *process) {
 	}
 	for failures := 0; ; {
 		next, err := p.reconcile(c, &failures)
-		if _, refused := errors.AsType[*cluster.RefusedError](err); refused && p.alive {
+		if _, refused := errors.AsType[*wait.RefusedError](err); refused && p.alive {
 			r.w.fail("%s is refused: %v", p, err) // it may do all that it needs
 			return
 		}

@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"code.cloudfoundry.org/eirinix/internal/ca"
-	"code.cloudfoundry.org/eirinix/internal/cluster"
+	"code.cloudfoundry.org/eirinix/internal/wait"
 )
 
 const (
@@ -205,7 +205,7 @@ func unneededText(unneeded map[string]time.Time) string {
 
 // ExplainSize adds the remedy to an error for an object that exceeds etcd's limit.
 func ExplainSize(err error, bundle []byte, entries int) error {
-	if cluster.Transient(err) || !apierrors.IsRequestEntityTooLargeError(err) && !strings.Contains(err.Error(), "too large") && !strings.Contains(err.Error(), "larger than max") {
+	if wait.Transient(err) || !apierrors.IsRequestEntityTooLargeError(err) && !strings.Contains(err.Error(), "too large") && !strings.Contains(err.Error(), "larger than max") {
 		return err
 	}
 	return fmt.Errorf("a caBundle of %d CAs (%d KB) in each of up to %d webhooks is too large to be stored; give the certificate source a ca.crt that holds only the CA that issues the certificates: %w",
