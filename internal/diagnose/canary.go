@@ -21,6 +21,7 @@ import (
 
 	"code.cloudfoundry.org/eirinix/diagnosis"
 	"code.cloudfoundry.org/eirinix/internal/cluster"
+	"code.cloudfoundry.org/eirinix/internal/wait"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
@@ -160,7 +161,7 @@ func (d *diagnostic) sendCanary(ctx context.Context) call {
 		if came.through || came.err != nil || !time.Now().Add(pause).Before(deadline) {
 			return came
 		}
-		if err := cluster.Sleep(ctx, pause); err != nil {
+		if err := wait.Sleep(ctx, pause); err != nil {
 			return call{err: err}
 		}
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/go-logr/logr"
 
 	"code.cloudfoundry.org/eirinix/diagnosis"
-	"code.cloudfoundry.org/eirinix/internal/cluster"
+	"code.cloudfoundry.org/eirinix/internal/wait"
 )
 
 const (
@@ -114,7 +114,7 @@ func watch(
 			w.giveUp(o)
 			return
 		}
-		if cluster.Sleep(ctx, time.Until(w.began.Add(next))) != nil {
+		if wait.Sleep(ctx, time.Until(w.began.Add(next))) != nil {
 			return
 		}
 	}
