@@ -21,6 +21,7 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/controller"
 	"code.cloudfoundry.org/eirinix/internal/manifest"
 	"code.cloudfoundry.org/eirinix/internal/serving"
+	"code.cloudfoundry.org/eirinix/internal/wait"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
@@ -130,7 +131,7 @@ func (m *ExtensionManager) rotator(ctx context.Context) (*controller.Controller,
 	loop := p.newController(resolved{}, webhookconf.Options{Fingerprint: m.GetManagerOptions().OperatorFingerprint}, func(c *controller.Config) {
 		c.Leases, c.OnlyTrust = nil, true
 	})
-	return loop, cluster.Retry(ctx, log, "the certificate Secret", loop.Obtain)
+	return loop, wait.Retry(ctx, log, "the certificate Secret", loop.Obtain)
 }
 
 // A CertificateSource provides serving certificates that the Manager does not issue itself. FromFiles, FromSecret and

@@ -57,12 +57,12 @@ func (c ClientCA) configMap() (namespace, name, key string, err error) {
 
 // newCallers returns the verification of client certificates, or nil if every client may call. Its Follow method keeps
 // the CAs up to date.
-func (m *ExtensionManager) newCallers(rights *diagnose.Preflight, log logr.Logger) (*serving.Callers, error) {
+func (m *ExtensionManager) newCallers(rights *diagnose.Preflight, log logr.Logger) (*serving.ClientCAs, error) {
 	o := m.GetManagerOptions()
 	if o.ClientCA.isZero() {
 		return nil, nil
 	}
-	c := &serving.Callers{Clients: &serving.Clients{Names: o.ClientNames}, PEM: o.ClientCA.PEM, File: o.ClientCA.File, Log: log}
+	c := &serving.ClientCAs{Clients: &serving.Clients{Names: o.ClientNames}, PEM: o.ClientCA.PEM, File: o.ClientCA.File, Log: log}
 	namespace, name, key, err := o.ClientCA.configMap()
 	if err != nil {
 		return c, nil //nolint:nilerr // the CA does not come from a ConfigMap

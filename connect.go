@@ -209,7 +209,7 @@ func (m *ExtensionManager) kubeManager() (manager.Manager, error) {
 	options := manager.Options{
 		Scheme:                 o.Scheme,
 		Logger:                 m.log(),
-		WebhookServer:          serving.StandIn{Mux: m.hooks, Ready: m.checkReady},
+		WebhookServer:          serving.Placeholder{Mux: m.hooks, Ready: m.checkReady},
 		Metrics:                m.metrics(),
 		HealthProbeBindAddress: "0",
 		// Two Managers in one process can have controllers of the same name.

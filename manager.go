@@ -58,6 +58,8 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/admit"
 	"code.cloudfoundry.org/eirinix/internal/cluster"
 	"code.cloudfoundry.org/eirinix/internal/controller"
+	"code.cloudfoundry.org/eirinix/internal/lograte"
+	"code.cloudfoundry.org/eirinix/internal/wait"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
@@ -411,7 +413,7 @@ func (m *ExtensionManager) checkReady() error {
 // failed.
 func (m *ExtensionManager) becomeReady(p *program, ready chan<- struct{}, failed chan<- error) func(error) {
 	var was atomic.Bool
-	waits := cluster.Limit{}
+	waits := lograte.Limiter{}
 	return func(err error) {
 		switch {
 		case was.Load():
@@ -424,9 +426,7 @@ func (m *ExtensionManager) becomeReady(p *program, ready chan<- struct{}, failed
 			failed <- fmt.Errorf("eirinix: %w", err)
 		default:
 			m.setUnready(err)
-			if waits.Due(err.Error()) {
-				p.log.Info("not ready: serving, but not registered", "reason", err.Error())
-			}
+			waits.Info(p.log, "not ready: serving, but not registered", err.Error())
 		}
 	}
 }
@@ -436,6 +436,6 @@ func (m *ExtensionManager) becomeReady(p *program, ready chan<- struct{}, failed
 func isFinal(err error) bool {
 	_, owned := errors.AsType[*webhookconf.OwnedElsewhereError](err)
 	_, other := errors.AsType[*controller.AnotherProgramError](err)
-	_, refused := errors.AsType[*cluster.RefusedError](err)
+	_, refused := errors.AsType[*wait.RefusedError](err)
 	return owned || other || refused
 }

@@ -21,6 +21,7 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/controller"
 	"code.cloudfoundry.org/eirinix/internal/diagnose"
 	"code.cloudfoundry.org/eirinix/internal/rollout"
+	"code.cloudfoundry.org/eirinix/internal/wait"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
@@ -177,7 +178,7 @@ func (p *program) describeSteps() {
 // exist or must not be read, it returns nil, and a configuration keeps its current owner.
 func (p *program) owningNamespace(ctx context.Context) *metav1.OwnerReference {
 	var ns *corev1.Namespace
-	err := cluster.Retry(ctx, p.log, "the namespace "+p.namespace, func(ctx context.Context) (err error) {
+	err := wait.Retry(ctx, p.log, "the namespace "+p.namespace, func(ctx context.Context) (err error) {
 		ns, err = p.clients.CoreV1().Namespaces().Get(ctx, p.namespace, metav1.GetOptions{})
 		return err
 	})

@@ -14,8 +14,8 @@ import (
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
-	"code.cloudfoundry.org/eirinix/internal/cluster"
 	"code.cloudfoundry.org/eirinix/internal/manifest"
+	"code.cloudfoundry.org/eirinix/internal/wait"
 )
 
 // errStopped is the cause of a requested stop.
@@ -181,7 +181,7 @@ func (m *ExtensionManager) awaitAPIServer(ctx context.Context, log logr.Logger) 
 		return err
 	}
 	m.setUnready(errors.New("waiting for the API server"))
-	err = cluster.Retry(ctx, log, "the API server", func(ctx context.Context) error {
+	err = wait.Retry(ctx, log, "the API server", func(ctx context.Context) error {
 		err := clients.Discovery().RESTClient().Get().AbsPath("/version").Do(ctx).Error()
 		if apierrors.IsForbidden(err) {
 			return nil // it does respond

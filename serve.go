@@ -17,11 +17,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"code.cloudfoundry.org/eirinix/internal/admit"
-	"code.cloudfoundry.org/eirinix/internal/cluster"
 	"code.cloudfoundry.org/eirinix/internal/controller"
 	"code.cloudfoundry.org/eirinix/internal/diagnose"
 	"code.cloudfoundry.org/eirinix/internal/rollout"
 	"code.cloudfoundry.org/eirinix/internal/serving"
+	"code.cloudfoundry.org/eirinix/internal/wait"
 )
 
 const (
@@ -50,7 +50,7 @@ func (r *run) serve(ctx context.Context) (drain func() error, err error) {
 	if err != nil {
 		return nothing, stoppedOr(ctx, err)
 	}
-	if err := cluster.Retry(ctx, r.log, "the kinds that the cluster serves", func(context.Context) (err error) {
+	if err := wait.Retry(ctx, r.log, "the kinds that the cluster serves", func(context.Context) (err error) {
 		p.resolved, err = r.m.resolveAll()
 		return err
 	}); err != nil {
@@ -82,13 +82,13 @@ func (r *run) obtain(ctx context.Context) (*program, error) {
 	// Only a serving half waits for objects that another process makes. A process that registers makes them itself, or
 	// fails with an error.
 	o := r.m.GetManagerOptions()
-	wait := !*o.RegisterWebHook || !*o.SetupCertificate
-	return p, cluster.Retry(ctx, r.log, "the certificates", func(ctx context.Context) error {
+	await := !*o.RegisterWebHook || !*o.SetupCertificate
+	return p, wait.Retry(ctx, r.log, "the certificates", func(ctx context.Context) error {
 		found, err := controller.Observe(ctx, p.cache, p.configurations)
 		if err != nil {
 			return err
 		}
-		return p.certificates.Obtain(ctx, found, wait)
+		return p.certificates.Obtain(ctx, found, await)
 	})
 }
 
@@ -104,7 +104,7 @@ func (r *run) open(ctx context.Context, p *program) (server, *admit.Handler, err
 	}
 	if callers != nil {
 		r.tasks.Go(func() { callers.Follow(r.background) })
-		if err := cluster.Retry(ctx, r.log, "the client CAs", callers.Read); err != nil {
+		if err := wait.Retry(ctx, r.log, "the client CAs", callers.Read); err != nil {
 			return nil, nil, err
 		}
 		server.(*serving.Server).Clients = callers.Clients // with ClientCA, Validate allows only our own server
@@ -218,8 +218,8 @@ func (m *ExtensionManager) serveSteps(handler *admit.Handler, p *program, routes
 // ends. The delay between two checks doubles from 1 s to 30 s. begin serves and registers the steps whose kinds are
 // served by then.
 func (m *ExtensionManager) awaitKinds(ctx context.Context, log logr.Logger, known resolved, begin func(resolved) error) {
-	for delay := time.Second; len(known.waiting) > 0; delay = min(2*delay, 30*time.Second) {
-		if cluster.Sleep(ctx, cluster.Jittered(delay)) != nil {
+	for delays := wait.Backoff(time.Second, 30*time.Second); len(known.waiting) > 0; {
+		if wait.Sleep(ctx, delays()) != nil {
 			return
 		}
 		found, err := m.resolveAll()
@@ -296,7 +296,7 @@ func (m *ExtensionManager) drain(o ManagerOptions, server server, log logr.Logge
 	errs := []error{m.sayGoodbye(o, m.program.Load(), log)}
 	if d := o.drainDelay(); d > 0 {
 		log.Info("stopping: not ready any more, still serving", "for", d.String())
-		_ = cluster.Sleep(context.Background(), d)
+		_ = wait.Sleep(context.Background(), d)
 	}
 	if err := server.Shutdown(context.Background()); err != nil {
 		errs = append(errs, fmt.Errorf("eirinix: the webhook server did not stop cleanly: %w", err))
