@@ -165,9 +165,3 @@ func (s RotationState) endsBefore(t time.Time) bool {
 func halfLife(certificate *x509.Certificate) time.Time {
 	return certificate.NotBefore.Add(certificate.NotAfter.Sub(certificate.NotBefore) / 2)
 }
-
-// Situation and Due are RotationState and Step.
-type (
-	Situation = RotationState
-	Due       = Step
-)

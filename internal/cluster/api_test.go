@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"code.cloudfoundry.org/eirinix/internal/cluster"
+	"code.cloudfoundry.org/eirinix/internal/wait"
 )
 
 // wire stands where requests leave the process. answer is called for each, and may wait.
@@ -161,7 +162,7 @@ func TestEachRequestEndsWithinTenSeconds(t *testing.T) {
 					reason = "the API server has not answered within 10s"
 				}
 				g.Expect(err).To(MatchError(ContainSubstring(reason)))
-				g.Expect(cluster.Transient(err)).To(BeTrue(), "it is tried again")
+				g.Expect(wait.Transient(err)).To(BeTrue(), "it is tried again")
 			})
 		})
 	}

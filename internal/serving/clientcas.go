@@ -130,6 +130,3 @@ func (c *ClientCAs) Follow(ctx context.Context) {
 		c.Objects.Run(ctx)
 	}
 }
-
-// Callers is ClientCAs.
-type Callers = ClientCAs

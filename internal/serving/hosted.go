@@ -106,6 +106,3 @@ func (Placeholder) Start(ctx context.Context) error {
 	<-ctx.Done()
 	return nil
 }
-
-// StandIn is Placeholder.
-type StandIn = Placeholder
