@@ -29,7 +29,8 @@ const (
 
 // PodWatch follows pods across all interruptions of a watch. It differs from client-go's reflector in ways that its
 // users rely on. The initial pods are no events, a watch can start at a given resourceVersion, and events stay ADDED,
-// MODIFIED and DELETED.
+// MODIFIED and DELETED. The RetryWatcher of client-go asks for ever with a resourceVersion that is refused as too old
+// when the watch begins.
 type PodWatch struct {
 	Pods            corev1client.PodInterface
 	Selector        string // of labels

@@ -140,10 +140,10 @@ func TestFollowAFileLogsAFailureOnceAndItsEnd(t *testing.T) {
 		g.Expect(told("client CAs read")).To(Equal(1), everything)
 		for again := range 2 {
 			g.Expect(os.Remove(path)).To(Succeed())
-			passes(10 * look)
+			passes(2 * look)
 			g.Expect(told("could not be read")).To(Equal(3+again), everything)
 			g.Expect(os.WriteFile(path, authority.CertificatePEM, 0o600)).To(Succeed())
-			passes(10 * look)
+			passes(2 * look)
 		}
 		g.Expect(told("client CAs read")).To(Equal(1), "they were the same: "+everything())
 	})
