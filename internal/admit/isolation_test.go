@@ -118,6 +118,7 @@ var _ = Describe("Steps of a chain", func() {
 			Entry("between others under Ignore", false, ignoring(labelTree("a")), ignoring(bad), ignoring(labelTree("c"))),
 			Entry("before a step that makes its own patch", false, label("a", nil), ignoring(bad), labelRaw("c")),
 			Entry("with a type that panics", false, label("a", nil), ignoring(panicking), label("c", nil)),
+			Entry("with a type that panics when it is read", false, label("a", nil), ignoring(mutation("bad", newUnreadable, func(context.Context, *admit.Call, *unreadable) error { return nil })), label("c", nil)),
 			Entry("in several rounds", true, label("a", nil), ignoring(bad), label("c", nil)),
 		)
 
@@ -197,6 +198,13 @@ func (s *sulky) DeepCopyObject() runtime.Object {
 }
 
 func newSulky() runtime.Object { return &sulky{} }
+
+// unreadable is a type whose decoder panics.
+type unreadable struct{ sulky }
+
+func (*unreadable) UnmarshalJSON([]byte) error { panic("unreadable") }
+
+func newUnreadable() runtime.Object { return &unreadable{} }
 
 var _ = Describe("Checks of a chain", func() {
 	update := func(req *admissionv1.AdmissionRequest) {
