@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"path"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
@@ -51,8 +50,7 @@ type Recording struct {
 // recording is a Record in progress.
 type recording struct {
 	*record.Recorder
-	counts struct{ written, dropped, failed atomic.Int64 }
-	end    func() // logs once how the recording ended
+	end func() // logs once how the recording ended
 }
 
 // Record writes the AdmissionReviews that this Manager answers from now on, with their responses, to files, one for
@@ -77,17 +75,6 @@ func (m *ExtensionManager) Record(r Recording) (stop func(context.Context) error
 	now := &recording{}
 	now.Recorder, err = record.New(record.Options{
 		Dir: r.Dir, MaxFiles: r.MaxFiles, MaxBytes: r.MaxBytes, Only: r.Only, Redact: r.Redact, SecretData: r.SecretData, Log: log,
-		Paths: func(called string) bool { return path.Base(called) != diagnose.CanaryName }, // a diagnosis is not worth replaying
-		Counted: func(outcome string) {
-			switch outcome {
-			case record.Written:
-				now.counts.written.Add(1)
-			case record.Dropped:
-				now.counts.dropped.Add(1)
-			default:
-				now.counts.failed.Add(1)
-			}
-		},
 	})
 	if err != nil {
 		m.records.Store(false)
@@ -95,7 +82,8 @@ func (m *ExtensionManager) Record(r Recording) (stop func(context.Context) error
 	}
 	now.end = sync.OnceFunc(func() {
 		m.records.Store(false)
-		log.Info("recording ended", "written", now.counts.written.Load(), "dropped", now.counts.dropped.Load(), "failed", now.counts.failed.Load())
+		counts := now.Counts()
+		log.Info("recording ended", "written", counts.Written, "dropped", counts.Dropped, "failed", counts.Failed)
 	})
 	m.recording.Store(now)
 	log.Info("recording the calls that are answered")
@@ -125,10 +113,11 @@ func (m *ExtensionManager) stopRecording() {
 	}
 }
 
-// recorded wraps a handler so that its calls are recorded while a recording is in progress.
+// recorded wraps a handler so that its calls are recorded while a recording is in progress, except those of a
+// diagnosis.
 func (m *ExtensionManager) recorded(handler http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if now := m.recording.Load(); now != nil {
+		if now := m.recording.Load(); now != nil && path.Base(r.URL.Path) != diagnose.CanaryName {
 			now.Wrap(handler).ServeHTTP(w, r)
 			return
 		}

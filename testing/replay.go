@@ -101,7 +101,7 @@ func (h *Harness) replayOne(r record.Recorded) (*Replayed, error) {
 		return nil, withRemedy(err)
 	}
 	replayed := &Replayed{
-		Result: h.newResult(now), File: r.File, Path: called, Moved: moved, Received: r.Received, Took: r.Took, Redacted: r.Redacted,
+		Result: h.newResult(now), File: r.File, Path: called, Moved: moved, Received: r.Received, Took: r.Took.Duration, Redacted: r.Redacted,
 	}
 	if r.Review.Response == nil && r.Error == "" && r.Status == 0 {
 		return replayed, nil

@@ -1,135 +1,254 @@
 package record
 
-// This file composes the text of a recording from a call.
+// This file makes the text of a recording from a call: it decodes the call into trees of JSON, lets them be redacted,
+// and encodes them.
 
 import (
 	"bytes"
+	"cmp"
+	"encoding/base64"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"net/http"
+	"reflect"
+	"runtime"
 	"strings"
 	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"code.cloudfoundry.org/eirinix/internal/patch"
 )
 
-// These are the kinds of failures, by which log lines are counted.
-const (
-	incomplete  = "incomplete"
-	notRedacted = "not redacted"
-	onDisk      = "disk"
-)
-
-const mostError = 16 << 10 // bytes of the text of an error
-
-// file is a recording to be written: the time of the call, the part of the file's name that describes the call, and the
-// text.
+// file is a recording to be written.
 type file struct {
 	received time.Time
-	about    string
+	about    string // the part of the file's name that describes the call
 	text     []byte
 }
 
-// compose makes the file of a call; nil if the program does not want it. It runs functions of the program, and turns
-// a panic into an error.
-func (r *Recorder) compose(c *call) (f *file, err error) {
-	defer func() {
-		if v := recover(); v != nil {
-			f, err = nil, failed(notRedacted, "making the record panicked (%s)", withoutValues(v))
-		}
-	}()
+// compose makes the file of a call; nil if the program does not want it.
+func (r *Recorder) compose(c *call) (_ *file, err error) {
+	defer contain("making the record", &err)
 	if c.broken {
-		return nil, failed(incomplete, "the request did not arrive in full")
+		return nil, failed("incomplete", "the request did not arrive in full")
 	}
-	request := text(bytes.TrimSpace(c.question.text))
-	if !json.Valid(request) {
-		return nil, failed(incomplete, "the request is not JSON, or was not read to its end")
-	}
-	review, err := parseQuestion(request)
+	question, err := parse(c.question.text)
 	if err != nil {
 		return nil, err
 	}
-	if only := r.options.Only; only != nil && !only(review.Request) {
+	if question.Request == nil {
+		return nil, failed("no review", "the AdmissionReview holds no request")
+	}
+	if only := r.options.Only; only != nil && !only(question.Request.DeepCopy()) {
 		return nil, nil
 	}
-	out := own{Path: c.path, Received: c.received.UTC(), Took: c.took.String(), Status: c.status}
-	if out.Status == 0 {
-		out.Status = http.StatusOK
+	x := &exchange{error: string(c.answer.text)}
+	if err := x.decode(c, question); err != nil {
+		return nil, err
 	}
-	response := responseOf(c.answer.text)
-	secrets := &values{}
-
-	d := &redaction{text: request}
-	rules := d.redactRequest(request.all(), r.options.SecretData)
-	request = request.edited(d.edits)
-	out.Redacted = d.notes
+	f := &file{received: c.received.UTC(), about: about(question.Request, x.request["object"])}
 	if !r.options.SecretData {
-		secrets.add(d)
-		var notes []string
-		if response, notes, err = redactPatch(response, rules, secrets); err != nil {
-			return nil, err
-		}
-		out.Redacted = append(out.Redacted, notes...)
+		x.redact()
 	}
-	if r.options.Redact != nil {
-		h := &hooked{hook: r.options.Redact, request: request, response: response}
-		if err := h.run(); err != nil {
-			return nil, err
-		}
-		request, response = h.request, h.response
-		out.Redacted = append(out.Redacted, h.notes...)
-	}
-	if response == nil {
-		out.Error = errorText(secrets.scrubbed(string(c.answer.text)))
-	}
-	request, notes := secrets.scrubRequest(request)
-	out.Redacted = append(out.Redacted, notes...)
-	response, notes, err = secrets.scrubResponse(response, request)
-	if err != nil {
+	if err := x.runHook(r.options.Redact); err != nil {
 		return nil, err
 	}
-	out.Redacted = append(out.Redacted, notes...)
-	whole, err := join(request, response, out)
-	return &file{received: out.Received, about: about(review.Request), text: whole}, err
-}
-
-// join appends the response and our own member to the members of the review.
-func join(request text, response []byte, out own) ([]byte, error) {
-	own, err := encode(out)
-	if err != nil {
+	x.scrub()
+	if err := x.renewPatch(); err != nil {
 		return nil, err
 	}
-	end := request.all().end - len("}")
-	whole := make([]byte, 0, len(request)+len(response)+len(own)+64)
-	whole = append(whole, request[:end]...)
-	if response != nil {
-		whole = append(whole, `,"response":`...)
-		whole = append(whole, response...)
+	recording := map[string]any{"kind": question.Kind, "apiVersion": question.APIVersion, "request": x.request}
+	recording["eirinix"] = Circumstances{
+		Path: c.path, Received: f.received, Took: metav1.Duration{Duration: c.took}, Status: cmp.Or(c.status, http.StatusOK),
+		Error: brief(strings.TrimSpace(x.error), 16<<10), Redacted: x.notes,
 	}
-	whole = append(whole, `,"`+ownMember+`":`...)
-	whole = append(whole, own...)
-	return append(whole, "}\n"...), nil
+	if x.response != nil {
+		recording["response"] = x.response
+	}
+	f.text, err = encode(recording)
+	return f, err
 }
 
-// responseOf returns the response in an answer, byte for byte; nil if the answer is no review.
-func responseOf(answer []byte) []byte {
-	if !json.Valid(answer) {
+// exchange is a call as trees of JSON: map[string]any, []any, string, json.Number, bool and nil. They are redacted in
+// place.
+type exchange struct {
+	redaction
+	request  map[string]any // without members of the review that are not known
+	response map[string]any // nil if the answer is no review
+	error    string         // the answer that is no review
+
+	// The patch is redacted by its result. If anything was redacted, a new patch is made between the redacted objects.
+	// So it applies to the recorded object as the patch of the response did to the object.
+	operations any            // nil if there is no patch
+	patched    map[string]any // the object after the patch
+	unpatched  error          // why there is none, although there is a patch
+	hooked     bool           // the hook has changed something
+}
+
+func (x *exchange) decode(c *call, question *document) error {
+	var asked, said map[string]any
+	if err := decode(c.question.text, &asked); err != nil {
+		return err
+	}
+	x.request, _ = asked["request"].(map[string]any)
+	answer, err := parse(c.answer.text)
+	if err != nil || answer.Response == nil || decode(c.answer.text, &said) != nil {
+		return nil //nolint:nilerr // the answer is recorded as a text
+	}
+	x.response, _ = said["response"].(map[string]any)
+	x.error = ""
+	operations := answer.Response.Patch
+	if len(operations) == 0 {
 		return nil
 	}
-	if review, err := parse(answer); err != nil || review.Response == nil {
+	if decode(operations, &x.operations) != nil {
+		x.operations = string(operations)
+	}
+	if _, isObject := x.request["object"].(map[string]any); !isObject {
+		x.unpatched = errors.New("there is no object")
 		return nil
 	}
-	t := text(answer)
-	var response []byte
-	for m := range t.members(t.all()) {
-		if t.word(m.name) == "response" {
-			response = t.at(m.value)
+	made, count, err := patch.Apply(question.Request.Object.Raw, operations)
+	if err == nil && count > 0 {
+		err = decode(made, &x.patched)
+	} else if err == nil {
+		x.operations = nil
+	}
+	x.unpatched = err
+	return nil
+}
+
+// redact redacts the Secrets and tokens in a call, and the annotations that can be copies of them.
+func (x *exchange) redact() {
+	for _, path := range kindsOfRequest {
+		kind, _, _ := unstructured.NestedString(x.request, path...)
+		list := lists[strings.ToLower(kind)]
+		if list == nil {
+			continue
+		}
+		for _, name := range []string{"object", "oldObject"} {
+			if object := x.request[name]; object != nil {
+				x.request[name] = x.keep(object, list, below("request", name))
+			}
+		}
+		if x.patched != nil {
+			x.keep(x.patched, list, "")
 		}
 	}
-	return response
+	x.walk(x.request, "request", false)
+	x.walk(x.patched, "", false)
+	x.walk(x.operations, "", true)
+	if x.holdsSecret {
+		for _, drop := range x.copies {
+			drop()
+		}
+	}
 }
 
-func errorText(answer string) string {
-	said := strings.TrimSpace(answer)
-	if len(said) > mostError {
-		said = said[:mostError] + "..."
+// runHook runs the hook of the program on the objects.
+func (x *exchange) runHook(hook func(map[string]any)) error {
+	if hook == nil {
+		return nil
 	}
-	return strings.ToValidUTF8(said, "?")
+	if x.unpatched != nil {
+		return failed("not redacted", "Redact cannot be shown the object after the patch of the response: %w", x.unpatched)
+	}
+	for _, name := range []string{"object", "oldObject"} {
+		if object, ok := x.request[name].(map[string]any); ok {
+			after, changed, err := show(hook, object)
+			if err != nil {
+				return err
+			}
+			x.request[name] = after
+			if changed {
+				x.hooked = true
+				x.notes.add("request." + name + " (by Redact)")
+			}
+		}
+	}
+	if x.patched == nil {
+		return nil
+	}
+	after, changed, err := show(hook, x.patched)
+	x.patched, x.hooked = after, x.hooked || changed
+	return err
+}
+
+// show runs the hook on an object. It returns a copy of the object after the hook.
+func show(hook func(map[string]any), object map[string]any) (after map[string]any, changed bool, err error) {
+	defer contain("Redact", &err)
+	before, err := encode(object)
+	if err != nil {
+		return nil, false, err
+	}
+	hook(object)
+	text, err := encode(object)
+	if err != nil {
+		return nil, false, failed("not redacted", "Redact left an object that is not JSON: %w", err)
+	}
+	return after, !bytes.Equal(before, text), decode(text, &after)
+}
+
+// scrub removes the redacted values from the other texts of a call.
+func (x *exchange) scrub() {
+	s := newScrubber(x.removed)
+	if s == nil {
+		return
+	}
+	s.members(x.request, "request", stayInRequest, &x.notes)
+	s.members(x.response, "response", stayInResponse, &x.notes)
+	s.value(x.patched, "object", false)
+	x.error = s.text(x.error)
+}
+
+// renewPatch replaces the patch of the response if anything was redacted.
+func (x *exchange) renewPatch() error {
+	if x.operations == nil || !x.holdsSecret && !x.hooked && len(x.removed) == 0 {
+		return nil
+	}
+	object, _ := x.request["object"].(map[string]any)
+	raw, err := encode(object)
+	var anew patch.Patch
+	if err = cmp.Or(x.unpatched, err); err == nil {
+		anew, err = patch.Compare(raw, object, x.patched)
+	}
+	if err != nil {
+		return failed("not redacted", "the patch of the response cannot be redacted: %w", err)
+	}
+	x.response["patch"] = base64.StdEncoding.EncodeToString(anew.AppendJSON(nil))
+	x.notes.add("response.patch (made anew)")
+	return nil
+}
+
+// decode decodes a text, and keeps the text of numbers. Its error holds no part of the text.
+func decode[T any](raw []byte, into *T) error {
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.UseNumber()
+	if err := d.Decode(into); err != nil {
+		return fmt.Errorf("the JSON cannot be decoded as %s", reflect.TypeFor[T]())
+	}
+	return nil
+}
+
+func encode(v any) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	err := e.Encode(v)
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
+}
+
+// contain turns a panic into an error. The panic's value can hold parts of the object, so only its type is shown. A
+// runtime error holds none.
+func contain(function string, err *error) {
+	switch v := recover().(type) {
+	case nil:
+	case runtime.Error:
+		*err = failed("not redacted", "%s panicked (%v)", function, v)
+	default:
+		*err = failed("not redacted", "%s panicked (with a %T)", function, v)
+	}
 }

@@ -1,10 +1,13 @@
 package record
 
 // SetBudget lowers the bytes that may wait.
-func (r *Recorder) SetBudget(most int64) { r.budget.most = most }
+func (r *Recorder) SetBudget(most int64) { r.budget.Store(most) }
 
-// Taken is how many bytes wait.
-func (r *Recorder) Taken() int64 { return r.budget.taken.Load() }
+// Budget is how many more bytes may wait.
+func (r *Recorder) Budget() int64 { return r.budget.Load() }
 
-// MostWaiting is how many calls may wait.
-const MostWaiting = mostWaiting
+// MostWaiting is how many calls may wait, and MostWaitingBytes is how many bytes of them.
+const (
+	MostWaiting      = mostWaiting
+	MostWaitingBytes = int64(mostWaitingBytes)
+)

@@ -34,18 +34,16 @@ type world struct {
 	handler  *admit.Handler
 	recorder *record.Recorder
 	*httptest.Server
-	logs lines
-
-	mu     sync.Mutex
-	counts map[string]int
+	logs   lines
+	budget int64 // at the beginning
 }
 
 // newWorld serves f as the step "volumes", and records it as the options say.
 func newWorld(f admit.HandleFunc, change ...func(*record.Options)) *world {
 	GinkgoHelper()
-	w := &world{dir: filepath.Join(GinkgoT().TempDir(), "recordings"), handler: &admit.Handler{MaxBytes: 1 << 20}, counts: map[string]int{}}
+	w := &world{dir: filepath.Join(GinkgoT().TempDir(), "recordings"), handler: &admit.Handler{MaxBytes: 1 << 20}}
 	w.handler.Handle("volumes", f)
-	o := record.Options{Dir: w.dir, Log: funcr.NewJSON(w.logs.add, funcr.Options{}), Counted: w.count}
+	o := record.Options{Dir: w.dir, Log: funcr.NewJSON(w.logs.add, funcr.Options{})}
 	for _, c := range change {
 		c(&o)
 	}
@@ -53,30 +51,17 @@ func newWorld(f admit.HandleFunc, change ...func(*record.Options)) *world {
 	var err error
 	w.recorder, err = record.New(o)
 	Expect(err).NotTo(HaveOccurred())
+	w.budget = w.recorder.Budget()
 	w.Server = httptest.NewServer(w.recorder.Wrap(w.handler))
 	DeferCleanup(func() {
 		w.Server.Close()
 		w.close()
-		Expect(w.recorder.Taken()).To(BeZero(), "what was taken of the budget must come back")
+		Expect(w.recorder.Budget()).To(Equal(w.budget), "what was taken of the budget must come back")
 	})
 	return w
 }
 
-func (w *world) count(outcome string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.counts[outcome]++
-}
-
-func (w *world) counted() map[string]int {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	all := map[string]int{}
-	for k, v := range w.counts {
-		all[k] = v
-	}
-	return all
-}
+func (w *world) counted() record.Counts { return w.recorder.Counts() }
 
 // close waits until everything is written.
 func (w *world) close() {
@@ -191,6 +176,11 @@ func members(text string) map[string]any {
 	d.UseNumber()
 	Expect(d.Decode(&all)).To(Succeed())
 	return all
+}
+
+// beTheRequestOf matches the text of a recording whose request has the same value as that of a review.
+func beTheRequestOf(body string) OmegaMatcher {
+	return WithTransform(func(text string) any { return members(text)["request"] }, Equal(members(body)["request"]))
 }
 
 // lines is what was logged.

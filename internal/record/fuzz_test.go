@@ -13,10 +13,14 @@ import (
 	"time"
 )
 
-// around is a review about the object, which it calls a Secret.
-func around(object []byte) []byte {
-	return []byte(`{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":{"uid":"u","operation":"UPDATE","resource":{"resource":"secrets"},"object":` +
+// around is a review about the object, of a resource.
+func around(object []byte, resource string) []byte {
+	return []byte(`{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":{"uid":"u","operation":"UPDATE","resource":{"resource":"` + resource + `"},"object":` +
 		string(object) + `,"oldObject":` + string(object) + `}}`)
+}
+
+func answerTo(more string) []byte {
+	return []byte(`{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","response":{"uid":"u","allowed":true` + more + `}}`)
 }
 
 func seeds(f *testing.F) {
@@ -26,7 +30,7 @@ func seeds(f *testing.F) {
 		`{"metadata":{"annotations":{"a":"b","x/last-applied":"y","y/last-applied":1}},"data":[],"stringData":1}`,
 		`{"kind":"Secret","items":[{"kind":"TokenReview","spec":{"token":[1]}},{"kind":"Secret","data":1,"data":{"a":{}}}]}`,
 		`{"data":{"a":"aHVudGVyMjI="},"b":["hunter22","x aHVudGVyMjI="],"hunter22":{"hunter22":null}}`,
-		`{"annotations":{"x/last-applied":"{\"kind\":\"Secret\"}","y/last-applied":"H4sI","a":"b"}}`,
+		`{"annotations":{"x/last-applied":"{\"kind\":\"Secret\",\"data\":{\"a\":\"b\"}}","y/last-applied":"H4sI","a":"b"}}`,
 		`{"d\u0061ta":"\ud800","ſtringData":"` + "\xff" + `","KIND":"secret"}`,
 		strings.Repeat(`[`, 100) + strings.Repeat(`]`, 100),
 	} {
@@ -34,57 +38,8 @@ func seeds(f *testing.F) {
 	}
 }
 
-// FuzzScan compares the scanner, whose texts are known to be valid, with the standard library's decoder.
-func FuzzScan(f *testing.F) {
-	seeds(f)
-	f.Fuzz(func(t *testing.T, raw []byte) {
-		holdsSecret(string(raw)) // whatever it is
-		secretsIn(string(raw))
-		if !json.Valid(raw) {
-			return
-		}
-		whole := text(raw)
-		at := whole.all()
-		if got := bytes.TrimSpace(raw); !bytes.Equal(whole.at(at), got) {
-			t.Fatalf("%q ends at %q", got, whole.at(at))
-		}
-		var object map[string]json.RawMessage
-		if json.Unmarshal(raw, &object) == nil {
-			seen := map[string]json.RawMessage{}
-			for m := range whole.members(at) {
-				var name string
-				if err := json.Unmarshal(whole.at(m.name), &name); err != nil {
-					t.Fatal(err)
-				}
-				seen[name] = whole.at(m.value)
-			}
-			if len(seen) != len(object) {
-				t.Fatalf("%d members of %q, not %d", len(seen), raw, len(object))
-			}
-			for name, want := range object {
-				if !bytes.Equal(seen[name], want) {
-					t.Fatalf("%q of %q is %q, not %q", name, raw, seen[name], want)
-				}
-			}
-		}
-		var list []json.RawMessage
-		if json.Unmarshal(raw, &list) == nil {
-			n := 0
-			for e := range whole.elements(at) {
-				if !bytes.Equal(whole.at(e), list[n]) {
-					t.Fatalf("element %d of %q is %q", n, raw, whole.at(e))
-				}
-				n++
-			}
-			if n != len(list) {
-				t.Fatalf("%d elements of %q", n, raw)
-			}
-		}
-	})
-}
-
-// FuzzCompose has objects recorded as Secrets, whatever they are. What is written must be a recording, and nothing of a
-// Secret may be left in it.
+// FuzzCompose has objects recorded as Secrets, and as pods, whatever they are. The file must be a recording. Nothing of
+// a Secret may be left in it, and a pod must have the same value.
 func FuzzCompose(f *testing.F) {
 	seeds(f)
 	f.Fuzz(func(t *testing.T, object []byte) {
@@ -92,48 +47,76 @@ func FuzzCompose(f *testing.F) {
 			return
 		}
 		for _, hook := range []func(map[string]any){nil, func(o map[string]any) { delete(o, "kind") }} {
-			r := &Recorder{options: Options{Redact: hook}}
-			c := &call{received: time.Now()}
-			c.question.text = around(object)
-			more := ""
-			if hook == nil { // which would be shown what the patch makes of an object
-				patch := []byte(`[{"op":"add","path":"/x/password","value":` + string(object) + `}]`)
-				more = `,"more":` + string(object) + `,"patch":"` + base64.StdEncoding.EncodeToString(patch) + `"`
-			}
-			c.answer.text = []byte(`{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","response":{"uid":"u","allowed":true` + more + `}}`)
-			whole, err := r.compose(c)
-			if err != nil {
-				t.Fatalf("%q: %v", object, err)
-			}
-			if !json.Valid(whole.text) || !isOurs(fileName(whole.received, whole.about)) {
-				t.Fatalf("%q became %q", object, whole.text)
-			}
-			cut, err := parseQuestion(c.question.text)
-			if err != nil {
-				t.Fatalf("%q: %v", object, err)
-			}
-			if decoded, err := parse(c.question.text); err != nil || !reflect.DeepEqual(cut, decoded) {
-				t.Fatalf("%q is cut to %+v, not %+v: %v", object, cut, decoded, err)
-			}
-			d, err := parse(whole.text)
-			if err != nil || d.Request == nil || d.Response == nil || d.Own == nil {
-				t.Fatalf("%q became %q: %v", object, whole.text, err)
-			}
-			if hook == nil && !json.Valid(d.Response.Patch) {
-				t.Fatalf("the patch of %q became %q", object, d.Response.Patch)
-			}
+			d := composed(t, &Recorder{options: Options{Redact: hook}}, around(object, "secrets"), answerTo(`,"more":`+string(object)))
 			for _, raw := range [][]byte{d.Request.Object.Raw, d.Request.OldObject.Raw} {
 				var left map[string]any
-				if json.Unmarshal(raw, &left) != nil {
-					continue
-				}
-				for name, value := range left {
-					if strings.EqualFold(name, "data") || strings.EqualFold(name, "stringData") {
-						checkPlaceholders(t, value)
+				if json.Unmarshal(raw, &left) == nil {
+					for name, value := range left {
+						if _, stays := ofSecret[name]; !stays {
+							checkPlaceholders(t, value)
+						}
 					}
 				}
 			}
 		}
+		patch := base64.StdEncoding.EncodeToString([]byte(`[{"op":"add","path":"/x","value":` + string(object) + `}]`))
+		r := &Recorder{options: Options{SecretData: true}}
+		d := composed(t, r, around(object, "pods"), answerTo(`,"patch":"`+patch+`"`))
+		var was, is any
+		if decode(object, &was) != nil || was == nil {
+			return
+		}
+		if err := decode(d.Request.Object.Raw, &is); err != nil || !reflect.DeepEqual(was, is) {
+			t.Fatalf("%q became %q: %v", object, d.Request.Object.Raw, err)
+		}
+	})
+}
+
+func composed(t *testing.T, r *Recorder, question, answer []byte) *document {
+	t.Helper()
+	c := &call{received: time.Now()}
+	c.question.text, c.answer.text = bytes.Clone(question), answer
+	f, err := r.compose(c)
+	if err != nil {
+		t.Fatalf("%q: %v", question, err)
+	}
+	if !bytes.Equal(c.question.text, question) || !ours.MatchString(fileName(f.received, f.about)) {
+		t.Fatalf("%q became %q", question, f.text)
+	}
+	d, err := parse(f.text)
+	if err != nil || d.Request == nil || d.Response == nil {
+		t.Fatalf("%q became %q: %v", question, f.text, err)
+	}
+	return d
+}
+
+func checkPlaceholders(t *testing.T, value any) {
+	t.Helper()
+	switch value := value.(type) {
+	case map[string]any:
+		for _, v := range value {
+			checkPlaceholders(t, v)
+		}
+	case []any:
+		for _, v := range value {
+			checkPlaceholders(t, v)
+		}
+	case string:
+		if value != Placeholder && value != inBase64 {
+			t.Fatalf("%q is left", value)
+		}
+	case float64:
+		if value != 0 {
+			t.Fatalf("%v is left", value)
+		}
+	}
+}
+
+// FuzzText looks for Secrets in any text, as in an annotation, and judges it.
+func FuzzText(f *testing.F) {
+	seeds(f)
+	f.Fuzz(func(_ *testing.T, text []byte) {
+		new(redaction).walk(map[string]any{"annotations": map[string]any{"a": string(text)}}, "request", false)
 	})
 }
 
@@ -143,39 +126,22 @@ func FuzzScrubbed(f *testing.F) {
 	f.Add("a b/c+d&e%f", "Basic ", "")
 	f.Add("m4rk3r-hunter2", "x \n\n\n\n\n\n\n\n\na", "\n%")
 	f.Add("\xff\x00\n\r ,1", "1 ", "AA==")
+	hexPlaceholder := hex.EncodeToString([]byte(Placeholder))
 	f.Fuzz(func(t *testing.T, value, before, after string) {
-		v := values{}
-		v.addPlain(value)
-		if len(value) < leastValue || strings.Contains(Placeholder, value) || strings.Contains(inBase64, value) || strings.Contains(inHex, value) {
+		if len(value) < leastValue || strings.Contains(Placeholder, value) || strings.Contains(inBase64, value) || strings.Contains(hexPlaceholder, value) {
 			return
 		}
+		s := newScrubber([]string{value})
 		for name, spelt := range map[string]string{
 			"as it is": value, "base64": base64.StdEncoding.EncodeToString([]byte(value)), "base64 for URLs": base64.RawURLEncoding.EncodeToString([]byte(value)),
 			"base64 of more":   base64.StdEncoding.EncodeToString([]byte(before + value + after)),
-			"base64 of base64": base64.StdEncoding.EncodeToString([]byte(before + base64.RawStdEncoding.EncodeToString([]byte(value)))),
+			"base64 of base64": base64.StdEncoding.EncodeToString([]byte(before + "&" + base64.RawStdEncoding.EncodeToString([]byte(value)))),
 			"query":            "?" + url.QueryEscape(value), "path": "/" + url.PathEscape(value), "hexadecimal": hex.EncodeToString([]byte(value)),
-			"bytes": fmt.Sprint([]byte(before + value + after)), "bytes in JSON": strings.ReplaceAll(fmt.Sprint([]byte(value)), " ", ","),
+			"bytes": fmt.Sprint([]byte(value)), "bytes in JSON": strings.ReplaceAll(fmt.Sprint([]byte(value)), " ", ","),
 		} {
-			if got := v.scrubbed(before + "&" + spelt + "&" + after); strings.Contains(got, spelt) {
+			if got := s.text(before + "&" + spelt + "&" + after); strings.Contains(got, spelt) {
 				t.Errorf("%s: %q, in %q, is left in %q", name, value, spelt, got)
 			}
 		}
 	})
-}
-
-func checkPlaceholders(t *testing.T, value any) {
-	t.Helper()
-	switch value := value.(type) {
-	case nil:
-	case map[string]any:
-		for _, v := range value {
-			if v != nil && v != Placeholder && v != strings.Trim(inData, `"`) {
-				t.Fatalf("%v is left", v)
-			}
-		}
-	default:
-		if value != Placeholder && value != strings.Trim(inData, `"`) {
-			t.Fatalf("%v is left", value)
-		}
-	}
 }

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/go-logr/logr"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	admissionv1 "k8s.io/api/admission/v1"
@@ -40,8 +41,8 @@ var _ = Describe("A recorder that cannot keep up", func() {
 		for range record.MostWaiting + 20 {
 			w.allowed(review(pod))
 		}
-		Expect(w.counted()).To(Equal(map[string]int{record.Dropped: 20}))
-		Expect(w.logs.all()).To(ConsistOf(And(ContainSubstring("more calls came than could be written"), ContainSubstring(`"moreOfTheKindBefore":0`))))
+		Expect(w.counted()).To(Equal(record.Counts{Dropped: 20}))
+		Expect(w.logs.all()).To(ConsistOf(And(ContainSubstring("more calls came than could be written"), ContainSubstring(`"droppedBefore":0`))))
 		release()
 		Expect(w.read()).To(HaveLen(record.MostWaiting + 1))
 	})
@@ -50,17 +51,28 @@ var _ = Describe("A recorder that cannot keep up", func() {
 		change, _, release := blocking()
 		w := newWorld(allow, change)
 		DeferCleanup(release)
-		w.recorder.SetBudget(3 << 20)
+		w.budget = 3 << 20
+		w.recorder.SetBudget(w.budget)
 		large := review(`{"kind":"Pod","x":"` + strings.Repeat("x", 900<<10) + `"}`)
 		for range 10 {
 			w.allowed(large)
 		}
-		Expect(w.recorder.Taken()).To(And(BeNumerically(">", 2<<20), BeNumerically("<=", 3<<20)))
-		Expect(w.counted()).To(Equal(map[string]int{record.Dropped: 7}))
+		Expect(w.recorder.Budget()).To(And(BeNumerically(">=", 0), BeNumerically("<", 1<<20)))
+		Expect(w.counted()).To(Equal(record.Counts{Dropped: 7}))
 		release()
 		Expect(w.read()).To(HaveLen(3))
 	})
 })
+
+// panickingSink is a logger of the program that panics.
+type panickingSink struct{}
+
+func (panickingSink) Init(logr.RuntimeInfo)            {}
+func (panickingSink) Enabled(int) bool                 { return true }
+func (panickingSink) Info(int, string, ...any)         { panic("oops") }
+func (panickingSink) Error(error, string, ...any)      {}
+func (p panickingSink) WithValues(...any) logr.LogSink { return p }
+func (p panickingSink) WithName(string) logr.LogSink   { return p }
 
 var _ = Describe("A recorder whose disk fails", func() {
 	It("counts, says so once in a while, and answers all the same", func() {
@@ -71,7 +83,7 @@ var _ = Describe("A recorder whose disk fails", func() {
 			w.allowed(review(pod))
 		}
 		w.close()
-		Expect(w.counted()).To(Equal(map[string]int{record.Failed: 50}))
+		Expect(w.counted()).To(Equal(record.Counts{Failed: 50}))
 		Expect(w.logs.all()).To(ConsistOf(And(ContainSubstring(`"kind":"disk"`), ContainSubstring(w.dir))))
 	})
 
@@ -90,16 +102,12 @@ var _ = Describe("A recorder whose disk fails", func() {
 				}
 				return true
 			}
-			count := o.Counted
-			o.Counted = func(outcome string) {
-				count(outcome)
-				panic("oops")
-			}
+			o.Log = logr.New(panickingSink{})
 		})
 		w.allowed(strings.ReplaceAll(review(pod), `"namespace":"cf"`, `"namespace":""`))
 		w.allowed(review(pod))
 		Expect(w.read()).To(HaveLen(1))
-		Expect(w.counted()).To(Equal(map[string]int{record.Failed: 1, record.Written: 1}))
+		Expect(w.counted()).To(Equal(record.Counts{Failed: 1, Written: 1}))
 	})
 })
 
@@ -121,7 +129,7 @@ var _ = Describe("The folder", func() {
 	It("holds so many files, of which the oldest go first, also those of an earlier run", func() {
 		w := newWorld(allow, func(o *record.Options) { o.MaxFiles = 3 })
 		Expect(fill(w, 5)).To(HaveLen(3))
-		Expect(w.counted()).To(HaveKeyWithValue(record.Written, 5))
+		Expect(w.counted()).To(HaveField("Written", 5))
 		first := w.read()
 
 		in := func(o *record.Options) { o.Dir, o.MaxFiles = w.dir, 4 }
@@ -153,7 +161,7 @@ var _ = Describe("The folder", func() {
 		w.allowed(review(pod))
 		w.allowed(review(`{"x":"` + strings.Repeat("x", 6000) + `"}`))
 		Expect(w.read()).To(HaveLen(1))
-		Expect(w.counted()).To(Equal(map[string]int{record.Failed: 1, record.Written: 1}))
+		Expect(w.counted()).To(Equal(record.Counts{Failed: 1, Written: 1}))
 	})
 
 	It("keeps what others have put there", func() {
@@ -185,7 +193,7 @@ var _ = Describe("The folder", func() {
 		Expect(os.MkdirAll(filepath.Join(dir, old, "full"), 0o700)).To(Succeed())
 		w.allowed(review(pod))
 		w.close()
-		Expect(w.counted()).To(Equal(map[string]int{record.Failed: 1}))
+		Expect(w.counted()).To(Equal(record.Counts{Failed: 1}))
 		Expect(w.logs.all()).To(ConsistOf(ContainSubstring("the oldest recording cannot be removed")))
 	})
 
@@ -237,6 +245,6 @@ var _ = Describe("Many calls at once", func() {
 			seen[i] = true
 		}
 		Expect(seen).To(HaveLen(100))
-		Expect(w.counted()).To(Equal(map[string]int{record.Written: 100}))
+		Expect(w.counted()).To(Equal(record.Counts{Written: 100}))
 	})
 })

@@ -1,6 +1,6 @@
 package record
 
-// This file reads recordings.
+// This file reads recordings, and the AdmissionReviews of calls.
 
 import (
 	"errors"
@@ -10,23 +10,29 @@ import (
 	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kjson "sigs.k8s.io/json"
 )
 
 // Recorded is a call with its answer, as it was recorded.
 type Recorded struct {
-	File     string        // the file that it was read from
-	Path     string        // of the URL, such as "/mutate/sidecar"; empty in a review from another tool
-	Received time.Time     // zero in such a review
-	Took     time.Duration // zero in such a review
-	Status   int           // of the HTTP answer; 0 in such a review
-	Version  string        // of the AdmissionReview that the API server sent, "v1" or "v1beta1"
+	File    string // the file that it was read from
+	Version string // of the AdmissionReview that the API server sent, "v1" or "v1beta1"
 
 	// Review is the request and, unless Error holds another answer, the response. It is v1, whatever Version is. Its
 	// request is never nil.
 	Review *admissionv1.AdmissionReview
+	Circumstances
+}
 
-	Redacted []string // the redacted places, such as "request.object.data"
-	Error    string   // the text of an answer that was no review
+// Circumstances are the data of a recording beside the review. A review from another tool has none of them.
+type Circumstances struct {
+	Path     string          `json:"path"` // of the URL, such as "/mutate/sidecar"
+	Received time.Time       `json:"received"`
+	Took     metav1.Duration `json:"took"`
+	Status   int             `json:"status"`             // of the HTTP answer
+	Error    string          `json:"error,omitempty"`    // the text of an answer that was no review
+	Redacted []string        `json:"redacted,omitempty"` // the redacted places, such as "request.object.data"
 }
 
 // Read reads a recording, or all recordings of a folder (*.json), sorted by name and so by time. An AdmissionReview
@@ -39,8 +45,15 @@ func Read(path string) ([]Recorded, error) {
 	}
 	files := []string{path}
 	if info.IsDir() {
-		if files, err = recordingsIn(path); err != nil {
+		entries, err := os.ReadDir(path) // sorted by name
+		if err != nil {
 			return nil, err
+		}
+		files = nil
+		for _, e := range entries {
+			if filepath.Ext(e.Name()) == extension && !e.IsDir() {
+				files = append(files, filepath.Join(path, e.Name()))
+			}
 		}
 	}
 	all := make([]Recorded, 0, len(files))
@@ -52,20 +65,6 @@ func Read(path string) ([]Recorded, error) {
 		all = append(all, one)
 	}
 	return all, nil
-}
-
-func recordingsIn(dir string) ([]string, error) {
-	entries, err := os.ReadDir(dir) // sorted by name
-	if err != nil {
-		return nil, err
-	}
-	var files []string
-	for _, e := range entries {
-		if filepath.Ext(e.Name()) == extension && !e.IsDir() {
-			files = append(files, filepath.Join(dir, e.Name()))
-		}
-	}
-	return files, nil
 }
 
 func readFile(path string) (Recorded, error) {
@@ -80,17 +79,28 @@ func readFile(path string) (Recorded, error) {
 	if d.Request == nil {
 		return Recorded{}, errors.New("the AdmissionReview holds no request")
 	}
-	r := Recorded{
-		File:    path,
-		Version: d.version(),
-		Review:  &admissionv1.AdmissionReview{TypeMeta: d.TypeMeta, Request: d.Request, Response: d.Response},
-	}
+	r := Recorded{File: path, Version: d.GroupVersionKind().Version, Review: &d.AdmissionReview, Circumstances: d.Own}
 	r.Review.APIVersion = reviewGroup + "/v1"
-	if d.Own != nil {
-		r.Path, r.Received, r.Status, r.Error, r.Redacted = d.Own.Path, d.Own.Received, d.Own.Status, d.Own.Error, d.Own.Redacted
-		if r.Took, err = time.ParseDuration(d.Own.Took); err != nil {
-			return Recorded{}, fmt.Errorf("%s.took: %w", ownMember, err)
-		}
-	}
 	return r, nil
+}
+
+// document is a recording, or an AdmissionReview of a call. The members are the same in either version.
+type document struct {
+	admissionv1.AdmissionReview `json:",inline"`
+	Own                         Circumstances `json:"eirinix"`
+}
+
+const reviewGroup = "admission.k8s.io"
+
+func parse(raw []byte) (*document, error) {
+	d := &document{}
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(raw, d); err != nil {
+		return nil, failed("no review", "not an AdmissionReview: %v", err)
+	}
+	gvk := d.GroupVersionKind()
+	if gvk.Kind != "AdmissionReview" || gvk.Group != reviewGroup || gvk.Version != "v1" && gvk.Version != "v1beta1" {
+		return nil, failed("no review", "not an AdmissionReview of %s/v1 or v1beta1 but kind %q of apiVersion %q",
+			reviewGroup, brief(d.Kind, mostName), brief(d.APIVersion, mostName))
+	}
+	return d, nil
 }

@@ -8,6 +8,7 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"code.cloudfoundry.org/eirinix/internal/record"
 )
@@ -31,10 +32,10 @@ var _ = Describe("Reading", func() {
 		Expect(all).To(HaveLen(1))
 		Expect(all[0].Review.Request.UID).To(BeEquivalentTo(uid))
 		all[0].Review = nil
-		Expect(all[0]).To(Equal(record.Recorded{
-			File: file, Path: "/mutate/a", Received: time.Date(2026, 11, 21, 14, 45, 22, 123, time.UTC), Took: 1500 * time.Microsecond,
-			Status: 500, Version: "v1", Error: "no", Redacted: []string{"a"},
-		}))
+		Expect(all[0]).To(Equal(record.Recorded{File: file, Version: "v1", Circumstances: record.Circumstances{
+			Path: "/mutate/a", Received: time.Date(2026, 11, 21, 14, 45, 22, 123, time.UTC), Took: metav1.Duration{Duration: 1500 * time.Microsecond},
+			Status: 500, Error: "no", Redacted: []string{"a"},
+		}}))
 	})
 
 	It("takes a review that another tool has kept", func() {
@@ -82,7 +83,7 @@ var _ = Describe("Reading", func() {
 		Entry("another kind", `{"kind":"Pod","apiVersion":"v1"}`, `kind "Pod" of apiVersion "v1"`),
 		Entry("another version", strings.Replace(review(pod), "k8s.io/v1", "k8s.io/v2", 1), `"admission.k8s.io/v2"`),
 		Entry("no request", `{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","response":{}}`, "holds no request"),
-		Entry("another shape of ours", with(`{"took":"long"}`), "eirinix.took"),
+		Entry("another shape of ours", with(`{"took":"long"}`), "invalid duration"),
 		Entry("no shape of ours", with(`[]`), "not an AdmissionReview"),
 	)
 })

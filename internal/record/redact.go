@@ -1,289 +1,238 @@
 package record
 
-// This file finds the secrets in a text and redacts them.
+// This file finds the Secrets and tokens in a call, and replaces their values.
 
 import (
+	"encoding/base64"
+	"encoding/json"
 	"fmt"
+	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 )
 
-// mostNoted bounds the list of redacted places.
-const mostNoted = 50
+// Placeholder replaces a redacted value, in the encoding of that value. In the data of Secrets, that is base64.
+const Placeholder = "redacted"
 
-// redaction collects the edits for the secrets in a text, and their places. It passes over the text twice. The first
-// pass finds the objects that declare themselves to be Secrets or the like, at any depth. The kind can be anywhere in
-// such an object. The second pass applies the rules.
+var inBase64 = base64.StdEncoding.EncodeToString([]byte(Placeholder))
+
+// kept lists the members of an object that stay. The value of a member is the list for everything below it, or nil if
+// the member stays whole. In all other members, strings and numbers are replaced. The lists ignore group and version,
+// because a kind of that name in another group holds secrets, too.
+type kept map[string]kept
+
+var (
+	ofSecret = kept{
+		"apiVersion": nil, "kind": nil, "metadata": nil, "type": nil, "immutable": nil,
+		"name": nil, "namespace": nil, // of a Secret that is described in a policy
+	}
+	ofSecretList = kept{"apiVersion": nil, "kind": nil, "metadata": nil, "items": ofSecret}
+	ofToken      = kept{"apiVersion": nil, "kind": nil, "metadata": nil, "spec": besideToken, "status": besideToken}
+	besideToken  = kept{
+		"audiences": nil, "authenticated": nil, "boundObjectRef": nil, "error": nil, "expirationSeconds": nil,
+		"expirationTimestamp": nil, "user": nil,
+	}
+
+	// lists has the lists by kind and by resource, in lower case. The subresource token is that of TokenRequests.
+	lists = map[string]kept{
+		"secret": ofSecret, "secrets": ofSecret, "secretlist": ofSecretList,
+		"tokenreview": ofToken, "tokenreviews": ofToken, "tokenrequest": ofToken, "token": ofToken,
+	}
+)
+
+// kindsOfRequest are the members of a request that say what its objects are.
+var kindsOfRequest = [][]string{
+	{"kind", "kind"},
+	{"requestKind", "kind"},
+	{"resource", "resource"},
+	{"requestResource", "resource"},
+	{"subResource"},
+	{"requestSubResource"},
+}
+
+// redaction replaces values in the trees of a call, and remembers them. The zero value has replaced none.
 type redaction struct {
-	text text
-	said map[int][]*rule // rules that objects declare for themselves, by where the object begins
-
-	hiding []string     // the names of annotations that hold a Secret
-	hidden []*redaction // those Secrets
-
-	edits []edit
-	path  []step
-	notes []string
+	holdsSecret bool // the call holds a Secret or a token
+	removed     []string
+	copies      []func() // remove the annotations that can hold a copy of a Secret
+	notes       notes
 }
 
-// step is one step of the path to a value: the name of a member, or the position in an array.
-type step struct {
-	name span // end is 0 for an element
-	at   int
+// keep replaces everything in a value that is not on the list.
+func (r *redaction) keep(v any, list kept, at string) any {
+	r.holdsSecret = true
+	switch v := v.(type) {
+	case map[string]any:
+		for name, child := range v {
+			if inside, stays := list[name]; !stays {
+				v[name] = r.replace(child, strings.EqualFold(name, "data"), below(at, name))
+			} else if inside != nil {
+				v[name] = r.keep(child, inside, below(at, name))
+			}
+		}
+		return v
+	case []any:
+		for i := range v {
+			v[i] = r.keep(v[i], list, below(at, i))
+		}
+		return v
+	}
+	return r.replace(v, false, at)
 }
 
-// redactRequest redacts the secrets in a review. It also removes members that a request must not have: the response
-// and our own member. With keep it only removes those members. It returns the rules for the objects, by which the
-// patch must be redacted, too.
-func (d *redaction) redactRequest(review span, keep bool) []*rule {
-	top := []*rule{bareRule}
-	var rules []*rule
-	if !keep {
-		top = append(top, userRule)
-		for m := range d.text.members(review) {
-			if d.text.is(m.name, "request") {
-				rules = d.rulesSaid(m.value, rules)
+// replace replaces all strings and numbers in a value. The shape of the value stays, so that it can be decoded.
+func (r *redaction) replace(v any, isData bool, at string) any {
+	if v != nil {
+		r.notes.add(at)
+	}
+	switch v := v.(type) {
+	case map[string]any:
+		for name := range v {
+			v[name] = r.replace(v[name], isData, "")
+		}
+	case []any:
+		for i := range v {
+			v[i] = r.replace(v[i], isData, "")
+		}
+	case json.Number:
+		return json.Number("0")
+	case string:
+		if isData {
+			r.removed = append(r.removed, decoded(v))
+			return inBase64
+		}
+		r.removed = append(r.removed, v)
+		return Placeholder
+	}
+	return v
+}
+
+// walk redacts the Secrets and tokens in a value, at any depth, and the credentials of users. In annotations, and in
+// the operations of a patch, it also finds those in a text that is JSON. It does not change such a text.
+func (r *redaction) walk(v any, at string, inAnnotation bool) {
+	switch v := v.(type) {
+	case map[string]any:
+		for name, kind := range v {
+			if kind, ok := kind.(string); ok && strings.EqualFold(name, "kind") && isWhole(v) {
+				if list := lists[strings.ToLower(kind)]; list != nil {
+					r.keep(v, list, at)
+				}
 			}
 		}
-		for _, r := range rules {
-			top = append(top, inRequest([]string{"object", "oldObject"}, r))
-		}
-		d.look(review.start, false)
-		for _, own := range d.said {
-			for _, r := range own {
-				rules = withRule(rules, r)
+		for name, child := range v {
+			below, isAnnotations := below(at, name), strings.EqualFold(name, "annotations")
+			if members, ok := child.(map[string]any); ok && isAnnotations {
+				r.annotations(members, below)
+			} else if ok && strings.EqualFold(name, "extra") {
+				r.extra(members, below)
 			}
+			r.walk(child, below, inAnnotation || isAnnotations)
 		}
-		if holdSecret(rules) || len(d.hiding) > 0 {
-			rules, top = withRule(rules, copiesRule), append(top, copiesRule)
+	case []any:
+		for i, child := range v {
+			r.walk(child, below(at, i), inAnnotation)
 		}
-		if len(d.hiding) > 0 {
-			r := annotationsRule(d.hiding)
-			rules, top = append(rules, r), append(top, r)
+	case string:
+		var hidden any
+		if text := decoded(v); inAnnotation && isJSON(text) && decode([]byte(text), &hidden) == nil {
+			r.walk(hidden, "", true)
 		}
 	}
-	d.apply(review.start, top)
-	return rules
 }
 
-// holdSecret reports whether rules are for objects of which an annotation can hold a copy with a secret. Such a copy
-// holds no extras of a user, because the API server sets them.
-func holdSecret(rules []*rule) bool {
-	return slices.ContainsFunc(rules, func(r *rule) bool { return r != extrasRule })
-}
-
-// saysSecret reports whether an object declares itself to be a Secret or the like.
-func (d *redaction) saysSecret() bool {
-	for _, own := range d.said {
-		if holdSecret(own) {
+// isWhole reports whether an object with a kind is that object itself. If it is not, it only refers to one.
+func isWhole(object map[string]any) bool {
+	for name := range object {
+		switch strings.ToLower(name) {
+		case "metadata", "data", "stringdata", "spec", "status", "items":
 			return true
 		}
 	}
 	return false
 }
 
-func withRule(rules []*rule, r *rule) []*rule {
-	if r == nil || slices.Contains(rules, r) {
-		return rules
-	}
-	return append(rules, r)
-}
+var credential = regexp.MustCompile(`(?i)token|passw|secret|bearer|assertion|credential|api-?key|private-?key`)
 
-// rulesSaid adds the rules for the kinds and resources that the request names. A member can occur twice, or in
-// another case. Any occurrence makes the object a Secret.
-func (d *redaction) rulesSaid(request span, rules []*rule) []*rule {
-	t := d.text
-	for m := range t.members(request) {
-		switch {
-		case t.is(m.name, "kind", "requestKind"):
-			for k := range t.members(m.value) {
-				if t.is(k.name, "kind") {
-					rules = withRule(rules, t.ruleForKind(k.value))
-				}
-			}
-		case t.is(m.name, "resource", "requestResource"):
-			for k := range t.members(m.value) {
-				if t.is(k.name, "resource") {
-					rules = withRule(rules, t.ruleForResource(k.value))
-				}
-			}
-		case t.is(m.name, "subResource", "requestSubResource") && t.is(m.value, "token"):
-			rules = withRule(rules, tokenRule)
+// extra replaces the credentials that authentication adds to a user. They are lists, and are known by their names.
+func (r *redaction) extra(extra map[string]any, at string) {
+	for name, value := range extra {
+		if list, ok := value.([]any); ok && credential.MatchString(name) && !strings.HasSuffix(name, "/credential-id") {
+			r.replace(list, false, below(at, name))
 		}
 	}
-	return rules
 }
 
-// look finds the objects that declare themselves to be Secrets or the like: the object itself, and those of a List or
-// a template. It also finds the annotations that hold a Secret, or a copy of one. It returns the end of the value.
-func (d *redaction) look(at int, annotations bool) (end int) {
-	t := d.text
-	switch t[at] {
-	case '{':
-		i, more := t.enter(span{at, at}, '{')
-		for more {
-			name := span{i, t.skip(i)}
-			i = t.skipSpace(t.skipSpace(name.end) + len(":"))
-			if t[i] == '"' {
-				if r := t.ruleFor(member{name, span{i, t.skip(i)}}); r != nil {
-					if d.said == nil {
-						d.said = map[int][]*rule{}
-					}
-					d.said[at] = withRule(d.said[at], r)
-				}
-				if annotations {
-					d.annotation(t.word(name), t.word(span{i, t.skip(i)}))
-				}
-			}
-			i, more = t.next(d.look(i, t.is(name, "annotations")))
+// annotations finds the annotations that can hold a copy of an object, such as
+// kubectl.kubernetes.io/last-applied-configuration. Tools keep such copies of earlier states, whose values are
+// nowhere else in the call. They are removed if the call holds a Secret or a token.
+func (r *redaction) annotations(annotations map[string]any, at string) {
+	for name, text := range annotations {
+		if text, ok := text.(string); ok && canHoldObject(text) {
+			r.copies = append(r.copies, func() {
+				delete(annotations, name)
+				r.notes.add(below(at, name))
+			})
 		}
-		return i + 1
-	case '[':
-		i, more := t.enter(span{at, at}, '[')
-		for more {
-			i, more = t.next(d.look(i, false))
-		}
-		return i + 1
 	}
-	return t.skip(at)
 }
 
-// ruleFor returns the rule that a member implies for its object; nil if there is none.
-func (t text) ruleFor(m member) *rule {
+// canHoldObject reports whether a text is long, has several lines, or is JSON or gzip, also in base64.
+func canHoldObject(text string) bool {
+	const longest = 256
+	plain := strings.TrimSpace(decoded(text))
+	return len(text) > longest || isJSON(plain) || strings.Contains(plain, "\n") || strings.HasPrefix(plain, "\x1f\x8b")
+}
+
+// isJSON reports whether a text begins like an object, a list or a string in JSON.
+func isJSON(text string) bool {
+	text = strings.TrimSpace(text)
+	return text != "" && strings.ContainsRune(`{["`, rune(text[0]))
+}
+
+// decoded returns the text that s holds in base64, with padding or without, or s itself.
+func decoded(s string) string {
+	plain, err := base64.RawStdEncoding.DecodeString(strings.TrimRight(strings.TrimSpace(s), "="))
+	if err != nil {
+		return s
+	}
+	return string(plain)
+}
+
+// below returns the path to a member or an element below a path. The path of a value that is not written is empty, as
+// are those below it. A long path ends early.
+func below(path string, step any) string {
+	const most = 1000
+	name, isName := step.(string)
+	switch name = brief(name, mostName); {
+	case path == "" || len(path) > most:
+		return path
+	case !isName:
+		return fmt.Sprintf("%s[%d]", path, step)
+	case strings.ContainsAny(name, "./[]\""):
+		return fmt.Sprintf("%s[%q]", path, name)
+	}
+	return path + "." + name
+}
+
+// notes are the redacted places. Their number is bounded.
+type notes []string
+
+func (n *notes) add(note string) {
+	const most = 50
 	switch {
-	case t.is(m.name, "kind"):
-		return t.ruleForKind(m.value)
-	case t.isCopy(m.name) && holdsSecret(t.word(m.value)):
-		return copiesRule
-	}
-	return nil
-}
-
-// apply applies the rules to the value that begins at a position. It returns the end of the value.
-func (d *redaction) apply(at int, rules []*rule) (end int) {
-	t := d.text
-	for _, r := range rules {
-		if r.by == "" || r.into == t[at] {
-			continue
-		}
-		end = t.skip(at)
-		if t[at] != 'n' {
-			d.note(!r.quiet)
-			d.edits = append(d.edits, edit{span: span{at, end}, by: r.by})
-		}
-		return end
-	}
-	switch t[at] {
-	case '{':
-		return d.applyToMembers(at, rules)
-	case '[':
-		below := make([]*rule, 0, 4)
-		for _, r := range rules {
-			below = withRule(below, r.others)
-		}
-		i, more := t.enter(span{at, at}, '[')
-		d.noteMembers(at, more, rules)
-		for n := 0; more; n++ {
-			d.path = append(d.path, step{at: n})
-			end = d.apply(i, below)
-			d.leave()
-			i, more = t.next(end)
-		}
-		return i + 1
-	}
-	return t.skip(at)
-}
-
-func (d *redaction) applyToMembers(at int, rules []*rule) (end int) {
-	t := d.text
-	for _, own := range d.said[at] {
-		rules = withRule(slices.Clip(rules), own)
-	}
-	i, more := t.enter(span{at, at}, '{')
-	d.noteMembers(at, more, rules)
-	list := removals{to: &d.edits}
-	var space [4]*rule
-	for more {
-		name := span{i, t.skip(i)}
-		list.next(name.start)
-		i = t.skipSpace(t.skipSpace(name.end) + len(":"))
-		below, drops := t.under(rules, name, space[:0])
-		d.enter(name)
-		if drops {
-			end = t.skip(i)
-			d.note(!slices.Contains(rules, bareRule))
-			list.remove(span{name.start, end})
-		} else {
-			end = d.apply(i, below)
-			list.keep(end)
-		}
-		d.leave()
-		i, more = t.next(end)
-	}
-	return i + 1
-}
-
-// noteMembers records once that the members of a value are replaced.
-func (d *redaction) noteMembers(at int, some bool, rules []*rule) {
-	d.note(some && slices.ContainsFunc(rules, func(r *rule) bool { return r.into != 0 && r.into == d.text[at] }))
-}
-
-// under returns the rules for a member, or reports that the member is removed.
-func (t text) under(rules []*rule, name span, below []*rule) (_ []*rule, drops bool) {
-	if len(rules) == 0 {
-		return nil, false
-	}
-	word := t.word(name)
-	for _, r := range rules {
-		if r.drops != nil && r.drops(word) {
-			return nil, true
-		}
-		below = withRule(below, r.of(word))
-	}
-	return below, false
-}
-
-func (d *redaction) enter(name span) { d.path = append(d.path, step{name: name}) }
-func (d *redaction) leave()          { d.path = d.path[:len(d.path)-1] }
-
-// note records the place that is being redacted.
-func (d *redaction) note(worth bool) {
-	switch {
-	case !worth || len(d.notes) > mostNoted:
-	case len(d.notes) == mostNoted:
-		d.notes = append(d.notes, "and more")
+	case note == "" || len(*n) > most || slices.Contains(*n, note):
+	case len(*n) == most:
+		*n = append(*n, "and more")
 	default:
-		if where := d.where(); !slices.Contains(d.notes, where) {
-			d.notes = append(d.notes, where)
-		}
+		*n = append(*n, note)
 	}
 }
 
-// where returns the path to the place that is being redacted.
-func (d *redaction) where() string {
-	var b strings.Builder
-	for _, s := range d.path {
-		if s.name.end == 0 {
-			b.WriteString("[" + strconv.Itoa(s.at) + "]")
-			continue
-		}
-		name := brief(d.text.word(s.name))
-		if strings.ContainsAny(name, "./[]\"") {
-			fmt.Fprintf(&b, "[%q]", name)
-			continue
-		}
-		if b.Len() > 0 {
-			b.WriteByte('.')
-		}
-		b.WriteString(name)
-	}
-	return b.String()
-}
+// mostName is the length of the longest name that Kubernetes allows.
+const mostName = 253
 
-// brief bounds untrusted text in a list, at the longest name that Kubernetes allows.
-func brief(s string) string {
-	const most = 253
+// brief bounds untrusted text in a list.
+func brief(s string, most int) string {
 	if len(s) > most {
 		s = s[:most] + "..."
 	}

@@ -58,7 +58,7 @@ var _ = Describe("A handler that is recorded", func() {
 	const end = "GET /end HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
 
 	// The handler's answers, and what becomes of the connection, are its own: a second request follows on it.
-	DescribeTable("answers as it would without:", func(says string, recorded map[string]int, want string) {
+	DescribeTable("answers as it would without:", func(says string, recorded record.Counts, want string) {
 		w := newWorld(func(context.Context, admission.Request) admission.Response { return admission.Denied("no") })
 		bare := httptest.NewServer(w.handler)
 		DeferCleanup(bare.Close)
@@ -68,24 +68,24 @@ var _ = Describe("A handler that is recorded", func() {
 		w.close()
 		Expect(w.counted()).To(Equal(recorded))
 	},
-		Entry("a review", post(review(pod)), map[string]int{record.Written: 1}, "200 OK"),
-		Entry("a review in chunks", chunked(review(pod)), map[string]int{record.Written: 1}, "200 OK"),
-		Entry("two reviews", post(review(pod))+post(review(pod)), map[string]int{record.Written: 2}, "200 OK"),
-		Entry("a review that is awaited", post(review(pod), "Expect: 100-continue"), map[string]int{record.Written: 1}, "100 Continue"),
-		Entry("one larger than the first buffer", post(review(`{"x":"`+strings.Repeat("x", 200<<10)+`"}`)), map[string]int{record.Written: 1}, "200 OK"),
-		Entry("one larger than that, in chunks", chunked(review(`{"x":"`+strings.Repeat("x", 200<<10)+`"}`)), map[string]int{record.Written: 1}, "200 OK"),
-		Entry("too large, by its own word", post(large), map[string]int{}, "413"),
-		Entry("too large, without a word", chunked(large), map[string]int{record.Failed: 1}, "413"),
-		Entry("no body", post(""), map[string]int{}, "400"),
-		Entry("no JSON", post("hello"), map[string]int{record.Failed: 1}, "400"),
-		Entry("no review", post(`{"kind":"Pod"}`), map[string]int{record.Failed: 1}, "400"),
-		Entry("a review without request", post(`{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1"}`), map[string]int{record.Failed: 1}, "400"),
-		Entry("a review of another version", post(strings.Replace(review(pod), "k8s.io/v1", "k8s.io/v9", 1)), map[string]int{record.Failed: 1}, "400"),
-		Entry("a review without uid, which is answered with an error", post(strings.Replace(review(pod), uid, "", 1)), map[string]int{record.Written: 1}, "400"),
-		Entry("gzip", post(review(pod), "Content-Encoding: gzip"), map[string]int{}, "415"),
-		Entry("GET", head(http.MethodGet, path), map[string]int{}, "405"),
-		Entry("a path that another replica may know", strings.Replace(post(review(pod)), path, "/mutate/unknown", 1), map[string]int{}, "503"),
-		Entry("a body that does not arrive in time", post(review(pod))[:400], map[string]int{record.Failed: 1}, "408"),
+		Entry("a review", post(review(pod)), record.Counts{Written: 1}, "200 OK"),
+		Entry("a review in chunks", chunked(review(pod)), record.Counts{Written: 1}, "200 OK"),
+		Entry("two reviews", post(review(pod))+post(review(pod)), record.Counts{Written: 2}, "200 OK"),
+		Entry("a review that is awaited", post(review(pod), "Expect: 100-continue"), record.Counts{Written: 1}, "100 Continue"),
+		Entry("one larger than the first buffer", post(review(`{"x":"`+strings.Repeat("x", 200<<10)+`"}`)), record.Counts{Written: 1}, "200 OK"),
+		Entry("one larger than that, in chunks", chunked(review(`{"x":"`+strings.Repeat("x", 200<<10)+`"}`)), record.Counts{Written: 1}, "200 OK"),
+		Entry("too large, by its own word", post(large), record.Counts{}, "413"),
+		Entry("too large, without a word", chunked(large), record.Counts{Failed: 1}, "413"),
+		Entry("no body", post(""), record.Counts{}, "400"),
+		Entry("no JSON", post("hello"), record.Counts{Failed: 1}, "400"),
+		Entry("no review", post(`{"kind":"Pod"}`), record.Counts{Failed: 1}, "400"),
+		Entry("a review without request", post(`{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1"}`), record.Counts{Failed: 1}, "400"),
+		Entry("a review of another version", post(strings.Replace(review(pod), "k8s.io/v1", "k8s.io/v9", 1)), record.Counts{Failed: 1}, "400"),
+		Entry("a review without uid, which is answered with an error", post(strings.Replace(review(pod), uid, "", 1)), record.Counts{Written: 1}, "400"),
+		Entry("gzip", post(review(pod), "Content-Encoding: gzip"), record.Counts{}, "415"),
+		Entry("GET", head(http.MethodGet, path), record.Counts{}, "405"),
+		Entry("a path that another replica may know", strings.Replace(post(review(pod)), path, "/mutate/unknown", 1), record.Counts{}, "503"),
+		Entry("a body that does not arrive in time", post(review(pod))[:400], record.Counts{Failed: 1}, "408"),
 	)
 
 	It("is no worse off when the client goes away", func() {
@@ -95,7 +95,7 @@ var _ = Describe("A handler that is recorded", func() {
 		_, err = io.WriteString(conn, post(review(pod))[:400])
 		Expect(err).NotTo(HaveOccurred())
 		Expect(conn.Close()).To(Succeed())
-		Eventually(w.counted).Should(Equal(map[string]int{record.Failed: 1}))
+		Eventually(w.counted).Should(Equal(record.Counts{Failed: 1}))
 		Expect(w.logs.all()).To(ConsistOf(ContainSubstring("did not arrive in full")))
 		w.allowed(review(pod))
 		Expect(w.read()).To(HaveLen(1))
@@ -128,7 +128,7 @@ var _ = Describe("A handler that is recorded", func() {
 		DeferCleanup(s.Close)
 		_, err := http.Post(s.URL+path, "application/json", strings.NewReader(review(pod)))
 		Expect(err).To(MatchError(io.EOF))
-		Eventually(w.recorder.Taken).Should(BeZero())
+		Eventually(w.recorder.Budget).Should(Equal(record.MostWaitingBytes))
 		Expect(w.read()).To(BeEmpty())
 	})
 

@@ -10,7 +10,7 @@ import (
 var _ = Describe("Calls that came at once, by a coarse clock, about the same", func() {
 	It("have a file each, in the order in which they are written", func() {
 		dir := GinkgoT().TempDir()
-		s, err := openStore(dir, 10, 1<<20)
+		s, err := openFolder(dir, 10, 1<<20)
 		Expect(err).NotTo(HaveOccurred())
 		DeferCleanup(s.close)
 		at := time.Date(2026, 11, 21, 14, 45, 22, 999_999_999, time.UTC)

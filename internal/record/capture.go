@@ -1,0 +1,202 @@
+package record
+
+// This file copies requests and responses into memory, within a budget, while a handler serves them.
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Wrap returns a handler that serves requests with next, and records the calls below /mutate/ and /validate/. Other
+// requests, such as those for health endpoints, are not touched.
+//
+// next gets a request and a ResponseWriter of ours. http.ResponseController finds the server's own ResponseWriter
+// behind it.
+func (r *Recorder) Wrap(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		isReview := req.Method == http.MethodPost && req.Body != nil && req.Body != http.NoBody &&
+			(strings.HasPrefix(req.URL.Path, "/mutate/") || strings.HasPrefix(req.URL.Path, "/validate/"))
+		if !isReview || !r.begin() {
+			next.ServeHTTP(w, req)
+			return
+		}
+		r.serve(next, w, req)
+	})
+}
+
+func (r *Recorder) serve(next http.Handler, w http.ResponseWriter, req *http.Request) {
+	t := &tap{
+		ResponseWriter: w,
+		request:        *req,
+		body:           tappedBody{ReadCloser: req.Body},
+		call: &call{
+			path: req.URL.Path, received: time.Now(),
+			question: buffer{budget: &r.budget, size: req.ContentLength}, answer: buffer{budget: &r.budget},
+		},
+	}
+	t.body.call = t.call
+	t.request.Body = &t.body
+	answered := false
+	defer func() { // no recover: the server handles the panic
+		t.call.took = time.Since(t.call.received)
+		r.end(t.call, answered && t.call.question.seen) // a request that was refused unread is not recorded
+	}()
+	next.ServeHTTP(t, &t.request)
+	answered = true
+}
+
+// call is a call that was answered. Its buffers count against the Recorder's budget until release.
+type call struct {
+	path     string
+	received time.Time
+	took     time.Duration
+	status   int  // 0 means 200
+	broken   bool // the request ended too early
+	question buffer
+	answer   buffer
+}
+
+func (c *call) release() {
+	c.question.release()
+	c.answer.release()
+}
+
+// tap is the ResponseWriter of the handler, together with the request that the handler reads, in one allocation.
+type tap struct {
+	http.ResponseWriter
+	request http.Request
+	body    tappedBody
+	call    *call
+}
+
+// Unwrap is for http.ResponseController.
+func (t *tap) Unwrap() http.ResponseWriter { return t.ResponseWriter }
+
+func (t *tap) WriteHeader(status int) {
+	if t.call.status == 0 && status >= http.StatusOK {
+		t.call.status = status
+		if status == http.StatusRequestEntityTooLarge && t.request.ContentLength < 0 && t.request.ProtoMajor == 1 {
+			// http.MaxBytesReader would ask the server's own ResponseWriter for that, but does not find it behind ours.
+			t.Header().Set("Connection", "close")
+		}
+	}
+	t.ResponseWriter.WriteHeader(status)
+}
+
+func (t *tap) Write(p []byte) (int, error) {
+	if t.call.status == 0 {
+		t.call.status = http.StatusOK
+	}
+	t.call.answer.add(p)
+	return t.ResponseWriter.Write(p)
+}
+
+// tappedBody copies the bytes that the handler reads.
+type tappedBody struct {
+	io.ReadCloser
+	call *call
+}
+
+func (b *tappedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	b.call.question.add(p[:n])
+	if err != nil && !errors.Is(err, io.EOF) {
+		b.call.broken = true
+	}
+	return n, err
+}
+
+// Most reviews fit into a pooled buffer. Larger ones get memory as they arrive, because a Content-Length is only the
+// caller's claim.
+const (
+	firstBytes  = 32 << 10
+	mostPooled  = 1 << 20
+	firstAnswer = 1 << 10
+)
+
+var pool = sync.Pool{New: func() any { return new(make([]byte, 0, firstBytes)) }}
+
+// buffer copies one body. It is not safe for concurrent use.
+type buffer struct {
+	budget *atomic.Int64 // the bytes that are left
+	text   []byte
+	pooled *[]byte // the memory of text, unless text has outgrown it
+	size   int64   // as announced by the caller; not positive if unknown
+	taken  int64
+	seen   bool // at least one byte was added
+	lost   bool // there was no room for the whole body
+}
+
+// add copies p. Once there is no room, it drops the copy and copies nothing more.
+func (b *buffer) add(p []byte) {
+	if len(p) == 0 || b.lost {
+		return
+	}
+	b.seen = true
+	if need := len(b.text) + len(p); need > cap(b.text) && !b.grow(need) {
+		b.release()
+		b.lost = true
+		return
+	}
+	b.text = append(b.text, p...)
+}
+
+func (b *buffer) grow(need int) bool {
+	if b.text == nil && max(int64(need), b.size) > firstAnswer {
+		pooled := pool.Get().(*[]byte)
+		if cap(*pooled) >= need {
+			if !b.take(cap(*pooled)) {
+				pool.Put(pooled)
+				return false
+			}
+			b.pooled, b.text = pooled, (*pooled)[:0]
+			return true
+		}
+		pool.Put(pooled)
+	}
+	room := max(2*cap(b.text), need, firstAnswer)
+	if b.size > 0 && int64(room) > b.size {
+		room = max(need, int(b.size))
+	}
+	if !b.take(room - cap(b.text)) {
+		return false
+	}
+	grown := make([]byte, len(b.text), room)
+	copy(grown, b.text)
+	b.recycle()
+	b.text = grown
+	return true
+}
+
+func (b *buffer) take(n int) bool {
+	if b.budget.Add(-int64(n)) < 0 {
+		b.budget.Add(int64(n))
+		return false
+	}
+	b.taken += int64(n)
+	return true
+}
+
+// release returns memory and budget. The text must not be used after that.
+func (b *buffer) release() {
+	if b.pooled == nil && cap(b.text) >= firstBytes && cap(b.text) <= mostPooled {
+		b.pooled = new(b.text)
+	}
+	b.recycle()
+	b.text = nil
+	b.budget.Add(b.taken)
+	b.taken = 0
+}
+
+func (b *buffer) recycle() {
+	if b.pooled != nil {
+		*b.pooled = (*b.pooled)[:0]
+		pool.Put(b.pooled)
+		b.pooled = nil
+	}
+}
