@@ -1,16 +1,11 @@
 package eirinix_test
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/rsa"
 	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/pem"
-	"math/big"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -22,9 +17,8 @@ import (
 
 	"code.cloudfoundry.org/eirinix"
 	"code.cloudfoundry.org/eirinix/internal/ca"
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
-
-func itoa(port int32) string { return strconv.Itoa(int(port)) }
 
 var _ = Describe("The certificate Secret", Label("api-server"), func() {
 	var namespace string
@@ -76,7 +70,7 @@ var _ = Describe("The certificate Secret", Label("api-server"), func() {
 		Eventually(done).WithTimeout(patience).Should(Receive(BeNil()))
 
 		run(ctx) // at 127.0.0.1: EiriniX reused the old certificate here, and every call failed
-		Expect(createPod(ctx, namespace, newPod("pod", nil))).To(beMutated())
+		Expect(createPod(ctx, namespace, NewPod("pod", nil))).To(beMutated())
 		Expect(secret(ctx).Data["tls.crt"]).To(Equal(before.Data["tls.crt"]))
 	}, SpecTimeout(3*patience))
 
@@ -87,7 +81,7 @@ var _ = Describe("The certificate Secret", Label("api-server"), func() {
 			}, metav1.CreateOptions{})
 			Expect(err).NotTo(HaveOccurred())
 			run(ctx)
-			Expect(createPod(ctx, namespace, newPod("pod", nil))).To(beMutated())
+			Expect(createPod(ctx, namespace, NewPod("pod", nil))).To(beMutated())
 			for key, value := range data() {
 				if key == "certificate" || key == "foreign" {
 					Expect(secret(ctx).Data).To(HaveKeyWithValue(key, value), "what is not ours is kept")
@@ -99,22 +93,23 @@ var _ = Describe("The certificate Secret", Label("api-server"), func() {
 			return map[string][]byte{"ca.crt": []byte("x"), "tls.crt": []byte("y"), "tls.key": {0xff}, "foreign": []byte("z")}
 		}, SpecTimeout(2*patience)),
 		Entry("truncated", func() map[string][]byte {
-			crt, key := newCA(time.Now().Add(time.Hour), false)
+			crt, key := newCA(time.Now().Add(time.Hour))
 			return map[string][]byte{"ca.crt": crt, "tls.crt": crt, "tls.key": key[:len(key)/2]}
 		}, SpecTimeout(2*patience)),
 		Entry("expired", func() map[string][]byte {
-			crt, key := newCA(time.Now().Add(-time.Hour), false)
+			crt, key := newCA(time.Now().Add(-time.Hour))
 			return map[string][]byte{"ca.crt": crt, "tls.crt": crt, "tls.key": key}
 		}, SpecTimeout(2*patience)),
 		Entry("mismatched", func() map[string][]byte {
-			crt, _ := newCA(time.Now().Add(time.Hour), false)
-			_, key := newCA(time.Now().Add(time.Hour), false)
+			crt, _ := newCA(time.Now().Add(time.Hour))
+			_, key := newCA(time.Now().Add(time.Hour))
 			return map[string][]byte{"ca.crt": crt, "tls.crt": crt, "tls.key": key}
 		}, SpecTimeout(2*patience)),
 	)
 
 	It("of EiriniX is migrated, with its CA and its own keys kept", func(ctx SpecContext) {
-		crt, key := newCA(time.Now().Add(365*24*time.Hour), true)
+		private := Must(rsa.GenerateKey(rand.Reader, 2048))
+		crt, key := ForeignCA(private, time.Now()), PKCS1(private)
 		_, err := clients().CoreV1().Secrets(namespace).Create(ctx, &corev1.Secret{
 			ObjectMeta: metav1.ObjectMeta{Name: namespace + "-setupcertificate"},
 			Data: map[string][]byte{
@@ -124,7 +119,7 @@ var _ = Describe("The certificate Secret", Label("api-server"), func() {
 		}, metav1.CreateOptions{})
 		Expect(err).NotTo(HaveOccurred())
 		m := run(ctx)
-		Expect(createPod(ctx, namespace, newPod("pod", nil))).To(beMutated())
+		Expect(createPod(ctx, namespace, NewPod("pod", nil))).To(beMutated())
 		Expect(string(configuration(ctx, m).Webhooks[0].ClientConfig.CABundle)).To(ContainSubstring(string(crt)))
 		Expect(secret(ctx).Data).To(HaveKeyWithValue("ca_private_key", key))
 		Expect(secret(ctx).Data).To(HaveKeyWithValue("certificate", []byte("leaf")))
@@ -136,7 +131,7 @@ var _ = Describe("The certificate Secret", Label("api-server"), func() {
 		Expect(m.RotateCA(ctx)).To(Succeed())
 		after := secret(ctx).Data["ca.crt"]
 		Expect(after).NotTo(Equal(before))
-		Expect(createPod(ctx, namespace, newPod("pod", nil))).To(beMutated())
+		Expect(createPod(ctx, namespace, NewPod("pod", nil))).To(beMutated())
 		bundle := configuration(ctx, m).Webhooks[0].ClientConfig.CABundle
 		Expect(string(bundle)).To(And(ContainSubstring(string(before)), ContainSubstring(string(after))), "what the old CA signed is good for a while")
 
@@ -198,7 +193,7 @@ var _ = Describe("The certificate Secret", Label("api-server"), func() {
 		_, err := clients().CoreV1().Secrets(namespace).Update(ctx, before, metav1.UpdateOptions{})
 		Expect(err).NotTo(HaveOccurred())
 		Eventually(func() []byte { return secret(ctx).Data["ca.crt"] }).WithTimeout(patience).ShouldNot(Equal(before.Data["ca.crt"]))
-		Expect(createPod(ctx, namespace, newPod("pod", nil))).To(beMutated())
+		Expect(createPod(ctx, namespace, NewPod("pod", nil))).To(beMutated())
 	}, SpecTimeout(2*patience))
 
 	It("never holds a serving certificate", func(ctx SpecContext) {
@@ -215,29 +210,11 @@ var _ = Describe("The certificate Secret", Label("api-server"), func() {
 	}, SpecTimeout(2*patience))
 })
 
-// newCA makes a CA as other programs would.
-func newCA(notAfter time.Time, useRSA bool) (certificate, key []byte) {
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "SCF CA"},
-		NotBefore: notAfter.Add(-2 * 365 * 24 * time.Hour), NotAfter: notAfter,
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageCRLSign,
-	}
-	if useRSA {
-		k, err := rsa.GenerateKey(rand.Reader, 2048)
-		Expect(err).NotTo(HaveOccurred())
-		der, err := x509.CreateCertificate(rand.Reader, template, template, k.Public(), k)
-		Expect(err).NotTo(HaveOccurred())
-		return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
-			pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(k)})
-	}
-	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	Expect(err).NotTo(HaveOccurred())
-	der, err := x509.CreateCertificate(rand.Reader, template, template, k.Public(), k)
-	Expect(err).NotTo(HaveOccurred())
-	pkcs8, err := x509.MarshalPKCS8PrivateKey(k)
-	Expect(err).NotTo(HaveOccurred())
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
-		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8})
+// newCA returns a CA as other programs make it.
+func newCA(notAfter time.Time) (certificate, key []byte) {
+	GinkgoHelper()
+	private := NewKey()
+	return ForeignCA(private, notAfter.AddDate(-1, 0, 0), func(c *x509.Certificate) { c.NotAfter = notAfter }), PKCS8(private)
 }
 
 // certificateMetrics gives those of one Secret, by name and role or phase.

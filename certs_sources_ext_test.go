@@ -2,14 +2,8 @@ package eirinix_test
 
 import (
 	"context"
-	"crypto"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
-	"math/big"
 	"os"
 	"path/filepath"
 	"time"
@@ -22,6 +16,7 @@ import (
 
 	"code.cloudfoundry.org/eirinix"
 	"code.cloudfoundry.org/eirinix/internal/ca"
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
 // issuer is a CA of somebody else.
@@ -29,36 +24,14 @@ type issuer struct{ *ca.Authority }
 
 func newIssuer() issuer {
 	GinkgoHelper()
-	authority, err := ca.New("issuer", time.Hour, time.Now())
-	Expect(err).NotTo(HaveOccurred())
-	return issuer{authority}
+	return issuer{NewCA(time.Hour, time.Now())}
 }
 
-// issue gives what cert-manager would put into a Secret.
+// issue returns the data of the Secret that cert-manager would write.
 func (i issuer) issue() map[string][]byte {
 	GinkgoHelper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	Expect(err).NotTo(HaveOccurred())
-	der, err := x509.MarshalPKCS8PrivateKey(key)
-	Expect(err).NotTo(HaveOccurred())
-	return map[string][]byte{
-		"tls.crt": i.sign(key.Public()),
-		"tls.key": pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}),
-		"ca.crt":  i.CertificatePEM,
-	}
-}
-
-func (i issuer) sign(key crypto.PublicKey) []byte {
-	GinkgoHelper()
-	hosts, err := ca.ParseHosts([]string{"127.0.0.1"})
-	Expect(err).NotTo(HaveOccurred())
-	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
-		SerialNumber: new(big.Int).SetBytes([]byte(rand.Text())),
-		NotBefore:    time.Now().Add(-time.Minute), NotAfter: time.Now().Add(30 * time.Minute),
-		IPAddresses: hosts.IPs, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-	}, i.Certificate, key, i.PrivateKey)
-	Expect(err).NotTo(HaveOccurred())
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	certificate, key := Issue(i.Authority, ForServer("127.0.0.1"))
+	return map[string][]byte{"tls.crt": certificate, "tls.key": key, "ca.crt": i.CertificatePEM}
 }
 
 // signAll approves what a signer was asked for, and signs it.
@@ -79,7 +52,7 @@ func (i issuer) signAll(ctx context.Context, signer string) {
 		}
 		block, _ := pem.Decode(approved.Spec.Request)
 		if asked, err := x509.ParseCertificateRequest(block.Bytes); err == nil {
-			approved.Status.Certificate = i.sign(asked.PublicKey)
+			approved.Status.Certificate = Sign(i.Authority, asked.PublicKey, ForServer("127.0.0.1"))
 			_, _ = requests.UpdateStatus(ctx, approved, metav1.UpdateOptions{})
 		}
 	}
@@ -92,16 +65,9 @@ func write(dir string, files map[string][]byte) {
 	}
 }
 
-// servedBy gives the issuer of what a Manager serves.
+// servedBy returns the issuer of the certificate that a Manager serves.
 func servedBy(m *eirinix.ExtensionManager) func() ([]byte, error) {
-	return func() ([]byte, error) {
-		conn, err := (&tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}}).Dial("tcp", m.Addr().String())
-		if err != nil {
-			return nil, err
-		}
-		defer func() { _ = conn.Close() }()
-		return conn.(*tls.Conn).ConnectionState().PeerCertificates[0].AuthorityKeyId, nil
-	}
+	return func() ([]byte, error) { return IssuerAt(m.Addr()) }
 }
 
 var _ = Describe("Certificates from elsewhere", Label("api-server"), func() {
@@ -132,7 +98,7 @@ var _ = Describe("Certificates from elsewhere", Label("api-server"), func() {
 
 	It("in files are waited for, served, and replaced without a gap", func(ctx SpecContext) {
 		dir, first, second := GinkgoT().TempDir(), newIssuer(), newIssuer()
-		logger, logs := observed()
+		logger, logs := Observed()
 		options.Logger, options.Certificates = logger, eirinix.FromFiles(dir, "server.pem", "", "")
 		m := manager()
 		startManager(ctx, m)
@@ -143,7 +109,7 @@ var _ = Describe("Certificates from elsewhere", Label("api-server"), func() {
 		issued := first.issue()
 		write(dir, map[string][]byte{"server.pem": issued["tls.crt"], "tls.key": issued["tls.key"], "ca.crt": issued["ca.crt"]})
 		Eventually(m.Ready()).WithTimeout(patience).Should(BeClosed())
-		Expect(createPod(ctx, namespace, newPod("first", nil))).To(beMutated())
+		Expect(createPod(ctx, namespace, NewPod("first", nil))).To(beMutated())
 		Expect(trusted(ctx, m)()).To(Equal(string(first.CertificatePEM)))
 		Eventually(func() map[string]float64 { return certificateMetrics(namespace) }).WithTimeout(patience).Should(And(
 			HaveKeyWithValue("eirinix_certificate_expiry_seconds serving", BeNumerically("~", 1800, 100)),
@@ -157,13 +123,13 @@ var _ = Describe("Certificates from elsewhere", Label("api-server"), func() {
 		Eventually(servedBy(m)).WithTimeout(patience).Should(Equal(second.Certificate.SubjectKeyId))
 		Expect(trusted(ctx, m)()).To(And(ContainSubstring(string(first.CertificatePEM)), ContainSubstring(string(second.CertificatePEM))),
 			"another replica may still serve what the first one signed")
-		Expect(createPod(ctx, namespace, newPod("second", nil))).To(beMutated())
+		Expect(createPod(ctx, namespace, NewPod("second", nil))).To(beMutated())
 		Eventually(trusted(ctx, m)).WithTimeout(patience).Should(Equal(string(second.CertificatePEM)))
 
 		By("garbage")
 		write(dir, map[string][]byte{"server.pem": []byte("garbage")})
 		Eventually(func() float64 { return certificateMetrics(namespace)["eirinix_certificate_failing"] }).WithTimeout(patience).Should(Equal(1.))
-		Expect(createPod(ctx, namespace, newPod("third", nil))).To(beMutated(), "the last good one is kept")
+		Expect(createPod(ctx, namespace, NewPod("third", nil))).To(beMutated(), "the last good one is kept")
 		noSecret(ctx)
 	}, SpecTimeout(5*patience))
 
@@ -171,24 +137,24 @@ var _ = Describe("Certificates from elsewhere", Label("api-server"), func() {
 		dir, first, second := GinkgoT().TempDir(), newIssuer(), newIssuer()
 		write(dir, first.issue())
 		options.Certificates = eirinix.FromFiles(dir, "", "", "")
-		options.Port = freePort()
+		options.Port = FreePort()
 		options.ListenAddress = ""
 		Expect(manager().RegisterExtensions()).To(Succeed())
 		options.RegisterWebHook = new(false)
-		logger, logs := observed()
+		logger, logs := Observed()
 		options.Logger = logger
 		m := manager()
 		runManager(ctx, m)
 		write(dir, second.issue())
 		Eventually(func() int { return logs.FilterMessageSnippet("waits until the API server trusts it").Len() }).WithTimeout(patience).Should(Equal(1))
 		Consistently(servedBy(m), "2s").Should(Equal(first.Certificate.SubjectKeyId))
-		Expect(createPod(ctx, namespace, newPod("first", nil))).To(beMutated())
+		Expect(createPod(ctx, namespace, NewPod("first", nil))).To(beMutated())
 
 		options.RegisterWebHook = nil
 		Expect(manager().RegisterExtensions()).To(Succeed())
 		Expect(trusted(ctx, m)()).To(ContainSubstring(string(first.CertificatePEM)), "RegisterExtensions takes nothing away")
 		Eventually(servedBy(m)).WithTimeout(patience).Should(Equal(second.Certificate.SubjectKeyId))
-		Expect(createPod(ctx, namespace, newPod("second", nil))).To(beMutated())
+		Expect(createPod(ctx, namespace, NewPod("second", nil))).To(beMutated())
 	}, SpecTimeout(4*patience))
 
 	It("have what is registered healed like that of our own", func(ctx SpecContext) {
@@ -210,7 +176,7 @@ var _ = Describe("Certificates from elsewhere", Label("api-server"), func() {
 			_, err := clients().AdmissionregistrationV1().MutatingWebhookConfigurations().Get(ctx, configurationName(m), metav1.GetOptions{})
 			return err
 		}).WithTimeout(3 * time.Second).Should(Succeed())
-		Expect(createPod(ctx, namespace, newPod("pod", nil))).To(beMutated())
+		Expect(createPod(ctx, namespace, NewPod("pod", nil))).To(beMutated())
 		Expect(m.RotateCA(ctx)).To(MatchError(And(ContainSubstring("certificate files tls.crt"), ContainSubstring("rotate the CA where they are issued"))))
 	}, SpecTimeout(4*patience))
 
@@ -224,13 +190,13 @@ var _ = Describe("Certificates from elsewhere", Label("api-server"), func() {
 		}, metav1.CreateOptions{})
 		Expect(err).NotTo(HaveOccurred())
 		Eventually(m.Ready()).WithTimeout(patience).Should(BeClosed())
-		Expect(createPod(ctx, namespace, newPod("first", nil))).To(beMutated())
+		Expect(createPod(ctx, namespace, NewPod("first", nil))).To(beMutated())
 
 		s.Data = second.issue()
 		_, err = clients().CoreV1().Secrets(namespace).Update(ctx, s, metav1.UpdateOptions{})
 		Expect(err).NotTo(HaveOccurred())
 		Eventually(servedBy(m)).WithTimeout(patience).Should(Equal(second.Certificate.SubjectKeyId))
-		Expect(createPod(ctx, namespace, newPod("second", nil))).To(beMutated())
+		Expect(createPod(ctx, namespace, NewPod("second", nil))).To(beMutated())
 		Eventually(trusted(ctx, m)).WithTimeout(patience).Should(Equal(string(second.CertificatePEM)))
 		noSecret(ctx)
 	}, SpecTimeout(4*patience))
@@ -245,7 +211,7 @@ var _ = Describe("Certificates from elsewhere", Label("api-server"), func() {
 			signer.signAll(ctx, "example.org/"+namespace)
 			g.Expect(m.Ready()).To(BeClosed())
 		}).WithTimeout(patience).Should(Succeed())
-		Expect(createPod(ctx, namespace, newPod("pod", nil))).To(beMutated())
+		Expect(createPod(ctx, namespace, NewPod("pod", nil))).To(beMutated())
 		Expect(trusted(ctx, m)()).To(Equal(string(signer.CertificatePEM)))
 	}, SpecTimeout(4*patience))
 })

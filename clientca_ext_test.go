@@ -1,16 +1,9 @@
 package eirinix_test
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/json"
-	"encoding/pem"
 	"fmt"
-	"math/big"
 	"net"
 	"net/http"
 	"os"
@@ -24,50 +17,17 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"code.cloudfoundry.org/eirinix"
+	"code.cloudfoundry.org/eirinix/internal/ca"
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
-
-// clientAuthority certifies callers of webhooks.
-type clientAuthority struct {
-	certificate *x509.Certificate
-	key         *ecdsa.PrivateKey
-	pem         []byte
-}
-
-func newClientAuthority() *clientAuthority {
-	GinkgoHelper()
-	certificate, key := newCA(time.Now().Add(time.Hour), false)
-	block, _ := pem.Decode(certificate)
-	parsed, err := x509.ParseCertificate(block.Bytes)
-	Expect(err).NotTo(HaveOccurred())
-	block, _ = pem.Decode(key)
-	private, err := x509.ParsePKCS8PrivateKey(block.Bytes)
-	Expect(err).NotTo(HaveOccurred())
-	return &clientAuthority{parsed, private.(*ecdsa.PrivateKey), certificate}
-}
-
-// certify makes a client certificate for a name, as PEM.
-func (a *clientAuthority) certify(name string) (certificate, key []byte) {
-	GinkgoHelper()
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	Expect(err).NotTo(HaveOccurred())
-	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
-		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: name},
-		NotBefore: time.Now().Add(-time.Minute), NotAfter: time.Now().Add(time.Hour),
-		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
-	}, a.certificate, private.Public(), a.key)
-	Expect(err).NotTo(HaveOccurred())
-	pkcs8, err := x509.MarshalPKCS8PrivateKey(private)
-	Expect(err).NotTo(HaveOccurred())
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8})
-}
 
 var _ = Describe("A Manager with ClientCA", Label("api-server"), func() {
 	It("answers the API server that shows a certificate, and nobody else", func(ctx SpecContext) {
 		const name = "kube-apiserver"
-		authority := newClientAuthority()
-		namespace, port := newNamespace(ctx), freePort()
+		authority := NewCA(time.Hour, time.Now())
+		namespace, port := newNamespace(ctx), FreePort()
 		_, err := clients().CoreV1().ConfigMaps(namespace).Create(ctx, &corev1.ConfigMap{
-			ObjectMeta: metav1.ObjectMeta{Name: "callers"}, Data: map[string]string{"ca.crt": string(authority.pem)},
+			ObjectMeta: metav1.ObjectMeta{Name: "callers"}, Data: map[string]string{"ca.crt": string(authority.CertificatePEM)},
 		}, metav1.CreateOptions{})
 		Expect(err).NotTo(HaveOccurred())
 		o := urlOptions(namespace)
@@ -77,11 +37,11 @@ var _ = Describe("A Manager with ClientCA", Label("api-server"), func() {
 		Expect(m.AddExtension(addEnv{})).To(Succeed())
 		runManager(ctx, m)
 
-		_, err = createPod(ctx, namespace, newPod("anonymous", nil))
+		_, err = createPod(ctx, namespace, NewPod("anonymous", nil))
 		Expect(err).To(MatchError(ContainSubstring("failed calling webhook")))
 
 		configured := kubernetesWithWebhookCredentials(ctx, authority, name, port)
-		Expect(configured.CoreV1().Pods(namespace).Create(ctx, newPod("known", nil), metav1.CreateOptions{})).To(beMutated())
+		Expect(configured.CoreV1().Pods(namespace).Create(ctx, NewPod("known", nil), metav1.CreateOptions{})).To(beMutated())
 
 		probe := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}, Timeout: patience}
 		DeferCleanup(probe.CloseIdleConnections)
@@ -108,7 +68,7 @@ var _ = Describe("A Manager with ClientCA", Label("api-server"), func() {
 })
 
 // kubernetesWithWebhookCredentials starts an API server that shows a client certificate to the webhook on a port.
-func kubernetesWithWebhookCredentials(ctx SpecContext, authority *clientAuthority, name string, port int32) kubernetes.Interface {
+func kubernetesWithWebhookCredentials(ctx SpecContext, authority *ca.Authority, name string, port int32) kubernetes.Interface {
 	GinkgoHelper()
 	dir := GinkgoT().TempDir()
 	write := func(file string, content any) string {
@@ -118,9 +78,9 @@ func kubernetesWithWebhookCredentials(ctx SpecContext, authority *clientAuthorit
 		Expect(os.WriteFile(path, text, 0o600)).To(Succeed())
 		return path
 	}
-	certificate, key := authority.certify(name)
+	certificate, key := Issue(authority, ForClient(name))
 	credentials := write("kubeconfig", map[string]any{"apiVersion": "v1", "kind": "Config", "users": []any{map[string]any{
-		"name": net.JoinHostPort("127.0.0.1", itoa(port)),
+		"name": net.JoinHostPort("127.0.0.1", fmt.Sprint(port)),
 		"user": map[string]any{"client-certificate-data": certificate, "client-key-data": key},
 	}}})
 	webhooks := map[string]any{"apiVersion": "apiserver.config.k8s.io/v1", "kind": "WebhookAdmissionConfiguration", "kubeConfigFile": credentials}
@@ -133,5 +93,5 @@ func kubernetesWithWebhookCredentials(ctx SpecContext, authority *clientAuthorit
 	})
 	server, err := controlPlane().AddAPIServer(ctx, "--admission-control-config-file="+config)
 	Expect(err).NotTo(HaveOccurred())
-	return clientsFor(server.Config())
+	return Clients(server.Config())
 }

@@ -11,22 +11,18 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"code.cloudfoundry.org/eirinix"
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
 	eirinixtest "code.cloudfoundry.org/eirinix/testing"
-
-	"go.uber.org/zap"
-	"go.uber.org/zap/zapcore"
-	"go.uber.org/zap/zaptest/observer"
 )
 
 // started is one control plane for the whole suite.
 var started *eirinixtest.ControlPlane
 
 var _ = BeforeSuite(func(ctx SpecContext) {
-	if !Label("api-server").MatchesLabelFilter(GinkgoLabelFilter()) {
+	if !RunsAPIServer() {
 		return // the fast half, while typing
 	}
 	c, err := eirinixtest.NewControlPlane(ctx, eirinixtest.ControlPlaneOptions{Progress: GinkgoWriter})
@@ -37,31 +33,17 @@ var _ = BeforeSuite(func(ctx SpecContext) {
 
 func controlPlane() *eirinixtest.ControlPlane { return started }
 
-func clients() kubernetes.Interface { return clientsFor(controlPlane().Config()) }
+func clients() kubernetes.Interface { return Clients(controlPlane().Config()) }
 
-func clientsFor(config *rest.Config) kubernetes.Interface {
-	c, err := kubernetes.NewForConfig(config)
-	ExpectWithOffset(1, err).NotTo(HaveOccurred())
-	return c
-}
-
-// newNamespace makes a namespace of the spec's own, which is also its fingerprint.
+// newNamespace returns a namespace of the spec's own, which is also its fingerprint.
 func newNamespace(ctx context.Context) string {
-	ns, err := clients().CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "spec-"}}, metav1.CreateOptions{})
-	ExpectWithOffset(1, err).NotTo(HaveOccurred())
-	return ns.Name
-}
-
-// observed is a logger that also keeps what it is told.
-func observed() (*zap.SugaredLogger, *observer.ObservedLogs) {
-	core, logs := observer.New(zapcore.InfoLevel)
-	show := zapcore.NewCore(zapcore.NewConsoleEncoder(zap.NewDevelopmentEncoderConfig()), zapcore.AddSync(GinkgoWriter), zapcore.InfoLevel)
-	return zap.New(zapcore.NewTee(core, show)).Sugar(), logs
+	GinkgoHelper()
+	return NewNamespace(ctx, clients(), nil).Name
 }
 
 // urlOptions are options for URL mode on a free port of loopback.
 func urlOptions(namespace string) eirinix.ManagerOptions {
-	logger, _ := observed()
+	logger, _ := Observed()
 	return eirinix.ManagerOptions{
 		Namespace:           namespace,
 		Host:                "127.0.0.1",
@@ -113,13 +95,6 @@ func configuration(ctx context.Context, m *eirinix.ExtensionManager) *admissionr
 	c, err := clients().AdmissionregistrationV1().MutatingWebhookConfigurations().Get(ctx, configurationName(m), metav1.GetOptions{})
 	ExpectWithOffset(1, err).NotTo(HaveOccurred())
 	return c
-}
-
-func newPod(name string, labels map[string]string) *corev1.Pod {
-	return &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels},
-		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "app", Image: "app:1"}}},
-	}
 }
 
 func createPod(ctx context.Context, namespace string, pod *corev1.Pod) (*corev1.Pod, error) {

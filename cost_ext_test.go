@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"code.cloudfoundry.org/eirinix"
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
 // otherSecrets is how many a namespace holds beside ours: fifteen thousand in the long run.
@@ -88,7 +89,7 @@ var _ = Describe("A Manager at rest", Label("api-server"), func() {
 		empty, full := newNamespace(ctx), newNamespace(ctx)
 		config := controlPlane().Config()
 		config.QPS = -1
-		secrets := clientsFor(config).CoreV1().Secrets(full)
+		secrets := Clients(config).CoreV1().Secrets(full)
 		places, filler := make(chan struct{}, 16), []byte(strings.Repeat("x", size))
 		var all sync.WaitGroup
 		for n := range otherSecrets() {

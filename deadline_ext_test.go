@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"code.cloudfoundry.org/eirinix"
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
 // between is a connection whose requests pass f on their way to the API server.
@@ -82,7 +83,7 @@ var _ = Describe("An API server that misbehaves", Label("api-server"), func() {
 		m := manager(o)
 		runManager(ctx, m)
 		Expect(odd.Load()).To(BeEquivalentTo(1))
-		Expect(createPod(ctx, namespace, newPod("pod", nil))).To(beMutated())
+		Expect(createPod(ctx, namespace, NewPod("pod", nil))).To(beMutated())
 	}, SpecTimeout(2*patience))
 
 	It("holds up neither a stop nor a registration when it accepts and never answers", func(ctx SpecContext) {

@@ -15,6 +15,7 @@ import (
 	"code.cloudfoundry.org/eirinix"
 	"code.cloudfoundry.org/eirinix/diagnosis"
 	"code.cloudfoundry.org/eirinix/internal/diagnose"
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
 var _ = Describe("A Manager that looks for what is wrong", Label("api-server"), func() {
@@ -42,7 +43,7 @@ var _ = Describe("A Manager that looks for what is wrong", Label("api-server"), 
 	}
 
 	It("finds that all is well, from within and from elsewhere, and says so when it has become ready", func(ctx SpecContext) {
-		logger, logs := observed()
+		logger, logs := Observed()
 		options.Logger = logger
 		m := manager()
 		runManager(ctx, m)
@@ -65,13 +66,13 @@ var _ = Describe("A Manager that looks for what is wrong", Label("api-server"), 
 	}, SpecTimeout(3*patience))
 
 	It("tells what stands in the way, with its remedy", func(ctx SpecContext) {
-		logger, logs := observed()
-		options.Logger, options.Port = logger, freePort() // where nothing listens
+		logger, logs := Observed()
+		options.Logger, options.Port = logger, FreePort() // where nothing listens
 		m := manager()
 		runManager(ctx, m)
 		report := m.Diagnose(ctx)
 		Expect(codes(report)).To(ConsistOf(diagnosis.PortMismatch), "%s", report)
-		Expect(report.Err()).To(MatchError(And(ContainSubstring("set ManagerOptions.Port to"), ContainSubstring("127.0.0.1:"+itoa(options.Port)), ContainSubstring("connection refused"))))
+		Expect(report.Err()).To(MatchError(And(ContainSubstring("set ManagerOptions.Port to"), ContainSubstring("127.0.0.1:"+fmt.Sprint(options.Port)), ContainSubstring("connection refused"))))
 		Expect(logs.FilterMessage("the API server calls this program").Len()).To(BeZero())
 	}, SpecTimeout(3*patience))
 
@@ -93,7 +94,7 @@ var _ = Describe("A Manager that looks for what is wrong", Label("api-server"), 
 		Expect(maps.Items).NotTo(ContainElement(HaveField("Name", HavePrefix(diagnose.CanaryName))))
 		m.Stop() // so that every call of it fails
 		Eventually(func() error {
-			_, err := createPod(ctx, namespace, newPod("pod", nil))
+			_, err := createPod(ctx, namespace, NewPod("pod", nil))
 			return err
 		}).WithTimeout(patience).ShouldNot(Succeed())
 		for name, create := range map[string]func() error{
@@ -130,7 +131,7 @@ var _ = Describe("A Manager that looks for what is wrong", Label("api-server"), 
 	It("shows what to grant when it may not do what it must", func(ctx SpecContext) {
 		config, err := controlPlane().User("nobody-" + namespace)
 		Expect(err).NotTo(HaveOccurred())
-		logger, logs := observed()
+		logger, logs := Observed()
 		options.Logger, options.RestConfig = logger, config
 		err = manager().Run(ctx)
 		Expect(err).To(MatchError(And(

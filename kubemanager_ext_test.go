@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
 
 	"code.cloudfoundry.org/eirinix"
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
 var _ = Describe("A program with a controller-runtime manager of its own", Label("api-server"), func() {
@@ -66,7 +67,7 @@ var _ = Describe("A program with a controller-runtime manager of its own", Label
 		Expect(m.GetKubeManager()).To(BeIdenticalTo(options.KubeManager))
 		stop, ended := start(options.KubeManager.Start)
 		Eventually(m.Ready()).WithTimeout(patience).Should(BeClosed())
-		Expect(createPod(ctx, namespace, newPod("pod", nil))).To(beMutated())
+		Expect(createPod(ctx, namespace, NewPod("pod", nil))).To(beMutated())
 
 		var pods corev1.PodList
 		Eventually(func(g Gomega) {
@@ -84,7 +85,7 @@ var _ = Describe("A program with a controller-runtime manager of its own", Label
 		stop, ended := start(m.Run)
 		Eventually(m.Ready()).WithTimeout(patience).Should(BeClosed())
 		Eventually(options.KubeManager.Elected()).WithTimeout(patience).Should(BeClosed())
-		Expect(createPod(ctx, namespace, newPod("pod", nil))).To(beMutated())
+		Expect(createPod(ctx, namespace, NewPod("pod", nil))).To(beMutated())
 		stop()
 		Eventually(ended).WithTimeout(patience).Should(Receive(BeNil()))
 	}, SpecTimeout(3*patience))
@@ -98,7 +99,7 @@ var _ = Describe("A program with a controller-runtime manager of its own", Label
 		Expect(m.AddExtension(addEnv{})).To(Succeed())
 		_, left := start(m.Run)
 		Eventually(m.Ready()).WithTimeout(patience).Should(BeClosed())
-		Expect(createPod(ctx, namespace, newPod("pod", nil))).To(beMutated())
+		Expect(createPod(ctx, namespace, NewPod("pod", nil))).To(beMutated())
 		stop()
 		Eventually(ended).WithTimeout(patience).Should(Receive(BeNil()))
 		Eventually(left).WithTimeout(patience).Should(Receive(BeNil()), "it ends with the manager that it is a part of")
@@ -111,7 +112,7 @@ var _ = Describe("A program with a controller-runtime manager of its own", Label
 			write(dir, map[string][]byte{"server.crt": issued["tls.crt"], "server.key": issued["tls.key"], "ca.crt": issued["ca.crt"]})
 		}
 		put(first)
-		server := webhook.NewServer(webhook.Options{Host: "127.0.0.1", Port: int(freePort()), CertDir: dir, CertName: "server.crt", KeyName: "server.key"})
+		server := webhook.NewServer(webhook.Options{Host: "127.0.0.1", Port: int(FreePort()), CertDir: dir, CertName: "server.crt", KeyName: "server.key"})
 		options.KubeManager, options.ListenAddress = kubeManager(server), ""
 		m := add(options, addEnv{})
 		other := options
@@ -125,7 +126,7 @@ var _ = Describe("A program with a controller-runtime manager of its own", Label
 		Eventually(m.Ready()).WithTimeout(patience).Should(BeClosed())
 		Expect(m.Addr().String()).To(HavePrefix("127.0.0.1:"))
 		Eventually(sharing.Ready()).WithTimeout(patience).Should(BeClosed())
-		Expect(createPod(ctx, namespace, newPod("first", nil))).To(And(beMutated(), HaveField("Labels", HaveKey("other"))))
+		Expect(createPod(ctx, namespace, NewPod("first", nil))).To(And(beMutated(), HaveField("Labels", HaveKey("other"))))
 		Expect(m.Diagnose(ctx).Err()).NotTo(HaveOccurred())
 		resp, err := (&http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}).
 			Post("https://"+m.Addr().String()+"/"+namespace+"/mutate/newer", "application/json", nil)
@@ -141,7 +142,7 @@ var _ = Describe("A program with a controller-runtime manager of its own", Label
 		}
 		Eventually(servedBy(m)).WithTimeout(patience).Should(Equal(second.Certificate.SubjectKeyId))
 		Eventually(func(g Gomega) { // an API server acts on a configuration some milliseconds after it took it
-			g.Expect(createPod(ctx, namespace, newPod("second", nil))).To(beMutated())
+			g.Expect(createPod(ctx, namespace, NewPod("second", nil))).To(beMutated())
 		}).WithTimeout(patience).Should(Succeed())
 	}, SpecTimeout(4*patience))
 
@@ -150,7 +151,7 @@ var _ = Describe("A program with a controller-runtime manager of its own", Label
 		m := add(options, addEnv{})
 		start(options.KubeManager.Start)
 		Eventually(m.Ready()).WithTimeout(patience).Should(BeClosed())
-		Expect(createPod(ctx, namespace, newPod("pod", nil))).To(beMutated())
+		Expect(createPod(ctx, namespace, NewPod("pod", nil))).To(beMutated())
 	}, SpecTimeout(2*patience))
 
 	It("may have several Managers, with a fingerprint each", func(ctx SpecContext) {
@@ -171,7 +172,7 @@ var _ = Describe("A program with a controller-runtime manager of its own", Label
 		for _, m := range managers {
 			Eventually(m.Ready()).WithTimeout(patience).Should(BeClosed())
 		}
-		Expect(createPod(ctx, namespace, newPod("pod", nil))).To(HaveField("Labels", Equal(map[string]string{"one": "yes", "two": "yes"})))
+		Expect(createPod(ctx, namespace, NewPod("pod", nil))).To(HaveField("Labels", Equal(map[string]string{"one": "yes", "two": "yes"})))
 	}, SpecTimeout(3*patience))
 
 	It("is told which options have no meaning there", func() {
@@ -187,7 +188,7 @@ var _ = Describe("A program with a controller-runtime manager of its own", Label
 	})
 
 	It("is not served from where RegisterExtensions is all that is wanted", func(ctx SpecContext) {
-		options.KubeManager, options.Port = kubeManager(nil), freePort()
+		options.KubeManager, options.Port = kubeManager(nil), FreePort()
 		m := add(options, addEnv{})
 		Expect(m.RegisterExtensions()).To(Succeed())
 		start(options.KubeManager.Start)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -22,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"code.cloudfoundry.org/eirinix"
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
 var _ = Describe("The life of a Manager", Label("api-server"), func() {
@@ -49,7 +51,7 @@ var _ = Describe("The life of a Manager", Label("api-server"), func() {
 		created := make(chan any, 1)
 		go func() {
 			defer GinkgoRecover()
-			pod, err := createPod(ctx, namespace, newPod("pod", nil))
+			pod, err := createPod(ctx, namespace, NewPod("pod", nil))
 			Expect(err).NotTo(HaveOccurred())
 			created <- pod
 		}()
@@ -78,7 +80,7 @@ var _ = Describe("The life of a Manager", Label("api-server"), func() {
 		m.Stop()
 		Eventually(health).WithArguments(m, "/readyz").Should(Equal(http.StatusServiceUnavailable))
 		Expect(health(m, "/healthz")).To(Equal(http.StatusOK))
-		Expect(createPod(ctx, namespace, newPod("pod", nil))).To(beMutated())
+		Expect(createPod(ctx, namespace, NewPod("pod", nil))).To(beMutated())
 		Consistently(done, "200ms").ShouldNot(Receive())
 	}, SpecTimeout(2*patience))
 
@@ -101,17 +103,17 @@ var _ = Describe("The life of a Manager", Label("api-server"), func() {
 		Expect(err).NotTo(HaveOccurred())
 		transport, err := rest.TransportFor(controlPlane().Config())
 		Expect(err).NotTo(HaveOccurred())
-		port := freePort()
-		logger, logs := observed()
+		port := FreePort()
+		logger, logs := Observed()
 		o := urlOptions(namespace)
 		o.Logger = logger
-		o.RestConfig = &rest.Config{Host: (&url.URL{Scheme: "http", Host: net.JoinHostPort("127.0.0.1", itoa(port))}).String()}
+		o.RestConfig = &rest.Config{Host: (&url.URL{Scheme: "http", Host: net.JoinHostPort("127.0.0.1", fmt.Sprint(port))}).String()}
 		m := newManager(o, addEnv{})
 		startManager(ctx, m)
 		Eventually(func() int { return logs.FilterMessageSnippet("does not answer yet").Len() }).
 			WithTimeout(patience).Should(BeNumerically(">=", 2))
 
-		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", itoa(port)))
+		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", fmt.Sprint(port)))
 		Expect(err).NotTo(HaveOccurred())
 		proxy := &http.Server{Handler: &httputil.ReverseProxy{
 			Rewrite:   func(r *httputil.ProxyRequest) { r.SetURL(target) },
@@ -124,8 +126,8 @@ var _ = Describe("The life of a Manager", Label("api-server"), func() {
 
 	It("can be stopped while it waits for the API server", func(ctx SpecContext) {
 		o := urlOptions(namespace)
-		logger, logs := observed()
-		o.Logger, o.RestConfig = logger, &rest.Config{Host: "https://" + net.JoinHostPort("127.0.0.1", itoa(freePort()))}
+		logger, logs := Observed()
+		o.Logger, o.RestConfig = logger, &rest.Config{Host: "https://" + net.JoinHostPort("127.0.0.1", fmt.Sprint(FreePort()))}
 		m := newManager(o, addEnv{})
 		stopped, cancel := context.WithCancelCause(ctx)
 		done := make(chan error, 1)
@@ -176,7 +178,7 @@ var _ = Describe("The life of a Manager", Label("api-server"), func() {
 		}})
 		done := startManager(ctx, m)
 		Eventually(m.Ready()).WithContext(ctx).WithTimeout(patience).Should(BeClosed())
-		Expect(createPod(ctx, namespace, newPod("pod", nil))).To(beMutated())
+		Expect(createPod(ctx, namespace, NewPod("pod", nil))).To(beMutated())
 		Eventually(done).WithTimeout(patience).Should(Receive(BeNil()))
 		Expect(calls.Load()).To(BeEquivalentTo(1))
 	}, SpecTimeout(2*patience))

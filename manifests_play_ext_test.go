@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"code.cloudfoundry.org/eirinix"
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
@@ -127,7 +128,7 @@ func newPlay(ctx context.Context, change func(*play)) (*play, error) {
 	p.logs = logs
 	p.options = eirinix.ManagerOptions{
 		Namespace: p.pods, OperatorFingerprint: p.pods, WebhookNamespace: p.own, Host: "127.0.0.1", DrainDelay: -1,
-		Port: freePort(), Deployment: eirinix.DeploymentOptions{Image: "registry.example.org/program:1"}, Logger: zap.New(core).Sugar(),
+		Port: FreePort(), Deployment: eirinix.DeploymentOptions{Image: "registry.example.org/program:1"}, Logger: zap.New(core).Sugar(),
 	}
 	change(p)
 	return p, nil
@@ -331,7 +332,7 @@ func (p *play) called(ctx context.Context) error {
 	mutates := has(func(v any) bool { _, is := v.(addEnv); return is })
 	watches := has(func(v any) bool { return v == any(p.heard) })
 	return until(ctx, func() error {
-		pod := newPod("", nil)
+		pod := NewPod("", nil)
 		pod.GenerateName = "pod-"
 		created, err := createPod(ctx, p.pods, pod)
 		if err != nil {

@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"code.cloudfoundry.org/eirinix"
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
 // mode is one way to deploy a program, and what it does there that needs a right.
@@ -147,7 +148,7 @@ func adopts(ctx context.Context, p *play, config *rest.Config) error {
 	if err := runs(ctx, p, config); err != nil {
 		return err
 	}
-	p.options.Port = freePort()
+	p.options.Port = FreePort()
 	return runs(ctx, p, config)
 }
 
@@ -325,7 +326,7 @@ var _ = Describe("The rights in a program's manifests", Label("api-server"), fun
 			},
 		}, SpecTimeout(10*patience)),
 		Entry("of a program whose metrics others reach", mode{
-			change: func(p *play) { p.options.MetricsBindAddress, p.added = fmt.Sprintf(":%d", freePort()), []any{p.heard} },
+			change: func(p *play) { p.options.MetricsBindAddress, p.added = fmt.Sprintf(":%d", FreePort()), []any{p.heard} },
 			live:   scraped,
 			uses:   both(uses("tokenreviews", "create"), uses("subjectaccessreviews", "create"), uses("/metrics", "get"), pods), shown: pods,
 			idle: uses("/metrics", "get"), // by the program: it is for those who read them

@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"code.cloudfoundry.org/eirinix"
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
 // tokenOf makes a ServiceAccount and returns a token of it.
@@ -108,7 +109,7 @@ var _ = Describe("Metrics", Label("api-server"), func() {
 	BeforeEach(func(ctx SpecContext) {
 		namespace = newNamespace(ctx)
 		options = urlOptions(namespace)
-		port := freePort()
+		port := FreePort()
 		options.MetricsBindAddress, url = fmt.Sprintf(":%d", port), fmt.Sprintf("https://127.0.0.1:%d/metrics", port)
 	})
 	run := func(ctx context.Context) {

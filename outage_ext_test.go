@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"code.cloudfoundry.org/eirinix"
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
 // outage is a connection that can be cut, and counts what is tried over it meanwhile.
@@ -106,12 +107,12 @@ var _ = Describe("While something is away", Label("api-server"), func() {
 
 		api.end()
 		Eventually(func() []byte { return configuration(ctx, m).Webhooks[0].ClientConfig.CABundle }).WithTimeout(2 * patience).ShouldNot(BeEmpty())
-		Expect(createPod(ctx, namespace, newPod("pod", nil))).To(beMutated())
+		Expect(createPod(ctx, namespace, NewPod("pod", nil))).To(beMutated())
 	}, SpecTimeout(5*patience))
 
 	It("a Secret that may not be watched is read less and less often", func(ctx SpecContext) {
 		o := urlOptions(namespace)
-		o.Port, o.ListenAddress, o.RegisterWebHook = freePort(), "", new(false)
+		o.Port, o.ListenAddress, o.RegisterWebHook = FreePort(), "", new(false)
 		o.RestConfig = userWith(ctx, namespace, []rbacv1.PolicyRule{{
 			APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"get"}, ResourceNames: []string{namespace + "-setupcertificate"},
 		}}, nil)

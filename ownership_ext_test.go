@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"code.cloudfoundry.org/eirinix"
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
 	eirinixtest "code.cloudfoundry.org/eirinix/testing"
 )
 
@@ -90,7 +91,7 @@ var _ = Describe("What a program has registered", Label("api-server"), func() {
 		m := run(ctx, urlOptions(namespace))
 		Expect(m.Unregister(ctx)).To(Succeed())
 		Consistently(exists(ctx), "3s").Should(BeFalse())
-		Expect(createPod(ctx, namespace, newPod("pod", nil))).NotTo(beMutated())
+		Expect(createPod(ctx, namespace, NewPod("pod", nil))).NotTo(beMutated())
 	}, SpecTimeout(2*patience))
 
 	It("is looked after again when it could not be removed", func(ctx SpecContext) {
@@ -132,13 +133,13 @@ var _ = Describe("What a program has registered", Label("api-server"), func() {
 		Expect(refused).To(MatchError(And(ContainSubstring("https://"+cluster.Addr().String()), ContainSubstring("https://"+m.Addr().String()), ContainSubstring("OperatorFingerprint"))))
 		Expect(m.Ready()).NotTo(BeClosed())
 		Expect(configuration(ctx, cluster)).To(Equal(before), "nothing of it is touched")
-		Expect(createPod(ctx, namespace, newPod("first", nil))).To(beMutated())
+		Expect(createPod(ctx, namespace, NewPod("first", nil))).To(beMutated())
 
 		cluster.Stop()
 		m = laptop()
 		runManager(ctx, m)
 		Expect(*configuration(ctx, m).Webhooks[0].ClientConfig.URL).To(HavePrefix("https://" + m.Addr().String() + "/"))
-		Expect(createPod(ctx, namespace, newPod("second", nil))).To(beMutated())
+		Expect(createPod(ctx, namespace, NewPod("second", nil))).To(beMutated())
 		m.Stop()
 		Eventually(exists(ctx)).WithTimeout(patience).Should(BeFalse())
 	}, SpecTimeout(3*patience))

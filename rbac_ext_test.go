@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"code.cloudfoundry.org/eirinix"
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
 // documentedRules returns the rules of docs/rights.md, for this fingerprint.
@@ -65,12 +66,12 @@ var _ = Describe("The rights that the README lists", Label("api-server"), func()
 		config := userWith(ctx, namespace, role, clusterRole)
 		for range 2 {
 			o := urlOptions(namespace)
-			o.RestConfig, o.Port, o.ListenAddress = config, freePort(), ""
+			o.RestConfig, o.Port, o.ListenAddress = config, FreePort(), ""
 			m := eirinix.NewManager(o)
 			Expect(m.AddExtension(addEnv{})).To(Succeed())
 			done := startManager(ctx, m)
 			Eventually(m.Ready()).WithContext(ctx).WithTimeout(patience).Should(BeClosed())
-			pod := newPod("", nil)
+			pod := NewPod("", nil)
 			pod.GenerateName = "pod-"
 			Expect(createPod(ctx, namespace, pod)).To(beMutated())
 			m.Stop()
@@ -80,7 +81,7 @@ var _ = Describe("The rights that the README lists", Label("api-server"), func()
 
 	It("are get on the Secret alone for the serving half of a split deployment", func(ctx SpecContext) {
 		o := urlOptions(namespace)
-		o.Port, o.ListenAddress = freePort(), ""
+		o.Port, o.ListenAddress = FreePort(), ""
 		registering := eirinix.NewManager(o)
 		Expect(registering.AddExtension(addEnv{})).To(Succeed())
 
@@ -89,7 +90,7 @@ var _ = Describe("The rights that the README lists", Label("api-server"), func()
 			APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"get"},
 			ResourceNames: []string{namespace + "-setupcertificate"},
 		}}, nil)
-		logger, logs := observed()
+		logger, logs := Observed()
 		o.Logger = logger
 		serving := eirinix.NewManager(o)
 		Expect(serving.AddExtension(addEnv{})).To(Succeed())
@@ -98,6 +99,6 @@ var _ = Describe("The rights that the README lists", Label("api-server"), func()
 			WithContext(ctx).WithTimeout(patience).Should(BeNumerically(">", 0))
 		Expect(registering.RegisterExtensions()).To(Succeed())
 		Eventually(serving.Ready()).WithContext(ctx).WithTimeout(patience).Should(BeClosed())
-		Expect(createPod(ctx, namespace, newPod("pod", nil))).To(beMutated())
+		Expect(createPod(ctx, namespace, NewPod("pod", nil))).To(beMutated())
 	}, SpecTimeout(3*patience))
 })

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"code.cloudfoundry.org/eirinix"
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
 	"code.cloudfoundry.org/eirinix/preview"
 	eirinixtest "code.cloudfoundry.org/eirinix/testing"
 )
@@ -25,7 +26,7 @@ var _ = Describe("A Manager that runs", Label("api-server"), func() {
 	It("records what an API server asks, as long as somebody wants it, and can be played again", func(ctx SpecContext) {
 		namespace := newNamespace(ctx)
 		options := urlOptions(namespace)
-		logger, logs := observed()
+		logger, logs := Observed()
 		options.Logger = logger
 		m := eirinix.NewManager(options)
 		Expect(m.AddExtension(addEnv{})).To(Succeed())
@@ -33,13 +34,13 @@ var _ = Describe("A Manager that runs", Label("api-server"), func() {
 		Eventually(m.Ready()).WithTimeout(patience).Should(BeClosed())
 		dir, rest := GinkgoT().TempDir(), filepath.Join(GinkgoT().TempDir(), "rest")
 
-		Eventually(func() (*corev1.Pod, error) { return createPod(ctx, namespace, newPod("before", nil)) }).WithTimeout(patience).Should(beMutated())
+		Eventually(func() (*corev1.Pod, error) { return createPod(ctx, namespace, NewPod("before", nil)) }).WithTimeout(patience).Should(beMutated())
 		stop, err := m.Record(eirinix.Recording{Dir: dir})
 		Expect(err).NotTo(HaveOccurred())
-		Expect(createPod(ctx, namespace, newPod("first", nil))).To(beMutated())
+		Expect(createPod(ctx, namespace, NewPod("first", nil))).To(beMutated())
 		Expect(m.Diagnose(ctx).Err()).NotTo(HaveOccurred()) // whose call is no traffic
 		Expect(stop(ctx)).To(Succeed())
-		Expect(createPod(ctx, namespace, newPod("between", nil))).To(beMutated())
+		Expect(createPod(ctx, namespace, NewPod("between", nil))).To(beMutated())
 		Expect(recorded(dir)).To(ConsistOf(ContainSubstring("-first-")))
 		info, err := os.Stat(recorded(dir)[0])
 		Expect(err).NotTo(HaveOccurred())
@@ -47,7 +48,7 @@ var _ = Describe("A Manager that runs", Label("api-server"), func() {
 
 		_, err = m.Record(eirinix.Recording{Dir: rest})
 		Expect(err).NotTo(HaveOccurred())
-		Expect(createPod(ctx, namespace, newPod("last", nil))).To(beMutated())
+		Expect(createPod(ctx, namespace, NewPod("last", nil))).To(beMutated())
 		m.Stop()
 		Eventually(ended).WithTimeout(patience).Should(Receive(BeNil()))
 		Expect(recorded(rest)).To(ConsistOf(ContainSubstring("-last-")), "the end of Run loses nothing")

@@ -2,11 +2,8 @@ package eirinix_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net"
-	"syscall"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -18,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"code.cloudfoundry.org/eirinix"
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
 // patience bounds what a slow machine may take; nothing waits for it when all is well.
@@ -32,7 +30,7 @@ var _ = Describe("A pod on its way into a cluster", Label("api-server"), func() 
 		Expect(m.AddExtension(addEnv{})).To(Succeed())
 		runManager(ctx, m)
 
-		Expect(createPod(ctx, namespace, newPod("pod", nil))).To(beMutated())
+		Expect(createPod(ctx, namespace, NewPod("pod", nil))).To(beMutated())
 		Expect(*configuration(ctx, m).Webhooks[0].ClientConfig.URL).
 			To(HavePrefix("https://" + m.Addr().String() + "/mutate/pods-"))
 	}, SpecTimeout(2*patience))
@@ -41,7 +39,7 @@ var _ = Describe("A pod on its way into a cluster", Label("api-server"), func() 
 		o := urlOptions(namespace)
 		o.Host, o.WebhookNamespace, o.ServiceName = "127.0.0.1", newNamespace(ctx), "hooks"
 		o.DrainDelay = -1
-		o.Port, o.ListenAddress = freePort(), ""
+		o.Port, o.ListenAddress = FreePort(), ""
 		// The API server resolves an ExternalName Service itself, and then speaks HTTP/1.1 as production does.
 		_, err := clients().CoreV1().Services(o.WebhookNamespace).Create(ctx, &corev1.Service{
 			ObjectMeta: metav1.ObjectMeta{Name: o.ServiceName},
@@ -52,7 +50,7 @@ var _ = Describe("A pod on its way into a cluster", Label("api-server"), func() 
 		Expect(m.AddExtension(addEnv{})).To(Succeed())
 		runManager(ctx, m)
 
-		Expect(createPod(ctx, namespace, newPod("pod", nil))).To(beMutated())
+		Expect(createPod(ctx, namespace, NewPod("pod", nil))).To(beMutated())
 		service := configuration(ctx, m).Webhooks[0].ClientConfig.Service
 		Expect(service).To(HaveField("Name", "hooks"))
 		Expect(*service.Port).To(Equal(o.Port))
@@ -72,7 +70,7 @@ var _ = Describe("A pod on its way into a cluster", Label("api-server"), func() 
 			m := eirinix.NewManager(o)
 			Expect(m.AddExtension(addEnv{})).To(Succeed())
 			runManager(ctx, m)
-			Expect(createPod(ctx, namespace, newPod("pod", nil))).To(beMutated())
+			Expect(createPod(ctx, namespace, NewPod("pod", nil))).To(beMutated())
 		},
 		Entry("an IPv6 address", "::1", "[::1]:0", SpecTimeout(2*patience)),
 		Entry("an IPv6 address in brackets", "[::1]", "[::1]:0", SpecTimeout(2*patience)),
@@ -83,7 +81,7 @@ var _ = Describe("A pod on its way into a cluster", Label("api-server"), func() 
 		m := eirinix.NewManager(urlOptions(namespace))
 		Expect(m.AddExtension(addEnv{})).To(Succeed())
 		runManager(ctx, m)
-		Expect(createPod(ctx, newNamespace(ctx), newPod("pod", nil))).NotTo(beMutated())
+		Expect(createPod(ctx, newNamespace(ctx), NewPod("pod", nil))).NotTo(beMutated())
 	}, SpecTimeout(2*patience))
 
 	It("is chosen by the label of Eirini's applications with FilterEiriniApps", func(ctx SpecContext) {
@@ -92,8 +90,8 @@ var _ = Describe("A pod on its way into a cluster", Label("api-server"), func() 
 		m := eirinix.NewManager(o)
 		Expect(m.AddExtension(addEnv{})).To(Succeed())
 		runManager(ctx, m)
-		Expect(createPod(ctx, namespace, newPod("task", nil))).NotTo(beMutated())
-		Expect(createPod(ctx, namespace, newPod("app", map[string]string{eirinix.LabelSourceType: "APP"}))).To(beMutated())
+		Expect(createPod(ctx, namespace, NewPod("task", nil))).NotTo(beMutated())
+		Expect(createPod(ctx, namespace, NewPod("app", map[string]string{eirinix.LabelSourceType: "APP"}))).To(beMutated())
 	}, SpecTimeout(2*patience))
 
 	It("is seen in every namespace but the cluster's own without Namespace", func(ctx SpecContext) {
@@ -102,8 +100,8 @@ var _ = Describe("A pod on its way into a cluster", Label("api-server"), func() 
 		m := eirinix.NewManager(o)
 		Expect(m.AddExtension(addEnv{})).To(Succeed())
 		runManager(ctx, m)
-		Expect(createPod(ctx, namespace, newPod("pod", nil))).To(beMutated())
-		system := newPod(namespace, nil)
+		Expect(createPod(ctx, namespace, NewPod("pod", nil))).To(beMutated())
+		system := NewPod(namespace, nil)
 		created, err := createPod(ctx, metav1.NamespaceSystem, system)
 		Expect(err).NotTo(HaveOccurred())
 		DeferCleanup(func(ctx context.Context) error {
@@ -125,7 +123,7 @@ var _ = Describe("A pod on its way into a cluster", Label("api-server"), func() 
 		}
 		runManager(ctx, m)
 		Expect(configuration(ctx, m).Webhooks).To(HaveLen(2), "theirs, and the canary's")
-		Expect(createPod(ctx, namespace, newPod("pod", nil))).
+		Expect(createPod(ctx, namespace, NewPod("pod", nil))).
 			To(HaveField("Labels", Equal(map[string]string{"first": "0", "second": "1", "third": "2"})))
 	}, SpecTimeout(2*patience))
 
@@ -138,7 +136,7 @@ var _ = Describe("A pod on its way into a cluster", Label("api-server"), func() 
 				return answer()
 			}})).To(Succeed())
 			runManager(ctx, m)
-			_, err := createPod(ctx, namespace, newPod("pod", nil))
+			_, err := createPod(ctx, namespace, NewPod("pod", nil))
 			Expect(err).To(outcome)
 		},
 		Entry("nothing: it is let in", admissionregistrationv1.Fail,
@@ -235,19 +233,3 @@ var _ = Describe("Registration", Label("api-server"), func() {
 		}
 	}, SpecTimeout(2*patience))
 })
-
-// freePort is a free port on loopback, of those that systems do not give out themselves: until it is listened on, no
-// connection of another process takes it.
-func freePort() int32 {
-	GinkgoHelper()
-	for {
-		port := 10_000 + rand.Int32N(22_000)
-		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
-		if errors.Is(err, syscall.EADDRINUSE) {
-			continue
-		}
-		Expect(err).NotTo(HaveOccurred())
-		Expect(l.Close()).To(Succeed())
-		return port
-	}
-}

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"code.cloudfoundry.org/eirinix"
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
 var _ = Describe("Who may change what is trusted", Label("api-server"), func() {
@@ -41,7 +42,7 @@ var _ = Describe("Who may change what is trusted", Label("api-server"), func() {
 	// strangers are a CA of another program's making: bare, and with all that a Secret of ours has.
 	strangers := func(ctx context.Context) []map[string][]byte {
 		GinkgoHelper()
-		certificate, key := newCA(time.Now().Add(365*24*time.Hour), false)
+		certificate, key := newCA(time.Now().Add(365 * 24 * time.Hour))
 		other := newNamespace(ctx)
 		theirs := eirinix.NewManager(urlOptionsAt(other, 8443))
 		Expect(theirs.AddExtension(addEnv{})).To(Succeed())
@@ -56,7 +57,7 @@ var _ = Describe("Who may change what is trusted", Label("api-server"), func() {
 			APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"update"}, ResourceNames: []string{namespace + "-setupcertificate"},
 		}}, nil)
 		Eventually(func() error {
-			_, err := clientsFor(config).CoreV1().Secrets(namespace).Update(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: namespace + "-setupcertificate"}, Data: data}, metav1.UpdateOptions{})
+			_, err := Clients(config).CoreV1().Secrets(namespace).Update(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: namespace + "-setupcertificate"}, Data: data}, metav1.UpdateOptions{})
 			return err
 		}).WithTimeout(patience).Should(Succeed())
 	}
@@ -101,7 +102,7 @@ var _ = Describe("Who may change what is trusted", Label("api-server"), func() {
 		for _, data := range all {
 			Expect(bundles()).NotTo(ContainSubstring(string(data["ca.crt"])))
 		}
-		Expect(createPod(ctx, namespace, newPod("pod", nil))).To(beMutated())
+		Expect(createPod(ctx, namespace, NewPod("pod", nil))).To(beMutated())
 	}, SpecTimeout(4*patience))
 
 	It("is not that client before the program starts either, where a configuration stands", func(ctx SpecContext) {
@@ -116,7 +117,7 @@ var _ = Describe("Who may change what is trusted", Label("api-server"), func() {
 			m := manager()
 			done := startManager(ctx, m)
 			Eventually(m.Ready()).WithTimeout(patience).Should(BeClosed())
-			Expect(createPod(ctx, namespace, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{GenerateName: "pod-"}, Spec: newPod("", nil).Spec})).To(beMutated())
+			Expect(createPod(ctx, namespace, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{GenerateName: "pod-"}, Spec: NewPod("", nil).Spec})).To(beMutated())
 			m.Stop()
 			Eventually(done).WithTimeout(patience).Should(Receive(BeNil()))
 			Eventually(bundles).WithTimeout(patience).Should(ContainSubstring(string(secret(ctx, namespace).Data["ca.crt"])))
@@ -136,7 +137,7 @@ var _ = Describe("Who may change what is trusted", Label("api-server"), func() {
 			after.Webhooks[i].ClientConfig.CABundle = before.Webhooks[i].ClientConfig.CABundle
 		}
 		Expect(after.Webhooks).To(Equal(before.Webhooks))
-		Expect(createPod(ctx, namespace, newPod("pod", nil))).To(beMutated())
+		Expect(createPod(ctx, namespace, NewPod("pod", nil))).To(beMutated())
 	}, SpecTimeout(2*patience))
 
 	It("are several calls of RotateCA at a time, while the program is busy", func(ctx SpecContext) {
@@ -157,7 +158,7 @@ var _ = Describe("Who may change what is trusted", Label("api-server"), func() {
 			g.Expect(err).NotTo(HaveOccurred())
 			g.Expect(rotated).To(BeClosed())
 		}).WithPolling(100 * time.Millisecond).WithTimeout(2 * patience).Should(Succeed())
-		Expect(createPod(ctx, namespace, newPod("pod", nil))).To(beMutated())
+		Expect(createPod(ctx, namespace, NewPod("pod", nil))).To(beMutated())
 	}, SpecTimeout(4*patience))
 })
 
@@ -185,7 +186,7 @@ var _ = Describe("A trust store as ca.crt", Label("api-server"), func() {
 		m := eirinix.NewManager(options)
 		for n := range steps {
 			Expect(m.AddExtension(eirinix.Mutation[*corev1.Pod]{
-				ID: "step-" + itoa(int32(n)), Settings: eirinix.Settings{Isolated: true},
+				ID: "step-" + fmt.Sprint(n), Settings: eirinix.Settings{Isolated: true},
 				Apply: func(_ context.Context, _ *eirinix.Call, pod *corev1.Pod) error {
 					pod.Spec.Containers[0].Env = []corev1.EnvVar{{Name: mutated, Value: "was here"}}
 					return nil
@@ -201,7 +202,7 @@ var _ = Describe("A trust store as ca.crt", Label("api-server"), func() {
 		for _, hook := range configuration(ctx, m).Webhooks {
 			Expect(hook.ClientConfig.CABundle).To(Equal(issuer.CertificatePEM))
 		}
-		Expect(createPod(ctx, namespace, newPod("pod", nil))).To(beMutated())
+		Expect(createPod(ctx, namespace, NewPod("pod", nil))).To(beMutated())
 	}, SpecTimeout(2*patience))
 
 	It("is refused by RegisterExtensions, with size and remedy, where it is more than can be stored", func(ctx SpecContext) {

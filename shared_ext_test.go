@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"code.cloudfoundry.org/eirinix"
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
 	eirinixtest "code.cloudfoundry.org/eirinix/testing"
 )
 
@@ -152,7 +153,7 @@ var _ = Describe("Steps that may share a call", func() {
 				Expect(err).NotTo(HaveOccurred())
 			}
 			o := urlOptions(namespace)
-			o.ListenAddress, o.Port = "", freePort() // nothing listens there
+			o.ListenAddress, o.Port = "", FreePort() // nothing listens there
 			m := eirinix.NewManager(o)
 			DeferCleanup(func(ctx SpecContext) { Expect(m.Unregister(ctx)).To(Succeed()) })
 			// An API server acts on all of a configuration at once: these show that it does.

@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"code.cloudfoundry.org/eirinix"
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
 // serveSteps runs a Manager with these steps in the namespace.
@@ -97,7 +98,7 @@ var _ = Describe("A Mutation", Label("api-server"), func() {
 			}
 			return nil
 		}})
-		p, err := createPod(ctx, namespace, newPod("pod", nil))
+		p, err := createPod(ctx, namespace, NewPod("pod", nil))
 		Expect(err).NotTo(HaveOccurred())
 		Expect(p.Spec.InitContainers).To(ConsistOf(HaveField("TerminationMessagePolicy", corev1.TerminationMessageReadFile)))
 	}, SpecTimeout(2*patience))
@@ -128,7 +129,7 @@ var _ = Describe("A Mutation", Label("api-server"), func() {
 		w := &warnings{}
 		config := rest.CopyConfig(controlPlane().Config())
 		config.WarningHandler = w
-		_, err := clientsFor(config).CoreV1().ConfigMaps(namespace).Create(ctx, newConfigMap("dry", nil), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		_, err := Clients(config).CoreV1().ConfigMaps(namespace).Create(ctx, newConfigMap("dry", nil), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		Expect(err).NotTo(HaveOccurred())
 		Expect(w.seen).To(Equal([]string{"dry run: true"}))
 	}, SpecTimeout(2*patience))
@@ -263,7 +264,7 @@ var _ = Describe("A Validation", Label("api-server"), func() {
 			}}
 		}
 		serveSteps(ctx, namespace, deny("containers", "the container is bad"), deny("labels", "the label is bad"))
-		_, err := createPod(ctx, namespace, newPod("pod", nil))
+		_, err := createPod(ctx, namespace, NewPod("pod", nil))
 		Expect(err).To(MatchError(And(ContainSubstring("the container is bad"), ContainSubstring("the label is bad"))))
 	}, SpecTimeout(2*patience))
 
@@ -287,7 +288,7 @@ var _ = Describe("A Subresource", Label("api-server"), func() {
 				return eirinix.Deny("no %s in here", strings.Join(o.Command, " "))
 			},
 		})
-		_, err := createPod(ctx, namespace, newPod("pod", nil))
+		_, err := createPod(ctx, namespace, NewPod("pod", nil))
 		Expect(err).NotTo(HaveOccurred())
 		err = clients().CoreV1().RESTClient().Post().Namespace(namespace).Resource("pods").Name("pod").SubResource("exec").
 			Param("command", "sh").Param("stdin", "true").Do(ctx).Error()
@@ -310,7 +311,7 @@ var _ = Describe("A Subresource", Label("api-server"), func() {
 					return eirinix.Deny("from %d to %d is too much", old.Spec.Replicas, now.Spec.Replicas)
 				},
 			})
-		_, err := createPod(ctx, namespace, newPod("pod", nil))
+		_, err := createPod(ctx, namespace, NewPod("pod", nil))
 		Expect(err).NotTo(HaveOccurred())
 		err = clients().PolicyV1().Evictions(namespace).Evict(ctx, &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: "pod", Namespace: namespace}})
 		Expect(err).To(MatchError(ContainSubstring("pod stays")))

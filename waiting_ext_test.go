@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"code.cloudfoundry.org/eirinix"
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
 // anyClient reads and writes objects of any kind.
@@ -86,7 +87,7 @@ var _ = Describe("A step about a kind that the cluster does not serve yet", Labe
 
 	It("holds back its own step alone, and is registered once it can be, without a call of the others lost", func(ctx SpecContext) {
 		o := urlOptions(namespace)
-		logger, logs := observed()
+		logger, logs := Observed()
 		o.Logger = logger
 		m := eirinix.NewManager(o)
 		Expect(m.AddExtension(shopStep(group))).To(Succeed())
@@ -152,7 +153,7 @@ var _ = Describe("A step about a kind that the cluster does not serve yet", Labe
 
 	It("does not keep RegisterExtensions from registering the others", func(ctx SpecContext) {
 		o := urlOptions(namespace)
-		o.ListenAddress, o.Port = "", freePort()
+		o.ListenAddress, o.Port = "", FreePort()
 		m := eirinix.NewManager(o)
 		Expect(m.AddExtension(shopStep(group))).To(Succeed())
 		Expect(m.AddExtension(stage(1))).To(Succeed())

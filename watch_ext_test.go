@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"code.cloudfoundry.org/eirinix"
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
 // eventLog is a Watcher that writes down what it is told, as "TYPE name".
@@ -69,7 +70,7 @@ var _ = Describe("A Watcher", Label("api-server"), func() {
 		return eirinix.ManagerOptions{Namespace: namespace, RestConfig: controlPlane().Config()}
 	}
 	create := func(ctx context.Context, namespace, name string, labels map[string]string) *corev1.Pod {
-		pod, err := createPod(ctx, namespace, newPod(name, labels))
+		pod, err := createPod(ctx, namespace, NewPod(name, labels))
 		Expect(err).NotTo(HaveOccurred())
 		return pod
 	}
@@ -142,7 +143,7 @@ var _ = Describe("A Watcher", Label("api-server"), func() {
 		go func() { _ = m.Watch() }()
 		runManager(ctx, m)
 		begun(ctx)
-		Expect(createPod(ctx, namespace, newPod("once", nil))).To(beMutated())
+		Expect(createPod(ctx, namespace, NewPod("once", nil))).To(beMutated())
 		create(ctx, namespace, "last", nil)
 		Eventually(events.Seen).WithContext(ctx).Should(ContainElement("ADDED last"))
 		Expect(events.Seen()).To(WithTransform(func(all []string) (once []string) {
@@ -207,9 +208,9 @@ var _ = DescribeTable("A Reconciler runs beside extensions, within the namespace
 		Expect(m.AddExtension(reconciler)).To(Succeed())
 		runManager(ctx, m)
 
-		outside, err := createPod(ctx, other, newPod("pod", nil))
+		outside, err := createPod(ctx, other, NewPod("pod", nil))
 		Expect(err).NotTo(HaveOccurred())
-		Expect(createPod(ctx, namespace, newPod("pod", nil))).To(beMutated())
+		Expect(createPod(ctx, namespace, NewPod("pod", nil))).To(beMutated())
 		Eventually(func() (*corev1.Pod, error) {
 			return clients().CoreV1().Pods(namespace).Get(ctx, "pod", metav1.GetOptions{})
 		}).WithContext(ctx).WithTimeout(patience).Should(HaveField("Annotations", HaveKeyWithValue("touched", "yes")))

@@ -22,6 +22,7 @@ import (
 	crclient "sigs.k8s.io/controller-runtime/pkg/client"
 
 	"code.cloudfoundry.org/eirinix/examples/internal/programs"
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
 var _ = Describe("the example agnhost", func() {
@@ -133,7 +134,7 @@ var _ = Describe("the example agnhost", func() {
 
 		By("calling with a certificate of the same CA, for the right name and for another one")
 		for name, expected := range map[string]int{"kube-apiserver": http.StatusOK, "somebody-else": http.StatusForbidden} {
-			certificate, key := callers.issue(name, x509.ExtKeyUsageClientAuth)
+			certificate, key := Issue(callers.Authority, ForClient(name))
 			pair, err := tls.X509KeyPair(certificate, key)
 			Expect(err).NotTo(HaveOccurred())
 			status, _ := review(ctx, []tls.Certificate{pair}, "v1", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"m"}}`)

@@ -2,12 +2,13 @@ package examples_test
 
 import (
 	"context"
-	"crypto/x509"
 	"encoding/json"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"k8s.io/client-go/kubernetes"
+
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
 // apiServer starts an API server that shows a client certificate for that name to the webhook at an address.
@@ -19,7 +20,7 @@ func (a authority) apiServer(ctx context.Context, name, address string) kubernet
 		Expect(err).NotTo(HaveOccurred())
 		return writeFile(dir, file, text)
 	}
-	certificate, key := a.issue(name, x509.ExtKeyUsageClientAuth)
+	certificate, key := Issue(a.Authority, ForClient(name))
 	credentials := write("kubeconfig", map[string]any{"apiVersion": "v1", "kind": "Config", "users": []any{
 		map[string]any{"name": address, "user": map[string]any{"client-certificate-data": certificate, "client-key-data": key}},
 	}})

@@ -41,7 +41,7 @@ var _ = Describe("the example job-retries", func() {
 
 		configuration, err := client.AdmissionregistrationV1().MutatingWebhookConfigurations().Get(ctx, "job-retries-example-mutating-hook", metav1.GetOptions{})
 		Expect(err).NotTo(HaveOccurred())
-		Expect(configuration.Webhooks).To(HaveEach(HaveField("ClientConfig.CABundle", Equal(ca.pem))))
+		Expect(configuration.Webhooks).To(HaveEach(HaveField("ClientConfig.CABundle", Equal(ca.CertificatePEM))))
 		Expect(configuration.Webhooks).To(ContainElement(And(
 			HaveField("Name", HavePrefix("jobs-")), HaveField("FailurePolicy", HaveValue(Equal(admissionregistrationv1.Ignore))))))
 

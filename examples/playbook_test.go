@@ -118,7 +118,7 @@ var _ = Describe("the example playbook", func() {
 		works(ctx)
 		mutating, err := client.AdmissionregistrationV1().MutatingWebhookConfigurations().Get(ctx, "playbook-example-mutating-hook", metav1.GetOptions{})
 		Expect(err).NotTo(HaveOccurred())
-		Expect(mutating.Webhooks).To(HaveEach(HaveField("ClientConfig.CABundle", Equal(ca.pem))))
+		Expect(mutating.Webhooks).To(HaveEach(HaveField("ClientConfig.CABundle", Equal(ca.CertificatePEM))))
 	},
 		Entry("from files", func(_ context.Context, ca authority) string {
 			return "files:" + ca.folder("tls.crt", "tls.key", "ca.crt")

@@ -21,6 +21,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
 
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
 	eirinixtest "code.cloudfoundry.org/eirinix/testing"
 )
 
@@ -39,7 +40,7 @@ func stopShared() { eirinixtest.Main(runFunc(func() int { return 0 })) }
 
 // A package of plain tests that run in parallel, and its TestMain.
 func TestSharedControlPlane(t *testing.T) {
-	if !Label("api-server").MatchesLabelFilter(GinkgoLabelFilter()) {
+	if !RunsAPIServer() {
 		t.Skip("it starts an API server")
 	}
 	var (
@@ -100,7 +101,7 @@ var _ = Describe("a shared ControlPlane", Label("api-server"), Ordered, func() {
 		Expect(first.Stop()).To(MatchError("eirinixtest: leave it to Main to stop this control plane: it is shared"))
 
 		Expect(eirinixtest.StartControlPlane(&recordingTB{}, shared)).To(BeIdenticalTo(first))
-		_, err := clientset(first.Config()).CoreV1().Namespaces().Get(ctx, "default", metav1.GetOptions{})
+		_, err := Clients(first.Config()).CoreV1().Namespaces().Get(ctx, "default", metav1.GetOptions{})
 		Expect(err).NotTo(HaveOccurred())
 	})
 
@@ -130,7 +131,7 @@ var _ = Describe("a shared ControlPlane", Label("api-server"), Ordered, func() {
 	It("gives each test a namespace of its own, which takes nothing new when the test has ended", func(ctx context.Context) {
 		plane := eirinixtest.StartControlPlane(t, shared)
 		configMaps := func(namespace, name string) error {
-			_, err := clientset(plane.Config()).CoreV1().ConfigMaps(namespace).Create(ctx,
+			_, err := Clients(plane.Config()).CoreV1().ConfigMaps(namespace).Create(ctx,
 				&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
 			return err
 		}

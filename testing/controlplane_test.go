@@ -25,6 +25,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
 	eirinixtest "code.cloudfoundry.org/eirinix/testing"
 )
 
@@ -40,7 +41,7 @@ var _ = Describe("ControlPlane", Label("api-server"), Ordered, func() {
 			o.APIServerArgs = []string{"--anonymous-auth=false"}
 			o.Progress = io.MultiWriter(os.Stderr, &progress)
 		})
-		admin = clientset(plane.Config())
+		admin = Clients(plane.Config())
 	})
 
 	It("reports its progress", func() {
@@ -97,16 +98,16 @@ var _ = Describe("ControlPlane", Label("api-server"), Ordered, func() {
 
 		config, err := clientcmd.BuildConfigFromFlags("", plane.Kubeconfig())
 		Expect(err).NotTo(HaveOccurred())
-		_, err = clientset(config).CoreV1().Secrets("kube-system").List(ctx, metav1.ListOptions{})
+		_, err = Clients(config).CoreV1().Secrets("kube-system").List(ctx, metav1.ListOptions{})
 		Expect(err).NotTo(HaveOccurred())
 
 		anonymous := rest.AnonymousClientConfig(plane.Config())
-		_, err = clientset(anonymous).CoreV1().Secrets("kube-system").List(ctx, metav1.ListOptions{})
+		_, err = Clients(anonymous).CoreV1().Secrets("kube-system").List(ctx, metav1.ListOptions{})
 		Expect(apierrors.IsUnauthorized(err)).To(BeTrue(), "APIServerArgs forbid anonymous requests: %v", err)
 	})
 
 	It("turns a Deployment into a ReplicaSet and pods", func(ctx context.Context) {
-		namespace := newNamespace(ctx, admin)
+		namespace := NewNamespace(ctx, admin, nil)
 		labels := map[string]string{"app": "web"}
 		replicas := int32(2)
 
@@ -132,7 +133,7 @@ var _ = Describe("ControlPlane", Label("api-server"), Ordered, func() {
 	})
 
 	It("collects a cluster object when the namespace that owns it goes", func(ctx context.Context) {
-		namespace := newNamespace(ctx, admin)
+		namespace := NewNamespace(ctx, admin, nil)
 		hooks := admin.AdmissionregistrationV1().ValidatingWebhookConfigurations()
 
 		_, err := hooks.Create(ctx, &admissionregistrationv1.ValidatingWebhookConfiguration{
@@ -156,7 +157,7 @@ var _ = Describe("ControlPlane", Label("api-server"), Ordered, func() {
 		config, err := plane.User("jane", "developers")
 		Expect(err).NotTo(HaveOccurred())
 
-		jane := clientset(config)
+		jane := Clients(config)
 		_, err = jane.CoreV1().ConfigMaps("default").List(ctx, metav1.ListOptions{})
 		Expect(apierrors.IsForbidden(err)).To(BeTrue(), "%v", err)
 		Expect(err).To(MatchError(ContainSubstring(`"jane"`)))
@@ -184,11 +185,11 @@ var _ = Describe("ControlPlane", Label("api-server"), Ordered, func() {
 		Expect(second.Config().Host).NotTo(Equal(plane.Config().Host))
 		Expect(filepath.Join(plane.LogDir(), "kube-apiserver-2.log")).To(BeAnExistingFile())
 
-		namespace := newNamespace(ctx, admin)
+		namespace := NewNamespace(ctx, admin, nil)
 		lookUp := func() error {
 			config := second.Config()
 			config.Timeout = 2 * time.Second
-			_, err := clientset(config).CoreV1().Namespaces().Get(ctx, namespace.Name, metav1.GetOptions{})
+			_, err := Clients(config).CoreV1().Namespaces().Get(ctx, namespace.Name, metav1.GetOptions{})
 			return err
 		}
 		Expect(lookUp()).To(Succeed())
@@ -249,21 +250,6 @@ var _ = Describe("StartControlPlane", func() {
 		Expect(t.fatal).To(HavePrefix("eirinixtest: set ControlPlaneOptions.Assets to a folder"))
 	})
 })
-
-func clientset(config *rest.Config) kubernetes.Interface {
-	GinkgoHelper()
-	client, err := kubernetes.NewForConfig(config)
-	Expect(err).NotTo(HaveOccurred())
-	return client
-}
-
-func newNamespace(ctx context.Context, client kubernetes.Interface) *corev1.Namespace {
-	GinkgoHelper()
-	namespace, err := client.CoreV1().Namespaces().Create(ctx,
-		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "spec-"}}, metav1.CreateOptions{})
-	Expect(err).NotTo(HaveOccurred())
-	return namespace
-}
 
 // assetsIn returns the folder with the binaries that the progress of a control plane names.
 func assetsIn(progress string) string {

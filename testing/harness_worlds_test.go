@@ -9,7 +9,6 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"go.uber.org/zap"
-	"go.uber.org/zap/zapcore"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -22,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
 	"code.cloudfoundry.org/eirinix"
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
 	eirinixtest "code.cloudfoundry.org/eirinix/testing"
 )
 
@@ -57,7 +57,7 @@ func newWorlds(ctx context.Context, plane *eirinixtest.ControlPlane) *bothWorlds
 func (w *bothWorlds) newManager(fingerprint string) *eirinix.ExtensionManager {
 	return eirinix.NewManager(eirinix.ManagerOptions{
 		Namespace: selected, OperatorFingerprint: fingerprint, Host: "127.0.0.1", ListenAddress: "127.0.0.1:0", RestConfig: w.config,
-		Logger: zap.New(zapcore.NewCore(zapcore.NewConsoleEncoder(zap.NewDevelopmentEncoderConfig()), zapcore.AddSync(GinkgoWriter), zapcore.InfoLevel)).Sugar(),
+		Logger: zap.New(Log()).Sugar(),
 	})
 }
 

@@ -17,11 +17,12 @@ import (
 	. "github.com/onsi/gomega"
 
 	"code.cloudfoundry.org/eirinix/internal/ca"
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
 var _ = Describe("New", func() {
 	It("makes a CA that may sign, for as long as asked, from an hour ago", func() {
-		certificate := newCA(10*year, now).Certificate
+		certificate := NewCA(10*year, now).Certificate
 		Expect(certificate.IsCA && certificate.BasicConstraintsValid).To(BeTrue())
 		Expect(certificate.KeyUsage).To(Equal(x509.KeyUsageCertSign | x509.KeyUsageCRLSign | x509.KeyUsageDigitalSignature))
 		Expect(certificate.NotBefore).To(Equal(now.Add(-time.Hour)))
@@ -33,33 +34,33 @@ var _ = Describe("New", func() {
 	})
 
 	It("gives every CA a serial number and a subject of its own", func() {
-		a, b := newCA(year, now), newCA(year, now)
+		a, b := NewCA(year, now), NewCA(year, now)
 		Expect(a.Certificate.SerialNumber.Cmp(b.Certificate.SerialNumber)).NotTo(BeZero())
 		Expect(a.Certificate.RawSubject).NotTo(Equal(b.Certificate.RawSubject))
 		Expect(a.Equal(b)).To(BeFalse())
 	})
 
 	It("starts less early when its life is short, and refuses one that is none", func() {
-		Expect(newCA(time.Minute, now).Certificate.NotBefore).To(Equal(now.Add(-6 * time.Second)))
+		Expect(NewCA(time.Minute, now).Certificate.NotBefore).To(Equal(now.Add(-6 * time.Second)))
 		_, err := ca.New("spec", 0, now)
 		Expect(err).To(MatchError(ContainSubstring("lifetime of a CA")))
 	})
 
 	It("takes a Secret's name of any length", func() {
-		long := must(ca.New(strings.Repeat("ü", 300), year, now))
+		long := Must(ca.New(strings.Repeat("ü", 300), year, now))
 		Expect([]rune(long.Certificate.Subject.CommonName)).To(HaveLen(64))
 	})
 
 	It("survives being written and read", func() {
-		a := newCA(year, now)
-		b := must(ca.Parse(a.CertificatePEM, a.PrivateKeyPEM))
+		a := NewCA(year, now)
+		b := Must(ca.Parse(a.CertificatePEM, a.PrivateKeyPEM))
 		Expect(b.Equal(a)).To(BeTrue())
 		Expect(b.PrivateKeyPEM).To(Equal(a.PrivateKeyPEM))
 	})
 
 	It("never prints its key", func() {
-		a := newCA(year, now)
-		d := new(big.Int).SetBytes(must(a.PrivateKey.(*ecdsa.PrivateKey).Bytes()))
+		a := NewCA(year, now)
+		d := new(big.Int).SetBytes(Must(a.PrivateKey.(*ecdsa.PrivateKey).Bytes()))
 		raw := string(a.PrivateKeyPEM)
 		var printed strings.Builder
 		for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%d", "%x"} {
@@ -68,7 +69,7 @@ var _ = Describe("New", func() {
 			fmt.Fprintf(&printed, verb+"\n", []ca.Authority{*a})
 			fmt.Fprintf(&printed, verb+"\n", struct{ A *ca.Authority }{a})
 		}
-		fmt.Fprintln(&printed, a.MarshalLog(), string(must(json.Marshal(a))))
+		fmt.Fprintln(&printed, a.MarshalLog(), string(Must(json.Marshal(a))))
 		Expect(printed.String()).To(ContainSubstring("key redacted"))
 		Expect(printed.String()).NotTo(ContainSubstring(d.String()))
 		Expect(printed.String()).NotTo(ContainSubstring(fmt.Sprint([]byte(raw[:20]))))
@@ -78,15 +79,15 @@ var _ = Describe("New", func() {
 
 var _ = Describe("Parse", func() {
 	It("reads the keys that other tools write", func() {
-		ec, ed := ecKey(), edKey()
-		parameters := block("EC PARAMETERS", []byte{6, 8, 42, 134, 72, 206, 61, 3, 1, 7})
+		ec, ed := NewKey(), edKey()
+		parameters := PEM("EC PARAMETERS", []byte{6, 8, 42, 134, 72, 206, 61, 3, 1, 7})
 		for name, texts := range map[string][2][]byte{
-			"PKCS#1 (cfssl, EiriniX)":        {foreignCA(rsaKey()), pkcs1(rsaKey())},
-			"PKCS#8 RSA (openssl req)":       {foreignCA(rsaKey()), pkcs8(rsaKey())},
-			"SEC1 with parameters (ecparam)": {foreignCA(ec), append(parameters, sec1(ec)...)},
-			"PKCS#8 Ed25519":                 {foreignCA(ed), pkcs8(ed)},
-			"SEC1 under the name of PKCS#8":  {foreignCA(ec), bytes.ReplaceAll(sec1(ec), []byte("EC PRIVATE"), []byte("PRIVATE"))},
-			"text around the PEM":            {append([]byte("Certificate:\n  Data: ...\n"), foreignCA(ec)...), pkcs8(ec)},
+			"PKCS#1 (cfssl, EiriniX)":        {ForeignCA(rsaKey(), now), PKCS1(rsaKey())},
+			"PKCS#8 RSA (openssl req)":       {ForeignCA(rsaKey(), now), PKCS8(rsaKey())},
+			"SEC1 with parameters (ecparam)": {ForeignCA(ec, now), append(parameters, sec1(ec)...)},
+			"PKCS#8 Ed25519":                 {ForeignCA(ed, now), PKCS8(ed)},
+			"SEC1 under the name of PKCS#8":  {ForeignCA(ec, now), bytes.ReplaceAll(sec1(ec), []byte("EC PRIVATE"), []byte("PRIVATE"))},
+			"text around the PEM":            {append([]byte("Certificate:\n  Data: ...\n"), ForeignCA(ec, now)...), PKCS8(ec)},
 		} {
 			a, err := ca.Parse(texts[0], texts[1])
 			Expect(err).NotTo(HaveOccurred(), name)
@@ -96,7 +97,7 @@ var _ = Describe("Parse", func() {
 		}
 	})
 
-	key := ecKey
+	key := NewKey
 	DescribeTable("says what is wrong", func(reason error, texts func() (certificate, key []byte)) {
 		certificate, privateKey := texts()
 		a, err := ca.Parse(certificate, privateKey)
@@ -111,45 +112,45 @@ var _ = Describe("Parse", func() {
 		Entry("a key in place of the certificate", ca.ErrNoCertificate, func() ([]byte, []byte) { return sec1(key()), sec1(key()) }),
 		Entry("truncated certificate", ca.ErrNoCertificate, func() ([]byte, []byte) {
 			k := key()
-			text := foreignCA(k)
+			text := ForeignCA(k, now)
 			return text[:len(text)/2], sec1(k)
 		}),
 		Entry("garbage in the certificate", ca.ErrBadCertificate, func() ([]byte, []byte) {
-			return block("CERTIFICATE", []byte("garbage")), sec1(key())
+			return PEM("CERTIFICATE", []byte("garbage")), sec1(key())
 		}),
 		Entry("a leaf", ca.ErrNotCA, func() ([]byte, []byte) {
 			k := key()
-			return foreignCA(k, func(c *x509.Certificate) { c.IsCA = false }), sec1(k)
+			return ForeignCA(k, now, func(c *x509.Certificate) { c.IsCA = false }), sec1(k)
 		}),
-		Entry("no key", ca.ErrNoPrivateKey, func() ([]byte, []byte) { return foreignCA(key()), nil }),
+		Entry("no key", ca.ErrNoPrivateKey, func() ([]byte, []byte) { return ForeignCA(key(), now), nil }),
 		Entry("a certificate in place of the key", ca.ErrNoPrivateKey, func() ([]byte, []byte) {
-			text := foreignCA(key())
+			text := ForeignCA(key(), now)
 			return text, text
 		}),
 		Entry("garbage in the key", ca.ErrBadPrivateKey, func() ([]byte, []byte) {
-			return foreignCA(key()), block("PRIVATE KEY", []byte("garbage"))
+			return ForeignCA(key(), now), PEM("PRIVATE KEY", []byte("garbage"))
 		}),
 		Entry("a huge key", ca.ErrBadPrivateKey, func() ([]byte, []byte) {
-			return foreignCA(key()), block("RSA PRIVATE KEY", make([]byte, 1<<20))
+			return ForeignCA(key(), now), PEM("RSA PRIVATE KEY", make([]byte, 1<<20))
 		}),
 		Entry("a key that is costly to check", errors.New("the private key cannot be read: it has 8193 bytes, more than 8192; use a smaller one, such as ECDSA P-256"), func() ([]byte, []byte) {
-			return foreignCA(key()), block("RSA PRIVATE KEY", make([]byte, 8<<10+1))
+			return ForeignCA(key(), now), PEM("RSA PRIVATE KEY", make([]byte, 8<<10+1))
 		}),
 		Entry("an encrypted key", ca.ErrBadPrivateKey, func() ([]byte, []byte) {
-			return foreignCA(key()), block("ENCRYPTED PRIVATE KEY", []byte("x"))
+			return ForeignCA(key(), now), PEM("ENCRYPTED PRIVATE KEY", []byte("x"))
 		}),
 		Entry("an unknown kind of key", ca.ErrBadPrivateKey, func() ([]byte, []byte) {
-			return foreignCA(key()), block("DSA PRIVATE KEY", []byte("x"))
+			return ForeignCA(key(), now), PEM("DSA PRIVATE KEY", []byte("x"))
 		}),
-		Entry("another CA's key", ca.ErrKeyMismatch, func() ([]byte, []byte) { return foreignCA(key()), sec1(key()) }),
-		Entry("a key of another kind", ca.ErrKeyMismatch, func() ([]byte, []byte) { return foreignCA(key()), pkcs1(rsaKey()) }),
+		Entry("another CA's key", ca.ErrKeyMismatch, func() ([]byte, []byte) { return ForeignCA(key(), now), sec1(key()) }),
+		Entry("a key of another kind", ca.ErrKeyMismatch, func() ([]byte, []byte) { return ForeignCA(key(), now), PKCS1(rsaKey()) }),
 	)
 })
 
 var _ = Describe("Usable", func() {
 	DescribeTable("says why not", func(reason error, edit func(*x509.Certificate)) {
-		key := ecKey()
-		a, err := ca.Parse(foreignCA(key, edit), sec1(key))
+		key := NewKey()
+		a, err := ca.Parse(ForeignCA(key, now, edit), sec1(key))
 		Expect(err).NotTo(HaveOccurred())
 		if reason == nil {
 			Expect(a.Usable(now)).To(Succeed())
@@ -171,26 +172,26 @@ var _ = Describe("Usable", func() {
 	)
 
 	It("refuses SHA-1", func() {
-		text := foreignCA(rsaKey(), func(c *x509.Certificate) { c.SignatureAlgorithm = x509.SHA1WithRSA })
-		Expect(must(ca.Parse(text, pkcs1(rsaKey()))).Usable(now)).To(And(MatchError(ca.ErrWeak), MatchError(ContainSubstring("SHA1-RSA"))))
+		text := ForeignCA(rsaKey(), now, func(c *x509.Certificate) { c.SignatureAlgorithm = x509.SHA1WithRSA })
+		Expect(Must(ca.Parse(text, PKCS1(rsaKey()))).Usable(now)).To(And(MatchError(ca.ErrWeak), MatchError(ContainSubstring("SHA1-RSA"))))
 	})
 
 	It("refuses short RSA keys", func() {
 		GinkgoT().Setenv("GODEBUG", "rsa1024min=0") // only the spec makes one
-		key := must(rsa.GenerateKey(rand.Reader, 1024))
-		a := must(ca.Parse(foreignCA(key), pkcs1(key)))
+		key := Must(rsa.GenerateKey(rand.Reader, 1024))
+		a := Must(ca.Parse(ForeignCA(key, now), PKCS1(key)))
 		Expect(a.Usable(now)).To(And(MatchError(ca.ErrWeak), MatchError(ContainSubstring("1024 bits"))))
 	})
 
 	It("is not surprised by nothing", func() {
 		var none *ca.Authority
 		Expect(none.Usable(now)).To(MatchError(ca.ErrNoCertificate))
-		Expect((&ca.Authority{Certificate: newCA(year, now).Certificate}).Usable(now)).To(MatchError(ca.ErrNoPrivateKey))
+		Expect((&ca.Authority{Certificate: NewCA(year, now).Certificate}).Usable(now)).To(MatchError(ca.ErrNoPrivateKey))
 	})
 
 	It("leaves to SignServing what depends on the host", func() {
-		key := ecKey()
-		a := must(ca.Parse(foreignCA(key, func(c *x509.Certificate) {
+		key := NewKey()
+		a := Must(ca.Parse(ForeignCA(key, now, func(c *x509.Certificate) {
 			c.PermittedDNSDomainsCritical, c.PermittedDNSDomains = true, []string{"allowed.example"}
 		}), sec1(key)))
 		Expect(a.Usable(now)).To(Succeed())

@@ -6,8 +6,6 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-
-	"code.cloudfoundry.org/eirinix/internal/ca"
 )
 
 func TestCA(t *testing.T) {
@@ -22,10 +20,3 @@ const (
 
 // now is the moment of every spec that does not choose its own. Whole seconds, as certificates have.
 var now = time.Date(2030, time.May, 17, 12, 0, 0, 0, time.UTC)
-
-func newCA(lifetime time.Duration, at time.Time) *ca.Authority {
-	GinkgoHelper()
-	authority, err := ca.New("spec", lifetime, at)
-	Expect(err).NotTo(HaveOccurred())
-	return authority
-}

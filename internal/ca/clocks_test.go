@@ -7,13 +7,14 @@ import (
 	. "github.com/onsi/gomega"
 
 	"code.cloudfoundry.org/eirinix/internal/ca"
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
 var _ = Describe("Two clocks", func() {
 	DescribeTable("give certificates that are valid by both", func(ahead time.Duration) {
 		server := now.Add(ahead)
-		authority := must(ca.New("spec", year, now, ca.ServerTime(server)))
-		leaf := must(authority.SignServing([]string{"h"}, day, now, ca.ServerTime(server))).Leaf
+		authority := Must(ca.New("spec", year, now, ca.ServerTime(server)))
+		leaf := Must(authority.SignServing([]string{"h"}, day, now, ca.ServerTime(server))).Leaf
 		for _, moment := range []time.Time{now, server} {
 			Expect(authority.Usable(moment.Add(-50*time.Minute))).To(Succeed(), "backdated")
 			Expect(leaf.NotBefore).To(BeTemporally("<=", moment.Add(-time.Hour)))
@@ -26,22 +27,22 @@ var _ = Describe("Two clocks", func() {
 	)
 
 	It("are one where the server's is unknown", func() {
-		authority := must(ca.New("spec", year, now, ca.ServerTime(time.Time{})))
+		authority := Must(ca.New("spec", year, now, ca.ServerTime(time.Time{})))
 		Expect(authority.Certificate.NotBefore).To(Equal(now.Add(-time.Hour)))
 		Expect(authority.Certificate.NotAfter).To(Equal(now.Add(year)))
 	})
 
 	// A replica whose own clock is wrong finds the CA that others made, and must not give it up.
 	DescribeTable("judge a CA that is valid by one of them to be good", func(local time.Duration, sentinel error) {
-		authority, wrong := newCA(30*day, now), now.Add(local)
+		authority, wrong := NewCA(30*day, now), now.Add(local)
 		server := ca.ServerTime(now)
 		Expect(authority.Usable(wrong)).To(MatchError(sentinel))
 		Expect(authority.Usable(wrong, ca.ServerTime(wrong))).To(MatchError(sentinel), "by neither")
 		Expect(authority.Usable(wrong, server)).To(Succeed())
 
-		leaf := must(authority.SignServing([]string{"h"}, day, wrong, server)).Leaf
+		leaf := Must(authority.SignServing([]string{"h"}, day, wrong, server)).Leaf
 		Expect(now).To(And(BeTemporally(">=", leaf.NotBefore), BeTemporally("<=", leaf.NotAfter)))
-		Expect(authority.CrossSign(newCA(30*day, now).Certificate, wrong, server)).Error().NotTo(HaveOccurred())
+		Expect(authority.CrossSign(NewCA(30*day, now).Certificate, wrong, server)).Error().NotTo(HaveOccurred())
 		Expect(authority.TrustedBy(authority.CertificatePEM, wrong)).To(BeFalse())
 		Expect(authority.TrustedBy(authority.CertificatePEM, wrong, server)).To(BeTrue())
 	},

@@ -11,6 +11,7 @@ import (
 	. "github.com/onsi/gomega"
 
 	"code.cloudfoundry.org/eirinix/internal/ca"
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
 // keyedCA is one authority of each algorithm; making RSA keys takes seconds.
@@ -22,7 +23,7 @@ var keyedCA = func() func(ca.KeyAlgorithm) *ca.Authority {
 		mu.Lock()
 		defer mu.Unlock()
 		if made[algorithm] == nil {
-			made[algorithm] = must(ca.New("spec", 10*year, now, ca.WithKey(algorithm)))
+			made[algorithm] = Must(ca.New("spec", 10*year, now, ca.WithKey(algorithm)))
 		}
 		return made[algorithm]
 	}
@@ -44,9 +45,9 @@ var _ = Describe("WithKey", func() {
 		a := keyedCA(algorithm)
 		Expect(kindOf(a.Certificate.PublicKey)).To(Equal(kind))
 		Expect(a.Usable(now)).To(Succeed())
-		read := must(ca.Parse(a.CertificatePEM, a.PrivateKeyPEM))
+		read := Must(ca.Parse(a.CertificatePEM, a.PrivateKeyPEM))
 		Expect(read.Equal(a)).To(BeTrue())
-		certificate := must(read.SignServing([]string{"a.b.svc"}, day, now))
+		certificate := Must(read.SignServing([]string{"a.b.svc"}, day, now))
 		Expect(kindOf(certificate.Leaf.PublicKey)).To(Equal(ca.ECDSAP256), "the serving key is chosen by itself")
 		Expect(handshake(certificate, "a.b.svc", a.CertificatePEM)).To(Succeed())
 	},
@@ -61,7 +62,7 @@ var _ = Describe("WithKey", func() {
 	DescribeTable("chooses the key of a serving certificate, whatever its CA's is", func(algorithm, kind ca.KeyAlgorithm) {
 		for _, signer := range []ca.KeyAlgorithm{ca.ECDSAP256, ca.RSA2048} {
 			a := keyedCA(signer)
-			certificate := must(a.SignServing([]string{"a.b.svc"}, day, now, ca.WithKey(algorithm)))
+			certificate := Must(a.SignServing([]string{"a.b.svc"}, day, now, ca.WithKey(algorithm)))
 			Expect(kindOf(certificate.Leaf.PublicKey)).To(Equal(kind))
 			Expect(handshake(certificate, "a.b.svc", a.CertificatePEM)).To(Succeed(), "signed by %s", signer)
 		}
@@ -73,7 +74,7 @@ var _ = Describe("WithKey", func() {
 	)
 
 	It("can be left out, and the last one counts", func() {
-		a := must(ca.New("spec", year, now, ca.WithKey(ca.RSA4096), ca.WithKey(ca.ECDSAP384)))
+		a := Must(ca.New("spec", year, now, ca.WithKey(ca.RSA4096), ca.WithKey(ca.ECDSAP384)))
 		Expect(kindOf(a.Certificate.PublicKey)).To(Equal(ca.ECDSAP384))
 	})
 
@@ -95,10 +96,10 @@ var _ = Describe("WithKey", func() {
 			for _, newer := range ca.KeyAlgorithms() {
 				trusted, signer := keyedCA(older), *keyedCA(newer)
 				if older == newer {
-					trusted = must(ca.New("spec", 10*year, now)) // one of its own cannot be told from itself
+					trusted = Must(ca.New("spec", 10*year, now)) // one of its own cannot be told from itself
 				}
-				signer.Chain = []*x509.Certificate{must(trusted.CrossSign(signer.Certificate, now))}
-				certificate := must(signer.SignServing([]string{"a.b.svc"}, day, now))
+				signer.Chain = []*x509.Certificate{Must(trusted.CrossSign(signer.Certificate, now))}
+				certificate := Must(signer.SignServing([]string{"a.b.svc"}, day, now))
 				Expect(handshake(certificate, "a.b.svc", trusted.CertificatePEM)).To(Succeed(), "%s trusted, %s serves", older, newer)
 				Expect(signer.TrustedBy(trusted.CertificatePEM, now)).To(BeTrue(), "%s trusted, %s serves", older, newer)
 			}

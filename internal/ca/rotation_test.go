@@ -7,14 +7,15 @@ import (
 	. "github.com/onsi/gomega"
 
 	"code.cloudfoundry.org/eirinix/internal/ca"
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
 var _ = Describe("What is due", func() {
 	const life, retain = 100 * 24 * time.Hour, 8 * 24 * time.Hour
 	born := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
-	current := must(ca.New("current", life, born))
-	next := must(ca.New("next", life, born))
-	foreign := must(ca.New("foreign", life, born))
+	current := Must(ca.New("current", life, born))
+	next := Must(ca.New("next", life, born))
+	foreign := Must(ca.New("foreign", life, born))
 
 	bundle := func(all ...*ca.Authority) []byte {
 		var texts [][]byte
@@ -72,7 +73,7 @@ var _ = Describe("What is due", func() {
 
 	// Its validity begins an hour (or a tenth of its life) before it is made.
 	DescribeTable("does not wait for the old CA beyond the end of a short-lived one:", func(life, now time.Duration, action ca.Action, at time.Duration) {
-		short := must(ca.New("short", life, since))
+		short := Must(ca.New("short", life, since))
 		step := ca.NextStep(ca.RotationState{
 			Phase: ca.Retaining, Now: after(now), Since: since, Retain: retain, Current: short.Certificate,
 			Bundle: bundle(short, current), Live: live(bundle(short, current)),

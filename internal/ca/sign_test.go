@@ -11,12 +11,13 @@ import (
 	. "github.com/onsi/gomega"
 
 	"code.cloudfoundry.org/eirinix/internal/ca"
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
 // handshake connects over loopback as an API server would and returns the client's verdict.
 func handshake(serve *tls.Certificate, serverName string, bundle []byte) error {
 	GinkgoHelper()
-	listener := must(tls.Listen("tcp", "127.0.0.1:0", &tls.Config{
+	listener := Must(tls.Listen("tcp", "127.0.0.1:0", &tls.Config{
 		Time: func() time.Time { return now },
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 			return serve, nil
@@ -41,11 +42,11 @@ func handshake(serve *tls.Certificate, serverName string, bundle []byte) error {
 
 var _ = Describe("SignServing", func() {
 	DescribeTable("certifies what a client asks for", func(host, serverName string) {
-		a := newCA(year, now)
-		certificate := must(a.SignServing([]string{"other.example", host}, day, now))
+		a := NewCA(year, now)
+		certificate := Must(a.SignServing([]string{"other.example", host}, day, now))
 		Expect(handshake(certificate, serverName, a.CertificatePEM)).To(Succeed())
 		Expect(handshake(certificate, "stranger.example", a.CertificatePEM)).To(MatchError(ContainSubstring("stranger.example")))
-		Expect(handshake(certificate, serverName, newCA(year, now).CertificatePEM)).To(MatchError(ContainSubstring("unknown authority")))
+		Expect(handshake(certificate, serverName, NewCA(year, now).CertificatePEM)).To(MatchError(ContainSubstring("unknown authority")))
 	},
 		Entry("a Service", "logger.cf.svc", "logger.cf.svc"),
 		Entry("a name in capitals, with the root's dot", "Logger.CF.svc.", "logger.cf.svc"),
@@ -62,8 +63,8 @@ var _ = Describe("SignServing", func() {
 	)
 
 	It("makes a server's certificate and nothing else", func() {
-		a := newCA(year, now)
-		certificate := must(a.SignServing([]string{"a.b.svc", "10.0.0.1", "A.B.SVC", "::ffff:10.0.0.1"}, 7*day, now))
+		a := NewCA(year, now)
+		certificate := Must(a.SignServing([]string{"a.b.svc", "10.0.0.1", "A.B.SVC", "::ffff:10.0.0.1"}, 7*day, now))
 		leaf := certificate.Leaf
 		Expect(certificate.Certificate).To(HaveLen(1), "leaf only")
 		Expect(certificate.Certificate[0]).To(Equal(leaf.Raw))
@@ -79,14 +80,14 @@ var _ = Describe("SignServing", func() {
 	})
 
 	It("stays within the life of its CA", func() {
-		a := newCA(day, now)
-		leaf := must(a.SignServing([]string{"h"}, 7*day, now.Add(-time.Minute))).Leaf
+		a := NewCA(day, now)
+		leaf := Must(a.SignServing([]string{"h"}, 7*day, now.Add(-time.Minute))).Leaf
 		Expect(leaf.NotBefore).To(Equal(a.Certificate.NotBefore))
 		Expect(leaf.NotAfter).To(Equal(a.Certificate.NotAfter))
 	})
 
 	It("refuses a lifetime that is none, and no hosts", func() {
-		a := newCA(year, now)
+		a := NewCA(year, now)
 		Expect(a.SignServing([]string{"h"}, 0, now)).Error().To(MatchError(ContainSubstring("lifetime of a serving certificate")))
 		Expect(a.SignServing(nil, day, now)).Error().To(MatchError(ContainSubstring("at least one host")))
 	})
@@ -116,39 +117,39 @@ var _ = Describe("ParseHosts", func() {
 
 var _ = Describe("CrossSign", func() {
 	It("lets clients that trust either CA, or both, verify old and new serving certificates", func() {
-		older, newer := newCA(10*year, now), newCA(10*year, now)
-		newer.Chain = []*x509.Certificate{must(older.CrossSign(newer.Certificate, now))}
-		older.Chain = []*x509.Certificate{must(newer.CrossSign(older.Certificate, now))}
+		older, newer := NewCA(10*year, now), NewCA(10*year, now)
+		newer.Chain = []*x509.Certificate{Must(older.CrossSign(newer.Certificate, now))}
+		older.Chain = []*x509.Certificate{Must(newer.CrossSign(older.Certificate, now))}
 		bundles := map[string][]byte{
 			"old": older.CertificatePEM, "new": newer.CertificatePEM, "both": ca.Bundle(older.CertificatePEM, newer.CertificatePEM),
 		}
 		for name, bundle := range bundles {
 			for _, signer := range []*ca.Authority{older, newer} {
-				certificate := must(signer.SignServing([]string{"a.b.svc"}, day, now))
+				certificate := Must(signer.SignServing([]string{"a.b.svc"}, day, now))
 				Expect(certificate.Certificate).To(HaveLen(2))
 				Expect(handshake(certificate, "a.b.svc", bundle)).To(Succeed(), "%s under bundle %s", signer, name)
 			}
 		}
-		stranger := newCA(year, now)
-		Expect(handshake(must(newer.SignServing([]string{"h"}, day, now)), "h", stranger.CertificatePEM)).NotTo(Succeed())
+		stranger := NewCA(year, now)
+		Expect(handshake(Must(newer.SignServing([]string{"h"}, day, now)), "h", stranger.CertificatePEM)).NotTo(Succeed())
 	})
 
 	It("serves CAs that other tools made", func() {
-		older, newer := must(ca.Parse(foreignCA(rsaKey()), pkcs1(rsaKey()))), newCA(10*year, now)
-		newer.Chain = []*x509.Certificate{must(older.CrossSign(newer.Certificate, now))}
+		older, newer := Must(ca.Parse(ForeignCA(rsaKey(), now), PKCS1(rsaKey()))), NewCA(10*year, now)
+		newer.Chain = []*x509.Certificate{Must(older.CrossSign(newer.Certificate, now))}
 		Expect(newer.Chain[0].NotAfter).To(Equal(older.Certificate.NotAfter), "valid where both are")
-		Expect(handshake(must(newer.SignServing([]string{"h"}, day, now)), "h", older.CertificatePEM)).To(Succeed())
+		Expect(handshake(Must(newer.SignServing([]string{"h"}, day, now)), "h", older.CertificatePEM)).To(Succeed())
 	})
 
 	It("says when a CA may not issue CAs, or was never valid together with the other", func() {
-		key := ecKey()
-		closed := must(ca.Parse(foreignCA(key, func(c *x509.Certificate) { c.MaxPathLenZero = true }), sec1(key)))
-		Expect(closed.CrossSign(newCA(year, now).Certificate, now)).Error().To(MatchError(ca.ErrNotCA))
-		leaf := must(newCA(year, now).SignServing([]string{"h"}, day, now)).Leaf
-		Expect(newCA(year, now).CrossSign(leaf, now)).Error().To(MatchError(ca.ErrNotCA))
-		Expect(newCA(day, now).CrossSign(newCA(year, now.Add(year)).Certificate, now)).Error().
+		key := NewKey()
+		closed := Must(ca.Parse(ForeignCA(key, now, func(c *x509.Certificate) { c.MaxPathLenZero = true }), sec1(key)))
+		Expect(closed.CrossSign(NewCA(year, now).Certificate, now)).Error().To(MatchError(ca.ErrNotCA))
+		leaf := Must(NewCA(year, now).SignServing([]string{"h"}, day, now)).Leaf
+		Expect(NewCA(year, now).CrossSign(leaf, now)).Error().To(MatchError(ca.ErrNotCA))
+		Expect(NewCA(day, now).CrossSign(NewCA(year, now.Add(year)).Certificate, now)).Error().
 			To(MatchError(ContainSubstring("never valid at the same time")))
-		Expect(newCA(day, now).CrossSign(newCA(year, now).Certificate, now.Add(2*day))).Error().To(MatchError(ca.ErrExpired))
+		Expect(NewCA(day, now).CrossSign(NewCA(year, now).Certificate, now.Add(2*day))).Error().To(MatchError(ca.ErrExpired))
 	})
 })
 
@@ -164,7 +165,7 @@ var _ = Describe("RenewAt", func() {
 	)
 
 	DescribeTable("is never in the past of a fresh certificate, however short its life", func(lifetime time.Duration) {
-		leaf := must(newCA(year, now).SignServing([]string{"h"}, lifetime, now)).Leaf
+		leaf := Must(NewCA(year, now).SignServing([]string{"h"}, lifetime, now)).Leaf
 		Expect(ca.RenewAt(leaf, -1)).To(BeTemporally(">", now))
 		Expect(ca.RenewAt(leaf, 1)).To(BeTemporally("<", leaf.NotAfter))
 	},
@@ -177,10 +178,10 @@ var _ = Describe("RenewAt", func() {
 
 var _ = Describe("Bundle", func() {
 	It("holds each certificate once, in order, whatever stands around it", func() {
-		a, b := newCA(year, now), newCA(year, now)
+		a, b := NewCA(year, now), NewCA(year, now)
 		messy := append([]byte("# comment\n\n"), a.CertificatePEM...)
 		messy = append(messy, a.PrivateKeyPEM...)
-		messy = append(messy, block("CERTIFICATE", []byte("garbage"))...)
+		messy = append(messy, PEM("CERTIFICATE", []byte("garbage"))...)
 		bundle := ca.Bundle(messy, nil, b.CertificatePEM, a.CertificatePEM)
 		Expect(string(bundle)).To(Equal(string(a.CertificatePEM) + string(b.CertificatePEM)))
 		Expect(ca.SplitBundle(bundle)).To(HaveLen(2))
@@ -190,7 +191,7 @@ var _ = Describe("Bundle", func() {
 	})
 
 	It("compares by certificates, not by bytes", func() {
-		a, b := newCA(year, now).CertificatePEM, newCA(year, now).CertificatePEM
+		a, b := NewCA(year, now).CertificatePEM, NewCA(year, now).CertificatePEM
 		Expect(ca.EqualBundles(ca.Bundle(a, b), ca.Bundle(b, a))).To(BeTrue())
 		Expect(ca.EqualBundles(ca.Bundle(a, b), a)).To(BeFalse())
 		Expect(ca.EqualBundles(a, append([]byte("\n\n"), a...))).To(BeTrue())

@@ -11,6 +11,7 @@ import (
 
 	"code.cloudfoundry.org/eirinix/internal/ca"
 	"code.cloudfoundry.org/eirinix/internal/certsecret"
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
 var _ = Describe("A rotation", func() {
@@ -27,11 +28,11 @@ var _ = Describe("A rotation", func() {
 	})
 
 	It("keeps every serving certificate good for every bundle on its way", func() {
-		staged := must(store.Stage(background, first))
+		staged := Must(store.Stage(background, first))
 		Expect(staged.Phase).To(Equal(ca.Staged))
-		active := must(store.Activate(background, staged))
+		active := Must(store.Activate(background, staged))
 		Expect(active.Phase).To(Equal(ca.Retaining))
-		done := must(store.Prune(background, active))
+		done := Must(store.Prune(background, active))
 		Expect(done.Phase).To(Equal(ca.Steady))
 		Expect(done.Generations).To(HaveLen(1))
 
@@ -62,13 +63,13 @@ var _ = Describe("A rotation", func() {
 
 	It("begins once for each value of the annotation", func() {
 		c.edit(func(s *corev1.Secret) { s.Annotations = map[string]string{certsecret.RotateAnnotation: "please"} })
-		asked := must(store.Load(background))
+		asked := Must(store.Load(background))
 		Expect(asked.Requested()).To(BeTrue())
 		done := rotated(c, asked)
 		Expect(done.Requested()).To(BeFalse())
-		Expect(must(store.Load(background)).Requested()).To(BeFalse())
+		Expect(Must(store.Load(background)).Requested()).To(BeFalse())
 		c.edit(func(s *corev1.Secret) { s.Annotations[certsecret.RotateAnnotation] = "again" })
-		Expect(must(store.Load(background)).Requested()).To(BeTrue())
+		Expect(Must(store.Load(background)).Requested()).To(BeTrue())
 	})
 
 	It("cannot be activated before it is staged", func() {
@@ -77,18 +78,18 @@ var _ = Describe("A rotation", func() {
 	})
 
 	It("survives a repair that happens meanwhile", func() {
-		staged := must(store.Stage(background, first))
+		staged := Must(store.Stage(background, first))
 		c.edit(func(s *corev1.Secret) { delete(s.Data, "tls.key") })
 		repaired, outcome, err := store.Restore(background, staged, nil)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(outcome).To(Equal(certsecret.Repaired))
 		Expect(repaired.Phase).To(Equal(ca.Staged))
-		active := must(store.Activate(background, repaired))
-		Expect(must(active.Current()).Certificate.Raw).NotTo(Equal(must(first.Current()).Certificate.Raw))
+		active := Must(store.Activate(background, repaired))
+		Expect(Must(active.Current()).Certificate.Raw).NotTo(Equal(Must(first.Current()).Certificate.Raw))
 	})
 
 	It("lets what a repair has kept go in time", func() {
-		active := must(store.Activate(background, must(store.Stage(background, first))))
+		active := Must(store.Activate(background, Must(store.Stage(background, first))))
 		c.delete()
 		later := now.Add(day)
 		restored, _, err := c.storeAt(later).Restore(background, active, nil)
@@ -100,14 +101,14 @@ var _ = Describe("A rotation", func() {
 		Expect(err).NotTo(HaveOccurred())
 		Expect(restored.Phase).To(Equal(ca.Retaining))
 		Expect(restored.Since).To(Equal(later), "another replica may have known less")
-		Expect(ca.SplitBundle(must(store.Prune(background, restored)).Bundle())).To(HaveLen(1))
+		Expect(ca.SplitBundle(Must(store.Prune(background, restored)).Bundle())).To(HaveLen(1))
 	})
 
 	// What an observer of handshakes, or of the Secret, could keep of a rotation.
 	It("leaves nothing by which the old key is trusted after the pruning", func() {
-		staged := must(store.Stage(background, first))
-		active := must(store.Activate(background, staged))
-		done := must(store.Prune(background, active))
+		staged := Must(store.Stage(background, first))
+		active := Must(store.Activate(background, staged))
+		done := Must(store.Prune(background, active))
 
 		intermediates := x509.NewCertPool()
 		kept := 0
@@ -122,24 +123,24 @@ var _ = Describe("A rotation", func() {
 		Expect(kept).To(BeNumerically(">", 0), "the old CA has signed the next one")
 		roots := x509.NewCertPool()
 		roots.AppendCertsFromPEM(done.Bundle())
-		stolen := must(must(first.Current()).SignServing([]string{"localhost"}, day, now)).Leaf
+		stolen := Must(Must(first.Current()).SignServing([]string{"localhost"}, day, now)).Leaf
 		_, err := stolen.Verify(x509.VerifyOptions{Roots: roots, Intermediates: intermediates, CurrentTime: now})
 		Expect(err).To(BeAssignableToTypeOf(x509.UnknownAuthorityError{}))
 	})
 
 	It("has replicas send a cross-signed certificate for as long as the old CA is retained, and no longer", func() {
-		active := must(store.Activate(background, must(store.Stage(background, first))))
-		Expect(must(active.Current()).Chain).To(HaveLen(1))
-		Expect(must(must(store.Load(background)).Current()).Chain).To(HaveLen(1))
-		done := must(store.Prune(background, active))
-		Expect(must(done.Current()).Chain).To(BeEmpty())
-		Expect(must(must(store.Load(background)).Current()).Chain).To(BeEmpty())
+		active := Must(store.Activate(background, Must(store.Stage(background, first))))
+		Expect(Must(active.Current()).Chain).To(HaveLen(1))
+		Expect(Must(Must(store.Load(background)).Current()).Chain).To(HaveLen(1))
+		done := Must(store.Prune(background, active))
+		Expect(Must(done.Current()).Chain).To(BeEmpty())
+		Expect(Must(Must(store.Load(background)).Current()).Chain).To(BeEmpty())
 	})
 
 	Context("that an older version of this library has begun", func() {
 		// cross is a certificate of one generation that another one has signed.
 		cross := func(by, of *certsecret.State) certsecret.CrossSigned {
-			certificate := must(must(by.Current()).CrossSign(must(of.Current()).Certificate, now))
+			certificate := Must(Must(by.Current()).CrossSign(Must(of.Current()).Certificate, now))
 			return certsecret.CrossSigned{IssuerID: by.CurrentID, CertificatePEM: ca.EncodeCertificate(certificate)}
 		}
 		// put stores a state as the older version would.
@@ -148,7 +149,7 @@ var _ = Describe("A rotation", func() {
 		}
 
 		It("does not send what the next CA has signed for the old one", func() {
-			staged := must(store.Stage(background, first))
+			staged := Must(store.Stage(background, first))
 			next := staged.Clone()
 			next.CurrentID = staged.NextID
 			staged.Generations[0].CrossSigned = []certsecret.CrossSigned{cross(next, staged)}
@@ -156,31 +157,31 @@ var _ = Describe("A rotation", func() {
 			found, outcome, err := store.Restore(background, staged, nil)
 			Expect(err).NotTo(HaveOccurred())
 			Expect(outcome).To(Equal(certsecret.Adopted))
-			Expect(must(found.Current()).Chain).To(BeEmpty())
-			active := must(store.Activate(background, found))
-			Expect(must(active.Current()).Chain).To(HaveLen(1))
+			Expect(Must(found.Current()).Chain).To(BeEmpty())
+			active := Must(store.Activate(background, found))
+			Expect(Must(active.Current()).Chain).To(HaveLen(1))
 			Expect(string(c.secret().Data["state.json"])).NotTo(ContainSubstring(`"issuer": 2`))
 		})
 
 		It("does not send what a pruned CA has signed", func() {
-			active := must(store.Activate(background, must(store.Stage(background, first))))
+			active := Must(store.Activate(background, Must(store.Stage(background, first))))
 			kept := active.Generations[1].CrossSigned
-			done := must(store.Prune(background, active))
+			done := Must(store.Prune(background, active))
 			done.Generations[0].CrossSigned = kept
 			put(done)
 			found, outcome, err := store.Ensure(background, nil)
 			Expect(err).NotTo(HaveOccurred())
 			Expect(outcome).To(Equal(certsecret.Adopted))
-			Expect(must(found.Current()).Chain).To(BeEmpty())
+			Expect(Must(found.Current()).Chain).To(BeEmpty())
 		})
 	})
 
 	It("replaces a staged CA that cannot sign", func() {
 		Expect(first.NextBroken()).To(BeFalse())
-		staged := must(store.Stage(background, first))
+		staged := Must(store.Stage(background, first))
 		Expect(staged.NextBroken()).To(BeFalse())
 		c.edit(func(s *corev1.Secret) {
-			broken := must(certsecret.Decode(s.Data))
+			broken := Must(certsecret.Decode(s.Data))
 			broken.Generations[1].PrivateKeyPEM = []byte("garbage")
 			s.Data = broken.Encode(s.Data)
 		})
@@ -189,22 +190,22 @@ var _ = Describe("A rotation", func() {
 		Expect(broken.NextBroken()).To(BeTrue())
 		Expect(store.Activate(background, broken)).Error().To(MatchError(ContainSubstring("the staged CA cannot be used")))
 
-		again := must(store.Stage(background, broken))
+		again := Must(store.Stage(background, broken))
 		Expect(again.NextBroken()).To(BeFalse())
 		Expect(again.Generations).To(HaveLen(2), "in the place of the broken one")
 		Expect(again.NextID).To(BeNumerically(">", staged.NextID), "IDs are never used twice")
-		active := must(store.Activate(background, again))
-		Expect(must(active.Current()).Usable(now)).To(Succeed())
+		active := Must(store.Activate(background, again))
+		Expect(Must(active.Current()).Usable(now)).To(Succeed())
 		Expect((&certsecret.State{Phase: ca.Staged, NextID: 7}).NextBroken()).To(BeTrue(), "a staged CA that is not there")
 	})
 
 	It("may begin again while older CAs are retained, which stay trusted", func() {
-		second := must(store.Activate(background, must(store.Stage(background, first))))
-		third := must(store.Activate(background, must(store.Stage(background, second))))
+		second := Must(store.Activate(background, Must(store.Stage(background, first))))
+		third := Must(store.Activate(background, Must(store.Stage(background, second))))
 		Expect(third.Phase).To(Equal(ca.Retaining))
 		Expect(ca.SplitBundle(third.Bundle())).To(HaveLen(3))
 		Expect(ca.Contains(third.Bundle(), first.Bundle())).To(BeTrue())
-		Expect(ca.SplitBundle(must(store.Prune(background, third)).Bundle())).To(HaveLen(1))
+		Expect(ca.SplitBundle(Must(store.Prune(background, third)).Bundle())).To(HaveLen(1))
 	})
 })
 
@@ -215,23 +216,23 @@ var _ = Describe("Distrust", func() {
 		first, _, err := store.Ensure(background, nil)
 		Expect(err).NotTo(HaveOccurred())
 		before := c.secret().Data
-		marked := must(store.Distrust(background, first))
+		marked := Must(store.Distrust(background, first))
 		Expect(c.secret().Annotations).To(HaveKeyWithValue("eirinix.cloudfoundry.org/distrust", "1"))
 		Expect(c.secret().Data).To(Equal(before))
 		Expect(marked.Distrusted).To(Equal(int64(1)))
 		Expect(marked.DistrustsOld()).To(BeFalse(), "it is the one that signs")
 
 		writes := c.writes()
-		Expect(must(store.Distrust(background, first)).ResourceVersion).To(Equal(marked.ResourceVersion))
-		Expect(must(store.Distrust(background, marked)).Distrusted).To(Equal(int64(1)))
+		Expect(Must(store.Distrust(background, first)).ResourceVersion).To(Equal(marked.ResourceVersion))
+		Expect(Must(store.Distrust(background, marked)).Distrusted).To(Equal(int64(1)))
 		Expect(c.writes()).To(Equal(writes), "once")
 
-		staged := must(store.Stage(background, marked))
+		staged := Must(store.Stage(background, marked))
 		Expect(staged.DistrustsOld()).To(BeFalse())
-		active := must(store.Activate(background, staged))
+		active := Must(store.Activate(background, staged))
 		Expect(active.DistrustsOld()).To(BeTrue())
-		Expect(must(store.Load(background)).DistrustsOld()).To(BeTrue())
-		done := must(store.Prune(background, active))
+		Expect(Must(store.Load(background)).DistrustsOld()).To(BeTrue())
+		done := Must(store.Prune(background, active))
 		Expect(done.DistrustsOld()).To(BeFalse())
 		Expect(done.Distrusted).To(Equal(int64(1)), "annotations stay")
 		Expect(rotated(c, done).DistrustsOld()).To(BeFalse(), "a later rotation is like any other")
@@ -241,7 +242,7 @@ var _ = Describe("Distrust", func() {
 		c := newCluster(nil)
 		first, _, err := c.store().Ensure(background, nil)
 		Expect(err).NotTo(HaveOccurred())
-		must(c.store().Stage(background, first))
+		Must(c.store().Stage(background, first))
 		_, err = c.store().Distrust(background, first)
 		Expect(apierrors.IsConflict(err)).To(BeTrue(), "%v", err)
 	})
@@ -250,8 +251,8 @@ var _ = Describe("Distrust", func() {
 		c := newCluster(ownData(), func(s *corev1.Secret) {
 			s.Annotations = map[string]string{certsecret.DistrustAnnotation: value}
 		})
-		Expect(must(c.store().Load(background)).Distrusted).To(BeZero())
-		rotated(c, must(c.store().Load(background)))
+		Expect(Must(c.store().Load(background)).Distrusted).To(BeZero())
+		rotated(c, Must(c.store().Load(background)))
 	},
 		Entry("empty", ""), Entry("text", "all"), Entry("negative", "-1"), Entry("huge", "9007199254740990"), Entry("too long", "92233720368547758080"),
 	)
@@ -260,7 +261,7 @@ var _ = Describe("Distrust", func() {
 // verifies tells whether what a replica in this state serves is good for an API server with this bundle.
 func verifies(state *certsecret.State, bundle []byte) error {
 	GinkgoHelper()
-	leaf, err := must(state.Current()).SignServing([]string{"localhost"}, day, now)
+	leaf, err := Must(state.Current()).SignServing([]string{"localhost"}, day, now)
 	Expect(err).NotTo(HaveOccurred())
 	return verifyChain(leaf, bundle)
 }
@@ -269,7 +270,7 @@ func verifyChain(served *tls.Certificate, bundle []byte) error {
 	roots, intermediates := x509.NewCertPool(), x509.NewCertPool()
 	roots.AppendCertsFromPEM(bundle)
 	for _, der := range served.Certificate[1:] {
-		intermediates.AddCert(must(x509.ParseCertificate(der)))
+		intermediates.AddCert(Must(x509.ParseCertificate(der)))
 	}
 	_, err := served.Leaf.Verify(x509.VerifyOptions{DNSName: "localhost", Roots: roots, Intermediates: intermediates, CurrentTime: now})
 	return err

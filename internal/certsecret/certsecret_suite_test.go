@@ -20,9 +20,3 @@ const (
 
 // now is the moment of every spec that does not choose its own.
 var now = time.Date(2030, time.May, 17, 12, 0, 0, 0, time.UTC)
-
-func must[T any](v T, err error) T {
-	GinkgoHelper()
-	Expect(err).NotTo(HaveOccurred())
-	return v
-}

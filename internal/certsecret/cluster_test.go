@@ -21,6 +21,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"code.cloudfoundry.org/eirinix/internal/certsecret"
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
 const (
@@ -121,7 +122,7 @@ func (c *cluster) storeAt(at time.Time) *certsecret.Store {
 
 func (c *cluster) secret() *corev1.Secret {
 	GinkgoHelper()
-	return must(c.CoreV1().Secrets(namespace).Get(context.Background(), name, metav1.GetOptions{}))
+	return Must(c.CoreV1().Secrets(namespace).Get(context.Background(), name, metav1.GetOptions{}))
 }
 
 // edit changes the Secret behind the Store's back.
@@ -129,7 +130,7 @@ func (c *cluster) edit(change func(*corev1.Secret)) {
 	GinkgoHelper()
 	secret := c.secret()
 	change(secret)
-	must(c.CoreV1().Secrets(namespace).Update(context.Background(), secret, metav1.UpdateOptions{}))
+	Must(c.CoreV1().Secrets(namespace).Update(context.Background(), secret, metav1.UpdateOptions{}))
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.updated--

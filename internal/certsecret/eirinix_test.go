@@ -10,6 +10,7 @@ import (
 
 	"code.cloudfoundry.org/eirinix/internal/ca"
 	"code.cloudfoundry.org/eirinix/internal/certsecret"
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
 var _ = Describe("EiriniX's Secret", func() {
@@ -58,7 +59,7 @@ var _ = Describe("EiriniX's Secret", func() {
 			return eirinixData(func(c *x509.Certificate) { c.SignatureAlgorithm = x509.SHA1WithRSA })
 		}),
 		Entry("key mismatch", "ca_private_key does not match ca_certificate", func() map[string][]byte {
-			return with(eirinixData(), "ca_private_key", pkcs1(eirinixLeafKey()))
+			return with(eirinixData(), "ca_private_key", PKCS1(eirinixLeafKey()))
 		}),
 		Entry("no CA key", "ca_private_key is missing", func() map[string][]byte { return without(eirinixData(), "ca_private_key") }),
 		Entry("no CA at all", "ca_certificate is missing", func() map[string][]byte {
@@ -75,6 +76,6 @@ var _ = Describe("EiriniX's Secret", func() {
 		Expect(err).NotTo(HaveOccurred())
 		Expect(outcome).To(Equal(certsecret.Migrated))
 		Expect(state.Reason).To(And(ContainSubstring("state.json is not valid"), ContainSubstring("tls.key: no PEM")))
-		Expect(expectInOrder(c, state).Equal(must(first.Current()))).To(BeTrue())
+		Expect(expectInOrder(c, state).Equal(Must(first.Current()))).To(BeTrue())
 	})
 })

@@ -9,19 +9,17 @@ import (
 	"crypto/rsa"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"encoding/pem"
 	"math/big"
 	"sync"
-	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 
-	"code.cloudfoundry.org/eirinix/internal/ca"
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
 var (
-	eirinixCAKey   = sync.OnceValue(func() *rsa.PrivateKey { return must(rsa.GenerateKey(rand.Reader, 2048)) })
-	eirinixLeafKey = sync.OnceValue(func() *rsa.PrivateKey { return must(rsa.GenerateKey(rand.Reader, 2048)) })
+	eirinixCAKey   = sync.OnceValue(func() *rsa.PrivateKey { return Must(rsa.GenerateKey(rand.Reader, 2048)) })
+	eirinixLeafKey = sync.OnceValue(func() *rsa.PrivateKey { return Must(rsa.GenerateKey(rand.Reader, 2048)) })
 )
 
 // ownData is what a fresh Secret of ours holds.
@@ -29,7 +27,7 @@ func ownData() map[string][]byte {
 	GinkgoHelper()
 	c := newCluster(nil)
 	_, _, err := c.store().Ensure(context.Background(), nil)
-	must(0, err)
+	Must(0, err)
 	return c.secret().Data
 }
 
@@ -53,22 +51,12 @@ func eirinixData(edit ...func(*x509.Certificate)) map[string][]byte {
 		NotBefore: authority.NotBefore, NotAfter: authority.NotAfter,
 	}
 	issue := func(template *x509.Certificate, key crypto.PublicKey) []byte {
-		der := must(x509.CreateCertificate(rand.Reader, template, authority, key, eirinixCAKey()))
-		return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+		return PEM("CERTIFICATE", Must(x509.CreateCertificate(rand.Reader, template, authority, key, eirinixCAKey())))
 	}
 	return map[string][]byte{
 		"ca_certificate": issue(authority, eirinixCAKey().Public()),
-		"ca_private_key": pkcs1(eirinixCAKey()),
+		"ca_private_key": PKCS1(eirinixCAKey()),
 		"certificate":    issue(leaf, eirinixLeafKey().Public()),
-		"private_key":    pkcs1(eirinixLeafKey()),
+		"private_key":    PKCS1(eirinixLeafKey()),
 	}
-}
-
-func pkcs1(key *rsa.PrivateKey) []byte {
-	return pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)})
-}
-
-func newCA(lifetime time.Duration, at time.Time) *ca.Authority {
-	GinkgoHelper()
-	return must(ca.New("spec", lifetime, at))
 }

@@ -8,6 +8,8 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
+
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
 var _ = Describe("A Secret of which older copies are put back", func() {
@@ -20,26 +22,26 @@ var _ = Describe("A Secret of which older copies are put back", func() {
 			c.edit(func(secret *corev1.Secret) { secret.Data = maps.Clone(copied.Data) })
 		}
 		state, _, err := store.Ensure(ctx, nil)
-		must(state, err)
+		Must(state, err)
 		first := c.secret()
 		for range 5 {
-			must(0, store.RecordRegistered(ctx, newCA(year, now).CertificatePEM))
+			Must(0, store.RecordRegistered(ctx, NewCA(year, now).CertificatePEM))
 		}
 		sixth := c.secret()
 		state, _, err = store.Restore(ctx, state, nil)
-		must(state, err)
+		Must(state, err)
 
 		putBack(first)
 		state, _, err = store.Restore(ctx, state, nil)
-		must(state, err)
-		state = must(store.Stage(ctx, state))
-		state = must(store.Activate(ctx, state))
-		rotated := must(must(store.Prune(ctx, state)).Current())
+		Must(state, err)
+		state = Must(store.Stage(ctx, state))
+		state = Must(store.Activate(ctx, state))
+		rotated := Must(Must(store.Prune(ctx, state)).Current())
 		state, _, err = store.Restore(ctx, state, nil)
-		must(state, err)
+		Must(state, err)
 
 		putBack(sixth)
 		state, outcome, err := store.Restore(ctx, state, nil)
-		Expect(must(must(state, err).Current()).Certificate.Equal(rotated.Certificate)).To(BeTrue(), "outcome: %s", outcome)
+		Expect(Must(Must(state, err).Current()).Certificate.Equal(rotated.Certificate)).To(BeTrue(), "outcome: %s", outcome)
 	})
 })

@@ -12,6 +12,7 @@ import (
 
 	"code.cloudfoundry.org/eirinix/internal/ca"
 	"code.cloudfoundry.org/eirinix/internal/certsecret"
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
 var _ = Describe("Observe", func() {
@@ -36,7 +37,7 @@ var _ = Describe("Observe", func() {
 	observe := func(known *certsecret.State, pinned certsecret.Pinned) *certsecret.State {
 		GinkgoHelper()
 		before := cached.DeepCopy()
-		state := must(store.Observe(background, known, pinned))
+		state := Must(store.Observe(background, known, pinned))
 		Expect(cached).To(Equal(before), "what a cache holds is not changed")
 		return state
 	}
@@ -57,9 +58,9 @@ var _ = Describe("Observe", func() {
 	})
 
 	It("follows what others write", func() {
-		staged := must(c.store().Stage(background, own))
+		staged := Must(c.store().Stage(background, own))
 		c.ClearActions()
-		cached = must(c.Tracker().Get(secrets, namespace, name)).(*corev1.Secret)
+		cached = Must(c.Tracker().Get(secrets, namespace, name)).(*corev1.Secret)
 		Expect(observe(own, pins(own.Bundle())).NextID).To(Equal(staged.NextID))
 		Expect(c.Actions()).To(BeEmpty())
 	})
@@ -68,7 +69,7 @@ var _ = Describe("Observe", func() {
 		c.edit(func(s *corev1.Secret) { s.Data = nil })
 		cached = c.secret()
 		state := observe(own, nil)
-		Expect(must(state.Current()).Equal(must(own.Current()))).To(BeTrue())
+		Expect(Must(state.Current()).Equal(Must(own.Current()))).To(BeTrue())
 		Expect(c.updated).To(Equal(1))
 		again := observe(state, nil) // the cache has not seen it yet
 		Expect(again.ResourceVersion).To(Equal(state.ResourceVersion))
@@ -76,7 +77,7 @@ var _ = Describe("Observe", func() {
 	})
 
 	It("reads live what no configuration pins", func() {
-		foreign := newCA(year, now)
+		foreign := NewCA(year, now)
 		pinned := pins(foreign.CertificatePEM)
 		state := observe(nil, pinned)
 		Expect(ca.Contains(state.Bundle(), own.Bundle())).To(BeFalse())
@@ -85,7 +86,7 @@ var _ = Describe("Observe", func() {
 
 	DescribeTable("reads live when the cache is of no use", func(err error) {
 		cacheErr = err
-		Expect(must(store.Observe(background, own, nil)).Bundle()).To(Equal(own.Bundle()))
+		Expect(Must(store.Observe(background, own, nil)).Bundle()).To(Equal(own.Bundle()))
 		Expect(c.Actions()).To(HaveLen(1))
 	},
 		Entry("it has not seen the Secret", apierrors.NewNotFound(resource, name)),
@@ -94,7 +95,7 @@ var _ = Describe("Observe", func() {
 
 	It("reads live without a cache, and with one that goes back", func() {
 		plain := c.store()
-		Expect(must(plain.Observe(background, own, nil)).Bundle()).To(Equal(own.Bundle()))
+		Expect(Must(plain.Observe(background, own, nil)).Bundle()).To(Equal(own.Bundle()))
 		Expect(c.Actions()).To(HaveLen(1))
 		second := rotated(c, own)
 		c.ClearActions()
@@ -108,7 +109,7 @@ var _ = Describe("Observe", func() {
 	})
 
 	It("is Peek where nothing may be written", func() {
-		Expect(must(store.Peek(background)).Bundle()).To(Equal(own.Bundle()))
+		Expect(Must(store.Peek(background)).Bundle()).To(Equal(own.Bundle()))
 		cached.Data = nil
 		Expect(store.Peek(background)).Error().To(MatchError(certsecret.ErrNotReady))
 		cacheErr = apierrors.NewNotFound(resource, name)
@@ -117,7 +118,7 @@ var _ = Describe("Observe", func() {
 		Expect(store.Peek(background)).Error().To(MatchError(ContainSubstring("certificate Secret cf/eirini-x-setupcertificate: not started")))
 		Expect(c.Actions()).To(BeEmpty())
 		store.Cached = nil
-		Expect(must(store.Peek(background)).Bundle()).To(Equal(own.Bundle()))
+		Expect(Must(store.Peek(background)).Bundle()).To(Equal(own.Bundle()))
 		Expect(c.Actions()).To(HaveLen(1))
 	})
 })
@@ -127,21 +128,21 @@ var _ = Describe("The current CA of a state", func() {
 		c := newCluster(nil)
 		created, _, err := c.store().Ensure(background, nil)
 		Expect(err).NotTo(HaveOccurred())
-		staged := must(c.store().Stage(background, created))
-		for _, state := range []*certsecret.State{created, staged, must(c.store().Load(background)), must(certsecret.Decode(c.secret().Data))} {
-			once := must(state.Current())
-			Expect(must(state.Current())).To(BeIdenticalTo(once))
-			Expect(must(state.Clone().Current())).To(BeIdenticalTo(once), "Clone keeps it")
+		staged := Must(c.store().Stage(background, created))
+		for _, state := range []*certsecret.State{created, staged, Must(c.store().Load(background)), Must(certsecret.Decode(c.secret().Data))} {
+			once := Must(state.Current())
+			Expect(Must(state.Current())).To(BeIdenticalTo(once))
+			Expect(Must(state.Clone().Current())).To(BeIdenticalTo(once), "Clone keeps it")
 		}
 	})
 
 	It("is parsed again when the state is changed", func() {
-		state := must(certsecret.Decode(ownData()))
-		once := must(state.Current())
-		other := newCA(year, now)
+		state := Must(certsecret.Decode(ownData()))
+		once := Must(state.Current())
+		other := NewCA(year, now)
 		changed := state.Clone()
 		changed.Generations[0].CertificatePEM, changed.Generations[0].PrivateKeyPEM = other.CertificatePEM, other.PrivateKeyPEM
-		Expect(must(changed.Current()).Equal(other)).To(BeTrue())
+		Expect(Must(changed.Current()).Equal(other)).To(BeTrue())
 		Expect(changed.Bundle()).To(Equal(other.CertificatePEM))
 		changed = state.Clone()
 		changed.Generations[0].PrivateKeyPEM = other.PrivateKeyPEM
@@ -150,9 +151,9 @@ var _ = Describe("The current CA of a state", func() {
 		changed.Generations[0].PrivateKeyPEM[40] ^= 1
 		Expect(changed.Current()).Error().To(HaveOccurred())
 		changed = state.Clone()
-		changed.Generations[0].CrossSigned = []certsecret.CrossSigned{{CertificatePEM: ca.EncodeCertificate(must(other.CrossSign(once.Certificate, now)))}}
-		Expect(must(changed.Current()).Chain).To(HaveLen(1))
-		Expect(must(state.Current())).To(BeIdenticalTo(once))
+		changed.Generations[0].CrossSigned = []certsecret.CrossSigned{{CertificatePEM: ca.EncodeCertificate(Must(other.CrossSign(once.Certificate, now)))}}
+		Expect(Must(changed.Current()).Chain).To(HaveLen(1))
+		Expect(Must(state.Current())).To(BeIdenticalTo(once))
 	})
 })
 
@@ -169,11 +170,11 @@ var _ = Describe("A replica with a wrong clock", func() {
 			Expect(outcome).To(Equal(certsecret.Adopted))
 			Expect(state.Bundle()).To(Equal(own.Bundle()))
 		}
-		active := must(wrong.Activate(background, must(wrong.Stage(background, own))))
+		active := Must(wrong.Activate(background, Must(wrong.Stage(background, own))))
 		Expect(ca.SplitBundle(active.Bundle())).To(HaveLen(2), "the old one has not expired by both clocks")
-		Expect(must(active.Current()).Usable(now)).To(Succeed())
-		Expect(must(active.Current()).Usable(now.Add(ahead))).To(Succeed())
-		Expect(must(active.Current()).Chain).To(HaveLen(1))
+		Expect(Must(active.Current()).Usable(now)).To(Succeed())
+		Expect(Must(active.Current()).Usable(now.Add(ahead))).To(Succeed())
+		Expect(Must(active.Current()).Chain).To(HaveLen(1))
 	},
 		Entry("behind", -6*time.Hour),
 		Entry("ahead, by more than the life of a CA", certsecret.DefaultLifetime+day),

@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"code.cloudfoundry.org/eirinix/internal/certsecret"
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
 var resource = schema.GroupResource{Resource: "secrets"}
@@ -97,7 +98,7 @@ var _ = Describe("what stands in the way", func() {
 		state, outcome, err := c.store().Ensure(background, nil)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(outcome).To(Equal(certsecret.Adopted))
-		Expect(must(state.Current()).Usable(now)).To(Succeed())
+		Expect(Must(state.Current()).Usable(now)).To(Succeed())
 		Expect(c.store().RecordRegistered(background, state.Bundle())).To(MatchError(certsecret.ErrImmutable))
 		Expect(c.writes()).To(BeEmpty())
 	})

@@ -2,8 +2,6 @@ package certsecret_test
 
 import (
 	"bytes"
-	"crypto/ecdsa"
-	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/x509"
 	"encoding/pem"
@@ -17,6 +15,7 @@ import (
 
 	"code.cloudfoundry.org/eirinix/internal/ca"
 	"code.cloudfoundry.org/eirinix/internal/certsecret"
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
 const notPinned = "the Secret holds a CA that no webhook configuration pins"
@@ -31,14 +30,11 @@ func pins(bundle []byte) certsecret.Pinned {
 // impostorOf is a CA with the name of another one and a key of its own.
 func impostorOf(a *ca.Authority) *ca.Authority {
 	GinkgoHelper()
-	key := must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
+	key := NewKey()
 	template := *a.Certificate
 	template.PublicKey, template.SubjectKeyId, template.AuthorityKeyId = nil, nil, nil
-	der := must(x509.CreateCertificate(rand.Reader, &template, &template, key.Public(), key))
-	return must(ca.Parse(
-		pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
-		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: must(x509.MarshalPKCS8PrivateKey(key))}),
-	))
+	der := Must(x509.CreateCertificate(rand.Reader, &template, &template, key.Public(), key))
+	return Must(ca.Parse(PEM("CERTIFICATE", der), PKCS8(key)))
 }
 
 var _ = Describe("A CA that no webhook configuration pins", func() {
@@ -56,7 +52,7 @@ var _ = Describe("A CA that no webhook configuration pins", func() {
 		own, _, err = store.Ensure(background, nil)
 		Expect(err).NotTo(HaveOccurred())
 		pinned = pins(own.Bundle())
-		foreign = newCA(year, now)
+		foreign = NewCA(year, now)
 	})
 
 	// planted are Secrets as a program leaves them that can write this one and not read it.
@@ -75,7 +71,7 @@ var _ = Describe("A CA that no webhook configuration pins", func() {
 			state := &certsecret.State{
 				FormatVersion: 1, Counter: math.MaxInt64, Lineage: "theirs", Phase: ca.Steady, CurrentID: 2,
 				Generations: []certsecret.Generation{
-					{ID: 1, CertificatePEM: must(own.Current()).CertificatePEM},
+					{ID: 1, CertificatePEM: Must(own.Current()).CertificatePEM},
 					{ID: 2, CertificatePEM: foreign.CertificatePEM, PrivateKeyPEM: foreign.PrivateKeyPEM},
 				},
 			}
@@ -96,7 +92,7 @@ var _ = Describe("A CA that no webhook configuration pins", func() {
 			Expect(err).NotTo(HaveOccurred())
 			Expect(outcome).To(Equal(certsecret.Restored))
 			Expect(state.Reason).To(ContainSubstring(notPinned))
-			Expect(must(state.Current()).Equal(must(own.Current()))).To(BeTrue())
+			Expect(Must(state.Current()).Equal(Must(own.Current()))).To(BeTrue())
 			Expect(state.Bundle()).To(Equal(own.Bundle()))
 			Expect(state.Counter).To(Equal(own.Counter+1), "a counter that was found means nothing")
 			Expect(string(c.secret().Data["state.json"])).NotTo(ContainSubstring("theirs"))
@@ -109,7 +105,7 @@ var _ = Describe("A CA that no webhook configuration pins", func() {
 			Expect(outcome).To(Equal(certsecret.Repaired))
 			Expect(state.Reason).To(ContainSubstring(notPinned))
 			Expect(ca.Contains(state.Bundle(), foreign.CertificatePEM)).To(BeFalse())
-			Expect(must(state.Current()).Usable(now)).To(Succeed())
+			Expect(Must(state.Current()).Usable(now)).To(Succeed())
 			Expect(state.Lineage).NotTo(Equal("theirs"))
 
 			again, outcome, err := store.Restore(background, state, pinned)
@@ -122,14 +118,14 @@ var _ = Describe("A CA that no webhook configuration pins", func() {
 			c.edit(func(s *corev1.Secret) { s.Data = data() })
 			state, _, err := store.Ensure(background, nil)
 			Expect(err).NotTo(HaveOccurred())
-			Expect(must(state.Current()).Certificate.Equal(foreign.Certificate)).To(BeTrue())
+			Expect(Must(state.Current()).Certificate.Equal(foreign.Certificate)).To(BeTrue())
 		})
 	}
 
 	// add has the document hold it beside the current CA.
 	add := func(change func(*certsecret.State, *certsecret.Generation)) {
 		c.edit(func(s *corev1.Secret) {
-			state := must(certsecret.Decode(s.Data))
+			state := Must(certsecret.Decode(s.Data))
 			g := certsecret.Generation{ID: 9, CertificatePEM: foreign.CertificatePEM, PrivateKeyPEM: foreign.PrivateKeyPEM}
 			if change != nil {
 				change(state, &g)
@@ -148,7 +144,7 @@ var _ = Describe("A CA that no webhook configuration pins", func() {
 				Expect(outcome).To(Equal(certsecret.Repaired))
 				Expect(state.Reason).To(Equal(notPinned))
 			}
-			Expect(must(state.Current()).Equal(must(own.Current()))).To(BeTrue())
+			Expect(Must(state.Current()).Equal(Must(own.Current()))).To(BeTrue())
 			Expect(state.Bundle()).To(Equal(own.Bundle()))
 			Expect(state.NextID).To(BeZero())
 			Expect(state.Phase).To(Equal(phase))
@@ -159,13 +155,13 @@ var _ = Describe("A CA that no webhook configuration pins", func() {
 		Entry("staged", ca.Steady, func(s *certsecret.State, _ *certsecret.Generation) { s.Phase, s.NextID = ca.Staged, 9 }),
 		Entry("neither", ca.Steady, nil),
 		Entry("with a certificate that claims to be signed by ours", ca.Steady, func(s *certsecret.State, g *certsecret.Generation) {
-			impostor := impostorOf(must(own.Current()))
-			cross := must(impostor.CrossSign(foreign.Certificate, now))
+			impostor := impostorOf(Must(own.Current()))
+			cross := Must(impostor.CrossSign(foreign.Certificate, now))
 			s.Phase, s.NextID = ca.Staged, 9
 			g.CrossSigned = []certsecret.CrossSigned{{IssuerID: 1, CertificatePEM: ca.EncodeCertificate(cross)}}
 		}),
 		Entry("with a certificate of ours for another key", ca.Steady, func(s *certsecret.State, g *certsecret.Generation) {
-			cross := must(must(own.Current()).CrossSign(impostorOf(foreign).Certificate, now))
+			cross := Must(Must(own.Current()).CrossSign(impostorOf(foreign).Certificate, now))
 			s.Phase, s.NextID = ca.Staged, 9
 			g.CrossSigned = []certsecret.CrossSigned{{IssuerID: 1, CertificatePEM: ca.EncodeCertificate(cross)}}
 		}),
@@ -173,7 +169,7 @@ var _ = Describe("A CA that no webhook configuration pins", func() {
 
 	It("does not get into the bundle behind another certificate in one generation", func() {
 		c.edit(func(s *corev1.Secret) {
-			state := must(certsecret.Decode(s.Data))
+			state := Must(certsecret.Decode(s.Data))
 			g := &state.Generations[0]
 			g.CertificatePEM = append(bytes.Clone(g.CertificatePEM), foreign.CertificatePEM...)
 			s.Data = with(s.Data, "state.json", state.Encode(nil)["state.json"])
@@ -186,11 +182,11 @@ var _ = Describe("A CA that no webhook configuration pins", func() {
 	})
 
 	It("is allowed if an allowed one has signed it, step by step through rotations", func() {
-		second := must(store.Activate(background, must(store.Stage(background, own))))
-		third := must(store.Stage(background, second))
+		second := Must(store.Activate(background, Must(store.Stage(background, own))))
+		third := Must(store.Stage(background, second))
 		for _, known := range []*certsecret.State{nil, own} {
 			for _, pinned := range []certsecret.Pinned{pins(own.Bundle()), pins(nil)} {
-				if known == nil && !pinned(must(own.Current()).Certificate) {
+				if known == nil && !pinned(Must(own.Current()).Certificate) {
 					continue
 				}
 				state, outcome, err := store.Restore(background, known, pinned)
@@ -218,7 +214,7 @@ var _ = Describe("A CA that no webhook configuration pins", func() {
 		add(func(s *certsecret.State, _ *certsecret.Generation) { s.Phase = ca.Retaining })
 		found, _, err := store.Restore(background, own, pinned)
 		Expect(err).NotTo(HaveOccurred())
-		staged := must(store.Stage(background, found))
+		staged := Must(store.Stage(background, found))
 		Expect(ca.Contains(staged.Bundle(), foreign.CertificatePEM)).To(BeFalse())
 	})
 
@@ -248,19 +244,19 @@ var _ = Describe("A CA that no webhook configuration pins", func() {
 // many cross-signed certificates, and a long registered bundle.
 func hostile(many string) map[string][]byte {
 	GinkgoHelper()
-	own := newCA(year, now)
+	own := NewCA(year, now)
 	state := &certsecret.State{
 		FormatVersion: 1, Phase: ca.Retaining, CurrentID: 1,
 		Generations: []certsecret.Generation{
 			{ID: 1, CertificatePEM: own.CertificatePEM, PrivateKeyPEM: own.PrivateKeyPEM},
-			{ID: 2, CertificatePEM: newCA(year, now).CertificatePEM},
+			{ID: 2, CertificatePEM: NewCA(year, now).CertificatePEM},
 		},
 	}
 	var text []byte
 	for len(text) < 720_000 {
 		der := bytes.Clone(own.Certificate.Raw)
 		copy(der[len(der)-3:], fmt.Sprintf("%03d", len(text)/700%1000)) // another signature: another certificate
-		text = append(text, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})...)
+		text = append(text, PEM("CERTIFICATE", der)...)
 	}
 	switch many {
 	case "certificates":
@@ -280,7 +276,7 @@ func hostile(many string) map[string][]byte {
 	case "generations":
 		for i := range 62 {
 			state.Generations = append(state.Generations, certsecret.Generation{
-				ID: int64(i) + 3, CertificatePEM: newCA(year, now).CertificatePEM, PrivateKeyPEM: text[:11_000],
+				ID: int64(i) + 3, CertificatePEM: NewCA(year, now).CertificatePEM, PrivateKeyPEM: text[:11_000],
 			})
 		}
 	}
@@ -303,7 +299,7 @@ var _ = Describe("A hostile document", func() {
 		Expect(len(state.Generations)).To(BeNumerically("<=", 8))
 		Expect(len(ca.SplitBundle(state.Bundle()))).To(BeNumerically("<=", 8))
 		Expect(len(ca.SplitBundle(state.RegisteredBundle))).To(BeNumerically("<=", 64))
-		Expect(len(must(state.Current()).Chain)).To(BeNumerically("<=", 8))
+		Expect(len(Must(state.Current()).Chain)).To(BeNumerically("<=", 8))
 	},
 		Entry("certificates in a generation", "certificates"),
 		Entry("cross-signed certificates", "cross-signed"),

@@ -16,6 +16,7 @@ import (
 
 	"code.cloudfoundry.org/eirinix/internal/ca"
 	"code.cloudfoundry.org/eirinix/internal/certsecret"
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
 var _ = Describe("Restore", func() {
@@ -30,8 +31,8 @@ var _ = Describe("Restore", func() {
 		known, _, err = c.store().Ensure(background, nil)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(c.store().RecordRegistered(background, known.Bundle())).To(Succeed())
-		known = must(c.store().Load(background))
-		held = must(known.Current())
+		known = Must(c.store().Load(background))
+		held = Must(known.Current())
 	})
 
 	restore := func() (*certsecret.State, certsecret.Outcome) {
@@ -54,7 +55,7 @@ var _ = Describe("Restore", func() {
 		state, outcome := restore()
 		Expect(outcome).To(Equal(certsecret.Restored))
 		Expect(state.Reason).To(ContainSubstring(reason))
-		Expect(must(state.Current()).Equal(held)).To(BeTrue(), "the same CA")
+		Expect(Must(state.Current()).Equal(held)).To(BeTrue(), "the same CA")
 		Expect(state.Counter).To(BeNumerically(">", known.Counter))
 		Expect(ca.EqualBundles(state.RegisteredBundle, known.RegisteredBundle)).To(BeTrue())
 	},
@@ -71,7 +72,7 @@ var _ = Describe("Restore", func() {
 			c.edit(func(s *corev1.Secret) { delete(s.Data, "state.json") })
 		}),
 		Entry("replaced by a foreign CA", "state.json is missing", func() {
-			foreign := newCA(year, now)
+			foreign := NewCA(year, now)
 			c.edit(func(s *corev1.Secret) {
 				s.Data = map[string][]byte{"tls.crt": foreign.CertificatePEM, "tls.key": foreign.PrivateKeyPEM}
 			})
@@ -87,10 +88,10 @@ var _ = Describe("Restore", func() {
 	)
 
 	It("keeps its own last CA, however often the Secret is replaced", func() {
-		state := must(c.store().Stage(background, known))
-		known = must(c.store().Activate(background, state))
+		state := Must(c.store().Stage(background, known))
+		known = Must(c.store().Activate(background, state))
 		for range 12 {
-			foreign := newCA(year, now)
+			foreign := NewCA(year, now)
 			c.edit(func(s *corev1.Secret) {
 				s.Data = map[string][]byte{"tls.crt": foreign.CertificatePEM, "tls.key": foreign.PrivateKeyPEM}
 			})
@@ -110,21 +111,21 @@ var _ = Describe("Restore", func() {
 	})
 
 	It("goes back to what it knows from an older copy", func() {
-		old := must(c.store().Load(background)).Encode(nil)
+		old := Must(c.store().Load(background)).Encode(nil)
 		known = rotated(c, known)
-		held = must(known.Current())
+		held = Must(known.Current())
 		c.edit(func(s *corev1.Secret) { s.Data = old })
 		state, outcome := restore()
 		Expect(outcome).To(Equal(certsecret.Restored))
 		Expect(state.Reason).To(ContainSubstring("rolled back to another CA"))
-		Expect(must(state.Current()).Equal(held)).To(BeTrue())
+		Expect(Must(state.Current()).Equal(held)).To(BeTrue())
 	})
 
 	It("adopts the CA that others have rotated to while it slept", func() {
 		rotated(c, known)
 		state, outcome := restore()
 		Expect(outcome).To(Equal(certsecret.Adopted))
-		Expect(must(state.Current()).Equal(held)).To(BeFalse())
+		Expect(Must(state.Current()).Equal(held)).To(BeFalse())
 	})
 
 	It("ends a contest: who has written less gives way", func() {
@@ -135,7 +136,7 @@ var _ = Describe("Restore", func() {
 		state, outcome, err := c.store().Restore(background, newcomer, nil)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(outcome).To(Equal(certsecret.Adopted))
-		Expect(must(state.Current()).Equal(must(restored.Current()))).To(BeTrue())
+		Expect(Must(state.Current()).Equal(Must(restored.Current()))).To(BeTrue())
 	})
 
 	It("lets 200 replicas that lost their Secret put it back once", func() {
@@ -155,12 +156,12 @@ var _ = Describe("Restore", func() {
 		state, outcome, err := late.Restore(background, known, nil)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(outcome).To(Equal(certsecret.Created))
-		Expect(must(state.Current()).Equal(held)).To(BeFalse())
+		Expect(Must(state.Current()).Equal(held)).To(BeFalse())
 	})
 
 	It("leaves the known state alone", func() {
 		before := known.Encode(nil)
-		foreign := newCA(year, now)
+		foreign := NewCA(year, now)
 		c.edit(func(s *corev1.Secret) {
 			s.Data = map[string][]byte{"tls.crt": foreign.CertificatePEM, "tls.key": foreign.PrivateKeyPEM}
 		})
@@ -185,13 +186,13 @@ var _ = Describe("Load", func() {
 	)
 
 	It("reads what needs repair or migration only", func() {
-		crossed := must(certsecret.Decode(ownData()))
-		crossed.Generations[0].CrossSigned = []certsecret.CrossSigned{{IssuerID: 9, CertificatePEM: newCA(year, now).CertificatePEM}}
+		crossed := Must(certsecret.Decode(ownData()))
+		crossed.Generations[0].CrossSigned = []certsecret.CrossSigned{{IssuerID: 9, CertificatePEM: NewCA(year, now).CertificatePEM}}
 		for _, data := range []map[string][]byte{ownData(), without(ownData(), "state.json"), crossed.Encode(nil), eirinixData()} {
 			c := newCluster(data)
 			state, err := c.store().Load(background)
 			Expect(err).NotTo(HaveOccurred())
-			Expect(must(state.Current()).Usable(now)).To(Succeed())
+			Expect(Must(state.Current()).Usable(now)).To(Succeed())
 			Expect(c.writes()).To(BeEmpty())
 		}
 	})
@@ -200,11 +201,11 @@ var _ = Describe("Load", func() {
 var _ = Describe("RecordRegistered", func() {
 	It("stores the bundle once", func() {
 		c := newCluster(ownData())
-		one, two := newCA(year, now).CertificatePEM, newCA(year, now).CertificatePEM
+		one, two := NewCA(year, now).CertificatePEM, NewCA(year, now).CertificatePEM
 		Expect(c.store().RecordRegistered(background, ca.Bundle(one, two))).To(Succeed())
 		Expect(c.store().RecordRegistered(background, ca.Bundle(two, one))).To(Succeed())
 		Expect(c.writes()).To(Equal(map[string]int{"update": 1}))
-		state := must(c.store().Load(background))
+		state := Must(c.store().Load(background))
 		Expect(state.RegisteredBundle).To(Equal(ca.Bundle(one, two)))
 		Expect(state.Counter).To(Equal(int64(2)))
 		expectInOrder(c, state)
@@ -213,7 +214,7 @@ var _ = Describe("RecordRegistered", func() {
 	It("refuses a bundle of nothing, and a Secret without a CA", func() {
 		c := newCluster(nil)
 		Expect(c.store().RecordRegistered(background, []byte("Cg=="))).To(MatchError(ContainSubstring("holds no certificate")))
-		bundle := newCA(year, now).CertificatePEM
+		bundle := NewCA(year, now).CertificatePEM
 		err := c.store().RecordRegistered(background, bundle)
 		Expect(err).To(MatchError(certsecret.ErrNotReady))
 		Expect(strings.Count(err.Error(), "certificate Secret")).To(Equal(1))
@@ -227,7 +228,7 @@ var _ = Describe("a Secret of a newer format", func() {
 	newer := func(text string) map[string][]byte { return with(ownData(), "state.json", []byte(text)) }
 
 	It("is read as far as it is understood and never written", func() {
-		state := must(certsecret.Decode(ownData()))
+		state := Must(certsecret.Decode(ownData()))
 		state.FormatVersion = 7
 		data := state.Encode(nil)
 		data["state.json"] = []byte(strings.Replace(string(data["state.json"]), "{", `{"novelty":[1],`, 1))
@@ -240,8 +241,8 @@ var _ = Describe("a Secret of a newer format", func() {
 			got, outcome, err := c.store().Ensure(background, nil)
 			Expect(err).NotTo(HaveOccurred())
 			Expect(outcome).To(Equal(certsecret.Adopted))
-			Expect(must(got.Current()).Usable(now)).To(Succeed())
-			Expect(c.store().RecordRegistered(background, newCA(year, now).CertificatePEM)).To(MatchError(certsecret.ErrNewerFormat))
+			Expect(Must(got.Current()).Usable(now)).To(Succeed())
+			Expect(c.store().RecordRegistered(background, NewCA(year, now).CertificatePEM)).To(MatchError(certsecret.ErrNewerFormat))
 			Expect(c.writes()).To(BeEmpty())
 		}
 	})
@@ -252,7 +253,7 @@ var _ = Describe("a Secret of a newer format", func() {
 		Expect(err).To(MatchError(certsecret.ErrNewerFormat))
 		Expect(err).To(MatchError(ContainSubstring("upgrade this program")))
 
-		state := must(certsecret.Decode(ownData()))
+		state := Must(certsecret.Decode(ownData()))
 		state.FormatVersion = 2
 		c = newCluster(nil)
 		_, _, err = c.store().Restore(background, state, nil)
@@ -263,8 +264,8 @@ var _ = Describe("a Secret of a newer format", func() {
 
 var _ = Describe("State", func() {
 	It("survives being written and read, with several generations and cross-signed certificates", func() {
-		older, newer := newCA(year, now), newCA(year, now)
-		cross := must(older.CrossSign(newer.Certificate, now))
+		older, newer := NewCA(year, now), NewCA(year, now)
+		cross := Must(older.CrossSign(newer.Certificate, now))
 		state := &certsecret.State{
 			FormatVersion: 1, Counter: 9, Phase: "publish", CurrentID: 5,
 			Generations: []certsecret.Generation{
@@ -276,10 +277,10 @@ var _ = Describe("State", func() {
 			},
 			RegisteredBundle: ca.Bundle(older.CertificatePEM, newer.CertificatePEM),
 		}
-		got := must(certsecret.Decode(state.Encode(map[string][]byte{"other": []byte("kept")})))
+		got := Must(certsecret.Decode(state.Encode(map[string][]byte{"other": []byte("kept")})))
 		Expect(got.Encode(nil)).To(Equal(state.Encode(nil)))
 		Expect(got.Clone().Encode(nil)).To(Equal(state.Encode(nil)))
-		Expect(must(got.Current()).Chain).To(Equal([]*x509.Certificate{cross}), "cross-signed certificates are the chain")
+		Expect(Must(got.Current()).Chain).To(Equal([]*x509.Certificate{cross}), "cross-signed certificates are the chain")
 		Expect(string(got.Bundle())).To(Equal(string(newer.CertificatePEM)+string(older.CertificatePEM)), "the current CA first")
 	})
 
@@ -289,7 +290,7 @@ var _ = Describe("State", func() {
 	})
 
 	It("shares nothing with its clone", func() {
-		a := must(certsecret.Decode(ownData()))
+		a := Must(certsecret.Decode(ownData()))
 		before := string(a.Encode(nil)["state.json"])
 		b := a.Clone()
 		b.Generations[0].CertificatePEM[40] ^= 1
@@ -315,13 +316,13 @@ var _ = Describe("State", func() {
 			}
 		}
 		store.Log.Info("state", "state", state, "value", *state, "generation", state.Generations[0], "list", state.Generations)
-		fmt.Fprintln(&out, string(must(json.Marshal(state))))
-		authority := must(state.Current())
+		fmt.Fprintln(&out, string(Must(json.Marshal(state))))
+		authority := Must(state.Current())
 		body := strings.Split(string(authority.PrivateKeyPEM), "\n")[1]
 		Expect(out.String()).To(ContainSubstring("key redacted"))
 		Expect(out.String()).NotTo(ContainSubstring("PRIVATE KEY-----"))
 		Expect(out.String()).NotTo(ContainSubstring(body[:20]))
-		secret := new(big.Int).SetBytes(must(authority.PrivateKey.(*ecdsa.PrivateKey).Bytes()))
+		secret := new(big.Int).SetBytes(Must(authority.PrivateKey.(*ecdsa.PrivateKey).Bytes()))
 		Expect(out.String()).NotTo(ContainSubstring(secret.String()))
 		Expect(out.String()).NotTo(ContainSubstring(fmt.Sprint([]byte(body[:8]))[1:20]))
 		Expect(out.String()).NotTo(ContainSubstring(fmt.Sprintf("%x", body[:8])))
@@ -331,6 +332,6 @@ var _ = Describe("State", func() {
 // rotated takes the Secret through a whole rotation.
 func rotated(c *cluster, from *certsecret.State) *certsecret.State {
 	GinkgoHelper()
-	staged := must(c.store().Stage(background, from))
-	return must(c.store().Prune(background, must(c.store().Activate(background, staged))))
+	staged := Must(c.store().Stage(background, from))
+	return Must(c.store().Prune(background, Must(c.store().Activate(background, staged))))
 }

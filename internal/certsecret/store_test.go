@@ -13,6 +13,7 @@ import (
 
 	"code.cloudfoundry.org/eirinix/internal/ca"
 	"code.cloudfoundry.org/eirinix/internal/certsecret"
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
 var background = context.Background()
@@ -21,7 +22,7 @@ var background = context.Background()
 // its CA signs, and a second Ensure writes nothing.
 func expectInOrder(c *cluster, state *certsecret.State) *ca.Authority {
 	GinkgoHelper()
-	authority := must(state.Current())
+	authority := Must(state.Current())
 	Expect(authority.Usable(now)).To(Succeed())
 	Expect(authority.SignServing([]string{"logger.cf.svc"}, day, now)).Error().NotTo(HaveOccurred())
 	data := c.secret().Data
@@ -34,7 +35,7 @@ func expectInOrder(c *cluster, state *certsecret.State) *ca.Authority {
 	Expect(err).NotTo(HaveOccurred())
 	Expect(outcome).To(Equal(certsecret.Adopted))
 	Expect(c.writes()).To(Equal(before), "a second Ensure writes nothing")
-	Expect(must(again.Current()).Equal(authority)).To(BeTrue())
+	Expect(Must(again.Current()).Equal(authority)).To(BeTrue())
 	Expect(again.ResourceVersion).To(Equal(state.ResourceVersion))
 	return authority
 }
@@ -62,7 +63,7 @@ var _ = Describe("Ensure", func() {
 		store.Lifetime = time.Hour
 		state, _, err := store.Ensure(background, nil)
 		Expect(err).NotTo(HaveOccurred())
-		Expect(must(state.Current()).Certificate.NotAfter).To(Equal(now.Add(time.Hour)))
+		Expect(Must(state.Current()).Certificate.NotAfter).To(Equal(now.Add(time.Hour)))
 	})
 
 	It("lets 200 racers agree on one CA with one create", func() {
@@ -85,7 +86,7 @@ var _ = Describe("Ensure", func() {
 
 	DescribeTable("repairs, and says why", func(reason string, kept bool, damage func(map[string][]byte) map[string][]byte) {
 		data := ownData()
-		old := must(ca.Parse(data["tls.crt"], data["tls.key"]))
+		old := Must(ca.Parse(data["tls.crt"], data["tls.key"]))
 		c := newCluster(damage(data))
 		state, outcome, err := c.store().Ensure(background, nil)
 		Expect(err).NotTo(HaveOccurred())
@@ -117,21 +118,21 @@ var _ = Describe("Ensure", func() {
 			return with(d, "state.json", []byte(`{"formatVersion":1,"current":1,"generations":[{"id":1},{"id":1}]}`))
 		}),
 		Entry("document's key replaced", "state.json: the private key does not match the certificate", true, func(d map[string][]byte) map[string][]byte {
-			s := must(certsecret.Decode(d))
-			s.Generations[0].PrivateKeyPEM = newCA(year, now).PrivateKeyPEM
+			s := Must(certsecret.Decode(d))
+			s.Generations[0].PrivateKeyPEM = NewCA(year, now).PrivateKeyPEM
 			return with(d, "state.json", s.Encode(nil)["state.json"])
 		}),
 		Entry("document's cross-signed certificate replaced", "cross-signed by generation 9", true, func(d map[string][]byte) map[string][]byte {
-			s := must(certsecret.Decode(d))
+			s := Must(certsecret.Decode(d))
 			s.Phase, s.CurrentID, s.Generations[0].ID = ca.Retaining, 10, 10
-			s.Generations[0].CrossSigned = []certsecret.CrossSigned{{IssuerID: 9, CertificatePEM: newCA(year, now).CertificatePEM}}
+			s.Generations[0].CrossSigned = []certsecret.CrossSigned{{IssuerID: 9, CertificatePEM: NewCA(year, now).CertificatePEM}}
 			return with(d, "state.json", s.Encode(nil)["state.json"])
 		}),
 		Entry("mirrors deleted", "tls.crt is missing", true, func(d map[string][]byte) map[string][]byte {
 			return without(d, "tls.crt", "tls.key", "ca.crt")
 		}),
 		Entry("mirrored key of another CA", "tls.key does not match tls.crt", true, func(d map[string][]byte) map[string][]byte {
-			return with(d, "tls.key", newCA(year, now).PrivateKeyPEM)
+			return with(d, "tls.key", NewCA(year, now).PrivateKeyPEM)
 		}),
 		Entry("mirrored key truncated", "tls.key: no PEM private key", true, func(d map[string][]byte) map[string][]byte {
 			return with(d, "tls.key", d["tls.key"][:60])
@@ -140,21 +141,21 @@ var _ = Describe("Ensure", func() {
 			return with(d, "tls.crt", []byte("\n"))
 		}),
 		Entry("mirrored CA of someone else", "tls.crt is not the current CA", true, func(d map[string][]byte) map[string][]byte {
-			other := newCA(year, now)
+			other := NewCA(year, now)
 			return with(with(d, "tls.crt", other.CertificatePEM), "tls.key", other.PrivateKeyPEM)
 		}),
 		Entry("ca.crt of someone else", "ca.crt is not the current CA", true, func(d map[string][]byte) map[string][]byte {
-			return with(d, "ca.crt", newCA(year, now).CertificatePEM)
+			return with(d, "ca.crt", NewCA(year, now).CertificatePEM)
 		}),
 		Entry("key lost everywhere", "tls.key is missing", false, func(d map[string][]byte) map[string][]byte {
 			return without(d, "state.json", "tls.key")
 		}),
 		Entry("mismatched everywhere", "tls.key does not match tls.crt", false, func(d map[string][]byte) map[string][]byte {
-			return with(without(d, "state.json"), "tls.key", newCA(year, now).PrivateKeyPEM)
+			return with(without(d, "state.json"), "tls.key", NewCA(year, now).PrivateKeyPEM)
 		}),
 		Entry("a leaf, as cert-manager would leave", "tls.crt: the certificate is not a CA certificate", false, func(d map[string][]byte) map[string][]byte {
-			leaf := must(newCA(year, now).SignServing([]string{"h"}, day, now))
-			return map[string][]byte{"tls.crt": ca.EncodeCertificate(leaf.Leaf), "tls.key": newCA(year, now).PrivateKeyPEM}
+			leaf := Must(NewCA(year, now).SignServing([]string{"h"}, day, now))
+			return map[string][]byte{"tls.crt": ca.EncodeCertificate(leaf.Leaf), "tls.key": NewCA(year, now).PrivateKeyPEM}
 		}),
 	)
 
@@ -169,7 +170,7 @@ var _ = Describe("Ensure", func() {
 	})
 
 	It("takes a CA that someone put into the Secret", func() {
-		own := newCA(year, now)
+		own := NewCA(year, now)
 		c := newCluster(map[string][]byte{"tls.crt": own.CertificatePEM, "tls.key": own.PrivateKeyPEM})
 		state, outcome, err := c.store().Ensure(background, nil)
 		Expect(err).NotTo(HaveOccurred())
@@ -201,7 +202,7 @@ var _ = Describe("Ensure", func() {
 			Expect(len(state.Generations)).To(BeNumerically("<=", 8))
 			expectInOrder(c, state)
 			c.edit(func(s *corev1.Secret) {
-				broken := must(certsecret.Decode(s.Data))
+				broken := Must(certsecret.Decode(s.Data))
 				broken.Generations[len(broken.Generations)-1].PrivateKeyPEM = nil
 				s.Data = broken.Encode(nil)
 			})

@@ -7,6 +7,7 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
 	eirinixtest "code.cloudfoundry.org/eirinix/testing"
 )
 
@@ -24,7 +25,7 @@ const patience = 30 * time.Second
 var started *eirinixtest.ControlPlane
 
 var _ = BeforeSuite(func(ctx SpecContext) {
-	if !Label("api-server").MatchesLabelFilter(GinkgoLabelFilter()) {
+	if !RunsAPIServer() {
 		return // the fast half, while typing
 	}
 	c, err := eirinixtest.NewControlPlane(ctx, eirinixtest.ControlPlaneOptions{Progress: GinkgoWriter})

@@ -13,24 +13,19 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
-func clientsFor(config *rest.Config) kubernetes.Interface {
-	GinkgoHelper()
-	return must(kubernetes.NewForConfig(config))
-}
-
-func admin() kubernetes.Interface { return clientsFor(started.Config()) }
+func admin() kubernetes.Interface { return Clients(started.Config()) }
 
 func newNamespace(ctx context.Context) string {
 	GinkgoHelper()
-	ns := must(admin().CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "spec-"}}, metav1.CreateOptions{}))
-	return ns.Name
+	return NewNamespace(ctx, admin(), nil).Name
 }
 
 var users atomic.Int64
@@ -39,7 +34,7 @@ var users atomic.Int64
 func newUser() (name string, config *rest.Config) {
 	GinkgoHelper()
 	name = fmt.Sprintf("spec-%d-%d", GinkgoParallelProcess(), users.Add(1))
-	return name, must(started.User(name))
+	return name, Must(started.User(name))
 }
 
 // grant gives a user verbs on a resource, in the whole cluster, until the spec ends.
@@ -50,10 +45,10 @@ func grant(ctx context.Context, user string, group, resource, name string, verbs
 	if name != "" {
 		rule.ResourceNames = []string{name}
 	}
-	role := must(rbac.ClusterRoles().Create(ctx, &rbacv1.ClusterRole{
+	role := Must(rbac.ClusterRoles().Create(ctx, &rbacv1.ClusterRole{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: user + "-"}, Rules: []rbacv1.PolicyRule{rule},
 	}, metav1.CreateOptions{}))
-	must(rbac.ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{
+	Must(rbac.ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: role.Name},
 		Subjects:   []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: user}},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.Name},

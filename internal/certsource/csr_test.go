@@ -16,6 +16,7 @@ import (
 
 	"code.cloudfoundry.org/eirinix/internal/ca"
 	"code.cloudfoundry.org/eirinix/internal/certsource"
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
 // signer plays those who approve and sign the requests for one signer name.
@@ -38,7 +39,7 @@ func requests() certificatesv1client.CertificateSigningRequestInterface {
 // all are the requests for this signer.
 func (s *signer) all(ctx context.Context) []certificatesv1.CertificateSigningRequest {
 	GinkgoHelper()
-	return must(requests().List(ctx, metav1.ListOptions{FieldSelector: "spec.signerName=" + s.name})).Items
+	return Must(requests().List(ctx, metav1.ListOptions{FieldSelector: "spec.signerName=" + s.name})).Items
 }
 
 // next waits for a request that nobody has decided on.
@@ -60,9 +61,9 @@ func (s *signer) decide(ctx context.Context, csr *certificatesv1.CertificateSign
 	GinkgoHelper()
 	csr.Status.Conditions = append(csr.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{Type: decision, Status: "True", Reason: reason, Message: message})
 	if decision == certificatesv1.CertificateFailed {
-		return must(requests().UpdateStatus(ctx, csr, metav1.UpdateOptions{}))
+		return Must(requests().UpdateStatus(ctx, csr, metav1.UpdateOptions{}))
 	}
-	return must(requests().UpdateApproval(ctx, csr.Name, csr, metav1.UpdateOptions{}))
+	return Must(requests().UpdateApproval(ctx, csr.Name, csr, metav1.UpdateOptions{}))
 }
 
 func (s *signer) approve(ctx context.Context, csr *certificatesv1.CertificateSigningRequest) *certificatesv1.CertificateSigningRequest {
@@ -79,7 +80,7 @@ func (s *signer) issue(ctx context.Context, csr *certificatesv1.CertificateSigni
 func (s *signer) put(ctx context.Context, csr *certificatesv1.CertificateSigningRequest, certificate []byte) (serial string) {
 	GinkgoHelper()
 	csr.Status.Certificate = certificate
-	must(requests().UpdateStatus(ctx, csr, metav1.UpdateOptions{}))
+	Must(requests().UpdateStatus(ctx, csr, metav1.UpdateOptions{}))
 	return leafOf(certificate).SerialNumber.String()
 }
 
@@ -126,7 +127,7 @@ var _ = Describe("CSR", Label("api-server"), func() {
 
 	It("leaves the lifetime to the signer, and sends on its intermediate certificates", func(ctx SpecContext) {
 		root := newAuthority()
-		cross := must(root.CrossSign(s.Certificate, time.Now()))
+		cross := Must(root.CrossSign(s.Certificate, time.Now()))
 		source.TrustPEM = root.CertificatePEM
 		run(source, r)
 		csr := s.approve(ctx, s.next(ctx))
@@ -191,7 +192,7 @@ var _ = Describe("CSR", Label("api-server"), func() {
 		Eventually(r.serial).Should(Equal(serial))
 	},
 		Entry("for another key", "it is for another key", func(s *signer, _ *certificatesv1.CertificateSigningRequest) []byte {
-			return sign(s.Authority, newKey().Public())
+			return sign(s.Authority, NewKey().Public())
 		}),
 		Entry("for another host", `is not for host "webhook.cf.svc"`, func(s *signer, csr *certificatesv1.CertificateSigningRequest) []byte {
 			return sign(s.Authority, requestOf(csr).PublicKey, func(c *x509.Certificate) { c.DNSNames = []string{"other.cf.svc"} })

@@ -30,12 +30,13 @@ import (
 
 	"code.cloudfoundry.org/eirinix/internal/ca"
 	"code.cloudfoundry.org/eirinix/internal/certsource"
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
 func requestOf(csr *certificatesv1.CertificateSigningRequest) *x509.CertificateRequest {
 	GinkgoHelper()
 	block, _ := pem.Decode(csr.Spec.Request)
-	return must(x509.ParseCertificateRequest(block.Bytes))
+	return Must(x509.ParseCertificateRequest(block.Bytes))
 }
 
 // desk is an API server that holds requests. answer answers each before anybody can read it.
@@ -90,7 +91,7 @@ func (d *desk) RoundTrip(r *http.Request) (*http.Response, error) {
 		}}
 		reader, writer := io.Pipe()
 		if csr := d.held[strings.TrimPrefix(q.Get("fieldSelector"), "metadata.name=")]; csr != nil {
-			added := must(json.Marshal(map[string]any{"type": "ADDED", "object": typed(csr)}))
+			added := Must(json.Marshal(map[string]any{"type": "ADDED", "object": typed(csr)}))
 			if d.late {
 				end.ResourceVersion = strconv.Itoa(9 + len(d.times))
 				time.AfterFunc(time.Second, func() { _, _ = writer.Write(added) })
@@ -98,7 +99,7 @@ func (d *desk) RoundTrip(r *http.Request) (*http.Response, error) {
 				text.Write(added)
 			}
 		}
-		text.Write(must(json.Marshal(map[string]any{"type": "BOOKMARK", "object": typed(end)})))
+		text.Write(Must(json.Marshal(map[string]any{"type": "BOOKMARK", "object": typed(end)})))
 		context.AfterFunc(r.Context(), func() { _ = writer.Close() })
 		return answered(struct {
 			io.Reader
@@ -110,7 +111,7 @@ func (d *desk) RoundTrip(r *http.Request) (*http.Response, error) {
 	if csr, ok := body.(*certificatesv1.CertificateSigningRequest); ok {
 		body = typed(csr)
 	}
-	return answered(io.NopCloser(bytes.NewReader(must(json.Marshal(body))))), nil
+	return answered(io.NopCloser(bytes.NewReader(Must(json.Marshal(body))))), nil
 }
 
 // typed is a request as it goes over the wire.

@@ -13,6 +13,7 @@ import (
 	. "github.com/onsi/gomega"
 
 	"code.cloudfoundry.org/eirinix/internal/certsource"
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
 // write replaces one file as a careless tool does: in place.
@@ -211,7 +212,7 @@ var _ = Describe("Files", func() {
 		Entry("truncated certificate", "tls.crt", "tls.crt is cut off", func(i issued) []byte { return i.certificate[:len(i.certificate)/2] }),
 		Entry("truncated key", "tls.key", "tls.key is cut off", func(i issued) []byte { return i.key[:len(i.key)/2] }),
 		Entry("truncated CA", "ca.crt", "ca.crt is cut off", func(i issued) []byte { return i.ca[:len(i.ca)/2] }),
-		Entry("another key", "tls.key", "the private key does not match the certificate of", func(issued) []byte { return keyPEM(newKey()) }),
+		Entry("another key", "tls.key", "the private key does not match the certificate of", func(issued) []byte { return PKCS8(NewKey()) }),
 		Entry("garbled key", "tls.key", "tls.key needs the key of the serving certificate: the private key cannot be read; store it as PKCS#8", func(i issued) []byte {
 			return []byte(strings.Replace(string(i.key), "\nMI", "\nAA", 1))
 		}),

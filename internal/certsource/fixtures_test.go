@@ -5,13 +5,8 @@ package certsource_test
 import (
 	"context"
 	"crypto"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/pem"
-	"math/big"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -24,6 +19,7 @@ import (
 
 	"code.cloudfoundry.org/eirinix/internal/ca"
 	"code.cloudfoundry.org/eirinix/internal/certsource"
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
 const day = 24 * time.Hour
@@ -31,34 +27,28 @@ const day = 24 * time.Hour
 // hosts are those of every certificate that does not say otherwise.
 var hosts = []string{"webhook.cf.svc", "127.0.0.1"}
 
-func must[T any](v T, err error) T {
-	GinkgoHelper()
-	Expect(err).NotTo(HaveOccurred())
-	return v
-}
-
 // issued is what an issuer hands out, as texts.
 type issued struct {
 	certificate, key, ca []byte
 	authority            *ca.Authority
 }
 
-func newAuthority() *ca.Authority { return must(ca.New("spec", 365*day, time.Now())) }
+func newAuthority() *ca.Authority { return Must(ca.New("spec", 365*day, time.Now())) }
 
 // issue makes a certificate of a CA of its own.
 func issue() issued { return issueFor(hosts, 90*day, time.Now()) }
 
 func issueFor(hosts []string, lifetime time.Duration, at time.Time) issued {
 	GinkgoHelper()
-	return issueBy(must(ca.New("spec", 365*day, at)), hosts, lifetime, at)
+	return issueBy(Must(ca.New("spec", 365*day, at)), hosts, lifetime, at)
 }
 
 func issueBy(authority *ca.Authority, hosts []string, lifetime time.Duration, at time.Time) issued {
 	GinkgoHelper()
-	certificate := must(authority.SignServing(hosts, lifetime, at))
+	certificate := Must(authority.SignServing(hosts, lifetime, at))
 	return issued{
 		certificate: ca.EncodeCertificate(certificate.Leaf),
-		key:         keyPEM(certificate.PrivateKey),
+		key:         PKCS8(certificate.PrivateKey),
 		ca:          authority.CertificatePEM,
 		authority:   authority,
 	}
@@ -67,28 +57,7 @@ func issueBy(authority *ca.Authority, hosts []string, lifetime time.Duration, at
 // sign issues a certificate for a key, changed by the editors.
 func sign(authority *ca.Authority, public crypto.PublicKey, edit ...func(*x509.Certificate)) []byte {
 	GinkgoHelper()
-	names := must(ca.ParseHosts(hosts))
-	template := &x509.Certificate{
-		SerialNumber: new(big.Int).SetBytes([]byte(rand.Text())),
-		NotBefore:    time.Now().Add(-time.Minute),
-		NotAfter:     time.Now().Add(day),
-		DNSNames:     names.DNS,
-		IPAddresses:  names.IPs,
-		KeyUsage:     x509.KeyUsageDigitalSignature,
-		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-	}
-	for _, e := range edit {
-		e(template)
-	}
-	der := must(x509.CreateCertificate(rand.Reader, template, authority.Certificate, public, authority.PrivateKey))
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
-}
-
-func newKey() *ecdsa.PrivateKey { return must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader)) }
-
-func keyPEM(key crypto.PrivateKey) []byte {
-	GinkgoHelper()
-	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: must(x509.MarshalPKCS8PrivateKey(key))})
+	return Sign(authority, public, append([]func(*x509.Certificate){ForServer(hosts...)}, edit...)...)
 }
 
 func join(texts ...[]byte) (all []byte) {

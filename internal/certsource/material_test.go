@@ -16,18 +16,19 @@ import (
 
 	"code.cloudfoundry.org/eirinix/internal/ca"
 	"code.cloudfoundry.org/eirinix/internal/certsource"
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
 func leafOf(certificatePEM []byte) *x509.Certificate {
 	GinkgoHelper()
 	block, _ := pem.Decode(certificatePEM)
-	return must(x509.ParseCertificate(block.Bytes))
+	return Must(x509.ParseCertificate(block.Bytes))
 }
 
 var _ = Describe("Material", func() {
 	material := func(authority *ca.Authority, edit ...func(*x509.Certificate)) certsource.Material {
 		GinkgoHelper()
-		key := newKey()
+		key := NewKey()
 		leaf := leafOf(sign(authority, key.Public(), edit...))
 		return certsource.Material{
 			Certificate: &tls.Certificate{Certificate: [][]byte{leaf.Raw}, PrivateKey: key, Leaf: leaf},
@@ -46,7 +47,7 @@ var _ = Describe("Material", func() {
 
 	It("is judged as a client does that does not know intermediate CAs", func() {
 		root, issuer := newAuthority(), newAuthority()
-		cross := must(root.CrossSign(issuer.Certificate, time.Now()))
+		cross := Must(root.CrossSign(issuer.Certificate, time.Now()))
 		m := material(issuer)
 		m.Bundle = root.CertificatePEM
 		Expect(m.Verify(hosts, time.Now())).To(MatchError(ContainSubstring("intermediate certificates behind the serving certificate")))
@@ -90,23 +91,23 @@ var _ = Describe("Material", func() {
 			return m
 		}),
 		Entry("a CA for clients", "use a CA whose extended key usages are none", func() certsource.Material {
-			key, root := newKey(), newAuthority()
+			key, root := NewKey(), newAuthority()
 			template := &x509.Certificate{
 				SerialNumber: root.Certificate.SerialNumber, NotBefore: root.Certificate.NotBefore, NotAfter: root.Certificate.NotAfter,
 				Subject: pkix.Name{CommonName: "clients only"}, BasicConstraintsValid: true, IsCA: true,
 				ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 			}
-			der := must(x509.CreateCertificate(rand.Reader, template, template, key.Public(), key))
-			certificate := must(x509.ParseCertificate(der))
+			der := Must(x509.CreateCertificate(rand.Reader, template, template, key.Public(), key))
+			certificate := Must(x509.ParseCertificate(der))
 			return material(&ca.Authority{Certificate: certificate, CertificatePEM: ca.EncodeCertificate(certificate), PrivateKey: key})
 		}),
 		Entry("expired CA", "the CA certificate of", func() certsource.Material {
-			return material(must(ca.New("spec", time.Hour, time.Now().Add(-2*time.Hour))))
+			return material(Must(ca.New("spec", time.Hour, time.Now().Add(-2*time.Hour))))
 		}),
 	)
 
 	It("takes a certificate that is its own CA", func() {
-		key := newKey()
+		key := NewKey()
 		self := &ca.Authority{PrivateKey: key, Certificate: &x509.Certificate{}}
 		leaf := leafOf(sign(self, key.Public()))
 		m := certsource.Material{
@@ -124,14 +125,14 @@ var _ = Describe("Material", func() {
 
 	It("never prints its key", func() {
 		m := material(newAuthority())
-		text := string(keyPEM(m.Certificate.PrivateKey))
+		text := string(PKCS8(m.Certificate.PrivateKey))
 		secret := fmt.Sprint(m.Certificate.PrivateKey)
 		var printed strings.Builder
 		for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%d", "%x"} {
 			fmt.Fprintf(&printed, verb+"\n", m)
 			fmt.Fprintf(&printed, verb+"\n", []any{&m, struct{ M certsource.Material }{m}})
 		}
-		fmt.Fprintln(&printed, m.MarshalLog(), string(must(json.Marshal(m))))
+		fmt.Fprintln(&printed, m.MarshalLog(), string(Must(json.Marshal(m))))
 		Expect(printed.String()).To(ContainSubstring("key redacted"))
 		Expect(printed.String()).NotTo(ContainSubstring(strings.Split(text, "\n")[1][30:]))
 		for _, number := range strings.Fields(strings.Trim(secret, "&{}")) {

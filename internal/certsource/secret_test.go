@@ -20,6 +20,7 @@ import (
 
 	"code.cloudfoundry.org/eirinix/internal/ca"
 	"code.cloudfoundry.org/eirinix/internal/certsource"
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
 const secretName = "webhook-tls"
@@ -50,14 +51,14 @@ var _ = Describe("Secret", Label("api-server"), func() {
 		for _, e := range edit {
 			e(secret)
 		}
-		must(admin().CoreV1().Secrets(namespace).Create(ctx, secret, metav1.CreateOptions{}))
+		Must(admin().CoreV1().Secrets(namespace).Create(ctx, secret, metav1.CreateOptions{}))
 	}
 	update := func(ctx context.Context, data map[string][]byte) {
 		GinkgoHelper()
 		secrets := admin().CoreV1().Secrets(namespace)
-		secret := must(secrets.Get(ctx, secretName, metav1.GetOptions{}))
+		secret := Must(secrets.Get(ctx, secretName, metav1.GetOptions{}))
 		secret.Data = data
-		must(secrets.Update(ctx, secret, metav1.UpdateOptions{}))
+		Must(secrets.Update(ctx, secret, metav1.UpdateOptions{}))
 	}
 	remove := func(ctx context.Context) {
 		GinkgoHelper()
@@ -111,7 +112,7 @@ var _ = Describe("Secret", Label("api-server"), func() {
 
 	It("does not take an intermediate CA at the end of the chain for a root", func(ctx SpecContext) {
 		root, i := newAuthority(), issue()
-		cross := must(root.CrossSign(i.authority.Certificate, time.Now()))
+		cross := Must(root.CrossSign(i.authority.Certificate, time.Now()))
 		create(ctx, map[string][]byte{"tls.crt": join(i.certificate, ca.EncodeCertificate(cross)), "tls.key": i.key})
 		run(source, r)
 		Eventually(r.reason).Should(ContainSubstring("ca.crt is missing"))
@@ -230,7 +231,7 @@ var _ = Describe("Secret", Label("api-server"), func() {
 			}
 			if _, err := secrets.Create(ctx, secret, metav1.CreateOptions{}); apierrors.IsAlreadyExists(err) && change {
 				secret.Labels = map[string]string{"changed": "yes"}
-				must(secrets.Update(ctx, secret, metav1.UpdateOptions{}))
+				Must(secrets.Update(ctx, secret, metav1.UpdateOptions{}))
 			} else {
 				Expect(err).NotTo(HaveOccurred())
 			}

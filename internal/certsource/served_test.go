@@ -13,6 +13,7 @@ import (
 
 	"code.cloudfoundry.org/eirinix/internal/ca"
 	"code.cloudfoundry.org/eirinix/internal/certsource"
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
 // scripted is a source that a spec plays.
@@ -49,7 +50,7 @@ var _ = Describe("What is served", func() {
 
 	material := func(of issued, more ...[]byte) certsource.Material {
 		GinkgoHelper()
-		certificate := must(tls.X509KeyPair(of.certificate, of.key))
+		certificate := Must(tls.X509KeyPair(of.certificate, of.key))
 		return certsource.Material{Certificate: &certificate, Bundle: ca.Bundle(append([][]byte{of.ca}, more...)...)}
 	}
 
@@ -94,7 +95,7 @@ var _ = Describe("What is served", func() {
 		still, next, _ := served.Current()
 		Expect(still).To(BeIdenticalTo(m))
 		Expect(served.GetCertificate(nil)).To(BeIdenticalTo(m.Certificate))
-		Expect(ca.Contains(must(served.Need(ctx)), ca.Bundle(first.ca, second.ca))).To(BeTrue(), "both are trusted before the change")
+		Expect(ca.Contains(Must(served.Need(ctx)), ca.Bundle(first.ca, second.ca))).To(BeTrue(), "both are trusted before the change")
 		Expect(served.Verify(nil, first.ca)).To(Succeed())
 		Expect(served.Verify(nil, second.ca)).NotTo(Succeed())
 		Expect(served.Verify(next, second.ca)).To(Succeed())
@@ -186,9 +187,9 @@ var _ = Describe("What is served", func() {
 		}
 		first, second := issue(), issue()
 		source.deliver(material(first, store...))
-		Expect(must(served.Need(ctx))).To(Equal(first.ca), "141 in, 1 out")
+		Expect(Must(served.Need(ctx))).To(Equal(first.ca), "141 in, 1 out")
 		source.deliver(material(second, store...))
-		Expect(ca.SplitBundle(must(served.Need(ctx)))).To(HaveLen(2))
+		Expect(ca.SplitBundle(Must(served.Need(ctx)))).To(HaveLen(2))
 
 		By("one that cannot be verified now")
 		served.Now = func() time.Time { return time.Now().Add(-100 * day) }

@@ -27,6 +27,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"code.cloudfoundry.org/eirinix/internal/cluster"
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
 	eirinixtest "code.cloudfoundry.org/eirinix/testing"
 )
 
@@ -39,7 +40,7 @@ var plane *eirinixtest.ControlPlane
 var _ = BeforeSuite(func(ctx SpecContext) {
 	SetDefaultEventuallyTimeout(patience)
 	SetDefaultEventuallyPollingInterval(5 * time.Millisecond)
-	if !Label("api-server").MatchesLabelFilter(GinkgoLabelFilter()) {
+	if !RunsAPIServer() {
 		return // the fast half, while typing
 	}
 	c, err := eirinixtest.NewControlPlane(ctx, eirinixtest.ControlPlaneOptions{Progress: GinkgoWriter})
@@ -48,15 +49,9 @@ var _ = BeforeSuite(func(ctx SpecContext) {
 	DeferCleanup(c.Stop)
 })
 
-func must[T any](v T, err error) T {
-	GinkgoHelper()
-	Expect(err).NotTo(HaveOccurred())
-	return v
-}
-
 func admin() client.Client {
 	GinkgoHelper()
-	return must(client.New(plane.Config(), client.Options{}))
+	return Must(client.New(plane.Config(), client.Options{}))
 }
 
 var names atomic.Int64
@@ -78,7 +73,7 @@ func newUser(ctx context.Context, group, resource, object string, verbs ...strin
 			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
 		})).To(Succeed())
 	}
-	return must(plane.User(name))
+	return Must(plane.User(name))
 }
 
 // line is a connection whose watches a spec can hold up, and which counts requests.
@@ -156,7 +151,7 @@ func (l *line) count(part string) (n int) {
 // follow follows an object until the spec ends.
 func follow(config *rest.Config, log logr.Logger, has cluster.Access, object client.Object) *cluster.Objects {
 	GinkgoHelper()
-	o := must(cluster.NewObjects(config, log, cluster.Followed{
+	o := Must(cluster.NewObjects(config, log, cluster.Followed{
 		Object: object, Access: func(context.Context) (cluster.Access, error) { return has, nil },
 	}))
 	ctx, cancel := context.WithCancel(context.Background())
@@ -285,7 +280,7 @@ var _ = Describe("A copy of an object", Label("api-server"), func() {
 		config := plane.Config()
 		config.Host += "/" // connections of its own
 		run := func() {
-			o := must(cluster.NewObjects(config, GinkgoLogr,
+			o := Must(cluster.NewObjects(config, GinkgoLogr,
 				cluster.Followed{Object: secretOf("default"), Access: func(context.Context) (cluster.Access, error) { return all, nil }},
 				cluster.Followed{Object: &coordinationv1.Lease{ObjectMeta: named("default", "one")}, Access: func(context.Context) (cluster.Access, error) { return getOnly, nil }},
 			))
@@ -335,7 +330,7 @@ var _ = Describe("A short process", Label("api-server"), func() {
 	It("reads everything anew", func(ctx SpecContext) {
 		name := newName()
 		l := &line{}
-		d := must(cluster.NewDirect(l.over(newUser(ctx, "", "secrets", name, "get"))))
+		d := Must(cluster.NewDirect(l.over(newUser(ctx, "", "secrets", name, "get"))))
 		Expect(l.sent).To(BeEmpty())
 		secret := func() *corev1.Secret { return &corev1.Secret{ObjectMeta: named("default", name)} }
 		Expect(apierrors.IsNotFound(d.Get(ctx, secret()))).To(BeTrue())

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
@@ -26,7 +27,7 @@ var _ = Describe("The API server", Label("api-server"), Ordered, func() {
 		o       webhookconf.Options
 	)
 
-	BeforeAll(func() { clients = must(kubernetes.NewForConfig(controlPlane(false).config)) })
+	BeforeAll(func() { clients = Must(kubernetes.NewForConfig(controlPlane(false).config)) })
 	BeforeEach(func() {
 		o = serviceOptions()
 		o.Fingerprint = fmt.Sprint("spec-", time.Now().UnixNano())
@@ -41,11 +42,11 @@ var _ = Describe("The API server", Label("api-server"), Ordered, func() {
 	}
 	stored := func(ctx context.Context) *admissionregistrationv1.MutatingWebhookConfiguration {
 		GinkgoHelper()
-		return must(clients.AdmissionregistrationV1().MutatingWebhookConfigurations().Get(ctx, o.Fingerprint+"-mutating-hook", metav1.GetOptions{}))
+		return Must(clients.AdmissionregistrationV1().MutatingWebhookConfigurations().Get(ctx, o.Fingerprint+"-mutating-hook", metav1.GetOptions{}))
 	}
 	patch := func(ctx context.Context, manager, patch string) {
 		GinkgoHelper()
-		must(clients.AdmissionregistrationV1().MutatingWebhookConfigurations().Patch(ctx, o.Fingerprint+"-mutating-hook",
+		Must(clients.AdmissionregistrationV1().MutatingWebhookConfigurations().Patch(ctx, o.Fingerprint+"-mutating-hook",
 			types.JSONPatchType, []byte(patch), metav1.PatchOptions{FieldManager: manager}))
 	}
 	many := []webhookconf.Step{
@@ -133,7 +134,7 @@ var _ = Describe("The API server", Label("api-server"), Ordered, func() {
 		before.Annotations[webhookconf.PinsAnnotation] = hash(0) + "," + hash(1)
 		after := stored(ctx)
 		before.ResourceVersion, before.ManagedFields, before.Generation = after.ResourceVersion, after.ManagedFields, after.Generation
-		Expect(json.Marshal(after)).To(Equal(must(json.Marshal(before))))
+		Expect(json.Marshal(after)).To(Equal(Must(json.Marshal(before))))
 	})
 
 	It("refuses a change of what is not there any more as it was found", func(ctx SpecContext) {
@@ -198,7 +199,7 @@ var _ = Describe("The API server", Label("api-server"), Ordered, func() {
 			{APIVersion: "v1", Kind: "Namespace", Name: "default", UID: "of-one-that-is-gone"},
 			{APIVersion: "apps/v1", Kind: "Deployment", Name: "another", UID: "owner"},
 		}
-		must(clients.AdmissionregistrationV1().MutatingWebhookConfigurations().Update(ctx, live, metav1.UpdateOptions{}))
+		Must(clients.AdmissionregistrationV1().MutatingWebhookConfigurations().Update(ctx, live, metav1.UpdateOptions{}))
 		Expect(registers(ctx, m, d, "bundle")).To(Equal(webhookconf.Updated))
 		Expect(stored(ctx).OwnerReferences).To(ConsistOf(HaveField("Kind", "Deployment"), Equal(*webhookconf.OwnedByNamespace(ns))))
 	})
@@ -206,8 +207,8 @@ var _ = Describe("The API server", Label("api-server"), Ordered, func() {
 
 var _ = Describe("The garbage collector", Label("api-server"), Ordered, func() {
 	It("removes the configurations with the Namespace that owns them", func(ctx SpecContext) {
-		clients := must(kubernetes.NewForConfig(controlPlane(true).config))
-		ns := must(clients.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "owner-"}}, metav1.CreateOptions{}))
+		clients := Must(kubernetes.NewForConfig(controlPlane(true).config))
+		ns := Must(clients.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "owner-"}}, metav1.CreateOptions{}))
 		o := serviceOptions()
 		o.Fingerprint = fmt.Sprint("collected-", time.Now().UnixNano())
 		o.OwnedBy = webhookconf.OwnedByNamespace(ns)

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clienttesting "k8s.io/client-go/testing"
 
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
@@ -161,7 +162,7 @@ var _ = Describe("Put", func() {
 			before.Webhooks[0].ClientConfig.CABundle, before.Webhooks[1].ClientConfig.CABundle = []byte(pem(0, 1)), []byte(pem(0, 1))
 			before.Annotations[webhookconf.PinsAnnotation] = hash(0) + "," + hash(1)
 			before.ResourceVersion, before.ManagedFields = c.stored().ResourceVersion, c.stored().ManagedFields
-			Expect(json.Marshal(c.stored())).To(Equal(must(json.Marshal(before))))
+			Expect(json.Marshal(c.stored())).To(Equal(Must(json.Marshal(before))))
 		})
 
 		DescribeTable("writes nothing",
@@ -353,9 +354,3 @@ var _ = Describe("Put", func() {
 })
 
 func same(f webhookconf.Found) webhookconf.Found { return f }
-
-func must[T any](value T, err error) T {
-	GinkgoHelper()
-	Expect(err).NotTo(HaveOccurred())
-	return value
-}

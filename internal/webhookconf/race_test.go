@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	clienttesting "k8s.io/client-go/testing"
 
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
@@ -88,7 +89,7 @@ var _ = Describe("A race through the API server", Label("api-server"), Ordered, 
 	BeforeAll(func() {
 		config := controlPlane(false).config
 		config.QPS = -1
-		clients = must(kubernetes.NewForConfig(config))
+		clients = Must(kubernetes.NewForConfig(config))
 	})
 	BeforeEach(func() {
 		o = urlOptions()

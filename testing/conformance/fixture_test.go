@@ -2,11 +2,7 @@ package conformance_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"math/rand/v2"
-	"net"
-	"syscall"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -16,12 +12,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
 
 	"code.cloudfoundry.org/eirinix"
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
 
 	"go.uber.org/zap"
-	"go.uber.org/zap/zapcore"
 )
 
 // mode is how the API server reaches the webhook. It is also the label of the specs that run in it.
@@ -41,14 +36,7 @@ func eachMode(body func(mode mode)) {
 	}
 }
 
-func clients() kubernetes.Interface { return clientsFor(controlPlane().Config()) }
-
-func clientsFor(config *rest.Config) kubernetes.Interface {
-	GinkgoHelper()
-	c, err := kubernetes.NewForConfig(config)
-	Expect(err).NotTo(HaveOccurred())
-	return c
-}
+func clients() kubernetes.Interface { return Clients(controlPlane().Config()) }
 
 func dynamicClients() dynamic.Interface {
 	GinkgoHelper()
@@ -61,11 +49,7 @@ func dynamicClients() dynamic.Interface {
 // namespaces without a controller manager.
 func newNamespace(ctx context.Context) string {
 	GinkgoHelper()
-	ns, err := clients().CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
-		GenerateName: "conformance-", Labels: map[string]string{"conformance": "yes"},
-	}}, metav1.CreateOptions{})
-	Expect(err).NotTo(HaveOccurred())
-	return ns.Name
+	return NewNamespace(ctx, clients(), map[string]string{"conformance": "yes"}).Name
 }
 
 // optionsFor gives the options of a Manager that is called in this mode for this namespace alone. In Service mode
@@ -77,7 +61,7 @@ func optionsFor(ctx context.Context, mode mode, namespace string) eirinix.Manage
 		OperatorFingerprint: namespace,
 		Host:                "127.0.0.1",
 		RestConfig:          controlPlane().Config(),
-		Logger:              logger(),
+		Logger:              zap.New(Log()).Sugar(),
 		DrainDelay:          -1,
 	}
 	// A Manager that starts has the API server call it for a ConfigMap in its own namespace. Here that is not the one
@@ -88,15 +72,9 @@ func optionsFor(ctx context.Context, mode mode, namespace string) eirinix.Manage
 		o.ListenAddress = "127.0.0.1:0"
 		return o
 	}
-	o.ServiceName, o.Port = "hooks", freePort()
+	o.ServiceName, o.Port = "hooks", FreePort()
 	makeService(ctx, o.WebhookNamespace, o.ServiceName)
 	return o
-}
-
-// logger writes into the report of the spec.
-func logger() *zap.SugaredLogger {
-	return zap.New(zapcore.NewCore(zapcore.NewConsoleEncoder(zap.NewDevelopmentEncoderConfig()),
-		zapcore.AddSync(GinkgoWriter), zapcore.InfoLevel)).Sugar()
 }
 
 // makeNamespace makes a namespace unless there is one.
@@ -115,22 +93,6 @@ func makeService(ctx context.Context, namespace, name string) {
 		Spec:       corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "localhost"},
 	}, metav1.CreateOptions{})
 	Expect(err).To(Or(BeNil(), Satisfy(apierrors.IsAlreadyExists)))
-}
-
-// freePort is a free port on loopback, of those that systems do not give out themselves: until it is listened on, no
-// connection of another process takes it.
-func freePort() int32 {
-	GinkgoHelper()
-	for {
-		port := 10_000 + rand.Int32N(22_000)
-		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
-		if errors.Is(err, syscall.EADDRINUSE) {
-			continue
-		}
-		Expect(err).NotTo(HaveOccurred())
-		Expect(l.Close()).To(Succeed())
-		return port
-	}
 }
 
 // serve runs a Manager with these steps until the spec ends. It returns once the API server is seen to call it:

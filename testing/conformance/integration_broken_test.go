@@ -6,12 +6,14 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"go.uber.org/zap"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"code.cloudfoundry.org/eirinix"
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
 	eirinixtest "code.cloudfoundry.org/eirinix/testing"
 )
 
@@ -46,7 +48,7 @@ var _ = Describe("S27 A broken webhook with failurePolicy Fail on everything", L
 		DeferCleanup(plane.Stop)
 		o := eirinix.ManagerOptions{
 			Namespace: metav1.NamespaceDefault, Host: "127.0.0.1", ListenAddress: "127.0.0.1:0", RestConfig: plane.Config(),
-			OperatorFingerprint: "broken", Logger: logger(),
+			OperatorFingerprint: "broken", Logger: zap.New(Log()).Sugar(),
 		}
 		run := func() (m *eirinix.ExtensionManager, stop func()) {
 			m = eirinix.NewManager(o)
@@ -62,7 +64,7 @@ var _ = Describe("S27 A broken webhook with failurePolicy Fail on everything", L
 			return m, stop
 		}
 		create := func(ctx context.Context, name string) error {
-			_, err := clientsFor(plane.Config()).AppsV1().Deployments(metav1.NamespaceDefault).Create(ctx, newWorkload(name), metav1.CreateOptions{})
+			_, err := Clients(plane.Config()).AppsV1().Deployments(metav1.NamespaceDefault).Create(ctx, newWorkload(name), metav1.CreateOptions{})
 			return err
 		}
 		refused := And(Satisfy(apierrors.IsInternalError), MatchError(ContainSubstring("everything.broken.eirinix")))

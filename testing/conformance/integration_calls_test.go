@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"code.cloudfoundry.org/eirinix"
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
 // A callLog keeps what steps are called for. It is safe for concurrent use.
@@ -63,7 +64,7 @@ func listening() (kubernetes.Interface, *overheard) {
 	heard := &overheard{}
 	config := rest.CopyConfig(controlPlane().Config())
 	config.WarningHandler = heard
-	return clientsFor(config), heard
+	return Clients(config), heard
 }
 
 // ruleFor is a rule for resources of one group and version; a resource may have a subresource behind a slash.

@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"code.cloudfoundry.org/eirinix"
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
 // where makes named conditions of expressions.
@@ -124,7 +125,7 @@ var _ = Describe("S26 matchConditions", Label("S26"), func() {
 			Expect(err).NotTo(HaveOccurred())
 			Expect(calls.list()).To(BeEmpty())
 			Eventually(func() error { // the authorizer learns of the role from an informer
-				_, err := clientsFor(somebody).CoreV1().Pods(namespace).Create(ctx, newPod("of-somebody"), metav1.CreateOptions{})
+				_, err := Clients(somebody).CoreV1().Pods(namespace).Create(ctx, newPod("of-somebody"), metav1.CreateOptions{})
 				return err
 			}).WithContext(ctx).Should(Succeed())
 			Expect(calls.list()).To(ConsistOf("mutating of-somebody", "validating of-somebody"))

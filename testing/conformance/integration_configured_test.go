@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"code.cloudfoundry.org/eirinix"
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
 // admissionConfiguration has the plugins show these credentials. The mutating one can be told more.
@@ -86,7 +87,7 @@ var _ = Describe("An API server with an AdmissionConfiguration", Ordered, func()
 		server, err := controlPlane().AddAPIServer(ctx, args...)
 		Expect(err).NotTo(HaveOccurred())
 		DeferCleanup(server.Stop)
-		configured = clientsFor(server.Config())
+		configured = Clients(server.Config())
 	})
 
 	// created is a config map that the webhook of that mode has labelled: this server's informer may be late.

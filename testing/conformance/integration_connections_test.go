@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"code.cloudfoundry.org/eirinix"
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
 // A turnstile stands between the API server and a Manager at the level of TCP, and counts who comes in.
@@ -35,7 +36,7 @@ func newTurnstile() *turnstile {
 
 // options has the API server call the turnstile, and the Manager listen behind it.
 func (t *turnstile) options(o *eirinix.ManagerOptions) {
-	t.behind = net.JoinHostPort("127.0.0.1", strconv.Itoa(int(freePort())))
+	t.behind = net.JoinHostPort("127.0.0.1", strconv.Itoa(int(FreePort())))
 	o.Port, o.ListenAddress = int32(t.listener.Addr().(*net.TCPAddr).Port), t.behind
 	go func() {
 		for {

@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"code.cloudfoundry.org/eirinix"
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
 var _ = Describe("S34 The audit log of what failed open", Label("S34"), func() {
@@ -55,7 +56,7 @@ var _ = Describe("S34 The audit log of what failed open", Label("S34"), func() {
 	)
 	create := func(ctx SpecContext, name string) map[string]string {
 		GinkgoHelper()
-		_, err := clientsFor(server.Config()).CoreV1().ConfigMaps(namespace).Create(ctx, newConfigMap(name, nil), metav1.CreateOptions{})
+		_, err := Clients(server.Config()).CoreV1().ConfigMaps(namespace).Create(ctx, newConfigMap(name, nil), metav1.CreateOptions{})
 		Expect(err).NotTo(HaveOccurred())
 		return server.annotations(ctx, namespace, name)
 	}
@@ -65,7 +66,7 @@ var _ = Describe("S34 The audit log of what failed open", Label("S34"), func() {
 		server.await(ctx, namespace, "configmaps", calls)
 		Eventually(func() []string { // the validating configuration has an informer of its own
 			server.await(ctx, namespace, "configmaps", calls)
-			_, _ = clientsFor(server.Config()).CoreV1().ConfigMaps(namespace).Create(ctx, newConfigMap("probe", nil), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+			_, _ = Clients(server.Config()).CoreV1().ConfigMaps(namespace).Create(ctx, newConfigMap("probe", nil), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 			return calls.take()
 		}).WithContext(ctx).Should(HaveLen(2))
 	})

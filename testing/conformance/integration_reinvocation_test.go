@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"code.cloudfoundry.org/eirinix"
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
 const (
@@ -155,7 +156,7 @@ var _ = Describe("S24 Reinvocation", Label("S24"), func() {
 		audited.await(ctx, namespace, "pods", calls)
 		pod := labelledPod(r.start)
 		pod.Spec.PriorityClassName = low // an in-tree plugin mutates first, which reinvokes nobody
-		created, err := clientsFor(audited.Config()).CoreV1().Pods(namespace).Create(ctx, pod, metav1.CreateOptions{})
+		created, err := Clients(audited.Config()).CoreV1().Pods(namespace).Create(ctx, pod, metav1.CreateOptions{})
 		Expect(err).NotTo(HaveOccurred())
 		if r.labels != nil {
 			Expect(created.Labels).To(Equal(r.labels))

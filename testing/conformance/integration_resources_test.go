@@ -28,6 +28,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"code.cloudfoundry.org/eirinix"
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
 // certificateRequest is a CSR as it stands in JSON.
@@ -73,7 +74,7 @@ func newEveryResource(ctx context.Context) *everyResource {
 	// A user of its own tells these requests from those of the API server itself.
 	config.Impersonate = rest.ImpersonationConfig{UserName: e.user, Groups: []string{"system:masters", "system:authenticated"}}
 	config.WarningHandler = e.warnings
-	e.clients = clientsFor(config)
+	e.clients = Clients(config)
 	e.client, err = dynamic.NewForConfig(config)
 	Expect(err).NotTo(HaveOccurred())
 	e.discover()

@@ -26,6 +26,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"code.cloudfoundry.org/eirinix"
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
 // A wiretap stands between the API server and a Manager, as a load balancer that terminates TLS would, and keeps
@@ -59,7 +60,7 @@ func (t *wiretap) port() int32 { return int32(t.listener.Addr().(*net.TCPAddr).P
 
 // options has the API server call the wiretap, and the Manager listen behind it.
 func (t *wiretap) options(o *eirinix.ManagerOptions) {
-	behind := net.JoinHostPort("127.0.0.1", strconv.Itoa(int(freePort())))
+	behind := net.JoinHostPort("127.0.0.1", strconv.Itoa(int(FreePort())))
 	o.Port, o.ListenAddress = t.port(), behind
 	t.hosts = []string{o.ServiceName + "." + o.WebhookNamespace + ".svc"}
 	namespace, name := o.WebhookNamespace, o.OperatorFingerprint+"-setupcertificate"

@@ -24,6 +24,7 @@ import (
 	"code.cloudfoundry.org/eirinix"
 	"code.cloudfoundry.org/eirinix/internal/ca"
 	"code.cloudfoundry.org/eirinix/internal/certsecret"
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
@@ -99,9 +100,7 @@ func deploy(ctx context.Context, replicas int, rotation eirinix.Rotation) *deplo
 
 func newNamespace(ctx context.Context) string {
 	GinkgoHelper()
-	ns, err := clientsOf(0).CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "rotation-"}}, metav1.CreateOptions{})
-	Expect(err).NotTo(HaveOccurred())
-	return ns.Name
+	return NewNamespace(ctx, clientsOf(0), nil).Name
 }
 
 func (d *deployment) mutating() string   { return d.namespace + "-mutating-hook" }
@@ -291,8 +290,7 @@ func closeConnections(ctx context.Context) {
 }
 
 func (d *deployment) logger(name string) *zap.SugaredLogger {
-	core := zapcore.NewCore(zapcore.NewConsoleEncoder(zap.NewDevelopmentEncoderConfig()), zapcore.AddSync(GinkgoWriter), zapcore.InfoLevel)
-	return zap.New(core, zap.Hooks(func(e zapcore.Entry) error {
+	return zap.New(Log(), zap.Hooks(func(e zapcore.Entry) error {
 		if e.Message == "serving certificate renewed" {
 			d.renewals.Add(1)
 		}

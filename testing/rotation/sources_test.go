@@ -2,9 +2,6 @@ package rotation_test
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
-	"encoding/pem"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -18,27 +15,24 @@ import (
 
 	"code.cloudfoundry.org/eirinix"
 	"code.cloudfoundry.org/eirinix/internal/ca"
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
 // issued is what an issuer hands out: serving certificate, key and CA, by the names that cert-manager has for them.
 func (d *deployment) issued(authority *ca.Authority) map[string][]byte {
 	GinkgoHelper()
-	certificate, err := authority.SignServing([]string{serviceName + "." + d.namespace + ".svc", serviceName + "." + d.namespace + ".svc.cluster.local"}, time.Hour, time.Now())
-	Expect(err).NotTo(HaveOccurred())
-	key, err := x509.MarshalPKCS8PrivateKey(certificate.PrivateKey)
-	Expect(err).NotTo(HaveOccurred())
+	service := serviceName + "." + d.namespace + ".svc"
+	certificate := Must(authority.SignServing([]string{service, service + ".cluster.local"}, time.Hour, time.Now()))
 	return map[string][]byte{
 		"tls.crt": ca.EncodeCertificate(certificate.Leaf),
-		"tls.key": pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key}),
+		"tls.key": PKCS8(certificate.PrivateKey),
 		"ca.crt":  authority.CertificatePEM,
 	}
 }
 
 func newIssuer(name string) *ca.Authority {
 	GinkgoHelper()
-	authority, err := ca.New(name, time.Hour, time.Now())
-	Expect(err).NotTo(HaveOccurred())
-	return authority
+	return Must(ca.New(name, time.Hour, time.Now()))
 }
 
 var _ = Describe("Certificates from elsewhere", func() {
@@ -100,7 +94,7 @@ var _ = Describe("Certificates from elsewhere", func() {
 			next := newIssuer(fmt.Sprintf("issuer-%d", n+1))
 			put(ctx, d, d.issued(next))
 			for _, r := range d.replicas {
-				Eventually(func() ([]byte, error) { return servedBy(r) }).WithContext(ctx).Should(Equal(next.Certificate.SubjectKeyId), r.name)
+				Eventually(func() ([]byte, error) { return IssuerAt(r.Addr()) }).WithContext(ctx).Should(Equal(next.Certificate.SubjectKeyId), r.name)
 			}
 			Expect(l.failing()).To(BeEmpty(), "after %d renewals", n+1)
 			last = next
@@ -135,18 +129,8 @@ var _ = Describe("Certificates from elsewhere", func() {
 		mount(dir, 1, d.issued(renewed))
 		trusts(ctx, d, renewed)
 		for _, r := range d.replicas {
-			Expect(servedBy(r)).To(Equal(renewed.Certificate.SubjectKeyId))
+			Expect(IssuerAt(r.Addr())).To(Equal(renewed.Certificate.SubjectKeyId))
 		}
 		d.expectNoFailure(l, "4 rollouts from one source of certificates to another")
 	}, SpecTimeout(10*patience))
 })
-
-// servedBy gives the key of the CA that signed what a replica serves.
-func servedBy(r *replica) ([]byte, error) {
-	conn, err := (&tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}}).Dial("tcp", r.Addr().String())
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = conn.Close() }()
-	return conn.(*tls.Conn).ConnectionState().PeerCertificates[0].AuthorityKeyId, nil
-}

@@ -10,6 +10,7 @@ import (
 	. "github.com/onsi/gomega"
 	"k8s.io/client-go/kubernetes"
 
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
 	eirinixtest "code.cloudfoundry.org/eirinix/testing"
 )
 
@@ -45,10 +46,8 @@ var _ = BeforeSuite(func(ctx SpecContext) {
 	servers = []*eirinixtest.APIServer{plane.APIServer(), second}
 })
 
-// clientsOf gives a client of one API server.
+// clientsOf returns a client of one API server.
 func clientsOf(server int) kubernetes.Interface {
 	GinkgoHelper()
-	c, err := kubernetes.NewForConfig(servers[server].Config())
-	Expect(err).NotTo(HaveOccurred())
-	return c
+	return Clients(servers[server].Config())
 }

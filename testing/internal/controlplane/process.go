@@ -113,7 +113,8 @@ func (p *process) waitReady(ctx context.Context, ready func(context.Context) err
 			if errors.Is(ctx.Err(), context.Canceled) {
 				return fmt.Errorf("%s was not ready yet: %w", p.name, context.Cause(ctx))
 			}
-			return fmt.Errorf("if the machine is busy, pass a context with a later deadline: %s is not ready: %w (last answer: %s)%s",
+			return fmt.Errorf(
+				"if the machine is busy, pass a context with a later deadline: %s is not ready: %w (last answer: %s)%s",
 				p.name, ctx.Err(), lastAnswer, p.logTail())
 		case <-ticker.C:
 			err := ready(ctx)

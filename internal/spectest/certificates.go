@@ -1,0 +1,118 @@
+package spectest
+
+// This file holds the certificates of specs, also as other tools write them.
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"math/big"
+	"net"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+
+	"code.cloudfoundry.org/eirinix/internal/ca"
+)
+
+// NewCA returns a CA that this library makes.
+func NewCA(lifetime time.Duration, at time.Time) *ca.Authority {
+	GinkgoHelper()
+	return Must(ca.New("spec", lifetime, at))
+}
+
+// ForeignCA self-signs a CA as cfssl and openssl do, changed by edit.
+func ForeignCA(key crypto.Signer, at time.Time, edit ...func(*x509.Certificate)) []byte {
+	GinkgoHelper()
+	template := &x509.Certificate{
+		SerialNumber:          big.NewInt(7),
+		Subject:               pkix.Name{CommonName: "SCF CA"},
+		NotBefore:             at.Add(-24 * time.Hour),
+		NotAfter:              at.Add(365 * 24 * time.Hour),
+		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageCRLSign,
+		BasicConstraintsValid: true,
+		IsCA:                  true,
+	}
+	for _, e := range edit {
+		e(template)
+	}
+	return PEM("CERTIFICATE", Must(x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)))
+}
+
+// NewKey returns a key of the algorithm that this library uses by default.
+func NewKey() *ecdsa.PrivateKey {
+	GinkgoHelper()
+	return Must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
+}
+
+// Sign returns a certificate for a key, valid for an hour and changed by edit.
+func Sign(authority *ca.Authority, key crypto.PublicKey, edit ...func(*x509.Certificate)) []byte {
+	GinkgoHelper()
+	template := &x509.Certificate{
+		SerialNumber: new(big.Int).SetBytes([]byte(rand.Text())),
+		NotBefore:    time.Now().Add(-time.Minute),
+		NotAfter:     time.Now().Add(time.Hour),
+		KeyUsage:     x509.KeyUsageDigitalSignature,
+	}
+	for _, e := range edit {
+		e(template)
+	}
+	der := Must(x509.CreateCertificate(rand.Reader, template, authority.Certificate, key, authority.PrivateKey))
+	return PEM("CERTIFICATE", der)
+}
+
+// Issue returns a new key and its certificate by Sign.
+func Issue(authority *ca.Authority, edit ...func(*x509.Certificate)) (certificate, key []byte) {
+	GinkgoHelper()
+	private := NewKey()
+	return Sign(authority, private.Public(), edit...), PKCS8(private)
+}
+
+// ForServer makes a certificate one of a server at these hosts.
+func ForServer(hosts ...string) func(*x509.Certificate) {
+	GinkgoHelper()
+	names := Must(ca.ParseHosts(hosts))
+	return func(c *x509.Certificate) {
+		c.DNSNames, c.IPAddresses = names.DNS, names.IPs
+		c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
+	}
+}
+
+// ForClient makes a certificate one of a client with this name.
+func ForClient(name string) func(*x509.Certificate) {
+	return func(c *x509.Certificate) {
+		c.Subject.CommonName, c.ExtKeyUsage = name, []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
+	}
+}
+
+// PEM encodes one block.
+func PEM(kind string, der []byte) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
+}
+
+// PKCS1 encodes an RSA key as openssl did before 3.0.
+func PKCS1(key *rsa.PrivateKey) []byte {
+	return PEM("RSA PRIVATE KEY", x509.MarshalPKCS1PrivateKey(key))
+}
+
+// PKCS8 encodes a key of any algorithm.
+func PKCS8(key crypto.PrivateKey) []byte {
+	GinkgoHelper()
+	return PEM("PRIVATE KEY", Must(x509.MarshalPKCS8PrivateKey(key)))
+}
+
+// IssuerAt returns the key identifier of the CA whose certificate a TLS server presents.
+func IssuerAt(address net.Addr) ([]byte, error) {
+	conn, err := (&tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}}).Dial("tcp", address.String())
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = conn.Close() }()
+	return conn.(*tls.Conn).ConnectionState().PeerCertificates[0].AuthorityKeyId, nil
+}

@@ -1,0 +1,41 @@
+package spectest
+
+// This file holds the fixtures of specs that use an API server.
+
+import (
+	"context"
+
+	. "github.com/onsi/ginkgo/v2"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+)
+
+// APIServer is the label of specs that need an API server.
+const APIServer = "api-server"
+
+// RunsAPIServer returns false if the label filter of this run leaves out the specs that need an API server.
+func RunsAPIServer() bool { return Label(APIServer).MatchesLabelFilter(GinkgoLabelFilter()) }
+
+// Clients returns a client for all kinds of Kubernetes.
+func Clients(config *rest.Config) kubernetes.Interface {
+	GinkgoHelper()
+	return Must(kubernetes.NewForConfig(config))
+}
+
+// NewNamespace creates a namespace for one spec. It is never deleted, because only a controller manager empties a
+// deleted namespace.
+func NewNamespace(ctx context.Context, clients kubernetes.Interface, labels map[string]string) *corev1.Namespace {
+	GinkgoHelper()
+	return Must(clients.CoreV1().Namespaces().Create(ctx,
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "spec-", Labels: labels}}, metav1.CreateOptions{}))
+}
+
+// NewPod returns a pod with one container.
+func NewPod(name string, labels map[string]string) *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels},
+		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "app", Image: "app:1"}}},
+	}
+}
