@@ -36,6 +36,13 @@ fast: export KUBEBUILDER_ASSETS = /no/API/server
 fast: ## the specs that need no API server; one that starts one fails
 	@EIRINIX_STEPS=2000 go test -vet=off -ldflags=-w -p 4 . ./internal/... -ginkgo.label-filter='!api-server && !slow'
 
+.PHONY: fast-testing
+fast-testing: export KUBEBUILDER_ASSETS = /no/API/server
+fast-testing: ## the same for testing, preview and examples
+	@go test -vet=off ./examples/hello/...
+	@go test -vet=off -ldflags=-w -p 4 -skip '^ExampleNewControlPlane$$' ./testing ./testing/internal/... ./preview \
+		./examples/demo -ginkgo.label-filter='!api-server && !slow'
+
 .PHONY: conformance
 conformance: ## Kubernetes' own webhook scenarios, with a table of them at the end (K8S=1.34, ARGS=-ginkgo.label-filter=S13)
 	@$(ASSETS) go test -v -timeout 20m ./testing/conformance $(ARGS)

@@ -21,7 +21,7 @@ import (
 
 func TestExamples(t *testing.T) {
 	RegisterFailHandler(Fail)
-	RunSpecs(t, "Examples")
+	RunSpecs(t, "Examples", Label("api-server"))
 }
 
 var (

@@ -17,7 +17,7 @@ import (
 )
 
 // On Linux the kernel ends the servers with the demo; elsewhere the next start of a control plane does.
-var _ = Describe("the demo on Linux", func() {
+var _ = Describe("the demo on Linux", Label("api-server"), func() {
 	It("leaves no server behind when it is killed", func() {
 		demo := start()
 		folder := folder(demo)

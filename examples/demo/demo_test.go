@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"code.cloudfoundry.org/eirinix/examples/internal/programs"
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
 	eirinixtest "code.cloudfoundry.org/eirinix/testing"
 )
 
@@ -33,6 +34,9 @@ var (
 )
 
 var _ = BeforeSuite(func() {
+	if !RunsAPIServer() {
+		return
+	}
 	DeferCleanup(gexec.CleanupBuildArtifacts)
 	plane := eirinixtest.StartControlPlane(GinkgoT(), func(o *eirinixtest.ControlPlaneOptions) { o.ControllerManager = true })
 	kubeconfig, client = plane.Kubeconfig(), kubernetes.NewForConfigOrDie(plane.Config())
@@ -81,7 +85,7 @@ func eventuallyServers(folder string) AsyncAssertion {
 	return Eventually(servers, programs.Patience, 100*time.Millisecond).WithArguments(folder)
 }
 
-var _ = Describe("the demo on a control plane of its own", func() {
+var _ = Describe("the demo on a control plane of its own", Label("api-server"), func() {
 	It("shows what it does, succeeds and leaves nothing behind", func() {
 		demo := start()
 		folder := folder(demo)
@@ -114,7 +118,7 @@ var _ = Describe("the demo on a control plane of its own", func() {
 	})
 })
 
-var _ = Describe("the demo on a cluster of the user", func() {
+var _ = Describe("the demo on a cluster of the user", Label("api-server"), func() {
 	expectClean := func(ctx context.Context) {
 		GinkgoHelper()
 		namespaces, err := client.CoreV1().Namespaces().List(ctx, metav1.ListOptions{})

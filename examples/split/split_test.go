@@ -35,7 +35,7 @@ const (
 
 func TestSplit(t *testing.T) {
 	RegisterFailHandler(Fail)
-	RunSpecs(t, "Split deployment")
+	RunSpecs(t, "Split deployment", Label("api-server"))
 }
 
 var (
