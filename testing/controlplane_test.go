@@ -232,7 +232,7 @@ var _ = Describe("ControlPlane", Label("api-server"), Ordered, func() {
 	})
 })
 
-var _ = Describe("StartControlPlane", func() {
+var _ = Describe("StartControlPlane", Label("api-server"), func() {
 	It("logs the end of what the servers have logged when the test fails", func() {
 		t := &recordingTB{failed: true}
 		logs := GinkgoT().TempDir()
