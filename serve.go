@@ -144,8 +144,9 @@ func (r *run) register(ctx context.Context, p *program, server server, handler *
 	}
 	ready := make(chan struct{})
 	options := p.options(ctx, m.registeredPort(o, server), registers)
-	report, becomeReady := p.report(r.background, registers && r.rights.Events()), m.becomeReady(p, ready, r.failed) //nolint:contextcheck // they outlive ctx
-	begin := func(p *program) (end func()) {
+	report := p.report(r.background, registers && r.rights.Events()) //nolint:contextcheck // it outlives ctx
+	becomeReady := m.becomeReady(p, ready, r.failed)
+	begin := func(p *program) (end func()) { //nolint:contextcheck // the loop outlives ctx
 		loop := p.newController(p.resolved, options, func(c *controller.Config) {
 			c.Registers, c.Lives, c.Report, c.Ready = registers, registers, report, becomeReady
 			c.After = p.controller

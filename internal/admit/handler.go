@@ -96,8 +96,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if c.Close {
 		w.Header().Set("Connection", "close")
 	}
-	resp := h.decide(w, r, c, arrived)
-	h.closeWhenDraining(w) // draining may have begun meanwhile
+	resp := h.decide(w, r, c, arrived) //nolint:contextcheck // the request carries its context
+	h.closeWhenDraining(w)             // draining may have begun meanwhile
 	resp.write(w)
 }
 
