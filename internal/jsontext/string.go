@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"math/bits"
+	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf16"
@@ -51,14 +52,14 @@ func skipText(text []byte, i int) int {
 		if c == '"' {
 			return i + 1
 		}
-		if c != '\\' {
-			return -1 // a control character
+		if c != '\\' || i+1 >= len(text) {
+			return -1 // a control character, or the end
 		}
-		switch at(text, i+1) {
+		switch text[i+1] {
 		case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
 			i += 2
 		case 'u':
-			if codeUnit(text[i:]) < 0 {
+			if i+6 > len(text) || !isHex(text[i+2]) || !isHex(text[i+3]) || !isHex(text[i+4]) || !isHex(text[i+5]) {
 				return -1
 			}
 			i += 6
@@ -66,6 +67,10 @@ func skipText(text []byte, i int) int {
 			return -1
 		}
 	}
+}
+
+func isHex(c byte) bool {
+	return '0' <= c && c <= '9' || 'a' <= c && c <= 'f' || 'A' <= c && c <= 'F'
 }
 
 // Text reads the string whose opening quote is at i. It returns the bytes between the quotes and the index behind the
@@ -139,23 +144,13 @@ func Unquote(inside []byte) string {
 	}
 }
 
-// codeUnit returns the code unit of the \uXXXX that a text begins with, or -1 if it begins otherwise.
+// codeUnit returns the code unit of the \uXXXX that a well-formed text begins with, or -1 if it begins otherwise.
 func codeUnit(text []byte) rune {
 	if len(text) < 6 || text[0] != '\\' || text[1] != 'u' {
 		return -1
 	}
-	var unit rune
-	for _, c := range text[2:6] {
-		switch lower := c | 0x20; {
-		case '0' <= c && c <= '9':
-			unit = unit<<4 | rune(c-'0')
-		case 'a' <= lower && lower <= 'f':
-			unit = unit<<4 | rune(lower-'a'+10)
-		default:
-			return -1
-		}
-	}
-	return unit
+	n, _ := strconv.ParseUint(string(text[2:6]), 16, 16)
+	return rune(n)
 }
 
 const (
