@@ -206,9 +206,13 @@ var _ = Describe("a shared ControlPlane", Label("api-server"), Ordered, func() {
 		kubeconfig := strings.TrimSpace(string(output))
 		config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 		Expect(err).NotTo(HaveOccurred())
-		Expect(serverPIDs(filepath.Dir(kubeconfig))).To(HaveLen(2))
+		pids := serverPIDs(filepath.Dir(kubeconfig))
+		Expect(pids).To(HaveLen(2))
 		ended := func() {
 			GinkgoHelper()
+			for name, pid := range pids {
+				Eventually(commandLine).WithArguments(pid).WithTimeout(5*time.Second).Should(BeEmpty(), name)
+			}
 			Eventually(connect).WithArguments(config.Host).WithTimeout(5 * time.Second).Should(MatchError(syscall.ECONNREFUSED))
 		}
 		if runtime.GOOS == "linux" { // elsewhere the next start kills them
@@ -233,6 +237,12 @@ var _ = Describe("a shared ControlPlane", Label("api-server"), Ordered, func() {
 		Entry("of another script", "тест", "test-"),
 	)
 })
+
+// commandLine returns the command line of a process, where /proc has it. That of a process that has ended is empty.
+func commandLine(pid int) string {
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	return string(text)
+}
 
 type namedTB struct {
 	recordingTB
