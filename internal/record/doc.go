@@ -8,8 +8,8 @@
 //
 // # The file
 //
-// Each call has one file. It holds an AdmissionReview, in the version that the API server sent. Its last member,
-// "eirinix", holds the Circumstances. The request has the same JSON value as the one that arrived, except for redacted
+// Each call has one file. It holds an AdmissionReview, in the version that the API server sent. Its member "eirinix"
+// holds the Circumstances. The request has the same JSON value as the one that arrived, except for redacted
 // values: numbers keep their text, but space, order and escapes do not stay, and of a member that occurs twice the last
 // one counts. Members of the review beside the request are dropped. A call that was answered with an HTTP error has no
 // response but "error", the text of the answer. Read reads such files, and reviews from other tools.
