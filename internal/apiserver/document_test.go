@@ -34,15 +34,15 @@ var _ = Describe("A text of objects", func() {
 		Entry("what follows JSON", `{"a": 1} garbage: [`, "neither JSON nor YAML"),
 		Entry("what follows JSON in a document of its own", "{\"a\": 1}\n---\ngarbage: [", "neither JSON nor YAML"),
 		Entry("a template", "a: {{ .Values.a }}\nb: [", "neither JSON nor YAML"),
-		Entry("UTF-16", "\xff\xfea\x00:\x00", "UTF-16 perhaps"),
-		Entry("UTF-16 without a mark", "a\x00:\x00 \x001\x00", "UTF-16 perhaps"),
+		Entry("UTF-16", "\xff\xfea\x00:\x00", "perhaps UTF-16"),
+		Entry("UTF-16 without a mark", "a\x00:\x00 \x001\x00", "perhaps UTF-16"),
 	)
 
 	It("is one object where one is asked for", func() {
 		_, err := apiserver.ReadDocument([]byte("{apiVersion: v1, kind: Pod}\n---\n{apiVersion: v1, kind: Pod}"))
 		Expect(err).To(MatchError(ContainSubstring("several objects; give one at a time")))
 		_, err = apiserver.ReadDocument([]byte("# nothing"))
-		Expect(err).To(MatchError(ContainSubstring("there is no object")))
+		Expect(err).To(MatchError(ContainSubstring("the text holds no object")))
 		d, err := apiserver.ReadDocument([]byte(`{"apiVersion": "v1", "kind": "Pod", "spec": {"big": 12345678901234567890.0}}`))
 		Expect(err).NotTo(HaveOccurred())
 		Expect(string(d.Raw)).To(ContainSubstring("12345678901234567890.0"))

@@ -292,6 +292,12 @@ func (p *process) reconcile(c *controller.Controller, failures *int) (next time.
 	return next + time.Duration(p.w.rng.Int64N(int64(next/5))), err
 }
 
+// rotationSteps and rolloutSteps are of all worlds together.
+const (
+	rotationSteps = 30_000
+	rolloutSteps  = 30_000
+)
+
 // volume returns how many steps a model has in this run, and its first seed. EIRINIX_SOAK=1 makes it two million, with
 // other seeds each time (-ginkgo.seed repeats one run); another number is that of steps. EIRINIX_STEPS is the number of
 // steps of a shorter run, which is the same each time.

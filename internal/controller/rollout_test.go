@@ -35,7 +35,7 @@ var rolloutWorlds = []struct {
 	{"a person orders", with(func(c *course) { c.versions, c.orders = 3, time.Minute })},
 }
 
-var _ = Describe("A rollout", Label("slow"), func() {
+var _ = Describe("A rollout", Label("slow", "sequential"), func() {
 	steps, seed := volume(rolloutSteps)
 	for i, of := range rolloutWorlds {
 		It("fails no call, skips no step, and comes to an end: "+of.name, func() {

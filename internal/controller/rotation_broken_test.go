@@ -31,7 +31,7 @@ const (
 	shrinks   = "which the Secret trusts"
 )
 
-var _ = Describe("A rule of the rotation that is broken", Label("slow"), func() {
+var _ = Describe("A rule of the rotation that is broken", Label("slow", "sequential"), func() {
 	DescribeTable("is noticed",
 		func(as string, changes ...change) {
 			is(find(but(append([]change{busy}, changes...)...), 20, 10_000), as)

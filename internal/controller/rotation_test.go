@@ -67,7 +67,7 @@ func (w *rotations) run(steps int) *rotations {
 	return w
 }
 
-var _ = Describe("A rotation of the CA, whatever comes between", func() {
+var _ = Describe("A rotation of the CA, whatever comes between", Label("sequential"), func() {
 	steps, seed := volume(rotationSteps)
 	for i, of := range rotationWorlds {
 		It("never serves a certificate that an API server does not trust, and comes to an end: "+of.name, func() {

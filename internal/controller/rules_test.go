@@ -363,7 +363,7 @@ var _ = Describe("An object that is larger than can be stored", func() {
 		is := webhookconf.ExplainSize(err, bundle, 4)
 		Expect(errors.Is(is, err)).To(BeTrue())
 		if explained {
-			Expect(is).To(MatchError(HavePrefix("a caBundle of 2 CAs (1 KB) in each of up to 4 webhooks is more than can be stored; give the certificate source a ca.crt with")))
+			Expect(is).To(MatchError(HavePrefix("a caBundle of 2 CAs (1 KB) in each of up to 4 webhooks is too large to be stored; give the certificate source a ca.crt that holds only")))
 		} else {
 			Expect(is).To(BeIdenticalTo(err))
 		}

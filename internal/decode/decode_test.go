@@ -53,7 +53,7 @@ var _ = Describe("Into, beside sigs.k8s.io/json", func() {
 		}
 	})
 
-	It("reads every kind of value into every field", func() {
+	It("reads every kind of value into every field", Label("sequential"), func() {
 		for _, t := range append(oddTypes, apiTypes...) {
 			for _, name := range names(t) {
 				key, err := json.Marshal(name)
@@ -66,7 +66,7 @@ var _ = Describe("Into, beside sigs.k8s.io/json", func() {
 		}
 	})
 
-	It("reads two members of one name", func() {
+	It("reads two members of one name", Label("sequential"), func() {
 		short := []string{`null`, `1`, `"x"`, `[1,2]`, `["a"]`, `[]`, `{"a":"b"}`, `{"b":"c"}`, `{"Int":1}`, `{"String":"y"}`, `[{"Int":1}]`, `[{"Bool":true},{}]`, `{"x":{"Int":1}}`, `{"x":{"Bool":true}}`}
 		for _, t := range oddTypes {
 			for _, name := range names(t) {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr/funcr"
+	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 
 	"code.cloudfoundry.org/eirinix/internal/lograte"
@@ -38,17 +39,23 @@ func TestAnEventIsLoggedOnceInAWhile(t *testing.T) {
 	})
 }
 
-func TestALimitByTheClockThatItIsGiven(t *testing.T) {
-	g := NewWithT(t)
-	now := time.Now()
-	var lines []string
-	log := funcr.New(func(_, line string) { lines = append(lines, line) }, funcr.Options{})
-	l := lograte.Limiter{Every: time.Hour, Now: func() time.Time { return now }}
-	g.Expect(l.Info(log, "waiting for the Secret", "it is missing")).To(BeTrue())
-	now = now.Add(59 * time.Minute)
-	g.Expect(l.Info(log, "waiting for the Secret", "it is missing")).To(BeFalse())
-	now = now.Add(-3 * time.Hour) // the clock was set back
-	g.Expect(l.Info(log, "waiting for the Secret", "it is missing")).To(BeTrue())
-	g.Expect(lines).To(HaveLen(2))
-	g.Expect(lines).To(HaveEach(`"level"=0 "msg"="waiting for the Secret" "reason"="it is missing"`))
+func TestLograte(t *testing.T) {
+	RegisterFailHandler(Fail)
+	RunSpecs(t, "internal/lograte")
 }
+
+var _ = Describe("A limit", func() {
+	It("goes by the clock that it is given", func() {
+		now := time.Now()
+		var lines []string
+		log := funcr.New(func(_, line string) { lines = append(lines, line) }, funcr.Options{})
+		l := lograte.Limiter{Every: time.Hour, Now: func() time.Time { return now }}
+		Expect(l.Info(log, "waiting for the Secret", "it is missing")).To(BeTrue())
+		now = now.Add(59 * time.Minute)
+		Expect(l.Info(log, "waiting for the Secret", "it is missing")).To(BeFalse())
+		now = now.Add(-3 * time.Hour) // the clock was set back
+		Expect(l.Info(log, "waiting for the Secret", "it is missing")).To(BeTrue())
+		Expect(lines).To(HaveLen(2))
+		Expect(lines).To(HaveEach(`"level"=0 "msg"="waiting for the Secret" "reason"="it is missing"`))
+	})
+})

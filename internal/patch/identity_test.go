@@ -234,7 +234,7 @@ func forge(seed uint64, sum *tally) error {
 }
 
 var _ = Describe("Random things", func() {
-	It("keep what is theirs, and inherit nothing", func() {
+	It("keep what is theirs, and inherit nothing", Label("sequential"), func() {
 		runs := 3000
 		if os.Getenv("EIRINIX_SOAK") != "" {
 			runs = 100_000

@@ -108,7 +108,7 @@ func survey(applied, after map[string]any, planted map[string]bool, sum *tally, 
 }
 
 var _ = Describe("Random pods", func() {
-	It("lose nothing and mix nothing up, in 3,200 edits", func() {
+	It("lose nothing and mix nothing up, in 3,200 edits", Label("sequential"), func() {
 		var sum tally
 		for seed := range uint64(3200) {
 			r := newPotter(seed + 1e6)
