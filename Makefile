@@ -30,8 +30,9 @@ demo: ## a pod goes into a real API server and comes out changed; KUBECONFIG=...
 SEQUENTIAL = controller|decode|patch
 
 .PHONY: test
+# The rotations come first, because they take the longest and wait for most of it.
 test: ## all specs, with the race detector, against a real API server
-	@$(ASSETS) go test -race -shuffle=on -timeout 40m $$(go list ./... | grep -vE '/internal/($(SEQUENTIAL))$$')
+	@$(ASSETS) go test -race -shuffle=on -timeout 40m ./testing/rotation $$(go list ./... | grep -vE '/internal/($(SEQUENTIAL))$$')
 	@$(ASSETS) go test -race -shuffle=on $$(go list ./internal/... | grep -E '/($(SEQUENTIAL))$$') -ginkgo.label-filter='!sequential'
 	@go test -shuffle=on $$(go list ./internal/... | grep -E '/($(SEQUENTIAL))$$') -ginkgo.label-filter=sequential
 	@go -C testing/controlplane test ./...
