@@ -1,28 +1,34 @@
 package eirinix
 
-// This file sets up the certificates, either with a CA of our own in a Secret or from a CertificateSource, and rotates
-// our own CA. Package internal/controller maintains them, and internal/certsource implements the sources.
+// This file sets up the certificates: those that the program serves with, from a CA of its own in a Secret or from a
+// CertificateSource, and the CA of the clients that may call. Package internal/controller maintains the former, and
+// internal/certsource implements the sources.
 
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/webhook"
 
 	"code.cloudfoundry.org/eirinix/internal/ca"
 	"code.cloudfoundry.org/eirinix/internal/certsecret"
 	"code.cloudfoundry.org/eirinix/internal/certsource"
 	"code.cloudfoundry.org/eirinix/internal/cluster"
 	"code.cloudfoundry.org/eirinix/internal/controller"
+	"code.cloudfoundry.org/eirinix/internal/diagnose"
 	"code.cloudfoundry.org/eirinix/internal/manifest"
 	"code.cloudfoundry.org/eirinix/internal/serving"
-	"code.cloudfoundry.org/eirinix/internal/wait"
-	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
 // newCertificates returns the certificates that the options select. It is called after the connection has been made.
@@ -74,64 +80,13 @@ func (m *ExtensionManager) certificateSource() CertificateSource {
 	return nil
 }
 
-// A RotateOption changes how RotateCA rotates.
-type RotateOption func(*rotation)
-
-type rotation struct{ distrust bool }
-
-// Distrust makes RotateCA drop the old CA quickly, for a key that may have leaked. The old CA stays trusted only for
-// the seconds in which the replicas switch to the new one, and not for Rotation.Retain. RotateCA then returns once API
-// servers no longer trust the old CA.
-//
-// Replicas that have the right to get but not to watch the Secret check it every 30 seconds. Calls that reach such a
-// replica can fail until then. In a split deployment, call RegisterExtensions afterwards to publish the new CA.
-func Distrust(r *rotation) { r.distrust = true }
-
-// RotateCA replaces the CA with a new one, without failing a single call, and returns once the new CA signs. The old CA
-// stays trusted for Rotation.Retain, by default a bit more than the lifetime of a serving certificate, and is then
-// dropped. A further RotateCA waits until then.
-//
-// RotateCA works alongside running replicas or without any. If it is interrupted, any replica finishes the rotation.
-// When ctx ends, RotateCA stops waiting, but the rotation goes on. A program that does not serve changes only the
-// Secret and the caBundles.
-//
-// The annotation eirinix.cloudfoundry.org/rotate-ca on the certificate Secret requests the same. Each new value
-// triggers one rotation.
-func (m *ExtensionManager) RotateCA(ctx context.Context, opts ...RotateOption) error {
-	var r rotation
-	for _, o := range opts {
-		o(&r)
+// hostFiles returns the certificate files of a KubeManager's own webhook server, with the CA's where cert-manager puts
+// it. The defaults are those of controller-runtime.
+func hostFiles(o webhook.Options) fromFiles {
+	return fromFiles{
+		dir:  cmp.Or(o.CertDir, filepath.Join(os.TempDir(), "k8s-webhook-server", "serving-certs")),
+		cert: cmp.Or(o.CertName, "tls.crt"), key: cmp.Or(o.KeyName, "tls.key"), ca: "ca.crt",
 	}
-	if source := m.certificateSource(); source != nil {
-		return fmt.Errorf("eirinix: RotateCA: the certificates come from %s; rotate the CA where they are issued, and it is taken over from there", source)
-	}
-	loop, err := m.rotator(ctx)
-	if err != nil {
-		return prefixed(err)
-	}
-	if err := loop.Rotate(ctx, r.distrust); err != nil {
-		return fmt.Errorf("eirinix: RotateCA: %w", err)
-	}
-	return nil
-}
-
-// rotator returns the running controller, or a new one that writes only caBundles.
-func (m *ExtensionManager) rotator(ctx context.Context) (*controller.Controller, error) {
-	if p := m.program.Load(); p != nil {
-		return p.controller, nil
-	}
-	if err := m.Validate(); err != nil {
-		return nil, err
-	}
-	log := m.logr()
-	p, err := m.newProgram(nil, log)
-	if err != nil {
-		return nil, err
-	}
-	loop := p.newController(resolved{}, webhookconf.Options{Fingerprint: m.GetManagerOptions().OperatorFingerprint}, func(c *controller.Config) {
-		c.Leases, c.OnlyTrust = nil, true
-	})
-	return loop, wait.Retry(ctx, log, "the certificate Secret", loop.Obtain)
 }
 
 // A CertificateSource provides serving certificates that the Manager does not issue itself. FromFiles, FromSecret and
@@ -263,4 +218,66 @@ func (o ManagerOptions) validateSource(bad func(string, ...any)) {
 	if err := o.Certificates.source(site).Validate(); err != nil {
 		bad("Certificates: %v", err)
 	}
+}
+
+// ClientCA is the source of the CA that certifies callers. Set exactly one field. A file or ConfigMap is read again
+// when it changes, and the change also applies to open connections.
+type ClientCA struct {
+	PEM       []byte // CA certificates
+	File      string // path of a PEM file
+	ConfigMap string // "namespace/name" or "namespace/name/key"; the default key is ca.crt
+}
+
+const defaultClientCAKey = "ca.crt"
+
+// isZero reports whether no ClientCA is set, so that every client may call.
+func (c ClientCA) isZero() bool { return len(c.PEM) == 0 && c.File == "" && c.ConfigMap == "" }
+
+func (c ClientCA) validate(bad func(format string, args ...any)) {
+	given := 0
+	for _, is := range []bool{len(c.PEM) > 0, c.File != "", c.ConfigMap != ""} {
+		if is {
+			given++
+		}
+	}
+	if given > 1 {
+		bad("ClientCA has more than one of PEM, File and ConfigMap; fill in one")
+	}
+	if c.ConfigMap != "" {
+		if _, _, _, err := c.configMap(); err != nil {
+			bad("ClientCA.ConfigMap is %q; give \"namespace/name\" or \"namespace/name/key\"", c.ConfigMap)
+		}
+	}
+}
+
+func (c ClientCA) configMap() (namespace, name, key string, err error) {
+	parts := strings.Split(c.ConfigMap, "/")
+	if len(parts) == 2 {
+		parts = append(parts, defaultClientCAKey)
+	}
+	if len(parts) != 3 || parts[0] == "" || parts[1] == "" || parts[2] == "" {
+		return "", "", "", errors.New("not of this form")
+	}
+	return parts[0], parts[1], parts[2], nil
+}
+
+// newCallers returns the verification of client certificates, or nil if every client may call. Its Follow method keeps
+// the CAs up to date.
+func (m *ExtensionManager) newCallers(rights *diagnose.Preflight, log logr.Logger) (*serving.ClientCAs, error) {
+	o := m.GetManagerOptions()
+	if o.ClientCA.isZero() {
+		return nil, nil
+	}
+	c := &serving.ClientCAs{Clients: &serving.Clients{Names: o.ClientNames}, PEM: o.ClientCA.PEM, File: o.ClientCA.File, Log: log}
+	namespace, name, key, err := o.ClientCA.configMap()
+	if err != nil {
+		return c, nil //nolint:nilerr // the CA does not come from a ConfigMap
+	}
+	config, err := m.ownConfig()
+	if err != nil {
+		return nil, err
+	}
+	c.ConfigMap, c.Key = types.NamespacedName{Namespace: namespace, Name: name}, key
+	c.Objects, err = cluster.NewObjects(config, log, rights.Followed(c.Empty())...)
+	return c, err
 }

@@ -267,3 +267,10 @@ func (m *ExtensionManager) log() logr.Logger {
 	plain := zap.AddStacktrace(zapcore.FatalLevel) // a stack trace of this library is of no use to readers of the program's log
 	return zapr.NewLogger(m.options.Logger.Desugar().WithOptions(plain)).WithName("eirinix")
 }
+
+// logr returns the logger of the options as a logr.Logger.
+func (m *ExtensionManager) logr() logr.Logger {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.log()
+}

@@ -1,20 +1,13 @@
 package eirinix
 
-// This file diagnoses whether the API server can call the program, and checks the program's rights.
+// This file diagnoses whether the API server can call the program.
 
 import (
 	"context"
-	"crypto/rand"
 	"fmt"
-	"os"
-	"slices"
-
-	"github.com/go-logr/logr"
 
 	"code.cloudfoundry.org/eirinix/diagnosis"
 	"code.cloudfoundry.org/eirinix/internal/diagnose"
-	"code.cloudfoundry.org/eirinix/internal/manifest"
-	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
 // Report is the result of Diagnose: its Findings, problems first. Err joins the problems, Find returns the finding with a
@@ -69,40 +62,4 @@ func (m *ExtensionManager) diagnosis(ctx context.Context) (diagnose.Config, erro
 	// This process can verify neither the certificate nor the identity of another process. The API server can.
 	config.Verify = nil
 	return config, nil
-}
-
-// newInstance returns a unique name for this Manager, which distinguishes its answer to a diagnosis from those of other
-// replicas.
-func newInstance() string {
-	host, _ := os.Hostname()
-	return host + "/" + rand.Text()[:6]
-}
-
-// newCanary returns the webhook that a diagnosis makes the API server call.
-func (m *ExtensionManager) newCanary(steps resolved) diagnose.Canary {
-	return diagnose.Canary{
-		Fingerprint: m.GetManagerOptions().OperatorFingerprint, Namespace: m.secretNamespace(), Prefix: m.pathPrefix(), Instance: m.instance,
-		Validating: !slices.ContainsFunc(steps.entries, func(e webhookconf.Entry) bool { return !e.Validating }),
-	}
-}
-
-// preflight checks the rights of this process, and logs a manifest that grants the missing ones. A missing right is not
-// an error here: the operation that needs it fails later, or falls back to one that does without.
-func (m *ExtensionManager) preflight(ctx context.Context, half manifest.Half, log logr.Logger) *diagnose.Preflight {
-	clients, err := m.clients()
-	if err != nil {
-		return &diagnose.Preflight{} // reported by the caller that needs the clients
-	}
-	o, namespace := m.GetManagerOptions(), m.secretNamespace()
-	o.Certificates = m.certificateSource()
-	m.mu.Lock()
-	definitions, watches := slices.Clone(m.steps), len(m.watchers) > 0
-	m.mu.Unlock()
-	var wanted []diagnosis.Right
-	for _, g := range o.rights(definitions, watches, namespace).Grants(half, namespace) {
-		wanted = append(wanted, diagnose.RightsOf(g.Namespace, g.Rules)...)
-	}
-	p := diagnose.NewPreflight(ctx, clients, wanted)
-	p.Log(ctx, clients, log, manifest.RoleName(o.OperatorFingerprint, half), diagnose.ServiceAccount(namespace, o.OperatorFingerprint))
-	return p
 }

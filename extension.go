@@ -136,3 +136,15 @@ func (d *definition) rename(taken func(string) bool) error {
 	d.name = stepname.Unique(d.name, taken)
 	return nil
 }
+
+// isNil reports whether v is nil or holds a nil pointer, func, map, slice, channel or interface.
+func isNil(v any) bool {
+	if v == nil {
+		return true
+	}
+	switch r := reflect.ValueOf(v); r.Kind() {
+	case reflect.Pointer, reflect.Func, reflect.Map, reflect.Slice, reflect.Chan, reflect.Interface:
+		return r.IsNil()
+	}
+	return false
+}

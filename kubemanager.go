@@ -8,7 +8,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -104,15 +103,6 @@ func hostOf(mgr manager.Manager, log logr.Logger) *webhook.DefaultServer {
 	return server
 }
 
-// hostFiles returns the certificate files of a KubeManager's own webhook server, with the CA's where cert-manager puts
-// it. The defaults are those of controller-runtime.
-func hostFiles(o webhook.Options) fromFiles {
-	return fromFiles{
-		dir:  cmp.Or(o.CertDir, filepath.Join(os.TempDir(), "k8s-webhook-server", "serving-certs")),
-		cert: cmp.Or(o.CertName, "tls.crt"), key: cmp.Or(o.KeyName, "tls.key"), ca: "ca.crt",
-	}
-}
-
 // declaredPort returns the port that is registered while no server listens yet.
 func (m *ExtensionManager) declaredPort() int32 {
 	m.mu.Lock()
@@ -162,18 +152,6 @@ func hasCertificates(o webhook.Options) bool {
 		change(config)
 	}
 	return config.GetCertificate != nil || len(config.Certificates) > 0
-}
-
-// server receives the API server's calls.
-type server interface {
-	Start(ctx context.Context) error
-	Done() <-chan struct{} // closed when it has ended
-	Err() error
-	Drain()
-	Draining() bool
-	Shutdown(ctx context.Context) error
-	Addr() net.Addr
-	Port() int
 }
 
 var (

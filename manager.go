@@ -39,11 +39,14 @@ package eirinix
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
+	"os"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -109,6 +112,9 @@ type Manager interface {
 }
 
 var _ Manager = (*ExtensionManager)(nil)
+
+// errStopped is the cause of a requested stop.
+var errStopped = errors.New("the Manager was stopped")
 
 // ExtensionManager is the Manager that NewManager returns. Its methods are safe for concurrent use. It runs only once:
 // after Stop, make a new one.
@@ -281,16 +287,6 @@ func (m *ExtensionManager) ListWatchers() []Watcher {
 	return append([]Watcher{}, m.watchers...)
 }
 
-// Validate checks the options and everything that was added. It returns all errors, joined by errors.Join, each with
-// its remedy. It touches neither the network nor files, and does not compile Settings.Conditions.
-func (m *ExtensionManager) Validate() error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	// A program that only watches or reconciles is never called, and needs no address.
-	called := len(m.steps) > 0 || len(m.watchers)+len(m.reconcilers) == 0
-	return errors.Join(m.options.validate(called), m.validateHosted(), errors.Join(m.addErrors...), checkSteps(m.options, m.steps))
-}
-
 // PatchFromPod returns the response that changes the pod of the request into pod. Its Patches are RFC 6902 operations
 // for the difference between the two Go values. Fields that are unknown to the Go type, or unchanged, are not in the
 // patch. An equal pod results in an allowing Response without a patch.
@@ -438,4 +434,48 @@ func isFinal(err error) bool {
 	_, other := errors.AsType[*controller.AnotherProgramError](err)
 	_, refused := errors.AsType[*wait.RefusedError](err)
 	return owned || other || refused
+}
+
+// newInstance returns a unique name for this Manager, which distinguishes its answer to a diagnosis from those of other
+// replicas.
+func newInstance() string {
+	host, _ := os.Hostname()
+	return host + "/" + rand.Text()[:6]
+}
+
+// stoppedOr returns errStopped if ctx has ended, because an operation that a stop interrupts has not failed. Otherwise
+// it returns err with the package's prefix.
+func stoppedOr(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return errStopped
+	}
+	return prefixed(err)
+}
+
+// prefixed adds the package's name to an error that does not have that prefix yet.
+func prefixed(err error) error {
+	if strings.HasPrefix(err.Error(), "eirinix: ") {
+		return err
+	}
+	return fmt.Errorf("eirinix: %w", err)
+}
+
+// logged logs the error that a method returns, because programs tend to ignore it.
+func (m *ExtensionManager) logged(method string, err error) error {
+	if err != nil {
+		m.logr().Error(err, method+" failed")
+	}
+	return err
+}
+
+// server receives the API server's calls.
+type server interface {
+	Start(ctx context.Context) error
+	Done() <-chan struct{} // closed when it has ended
+	Err() error
+	Drain()
+	Draining() bool
+	Shutdown(ctx context.Context) error
+	Addr() net.Addr
+	Port() int
 }

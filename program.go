@@ -1,7 +1,7 @@
 package eirinix
 
-// This file builds the parts of a running Manager from its options. They are the copies of the cluster's objects, the
-// certificates, and the controller that reconciles the webhook configurations.
+// This file builds the parts of a running Manager from its options: the copies of the cluster's objects, the
+// certificates, and the controller that reconciles the webhook configurations. It also checks the program's rights.
 
 import (
 	"context"
@@ -17,9 +17,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
+	"code.cloudfoundry.org/eirinix/diagnosis"
 	"code.cloudfoundry.org/eirinix/internal/cluster"
 	"code.cloudfoundry.org/eirinix/internal/controller"
 	"code.cloudfoundry.org/eirinix/internal/diagnose"
+	"code.cloudfoundry.org/eirinix/internal/manifest"
 	"code.cloudfoundry.org/eirinix/internal/rollout"
 	"code.cloudfoundry.org/eirinix/internal/wait"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
@@ -48,9 +50,6 @@ type program struct {
 	canary     diagnose.Canary
 	controller *controller.Controller
 }
-
-// versionsName returns the name of the Lease that holds the records of a program's versions.
-func (o ManagerOptions) versionsName() string { return o.OperatorFingerprint + "-versions" }
 
 // newProgram is called after the connection has been made. rights holds the rights of this process. With rights, the
 // objects are followed once the caller runs program.objects. Without, every read goes to the API server.
@@ -120,6 +119,14 @@ func (p *program) newController(steps resolved, registered webhookconf.Options, 
 	}
 	p.controller = controller.New(config)
 	return p.controller
+}
+
+// newCanary returns the webhook that a diagnosis makes the API server call.
+func (m *ExtensionManager) newCanary(steps resolved) diagnose.Canary {
+	return diagnose.Canary{
+		Fingerprint: m.GetManagerOptions().OperatorFingerprint, Namespace: m.secretNamespace(), Prefix: m.pathPrefix(), Instance: m.instance,
+		Validating: !slices.ContainsFunc(steps.entries, func(e webhookconf.Entry) bool { return !e.Validating }),
+	}
 }
 
 // routes returns the paths of other versions that this program's Lease records.
@@ -199,12 +206,23 @@ func (p *program) options(ctx context.Context, port int32, owned bool) webhookco
 	return o
 }
 
-// webhookOptions returns the options of the configurations. port is the port that the API server calls.
-func (o ManagerOptions) webhookOptions(port int32) webhookconf.Options {
-	return webhookconf.Options{
-		Fingerprint: o.OperatorFingerprint,
-		Target:      webhookconf.Target{Service: o.ServiceName, Namespace: o.WebhookNamespace, Host: o.host(), Port: port},
-		Namespace:   o.Namespace,
-		Domain:      o.Domain,
+// preflight checks the rights of this process, and logs a manifest that grants the missing ones. A missing right is not
+// an error here: the operation that needs it fails later, or falls back to one that does without.
+func (m *ExtensionManager) preflight(ctx context.Context, half manifest.Half, log logr.Logger) *diagnose.Preflight {
+	clients, err := m.clients()
+	if err != nil {
+		return &diagnose.Preflight{} // reported by the caller that needs the clients
 	}
+	o, namespace := m.GetManagerOptions(), m.secretNamespace()
+	o.Certificates = m.certificateSource()
+	m.mu.Lock()
+	definitions, watches := slices.Clone(m.steps), len(m.watchers) > 0
+	m.mu.Unlock()
+	var wanted []diagnosis.Right
+	for _, g := range o.rights(definitions, watches, namespace).Grants(half, namespace) {
+		wanted = append(wanted, diagnose.RightsOf(g.Namespace, g.Rules)...)
+	}
+	p := diagnose.NewPreflight(ctx, clients, wanted)
+	p.Log(ctx, clients, log, manifest.RoleName(o.OperatorFingerprint, half), diagnose.ServiceAccount(namespace, o.OperatorFingerprint))
+	return p
 }

@@ -1,15 +1,17 @@
 package eirinix
 
-// This file registers the webhooks without serving them, and removes their registration.
+// This file holds the operations that need no running Manager: registering the webhooks, removing their registration and
+// rotating the CA.
 
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	"code.cloudfoundry.org/eirinix/internal/controller"
 	"code.cloudfoundry.org/eirinix/internal/manifest"
+	"code.cloudfoundry.org/eirinix/internal/wait"
+	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
 const (
@@ -32,14 +34,6 @@ const (
 // Rotation.Retain after the first one that found the CA unneeded.
 func (m *ExtensionManager) RegisterExtensions() error {
 	return m.logged("RegisterExtensions", m.registerExtensions())
-}
-
-// logged logs the error that a method returns, because programs tend to ignore it.
-func (m *ExtensionManager) logged(method string, err error) error {
-	if err != nil {
-		m.logr().Error(err, method+" failed")
-	}
-	return err
 }
 
 func (m *ExtensionManager) registerExtensions() error {
@@ -102,10 +96,62 @@ func (m *ExtensionManager) Unregister(ctx context.Context) error {
 	return nil
 }
 
-// prefixed adds the package's name to an error that does not have that prefix yet.
-func prefixed(err error) error {
-	if strings.HasPrefix(err.Error(), "eirinix: ") {
-		return err
+// A RotateOption changes how RotateCA rotates.
+type RotateOption func(*rotation)
+
+type rotation struct{ distrust bool }
+
+// Distrust makes RotateCA drop the old CA quickly, for a key that may have leaked. The old CA stays trusted only for
+// the seconds in which the replicas switch to the new one, and not for Rotation.Retain. RotateCA then returns once API
+// servers no longer trust the old CA.
+//
+// Replicas that have the right to get but not to watch the Secret check it every 30 seconds. Calls that reach such a
+// replica can fail until then. In a split deployment, call RegisterExtensions afterwards to publish the new CA.
+func Distrust(r *rotation) { r.distrust = true }
+
+// RotateCA replaces the CA with a new one, without failing a single call, and returns once the new CA signs. The old CA
+// stays trusted for Rotation.Retain, by default a bit more than the lifetime of a serving certificate, and is then
+// dropped. A further RotateCA waits until then.
+//
+// RotateCA works alongside running replicas or without any. If it is interrupted, any replica finishes the rotation.
+// When ctx ends, RotateCA stops waiting, but the rotation goes on. A program that does not serve changes only the
+// Secret and the caBundles.
+//
+// The annotation eirinix.cloudfoundry.org/rotate-ca on the certificate Secret requests the same. Each new value
+// triggers one rotation.
+func (m *ExtensionManager) RotateCA(ctx context.Context, opts ...RotateOption) error {
+	var r rotation
+	for _, o := range opts {
+		o(&r)
 	}
-	return fmt.Errorf("eirinix: %w", err)
+	if source := m.certificateSource(); source != nil {
+		return fmt.Errorf("eirinix: RotateCA: the certificates come from %s; rotate the CA where they are issued, and it is taken over from there", source)
+	}
+	loop, err := m.rotator(ctx)
+	if err != nil {
+		return prefixed(err)
+	}
+	if err := loop.Rotate(ctx, r.distrust); err != nil {
+		return fmt.Errorf("eirinix: RotateCA: %w", err)
+	}
+	return nil
+}
+
+// rotator returns the running controller, or a new one that writes only caBundles.
+func (m *ExtensionManager) rotator(ctx context.Context) (*controller.Controller, error) {
+	if p := m.program.Load(); p != nil {
+		return p.controller, nil
+	}
+	if err := m.Validate(); err != nil {
+		return nil, err
+	}
+	log := m.logr()
+	p, err := m.newProgram(nil, log)
+	if err != nil {
+		return nil, err
+	}
+	loop := p.newController(resolved{}, webhookconf.Options{Fingerprint: m.GetManagerOptions().OperatorFingerprint}, func(c *controller.Config) {
+		c.Leases, c.OnlyTrust = nil, true
+	})
+	return loop, wait.Retry(ctx, log, "the certificate Secret", loop.Obtain)
 }

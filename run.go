@@ -18,9 +18,6 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/wait"
 )
 
-// errStopped is the cause of a requested stop.
-var errStopped = errors.New("the Manager was stopped")
-
 // Start is Run until SIGINT or SIGTERM. On the first signal it drains and returns nil. On a second signal it returns an
 // error at once, even with calls in flight. It logs the error that it returns.
 func (m *ExtensionManager) Start() error { return m.logged("Start", m.start()) }
@@ -101,13 +98,6 @@ func (m *ExtensionManager) Stop() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.stop()
-}
-
-// logr returns the logger of the options as a logr.Logger.
-func (m *ExtensionManager) logr() logr.Logger {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.log()
 }
 
 // run starts everything in order and stops it in reverse order. Its error is errStopped after a stop.
@@ -210,13 +200,4 @@ func (m *ExtensionManager) runKubeManager(ctx context.Context, mgr manager.Manag
 		return fmt.Errorf("eirinix: the controller-runtime manager failed: %w", err)
 	}
 	return errStopped
-}
-
-// stoppedOr returns errStopped if ctx has ended, because an operation that a stop interrupts has not failed. Otherwise
-// it returns err with the package's prefix.
-func stoppedOr(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return errStopped
-	}
-	return prefixed(err)
 }

@@ -7,14 +7,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
-	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"code.cloudfoundry.org/eirinix/internal/admit"
 	"code.cloudfoundry.org/eirinix/internal/controller"
@@ -277,17 +275,6 @@ func (m *ExtensionManager) newServer(certs controller.Certificates, log logr.Log
 	}
 	handler.Draining = server.Draining
 	return server, handler, nil
-}
-
-// classic adapts an Extension to the request path.
-func (m *ExtensionManager) classic(e Extension) admit.HandleFunc {
-	return func(ctx context.Context, req admission.Request) admission.Response {
-		pod, err := m.pods.Pod(req)
-		if err != nil {
-			return admission.Errored(http.StatusInternalServerError, err)
-		}
-		return e.Handle(ctx, m, pod, req)
-	}
 }
 
 // drain stops serving without losing a call.

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"reflect"
 	"slices"
 	"strings"
@@ -246,4 +247,15 @@ func (m *ExtensionManager) servedStep(d definition, registered webhookconf.Step)
 		return d.run(ctx, &Call{Request: admission.Request{AdmissionRequest: *c.Request}, Manager: m, feedback: c}, oldObj, newObj)
 	}
 	return step, nil
+}
+
+// classic adapts an Extension to the request path.
+func (m *ExtensionManager) classic(e Extension) admit.HandleFunc {
+	return func(ctx context.Context, req admission.Request) admission.Response {
+		pod, err := m.pods.Pod(req)
+		if err != nil {
+			return admission.Errored(http.StatusInternalServerError, err)
+		}
+		return e.Handle(ctx, m, pod, req)
+	}
 }

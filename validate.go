@@ -1,13 +1,12 @@
 package eirinix
 
-// This file validates ManagerOptions.
+// This file validates the options and everything that was added.
 
 import (
 	"errors"
 	"fmt"
 	"net"
 	"net/netip"
-	"reflect"
 	"strconv"
 	"strings"
 
@@ -17,6 +16,16 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/ca"
 	"code.cloudfoundry.org/eirinix/internal/manifest"
 )
+
+// Validate checks the options and everything that was added. It returns all errors, joined by errors.Join, each with
+// its remedy. It touches neither the network nor files, and does not compile Settings.Conditions.
+func (m *ExtensionManager) Validate() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	// A program that only watches or reconciles is never called, and needs no address.
+	called := len(m.steps) > 0 || len(m.watchers)+len(m.reconcilers) == 0
+	return errors.Join(m.options.validate(called), m.validateHosted(), errors.Join(m.addErrors...), checkSteps(m.options, m.steps))
+}
 
 // validate returns all errors in the options, each with its remedy. needsHost is false for programs that only watch or
 // reconcile, because those are never called.
@@ -104,16 +113,4 @@ func (o ManagerOptions) validateHost(needed bool, bad func(string, ...any)) {
 	if problems := validation.IsDNS1123Subdomain(strings.ToLower(host)); len(problems) > 0 {
 		bad("Host is %q; give a DNS name or an IP address alone, without scheme or port: %s", o.Host, problems[0])
 	}
-}
-
-// isNil reports whether v is nil or holds a nil pointer, func, map, slice, channel or interface.
-func isNil(v any) bool {
-	if v == nil {
-		return true
-	}
-	switch r := reflect.ValueOf(v); r.Kind() {
-	case reflect.Pointer, reflect.Func, reflect.Map, reflect.Slice, reflect.Chan, reflect.Interface:
-		return r.IsNil()
-	}
-	return false
 }
