@@ -337,7 +337,7 @@ func (m *ExtensionManager) SetManagerOptions(o ManagerOptions) {
 	}
 	m.options = o.withDefaults()
 	if m.started {
-		m.options.Logger.Warn("eirinix: SetManagerOptions after Start: what is already running keeps the old options")
+		m.options.Logger.Warn("eirinix: SetManagerOptions after Start: running parts keep the old options")
 		return
 	}
 	if m.options.Context != old.Context && m.root.Err() == nil {

@@ -70,7 +70,7 @@ type recording struct {
 func (m *ExtensionManager) Record(r Recording) (stop func(context.Context) error, err error) {
 	log := m.logr().WithValues("recording", r.Dir)
 	if !m.records.CompareAndSwap(false, true) {
-		return nil, errors.New("eirinix: Record: another recording goes on; stop that one first")
+		return nil, errors.New("eirinix: Record: another recording is in progress; stop it first")
 	}
 	now := &recording{}
 	now.Recorder, err = record.New(record.Options{

@@ -58,7 +58,7 @@ func parseFlags(args []string, stderr io.Writer) (*flags, error) {
 	set.Var(&f.files, "f", "`file` or folder with manifests, as YAML or JSON; - for standard input; may be given several times")
 	set.Var(&f.old, "old", "`file` or folder with the objects as they are now: those found there are updated, as kubectl apply does it, instead of created")
 	set.BoolVar(&f.recursive, "R", false, "go into the folders of folders")
-	set.StringVar(&f.operation, "operation", "create", "create, or delete; with -old, what is found there is updated")
+	set.StringVar(&f.operation, "operation", "create", "create, or delete; with -old, the objects found there are updated")
 	set.StringVar(&f.namespace, "n", "", "`namespace` of objects that name none; empty means the Manager's, else default")
 	set.StringVar(&f.user, "as", "", "`name` of the user who sends the objects; empty means kubernetes-admin of the group system:masters")
 	set.Var(&f.groups, "as-group", "`group` of that user; may be given several times")

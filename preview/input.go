@@ -112,7 +112,7 @@ const deepest = 40
 
 func filesBelow(folder string, recursive bool, depth int) ([]string, error) {
 	if depth > deepest {
-		return nil, fmt.Errorf("%s lies in more than %d folders; does a link lead back?", folder, deepest)
+		return nil, fmt.Errorf("%s is nested more than %d folders deep; check for a symbolic link to a folder above it", folder, deepest)
 	}
 	entries, err := os.ReadDir(folder)
 	if err != nil {

@@ -183,7 +183,7 @@ func readDirective(part []byte) (goldenDirective, error) {
 		line = strings.TrimSpace(line)
 		if rest, ok := strings.CutPrefix(line, directive); ok {
 			if err := yaml.UnmarshalStrict([]byte(rest), &d); err != nil {
-				return d, fmt.Errorf("%s is followed by what is no directive: %w", directive, err)
+				return d, fmt.Errorf("the text after %s is not a directive: %w", directive, err)
 			}
 			return d, nil
 		}

@@ -159,7 +159,7 @@ func (h *Harness) admitted(property string, r Request) (*Result, error) {
 		return nil, fmt.Errorf("eirinixtest: %w", err)
 	}
 	if !result.Allowed {
-		return nil, fmt.Errorf("eirinixtest: whether it is %s cannot be told from an object that is not allowed; give another one:\n%s", property, indented(result.String()))
+		return nil, fmt.Errorf("eirinixtest: whether it is %s cannot be checked with an object that is not allowed; give another one:\n%s", property, indented(result.String()))
 	}
 	return result, nil
 }

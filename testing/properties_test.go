@@ -179,7 +179,7 @@ var _ = Describe("The properties", func() {
 				<-time.After(5 * time.Second)
 				return nil
 			})
-		}, "was called with a timeout of 200ms", "wait for ctx.Done()"),
+		}, "was called with a timeout of 200ms", "select on ctx.Done()"),
 		Entry("an extension whose client calls have another context", "on time", func(api *eirinixtest.API) any {
 			return mutation(func(context.Context, *eirinix.Call, *corev1.Pod) error {
 				return api.Client().Get(context.Background(), client.ObjectKey{Namespace: "default", Name: "x"}, &corev1.ConfigMap{})
@@ -222,7 +222,7 @@ var _ = Describe("The properties", func() {
 				metav1.SetMetaDataAnnotation(&pod.ObjectMeta, "name", noted())
 				return nil
 			})
-		}, "requests at the same time got into each other's way", "keep what belongs to one request in local variables"),
+		}, "concurrent requests influenced each other", "keep what belongs to one request in local variables"),
 		Entry("an extension that expects a container", "total", func(*eirinixtest.API) any {
 			return mutation(func(_ context.Context, _ *eirinix.Call, pod *corev1.Pod) error {
 				pod.Spec.Containers[0].Image = "other"

@@ -144,8 +144,8 @@ func (h *Harness) raceFreeFor(r Request) error {
 	for i, result := range together {
 		if diff := diff.Unified("alone", alone[i%variants].answer(), "beside others", result.answer()); diff != "" {
 			return &violation{
-				property: raceFree, what: fmt.Sprintf("requests at the same time got into each other's way (%s)", stepsOf(result)), proof: diff,
-				remedy: "a handler runs on many goroutines: keep what belongs to one request in local variables and not in fields or package variables, and guard what is shared with a mutex. go test -race tells where.",
+				property: raceFree, what: fmt.Sprintf("concurrent requests influenced each other (%s)", stepsOf(result)), proof: diff,
+				remedy: "a handler runs on many goroutines: keep what belongs to one request in local variables and not in fields or package variables, and guard shared data with a mutex. go test -race finds the place.",
 			}
 		}
 	}

@@ -44,7 +44,7 @@ func (h *Harness) deadline(object any, options []RequestOption) error {
 			case <-grace.C:
 				return &violation{
 					property: onTime, what: fmt.Sprintf("%s was called with a timeout of %s, and step %s was still running %s later", r.Operation, shortTimeout, run.Step, deadlineGrace),
-					remedy: "give the context that the handler gets to everything that waits (clients, HTTP requests, database calls; context.Background and context.TODO have no place there), wait for ctx.Done() beside every channel, and look at ctx.Err() in long loops.",
+					remedy: "pass the handler's context to every call that waits (clients, HTTP requests, databases) instead of context.Background or context.TODO, select on ctx.Done() beside every channel, and check ctx.Err() in long loops.",
 				}
 			}
 		}
@@ -60,7 +60,7 @@ func (h *Harness) dryRun(object any, options []RequestOption) error {
 	defer h.log.mute()()
 	for _, p := range h.programs {
 		if !p.wired {
-			return fmt.Errorf("eirinixtest: whether it is %s cannot be told of a Manager with a RestConfig, KubeConfig or KubeManager of its own: leave them out, and the harness gives it Harness.API", dryRunProof)
+			return fmt.Errorf("eirinixtest: whether it is %s cannot be checked for a Manager with a RestConfig, KubeConfig or KubeManager of its own: leave them out, and the harness gives it Harness.API", dryRunProof)
 		}
 	}
 	// All dry runs come first. A background write of a real request could otherwise be attributed to a dry run.

@@ -83,7 +83,7 @@ func (h *Harness) idempotentFor(r Request) error {
 	if r.Operation == admissionv1.Create && r.Subresource == "" {
 		update := again(first.after())
 		update.Operation, update.OldObject = admissionv1.Update, first.after()
-		return h.stable(update, "an update that changed nothing became one that did; whoever applies the object again and again (a controller, kubectl apply) never comes to rest")
+		return h.stable(update, "an update that changed nothing became one that did; a client that applies the object repeatedly (a controller, kubectl apply) never finishes")
 	}
 	return nil
 }

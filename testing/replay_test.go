@@ -242,7 +242,7 @@ var _ = Describe("Recorded traffic", func() {
 		Expect(os.WriteFile(kept, []byte("{}"), 0o600)).To(Succeed())
 		_, err = m.Record(eirinix.Recording{Dir: filepath.Dir(kept), MaxBytes: 1})
 		Expect(kept).To(BeAnExistingFile())
-		Expect(err).To(MatchError(ContainSubstring("another recording goes on; stop that one first")))
+		Expect(err).To(MatchError(ContainSubstring("another recording is in progress; stop it first")))
 		Expect(stop(ctx)).To(Succeed())
 		Expect(stop(ctx)).To(Succeed(), "twice is once")
 		stop, err = m.Record(eirinix.Recording{Dir: GinkgoT().TempDir()})

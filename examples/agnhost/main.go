@@ -13,8 +13,8 @@ import (
 func main() {
 	log.SetFlags(0)
 	sidecar := flag.String("sidecar-image", "registry.example.org/agnhost:2.60", "image of the container that mutating-pods-sidecar adds")
-	clientCA := flag.String("client-ca", "", "path of a PEM file: the CA of those who may call; empty means everybody")
-	clientNames := flag.String("client-names", "", "names, with commas between, of which a caller's certificate must have one")
+	clientCA := flag.String("client-ca", "", "path of a PEM file with the CA of the clients that may call; empty means every client")
+	clientNames := flag.String("client-names", "", "accepted names of clients, separated by commas; empty means every name")
 	o := cli.Options("agnhost-example")
 	o.ClientCA.File = *clientCA
 	if *clientNames != "" {

@@ -70,7 +70,7 @@ func showDeployment(ctx context.Context, c *cluster, out printer) error {
 		if err != nil {
 			verdict = out.paint(red, "not mutated")
 		}
-		owner := "nobody"
+		owner := "no controller"
 		if o := metav1.GetControllerOf(&pod); o != nil {
 			owner = o.Kind + " " + o.Name
 		}

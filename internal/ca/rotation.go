@@ -116,7 +116,7 @@ func NextStep(s RotationState) Step {
 		return Step{Action: Publish, Reason: fmt.Sprintf("the caBundle of %s holds a CA that is not ours, or not any more", name)}
 	}
 	if s.Requested {
-		return Step{Action: Stage, Reason: "a rotation was asked for"}
+		return Step{Action: Stage, Reason: "a rotation was requested"}
 	}
 	half := halfLife(s.Current)
 	if !s.Now.Before(half) {

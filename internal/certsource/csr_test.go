@@ -307,7 +307,7 @@ var _ = Describe("CSR", Label("api-server"), func() {
 	It("says what the API server refuses", func() {
 		source.SignerName = "example.org/not a signer"
 		run(source, r)
-		Eventually(r.reason).Should(And(ContainSubstring("the API server refuses the request; look at SignerName"), ContainSubstring("spec.signerName")))
+		Eventually(r.reason).Should(And(ContainSubstring("the API server refuses the request; check SignerName"), ContainSubstring("spec.signerName")))
 	})
 })
 

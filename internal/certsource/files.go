@@ -128,16 +128,16 @@ func (f *Files) readFile(name, what string) (text, error) {
 	info, err := os.Stat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return text{}, fmt.Errorf("%s does not exist (yet); put there %s, or configure another file", path, what)
+		return text{}, fmt.Errorf("%s does not exist (yet); create it with %s, or configure another file", path, what)
 	case err == nil && !info.Mode().IsRegular(): // opening a pipe would wait for its other end
-		return text{}, fmt.Errorf("%s is not a file; put there %s, or configure another file", path, what)
+		return text{}, fmt.Errorf("%s is not a file; replace it with %s, or configure another file", path, what)
 	}
 	content, err := readAtMost(path, maxFile)
 	if err != nil {
 		return text{}, fmt.Errorf("make %s readable for user %d: %w", path, os.Getuid(), err)
 	}
 	if len(content) > maxFile {
-		return text{}, fmt.Errorf("%s is larger than %d bytes; put there %s and nothing else", path, maxFile, what)
+		return text{}, fmt.Errorf("%s is larger than %d bytes; it may hold only %s", path, maxFile, what)
 	}
 	return text{name: name, pem: content}, nil
 }

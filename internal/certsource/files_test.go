@@ -86,7 +86,7 @@ var _ = Describe("Files", func() {
 	It("waits for files that are not there yet, and names them and the remedy", func() {
 		run(files, r)
 		Eventually(r.reason).Should(And(
-			ContainSubstring(filepath.Join(dir, "tls.crt")+" does not exist (yet); put there the serving certificate"),
+			ContainSubstring(filepath.Join(dir, "tls.crt")+" does not exist (yet); create it with the serving certificate"),
 			ContainSubstring(filepath.Join(dir, "tls.key")+" does not exist (yet)"),
 			ContainSubstring(filepath.Join(dir, "ca.crt")+" does not exist (yet)"),
 		))
@@ -208,7 +208,7 @@ var _ = Describe("Files", func() {
 	},
 		Entry("empty certificate", "tls.crt", "tls.crt and tls.key: there is no PEM certificate", func(issued) []byte { return nil }),
 		Entry("empty key", "tls.key", "tls.key needs the key of the serving certificate: no PEM private key", func(issued) []byte { return nil }),
-		Entry("empty CA", "ca.crt", "ca.crt holds no readable PEM certificate; put there", func(issued) []byte { return nil }),
+		Entry("empty CA", "ca.crt", "ca.crt holds no readable PEM certificate; write", func(issued) []byte { return nil }),
 		Entry("truncated certificate", "tls.crt", "tls.crt is cut off", func(i issued) []byte { return i.certificate[:len(i.certificate)/2] }),
 		Entry("truncated key", "tls.key", "tls.key is cut off", func(i issued) []byte { return i.key[:len(i.key)/2] }),
 		Entry("truncated CA", "ca.crt", "ca.crt is cut off", func(i issued) []byte { return i.ca[:len(i.ca)/2] }),

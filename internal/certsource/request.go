@@ -114,16 +114,16 @@ func (k *requester) create(ctx context.Context, r *request) error {
 	switch {
 	case err == nil:
 		r.created = created
-		k.Log.Info("a certificate is asked for", "request", r.name, "signer", k.SignerName, "hosts", r.names.All())
+		k.Log.Info("requested a certificate", "request", r.name, "signer", k.SignerName, "hosts", r.names.All())
 		return nil
 	case apierrors.IsAlreadyExists(err):
 		return nil // created by an attempt whose response was lost; follow checks whether it is ours
 	case apierrors.IsForbidden(err):
 		k.open = nil
-		return fmt.Errorf("no certificate can be asked for; grant create, get, list, watch and delete on certificatesigningrequests: %w", err)
+		return fmt.Errorf("no certificate can be requested; grant create, get, list, watch and delete on certificatesigningrequests: %w", err)
 	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
 		k.open = nil
-		return fmt.Errorf("the API server refuses the request; look at SignerName, NamePrefix and Lifetime: %w", err)
+		return fmt.Errorf("the API server refuses the request; check SignerName, NamePrefix and Lifetime: %w", err)
 	}
 	return fmt.Errorf("%w: %w", errUnsent, err)
 }
@@ -166,7 +166,7 @@ func (k *requester) look(r *request, csr *certificatesv1.CertificateSigningReque
 		return nil, fmt.Errorf("request %q was denied (%s); ask who approves the requests of this signer, or correct what they object to", r.name, said(c))
 	}
 	if c := condition(csr, certificatesv1.CertificateFailed); c != nil {
-		return nil, fmt.Errorf("the signer failed to issue a certificate for request %q (%s); correct what it objects to, or look at its log", r.name, said(c))
+		return nil, fmt.Errorf("the signer failed to issue a certificate for request %q (%s); correct the request, or look at the signer's log", r.name, said(c))
 	}
 	if len(csr.Status.Certificate) > 0 {
 		return nil, k.accept(r, csr.Status.Certificate)

@@ -127,7 +127,7 @@ func (s *Secret) texts(secret *corev1.Secret) (texts, error) {
 	}
 	// Issuers that do not know their CA omit it. Some append it to the certificate.
 	if t.ca.pem = rootOf(t.certificate.pem); t.ca.pem == nil {
-		return texts{}, fmt.Errorf("%s is missing, and the chain in %s does not end in a self-signed certificate, so that nobody knows which CA to trust; "+
+		return texts{}, fmt.Errorf("%s is missing, and the chain in %s does not end in a self-signed certificate, so the CA to trust is unknown; "+
 			"use an issuer that stores its CA (cert-manager: CA, Vault or self-signed, not ACME), or add the CA's certificate to the Secret as %s",
 			t.ca.name, t.certificate.name, t.ca.name)
 	}

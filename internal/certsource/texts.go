@@ -31,7 +31,7 @@ func (t texts) equal(other texts) bool {
 func (t text) bundle() ([]byte, error) {
 	bundle := ca.Bundle(t.pem)
 	if bundle == nil {
-		return nil, fmt.Errorf("%s holds no readable PEM certificate; put there the one of the CA that issued the serving certificate", t.name)
+		return nil, fmt.Errorf("%s holds no readable PEM certificate; write the certificate of the CA that issued the serving certificate to it", t.name)
 	}
 	return bundle, nil
 }

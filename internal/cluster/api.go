@@ -164,7 +164,7 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if watches {
 		deadline.Stop()
 		deadline = time.AfterFunc(watchTime(r)+watchMargin, func() {
-			cancel(fmt.Errorf("the watch went on for longer than agreed: %w", context.DeadlineExceeded))
+			cancel(fmt.Errorf("the watch lasted longer than its timeout: %w", context.DeadlineExceeded))
 		})
 	}
 	body := &bounded{ReadCloser: resp.Body, ctx: ctx, done: func() { deadline.Stop(); cancel(nil) }}

@@ -157,7 +157,7 @@ func TestEachRequestEndsWithinTenSeconds(t *testing.T) {
 				_, err := ask(ctx, through, c.uri)
 				g.Expect(time.Since(start)).To(Equal(c.after))
 				g.Expect(err).To(MatchError(context.DeadlineExceeded))
-				reason := "the watch went on for longer than agreed"
+				reason := "the watch lasted longer than its timeout"
 				if c.after == 10*time.Second {
 					reason = "the API server has not answered within 10s"
 				}

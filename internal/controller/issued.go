@@ -116,7 +116,7 @@ func (f *Issued) takeOver(live []ca.Registered, unseen bool, now time.Time) (aga
 		return again
 	}
 	if unseen {
-		live = []ca.Registered{{Name: "what was registered last", Bundle: served.Bundle}}
+		live = []ca.Registered{{Name: "the last registered caBundle", Bundle: served.Bundle}}
 	}
 	var doubt error
 	for _, l := range live {

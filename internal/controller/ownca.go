@@ -198,7 +198,7 @@ func (k *OwnCA) look(ctx context.Context, c *Controller, o Observation) (Trust, 
 	}
 	live, unseen := o.Live, o.Unseen
 	if unseen && len(state.RegisteredBundle) > 0 {
-		live, unseen = []ca.Registered{{Name: "what was registered last", Bundle: state.RegisteredBundle}}, false
+		live, unseen = []ca.Registered{{Name: "the last registered caBundle", Bundle: state.RegisteredBundle}}, false
 	}
 	now := k.Now()
 	if err := k.adoptIfTrusted(state, live, now); err != nil {

@@ -269,7 +269,7 @@ func (d *diagnostic) checkPath(ctx context.Context) {
 func (d *diagnostic) noCanary() string {
 	if d.Canary.Namespace == "" {
 		d.blind = true
-		return "no canary was asked for"
+		return "no canary was requested"
 	}
 	if _, live := d.live[d.Canary.Entry().Path]; d.looked && !live {
 		return "the canary is not registered"

@@ -266,7 +266,7 @@ var _ = Describe("A diagnosis of the path", Label("api-server"), func() {
 		r := d.run(ctx)
 		Expect(r.Err()).NotTo(HaveOccurred())
 		Expect(codes(r)).To(Equal([]diagnosis.Code{diagnosis.ReachedFromHere}))
-		Expect(r.String()).To(ContainSubstring("because no canary was asked for"))
+		Expect(r.String()).To(ContainSubstring("because no canary was requested"))
 	}, SpecTimeout(patience))
 })
 

@@ -128,7 +128,7 @@ func (f *folder) claim() error {
 		}
 		f.close() // another process has removed the file meanwhile, so the claim is worthless
 	}
-	return fmt.Errorf("another recording, of this process or another, goes on in %q; "+
+	return fmt.Errorf("another recording, of this process or another one, writes to %q; "+
 		"stop that one, or name another folder", f.dir)
 }
 

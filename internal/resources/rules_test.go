@@ -93,7 +93,7 @@ var _ = Describe("Resolve", func() {
 		Entry("another version than that of the resource", resources.Step{
 			Kind: schema.GroupVersionKind{Group: shop.Group, Version: "v2", Kind: "Shop"}, Resource: shop.GroupVersion().WithResource("shops"), Subresource: "status",
 		}, "the kind of shops in retail.example.org/v1"),
-		Entry("what is only read", subresource("pods", "log", ""), "only read"),
+		Entry("what is only read", subresource("pods", "log", ""), "can only be read"),
 		Entry("a subresource that is not known, without operations", resources.Step{Resource: shop.GroupVersion().WithResource("shops"), Subresource: "visit"}, "set Operations"),
 		Entry("a built-in kind that there is not", resources.Step{Kind: schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "Deploymint"}}, "Deploymint", "does not serve"),
 	)

@@ -102,7 +102,7 @@ func known(resource schema.GroupResource, name string) (s subresource, found boo
 		return s, false, err
 	}
 	if found && s.operation == "" {
-		return s, false, fmt.Errorf("%s/%s is only read, and the API server asks no webhook about reading", resource, name)
+		return s, false, fmt.Errorf("%s/%s can only be read, and the API server calls no webhook for a read", resource, name)
 	}
 	return s, found, nil
 }

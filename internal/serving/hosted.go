@@ -44,7 +44,7 @@ func NewHosted(host *webhook.DefaultServer, handler http.Handler, prefix string,
 func (s *Hosted) Start(ctx context.Context) (err error) {
 	defer func() {
 		if v := recover(); v != nil { // Register panics if a path is taken
-			err = fmt.Errorf("eirinix: the KubeManager's webhook server does not take what is below %s; give each Manager an OperatorFingerprint of its own: %v", s.prefix, v)
+			err = fmt.Errorf("eirinix: the KubeManager's webhook server cannot serve the paths below %s; give each Manager an OperatorFingerprint of its own: %v", s.prefix, v)
 		}
 	}()
 	s.host.Register(s.prefix+"/", s.handler)
