@@ -241,7 +241,7 @@ func (c ClientCA) validate(bad func(format string, args ...any)) {
 		}
 	}
 	if given > 1 {
-		bad("ClientCA has more than one of PEM, File and ConfigMap; fill in one")
+		bad("ClientCA has more than one of PEM, File and ConfigMap; set only one of them")
 	}
 	if c.ConfigMap != "" {
 		if _, _, _, err := c.configMap(); err != nil {

@@ -84,8 +84,8 @@ func (m *ExtensionManager) manifests(commandLine []string) ([]client.Object, err
 		return nil, err
 	}
 	if len(commandLine) > 1 && d.Args == nil {
-		o.Logger.Warn("this process was given arguments, but its manifests give the pods none: set ManagerOptions.Deployment.Args " +
-			"(FlagArgs makes them of the flags), or make it an empty slice if the program needs none there")
+		o.Logger.Warn("this process was given arguments, but its manifests pass none to the pods: set ManagerOptions.Deployment.Args " +
+			"(FlagArgs builds them from the flags), or set it to an empty slice if the program needs none in the cluster")
 	}
 	return manifest.Objects(p), nil
 }

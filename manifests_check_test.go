@@ -31,17 +31,17 @@ var _ = Describe("What a program's manifests are made of", func() {
 			}
 		},
 		Entry("no image", func(o *ManagerOptions) { o.Deployment.Image = "" }, valueExtension{}, "Deployment.Image is empty; set it"),
-		Entry("an image with spaces", func(o *ManagerOptions) { o.Deployment.Image += " " }, valueExtension{}, "take the spaces off"),
+		Entry("an image with spaces", func(o *ManagerOptions) { o.Deployment.Image += " " }, valueExtension{}, "remove the spaces"),
 		Entry("several at once", func(o *ManagerOptions) { o.Deployment = DeploymentOptions{Name: "A", Replicas: -1}; o.Port = -1 }, valueExtension{},
 			"Deployment.Image is empty", `Deployment.Name is "A"`, "Deployment.Replicas is -1", "ManagerOptions.Port is -1"),
 		Entry("a bad account", func(o *ManagerOptions) { o.Deployment.ServiceAccountName = "a_b" }, valueExtension{}, "Deployment.ServiceAccountName"),
 		Entry("a bad label", func(o *ManagerOptions) { o.Deployment.Labels = map[string]string{"a b": "c", "d": "e f"} }, valueExtension{}, `holds a b="c"`, `holds d="e f"`),
 		Entry("a label of ours", func(o *ManagerOptions) {
 			o.Deployment.Labels = map[string]string{"eirinix.cloudfoundry.org/fingerprint": "x", "app.kubernetes.io/name": "y"}
-		}, valueExtension{}, "fingerprint", "app.kubernetes.io/name", "take it out"),
+		}, valueExtension{}, "fingerprint", "app.kubernetes.io/name", "remove it"),
 		Entry("an annotation that is none, and one of ours", func(o *ManagerOptions) {
 			o.Deployment.Annotations = map[string]string{"a b": "c", "kubernetes.io/description": "x", "Example.org/Any": "a thing"}
-		}, valueExtension{}, `Annotations holds a b="c"`, `Annotations holds "kubernetes.io/description", which Manifests sets itself; take it out`),
+		}, valueExtension{}, `Annotations holds a b="c"`, `Annotations holds "kubernetes.io/description", which Manifests sets itself; remove it`),
 		Entry("a bad PriorityClass", func(o *ManagerOptions) { o.Deployment.PriorityClassName = "High" }, valueExtension{}, `PriorityClassName is "High"`),
 		Entry("bad node labels", func(o *ManagerOptions) {
 			o.Deployment.NodeSelector = map[string]string{"pool": "a b", "kubernetes.io/os": "windows"}
@@ -64,7 +64,7 @@ var _ = Describe("What a program's manifests are made of", func() {
 		}, valueExtension{}, "Tolerations[0]: Key is empty; set it", `Tolerations[1]: Key is "a b"`, `Tolerations[2]: Operator is "In"; it must be`, `Tolerations[3]: Effect is "Never"; it must be`,
 			`Tolerations[4]: Value is "b", which the Operator Exists does not compare; leave it out`, "Tolerations[5]: TolerationSeconds is set; set Effect to NoExecute", "Tolerations[6]: a valid label"),
 		Entry("a PodMonitor of metrics that there are not", func(o *ManagerOptions) { o.Deployment.PodMonitor = true }, valueExtension{},
-			`Deployment.PodMonitor is set, but no other pod reaches the program's metrics; set ManagerOptions.MetricsBindAddress`),
+			`Deployment.PodMonitor is set, but other pods cannot reach the program's metrics; set ManagerOptions.MetricsBindAddress`),
 		Entry("a PodMonitor of metrics on loopback", func(o *ManagerOptions) { o.Deployment.PodMonitor, o.MetricsBindAddress = true, "127.0.0.1:9090" }, valueExtension{}, "PodMonitor is set"),
 		Entry("nothing to deploy", func(o *ManagerOptions) {}, nil, "call AddExtension before"),
 		Entry("no namespace", func(o *ManagerOptions) { *o = byURL(*o); o.Namespace, o.WebhookNamespace = "", "" }, valueExtension{}, "WebhookNamespace is empty; set it"),

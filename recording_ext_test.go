@@ -71,6 +71,6 @@ var _ = Describe("A Manager that runs", Label("api-server"), func() {
 		err := preview.Command(ctx, m, []string{"-"}, func(o *preview.Options) {
 			o.Stdin, o.Stdout = strings.NewReader("{apiVersion: v1, kind: Pod, metadata: {name: a}}"), GinkgoWriter
 		})
-		Expect(err).To(MatchError("preview: the Manager runs; preview one that does not"))
+		Expect(err).To(MatchError("preview: the Manager is already running; use a Manager that has not been started"))
 	}, SpecTimeout(2*patience))
 })

@@ -89,7 +89,7 @@ func newCluster(m *eirinix.ExtensionManager, in *input, f *flags, o Options) (*c
 	m.SetManagerOptions(options)
 	// A Manager that runs keeps its connection.
 	if connected, err := m.GetKubeConnection(); err != nil || fakeapi.Of(connected) != c.api {
-		return nil, errors.Join(errors.New("the Manager runs; preview one that does not"), err)
+		return nil, errors.Join(errors.New("the Manager is already running; use a Manager that has not been started"), err)
 	}
 	err = c.server.Add(apiserver.Program{
 		Handler: offline.Handler, Mutating: offline.Mutating, Validating: offline.Validating, Mapper: offline.Mapper,

@@ -43,6 +43,16 @@ var _ = Describe("A preview", func() {
 		))
 	})
 
+	It("names the webhook where several of its steps deny, and each step in the message", func() {
+		denies := func(id string) any {
+			return eirinix.Validation[*corev1.ConfigMap]{ID: id, Create: func(context.Context, *eirinix.Call, *corev1.ConfigMap) error {
+				return eirinix.Deny("not so")
+			}}
+		}
+		p := command(program(denies("size"), denies("name")), `{apiVersion: v1, kind: ConfigMap, metadata: {name: a}}`, "-")
+		Expect(p.stdout).To(MatchRegexp(`would be denied with 403 Forbidden by configmaps-\w+\.eirini-x\.eirinix\.cloudfoundry\.org: size: not so; name: not so\n`))
+	})
+
 	It("tells failures from denials, and what failurePolicy Ignore lets pass", func() {
 		broken := func(policy admissionregistrationv1.FailurePolicyType) any {
 			return eirinix.Validation[*corev1.ConfigMap]{ID: "broken", Settings: eirinix.Settings{FailurePolicy: policy}, Create: func(context.Context, *eirinix.Call, *corev1.ConfigMap) error {
@@ -172,7 +182,7 @@ var _ = Describe("A preview", func() {
 	It("tells which old objects it has no manifest for, and takes none for another that has no name", func() {
 		const gen = `{apiVersion: v1, kind: Pod, metadata: {generateName: gen-}}`
 		p := command(program(), gen, "-old", file("old.yaml", `{apiVersion: v1, kind: Pod, metadata: {generateName: other-}}`), "-")
-		Expect(p.stdout).To(And(ContainSubstring("create Pod gen-*"), ContainSubstring("in -old alone, so not updated: default Pod other-*")))
+		Expect(p.stdout).To(And(ContainSubstring("create Pod gen-*"), ContainSubstring("only -old has this object, so it is not updated: default Pod other-*")))
 	})
 
 	DescribeTable("sends the pods that controllers would make, too", func(workload, name, owner, user string) {
@@ -216,15 +226,15 @@ var _ = Describe("A preview", func() {
 		}}
 		p := command(program(job), workload("batch/v1", "CronJob", "jobTemplate: {spec: {template: %s}}"), "-")
 		Expect(p.stdout).To(And(
-			ContainSubstring("create Job web-29700000 in namespace apps, which CronJob web makes"),
+			ContainSubstring("create Job web-29700000 in namespace apps, which CronJob web creates"),
 			ContainSubstring("warning: web-29700000 by system:serviceaccount:kube-system:cronjob-controller for web"),
-			ContainSubstring("create Pod web-29700000-* in namespace apps, which Job web-29700000 makes\n  would be denied with 403 Forbidden by label: by the Job"),
+			ContainSubstring("create Pod web-29700000-* in namespace apps, which Job web-29700000 creates\n  would be denied with 403 Forbidden by label: by the Job"),
 		))
 		set := eirinix.Validation[*appsv1.ReplicaSet]{ID: "set", Create: func(_ context.Context, c *eirinix.Call, r *appsv1.ReplicaSet) error {
 			return eirinix.Deny("%d of %s", *r.Spec.Replicas, r.Spec.Template.Labels["app"])
 		}}
 		p = command(program(set), workload("apps/v1", "Deployment", "replicas: 3, template: %s"), "-")
-		Expect(p.stdout).To(ContainSubstring("create ReplicaSet web-5d4f8c7b9 in namespace apps, which Deployment web makes\n  would be denied with 403 Forbidden by set: 3 of web"))
+		Expect(p.stdout).To(ContainSubstring("create ReplicaSet web-5d4f8c7b9 in namespace apps, which Deployment web creates\n  would be denied with 403 Forbidden by set: 3 of web"))
 	})
 
 	It("makes pods of what the extensions have made of a workload", func() {

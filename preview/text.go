@@ -3,6 +3,7 @@ package preview
 // This file prints results as text for a terminal, and as YAML.
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"maps"
@@ -129,14 +130,19 @@ func (s *result) reasons() string {
 	return ": " + strings.Join(all, "; ")
 }
 
-// refusedBy returns the step that denied, or the webhook if the step is unknown.
+// refusedBy returns the step that denied, or the webhook if several steps did or none is known.
 func (s *result) refusedBy() string {
-	for _, run := range slices.Backward(s.outcome.Steps) {
-		if run.Webhook == s.outcome.Denial.Webhook && run.Err != nil {
-			return run.Step
+	var by string
+	for _, run := range s.outcome.Steps {
+		if run.Webhook != s.outcome.Denial.Webhook || run.Err == nil || run.Step == by {
+			continue
 		}
+		if by != "" {
+			return run.Webhook
+		}
+		by = run.Step
 	}
-	return s.outcome.Denial.Webhook
+	return cmp.Or(by, s.outcome.Denial.Webhook)
 }
 
 // title describes the request.
@@ -147,7 +153,7 @@ func (s *result) title() string {
 		what += " in namespace " + namespace
 	}
 	if s.of != "" {
-		return fmt.Sprintf("%s: %s %s, which %s makes", s.source, verb, what, s.of)
+		return fmt.Sprintf("%s: %s %s, which %s creates", s.source, verb, what, s.of)
 	}
 	return fmt.Sprintf("%s: %s %s", s.source, verb, what)
 }
@@ -198,7 +204,7 @@ func (p *textPrinter) end(t summary) error {
 	}
 	text := p.paint(color, fmt.Sprintf("%s: %s", plural(t.Objects, "object"), strings.Join(parts, ", "))) + "\n"
 	for _, unmatched := range t.Unmatched {
-		text += p.paint(yellow, "in -old alone, so not updated: "+printable(unmatched)) + "\n"
+		text += p.paint(yellow, "only -old has this object, so it is not updated: "+printable(unmatched)) + "\n"
 	}
 	_, err := io.WriteString(p.w, text)
 	return err

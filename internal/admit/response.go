@@ -111,7 +111,7 @@ func (r *run) applyPatch(onPod *podRun, resp admission.Response) error {
 	operations := resp.Patch
 	if len(resp.Patches) > 0 {
 		if len(operations) > 0 {
-			return errors.New("it returned both Patches and Patch; fill one of them")
+			return errors.New("it returned both Patches and Patch; set only one of them")
 		}
 		operations = patch.AppendJSON(nil, resp.Patches)
 	}

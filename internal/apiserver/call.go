@@ -97,7 +97,7 @@ func (a *admissionRun) apply(w *webhook, i *invocation, patch []byte) (changed b
 	}
 	patched := NewDocument(i.kind, raw)
 	if kind := patched.Unstructured().GroupVersionKind(); kind.Kind != "" && kind != i.kind {
-		return false, apierrors.NewInternalError(fmt.Errorf("admission webhook %q made a %s of a %s, which the API server cannot store", w.Name, kind.Kind, i.kind.Kind))
+		return false, apierrors.NewInternalError(fmt.Errorf("admission webhook %q changed the object's kind to %s, but the API server can only store a %s", w.Name, kind.Kind, i.kind.Kind))
 	}
 	if _, err := patched.Typed(); err != nil {
 		return false, apierrors.NewInternalError(err)

@@ -9,7 +9,6 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"maps"
 	"strconv"
 	"time"
 
@@ -43,11 +42,10 @@ const (
 type Store struct {
 	Secrets         corev1client.SecretInterface // of Namespace
 	Namespace, Name string
-	Lifetime        time.Duration     // of a new CA; 0 means DefaultLifetime
-	Key             ca.KeyAlgorithm   // of a new CA; empty means ECDSA-P256
-	Labels          map[string]string // added to the Secret when it is written anyway
-	Log             logr.Logger       // the zero value is silent
-	Now             func() time.Time  // nil means time.Now
+	Lifetime        time.Duration    // of a new CA; 0 means DefaultLifetime
+	Key             ca.KeyAlgorithm  // of a new CA; empty means ECDSA-P256
+	Log             logr.Logger      // the zero value is silent
+	Now             func() time.Time // nil means time.Now
 
 	// ServerTime returns the API server's time as last observed, or the zero time while it is unknown. If ServerTime is
 	// nil, the time is always unknown. See ca.ServerTime.
@@ -230,7 +228,7 @@ func (s *Store) RecordRegistered(ctx context.Context, bundle []byte) error {
 			return nil
 		}
 		f.state.RegisteredBundle = bundle
-		_, err = s.write(ctx, secret, f.state, "the registered caBundle is to be recorded")
+		_, err = s.write(ctx, secret, f.state, "the registered caBundle has changed")
 		return err
 	})
 }
@@ -253,7 +251,7 @@ func (s *Store) create(ctx context.Context, known *State) (*State, Outcome, erro
 		state.Lineage = rand.Text()
 	}
 	secret, err := s.Secrets.Create(ctx, &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Name: s.Name, Namespace: s.Namespace, Labels: maps.Clone(s.Labels)},
+		ObjectMeta: metav1.ObjectMeta{Name: s.Name, Namespace: s.Namespace},
 		Type:       corev1.SecretTypeOpaque,
 		Data:       state.Encode(nil),
 	}, metav1.CreateOptions{})
@@ -360,9 +358,6 @@ func (s *Store) write(ctx context.Context, secret *corev1.Secret, state *State, 
 	state.forget(s.expired)
 	update := secret.DeepCopy()
 	update.Data = state.Encode(secret.Data)
-	for key, value := range s.Labels {
-		metav1.SetMetaDataLabel(&update.ObjectMeta, key, value)
-	}
 	written, err := s.Secrets.Update(ctx, update, metav1.UpdateOptions{})
 	if err != nil {
 		return nil, err

@@ -44,7 +44,6 @@ var _ = Describe("Ensure", func() {
 	It("creates the Secret when there is none", func() {
 		c := newCluster(nil)
 		store := c.store()
-		store.Labels = map[string]string{"app": "logger"}
 		state, outcome, err := store.Ensure(background, nil)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(outcome).To(Equal(certsecret.Created))
@@ -54,7 +53,6 @@ var _ = Describe("Ensure", func() {
 		authority := expectInOrder(c, state)
 		Expect(authority.Certificate.NotAfter).To(Equal(now.Add(certsecret.DefaultLifetime)))
 		Expect(c.secret().Type).To(Equal(corev1.SecretTypeOpaque))
-		Expect(c.secret().Labels).To(Equal(map[string]string{"app": "logger"}))
 		Expect(c.writes()).To(Equal(map[string]int{"create": 1}))
 	})
 
@@ -213,18 +211,16 @@ var _ = Describe("Ensure", func() {
 		data := with(without(ownData(), "state.json"), "password", []byte("x"))
 		c := newCluster(data, func(s *corev1.Secret) {
 			s.Type = corev1.SecretTypeTLS
-			s.Labels = map[string]string{"theirs": "1", "app": "old"}
+			s.Labels = map[string]string{"theirs": "1"}
 			s.Annotations = map[string]string{"note": "2"}
 			s.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "x", UID: "u"}}
 		})
-		store := c.store()
-		store.Labels = map[string]string{"app": "logger"}
-		state, _, err := store.Ensure(background, nil)
+		state, _, err := c.store().Ensure(background, nil)
 		Expect(err).NotTo(HaveOccurred())
 		expectInOrder(c, state)
 		secret := c.secret()
 		Expect(secret.Data).To(HaveKeyWithValue("password", []byte("x")))
-		Expect(secret.Labels).To(Equal(map[string]string{"theirs": "1", "app": "logger"}))
+		Expect(secret.Labels).To(Equal(map[string]string{"theirs": "1"}))
 		Expect(secret.Annotations).To(Equal(map[string]string{"note": "2"}))
 		Expect(secret.OwnerReferences).To(HaveLen(1))
 		Expect(secret.Type).To(Equal(corev1.SecretTypeTLS))

@@ -60,13 +60,13 @@ type Config struct {
 	Lives     bool        // is a replica of its version: it serves and registers
 	After     *Controller // the Controller that this one replaces in this process, after the Run of that one has ended; nil for none
 	OnlyTrust bool        // writes caBundles, and no other field of a configuration
-	Once      bool        // runs in a short-lived process without history; a CA that is not needed leaves a caBundle late
+	Once      bool        // runs in a short-lived process without history; it removes a CA that is not needed later than a replica does
 
 	Retain time.Duration // how long a CA that is not needed stays trusted
 	Lag    time.Duration // how long an API server may take to observe a write
 
 	Serve  func(map[string]rollout.Route) // receives the paths of other versions; nil in a process that serves nothing
-	Ready  func(error)                    // receives after each pass why API servers cannot call this process, or nil; nil if none ever calls it
+	Ready  func(error)                    // called after each pass with the reason why API servers cannot call this process, or with nil; the field is nil if none ever calls it
 	Report *Report
 	Log    logr.Logger
 

@@ -99,7 +99,7 @@ type diagnostic struct {
 	untrusted    bool            // a finding reports a caBundle that does not verify the serving certificate
 	through      bool            // the API server's call came through
 	inconclusive string          // why the canary proves nothing
-	blind        bool            // it will prove nothing later either: it is not wanted, or must not be sent
+	blind        bool            // a later canary proves nothing either: it is not requested, or must not be sent
 	caller       string          // the process that found the path broken
 	backend      backend
 	backendKnown bool              // backend could be read

@@ -227,7 +227,7 @@ func (d *diagnostic) noReadyEndpoints(evidence string) diagnosis.Finding {
 		f.Remedy = fmt.Sprintf("start the pods, or give the Service their labels (kubectl get pods -n %s "+
 			"--show-labels)", namespace)
 	default:
-		f.Message += fmt.Sprintf(", but %d that are not ready", all)
+		f.Message += fmt.Sprintf(" (not ready: %d)", all)
 		f.Remedy = fmt.Sprintf("find out why they are not ready (kubectl describe pods -n %s -l %s)", namespace, text)
 	}
 	return f

@@ -95,7 +95,7 @@ var _ = Describe("A diagnosis of the Service", Label("api-server"), func() {
 			d.Options.Target.Port, d.Clients = 443, clientsFor(resolving.Config())
 			endpoints(ctx, d.Canary.Namespace, "hooks", 8443, false)
 			d.register(ctx)
-			Expect(d.run(ctx)).To(haveOneProblem(diagnosis.NoReadyEndpoints, ContainSubstring("but 1 that are not ready"), ContainSubstring("kubectl describe pods")))
+			Expect(d.run(ctx)).To(haveOneProblem(diagnosis.NoReadyEndpoints, ContainSubstring("(not ready: 1)"), ContainSubstring("kubectl describe pods")))
 			Expect(withoutCanary(d).run(ctx)).To(haveOneProblem(diagnosis.NoReadyEndpoints))
 		}, SpecTimeout(patience))
 

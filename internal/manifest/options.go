@@ -93,7 +93,7 @@ func (o Options) Validate(metrics int32) error {
 		for _, key := range slices.Sorted(maps.Keys(entries)) {
 			switch problems := check(key, entries[key]); {
 			case slices.Contains(ours, key):
-				bad("%s holds %q, which Manifests sets itself; take it out", field, key)
+				bad("%s holds %q, which Manifests sets itself; remove it", field, key)
 			case len(problems) > 0:
 				bad("%s holds %s=%q: %s", field, key, entries[key], strings.Join(problems, "; "))
 			}
@@ -102,7 +102,7 @@ func (o Options) Validate(metrics int32) error {
 	if o.Image == "" {
 		bad("Image is empty; set it to the image that holds this program, such as \"registry.example.org/webhook:1.0\"")
 	} else if strings.TrimSpace(o.Image) != o.Image {
-		bad("Image is %q; take the spaces off", o.Image)
+		bad("Image is %q; remove the spaces", o.Image)
 	}
 	checkName("Name", o.Name, validation.IsDNS1123Label)
 	checkName("ServiceAccountName", o.ServiceAccountName, validation.IsDNS1123Subdomain)
@@ -129,7 +129,7 @@ func (o Options) Validate(metrics int32) error {
 		}
 	}
 	if o.PodMonitor && metrics == 0 {
-		bad("PodMonitor is set, but no other pod reaches the program's metrics; set ManagerOptions.MetricsBindAddress to a port of every address, such as \":9090\"")
+		bad("PodMonitor is set, but other pods cannot reach the program's metrics; set ManagerOptions.MetricsBindAddress to a port on all addresses, such as \":9090\"")
 	}
 	return errors.Join(errs...)
 }

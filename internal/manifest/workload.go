@@ -98,7 +98,7 @@ func (c component) cronJob() *batchv1.CronJob {
 	return &batchv1.CronJob{
 		TypeMeta: metav1.TypeMeta{APIVersion: batchv1.SchemeGroupVersion.String(), Kind: "CronJob"},
 		ObjectMeta: describe(c.meta(c.name, c.program.Namespace),
-			"Registers again: it puts back a webhook configuration that was edited or deleted, and publishes the next CA of a rotation. Without a cause it writes nothing."),
+			"Restores a webhook configuration that was edited or deleted, and publishes the next CA of a rotation. It writes nothing if nothing is due."),
 		Spec: batchv1.CronJobSpec{
 			Schedule: registerAgain, ConcurrencyPolicy: batchv1.ForbidConcurrent, StartingDeadlineSeconds: new(int64(registerDeadline)),
 			SuccessfulJobsHistoryLimit: new(int32(1)), FailedJobsHistoryLimit: new(int32(3)),

@@ -205,24 +205,6 @@ var _ = Describe("The API server", Label("api-server"), Ordered, func() {
 	})
 })
 
-var _ = Describe("The garbage collector", Label("api-server"), Ordered, func() {
-	It("removes the configurations with the Namespace that owns them", func(ctx SpecContext) {
-		clients := Must(kubernetes.NewForConfig(controlPlane(true).config))
-		ns := Must(clients.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "owner-"}}, metav1.CreateOptions{}))
-		o := serviceOptions()
-		o.Fingerprint = fmt.Sprint("collected-", time.Now().UnixNano())
-		o.OwnedBy = webhookconf.OwnedByNamespace(ns)
-		m, v := both(clients, o)
-		for _, c := range []webhookconf.Configuration{m, v} {
-			Expect(registers(ctx, c, desired(o, step("a"), step("v", validating)), "bundle")).To(Equal(webhookconf.Created))
-		}
-		Expect(clients.CoreV1().Namespaces().Delete(ctx, ns.Name, metav1.DeleteOptions{})).To(Succeed())
-		for _, c := range []webhookconf.Configuration{m, v} {
-			Eventually(func() bool { return get(ctx, c).Exists }).WithContext(ctx).WithTimeout(30*time.Second).Should(BeFalse(), c.String())
-		}
-	})
-})
-
 // upstreamEntry is one as EiriniX wrote it.
 func upstreamEntry(name string) admissionregistrationv1.MutatingWebhook {
 	return admissionregistrationv1.MutatingWebhook{

@@ -88,7 +88,7 @@ func (c *checker) name(s Step, o Options, names map[string]bool) {
 	}
 	key := uniqueName(s.Validating, s.Name)
 	if names[key] {
-		c.report("names become webhook names and paths and must be unique, give it another", field.Duplicate(path, s.Name))
+		c.report("give it another name: names become webhook names and paths, and must be unique", field.Duplicate(path, s.Name))
 	}
 	names[key] = true
 }

@@ -34,7 +34,7 @@ func NewDrift(most time.Duration) *Drift {
 	return &Drift{failures: workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstRepair, most), all: map[string]*repair{}}
 }
 
-// Of starts over when the desired state changes: no other client has caused its absence.
+// Of starts over when the desired state changes, because no other client has caused the difference then.
 func (d *Drift) Of(want string) *Drift {
 	if d.want != want {
 		d.want, d.all = want, map[string]*repair{}
