@@ -11,7 +11,6 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -27,7 +26,7 @@ var _ = Describe("The API server", Label("api-server"), Ordered, func() {
 		o       webhookconf.Options
 	)
 
-	BeforeAll(func() { clients = Must(kubernetes.NewForConfig(controlPlane(false).config)) })
+	BeforeAll(func() { clients = Must(kubernetes.NewForConfig(controlPlane().config)) })
 	BeforeEach(func() {
 		o = serviceOptions()
 		o.Fingerprint = fmt.Sprint("spec-", time.Now().UnixNano())

@@ -201,7 +201,7 @@ var _ = Describe("Check", func() {
 
 	It("refuses two steps of one name and kind, and lets a mutating and a validating one have the same", func() {
 		err := webhookconf.Check([]webhookconf.Step{step("a"), step("a", validating), step("a", ignore)}, urlOptions())
-		Expect(err).To(MatchError(And(ContainSubstring(`extension "a": names become webhook names and paths and must be unique`), ContainSubstring(`Duplicate value: "a"`))))
+		Expect(err).To(MatchError(And(ContainSubstring(`extension "a": give it another name: names become webhook names and paths, and must be unique`), ContainSubstring(`Duplicate value: "a"`))))
 		Expect(err.(interface{ Unwrap() []error }).Unwrap()).To(HaveLen(1))
 	})
 

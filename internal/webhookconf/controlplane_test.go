@@ -6,9 +6,9 @@ import (
 	eirinixtest "code.cloudfoundry.org/eirinix/testing"
 )
 
-// controlPlane starts an API server, and the controller manager if that is wanted.
-func controlPlane(controllers bool) plane {
+// controlPlane starts an API server for the specs of one container.
+func controlPlane() plane {
 	GinkgoHelper()
-	c := eirinixtest.StartControlPlane(GinkgoT(), func(o *eirinixtest.ControlPlaneOptions) { o.ControllerManager = controllers })
+	c := eirinixtest.StartControlPlane(GinkgoT())
 	return plane{config: c.Config(), restart: c.APIServer().Restart}
 }

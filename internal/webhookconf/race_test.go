@@ -87,7 +87,7 @@ var _ = Describe("A race through the API server", Label("api-server"), Ordered, 
 		o       webhookconf.Options
 	)
 	BeforeAll(func() {
-		config := controlPlane(false).config
+		config := controlPlane().config
 		config.QPS = -1
 		clients = Must(kubernetes.NewForConfig(config))
 	})

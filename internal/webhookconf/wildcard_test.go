@@ -96,7 +96,7 @@ var _ = Describe("A cluster with a broken webhook for everything", Label("api-se
 	meta := metav1.ObjectMeta{Name: "spec"}
 
 	BeforeAll(func(ctx SpecContext) {
-		plane = controlPlane(false)
+		plane = controlPlane()
 		var err error
 		clients, err = kubernetes.NewForConfig(plane.config)
 		Expect(err).NotTo(HaveOccurred())
