@@ -32,9 +32,9 @@ SEQUENTIAL = controller|decode|patch
 .PHONY: test
 # The rotations come first, because they take the longest and wait for most of it.
 test: ## all specs, with the race detector, against a real API server
-	@$(ASSETS) go test -race -shuffle=on -timeout 40m ./testing/rotation $$(go list ./... | grep -vE '/internal/($(SEQUENTIAL))$$')
-	@$(ASSETS) go test -race -shuffle=on $$(go list ./internal/... | grep -E '/($(SEQUENTIAL))$$') -ginkgo.label-filter='!sequential'
-	@go test -shuffle=on $$(go list ./internal/... | grep -E '/($(SEQUENTIAL))$$') -ginkgo.label-filter=sequential
+	@$(ASSETS) go test -race -ldflags=-w -shuffle=on -timeout 40m ./testing/rotation $$(go list ./... | grep -vE '/internal/($(SEQUENTIAL))$$')
+	@$(ASSETS) go test -race -ldflags=-w -shuffle=on $$(go list ./internal/... | grep -E '/($(SEQUENTIAL))$$') -ginkgo.label-filter='!sequential'
+	@go test -ldflags=-w -shuffle=on $$(go list ./internal/... | grep -E '/($(SEQUENTIAL))$$') -ginkgo.label-filter=sequential
 	@go -C testing/controlplane test ./...
 	@go -C bench test ./...
 
