@@ -155,12 +155,12 @@ var _ = Describe("The certificate Secret", Label("api-server"), func() {
 			Expect(err).NotTo(HaveOccurred())
 			return authority.CertificatePEM
 		}
-		sibling, stranger := named(namespace+"-setupcertificate"), named("somebody")
+		sibling, foreign := named(namespace+"-setupcertificate"), named("another")
 		registering := eirinix.NewManager(func() eirinix.ManagerOptions { o := urlOptions(namespace); o.Port = 8443; return o }())
 		Expect(registering.AddExtension(addEnv{})).To(Succeed())
 		Expect(registering.RegisterExtensions()).To(Succeed())
 		c := configuration(ctx, registering)
-		c.Webhooks[0].ClientConfig.CABundle = append(slices.Clone(sibling), stranger...)
+		c.Webhooks[0].ClientConfig.CABundle = append(slices.Clone(sibling), foreign...)
 		_, err := clients().AdmissionregistrationV1().MutatingWebhookConfigurations().Update(ctx, c, metav1.UpdateOptions{})
 		Expect(err).NotTo(HaveOccurred())
 
@@ -172,15 +172,15 @@ var _ = Describe("The certificate Secret", Label("api-server"), func() {
 		trusted := func() string { return string(configuration(ctx, m).Webhooks[0].ClientConfig.CABundle) }
 		own := string(secret(ctx).Data["ca.crt"])
 		Expect(trusted()).To(And(
-			ContainSubstring(string(sibling)),  // it may have started while the Secret was lost
-			ContainSubstring(string(stranger)), // and this may be of a replica that does not make its certificates itself
+			ContainSubstring(string(sibling)), // it may have started while the Secret was lost
+			ContainSubstring(string(foreign)), // and this may be of a replica that does not make its certificates itself
 			ContainSubstring(own)))
-		Consistently(trusted, "2s").Should(And(ContainSubstring(string(sibling)), ContainSubstring(string(stranger))), "longer than a replica hesitates")
+		Consistently(trusted, "2s").Should(And(ContainSubstring(string(sibling)), ContainSubstring(string(foreign))), "longer than a replica hesitates")
 		Eventually(trusted).WithTimeout(patience).Should(Equal(own))
 
 		By("not what takes the place of its own")
 		c = configuration(ctx, m)
-		c.Webhooks[0].ClientConfig.CABundle = stranger
+		c.Webhooks[0].ClientConfig.CABundle = foreign
 		_, err = clients().AdmissionregistrationV1().MutatingWebhookConfigurations().Update(ctx, c, metav1.UpdateOptions{})
 		Expect(err).NotTo(HaveOccurred())
 		Eventually(trusted).WithTimeout(3 * time.Second).Should(Equal(own))

@@ -19,7 +19,7 @@ import (
 	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
-// issuer is a CA of somebody else.
+// issuer is a CA outside of the program.
 type issuer struct{ *ca.Authority }
 
 func newIssuer() issuer {
@@ -93,7 +93,7 @@ var _ = Describe("Certificates from elsewhere", Label("api-server"), func() {
 		GinkgoHelper()
 		secrets, err := clients().CoreV1().Secrets(namespace).List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + namespace + "-setupcertificate"})
 		Expect(err).NotTo(HaveOccurred())
-		Expect(secrets.Items).To(BeEmpty(), "nothing makes a CA that nobody needs")
+		Expect(secrets.Items).To(BeEmpty(), "no CA is made that is not used")
 	}
 
 	It("in files are waited for, served, and replaced without a gap", func(ctx SpecContext) {
@@ -206,7 +206,7 @@ var _ = Describe("Certificates from elsewhere", Label("api-server"), func() {
 		options.Certificates = eirinix.FromCSR("example.org/"+namespace, eirinix.SignerOptions{TrustPEM: signer.CertificatePEM})
 		m := manager()
 		startManager(ctx, m)
-		Consistently(m.Ready(), "500ms").ShouldNot(BeClosed(), "nobody has approved")
+		Consistently(m.Ready(), "500ms").ShouldNot(BeClosed(), "the request is not approved")
 		Eventually(func(g Gomega) {
 			signer.signAll(ctx, "example.org/"+namespace)
 			g.Expect(m.Ready()).To(BeClosed())

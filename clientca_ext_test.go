@@ -22,7 +22,7 @@ import (
 )
 
 var _ = Describe("A Manager with ClientCA", Label("api-server"), func() {
-	It("answers the API server that shows a certificate, and nobody else", func(ctx SpecContext) {
+	It("answers only the API server that presents a certificate", func(ctx SpecContext) {
 		const name = "kube-apiserver"
 		authority := NewCA(time.Hour, time.Now())
 		namespace, port := newNamespace(ctx), FreePort()

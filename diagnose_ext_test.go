@@ -129,7 +129,7 @@ var _ = Describe("A Manager that looks for what is wrong", Label("api-server"), 
 	}, SpecTimeout(2*patience))
 
 	It("shows what to grant when it may not do what it must", func(ctx SpecContext) {
-		config, err := controlPlane().User("nobody-" + namespace)
+		config, err := controlPlane().User("powerless-" + namespace)
 		Expect(err).NotTo(HaveOccurred())
 		logger, logs := Observed()
 		options.Logger, options.RestConfig = logger, config
@@ -137,7 +137,7 @@ var _ = Describe("A Manager that looks for what is wrong", Label("api-server"), 
 		Expect(err).To(MatchError(And(
 			ContainSubstring("needs get, create, update on secrets"),
 			ContainSubstring("Grant the missing rights with kubectl apply -f -"),
-			ContainSubstring("kind: ClusterRole\n"), ContainSubstring("kind: RoleBinding\n"), ContainSubstring("name: nobody-"+namespace))))
+			ContainSubstring("kind: ClusterRole\n"), ContainSubstring("kind: RoleBinding\n"), ContainSubstring("name: powerless-"+namespace))))
 		Expect(logs.FilterMessageSnippet("rights are missing").Len()).To(Equal(1))
 		options.Port = 8443
 		Expect(manager().RegisterExtensions()).To(MatchError(ContainSubstring("Grant the missing rights with kubectl apply -f -")))

@@ -155,10 +155,10 @@ var _ = Describe("The life of a Manager", Label("api-server"), func() {
 	}, SpecTimeout(patience))
 
 	It("names the right that is missing", func(ctx SpecContext) {
-		nobody, err := controlPlane().User("nobody-" + namespace)
+		powerless, err := controlPlane().User("powerless-" + namespace)
 		Expect(err).NotTo(HaveOccurred())
 		o := urlOptions(namespace)
-		o.RestConfig = nobody
+		o.RestConfig = powerless
 		Expect(newManager(o, addEnv{}).Run(ctx)).To(MatchError(And(
 			ContainSubstring("certificate Secret "+namespace+"/"), ContainSubstring("get, create, update on secrets"))))
 	}, SpecTimeout(patience))

@@ -152,9 +152,9 @@ var _ = Describe("A program's manifests, in a namespace of the Pod Security leve
 		options.RegisterWebHook = new(false)
 		own := append(pods(objects), pods(manifests(options, addEnv{}))...)
 		Eventually(func() error {
-			stranger := own[0].DeepCopy()
-			stranger.Labels = nil
-			return c.Create(ctx, stranger, client.DryRunAll)
+			other := own[0].DeepCopy()
+			other.Labels = nil
+			return c.Create(ctx, other, client.DryRunAll)
 		}).WithContext(ctx).WithTimeout(patience).Should(MatchError(ContainSubstring("failed calling webhook")))
 		for _, pod := range own {
 			Expect(c.Create(ctx, pod, client.DryRunAll)).To(Succeed())

@@ -134,7 +134,7 @@ func newPlay(ctx context.Context, change func(*play)) (*play, error) {
 	return p, nil
 }
 
-// manager makes the program, for the ServiceAccount or somebody else.
+// manager makes the program, for the ServiceAccount or another user.
 func (p *play) manager(config *rest.Config, changes ...func(*eirinix.ManagerOptions)) *eirinix.ExtensionManager {
 	o := p.options
 	o.RestConfig = config
@@ -350,7 +350,7 @@ func (p *play) called(ctx context.Context) error {
 	})
 }
 
-// registered tells whether a configuration is there.
+// registered reports whether a configuration exists.
 func (p *play) registered(ctx context.Context) bool {
 	hooks := clients().AdmissionregistrationV1()
 	_, mutating := hooks.MutatingWebhookConfigurations().Get(ctx, p.pods+"-mutating-hook", metav1.GetOptions{})

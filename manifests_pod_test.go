@@ -83,7 +83,7 @@ var _ = Describe("The pods of a program's manifests", func() {
 		Expect(podOf(o, valueExtension{}).SecurityContext.Sysctls).To(HaveExactElements(HaveField("Value", "81")))
 	})
 
-	It("that serve nothing are called by nobody, and are asked on their health port where they have one", func() {
+	It("that serve nothing have no port for calls, and are probed on their health port if they have one", func() {
 		o := deployedOptions()
 		c := containerOf(o, &watcher{})
 		Expect(c.Ports).To(BeEmpty())

@@ -129,7 +129,7 @@ func registers(ctx context.Context, p *play, config *rest.Config) error {
 }
 
 // adopts is the life of a pod that others make the Secret for, and that is deployed again with another port. The
-// rotation that somebody asks for is for others too.
+// rotation on request needs them too.
 func adopts(ctx context.Context, p *play, config *rest.Config) error {
 	admin := p.manager(controlPlane().Config(), func(o *eirinix.ManagerOptions) { o.SetupCertificate = new(true) })
 	if err := errors.Join(admin.RegisterExtensions(), admin.Unregister(ctx)); err != nil {
@@ -140,7 +140,7 @@ func adopts(ctx context.Context, p *play, config *rest.Config) error {
 	if err != nil {
 		return err
 	}
-	delete(s.Data, "state.json") // as if somebody else's tool had made it
+	delete(s.Data, "state.json") // as if another tool had made it
 	s.Annotations = map[string]string{"eirinix.cloudfoundry.org/rotate-ca": "now"}
 	if _, err := secrets.Update(ctx, s, metav1.UpdateOptions{}); err != nil {
 		return err

@@ -76,7 +76,7 @@ var _ = Describe("ManagerOptions", func() {
 			Expect(err).To(MatchError(And(HavePrefix("eirinix: "), ContainSubstring("ManagerOptions."+option), ContainSubstring(remedy))))
 		},
 		Entry("no Host", change(func(o *ManagerOptions) { o.Host = "" }), "Host", "or set ServiceName and WebhookNamespace"),
-		Entry("a Host that nobody can call", change(func(o *ManagerOptions) { o.Host = "0.0.0.0" }), "Host", `ListenAddress to "0.0.0.0:8443"`),
+		Entry("a Host that no client can call", change(func(o *ManagerOptions) { o.Host = "0.0.0.0" }), "Host", `ListenAddress to "0.0.0.0:8443"`),
 		Entry("the same in IPv6", change(func(o *ManagerOptions) { o.Host = "::" }), "Host", `ListenAddress to "[::]:8443"`),
 		Entry("a Host with scheme", change(func(o *ManagerOptions) { o.Host = "https://example.org" }), "Host", "without scheme or port"),
 		Entry("a Host with port", change(func(o *ManagerOptions) { o.Host = "example.org:443" }), "Host", "without scheme or port"),
@@ -169,7 +169,7 @@ var _ = Describe("ManagerOptions", func() {
 		Expect(m.Watch()).To(expected)
 	})
 
-	It("need no Host for a program that nobody calls", func() {
+	It("need no Host for a program that is never called", func() {
 		m := NewManager(ManagerOptions{Logger: zap.NewNop().Sugar()})
 		m.AddWatcher(&watcher{})
 		Expect(m.Validate()).To(Succeed())

@@ -23,7 +23,7 @@ var _ = Describe("A Manager that runs", Label("api-server"), func() {
 		return files
 	}
 
-	It("records what an API server asks, as long as somebody wants it, and can be played again", func(ctx SpecContext) {
+	It("records the calls of an API server until it is stopped, and can be replayed", func(ctx SpecContext) {
 		namespace := newNamespace(ctx)
 		options := urlOptions(namespace)
 		logger, logs := Observed()

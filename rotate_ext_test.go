@@ -39,8 +39,8 @@ var _ = Describe("Who may change what is trusted", Label("api-server"), func() {
 		Expect(err).NotTo(HaveOccurred())
 		return s
 	}
-	// strangers are a CA of another program's making: bare, and with all that a Secret of ours has.
-	strangers := func(ctx context.Context) []map[string][]byte {
+	// foreign holds a CA of another program: bare, and with every key that a Secret of ours has.
+	foreign := func(ctx context.Context) []map[string][]byte {
 		GinkgoHelper()
 		certificate, key := newCA(time.Now().Add(365 * 24 * time.Hour))
 		other := newNamespace(ctx)
@@ -91,7 +91,7 @@ var _ = Describe("Who may change what is trusted", Label("api-server"), func() {
 		m := manager()
 		runManager(ctx, m)
 		own, bundles := secret(ctx, namespace).Data["ca.crt"], published(ctx)
-		all := strangers(ctx)
+		all := foreign(ctx)
 		for _, data := range all {
 			blindly(ctx, data)
 			Eventually(func() []byte { return secret(ctx, namespace).Data["ca.crt"] }).WithTimeout(patience).Should(Equal(own))
@@ -112,7 +112,7 @@ var _ = Describe("Who may change what is trusted", Label("api-server"), func() {
 		first.Stop()
 		Eventually(done).WithTimeout(patience).Should(Receive(BeNil()))
 		bundles := published(ctx)
-		for _, data := range strangers(ctx) {
+		for _, data := range foreign(ctx) {
 			blindly(ctx, data)
 			m := manager()
 			done := startManager(ctx, m)

@@ -75,8 +75,8 @@ var _ = Describe("A typed step", func() {
 
 	It("can be given a Call that was made by hand", func() {
 		c := &Call{}
-		c.Warn("to nobody")
-		c.Audit("to", "nobody")
+		c.Warn("unsent")
+		c.Audit("key", "unsent")
 	})
 })
 

@@ -48,7 +48,7 @@ var _ = Describe("A Watcher", Label("api-server"), func() {
 
 	It("does not keep a Manager that cannot start", func(ctx SpecContext) {
 		o := urlOptions(namespace)
-		o.ListenAddress = "192.0.2.1:1" // for documentation: nobody has that address
+		o.ListenAddress = "192.0.2.1:1" // for documentation: no machine has that address
 		m := eirinix.NewManager(o)
 		Expect(m.AddExtension(addEnv{})).To(Succeed())
 		Expect(m.AddExtension(events)).To(Succeed())
@@ -65,7 +65,7 @@ var _ = Describe("A Watcher", Label("api-server"), func() {
 		DeferCleanup(func() { m.Stop(); Eventually(ended).WithTimeout(patience).Should(BeClosed()) })
 		return m, done
 	}
-	// options need no Host: nobody calls a program that only watches.
+	// options need no Host: a program that only watches is never called.
 	options := func() eirinix.ManagerOptions {
 		return eirinix.ManagerOptions{Namespace: namespace, RestConfig: controlPlane().Config()}
 	}
@@ -157,10 +157,10 @@ var _ = Describe("A Watcher", Label("api-server"), func() {
 	}, SpecTimeout(2*patience))
 
 	It("may lack the right to watch, and then Watch says which", func(ctx SpecContext) {
-		nobody, err := controlPlane().User("blind-" + namespace)
+		blind, err := controlPlane().User("blind-" + namespace)
 		Expect(err).NotTo(HaveOccurred())
 		o := options()
-		o.RestConfig = nobody
+		o.RestConfig = blind
 		_, done := watching(o)
 		Eventually(done).WithContext(ctx).WithTimeout(patience).Should(Receive(MatchError(ContainSubstring("needs list and watch on pods"))))
 	}, SpecTimeout(2*patience))

@@ -48,6 +48,6 @@ var _ = Describe("the example job-retries", func() {
 		programs.StopsCleanly(operator)
 		applied, err := r.apply(ctx, "jobs.yaml")
 		Expect(err).NotTo(HaveOccurred())
-		Expect(limitOf(as[batchv1.Job](applied["Job/terraform-apply"]))).To(Equal(int32(2147483647)), "nobody changes it, and nobody stands in its way")
+		Expect(limitOf(as[batchv1.Job](applied["Job/terraform-apply"]))).To(Equal(int32(2147483647)), "the step leaves it alone")
 	})
 })

@@ -122,9 +122,9 @@ var _ = Describe("the example playbook", func() {
 	},
 		Entry("from files", func(_ context.Context, ca authority) string {
 			return "files:" + ca.folder("tls.crt", "tls.key", "ca.crt")
-		}, nobody),
-		Entry("from cert-manager's Secret", func(ctx context.Context, ca authority) string { return "secret:" + ca.secret(ctx) }, nobody),
-		Entry("from a signer, once somebody has approved", func(context.Context, authority) string { return "csr:example.org/webhooks" },
+		}, noApproval),
+		Entry("from cert-manager's Secret", func(ctx context.Context, ca authority) string { return "secret:" + ca.secret(ctx) }, noApproval),
+		Entry("from a signer, after the approval", func(context.Context, authority) string { return "csr:example.org/webhooks" },
 			func(ctx context.Context, ca authority) { ca.answer(ctx, "example.org/webhooks") }),
 	)
 
@@ -159,5 +159,5 @@ var _ = Describe("the example playbook", func() {
 	})
 })
 
-// nobody has to do anything.
-func nobody(context.Context, authority) {}
+// noApproval is for sources that need none.
+func noApproval(context.Context, authority) {}

@@ -146,7 +146,7 @@ func applyAfresh(ctx context.Context, object *unstructured.Unstructured) error {
 	return nil
 }
 
-// remove deletes an object at once, if it is there. Nobody looks after what it owns: there is no controller manager here.
+// remove deletes an object at once, if it is there. The objects that it owns stay, because no controller manager runs here.
 func remove(ctx context.Context, object *unstructured.Unstructured) error {
 	gone := &unstructured.Unstructured{}
 	gone.SetGroupVersionKind(object.GroupVersionKind())

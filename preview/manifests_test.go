@@ -54,7 +54,7 @@ var _ = Describe("Manifests", func() {
 		))
 	})
 
-	It("may be of kinds that nobody knows, and are what CustomResourceDefinitions say", func() {
+	It("may be of unknown kinds, and have the scope that CustomResourceDefinitions declare", func() {
 		touch := eirinix.Mutation[*unstructured.Unstructured]{
 			ID: "goose", Settings: eirinix.Settings{Rules: []admissionregistrationv1.RuleWithOperations{{
 				Operations: []admissionregistrationv1.OperationType{"CREATE"},
@@ -96,7 +96,7 @@ var _ = Describe("Manifests", func() {
 		Entry("an unknown flag", "-h lists the flags", "-x"),
 		Entry("another output", `-o is "xml"; give diff, json, yaml`, "-o", "xml", "-"),
 		Entry("another operation", `give create, delete`, "-operation", "update", "-"),
-		Entry("groups of nobody", "-as-group is for the user whom -as names", "-as-group", "a", "-"),
+		Entry("groups without a user", "-as-group is for the user whom -as names", "-as-group", "a", "-"),
 	)
 
 	It("and a folder without any", func() {

@@ -40,7 +40,7 @@ var _ = Describe("The output of a preview", func() {
 		Expect(p.stdout).To(MatchYAML("{apiVersion: v1, kind: Pod, metadata: {labels: {seen: 'yes'}, name: web, namespace: default}, spec: {containers: [{image: nginx, name: main, newField: kept}]}}"))
 		Expect(p.stdout).To(ContainSubstring("---\n# standard input, document 2: create Pod bad in namespace default\n# admission webhook"))
 		p = command(program(), workload("apps/v1", "Deployment", "template: %s"), "-o", "yaml", "-")
-		Expect(p.stdout).To(And(ContainSubstring("kind: Deployment"), Not(ContainSubstring("kind: Pod"))), "nobody wrote the pod")
+		Expect(p.stdout).To(And(ContainSubstring("kind: Deployment"), Not(ContainSubstring("kind: Pod"))), "the pod is not in the input")
 	})
 
 	DescribeTable("shows no data of Secrets, unless it is asked to", func(args ...string) {

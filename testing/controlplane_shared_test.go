@@ -118,7 +118,7 @@ var _ = Describe("a shared ControlPlane", Label("api-server"), Ordered, func() {
 			ContainSubstring("\n--- end of kube-apiserver.log ---\n"),
 			ContainSubstring("of this test"), Not(ContainSubstring("of another test")))))
 
-		By("not more of it than somebody reads")
+		By("not more of it than is useful")
 		t = &recordingTB{}
 		eirinixtest.StartControlPlane(t, shared)
 		appendTo(log, strings.Repeat(strings.Repeat("x", 99)+"\n", 1000)+"the end\n")

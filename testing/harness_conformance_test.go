@@ -47,7 +47,7 @@ var _ = Describe("The Harness beside a real API server", Label("api-server"), Or
 		Entry("a pod in another namespace", inNamespace(plain, podOf("elsewhere", nil)), SpecTimeout(patience)),
 		Entry("a pod with a generated name", &corev1.Pod{ObjectMeta: metav1.ObjectMeta{GenerateName: "gen-"}, Spec: podOf("", nil).Spec}, SpecTimeout(patience)),
 		Entry("a pod whose patch does not apply", podOf("bad-patch", map[string]string{"patch": "bad"}), SpecTimeout(patience)),
-		Entry("a config map that nobody minds", configMap("fine", nil), SpecTimeout(patience)),
+		Entry("a config map that no step refuses", configMap("fine", nil), SpecTimeout(patience)),
 		Entry("a dry run", configMap("dry", map[string]string{"say": "dry-run"}), eirinixtest.DryRun(), SpecTimeout(patience)),
 		Entry("a denial", configMap("denied", map[string]string{"verdict": "deny"}), SpecTimeout(patience)),
 		Entry("a denial with causes", configMap("invalid", map[string]string{"verdict": "invalid"}), SpecTimeout(patience)),

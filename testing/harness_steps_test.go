@@ -100,7 +100,7 @@ func addJudges(w *bothWorlds) {
 		case "invalid":
 			return invalidField()
 		case "conflict":
-			return apierrors.NewConflict(schema.GroupResource{Resource: "configmaps"}, m.Name, fmt.Errorf("somebody was faster"))
+			return apierrors.NewConflict(schema.GroupResource{Resource: "configmaps"}, m.Name, fmt.Errorf("another client was faster"))
 		case "fail":
 			return fmt.Errorf("the database is away")
 		case "panic":

@@ -93,7 +93,7 @@ var _ = Describe("The Harness", func() {
 		Entry("a condition that does not compile", `.eirinix.cloudfoundry.org": correct Settings.Conditions: matchConditions[0].expression: Invalid value: "object.": compilation failed`,
 			judging(eirinix.Settings{Conditions: conditions("object.")}, deny)),
 		Entry("one of a step with a webhook of its own, by its name", `webhook "judge.`, judging(eirinix.Settings{Isolated: true, Conditions: conditions("object.")}, deny)),
-		Entry("a resource that nobody has heard of", "OfflineOptions.Resources", eirinix.Mutation[*unstructured.Unstructured]{
+		Entry("an unknown resource", "OfflineOptions.Resources", eirinix.Mutation[*unstructured.Unstructured]{
 			Settings: eirinix.Settings{Rules: rulesFor("example.org", "v1", "gizmos")},
 			Apply:    func(context.Context, *eirinix.Call, *unstructured.Unstructured) error { return nil },
 		}),

@@ -52,7 +52,7 @@ var _ = Describe("Recorded traffic", func() {
 		Expect(err).NotTo(HaveOccurred())
 		send(h)
 		Expect(stop(ctx)).To(Succeed())
-		send(h) // nobody listens any more
+		send(h) // no recording is in progress any more
 	}
 	pods := func(h *eirinixtest.Harness) {
 		for _, name := range []string{"nice", "naughty", "broken"} {

@@ -1,5 +1,5 @@
-// Prose measures the language of the repository: the comments of shipped Go files, and the pages of documentation. It prints
-// each passage that breaks a rule, and fails if there is one.
+// Prose measures the language of the repository: the comments of shipped Go files, the comments and sentences of specs, and
+// the pages of documentation. It prints each passage that breaks a rule, and fails if there is one.
 //
 //	go run ./.ci/prose [folder ...]
 //
@@ -54,7 +54,9 @@ func main() {
 				return err
 			case entry.IsDir() && path != folder && (strings.HasPrefix(entry.Name(), ".") || entry.Name() == "testdata" || entry.Name() == "vendor"):
 				return filepath.SkipDir
-			case strings.HasSuffix(path, ".go") && !strings.HasSuffix(path, "_test.go"):
+			case strings.HasSuffix(path, "_test.go"):
+				return m.specs(path)
+			case strings.HasSuffix(path, ".go"):
 				return m.file(path)
 			}
 			return nil
@@ -107,6 +109,25 @@ func (m *measure) file(path string) error {
 				if word := unwanted.FindString(line); word != "" {
 					m.fault("%s:%d: %q: %s", path, first+i, word, strings.TrimSpace(line))
 				}
+			}
+		}
+	}
+	return nil
+}
+
+// sentence matches a line of a spec that a reader meets: a comment, or the sentence of a container, a spec or an entry.
+var sentence = regexp.MustCompile(`//.*|\b(Describe|DescribeTable|Context|It|Entry|By)\("[^"]*"`)
+
+// specs checks one file of specs for unwanted words.
+func (m *measure) specs(path string) error {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	for i, line := range strings.Split(string(text), "\n") {
+		for _, found := range sentence.FindAllString(line, -1) {
+			if word := unwanted.FindString(found); word != "" {
+				m.fault("%s:%d: %q: %s", path, i+1, word, strings.TrimSpace(found))
 			}
 		}
 	}

@@ -62,15 +62,15 @@ var _ = Describe("A body", func() {
 	)
 
 	It("makes room for others when it arrives slowly, and is told to come again", func() {
-		const strangers = 20 // eight of them have room
+		const clients = 20 // eight of them have room
 		var slow []net.Conn
-		for range strangers {
+		for range clients {
 			slow = append(slow, upload(largest, strings.Repeat(" ", 100<<10)))
 		}
 		began := time.Now()
 		Expect(h.ask(large).review("v1").Allowed).To(BeTrue())
 		Expect(time.Since(began)).To(BeNumerically("<", 8*time.Second), "their time is 30 s")
-		answers := make(chan string, strangers)
+		answers := make(chan string, clients)
 		for _, conn := range slow {
 			go func() {
 				answer, _ := io.ReadAll(conn)

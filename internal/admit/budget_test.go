@@ -169,7 +169,7 @@ func TestLimiterWaitsNoLongerThanTheContext(t *testing.T) {
 		g.Expect(l.waiting.Load()).To(BeZero(), "its place in the queue is free")
 
 		l.release()
-		g.Expect(l.acquire(t.Context())).To(Succeed(), "nobody who left holds the place")
+		g.Expect(l.acquire(t.Context())).To(Succeed(), "a caller that left holds no place")
 	})
 }
 

@@ -48,7 +48,7 @@ var _ = Describe("A request that is no AdmissionReview", func() {
 		Expect(got.Header.Get("X-Content-Type-Options")).To(Equal("nosniff"))
 		Expect(got.Header).NotTo(HaveKey("Retry-After"))
 		Expect(got.Body).To(And(HavePrefix(`extension "volumes": `), ContainSubstring(why)))
-		Expect(len(got.Body)).To(BeNumerically("<", 1024), "a stranger's words are not repeated at length")
+		Expect(len(got.Body)).To(BeNumerically("<", 1024), "the text of an unknown client is cut")
 		Expect(calls.Load()).To(BeZero())
 		said := h.logs.with("refused a request")
 		Expect(said).To(ConsistOf(And(

@@ -84,9 +84,9 @@ var _ = Describe("A Matcher", func() {
 		Entry("only of the cluster, of a namespace", "* * * * Cluster", "CREATE core/v1/pods cf", false),
 		Entry("only of the cluster", "* * * * Cluster", "CREATE core/v1/nodes", true),
 		Entry("only of the cluster, and a namespace", "* * * * Cluster", "UPDATE core/v1/namespaces cf", true),
-		Entry("only of the cluster, and somebody's own namespaces", "* * * * Cluster", "UPDATE example.org/v1/namespaces cf", false),
+		Entry("only of the cluster, and the namespaces of another group", "* * * * Cluster", "UPDATE example.org/v1/namespaces cf", false),
 		Entry("of any scope", "* * * * *", "CREATE core/v1/nodes", true),
-		Entry("of a scope that nobody knows", "* * * * Galaxy", "CREATE core/v1/nodes", false),
+		Entry("of an unknown scope", "* * * * Galaxy", "CREATE core/v1/nodes", false),
 	)
 
 	It("matches what one of several rules does, nothing without rules, and everything as nil", func() {
@@ -138,7 +138,7 @@ var _ = Describe("A Matcher", func() {
 		Entry("what belongs to the cluster", theNamespace("cf"), "CREATE core/v1/nodes", true),
 		Entry("the namespace itself", theNamespace("cf"), "UPDATE core/v1/namespaces cf", true),
 		Entry("another namespace itself", theNamespace("cf"), "UPDATE core/v1/namespaces cf-2", false),
-		Entry("somebody's own namespaces, whose labels the API server takes", theNamespace("cf"), "UPDATE example.org/v1/namespaces cf-2", true),
+		Entry("the namespaces of another group, whose labels the API server takes", theNamespace("cf"), "UPDATE example.org/v1/namespaces cf-2", true),
 	)
 
 	It("takes a namespace by its own name", func() {
@@ -262,7 +262,7 @@ var _ = Describe("An objectSelector", func() {
 		Entry("an escape, and metadata of null", where("app", "DoesNotExist"), `{"a\u0062":1,"metadata":null}`, "", true),
 		Entry("a value of null", where("app", "In", ""), `{"metadata":{"labels":{"app":null}}}`, "", true),
 		Entry("the last of two labels counts", isWeb, `{"metadata":{"labels":{"app":"db","app":"web"}}}`, "", true),
-		Entry("labels that nobody can read are for the step's decoder", isWeb, `{"metadata":{"labels":{"app":1}}}`, "", true),
+		Entry("labels of a wrong type are left to the step's decoder", isWeb, `{"metadata":{"labels":{"app":1}}}`, "", true),
 		Entry("what is no object is for the step's decoder", isWeb, `"text"`, "", true),
 		Entry("and so is a syntax error", isWeb, `{"metadata":{"labels":{"app":"w`, "", true),
 	)
@@ -308,7 +308,7 @@ func FuzzLabels(f *testing.F) {
 	})
 }
 
-// twice tells whether metadata or labels may stand there more than once, which the reader does not see.
+// twice reports whether metadata or labels can occur more than once, which the reader does not detect.
 func twice(raw []byte) bool {
 	count := 0
 	c := cursor{text: raw}
@@ -344,7 +344,7 @@ var _ = Describe("Labels that take much memory", func() {
 	})
 })
 
-var _ = Describe("What somebody else keeps as it is", func() {
+var _ = Describe("An object that another controller maintains", func() {
 	const (
 		owned   = `"ownerReferences":[{"apiVersion":"apps/v1","kind":"Deployment","name":"web","uid":"u","controller":true,"blockOwnerDeletion":true}]`
 		related = `"ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","name":"web","uid":"u"},{"controller":false}]`
@@ -368,7 +368,7 @@ var _ = Describe("What somebody else keeps as it is", func() {
 	},
 		Entry("a ReplicaSet of a Deployment", "CREATE apps/v1/replicasets cf", owned, true),
 		Entry("a ReplicaSet that merely belongs to something", "CREATE apps/v1/replicasets cf", related, false),
-		Entry("one of nobody", "CREATE apps/v1/replicasets cf", `"ownerReferences":null`, false),
+		Entry("one without an owner", "CREATE apps/v1/replicasets cf", `"ownerReferences":null`, false),
 		Entry("a pod of a ReplicaSet is not", "CREATE core/v1/pods cf", owned, false),
 		Entry("the mirror of a static pod", "CREATE core/v1/pods cf", mirror, true),
 		Entry("another object with that annotation is not", "CREATE core/v1/configmaps cf", mirror, false),

@@ -61,7 +61,7 @@ eirinix_admission_decisions_total{decision="skipped",operation="CREATE",step="vo
 `))
 	})
 
-	It("have one series for all the operations that a stranger may think of", func() {
+	It("have one series for all unknown operations", func() {
 		for _, operation := range []admissionv1.Operation{"", "create", "PATCH", "x\"\n", admissionv1.Operation(strings.Repeat("x", 1000))} {
 			volumes.decided(operation, decisionDenied, 0)
 		}

@@ -18,7 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-var _ = Describe("An review", func() {
+var _ = Describe("A review", func() {
 	review := func(changes ...string) string {
 		text := string(arrivedReview(1, 1))
 		return strings.NewReplacer(changes...).Replace(text)
@@ -55,7 +55,7 @@ var _ = Describe("An review", func() {
 		Entry("another version", review("admission.k8s.io/v1", "admission.k8s.io/v2"), false, false),
 		Entry("another kind", review(`"AdmissionReview"`, `"Review"`), false, false),
 		Entry("space around and between", " \r\n\t"+review(`,"`, "\t,\r\n \"", `":{`, "\" : { ")+"\n", true, true),
-		Entry("members that nobody knows", review(`"uid"`, `"id":[1,{"uid":null}],"uid"`), true, true),
+		Entry("unknown members", review(`"uid"`, `"id":[1,{"uid":null}],"uid"`), true, true),
 		Entry("members in another case", review(`"uid"`, `"Uid":1,"UID":"x","uid"`), true, true),
 		Entry("a member that only differs in case", review(`"uid"`, `"UID"`), false, false),
 		Entry("null for all that may be absent", review(`"dryRun":false`, `"dryRun":null,"subResource":null,"requestSubResource":null`, `"groups":[`, `"groups":null,"x":[`), true, true),

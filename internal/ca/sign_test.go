@@ -45,7 +45,7 @@ var _ = Describe("SignServing", func() {
 		a := NewCA(year, now)
 		certificate := Must(a.SignServing([]string{"other.example", host}, day, now))
 		Expect(handshake(certificate, serverName, a.CertificatePEM)).To(Succeed())
-		Expect(handshake(certificate, "stranger.example", a.CertificatePEM)).To(MatchError(ContainSubstring("stranger.example")))
+		Expect(handshake(certificate, "other.example", a.CertificatePEM)).To(MatchError(ContainSubstring("other.example")))
 		Expect(handshake(certificate, serverName, NewCA(year, now).CertificatePEM)).To(MatchError(ContainSubstring("unknown authority")))
 	},
 		Entry("a Service", "logger.cf.svc", "logger.cf.svc"),
@@ -130,8 +130,8 @@ var _ = Describe("CrossSign", func() {
 				Expect(handshake(certificate, "a.b.svc", bundle)).To(Succeed(), "%s under bundle %s", signer, name)
 			}
 		}
-		stranger := NewCA(year, now)
-		Expect(handshake(Must(newer.SignServing([]string{"h"}, day, now)), "h", stranger.CertificatePEM)).NotTo(Succeed())
+		unrelated := NewCA(year, now)
+		Expect(handshake(Must(newer.SignServing([]string{"h"}, day, now)), "h", unrelated.CertificatePEM)).NotTo(Succeed())
 	})
 
 	It("serves CAs that other tools made", func() {

@@ -54,7 +54,7 @@ var _ = Describe("A rotation", func() {
 		}
 	})
 
-	It("is refused to whoever decided on an older state", func() {
+	It("is refused if it was decided on an older state", func() {
 		_, err := store.Stage(background, first)
 		Expect(err).NotTo(HaveOccurred())
 		_, err = store.Stage(background, first)
@@ -258,7 +258,7 @@ var _ = Describe("Distrust", func() {
 	)
 })
 
-// verifies tells whether what a replica in this state serves is good for an API server with this bundle.
+// verifies reports whether an API server with this bundle trusts the certificate of a replica in this state.
 func verifies(state *certsecret.State, bundle []byte) error {
 	GinkgoHelper()
 	leaf, err := Must(state.Current()).SignServing([]string{"localhost"}, day, now)

@@ -42,7 +42,7 @@ func (s *signer) all(ctx context.Context) []certificatesv1.CertificateSigningReq
 	return Must(requests().List(ctx, metav1.ListOptions{FieldSelector: "spec.signerName=" + s.name})).Items
 }
 
-// next waits for a request that nobody has decided on.
+// next waits for a request that is neither approved nor denied.
 func (s *signer) next(ctx context.Context) *certificatesv1.CertificateSigningRequest {
 	GinkgoHelper()
 	var found *certificatesv1.CertificateSigningRequest
@@ -161,7 +161,7 @@ var _ = Describe("CSR", Label("api-server"), func() {
 		Eventually(r.serial).Should(Equal(serial))
 	})
 
-	It("renews with another key at two thirds of the life, and serves on while nobody approves", func(ctx SpecContext) {
+	It("renews with another key at two thirds of the life, and serves on until the approval", func(ctx SpecContext) {
 		source.Poll = 10 * time.Millisecond
 		run(source, r)
 		csr := s.approve(ctx, s.next(ctx))
@@ -282,7 +282,7 @@ var _ = Describe("CSR", Label("api-server"), func() {
 		Expect(count(r.logged(), "may not be watched", csr.Name)).To(Equal(1), "%q", r.logged())
 	})
 
-	It("deletes a request that nobody will need when it ends", func(ctx SpecContext) {
+	It("deletes an undecided request when it ends", func(ctx SpecContext) {
 		stop := run(source, r)
 		s.next(ctx)
 		Eventually(r.reason).Should(ContainSubstring("waits for approval"))

@@ -22,7 +22,7 @@ func write(dir, name string, content []byte) {
 	Expect(os.WriteFile(filepath.Join(dir, name), content, 0o600)).To(Succeed())
 }
 
-// replace renames a new file over the old one, as careful tools do: nobody sees it half written.
+// replace renames a new file over the old one, as careful tools do, so that no reader sees half of it.
 func replace(dir, name string, content []byte) {
 	GinkgoHelper()
 	write(dir, name+".new", content)

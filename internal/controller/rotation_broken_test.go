@@ -47,7 +47,7 @@ var _ = Describe("A rule of the rotation that is broken", Label("slow", "sequent
 		Entry("a replica that does not look for longer than that", untrusted,
 			change(func(s *settings) { s.looks *= 4 })),
 		Entry("a process that registers a CA of its own while the Secret is gone, and takes away the others", untrusted,
-			lossAtStart, prompt, strangers),
+			lossAtStart, prompt, noForeign),
 	)
 
 	It("is mended, for a process that starts while the Secret is gone, by taking away from a caBundle late", func() {
@@ -70,7 +70,7 @@ func unconfirmed(s *settings)  { s.broken.unconfirmed = true }
 func prunesAtOnce(s *settings) { s.broken.prunesAtOnce = true }
 func readsFirst(s *settings)   { s.broken.readsFirst = true }
 func swapsFirst(s *settings)   { s.broken.swapsFirst = true }
-func strangers(s *settings)    { s.broken.strangers = true }
+func noForeign(s *settings)    { s.broken.noForeign = true }
 
 // busy has much happen in few steps.
 func busy(s *settings) { s.requests, s.slow = 5*time.Minute, 0.05 }

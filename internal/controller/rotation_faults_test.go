@@ -118,7 +118,7 @@ func (w *rotations) blank() {
 	case 1:
 		text = []byte("nonsense")
 	case 2:
-		text = must(ca.New("a stranger", time.Hour, w.now)).CertificatePEM
+		text = must(ca.New("another program", time.Hour, w.now)).CertificatePEM
 	}
 	broken := last.DeepCopyObject().(client.Object)
 	for _, c := range clientConfigs(broken) {

@@ -36,7 +36,7 @@ type rules struct {
 	prunesAtOnce bool // the old CA is not retained
 	readsFirst   bool // the Secret that is read after the configurations is the late copy of it
 	swapsFirst   bool // a staged CA signs at once
-	strangers    bool // a CA that the Secret does not hold seems to stand in no caBundle
+	noForeign    bool // a CA that the Secret does not hold seems to stand in no caBundle
 }
 
 // settings of a world. The protocol holds what it promises when lag and looks are shorter than retain, by as much as the
@@ -304,7 +304,7 @@ func (w *rotations) lie(object client.Object) {
 		if w.broken.unconfirmed && state.Phase == ca.Staged && len(ca.SplitBundle(c.CABundle)) > 0 {
 			c.CABundle = ca.Bundle(c.CABundle, state.Bundle())
 		}
-		if w.broken.strangers {
+		if w.broken.noForeign {
 			c.CABundle = ca.Common(c.CABundle, state.Bundle())
 		}
 	}

@@ -30,7 +30,7 @@ func once(c *controller.Config)      { c.Once, c.Lives = true, false }
 func onlyTrust(c *controller.Config) { c.OnlyTrust, c.Lives, c.Leases = true, false, nil }
 func fixed(c *controller.Config)     { c.Certificates = authority }
 
-func stranger() []byte { return must(ca.New("a stranger", 100*time.Hour, dawn)).CertificatePEM }
+func foreign() []byte { return must(ca.New("another program", 100*time.Hour, dawn)).CertificatePEM }
 
 var _ = Describe("RegisterExtensions, which knows nothing of the past", func() {
 	register := func(s *solo) {
@@ -41,7 +41,7 @@ var _ = Describe("RegisterExtensions, which knows nothing of the past", func() {
 	It("takes away a CA that is not needed, late, and writes nothing else", func() {
 		s := newSolo()
 		register(s)
-		ours, old := s.state().Bundle(), stranger()
+		ours, old := s.state().Bundle(), foreign()
 		for _, bundle := range s.caBundles() {
 			Expect(bundle).To(Equal(ours))
 		}
@@ -359,7 +359,7 @@ var _ = Describe("A configuration that another tool edits again and again", func
 
 var _ = Describe("An object that is larger than can be stored", func() {
 	DescribeTable("is explained", func(err error, explained bool) {
-		bundle := ca.Bundle(stranger(), stranger())
+		bundle := ca.Bundle(foreign(), foreign())
 		is := webhookconf.ExplainSize(err, bundle, 4)
 		Expect(errors.Is(is, err)).To(BeTrue())
 		if explained {

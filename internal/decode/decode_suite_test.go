@@ -16,7 +16,7 @@ func TestDecode(t *testing.T) {
 	RunSpecs(t, "Decode")
 }
 
-// disagreement reads a text into a type with both decoders, and tells how the outcomes differ: not at all, or
+// disagreement reads a text into a type with both decoders, and returns the difference of the outcomes: not at all, or
 // the specification is broken.
 func disagreement(raw []byte, t reflect.Type) string {
 	mine, theirs := reflect.New(t), reflect.New(t)

@@ -177,7 +177,7 @@ var _ = Describe("Into, beside sigs.k8s.io/json", func() {
 
 	It("reads on many goroutines at once", func() {
 		raw := []byte(`{"Name":"a","Children":[{"Name":"b"}],"ByName":{"c":{"Left":{"Name":"d"}}}}`)
-		type again tree // which nobody has planned yet
+		type again tree // which has no plan yet
 		var all sync.WaitGroup
 		for range 50 {
 			all.Go(func() {

@@ -123,7 +123,7 @@ var _ = Describe("Random pods", func() {
 		Expect(sum.patched).To(BeNumerically(">", 2800))
 		Expect(sum.kept).To(BeNumerically(">", 32000))
 	})
-	It("need no patch when nobody changes them", func() {
+	It("need no patch when they are not changed", func() {
 		for seed := range uint64(200) {
 			r := newPotter(seed)
 			raw, _ := r.arrive(r.pod())

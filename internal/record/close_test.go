@@ -39,7 +39,7 @@ func ended() context.Context {
 	return ctx
 }
 
-// waited is a context that tells when somebody waits for its end.
+// waited is a context that signals the first wait for its end.
 type waited struct {
 	context.Context
 	by chan struct{}

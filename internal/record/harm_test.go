@@ -87,7 +87,7 @@ var _ = Describe("A recorder whose disk fails", func() {
 		Expect(w.logs.all()).To(ConsistOf(And(ContainSubstring(`"kind":"disk"`), ContainSubstring(w.dir))))
 	})
 
-	It("makes its folder again when somebody has cleaned up", func() {
+	It("makes its folder again when it was deleted", func() {
 		w := newWorld(allow)
 		Expect(os.RemoveAll(w.dir)).To(Succeed())
 		w.allowed(review(pod))

@@ -63,7 +63,7 @@ var _ = Describe("A folder into which a recorder writes", func() {
 		end(r)
 	})
 
-	It("is closed until the recorder has really ended, whoever waits for it no longer", func() {
+	It("is closed until the recorder has ended, even after Close has given up waiting", func() {
 		change, began, release := blocking()
 		w := newWorld(allow, change, func(o *record.Options) { o.Dir = dir })
 		DeferCleanup(release)
@@ -99,7 +99,7 @@ var _ = Describe("A folder into which a recorder writes", func() {
 		Expect(other.Process.Kill()).To(Succeed())
 		Expect(other.Wait()).NotTo(Succeed())
 		r, err := again()
-		Expect(err).NotTo(HaveOccurred(), "what a crash has left harms nobody")
+		Expect(err).NotTo(HaveOccurred(), "the file that a crash leaves is not a lock")
 		end(r)
 		Expect(filesOf(dir)).To(BeEmpty())
 	})
@@ -118,7 +118,7 @@ var _ = Describe("A folder into which a recorder writes", func() {
 		end(other)
 	})
 
-	It("is not lost when somebody tidies up behind our back", func() {
+	It("is not lost when the lock file is deleted", func() {
 		w := newWorld(allow, func(o *record.Options) { o.Dir = dir })
 		Expect(os.Remove(filepath.Join(dir, ".eirinix.lock"))).To(Succeed())
 		w.allowed(review(pod))

@@ -178,7 +178,7 @@ var _ = Describe("A recorder that is made", func() {
 		Expect(err).To(MatchError(And(ContainSubstring("Dir is empty"), ContainSubstring("MaxFiles is -1"), ContainSubstring("MaxBytes is -2"))))
 	})
 
-	It("tells when nothing can be written, with the remedy", func() {
+	It("logs that nothing can be written, with the remedy", func() {
 		file := filepath.Join(GinkgoT().TempDir(), "file")
 		Expect(os.WriteFile(file, nil, 0o600)).To(Succeed())
 		for _, dir := range []string{file, filepath.Join(file, "below"), "/proc/eirinix"} {

@@ -18,7 +18,7 @@ const marker = "m4rk3r-hunter2"
 
 var inBase64 = base64.StdEncoding.EncodeToString([]byte(marker))
 
-// leaks tells whether a text holds the marker: plain, in base64, or inside of what is in base64 or JSON itself.
+// leaks reports whether a text holds the marker: plain, in base64, or inside of other base64 or JSON.
 func leaks(text string) bool {
 	if strings.Contains(text, marker) || strings.Contains(text, inBase64) {
 		return true
@@ -134,7 +134,7 @@ var _ = Describe("What is secret", func() {
 		Entry("a list of Secrets", review(`{"kind":"List","items":[`+pod+`,`+secret+`,`+secret+`]}`)),
 		Entry("a SecretList whose items say nothing", review(`{"kind":"SecretList","items":[`+bare+`]}`)),
 		Entry("a Secret in a template", review(`{"kind":"Template","objects":[{"kind":"Pod"},{"spec":{"inner":`+secret+`}}]}`)),
-		Entry("a Secret in a member that nobody knows", review(pod, `"third":`+secret)),
+		Entry("a Secret in an unknown member", review(pod, `"third":`+secret)),
 		Entry("a Secret in a Secret", secretReview(`{"metadata":{"x":`+secret+`},"y":`+secret+`}`)),
 		Entry("deep down", review(strings.Repeat(`{"a":[`, 400)+secret+strings.Repeat(`]}`, 400))),
 		Entry("a Secret of another group", review(`{"apiVersion":"vault.example.com/v1","kind":"Secret","data":{"a":"`+inBase64+`"}}`)),

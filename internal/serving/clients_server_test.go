@@ -79,7 +79,7 @@ var _ = Describe("A server that asks who calls", func() {
 			It("says 403 and why to a client with the wrong one", func() {
 				for _, certificate := range []*tls.Certificate{
 					clientCert(GinkgoTB(), another, "front-proxy-client"),
-					clientCert(GinkgoTB(), trusted, "stranger"),
+					clientCert(GinkgoTB(), trusted, "other"),
 				} {
 					got, err := get(speak(showing(certificate)), s, "/mutate/x")
 					Expect(err).NotTo(HaveOccurred())
@@ -90,7 +90,7 @@ var _ = Describe("A server that asks who calls", func() {
 			})
 
 			It("answers kubelets, who show none, and anybody else about its health", func() {
-				for _, client := range []*http.Client{caller(), showing(clientCert(GinkgoTB(), another, "stranger"))} {
+				for _, client := range []*http.Client{caller(), showing(clientCert(GinkgoTB(), another, "other"))} {
 					for _, path := range []string{"/healthz", "/readyz"} {
 						Expect(get(speak(client), s, path)).To(HaveField("Body", "ok\n"), path)
 					}
@@ -165,7 +165,7 @@ var _ = Describe("A server that asks who calls", func() {
 		Expect(resp.Close).To(BeTrue())
 	})
 
-	It("tells strangers nothing of its CAs, so that a client sends the certificate that it has", func(ctx SpecContext) {
+	It("does not name its CAs, so that a client sends the certificate that it has", func(ctx SpecContext) {
 		start(ctx, s)
 		var asked *tls.CertificateRequestInfo
 		_, err := handshake(s, &tls.Config{GetClientCertificate: func(info *tls.CertificateRequestInfo) (*tls.Certificate, error) {
@@ -197,7 +197,7 @@ var _ = Describe("A server that asks who calls", func() {
 		Expect(refusals[0]).To(And(ContainSubstring("no client certificate"), ContainSubstring("front-proxy-client")))
 	})
 
-	It("asks nobody when everybody may call", func(ctx SpecContext) {
+	It("requests no certificate when every client may call", func(ctx SpecContext) {
 		s.Clients = nil
 		start(ctx, s)
 		Expect(get(caller(), s, "/x")).To(HaveField("Status", http.StatusOK))

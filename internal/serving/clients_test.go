@@ -53,7 +53,7 @@ var _ = Describe("Clients", func() {
 			Expect(check(certificate)).To(And(MatchError(serving.ErrClientRefused), MatchError(ContainSubstring(reason))))
 		}
 	},
-		Entry("another name", `"CN=stranger" with DNS names "[other]" is not a name that may call`, "stranger", func(c *x509.Certificate) { c.DNSNames = []string{"other"} }),
+		Entry("another name", `"CN=unlisted" with DNS names "[other]" is not a name that may call`, "unlisted", func(c *x509.Certificate) { c.DNSNames = []string{"other"} }),
 		Entry("a longer name", "may call", "front-proxy-client-2", func(*x509.Certificate) {}),
 		Entry("a name in capitals", "may call", "Front-Proxy-Client", func(*x509.Certificate) {}),
 		Entry("a wildcard", "may call", "*", func(c *x509.Certificate) { c.DNSNames = []string{"*.cluster.example"} }),
@@ -65,7 +65,7 @@ var _ = Describe("Clients", func() {
 		Entry("one that is not valid yet", "not yet valid", "front-proxy-client", from(leafNow.Add(time.Minute))),
 	)
 
-	It("refuses what another CA has signed, and what nobody has", func() {
+	It("refuses a certificate of another CA, and a missing one", func() {
 		foreign := clientCert(GinkgoTB(), another, "front-proxy-client")
 		Expect(check(foreign)).To(And(MatchError(serving.ErrClientRefused),
 			MatchError(ContainSubstring("unknown authority")), MatchError(ContainSubstring(another.Certificate.Subject.SerialNumber))))
@@ -77,8 +77,8 @@ var _ = Describe("Clients", func() {
 	It("accepts any name of the CAs when no names are given", func() {
 		clients = &serving.Clients{Now: time0.now}
 		Expect(clients.SetCAs(trusted.CertificatePEM)).To(Succeed())
-		Expect(check(clientCert(GinkgoTB(), trusted, "whoever"))).To(Succeed())
-		Expect(check(clientCert(GinkgoTB(), another, "whoever"))).NotTo(Succeed())
+		Expect(check(clientCert(GinkgoTB(), trusted, "any"))).To(Succeed())
+		Expect(check(clientCert(GinkgoTB(), another, "any"))).NotTo(Succeed())
 	})
 
 	It("refuses everybody until it has CAs", func() {
@@ -164,11 +164,11 @@ var _ = Describe("Clients", func() {
 			Expect(check(young)).To(Succeed())
 		})
 
-		It("is bounded, and strangers do not push out who may call", func() {
+		It("is bounded, and refused clients do not push out accepted ones", func() {
 			Expect(check(caller)).To(Succeed())
-			stranger := clientCert(GinkgoTB(), trusted, "stranger")
+			unlisted := clientCert(GinkgoTB(), trusted, "unlisted")
 			for i := range serving.MaxDecisions + 10 {
-				copied := *stranger.Leaf // other bytes are another certificate
+				copied := *unlisted.Leaf // other bytes are another certificate
 				copied.Raw = fmt.Append(nil, i)
 				Expect(clients.Check(&tls.ConnectionState{PeerCertificates: []*x509.Certificate{&copied}})).NotTo(Succeed())
 			}
@@ -178,12 +178,12 @@ var _ = Describe("Clients", func() {
 		})
 	})
 
-	It("says on one line of bounded length what a stranger has sent", func() {
+	It("quotes the certificate of a refused client on one line of bounded length", func() {
 		name := "a\r\nX-Forged: b\n" + strings.Repeat("x", 5000)
-		stranger := clientCert(GinkgoTB(), another, name)
+		refused := clientCert(GinkgoTB(), another, name)
 		middle, other := clientCert(GinkgoTB(), another, name, intermediateCA), clientCert(GinkgoTB(), another, name, intermediateCA)
 		below := certifiedBy(GinkgoTB(), middle.Leaf, middle.PrivateKey.(crypto.Signer), "x")
-		for _, err := range []error{check(stranger), check(below, other)} { // crypto/x509 quotes the other one's name
+		for _, err := range []error{check(refused), check(below, other)} { // crypto/x509 quotes the other one's name
 			Expect(err.Error()).NotTo(ContainSubstring("\n"))
 			Expect(len(err.Error())).To(BeNumerically("<", 1200))
 		}
@@ -196,7 +196,7 @@ var _ = Describe("Clients", func() {
 
 	It("is safe for concurrent use", func() {
 		both := ca.Bundle(trusted.CertificatePEM, another.CertificatePEM)
-		foreign := clientCert(GinkgoTB(), another, "stranger")
+		foreign := clientCert(GinkgoTB(), another, "unlisted")
 		var group sync.WaitGroup
 		errs := make(chan error, 10000)
 		for i := range 8 {
@@ -205,7 +205,7 @@ var _ = Describe("Clients", func() {
 					errs <- clients.SetCAs([][]byte{trusted.CertificatePEM, both}[i%2])
 					errs <- check(caller)
 					if check(foreign) == nil {
-						errs <- fmt.Errorf("a stranger was accepted")
+						errs <- fmt.Errorf("a foreign certificate was accepted")
 					}
 				}
 			})
@@ -227,7 +227,7 @@ func TestClientsCheckDoesNotAllocateOnceAClientIsKnown(t *testing.T) {
 	middle := clientCert(t, authority, "middle", intermediateCA)
 	for name, connection := range map[string]*tls.ConnectionState{
 		"accepted": connectionOf(clientCert(t, authority, "front-proxy-client"), middle),
-		"refused":  connectionOf(clientCert(t, authority, "stranger")),
+		"refused":  connectionOf(clientCert(t, authority, "unlisted")),
 		"none":     {},
 	} {
 		// A verification allocates: so this also proves that it does not happen.

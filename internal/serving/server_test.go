@@ -57,7 +57,7 @@ var _ = Describe("Server", func() {
 		)
 
 		It("listens on the port that is wanted", func(ctx SpecContext) {
-			// Taken and given back: nobody gets a port again so soon, except who asks for it.
+			// Taken and given back: the system picks no such port again so soon, but a listener can ask for it.
 			l, err := net.Listen("tcp", "127.0.0.1:0")
 			Expect(err).NotTo(HaveOccurred())
 			s.WantPort = l.Addr().(*net.TCPAddr).Port

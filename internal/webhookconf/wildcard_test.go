@@ -54,7 +54,7 @@ var _ = Describe("A wildcard", func() {
 		Entry("of Leases'", []change{rules(rule("coordination.k8s.io", "v1", "*", "*"))}, map[string]admissionregistrationv1.ScopeType{"[coordination.k8s.io] [*]": "Namespaced"}, true),
 		Entry("of one in which nothing is to be spared", []change{rules(rule("apps", "v1", "*", "*"))}, map[string]admissionregistrationv1.ScopeType{"[apps] [*]": "Namespaced"}, false),
 		Entry("of roles'", []change{rules(rule("rbac.authorization.k8s.io", "v1", "*", "*"))}, map[string]admissionregistrationv1.ScopeType{"[rbac.authorization.k8s.io] [*]": "Namespaced"}, false),
-		Entry("not of a group of somebody else's", []change{rules(rule("example.org", "v1", "*", "*"))}, map[string]admissionregistrationv1.ScopeType{"[example.org] [*]": "*"}, false),
+		Entry("not of a group that is not Kubernetes' own", []change{rules(rule("example.org", "v1", "*", "*"))}, map[string]admissionregistrationv1.ScopeType{"[example.org] [*]": "*"}, false),
 		Entry("not what is in namespaces only, but for what is spared", []change{rules(scoped(rule("*", "*", "*", "*")))}, map[string]admissionregistrationv1.ScopeType{"[*] [*]": "Namespaced"}, true),
 		Entry("not what is named", []change{rules(rule("", "v1", "nodes", "*"), rule("coordination.k8s.io", "v1", "leases", "*"), rule("*", "*", "pods/*", "*"))},
 			map[string]admissionregistrationv1.ScopeType{"[] [nodes]": "*", "[coordination.k8s.io] [leases]": "*", "[*] [pods/*]": "*"}, false),
@@ -71,7 +71,7 @@ var _ = Describe("A wildcard", func() {
 	})
 })
 
-// A webhook that nobody answers for, and that every object in the cluster waits for: Check would refuse it.
+// This webhook has no server, and is called for every object in the cluster. Check would refuse it.
 var _ = Describe("A cluster with a broken webhook for everything", Label("api-server", "S27"), Ordered, func() {
 	var (
 		plane   plane

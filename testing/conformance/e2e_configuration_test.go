@@ -31,7 +31,7 @@ func affect(kind kind, name string, settings eirinix.Settings) any {
 	}}
 }
 
-// affected tells whether the step of that name is called when a config map of this name is made.
+// affected reports whether the step of that name is called when a config map of this name is made.
 func affected(ctx context.Context, kind kind, name, namespace, object string) (bool, error) {
 	c, err := clients().CoreV1().ConfigMaps(namespace).Create(ctx, newConfigMap(object, nil), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 	if err != nil {

@@ -184,12 +184,12 @@ var _ = Describe("A validating webhook", func() {
 	})
 })
 
-// unreachable is like what m registers, but nobody is there.
+// unreachable is a webhook like those of m, but without a server.
 func unreachable(mode mode, m *eirinix.ExtensionManager) admissionregistrationv1.WebhookClientConfig {
 	if mode == urlMode {
 		return admissionregistrationv1.WebhookClientConfig{URL: new("https://127.0.0.1:1/configmaps")}
 	}
 	return admissionregistrationv1.WebhookClientConfig{Service: &admissionregistrationv1.ServiceReference{
-		Namespace: m.GetManagerOptions().WebhookNamespace, Name: "nobody", Path: new("/configmaps"),
+		Namespace: m.GetManagerOptions().WebhookNamespace, Name: "missing", Path: new("/configmaps"),
 	}}
 }

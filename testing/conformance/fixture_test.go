@@ -45,7 +45,7 @@ func dynamicClients() dynamic.Interface {
 	return c
 }
 
-// newNamespace makes a namespace of the spec's own, which is also its fingerprint. It stays: nobody finalizes
+// newNamespace makes a namespace of the spec's own, which is also its fingerprint. It stays: no controller finalizes
 // namespaces without a controller manager.
 func newNamespace(ctx context.Context) string {
 	GinkgoHelper()

@@ -107,7 +107,7 @@ var _ = Describe("S26 matchConditions", Label("S26"), func() {
 		It("may ask what the user is allowed to do", func(ctx SpecContext) {
 			namespace, calls := newNamespace(ctx), &callLog{}
 			serve(ctx, mode, namespace, nil, steps(calls, where("!authorizer.group('').resource('pods').namespace(request.namespace).check('bypass').allowed()"), fail)...)
-			somebody, err := controlPlane().User("somebody-" + namespace)
+			ordinary, err := controlPlane().User("ordinary-" + namespace)
 			Expect(err).NotTo(HaveOccurred())
 			rbac := clients().RbacV1()
 			_, err = rbac.Roles(namespace).Create(ctx, &rbacv1.Role{
@@ -118,17 +118,17 @@ var _ = Describe("S26 matchConditions", Label("S26"), func() {
 			_, err = rbac.RoleBindings(namespace).Create(ctx, &rbacv1.RoleBinding{
 				ObjectMeta: metav1.ObjectMeta{Name: "creator"},
 				RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "creator"},
-				Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "somebody-" + namespace}},
+				Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "ordinary-" + namespace}},
 			}, metav1.CreateOptions{})
 			Expect(err).NotTo(HaveOccurred())
 			_, err = createPod(ctx, namespace, newPod("of-the-administrator"))
 			Expect(err).NotTo(HaveOccurred())
 			Expect(calls.list()).To(BeEmpty())
 			Eventually(func() error { // the authorizer learns of the role from an informer
-				_, err := Clients(somebody).CoreV1().Pods(namespace).Create(ctx, newPod("of-somebody"), metav1.CreateOptions{})
+				_, err := Clients(ordinary).CoreV1().Pods(namespace).Create(ctx, newPod("of-ordinary"), metav1.CreateOptions{})
 				return err
 			}).WithContext(ctx).Should(Succeed())
-			Expect(calls.list()).To(ConsistOf("mutating of-somebody", "validating of-somebody"))
+			Expect(calls.list()).To(ConsistOf("mutating of-ordinary", "validating of-ordinary"))
 		}, SpecTimeout(2*patience))
 	})
 

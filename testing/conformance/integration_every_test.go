@@ -17,7 +17,7 @@ import (
 )
 
 // reviewsOf has the API server send this Manager reviews of that version. The library registers for v1 first, which
-// every API server of today knows, so that the other one is only sent where somebody edits the configuration. A Manager
+// every API server of today knows, so that the other one is only sent if the configuration is edited by hand. A Manager
 // that registers would undo that, so another one goes on serving in its place, which does not register.
 func reviewsOf(ctx context.Context, m *eirinix.ExtensionManager, version string, steps []any) {
 	GinkgoHelper()

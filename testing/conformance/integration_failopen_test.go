@@ -84,7 +84,7 @@ var _ = Describe("S34 The audit log of what failed open", Label("S34"), func() {
 		Expect(said).To(Equal([]string{"this", "this"}), "one of each webhook: %v", annotations)
 	}, SpecTimeout(4*patience))
 
-	It("names the webhooks that nobody answers for", func(ctx SpecContext) {
+	It("names the webhooks without a server", func(ctx SpecContext) {
 		m.Stop()
 		tries := 0
 		Eventually(func() []string {

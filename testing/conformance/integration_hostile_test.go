@@ -22,12 +22,12 @@ import (
 	"code.cloudfoundry.org/eirinix"
 )
 
-// A stranger does harm on one connection to the webhook's port, in whatever way.
-type stranger struct {
+// An attacker does harm on one connection to the webhook's port, in one of many ways.
+type attacker struct {
 	what   string
 	plain  bool           // without TLS
 	opens  string         // what is sent first; PATH stands for that of the webhook
-	drip   string         // what is sent now and then after that, until somebody hangs up
+	drip   string         // what is sent now and then after that, until one side hangs up
 	answer func(int) bool // whether a status is right, where there is an answer; nil: hangs on, or comes again
 }
 
@@ -45,7 +45,7 @@ func refusedWith(statuses ...int) func(int) bool {
 }
 
 // Those who try something, and come again at once.
-var visitors = []stranger{
+var visitors = []attacker{
 	{what: "garbage instead of TLS", plain: true, opens: "\x00\x01\x02 garbage \xff\xfe\r\n\r\n"},
 	{what: "plain HTTP", plain: true, opens: "POST PATH HTTP/1.1\r\n" + headers + "Content-Length: 2\r\n\r\n{}", answer: refusedWith(http.StatusBadRequest)},
 	{what: "garbage inside TLS", opens: "\x00\x01\x02 garbage\r\n\r\n", answer: refusedWith(http.StatusBadRequest)},
@@ -61,7 +61,7 @@ var visitors = []stranger{
 }
 
 // Those who hold on to what they have got.
-var squatters = []stranger{
+var squatters = []attacker{
 	{what: "a silent connection", plain: true},
 	{what: "half a handshake", plain: true, opens: "\x16\x03\x01\x02\x00\x01"},
 	{what: "a slow request", opens: "POST PATH HTTP/1.1\r\nHost: webhook\r\n", drip: "X-Slow: yes\r\n"},
@@ -71,13 +71,13 @@ var squatters = []stranger{
 }
 
 // visit does it once. It returns when it is over, or ctx ends. there is told when the harm is being done.
-func (s stranger) visit(ctx context.Context, address, path string, there func()) error {
+func (s attacker) visit(ctx context.Context, address, path string, there func()) error {
 	var conn net.Conn
 	var err error
 	if s.plain {
 		conn, err = (&net.Dialer{}).DialContext(ctx, "tcp", address)
 	} else {
-		conn, err = (&tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}}).DialContext(ctx, "tcp", address) // a stranger trusts anybody
+		conn, err = (&tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}}).DialContext(ctx, "tcp", address) // an attacker trusts any certificate
 	}
 	if err != nil {
 		return err
@@ -111,14 +111,14 @@ func (s stranger) visit(ctx context.Context, address, path string, there func())
 	return nil
 }
 
-// besiege lets strangers come until the function that it returns is called, which gives what they complain of. It
+// besiege lets attackers connect until the function that it returns is called, which returns their complaints. It
 // returns when those who hold on are there: more of each than there is room for large bodies.
 func besiege(ctx context.Context, address, path string) (stop func() []string) {
 	GinkgoHelper()
 	ctx, cancel := context.WithCancel(ctx)
 	var all, there sync.WaitGroup
 	complaints := &callLog{}
-	come := func(s stranger, again time.Duration, first func()) {
+	come := func(s attacker, again time.Duration, first func()) {
 		all.Go(func() {
 			var once sync.Once
 			for ctx.Err() == nil {
@@ -216,7 +216,7 @@ var _ = Describe("S34 Hostile requests beside normal traffic", Label("S34"), fun
 				GinkgoWriter.Printf("the slowest of %v took %v\n", what, worst)
 				return true
 			})
-			Expect(stop()).To(BeEmpty(), "what strangers were answered")
+			Expect(stop()).To(BeEmpty(), "the answers to attackers")
 			_, err := createPod(ctx, namespace, newPod("afterwards"))
 			Expect(err).NotTo(HaveOccurred())
 		}, SpecTimeout(4*patience))

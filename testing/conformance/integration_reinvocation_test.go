@@ -136,13 +136,13 @@ var _ = Describe("S24 Reinvocation", Label("S24"), func() {
 			labels:    map[string]string{"x": "true", "a": "true"},
 			mutations: map[string]bool{"round_0_index_1": true},
 		}),
-		Entry("nobody with policy Never", reinvocation{
+		Entry("no webhook with policy Never", reinvocation{
 			steps:     []reinvoked{{id: "onlabel", policy: never, apply: onLabel}, {id: "addlabel", policy: never, apply: addLabel}},
 			calls:     map[string]int{"addlabel": 1, "onlabel": 1},
 			labels:    map[string]string{"x": "true", "a": "true"},
 			mutations: map[string]bool{"round_0_index_0": false, "round_0_index_1": true},
 		}),
-		Entry("nobody without policy", reinvocation{
+		Entry("no webhook without policy", reinvocation{
 			steps:     []reinvoked{{id: "onlabel", apply: onLabel}, {id: "addlabel", apply: addLabel}},
 			calls:     map[string]int{"addlabel": 1, "onlabel": 1},
 			labels:    map[string]string{"x": "true", "a": "true"},
@@ -155,7 +155,7 @@ var _ = Describe("S24 Reinvocation", Label("S24"), func() {
 		serve(ctx, urlMode, namespace, nil, podSteps(calls, true, r.steps)...)
 		audited.await(ctx, namespace, "pods", calls)
 		pod := labelledPod(r.start)
-		pod.Spec.PriorityClassName = low // an in-tree plugin mutates first, which reinvokes nobody
+		pod.Spec.PriorityClassName = low // an in-tree plugin mutates first, which reinvokes no webhook
 		created, err := Clients(audited.Config()).CoreV1().Pods(namespace).Create(ctx, pod, metav1.CreateOptions{})
 		Expect(err).NotTo(HaveOccurred())
 		if r.labels != nil {

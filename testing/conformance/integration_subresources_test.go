@@ -90,7 +90,7 @@ func (e *everyResource) createSub(ctx context.Context, r schema.GroupVersionReso
 		},
 	}[r.Resource]
 	if body == nil {
-		return fmt.Errorf("nobody knows what to create there; add it")
+		return fmt.Errorf("there is no stub for it; add one")
 	}
 	u, err := e.object(ctx, r)
 	if err != nil {

@@ -175,7 +175,7 @@ func (e *everyResource) remove(ctx context.Context, r schema.GroupVersionResourc
 }
 
 // gone returns when the object is gone. Finalizers are taken from it, but for the one that the API server itself
-// takes from definitions: nobody else is there to do it.
+// takes from definitions, because no other controller runs here to do it.
 func (e *everyResource) gone(ctx context.Context, r schema.GroupVersionResource, name string) {
 	Eventually(func() error {
 		u, err := e.api(r).Get(ctx, name, metav1.GetOptions{})

@@ -18,7 +18,7 @@ type expected struct {
 	namespace, name string
 	object, old     bool
 	options         string // their kind; "" where a request has none
-	exempt          bool   // from admission: nobody is asked
+	exempt          bool   // from admission: no webhook is called
 }
 
 // A witness compares what hooks are asked with what is expected.
@@ -38,7 +38,7 @@ func (w *witness) expect(x expected) {
 	w.e.warnings.take()
 }
 
-// saw notes a request that a hook got, if it is the expected one. It tells whether it came from the spec at all.
+// saw notes a request that a hook got, if it is the expected one. It reports whether the request came from the spec at all.
 func (w *witness) saw(hook string, req *admission.Request) bool {
 	if req.UserInfo.Username != w.e.user {
 		return false

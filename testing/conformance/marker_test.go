@@ -14,7 +14,7 @@ import (
 	"code.cloudfoundry.org/eirinix"
 )
 
-// A marker tells when the API server acts on a configuration, which it announces nowhere: it refuses every config
+// A marker shows that the API server acts on a configuration, which it announces nowhere: it refuses every config
 // map with its label in a namespace where nothing else is done, so a dry run there shows whether it is called.
 type marker struct {
 	fingerprint, kind string // kind: mutating or validating; each has an informer of its own
@@ -64,7 +64,7 @@ func markerSteps(fingerprint string, steps []any) (all []any) {
 	return all
 }
 
-// validates tells whether a step goes into the validating configuration.
+// validates reports whether a step goes into the validating configuration.
 func validates(step any) bool {
 	name := reflect.TypeOf(step).Name()
 	return strings.HasPrefix(name, "Validation[") || strings.HasPrefix(name, "Subresource[")
@@ -88,7 +88,7 @@ func (m marker) settings() eirinix.Settings {
 	}
 }
 
-// called tells whether the API server calls the marker now.
+// called reports whether the API server calls the marker now.
 func (m marker) called(ctx context.Context) bool {
 	_, err := clients().CoreV1().ConfigMaps(markerNamespace).Create(ctx, &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Name: "probe", Labels: m.label()},

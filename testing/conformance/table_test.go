@@ -64,7 +64,7 @@ func (r row) ran() bool {
 	return false
 }
 
-// answered tells whether specs ran, or could not because of the API server's version, which says so itself.
+// answered reports whether specs ran, or could not because of the API server's version.
 func (r row) answered() bool {
 	for _, t := range r.by {
 		if t.unplayable > 0 {
@@ -128,7 +128,7 @@ func rowsOf(specs types.SpecReports) []row {
 	return rows
 }
 
-// filtered tells whether somebody asked for some of the specs only.
+// filtered reports whether only some of the specs were requested.
 func filtered(r Report) bool {
 	c := r.SuiteConfig
 	return r.SuiteHasProgrammaticFocus || c.LabelFilter != "" || c.SemVerFilter != "" || c.DryRun ||

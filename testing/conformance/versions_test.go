@@ -21,7 +21,7 @@ func release(v version.Info) (int, error) {
 	return strconv.Atoi(strings.TrimSuffix(v.Minor, "+"))
 }
 
-// has tells whether the API server is of this minor release or a newer one.
+// has reports whether the API server is of this minor release or a newer one.
 func has(minor int) bool {
 	GinkgoHelper()
 	is, err := release(running)

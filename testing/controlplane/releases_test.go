@@ -162,7 +162,7 @@ func TestBuildsTheReleaseThatWasAskedFor(t *testing.T) {
 	}
 }
 
-// What somebody asks for in words goes before what stands in the environment.
+// A release on the command line has precedence over the environment.
 func TestTheReleaseGoesBeforeTheAssetsOfTheUser(t *testing.T) {
 	t.Setenv("PATH", t.TempDir()) // no go command, so that nothing is built here
 

@@ -102,7 +102,7 @@ var _ = Describe("the search for the binaries", func() {
 		Expect(said.String()).To(And(
 			ContainSubstring(mine+", which KUBEBUILDER_ASSETS names"), HaveSuffix(yours+", which ControlPlaneOptions.Assets names\n")))
 
-		By("even one that will not do, since it is what somebody wants")
+		By("even one that cannot be used, since it was requested")
 		Expect(os.Remove(filepath.Join(mine, "etcd"))).To(Succeed())
 		_, err = findAssets(ctx, Options{}, progress)
 		Expect(err).To(MatchError(os.ErrNotExist))
