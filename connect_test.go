@@ -10,23 +10,16 @@ import (
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
 var _ = Describe("GetKubeConnection", func() {
 	var folder string
 
-	// kubeconfig writes one that leads to the host and gives its path.
 	kubeconfig := func(name, host, namespace string) string {
 		GinkgoHelper()
-		config := clientcmdapi.NewConfig()
-		config.Clusters["c"] = &clientcmdapi.Cluster{Server: host}
-		config.Contexts["c"] = &clientcmdapi.Context{Cluster: "c", Namespace: namespace}
-		config.CurrentContext = "c"
-		path := filepath.Join(folder, name)
-		Expect(clientcmd.WriteToFile(*config, path)).To(Succeed())
-		return path
+		return spectest.WriteKubeconfig(filepath.Join(folder, name), host, namespace)
 	}
 
 	BeforeEach(func() { folder = GinkgoT().TempDir() })

@@ -10,21 +10,15 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"code.cloudfoundry.org/eirinix/internal/cluster"
+	"code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
 var _ = Describe("Finding the cluster", func() {
 	var folder string
 
-	// kubeconfig writes one that leads to the host and gives its path.
 	kubeconfig := func(name, host, namespace string) string {
 		GinkgoHelper()
-		config := clientcmdapi.NewConfig()
-		config.Clusters["c"] = &clientcmdapi.Cluster{Server: host}
-		config.Contexts["c"] = &clientcmdapi.Context{Cluster: "c", Namespace: namespace}
-		config.CurrentContext = "c"
-		path := filepath.Join(folder, name)
-		Expect(clientcmd.WriteToFile(*config, path)).To(Succeed())
-		return path
+		return spectest.WriteKubeconfig(filepath.Join(folder, name), host, namespace)
 	}
 
 	file := func(name, text string) string {

@@ -1,15 +1,18 @@
 package spectest
 
-// This file holds the fixtures of specs that use an API server.
+// This file holds the fixtures of specs that use an API server, or name one.
 
 import (
 	"context"
 
 	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
 // APIServer is the label of specs that need an API server.
@@ -22,6 +25,17 @@ func RunsAPIServer() bool { return Label(APIServer).MatchesLabelFilter(GinkgoLab
 func Clients(config *rest.Config) kubernetes.Interface {
 	GinkgoHelper()
 	return Must(kubernetes.NewForConfig(config))
+}
+
+// WriteKubeconfig writes a kubeconfig to path that leads to the host, with a namespace in its context, and returns path.
+func WriteKubeconfig(path, host, namespace string) string {
+	GinkgoHelper()
+	config := clientcmdapi.NewConfig()
+	config.Clusters["c"] = &clientcmdapi.Cluster{Server: host}
+	config.Contexts["c"] = &clientcmdapi.Context{Cluster: "c", Namespace: namespace}
+	config.CurrentContext = "c"
+	Expect(clientcmd.WriteToFile(*config, path)).To(Succeed())
+	return path
 }
 
 // NewNamespace creates a namespace for one spec. It is never deleted, because only a controller manager empties a
