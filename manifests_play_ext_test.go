@@ -293,17 +293,20 @@ func (p *play) running(ctx context.Context, m *eirinix.ExtensionManager, f func(
 	return errors.Join(ran, err)
 }
 
-// fellBack waits for the log of what is only missed in the background, where that was taken away.
+// fellBack waits until hasFallenBack returns true.
 func (p *play) fellBack(ctx context.Context) error {
-	if p.options.Certificates == nil || p.without.Verb != "watch" {
-		return nil
-	}
 	return until(ctx, func() error {
-		if len(p.logs.FilterMessageSnippet("may not be watched").All()) == 0 {
+		if !p.hasFallenBack() {
 			return errors.New("the right to watch is not missed")
 		}
 		return nil
 	})
+}
+
+// hasFallenBack reports whether the program has logged that it may not watch the object of its certificates. It is true
+// where the program may.
+func (p *play) hasFallenBack() bool {
+	return p.options.Certificates == nil || p.without.Verb != "watch" || p.logs.FilterMessageSnippet("may not be watched").Len() > 0
 }
 
 // complaints are the lines that the log has where a right is missing that the program can do without.

@@ -390,7 +390,8 @@ func issued(live func(context.Context, *play, *rest.Config) error) func(context.
 	}
 }
 
-// signed plays approver and signer.
+// signed plays approver and signer. Where the request may not be watched, it signs once the program has noticed that: a
+// request that is signed before its watch begins needs none.
 func signed(live func(context.Context, *play, *rest.Config) error) func(context.Context, *play, *rest.Config) error {
 	return func(ctx context.Context, p *play, config *rest.Config) error {
 		signing, stop := context.WithCancel(ctx)
@@ -399,7 +400,9 @@ func signed(live func(context.Context, *play, *rest.Config) error) func(context.
 			defer GinkgoRecover()
 			defer close(done)
 			for signing.Err() == nil {
-				p.signer().signAll(signing, "example.org/"+p.pods)
+				if p.hasFallenBack() {
+					p.signer().signAll(signing, "example.org/"+p.pods)
+				}
 				time.Sleep(50 * time.Millisecond)
 			}
 		}()
