@@ -30,8 +30,7 @@ var _ = Describe("The certificate Secret", Label("api-server"), func() {
 		return s
 	}
 	run := func(ctx SpecContext) *eirinix.ExtensionManager {
-		m := eirinix.NewManager(urlOptions(namespace))
-		Expect(m.AddExtension(addEnv{})).To(Succeed())
+		m := addEnvManager(urlOptions(namespace))
 		runManager(ctx, m)
 		return m
 	}
@@ -42,8 +41,7 @@ var _ = Describe("The certificate Secret", Label("api-server"), func() {
 		for range replicas {
 			o := urlOptions(namespace)
 			o.Port = 8443 // what is registered must not depend on who was last
-			m := eirinix.NewManager(o)
-			Expect(m.AddExtension(addEnv{})).To(Succeed())
+			m := addEnvManager(o)
 			managers = append(managers, m)
 		}
 		for _, m := range managers {
@@ -61,8 +59,7 @@ var _ = Describe("The certificate Secret", Label("api-server"), func() {
 	It("keeps its CA over a restart, and the address may change", func(ctx SpecContext) {
 		o := urlOptions(namespace)
 		o.Host, o.ListenAddress = "localhost", ":0"
-		first := eirinix.NewManager(o)
-		Expect(first.AddExtension(addEnv{})).To(Succeed())
+		first := addEnvManager(o)
 		done := startManager(ctx, first)
 		Eventually(first.Ready()).WithTimeout(patience).Should(BeClosed())
 		before := secret(ctx)
@@ -156,8 +153,7 @@ var _ = Describe("The certificate Secret", Label("api-server"), func() {
 			return authority.CertificatePEM
 		}
 		sibling, foreign := named(namespace+"-setupcertificate"), named("another")
-		registering := eirinix.NewManager(func() eirinix.ManagerOptions { o := urlOptions(namespace); o.Port = 8443; return o }())
-		Expect(registering.AddExtension(addEnv{})).To(Succeed())
+		registering := addEnvManager(func() eirinix.ManagerOptions { o := urlOptions(namespace); o.Port = 8443; return o }())
 		Expect(registering.RegisterExtensions()).To(Succeed())
 		c := configuration(ctx, registering)
 		c.Webhooks[0].ClientConfig.CABundle = append(slices.Clone(sibling), foreign...)
@@ -166,8 +162,7 @@ var _ = Describe("The certificate Secret", Label("api-server"), func() {
 
 		o := urlOptions(namespace)
 		o.Port, o.Rotation.Retain = 8443, 6*time.Second
-		m := eirinix.NewManager(o)
-		Expect(m.AddExtension(addEnv{})).To(Succeed())
+		m := addEnvManager(o)
 		runManager(ctx, m)
 		trusted := func() string { return string(configuration(ctx, m).Webhooks[0].ClientConfig.CABundle) }
 		own := string(secret(ctx).Data["ca.crt"])

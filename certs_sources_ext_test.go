@@ -80,12 +80,7 @@ var _ = Describe("Certificates from elsewhere", Label("api-server"), func() {
 		options = urlOptions(namespace)
 		options.Rotation.Retain = 5 * time.Second
 	})
-	manager := func() *eirinix.ExtensionManager {
-		GinkgoHelper()
-		m := eirinix.NewManager(options)
-		Expect(m.AddExtension(addEnv{})).To(Succeed())
-		return m
-	}
+	manager := func() *eirinix.ExtensionManager { return addEnvManager(options) }
 	trusted := func(ctx context.Context, m *eirinix.ExtensionManager) func() string {
 		return func() string { return string(configuration(ctx, m).Webhooks[0].ClientConfig.CABundle) }
 	}

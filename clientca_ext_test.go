@@ -33,8 +33,7 @@ var _ = Describe("A Manager with ClientCA", Label("api-server"), func() {
 		o := urlOptions(namespace)
 		o.Port, o.ListenAddress = port, ""
 		o.ClientCA, o.ClientNames = eirinix.ClientCA{ConfigMap: namespace + "/callers"}, []string{name}
-		m := eirinix.NewManager(o)
-		Expect(m.AddExtension(addEnv{})).To(Succeed())
+		m := addEnvManager(o)
 		runManager(ctx, m)
 
 		_, err = createPod(ctx, namespace, NewPod("anonymous", nil))
@@ -60,8 +59,7 @@ var _ = Describe("A Manager with ClientCA", Label("api-server"), func() {
 		} {
 			o := urlOptions(namespace)
 			o.ClientCA = *source
-			m := eirinix.NewManager(o)
-			Expect(m.AddExtension(addEnv{})).To(Succeed())
+			m := addEnvManager(o)
 			Eventually(startManager(ctx, m)).WithTimeout(patience).Should(Receive(MatchError(ContainSubstring(remedy))))
 		}
 	}, SpecTimeout(2*patience))

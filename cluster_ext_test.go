@@ -116,6 +116,14 @@ func (addEnv) Handle(_ context.Context, m eirinix.Manager, pod *corev1.Pod, req 
 	return m.PatchFromPod(req, pod)
 }
 
+// addEnvManager returns a Manager with the extension addEnv.
+func addEnvManager(options eirinix.ManagerOptions) *eirinix.ExtensionManager {
+	GinkgoHelper()
+	m := eirinix.NewManager(options)
+	Expect(m.AddExtension(addEnv{})).To(Succeed())
+	return m
+}
+
 // handleFunc is an extension made of a function, with a name.
 type handleFunc struct {
 	name   string

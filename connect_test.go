@@ -1,8 +1,6 @@
 package eirinix
 
 import (
-	"path/filepath"
-
 	. "github.com/onsi/ginkgo/v2/dsl/core"
 	. "github.com/onsi/ginkgo/v2/dsl/table"
 	. "github.com/onsi/gomega"
@@ -11,16 +9,11 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 	"k8s.io/client-go/rest"
 
-	"code.cloudfoundry.org/eirinix/internal/spectest"
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
 var _ = Describe("GetKubeConnection", func() {
 	var folder string
-
-	kubeconfig := func(name, host, namespace string) string {
-		GinkgoHelper()
-		return spectest.WriteKubeconfig(filepath.Join(folder, name), host, namespace)
-	}
 
 	BeforeEach(func() { folder = GinkgoT().TempDir() })
 
@@ -32,8 +25,8 @@ var _ = Describe("GetKubeConnection", func() {
 
 	Describe("comes", func() {
 		It("from the file of the option", func() {
-			path := kubeconfig("given", "https://given.example.org", "")
-			GinkgoT().Setenv("KUBECONFIG", kubeconfig("env", "https://env.example.org", ""))
+			path := WriteKubeconfig(folder, "given", "https://given.example.org", "")
+			GinkgoT().Setenv("KUBECONFIG", WriteKubeconfig(folder, "env", "https://env.example.org", ""))
 			Expect(connect(func(o *ManagerOptions) { o.KubeConfig = path })).To(HaveField("Host", "https://given.example.org"))
 		})
 
@@ -71,7 +64,7 @@ var _ = Describe("GetKubeConnection", func() {
 			core, logs := observer.New(zapcore.InfoLevel)
 			o := validOptions()
 			o.Logger = zap.New(core).Sugar()
-			o.KubeConfig = kubeconfig("given", "https://given.example.org", contextNamespace)
+			o.KubeConfig = WriteKubeconfig(folder, "given", "https://given.example.org", contextNamespace)
 			change(&o)
 			m := NewManager(o)
 			_, err := m.GetKubeConnection()

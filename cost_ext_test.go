@@ -18,7 +18,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
-	"code.cloudfoundry.org/eirinix"
 	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
@@ -116,8 +115,7 @@ var _ = Describe("A Manager at rest", Label("api-server"), func() {
 			options := urlOptions(namespace)
 			options.RestConfig = m.on(controlPlane().Config())
 			before := heap()
-			x := eirinix.NewManager(options)
-			Expect(x.AddExtension(addEnv{})).To(Succeed())
+			x := addEnvManager(options)
 			runManager(ctx, x)
 			// Another replica's rotation has everything read again.
 			Expect(x.RotateCA(ctx)).To(Succeed())
@@ -143,8 +141,7 @@ var _ = Describe("A Manager at rest", Label("api-server"), func() {
 			options := urlOptions(namespace)
 			options.Port = 8443 // one address, as replicas have
 			options.RestConfig = m.on(controlPlane().Config())
-			x := eirinix.NewManager(options)
-			Expect(x.AddExtension(addEnv{})).To(Succeed())
+			x := addEnvManager(options)
 			runManager(ctx, x)
 		}
 		written := func() (all []string) {

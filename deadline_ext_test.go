@@ -52,8 +52,7 @@ var _ = Describe("An API server that misbehaves", Label("api-server"), func() {
 
 	manager := func(o eirinix.ManagerOptions) *eirinix.ExtensionManager {
 		GinkgoHelper()
-		m := eirinix.NewManager(o)
-		Expect(m.AddExtension(addEnv{})).To(Succeed())
+		m := addEnvManager(o)
 		return m
 	}
 	emptyBundle := func(ctx context.Context, m *eirinix.ExtensionManager) {

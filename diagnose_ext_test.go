@@ -27,12 +27,7 @@ var _ = Describe("A Manager that looks for what is wrong", Label("api-server"), 
 		namespace = newNamespace(ctx)
 		options = urlOptions(namespace)
 	})
-	manager := func() *eirinix.ExtensionManager {
-		GinkgoHelper()
-		m := eirinix.NewManager(options)
-		Expect(m.AddExtension(addEnv{})).To(Succeed())
-		return m
-	}
+	manager := func() *eirinix.ExtensionManager { return addEnvManager(options) }
 	codes := func(r eirinix.Report) (all []diagnosis.Code) {
 		for _, f := range r.Findings {
 			if f.Severity == diagnosis.Problem {

@@ -180,8 +180,7 @@ var _ = Describe("A program with a controller-runtime manager of its own", Label
 		options.KubeManager = kubeManager(webhook.NewServer(webhook.Options{CertDir: dir}))
 		options.RestConfig, options.MetricsBindAddress = controlPlane().Config(), ":8080"
 		options.ClientCA = eirinix.ClientCA{PEM: []byte("x")}
-		m := eirinix.NewManager(options)
-		Expect(m.AddExtension(addEnv{})).To(Succeed())
+		m := addEnvManager(options)
 		Expect(m.Validate()).To(MatchError(And(
 			ContainSubstring("KubeManager is set, and RestConfig or KubeConfig too"), ContainSubstring("set them on the KubeManager"),
 			ContainSubstring("set ClientCAName on that"), ContainSubstring("ListenAddress is \"127.0.0.1:0\", but the KubeManager's"))))

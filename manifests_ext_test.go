@@ -143,8 +143,7 @@ var _ = Describe("A program's manifests, in a namespace of the Pod Security leve
 	It("are not sent to the program that they deploy", func(ctx SpecContext) {
 		// A webhook that is down: its pods, in the very namespace whose pods it is for, must come up all the same.
 		options.Namespace, options.RestConfig = system, controlPlane().Config()
-		m := eirinix.NewManager(options)
-		Expect(m.AddExtension(addEnv{})).To(Succeed())
+		m := addEnvManager(options)
 		Expect(m.RegisterExtensions()).To(Succeed())
 		DeferCleanup(func(ctx context.Context) { Expect(m.Unregister(ctx)).To(Succeed()); m.Stop() })
 		objects, err := m.Manifests()

@@ -114,8 +114,7 @@ var _ = Describe("Metrics", Label("api-server"), func() {
 	})
 	run := func(ctx context.Context) {
 		GinkgoHelper()
-		m := eirinix.NewManager(options)
-		Expect(m.AddExtension(addEnv{})).To(Succeed())
+		m := addEnvManager(options)
 		runManager(ctx, m)
 	}
 
@@ -151,8 +150,7 @@ var _ = Describe("Metrics", Label("api-server"), func() {
 
 	It("are served with a certificate while the program waits for its own", func(ctx SpecContext) {
 		options.RegisterWebHook, options.SetupCertificate = new(false), new(false)
-		m := eirinix.NewManager(options)
-		Expect(m.AddExtension(addEnv{})).To(Succeed())
+		m := addEnvManager(options)
 		startManager(ctx, m)
 		status, body, err := scrape(ctx, url, "", nil)
 		Expect(err).NotTo(HaveOccurred())

@@ -93,8 +93,7 @@ var _ = Describe("While something is away", Label("api-server"), func() {
 		api := &outage{bodies: map[io.Closer]bool{}}
 		o := urlOptions(namespace)
 		o.RestConfig = between(api.pass)
-		m := eirinix.NewManager(o)
-		Expect(m.AddExtension(addEnv{})).To(Succeed())
+		m := addEnvManager(o)
 		runManager(ctx, m)
 		api.begin()
 		c := configuration(ctx, m)
@@ -125,22 +124,19 @@ var _ = Describe("While something is away", Label("api-server"), func() {
 				return next.RoundTrip(r)
 			})
 		})
-		m := eirinix.NewManager(o)
-		Expect(m.AddExtension(addEnv{})).To(Succeed())
+		m := addEnvManager(o)
 		startManager(ctx, m)
 		Eventually(reads.late).WithContext(ctx).WithTimeout(patience).Should(HaveLen(3))
 		Expect(reads.late()[2]).To(BeNumerically(">", 5*time.Second))
 	}, SpecTimeout(3*patience))
 
 	It("a rotation that is not allowed leaves one Event, which counts", func(ctx SpecContext) {
-		registering := eirinix.NewManager(urlOptionsAt(namespace, 8443))
-		Expect(registering.AddExtension(addEnv{})).To(Succeed())
+		registering := addEnvManager(urlOptionsAt(namespace, 8443))
 		Expect(registering.RegisterExtensions()).To(Succeed())
 		DeferCleanup(registering.Unregister)
 		o := urlOptionsAt(namespace, 8443)
 		o.SetupCertificate = new(false) // the rotation is for another program
-		m := eirinix.NewManager(o)
-		Expect(m.AddExtension(addEnv{})).To(Succeed())
+		m := addEnvManager(o)
 		runManager(ctx, m)
 
 		var told []corev1.Event

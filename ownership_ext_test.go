@@ -54,8 +54,7 @@ var _ = Describe("What a program has registered", Label("api-server"), func() {
 		Expect(err).NotTo(HaveOccurred())
 		o := urlOptions("apps")
 		o.RestConfig, o.WebhookNamespace, o.Port = plane.Config(), "own", 8443
-		m := eirinix.NewManager(o)
-		Expect(m.AddExtension(addEnv{})).To(Succeed())
+		m := addEnvManager(o)
 		Expect(m.AddExtension(eirinix.Validation[*corev1.Pod]{ID: "checks", Create: func(context.Context, *eirinix.Call, *corev1.Pod) error { return nil }})).To(Succeed())
 		Expect(m.RegisterExtensions()).To(Succeed())
 		mutating, err := c.AdmissionregistrationV1().MutatingWebhookConfigurations().Get(ctx, "apps-mutating-hook", metav1.GetOptions{})
@@ -123,8 +122,7 @@ var _ = Describe("What a program has registered", Label("api-server"), func() {
 		laptop := func() *eirinix.ExtensionManager {
 			o := urlOptions(namespace)
 			o.UnregisterOnStop = true
-			m := eirinix.NewManager(o)
-			Expect(m.AddExtension(addEnv{})).To(Succeed())
+			m := addEnvManager(o)
 			return m
 		}
 		m := laptop()

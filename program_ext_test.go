@@ -100,8 +100,7 @@ var _ = Describe("The connection", Label("api-server"), func() {
 
 		o := urlOptions("")
 		o.OperatorFingerprint, o.RestConfig, o.KubeConfig = namespace, nil, file
-		m := eirinix.NewManager(o)
-		Expect(m.AddExtension(addEnv{})).To(Succeed())
+		m := addEnvManager(o)
 		runManager(ctx, m)
 		Expect(clients().CoreV1().Secrets(namespace).Get(ctx, namespace+"-setupcertificate", metav1.GetOptions{})).NotTo(BeNil())
 	}, SpecTimeout(2*patience))

@@ -13,7 +13,6 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
 
-	"code.cloudfoundry.org/eirinix"
 	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
@@ -67,8 +66,7 @@ var _ = Describe("The rights that the README lists", Label("api-server"), func()
 		for range 2 {
 			o := urlOptions(namespace)
 			o.RestConfig, o.Port, o.ListenAddress = config, FreePort(), ""
-			m := eirinix.NewManager(o)
-			Expect(m.AddExtension(addEnv{})).To(Succeed())
+			m := addEnvManager(o)
 			done := startManager(ctx, m)
 			Eventually(m.Ready()).WithContext(ctx).WithTimeout(patience).Should(BeClosed())
 			pod := NewPod("", nil)
@@ -82,8 +80,7 @@ var _ = Describe("The rights that the README lists", Label("api-server"), func()
 	It("are get on the Secret alone for the serving half of a split deployment", func(ctx SpecContext) {
 		o := urlOptions(namespace)
 		o.Port, o.ListenAddress = FreePort(), ""
-		registering := eirinix.NewManager(o)
-		Expect(registering.AddExtension(addEnv{})).To(Succeed())
+		registering := addEnvManager(o)
 
 		o.RegisterWebHook = new(false)
 		o.RestConfig = userWith(ctx, namespace, []rbacv1.PolicyRule{{
@@ -92,8 +89,7 @@ var _ = Describe("The rights that the README lists", Label("api-server"), func()
 		}}, nil)
 		logger, logs := Observed()
 		o.Logger = logger
-		serving := eirinix.NewManager(o)
-		Expect(serving.AddExtension(addEnv{})).To(Succeed())
+		serving := addEnvManager(o)
 		startManager(ctx, serving)
 		Eventually(func() int { return logs.FilterMessageSnippet("waiting for the certificate Secret").Len() }).
 			WithContext(ctx).WithTimeout(patience).Should(BeNumerically(">", 0))

@@ -28,8 +28,7 @@ var _ = Describe("A Manager that runs", Label("api-server"), func() {
 		options := urlOptions(namespace)
 		logger, logs := Observed()
 		options.Logger = logger
-		m := eirinix.NewManager(options)
-		Expect(m.AddExtension(addEnv{})).To(Succeed())
+		m := addEnvManager(options)
 		ended := startManager(ctx, m)
 		Eventually(m.Ready()).WithTimeout(patience).Should(BeClosed())
 		dir, rest := GinkgoT().TempDir(), filepath.Join(GinkgoT().TempDir(), "rest")
@@ -65,8 +64,7 @@ var _ = Describe("A Manager that runs", Label("api-server"), func() {
 	}, SpecTimeout(2*patience))
 
 	It("is not previewed: its clients would reach the cluster", func(ctx SpecContext) {
-		m := eirinix.NewManager(urlOptions(newNamespace(ctx)))
-		Expect(m.AddExtension(addEnv{})).To(Succeed())
+		m := addEnvManager(urlOptions(newNamespace(ctx)))
 		runManager(ctx, m)
 		err := preview.Command(ctx, m, []string{"-"}, func(o *preview.Options) {
 			o.Stdin, o.Stdout = strings.NewReader("{apiVersion: v1, kind: Pod, metadata: {name: a}}"), GinkgoWriter

@@ -26,8 +26,7 @@ var _ = Describe("A pod on its way into a cluster", Label("api-server"), func() 
 	BeforeEach(func(ctx SpecContext) { namespace = newNamespace(ctx) })
 
 	It("comes out changed, in URL mode on a free port", func(ctx SpecContext) {
-		m := eirinix.NewManager(urlOptions(namespace))
-		Expect(m.AddExtension(addEnv{})).To(Succeed())
+		m := addEnvManager(urlOptions(namespace))
 		runManager(ctx, m)
 
 		Expect(createPod(ctx, namespace, NewPod("pod", nil))).To(beMutated())
@@ -46,8 +45,7 @@ var _ = Describe("A pod on its way into a cluster", Label("api-server"), func() 
 			Spec:       corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "localhost"},
 		}, metav1.CreateOptions{})
 		Expect(err).NotTo(HaveOccurred())
-		m := eirinix.NewManager(o)
-		Expect(m.AddExtension(addEnv{})).To(Succeed())
+		m := addEnvManager(o)
 		runManager(ctx, m)
 
 		Expect(createPod(ctx, namespace, NewPod("pod", nil))).To(beMutated())
@@ -67,8 +65,7 @@ var _ = Describe("A pod on its way into a cluster", Label("api-server"), func() 
 			}
 			o := urlOptions(namespace)
 			o.Host, o.ListenAddress = host, listen
-			m := eirinix.NewManager(o)
-			Expect(m.AddExtension(addEnv{})).To(Succeed())
+			m := addEnvManager(o)
 			runManager(ctx, m)
 			Expect(createPod(ctx, namespace, NewPod("pod", nil))).To(beMutated())
 		},
@@ -78,8 +75,7 @@ var _ = Describe("A pod on its way into a cluster", Label("api-server"), func() 
 	)
 
 	It("is left alone in another namespace", func(ctx SpecContext) {
-		m := eirinix.NewManager(urlOptions(namespace))
-		Expect(m.AddExtension(addEnv{})).To(Succeed())
+		m := addEnvManager(urlOptions(namespace))
 		runManager(ctx, m)
 		Expect(createPod(ctx, newNamespace(ctx), NewPod("pod", nil))).NotTo(beMutated())
 	}, SpecTimeout(2*patience))
@@ -87,8 +83,7 @@ var _ = Describe("A pod on its way into a cluster", Label("api-server"), func() 
 	It("is chosen by the label of Eirini's applications with FilterEiriniApps", func(ctx SpecContext) {
 		o := urlOptions(namespace)
 		o.FilterEiriniApps = new(true)
-		m := eirinix.NewManager(o)
-		Expect(m.AddExtension(addEnv{})).To(Succeed())
+		m := addEnvManager(o)
 		runManager(ctx, m)
 		Expect(createPod(ctx, namespace, NewPod("task", nil))).NotTo(beMutated())
 		Expect(createPod(ctx, namespace, NewPod("app", map[string]string{eirinix.LabelSourceType: "APP"}))).To(beMutated())
@@ -97,8 +92,7 @@ var _ = Describe("A pod on its way into a cluster", Label("api-server"), func() 
 	It("is seen in every namespace but the cluster's own without Namespace", func(ctx SpecContext) {
 		o := urlOptions("")
 		o.OperatorFingerprint = namespace
-		m := eirinix.NewManager(o)
-		Expect(m.AddExtension(addEnv{})).To(Succeed())
+		m := addEnvManager(o)
 		runManager(ctx, m)
 		Expect(createPod(ctx, namespace, NewPod("pod", nil))).To(beMutated())
 		system := NewPod(namespace, nil)
@@ -164,8 +158,7 @@ var _ = Describe("Registration", Label("api-server"), func() {
 		o := urlOptions(namespace)
 		o.Port = 8443
 		register := func() (secret, configured string) {
-			m := eirinix.NewManager(o)
-			Expect(m.AddExtension(addEnv{})).To(Succeed())
+			m := addEnvManager(o)
 			Expect(m.RegisterExtensions()).To(Succeed())
 			DeferCleanup(m.Unregister)
 			s, err := clients().CoreV1().Secrets(namespace).Get(ctx, m.GetManagerOptions().SetupCertificateName, metav1.GetOptions{})
@@ -192,8 +185,7 @@ var _ = Describe("Registration", Label("api-server"), func() {
 		Expect(err).NotTo(HaveOccurred())
 		o := urlOptions(namespace)
 		o.Port = 8443
-		m := eirinix.NewManager(o)
-		Expect(m.AddExtension(addEnv{})).To(Succeed())
+		m := addEnvManager(o)
 		Expect(m.RegisterExtensions()).To(Succeed())
 		DeferCleanup(m.Unregister)
 		now := configuration(ctx, m)
@@ -206,13 +198,11 @@ var _ = Describe("Registration", Label("api-server"), func() {
 	It("refuses to fight another deployment for a configuration", func(ctx SpecContext) {
 		o := urlOptions(namespace)
 		o.Port = 8443
-		ours := eirinix.NewManager(o)
-		Expect(ours.AddExtension(addEnv{})).To(Succeed())
+		ours := addEnvManager(o)
 		Expect(ours.RegisterExtensions()).To(Succeed())
 		DeferCleanup(ours.Unregister)
 		o.Namespace = newNamespace(ctx)
-		theirs := eirinix.NewManager(o)
-		Expect(theirs.AddExtension(addEnv{})).To(Succeed())
+		theirs := addEnvManager(o)
 		Expect(theirs.RegisterExtensions()).To(MatchError(And(
 			ContainSubstring("belongs to the deployment whose certificate Secret is "+namespace+"/"),
 			ContainSubstring("OperatorFingerprint"))))
@@ -222,8 +212,7 @@ var _ = Describe("Registration", Label("api-server"), func() {
 		for _, unregister := range []bool{true, false} {
 			o := urlOptions(namespace)
 			o.UnregisterOnStop = unregister
-			m := eirinix.NewManager(o)
-			Expect(m.AddExtension(addEnv{})).To(Succeed())
+			m := addEnvManager(o)
 			done := startManager(ctx, m)
 			Eventually(m.Ready()).WithTimeout(patience).Should(BeClosed())
 			m.Stop()

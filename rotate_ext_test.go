@@ -29,8 +29,7 @@ var _ = Describe("Who may change what is trusted", Label("api-server"), func() {
 		for _, c := range change {
 			c(&o)
 		}
-		m := eirinix.NewManager(o)
-		Expect(m.AddExtension(addEnv{})).To(Succeed())
+		m := addEnvManager(o)
 		return m
 	}
 	secret := func(ctx context.Context, namespace string) *corev1.Secret {
@@ -44,8 +43,7 @@ var _ = Describe("Who may change what is trusted", Label("api-server"), func() {
 		GinkgoHelper()
 		certificate, key := newCA(time.Now().Add(365 * 24 * time.Hour))
 		other := newNamespace(ctx)
-		theirs := eirinix.NewManager(urlOptionsAt(other, 8443))
-		Expect(theirs.AddExtension(addEnv{})).To(Succeed())
+		theirs := addEnvManager(urlOptionsAt(other, 8443))
 		Expect(theirs.RegisterExtensions()).To(Succeed())
 		Expect(theirs.Unregister(ctx)).To(Succeed())
 		return []map[string][]byte{{"ca.crt": certificate, "tls.crt": certificate, "tls.key": key}, secret(ctx, other).Data}

@@ -73,7 +73,7 @@ var _ = Describe("A Mutation", Label("api-server"), func() {
 		Expect(rule.Resources).To(Equal([]string{"deployments"}))
 		Expect(rule.Operations).To(ConsistOf(admissionregistrationv1.Create, admissionregistrationv1.Update))
 
-		d, err := clients().AppsV1().Deployments(namespace).Create(ctx, newDeployment("web"), metav1.CreateOptions{})
+		d, err := clients().AppsV1().Deployments(namespace).Create(ctx, NewDeployment("web"), metav1.CreateOptions{})
 		Expect(err).NotTo(HaveOccurred())
 		Expect(d.Annotations).To(HaveKeyWithValue("operation", "CREATE"))
 		d, err = clients().AppsV1().Deployments(namespace).Patch(ctx, "web", types.MergePatchType, []byte(`{"spec":{"replicas":2}}`), metav1.PatchOptions{})
@@ -316,7 +316,7 @@ var _ = Describe("A Subresource", Label("api-server"), func() {
 		err = clients().PolicyV1().Evictions(namespace).Evict(ctx, &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: "pod", Namespace: namespace}})
 		Expect(err).To(MatchError(ContainSubstring("pod stays")))
 		Expect(evictions.Load()).To(BeEquivalentTo(1))
-		_, err = clients().AppsV1().Deployments(namespace).Create(ctx, newDeployment("web"), metav1.CreateOptions{})
+		_, err = clients().AppsV1().Deployments(namespace).Create(ctx, NewDeployment("web"), metav1.CreateOptions{})
 		Expect(err).NotTo(HaveOccurred())
 		_, err = clients().AppsV1().Deployments(namespace).UpdateScale(ctx, "web", &autoscalingv1.Scale{
 			ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: namespace}, Spec: autoscalingv1.ScaleSpec{Replicas: 100},
@@ -324,17 +324,3 @@ var _ = Describe("A Subresource", Label("api-server"), func() {
 		Expect(err).To(MatchError(ContainSubstring("from 1 to 100 is too much")))
 	}, SpecTimeout(2*patience))
 })
-
-func newDeployment(name string) *appsv1.Deployment {
-	labels := map[string]string{"app": name}
-	return &appsv1.Deployment{
-		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec: appsv1.DeploymentSpec{
-			Selector: &metav1.LabelSelector{MatchLabels: labels},
-			Template: corev1.PodTemplateSpec{
-				ObjectMeta: metav1.ObjectMeta{Labels: labels},
-				Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "app", Image: "app:1"}}},
-			},
-		},
-	}
-}

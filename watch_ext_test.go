@@ -49,8 +49,7 @@ var _ = Describe("A Watcher", Label("api-server"), func() {
 	It("does not keep a Manager that cannot start", func(ctx SpecContext) {
 		o := urlOptions(namespace)
 		o.ListenAddress = "192.0.2.1:1" // for documentation: no machine has that address
-		m := eirinix.NewManager(o)
-		Expect(m.AddExtension(addEnv{})).To(Succeed())
+		m := addEnvManager(o)
 		Expect(m.AddExtension(events)).To(Succeed())
 		Eventually(startManager(ctx, m)).WithTimeout(patience).Should(Receive(MatchError(ContainSubstring("cannot listen"))))
 	}, SpecTimeout(2*patience))
@@ -137,8 +136,7 @@ var _ = Describe("A Watcher", Label("api-server"), func() {
 	}, SpecTimeout(2*patience))
 
 	It("hears of every event once beside an extension, and may change what it hears of", func(ctx SpecContext) {
-		m := eirinix.NewManager(urlOptions(namespace))
-		Expect(m.AddExtension(addEnv{})).To(Succeed())
+		m := addEnvManager(urlOptions(namespace))
 		m.AddWatcher(events)
 		go func() { _ = m.Watch() }()
 		runManager(ctx, m)
@@ -203,8 +201,7 @@ func (t *oldTouch) Register(m eirinix.Manager) error {
 var _ = DescribeTable("A Reconciler runs beside extensions, within the namespace of the options",
 	func(ctx SpecContext, reconciler any) {
 		namespace, other := newNamespace(ctx), newNamespace(ctx)
-		m := eirinix.NewManager(urlOptions(namespace))
-		Expect(m.AddExtension(addEnv{})).To(Succeed())
+		m := addEnvManager(urlOptions(namespace))
 		Expect(m.AddExtension(reconciler)).To(Succeed())
 		runManager(ctx, m)
 

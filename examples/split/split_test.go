@@ -107,6 +107,15 @@ var _ = Describe("a split deployment", func() {
 		})
 	})
 
+	// worksAfterRegistration registers, and expects of the process that waits for it to become ready, answer and stop.
+	worksAfterRegistration := func(ctx SpecContext, serve *gexec.Session) {
+		GinkgoHelper()
+		Expect(d.register(plane.Kubeconfig())).To(gexec.Exit(0))
+		Eventually(log(serve), programs.Patience).Should(ContainSubstring(isReady))
+		Eventually(d.stamps, programs.Patience).WithContext(ctx).Should(Succeed())
+		programs.StopsCleanly(serve)
+	}
+
 	It("works when it is registered first", func(ctx SpecContext) {
 		Expect(d.register(plane.Kubeconfig())).To(gexec.Exit(0))
 		serve := d.serve(plane.Kubeconfig())
@@ -120,10 +129,7 @@ var _ = Describe("a split deployment", func() {
 		serve := d.serve(plane.Kubeconfig())
 		Eventually(log(serve), programs.Patience).Should(ContainSubstring(waitsForSecret))
 		Expect(log(serve)()).NotTo(ContainSubstring(isReady))
-		Expect(d.register(plane.Kubeconfig())).To(gexec.Exit(0))
-		Eventually(log(serve), programs.Patience).Should(ContainSubstring(isReady))
-		Eventually(d.stamps, programs.Patience).WithContext(ctx).Should(Succeed())
-		programs.StopsCleanly(serve)
+		worksAfterRegistration(ctx, serve)
 	})
 
 	It("works when it is served first with the right to make the Secret, and says that it waits for the registration", func(ctx SpecContext) {
@@ -131,20 +137,14 @@ var _ = Describe("a split deployment", func() {
 		Eventually(log(serve), programs.Patience).Should(And(
 			ContainSubstring(waitsForRegistration), ContainSubstring(configurationName), ContainSubstring("RegisterExtensions")))
 		Expect(log(serve)()).NotTo(ContainSubstring(isReady))
-		Expect(d.register(plane.Kubeconfig())).To(gexec.Exit(0))
-		Eventually(log(serve), programs.Patience).Should(ContainSubstring(isReady))
-		Eventually(d.stamps, programs.Patience).WithContext(ctx).Should(Succeed())
-		programs.StopsCleanly(serve)
+		worksAfterRegistration(ctx, serve)
 	})
 
 	It("serves with no other right than to read the Secret", func(ctx SpecContext) {
 		kubeconfig := readerOf(ctx, d.namespace)
 		serve := d.serve(kubeconfig)
 		Eventually(log(serve), programs.Patience).Should(ContainSubstring(waitsForSecret))
-		Expect(d.register(plane.Kubeconfig())).To(gexec.Exit(0))
-		Eventually(log(serve), programs.Patience).Should(ContainSubstring(isReady))
-		Eventually(d.stamps, programs.Patience).WithContext(ctx).Should(Succeed())
-		programs.StopsCleanly(serve)
+		worksAfterRegistration(ctx, serve)
 	})
 
 	It("stops at once while it still waits", func() {

@@ -10,16 +10,11 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"code.cloudfoundry.org/eirinix/internal/cluster"
-	"code.cloudfoundry.org/eirinix/internal/spectest"
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
 var _ = Describe("Finding the cluster", func() {
 	var folder string
-
-	kubeconfig := func(name, host, namespace string) string {
-		GinkgoHelper()
-		return spectest.WriteKubeconfig(filepath.Join(folder, name), host, namespace)
-	}
 
 	file := func(name, text string) string {
 		GinkgoHelper()
@@ -49,15 +44,15 @@ var _ = Describe("Finding the cluster", func() {
 	}
 
 	It("takes the file that is given, then $KUBECONFIG, then ~/.kube/config", func() {
-		kubeconfig(".kube/config", "https://home.example.org", "")
+		WriteKubeconfig(folder, ".kube/config", "https://home.example.org", "")
 		Expect(found("")).To(Equal("https://home.example.org"))
-		GinkgoT().Setenv("KUBECONFIG", kubeconfig("env", "https://env.example.org", ""))
+		GinkgoT().Setenv("KUBECONFIG", WriteKubeconfig(folder, "env", "https://env.example.org", ""))
 		Expect(found("")).To(Equal("https://env.example.org"))
-		Expect(found(kubeconfig("given", "https://given.example.org", ""))).To(Equal("https://given.example.org"))
+		Expect(found(WriteKubeconfig(folder, "given", "https://given.example.org", ""))).To(Equal("https://given.example.org"))
 	})
 
 	DescribeTable("takes the namespace of the context", func(context, expected string) {
-		_, namespace, err := cluster.LoadConfig(kubeconfig("given", "https://given.example.org", context))
+		_, namespace, err := cluster.LoadConfig(WriteKubeconfig(folder, "given", "https://given.example.org", context))
 		Expect(err).NotTo(HaveOccurred())
 		Expect(namespace).To(Equal(expected))
 	},

@@ -5,13 +5,11 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/go-logr/logr"
-	"github.com/go-logr/logr/funcr"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 
@@ -105,47 +103,26 @@ func TestFollowAFileSeesAMountedConfigMapChange(t *testing.T) {
 func TestFollowAFileLogsAFailureOnceAndItsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := NewWithT(t)
-		var mu sync.Mutex
-		var lines []string
-		log := funcr.New(func(_, line string) {
-			mu.Lock()
-			defer mu.Unlock()
-			lines = append(lines, line)
-		}, funcr.Options{})
-		everything := func() string { // what gomega shows when an expectation fails
-			mu.Lock()
-			defer mu.Unlock()
-			return strings.Join(lines, "\n")
-		}
-		told := func(what string) (n int) {
-			mu.Lock()
-			defer mu.Unlock()
-			for _, line := range lines {
-				if strings.Contains(line, what) {
-					n++
-				}
-			}
-			return n
-		}
+		var logs logLines
 		authority := leafCA(t, leafYear, time.Now())
 		path := filepath.Join(t.TempDir(), "ca.crt")
-		follow(t, &serving.Clients{}, path, log)
+		follow(t, &serving.Clients{}, path, logs.logger())
 		passes(10 * look)
-		g.Expect(told("could not be read")).To(Equal(1), everything)
+		g.Expect(logs.with("could not be read")).To(HaveLen(1), logs.String)
 		g.Expect(os.WriteFile(path, []byte("garbage"), 0o600)).To(Succeed())
 		passes(10 * look)
-		g.Expect(told("no readable CA certificate")).To(Equal(1), everything)
+		g.Expect(logs.with("no readable CA certificate")).To(HaveLen(1), logs.String)
 		g.Expect(os.WriteFile(path, authority.CertificatePEM, 0o600)).To(Succeed())
 		passes(10 * look)
-		g.Expect(told("client CAs read")).To(Equal(1), everything)
+		g.Expect(logs.with("client CAs read")).To(HaveLen(1), logs.String)
 		for again := range 2 {
 			g.Expect(os.Remove(path)).To(Succeed())
 			passes(2 * look)
-			g.Expect(told("could not be read")).To(Equal(3+again), everything)
+			g.Expect(logs.with("could not be read")).To(HaveLen(3+again), logs.String)
 			g.Expect(os.WriteFile(path, authority.CertificatePEM, 0o600)).To(Succeed())
 			passes(2 * look)
 		}
-		g.Expect(told("client CAs read")).To(Equal(1), "they were the same: "+everything())
+		g.Expect(logs.with("client CAs read")).To(HaveLen(1), "they were the same: "+logs.String())
 	})
 }
 

@@ -6,13 +6,9 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptrace"
-	"slices"
-	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/go-logr/logr/funcr"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 
@@ -178,20 +174,13 @@ var _ = Describe("A server that asks who calls", func() {
 	})
 
 	It("logs whom it refused, a few at a time", func(ctx SpecContext) {
-		var mu sync.Mutex
-		var lines []string
-		s.Log = funcr.New(func(_, line string) {
-			mu.Lock()
-			defer mu.Unlock()
-			lines = append(lines, line)
-		}, funcr.Options{})
+		var logs logLines
+		s.Log = logs.logger()
 		start(ctx, s)
 		for range 20 {
 			Expect(get(caller(), s, "/mutate/x")).To(HaveField("Status", http.StatusUnauthorized))
 		}
-		mu.Lock()
-		defer mu.Unlock()
-		refusals := slices.DeleteFunc(lines, func(line string) bool { return !strings.Contains(line, "refused a client") })
+		refusals := logs.with("refused a client")
 		Expect(refusals).NotTo(BeEmpty())
 		Expect(len(refusals)).To(BeNumerically("<", 6))
 		Expect(refusals[0]).To(And(ContainSubstring("no client certificate"), ContainSubstring("front-proxy-client")))

@@ -2,30 +2,17 @@ package serving_test
 
 import (
 	"net"
-	"slices"
-	"sync"
 	"time"
 
-	"github.com/go-logr/logr/funcr"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 )
 
 var _ = Describe("Connections that fail", func() {
 	It("are told to the program's logger, a few at a time", func(ctx SpecContext) {
-		var mu sync.Mutex
-		var lines []string
-		logged := func() []string {
-			mu.Lock()
-			defer mu.Unlock()
-			return slices.Clone(lines)
-		}
+		var logs logLines
 		s := newServer()
-		s.Log = funcr.New(func(_, line string) {
-			mu.Lock()
-			defer mu.Unlock()
-			lines = append(lines, line)
-		}, funcr.Options{})
+		s.Log = logs.logger()
 		start(ctx, s)
 		for range 20 {
 			conn, err := net.Dial("tcp", s.Addr().String())
@@ -36,7 +23,7 @@ var _ = Describe("Connections that fail", func() {
 			_, _ = conn.Read(make([]byte, 100)) // the server hangs up, or says that it speaks TLS
 			Expect(conn.Close()).To(Succeed())
 		}
-		Eventually(logged).Should(ContainElement(And(ContainSubstring("a connection failed"), ContainSubstring("handshake"))))
-		Expect(len(logged())).To(BeNumerically("<", 6))
+		Eventually(logs.with).WithArguments("a connection failed").Should(ContainElement(ContainSubstring("handshake")))
+		Expect(len(logs.with(""))).To(BeNumerically("<", 6))
 	}, SpecTimeout(time.Minute))
 })

@@ -11,13 +11,47 @@ import (
 	"io"
 	"math/big"
 	"net/http"
+	"strings"
+	"sync"
 	"time"
 
+	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/funcr"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 
 	"code.cloudfoundry.org/eirinix/internal/serving"
 )
+
+// logLines are the lines of a log. They are safe for concurrent use.
+type logLines struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+// logger returns a logger that adds its lines.
+func (l *logLines) logger() logr.Logger {
+	return funcr.New(func(_, line string) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.lines = append(l.lines, line)
+	}, funcr.Options{})
+}
+
+// with returns the lines that contain the text.
+func (l *logLines) with(text string) (found []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, line := range l.lines {
+		if strings.Contains(line, text) {
+			found = append(found, line)
+		}
+	}
+	return found
+}
+
+// String returns all lines, which gomega prints when an expectation fails.
+func (l *logLines) String() string { return strings.Join(l.with(""), "\n") }
 
 // selfSigned makes a certificate; those of two calls differ.
 func selfSigned() *tls.Certificate {

@@ -1,12 +1,14 @@
 package spectest
 
-// This file holds the fixtures of specs that use an API server, or name one.
+// This file holds the fixtures of specs that use an API server.
 
 import (
 	"context"
+	"path/filepath"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -27,17 +29,6 @@ func Clients(config *rest.Config) kubernetes.Interface {
 	return Must(kubernetes.NewForConfig(config))
 }
 
-// WriteKubeconfig writes a kubeconfig to path that leads to the host, with a namespace in its context, and returns path.
-func WriteKubeconfig(path, host, namespace string) string {
-	GinkgoHelper()
-	config := clientcmdapi.NewConfig()
-	config.Clusters["c"] = &clientcmdapi.Cluster{Server: host}
-	config.Contexts["c"] = &clientcmdapi.Context{Cluster: "c", Namespace: namespace}
-	config.CurrentContext = "c"
-	Expect(clientcmd.WriteToFile(*config, path)).To(Succeed())
-	return path
-}
-
 // NewNamespace creates a namespace for one spec. It is never deleted, because only a controller manager empties a
 // deleted namespace.
 func NewNamespace(ctx context.Context, clients kubernetes.Interface, labels map[string]string) *corev1.Namespace {
@@ -52,4 +43,32 @@ func NewPod(name string, labels map[string]string) *corev1.Pod {
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels},
 		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "app", Image: "app:1"}}},
 	}
+}
+
+// NewDeployment returns a Deployment whose pods have one container.
+func NewDeployment(name string) *appsv1.Deployment {
+	labels := map[string]string{"app": name}
+	return &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: appsv1.DeploymentSpec{
+			Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Template: corev1.PodTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{Labels: labels},
+				Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "app", Image: "app:1"}}},
+			},
+		},
+	}
+}
+
+// WriteKubeconfig writes a kubeconfig without credentials into the folder and returns its path. Its only context is
+// current; the namespace of the context may be empty.
+func WriteKubeconfig(folder, name, host, namespace string) string {
+	GinkgoHelper()
+	config := clientcmdapi.NewConfig()
+	config.Clusters["c"] = &clientcmdapi.Cluster{Server: host}
+	config.Contexts["c"] = &clientcmdapi.Context{Cluster: "c", Namespace: namespace}
+	config.CurrentContext = "c"
+	path := filepath.Join(folder, name)
+	Expect(clientcmd.WriteToFile(*config, path)).To(Succeed())
+	return path
 }

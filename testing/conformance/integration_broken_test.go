@@ -64,7 +64,7 @@ var _ = Describe("S27 A broken webhook with failurePolicy Fail on everything", L
 			return m, stop
 		}
 		create := func(ctx context.Context, name string) error {
-			_, err := Clients(plane.Config()).AppsV1().Deployments(metav1.NamespaceDefault).Create(ctx, newWorkload(name), metav1.CreateOptions{})
+			_, err := Clients(plane.Config()).AppsV1().Deployments(metav1.NamespaceDefault).Create(ctx, NewDeployment(name), metav1.CreateOptions{})
 			return err
 		}
 		refused := And(Satisfy(apierrors.IsInternalError), MatchError(ContainSubstring("everything.broken.eirinix")))

@@ -7,7 +7,6 @@ import (
 	"sync"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -94,19 +93,4 @@ func (s rawStep) Name() string               { return s.name }
 func (s rawStep) Settings() eirinix.Settings { return s.settings }
 func (s rawStep) Handle(_ context.Context, _ eirinix.Manager, _ *corev1.Pod, req admission.Request) admission.Response {
 	return s.handle(req)
-}
-
-// newWorkload is a Deployment, which makes no pods here: there is no controller manager.
-func newWorkload(name string) *appsv1.Deployment {
-	labels := map[string]string{"app": name}
-	return &appsv1.Deployment{
-		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec: appsv1.DeploymentSpec{
-			Selector: &metav1.LabelSelector{MatchLabels: labels},
-			Template: corev1.PodTemplateSpec{
-				ObjectMeta: metav1.ObjectMeta{Labels: labels},
-				Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "app", Image: "app:1"}}},
-			},
-		},
-	}
 }

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"code.cloudfoundry.org/eirinix"
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
 // What was observed on the wire beside the numbered scenarios: S34's neighbours.
@@ -44,7 +45,7 @@ var _ = Describe("S34 What the API server makes of it", Label("S34"), func() {
 					return nil
 				},
 			})
-			d, err := clients().AppsV1().Deployments(namespace).Create(ctx, newWorkload("web"), metav1.CreateOptions{})
+			d, err := clients().AppsV1().Deployments(namespace).Create(ctx, NewDeployment("web"), metav1.CreateOptions{})
 			Expect(err).NotTo(HaveOccurred())
 			Expect(d.Status.ObservedGeneration).To(BeZero())
 			Expect(d.Annotations).To(HaveKey("by"), "the rest of the patch is in")
@@ -138,7 +139,7 @@ var _ = Describe("S34 What the API server makes of it", Label("S34"), func() {
 						return nil
 					},
 				})
-			d, err := clients().AppsV1().Deployments(namespace).Create(ctx, newWorkload("web"), metav1.CreateOptions{})
+			d, err := clients().AppsV1().Deployments(namespace).Create(ctx, NewDeployment("web"), metav1.CreateOptions{})
 			Expect(err).NotTo(HaveOccurred())
 			d.Status.Replicas = 2
 			_, err = clients().AppsV1().Deployments(namespace).UpdateStatus(ctx, d, metav1.UpdateOptions{})
