@@ -40,7 +40,7 @@ var _ = Describe("The certificate Secret", Label("api-server"), func() {
 		var managers []*eirinix.ExtensionManager
 		for range replicas {
 			o := urlOptions(namespace)
-			o.Port = 8443 // what is registered must not depend on who was last
+			o.Port = 8443 // the configuration must not depend on the order of the writes
 			m := addEnvManager(o)
 			managers = append(managers, m)
 		}
@@ -173,7 +173,7 @@ var _ = Describe("The certificate Secret", Label("api-server"), func() {
 		Consistently(trusted, "2s").Should(And(ContainSubstring(string(sibling)), ContainSubstring(string(foreign))), "longer than a replica hesitates")
 		Eventually(trusted).WithTimeout(patience).Should(Equal(own))
 
-		By("not what takes the place of its own")
+		By("not a CA that replaces its own")
 		c = configuration(ctx, m)
 		c.Webhooks[0].ClientConfig.CABundle = foreign
 		_, err = clients().AdmissionregistrationV1().MutatingWebhookConfigurations().Update(ctx, c, metav1.UpdateOptions{})

@@ -34,7 +34,7 @@ func (i issuer) issue() map[string][]byte {
 	return map[string][]byte{"tls.crt": certificate, "tls.key": key, "ca.crt": i.CertificatePEM}
 }
 
-// signAll approves what a signer was asked for, and signs it.
+// signAll approves and signs every request to a signer.
 func (i issuer) signAll(ctx context.Context, signer string) {
 	requests := clients().CertificatesV1().CertificateSigningRequests()
 	list, err := requests.List(ctx, metav1.ListOptions{FieldSelector: "spec.signerName=" + signer})
@@ -152,7 +152,7 @@ var _ = Describe("Certificates from elsewhere", Label("api-server"), func() {
 		Expect(createPod(ctx, namespace, NewPod("second", nil))).To(beMutated())
 	}, SpecTimeout(4*patience))
 
-	It("have what is registered healed like that of our own", func(ctx SpecContext) {
+	It("have their configuration repaired, like certificates of our own", func(ctx SpecContext) {
 		dir, first := GinkgoT().TempDir(), newIssuer()
 		write(dir, first.issue())
 		options.Certificates = eirinix.FromFiles(dir, "", "", "")

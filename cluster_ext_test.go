@@ -67,7 +67,7 @@ func runManager(ctx context.Context, m *eirinix.ExtensionManager) {
 	}).WithContext(ctx).WithTimeout(patience).Should(Succeed())
 }
 
-// startManager runs m until the spec ends; the channel gives what Run returned.
+// startManager runs m until the spec ends; the channel receives the result of Run.
 func startManager(ctx context.Context, m *eirinix.ExtensionManager) <-chan error {
 	done, result := make(chan struct{}), make(chan error, 1)
 	go func() {
@@ -101,7 +101,7 @@ func createPod(ctx context.Context, namespace string, pod *corev1.Pod) (*corev1.
 	return clients().CoreV1().Pods(namespace).Create(ctx, pod, metav1.CreateOptions{})
 }
 
-// mutated is what addEnv leaves on a pod.
+// mutated is the variable that addEnv adds to a pod.
 const mutated = "EIRINIX"
 
 // addEnv is the extension of most specs: one environment variable in every container.

@@ -50,7 +50,7 @@ var _ = Describe("GetKubeConnection", func() {
 		})
 	})
 
-	It("says what is wrong with the file, to each caller", func() {
+	It("reports the fault of the file to each caller", func() {
 		m := NewManager(ManagerOptions{KubeConfig: "/no/such/file", Logger: zap.NewNop().Sugar()})
 		_, err := m.GetKubeConnection()
 		Expect(err).To(MatchError(And(HavePrefix(`eirinix: ManagerOptions.KubeConfig "/no/such/file"`), ContainSubstring("give the path of a kubeconfig file"))))

@@ -29,7 +29,7 @@ func otherSecrets() int {
 	return 3_000
 }
 
-// meter counts what a Manager is sent, and what it asks for.
+// meter counts the bytes that a Manager receives and the requests that it sends.
 type meter struct {
 	bytes  atomic.Int64
 	mu     sync.Mutex
@@ -54,7 +54,7 @@ func (m *meter) on(config *rest.Config) *rest.Config {
 	return config
 }
 
-// written gives the writes so far; what only asks a question is none, nor is a dry run.
+// written returns the writes so far. A review of rights and a dry run are no writes.
 func (m *meter) written() []string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -104,12 +104,12 @@ var _ = Describe("A Manager at rest", Label("api-server"), func() {
 
 		heap := func() int64 {
 			runtime.GC()
-			runtime.GC() // what finalizers held on to
+			runtime.GC() // frees the memory that finalizers kept
 			var stats runtime.MemStats
 			runtime.ReadMemStats(&stats)
 			return int64(stats.HeapAlloc)
 		}
-		// grown runs a Manager for a while and tells by how much the heap grew, and what the API server has sent.
+		// grown runs a Manager for a while. It returns the growth of the heap and the bytes from the API server.
 		grown := func(namespace string) (memory, bytes int64) {
 			m := &meter{}
 			options := urlOptions(namespace)
@@ -123,7 +123,7 @@ var _ = Describe("A Manager at rest", Label("api-server"), func() {
 			Expect(secretVersion(ctx, namespace)).NotTo(BeEmpty())
 			return memory, m.bytes.Load()
 		}
-		grown(empty) // what is made once for the process
+		grown(empty) // allocates everything that the process allocates once
 		alone, sent := grown(newNamespace(ctx))
 		among, sentAmong := grown(full)
 		AddReportEntry(fmt.Sprintf("beside %d other Secrets: %d KiB of heap, %d KiB received; alone: %d KiB, %d KiB",

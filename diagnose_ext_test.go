@@ -18,7 +18,7 @@ import (
 	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
-var _ = Describe("A Manager that looks for what is wrong", Label("api-server"), func() {
+var _ = Describe("A Manager that diagnoses its deployment", Label("api-server"), func() {
 	var (
 		namespace string
 		options   eirinix.ManagerOptions
@@ -60,7 +60,7 @@ var _ = Describe("A Manager that looks for what is wrong", Label("api-server"), 
 		Expect(m.Ready()).To(BeClosed())
 	}, SpecTimeout(3*patience))
 
-	It("tells what stands in the way, with its remedy", func(ctx SpecContext) {
+	It("reports each obstacle with its remedy", func(ctx SpecContext) {
 		logger, logs := Observed()
 		options.Logger, options.Port = logger, FreePort() // where nothing listens
 		m := manager()
@@ -123,7 +123,7 @@ var _ = Describe("A Manager that looks for what is wrong", Label("api-server"), 
 		Expect(asked.Load()).To(BeEquivalentTo(1))
 	}, SpecTimeout(2*patience))
 
-	It("shows what to grant when it may not do what it must", func(ctx SpecContext) {
+	It("prints the missing rights as a manifest when it lacks rights", func(ctx SpecContext) {
 		config, err := controlPlane().User("powerless-" + namespace)
 		Expect(err).NotTo(HaveOccurred())
 		logger, logs := Observed()

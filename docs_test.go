@@ -27,7 +27,7 @@ var _ = Describe("The documentation", func() {
 	link := regexp.MustCompile(`\]\(([^)#:]*)(?:#([^)]*))?\)`)
 	fenced := regexp.MustCompile("(?s)```.*?```")
 	heading := regexp.MustCompile(`(?m)^#+ (.*)$`)
-	// anchors are what GitHub makes of the headings of a page.
+	// anchors are the anchors that GitHub derives from the headings of a page.
 	anchors := func(page string) (found []string) {
 		text, err := os.ReadFile(page)
 		Expect(err).NotTo(HaveOccurred())
@@ -143,7 +143,7 @@ func namesOf[T any](all []T, name func(T) string) []string {
 }
 
 // played sends objects to the steps of a documented example, as API servers do: it creates them, and updates them as they were
-// before the steps were registered. It checks what a step promises.
+// before the steps were registered. It checks the promises of a step.
 func played(x *eirinix.ExtensionManager, objects ...any) error {
 	t := &playing{}
 	o := x.GetManagerOptions()

@@ -78,7 +78,7 @@ func ExampleClientCA() {
 	// Output: <nil>
 }
 
-// Settings holds what the API has for a webhook.
+// Settings holds the fields of a webhook in the API.
 func ExampleSettings() {
 	x := eirinix.NewManager(eirinix.ManagerOptions{Host: "webhook.example.org"})
 	x.AddExtension(eirinix.Mutation[*corev1.Pod]{
@@ -162,7 +162,7 @@ func ExampleFromSecret() {
 	// Output: <nil>
 }
 
-// What keeps the API server from calling is found out by having it call.
+// Diagnose has the API server call the webhook, and reports why a call fails.
 func ExampleExtensionManager_Diagnose() {
 	x := eirinix.NewManager(eirinix.ManagerOptions{ServiceName: "extensions", WebhookNamespace: "cf-system", KubeConfig: "nowhere"})
 	report := x.Diagnose(context.Background())

@@ -133,12 +133,12 @@ var _ = Describe("AddExtension", func() {
 		Entry("something else", 42, "got int", "Handle(eirinix.Manager, watch.Event)", "Reconcile and Register"),
 	)
 
-	It("refuses what comes after Start", func() {
+	It("refuses an extension after Start", func() {
 		m.started = true
 		Expect(m.AddExtension(valueExtension{})).To(MatchError(And(ContainSubstring("after Start"), ContainSubstring("eirinix.valueExtension"))))
 	})
 
-	It("reports what AddWatcher and AddReconciler have no way to return", func() {
+	It("reports the errors that AddWatcher and AddReconciler cannot return", func() {
 		m.AddWatcher(nil)
 		m.AddWatcher((*watcher)(nil))
 		m.AddReconciler(nil)

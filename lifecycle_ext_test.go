@@ -138,7 +138,7 @@ var _ = Describe("The life of a Manager", Label("api-server"), func() {
 		Eventually(done).WithTimeout(patience).Should(Receive(BeNil()))
 	}, SpecTimeout(2*patience))
 
-	It("names the port that is taken and what to do", func(ctx SpecContext) {
+	It("names the port that is taken, and the remedy", func(ctx SpecContext) {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		Expect(err).NotTo(HaveOccurred())
 		defer l.Close()

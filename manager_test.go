@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 )
 
-// fakeManager is what a program written for EiriniX has checked in. It must go on compiling as it stands.
+// fakeManager is a fake from the tests of a program that was written for EiriniX. It must go on compiling as it stands.
 type fakeManager struct{}
 
 func (fakeManager) AddExtension(any) error      { return nil }

@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-var _ = Describe("What a program's manifests are made of", func() {
+var _ = Describe("The options and steps of a program's manifests", func() {
 	DescribeTable("refuse, with a remedy,",
 		func(change func(*ManagerOptions), added any, expected ...string) {
 			o := deployedOptions()

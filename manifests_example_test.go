@@ -12,7 +12,7 @@ import (
 	"code.cloudfoundry.org/eirinix"
 )
 
-// What has no option is changed on the objects.
+// A field without an option is changed on the objects.
 func ExampleExtensionManager_Manifests() {
 	x := eirinix.NewManager(eirinix.ManagerOptions{
 		Namespace:        "cf-workloads",

@@ -20,7 +20,7 @@ import (
 	"code.cloudfoundry.org/eirinix"
 )
 
-// warningLog keeps what an API server warns of.
+// warningLog keeps the warnings of an API server.
 type warningLog struct {
 	mu   sync.Mutex
 	said []string
@@ -75,7 +75,7 @@ var _ = Describe("A program's manifests, in a namespace of the Pod Security leve
 		Expect(yaml.Unmarshal(text.Bytes(), &u.Object)).To(Succeed())
 		return c.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.DryRunAll, client.FieldOwner("spec"), client.ForceOwnership)
 	}
-	// pods are what controllers would make of the objects.
+	// pods returns the pods that controllers would make of the objects.
 	pods := func(objects []client.Object) (pods []*corev1.Pod) {
 		for _, o := range objects {
 			var t corev1.PodTemplateSpec

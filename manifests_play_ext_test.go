@@ -29,7 +29,7 @@ import (
 )
 
 // play is a program in one of its modes, in namespaces of its own, with the rights of its manifests or one less. It
-// lives on a goroutine beside others, so that what goes wrong is returned and not expected.
+// lives on a goroutine beside others, so that it returns its failures and does not fail a spec.
 type play struct {
 	pods, own string // namespaces; pods is the fingerprint too
 	options   eirinix.ManagerOptions
@@ -45,10 +45,10 @@ type play struct {
 type usage struct {
 	mu      sync.Mutex
 	all     map[right]bool
-	refused []right // what was asked for without the right to it
+	refused []right // the rights that requests lacked
 }
 
-// on notes what is done over a connection.
+// on records the requests of a connection.
 func (u *usage) on(config *rest.Config) *rest.Config {
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
 		return roundTrip(func(r *http.Request) (*http.Response, error) {
@@ -361,7 +361,7 @@ func (p *play) registered(ctx context.Context) bool {
 	return !apierrors.IsNotFound(mutating) || !apierrors.IsNotFound(validating)
 }
 
-// clear removes what is the cluster's.
+// clear removes the objects outside of the namespaces.
 func (p *play) clear(ctx context.Context) {
 	hooks, rbac := clients().AdmissionregistrationV1(), clients().RbacV1()
 	_ = hooks.MutatingWebhookConfigurations().Delete(ctx, p.pods+"-mutating-hook", metav1.DeleteOptions{})

@@ -110,7 +110,7 @@ var _ = Describe("The pods of a program's manifests", func() {
 		Expect(*the[*appsv1.Deployment](manifestsOf(deployedOptions(), &watcher{})).Spec.Replicas).To(BeEquivalentTo(1))
 	})
 
-	It("take what the user says", func() {
+	It("have the settings of DeploymentOptions", func() {
 		o := deployedOptions()
 		o.Deployment = DeploymentOptions{
 			Image: "i", Command: []string{"c"}, Args: []string{"a"}, Name: "name", ServiceAccountName: "account", Replicas: 3,
@@ -133,7 +133,7 @@ var _ = Describe("The pods of a program's manifests", func() {
 		Expect(c.Env).To(ContainElement(corev1.EnvVar{Name: "E", Value: "e"}))
 	})
 
-	It("of both halves go where the user says, and say what the user says", func() {
+	It("of both halves have the user's placement, image pull secrets and annotations", func() {
 		o := deployedOptions()
 		o.RegisterWebHook = new(false)
 		o.Deployment.PriorityClassName = "system-cluster-critical"

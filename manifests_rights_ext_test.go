@@ -20,15 +20,15 @@ import (
 	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
-// mode is one way to deploy a program, and what it does there that needs a right.
+// mode is one way to deploy a program, with its actions that need a right.
 type mode struct {
 	change      func(*play)
 	registering bool // the half whose rights these are
 	live        func(context.Context, *play, *rest.Config) error
 	tolerated   string           // a line of the log that is expected in this mode
 	uses        []right          // all that it has
-	shown       []right          // of those, what another mode shows the need of
-	idle        []right          // of those, what is not used in this life, though another needs it
+	shown       []right          // of those, the ones whose need another mode shows
+	idle        []right          // of those, the ones that this life does not use, though another needs them
 	missed      map[right]string // where it is not the common one
 }
 
@@ -159,7 +159,7 @@ var _ = Describe("The rights in a program's manifests", Label("api-server"), fun
 	events := uses("events", "create", "patch")
 	whole := both(uses("secrets", "create", "get", "list", "watch", "update"), versions, events, around)
 	mutating, validating := uses(configMutating, "create", "get", "list", "watch", "update"), uses(configValidating, "create", "get", "list", "watch", "update")
-	// seldom is used where an API server cannot send a watch what there is, for an Event that goes on, and while a program
+	// seldom is used where an API server cannot send a watch the present objects, for an Event that goes on, and while a program
 	// runs on.
 	seldom := both(uses("secrets", "list"), uses("leases", "list"), uses(configMutating, "list"), uses(configValidating, "list"), uses("configmaps", "list"), uses("events", "patch"))
 	// gets are for an API server that refuses a watch.
@@ -190,7 +190,7 @@ var _ = Describe("The rights in a program's manifests", Label("api-server"), fun
 
 			p, err := newPlay(ctx, m.change)
 			Expect(err).NotTo(HaveOccurred())
-			if p.options.Certificates != nil { // what they may do is shown by trying, and not asked for
+			if p.options.Certificates != nil { // these rights are shown by use, and not by a review
 				Expect(refused).NotTo(ContainElement(HaveField("Resource", BeElementOf("secrets", requests))))
 			}
 			objects, err := p.manifests()
@@ -259,7 +259,7 @@ var _ = Describe("The rights in a program's manifests", Label("api-server"), fun
 			missed: map[right]string{{"create", "leases"}: "versions of this program cannot see each other", {"get", "leases"}: "versions of this program cannot see each other"},
 			uses:   both(uses("secrets", "create", "get", "update"), uses("leases", "create", "get", "update"), events, uses("namespaces", "get"), uses(configMutating, "create", "get", "update"), uses(configValidating, "create", "get", "update")),
 		}, SpecTimeout(10*patience)),
-		Entry("of the Deployment that serves what they register", mode{
+		Entry("of the Deployment that serves the registration of others", mode{
 			change: func(p *play) {
 				p.options.RegisterWebHook, p.options.UnregisterOnStop = new(false), true
 				p.added = []any{addEnv{}}

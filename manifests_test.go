@@ -104,7 +104,7 @@ var _ = Describe("A program's manifests", func() {
 		return o
 	}
 
-	DescribeTable("hold what each mode needs",
+	DescribeTable("hold the objects that each mode needs",
 		func(o ManagerOptions, added []any, expected ...string) {
 			Expect(kinds(manifestsOf(o, added...))).To(Equal(expected))
 		},
@@ -149,7 +149,7 @@ var _ = Describe("A program's manifests", func() {
 		Expect(third).To(Equal(second))
 	})
 
-	It("are YAML that reads back as the same objects, without what only a cluster fills in", func() {
+	It("are YAML that reads back as the same objects, without the fields that only a cluster fills in", func() {
 		o := split(deployedOptions())
 		o.MetricsBindAddress, o.Deployment.PodMonitor = ":9090", true
 		objects := manifestsOf(o, valueExtension{}, validatePods(), &watcher{}, &reconciler{})
@@ -172,7 +172,7 @@ var _ = Describe("A program's manifests", func() {
 		Expect(WriteManifests(&text, &unknownObject{})).To(MatchError(And(HavePrefix("eirinix: WriteManifests: "), ContainSubstring("set its TypeMeta"))))
 	})
 
-	It("grant what each kind of step and each option needs", func() {
+	It("grant the rights that each kind of step and each option needs", func() {
 		granted := func(o ManagerOptions, added ...any) string {
 			var all []string
 			for _, o := range manifestsOf(o, added...) {
@@ -298,7 +298,7 @@ var _ = Describe("A program's manifests", func() {
 	)
 
 	Describe("FlagArgs", func() {
-		// parsed has flags of each kind, with what was given.
+		// parsed has flags of each kind, with the given arguments.
 		parsed := func(args ...string) *flag.FlagSet {
 			flags := flag.NewFlagSet("program", flag.ContinueOnError)
 			flags.String("service", "hooks", "")

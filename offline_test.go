@@ -103,7 +103,7 @@ var _ = Describe("Offline", func() {
 		Expect(mapping.Resource.Resource).To(Equal("gateways"))
 	})
 
-	It("refuses what Start would, all at once", func() {
+	It("reports every error of Start at once", func() {
 		m := eirinix.NewManager(eirinix.ManagerOptions{Port: -1})
 		Expect(m.AddExtension(nil)).NotTo(Succeed())
 		Expect(m.AddExtension(eirinix.Mutation[*corev1.Pod]{
@@ -175,7 +175,7 @@ var _ = Describe("Offline", func() {
 		Expect(compared).To(BeNumerically(">", 50))
 	})
 
-	It("registers just what Start registers", Label("api-server"), func(ctx SpecContext) {
+	It("registers the same as Start", Label("api-server"), func(ctx SpecContext) {
 		namespace := newNamespace(ctx)
 		steps := []any{addEnv{}, eirinix.Mutation[*corev1.Secret]{
 			Settings: eirinix.Settings{Reinvoke: "IfNeeded", Objects: &metav1.LabelSelector{MatchLabels: map[string]string{"a": "b"}}},
@@ -194,7 +194,7 @@ var _ = Describe("Offline", func() {
 	}, SpecTimeout(patience))
 })
 
-// requestKey finds what the spec put into a request's context.
+// requestKey is the key of the spec's value in a request's context.
 type requestKey struct{}
 
 // mutating is a step of pods that ends as the function does.

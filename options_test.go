@@ -40,7 +40,7 @@ var _ = Describe("ManagerOptions", func() {
 			Expect(o.port()).To(Equal(int32(443)))
 		})
 
-		It("do not overwrite what is set", func() {
+		It("do not overwrite fields that are set", func() {
 			given := ManagerOptions{
 				OperatorFingerprint: "mine", SetupCertificateName: "certificate", Port: 8443,
 				FailurePolicy: new(admissionregistrationv1.Ignore), FilterEiriniApps: new(true),

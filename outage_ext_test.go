@@ -19,7 +19,7 @@ import (
 	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
-// outage is a connection that can be cut, and counts what is tried over it meanwhile.
+// outage is a connection that can be cut, and counts the attempts in the meantime.
 type outage struct {
 	mu     sync.Mutex
 	down   bool
@@ -89,7 +89,7 @@ var _ = Describe("While something is away", Label("api-server"), func() {
 	var namespace string
 	BeforeEach(func(ctx SpecContext) { namespace = newNamespace(ctx) })
 
-	It("the API server is tried less and less often, and what was missed is made good after it", func(ctx SpecContext) {
+	It("the API server is tried less and less often, and missed changes are made up for after it", func(ctx SpecContext) {
 		api := &outage{bodies: map[io.Closer]bool{}}
 		o := urlOptions(namespace)
 		o.RestConfig = between(api.pass)

@@ -21,7 +21,7 @@ import (
 	eirinixtest "code.cloudfoundry.org/eirinix/testing"
 )
 
-var _ = Describe("What a program has registered", Label("api-server"), func() {
+var _ = Describe("The configuration of a program", Label("api-server"), func() {
 	var namespace string
 	BeforeEach(func(ctx SpecContext) { namespace = newNamespace(ctx) })
 

@@ -16,7 +16,7 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/admit"
 )
 
-// rawPod holds what today's Go types know, and what they don't.
+// rawPod holds members that today's Go types know, and others.
 const rawPod = `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"web-0","creationTimestamp":null},` +
 	`"spec":{"futureField":{"a":1},"hostNetwork":false,"containers":[{"name":"web","image":"web:1","futureToo":true,"env":[{"name":"A","value":"1"}]}]}}`
 
@@ -43,7 +43,7 @@ var _ = Describe("PatchFromPod", func() {
 		return resp, ops
 	}
 
-	DescribeTable("says what was changed and nothing else:",
+	DescribeTable("holds the changes and nothing else:",
 		func(raw string, change func(*corev1.Pod), expected ...string) {
 			resp, ops := patched(raw, change)
 			Expect(resp.Allowed).To(BeTrue())
@@ -65,11 +65,11 @@ var _ = Describe("PatchFromPod", func() {
 		}, `{"op":"add","path":"/metadata/labels","value":{"touched":"yes"}}`),
 		Entry("a value", rawPod, func(p *corev1.Pod) { p.Spec.Containers[0].Image = "web:2" },
 			`{"op":"replace","path":"/spec/containers/0/image","value":"web:2"}`),
-		Entry("what is gone", rawPod, func(p *corev1.Pod) { p.Spec.Containers[0].Env = nil },
+		Entry("a removed member", rawPod, func(p *corev1.Pod) { p.Spec.Containers[0].Env = nil },
 			`{"op":"remove","path":"/spec/containers/0/env"}`),
 	)
 
-	It("keeps what the Go types do not know, and what was not touched as it was written", func() {
+	It("keeps members that the Go types do not know, and leaves the rest as it was written", func() {
 		resp, _ := patched(rawPod, func(p *corev1.Pod) {
 			p.Spec.Containers = append([]corev1.Container{{Name: "proxy"}}, p.Spec.Containers...)
 		})

@@ -18,7 +18,7 @@ import (
 	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
-// patience bounds what a slow machine may take; nothing waits for it when all is well.
+// patience bounds the time that a slow machine may take. A spec that passes does not wait for it.
 const patience = 30 * time.Second
 
 var _ = Describe("A pod on its way into a cluster", Label("api-server"), func() {
@@ -121,7 +121,7 @@ var _ = Describe("A pod on its way into a cluster", Label("api-server"), func() 
 			To(HaveField("Labels", Equal(map[string]string{"first": "0", "second": "1", "third": "2"})))
 	}, SpecTimeout(2*patience))
 
-	DescribeTable("meets what an extension says",
+	DescribeTable("has the outcome that an extension decides on",
 		func(ctx SpecContext, policy admissionregistrationv1.FailurePolicyType, answer func() admission.Response, outcome OmegaMatcher) {
 			o := urlOptions(namespace)
 			o.FailurePolicy = &policy
@@ -171,7 +171,7 @@ var _ = Describe("Registration", Label("api-server"), func() {
 		Expect(configuredAgain).To(Equal(configured))
 	}, SpecTimeout(patience))
 
-	It("takes over EiriniX's configuration in one write, and keeps what others put on it", func(ctx SpecContext) {
+	It("takes over EiriniX's configuration in one write, and keeps the labels of others", func(ctx SpecContext) {
 		hooks := clients().AdmissionregistrationV1().MutatingWebhookConfigurations()
 		none := admissionregistrationv1.SideEffectClassNone
 		old, err := hooks.Create(ctx, &admissionregistrationv1.MutatingWebhookConfiguration{

@@ -19,7 +19,7 @@ import (
 	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
-var _ = Describe("Who may change what is trusted", Label("api-server"), func() {
+var _ = Describe("The client that may change the trusted CAs", Label("api-server"), func() {
 	var namespace string
 	BeforeEach(func(ctx SpecContext) { namespace = newNamespace(ctx) })
 
@@ -95,7 +95,7 @@ var _ = Describe("Who may change what is trusted", Label("api-server"), func() {
 			Eventually(func() []byte { return secret(ctx, namespace).Data["ca.crt"] }).WithTimeout(patience).Should(Equal(own))
 		}
 		Expect(m.RotateCA(ctx)).To(Succeed())
-		// What is published with the next CA comes after all that those gave rise to.
+		// A bundle with the next CA is published after every reaction to those writes.
 		Eventually(bundles).WithTimeout(patience).Should(ContainSubstring(string(secret(ctx, namespace).Data["ca.crt"])))
 		for _, data := range all {
 			Expect(bundles()).NotTo(ContainSubstring(string(data["ca.crt"])))
@@ -194,7 +194,7 @@ var _ = Describe("A trust store as ca.crt", Label("api-server"), func() {
 		return m
 	}
 
-	It("gives the caBundle only the CA that verifies what is served", func(ctx SpecContext) {
+	It("gives the caBundle only the CA that verifies the served certificate", func(ctx SpecContext) {
 		m := manager(12)
 		runManager(ctx, m)
 		for _, hook := range configuration(ctx, m).Webhooks {

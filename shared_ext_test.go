@@ -18,7 +18,7 @@ import (
 	eirinixtest "code.cloudfoundry.org/eirinix/testing"
 )
 
-// asker is a step on ConfigMaps: what it asks for, as its user wrote it.
+// asker is a step on ConfigMaps, with the settings that its user wrote.
 type asker struct {
 	objects    *metav1.LabelSelector
 	operations []admissionregistrationv1.OperationType // empty: create and update

@@ -36,7 +36,7 @@ func serveSteps(ctx context.Context, namespace string, steps ...any) *eirinix.Ex
 	return m
 }
 
-// warnings collects what the API server warns of.
+// warnings collects the warnings of the API server.
 type warnings struct{ seen []string }
 
 func (w *warnings) HandleWarningHeader(_ int, _, text string) { w.seen = append(w.seen, text) }
@@ -91,7 +91,7 @@ var _ = Describe("A Mutation", Label("api-server"), func() {
 		}))
 	}, SpecTimeout(2*patience))
 
-	It("has what it adds defaulted by the API server", Label("S7"), func(ctx SpecContext) {
+	It("has its additions defaulted by the API server", Label("S7"), func(ctx SpecContext) {
 		serveSteps(ctx, namespace, eirinix.Mutation[*corev1.Pod]{Apply: func(_ context.Context, c *eirinix.Call, p *corev1.Pod) error {
 			if c.Operation == "CREATE" {
 				p.Spec.InitContainers = append(p.Spec.InitContainers, corev1.Container{Name: "setup", Image: "setup:1"})
@@ -257,7 +257,7 @@ var _ = Describe("A Validation", Label("api-server"), func() {
 		Expect(report.Findings).To(ContainElement(HaveField("Message", ContainSubstring("first, second share one call"))))
 	}, SpecTimeout(2*patience))
 
-	It("joins what several of them find", Label("S2"), func(ctx SpecContext) {
+	It("joins the findings of several of them", Label("S2"), func(ctx SpecContext) {
 		deny := func(id, message string) eirinix.Validation[*corev1.Pod] {
 			return eirinix.Validation[*corev1.Pod]{ID: id, Create: func(context.Context, *eirinix.Call, *corev1.Pod) error {
 				return eirinix.Deny("%s", message)
@@ -268,7 +268,7 @@ var _ = Describe("A Validation", Label("api-server"), func() {
 		Expect(err).To(MatchError(And(ContainSubstring("the container is bad"), ContainSubstring("the label is bad"))))
 	}, SpecTimeout(2*patience))
 
-	It("sees what the mutations of the same Manager made", func(ctx SpecContext) {
+	It("sees the result of the mutations of the same Manager", func(ctx SpecContext) {
 		serveSteps(ctx, namespace, stage(1), eirinix.Validation[*corev1.ConfigMap]{Create: func(_ context.Context, _ *eirinix.Call, c *corev1.ConfigMap) error {
 			return eirinix.Deny("%v", c.Data)
 		}})

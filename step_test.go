@@ -52,7 +52,7 @@ var _ = Describe("A typed step", func() {
 		Entry("without Resource", Subresource[*corev1.PodExecOptions]{Check: check}, "has no Resource"),
 		Entry("without Subresource", Subresource[*corev1.PodExecOptions]{Check: check, Resource: corev1.SchemeGroupVersion.WithResource("pods")}, "has no Subresource"),
 		Entry("for an interface", Mutation[client.Object]{Apply: func(context.Context, *Call, client.Object) error { return nil }}, "must be a pointer to an API type"),
-		Entry("for what the scheme does not know", Mutation[*foreign]{Apply: func(context.Context, *Call, *foreign) error { return nil }}, "ManagerOptions.Scheme"),
+		Entry("for a type that the scheme does not know", Mutation[*foreign]{Apply: func(context.Context, *Call, *foreign) error { return nil }}, "ManagerOptions.Scheme"),
 		Entry("for anything at all", Mutation[*unstructured.Unstructured]{Apply: func(context.Context, *Call, *unstructured.Unstructured) error { return nil }}, "set Settings.Rules"),
 		Entry("for a type, with rules for any resource", Mutation[*corev1.Pod]{Apply: apply, Settings: Settings{Rules: rules("*")}}, "may yield another kind"),
 		Entry("with an empty condition", Mutation[*corev1.Pod]{ID: "cel", Apply: apply, Settings: Settings{

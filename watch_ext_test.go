@@ -21,7 +21,7 @@ import (
 	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
-// eventLog is a Watcher that writes down what it is told, as "TYPE name".
+// eventLog is a Watcher that records its events, as "TYPE name".
 type eventLog struct {
 	mu   sync.Mutex
 	seen []string
@@ -127,7 +127,7 @@ var _ = Describe("A Watcher", Label("api-server"), func() {
 		Eventually(events.Seen).WithContext(ctx).Should(Equal([]string{"ADDED in-between"}))
 	}, SpecTimeout(2*patience))
 
-	It("starts anew from what is there when the history does not reach back (410)", func(ctx SpecContext) {
+	It("starts anew from the present pods when the history does not reach back (410)", func(ctx SpecContext) {
 		create(ctx, namespace, "there", nil)
 		o := options()
 		o.WatcherStartRV = "1"
@@ -135,7 +135,7 @@ var _ = Describe("A Watcher", Label("api-server"), func() {
 		Eventually(events.Seen).WithContext(ctx).Should(Equal([]string{"ADDED there"}))
 	}, SpecTimeout(2*patience))
 
-	It("hears of every event once beside an extension, and may change what it hears of", func(ctx SpecContext) {
+	It("receives every event once beside an extension, and may change the object of an event", func(ctx SpecContext) {
 		m := addEnvManager(urlOptions(namespace))
 		m.AddWatcher(events)
 		go func() { _ = m.Watch() }()

@@ -19,8 +19,8 @@ import (
 	"code.cloudfoundry.org/eirinix/examples/internal/programs"
 )
 
-// deploy does what the README says for a cluster: what the program prints is created, and what its pods would run is run,
-// with the rights of their ServiceAccount and no others.
+// deploy follows the README for a cluster. It creates the objects that the program prints, and runs the commands of their
+// pods with the rights of the ServiceAccount and no others.
 func (r readme) deploy(ctx context.Context) *gexec.Session {
 	GinkgoHelper()
 	args := append([]string{"manifests"}, r.command("go run ./examples/"+r.example+" manifests")...)
@@ -62,7 +62,7 @@ func create(ctx context.Context, objects []crclient.Object) {
 	}
 }
 
-// startPod runs what a pod runs, with the rights of its ServiceAccount.
+// startPod runs the command of a pod with the rights of its ServiceAccount.
 func startPod(example, namespace string, pod corev1.PodSpec, more ...string) *gexec.Session {
 	GinkgoHelper()
 	config, err := clientcmd.LoadFromFile(kubeconfig)
@@ -76,7 +76,7 @@ func startPod(example, namespace string, pod corev1.PodSpec, more ...string) *ge
 	return programs.Start(programs.Build(example), append(append(pod.Containers[0].Args, "-kubeconfig", path), more...)...)
 }
 
-// podOf is what the only object of a kind runs.
+// podOf returns the pod template of the only object of a kind.
 func podOf[T crclient.Object](objects []crclient.Object) corev1.PodSpec {
 	GinkgoHelper()
 	for _, object := range objects {
@@ -94,7 +94,7 @@ func podOf[T crclient.Object](objects []crclient.Object) corev1.PodSpec {
 	return corev1.PodSpec{}
 }
 
-// unregisterAfterwards removes what a program registers and leaves in place, if the spec came that far.
+// unregisterAfterwards removes the configurations of a program at the end of the spec, if there are any.
 func unregisterAfterwards(fingerprint string) {
 	DeferCleanup(func(ctx SpecContext) {
 		hooks := client.AdmissionregistrationV1()

@@ -44,7 +44,7 @@ var _ = Describe("the example deploy", func() {
 		g.Expect(pod.Labels).To(HaveKeyWithValue(greeting.Label, "true"))
 	}
 
-	It("runs with what it prints", func(ctx SpecContext) {
+	It("runs with the manifests that it prints", func(ctx SpecContext) {
 		objects := printed()
 		create(ctx, objects)
 		serve := startPod("deploy", webhooks, podOf[*appsv1.Deployment](objects), "-listen", address)
@@ -52,7 +52,7 @@ var _ = Describe("the example deploy", func() {
 		programs.StopsCleanly(serve)
 	})
 
-	It("runs with what it prints in two halves", func(ctx SpecContext) {
+	It("runs with the manifests that it prints for two halves", func(ctx SpecContext) {
 		objects := printed("-split")
 		create(ctx, objects)
 		serve := startPod("deploy", webhooks, podOf[*appsv1.Deployment](objects), "-listen", address)
@@ -63,7 +63,7 @@ var _ = Describe("the example deploy", func() {
 		programs.StopsCleanly(serve)
 	})
 
-	It("says what it misses", func() {
+	It("names the options that are missing", func() {
 		session := programs.Start(programs.Build("deploy"), "manifests")
 		Eventually(session, programs.Patience).Should(gexec.Exit(1))
 		Expect(string(session.Err.Contents())).To(ContainSubstring("Deployment.Image is empty; set it"))

@@ -96,7 +96,7 @@ var _ = Describe("the example", func() {
 		programs.StopsCleanly(service)
 	})
 
-	It("watcher prints what happens to pods", func(ctx SpecContext) {
+	It("watcher prints the events of pods", func(ctx SpecContext) {
 		before, err := client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
 		Expect(err).NotTo(HaveOccurred())
 		pod, err := programs.CreatePod(ctx, client, namespace)

@@ -12,14 +12,14 @@ import (
 )
 
 var _ = Describe("the example job-retries", func() {
-	It("caps the retries of terraform-controller's Jobs, beside what the operator does, and lets them in when it is down", func(ctx SpecContext) {
+	It("caps the retries of terraform-controller's Jobs while the operator works as before, and admits them when it is down", func(ctx SpecContext) {
 		r := readmeOf("job-retries")
 		unregisterAfterwards("job-retries-example")
 		jobs := client.BatchV1().Jobs("default")
 		limitOf := func(job *batchv1.Job) int32 { return *job.Spec.BackoffLimit }
 		ca := newAuthority()
 		address, port := programs.FreeAddress()
-		// What the README has in the folder certs, and on the port 9443, is elsewhere in a spec.
+		// A spec has its own folder in place of the README's folder certs, and its own port in place of 9443.
 		operator := r.start("-host", "-port", port, "-listen", address, "-cert-dir", ca.folder("cert.pem", "key.pem", "ca.pem"))
 
 		Eventually(func(g Gomega) {

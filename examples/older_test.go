@@ -13,7 +13,7 @@ import (
 	"code.cloudfoundry.org/eirinix/examples/internal/programs"
 )
 
-// A program that changes what may not change after the creation of an object has the API server refuse every edit of objects
+// A program may change a field that is immutable after the creation. The API server then refuses every edit of objects
 // that are older than the program.
 var _ = DescribeTable("objects that are older than the example can be edited still, and so can those that it has changed:",
 	func(ctx SpecContext, example, file string, more func() []string) {

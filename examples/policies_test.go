@@ -114,7 +114,7 @@ var _ = Describe("the example policies", func() {
 		for _, o := range object {
 			Expect(applyAfresh(ctx, o)).To(Succeed())
 		}
-		// What the policy has set, the webhook takes back: the policy has its say again, or not.
+		// The webhook takes back a field that the policy has set. The policy runs again, or not.
 		serve(ctx, eirinix.Mutation[*corev1.Pod]{ID: "take-back", Apply: func(_ context.Context, _ *eirinix.Call, pod *corev1.Pod) error {
 			if pod.Spec.AutomountServiceAccountToken != nil {
 				pod.Spec.AutomountServiceAccountToken = nil

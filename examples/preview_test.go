@@ -14,8 +14,8 @@ import (
 	"code.cloudfoundry.org/eirinix/examples/internal/programs"
 )
 
-// What the examples print is what they do to objects that a real API server sends them; the specs beside this one
-// look at that. Here there is neither a cluster nor a kubeconfig.
+// The output of preview must equal the effect on objects that a real API server sends, which the specs beside this one
+// check. Here there is neither a cluster nor a kubeconfig.
 var _ = Describe("An example without a cluster", func() {
 	preview := func(example string, args ...string) *gexec.Session {
 		GinkgoHelper()
@@ -27,7 +27,7 @@ var _ = Describe("An example without a cluster", func() {
 		return session
 	}
 
-	DescribeTable("shows what it would do to manifests, by the command of the README", func(example string, shown ...string) {
+	DescribeTable("shows its effect on manifests, by the command of the README", func(example string, shown ...string) {
 		readme, err := os.ReadFile("README.md")
 		Expect(err).NotTo(HaveOccurred())
 		text := string(readme)

@@ -21,7 +21,7 @@ import (
 	"code.cloudfoundry.org/eirinix/examples/internal/programs"
 )
 
-// readme is the README of an example. Its specs do what it says, by its own command lines.
+// readme is the README of an example. Its specs run its command lines.
 type readme struct {
 	example string
 	text    string
@@ -34,7 +34,7 @@ func readmeOf(example string) readme {
 	return readme{example, strings.ReplaceAll(string(text), "\\\n", " ")}
 }
 
-// command gives the arguments of the only command line that begins with these words. What is piped on is not part of it.
+// command returns the arguments of the only command line that begins with these words, up to a pipe.
 func (r readme) command(beginning string) []string {
 	GinkgoHelper()
 	var found []string
@@ -64,7 +64,7 @@ func (r readme) launch(continuation string, more ...string) *gexec.Session {
 	return programs.StartWith(kubeconfig, programs.Build(r.example), append(args, more...)...)
 }
 
-// isReady waits for what the READMEs tell to wait for.
+// isReady waits for the log line that the READMEs name.
 func isReady(session *gexec.Session) {
 	GinkgoHelper()
 	Eventually(func() (string, error) {
@@ -75,8 +75,8 @@ func isReady(session *gexec.Session) {
 	}, programs.Patience).Should(ContainSubstring(`"msg":"ready"`))
 }
 
-// apply does what the README's "kubectl apply" does with a file of the example, for objects that are not there yet: what is
-// there goes away before, namespaces and definitions aside. It gives what the API server made of them, by kind and name.
+// apply replaces the README's "kubectl apply" of a file of the example. It deletes existing objects first, except namespaces
+// and definitions. It returns the objects as the API server stored them, by kind and name.
 func (r readme) apply(ctx context.Context, file string) (map[string]*unstructured.Unstructured, error) {
 	GinkgoHelper()
 	path := "examples/" + r.example + "/" + file

@@ -74,7 +74,7 @@ var _ = Describe("Extensions with a client", func() {
 		Expect(x.GetKubeManager()).To(BeIdenticalTo(theirs), "the Manager is as it was")
 	})
 
-	It("find what became of the manifests before", func() {
+	It("find the results of the manifests before", func() {
 		mark := eirinix.Mutation[*corev1.ConfigMap]{ID: "mark", Apply: func(_ context.Context, _ *eirinix.Call, m *corev1.ConfigMap) error {
 			m.Data["a"] = "changed"
 			return nil
@@ -82,7 +82,7 @@ var _ = Describe("Extensions with a client", func() {
 		Expect(command(program(mark, reader), settings+"\n---\n"+pod, "-").stdout).To(ContainSubstring("by reader: settings say changed"))
 	})
 
-	It("find what the program has put there", func() {
+	It("find the objects that the program has put there", func() {
 		var out bytes.Buffer
 		err := preview.Command(GinkgoT().Context(), program(reader), []string{"-"}, func(o *preview.Options) {
 			o.Stdin, o.Stdout = strings.NewReader(pod), &out
@@ -94,7 +94,7 @@ var _ = Describe("Extensions with a client", func() {
 		Expect(out.String()).To(ContainSubstring("settings say c"))
 	})
 
-	It("are told on where they ask for what is not among the manifests", func() {
+	It("are reported when they ask for an object outside of the manifests", func() {
 		Expect(command(program(reader), pod, "-").stdout).To(And(
 			ContainSubstring("by reader: no settings"), ContainSubstring("not among the manifests: get configmaps default/settings")))
 	})

@@ -19,7 +19,7 @@ import (
 )
 
 var _ = Describe("A preview", func() {
-	It("shows what the extensions would do, as a diff", func() {
+	It("shows the changes of the extensions, as a diff", func() {
 		p := command(program(), "", "-f", file("pod.yaml", pod))
 		Expect(p.err).NotTo(HaveOccurred())
 		Expect(p.stdout).To(And(
@@ -53,7 +53,7 @@ var _ = Describe("A preview", func() {
 		Expect(p.stdout).To(MatchRegexp(`would be denied with 403 Forbidden by configmaps-\w+\.eirini-x\.eirinix\.cloudfoundry\.org: size: not so; name: not so\n`))
 	})
 
-	It("tells failures from denials, and what failurePolicy Ignore lets pass", func() {
+	It("distinguishes failures from denials, and from failures that failurePolicy Ignore lets pass", func() {
 		broken := func(policy admissionregistrationv1.FailurePolicyType) any {
 			return eirinix.Validation[*corev1.ConfigMap]{ID: "broken", Settings: eirinix.Settings{FailurePolicy: policy}, Create: func(context.Context, *eirinix.Call, *corev1.ConfigMap) error {
 				return errors.New("out of order")
@@ -136,7 +136,7 @@ var _ = Describe("A preview", func() {
 		Expect(asked).To(Equal("jane,dev ops system:authenticated,apps,dry"))
 	})
 
-	It("updates what is among the old objects, and deletes", func() {
+	It("updates objects that are among the old ones, and deletes", func() {
 		guard := eirinix.Validation[*corev1.ConfigMap]{
 			ID: "guard",
 			Update: func(_ context.Context, _ *eirinix.Call, was, is *corev1.ConfigMap) error {
@@ -161,11 +161,11 @@ var _ = Describe("A preview", func() {
 		Expect(p.err).NotTo(HaveOccurred())
 		Expect(p.stdout).To(MatchYAML(expected))
 	},
-		Entry("what others have set stays",
+		Entry("the fields of others stay",
 			`{apiVersion: v1, kind: ConfigMap, metadata: {name: m, namespace: default, uid: u, labels: {theirs: "1"}}, data: {a: "1", b: "1"}}`,
 			`{apiVersion: v1, kind: ConfigMap, metadata: {name: m, labels: {ours: "1"}}, data: {a: "2"}}`,
 			`{apiVersion: v1, kind: ConfigMap, metadata: {name: m, namespace: default, uid: u, labels: {theirs: "1", ours: "1"}}, data: {a: "2", b: "1"}}`),
-		Entry("what was applied and is not any more goes",
+		Entry("a field that was applied before and is not any more goes",
 			`{apiVersion: v1, kind: ConfigMap, metadata: {name: m, namespace: default, annotations: {kubectl.kubernetes.io/last-applied-configuration: '{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m"}, "data": {"a": "1", "b": "1"}}'}}, data: {a: "1", b: "1", c: "1"}}`,
 			`{apiVersion: v1, kind: ConfigMap, metadata: {name: m}, data: {a: "2"}}`,
 			`{apiVersion: v1, kind: ConfigMap, metadata: {name: m, namespace: default, annotations: {kubectl.kubernetes.io/last-applied-configuration: '{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m"}, "data": {"a": "1", "b": "1"}}'}}, data: {a: "2", c: "1"}}`),
@@ -218,7 +218,7 @@ var _ = Describe("A preview", func() {
 		Entry("a CronJob", workload("batch/v1", "CronJob", "jobTemplate: {spec: {template: %s}}"), "web-29700000-*", "Job", "job-controller"),
 	)
 
-	It("sends what stands between a workload and its pods, each made of the admitted one", func() {
+	It("sends the objects between a workload and its pods, each made of the admitted one", func() {
 		job := eirinix.Mutation[*batchv1.Job]{ID: "job", Settings: eirinix.Settings{ClusterCritical: true}, Apply: func(_ context.Context, c *eirinix.Call, j *batchv1.Job) error {
 			c.Warn("%s by %s for %s", j.Name, c.UserInfo.Username, metav1.GetControllerOf(j).Name)
 			metav1.SetMetaDataLabel(&j.Spec.Template.ObjectMeta, "deny", "by the Job")
@@ -237,7 +237,7 @@ var _ = Describe("A preview", func() {
 		Expect(p.stdout).To(ContainSubstring("create ReplicaSet web-5d4f8c7b9 in namespace apps, which Deployment web creates\n  would be denied with 403 Forbidden by set: 3 of web"))
 	})
 
-	It("makes pods of what the extensions have made of a workload", func() {
+	It("makes pods of a workload as the extensions have changed it", func() {
 		template := eirinix.Mutation[*unstructured.Unstructured]{
 			ID: "template", Settings: eirinix.Settings{Rules: []admissionregistrationv1.RuleWithOperations{{
 				Operations: []admissionregistrationv1.OperationType{"CREATE"},

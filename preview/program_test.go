@@ -17,7 +17,7 @@ import (
 	"code.cloudfoundry.org/eirinix/preview"
 )
 
-// previewed is what a command printed and how it ended.
+// previewed is the output of a command and its error.
 type previewed struct {
 	stdout, stderr string
 	err            error

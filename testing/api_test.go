@@ -48,7 +48,7 @@ var _ = Describe("The API in memory", func() {
 		return all
 	}
 
-	It("serves what it was given, to clients of every kind", func(ctx SpecContext) {
+	It("serves the given objects to clients of every kind", func(ctx SpecContext) {
 		settings, err := kube.CoreV1().ConfigMaps("apps").Get(ctx, "settings", metav1.GetOptions{})
 		Expect(err).NotTo(HaveOccurred())
 		Expect(settings.Data).To(HaveKeyWithValue("a", "1"))
@@ -114,7 +114,7 @@ var _ = Describe("The API in memory", func() {
 		Expect(api.Writes()).To(ConsistOf(HaveField("Subresource", "eviction")))
 	})
 
-	It("tells clients what it serves", func(ctx SpecContext) {
+	It("lists its resources in discovery", func(ctx SpecContext) {
 		m := eirinix.NewManager(eirinix.ManagerOptions{RestConfig: api.RestConfig()})
 		settings := &corev1.ConfigMap{}
 		Expect(m.GetKubeManager().GetAPIReader().Get(ctx, client.ObjectKey{Namespace: "apps", Name: "settings"}, settings)).To(Succeed())
@@ -124,7 +124,7 @@ var _ = Describe("The API in memory", func() {
 		Expect(resources).To(ContainElement(And(HaveField("GroupVersion", "apps/v1"), HaveField("APIResources", ContainElement(HaveField("Name", "deployments"))))))
 	})
 
-	It("refuses watches, and says what to do instead", func(ctx SpecContext) {
+	It("refuses watches, and names the alternative", func(ctx SpecContext) {
 		_, err := kube.CoreV1().Pods("").Watch(ctx, metav1.ListOptions{})
 		Expect(err).To(MatchError(ContainSubstring("read directly, without a cache")))
 	})

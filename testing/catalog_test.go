@@ -35,7 +35,7 @@ var _ = Describe("EiriniX's Catalog", func() {
 			`{"op":"add","path":"/spec/containers/0/env","value":[{"name":"STICKY_MESSAGE","value":"Eirinix is awesome!"}]}`))
 	})
 
-	It("says what is wrong with a request without pod", func() {
+	It("reports a request without pod", func() {
 		response := catalog.SimpleExtension().Handle(context.Background(), catalog.SimpleManager(), nil, admission.Request{})
 		Expect(response.Result.Code).To(BeEquivalentTo(400))
 	})
@@ -47,7 +47,7 @@ var _ = Describe("EiriniX's Catalog", func() {
 		Expect(catalog.SimpleManagerService().GetManagerOptions()).To(HaveField("ServiceName", "extension"))
 	})
 
-	It("gives a watcher that keeps what it is told", func() {
+	It("returns a watcher that keeps its events", func() {
 		watcher := catalog.SimpleWatcher()
 		event := watch.Event{Type: watch.Added, Object: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "a"}}}
 		watcher.Handle(catalog.SimpleManager(), event)

@@ -72,7 +72,7 @@ func ExampleShared() {
 	}
 }
 
-// A second API server on the same etcd has caches of its own, and can be frozen to see what a program does then.
+// A second API server on the same etcd has caches of its own, and can be frozen to test a program against a stale one.
 func ExampleControlPlane_AddAPIServer() {
 	_ = func(t *testing.T, plane *eirinixtest.ControlPlane) {
 		second, err := plane.AddAPIServer(t.Context(), "--v=4")
@@ -84,7 +84,7 @@ func ExampleControlPlane_AddAPIServer() {
 			t.Fatal(err)
 		}
 
-		// What happens meanwhile, second will learn after Resume.
+		// second learns of changes in the meantime after Resume.
 
 		if err := second.Resume(); err != nil {
 			t.Fatal(err)

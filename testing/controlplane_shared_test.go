@@ -105,7 +105,7 @@ var _ = Describe("a shared ControlPlane", Label("api-server"), Ordered, func() {
 		Expect(err).NotTo(HaveOccurred())
 	})
 
-	It("prints what the servers have logged during a test that fails, and not what they have logged before", func() {
+	It("prints the servers' log of a test that fails, and not their log before it", func() {
 		log := filepath.Join(eirinixtest.StartControlPlane(t, shared).LogDir(), "kube-apiserver.log")
 		appendTo(log, "of another test\n")
 

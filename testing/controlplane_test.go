@@ -76,7 +76,7 @@ var _ = Describe("ControlPlane", Label("api-server"), Ordered, func() {
 		}
 	})
 
-	It("has what the API server makes for itself once it has started", func(ctx context.Context) {
+	It("has the objects that the API server makes for itself once it has started", func(ctx context.Context) {
 		for _, name := range []string{"default", "kube-system"} {
 			_, err := admin.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
 			Expect(err).NotTo(HaveOccurred())
@@ -233,7 +233,7 @@ var _ = Describe("ControlPlane", Label("api-server"), Ordered, func() {
 })
 
 var _ = Describe("StartControlPlane", Label("api-server"), func() {
-	It("logs the end of what the servers have logged when the test fails", func() {
+	It("logs the end of the servers' logs when the test fails", func() {
 		t := &recordingTB{failed: true}
 		logs := GinkgoT().TempDir()
 		Expect(os.WriteFile(filepath.Join(logs, "kube-apiserver-2.log"), []byte("of yesterday\n"), 0o600)).To(Succeed())

@@ -36,7 +36,7 @@ func (t *fakeTest) Fatalf(format string, args ...any) {
 	runtime.Goexit()
 }
 
-// failureOf runs a test to its end and gives what it failed with, "" if it passed.
+// failureOf runs a test to its end and returns its failure, "" if it passed.
 func failureOf(test func(t *fakeTest)) string {
 	GinkgoHelper()
 	t := &fakeTest{}

@@ -42,7 +42,7 @@ func inNamespace[T client.Object](name string, object T) T {
 	return object
 }
 
-// merged is what is stored with the data of another config map.
+// merged returns the stored config map with the data of another one.
 func merged(stored client.Object, other *corev1.ConfigMap) *corev1.ConfigMap {
 	m := stored.DeepCopyObject().(*corev1.ConfigMap)
 	m.Data = other.Data

@@ -122,7 +122,7 @@ metadata:
 		Expect(golden()).To(BeEmpty())
 	})
 
-	It("show what has changed", func() {
+	It("show the changes", func() {
 		write("in.yaml", documents)
 		write("in.golden.yaml", "apiVersion: v1\nkind: Pod\n")
 		write("second.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: x}\n")
@@ -141,6 +141,6 @@ metadata:
 		Entry("a result without input", "gone.golden.yaml", "", "has no gone.yaml beside it"),
 		Entry("a file without document", "empty.yaml", "# nothing\n---\n", "it holds no document to send"),
 		Entry("a directive that is none", "odd.yaml", "# eirinixtest: {operator: DELETE}\napiVersion: v1\n", `unknown field "operator"`),
-		Entry("what is no object", "odd.yaml", "just: text\n", "document 1: the object has no apiVersion"),
+		Entry("a document that is no object", "odd.yaml", "just: text\n", "document 1: the object has no apiVersion"),
 	)
 })

@@ -27,7 +27,7 @@ const (
 	patience = 30 * time.Second // for one spec
 )
 
-// The same Managers are called by a real API server and by the Harness; what comes of each request must be equal.
+// The same Managers are called by a real API server and by the Harness; the outcomes of each request must be equal.
 var _ = Describe("The Harness beside a real API server", Label("api-server"), Ordered, ContinueOnFailure, func() {
 	var world *bothWorlds
 
@@ -78,8 +78,8 @@ var _ = Describe("The Harness beside a real API server", Label("api-server"), Or
 		world.compare("update", func(c client.Client) error { return c.Update(ctx, updated.DeepCopy()) },
 			func(h *eirinixtest.Harness) *eirinixtest.Result { return h.Update(stored, updated) })
 	},
-		Entry("what a Validation has nothing against", "grown", map[string]string{"version": "1", "more": "x"}, SpecTimeout(patience)),
-		Entry("what a Validation refuses", "aged", map[string]string{"version": "2"}, SpecTimeout(patience)),
+		Entry("an update that a Validation allows", "grown", map[string]string{"version": "1", "more": "x"}, SpecTimeout(patience)),
+		Entry("an update that a Validation refuses", "aged", map[string]string{"version": "2"}, SpecTimeout(patience)),
 	)
 
 	DescribeTable("lets a Pod be changed alike", func(ctx SpecContext, pod *corev1.Pod, change func(*corev1.Pod)) {
@@ -94,7 +94,7 @@ var _ = Describe("The Harness beside a real API server", Label("api-server"), Or
 		compare(ctx, world)
 	}, subresourceUpdates)
 
-	It("shows webhooks alike what was left out of an update, and what is not theirs to set", func(ctx SpecContext) {
+	It("shows webhooks alike the fields that an update left out, and those that users cannot set", func(ctx SpecContext) {
 		labels := map[string]string{"witness": "yes"}
 		secret := func() *corev1.Secret {
 			return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "witnessed", Namespace: selected, Labels: labels}, Data: map[string][]byte{"a": nil}, StringData: map[string]string{"b": "text"}}

@@ -15,7 +15,7 @@ import (
 	eirinixtest "code.cloudfoundry.org/eirinix/testing"
 )
 
-// noRoot is what the examples test: it refuses pods that run as root.
+// noRoot is the step that the examples test: it refuses pods that run as root.
 var noRoot = eirinix.Validation[*corev1.Pod]{ID: "no-root", Create: func(_ context.Context, c *eirinix.Call, pod *corev1.Pod) error {
 	if s := pod.Spec.SecurityContext; s == nil || s.RunAsUser == nil || *s.RunAsUser == 0 {
 		return eirinix.Deny("%s would run as root", pod.Name)
@@ -55,7 +55,7 @@ func ExampleResult_String() {
 	//  spec:
 }
 
-// All properties are tested in one call. It fails with what to change.
+// All properties are tested in one call. The failure names the necessary change.
 func ExampleHarness_CheckProperties() {
 	h := eirinixtest.NewHarness(&printer{}, eirinix.Mutation[*corev1.ConfigMap]{ID: "appender", Apply: func(_ context.Context, _ *eirinix.Call, m *corev1.ConfigMap) error {
 		if m.Data != nil {
@@ -82,7 +82,7 @@ func ExampleHarness_CheckProperties() {
 // update has golden files written: go test -update.
 var update = flag.Bool("update", false, "write golden files")
 
-// Golden files show what becomes of the objects in a folder.
+// Golden files hold the results of the objects in a folder.
 func ExampleHarness_Golden() {
 	folder, _ := os.MkdirTemp("", "golden")
 	defer os.RemoveAll(folder)
@@ -98,7 +98,7 @@ func ExampleHarness_Golden() {
 	// # denied with 403 Forbidden: naughty would run as root
 }
 
-// A handler that needs a client gets one of an API in memory, which tells what was done to it.
+// A handler that needs a client gets one of an API in memory, which records its requests.
 func ExampleNewAPI() {
 	api := eirinixtest.NewAPI(&printer{}, func(o *eirinixtest.APIOptions) { o.Objects = []client.Object{configMap("settings", nil)} })
 	counter := eirinix.Mutation[*corev1.Pod]{
@@ -120,7 +120,7 @@ func ExampleNewAPI() {
 	// create configmaps default/
 }
 
-// What a program was asked in production is asked again, at a desk.
+// Replay sends the recorded requests of production to a program on a developer's machine.
 func ExampleHarness_Replay() {
 	folder, _ := os.MkdirTemp("", "recorded")
 	defer os.RemoveAll(folder)

@@ -104,7 +104,7 @@ func addJudges(w *bothWorlds) {
 		case "fail":
 			return fmt.Errorf("the database is away")
 		case "panic":
-			panic("a bug") //nolint:forbidigo // it is what is tested
+			panic("a bug") //nolint:forbidigo // the test is about panics
 		}
 		return nil
 	})
@@ -121,7 +121,7 @@ func addJudges(w *bothWorlds) {
 		}
 		return nil
 	}
-	// They are called for what is theirs alone: on a busy machine everything may take too long.
+	// They are called for their own objects alone: on a busy machine everything may take too long.
 	called := conditions("has(object.data) && 'verdict' in object.data && object.data['verdict'].startsWith('slow')")
 	judge("slow", eirinix.Settings{Timeout: 2 * time.Second, Isolated: true, Conditions: called}, func(ctx context.Context, m *corev1.ConfigMap) error {
 		return slow(ctx, m.Data["verdict"] == "slow")
@@ -212,8 +212,8 @@ func addRivals(w *bothWorlds) {
 	w.addToRival(once)
 }
 
-// addWitnesses tell what webhooks are shown of objects with the label witness: of metadata that the API server sets, of
-// status, and of what a Secret is given as text.
+// addWitnesses adds steps that report the received parts of objects with the label witness: the metadata that the API
+// server sets, the status, and the text of a Secret.
 func addWitnesses(w *bothWorlds) {
 	settings := eirinix.Settings{Objects: &metav1.LabelSelector{MatchLabels: map[string]string{"witness": "yes"}}}
 	tell := func(c *eirinix.Call, who string, m metav1.Object, more any) {

@@ -85,11 +85,11 @@ var _ = Describe("The Harness", func() {
 		})).To(ContainSubstring("a RestConfig, KubeConfig or KubeManager of its own"), "what it writes is not seen")
 	})
 
-	DescribeTable("refuses what cannot be tested, and says why", func(message string, parts ...any) {
+	DescribeTable("refuses parts that cannot be tested, with the reason", func(message string, parts ...any) {
 		Expect(failureOf(func(t *fakeTest) { eirinixtest.NewHarness(t, parts...) })).To(ContainSubstring(message))
 	},
 		Entry("nothing", "nothing to test"),
-		Entry("what is no extension", "no Extension, Mutation, Validation", 42),
+		Entry("a value that is no extension", "no Extension, Mutation, Validation", 42),
 		Entry("a condition that does not compile", `.eirinix.cloudfoundry.org": correct Settings.Conditions: matchConditions[0].expression: Invalid value: "object.": compilation failed`,
 			judging(eirinix.Settings{Conditions: conditions("object.")}, deny)),
 		Entry("one of a step with a webhook of its own, by its name", `webhook "judge.`, judging(eirinix.Settings{Isolated: true, Conditions: conditions("object.")}, deny)),
@@ -179,7 +179,7 @@ var _ = Describe("The Harness", func() {
 		Expect(h.Delete(podOf("a", nil))).To(eirinixtest.BeUnchanged())
 	})
 
-	It("selects what has no labels by no objectSelector, not even one that asks for none", func() {
+	It("selects an object without labels by no objectSelector, not even one that asks for none", func() {
 		exec := func(objects *metav1.LabelSelector) *eirinixtest.Result {
 			h := eirinixtest.NewHarness(GinkgoTB(), eirinix.Subresource[*corev1.PodExecOptions]{
 				Resource: corev1.SchemeGroupVersion.WithResource("pods"), Subresource: "exec", Operations: ops("CONNECT"), Settings: eirinix.Settings{Objects: objects},
@@ -194,7 +194,7 @@ var _ = Describe("The Harness", func() {
 			To(And(eirinixtest.BeAllowed(), HaveField("Calls", BeEmpty())))
 	})
 
-	It("says what it cannot convert", func() {
+	It("names the versions that it cannot convert", func() {
 		h := eirinixtest.NewHarness(GinkgoTB(), eirinix.Validation[*unstructured.Unstructured]{
 			ID: "v1-only", Settings: eirinix.Settings{Rules: rulesFor("autoscaling", "v1", "horizontalpodautoscalers")},
 			Create: func(context.Context, *eirinix.Call, *unstructured.Unstructured) error { return nil },
@@ -239,16 +239,16 @@ var _ = Describe("The Harness", func() {
 		Expect(result.String()).To(ContainSubstring("ignored: failed calling webhook"))
 	})
 
-	It("tells what a step panicked with", func() {
+	It("reports the panic of a step", func() {
 		h := eirinixtest.NewHarness(GinkgoTB(), judging(eirinix.Settings{}, func(context.Context, *eirinix.Call, *corev1.ConfigMap) error {
-			panic("a bug") //nolint:forbidigo // it is what is tested
+			panic("a bug") //nolint:forbidigo // the test is about panics
 		}))
 		result := h.Create(configMap("unlucky", nil))
 		Expect(result).To(eirinixtest.HaveFailed(`extension "judge" failed: panic: a bug`))
 		Expect(result.Steps).To(ConsistOf(And(HaveField("Panic", "a bug"), HaveField("Stack", ContainSubstring("harness_test.go")))))
 	})
 
-	It("sends what the user may not change as an API server does", func() {
+	It("sends the fields that users may not change as an API server does", func() {
 		var seen *admissionv1.AdmissionRequest
 		h := eirinixtest.NewHarness(GinkgoTB(), judging(eirinix.Settings{}, func(_ context.Context, c *eirinix.Call, m *corev1.ConfigMap) error {
 			seen = &c.AdmissionRequest
@@ -296,7 +296,7 @@ var _ = Describe("The Harness", func() {
 		Expect(h.Create(podOf("a", nil)).Allowed).To(BeFalse())
 	})
 
-	It("does not pass over in silence what the API server would send in another group", func() {
+	It("reports an object that the API server would send in another group", func() {
 		h := eirinixtest.NewHarness(GinkgoTB(), eirinix.Validation[*corev1.Event]{
 			Create: func(context.Context, *eirinix.Call, *corev1.Event) error { return nil },
 		})

@@ -130,7 +130,7 @@ func (w *bothWorlds) as(options ...eirinixtest.RequestOption) (client.Client, *w
 
 // compareCreate creates an object in both worlds. An API server fills in defaults before the webhooks are called and
 // after each of their patches, which a Harness leaves to others; so the Harness is given the object as the API server
-// makes it where no webhook is called, and what it makes of it is completed there, too.
+// makes it where no webhook is called, and the Harness's result is completed there, too.
 func (w *bothWorlds) compareCreate(ctx context.Context, object client.Object, options ...eirinixtest.RequestOption) {
 	GinkgoHelper()
 	if object.GetNamespace() == "" {

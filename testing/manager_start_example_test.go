@@ -14,7 +14,7 @@ func ExampleStartManager() {
 		m := eirinix.NewManager(eirinix.ManagerOptions{
 			RestConfig: cluster.Config(), Namespace: "default", Host: "127.0.0.1", ListenAddress: "127.0.0.1:0",
 		})
-		_ = m.AddExtension(noRoot) // what it returns, StartManager tells
+		_ = m.AddExtension(noRoot) // StartManager reports the error
 		eirinixtest.StartManager(t, m)
 	}
 }

@@ -55,7 +55,7 @@ var _ = Describe("StartManager", Label("api-server"), Ordered, func() {
 		Expect(m.Run(ctx)).NotTo(Succeed(), "it has run")
 	}, SpecTimeout(patience))
 
-	It("fails the test with what is wrong", func(SpecContext) {
+	It("fails the test with the fault", func(SpecContext) {
 		test := &recorder{}
 		eirinixtest.StartManager(test, eirinix.NewManager(eirinix.ManagerOptions{ServiceName: "hooks", Logger: zap.NewNop().Sugar()}))
 		Expect(test.fatal).To(And(ContainSubstring("Run returned before the Manager was ready"), ContainSubstring("WebhookNamespace is empty")))
@@ -86,7 +86,7 @@ func (r *recorder) Logf(format string, args ...any) {
 }
 func (r *recorder) Fatalf(format string, args ...any) { r.fatal += fmt.Sprintf(format, args...) }
 
-// end is what happens when a test ends.
+// end runs the cleanups, as the end of a test does.
 func (r *recorder) end() {
 	for len(r.cleanups) > 0 {
 		last := r.cleanups[len(r.cleanups)-1]

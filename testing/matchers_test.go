@@ -39,7 +39,7 @@ var _ = Describe("The matchers", func() {
 	send := func(data map[string]string) *eirinixtest.Result { return harness.Create(configMap("subject", data)) }
 	worked, idle := map[string]string{"work": "todo"}, map[string]string{"key": "value"}
 
-	// Each matches what it should, and not what it should not: the first request matches, the second does not.
+	// Each matcher matches the first request, and not the second.
 	DescribeTable("tell apart", func(m types.GomegaMatcher, matching, other map[string]string) {
 		Expect(send(matching)).To(m)
 		Expect(send(other)).NotTo(m)
@@ -108,7 +108,7 @@ The difference:
 			ContainSubstring("denied with 403 Forbidden: subject is not wanted"), HaveSuffix(`to be denied, with code 409, with message "other"`)))
 	})
 
-	It("refuse what is no result", func() {
+	It("refuse a value that is no result", func() {
 		_, err := eirinixtest.BeAllowed().Match("yes")
 		Expect(err).To(MatchError(ContainSubstring("not for string")))
 		_, err = eirinixtest.HaveChanged(func(*corev1.Pod) {}).Match(send(idle))

@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// outcome is what a user sees of a request.
+// outcome is the result of a request for its user.
 type outcome struct {
 	Code     int32                 `json:"code,omitempty"`
 	Reason   metav1.StatusReason   `json:"reason,omitempty"`
@@ -62,7 +62,7 @@ func (o *outcome) yaml() string {
 	return string(text)
 }
 
-// essence is an object without what no two objects have in common.
+// essence returns an object without the fields that are unique to each object.
 func essence(u *unstructured.Unstructured) map[string]any {
 	u = u.DeepCopy()
 	for _, f := range []string{"uid", "creationTimestamp", "resourceVersion", "managedFields", "generation", "namespace"} {

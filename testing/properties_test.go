@@ -82,8 +82,8 @@ func good(api client.Client) any {
 }
 
 var _ = Describe("The properties", func() {
-	// Each is broken by one extension, and its own check must say what to change.
-	DescribeTable("catch what breaks them", func(property string, broken func(*eirinixtest.API) any, what, remedy string) {
+	// Each is broken by one extension, and its own check must name the necessary change.
+	DescribeTable("catch the extension that breaks them", func(property string, broken func(*eirinixtest.API) any, what, remedy string) {
 		failure := failureOf(func(t *fakeTest) {
 			api := eirinixtest.NewAPI(t)
 			h := eirinixtest.NewHarness(t, broken(api), func(o *eirinixtest.HarnessOptions) { o.API = api })
@@ -211,7 +211,7 @@ var _ = Describe("The properties", func() {
 				return api.Client().DeleteAllOf(ctx, &corev1.Secret{}, client.InNamespace("default"))
 			})
 		}, "registered with sideEffects None", "Settings.SideEffects: NoneOnDryRun"),
-		Entry("an extension that keeps what belongs to a request in a field", "race-free", func(*eirinixtest.API) any {
+		Entry("an extension that keeps the data of a request in a field", "race-free", func(*eirinixtest.API) any {
 			var mu sync.Mutex // so that the race detector sees nothing, as in a field of an atomic type
 			var current string
 			note := func(name string) { mu.Lock(); defer mu.Unlock(); current = name }
@@ -229,13 +229,13 @@ var _ = Describe("The properties", func() {
 				return nil
 			})
 		}, "index out of range", "lists may be empty"),
-		Entry("an extension that expects what is optional", "total", func(*eirinixtest.API) any {
+		Entry("an extension that expects optional fields", "total", func(*eirinixtest.API) any {
 			return mutation(func(_ context.Context, c *eirinix.Call, pod *corev1.Pod) error {
 				c.Warn("runs as %d", *pod.Spec.SecurityContext.RunAsUser)
 				return nil
 			})
 		}, "properties_test.go:", "ask before you use"),
-		Entry("an extension that trips over what the example does not have", "total", func(*eirinixtest.API) any {
+		Entry("an extension that fails on fields that the example does not have", "total", func(*eirinixtest.API) any {
 			return mutation(func(_ context.Context, c *eirinix.Call, pod *corev1.Pod) error {
 				for _, v := range pod.Spec.Volumes {
 					if v.ConfigMap != nil {
@@ -253,7 +253,7 @@ var _ = Describe("The properties", func() {
 		}, "DELETE", "invalid memory address"),
 	)
 
-	It("are all kept by an extension that does what the broken ones try", func() {
+	It("are all kept by an extension that does the work of the broken ones correctly", func() {
 		api := eirinixtest.NewAPI(GinkgoTB())
 		h := eirinixtest.NewHarness(GinkgoTB(), good(api.Client()), func(o *eirinixtest.HarnessOptions) { o.API = api })
 		h.CheckProperties(example())
@@ -293,7 +293,7 @@ var _ = Describe("The properties", func() {
 		h.CheckProperties(example())
 	})
 
-	It("are broken by what adds a container to older pods, as the API server says", func() {
+	It("are broken by a step that adds a container to older pods, as the API server says", func() {
 		adds := func(operations ...admissionregistrationv1.OperationType) any {
 			return eirinix.Mutation[*corev1.Pod]{ID: "proxy", Settings: eirinix.Settings{Operations: operations, FailurePolicy: "Ignore"}, Apply: func(_ context.Context, _ *eirinix.Call, pod *corev1.Pod) error {
 				if !slices.ContainsFunc(pod.Spec.Containers, func(c corev1.Container) bool { return c.Name == "proxy" }) {
@@ -366,7 +366,7 @@ var _ = Describe("The properties", func() {
 		h.CheckProperties(example())
 	})
 
-	It("find what an update does to an old object that lacks something", func() {
+	It("find the fault of an update of an old object that lacks a field", func() {
 		failure := failureOf(func(t *fakeTest) {
 			h := eirinixtest.NewHarness(t, eirinix.Validation[*corev1.Pod]{Update: func(_ context.Context, _ *eirinix.Call, oldObj, _ *corev1.Pod) error {
 				_ = oldObj.Spec.SecurityContext.RunAsUser

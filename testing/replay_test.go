@@ -19,7 +19,7 @@ import (
 	eirinixtest "code.cloudfoundry.org/eirinix/testing"
 )
 
-// What a program does in production: it labels pods, in this way, and refuses some; and it looks at Secrets.
+// inProduction returns the steps of a program in production. It labels pods, refuses some, and looks at Secrets.
 func inProduction(label string) []any {
 	return []any{
 		eirinix.Mutation[*corev1.Pod]{ID: "pods", Apply: func(_ context.Context, c *eirinix.Call, pod *corev1.Pod) error {
@@ -44,7 +44,7 @@ func inProduction(label string) []any {
 }
 
 var _ = Describe("Recorded traffic", func() {
-	// recordCalls records what is sent through a harness.
+	// recordCalls records the requests that are sent through a harness.
 	recordCalls := func(ctx context.Context, r eirinix.Recording, reviewVersion string, send func(*eirinixtest.Harness)) {
 		GinkgoHelper()
 		h := eirinixtest.NewHarness(GinkgoTB(), append(inProduction("a"), func(o *eirinixtest.HarnessOptions) { o.ReviewVersion = reviewVersion })...)
@@ -83,7 +83,7 @@ var _ = Describe("Recorded traffic", func() {
 		Entry("of API servers that ask in v1beta1", "v1beta1"),
 	)
 
-	It("shows what a changed program does otherwise", func(ctx SpecContext) {
+	It("shows the differences of a changed program", func(ctx SpecContext) {
 		dir := GinkgoT().TempDir()
 		recordCalls(ctx, eirinix.Recording{Dir: dir}, "", pods)
 		h := eirinixtest.NewHarness(GinkgoTB(), inProduction("b")...)
@@ -161,7 +161,7 @@ var _ = Describe("Recorded traffic", func() {
 		Expect(call.Difference()).To(BeEmpty())
 	})
 
-	It("is what the program asks for, redacted by it", func(ctx SpecContext) {
+	It("holds the calls that the program selects, redacted by it", func(ctx SpecContext) {
 		dir := GinkgoT().TempDir()
 		recordCalls(ctx, eirinix.Recording{
 			Dir:  dir,

@@ -86,7 +86,7 @@ func eventuallyServers(folder string) AsyncAssertion {
 }
 
 var _ = Describe("the demo on a control plane of its own", Label("api-server"), func() {
-	It("shows what it does, succeeds and leaves nothing behind", func() {
+	It("shows its steps, succeeds and leaves nothing behind", func() {
 		demo := start()
 		folder := folder(demo)
 		eventuallyServers(folder).Should(HaveLen(3))
@@ -147,7 +147,7 @@ var _ = Describe("the demo on a cluster of the user", Label("api-server"), func(
 		expectClean(ctx)
 	})
 
-	It("says what to do when the API server cannot reach it, and leaves nothing behind", func(ctx SpecContext) {
+	It("names the remedy when the API server cannot reach it, and leaves nothing behind", func(ctx SpecContext) {
 		demo := start("-kubeconfig", kubeconfig, "-host", "255.255.255.255") // no packet goes there
 		Eventually(demo, 2*programs.Patience).Should(gexec.Exit(1))
 		Expect(demo.Err.Contents()).To(And(

@@ -30,7 +30,7 @@ var _ = Describe("a unified diff", func() {
 		Entry("everything new", "", "a b", "@@ -1,0 +1,2 @@|+a|+b"),
 	)
 
-	It("leaves out what differs between any two pods", func() {
+	It("leaves out the fields that differ between any two pods", func() {
 		pod := &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{
 				Name: "hello", UID: "u", ResourceVersion: "7", Generation: 1, CreationTimestamp: metav1.Now(),

@@ -27,7 +27,7 @@ import (
 func newPod() runtime.Object  { return &corev1.Pod{} }
 func newTree() runtime.Object { return &unstructured.Unstructured{} }
 
-// label is a step that appends its name to the annotation "ran", and does what then says.
+// label is a step that appends its name to the annotation "ran", and then calls the function.
 func label(name string, then func(*admit.Call) error) admit.Step {
 	return mutation(name, newPod, func(_ context.Context, c *admit.Call, p *corev1.Pod) error {
 		metav1.SetMetaDataAnnotation(&p.ObjectMeta, "ran", p.Annotations["ran"]+name+" ")
@@ -99,7 +99,7 @@ func ran(r reply) string {
 }
 
 var _ = Describe("A chain", func() {
-	DescribeTable("runs its steps in order, each on what the ones before made, and answers with one patch",
+	DescribeTable("runs its steps in order, each on the result of those before, and answers with one patch",
 		func(steps ...admit.Step) {
 			r, _ := serve(admit.Chain{Steps: steps})
 			var names []string
@@ -135,7 +135,7 @@ var _ = Describe("A chain", func() {
 		return s
 	}
 
-	DescribeTable("asks a step whose objectSelector selects what the ones before made of the object:",
+	DescribeTable("asks a step whose objectSelector selects the result of the steps before:",
 		func(expected string, reinvoke bool, steps func() []admit.Step) {
 			r, _ := serve(admit.Chain{Steps: steps(), Reinvoke: reinvoke})
 			Expect(ran(r)).To(Equal(expected))
@@ -227,7 +227,7 @@ var _ = Describe("A chain", func() {
 		})}),
 	)
 
-	It("leaves a step behind that ignores its deadline, with what it holds", func() {
+	It("abandons a step that ignores its deadline, with the objects that it holds", func() {
 		late := make(chan struct{})
 		slow := ignoring(mutation("slow", newPod, func(_ context.Context, c *admit.Call, p *corev1.Pod) error {
 			metav1.SetMetaDataAnnotation(&p.ObjectMeta, "ran", "too early ")

@@ -106,7 +106,7 @@ var _ = Describe("The context of a step", func() {
 			entered  chan context.Context
 			release  chan struct{}
 			requests chan context.Context // of the HTTP server
-			endBase  context.CancelFunc   // what the end of controller-runtime's server does to requests
+			endBase  context.CancelFunc   // ends requests as the end of controller-runtime's server does
 		)
 
 		BeforeEach(func() {
@@ -148,7 +148,7 @@ var _ = Describe("The context of a step", func() {
 			Expect(got.review("v1").Allowed).To(BeTrue())
 		})
 
-		It("when the client goes away, because the API server may do what it was told all the same", func(spec SpecContext) {
+		It("when the client goes away, because the API server may still carry out the request", func(spec SpecContext) {
 			client, goAway := context.WithCancel(spec)
 			req, err := http.NewRequestWithContext(client, http.MethodPost, h.URL+volumes, nil)
 			Expect(err).NotTo(HaveOccurred())

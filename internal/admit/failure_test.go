@@ -71,7 +71,7 @@ var _ = Describe("A failure", func() {
 			return admission.Response{}
 		}, "without an answer"),
 		Entry("a patch whose parent is missing", patching(`[{"op":"add","path":"/spec/a/b","value":1}]`), "does not apply"),
-		Entry("a patch that removes what is not there", patching(`[{"op":"remove","path":"/spec/nothing"}]`), "does not apply"),
+		Entry("a patch that removes an absent member", patching(`[{"op":"remove","path":"/spec/nothing"}]`), "does not apply"),
 		Entry("a patch whose test fails", patching(`[{"op":"test","path":"/spec","value":1}]`), "does not apply"),
 		Entry("a patch that fails after its first operation", patching(`[{"op":"add","path":"/x","value":1},{"op":"remove","path":"/y"}]`), "does not apply"),
 		Entry("a patch that is a merge patch", patching(`{"spec":null}`), "no JSON patch"),

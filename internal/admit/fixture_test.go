@@ -124,7 +124,7 @@ func (r reply) review(version string) *admissionv1.AdmissionResponse {
 	return review.Response
 }
 
-// request is what the API server asks about a pod, after changes.
+// request is the API server's request for a pod, after changes.
 func request(changes ...func(*admissionv1.AdmissionRequest)) *admissionv1.AdmissionRequest {
 	req := &admissionv1.AdmissionRequest{
 		UID:       uid,
@@ -187,7 +187,7 @@ func read(resp *http.Response) reply {
 	return reply{Status: resp.StatusCode, Header: resp.Header, Body: string(text), Closes: resp.Close}
 }
 
-// logLines is what was logged, as JSON objects.
+// logLines are the entries of the log, as JSON objects.
 type logLines struct {
 	mu    sync.Mutex
 	lines []string

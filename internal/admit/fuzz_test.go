@@ -18,7 +18,7 @@ import (
 )
 
 // FuzzServeHTTP sends any bytes as an AdmissionReview. The answer is a review in the version and with the
-// UID of the question, or an HTTP error in words; nothing panics, and no step sees what was refused.
+// UID of the question, or an HTTP error in words; nothing panics, and no step sees a refused request.
 func FuzzServeHTTP(f *testing.F) {
 	const review = `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"u","operation":"CREATE","object":` + pod + `}}`
 	for _, seed := range []string{

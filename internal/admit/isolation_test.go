@@ -79,7 +79,7 @@ var _ = Describe("Steps of a chain", func() {
 		Entry("another round", true, oddly("a"), ignoring(labelTree("b"))),
 	)
 
-	It("see what those before them put into a tree as a decoder would have made it", func() {
+	It("see the values that earlier steps put into a tree in the types that a decoder uses", func() {
 		set := onTree("set", func(tree map[string]any) error {
 			tree["metadata"].(map[string]any)["labels"] = map[string]string{"a": "1"}
 			return nil
@@ -211,7 +211,7 @@ var _ = Describe("Checks of a chain", func() {
 		req.Operation, req.OldObject.Raw = admissionv1.Update, []byte(pod)
 	}
 
-	It("do not see what another one did to the objects", func() {
+	It("do not see the changes of another step", func() {
 		var seen []string
 		rename := func(name string, newObject func() runtime.Object) admit.Step {
 			return check(name, newObject, func(oldObj, newObj runtime.Object) error {

@@ -16,7 +16,7 @@ import (
 )
 
 var _ = Describe("The log", func() {
-	It("tells of a denial who was refused what by whom, why, and how long it took", func() {
+	It("names the user, the object, the step, the reason and the duration of a denial", func() {
 		h := newHook(returning(admission.Denied("no root")))
 		h.ask(func(r *admissionv1.AdmissionRequest) {
 			r.Resource = metav1.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}
@@ -39,7 +39,7 @@ var _ = Describe("The log", func() {
 		)))
 	})
 
-	It("tells of what was allowed only those who want to know more", func() {
+	It("reports an admission only at a higher verbosity", func() {
 		h := newHook(patching(`[{"op":"add","path":"/spec/hostname","value":"` + secret + `"}]`))
 		h.ask().review("v1")
 		Expect(h.logs.all()).To(HaveLen(1))

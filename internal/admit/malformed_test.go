@@ -167,7 +167,7 @@ var _ = Describe("A request that is no AdmissionReview", func() {
 		Expect(got.Closes).To(BeTrue())
 	})
 
-	It("is refused for what it holds beside its objects, however that is written, and not for the objects", func() {
+	It("is refused for the size of its other members, however they are written, and not for that of its objects", func() {
 		h.Handler.MaxBytes = 4 << 20
 		large := body("v1", request(func(r *admissionv1.AdmissionRequest) {
 			r.Object.Raw = []byte(strings.Replace(pod, `"metadata":{`, `"metadata":{"annotations":{"long":"`+strings.Repeat("x", 600_000)+`"},`, 1))

@@ -89,7 +89,7 @@ var _ = Describe("A Matcher", func() {
 		Entry("of an unknown scope", "* * * * Galaxy", "CREATE core/v1/nodes", false),
 	)
 
-	It("matches what one of several rules does, nothing without rules, and everything as nil", func() {
+	It("matches a request that one of several rules matches, nothing without rules, and everything as nil", func() {
 		two := append(rules("CREATE core v1 pods"), rules("DELETE apps v1 deployments")...)
 		Expect(matcher(two, nil, nil).matches(asked("DELETE apps/v1/deployments cf"))).To(BeTrue())
 		Expect(matcher(two, nil, nil).matches(asked("DELETE core/v1/pods cf"))).To(BeFalse())
@@ -118,7 +118,7 @@ var _ = Describe("A Matcher", func() {
 	})
 
 	const name = "kubernetes.io/metadata.name"
-	DescribeTable("obeys of a namespaceSelector what it says of the name:",
+	DescribeTable("obeys the requirements of a namespaceSelector on the name:",
 		func(selector *metav1.LabelSelector, request string, expected bool) {
 			Expect(matcher(rules("* * * */*"), nil, selector).matches(asked(request))).To(Equal(expected))
 		},
@@ -135,7 +135,7 @@ var _ = Describe("A Matcher", func() {
 		Entry("another label, which no review can tell", where("team", "In", "blue"), "CREATE core/v1/pods cf", true),
 		Entry("another label, and another name", both(where("team", "In", "blue"), where(name, "NotIn", "cf")), "CREATE core/v1/pods cf", false),
 		Entry("another label, and the name", both(where("team", "In", "blue"), where(name, "In", "cf")), "CREATE core/v1/pods cf", true),
-		Entry("what belongs to the cluster", theNamespace("cf"), "CREATE core/v1/nodes", true),
+		Entry("an object of the cluster", theNamespace("cf"), "CREATE core/v1/nodes", true),
 		Entry("the namespace itself", theNamespace("cf"), "UPDATE core/v1/namespaces cf", true),
 		Entry("another namespace itself", theNamespace("cf"), "UPDATE core/v1/namespaces cf-2", false),
 		Entry("the namespaces of another group, whose labels the API server takes", theNamespace("cf"), "UPDATE example.org/v1/namespaces cf-2", true),
@@ -209,7 +209,7 @@ func BenchmarkMatch(b *testing.B) {
 	}
 }
 
-// matches is what a chain makes of the parts for an object as it arrived.
+// matches combines the parts as a chain does, for an object as it arrived.
 func (m *Matcher) matches(req *admissionv1.AdmissionRequest) bool {
 	return m.matchesKind(req) && m.matchesObjects(req.Object.Raw, req.OldObject.Raw)
 }
@@ -263,7 +263,7 @@ var _ = Describe("An objectSelector", func() {
 		Entry("a value of null", where("app", "In", ""), `{"metadata":{"labels":{"app":null}}}`, "", true),
 		Entry("the last of two labels counts", isWeb, `{"metadata":{"labels":{"app":"db","app":"web"}}}`, "", true),
 		Entry("labels of a wrong type are left to the step's decoder", isWeb, `{"metadata":{"labels":{"app":1}}}`, "", true),
-		Entry("what is no object is for the step's decoder", isWeb, `"text"`, "", true),
+		Entry("a text that is no object is left to the step's decoder", isWeb, `"text"`, "", true),
 		Entry("and so is a syntax error", isWeb, `{"metadata":{"labels":{"app":"w`, "", true),
 	)
 
@@ -373,7 +373,7 @@ var _ = Describe("An object that another controller maintains", func() {
 		Entry("the mirror of a static pod", "CREATE core/v1/pods cf", mirror, true),
 		Entry("another object with that annotation is not", "CREATE core/v1/configmaps cf", mirror, false),
 		Entry("a pod with other annotations is not", "CREATE core/v1/pods cf", `"annotations":{"kubernetes.io/config":"mirror"}`, false),
-		Entry("what has no metadata is not", "CONNECT core/v1/pods cf", `"x":1`, false),
+		Entry("an object without metadata is not", "CONNECT core/v1/pods cf", `"x":1`, false),
 	)
 
 	It("is for the step's decoder to judge when it cannot be read", func() {

@@ -27,7 +27,7 @@ var _ = Describe("Metrics", func() {
 		Expect(err).NotTo(HaveOccurred())
 		volumes = m.webhook("pods").step("volumes")
 	})
-	// shown is what a scrape shows of the named metrics, or of all.
+	// shown returns the named metrics of a scrape, or all of them.
 	shown := func(names ...string) string {
 		GinkgoHelper()
 		families, err := registry.Gather()
@@ -97,7 +97,7 @@ eirinix_admission_step_duration_seconds_count{step="volumes",webhook="pods"} 1
 `))
 	})
 
-	It("count patches, panics, refusals and what is in flight", func() {
+	It("count patches, panics, refusals and requests in flight", func() {
 		pods := m.webhook("pods")
 		pods.answered(time.Millisecond, 2, 150)
 		pods.answered(time.Millisecond, 1, 50)
@@ -212,7 +212,7 @@ eirinix_admission_request_bytes_count 2
 	})
 })
 
-// BenchmarkMetrics notes what one call of one step makes.
+// BenchmarkMetrics records the metrics of one call of one step.
 func BenchmarkMetrics(b *testing.B) {
 	m, err := NewMetrics(prometheus.NewRegistry())
 	if err != nil {

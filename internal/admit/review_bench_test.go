@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// arrivedReviews are reviews as kube-apiserver sends them for the creation of pods, by what they weigh. Two
+// arrivedReviews are reviews as kube-apiserver sends them for the creation of pods, by size. Two
 // fifths of each pod are managed fields.
 func arrivedReviews() map[string][]byte {
 	return map[string][]byte{"4KB": arrivedReview(1, 12), "22KB": arrivedReview(5, 25), "300KB": arrivedReview(68, 26)}

@@ -24,7 +24,7 @@ var _ = Describe("A review", func() {
 		return strings.NewReplacer(changes...).Replace(text)
 	}
 
-	It("is cut without decoding what is in it", func() {
+	It("is cut without decoding its content", func() {
 		body := arrivedReview(3, 3)
 		rev := scanReview(body)
 		Expect(rev).NotTo(BeNil())
@@ -43,7 +43,7 @@ var _ = Describe("A review", func() {
 		Expect(allocations(large)).To(Equal(allocations(small)))
 	})
 
-	DescribeTable("is cut from what is plain, and what is odd is left to the decoder:",
+	DescribeTable("is cut from plain texts, and odd texts are left to the decoder:",
 		func(body string, cut, accepted bool) {
 			Expect(scanReview([]byte(body)) != nil).To(Equal(cut))
 			_, err := parseReview([]byte(body))
@@ -100,7 +100,7 @@ var _ = Describe("A review", func() {
 		}
 	})
 
-	It("is never cut from what a changed byte has made malformed", func() {
+	It("is never cut from a text that a changed byte has made malformed", func() {
 		body := arrivedReview(1, 1)
 		for i := range body {
 			was := body[i]
@@ -114,7 +114,7 @@ var _ = Describe("A review", func() {
 		}
 	})
 
-	It("holds what any review holds, of v1 and of v1beta1", func() {
+	It("holds every field of a review, of v1 and of v1beta1", func() {
 		Expect(reflect.TypeFor[admissionv1beta1.AdmissionRequest]().NumField()).To(Equal(reflect.TypeFor[admissionv1.AdmissionRequest]().NumField()))
 		random := rand.New(rand.NewPCG(uint64(GinkgoRandomSeed()), 0))
 		cut := 0
@@ -133,7 +133,7 @@ var _ = Describe("A review", func() {
 
 func one[T any](random *rand.Rand, values ...T) T { return values[random.IntN(len(values))] }
 
-// anyRequest fills every member of a request, or leaves it out, with what JSON spells in all sorts of ways.
+// anyRequest fills every member of a request, or leaves it out, with values that JSON can spell in several ways.
 func anyRequest(random *rand.Rand) *admissionv1.AdmissionRequest {
 	word := func() string {
 		return one(random, "", "pods", "v1", "a-b.c", "日本", "x y", "a", "a<b", "\u2028", "\"", "\x00")

@@ -89,7 +89,7 @@ var _ = Describe("Paths", func() {
 				Expect(got.Body).To(Equal(expected))
 			},
 			Entry("a path", "/convert", "/convert "),
-			Entry("what is below one", "/below/x", "/below/ "),
+			Entry("a path below one", "/below/x", "/below/ "),
 			Entry("one with a wildcard", "/kinds/pods", "/kinds/{kind} pods"),
 		)
 

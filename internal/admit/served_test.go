@@ -19,7 +19,7 @@ import (
 )
 
 var _ = Describe("A handler with metrics", func() {
-	It("counts what it decided, by webhook, step and operation", func() {
+	It("counts its decisions, by webhook, step and operation", func() {
 		h := newHook(allow)
 		broken := label("broken", func(*admit.Call) error { panic("oops") })
 		broken.Ignore = true

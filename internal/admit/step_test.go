@@ -54,7 +54,7 @@ var _ = Describe("An error of a step that is an API status", func() {
 		Entry("Invalid, by kind and name", apierrors.NewInvalid(podKind, "web-0", invalid), 422),
 		Entry("Invalid, wrapped", fmt.Errorf("looking at it: %w", apierrors.NewInvalid(podKind, "web-0", invalid)), 422),
 		Entry("Invalid, beside another error", errors.Join(errStep, apierrors.NewInvalid(podKind, "web-0", invalid)), 422),
-		Entry("Invalid, beside what a client was told", errors.Join(apierrors.NewNotFound(pods, "x"), apierrors.NewInvalid(podKind, "web-0", invalid)), 422),
+		Entry("Invalid, beside the error of a client", errors.Join(apierrors.NewNotFound(pods, "x"), apierrors.NewInvalid(podKind, "web-0", invalid)), 422),
 		Entry("Invalid, without a name", apierrors.NewInvalid(podKind, "", invalid), 422),
 		Entry("Forbidden, by resource and name", apierrors.NewForbidden(pods, "web-0", errStep), 403),
 		Entry("Forbidden, by name alone", apierrors.NewForbidden(schema.GroupResource{}, "web-0", errStep), 403),

@@ -15,8 +15,8 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/apiserver"
 )
 
-var _ = Describe("What webhooks are shown", func() {
-	// shown sends a request, and gives what the mutating and the validating webhook were shown.
+var _ = Describe("The object that webhooks receive", func() {
+	// shown sends a request, and returns the requests that the mutating and the validating webhook received.
 	shown := func(r apiserver.Request) (mutated, validated *admissionv1.AdmissionRequest) {
 		GinkgoHelper()
 		allow := func(into **admissionv1.AdmissionRequest) http.HandlerFunc {
@@ -49,7 +49,7 @@ var _ = Describe("What webhooks are shown", func() {
 	})
 
 	// Observed: mutating webhooks see an update as it was sent, validating ones as it will be stored.
-	DescribeTable("is an update with what it keeps, once it was mutated", func(kind, newStatus, expected string) {
+	DescribeTable("has its fixed fields restored in an update, once it was mutated", func(kind, newStatus, expected string) {
 		const format = `{apiVersion: %s, metadata: {name: d, namespace: default%s}%s}`
 		mutated, validated := shown(apiserver.Request{
 			Operation: admissionv1.Update,

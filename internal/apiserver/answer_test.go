@@ -75,8 +75,8 @@ func haveFailed(message string) types.GomegaMatcher {
 
 var beUnchanged = WithTransform(func(o *apiserver.Outcome) bool { return o.Allowed() && string(o.Before.Raw) == string(o.After.Raw) }, BeTrue())
 
-// The library never answers like this; but a server that took everything would not notice if it did. What the API
-// server makes of each answer has been observed.
+// The library never answers like this, but a server that accepted every answer would hide a fault. The expected effect of
+// each answer was observed on an API server.
 var _ = Describe("An answer of a webhook", func() {
 	const object = `{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"a": "b"}}`
 
@@ -193,6 +193,6 @@ var _ = Describe("An answer of a webhook", func() {
 	},
 		Entry("by a patch", `[{"op": "add", "path": "/data/c", "value": "d"}]`, 2),
 		Entry("but not by a patch that changes nothing", `[{"op": "replace", "path": "/data/a", "value": "b"}]`, 1),
-		Entry("nor by one that adds what is as good as nothing", `[{"op": "add", "path": "/binaryData", "value": {}}]`, 1),
+		Entry("nor by one that adds an empty value", `[{"op": "add", "path": "/binaryData", "value": {}}]`, 1),
 	)
 })

@@ -31,8 +31,8 @@ var _ = Describe("A text of objects", func() {
 		_, err := apiserver.Documents([]byte(text))
 		Expect(err).To(MatchError(ContainSubstring(message)))
 	},
-		Entry("what follows JSON", `{"a": 1} garbage: [`, "neither JSON nor YAML"),
-		Entry("what follows JSON in a document of its own", "{\"a\": 1}\n---\ngarbage: [", "neither JSON nor YAML"),
+		Entry("text after JSON", `{"a": 1} garbage: [`, "neither JSON nor YAML"),
+		Entry("text after JSON, in a document of its own", "{\"a\": 1}\n---\ngarbage: [", "neither JSON nor YAML"),
 		Entry("a template", "a: {{ .Values.a }}\nb: [", "neither JSON nor YAML"),
 		Entry("UTF-16", "\xff\xfea\x00:\x00", "perhaps UTF-16"),
 		Entry("UTF-16 without a mark", "a\x00:\x00 \x001\x00", "perhaps UTF-16"),

@@ -98,7 +98,7 @@ var _ = Describe("Parse", func() {
 	})
 
 	key := NewKey
-	DescribeTable("says what is wrong", func(reason error, texts func() (certificate, key []byte)) {
+	DescribeTable("names the fault", func(reason error, texts func() (certificate, key []byte)) {
 		certificate, privateKey := texts()
 		a, err := ca.Parse(certificate, privateKey)
 		Expect(a).To(BeNil())
@@ -189,7 +189,7 @@ var _ = Describe("Usable", func() {
 		Expect((&ca.Authority{Certificate: NewCA(year, now).Certificate}).Usable(now)).To(MatchError(ca.ErrNoPrivateKey))
 	})
 
-	It("leaves to SignServing what depends on the host", func() {
+	It("leaves checks that depend on the host to SignServing", func() {
 		key := NewKey()
 		a := Must(ca.Parse(ForeignCA(key, now, func(c *x509.Certificate) {
 			c.PermittedDNSDomainsCritical, c.PermittedDNSDomains = true, []string{"allowed.example"}

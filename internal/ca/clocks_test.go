@@ -52,7 +52,7 @@ var _ = Describe("Two clocks", func() {
 })
 
 var _ = Describe("RenewIn", func() {
-	DescribeTable("is two thirds of what is left, give or take a tenth", func(jitter float64, after time.Duration) {
+	DescribeTable("is two thirds of the remaining life, give or take a tenth", func(jitter float64, after time.Duration) {
 		Expect(ca.RenewIn(30*time.Hour, jitter)).To(BeNumerically("~", after, time.Second))
 	},
 		Entry("middle", 0.0, 20*time.Hour),

@@ -62,7 +62,7 @@ var _ = Describe("Foreign CAs", func() {
 		Expect(until).To(Equal(born.Add(2 * patience)))
 	})
 
-	It("do not include what has taken our place, unless it may be one of us", func() {
+	It("do not include a CA that replaced ours, unless it may be of another replica", func() {
 		tolerated, _ := look(live(guest, late), 0)
 		Expect(tolerated).To(Equal(late))
 		tolerated, until := look(live(), 0)

@@ -10,7 +10,7 @@ import (
 	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
-var _ = Describe("What is due", func() {
+var _ = Describe("The due step of a rotation", func() {
 	const life, retain = 100 * 24 * time.Hour, 8 * 24 * time.Hour
 	born := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	current := Must(ca.New("current", life, born))
@@ -35,7 +35,7 @@ var _ = Describe("What is due", func() {
 	since := born.Add(20 * 24 * time.Hour)
 	after := func(d time.Duration) time.Time { return since.Add(d) }
 
-	DescribeTable("is told with the reason:", func(s ca.RotationState, action ca.Action, reason string) {
+	DescribeTable("is returned with the reason:", func(s ca.RotationState, action ca.Action, reason string) {
 		s.Current, s.Retain, s.Since = current.Certificate, retain, since
 		step := ca.NextStep(s)
 		Expect(step.Action).To(Equal(action))
@@ -50,17 +50,17 @@ var _ = Describe("What is due", func() {
 		Entry("one that is garbage", ca.RotationState{Phase: ca.Steady, Now: after(0), Bundle: one, Live: live([]byte("garbage"))}, ca.Publish, "lacks a CA"),
 		Entry("one of another program", ca.RotationState{Phase: ca.Steady, Now: after(0), Bundle: one, Live: live(bundle(foreign))}, ca.Publish, "lacks a CA"),
 		Entry("one that trusts another CA, too", ca.RotationState{Phase: ca.Steady, Now: after(0), Bundle: one, Live: live(bundle(current, foreign))}, ca.Publish, "not ours"),
-		Entry("one that still trusts what is pruned", ca.RotationState{Phase: ca.Steady, Now: after(0), Bundle: one, Live: live(both)}, ca.Publish, "not any more"),
+		Entry("one that still trusts the pruned CA", ca.RotationState{Phase: ca.Steady, Now: after(0), Bundle: one, Live: live(both)}, ca.Publish, "not any more"),
 		Entry("not before a replica that it knows nothing of has had time", ca.RotationState{Phase: ca.Steady, Now: after(time.Minute), Tolerated: bundle(next), Until: after(time.Hour), Bundle: one, Live: live(both)}, ca.Wait, "another replica"),
 		Entry("but then", ca.RotationState{Phase: ca.Steady, Now: after(time.Hour), Bundle: one, Live: live(both)}, ca.Publish, "not any more"),
 		Entry("nor does that hold up a rotation", ca.RotationState{Phase: ca.Steady, Now: after(time.Minute), Requested: true, Tolerated: bundle(next), Until: after(time.Hour), Bundle: one, Live: live(both)}, ca.Stage, "requested"),
-		Entry("publishing what is staged", ca.RotationState{Phase: ca.Staged, Now: after(0), Bundle: both, Live: live(both, one)}, ca.Publish, "the second lacks"),
+		Entry("publishing the staged CA", ca.RotationState{Phase: ca.Staged, Now: after(0), Bundle: both, Live: live(both, one)}, ca.Publish, "the second lacks"),
 		Entry("activation when all hold it", ca.RotationState{Phase: ca.Staged, Now: after(0), Bundle: both, Live: live(both, both)}, ca.Activate, "every caBundle"),
 		Entry("no shrinking meanwhile", ca.RotationState{Phase: ca.Staged, Now: after(0), Bundle: both, Live: live(bundle(current, next, foreign))}, ca.Activate, ""),
 		Entry("no activation unseen", ca.RotationState{Phase: ca.Staged, Now: after(0), Bundle: both, Unseen: true}, ca.Wait, "may not read webhook configurations"),
 		Entry("another next CA for one that cannot sign", ca.RotationState{Phase: ca.Staged, Now: after(0), NextBroken: true, Bundle: both, Live: live(both)}, ca.Stage, "cannot sign"),
 		Entry("also unseen", ca.RotationState{Phase: ca.Staged, Now: after(0), NextBroken: true, Bundle: both, Unseen: true}, ca.Stage, "cannot sign"),
-		Entry("but first what is in use is published", ca.RotationState{Phase: ca.Staged, Now: after(0), NextBroken: true, Bundle: both, Live: live(one)}, ca.Publish, "lacks"),
+		Entry("but first the CA in use is published", ca.RotationState{Phase: ca.Staged, Now: after(0), NextBroken: true, Bundle: both, Live: live(one)}, ca.Publish, "lacks"),
 		Entry("and only while it is staged", ca.RotationState{Phase: ca.Retaining, Now: after(0), NextBroken: true, Bundle: both, Live: live(both)}, ca.Wait, ""),
 		Entry("no second rotation during the first", ca.RotationState{Phase: ca.Staged, Now: after(0), Requested: true, Bundle: both, Live: live(both)}, ca.Activate, ""),
 		Entry("the old CA is kept", ca.RotationState{Phase: ca.Retaining, Now: after(retain - time.Second), Bundle: both, Live: live(both)}, ca.Wait, "may still be served"),

@@ -41,7 +41,7 @@ func handshake(serve *tls.Certificate, serverName string, bundle []byte) error {
 }
 
 var _ = Describe("SignServing", func() {
-	DescribeTable("certifies what a client asks for", func(host, serverName string) {
+	DescribeTable("certifies the host that a client asks for", func(host, serverName string) {
 		a := NewCA(year, now)
 		certificate := Must(a.SignServing([]string{"other.example", host}, day, now))
 		Expect(handshake(certificate, serverName, a.CertificatePEM)).To(Succeed())
@@ -94,7 +94,7 @@ var _ = Describe("SignServing", func() {
 })
 
 var _ = Describe("ParseHosts", func() {
-	DescribeTable("refuses what no client can ask for", func(host, hint string) {
+	DescribeTable("refuses a host that no client can ask for", func(host, hint string) {
 		_, err := ca.ParseHosts([]string{"fine.example", host})
 		Expect(err).To(And(MatchError(ca.ErrInvalidHost), MatchError(ContainSubstring(hint))))
 	},

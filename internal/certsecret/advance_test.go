@@ -88,7 +88,7 @@ var _ = Describe("A rotation", func() {
 		Expect(Must(active.Current()).Certificate.Raw).NotTo(Equal(Must(first.Current()).Certificate.Raw))
 	})
 
-	It("lets what a repair has kept go in time", func() {
+	It("drops in time the CAs that a repair has kept", func() {
 		active := Must(store.Activate(background, Must(store.Stage(background, first))))
 		c.delete()
 		later := now.Add(day)
@@ -104,7 +104,7 @@ var _ = Describe("A rotation", func() {
 		Expect(ca.SplitBundle(Must(store.Prune(background, restored)).Bundle())).To(HaveLen(1))
 	})
 
-	// What an observer of handshakes, or of the Secret, could keep of a rotation.
+	// An observer of handshakes, or of the Secret, could keep these certificates of a rotation.
 	It("leaves nothing by which the old key is trusted after the pruning", func() {
 		staged := Must(store.Stage(background, first))
 		active := Must(store.Activate(background, staged))
@@ -148,7 +148,7 @@ var _ = Describe("A rotation", func() {
 			c.edit(func(s *corev1.Secret) { s.Data = state.Encode(s.Data) })
 		}
 
-		It("does not send what the next CA has signed for the old one", func() {
+		It("does not send the certificate that the next CA has signed for the old one", func() {
 			staged := Must(store.Stage(background, first))
 			next := staged.Clone()
 			next.CurrentID = staged.NextID
@@ -163,7 +163,7 @@ var _ = Describe("A rotation", func() {
 			Expect(string(c.secret().Data["state.json"])).NotTo(ContainSubstring(`"issuer": 2`))
 		})
 
-		It("does not send what a pruned CA has signed", func() {
+		It("does not send a certificate that a pruned CA has signed", func() {
 			active := Must(store.Activate(background, Must(store.Stage(background, first))))
 			kept := active.Generations[1].CrossSigned
 			done := Must(store.Prune(background, active))

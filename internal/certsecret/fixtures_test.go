@@ -22,7 +22,7 @@ var (
 	eirinixLeafKey = sync.OnceValue(func() *rsa.PrivateKey { return Must(rsa.GenerateKey(rand.Reader, 2048)) })
 )
 
-// ownData is what a fresh Secret of ours holds.
+// ownData returns the data of a new Secret of ours.
 func ownData() map[string][]byte {
 	GinkgoHelper()
 	c := newCluster(nil)
@@ -31,7 +31,7 @@ func ownData() map[string][]byte {
 	return c.secret().Data
 }
 
-// eirinixData is what EiriniX wrote: RSA keys in PKCS#1, a leaf without SANs. Editors change the CA.
+// eirinixData returns the data that EiriniX wrote: RSA keys in PKCS#1, a leaf without SANs. Editors change the CA.
 func eirinixData(edit ...func(*x509.Certificate)) map[string][]byte {
 	GinkgoHelper()
 	authority := &x509.Certificate{

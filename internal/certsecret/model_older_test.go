@@ -14,7 +14,7 @@ import (
 
 var _ = Describe("A Secret of which older copies are put back", func() {
 	// A copy with the CA that is current sets the counter back; a later copy, of before the rotation that follows, then
-	// passes for newer than what is known.
+	// passes for newer than the known state.
 	It("gets its CA back, the second time too", func(ctx SpecContext) {
 		c := newCluster(nil)
 		store := c.store()

@@ -42,7 +42,7 @@ var _ = Describe("Observe", func() {
 		return state
 	}
 
-	It("sends no request for what is in order", func() {
+	It("sends no request for a Secret in order", func() {
 		state := observe(nil, nil)
 		Expect(state.Bundle()).To(Equal(own.Bundle()))
 		Expect(state.ResourceVersion).To(Equal(own.ResourceVersion))
@@ -57,7 +57,7 @@ var _ = Describe("Observe", func() {
 		Expect(c.Actions()).To(BeEmpty())
 	})
 
-	It("follows what others write", func() {
+	It("follows the writes of others", func() {
 		staged := Must(c.store().Stage(background, own))
 		c.ClearActions()
 		cached = Must(c.Tracker().Get(secrets, namespace, name)).(*corev1.Secret)
@@ -65,7 +65,7 @@ var _ = Describe("Observe", func() {
 		Expect(c.Actions()).To(BeEmpty())
 	})
 
-	It("reads live, and writes once, what is not in order", func() {
+	It("reads a Secret live that is not in order, and writes it once", func() {
 		c.edit(func(s *corev1.Secret) { s.Data = nil })
 		cached = c.secret()
 		state := observe(own, nil)
@@ -76,7 +76,7 @@ var _ = Describe("Observe", func() {
 		Expect(c.updated).To(Equal(1))
 	})
 
-	It("reads live what no configuration pins", func() {
+	It("reads a Secret live whose CA no configuration pins", func() {
 		foreign := NewCA(year, now)
 		pinned := pins(foreign.CertificatePEM)
 		state := observe(nil, pinned)

@@ -25,7 +25,7 @@ import (
 
 var resource = schema.GroupResource{Resource: "secrets"}
 
-var _ = Describe("what stands in the way", func() {
+var _ = Describe("an obstacle", func() {
 	namespaceGone := apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, namespace)
 	namespaceGone.ErrStatus.Details.Kind = "namespaces"
 	terminating := apierrors.NewForbidden(resource, name, errors.New("namespace is being terminated"))

@@ -110,7 +110,7 @@ var _ = Describe("Restore", func() {
 		Expect(state.Bundle()).To(Equal(known.Bundle()))
 	})
 
-	It("goes back to what it knows from an older copy", func() {
+	It("restores the state that it knows over an older copy", func() {
 		old := Must(c.store().Load(background)).Encode(nil)
 		known = rotated(c, known)
 		held = Must(known.Current())
@@ -172,7 +172,7 @@ var _ = Describe("Restore", func() {
 })
 
 var _ = Describe("Load", func() {
-	DescribeTable("says what is missing", func(reason string, data map[string][]byte) {
+	DescribeTable("names the missing part", func(reason string, data map[string][]byte) {
 		c := newCluster(data)
 		state, err := c.store().Load(background)
 		Expect(state).To(BeNil())
@@ -185,7 +185,7 @@ var _ = Describe("Load", func() {
 		Entry("half", "tls.key is missing", map[string][]byte{"tls.crt": []byte("x")}),
 	)
 
-	It("reads what needs repair or migration only", func() {
+	It("reads a Secret that only needs repair or migration, and does not write it", func() {
 		crossed := Must(certsecret.Decode(ownData()))
 		crossed.Generations[0].CrossSigned = []certsecret.CrossSigned{{IssuerID: 9, CertificatePEM: NewCA(year, now).CertificatePEM}}
 		for _, data := range []map[string][]byte{ownData(), without(ownData(), "state.json"), crossed.Encode(nil), eirinixData()} {

@@ -18,7 +18,7 @@ import (
 
 var background = context.Background()
 
-// expectInOrder checks what must hold after any Ensure: the Secret agrees with the state in every key,
+// expectInOrder checks the invariant after any Ensure: the Secret agrees with the state in every key,
 // its CA signs, and a second Ensure writes nothing.
 func expectInOrder(c *cluster, state *certsecret.State) *ca.Authority {
 	GinkgoHelper()
@@ -207,7 +207,7 @@ var _ = Describe("Ensure", func() {
 		}
 	})
 
-	It("keeps what others keep in the Secret, and its type", func() {
+	It("keeps the data of others in the Secret, and its type", func() {
 		data := with(without(ownData(), "state.json"), "password", []byte("x"))
 		c := newCluster(data, func(s *corev1.Secret) {
 			s.Type = corev1.SecretTypeTLS

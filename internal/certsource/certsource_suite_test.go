@@ -18,7 +18,7 @@ func TestCertsource(t *testing.T) {
 	RunSpecs(t, "internal/certsource")
 }
 
-// patience is for what takes milliseconds on an idle machine.
+// patience bounds operations that take milliseconds on an idle machine.
 const patience = 30 * time.Second
 
 // started is one control plane for the whole suite.

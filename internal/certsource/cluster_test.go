@@ -59,7 +59,7 @@ func grant(ctx context.Context, user string, group, resource, name string, verbs
 	})
 }
 
-// transport counts what goes over a connection, and may lose answers.
+// transport counts the requests of a connection, and may lose answers.
 type transport struct {
 	next     http.RoundTripper
 	received atomic.Int64 // bytes of bodies

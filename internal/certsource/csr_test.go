@@ -180,7 +180,7 @@ var _ = Describe("CSR", Label("api-server"), func() {
 		Eventually(func() int { return len(s.all(ctx)) }).Should(BeZero())
 	})
 
-	DescribeTable("refuses a certificate that is not what was asked for", func(ctx SpecContext, reason string, certificate func(*signer, *certificatesv1.CertificateSigningRequest) []byte) {
+	DescribeTable("refuses a certificate that does not match the request", func(ctx SpecContext, reason string, certificate func(*signer, *certificatesv1.CertificateSigningRequest) []byte) {
 		source.Poll = 10 * time.Millisecond
 		run(source, r)
 		csr := s.approve(ctx, s.next(ctx))
@@ -304,7 +304,7 @@ var _ = Describe("CSR", Label("api-server"), func() {
 		Expect(s.all(ctx)).To(HaveLen(1))
 	})
 
-	It("says what the API server refuses", func() {
+	It("reports the API server's refusal", func() {
 		source.SignerName = "example.org/not a signer"
 		run(source, r)
 		Eventually(r.reason).Should(And(ContainSubstring("the API server refuses the request; check SignerName"), ContainSubstring("spec.signerName")))

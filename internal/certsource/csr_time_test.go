@@ -42,7 +42,7 @@ func requestOf(csr *certificatesv1.CertificateSigningRequest) *x509.CertificateR
 // desk is an API server that holds requests. answer answers each before anybody can read it.
 type desk struct {
 	answer func(*certificatesv1.CertificateSigningRequest)
-	late   bool // what is read is older than the last request, at first
+	late   bool // reads do not include the last request at first
 
 	mu    sync.Mutex
 	times []time.Time
@@ -243,7 +243,7 @@ func TestCSRDoesNotSpinOnCertificatesThatAreDueAtOnce(t *testing.T) {
 }
 
 var _ = Describe("CSR without a cluster", func() {
-	It("refuses to run without what it needs, and names all of it", func(ctx SpecContext) {
+	It("refuses to run without its required fields, and names all of them", func(ctx SpecContext) {
 		r := newRecorder()
 		Expect((&certsource.CSR{}).Run(ctx, r.deliver, r.wait)).To(MatchError(And(
 			ContainSubstring("needs the Config"), ContainSubstring(`SignerName is ""`), ContainSubstring("at least one host"), ContainSubstring("set TrustPEM or Trust"))))

@@ -41,7 +41,7 @@ func serialOf(i issued) string {
 	return leafOf(i.certificate).SerialNumber.String()
 }
 
-// mount does what the kubelet does with a Secret volume: a folder with a new name, a link to it that is swapped by a
+// mount writes a Secret volume as the kubelet does: a folder with a new name, a link to it that is swapped by a
 // rename, and the old folder removed.
 func mount(dir string, generation int, i issued) {
 	GinkgoHelper()
@@ -73,7 +73,7 @@ var _ = Describe("Files", func() {
 		files = &certsource.Files{Dir: dir, Hosts: hosts, Poll: time.Millisecond, Now: clock.now}
 	})
 
-	It("delivers what is there, once", func() {
+	It("delivers the present files once", func() {
 		i := issue()
 		writeAll(dir, i)
 		run(files, r)
@@ -171,7 +171,7 @@ var _ = Describe("Files", func() {
 		Expect(r.serial()).To(Equal(serialOf(i)))
 	})
 
-	It("says when what is in use ends, and takes the next", func() {
+	It("reports the end of the certificate in use, and takes the next", func() {
 		i := issue()
 		writeAll(dir, i)
 		run(files, r)
@@ -195,7 +195,7 @@ var _ = Describe("Files", func() {
 		Expect(files.String()).To(Equal("certificate files server.pem, server-key.pem and " + elsewhere + " in " + dir))
 	})
 
-	DescribeTable("says what is wrong with a file", func(file, reason string, content func(issued) []byte) {
+	DescribeTable("names the fault of a file", func(file, reason string, content func(issued) []byte) {
 		i := issue()
 		writeAll(dir, i)
 		write(dir, file, content(i))
@@ -223,7 +223,7 @@ var _ = Describe("Files", func() {
 		Entry("much too large", "ca.crt", "is larger than 1048576 bytes", func(i issued) []byte { return join(i.ca, make([]byte, 1<<20)) }),
 	)
 
-	It("says what is wrong with a certificate for other hosts, one that has ended, and one of the future", func() {
+	It("names the fault of a certificate for other hosts, of an expired one, and of one of the future", func() {
 		for reason, i := range map[string]issued{
 			`is not for host "127.0.0.1"`: issueFor(hosts[:1], day, time.Now()),
 			"has expired at":              issueFor(hosts, day, time.Now().Add(-2*day)),
@@ -238,7 +238,7 @@ var _ = Describe("Files", func() {
 		}
 	})
 
-	It("does not wait for the other end of what is not a file", func() {
+	It("reports a path that is not a file, and does not read it", func() {
 		writeAll(dir, issue())
 		Expect(os.Remove(filepath.Join(dir, "ca.crt"))).To(Succeed())
 		Expect(os.Mkdir(filepath.Join(dir, "ca.crt"), 0o700)).To(Succeed())
@@ -246,7 +246,7 @@ var _ = Describe("Files", func() {
 		Eventually(r.reason).Should(ContainSubstring("ca.crt is not a file"))
 	})
 
-	It("refuses to run without what it needs", func(ctx SpecContext) {
+	It("refuses to run without its required fields", func(ctx SpecContext) {
 		for message, f := range map[string]*certsource.Files{
 			"need Dir":          {Hosts: hosts},
 			"at least one host": {Dir: dir},

@@ -1,6 +1,6 @@
 package certsource_test
 
-// Issuers, and what a caller of a Source remembers.
+// This file holds issuers, and the recorder of a Source's deliveries.
 
 import (
 	"context"
@@ -27,7 +27,7 @@ const day = 24 * time.Hour
 // hosts are those of every certificate that does not say otherwise.
 var hosts = []string{"webhook.cf.svc", "127.0.0.1"}
 
-// issued is what an issuer hands out, as texts.
+// issued holds the certificate, key and CA of an issuer, as texts.
 type issued struct {
 	certificate, key, ca []byte
 	authority            *ca.Authority
@@ -157,7 +157,7 @@ func (r *recorder) logged() []string {
 	return append([]string(nil), r.lines...)
 }
 
-// faults is what was wrong with anything that was delivered.
+// faults returns the errors of all deliveries.
 func (r *recorder) faults() []error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

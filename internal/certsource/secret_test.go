@@ -99,7 +99,7 @@ var _ = Describe("Secret", Label("api-server"), func() {
 		Expect(r.reason()).To(BeEmpty())
 	})
 
-	It("finds the CA at the end of the chain where there is no ca.crt, or says what to do", func(ctx SpecContext) {
+	It("finds the CA at the end of the chain where there is no ca.crt, or names the remedy", func(ctx SpecContext) {
 		i := issue()
 		create(ctx, map[string][]byte{"tls.crt": i.certificate, "tls.key": i.key})
 		run(source, r)
@@ -151,7 +151,7 @@ var _ = Describe("Secret", Label("api-server"), func() {
 		Expect(r.reason()).To(BeEmpty())
 	})
 
-	It("says when what is in use ends, though nothing changes", func(ctx SpecContext) {
+	It("reports the end of the certificate in use, though nothing changes", func(ctx SpecContext) {
 		clock := &hand{}
 		create(ctx, data(issue()))
 		source.Now, source.Poll = clock.now, 20*time.Millisecond
@@ -313,7 +313,7 @@ var _ = Describe("Secret without a cluster", func() {
 		})),
 	)
 
-	It("refuses to run without what it needs", func(ctx SpecContext) {
+	It("refuses to run without its required fields", func(ctx SpecContext) {
 		r := newRecorder()
 		config := restConfig()
 		for message, s := range map[string]*certsource.Secret{

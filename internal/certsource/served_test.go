@@ -40,7 +40,7 @@ func (s *scripted) Bundle(context.Context) ([]byte, error) {
 func (*scripted) Validate() error { return nil }
 func (*scripted) String() string  { return "a script" }
 
-var _ = Describe("What is served", func() {
+var _ = Describe("The served certificate", func() {
 	var (
 		served *certsource.Served
 		source *scripted
@@ -68,7 +68,7 @@ var _ = Describe("What is served", func() {
 		<-source.ready
 	})
 
-	It("is nothing at first, for which the source is asked what to trust", func(ctx SpecContext) {
+	It("is absent at first, when the source is asked for the CAs to trust", func(ctx SpecContext) {
 		Expect(served.Leaf()).To(BeNil())
 		_, err := served.GetCertificate(nil)
 		Expect(err).To(MatchError(certsource.ErrNothingServed))

@@ -58,7 +58,7 @@ func (w *wire) forget() {
 	w.sent = nil
 }
 
-// since returns what was sent at that time and later.
+// since returns the requests that were sent at that time and later.
 func (w *wire) since(t time.Time) (all []sent) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -211,7 +211,7 @@ func TestNoServerDecidesOnTheBackOff(t *testing.T) {
 	})
 }
 
-// fleet is what a busy process asks at once and without rest: 4 watches as reflectors hold them, and 46 readers.
+// fleet is the constant load of a busy process: 4 watches as reflectors hold them, and 46 readers.
 type fleet struct {
 	mu   sync.Mutex
 	back map[string][]time.Time // when an answer of 200 came, by the name of the object
@@ -394,7 +394,7 @@ func TestWatchesThatAreCutTogetherSendOneProbe(t *testing.T) {
 			g.Expect(again).To(HaveLen(4), "one request for each watch")
 			g.Expect(again[0].at.Sub(began)).To(BeNumerically("<=", 4*time.Second))
 			g.Expect(again[3].at.Sub(began)).To(And(BeNumerically(">", again[0].at.Sub(began)), BeNumerically("<=", 19*time.Second)), "spread")
-			g.Expect(codes()).To(ContainElement(http.StatusGone), "what the history of an API server that has started anew does not hold")
+			g.Expect(codes()).To(ContainElement(http.StatusGone), "a restarted API server does not hold that history")
 			g.Expect(api.SilentUntil()).To(BeZero(), "it was no outage")
 		})
 	})

@@ -31,7 +31,7 @@ import (
 	eirinixtest "code.cloudfoundry.org/eirinix/testing"
 )
 
-// patience is for what takes milliseconds on an idle machine.
+// patience bounds operations that take milliseconds on an idle machine.
 const patience = 30 * time.Second
 
 // plane is one control plane for the whole suite.
@@ -301,7 +301,7 @@ var _ = Describe("A copy of an object", Label("api-server"), func() {
 })
 
 var _ = Describe("A watch", func() {
-	// Not in a bubble: the reflector's way to log what it does not expect is shared by all of the process.
+	// These run outside of a bubble, because all reflectors of the process share one log for unexpected events.
 	DescribeTable("goes on, or begins anew,", func(ctx SpecContext, line string) {
 		server := newShelf("get list watch")
 		o := follow(&rest.Config{Host: "https://api.example.org", Transport: &wire{answer: server.answer}, QPS: -1}, GinkgoLogr, all, secretOf("cf"))
@@ -321,7 +321,7 @@ var _ = Describe("A watch", func() {
 		Entry("after another error", `{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"InternalError","code":500,"message":"etcd is down"}}`),
 		Entry("after an object of another kind", `{"type":"MODIFIED","object":{"kind":"Pod","apiVersion":"v1","metadata":{"name":"one","namespace":"cf","resourceVersion":"7"}}}`),
 		Entry("after an event of another type", `{"type":"SURPRISE","object":{"kind":"Secret","apiVersion":"v1","metadata":{"name":"one","namespace":"cf","resourceVersion":"7"}}}`),
-		Entry("after what is no JSON", `<html>502 Bad Gateway</html>`),
+		Entry("after a line that is no JSON", `<html>502 Bad Gateway</html>`),
 		Entry("after a bookmark", `{"type":"BOOKMARK","object":{"kind":"Secret","apiVersion":"v1","metadata":{"resourceVersion":"7"}}}`),
 	)
 })

@@ -222,7 +222,7 @@ func (f *followed) Seen(ctx context.Context) error {
 
 func (f *followed) copied(ctx context.Context) (string, error) { return f.versionIn(ctx, "cf") }
 
-// following runs f in a bubble. granted is what the API server grants, has is what the process is told.
+// following runs f in a bubble. The API server grants the verbs in granted; the process is told that it has the access in has.
 func following(t *testing.T, granted string, has cluster.Access, namespaces []string, f func(g Gomega, ctx context.Context, p *followed)) {
 	followingAt(t, nil, granted, has, namespaces, f)
 }
@@ -607,7 +607,7 @@ func TestRunEndsWithItsContextWhateverHangs(t *testing.T) {
 	})
 }
 
-// refuses is what a port says that nothing listens on: reflectors know it by its number.
+// refuses answers like a port without a listener. Reflectors recognise the error by its number.
 func refuses(*http.Request) (*http.Response, error) {
 	return nil, fmt.Errorf("dial tcp: %w", syscall.ECONNREFUSED)
 }

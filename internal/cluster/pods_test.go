@@ -80,7 +80,7 @@ var _ = DescribeTable("Following pods across interruptions",
 		Expect(heard).To(Equal(events))
 		Expect(s.asked).To(Equal(asked))
 	},
-	Entry("what is there at the beginning is no event", "", &script{
+	Entry("a pod that exists at the beginning is no event", "", &script{
 		lists:   []corev1.PodList{podList("10", pod("old", "5"))},
 		watches: [][]watch.Event{{{Type: watch.Added, Object: pod("new", "11")}}},
 	}, []string{"ADDED new 11"}, []string{"10", "11"}),
@@ -98,7 +98,7 @@ var _ = DescribeTable("Following pods across interruptions",
 		},
 		watches: [][]watch.Event{{{Type: watch.Modified, Object: pod("goes", "12")}, expired}},
 	}, []string{"MODIFIED goes 12", "DELETED goes 12", "MODIFIED changes 22", "ADDED comes 23"}, []string{"10", "30"}),
-	Entry("a start that is too old begins with what is there", "1", &script{
+	Entry("a start that is too old begins with the existing pods", "1", &script{
 		lists:   []corev1.PodList{podList("30", pod("there", "5"))},
 		watches: [][]watch.Event{{expired}},
 	}, []string{"ADDED there 5"}, []string{"1", "30"}),

@@ -20,7 +20,7 @@ func TestController(t *testing.T) {
 }
 
 // bubble runs f where real pauses, as those of certsecret.Store between two tries, take no time. A model's own time is
-// another one, which its world decides. f must not fail a spec: it returns what is to be expected.
+// another one, which its world decides. f must not fail a spec: it returns the result to check.
 func bubble[T any](f func() T) (result T) {
 	synctest.Test(suite, func(*testing.T) { result = f() })
 	return result

@@ -1,6 +1,6 @@
 package controller
 
-// This file opens to specs what they cannot see from outside.
+// This file exports internals to the specs.
 
 import (
 	"context"

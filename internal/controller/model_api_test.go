@@ -140,7 +140,7 @@ func (p *process) list() {
 	}
 }
 
-// hear takes in what watches have delivered.
+// hear handles the events that watches have delivered.
 func (p *process) hear() {
 	p.newsAt = time.Time{}
 	for _, o := range p.w.objects {
@@ -169,7 +169,7 @@ func (p *process) copied(o *object) (last stored, index int) {
 // copies are a process's copies of all objects. It implements cluster.Cache.
 type copies struct {
 	*process
-	change func(client.Object) // of what is returned
+	change func(client.Object) // of the returned object
 }
 
 var _ cluster.Cache = copies{}
@@ -227,7 +227,7 @@ type requests[T client.Object] struct {
 	p      *process
 	of     func(name string) T
 	before func(*object) // each Get
-	change func(T)       // of what Get returns
+	change func(T)       // of the result of Get
 }
 
 func (r requests[T]) object(name string) *object { return r.p.w.object(r.of(name)) }
@@ -300,7 +300,7 @@ func (r requests[T]) write(verb string, object T, refused func(last client.Objec
 
 // secretsOf is a process's connection for Secrets. Like the one that is shipped, it has the cache take notice.
 type secretsOf struct {
-	corev1client.SecretInterface // nil: no more is needed than what follows
+	corev1client.SecretInterface // nil: the methods below are all that is needed
 	requests[*corev1.Secret]
 }
 

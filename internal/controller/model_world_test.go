@@ -102,7 +102,7 @@ func (w *world) delay() time.Duration {
 	return w.short()
 }
 
-// step lets happen what is next, and reports whether all is still well.
+// step runs the next event, and reports whether every invariant still holds.
 func (w *world) step() bool {
 	w.steps++
 	at, do := w.now.AddDate(100, 0, 0), func() {}
@@ -149,7 +149,7 @@ func (w *world) note(who fmt.Stringer, format string, args ...any) {
 	w.trace = append(w.trace, entry{w.now, who, format, args})
 }
 
-// String says what happened last.
+// String describes the last events.
 func (w *world) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "seed %d, step %d: %s\n", w.seed, w.steps, w.violation)

@@ -64,7 +64,7 @@ type rollouts struct {
 // batch is how many replicas start or end together.
 func (c course) batch() int { return max(1, c.replicas/4) }
 
-// programVersion is what one version registers.
+// programVersion is the registration of one version.
 type programVersion struct {
 	desired webhookconf.Desired
 	record  rollout.Record
@@ -77,7 +77,7 @@ func (p programVersion) steps() (all []string) {
 	return all
 }
 
-// authority is what all replicas have registered.
+// authority is the CA that all replicas have registered.
 var authority = controller.Fixed(must(ca.New("spec", time.Hour, dawn)).CertificatePEM)
 
 func newRollouts(c course, seed uint64) *rollouts {
@@ -418,7 +418,7 @@ func (w *rollouts) versions() rollout.Versions {
 	return rollout.Read(lease.Annotations)
 }
 
-// hears is how long it may take until API servers call by what a version that goes has made way for.
+// hears bounds the time until API servers call by the configuration of the version that replaces another.
 func (w *rollouts) hears() time.Duration { return w.lag + 8*w.longestPause() + 5*time.Second }
 
 func (w *rollouts) longestPause() time.Duration { return w.course.longest }

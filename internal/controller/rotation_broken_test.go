@@ -1,6 +1,6 @@
 package controller_test
 
-// This file is about what the rules are for: the same worlds with one of them broken. A world that did not notice would
+// This file shows that each rule is needed: it runs the same worlds with one rule broken. A world that did not notice would
 // prove nothing.
 
 import (
@@ -37,7 +37,7 @@ var _ = Describe("A rule of the rotation that is broken", Label("slow", "sequent
 			is(find(but(append([]change{busy}, changes...)...), 20, 10_000), as)
 		},
 		Entry("no cross-signed certificates", untrusted, uncrossed),
-		Entry("activated before it is published, and an API server calls by what was published before that", untrusted, unconfirmed),
+		Entry("activated before it is published, and an API server calls by the bundle before", untrusted, unconfirmed),
 		Entry("activated before it is published, and no cross-signed certificates", untrusted, unconfirmed, uncrossed, prompt),
 		Entry("pruned at once", untrusted, prunesAtOnce),
 		Entry("a caBundle from a Secret that was read before", shrinks, readsFirst),

@@ -1,6 +1,6 @@
 package controller_test
 
-// This file is about what must always hold in the model of rotations, and what must come about when it is left alone.
+// This file checks the model of rotations: its invariants, and the state that it reaches when it is left alone.
 
 import (
 	"crypto/x509"
@@ -59,7 +59,7 @@ func (w *rotations) wrote(p *process, o *object, last stored) {
 	}
 }
 
-// onlyGrows looks at a write of a configuration: what it takes away must not be trusted any more.
+// onlyGrows checks a write of a configuration. A CA that the write removes must not be in use any more.
 func (w *rotations) onlyGrows(p *process, o *object, last stored) {
 	state, next := w.state(), w.caBundle(o.latest())
 	if state == nil || w.losses != 0 {
@@ -208,7 +208,7 @@ func (w *rotations) describe(state *certsecret.State) string {
 	return text
 }
 
-// lost reports whether the Secret does not know what is served.
+// lost reports whether the Secret does not know the CA of a served certificate.
 func (w *rotations) lost() bool {
 	state := w.state()
 	for _, r := range w.replicas {

@@ -2,10 +2,10 @@ package controller_test
 
 // This file lets the model of rotations run: replicas that are slow, crash and lose connections, watches and API servers
 // that lag behind, people who damage the Secret and the caBundles. Chance picks who acts next; the seed decides all, and
-// is told when something fails, with what happened last. The loop, the Store and the decisions are the shipped ones.
+// is reported with the last events when something fails. The loop, the Store and the decisions are the shipped ones.
 //
 // The bounds that the protocol needs are in settings. A "damaged Secret" is damaged only while every process that
-// runs has started, and mostly in ways from which its counter tells; what happens otherwise is below and among the
+// runs has started, and mostly in ways from which its counter tells; other cases are below and among the
 // broken rules.
 
 import (

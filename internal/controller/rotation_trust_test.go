@@ -1,7 +1,8 @@
 package controller_test
 
-// This file is about who verifies what, in the model of rotations. Verdicts are those of crypto/x509. They are kept until
-// the next moment at which one of the certificates that they depend on begins or ends, so that a cached verdict is exact.
+// This file computes which bundle verifies which chain, in the model of rotations. Verdicts are those of crypto/x509. They
+// are kept until the next moment at which one of the certificates that they depend on begins or ends, so that a cached
+// verdict is exact.
 
 import (
 	"crypto/x509"
@@ -13,7 +14,7 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/ca"
 )
 
-// host is what every replica serves.
+// host is the host that every replica serves.
 const host = "logger.cf.svc"
 
 // bundle is a caBundle. Equal texts are the same bundle.
@@ -26,7 +27,7 @@ type bundle struct {
 
 func (b *bundle) String() string { return b.label }
 
-// chain is what a replica serves.
+// chain is the certificate chain that a replica serves.
 type chain struct {
 	authority     *ca.Authority
 	leaf          *x509.Certificate

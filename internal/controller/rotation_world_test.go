@@ -39,9 +39,9 @@ type rules struct {
 	noForeign    bool // a CA that the Secret does not hold seems to stand in no caBundle
 }
 
-// settings of a world. The protocol holds what it promises when lag and looks are shorter than retain, by as much as the
+// settings of a world. The protocol keeps its promises when lag and looks are shorter than retain, by as much as the
 // clocks of two replicas may differ: by retain it knows that no API server calls by the bundle before the last one, and
-// that no replica serves what does not know of the last rotation. looks is pace.longest too.
+// that no replica serves a chain from before the last rotation. looks is pace.longest too.
 type settings struct {
 	replicas int
 	pace
@@ -153,7 +153,7 @@ func (r *replica) mustLookBy() time.Time {
 	return r.w.secret.past[r.adopted+1].at.Add(r.w.looks)
 }
 
-// run is what root does: obtain, then Controller.Run.
+// run does the same as root: obtain, then Controller.Run.
 func (r *replica) run(p *process) {
 	ctx := context.Background()
 	c := controller.New(r.config(p))
@@ -228,7 +228,7 @@ func (r *replica) becomes(p *process, err error) {
 	r.w.note(p, map[bool]string{true: "is ready", false: "is not ready any more"}[r.ready])
 }
 
-// leaf is a replica's serving certificate. It does what serving.Leaf does.
+// leaf is a replica's serving certificate. It behaves like serving.Leaf.
 type leaf struct {
 	r *replica
 	p *process

@@ -13,7 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// values are what may stand where something else was expected.
+// values are texts that may stand where a value of another kind was expected.
 var values = []string{
 	`null`, `true`, `false`, `""`, `"x"`, `"1"`, `"null"`, `"true"`, `"aGVsbG8="`, `"aGVs\nbG8="`, `"?"`, `"\"x\""`, `"1.5"`, `"127.0.0.1"`,
 	`0`, `-0`, `1`, `-1`, `127`, `128`, `-128`, `-129`, `255`, `256`, `32768`, `65536`, `2147483647`, `2147483648`, `4294967296`,
@@ -132,7 +132,7 @@ var _ = Describe("Into, beside sigs.k8s.io/json", func() {
 		}
 	})
 
-	It("reads what nests deeply", func() {
+	It("reads deeply nested values", func() {
 		for _, n := range []int{1, 63, 64, 65, 66, 130, maxNesting - 1, maxNesting, maxNesting + 1, 9998, 9999, 10000, 10001, 20000} {
 			for _, t := range []reflect.Type{reflect.TypeFor[any](), reflect.TypeFor[scalars](), reflect.TypeFor[tree](), crdType, reflect.TypeFor[methods]()} {
 				agree(strings.Repeat("[", n)+strings.Repeat("]", n), t)
@@ -157,7 +157,7 @@ var _ = Describe("Into, beside sigs.k8s.io/json", func() {
 		}
 	})
 
-	It("refuses what is no target", func() {
+	It("refuses a target that is no pointer to a value", func() {
 		var none *corev1.Pod
 		for _, target := range []any{nil, none, corev1.Pod{}, 1, map[string]any{}} {
 			err, want := both([]byte(`{}`), target, target)
@@ -233,7 +233,7 @@ var _ = Describe("The fast road", func() {
 		Entry("not for one in a map", `{"a":1,"a":2}`, reflect.TypeFor[map[string]any](), true),
 		Entry("for the string option", `{"Int":"1"}`, reflect.TypeFor[quoting](), false),
 		Entry("for keys that are numbers", `{"ByInt":{"1":"a"}}`, reflect.TypeFor[maps](), false),
-		Entry("for what nests deeply", strings.Repeat("[", 600)+strings.Repeat("]", 600), reflect.TypeFor[any](), false),
+		Entry("for deeply nested values", strings.Repeat("[", 600)+strings.Repeat("]", 600), reflect.TypeFor[any](), false),
 	)
 
 	It("leaves no trace when it is left", func() {

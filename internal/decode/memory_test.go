@@ -13,7 +13,7 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 )
 
-// taken reads a text and returns what it took, by its own count and by that of the runtime.
+// taken reads a text and returns the memory that this took, by its own count and by that of the runtime.
 func taken(raw string, obj any, take func(int64) error) (made, allocated int64, err error) {
 	text := []byte(raw)
 	var before, after runtime.MemStats
@@ -90,7 +90,7 @@ var _ = Describe("The memory of an object", Serial, func() {
 		Expect(allocated).To(BeNumerically("<", 4*Free))
 	})
 
-	It("is counted by both readers alike, within what growing costs", func() {
+	It("is counted by both readers alike, up to the cost of growing", func() {
 		r := rand.New(rand.NewPCG(uint64(GinkgoRandomSeed()), 7))
 		for _, t := range []reflect.Type{reflect.TypeFor[corev1.Pod](), reflect.TypeFor[apiextensionsv1.CustomResourceDefinition](), reflect.TypeFor[map[string]any]()} {
 			for range 20 {

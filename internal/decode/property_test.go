@@ -20,7 +20,7 @@ func both(raw []byte, mine, theirs any) (err, want error) {
 	return Into(raw, mine), kjson.UnmarshalCaseSensitivePreserveInts(raw, theirs)
 }
 
-// fill makes a random value, of what can be marshalled and read again.
+// fill makes a random value that can be marshalled and read again.
 func fill(r *rand.Rand, v reflect.Value, depth int) {
 	if depth > 12 || !v.CanSet() || depth > 3 && r.IntN(depth) > 2 {
 		return

@@ -23,7 +23,7 @@ import (
 // crdType is apiextensionsv1.CustomResourceDefinition, whose module go.mod has no other need to name.
 var crdType = reflect.TypeOf(envtest.CRDInstallOptions{}.CRDs).Elem().Elem()
 
-// apiTypes are what webhooks are about.
+// apiTypes are the types of the objects that webhooks receive.
 var apiTypes = []reflect.Type{
 	reflect.TypeFor[corev1.Pod](), reflect.TypeFor[corev1.ConfigMap](), reflect.TypeFor[corev1.Secret](),
 	reflect.TypeFor[corev1.Service](), reflect.TypeFor[corev1.Event](),
@@ -52,7 +52,7 @@ var (
 	})
 )
 
-// oddTypes are what encoding/json has rules for. They are readableTypes, which are read without its help as far
+// oddTypes are the types with special rules in encoding/json. They are readableTypes, which are read without its help as far
 // as their fields allow, and foreignTypes.
 var oddTypes = append(append([]reflect.Type(nil), readableTypes...), foreignTypes...)
 

@@ -12,7 +12,7 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
-var _ = DescribeTable("What the API server says of a call means",
+var _ = DescribeTable("The API server's message about a call means",
 	func(reason string, expected diagnosis.Code) { Expect(diagnose.Classify(reason)).To(Equal(expected)) },
 	Entry(nil, `failed to call webhook: Post "https://hooks.cf.svc:443/mutate/x?timeout=5s": service "hooks" not found`, diagnosis.ServiceMissing),
 	Entry(nil, `failed to call webhook: Post "https://hooks.cf.svc:443/mutate/x?timeout=5s": no service port 443 found for service "hooks"`, diagnosis.PortMismatch),
@@ -103,7 +103,7 @@ var _ = Describe("A finding that explains another", func() {
 		Expect(fold(refused, diagnosis.Finding{Code: diagnosis.NoReadyEndpoints, Severity: diagnosis.Problem, Object: "Service cf/hooks"})).
 			To(Equal([]diagnosis.Finding{{Code: diagnosis.NoReadyEndpoints, Severity: diagnosis.Problem, Object: "Service cf/hooks", Evidence: "said"}}))
 	})
-	It("leaves what it does not explain", func() {
+	It("leaves findings that it does not explain", func() {
 		for _, other := range []diagnosis.Finding{
 			{Code: diagnosis.NoReadyEndpoints, Severity: diagnosis.Warning, Object: "Service cf/hooks"},
 			{Code: diagnosis.BundleEmpty, Severity: diagnosis.Problem, Object: "webhook"},

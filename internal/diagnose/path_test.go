@@ -81,7 +81,7 @@ var _ = Describe("A diagnosis of the path", Label("api-server"), func() {
 		Expect(created.Items).To(HaveEach(HaveField("Name", HavePrefix("spec-"))), "a canary leaves nothing")
 	}, SpecTimeout(patience))
 
-	It("says that this process does not listen, with what the API server says of it", func(ctx SpecContext) {
+	It("reports that this process does not listen, with the API server's message", func(ctx SpecContext) {
 		d := newDeployment(ctx)
 		Expect(d.server.Close()).To(Succeed())
 		d.register(ctx)
@@ -171,7 +171,7 @@ var _ = Describe("A diagnosis of the path", Label("api-server"), func() {
 		Expect(d.run(ctx)).To(haveOneProblem(diagnosis.Expired, ContainSubstring("clocks"), ContainSubstring("has expired or is not yet valid")))
 	}, SpecTimeout(patience))
 
-	It("says that what answers speaks no TLS", func(ctx SpecContext) {
+	It("reports a server that speaks no TLS", func(ctx SpecContext) {
 		d := newDeployment(ctx)
 		l := must(net.Listen("tcp", "127.0.0.1:0"))
 		plain := &http.Server{Handler: d.handler(), ReadHeaderTimeout: patience}
@@ -191,7 +191,7 @@ var _ = Describe("A diagnosis of the path", Label("api-server"), func() {
 		Expect(d.run(ctx)).To(haveOneProblem(diagnosis.CallerRefused, ContainSubstring("ManagerOptions.ClientCA")))
 	}, SpecTimeout(patience))
 
-	It("says that what answers hangs up", func(ctx SpecContext) {
+	It("reports a server that hangs up", func(ctx SpecContext) {
 		d := newDeployment(ctx)
 		l := must(net.Listen("tcp", "127.0.0.1:0"))
 		DeferCleanup(l.Close)
@@ -209,7 +209,7 @@ var _ = Describe("A diagnosis of the path", Label("api-server"), func() {
 		Expect(d.run(ctx)).To(haveOneProblem(diagnosis.ConnectionBroken))
 	}, SpecTimeout(patience))
 
-	DescribeTable("says that what answers is not this webhook",
+	DescribeTable("reports a server that is not this webhook",
 		func(ctx SpecContext, status int, body string) {
 			d := newDeployment(ctx)
 			var h http.HandlerFunc = func(w http.ResponseWriter, _ *http.Request) {

@@ -31,7 +31,7 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
-// apply does what kubectl does with a manifest, and takes it away when the spec ends.
+// apply applies a manifest as kubectl does, and deletes its objects when the spec ends.
 func apply(ctx context.Context, manifest string) {
 	GinkgoHelper()
 	client := must(dynamic.NewForConfig(controlPlane.Config()))
@@ -82,11 +82,11 @@ var _ = Describe("A pre-flight", func() {
 			Eventually(missing).WithContext(ctx).WithTimeout(patience).Should(BeEmpty())
 		}, SpecTimeout(2*patience))
 
-		It("finds what alone is missing", func(ctx SpecContext) {
+		It("finds only the missing rights", func(ctx SpecContext) {
 			me := diagnose.SubjectOf(name)
 			apply(ctx, must(diagnose.Manifest(namespace, me, needed[:3])))
 			Eventually(missing).WithContext(ctx).WithTimeout(patience).Should(Equal(needed[3:]))
-			// What is granted for one object is not granted for another.
+			// A right on one object is not a right on another.
 			needed[0].Name = "another"
 			Expect(missing(ctx)).To(Equal([]diagnosis.Right{needed[0], needed[3], needed[4]}))
 		}, SpecTimeout(2*patience))

@@ -94,7 +94,7 @@ var _ = Describe("A diagnosis of the registration", Label("api-server"), func() 
 		Eventually(d.run).WithContext(ctx).Should(haveOneProblem(diagnosis.NamespaceMissing, ContainSubstring("is being deleted")))
 	}, SpecTimeout(patience))
 
-	Describe("of what is selected", func() {
+	Describe("of selected objects", func() {
 		It("says that a selector has been edited", func(ctx SpecContext) {
 			d.register(ctx, func(w *admissionregistrationv1.MutatingWebhook) {
 				if !d.isCanary(w.Name) {

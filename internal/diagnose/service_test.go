@@ -109,7 +109,7 @@ var _ = Describe("A diagnosis of the Service", Label("api-server"), func() {
 	})
 })
 
-// No API server that runs on loopback alone gets as far as to call an endpoint, so this is about what follows.
+// An API server that runs on loopback alone never calls an endpoint, so these specs judge a symptom that is given to them.
 var _ = DescribeTable("A Service that sends calls to a port of its pods",
 	func(targetPort intstr.IntOrString, endpointPort int32, listen string, symptom diagnosis.Code, mismatch bool, open int32) {
 		service := &corev1.Service{Spec: clusterIP(443, 0)}
@@ -137,7 +137,7 @@ var _ = DescribeTable("A Service that sends calls to a port of its pods",
 	Entry("another one, which timed out", intstr.FromInt32(9443), int32(0), "0.0.0.0:8443", diagnosis.TimedOut, true, int32(9443)),
 	Entry("another one by name", intstr.FromString("https"), int32(9443), "0.0.0.0:8443", diagnosis.ConnectionRefused, true, int32(9443)),
 	Entry("one by name that no endpoint tells", intstr.FromString("https"), int32(0), "0.0.0.0:8443", diagnosis.ConnectionRefused, false, int32(8443)),
-	Entry("what the endpoints say before what the Service says", intstr.FromInt32(9443), int32(8443), "0.0.0.0:8443", diagnosis.ConnectionRefused, false, int32(8443)),
+	Entry("the port of the endpoints before that of the Service", intstr.FromInt32(9443), int32(8443), "0.0.0.0:8443", diagnosis.ConnectionRefused, false, int32(8443)),
 	Entry("another one that is no reason", intstr.FromInt32(9443), int32(0), "0.0.0.0:8443", diagnosis.Shadowed, false, int32(9443)),
 	Entry("where nothing is served here", intstr.FromInt32(9443), int32(0), "", diagnosis.ConnectionRefused, false, int32(9443)),
 )

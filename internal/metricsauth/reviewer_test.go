@@ -129,7 +129,7 @@ var _ = Describe("Requests for metrics", func() {
 				ContainSubstring("grant it create on tokenreviews.authentication.k8s.io and subjectaccessreviews.authorization.k8s.io"), HaveSuffix("no right"))))))
 		},
 		Entry("who calls", "tokenreviews", "Authentication failed"),
-		Entry("what the caller may do", "subjectaccessreviews", "Authorization for user prometheus failed"),
+		Entry("the rights of the caller", "subjectaccessreviews", "Authorization for user prometheus failed"),
 	)
 
 	It("fail while the API server gives no answer, and pass as soon as it does", func() {
@@ -205,7 +205,7 @@ var _ = Describe("Requests for metrics", func() {
 			return false, nil, nil
 		})
 		var all sync.WaitGroup
-		// The fake takes one request at a time, so what is counted is who has a place.
+		// The fake handles one request at a time, so the count is that of the places taken.
 		for i := range reviewsAtOnce {
 			all.Go(func() { getFor(ctx, fmt.Sprint("Bearer bad-", i), "/metrics") })
 		}

@@ -51,7 +51,7 @@ func applyWire(wire string) func([]byte) ([]byte, error) {
 	}
 }
 
-// appliedTo is what the patches below are applied to.
+// appliedTo is the document that the patches below are applied to.
 const appliedTo = ` { "a": {"b": [1, {"c": "x"}, null, []], "b~/": "é\n"}, "a\/b": {"\u0063": 1}, "n": null, "s": "text",
 	"twice": 1, "twice": {"x": 2}, "e": {}, "l": [[1],[2]] } `
 
@@ -88,7 +88,7 @@ var patches = []string{
 }
 
 var _ = Describe("Applying a patch", func() {
-	It("gives what the API server's library gives, or fails where that fails", func() {
+	It("returns the result of the API server's library, or fails where that fails", func() {
 		for _, wire := range patches {
 			for _, raw := range []string{appliedTo, `{}`, `{"a":{"b":{"0":1}}}`} {
 				Expect(agrees([]byte(raw), []byte(wire), applyWire(wire))).To(Succeed())
@@ -105,7 +105,7 @@ var _ = Describe("Applying a patch", func() {
 		Expect(err).To(MatchError(And(HavePrefix("the patch does not apply to the object: "), ContainSubstring("/x"))))
 	})
 
-	It("leaves what the patch does not reach as it was written", func() {
+	It("leaves values outside of the patch as they were written", func() {
 		const raw = `{ "n" : 1e400, "deep" : {"a" : [ 1.0 , "\u0041" ]}, "x": 1 }`
 		after, _, err := patch.Apply([]byte(raw), []byte(`[{"op":"add","path":"/y","value":2},{"op":"remove","path":"/x"}]`))
 		Expect(string(after), err).To(Equal(`{"n":1e400,"deep":{"a" : [ 1.0 , "\u0041" ]},"y":2}`))

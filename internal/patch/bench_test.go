@@ -50,7 +50,7 @@ func arrivedPod(containers, env int) ([]byte, *corev1.Pod) {
 	return raw, &decoded
 }
 
-// addSidecar is what extensions typically do: a container, a volume, and a mount and a variable everywhere.
+// addSidecar is a typical change: it adds a container, a volume, and a mount and a variable to every container.
 func addSidecar(p *corev1.Pod) {
 	metav1.SetMetaDataAnnotation(&p.ObjectMeta, "example.org/injected", "yes")
 	for i := range p.Spec.Containers {
@@ -88,7 +88,7 @@ func BenchmarkDiff(b *testing.B) {
 			b.Run(name+"CreatePatch", func(b *testing.B) {
 				b.ReportAllocs()
 				for b.Loop() {
-					// What it costs to use it includes the text of the changed object.
+					// The cost of its use includes the text of the changed object.
 					text, err := json.Marshal(after)
 					if err != nil {
 						b.Fatal(err)
@@ -144,8 +144,8 @@ func BenchmarkAppendJSON(b *testing.B) {
 	})
 }
 
-// BenchmarkApply compares what the API server has to do for a reordered or grown list with what it would have to do
-// for one that is replaced.
+// BenchmarkApply compares the API server's work for the patch of a reordered or grown list with that for a list that is
+// replaced.
 func BenchmarkApply(b *testing.B) {
 	for _, n := range []int{10, 200, 1000, 4000} {
 		raw, before := arrivedPod(1, n)

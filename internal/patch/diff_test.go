@@ -87,7 +87,7 @@ var _ = Describe("Diff", func() {
 		Entry("members that differ from ours by case are not ours", `{"spec":{"NodeName":"x","nodename":"y"}}`,
 			func(p *corev1.Pod) { p.Spec.NodeName = "n" },
 			`[{"op":"add","path":"/spec/nodeName","value":"n"}]`),
-		Entry("a cleared struct keeps what only raw knows", `{"spec":{"containers":[]},"status":{"phase":"Running","x-new":1,"message":"m"}}`,
+		Entry("a cleared struct keeps the members that only raw knows", `{"spec":{"containers":[]},"status":{"phase":"Running","x-new":1,"message":"m"}}`,
 			func(p *corev1.Pod) { p.Status = corev1.PodStatus{} },
 			`[{"op":"remove","path":"/status/message"},{"op":"remove","path":"/status/phase"}]`),
 	)
@@ -118,7 +118,7 @@ var _ = Describe("Diff", func() {
 			Expect(ops).To(Equal(`[{"op":"replace","path":"/spec/containers/0/resources/limits/cpu","value":"2500m"},` +
 				`{"op":"add","path":"/spec/containers/0/resources/requests","value":{"memory":"2Gi"}}]`))
 		})
-		It("compares times by what is written of them", func() {
+		It("compares times as they are written", func() {
 			const raw = `{"metadata":{"creationTimestamp":"2026-01-02T03:04:05Z","name":"p"}}`
 			ops, _ := changePod(raw, func(p *corev1.Pod) {
 				p.CreationTimestamp = metav1.NewTime(p.CreationTimestamp.Add(5))
@@ -127,7 +127,7 @@ var _ = Describe("Diff", func() {
 			ops, _ = changePod(raw, func(p *corev1.Pod) { p.CreationTimestamp = metav1.Time{} })
 			Expect(ops).To(Equal(`[{"op":"remove","path":"/metadata/creationTimestamp"}]`))
 		})
-		It("writes what the type writes of managed fields", func() {
+		It("writes managed fields as the type writes them", func() {
 			const raw = `{"metadata":{"managedFields":[{"manager":"m","fieldsV1":{"f:a":{},"f:b":{}},"x-new":1}]}}`
 			ops, _ := changePod(raw, func(p *corev1.Pod) {
 				p.ManagedFields[0].FieldsV1.Raw = []byte(`{"f:a":{},"f:c":{}}`)

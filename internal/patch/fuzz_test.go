@@ -13,7 +13,7 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/patch"
 )
 
-// FuzzDiffRaw takes any two documents for what a pod was and what it became.
+// FuzzDiffRaw takes any two documents as a pod before and after a change.
 func FuzzDiffRaw(f *testing.F) {
 	for seed := range uint64(16) {
 		r := newPotter(seed)

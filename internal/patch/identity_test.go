@@ -29,7 +29,7 @@ type thing struct {
 type smith struct {
 	*rand.Rand
 	serial  int
-	unknown map[string]string // by name, what only raw knows
+	unknown map[string]string // by name, the members that only raw knows
 	renamed map[string]bool   // lists of which an item has been renamed, by the name of the thing that holds them
 	shaped  map[string]bool   // lists whose items have come, gone or moved
 	edited  map[string]bool   // things that have been edited, which are not renamed any more
@@ -179,7 +179,7 @@ func reshaped[T any](s *smith, t *thing, list string, items []T, in func(*T) *th
 	return items
 }
 
-// forge makes a thing, has it edited, and counts what became of the members that the type does not know.
+// forge makes a thing, has it edited, and counts the fates of the members that the type does not know.
 func forge(seed uint64, sum *tally) error {
 	s := newSmith(seed)
 	before := s.thing(2)
@@ -234,7 +234,7 @@ func forge(seed uint64, sum *tally) error {
 }
 
 var _ = Describe("Random things", func() {
-	It("keep what is theirs, and inherit nothing", Label("sequential"), func() {
+	It("keep their members, and inherit none", Label("sequential"), func() {
 		runs := 3000
 		if os.Getenv("EIRINIX_SOAK") != "" {
 			runs = 100_000

@@ -48,7 +48,7 @@ func owners(applied string) []string {
 var _ = Describe("Lists", func() {
 	fresh := corev1.Container{Name: "new", Image: "n:1"}
 
-	DescribeTable("keep what raw knows about an item on that item",
+	DescribeTable("keep the unknown members of an item on that item",
 		func(names []string, edit func([]corev1.Container) []corev1.Container, wantOps string, wantOwners ...string) {
 			ops, applied := changePod(containers(names...), func(p *corev1.Pod) { p.Spec.Containers = edit(p.Spec.Containers) })
 			Expect(ops).To(MatchJSON(wantOps))
@@ -148,7 +148,7 @@ var _ = Describe("Lists", func() {
 			"new=", "new="),
 	)
 
-	It("tells ports of one number apart by what else they have", func() {
+	It("distinguishes ports of one number by their other fields", func() {
 		const raw = `{"spec":{"containers":[{"name":"dns","ports":[` +
 			`{"containerPort":53,"protocol":"TCP","x-new":"tcp"},{"containerPort":53,"protocol":"UDP","x-new":"udp"}]}]}}`
 		ops, applied := changePod(raw, func(p *corev1.Pod) {

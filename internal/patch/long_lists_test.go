@@ -114,7 +114,7 @@ var _ = Describe("Long lists", func() {
 		Expect(ops).To(HavePrefix(`[{"op":"replace","path":"/spec/containers/0/env","value":[{"name":"ENV_999","value":"value 999","x-new":999},`))
 		numbered(applied)
 	})
-	It("writes the list anew in between what it shares at both ends", func() {
+	It("writes the list anew between the items that it shares at both ends", func() {
 		ops, applied := editEnv(300, func(env []corev1.EnvVar) []corev1.EnvVar {
 			slices.Reverse(env[10:200])
 			return slices.Delete(env, 50, 60)

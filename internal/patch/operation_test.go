@@ -11,7 +11,7 @@ import (
 )
 
 var _ = Describe("AppendJSON", func() {
-	DescribeTable("writes what json.Marshal writes, also of operations that are not ours",
+	DescribeTable("writes the same as json.Marshal, also for operations that are not ours",
 		func(op jsonpatch.Operation) {
 			want, err := json.Marshal([]jsonpatch.Operation{op, op})
 			Expect(err).NotTo(HaveOccurred())

@@ -28,7 +28,7 @@ func decode[T any](raw []byte) (T, error) {
 	return v, err
 }
 
-// apply does what the API server does with our answer.
+// apply applies our answer as the API server does.
 func apply(raw, wire []byte) ([]byte, error) {
 	p, err := evanphx.DecodePatch(wire)
 	if err != nil {
@@ -50,8 +50,8 @@ func wire(ops []jsonpatch.Operation) string {
 	return fast
 }
 
-// change decodes raw, edits a deep copy, and returns the patch and what the API server makes of it. It checks what is true
-// of every patch: it applies, and the result decodes to what the handler left behind.
+// change decodes raw, edits a deep copy, and returns the patch and its result in the API server. It checks the invariant of
+// every patch: it applies, and the result decodes to the edited copy.
 func change[T any, P interface {
 	*T
 	DeepCopy() *T

@@ -72,7 +72,7 @@ var documents = []string{
 }
 
 var _ = Describe("The index of raw JSON", func() {
-	It("finds what encoding/json finds", func() {
+	It("finds the same members as encoding/json", func() {
 		for _, d := range documents {
 			Expect(compare([]byte(d))).To(Succeed(), d)
 		}

@@ -48,7 +48,7 @@ var _ = Describe("Go types", func() {
 	DescribeTable("are patched where they differ",
 		func(edit func(*Everything), want string) {
 			origin := everything()
-			origin.PointedIn = nil // what has no address is not written by its pointer, and so not read again either
+			origin.PointedIn = nil // a value without an address is not written by its pointer method, and so not read again either
 			raw, err := json.Marshal(origin)
 			Expect(err).NotTo(HaveOccurred())
 			var before, after Everything
@@ -120,7 +120,7 @@ var _ = Describe("Go types", func() {
 			`{"op":"replace","path":"/metadata/name","value":"a\ufffdb"}]`))
 	})
 
-	It("report what JSON cannot hold, and where", func() {
+	It("report a value that JSON cannot hold, and its place", func() {
 		for _, v := range []any{math.NaN(), math.Inf(1), make(chan int), json.Number("x"), func() {}} {
 			_, err := patch.Diff([]byte(`{"v":{"any":1}}`), &holder{V: &Everything{Any: 1}}, &holder{V: &Everything{Any: v}})
 			Expect(err).To(MatchError(ContainSubstring(`"/v/any"`)))
@@ -133,7 +133,7 @@ var _ = Describe("Go types", func() {
 		Expect(err).To(MatchError(patch.ErrMismatch))
 	})
 
-	It("are not asked to give up what raw never had", func() {
+	It("remove no member that raw never had", func() {
 		before, err := decode[struct{ *Embedded }]([]byte(`{"A":"x"}`))
 		Expect(err).NotTo(HaveOccurred())
 		after := struct{ *Embedded }{}
@@ -142,7 +142,7 @@ var _ = Describe("Go types", func() {
 		Expect(wire(ops)).To(Equal(`[{"op":"remove","path":"/A"}]`))
 	})
 
-	It("keep what raw knows about a struct that is left out when it is zero", func() {
+	It("keep the unknown members of a struct that is left out when it is zero", func() {
 		for raw, edit := range map[string]func(*Everything){
 			`{"loop":{"name":"n","x-new":1}}`: func(e *Everything) { e.Loop = Loop{} },
 			`{"loop":{"x-new":1}}`:            func(e *Everything) { e.Loop.Name = "n" },

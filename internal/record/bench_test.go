@@ -27,8 +27,8 @@ func (d *discard) WriteHeader(int)             {}
 func (d *discard) Write(p []byte) (int, error) { return len(p), nil }
 
 // BenchmarkServe compares a handler alone, with a recorder that takes no more calls, with one that is full, so that calls
-// are copied and dropped, and with one that takes what it can write beside, which is not waited for. So it does for a
-// handler that only reads, and shows what the copy costs.
+// are copied and dropped, and with one that writes calls in the background as fast as it can. So it does for a
+// handler that only reads, which shows the cost of the copy.
 func BenchmarkServe(b *testing.B) {
 	h := &admit.Handler{MaxBytes: 1 << 20}
 	h.Handle("volumes", allow)
@@ -103,7 +103,7 @@ func compare(b *testing.B, h http.Handler) {
 	})
 }
 
-// BenchmarkWrite is what the goroutine does for a call, until its file is there.
+// BenchmarkWrite measures the goroutine's work for a call, until its file is there.
 func BenchmarkWrite(b *testing.B) {
 	for name, hook := range map[string]func(map[string]any){"plain": nil, "hook": func(o map[string]any) { o["kind"] = "Pod" }} {
 		b.Run(name, func(b *testing.B) {

@@ -22,7 +22,7 @@ import (
 var large = strings.Repeat(" ", 1<<20+1)
 
 var _ = Describe("A handler that is recorded", func() {
-	// converse sends what a client writes, on a connection of its own, and gives all that comes back until the
+	// converse sends a client's bytes on a connection of its own, and returns the answer until the
 	// server ends the connection.
 	converse := func(server *httptest.Server, says string) string {
 		GinkgoHelper()
@@ -57,7 +57,7 @@ var _ = Describe("A handler that is recorded", func() {
 	}
 	const end = "GET /end HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
 
-	// The handler's answers, and what becomes of the connection, are its own: a second request follows on it.
+	// The handler alone decides on its answers and on the connection: a second request follows on it.
 	DescribeTable("answers as it would without:", func(says string, recorded record.Counts, want string) {
 		w := newWorld(func(context.Context, admission.Request) admission.Response { return admission.Denied("no") })
 		bare := httptest.NewServer(w.handler)

@@ -78,7 +78,7 @@ var _ = Describe("The end of a recording", func() {
 		calls.Wait()
 	})
 
-	It("drops what is neither answered nor written when it may wait no longer, and says so before it returns", func() {
+	It("drops the calls that are neither answered nor written at its deadline, and logs this before it returns", func() {
 		before := gleak.Goroutines()
 		step, began, release := hanging()
 		change, writes, proceed := blocking()
@@ -127,7 +127,7 @@ var _ = Describe("The end of a recording", func() {
 		}
 	})
 
-	It("tells what became of each call that had begun, whenever it comes", func() {
+	It("counts the outcome of each call that had begun, at any moment", func() {
 		for i := range 40 {
 			w := newWorld(allow)
 			var calls sync.WaitGroup

@@ -166,10 +166,10 @@ var _ = Describe("The copy of an object, in an annotation of it", func() {
 	DescribeTable("goes from a patch:", func(object string, operations ...jsonpatch.Operation) {
 		checkPatch(review(object), operations...)
 	},
-		Entry("of what holds a Secret", workOf(embedded, withoutCopy(embedded)), op("replace", atCopy, `{"x":"`+marker+`"}`), op("add", "/x", 1), op("test", atCopy, `{"x":"`+marker+`"}`), op("remove", atCopy, nil)),
-		Entry("of an object in what holds a Secret", `{"kind":"List","items":[`+workOf(embedded, withoutCopy(embedded))+`]}`, op("replace", "/items/0"+atCopy, `["`+marker+`"]`)),
-		Entry("all annotations of what holds a Secret", workOf(embedded, ""), op("replace", "/metadata/annotations", map[string]any{"a": "b", copiedName: "{" + marker})),
-		Entry("of what only its copy knows to hold one", workOf(configMap, withoutCopy(embedded)), op("replace", atCopy, `{"x":"`+marker+`"}`)),
+		Entry("of an object that holds a Secret", workOf(embedded, withoutCopy(embedded)), op("replace", atCopy, `{"x":"`+marker+`"}`), op("add", "/x", 1), op("test", atCopy, `{"x":"`+marker+`"}`), op("remove", atCopy, nil)),
+		Entry("of an item of a List that holds a Secret", `{"kind":"List","items":[`+workOf(embedded, withoutCopy(embedded))+`]}`, op("replace", "/items/0"+atCopy, `["`+marker+`"]`)),
+		Entry("all annotations of an object that holds a Secret", workOf(embedded, ""), op("replace", "/metadata/annotations", map[string]any{"a": "b", copiedName: "{" + marker})),
+		Entry("of an object whose copy alone holds a Secret", workOf(configMap, withoutCopy(embedded)), op("replace", atCopy, `{"x":"`+marker+`"}`)),
 		Entry("that holds one itself", workOf(configMap, ""), op("add", atCopy, withoutCopy(embedded)), op("add", "/x", 1)),
 		Entry("of any name that holds one itself", workOf(configMap, ""), op("add", "/metadata/annotations/my.tool~1copy", embedded), op("add", "/x", marker)),
 		Entry("of any name that holds one itself, with the others", workOf(configMap, ""), op("replace", "/metadata/annotations", map[string]any{"a": "b", "my.tool/copy": embedded})),
@@ -190,7 +190,7 @@ var _ = Describe("The copy of an object, in an annotation of it", func() {
 		Expect(string(w.read()[0].Review.Response.Patch)).To(Equal(string(patch)))
 	})
 
-	It("goes with the whole call when a patch holds a Secret and what is no operation", func() {
+	It("goes with the whole call when a patch holds a Secret and an invalid operation", func() {
 		w := newWorld(allow)
 		ask(answering(w, answerWith(base64.StdEncoding.EncodeToString([]byte(`[1,{"op":"add","path":"/x","value":`+embedded+`}]`)))), review(pod))
 		w.close()

@@ -71,7 +71,7 @@ func (w *world) close() {
 	Expect(w.recorder.Close(ctx)).To(Succeed())
 }
 
-// read closes the recorder and gives what it has written.
+// read closes the recorder and returns the recorded calls.
 func (w *world) read() []record.Recorded {
 	GinkgoHelper()
 	w.close()
@@ -80,7 +80,7 @@ func (w *world) read() []record.Recorded {
 	return all
 }
 
-// files gives the texts of what has been written, by name.
+// files returns the texts of the written files, by name.
 func (w *world) files() map[string]string {
 	GinkgoHelper()
 	return filesOf(w.dir)
@@ -130,7 +130,7 @@ func (w *world) allowed(body string) {
 	Expect(text).To(ContainSubstring(`"allowed":true`))
 }
 
-// review is an AdmissionReview about the creation of an object, with what else is to stand in the request.
+// review returns an AdmissionReview of the creation of an object, with more members of the request.
 func review(object string, more ...string) string {
 	return `{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":{"uid":"` + uid + `",` +
 		`"kind":{"group":"","version":"v1","kind":"Pod"},"resource":{"group":"","version":"v1","resource":"pods"},` +
@@ -183,7 +183,7 @@ func beTheRequestOf(body string) OmegaMatcher {
 	return WithTransform(func(text string) any { return members(text)["request"] }, Equal(members(body)["request"]))
 }
 
-// lines is what was logged.
+// lines are the lines of the log.
 type lines struct {
 	mu   sync.Mutex
 	said []string

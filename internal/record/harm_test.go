@@ -17,8 +17,8 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/record"
 )
 
-// blocking makes the goroutine that writes stand still with its first call, until release. Put release off
-// (DeferCleanup) after newWorld, or that waits for what stands still.
+// blocking blocks the goroutine that writes at its first call, until release. Register release with DeferCleanup after
+// newWorld: otherwise the end of the world waits for the blocked goroutine.
 func blocking() (change func(*record.Options), began <-chan struct{}, release func()) {
 	wait, first := make(chan struct{}), make(chan struct{})
 	begin := sync.OnceFunc(func() { close(first) })
@@ -32,7 +32,7 @@ func blocking() (change func(*record.Options), began <-chan struct{}, release fu
 }
 
 var _ = Describe("A recorder that cannot keep up", func() {
-	It("drops what finds no place, says so once, and answers all the same", func() {
+	It("drops calls that find no place, logs this once, and answers all the same", func() {
 		change, began, release := blocking()
 		w := newWorld(allow, change)
 		DeferCleanup(release)
@@ -94,7 +94,7 @@ var _ = Describe("A recorder whose disk fails", func() {
 		Expect(w.read()).To(HaveLen(1))
 	})
 
-	It("outlives what it calls", func() {
+	It("survives panics of the functions that it calls", func() {
 		w := newWorld(allow, func(o *record.Options) {
 			o.Only = func(r *admissionv1.AdmissionRequest) bool {
 				if r.Namespace == "" {
@@ -164,7 +164,7 @@ var _ = Describe("The folder", func() {
 		Expect(w.counted()).To(Equal(record.Counts{Failed: 1, Written: 1}))
 	})
 
-	It("keeps what others have put there", func() {
+	It("keeps the files of others", func() {
 		dir := GinkgoT().TempDir()
 		others := []string{"notes.json", "20200101t000000.000000000z.txt", "a" + old, ".hidden", "20200101t000000.000000000z-UP.json"}
 		for _, name := range others {
@@ -197,7 +197,7 @@ var _ = Describe("The folder", func() {
 		Expect(w.logs.all()).To(ConsistOf(ContainSubstring("the oldest recording cannot be removed")))
 	})
 
-	It("is rid of what a crash has left unfinished, and not of what may still be written", func() {
+	It("removes the unfinished files of a crash, and no file that may still be written", func() {
 		dir := GinkgoT().TempDir()
 		crashed, young := filepath.Join(dir, ".eirinix-1.tmp"), filepath.Join(dir, ".eirinix-2.tmp")
 		for _, f := range []string{crashed, young} {

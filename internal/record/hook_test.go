@@ -31,7 +31,7 @@ func podWith(env string) string {
 	return `{"kind":"Pod","metadata":{"name":"web-0","generation":12345678901234567890,"x":1.50},"spec":{"containers":[{"name":"web<1>","env":[{"name":"PASSWORD","value":"` + env + `"}]}]}}`
 }
 
-var _ = Describe("What the program itself knows to be secret", func() {
+var _ = Describe("A value that only the program knows to be secret", func() {
 	It("is taken out of both objects, by its hook, and numbers stay as they are spelt", func() {
 		w := newWorld(allow, redacting(withoutEnv))
 		w.allowed(review(podWith(marker), `"oldObject":`+podWith(marker)))
@@ -76,7 +76,7 @@ var _ = Describe("What the program itself knows to be secret", func() {
 		Expect(leaks(text)).To(BeFalse(), text)
 		got := w.read()[0]
 
-		// The recorded patch makes of the recorded object what is left of what was made.
+		// The recorded patch turns the recorded object into the redacted form of the real result.
 		patch, err := jsonpatchv4.DecodePatch(got.Review.Response.Patch)
 		Expect(err).NotTo(HaveOccurred())
 		made, err := patch.Apply(got.Review.Request.Object.Raw)
@@ -95,7 +95,7 @@ var _ = Describe("What the program itself knows to be secret", func() {
 		Entry("as a value", `[{"op":"add","path":"/spec/containers/0/env/-","value":{"name":"b","value":"`+marker+`"}}]`),
 		Entry("in a container", `[{"op":"add","path":"/spec/containers/-","value":{"env":[{"value":"`+marker+`"}]}}]`),
 		Entry("in a test", `[{"op":"test","path":"/spec/containers/0/env/0/value","value":"`+marker+`"},{"op":"add","path":"/metadata/a~1b~0c","value":"d"},{"op":"remove","path":"/kind"}]`),
-		Entry("in a test of what is gone thereafter", `[{"op":"test","path":"/spec/containers/0/env/0/value","value":"`+marker+`"},{"op":"remove","path":"/spec"}]`),
+		Entry("in a test of a value that is removed thereafter", `[{"op":"test","path":"/spec/containers/0/env/0/value","value":"`+marker+`"},{"op":"remove","path":"/spec"}]`),
 		Entry("on the way", `[{"op":"add","path":"/x","value":"`+marker+`"},{"op":"remove","path":"/x"},{"op":"replace","path":"/metadata/name","value":null}]`),
 	)
 
@@ -107,7 +107,7 @@ var _ = Describe("What the program itself knows to be secret", func() {
 		Expect(w.read()[0].Redacted).To(Equal([]string{"response.patch (made anew)"}))
 	})
 
-	It("may be looked for in Secrets, too, whose patch still applies to what is left", func() {
+	It("may be looked for in Secrets, too, and the patch still applies to the redacted object", func() {
 		w := newWorld(allow, redacting(func(o map[string]any) { delete(o, "type") }))
 		ask(answering(w, answerWith(base64.StdEncoding.EncodeToString([]byte(`[{"op":"remove","path":"/metadata/annotations/kubectl.kubernetes.io~1last-applied-configuration"},`+
 			`{"op":"test","path":"/metadata/annotations/a","value":"b"},{"op":"add","path":"/data/x","value":"`+inBase64+`"},{"op":"add","path":"/metadata/labels","value":{}}]`)))), secretReview(secret))
@@ -138,9 +138,9 @@ var _ = Describe("What the program itself knows to be secret", func() {
 		Expect(w.logs.all()).To(ConsistOf(And(ContainSubstring(why), Not(ContainSubstring(marker)))))
 	},
 		Entry("panics", func(o map[string]any) { _ = o["spec"].(string) }, answerWith(""), "interface conversion: interface {} is map[string]interface {}, not string"),
-		Entry("panics with what it saw", func(o map[string]any) { panic(o["spec"]) }, answerWith(""), "Redact panicked (with a map[string]interface {})"),
-		Entry("leaves what is no JSON", func(o map[string]any) { o["a"] = make(chan int) }, answerWith(""), "Redact left an object that is not JSON"),
-		Entry("cannot be shown what a patch makes, which is none", func(map[string]any) {}, answerWith("eyJhIjoxfQ=="), "the patch is no JSON patch"),
-		Entry("cannot be shown what a patch makes, which does not apply", func(map[string]any) {}, answerWith(base64.StdEncoding.EncodeToString([]byte(`[{"op":"remove","path":"/nowhere"}]`))), "does not apply"),
+		Entry("panics with the object", func(o map[string]any) { panic(o["spec"]) }, answerWith(""), "Redact panicked (with a map[string]interface {})"),
+		Entry("leaves a value that is no JSON", func(o map[string]any) { o["a"] = make(chan int) }, answerWith(""), "Redact left an object that is not JSON"),
+		Entry("cannot see the result of a patch that is no patch", func(map[string]any) {}, answerWith("eyJhIjoxfQ=="), "the patch is no JSON patch"),
+		Entry("cannot see the result of a patch that does not apply", func(map[string]any) {}, answerWith(base64.StdEncoding.EncodeToString([]byte(`[{"op":"remove","path":"/nowhere"}]`))), "does not apply"),
 	)
 })

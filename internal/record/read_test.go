@@ -25,7 +25,7 @@ var _ = Describe("Reading", func() {
 
 	BeforeEach(func() { dir = GinkgoT().TempDir() })
 
-	It("gives what a file says", func() {
+	It("returns the content of a file", func() {
 		file := put("any.thing", with(`{"path":"/mutate/a","received":"2026-11-21T14:45:22.000000123Z","took":"1.5ms","status":500,"error":"no","redacted":["a"],"later":1}`))
 		all, err := record.Read(file)
 		Expect(err).NotTo(HaveOccurred())
@@ -47,7 +47,7 @@ var _ = Describe("Reading", func() {
 		Expect(all[0].Review.Response).To(BeNil())
 	})
 
-	It("goes through a folder by name, and passes over what is none of its own", func() {
+	It("reads the files of a folder by name, and passes over files of others", func() {
 		for _, name := range []string{"c.json", "a.json", "b.json"} {
 			put(name, review(pod))
 		}
@@ -67,7 +67,7 @@ var _ = Describe("Reading", func() {
 		Expect(record.Read(dir)).To(BeEmpty())
 	})
 
-	It("says what is missing", func() {
+	It("names the missing file", func() {
 		_, err := record.Read(filepath.Join(dir, "nowhere"))
 		Expect(err).To(MatchError(os.ErrNotExist))
 	})

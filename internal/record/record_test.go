@@ -49,7 +49,7 @@ var _ = Describe("A call that is recorded", func() {
 		Expect(w.logs.all()).To(BeEmpty())
 	})
 
-	It("is for the owner's eyes only, under a name that tells what it was", func() {
+	It("is readable by the owner alone, under a name that describes the call", func() {
 		w := newWorld(allow, func(o *record.Options) { o.Dir = filepath.Join(o.Dir, "made", "here") })
 		w.allowed(review(pod))
 		w.close()
@@ -78,7 +78,7 @@ var _ = Describe("A call that is recorded", func() {
 		Expect(got.Review.Response.Allowed).To(BeTrue())
 	})
 
-	It("tells what was said instead of an answer", func() {
+	It("holds the error that was sent instead of an answer", func() {
 		w := newWorld(func(context.Context, admission.Request) admission.Response {
 			return admission.Errored(http.StatusInternalServerError, errors.New("the volume service is down"))
 		})
@@ -173,7 +173,7 @@ func replacing(old, by string) func(string) string {
 }
 
 var _ = Describe("A recorder that is made", func() {
-	It("tells what is wrong with its options", func() {
+	It("reports every fault of its options", func() {
 		_, err := record.New(record.Options{MaxFiles: -1, MaxBytes: -2})
 		Expect(err).To(MatchError(And(ContainSubstring("Dir is empty"), ContainSubstring("MaxFiles is -1"), ContainSubstring("MaxBytes is -2"))))
 	})

@@ -72,7 +72,7 @@ var _ = Describe("A secret that the rest of the request repeats", func() {
 		Entry("a time", "2026-01-01T00:00:00Z", `"metadata":{"creationTimestamp":"2026-01-01T00:00:00Z","managedFields":[{"time":"2026-01-01T00:00:00Z"}]}`),
 		Entry("a kind", "ConfigMap", `"metadata":{"ownerReferences":[{"apiVersion":"ConfigMap/v1","kind":"ConfigMap"}]}`),
 		Entry("the name of a member", "metadata", `"metadata":{"labels":{}}`),
-		Entry("the name of what it holds", "finalizers", `"metadata":{"finalizers":["x"]}`),
+		Entry("the name of a member that it holds", "finalizers", `"metadata":{"finalizers":["x"]}`),
 		Entry("words of the request", "secrets", `"metadata":{"name":"a"}`),
 	)
 

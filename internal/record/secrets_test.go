@@ -13,7 +13,7 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/record"
 )
 
-// marker stands in for what must not reach the disk.
+// marker is a secret that must not reach the disk.
 const marker = "m4rk3r-hunter2"
 
 var inBase64 = base64.StdEncoding.EncodeToString([]byte(marker))
@@ -65,7 +65,7 @@ var secret = `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"db","annota
 	`"managedFields":[{"fieldsV1":{"f:data":{"f:password":{}},"f:metadata":{"f:annotations":{"f:kubectl.kubernetes.io/last-applied-configuration":{}}}}}]},"type":"Opaque",` +
 	`"data":{"password":"` + inBase64 + `","empty":"","null":null},"stringData":{"user":"` + marker + `"}}`
 
-var _ = Describe("What is secret", func() {
+var _ = Describe("A secret", func() {
 	It("is taken out of Secrets, and nothing else is", func() {
 		w := newWorld(allow)
 		w.allowed(secretReview(secret, `"oldObject":`+secret))
@@ -199,10 +199,10 @@ var _ = Describe("What is secret", func() {
 			op("replace", copied, `{"x":"`+marker+`"}`), op("add", "/metadata/labels", map[string]any{"a": "b"}), op("remove", copied, nil)),
 		Entry("of a Secret that only says so itself", review(secret), op("add", "/data/x", inBase64)),
 		Entry("of a Secret in a list", review(`{"kind":"List","items":[`+secret+`]}`), op("add", "/items/0/data/x", inBase64)),
-		Entry("a new Secret in what is none", review(`{"kind":"Template","objects":[]}`), op("add", "/objects/-", map[string]any{"kind": "Secret", "data": map[string]any{"x": inBase64}})),
+		Entry("a new Secret in an object that is none", review(`{"kind":"Template","objects":[]}`), op("add", "/objects/-", map[string]any{"kind": "Secret", "data": map[string]any{"x": inBase64}})),
 		Entry("a Secret that comes and goes", review(`{"kind":"Template","objects":[]}`), op("add", "/objects/-", map[string]any{"kind": "Secret", "data": map[string]any{"x": inBase64}}),
 			op("remove", "/objects/0", nil)),
-		Entry("what becomes a Secret", review(`{"data":{"a":"`+inBase64+`"}}`), op("add", "/kind", "Secret")),
+		Entry("an object that becomes a Secret", review(`{"data":{"a":"`+inBase64+`"}}`), op("add", "/kind", "Secret")),
 		Entry("an annotation of another tool", secretReview(secret), op("add", "/metadata/annotations/kapp.k14s.io~1original", `{"x":"`+marker+`"}`)),
 		Entry("credentials of a user", review(`{"kind":"SubjectAccessReview","spec":{"extra":{}}}`), op("add", "/spec/extra/token", []any{marker})),
 		Entry("a token", review(`{"kind":"TokenRequest","status":{"token":"t"}}`), op("add", "/status/token", marker), op("add", "/spec", map[string]any{"token": marker})),
@@ -216,7 +216,7 @@ var _ = Describe("What is secret", func() {
 		}
 	})
 
-	DescribeTable("is not looked for in what is no patch, of what is no Secret:", func(patch string) {
+	DescribeTable("is not looked for in a malformed patch of an object that is no Secret:", func(patch string) {
 		w := newWorld(allow)
 		ask(answering(w, answerWith(base64.StdEncoding.EncodeToString([]byte(patch)))), review(pod))
 		Expect(string(w.read()[0].Review.Response.Patch)).To(Equal(patch))
@@ -241,8 +241,8 @@ var _ = Describe("What is secret", func() {
 	)
 })
 
-// checkPatch records a call with a patch. Nothing secret may be left in it, and what the recorded patch makes of the
-// recorded object must be what is recorded of the object that the real one made.
+// checkPatch records a call with a patch. Nothing secret may be left in it. The recorded patch, applied to the recorded
+// object, must give the same as the redaction of the real result.
 func checkPatch(body string, operations ...jsonpatch.Operation) {
 	GinkgoHelper()
 	patch, err := json.Marshal(operations)

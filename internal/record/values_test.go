@@ -150,7 +150,7 @@ var _ = Describe("A secret that the program repeats", func() {
 		}
 	})
 
-	It("goes when the patch is made anew, for what the hook takes out", func() {
+	It("goes when the patch is made anew because of the hook", func() {
 		w := newWorld(allow, redacting(func(o map[string]any) { delete(o, "x") }))
 		ask(answering(w, answerSaying("", op("add", "/x", 1), op("add", "/leak", marker))), secretOf(marker))
 		Expect(leaks(w.only())).To(BeFalse())
@@ -162,7 +162,7 @@ var _ = Describe("A secret that the program repeats", func() {
 		Expect(string(got.Review.Response.Patch)).To(MatchJSON(`[{"op":"add","path":"/metadata/labels/redacted","value":"x"}]`))
 	})
 
-	DescribeTable("does not spoil what only looks like it:", func(value string, operation jsonpatch.Operation) {
+	DescribeTable("leaves values that only look like it:", func(value string, operation jsonpatch.Operation) {
 		patch, err := json.Marshal([]any{operation})
 		Expect(err).NotTo(HaveOccurred())
 		got, _ := replay(secretOf(value), answerSaying(`,"warnings":["it is short"],"status":{"message":"fine"}`, operation))
@@ -179,7 +179,7 @@ var _ = Describe("A secret that the program repeats", func() {
 		Entry("names below in the review", "message", op("add", "/a", 1)),
 	)
 
-	It("keeps a call unwritten when it stands in what is no patch", func() {
+	It("keeps a call unwritten when it stands in a malformed patch", func() {
 		for _, patch := range []string{base64.StdEncoding.EncodeToString([]byte(`[{"` + marker)), inBase64} {
 			w := newWorld(allow)
 			ask(answering(w, answerWith(patch)), strings.ReplaceAll(review(pod), `"username":"alice"`, `"username":"alice","extra":{"x-token":["`+marker+`"]}`))

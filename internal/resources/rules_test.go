@@ -51,9 +51,9 @@ var _ = Describe("Resolve", func() {
 		Expect(rules).To(HaveExactElements(HaveField("Operations", expected)))
 	},
 		Entry("of a Mutation", resources.Step{Kind: deployment, Mutates: true}, creates, updates),
-		Entry("of a Mutation of pods: what is on a node cannot be changed any more", resources.Step{Kind: pod, Mutates: true}, creates),
+		Entry("of a Mutation of pods: a pod on a node cannot be changed any more", resources.Step{Kind: pod, Mutates: true}, creates),
 		Entry("of a Mutation of Jobs, whose template is immutable", resources.Step{Kind: job, Mutates: true}, creates),
-		Entry("of a Mutation of what makes Jobs", resources.Step{Kind: cronJob, Mutates: true}, creates, updates),
+		Entry("of a Mutation of CronJobs", resources.Step{Kind: cronJob, Mutates: true}, creates, updates),
 		Entry("that a Mutation asks for", resources.Step{Kind: pod, Mutates: true, Asked: operations{updates}}, updates),
 		Entry("that a Mutation can have of all", resources.Step{Kind: pod, Mutates: true, Asked: operations{every}}, creates, updates),
 		Entry("that a Mutation can have of all in its rules", resources.Step{Kind: pod, Mutates: true, Rules: []admissionregistrationv1.RuleWithOperations{rule("", "pods", every)}}, creates, updates),
@@ -79,7 +79,7 @@ var _ = Describe("Resolve", func() {
 	},
 		Entry("a Mutation on DELETE", resources.Step{Kind: pod, Mutates: true, Asked: operations{creates, deletes}}, "DELETE", "use a Validation"),
 		Entry("a Mutation on CONNECT", resources.Step{Kind: pod, Mutates: true, Rules: []admissionregistrationv1.RuleWithOperations{rule("", "pods", connects)}}, "CONNECT", "a Subresource"),
-		Entry("a Validation on what it has no callback for", resources.Step{Kind: pod, Operations: operations{creates}, Asked: operations{updates}}, "UPDATE", "no callback"),
+		Entry("a Validation on an operation without a callback", resources.Step{Kind: pod, Operations: operations{creates}, Asked: operations{updates}}, "UPDATE", "no callback"),
 		Entry("operations twice", resources.Step{Kind: pod, Operations: operations{creates}, Asked: operations{creates}, Rules: []admissionregistrationv1.RuleWithOperations{rule("", "pods", creates)}}, "leave out Settings.Operations"),
 		Entry("operations of a subresource twice", with(subresource("pods", "exec", "PodExecOptions"), func(s *resources.Step) {
 			s.Operations, s.Asked = operations{connects}, operations{connects}
@@ -93,7 +93,7 @@ var _ = Describe("Resolve", func() {
 		Entry("another version than that of the resource", resources.Step{
 			Kind: schema.GroupVersionKind{Group: shop.Group, Version: "v2", Kind: "Shop"}, Resource: shop.GroupVersion().WithResource("shops"), Subresource: "status",
 		}, "the kind of shops in retail.example.org/v1"),
-		Entry("what is only read", subresource("pods", "log", ""), "can only be read"),
+		Entry("a subresource that is only read", subresource("pods", "log", ""), "can only be read"),
 		Entry("a subresource that is not known, without operations", resources.Step{Resource: shop.GroupVersion().WithResource("shops"), Subresource: "visit"}, "set Operations"),
 		Entry("a built-in kind that there is not", resources.Step{Kind: schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "Deploymint"}}, "Deploymint", "does not serve"),
 	)
@@ -117,7 +117,7 @@ var _ = Describe("Resolve", func() {
 		Entry("whatever the type", pods(), "exec", schema.GroupVersionKind{}, connects),
 	)
 
-	It("holds back what only a CustomResourceDefinition can bring", func() {
+	It("holds back a step on a kind that only a CustomResourceDefinition can define", func() {
 		for _, s := range []resources.Step{
 			{Kind: shop, Mutates: true},
 			{Rules: []admissionregistrationv1.RuleWithOperations{rule(shop.Group, "shops", creates)}},

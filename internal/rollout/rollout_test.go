@@ -126,7 +126,7 @@ var _ = Describe("Sight", func() {
 		Expect(rollout.Sight(nil, rollout.Versions{"v": lived(1)}, later)).To(Equal(map[string]rollout.Sighting{"v": {Asked: 3, Answered: 3, Since: later}}))
 	})
 
-	DescribeTable("what is new", func(changes func(*rollout.Record), since time.Time, lives bool) {
+	DescribeTable("compares a record with the last sight of it", func(changes func(*rollout.Record), since time.Time, lives bool) {
 		seen := rollout.Sight(nil, rollout.Versions{"v": lived(1)}, dawn)
 		s := rollout.Sight(seen, rollout.Versions{"v": lived(1, changes)}, later)["v"]
 		Expect(s.Since).To(Equal(since))
@@ -253,7 +253,7 @@ var _ = Describe("Routes", func() {
 })
 
 var _ = Describe("Read and Write", func() {
-	It("give back what was written, and leave alone what is not ours", func() {
+	It("return the written records, and leave the data of others alone", func() {
 		v := rollout.Versions{"a": lived(1, left), "b": {Came: 2, Target: "here", Steps: map[string][]string{"/p": {"s"}}}}
 		text := v.Write(map[string]string{"theirs": "kept", prefix + "c": "dropped"})
 		Expect(text).To(HaveLen(3))

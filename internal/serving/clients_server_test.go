@@ -61,7 +61,7 @@ var _ = Describe("A server that asks who calls", func() {
 				Expect(handled.Load()).To(BeEquivalentTo(3))
 			})
 
-			It("says 401 and what it expects to a client without a certificate, on every path", func() {
+			It("answers a client without a certificate with 401 and the expected names, on every path", func() {
 				for _, path := range []string{"/", "/mutate/x", "/healthz/", "//healthz", "/healthz/../mutate", "/metrics"} {
 					got, err := get(speak(caller()), s, path)
 					Expect(err).NotTo(HaveOccurred())

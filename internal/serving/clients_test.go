@@ -123,7 +123,7 @@ var _ = Describe("Clients", func() {
 			Expect(clients.SetCAs(whole[:len(whole)-30])).To(MatchError(ContainSubstring("is it complete")))
 		})
 
-		It("takes what is readable, and trusts a client's own certificate for nothing", func() {
+		It("reads the CAs that are readable, and trusts no client's own certificate", func() {
 			foreign := clientCert(GinkgoTB(), another, "front-proxy-client")
 			mixed := append([]byte("# CAs\n"), ca.EncodeCertificate(foreign.Leaf)...)
 			mixed = append(mixed, trusted.CertificatePEM...)
@@ -143,7 +143,7 @@ var _ = Describe("Clients", func() {
 		})
 	})
 
-	Describe("what it remembers", func() {
+	Describe("a remembered decision", func() {
 		It("ends with the certificate", func() {
 			Expect(check(caller)).To(Succeed())
 			time0.set(caller.Leaf.NotAfter.Add(time.Second))
@@ -157,14 +157,14 @@ var _ = Describe("Clients", func() {
 			Expect(check(young)).To(MatchError(ContainSubstring("not yet valid")))
 		})
 
-		It("gives a refused client another chance", func() {
+		It("of a refusal is soon made again", func() {
 			young := clientCert(GinkgoTB(), trusted, "front-proxy-client", from(leafNow.Add(time.Second)))
 			Expect(check(young)).NotTo(Succeed())
 			time0.set(leafNow.Add(serving.RefusalLife))
 			Expect(check(young)).To(Succeed())
 		})
 
-		It("is bounded, and refused clients do not push out accepted ones", func() {
+		It("has a bounded number, and refusals do not push out acceptances", func() {
 			Expect(check(caller)).To(Succeed())
 			unlisted := clientCert(GinkgoTB(), trusted, "unlisted")
 			for i := range serving.MaxDecisions + 10 {
@@ -189,7 +189,7 @@ var _ = Describe("Clients", func() {
 		}
 	})
 
-	It("says what it expects", func() {
+	It("names the expected certificate", func() {
 		Expect(clients.Expected()).To(And(ContainSubstring(`["front-proxy-client" "apiserver.cluster.example"]`), ContainSubstring("ManagerOptions.ClientCA")))
 		Expect((&serving.Clients{}).Expected()).To(ContainSubstring("any name"))
 	})

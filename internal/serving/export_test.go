@@ -14,7 +14,7 @@ func (s *Server) SetMostConnections(n int) { s.most = n }
 // AdmitConnections takes connections in, of which that many may be open.
 func AdmitConnections(most int) func(net.Conn) error { return (&connections{most: most}).admit }
 
-// MaxDecisions and RefusalLife are the bounds of what Clients remembers.
+// MaxDecisions and RefusalLife bound the remembered decisions of Clients.
 const (
 	MaxDecisions = maxDecisions
 	RefusalLife  = refusalLife

@@ -195,7 +195,7 @@ func BenchmarkGetCertificate(b *testing.B) {
 	}
 }
 
-// BenchmarkSign is what one renewal costs, for scale.
+// BenchmarkSign measures the cost of one renewal, for scale.
 func BenchmarkSign(b *testing.B) {
 	authority := leafCA(b, leafYear, time.Now())
 	b.ReportAllocs()

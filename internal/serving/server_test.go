@@ -66,7 +66,7 @@ var _ = Describe("Server", func() {
 			Expect(s.Port()).To(Equal(s.WantPort))
 		})
 
-		It("says whose fault it is and what to do when the port is taken", func(ctx SpecContext) {
+		It("names the cause and the option when the port is taken", func(ctx SpecContext) {
 			taker := httptest.NewTLSServer(http.NotFoundHandler())
 			DeferCleanup(taker.Close)
 			s.WantPort = taker.Listener.Addr().(*net.TCPAddr).Port
@@ -79,7 +79,7 @@ var _ = Describe("Server", func() {
 			)))
 		})
 
-		It("says what to do when the machine has no such address", func(ctx SpecContext) {
+		It("names the remedy when the machine has no such address", func(ctx SpecContext) {
 			s.Host = "192.0.2.1" // reserved for documentation; with port 0 nothing is sent to it
 			err := s.Start(ctx)
 			Expect(errors.Is(err, syscall.EADDRNOTAVAIL)).To(BeTrue(), "%v", err)
@@ -191,7 +191,7 @@ var _ = Describe("Server", func() {
 			Expect(get(caller(), s, "/readyz")).To(HaveField("Status", http.StatusOK))
 		})
 
-		It("is alive, but says what it waits for, when it is not ready", func(ctx SpecContext) {
+		It("is alive, but names the reason, when it is not ready", func(ctx SpecContext) {
 			s.Ready = func() error { return errNotYet }
 			start(ctx, s)
 			Expect(get(caller(), s, "/healthz")).To(HaveField("Status", http.StatusOK))

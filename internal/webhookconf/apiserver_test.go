@@ -84,7 +84,7 @@ var _ = Describe("The API server", Label("api-server"), Ordered, func() {
 		}
 	})
 
-	It("has what we have built as we have built it", func(ctx SpecContext) {
+	It("stores a configuration exactly as we have built it", func(ctx SpecContext) {
 		d := desired(o, many...)
 		all := webhookconf.Change{Entries: d, Bundle: []byte(pem(0)), Unneeded: map[string]time.Time{hash(0): noon}}
 		for _, c := range configurations() {
@@ -136,7 +136,7 @@ var _ = Describe("The API server", Label("api-server"), Ordered, func() {
 		Expect(json.Marshal(after)).To(Equal(Must(json.Marshal(before))))
 	})
 
-	It("refuses a change of what is not there any more as it was found", func(ctx SpecContext) {
+	It("refuses a change of a configuration that was changed or deleted since it was found", func(ctx SpecContext) {
 		m := configurations()[0]
 		registers(ctx, m, desired(o, many...), pem(0))
 		found := get(ctx, m)

@@ -16,7 +16,7 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
-// fault is a step and what is wrong with it. The fields are the API's, so that the API server can be asked the
+// fault is a step and its faults. The fields are the API's, so that the API server can be asked the
 // same: it has to find the same in the webhook that is built of the step.
 type fault struct {
 	because string

@@ -108,7 +108,7 @@ func (c *cluster) always(verb string, err error) {
 	c.PrependReactor(verb, resourceName, func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, err })
 }
 
-// behindTheScenes changes what the cluster holds without leaving an action behind.
+// behindTheScenes changes the stored objects without recording an action.
 func (c *cluster) behindTheScenes(change func(t clienttesting.ObjectTracker) error) {
 	GinkgoHelper()
 	Expect(change(c.Tracker())).To(Succeed())

@@ -10,7 +10,7 @@ import (
 )
 
 var _ = Describe("Delete", func() {
-	It("deletes exactly what it has looked at, of any version", func(ctx SpecContext) {
+	It("deletes exactly the object that it has read, of any version", func(ctx SpecContext) {
 		c := newCluster(configuration(build(urlOptions())))
 		seen := c.stored().DeepCopy()
 		Expect(mutatingIn(c).Delete(ctx)).To(Equal(webhookconf.Deleted))

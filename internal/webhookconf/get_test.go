@@ -47,7 +47,7 @@ var _ = Describe("A configuration that is read", func() {
 		})
 	})
 
-	It("is what Put wrote", func(ctx SpecContext) {
+	It("equals the result of Put", func(ctx SpecContext) {
 		c, d := newCluster(), volumes()
 		written, outcome := put(ctx, mutatingIn(c), webhookconf.Change{Entries: d, Bundle: []byte(pem(0, 1)), Unneeded: map[string]time.Time{hash(1): noon}})
 		Expect(outcome).To(Equal(webhookconf.Created))

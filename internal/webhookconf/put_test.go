@@ -47,7 +47,7 @@ var _ = Describe("Put", func() {
 		Expect(c.verbs()).To(BeEmpty())
 	})
 
-	It("goes on from what it returned", func(ctx SpecContext) {
+	It("goes on from its own result", func(ctx SpecContext) {
 		c := newCluster()
 		found, _ := put(ctx, mutatingIn(c), trusting(older(), pem(0)))
 		c.ClearActions()

@@ -28,7 +28,7 @@ var _ = Describe("A race for one configuration", func() {
 			c.ClearActions()
 		}
 
-		It("is decided again on what the winner wrote", func(ctx SpecContext) {
+		It("is decided again on the winner's write", func(ctx SpecContext) {
 			older(ctx)
 			c.once("update", func() error {
 				c.tamper(func(m *admissionregistrationv1.MutatingWebhookConfiguration) {

@@ -16,7 +16,7 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
-// What the other specs say of the mutating kind holds for the validating one.
+// The other specs of the mutating kind hold for the validating one, too.
 var _ = Describe("The validating kind", func() {
 	const name, resource = "eirini-x-validating-hook", "validatingwebhookconfigurations"
 	steps := []webhookconf.Step{step("m", isolated), step("a", isolated, validating), step("b", isolated, validating)}
@@ -73,7 +73,7 @@ var _ = Describe("The validating kind", func() {
 		Expect(c.verbs()).To(Equal([]string{"get", "create", "get", "get"}))
 	})
 
-	It("is updated in place, in the version that was found, and keeps what is not ours", func(ctx SpecContext) {
+	It("is updated in place, in the version that was found, and keeps the fields of others", func(ctx SpecContext) {
 		c := newCluster(held(nil))
 		registers(ctx, validatingIn(c), desired(urlOptions(), step("older", validating)), pem(0))
 		before := stored(c).DeepCopy()

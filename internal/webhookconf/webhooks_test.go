@@ -11,7 +11,7 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
-var _ = Describe("What is built of steps", func() {
+var _ = Describe("A webhook that is built of steps", func() {
 	mutating := func(o webhookconf.Options, s webhookconf.Step) admissionregistrationv1.MutatingWebhook {
 		GinkgoHelper()
 		webhooks := o.Mutating(webhookconf.Group([]webhookconf.Step{s}))
@@ -97,12 +97,12 @@ var _ = Describe("What is built of steps", func() {
 		Entry("and no other", urlOptions(), step("a", namespaces(labels1("team", "a"))), named("x"), false),
 		Entry("but not the cluster's, although it selects them", urlOptions(), step("a", namespaces(labels1("team", "a"))), named("kube-system", "team", "a"), false),
 		Entry("nor the nodes' leases", urlOptions(), step("a", namespaces(labels1("team", "a"))), named("kube-node-lease", "team", "a"), false),
-		Entry("nor what is public", urlOptions(), step("a", namespaces(labels1("team", "a"))), named("kube-public", "team", "a"), false),
+		Entry("nor the public namespace", urlOptions(), step("a", namespaces(labels1("team", "a"))), named("kube-public", "team", "a"), false),
 		Entry("nor the webhook's own", serviceOptions(), step("a", namespaces(labels1("team", "a"))), named("cf", "team", "a"), false),
 		Entry("of that namespace in URL mode, where only the Secret lies", urlIn("cf"), step("a"), named("cf"), true),
 		Entry("the cluster's for those who know", serviceOptions(), step("a", critical), named("kube-system"), true),
 		Entry("the webhook's own for those who know", serviceOptions(), step("a", critical), named("cf"), true),
-		Entry("only what is selected for those who know", serviceOptions(), step("a", critical, namespaces(labels1("team", "a"))), named("cf"), false),
+		Entry("only the selected ones for those who know", serviceOptions(), step("a", critical, namespaces(labels1("team", "a"))), named("cf"), false),
 		Entry("of the option where the step selects none", serviceOptions(), step("a"), named("cf"), false),
 		Entry("of the option", in(serviceOptions(), "x"), step("a"), named("x"), true),
 		Entry("of no other than the option's", in(serviceOptions(), "x"), step("a"), named("y"), false),
@@ -131,8 +131,8 @@ var _ = Describe("What is built of steps", func() {
 		Entry("not in URL mode", in(urlOptions(), "cf"), false, step("a")),
 		Entry("not for other resources", in(serviceOptions(), "cf"), false, step("a", rules(rule("", "v1", "configmaps", "CREATE")), kind("", "v1", "ConfigMap"))),
 		Entry("not for pods of another group", in(serviceOptions(), "cf"), false, step("a", rules(rule("metrics.k8s.io", "v1", "pods", "CREATE")), kind("metrics.k8s.io", "v1", "PodMetrics"))),
-		Entry("not for what has no labels: it would never be sent", in(serviceOptions(), "cf"), false, step("a", rules(rule("", "v1", "pods/exec", "CONNECT")), kind("", "v1", "PodExecOptions"))),
-		Entry("not for what may have no labels", in(serviceOptions(), "cf"), false, step("a", rules(rule("", "v1", "pods,pods/exec", "*")))),
+		Entry("not for objects without labels: they would never be sent", in(serviceOptions(), "cf"), false, step("a", rules(rule("", "v1", "pods/exec", "CONNECT")), kind("", "v1", "PodExecOptions"))),
+		Entry("not for objects that may have no labels", in(serviceOptions(), "cf"), false, step("a", rules(rule("", "v1", "pods,pods/exec", "*")))),
 	)
 })
 

@@ -28,7 +28,7 @@ func clusterScoped(r admissionregistrationv1.RuleWithOperations) admissionregist
 }
 
 var _ = Describe("A wildcard", func() {
-	DescribeTable("is bounded where it would take in what a cluster starts and heals by",
+	DescribeTable("is bounded where it would include the objects that a cluster starts and heals by",
 		func(changes []change, scopes map[string]admissionregistrationv1.ScopeType, spares bool) {
 			w := build(urlOptions(), changes...)[0]
 			found := map[string]admissionregistrationv1.ScopeType{}
@@ -55,12 +55,12 @@ var _ = Describe("A wildcard", func() {
 		Entry("of one in which nothing is to be spared", []change{rules(rule("apps", "v1", "*", "*"))}, map[string]admissionregistrationv1.ScopeType{"[apps] [*]": "Namespaced"}, false),
 		Entry("of roles'", []change{rules(rule("rbac.authorization.k8s.io", "v1", "*", "*"))}, map[string]admissionregistrationv1.ScopeType{"[rbac.authorization.k8s.io] [*]": "Namespaced"}, false),
 		Entry("not of a group that is not Kubernetes' own", []change{rules(rule("example.org", "v1", "*", "*"))}, map[string]admissionregistrationv1.ScopeType{"[example.org] [*]": "*"}, false),
-		Entry("not what is in namespaces only, but for what is spared", []change{rules(scoped(rule("*", "*", "*", "*")))}, map[string]admissionregistrationv1.ScopeType{"[*] [*]": "Namespaced"}, true),
-		Entry("not what is named", []change{rules(rule("", "v1", "nodes", "*"), rule("coordination.k8s.io", "v1", "leases", "*"), rule("*", "*", "pods/*", "*"))},
+		Entry("not objects that are in namespaces only, but for the spared ones", []change{rules(scoped(rule("*", "*", "*", "*")))}, map[string]admissionregistrationv1.ScopeType{"[*] [*]": "Namespaced"}, true),
+		Entry("not named resources", []change{rules(rule("", "v1", "nodes", "*"), rule("coordination.k8s.io", "v1", "leases", "*"), rule("*", "*", "pods/*", "*"))},
 			map[string]admissionregistrationv1.ScopeType{"[] [nodes]": "*", "[coordination.k8s.io] [leases]": "*", "[*] [pods/*]": "*"}, false),
-		Entry("not what is named beside it", []change{rules(rule("", "v1", "*", "*"), rule("", "v1", "nodes", "UPDATE"))},
+		Entry("not resources that are named beside it", []change{rules(rule("", "v1", "*", "*"), rule("", "v1", "nodes", "UPDATE"))},
 			map[string]admissionregistrationv1.ScopeType{"[] [*]": "Namespaced", "[] [nodes]": "*"}, true),
-		Entry("not what is named beside it in one rule", []change{rules(rule("", "v1", "*,nodes/proxy", "*"))},
+		Entry("not resources that are named beside it in one rule", []change{rules(rule("", "v1", "*,nodes/proxy", "*"))},
 			map[string]admissionregistrationv1.ScopeType{"[] [*]": "Namespaced", "[] [nodes/proxy]": "*"}, true),
 		Entry("not for those who know", []change{critical, rules(rule("*", "*", "*/*", "*"))}, map[string]admissionregistrationv1.ScopeType{"[*] [*/*]": "*"}, false),
 	)
@@ -170,13 +170,13 @@ var _ = Describe("A cluster with a broken webhook for everything", Label("api-se
 		}),
 		Entry("tokens of ServiceAccounts", token),
 		Entry("changes of its API servers' Service", func(ctx context.Context) error { return service(ctx, "kubernetes") }),
-		Entry("what kube-system needs", func(ctx context.Context) error {
+		Entry("the objects of kube-system", func(ctx context.Context) error {
 			_, err := clients.CoreV1().ConfigMaps("kube-system").Create(ctx, &corev1.ConfigMap{ObjectMeta: meta}, dry)
 			return err
 		}),
 	)
 
-	It("has what is named called for", func(ctx SpecContext) {
+	It("calls the webhook for named resources", func(ctx SpecContext) {
 		register(ctx, rule("*", "*", "*/*", "*"), rule("coordination.k8s.io", "v1", "leases", "*"), rule("", "v1", "nodes,serviceaccounts/token,services", "*"))
 		for _, request := range []func(context.Context) error{lease, node, token, func(ctx context.Context) error { return service(ctx, "kubernetes") }} {
 			Eventually(request).WithContext(ctx).WithTimeout(10 * time.Second).Should(isRefused)
@@ -187,7 +187,7 @@ var _ = Describe("A cluster with a broken webhook for everything", Label("api-se
 		Expect(err).NotTo(HaveOccurred(), "and nothing else")
 	})
 
-	It("lets its API server start, which makes what is missing of what it needs", func(ctx SpecContext) {
+	It("lets its API server start, which creates the missing objects that it needs", func(ctx SpecContext) {
 		const role, class = "system:basic-user", "system-node-critical"
 		Expect(clients.RbacV1().ClusterRoles().Delete(ctx, role, metav1.DeleteOptions{})).To(Succeed())
 		Expect(clients.RbacV1().ClusterRoleBindings().Delete(ctx, role, metav1.DeleteOptions{})).To(Succeed())

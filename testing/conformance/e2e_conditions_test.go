@@ -34,7 +34,7 @@ var _ = Describe("A matchCondition that does not compile", func() {
 
 		By("asking the library without a cluster")
 		o := optionsFor(ctx, urlMode, newNamespace(ctx))
-		o.Port = 4545 // for what registers without serving
+		o.Port = 4545 // for Managers that register without serving
 		bare := func() *eirinix.ExtensionManager {
 			again := eirinix.NewManager(o)
 			Expect(again.AddExtension(step(bad))).To(Succeed())

@@ -18,7 +18,7 @@ import (
 var definitions = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
 
 // crd is a CustomResourceDefinition with a group of its own. The API server takes seconds to serve a new one, so specs
-// share them: what they do with its objects stays within their namespaces.
+// share them: their objects stay within their namespaces.
 type crd struct{ group string }
 
 func crdOf(name string) crd { return crd{group: name + ".example.org"} }
@@ -86,7 +86,7 @@ func (c crd) install(ctx context.Context, versions ...map[string]any) {
 			_, err := c.objects(metav1.NamespaceDefault, name).List(ctx, metav1.ListOptions{})
 			return err
 		}).WithContext(ctx).Should(Succeed())
-		// What discovery does not list is not known to a Manager either.
+		// A Manager does not know a kind that discovery does not list.
 		Eventually(func() error {
 			_, err := clients().Discovery().ServerResourcesForGroupVersion(c.group + "/" + name)
 			return err

@@ -139,7 +139,7 @@ var _ = Describe("A webhook for custom resources", func() {
 			Expect(after).To(dataIs(stages(2)))
 			Expect(after.Object).To(HaveKeyWithValue("dummy", "test"))
 
-			By("making the step put back, by v1, what is taken away by v2")
+			By("making the step put back, by v1, the key that v2 takes away")
 			after, err = c.objects(namespace, "v2").Patch(ctx, "staged", types.JSONPatchType, fmt.Appendf(nil, `[
 				{"op":"replace","path":"/dummy","value":"again"},
 				{"op":"remove","path":"/data/%s"}]`, stageKey(2)), metav1.PatchOptions{})
@@ -149,7 +149,7 @@ var _ = Describe("A webhook for custom resources", func() {
 				To(And(dataIs(stages(2)), HaveField("Object", HaveKeyWithValue("dummy", "again"))), "the Go type does not know dummy")
 		}, eachForm())
 
-		DescribeTable("has what their schema does not know pruned", Label("S12"), func(ctx SpecContext, form form) {
+		DescribeTable("has fields that their schema does not know pruned", Label("S12"), func(ctx SpecContext, form form) {
 			c := crdOf("schema")
 			c.install(ctx, crdVersion("v1", true, startKey, stageKey(1)))
 			serve(ctx, mode, namespace, c.withScheme, c.stageOf(form, 1, created), c.stageOf(form, 2, created))

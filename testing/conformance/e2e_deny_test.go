@@ -15,7 +15,7 @@ import (
 	"code.cloudfoundry.org/eirinix"
 )
 
-// What an object must not say, as in the project's own suite.
+// These values must not occur in an object, as in the project's own suite.
 const (
 	unwantedKey   = "webhook-e2e-test"
 	unwantedValue = "webhook-disallow"

@@ -6,7 +6,7 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 )
 
-// What the API server tells of its API depends on no webhook, so there is one mode.
+// Discovery depends on no webhook, so there is one mode.
 var _ = Describe("Discovery", Label("S1"), func() {
 	It("lists the group, its version v1 and both kinds of webhook configuration", func(SpecContext) {
 		group, version := admissionregistrationv1.GroupName, admissionregistrationv1.SchemeGroupVersion.String()

@@ -63,7 +63,7 @@ var _ = Describe("A mutating webhook", func() {
 		var namespace string
 		BeforeEach(func(ctx SpecContext) { namespace = newNamespace(ctx) })
 
-		DescribeTable("sees what the one before it did to a config map", Label("S6"),
+		DescribeTable("sees the changes of the one before it to a config map", Label("S6"),
 			func(ctx SpecContext, isolated bool, entries int) {
 				m := serve(ctx, mode, namespace, nil,
 					stage(1, eirinix.Settings{Isolated: isolated}), stage(2, eirinix.Settings{Isolated: isolated}))
@@ -76,14 +76,14 @@ var _ = Describe("A mutating webhook", func() {
 			Entry("in one call", false, 1, SpecTimeout(2*patience)),
 		)
 
-		It("sees what that of another program did", Label("S6"), func(ctx SpecContext) {
+		It("sees the changes of another program's", Label("S6"), func(ctx SpecContext) {
 			// The API server calls configurations in the order of their names.
 			serve(ctx, mode, namespace, func(o *eirinix.ManagerOptions) { o.OperatorFingerprint += "-a" }, stage(1, eirinix.Settings{}))
 			serve(ctx, mode, namespace, func(o *eirinix.ManagerOptions) { o.OperatorFingerprint += "-b" }, stage(2, eirinix.Settings{}))
 			Expect(createConfigMap(ctx, namespace, newConfigMap("staged", stages(0)))).To(HaveField("Data", Equal(stages(2))))
 		}, SpecTimeout(2*patience))
 
-		It("has what it adds to a pod defaulted", Label("S7"), func(ctx SpecContext) {
+		It("has its additions to a pod defaulted", Label("S7"), func(ctx SpecContext) {
 			serve(ctx, mode, namespace, nil, eirinix.Mutation[*corev1.Pod]{
 				Settings: eirinix.Settings{Rules: rules("", "v1", "pods", admissionregistrationv1.Create)},
 				Apply: func(_ context.Context, _ *eirinix.Call, p *corev1.Pod) error {

@@ -125,7 +125,7 @@ func (f foreign) patch(ctx context.Context, patch string) {
 	Expect(err).NotTo(HaveOccurred())
 }
 
-// timeout is what the API server makes of the timeout of a validating webhook.
+// timeout returns the timeout of a validating webhook as the API server stores it.
 func (f foreign) timeout(ctx context.Context) int32 {
 	GinkgoHelper()
 	c, err := clients().AdmissionregistrationV1().ValidatingWebhookConfigurations().Get(ctx, f.Metadata.Name, metav1.GetOptions{})

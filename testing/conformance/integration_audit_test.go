@@ -63,7 +63,7 @@ var _ = AfterSuite(func() {
 })
 
 // await returns when this API server, too, calls the steps that count: serve has waited for the first one alone.
-// What was counted meanwhile is forgotten.
+// It forgets the calls that were counted in the meantime.
 func (a *audited) await(ctx context.Context, namespace, resource string, calls *callLog) {
 	GinkgoHelper()
 	client, err := dynamic.NewForConfig(a.Config())
@@ -84,7 +84,7 @@ func (a *audited) await(ctx context.Context, namespace, resource string, calls *
 	calls.take()
 }
 
-// annotations gives what the audit log says of the creation of an object.
+// annotations returns the annotations in the audit log about the creation of an object.
 func (a *audited) annotations(ctx context.Context, namespace, name string) map[string]string {
 	GinkgoHelper()
 	var found map[string]string

@@ -17,7 +17,7 @@ import (
 	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
-// A callLog keeps what steps are called for. It is safe for concurrent use.
+// A callLog keeps the calls of steps. It is safe for concurrent use.
 type callLog struct {
 	mu    sync.Mutex
 	calls []string
@@ -35,7 +35,7 @@ func (t *callLog) list() []string {
 	return slices.Clone(t.calls)
 }
 
-// take gives what has been counted since the last time.
+// take returns the calls since the last time.
 func (t *callLog) take() []string {
 	t.mu.Lock()
 	defer t.mu.Unlock()

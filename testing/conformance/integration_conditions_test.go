@@ -47,7 +47,7 @@ func expensive() string {
 var _ = Describe("S26 matchConditions", Label("S26"), func() {
 	const fail, ignore = admissionregistrationv1.Fail, admissionregistrationv1.Ignore
 
-	// steps are the two kinds of them, which count what they are called for.
+	// steps returns a step of each kind, which count their calls.
 	steps := func(calls *callLog, conditions []admissionregistrationv1.MatchCondition, policy admissionregistrationv1.FailurePolicyType) []any {
 		settings := eirinix.Settings{Conditions: conditions, FailurePolicy: policy}
 		note := func(kind string) func(context.Context, *eirinix.Call, *corev1.Pod) error {
@@ -104,7 +104,7 @@ var _ = Describe("S26 matchConditions", Label("S26"), func() {
 			Expect(calls.list()).To(And(Not(BeEmpty()), HaveEach("deleting test1")))
 		}, SpecTimeout(2*patience))
 
-		It("may ask what the user is allowed to do", func(ctx SpecContext) {
+		It("may ask for the user's rights", func(ctx SpecContext) {
 			namespace, calls := newNamespace(ctx), &callLog{}
 			serve(ctx, mode, namespace, nil, steps(calls, where("!authorizer.group('').resource('pods').namespace(request.namespace).check('bypass').allowed()"), fail)...)
 			ordinary, err := controlPlane().User("ordinary-" + namespace)

@@ -53,7 +53,7 @@ func newResource(ctx context.Context, group, kind string, versions ...string) sc
 var _ = Describe("S30 Two versions of one kind", Label("S30"), func() {
 	const create, update, remove = admissionregistrationv1.Create, admissionregistrationv1.Update, admissionregistrationv1.Delete
 
-	// seen is what a step is told: the version that it registered for, and the one that the user sent.
+	// seen records two versions of a call: the one that the step registered for, and the one that the user sent.
 	seen := func(calls *callLog, step string, c *eirinix.Call, apiVersion string) {
 		calls.add(step, "sees", apiVersion, "as", c.Kind.Version+"/"+c.Resource.Version, "sent", c.RequestKind.Version+"/"+c.RequestResource.Version)
 	}

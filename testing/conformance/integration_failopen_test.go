@@ -18,7 +18,7 @@ import (
 	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
-var _ = Describe("S34 The audit log of what failed open", Label("S34"), func() {
+var _ = Describe("S34 The audit log of calls that failed open", Label("S34"), func() {
 	// ignored makes both kinds of steps, which fail when they are told to, or count.
 	ignored := func(calls *callLog, fail *atomic.Bool) []any {
 		handle := func(_ context.Context, c *eirinix.Call, _ *corev1.ConfigMap) error {
@@ -71,7 +71,7 @@ var _ = Describe("S34 The audit log of what failed open", Label("S34"), func() {
 		}).WithContext(ctx).Should(HaveLen(2))
 	})
 
-	It("is silent where nothing failed, and holds what steps say", func(ctx SpecContext) {
+	It("is silent where nothing failed, and holds the annotations of steps", func(ctx SpecContext) {
 		annotations := create(ctx, "fine")
 		Expect(failedOpen(annotations)).To(BeEmpty())
 		hook := "." + namespace + ".eirinix.cloudfoundry.org/said"
@@ -95,7 +95,7 @@ var _ = Describe("S34 The audit log of what failed open", Label("S34"), func() {
 		Expect(calls.list()).To(BeEmpty())
 	}, SpecTimeout(4*patience))
 
-	// The API server knows of a failure only what it is answered: HTTP 500 is one, and a step that was skipped is none.
+	// The API server knows a failure only by the answer: HTTP 500 is one, and a step that was skipped is none.
 	It("names the webhooks whose steps fail", func(ctx SpecContext) {
 		fail.Store(true)
 		Expect(failedOpen(create(ctx, "failing"))).To(Equal(both))

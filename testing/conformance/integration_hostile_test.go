@@ -26,8 +26,8 @@ import (
 type attacker struct {
 	what   string
 	plain  bool           // without TLS
-	opens  string         // what is sent first; PATH stands for that of the webhook
-	drip   string         // what is sent now and then after that, until one side hangs up
+	opens  string         // sent first; PATH stands for that of the webhook
+	drip   string         // sent now and then after that, until one side hangs up
 	answer func(int) bool // whether a status is right, where there is an answer; nil: hangs on, or comes again
 }
 
@@ -44,7 +44,7 @@ func refusedWith(statuses ...int) func(int) bool {
 	}
 }
 
-// Those who try something, and come again at once.
+// These try something, and come again at once.
 var visitors = []attacker{
 	{what: "garbage instead of TLS", plain: true, opens: "\x00\x01\x02 garbage \xff\xfe\r\n\r\n"},
 	{what: "plain HTTP", plain: true, opens: "POST PATH HTTP/1.1\r\n" + headers + "Content-Length: 2\r\n\r\n{}", answer: refusedWith(http.StatusBadRequest)},
@@ -60,7 +60,7 @@ var visitors = []attacker{
 	{what: "an unknown webhook", opens: "POST /mutate/nobody HTTP/1.1\r\n" + headers + "Content-Length: 2\r\n\r\n{}", answer: refusedWith(http.StatusServiceUnavailable)},
 }
 
-// Those who hold on to what they have got.
+// These hold on to a resource of the server.
 var squatters = []attacker{
 	{what: "a silent connection", plain: true},
 	{what: "half a handshake", plain: true, opens: "\x16\x03\x01\x02\x00\x01"},

@@ -97,7 +97,7 @@ var _ = Describe("S34 The matrices of Kubernetes' unit tests", Label("S34"), fun
 			Expect(calls.take()).To(BeEmpty(), "chosen no more")
 		}, SpecTimeout(2*patience))
 
-		DescribeTable("tell what belongs to the cluster by its scope, Namespaces too",
+		DescribeTable("distinguish objects of the cluster by their scope, Namespaces too",
 			func(ctx SpecContext, scope admissionregistrationv1.ScopeType, expected ...string) {
 				rules := ruleFor("", "v1", []string{"configmaps", "namespaces", "persistentvolumes"}, create)
 				rules[0].Scope = &scope
@@ -144,7 +144,7 @@ var _ = Describe("S34 The matrices of Kubernetes' unit tests", Label("S34"), fun
 			Entry(nil, admissionregistrationv1.AllScopes, "ConfigMap", "Namespace", "PersistentVolume", SpecTimeout(2*patience)),
 		)
 
-		DescribeTable("decide what becomes of an answer",
+		DescribeTable("decide on the outcome of an answer",
 			func(ctx SpecContext, operation admissionregistrationv1.OperationType, answer func() admission.Response, underFail, underIgnore OmegaMatcher) {
 				for policy, outcome := range map[admissionregistrationv1.FailurePolicyType]OmegaMatcher{fail: underFail, ignore: underIgnore} {
 					in := newNamespace(ctx)
@@ -163,10 +163,10 @@ var _ = Describe("S34 The matrices of Kubernetes' unit tests", Label("S34"), fun
 			},
 			// The API server itself would refuse these under Ignore too, and not say who is to blame; the library
 			// answers with an HTTP error instead, so that failurePolicy decides.
-			Entry("a patch that removes what is not there", create, patched(`[{"op":"remove","path":"/data/nothing"}]`), failedCall("raw"), BeNil(), SpecTimeout(3*patience)),
-			Entry("a patch below what is not there", create, patched(`[{"op":"add","path":"/metadata/labels/a/b","value":"c"}]`), failedCall("raw"), BeNil(), SpecTimeout(3*patience)),
+			Entry("a patch that removes an absent member", create, patched(`[{"op":"remove","path":"/data/nothing"}]`), failedCall("raw"), BeNil(), SpecTimeout(3*patience)),
+			Entry("a patch below an absent member", create, patched(`[{"op":"add","path":"/metadata/labels/a/b","value":"c"}]`), failedCall("raw"), BeNil(), SpecTimeout(3*patience)),
 			Entry("a patch whose test fails", create, patched(`[{"op":"test","path":"/data/a","value":"c"}]`), failedCall("raw"), BeNil(), SpecTimeout(3*patience)),
-			Entry("what is no patch", create, patched(`{"a":"b"}`), failedCall("raw"), BeNil(), SpecTimeout(3*patience)),
+			Entry("a text that is no patch", create, patched(`{"a":"b"}`), failedCall("raw"), BeNil(), SpecTimeout(3*patience)),
 			Entry("a patch of another type", create, func() admission.Response {
 				resp := patched(`[]`)()
 				resp.Patch, resp.PatchType = []byte(`[{"op":"add","path":"/data/c","value":"d"}]`), new(mergePatch)
@@ -228,7 +228,7 @@ func deniedWith(code int32, message string) admissionv1.AdmissionResponse {
 	return admissionv1.AdmissionResponse{Result: &metav1.Status{Code: code, Message: message}}
 }
 
-// failedCall is what the user is told under Fail: which webhook failed, and why.
+// failedCall matches the user's error under Fail, which names the webhook and the reason.
 func failedCall(why string) OmegaMatcher {
 	return And(Satisfy(apierrors.IsInternalError), MatchError(And(ContainSubstring("failed calling webhook"), ContainSubstring(why))))
 }

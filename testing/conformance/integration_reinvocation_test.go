@@ -28,7 +28,7 @@ type reinvoked struct {
 	apply   func(p *corev1.Pod)
 }
 
-// What the steps do to a pod.
+// These are the changes of the steps to a pod.
 var (
 	noop     = func(*corev1.Pod) {}
 	addLabel = func(p *corev1.Pod) { metav1.SetMetaDataLabel(&p.ObjectMeta, "a", "true") }
@@ -127,7 +127,7 @@ var _ = Describe("S24 Reinvocation", Label("S24"), func() {
 			labels:    map[string]string{"x": "true", "fight": "false"},
 			mutations: map[string]bool{"round_0_index_0": true, "round_0_index_1": true, "round_1_index_0": true, "round_1_index_1": true},
 		}),
-		Entry("never what the objectSelector missed in round 0", reinvocation{
+		Entry("never for a pod that the objectSelector missed in round 0", reinvocation{
 			steps: []reinvoked{
 				{id: "onlabel", policy: ifNeeded, apply: onLabel, objects: &metav1.LabelSelector{MatchLabels: map[string]string{"a": "true"}}},
 				{id: "addlabel", policy: ifNeeded, apply: addLabel},
@@ -192,7 +192,7 @@ var _ = Describe("S24 Reinvocation", Label("S24"), func() {
 			Expect(calls.counts()).To(Equal(map[string]int{"prioritize": 2}))
 		}, SpecTimeout(2*patience))
 
-		It("has the in-tree plugin refuse what a webhook made", func(ctx SpecContext) {
+		It("has the in-tree plugin refuse the change of a webhook", func(ctx SpecContext) {
 			serve(ctx, mode, namespace, nil, podSteps(calls, true, []reinvoked{{id: "invalid", policy: ifNeeded, apply: prioritize("invalid")}})...)
 			_, err := createPod(ctx, namespace, labelledPod(nil))
 			Expect(err).To(MatchError(ContainSubstring("no PriorityClass with name invalid was found")))

@@ -148,7 +148,7 @@ func (e *everyResource) steps(version string) []any {
 		return rawStep{name: id, settings: s, handle: func(req admission.Request) admission.Response {
 			resp := admission.Allowed("").WithWarnings(hook)
 			if e.seen.saw(hook, &req) && len(req.Object.Raw) > 0 {
-				resp.Patch = []byte(`[{"op":"add","path":"/bar","value":"raw"}]`) // what built-in kinds do not have is dropped
+				resp.Patch = []byte(`[{"op":"add","path":"/bar","value":"raw"}]`) // built-in kinds drop unknown fields
 			}
 			return resp
 		}}

@@ -25,7 +25,7 @@ func (e *everyResource) updateSub(ctx context.Context, r schema.GroupVersionReso
 		}
 		_, sub, _ := strings.Cut(r.Resource, "/")
 		sent := u
-		if slices.Contains(e.resources[r].Verbs, "get") { // a scale is another kind than what it scales
+		if slices.Contains(e.resources[r].Verbs, "get") { // a scale is of another kind than the object that it scales
 			if sent, err = e.api(r).Get(ctx, u.GetName(), metav1.GetOptions{}, sub); err != nil {
 				return err
 			}
@@ -74,7 +74,7 @@ func (e *everyResource) connect(ctx context.Context, r schema.GroupVersionResour
 	return nil
 }
 
-// createSub creates what subresources of that kind take: there are few, each with a kind of its own.
+// createSub creates the object that a subresource takes. There are few such subresources, each with a kind of its own.
 func (e *everyResource) createSub(ctx context.Context, r schema.GroupVersionResource) error {
 	parent, sub, _ := strings.Cut(r.Resource, "/")
 	meta := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Name: name} }

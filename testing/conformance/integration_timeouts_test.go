@@ -21,7 +21,7 @@ func timed(id string, validating bool, takes time.Duration, timeout time.Duratio
 	handle := func(ctx context.Context, _ *eirinix.Call, c *corev1.ConfigMap) error {
 		left.note(ctx, id)
 		if takes > 0 {
-			select { // the time that is consumed is what the scenario is about
+			select { // the scenario is about the time that is consumed
 			case <-time.After(takes):
 			case <-ctx.Done():
 				return ctx.Err()
@@ -94,7 +94,7 @@ var _ = Describe("S25 Timeouts", Label("S25"), func() {
 				timed("m1", false, second, 20*second, fail, left), timed("m2", false, second, 5*second, fail, left), timed("m3", false, second, 20*second, fail, left),
 				timed("v4", true, second, 5*second, fail, left), timed("v5", true, second, 10*second, fail, left), timed("v6", true, second, 20*second, fail, left))
 			Expect(createFor(ctx, namespace, "spent", 12*second)).To(Succeed())
-			// Remains are rounded up: what is left of 12 s after 2 s of others is a little less than 10 s. A slow
+			// Remainders are rounded up: 12 s less 2 s of others are a little less than 10 s. A slow
 			// machine may have spent a second more.
 			Expect(told("spent")).To(HaveExactElements(
 				Equal("m1 12s"), Equal("m2 5s"), BeElementOf("m3 10s", "m3 9s"),

@@ -16,7 +16,7 @@ import (
 	"k8s.io/client-go/util/retry"
 )
 
-// play plays one verb on one resource, and tells what went wrong.
+// play plays one verb on one resource, and returns its failure.
 func (e *everyResource) play(ctx context.Context, r schema.GroupVersionResource, verb string) error {
 	do := map[string]func(context.Context, schema.GroupVersionResource) error{
 		"create": e.create, "update": e.update, "patch": e.patch, "delete": e.remove, "deletecollection": e.removeCollection,
@@ -47,7 +47,7 @@ func (e *everyResource) play(ctx context.Context, r schema.GroupVersionResource,
 
 var proxyMethods = map[string][]string{"create": {"POST", "GET", "HEAD", "OPTIONS"}, "update": {"PUT"}, "patch": {"PATCH"}, "delete": {"DELETE"}, "get": {"GET"}}
 
-// expectation of a request for an object; the caller says what it carries.
+// expectation of a request for an object; the caller names its parts.
 func (e *everyResource) expect(r schema.GroupVersionResource, operation, name string, object, old bool, options string) {
 	resource, namespace := e.resources[r], ""
 	switch {

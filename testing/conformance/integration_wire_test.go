@@ -19,8 +19,8 @@ import (
 	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
-// What was observed on the wire beside the numbered scenarios: S34's neighbours.
-var _ = Describe("S34 What the API server makes of it", Label("S34"), func() {
+// These facts were observed on the wire beside the numbered scenarios, next to S34.
+var _ = Describe("S34 The API server's handling of requests", Label("S34"), func() {
 	const create, update, connect, remove = admissionregistrationv1.Create, admissionregistrationv1.Update, admissionregistrationv1.Connect, admissionregistrationv1.Delete
 
 	var (

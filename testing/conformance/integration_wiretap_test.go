@@ -30,7 +30,7 @@ import (
 )
 
 // A wiretap stands between the API server and a Manager, as a load balancer that terminates TLS would, and keeps
-// what no step is told: the version of the review, the timeout in the URL, the credentials.
+// the parts that no step receives: the version of the review, the timeout in the URL, the credentials.
 type wiretap struct {
 	listener net.Listener
 	hosts    []string
@@ -106,7 +106,7 @@ func (t *wiretap) listen(next http.Handler) http.Handler {
 				} `json:"object"`
 			} `json:"request"`
 		}
-		_ = json.Unmarshal(body, &review) // what is no review is the Manager's to refuse
+		_ = json.Unmarshal(body, &review) // the Manager refuses a text that is no review
 		call := heard{
 			path: r.URL.Path, timeout: r.URL.Query().Get("timeout"), authorization: r.Header.Get("Authorization"),
 			version: review.APIVersion, proto: r.Proto, name: review.Request.Object.Metadata.Name,

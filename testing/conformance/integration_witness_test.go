@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 )
 
-// expected is what every hook must be asked, once a verb is played.
+// expected is the request that every hook must receive once a verb is played.
 type expected struct {
 	resource        schema.GroupVersionResource // with subresource
 	operation       string
@@ -21,7 +21,7 @@ type expected struct {
 	exempt          bool   // from admission: no webhook is called
 }
 
-// A witness compares what hooks are asked with what is expected.
+// A witness compares the requests of hooks with the expected one.
 type witness struct {
 	e     *everyResource
 	hooks []string
@@ -91,7 +91,7 @@ func join(resource, sub string) string {
 	return resource
 }
 
-// verdict tells what is wrong with what the hooks were asked.
+// verdict returns the differences between the hooks' requests and the expected one.
 func (w *witness) verdict() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

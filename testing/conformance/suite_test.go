@@ -10,7 +10,7 @@ import (
 	eirinixtest "code.cloudfoundry.org/eirinix/testing"
 )
 
-// patience bounds what a slow machine may take; nothing waits for it when all is well.
+// patience bounds the time that a slow machine may take. A spec that passes does not wait for it.
 const patience = 30 * time.Second
 
 // pollMarker is how often the API server is asked whether it acts on a configuration: its informer takes some

@@ -20,7 +20,7 @@ const scenarios = 34
 // notRun tells why a scenario has no spec here.
 var notRun = map[string]string{}
 
-// tally is what became of a scenario's specs in one mode.
+// tally counts the outcomes of a scenario's specs in one mode.
 type tally struct{ passed, failed, skipped, unplayable int }
 
 func (t *tally) add(spec types.SpecReport) {

@@ -32,7 +32,7 @@ func has(minor int) bool {
 // notPlayable names the report entries of specs that an older API server cannot play.
 const notPlayable = "not playable"
 
-// needs ends a spec that asks for what an older API server does not have. The table tells which those were, and why.
+// needs ends a spec that needs a feature of a newer API server. The table names these specs and the reason.
 func needs(minor int, what string) {
 	GinkgoHelper()
 	if has(minor) {
@@ -53,7 +53,7 @@ func unplayable(spec types.SpecReport) string {
 	return ""
 }
 
-// printSummary prints in one line what the API server's version made of the specs, and a line for each that it
+// printSummary prints one line with the outcome under the API server's version, and a line for each spec that it
 // could not play.
 func printSummary(out io.Writer, version string, specs types.SpecReports) {
 	var t tally
@@ -71,7 +71,7 @@ func printSummary(out io.Writer, version string, specs types.SpecReports) {
 }
 
 var _ = Describe("The version of the API server", func() {
-	It("tells what it has", func() {
+	It("reports its features", func() {
 		minor, err := release(running)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(running.GitVersion).To(HavePrefix(fmt.Sprintf("v1.%d.", minor)))
@@ -80,14 +80,14 @@ var _ = Describe("The version of the API server", func() {
 		Expect(has(minor + 1)).To(BeFalse())
 	})
 
-	DescribeTable("is read from what it says of itself", func(minor string, expected int) {
+	DescribeTable("is read from its own version", func(minor string, expected int) {
 		Expect(release(version.Info{Minor: minor})).To(Equal(expected))
 	},
 		Entry("a build from the sources", "34", 34),
 		Entry("a provider's", "34+", 34),
 	)
 
-	It("decides what can be played, and the table says what cannot", func() {
+	It("decides which specs can be played, and the table names the others", func() {
 		out := &strings.Builder{}
 		printSummary(out, "v1.2.3", types.SpecReports{
 			{LeafNodeType: types.NodeTypeIt, State: types.SpecStatePassed},

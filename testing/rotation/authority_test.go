@@ -49,7 +49,7 @@ var _ = Describe("RotateCA of a program that does not serve", func() {
 	}, SpecTimeout(5*patience))
 })
 
-// thief has stolen the key of a CA, and collects what servers send to anyone who asks.
+// thief has stolen the key of a CA, and collects the chains that servers send to every client.
 type thief struct {
 	key  *ca.Authority
 	host string

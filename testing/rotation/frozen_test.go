@@ -39,7 +39,7 @@ func freeze(server int) (resume func()) {
 }
 
 var _ = Describe("A rotation of the CA while an API server is frozen", func() {
-	// What an API server has not seen yet, it may act on when it goes on: a new serving certificate with the old caBundle.
+	// A thawed API server may still act on an old state: it meets a new serving certificate with the old caBundle.
 	lifetimes := eirinix.Rotation{CALifetime: time.Hour, LeafLifetime: 30 * time.Second, Retain: 5 * time.Second}
 
 	activated := func(m moment) bool { return m.object == "secrets" && m.phase == ca.Retaining && !m.past }

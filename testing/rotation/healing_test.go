@@ -275,7 +275,7 @@ func foreignSecret(ctx context.Context) map[string][]byte {
 }
 
 var _ = Describe("Replicas at rest", func() {
-	It("write nothing, also when others touch what is theirs", func(ctx SpecContext) {
+	It("write nothing, also when others change fields of their own", func(ctx SpecContext) {
 		d := deploy(ctx, 2, eirinix.Rotation{LeafLifetime: 8 * time.Second}) // renewals need no write
 		clients := clientsOf(0)
 		l := startLoad(ctx, d, few)

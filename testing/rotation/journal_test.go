@@ -24,11 +24,11 @@ import (
 type journal struct {
 	mu     sync.Mutex
 	writes map[string]int       // by the kind of object
-	held   map[string][]holding // what a configuration held after each write, and at first
+	held   map[string][]holding // the content of a configuration after each write, and at first
 	most   int                  // CAs that stood in one caBundle
 }
 
-// holding is what a configuration holds beside its caBundles.
+// holding is the content of a configuration beside its caBundles.
 type holding struct{ version, webhooks string }
 
 // The kinds of objects in a journal.
@@ -113,7 +113,7 @@ func (j *journal) note(kind string, object runtime.Object) {
 	j.hold(kind, object)
 }
 
-// hold notes what a configuration holds.
+// hold records the content of a configuration.
 func (j *journal) hold(kind string, object runtime.Object) {
 	var h holding
 	trusts := func(config *admissionregistrationv1.WebhookClientConfig) {
@@ -158,8 +158,8 @@ func (j *journal) all() int {
 // registrations is how often a configuration was written so far.
 func (j *journal) registrations() int { return j.written(mutatingKind) + j.written(validatingKind) }
 
-// changes are what a configuration held, one after the other, beside its caBundles. The first is what it held when the
-// journal began.
+// changes returns the contents of a configuration in order, beside its caBundles. The first is the content when the journal
+// began.
 func (j *journal) changes(kind string) []holding {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -20,7 +20,7 @@ const every = 40 * time.Millisecond
 // How many admissions by one API server may be in flight at once.
 const (
 	few  = 6
-	many = 40 // what a frozen API server has not answered piles up, and comes at once when it goes on
+	many = 40 // requests to a frozen API server pile up, and all run at once when it goes on
 )
 
 // load is a stream of admissions through every API server.
@@ -105,7 +105,7 @@ func (l *load) total() (n int64) {
 	return n
 }
 
-// end stops the load and waits for what is in flight.
+// end stops the load and waits for the requests in flight.
 func (l *load) end() {
 	select {
 	case <-l.stop:
@@ -121,7 +121,7 @@ func admit(ctx context.Context, clients kubernetes.Interface, namespace string) 
 	return err
 }
 
-// admitted is admit, and returns what the object's data are after all steps.
+// admitted is admit, and returns the object's data after all steps.
 func admitted(ctx context.Context, clients kubernetes.Interface, namespace string) (map[string]string, error) {
 	c, err := clients.CoreV1().ConfigMaps(namespace).Create(ctx, &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: "load-", Labels: map[string]string{"load": "yes", "tier": "one"}},
@@ -135,8 +135,8 @@ func admitted(ctx context.Context, clients kubernetes.Interface, namespace strin
 	return c.Data, nil
 }
 
-// wanted is what steps must have left in an object. An object that is admitted while another wanted takes its place may
-// have either. The nil wanted is content with everything.
+// wanted is the data that steps must have left in an object. While another wanted takes its place, an admitted object may
+// have the data of either. The nil wanted accepts everything.
 type wanted struct {
 	has   map[string]string
 	exact bool // and nothing else

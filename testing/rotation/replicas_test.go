@@ -205,7 +205,7 @@ func (d *deployment) retire(ctx context.Context, r *replica) {
 	d.stopped(ctx, r)
 }
 
-// dismiss begins what retire does.
+// dismiss is the first part of retire.
 func (d *deployment) dismiss(r *replica) {
 	d.forget(r)
 	r.Stop()
@@ -251,7 +251,7 @@ func (d *deployment) replace(ctx context.Context, r *replica) *replica {
 	return successor
 }
 
-// steps are what every replica does: change and check every ConfigMap, by one webhook entry each, and by one more that
+// steps are those of every replica. They change and check every ConfigMap, by one webhook entry each, and by one more that
 // matches nothing.
 func (d *deployment) steps() []any {
 	slow := eirinix.Settings{Timeout: 10 * time.Second} // whether a busy machine is fast enough is not the question

@@ -18,7 +18,7 @@ import (
 	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
-// issued is what an issuer hands out: serving certificate, key and CA, by the names that cert-manager has for them.
+// issued returns an issuer's serving certificate, key and CA, by the names that cert-manager has for them.
 func (d *deployment) issued(authority *ca.Authority) map[string][]byte {
 	GinkgoHelper()
 	service := serviceName + "." + d.namespace + ".svc"
@@ -36,7 +36,7 @@ func newIssuer(name string) *ca.Authority {
 }
 
 var _ = Describe("Certificates from elsewhere", func() {
-	// What others may still serve stays trusted for longer than any rollout here takes.
+	// A CA that another replica may still use stays trusted for longer than any rollout here takes.
 	rotation := eirinix.Rotation{CALifetime: time.Hour, LeafLifetime: time.Minute, Retain: 15 * time.Second}
 	const secretName = "issued"
 

@@ -14,7 +14,7 @@ import (
 	eirinixtest "code.cloudfoundry.org/eirinix/testing"
 )
 
-// patience bounds what a slow machine may take; nothing waits for it when all is well.
+// patience bounds the time that a slow machine may take. A spec that passes does not wait for it.
 const patience = time.Minute
 
 func TestRotation(t *testing.T) {

@@ -22,7 +22,7 @@ import (
 )
 
 // tookOver bounds how long it may take that a version without replicas is given up: a question after at most ten seconds,
-// ten more without an answer, and what a busy machine takes.
+// ten more without an answer, and the delays of a busy machine.
 const tookOver = 30 * time.Second
 
 // unhurried are lifetimes of which none ends during a spec.
@@ -44,8 +44,8 @@ func mark(id, value string, settings eirinix.Settings) eirinix.Mutation[*corev1.
 	}}
 }
 
-// version is one version of a program: its steps beside those that every replica has, and what they leave in an object of
-// the load.
+// version is one version of a program: its steps beside those that every replica has, and their marks in an object of the
+// load.
 type version struct {
 	steps  []any
 	leaves map[string]string

@@ -20,7 +20,7 @@ var _ = Describe("the search for the binaries", func() {
 		progress    *progressWriter
 	)
 	ended, end := context.WithCancel(context.Background())
-	end() // so that what would build says so instead
+	end() // so that an attempt to build fails with this instead
 
 	BeforeEach(func(ctx context.Context) {
 		home = GinkgoT().TempDir()
@@ -43,7 +43,7 @@ var _ = Describe("the search for the binaries", func() {
 	downloaded := func(version string, binaries ...string) string {
 		return install(filepath.Join(cache, version+"-"+runtime.GOOS+"-"+runtime.GOARCH), binaries...)
 	}
-	It("takes the newest release of setup-envtest's that will do, and says what it passes over", func(ctx context.Context) {
+	It("takes the newest release of setup-envtest's that will do, and names the releases that it passes over", func(ctx context.Context) {
 		downloaded("1.30.2", "etcd", "kube-apiserver")
 		newest := downloaded("1.30.10", "etcd", "kube-apiserver", "kubectl")
 		downloaded("1.9.11", "etcd", "kube-apiserver")
@@ -81,7 +81,7 @@ var _ = Describe("the search for the binaries", func() {
 		Expect(findAssets(ended, Options{}, progress)).To(HaveSuffix("1.28.0-" + runtime.GOOS + "-" + runtime.GOARCH))
 	})
 
-	It("prefers what is named to what is built, and that to what is downloaded", func(ctx context.Context) {
+	It("prefers named assets to built ones, and those to downloaded ones", func(ctx context.Context) {
 		downloaded("1.99.0", "etcd", "kube-apiserver")
 
 		dir, err := builderDir(ctx)
@@ -122,7 +122,7 @@ var _ = Describe("the search for the binaries", func() {
 		Expect(buildAssets(ctx, dir, &progressWriter{w: writerFunc(func(string) { cancel() })})).To(Equal(folder))
 	})
 
-	It("looks on this machine only for what is built", func(ctx context.Context) {
+	It("looks for built assets on this machine only", func(ctx context.Context) {
 		dir, why := builtAssets(ctx, func(_ context.Context, env ...string) (string, error) {
 			Expect(env).To(ConsistOf("GOPROXY=off"))
 			return "", errors.New("module lookup disabled by GOPROXY=off")

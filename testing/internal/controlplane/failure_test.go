@@ -22,7 +22,7 @@ var _ = Describe("A control plane in trouble", Label("api-server"), func() {
 	BeforeEach(func(ctx context.Context) {
 		assets = specAssets(ctx)
 
-		// Their own folder for run directories: these specs look at what is in it.
+		// Their own folder for run directories: these specs read its content.
 		cache := GinkgoT().TempDir()
 		GinkgoT().Setenv("XDG_CACHE_HOME", cache)
 		GinkgoT().Setenv("HOME", cache)
@@ -58,7 +58,7 @@ var _ = Describe("A control plane in trouble", Label("api-server"), func() {
 		Expect(filepath.Join(logs, "kube-apiserver.log")).To(BeAnExistingFile())
 	})
 
-	It("says what is missing from the assets", func(ctx context.Context) {
+	It("names the file that is missing from the assets", func(ctx context.Context) {
 		empty := GinkgoT().TempDir()
 		_, err := New(ctx, Options{Assets: empty})
 		Expect(err).To(MatchError(os.ErrNotExist))
@@ -147,7 +147,7 @@ var _ = Describe("A control plane in trouble", Label("api-server"), func() {
 		}
 	})
 
-	It("kills what a dead owner left running, and nothing else", func() {
+	It("kills the processes that a dead owner left running, and no others", func() {
 		root, err := runRoot()
 		Expect(err).NotTo(HaveOccurred())
 
