@@ -13,29 +13,32 @@ import (
 )
 
 // mutating returns the endpoints that change objects.
-func mutating(sidecarImage string) []any {
+func (e endpoints) mutating() []any {
 	return []any{
 		eirinix.Mutation[*unstructured.Unstructured]{
 			ID: "add-label", Apply: addLabel,
-			Settings: where("add-label", on("", "v1", "configmaps", created, updated), on("agnhost.example.org", "v1", "widgets", created, updated)),
+			Settings: e.where("add-label", on("", "v1", "configmaps", created, updated), on("agnhost.example.org", "v1", "widgets", created, updated)),
 		},
-		eirinix.Mutation[*corev1.Pod]{ID: "mutating-pods", Settings: alone(on("", "v1", "pods", created)), Apply: addInitContainer},
+		eirinix.Mutation[*corev1.Pod]{ID: "mutating-pods", Settings: e.alone(), Apply: addInitContainer},
 		eirinix.Mutation[*corev1.Pod]{
-			ID: "mutating-pods-sidecar", Settings: where("mutating-pods-sidecar", on("", "v1", "pods", created)),
+			ID: "mutating-pods-sidecar", Settings: e.where("mutating-pods-sidecar"),
 			Apply: func(_ context.Context, _ *eirinix.Call, pod *corev1.Pod) error {
-				pod.Spec.Containers = add(pod.Spec.Containers, corev1.Container{Name: "webhook-added-sidecar", Image: sidecarImage})
+				pod.Spec.Containers = add(pod.Spec.Containers, corev1.Container{Name: "webhook-added-sidecar", Image: e.sidecarImage})
 				return nil
 			},
 		},
-		eirinix.Mutation[*corev1.ConfigMap]{ID: "mutating-configmaps", Settings: alone(), Apply: passStages},
+		eirinix.Mutation[*corev1.ConfigMap]{ID: "mutating-configmaps", Settings: e.alone(), Apply: e.passStages},
 		eirinix.Mutation[*unstructured.Unstructured]{
-			ID: "mutating-custom-resource", Settings: alone(on("agnhost.example.org", "v1", "widgets", created, updated)), Apply: passWidgetStages,
+			ID: "mutating-custom-resource", Settings: e.alone(on("agnhost.example.org", "v1", "widgets", created, updated)), Apply: e.passWidgetStages,
 		},
 	}
 }
 
 func addLabel(_ context.Context, c *eirinix.Call, o *unstructured.Unstructured) error {
 	labels := o.GetLabels()
+	if labels == nil { // where others register, the label that selects the object is not needed
+		labels = map[string]string{}
+	}
 	labels["added-label"] = "yes"
 	o.SetLabels(labels)
 	c.Warn("the label added-label was set to yes")
@@ -57,26 +60,33 @@ func add(containers []corev1.Container, added corev1.Container) []corev1.Contain
 	return append(containers, added)
 }
 
-func passStages(_ context.Context, c *eirinix.Call, m *corev1.ConfigMap) error {
-	if pass(m.Data) {
+func (e endpoints) passStages(_ context.Context, c *eirinix.Call, m *corev1.ConfigMap) error {
+	if e.pass(m.Data) {
 		c.Audit("stages", "passed")
 	}
 	return nil
 }
 
-func passWidgetStages(_ context.Context, _ *eirinix.Call, w *unstructured.Unstructured) error {
+func (e endpoints) passWidgetStages(_ context.Context, _ *eirinix.Call, w *unstructured.Unstructured) error {
 	data, found, err := unstructured.NestedStringMap(w.Object, "data")
-	if err != nil || !found || !pass(data) {
+	if err != nil || !found || !e.pass(data) {
 		return err
 	}
 	return unstructured.SetNestedStringMap(w.Object, data, "data")
 }
 
-// pass adds the marks of both stages to data that requests them, and reports whether it did.
-func pass(data map[string]string) bool {
-	if data["mutation-start"] != "yes" {
+// pass adds the marks of both stages to data that requests them, and reports whether it changed something. Where others
+// register the webhooks, each webhook is a stage, and a call adds only the next mark.
+func (e endpoints) pass(data map[string]string) bool {
+	switch {
+	case e.othersRegister && data["mutation-stage-1"] == "yes":
+		data["mutation-stage-2"] = "yes"
+	case data["mutation-start"] != "yes":
 		return false
+	case e.othersRegister:
+		data["mutation-stage-1"] = "yes"
+	default:
+		data["mutation-stage-1"], data["mutation-stage-2"] = "yes", "yes"
 	}
-	data["mutation-stage-1"], data["mutation-stage-2"] = "yes", "yes"
 	return true
 }

@@ -1,0 +1,140 @@
+package main
+
+// This file plays the image agnhost: it takes its arguments, and serves its paths with a certificate that others made,
+// for webhook configurations that others registered. It needs no cluster.
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"flag"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"os/signal"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	"sigs.k8s.io/controller-runtime/pkg/certwatcher"
+
+	"code.cloudfoundry.org/eirinix"
+)
+
+// late is the endpoint that is slower than a webhook's timeout.
+const late = "always-allow-delay-5s"
+
+const (
+	headerTimeout = 10 * time.Second
+	idleTimeout   = 2 * time.Minute // longer than the 90 s after which an API server closes an idle connection
+	drainTimeout  = 30 * time.Second
+)
+
+// serve serves until SIGINT or SIGTERM. args are those of agnhost after the word webhook.
+func serve(args []string) error {
+	flags := flag.NewFlagSet("agnhost webhook", flag.ExitOnError)
+	certFile := flags.String("tls-cert-file", "", "path of the serving certificate, PEM, with its chain")
+	keyFile := flags.String("tls-private-key-file", "", "path of its private key, PEM")
+	port := flags.Int("port", 443, "port to listen on, at all addresses")
+	sidecar := flags.String("sidecar-image", sidecarImage, sidecarUsage)
+	flags.Int("v", 0, "accepted and ignored: the verbosity of agnhost's log")
+	_ = flags.Parse(args) // exits on error
+	if *certFile == "" || *keyFile == "" {
+		return errors.New("agnhost webhook: give --tls-cert-file and --tls-private-key-file")
+	}
+
+	handler, err := original(endpoints{sidecarImage: *sidecar, othersRegister: true})
+	if err != nil {
+		return err
+	}
+	certificates, err := certwatcher.New(*certFile, *keyFile)
+	if err != nil {
+		return fmt.Errorf("agnhost webhook: --tls-cert-file and --tls-private-key-file must be a certificate and its key: %w", err)
+	}
+	server := &http.Server{
+		Addr: net.JoinHostPort("", strconv.Itoa(*port)), Handler: handler,
+		ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, Protocols: new(http.Protocols),
+	}
+	server.Protocols.SetHTTP1(true)
+	return run(server, certificates)
+}
+
+// original returns a handler with the paths of the original, in front of the library's.
+func original(e endpoints) (http.Handler, error) {
+	m := eirinix.NewManager(eirinix.ManagerOptions{OperatorFingerprint: "agnhost-example"})
+	for _, step := range e.steps() {
+		if err := m.AddExtension(step); err != nil {
+			return nil, err
+		}
+	}
+	offline, err := m.Offline(eirinix.OfflineOptions{})
+	if err != nil {
+		return nil, err
+	}
+
+	mux := http.NewServeMux()
+	serves := func(name string, config admissionregistrationv1.WebhookClientConfig) {
+		step, _, _ := strings.Cut(name, ".")
+		mux.Handle(pathOf(step), at(config, step, offline.Handler))
+	}
+	for _, w := range offline.Mutating.Webhooks {
+		serves(w.Name, w.ClientConfig)
+	}
+	for _, w := range offline.Validating.Webhooks {
+		serves(w.Name, w.ClientConfig)
+	}
+	mux.HandleFunc("/readyz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "ok") })
+	return mux, nil
+}
+
+// pathOf returns the path of an endpoint. It differs from the step's name only where the path has two segments, because
+// a step's name has none.
+func pathOf(step string) string {
+	if step == "pods-attach" {
+		return "/pods/attach"
+	}
+	return "/" + step
+}
+
+// at sends requests to the path of the step that the configuration calls. The endpoint that is too slow does not see the
+// caller's deadline: the library would answer just before it, and agnhost lets the caller's time run out.
+func at(config admissionregistrationv1.WebhookClientConfig, step string, handler http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		registered, err := url.Parse(*config.URL)
+		if err != nil { // no step has such a name
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		moved := r.WithContext(r.Context())
+		moved.URL = &url.URL{Path: registered.Path, RawQuery: r.URL.RawQuery}
+		if step == late {
+			moved.URL.RawQuery = ""
+		}
+		handler.ServeHTTP(w, moved)
+	})
+}
+
+// run serves until SIGINT or SIGTERM and then finishes the calls in flight. It reads renewed certificates.
+func run(server *http.Server, certificates *certwatcher.CertWatcher) error {
+	ctx, release := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer release()
+	ended := make(chan error, 2)
+	go func() {
+		if err := certificates.Start(ctx); err != nil {
+			ended <- fmt.Errorf("agnhost webhook: the certificate's files cannot be watched: %w", err)
+		}
+	}()
+	server.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: certificates.GetCertificate}
+	go func() { ended <- server.ListenAndServeTLS("", "") }()
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+	}
+	draining, cancel := context.WithTimeout(context.Background(), drainTimeout)
+	defer cancel()
+	return server.Shutdown(draining)
+}
