@@ -109,7 +109,8 @@ var podChanges = []TableEntry{
 	podChange("a grace period of 1 instead of 30", heldPod(grace(30)), grace(1)),
 	podChange("the node", heldPod(), func(s *corev1.PodSpec) { s.NodeName = "elsewhere" }),
 	podChange("a node selector", heldPod(), onDisks),
-	podChange("a gate, where there was none", heldPod(), gated),
+	// One alone: the API server reports several in no fixed order.
+	podChange("a gate, where there was none", heldPod(), func(s *corev1.PodSpec) { s.SchedulingGates = []corev1.PodSchedulingGate{{Name: "example.org/one"}} }),
 	podChange("one gate less", heldPod(gated), func(s *corev1.PodSpec) { s.SchedulingGates = s.SchedulingGates[1:] }),
 	podChange("no gates", heldPod(gated), func(s *corev1.PodSpec) { s.SchedulingGates = nil }),
 	podChange("another gate", heldPod(gated), func(s *corev1.PodSpec) { s.SchedulingGates[1].Name = "example.org/three" }),

@@ -263,7 +263,11 @@ func (r *run) do(i int, ctx context.Context, t *task) (err error) {
 			err = panicked(v)
 		}
 		if err != nil && ctx.Err() != nil && errors.Is(err, ctx.Err()) {
-			err = fmt.Errorf("%w (the step returned: %w)", errLate(ctx), err) // the user can change the timeout
+			late := errLate(ctx) // the user can change the timeout
+			if err.Error() != ctx.Err().Error() {
+				late = fmt.Errorf("%w (the step returned: %w)", late, err)
+			}
+			err = late
 		}
 	}()
 	return t.run(ctx, t.call, t.oldObj, t.newObj)
