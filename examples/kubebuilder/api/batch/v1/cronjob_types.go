@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// ConcurrencyPolicy says what happens to a run while the one before it goes on.
+// ConcurrencyPolicy decides about a run that is due while the one before it goes on.
 // +kubebuilder:validation:Enum=Allow;Forbid;Replace
 type ConcurrencyPolicy string
 
