@@ -122,6 +122,7 @@ type ManagerOptions struct {
 	KubeManager manager.Manager
 
 	// Scheme is the scheme of typed steps and of GetKubeManager's client, if they need more than the built-in types.
+	// Empty means the scheme of KubeManager, if that is set.
 	Scheme *runtime.Scheme
 
 	// UnregisterOnStop removes the webhook configuration when the Manager stops. It is for development on a laptop. In

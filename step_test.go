@@ -10,8 +10,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 )
 
 // foreign is an object that no scheme knows.
@@ -66,6 +71,17 @@ var _ = Describe("A typed step", func() {
 		Expect(validate(Mutation[*corev1.Pod]{Apply: apply, Settings: Settings{
 			Conditions: []admissionregistrationv1.MatchCondition{{Name: "c", Expression: "object.metadata.name =="}},
 		}})).To(Succeed())
+	})
+
+	It("may be of a type of the KubeManager's scheme, or of a built-in one", func() {
+		scheme := runtime.NewScheme()
+		scheme.AddKnownTypeWithName(schema.GroupVersionKind{Group: "example.org", Version: "v1", Kind: "Foreign"}, &foreign{})
+		kube, err := manager.New(&rest.Config{Host: "https://192.0.2.1"}, manager.Options{Scheme: scheme, Metrics: metricsserver.Options{BindAddress: "0"}})
+		Expect(err).NotTo(HaveOccurred())
+		m := NewManager(ManagerOptions{Host: "webhook.example.org", KubeManager: kube})
+		Expect(m.AddExtension(Mutation[*foreign]{ID: "foreign", Apply: func(context.Context, *Call, *foreign) error { return nil }})).To(Succeed())
+		Expect(m.AddExtension(Mutation[*corev1.Pod]{ID: "pod", Apply: apply})).To(Succeed())
+		Expect(m.Validate()).To(Succeed())
 	})
 
 	It("may not have the name of another", func() {

@@ -43,7 +43,11 @@ type resolver struct {
 
 func newResolver(o ManagerOptions, cluster resources.Cluster) resolver {
 	r := resolver{options: o, scheme: o.Scheme, cluster: cluster}
-	if r.scheme == nil {
+	switch {
+	case r.scheme != nil:
+	case o.KubeManager != nil:
+		r.scheme = o.KubeManager.GetScheme()
+	default:
 		r.scheme = clientgoscheme.Scheme
 	}
 	return r
@@ -89,6 +93,9 @@ func (r resolver) kindOf(d definition) (schema.GroupVersionKind, error) {
 		return schema.GroupVersionKind{}, nil
 	}
 	kind, err := apiutil.GVKForObject(d.newObject(), r.scheme)
+	if err != nil && r.options.Scheme == nil { // a KubeManager's scheme can lack the built-in types
+		kind, err = apiutil.GVKForObject(d.newObject(), clientgoscheme.Scheme)
+	}
 	if err != nil {
 		return kind, fmt.Errorf("eirinix: extension %q is for %s, which the scheme does not know; add its AddToScheme to ManagerOptions.Scheme", d.name, d.object)
 	}
