@@ -122,7 +122,7 @@ var _ = Describe("The certificate Secret", Label("api-server"), func() {
 		Expect(secret(ctx).Data).To(HaveKeyWithValue("certificate", []byte("leaf")))
 	}, SpecTimeout(2*patience))
 
-	It("has its CA rotated on demand, and tells of it", func(ctx SpecContext) {
+	It("has its CA rotated on demand, and logs it", func(ctx SpecContext) {
 		m := run(ctx)
 		before := secret(ctx).Data["ca.crt"]
 		Expect(m.RotateCA(ctx)).To(Succeed())
@@ -212,7 +212,7 @@ func newCA(notAfter time.Time) (certificate, key []byte) {
 	return ForeignCA(private, notAfter.AddDate(-1, 0, 0), func(c *x509.Certificate) { c.NotAfter = notAfter }), PKCS8(private)
 }
 
-// certificateMetrics gives those of one Secret, by name and role or phase.
+// certificateMetrics returns the metrics of one Secret, by name and role or phase.
 func certificateMetrics(namespace string) map[string]float64 {
 	GinkgoHelper()
 	families, err := ctrlmetrics.Registry.Gather()

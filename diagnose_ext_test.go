@@ -37,7 +37,7 @@ var _ = Describe("A Manager that diagnoses its deployment", Label("api-server"),
 		return all
 	}
 
-	It("finds that all is well, from within and from elsewhere, and says so when it has become ready", func(ctx SpecContext) {
+	It("finds no problem, from within and from elsewhere, and logs this when it has become ready", func(ctx SpecContext) {
 		logger, logs := Observed()
 		options.Logger = logger
 		m := manager()
@@ -71,7 +71,7 @@ var _ = Describe("A Manager that diagnoses its deployment", Label("api-server"),
 		Expect(logs.FilterMessage("the API server calls this program").Len()).To(BeZero())
 	}, SpecTimeout(3*patience))
 
-	It("tells of a registration that is missing, from a program that registers nothing", func(ctx SpecContext) {
+	It("reports a missing registration, from a program that registers nothing", func(ctx SpecContext) {
 		options.Port = 8443
 		Expect(codes(manager().Diagnose(ctx))).To(ContainElement(diagnosis.NotRegistered))
 		options.Host = ""

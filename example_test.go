@@ -223,7 +223,7 @@ func ExampleNewManager_kubeManager() {
 	// Output: <nil>
 }
 
-// Everything that is wrong with the options is told at once.
+// All faults of the options are reported at once.
 func ExampleExtensionManager_Validate() {
 	x := eirinix.NewManager(eirinix.ManagerOptions{ServiceName: "extensions", Port: -1})
 	fmt.Println(x.Validate())

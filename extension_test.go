@@ -112,7 +112,7 @@ var _ = Describe("AddExtension", func() {
 		Expect(r.asked).To(Equal([]string{"web-0"}))
 	})
 
-	DescribeTable("refuses, says so at once and again in Validate:",
+	DescribeTable("refuses, at once and again in Validate:",
 		func(v any, parts ...string) {
 			err := m.AddExtension(v)
 			Expect(err).To(MatchError(HavePrefix("eirinix: AddExtension got ")))

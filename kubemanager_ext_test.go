@@ -175,7 +175,7 @@ var _ = Describe("A program with a controller-runtime manager of its own", Label
 		Expect(createPod(ctx, namespace, NewPod("pod", nil))).To(HaveField("Labels", Equal(map[string]string{"one": "yes", "two": "yes"})))
 	}, SpecTimeout(3*patience))
 
-	It("is told which options have no meaning there", func() {
+	It("gets an error for options without a meaning there", func() {
 		dir := GinkgoT().TempDir()
 		options.KubeManager = kubeManager(webhook.NewServer(webhook.Options{CertDir: dir}))
 		options.RestConfig, options.MetricsBindAddress = controlPlane().Config(), ":8080"

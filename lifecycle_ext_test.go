@@ -69,7 +69,7 @@ var _ = Describe("The life of a Manager", Label("api-server"), func() {
 		Eventually(created).WithContext(ctx).Should(Receive(beMutated()))
 	}, SpecTimeout(2*patience))
 
-	It("goes on serving for DrainDelay, while it says that it is not ready", func(ctx SpecContext) {
+	It("goes on serving for DrainDelay, while it reports that it is not ready", func(ctx SpecContext) {
 		o := urlOptions(namespace)
 		o.DrainDelay = patience
 		m := newManager(o, addEnv{})
@@ -98,7 +98,7 @@ var _ = Describe("The life of a Manager", Label("api-server"), func() {
 			gleak.IgnoringInBacktrace("net/http.(*http2"), gleak.IgnoringInBacktrace("internal/http2")))
 	}, SpecTimeout(3*patience))
 
-	It("waits for an API server that is not up yet, and says so", func(ctx SpecContext) {
+	It("waits for an API server that is not up yet, and logs this", func(ctx SpecContext) {
 		target, err := url.Parse(controlPlane().Config().Host)
 		Expect(err).NotTo(HaveOccurred())
 		transport, err := rest.TransportFor(controlPlane().Config())

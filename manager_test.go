@@ -63,7 +63,7 @@ var _ = Describe("Manager", func() {
 		))
 	})
 
-	It("can be made of nothing, and tells nothing but defaults", func() {
+	It("can be made without options, and then returns defaults", func() {
 		m := NewManager(ManagerOptions{})
 		Expect(m.GetContext()).NotTo(BeNil())
 		Expect(m.GetContext().Err()).NotTo(HaveOccurred())

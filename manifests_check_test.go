@@ -77,7 +77,7 @@ var _ = Describe("The options and steps of a program's manifests", func() {
 		Entry("own pods that are validated", func(o *ManagerOptions) { *o = byURL(*o); o.Namespace = "" }, validatePods(), "own pods"),
 	)
 
-	DescribeTable("do not mind a step that leaves the own pods alone",
+	DescribeTable("accept a step that leaves the own pods alone",
 		func(change func(*ManagerOptions), s Settings) {
 			o := byURL(deployedOptions())
 			o.WebhookNamespace = "apps"

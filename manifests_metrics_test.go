@@ -54,7 +54,7 @@ var _ = Describe("A program's manifests, for those who read its metrics,", func(
 		}, false, "PodMonitor eirini-x"),
 	)
 
-	It("give the half that serves the rights to ask, and not the other", func() {
+	It("grant the half that serves the rights to review callers, and not the other", func() {
 		o := deployedOptions()
 		o.RegisterWebHook, o.MetricsBindAddress = new(false), ":9090"
 		for _, role := range allOf[*rbacv1.ClusterRole](manifestsOf(o, valueExtension{})) {

@@ -143,7 +143,7 @@ func (p *play) manager(config *rest.Config, changes ...func(*eirinix.ManagerOpti
 	}
 	m := eirinix.NewManager(o)
 	for _, v := range p.added {
-		_ = m.AddExtension(v) // Validate tells it again
+		_ = m.AddExtension(v) // Validate returns it again
 	}
 	return m
 }
@@ -153,7 +153,7 @@ func (p *play) manifests() ([]client.Object, error) {
 	return p.manager(nil, func(o *eirinix.ManagerOptions) { o.ListenAddress = ":8443" }).Manifests()
 }
 
-// rulesOf gives the rules of a role; none for anything else.
+// rulesOf returns the rules of a role; none for anything else.
 func rulesOf(o client.Object) []rbacv1.PolicyRule {
 	switch o := o.(type) {
 	case *rbacv1.Role:

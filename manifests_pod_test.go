@@ -160,7 +160,7 @@ var _ = Describe("The pods of a program's manifests", func() {
 		}
 	})
 
-	It("tell Go the memory limit, unless the user does or there is none", func() {
+	It("pass the memory limit to Go, unless the user does or there is none", func() {
 		o := deployedOptions()
 		Expect(containerOf(o, valueExtension{}).Env).To(HaveExactElements(
 			And(HaveField("Name", "MEMORY_LIMIT_MIB"), HaveField("ValueFrom.ResourceFieldRef.Resource", "limits.memory")),

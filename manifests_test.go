@@ -66,7 +66,7 @@ func managerWith(o ManagerOptions, added ...any) *ExtensionManager {
 	return m
 }
 
-// the gives the only object of a type.
+// the returns the only object of a type.
 func the[T client.Object](objects []client.Object) T {
 	GinkgoHelper()
 	found := allOf[T](objects)
@@ -309,13 +309,13 @@ var _ = Describe("A program's manifests", func() {
 			return flags
 		}
 
-		It("gives the flags that were set, as the program reads them again", func() {
+		It("returns the flags that were set, as the program reads them again", func() {
 			args := FlagArgs(parsed("-split", "-service", "a b=c", "-image=i", "-drain=90s", "serve"), "image", "no-such-flag")
 			Expect(args).To(Equal([]string{"-drain=1m30s", "-service=a b=c", "-split=true"}))
 			Expect(FlagArgs(parsed(args...))).To(Equal(args))
 		})
 
-		It("gives an empty list, and not nil, where none was set", func() {
+		It("returns an empty list, and not nil, where none was set", func() {
 			Expect(FlagArgs(parsed())).To(And(BeEmpty(), Not(BeNil())))
 			Expect(FlagArgs(parsed("-image=i"), "image")).NotTo(BeNil())
 		})

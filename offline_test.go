@@ -71,7 +71,7 @@ var _ = Describe("Offline", func() {
 		}}))
 	})
 
-	It("is told of kinds that the scheme does not hold", func() {
+	It("learns of kinds that the scheme does not hold by an option", func() {
 		m := eirinix.NewManager(eirinix.ManagerOptions{})
 		Expect(m.AddExtension(addGizmos)).To(Succeed())
 		_, err := m.Offline(eirinix.OfflineOptions{})
@@ -113,7 +113,7 @@ var _ = Describe("Offline", func() {
 		Expect(err).To(MatchError(And(ContainSubstring("Port is -1"), ContainSubstring("AddExtension got nil"), ContainSubstring("sideEffects"))))
 	})
 
-	DescribeTable("tells of each step how it ended", func(step any, matcher OmegaMatcher) {
+	DescribeTable("reports the outcome of each step", func(step any, matcher OmegaMatcher) {
 		var began []string
 		var ends []eirinix.StepEnd
 		m := eirinix.NewManager(eirinix.ManagerOptions{Logger: zap.NewNop().Sugar()})

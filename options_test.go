@@ -68,7 +68,7 @@ var _ = Describe("ManagerOptions", func() {
 
 	type change = func(*ManagerOptions)
 
-	DescribeTable("Validate refuses, and says how to mend it:",
+	DescribeTable("Validate refuses, with the remedy:",
 		func(break_ change, option, remedy string) {
 			o := validOptions()
 			break_(&o)
@@ -134,7 +134,7 @@ var _ = Describe("ManagerOptions", func() {
 		Entry("short lives", change(func(o *ManagerOptions) { o.Rotation = Rotation{CALifetime: time.Hour, LeafLifetime: time.Minute} })),
 	)
 
-	It("are told of once, also where other names are made of a wrong one", func() {
+	It("are reported once, also where other names are made of a wrong one", func() {
 		o := validOptions()
 		o.OperatorFingerprint = "Foo_Bar"
 		m := NewManager(o)
@@ -143,7 +143,7 @@ var _ = Describe("ManagerOptions", func() {
 			Not(ContainSubstring("\n")), Not(ContainSubstring("regex")))))
 	})
 
-	It("are told of in one error, all that is wrong together, by everything that starts", func() {
+	It("are reported in one error with all faults, by every method that starts", func() {
 		bad := ManagerOptions{Namespace: "N", ServiceName: "logger", Port: -1, MaxRequestBytes: -1, Logger: zap.NewNop().Sugar()}
 		expected := And(
 			MatchError(ContainSubstring("ManagerOptions.Namespace ")),
@@ -183,7 +183,7 @@ var _ = Describe("ManagerOptions", func() {
 			Expect(err).NotTo(HaveOccurred())
 			Expect(host).To(Equal(listenHost))
 			Expect(port).To(Equal(listenPort))
-			// A server that has not been started tells port 0.
+			// A server that has not been started returns port 0.
 			Expect(NewManager(o).registeredPort(o, &serving.Server{})).To(Equal(registered))
 		},
 		Entry("the IP address that is called", ManagerOptions{Host: "10.0.0.7", Port: 8443}, "10.0.0.7", 8443, int32(8443)),

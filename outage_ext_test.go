@@ -73,7 +73,7 @@ func (o *outage) end() {
 	o.down = false
 }
 
-// late gives the attempts, as times after the first one. Those that come with it do not count: there are several watches.
+// late returns the attempts, as times after the first one. Those that come with it do not count: there are several watches.
 func (o *outage) late() (all []time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -154,7 +154,7 @@ var _ = Describe("While something is away", Label("api-server"), func() {
 	}, SpecTimeout(6*patience))
 })
 
-// urlOptionsAt are options for URL mode with a port that API servers are told; nothing listens there.
+// urlOptionsAt are options for URL mode with a port that API servers call; nothing listens there.
 func urlOptionsAt(namespace string, port int32) eirinix.ManagerOptions {
 	o := urlOptions(namespace)
 	o.Port = port

@@ -17,7 +17,7 @@ var _ = Describe("The program's own pod", func() {
 	}
 	marked := map[string]string{"eirinix.cloudfoundry.org/fingerprint": "eirini-x"}
 
-	DescribeTable("is told when it is sent to itself:", func(change func(*ManagerOptions), p *corev1.Pod, warns bool) {
+	DescribeTable("causes a warning when the webhook would receive it:", func(change func(*ManagerOptions), p *corev1.Pod, warns bool) {
 		o := NewManager(ManagerOptions{Host: "webhook.example.org"}).GetManagerOptions()
 		change(&o)
 		problem := unmarked(context.Background(), fake.NewClientset(p), o, "own", "web-1")

@@ -27,7 +27,7 @@ func podRequest(raw string) admission.Request {
 }
 
 var _ = Describe("PatchFromPod", func() {
-	// patched changes the pod of the request and gives the operations as EiriniX's users see them.
+	// patched changes the pod of the request and returns the operations as EiriniX's users see them.
 	patched := func(raw string, change func(*corev1.Pod)) (admission.Response, []string) {
 		GinkgoHelper()
 		req := podRequest(raw)
@@ -85,7 +85,7 @@ var _ = Describe("PatchFromPod", func() {
 				{"name":"web","image":"web:1","futureToo":true,"env":[{"name":"A","value":"1"}]}]}}`))
 	})
 
-	It("has nothing to say about an equal pod", func() {
+	It("has no operations for an equal pod", func() {
 		resp, ops := patched(rawPod, func(*corev1.Pod) {})
 		Expect(resp.Allowed).To(BeTrue())
 		Expect(ops).To(BeEmpty())

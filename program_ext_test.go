@@ -87,7 +87,7 @@ var _ = Describe("A program that calls Start", Label("api-server"), func() {
 })
 
 var _ = Describe("The connection", Label("api-server"), func() {
-	It("gives the namespace of the kubeconfig's context to the certificate Secret, where no option does", func(ctx SpecContext) {
+	It("keeps the certificate Secret in the namespace of the kubeconfig's context, where no option names one", func(ctx SpecContext) {
 		namespace := newNamespace(ctx)
 		config, err := clientcmd.LoadFromFile(controlPlane().Kubeconfig())
 		Expect(err).NotTo(HaveOccurred())

@@ -86,7 +86,7 @@ var _ = Describe("A Watcher", Label("api-server"), func() {
 		}).WithContext(ctx).WithTimeout(patience).Should(Succeed())
 	}
 
-	It("hears of pods from now on, in one namespace, until Stop", func(ctx SpecContext) {
+	It("receives the events of pods from now on, in one namespace, until Stop", func(ctx SpecContext) {
 		create(ctx, namespace, "old", nil)
 		m, done := watching(options())
 		begun(ctx)
@@ -102,7 +102,7 @@ var _ = Describe("A Watcher", Label("api-server"), func() {
 		Eventually(done).WithContext(ctx).Should(Receive(BeNil()))
 	}, SpecTimeout(2*patience))
 
-	It("hears of applications only with FilterEiriniApps", func(ctx SpecContext) {
+	It("receives events of applications only with FilterEiriniApps", func(ctx SpecContext) {
 		o := options()
 		o.FilterEiriniApps = new(true)
 		watching(o)
@@ -113,7 +113,7 @@ var _ = Describe("A Watcher", Label("api-server"), func() {
 		Expect(events.Seen()).NotTo(ContainElement(HaveSuffix("task")))
 	}, SpecTimeout(2*patience))
 
-	It("begins where WatcherStartRV says, set late, as programs do", func(ctx SpecContext) {
+	It("begins at WatcherStartRV, which may be set late, as programs do", func(ctx SpecContext) {
 		before, err := clients().CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
 		Expect(err).NotTo(HaveOccurred())
 		create(ctx, namespace, "in-between", nil)
@@ -154,7 +154,7 @@ var _ = Describe("A Watcher", Label("api-server"), func() {
 		}, HaveLen(1)))
 	}, SpecTimeout(2*patience))
 
-	It("may lack the right to watch, and then Watch says which", func(ctx SpecContext) {
+	It("may lack the right to watch, which the error of Watch then names", func(ctx SpecContext) {
 		blind, err := controlPlane().User("blind-" + namespace)
 		Expect(err).NotTo(HaveOccurred())
 		o := options()

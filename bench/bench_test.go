@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestPeers sees every peer do the job on every review before anybody believes a figure.
+// TestPeers checks that every peer does the job on every review, without which its figures mean nothing.
 func TestPeers(t *testing.T) {
 	quiet()
 	eachReview(t, func(t *testing.T, r *review) {

@@ -13,7 +13,7 @@ func (a answers) RoundTrip(*http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: int(a), Body: http.NoBody}, nil
 }
 
-// TestMeter sees requests told apart by verb, resource and status.
+// TestMeter checks that requests are counted by verb, resource and status.
 func TestMeter(t *testing.T) {
 	const group = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 	for _, c := range []struct {

@@ -68,7 +68,7 @@ var _ = Describe("the example playbook", func() {
 		Eventually(func() error { return c.Get(ctx, crclient.ObjectKeyFromObject(p), p.DeepCopy()) }, programs.Patience).
 			Should(Satisfy(apierrors.IsNotFound), "the controller deletes it")
 	}
-	// calledAt tells where the API server calls each webhook that there is.
+	// calledAt returns the address at which the API server calls each webhook.
 	calledAt := func(ctx context.Context) []admissionregistrationv1.WebhookClientConfig {
 		GinkgoHelper()
 		var configs []admissionregistrationv1.WebhookClientConfig

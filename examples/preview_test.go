@@ -53,7 +53,7 @@ var _ = Describe("An example without a cluster", func() {
 		Entry("agnhost", "agnhost", "create Widget in-stages", `+  mutation-stage-2: "yes"`, "5 objects: 3 changed"),
 	)
 
-	It("ends with code 1 where an object would be denied, and tells machines why", func() {
+	It("ends with code 1 where an object would be denied, and prints the reason for machines", func() {
 		session := preview("agnhost", "-o", "json", filepath.Join("agnhost", "widgets.yaml"), filepath.Join("agnhost", "refused.yaml"))
 		Expect(session).To(gexec.Exit(1))
 		Expect(string(session.Out.Contents())).To(And(ContainSubstring(`"message": "this webhook denies all requests"`), ContainSubstring(`"denied": 5`)))

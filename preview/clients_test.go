@@ -47,7 +47,7 @@ var _ = Describe("Extensions with a client", func() {
 	}}
 	const settings = `{apiVersion: v1, kind: ConfigMap, metadata: {name: settings}, data: {a: b}}`
 
-	It("find the manifests in the cluster, whatever their order, and are told on", func() {
+	It("find the manifests in the cluster, whatever their order, and have their writes reported", func() {
 		p := command(program(reader), pod+"---\n"+settings, "-")
 		Expect(p.stdout).To(And(ContainSubstring("by reader: settings say b"), ContainSubstring("would write: create secrets default/")))
 	})

@@ -66,7 +66,7 @@ var _ = Describe("The output of a preview", func() {
 		Entry("as JSON", "-o", "json"),
 	)
 
-	It("tells apart the steps that are called again", func() {
+	It("marks the steps that are called again", func() {
 		again := eirinix.Settings{Reinvoke: admissionregistrationv1.IfNeededReinvocationPolicy, Isolated: true}
 		one := eirinix.Mutation[*corev1.ConfigMap]{ID: "one", Settings: again, Apply: func(context.Context, *eirinix.Call, *corev1.ConfigMap) error { return nil }}
 		two := eirinix.Mutation[*corev1.ConfigMap]{ID: "two", Settings: again, Apply: func(_ context.Context, _ *eirinix.Call, m *corev1.ConfigMap) error {

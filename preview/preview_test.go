@@ -31,7 +31,7 @@ var _ = Describe("A preview", func() {
 		Expect(p.stderr).To(BeEmpty())
 	})
 
-	It("ends with an error where an object would be denied, and says by which step", func() {
+	It("ends with an error where an object would be denied, and names the step", func() {
 		p := command(program(), pod+"---\n"+denied, "-")
 		refused, ok := errors.AsType[*preview.RefusedError](p.err)
 		Expect(ok).To(BeTrue())
@@ -70,7 +70,7 @@ var _ = Describe("A preview", func() {
 			To(MatchError("of 2 objects, 1 would be denied and 1 would fail"))
 	})
 
-	DescribeTable("says why an object is not sent", func(object, why string, settings eirinix.Settings) {
+	DescribeTable("reports the reason why an object is not sent", func(object, why string, settings eirinix.Settings) {
 		x := eirinix.NewManager(eirinix.ManagerOptions{Host: "webhook.example.org"})
 		Expect(x.AddExtension(eirinix.Mutation[*corev1.Pod]{ID: "step", Settings: settings, Apply: func(context.Context, *eirinix.Call, *corev1.Pod) error { return nil }})).To(Succeed())
 		p := command(x, object, "-")
@@ -179,7 +179,7 @@ var _ = Describe("A preview", func() {
 			`{apiVersion: example.org/v1, kind: Gadget, metadata: {name: g, namespace: default}, spec: {list: [3], kept: true}, status: {done: 50}}`),
 	)
 
-	It("tells which old objects it has no manifest for, and takes none for another that has no name", func() {
+	It("lists the old objects that it has no manifest for, and never takes an object without a name for an old one", func() {
 		const gen = `{apiVersion: v1, kind: Pod, metadata: {generateName: gen-}}`
 		p := command(program(), gen, "-old", file("old.yaml", `{apiVersion: v1, kind: Pod, metadata: {generateName: other-}}`), "-")
 		Expect(p.stdout).To(And(ContainSubstring("create Pod gen-*"), ContainSubstring("only -old has this object, so it is not updated: default Pod other-*")))

@@ -72,7 +72,7 @@ var _ = Describe("The API in memory", func() {
 		Expect(api.Writes()).To(BeEmpty())
 	})
 
-	It("takes writes, and tells them", func(ctx SpecContext) {
+	It("accepts writes, and lists them", func(ctx SpecContext) {
 		c := api.Client()
 		m := inNamespace("apps", configMap("new", map[string]string{"a": "1"}))
 		Expect(c.Create(ctx, m)).To(Succeed())
@@ -98,7 +98,7 @@ var _ = Describe("The API in memory", func() {
 		Expect(api.Requests()).To(BeEmpty())
 	})
 
-	It("tells dry runs and reviews from writes", func(ctx SpecContext) {
+	It("counts dry runs and reviews as no writes", func(ctx SpecContext) {
 		dry := client.NewDryRunClient(api.Client())
 		Expect(dry.Create(ctx, inNamespace("apps", configMap("new", nil)))).To(Succeed())
 		Expect(dry.Delete(ctx, inNamespace("apps", configMap("settings", nil)))).To(Succeed())
@@ -129,7 +129,7 @@ var _ = Describe("The API in memory", func() {
 		Expect(err).To(MatchError(ContainSubstring("read directly, without a cache")))
 	})
 
-	It("leaves everybody waiting while it is stalled", func(ctx SpecContext) {
+	It("leaves every client waiting while it is stalled", func(ctx SpecContext) {
 		resume := api.Stall()
 		short, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
 		defer cancel()
@@ -146,7 +146,7 @@ var _ = Describe("The API in memory", func() {
 		Eventually(answered).Should(Receive(BeNil()))
 	}, SpecTimeout(10*time.Second))
 
-	It("says which objects it knows nothing of", func() {
+	It("names the objects that it does not know", func() {
 		Expect(failureOf(func(t *fakeTest) {
 			eirinixtest.NewAPI(t, func(o *eirinixtest.APIOptions) { o.Objects = []client.Object{gadget("v3", "g")} })
 		})).To(ContainSubstring("APIOptions.Resources"))

@@ -26,7 +26,7 @@ var _ = Describe("EiriniX's Catalog", func() {
 		return admission.Request{AdmissionRequest: admissionv1.AdmissionRequest{Object: runtime.RawExtension{Raw: raw}}}
 	}
 
-	It("gives a manager that makes patches without a cluster", func() {
+	It("returns a manager that makes patches without a cluster", func() {
 		pod := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "opi"}}}}
 		response := catalog.SimpleExtension().Handle(context.Background(), catalog.SimpleManager(), pod, request(pod))
 		Expect(response.Allowed).To(BeTrue())
@@ -40,7 +40,7 @@ var _ = Describe("EiriniX's Catalog", func() {
 		Expect(response.Result.Code).To(BeEquivalentTo(400))
 	})
 
-	It("gives managers with the options of EiriniX's", func() {
+	It("returns managers with the options of EiriniX's", func() {
 		Expect(catalog.SimpleManager().GetManagerOptions()).To(And(
 			HaveField("Namespace", "namespace"), HaveField("Host", "127.0.0.1"), HaveField("Port", int32(90)),
 			HaveField("OperatorFingerprint", "eirini-x"), HaveField("SetupCertificateName", "eirini-x-setupcertificate")))

@@ -51,7 +51,7 @@ var _ = Describe("The Harness beside a real API server", Label("api-server"), Or
 		Entry("a dry run", configMap("dry", map[string]string{"say": "dry-run"}), eirinixtest.DryRun(), SpecTimeout(patience)),
 		Entry("a denial", configMap("denied", map[string]string{"verdict": "deny"}), SpecTimeout(patience)),
 		Entry("a denial with causes", configMap("invalid", map[string]string{"verdict": "invalid"}), SpecTimeout(patience)),
-		Entry("a conflict that the step was told of", configMap("conflict", map[string]string{"verdict": "conflict"}), SpecTimeout(patience)),
+		Entry("a conflict that the step received", configMap("conflict", map[string]string{"verdict": "conflict"}), SpecTimeout(patience)),
 		Entry("a failure", configMap("failing", map[string]string{"verdict": "fail"}), SpecTimeout(patience)),
 		Entry("a panic", configMap("panicking", map[string]string{"verdict": "panic"}), SpecTimeout(patience)),
 		Entry("a failure that is ignored", configMap("ignored", map[string]string{"verdict": "fail-ignored"}), SpecTimeout(patience)),

@@ -62,7 +62,7 @@ var _ = Describe("The Harness with a custom resource", func() {
 	}
 	example := &widget{ObjectMeta: metav1.ObjectMeta{Name: "w"}, Spec: widgetSpec{Size: 1, Parts: []widgetPart{{Name: "a", Note: new("n")}}}}
 
-	It("gives objects of its type", func() {
+	It("returns objects of its type", func() {
 		h := eirinixtest.NewHarness(GinkgoTB(), painter(func(w *widget) error {
 			w.Spec.Size = max(w.Spec.Size, 3)
 			return nil

@@ -22,7 +22,7 @@ import (
 	eirinixtest "code.cloudfoundry.org/eirinix/testing"
 )
 
-// addSubresourceWitnesses adds steps that tell of updates of subresources: a Mutation warns of the object that it sees, and a
+// addSubresourceWitnesses adds steps that report updates of subresources: a Mutation warns of the object that it sees, and a
 // Subresource refuses with the one that it sees.
 func addSubresourceWitnesses(w *bothWorlds) {
 	settings := eirinix.Settings{Objects: selector("witness", "yes")}

@@ -99,7 +99,7 @@ var _ = Describe("The Harness", func() {
 		}),
 	)
 
-	DescribeTable("refuses requests that make no sense, and says why", func(message string, send func(h *eirinixtest.Harness)) {
+	DescribeTable("refuses requests that make no sense, with the reason", func(message string, send func(h *eirinixtest.Harness)) {
 		Expect(failureOf(func(t *fakeTest) { send(eirinixtest.NewHarness(t, labeller("a", "b"))) })).To(ContainSubstring(message))
 	},
 		Entry("no object", "neither Object nor OldObject", func(h *eirinixtest.Harness) { h.Create(nil) }),
@@ -157,7 +157,7 @@ var _ = Describe("The Harness", func() {
 		Expect(apierrors.IsForbidden(result.Err)).To(BeTrue())
 	})
 
-	It("asks for rights whom it is told to ask", func() {
+	It("asks the configured authorizer for rights", func() {
 		var asked authorizer.Attributes
 		h := eirinixtest.NewHarness(GinkgoTB(), judging(eirinix.Settings{Conditions: conditions("authorizer.group('apps').resource('deployments').check('bypass').allowed()")}, deny),
 			func(o *eirinixtest.HarnessOptions) {
@@ -229,7 +229,7 @@ var _ = Describe("The Harness", func() {
 		Expect(apierrors.IsTimeout(result.Err)).To(BeTrue())
 	})
 
-	It("tells an ignored failure from silence", func() {
+	It("distinguishes an ignored failure from silence", func() {
 		h := eirinixtest.NewHarness(GinkgoTB(), judging(eirinix.Settings{FailurePolicy: "Ignore"}, func(context.Context, *eirinix.Call, *corev1.ConfigMap) error {
 			return errors.New("the database is away")
 		}))

@@ -195,7 +195,7 @@ func (w *bothWorlds) compare(what string, real func(client.Client) error, play f
 	Expect(played.yaml()).To(Equal(seen.yaml()), what)
 }
 
-// stored creates an object in the real world and gives it as it is stored.
+// stored creates an object in the real world and returns it as it is stored.
 func (w *bothWorlds) stored(ctx context.Context, object client.Object) client.Object {
 	GinkgoHelper()
 	object.SetNamespace(selected)

@@ -47,7 +47,7 @@ func withoutValues(message string) string {
 	return invalidValue.ReplaceAllString(message, "Invalid value: {...}: ")
 }
 
-// stepSays is told of a late step that comes back just when its time is over, or not: that is a matter of luck.
+// stepSays receives a late step's answer or not, because the step returns just when its time is over.
 var stepSays = regexp.MustCompile(` \(the step says: [^)]*\)`)
 
 // podDifference ends a message, after the list of the fields of a Pod that may change; invalidValue is a printed struct or list.

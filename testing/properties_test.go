@@ -308,7 +308,7 @@ var _ = Describe("The properties", func() {
 		eirinixtest.NewHarness(GinkgoTB(), adds()).CheckIdempotent(example())
 	})
 
-	It("are told all at once", func() {
+	It("are reported all at once", func() {
 		failure := failureOf(func(t *fakeTest) {
 			h := eirinixtest.NewHarness(t, mutation(func(_ context.Context, _ *eirinix.Call, pod *corev1.Pod) error {
 				pod.Spec.Containers[0].Image += "-" + fmt.Sprint(rand.Int())
@@ -320,7 +320,7 @@ var _ = Describe("The properties", func() {
 		Expect(failure).NotTo(Or(ContainSubstring("race"), ContainSubstring("not lossless"), ContainSubstring("not on time"), ContainSubstring("not without side effects")))
 	})
 
-	DescribeTable("prove nothing where no step runs, and say so", func(property string) {
+	DescribeTable("fail where no step runs, because they would prove nothing", func(property string) {
 		failure := failureOf(func(t *fakeTest) {
 			h := eirinixtest.NewHarness(t, eirinix.Mutation[*corev1.Pod]{
 				Settings: eirinix.Settings{Objects: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "another"}}},

@@ -102,7 +102,7 @@ var _ = Describe("Recorded traffic", func() {
 		}
 	})
 
-	It("goes to the webhook that was called, whatever selectors say now", func(ctx SpecContext) {
+	It("goes to the webhook that was called, whatever the selectors are now", func(ctx SpecContext) {
 		dir := GinkgoT().TempDir()
 		recordCalls(ctx, eirinix.Recording{Dir: dir}, "", func(h *eirinixtest.Harness) { h.Create(podOf("nice", nil)) })
 		elsewhere := func(o *eirinixtest.HarnessOptions) { o.Manager.Namespace = "elsewhere" }
@@ -223,7 +223,7 @@ var _ = Describe("Recorded traffic", func() {
 		Entry("v1beta1, which is lax", "v1beta1", `, "response": {"allowed": false, "status": {"message": "no naughty here", "code": 403, "reason": "Forbidden"}}`, eirinixtest.BeDenied()),
 	)
 
-	DescribeTable("that cannot be played says why", func(ctx SpecContext, prepare func(dir string), message string) {
+	DescribeTable("that cannot be played fails with the reason", func(ctx SpecContext, prepare func(dir string), message string) {
 		dir := GinkgoT().TempDir()
 		prepare(dir)
 		Expect(failureOf(func(t *fakeTest) { eirinixtest.NewHarness(t, inProduction("a")...).Replay(dir) })).To(ContainSubstring(message))

@@ -20,8 +20,8 @@ import (
 	"strings"
 )
 
-// mostWhat is the share of comment lines that may hold the word "what". As a question word it is rare; as a noun ("what is
-// served") it makes the reader look for the thing that is meant.
+// mostWhat is the share of lines that may hold the word "what", in comments and in sentences of specs. As a question word
+// it is rare; as a noun ("what is served") it makes the reader look for the thing that is meant.
 const mostWhat = 0.03
 
 // unwanted are words that say less than the field's own: returns, reports, a caller, another client.
@@ -35,9 +35,14 @@ var pages = []struct {
 	words   int
 }{{"README.md", 1200}, {"docs/*.md", 1000}, {"docs/*/*.md", 1000}, {"examples/*/README.md", 1000}}
 
+// share counts the lines of prose, and those with the word "what".
+type share struct{ lines, whats int }
+
+func (s share) of() float64 { return float64(s.whats) / float64(max(s.lines, 1)) }
+
 type measure struct {
-	comments, whats int
-	faults          []string
+	code, specs share
+	faults      []string
 }
 
 func main() {
@@ -54,8 +59,6 @@ func main() {
 				return err
 			case entry.IsDir() && path != folder && (strings.HasPrefix(entry.Name(), ".") || entry.Name() == "testdata" || entry.Name() == "vendor"):
 				return filepath.SkipDir
-			case strings.HasSuffix(path, "_test.go"):
-				return m.specs(path)
 			case strings.HasSuffix(path, ".go"):
 				return m.file(path)
 			}
@@ -68,12 +71,12 @@ func main() {
 	for _, page := range pages {
 		m.pages(page.pattern, page.words)
 	}
-	share := float64(m.whats) / float64(max(m.comments, 1))
-	fmt.Printf("%d comment lines, %.1f %% with \"what\" (at most %.0f %%)\n", m.comments, 100*share, 100*mostWhat)
+	fmt.Printf("%d lines of comments, %.1f %% with \"what\" (at most %.0f %%)\n", m.code.lines, 100*m.code.of(), 100*mostWhat)
+	fmt.Printf("%d lines of comments and sentences in specs, %.1f %% with \"what\" (at most %.0f %%)\n", m.specs.lines, 100*m.specs.of(), 100*mostWhat)
 	for _, fault := range m.faults {
 		fmt.Println(fault)
 	}
-	if len(m.faults) > 0 || share > mostWhat {
+	if len(m.faults) > 0 || max(m.code.of(), m.specs.of()) > mostWhat {
 		os.Exit(1)
 	}
 }
@@ -82,7 +85,7 @@ func (m *measure) fault(format string, args ...any) {
 	m.faults = append(m.faults, fmt.Sprintf(format, args...))
 }
 
-// file measures the comments of one Go file.
+// file measures the comments of one Go file, and the sentences if it holds specs.
 func (m *measure) file(path string) error {
 	set := token.NewFileSet()
 	file, err := parser.ParseFile(set, path, nil, parser.ParseComments)
@@ -92,47 +95,61 @@ func (m *measure) file(path string) error {
 	if ast.IsGenerated(file) {
 		return nil
 	}
-	if !opens(file) {
+	counted, isSpec := &m.code, strings.HasSuffix(path, "_test.go")
+	if isSpec {
+		counted = &m.specs
+	} else if !opens(file) {
 		m.fault("%s:1: does not open with what the file is for", path)
 	}
 	for _, group := range file.Comments {
 		for _, comment := range group.List {
-			first := set.Position(comment.Pos()).Line
-			for i, line := range strings.Split(comment.Text, "\n") {
-				m.comments++
-				if what.MatchString(line) {
-					m.whats++
-					if len(os.Args) > 1 {
-						fmt.Printf("%s:%d: what: %s\n", path, first+i, strings.TrimSpace(line))
-					}
-				}
-				if word := unwanted.FindString(line); word != "" {
-					m.fault("%s:%d: %q: %s", path, first+i, word, strings.TrimSpace(line))
-				}
-			}
+			m.passage(counted, set.Position(comment.Pos()), comment.Text)
 		}
+	}
+	if isSpec {
+		ast.Inspect(file, func(n ast.Node) bool {
+			if sentence := sentenceOf(n); sentence != nil {
+				m.passage(counted, set.Position(sentence.Pos()), sentence.Value)
+			}
+			return true
+		})
 	}
 	return nil
 }
 
-// sentence matches a line of a spec that a reader meets: a comment, or the sentence of a container, a spec or an entry.
-var sentence = regexp.MustCompile(`//.*|\b(Describe|DescribeTable|Context|It|Entry|By)\("[^"]*"`)
-
-// specs checks one file of specs for unwanted words.
-func (m *measure) specs(path string) error {
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return err
-	}
-	for i, line := range strings.Split(string(text), "\n") {
-		for _, found := range sentence.FindAllString(line, -1) {
-			if word := unwanted.FindString(found); word != "" {
-				m.fault("%s:%d: %q: %s", path, i+1, word, strings.TrimSpace(found))
+// passage measures a comment or a sentence, line by line.
+func (m *measure) passage(counted *share, at token.Position, text string) {
+	for i, line := range strings.Split(text, "\n") {
+		line = strings.TrimSpace(line)
+		counted.lines++
+		if what.MatchString(line) {
+			counted.whats++
+			if len(os.Args) > 1 {
+				fmt.Printf("%s:%d: what: %s\n", at.Filename, at.Line+i, line)
 			}
 		}
+		if word := unwanted.FindString(line); word != "" {
+			m.fault("%s:%d: %q: %s", at.Filename, at.Line+i, word, line)
+		}
 	}
-	return nil
 }
+
+// sentenceOf returns the sentence of a container, a spec, an entry or a step; nil for any other node.
+func sentenceOf(n ast.Node) *ast.BasicLit {
+	call, ok := n.(*ast.CallExpr)
+	if !ok || len(call.Args) == 0 {
+		return nil
+	}
+	name, ok := call.Fun.(*ast.Ident)
+	if !ok || !sentences.MatchString(name.Name) {
+		return nil
+	}
+	literal, _ := call.Args[0].(*ast.BasicLit)
+	return literal
+}
+
+// sentences are the functions of Ginkgo whose first argument is a sentence.
+var sentences = regexp.MustCompile(`^([FPX]?(Describe|DescribeTable|DescribeTableSubtree|Context|When|It|Specify|Entry)|By)$`)
 
 // opens reports whether a comment stands before the first declaration, which is not that declaration's own.
 func opens(file *ast.File) bool {

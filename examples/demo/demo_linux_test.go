@@ -55,7 +55,7 @@ var _ = Describe("the demo on Linux", Label("api-server"), func() {
 	})
 })
 
-// openTerminal gives both ends of a pseudo-terminal.
+// openTerminal returns both ends of a pseudo-terminal.
 func openTerminal() (terminal, tty *os.File) {
 	GinkgoHelper()
 	terminal, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)

@@ -125,14 +125,14 @@ var _ = Describe("a split deployment", func() {
 		programs.StopsCleanly(serve)
 	})
 
-	It("works when it is served first, and says that it waits for the Secret", func(ctx SpecContext) {
+	It("works when it is served first, and logs that it waits for the Secret", func(ctx SpecContext) {
 		serve := d.serve(plane.Kubeconfig())
 		Eventually(log(serve), programs.Patience).Should(ContainSubstring(waitsForSecret))
 		Expect(log(serve)()).NotTo(ContainSubstring(isReady))
 		worksAfterRegistration(ctx, serve)
 	})
 
-	It("works when it is served first with the right to make the Secret, and says that it waits for the registration", func(ctx SpecContext) {
+	It("works when it is served first with the right to make the Secret, and logs that it waits for the registration", func(ctx SpecContext) {
 		serve := d.serve(plane.Kubeconfig(), "-setup-certificate")
 		Eventually(log(serve), programs.Patience).Should(And(
 			ContainSubstring(waitsForRegistration), ContainSubstring(configurationName), ContainSubstring("RegisterExtensions")))
@@ -181,7 +181,7 @@ var _ = Describe("a split deployment", func() {
 	)
 })
 
-// readerOf gives the kubeconfig of a user who may read the certificate Secret, and nothing else.
+// readerOf returns the kubeconfig of a user who may only read the certificate Secret.
 func readerOf(ctx context.Context, namespace string) string {
 	GinkgoHelper()
 	_, err := client.RbacV1().Roles(namespace).Create(ctx, &rbacv1.Role{

@@ -55,13 +55,13 @@ var _ = Describe("A body", func() {
 		chunked.Header.Set("Content-Type", "application/json")
 		Expect(h.do(chunked).review("v1").Allowed).To(BeTrue())
 	},
-		Entry("one byte less than is read from everybody", 64<<10-1),
+		Entry("one byte less than is read from every client", 64<<10-1),
 		Entry("just that", 64<<10),
 		Entry("one byte more", 64<<10+1),
 		Entry("just the bound", largest),
 	)
 
-	It("makes room for others when it arrives slowly, and is told to come again", func() {
+	It("makes room for others when it arrives slowly, and is answered with a request to retry", func() {
 		const clients = 20 // eight of them have room
 		var slow []net.Conn
 		for range clients {
@@ -85,7 +85,7 @@ var _ = Describe("A body", func() {
 		Expect(answer).To(ContainSubstring("too slowly"))
 	})
 
-	It("costs nothing but its own connection when it says more than it sends", func() {
+	It("costs nothing but its own connection when it announces more than it sends", func() {
 		for range 100 {
 			upload(largest, "{")
 		}
@@ -122,7 +122,7 @@ var _ = Describe("A body", func() {
 		Expect(h.ask(large).review("v1").Allowed).To(BeTrue())
 	})
 
-	It("that ends early is told so", func() {
+	It("that ends early is refused for that reason", func() {
 		conn := upload(200<<10, strings.Repeat(" ", 100<<10))
 		Expect(conn.(*net.TCPConn).CloseWrite()).To(Succeed())
 		answer, err := io.ReadAll(conn)

@@ -81,7 +81,7 @@ func serve(c admit.Chain, changes ...func(*admissionv1.AdmissionRequest)) (reply
 	return h.ask(changes...), h
 }
 
-// ran applies the patch of a reply as the API server does and gives the annotation "ran".
+// ran applies the patch of a reply as the API server does and returns the annotation "ran".
 func ran(r reply) string {
 	GinkgoHelper()
 	resp := r.review("v1")
@@ -164,7 +164,7 @@ var _ = Describe("A chain", func() {
 		}),
 	)
 
-	DescribeTable("of steps that may all fail tells the API server when nothing came of it:", func(status int, steps ...admit.Step) {
+	DescribeTable("of steps that may all fail reports to the API server when all of them failed:", func(status int, steps ...admit.Step) {
 		for i := range steps {
 			steps[i].Ignore = true
 		}
@@ -177,7 +177,7 @@ var _ = Describe("A chain", func() {
 		Entry("one of two that fails", 200, label("a", func(*admit.Call) error { return errStep }), label("b", nil)),
 	)
 
-	It("gives no patch when nothing changed in the end", func() {
+	It("returns no patch when nothing changed in the end", func() {
 		undo := onPod("undo", func(p *corev1.Pod) error { p.Annotations = nil; return nil })
 		r, _ := serve(admit.Chain{Steps: []admit.Step{label("a", nil), undo}})
 		Expect(r.review("v1")).To(And(HaveField("Allowed", true), HaveField("Patch", BeNil()), HaveField("PatchType", BeNil())))
@@ -322,7 +322,7 @@ var _ = Describe("A chain of validators", func() {
 		Expect(r.Status).To(Equal(http.StatusInternalServerError))
 	})
 
-	DescribeTable("gives the objects that the request carries, and nil for the others",
+	DescribeTable("passes the objects that the request carries, and nil for the others",
 		func(oldRaw, newRaw, seen string) {
 			var got string
 			look := check("look", newPod, func(oldObj, newObj runtime.Object) error {

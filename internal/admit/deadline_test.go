@@ -59,7 +59,7 @@ var _ = Describe("The context of a step", func() {
 		)))
 	})
 
-	It("ends at the deadline, and the answer says which extension was slow", func() {
+	It("ends at the deadline, and the answer names the slow extension", func() {
 		h := newHook(func(ctx context.Context, _ admission.Request) admission.Response {
 			<-ctx.Done()
 			return admission.Errored(http.StatusInternalServerError, ctx.Err())
@@ -133,7 +133,7 @@ var _ = Describe("The context of a step", func() {
 			DeferCleanup(h.Close)
 		})
 
-		It("when the server is told to stop", func() {
+		It("when the server stops", func() {
 			answered := make(chan reply, 1)
 			go func() {
 				defer GinkgoRecover()

@@ -109,7 +109,7 @@ type reply struct {
 	Closes bool // the server ends the connection after this answer
 }
 
-// review reads the reply as an AdmissionReview of the version and gives its response.
+// review reads the reply as an AdmissionReview of the version and returns its response.
 func (r reply) review(version string) *admissionv1.AdmissionResponse {
 	GinkgoHelper()
 	Expect(r.Status).To(Equal(http.StatusOK), r.Body)
@@ -199,7 +199,7 @@ func (l *logLines) add(line string) {
 	l.lines = append(l.lines, line)
 }
 
-// all gives the lines as text; one that holds the object fails the spec.
+// all returns the lines as text; one that holds the object fails the spec.
 func (l *logLines) all() []string {
 	GinkgoHelper()
 	l.mu.Lock()
@@ -210,7 +210,7 @@ func (l *logLines) all() []string {
 	return append([]string{}, l.lines...)
 }
 
-// with gives the members of the lines that hold text.
+// with returns the members of the lines that hold text.
 func (l *logLines) with(text string) []map[string]any {
 	GinkgoHelper()
 	var found []map[string]any

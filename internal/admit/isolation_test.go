@@ -156,7 +156,7 @@ var _ = Describe("Steps of a chain", func() {
 		})
 	})
 
-	It("are not heard of a run that was undone, also when the next one succeeds", func() {
+	It("are dropped with a run that was undone, also when the next one succeeds", func() {
 		runs := 0
 		flaky := ignoring(label("flaky", func(c *admit.Call) error {
 			runs++

@@ -94,7 +94,7 @@ var _ = Describe("The log", func() {
 		Entry("under Ignore", true),
 	)
 
-	It("gives a denial without words its reason", func() {
+	It("adds a reason to a denial without words", func() {
 		h := newHook(returning(raw(admissionv1.AdmissionResponse{Result: &metav1.Status{Reason: metav1.StatusReasonConflict}})))
 		h.ask().review("v1")
 		Expect(h.logs.with("denied")).To(ConsistOf(HaveKeyWithValue("reason", Not(BeEmpty()))))

@@ -83,7 +83,7 @@ var _ = Describe("A request that is no AdmissionReview", func() {
 		}, 413, "larger than 65536 bytes"),
 	)
 
-	It("is told which method to use", func() {
+	It("is answered with the method to use", func() {
 		resp, err := h.Client().Get(h.URL + volumes)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(read(resp).Header.Get("Allow")).To(Equal(http.MethodPost))

@@ -130,7 +130,7 @@ eirinix_admission_refused_requests_total{code="503"} 2
 `))
 	})
 
-	It("know how large requests are", func() {
+	It("measure the sizes of requests", func() {
 		m.received(22 << 10)
 		m.received(12 << 20)
 		Expect(shown("eirinix_admission_request_bytes")).To(HaveSuffix(`
@@ -168,7 +168,7 @@ eirinix_admission_request_bytes_count 2
 		Expect(err).To(MatchError(ContainSubstring("eirinix_admission_panics_total")))
 	})
 
-	It("say so when the same name and help belong to a collector of another type", func() {
+	It("return an error when the same name and help belong to a collector of another type", func() {
 		taken := prometheus.NewRegistry()
 		taken.MustRegister(prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "eirinix_admission_in_flight_requests", Help: "Admission requests in flight, including those that wait for a slot.",

@@ -41,7 +41,7 @@ func FuzzReview(f *testing.F) {
 	f.Fuzz(func(t *testing.T, body []byte) { sameAsDecoded(t, body) })
 }
 
-// sameAsDecoded fails the test when the cut tells something else of the body than the decoder does.
+// sameAsDecoded fails the test when the cut and the decoder differ on the body.
 func sameAsDecoded(t testing.TB, body []byte) {
 	t.Helper()
 	before := bytes.Clone(body)

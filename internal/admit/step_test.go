@@ -67,7 +67,7 @@ var _ = Describe("An error of a step that is an API status", func() {
 		Entry("in the group that it was converted to", apierrors.NewInvalid(schema.GroupKind{Group: "apps", Kind: "Deployment"}, "web-0", invalid), 422, converted),
 	)
 
-	DescribeTable("is a failure when a client of the step's own was told it:", func(err error) {
+	DescribeTable("is a failure when the error is that of the step's own client:", func(err error) {
 		for _, told := range []error{err, fmt.Errorf("asking: %w", err), errors.Join(errStep, err)} {
 			Expect(verdictOn(told).Status).To(Equal(http.StatusInternalServerError), "%v", told)
 		}

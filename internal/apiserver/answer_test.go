@@ -146,7 +146,7 @@ var _ = Describe("An answer of a webhook", func() {
 		Entry("another type", `[{"op": "replace", "path": "/data", "value": 1}]`, "cannot unmarshal number"),
 	)
 
-	It("without explanation is told as such", func() {
+	It("without explanation is reported as such", func() {
 		Expect(answering("", admissionregistrationv1.Fail, true, respond("v1", `{"uid": "UID", "allowed": false}`)).Err).
 			To(MatchError(HaveSuffix("denied the request without explanation")))
 		Expect(answering("", admissionregistrationv1.Fail, true, respond("v1", `{"uid": "UID", "allowed": false, "status": {"reason": "Gone", "code": 200}}`)).Err).

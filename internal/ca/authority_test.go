@@ -148,7 +148,7 @@ var _ = Describe("Parse", func() {
 })
 
 var _ = Describe("Usable", func() {
-	DescribeTable("says why not", func(reason error, edit func(*x509.Certificate)) {
+	DescribeTable("returns the reason why not", func(reason error, edit func(*x509.Certificate)) {
 		key := NewKey()
 		a, err := ca.Parse(ForeignCA(key, now, edit), sec1(key))
 		Expect(err).NotTo(HaveOccurred())

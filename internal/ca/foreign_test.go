@@ -89,7 +89,7 @@ var _ = Describe("Foreign CAs", func() {
 		Expect(tolerated).To(BeEmpty())
 	})
 
-	It("are found in any of several caBundles, and told once", func() {
+	It("are found in any of several caBundles, and returned once", func() {
 		all := append(live(ours, guest), live(ours, guest, late)...)
 		tolerated, _ := look(all, 0)
 		Expect(tolerated).To(Equal(ca.Bundle(guest, late)))

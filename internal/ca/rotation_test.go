@@ -93,7 +93,7 @@ var _ = Describe("The due step of a rotation", func() {
 		Entry("retention is over", 6*24*time.Hour, 8*24*time.Hour, ca.Prune, time.Duration(0)),
 	)
 
-	It("says when to look again", func() {
+	It("comes with the time to look again", func() {
 		s := ca.RotationState{Phase: ca.Steady, Now: after(0), Current: current.Certificate, Bundle: one, Live: live(one)}
 		step := ca.NextStep(s)
 		s.Now = step.At.Add(-time.Second)

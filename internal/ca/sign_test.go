@@ -141,7 +141,7 @@ var _ = Describe("CrossSign", func() {
 		Expect(handshake(Must(newer.SignServing([]string{"h"}, day, now)), "h", older.CertificatePEM)).To(Succeed())
 	})
 
-	It("says when a CA may not issue CAs, or was never valid together with the other", func() {
+	It("fails when a CA may not issue CAs, or was never valid together with the other", func() {
 		key := NewKey()
 		closed := Must(ca.Parse(ForeignCA(key, now, func(c *x509.Certificate) { c.MaxPathLenZero = true }), sec1(key)))
 		Expect(closed.CrossSign(NewCA(year, now).Certificate, now)).Error().To(MatchError(ca.ErrNotCA))

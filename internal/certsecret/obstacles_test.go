@@ -31,7 +31,7 @@ var _ = Describe("an obstacle", func() {
 	terminating := apierrors.NewForbidden(resource, name, errors.New("namespace is being terminated"))
 	terminating.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause}}
 
-	DescribeTable("is told at once, with the remedy", func(verb string, cause error, text string) {
+	DescribeTable("is reported at once, with the remedy", func(verb string, cause error, text string) {
 		c := newCluster(nil)
 		if verb == "update" {
 			c = newCluster(map[string][]byte{})
@@ -84,7 +84,7 @@ var _ = Describe("an obstacle", func() {
 		Expect(c.writes()["create"]).To(Equal(1))
 	})
 
-	It("tells that an immutable Secret must be deleted", func() {
+	It("reports that an immutable Secret must be deleted", func() {
 		c := newCluster(map[string][]byte{"tls.crt": []byte("x")}, setImmutable)
 		_, _, err := c.store().Ensure(background, nil)
 		Expect(err).To(MatchError(certsecret.ErrImmutable))

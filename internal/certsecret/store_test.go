@@ -56,7 +56,7 @@ var _ = Describe("Ensure", func() {
 		Expect(c.writes()).To(Equal(map[string]int{"create": 1}))
 	})
 
-	It("makes a CA of the lifetime that it is told", func() {
+	It("makes a CA of the given lifetime", func() {
 		store := newCluster(nil).store()
 		store.Lifetime = time.Hour
 		state, _, err := store.Ensure(background, nil)
@@ -82,7 +82,7 @@ var _ = Describe("Ensure", func() {
 		Expect(c.updated).To(Equal(1))
 	})
 
-	DescribeTable("repairs, and says why", func(reason string, kept bool, damage func(map[string][]byte) map[string][]byte) {
+	DescribeTable("repairs, and logs the reason", func(reason string, kept bool, damage func(map[string][]byte) map[string][]byte) {
 		data := ownData()
 		old := Must(ca.Parse(data["tls.crt"], data["tls.key"]))
 		c := newCluster(damage(data))

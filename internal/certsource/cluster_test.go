@@ -64,7 +64,7 @@ type transport struct {
 	next     http.RoundTripper
 	received atomic.Int64 // bytes of bodies
 	requests atomic.Int64
-	paths    chan string // of requests, as far as anybody takes them
+	paths    chan string // of requests, as far as they are received
 	lose     func(*http.Request) bool
 }
 
@@ -123,5 +123,5 @@ func count(lines []string, words ...string) (n int) {
 	return n
 }
 
-// never is a poll that a spec does not live to see, so that only a watch can have told.
+// never is a poll interval longer than any spec, so that only a watch can deliver.
 const never = time.Hour

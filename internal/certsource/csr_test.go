@@ -19,7 +19,7 @@ import (
 	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
-// signer plays those who approve and sign the requests for one signer name.
+// signer approves and signs the requests for one signer name.
 type signer struct {
 	*ca.Authority
 	name string
@@ -136,7 +136,7 @@ var _ = Describe("CSR", Label("api-server"), func() {
 		Eventually(r.serial).Should(Equal(serial))
 	})
 
-	It("tells why a request was denied, leaves it to be read, and asks again", func(ctx SpecContext) {
+	It("reports the reason of a denial, keeps the request for its readers, and asks again", func(ctx SpecContext) {
 		source.Retry = 300 * time.Millisecond
 		source.Poll = 10 * time.Millisecond
 		run(source, r)
@@ -152,7 +152,7 @@ var _ = Describe("CSR", Label("api-server"), func() {
 		Eventually(r.serial).Should(Equal(serial))
 	})
 
-	It("tells why the signer failed, and asks again", func(ctx SpecContext) {
+	It("reports the reason of the signer's failure, and asks again", func(ctx SpecContext) {
 		source.Poll = 10 * time.Millisecond
 		run(source, r)
 		failed := s.decide(ctx, s.approve(ctx, s.next(ctx)), certificatesv1.CertificateFailed, "SigningError", "")
@@ -220,7 +220,7 @@ var _ = Describe("CSR", Label("api-server"), func() {
 		Eventually(r.serial).Should(Equal(serial))
 	})
 
-	It("keeps a certificate whose CA is told late, and follows the CA's changes", func(ctx SpecContext) {
+	It("keeps a certificate whose CA arrives late, and follows the CA's changes", func(ctx SpecContext) {
 		var trust atomic.Value
 		trust.Store([]byte(nil))
 		source.TrustPEM, source.Poll = nil, 10*time.Millisecond
@@ -264,7 +264,7 @@ var _ = Describe("CSR", Label("api-server"), func() {
 		Expect(r.serial()).To(Equal(first))
 	})
 
-	It("says which right it needs, and goes on when it has it", func(ctx SpecContext) {
+	It("names the right that it needs, and goes on when it has it", func(ctx SpecContext) {
 		user, config := newUser()
 		source.Config, source.Poll = config, 10*time.Millisecond
 		stop := run(source, r)

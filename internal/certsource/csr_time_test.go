@@ -39,7 +39,7 @@ func requestOf(csr *certificatesv1.CertificateSigningRequest) *x509.CertificateR
 	return Must(x509.ParseCertificateRequest(block.Bytes))
 }
 
-// desk is an API server that holds requests. answer answers each before anybody can read it.
+// desk is an API server that holds requests. answer answers each before a client can read it.
 type desk struct {
 	answer func(*certificatesv1.CertificateSigningRequest)
 	late   bool // reads do not include the last request at first

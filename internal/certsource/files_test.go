@@ -158,7 +158,7 @@ var _ = Describe("Files", func() {
 		Consistently(r.deliveries, "50ms").Should(Equal(2), "it holds the same certificates")
 	})
 
-	It("keeps the last good one while files are gone, and says when they are back", func() {
+	It("keeps the last good one while files are gone, and logs when they are back", func() {
 		i := issue()
 		writeAll(dir, i)
 		run(files, r)

@@ -56,7 +56,7 @@ var _ = Describe("Material", func() {
 		Expect(handshake(m, hosts[0], time.Now())).To(Succeed())
 	})
 
-	DescribeTable("says why a client would refuse it", func(reason string, make func() certsource.Material) {
+	DescribeTable("has the reason why a client would refuse it", func(reason string, make func() certsource.Material) {
 		m := make()
 		first := m.Verify(hosts, time.Now())
 		Expect(first).To(MatchError(ContainSubstring(reason)))

@@ -138,7 +138,7 @@ var _ = Describe("Secret", Label("api-server"), func() {
 		Eventually(r.serial).Should(Equal(serialOf(second)))
 	})
 
-	It("says that an immutable Secret has to be made again", func(ctx SpecContext) {
+	It("reports that an immutable Secret has to be made again", func(ctx SpecContext) {
 		yes := true
 		expired, next := issueFor(hosts, day, time.Now().Add(-2*day)), issue()
 		create(ctx, data(expired), func(s *corev1.Secret) { s.Immutable = &yes })
@@ -175,7 +175,7 @@ var _ = Describe("Secret", Label("api-server"), func() {
 		Expect(r.allReasons()).To(BeEmpty())
 	})
 
-	DescribeTable("polls where it may not watch, and says so once", func(ctx SpecContext, verbs ...string) {
+	DescribeTable("polls where it may not watch, and logs this once", func(ctx SpecContext, verbs ...string) {
 		user, config := newUser()
 		grant(ctx, user, "", "secrets", secretName, verbs...)
 		source.Config = config
@@ -194,7 +194,7 @@ var _ = Describe("Secret", Label("api-server"), func() {
 		Entry("with get and list", "get", "list"),
 	)
 
-	It("waits for the right to read, and says which", func(ctx SpecContext) {
+	It("waits for the right to read, and names it", func(ctx SpecContext) {
 		user, config := newUser()
 		source.Config = config
 		i := issue()
@@ -291,7 +291,7 @@ type roundTrip func(*http.Request) (*http.Response, error)
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 var _ = Describe("Secret without a cluster", func() {
-	DescribeTable("says why it cannot be read", func(reason string, answer roundTrip) {
+	DescribeTable("reports the reason why it cannot be read", func(reason string, answer roundTrip) {
 		r := newRecorder()
 		source := &certsource.Secret{
 			Config:    &rest.Config{Host: "https://api.example.org", Transport: answer},

@@ -60,7 +60,7 @@ var _ = Describe("Finding the cluster", func() {
 		Entry("that names none: none, so that the default can be logged", "", ""),
 	)
 
-	DescribeTable("says the reason, and the remedy", func(prepare func() string, parts ...string) {
+	DescribeTable("names the reason and the remedy", func(prepare func() string, parts ...string) {
 		config, _, err := cluster.LoadConfig(prepare())
 		Expect(config).To(BeNil())
 		Expect(err).To(MatchError(HavePrefix("eirinix: ")))

@@ -5,7 +5,7 @@ package controller_test
 // is reported with the last events when something fails. The loop, the Store and the decisions are the shipped ones.
 //
 // The bounds that the protocol needs are in settings. A "damaged Secret" is damaged only while every process that
-// runs has started, and mostly in ways from which its counter tells; other cases are below and among the
+// runs has started, and mostly in ways that its counter shows; other cases are below and among the
 // broken rules.
 
 import (

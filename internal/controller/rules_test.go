@@ -205,7 +205,7 @@ var _ = Describe("A registration that is refused halfway", func() {
 		}
 	}
 
-	It("leaves no half, which would refuse objects for ever", func() {
+	It("leaves no half behind, which would refuse all objects", func() {
 		s := newSolo()
 		Expect(start(s, invalid)).To(MatchError(invalid))
 		Expect(s.mutating.past).To(HaveLen(2))

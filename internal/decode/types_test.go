@@ -32,7 +32,7 @@ var apiTypes = []reflect.Type{
 	reflect.TypeFor[coordinationv1.Lease](),
 }
 
-// wronglyTagged and sameTags have tags that linters do not let anybody write down.
+// wronglyTagged and sameTags have tags that linters refuse in source code.
 var (
 	wronglyTagged = reflect.StructOf([]reflect.StructField{
 		{Name: "List", Type: reflect.TypeFor[[]int](), Tag: `json:",string"`},

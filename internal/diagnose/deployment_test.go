@@ -250,7 +250,7 @@ var denyAll http.HandlerFunc = func(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(review)
 }
 
-// newBlackhole gives a port that swallows everything, as a firewall does.
+// newBlackhole returns a port that drops everything, as a firewall does.
 func newBlackhole() int32 {
 	GinkgoHelper()
 	l := must(net.Listen("tcp", "127.0.0.1:0"))

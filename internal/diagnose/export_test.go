@@ -67,7 +67,7 @@ func Fold(c Config, findings []diagnosis.Finding) []diagnosis.Finding {
 	return d.findings
 }
 
-// JudgePorts gives the findings that follow from a call that failed, with this behind the Service, and which port had to be open.
+// JudgePorts returns the findings of a failed call with these ports behind the Service, and the port that had to be open.
 func JudgePorts(c Config, service *corev1.Service, slices []discoveryv1.EndpointSlice, symptom diagnosis.Finding) (findings []diagnosis.Finding, open int32) {
 	d := &diagnostic{Config: c, backend: backend{service: service, slices: slices}, findings: []diagnosis.Finding{symptom}}
 	d.judgePorts()

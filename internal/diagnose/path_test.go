@@ -24,7 +24,7 @@ import (
 
 var _ = Describe("A diagnosis of the path", Label("api-server"), func() {
 	Describe("where all is well", func() {
-		It("says so and names the instance, in URL mode", func(ctx SpecContext) {
+		It("reports success and names the instance, in URL mode", func(ctx SpecContext) {
 			d := newDeployment(ctx)
 			d.register(ctx)
 			r := d.run(ctx)
@@ -33,14 +33,14 @@ var _ = Describe("A diagnosis of the path", Label("api-server"), func() {
 			Expect(r.String()).To(MatchRegexp(`^note Well: all is well: the API server's call to https://127.0.0.1:\d+ came through in \S+, answered by pod-1\n$`))
 		}, SpecTimeout(patience))
 
-		It("says so through a Service", func(ctx SpecContext) {
+		It("reports success through a Service", func(ctx SpecContext) {
 			d := newDeployment(ctx)
 			d.behind(ctx, toLoopback())
 			d.register(ctx)
 			Expect(codes(d.run(ctx))).To(Equal([]diagnosis.Code{diagnosis.Well}))
 		}, SpecTimeout(patience))
 
-		It("says so for a program that only validates", func(ctx SpecContext) {
+		It("reports success for a program that only validates", func(ctx SpecContext) {
 			d := newDeployment(ctx)
 			d.Canary.Validating = true
 			d.Entries = append(webhookconf.Group([]webhookconf.Step{podStep(true)}), d.Canary.Entry())
@@ -48,7 +48,7 @@ var _ = Describe("A diagnosis of the path", Label("api-server"), func() {
 			Expect(codes(d.run(ctx))).To(Equal([]diagnosis.Code{diagnosis.Well}))
 		}, SpecTimeout(patience))
 
-		It("says so though the ConfigMap is refused afterwards", func(ctx SpecContext) {
+		It("reports success though the ConfigMap is refused afterwards", func(ctx SpecContext) {
 			d := newDeployment(ctx)
 			must(admin().CoreV1().ResourceQuotas(d.Canary.Namespace).Create(ctx, &corev1.ResourceQuota{
 				ObjectMeta: metav1.ObjectMeta{Name: "none"},
@@ -88,7 +88,7 @@ var _ = Describe("A diagnosis of the path", Label("api-server"), func() {
 		Expect(d.run(ctx)).To(haveOneProblem(diagnosis.NothingListens, ContainSubstring(d.Listen), ContainSubstring("connection refused")))
 	}, SpecTimeout(patience))
 
-	It("says that a connection is refused", func(ctx SpecContext) {
+	It("reports that a connection is refused", func(ctx SpecContext) {
 		d := newDeployment(ctx)
 		d.Options.Target.Port, d.Listen = freePort(), ""
 		d.register(ctx)
@@ -110,7 +110,7 @@ var _ = Describe("A diagnosis of the path", Label("api-server"), func() {
 		Entry("through a Service", true, SpecTimeout(patience)),
 	)
 
-	It("says that there is no answer in time, and which port to open", func(ctx SpecContext) {
+	It("reports that there is no answer in time, and which port to open", func(ctx SpecContext) {
 		d := newDeployment(ctx)
 		hole := newBlackhole()
 		d.Options.Target.Port, d.Listen = hole, ""
@@ -118,7 +118,7 @@ var _ = Describe("A diagnosis of the path", Label("api-server"), func() {
 		Expect(d.run(ctx)).To(haveOneProblem(diagnosis.TimedOut, ContainSubstring("TCP port "+itoa(hole)), ContainSubstring("this process gets no answer either")))
 	}, SpecTimeout(2*patience))
 
-	It("says that only the API server gets no answer", func(ctx SpecContext) {
+	It("reports that only the API server gets no answer", func(ctx SpecContext) {
 		d := newDeployment(ctx)
 		var h http.HandlerFunc = func(_ http.ResponseWriter, r *http.Request) {
 			if r.Method == http.MethodPost { // a firewall would tell them apart by their addresses
@@ -131,7 +131,7 @@ var _ = Describe("A diagnosis of the path", Label("api-server"), func() {
 		Expect(d.run(ctx)).To(haveOneProblem(diagnosis.TimedOut, ContainSubstring("this process gets an answer, so allow TCP port "+itoa(d.port()))))
 	}, SpecTimeout(2*patience))
 
-	It("says that the program hangs", func(ctx SpecContext) {
+	It("reports that the program hangs", func(ctx SpecContext) {
 		d := newDeployment(ctx)
 		var h http.HandlerFunc = func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
 		d.serve(h)
@@ -140,7 +140,7 @@ var _ = Describe("A diagnosis of the path", Label("api-server"), func() {
 		Expect(d.run(ctx)).To(haveOneProblem(diagnosis.TimedOut, ContainSubstring("it completes the handshake and sends nothing")))
 	}, SpecTimeout(2*patience))
 
-	It("says that the caBundle is of another CA", func(ctx SpecContext) {
+	It("reports that the caBundle is of another CA", func(ctx SpecContext) {
 		d := newDeployment(ctx)
 		d.Options.CABundle = newCA().CertificatePEM
 		d.register(ctx)
@@ -148,7 +148,7 @@ var _ = Describe("A diagnosis of the path", Label("api-server"), func() {
 			ContainSubstring("does not verify against the caBundle"), ContainSubstring("failed to call webhook"), ContainSubstring("RegisterExtensions"))))
 	}, SpecTimeout(patience))
 
-	It("says that something else answers there", func(ctx SpecContext) {
+	It("reports that something else answers there", func(ctx SpecContext) {
 		d := newDeployment(ctx)
 		foreign := must(newCA().SignServing([]string{"127.0.0.1"}, time.Hour, time.Now()))
 		l := must(net.Listen("tcp", "127.0.0.1:0"))
@@ -158,13 +158,13 @@ var _ = Describe("A diagnosis of the path", Label("api-server"), func() {
 		Expect(d.run(ctx)).To(haveOneProblem(diagnosis.UnknownAuthority, ContainSubstring("another server than this process answers")))
 	}, SpecTimeout(patience))
 
-	It("says that the certificate is for other names", func(ctx SpecContext) {
+	It("reports that the certificate is for other names", func(ctx SpecContext) {
 		d := newDeploymentWith(ctx, serving.NewLeaf([]string{"hooks.example.org"}, 0, nil))
 		d.register(ctx)
 		Expect(d.run(ctx)).To(haveOneProblem(diagnosis.NameMismatch, ContainSubstring("issue the certificate for 127.0.0.1"), ContainSubstring("x509")))
 	}, SpecTimeout(patience))
 
-	It("says that the certificate has expired", func(ctx SpecContext) {
+	It("reports that the certificate has expired", func(ctx SpecContext) {
 		long := func() time.Time { return time.Now().Add(-20 * 24 * time.Hour) } // the clock is behind, so the program itself is content
 		d := newDeploymentWith(ctx, serving.NewLeaf([]string{"127.0.0.1"}, 24*time.Hour, long))
 		d.register(ctx)
@@ -182,7 +182,7 @@ var _ = Describe("A diagnosis of the path", Label("api-server"), func() {
 		Expect(d.run(ctx)).To(haveOneProblem(diagnosis.NotTLS))
 	}, SpecTimeout(patience))
 
-	It("says that a client certificate is asked for", func(ctx SpecContext) {
+	It("reports that a client certificate is asked for", func(ctx SpecContext) {
 		d := newDeployment(ctx)
 		l := must(net.Listen("tcp", "127.0.0.1:0"))
 		serveTLS(l, d.handler(), &tls.Config{GetCertificate: d.leaf.GetCertificate, ClientAuth: tls.RequireAnyClientCert})
@@ -229,15 +229,15 @@ var _ = Describe("A diagnosis of the path", Label("api-server"), func() {
 		Entry("an answer to another question", http.StatusOK, `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":"x","allowed":true}}`, SpecTimeout(patience)),
 	)
 
-	It("says that the name does not resolve", func(ctx SpecContext) {
+	It("reports that the name does not resolve", func(ctx SpecContext) {
 		d := newDeployment(ctx)
-		// Go's resolver does not ask anybody for a label that is too long.
+		// Go's resolver sends no query for a label that is too long.
 		d.behind(ctx, corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: strings.Repeat("x", 64) + ".invalid"})
 		d.register(ctx)
 		Expect(d.run(ctx)).To(haveOneProblem(diagnosis.NoSuchHost))
 	}, SpecTimeout(patience))
 
-	It("says that it is the API server that does not answer this process", func(ctx SpecContext) {
+	It("reports that it is the API server that does not answer this process", func(ctx SpecContext) {
 		d := newDeployment(ctx)
 		d.Clients = clientsFor(&rest.Config{Host: "https://127.0.0.1:" + itoa(freePort())})
 		Expect(d.run(ctx)).To(haveOneProblem(diagnosis.APIServerUnreachable, ContainSubstring("kubeconfig")))

@@ -20,17 +20,17 @@ var _ = Describe("A diagnosis of the registration", Label("api-server"), func() 
 	var d *deployment
 	BeforeEach(func(ctx SpecContext) { d = newDeployment(ctx) })
 
-	It("says that there is none", func(ctx SpecContext) {
+	It("reports that there is none", func(ctx SpecContext) {
 		Expect(d.run(ctx)).To(haveOneProblem(diagnosis.NotRegistered, ContainSubstring(d.Options.Fingerprint+"-mutating-hook does not exist"), ContainSubstring("RegisterExtensions")))
 	}, SpecTimeout(patience))
 
-	It("says that an entry is missing", func(ctx SpecContext) {
+	It("reports that an entry is missing", func(ctx SpecContext) {
 		d.register(ctx)
 		d.remove(ctx, func(name string) bool { return !d.isCanary(name) })
 		Expect(d.run(ctx)).To(haveOneProblem(diagnosis.NotRegistered, ContainSubstring("does not hold "+d.entry())))
 	}, SpecTimeout(patience))
 
-	It("does without the canary's entry, and says so", func(ctx SpecContext) {
+	It("does without the canary's entry, and reports this", func(ctx SpecContext) {
 		d.register(ctx)
 		d.remove(ctx, d.isCanary)
 		r := d.run(ctx)
@@ -39,14 +39,14 @@ var _ = Describe("A diagnosis of the registration", Label("api-server"), func() 
 		Expect(r.Findings[0]).To(HaveField("Severity", diagnosis.Warning))
 	}, SpecTimeout(patience))
 
-	It("says that the configuration is another deployment's", func(ctx SpecContext) {
+	It("reports that the configuration is another deployment's", func(ctx SpecContext) {
 		d.register(ctx)
 		d.Owner = "other/secret"
 		Expect(d.run(ctx)).To(haveOneProblem(diagnosis.OwnedElsewhere, ContainSubstring(d.Canary.Namespace+"/secret, not to this one (other/secret)"), ContainSubstring("OperatorFingerprint")))
 		d.Owner = d.Canary.Namespace + "/secret" // for the removal
 	}, SpecTimeout(patience))
 
-	It("says that another address is registered", func(ctx SpecContext) {
+	It("reports that another address is registered", func(ctx SpecContext) {
 		d.register(ctx)
 		d.Options.Target.Host = "localhost"
 		r := d.run(ctx)
@@ -54,17 +54,17 @@ var _ = Describe("A diagnosis of the registration", Label("api-server"), func() 
 		Expect(codes(r)).To(ContainElement(diagnosis.Reached), "it is the right one by chance")
 	}, SpecTimeout(patience))
 
-	It("says that the caBundle is empty", func(ctx SpecContext) {
+	It("reports that the caBundle is empty", func(ctx SpecContext) {
 		d.register(ctx, func(w *admissionregistrationv1.MutatingWebhook) { w.ClientConfig.CABundle = nil })
 		Expect(d.run(ctx)).To(haveOneProblem(diagnosis.BundleEmpty, ContainSubstring("signed by unknown authority")))
 	}, SpecTimeout(patience))
 
-	It("says that the caBundle is garbage", func(ctx SpecContext) {
+	It("reports that the caBundle is garbage", func(ctx SpecContext) {
 		d.register(ctx, func(w *admissionregistrationv1.MutatingWebhook) { w.ClientConfig.CABundle = []byte("Cg==") })
 		Expect(d.run(ctx)).To(haveOneProblem(diagnosis.BundleUnreadable, ContainSubstring("unable to load root certificates")))
 	}, SpecTimeout(patience))
 
-	It("says that the API server admits without a call", func(ctx SpecContext) {
+	It("reports that the API server admits without a call", func(ctx SpecContext) {
 		d.Settle = 200 * time.Millisecond
 		d.register(ctx, func(w *admissionregistrationv1.MutatingWebhook) {
 			w.MatchConditions = []admissionregistrationv1.MatchCondition{{Name: "never", Expression: "false"}}
@@ -72,7 +72,7 @@ var _ = Describe("A diagnosis of the registration", Label("api-server"), func() 
 		Expect(d.run(ctx)).To(haveOneProblem(diagnosis.NotCalled))
 	}, SpecTimeout(patience))
 
-	It("says that the API server is too old", func(ctx SpecContext) {
+	It("reports that the API server is too old", func(ctx SpecContext) {
 		config := controlPlane.Config()
 		config.Wrap(func(next http.RoundTripper) http.RoundTripper { return oldVersion{next} })
 		d.Clients = clientsFor(config)
@@ -80,14 +80,14 @@ var _ = Describe("A diagnosis of the registration", Label("api-server"), func() 
 		Expect(d.run(ctx)).To(haveOneProblem(diagnosis.TooOld, ContainSubstring("the API server is v1.29.7-eks"), ContainSubstring("v1.30")))
 	}, SpecTimeout(patience))
 
-	It("says that this program's namespace is missing", func(ctx SpecContext) {
+	It("reports that this program's namespace is missing", func(ctx SpecContext) {
 		d.Canary.Namespace = "no-" + d.Canary.Namespace
 		d.Entries[1] = d.Canary.Entry()
 		d.register(ctx)
 		Expect(d.run(ctx)).To(haveOneProblem(diagnosis.NamespaceMissing, ContainSubstring("WebhookNamespace")))
 	}, SpecTimeout(patience))
 
-	It("says that this program's namespace is going", func(ctx SpecContext) {
+	It("reports that this program's namespace is going", func(ctx SpecContext) {
 		d.register(ctx)
 		d.awaitCalls(ctx)
 		Expect(admin().CoreV1().Namespaces().Delete(ctx, d.Canary.Namespace, metav1.DeleteOptions{})).To(Succeed()) // no controller finishes it here
@@ -95,7 +95,7 @@ var _ = Describe("A diagnosis of the registration", Label("api-server"), func() 
 	}, SpecTimeout(patience))
 
 	Describe("of selected objects", func() {
-		It("says that a selector has been edited", func(ctx SpecContext) {
+		It("reports that a selector has been edited", func(ctx SpecContext) {
 			d.register(ctx, func(w *admissionregistrationv1.MutatingWebhook) {
 				if !d.isCanary(w.Name) {
 					w.ObjectSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"a": "b"}}
@@ -107,7 +107,7 @@ var _ = Describe("A diagnosis of the registration", Label("api-server"), func() 
 			Expect(r.String()).To(ContainSubstring(`is "a=b" instead of "<none>"`))
 		}, SpecTimeout(patience))
 
-		It("says that the canary itself is left out", func(ctx SpecContext) {
+		It("reports that the canary itself is left out", func(ctx SpecContext) {
 			d.Settle = 200 * time.Millisecond
 			d.register(ctx, func(w *admissionregistrationv1.MutatingWebhook) {
 				if d.isCanary(w.Name) {
@@ -117,7 +117,7 @@ var _ = Describe("A diagnosis of the registration", Label("api-server"), func() 
 			Expect(d.run(ctx).String()).To(ContainSubstring(`the API server does not send the canary, because the namespaceSelector "a=b"`))
 		}, SpecTimeout(patience))
 
-		It("says that the one namespace does not exist", func(ctx SpecContext) {
+		It("reports that the one namespace does not exist", func(ctx SpecContext) {
 			d.Options.Namespace = "no-" + d.Options.Namespace
 			d.register(ctx)
 			r := d.run(ctx)
@@ -125,7 +125,7 @@ var _ = Describe("A diagnosis of the registration", Label("api-server"), func() 
 			Expect(r.String()).To(ContainSubstring("ManagerOptions.Namespace"))
 		}, SpecTimeout(patience))
 
-		It("says that no namespace has the labels", func(ctx SpecContext) {
+		It("reports that no namespace has the labels", func(ctx SpecContext) {
 			step := podStep(false)
 			step.Namespaces = &metav1.LabelSelector{MatchLabels: map[string]string{"team": d.Options.Fingerprint}}
 			d.Options.Namespace = ""

@@ -27,7 +27,7 @@ var _ = Describe("A diagnosis by a user with few rights", Label("api-server"), f
 		Eventually(func() []diagnosis.Code { return codes(d.run(ctx)) }).WithTimeout(patience).Should(Equal([]diagnosis.Code{diagnosis.Well}))
 	}, SpecTimeout(2*patience))
 
-	It("needs no more than to create ConfigMaps to know that all is well", func(ctx SpecContext) {
+	It("needs no more than to create ConfigMaps to find no problem", func(ctx SpecContext) {
 		d := newDeployment(ctx)
 		d.register(ctx)
 		d.awaitCalls(ctx)

@@ -42,7 +42,7 @@ var _ = Describe("A diagnosis of the Service", Label("api-server"), func() {
 		return d
 	}
 
-	It("says that there is none", func(ctx SpecContext) {
+	It("reports that there is none", func(ctx SpecContext) {
 		d := newDeployment(ctx)
 		d.inServiceMode()
 		d.register(ctx)
@@ -52,7 +52,7 @@ var _ = Describe("A diagnosis of the Service", Label("api-server"), func() {
 		Expect(withoutCanary(d).run(ctx)).To(haveOneProblem(diagnosis.ServiceMissing), "seen from here as well")
 	}, SpecTimeout(patience))
 
-	It("says that it is of the wrong kind", func(ctx SpecContext) {
+	It("reports that it is of the wrong kind", func(ctx SpecContext) {
 		d := newDeployment(ctx)
 		spec := clusterIP(443, 8443)
 		spec.ClusterIP = corev1.ClusterIPNone
@@ -63,7 +63,7 @@ var _ = Describe("A diagnosis of the Service", Label("api-server"), func() {
 		Expect(d.run(ctx)).To(haveOneProblem(diagnosis.ServiceUnusable, ContainSubstring(`cannot route to service with ClusterIP "None"`)))
 	}, SpecTimeout(patience))
 
-	It("says that it has no such port", func(ctx SpecContext) {
+	It("reports that it has no such port", func(ctx SpecContext) {
 		d := newDeployment(ctx)
 		d.behind(ctx, clusterIP(8443, 8443))
 		d.Options.Target.Port = 443
@@ -79,7 +79,7 @@ var _ = Describe("A diagnosis of the Service", Label("api-server"), func() {
 			DeferCleanup(resolving.Stop)
 		})
 
-		It("says that no pod stands behind it", func(ctx SpecContext) {
+		It("reports that no pod stands behind it", func(ctx SpecContext) {
 			d := newDeployment(ctx)
 			d.behind(ctx, clusterIP(443, 8443))
 			d.Options.Target.Port, d.Clients = 443, clientsFor(resolving.Config())
@@ -89,7 +89,7 @@ var _ = Describe("A diagnosis of the Service", Label("api-server"), func() {
 			Consistently(watch(ctx, d).read).WithTimeout(time.Second).Should(BeEmpty(), "its pods may be on their way")
 		}, SpecTimeout(patience))
 
-		It("says that its pods are not ready", func(ctx SpecContext) {
+		It("reports that its pods are not ready", func(ctx SpecContext) {
 			d := newDeployment(ctx)
 			d.behind(ctx, clusterIP(443, 8443))
 			d.Options.Target.Port, d.Clients = 443, clientsFor(resolving.Config())
@@ -99,7 +99,7 @@ var _ = Describe("A diagnosis of the Service", Label("api-server"), func() {
 			Expect(withoutCanary(d).run(ctx)).To(haveOneProblem(diagnosis.NoReadyEndpoints))
 		}, SpecTimeout(patience))
 
-		It("says that it is of a kind that they cannot resolve", func(ctx SpecContext) {
+		It("reports that it is of a kind that they cannot resolve", func(ctx SpecContext) {
 			d := newDeployment(ctx)
 			d.behind(ctx, toLoopback())
 			d.Clients = clientsFor(resolving.Config())
@@ -136,7 +136,7 @@ var _ = DescribeTable("A Service that sends calls to a port of its pods",
 	Entry("another one", intstr.FromInt32(9443), int32(0), "0.0.0.0:8443", diagnosis.ConnectionRefused, true, int32(9443)),
 	Entry("another one, which timed out", intstr.FromInt32(9443), int32(0), "0.0.0.0:8443", diagnosis.TimedOut, true, int32(9443)),
 	Entry("another one by name", intstr.FromString("https"), int32(9443), "0.0.0.0:8443", diagnosis.ConnectionRefused, true, int32(9443)),
-	Entry("one by name that no endpoint tells", intstr.FromString("https"), int32(0), "0.0.0.0:8443", diagnosis.ConnectionRefused, false, int32(8443)),
+	Entry("one by name that no endpoint has", intstr.FromString("https"), int32(0), "0.0.0.0:8443", diagnosis.ConnectionRefused, false, int32(8443)),
 	Entry("the port of the endpoints before that of the Service", intstr.FromInt32(9443), int32(8443), "0.0.0.0:8443", diagnosis.ConnectionRefused, false, int32(8443)),
 	Entry("another one that is no reason", intstr.FromInt32(9443), int32(0), "0.0.0.0:8443", diagnosis.Shadowed, false, int32(9443)),
 	Entry("where nothing is served here", intstr.FromInt32(9443), int32(0), "", diagnosis.ConnectionRefused, false, int32(9443)),

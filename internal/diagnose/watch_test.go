@@ -55,7 +55,7 @@ func (n *notes) read() []string {
 	return slices.Clone(n.lines)
 }
 
-// watch gives the log of a watch that goes on until the spec ends.
+// watch returns the log of a watch that goes on until the spec ends.
 func watch(ctx context.Context, d *deployment) *notes {
 	GinkgoHelper()
 	d.Settle = 0
@@ -264,14 +264,14 @@ var _ = Describe("A problem that waiting may mend", func() {
 		diagnosis.NothingListens:       {},
 	}
 	for _, code := range slices.Sorted(maps.Keys(mends)) {
-		It("is told by its code: "+string(code), func() {
+		It("is reported with its code: "+string(code), func() {
 			Expect([2]bool{diagnose.Propagates(code, true), diagnose.Propagates(code, false)}).To(Equal(mends[code]))
 		})
 	}
 })
 
 var _ = Describe("A watch", Label("api-server"), func() {
-	DescribeTable("says at once, as an error",
+	DescribeTable("is logged at once, as an error",
 		func(ctx SpecContext, arrange func(context.Context, *deployment), message, remedy string) {
 			d := newDeployment(ctx)
 			arrange(ctx, d)
@@ -302,7 +302,7 @@ var _ = Describe("A watch", Label("api-server"), func() {
 		}, "instead of https://127.0.0.1:", "call RegisterExtensions", SpecTimeout(patience)),
 	)
 
-	It("says in one line that all is well", func(ctx SpecContext) {
+	It("logs one line when all is well", func(ctx SpecContext) {
 		d := newDeployment(ctx)
 		d.behind(ctx, toLoopback())
 		d.register(ctx)

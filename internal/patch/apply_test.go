@@ -96,7 +96,7 @@ var _ = Describe("Applying a patch", func() {
 		}
 	})
 
-	It("counts the operations, and gives a reason for none", func() {
+	It("counts the operations, and returns a reason for none", func() {
 		_, count, err := patch.Apply([]byte(appliedTo), []byte(patches[10]))
 		Expect(count, err).To(Equal(3))
 		_, _, err = patch.Apply([]byte(appliedTo), []byte(`{}`))

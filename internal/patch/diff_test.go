@@ -186,7 +186,7 @@ var _ = Describe("Diff", func() {
 		It("is not looked at when nothing has changed", func() {
 			Expect(diff(`{`, two, two.DeepCopy())).To(Succeed())
 		})
-		It("says where", func() {
+		It("names the place", func() {
 			Expect(diff(`{"spec":{"containers":[{},7]}}`, two, edited)).To(
 				MatchError(`raw JSON and decoded object disagree: raw has another kind of value than the Go type at "/spec/containers/1"`))
 		})

@@ -77,7 +77,7 @@ var _ = Describe("The index of raw JSON", func() {
 			Expect(compare([]byte(d))).To(Succeed(), d)
 		}
 	})
-	It("does not mind how deep a document is", func() {
+	It("reads a document of any depth", func() {
 		doc, root, err := open([]byte(strings.Repeat(`[`, 100000) + strings.Repeat(`]`, 100000)))
 		Expect(err).NotTo(HaveOccurred())
 		entries, err := doc.entries(root, nil)

@@ -169,7 +169,7 @@ var _ = Describe("Go types", func() {
 		Expect(wire(ops)).To(Equal(`[{"op":"replace","path":"/v/0","value":{"new":2}},{"op":"replace","path":"/v/1/new","value":2}]`))
 	})
 
-	It("say which list has an item that JSON cannot hold", func() {
+	It("name the list with an item that JSON cannot hold", func() {
 		before, after := map[string]any{"l": []any{1.0}}, map[string]any{"l": []any{1.0, math.NaN()}}
 		_, err := patch.Diff([]byte(`{"l":[1]}`), &before, &after)
 		Expect(err).To(MatchError(`an item of "/l" cannot be written as JSON: unsupported value NaN`))

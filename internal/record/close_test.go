@@ -183,7 +183,7 @@ var _ = Describe("The end of a recording", func() {
 	})
 })
 
-// openFiles are those of this process, where the system tells.
+// openFiles are the open files of this process, where the system lists them.
 func openFiles() int {
 	all, _ := os.ReadDir("/proc/self/fd")
 	return len(all)

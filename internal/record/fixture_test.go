@@ -99,7 +99,7 @@ func filesOf(dir string) map[string]string {
 	return all
 }
 
-// only gives the text of the one file that there is.
+// only returns the text of the one file that there is.
 func (w *world) only() string {
 	GinkgoHelper()
 	w.close()
@@ -111,7 +111,7 @@ func (w *world) only() string {
 	return ""
 }
 
-// post sends a body as the API server does, and gives status and body of the answer.
+// post sends a body as the API server does, and returns status and body of the answer.
 func (w *world) post(path, body string) (int, string) {
 	GinkgoHelper()
 	resp, err := w.Client().Post(w.URL+path+"?timeout=10s", "application/json", strings.NewReader(body))
@@ -147,7 +147,7 @@ func patching(operations ...jsonpatch.Operation) admit.HandleFunc {
 	}
 }
 
-// answering serves one answer to everything, recorded by the recorder of w, and gives its URL.
+// answering serves one answer to everything, recorded by the recorder of w, and returns its URL.
 func answering(w *world, answer string) string {
 	GinkgoHelper()
 	s := httptest.NewServer(w.recorder.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -75,7 +75,7 @@ func (p panickingSink) WithValues(...any) logr.LogSink { return p }
 func (p panickingSink) WithName(string) logr.LogSink   { return p }
 
 var _ = Describe("A recorder whose disk fails", func() {
-	It("counts, says so once in a while, and answers all the same", func() {
+	It("counts the lost calls, logs this now and then, and the handler still answers", func() {
 		w := newWorld(allow)
 		Expect(os.RemoveAll(w.dir)).To(Succeed())
 		Expect(os.WriteFile(w.dir, nil, 0o600)).To(Succeed())
@@ -114,7 +114,7 @@ var _ = Describe("A recorder whose disk fails", func() {
 var _ = Describe("The folder", func() {
 	const old = "20200101t000000.000000000z-create-pods-cf-old-00000000.json"
 
-	// fill records n calls one after the other, and gives their names.
+	// fill records n calls one after the other, and returns their names.
 	fill := func(w *world, n int) []string {
 		GinkgoHelper()
 		for range n {

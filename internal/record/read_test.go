@@ -63,7 +63,7 @@ var _ = Describe("Reading", func() {
 		Expect(names).To(Equal([]string{"a.json", "b.json", "c.json"}))
 	})
 
-	It("gives nothing of an empty folder", func() {
+	It("returns nothing for an empty folder", func() {
 		Expect(record.Read(dir)).To(BeEmpty())
 	})
 

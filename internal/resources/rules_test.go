@@ -133,7 +133,7 @@ var _ = Describe("Resolve", func() {
 		Expect(rules).To(HaveExactElements(HaveField("Resources", []string{"shops"})))
 	})
 
-	Describe("with a cluster that tells of subresources", func() {
+	Describe("with a cluster that lists subresources", func() {
 		visit := resources.Step{
 			Kind: schema.GroupVersionKind{Group: shop.Group, Version: "v1", Kind: "Visit"}, Operations: operations{creates},
 			Resource: shop.GroupVersion().WithResource("shops"), Subresource: "visit",

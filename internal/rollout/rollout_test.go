@@ -89,7 +89,7 @@ var _ = Describe("Decide", func() {
 		}),
 	)
 
-	It("has nothing to say with one version, for ever", func() {
+	It("decides only on a long pause with one live version", func() {
 		d := rollout.Decide(rollout.Input{Version: "own", Found: rollout.Versions{"own": lived(1), "old": lived(2, gone)}, Now: dawn})
 		Expect(d).To(Equal(rollout.Decision{Pause: rollout.PauseLong}))
 	})

@@ -72,7 +72,7 @@ var _ = Describe("A server that asks who calls", func() {
 				Expect(handled.Load()).To(BeZero())
 			})
 
-			It("says 403 and why to a client with the wrong one", func() {
+			It("answers a client with a wrong one with 403 and the reason", func() {
 				for _, certificate := range []*tls.Certificate{
 					clientCert(GinkgoTB(), another, "front-proxy-client"),
 					clientCert(GinkgoTB(), trusted, "other"),
@@ -85,7 +85,7 @@ var _ = Describe("A server that asks who calls", func() {
 				Expect(handled.Load()).To(BeZero())
 			})
 
-			It("answers kubelets, who show none, and anybody else about its health", func() {
+			It("answers every client about its health, such as kubelets, which present none", func() {
 				for _, client := range []*http.Client{caller(), showing(clientCert(GinkgoTB(), another, "other"))} {
 					for _, path := range []string{"/healthz", "/readyz"} {
 						Expect(get(speak(client), s, path)).To(HaveField("Body", "ok\n"), path)
@@ -173,7 +173,7 @@ var _ = Describe("A server that asks who calls", func() {
 		Expect(asked.AcceptableCAs).To(BeEmpty())
 	})
 
-	It("logs whom it refused, a few at a time", func(ctx SpecContext) {
+	It("logs refused clients, a few at a time", func(ctx SpecContext) {
 		var logs logLines
 		s.Log = logs.logger()
 		start(ctx, s)

@@ -81,7 +81,7 @@ var _ = Describe("Clients", func() {
 		Expect(check(clientCert(GinkgoTB(), another, "any"))).NotTo(Succeed())
 	})
 
-	It("refuses everybody until it has CAs", func() {
+	It("refuses every client until it has CAs", func() {
 		clients = &serving.Clients{Now: time0.now}
 		Expect(check(caller)).To(And(MatchError(serving.ErrClientRefused), MatchError(ContainSubstring("have not been read yet"))))
 	})

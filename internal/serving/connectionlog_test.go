@@ -9,7 +9,7 @@ import (
 )
 
 var _ = Describe("Connections that fail", func() {
-	It("are told to the program's logger, a few at a time", func(ctx SpecContext) {
+	It("are written to the program's logger, a few at a time", func(ctx SpecContext) {
 		var logs logLines
 		s := newServer()
 		s.Log = logs.logger()

@@ -87,7 +87,7 @@ var _ = Describe("HTTP/2", func() {
 		Expect(get(http2Caller(), s, "//mutate/../x")).To(Equal(reply{Status: http.StatusOK, Body: "//mutate/../x"}))
 	})
 
-	DescribeTable("ends idle connections when the server says, not when controller-runtime does", func(ctx SpecContext, protocol, greeting string) {
+	DescribeTable("ends idle connections after the server's timeout, not after controller-runtime's", func(ctx SpecContext, protocol, greeting string) {
 		s.SetIdleTimeout(100 * time.Millisecond)
 		start(ctx, s)
 		conn, err := tls.Dial("tcp", s.Addr().String(), &tls.Config{InsecureSkipVerify: true, NextProtos: []string{protocol}})

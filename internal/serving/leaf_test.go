@@ -156,7 +156,7 @@ var _ = Describe("Leaf", func() {
 		}
 	})
 
-	DescribeTable("Verify says why not", func(reason string, bundle func() []byte, move time.Duration) {
+	DescribeTable("Verify returns the reason", func(reason string, bundle func() []byte, move time.Duration) {
 		Expect(leaf.Use(authority)).To(Succeed())
 		time0.set(leafNow.Add(move))
 		err := leaf.Verify(bundle())

@@ -86,7 +86,7 @@ var _ = Describe("Server", func() {
 			Expect(err).To(MatchError(And(ContainSubstring("192.0.2.1"), ContainSubstring("ManagerOptions.ListenAddress"))))
 		})
 
-		It("gives up with ctx when no certificate is to be had, and frees the port", func(ctx SpecContext) {
+		It("gives up with ctx when there is no certificate, and frees the port", func(ctx SpecContext) {
 			s.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return nil, serving.ErrNoCertificate }
 			ended, end := context.WithCancelCause(ctx)
 			end(errNotYet)
@@ -200,7 +200,7 @@ var _ = Describe("Server", func() {
 	})
 
 	Describe("Drain", func() {
-		It("says no on /readyz while calls are still served", func(ctx SpecContext) {
+		It("fails on /readyz while calls are still served", func(ctx SpecContext) {
 			start(ctx, s)
 			Expect(s.Draining()).To(BeFalse())
 			s.Drain()

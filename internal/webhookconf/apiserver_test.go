@@ -154,7 +154,7 @@ var _ = Describe("The API server", Label("api-server"), Ordered, func() {
 		Expect(apierrors.IsConflict(err)).To(BeTrue(), "%v", err)
 	})
 
-	It("knows who wrote a configuration last", func(ctx SpecContext) {
+	It("records the last writer of a configuration", func(ctx SpecContext) {
 		m := configurations()[0]
 		registers(ctx, m, desired(o, many...), pem(0))
 		Expect(get(ctx, m).LastManager()).To(BeEmpty())
@@ -184,7 +184,7 @@ var _ = Describe("The API server", Label("api-server"), Ordered, func() {
 		Expect(registers(ctx, m, d, pem(0))).To(Equal(webhookconf.Unchanged))
 	})
 
-	It("hears of the Namespace that owns a configuration, once, beside other owners", func(ctx SpecContext) {
+	It("stores the Namespace that owns a configuration once, beside other owners", func(ctx SpecContext) {
 		ns, err := clients.CoreV1().Namespaces().Get(ctx, "default", metav1.GetOptions{})
 		Expect(err).NotTo(HaveOccurred())
 		o.OwnedBy = webhookconf.OwnedByNamespace(ns)

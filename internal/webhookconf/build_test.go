@@ -208,7 +208,7 @@ var _ = Describe("Build", func() {
 		Expect(*built[1].ClientConfig.URL).To(HaveSuffix("/mutate/a"))
 	})
 
-	It("gives no entries for no entries", func() {
+	It("returns no entries for no entries", func() {
 		Expect(buildAll(urlOptions())).To(BeEmpty())
 	})
 
@@ -237,7 +237,7 @@ var _ = Describe("Build", func() {
 			return webhookconf.Group([]webhookconf.Step{step("a", objects(labels1("type", "APP"))), step("b", isolated, namespaces(labels1("b", "2")))})
 		}
 
-		It("gives equal webhooks for equal input", func() {
+		It("returns equal webhooks for equal input", func() {
 			Expect(full().Mutating(entries())).To(Equal(full().Mutating(entries())))
 			o, e := full(), entries()
 			Expect(o.Mutating(e)).To(Equal(o.Mutating(e)))

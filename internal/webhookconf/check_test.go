@@ -189,7 +189,7 @@ var _ = Describe("Check", func() {
 		Expect(webhookconf.Check(nil, urlOptions())).To(Succeed())
 	})
 
-	It("tells everything at once, of all steps", func() {
+	It("reports all faults of all steps at once", func() {
 		err := webhookconf.Check([]webhookconf.Step{
 			step("one", rules(), conditions(condition("a", ""))), step("two", validating, ifNeeded), step("three"),
 		}, urlOptions())

@@ -37,7 +37,7 @@ var _ = Describe("The digest of a version", func() {
 		Expect(d.Options).To(Equal(o))
 	})
 
-	DescribeTable("tells apart",
+	DescribeTable("distinguishes",
 		func(change func(*webhookconf.Options), steps ...webhookconf.Step) {
 			o := serviceOptions()
 			change(&o)
@@ -60,14 +60,14 @@ var _ = Describe("The digest of a version", func() {
 		Entry("another order", func(*webhookconf.Options) {}, step("b", isolated), step("a")),
 	)
 
-	It("tells paths apart", func() {
+	It("distinguishes paths", func() {
 		d := *desired(serviceOptions(), step("a"))
 		first := webhookconf.Digest(d)
 		d.Entries[0].Path = "/prefix" + d.Entries[0].Path
 		Expect(webhookconf.Digest(d)).NotTo(Equal(first))
 	})
 
-	It("tells the order of steps in one entry apart", func() {
+	It("distinguishes the order of steps in one entry", func() {
 		Expect(digest(serviceOptions(), step("a"), step("b"))).NotTo(Equal(digest(serviceOptions(), step("b"), step("a"))))
 	})
 

@@ -236,14 +236,14 @@ var _ = Describe("Sharing", func() {
 		Entry("failurePolicy with other rules", "FailurePolicy, .*", ignore, rules(rule("", "v1", "pods", "UPDATE"))),
 	)
 
-	It("says nothing of steps that are about different kinds", func() {
+	It("returns nothing for steps on different kinds", func() {
 		steps := []webhookconf.Step{step("a"), step("b", rules(rule("", "v1", "configmaps", "CREATE")), kind("", "v1", "ConfigMap"))}
 		Expect(webhookconf.Sharing(webhookconf.Group(steps))).To(BeEmpty())
 	})
 })
 
 var _ = Describe("Options.Describe", func() {
-	DescribeTable("says of an entry which objects it is called for", func(words string, changes ...change) {
+	DescribeTable("names the objects that an entry is called for", func(words string, changes ...change) {
 		entry := webhookconf.Group([]webhookconf.Step{step("a", changes...)})[0]
 		said := urlOptions().Describe(entry)
 		Expect(said[slices.Index(said, any("objects"))+1]).To(Equal(words))

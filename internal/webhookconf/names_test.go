@@ -51,7 +51,7 @@ var _ = Describe("Names and paths", func() {
 		}
 	})
 
-	It("tell those that are kept apart for ignoring failures from those that fail, which keep theirs", func() {
+	It("differ for steps that are kept apart because they ignore failures; those that fail keep their names", func() {
 		entries := webhookconf.Group([]webhookconf.Step{step("f"), step("i", ignore, updates)})
 		Expect(entries).To(HaveLen(2))
 		Expect(entries[0].Name).To(Equal(name(step("f"))))

@@ -119,7 +119,7 @@ var _ = Describe("Put", func() {
 			Expect(get(ctx, mutatingIn(c)).Pins).To(Equal([]string{hash(0)}))
 		})
 
-		It("gives an entry that is new all CAs of the others", func(ctx SpecContext) {
+		It("adds all CAs of the others to a new entry", func(ctx SpecContext) {
 			c := newCluster()
 			registers(ctx, mutatingIn(c), older(), pem(0))
 			c.tamper(func(m *admissionregistrationv1.MutatingWebhookConfiguration) {
@@ -326,7 +326,7 @@ var _ = Describe("Put", func() {
 		Expect(c.writes()).To(BeEmpty())
 	})
 
-	It("has the fingerprint of the configuration, whatever the options say", func(ctx SpecContext) {
+	It("has the fingerprint of the configuration, whatever the options are", func(ctx SpecContext) {
 		c, d := newCluster(), volumes()
 		d.Options.Fingerprint = "another"
 		registers(ctx, mutatingIn(c), d, "bundle")

@@ -23,7 +23,7 @@ type crd struct{ group string }
 
 func crdOf(name string) crd { return crd{group: name + ".example.org"} }
 
-// installed tells which of the shared ones there are.
+// installed records the shared definitions that exist.
 var installed = map[crd]bool{}
 
 func (c crd) name() string { return "gadgets." + c.group }

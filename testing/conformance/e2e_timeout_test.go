@@ -16,7 +16,7 @@ import (
 // slowness is how long the slow step takes: more than the shortest timeout there is. The project's own takes 5 s.
 const slowness = 1500 * time.Millisecond
 
-// slow lets every config map in, after its time. It gives up when its context says so, if it heeds it.
+// slow admits every config map after its time. If it heeds its context, it gives up at the end of that.
 func slow(settings eirinix.Settings, heeds bool) eirinix.Validation[*corev1.ConfigMap] {
 	return eirinix.Validation[*corev1.ConfigMap]{ID: "slow", Settings: settings, Create: func(ctx context.Context, _ *eirinix.Call, _ *corev1.ConfigMap) error {
 		if !heeds {
@@ -35,7 +35,7 @@ func slow(settings eirinix.Settings, heeds bool) eirinix.Validation[*corev1.Conf
 
 var _ = Describe("A slow webhook", Label("S13"), func() {
 	eachMode(func(mode mode) {
-		DescribeTable("is waited for as long as its timeout says",
+		DescribeTable("is waited for during its timeout",
 			func(ctx SpecContext, timeout time.Duration, heeds bool, policy admissionregistrationv1.FailurePolicyType, outcome OmegaMatcher) {
 				namespace := newNamespace(ctx)
 				serve(ctx, mode, namespace, nil, slow(eirinix.Settings{
@@ -52,7 +52,7 @@ var _ = Describe("A slow webhook", Label("S13"), func() {
 			Entry("left to the library", time.Duration(0), true, admissionregistrationv1.Fail, BeNil(), SpecTimeout(2*patience)),
 		)
 
-		It("is waited for 10 s where a configuration says nothing", func(ctx SpecContext) {
+		It("is waited for 10 s where a configuration has no timeout", func(ctx SpecContext) {
 			namespace, elsewhere := newNamespace(ctx), newNamespace(ctx)
 			m := serve(ctx, mode, namespace, nil, slow(eirinix.Settings{Rules: rules("", "v1", "configmaps", created)}, true))
 			f := foreignTo(ctx, m, validating, namespace, elsewhere)

@@ -52,7 +52,7 @@ func newNamespace(ctx context.Context) string {
 	return NewNamespace(ctx, clients(), map[string]string{"conformance": "yes"}).Name
 }
 
-// optionsFor gives the options of a Manager that is called in this mode for this namespace alone. In Service mode
+// optionsFor returns the options of a Manager that is called in this mode for this namespace alone. In Service mode
 // it makes the Service: the API server resolves one of type ExternalName itself.
 func optionsFor(ctx context.Context, mode mode, namespace string) eirinix.ManagerOptions {
 	GinkgoHelper()

@@ -32,7 +32,7 @@ const (
 
 var kinds = []kind{mutating, validating}
 
-// foreignTo gives a configuration, yet to be written, with the webhook of that step of m, for another namespace.
+// foreignTo returns a configuration, yet to be written, with the webhook of that step of m, for another namespace.
 func foreignTo(ctx context.Context, m *eirinix.ExtensionManager, kind kind, name, namespace string) foreign {
 	GinkgoHelper()
 	f := foreign{Metadata: metav1.ObjectMeta{Name: name, Labels: map[string]string{"foreign": namespace}}, kind: kind}

@@ -114,7 +114,7 @@ func (a *audited) annotations(ctx context.Context, namespace, name string) map[s
 	return found
 }
 
-// mutations gives round and index of each webhook that was called, and whether it mutated. Where it did, the
+// mutations returns round and index of each webhook that was called, and whether it mutated. Where it did, the
 // patch must be there too.
 func (a *audited) mutations(ctx context.Context, namespace, name string) map[string]bool {
 	GinkgoHelper()

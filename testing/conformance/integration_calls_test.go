@@ -44,7 +44,7 @@ func (t *callLog) take() []string {
 	return calls
 }
 
-// counts gives how often each call was made.
+// counts returns the number of calls of each kind.
 func (t *callLog) counts() map[string]int {
 	counts := map[string]int{}
 	for _, c := range t.list() {
@@ -58,7 +58,7 @@ type overheard struct{ callLog }
 
 func (o *overheard) HandleWarningHeader(_ int, _, text string) { o.add(text) }
 
-// listening gives clients of the suite's API server whose warnings are overheard.
+// listening returns clients of the suite's API server whose warnings are recorded.
 func listening() (kubernetes.Interface, *overheard) {
 	heard := &overheard{}
 	config := rest.CopyConfig(controlPlane().Config())

@@ -20,7 +20,7 @@ import (
 	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
-// admissionConfiguration has the plugins show these credentials. The mutating one can be told more.
+// admissionConfiguration has the plugins show these credentials. The mutating one can have more options.
 const admissionConfiguration = `{"apiVersion": "apiserver.k8s.io/v1alpha1", "kind": "AdmissionConfiguration", "plugins": [
 	{"name": "ValidatingAdmissionWebhook", "configuration":
 		{"apiVersion": "apiserver.config.k8s.io/v1", "kind": "WebhookAdmissionConfiguration", "kubeConfigFile": %[1]q}},

@@ -18,7 +18,7 @@ import (
 	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
-// A turnstile stands between the API server and a Manager at the level of TCP, and counts who comes in.
+// A turnstile stands between the API server and a Manager at the level of TCP, and counts the connections.
 type turnstile struct {
 	listener net.Listener
 	behind   string

@@ -19,7 +19,7 @@ import (
 )
 
 var _ = Describe("S34 The audit log of calls that failed open", Label("S34"), func() {
-	// ignored makes both kinds of steps, which fail when they are told to, or count.
+	// ignored makes both kinds of steps, which fail while fail is set, or count.
 	ignored := func(calls *callLog, fail *atomic.Bool) []any {
 		handle := func(_ context.Context, c *eirinix.Call, _ *corev1.ConfigMap) error {
 			calls.add(string(c.Operation))
@@ -35,7 +35,7 @@ var _ = Describe("S34 The audit log of calls that failed open", Label("S34"), fu
 			eirinix.Validation[*corev1.ConfigMap]{ID: "validating", Settings: settings, Create: handle},
 		}
 	}
-	// failedOpen gives the annotations that name a webhook that failed open.
+	// failedOpen returns the annotations that name a webhook that failed open.
 	failedOpen := func(annotations map[string]string) (keys []string) {
 		for key := range annotations {
 			if strings.HasPrefix(key, "failed-open.") {

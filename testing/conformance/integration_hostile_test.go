@@ -70,7 +70,7 @@ var squatters = []attacker{
 	{what: "a slow chunked upload", opens: "POST PATH HTTP/1.1\r\n" + headers + "Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n", drip: "1\r\n \r\n"},
 }
 
-// visit does it once. It returns when it is over, or ctx ends. there is told when the harm is being done.
+// visit does it once. It returns when it is over, or ctx ends. It calls there when the harm is being done.
 func (s attacker) visit(ctx context.Context, address, path string, there func()) error {
 	var conn net.Conn
 	var err error
@@ -163,7 +163,7 @@ var _ = Describe("S34 Hostile requests beside normal traffic", Label("S34"), fun
 
 	eachMode(func(mode mode) {
 		It("neither fail nor delay the API server's calls, small or large", func(ctx SpecContext) {
-			// net/http tells the standard logger of every handshake that fails.
+			// net/http writes every handshake that fails to the standard logger.
 			log.SetOutput(GinkgoWriter)
 			DeferCleanup(log.SetOutput, os.Stderr)
 			namespace := newNamespace(ctx)

@@ -161,7 +161,7 @@ var _ = Describe("S34 The matrices of Kubernetes' unit tests", Label("S34"), fun
 					Expect(err).To(outcome, string(policy))
 				}
 			},
-			// The API server itself would refuse these under Ignore too, and not say who is to blame; the library
+			// The API server itself would refuse these under Ignore too, and not name the cause; the library
 			// answers with an HTTP error instead, so that failurePolicy decides.
 			Entry("a patch that removes an absent member", create, patched(`[{"op":"remove","path":"/data/nothing"}]`), failedCall("raw"), BeNil(), SpecTimeout(3*patience)),
 			Entry("a patch below an absent member", create, patched(`[{"op":"add","path":"/metadata/labels/a/b","value":"c"}]`), failedCall("raw"), BeNil(), SpecTimeout(3*patience)),

@@ -150,7 +150,7 @@ var _ = Describe("S24 Reinvocation", Label("S24"), func() {
 		}),
 	}
 
-	DescribeTable("by the API server, of steps that are a webhook each, as its audit log tells", func(ctx SpecContext, r reinvocation) {
+	DescribeTable("by the API server, of steps that are a webhook each, as its audit log shows", func(ctx SpecContext, r reinvocation) {
 		audited := auditedServer(ctx)
 		serve(ctx, urlMode, namespace, nil, podSteps(calls, true, r.steps)...)
 		audited.await(ctx, namespace, "pods", calls)

@@ -71,7 +71,7 @@ func newEveryResource(ctx context.Context) *everyResource {
 	Expect(err).NotTo(HaveOccurred())
 	newResource(ctx, "widgets.example.com", "Widget", "v1", "v2")
 	config := rest.CopyConfig(controlPlane().Config())
-	// A user of its own tells these requests from those of the API server itself.
+	// A user of its own distinguishes these requests from those of the API server itself.
 	config.Impersonate = rest.ImpersonationConfig{UserName: e.user, Groups: []string{"system:masters", "system:authenticated"}}
 	config.WarningHandler = e.warnings
 	e.clients = Clients(config)

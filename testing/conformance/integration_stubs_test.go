@@ -97,7 +97,7 @@ var stubs = map[string]string{
 	"widgets.example.com/widgets":                              `{"spec": {"size": 42}}`,
 }
 
-// stubOf gives a new object of the resource, and whether there is a stub for it.
+// stubOf returns a new object of the resource, and whether there is a stub for it.
 func stubOf(resource schema.GroupVersionResource, kind, namespace string) (*unstructured.Unstructured, bool) {
 	text, ok := stubs[resource.Group+"/"+resource.Resource]
 	if !ok {

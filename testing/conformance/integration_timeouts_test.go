@@ -65,7 +65,7 @@ var _ = Describe("S25 Timeouts", Label("S25"), func() {
 		BeforeEach(func(ctx SpecContext) {
 			namespace, tap, left = newNamespace(ctx), newWiretap(), &deadlines{}
 		})
-		// told gives the timeout in the URL by step: validators run in parallel, so in no order.
+		// told returns the timeout in the URL by step: validators run in parallel, so in no order.
 		told := func(name string) []string {
 			var all []string
 			for _, h := range tap.about(name) {
@@ -75,7 +75,7 @@ var _ = Describe("S25 Timeouts", Label("S25"), func() {
 			return all
 		}
 
-		It("tells the shorter one of request and webhook, and the step's context ends before", func(ctx SpecContext) {
+		It("is the shorter one of request and webhook, and the step's context ends before", func(ctx SpecContext) {
 			serve(ctx, mode, namespace, tap.options,
 				timed("m1", false, 0, 20*time.Second, fail, left), timed("m2", false, 0, 5*time.Second, fail, left),
 				timed("v3", true, 0, 20*time.Second, fail, left), timed("v4", true, 0, 5*time.Second, fail, left))

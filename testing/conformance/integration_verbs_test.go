@@ -78,7 +78,7 @@ func (e *everyResource) stub(r schema.GroupVersionResource) (*unstructured.Unstr
 	return u, nil
 }
 
-// object gives the stub's object, which is made if it is not there.
+// object returns the stub's object, which is made if it is not there.
 func (e *everyResource) object(ctx context.Context, r schema.GroupVersionResource) (*unstructured.Unstructured, error) {
 	r.Resource, _, _ = strings.Cut(r.Resource, "/")
 	stub, err := e.stub(r)

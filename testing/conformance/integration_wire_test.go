@@ -97,7 +97,7 @@ var _ = Describe("S34 The API server's handling of requests", Label("S34"), func
 			Expect(calls.list()).To(Equal([]string{"CREATE pods/eviction evicted"}))
 		}, SpecTimeout(2*patience))
 
-		It("gives a generated name to validations, and none to mutations", func(ctx SpecContext) {
+		It("sends a generated name to validations, and none to mutations", func(ctx SpecContext) {
 			note := func(kind string) func(context.Context, *eirinix.Call, *corev1.Pod) error {
 				return func(_ context.Context, c *eirinix.Call, p *corev1.Pod) error {
 					calls.add(kind, "<"+p.GenerateName+">", "<"+p.Name+">", "<"+c.Name+">", "<"+c.Namespace+">", "<"+p.Namespace+">")
@@ -160,7 +160,7 @@ var _ = Describe("S34 The API server's handling of requests", Label("S34"), func
 			Expect(calls.list()).To(Equal([]string{"deployments/status web", "deployments/status web", "pods/status Pending to Running", "pods/status Running to Failed"}))
 		}, SpecTimeout(2*patience))
 
-		It("asks about attach and proxy before it connects anybody", func(ctx SpecContext) {
+		It("asks about attach and proxy before it connects", func(ctx SpecContext) {
 			serve(ctx, mode, namespace, nil,
 				eirinix.Subresource[*corev1.PodAttachOptions]{
 					Resource: corev1.SchemeGroupVersion.WithResource("pods"), Subresource: "attach", Operations: []admissionregistrationv1.OperationType{connect},

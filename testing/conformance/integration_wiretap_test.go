@@ -128,7 +128,7 @@ func (t *wiretap) listen(next http.Handler) http.Handler {
 	})
 }
 
-// about gives the calls for objects of that name.
+// about returns the calls for objects of that name.
 func (t *wiretap) about(name string) []heard {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -32,7 +32,7 @@ func makeMarkerNamespace(ctx context.Context) {
 	Expect(err).NotTo(HaveOccurred())
 }
 
-// markersFor gives a marker for each configuration that the steps will be in.
+// markersFor returns a marker for each configuration that the steps will be in.
 func markersFor(fingerprint string, steps []any) []marker {
 	var markers []marker
 	needed := map[bool]bool{}

@@ -17,7 +17,7 @@ import (
 // scenarios is how many there are: S1 to S22 are the project's end-to-end suite, the rest its integration tests.
 const scenarios = 34
 
-// notRun tells why a scenario has no spec here.
+// notRun holds the reason why a scenario has no spec here.
 var notRun = map[string]string{}
 
 // tally counts the outcomes of a scenario's specs in one mode.
@@ -74,7 +74,7 @@ func (r row) answered() bool {
 	return r.ran()
 }
 
-// gap tells why the row is a silent gap; "" if it is none.
+// gap returns the reason why the row is a silent gap; "" if it is none.
 func (r row) gap(reasons map[string]string) string {
 	switch reason := reasons[r.scenario]; {
 	case reason != "" && r.ran():

@@ -43,7 +43,7 @@ func needs(minor int, what string) {
 	Skip(reason)
 }
 
-// unplayable gives the reason why the API server could not play a spec; "" if it could, or was not asked.
+// unplayable returns the reason why the API server could not play a spec; "" if it could, or was not asked.
 func unplayable(spec types.SpecReport) string {
 	for _, entry := range spec.ReportEntries {
 		if entry.Name == notPlayable && spec.State == types.SpecStateSkipped {

@@ -253,7 +253,7 @@ var _ = Describe("Damage under load", func() {
 	}, SpecTimeout(10*patience))
 })
 
-// register makes the Secret tell that this bundle was registered.
+// register records in the Secret that this bundle was registered.
 func register(data map[string][]byte, bundle []byte) {
 	GinkgoHelper()
 	state, err := certsecret.Decode(data)
@@ -262,7 +262,7 @@ func register(data map[string][]byte, bundle []byte) {
 	maps.Copy(data, state.Encode(data))
 }
 
-// foreignSecret gives the data of another deployment's Secret.
+// foreignSecret returns the data of another deployment's Secret.
 func foreignSecret(ctx context.Context) map[string][]byte {
 	GinkgoHelper()
 	namespace := newNamespace(ctx)

@@ -90,7 +90,7 @@ func (l *load) failed(text string) {
 	l.failures = append(l.failures, text)
 }
 
-// failing gives the failed admissions so far.
+// failing returns the failed admissions so far.
 func (l *load) failing() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

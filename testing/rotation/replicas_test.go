@@ -320,7 +320,7 @@ func (d *deployment) request(ctx context.Context, clients kubernetes.Interface, 
 	Expect(err).NotTo(HaveOccurred())
 }
 
-// bundles gives the caBundle of every webhook entry.
+// bundles returns the caBundle of every webhook entry.
 func (d *deployment) bundles(ctx context.Context, clients kubernetes.Interface) (all [][]byte, err error) {
 	hooks := clients.AdmissionregistrationV1()
 	m, err := hooks.MutatingWebhookConfigurations().Get(ctx, d.mutating(), metav1.GetOptions{})

@@ -405,7 +405,7 @@ func (d *deployment) refused() types.GomegaMatcher {
 }
 
 var _ = Describe("Two programs of one fingerprint", func() {
-	It("are told apart by their Services: the later one ends with an error, and nothing of the first one's registration changes", func(ctx SpecContext) {
+	It("are distinguished by their Services: the later one ends with an error, and nothing of the first one's registration changes", func(ctx SpecContext) {
 		d, run := deployTwo(ctx)
 		j := d.keepJournal(ctx, clientsOf(0))
 		l := startLoad(ctx, d, few)
@@ -424,7 +424,7 @@ var _ = Describe("Two programs of one fingerprint", func() {
 		d.expectNoFailure(l, fmt.Sprintf("a second program under one fingerprint ends %s after its start at most", slowest.Round(100*time.Millisecond)))
 	}, SpecTimeout(5*patience))
 
-	It("are told apart also while the first one is rolled out, and the later one is started again and again", func(ctx SpecContext) {
+	It("are distinguished also while the first one is rolled out, and the later one is started again and again", func(ctx SpecContext) {
 		d, run := deployTwo(ctx)
 		j := d.keepJournal(ctx, clientsOf(0))
 		l := startLoad(ctx, d, few)

@@ -44,7 +44,7 @@ var _ = Describe("A control plane in trouble", Label("api-server"), func() {
 		Expect(runDirs()).To(BeEmpty())
 	})
 
-	It("says which server failed and why, and stops the others", func(ctx context.Context) {
+	It("names the server that failed and the reason, and stops the others", func(ctx context.Context) {
 		logs := GinkgoT().TempDir()
 		_, err := New(ctx, Options{
 			Assets: assets, APIServerArgs: []string{"--no-such-flag"}, LogDir: logs,
