@@ -81,7 +81,7 @@ var _ = Describe("The certificate Secret", Label("api-server"), func() {
 			Expect(createPod(ctx, namespace, NewPod("pod", nil))).To(beMutated())
 			for key, value := range data() {
 				if key == "certificate" || key == "foreign" {
-					Expect(secret(ctx).Data).To(HaveKeyWithValue(key, value), "what is not ours is kept")
+					Expect(secret(ctx).Data).To(HaveKeyWithValue(key, value), "the data of others are kept")
 				}
 			}
 		},
@@ -130,7 +130,7 @@ var _ = Describe("The certificate Secret", Label("api-server"), func() {
 		Expect(after).NotTo(Equal(before))
 		Expect(createPod(ctx, namespace, NewPod("pod", nil))).To(beMutated())
 		bundle := configuration(ctx, m).Webhooks[0].ClientConfig.CABundle
-		Expect(string(bundle)).To(And(ContainSubstring(string(before)), ContainSubstring(string(after))), "what the old CA signed is good for a while")
+		Expect(string(bundle)).To(And(ContainSubstring(string(before)), ContainSubstring(string(after))), "certificates of the old CA are good for a while")
 
 		Eventually(func(g Gomega) {
 			events, err := clients().CoreV1().Events(namespace).List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.kind=Secret"})

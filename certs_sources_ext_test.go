@@ -117,7 +117,7 @@ var _ = Describe("Certificates from elsewhere", Label("api-server"), func() {
 		Consistently(servedBy(m), "300ms").Should(Equal(first.Certificate.SubjectKeyId), "other API servers hear of it a moment later")
 		Eventually(servedBy(m)).WithTimeout(patience).Should(Equal(second.Certificate.SubjectKeyId))
 		Expect(trusted(ctx, m)()).To(And(ContainSubstring(string(first.CertificatePEM)), ContainSubstring(string(second.CertificatePEM))),
-			"another replica may still serve what the first one signed")
+			"another replica may still serve a certificate of the first one")
 		Expect(createPod(ctx, namespace, NewPod("second", nil))).To(beMutated())
 		Eventually(trusted(ctx, m)).WithTimeout(patience).Should(Equal(string(second.CertificatePEM)))
 

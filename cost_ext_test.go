@@ -129,7 +129,7 @@ var _ = Describe("A Manager at rest", Label("api-server"), func() {
 		AddReportEntry(fmt.Sprintf("beside %d other Secrets: %d KiB of heap, %d KiB received; alone: %d KiB, %d KiB",
 			otherSecrets(), among>>10, sentAmong>>10, alone>>10, sent>>10), ReportEntryVisibilityAlways)
 		Expect(among - alone).To(BeNumerically("<", 2*mebibyte))
-		Expect(sentAmong).To(BeNumerically("<", sent+64<<10), "the API server sends only what is ours")
+		Expect(sentAmong).To(BeNumerically("<", sent+64<<10), "the API server sends only our objects")
 	}, SpecTimeout(10*time.Minute))
 
 	It("writes nothing", func(ctx SpecContext) {

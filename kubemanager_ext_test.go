@@ -95,7 +95,7 @@ var _ = Describe("A program with a controller-runtime manager of its own", Label
 		stop, ended := start(options.KubeManager.Start)
 		Eventually(options.KubeManager.Elected()).WithTimeout(patience).Should(BeClosed())
 		m := add(options)
-		Consistently(m.Ready(), "500ms").ShouldNot(BeClosed(), "who knows what is still to be added")
+		Consistently(m.Ready(), "500ms").ShouldNot(BeClosed(), "more steps may be added until the manager starts")
 		Expect(m.AddExtension(addEnv{})).To(Succeed())
 		_, left := start(m.Run)
 		Eventually(m.Ready()).WithTimeout(patience).Should(BeClosed())

@@ -112,7 +112,7 @@ var _ = Describe("Steps that may share a call", func() {
 		"two values of a label":                     {{objects: a}, {objects: other}},
 		"two labels":                                {{objects: a}, {objects: b}},
 		"part of the other's objects":               {{objects: a}, {objects: labelled("a", "1", "b", "1")}},
-		"what the other leaves out":                 {{objects: a}, {objects: expression("a", metav1.LabelSelectorOpNotIn, "1", "2")}},
+		"the objects that the other leaves out":     {{objects: a}, {objects: expression("a", metav1.LabelSelectorOpNotIn, "1", "2")}},
 		"two operations":                            {{objects: a, operations: create}, {objects: a, operations: update}},
 		"two operations and selectors":              {{objects: a, operations: create}, {objects: b, operations: update}},
 		"all objects, ignored, beside some":         {{objects: a}, {ignores: true}},

@@ -26,13 +26,13 @@ var _ = Describe("the example job-retries", func() {
 			applied, err := r.apply(ctx, "jobs.yaml")
 			g.Expect(err).NotTo(HaveOccurred())
 			g.Expect(limitOf(as[batchv1.Job](applied["Job/terraform-apply"]))).To(BeZero())
-			g.Expect(limitOf(as[batchv1.Job](applied["Job/somebody-elses"]))).To(Equal(int32(4)))
+			g.Expect(limitOf(as[batchv1.Job](applied["Job/unrelated"]))).To(Equal(int32(4)))
 		}, programs.Patience).Should(Succeed())
 		changed, err := jobs.Patch(ctx, "terraform-apply", types.MergePatchType, []byte(`{"spec":{"backoffLimit":3}}`), metav1.PatchOptions{})
 		Expect(err).NotTo(HaveOccurred())
 		Expect(limitOf(changed)).To(BeZero())
 
-		for _, name := range []string{"terraform-apply", "somebody-elses"} {
+		for _, name := range []string{"terraform-apply", "unrelated"} {
 			Eventually(func() (map[string]string, error) {
 				job, err := jobs.Get(ctx, name, metav1.GetOptions{})
 				return job.Annotations, err

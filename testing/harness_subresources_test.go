@@ -102,8 +102,8 @@ func compareSubresource[T client.Object](ctx context.Context, w *bothWorlds, sub
 	})
 }
 
-func subresource[T client.Object](name, what string, object T, change func(T)) TableEntry {
-	return Entry(what, func(ctx context.Context, w *bothWorlds) { compareSubresource(ctx, w, name, witnessed(object), change) }, SpecTimeout(patience))
+func subresource[T client.Object](name, description string, object T, change func(T)) TableEntry {
+	return Entry(description, func(ctx context.Context, w *bothWorlds) { compareSubresource(ctx, w, name, witnessed(object), change) }, SpecTimeout(patience))
 }
 
 // subresourceUpdates change more than their subresource.

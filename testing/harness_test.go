@@ -82,7 +82,7 @@ var _ = Describe("The Harness", func() {
 		other := eirinixtest.NewAPI(GinkgoTB())
 		Expect(failureOf(func(t *fakeTest) {
 			eirinixtest.NewHarness(t, m, func(o *eirinixtest.HarnessOptions) { o.API = other }).CheckDryRun(podOf("a", nil))
-		})).To(ContainSubstring("a RestConfig, KubeConfig or KubeManager of its own"), "what it writes is not seen")
+		})).To(ContainSubstring("a RestConfig, KubeConfig or KubeManager of its own"), "its writes are not seen")
 	})
 
 	DescribeTable("refuses parts that cannot be tested, with the reason", func(message string, parts ...any) {

@@ -247,10 +247,10 @@ var jobChanges = []TableEntry{
 	change("the nodes of a suspended Job that still has pods", heldJob(suspended, started, resting, active), template(onDisks)),
 }
 
-func change[T client.Object](what string, object T, change func(T)) TableEntry {
-	return Entry(what, object, change, SpecTimeout(patience))
+func change[T client.Object](description string, object T, change func(T)) TableEntry {
+	return Entry(description, object, change, SpecTimeout(patience))
 }
 
-func podChange(what string, pod *corev1.Pod, changed func(*corev1.PodSpec)) TableEntry {
-	return change(what, pod, func(pod *corev1.Pod) { changed(&pod.Spec) })
+func podChange(description string, pod *corev1.Pod, changed func(*corev1.PodSpec)) TableEntry {
+	return change(description, pod, func(pod *corev1.Pod) { changed(&pod.Spec) })
 }

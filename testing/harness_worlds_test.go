@@ -183,7 +183,7 @@ func (w *bothWorlds) compareCreate(ctx context.Context, object client.Object, op
 }
 
 // compare does something in both worlds that leaves no object to look at.
-func (w *bothWorlds) compare(what string, real func(client.Client) error, play func(*eirinixtest.Harness) *eirinixtest.Result) {
+func (w *bothWorlds) compare(description string, real func(client.Client) error, play func(*eirinixtest.Harness) *eirinixtest.Result) {
 	GinkgoHelper()
 	result := play(w.harness)
 	played := outcome{Warnings: result.Warnings}
@@ -192,7 +192,7 @@ func (w *bothWorlds) compare(what string, real func(client.Client) error, play f
 	var seen outcome
 	seen.err(real(c))
 	seen.Warnings = log.all()
-	Expect(played.yaml()).To(Equal(seen.yaml()), what)
+	Expect(played.yaml()).To(Equal(seen.yaml()), description)
 }
 
 // stored creates an object in the real world and returns it as it is stored.

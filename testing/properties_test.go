@@ -83,14 +83,14 @@ func good(api client.Client) any {
 
 var _ = Describe("The properties", func() {
 	// Each is broken by one extension, and its own check must name the necessary change.
-	DescribeTable("catch the extension that breaks them", func(property string, broken func(*eirinixtest.API) any, what, remedy string) {
+	DescribeTable("catch the extension that breaks them", func(property string, broken func(*eirinixtest.API) any, fault, remedy string) {
 		failure := failureOf(func(t *fakeTest) {
 			api := eirinixtest.NewAPI(t)
 			h := eirinixtest.NewHarness(t, broken(api), func(o *eirinixtest.HarnessOptions) { o.API = api })
 			checks[property](h, example())
 		})
 		Expect(failure).To(And(
-			HavePrefix("eirinixtest: not "+property+": "), ContainSubstring(what),
+			HavePrefix("eirinixtest: not "+property+": "), ContainSubstring(fault),
 			ContainSubstring("under-test"), ContainSubstring("What to change: "), ContainSubstring(remedy)))
 	},
 		Entry("an extension that adds to a list each time", "idempotent", func(*eirinixtest.API) any {

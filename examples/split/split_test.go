@@ -174,7 +174,7 @@ var _ = Describe("a split deployment", func() {
 		Entry("the kubeconfig is none", func() string { return file("{]") },
 			"ManagerOptions.KubeConfig", "give the path of a kubeconfig file"),
 		Entry("it may write nothing", func() string {
-			config, err := plane.User("nobody-in-particular")
+			config, err := plane.User("powerless")
 			Expect(err).NotTo(HaveOccurred())
 			return kubeconfigOf(config)
 		}, secretName, "needs get, create"),

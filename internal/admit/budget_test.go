@@ -33,7 +33,7 @@ func TestMemoryIsSharedByTheObjectsThatAreLarge(t *testing.T) {
 		g.Expect(first.taken).To(BeZero(), "a small one needs no room")
 		g.Expect(first.decode(large, &corev1.Pod{})).To(Succeed())
 		held := first.taken
-		g.Expect(held).To(And(BeNumerically(">", decode.Free), BeNumerically("<", copies*decode.Bound(len(large)))), "what is not needed is given back")
+		g.Expect(held).To(And(BeNumerically(">", decode.Free), BeNumerically("<", copies*decode.Bound(len(large)))), "unused memory is given back")
 		g.Expect(first.decode(large, &corev1.Pod{})).To(Succeed())
 		g.Expect(first.taken).To(Equal(held), "the object takes the place of the one before")
 

@@ -10,8 +10,8 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/certsecret"
 )
 
-// FuzzDecode feeds the bytes of a hostile Secret: whatever is decoded has a CA that signs, encodes to what
-// decodes to the same again, and stays within the same trust. Run it with -fuzzminimizetime 5x: coverage
+// FuzzDecode feeds the bytes of a hostile Secret. A decoded state has a CA that signs, survives encoding and
+// decoding, and stays within the same trust. Run it with -fuzzminimizetime 5x: coverage
 // of the crypto packages varies from run to run, and the engine would spend its time on minimizing.
 func FuzzDecode(f *testing.F) {
 	RegisterTestingT(f)

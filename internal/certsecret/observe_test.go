@@ -38,7 +38,7 @@ var _ = Describe("Observe", func() {
 		GinkgoHelper()
 		before := cached.DeepCopy()
 		state := Must(store.Observe(background, known, pinned))
-		Expect(cached).To(Equal(before), "what a cache holds is not changed")
+		Expect(cached).To(Equal(before), "the cached object is not changed")
 		return state
 	}
 
@@ -100,7 +100,7 @@ var _ = Describe("Observe", func() {
 		second := rotated(c, own)
 		c.ClearActions()
 		Expect(observe(second, nil).Bundle()).To(Equal(second.Bundle()))
-		Expect(c.Actions()).To(HaveLen(1), "cached is what was before the rotation")
+		Expect(c.Actions()).To(HaveLen(1), "the cached Secret is from before the rotation")
 	})
 
 	It("does not go on with a CA that has expired meanwhile", func() {

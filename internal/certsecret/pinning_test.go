@@ -110,7 +110,7 @@ var _ = Describe("A CA that no webhook configuration pins", func() {
 
 			again, outcome, err := store.Restore(background, state, pinned)
 			Expect(err).NotTo(HaveOccurred())
-			Expect(outcome).To(Equal(certsecret.Adopted), "what this process has made is known to it")
+			Expect(outcome).To(Equal(certsecret.Adopted), "this process knows the CA that it has made")
 			Expect(again.Bundle()).To(Equal(state.Bundle()))
 		})
 

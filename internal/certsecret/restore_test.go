@@ -97,7 +97,7 @@ var _ = Describe("Restore", func() {
 			})
 			known, _ = restore()
 		}
-		Expect(ca.Contains(known.Bundle(), held.CertificatePEM)).To(BeTrue(), "replicas may still serve what it signed")
+		Expect(ca.Contains(known.Bundle(), held.CertificatePEM)).To(BeTrue(), "replicas may still serve its certificates")
 		Expect(known.Generations).To(HaveLen(2), "and none of the others")
 	})
 

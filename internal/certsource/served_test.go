@@ -142,7 +142,7 @@ var _ = Describe("The served certificate", func() {
 
 		source.deliver(material(first))
 		_, next, _ = served.Current()
-		Expect(next).To(BeNil(), "what was served came back")
+		Expect(next).To(BeNil(), "the served certificate came back")
 
 		source.deliver(material(first, second.ca))
 		_, next, _ = served.Current()

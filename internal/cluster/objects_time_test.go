@@ -516,7 +516,7 @@ func TestAWatchThatIsRefusedBecomesPolling(t *testing.T) {
 						lists++
 					}
 				}
-				g.Expect(lists).To(BeNumerically("<=", 3), "what was refused is not asked for again before ten minutes are over")
+				g.Expect(lists).To(BeNumerically("<=", 3), "a refused list is not sent again before ten minutes are over")
 				before := p.notified.Load()
 
 				p.shelf.grant("get list watch")

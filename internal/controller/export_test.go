@@ -47,6 +47,6 @@ func (f Fixed) look(_ context.Context, _ *Controller, o Observation) (Trust, err
 }
 
 // Hesitate is Controller.hesitate.
-func (c *Controller) Hesitate(kind, what string, most time.Duration) time.Duration {
-	return c.hesitate(kind, what, most)
+func (c *Controller) Hesitate(kind, fault string, most time.Duration) time.Duration {
+	return c.hesitate(kind, fault, most)
 }

@@ -48,7 +48,7 @@ var _ = Describe("A rollout", Label("slow", "sequential"), func() {
 				done, changes, calls, again = done+w.steps, changes+w.changes, calls+w.calledAt, again+w.again
 			}
 			Expect(changes).To(BeNumerically(">=", max(1, done/40_000)), "the world is not worth its name")
-			AddReportEntry(fmt.Sprintf("%d steps, %d changes of what is registered, %d calls, %d of them repeated", done, changes, calls, again), ReportEntryVisibilityFailureOrVerbose)
+			AddReportEntry(fmt.Sprintf("%d steps, %d changes of the registration, %d calls, %d of them repeated", done, changes, calls, again), ReportEntryVisibilityFailureOrVerbose)
 		})
 	}
 

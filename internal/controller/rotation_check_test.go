@@ -97,7 +97,7 @@ func (w *rotations) evicts() {
 		}
 		forged, err := old.SignServing([]string{host}, time.Hour, w.now)
 		if err == nil && verifies(forged.Leaf, w.crossed, roots, w.now) == nil {
-			w.fail("what the key of CA %s signs is trusted after its pruning: %s", w.trust.name(old.Certificate.RawSubject), w.describe(state))
+			w.fail("a certificate by the key of CA %s is trusted after its pruning: %s", w.trust.name(old.Certificate.RawSubject), w.describe(state))
 		}
 		if old.Certificate.NotAfter.Sub(w.now) < w.settings.authorities-4*w.retain {
 			delete(w.authorities, subject) // it has been tried often enough

@@ -76,7 +76,7 @@ var _ = Describe("A pre-flight", func() {
 
 		It("finds all that is missing, and the manifest mends it", func(ctx SpecContext) {
 			Expect(missing(ctx)).To(Equal(needed))
-			me := diagnose.WhoAmI(ctx, clientsFor(config).AuthenticationV1().SelfSubjectReviews(), diagnose.ServiceAccount("", "nobody"))
+			me := diagnose.WhoAmI(ctx, clientsFor(config).AuthenticationV1().SelfSubjectReviews(), diagnose.ServiceAccount("", "unknown"))
 			Expect(me).To(Equal(rbacv1.Subject{Kind: "User", APIGroup: rbacv1.GroupName, Name: name}))
 			apply(ctx, must(diagnose.Manifest(namespace, me, needed)))
 			Eventually(missing).WithContext(ctx).WithTimeout(patience).Should(BeEmpty())

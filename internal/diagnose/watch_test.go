@@ -89,12 +89,12 @@ func TestWatchSchedule(t *testing.T) {
 			[]int{0},
 			[]string{"0 info the API server calls this program"},
 		},
-		"says at once what waiting cannot mend, and says it once": {
+		"logs a fault that waiting cannot mend at once, and only once": {
 			func(int) diagnose.Look { return of(false, problem(diagnosis.NoSuchHost, "no such host")) },
 			minutely,
 			[]string{"0 error no such host | mend it", giveUp},
 		},
-		"says what waiting may mend after 10, 30 and 60 s": {
+		"logs a fault that waiting may mend after 10, 30 and 60 s": {
 			func(int) diagnose.Look { return timedOut() },
 			minutely,
 			[]string{
@@ -102,7 +102,7 @@ func TestWatchSchedule(t *testing.T) {
 				"60 error not called yet: no answer; checking again | mend it", giveUp,
 			},
 		},
-		"says nothing of what has passed after 10 s": {
+		"logs no fault that has passed after 10 s": {
 			func(s int) diagnose.Look {
 				if s >= 10 {
 					return well
@@ -135,7 +135,7 @@ func TestWatchSchedule(t *testing.T) {
 				"60 error not called yet: no answer; checking again | mend it", "120 info the API server calls this program now",
 			},
 		},
-		"says what is new, and what has returned": {
+		"logs a new fault, and a fault that has returned": {
 			func(s int) diagnose.Look {
 				switch {
 				case s == 120:

@@ -221,10 +221,10 @@ func forge(seed uint64, sum *tally) error {
 		case have == s.unknown[name]:
 		case have == "":
 			sum.lost++
-			err = fmt.Errorf("%s lost what it had: %s", name, patch.AppendJSON(nil, ops))
+			err = fmt.Errorf("%s lost a member that it had: %s", name, patch.AppendJSON(nil, ops))
 		default:
 			sum.misplaced++
-			err = fmt.Errorf("%s has what is %s: %s", name, have, patch.AppendJSON(nil, ops))
+			err = fmt.Errorf("%s has a member of %s: %s", name, have, patch.AppendJSON(nil, ops))
 		}
 	})
 	if len(ops) > 0 {

@@ -56,7 +56,7 @@ func newWorld(f admit.HandleFunc, change ...func(*record.Options)) *world {
 	DeferCleanup(func() {
 		w.Server.Close()
 		w.close()
-		Expect(w.recorder.Budget()).To(Equal(w.budget), "what was taken of the budget must come back")
+		Expect(w.recorder.Budget()).To(Equal(w.budget), "the budget must be given back")
 	})
 	return w
 }

@@ -69,14 +69,14 @@ var _ = Describe("A random secret", func() {
 			w := newWorld(allow)
 			ask(answering(w, answer), body)
 			recorded := w.only()
-			what := fmt.Sprintf("%q %s, from %s with %s", secret, name, body, answer)
+			detail := fmt.Sprintf("%q %s, from %s with %s", secret, name, body, answer)
 			response := w.read()[0].Review.Response
 			for _, spelt := range forms {
 				for _, written := range []string{recorded, string(response.Patch), fmt.Sprint(members(recorded))} {
-					Expect(written).NotTo(ContainSubstring(spelt(secret)), what)
+					Expect(written).NotTo(ContainSubstring(spelt(secret)), detail)
 				}
 			}
-			Expect(response.Warnings[0]).NotTo(Equal(text), what)
+			Expect(response.Warnings[0]).NotTo(Equal(text), detail)
 			w.Server.Close()
 		}
 	})

@@ -173,7 +173,7 @@ var _ = Describe("The records of a Lease", func() {
 			return
 		}
 		Expect(next).To(Equal(rollout.Versions{"own": *expect, "other": lived(9)}))
-		Expect(found["own"]).To(Equal(own), "what was found is not changed")
+		Expect(found["own"]).To(Equal(own), "the found versions are not changed")
 	},
 		Entry("says so", lived(1), false, new(lived(1, left))),
 		Entry("has been said so already", lived(1, left), false, nil),
@@ -192,7 +192,7 @@ var _ = Describe("The records of a Lease", func() {
 			next := found.Order("b", rollout.Record{Target: "here"})
 			Expect(next.First()).To(Equal("b"))
 			Expect(next.InOrder()).To(Equal([]string{"a", "b"}))
-			Expect(found["b"].Ordered).To(BeFalse(), "what was found is not changed")
+			Expect(found["b"].Ordered).To(BeFalse(), "the found versions are not changed")
 		})
 
 		It("has an earlier order end", func() {

@@ -89,7 +89,7 @@ var faults = []fault{
 	{because: "it takes in all that lies in no namespace", change: rules(clusterScoped(rule("", "v1", "*", "CREATE"))), remedy: "name the resources", reasons: []string{"rules[0].scope: Forbidden: a cluster needs its cluster-scoped objects"}, ours: true},
 	{because: "it takes in all that lies in no namespace, though it ignores failures", change: func(s *webhookconf.Step) { rules(clusterScoped(rule("*", "*", "*", "CREATE")))(s); ignore(s) }, remedy: "set Settings.ClusterCritical", reasons: []string{"rules[0].scope: Forbidden"}, ours: true},
 	{because: "nothing: it takes in all of its own group that lies in no namespace", change: rules(clusterScoped(rule("example.org", "v1", "*", "CREATE")))},
-	{because: "nothing: it takes in what it names that lies in no namespace", change: rules(clusterScoped(rule("", "v1", "nodes,persistentvolumes/*", "CREATE")))},
+	{because: "nothing: it includes the named resources that lie in no namespace", change: rules(clusterScoped(rule("", "v1", "nodes,persistentvolumes/*", "CREATE")))},
 	{because: "nothing: it only ignores failures for everything", change: func(s *webhookconf.Step) { rules(rule("*", "*", "*/*", "*"))(s); ignore(s) }},
 
 	{because: "a namespace label that is none", change: namespaces(labels1("a b", "1")), remedy: "correct Settings.Namespaces", reasons: []string{`namespaceSelector.matchLabels: Invalid value: "a b": name part must consist of`}},

@@ -349,7 +349,7 @@ var _ = Describe("Put", func() {
 		bundle[0] = 'X'
 		Expect(c.bundles()).To(Equal([]string{pem(0)}))
 		Expect(found.Bundles).To(BeEmpty())
-		Expect(found.Missing(*d)).To(ConsistOf("volumes"), "the state that was found stays what it was")
+		Expect(found.Missing(*d)).To(ConsistOf("volumes"), "the state that was found is not changed")
 	})
 })
 

@@ -104,7 +104,7 @@ var _ = Describe("S30 Two versions of one kind", Label("S30"), func() {
 				all := expected(group, sent)
 				Expect(calls.take()).To(ConsistOf(all))
 				spec, _, _ := unstructured.NestedStringMap(made.Object, "spec")
-				Expect(spec).To(HaveLen(len(all)/2), "each mutation is in what was stored")
+				Expect(spec).To(HaveLen(len(all)/2), "each mutation is in the stored object")
 				Expect(made.GetAPIVersion()).To(Equal(group + "/" + sent))
 
 				made.SetAnnotations(map[string]string{"touched": "yes"})

@@ -24,7 +24,7 @@ import (
 
 // An attacker does harm on one connection to the webhook's port, in one of many ways.
 type attacker struct {
-	what   string
+	name   string
 	plain  bool           // without TLS
 	opens  string         // sent first; PATH stands for that of the webhook
 	drip   string         // sent now and then after that, until one side hangs up
@@ -46,28 +46,28 @@ func refusedWith(statuses ...int) func(int) bool {
 
 // These try something, and come again at once.
 var visitors = []attacker{
-	{what: "garbage instead of TLS", plain: true, opens: "\x00\x01\x02 garbage \xff\xfe\r\n\r\n"},
-	{what: "plain HTTP", plain: true, opens: "POST PATH HTTP/1.1\r\n" + headers + "Content-Length: 2\r\n\r\n{}", answer: refusedWith(http.StatusBadRequest)},
-	{what: "garbage inside TLS", opens: "\x00\x01\x02 garbage\r\n\r\n", answer: refusedWith(http.StatusBadRequest)},
-	{what: "a garbage body", opens: "POST PATH HTTP/1.1\r\n" + headers + "Content-Length: 7\r\n\r\ngarbage", answer: refusedWith(http.StatusBadRequest)},
-	{what: "an empty review", opens: "POST PATH HTTP/1.1\r\n" + headers + "Content-Length: 2\r\n\r\n{}", answer: refusedWith(http.StatusBadRequest)},
-	{what: "a deep body", opens: "POST PATH HTTP/1.1\r\n" + headers + "Content-Length: 100000\r\n\r\n" + strings.Repeat("[", 100000), answer: refusedWith(http.StatusBadRequest)},
-	{what: "GET", opens: "GET PATH HTTP/1.1\r\n" + headers + "\r\n", answer: refusedWith(http.StatusMethodNotAllowed)},
-	{what: "DELETE", opens: "DELETE PATH HTTP/1.1\r\n" + headers + "\r\n", answer: refusedWith(http.StatusMethodNotAllowed)},
-	{what: "CONNECT", opens: "CONNECT PATH HTTP/1.1\r\n" + headers + "\r\n", answer: refusedWith(http.StatusMethodNotAllowed, http.StatusBadRequest, http.StatusNotFound)},
-	{what: "a form", opens: "POST PATH HTTP/1.1\r\nHost: webhook\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\r\n{}", answer: refusedWith(http.StatusUnsupportedMediaType)},
-	{what: "a giant declared body", opens: "POST PATH HTTP/1.1\r\n" + headers + "Content-Length: 1099511627776\r\n\r\n{", answer: refusedWith(http.StatusRequestEntityTooLarge)},
-	{what: "an unknown webhook", opens: "POST /mutate/nobody HTTP/1.1\r\n" + headers + "Content-Length: 2\r\n\r\n{}", answer: refusedWith(http.StatusServiceUnavailable)},
+	{name: "garbage instead of TLS", plain: true, opens: "\x00\x01\x02 garbage \xff\xfe\r\n\r\n"},
+	{name: "plain HTTP", plain: true, opens: "POST PATH HTTP/1.1\r\n" + headers + "Content-Length: 2\r\n\r\n{}", answer: refusedWith(http.StatusBadRequest)},
+	{name: "garbage inside TLS", opens: "\x00\x01\x02 garbage\r\n\r\n", answer: refusedWith(http.StatusBadRequest)},
+	{name: "a garbage body", opens: "POST PATH HTTP/1.1\r\n" + headers + "Content-Length: 7\r\n\r\ngarbage", answer: refusedWith(http.StatusBadRequest)},
+	{name: "an empty review", opens: "POST PATH HTTP/1.1\r\n" + headers + "Content-Length: 2\r\n\r\n{}", answer: refusedWith(http.StatusBadRequest)},
+	{name: "a deep body", opens: "POST PATH HTTP/1.1\r\n" + headers + "Content-Length: 100000\r\n\r\n" + strings.Repeat("[", 100000), answer: refusedWith(http.StatusBadRequest)},
+	{name: "GET", opens: "GET PATH HTTP/1.1\r\n" + headers + "\r\n", answer: refusedWith(http.StatusMethodNotAllowed)},
+	{name: "DELETE", opens: "DELETE PATH HTTP/1.1\r\n" + headers + "\r\n", answer: refusedWith(http.StatusMethodNotAllowed)},
+	{name: "CONNECT", opens: "CONNECT PATH HTTP/1.1\r\n" + headers + "\r\n", answer: refusedWith(http.StatusMethodNotAllowed, http.StatusBadRequest, http.StatusNotFound)},
+	{name: "a form", opens: "POST PATH HTTP/1.1\r\nHost: webhook\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\r\n{}", answer: refusedWith(http.StatusUnsupportedMediaType)},
+	{name: "a giant declared body", opens: "POST PATH HTTP/1.1\r\n" + headers + "Content-Length: 1099511627776\r\n\r\n{", answer: refusedWith(http.StatusRequestEntityTooLarge)},
+	{name: "an unknown webhook", opens: "POST /mutate/unknown HTTP/1.1\r\n" + headers + "Content-Length: 2\r\n\r\n{}", answer: refusedWith(http.StatusServiceUnavailable)},
 }
 
 // These hold on to a resource of the server.
 var squatters = []attacker{
-	{what: "a silent connection", plain: true},
-	{what: "half a handshake", plain: true, opens: "\x16\x03\x01\x02\x00\x01"},
-	{what: "a slow request", opens: "POST PATH HTTP/1.1\r\nHost: webhook\r\n", drip: "X-Slow: yes\r\n"},
-	{what: "a slow upload of 2 MiB", opens: "POST PATH HTTP/1.1\r\n" + headers + "Content-Length: 2097152\r\n\r\n{", drip: " "},
-	{what: "a slow upload of 30 MiB", opens: "POST PATH HTTP/1.1\r\n" + headers + "Content-Length: 31457280\r\n\r\n{", drip: " "},
-	{what: "a slow chunked upload", opens: "POST PATH HTTP/1.1\r\n" + headers + "Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n", drip: "1\r\n \r\n"},
+	{name: "a silent connection", plain: true},
+	{name: "half a handshake", plain: true, opens: "\x16\x03\x01\x02\x00\x01"},
+	{name: "a slow request", opens: "POST PATH HTTP/1.1\r\nHost: webhook\r\n", drip: "X-Slow: yes\r\n"},
+	{name: "a slow upload of 2 MiB", opens: "POST PATH HTTP/1.1\r\n" + headers + "Content-Length: 2097152\r\n\r\n{", drip: " "},
+	{name: "a slow upload of 30 MiB", opens: "POST PATH HTTP/1.1\r\n" + headers + "Content-Length: 31457280\r\n\r\n{", drip: " "},
+	{name: "a slow chunked upload", opens: "POST PATH HTTP/1.1\r\n" + headers + "Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n", drip: "1\r\n \r\n"},
 }
 
 // visit does it once. It returns when it is over, or ctx ends. It calls there when the harm is being done.
@@ -106,7 +106,7 @@ func (s attacker) visit(ctx context.Context, address, path string, there func())
 	}
 	defer resp.Body.Close()
 	if !s.answer(resp.StatusCode) {
-		return fmt.Errorf("%s was answered %s", s.what, resp.Status)
+		return fmt.Errorf("%s was answered %s", s.name, resp.Status)
 	}
 	return nil
 }
@@ -187,18 +187,18 @@ var _ = Describe("S34 Hostile requests beside normal traffic", Label("S34"), fun
 
 			var slowest sync.Map
 			var clientsAtWork sync.WaitGroup
-			work := func(what string, n int, create func(name string) (labels map[string]string, err error)) {
+			work := func(prefix string, n int, create func(name string) (labels map[string]string, err error)) {
 				clientsAtWork.Go(func() {
 					defer GinkgoRecover()
 					worst := time.Duration(0)
 					for i := range n {
 						began := time.Now()
-						labels, err := create(fmt.Sprintf("%s-%d", what, i))
-						Expect(err).NotTo(HaveOccurred(), what)
-						Expect(labels).To(HaveKeyWithValue("seen", "yes"), what)
+						labels, err := create(fmt.Sprintf("%s-%d", prefix, i))
+						Expect(err).NotTo(HaveOccurred(), prefix)
+						Expect(labels).To(HaveKeyWithValue("seen", "yes"), prefix)
 						worst = max(worst, time.Since(began))
 					}
-					slowest.Store(what, worst)
+					slowest.Store(prefix, worst)
 				})
 			}
 			for i := range 2 {
@@ -212,8 +212,8 @@ var _ = Describe("S34 Hostile requests beside normal traffic", Label("S34"), fun
 				})
 			}
 			clientsAtWork.Wait()
-			slowest.Range(func(what, worst any) bool {
-				GinkgoWriter.Printf("the slowest of %v took %v\n", what, worst)
+			slowest.Range(func(prefix, worst any) bool {
+				GinkgoWriter.Printf("the slowest of %v took %v\n", prefix, worst)
 				return true
 			})
 			Expect(stop()).To(BeEmpty(), "the answers to attackers")

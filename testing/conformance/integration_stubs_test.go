@@ -16,7 +16,7 @@ const jobTemplate = `{"spec": {"restartPolicy": "Never", "containers": [{"name":
 
 const workload = `{"spec": {"selector": {"matchLabels": {"stub": "yes"}}, "template": ` + podTemplate + `}}`
 
-const someHook = `{"webhooks": [{"name": "nobody.calls.it", "clientConfig": {"service": {"namespace": "nowhere", "name": "nothing"}},
+const someHook = `{"webhooks": [{"name": "not.called.example", "clientConfig": {"service": {"namespace": "nowhere", "name": "nothing"}},
 	"rules": [{"operations": ["CREATE"], "apiGroups": ["nothing.example.com"], "apiVersions": ["v1"], "resources": ["nothings"]}],
 	"failurePolicy": "Ignore", "sideEffects": "None", "admissionReviewVersions": ["v1"]}]}`
 
@@ -49,7 +49,7 @@ var stubs = map[string]string{
 	"autoscaling/horizontalpodautoscalers": `{"spec": {"maxReplicas": 3, "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "stub"}}}`,
 	"batch/cronjobs":                       `{"spec": {"schedule": "0 0 1 1 *", "jobTemplate": {"spec": {"template": ` + jobTemplate + `}}}}`,
 	"batch/jobs":                           `{"spec": {"template": ` + jobTemplate + `}}`,
-	"policy/poddisruptionbudgets":          `{"spec": {"selector": {"matchLabels": {"stub": "nobody"}}}}`,
+	"policy/poddisruptionbudgets":          `{"spec": {"selector": {"matchLabels": {"stub": "none"}}}}`,
 
 	"admissionregistration.k8s.io/mutatingwebhookconfigurations":     someHook,
 	"admissionregistration.k8s.io/validatingwebhookconfigurations":   someHook,
@@ -63,11 +63,11 @@ var stubs = map[string]string{
 	"apiregistration.k8s.io/apiservices":                       `{"metadata": {"name": "v9.NAMESPACE.example.com"}, "spec": {"group": "NAMESPACE.example.com", "version": "v9", "groupPriorityMinimum": 100, "versionPriority": 10}}`,
 	"authentication.k8s.io/selfsubjectreviews":                 `{}`,
 	"authentication.k8s.io/tokenreviews":                       `{"spec": {"token": "none"}}`,
-	"authorization.k8s.io/localsubjectaccessreviews":           `{"metadata": {"name": ""}, "spec": {"user": "somebody", "resourceAttributes": {"name": "a", "namespace": "NAMESPACE"}}}`,
+	"authorization.k8s.io/localsubjectaccessreviews":           `{"metadata": {"name": ""}, "spec": {"user": "other", "resourceAttributes": {"name": "a", "namespace": "NAMESPACE"}}}`,
 	"authorization.k8s.io/selfsubjectaccessreviews":            `{"metadata": {"name": ""}, "spec": {"resourceAttributes": {"name": "a"}}}`,
 	"authorization.k8s.io/selfsubjectrulesreviews":             `{"metadata": {"name": ""}, "spec": {"namespace": "NAMESPACE"}}`,
-	"authorization.k8s.io/subjectaccessreviews":                `{"metadata": {"name": ""}, "spec": {"user": "somebody", "resourceAttributes": {"name": "a", "namespace": "NAMESPACE"}}}`,
-	"certificates.k8s.io/certificatesigningrequests":           `{"spec": {"signerName": "example.com/nobody", "usages": ["any"], "request": "REQUEST"}}`,
+	"authorization.k8s.io/subjectaccessreviews":                `{"metadata": {"name": ""}, "spec": {"user": "other", "resourceAttributes": {"name": "a", "namespace": "NAMESPACE"}}}`,
+	"certificates.k8s.io/certificatesigningrequests":           `{"spec": {"signerName": "example.com/unknown", "usages": ["any"], "request": "REQUEST"}}`,
 	"coordination.k8s.io/leases":                               `{"spec": {"holderIdentity": "stub", "leaseDurationSeconds": 5}}`,
 	"discovery.k8s.io/endpointslices":                          `{"addressType": "IPv4", "endpoints": [], "ports": []}`,
 	"events.k8s.io/events":                                     `{"regarding": {"namespace": "NAMESPACE"}, "eventTime": "2024-01-01T00:00:00.000000Z", "reportingController": "example.com/stub", "reportingInstance": "stub", "action": "Stub", "reason": "Stub", "type": "Normal"}`,

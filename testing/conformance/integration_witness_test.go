@@ -60,14 +60,14 @@ func (w *witness) saw(hook string, req *admission.Request) bool {
 	served := w.e.resources[resource]
 	kind := schema.GroupVersionKind{Group: served.Group, Version: served.Version, Kind: served.Kind}
 	faults := []string{}
-	check := func(what string, raw []byte, wanted bool, kind schema.GroupVersionKind) {
+	check := func(part string, raw []byte, wanted bool, kind schema.GroupVersionKind) {
 		var meta metav1.TypeMeta
 		switch present := len(raw) > 0 && string(raw) != "null"; {
 		case present != wanted:
-			faults = append(faults, fmt.Sprintf("%s present: %t", what, present))
+			faults = append(faults, fmt.Sprintf("%s present: %t", part, present))
 		case present:
 			if err := json.Unmarshal(raw, &meta); err != nil || meta.GroupVersionKind() != kind {
-				faults = append(faults, fmt.Sprintf("%s is %s, not %s", what, meta.GroupVersionKind(), kind))
+				faults = append(faults, fmt.Sprintf("%s is %s, not %s", part, meta.GroupVersionKind(), kind))
 			}
 		}
 	}

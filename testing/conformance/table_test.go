@@ -39,11 +39,11 @@ func (t *tally) add(spec types.SpecReport) {
 func (t tally) String() string {
 	var parts []string
 	for _, p := range []struct {
-		n    int
-		what string
+		n       int
+		outcome string
 	}{{t.failed, "failed"}, {t.passed, "passed"}, {t.skipped, "skipped"}, {t.unplayable, notPlayable}} {
 		if p.n > 0 {
-			parts = append(parts, fmt.Sprintf("%d %s", p.n, p.what))
+			parts = append(parts, fmt.Sprintf("%d %s", p.n, p.outcome))
 		}
 	}
 	return strings.Join(parts, ", ")

@@ -33,12 +33,12 @@ func has(minor int) bool {
 const notPlayable = "not playable"
 
 // needs ends a spec that needs a feature of a newer API server. The table names these specs and the reason.
-func needs(minor int, what string) {
+func needs(minor int, feature string) {
 	GinkgoHelper()
 	if has(minor) {
 		return
 	}
-	reason := fmt.Sprintf("needs Kubernetes 1.%d: %s", minor, what)
+	reason := fmt.Sprintf("needs Kubernetes 1.%d: %s", minor, feature)
 	AddReportEntry(notPlayable, reason, ReportEntryVisibilityNever)
 	Skip(reason)
 }

@@ -41,7 +41,7 @@ var _ = Describe("RotateCA of a program that does not serve", func() {
 			Expect(l.failing()).To(BeEmpty(), name)
 		}
 		for _, kind := range []string{mutatingKind, validatingKind} {
-			Expect(j.changes(kind)).To(HaveLen(1), "the %s holds what it held, but for caBundles", kind)
+			Expect(j.changes(kind)).To(HaveLen(1), "the %s is unchanged, but for caBundles", kind)
 			Expect(j.written(kind)).To(BeNumerically(">=", 2*len(tools)), "and these were written")
 		}
 		Expect(j.written(leaseKind)).To(BeZero())

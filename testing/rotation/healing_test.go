@@ -97,8 +97,8 @@ var _ = Describe("Damage under load", func() {
 				data[certsecret.StateKey] = data[certsecret.StateKey][:len(data[certsecret.StateKey])/2]
 			})},
 			{"the state lost", change(func(data map[string][]byte) { delete(data, certsecret.StateKey) })},
-			{"what is registered lost", change(func(data map[string][]byte) { register(data, nil) })},
-			{"what is registered wrong", change(func(data map[string][]byte) { register(data, foreign[corev1.TLSCertKey]) })},
+			{"the registered bundle lost", change(func(data map[string][]byte) { register(data, nil) })},
+			{"the registered bundle wrong", change(func(data map[string][]byte) { register(data, foreign[corev1.TLSCertKey]) })},
 			{"another's private key", change(func(data map[string][]byte) { data[corev1.TLSPrivateKeyKey] = foreign[corev1.TLSPrivateKeyKey] })},
 			{"another's private key everywhere", change(func(data map[string][]byte) {
 				state, err := certsecret.Decode(data)

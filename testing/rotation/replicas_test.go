@@ -362,10 +362,10 @@ func (d *deployment) settle(ctx context.Context, clients kubernetes.Interface) *
 
 // expectNoFailure ends the load, reports its figures and sees that nothing failed, and that every call had a handshake
 // of its own.
-func (d *deployment) expectNoFailure(l *load, what string) {
+func (d *deployment) expectNoFailure(l *load, phase string) {
 	GinkgoHelper()
 	l.end()
-	d.report(l, what)
+	d.report(l, phase)
 	failures := l.failing()
 	Expect(failures).To(BeEmpty(), "%d of %d admissions failed", len(failures), int64(len(failures))+l.total())
 	Expect(d.balancer.unserved.Load()).To(BeZero(), "connections without a replica")
@@ -374,7 +374,7 @@ func (d *deployment) expectNoFailure(l *load, what string) {
 	Expect(d.balancer.handshakes.Load()).To(BeNumerically(">=", d.calls.Load()), "calls without a handshake of their own")
 }
 
-func (d *deployment) report(l *load, what string) {
+func (d *deployment) report(l *load, phase string) {
 	AddReportEntry(fmt.Sprintf("%s: %d admissions, %d failures, %d calls, %d handshakes, %d renewals of serving certificates",
-		what, l.total(), len(l.failing()), d.calls.Load(), d.balancer.handshakes.Load(), d.renewals.Load()), ReportEntryVisibilityAlways)
+		phase, l.total(), len(l.failing()), d.calls.Load(), d.balancer.handshakes.Load(), d.renewals.Load()), ReportEntryVisibilityAlways)
 }
