@@ -21,7 +21,7 @@ import (
 	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
-// otherSecrets is how many a namespace holds beside ours: fifteen thousand in the long run.
+// otherSecrets is the number of other Secrets in the namespace: fifteen thousand in the long run.
 func otherSecrets() int {
 	if os.Getenv("EIRINIX_SOAK") != "" {
 		return 15_000
@@ -160,7 +160,7 @@ var _ = Describe("A Manager at rest", Label("api-server"), func() {
 	}, SpecTimeout(5*time.Minute))
 })
 
-// idle is for how long nothing may be written: past the minute in which everything is looked at again, in the long run.
+// idle is the time without any write. In the long run it exceeds the minute after which every object is checked again.
 func idle() time.Duration {
 	if os.Getenv("EIRINIX_SOAK") != "" {
 		return 70 * time.Second

@@ -177,7 +177,7 @@ func ofHalf(objects []client.Object, registering bool) (kept []client.Object) {
 	return kept
 }
 
-// connect creates the accounts, roles and bindings of the manifests, without the right that is taken away, and gives
+// connect creates the accounts, roles and bindings of the manifests, without the right that is taken away, and returns
 // the connection of a half's ServiceAccount.
 func (p *play) connect(ctx context.Context, registering bool) (*rest.Config, error) {
 	objects, err := p.manifests()

@@ -150,7 +150,7 @@ var _ = Describe("Offline", func() {
 			HaveField("Response.Result.Message", "no")),
 	)
 
-	// Nothing tells the truth about plurals and scopes but an API server.
+	// Only an API server knows all plurals and scopes for certain.
 	It("knows built-in kinds as an API server does", Label("api-server"), func(ctx SpecContext) {
 		offline, err := eirinix.NewManager(eirinix.ManagerOptions{}).Offline(eirinix.OfflineOptions{})
 		Expect(err).NotTo(HaveOccurred())

@@ -23,7 +23,7 @@ func TestPeers(t *testing.T) {
 	})
 }
 
-// TestCheckAnswer sees the check refuse a peer that does another job than it was asked for.
+// TestCheckAnswer expects the check to refuse a peer that does another job than the requested one.
 func TestCheckAnswer(t *testing.T) {
 	quiet()
 	eachReview(t, func(t *testing.T, r *review) {
@@ -44,7 +44,7 @@ func TestCheckAnswer(t *testing.T) {
 	})
 }
 
-// TestManagedFields sees that the reviews are as they arrive in production: a third to a half of a pod's text
+// TestManagedFields checks that the reviews are as they arrive in production: a third to a half of a pod's text
 // is managedFields, and every reader of JSON has to get through it.
 func TestManagedFields(t *testing.T) {
 	eachReview(t, func(t *testing.T, r *review) {

@@ -96,8 +96,8 @@ var _ = Describe("Steps of a chain", func() {
 
 	Describe("with a change that cannot be written", func() {
 		bad := onTree("bad", unwritable)
-		panicking := mutation("bad", newSulky, func(_ context.Context, _ *admit.Call, s *sulky) error {
-			s.Mood = "bad"
+		panicking := mutation("bad", newUnwritable, func(_ context.Context, _ *admit.Call, s *unwritableKind) error {
+			s.Payload = "bad"
 			return nil
 		})
 
@@ -175,32 +175,32 @@ var _ = Describe("Steps of a chain", func() {
 	})
 })
 
-// sulky is a Go type that cannot be written once its mood is bad.
-type sulky struct {
+// unwritableKind is a Go type that panics while it is encoded with the payload "bad".
+type unwritableKind struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
-	Mood              mood `json:"mood,omitempty"`
+	Payload           payload `json:"payload,omitempty"`
 }
 
-type mood string
+type payload string
 
-func (m mood) MarshalJSON() ([]byte, error) {
+func (m payload) MarshalJSON() ([]byte, error) {
 	if m == "bad" {
-		panic("leave me alone")
+		panic("cannot be encoded")
 	}
 	return []byte(`"good"`), nil
 }
 
-func (s *sulky) DeepCopyObject() runtime.Object {
+func (s *unwritableKind) DeepCopyObject() runtime.Object {
 	c := *s
 	s.ObjectMeta.DeepCopyInto(&c.ObjectMeta)
 	return &c
 }
 
-func newSulky() runtime.Object { return &sulky{} }
+func newUnwritable() runtime.Object { return &unwritableKind{} }
 
 // unreadable is a type whose decoder panics.
-type unreadable struct{ sulky }
+type unreadable struct{ unwritableKind }
 
 func (*unreadable) UnmarshalJSON([]byte) error { panic("unreadable") }
 

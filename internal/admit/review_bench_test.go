@@ -93,7 +93,7 @@ func encoded(v any) []byte {
 	return text
 }
 
-// BenchmarkReview measures the cut beside the decoder's road.
+// BenchmarkReview compares the cut with the decoder.
 func BenchmarkReview(b *testing.B) {
 	reviews := arrivedReviews()
 	for _, size := range []string{"4KB", "22KB", "300KB"} {

@@ -67,7 +67,7 @@ func join(texts ...[]byte) (all []byte) {
 	return all
 }
 
-// recorder is a caller of Run. Whatever it is given, it tries as a client would.
+// recorder is a caller of Run. It uses each delivery as a client would.
 type recorder struct {
 	hosts []string
 	now   func() time.Time

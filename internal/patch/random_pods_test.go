@@ -12,7 +12,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// A potter makes pods out of random numbers, and spoils them again.
+// A potter makes random pods, and changes them at random.
 type potter struct {
 	*rand.Rand
 	serial  int

@@ -225,8 +225,8 @@ func (d *deployment) forget(r *replica) {
 	d.replicas = slices.DeleteFunc(d.replicas, func(other *replica) bool { return other == r })
 }
 
-// kill has replicas die without a word, all at once, after the calls that they have begun: to fail those is not for the
-// library to prevent.
+// kill ends replicas without a shutdown, all at once, after the calls that they have begun: the library cannot prevent that
+// those fail.
 func (d *deployment) kill(ctx context.Context, all ...*replica) {
 	GinkgoHelper()
 	for _, r := range all {
@@ -239,7 +239,7 @@ func (d *deployment) kill(ctx context.Context, all ...*replica) {
 		r.line.cut()
 	}
 	for _, r := range all {
-		r.Stop() // closes its listener, and tells no one, because its line is cut
+		r.Stop() // closes its listener, and writes nothing, because its line is cut
 	}
 }
 

@@ -138,8 +138,8 @@ func (j *journal) registered(ctx context.Context, version string) {
 	}
 }
 
-// rollOut replaces all replicas one after the other, and waits until their version is registered. It returns how long that
-// took from when the last one was told to stop. The first replicas go as how says.
+// rollOut replaces all replicas one after the other, and waits until their version is registered. It returns the time
+// from the stop of the last one until then. The functions in how stop the first replicas.
 func (d *deployment) rollOut(ctx context.Context, j *journal, how ...func(*replica)) time.Duration {
 	GinkgoHelper()
 	var stopping []*replica
