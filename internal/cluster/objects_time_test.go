@@ -539,7 +539,13 @@ func TestAWatchThatIsRefusedBecomesPolling(t *testing.T) {
 }
 
 func TestWhatThisProcessSawWins(t *testing.T) {
-	following(t, "get list watch", all, inCF, func(g Gomega, ctx context.Context, p *followed) {
+	slow := newShelf("get list watch")
+	server := func(r *http.Request) (*http.Response, error) {
+		time.Sleep(time.Second) // passes only while the spec waits
+		return slow.answer(r)
+	}
+	followingAt(t, server, "get list watch", all, inCF, func(g Gomega, ctx context.Context, p *followed) {
+		p.shelf = slow
 		seen := func(version string) {
 			secret := secretOf("cf")
 			secret.ResourceVersion = version
