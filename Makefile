@@ -9,7 +9,7 @@ APIDIFF       = go run golang.org/x/exp/cmd/apidiff@v0.0.0-20261014143641-f0251e
 BENCHSTAT     = go run golang.org/x/perf/cmd/benchstat@v0.0.0-20260908200009-22c9c6c9d4da
 
 # Every folder with a go.mod of its own.
-MODULES = . testing/controlplane bench
+MODULES = . testing/controlplane testing/upstream bench
 
 # The folder with kube-apiserver, etcd and kube-controller-manager: of the minor release of Kubernetes that K8S names
 # (K8S=1.34), else KUBEBUILDER_ASSETS where that is set, else of the newest release. Built from Go modules once and kept
@@ -60,6 +60,10 @@ matrix: ## the same for each release of Kubernetes: a line for each, and why a s
 		report="$$($(MAKE) -s --no-print-directory conformance K8S=$$k ARGS="-count=1 $(ARGS)")" || status=1; \
 		echo "$$report" | grep '^Kubernetes v' || { echo "Kubernetes $$k: not played"; echo "$$report" | tail -20; }; \
 	done; exit $$status
+
+.PHONY: upstream
+upstream: ## Kubernetes' own specs of admission webhooks, as they are, with examples/agnhost (ARGS=-ginkgo.focus=attach)
+	@$(ASSETS) go -C testing/upstream test -v -count=1 -timeout 20m . $(ARGS)
 
 .PHONY: soak
 soak: ## a thousand rotations of the CA under load, and a million steps of the model of it, and 100,000 edits: two hours
