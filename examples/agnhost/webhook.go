@@ -18,8 +18,10 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/go-logr/zapr"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"sigs.k8s.io/controller-runtime/pkg/certwatcher"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"code.cloudfoundry.org/eirinix"
 )
@@ -74,6 +76,8 @@ func original(e endpoints) (http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
+
+	logf.SetLogger(zapr.NewLogger(m.GetLogger().Desugar())) // of the certificate's files
 
 	mux := http.NewServeMux()
 	serves := func(name string, config admissionregistrationv1.WebhookClientConfig) {
