@@ -98,7 +98,7 @@ func (c *Controller) rollout(ctx context.Context) (first string, again time.Time
 	if err != nil {
 		return "", again, false, err
 	}
-	c.Log.V(1).Info("recorded this version in the Lease", "reason", strings.TrimSpace(d.Why), "version", c.Desired.Version)
+	c.Log.V(1).Info("recorded this version in the Lease", "reason", d.Why, "version", c.Desired.Version)
 	return found.First(), again, true, nil
 }
 

@@ -214,13 +214,13 @@ func Decide(in Input) Decision {
 	d := Decision{Pause: PauseLong}
 	changed := func(version string, r Record, pause time.Duration, why string) {
 		next[version] = r
-		d.Next, d.Pause, d.Why = next, min(d.Pause, pause), d.Why+why+" "
+		d.Next, d.Pause, d.Why = next, min(d.Pause, pause), strings.TrimPrefix(d.Why+", "+why, ", ")
 	}
 	own, known := in.Found[in.Version]
 	switch {
 	case !known || own.Gone:
 		next = in.Found.add(in.Version, in.Record)
-		d.Next, d.Pause, d.Why = next, 0, "joined "
+		d.Next, d.Pause, d.Why = next, 0, "joined"
 	case own.Asked > own.Answered:
 		pause := PauseLong
 		if own.Left {

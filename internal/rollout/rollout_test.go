@@ -49,41 +49,41 @@ var _ = Describe("Decide", func() {
 			Expect(d.Pause).To(Equal(pause))
 			expect(d.Next)
 		},
-		Entry("its own is not there", "joined ", rollout.Record{}, lived(4), true, time.Second, time.Duration(0), func(next rollout.Versions) {
+		Entry("its own is not there", "joined", rollout.Record{}, lived(4), true, time.Second, time.Duration(0), func(next rollout.Versions) {
 			Expect(next["own"].Came).To(BeEquivalentTo(5))
 			Expect(next.First()).To(Equal("other"))
 		}),
-		Entry("its own was given up", "joined ", lived(1, gone), lived(4), true, time.Second, time.Duration(0), func(next rollout.Versions) {
+		Entry("its own was given up", "joined", lived(1, gone), lived(4), true, time.Second, time.Duration(0), func(next rollout.Versions) {
 			Expect(next["own"]).To(Equal(rollout.Record{Came: 5, Target: "here", Program: 1}), "it is of the program that came first")
 		}),
-		Entry("it is asked", "answered ", lived(5, asked), lived(4), true, time.Second, rollout.PauseLong, func(next rollout.Versions) {
+		Entry("it is asked", "answered", lived(5, asked), lived(4), true, time.Second, rollout.PauseLong, func(next rollout.Versions) {
 			Expect(next["own"].Answered).To(BeEquivalentTo(4))
 		}),
-		Entry("it is asked after one of its replicas has left", "answered ", lived(5, asked, left), lived(4), true, time.Second, rollout.PauseShort, func(next rollout.Versions) {
+		Entry("it is asked after one of its replicas has left", "answered", lived(5, asked, left), lived(4), true, time.Second, rollout.PauseShort, func(next rollout.Versions) {
 			Expect(next["own"].Left).To(BeFalse())
 		}),
 		Entry("one of its replicas has left, and the others wait until they are asked", "", lived(5, left), lived(4), true, time.Second, time.Duration(0), nil),
 		Entry("the other has answered lately", "", lived(5), lived(4), true, 9*time.Second, time.Duration(0), nil),
-		Entry("the other has answered long ago", "asked other ", lived(5), lived(4), true, 10*time.Second, rollout.PauseLong, func(next rollout.Versions) {
+		Entry("the other has answered long ago", "asked other", lived(5), lived(4), true, 10*time.Second, rollout.PauseLong, func(next rollout.Versions) {
 			Expect(next["other"].Asked).To(BeEquivalentTo(4))
 		}),
-		Entry("the other has not been seen to answer", "asked other ", lived(5), lived(4), false, time.Second, rollout.PauseShort, func(next rollout.Versions) {
+		Entry("the other has not been seen to answer", "asked other", lived(5), lived(4), false, time.Second, rollout.PauseShort, func(next rollout.Versions) {
 			Expect(next["other"].Asked).To(BeEquivalentTo(4))
 		}),
-		Entry("a replica of the other has left", "asked other ", lived(5), lived(4, left), true, time.Second, rollout.PauseShort, func(next rollout.Versions) {
+		Entry("a replica of the other has left", "asked other", lived(5), lived(4, left), true, time.Second, rollout.PauseShort, func(next rollout.Versions) {
 			Expect(next["other"].Left).To(BeTrue())
 		}),
 		Entry("the other has been asked a moment ago", "", lived(5), lived(4, asked), true, 9*time.Second, time.Duration(0), nil),
-		Entry("the other does not answer", "found no replica of other ", lived(5), lived(4, asked), true, 10*time.Second, rollout.PauseShort, func(next rollout.Versions) {
+		Entry("the other does not answer", "found no replica of other", lived(5), lived(4, asked), true, 10*time.Second, rollout.PauseShort, func(next rollout.Versions) {
 			Expect(next["other"].Gone).To(BeTrue())
 			Expect(next.First()).To(Equal("own"))
 		}),
 		Entry("the other, whose replica has left, has a moment to contradict", "", lived(5), lived(4, asked, left), true, 1400*time.Millisecond, time.Duration(0), nil),
-		Entry("the other, whose replica has left, does not contradict", "found no replica of other ", lived(5), lived(4, asked, left), true, 1500*time.Millisecond, rollout.PauseShort, func(next rollout.Versions) {
+		Entry("the other, whose replica has left, does not contradict", "found no replica of other", lived(5), lived(4, asked, left), true, 1500*time.Millisecond, rollout.PauseShort, func(next rollout.Versions) {
 			Expect(next["other"].Gone).To(BeTrue())
 		}),
 		Entry("the other is gone", "", lived(5), lived(4, asked, gone), true, time.Hour, time.Duration(0), nil),
-		Entry("both at once", "answered asked other ", lived(5, asked), lived(4), true, time.Minute, rollout.PauseLong, func(next rollout.Versions) {
+		Entry("both at once", "answered, asked other", lived(5, asked), lived(4), true, time.Minute, rollout.PauseLong, func(next rollout.Versions) {
 			Expect(next["own"].Answered).To(BeEquivalentTo(4))
 			Expect(next["other"].Asked).To(BeEquivalentTo(4))
 		}),

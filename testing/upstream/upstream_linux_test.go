@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/onsi/ginkgo/v2"
 	"github.com/onsi/ginkgo/v2/types"
@@ -28,6 +29,9 @@ const (
 	// suite is the beginning of the specs' names.
 	suite = "[sig-api-machinery] AdmissionWebhook [Privileged:ClusterAdmin]"
 
+	// requestTimeout bounds each request of the kubelet.
+	requestTimeout = time.Minute
+
 	// specs is their number in the release of Kubernetes that go.mod requires.
 	specs = 23
 )
@@ -42,7 +46,9 @@ func TestUpstream(t *testing.T) {
 		// The API server calls Services at the addresses of their pods, because there is no kube-proxy.
 		o.APIServerArgs = []string{"--enable-aggregator-routing=true"}
 	})
-	client := kubernetes.NewForConfigOrDie(plane.Config())
+	config := plane.Config()
+	config.Timeout = requestTimeout // also ends watches, which then begin anew
+	client := kubernetes.NewForConfigOrDie(config)
 	runKubelet(t, client, network)
 	configure(t, plane.Kubeconfig())
 
