@@ -65,7 +65,7 @@ var _ = Describe("the example agnhost", func() {
 			"the pod contains unwanted container name; the pod contains unwanted label", "no answer before the deadline",
 			"the custom resource contains unwanted data", "the crd contains unwanted label",
 		}
-		refused := objectsIn("agnhost/refused.yaml")
+		refused := programs.ObjectsIn("agnhost/refused.yaml")
 		Expect(refused).To(HaveLen(len(reasons)))
 		for i, object := range refused {
 			err := applyAfresh(ctx, object)

@@ -28,7 +28,7 @@ var _ = DescribeTable("objects that are older than the example can be edited sti
 			r.define(ctx, playbookCRD, "ops.netease.com/v1", "Playbook")
 		}
 		var older []*unstructured.Unstructured
-		for _, object := range objectsIn(filepath.Join(example, file)) {
+		for _, object := range programs.ObjectsIn(filepath.Join(example, file)) {
 			if object.GetKind() != "Namespace" {
 				object.SetName(object.GetName() + "-older")
 				older = append(older, object)

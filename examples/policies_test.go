@@ -25,7 +25,7 @@ var _ = Describe("the example policies", func() {
 	BeforeEach(func(ctx SpecContext) {
 		r = readmeOf("policies")
 		unregisterAfterwards("policies-example")
-		for _, object := range objectsIn("policies/pod.yaml")[:1] {
+		for _, object := range programs.ObjectsIn("policies/pod.yaml")[:1] {
 			Expect(applyAfresh(ctx, object)).To(Succeed())
 		}
 	})
@@ -109,7 +109,7 @@ var _ = Describe("the example policies", func() {
 		if again {
 			outcome = withheld
 		}
-		object := objectsIn("policies/mutating.yaml")
+		object := programs.ObjectsIn("policies/mutating.yaml")
 		object[0].Object["spec"].(map[string]any)["reinvocationPolicy"] = string(policy)
 		for _, o := range object {
 			Expect(applyAfresh(ctx, o)).To(Succeed())
@@ -151,7 +151,7 @@ var _ = Describe("the example policies", func() {
 
 	It("is asked about webhook configurations, but not about policies", func(ctx SpecContext) {
 		name := metav1.ObjectMeta{Name: "harmless.example.org"}
-		for _, object := range objectsIn("policies/validating.yaml") {
+		for _, object := range programs.ObjectsIn("policies/validating.yaml") {
 			if object.GetKind() == "ValidatingAdmissionPolicy" {
 				object.Object["spec"] = map[string]any{
 					"failurePolicy": "Fail",

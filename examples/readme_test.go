@@ -2,9 +2,7 @@ package examples_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -15,7 +13,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/util/yaml"
 	crclient "sigs.k8s.io/controller-runtime/pkg/client"
 
 	"code.cloudfoundry.org/eirinix/examples/internal/programs"
@@ -82,7 +79,7 @@ func (r readme) apply(ctx context.Context, file string) (map[string]*unstructure
 	path := "examples/" + r.example + "/" + file
 	Expect(r.text).To(MatchRegexp(`(?m)^    kubectl apply .*-f `+path+`\b`), "the README applies "+path)
 	applied := map[string]*unstructured.Unstructured{}
-	for _, object := range objectsIn(filepath.Join(r.example, file)) {
+	for _, object := range programs.ObjectsIn(filepath.Join(r.example, file)) {
 		if err := applyAfresh(ctx, object); err != nil {
 			return nil, err
 		}
@@ -103,25 +100,6 @@ func (r readme) define(ctx context.Context, file, apiVersion, kind string) {
 	list.SetAPIVersion(apiVersion)
 	list.SetKind(kind + "List")
 	Eventually(func() error { return c.List(ctx, list) }, programs.Patience).Should(Succeed())
-}
-
-// objectsIn reads the objects of a YAML file.
-func objectsIn(path string) (objects []*unstructured.Unstructured) {
-	GinkgoHelper()
-	file, err := os.Open(path)
-	Expect(err).NotTo(HaveOccurred())
-	defer file.Close()
-	for decoder := yaml.NewYAMLOrJSONDecoder(file, 4096); ; {
-		object := &unstructured.Unstructured{}
-		err := decoder.Decode(object)
-		if errors.Is(err, io.EOF) {
-			return objects
-		}
-		Expect(err).NotTo(HaveOccurred())
-		if len(object.Object) > 0 {
-			objects = append(objects, object)
-		}
-	}
 }
 
 // applyAfresh creates an object, in the namespace default unless it says otherwise, and takes it away after the spec.

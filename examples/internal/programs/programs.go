@@ -4,6 +4,8 @@ package programs
 
 import (
 	"context"
+	"errors"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -17,6 +19,8 @@ import (
 	"github.com/onsi/gomega/gexec"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/kubernetes"
 )
 
@@ -117,4 +121,23 @@ func CreatePod(ctx context.Context, client kubernetes.Interface, namespace strin
 			{Name: "sidecar", Image: "example/sidecar", Env: []corev1.EnvVar{{Name: "OWN", Value: "kept"}}},
 		}},
 	}, metav1.CreateOptions{})
+}
+
+// ObjectsIn reads the objects of a YAML file.
+func ObjectsIn(path string) (objects []*unstructured.Unstructured) {
+	ginkgo.GinkgoHelper()
+	file, err := os.Open(path)
+	gomega.Expect(err).NotTo(gomega.HaveOccurred())
+	defer file.Close()
+	for decoder := yaml.NewYAMLOrJSONDecoder(file, 4096); ; {
+		object := &unstructured.Unstructured{}
+		err := decoder.Decode(object)
+		if errors.Is(err, io.EOF) {
+			return objects
+		}
+		gomega.Expect(err).NotTo(gomega.HaveOccurred())
+		if len(object.Object) > 0 {
+			objects = append(objects, object)
+		}
+	}
 }

@@ -54,7 +54,7 @@ var _ = BeforeSuite(func(ctx SpecContext) {
 	c, err = client.New(plane.Config(), client.Options{})
 	Expect(err).NotTo(HaveOccurred())
 	Expect(c.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}})).To(Succeed())
-	for _, role := range objectsIn(filepath.Join(project, "config", "rbac", "webhook_role.yaml")) {
+	for _, role := range programs.ObjectsIn(filepath.Join(project, "config", "rbac", "webhook_role.yaml")) {
 		Expect(c.Create(ctx, role)).To(Succeed())
 	}
 })
@@ -76,7 +76,7 @@ func asServiceAccount() string {
 // created creates the only object of a file in config/samples, after a change.
 func created(ctx context.Context, file string, change func(spec map[string]any)) (*unstructured.Unstructured, error) {
 	GinkgoHelper()
-	object := objectsIn(filepath.Join(project, "config", "samples", file))[0]
+	object := programs.ObjectsIn(filepath.Join(project, "config", "samples", file))[0]
 	spec, _ := object.Object["spec"].(map[string]any)
 	change(spec)
 	return object, c.Create(ctx, object, client.DryRunAll)

@@ -3,8 +3,6 @@ package e2e
 // This file compares the files of the project that a tool makes, and the page that quotes the project.
 
 import (
-	"errors"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,28 +12,9 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"github.com/onsi/gomega/gexec"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/util/yaml"
 
 	"code.cloudfoundry.org/eirinix/examples/internal/programs"
 )
-
-// objectsIn reads the objects of a YAML file.
-func objectsIn(path string) (objects []*unstructured.Unstructured) {
-	GinkgoHelper()
-	file, err := os.Open(path)
-	Expect(err).NotTo(HaveOccurred())
-	defer file.Close()
-	for decoder := yaml.NewYAMLOrJSONDecoder(file, 4096); ; {
-		object := &unstructured.Unstructured{}
-		err := decoder.Decode(object)
-		if errors.Is(err, io.EOF) {
-			return objects
-		}
-		Expect(err).NotTo(HaveOccurred())
-		objects = append(objects, object)
-	}
-}
 
 func text(path ...string) string {
 	GinkgoHelper()
