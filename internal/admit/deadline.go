@@ -100,9 +100,9 @@ func (r *run) wait() outcome {
 		defer func() {
 			if v := recover(); v != nil { // outside of a step, so in the methods of its type
 				o = outcome{err: &stepError{step: r.name, err: panicked(v)}}
-			} else if r.at != between && !r.isAbandoned() { // Goexit also runs the deferred calls
-				r.decided(r.at, decisionFailed, 0)
-				o.err = &stepError{step: r.Steps[r.at].Name, err: errNoAnswer}
+			} else if i := r.at; i != between && r.end() { // Goexit also runs the deferred calls
+				r.decided(i, decisionFailed, 0)
+				o.err = &stepError{step: r.Steps[i].Name, err: errNoAnswer}
 			}
 			if done <- o; r.isAbandoned() {
 				r.logLatePanic(o.err)
@@ -116,7 +116,8 @@ func (r *run) wait() outcome {
 		return o
 	case <-r.ctx.Done():
 	}
-	if i := r.abandon(); i != between {
+	i, runs := r.abandon()
+	if runs {
 		r.decided(i, decisionFailed, 0)
 		return outcome{err: &stepError{step: r.Steps[i].Name, err: errLate(r.ctx)}}
 	}
@@ -124,9 +125,12 @@ func (r *run) wait() outcome {
 	case o := <-done: // both happened at once
 		return o
 	default: // no step runs or begins any more, but the answer is due now
-		err := fmt.Errorf("%w; decoding the object, or writing the patch, took too long", errLate(r.ctx))
-		return outcome{err: &stepError{step: r.name, err: err}}
 	}
+	if i != between {
+		return outcome{err: &stepError{step: r.Steps[i].Name, err: errLate(r.ctx)}}
+	}
+	err := fmt.Errorf("%w; decoding the object, or writing the patch, took too long", errLate(r.ctx))
+	return outcome{err: &stepError{step: r.name, err: err}}
 }
 
 // release releases the memory of the objects. A step that is left behind keeps it as long as it runs.
@@ -139,15 +143,20 @@ func errLate(ctx context.Context) error {
 	return fmt.Errorf("no answer before the deadline (timeoutSeconds of the webhook): %w", context.Cause(ctx))
 }
 
-// abandon leaves the call's goroutine behind, and the step that runs on it, if any. It returns that step, or between.
-func (r *run) abandon() (step int) {
+// abandon leaves the call's goroutine behind, and the step that runs on it, if any. If no step runs, it returns the step
+// that ended after the deadline, or between.
+func (r *run) abandon() (step int, runs bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.abandoned.Store(true)
-	if r.leftAt = r.at; r.at != between {
+	if r.at == between {
+		return r.late, false
+	}
+	if !r.detached {
+		r.leftAt = r.at
 		r.left[r.at].add(1)
 	}
-	return r.at
+	return r.at, true
 }
 
 // returned records that the call's goroutine has ended.
@@ -162,15 +171,31 @@ func (r *run) returned() {
 
 func (r *run) isAbandoned() bool { return r.abandoned.Load() }
 
-// moveTo records which step runs on the call's goroutine. After the deadline, it returns an error and no step begins.
-func (r *run) moveTo(step int) error {
+// begin records which step runs, and whether it has a goroutine of its own. After the deadline, it returns an error and
+// no step begins.
+func (r *run) begin(step int, detached bool) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if step != between && r.ctx.Err() != nil {
+	if r.ctx.Err() != nil {
 		return errLate(r.ctx)
 	}
-	r.at = step
+	r.at, r.detached = step, detached
 	return nil
+}
+
+// end records that the step that ran, if any, has ended. It returns false if the step was left behind: then the
+// goroutine that waits has counted and reported it.
+func (r *run) end() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.isAbandoned() {
+		return false
+	}
+	if r.at != between && r.ctx.Err() != nil {
+		r.late = r.at
+	}
+	r.at = between
+	return true
 }
 
 // task is the function of a step, with its arguments.
@@ -194,17 +219,15 @@ func (r *run) attempt(i int, t task) error {
 	} else if promised := r.promisedAfter(i); promised > 0 && ok {
 		timeout, shorter = max(time.Until(end)-promised, time.Millisecond), true
 	}
-	if !s.Ignore && !shorter {
-		if err := r.moveTo(i); err != nil {
-			return err
-		}
-		err := r.do(i, r.ctx, &t)
-		_ = r.moveTo(between) // moveTo fails only when a step begins
+	detached := s.Ignore || shorter
+	if err := r.begin(i, detached); err != nil {
 		return err
-	} else if shorter {
-		return r.attemptDetached(i, timeout, t)
+	} else if !detached {
+		return r.do(i, r.ctx, &t)
+	} else if !shorter {
+		timeout = 0
 	}
-	return r.attemptDetached(i, 0, t)
+	return r.attemptDetached(i, timeout, t)
 }
 
 // promisedAfter returns the time that later steps are guaranteed by their timeouts. A step without a timeout of its own
@@ -226,9 +249,6 @@ func (r *run) attemptDetached(i int, timeout time.Duration, t task) error {
 		limited, cancel := context.WithTimeout(ctx, timeout)
 		defer cancel()
 		ctx = limited
-	}
-	if ctx.Err() != nil {
-		return errLate(ctx)
 	}
 	done := make(chan error, 1)
 	var over atomic.Bool // set by the run or by its caller, whichever is first
@@ -255,22 +275,22 @@ func (r *run) attemptDetached(i int, timeout time.Duration, t task) error {
 	return errLate(ctx)
 }
 
-// do runs a task, and turns a panic of the step into an error.
+// do runs a task, and turns a panic of the step into an error. An error that the step returns after its deadline names
+// the deadline, because the user can change that.
 func (r *run) do(i int, ctx context.Context, t *task) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			r.stepMetrics[i].panicked()
 			err = panicked(v)
 		}
-		if err != nil && ctx.Err() != nil && errors.Is(err, ctx.Err()) {
-			late := errLate(ctx) // the user can change the timeout
-			if err.Error() != ctx.Err().Error() {
-				late = fmt.Errorf("%w (the step returned: %w)", late, err)
-			}
-			err = late
-		}
 	}()
-	return t.run(ctx, t.call, t.oldObj, t.newObj)
+	err = t.run(ctx, t.call, t.oldObj, t.newObj)
+	if err == nil || ctx.Err() == nil {
+		return err
+	} else if err.Error() == ctx.Err().Error() {
+		return errLate(ctx)
+	}
+	return fmt.Errorf("%w (the step returned: %w)", errLate(ctx), err)
 }
 
 // logLatePanic logs the panic of a step that was left behind. Its call has already been answered, and logged as late.

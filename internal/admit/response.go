@@ -42,7 +42,7 @@ func (r *run) handle(i int, call *Call) error {
 	var resp admission.Response
 	err = r.attempt(i, task{run: func(ctx context.Context, _ *Call, _, _ runtime.Object) error {
 		resp = s.Handle(ctx, req)
-		return nil
+		return failure(resp)
 	}})
 	if err != nil {
 		return err
@@ -63,9 +63,20 @@ func (r *run) handle(i int, call *Call) error {
 	return r.interpret(s, onPod, resp)
 }
 
-// interpret applies a raw Response. It never gets the zero Response: handle lets the object through, as the example in
-// EiriniX's README intends. A Response that is not allowed is a failure if its code is 500 or more, as from
-// admission.Errored. Otherwise it is a denial.
+// failure returns the error that a raw Response reports, as from admission.Errored: one that is not allowed, with a code
+// of 500 or more.
+func failure(resp admission.Response) error {
+	if resp.Allowed || resp.Result == nil || resp.Result.Code < http.StatusInternalServerError {
+		return nil
+	}
+	if resp.Result.Message == "" {
+		return fmt.Errorf("it returned code %d without a message", resp.Result.Code)
+	}
+	return errors.New(resp.Result.Message)
+}
+
+// interpret applies a raw Response that reports no failure. It never gets the zero Response: handle lets the object
+// through, as the example in EiriniX's README intends.
 func (r *run) interpret(s *Step, onPod *podRun, resp admission.Response) error {
 	if resp.Allowed {
 		if made, pod, ok := onPod.isAnswered(resp); ok {
@@ -76,12 +87,6 @@ func (r *run) interpret(s *Step, onPod *podRun, resp admission.Response) error {
 	}
 	if resp.Result == nil {
 		resp.Result = &metav1.Status{}
-	}
-	if resp.Result.Code >= http.StatusInternalServerError {
-		if resp.Result.Message == "" {
-			return fmt.Errorf("it returned code %d without a message", resp.Result.Code)
-		}
-		return errors.New(resp.Result.Message)
 	}
 	return &denial{status: fitStatus(s.Name, *resp.Result)}
 }

@@ -38,8 +38,10 @@ type run struct {
 	audit     map[string]string
 
 	mu        sync.Mutex
-	at        int         // the step that runs on the call's goroutine, or between
-	leftAt    int         // the step that was left behind, or between
+	at        int         // the step that runs, or between
+	detached  bool        // whether that step runs on a goroutine of its own
+	leftAt    int         // the step that was left behind on the call's goroutine, or between
+	late      int         // the step that ended after the deadline, or between
 	abandoned atomic.Bool // set under mu by the goroutine that waits: the deadline has passed
 }
 
@@ -64,7 +66,7 @@ func newRun(
 	ctx context.Context, log logr.Logger, c *chain, req *admissionv1.AdmissionRequest, wants []want, b *objectBudget,
 ) *run {
 	return &run{
-		chain: c, ctx: ctx, log: log, request: req, wants: wants, at: between, leftAt: between,
+		chain: c, ctx: ctx, log: log, request: req, wants: wants, at: between, leftAt: between, late: between,
 		object: object{raw: req.Object.Raw, memory: &memory{budget: b.objects, ctx: ctx}},
 		old:    object{raw: req.OldObject.Raw, memory: &memory{budget: b.oldObjects, ctx: ctx}},
 	}
@@ -192,8 +194,8 @@ func (r *run) step(i int) (*denial, error) {
 	call := &r.calls[i]
 	call.Request = r.request
 	err := recovered(func() error { return r.perform[i](r, i, call) }) // also a panic in the methods of the step's type
-	if r.isAbandoned() {
-		return nil, err // the goroutine that waits has counted and reported it
+	if !r.end() {
+		return nil, err
 	}
 	batch := r.object.batch()
 	if err == nil && s.Ignore {
