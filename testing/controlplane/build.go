@@ -164,13 +164,15 @@ func (b *builder) lock(ctx context.Context) (unlock func(), err error) {
 }
 
 func (b *builder) build(ctx context.Context, version, dir string) error {
+	b.progress.announce(version)
+
 	packages, err := b.packages(ctx)
 	if err != nil {
 		return err
 	}
 
 	started := time.Now()
-	end := b.progress.begin(version, packages)
+	end := b.progress.begin(packages)
 	defer end()
 
 	for i, binary := range binaries {

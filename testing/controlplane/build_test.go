@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -243,6 +245,8 @@ func TestFailuresHaveARemedy(t *testing.T) {
 		"write /tmp/x: no space left on device":                                         "make room",
 		"dial tcp: lookup proxy.example.org: no such host":                              "check the network",
 		"verifying x: checksum mismatch":                                                "use another Go module proxy",
+		"go: x@v1.2.3: reading y: 404 Not Found":                                        "choose another release with -k8s",
+		"go: x@v1.2.3: invalid version: unknown revision v1.2.3":                        "choose another release with -k8s",
 		"go: go.mod requires go >= 1.99.0 (running go 1.98.0; GOTOOLCHAIN=local)":       "use the Go version",
 		"/usr/lib/go/pkg/tool/compile: signal: killed":                                  "run it again with -p 1",
 		"mkdir /nowhere: permission denied":                                             "writable",
@@ -262,6 +266,78 @@ func TestFailuresHaveARemedy(t *testing.T) {
 
 	if _, err := b.assets(t.Context()); err == nil || !strings.Contains(err.Error(), "install Go") {
 		t.Errorf("no go command: %v", err)
+	}
+}
+
+// The go command itself asks a proxy that has nothing.
+func TestAReleaseThatCannotBeHad(t *testing.T) {
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, "not found: this proxy has no Kubernetes", http.StatusNotFound)
+	}))
+	defer proxy.Close()
+
+	t.Setenv("GOPROXY", proxy.URL)
+	t.Setenv("GOMODCACHE", t.TempDir())
+
+	for _, r := range all(t) {
+		var out bytes.Buffer
+
+		root := t.TempDir()
+		b := &builder{goCommand: "go", release: r, root: root, parallel: 1, progress: newProgress(&out)}
+
+		_, err := b.assets(t.Context())
+		if err == nil {
+			t.Fatalf("%s: nothing is missing", r.name)
+		}
+
+		for _, part := range []string{
+			"choose another release with -k8s", kubernetesModule + "@" + required(r.mod), "404 Not Found",
+			"not found: this proxy has no Kubernetes",
+		} {
+			if !strings.Contains(err.Error(), part) {
+				t.Errorf("%s: %q is not in %v", r.name, part, err)
+			}
+		}
+
+		if names := entries(t, root); len(names) != 0 {
+			t.Errorf("%s: left in the cache: %q", r.name, names)
+		}
+	}
+}
+
+func TestAFolderThatLacksABinaryIsBuiltAgain(t *testing.T) {
+	root := t.TempDir()
+	b, recorded := fake(t, "ok", root, io.Discard)
+
+	for i, binary := range binaries {
+		assets, err := b.assets(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		if n := strings.Count(content(t, recorded), "build "); n != (i+1)*len(binaries) {
+			t.Errorf("%d builds, want %d", n, (i+1)*len(binaries))
+		}
+
+		if err := os.Remove(filepath.Join(assets, binary.name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestTimeAndRoomAreSaidBeforeTheFirstDownload(t *testing.T) {
+	var out bytes.Buffer
+
+	b, _ := fake(t, "ok", t.TempDir(), &out)
+	b.progress.shown = time.Time{} // so that the first download is shown
+
+	if _, err := b.assets(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+
+	said, _, downloads := strings.Cut(out.String(), "downloading sources")
+	if !downloads || !strings.Contains(said, firstTime) || !strings.Contains(said, room) {
+		t.Errorf("%q", out.String())
 	}
 }
 

@@ -24,7 +24,7 @@ var remedies = []struct {
 }{
 	{
 		[]string{"no space left on device", "disk quota exceeded"},
-		"make room: the first build needs about 5 GB in the folders that \"go env GOCACHE GOMODCACHE\", TMPDIR and -dir name" + instead,
+		"make room: the first build needs " + room + " in the folders that \"go env GOCACHE GOMODCACHE\", TMPDIR and -dir name" + instead,
 	},
 	{
 		[]string{"checksum mismatch", "SECURITY ERROR"},
@@ -37,6 +37,11 @@ var remedies = []struct {
 			"410 Gone", "403 Forbidden", "502 Bad Gateway", "503 Service", "504 Gateway",
 		},
 		"check the network and \"go env GOPROXY\": the sources cannot be downloaded from a Go module proxy" + instead,
+	},
+	{
+		[]string{"404 Not Found", "unknown revision"},
+		"choose another release with -k8s (K8S= of make), or a Go module proxy that has the module named below " +
+			"(\"go env GOPROXY\")" + instead,
 	},
 	{
 		[]string{"requires go >=", "toolchain not available", "invalid go version"},

@@ -48,7 +48,7 @@ func run(ctx context.Context, args []string, assets string, stdout, stderr io.Wr
 	flags.SetOutput(stderr)
 
 	printVersion := flags.Bool("print-version", false,
-		"print the version of Kubernetes that would be built, for example v1.36.3, and build nothing")
+		"print the version of Kubernetes that would be built, for example v1.37.1, and build nothing")
 	name := flags.String("k8s", "",
 		"build this minor release of Kubernetes, for example 1.34, whatever KUBEBUILDER_ASSETS is (default the newest)")
 	list := flags.Bool("list", false,

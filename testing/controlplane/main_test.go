@@ -55,7 +55,7 @@ func TestProgress(t *testing.T) {
 
 	p := newProgress(&out)
 	p.rewrite, p.interval = true, time.Hour // no ticks
-	end := p.begin("v1.2.3", []int{4, 2, 2})
+	end := p.begin([]int{4, 2, 2})
 
 	p.binary(0, "etcd")
 	p.compiled("a")
@@ -70,7 +70,7 @@ func TestProgress(t *testing.T) {
 	end()
 
 	want := "etcd: 1 of 4 packages, 0s, about 0s left for all"
-	if got := out.String(); !strings.HasSuffix(got, "\n"+want+"\r"+strings.Repeat(" ", len(want))+"\rx\r \r") {
+	if got := out.String(); got != want+"\r"+strings.Repeat(" ", len(want))+"\rx\r \r" {
 		t.Errorf("got %q", got)
 	}
 

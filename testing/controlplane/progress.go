@@ -11,8 +11,12 @@ import (
 	"time"
 )
 
-// firstTime is the expected duration, before an estimate is possible. It was measured on two cores.
-const firstTime = "about 5 minutes on two cores the first time, far less when Go's build cache has most of it"
+// firstTime is the expected duration, before an estimate is possible. room is the disk space of the sources, Go's build
+// cache and the binaries. Both were measured, on two cores and with empty caches.
+const (
+	firstTime = "about 5 minutes on two cores"
+	room      = "about 5 GB"
+)
 
 // progress reports the progress of the build. On a terminal it rewrites one line; elsewhere it prints a line at
 // intervals. Its methods are safe for concurrent use.
@@ -80,13 +84,18 @@ func (p *progress) listed(line string) {
 	}
 }
 
-// begin prints the state at intervals until the returned function is called. It first announces the build.
-func (p *progress) begin(version string, packages []int) (end func()) {
+// announce says how long a build takes and how much room it needs, before its first download.
+func (p *progress) announce(version string) {
+	p.printf("building a control plane of Kubernetes %s; the first time, expect %s and %s on disk, or far less "+
+		"if Go's caches have most of it", version, firstTime, room)
+}
+
+// begin prints the state at intervals until the returned function is called.
+func (p *progress) begin(packages []int) (end func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 
 	p.packages = packages
-	p.print(fmt.Sprintf("building a control plane of Kubernetes %s; expect %s", version, firstTime))
 	p.started, p.shown = time.Now(), time.Now()
 
 	stop, stopped := make(chan struct{}), make(chan struct{})

@@ -32,10 +32,10 @@ var (
 )
 
 // release is a minor release of Kubernetes, given by the module that requires its sources. Every k8s.io module is
-// replaced by the one of the same release. In the older releases, etcd has the version of its client that the release
-// requires. So all compiled code has the release's own versions. The godebug setting is the release's own too.
+// replaced by the one of the same release. etcd has the version of its client that the release requires, or a later
+// patch of it. So all compiled code has the release's own versions. The godebug setting is the release's own too.
 type release struct {
-	name     string // for example 1.36
+	name     string // for example 1.37
 	mod, sum []byte
 }
 
@@ -103,7 +103,7 @@ func required(mod []byte) string {
 	return ""
 }
 
-// minorOf returns 1.36 for v1.36.3.
+// minorOf returns 1.37 for v1.37.1.
 func minorOf(version string) string {
 	major, rest, _ := strings.Cut(strings.TrimPrefix(version, "v"), ".")
 	minor, _, _ := strings.Cut(rest, ".")
@@ -111,7 +111,7 @@ func minorOf(version string) string {
 	return major + "." + minor
 }
 
-// minorNumber returns 36 for 1.36.
+// minorNumber returns 37 for 1.37.
 func minorNumber(name string) int {
 	_, minor, _ := strings.Cut(name, ".")
 	n, _ := strconv.Atoi(minor)
