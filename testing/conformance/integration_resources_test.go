@@ -11,6 +11,7 @@ import (
 	"encoding/pem"
 	"fmt"
 	"maps"
+	"math/big"
 	"slices"
 	"strings"
 
@@ -31,17 +32,24 @@ import (
 	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
-// certificateRequest is a CSR as it stands in JSON.
-var certificateRequest = func() string {
+// certificateRequest is a CSR as it stands in JSON, unarmoredRequest the same without PEM, and certificate one of a CA.
+var certificateRequest, unarmoredRequest, certificate = func() (request, unarmored, certificate string) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return err.Error()
+		return err.Error(), "", ""
 	}
 	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: pkix.Name{CommonName: "stub"}}, key)
 	if err != nil {
-		return err.Error()
+		return err.Error(), "", ""
 	}
-	return base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}))
+	ca := &x509.Certificate{SerialNumber: big.NewInt(1), IsCA: true, BasicConstraintsValid: true}
+	trusted, err := x509.CreateCertificate(rand.Reader, ca, ca, key.Public(), key)
+	if err != nil {
+		return err.Error(), "", ""
+	}
+	request = base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}))
+	inJSON := strings.ReplaceAll(string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: trusted})), "\n", `\n`)
+	return request, base64.StdEncoding.EncodeToString(der), inJSON
 }()
 
 // S23 plays every verb on every resource that discovery serves.

@@ -68,6 +68,8 @@ var stubs = map[string]string{
 	"authorization.k8s.io/selfsubjectrulesreviews":             `{"metadata": {"name": ""}, "spec": {"namespace": "NAMESPACE"}}`,
 	"authorization.k8s.io/subjectaccessreviews":                `{"metadata": {"name": ""}, "spec": {"user": "other", "resourceAttributes": {"name": "a", "namespace": "NAMESPACE"}}}`,
 	"certificates.k8s.io/certificatesigningrequests":           `{"spec": {"signerName": "example.com/unknown", "usages": ["any"], "request": "REQUEST"}}`,
+	"certificates.k8s.io/clustertrustbundles":                  `{"spec": {"trustBundle": "CERTIFICATE"}}`,
+	"certificates.k8s.io/podcertificaterequests":               `{"spec": {"signerName": "example.com/stub", "podName": "stub", "podUID": "1", "serviceAccountName": "stub", "serviceAccountUID": "2", "nodeName": "nowhere", "nodeUID": "3", "maxExpirationSeconds": 3600, "stubPKCS10Request": "UNARMORED"}}`,
 	"coordination.k8s.io/leases":                               `{"spec": {"holderIdentity": "stub", "leaseDurationSeconds": 5}}`,
 	"discovery.k8s.io/endpointslices":                          `{"addressType": "IPv4", "endpoints": [], "ports": []}`,
 	"events.k8s.io/events":                                     `{"regarding": {"namespace": "NAMESPACE"}, "eventTime": "2024-01-01T00:00:00.000000Z", "reportingController": "example.com/stub", "reportingInstance": "stub", "action": "Stub", "reason": "Stub", "type": "Normal"}`,
@@ -84,6 +86,7 @@ var stubs = map[string]string{
 	"rbac.authorization.k8s.io/rolebindings":                   `{"roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "nothing"}}`,
 	"rbac.authorization.k8s.io/roles":                          `{"rules": [{"apiGroups": [""], "resources": ["events"], "verbs": ["watch"]}]}`,
 	"resource.k8s.io/deviceclasses":                            `{}`,
+	"resource.k8s.io/devicetaintrules":                         `{"spec": {"taint": {"key": "example.com/stub", "effect": "NoSchedule"}}}`,
 	"resource.k8s.io/resourceclaims":                           `{"spec": {"devices": {"requests": [{"name": "one", "exactly": {"deviceClassName": "nothing", "allocationMode": "ExactCount", "count": 1}}]}}}`,
 	"resource.k8s.io/resourceclaimtemplates":                   `{"spec": {"spec": {"devices": {"requests": [{"name": "one", "exactly": {"deviceClassName": "nothing", "allocationMode": "ExactCount", "count": 1}}]}}}}`,
 	"resource.k8s.io/resourceslices":                           `{"spec": {"nodeName": "nowhere", "driver": "stub.example.com", "pool": {"name": "stub", "resourceSliceCount": 1}}}`,
@@ -94,6 +97,7 @@ var stubs = map[string]string{
 	"storage.k8s.io/storageclasses":                            `{"provisioner": "example.com/stub"}`,
 	"storage.k8s.io/volumeattachments":                         `{"spec": {"attacher": "stub.example.com", "nodeName": "nowhere", "source": {"persistentVolumeName": "stub"}}}`,
 	"storage.k8s.io/volumeattributesclasses":                   `{"driverName": "stub.example.com", "parameters": {"a": "b"}}`,
+	"storagemigration.k8s.io/storageversionmigrations":         `{"spec": {"resource": {"group": "nothing.example.com", "resource": "nothings"}}}`,
 	"widgets.example.com/widgets":                              `{"spec": {"size": 42}}`,
 }
 
@@ -103,7 +107,7 @@ func stubOf(resource schema.GroupVersionResource, kind, namespace string) (*unst
 	if !ok {
 		return nil, false
 	}
-	text = strings.NewReplacer("NAMESPACE", namespace, "REQUEST", certificateRequest).Replace(text)
+	text = strings.NewReplacer("NAMESPACE", namespace, "REQUEST", certificateRequest, "UNARMORED", unarmoredRequest, "CERTIFICATE", certificate).Replace(text)
 	u := &unstructured.Unstructured{}
 	Expect(json.Unmarshal([]byte(text), &u.Object)).To(Succeed(), "the stub of %s", resource)
 	u.SetGroupVersionKind(schema.GroupVersionKind{Group: resource.Group, Version: resource.Version, Kind: kind})
