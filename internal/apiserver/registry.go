@@ -1,7 +1,7 @@
 package apiserver
 
 // This file does the part of the registry between mutating and validating webhooks. It completes an update from the
-// object that it replaces. It refuses updates of immutable fields of Pods and Jobs, as Kubernetes 1.36 does. The messages
+// object that it replaces. It refuses updates of immutable fields of Pods and Jobs, as Kubernetes 1.37 does. The messages
 // are the API server's, but without the diff that it appends.
 
 import (
@@ -102,7 +102,7 @@ func keepAllButEphemeralContainers(now, before *unstructured.Unstructured) {
 var ownMetadata = []string{"labels", "annotations", "finalizers", "ownerReferences"}
 
 // keepMetadataOnStatus lists the built-in kinds whose metadata a status update does not change, as in Kubernetes
-// 1.36. For all other built-in kinds it does, with the exceptions in keepAllButStatus.
+// 1.37. For all other built-in kinds it does, with the exceptions in keepAllButStatus.
 var keepMetadataOnStatus = sets.New(
 	schema.GroupKind{Group: "admissionregistration.k8s.io", Kind: "ValidatingAdmissionPolicy"},
 	schema.GroupKind{Group: "certificates.k8s.io", Kind: "PodCertificateRequest"},
