@@ -14,7 +14,7 @@ import (
 )
 
 // subresource holds the operation and the kind that an API server sends for a subresource, whatever its version. The
-// source is the storages that kube-apiserver 1.36 installs (pkg/registry/*/rest).
+// source is the storages that kube-apiserver 1.37 installs (pkg/registry/*/rest).
 type subresource struct {
 	operation admissionregistrationv1.OperationType // empty: it is read-only, so nothing is ever sent
 	kind      schema.GroupKind                      // empty: the kind of the resource itself
