@@ -23,6 +23,11 @@ func (o Options) binaries() []string {
 	return allBinaries[:2]
 }
 
+// FindAssets returns the folder with the binaries that opts needs. It has them built if there is none.
+func FindAssets(ctx context.Context, opts Options) (string, error) {
+	return findAssets(ctx, opts, &progressWriter{w: opts.Progress})
+}
+
 // findAssets returns the folder with the binaries that opts needs. A folder that the caller or the environment
 // names comes first, then the folder that this module has built. The newest release that setup-envtest has downloaded
 // follows, and a new build is last. The module's own build, which CI uses, precedes setup-envtest's cache. So tests

@@ -1,0 +1,90 @@
+package balancing_test
+
+// This file starts the control plane, in a network namespace.
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"k8s.io/client-go/kubernetes"
+
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
+	eirinixtest "code.cloudfoundry.org/eirinix/testing"
+)
+
+// patience bounds the time that a slow machine may take. A spec that passes does not wait for it.
+const patience = time.Minute
+
+// noNamespace is the reason why this process has no network namespace of its own; nil if it has one.
+var noNamespace error
+
+func TestMain(m *testing.M) {
+	code, isOutside, err := runInNamespace()
+	if isOutside && err == nil {
+		os.Exit(code)
+	}
+	noNamespace = err
+	os.Exit(m.Run())
+}
+
+func TestBalancing(t *testing.T) {
+	RegisterFailHandler(Fail)
+	SetDefaultEventuallyTimeout(patience)
+	RunSpecs(t, "Balancing", Label(APIServer))
+}
+
+// apiServer is one API server, and its way to a Service.
+type apiServer struct {
+	*eirinixtest.APIServer
+	kubernetes.Interface
+
+	routes   bool   // it calls the endpoints of a Service itself
+	release  string // of Kubernetes
+	balances bool   // it picks an endpoint for each call
+}
+
+// The API servers of one cluster, on one etcd.
+var dialsClusterIP, dialsEndpoints *apiServer
+
+var _ = BeforeSuite(func(ctx SpecContext) {
+	err := noNamespace
+	if err == nil {
+		err = setUpNetwork()
+	}
+	if noNamespace != nil || errors.Is(err, syscall.EPERM) {
+		reason := fmt.Sprintf("the specs need a network namespace of their own, and this machine permits none: %v", err)
+		fmt.Println("SKIPPED:", reason)
+		Skip(reason)
+	}
+	Expect(err).NotTo(HaveOccurred())
+	plane, err := eirinixtest.NewControlPlane(ctx, eirinixtest.ControlPlaneOptions{Progress: GinkgoWriter})
+	Expect(err).NotTo(HaveOccurred())
+	DeferCleanup(plane.Stop)
+	second, err := plane.AddAPIServer(ctx, "--enable-aggregator-routing=true")
+	Expect(err).NotTo(HaveOccurred())
+	dialsClusterIP, dialsEndpoints = newAPIServer(plane.APIServer(), false), newAPIServer(second, true)
+})
+
+func newAPIServer(server *eirinixtest.APIServer, routes bool) *apiServer {
+	GinkgoHelper()
+	s := &apiServer{APIServer: server, Interface: Clients(server.Config()), routes: routes}
+	version := Must(s.Discovery().ServerVersion())
+	minor := Must(strconv.Atoi(strings.TrimRight(version.Minor, "+")))
+	s.release, s.balances = version.GitVersion, routes && minor >= 37
+	return s
+}
+
+func (s *apiServer) String() string {
+	if s.routes {
+		return "Kubernetes " + s.release + ", aggregator routing on"
+	}
+	return "Kubernetes " + s.release + ", aggregator routing off"
+}
