@@ -35,8 +35,8 @@ const (
 
 // The networks of pods and Services. The control plane takes cluster IPs from the second.
 const (
-	podNetwork     = "10.88.0.0/16"
-	serviceNetwork = "10.96.0.0/16"
+	podNetwork     = "10.88.0.1/16" // with the address that connections come from
+	serviceNetwork = "10.96.0.1/16"
 )
 
 // program runs in several replicas behind a Service.
@@ -46,9 +46,8 @@ type program struct {
 	objects   string        // the namespace whose pods are labelled
 	drain     time.Duration // the DrainDelay of replicas; 0 for the default
 	slice     *discoveryv1.EndpointSlice
-	replicas  []*replica
-	started   int
-	addresses int // that were handed out
+	replicas  []*replica // that are listed as ready
+	all       []*replica // that were started
 }
 
 // replica is one Manager, at an address of its own.
@@ -56,7 +55,8 @@ type replica struct {
 	*eirinix.ExtensionManager
 	name    string
 	address string
-	done    <-chan error
+	done    chan struct{} // closed when Run has returned
+	err     error         // that Run returned
 }
 
 func (r *replica) endpoint() string { return endpointAt(r.address) }
@@ -83,12 +83,15 @@ func deploy(ctx context.Context, server *apiServer, replicas int, drain time.Dur
 	if !server.routes {
 		serveClusterIP(ctx, server, p.namespace, service.Spec.ClusterIP)
 	}
-	DeferCleanup(func(ctx context.Context) {
+	DeferCleanup(func(ctx context.Context) { // each replica has been told to stop
+		for _, r := range p.all {
+			Eventually(r.done).WithContext(ctx).Should(BeClosed(), r.name)
+		}
 		hooks := server.AdmissionregistrationV1().MutatingWebhookConfigurations()
 		Expect(client.IgnoreNotFound(hooks.Delete(ctx, p.namespace+"-mutating-hook", metav1.DeleteOptions{}))).To(Succeed())
 	})
 	for range replicas {
-		p.join(ctx, p.start(ctx, p.nextAddress()))
+		p.join(ctx, p.start(ctx, nextAddress()))
 	}
 	Eventually(func() error {
 		_, err := p.admitted(ctx)
@@ -97,20 +100,24 @@ func deploy(ctx context.Context, server *apiServer, replicas int, drain time.Dur
 	return p
 }
 
-// nextAddress returns an address that no replica has had.
-func (p *program) nextAddress() string {
-	p.addresses++
-	_, network, err := net.ParseCIDR(podNetwork)
+// addresses is the number of addresses that were handed out. Specs follow one another.
+var addresses int
+
+// nextAddress returns an address that no program has had.
+func nextAddress() string {
+	GinkgoHelper()
+	addresses++
+	ip, _, err := net.ParseCIDR(podNetwork)
 	Expect(err).NotTo(HaveOccurred())
-	ip := network.IP.To4()
-	return net.IPv4(ip[0], ip[1], byte(1+p.addresses>>8), byte(p.addresses)).String()
+	ip = ip.To4()
+	return net.IPv4(ip[0], ip[1], byte(1+addresses/250), byte(1+addresses%250)).String()
 }
 
 // start runs one more replica at an address, and waits until it is ready.
 func (p *program) start(ctx context.Context, address string) *replica {
 	GinkgoHelper()
-	p.started++
-	r := &replica{name: fmt.Sprintf("replica-%d", p.started), address: address}
+	r := &replica{name: fmt.Sprintf("replica-%d", len(p.all)+1), address: address, done: make(chan struct{})}
+	p.all = append(p.all, r)
 	r.ExtensionManager = eirinix.NewManager(eirinix.ManagerOptions{
 		Namespace:           p.objects,
 		OperatorFingerprint: p.namespace,
@@ -129,16 +136,17 @@ func (p *program) start(ctx context.Context, address string) *replica {
 			return nil
 		},
 	})).To(Succeed())
-	done := make(chan error, 1)
-	r.done = done
-	go func() { done <- r.Run(context.WithoutCancel(ctx)) }()
+	go func() {
+		defer close(r.done)
+		r.err = r.Run(context.WithoutCancel(ctx))
+	}()
 	DeferCleanup(r.Stop)
 	Eventually(func() error {
 		select {
 		case <-r.Ready():
 			return nil
-		case err := <-r.done:
-			return StopTrying(fmt.Sprintf("Run returned before Ready: %v", err))
+		case <-r.done:
+			return StopTrying(fmt.Sprintf("Run returned before Ready: %v", r.err))
 		default:
 			return fmt.Errorf("not ready")
 		}
@@ -177,10 +185,17 @@ func (p *program) dismiss(ctx context.Context, r *replica) {
 // bury waits for the end of a replica, and removes it from the list.
 func (p *program) bury(ctx context.Context, r *replica) {
 	GinkgoHelper()
-	Eventually(r.done).WithContext(ctx).Should(Receive(BeNil()), r.name)
+	r.expectEnd(ctx)
 	p.list(ctx, func(endpoints []discoveryv1.Endpoint) []discoveryv1.Endpoint {
 		return slices.DeleteFunc(endpoints, func(e discoveryv1.Endpoint) bool { return e.Addresses[0] == r.address })
 	})
+}
+
+// expectEnd waits until a replica that was told to stop has ended cleanly.
+func (r *replica) expectEnd(ctx context.Context) {
+	GinkgoHelper()
+	Eventually(r.done).WithContext(ctx).Should(BeClosed(), r.name)
+	Expect(r.err).NotTo(HaveOccurred(), r.name)
 }
 
 // list writes the endpoints.
