@@ -44,10 +44,11 @@ type connection struct {
 	since time.Time // of the handshake, or of the latest start or end of a request
 	used  bool      // it has had a request
 	busy  int       // requests in flight
+	http2 bool      // its client can be told that the server stops
 }
 
 // admit adds a connection. If the limit is reached and every connection has a request in flight, it fails.
-func (c *connections) admit(conn net.Conn) error {
+func (c *connections) admit(conn net.Conn, http2 bool) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.open == nil {
@@ -58,7 +59,7 @@ func (c *connections) admit(conn net.Conn) error {
 			return err
 		}
 	}
-	c.open[conn.RemoteAddr().String()] = &connection{Conn: conn, since: time.Now()}
+	c.open[conn.RemoteAddr().String()] = &connection{Conn: conn, since: time.Now(), http2: http2}
 	return nil
 }
 
@@ -120,5 +121,19 @@ func (c *connections) count(address string, requests int) {
 	if x := c.open[address]; x != nil {
 		x.busy += requests
 		x.used, x.since = true, time.Now()
+	}
+}
+
+// closeUnused closes the connections that have had no request. API servers open such connections when many calls begin
+// at once. When net/http shuts down, it closes them only once they are 5 s old, and drops each request that arrives on
+// them before that.
+func (c *connections) closeUnused() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for address, x := range c.open {
+		if !x.used && !x.http2 {
+			delete(c.open, address)
+			_ = x.Close() // an error means that it is closed already
+		}
 	}
 }

@@ -12,7 +12,10 @@ func (s *Server) SetIdleTimeout(d time.Duration) { s.idle = d }
 func (s *Server) SetMostConnections(n int) { s.most = n }
 
 // AdmitConnections takes connections in, of which that many may be open.
-func AdmitConnections(most int) func(net.Conn) error { return (&connections{most: most}).admit }
+func AdmitConnections(most int) func(net.Conn) error {
+	c := &connections{most: most}
+	return func(conn net.Conn) error { return c.admit(conn, false) }
+}
 
 // MaxDecisions and RefusalLife bound the remembered decisions of Clients.
 const (

@@ -186,6 +186,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 		return nil
 	}
 	s.Drain()
+	s.open.closeUnused()
 	s.stop()
 	select {
 	case <-s.done:

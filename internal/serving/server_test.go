@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -263,6 +264,39 @@ var _ = Describe("Server", func() {
 			Expect(s.Done()).To(BeClosed())
 			Expect(s.Err()).NotTo(HaveOccurred())
 			Expect(s.Shutdown(ctx)).To(Succeed(), "once more changes nothing")
+		}, SpecTimeout(time.Minute))
+
+		It("closes connections that have had no request before it stops accepting, so that no client sends one", func(ctx SpecContext) {
+			entered, released := make(chan struct{}), make(chan struct{})
+			release := sync.OnceFunc(func() { close(released) })
+			s.Handler = http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+				close(entered)
+				<-released
+			})
+			start(ctx, s)
+			DeferCleanup(release)
+			unused, err := tls.Dial("tcp", s.Addr().String(), &tls.Config{InsecureSkipVerify: true})
+			Expect(err).NotTo(HaveOccurred())
+			DeferCleanup(func() { _ = unused.Close() })
+			answered := make(chan error, 1)
+			go func() {
+				_, err := get(caller(), s, "/x")
+				answered <- err
+			}()
+			Eventually(entered).Should(BeClosed())
+
+			ended := make(chan error, 1)
+			go func() { ended <- s.Shutdown(ctx) }()
+			Eventually(func() error { _, err := handshake(s, nil); return err }).Should(MatchError(syscall.ECONNREFUSED))
+			// net/http closes such a connection seconds later, and until then drops each request that arrives on it.
+			Expect(unused.SetReadDeadline(time.Now().Add(time.Second))).To(Succeed())
+			_, err = unused.Read(make([]byte, 1))
+			Expect(err).NotTo(MatchError(os.ErrDeadlineExceeded))
+			Expect(ended).NotTo(Receive(), "the request in flight is not cut off")
+
+			release()
+			Eventually(answered).Should(Receive(BeNil()))
+			Eventually(ended).Should(Receive(BeNil()))
 		}, SpecTimeout(time.Minute))
 
 		It("leaves no goroutine behind", func(ctx SpecContext) {

@@ -9,6 +9,7 @@ import (
 	"log"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -48,7 +49,7 @@ func (s *Server) configure(c *tls.Config) {
 	// Every handshake passes here, even a resumed one, which needs no certificate.
 	c.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
 		once.Do(func() { s.adjust(hello.Context(), http2) })
-		return nil, s.open.admit(hello.Conn)
+		return nil, s.open.admit(hello.Conn, slices.Contains(c.NextProtos, http2Protocol) && slices.Contains(hello.SupportedProtos, http2Protocol))
 	}
 }
 
