@@ -69,7 +69,7 @@ upstream: ## Kubernetes' own specs of admission webhooks, as they are, with exam
 	@$(ASSETS) go -C testing/upstream test -vet=off -v -count=1 -timeout 20m . $(ARGS)
 
 .PHONY: soak
-soak: ## a thousand rotations of the CA under load, and a million steps of the model of it, 100,000 edits, and restarts: two hours
+soak: ## a thousand rotations of the CA under load, a million steps of the model of it, 100,000 edits, 60 restarts: two hours
 	@EIRINIX_SOAK=1 go test -timeout 1h ./internal/controller ./internal/patch
 	@$(ASSETS) EIRINIX_SOAK=1 go test . -timeout 1h -v -ginkgo.focus 'A Manager at rest'
 	@$(ASSETS) EIRINIX_SOAK=1 go test ./internal/certsource -timeout 1h -v -ginkgo.label-filter=soak
