@@ -16,8 +16,7 @@ import (
 // volume is the size of a spec.
 type volume struct {
 	restarts int
-	calls    int           // at least
-	drain    time.Duration // the DrainDelay of replicas; 0 for the default
+	calls    int // at least
 }
 
 // size returns the volume of this run.
@@ -25,7 +24,7 @@ func size() volume {
 	if os.Getenv("EIRINIX_SOAK") != "" {
 		return volume{restarts: 30, calls: 20_000}
 	}
-	return volume{restarts: 4, calls: 300, drain: time.Second}
+	return volume{restarts: 4, calls: 300}
 }
 
 // restarts are the rolling restarts of a program, and their counts.
@@ -119,7 +118,7 @@ var _ = Describe("Rolling restarts of three replicas behind a Service", func() {
 	DescribeTable("fail no call, and no call goes to a program that took the address of a replica", Label("soak"),
 		func(ctx SpecContext, server func() *apiServer) {
 			v := size()
-			p := deploy(ctx, server(), 3, v.drain)
+			p := deploy(ctx, server(), 3, 0) // the default of DrainDelay covers what an API server needs to learn of endpoints
 			atRest := p.expectSpread(ctx)
 			began := time.Now()
 			s := &restarts{program: p, load: startLoad(p)}
