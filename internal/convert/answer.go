@@ -1,0 +1,211 @@
+package convert
+
+// This file makes the answer to a review, and isolates it from conversions that panic.
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"runtime/debug"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Answer converts the objects of a ConversionReview and returns the ConversionReview that answers it. The answer keeps
+// no reference to the review. The only error is a *Refusal, for a request that is no ConversionReview. If an object
+// cannot be converted, the answer says so.
+//
+// Objects are converted one after the other on a goroutine of their own. Only one of them is decoded at a time. The
+// context is checked between conversions, so Answer can return late if a conversion ignores it.
+func (k *Kind) Answer(ctx context.Context, body []byte) ([]byte, error) {
+	versions, hub := k.versions()
+	rev, err := k.parse(body, versions)
+	if err != nil {
+		return nil, err
+	}
+	c := &call{Kind: k, ctx: ctx, review: rev, hub: hub}
+	for i := range versions {
+		if versions[i].apiVersion == rev.desired {
+			c.to = &versions[i]
+		}
+	}
+	if hub == nil || k.Validate() != nil {
+		return c.failure(fmt.Errorf("the webhook's versions are wrong: %w", k.Validate())), nil
+	}
+	if c.to == nil {
+		return c.failure(fmt.Errorf("desiredAPIVersion is %.100q; %s", rev.desired, k.converts())), nil
+	}
+	return c.isolated(len(body)), nil
+}
+
+// call is the answering of one review.
+type call struct {
+	*Kind
+	ctx    context.Context
+	review *review
+	hub    *version
+	to     *version
+
+	at     int // index of the object that is being converted
+	answer []byte
+	err    error
+	done   bool // unless the goroutine has ended early
+}
+
+// isolated converts all objects on another goroutine, so that a conversion that ends its goroutine does not end the
+// caller's.
+func (c *call) isolated(size int) []byte {
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		c.err = c.objects(size)
+		c.done = true
+	}()
+	<-ended
+	if !c.done {
+		c.panicked(nil, nil)
+		c.err = c.failed(errors.New("the conversion ended its goroutine (runtime.Goexit); return an error instead"))
+	}
+	if c.err != nil {
+		return c.failure(c.err)
+	}
+	return c.answer
+}
+
+// objects writes the whole answer.
+func (c *call) objects(size int) error {
+	c.answer = c.begin(make([]byte, 0, 256+size+size/8))
+	c.answer = append(c.answer, `"convertedObjects":[`...)
+	for c.at = range c.review.objects {
+		if err := c.ctx.Err(); err != nil {
+			return c.late(err)
+		}
+		o := &c.review.objects[c.at]
+		if o.wrong != nil {
+			return c.failed(o.wrong)
+		}
+		if c.at > 0 {
+			c.answer = append(c.answer, ',')
+		}
+		if err := c.object(o); err != nil {
+			if c.ctx.Err() != nil && errors.Is(err, c.ctx.Err()) {
+				return c.late(err)
+			}
+			return c.failed(err)
+		}
+	}
+	c.answer = append(c.answer, `],"result":{"metadata":{},"status":"Success"}}}`...)
+	return nil
+}
+
+// begin appends the answer up to its uid.
+func (c *call) begin(dst []byte) []byte {
+	dst = append(dst, `{"kind":"ConversionReview","apiVersion":"`...)
+	dst = append(dst, c.review.apiVersion...)
+	dst = append(dst, `","response":{"uid":`...)
+	return append(append(dst, c.review.uid...), ',')
+}
+
+// failure returns an answer that says why the objects are not converted.
+func (c *call) failure(reason error) []byte {
+	text, err := json.Marshal(metav1.Status{Status: metav1.StatusFailure, Message: reason.Error(), Reason: metav1.StatusReasonInvalid})
+	if err != nil {
+		text = []byte(`{"status":"Failure"}`)
+	}
+	dst := append(c.begin(nil), `"convertedObjects":[],"result":`...)
+	return append(append(dst, text...), "}}"...)
+}
+
+func (c *call) late(err error) error {
+	return c.observed(fmt.Errorf("the call ended after %d of %d objects: %w; ask for fewer at a time, or make the conversion faster",
+		c.at, c.review.count, err))
+}
+
+// failed names the current object.
+func (c *call) failed(reason error) error {
+	o := &c.review.objects[c.at]
+	from := "an unknown version"
+	if o.from != nil {
+		from = o.from.Name
+	}
+	return c.observed(fmt.Errorf("object %d (%s) from %s to %s: %s", c.at, o.name(), from, c.to.Name, bounded(reason.Error())))
+}
+
+func (c *call) observed(err error) error {
+	if c.Observer != nil {
+		c.Observer.Failed(c.from(), c.to.Name, err)
+	}
+	return err
+}
+
+// from returns the name of the current object's version.
+func (c *call) from() string {
+	if c.at < len(c.review.objects) && c.review.objects[c.at].from != nil {
+		return c.review.objects[c.at].from.Name
+	}
+	return ""
+}
+
+func (c *call) panicked(value any, stack []byte) {
+	if c.Observer != nil {
+		c.Observer.Panicked(c.from(), c.to.Name, value, stack)
+	}
+}
+
+func (c *call) ignored(reason error) {
+	if c.Observer != nil {
+		c.Observer.Ignored(c.from(), c.to.Name, reason)
+	}
+}
+
+// name returns the kind, the namespace and the name of an object, as far as they can be read.
+func (o *object) name() string {
+	var namespace, name string
+	r := reader{text: o.metadata}
+	r.members(func(member []byte) {
+		switch text := r.value(); string(member) {
+		case "namespace":
+			namespace, _ = unquoted(text)
+		case "name":
+			name, _ = unquoted(text)
+		case "generateName":
+			if s, _ := unquoted(text); name == "" && s != "" {
+				name = s + "*"
+			}
+		}
+	})
+	kind := o.kind
+	if kind == "" {
+		kind = "of unknown kind"
+	}
+	if namespace != "" {
+		name = namespace + "/" + name
+	}
+	if name == "" {
+		name = "without name"
+	}
+	return fmt.Sprintf("%.100s %.330s", kind, name)
+}
+
+// object appends one object to the answer. A panic becomes an error.
+func (c *call) object(o *object) (err error) {
+	defer func() {
+		if value := recover(); value != nil {
+			c.panicked(value, debug.Stack())
+			err = fmt.Errorf("the conversion panicked: %v", value)
+		}
+	}()
+	if o.from == c.to {
+		c.answer = append(c.answer, o.text...)
+		return nil
+	}
+	v := conversion{call: c, kind: o.kind}
+	if c.answer, err = v.object(c.answer, o); err != nil {
+		return err
+	}
+	if c.Observer != nil {
+		c.Observer.Converted(o.from.Name, c.to.Name)
+	}
+	return nil
+}

@@ -1,0 +1,190 @@
+package convert
+
+// This file keeps what the way back does not restore.
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+
+	"code.cloudfoundry.org/eirinix/internal/patch"
+)
+
+// annotated is object for one that has the annotation.
+func (c *conversion) annotated(dst []byte, o *object) ([]byte, error) {
+	source, err := parseObject(o.text)
+	if err != nil {
+		return dst, err
+	}
+	kept, err := takeNotes(source)
+	if err != nil {
+		c.ignored(fmt.Errorf("the annotation %s is ignored: %w", Annotation, err))
+	}
+	text := source.append(nil)
+	result, err := c.hop(text, source, o.from, c.to)
+	if err != nil {
+		return dst, err
+	}
+	return c.finish(dst, text, source, result, kept, o.from)
+}
+
+// keep appends the result of a conversion together with all that the way back does not restore.
+func (c *conversion) keep(dst, text, result []byte, kept notes, from *version) ([]byte, error) {
+	source, err := parseObject(text)
+	if err != nil {
+		return dst, err
+	}
+	t, err := parseObject(bytes.Clone(result)) // dst is written over it
+	if err != nil {
+		return dst, err
+	}
+	mend(source, t, from, c.to)
+	return c.finish(dst, text, source, t, kept, from)
+}
+
+// hop converts a tree to another version.
+func (c *conversion) hop(text []byte, source *tree, from, to *version) (*tree, error) {
+	var raw []byte
+	if m := source.member("metadata"); !m.isAbsent() {
+		raw = m.append(nil)
+	}
+	m, err := readMetadata(raw)
+	if err != nil {
+		return nil, err
+	}
+	converted, err := c.convert(nil, text, m, from, to)
+	if err != nil {
+		return nil, err
+	}
+	result, err := parseObject(converted)
+	if err != nil {
+		return nil, err
+	}
+	mend(source, result, from, to)
+	return result, nil
+}
+
+// back converts a result back to the version of the source.
+func (c *conversion) back(result *tree, from *version) (*tree, error) {
+	t, err := c.hop(result.append(nil), result, c.to, from)
+	if err != nil {
+		return nil, fmt.Errorf("the way back, which shows what %s cannot hold, failed: %w", c.to.Name, err)
+	}
+	return t, nil
+}
+
+// finish restores the entries for the version of the result, and adds entries for the version of the source.
+func (c *conversion) finish(dst, text []byte, source, result *tree, kept notes, from *version) ([]byte, error) {
+	if c.Forget {
+		return result.append(dst), nil
+	}
+	back, err := c.back(result, from)
+	if err != nil {
+		return dst, err
+	}
+	if list := kept[c.to.Name]; list != nil {
+		result = c.restored(result, back, list, from)
+	}
+	whole, err := canonical(text, source, from)
+	if err != nil {
+		return dst, err
+	}
+	left := notes{}
+	for version, entries := range kept {
+		if version != c.to.Name && version != from.Name {
+			left[version] = entries
+		}
+	}
+	if loss := lossOf(whole, back); len(loss) > 0 {
+		left[from.Name] = listed(loss)
+	}
+	if err := left.put(result, from.Name); err != nil {
+		return dst, err
+	}
+	return result.append(dst), nil
+}
+
+// canonical returns the source as the way back would give it if nothing were lost.
+func canonical(text []byte, source *tree, from *version) (*tree, error) {
+	if from.isTree() {
+		return source, nil
+	}
+	o, err := decoded(text, from)
+	if err != nil {
+		return nil, err
+	}
+	members, err := patch.AppendMembers([]byte(`{"kind":""`), body(o), ours...)
+	if err != nil {
+		return nil, fmt.Errorf("it cannot be written as %s: %w", from.Name, err)
+	}
+	whole, err := parseObject(append(members, '}'))
+	if err != nil {
+		return nil, err
+	}
+	c := carrier{exact: true}
+	c.object(source, whole, from.known, from.known, ours)
+	if m := source.member("metadata"); m != nil {
+		whole.set("metadata", *m)
+	}
+	return whole, nil
+}
+
+// mostTried is the number of entries that are tried one by one.
+const mostTried = 32
+
+// restored applies entries to a result.
+//
+// The annotation can come from anyone who can write the object, and no schema and no admission webhook has seen its
+// contents. An entry is therefore applied only if it makes no difference to the version that the object comes from.
+// Where the entries together make one, each is tried alone.
+func (c *conversion) restored(result, back *tree, list *tree, from *version) *tree {
+	entries, err := entriesOf(list)
+	if err != nil {
+		c.ignored(fmt.Errorf("the entries for %s in the annotation %s are ignored: %w", c.to.Name, Annotation, err))
+		return result
+	}
+	if t, ok := c.tried(result, back, entries, from); ok {
+		return t
+	}
+	if len(entries) > mostTried {
+		c.ignored(fmt.Errorf("all entries for %s in the annotation %s are ignored: together they change the object as %s",
+			c.to.Name, Annotation, from.Name))
+		return result
+	}
+	for i := range entries {
+		t, ok := c.tried(result, back, entries[i:i+1], from)
+		if !ok {
+			c.ignored(fmt.Errorf("entry %d for %s in the annotation %s is ignored: it changes the object as %s",
+				i, c.to.Name, Annotation, from.Name))
+			continue
+		}
+		result = t
+	}
+	return result
+}
+
+// tried returns a copy of the result with entries applied. It reports whether the way back is the same as before.
+func (c *conversion) tried(result, back *tree, entries []entry, from *version) (t *tree, ok bool) {
+	defer func() {
+		if value := recover(); value != nil {
+			c.panicked(value, nil)
+			t, ok = nil, false
+		}
+	}()
+	t = result.clone()
+	applied := false
+	for i := range entries {
+		applied = entries[i].apply(t) || applied
+	}
+	if !applied {
+		return result, true
+	}
+	if !isLabelled(t) {
+		return nil, false
+	}
+	other, err := c.back(t, from)
+	if err == nil && !same(other, back) {
+		err = errors.New("the way back differs")
+	}
+	return t, err == nil
+}

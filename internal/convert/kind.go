@@ -1,0 +1,135 @@
+// Package convert answers ConversionReviews, in which an API server asks for objects in another version of their kind.
+//
+// It knows neither HTTP nor a cluster. A Kind holds the versions of one kind, of which one is the hub. Each other
+// version, a spoke, is converted to the hub and from it. An object of one spoke reaches another through the hub.
+//
+// The conversions of most programs lose something, and this package keeps it:
+//
+//   - A member that the Go type of the source does not know is copied to the same place in the result.
+//   - Everything else that the way back would not restore stands in one annotation, until the object is converted back.
+//
+// The files, in the order in which a call passes through them:
+//
+//	kind.go       the versions of a kind
+//	review.go     the parsing of a ConversionReview
+//	answer.go     the answer, and isolation from conversions that panic
+//	object.go     the conversion of one object
+//	metadata.go   the metadata, of which a conversion can change labels and annotations alone
+//	keep.go       the members that the way back does not restore
+//	tree.go       JSON as a tree whose values are text, so that no number changes
+//	unknown.go    the members that a Go type does not know
+//	loss.go       the difference between an object and its way back
+//	restore.go    the same difference, applied
+//	annotation.go the annotation that holds it
+package convert
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"code.cloudfoundry.org/eirinix/internal/decode"
+)
+
+// A Func converts an object to another version. It can change its argument, and return parts of it. A panic fails only
+// the object. The annotation of this package is hidden from it.
+type Func = func(context.Context, runtime.Object) (runtime.Object, error)
+
+// Version is one version of a kind and how it is converted.
+type Version struct {
+	Name    string                // for instance "v1alpha1"
+	New     func() runtime.Object // returns an empty object; nil stands for *unstructured.Unstructured
+	ToHub   Func                  // nil for the hub
+	FromHub Func                  // nil for the hub
+}
+
+// Kind is the versions of the kind that one CustomResourceDefinition defines. Its methods are safe for concurrent use,
+// as long as no field changes.
+type Kind struct {
+	Group    string    // for instance "batch.example.com"
+	Kind     string    // for instance "CronJob"; empty accepts any kind
+	Versions []Version // exactly one of them is the hub
+
+	// Forget switches the annotation off: members that a version cannot hold are lost. An annotation that an object
+	// has already is removed, and its contents are lost, too.
+	Forget bool
+
+	Observer Observer // can be nil
+}
+
+// Observer counts objects. Its methods must be safe for concurrent use, and must not panic.
+type Observer interface {
+	// Converted is called for each object that was converted, even if a later object fails the answer.
+	Converted(from, to string)
+	// Failed is called for the object that fails an answer. Its versions are empty if they are not known.
+	Failed(from, to string, err error)
+	// Panicked is called before Failed if the conversion panicked. It gets a nil value for runtime.Goexit.
+	Panicked(from, to string, value any, stack []byte)
+	// Ignored is called if the annotation of an object is ignored, in whole or in part.
+	Ignored(from, to string, reason error)
+}
+
+// Validate returns an error if the versions are not exactly one hub and its spokes.
+func (k *Kind) Validate() error {
+	if k.Group == "" {
+		return errors.New("the kind has no group; set Group to the group of its CustomResourceDefinition")
+	}
+	hubs, seen := 0, map[string]bool{}
+	for i := range k.Versions {
+		v := &k.Versions[i]
+		switch {
+		case v.Name == "":
+			return fmt.Errorf("version %d has no name; set Name, for instance to \"v1\"", i)
+		case seen[v.Name]:
+			return fmt.Errorf("version %q occurs twice; keep one of them", v.Name)
+		case (v.ToHub == nil) != (v.FromHub == nil):
+			return fmt.Errorf("version %q has only one of ToHub and FromHub; set both, or none for the hub", v.Name)
+		case v.ToHub == nil:
+			hubs++
+		}
+		seen[v.Name] = true
+	}
+	if hubs != 1 {
+		return fmt.Errorf("%d of the versions are hubs; leave ToHub and FromHub out of exactly one", hubs)
+	}
+	return nil
+}
+
+// version is a Version as it is used for one answer.
+type version struct {
+	*Version
+	apiVersion string
+	gv         schema.GroupVersion
+	typ        reflect.Type // of its objects; nil for trees
+	known      decode.Known // by its type
+}
+
+// versions returns the versions, and the hub.
+func (k *Kind) versions() (all []version, hub *version) {
+	all = make([]version, len(k.Versions))
+	for i := range k.Versions {
+		v := &all[i]
+		v.Version = &k.Versions[i]
+		v.gv = schema.GroupVersion{Group: k.Group, Version: v.Name}
+		v.apiVersion = v.gv.String()
+		if v.ToHub == nil {
+			hub = v
+		}
+		if v.New == nil {
+			continue
+		}
+		sample := v.New()
+		if _, tree := sample.(*unstructured.Unstructured); !tree {
+			v.typ, v.known = reflect.TypeOf(sample), decode.KnownTo(sample)
+		}
+	}
+	return all, hub
+}
+
+// isTree reports whether the objects of the version are *unstructured.Unstructured.
+func (v *version) isTree() bool { return v.typ == nil }

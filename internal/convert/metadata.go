@@ -1,0 +1,155 @@
+package convert
+
+// This file keeps the metadata of an object, of which a conversion can change labels and annotations alone.
+
+import (
+	"fmt"
+	"reflect"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"code.cloudfoundry.org/eirinix/internal/decode"
+	"code.cloudfoundry.org/eirinix/internal/patch"
+)
+
+// The members of the metadata that a conversion can change.
+var changeable = []string{"labels", "annotations"}
+
+// metadata is the metadata of an object as it arrived.
+type metadata struct {
+	text        []byte
+	isAnnotated bool // it holds the annotation of this package
+}
+
+// readMetadata finds the annotation. The text is nil if the object has no metadata.
+func readMetadata(text []byte) (*metadata, error) {
+	if text == nil {
+		return &metadata{text: []byte("{}")}, nil
+	}
+	m := &metadata{text: text}
+	r := reader{text: text}
+	r.members(func(name []byte) {
+		if string(name) != "annotations" || r.peek() != '{' {
+			r.value()
+			return
+		}
+		for more := r.enter('{'); more; more = r.more('{') {
+			if string(r.name()) == Annotation {
+				m.isAnnotated = true
+			}
+			r.value()
+		}
+	})
+	if r.err != nil {
+		return nil, fmt.Errorf("metadata: %w", r.err)
+	}
+	return m, nil
+}
+
+// metadataOf returns a pointer to the metadata of an object: a struct or a tree. It is nil if there is none.
+func metadataOf(o runtime.Object) any {
+	if u, ok := o.(*unstructured.Unstructured); ok {
+		tree, _ := u.Object["metadata"].(map[string]any)
+		if tree == nil {
+			tree = map[string]any{}
+		}
+		return &tree
+	}
+	if with, ok := o.(metav1.ObjectMetaAccessor); ok {
+		if m, ok := with.GetObjectMeta().(*metav1.ObjectMeta); ok && m != nil {
+			return m
+		}
+	}
+	return nil
+}
+
+// isSame reports whether the metadata of an object is surely unchanged.
+func (m *metadata) isSame(of any) bool { return of != nil && decode.Same(m.text, of, true) }
+
+// append appends the metadata as it arrived, with the labels and annotations of a converted object. It returns an error
+// if anything else is changed.
+func (m *metadata) append(dst []byte, of any) ([]byte, error) {
+	if of == nil {
+		return dst, fmt.Errorf("its result has no metav1.ObjectMeta; embed one in the Go type")
+	}
+	if m.isSame(of) {
+		return append(dst, m.text...), nil
+	}
+	if !decode.Same(m.text, of, true, changeable...) {
+		if err := m.changed(of); err != nil {
+			return dst, err
+		}
+	}
+	start := len(dst)
+	dst = append(dst, '{')
+	r := reader{text: m.text}
+	r.members(func(name []byte) {
+		value := r.value()
+		if s := string(name); s != "labels" && s != "annotations" {
+			dst = append(append(appendString(append(dst, ','), s), ':'), value...)
+		}
+	})
+	if r.err != nil {
+		return dst, r.err
+	}
+	var err error
+	switch of := of.(type) {
+	case *metav1.ObjectMeta:
+		dst, err = patch.AppendMembers(dst, &struct {
+			Labels      map[string]string `json:"labels,omitempty"`
+			Annotations map[string]string `json:"annotations,omitempty"`
+		}{of.Labels, of.Annotations})
+	case *map[string]any:
+		changed := map[string]any{}
+		for _, name := range changeable {
+			if value := (*of)[name]; value != nil {
+				changed[name] = value
+			}
+		}
+		dst, err = patch.AppendMembers(dst, &changed)
+	}
+	if start+1 < len(dst) { // each member has a comma in front
+		dst = append(dst[:start+1], dst[start+2:]...)
+	}
+	return append(dst, '}'), err
+}
+
+// changed returns an error that names a member that a conversion has changed.
+func (m *metadata) changed(of any) error {
+	before := reflect.New(reflect.TypeOf(of).Elem()).Interface()
+	if err := decode.Into(m.text, before); err != nil {
+		return fmt.Errorf("metadata cannot be read: %w", err)
+	}
+	a, err := membersOf(before, changeable...)
+	if err != nil {
+		return err
+	}
+	b, err := membersOf(of, changeable...)
+	if err != nil {
+		return err
+	}
+	for _, pair := range [][2]*tree{{a, b}, {b, a}} {
+		for i, name := range pair[0].names {
+			other := pair[1].member(name)
+			if !same(&pair[0].items[i], other) {
+				return fmt.Errorf("it changed metadata.%s from %.100s to %.100s; a conversion can change labels and annotations alone",
+					name, a.member(name).orNull(), b.member(name).orNull())
+			}
+		}
+	}
+	return nil
+}
+
+// membersOf returns the members of an object as a tree.
+func membersOf(o any, except ...string) (*tree, error) {
+	text, err := patch.AppendMembers([]byte("{"), o, except...)
+	if err != nil {
+		return nil, err
+	}
+	if len(text) > 1 {
+		text = append(text[:1], text[2:]...)
+	}
+	return parseTree(append(text, '}'))
+}

@@ -1,0 +1,163 @@
+package convert
+
+// This file converts one object.
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"code.cloudfoundry.org/eirinix/internal/decode"
+	"code.cloudfoundry.org/eirinix/internal/patch"
+)
+
+// The members of an object that this package writes itself.
+var ours = []string{"apiVersion", "kind", "metadata"}
+
+// conversion is the conversion of one object.
+type conversion struct {
+	*call
+	kind string
+}
+
+// object appends the converted object.
+func (c *conversion) object(dst []byte, o *object) ([]byte, error) {
+	m, err := readMetadata(o.metadata)
+	if err != nil {
+		return dst, err
+	}
+	if m.isAnnotated {
+		return c.annotated(dst, o)
+	}
+	start := len(dst)
+	if dst, err = c.convert(dst, o.text, m, o.from, c.to); err != nil {
+		return dst, err
+	}
+	if c.isKept(o, m, dst[start:]) {
+		return dst, nil
+	}
+	return c.keep(dst[:start], o.text, dst[start:], nil, o.from)
+}
+
+// isKept reports whether the result surely holds all that is to be kept. This is so for most objects.
+func (c *conversion) isKept(o *object, m *metadata, result []byte) bool {
+	if o.from.isTree() && c.to.isTree() && holdsOddNumber(o.text) {
+		return false
+	}
+	if c.Forget {
+		return o.from.isTree() || o.from.known.All(o.text, ours...)
+	}
+	back, err := c.run(result, c.to, o.from)
+	if err != nil {
+		return false // the other way returns the error
+	}
+	return decode.Same(o.text, body(back), false, ours...) && m.isSame(metadataOf(back))
+}
+
+// convert appends the object in another version. The annotation must have been removed from the text.
+func (c *conversion) convert(dst, text []byte, m *metadata, from, to *version) ([]byte, error) {
+	result, err := c.run(text, from, to)
+	if err != nil {
+		return dst, err
+	}
+	dst = append(append(dst, `{"apiVersion":"`...), to.apiVersion...)
+	dst = append(dst, `","kind":`...)
+	dst = append(appendString(dst, c.kind), `,"metadata":`...)
+	if dst, err = m.append(dst, metadataOf(result)); err != nil {
+		return dst, fmt.Errorf("%s: %w", way(from, to), err)
+	}
+	if dst, err = patch.AppendMembers(dst, body(result), ours...); err != nil {
+		return dst, fmt.Errorf("the result of %s cannot be written as JSON: %w", way(from, to), err)
+	}
+	return append(dst, '}'), nil
+}
+
+func way(from, to *version) string { return "the conversion from " + from.Name + " to " + to.Name }
+
+// run decodes an object and calls the functions of its versions.
+func (c *conversion) run(text []byte, from, to *version) (runtime.Object, error) {
+	o, err := decoded(text, from)
+	if err != nil {
+		return nil, err
+	}
+	if from.ToHub != nil {
+		if o, err = c.call1(from.ToHub, o, from, c.hub); err != nil {
+			return nil, err
+		}
+	}
+	if to.FromHub != nil {
+		if o, err = c.call1(to.FromHub, o, c.hub, to); err != nil {
+			return nil, err
+		}
+	}
+	return o, nil
+}
+
+func decoded(text []byte, v *version) (runtime.Object, error) {
+	if v.isTree() {
+		u := &unstructured.Unstructured{}
+		if err := decode.Into(text, &u.Object); err != nil {
+			return nil, fmt.Errorf("it cannot be read as %s: %w", v.Name, err)
+		}
+		return u, nil
+	}
+	o := v.New()
+	if err := decode.Into(text, o); err != nil {
+		return nil, fmt.Errorf("it cannot be read as %s: %w", v.Name, err)
+	}
+	return o, nil
+}
+
+// call1 calls one function and checks its result.
+func (c *conversion) call1(f Func, o runtime.Object, from, to *version) (runtime.Object, error) {
+	if err := c.ctx.Err(); err != nil {
+		return nil, err
+	}
+	result, err := f(c.ctx, o)
+	if err != nil {
+		return nil, fmt.Errorf("%s failed: %w", way(from, to), err)
+	}
+	if err := c.check(result, from, to); err != nil {
+		return nil, fmt.Errorf("%s: %w", way(from, to), err)
+	}
+	result.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{Group: to.gv.Group, Version: to.gv.Version, Kind: c.kind})
+	return result, nil
+}
+
+// check returns an error unless an object is one of the version that was asked for. Its apiVersion and kind can be
+// empty, or still be those of the source.
+func (c *conversion) check(o runtime.Object, from, to *version) error {
+	if o == nil || reflect.ValueOf(o).Kind() == reflect.Pointer && reflect.ValueOf(o).IsNil() {
+		return errors.New("it returned no object; return one, or an error")
+	}
+	want := to.typ
+	if to.isTree() {
+		want = reflect.TypeFor[*unstructured.Unstructured]()
+	}
+	if got := reflect.TypeOf(o); got != want {
+		return fmt.Errorf("it returned a %s; return a %s", got, want)
+	}
+	if u, ok := o.(*unstructured.Unstructured); ok && u.Object == nil {
+		return errors.New("it returned an empty tree; return a whole object")
+	}
+	apiVersion, kind := o.GetObjectKind().GroupVersionKind().ToAPIVersionAndKind()
+	if apiVersion != "" && apiVersion != to.apiVersion && apiVersion != from.apiVersion {
+		return fmt.Errorf("it returned an object of %s; leave apiVersion empty, or set %s", apiVersion, to.apiVersion)
+	}
+	if kind != "" && kind != c.kind {
+		return fmt.Errorf("it returned a %s; leave kind empty, or set %s", kind, c.kind)
+	}
+	return nil
+}
+
+// body returns a pointer to the struct or the tree that holds the members of an object.
+func body(o runtime.Object) any {
+	if u, ok := o.(*unstructured.Unstructured); ok {
+		return &u.Object
+	}
+	return o
+}

@@ -1,0 +1,94 @@
+package convert
+
+// This file copies the members that a Go type does not know.
+
+import "code.cloudfoundry.org/eirinix/internal/decode"
+
+// mend gives a converted object what its Go types have lost on the way: members that the source's type does not know,
+// and the form of numbers between two trees.
+func mend(source, result *tree, from, to *version) {
+	if from.isTree() {
+		if to.isTree() {
+			keepNumbers(source, result)
+		}
+		return
+	}
+	c := carrier{free: to.isTree()}
+	c.object(source, result, from.known, to.known, ours)
+}
+
+// A carrier copies members to the same place of another object.
+type carrier struct {
+	free  bool // the target is a tree, which takes every member
+	exact bool // both objects are of one version, so that their lists have the same items
+}
+
+// object copies the members that the source's type does not know. It leaves out those that the target's type does know,
+// because a conversion decides on them. from and to are the parts of the types.
+func (c *carrier) object(source, target *tree, from, to decode.Known, except []string) {
+	for i, name := range source.names {
+		if contains(except, name) {
+			continue
+		}
+		inner, known := from.Member(name)
+		other, taken := to.Member(name)
+		at := target.member(name)
+		switch {
+		case known && at != nil:
+			c.value(&source.items[i], at, inner, other)
+		case !known && at == nil && (c.free || !taken):
+			target.set(name, source.items[i])
+		}
+	}
+}
+
+func (c *carrier) value(source, target *tree, from, to decode.Known) {
+	switch {
+	case source.isObject() && target.isObject():
+		c.object(source, target, from, to, nil)
+	case source.isList() && target.isList():
+		c.list(source, target, from.Item(), to.Item())
+	}
+}
+
+// list pairs items by name. Without names, it pairs no items, because a conversion can have moved them.
+func (c *carrier) list(source, target *tree, from, to decode.Known) {
+	if c.exact && len(source.items) == len(target.items) {
+		for i := range source.items {
+			c.value(&source.items[i], &target.items[i], from, to)
+		}
+		return
+	}
+	names, named := itemNames(source)
+	others, othersNamed := itemNames(target)
+	if !named || !othersNamed {
+		return
+	}
+	for name, i := range names {
+		if j, ok := others[name]; ok {
+			c.value(&source.items[i], &target.items[j], from, to)
+		}
+	}
+}
+
+// itemNames returns the index of each item by its name. It returns false unless all items have a name of their own.
+func itemNames(list *tree) (map[string]int, bool) {
+	names := make(map[string]int, len(list.items))
+	for i := range list.items {
+		name, ok := list.items[i].member("name").string()
+		if _, twice := names[name]; !ok || twice || name == "" {
+			return nil, false
+		}
+		names[name] = i
+	}
+	return names, true
+}
+
+func contains(all []string, s string) bool {
+	for _, one := range all {
+		if one == s {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,68 @@
+package patch
+
+// This file writes the members of whole objects.
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+
+	"code.cloudfoundry.org/eirinix/internal/jsontext"
+)
+
+// AppendMembers appends the members of an object as encoding/json writes them, sorted by name where the type is a
+// struct or a tree. A comma precedes each of them. The members in except are left out.
+func AppendMembers(dst []byte, obj any, except ...string) ([]byte, error) {
+	v := reflect.ValueOf(obj)
+	for v.Kind() == reflect.Pointer && !v.IsNil() {
+		v = v.Elem()
+	}
+	if !v.IsValid() || v.Kind() == reflect.Pointer {
+		return dst, fmt.Errorf("a nil %T has no members", obj)
+	}
+	d := differ{}
+	p := planFor(v.Type()).on(v)
+	if p.shape != shapeStruct {
+		text, err := d.encode(nil, p, v)
+		if err != nil {
+			return dst, err
+		}
+		return appendMembers(dst, text, except)
+	}
+	var buf [3]reflect.Value
+	parts := p.parts(buf[:0], v)
+	for i := range p.fields {
+		f := &p.fields[i]
+		fv := f.from(parts)
+		if f.omitted(fv) || slices.Contains(except, f.name) {
+			continue
+		}
+		var err error
+		dst = append(append(dst, ','), f.quoted...)
+		if dst, err = d.encode(dst, f.plan, fv); err != nil {
+			return dst, fmt.Errorf("%s: %w", f.name, err)
+		}
+	}
+	return dst, nil
+}
+
+// appendMembers appends the members of an object in JSON.
+func appendMembers(dst, text []byte, except []string) ([]byte, error) {
+	i, more := jsontext.First(text, 0, '{')
+	for more {
+		name, _, end := jsontext.Text(text, i)
+		value := jsontext.Colon(text, end)
+		next := jsontext.SkipValue(text, value, 10000)
+		if next < 0 {
+			return dst, malformed(i)
+		}
+		if !slices.Contains(except, jsontext.Unquote(name)) {
+			dst = append(append(dst, ','), text[i:next]...)
+		}
+		i, more = jsontext.Next(text, next, '}')
+	}
+	if i < 0 {
+		return dst, fmt.Errorf("it is written as JSON that is no object: %w", ErrSyntax)
+	}
+	return dst, nil
+}
