@@ -48,9 +48,10 @@ type call struct {
 	to     *version
 
 	at     int // index of the object that is being converted
-	answer []byte
-	err    error
-	done   bool // unless the goroutine has ended early
+	answer  []byte
+	scratch []byte // of the current object
+	err     error
+	done    bool // unless the goroutine has ended early
 }
 
 // isolated converts all objects on another goroutine, so that a conversion that ends its goroutine does not end the

@@ -52,7 +52,7 @@ func (c *conversion) hop(text []byte, source *tree, from, to *version) (*tree, e
 	if err != nil {
 		return nil, err
 	}
-	converted, err := c.convert(nil, text, m, from, to)
+	converted, _, err := c.convert(nil, text, m, from, to)
 	if err != nil {
 		return nil, err
 	}

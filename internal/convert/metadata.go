@@ -20,7 +20,14 @@ var changeable = []string{"labels", "annotations"}
 // metadata is the metadata of an object as it arrived.
 type metadata struct {
 	text        []byte
+	labels      []byte // nil if there are none
+	annotations []byte
 	isAnnotated bool // it holds the annotation of this package
+
+	// before is a shallow copy of the decoded metadata, so that most of it is compared without its text. Conversions can
+	// change the contents of its lists and maps.
+	before   metav1.ObjectMeta
+	isCopied bool
 }
 
 // readMetadata finds the annotation. The text is nil if the object has no metadata.
@@ -31,17 +38,22 @@ func readMetadata(text []byte) (*metadata, error) {
 	m := &metadata{text: text}
 	r := reader{text: text}
 	r.members(func(name []byte) {
-		if string(name) != "annotations" || r.peek() != '{' {
-			r.value()
-			return
-		}
-		for more := r.enter('{'); more; more = r.more('{') {
-			if string(r.name()) == Annotation {
-				m.isAnnotated = true
-			}
-			r.value()
+		switch text := r.value(); string(name) {
+		case "labels":
+			m.labels = text
+		case "annotations":
+			m.annotations = text
 		}
 	})
+	if m.annotations != nil && m.annotations[0] == '{' {
+		inner := reader{text: m.annotations}
+		for more := inner.enter('{'); more; more = inner.more('{') {
+			if string(inner.name()) == Annotation {
+				m.isAnnotated = true
+			}
+			inner.value()
+		}
+	}
 	if r.err != nil {
 		return nil, fmt.Errorf("metadata: %w", r.err)
 	}
@@ -65,8 +77,41 @@ func metadataOf(o runtime.Object) any {
 	return nil
 }
 
+// remember keeps the metadata of the decoded source.
+func (m *metadata) remember(source runtime.Object) {
+	if of, ok := metadataOf(source).(*metav1.ObjectMeta); ok {
+		m.before, m.isCopied = *of, true
+	}
+}
+
 // isSame reports whether the metadata of an object is surely unchanged.
-func (m *metadata) isSame(of any) bool { return of != nil && decode.Same(m.text, of, true) }
+func (m *metadata) isSame(of any) bool {
+	if of, ok := of.(*metav1.ObjectMeta); ok && m.isCopied && m.isFixed(of) {
+		return isSameMap(m.labels, of.Labels) && isSameMap(m.annotations, of.Annotations)
+	}
+	return of != nil && decode.Same(m.text, of, true)
+}
+
+func isSameMap(text []byte, m map[string]string) bool {
+	if text == nil {
+		return len(m) == 0
+	}
+	return decode.Same(text, &m, false)
+}
+
+// isFixed reports whether all but labels and annotations is surely unchanged. The managed fields of an object are the
+// same if they are the same memory. Their text is never written from it.
+func (m *metadata) isFixed(of *metav1.ObjectMeta) bool {
+	b := &m.before
+	return b.Name == of.Name && b.GenerateName == of.GenerateName && b.Namespace == of.Namespace &&
+		b.SelfLink == of.SelfLink && b.UID == of.UID && b.ResourceVersion == of.ResourceVersion &&
+		b.Generation == of.Generation && b.CreationTimestamp == of.CreationTimestamp &&
+		b.DeletionTimestamp == nil && of.DeletionTimestamp == nil &&
+		b.DeletionGracePeriodSeconds == nil && of.DeletionGracePeriodSeconds == nil &&
+		len(b.OwnerReferences) == 0 && len(of.OwnerReferences) == 0 && len(b.Finalizers) == 0 && len(of.Finalizers) == 0 &&
+		len(b.ManagedFields) == len(of.ManagedFields) &&
+		(len(b.ManagedFields) == 0 || &b.ManagedFields[0] == &of.ManagedFields[0])
+}
 
 // append appends the metadata as it arrived, with the labels and annotations of a converted object. It returns an error
 // if anything else is changed.
@@ -77,7 +122,8 @@ func (m *metadata) append(dst []byte, of any) ([]byte, error) {
 	if m.isSame(of) {
 		return append(dst, m.text...), nil
 	}
-	if !decode.Same(m.text, of, true, changeable...) {
+	if typed, ok := of.(*metav1.ObjectMeta); (!ok || !m.isCopied || !m.isFixed(typed)) &&
+		!decode.Same(m.text, of, true, changeable...) {
 		if err := m.changed(of); err != nil {
 			return dst, err
 		}

@@ -3,10 +3,12 @@ package convert
 // This file converts one object.
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"reflect"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -34,56 +36,87 @@ func (c *conversion) object(dst []byte, o *object) ([]byte, error) {
 		return c.annotated(dst, o)
 	}
 	start := len(dst)
-	if dst, err = c.convert(dst, o.text, m, o.from, c.to); err != nil {
+	dst, result, err := c.convert(dst, o.text, m, o.from, c.to)
+	if err != nil {
 		return dst, err
 	}
-	if c.isKept(o, m, dst[start:]) {
+	if c.isKept(o, m, dst[start:], result) {
 		return dst, nil
 	}
 	return c.keep(dst[:start], o.text, dst[start:], nil, o.from)
 }
 
 // isKept reports whether the result surely holds all that is to be kept. This is so for most objects.
-func (c *conversion) isKept(o *object, m *metadata, result []byte) bool {
+func (c *conversion) isKept(o *object, m *metadata, text []byte, result runtime.Object) bool {
 	if o.from.isTree() && c.to.isTree() && holdsOddNumber(o.text) {
 		return false
 	}
 	if c.Forget {
 		return o.from.isTree() || o.from.known.All(o.text, ours...)
 	}
-	back, err := c.run(result, c.to, o.from)
+	again, err := c.again(text, m, result)
 	if err != nil {
 		return false // the other way returns the error
+	}
+	back, err := c.run(again, c.to, o.from)
+	if err != nil {
+		return false
 	}
 	return decode.Same(o.text, body(back), false, ours...) && m.isSame(metadataOf(back))
 }
 
-// convert appends the object in another version. The annotation must have been removed from the text.
-func (c *conversion) convert(dst, text []byte, m *metadata, from, to *version) ([]byte, error) {
-	result, err := c.run(text, from, to)
-	if err != nil {
-		return dst, err
+// again decodes a result. The text counts and not the result in memory, which can hold more than its JSON. Metadata that
+// is as it arrived is not decoded again, because most objects have more of it than of anything else.
+func (c *conversion) again(text []byte, m *metadata, result runtime.Object) (runtime.Object, error) {
+	known, typed := metadataOf(result).(*metav1.ObjectMeta)
+	head := len(c.head(c.scratch[:0], c.to))
+	if !typed || !bytes.HasPrefix(text[head:], m.text) {
+		return decoded(text, c.to)
 	}
+	c.scratch = append(append(append(c.scratch[:0], text[:head]...), "{}"...), text[head+len(m.text):]...)
+	o, err := decoded(c.scratch, c.to)
+	if err != nil {
+		return nil, err
+	}
+	if bare, typed := metadataOf(o).(*metav1.ObjectMeta); typed {
+		*bare = *known
+	}
+	return o, nil
+}
+
+// head appends a result up to its metadata.
+func (c *conversion) head(dst []byte, to *version) []byte {
 	dst = append(append(dst, `{"apiVersion":"`...), to.apiVersion...)
 	dst = append(dst, `","kind":`...)
-	dst = append(appendString(dst, c.kind), `,"metadata":`...)
+	return append(appendString(dst, c.kind), `,"metadata":`...)
+}
+
+// convert appends the object in another version, and returns it. The annotation must have been removed from the text.
+func (c *conversion) convert(dst, text []byte, m *metadata, from, to *version) ([]byte, runtime.Object, error) {
+	source, err := decoded(text, from)
+	if err != nil {
+		return dst, nil, err
+	}
+	m.remember(source)
+	result, err := c.run(source, from, to)
+	if err != nil {
+		return dst, nil, err
+	}
+	dst = c.head(dst, to)
 	if dst, err = m.append(dst, metadataOf(result)); err != nil {
-		return dst, fmt.Errorf("%s: %w", way(from, to), err)
+		return dst, nil, fmt.Errorf("%s: %w", way(from, to), err)
 	}
 	if dst, err = patch.AppendMembers(dst, body(result), ours...); err != nil {
-		return dst, fmt.Errorf("the result of %s cannot be written as JSON: %w", way(from, to), err)
+		return dst, nil, fmt.Errorf("the result of %s cannot be written as JSON: %w", way(from, to), err)
 	}
-	return append(dst, '}'), nil
+	return append(dst, '}'), result, nil
 }
 
 func way(from, to *version) string { return "the conversion from " + from.Name + " to " + to.Name }
 
-// run decodes an object and calls the functions of its versions.
-func (c *conversion) run(text []byte, from, to *version) (runtime.Object, error) {
-	o, err := decoded(text, from)
-	if err != nil {
-		return nil, err
-	}
+// run calls the functions of two versions.
+func (c *conversion) run(o runtime.Object, from, to *version) (runtime.Object, error) {
+	var err error
 	if from.ToHub != nil {
 		if o, err = c.call1(from.ToHub, o, from, c.hub); err != nil {
 			return nil, err

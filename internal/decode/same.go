@@ -189,6 +189,9 @@ func (c *comparer) members(p *plan, v reflect.Value, i int, except []string) int
 
 // reach returns a field of a struct, or an invalid value if an embedded pointer on the way is nil.
 func reach(v reflect.Value, index []int) reflect.Value {
+	if len(index) == 1 {
+		return v.Field(index[0])
+	}
 	for n, x := range index {
 		if n > 0 && v.Kind() == reflect.Pointer {
 			if v.IsNil() {
@@ -204,7 +207,9 @@ func reach(v reflect.Value, index []int) reflect.Value {
 // blank reports whether a value is the one that decoding leaves where there is no member.
 func blank(p *plan, v reflect.Value) bool {
 	switch p.shape {
-	case shapeList, shapeMap, shapeBytes:
+	case shapePointer, shapeInterface:
+		return v.IsNil()
+	case shapeString, shapeList, shapeMap, shapeBytes:
 		return v.Len() == 0
 	case shapeStruct:
 		for n := range p.fields {
