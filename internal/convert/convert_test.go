@@ -1,13 +1,191 @@
 package convert_test
 
+// This file holds the specs of the way of an object, and of its metadata.
+
 import (
+	"context"
+	"runtime"
+	"strings"
+
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	kruntime "k8s.io/apimachinery/pkg/runtime"
+
+	"code.cloudfoundry.org/eirinix/internal/convert"
 )
 
+// edited converts to the hub as usual, and then changes the result.
+func edited(change func(*Job)) convert.Func {
+	return func(ctx context.Context, o kruntime.Object) (kruntime.Object, error) {
+		j, err := alphaToHub(ctx, o)
+		if err == nil {
+			change(j.(*Job))
+		}
+		return j, err
+	}
+}
+
 var _ = Describe("A conversion", func() {
-	It("goes from a spoke to the hub", func() {
-		got := converted(cronJobs(), "v1", object("v1alpha1", "", `"schedule":"5 4","suspend":true`))
-		Expect(got).To(MatchJSON(object("v1", "", `"schedule":{"minute":"5","hour":"4"},"suspend":true`)))
+	plain := object("v1alpha1", "", `"schedule":"5 4","suspend":true`)
+
+	DescribeTable("goes", func(to, from, want string) {
+		Expect(converted(cronJobs(), to, from)).To(MatchJSON(want))
+	},
+		Entry("from a spoke to the hub", "v1", plain, object("v1", "", `"schedule":{"minute":"5","hour":"4"},"suspend":true`)),
+		Entry("from the hub to a spoke", "v1alpha1", object("v1", "", `"schedule":{"minute":"5","hour":"4"},"suspend":true`), plain),
+		Entry("from a spoke to another", "v1beta1", plain, object("v1beta1", "", `"when":{"minute":"5","hour":"4"},"suspend":true`)),
+		Entry("from a tree to the hub", "v1", object("v1beta1", "", `"when":{"minute":"5","hour":"4"},"suspend":false`),
+			object("v1", "", `"schedule":{"minute":"5","hour":"4"},"suspend":false`)),
+	)
+
+	It("leaves an object that has the version already, byte for byte", func() {
+		same := "{ \"kind\" : \"CronJob\", \"spec\": {\"a\": 1e3, \"a\": \"\xff\"},\n\"apiVersion\":\"batch.example.com/v1\"}"
+		body := review("v1", same, plain, same)
+		answer, err := cronJobs().Answer(context.Background(), body)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(strings.Count(string(answer), same)).To(Equal(2))
+	})
+
+	It("takes each object of a list from its own version", func() {
+		counts := &counter{}
+		k := cronJobs()
+		k.Observer = counts
+		r := answered(k, review("v1", plain, object("v1", "", ""), object("v1beta1", "", `"when":{"minute":"1"},"suspend":true`), plain))
+		Expect(r.Result.Status).To(Equal(metav1.StatusSuccess), r.Result.Message)
+		Expect(r.ConvertedObjects).To(HaveLen(4))
+		Expect(counts.converted).To(Equal(map[string]int{"v1alpha1>v1": 2, "v1beta1>v1": 1}))
+	})
+
+	DescribeTable("keeps the metadata", func(metadata string) {
+		object := `{"apiVersion":"batch.example.com/v1alpha1","kind":"CronJob"` + metadata + `,"spec":{"schedule":"1"}}`
+		want := `{"apiVersion":"batch.example.com/v1","kind":"CronJob"` + metadata + `,"spec":{"schedule":{"minute":"1"},"suspend":false}}`
+		if !strings.Contains(metadata, "{") {
+			want = `{"apiVersion":"batch.example.com/v1","kind":"CronJob","metadata":{},"spec":{"schedule":{"minute":"1"},"suspend":false}}`
+		}
+		Expect(converted(cronJobs(), "v1", object)).To(MatchJSON(want))
+	},
+		Entry("that is missing", ""),
+		Entry("that is null", `,"metadata":null`),
+		Entry("without a name", `,"metadata":{"generateName":"a-","labels":{"a":"b"}}`),
+		Entry("of all kinds", `,"metadata":{"name":"a","uid":"u","creationTimestamp":"2024-01-02T03:04:05Z","deletionTimestamp":"2024-01-02T03:04:05Z",
+			"deletionGracePeriodSeconds":30,"finalizers":["a/b"],"ownerReferences":[{"apiVersion":"v1","kind":"Pod","name":"p","uid":"u"}],
+			"managedFields":[{"manager":"m","operation":"Update","fieldsV1":{"f:spec":{}}}],"annotations":{"a":"<b>"},"labels":{"c":"d"}}`),
+		Entry("with members that no type knows", `,"metadata":{"name":"a","zone":{"large":123456789012345678901234567890},"labels":{"x":"y"}}`),
+	)
+
+	It("can change labels and annotations", func() {
+		k := with(cronJobs(), edited(func(j *Job) {
+			j.Labels = map[string]string{"new": "label"}
+			j.Annotations = nil
+		}), nil)
+		k.Forget = true
+		Expect(converted(k, "v1", object("v1alpha1", `,"zone":1,"labels":{"a":"b"},"annotations":{"c":"d"}`, `"schedule":"1"`))).To(
+			MatchJSON(object("v1", `,"zone":1,"labels":{"new":"label"}`, `"schedule":{"minute":"1"},"suspend":false`)))
+	})
+
+	DescribeTable("fails if it changes other metadata",
+		func(change func(*Job), reason string) {
+			full := object("v1alpha1", `,"uid":"u","finalizers":["f"],"ownerReferences":[{"apiVersion":"v1","kind":"Pod","name":"p","uid":"u"}]`, `"schedule":"1"`)
+			message := failure(with(cronJobs(), edited(change), nil), review("v1", full))
+			Expect(message).To(ContainSubstring("object 0 (CronJob cf/nightly) from v1alpha1 to v1: the conversion from v1alpha1 to v1: " + reason))
+		},
+		Entry("the name", func(j *Job) { j.Name = "x" }, `it changed metadata.name from "nightly" to "x"`),
+		Entry("the namespace", func(j *Job) { j.Namespace = "" }, `it changed metadata.namespace from "cf" to null`),
+		Entry("the uid", func(j *Job) { j.UID = "x" }, "it changed metadata.uid"),
+		Entry("the generation", func(j *Job) { j.Generation = 7 }, "it changed metadata.generation from null to 7"),
+		Entry("an owner, in place", func(j *Job) { j.OwnerReferences[0].Name = "x" }, "it changed metadata.ownerReferences"),
+		Entry("a finalizer, in place", func(j *Job) { j.Finalizers[0] = "x" }, "it changed metadata.finalizers"),
+		Entry("all of it", func(j *Job) { j.ObjectMeta = metav1.ObjectMeta{} }, "it changed metadata."),
+		Entry("the apiVersion", func(j *Job) { j.APIVersion = "batch.example.com/v7" }, "it returned an object of batch.example.com/v7"),
+		Entry("the kind", func(j *Job) { j.Kind = "Other" }, "it returned a Other"),
+	)
+
+	It("can leave the source's apiVersion and kind in its result", func() {
+		k := with(cronJobs(), edited(func(j *Job) { j.APIVersion, j.Kind = group+"/v1alpha1", "CronJob" }), nil)
+		Expect(converted(k, "v1", plain)).To(ContainSubstring(`"apiVersion":"batch.example.com/v1"`))
+	})
+
+	It("gets and returns whole trees", func() {
+		k := trees(func(o map[string]any) { o["metadata"].(map[string]any)["name"] = "x" }, unchanged)
+		Expect(failure(k, review("v1", object("v1alpha1", "", "")))).To(ContainSubstring(`it changed metadata.name from "nightly" to "x"`))
+		k = trees(func(o map[string]any) { o["metadata"] = "x" }, unchanged)
+		Expect(failure(k, review("v1", object("v1alpha1", "", "")))).To(ContainSubstring("it changed metadata."))
+	})
+
+	DescribeTable("fails only its object, with its name",
+		func(f convert.Func, reason string, panics int) {
+			counts := &counter{}
+			k := with(cronJobs(), f, nil)
+			k.Observer = counts
+			message := failure(k, review("v1", object("v1", "", ""), object("v1beta1", "", `"when":{"minute":"1"},"suspend":true`), plain, plain))
+			Expect(message).To(HavePrefix("object 2 (CronJob cf/nightly) from v1alpha1 to v1: "))
+			Expect(message).To(ContainSubstring(reason))
+			Expect(len(message)).To(BeNumerically("<", 1000))
+			Expect(counts.panics).To(HaveLen(panics))
+			Expect(counts.failed).To(Equal([]string{message}))
+			Expect(counts.converted).To(Equal(map[string]int{"v1beta1>v1": 1}))
+		},
+		Entry("with an error", func(context.Context, kruntime.Object) (kruntime.Object, error) { return nil, errBroken }, "failed: broken on purpose", 0),
+		Entry("with a panic", func(context.Context, kruntime.Object) (kruntime.Object, error) { panic(strings.Repeat("p", 9000)) }, "the conversion panicked: ppp", 1),
+		Entry("with a nil dereference", func(context.Context, kruntime.Object) (kruntime.Object, error) {
+			var j *Job
+			return nil, alphaError(j.Name)
+		}, "nil pointer", 1),
+		Entry("with runtime.Goexit", func(context.Context, kruntime.Object) (kruntime.Object, error) { runtime.Goexit(); return nil, nil }, "runtime.Goexit", 1),
+		Entry("with no object", func(context.Context, kruntime.Object) (kruntime.Object, error) { return nil, nil }, "returned no object", 0),
+		Entry("with a nil object", func(context.Context, kruntime.Object) (kruntime.Object, error) { return (*Job)(nil), nil }, "returned no object", 0),
+		Entry("with an object of another type", func(context.Context, kruntime.Object) (kruntime.Object, error) { return &Alpha{}, nil }, "it returned a *convert_test.Alpha; return a *convert_test.Job", 0),
+		Entry("with a tree instead of a Go type", func(context.Context, kruntime.Object) (kruntime.Object, error) { return &unstructured.Unstructured{}, nil }, "return a *convert_test.Job", 0),
+	)
+
+	It("names the way back if that fails", func() {
+		k := with(cronJobs(), nil, func(context.Context, kruntime.Object) (kruntime.Object, error) { return nil, errBroken })
+		Expect(failure(k, review("v1", plain))).To(ContainSubstring("the way back, which shows what v1 cannot hold, failed"))
+		k.Forget = true
+		Expect(converted(k, "v1", plain)).To(ContainSubstring(`"minute":"5"`))
+	})
+
+	It("goes on until the context ends", func() {
+		ctx, cancel := context.WithCancel(context.Background())
+		done := 0
+		k := with(cronJobs(), func(ctx context.Context, o kruntime.Object) (kruntime.Object, error) {
+			if done++; done == 3 {
+				cancel()
+			}
+			return alphaToHub(ctx, o)
+		}, nil)
+		k.Forget = true
+		answer, err := k.Answer(ctx, review("v1", plain, plain, plain, plain, plain))
+		Expect(err).NotTo(HaveOccurred())
+		Expect(string(answer)).To(ContainSubstring("the call ended after 3 of 5 objects: context canceled"))
+		Expect(done).To(Equal(3))
+	})
+
+	It("passes the context and hides the annotation", func() {
+		type key struct{}
+		k := with(cronJobs(), func(ctx context.Context, o kruntime.Object) (kruntime.Object, error) {
+			Expect(ctx.Value(key{})).To(Equal("value"))
+			Expect(o.(*Alpha).Annotations).To(Equal(map[string]string{"a": "b"}))
+			Expect(o.(*Alpha).Kind).To(Equal("CronJob"))
+			return alphaToHub(ctx, o)
+		}, nil)
+		noted := object("v1alpha1", `,"annotations":{"a":"b","`+convert.Annotation+`":"{}"}`, `"schedule":"1"`)
+		answer, err := k.Answer(context.WithValue(context.Background(), key{}, "value"), review("v1", noted))
+		Expect(err).NotTo(HaveOccurred())
+		Expect(string(answer)).To(ContainSubstring(`"Success"`))
+		Expect(string(answer)).NotTo(ContainSubstring(convert.Annotation))
+	})
+
+	It("does not change the review", func() {
+		body := review("v1", plain, object("v1alpha1", "", `"schedule":"1 2 # note","limit":1,"unknown":[1e3]`))
+		before := string(body)
+		answered(cronJobs(), body)
+		Expect(string(body)).To(Equal(before))
 	})
 })
+
+type alphaError string
+
+func (e alphaError) Error() string { return string(e) }
