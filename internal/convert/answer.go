@@ -47,7 +47,7 @@ type call struct {
 	hub    *version
 	to     *version
 
-	at     int // index of the object that is being converted
+	at      int // index of the object that is being converted
 	answer  []byte
 	scratch []byte // of the current object
 	err     error

@@ -110,6 +110,8 @@ var _ = Describe("A conversion", func() {
 	It("gets and returns whole trees", func() {
 		k := trees(func(o map[string]any) { o["metadata"].(map[string]any)["name"] = "x" }, unchanged)
 		Expect(failure(k, review("v1", object("v1alpha1", "", "")))).To(ContainSubstring(`it changed metadata.name from "nightly" to "x"`))
+		k = trees(func(o map[string]any) { o["metadata"].(map[string]any)["zone"] = "x" }, unchanged)
+		Expect(failure(k, review("v1", object("v1alpha1", `,"zone":1`, "")))).To(ContainSubstring("it changed metadata.zone from 1 to \"x\""))
 		k = trees(func(o map[string]any) { o["metadata"] = "x" }, unchanged)
 		Expect(failure(k, review("v1", object("v1alpha1", "", "")))).To(ContainSubstring("it changed metadata."))
 	})
@@ -137,7 +139,9 @@ var _ = Describe("A conversion", func() {
 		Entry("with no object", func(context.Context, kruntime.Object) (kruntime.Object, error) { return nil, nil }, "returned no object", 0),
 		Entry("with a nil object", func(context.Context, kruntime.Object) (kruntime.Object, error) { return (*Job)(nil), nil }, "returned no object", 0),
 		Entry("with an object of another type", func(context.Context, kruntime.Object) (kruntime.Object, error) { return &Alpha{}, nil }, "it returned a *convert_test.Alpha; return a *convert_test.Job", 0),
-		Entry("with a tree instead of a Go type", func(context.Context, kruntime.Object) (kruntime.Object, error) { return &unstructured.Unstructured{}, nil }, "return a *convert_test.Job", 0),
+		Entry("with a tree instead of a Go type", func(context.Context, kruntime.Object) (kruntime.Object, error) {
+			return &unstructured.Unstructured{}, nil
+		}, "return a *convert_test.Job", 0),
 	)
 
 	It("names the way back if that fails", func() {

@@ -4,7 +4,6 @@ package convert
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 
 	"code.cloudfoundry.org/eirinix/internal/patch"
@@ -20,12 +19,31 @@ func (c *conversion) annotated(dst []byte, o *object) ([]byte, error) {
 	if err != nil {
 		c.ignored(fmt.Errorf("the annotation %s is ignored: %w", Annotation, err))
 	}
+	if kept[c.hub.Name] != nil && o.from != c.hub && c.to != c.hub {
+		return c.throughHub(dst, o)
+	}
 	text := source.append(nil)
 	result, err := c.hop(text, source, o.from, c.to)
 	if err != nil {
 		return dst, err
 	}
 	return c.finish(dst, text, source, result, kept, o.from)
+}
+
+// throughHub converts an object of one spoke to another in two steps, so that the entries for the hub are restored in
+// between.
+func (c *conversion) throughHub(dst []byte, o *object) ([]byte, error) {
+	first := *c.call
+	first.to, first.scratch = c.hub, nil
+	text, err := (&conversion{call: &first, kind: c.kind}).annotated(nil, o)
+	if err != nil {
+		return dst, err
+	}
+	t, err := parseObject(text)
+	if err != nil {
+		return dst, err
+	}
+	return c.object(dst, &object{text: text, metadata: t.member("metadata").append(nil), kind: o.kind, from: c.hub})
 }
 
 // keep appends the result of a conversion together with all that the way back does not restore.
@@ -82,12 +100,14 @@ func (c *conversion) finish(dst, text []byte, source, result *tree, kept notes, 
 	if err != nil {
 		return dst, err
 	}
-	if list := kept[c.to.Name]; list != nil {
-		result = c.restored(result, back, list, from)
-	}
 	whole, err := canonical(text, source, from)
 	if err != nil {
 		return dst, err
+	}
+	if list := kept[c.to.Name]; list != nil {
+		r := restoration{conversion: c, from: from, whole: whole, result: result, back: back}
+		r.restore(list)
+		result, back = r.result, r.back
 	}
 	left := notes{}
 	for version, entries := range kept {
@@ -127,64 +147,4 @@ func canonical(text []byte, source *tree, from *version) (*tree, error) {
 		whole.set("metadata", *m)
 	}
 	return whole, nil
-}
-
-// mostTried is the number of entries that are tried one by one.
-const mostTried = 32
-
-// restored applies entries to a result.
-//
-// The annotation can come from anyone who can write the object, and no schema and no admission webhook has seen its
-// contents. An entry is therefore applied only if it makes no difference to the version that the object comes from.
-// Where the entries together make one, each is tried alone.
-func (c *conversion) restored(result, back *tree, list *tree, from *version) *tree {
-	entries, err := entriesOf(list)
-	if err != nil {
-		c.ignored(fmt.Errorf("the entries for %s in the annotation %s are ignored: %w", c.to.Name, Annotation, err))
-		return result
-	}
-	if t, ok := c.tried(result, back, entries, from); ok {
-		return t
-	}
-	if len(entries) > mostTried {
-		c.ignored(fmt.Errorf("all entries for %s in the annotation %s are ignored: together they change the object as %s",
-			c.to.Name, Annotation, from.Name))
-		return result
-	}
-	for i := range entries {
-		t, ok := c.tried(result, back, entries[i:i+1], from)
-		if !ok {
-			c.ignored(fmt.Errorf("entry %d for %s in the annotation %s is ignored: it changes the object as %s",
-				i, c.to.Name, Annotation, from.Name))
-			continue
-		}
-		result = t
-	}
-	return result
-}
-
-// tried returns a copy of the result with entries applied. It reports whether the way back is the same as before.
-func (c *conversion) tried(result, back *tree, entries []entry, from *version) (t *tree, ok bool) {
-	defer func() {
-		if value := recover(); value != nil {
-			c.panicked(value, nil)
-			t, ok = nil, false
-		}
-	}()
-	t = result.clone()
-	applied := false
-	for i := range entries {
-		applied = entries[i].apply(t) || applied
-	}
-	if !applied {
-		return result, true
-	}
-	if !isLabelled(t) {
-		return nil, false
-	}
-	other, err := c.back(t, from)
-	if err == nil && !same(other, back) {
-		err = errors.New("the way back differs")
-	}
-	return t, err == nil
 }

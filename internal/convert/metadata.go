@@ -176,16 +176,38 @@ func (m *metadata) changed(of any) error {
 	if err != nil {
 		return err
 	}
+	knownA, knownB := asKnown(a), asKnown(b)
 	for _, pair := range [][2]*tree{{a, b}, {b, a}} {
 		for i, name := range pair[0].names {
-			other := pair[1].member(name)
-			if !same(&pair[0].items[i], other) {
-				return fmt.Errorf("it changed metadata.%s from %.100s to %.100s; a conversion can change labels and annotations alone",
-					name, a.member(name).orNull(), b.member(name).orNull())
+			if same(&pair[0].items[i], pair[1].member(name)) {
+				continue
 			}
+			// A tree that was made of a Go type lacks all that the type does not know. That is no change, and it is
+			// written as it arrived.
+			_, known := knownMetadata.Member(name)
+			if known && same(knownA.member(name), knownB.member(name)) || !known && b.member(name).isAbsent() {
+				continue
+			}
+			return fmt.Errorf("it changed metadata.%s from %.100s to %.100s; a conversion can change labels and annotations alone",
+				name, a.member(name).orNull(), b.member(name).orNull())
 		}
 	}
 	return nil
+}
+
+var knownMetadata = decode.KnownTo(&metav1.ObjectMeta{})
+
+// asKnown returns the part of metadata that metav1.ObjectMeta knows, or all of it if that cannot read it.
+func asKnown(t *tree) *tree {
+	of := &metav1.ObjectMeta{}
+	if err := decode.Into(t.append(nil), of); err != nil {
+		return t
+	}
+	known, err := membersOf(of)
+	if err != nil {
+		return t
+	}
+	return known
 }
 
 // membersOf returns the members of an object as a tree.

@@ -2,7 +2,104 @@ package convert
 
 // This file applies the difference that loss.go has found.
 
-import "slices"
+import (
+	"fmt"
+	"runtime/debug"
+	"slices"
+)
+
+// mostTried is the number of entries that are tried one by one.
+const mostTried = 32
+
+// restoration applies entries to the result of a conversion.
+//
+// The annotation can come from anyone who can write the object, and no schema and no admission webhook has seen its
+// contents. An entry is therefore applied only if the version that the object comes from cannot see it. Where the
+// entries together can be seen, each is tried alone.
+type restoration struct {
+	*conversion
+	from   *version
+	whole  *tree // the source
+	result *tree
+	back   *tree // the result, converted back
+}
+
+func (r *restoration) restore(list *tree) {
+	entries, err := entriesOf(list)
+	switch {
+	case err != nil:
+		r.ignored(fmt.Errorf("the entries for %s in the annotation %s are ignored: %w", r.to.Name, Annotation, err))
+		return
+	case r.try(entries):
+		return
+	case len(entries) > mostTried:
+		r.ignored(fmt.Errorf("all entries for %s in the annotation %s are ignored: together they change the object as %s",
+			r.to.Name, Annotation, r.from.Name))
+		return
+	}
+	for i := range entries {
+		if !r.try(entries[i : i+1]) {
+			r.ignored(fmt.Errorf("entry %d for %s in the annotation %s is ignored: it changes the object as %s",
+				i, r.to.Name, Annotation, r.from.Name))
+		}
+	}
+}
+
+// try applies entries, unless the source's version can see them. It reports whether it has.
+func (r *restoration) try(entries []entry) (ok bool) {
+	defer func() {
+		if value := recover(); value != nil {
+			r.panicked(value, debug.Stack())
+			ok = false
+		}
+	}()
+	t := r.result.clone()
+	applied := false
+	for i := range entries {
+		applied = entries[i].apply(t) || applied
+	}
+	if !applied {
+		return true
+	}
+	if !isLabelled(t) {
+		return false
+	}
+	back, err := r.conversion.back(t, r.from)
+	if err != nil || !isBetween(back, r.back, r.whole) {
+		return false
+	}
+	r.result, r.back = t, back
+	return true
+}
+
+// isBetween reports whether each part of a value is as in one of two others.
+func isBetween(t, a, b *tree) bool {
+	if same(t, a) || same(t, b) {
+		return true
+	}
+	if t.isList() && a.isList() && b.isList() && len(t.items) == len(a.items) && len(t.items) == len(b.items) {
+		for i := range t.items {
+			if !isBetween(&t.items[i], &a.items[i], &b.items[i]) {
+				return false
+			}
+		}
+		return true
+	}
+	if !t.isObject() || !a.isObject() || !b.isObject() {
+		return false
+	}
+	for i, name := range t.names {
+		if !isBetween(&t.items[i], a.member(name), b.member(name)) {
+			return false
+		}
+	}
+	for _, name := range a.names {
+		if t.member(name) == nil && !isBetween(nil, a.member(name), b.member(name)) {
+			return false
+		}
+	}
+	return true
+}
 
 // apply gives the value of an entry back, and reports whether its place still held the base.
 func (e *entry) apply(root *tree) bool {

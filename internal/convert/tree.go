@@ -183,7 +183,7 @@ func same(a, b *tree) bool {
 		return covers(a, b) && lacksNone(b, a)
 	case a.isList() && b.isList():
 		return slices.EqualFunc(a.items, b.items, func(x, y tree) bool { return same(&x, &y) })
-	case len(a.items) > 0 || len(b.items) > 0 || a.isObject() || b.isObject() || a.isList() || b.isList():
+	case a.isObject() || b.isObject() || a.isList() || b.isList():
 		return false
 	case string(a.text) == string(b.text):
 		return true
@@ -220,7 +220,9 @@ func isNumber(t *tree) bool { return t.kind == '-' || '0' <= t.kind && t.kind <=
 // sameNumber compares two numbers. Integers that differ are never the same, however large they are.
 func sameNumber(a, b string) bool {
 	if isInteger(a) && isInteger(b) {
-		return a == b
+		m, errM := strconv.ParseInt(a, 10, 64)
+		n, errN := strconv.ParseInt(b, 10, 64)
+		return a == b || errM == nil && errN == nil && m == n
 	}
 	x, errX := strconv.ParseFloat(a, 64)
 	y, errY := strconv.ParseFloat(b, 64)
@@ -250,18 +252,21 @@ func keepNumbers(from, in *tree) {
 		for i := range min(len(from.items), len(in.items)) {
 			keepNumbers(&from.items[i], &in.items[i])
 		}
-	case isNumber(from) && isNumber(in):
-		x, errX := strconv.ParseFloat(string(from.text), 64)
-		y, errY := strconv.ParseFloat(string(in.text), 64)
-		if errX == nil && errY == nil && x == y && !(fitsInt64(from.text) && fitsInt64(in.text)) {
-			in.text = from.text
-		}
+	case isNumber(from) && isNumber(in) && decodeSame(string(from.text), string(in.text)):
+		in.text = from.text
 	}
 }
 
-func fitsInt64(text []byte) bool {
-	_, err := strconv.ParseInt(string(text), 10, 64)
-	return err == nil
+// decodeSame reports whether a decoder makes the same int64 or float64 of two numbers.
+func decodeSame(a, b string) bool {
+	m, errM := strconv.ParseInt(a, 10, 64)
+	n, errN := strconv.ParseInt(b, 10, 64)
+	if errM == nil && errN == nil {
+		return m == n
+	}
+	x, errX := strconv.ParseFloat(a, 64)
+	y, errY := strconv.ParseFloat(b, 64)
+	return errX == nil && errY == nil && x == y
 }
 
 // holdsOddNumber reports whether a text can hold a number that a decoded tree would write in another form.

@@ -1,0 +1,225 @@
+package convert_test
+
+// This file converts random objects there and back.
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"code.cloudfoundry.org/eirinix/internal/convert"
+)
+
+// chance makes random objects.
+type chance struct {
+	*rand.Rand
+	unknown bool // with members that no type knows
+}
+
+func (c chance) often() bool { return c.IntN(3) > 0 }
+
+func (c chance) word() string {
+	words := []string{"", "a", "b", "5", "5 4", "é\n\"<", "\u2028", strings.Repeat("long ", 9), "name", "default", "0", "null"}
+	return words[c.IntN(len(words))]
+}
+
+func (c chance) words() (all []string) {
+	for range c.IntN(3) {
+		all = append(all, c.word())
+	}
+	return all
+}
+
+func (c chance) labels() map[string]string {
+	if c.often() {
+		return nil
+	}
+	m := map[string]string{}
+	for range c.IntN(4) {
+		m["k"+c.word()] = c.word()
+	}
+	return m
+}
+
+func (c chance) meta() metav1.ObjectMeta {
+	m := metav1.ObjectMeta{Name: "n" + c.word(), Namespace: c.word(), Labels: c.labels(), Annotations: c.labels()}
+	if c.often() {
+		m.CreationTimestamp = metav1.Unix(c.Int64N(1<<31), 0)
+		m.Finalizers = c.words()
+	}
+	if c.often() {
+		m.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: c.word(), FieldsV1: metav1.NewFieldsV1(`{"f:spec":{}}`)}}
+	}
+	return m
+}
+
+func (c chance) template() *corev1.PodSpec {
+	if c.often() {
+		return nil
+	}
+	t := &corev1.PodSpec{NodeSelector: c.labels()}
+	for i := range c.IntN(3) {
+		t.Containers = append(t.Containers, corev1.Container{Name: fmt.Sprint("c", i), Args: c.words(), Resources: corev1.ResourceRequirements{
+			Limits: corev1.ResourceList{"cpu": resource.MustParse("500m")},
+		}})
+	}
+	return t
+}
+
+func (c chance) status() *JobsStatus {
+	if c.often() {
+		return nil
+	}
+	return &JobsStatus{Active: c.Int32N(3), Last: &metav1.Time{Time: metav1.Unix(c.Int64N(1<<31), 0).Time}}
+}
+
+func (c chance) alpha() any {
+	a := &Alpha{TypeMeta: metav1.TypeMeta{APIVersion: group + "/v1alpha1", Kind: "CronJob"}, ObjectMeta: c.meta(), Status: c.status()}
+	a.Spec = AlphaSpec{Schedule: c.word() + " " + c.word(), Limit: c.Int64() - c.Int64(), Template: c.template()}
+	if c.often() {
+		a.Spec.Schedule += " # " + c.word()
+	}
+	if c.often() {
+		yes := c.often()
+		a.Spec.Suspend = &yes
+	}
+	if !c.often() {
+		a.Spec.Owner = &AlphaOwner{Team: c.word(), Mails: c.words()}
+	}
+	for i := range c.IntN(5) {
+		step := AlphaStep{Name: fmt.Sprint(c.word(), i), Image: c.word(), Local: !c.often()}
+		if !c.often() {
+			step.Note = c.word()
+		}
+		if c.IntN(20) == 0 {
+			step.Name = "same"
+		}
+		a.Spec.Steps = append(a.Spec.Steps, step)
+	}
+	for range c.IntN(4) {
+		rule := AlphaRule{Match: c.word(), Weight: c.Int64N(3)}
+		if !c.often() {
+			rule.Note = c.word()
+		}
+		a.Spec.Rules = append(a.Spec.Rules, rule)
+	}
+	return a
+}
+
+func (c chance) job() any {
+	j := &Job{TypeMeta: metav1.TypeMeta{APIVersion: group + "/v1", Kind: "CronJob"}, ObjectMeta: c.meta(), Status: c.status()}
+	j.Spec = JobSpec{Schedule: JobSchedule{c.word(), c.word()}, Suspend: c.often(), Limit: c.Int64N(9), Template: c.template()}
+	if c.often() {
+		zone := c.word()
+		j.Spec.TimeZone = &zone
+	}
+	for i := range c.IntN(3) {
+		j.Spec.Steps = append(j.Spec.Steps, JobStep{Name: fmt.Sprint("s", i), Image: c.word()})
+		j.Spec.Rules = append(j.Spec.Rules, JobRule{Match: c.word(), Weight: c.Int64N(3)})
+	}
+	return j
+}
+
+// text writes an object, with members that no type knows at random places.
+func (c chance) text(o any) string {
+	text, err := json.Marshal(o)
+	Expect(err).NotTo(HaveOccurred())
+	var tree map[string]any
+	dec := json.NewDecoder(strings.NewReader(string(text)))
+	dec.UseNumber()
+	Expect(dec.Decode(&tree)).To(Succeed())
+	if c.unknown && c.often() {
+		c.scatter(tree["spec"])
+		c.scatter(tree["metadata"])
+	}
+	text, err = json.Marshal(tree)
+	Expect(err).NotTo(HaveOccurred())
+	return string(text)
+}
+
+func (c chance) scatter(v any) {
+	unknown := []any{json.Number("1e3"), json.Number("9007199254740993"), "text", true, []any{json.Number("0.10")}, map[string]any{"a": []any{}}}
+	switch v := v.(type) {
+	case map[string]any:
+		for name, inner := range v {
+			if name != "labels" && name != "annotations" && name != "nodeSelector" && name != "limits" && name != "managedFields" {
+				c.scatter(inner)
+			}
+		}
+		if c.IntN(8) == 0 {
+			v["x-"+c.word()] = unknown[c.IntN(len(unknown))]
+		}
+	case []any:
+		for _, inner := range v {
+			c.scatter(inner)
+		}
+	}
+}
+
+// there converts a list of objects.
+func there(k *convert.Kind, to string, objects []string) []string {
+	GinkgoHelper()
+	r := answered(k, review(to, objects...))
+	Expect(r.Result.Message).To(BeEmpty())
+	Expect(r.ConvertedObjects).To(HaveLen(len(objects)))
+	all := make([]string, len(objects))
+	for i := range all {
+		all[i] = string(r.ConvertedObjects[i].Raw)
+	}
+	return all
+}
+
+// comparableTree decodes an object with its numbers as they are written.
+func comparableTree(text string) (v any) {
+	dec := json.NewDecoder(strings.NewReader(text))
+	dec.UseNumber()
+	Expect(dec.Decode(&v)).To(Succeed())
+	return v
+}
+
+var _ = Describe("A random object", func() {
+	DescribeTable("comes back as it was",
+		func(make func(chance) any, unknown bool, from string, way ...string) {
+			seed := uint64(GinkgoRandomSeed())
+			c := chance{rand.New(rand.NewPCG(seed, 7)), unknown}
+			k, counts := quietly(cronJobs())
+			noted := 0
+			for range 10 {
+				var objects []string
+				for range 200 {
+					objects = append(objects, c.text(make(c)))
+				}
+				at := objects
+				for _, version := range way {
+					at = there(k, version, at)
+				}
+				for _, o := range at {
+					if noteOf(o) != "" {
+						noted++
+					}
+				}
+				at = there(k, from, at)
+				for i := range at {
+					if at[i] != objects[i] {
+						Expect(comparableTree(at[i])).To(Equal(comparableTree(objects[i])), "seed %d", seed)
+					}
+				}
+			}
+			Expect(counts.ignored).To(BeEmpty(), "seed %d", seed)
+			Expect(noted).To(And(BeNumerically(">", 100), BeNumerically("<", 2000)))
+		},
+		Entry("from a spoke to the hub", chance.alpha, true, "v1alpha1", "v1"),
+		Entry("from the hub to a spoke", chance.job, true, "v1", "v1alpha1"),
+		Entry("from a spoke to another", chance.alpha, true, "v1alpha1", "v1beta1"),
+		Entry("from a spoke to another by the hub", chance.alpha, true, "v1alpha1", "v1", "v1beta1"),
+		// A conversion that makes a Go type of a tree drops the members that the type does not know.
+		Entry("from the hub by both", chance.job, false, "v1", "v1alpha1", "v1beta1"),
+	)
+})
