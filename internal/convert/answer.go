@@ -30,11 +30,13 @@ func (k *Kind) Answer(ctx context.Context, body []byte) ([]byte, error) {
 			c.to = &versions[i]
 		}
 	}
-	if hub == nil || k.Validate() != nil {
-		return c.failure(fmt.Errorf("the webhook's versions are wrong: %w", k.Validate())), nil
+	if wrong := k.Validate(); wrong != nil {
+		c.err = fmt.Errorf("the webhook's versions are wrong: %w", wrong)
+	} else if c.to == nil {
+		c.err = fmt.Errorf("desiredAPIVersion is %.100q; %s", rev.desired, k.converts())
 	}
-	if c.to == nil {
-		return c.failure(fmt.Errorf("desiredAPIVersion is %.100q; %s", rev.desired, k.converts())), nil
+	if c.err != nil {
+		return c.failure(c.err), nil
 	}
 	return c.isolated(len(body)), nil
 }

@@ -102,6 +102,35 @@ var _ = Describe("A conversion", func() {
 		Entry("the kind", func(j *Job) { j.Kind = "Other" }, "it returned a Other"),
 	)
 
+	DescribeTable("fails if it changes metadata that nothing else stands beside",
+		func(metadata string, change func(*Job), reason string) {
+			k := with(cronJobs(), edited(change), nil)
+			Expect(failure(k, review("v1", object("v1alpha1", metadata, `"schedule":"1"`)))).To(ContainSubstring(reason))
+		},
+		Entry("the name", "", func(j *Job) { j.Name = "x" }, "it changed metadata.name"),
+		Entry("the generateName", "", func(j *Job) { j.GenerateName = "x" }, "it changed metadata.generateName"),
+		Entry("the namespace", "", func(j *Job) { j.Namespace = "x" }, "it changed metadata.namespace"),
+		Entry("the selfLink", "", func(j *Job) { j.SelfLink = "x" }, "it changed metadata.selfLink"),
+		Entry("the uid", "", func(j *Job) { j.UID = "x" }, "it changed metadata.uid"),
+		Entry("the resourceVersion", "", func(j *Job) { j.ResourceVersion = "x" }, "it changed metadata.resourceVersion"),
+		Entry("the generation", "", func(j *Job) { j.Generation = 1 }, "it changed metadata.generation"),
+		Entry("the creation", "", func(j *Job) { j.CreationTimestamp = metav1.Unix(1, 0) }, "it changed metadata.creationTimestamp"),
+		Entry("the deletion", "", func(j *Job) { j.DeletionTimestamp = &metav1.Time{Time: metav1.Unix(1, 0).Time} }, "it changed metadata.deletionTimestamp"),
+		Entry("the deletion's grace", `,"deletionGracePeriodSeconds":1`, func(j *Job) { *j.DeletionGracePeriodSeconds = 2 }, "it changed metadata.deletionGracePeriodSeconds"),
+		Entry("an owner", `,"ownerReferences":[{"apiVersion":"v1","kind":"Pod","name":"p","uid":"u"}]`, func(j *Job) { j.OwnerReferences[0].Name = "x" }, "it changed metadata.ownerReferences"),
+		Entry("a finalizer", `,"finalizers":["a"]`, func(j *Job) { j.Finalizers[0] = "x" }, "it changed metadata.finalizers"),
+		Entry("one more finalizer", "", func(j *Job) { j.Finalizers = []string{"x"} }, "it changed metadata.finalizers"),
+		Entry("the managed fields", `,"managedFields":[{"manager":"m"}]`, func(j *Job) { j.ManagedFields = nil }, "it changed metadata.managedFields"),
+	)
+
+	It("ends before an object that needs none if the context has ended", func() {
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		answer, err := cronJobs().Answer(ctx, review("v1", object("v1", "", "")))
+		Expect(err).NotTo(HaveOccurred())
+		Expect(string(answer)).To(ContainSubstring("the call ended after 0 of 1 objects"))
+	})
+
 	It("can leave the source's apiVersion and kind in its result", func() {
 		k := with(cronJobs(), edited(func(j *Job) { j.APIVersion, j.Kind = group+"/v1alpha1", "CronJob" }), nil)
 		Expect(converted(k, "v1", plain)).To(ContainSubstring(`"apiVersion":"batch.example.com/v1"`))

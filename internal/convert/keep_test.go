@@ -5,6 +5,7 @@ package convert_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -221,6 +222,47 @@ var _ = Describe("A member that the target cannot hold", func() {
 		there := converted(k, "v1", source)
 		Expect(there).To(ContainSubstring(`"list":[{"a":2},{"a":1}]`))
 		Expect(converted(k, "v1alpha1", replaced(there, `{"a":2},`, ""))).To(MatchJSON(object("v1alpha1", "", `"list":[{"a":1}]`)))
+	})
+
+	It("survives as the order of a list", func() {
+		k, counts := quietly(trees(func(o map[string]any) { slices.Reverse(o["spec"].(map[string]any)["list"].([]any)) }, unchanged))
+		source := object("v1alpha1", "", `"list":[{"name":"a"},{"name":"b"},{"name":"c"}]`)
+		there := converted(k, "v1", source)
+		Expect(there).To(ContainSubstring(`[{"name":"c"},{"name":"b"},{"name":"a"}]`))
+		Expect(converted(k, "v1alpha1", there)).To(MatchJSON(source))
+		Expect(counts.ignored).To(BeEmpty())
+	})
+
+	It("survives as the last digit of a large number", func() {
+		k, counts := quietly(trees(func(o map[string]any) {
+			spec := o["spec"].(map[string]any)
+			spec["n"] = spec["n"].(int64) &^ 1
+		}, unchanged))
+		source := object("v1alpha1", "", `"n":9007199254740993`)
+		there := converted(k, "v1", source)
+		Expect(there).To(ContainSubstring(`"n":9007199254740992`))
+		Expect(converted(k, "v1alpha1", there)).To(ContainSubstring(`"n":9007199254740993`))
+		Expect(counts.ignored).To(BeEmpty())
+	})
+
+	It("gives way to an edit that the other version cannot see either", func() {
+		k := trees(func(o map[string]any) {
+			spec := o["spec"].(map[string]any)
+			spec["tens"] = spec["n"].(int64) / 10
+			delete(spec, "n")
+		}, func(o map[string]any) {
+			spec := o["spec"].(map[string]any)
+			n := spec["tens"].(int64) * 10
+			if spec["odd"] == true {
+				n++
+			}
+			spec["n"] = n
+			delete(spec, "tens")
+			delete(spec, "odd")
+		})
+		there := converted(k, "v1", object("v1alpha1", "", `"n":13`))
+		Expect(converted(k, "v1alpha1", there)).To(ContainSubstring(`"n":13`))
+		Expect(converted(k, "v1alpha1", replaced(there, `"tens":1`, `"tens":1,"odd":true`))).To(ContainSubstring(`"n":11`))
 	})
 
 	It("does not count an empty list that the way back adds", func() {

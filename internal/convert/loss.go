@@ -168,7 +168,7 @@ func (l *losses) unnamed(was, is *tree) bool {
 			return false
 		}
 		for j := range was.items {
-			if covers(&was.items[j], b) != (i == j) || i != j && same(b, &is.items[j]) {
+			if covers(&was.items[j], b) != (i == j) {
 				return false
 			}
 		}

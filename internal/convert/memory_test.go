@@ -5,6 +5,7 @@ package convert_test
 import (
 	"context"
 	"runtime"
+	"slices"
 	"strings"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -15,12 +16,7 @@ import (
 var _ = Describe("The memory of an answer", Serial, func() {
 	It("holds one object at a time, beside the review and the answer", func() {
 		spec := `"schedule":"5 4 # x","steps":[` + strings.Repeat(`{"name":"`+strings.Repeat("n", 8)+`"},`, 20) + `{"name":"z"}]`
-		objects := make([]string, 10_000)
-		for i := range objects {
-			objects[i] = object("v1alpha1", "", spec)
-		}
-		body := review("v1", objects...)
-		objects = nil
+		body := review("v1", slices.Repeat([]string{object("v1alpha1", "", spec)}, 10_000)...)
 		live := map[int]uint64{}
 		calls := 0
 		k := with(cronJobs(), func(ctx context.Context, o kruntime.Object) (kruntime.Object, error) {

@@ -104,7 +104,8 @@ func isSameMap(text []byte, m map[string]string) bool {
 func (m *metadata) isFixed(of *metav1.ObjectMeta) bool {
 	b := &m.before
 	return b.Name == of.Name && b.GenerateName == of.GenerateName && b.Namespace == of.Namespace &&
-		b.SelfLink == of.SelfLink && b.UID == of.UID && b.ResourceVersion == of.ResourceVersion &&
+		b.SelfLink == of.SelfLink && //nolint:staticcheck // deprecated, but a conversion must not change it either
+		b.UID == of.UID && b.ResourceVersion == of.ResourceVersion &&
 		b.Generation == of.Generation && b.CreationTimestamp == of.CreationTimestamp &&
 		b.DeletionTimestamp == nil && of.DeletionTimestamp == nil &&
 		b.DeletionGracePeriodSeconds == nil && of.DeletionGracePeriodSeconds == nil &&

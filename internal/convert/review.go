@@ -184,7 +184,6 @@ type reviewParser struct {
 	kind     *Kind
 	versions []version
 	review   review
-	requests bool // there is a request
 	wrong    bool // an object cannot be converted
 }
 
