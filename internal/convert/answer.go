@@ -30,15 +30,18 @@ func (k *Kind) Answer(ctx context.Context, body []byte) ([]byte, error) {
 			c.to = &versions[i]
 		}
 	}
-	if wrong := k.Validate(); wrong != nil {
-		c.err = fmt.Errorf("the webhook's versions are wrong: %w", wrong)
-	} else if c.to == nil {
-		c.err = fmt.Errorf("desiredAPIVersion is %.100q; %s", rev.desired, k.converts())
+	return c.text(len(body)), nil
+}
+
+// text returns the whole answer.
+func (c *call) text(size int) []byte {
+	if wrong := c.Validate(); wrong != nil {
+		return c.failure(fmt.Errorf("the webhook's versions are wrong: %w", wrong))
 	}
-	if c.err != nil {
-		return c.failure(c.err), nil
+	if c.to == nil {
+		return c.failure(fmt.Errorf("desiredAPIVersion is %.100q; %s", c.review.desired, c.converts()))
 	}
-	return c.isolated(len(body)), nil
+	return c.isolated(size)
 }
 
 // call is the answering of one review.

@@ -103,8 +103,10 @@ func isSameMap(text []byte, m map[string]string) bool {
 // same if they are the same memory. Their text is never written from it.
 func (m *metadata) isFixed(of *metav1.ObjectMeta) bool {
 	b := &m.before
+	if b.SelfLink != of.SelfLink { //nolint:staticcheck // deprecated, but a conversion must not change it either
+		return false
+	}
 	return b.Name == of.Name && b.GenerateName == of.GenerateName && b.Namespace == of.Namespace &&
-		b.SelfLink == of.SelfLink && //nolint:staticcheck // deprecated, but a conversion must not change it either
 		b.UID == of.UID && b.ResourceVersion == of.ResourceVersion &&
 		b.Generation == of.Generation && b.CreationTimestamp == of.CreationTimestamp &&
 		b.DeletionTimestamp == nil && of.DeletionTimestamp == nil &&
