@@ -14,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/kubernetes/scheme"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
@@ -61,6 +62,7 @@ func NewDirect(config *rest.Config) (*Direct, error) {
 		&coordinationv1.Lease{}: meta.RESTScopeNamespace,
 		&admissionregistrationv1.MutatingWebhookConfiguration{}:   meta.RESTScopeRoot,
 		&admissionregistrationv1.ValidatingWebhookConfiguration{}: meta.RESTScopeRoot,
+		crd(): meta.RESTScopeRoot,
 	} {
 		kind, err := apiutil.GVKForObject(object, scheme.Scheme)
 		if err != nil {
@@ -70,6 +72,14 @@ func NewDirect(config *rest.Config) (*Direct, error) {
 	}
 	reader, err := client.New(config, client.Options{HTTPClient: httpClient, Scheme: scheme.Scheme, Mapper: mapper})
 	return &Direct{reader: reader}, err
+}
+
+// crd returns a CustomResourceDefinition. It has no Go type here, because only a few of its fields matter.
+func crd() *unstructured.Unstructured {
+	object := &unstructured.Unstructured{}
+	object.SetAPIVersion("apiextensions.k8s.io/v1")
+	object.SetKind("CustomResourceDefinition")
+	return object
 }
 
 // Get implements Cache.

@@ -17,6 +17,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
@@ -201,6 +202,9 @@ func withoutManagedFields(object any) (any, error) {
 		if meta, ok := typed.GetObjectMeta().(*metav1.ObjectMeta); ok {
 			meta.ManagedFields = nil
 		}
+	}
+	if tree, ok := object.(*unstructured.Unstructured); ok {
+		unstructured.RemoveNestedField(tree.Object, "metadata", "managedFields")
 	}
 	return object, nil
 }

@@ -145,6 +145,9 @@ func (c *Controller) due(o Observation, t Trust, first string) (w work, again ti
 	now, lacks := c.Now(), t.Lacks != ""
 	trustAt, trustTimes := c.trustDrift.Of(string(t.Want)).Look("caBundle", !lacks, now)
 	for _, conf := range o.all {
+		if conf.holds && !conf.found.Exists && !conf.Creates() {
+			c.Report.logLimited(c.Log, "the program waits for an object that its user creates", conf.String())
+		}
 		if !c.registersIn(conf, first) {
 			continue
 		}
@@ -324,6 +327,7 @@ func (c *Controller) verify(o Observation, first string) error {
 	for _, conf := range o.all {
 		missing := conf.found.Missing(c.Desired)
 		switch {
+		case conf.holds && !conf.found.Exists && !conf.Creates(): // it is waited for
 		case conf.holds && !conf.found.Exists && c.Registers:
 			return fmt.Errorf("%s does not exist yet", conf)
 		case conf.holds && !conf.found.Exists:

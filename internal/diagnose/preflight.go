@@ -107,8 +107,10 @@ func rightsOn(o client.Object) (all []diagnosis.Right) {
 		r.Resource = "configmaps"
 	case *admissionregistrationv1.MutatingWebhookConfiguration:
 		r.Group, r.Resource = admissionregistrationv1.GroupName, webhookconf.Mutating.Resource
-	default:
+	case *admissionregistrationv1.ValidatingWebhookConfiguration:
 		r.Group, r.Resource = admissionregistrationv1.GroupName, webhookconf.Validating.Resource
+	default:
+		r.Group, r.Resource = webhookconf.CRDKind.Group, webhookconf.CRDResource
 	}
 	for _, r.Verb = range []string{"get", "list", "watch"} {
 		all = append(all, r)

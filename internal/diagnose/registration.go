@@ -268,7 +268,7 @@ func (d *diagnostic) checkBundle(h hook) {
 // checkNamespaces checks whether the namespaces that the entries select exist.
 func (d *diagnostic) checkNamespaces(ctx context.Context) {
 	namespaces := d.Clients.CoreV1().Namespaces()
-	if name := d.Options.Namespace; name != "" {
+	if name := d.Options.Namespace; name != "" && len(d.Entries) > 0 {
 		ns, err := within(ctx, d.Timeout, func(ctx context.Context) (*corev1.Namespace, error) {
 			return namespaces.Get(ctx, name, metav1.GetOptions{})
 		})

@@ -10,6 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
 // Half is the part of a deployment that the rights are for.
@@ -29,6 +31,7 @@ type Rights struct {
 	Source         SourceRights    // of certificates that the program does not issue itself
 	MakesSecret    bool            // false if another process makes the Secret
 	Configurations []Configuration // the webhook configurations that hold steps
+	CRDs           []string        // the CustomResourceDefinitions whose objects are converted
 	Unregisters    bool            // deletes the configurations when it stops
 	Watches        bool            // watches pods in WatchNamespace, or in all namespaces if that is empty
 	WatchNamespace string
@@ -85,7 +88,7 @@ func (r Rights) Grants(half Half, secretNamespace string) []Grant {
 			add(r.WatchNamespace, pods)
 		}
 	}
-	if half != Serving && len(r.Configurations) > 0 {
+	if half != Serving && len(r.Configurations)+len(r.CRDs) > 0 {
 		// The namespace owns the configurations, so that they are deleted with it.
 		add("", rule("", "namespaces", []string{secretNamespace}, "get"))
 	}
@@ -144,6 +147,13 @@ func (r Rights) configurations(half Half) []rbacv1.PolicyRule {
 		rules = append(rules,
 			rule("admissionregistration.k8s.io", c.Resource, nil, "create"),
 			rule("admissionregistration.k8s.io", c.Resource, []string{c.Name}, verbs...))
+	}
+	if len(r.CRDs) > 0 {
+		verbs := []string{"get", "patch"}
+		if half != Registering {
+			verbs = []string{"get", "list", "watch", "patch"}
+		}
+		rules = append(rules, rule(webhookconf.CRDKind.Group, webhookconf.CRDResource, r.CRDs, verbs...))
 	}
 	return rules
 }

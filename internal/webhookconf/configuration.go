@@ -1,7 +1,7 @@
 package webhookconf
 
 // This file implements one of a deployment's two webhook configurations in a cluster: its kind, its owner, and how it
-// is read and deleted. writer.go changes it.
+// is read and deleted. writer.go changes it. conversion.go implements the third form of a registration.
 
 import (
 	"bytes"
@@ -39,8 +39,9 @@ const (
 	OwnerAnnotation = "eirinix.cloudfoundry.org/certificate-secret"
 )
 
-// Configuration is one of the two webhook configurations of a deployment. It holds no state: the caller gets, decides,
-// puts, and on a conflict gets again. It is safe for concurrent use.
+// Configuration is an object that registers webhooks of a deployment: one of its two webhook configurations, or a
+// CustomResourceDefinition with its conversion webhook. It holds no state: the caller gets, decides, puts, and on a
+// conflict gets again. It is safe for concurrent use.
 type Configuration interface {
 	// String returns the kind and the name.
 	fmt.Stringer
@@ -50,7 +51,9 @@ type Configuration interface {
 	Resource() string
 	// Object returns a new, empty object of the kind with this name, for a cache to watch or to fill.
 	Object() client.Object
-	// Holds reports whether any of these entries is of its kind.
+	// Creates reports whether Put creates a missing object. A CustomResourceDefinition is created by its user.
+	Creates() bool
+	// Holds reports whether any of these entries belongs in it.
 	Holds(entries []Entry) bool
 	// Get reads the configuration with one request. A missing configuration is not an error. One of another deployment
 	// is an *OwnedElsewhereError.
@@ -63,7 +66,8 @@ type Configuration interface {
 	// apierrors.IsConflict, IsAlreadyExists or IsNotFound is true: get and decide again. Put returns the resulting
 	// configuration.
 	Put(ctx context.Context, from Found, c Change) (Found, Outcome, error)
-	// Delete removes the configuration if it is ours.
+	// Delete removes the registration if it is ours: a configuration as a whole, and the conversion webhook from a
+	// CustomResourceDefinition.
 	Delete(ctx context.Context) (Outcome, error)
 }
 
@@ -230,9 +234,14 @@ func (c *configuration[C, W]) Object() client.Object {
 	return c.kind.make(metav1.ObjectMeta{Name: c.name})
 }
 
+func (c *configuration[C, W]) Creates() bool { return true }
+
 func (c *configuration[C, W]) Holds(entries []Entry) bool {
-	return slices.ContainsFunc(entries, func(e Entry) bool { return e.Validating == c.kind.validating })
+	return slices.ContainsFunc(entries, c.kind.holds)
 }
+
+// holds reports whether an entry is a webhook of this kind.
+func (k Kind[C, W]) holds(e Entry) bool { return e.admits(k.validating) }
 
 // Found is a configuration that was read. It does not change, and shares nothing that its holder could change with the
 // object that it was read from. The zero value is a configuration that does not exist.
@@ -373,7 +382,7 @@ func (c *configuration[C, W]) missing(object client.Object, d Desired) (missing 
 		}
 	}
 	for _, e := range d.Entries {
-		if e.Validating == c.kind.validating && !held[d.Options.WebhookName(e.Name)] {
+		if c.kind.holds(e) && !held[d.Options.WebhookName(e.Name)] {
 			missing = append(missing, e.Name)
 		}
 	}

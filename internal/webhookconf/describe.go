@@ -49,6 +49,9 @@ func describeRules(rules []admissionregistrationv1.RuleWithOperations) string {
 func Sharing(entries []Entry) (all []string) {
 	first := map[string]Entry{} // by kind
 	for _, e := range entries {
+		if e.Converts != "" {
+			continue
+		}
 		names, step := strings.Join(e.StepNames(), ", "), e.Steps[0]
 		if len(e.Steps) > 1 {
 			all = append(all, fmt.Sprintf("%s share one call, that of webhook %s", names, e.Name))

@@ -34,6 +34,7 @@ type versionEntry struct {
 	Name       string        `json:"name"`
 	Path       string        `json:"path"`
 	Validating bool          `json:"validating,omitempty"`
+	Converts   string        `json:"converts,omitempty"`
 	Steps      []versionStep `json:"steps,omitempty"`
 }
 
@@ -54,7 +55,7 @@ func Digest(d Desired) string {
 	o.CABundle, o.OwnedBy = nil, nil
 	v := version{Fingerprint: o.Fingerprint, Mutating: o.Mutating(d.Entries), Validating: o.Validating(d.Entries), Entries: []versionEntry{}}
 	for _, e := range d.Entries {
-		entry := versionEntry{Name: e.Name, Path: e.Path, Validating: e.Validating}
+		entry := versionEntry{Name: e.Name, Path: e.Path, Validating: e.Validating, Converts: e.Converts}
 		for _, s := range e.Steps {
 			entry.Steps = append(entry.Steps, versionStep{s.Name, s.Validating, s.Rules, s.Kind, s.Settings})
 		}

@@ -67,9 +67,21 @@ type Entry struct {
 	Validating bool
 	Steps      []Step // in the order in which they were passed to Group
 
+	// Converts is the CustomResourceDefinition whose objects the entry converts. It is empty for a webhook of admission.
+	// Other than its steps' names, a conversion has no settings.
+	Converts string
+
 	// Settings is the content of the webhook, before the safe exclusions. With one step, it is that step's own.
 	// Otherwise, it is the settings that its steps have in common, the rules of all of them, and enough time for all.
 	Settings
+}
+
+// admits reports whether the entry is a webhook of admission, of this kind.
+func (e Entry) admits(validating bool) bool { return e.Converts == "" && e.Validating == validating }
+
+// OfAdmission returns the entries that are webhooks of admission.
+func OfAdmission(entries []Entry) []Entry {
+	return slices.DeleteFunc(slices.Clone(entries), func(e Entry) bool { return e.Converts != "" })
 }
 
 // StepNames returns the names of the steps that the entry calls.

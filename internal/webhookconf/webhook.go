@@ -58,7 +58,7 @@ func (o Options) WebhookName(entry string) string {
 func (o Options) Mutating(entries []Entry) []admissionregistrationv1.MutatingWebhook {
 	webhooks := make([]admissionregistrationv1.MutatingWebhook, 0, len(entries))
 	for _, e := range entries {
-		if !e.Validating {
+		if e.admits(false) {
 			webhooks = append(webhooks, o.webhook(e))
 		}
 	}
@@ -69,7 +69,7 @@ func (o Options) Mutating(entries []Entry) []admissionregistrationv1.MutatingWeb
 func (o Options) Validating(entries []Entry) []admissionregistrationv1.ValidatingWebhook {
 	webhooks := make([]admissionregistrationv1.ValidatingWebhook, 0, len(entries))
 	for _, e := range entries {
-		if e.Validating {
+		if e.admits(true) {
 			var v admissionregistrationv1.ValidatingWebhook
 			copyFields(&v, o.webhook(e))
 			webhooks = append(webhooks, v)
