@@ -8,6 +8,7 @@ import (
 	"mime"
 	"net/http"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -43,8 +44,9 @@ type Handler struct {
 	Others   *http.ServeMux // serves paths outside the prefixes; nil means none
 	Metrics  *Metrics       // nil counts nothing
 
-	mu     sync.RWMutex
-	chains map[string]*chain // by path
+	mu          sync.RWMutex
+	chains      map[string]*chain     // by path
+	conversions map[string]Conversion // by path
 
 	limits  sync.Once
 	slots   *limiter
@@ -84,12 +86,16 @@ func (h *Handler) chain(path string) *chain {
 	return h.chains[path]
 }
 
-// ServeHTTP answers one AdmissionReview.
+// ServeHTTP answers one AdmissionReview or ConversionReview.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	arrived := time.Now()
 	h.closeWhenDraining(w)
 	c := h.chain(r.URL.Path)
 	if c == nil {
+		if conversion, ok := h.conversion(r.URL.Path); ok {
+			h.convert(w, r, conversion, arrived) //nolint:contextcheck // the request carries its context
+			return
+		}
 		h.unknown(w, r)
 		return
 	}
@@ -106,11 +112,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (h *Handler) decide(w http.ResponseWriter, r *http.Request, c *chain, arrived time.Time) response {
 	h.Metrics.arrived()
 	defer h.Metrics.answered()
-	h.limits.Do(func() {
-		h.slots = newLimiter(callsAtWork, callsWaiting)
-		h.bodies = newReadBudget(h.MaxBytes)
-		h.objects = newObjectBudget()
-	})
+	h.prepare()
 	due := deadline{arrived, requestTimeout(r)}
 	rev, body, err := h.read(w, r, due)
 	defer body.release()
@@ -137,6 +139,15 @@ func (h *Handler) decide(w http.ResponseWriter, r *http.Request, c *chain, arriv
 	resp := h.respond(c, rev, o, arrived)
 	resp.offline = body.offline
 	return resp
+}
+
+// prepare makes the budgets, which need MaxBytes.
+func (h *Handler) prepare() {
+	h.limits.Do(func() {
+		h.slots = newLimiter(callsAtWork, callsWaiting)
+		h.bodies = newReadBudget(h.MaxBytes)
+		h.objects = newObjectBudget()
+	})
 }
 
 // refuse answers a request that is not an AdmissionReview, or that gets no slot.
@@ -223,7 +234,8 @@ var redirect = reflect.TypeOf(http.RedirectHandler("", http.StatusTemporaryRedir
 
 // unknown answers a request for a path on which no chain is served.
 func (h *Handler) unknown(w http.ResponseWriter, r *http.Request) {
-	if !strings.HasPrefix(r.URL.Path, MutatePrefix) && !strings.HasPrefix(r.URL.Path, ValidatePrefix) {
+	ours := func(prefix string) bool { return strings.HasPrefix(r.URL.Path, prefix) }
+	if !slices.ContainsFunc([]string{MutatePrefix, ValidatePrefix, ConvertPrefix}, ours) {
 		if h.Others != nil {
 			if other, pattern := h.Others.Handler(r); pattern != "" && reflect.TypeOf(other) != redirect {
 				h.Others.ServeHTTP(w, r)
@@ -265,11 +277,11 @@ func refuse(status int, format string, args ...any) error {
 	return &refusal{status: status, reason: reason}
 }
 
-// checkHeader refuses a request that cannot be an AdmissionReview, before its body is read.
+// checkHeader refuses a request that cannot be a review, before its body is read.
 func checkHeader(w http.ResponseWriter, r *http.Request) error {
 	if r.Method != http.MethodPost {
 		w.Header().Set("Allow", http.MethodPost)
-		return refuse(http.StatusMethodNotAllowed, "method %s: send an AdmissionReview with POST", r.Method)
+		return refuse(http.StatusMethodNotAllowed, "method %s: send the review with POST", r.Method)
 	}
 	if given := r.Header.Get("Content-Type"); given != contentTypeJSON {
 		if media, _, err := mime.ParseMediaType(given); err != nil || media != contentTypeJSON {

@@ -69,7 +69,7 @@ var _ = Describe("A request that is no AdmissionReview", func() {
 			refused(h.do(req), status, why)
 		},
 		Entry("GET", func(r *http.Request) { r.Method = http.MethodGet }, 405, "method GET"),
-		Entry("PUT", func(r *http.Request) { r.Method = http.MethodPut }, 405, "send an AdmissionReview with POST"),
+		Entry("PUT", func(r *http.Request) { r.Method = http.MethodPut }, 405, "send the review with POST"),
 		Entry("no Content-Type", func(r *http.Request) { r.Header.Del("Content-Type") }, 415, "send application/json"),
 		Entry("YAML", func(r *http.Request) { r.Header.Set("Content-Type", "application/yaml") }, 415, "application/yaml"),
 		Entry("a form", func(r *http.Request) { r.Header.Set("Content-Type", "multipart/form-data; boundary=x") }, 415, "send application/json"),

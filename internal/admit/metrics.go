@@ -55,6 +55,9 @@ type Metrics struct {
 	left                        *prometheus.GaugeVec
 	inFlight                    prometheus.Gauge
 	requestBytes                prometheus.Histogram
+
+	conversionDuration                  *prometheus.HistogramVec
+	conversionObjects, conversionPanics *prometheus.CounterVec
 }
 
 // NewMetrics registers the metrics. If another Manager of the program has registered them, it shares those. Without a
@@ -88,8 +91,14 @@ func NewMetrics(registerer prometheus.Registerer) (*Metrics, error) {
 		}, []string{"webhook", "step"})),
 		requestBytes: register(&r, prometheus.NewHistogram(prometheus.HistogramOpts{
 			Namespace: metricsNamespace, Name: "admission_request_bytes",
-			Help: "Size of admission requests.", Buckets: prometheus.ExponentialBuckets(1<<10, 4, 8), // to 16 MiB
+			Help: "Size of requests.", Buckets: prometheus.ExponentialBuckets(1<<10, 4, 8), // to 16 MiB
 		})),
+		conversionDuration: r.histograms("conversion_duration_seconds",
+			"Time from the arrival of a conversion request to the answer.", buckets, "crd"),
+		conversionObjects: r.counters("conversion_objects_total",
+			"Objects of conversion requests: converted, or failed.", "crd", "result"),
+		conversionPanics: r.counters("conversion_panics_total",
+			"Panics of conversions.", "crd"),
 	}
 	return m, r.err
 }
@@ -151,6 +160,45 @@ func (m *Metrics) received(bytes int) {
 func (m *Metrics) refusedWith(status int) {
 	if m != nil {
 		m.refused.WithLabelValues(strconv.Itoa(status)).Inc()
+	}
+}
+
+// converted records how long a conversion took.
+func (m *Metrics) converted(crd string, took time.Duration) {
+	if m != nil {
+		m.conversionDuration.WithLabelValues(crd).Observe(took.Seconds())
+	}
+}
+
+// ConversionMetrics counts the objects of one CustomResourceDefinition. A nil ConversionMetrics counts nothing.
+type ConversionMetrics struct{ succeeded, failed, panics prometheus.Counter }
+
+// Conversion returns the counters of a CustomResourceDefinition.
+func (m *Metrics) Conversion(crd string) *ConversionMetrics {
+	if m == nil {
+		return nil
+	}
+	return &ConversionMetrics{
+		succeeded: m.conversionObjects.WithLabelValues(crd, "converted"), failed: m.conversionObjects.WithLabelValues(crd, "failed"),
+		panics: m.conversionPanics.WithLabelValues(crd),
+	}
+}
+
+// Converted counts objects that were converted.
+func (c *ConversionMetrics) Converted(objects int) {
+	if c != nil {
+		c.succeeded.Add(float64(objects))
+	}
+}
+
+// Failed counts an object that could not be converted.
+func (c *ConversionMetrics) Failed(panicked bool) {
+	if c == nil {
+		return
+	}
+	c.failed.Inc()
+	if panicked {
+		c.panics.Inc()
 	}
 }
 
