@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 
 	"github.com/go-logr/logr"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
 
@@ -52,12 +53,41 @@ type joined struct {
 
 func (joined) NeedLeaderElection() bool { return false }
 
+// early is a joined that a KubeManager starts before its caches, as it starts webhook servers. A cache can hold objects
+// that only this program converts.
+type early struct{ joined }
+
+var _ webhook.Server = early{}
+
+// Register does nothing: the KubeManager hands out its own webhook server.
+func (early) Register(string, http.Handler) {}
+
+// WebhookMux returns nil, as a server does on which nothing was registered.
+func (early) WebhookMux() *http.ServeMux { return nil }
+
+// StartedChecker reports whether the Manager is ready.
+func (e early) StartedChecker() healthz.Checker {
+	return func(*http.Request) error { return e.m.checkReady() }
+}
+
+// startEarly makes the KubeManager start this Manager before its caches. The caller holds mu.
+func (m *ExtensionManager) startEarly() error {
+	if m.joined == nil || m.hosted {
+		return nil
+	}
+	if err := m.joined.Add(early{joined{m: m, mgr: m.joined}}); err != nil {
+		return fmt.Errorf("eirinix: ManagerOptions.KubeManager cannot run the Manager: %w", err)
+	}
+	return nil
+}
+
 // Start runs the Manager until ctx ends. It only waits for the end of ctx if the program has called Start, Run or
 // RegisterExtensions itself, or if the KubeManager was already running. It then stops a Manager that was started on
 // this KubeManager.
 func (j joined) Start(ctx context.Context) error {
 	j.m.mu.Lock()
-	waits := j.late || j.m.started || j.m.onlyRegisters || j.m.options.KubeManager != j.mgr
+	waits := j.late || j.m.entered || j.m.started || j.m.onlyRegisters || j.m.options.KubeManager != j.mgr
+	j.m.entered = j.m.entered || !waits
 	j.m.mu.Unlock()
 	if !waits {
 		return j.m.runIn(ctx)

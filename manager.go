@@ -122,6 +122,7 @@ type ExtensionManager struct {
 	mu          sync.Mutex // guards everything down to hooks
 	options     ManagerOptions
 	steps       []definition
+	conversions []conversionOf
 	watchers    []Watcher
 	reconcilers []Reconciler
 	addErrors   []error
@@ -135,6 +136,7 @@ type ExtensionManager struct {
 	instance      string                 // the name of this Manager among the replicas
 	joined        manager.Manager        // the KubeManager that this Manager is a part of
 	hosted        bool                   // the program has started the KubeManager
+	entered       bool                   // a runnable of the KubeManager runs this Manager
 	onlyRegisters bool                   // RegisterExtensions has been called
 	host          *webhook.DefaultServer // the KubeManager's webhook server if that serves; else nil
 	hostOptions   webhook.Options
@@ -179,7 +181,7 @@ func (m *ExtensionManager) resetContext() {
 	m.root, m.stop = context.WithCancel(parent)
 }
 
-// AddExtension adds an Extension, a Mutation, Validation or Subresource (by value), a Watcher or a Reconciler
+// AddExtension adds an Extension, a Mutation, Validation, Subresource or Conversion (by value), a Watcher or a Reconciler
 // (including EiriniX's context-free one). Mutating steps run in the order in which they are added. So do validating
 // steps, and each of them sees the object after all mutations.
 func (m *ExtensionManager) AddExtension(v any) error {
@@ -194,7 +196,7 @@ func (m *ExtensionManager) AddExtension(v any) error {
 
 func (m *ExtensionManager) add(v any) error {
 	if v == nil {
-		return errors.New("eirinix: AddExtension got nil; give it an Extension, Mutation, Validation, Subresource, Watcher or Reconciler")
+		return errors.New("eirinix: AddExtension got nil; give it an Extension, Mutation, Validation, Subresource, Conversion, Watcher or Reconciler")
 	}
 	if isNil(v) {
 		return fmt.Errorf("eirinix: AddExtension got a nil %T; give it a value", v)
@@ -207,6 +209,8 @@ func (m *ExtensionManager) add(v any) error {
 		return m.addStep(defineExtension(v))
 	case typed:
 		return m.addStep(v.define())
+	case converting:
+		return m.addConversion(v.defineConversion())
 	case Watcher:
 		m.watchers = append(m.watchers, v)
 	case Reconciler:

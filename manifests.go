@@ -51,16 +51,16 @@ func (m *ExtensionManager) Manifests() ([]client.Object, error) { return m.manif
 // manifests is Manifests for a process with this command line.
 func (m *ExtensionManager) manifests(commandLine []string) ([]client.Object, error) {
 	m.mu.Lock()
-	o, definitions := m.options, slices.Clone(m.steps)
+	o, definitions, conversions := m.options, slices.Clone(m.steps), slices.Clone(m.conversions)
 	watches, reconciles := len(m.watchers) > 0, len(m.reconcilers) > 0
 	m.mu.Unlock()
 	o.Certificates = m.certificateSource()
 
 	errs := []error{m.Validate()}
-	if len(definitions) == 0 && !watches && !reconciles {
+	serves := len(definitions)+len(conversions) > 0
+	if !serves && !watches && !reconciles {
 		errs = append(errs, errors.New("eirinix: Manifests: nothing was added, so there is nothing to deploy; call AddExtension before"))
 	}
-	serves := len(definitions) > 0
 	ports, err := o.podPorts(serves)
 	d := manifest.Options(o.Deployment)
 	errs = append(errs, d.Validate(ports.Metrics), err)
@@ -71,7 +71,7 @@ func (m *ExtensionManager) manifests(commandLine []string) ([]client.Object, err
 	p := manifest.Program{
 		Options:   d.WithDefaults(o.OperatorFingerprint, cmp.Or(o.MaxRequestBytes, defaultMaxRequestBytes), serves),
 		Namespace: namespace, Fingerprint: o.OperatorFingerprint, GracePeriod: manifest.GracePeriod(o.drainDelay(), unregisterTimeout),
-		ServicePort: o.port(), Ports: ports, Rights: o.rights(definitions, watches, namespace),
+		ServicePort: o.port(), Ports: ports, Rights: o.rights(definitions, conversions, watches, namespace),
 		Split: serves && !*o.RegisterWebHook, Reconciles: reconciles,
 	}
 	if serves {
@@ -99,16 +99,17 @@ func WriteManifests(w io.Writer, objects ...client.Object) error {
 	return nil
 }
 
-// rights returns the rights that the steps and watchers need. namespace is the program's own.
-func (o ManagerOptions) rights(definitions []definition, watches bool, namespace string) manifest.Rights {
+// rights returns the rights that the steps, conversions and watchers need. namespace is the program's own.
+func (o ManagerOptions) rights(definitions []definition, conversions []conversionOf, watches bool, namespace string) manifest.Rights {
 	r := manifest.Rights{
 		// In a split deployment the registering half makes the Secret, regardless of the options of the serving half.
 		MakesSecret: *o.SetupCertificate || !*o.RegisterWebHook,
 		Unregisters: o.UnregisterOnStop,
 		Watches:     watches, WatchNamespace: o.Namespace,
 		Reviews: o.reviewsMetrics(),
+		CRDs:    crdsOf(conversions),
 	}
-	if len(definitions) > 0 {
+	if len(definitions)+len(conversions) > 0 {
 		r.Versions = o.versionsName()
 		if o.Certificates == nil {
 			r.Secret = o.SetupCertificateName

@@ -85,7 +85,7 @@ var errGoexit = errors.New("it ended its goroutine (runtime.Goexit, which t.Fail
 // also before Start.
 func (m *ExtensionManager) Offline(o OfflineOptions) (*Offline, error) {
 	m.mu.Lock()
-	options, definitions := m.options, slices.Clone(m.steps)
+	options, definitions, conversions := m.options, slices.Clone(m.steps), slices.Clone(m.conversions)
 	err := errors.Join(options.validate(false), errors.Join(m.addErrors...), checkSteps(options, definitions))
 	m.mu.Unlock()
 	if err != nil {
@@ -120,6 +120,7 @@ func (m *ExtensionManager) Offline(o OfflineOptions) (*Offline, error) {
 		}
 		handler.Serve(path, chain)
 	}
+	m.serveConversions(handler, conversions)
 	offline := &Offline{Handler: m.recorded(handler), Scheme: r.scheme, Mapper: r.cluster.Mapper}
 	offline.configure(options, all.entries)
 	return offline, nil

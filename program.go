@@ -64,7 +64,10 @@ func (m *ExtensionManager) newProgram(rights *diagnose.Preflight, log logr.Logge
 	}
 	o, namespace := m.GetManagerOptions(), m.secretNamespace()
 	p := &program{m: m, log: log, clients: clients, namespace: namespace}
-	p.configurations = webhookconf.Configurations(clients.AdmissionregistrationV1(), o.webhookOptions(0), p.owner())
+	p.configurations = slices.Concat(
+		webhookconf.Configurations(clients.AdmissionregistrationV1(), o.webhookOptions(0), p.owner()),
+		webhookconf.Conversions(clients.Discovery().RESTClient(), m.crds(), p.owner()),
+	)
 	if rights == nil {
 		if p.cache, err = cluster.NewDirect(config); err != nil {
 			return nil, err
@@ -107,6 +110,12 @@ func (p *program) newController(steps resolved, registered webhookconf.Options, 
 	if len(p.desired.Entries) > 0 {
 		p.desired.Entries = append(p.desired.Entries, p.canary.Entry())
 	}
+	for _, c := range steps.conversions {
+		e := c.entry()
+		e.Path = m.pathPrefix() + e.Path
+		p.desired.Entries = append(p.desired.Entries, e)
+		record.Steps[e.Path] = keysOf(e)
+	}
 	p.desired.Version = webhookconf.Digest(p.desired)
 	config := controller.Config{
 		Cache: p.cache, Configurations: p.configurations,
@@ -147,9 +156,12 @@ func (p *program) report(ctx context.Context, events bool) *controller.Report {
 // on; it is empty if it does not listen.
 func (p *program) diagnosis(ctx context.Context, listen string) diagnose.Config {
 	c := diagnose.Config{
-		Clients: p.clients, Options: p.desired.Options, Entries: p.desired.Entries, Owner: p.owner(), Canary: p.canary,
+		Clients: p.clients, Options: p.desired.Options, Entries: webhookconf.OfAdmission(p.desired.Entries), Owner: p.owner(), Canary: p.canary,
 		Verify: p.certificates.Verify, Listen: listen, Calls: webhookconf.Sharing(p.resolved.entries),
 		AsksClients: !p.m.GetManagerOptions().ClientCA.isZero(),
+	}
+	if len(p.resolved.entries)+len(p.resolved.waiting) == 0 { // conversions alone
+		c.Canary = diagnose.Canary{}
 	}
 	if p.m.program.Load() == p {
 		c.Versions = func() (all []diagnose.VersionInfo) {
@@ -216,10 +228,10 @@ func (m *ExtensionManager) preflight(ctx context.Context, half manifest.Half, lo
 	o, namespace := m.GetManagerOptions(), m.secretNamespace()
 	o.Certificates = m.certificateSource()
 	m.mu.Lock()
-	definitions, watches := slices.Clone(m.steps), len(m.watchers) > 0
+	definitions, conversions, watches := slices.Clone(m.steps), slices.Clone(m.conversions), len(m.watchers) > 0
 	m.mu.Unlock()
 	var wanted []diagnosis.Right
-	for _, g := range o.rights(definitions, watches, namespace).Grants(half, namespace) {
+	for _, g := range o.rights(definitions, conversions, watches, namespace).Grants(half, namespace) {
 		wanted = append(wanted, diagnose.RightsOf(g.Namespace, g.Rules)...)
 	}
 	p := diagnose.NewPreflight(ctx, clients, wanted)

@@ -113,7 +113,7 @@ func (m *ExtensionManager) run(ctx context.Context) error {
 	rights := m.preflight(ctx, half, log)
 	m.mu.Lock()
 	kubeManager, err := m.kubeManager()
-	serves, watches, hosted := len(m.steps) > 0, len(m.watchers) > 0, m.hosted
+	serves, watches, hosted := len(m.steps)+len(m.conversions) > 0, len(m.watchers) > 0, m.hosted
 	m.mu.Unlock()
 	if err != nil {
 		return err

@@ -198,7 +198,9 @@ func (r *run) awaitReady(ctx context.Context, p *program, ready <-chan struct{})
 func (m *ExtensionManager) serveSteps(handler *admit.Handler, p *program, routes map[string]rollout.Route) error {
 	own := map[string]rollout.Route{}
 	for path, route := range routes {
-		own[strings.TrimPrefix(path, m.pathPrefix())] = route
+		if path = strings.TrimPrefix(path, m.pathPrefix()); !strings.HasPrefix(path, admit.ConvertPrefix) {
+			own[path] = route
+		}
 	}
 	chains, err := m.chains(p.resolved, own)
 	if err != nil {
@@ -210,6 +212,7 @@ func (m *ExtensionManager) serveSteps(handler *admit.Handler, p *program, routes
 		}}}
 	}
 	handler.ServeAll(chains)
+	m.serveConversions(handler, p.resolved.conversions)
 	return nil
 }
 

@@ -128,6 +128,8 @@ type resolved struct {
 	steps   []resolvedStep
 	entries []webhookconf.Entry
 	waiting []waitingStep
+
+	conversions []conversionOf
 }
 
 // resolvedStep is a definition with its registration.
@@ -154,7 +156,7 @@ func keysOf(e webhookconf.Entry) []string {
 // resolveAll resolves all steps with the help of the cluster. It does not hold the lock during requests.
 func (m *ExtensionManager) resolveAll() (resolved, error) {
 	m.mu.Lock()
-	options, definitions := m.options, slices.Clone(m.steps)
+	options, definitions, conversions := m.options, slices.Clone(m.steps), slices.Clone(m.conversions)
 	m.mu.Unlock()
 	mapper, err := m.restMapper()
 	if err != nil {
@@ -164,7 +166,9 @@ func (m *ExtensionManager) resolveAll() (resolved, error) {
 	if err != nil {
 		return resolved{}, err
 	}
-	return newResolver(options, resources.Cluster{Mapper: mapper, List: clients.Discovery().ServerResourcesForGroupVersion}).all(definitions)
+	all, err := newResolver(options, resources.Cluster{Mapper: mapper, List: clients.Discovery().ServerResourcesForGroupVersion}).all(definitions)
+	all.conversions = conversions
+	return all, err
 }
 
 // all resolves the definitions. A kind that is not served holds back only its own step.

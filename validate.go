@@ -23,7 +23,7 @@ func (m *ExtensionManager) Validate() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	// A program that only watches or reconciles is never called, and needs no address.
-	called := len(m.steps) > 0 || len(m.watchers)+len(m.reconcilers) == 0
+	called := len(m.steps)+len(m.conversions) > 0 || len(m.watchers)+len(m.reconcilers) == 0
 	return errors.Join(m.options.validate(called), m.validateHosted(), errors.Join(m.addErrors...), checkSteps(m.options, m.steps))
 }
 

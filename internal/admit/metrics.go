@@ -184,20 +184,23 @@ func (m *Metrics) Conversion(crd string) *ConversionMetrics {
 	}
 }
 
-// Converted counts objects that were converted.
-func (c *ConversionMetrics) Converted(objects int) {
+// Converted counts an object that was converted.
+func (c *ConversionMetrics) Converted() {
 	if c != nil {
-		c.succeeded.Add(float64(objects))
+		c.succeeded.Inc()
 	}
 }
 
 // Failed counts an object that could not be converted.
-func (c *ConversionMetrics) Failed(panicked bool) {
-	if c == nil {
-		return
+func (c *ConversionMetrics) Failed() {
+	if c != nil {
+		c.failed.Inc()
 	}
-	c.failed.Inc()
-	if panicked {
+}
+
+// Panicked counts a panic of a conversion.
+func (c *ConversionMetrics) Panicked() {
+	if c != nil {
 		c.panics.Inc()
 	}
 }

@@ -1,0 +1,381 @@
+package eirinix_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/config"
+	"sigs.k8s.io/controller-runtime/pkg/conversion"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"code.cloudfoundry.org/eirinix"
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
+)
+
+// shopConversion converts shops between v1, with the price "12 EUR", and v1beta1, with an amount and a currency.
+func shopConversion(group string) eirinix.Conversion[*unstructured.Unstructured] {
+	return eirinix.Conversion[*unstructured.Unstructured]{
+		CRD: "shops." + group, Version: "v1",
+		Spokes: []eirinix.Spoke[*unstructured.Unstructured]{eirinix.NewSpoke("v1beta1",
+			func(_ context.Context, from *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+				amount, _, _ := unstructured.NestedInt64(from.Object, "amount")
+				currency, _, _ := unstructured.NestedString(from.Object, "currency")
+				from.Object["price"] = fmt.Sprintf("%d %s", amount, currency)
+				delete(from.Object, "amount")
+				delete(from.Object, "currency")
+				return from, nil
+			},
+			func(_ context.Context, from *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+				price, _, _ := unstructured.NestedString(from.Object, "price")
+				var amount int64
+				var currency string
+				if _, err := fmt.Sscanf(price, "%d %s", &amount, &currency); err != nil {
+					return nil, fmt.Errorf("price %q is no amount with a currency", price)
+				}
+				delete(from.Object, "price")
+				from.Object["amount"], from.Object["currency"] = amount, currency
+				return from, nil
+			},
+		)},
+	}
+}
+
+// twoVersions is the definition of shops, which are stored in v1 and served in v1beta1 too.
+func twoVersions(group string) *unstructured.Unstructured {
+	crd := definition(group)
+	versions, _, _ := unstructured.NestedSlice(crd.Object, "spec", "versions")
+	older := (&unstructured.Unstructured{Object: versions[0].(map[string]any)}).DeepCopy().Object
+	older["name"], older["storage"] = "v1beta1", false
+	Expect(unstructured.SetNestedSlice(crd.Object, append(versions, older), "spec", "versions")).To(Succeed())
+	return crd
+}
+
+var _ = Describe("A Conversion", Label("api-server"), func() {
+	var (
+		namespace, group string
+		cluster          client.Client
+	)
+	BeforeEach(func(ctx SpecContext) {
+		namespace = newNamespace(ctx)
+		group = namespace + ".example.com"
+		cluster = anyClient()
+	})
+
+	define := func(ctx context.Context) {
+		GinkgoHelper()
+		Expect(cluster.Create(ctx, twoVersions(group))).To(Succeed())
+		DeferCleanup(cluster.Delete, twoVersions(group))
+	}
+	shop := func(version, name string) *unstructured.Unstructured {
+		s := newShop(group, namespace, name)
+		s.SetAPIVersion(group + "/" + version)
+		return s
+	}
+	read := func(ctx context.Context, version, name string) (*unstructured.Unstructured, error) {
+		s := shop(version, name)
+		return s, cluster.Get(ctx, client.ObjectKeyFromObject(s), s)
+	}
+	// create waits until the API server serves the kind.
+	create := func(ctx context.Context, s *unstructured.Unstructured) {
+		GinkgoHelper()
+		Eventually(func() error { return cluster.Create(ctx, s.DeepCopy()) }).WithContext(ctx).WithTimeout(patience).Should(Succeed())
+	}
+	priced := func(name, price string) *unstructured.Unstructured {
+		s := shop("v1", name)
+		s.Object["price"] = price
+		return s
+	}
+	run := func(ctx context.Context) *eirinix.ExtensionManager {
+		GinkgoHelper()
+		m := eirinix.NewManager(urlOptions(namespace))
+		Expect(m.AddExtension(shopConversion(group))).To(Succeed())
+		runManager(ctx, m)
+		return m
+	}
+	registered := func(ctx context.Context) map[string]any {
+		GinkgoHelper()
+		crd := definition(group)
+		Expect(cluster.Get(ctx, client.ObjectKeyFromObject(crd), crd)).To(Succeed())
+		c, _, _ := unstructured.NestedMap(crd.Object, "spec", "conversion")
+		return c
+	}
+
+	It("is registered, and serves each version", func(ctx SpecContext) {
+		define(ctx)
+		run(ctx)
+		create(ctx, priced("a", "12 EUR"))
+		Eventually(func(g Gomega) {
+			older, err := read(ctx, "v1beta1", "a")
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(older.Object).To(And(HaveKeyWithValue("amount", int64(12)), HaveKeyWithValue("currency", "EUR"), Not(HaveKey("price"))))
+		}).WithContext(ctx).WithTimeout(patience).Should(Succeed())
+
+		written := shop("v1beta1", "b")
+		written.Object["amount"], written.Object["currency"] = int64(7), "USD"
+		Expect(cluster.Create(ctx, written)).To(Succeed())
+		newer, err := read(ctx, "v1", "b")
+		Expect(err).NotTo(HaveOccurred())
+		Expect(newer.Object).To(HaveKeyWithValue("price", "7 USD"))
+		Expect(newer.GetUID()).To(Equal(written.GetUID()))
+
+		all := &unstructured.UnstructuredList{}
+		all.SetAPIVersion(group + "/v1beta1")
+		all.SetKind("ShopList")
+		Expect(cluster.List(ctx, all, client.InNamespace(namespace))).To(Succeed())
+		Expect(all.Items).To(HaveLen(2))
+		Expect(all.Items).To(HaveEach(HaveField("Object", HaveKey("amount"))))
+	}, SpecTimeout(3*patience))
+
+	It("fails for an object that cannot be converted, with its name", func(ctx SpecContext) {
+		define(ctx)
+		run(ctx)
+		create(ctx, priced("odd", "a lot"))
+		Eventually(func() error { _, err := read(ctx, "v1beta1", "odd"); return err }).WithContext(ctx).WithTimeout(patience).
+			Should(MatchError(And(ContainSubstring(namespace+"/odd"), ContainSubstring(`price "a lot" is no amount`))))
+		_, err := read(ctx, "v1", "odd")
+		Expect(err).NotTo(HaveOccurred(), "its own version needs no conversion")
+	}, SpecTimeout(2*patience))
+
+	It("is registered once a definition comes that did not exist at the start", func(ctx SpecContext) {
+		run(ctx)
+		define(ctx)
+		create(ctx, priced("a", "12 EUR"))
+		Eventually(func() error { _, err := read(ctx, "v1beta1", "a"); return err }).WithContext(ctx).WithTimeout(patience).Should(Succeed())
+	}, SpecTimeout(3*patience))
+
+	It("is repaired, with its caBundle", func(ctx SpecContext) {
+		define(ctx)
+		run(ctx)
+		Eventually(registered).WithArguments(ctx).Should(HaveKeyWithValue("strategy", "Webhook"))
+		whole := registered(ctx)
+		for _, damage := range []string{
+			`{"spec":{"conversion":{"strategy":"None","webhook":null}}}`,
+			`{"spec":{"conversion":{"webhook":{"clientConfig":{"caBundle":null}}}}}`,
+			`{"spec":{"conversion":{"webhook":{"clientConfig":{"url":"https://127.0.0.1:1/convert"}}}}}`,
+		} {
+			Expect(cluster.Patch(ctx, definition(group), client.RawPatch("application/merge-patch+json", []byte(damage)))).To(Succeed())
+			Eventually(registered).WithArguments(ctx).WithContext(ctx).WithTimeout(patience).Should(Equal(whole), damage)
+		}
+	}, SpecTimeout(4*patience))
+
+	It("fails no read while the CA is replaced", func(ctx SpecContext) {
+		define(ctx)
+		m := run(ctx)
+		create(ctx, priced("a", "12 EUR"))
+		Eventually(func() error { _, err := read(ctx, "v1beta1", "a"); return err }).WithContext(ctx).WithTimeout(patience).Should(Succeed())
+		before := registered(ctx)
+
+		var reads atomic.Int64
+		reading, stop := context.WithCancel(ctx)
+		failed := make(chan error, 1)
+		go func() {
+			for reading.Err() == nil {
+				if _, err := read(reading, "v1beta1", "a"); err != nil && reading.Err() == nil {
+					failed <- err
+					return
+				}
+				reads.Add(1)
+			}
+			failed <- nil
+		}()
+		Expect(m.RotateCA(ctx)).To(Succeed())
+		seen := reads.Load()
+		Eventually(reads.Load).WithContext(ctx).WithTimeout(patience).Should(BeNumerically(">", seen+20), "after the rotation too")
+		stop()
+		Expect(<-failed).NotTo(HaveOccurred())
+		Expect(registered(ctx)).NotTo(Equal(before))
+	}, SpecTimeout(4*patience))
+
+	It("stays registered while the definition needs it", func(ctx SpecContext) {
+		define(ctx)
+		m := run(ctx)
+		Eventually(registered).WithArguments(ctx).Should(HaveKeyWithValue("strategy", "Webhook"))
+		Expect(m.Unregister(ctx)).To(MatchError(And(ContainSubstring("serves or stores v1, v1beta1"), ContainSubstring("first serve one version alone"))))
+		Expect(registered(ctx)).To(HaveKeyWithValue("strategy", "Webhook"))
+	}, SpecTimeout(2*patience))
+
+	It("needs no more rights than Manifests grants, and those on its definition alone", func(ctx SpecContext) {
+		define(ctx)
+		p, err := newPlay(ctx, func(p *play) { p.added = []any{shopConversion(group)} })
+		Expect(err).NotTo(HaveOccurred())
+		DeferCleanup(p.clear)
+		connection, err := p.connect(ctx, false)
+		Expect(err).NotTo(HaveOccurred())
+		runManager(ctx, p.manager(connection, func(o *eirinix.ManagerOptions) { o.ListenAddress = fmt.Sprint("127.0.0.1:", o.Port) }))
+		Eventually(registered).WithArguments(ctx).WithTimeout(patience).Should(HaveKeyWithValue("strategy", "Webhook"))
+		Expect(cluster.Patch(ctx, definition(group), client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"conversion":{"strategy":"None","webhook":null}}}`)))).To(Succeed())
+		Eventually(registered).WithArguments(ctx).WithTimeout(patience).Should(HaveKeyWithValue("strategy", "Webhook"), "it watches the definition")
+		Expect(p.used.refusals()).To(BeEmpty())
+		Expect(p.used.rights()).To(ContainElements(right{"patch", "customresourcedefinitions"}, right{"watch", "customresourcedefinitions"}))
+
+		objects, err := p.manifests()
+		Expect(err).NotTo(HaveOccurred())
+		var granted []rbacv1.PolicyRule
+		for _, o := range objects {
+			for _, r := range rulesOf(o) {
+				if resourceOf(r) == "customresourcedefinitions" {
+					granted = append(granted, r)
+				}
+			}
+		}
+		Expect(granted).To(ConsistOf(rbacv1.PolicyRule{
+			APIGroups: []string{"apiextensions.k8s.io"}, Resources: []string{"customresourcedefinitions"},
+			ResourceNames: []string{"shops." + group}, Verbs: []string{"get", "list", "watch", "patch"},
+		}))
+	}, SpecTimeout(4*patience))
+
+	It("is served before the caches of a KubeManager are filled, which wait for it", func(ctx SpecContext) {
+		define(ctx)
+		o := urlOptions(namespace)
+		o.Port = FreePort()
+		o.ListenAddress = fmt.Sprint("127.0.0.1:", o.Port)
+		earlier := eirinix.NewManager(o)
+		Expect(earlier.AddExtension(shopConversion(group))).To(Succeed())
+		create(ctx, priced("a", "12 EUR"))
+		Expect(earlier.RegisterExtensions()).To(Succeed())
+		Eventually(func() error { _, err := read(ctx, "v1beta1", "a"); return err }).WithContext(ctx).WithTimeout(patience).
+			Should(MatchError(ContainSubstring("conversion webhook for")), "as no program serves yet")
+
+		mgr, err := manager.New(controlPlane().Config(), manager.Options{
+			Metrics: metricsserver.Options{BindAddress: "0"}, Controller: config.Controller{SkipNameValidation: new(true)},
+		})
+		Expect(err).NotTo(HaveOccurred())
+		_, err = mgr.GetCache().GetInformer(ctx, shop("v1beta1", ""), cache.BlockUntilSynced(false))
+		Expect(err).NotTo(HaveOccurred())
+		o.KubeManager, o.RestConfig = mgr, nil
+		m := eirinix.NewManager(o)
+		Expect(m.AddExtension(shopConversion(group))).To(Succeed())
+		running, stop := context.WithCancel(context.Background())
+		ended := make(chan error, 1)
+		go func() { ended <- mgr.Start(running) }()
+		DeferCleanup(func() { stop(); Eventually(ended).WithTimeout(patience).Should(Receive(BeNil())) })
+		Eventually(func(g Gomega) {
+			cached := shop("v1beta1", "a")
+			g.Expect(mgr.GetCache().Get(ctx, client.ObjectKeyFromObject(cached), cached)).To(Succeed())
+			g.Expect(cached.Object).To(HaveKeyWithValue("amount", int64(12)))
+		}).WithContext(ctx).WithTimeout(patience).Should(Succeed())
+		Eventually(m.Ready()).WithTimeout(patience).Should(BeClosed())
+	}, SpecTimeout(4*patience))
+
+	It("is registered by a program that does not serve", func(ctx SpecContext) {
+		define(ctx)
+		o := urlOptions(namespace)
+		o.ListenAddress, o.Port = "", 9443
+		m := eirinix.NewManager(o)
+		Expect(m.AddExtension(shopConversion(group))).To(Succeed())
+		Expect(m.RegisterExtensions()).To(Succeed())
+		Expect(registered(ctx)).To(HaveKeyWithValue("webhook", HaveKeyWithValue("clientConfig", HaveKeyWithValue("url", "https://127.0.0.1:9443/convert/shops."+group))))
+	}, SpecTimeout(2*patience))
+})
+
+var _ = Describe("AddExtension of a Conversion", func() {
+	type tree = *unstructured.Unstructured
+	same := func(_ context.Context, from tree) (tree, error) { return from, nil }
+	spoke := func(version string) eirinix.Spoke[tree] { return eirinix.NewSpoke(version, same, same) }
+	add := func(c eirinix.Conversion[tree]) error {
+		return eirinix.NewManager(eirinix.ManagerOptions{Host: "127.0.0.1"}).AddExtension(c)
+	}
+	const crd = "shops.example.com"
+
+	DescribeTable("refuses", func(c eirinix.Conversion[tree], reason string) {
+		Expect(add(c)).To(MatchError(ContainSubstring(reason)))
+	},
+		Entry("no definition", eirinix.Conversion[tree]{Version: "v1", Spokes: []eirinix.Spoke[tree]{spoke("v2")}}, "set CRD to its name"),
+		Entry("a name without a group", eirinix.Conversion[tree]{CRD: "shops", Version: "v1", Spokes: []eirinix.Spoke[tree]{spoke("v2")}}, "<plural>.<group>"),
+		Entry("no spoke", eirinix.Conversion[tree]{CRD: crd, Version: "v1"}, "has no Spokes"),
+		Entry("a Hub without a version", eirinix.Conversion[tree]{CRD: crd, Spokes: []eirinix.Spoke[tree]{spoke("v2")}}, `has the version ""`),
+		Entry("a spoke of the Hub's version", eirinix.Conversion[tree]{CRD: crd, Version: "v1", Spokes: []eirinix.Spoke[tree]{spoke("v1")}}, `"v1" twice`),
+		Entry("a zero spoke", eirinix.Conversion[tree]{CRD: crd, Version: "v1", Spokes: []eirinix.Spoke[tree]{{}}}, "NewSpoke or ConvertibleSpoke"),
+		Entry("a spoke without a way back", eirinix.Conversion[tree]{CRD: crd, Version: "v1", Spokes: []eirinix.Spoke[tree]{eirinix.NewSpoke[tree, tree]("v2", same, nil)}}, "one from it"),
+	)
+
+	It("refuses a second Hub of one definition", func() {
+		m := eirinix.NewManager(eirinix.ManagerOptions{Host: "127.0.0.1"})
+		c := eirinix.Conversion[tree]{CRD: crd, Version: "v1", Spokes: []eirinix.Spoke[tree]{spoke("v2")}}
+		Expect(m.AddExtension(c)).To(Succeed())
+		c.Version, c.Spokes = "v2", []eirinix.Spoke[tree]{spoke("v1")}
+		Expect(m.AddExtension(c)).To(MatchError(ContainSubstring("one Hub")))
+		Expect(m.Validate()).To(MatchError(ContainSubstring("one Hub")))
+	})
+})
+
+// newShopType is the hub of the specs with Go types, and oldShopType its spoke, as kubebuilder makes them.
+type newShopType struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+	Price             string `json:"price"`
+}
+
+type oldShopType struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+	Amount            string `json:"amount"`
+}
+
+func (s *newShopType) Hub() {}
+
+func (s *newShopType) DeepCopyObject() runtime.Object {
+	c := *s
+	s.ObjectMeta.DeepCopyInto(&c.ObjectMeta)
+	return &c
+}
+
+func (s *oldShopType) DeepCopyObject() runtime.Object {
+	c := *s
+	s.ObjectMeta.DeepCopyInto(&c.ObjectMeta)
+	return &c
+}
+
+func (s *oldShopType) ConvertTo(hub conversion.Hub) error {
+	to := hub.(*newShopType)
+	to.ObjectMeta, to.Price = s.ObjectMeta, s.Amount+" EUR"
+	return nil
+}
+
+func (s *oldShopType) ConvertFrom(hub conversion.Hub) error {
+	from := hub.(*newShopType)
+	s.ObjectMeta, s.Amount = from.ObjectMeta, strings.TrimSuffix(from.Price, " EUR")
+	return nil
+}
+
+var _ = Describe("Types that convert themselves", func() {
+	It("are a spoke", func() {
+		m := eirinix.NewManager(eirinix.ManagerOptions{Host: "127.0.0.1"})
+		Expect(m.AddExtension(eirinix.Conversion[*newShopType]{
+			CRD: "shops.example.com", Version: "v1",
+			Spokes: []eirinix.Spoke[*newShopType]{eirinix.ConvertibleSpoke[*newShopType, *oldShopType]("v1beta1")},
+		})).To(Succeed())
+		offline, err := m.Offline(eirinix.OfflineOptions{})
+		Expect(err).NotTo(HaveOccurred())
+		convert := func(desired, object string) string {
+			r := httptest.NewRequest(http.MethodPost, "/convert/shops.example.com", strings.NewReader(fmt.Sprintf(
+				`{"kind":"ConversionReview","apiVersion":"apiextensions.k8s.io/v1","request":{"uid":"u","desiredAPIVersion":"example.com/%s","objects":[%s]}}`, desired, object)))
+			r.Header.Set("Content-Type", "application/json")
+			w := httptest.NewRecorder()
+			offline.Handler.ServeHTTP(w, r)
+			var answer struct {
+				Response struct{ ConvertedObjects []json.RawMessage }
+			}
+			Expect(json.Unmarshal(w.Body.Bytes(), &answer)).To(Succeed(), w.Body.String())
+			Expect(answer.Response.ConvertedObjects).To(HaveLen(1), w.Body.String())
+			return string(answer.Response.ConvertedObjects[0])
+		}
+		older, newer := `{"apiVersion":"example.com/v1beta1","kind":"Shop","metadata":{"name":"a"},"amount":"12"}`, `{"apiVersion":"example.com/v1","kind":"Shop","metadata":{"name":"a"},"price":"12 EUR"}`
+		Expect(convert("v1", older)).To(MatchJSON(newer))
+		Expect(convert("v1beta1", newer)).To(MatchJSON(older))
+	})
+})
