@@ -151,8 +151,23 @@ var _ = Describe("A Conversion", Label("api-server"), func() {
 	}, SpecTimeout(2*patience))
 
 	It("is registered once a definition comes that did not exist at the start", func(ctx SpecContext) {
-		run(ctx)
+		o := urlOptions(namespace)
+		logger, logs := Observed()
+		o.Logger = logger
+		m := eirinix.NewManager(o)
+		Expect(m.AddExtension(shopConversion(group))).To(Succeed())
+		Expect(m.AddExtension(shopConversion("another." + group))).To(Succeed())
+		runManager(ctx, m)
+		waiting := func() (reasons []any) {
+			for _, entry := range logs.FilterMessage("waiting for objects that this program does not create").All() {
+				reasons = append(reasons, entry.ContextMap()["reason"])
+			}
+			return reasons
+		}
+		both := fmt.Sprintf("CustomResourceDefinition shops.%s, CustomResourceDefinition shops.another.%[1]s", group)
+		Eventually(waiting).WithContext(ctx).WithTimeout(patience).Should(ContainElement(both))
 		define(ctx)
+		Eventually(waiting).WithContext(ctx).WithTimeout(patience).Should(ContainElement("CustomResourceDefinition shops.another." + group))
 		create(ctx, priced("a", "12 EUR"))
 		Eventually(func() error { _, err := read(ctx, "v1beta1", "a"); return err }).WithContext(ctx).WithTimeout(patience).Should(Succeed())
 	}, SpecTimeout(3*patience))

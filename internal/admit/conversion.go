@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"net/http"
 	"time"
+
+	"code.cloudfoundry.org/eirinix/internal/convert"
 )
 
 // ConvertPrefix is the prefix of the paths of conversion webhooks.
@@ -20,8 +22,8 @@ const conversionTimeout = maxHeaderTimeout
 type Conversion struct {
 	Name string // of the CustomResourceDefinition
 
-	// Answer answers a review, which it must not use after it has returned. An error means that there is no review: it
-	// has the HTTP status of the answer if it has a method HTTPStatus, else 500.
+	// Answer answers a review, which it must not use after it has returned. For a request that is no review, the error
+	// is a *convert.Refusal. Any other error is answered with 500.
 	Answer func(ctx context.Context, review []byte) (answer []byte, err error)
 }
 
@@ -111,11 +113,8 @@ func (h *Handler) refuseConversion(w http.ResponseWriter, r *http.Request, c Con
 	status := http.StatusInternalServerError
 	if refused, ok := errors.AsType[*refusal](err); ok {
 		status = refused.status
-	} else if with, ok := errors.AsType[interface {
-		error
-		HTTPStatus() int
-	}](err); ok {
-		status = with.HTTPStatus()
+	} else if refused, ok := errors.AsType[*convert.Refusal](err); ok {
+		status = refused.Status
 	}
 	if status == http.StatusServiceUnavailable {
 		w.Header().Set("Retry-After", "1")

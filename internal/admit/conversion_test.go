@@ -12,13 +12,8 @@ import (
 	. "github.com/onsi/gomega"
 
 	"code.cloudfoundry.org/eirinix/internal/admit"
+	"code.cloudfoundry.org/eirinix/internal/convert"
 )
-
-// refusedReview is the error for a request that is no ConversionReview.
-type refusedReview struct{}
-
-func (refusedReview) Error() string   { return "no review" }
-func (refusedReview) HTTPStatus() int { return http.StatusBadRequest }
 
 var _ = Describe("A conversion", func() {
 	const path = "/convert/shops.example.com"
@@ -54,7 +49,9 @@ var _ = Describe("A conversion", func() {
 		Expect(got.Body).To(And(HavePrefix("conversion of shops.example.com: "), ContainSubstring(reason)))
 		Expect(h.logs.with("refused a conversion")).To(HaveLen(1))
 	},
-		Entry("for no review", func() ([]byte, error) { return nil, refusedReview{} }, http.StatusBadRequest, "no review"),
+		Entry("for no review", func() ([]byte, error) {
+			return nil, &convert.Refusal{Status: http.StatusBadRequest, Reason: "no review"}
+		}, http.StatusBadRequest, "no review"),
 		Entry("for an error", func() ([]byte, error) { return nil, errors.New("no shop") }, http.StatusInternalServerError, "no shop"),
 		Entry("for a panic", func() ([]byte, error) { panic("provoked") }, http.StatusInternalServerError, "provoked"),
 		Entry("for an ended goroutine", func() ([]byte, error) { runtime.Goexit(); return nil, nil }, http.StatusInternalServerError, "without an answer"),

@@ -139,15 +139,25 @@ type work struct {
 
 func (w work) any() bool { return w.trust || len(w.entries) > 0 }
 
+// absent returns the objects that hold entries of this version, do not exist, and are created by their user.
+func (o Observation) absent() (all []string) {
+	for _, conf := range o.all {
+		if conf.holds && !conf.found.Exists && !conf.Creates() {
+			all = append(all, conf.String())
+		}
+	}
+	return all
+}
+
 // due decides which parts are due to be written, and when to look again at a delayed repair.
 func (c *Controller) due(o Observation, t Trust, first string) (w work, again time.Time) {
 	w.entries, w.pause = map[string]bool{}, rollout.PauseLong
+	if absent := o.absent(); len(absent) > 0 {
+		c.Report.logLimited(c.Log, "waiting for objects that this program does not create", strings.Join(absent, ", "))
+	}
 	now, lacks := c.Now(), t.Lacks != ""
 	trustAt, trustTimes := c.trustDrift.Of(string(t.Want)).Look("caBundle", !lacks, now)
 	for _, conf := range o.all {
-		if conf.holds && !conf.found.Exists && !conf.Creates() {
-			c.Report.logLimited(c.Log, "the program waits for an object that its user creates", conf.String())
-		}
 		if !c.registersIn(conf, first) {
 			continue
 		}

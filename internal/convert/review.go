@@ -31,9 +31,6 @@ type Refusal struct {
 
 func (r *Refusal) Error() string { return r.Reason }
 
-// HTTPStatus returns the status of the HTTP answer.
-func (r *Refusal) HTTPStatus() int { return r.Status }
-
 func refuse(format string, args ...any) error {
 	return &Refusal{Status: http.StatusBadRequest, Reason: bounded(fmt.Sprintf(format, args...))}
 }
