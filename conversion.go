@@ -17,6 +17,7 @@ import (
 
 	"code.cloudfoundry.org/eirinix/internal/admit"
 	"code.cloudfoundry.org/eirinix/internal/convert"
+	"code.cloudfoundry.org/eirinix/internal/rollout"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
@@ -204,6 +205,17 @@ func (c conversionOf) entry() webhookconf.Entry {
 	return e
 }
 
+// elsewhere returns the versions that another version of the program converts, and this one does not.
+func (c conversionOf) elsewhere(route rollout.Route) (names []string) {
+	for _, key := range route.Steps {
+		name := strings.TrimSuffix(key, "."+c.crd)
+		if !slices.ContainsFunc(c.kind.Versions, func(v convert.Version) bool { return v.Name == name }) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
 // crdsOf returns the names of the definitions.
 func crdsOf(conversions []conversionOf) (crds []string) {
 	for _, c := range conversions {
@@ -245,11 +257,12 @@ func (o conversionObserver) Ignored(from, to string, reason error) {
 	o.log.Info("what an earlier conversion kept is ignored, in whole or in part", "from", from, "to", to, "reason", reason.Error())
 }
 
-// serveConversions serves the conversions.
-func (m *ExtensionManager) serveConversions(handler *admit.Handler, conversions []conversionOf) {
+// serveConversions serves the conversions. routes are the paths of other versions of the program.
+func (m *ExtensionManager) serveConversions(handler *admit.Handler, conversions []conversionOf, routes map[string]rollout.Route) {
 	served := map[string]admit.Conversion{}
 	for _, c := range conversions {
 		kind := *c.kind
+		kind.Elsewhere = c.elsewhere(routes[m.pathPrefix()+c.path()])
 		kind.Observer = conversionObserver{
 			ConversionMetrics: handler.Metrics.Conversion(c.crd),
 			log:               handler.Log.WithValues("customResourceDefinition", c.crd),

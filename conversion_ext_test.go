@@ -2,8 +2,10 @@ package eirinix_test
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -168,8 +170,13 @@ var _ = Describe("A Conversion", Label("api-server"), func() {
 		Eventually(waiting).WithContext(ctx).WithTimeout(patience).Should(ContainElement(both))
 		define(ctx)
 		Eventually(waiting).WithContext(ctx).WithTimeout(patience).Should(ContainElement("CustomResourceDefinition shops.another." + group))
+		Expect(certificateMetrics(namespace)).To(HaveKeyWithValue("eirinix_registration_waiting definition", 1.))
 		create(ctx, priced("a", "12 EUR"))
 		Eventually(func() error { _, err := read(ctx, "v1beta1", "a"); return err }).WithContext(ctx).WithTimeout(patience).Should(Succeed())
+		Expect(cluster.Create(ctx, twoVersions("another."+group))).To(Succeed())
+		DeferCleanup(cluster.Delete, twoVersions("another."+group))
+		Eventually(func() map[string]float64 { return certificateMetrics(namespace) }).WithContext(ctx).WithTimeout(patience).
+			Should(HaveKeyWithValue("eirinix_registration_waiting definition", 0.))
 	}, SpecTimeout(3*patience))
 
 	It("is repaired, with its caBundle", func(ctx SpecContext) {
@@ -285,6 +292,53 @@ var _ = Describe("A Conversion", Label("api-server"), func() {
 		}).WithContext(ctx).WithTimeout(patience).Should(Succeed())
 		Eventually(m.Ready()).WithTimeout(patience).Should(BeClosed())
 	}, SpecTimeout(4*patience))
+
+	It("that a newer version of the program has is left to that version", func(ctx SpecContext) {
+		define(ctx)
+		version := func(c eirinix.Conversion[*unstructured.Unstructured]) *eirinix.ExtensionManager {
+			o := urlOptions(namespace)
+			o.Host, o.ServiceName, o.WebhookNamespace = "", "hooks", namespace
+			m := eirinix.NewManager(o)
+			Expect(m.AddExtension(c)).To(Succeed())
+			startManager(ctx, m)
+			Eventually(m.Addr).WithTimeout(patience).ShouldNot(BeNil())
+			return m
+		}
+		older := version(shopConversion(group))
+		probe := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}, Timeout: patience}
+		// ask has the replica convert a shop to a version, and returns the answer.
+		ask := func(to string) (status int, closes bool, answer string) {
+			resp, err := probe.Post(fmt.Sprintf("https://%s/convert/shops.%s", older.Addr(), group), "application/json", strings.NewReader(fmt.Sprintf(
+				`{"apiVersion":"apiextensions.k8s.io/v1","kind":"ConversionReview","request":{"uid":"u","desiredAPIVersion":"%[1]s/%[2]s","objects":[{"apiVersion":"%[1]s/v1","kind":"Shop","price":"1 EUR"}]}}`,
+				group, to)))
+			if err != nil {
+				return 0, false, err.Error()
+			}
+			defer resp.Body.Close()
+			text, err := io.ReadAll(resp.Body)
+			Expect(err).NotTo(HaveOccurred())
+			return resp.StatusCode, resp.Close, string(text)
+		}
+		Eventually(func() string { _, _, answer := ask("v1beta1"); return answer }).WithTimeout(patience).Should(ContainSubstring(`"amount":1`))
+		status, _, answer := ask("v2")
+		Expect(status).To(Equal(http.StatusOK))
+		Expect(answer).To(ContainSubstring("the webhook converts any kind of "+group), "no other version is known")
+
+		newer := shopConversion(group)
+		same := func(_ context.Context, o *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+			return o, nil
+		}
+		newer.Spokes = append(newer.Spokes, eirinix.NewSpoke("v2", same, same))
+		version(newer)
+		Eventually(func(g Gomega) {
+			status, closes, answer := ask("v2")
+			g.Expect(status).To(Equal(http.StatusServiceUnavailable))
+			g.Expect(closes).To(BeTrue())
+			g.Expect(answer).To(ContainSubstring(group + "/v2 is converted by another version of the program"))
+		}).WithContext(ctx).WithTimeout(patience).Should(Succeed())
+		_, _, answer = ask("v1beta1")
+		Expect(answer).To(ContainSubstring(`"amount":1`))
+	}, SpecTimeout(3*patience))
 
 	It("is registered by a program that does not serve", func(ctx SpecContext) {
 		define(ctx)

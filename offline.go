@@ -120,7 +120,7 @@ func (m *ExtensionManager) Offline(o OfflineOptions) (*Offline, error) {
 		}
 		handler.Serve(path, chain)
 	}
-	m.serveConversions(handler, conversions)
+	m.serveConversions(handler, conversions, nil)
 	offline := &Offline{Handler: m.recorded(handler), Scheme: r.scheme, Mapper: r.cluster.Mapper}
 	offline.configure(options, all.entries)
 	return offline, nil

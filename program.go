@@ -156,7 +156,7 @@ func (p *program) report(ctx context.Context, events bool) *controller.Report {
 // on; it is empty if it does not listen.
 func (p *program) diagnosis(ctx context.Context, listen string) diagnose.Config {
 	c := diagnose.Config{
-		Clients: p.clients, Options: p.desired.Options, Entries: webhookconf.OfAdmission(p.desired.Entries), Owner: p.owner(), Canary: p.canary,
+		Clients: p.clients, Options: p.desired.Options, Entries: p.desired.Entries, Owner: p.owner(), Canary: p.canary,
 		Verify: p.certificates.Verify, Listen: listen, Calls: webhookconf.Sharing(p.resolved.entries),
 		AsksClients: !p.m.GetManagerOptions().ClientCA.isZero(),
 	}

@@ -212,7 +212,7 @@ func (m *ExtensionManager) serveSteps(handler *admit.Handler, p *program, routes
 		}}}
 	}
 	handler.ServeAll(chains)
-	m.serveConversions(handler, p.resolved.conversions)
+	m.serveConversions(handler, p.resolved.conversions, routes)
 	return nil
 }
 

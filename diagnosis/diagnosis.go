@@ -133,6 +133,10 @@ const (
 	Calls                Code = "Calls"                // which steps share a call of the API server
 	SeveralVersions      Code = "SeveralVersions"      // several versions of this program run
 	WrongTarget          Code = "WrongTarget"          // another address is registered
+	DefinitionMissing    Code = "DefinitionMissing"    // the CustomResourceDefinition of a Conversion does not exist
+	NotConverted         Code = "NotConverted"         // a definition has a version that its Conversion lacks
+	StillStored          Code = "StillStored"          // objects may still be stored in an older version
+	OtherInjector        Code = "OtherInjector"        // an annotation makes another tool write the caBundle
 	Excluded             Code = "Excluded"             // a selector excludes objects that the webhook is for
 	Shadowed             Code = "Shadowed"             // another webhook fails for the same objects
 	BundleEmpty          Code = "BundleEmpty"          // the caBundle is empty

@@ -22,8 +22,8 @@ const conversionTimeout = maxHeaderTimeout
 type Conversion struct {
 	Name string // of the CustomResourceDefinition
 
-	// Answer answers a review, which it must not use after it has returned. For a request that is no review, the error
-	// is a *convert.Refusal. Any other error is answered with 500.
+	// Answer answers a review, which it must not use after it has returned. For a request that is no review, or that
+	// another replica answers, the error is a *convert.Refusal. Any other error is answered with 500.
 	Answer func(ctx context.Context, review []byte) (answer []byte, err error)
 }
 
@@ -114,7 +114,9 @@ func (h *Handler) refuseConversion(w http.ResponseWriter, r *http.Request, c Con
 	if refused, ok := errors.AsType[*refusal](err); ok {
 		status = refused.status
 	} else if refused, ok := errors.AsType[*convert.Refusal](err); ok {
-		status = refused.Status
+		if status = refused.Status; status == http.StatusServiceUnavailable {
+			w.Header().Set("Connection", "close") // so that the next attempt chooses a replica anew
+		}
 	}
 	if status == http.StatusServiceUnavailable {
 		w.Header().Set("Retry-After", "1")

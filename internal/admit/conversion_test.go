@@ -57,6 +57,16 @@ var _ = Describe("A conversion", func() {
 		Entry("for an ended goroutine", func() ([]byte, error) { runtime.Goexit(); return nil, nil }, http.StatusInternalServerError, "without an answer"),
 	)
 
+	It("that another replica can do is sent there", func() {
+		answers(func(context.Context, []byte) ([]byte, error) {
+			return nil, &convert.Refusal{Status: http.StatusServiceUnavailable, Reason: "v2 is converted elsewhere"}
+		})
+		got := h.post(path, "x")
+		Expect(got.Status).To(Equal(http.StatusServiceUnavailable))
+		Expect(got.Header).To(HaveKey("Retry-After"))
+		Expect(got.Body).To(ContainSubstring("v2 is converted elsewhere"))
+	})
+
 	It("has the deadline of the URL, else the API server's 30 s", func() {
 		var left []time.Duration
 		answers(func(ctx context.Context, _ []byte) ([]byte, error) {

@@ -152,7 +152,8 @@ func (o Observation) absent() (all []string) {
 // due decides which parts are due to be written, and when to look again at a delayed repair.
 func (c *Controller) due(o Observation, t Trust, first string) (w work, again time.Time) {
 	w.entries, w.pause = map[string]bool{}, rollout.PauseLong
-	if absent := o.absent(); len(absent) > 0 {
+	absent := o.absent()
+	if c.Report.Waits(ForDefinition, len(absent) > 0); len(absent) > 0 {
 		c.Report.logLimited(c.Log, "waiting for objects that this program does not create", strings.Join(absent, ", "))
 	}
 	now, lacks := c.Now(), t.Lacks != ""

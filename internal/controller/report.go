@@ -62,7 +62,7 @@ func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 		failing:    gauges("certificate_failing", "Whether the last pass over Secret and configurations failed."),
 		contested:  gauges("registration_contested", "How often in a row a configuration was repaired; 0 while that may be chance.", "configuration"),
 		versions:   gauges("registration_versions", "Number of versions of the program that live."),
-		waiting:    gauges("registration_waiting", "Whether steps of this process are not registered yet, by the reason: version, while the registration of a version that came first stands; kind, while the cluster does not serve what a step is about.", "reason"),
+		waiting:    gauges("registration_waiting", "Whether steps of this process are not registered yet, by the reason: version, while the registration of a version that came first stands; kind, while the cluster does not serve what a step is about; definition, while a CustomResourceDefinition does not exist.", "reason"),
 	}, failed
 }
 
@@ -88,8 +88,9 @@ func (r *Report) logLimited(log logr.Logger, message, reason string) bool {
 
 // The reasons why steps are not registered yet.
 const (
-	ForVersion = "version" // the registration of an earlier version is still in place
-	ForKind    = "kind"    // the cluster does not serve the resources of the steps
+	ForVersion    = "version"    // the registration of an earlier version is still in place
+	ForKind       = "kind"       // the cluster does not serve the resources of the steps
+	ForDefinition = "definition" // a CustomResourceDefinition does not exist, which its user creates
 )
 
 // Waits records whether steps of this process wait for a reason to end.

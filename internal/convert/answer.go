@@ -7,14 +7,17 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"runtime/debug"
+	"slices"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // Answer converts the objects of a ConversionReview and returns the ConversionReview that answers it. The answer keeps
-// no reference to the review. The only error is a *Refusal, for a request that is no ConversionReview. If an object
-// cannot be converted, the answer says so.
+// no reference to the review. The only error is a *Refusal, for a request that is no ConversionReview or that
+// another replica answers. If an object cannot be converted, the answer says so.
 //
 // Objects are converted one after the other on a goroutine of their own. Only one of them is decoded at a time. The
 // context is checked between conversions, so Answer can return late if a conversion ignores it.
@@ -30,7 +33,20 @@ func (k *Kind) Answer(ctx context.Context, body []byte) ([]byte, error) {
 			c.to = &versions[i]
 		}
 	}
+	if c.to == nil && k.elsewhere(rev.desired) {
+		return nil, k.askAnother(rev.desired)
+	}
 	return c.text(len(body)), nil
+}
+
+// elsewhere reports whether another replica converts the version.
+func (k *Kind) elsewhere(apiVersion string) bool {
+	version, ok := strings.CutPrefix(apiVersion, k.Group+"/")
+	return ok && slices.Contains(k.Elsewhere, version)
+}
+
+func (k *Kind) askAnother(apiVersion string) error {
+	return &Refusal{Status: http.StatusServiceUnavailable, Reason: fmt.Sprintf("%s is converted by another version of the program; %s", apiVersion, k.converts())}
 }
 
 // text returns the whole answer.

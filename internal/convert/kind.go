@@ -55,6 +55,10 @@ type Kind struct {
 	Kind     string    // for instance "CronJob"; empty accepts any kind
 	Versions []Version // exactly one of them is the hub
 
+	// Elsewhere are versions that other replicas convert and this one does not. A review that needs one of them is
+	// refused with 503, so that the API server asks another replica.
+	Elsewhere []string
+
 	// Forget switches the annotation off: members that a version cannot hold are lost. An annotation that an object
 	// has already is removed, and its contents are lost, too.
 	Forget bool

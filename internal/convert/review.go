@@ -23,7 +23,8 @@ const (
 	maxNesting = 10000
 )
 
-// Refusal is the error for a request that is no ConversionReview. The reason is bounded.
+// Refusal is the error for a request that is no ConversionReview, or that another replica answers. The reason is
+// bounded.
 type Refusal struct {
 	Status int // of HTTP
 	Reason string
@@ -184,7 +185,8 @@ type reviewParser struct {
 	kind     *Kind
 	versions []version
 	review   review
-	wrong    bool // an object cannot be converted
+	wrong    bool   // an object cannot be converted
+	another  string // the apiVersion of an object that another replica converts
 }
 
 // parse returns the review, or a Refusal.
@@ -226,7 +228,10 @@ func (k *Kind) parse(body []byte, versions []version) (*review, error) {
 	if request == nil {
 		return nil, refuse("the ConversionReview holds no request")
 	}
-	return &p.review, checkUID(p.review.uid)
+	if err := checkUID(p.review.uid); err != nil || p.another == "" {
+		return &p.review, err
+	}
+	return nil, p.kind.askAnother(p.another)
 }
 
 func checkUID(text []byte) error {
@@ -349,6 +354,9 @@ func (p *reviewParser) identify(o *object, apiVersion, kind []byte) error {
 			o.from = v
 			return nil
 		}
+	}
+	if p.kind.elsewhere(string(s)) {
+		p.another = string(s)
 	}
 	return fmt.Errorf("its apiVersion is %.100q; %s", s, p.kind.converts())
 }

@@ -138,6 +138,21 @@ var _ = Describe("A ConversionReview", func() {
 		Entry("with a very long name", "v1", strings.Replace(object("v1alpha1", "", `"schedule":7`), "nightly", strings.Repeat("n", 9000), 1), "object 1 (CronJob cf/nnn"),
 	)
 
+	DescribeTable("is refused if another replica converts what it needs", func(to, object string) {
+		k := cronJobs()
+		k.Elsewhere = []string{"v3"}
+		_, err := k.Answer(context.Background(), review(to, object))
+		refused, ok := errors.AsType[*convert.Refusal](err)
+		Expect(ok).To(BeTrue(), "%v", err)
+		Expect(refused.Status).To(Equal(http.StatusServiceUnavailable))
+		Expect(refused.Reason).To(ContainSubstring("batch.example.com/v3 is converted by another version of the program"))
+		Expect(failure(cronJobs(), review(to, object))).To(ContainSubstring("v3"), "without the other replica")
+	},
+		Entry("as the result", "v3", object("v1", "", "")),
+		Entry("from an object", "v1", object("v3", "", "")),
+		Entry("from an object, to the same version", "v3", object("v3", "", "")),
+	)
+
 	It("fails without objects for a group that is not the kind's", func() {
 		Expect(failure(cronJobs(), []byte(strings.Replace(valid, "batch.example.com", "apps", 1)))).To(ContainSubstring(`desiredAPIVersion is "apps/v1"`))
 	})

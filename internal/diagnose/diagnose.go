@@ -33,7 +33,7 @@ type Config struct {
 	Clients cluster.Clients
 
 	Options webhookconf.Options // CABundle is ignored: the live one counts
-	Entries []webhookconf.Entry // the entries that should be registered, including the canary's if it has one
+	Entries []webhookconf.Entry // those that should be registered, with conversions, and the canary's if it has one
 	Owner   string              // the certificate Secret of this deployment, "namespace/name"; empty skips its check
 
 	// Canary is the object for which the API server is made to call. The zero Canary sends nothing, and the path is
@@ -91,8 +91,9 @@ func (c Config) serverName() string {
 // diagnostic is one run of a diagnosis, with its findings so far.
 type diagnostic struct {
 	Config
-	findings []diagnosis.Finding
-	lacking  []diagnosis.Right
+	conversions []webhookconf.Entry // which Config.Entries does not hold any more
+	findings    []diagnosis.Finding
+	lacking     []diagnosis.Right
 
 	looked       bool            // all of our configurations could be read
 	live         map[string]hook // the registered entries, by their paths
@@ -110,7 +111,9 @@ type diagnostic struct {
 
 func newDiagnostic(c Config) *diagnostic {
 	c.Timeout, c.Settle = cmp.Or(c.Timeout, 5*time.Second), cmp.Or(c.Settle, 5*time.Second)
-	return &diagnostic{Config: c, live: map[string]hook{}, caller: "the API server"}
+	d := &diagnostic{Config: c, live: map[string]hook{}, caller: "the API server"}
+	d.Entries, d.conversions = webhookconf.SplitConversions(c.Entries)
+	return d
 }
 
 // Run checks everything between the API server and this process, and reports every fault. It writes nothing. It takes
@@ -146,6 +149,7 @@ func (d *diagnostic) look(ctx context.Context) bool {
 	}
 	d.checkListener(ctx)
 	d.checkRegistration(ctx)
+	d.checkDefinitions(ctx)
 	d.checkNamespaces(ctx)
 	d.checkPath(ctx)
 	return true

@@ -166,6 +166,7 @@ func (d *diagnostic) checkRegistration(ctx context.Context) {
 			})
 		default:
 			d.compare(k, object, k.hooks(&found))
+			d.checkInjectors(object, found.Annotations)
 		}
 	}
 }
@@ -206,7 +207,7 @@ func (d *diagnostic) compare(k kind, object string, found []hook) {
 	}
 }
 
-func (d *diagnostic) compareEntry(live, expected hook) {
+func (d *diagnostic) compareTarget(live, expected hook) {
 	is, path := live.target()
 	should, expectedPath := expected.target()
 	if is != should || path != expectedPath {
@@ -219,6 +220,10 @@ func (d *diagnostic) compareEntry(live, expected hook) {
 				"writes that configuration",
 		})
 	}
+}
+
+func (d *diagnostic) compareEntry(live, expected hook) {
+	d.compareTarget(live, expected)
 	d.checkBundle(live)
 	compare := func(name string, is, should *metav1.LabelSelector) {
 		if equality.Semantic.DeepEqual(is, should) {

@@ -31,7 +31,8 @@ var CRDKind = schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v
 const (
 	CRDResource = "customresourcedefinitions"
 
-	crdPath = "/apis/apiextensions.k8s.io/v1/" + CRDResource
+	// CRDPath is the path under which the API server serves them.
+	CRDPath = "/apis/apiextensions.k8s.io/v1/" + CRDResource
 )
 
 // conversionReviewVersions are the versions of ConversionReview that are served, the preferred one first.
@@ -82,7 +83,7 @@ func (c *conversion) entry(entries []Entry) *Entry {
 
 func (c *conversion) Get(ctx context.Context) (Found, error) {
 	object := &unstructured.Unstructured{}
-	err := read(c.client.Get().AbsPath(crdPath, c.crd).Do(ctx), object)
+	err := read(c.client.Get().AbsPath(CRDPath, c.crd).Do(ctx), object)
 	switch {
 	case apierrors.IsNotFound(err):
 		return Found{of: c}, nil
@@ -122,15 +123,15 @@ func (c *conversion) Read(object client.Object) (Found, error) {
 	}
 	found.Version, found.Pins = annotations[VersionAnnotation], readPins(annotations[PinsAnnotation])
 	found.Unneeded = readUnneeded(annotations[UnneededAnnotation])
-	if now := registeredIn(crd); now.Strategy == webhookStrategy {
+	if now := registeredIn(crd); now.Strategy == WebhookStrategy {
 		found.Bundles = [][]byte{now.bundle()}
 	}
 	return found, nil
 }
 
-// webhookStrategy and noStrategy are the values of spec.conversion.strategy.
+// WebhookStrategy and noStrategy are the values of spec.conversion.strategy.
 const (
-	webhookStrategy = "Webhook"
+	WebhookStrategy = "Webhook"
 	noStrategy      = "None"
 )
 
@@ -167,7 +168,7 @@ func (s conversionSpec) equal(other conversionSpec) bool {
 // desired returns the spec.conversion for an entry.
 func (c *conversion) desired(o Options, e Entry) conversionSpec {
 	o.CABundle = nil
-	call := o.clientConfig(e.Path)
+	call := o.ClientConfig(e.Path)
 	address := map[string]any{}
 	if call.Service != nil {
 		address["service"] = map[string]any{
@@ -177,7 +178,7 @@ func (c *conversion) desired(o Options, e Entry) conversionSpec {
 	} else {
 		address["url"] = *call.URL
 	}
-	return conversionSpec{Strategy: webhookStrategy, Webhook: map[string]any{
+	return conversionSpec{Strategy: WebhookStrategy, Webhook: map[string]any{
 		"clientConfig": address, "conversionReviewVersions": conversionReviewVersions,
 	}}
 }
@@ -185,7 +186,7 @@ func (c *conversion) desired(o Options, e Entry) conversionSpec {
 func (c *conversion) missing(object client.Object, d Desired) []string {
 	e := c.entry(d.Entries)
 	crd, ok := object.(*unstructured.Unstructured)
-	if e == nil || !ok || crd.GetAnnotations()[OwnerAnnotation] != "" && registeredIn(crd).Strategy == webhookStrategy {
+	if e == nil || !ok || crd.GetAnnotations()[OwnerAnnotation] != "" && registeredIn(crd).Strategy == WebhookStrategy {
 		return nil
 	}
 	return []string{e.Name}
@@ -214,7 +215,7 @@ func (c *conversion) Put(ctx context.Context, from Found, change Change) (Found,
 		spec = c.desired(d.Options, *c.entry(d.Entries))
 		spec.trust(bundle)
 		annotations[OwnerAnnotation], annotations[VersionAnnotation] = c.owner, d.Version
-	} else if annotations[OwnerAnnotation] == "" || spec.Strategy != webhookStrategy {
+	} else if annotations[OwnerAnnotation] == "" || spec.Strategy != WebhookStrategy {
 		return from, Unchanged, nil // not our webhook
 	}
 	if change.Bundle != nil {
@@ -290,7 +291,7 @@ func (c *conversion) patch(ctx context.Context, resourceVersion string, annotati
 		return nil, err
 	}
 	written := &unstructured.Unstructured{}
-	return written, read(c.client.Patch(types.MergePatchType).AbsPath(crdPath, c.crd).
+	return written, read(c.client.Patch(types.MergePatchType).AbsPath(CRDPath, c.crd).
 		Param("fieldManager", fieldManager).Body(body).Do(ctx), written)
 }
 

@@ -79,9 +79,16 @@ type Entry struct {
 // admits reports whether the entry is a webhook of admission, of this kind.
 func (e Entry) admits(validating bool) bool { return e.Converts == "" && e.Validating == validating }
 
-// OfAdmission returns the entries that are webhooks of admission.
-func OfAdmission(entries []Entry) []Entry {
-	return slices.DeleteFunc(slices.Clone(entries), func(e Entry) bool { return e.Converts != "" })
+// SplitConversions separates the entries that are webhooks of admission from those that convert objects.
+func SplitConversions(entries []Entry) (admission, conversions []Entry) {
+	for _, e := range entries {
+		if e.Converts == "" {
+			admission = append(admission, e)
+		} else {
+			conversions = append(conversions, e)
+		}
+	}
+	return admission, conversions
 }
 
 // StepNames returns the names of the steps that the entry calls.

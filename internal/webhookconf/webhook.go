@@ -98,7 +98,7 @@ func copyFields(to, from any) {
 func (o Options) webhook(e Entry) admissionregistrationv1.MutatingWebhook {
 	return admissionregistrationv1.MutatingWebhook{
 		Name:                    o.WebhookName(e.Name),
-		ClientConfig:            o.clientConfig(e.Path),
+		ClientConfig:            o.ClientConfig(e.Path),
 		Rules:                   rulesFor(e),
 		FailurePolicy:           new(e.FailurePolicy),
 		MatchPolicy:             new(e.MatchPolicy),
@@ -135,7 +135,8 @@ func (t Target) Program() string {
 	return t.String()
 }
 
-func (o Options) clientConfig(path string) admissionregistrationv1.WebhookClientConfig {
+// ClientConfig returns the address of a path, and the CABundle, in the form that the API server takes.
+func (o Options) ClientConfig(path string) admissionregistrationv1.WebhookClientConfig {
 	c := admissionregistrationv1.WebhookClientConfig{CABundle: slices.Clone(o.CABundle)}
 	if o.Target.Service != "" {
 		c.Service = &admissionregistrationv1.ServiceReference{

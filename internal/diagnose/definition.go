@@ -1,0 +1,184 @@
+package diagnose
+
+// This file checks the conversion webhooks of CustomResourceDefinitions. No canary reaches them: an API server calls
+// them for stored objects alone.
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"code.cloudfoundry.org/eirinix/diagnosis"
+	"code.cloudfoundry.org/eirinix/internal/webhookconf"
+)
+
+// definition holds the fields of a CustomResourceDefinition that matter here.
+type definition struct {
+	Metadata metav1.ObjectMeta `json:"metadata"`
+	Spec     struct {
+		Conversion struct {
+			Strategy string `json:"strategy"`
+			Webhook  struct {
+				ClientConfig admissionregistrationv1.WebhookClientConfig `json:"clientConfig"` // its JSON is the same
+			} `json:"webhook"`
+		} `json:"conversion"`
+		Versions []struct {
+			Name    string `json:"name"`
+			Served  bool   `json:"served"`
+			Storage bool   `json:"storage"`
+		} `json:"versions"`
+	} `json:"spec"`
+	Status struct {
+		StoredVersions []string `json:"storedVersions"`
+	} `json:"status"`
+}
+
+// checkDefinitions checks the definition of each Conversion.
+func (d *diagnostic) checkDefinitions(ctx context.Context) {
+	for _, e := range d.conversions {
+		object := webhookconf.CRDKind.Kind + " " + e.Converts
+		found, err := d.definition(ctx, e.Converts)
+		switch {
+		case apierrors.IsNotFound(err):
+			d.add(diagnosis.Finding{
+				Code: diagnosis.DefinitionMissing, Severity: diagnosis.Warning, Object: object,
+				Message: object + " does not exist, so this program waits for it",
+				Remedy:  "create it, or correct Conversion.CRD",
+			})
+		case err != nil:
+			d.noteMissingRight(err, diagnosis.Right{
+				Group: webhookconf.CRDKind.Group, Resource: webhookconf.CRDResource, Verb: "get", Name: e.Converts,
+			})
+		default:
+			d.checkConversion(object, found, e)
+			d.checkVersionsOf(object, found, e)
+			d.checkInjectors(object, found.Metadata.Annotations)
+		}
+	}
+}
+
+func (d *diagnostic) definition(ctx context.Context, name string) (definition, error) {
+	var found definition
+	body, err := within(ctx, d.Timeout, d.Clients.Discovery().RESTClient().Get().AbsPath(webhookconf.CRDPath, name).DoRaw)
+	if err != nil {
+		return found, err
+	}
+	return found, json.Unmarshal(body, &found)
+}
+
+// checkConversion compares the registered conversion webhook with this program.
+func (d *diagnostic) checkConversion(object string, found definition, e webhookconf.Entry) {
+	owner, registered := found.Metadata.Annotations[webhookconf.OwnerAnnotation], found.Spec.Conversion
+	switch {
+	case d.Owner != "" && owner != "" && owner != d.Owner:
+		d.add(diagnosis.Finding{
+			Code: diagnosis.OwnedElsewhere, Severity: diagnosis.Problem, Object: object,
+			Message: fmt.Sprintf("%s belongs to the deployment whose certificate Secret is %s, not to this one (%s)", object, owner, d.Owner),
+			Remedy:  "add the Conversion to one program alone, or call Unregister with the options of the other one",
+		})
+		return
+	case owner == "" || registered.Strategy != webhookconf.WebhookStrategy:
+		d.add(diagnosis.Finding{
+			Code: diagnosis.NotRegistered, Severity: diagnosis.Problem, Object: object,
+			Message: fmt.Sprintf("%s has the conversion strategy %q and not this program's webhook, so its objects are not converted here", object, registered.Strategy),
+			Remedy:  "run a Manager with RegisterWebHook, or call RegisterExtensions, and find out which other tool writes spec.conversion",
+		})
+		return
+	}
+	live, expected := hookOf(e, registered.Webhook.ClientConfig), hookOf(e, d.Options.ClientConfig(e.Path))
+	d.compareTarget(live, expected)
+	if d.checkBundle(live); d.Verify != nil {
+		return
+	}
+	// This process does not serve, so it cannot verify the certificate. But it knows which bundle was registered.
+	pins, _ := found.Metadata.Annotations[webhookconf.PinsAnnotation]
+	if now := webhookconf.HashesOf(live.ClientConfig.CABundle); pins != "" && len(now) > 0 && strings.Join(now, ",") != pins {
+		d.add(diagnosis.Finding{
+			Code: diagnosis.UnknownAuthority, Severity: diagnosis.Problem, Object: live.where(),
+			Message: fmt.Sprintf("the caBundle of %s is not the one that this program has registered", live),
+			Remedy:  "call RegisterExtensions, and find out which other tool writes spec.conversion",
+		})
+	}
+}
+
+// hookOf returns the conversion webhook in the form of an entry of a configuration.
+func hookOf(e webhookconf.Entry, call admissionregistrationv1.WebhookClientConfig) hook {
+	return hook{
+		kind: webhookconf.CRDKind.Kind, configuration: e.Converts,
+		MutatingWebhook: admissionregistrationv1.MutatingWebhook{Name: "spec.conversion", ClientConfig: call},
+	}
+}
+
+// checkVersionsOf compares the versions of the definition with those of the Conversion.
+func (d *diagnostic) checkVersionsOf(object string, found definition, e webhookconf.Entry) {
+	var storage string
+	var lacking []string
+	converts := func(version string) bool {
+		return slices.ContainsFunc(e.Steps, func(s webhookconf.Step) bool { return s.Name == version+"."+e.Converts })
+	}
+	needs := func(version string) {
+		if !converts(version) && !slices.Contains(lacking, version) {
+			lacking = append(lacking, version)
+		}
+	}
+	for _, v := range found.Spec.Versions {
+		if v.Storage {
+			storage = v.Name
+		}
+		if v.Served || v.Storage {
+			needs(v.Name)
+		}
+	}
+	var older []string
+	for _, v := range found.Status.StoredVersions {
+		needs(v)
+		if v != storage {
+			older = append(older, v)
+		}
+	}
+	if len(lacking) > 0 {
+		d.add(diagnosis.Finding{
+			Code: diagnosis.NotConverted, Severity: diagnosis.Problem, Object: object,
+			Message: fmt.Sprintf("%s serves or stores %s, which the Conversion lacks, so reads and writes that need it fail", object, strings.Join(lacking, ", ")),
+			Remedy:  "add a spoke for each to Conversion.Spokes; or serve them no longer, store their objects in another version, and remove them from status.storedVersions",
+		})
+	}
+	if len(older) > 0 {
+		d.add(diagnosis.Finding{
+			Code: diagnosis.StillStored, Severity: diagnosis.Note, Object: object,
+			Message: fmt.Sprintf("objects of %s may still be stored in %s, so they need this webhook even where %s alone is served", object, strings.Join(older, ", "), storage),
+			Remedy:  fmt.Sprintf("before you remove a version or this webhook, store all objects in %s, and remove the others from status.storedVersions", storage),
+		})
+	}
+}
+
+// injectors are annotations by which another tool writes the caBundle of the object that has them, and their tool.
+var injectors = map[string]string{
+	"cert-manager.io/inject-ca-from":             "cert-manager",
+	"cert-manager.io/inject-ca-from-secret":      "cert-manager",
+	"cert-manager.io/inject-apiserver-ca":        "cert-manager",
+	"service.beta.openshift.io/inject-cabundle":  "OpenShift's service CA operator",
+	"service.alpha.openshift.io/inject-cabundle": "OpenShift's service CA operator",
+}
+
+// checkInjectors looks for annotations that make another tool write the caBundle too.
+func (d *diagnostic) checkInjectors(object string, annotations map[string]string) {
+	for _, key := range slices.Sorted(maps.Keys(annotations)) {
+		tool := injectors[key]
+		if tool == "" {
+			continue
+		}
+		d.add(diagnosis.Finding{
+			Code: diagnosis.OtherInjector, Severity: diagnosis.Warning, Object: object + " annotation " + key,
+			Message: fmt.Sprintf("the annotation %s of %s makes %s write its caBundle too, so calls fail until this program has repaired it", key, object, tool),
+			Remedy:  "remove the annotation from the manifest and from the object",
+		})
+	}
+}

@@ -1,0 +1,161 @@
+package diagnose_test
+
+// The conversion webhooks of CustomResourceDefinitions, in the form in which the API server stores them.
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"k8s.io/apimachinery/pkg/types"
+
+	"code.cloudfoundry.org/eirinix/diagnosis"
+	"code.cloudfoundry.org/eirinix/internal/diagnose"
+	"code.cloudfoundry.org/eirinix/internal/webhookconf"
+)
+
+var _ = Describe("A diagnosis of a conversion", Label("api-server"), func() {
+	var (
+		d   *deployment
+		crd string
+	)
+	BeforeEach(func(ctx SpecContext) {
+		d = newDeployment(ctx)
+		crd = "shops." + d.Options.Fingerprint + ".example.com"
+		d.Entries = []webhookconf.Entry{{
+			Name: crd, Path: "/convert/" + crd, Converts: crd,
+			Steps: []webhookconf.Step{{Name: "v1." + crd}, {Name: "v1beta1." + crd}},
+		}}
+		d.Canary = diagnose.Canary{}
+	})
+	patch := func(ctx context.Context, text string, subresource ...string) {
+		GinkgoHelper()
+		Expect(admin().Discovery().RESTClient().Patch(types.MergePatchType).AbsPath(webhookconf.CRDPath, crd).SubResource(subresource...).
+			Body([]byte(text)).Do(ctx).Error()).To(Succeed())
+	}
+	// define creates the definition, of which v1 is stored.
+	define := func(ctx context.Context, versions ...string) {
+		GinkgoHelper()
+		all := []any{}
+		for i, v := range versions {
+			all = append(all, map[string]any{
+				"name": v, "served": true, "storage": i == 0,
+				"schema": map[string]any{"openAPIV3Schema": map[string]any{"type": "object", "x-kubernetes-preserve-unknown-fields": true}},
+			})
+		}
+		client := admin().Discovery().RESTClient()
+		Expect(client.Post().AbsPath(webhookconf.CRDPath).Body(must(json.Marshal(map[string]any{
+			"apiVersion": "apiextensions.k8s.io/v1", "kind": webhookconf.CRDKind.Kind, "metadata": map[string]any{"name": crd},
+			"spec": map[string]any{
+				"group": d.Options.Fingerprint + ".example.com", "scope": "Namespaced", "versions": all,
+				"names": map[string]any{"plural": "shops", "kind": "Shop", "listKind": "ShopList", "singular": "shop"},
+			},
+		}))).Do(ctx).Error()).To(Succeed())
+		DeferCleanup(func(ctx context.Context) error {
+			return client.Delete().AbsPath(webhookconf.CRDPath, crd).Do(ctx).Error()
+		})
+	}
+	register := func(ctx context.Context) {
+		GinkgoHelper()
+		c := webhookconf.Conversions(admin().Discovery().RESTClient(), []string{crd}, d.Owner)[0]
+		Eventually(func() error { // the API server writes the status of a new definition meanwhile
+			found, err := c.Get(ctx)
+			if err == nil {
+				_, _, err = c.Put(ctx, found, webhookconf.Change{
+					Entries: &webhookconf.Desired{Entries: d.Entries, Options: d.Options, Version: "a"}, Bundle: d.authority.CertificatePEM,
+				})
+			}
+			return err
+		}).WithContext(ctx).WithTimeout(patience).WithPolling(10 * time.Millisecond).Should(Succeed())
+	}
+
+	It("finds nothing wrong with one that is registered", func(ctx SpecContext) {
+		define(ctx, "v1", "v1beta1")
+		register(ctx)
+		r := d.run(ctx)
+		Expect(r.Err()).NotTo(HaveOccurred())
+		Expect(codes(r)).To(Equal([]diagnosis.Code{diagnosis.ReachedFromHere}))
+	}, SpecTimeout(patience))
+
+	It("warns that the definition is missing", func(ctx SpecContext) {
+		r := d.run(ctx)
+		Expect(r.Err()).NotTo(HaveOccurred())
+		f, found := r.Find(diagnosis.DefinitionMissing)
+		Expect(found).To(BeTrue())
+		Expect(f).To(And(HaveField("Severity", diagnosis.Warning), HaveField("Message", ContainSubstring(crd+" does not exist")), HaveField("Remedy", ContainSubstring("Conversion.CRD"))))
+	}, SpecTimeout(patience))
+
+	It("reports that it is not registered", func(ctx SpecContext) {
+		define(ctx, "v1", "v1beta1")
+		Expect(d.run(ctx)).To(haveOneProblem(diagnosis.NotRegistered, ContainSubstring(`has the conversion strategy "None"`)))
+
+		register(ctx)
+		patch(ctx, `{"spec":{"conversion":{"strategy":"None","webhook":null}}}`)
+		Expect(d.run(ctx)).To(haveOneProblem(diagnosis.NotRegistered, ContainSubstring("spec.conversion")))
+	}, SpecTimeout(patience))
+
+	It("reports that another program has it", func(ctx SpecContext) {
+		define(ctx, "v1", "v1beta1")
+		register(ctx)
+		d.Owner = "other/secret"
+		Expect(d.run(ctx)).To(haveOneProblem(diagnosis.OwnedElsewhere, ContainSubstring("not to this one (other/secret)")))
+	}, SpecTimeout(patience))
+
+	It("reports that another address is registered", func(ctx SpecContext) {
+		define(ctx, "v1", "v1beta1")
+		register(ctx)
+		patch(ctx, `{"spec":{"conversion":{"webhook":{"clientConfig":{"url":"https://127.0.0.1:1/other"}}}}}`)
+		Expect(d.run(ctx)).To(haveOneProblem(diagnosis.WrongTarget, ContainSubstring("https://127.0.0.1:1/other instead of https://127.0.0.1:"+itoa(d.port())+"/convert/"+crd)))
+	}, SpecTimeout(patience))
+
+	It("reports that the caBundle is not ours", func(ctx SpecContext) {
+		define(ctx, "v1", "v1beta1")
+		register(ctx)
+		foreign := fmt.Sprintf(`{"spec":{"conversion":{"webhook":{"clientConfig":{"caBundle":%s}}}}}`, must(json.Marshal(newCA().CertificatePEM)))
+		patch(ctx, foreign)
+		Expect(d.run(ctx)).To(haveOneProblem(diagnosis.UnknownAuthority, ContainSubstring("does not verify against the caBundle of webhook spec.conversion of CustomResourceDefinition "+crd)))
+
+		d.Verify = nil
+		Expect(d.run(ctx)).To(haveOneProblem(diagnosis.UnknownAuthority, ContainSubstring("is not the one that this program has registered")))
+		patch(ctx, `{"spec":{"conversion":{"webhook":{"clientConfig":{"caBundle":null}}}}}`)
+		Expect(d.run(ctx)).To(haveOneProblem(diagnosis.BundleEmpty))
+	}, SpecTimeout(patience))
+
+	It("reports a version that the Conversion lacks", func(ctx SpecContext) {
+		define(ctx, "v2", "v1", "v1beta1")
+		register(ctx)
+		Expect(d.run(ctx)).To(haveOneProblem(diagnosis.NotConverted, ContainSubstring("serves or stores v2, which the Conversion lacks")))
+	}, SpecTimeout(patience))
+
+	It("notes the versions in which objects may still be stored", func(ctx SpecContext) {
+		define(ctx, "v1", "v1beta1")
+		register(ctx)
+		Eventually(func(g Gomega) {
+			patch(ctx, `{"status":{"storedVersions":["v1beta1","v1"]}}`, "status")
+			f, found := d.run(ctx).Find(diagnosis.StillStored)
+			g.Expect(found).To(BeTrue())
+			g.Expect(f).To(And(HaveField("Severity", diagnosis.Note), HaveField("Message", ContainSubstring("may still be stored in v1beta1")), HaveField("Remedy", ContainSubstring("in v1,"))))
+		}).WithContext(ctx).WithTimeout(patience).Should(Succeed())
+	}, SpecTimeout(patience))
+
+	It("warns of an annotation that makes another tool write the caBundle", func(ctx SpecContext) {
+		define(ctx, "v1", "v1beta1")
+		register(ctx)
+		patch(ctx, `{"metadata":{"annotations":{"cert-manager.io/inject-ca-from":"a/b"}}}`)
+		f, found := d.run(ctx).Find(diagnosis.OtherInjector)
+		Expect(found).To(BeTrue())
+		Expect(f).To(And(HaveField("Severity", diagnosis.Warning), HaveField("Message", ContainSubstring("makes cert-manager write its caBundle"))))
+	}, SpecTimeout(patience))
+
+	It("names the right that it lacks", func(ctx SpecContext) {
+		define(ctx, "v1", "v1beta1")
+		d.Clients = clientsFor(must(controlPlane.User("user-" + d.Options.Fingerprint)))
+		r := d.run(ctx)
+		f, found := r.Find(diagnosis.CannotLook)
+		Expect(found).To(BeTrue())
+		Expect(f.Rights).To(ContainElement(diagnosis.Right{Group: "apiextensions.k8s.io", Resource: "customresourcedefinitions", Verb: "get", Name: crd}))
+	}, SpecTimeout(patience))
+})
