@@ -146,7 +146,8 @@ type ManagerOptions struct {
 	HealthProbeBindAddress string
 
 	// MaxRequestBytes is the maximum size of one AdmissionReview. 0 means 32 MiB, which is enough for any object that
-	// the API server accepts: a legal 1 MB object arrives as a 12 MB review.
+	// the API server accepts: a legal 1 MB object arrives as a 12 MB review. A ConversionReview, which holds a whole list,
+	// can be four times as large.
 	MaxRequestBytes int64
 
 	// Rotation holds the lifetimes of certificates. Only tests need to change the defaults.

@@ -47,9 +47,23 @@ func newReadBudget(maxBytes int64) *readBudget {
 	return &readBudget{maxBytes: maxBytes, free: free, arriving: map[*requestBody]struct{}{}}
 }
 
+// bodyLimit is the limit of one kind of body. A call reserves times its size, because its answer can be as large.
+type bodyLimit struct {
+	most, times int64
+	remedy      string // in the refusal of a larger one
+}
+
+// limits returns those of AdmissionReviews and of ConversionReviews. A ConversionReview can hold a whole list, and takes
+// all memory for bodies if it is one of the largest.
+func (m *readBudget) limits() (admission, conversion bodyLimit) {
+	return bodyLimit{most: m.maxBytes, times: 1, remedy: "ManagerOptions.MaxRequestBytes"},
+		bodyLimit{most: bodiesAtOnce / 2 * m.maxBytes, times: 2, remedy: "four times ManagerOptions.MaxRequestBytes; ask for fewer objects at a time"}
+}
+
 // requestBody is the body of one request, while it is read and used.
 type requestBody struct {
 	budget     *readBudget
+	limit      bodyLimit
 	request    *http.Request
 	due        deadline
 	connection *http.ResponseController
@@ -85,19 +99,19 @@ func (b *requestBody) isSlow(now time.Time) bool {
 
 // read reads a whole body before its deadline, or returns a refusal. The text is valid until release, which the caller
 // must call. release accepts a nil body.
-func (m *readBudget) read(w http.ResponseWriter, r *http.Request, due deadline) (
+func (m *readBudget) read(w http.ResponseWriter, r *http.Request, due deadline, limit bodyLimit) (
 	text []byte, b *requestBody, err error,
 ) {
 	size := r.ContentLength
-	if size > m.maxBytes {
-		return nil, nil, m.tooLarge()
+	if size > limit.most {
+		return nil, nil, limit.tooLarge()
 	}
 	b = &requestBody{
-		budget: m, request: r, due: due, connection: http.NewResponseController(w), limited: r.Body,
+		budget: m, limit: limit, request: r, due: due, connection: http.NewResponseController(w), limited: r.Body,
 		buffer: buffers.Get().(*[]byte),
 	}
 	if size < 0 { // net/http limits a body with a Content-Length
-		b.limited = http.MaxBytesReader(w, r.Body, m.maxBytes)
+		b.limited = http.MaxBytesReader(w, r.Body, limit.most)
 	}
 	// A ResponseWriter without a connection has no deadline to set, and its body needs no waiting.
 	b.offline = b.connection.SetReadDeadline(due.time()) != nil
@@ -114,13 +128,13 @@ func (m *readBudget) read(w http.ResponseWriter, r *http.Request, due deadline) 
 		if b.evicted.Load() {
 			err = errEvicted
 		}
-		return nil, b, m.refuse(w, err)
+		return nil, b, limit.refuse(w, err)
 	}
 	if !b.offline {
 		_ = b.connection.SetReadDeadline(time.Time{}) // the next request sets its own
 	}
 	if len(text) == 0 {
-		return nil, b, refuse(http.StatusBadRequest, "the request has no body; send an AdmissionReview")
+		return nil, b, refuse(http.StatusBadRequest, "the request has no body; send a review")
 	}
 	return text, b, nil
 }
@@ -136,9 +150,9 @@ func (b *requestBody) readMore(size int64) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	most := size
+	most := size * b.limit.times
 	if size < 0 {
-		most = b.budget.maxBytes + b.budget.maxBytes/2 // see readUnknown
+		most = max(b.limit.most+b.limit.most/2, b.limit.most*b.limit.times) // see readUnknown
 	}
 	if err := b.reserve(most); err != nil {
 		return nil, err
@@ -160,14 +174,14 @@ func (b *requestBody) readUnknown(first []byte) ([]byte, error) {
 	b.releaseBuffer()
 	for {
 		if len(whole) == cap(whole) {
-			larger := make([]byte, len(whole), max(min(2*len(whole), int(b.budget.maxBytes)), len(whole)+1))
+			larger := make([]byte, len(whole), max(min(2*len(whole), int(b.limit.most)), len(whole)+1))
 			copy(larger, whole)
 			whole = larger
 		}
 		n, err := b.Read(whole[len(whole):cap(whole)])
 		whole = whole[:len(whole)+n]
 		if errors.Is(err, io.EOF) {
-			b.unreserve(b.reserved - int64(cap(whole)))
+			b.unreserve(b.reserved - int64(cap(whole))*b.limit.times)
 			return whole, nil
 		}
 		if err != nil {
@@ -288,15 +302,14 @@ func (b *requestBody) releaseBuffer() {
 	}
 }
 
-func (m *readBudget) tooLarge() error {
-	return refuse(http.StatusRequestEntityTooLarge,
-		"the request is larger than %d bytes (ManagerOptions.MaxRequestBytes)", m.maxBytes)
+func (l bodyLimit) tooLarge() error {
+	return refuse(http.StatusRequestEntityTooLarge, "the request is larger than %d bytes (%s)", l.most, l.remedy)
 }
 
 // refuse returns the refusal for a body that could not be read.
-func (m *readBudget) refuse(w http.ResponseWriter, err error) error {
+func (l bodyLimit) refuse(w http.ResponseWriter, err error) error {
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		return m.tooLarge()
+		return l.tooLarge()
 	}
 	switch {
 	case errors.Is(err, errEvicted):

@@ -71,7 +71,8 @@ func (h *Handler) converted(w http.ResponseWriter, r *http.Request, c Conversion
 		return nil, err
 	}
 	h.prepare()
-	review, body, err := h.bodies.read(w, r, due)
+	_, limit := h.bodies.limits()
+	review, body, err := h.bodies.read(w, r, due, limit)
 	if err != nil {
 		body.release()
 		return nil, err

@@ -171,7 +171,8 @@ func (h *Handler) read(w http.ResponseWriter, r *http.Request, due deadline) (re
 	if err := checkHeader(w, r); err != nil {
 		return nil, nil, err
 	}
-	text, b, err := h.bodies.read(w, r, due)
+	limit, _ := h.bodies.limits()
+	text, b, err := h.bodies.read(w, r, due, limit)
 	if err != nil {
 		return nil, b, err
 	}
