@@ -9,7 +9,7 @@ APIDIFF       = go run golang.org/x/exp/cmd/apidiff@v0.0.0-20261014143641-f0251e
 BENCHSTAT     = go run golang.org/x/perf/cmd/benchstat@v0.0.0-20260908200009-22c9c6c9d4da
 
 # Every folder with a go.mod of its own.
-MODULES = . testing/controlplane testing/upstream bench
+MODULES = . testing/controlplane testing/upstream examples/pod-security bench
 
 # Those that are vetted. testing/upstream is not, because go vet would first analyse the 2300 packages that it imports.
 VETTED = $(filter-out testing/upstream,$(MODULES))
@@ -39,6 +39,7 @@ test: ## all specs, with the race detector, against a real API server
 	@$(ASSETS) go test -race -ldflags=-w -shuffle=on $$(go list ./internal/... | grep -E '/($(SEQUENTIAL))$$') -ginkgo.label-filter='!sequential'
 	@go test -ldflags=-w -shuffle=on $$(go list ./internal/... | grep -E '/($(SEQUENTIAL))$$') -ginkgo.label-filter=sequential
 	@go -C testing/controlplane test ./...
+	@$(ASSETS) go -C examples/pod-security test ./...
 	@go -C bench test ./...
 
 .PHONY: fast
@@ -67,6 +68,15 @@ matrix: ## the same for each release of Kubernetes: a line for each, and why a s
 .PHONY: upstream
 upstream: ## Kubernetes' own specs of admission webhooks, as they are, with examples/agnhost (ARGS=-ginkgo.focus=attach)
 	@$(ASSETS) go -C testing/upstream test -vet=off -v -count=1 -timeout 20m . $(ARGS)
+
+.PHONY: podsecurity
+podsecurity: ## Kubernetes' own tests of its plugin PodSecurity, with examples/pod-security, on the oldest and the newest release
+	@all="$$($(CONTROLPLANE) -list)" || exit 1; for k in $$(echo "$$all" | sed -n '1p;$$p'); do \
+		assets="$$($(CONTROLPLANE) -k8s "$$k")" || exit 1; \
+		report="$$(KUBEBUILDER_ASSETS="$$assets" go -C examples/pod-security test -v -count=1 . $(ARGS))" || { echo "$$report"; exit 1; }; \
+		echo "$$report" | sed -n 's/.*: \(Kubernetes v.* were sent\)$$/\1/p'; \
+		echo "$$report" | grep -c '^    --- PASS: TestUpstream/' | sed 's/$$/ subtests passed/'; \
+	done
 
 .PHONY: soak
 soak: ## a thousand rotations of the CA under load, a million steps of the model of it, 100,000 edits, 60 restarts: two hours

@@ -70,6 +70,9 @@ func Run(x *eirinix.ExtensionManager, more ...client.Object) error {
 	return fmt.Errorf("there is no command %q; leave it out, or give manifests or preview", command())
 }
 
+// Serves reports whether Run will serve, rather than print something.
+func Serves() bool { return command() == "" }
+
 // command returns the first argument if that is not a flag, else the first argument after the flags.
 func command() string {
 	if len(os.Args) > 1 && !strings.HasPrefix(os.Args[1], "-") {
