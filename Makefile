@@ -61,7 +61,7 @@ conformance: ## Kubernetes' own webhook scenarios, with a table of them at the e
 .PHONY: matrix
 matrix: ## the same for each release of Kubernetes: a line for each, and why a spec of it cannot be played
 	@status=0; for k in $$($(CONTROLPLANE) -list); do \
-		report="$$($(MAKE) -s --no-print-directory conformance K8S=$$k ARGS="-count=1 $(ARGS)")" || status=1; \
+		report="$$($(MAKE) -s --no-print-directory conformance K8S=$$k ARGS="-count=1 -ginkgo.no-color $(ARGS)")" || { status=1; echo "$$report" | grep -F '[FAIL]'; }; \
 		echo "$$report" | grep '^Kubernetes v' || { echo "Kubernetes $$k: not played"; echo "$$report" | tail -20; }; \
 	done; exit $$status
 
