@@ -66,7 +66,7 @@ matrix: ## the same for each release of Kubernetes: a line for each, and why a s
 	done; exit $$status
 
 .PHONY: upstream
-upstream: ## Kubernetes' own specs of admission webhooks, as they are, with examples/agnhost (ARGS=-ginkgo.focus=attach)
+upstream: ## Kubernetes' own specs of webhooks, as they are, with examples/agnhost (ARGS=-ginkgo.focus=attach)
 	@$(ASSETS) go -C testing/upstream test -vet=off -v -count=1 -timeout 20m . $(ARGS)
 
 .PHONY: podsecurity

@@ -31,7 +31,7 @@ const offlineHost = "webhook.invalid"
 // them.
 type Offline struct {
 	// Handler answers AdmissionReviews on the paths of the webhooks' URLs or Service references, as the started Manager
-	// does. It is safe for concurrent use.
+	// does, and ConversionReviews on /convert/ with the name of the definition. It is safe for concurrent use.
 	Handler http.Handler
 
 	// Mutating and Validating have every field set that an API server fills in, but no caBundle. The entry that

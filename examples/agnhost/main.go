@@ -18,8 +18,8 @@ const (
 
 func main() {
 	log.SetFlags(0)
-	if len(os.Args) > 1 && os.Args[1] == "webhook" {
-		if err := serve(os.Args[2:]); err != nil {
+	if len(os.Args) > 1 && (os.Args[1] == webhook || os.Args[1] == conversion) {
+		if err := serve(os.Args[1], os.Args[2:]); err != nil {
 			log.Fatal(err)
 		}
 		return

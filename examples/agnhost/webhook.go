@@ -1,12 +1,11 @@
 package main
 
 // This file plays the image agnhost: it takes its arguments, and serves its paths with a certificate that others made,
-// for webhook configurations that others registered. It needs no cluster.
+// for webhooks that others registered. It needs no cluster.
 
 import (
 	"context"
 	"crypto/tls"
-	"errors"
 	"flag"
 	"fmt"
 	"net"
@@ -35,9 +34,15 @@ const (
 	drainTimeout  = 30 * time.Second
 )
 
-// serve serves until SIGINT or SIGTERM. args are those of agnhost after the word webhook.
-func serve(args []string) error {
-	flags := flag.NewFlagSet("agnhost webhook", flag.ExitOnError)
+// The subcommands of the image.
+const (
+	webhook    = "webhook"
+	conversion = "crd-conversion-webhook"
+)
+
+// serve serves until SIGINT or SIGTERM. args are those of agnhost after the subcommand.
+func serve(subcommand string, args []string) error {
+	flags := flag.NewFlagSet("agnhost "+subcommand, flag.ExitOnError)
 	certFile := flags.String("tls-cert-file", "", "path of the serving certificate, PEM, with its chain")
 	keyFile := flags.String("tls-private-key-file", "", "path of its private key, PEM")
 	port := flags.Int("port", 443, "port to listen on, at all addresses")
@@ -45,16 +50,22 @@ func serve(args []string) error {
 	flags.Int("v", 0, "accepted and ignored: the verbosity of agnhost's log")
 	_ = flags.Parse(args) // exits on error
 	if *certFile == "" || *keyFile == "" {
-		return errors.New("agnhost webhook: give --tls-cert-file and --tls-private-key-file")
+		return fmt.Errorf("agnhost %s: give --tls-cert-file and --tls-private-key-file", subcommand)
 	}
 
-	handler, err := original(endpoints{sidecarImage: *sidecar, othersRegister: true})
+	var handler http.Handler
+	var err error
+	if subcommand == conversion {
+		handler, err = converting()
+	} else {
+		handler, err = original(endpoints{sidecarImage: *sidecar, othersRegister: true})
+	}
 	if err != nil {
 		return err
 	}
 	certificates, err := certwatcher.New(*certFile, *keyFile)
 	if err != nil {
-		return fmt.Errorf("agnhost webhook: --tls-cert-file and --tls-private-key-file must be a certificate and its key: %w", err)
+		return fmt.Errorf("agnhost %s: --tls-cert-file and --tls-private-key-file must be a certificate and its key: %w", subcommand, err)
 	}
 	server := &http.Server{
 		Addr: net.JoinHostPort("", strconv.Itoa(*port)), Handler: handler,
@@ -66,20 +77,11 @@ func serve(args []string) error {
 
 // original returns a handler with the paths of the original, in front of the library's.
 func original(e endpoints) (http.Handler, error) {
-	m := eirinix.NewManager(eirinix.ManagerOptions{OperatorFingerprint: "agnhost-example"})
-	for _, step := range e.steps() {
-		if err := m.AddExtension(step); err != nil {
-			return nil, err
-		}
-	}
-	offline, err := m.Offline(eirinix.OfflineOptions{})
+	offline, err := play(e.steps()...)
 	if err != nil {
 		return nil, err
 	}
-
-	logf.SetLogger(zapr.NewLogger(m.GetLogger().Desugar())) // of the certificate's files
-
-	mux := http.NewServeMux()
+	mux := newMux()
 	serves := func(name string, config admissionregistrationv1.WebhookClientConfig) {
 		step, _, _ := strings.Cut(name, ".")
 		mux.Handle(pathOf(step), at(config, step, offline.Handler))
@@ -90,8 +92,33 @@ func original(e endpoints) (http.Handler, error) {
 	for _, w := range offline.Validating.Webhooks {
 		serves(w.Name, w.ClientConfig)
 	}
-	mux.HandleFunc("/readyz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "ok") })
 	return mux, nil
+}
+
+// play returns what a Manager with these steps serves. Its log is also that of the certificate's files.
+func play(steps ...any) (*eirinix.Offline, error) {
+	m := eirinix.NewManager(eirinix.ManagerOptions{OperatorFingerprint: "agnhost-example"})
+	for _, step := range steps {
+		if err := m.AddExtension(step); err != nil {
+			return nil, err
+		}
+	}
+	logf.SetLogger(zapr.NewLogger(m.GetLogger().Desugar()))
+	return m.Offline(eirinix.OfflineOptions{})
+}
+
+// newMux returns a mux with the path that readiness probes call.
+func newMux() *http.ServeMux {
+	mux := http.NewServeMux()
+	mux.HandleFunc("/readyz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "ok") })
+	return mux
+}
+
+// move sends a request to another path of a handler.
+func move(w http.ResponseWriter, r *http.Request, to url.URL, handler http.Handler) {
+	moved := r.WithContext(r.Context())
+	moved.URL = &to
+	handler.ServeHTTP(w, moved)
 }
 
 // pathOf returns the path of an endpoint. It differs from the step's name only where the path has two segments, because
@@ -112,12 +139,11 @@ func at(config admissionregistrationv1.WebhookClientConfig, step string, handler
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 			return
 		}
-		moved := r.WithContext(r.Context())
-		moved.URL = &url.URL{Path: registered.Path, RawQuery: r.URL.RawQuery}
+		to := url.URL{Path: registered.Path, RawQuery: r.URL.RawQuery}
 		if step == late {
-			moved.URL.RawQuery = ""
+			to.RawQuery = ""
 		}
-		handler.ServeHTTP(w, moved)
+		move(w, r, to, handler)
 	})
 }
 
@@ -128,7 +154,7 @@ func run(server *http.Server, certificates *certwatcher.CertWatcher) error {
 	ended := make(chan error, 2)
 	go func() {
 		if err := certificates.Start(ctx); err != nil {
-			ended <- fmt.Errorf("agnhost webhook: the certificate's files cannot be watched: %w", err)
+			ended <- fmt.Errorf("agnhost: the certificate's files cannot be watched: %w", err)
 		}
 	}()
 	server.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: certificates.GetCertificate}

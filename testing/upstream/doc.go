@@ -1,5 +1,6 @@
-// Package upstream runs the specs with which Kubernetes tests its own admission webhooks, as they are, against the
-// project's control plane. The webhook that they call is examples/agnhost instead of Kubernetes' image agnhost.
+// Package upstream runs the specs with which Kubernetes tests its own admission and conversion webhooks, as they are,
+// against the project's control plane. The webhooks that they call are examples/agnhost instead of Kubernetes' image
+// agnhost.
 //
 // It is a module of its own, because the specs depend on all of Kubernetes. It needs Linux, and the right to make a
 // network namespace.

@@ -25,15 +25,18 @@ import (
 	"code.cloudfoundry.org/eirinix/testing/upstream/kubelet"
 )
 
-const (
-	// suite is the beginning of the specs' names.
-	suite = "[sig-api-machinery] AdmissionWebhook [Privileged:ClusterAdmin]"
+// suites are the beginnings of the specs' names.
+var suites = []string{
+	"[sig-api-machinery] AdmissionWebhook [Privileged:ClusterAdmin]",
+	"[sig-api-machinery] CustomResourceConversionWebhook [Privileged:ClusterAdmin]",
+}
 
+const (
 	// requestTimeout bounds each request of the kubelet.
 	requestTimeout = time.Minute
 
 	// specs is their number in the release of Kubernetes that go.mod requires.
-	specs = 23
+	specs = 25
 )
 
 func TestUpstream(t *testing.T) {
@@ -59,7 +62,7 @@ func TestUpstream(t *testing.T) {
 	reporterConfig.SilenceSkips = true // the package has hundreds of others
 	var report ginkgo.Report
 	ginkgo.ReportAfterSuite("keep the report", func(r ginkgo.Report) { report = r })
-	ginkgo.RunSpecs(t, "Kubernetes' own specs of admission webhooks", suiteConfig, reporterConfig)
+	ginkgo.RunSpecs(t, "Kubernetes' own specs of webhooks", suiteConfig, reporterConfig)
 
 	version, err := client.Discovery().ServerVersion()
 	if err != nil {
@@ -67,7 +70,7 @@ func TestUpstream(t *testing.T) {
 	}
 	played := count(os.Stdout, report, version.GitVersion)
 	if played == 0 || all && played != specs {
-		t.Errorf("%d specs were selected of %d: correct the patterns of the command line, or the suite's name and number here", played, specs)
+		t.Errorf("%d specs were selected of %d: correct the patterns of the command line, or the suites' names and their number here", played, specs)
 	}
 }
 
@@ -112,15 +115,16 @@ func configure(t *testing.T, kubeconfig string) {
 	framework.AfterReadingAllFlags(&framework.TestContext)
 }
 
-// focused limits the patterns of the command line to the suite.
-func focused(patterns []string) []string {
-	quoted := regexp.QuoteMeta(suite)
-	if len(patterns) == 0 {
-		return []string{quoted}
-	}
-	limited := make([]string, 0, len(patterns))
-	for _, pattern := range patterns {
-		limited = append(limited, quoted+".*(?:"+pattern+")")
+// focused limits the patterns of the command line to the suites.
+func focused(patterns []string) (limited []string) {
+	for _, suite := range suites {
+		quoted := regexp.QuoteMeta(suite)
+		if len(patterns) == 0 {
+			limited = append(limited, quoted)
+		}
+		for _, pattern := range patterns {
+			limited = append(limited, quoted+".*(?:"+pattern+")")
+		}
 	}
 	return limited
 }
@@ -139,7 +143,7 @@ func count(w io.Writer, report ginkgo.Report, version string) (selected int) {
 		}
 		fmt.Fprintf(w, "%-8s %5.1fs  %s\n", spec.State, spec.RunTime.Seconds(), spec.LeafNodeText)
 	}
-	fmt.Fprintf(w, "Kubernetes %s: %d of %d AdmissionWebhook specs passed\n", version, passed, selected)
+	fmt.Fprintf(w, "Kubernetes %s: %d of %d specs of webhooks passed\n", version, passed, selected)
 	return selected
 }
 
