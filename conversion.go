@@ -205,11 +205,11 @@ func (c conversionOf) entry() webhookconf.Entry {
 	return e
 }
 
-// elsewhere returns the versions that another version of the program converts, and this one does not.
+// elsewhere returns the versions that another live version of the program converts, and this one does not.
 func (c conversionOf) elsewhere(route rollout.Route) (names []string) {
 	for _, key := range route.Steps {
 		name := strings.TrimSuffix(key, "."+c.crd)
-		if !slices.ContainsFunc(c.kind.Versions, func(v convert.Version) bool { return v.Name == name }) {
+		if !slices.Contains(route.Gone, key) && !slices.ContainsFunc(c.kind.Versions, func(v convert.Version) bool { return v.Name == name }) {
 			names = append(names, name)
 		}
 	}

@@ -346,7 +346,7 @@ var _ = Describe("A Conversion", Label("api-server"), func() {
 			return o, nil
 		}
 		newer.Spokes = append(newer.Spokes, eirinix.NewSpoke("v2", same, same))
-		version(newer)
+		replica := version(newer)
 		Eventually(func(g Gomega) {
 			status, closes, answer := ask("v2")
 			g.Expect(status).To(Equal(http.StatusServiceUnavailable))
@@ -355,6 +355,10 @@ var _ = Describe("A Conversion", Label("api-server"), func() {
 		}).WithContext(ctx).WithTimeout(patience).Should(Succeed())
 		_, _, answer = ask("v1beta1")
 		Expect(answer).To(ContainSubstring(`"amount":1`))
+
+		replica.Stop()
+		Eventually(func() int { status, _, _ := ask("v2"); return status }).WithContext(ctx).WithTimeout(patience).
+			Should(Equal(http.StatusOK), "no other replica can answer, so a retry would cost time alone")
 	}, SpecTimeout(3*patience))
 
 	It("is registered by a program that does not serve", func(ctx SpecContext) {

@@ -98,7 +98,7 @@ func (d *diagnostic) checkConversion(object string, found definition, e webhookc
 		return
 	}
 	// This process does not serve, so it cannot verify the certificate. But it knows which bundle was registered.
-	pins, _ := found.Metadata.Annotations[webhookconf.PinsAnnotation]
+	pins := found.Metadata.Annotations[webhookconf.PinsAnnotation]
 	if now := webhookconf.HashesOf(live.ClientConfig.CABundle); pins != "" && len(now) > 0 && strings.Join(now, ",") != pins {
 		d.add(diagnosis.Finding{
 			Code: diagnosis.UnknownAuthority, Severity: diagnosis.Problem, Object: live.where(),

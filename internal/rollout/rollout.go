@@ -277,6 +277,7 @@ func (v Versions) Leave(version string, last bool) Versions {
 // Route holds the steps that answer on a path that another version registers.
 type Route struct {
 	Steps []string
+	Gone  []string // those of Steps that no live version has
 	// All means that only a replica that has all of the steps answers on the path. The other version came later, so the
 	// API server may already use a registration that this replica does not know.
 	All bool
@@ -300,6 +301,11 @@ func (v Versions) Routes(version string) map[string]Route {
 			for _, step := range steps {
 				if !slices.Contains(at.Steps, step) {
 					at.Steps = append(at.Steps, step)
+					if r.Gone {
+						at.Gone = append(at.Gone, step)
+					}
+				} else if i := slices.Index(at.Gone, step); i >= 0 && !r.Gone {
+					at.Gone = slices.Delete(at.Gone, i, i+1)
 				}
 			}
 			routes[path] = at
