@@ -20,7 +20,7 @@ var _ = Describe("A rotation of the CA", func() {
 		first := d.state(ctx, clients).CurrentID
 		began, last := time.Now(), first
 		kinds, rollouts, deaths := map[string]int{}, 0, 0
-		for n := 0; last-first < int64(rotations()); n++ {
+		for n := 0; last-first < int64(rotations(30)); n++ {
 			kind := []string{"RotateCA", "annotation", "age"}[n%3]
 			switch kind {
 			case "RotateCA":

@@ -185,7 +185,7 @@ func (l *load) expectAnswers(ctx context.Context, n int64) {
 var _ = Describe("Versions with different steps", func() {
 	DescribeTable("are rolled out forth and back under load: no call fails, no object skips a step that all have, and each registration is written once",
 		func(ctx SpecContext, replicas, rollouts int) {
-			if n := rotations(); n > 30 {
+			if n := rotations(30); n > 30 {
 				rollouts *= n / 30
 			}
 			d := deploy(ctx, 0, unhurried)
