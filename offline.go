@@ -39,9 +39,23 @@ type Offline struct {
 	Mutating   *admissionregistrationv1.MutatingWebhookConfiguration
 	Validating *admissionregistrationv1.ValidatingWebhookConfiguration
 
-	// Scheme and Mapper are those that the rules were derived with.
+	// Conversions are those that were added. Handler answers their ConversionReviews.
+	Conversions []OfflineConversion
+
+	// Scheme and Mapper are those that the rules were derived with. The Mapper knows all versions of Conversions.
 	Scheme *runtime.Scheme
 	Mapper meta.RESTMapper
+}
+
+// OfflineConversion describes a Conversion that was added.
+type OfflineConversion struct {
+	CRD   string // the name of the CustomResourceDefinition
+	Path  string // of its ConversionReviews
+	Lossy bool
+
+	// Versions holds an empty object of each version, with its apiVersion. The Hub is the first. The kind of an object
+	// is set if its version has a Go type. Otherwise it is an *unstructured.Unstructured.
+	Versions []runtime.Object
 }
 
 // OfflineOptions replaces the information that a cluster provides. The zero value is right for built-in kinds, and for
@@ -97,6 +111,9 @@ func (m *ExtensionManager) Offline(o OfflineOptions) (*Offline, error) {
 		for _, k := range o.Resources {
 			given = append(given, resources.Resource(k))
 		}
+		for _, c := range conversions {
+			given = append(given, c.resources(given, r.scheme)...)
+		}
 		r.cluster.Mapper = resources.NewMapper(r.scheme, given)
 	}
 	all, err := r.all(definitions)
@@ -122,6 +139,9 @@ func (m *ExtensionManager) Offline(o OfflineOptions) (*Offline, error) {
 	}
 	m.serveConversions(handler, conversions, nil)
 	offline := &Offline{Handler: m.recorded(handler), Scheme: r.scheme, Mapper: r.cluster.Mapper}
+	for _, c := range conversions {
+		offline.Conversions = append(offline.Conversions, c.offline())
+	}
 	offline.configure(options, all.entries)
 	return offline, nil
 }

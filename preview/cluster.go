@@ -91,10 +91,13 @@ func newCluster(m *eirinix.ExtensionManager, in *input, f *flags, o Options) (*c
 	if connected, err := m.GetKubeConnection(); err != nil || fakeapi.Of(connected) != c.api {
 		return nil, errors.Join(errors.New("the Manager is already running; use a Manager that has not been started"), err)
 	}
-	err = c.server.Add(apiserver.Program{
+	program := apiserver.Program{
 		Handler: offline.Handler, Mutating: offline.Mutating, Validating: offline.Validating, Mapper: offline.Mapper,
-	})
-	if err != nil {
+	}
+	for _, conversion := range offline.Conversions {
+		program.Conversions = append(program.Conversions, apiserver.Conversion(conversion))
+	}
+	if err := c.server.Add(program); err != nil {
 		return nil, err
 	}
 	// The API holds all existing objects and all manifests. admit removes an object before its own creation.

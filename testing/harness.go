@@ -54,8 +54,8 @@ type HarnessOptions struct {
 // stored. Unknown fields are not pruned, and managedFields are not maintained. Updates are simulated in part. In an
 // update of status, a validating webhook sees the old spec. In an update of ephemeral containers, it sees no change
 // but that of spec.ephemeralContainers. Changes of immutable fields of Pods and Jobs are refused. For other versions
-// of a kind (matchPolicy Equivalent), custom resources are converted as strategy None does. Built-in kinds are
-// converted as far as the scheme can.
+// of a kind (matchPolicy Equivalent), custom resources are converted by the program that has their Conversion. Without
+// one they are converted as strategy None does. Built-in kinds are not converted.
 //
 // Use NewHarness to create one. Its methods are safe for concurrent use. Like t.Fatalf, they stop the test only if
 // they are called on the test's own goroutine.
@@ -64,6 +64,8 @@ type Harness struct {
 	opts     HarnessOptions
 	log      *testLog
 	programs []program
+
+	conversions []conversion
 
 	server *apiserver.Server
 }
@@ -150,9 +152,14 @@ func (h *Harness) add(m *eirinix.ExtensionManager) error {
 	if h.server.Scheme == nil && offline.Scheme != clientgoscheme.Scheme {
 		h.server.Scheme = offline.Scheme
 	}
-	return h.server.Add(apiserver.Program{
+	added := apiserver.Program{
 		Handler: offline.Handler, Mutating: offline.Mutating, Validating: offline.Validating, Mapper: offline.Mapper,
-	})
+	}
+	for _, c := range offline.Conversions {
+		h.conversions = append(h.conversions, conversion{apiserver.Conversion(c), offline.Handler})
+		added.Conversions = append(added.Conversions, apiserver.Conversion(c))
+	}
+	return h.server.Add(added)
 }
 
 func observeStep(ctx context.Context, step string) func(eirinix.StepEnd) {

@@ -150,7 +150,7 @@ func panicPlace(stack []byte) string {
 // left out one by one. The parts in kept are never left out.
 func withoutParts(d apiserver.Document) []apiserver.Document {
 	var all []apiserver.Document
-	for _, path := range partsOf(d.Unstructured().Object, nil) {
+	for _, path := range partsOf(d.Unstructured().Object, nil, func(path string) bool { return kept[path] }) {
 		all = append(all, d.With(func(u *unstructured.Unstructured) { leaveOut(u.Object, path) }))
 	}
 	return all
@@ -161,16 +161,16 @@ var kept = map[string]bool{
 	"apiVersion": true, "kind": true, "metadata": true, "metadata.name": true, "metadata.namespace": true, "metadata.generateName": true, "metadata.labels": true,
 }
 
-// partsOf returns the paths of all parts, outer ones first.
-func partsOf(tree any, path []any) [][]any {
+// partsOf returns the paths of all parts, outer ones first, without those that are kept.
+func partsOf(tree any, path []any, isKept func(path string) bool) [][]any {
 	var here, below [][]any
 	add := func(step, part any) {
 		at := append(append([]any(nil), path...), step)
-		if !kept[pathText(at)] {
+		if !isKept(pathText(at)) {
 			here = append(here, at)
 		}
-		if pathText(at) != "metadata.labels" {
-			below = append(below, partsOf(part, at)...)
+		if !isKept(pathText(at)) || pathText(at) == "metadata" {
+			below = append(below, partsOf(part, at, isKept)...)
 		}
 	}
 	switch tree := tree.(type) {

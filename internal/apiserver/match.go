@@ -12,13 +12,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/admission/plugin/webhook/predicates/rules"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 )
 
 // invocation is a webhook call to make: its resource and kind, and the objects in that version. Under matchPolicy
@@ -42,13 +40,13 @@ func (a *admissionRun) match(ctx context.Context, w *webhook, current Document) 
 		a.pass(w, "no webhook is ever called for "+attr.GetResource().Resource)
 		return nil, nil
 	case !a.selectsNamespace(w, attr):
-		a.leftOut(w, attr, current, Pass{Why: fmt.Sprintf("its namespaceSelector leaves out namespace %q", attr.GetNamespace()), Namespace: true})
+		a.leftOut(ctx, w, attr, current, Pass{Why: fmt.Sprintf("its namespaceSelector leaves out namespace %q", attr.GetNamespace()), Namespace: true})
 		return nil, nil
 	case !selectsObject(w, attr):
-		a.leftOut(w, attr, current, Pass{Why: "its objectSelector leaves out an object with these labels"})
+		a.leftOut(ctx, w, attr, current, Pass{Why: "its objectSelector leaves out an object with these labels"})
 		return nil, nil
 	}
-	call, err := a.matchRules(w, attr, current)
+	call, err := a.matchRules(ctx, w, attr, current)
 	if call == nil && err == nil {
 		a.passed = append(a.passed, a.unnamed(w))
 	}
@@ -89,8 +87,8 @@ func (a *admissionRun) unnamed(w *webhook) Pass {
 
 // leftOut records that a selector leaves the object out. If the rules do not match the request either, it records
 // that instead, because it is the reason that users look for.
-func (a *admissionRun) leftOut(w *webhook, attr admission.Attributes, current Document, pass Pass) {
-	if call, err := a.matchRules(w, attr, current); call == nil && err == nil {
+func (a *admissionRun) leftOut(ctx context.Context, w *webhook, attr admission.Attributes, current Document, pass Pass) {
+	if call, err := a.matchRules(ctx, w, attr, current); call == nil && err == nil {
 		pass = a.unnamed(w)
 	}
 	pass.Webhook = w.Name
@@ -152,7 +150,7 @@ func selectsObject(w *webhook, attr admission.Attributes) bool {
 }
 
 // matchRules finds a rule for the request, else under matchPolicy Equivalent one for another version of the resource.
-func (a *admissionRun) matchRules(w *webhook, attr admission.Attributes, current Document) (*invocation, error) {
+func (a *admissionRun) matchRules(ctx context.Context, w *webhook, attr admission.Attributes, current Document) (*invocation, error) {
 	for _, r := range w.Rules {
 		if m := (rules.Matcher{Rule: r, Attr: attr}); m.Matches() {
 			return &invocation{resource: a.Resource, kind: attr.GetKind(), object: current, oldObject: a.oldObject}, nil
@@ -173,10 +171,10 @@ func (a *admissionRun) matchRules(w *webhook, attr admission.Attributes, current
 			}
 			call := &invocation{resource: other.Resource, kind: kind}
 			var err error
-			if call.object, err = convert(current, kind); err != nil {
+			if call.object, err = a.convert(ctx, current, kind); err != nil {
 				return nil, apierrors.NewInternalError(err)
 			}
-			if call.oldObject, err = convert(a.oldObject, kind); err != nil {
+			if call.oldObject, err = a.convert(ctx, a.oldObject, kind); err != nil {
 				return nil, apierrors.NewInternalError(err)
 			}
 			return call, nil
@@ -228,16 +226,4 @@ func (a *admissionRun) versionsOf(kind schema.GroupKind) (all []*meta.RESTMappin
 		}
 	}
 	return all
-}
-
-// convert returns an object in another version of its kind. A custom resource is converted as by strategy None, which
-// changes only the apiVersion. A built-in kind cannot be converted.
-func convert(d Document, kind schema.GroupVersionKind) (Document, error) {
-	if d.Absent() || d.Kind == kind {
-		return d, nil
-	}
-	if !clientgoscheme.Scheme.Recognizes(d.Kind) {
-		return NewDocument(kind, d.With(func(u *unstructured.Unstructured) { u.SetGroupVersionKind(kind) }).Raw), nil
-	}
-	return Document{}, fmt.Errorf("without a cluster, a %s of %s cannot be converted to %s, as an API server would; send the object in that version, or name both versions in Settings.Rules", d.Kind.Kind, d.Kind.GroupVersion(), kind.GroupVersion())
 }

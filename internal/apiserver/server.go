@@ -5,7 +5,8 @@
 //
 // It does nothing that comes before or after admission. Objects are neither defaulted nor validated nor stored,
 // unknown fields are not pruned, and managedFields are not kept. Between versions of a kind (matchPolicy Equivalent)
-// it converts custom resources as strategy None does, and built-in kinds not at all.
+// it converts custom resources with the program that has their conversion, or else as strategy None does. It does not
+// convert built-in kinds.
 package apiserver
 
 import (
@@ -47,6 +48,7 @@ type Server struct {
 	Version    string                             // "v1beta1" for a server that prefers that version of AdmissionReview
 
 	mappers              []meta.RESTMapper
+	conversions          []converter
 	mutating, validating []*webhook // in the order in which they are called
 }
 
@@ -56,12 +58,17 @@ type Program struct {
 	Mutating   *admissionregistrationv1.MutatingWebhookConfiguration   // nil for none
 	Validating *admissionregistrationv1.ValidatingWebhookConfiguration // nil for none
 	Mapper     meta.RESTMapper
+
+	Conversions []Conversion
 }
 
 // Add adds the webhooks of a program. Configurations are called in the order of their names. The error joins all
 // faults for which an API server would refuse a webhook. After an error the Server cannot be used.
 func (s *Server) Add(p Program) error {
 	s.mappers = append(s.mappers, p.Mapper)
+	for _, c := range p.Conversions {
+		s.conversions = append(s.conversions, converter{c, p.Handler})
+	}
 	var errs []error
 	if c := p.Mutating; c != nil {
 		for i, w := range c.Webhooks {

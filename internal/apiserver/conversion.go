@@ -1,0 +1,129 @@
+package apiserver
+
+// This file converts objects between the versions of their kind.
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+
+	"code.cloudfoundry.org/eirinix/internal/inprocess"
+)
+
+// Conversion is the conversion webhook of a CustomResourceDefinition. It has the fields of eirinix.OfflineConversion.
+type Conversion struct {
+	CRD      string // its plural and its group
+	Path     string
+	Lossy    bool
+	Versions []runtime.Object // an empty object of each, with its apiVersion
+}
+
+// converter is a Conversion and the handler of its program.
+type converter struct {
+	Conversion
+	handler http.Handler
+}
+
+// has reports whether the webhook converts this version of the resource.
+func (c *Conversion) has(plural string, gv schema.GroupVersion) bool {
+	return c.CRD == plural+"."+gv.Group && slices.ContainsFunc(c.Versions, func(o runtime.Object) bool {
+		return o.GetObjectKind().GroupVersionKind().GroupVersion() == gv
+	})
+}
+
+// conversionAnswer is the part of a ConversionReview that holds the answer.
+type conversionAnswer struct {
+	Response struct {
+		UID              string            `json:"uid"`
+		ConvertedObjects []json.RawMessage `json:"convertedObjects"`
+		Result           metav1.Status     `json:"result"`
+	} `json:"response"`
+}
+
+// Convert sends the objects in one ConversionReview, as an API server does, and returns them in another version.
+func (c *Conversion) Convert(ctx context.Context, handler http.Handler, apiVersion string, objects ...[]byte) ([]json.RawMessage, error) {
+	uid := string(uuid.NewUUID())
+	head := fmt.Sprintf(`{"kind":"ConversionReview","apiVersion":"apiextensions.k8s.io/v1","request":{"uid":%q,"desiredAPIVersion":%q,"objects":[`, uid, apiVersion)
+	review := slices.Concat([]byte(head), bytes.Join(objects, []byte(",")), []byte("]}}"))
+	text, err := c.post(ctx, handler, review)
+	if err != nil {
+		return nil, err
+	}
+	var answer conversionAnswer
+	if err := json.Unmarshal(text, &answer); err != nil {
+		return nil, fmt.Errorf("the answer is no ConversionReview: %w", err)
+	}
+	r := &answer.Response
+	switch {
+	case r.Result.Status != metav1.StatusSuccess:
+		return nil, errors.New(r.Result.Message)
+	case r.UID != uid:
+		return nil, fmt.Errorf("the answer has the uid %q; expected %q", r.UID, uid)
+	case len(r.ConvertedObjects) != len(objects):
+		return nil, fmt.Errorf("the answer holds %d objects; expected %d", len(r.ConvertedObjects), len(objects))
+	}
+	return r.ConvertedObjects, nil
+}
+
+// post sends a review to the handler. Its error has the words of the API server.
+func (c *Conversion) post(ctx context.Context, handler http.Handler, review []byte) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://webhook.invalid"+c.Path, bytes.NewReader(review))
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := inprocess.Transport{Handler: handler}.RoundTrip(req)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	text, err := io.ReadAll(resp.Body)
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s", resp.Status, strings.TrimSpace(string(text)))
+	}
+	return text, err
+}
+
+// conversion returns the webhook that converts between two versions of a resource, or nil.
+func (s *Server) conversion(plural string, from, to schema.GroupVersionKind) *converter {
+	for i := range s.conversions {
+		c := &s.conversions[i]
+		if from.GroupKind() == to.GroupKind() && c.has(plural, from.GroupVersion()) && c.has(plural, to.GroupVersion()) {
+			return c
+		}
+	}
+	return nil
+}
+
+// convert returns an object of the request in another version of its kind. A custom resource is converted by the
+// program that holds its Conversion. Without one it is converted as by strategy None, which changes only the
+// apiVersion. A built-in kind cannot be converted.
+func (a *admissionRun) convert(ctx context.Context, d Document, kind schema.GroupVersionKind) (Document, error) {
+	if d.Absent() || d.Kind == kind {
+		return d, nil
+	}
+	if c := a.s.conversion(a.Resource.Resource, d.Kind, kind); c != nil {
+		converted, err := c.Convert(ctx, c.handler, kind.GroupVersion().String(), d.Raw)
+		if err != nil {
+			return Document{}, fmt.Errorf("conversion webhook for %s failed: %w", d.Kind, err)
+		}
+		return NewDocument(kind, converted[0]), nil
+	}
+	if !clientgoscheme.Scheme.Recognizes(d.Kind) {
+		return NewDocument(kind, d.With(func(u *unstructured.Unstructured) { u.SetGroupVersionKind(kind) }).Raw), nil
+	}
+	return Document{}, fmt.Errorf("without a cluster, a %s of %s cannot be converted to %s, as an API server would; send the object in that version, or name both versions in Settings.Rules", d.Kind.Kind, d.Kind.GroupVersion(), kind.GroupVersion())
+}

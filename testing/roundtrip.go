@@ -1,0 +1,293 @@
+package eirinixtest
+
+// This file implements CheckRoundTrip, which converts random objects to another version and back.
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"code.cloudfoundry.org/eirinix/internal/apiserver"
+	"code.cloudfoundry.org/eirinix/internal/convert"
+)
+
+const reversible = "reversible"
+
+const (
+	roundTripObjects = 10_000
+	roundTripSeed    = 1
+	roundTripBatch   = 250 // objects in one ConversionReview
+)
+
+// RoundTripOptions changes the objects of CheckRoundTrip. The zero value is right for Go types without constraints.
+type RoundTripOptions struct {
+	// Objects is the number of random objects of each version, for each other version. The default is 10,000. Seed
+	// selects them. The default is 1, so they are the same in every run.
+	Objects int
+	Seed    uint64
+
+	// Fill holds functions of sigs.k8s.io/randfill, func(*T, randfill.Continue), each of which fills values of one
+	// type. Give one for each type of which the schema of the CustomResourceDefinition refuses some values. A function
+	// for unstructured.Unstructured gets a copy of a sample, and changes it.
+	Fill []any
+
+	// Samples are objects of any version, in the forms that Request allows. They are converted before the random ones.
+	// An unstructured version needs them: its random objects are samples with parts left out or changed.
+	Samples []any
+}
+
+// CheckRoundTrip fails if an object is not the same after a Conversion to another version and back. It converts random
+// objects of the Hub to each spoke and back, and objects of each spoke to the Hub and back, with the handler that
+// answers the API server. It also fails if a conversion panics, returns an error, or changes metadata that it must not
+// change. If a Conversion is Lossy, only a second round trip must change nothing more.
+//
+// The annotation of a Conversion restores most of what its functions lose. CheckRoundTrip returns what they lose
+// without it, sorted, for a test that forbids losses or lists the known ones:
+//
+//	Expect(h.CheckRoundTrip()).To(ConsistOf("CronJob v1 -> v1beta1 -> v1: spec.timeZone"))
+func (h *Harness) CheckRoundTrip(options ...func(*RoundTripOptions)) (losses []string) {
+	h.t.Helper()
+	losses, err := h.roundTrip(options)
+	h.report(err)
+	return losses
+}
+
+func (h *Harness) roundTrip(options []func(*RoundTripOptions)) ([]string, error) {
+	defer h.log.mute()()
+	o := RoundTripOptions{Objects: roundTripObjects, Seed: roundTripSeed}
+	for _, f := range options {
+		f(&o)
+	}
+	if len(h.conversions) == 0 {
+		return nil, errors.New("eirinixtest: there is no Conversion to check; give one to NewHarness, or a Manager that has one")
+	}
+	filler, err := newRoundTripFiller(o)
+	if err != nil {
+		return nil, err
+	}
+	samples, err := h.samples(o.Samples)
+	if err != nil {
+		return nil, err
+	}
+	var losses []string
+	for _, c := range h.conversions {
+		versions, err := h.roundTripVersions(c, samples)
+		if err != nil {
+			return nil, err
+		}
+		for _, spoke := range versions[1:] {
+			for _, way := range [][2]roundTripVersion{{versions[0], spoke}, {spoke, versions[0]}} {
+				t := &roundTrip{conversion: c, filler: filler, from: way[0], to: way[1].kind, lost: map[string]bool{}}
+				if err := t.check(o.Objects); err != nil {
+					return nil, err
+				}
+				losses = append(losses, t.losses()...)
+			}
+		}
+	}
+	slices.Sort(losses)
+	return losses, nil
+}
+
+// conversion is a Conversion of a program under test.
+type conversion struct {
+	apiserver.Conversion
+	handler http.Handler
+}
+
+// convert sends the objects in one ConversionReview.
+func (c conversion) convert(kind schema.GroupVersionKind, objects []apiserver.Document) ([]apiserver.Document, error) {
+	raw := make([][]byte, len(objects))
+	for i := range objects {
+		raw[i] = objects[i].Raw
+	}
+	converted, err := c.Convert(context.Background(), c.handler, kind.GroupVersion().String(), raw...)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]apiserver.Document, len(converted))
+	for i := range converted {
+		all[i] = apiserver.NewDocument(kind, converted[i])
+	}
+	return all, nil
+}
+
+// roundTrip is the check of one version with one other version.
+type roundTrip struct {
+	conversion
+	filler *roundTripFiller
+	from   roundTripVersion
+	to     schema.GroupVersionKind
+	lost   map[string]bool // paths that the functions lose
+}
+
+// way is the round trip in the words of messages.
+func (t *roundTrip) way() string {
+	from := t.from.kind
+	return fmt.Sprintf("%s %s -> %s -> %s", from.Kind, from.Version, t.to.Version, from.Version)
+}
+
+// check converts the samples and the random objects.
+func (t *roundTrip) check(count int) error {
+	count += len(t.from.samples)
+	for start := 0; start < count; start += roundTripBatch {
+		batch := make([]apiserver.Document, 0, roundTripBatch)
+		for i := start; i < min(start+roundTripBatch, count); i++ {
+			d, err := t.filler.object(t.from, i)
+			if err != nil {
+				return err
+			}
+			batch = append(batch, d)
+		}
+		if t.failure(batch) == nil {
+			continue
+		}
+		for i, d := range batch {
+			if f := t.failure([]apiserver.Document{d}); f != nil {
+				return t.violation(start+i, d, f)
+			}
+		}
+		return fmt.Errorf("eirinixtest: %s fails for objects %d to %d together, and for none of them alone: %w; the functions depend on earlier calls, so keep no state in them",
+			t.way(), start, start+len(batch)-1, t.failure(batch).error())
+	}
+	return nil
+}
+
+// roundTripFailure is the reason why an object fails the check.
+type roundTripFailure struct {
+	err       error        // of the conversion
+	changed   []difference // after the round trip
+	different []difference // between the first round trip and the second
+}
+
+func (f *roundTripFailure) error() error {
+	if f == nil {
+		return errors.New("it does not fail again")
+	}
+	if f.err != nil {
+		return f.err
+	}
+	return errors.New(pathsOf(append(f.changed, f.different...)))
+}
+
+// failure returns the first failure among the objects, or nil. It records what the functions lose.
+func (t *roundTrip) failure(objects []apiserver.Document) *roundTripFailure {
+	there, back, err := t.thereAndBack(objects)
+	if err != nil {
+		return &roundTripFailure{err: err}
+	}
+	var noted, notedFrom, again []apiserver.Document
+	for i := range objects {
+		changed := t.from.differences(objects[i], back[i])
+		switch {
+		case t.Lossy:
+			t.record(changed)
+			again = append(again, back[i])
+		case len(changed) > 0:
+			return &roundTripFailure{changed: changed}
+		}
+		if d, found := withoutNote(there[i]); found && !t.Lossy {
+			noted, notedFrom = append(noted, d), append(notedFrom, objects[i])
+		}
+		if _, found := withoutNote(back[i]); found && !t.Lossy {
+			again = append(again, back[i])
+		}
+	}
+	if err := t.compareWithoutNotes(notedFrom, noted); err != nil {
+		return &roundTripFailure{err: err}
+	}
+	_, second, err := t.thereAndBack(again)
+	if err != nil {
+		return &roundTripFailure{err: err}
+	}
+	for i := range again {
+		if different := t.from.differences(again[i], second[i]); len(different) > 0 {
+			return &roundTripFailure{different: different}
+		}
+	}
+	return nil
+}
+
+func (t *roundTrip) thereAndBack(objects []apiserver.Document) (there, back []apiserver.Document, err error) {
+	if len(objects) == 0 {
+		return nil, nil, nil
+	}
+	if there, err = t.convert(t.to, objects); err != nil {
+		return nil, nil, err
+	}
+	back, err = t.convert(t.from.kind, there)
+	return there, back, err
+}
+
+// compareWithoutNotes records what is lost if the annotation of the library does not restore it.
+func (t *roundTrip) compareWithoutNotes(objects, there []apiserver.Document) error {
+	if len(objects) == 0 {
+		return nil
+	}
+	back, err := t.convert(t.from.kind, there)
+	if err != nil {
+		return err
+	}
+	for i := range objects {
+		t.record(t.from.differences(objects[i], back[i]))
+	}
+	return nil
+}
+
+func (t *roundTrip) record(all []difference) {
+	for _, d := range all {
+		t.lost[t.from.pattern(d.path)] = true
+	}
+}
+
+// losses returns the lost paths. A path inside of another lost one is left out.
+func (t *roundTrip) losses() (all []string) {
+	for path := range t.lost {
+		if !t.isInsideLost(path) {
+			all = append(all, t.way()+": "+path)
+		}
+	}
+	return all
+}
+
+func (t *roundTrip) isInsideLost(path string) bool {
+	for i := range path {
+		if (path[i] == '.' || path[i] == '[') && t.lost[path[:i]] {
+			return true
+		}
+	}
+	return false
+}
+
+// withoutNote returns the object without the annotation of the library, and reports whether it had one.
+func withoutNote(d apiserver.Document) (apiserver.Document, bool) {
+	if !bytes.Contains(d.Raw, []byte(convert.Annotation)) {
+		return d, false
+	}
+	var head struct {
+		Metadata struct {
+			Annotations map[string]json.RawMessage `json:"annotations"`
+		} `json:"metadata"`
+	}
+	if err := json.Unmarshal(d.Raw, &head); err != nil || head.Metadata.Annotations[convert.Annotation] == nil {
+		return d, false
+	}
+	return d.With(func(u *unstructured.Unstructured) { dropNote(u.Object) }), true
+}
+
+// dropNote removes the annotation of the library from a tree.
+func dropNote(tree map[string]any) {
+	metadata, _ := tree["metadata"].(map[string]any)
+	annotations, _ := metadata["annotations"].(map[string]any)
+	delete(annotations, convert.Annotation)
+	if annotations != nil && len(annotations) == 0 {
+		delete(metadata, "annotations")
+	}
+}
