@@ -1,6 +1,6 @@
 package eirinixtest
 
-// This file implements Harness.Golden, which compares the results for YAML files with golden files.
+// This file implements Golden and GoldenConversions, which compare the results for YAML files with golden files.
 
 import (
 	"bufio"
@@ -46,20 +46,25 @@ const (
 // flag, because a program cannot have two flags of the same name.
 func (h *Harness) Golden(folder string, options ...RequestOption) {
 	h.t.Helper()
+	h.report(h.golden("Golden", folder, func(text []byte) (string, error) { return h.goldenText(text, options) }))
+}
+
+// golden compares the results for the files of a folder with their golden files. The name is that of the method.
+func (h *Harness) golden(name, folder string, resultOf func(text []byte) (string, error)) error {
 	inputs, err := goldenInputs(folder)
 	if err != nil {
-		h.t.Fatalf("eirinixtest: Golden: %v", err)
-		return
+		return fmt.Errorf("eirinixtest: %s: %w", name, err)
 	}
 	var broken []string
 	for _, input := range inputs {
-		if err := h.compareGolden(input, options); err != nil {
-			broken = append(broken, fmt.Sprintf("eirinixtest: Golden: %v", err))
+		if err := h.compareGolden(name, input, resultOf); err != nil {
+			broken = append(broken, fmt.Sprintf("eirinixtest: %s: %v", name, err))
 		}
 	}
 	if len(broken) > 0 {
-		h.t.Fatalf("%s", strings.Join(broken, "\n\n"))
+		return errors.New(strings.Join(broken, "\n\n"))
 	}
+	return nil
 }
 
 // goldenInputs returns the input files of a folder.
@@ -90,12 +95,12 @@ func exists(path string) bool {
 }
 
 // compareGolden compares the result for one input file with its golden file, or updates the golden file.
-func (h *Harness) compareGolden(input string, options []RequestOption) error {
+func (h *Harness) compareGolden(name, input string, resultOf func(text []byte) (string, error)) error {
 	text, err := os.ReadFile(input)
 	if err != nil {
 		return err
 	}
-	got, err := h.goldenText(text, options)
+	got, err := resultOf(text)
 	if err != nil {
 		return fmt.Errorf("%s: %w", input, err)
 	}
@@ -109,7 +114,7 @@ func (h *Harness) compareGolden(input string, options []RequestOption) error {
 		return nil
 	}
 	if updateGolden() {
-		h.t.Logf("eirinixtest: Golden: wrote %s", path)
+		h.t.Logf("eirinixtest: %s: wrote %s", name, path)
 		return os.WriteFile(path, []byte(got), 0o644) //nolint:gosec // it is checked in
 	}
 	accept := "to take the new result for right, run the test with " + UpdateGoldenVariable + "=1 and look at what git diff shows"
@@ -144,37 +149,49 @@ type goldenDirective struct {
 func (h *Harness) goldenText(text []byte, options []RequestOption) (string, error) {
 	var results []string
 	var old any
+	err := eachDocument(text, func(part []byte) error {
+		asked, err := readDirective(part)
+		if err != nil || isBlank(part) {
+			return err
+		}
+		if asked.Old {
+			old = part
+			return nil
+		}
+		result, err := h.send(asked.request(part, old), options...)
+		if err != nil {
+			return err
+		}
+		old = nil
+		results = append(results, result.golden())
+		return nil
+	})
+	return joined(results, err)
+}
+
+// eachDocument calls use for each document of a file. It adds the number of the document to an error.
+func eachDocument(text []byte, use func(part []byte) error) error {
 	reader := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(text)))
 	for number := 1; ; number++ {
 		part, err := reader.Read()
 		if errors.Is(err, io.EOF) {
-			break
+			return nil
 		}
 		if err != nil {
-			return "", err
+			return err
 		}
-		asked, err := readDirective(part)
-		if err != nil {
-			return "", fmt.Errorf("document %d: %w", number, err)
+		if err := use(part); err != nil {
+			return fmt.Errorf("document %d: %w", number, err)
 		}
-		if isBlank(part) {
-			continue
-		}
-		if asked.Old {
-			old = part
-			continue
-		}
-		result, err := h.send(asked.request(part, old), options...)
-		if err != nil {
-			return "", fmt.Errorf("document %d: %w", number, err)
-		}
-		old = nil
-		results = append(results, result.golden())
 	}
-	if len(results) == 0 {
-		return "", errors.New("it holds no document to send")
+}
+
+// joined returns the text of a golden file.
+func joined(results []string, err error) (string, error) {
+	if err == nil && len(results) == 0 {
+		err = errors.New("it holds no document to send")
 	}
-	return strings.Join(results, "---\n"), nil
+	return strings.Join(results, "---\n"), err
 }
 
 func readDirective(part []byte) (goldenDirective, error) {
@@ -223,10 +240,7 @@ func isBlank(part []byte) bool {
 // golden formats the result for a golden file.
 func (r *Result) golden() string {
 	var b strings.Builder
-	comment := func(format string, args ...any) {
-		text := fmt.Sprintf(format, args...)
-		fmt.Fprintf(&b, "# %s\n", strings.ReplaceAll(strings.TrimRight(text, "\n"), "\n", "\n#   "))
-	}
+	comment := func(format string, args ...any) { b.WriteString(remark(format, args...)) }
 	switch {
 	case r.Denial != nil:
 		comment("denied with %d %s: %s", r.Denial.Code, r.Denial.Reason, r.Denial.Message)
@@ -250,4 +264,10 @@ func (r *Result) golden() string {
 		b.WriteString(r.after().YAML())
 	}
 	return b.String()
+}
+
+// remark returns a comment of a golden file.
+func remark(format string, args ...any) string {
+	text := strings.TrimRight(fmt.Sprintf(format, args...), "\n")
+	return "# " + strings.ReplaceAll(text, "\n", "\n#   ") + "\n"
 }

@@ -289,7 +289,9 @@ func fillFuncs() []any {
 		func(j *metav1.MicroTime, c randfill.Continue) {
 			*j = metav1.NewMicroTime(time.Unix(c.Int63n(2_000_000_000), 0))
 		},
-		func(j *metav1.Duration, c randfill.Continue) { j.Duration = time.Duration(c.Intn(100_000)) * time.Second },
+		func(j *metav1.Duration, c randfill.Continue) {
+			j.Duration = time.Duration(c.Intn(100_000)) * time.Second
+		},
 		func(*metav1.FieldsV1, randfill.Continue) {},
 		func(j *resource.Quantity, c randfill.Continue) {
 			*j = resource.MustParse([]string{"0", "1", "250m", "1Gi", "-1"}[c.Intn(5)])

@@ -1,0 +1,130 @@
+package eirinixtest_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"sync"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"code.cloudfoundry.org/eirinix"
+	eirinixtest "code.cloudfoundry.org/eirinix/testing"
+)
+
+var _ = Describe("The Harness with a Conversion", func() {
+	const older = "{apiVersion: example.org/v1, kind: Disk, metadata: {name: d}, gibibytes: 3, history: [made], unknown: kept}"
+	kind := func(version string) metav1.GroupVersionKind {
+		return metav1.GroupVersionKind{Group: "example.org", Version: version, Kind: "Disk"}
+	}
+	resource := func(version string) *metav1.GroupVersionResource {
+		return &metav1.GroupVersionResource{Group: "example.org", Version: version, Resource: "disks"}
+	}
+	named := func(scope bool) func(*eirinixtest.HarnessOptions) {
+		return func(o *eirinixtest.HarnessOptions) {
+			o.Resources = []eirinix.OfflineResource{{Kind: gadgetKind("v2").GroupVersion().WithKind("Disk"), Resource: "disks", ClusterScoped: scope}}
+		}
+	}
+	// grow is a step about version v2.
+	grow := func(by int64) any {
+		return eirinix.Mutation[*unstructured.Unstructured]{
+			ID: "grow", Settings: eirinix.Settings{Rules: rulesFor("example.org", "v2", "disks")},
+			Apply: func(_ context.Context, _ *eirinix.Call, u *unstructured.Unstructured) error {
+				size, _, err := unstructured.NestedInt64(u.Object, "spec", "gibibytes")
+				if by == 0 || err != nil {
+					return err
+				}
+				return unstructured.SetNestedField(u.Object, size+by, "spec", "gibibytes")
+			},
+		}
+	}
+	tree := func(r *eirinixtest.Result) (tree map[string]any) {
+		GinkgoHelper()
+		Expect(json.Unmarshal(r.JSON, &tree)).To(Succeed())
+		return tree
+	}
+
+	It("sends an object in the version of the rule, and returns it in its own", func() {
+		h := eirinixtest.NewHarness(GinkgoTB(), disks{}.conversion(), grow(4))
+		result := h.Create(older)
+		Expect(result).To(And(eirinixtest.BeAllowed(), eirinixtest.HaveRun("grow")))
+		request := result.Calls[0].Request
+		Expect(request.Kind).To(Equal(kind("v2")))
+		Expect(request.Resource).To(Equal(*resource("v2")))
+		Expect(request.RequestKind).To(HaveValue(Equal(kind("v1"))))
+		Expect(request.RequestResource).To(Equal(resource("v1")))
+		Expect(string(request.Object.Raw)).To(And(ContainSubstring(`"apiVersion":"example.org/v2"`), ContainSubstring(`"spec":{"gibibytes":3}`)))
+		Expect(result).To(eirinixtest.HavePatched(eirinixtest.Operation("replace", "/spec/gibibytes", 7)))
+		Expect(tree(result)).To(Equal(map[string]any{
+			"apiVersion": "example.org/v1", "kind": "Disk", "metadata": map[string]any{"name": "d", "namespace": "default"},
+			"gibibytes": 7., "history": []any{"made"}, "unknown": "kept",
+		}))
+	})
+
+	It("converts the object of another program", func() {
+		converts, grows := eirinix.NewManager(eirinix.ManagerOptions{OperatorFingerprint: "a"}), eirinix.NewManager(eirinix.ManagerOptions{OperatorFingerprint: "b"})
+		Expect(converts.AddExtension(disks{}.conversion())).To(Succeed())
+		Expect(grows.AddExtension(grow(4))).To(Succeed())
+		Expect(tree(eirinixtest.NewHarness(GinkgoTB(), grows, converts, named(false)).Create(older))).To(HaveKeyWithValue("gibibytes", 7.))
+	})
+
+	It("does not convert back an object that was not patched", func() {
+		var mu sync.Mutex
+		backs := 0
+		d := disks{down: func(from *Disk, to *OldDisk) error {
+			mu.Lock()
+			defer mu.Unlock()
+			to.Gibibytes, backs = -1, backs+1
+			return nil
+		}}
+		result := eirinixtest.NewHarness(GinkgoTB(), d.conversion(), grow(0)).Create(older)
+		Expect(result).To(And(eirinixtest.HaveRun("grow"), eirinixtest.BeUnchanged()))
+		Expect(tree(result)).To(HaveKeyWithValue("gibibytes", 3.))
+		Expect(backs).To(BeNumerically(">", 0), "the library looks for losses")
+	})
+
+	It("converts both objects of an update, for validations too", func() {
+		var sizes []any
+		h := eirinixtest.NewHarness(GinkgoTB(), disks{}.conversion(), eirinix.Validation[*unstructured.Unstructured]{
+			ID: "sizes", Settings: eirinix.Settings{Rules: rulesFor("example.org", "v2", "disks")},
+			Update: func(_ context.Context, _ *eirinix.Call, oldObj, newObj *unstructured.Unstructured) error {
+				sizes = []any{oldObj.Object["spec"], newObj.Object["spec"]}
+				return eirinix.Deny("no")
+			},
+		})
+		result := h.Update(older, "{apiVersion: example.org/v1, kind: Disk, metadata: {name: d}, gibibytes: 9}")
+		Expect(result).To(eirinixtest.BeDenied().WithMessage("no"))
+		Expect(sizes).To(Equal([]any{map[string]any{"gibibytes": int64(3)}, map[string]any{"gibibytes": int64(9)}}))
+	})
+
+	It("fails as the API server does if an object cannot be converted", func() {
+		d := disks{up: func(*OldDisk, *Disk) error { return errors.New("not today") }}
+		Expect(eirinixtest.NewHarness(GinkgoTB(), d.conversion(), grow(1)).Create(older)).To(eirinixtest.HaveFailed(
+			"conversion webhook for example.org/v1, Kind=Disk failed: object 0 (Disk default/d) from v1 to v2: the conversion from v1 to v2 failed: not today"))
+	})
+
+	It("does not convert what no rule asks for in another version", func() {
+		d := disks{up: func(*OldDisk, *Disk) error { return errors.New("not today") }}
+		exact := eirinix.Mutation[*unstructured.Unstructured]{
+			ID: "exact", Settings: eirinix.Settings{Rules: rulesFor("example.org", "v2", "disks"), MatchPolicy: "Exact"},
+			Apply: func(context.Context, *eirinix.Call, *unstructured.Unstructured) error { return errors.New("called") },
+		}
+		result := eirinixtest.NewHarness(GinkgoTB(), d.conversion(), exact).Create(older)
+		Expect(result).To(And(eirinixtest.BeAllowed(), Not(eirinixtest.HaveRun("exact"))))
+	})
+
+	It("knows all versions of an unstructured kind by one of its resources", func() {
+		same := func(_ context.Context, u *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+			return u, nil
+		}
+		c := eirinix.Conversion[*unstructured.Unstructured]{
+			CRD: "disks.example.org", Version: "v2", Spokes: []eirinix.Spoke[*unstructured.Unstructured]{eirinix.NewSpoke("v1", same, same)},
+		}
+		result := eirinixtest.NewHarness(GinkgoTB(), c, grow(0), named(true)).Create(older)
+		Expect(result).To(eirinixtest.HaveRun("grow"))
+		Expect(result.Calls[0].Request.Namespace).To(BeEmpty(), "the other version is cluster-scoped too")
+	})
+})
