@@ -104,3 +104,33 @@ var _ = Describe("Manifests", func() {
 		Expect(command(program(), "# nothing\n", "-").err).To(MatchError(ContainSubstring("-: no object in it")))
 	})
 })
+
+var _ = Describe("Manifests of another version", func() {
+	It("are converted to the version of a step's rules, and back", func() {
+		rename := func(from, to string) func(context.Context, *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+			return func(_ context.Context, u *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+				u.Object[to] = u.Object[from]
+				delete(u.Object, from)
+				return u, nil
+			}
+		}
+		shops := eirinix.Conversion[*unstructured.Unstructured]{CRD: "shops.example.org", Version: "v2", Spokes: []eirinix.Spoke[*unstructured.Unstructured]{
+			eirinix.NewSpoke("v1", rename("keeper", "owner"), rename("owner", "keeper")),
+		}}
+		greet := eirinix.Mutation[*unstructured.Unstructured]{
+			ID: "greet", Settings: eirinix.Settings{Rules: []admissionregistrationv1.RuleWithOperations{{
+				Operations: []admissionregistrationv1.OperationType{"CREATE"},
+				Rule:       admissionregistrationv1.Rule{APIGroups: []string{"example.org"}, APIVersions: []string{"v2"}, Resources: []string{"shops"}},
+			}}},
+			Apply: func(_ context.Context, _ *eirinix.Call, u *unstructured.Unstructured) error {
+				u.Object["owner"] = u.Object["owner"].(string) + " and sons"
+				return nil
+			},
+		}
+		const crd = "---\n{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: shops.example.org}, spec: {group: example.org, scope: Namespaced, names: {kind: Shop, plural: shops}, versions: [{name: v1}, {name: v2}]}}\n"
+		p := command(program(shops, greet), "{apiVersion: example.org/v1, kind: Shop, metadata: {name: s}, keeper: Lee}\n"+crd, "-o", "json", "-")
+		Expect(p.err).NotTo(HaveOccurred())
+		Expect(p.objects()).To(HaveKeyWithValue("Shop s", And(HaveKeyWithValue("changed", true), HaveKeyWithValue("apiVersion", "example.org/v1"),
+			HaveKeyWithValue("diff", And(ContainSubstring("-keeper: Lee"), ContainSubstring("+keeper: Lee and sons"))))))
+	})
+})

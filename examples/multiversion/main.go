@@ -11,17 +11,18 @@ import (
 	"code.cloudfoundry.org/eirinix/examples/multiversion/api/v1beta1"
 )
 
+var cronJobs = eirinix.Conversion[*v1.CronJob]{
+	CRD:     "cronjobs.batch.example.com",
+	Version: "v1",
+	Spokes: []eirinix.Spoke[*v1.CronJob]{
+		eirinix.NewSpoke("v1beta1", v1beta1.ToV1, v1beta1.FromV1),
+	},
+}
+
 func main() {
 	log.SetFlags(0)
 	x := eirinix.NewManager(cli.Options("multiversion-example"))
-	err := x.AddExtension(eirinix.Conversion[*v1.CronJob]{
-		CRD:     "cronjobs.batch.example.com",
-		Version: "v1",
-		Spokes: []eirinix.Spoke[*v1.CronJob]{
-			eirinix.NewSpoke("v1beta1", v1beta1.ToV1, v1beta1.FromV1),
-		},
-	})
-	if err != nil {
+	if err := x.AddExtension(cronJobs); err != nil {
 		log.Fatal(err)
 	}
 	if err := cli.Run(x); err != nil {

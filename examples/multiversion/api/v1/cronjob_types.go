@@ -35,14 +35,19 @@ type CronJobSpec struct {
 // CronSchedule holds the fields of a schedule, in the syntax of cron. An empty field means "*".
 type CronSchedule struct {
 	// +optional
+	// +kubebuilder:validation:Pattern=`^\S*$`
 	Minute string `json:"minute,omitempty"`
 	// +optional
+	// +kubebuilder:validation:Pattern=`^\S*$`
 	Hour string `json:"hour,omitempty"`
 	// +optional
+	// +kubebuilder:validation:Pattern=`^\S*$`
 	DayOfMonth string `json:"dayOfMonth,omitempty"`
 	// +optional
+	// +kubebuilder:validation:Pattern=`^\S*$`
 	Month string `json:"month,omitempty"`
 	// +optional
+	// +kubebuilder:validation:Pattern=`^\S*$`
 	DayOfWeek string `json:"dayOfWeek,omitempty"`
 }
 
