@@ -99,7 +99,7 @@ func (s *shops) conversion() eirinix.Conversion[*unstructured.Unstructured] {
 	return eirinix.Conversion[*unstructured.Unstructured]{
 		CRD: s.name(), Version: stored,
 		Spokes: []eirinix.Spoke[*unstructured.Unstructured]{eirinix.NewSpoke(asked,
-			func(ctx context.Context, from *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+			func(_ context.Context, from *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 				s.deployment.calls.Add(1)
 				from.Object["price"] = fmt.Sprintf("%v %v", from.Object["amount"], from.Object["currency"])
 				delete(from.Object, "amount")
@@ -107,7 +107,7 @@ func (s *shops) conversion() eirinix.Conversion[*unstructured.Unstructured] {
 				delete(from.Object, "remark")
 				return from, nil
 			},
-			func(ctx context.Context, from *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+			func(_ context.Context, from *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 				s.deployment.calls.Add(1)
 				amount, currency, err := priceOf(from)
 				if err != nil {
