@@ -9,11 +9,11 @@
 // servers freeze. No admission request may fail, come back unchanged, or skip a step that all versions have.
 //
 // EIRINIX_ROTATIONS is the number of rotations in the two long specs. The default is 30 with admissions, each with a
-// rollout, and 15 with conversions. Other specs scale their number of rollouts with it. A rotation takes about five
+// rollout, and 10 with conversions. Other specs scale their number of rollouts with it. A rotation takes about five
 // seconds: the time for which the old CA stays trusted, and up to a second before each write, so that one replica writes
-// for all. With conversions it takes three times as long, and five programs rotate at once. So
+// for all. With conversions it takes five times as long, and five programs rotate at once. So
 //
-//	EIRINIX_ROTATIONS=1000 go test ./testing/rotation -timeout 3h -v -ginkgo.label-filter=soak
+//	EIRINIX_ROTATIONS=1000 go test ./testing/rotation -timeout 4h -v -ginkgo.label-filter=soak
 //
-// takes two hours and a half.
+// takes three hours.
 package rotation
