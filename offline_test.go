@@ -53,6 +53,50 @@ var _ = Describe("Offline", func() {
 		Expect(m.Ready()).NotTo(BeClosed())
 	})
 
+	It("describes conversions, with the Hub first, and answers for them", func() {
+		same := func(_ context.Context, u *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+			return u, nil
+		}
+		m := eirinix.NewManager(eirinix.ManagerOptions{})
+		Expect(m.AddExtension(eirinix.Conversion[*unstructured.Unstructured]{
+			CRD: "gizmata.example.org", Version: "v2", Lossy: true,
+			Spokes: []eirinix.Spoke[*unstructured.Unstructured]{eirinix.NewSpoke("v1", same, same)},
+		})).To(Succeed())
+		typed := func(_ context.Context, u *corev1.Pod) (*corev1.Pod, error) { return u, nil }
+		Expect(m.AddExtension(eirinix.Conversion[*corev1.Pod]{
+			CRD: "podlets.example.org", Version: "v1", Spokes: []eirinix.Spoke[*corev1.Pod]{eirinix.NewSpoke("v1beta1", typed, typed)},
+		})).To(Succeed())
+		offline, err := m.Offline(eirinix.OfflineOptions{Resources: []eirinix.OfflineResource{{Kind: gizmo, Resource: "gizmata", ClusterScoped: true}}})
+		Expect(err).NotTo(HaveOccurred())
+		Expect(offline.Conversions).To(HaveLen(2))
+		c := offline.Conversions[0]
+		Expect(c.CRD).To(Equal("gizmata.example.org"))
+		Expect(c.Lossy).To(BeTrue())
+		Expect(c.Versions).To(HaveExactElements(
+			&unstructured.Unstructured{Object: map[string]any{"apiVersion": "example.org/v2", "kind": ""}},
+			&unstructured.Unstructured{Object: map[string]any{"apiVersion": "example.org/v1", "kind": ""}}))
+		Expect(offline.Conversions[1].Versions).To(HaveExactElements(
+			&corev1.Pod{TypeMeta: metav1.TypeMeta{APIVersion: "example.org/v1", Kind: "Pod"}},
+			&corev1.Pod{TypeMeta: metav1.TypeMeta{APIVersion: "example.org/v1beta1", Kind: "Pod"}}))
+
+		for _, version := range []string{"v1", "v2"} {
+			mapping, err := offline.Mapper.RESTMapping(schema.GroupKind{Group: "example.org", Kind: "Gizmo"}, version)
+			Expect(err).NotTo(HaveOccurred())
+			Expect(mapping.Resource.Resource).To(Equal("gizmata"))
+			Expect(mapping.Scope.Name()).To(Equal(meta.RESTScopeNameRoot))
+		}
+		mapping, err := offline.Mapper.RESTMapping(schema.GroupKind{Group: "example.org", Kind: "Pod"}, "v1beta1")
+		Expect(err).NotTo(HaveOccurred())
+		Expect(mapping.Resource.Resource).To(Equal("podlets"), "of the name of the definition")
+
+		review := `{"kind":"ConversionReview","apiVersion":"apiextensions.k8s.io/v1","request":{"uid":"u","desiredAPIVersion":"example.org/v2","objects":[{"apiVersion":"example.org/v1","kind":"Gizmo","metadata":{"name":"g"}}]}}`
+		req := httptest.NewRequest(http.MethodPost, c.Path, strings.NewReader(review))
+		req.Header.Set("Content-Type", "application/json")
+		w := httptest.NewRecorder()
+		offline.Handler.ServeHTTP(w, req)
+		Expect(w.Body.String()).To(And(ContainSubstring(`"apiVersion":"example.org/v2"`), ContainSubstring(`"Success"`)))
+	})
+
 	It("derives rules without a cluster, with scopes", func() {
 		m := eirinix.NewManager(eirinix.ManagerOptions{ServiceName: "s", WebhookNamespace: "n", OperatorFingerprint: "f"})
 		Expect(m.AddExtension(deny)).To(Succeed())
