@@ -70,7 +70,7 @@ func (c *conversion) hop(text []byte, source *tree, from, to *version) (*tree, e
 	if err != nil {
 		return nil, err
 	}
-	converted, _, err := c.convert(nil, text, m, from, to)
+	converted, _, _, err := c.convert(nil, text, m, from, to)
 	if err != nil {
 		return nil, err
 	}

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -36,25 +37,25 @@ func (c *conversion) object(dst []byte, o *object) ([]byte, error) {
 		return c.annotated(dst, o)
 	}
 	start := len(dst)
-	dst, result, err := c.convert(dst, o.text, m, o.from, c.to)
+	dst, result, exact, err := c.convert(dst, o.text, m, o.from, c.to)
 	if err != nil {
 		return dst, err
 	}
-	if c.isKept(o, m, dst[start:], result) {
+	if c.isKept(o, m, dst[start:], result, exact) {
 		return dst, nil
 	}
 	return c.keep(dst[:start], o.text, dst[start:], nil, o.from)
 }
 
 // isKept reports whether the result surely holds all that is to be kept. This is so for most objects.
-func (c *conversion) isKept(o *object, m *metadata, text []byte, result runtime.Object) bool {
+func (c *conversion) isKept(o *object, m *metadata, text []byte, result runtime.Object, exact bool) bool {
 	if o.from.isTree() && c.to.isTree() && holdsOddNumber(o.text) {
 		return false
 	}
 	if c.Forget {
 		return o.from.isTree() || o.from.known.All(o.text, ours...)
 	}
-	again, err := c.again(text, m, result)
+	again, err := c.again(text, m, result, exact)
 	if err != nil {
 		return false // the other way returns the error
 	}
@@ -65,12 +66,20 @@ func (c *conversion) isKept(o *object, m *metadata, text []byte, result runtime.
 	return decode.Same(o.text, body(back), false, ours...) && m.isSame(metadataOf(back))
 }
 
-// again decodes a result. The text counts and not the result in memory, which can hold more than its JSON. Metadata that
-// is as it arrived is not decoded again, because most objects have more of it than of anything else.
-func (c *conversion) again(text []byte, m *metadata, result runtime.Object) (runtime.Object, error) {
-	known, typed := metadataOf(result).(*metav1.ObjectMeta)
+// again returns the object that the text of a result decodes to. The text counts and not the result in memory, which can
+// hold more than its JSON. Metadata that is as it arrived is not decoded again, because most objects have more of it than
+// of anything else.
+func (c *conversion) again(text []byte, m *metadata, result runtime.Object, exact bool) (runtime.Object, error) {
 	head := len(c.head(c.scratch[:0], c.to))
-	if !typed || !bytes.HasPrefix(text[head:], m.text) {
+	if !bytes.HasPrefix(text[head:], m.text) {
+		return decoded(text, c.to)
+	}
+	if exact {
+		unshare(result)
+		return result, nil
+	}
+	known, typed := metadataOf(result).(*metav1.ObjectMeta)
+	if !typed {
 		return decoded(text, c.to)
 	}
 	c.scratch = append(append(append(c.scratch[:0], text[:head]...), "{}"...), text[head+len(m.text):]...)
@@ -84,6 +93,24 @@ func (c *conversion) again(text []byte, m *metadata, result runtime.Object) (run
 	return o, nil
 }
 
+// unshare gives an object labels and annotations of its own, so that no other part of it changes with them.
+func unshare(o runtime.Object) {
+	switch of := metadataOf(o).(type) {
+	case *metav1.ObjectMeta:
+		of.Labels, of.Annotations = maps.Clone(of.Labels), maps.Clone(of.Annotations)
+	case *map[string]any:
+		own := maps.Clone(*of)
+		for _, name := range changeable {
+			if all, ok := own[name].(map[string]any); ok {
+				own[name] = maps.Clone(all)
+			}
+		}
+		if u, ok := o.(*unstructured.Unstructured); ok && len(own) > 0 {
+			u.Object["metadata"] = own
+		}
+	}
+}
+
 // head appends a result up to its metadata.
 func (c *conversion) head(dst []byte, to *version) []byte {
 	dst = append(append(dst, `{"apiVersion":"`...), to.apiVersion...)
@@ -91,25 +118,25 @@ func (c *conversion) head(dst []byte, to *version) []byte {
 	return append(appendString(dst, c.kind), `,"metadata":`...)
 }
 
-// convert appends the object in another version, and returns it. The annotation must have been removed from the text.
-func (c *conversion) convert(dst, text []byte, m *metadata, from, to *version) ([]byte, runtime.Object, error) {
+// convert appends the object in another version. It returns it, too, and reports whether all but its metadata is what the
+// text decodes to. The annotation must have been removed from the text.
+func (c *conversion) convert(dst, text []byte, m *metadata, from, to *version) (_ []byte, result runtime.Object, exact bool, err error) {
 	source, err := decoded(text, from)
 	if err != nil {
-		return dst, nil, err
+		return dst, nil, false, err
 	}
 	m.remember(source)
-	result, err := c.run(source, from, to)
-	if err != nil {
-		return dst, nil, err
+	if result, err = c.run(source, from, to); err != nil {
+		return dst, nil, false, err
 	}
 	dst = c.head(dst, to)
 	if dst, err = m.append(dst, metadataOf(result)); err != nil {
-		return dst, nil, fmt.Errorf("%s: %w", way(from, to), err)
+		return dst, nil, false, fmt.Errorf("%s: %w", way(from, to), err)
 	}
-	if dst, err = patch.AppendMembers(dst, body(result), ours...); err != nil {
-		return dst, nil, fmt.Errorf("the result of %s cannot be written as JSON: %w", way(from, to), err)
+	if dst, exact, err = patch.AppendExact(dst, body(result), ours...); err != nil {
+		return dst, nil, false, fmt.Errorf("the result of %s cannot be written as JSON: %w", way(from, to), err)
 	}
-	return append(dst, '}'), result, nil
+	return append(dst, '}'), result, exact, nil
 }
 
 func way(from, to *version) string { return "the conversion from " + from.Name + " to " + to.Name }

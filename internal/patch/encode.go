@@ -18,6 +18,7 @@ import (
 
 // encode appends a value as encoding/json writes a decoded tree: HTML escaped, with members sorted by name.
 func (d *differ) encode(dst []byte, p *plan, v reflect.Value) ([]byte, error) {
+	d.exact.look(p, v)
 	switch p = p.on(v); p.shape {
 	case shapeBool, shapeInt, shapeUint, shapeFloat, shapeString, shapeNumber:
 		return appendScalar(dst, p, v)
@@ -79,6 +80,7 @@ func (d *differ) encodeStruct(dst []byte, p *plan, v reflect.Value) ([]byte, err
 		f := &p.fields[i]
 		fv := f.from(parts)
 		if f.omitted(fv) {
+			d.exact.omitted(f, fv)
 			continue
 		}
 		if !first {
@@ -93,24 +95,35 @@ func (d *differ) encodeStruct(dst []byte, p *plan, v reflect.Value) ([]byte, err
 	return append(dst, '}'), nil
 }
 
+// entryOf is an entry of a map.
+type entryOf struct {
+	name  string
+	value reflect.Value
+}
+
+// sorted returns the entries of a map, by name.
+func (d *differ) sorted(p *plan, v reflect.Value) ([]entryOf, error) {
+	all := make([]entryOf, 0, v.Len())
+	for it := v.MapRange(); it.Next(); {
+		name, err := p.keys(it.Key())
+		if err != nil {
+			return nil, err
+		}
+		d.exact.name(name)
+		all = append(all, entryOf{name, it.Value()})
+	}
+	slices.SortFunc(all, func(x, y entryOf) int { return strings.Compare(x.name, y.name) })
+	return all, nil
+}
+
 func (d *differ) encodeMap(dst []byte, p *plan, v reflect.Value) ([]byte, error) {
 	if v.IsNil() {
 		return append(dst, "null"...), nil
 	}
-	type member struct {
-		name  string
-		value reflect.Value
+	all, err := d.sorted(p, v)
+	if err != nil {
+		return dst, err
 	}
-	all := make([]member, 0, v.Len())
-	for it := v.MapRange(); it.Next(); {
-		name, err := p.keys(it.Key())
-		if err != nil {
-			return dst, err
-		}
-		all = append(all, member{name, it.Value()})
-	}
-	slices.SortFunc(all, func(x, y member) int { return strings.Compare(x.name, y.name) })
-	var err error
 	dst = append(dst, '{')
 	for i, m := range all {
 		if i > 0 {

@@ -13,6 +13,10 @@ import (
 // AppendMembers appends the members of an object as encoding/json writes them, sorted by name where the type is a
 // struct or a tree. A comma precedes each of them. The members in except are left out.
 func AppendMembers(dst []byte, obj any, except ...string) ([]byte, error) {
+	return new(differ).appendMembers(dst, obj, except)
+}
+
+func (d *differ) appendMembers(dst []byte, obj any, except []string) ([]byte, error) {
 	v := reflect.ValueOf(obj)
 	for v.Kind() == reflect.Pointer && !v.IsNil() {
 		v = v.Elem()
@@ -20,8 +24,13 @@ func AppendMembers(dst []byte, obj any, except ...string) ([]byte, error) {
 	if !v.IsValid() || v.Kind() == reflect.Pointer {
 		return dst, fmt.Errorf("a nil %T has no members", obj)
 	}
-	d := differ{}
 	p := planFor(v.Type()).on(v)
+	if d.exact != nil {
+		d.exact.lost = p.hides
+	}
+	if p.shape == shapeMap && !v.IsNil() {
+		return d.appendEntries(dst, p, v, except)
+	}
 	if p.shape != shapeStruct {
 		text, err := d.encode(nil, p, v)
 		if err != nil {
@@ -34,13 +43,35 @@ func AppendMembers(dst []byte, obj any, except ...string) ([]byte, error) {
 	for i := range p.fields {
 		f := &p.fields[i]
 		fv := f.from(parts)
-		if f.omitted(fv) || slices.Contains(except, f.name) {
+		if slices.Contains(except, f.name) {
+			continue
+		}
+		if f.omitted(fv) {
+			d.exact.omitted(f, fv)
 			continue
 		}
 		var err error
 		dst = append(append(dst, ','), f.quoted...)
 		if dst, err = d.encode(dst, f.plan, fv); err != nil {
 			return dst, fmt.Errorf("%s: %w", f.name, err)
+		}
+	}
+	return dst, nil
+}
+
+// appendEntries appends the members of a map.
+func (d *differ) appendEntries(dst []byte, p *plan, v reflect.Value, except []string) ([]byte, error) {
+	all, err := d.sorted(p, v)
+	if err != nil {
+		return dst, err
+	}
+	for _, e := range all {
+		if slices.Contains(except, e.name) {
+			continue
+		}
+		dst = append(appendString(append(dst, ','), e.name), ':')
+		if dst, err = d.encode(dst, p.elem, e.value); err != nil {
+			return dst, fmt.Errorf("%s: %w", e.name, err)
 		}
 	}
 	return dst, nil

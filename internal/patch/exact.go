@@ -1,0 +1,177 @@
+package patch
+
+// This file finds out whether a value is the one that its JSON decodes to.
+
+import (
+	"cmp"
+	"encoding/json"
+	"math"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// AppendExact is AppendMembers that also reports whether the object is surely the one that the text decodes to: its type
+// has no field that JSON leaves out, no value changes on the way through JSON, and no memory is part of it twice. The
+// members in except are not looked at.
+func AppendExact(dst []byte, obj any, except ...string) (text []byte, exact bool, err error) {
+	d := differ{exact: &exactness{held: make([]held, 0, 32)}}
+	text, err = d.appendMembers(dst, obj, except)
+	return text, err == nil && d.exact.whole(), err
+}
+
+// exactness is the knowledge about a value that is being written. A nil pointer looks at nothing.
+type exactness struct {
+	lost bool
+	held []held
+}
+
+// held is memory that a pointer, a list or a map refers to.
+type held struct{ from, to uintptr }
+
+// whole reports whether nothing is lost. Memory that the object holds twice would become two values.
+func (e *exactness) whole() bool {
+	if e.lost {
+		return false
+	}
+	slices.SortFunc(e.held, func(a, b held) int { return cmp.Compare(a.from, b.from) })
+	for i := 1; i < len(e.held); i++ {
+		if e.held[i].from < e.held[i-1].to {
+			return false
+		}
+	}
+	return true
+}
+
+func (e *exactness) hold(v reflect.Value, size uintptr) {
+	if size > 0 {
+		e.held = append(e.held, held{v.Pointer(), v.Pointer() + size})
+	}
+}
+
+// omitted looks at a field that is left out. Decoding leaves it zero.
+func (e *exactness) omitted(f *field, v reflect.Value) {
+	if e == nil || e.lost || !v.IsValid() {
+		return
+	}
+	switch v.Kind() {
+	case reflect.Slice, reflect.Map:
+		e.lost = !v.IsNil()
+	default:
+		e.lost = f.omitZero && !v.IsZero()
+	}
+}
+
+// name looks at the name of a map entry.
+func (e *exactness) name(s string) {
+	if e != nil && !utf8.ValidString(s) {
+		e.lost = true
+	}
+}
+
+// look looks at a value, without its parts.
+func (e *exactness) look(p *plan, v reflect.Value) {
+	if e == nil || e.lost {
+		return
+	}
+	switch p.shape {
+	case shapeBool, shapeInt, shapeUint, shapeFloat:
+		e.lost = p.quoted
+	case shapeString:
+		e.lost = p.quoted || !utf8.ValidString(v.String())
+	case shapeBytes, shapeList:
+		if !v.IsNil() {
+			e.hold(v, uintptr(v.Cap())*p.typ.Elem().Size())
+		}
+	case shapeMap:
+		if !v.IsNil() {
+			e.hold(v, 1)
+		}
+		e.lost = p.typ.Key().Kind() != reflect.String || p.typ.Key().Implements(textMarshalerType)
+	case shapeStruct:
+		e.lost = p.hides
+	case shapePointer:
+		if !v.IsNil() {
+			e.hold(v, p.typ.Elem().Size())
+			e.lost = isNil(v.Elem())
+		}
+	case shapeInterface:
+		e.lost = !v.IsNil() && !isOfTree(v.Interface())
+	case shapeMarshaler:
+		e.lost = p.native != nil && !v.CanAddr() || !comesBack(v)
+	default:
+		e.lost = true
+	}
+}
+
+// isNil reports whether a value is written as null.
+func isNil(v reflect.Value) bool {
+	switch v.Kind() {
+	case reflect.Pointer, reflect.Map, reflect.Slice, reflect.Interface:
+		return v.IsNil()
+	}
+	return false
+}
+
+// isOfTree reports whether a value is one that decoding puts into an interface.
+func isOfTree(a any) bool {
+	switch a := a.(type) {
+	case string, bool, int64:
+		return true
+	case float64:
+		return a != math.Trunc(a) // it would become an int64
+	case map[string]any:
+		return a != nil
+	case []any:
+		return a != nil
+	}
+	return false
+}
+
+// comesBack reports whether a value that marshals itself reads its own JSON as the same value.
+func comesBack(v reflect.Value) bool {
+	if v.Type() == timeType {
+		t := v.Interface().(metav1.Time).Time
+		return t == time.Time{} || t == time.Unix(t.Unix(), 0) && t.Year() > 0 && t.Year() < 9999
+	}
+	if v.Kind() == reflect.Pointer || v.Kind() == reflect.Interface {
+		return false
+	}
+	text, err := addressed(v).(json.Marshaler).MarshalJSON()
+	if err != nil {
+		return false
+	}
+	again := reflect.New(v.Type())
+	reader, ok := again.Interface().(json.Unmarshaler)
+	return ok && reader.UnmarshalJSON(text) == nil && reflect.DeepEqual(again.Elem().Interface(), v.Interface())
+}
+
+// countFields counts the fields of a struct and of the structs embedded in it. It returns false if an embedded pointer
+// holds some of them.
+func countFields(t reflect.Type) (n int, reached bool) {
+	for i := range t.NumField() {
+		sf := t.Field(i)
+		name, _, _ := strings.Cut(sf.Tag.Get("json"), ",")
+		switch {
+		case !sf.Anonymous || name != "":
+			n++
+		case sf.Type.Kind() == reflect.Pointer:
+			return 0, false
+		case sf.Type.Kind() == reflect.Struct:
+			inner, ok := countFields(sf.Type)
+			if !ok {
+				return 0, false
+			}
+			n += inner
+		default:
+			n++
+		}
+	}
+	return n, true
+}
+
+var timeType = reflect.TypeFor[metav1.Time]()
