@@ -68,11 +68,12 @@ type call struct {
 	hub    *version
 	to     *version
 
-	at      int // index of the object that is being converted
-	answer  []byte
-	scratch []byte // of the current object
-	err     error
-	done    bool // unless the goroutine has ended early
+	at       int // index of the object that is being converted
+	answer   []byte
+	scratch  []byte   // of the current object
+	metadata metadata // of the current object
+	err      error
+	done     bool // unless the goroutine has ended early
 }
 
 // isolated converts all objects on another goroutine, so that a conversion that ends its goroutine does not end the

@@ -66,8 +66,8 @@ func (c *conversion) hop(text []byte, source *tree, from, to *version) (*tree, e
 	if m := source.member("metadata"); !m.isAbsent() {
 		raw = m.append(nil)
 	}
-	m, err := readMetadata(raw)
-	if err != nil {
+	m := &metadata{}
+	if err := m.read(raw); err != nil {
 		return nil, err
 	}
 	converted, _, _, err := c.convert(nil, text, m, from, to)

@@ -30,12 +30,12 @@ type metadata struct {
 	isCopied bool
 }
 
-// readMetadata finds the annotation. The text is nil if the object has no metadata.
-func readMetadata(text []byte) (*metadata, error) {
+// read finds the annotation. The text is nil if the object has no metadata.
+func (m *metadata) read(text []byte) error {
 	if text == nil {
-		return &metadata{text: []byte("{}")}, nil
+		text = []byte("{}")
 	}
-	m := &metadata{text: text}
+	*m = metadata{text: text}
 	r := reader{text: text}
 	r.members(func(name []byte) {
 		switch text := r.value(); string(name) {
@@ -55,9 +55,9 @@ func readMetadata(text []byte) (*metadata, error) {
 		}
 	}
 	if r.err != nil {
-		return nil, fmt.Errorf("metadata: %w", r.err)
+		return fmt.Errorf("metadata: %w", r.err)
 	}
-	return m, nil
+	return nil
 }
 
 // metadataOf returns a pointer to the metadata of an object: a struct or a tree. It is nil if there is none.

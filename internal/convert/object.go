@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"maps"
 	"reflect"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -29,8 +28,8 @@ type conversion struct {
 
 // object appends the converted object.
 func (c *conversion) object(dst []byte, o *object) ([]byte, error) {
-	m, err := readMetadata(o.metadata)
-	if err != nil {
+	m := &c.metadata
+	if err := m.read(o.metadata); err != nil {
 		return dst, err
 	}
 	if m.isAnnotated {
@@ -75,7 +74,6 @@ func (c *conversion) again(text []byte, m *metadata, result runtime.Object, exac
 		return decoded(text, c.to)
 	}
 	if exact {
-		unshare(result)
 		return result, nil
 	}
 	known, typed := metadataOf(result).(*metav1.ObjectMeta)
@@ -93,22 +91,21 @@ func (c *conversion) again(text []byte, m *metadata, result runtime.Object, exac
 	return o, nil
 }
 
-// unshare gives an object labels and annotations of its own, so that no other part of it changes with them.
-func unshare(o runtime.Object) {
-	switch of := metadataOf(o).(type) {
+// mapsOf returns the maps of metadata that a conversion can change.
+func mapsOf(metadata any) []any {
+	switch of := metadata.(type) {
 	case *metav1.ObjectMeta:
-		of.Labels, of.Annotations = maps.Clone(of.Labels), maps.Clone(of.Annotations)
+		return []any{of.Labels, of.Annotations}
 	case *map[string]any:
-		own := maps.Clone(*of)
+		all := []any{*of}
 		for _, name := range changeable {
-			if all, ok := own[name].(map[string]any); ok {
-				own[name] = maps.Clone(all)
+			if m, ok := (*of)[name].(map[string]any); ok {
+				all = append(all, m)
 			}
 		}
-		if u, ok := o.(*unstructured.Unstructured); ok && len(own) > 0 {
-			u.Object["metadata"] = own
-		}
+		return all
 	}
+	return nil
 }
 
 // head appends a result up to its metadata.
@@ -130,10 +127,16 @@ func (c *conversion) convert(dst, text []byte, m *metadata, from, to *version) (
 		return dst, nil, false, err
 	}
 	dst = c.head(dst, to)
-	if dst, err = m.append(dst, metadataOf(result)); err != nil {
+	of := metadataOf(result)
+	if dst, err = m.append(dst, of); err != nil {
 		return dst, nil, false, fmt.Errorf("%s: %w", way(from, to), err)
 	}
-	if dst, exact, err = patch.AppendExact(dst, body(result), ours...); err != nil {
+	if c.Forget {
+		dst, err = patch.AppendMembers(dst, body(result), ours...)
+	} else {
+		dst, exact, err = patch.AppendExact(dst, body(result), mapsOf(of), ours...)
+	}
+	if err != nil {
 		return dst, nil, false, fmt.Errorf("the result of %s cannot be written as JSON: %w", way(from, to), err)
 	}
 	return append(dst, '}'), result, exact, nil

@@ -9,6 +9,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 	"unicode/utf8"
 
@@ -16,13 +17,24 @@ import (
 )
 
 // AppendExact is AppendMembers that also reports whether the object is surely the one that the text decodes to: its type
-// has no field that JSON leaves out, no value changes on the way through JSON, and no memory is part of it twice. The
-// members in except are not looked at.
-func AppendExact(dst []byte, obj any, except ...string) (text []byte, exact bool, err error) {
-	d := differ{exact: &exactness{held: make([]held, 0, 32)}}
+// has no field that JSON leaves out, no value changes on the way through JSON, and no memory is part of it twice, or of
+// the maps beside it. The members in except are not looked at.
+func AppendExact(dst []byte, obj any, beside []any, except ...string) (text []byte, exact bool, err error) {
+	e := exactnesses.Get().(*exactness)
+	defer exactnesses.Put(e)
+	e.lost, e.held = false, e.held[:0]
+	for _, m := range beside {
+		if v := reflect.ValueOf(m); !v.IsNil() {
+			e.hold(v, 1)
+		}
+	}
+	d := differ{exact: e}
 	text, err = d.appendMembers(dst, obj, except)
-	return text, err == nil && d.exact.whole(), err
+	return text, err == nil && e.whole(), err
 }
+
+// exactnesses are kept for their memory.
+var exactnesses = sync.Pool{New: func() any { return &exactness{} }}
 
 // exactness is the knowledge about a value that is being written. A nil pointer looks at nothing.
 type exactness struct {
