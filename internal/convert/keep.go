@@ -43,7 +43,7 @@ func (c *conversion) throughHub(dst []byte, o *object) ([]byte, error) {
 	if err != nil {
 		return dst, err
 	}
-	return c.object(dst, &object{text: text, metadata: t.member("metadata").append(nil), kind: o.kind, from: c.hub})
+	return c.object(dst, &object{text: text, metadata: metadataOfText(t.member("metadata").append(nil)), kind: o.kind, from: c.hub})
 }
 
 // keep appends the result of a conversion together with all that the way back does not restore.
@@ -67,7 +67,7 @@ func (c *conversion) hop(text []byte, source *tree, from, to *version) (*tree, e
 		raw = m.append(nil)
 	}
 	m := &metadata{}
-	if err := m.read(raw); err != nil {
+	if err := m.begin(metadataOfText(raw)); err != nil {
 		return nil, err
 	}
 	converted, _, _, err := c.convert(nil, text, m, from, to)

@@ -17,12 +17,18 @@ import (
 // The members of the metadata that a conversion can change.
 var changeable = []string{"labels", "annotations"}
 
-// metadata is the metadata of an object as it arrived.
-type metadata struct {
+// metadataText is the metadata of an object as it arrived.
+type metadataText struct {
 	text        []byte
 	labels      []byte // nil if there are none
 	annotations []byte
 	isAnnotated bool // it holds the annotation of this package
+	err         error
+}
+
+// metadata is metadataText beside the decoded metadata.
+type metadata struct {
+	metadataText
 
 	// before is a shallow copy of the decoded metadata, so that most of it is compared without its text. Conversions can
 	// change the contents of its lists and maps.
@@ -30,34 +36,58 @@ type metadata struct {
 	isCopied bool
 }
 
-// read finds the annotation. The text is nil if the object has no metadata.
-func (m *metadata) read(text []byte) error {
-	if text == nil {
-		text = []byte("{}")
+// metadata reads a value that is metadata, and finds the annotation.
+func (r *reader) metadata() (m metadataText) {
+	if r.peek() != '{' {
+		if m.text = r.value(); isNull(m.text) {
+			m.text = nil
+		}
+		return m
 	}
-	*m = metadata{text: text}
-	r := reader{text: text}
-	r.members(func(name []byte) {
-		switch text := r.value(); string(name) {
+	start := r.at
+	inner := reader{text: r.text, at: r.at}
+	inner.members(func(name []byte) {
+		switch text := inner.value(); string(name) {
 		case "labels":
 			m.labels = text
 		case "annotations":
 			m.annotations = text
 		}
 	})
+	if inner.err != nil {
+		m.err = fmt.Errorf("metadata: %w", inner.err)
+		m.text = r.value()
+		return m
+	}
+	r.at = inner.at
+	m.text = r.text[start:r.at:r.at]
 	if m.annotations != nil && m.annotations[0] == '{' {
-		inner := reader{text: m.annotations}
-		for more := inner.enter('{'); more; more = inner.more('{') {
-			if string(inner.name()) == Annotation {
+		names := reader{text: m.annotations}
+		for more := names.enter('{'); more; more = names.more('{') {
+			if string(names.name()) == Annotation {
 				m.isAnnotated = true
 			}
-			inner.value()
+			names.value()
 		}
 	}
-	if r.err != nil {
-		return fmt.Errorf("metadata: %w", r.err)
+	return m
+}
+
+// begin takes the metadata of an object that is about to be converted.
+func (m *metadata) begin(of metadataText) error {
+	*m = metadata{metadataText: of}
+	if m.text == nil {
+		m.text = []byte("{}")
 	}
-	return nil
+	return m.err
+}
+
+func metadataOfText(text []byte) metadataText {
+	if text == nil {
+		return metadataText{}
+	}
+	r := reader{text: text}
+	return r.metadata()
 }
 
 // metadataOf returns a pointer to the metadata of an object: a struct or a tree. It is nil if there is none.

@@ -29,7 +29,7 @@ type conversion struct {
 // object appends the converted object.
 func (c *conversion) object(dst []byte, o *object) ([]byte, error) {
 	m := &c.metadata
-	if err := m.read(o.metadata); err != nil {
+	if err := m.begin(o.metadata); err != nil {
 		return dst, err
 	}
 	if m.isAnnotated {

@@ -57,7 +57,7 @@ type review struct {
 // object is one object of a review, found but not decoded.
 type object struct {
 	text     []byte
-	metadata []byte // nil if there is none
+	metadata metadataText // nothing if there is none
 	kind     string
 	from     *version
 	wrong    error // the object cannot be converted
@@ -290,14 +290,15 @@ func (p *reviewParser) object() {
 	var apiVersion, kind []byte
 	inner := reader{text: p.text, at: p.at}
 	inner.members(func(name []byte) {
-		text := inner.value()
 		switch string(name) {
 		case "apiVersion":
-			apiVersion = text
+			apiVersion = inner.value()
 		case "kind":
-			kind = text
+			kind = inner.value()
 		case "metadata":
-			o.metadata = text
+			o.metadata = inner.metadata()
+		default:
+			inner.value()
 		}
 	})
 	if inner.err != nil {
@@ -325,11 +326,8 @@ func (p *reviewParser) reject(reason error) {
 
 // identify finds the version of an object, and checks its kind.
 func (p *reviewParser) identify(o *object, apiVersion, kind []byte) error {
-	if o.metadata != nil && o.metadata[0] != '{' && !isNull(o.metadata) {
+	if m := o.metadata.text; m != nil && m[0] != '{' {
 		return errors.New("its metadata is not an object")
-	}
-	if isNull(o.metadata) {
-		o.metadata = nil
 	}
 	if string(kind) == `"`+p.kind.Kind+`"` {
 		o.kind = p.kind.Kind

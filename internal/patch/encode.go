@@ -18,9 +18,18 @@ import (
 
 // encode appends a value as encoding/json writes a decoded tree: HTML escaped, with members sorted by name.
 func (d *differ) encode(dst []byte, p *plan, v reflect.Value) ([]byte, error) {
-	d.exact.look(p, v)
+	if d.exact != nil {
+		d.exact.look(p, v)
+	}
 	switch p = p.on(v); p.shape {
-	case shapeBool, shapeInt, shapeUint, shapeFloat, shapeString, shapeNumber:
+	case shapeString:
+		start := len(dst)
+		dst, err := appendScalar(dst, p, v)
+		if d.exact != nil && len(dst)-start != len(v.String())+2 { // some character is written otherwise
+			d.exact.text(v.String())
+		}
+		return dst, err
+	case shapeBool, shapeInt, shapeUint, shapeFloat, shapeNumber:
 		return appendScalar(dst, p, v)
 	case shapeBytes:
 		if v.IsNil() {
@@ -80,7 +89,9 @@ func (d *differ) encodeStruct(dst []byte, p *plan, v reflect.Value) ([]byte, err
 		f := &p.fields[i]
 		fv := f.from(parts)
 		if f.omitted(fv) {
-			d.exact.omitted(f, fv)
+			if d.exact != nil {
+				d.exact.omitted(f, fv)
+			}
 			continue
 		}
 		if !first {
@@ -109,7 +120,9 @@ func (d *differ) sorted(p *plan, v reflect.Value) ([]entryOf, error) {
 		if err != nil {
 			return nil, err
 		}
-		d.exact.name(name)
+		if d.exact != nil {
+			d.exact.text(name)
+		}
 		all = append(all, entryOf{name, it.Value()})
 	}
 	slices.SortFunc(all, func(x, y entryOf) int { return strings.Compare(x.name, y.name) })
@@ -251,6 +264,14 @@ func appendEscaped(dst, text []byte) []byte {
 	return append(dst, text[from:]...)
 }
 
+// plain are the bytes that a string holds as they are.
+var plain = func() (all [256]bool) {
+	for c := ' '; c < utf8.RuneSelf; c++ {
+		all[c] = !strings.ContainsRune(`"\<>&`, c)
+	}
+	return all
+}()
+
 const hex = "0123456789abcdef"
 
 // appendString appends a JSON string as encoding/json writes it, HTML escaped.
@@ -259,7 +280,7 @@ func appendString[T string | []byte](dst []byte, s T) []byte {
 	from := 0
 	for i := 0; i < len(s); {
 		c := s[i]
-		if c >= ' ' && c < utf8.RuneSelf && c != '"' && c != '\\' && c != '<' && c != '>' && c != '&' {
+		if plain[c] {
 			i++
 			continue
 		}

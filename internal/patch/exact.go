@@ -36,7 +36,7 @@ func AppendExact(dst []byte, obj any, beside []any, except ...string) (text []by
 // exactnesses are kept for their memory.
 var exactnesses = sync.Pool{New: func() any { return &exactness{} }}
 
-// exactness is the knowledge about a value that is being written. A nil pointer looks at nothing.
+// exactness is the knowledge about a value that is being written.
 type exactness struct {
 	lost bool
 	held []held
@@ -67,7 +67,7 @@ func (e *exactness) hold(v reflect.Value, size uintptr) {
 
 // omitted looks at a field that is left out. Decoding leaves it zero.
 func (e *exactness) omitted(f *field, v reflect.Value) {
-	if e == nil || e.lost || !v.IsValid() {
+	if e.lost || !v.IsValid() {
 		return
 	}
 	switch v.Kind() {
@@ -78,23 +78,21 @@ func (e *exactness) omitted(f *field, v reflect.Value) {
 	}
 }
 
-// name looks at the name of a map entry.
-func (e *exactness) name(s string) {
-	if e != nil && !utf8.ValidString(s) {
+// text looks at a string.
+func (e *exactness) text(s string) {
+	if !utf8.ValidString(s) {
 		e.lost = true
 	}
 }
 
 // look looks at a value, without its parts.
 func (e *exactness) look(p *plan, v reflect.Value) {
-	if e == nil || e.lost {
+	if e.lost {
 		return
 	}
 	switch p.shape {
-	case shapeBool, shapeInt, shapeUint, shapeFloat:
+	case shapeBool, shapeInt, shapeUint, shapeFloat, shapeString: // text looks at strings
 		e.lost = p.quoted
-	case shapeString:
-		e.lost = p.quoted || !utf8.ValidString(v.String())
 	case shapeBytes, shapeList:
 		if !v.IsNil() {
 			e.hold(v, uintptr(v.Cap())*p.typ.Elem().Size())

@@ -47,7 +47,9 @@ func (d *differ) appendMembers(dst []byte, obj any, except []string) ([]byte, er
 			continue
 		}
 		if f.omitted(fv) {
-			d.exact.omitted(f, fv)
+			if d.exact != nil {
+				d.exact.omitted(f, fv)
+			}
 			continue
 		}
 		var err error
