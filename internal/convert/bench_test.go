@@ -57,18 +57,39 @@ func arrivedObject(i int) *Alpha {
 	return a
 }
 
-func arrivedReview(tb testing.TB, objects int) []byte {
+// arrivedReview returns a review of objects that some functions have changed.
+func arrivedReview(tb testing.TB, objects int, change ...func(*Alpha)) []byte {
 	tb.Helper()
-	rev := &apiextensionsv1.ConversionReview{
-		TypeMeta: metav1.TypeMeta{APIVersion: "apiextensions.k8s.io/v1", Kind: "ConversionReview"},
-		Request:  &apiextensionsv1.ConversionRequest{UID: "705ab4f5-6393-11e8-b7cc-42010a800002", DesiredAPIVersion: group + "/v1"},
-	}
-	for i := range objects {
-		text, err := json.Marshal(arrivedObject(i))
+	raws := make([]runtime.RawExtension, objects)
+	for i := range raws {
+		a := arrivedObject(i)
+		for _, f := range change {
+			f(a)
+		}
+		text, err := json.Marshal(a)
 		if err != nil {
 			tb.Fatal(err)
 		}
-		rev.Request.Objects = append(rev.Request.Objects, runtime.RawExtension{Raw: text})
+		raws[i].Raw = text
+	}
+	return reviewOf(tb, "v1", raws)
+}
+
+// sentBack returns the review that asks for the objects of an answer in v1alpha1.
+func sentBack(tb testing.TB, answer []byte) []byte {
+	tb.Helper()
+	var rev apiextensionsv1.ConversionReview
+	if err := json.Unmarshal(answer, &rev); err != nil {
+		tb.Fatal(err)
+	}
+	return reviewOf(tb, "v1alpha1", rev.Response.ConvertedObjects)
+}
+
+func reviewOf(tb testing.TB, to string, objects []runtime.RawExtension) []byte {
+	tb.Helper()
+	rev := &apiextensionsv1.ConversionReview{
+		TypeMeta: metav1.TypeMeta{APIVersion: "apiextensions.k8s.io/v1", Kind: "ConversionReview"},
+		Request:  &apiextensionsv1.ConversionRequest{UID: "705ab4f5-6393-11e8-b7cc-42010a800002", DesiredAPIVersion: group + "/" + to, Objects: objects},
 	}
 	body, err := json.Marshal(rev)
 	if err != nil {
