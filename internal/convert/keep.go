@@ -52,11 +52,8 @@ func (c *conversion) keep(dst, text, result []byte, kept notes, from *version) (
 	if err != nil {
 		return dst, err
 	}
-	t, err := parseObject(bytes.Clone(result)) // dst is written over it
-	if err != nil {
-		return dst, err
-	}
-	mend(source, t, from, c.to)
+	t := treeOf(bytes.Clone(result)) // dst is written over it
+	mend(text, source, t, from, c.to)
 	return c.finish(dst, text, source, t, kept, from)
 }
 
@@ -74,11 +71,8 @@ func (c *conversion) hop(text []byte, source *tree, from, to *version) (*tree, e
 	if err != nil {
 		return nil, err
 	}
-	result, err := parseObject(converted)
-	if err != nil {
-		return nil, err
-	}
-	mend(source, result, from, to)
+	result := treeOf(converted)
+	mend(text, source, result, from, to)
 	return result, nil
 }
 
@@ -137,12 +131,11 @@ func canonical(text []byte, source *tree, from *version) (*tree, error) {
 	if err != nil {
 		return nil, fmt.Errorf("it cannot be written as %s: %w", from.Name, err)
 	}
-	whole, err := parseObject(append(members, '}'))
-	if err != nil {
-		return nil, err
+	whole := treeOf(append(members, '}'))
+	if whole.isObject() && !from.known.All(text, ours...) {
+		c := carrier{exact: true}
+		c.object(source, whole, from.known, from.known, ours)
 	}
-	c := carrier{exact: true}
-	c.object(source, whole, from.known, from.known, ours)
 	if m := source.member("metadata"); m != nil {
 		whole.set("metadata", *m)
 	}

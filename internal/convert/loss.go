@@ -27,7 +27,9 @@ const mostCompared = 64
 // annotations.
 func lossOf(object, back *tree) []entry {
 	l := losses{}
-	l.members(object, back, ours)
+	if object.isObject() && back.isObject() {
+		l.members(object, back, ours)
+	}
 	was, is := object.member("metadata"), back.member("metadata")
 	l.push("metadata", false)
 	for _, name := range changeable {

@@ -252,5 +252,5 @@ func membersOf(o any, except ...string) (*tree, error) {
 	if len(text) > 1 {
 		text = append(text[:1], text[2:]...)
 	}
-	return parseTree(append(text, '}'))
+	return parseObject(append(text, '}'))
 }

@@ -14,9 +14,12 @@ import (
 )
 
 // tree is a JSON value. Its methods accept nil, which stands for a member that is missing.
+//
+// An object or list is parsed when isObject or isList is called, one level at a time. Most parts of an object are only
+// compared or written, which needs no more than their text.
 type tree struct {
 	kind  byte     // '{', '[', or the first byte of the text
-	text  []byte   // of scalars
+	text  []byte   // of scalars, and of what is not parsed yet
 	names []string // of members, decoded
 	items []tree   // values of members, or items of a list
 
@@ -30,55 +33,79 @@ const (
 	nodeSize = 120 // bytes that a value takes as a tree
 )
 
-// treeParser parses a text, up to a bound of memory.
-type treeParser struct {
+// treeChecker checks a text, up to a bound of memory.
+type treeChecker struct {
 	reader
 	left int64 // bytes
 }
 
-// parseTree parses a text. The tree refers to it.
+// parseTree checks a text. The tree refers to it.
 func parseTree(text []byte) (*tree, error) {
-	p := treeParser{reader: reader{text: text}, left: decode.Bound(len(text))}
-	var root tree
-	p.tree(&root, 0)
-	if p.err == nil && p.peek() != 0 {
-		p.malformed()
+	c := treeChecker{reader: reader{text: text}, left: decode.Bound(len(text))}
+	c.value(0)
+	if c.err == nil && c.peek() != 0 {
+		c.malformed()
 	}
-	if p.err != nil {
-		return nil, p.err
+	if c.err != nil {
+		return nil, c.err
 	}
-	return &root, nil
+	return treeOf(text), nil
 }
 
-func (p *treeParser) tree(t *tree, depth int) {
-	if p.left -= nodeSize; p.left < 0 {
-		p.fail("it holds too many values to be compared; send a smaller object")
+// treeOf is parseTree for a text that this package has written.
+func treeOf(text []byte) *tree {
+	r := reader{text: text}
+	return &tree{kind: r.peek(), text: text}
+}
+
+func (c *treeChecker) value(depth int) {
+	if c.left -= nodeSize; c.left < 0 {
+		c.fail("it holds too many values to be compared; send a smaller object")
 	}
 	if depth > deepest {
-		p.fail("it nests deeper than %d", deepest)
+		c.fail("it nests deeper than %d", deepest)
 	}
-	switch t.kind = p.peek(); t.kind {
+	switch c.peek() {
 	case '{':
-		p.members(func(name []byte) {
-			t.names = append(t.names, string(name))
-			t.items = append(t.items, tree{})
-			p.left -= int64(len(name))
-			p.tree(&t.items[len(t.items)-1], depth+1)
+		c.members(func(name []byte) {
+			c.left -= int64(len(name))
+			c.value(depth + 1)
 		})
 	case '[':
-		for more := p.enter('['); more; more = p.more('[') {
-			t.items = append(t.items, tree{})
-			if p.tree(&t.items[len(t.items)-1], depth+1); p.err != nil {
+		for more := c.enter('['); more; more = c.more('[') {
+			if c.value(depth + 1); c.err != nil {
 				return
 			}
 		}
 	default:
-		t.text = p.value()
+		c.reader.value()
 	}
 }
 
-func (t *tree) isObject() bool { return t != nil && t.kind == '{' }
-func (t *tree) isList() bool   { return t != nil && t.kind == '[' }
+// open parses one level.
+func (t *tree) open() {
+	r := reader{text: t.text}
+	t.text = nil
+	for more := r.enter(t.kind); more; more = r.more(t.kind) {
+		if t.kind == '{' {
+			t.names = append(t.names, string(r.name()))
+		}
+		t.items = append(t.items, tree{kind: r.peek(), text: r.value()})
+	}
+}
+
+func (t *tree) isObject() bool { return t.is('{') }
+func (t *tree) isList() bool   { return t.is('[') }
+
+func (t *tree) is(kind byte) bool {
+	if t == nil || t.kind != kind {
+		return false
+	}
+	if t.text != nil {
+		t.open()
+	}
+	return true
+}
 
 // isAbsent reports whether there is no value. null is none.
 func (t *tree) isAbsent() bool { return t == nil || t.kind == 'n' }
@@ -141,8 +168,7 @@ func (t *tree) clone() *tree {
 
 // append appends the value as JSON.
 func (t *tree) append(dst []byte) []byte {
-	switch t.kind {
-	case '{', '[':
+	if t.text == nil {
 		dst = append(dst, t.kind)
 		for i := range t.items {
 			if i > 0 {
@@ -179,20 +205,32 @@ func same(a, b *tree) bool {
 		return a.isAbsent() && b.isAbsent()
 	}
 	switch {
+	case a.text != nil && string(a.text) == string(b.text):
+		return true
 	case a.isObject() && b.isObject():
 		return covers(a, b) && lacksNone(b, a)
 	case a.isList() && b.isList():
-		return slices.EqualFunc(a.items, b.items, func(x, y tree) bool { return same(&x, &y) })
+		return sameItems(a.items, b.items)
 	case a.isObject() || b.isObject() || a.isList() || b.isList():
 		return false
-	case string(a.text) == string(b.text):
-		return true
 	case a.kind == '"' && b.kind == '"':
 		x, _ := unquoted(a.text)
 		y, _ := unquoted(b.text)
 		return x == y
 	}
 	return isNumber(a) && isNumber(b) && sameNumber(string(a.text), string(b.text))
+}
+
+func sameItems(a, b []tree) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		if !same(&a[i], &b[i]) {
+			return false
+		}
+	}
+	return true
 }
 
 // covers reports whether an object holds all that another holds.
@@ -304,7 +342,7 @@ func appendString(dst []byte, s string) []byte {
 
 var errNotObject = errors.New("it is not a JSON object")
 
-// parseObject parses a text that must be an object.
+// parseObject is parseTree for a text that must be an object.
 func parseObject(text []byte) (*tree, error) {
 	t, err := parseTree(text)
 	if err == nil && !t.isObject() {

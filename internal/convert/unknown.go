@@ -5,12 +5,15 @@ package convert
 import "code.cloudfoundry.org/eirinix/internal/decode"
 
 // mend gives a converted object what its Go types have lost on the way: members that the source's type does not know,
-// and the form of numbers between two trees.
-func mend(source, result *tree, from, to *version) {
+// and the form of numbers between two trees. The text is that of the source.
+func mend(text []byte, source, result *tree, from, to *version) {
 	if from.isTree() {
-		if to.isTree() {
+		if to.isTree() && holdsOddNumber(text) {
 			keepNumbers(source, result)
 		}
+		return
+	}
+	if from.known.All(text, ours...) {
 		return
 	}
 	c := carrier{free: to.isTree()}
@@ -26,6 +29,9 @@ type carrier struct {
 // object copies the members that the source's type does not know. It leaves out those that the target's type does know,
 // because a conversion decides on them. from and to are the parts of the types.
 func (c *carrier) object(source, target *tree, from, to decode.Known, except []string) {
+	if !source.isObject() || !target.isObject() {
+		return
+	}
 	for i, name := range source.names {
 		if contains(except, name) {
 			continue
@@ -43,12 +49,11 @@ func (c *carrier) object(source, target *tree, from, to decode.Known, except []s
 }
 
 func (c *carrier) value(source, target *tree, from, to decode.Known) {
-	switch {
-	case source.isObject() && target.isObject():
-		c.object(source, target, from, to, nil)
-	case source.isList() && target.isList():
+	if source.isList() && target.isList() {
 		c.list(source, target, from.Item(), to.Item())
+		return
 	}
+	c.object(source, target, from, to, nil)
 }
 
 // list pairs items by name. Without names, it pairs no items, because a conversion can have moved them.
