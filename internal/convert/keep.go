@@ -67,7 +67,7 @@ func (c *conversion) hop(text []byte, source *tree, from, to *version) (*tree, e
 	if err := m.begin(metadataOfText(raw)); err != nil {
 		return nil, err
 	}
-	converted, _, _, err := c.convert(nil, text, m, from, to)
+	converted, _, _, err := c.convert(nil, text, m, from, to, false)
 	if err != nil {
 		return nil, err
 	}

@@ -31,6 +31,9 @@ func lossOf(object, back *tree) []entry {
 		l.members(object, back, ours)
 	}
 	was, is := object.member("metadata"), back.member("metadata")
+	if sameText(was, is) {
+		return l.found
+	}
 	l.push("metadata", false)
 	for _, name := range changeable {
 		l.push(name, false)

@@ -36,7 +36,7 @@ func (c *conversion) object(dst []byte, o *object) ([]byte, error) {
 		return c.annotated(dst, o)
 	}
 	start := len(dst)
-	dst, result, exact, err := c.convert(dst, o.text, m, o.from, c.to)
+	dst, result, exact, err := c.convert(dst, o.text, m, o.from, c.to, !c.Forget)
 	if err != nil {
 		return dst, err
 	}
@@ -116,8 +116,8 @@ func (c *conversion) head(dst []byte, to *version) []byte {
 }
 
 // convert appends the object in another version. It returns it, too, and reports whether all but its metadata is what the
-// text decodes to. The annotation must have been removed from the text.
-func (c *conversion) convert(dst, text []byte, m *metadata, from, to *version) (_ []byte, result runtime.Object, exact bool, err error) {
+// text decodes to, if it is to look. The annotation must have been removed from the text.
+func (c *conversion) convert(dst, text []byte, m *metadata, from, to *version, look bool) (_ []byte, result runtime.Object, exact bool, err error) {
 	source, err := decoded(text, from)
 	if err != nil {
 		return dst, nil, false, err
@@ -131,10 +131,10 @@ func (c *conversion) convert(dst, text []byte, m *metadata, from, to *version) (
 	if dst, err = m.append(dst, of); err != nil {
 		return dst, nil, false, fmt.Errorf("%s: %w", way(from, to), err)
 	}
-	if c.Forget {
-		dst, err = patch.AppendMembers(dst, body(result), ours...)
-	} else {
+	if look {
 		dst, exact, err = patch.AppendExact(dst, body(result), mapsOf(of), ours...)
+	} else {
+		dst, err = patch.AppendMembers(dst, body(result), ours...)
 	}
 	if err != nil {
 		return dst, nil, false, fmt.Errorf("the result of %s cannot be written as JSON: %w", way(from, to), err)

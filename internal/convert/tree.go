@@ -86,6 +86,7 @@ func (c *treeChecker) value(depth int) {
 func (t *tree) open() {
 	r := reader{text: t.text}
 	t.text = nil
+	t.items = make([]tree, 0, 8)
 	for more := r.enter(t.kind); more; more = r.more(t.kind) {
 		if t.kind == '{' {
 			t.names = append(t.names, string(r.name()))
@@ -205,7 +206,7 @@ func same(a, b *tree) bool {
 		return a.isAbsent() && b.isAbsent()
 	}
 	switch {
-	case a.text != nil && string(a.text) == string(b.text):
+	case sameText(a, b):
 		return true
 	case a.isObject() && b.isObject():
 		return covers(a, b) && lacksNone(b, a)
@@ -231,6 +232,11 @@ func sameItems(a, b []tree) bool {
 		}
 	}
 	return true
+}
+
+// sameText reports whether the texts of two values are equal. False can also mean that one of them is parsed.
+func sameText(a, b *tree) bool {
+	return a != nil && b != nil && a.text != nil && string(a.text) == string(b.text)
 }
 
 // covers reports whether an object holds all that another holds.
