@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"strings"
 	"testing"
@@ -42,6 +43,29 @@ func TestCheckAnswer(t *testing.T) {
 			t.Error("an answer to something else passed")
 		}
 	})
+}
+
+// TestConversions checks that every peer converts the whole list, and that the check refuses half of it.
+func TestConversions(t *testing.T) {
+	quiet()
+	rev, err := conversionReview()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range converters() {
+		if _, err := checkedConversion(p, rev); err != nil {
+			t.Error(err)
+		}
+	}
+	other := *rev
+	other.body = bytes.Replace(rev.body, []byte(`"schedule":"5 4"`), []byte(`"schedule":"5 3"`), 1)
+	if _, err := checkedConversion(converters()[0], &other); err == nil {
+		t.Error("an answer with another object passed")
+	}
+	other.body = bytes.Replace(rev.body, []byte(hubVersion.String()), []byte(spokeVersion.String()), 1)
+	if _, err := checkedConversion(converters()[0], &other); err == nil {
+		t.Error("an answer in another version passed")
+	}
 }
 
 // TestManagedFields checks that the reviews are as they arrive in production: a third to a half of a pod's text

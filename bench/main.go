@@ -5,6 +5,7 @@
 //	main.go          flags, the list of sections
 //	section_*.go     one part of the report each, with its bounds
 //	job.go           the job that every peer does
+//	conversion_*.go  the kind that is converted, and the check of the answers
 //	peers.go         the list of peers; peer_*.go and ours.go, one each
 //	review.go        the captured AdmissionReviews; capture*.go makes them
 //	check.go         checks that an answer does the job, before anything is timed
@@ -49,6 +50,7 @@ var sections = []section{
 	{"steps", func(_ context.Context, r *report, s settings) error { return sectionSteps(r, s.plan) }},
 	{"containers", func(_ context.Context, r *report, s settings) error { return sectionContainers(r, s.plan) }},
 	{"insertion", func(_ context.Context, r *report, _ settings) error { return sectionInsertion(r) }},
+	{"conversion", func(_ context.Context, r *report, s settings) error { return sectionConversion(r, s.plan) }},
 	{"tls", func(_ context.Context, r *report, s settings) error { return sectionTLS(r, s.plan) }},
 	{"apiserver", func(ctx context.Context, r *report, s settings) error { return sectionAPIServer(ctx, r, s.creates) }},
 	{"size", func(ctx context.Context, r *report, _ settings) error { return sectionSize(ctx, r) }},
