@@ -6,6 +6,8 @@ import (
 	"bytes"
 	"fmt"
 
+	"k8s.io/apimachinery/pkg/runtime"
+
 	"code.cloudfoundry.org/eirinix/internal/patch"
 )
 
@@ -23,11 +25,16 @@ func (c *conversion) annotated(dst []byte, o *object) ([]byte, error) {
 		return c.throughHub(dst, o)
 	}
 	text := source.append(nil)
-	result, err := c.hop(text, source, o.from, c.to)
+	h, err := c.hop(text, source, o.from, c.to, !c.Forget)
 	if err != nil {
 		return dst, err
 	}
-	return c.finish(dst, text, source, result, kept, o.from)
+	if h.live != nil {
+		if h.live, err = c.run(h.live, c.to, o.from); err != nil {
+			return dst, c.noWayBack(err)
+		}
+	}
+	return c.finish(dst, text, source, h, kept, o.from)
 }
 
 // throughHub converts an object of one spoke to another in two steps, so that the entries for the hub are restored in
@@ -46,51 +53,83 @@ func (c *conversion) throughHub(dst []byte, o *object) ([]byte, error) {
 	return c.object(dst, &object{text: text, metadata: metadataOfText(t.member("metadata").append(nil)), kind: o.kind, from: c.hub})
 }
 
-// keep appends the result of a conversion together with all that the way back does not restore.
-func (c *conversion) keep(dst, text, result []byte, kept notes, from *version) ([]byte, error) {
-	source, err := parseObject(text)
+// keep appends the result of a conversion together with all that the way back does not restore. back is the way back; nil
+// if it is not known.
+func (c *conversion) keep(dst []byte, o *object, result []byte, back runtime.Object) ([]byte, error) {
+	source, err := parseObject(o.text)
 	if err != nil {
 		return dst, err
 	}
-	t := treeOf(bytes.Clone(result)) // dst is written over it
-	mend(text, source, t, from, c.to)
-	return c.finish(dst, text, source, t, kept, from)
+	h := hopped{tree: treeOf(bytes.Clone(result)), metadata: &c.metadata, live: back} // dst is written over it
+	if mend(o.text, source, h.tree, o.from, c.to) {
+		h.live = nil
+	}
+	return c.finish(dst, o.text, source, h, nil, o.from)
 }
 
-// hop converts a tree to another version.
-func (c *conversion) hop(text []byte, source *tree, from, to *version) (*tree, error) {
+// hopped is the result of a conversion.
+type hopped struct {
+	tree     *tree
+	metadata *metadata // of the source
+
+	// live is the same in memory, or nil if it can be another object. Once the result is converted back, it is the
+	// object that this gives.
+	live runtime.Object
+}
+
+// hop converts a tree to another version. It looks for the live object on request.
+func (c *conversion) hop(text []byte, source *tree, from, to *version, look bool) (h hopped, err error) {
 	var raw []byte
 	if m := source.member("metadata"); !m.isAbsent() {
 		raw = m.append(nil)
 	}
-	m := &metadata{}
-	if err := m.begin(metadataOfText(raw)); err != nil {
-		return nil, err
+	h.metadata = &metadata{}
+	if err := h.metadata.begin(metadataOfText(raw)); err != nil {
+		return h, err
 	}
-	converted, _, _, err := c.convert(nil, text, m, from, to, false)
+	converted, live, exact, err := c.convert(nil, text, h.metadata, from, to, look)
 	if err != nil {
-		return nil, err
+		return h, err
 	}
-	result := treeOf(converted)
-	mend(text, source, result, from, to)
-	return result, nil
+	h.tree = treeOf(converted)
+	if !mend(text, source, h.tree, from, to) && exact && bytes.HasPrefix(converted[len(c.head(nil, to)):], h.metadata.text) {
+		h.live = live
+	}
+	return h, nil
 }
 
 // back converts a result back to the version of the source.
 func (c *conversion) back(result *tree, from *version) (*tree, error) {
-	t, err := c.hop(result.append(nil), result, c.to, from)
+	h, err := c.hop(result.append(nil), result, c.to, from, false)
 	if err != nil {
-		return nil, fmt.Errorf("the way back, which shows what %s cannot hold, failed: %w", c.to.Name, err)
+		return nil, c.noWayBack(err)
 	}
-	return t, nil
+	return h.tree, nil
+}
+
+func (c *conversion) noWayBack(err error) error {
+	return fmt.Errorf("the way back, which shows what %s cannot hold, failed: %w", c.to.Name, err)
+}
+
+// wayBack is back for a result that can be in memory.
+func (c *conversion) wayBack(h hopped, from *version) (*tree, error) {
+	if h.live == nil {
+		return c.back(h.tree, from)
+	}
+	text, _, err := c.write(nil, h.live, h.metadata, c.to, from, false)
+	if err != nil {
+		return nil, c.noWayBack(err)
+	}
+	return treeOf(text), nil
 }
 
 // finish restores the entries for the version of the result, and adds entries for the version of the source.
-func (c *conversion) finish(dst, text []byte, source, result *tree, kept notes, from *version) ([]byte, error) {
+func (c *conversion) finish(dst, text []byte, source *tree, h hopped, kept notes, from *version) ([]byte, error) {
+	result := h.tree
 	if c.Forget {
 		return result.append(dst), nil
 	}
-	back, err := c.back(result, from)
+	back, err := c.wayBack(h, from)
 	if err != nil {
 		return dst, err
 	}

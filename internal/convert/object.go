@@ -40,29 +40,31 @@ func (c *conversion) object(dst []byte, o *object) ([]byte, error) {
 	if err != nil {
 		return dst, err
 	}
-	if c.isKept(o, m, dst[start:], result, exact) {
+	kept, back := c.isKept(o, m, dst[start:], result, exact)
+	if kept {
 		return dst, nil
 	}
-	return c.keep(dst[:start], o.text, dst[start:], nil, o.from)
+	return c.keep(dst[:start], o, dst[start:], back)
 }
 
-// isKept reports whether the result surely holds all that is to be kept. This is so for most objects.
-func (c *conversion) isKept(o *object, m *metadata, text []byte, result runtime.Object, exact bool) bool {
+// isKept reports whether the result surely holds all that is to be kept. This is so for most objects. It also returns
+// the way back, or nil if it is not known.
+func (c *conversion) isKept(o *object, m *metadata, text []byte, result runtime.Object, exact bool) (bool, runtime.Object) {
 	if o.from.isTree() && c.to.isTree() && holdsOddNumber(o.text) {
-		return false
+		return false, nil
 	}
 	if c.Forget {
-		return o.from.isTree() || o.from.known.All(o.text, ours...)
+		return o.from.isTree() || o.from.known.All(o.text, ours...), nil
 	}
 	again, err := c.again(text, m, result, exact)
 	if err != nil {
-		return false // the other way returns the error
+		return false, nil // the other way returns the error
 	}
 	back, err := c.run(again, c.to, o.from)
 	if err != nil {
-		return false
+		return false, nil
 	}
-	return decode.Same(o.text, body(back), false, ours...) && m.isSame(metadataOf(back))
+	return decode.Same(o.text, body(back), false, ours...) && m.isSame(metadataOf(back)), back
 }
 
 // again returns the object that the text of a result decodes to. The text counts and not the result in memory, which can
@@ -126,10 +128,16 @@ func (c *conversion) convert(dst, text []byte, m *metadata, from, to *version, l
 	if result, err = c.run(source, from, to); err != nil {
 		return dst, nil, false, err
 	}
+	dst, exact, err = c.write(dst, result, m, from, to, look)
+	return dst, result, exact, err
+}
+
+// write appends the result of a conversion.
+func (c *conversion) write(dst []byte, result runtime.Object, m *metadata, from, to *version, look bool) (_ []byte, exact bool, err error) {
 	dst = c.head(dst, to)
 	of := metadataOf(result)
 	if dst, err = m.append(dst, of); err != nil {
-		return dst, nil, false, fmt.Errorf("%s: %w", way(from, to), err)
+		return dst, false, fmt.Errorf("%s: %w", way(from, to), err)
 	}
 	if look {
 		dst, exact, err = patch.AppendExact(dst, body(result), mapsOf(of), ours...)
@@ -137,9 +145,9 @@ func (c *conversion) convert(dst, text []byte, m *metadata, from, to *version, l
 		dst, err = patch.AppendMembers(dst, body(result), ours...)
 	}
 	if err != nil {
-		return dst, nil, false, fmt.Errorf("the result of %s cannot be written as JSON: %w", way(from, to), err)
+		return dst, false, fmt.Errorf("the result of %s cannot be written as JSON: %w", way(from, to), err)
 	}
-	return append(dst, '}'), result, exact, nil
+	return append(dst, '}'), exact, nil
 }
 
 func way(from, to *version) string { return "the conversion from " + from.Name + " to " + to.Name }

@@ -5,19 +5,21 @@ package convert
 import "code.cloudfoundry.org/eirinix/internal/decode"
 
 // mend gives a converted object what its Go types have lost on the way: members that the source's type does not know,
-// and the form of numbers between two trees. The text is that of the source.
-func mend(text []byte, source, result *tree, from, to *version) {
+// and the form of numbers between two trees. The text is that of the source. It returns false if nothing can be lost.
+func mend(text []byte, source, result *tree, from, to *version) bool {
 	if from.isTree() {
-		if to.isTree() && holdsOddNumber(text) {
-			keepNumbers(source, result)
+		if !to.isTree() || !holdsOddNumber(text) {
+			return false
 		}
-		return
+		keepNumbers(source, result)
+		return true
 	}
 	if from.known.All(text, ours...) {
-		return
+		return false
 	}
 	c := carrier{free: to.isTree()}
 	c.object(source, result, from.known, to.known, ours)
+	return true
 }
 
 // A carrier copies members to the same place of another object.
