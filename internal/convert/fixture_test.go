@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 
@@ -112,9 +113,44 @@ func deepCopy[T any](o *T) *T {
 	return c
 }
 
-func (a *Alpha) DeepCopyObject() runtime.Object { return deepCopy(a) }
-func (j *Job) DeepCopyObject() runtime.Object   { return deepCopy(j) }
-func (*Job) Hub()                               {}
+func (*Job) Hub() {}
+
+// DeepCopyObject is as controller-gen would write it.
+func (a *Alpha) DeepCopyObject() runtime.Object {
+	c := *a
+	a.ObjectMeta.DeepCopyInto(&c.ObjectMeta)
+	c.Spec.Suspend = pointerTo(a.Spec.Suspend)
+	if a.Spec.Owner != nil {
+		c.Spec.Owner = &AlphaOwner{a.Spec.Owner.Team, slices.Clone(a.Spec.Owner.Mails)}
+	}
+	c.Spec.Steps, c.Spec.Rules = slices.Clone(a.Spec.Steps), slices.Clone(a.Spec.Rules)
+	c.Spec.Template, c.Status = a.Spec.Template.DeepCopy(), a.Status.copy()
+	return &c
+}
+
+// DeepCopyObject is as controller-gen would write it.
+func (j *Job) DeepCopyObject() runtime.Object {
+	c := *j
+	j.ObjectMeta.DeepCopyInto(&c.ObjectMeta)
+	c.Spec.TimeZone = pointerTo(j.Spec.TimeZone)
+	c.Spec.Steps, c.Spec.Rules = slices.Clone(j.Spec.Steps), slices.Clone(j.Spec.Rules)
+	c.Spec.Template, c.Status = j.Spec.Template.DeepCopy(), j.Status.copy()
+	return &c
+}
+
+func (s *JobsStatus) copy() *JobsStatus {
+	if s == nil {
+		return nil
+	}
+	return &JobsStatus{s.Active, s.Last.DeepCopy()}
+}
+
+func pointerTo[T any](p *T) *T {
+	if p == nil {
+		return nil
+	}
+	return new(*p)
+}
 
 func (a *Alpha) ConvertTo(hub conversion.Hub) error {
 	j := hub.(*Job)

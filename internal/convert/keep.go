@@ -93,7 +93,7 @@ func (c *conversion) hop(text []byte, source *tree, from, to *version, look bool
 	}
 	h.tree = treeOf(converted)
 	if !mend(text, source, h.tree, from, to) && exact && bytes.HasPrefix(converted[len(c.head(nil, to)):], h.metadata.text) {
-		h.live = live
+		h.live = ownCopy(live)
 	}
 	return h, nil
 }

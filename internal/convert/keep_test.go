@@ -10,6 +10,7 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
 	kruntime "k8s.io/apimachinery/pkg/runtime"
 
 	"code.cloudfoundry.org/eirinix/internal/convert"
@@ -118,6 +119,39 @@ var _ = Describe("A member that the target cannot hold", func() {
 			`[{"path":["spec","owner"],"value":{"team":"t"}},{"path":["spec","rules"],"value":{"match":"a","note":"n"},"base":{"match":"a"},"item":true},
 			  {"path":["spec","schedule"],"value":"5 # x","base":"5"}]`),
 	)
+
+	It("is looked for without a change of memory that the program shares between objects", func() {
+		shared := map[string]string{"disk": "fast"}
+		k := cronJobs()
+		k.Versions[0].FromHub = func(ctx context.Context, o kruntime.Object) (kruntime.Object, error) {
+			converted, err := alphaFromHub(ctx, o)
+			converted.(*Alpha).Spec.Template = &corev1.PodSpec{NodeSelector: shared, Containers: []corev1.Container{{Name: "a"}}}
+			return converted, err
+		}
+		k.Versions[0].ToHub = func(ctx context.Context, o kruntime.Object) (kruntime.Object, error) {
+			o.(*Alpha).Spec.Template.NodeSelector["changed"] = "in place" // the argument is the function's own
+			return alphaToHub(ctx, o)
+		}
+		Expect(converted(k, "v1alpha1", object("v1", "", `"schedule":{"minute":"1"},"timeZone":"CET","suspend":false`))).To(ContainSubstring(`"disk":"fast"`))
+		Expect(shared).To(Equal(map[string]string{"disk": "fast"}))
+
+		k = cronJobs()
+		k.Versions[0].ToHub = func(context.Context, kruntime.Object) (kruntime.Object, error) {
+			return &Job{Spec: JobSpec{Template: &corev1.PodSpec{NodeSelector: shared}}}, nil
+		}
+		k.Versions[1].FromHub = func(ctx context.Context, o kruntime.Object) (kruntime.Object, error) {
+			o.(*Job).Spec.Template.NodeSelector["changed"] = "in place"
+			return betaFromHub(ctx, o)
+		}
+		k.Forget = true
+		answered(k, review("v1beta1", object("v1alpha1", "", `"schedule":"1"`)))
+		Expect(shared).To(Equal(map[string]string{"disk": "fast"}), "by way of the hub")
+
+		global := map[string]any{"a": "b"}
+		t := trees(func(o map[string]any) { o["spec"].(map[string]any)["changed"] = "in place" }, func(o map[string]any) { o["spec"] = global })
+		converted(t, "v1alpha1", object("v1", "", `"a":"b"`))
+		Expect(global).To(Equal(map[string]any{"a": "b"}))
+	})
 
 	It("survives from the hub to a spoke and back", func() {
 		k, counts := quietly(cronJobs())

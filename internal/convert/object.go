@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -76,7 +77,9 @@ func (c *conversion) again(text []byte, m *metadata, result runtime.Object, exac
 		return decoded(text, c.to)
 	}
 	if exact {
-		return result, nil
+		if own := ownCopy(result); own != nil {
+			return own, nil
+		}
 	}
 	known, typed := metadataOf(result).(*metav1.ObjectMeta)
 	if !typed {
@@ -88,26 +91,34 @@ func (c *conversion) again(text []byte, m *metadata, result runtime.Object, exac
 		return nil, err
 	}
 	if bare, typed := metadataOf(o).(*metav1.ObjectMeta); typed {
-		*bare = *known
+		copyMetadata(bare, known)
 	}
 	return o, nil
 }
 
-// mapsOf returns the maps of metadata that a conversion can change.
-func mapsOf(metadata any) []any {
-	switch of := metadata.(type) {
-	case *metav1.ObjectMeta:
-		return []any{of.Labels, of.Annotations}
-	case *map[string]any:
-		all := []any{*of}
-		for _, name := range changeable {
-			if m, ok := (*of)[name].(map[string]any); ok {
-				all = append(all, m)
-			}
-		}
-		return all
+// ownCopy returns a copy of a result for the way back, whose function may change it. The result can hold memory that
+// outlives the call, such as a variable of the program. It is nil if the type does not copy itself.
+func ownCopy(result runtime.Object) runtime.Object {
+	known, typed := metadataOf(result).(*metav1.ObjectMeta)
+	if !typed {
+		return result.DeepCopyObject()
 	}
-	return nil
+	bare := reflect.New(reflect.TypeOf(result).Elem()) // without metadata, which is much of an object
+	bare.Elem().Set(reflect.ValueOf(result).Elem())
+	o := bare.Interface().(runtime.Object)
+	*metadataOf(o).(*metav1.ObjectMeta) = metav1.ObjectMeta{}
+	own := o.DeepCopyObject()
+	if own == nil || reflect.TypeOf(own) != bare.Type() {
+		return nil
+	}
+	copyMetadata(metadataOf(own).(*metav1.ObjectMeta), known)
+	return own
+}
+
+// copyMetadata copies metadata of which a conversion may have changed the labels and annotations alone.
+func copyMetadata(to, from *metav1.ObjectMeta) {
+	*to = *from
+	to.Labels, to.Annotations = maps.Clone(from.Labels), maps.Clone(from.Annotations)
 }
 
 // head appends a result up to its metadata.
@@ -140,7 +151,7 @@ func (c *conversion) write(dst []byte, result runtime.Object, m *metadata, from,
 		return dst, false, fmt.Errorf("%s: %w", way(from, to), err)
 	}
 	if look {
-		dst, exact, err = patch.AppendExact(dst, body(result), mapsOf(of), ours...)
+		dst, exact, err = patch.AppendExact(dst, body(result), ours...)
 	} else {
 		dst, err = patch.AppendMembers(dst, body(result), ours...)
 	}
@@ -158,6 +169,11 @@ func (c *conversion) run(o runtime.Object, from, to *version) (runtime.Object, e
 	if from.ToHub != nil {
 		if o, err = c.call1(from.ToHub, o, from, c.hub); err != nil {
 			return nil, err
+		}
+	}
+	if from.ToHub != nil && to.FromHub != nil { // the argument of a function is its own
+		if own := ownCopy(o); own != nil {
+			o = own
 		}
 	}
 	if to.FromHub != nil {

@@ -3,13 +3,10 @@ package patch
 // This file finds out whether a value is the one that its JSON decodes to.
 
 import (
-	"cmp"
 	"encoding/json"
 	"math"
 	"reflect"
-	"slices"
 	"strings"
-	"sync"
 	"time"
 	"unicode/utf8"
 
@@ -17,53 +14,17 @@ import (
 )
 
 // AppendExact is AppendMembers that also reports whether the object is surely the one that the text decodes to: its type
-// has no field that JSON leaves out, no value changes on the way through JSON, and no memory is part of it twice, or of
-// the maps beside it. The members in except are not looked at.
-func AppendExact(dst []byte, obj any, beside []any, except ...string) (text []byte, exact bool, err error) {
-	e := exactnesses.Get().(*exactness)
-	defer exactnesses.Put(e)
-	e.lost, e.held = false, e.held[:0]
-	for _, m := range beside {
-		if v := reflect.ValueOf(m); !v.IsNil() {
-			e.hold(v, 1)
-		}
-	}
+// has no field that JSON leaves out, and no value changes on the way through JSON. The object can hold the same memory
+// twice, which decoding does not give. The members in except are not looked at.
+func AppendExact(dst []byte, obj any, except ...string) (text []byte, exact bool, err error) {
+	e := &exactness{}
 	d := differ{exact: e}
 	text, err = d.appendMembers(dst, obj, except)
-	return text, err == nil && e.whole(), err
+	return text, err == nil && !e.lost, err
 }
-
-// exactnesses are kept for their memory.
-var exactnesses = sync.Pool{New: func() any { return &exactness{} }}
 
 // exactness is the knowledge about a value that is being written.
-type exactness struct {
-	lost bool
-	held []held
-}
-
-// held is memory that a pointer, a list or a map refers to.
-type held struct{ from, to uintptr }
-
-// whole reports whether nothing is lost. Memory that the object holds twice would become two values.
-func (e *exactness) whole() bool {
-	if e.lost {
-		return false
-	}
-	slices.SortFunc(e.held, func(a, b held) int { return cmp.Compare(a.from, b.from) })
-	for i := 1; i < len(e.held); i++ {
-		if e.held[i].from < e.held[i-1].to {
-			return false
-		}
-	}
-	return true
-}
-
-func (e *exactness) hold(v reflect.Value, size uintptr) {
-	if size > 0 {
-		e.held = append(e.held, held{v.Pointer(), v.Pointer() + size})
-	}
-}
+type exactness struct{ lost bool }
 
 // omitted looks at a field that is left out. Decoding leaves it zero.
 func (e *exactness) omitted(f *field, v reflect.Value) {
@@ -94,19 +55,12 @@ func (e *exactness) look(p *plan, v reflect.Value) {
 	case shapeBool, shapeInt, shapeUint, shapeFloat, shapeString: // text looks at strings
 		e.lost = p.quoted
 	case shapeBytes, shapeList:
-		if !v.IsNil() {
-			e.hold(v, uintptr(v.Cap())*p.typ.Elem().Size())
-		}
 	case shapeMap:
-		if !v.IsNil() {
-			e.hold(v, 1)
-		}
 		e.lost = p.typ.Key().Kind() != reflect.String || p.typ.Key().Implements(textMarshalerType)
 	case shapeStruct:
 		e.lost = p.hides
 	case shapePointer:
 		if !v.IsNil() {
-			e.hold(v, p.typ.Elem().Size())
 			e.lost = isNil(v.Elem())
 		}
 	case shapeInterface:
