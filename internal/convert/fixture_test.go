@@ -101,18 +101,6 @@ type JobsStatus struct {
 	Last   *metav1.Time `json:"last,omitempty"`
 }
 
-func deepCopy[T any](o *T) *T {
-	text, err := json.Marshal(o)
-	if err != nil {
-		panic(err)
-	}
-	c := new(T)
-	if err := json.Unmarshal(text, c); err != nil {
-		panic(err)
-	}
-	return c
-}
-
 func (*Job) Hub() {}
 
 // DeepCopyObject is as controller-gen would write it.
