@@ -28,6 +28,12 @@ var _ = Describe("The Harness with a Conversion", func() {
 			o.Resources = []eirinix.OfflineResource{{Kind: gadgetKind("v2").GroupVersion().WithKind("Disk"), Resource: "disks", ClusterScoped: scope}}
 		}
 	}
+	stepOf := func(version string, apply func(*unstructured.Unstructured) error) eirinix.Mutation[*unstructured.Unstructured] {
+		return eirinix.Mutation[*unstructured.Unstructured]{
+			Settings: eirinix.Settings{Rules: rulesFor("example.org", version, "disks")},
+			Apply:    func(_ context.Context, _ *eirinix.Call, u *unstructured.Unstructured) error { return apply(u) },
+		}
+	}
 	// grow is a step about version v2.
 	grow := func(by int64) any {
 		return eirinix.Mutation[*unstructured.Unstructured]{
@@ -69,6 +75,51 @@ var _ = Describe("The Harness with a Conversion", func() {
 		Expect(converts.AddExtension(disks{}.conversion())).To(Succeed())
 		Expect(grows.AddExtension(grow(4))).To(Succeed())
 		Expect(tree(eirinixtest.NewHarness(GinkgoTB(), grows, converts, named(false)).Create(older))).To(HaveKeyWithValue("gibibytes", 7.))
+	})
+
+	// Three programs: "a" sets the class, which v2 alone has, "b" can be about v1, and "c" looks at the class in v2.
+	DescribeTable("converts an object back when another version is needed, as an API server does", func(versionOfB, seen string, backs int) {
+		downs := 0
+		lossy := disks{lossy: true, down: func(_ *Disk, to *OldDisk) error { to.Class, downs = nil, downs+1; return nil }}
+		class := ""
+		parts := []any{lossy.conversion(), func(o *eirinixtest.HarnessOptions) {
+			for _, version := range []string{"v1", "v2"} { // for the programs without the conversion
+				o.Resources = append(o.Resources, eirinix.OfflineResource{Kind: gadgetKind(version).GroupVersion().WithKind("Disk"), Resource: "disks"})
+			}
+		}}
+		for name, step := range map[string]eirinix.Mutation[*unstructured.Unstructured]{
+			"a": stepOf("v2", func(u *unstructured.Unstructured) error {
+				return unstructured.SetNestedField(u.Object, "fast", "spec", "class")
+			}),
+			"b": stepOf(versionOfB, func(*unstructured.Unstructured) error { return nil }),
+			"c": stepOf("v2", func(u *unstructured.Unstructured) error {
+				class, _, _ = unstructured.NestedString(u.Object, "spec", "class")
+				return nil
+			}),
+		} {
+			step.ID = name
+			m := eirinix.NewManager(eirinix.ManagerOptions{OperatorFingerprint: name})
+			Expect(m.AddExtension(step)).To(Succeed())
+			parts = append(parts, m)
+		}
+		result := eirinixtest.NewHarness(GinkgoTB(), parts...).Create(older)
+		Expect(result).To(And(eirinixtest.BeAllowed(), eirinixtest.HaveRun("a"), eirinixtest.HaveRun("b"), eirinixtest.HaveRun("c")))
+		Expect(class).To(Equal(seen))
+		Expect(tree(result)).To(And(HaveKeyWithValue("apiVersion", "example.org/v1"), HaveKeyWithValue("gibibytes", 3.), Not(HaveKey("class"))))
+		Expect(downs).To(Equal(backs))
+	},
+		Entry("not between two webhooks of one version", "v2", "fast", 1),
+		Entry("for a webhook of the version that was sent", "v1", "", 1),
+	)
+
+	It("converts nothing for a webhook that a selector leaves out", func() {
+		calls := 0
+		d := disks{up: func(*OldDisk, *Disk) error { calls++; return nil }}
+		chosen := stepOf("v2", func(*unstructured.Unstructured) error { return nil })
+		chosen.ID, chosen.Settings.Objects = "chosen", &metav1.LabelSelector{MatchLabels: map[string]string{"chosen": "yes"}}
+		result := eirinixtest.NewHarness(GinkgoTB(), d.conversion(), chosen).Create(older)
+		Expect(result).To(And(eirinixtest.BeAllowed(), Not(eirinixtest.HaveRun("chosen"))))
+		Expect(calls).To(BeZero())
 	})
 
 	It("does not convert back an object that was not patched", func() {

@@ -37,7 +37,8 @@ type resolved struct {
 type admissionRun struct {
 	s *Server
 	*resolved
-	current  Document // the object as the mutating webhooks have left it
+	current  Document // the object as the mutating webhooks have left it, in the version of the request
+	ahead    Document // the same in another version in which it was patched last, until it is converted back
 	trace    *Trace
 	feedback feedback
 	calls    []WebhookCall
@@ -192,33 +193,42 @@ func (a *admissionRun) attributes(object, oldObject Document) (admission.Attribu
 func (a *admissionRun) mutate(ctx context.Context) error {
 	reinvocable, due := map[string]bool{}, map[string]bool{}
 	for round := range 2 {
-		for _, w := range a.s.mutating {
-			if round == 1 && !due[w.id()] {
-				continue // a webhook that the object did not match in the first round is skipped, too
-			}
-			invocation, err := a.match(ctx, w, a.current)
-			if err != nil {
-				return err
-			}
-			if invocation == nil {
-				continue
-			}
-			changed, err := a.callMutating(ctx, w, invocation, round)
-			if changed { // every earlier webhook with reinvocationPolicy IfNeeded is due
-				for id := range reinvocable {
-					due[id] = true
-				}
-				clear(reinvocable)
-			}
-			if p := w.ReinvocationPolicy; p != nil && *p == "IfNeeded" {
-				reinvocable[w.id()] = true
-			}
-			if err != nil {
-				return err
-			}
+		err := a.mutateRound(ctx, round, reinvocable, due)
+		if back := a.convertBack(ctx); err == nil {
+			err = back
 		}
-		if len(due) == 0 {
-			return nil
+		if err != nil || len(due) == 0 {
+			return err
+		}
+	}
+	return nil
+}
+
+// mutateRound calls the mutating webhooks. reinvocable and due hold the ids of those that may be and must be called again.
+func (a *admissionRun) mutateRound(ctx context.Context, round int, reinvocable, due map[string]bool) error {
+	for _, w := range a.s.mutating {
+		if round == 1 && !due[w.id()] {
+			continue // a webhook that the object did not match in the first round is skipped, too
+		}
+		invocation, err := a.match(ctx, w, a.latest())
+		if err != nil {
+			return err
+		}
+		if invocation == nil {
+			continue
+		}
+		changed, err := a.callMutating(ctx, w, invocation, round)
+		if changed { // every earlier webhook with reinvocationPolicy IfNeeded is due
+			for id := range reinvocable {
+				due[id] = true
+			}
+			clear(reinvocable)
+		}
+		if p := w.ReinvocationPolicy; p != nil && *p == "IfNeeded" {
+			reinvocable[w.id()] = true
+		}
+		if err != nil {
+			return err
 		}
 	}
 	return nil

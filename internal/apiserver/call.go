@@ -66,7 +66,7 @@ func (a *admissionRun) callMutating(ctx context.Context, w *webhook, i *invocati
 func (a *admissionRun) answerMutating(ctx context.Context, w *webhook, i *invocation, request *admissionv1.AdmissionRequest, round int) (changed bool, err error) {
 	record, resp, err := a.call(ctx, w, request, round, true)
 	if err == nil && len(resp.Patch) > 0 {
-		changed, err = a.apply(ctx, w, i, resp.Patch)
+		changed, err = a.apply(w, i, resp.Patch)
 		record.Err = err
 	}
 	refused, ignored := error(nil), false
@@ -79,9 +79,8 @@ func (a *admissionRun) answerMutating(ctx context.Context, w *webhook, i *invoca
 }
 
 // apply applies a patch as the API server does, and checks that the result is an object. As in the API server,
-// failurePolicy Ignore does not excuse a patch that does not apply. Patched objects are converted back to the version of
-// the request, and others are not.
-func (a *admissionRun) apply(ctx context.Context, w *webhook, i *invocation, patch []byte) (changed bool, err error) {
+// failurePolicy Ignore does not excuse a patch that does not apply.
+func (a *admissionRun) apply(w *webhook, i *invocation, patch []byte) (changed bool, err error) {
 	operations, err := jsonpatchv4.DecodePatch(patch)
 	if err != nil {
 		return false, &failedCall{w.Name, fmt.Errorf("received undecodable patch in webhook response: %w", err)}
@@ -103,13 +102,12 @@ func (a *admissionRun) apply(ctx context.Context, w *webhook, i *invocation, pat
 	if _, err := patched.Typed(); err != nil {
 		return false, apierrors.NewInternalError(err)
 	}
-	changed = !patched.Same(i.object)
-	patched, err = a.convert(ctx, patched, a.current.Kind)
-	if err != nil {
-		return false, apierrors.NewInternalError(err)
+	if patched.Kind == a.current.Kind {
+		a.current = patched
+	} else {
+		a.ahead = patched
 	}
-	a.current = patched
-	return changed, nil
+	return !patched.Same(i.object), nil
 }
 
 // validate calls the validating webhooks concurrently. Of several refusals an API server returns any. This one

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -126,4 +127,27 @@ func (a *admissionRun) convert(ctx context.Context, d Document, kind schema.Grou
 		return NewDocument(kind, d.With(func(u *unstructured.Unstructured) { u.SetGroupVersionKind(kind) }).Raw), nil
 	}
 	return Document{}, fmt.Errorf("without a cluster, a %s of %s cannot be converted to %s, as an API server would; send the object in that version, or name both versions in Settings.Rules", d.Kind.Kind, d.Kind.GroupVersion(), kind.GroupVersion())
+}
+
+// latest returns the object as the last mutating webhook has left it. As in an API server, it stays in the version of that
+// webhook, so that the next webhook of the same version sees all of the patch.
+func (a *admissionRun) latest() Document {
+	if a.ahead.Absent() {
+		return a.current
+	}
+	return a.ahead
+}
+
+// convertBack returns an object that was patched in another version to the version of the request. An API server does so
+// for a webhook of a third version, and at the end. It does not convert back objects that were not patched.
+func (a *admissionRun) convertBack(ctx context.Context) error {
+	if a.ahead.Absent() {
+		return nil
+	}
+	back, err := a.convert(ctx, a.ahead, a.current.Kind)
+	if err != nil {
+		return apierrors.NewInternalError(err)
+	}
+	a.current, a.ahead = back, Document{}
+	return nil
 }

@@ -40,17 +40,18 @@ func (a *admissionRun) match(ctx context.Context, w *webhook, current Document) 
 		a.pass(w, "no webhook is ever called for "+attr.GetResource().Resource)
 		return nil, nil
 	case !a.selectsNamespace(w, attr):
-		a.leftOut(ctx, w, attr, current, Pass{Why: fmt.Sprintf("its namespaceSelector leaves out namespace %q", attr.GetNamespace()), Namespace: true})
+		a.leftOut(w, attr, Pass{Why: fmt.Sprintf("its namespaceSelector leaves out namespace %q", attr.GetNamespace()), Namespace: true})
 		return nil, nil
 	case !selectsObject(w, attr):
-		a.leftOut(ctx, w, attr, current, Pass{Why: "its objectSelector leaves out an object with these labels"})
+		a.leftOut(w, attr, Pass{Why: "its objectSelector leaves out an object with these labels"})
 		return nil, nil
 	}
-	call, err := a.matchRules(ctx, w, attr, current)
-	if call == nil && err == nil {
+	call := a.matchRules(w, attr)
+	if call == nil {
 		a.passed = append(a.passed, a.unnamed(w))
+		return nil, nil
 	}
-	if call == nil || err != nil || w.conditions == nil {
+	if err := a.fill(ctx, call, current); err != nil || w.conditions == nil {
 		return call, err
 	}
 	typed, err := call.object.Typed()
@@ -87,8 +88,8 @@ func (a *admissionRun) unnamed(w *webhook) Pass {
 
 // leftOut records that a selector leaves the object out. If the rules do not match the request either, it records
 // that instead, because it is the reason that users look for.
-func (a *admissionRun) leftOut(ctx context.Context, w *webhook, attr admission.Attributes, current Document, pass Pass) {
-	if call, err := a.matchRules(ctx, w, attr, current); call == nil && err == nil {
+func (a *admissionRun) leftOut(w *webhook, attr admission.Attributes, pass Pass) {
+	if a.matchRules(w, attr) == nil {
 		pass = a.unnamed(w)
 	}
 	pass.Webhook = w.Name
@@ -149,15 +150,16 @@ func selectsObject(w *webhook, attr admission.Attributes) bool {
 	return false
 }
 
-// matchRules finds a rule for the request, else under matchPolicy Equivalent one for another version of the resource.
-func (a *admissionRun) matchRules(ctx context.Context, w *webhook, attr admission.Attributes, current Document) (*invocation, error) {
+// matchRules finds a rule for the request, else under matchPolicy Equivalent one for another version of the resource. It
+// returns the call without its objects, or nil.
+func (a *admissionRun) matchRules(w *webhook, attr admission.Attributes) *invocation {
 	for _, r := range w.Rules {
 		if m := (rules.Matcher{Rule: r, Attr: attr}); m.Matches() {
-			return &invocation{resource: a.Resource, kind: attr.GetKind(), object: current, oldObject: a.oldObject}, nil
+			return &invocation{resource: a.Resource, kind: attr.GetKind()}
 		}
 	}
 	if w.MatchPolicy == nil || *w.MatchPolicy != admissionregistrationv1.Equivalent {
-		return nil, nil
+		return nil
 	}
 	for _, r := range w.Rules {
 		for _, other := range a.equivalents() {
@@ -169,18 +171,27 @@ func (a *admissionRun) matchRules(ctx context.Context, w *webhook, attr admissio
 			if a.Subresource == "" || a.Subresource == "status" {
 				kind = other.GroupVersionKind
 			}
-			call := &invocation{resource: other.Resource, kind: kind}
-			var err error
-			if call.object, err = a.convert(ctx, current, kind); err != nil {
-				return nil, apierrors.NewInternalError(err)
-			}
-			if call.oldObject, err = a.convert(ctx, a.oldObject, kind); err != nil {
-				return nil, apierrors.NewInternalError(err)
-			}
-			return call, nil
+			return &invocation{resource: other.Resource, kind: kind}
 		}
 	}
-	return nil, nil
+	return nil
+}
+
+// fill sets the objects of a call, in its version.
+func (a *admissionRun) fill(ctx context.Context, call *invocation, current Document) (err error) {
+	if !a.ahead.Absent() && a.ahead.Kind != call.kind {
+		if err := a.convertBack(ctx); err != nil {
+			return err
+		}
+		current = a.current
+	}
+	if call.object, err = a.convert(ctx, current, call.kind); err == nil {
+		call.oldObject, err = a.convert(ctx, a.oldObject, call.kind)
+	}
+	if err != nil {
+		return apierrors.NewInternalError(err)
+	}
+	return nil
 }
 
 // atResource is a request as it would be for another version of its resource.
