@@ -200,7 +200,7 @@ func (c conversionOf) path() string { return admit.ConvertPrefix + c.crd }
 func (c conversionOf) entry() webhookconf.Entry {
 	e := webhookconf.Entry{Name: c.crd, Path: c.path(), Converts: c.crd}
 	for _, v := range c.kind.Versions {
-		e.Steps = append(e.Steps, webhookconf.Step{Name: v.Name + "." + c.crd})
+		e.Steps = append(e.Steps, webhookconf.VersionStep(v.Name, c.crd))
 	}
 	return e
 }
@@ -208,7 +208,7 @@ func (c conversionOf) entry() webhookconf.Entry {
 // elsewhere returns the versions that another live version of the program converts, and this one does not.
 func (c conversionOf) elsewhere(route rollout.Route) (names []string) {
 	for _, key := range route.Steps {
-		name := strings.TrimSuffix(key, "."+c.crd)
+		name := webhookconf.VersionOf(key, c.crd)
 		if !slices.Contains(route.Gone, key) && !slices.ContainsFunc(c.kind.Versions, func(v convert.Version) bool { return v.Name == name }) {
 			names = append(names, name)
 		}

@@ -33,31 +33,31 @@ const (
 
 // readBudget is the budget for the request bodies of all calls. It is safe for concurrent use.
 type readBudget struct {
-	maxBytes int64
-	free     *semaphore.Weighted // bytes
-	waiting  atomic.Int64
+	admission  bodyLimit
+	conversion bodyLimit           // a list can be in one review, and takes all memory if it is one of the largest
+	free       *semaphore.Weighted // bytes
+	waiting    atomic.Int64
 
 	mu       sync.Mutex
 	arriving map[*requestBody]struct{}
 }
 
 func newReadBudget(maxBytes int64) *readBudget {
-	// A Content-Length beyond maxBytes is refused, so a body always fits into the budget.
-	free := semaphore.NewWeighted(bodiesAtOnce * maxBytes)
-	return &readBudget{maxBytes: maxBytes, free: free, arriving: map[*requestBody]struct{}{}}
+	return &readBudget{
+		admission: bodyLimit{most: maxBytes, times: 1, remedy: "ManagerOptions.MaxRequestBytes"},
+		conversion: bodyLimit{
+			most: bodiesAtOnce / 2 * maxBytes, times: 2, remedy: "four times ManagerOptions.MaxRequestBytes; ask for fewer objects at a time",
+		},
+		// A Content-Length beyond a limit is refused, so a body always fits.
+		free:     semaphore.NewWeighted(bodiesAtOnce * maxBytes),
+		arriving: map[*requestBody]struct{}{},
+	}
 }
 
 // bodyLimit is the limit of one kind of body. A call reserves times its size, because its answer can be as large.
 type bodyLimit struct {
 	most, times int64
 	remedy      string // in the refusal of a larger one
-}
-
-// limits returns those of AdmissionReviews and of ConversionReviews. A ConversionReview can hold a whole list, and takes
-// all memory for bodies if it is one of the largest.
-func (m *readBudget) limits() (admission, conversion bodyLimit) {
-	return bodyLimit{most: m.maxBytes, times: 1, remedy: "ManagerOptions.MaxRequestBytes"},
-		bodyLimit{most: bodiesAtOnce / 2 * m.maxBytes, times: 2, remedy: "four times ManagerOptions.MaxRequestBytes; ask for fewer objects at a time"}
 }
 
 // requestBody is the body of one request, while it is read and used.

@@ -72,8 +72,7 @@ func TestBodiesOfUnknownLengthTakeNoMoreMemoryThanIsCounted(t *testing.T) {
 	g := NewWithT(t)
 	const most = 1 << 20
 	all := newReadBudget(most)
-	admission, conversion := all.limits()
-	for _, limit := range []bodyLimit{admission, conversion} {
+	for _, limit := range []bodyLimit{all.admission, all.conversion} {
 		for _, size := range []int{firstBytes + 1, most / 2, int(limit.most) - 1, int(limit.most)} {
 			text, b := readUnknownBody(t, all, size, limit)
 			g.Expect(text).To(HaveLen(size))
@@ -89,7 +88,7 @@ func TestBodiesOfUnknownLengthTakeNoMoreMemoryThanIsCounted(t *testing.T) {
 func TestTheLargestConversionFitsIntoTheBudgetWithItsAnswer(t *testing.T) {
 	g := NewWithT(t)
 	all := newReadBudget(1 << 20)
-	_, limit := all.limits()
+	limit := all.conversion
 	g.Expect(limit.most * limit.times).To(Equal(int64(bodiesAtOnce << 20)))
 	body := strings.NewReader(strings.Repeat(" ", int(limit.most)))
 	_, b, err := all.read(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/", body), deadline{time.Now(), time.Minute}, limit)

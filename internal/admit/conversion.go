@@ -71,8 +71,7 @@ func (h *Handler) converted(w http.ResponseWriter, r *http.Request, c Conversion
 		return nil, err
 	}
 	h.prepare()
-	_, limit := h.bodies.limits()
-	review, body, err := h.bodies.read(w, r, due, limit)
+	review, body, err := h.bodies.read(w, r, due, h.bodies.conversion)
 	if err != nil {
 		body.release()
 		return nil, err

@@ -171,8 +171,7 @@ func (h *Handler) read(w http.ResponseWriter, r *http.Request, due deadline) (re
 	if err := checkHeader(w, r); err != nil {
 		return nil, nil, err
 	}
-	limit, _ := h.bodies.limits()
-	text, b, err := h.bodies.read(w, r, due, limit)
+	text, b, err := h.bodies.read(w, r, due, h.bodies.admission)
 	if err != nil {
 		return nil, b, err
 	}

@@ -16,6 +16,13 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/convert"
 )
 
+// uncopied is a type that does not copy itself.
+type uncopied struct {
+	Alpha `json:",inline"`
+}
+
+func (*uncopied) DeepCopyObject() kruntime.Object { return nil }
+
 // replaced replaces one text, which must be there.
 func replaced(in, old, by string) string {
 	GinkgoHelper()
@@ -151,6 +158,28 @@ var _ = Describe("A member that the target cannot hold", func() {
 		t := trees(func(o map[string]any) { o["spec"].(map[string]any)["changed"] = "in place" }, func(o map[string]any) { o["spec"] = global })
 		converted(t, "v1alpha1", object("v1", "", `"a":"b"`))
 		Expect(global).To(Equal(map[string]any{"a": "b"}))
+	})
+
+	It("survives for a type that does not copy itself", func() {
+		k := cronJobs()
+		k.Versions[0].New = func() kruntime.Object { return &uncopied{} }
+		spoke := func(f convert.Func) convert.Func {
+			return func(ctx context.Context, o kruntime.Object) (kruntime.Object, error) {
+				if u, ok := o.(*uncopied); ok {
+					o = &u.Alpha
+				}
+				o, err := f(ctx, o)
+				if a, ok := o.(*Alpha); ok {
+					return &uncopied{*a}, err
+				}
+				return o, err
+			}
+		}
+		k.Versions[0].ToHub, k.Versions[0].FromHub = spoke(alphaToHub), spoke(alphaFromHub)
+		for _, zone := range []string{"", `,"timeZone":"CET"`} {
+			hub := object("v1", "", `"schedule":{"minute":"1"},"suspend":false`+zone)
+			Expect(converted(k, "v1", converted(k, "v1alpha1", hub))).To(MatchJSON(hub))
+		}
 	})
 
 	It("survives from the hub to a spoke and back", func() {

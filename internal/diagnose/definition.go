@@ -121,7 +121,7 @@ func (d *diagnostic) checkVersionsOf(object string, found definition, e webhookc
 	var storage string
 	var lacking []string
 	converts := func(version string) bool {
-		return slices.ContainsFunc(e.Steps, func(s webhookconf.Step) bool { return s.Name == version+"."+e.Converts })
+		return slices.ContainsFunc(e.Steps, func(s webhookconf.Step) bool { return s.Key() == webhookconf.VersionStep(version, e.Converts).Key() })
 	}
 	needs := func(version string) {
 		if !converts(version) && !slices.Contains(lacking, version) {

@@ -27,7 +27,7 @@ var _ = Describe("A diagnosis of a conversion", Label("api-server"), func() {
 		crd = "shops." + d.Options.Fingerprint + ".example.com"
 		d.Entries = []webhookconf.Entry{{
 			Name: crd, Path: "/convert/" + crd, Converts: crd,
-			Steps: []webhookconf.Step{{Name: "v1." + crd}, {Name: "v1beta1." + crd}},
+			Steps: []webhookconf.Step{webhookconf.VersionStep("v1", crd), webhookconf.VersionStep("v1beta1", crd)},
 		}}
 		d.Canary = diagnose.Canary{}
 	})

@@ -11,6 +11,7 @@ import (
 	. "github.com/onsi/gomega"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"code.cloudfoundry.org/eirinix/diagnosis"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
@@ -52,6 +53,18 @@ var _ = Describe("A diagnosis of the registration", Label("api-server"), func() 
 		r := d.run(ctx)
 		Expect(r).To(haveOneProblem(diagnosis.WrongTarget, ContainSubstring("https://127.0.0.1:"+itoa(d.port())), ContainSubstring("instead of https://localhost:"+itoa(d.port()))))
 		Expect(codes(r)).To(ContainElement(diagnosis.Reached), "it is the right one by chance")
+	}, SpecTimeout(patience))
+
+	It("warns of an annotation that makes another tool write the caBundle", func(ctx SpecContext) {
+		d.register(ctx)
+		hooks := admin().AdmissionregistrationV1().MutatingWebhookConfigurations()
+		name := webhookconf.Mutating.ConfigurationName(d.Options.Fingerprint)
+		must(hooks.Patch(ctx, name, types.MergePatchType, []byte(`{"metadata":{"annotations":{"cert-manager.io/inject-ca-from":"a/b"}}}`), metav1.PatchOptions{}))
+		r := d.run(ctx)
+		Expect(r.Err()).NotTo(HaveOccurred())
+		f, found := r.Find(diagnosis.OtherInjector)
+		Expect(found).To(BeTrue())
+		Expect(f.Object).To(ContainSubstring(name))
 	}, SpecTimeout(patience))
 
 	It("reports that the caBundle is empty", func(ctx SpecContext) {

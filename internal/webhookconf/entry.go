@@ -79,6 +79,12 @@ type Entry struct {
 // admits reports whether the entry is a webhook of admission, of this kind.
 func (e Entry) admits(validating bool) bool { return e.Converts == "" && e.Validating == validating }
 
+// VersionStep returns the step that stands for a version of a CustomResourceDefinition.
+func VersionStep(version, crd string) Step { return Step{Name: version + "." + crd} }
+
+// VersionOf returns the version that the step with this key stands for.
+func VersionOf(key, crd string) string { return strings.TrimSuffix(key, "."+crd) }
+
 // SplitConversions separates the entries that are webhooks of admission from those that convert objects.
 func SplitConversions(entries []Entry) (admission, conversions []Entry) {
 	for _, e := range entries {
