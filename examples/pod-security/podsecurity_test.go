@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	. "github.com/onsi/gomega"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
@@ -317,11 +318,5 @@ func (s served) inAudit(t *testing.T, pod, key, value string) {
 
 func eventually(t *testing.T, check func() error) {
 	t.Helper()
-	var err error
-	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
-		if err = check(); err == nil {
-			return
-		}
-	}
-	t.Error(err)
+	NewWithT(t).Eventually(check).WithTimeout(time.Minute).Should(Succeed())
 }
