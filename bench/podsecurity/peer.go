@@ -1,0 +1,29 @@
+package podsecurity
+
+// This file lists the peers.
+
+import (
+	"context"
+	"os/exec"
+)
+
+// Peer is one implementation of the Pod Security Standard "restricted", for the pods of one namespace.
+type Peer struct {
+	Name   string
+	Beyond string // what it does besides this job, in a sentence; empty if nothing
+
+	// namespace is the namespace of its pods. It has the label peer with the same value. The caller creates it.
+	namespace string
+	labels    map[string]string // further labels of the namespace
+
+	// setUp creates the objects that the peer needs, once for each cluster. It returns the program, which may not be
+	// started yet, or nil if the API server itself does the work. The program is started several times with the same
+	// arguments. It ends with an interrupt.
+	setUp func(ctx context.Context, c *cluster, p *Peer) (program func(context.Context) *exec.Cmd, err error)
+}
+
+// group is a number of peers that are up together, beside ours.
+type group struct {
+	name  string
+	peers func() []*Peer
+}
