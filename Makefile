@@ -8,7 +8,7 @@ DEADCODE      = go run golang.org/x/tools/cmd/deadcode@v0.52.0
 APIDIFF       = go run golang.org/x/exp/cmd/apidiff@v0.0.0-20261014143641-f0251eb4aa3e
 BENCHSTAT     = go run golang.org/x/perf/cmd/benchstat@v0.0.0-20260908200009-22c9c6c9d4da
 
-# Every folder with a go.mod of its own.
+# Every folder with a go.mod of its own, but for the peers of the benchmark: those have other projects' programs only.
 MODULES = . testing/controlplane testing/upstream examples/pod-security bench
 
 # Those that are vetted. testing/upstream is not, because go vet would first analyse the 2300 packages that it imports.
@@ -40,7 +40,7 @@ test: ## all specs, with the race detector, against a real API server
 	@go test -ldflags=-w -shuffle=on $$(go list ./internal/... | grep -E '/($(SEQUENTIAL))$$') -ginkgo.label-filter=sequential
 	@go -C testing/controlplane test ./...
 	@$(ASSETS) go -C examples/pod-security test ./...
-	@go -C bench test ./...
+	@$(ASSETS) go -C bench test ./...
 
 .PHONY: fast
 fast: export KUBEBUILDER_ASSETS = /no/API/server
@@ -89,6 +89,14 @@ soak: ## a thousand rotations of the CA under load, a million steps of the model
 .PHONY: bench
 bench: ## the request path beside its peers', as ratios of one run (ARGS=-help)
 	@$(ASSETS) go -C bench run . $(ARGS)
+
+.PHONY: peers
+peers: ## build the real webhooks beside which bench's section podsecurity runs: ten minutes, once
+	@go -C bench run ./peers/build
+
+.PHONY: charts
+charts: ## draw the charts of docs/performance.md from the figures in bench/testdata
+	@go -C bench run . -charts
 
 .PHONY: fuzz
 fuzz: ## let every fuzz target run for FUZZTIME (30s)
