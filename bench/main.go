@@ -14,7 +14,9 @@
 //	parent.go        the client of the server process in child.go
 //	creator.go       pods created through an API server
 //	cost/            the small programs that section cost starts
+//	podsecurity/     the run of section podsecurity; peers/ builds its peers
 //	report.go        tables and verdicts
+//	charts.go        the charts of docs/performance.md
 package main
 
 import (
@@ -26,6 +28,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"code.cloudfoundry.org/eirinix/bench/podsecurity"
 )
 
 // section is a part of the report that can be run alone.
@@ -39,10 +43,14 @@ type settings struct {
 	creates int
 	cost    costSettings
 	attack  time.Duration
+	pods    podSecuritySettings
 }
 
-// nameCost is the section that runs only on request, because it takes half an hour.
-const nameCost = "cost"
+// These sections run only on request, because each takes half an hour.
+const (
+	nameCost        = "cost"
+	namePodSecurity = "podsecurity"
+)
 
 var sections = []section{
 	{"inprocess", func(_ context.Context, r *report, s settings) error { return sectionInProcess(r, s.plan) }},
@@ -56,6 +64,7 @@ var sections = []section{
 	{"size", func(ctx context.Context, r *report, _ settings) error { return sectionSize(ctx, r) }},
 	{nameHostile, func(ctx context.Context, r *report, s settings) error { return sectionHostile(ctx, r, s.attack) }},
 	{nameCost, func(ctx context.Context, r *report, s settings) error { return sectionCost(ctx, r, s.cost) }},
+	{namePodSecurity, func(ctx context.Context, r *report, s settings) error { return sectionPodSecurity(ctx, r, s.pods) }},
 }
 
 func main() {
@@ -64,12 +73,13 @@ func main() {
 		names       = make([]string, 0, len(sections))
 		captureFlag = flag.Bool("capture", false, "capture the reviews in testdata anew from a real API server, and exit")
 		hostileFlag = flag.Bool("hostile", false, "serve what section hostile attacks; used by the program itself")
+		chartsFlag  = flag.Bool("charts", false, "draw docs/performance.md's charts and table from "+figuresFile+", and exit")
 		childFlag   = flag.Bool("child", false, "serve all peers; used by the program itself")
 		kubeconfig  = flag.String("kubeconfig", "", "with -child: also run a Manager in this cluster")
 		strict      = flag.Bool("strict", false, "exit with 1 when a ratio is out of bounds")
 	)
 	for _, x := range sections {
-		if x.name != nameCost && x.name != nameHostile {
+		if !slices.Contains([]string{nameCost, nameHostile, namePodSecurity}, x.name) {
 			names = append(names, x.name)
 		}
 	}
@@ -78,7 +88,11 @@ func main() {
 	flag.IntVar(&s.creates, "creates", 60, "how many pods are created per set of webhooks in section apiserver")
 	flag.StringVar(&s.cost.parts, "parts", "rest,fleet,start", "the parts of section cost that run")
 	flag.DurationVar(&s.cost.rest, "rest", 12*time.Minute, "how long section cost watches replicas at rest: whole minutes, as there are things done once a minute")
-	only := flag.String("only", strings.Join(names, ","), "the sections to run; there are also hostile, a minute of attacks, and cost, which takes half an hour")
+	flag.StringVar(&s.pods.groups, "groups", strings.Join(podsecurity.Groups(), ","), "the groups of peers of section podsecurity")
+	flag.IntVar(&s.pods.rounds, "podsecurity-rounds", 5, "how many slices of each peer section podsecurity compares")
+	flag.Float64Var(&s.pods.share, "share", 1, "part of section podsecurity's requests that is sent; 0.1 is for a first look")
+	flag.StringVar(&s.pods.file, "out", "", "a file for the figures of section podsecurity, as JSON")
+	only := flag.String("only", strings.Join(names, ","), "the sections to run; there are also hostile, a minute of attacks, and cost and podsecurity, which take half an hour each")
 	flag.DurationVar(&s.attack, "attack", 10*time.Second, "how long each attack of section hostile lasts")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
@@ -93,6 +107,8 @@ func main() {
 		err = serveAsChild(*kubeconfig, os.Stdin, os.Stdout)
 	case *hostileFlag:
 		err = serveHostile(ctx, os.Stdin, os.Stdout)
+	case *chartsFlag:
+		err = drawCharts()
 	case *captureFlag:
 		err = capture(ctx, "testdata")
 	default:

@@ -18,12 +18,29 @@ type Peer struct {
 
 	// setUp creates the objects that the peer needs, once for each cluster. It returns the program, which may not be
 	// started yet, or nil if the API server itself does the work. The program is started several times with the same
-	// arguments. It ends with an interrupt.
+	// arguments. It ends with an interrupt. Without setUp there is no webhook.
 	setUp func(ctx context.Context, c *cluster, p *Peer) (program func(context.Context) *exec.Cmd, err error)
 }
 
-// group is a number of peers that are up together, beside ours.
+// group is a number of peers that are up together, beside none and ours.
 type group struct {
 	name  string
 	peers func() []*Peer
+}
+
+func groups() []group {
+	return []group{
+		{"webhooks", func() []*Peer { return []*Peer{oursWhole(), controllerRuntime(), kubernetesWebhook()} }},
+		{"cel", func() []*Peer { return []*Peer{kyvernoCEL(), gatekeeperCEL()} }},
+		{"engines", func() []*Peer { return []*Peer{kyvernoPatterns(), gatekeeperRego()} }},
+		{"policies", func() []*Peer { return []*Peer{policiesEach(), policiesOne()} }},
+	}
+}
+
+// Groups are the names of the groups.
+func Groups() (names []string) {
+	for _, g := range groups() {
+		names = append(names, g.name)
+	}
+	return names
 }
