@@ -20,6 +20,7 @@ import (
 
 	"code.cloudfoundry.org/eirinix/internal/admit"
 	"code.cloudfoundry.org/eirinix/internal/stepname"
+	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
 // Call is the request that a typed step receives along with the object. Its methods are safe for concurrent use. The
@@ -294,7 +295,28 @@ type Settings struct {
 	// all objects except pods that a controller owns, such as the ReplicaSet of a Deployment. Changes to those conflict
 	// with the controller or kubelet that maintains them.
 	ClusterCritical bool
+
+	// Mode decides about the effect of the step's results. Empty means ModeDeny. A change of the mode writes nothing to
+	// the webhook configuration.
+	Mode Mode
 }
+
+// Mode decides about the effect of a step's results, so that a new rule can watch before it refuses. In every mode the
+// step runs in the request, within its Timeout, and its failurePolicy decides when it fails.
+type Mode = webhookconf.Mode
+
+const (
+	// ModeDeny refuses what the step denies, and makes the changes of a mutating step.
+	ModeDeny = webhookconf.ModeDeny
+
+	// ModeWarn reports to the user, in a warning, what the step would deny, or the paths that it would change. Later
+	// steps see the object without the changes.
+	ModeWarn = webhookconf.ModeWarn
+
+	// ModeAudit shows the user nothing. It reports the same in the API server's audit log, in the annotations would-deny
+	// and would-change of the webhook. The step's own warnings are dropped.
+	ModeAudit = webhookconf.ModeAudit
+)
 
 // Configured is implemented by an Extension that has Settings. An Extension without Settings is registered for the
 // CREATE of pods.

@@ -64,6 +64,7 @@ func (r resolver) resolve(d definition) (webhookconf.Step, error) {
 	step.MatchPolicy = cmp.Or(step.MatchPolicy, admissionregistrationv1.Equivalent)
 	step.Reinvoke = cmp.Or(step.Reinvoke, admissionregistrationv1.NeverReinvocationPolicy)
 	step.SideEffects = cmp.Or(step.SideEffects, admissionregistrationv1.SideEffectClassNone)
+	step.Mode = cmp.Or(step.Mode, ModeDeny)
 	step.Operations = nil
 	if kind == podKind && d.subpath == "" && *r.options.FilterEiriniApps {
 		if step.Objects == nil {
@@ -243,7 +244,7 @@ func (m *ExtensionManager) servedStep(d definition, registered webhookconf.Step)
 	}
 	step := admit.Step{
 		Name: d.name, Timeout: registered.Timeout, Matcher: matcher,
-		Ignore: registered.FailurePolicy == admissionregistrationv1.Ignore,
+		Ignore: registered.FailurePolicy == admissionregistrationv1.Ignore, Mode: servedModes[registered.Mode],
 	}
 	if d.extension != nil {
 		step.Handle, step.Pods = m.classic(d.extension), &m.pods
@@ -259,6 +260,8 @@ func (m *ExtensionManager) servedStep(d definition, registered webhookconf.Step)
 	}
 	return step, nil
 }
+
+var servedModes = map[Mode]admit.Mode{ModeDeny: admit.ModeDeny, ModeWarn: admit.ModeWarn, ModeAudit: admit.ModeAudit}
 
 // classic adapts an Extension to the request path.
 func (m *ExtensionManager) classic(e Extension) admit.HandleFunc {

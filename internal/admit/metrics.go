@@ -19,13 +19,15 @@ const (
 	decisionAllowed decision = iota // without a change
 	decisionPatched                 // allowed, and the object changed
 	decisionDenied
-	decisionSkipped     // the step did not want it
-	decisionFailed      // and so did the call: the step's failurePolicy is Fail
-	decisionIgnored     // failed, and the step's changes were undone: its failurePolicy is Ignore
-	decisions       int = iota
+	decisionSkipped        // the step did not want it
+	decisionFailed         // and so did the call: the step's failurePolicy is Fail
+	decisionIgnored        // failed, and the step's changes were undone: its failurePolicy is Ignore
+	decisionWouldDeny      // allowed, because the step only watches
+	decisionWouldPatch     // not changed, because the step only watches
+	decisions          int = iota
 )
 
-var decisionLabels = [decisions]string{"allowed", "patched", "denied", "skipped", "failed", "ignored"}
+var decisionLabels = [decisions]string{"allowed", "patched", "denied", "skipped", "failed", "ignored", "would_deny", "would_patch"}
 
 var operationLabels = [...]admissionv1.Operation{
 	admissionv1.Create, admissionv1.Update, admissionv1.Delete, admissionv1.Connect, "other",

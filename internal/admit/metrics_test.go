@@ -58,6 +58,8 @@ eirinix_admission_decisions_total{decision="failed",operation="CREATE",step="vol
 eirinix_admission_decisions_total{decision="ignored",operation="CREATE",step="volumes",webhook="pods"} 6
 eirinix_admission_decisions_total{decision="patched",operation="CREATE",step="volumes",webhook="pods"} 2
 eirinix_admission_decisions_total{decision="skipped",operation="CREATE",step="volumes",webhook="pods"} 4
+eirinix_admission_decisions_total{decision="would_deny",operation="CREATE",step="volumes",webhook="pods"} 7
+eirinix_admission_decisions_total{decision="would_patch",operation="CREATE",step="volumes",webhook="pods"} 8
 `))
 	})
 

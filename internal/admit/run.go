@@ -183,6 +183,9 @@ func (r *run) wantsNow(m *Matcher) bool {
 // returned with the name of the step.
 func (r *run) step(i int) (*denial, error) {
 	s := &r.Steps[i]
+	if s.Mode != ModeDeny {
+		return nil, r.watch(i)
+	}
 	if !r.sharesBatch(i) {
 		if err := r.flush(); err != nil {
 			return nil, err
@@ -224,15 +227,23 @@ func (r *run) step(i int) (*denial, error) {
 	}
 	if s.Ignore {
 		r.object = r.object.restored(undo)
-		r.decided(i, decisionIgnored, took)
-		failure := &stepError{step: s.Name, err: err}
-		r.ignored = append(r.ignored, failure)
-		r.logFailure(r.log, failure, "extension failed; its failurePolicy is Ignore, so its changes are undone",
-			"took", took.String())
-		return nil, nil
 	}
-	r.decided(i, decisionFailed, took)
-	return nil, &stepError{step: s.Name, err: err}
+	return nil, r.failed(i, err, took)
+}
+
+// failed counts the failure of a step. It returns the failure with the name of the step, unless its failurePolicy
+// ignores it: then it is logged.
+func (r *run) failed(i int, err error, took time.Duration) error {
+	s, failure := &r.Steps[i], &stepError{step: r.Steps[i].Name, err: err}
+	if !s.Ignore {
+		r.decided(i, decisionFailed, took)
+		return failure
+	}
+	r.decided(i, decisionIgnored, took)
+	r.ignored = append(r.ignored, failure)
+	r.logFailure(r.log, failure, "extension failed; its failurePolicy is Ignore, so its changes are undone",
+		"took", took.String())
+	return nil
 }
 
 // sharesBatch reports whether a step changes the same view as the steps before it. A step that may have to be undone

@@ -25,6 +25,7 @@ import (
 // A Step decides on the requests of one extension. Steps that share an entry form a Chain. Either Run or Handle is set.
 type Step struct {
 	Name    string
+	Mode    Mode          // the zero Mode is ModeDeny
 	Ignore  bool          // its failurePolicy is Ignore: when it fails, its changes are undone and the chain goes on
 	Timeout time.Duration // of one run; 0 means the time that is left of the call's
 	Matcher *Matcher      // selects requests from those that its entry gets; nil selects all

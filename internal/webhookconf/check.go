@@ -23,6 +23,7 @@ import (
 var (
 	failurePolicies      = []string{string(admissionregistrationv1.Fail), string(admissionregistrationv1.Ignore)}
 	matchPolicies        = []string{string(admissionregistrationv1.Equivalent), string(admissionregistrationv1.Exact)}
+	modes                = []string{string(ModeDeny), string(ModeWarn), string(ModeAudit)}
 	sideEffectClasses    = []string{string(admissionregistrationv1.SideEffectClassNone), string(admissionregistrationv1.SideEffectClassNoneOnDryRun)}
 	reinvocationPolicies = []string{string(admissionregistrationv1.IfNeededReinvocationPolicy), string(admissionregistrationv1.NeverReinvocationPolicy)}
 )
@@ -135,6 +136,9 @@ func (c *checker) policies(s Step) {
 	oneOf(c, "failurePolicy", "Settings.FailurePolicy", s.FailurePolicy, failurePolicies)
 	oneOf(c, "matchPolicy", "Settings.MatchPolicy", s.MatchPolicy, matchPolicies)
 	oneOf(c, "sideEffects", "Settings.SideEffects", s.SideEffects, sideEffectClasses)
+	if s.Mode != "" {
+		oneOf(c, "mode", "Settings.Mode", s.Mode, modes)
+	}
 	path := field.NewPath("reinvocationPolicy")
 	switch {
 	case !s.Validating:

@@ -37,7 +37,19 @@ type Settings struct {
 	SideEffects     admissionregistrationv1.SideEffectClass
 	Isolated        bool // always has an entry of its own
 	ClusterCritical bool // can match the otherwise excluded namespaces and resources, and everything with Fail
+
+	Mode Mode `json:"-"` // a step that changes its mode keeps its entry
 }
+
+// Mode is the public Mode of a step.
+type Mode string
+
+// The modes. No registration depends on them.
+const (
+	ModeDeny  Mode = "Deny"
+	ModeWarn  Mode = "Warn"
+	ModeAudit Mode = "Audit"
+)
 
 // Step is the registration of one step: an extension, or a definition of its kind.
 type Step struct {

@@ -63,8 +63,8 @@ var _ = Describe("The fields of the API's webhooks", func() {
 	It("follow from the settings, each of which changes the webhook", func() {
 		first := serviceOptions().Mutating(webhookconf.Group([]webhookconf.Step{step("a")}))
 		for field := range reflect.TypeFor[webhookconf.Settings]().Fields() {
-			if field.Name == "Operations" {
-				continue // Rules contain them
+			if field.Name == "Operations" || field.Name == "Mode" {
+				continue // Rules contain the former, and the latter writes nothing
 			}
 			c := settingChanges[field.Name]
 			Expect(c).NotTo(BeNil(), "%s has no change in this spec", field.Name)
@@ -72,8 +72,19 @@ var _ = Describe("The fields of the API's webhooks", func() {
 		}
 	})
 
+	It("do not depend on the mode", func() {
+		for _, mode := range []webhookconf.Mode{webhookconf.ModeWarn, webhookconf.ModeAudit} {
+			watching := func(s *webhookconf.Step) { s.Mode = mode }
+			Expect(webhookconf.Check([]webhookconf.Step{step("a", watching)}, serviceOptions())).To(Succeed())
+			Expect(serviceOptions().Mutating(webhookconf.Group([]webhookconf.Step{step("a"), step("b", watching)}))).To(
+				Equal(serviceOptions().Mutating(webhookconf.Group([]webhookconf.Step{step("a"), step("b")}))))
+		}
+		unknown := webhookconf.Check([]webhookconf.Step{step("a", func(s *webhookconf.Step) { s.Mode = "Watch" })}, serviceOptions())
+		Expect(unknown).To(MatchError(And(ContainSubstring(`Unsupported value: "Watch"`), ContainSubstring("set Settings.Mode to one of these"))))
+	})
+
 	It("never mix: steps that differ in a setting share no webhook, unless it can be merged", func() {
-		merged := map[string]bool{"Operations": true, "Rules": true, "FailurePolicy": true, "Timeout": true}
+		merged := map[string]bool{"Mode": true, "Operations": true, "Rules": true, "FailurePolicy": true, "Timeout": true}
 		for field := range reflect.TypeFor[webhookconf.Settings]().Fields() {
 			if !merged[field.Name] {
 				Expect(shared(step("a"), step("b", settingChanges[field.Name]))).To(Equal("a b"), field.Name)

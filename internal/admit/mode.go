@@ -1,0 +1,111 @@
+package admit
+
+// This file runs steps that watch: their denials are reported, and their changes are thrown away.
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Mode decides about the effect of a step's result. Failures are not results: in every mode, failurePolicy decides on
+// them.
+type Mode uint8
+
+const (
+	ModeDeny  Mode = iota // a denial refuses the request, and changes are made
+	ModeWarn              // both are only reported, as warnings
+	ModeAudit             // both are only reported, as audit annotations
+)
+
+// Bounds of a report. API servers shorten warnings when all of an answer exceed 4,096 bytes
+// (k8s.io/apiserver/pkg/endpoints/filters/warning.go).
+const (
+	mostPaths      = 10
+	mostReportText = 1000
+)
+
+// watch runs a step that watches. A failure that its failurePolicy does not ignore is returned.
+func (r *run) watch(i int) error {
+	if err := r.flush(); err != nil {
+		return err
+	}
+	s, call := &r.Steps[i], &r.calls[i]
+	r.attempts++
+	began, undo := time.Now(), r.object
+	call.Request = r.request
+	err := recovered(func() error { return r.perform[i](r, i, call) })
+	if !r.end() {
+		return err
+	}
+	if err == nil {
+		err = recovered(r.object.flush)
+	}
+	made := slices.Clip(r.object.patches[len(undo.patches):])
+	r.object = r.object.restored(undo)
+	took := time.Since(began)
+	if d, ok := asDenial(s.Name, r.request, err); ok {
+		r.decided(i, decisionWouldDeny, took)
+		r.report(s, call, "deny", d.status.Message)
+		return nil
+	}
+	if err != nil {
+		return r.failed(i, err, took)
+	}
+	if len(made) == 0 {
+		r.decided(i, decisionAllowed, took)
+		r.report(s, call, "", "")
+		return nil
+	}
+	r.decided(i, decisionWouldPatch, took)
+	r.report(s, call, "change", changedPaths(made))
+	return nil
+}
+
+// report adds to the answer what a step would have done, and logs it. A step in ModeAudit shows the user nothing, so its
+// own warnings are dropped.
+func (r *run) report(s *Step, call *Call, would, what string) {
+	if what = strings.ToValidUTF8(what[:min(len(what), mostReportText)], ""); would != "" {
+		r.blaming(r.log, s.Name).Info("would "+would, "mode", s.Mode.String(), "reason", what)
+		if s.Mode == ModeWarn {
+			call.Warn(fmt.Sprintf("extension %q would %s this: %s", s.Name, would, what))
+		} else {
+			call.Audit("would-"+would, s.Name+": "+what)
+		}
+	}
+	warned := len(r.warnings)
+	r.addFeedback(s, call)
+	if s.Mode == ModeAudit {
+		r.warnings = r.warnings[:warned]
+	}
+}
+
+// changedPaths lists the paths of the operations of patches, without values, because those can be secret.
+func changedPaths(patches [][]byte) string {
+	var paths []string
+	for _, operations := range patches {
+		var all []struct{ Op, Path, From string }
+		if json.Unmarshal(operations, &all) != nil {
+			continue // it is a step's own patch that could not be tried
+		}
+		for _, o := range all {
+			if o.Op == "test" {
+				continue
+			}
+			for _, path := range []string{o.From, o.Path} {
+				if path != "" && !slices.Contains(paths, path) && (path == o.Path || o.Op == "move") {
+					paths = append(paths, path)
+				}
+			}
+		}
+	}
+	slices.Sort(paths)
+	if more := len(paths) - mostPaths; more > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(paths[:mostPaths], ", "), more)
+	}
+	return strings.Join(paths, ", ")
+}
+
+func (m Mode) String() string { return [...]string{"Deny", "Warn", "Audit"}[m] }

@@ -1,0 +1,124 @@
+package admit_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	admissionv1 "k8s.io/api/admission/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	"code.cloudfoundry.org/eirinix/internal/admit"
+)
+
+// in gives a step a mode.
+func in(mode admit.Mode, s admit.Step) admit.Step {
+	s.Mode = mode
+	return s
+}
+
+var _ = Describe("A step that watches", func() {
+	const tooLarge = `pods "web-0" is forbidden: too large`
+	refuse := func(name string) admit.Step {
+		return check(name, newPod, func(_, _ runtime.Object) error {
+			return apierrors.NewForbidden(corev1.Resource("pods"), "web-0", errors.New("too large"))
+		})
+	}
+	change := func(name string) admit.Step {
+		return onPod(name, func(p *corev1.Pod) error {
+			p.Spec.Containers[0].Env[0].Value = "another " + secret
+			p.Labels = map[string]string{"a/b": secret}
+			return nil
+		})
+	}
+
+	DescribeTable("reports its denial to the user, and in the audit log", func(mode admit.Mode, warnings []string, audit map[string]string) {
+		r, h := serve(admit.Chain{Validating: true, Steps: []admit.Step{in(mode, refuse("size")), check("other", newPod, func(_, _ runtime.Object) error { return nil })}})
+		resp := r.review("v1")
+		Expect(resp.Allowed).To(BeTrue())
+		Expect(resp.Warnings).To(Equal(warnings))
+		Expect(resp.AuditAnnotations).To(Equal(audit))
+		Expect(h.count("eirinix_admission_decisions_total", "size", "would_deny")).To(Equal(1.0))
+		Expect(h.logs.all()).To(ContainElement(And(ContainSubstring("would deny"), ContainSubstring("too large"), ContainSubstring(`"step":"size"`))))
+	},
+		Entry("Warn", admit.ModeWarn, []string{`extension "size" would deny this: ` + tooLarge}, nil),
+		Entry("Audit", admit.ModeAudit, nil, map[string]string{"would-deny": "size: " + tooLarge}),
+	)
+
+	DescribeTable("reports the paths that it would change, without values", func(mode admit.Mode, warnings []string, audit map[string]string) {
+		r, h := serve(admit.Chain{Steps: []admit.Step{in(mode, change("inject"))}})
+		resp := r.review("v1")
+		Expect(resp.Allowed).To(BeTrue())
+		Expect(resp.Patch).To(BeNil())
+		Expect(resp.Warnings).To(Equal(warnings))
+		Expect(resp.AuditAnnotations).To(Equal(audit))
+		Expect(h.count("eirinix_admission_decisions_total", "inject", "would_patch")).To(Equal(1.0))
+		Expect(strings.Join(h.logs.all(), "\n")).To(And(ContainSubstring("would change"), Not(ContainSubstring(secret))))
+	},
+		Entry("Warn", admit.ModeWarn, []string{`extension "inject" would change this: /metadata/labels, /spec/containers/0/env/0/value`}, nil),
+		Entry("Audit", admit.ModeAudit, nil, map[string]string{"would-change": "inject: /metadata/labels, /spec/containers/0/env/0/value"}),
+	)
+
+	DescribeTable("leaves the object to the other steps as it was", func(watching admit.Step) {
+		seen := func(name string) admit.Step {
+			return onPod(name, func(p *corev1.Pod) error {
+				Expect(p.Spec.Containers[0].Env[0].Value).To(Equal(secret))
+				metav1.SetMetaDataLabel(&p.ObjectMeta, name, "yes")
+				return nil
+			})
+		}
+		r, h := serve(admit.Chain{Steps: []admit.Step{seen("before"), watching, seen("after")}})
+		labels := patched(r)["metadata"].(map[string]any)["labels"]
+		Expect(labels).To(Equal(map[string]any{"before": "yes", "after": "yes"}))
+		Expect(h.count("eirinix_admission_decisions_total", watching.Name, "would_patch")).To(Equal(1.0))
+	},
+		Entry("after a change in place", in(admit.ModeWarn, change("watching"))),
+		Entry("after a change of an untyped tree", in(admit.ModeWarn, labelTree("watching"))),
+		Entry("after a patch by hand", in(admit.ModeWarn, labelRaw("watching"))),
+		Entry("although it is ignored when it fails", ignoring(in(admit.ModeAudit, change("watching")))),
+	)
+
+	It("keeps its warnings and annotations, but shows the user no warnings in Audit", func() {
+		speak := func(name string, mode admit.Mode) admit.Step {
+			return in(mode, admit.Step{Name: name, Handle: returning(admission.Response{
+				AdmissionResponse: admissionv1.AdmissionResponse{Allowed: true, Warnings: []string{name + " warns"}, AuditAnnotations: map[string]string{name: "noted"}},
+			})})
+		}
+		r, _ := serve(admit.Chain{Steps: []admit.Step{speak("a", admit.ModeWarn), speak("b", admit.ModeAudit)}})
+		resp := r.review("v1")
+		Expect(resp.Warnings).To(Equal([]string{"a warns"}))
+		Expect(resp.AuditAnnotations).To(Equal(map[string]string{"a": "noted", "b": "noted"}))
+	})
+
+	DescribeTable("that fails is a failure, on which failurePolicy decides", func(mode admit.Mode) {
+		broken := in(mode, check("broken", newPod, func(_, _ runtime.Object) error { return errStep }))
+		r, _ := serve(admit.Chain{Validating: true, Steps: []admit.Step{broken}})
+		Expect(r.Status).To(Equal(500))
+		r, h := serve(admit.Chain{Validating: true, Steps: []admit.Step{ignoring(broken), check("other", newPod, func(_, _ runtime.Object) error { return nil })}})
+		Expect(r.review("v1").Allowed).To(BeTrue())
+		Expect(h.count("eirinix_admission_decisions_total", "broken", "ignored")).To(Equal(1.0))
+	}, Entry("Warn", admit.ModeWarn), Entry("Audit", admit.ModeAudit))
+
+	It("names ten paths at most", func() {
+		r, _ := serve(admit.Chain{Steps: []admit.Step{in(admit.ModeWarn, onTree("many", func(tree map[string]any) error {
+			for i := range 14 {
+				tree[fmt.Sprintf("field-%02d", i)] = int64(i)
+			}
+			return nil
+		}))}})
+		Expect(r.review("v1").Warnings).To(ConsistOf(HaveSuffix("/field-08, /field-09 and 4 more")))
+	})
+
+	It("denies nothing beside a step that denies", func() {
+		r, _ := serve(admit.Chain{Validating: true, Steps: []admit.Step{in(admit.ModeWarn, refuse("a")), refuse("b")}})
+		resp := r.review("v1")
+		Expect(resp.Allowed).To(BeFalse())
+		Expect(resp.Result.Message).To(HaveSuffix("too large"))
+	})
+})
