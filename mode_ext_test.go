@@ -11,6 +11,8 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"go.uber.org/zap"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -66,7 +68,7 @@ var _ = Describe("A rule that is rolled out", Label("api-server"), func() {
 		return m
 	}
 
-	It("shows the user nothing in Audit, warns in Warn, refuses in Deny, and keeps its registration", func(ctx SpecContext) {
+	It("shows the user nothing in Shadow and Audit, warns in Warn, refuses in Deny, and keeps its registration", func(ctx SpecContext) {
 		namespace, dir := newNamespace(ctx), GinkgoT().TempDir()
 		policy, log := filepath.Join(dir, "policy.json"), filepath.Join(dir, "audit.log")
 		Expect(os.WriteFile(policy, []byte(`{"apiVersion":"audit.k8s.io/v1","kind":"Policy","rules":[{"level":"Metadata","omitStages":["RequestReceived"],`+
@@ -85,6 +87,8 @@ var _ = Describe("A rule that is rolled out", Label("api-server"), func() {
 			return cm, lastAnnotations(log), err
 		}
 		o := urlOptions(namespace)
+		logger, logs := Observed()
+		o.Logger = logger
 		o.ListenAddress, o.Port = "", FreePort()
 		registered := func() []string {
 			GinkgoHelper()
@@ -102,9 +106,30 @@ var _ = Describe("A rule that is rolled out", Label("api-server"), func() {
 			Eventually(done).WithContext(ctx).Should(Receive(BeNil()))
 		}
 
+		policies := func() (all []admissionregistrationv1.FailurePolicyType) {
+			GinkgoHelper()
+			v, err := clients().AdmissionregistrationV1().ValidatingWebhookConfigurations().Get(ctx, namespace+"-validating-hook", metav1.GetOptions{})
+			Expect(err).NotTo(HaveOccurred())
+			return append(all, *v.Webhooks[0].FailurePolicy, *configuration(ctx, rule(o, eirinix.ModeDeny)).Webhooks[0].FailurePolicy)
+		}
+		run(eirinix.ModeShadow, func() {
+			Expect(policies()).To(HaveEach(admissionregistrationv1.Ignore))
+			Eventually(func(g Gomega) { // this API server learns of the webhooks, too
+				cm, audit, err := create("shadowed", nil)
+				g.Expect(objects.Delete(ctx, "shadowed", metav1.DeleteOptions{})).To(Succeed())
+				g.Expect(err).NotTo(HaveOccurred())
+				g.Expect(cm.Labels).To(BeEmpty())
+				g.Expect(audit).To(BeEmpty())
+				g.Expect(warnings.take()).To(BeEmpty())
+				g.Expect(logs.FilterMessage("would deny").FilterField(zap.String("reason", "set the label owner")).All()).NotTo(BeEmpty())
+				g.Expect(logs.FilterMessage("would change").FilterField(zap.String("reason", "/metadata/labels")).All()).NotTo(BeEmpty())
+			}).WithContext(ctx).Should(Succeed())
+		})
 		var before []string
 		run(eirinix.ModeAudit, func() {
-			Eventually(func(g Gomega) { // this API server learns of the webhooks, too
+			// The registration stays while a replica of the earlier version may live.
+			Eventually(policies).WithContext(ctx).WithTimeout(patience).Should(HaveEach(admissionregistrationv1.Fail))
+			Eventually(func(g Gomega) { // this API server learns of the new failurePolicy, too
 				_, audit, err := create("probe", nil)
 				g.Expect(objects.Delete(ctx, "probe", metav1.DeleteOptions{})).To(Succeed())
 				g.Expect(err).NotTo(HaveOccurred())
@@ -138,7 +163,7 @@ var _ = Describe("A rule that is rolled out", Label("api-server"), func() {
 			Expect(warnings.take()).To(BeEmpty())
 		})
 		Expect(registered()).To(Equal(before))
-	}, SpecTimeout(2*patience))
+	}, SpecTimeout(4*patience))
 })
 
 // lastAnnotations returns the annotations of webhooks in the last event of an audit log, without the webhooks' names.

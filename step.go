@@ -297,12 +297,12 @@ type Settings struct {
 	ClusterCritical bool
 
 	// Mode decides about the effect of the step's results. Empty means ModeDeny. A change of the mode writes nothing to
-	// the webhook configuration.
+	// the webhook configuration, except a change from or to ModeShadow.
 	Mode Mode
 }
 
-// Mode decides about the effect of a step's results, so that a new rule can watch before it refuses. In every mode the
-// step runs in the request, within its Timeout, and its failurePolicy decides when it fails.
+// Mode decides about the effect of a step's results, so that a new rule can watch before it refuses. A failure is not a
+// result: failurePolicy decides on it in every mode.
 type Mode = webhookconf.Mode
 
 const (
@@ -316,6 +316,11 @@ const (
 	// ModeAudit shows the user nothing. It reports the same in the API server's audit log, in the annotations would-deny
 	// and would-change of the webhook. The step's own warnings are dropped.
 	ModeAudit = webhookconf.ModeAudit
+
+	// ModeShadow reports the same in the program's log and metrics alone. The step runs after the answer, so that no
+	// request waits for it. Its failurePolicy is Ignore. Up to 200 runs wait, with 32 MiB of objects. Further ones are
+	// dropped and counted.
+	ModeShadow = webhookconf.ModeShadow
 )
 
 // Configured is implemented by an Extension that has Settings. An Extension without Settings is registered for the

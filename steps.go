@@ -64,7 +64,9 @@ func (r resolver) resolve(d definition) (webhookconf.Step, error) {
 	step.MatchPolicy = cmp.Or(step.MatchPolicy, admissionregistrationv1.Equivalent)
 	step.Reinvoke = cmp.Or(step.Reinvoke, admissionregistrationv1.NeverReinvocationPolicy)
 	step.SideEffects = cmp.Or(step.SideEffects, admissionregistrationv1.SideEffectClassNone)
-	step.Mode = cmp.Or(step.Mode, ModeDeny)
+	if step.Mode = cmp.Or(step.Mode, ModeDeny); step.Mode == ModeShadow {
+		step.FailurePolicy = admissionregistrationv1.Ignore
+	}
 	step.Operations = nil
 	if kind == podKind && d.subpath == "" && *r.options.FilterEiriniApps {
 		if step.Objects == nil {
@@ -261,7 +263,7 @@ func (m *ExtensionManager) servedStep(d definition, registered webhookconf.Step)
 	return step, nil
 }
 
-var servedModes = map[Mode]admit.Mode{ModeDeny: admit.ModeDeny, ModeWarn: admit.ModeWarn, ModeAudit: admit.ModeAudit}
+var servedModes = map[Mode]admit.Mode{ModeDeny: admit.ModeDeny, ModeWarn: admit.ModeWarn, ModeAudit: admit.ModeAudit, ModeShadow: admit.ModeShadow}
 
 // classic adapts an Extension to the request path.
 func (m *ExtensionManager) classic(e Extension) admit.HandleFunc {

@@ -33,6 +33,8 @@ type chain struct {
 	metrics       *webhookMetrics
 	stepMetrics   []*stepMetrics // by step
 	left          []*left        // by step
+	shadows       []*chain       // by step: the step alone, if its mode is ModeShadow
+	answered      bool           // its requests have been answered
 }
 
 // newChain makes a chain in place of before, which can be nil. The counts of runs that were left behind are carried
@@ -60,6 +62,13 @@ func newChain(path string, c Chain, metrics *Metrics, before *chain) *chain {
 		served.stepMetrics = append(served.stepMetrics, served.metrics.step(s.Name))
 		served.left = append(served.left, before.leftOf(s.Name, served.stepMetrics[i]))
 		served.allIgnore = served.allIgnore && s.Ignore
+	}
+	for i, s := range c.Steps {
+		var alone *chain
+		if s.Mode == ModeShadow {
+			alone = served.shadowOf(i)
+		}
+		served.shadows = append(served.shadows, alone)
 	}
 	return served
 }

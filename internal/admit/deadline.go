@@ -110,6 +110,7 @@ func (r *run) wait() outcome {
 		}()
 		growStack()
 		o = r.outcome()
+		o.postponed = r.postponed
 	}()
 	select {
 	case o := <-done:

@@ -52,6 +52,7 @@ type Handler struct {
 	slots   *limiter
 	bodies  *readBudget
 	objects *objectBudget
+	shadows shadowQueue
 }
 
 // Handle serves one step that makes its own patch, on MutatePrefix+name.
@@ -102,14 +103,17 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if c.Close {
 		w.Header().Set("Connection", "close")
 	}
-	resp := h.decide(w, r, c, arrived) //nolint:contextcheck // the request carries its context
-	h.closeWhenDraining(w)             // draining may have begun meanwhile
+	resp, postponed := h.decide(w, r, c, arrived) //nolint:contextcheck // the request carries its context
+	h.closeWhenDraining(w)                        // draining may have begun meanwhile
 	resp.write(w)
+	if len(postponed) > 0 {
+		h.shadow(postponed) //nolint:contextcheck // the request has been answered
+	}
 }
 
-// decide reads the request and builds the answer. When it returns, the call's slot and its memory have been released,
+// decide reads the request and builds the answer. It also returns the runs for after the answer. When it returns, the call's slot and its memory have been released,
 // so a client that does not read its answer delays no other call.
-func (h *Handler) decide(w http.ResponseWriter, r *http.Request, c *chain, arrived time.Time) response {
+func (h *Handler) decide(w http.ResponseWriter, r *http.Request, c *chain, arrived time.Time) (response, []shadow) {
 	h.Metrics.arrived()
 	defer h.Metrics.answered()
 	h.prepare()
@@ -117,28 +121,28 @@ func (h *Handler) decide(w http.ResponseWriter, r *http.Request, c *chain, arriv
 	rev, body, err := h.read(w, r, due)
 	defer body.release()
 	if err != nil {
-		return h.refuse(w, r, c, err)
+		return h.refuse(w, r, c, err), nil
 	}
 	wants, some := c.selectSteps(&rev.request)
 	if !some {
 		resp := h.respond(c, rev, outcome{response: &admissionv1.AdmissionResponse{Allowed: true}}, arrived)
 		rev.recycle()
 		resp.offline = body.offline
-		return resp
+		return resp, nil
 	}
 	rev.parseUser()
 	body.copyObjects(rev)
 	ctx, cancel := due.context(r)
 	defer cancel()
 	if err := h.slots.acquire(ctx); err != nil {
-		return h.refuse(w, r, c, busy(err))
+		return h.refuse(w, r, c, busy(err)), nil
 	}
 	defer h.slots.release()
 	log := c.logger(h.Log, &rev.request)
 	o := newRun(logf.IntoContext(ctx, log), log, c, &rev.request, wants, h.objects).wait()
 	resp := h.respond(c, rev, o, arrived)
 	resp.offline = body.offline
-	return resp
+	return resp, o.postponed
 }
 
 // prepare makes the budgets, which need MaxBytes.

@@ -24,10 +24,11 @@ const (
 	decisionIgnored        // failed, and the step's changes were undone: its failurePolicy is Ignore
 	decisionWouldDeny      // allowed, because the step only watches
 	decisionWouldPatch     // not changed, because the step only watches
+	decisionDropped        // not run: too many shadows wait
 	decisions          int = iota
 )
 
-var decisionLabels = [decisions]string{"allowed", "patched", "denied", "skipped", "failed", "ignored", "would_deny", "would_patch"}
+var decisionLabels = [decisions]string{"allowed", "patched", "denied", "skipped", "failed", "ignored", "would_deny", "would_patch", "dropped"}
 
 var operationLabels = [...]admissionv1.Operation{
 	admissionv1.Create, admissionv1.Update, admissionv1.Delete, admissionv1.Connect, "other",
@@ -258,7 +259,8 @@ func (w *webhookMetrics) step(name string) *stepMetrics {
 	}
 }
 
-// decided counts a decision and records how long it took. A skipped request takes no time, so none is recorded.
+// decided counts a decision and records how long it took. A request that is skipped or dropped takes no time, so none is
+// recorded.
 func (s *stepMetrics) decided(operation admissionv1.Operation, d decision, took time.Duration) {
 	if s == nil {
 		return
@@ -272,7 +274,7 @@ func (s *stepMetrics) decided(operation admissionv1.Operation, d decision, took 
 		s.decisions[index][d].Store(counter)
 	}
 	(*counter).Inc()
-	if d != decisionSkipped {
+	if d != decisionSkipped && d != decisionDropped {
 		s.duration.Observe(took.Seconds())
 	}
 }

@@ -54,6 +54,7 @@ var _ = Describe("Metrics", func() {
 eirinix_admission_decisions_total{decision="allowed",operation="CREATE",step="volumes",webhook="pods"} 1
 eirinix_admission_decisions_total{decision="allowed",operation="DELETE",step="volumes",webhook="pods"} 1
 eirinix_admission_decisions_total{decision="denied",operation="CREATE",step="volumes",webhook="pods"} 3
+eirinix_admission_decisions_total{decision="dropped",operation="CREATE",step="volumes",webhook="pods"} 9
 eirinix_admission_decisions_total{decision="failed",operation="CREATE",step="volumes",webhook="pods"} 5
 eirinix_admission_decisions_total{decision="ignored",operation="CREATE",step="volumes",webhook="pods"} 6
 eirinix_admission_decisions_total{decision="patched",operation="CREATE",step="volumes",webhook="pods"} 2

@@ -15,9 +15,10 @@ import (
 type Mode uint8
 
 const (
-	ModeDeny  Mode = iota // a denial refuses the request, and changes are made
-	ModeWarn              // both are only reported, as warnings
-	ModeAudit             // both are only reported, as audit annotations
+	ModeDeny   Mode = iota // a denial refuses the request, and changes are made
+	ModeWarn               // both are only reported, as warnings
+	ModeAudit              // both are only reported, as audit annotations
+	ModeShadow             // both are only logged and counted; the step runs after the answer
 )
 
 // Bounds of a report. API servers shorten warnings when all of an answer exceed 4,096 bytes
@@ -69,9 +70,10 @@ func (r *run) watch(i int) error {
 func (r *run) report(s *Step, call *Call, would, what string) {
 	if what = strings.ToValidUTF8(what[:min(len(what), mostReportText)], ""); would != "" {
 		r.blaming(r.log, s.Name).Info("would "+would, "mode", s.Mode.String(), "reason", what)
-		if s.Mode == ModeWarn {
+		switch s.Mode {
+		case ModeWarn:
 			call.Warn(fmt.Sprintf("extension %q would %s this: %s", s.Name, would, what))
-		} else {
+		case ModeAudit:
 			call.Audit("would-"+would, s.Name+": "+what)
 		}
 	}
@@ -108,4 +110,4 @@ func changedPaths(patches [][]byte) string {
 	return strings.Join(paths, ", ")
 }
 
-func (m Mode) String() string { return [...]string{"Deny", "Warn", "Audit"}[m] }
+func (m Mode) String() string { return [...]string{"Deny", "Warn", "Audit", "Shadow"}[m] }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -120,5 +121,93 @@ var _ = Describe("A step that watches", func() {
 		resp := r.review("v1")
 		Expect(resp.Allowed).To(BeFalse())
 		Expect(resp.Result.Message).To(HaveSuffix("too large"))
+	})
+})
+
+var _ = Describe("A step in Shadow", func() {
+	yes := func(name string) admit.Step {
+		return check(name, newPod, func(_, _ runtime.Object) error { return nil })
+	}
+	shadow := func(s admit.Step) admit.Step { return in(admit.ModeShadow, s) }
+	decided := func(h *hook, step, decision string) func() float64 {
+		return func() float64 { return h.count("eirinix_admission_decisions_total", step, decision) }
+	}
+
+	It("runs after the answer, and only logs and counts", func() {
+		answered := make(chan struct{})
+		r, h := serve(admit.Chain{Validating: true, Steps: []admit.Step{
+			yes("other"),
+			shadow(check("size", newPod, func(_, _ runtime.Object) error {
+				<-answered
+				return apierrors.NewForbidden(corev1.Resource("pods"), "web-0", errors.New("too large"))
+			})),
+		}})
+		resp := r.review("v1")
+		Expect(resp.Allowed).To(BeTrue())
+		Expect(resp.Warnings).To(BeEmpty())
+		Expect(resp.AuditAnnotations).To(BeEmpty())
+		Expect(decided(h, "size", "would_deny")()).To(BeZero())
+		close(answered)
+		Eventually(decided(h, "size", "would_deny")).Should(Equal(1.0))
+		Expect(h.logs.with("would deny")).To(ConsistOf(And(HaveKeyWithValue("mode", "Shadow"), HaveKeyWithValue("step", "size"), HaveKeyWithValue("reason", ContainSubstring("too large")))))
+	})
+
+	DescribeTable("sees the object as the steps before it have left it, and changes it for none", func(change func(string) admit.Step) {
+		seen := make(chan string, 1)
+		look := func(name string) admit.Step {
+			return onPod(name, func(p *corev1.Pod) error { seen <- p.Annotations["ran"]; return nil })
+		}
+		r, h := serve(admit.Chain{Steps: []admit.Step{label("before", nil), shadow(change("shadow")), shadow(look("look")), label("after", nil)}})
+		Expect(patched(r)["metadata"]).To(HaveKeyWithValue("annotations", map[string]any{"ran": "before after "}))
+		Eventually(decided(h, "shadow", "would_patch")).Should(Equal(1.0))
+		Eventually(seen).Should(Receive(Equal("before ")))
+		Expect(h.logs.with("would change")).To(ConsistOf(HaveKeyWithValue("reason", "/metadata/annotations/ran")))
+	},
+		Entry("in place", func(name string) admit.Step { return label(name, nil) }),
+		Entry("of an untyped tree", labelTree),
+	)
+
+	DescribeTable("stops nothing when it fails", func(fail func() error) {
+		r, h := serve(admit.Chain{Steps: []admit.Step{shadow(onPod("broken", func(*corev1.Pod) error { return fail() }))}})
+		Expect(r.review("v1").Allowed).To(BeTrue())
+		Eventually(decided(h, "broken", "ignored")).Should(Equal(1.0))
+		Expect(h.logs.with("extension failed")).To(HaveLen(1))
+	},
+		Entry("with an error", func() error { return errStep }),
+		Entry("with a panic", func() error { panic("broken") }),
+	)
+
+	It("runs only for a bounded number of requests that wait", func() {
+		const waiting, more = 200, 7
+		begun, release := make(chan struct{}, 1), make(chan struct{})
+		_, h := serve(admit.Chain{Steps: []admit.Step{shadow(onPod("slow", func(*corev1.Pod) error {
+			select {
+			case begun <- struct{}{}:
+			default:
+			}
+			<-release
+			return nil
+		}))}})
+		Eventually(begun).Should(Receive())
+		for range waiting + more {
+			Expect(h.ask().Status).To(Equal(200))
+		}
+		Eventually(decided(h, "slow", "dropped")).Should(Equal(float64(more)))
+		close(release)
+		Eventually(decided(h, "slow", "allowed")).Should(Equal(float64(1 + waiting)))
+	})
+
+	It("does not run while the program drains", func() {
+		var draining atomic.Bool
+		release := make(chan struct{})
+		h := newHook(allow)
+		h.Handler.Draining = draining.Load
+		h.Handler.Serve(volumes, admit.Chain{Steps: []admit.Step{shadow(onPod("slow", func(*corev1.Pod) error { <-release; return nil }))}})
+		for range 2 {
+			Expect(h.ask().Status).To(Equal(200))
+		}
+		draining.Store(true)
+		close(release)
+		Eventually(decided(h, "slow", "dropped")).Should(BeNumerically(">=", 1))
 	})
 })

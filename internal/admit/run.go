@@ -36,6 +36,7 @@ type run struct {
 	ignored   []error // the failures of runs that failurePolicy ignores, as stepErrors
 	warnings  []string
 	audit     map[string]string
+	postponed []shadow
 
 	mu        sync.Mutex
 	at        int         // the step that runs, or between
@@ -52,6 +53,7 @@ type outcome struct {
 	operations int    // number in the response's patch
 	deniedBy   string // the steps that denied
 	err        error
+	postponed  []shadow // for after the answer
 }
 
 // undecided is a finished run of a step on a view that other steps share. Whether the run changed the object is known
@@ -183,7 +185,9 @@ func (r *run) wantsNow(m *Matcher) bool {
 // returned with the name of the step.
 func (r *run) step(i int) (*denial, error) {
 	s := &r.Steps[i]
-	if s.Mode != ModeDeny {
+	if s.Mode == ModeShadow && !r.answered {
+		return nil, r.postpone(i)
+	} else if s.Mode != ModeDeny {
 		return nil, r.watch(i)
 	}
 	if !r.sharesBatch(i) {

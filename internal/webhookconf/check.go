@@ -23,7 +23,7 @@ import (
 var (
 	failurePolicies      = []string{string(admissionregistrationv1.Fail), string(admissionregistrationv1.Ignore)}
 	matchPolicies        = []string{string(admissionregistrationv1.Equivalent), string(admissionregistrationv1.Exact)}
-	modes                = []string{string(ModeDeny), string(ModeWarn), string(ModeAudit)}
+	modes                = []string{string(ModeDeny), string(ModeWarn), string(ModeAudit), string(ModeShadow)}
 	sideEffectClasses    = []string{string(admissionregistrationv1.SideEffectClassNone), string(admissionregistrationv1.SideEffectClassNoneOnDryRun)}
 	reinvocationPolicies = []string{string(admissionregistrationv1.IfNeededReinvocationPolicy), string(admissionregistrationv1.NeverReinvocationPolicy)}
 )

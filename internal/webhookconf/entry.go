@@ -44,11 +44,13 @@ type Settings struct {
 // Mode is the public Mode of a step.
 type Mode string
 
-// The modes. No registration depends on them.
+// The modes. No registration depends on them, except that the failurePolicy of a step in ModeShadow is Ignore.
 const (
 	ModeDeny  Mode = "Deny"
 	ModeWarn  Mode = "Warn"
 	ModeAudit Mode = "Audit"
+
+	ModeShadow Mode = "Shadow"
 )
 
 // Step is the registration of one step: an extension, or a definition of its kind.
