@@ -97,6 +97,8 @@ var errGoexit = errors.New("it ended its goroutine (runtime.Goexit, which t.Fail
 // network or cluster. The options and extensions must be as valid as for Start, but Host can be empty. The steps
 // receive this Manager. Extensions that are added later are not included. Offline can be called any number of times,
 // also before Start.
+//
+// A step in ModeShadow runs before the answer, as in ModeAudit, so that its results can be seen.
 func (m *ExtensionManager) Offline(o OfflineOptions) (*Offline, error) {
 	m.mu.Lock()
 	options, definitions, conversions := m.options, slices.Clone(m.steps), slices.Clone(m.conversions)
@@ -130,8 +132,11 @@ func (m *ExtensionManager) Offline(o OfflineOptions) (*Offline, error) {
 	}
 	handler := &admit.Handler{MaxBytes: cmp.Or(options.MaxRequestBytes, defaultMaxRequestBytes), Log: m.logr(), Others: m.hooks}
 	for path, chain := range chains {
-		if o.Observe != nil {
-			for i := range chain.Steps {
+		for i := range chain.Steps {
+			if s := &chain.Steps[i]; s.Mode == admit.ModeShadow {
+				s.Mode = admit.ModeAudit
+			}
+			if o.Observe != nil {
 				observe(&chain.Steps[i], o.Observe)
 			}
 		}
