@@ -105,6 +105,8 @@ func (m *ExtensionManager) ownConfig() (*rest.Config, error) {
 	}
 	config = rest.CopyConfig(config)
 	config.Wrap(m.api.Wrap)
+	// The API server compresses watches too. Each of them would hold 40 KB to decompress events that are smaller.
+	config.DisableCompression = true
 	// The default rate limit suits interactive use. A start checks a dozen rights at once, and the later requests have
 	// limits of their own.
 	config.QPS, config.Burst = max(config.QPS, ownQPS), max(config.Burst, 2*ownQPS)

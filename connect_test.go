@@ -1,6 +1,9 @@
 package eirinix
 
 import (
+	"net/http"
+	"net/http/httptest"
+
 	. "github.com/onsi/ginkgo/v2/dsl/core"
 	. "github.com/onsi/ginkgo/v2/dsl/table"
 	. "github.com/onsi/gomega"
@@ -57,6 +60,23 @@ var _ = Describe("GetKubeConnection", func() {
 		_, other := m.GetKubeClient()
 		Expect(other).To(MatchError(err.Error()))
 		Expect(m.GetKubeManager()).To(BeNil())
+	})
+
+	It("asks for uncompressed responses in the library's own requests alone", func(ctx SpecContext) {
+		accepted := make(chan string, 1)
+		server := httptest.NewTLSServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { accepted <- r.Header.Get("Accept-Encoding") }))
+		DeferCleanup(server.Close)
+		o := validOptions()
+		o.RestConfig = &rest.Config{Host: server.URL, TLSClientConfig: rest.TLSClientConfig{Insecure: true}}
+		m := NewManager(o)
+		own, err := m.clients()
+		Expect(err).NotTo(HaveOccurred())
+		Expect(own.Discovery().RESTClient().Get().AbsPath("/version").Do(ctx).Error()).To(Succeed())
+		Expect(accepted).To(Receive(BeEmpty()))
+		users, err := m.GetKubeClient()
+		Expect(err).NotTo(HaveOccurred())
+		Expect(users.RESTClient().Get().AbsPath("/version").Do(ctx).Error()).To(Succeed())
+		Expect(accepted).To(Receive(Equal("gzip")))
 	})
 
 	DescribeTable("decides on the namespace of the Secret:",
