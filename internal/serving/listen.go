@@ -17,8 +17,9 @@ import (
 
 // awaitAnswer returns when our own certificate answers on the port, or the server has failed.
 func (s *Server) awaitAnswer(ctx context.Context) error {
-	// The server answers within a millisecond of listening. The ticks only limit the wait.
-	tick := time.NewTicker(5 * time.Millisecond)
+	// The server listens within a millisecond, so the first probe can be too early. Each tick that is missed delays the
+	// start.
+	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
 	for {
 		err := s.probe(ctx)
