@@ -24,7 +24,8 @@ import (
 // calls whose bodies arrive slower than an API server sends are ended. A client that only holds on to memory thus
 // loses it to the first call that needs it.
 const (
-	firstBytes    = 64 << 10               // holds most reviews whole
+	firstBytes    = 64 << 10
+	smallBuffer   = 16 << 10               // holds most reviews whole
 	bodiesAtOnce  = 8                      // of the largest size allowed, or more if they are smaller
 	bodiesWaiting = 64                     // bodies that wait for memory
 	slowGrace     = 250 * time.Millisecond // before a body can count as slow
@@ -76,9 +77,9 @@ type requestBody struct {
 	evicted    atomic.Bool
 }
 
-// buffers are buffers for the texts of requests, up to maxBuffer bytes each. They are reused because no step wants
-// most requests.
-var buffers = sync.Pool{New: func() any { return new(make([]byte, firstBytes)) }}
+// buffers are buffers for the texts of requests, from smallBuffer to maxBuffer bytes each. They are reused because no
+// step wants most requests. A garbage collection drops them, so new ones are small.
+var buffers = sync.Pool{New: func() any { return new(make([]byte, smallBuffer)) }}
 
 const maxBuffer = 1 << 20
 
@@ -116,7 +117,7 @@ func (m *readBudget) read(w http.ResponseWriter, r *http.Request, due deadline, 
 	// A ResponseWriter without a connection has no deadline to set, and its body needs no waiting.
 	b.offline = b.connection.SetReadDeadline(due.time()) != nil
 	if size >= 0 && size <= firstBytes {
-		text = (*b.buffer)[:size]
+		text = b.first(int(size))
 		_, err = io.ReadFull(b, text)
 	} else {
 		text, err = b.readMore(size)
@@ -139,10 +140,18 @@ func (m *readBudget) read(w http.ResponseWriter, r *http.Request, due deadline, 
 	return text, b, nil
 }
 
+// first returns size bytes of the buffer, at most firstBytes. It replaces a buffer that is too small.
+func (b *requestBody) first(size int) []byte {
+	if size > cap(*b.buffer) {
+		*b.buffer = make([]byte, firstBytes)
+	}
+	return (*b.buffer)[:size]
+}
+
 // readMore reads a body that is larger than firstBytes, or of unknown size, which is -1. The Content-Length is only the
 // caller's claim, so memory is reserved after the first firstBytes have arrived.
 func (b *requestBody) readMore(size int64) ([]byte, error) {
-	first := (*b.buffer)[:firstBytes]
+	first := b.first(firstBytes)
 	n, err := io.ReadFull(b, first)
 	if size < 0 && (errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)) {
 		return first[:n], nil

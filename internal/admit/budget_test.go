@@ -1,11 +1,13 @@
 package admit
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -66,6 +68,26 @@ func TestMemoryIsSharedByTheObjectsThatAreLarge(t *testing.T) {
 		g.Expect(broken.decode(large[:len(large)-1], &corev1.Pod{})).NotTo(Succeed())
 		g.Expect(broken.taken).To(BeZero())
 	})
+}
+
+func TestBodiesThatOutgrowTheirBufferAreReadWhole(t *testing.T) {
+	g := NewWithT(t)
+	all := newReadBudget(1 << 20)
+	for _, size := range []int{1, smallBuffer, smallBuffer + 1, firstBytes, firstBytes + 1} {
+		for _, known := range []bool{true, false} {
+			runtime.GC()
+			runtime.GC() // drops all buffers, so the next one is small
+			sent := bytes.Repeat([]byte("0123456789 "), size/11+1)[:size]
+			r := httptest.NewRequest(http.MethodPost, "/", bytes.NewReader(sent))
+			if !known {
+				r.ContentLength = -1
+			}
+			text, b, err := all.read(httptest.NewRecorder(), r, deadline{time.Now(), time.Minute}, all.admission)
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(bytes.Equal(text, sent)).To(BeTrue(), "%d bytes, known length: %t", size, known)
+			b.release()
+		}
+	}
 }
 
 func TestBodiesOfUnknownLengthTakeNoMoreMemoryThanIsCounted(t *testing.T) {
