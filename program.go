@@ -62,31 +62,42 @@ func (m *ExtensionManager) newProgram(rights *diagnose.Preflight, log logr.Logge
 	if err != nil {
 		return nil, err
 	}
-	o, namespace := m.GetManagerOptions(), m.secretNamespace()
+	namespace := m.secretNamespace()
 	p := &program{m: m, log: log, clients: clients, namespace: namespace}
-	p.configurations = slices.Concat(
-		webhookconf.Configurations(clients.AdmissionregistrationV1(), o.webhookOptions(0), p.owner()),
-		webhookconf.Conversions(clients.Discovery().RESTClient(), m.crds(), p.owner()),
-	)
+	p.configurations = m.configurations(clients, p.owner())
 	if rights == nil {
 		if p.cache, err = cluster.NewDirect(config); err != nil {
 			return nil, err
 		}
 	} else {
-		follow := []client.Object{&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: o.versionsName()}}}
-		if m.certificateSource() == nil {
-			follow = append(follow, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: o.SetupCertificateName}})
-		}
-		for _, c := range p.configurations {
-			follow = append(follow, c.Object())
-		}
-		if p.objects, err = cluster.NewObjects(config, log, rights.Followed(follow...)...); err != nil {
+		if p.objects, err = cluster.NewObjects(config, log, rights.Followed(m.followed(p.configurations, namespace)...)...); err != nil {
 			return nil, err
 		}
 		p.cache = p.objects
 	}
 	p.certificates, err = m.newCertificates(p.cache, log)
 	return p, err
+}
+
+// configurations returns all objects in which the program may be registered.
+func (m *ExtensionManager) configurations(clients cluster.Clients, owner string) []webhookconf.Configuration {
+	return slices.Concat(
+		webhookconf.Configurations(clients.AdmissionregistrationV1(), m.GetManagerOptions().webhookOptions(0), owner),
+		webhookconf.Conversions(clients.Discovery().RESTClient(), m.crds(), owner),
+	)
+}
+
+// followed returns the objects that a running program follows. namespace is that of the Secret and the Lease.
+func (m *ExtensionManager) followed(configurations []webhookconf.Configuration, namespace string) []client.Object {
+	o := m.GetManagerOptions()
+	follow := []client.Object{&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: o.versionsName()}}}
+	if m.certificateSource() == nil {
+		follow = append(follow, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: o.SetupCertificateName}})
+	}
+	for _, c := range configurations {
+		follow = append(follow, c.Object())
+	}
+	return follow
 }
 
 // owner identifies the deployment in its configurations. It is the name of the certificate Secret, even if that is not
@@ -234,7 +245,11 @@ func (m *ExtensionManager) preflight(ctx context.Context, half manifest.Half, lo
 	for _, g := range o.rights(definitions, conversions, watches, namespace).Grants(half, namespace) {
 		wanted = append(wanted, diagnose.RightsOf(g.Namespace, g.Rules)...)
 	}
-	p := diagnose.NewPreflight(ctx, clients, wanted)
+	var follow []client.Object
+	if half != manifest.Registering && len(definitions)+len(conversions) > 0 {
+		follow = m.followed(m.configurations(clients, ""), namespace)
+	}
+	p := diagnose.NewPreflight(ctx, clients, wanted, follow...)
 	p.Log(ctx, clients, log, manifest.RoleName(o.OperatorFingerprint, half), diagnose.ServiceAccount(namespace, o.OperatorFingerprint))
 	return p
 }

@@ -32,14 +32,24 @@ import (
 type Preflight struct {
 	Grants string // the manifest that would grant the missing rights; empty if none is missing
 
-	asked, missing []diagnosis.Right
-	reviews        accessReviews
+	asked, denied []diagnosis.Right
+	missing       []diagnosis.Right // those of denied that are wanted
+	reviews       accessReviews
 }
 
-// NewPreflight asks for the wanted rights. Without an answer, no right is known to be missing.
-func NewPreflight(ctx context.Context, clients cluster.Clients, wanted []diagnosis.Right) *Preflight {
-	p := &Preflight{asked: wanted, reviews: clients.AuthorizationV1().SelfSubjectAccessReviews()}
-	p.missing, _ = Check(ctx, p.reviews, wanted)
+// NewPreflight asks for the wanted rights, and with them for those on the objects to follow, because a later question
+// would delay the start. Without an answer, no right is known to be missing.
+func NewPreflight(ctx context.Context, clients cluster.Clients, wanted []diagnosis.Right, follow ...client.Object) *Preflight {
+	p := &Preflight{asked: slices.Clone(wanted), reviews: clients.AuthorizationV1().SelfSubjectAccessReviews()}
+	for _, o := range follow {
+		p.asked = append(p.asked, rightsOn(o)...)
+	}
+	p.denied, _ = Check(ctx, p.reviews, p.asked)
+	for _, r := range p.denied {
+		if slices.Contains(wanted, r) {
+			p.missing = append(p.missing, r)
+		}
+	}
 	return p
 }
 
@@ -80,15 +90,15 @@ func (p *Preflight) Followed(objects ...client.Object) (all []cluster.Followed) 
 		rights := rightsOn(o)
 		known := !slices.ContainsFunc(rights, func(r diagnosis.Right) bool { return !slices.Contains(p.asked, r) })
 		all = append(all, cluster.Followed{Object: o, Access: func(ctx context.Context) (cluster.Access, error) {
-			missing := p.missing
+			denied := p.denied
 			if !known {
 				var err error
-				if missing, err = Check(ctx, p.reviews, rights); err != nil {
+				if denied, err = Check(ctx, p.reviews, rights); err != nil {
 					return cluster.Access{}, err
 				}
 			}
 			known = false
-			has := func(i int) bool { return !slices.Contains(missing, rights[i]) }
+			has := func(i int) bool { return !slices.Contains(denied, rights[i]) }
 			return cluster.Access{Get: has(0), Watch: has(1) && has(2)}, nil
 		}})
 	}

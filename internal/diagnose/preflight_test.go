@@ -204,6 +204,23 @@ var _ = DescribeTable("The rights on an object that a process follows",
 	Entry("were not asked for at the start", []string{"get", "update"}, "watch", "", cluster.Access{Get: true}, 3),
 )
 
+var _ = It("A pre-flight asks for the rights on followed objects together with the wanted rights", func(ctx SpecContext) {
+	clients := fake.NewClientset()
+	var sent atomic.Int32
+	clients.PrependReactor("create", "selfsubjectaccessreviews", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		sent.Add(1)
+		verb := a.(clienttesting.CreateAction).GetObject().(*authorizationv1.SelfSubjectAccessReview).Spec.ResourceAttributes.Verb
+		return true, &authorizationv1.SelfSubjectAccessReview{Status: authorizationv1.SubjectAccessReviewStatus{Allowed: verb == "list"}}, nil
+	})
+	object := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: secret("").Namespace, Name: secret("").Name}}
+	preflight := diagnose.NewPreflight(ctx, clients, []diagnosis.Right{secret("get")}, object)
+	Expect(sent.Swap(0)).To(BeEquivalentTo(3))
+	Expect(preflight.Followed(object)[0].Access(ctx)).To(BeZero())
+	Expect(sent.Load()).To(BeZero(), "no further question")
+	preflight.Log(ctx, clients, GinkgoLogr, "role", diagnose.ServiceAccount("cf", "program"))
+	Expect(preflight.Grants).To(And(ContainSubstring("- get"), Not(ContainSubstring("- watch"))), "a right that is not wanted is not missing")
+})
+
 // slowReviews allows everything, once it is released.
 type slowReviews struct {
 	authorizationv1client.SelfSubjectAccessReviewInterface
