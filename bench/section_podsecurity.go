@@ -49,7 +49,7 @@ func sectionPodSecurity(ctx context.Context, r *report, s podSecuritySettings) e
 		return err
 	}
 	if s.file != "" {
-		text, err := json.MarshalIndent(result, "", " ")
+		text, err := json.Marshal(result)
 		if err == nil {
 			err = os.WriteFile(s.file, append(text, '\n'), 0o644)
 		}

@@ -2,6 +2,8 @@ package podsecurity
 
 // This file holds the figures of a run. They are written as JSON, from which the charts are drawn.
 
+import "math"
+
 // Result is a run.
 type Result struct {
 	Cores                    int
@@ -50,14 +52,17 @@ type Slice struct {
 type Latency struct{ P50, P95, P99, Max float64 }
 
 func latencyOf(a answers) Latency {
-	return Latency{a.percentile(0.50), a.percentile(0.95), a.percentile(0.99), a.percentile(1)}
+	return Latency{rounded(a.percentile(0.50)), rounded(a.percentile(0.95)), rounded(a.percentile(0.99)), rounded(a.percentile(1))}
 }
+
+// rounded leaves out digits that mean nothing.
+func rounded(x float64) float64 { return math.Round(x*1e4) / 1e4 }
 
 // add adds a slice.
 func (c *Cell) add(a answers, used cpu) {
 	per := 1000 / float64(len(a.took))
 	c.Slices = append(c.Slices, Slice{
-		Latency: latencyOf(a), Requests: len(a.took), Webhook: used.webhook.Seconds() * per, APIServer: used.server.Seconds() * per,
+		Latency: latencyOf(a), Requests: len(a.took), Webhook: rounded(used.webhook.Seconds() * per), APIServer: rounded(used.server.Seconds() * per),
 	})
 	c.Failed, c.Wrong = c.Failed+a.failed, c.Wrong+a.wrong
 	if c.Reason == "" {
