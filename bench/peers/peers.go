@@ -75,6 +75,16 @@ func Path(folder, name string) (string, error) {
 	return path, err
 }
 
+// Built reports whether all programs are there.
+func Built(folder string) bool {
+	for _, s := range sources {
+		if path, err := s.path(folder); err != nil || !exists(path) {
+			return false
+		}
+	}
+	return true
+}
+
 // ModuleDir returns the folder of a peer's module, with its manifests.
 func ModuleDir(ctx context.Context, folder, name string) (string, error) {
 	s, err := sourceOf(name)

@@ -59,6 +59,13 @@ func TestBuild(t *testing.T) {
 	if said, _ := build(); !strings.Contains(said, "small: is there already") {
 		t.Errorf("the second run: %s", said)
 	}
+	if Built(folder) {
+		t.Error("one is missing, but all are built")
+	}
+	sources = sources[1:]
+	if !Built(folder) {
+		t.Error("none is missing, but not all are built")
+	}
 	write("small/go.mod", "module example.org/changed\n\ngo 1.26.0\n")
 	if said, _ := build(); !strings.Contains(said, "small: built in") {
 		t.Errorf("after a change: %s", said)
