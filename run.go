@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os/signal"
+	"sync"
 	"syscall"
 
 	"github.com/go-logr/logr"
@@ -100,6 +101,17 @@ func (m *ExtensionManager) Stop() {
 	m.stop()
 }
 
+// processLogger serializes calls of SetLogger, which is not safe for Managers that start at the same time.
+var processLogger sync.Mutex
+
+// setProcessLogger sets the logger of controller-runtime's packages, unless the program has set one. It is one for the
+// whole process. Without it, those packages log a complaint with a stack trace. The first call wins.
+func setProcessLogger(log logr.Logger) {
+	processLogger.Lock()
+	defer processLogger.Unlock()
+	logf.SetLogger(log)
+}
+
 // run starts everything in order and stops it in reverse order. Its error is errStopped after a stop.
 func (m *ExtensionManager) run(ctx context.Context) error {
 	log := m.logr()
@@ -118,9 +130,7 @@ func (m *ExtensionManager) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// controller-runtime's packages log through one logger for the whole process, and log a complaint with a stack
-	// trace if none is set. The first call wins, so a logger that the program has set is kept.
-	logf.SetLogger(log)
+	setProcessLogger(log)
 	for _, r := range m.ListReconcilers() {
 		if err := r.Register(m); err != nil {
 			return fmt.Errorf("eirinix: reconciler %T cannot be registered: %w", r, err)
