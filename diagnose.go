@@ -50,12 +50,16 @@ func (m *ExtensionManager) diagnosis(ctx context.Context) (diagnose.Config, erro
 	if err != nil {
 		return diagnose.Config{}, err
 	}
-	steps, err := m.resolveAll()
+	unread := p.readModes(ctx)
+	steps, err := m.resolveAll(p.modes)
 	if err != nil {
 		return diagnose.Config{}, err
 	}
 	p.newController(steps, p.options(ctx, m.declaredPort(), false))
 	config := p.diagnosis(ctx, "")
+	if unread != nil {
+		config.Modes = func() (entries, problems []string) { return nil, []string{unread.Error()} }
+	}
 	if err := ctx.Err(); err != nil {
 		return config, fmt.Errorf("eirinix: Diagnose: %w", context.Cause(ctx))
 	}

@@ -110,7 +110,7 @@ func (o ManagerOptions) rights(definitions []definition, conversions []conversio
 		CRDs:    crdsOf(conversions),
 	}
 	if len(definitions)+len(conversions) > 0 {
-		r.Versions = o.versionsName()
+		r.Versions, r.Modes = o.versionsName(), o.Modes
 		if o.Certificates == nil {
 			r.Secret = o.SetupCertificateName
 		} else {

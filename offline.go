@@ -126,7 +126,7 @@ func (m *ExtensionManager) Offline(o OfflineOptions) (*Offline, error) {
 	if err != nil {
 		return nil, err
 	}
-	chains, err := m.chains(all, nil)
+	chains, err := m.chains(all, nil, nil)
 	if err != nil {
 		return nil, prefixed(err)
 	}

@@ -96,6 +96,19 @@ type ManagerOptions struct {
 	// FailurePolicy decides about a pod whose call fails: Fail (default) refuses it, Ignore admits it unchanged.
 	FailurePolicy *admissionregistrationv1.FailurePolicyType
 
+	// Modes is the name of a ConfigMap that changes the modes of steps while the program runs. It is in the namespace of
+	// the certificate Secret, and need not exist. Its keys are the names of steps. A value has one line for each mode:
+	// the mode, for part of the objects a percentage, and for part of the namespaces "where" with a selector of labels.
+	// The first line that fits applies, else Settings.Mode:
+	//
+	//	Deny where team in (a, b)
+	//	Warn 10%
+	//	Audit
+	//
+	// An object draws one number, by its name or generateName, so that it stays in its percentage. An entry that cannot
+	// be used is logged, and the last good one stays in force.
+	Modes string
+
 	// FilterEiriniApps limits extensions and watchers to Cloud Foundry applications, which are the pods with the label
 	// LabelSourceType=APP. Default false (EiriniX: true).
 	FilterEiriniApps *bool

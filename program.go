@@ -22,6 +22,7 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/controller"
 	"code.cloudfoundry.org/eirinix/internal/diagnose"
 	"code.cloudfoundry.org/eirinix/internal/manifest"
+	"code.cloudfoundry.org/eirinix/internal/modes"
 	"code.cloudfoundry.org/eirinix/internal/rollout"
 	"code.cloudfoundry.org/eirinix/internal/wait"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
@@ -44,6 +45,7 @@ type program struct {
 	cache          cluster.Cache
 	configurations []webhookconf.Configuration
 	certificates   controller.Certificates
+	modes          *modes.Modes
 
 	resolved   resolved
 	desired    webhookconf.Desired
@@ -64,7 +66,7 @@ func (m *ExtensionManager) newProgram(rights *diagnose.Preflight, log logr.Logge
 	}
 	namespace := m.secretNamespace()
 	p := &program{m: m, log: log, clients: clients, namespace: namespace}
-	p.configurations = m.configurations(clients, p.owner())
+	p.configurations, p.modes = m.configurations(clients, p.owner()), p.newModes()
 	if rights == nil {
 		if p.cache, err = cluster.NewDirect(config); err != nil {
 			return nil, err
@@ -93,6 +95,9 @@ func (m *ExtensionManager) followed(configurations []webhookconf.Configuration, 
 	follow := []client.Object{&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: o.versionsName()}}}
 	if m.certificateSource() == nil {
 		follow = append(follow, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: o.SetupCertificateName}})
+	}
+	if from := o.modesOf(namespace); from != nil {
+		follow = append(follow, from)
 	}
 	for _, c := range configurations {
 		follow = append(follow, c.Object())
@@ -169,7 +174,7 @@ func (p *program) diagnosis(ctx context.Context, listen string) diagnose.Config 
 	c := diagnose.Config{
 		Clients: p.clients, Options: p.desired.Options, Entries: p.desired.Entries, Owner: p.owner(), Canary: p.canary,
 		Verify: p.certificates.Verify, Listen: listen, Calls: webhookconf.Sharing(p.resolved.entries),
-		AsksClients: !p.m.GetManagerOptions().ClientCA.isZero(),
+		AsksClients: !p.m.GetManagerOptions().ClientCA.isZero(), ModesFrom: p.modes.ConfigMap, Modes: p.modes.Describe,
 	}
 	if len(p.resolved.entries)+len(p.resolved.waiting) == 0 { // conversions alone
 		c.Canary = diagnose.Canary{}

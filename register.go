@@ -55,7 +55,10 @@ func (m *ExtensionManager) registerExtensions() error {
 		return err // already has the prefix
 	}
 	rights := m.preflight(ctx, manifest.Registering, log)
-	steps, err := m.resolveAll()
+	if err := wait.Retry(ctx, log, "the modes of the steps", p.firstModes); err != nil {
+		return rights.WithGrants(fmt.Errorf("eirinix: %w", err))
+	}
+	steps, err := m.resolveAll(p.modes)
 	if err != nil {
 		return prefixed(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -49,7 +50,7 @@ func (r *run) serve(ctx context.Context) (drain func() error, err error) {
 		return nothing, stoppedOr(ctx, err)
 	}
 	if err := wait.Retry(ctx, r.log, "the kinds that the cluster serves", func(context.Context) (err error) {
-		p.resolved, err = r.m.resolveAll()
+		p.resolved, err = r.m.resolveAll(p.modes)
 		return err
 	}); err != nil {
 		return nothing, stoppedOr(ctx, err)
@@ -75,6 +76,12 @@ func (r *run) obtain(ctx context.Context) (*program, error) {
 	}
 	r.tasks.Go(func() { p.certificates.Run(r.background) })
 	if err := p.objects.Seen(ctx); err != nil {
+		return nil, err
+	}
+	if err := wait.Retry(ctx, r.log, "the modes of the steps", p.firstModes); err != nil {
+		return nil, err
+	}
+	if err := r.followModes(p); err != nil {
 		return nil, err
 	}
 	// Only a serving half waits for objects that another process makes. A process that registers makes them itself, or
@@ -133,7 +140,7 @@ func (r *run) open(ctx context.Context, p *program) (server, *admit.Handler, err
 }
 
 // register keeps the steps registered until the Manager has drained. Steps whose kinds the cluster does not serve yet
-// follow once it does.
+// follow once it does. A step that enters or leaves ModeShadow is registered anew.
 func (r *run) register(ctx context.Context, p *program, server server, handler *admit.Handler) {
 	m, o := r.m, r.m.GetManagerOptions()
 	registers := *o.RegisterWebHook
@@ -166,7 +173,7 @@ func (r *run) register(ctx context.Context, p *program, server server, handler *
 	m.setUnready(errors.New("not registered yet"))
 	end := begin(p)
 	r.tasks.Go(func() {
-		m.awaitKinds(ctx, r.log, p.resolved, func(steps resolved) error {
+		m.awaitChanges(ctx, r.log, p, func(steps resolved) error {
 			next := *m.program.Load()
 			next.resolved = steps
 			if err := m.serveSteps(handler, &next, p.routes(ctx)); err != nil {
@@ -202,7 +209,7 @@ func (m *ExtensionManager) serveSteps(handler *admit.Handler, p *program, routes
 			own[path] = route
 		}
 	}
-	chains, err := m.chains(p.resolved, own)
+	chains, err := m.chains(p.resolved, own, p.modes)
 	if err != nil {
 		return err
 	}
@@ -216,22 +223,32 @@ func (m *ExtensionManager) serveSteps(handler *admit.Handler, p *program, routes
 	return nil
 }
 
-// awaitKinds checks repeatedly whether the cluster serves the kinds that steps wait for, until all are served or ctx
-// ends. The delay between two checks doubles from 1 s to 30 s. begin serves and registers the steps whose kinds are
-// served by then.
-func (m *ExtensionManager) awaitKinds(ctx context.Context, log logr.Logger, known resolved, begin func(resolved) error) {
-	for delays := wait.Backoff(time.Second, 30*time.Second); len(known.waiting) > 0; {
-		if wait.Sleep(ctx, delays()) != nil {
+// awaitChanges resolves the steps again until ctx ends: repeatedly while steps wait for a kind that the cluster does not
+// serve, and after steps have entered or left ModeShadow. The delay between two attempts doubles from 1 s to 30 s. begin
+// serves and registers the steps as they are then.
+func (m *ExtensionManager) awaitChanges(ctx context.Context, log logr.Logger, p *program, begin func(resolved) error) {
+	known, failed := p.resolved, false
+	delays := wait.Backoff(time.Second, 30*time.Second)
+	for {
+		var again <-chan time.Time
+		if len(known.waiting) > 0 || failed {
+			again = time.After(delays())
+		}
+		select {
+		case <-again:
+		case <-p.modes.Changed():
+		case <-ctx.Done():
 			return
 		}
-		found, err := m.resolveAll()
-		if err == nil && ctx.Err() == nil && len(found.waiting) < len(known.waiting) {
+		found, err := m.resolveAll(p.modes)
+		changed := len(found.waiting) < len(known.waiting) || !slices.Equal(found.shadows(), known.shadows())
+		if err == nil && ctx.Err() == nil && changed {
 			if err = begin(found); err == nil {
 				known = found
 			}
 		}
-		if err != nil && ctx.Err() == nil {
-			log.Info("could not check whether the cluster serves the kinds that steps wait for; retrying", "reason", err.Error())
+		if failed = err != nil; failed && ctx.Err() == nil {
+			log.Info("could not resolve the steps again; retrying", "reason", err.Error())
 		}
 	}
 }

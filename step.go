@@ -299,6 +299,10 @@ type Settings struct {
 	// Mode decides about the effect of the step's results. Empty means ModeDeny. A change of the mode writes nothing to
 	// the webhook configuration, except a change from or to ModeShadow.
 	Mode Mode
+
+	// FixedMode makes an entry for this step in the ConfigMap of ManagerOptions.Modes an error, so that the mode can be
+	// changed only in the program.
+	FixedMode bool
 }
 
 // Mode decides about the effect of a step's results, so that a new rule can watch before it refuses. A failure is not a

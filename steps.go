@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 
+	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -24,6 +25,7 @@ import (
 
 	"code.cloudfoundry.org/eirinix/internal/admit"
 	"code.cloudfoundry.org/eirinix/internal/diagnose"
+	"code.cloudfoundry.org/eirinix/internal/modes"
 	"code.cloudfoundry.org/eirinix/internal/resources"
 	"code.cloudfoundry.org/eirinix/internal/rollout"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
@@ -39,6 +41,7 @@ type resolver struct {
 	options ManagerOptions
 	scheme  *runtime.Scheme
 	cluster resources.Cluster
+	modes   *modes.Modes // nil means the modes of the definitions
 }
 
 func newResolver(o ManagerOptions, cluster resources.Cluster) resolver {
@@ -64,8 +67,13 @@ func (r resolver) resolve(d definition) (webhookconf.Step, error) {
 	step.MatchPolicy = cmp.Or(step.MatchPolicy, admissionregistrationv1.Equivalent)
 	step.Reinvoke = cmp.Or(step.Reinvoke, admissionregistrationv1.NeverReinvocationPolicy)
 	step.SideEffects = cmp.Or(step.SideEffects, admissionregistrationv1.SideEffectClassNone)
-	if step.Mode = cmp.Or(step.Mode, ModeDeny); step.Mode == ModeShadow {
-		step.FailurePolicy = admissionregistrationv1.Ignore
+	step.Mode = cmp.Or(step.Mode, ModeDeny)
+	shadow := step.Mode == ModeShadow
+	if r.modes != nil {
+		shadow = r.modes.Shadow(d.name)
+	}
+	if shadow && step.FailurePolicy != admissionregistrationv1.Ignore {
+		step.Shadow, step.FailurePolicy = true, admissionregistrationv1.Ignore
 	}
 	step.Operations = nil
 	if kind == podKind && d.subpath == "" && *r.options.FilterEiriniApps {
@@ -156,8 +164,19 @@ func keysOf(e webhookconf.Entry) []string {
 	return keys
 }
 
-// resolveAll resolves all steps with the help of the cluster. It does not hold the lock during requests.
-func (m *ExtensionManager) resolveAll() (resolved, error) {
+// shadows returns the names of the steps that are registered as shadows.
+func (r resolved) shadows() (all []string) {
+	for _, s := range r.steps {
+		if s.registered.Shadow {
+			all = append(all, s.definition.name)
+		}
+	}
+	return all
+}
+
+// resolveAll resolves all steps with the help of the cluster. It does not hold the lock during requests. Without modes,
+// those of the definitions apply.
+func (m *ExtensionManager) resolveAll(in *modes.Modes) (resolved, error) {
 	m.mu.Lock()
 	options, definitions, conversions := m.options, slices.Clone(m.steps), slices.Clone(m.conversions)
 	m.mu.Unlock()
@@ -169,7 +188,9 @@ func (m *ExtensionManager) resolveAll() (resolved, error) {
 	if err != nil {
 		return resolved{}, err
 	}
-	all, err := newResolver(options, resources.Cluster{Mapper: mapper, List: clients.Discovery().ServerResourcesForGroupVersion}).all(definitions)
+	r := newResolver(options, resources.Cluster{Mapper: mapper, List: clients.Discovery().ServerResourcesForGroupVersion})
+	r.modes = in
+	all, err := r.all(definitions)
 	all.conversions = conversions
 	return all, err
 }
@@ -194,8 +215,8 @@ func (r resolver) all(definitions []definition) (all resolved, err error) {
 
 // chains returns the served chains by path. The path of each entry serves the steps of the entry. The path of another
 // version serves those of its steps that this version has too. The path of a later version is not served while one of
-// its steps is missing here, so that the API server tries another replica.
-func (m *ExtensionManager) chains(r resolved, routes map[string]rollout.Route) (map[string]admit.Chain, error) {
+// its steps is missing here, so that the API server tries another replica. Without modes, those of the definitions apply.
+func (m *ExtensionManager) chains(r resolved, routes map[string]rollout.Route, in *modes.Modes) (map[string]admit.Chain, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	keys := map[string][]string{} // of the steps, by path
@@ -221,6 +242,11 @@ func (m *ExtensionManager) chains(r resolved, routes map[string]rollout.Route) (
 			step, err := m.servedStep(s.definition, s.registered)
 			if err != nil {
 				return nil, err
+			}
+			if in != nil && in.Needed(s.definition.name) {
+				step.Choose = func(ctx context.Context, req *admissionv1.AdmissionRequest) (admit.Mode, error) {
+					return in.Choose(ctx, s.definition.name, req)
+				}
 			}
 			chain.Steps = append(chain.Steps, step)
 			chain.Reinvoke = chain.Reinvoke || s.registered.Reinvoke == admissionregistrationv1.IfNeededReinvocationPolicy

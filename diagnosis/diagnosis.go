@@ -131,6 +131,8 @@ const (
 	NotRegistered        Code = "NotRegistered"        // a configuration or one of its entries is missing
 	OwnedElsewhere       Code = "OwnedElsewhere"       // the configuration belongs to another deployment
 	Calls                Code = "Calls"                // which steps share a call of the API server
+	Modes                Code = "Modes"                // a ConfigMap sets the mode of a step
+	ModeRefused          Code = "ModeRefused"          // an entry of that ConfigMap cannot be used
 	SeveralVersions      Code = "SeveralVersions"      // several versions of this program run
 	WrongTarget          Code = "WrongTarget"          // another address is registered
 	DefinitionMissing    Code = "DefinitionMissing"    // the CustomResourceDefinition of a Conversion does not exist

@@ -33,7 +33,7 @@ type chain struct {
 	metrics       *webhookMetrics
 	stepMetrics   []*stepMetrics // by step
 	left          []*left        // by step
-	shadows       []*chain       // by step: the step alone, if its mode is ModeShadow
+	shadows       []*chain       // by step: the step alone, if its mode can be ModeShadow
 	answered      bool           // its requests have been answered
 }
 
@@ -65,7 +65,7 @@ func newChain(path string, c Chain, metrics *Metrics, before *chain) *chain {
 	}
 	for i, s := range c.Steps {
 		var alone *chain
-		if s.Mode == ModeShadow {
+		if s.Mode == ModeShadow || s.Choose != nil {
 			alone = served.shadowOf(i)
 		}
 		served.shadows = append(served.shadows, alone)

@@ -28,8 +28,8 @@ const (
 	mostReportText = 1000
 )
 
-// watch runs a step that watches. A failure that its failurePolicy does not ignore is returned.
-func (r *run) watch(i int) error {
+// watch runs a step that watches, in this mode. A failure that its failurePolicy does not ignore is returned.
+func (r *run) watch(i int, mode Mode) error {
 	if err := r.flush(); err != nil {
 		return err
 	}
@@ -49,7 +49,7 @@ func (r *run) watch(i int) error {
 	took := time.Since(began)
 	if d, ok := asDenial(s.Name, r.request, err); ok {
 		r.decided(i, decisionWouldDeny, took)
-		r.report(s, call, "deny", d.status.Message)
+		r.report(s, mode, call, "deny", d.status.Message)
 		return nil
 	}
 	if err != nil {
@@ -57,20 +57,20 @@ func (r *run) watch(i int) error {
 	}
 	if len(made) == 0 {
 		r.decided(i, decisionAllowed, took)
-		r.report(s, call, "", "")
+		r.report(s, mode, call, "", "")
 		return nil
 	}
 	r.decided(i, decisionWouldPatch, took)
-	r.report(s, call, "change", changedPaths(made))
+	r.report(s, mode, call, "change", changedPaths(made))
 	return nil
 }
 
 // report adds to the answer what a step would have done, and logs it. A step in ModeAudit shows the user nothing, so its
 // own warnings are dropped.
-func (r *run) report(s *Step, call *Call, would, what string) {
+func (r *run) report(s *Step, mode Mode, call *Call, would, what string) {
 	if what = strings.ToValidUTF8(what[:min(len(what), mostReportText)], ""); would != "" {
-		r.blaming(r.log, s.Name).Info("would "+would, "mode", s.Mode.String(), "reason", what)
-		switch s.Mode {
+		r.blaming(r.log, s.Name).Info("would "+would, "mode", mode.String(), "reason", what)
+		switch mode {
 		case ModeWarn:
 			call.Warn(fmt.Sprintf("extension %q would %s this: %s", s.Name, would, what))
 		case ModeAudit:
@@ -79,7 +79,7 @@ func (r *run) report(s *Step, call *Call, would, what string) {
 	}
 	warned := len(r.warnings)
 	r.addFeedback(s, call)
-	if s.Mode == ModeAudit {
+	if mode == ModeAudit {
 		r.warnings = r.warnings[:warned]
 	}
 }

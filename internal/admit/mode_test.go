@@ -1,6 +1,7 @@
 package admit_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -209,5 +210,41 @@ var _ = Describe("A step in Shadow", func() {
 		draining.Store(true)
 		close(release)
 		Eventually(decided(h, "slow", "dropped")).Should(BeNumerically(">=", 1))
+	})
+})
+
+var _ = Describe("A step whose mode depends on the request", func() {
+	choosing := func(mode admit.Mode, err error, s admit.Step) admit.Step {
+		s.Choose = func(context.Context, *admissionv1.AdmissionRequest) (admit.Mode, error) { return mode, err }
+		return s
+	}
+	refuse := func(mode admit.Mode, err error) admit.Step {
+		return choosing(mode, err, check("size", newPod, func(_, _ runtime.Object) error {
+			return apierrors.NewForbidden(corev1.Resource("pods"), "web-0", errors.New("too large"))
+		}))
+	}
+
+	DescribeTable("has the effect of that mode", func(mode admit.Mode, allowed bool, decision string) {
+		step := refuse(mode, nil)
+		step.Mode = admit.ModeAudit // without meaning
+		r, h := serve(admit.Chain{Validating: true, Steps: []admit.Step{step}})
+		Expect(r.review("v1").Allowed).To(Equal(allowed))
+		Eventually(func() float64 { return h.count("eirinix_admission_decisions_total", "size", decision) }).Should(Equal(1.0))
+	},
+		Entry("Deny", admit.ModeDeny, false, "denied"),
+		Entry("Warn", admit.ModeWarn, true, "would_deny"),
+		Entry("Audit", admit.ModeAudit, true, "would_deny"),
+		Entry("Shadow", admit.ModeShadow, true, "would_deny"),
+	)
+
+	It("fails if the mode is unknown, so that its failurePolicy decides", func() {
+		r, h := serve(admit.Chain{Validating: true, Steps: []admit.Step{refuse(0, errors.New("no labels"))}})
+		Expect(r.Body).To(ContainSubstring(`extension "size" failed: no labels`))
+		Expect(h.count("eirinix_admission_decisions_total", "size", "failed")).To(Equal(1.0))
+		ignored := refuse(0, errors.New("no labels"))
+		ignored.Ignore = true
+		r, h = serve(admit.Chain{Validating: true, Steps: []admit.Step{ignored, check("other", newPod, func(_, _ runtime.Object) error { return nil })}})
+		Expect(r.review("v1").Allowed).To(BeTrue())
+		Expect(h.count("eirinix_admission_decisions_total", "size", "ignored")).To(Equal(1.0))
 	})
 })

@@ -32,7 +32,7 @@ func (r *run) handle(i int, call *Call) error {
 	}
 	// The last step can get the text itself, because a hash shows whether it has written into the text. A step that can
 	// be left behind alone gets a copy, and so does a step that other steps follow.
-	lent := i == len(r.Steps)-1 && !r.Reinvoke && !s.Ignore && s.Timeout == 0 && s.Mode == ModeDeny
+	lent := i == len(r.Steps)-1 && !r.Reinvoke && !s.Ignore && s.Timeout == 0 && s.Mode == ModeDeny && s.Choose == nil
 	req := admission.Request{AdmissionRequest: r.requestWith(raw, lent)}
 	onPod := s.Pods.begin(r, i, &req)
 	if onPod == nil && lent {

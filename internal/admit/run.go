@@ -185,10 +185,17 @@ func (r *run) wantsNow(m *Matcher) bool {
 // returned with the name of the step.
 func (r *run) step(i int) (*denial, error) {
 	s := &r.Steps[i]
-	if s.Mode == ModeShadow && !r.answered {
+	mode := s.Mode
+	if s.Choose != nil {
+		var err error
+		if mode, err = s.Choose(r.ctx, r.request); err != nil {
+			return nil, r.failed(i, err, 0)
+		}
+	}
+	if mode == ModeShadow && !r.answered {
 		return nil, r.postpone(i)
-	} else if s.Mode != ModeDeny {
-		return nil, r.watch(i)
+	} else if mode != ModeDeny {
+		return nil, r.watch(i, mode)
 	}
 	if !r.sharesBatch(i) {
 		if err := r.flush(); err != nil {

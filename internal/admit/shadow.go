@@ -44,7 +44,7 @@ func (r *run) postpone(i int) error {
 // shadowOf returns a chain of one step, whose results are only logged and counted.
 func (c *chain) shadowOf(i int) *chain {
 	s := c.Steps[i]
-	s.Ignore = true
+	s.Ignore, s.Mode, s.Choose = true, ModeShadow, nil
 	return &chain{
 		Chain: Chain{Steps: []Step{s}, Validating: c.Validating}, webhook: c.webhook, name: s.Name, allIgnore: true, answered: true,
 		types: c.types[i : i+1], sameObjects: []int{0}, zeroResponses: make([]sync.Once, 1), perform: c.perform[i : i+1],

@@ -25,10 +25,13 @@ import (
 // A Step decides on the requests of one extension. Steps that share an entry form a Chain. Either Run or Handle is set.
 type Step struct {
 	Name    string
-	Mode    Mode          // the zero Mode is ModeDeny
+	Mode    Mode          // the zero Mode is ModeDeny; without meaning if Choose is set
 	Ignore  bool          // its failurePolicy is Ignore: when it fails, its changes are undone and the chain goes on
 	Timeout time.Duration // of one run; 0 means the time that is left of the call's
 	Matcher *Matcher      // selects requests from those that its entry gets; nil selects all
+
+	// Choose returns the mode for a request. Its error is a failure of the step. nil means Mode.
+	Choose func(context.Context, *admissionv1.AdmissionRequest) (Mode, error)
 
 	// Run gets objects that New made. If Mutates is true, it changes newObj in place, and oldObj is nil. Otherwise it
 	// decides on both, and each is nil if the request lacks it.

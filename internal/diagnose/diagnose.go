@@ -55,6 +55,11 @@ type Config struct {
 	// Calls describes which steps share a call of the API server. Run repeats it if Others is set.
 	Calls []string
 
+	// Modes returns the modes of steps that the ConfigMap ModesFrom ("namespace/name") sets, and the problems of its
+	// other entries. ModesFrom is empty for a program without one.
+	ModesFrom string
+	Modes     func() (entries, problems []string)
+
 	// Others makes Run look for webhooks of other programs that reject the same objects. It lists every webhook
 	// configuration of the cluster.
 	Others bool
@@ -123,6 +128,7 @@ func Run(ctx context.Context, c Config) diagnosis.Report {
 	d := newDiagnostic(c)
 	if d.look(ctx) {
 		d.checkVersions()
+		d.checkModes()
 		if d.Others {
 			for _, c := range d.Calls {
 				d.add(diagnosis.Finding{
@@ -133,6 +139,27 @@ func Run(ctx context.Context, c Config) diagnosis.Report {
 		}
 	}
 	return d.report()
+}
+
+// checkModes reports the modes that a ConfigMap sets, and those of its entries that cannot be used.
+func (d *diagnostic) checkModes() {
+	if d.Modes == nil {
+		return
+	}
+	object := ""
+	if d.ModesFrom != "" {
+		object = "ConfigMap " + d.ModesFrom
+	}
+	entries, problems := d.Modes()
+	for _, p := range problems {
+		d.add(diagnosis.Finding{
+			Code: diagnosis.ModeRefused, Severity: diagnosis.Warning, Object: object,
+			Message: "the mode of a step cannot be set", Remedy: "correct the entry", Evidence: p,
+		})
+	}
+	for _, e := range entries {
+		d.add(diagnosis.Finding{Code: diagnosis.Modes, Severity: diagnosis.Note, Object: object, Message: "the mode of " + e})
+	}
 }
 
 // Failed returns the report of a diagnosis that could not begin, for example without a usable kubeconfig.

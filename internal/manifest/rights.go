@@ -32,6 +32,7 @@ type Rights struct {
 	MakesSecret    bool            // false if another process makes the Secret
 	Configurations []Configuration // the webhook configurations that hold steps
 	CRDs           []string        // the CustomResourceDefinitions whose objects are converted
+	Modes          string          // the ConfigMap with the modes of steps; empty for none
 	Unregisters    bool            // deletes the configurations when it stops
 	Watches        bool            // watches pods in WatchNamespace, or in all namespaces if that is empty
 	WatchNamespace string
@@ -92,6 +93,10 @@ func (r Rights) Grants(half Half, secretNamespace string) []Grant {
 		// The namespace owns the configurations, so that they are deleted with it.
 		add("", rule("", "namespaces", []string{secretNamespace}, "get"))
 	}
+	if half != Registering && r.Modes != "" {
+		// An entry can select namespaces by their labels.
+		add("", rule("", "namespaces", nil, "get", "list", "watch"))
+	}
 	add("", r.configurations(half)...)
 	if half != Registering && r.Watches && r.WatchNamespace == "" {
 		add("", pods)
@@ -114,6 +119,13 @@ func (r Rights) own(half Half) []rbacv1.PolicyRule {
 	}
 	if r.Versions != "" {
 		rules = append(rules, shared(half, "coordination.k8s.io", "leases", r.Versions, true)...)
+	}
+	if r.Modes != "" {
+		verbs := []string{"get", "list", "watch"}
+		if half == Registering {
+			verbs = verbs[:1]
+		}
+		rules = append(rules, rule("", "configmaps", []string{r.Modes}, verbs...))
 	}
 	if half != Serving && len(rules) > 0 {
 		// A recurring Event is patched.

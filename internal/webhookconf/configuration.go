@@ -253,6 +253,7 @@ type Found struct {
 	Version         string               // the value of VersionAnnotation
 	Pins            []string             // the values of PinsAnnotation, in order
 	Unneeded        map[string]time.Time // the values of UnneededAnnotation
+	Shadows         []string             // the steps in ShadowAnnotation
 
 	managers []metav1.ManagedFieldsEntry
 
@@ -366,6 +367,7 @@ func (c *configuration[C, W]) found(object C) Found {
 		Version:         annotations[VersionAnnotation],
 		Pins:            readPins(annotations[PinsAnnotation]),
 		Unneeded:        readUnneeded(annotations[UnneededAnnotation]),
+		Shadows:         readShadows(annotations[ShadowAnnotation]),
 		managers:        meta.ManagedFields,
 		object:          object,
 		of:              c,

@@ -44,6 +44,7 @@ type versionStep struct {
 	Validating bool
 	Rules      []admissionregistrationv1.RuleWithOperations
 	Kind       schema.GroupVersionKind
+	Shadow     bool `json:",omitempty"`
 	Settings
 }
 
@@ -57,7 +58,7 @@ func Digest(d Desired) string {
 	for _, e := range d.Entries {
 		entry := versionEntry{Name: e.Name, Path: e.Path, Validating: e.Validating, Converts: e.Converts}
 		for _, s := range e.Steps {
-			entry.Steps = append(entry.Steps, versionStep{s.Name, s.Validating, s.Rules, s.Kind, s.Settings})
+			entry.Steps = append(entry.Steps, versionStep{s.Name, s.Validating, s.Rules, s.Kind, s.Shadow, s.Settings})
 		}
 		v.Entries = append(v.Entries, entry)
 	}

@@ -38,7 +38,8 @@ type Settings struct {
 	Isolated        bool // always has an entry of its own
 	ClusterCritical bool // can match the otherwise excluded namespaces and resources, and everything with Fail
 
-	Mode Mode `json:"-"` // a step that changes its mode keeps its entry
+	Mode      Mode `json:"-"` // a step that changes its mode keeps its entry
+	FixedMode bool `json:"-"`
 }
 
 // Mode is the public Mode of a step.
@@ -61,6 +62,9 @@ type Step struct {
 	// Kind is the kind of the objects that match the rules. It is zero if the rules match several kinds, or any, as
 	// with wildcards. Such a step is never grouped.
 	Kind schema.GroupVersionKind
+
+	// Shadow is set if all runs of the step are in ModeShadow, and its failurePolicy is Ignore for that reason alone.
+	Shadow bool
 
 	Settings
 }

@@ -5,6 +5,7 @@ package webhookconf_test
 
 import (
 	"reflect"
+	"slices"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -28,6 +29,9 @@ var settingChanges = map[string]change{
 	"Isolated":        isolated,
 	"ClusterCritical": critical,
 }
+
+// unregistered are the settings that write nothing to a webhook.
+var unregistered = []string{"Mode", "FixedMode"}
 
 var _ = Describe("The fields of the API's webhooks", func() {
 	full := func(changes ...change) []webhookconf.Entry {
@@ -63,13 +67,24 @@ var _ = Describe("The fields of the API's webhooks", func() {
 	It("follow from the settings, each of which changes the webhook", func() {
 		first := serviceOptions().Mutating(webhookconf.Group([]webhookconf.Step{step("a")}))
 		for field := range reflect.TypeFor[webhookconf.Settings]().Fields() {
-			if field.Name == "Operations" || field.Name == "Mode" {
-				continue // Rules contain the former, and the latter writes nothing
+			if field.Name == "Operations" || slices.Contains(unregistered, field.Name) {
+				continue // Rules contain the operations
 			}
 			c := settingChanges[field.Name]
 			Expect(c).NotTo(BeNil(), "%s has no change in this spec", field.Name)
 			Expect(serviceOptions().Mutating(webhookconf.Group([]webhookconf.Step{step("a", c)}))).NotTo(Equal(first), field.Name)
 		}
+	})
+
+	It("name the steps that are shadows in an annotation, which is part of the version", func() {
+		shadow := func(s *webhookconf.Step) { s.Shadow, s.FailurePolicy = true, admissionregistrationv1.Ignore }
+		ignoring := func(s *webhookconf.Step) { s.FailurePolicy = admissionregistrationv1.Ignore }
+		version := func(steps ...webhookconf.Step) string {
+			return webhookconf.Digest(webhookconf.Desired{Options: serviceOptions(), Entries: webhookconf.Group(steps)})
+		}
+		Expect(version(step("a", shadow))).NotTo(Equal(version(step("a", ignoring))))
+		Expect(serviceOptions().Mutating(webhookconf.Group([]webhookconf.Step{step("a", shadow)}))).To(
+			Equal(serviceOptions().Mutating(webhookconf.Group([]webhookconf.Step{step("a", ignoring)}))))
 	})
 
 	It("do not depend on the mode", func() {
@@ -84,9 +99,9 @@ var _ = Describe("The fields of the API's webhooks", func() {
 	})
 
 	It("never mix: steps that differ in a setting share no webhook, unless it can be merged", func() {
-		merged := map[string]bool{"Mode": true, "Operations": true, "Rules": true, "FailurePolicy": true, "Timeout": true}
+		merged := map[string]bool{"Operations": true, "Rules": true, "FailurePolicy": true, "Timeout": true}
 		for field := range reflect.TypeFor[webhookconf.Settings]().Fields() {
-			if !merged[field.Name] {
+			if !merged[field.Name] && !slices.Contains(unregistered, field.Name) {
 				Expect(shared(step("a"), step("b", settingChanges[field.Name]))).To(Equal("a b"), field.Name)
 			}
 		}

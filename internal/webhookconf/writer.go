@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -21,6 +22,9 @@ import (
 const (
 	// VersionAnnotation holds the version of the program whose entries the configuration contains; see Digest.
 	VersionAnnotation = "eirinix.cloudfoundry.org/version"
+
+	// ShadowAnnotation names the steps whose failurePolicy is Ignore because they are in ModeShadow, separated by commas.
+	ShadowAnnotation = "eirinix.cloudfoundry.org/shadow"
 
 	// PinsAnnotation holds the hashes of the registered CA certificates, in the form of HashesOf, separated by commas.
 	PinsAnnotation = "eirinix.cloudfoundry.org/ca-sha256"
@@ -117,6 +121,7 @@ func (c *configuration[C, W]) replaced(existing C, d Desired) C {
 	meta := c.kind.meta(replaced)
 	meta.Labels = with(meta.Labels, managedByLabel, managedBy)
 	meta.Annotations = with(with(meta.Annotations, OwnerAnnotation, c.owner), VersionAnnotation, d.Version)
+	meta.Annotations = with(meta.Annotations, ShadowAnnotation, strings.Join(c.kind.shadows(d.Entries), ","))
 	meta.OwnerReferences = withOwner(meta.OwnerReferences, d.Options.OwnedBy)
 	o := d.Options
 	o.Fingerprint, o.Domain, o.CABundle = c.names.Fingerprint, c.names.Domain, nil
@@ -157,6 +162,24 @@ func (f Found) Outgrow(need []byte, retain time.Duration, now time.Time) (bundle
 		}
 	}
 	return bundle, unneeded
+}
+
+// shadows returns the names of the steps of this kind that are shadows, in order.
+func (k Kind[C, W]) shadows(entries []Entry) (all []string) {
+	for _, e := range entries {
+		for _, s := range e.Steps {
+			if k.holds(e) && s.Shadow {
+				all = append(all, s.Name)
+			}
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+// readShadows returns the names in the annotation.
+func readShadows(annotation string) []string {
+	return strings.FieldsFunc(annotation, func(r rune) bool { return r == ',' })
 }
 
 // readPins returns the hashes in the annotation. Parts that are not hashes are skipped.

@@ -1,0 +1,275 @@
+// Package modes changes the modes of steps while the program runs. It reads a ConfigMap with an entry for each step, and
+// chooses the mode of a step for each request.
+//
+// A step whose objects are all in ModeShadow is registered with failurePolicy Ignore. When it leaves that mode, it stays
+// in ModeShadow until API servers have observed the registration with its own failurePolicy.
+package modes
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	admissionv1 "k8s.io/api/admission/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"code.cloudfoundry.org/eirinix/internal/admit"
+	"code.cloudfoundry.org/eirinix/internal/decode"
+)
+
+// Step is a step as its program defines it.
+type Step struct {
+	Name  string
+	Mode  admit.Mode
+	Fixed bool // entries do not apply to it
+}
+
+// Modes holds the entries in force, and the steps that are registered as shadows. It is safe for concurrent use.
+type Modes struct {
+	// Labels returns the labels of a namespace. It is called only for entries that select by labels.
+	Labels func(ctx context.Context, namespace string) (labels.Set, error)
+	Log    logr.Logger
+	Lag    time.Duration // how long an API server may take to observe a registration
+
+	// ConfigMap is the name of the ConfigMap with the entries. It is empty for a program without one.
+	ConfigMap string
+
+	steps map[string]Step
+
+	mu       sync.RWMutex
+	version  string // of the ConfigMap that was read last
+	entries  map[string][]line
+	texts    map[string]string // of the entries in force
+	problems []string          // of the ConfigMap that was read last
+	shadows  map[string]bool   // the steps that are registered as shadows
+	until    map[string]time.Time
+	changed  chan struct{} // holds an element after a change of Shadow
+}
+
+// New returns Modes without entries.
+func New(steps []Step) *Modes {
+	m := &Modes{steps: map[string]Step{}, entries: map[string][]line{}, texts: map[string]string{}, until: map[string]time.Time{}, changed: make(chan struct{}, 1)}
+	for _, s := range steps {
+		m.steps[s.Name] = s
+	}
+	return m
+}
+
+// Set replaces the entries by those of a ConfigMap, which is nil if there is none. A bad entry is logged, and does not
+// replace the last good one. The same ConfigMap again changes nothing.
+func (m *Modes) Set(from *corev1.ConfigMap) {
+	if from == nil {
+		from = &corev1.ConfigMap{}
+	}
+	var logs []func()
+	defer func() { // requests do not wait for the log
+		for _, log := range logs {
+			log()
+		}
+	}()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	version := string(from.UID) + "/" + from.ResourceVersion
+	if version == m.version {
+		return
+	}
+	m.version, m.problems = version, nil
+	before := m.onlyShadows()
+	entries, texts := map[string][]line{}, map[string]string{}
+	for _, name := range slices.Sorted(maps.Keys(from.Data)) {
+		text := from.Data[name]
+		lines, err := m.read(name, text)
+		if err != nil {
+			kept := "the program's own mode applies"
+			if last, ok := m.entries[name]; ok {
+				entries[name], texts[name], kept = last, m.texts[name], fmt.Sprintf("the last good entry applies: %q", m.texts[name])
+			}
+			problem := fmt.Sprintf("%s: %v; %s", name, err, kept)
+			m.problems = append(m.problems, problem)
+			logs = append(logs, func() {
+				m.Log.Error(err, "a mode cannot be used", "configMap", m.ConfigMap, "entry", name, "kept", kept)
+			})
+			continue
+		}
+		entries[name], texts[name] = lines, text
+		if text != m.texts[name] {
+			logs = append(logs, func() { m.Log.Info("the mode of a step has changed", "step", name, "mode", text) })
+		}
+	}
+	for name := range m.entries {
+		if _, ok := entries[name]; !ok {
+			own := m.steps[name].Mode.String()
+			logs = append(logs, func() { m.Log.Info("the mode of a step has changed", "step", name, "mode", own+", the program's own") })
+		}
+	}
+	m.entries, m.texts = entries, texts
+	if !slices.Equal(before, m.onlyShadows()) {
+		select {
+		case m.changed <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// read returns the lines of an entry.
+func (m *Modes) read(name, text string) ([]line, error) {
+	step, ok := m.steps[name]
+	switch {
+	case !ok:
+		return nil, fmt.Errorf("line 1: this program has no step of this name; it has %s", strings.Join(slices.Sorted(maps.Keys(m.steps)), ", "))
+	case step.Fixed:
+		return nil, fmt.Errorf("line 1: the step has Settings.FixedMode, so its mode cannot be changed; remove the entry")
+	}
+	return parse(text)
+}
+
+// Changed receives an element after the set of steps for which Shadow is true has changed.
+func (m *Modes) Changed() <-chan struct{} { return m.changed }
+
+// Shadow reports whether all objects of a step are in ModeShadow.
+func (m *Modes) Shadow(name string) bool {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.onlyShadow(m.steps[name])
+}
+
+func (m *Modes) onlyShadow(s Step) bool {
+	return onlyShadow(m.entries[s.Name], s.Mode)
+}
+
+func (m *Modes) onlyShadows() (all []string) {
+	for _, name := range slices.Sorted(maps.Keys(m.steps)) {
+		if m.onlyShadow(m.steps[name]) {
+			all = append(all, name)
+		}
+	}
+	return all
+}
+
+// Registered sets the steps that are registered as shadows. A step that is one no more stays a shadow for Lag.
+func (m *Modes) Registered(shadows map[string]bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for name := range m.shadows {
+		if !shadows[name] {
+			m.until[name] = time.Now().Add(m.Lag)
+		}
+	}
+	m.shadows = shadows
+}
+
+// Choose returns the mode of a step for a request. It fails if it needs the labels of a namespace that cannot be read.
+func (m *Modes) Choose(ctx context.Context, name string, req *admissionv1.AdmissionRequest) (admit.Mode, error) {
+	m.mu.RLock()
+	step, lines, held := m.steps[name], m.entries[name], m.held(name)
+	m.mu.RUnlock()
+	if held {
+		return admit.ModeShadow, nil
+	}
+	drawn := -1.0
+	for _, l := range lines {
+		if l.percent < everyone {
+			if drawn < 0 {
+				drawn = draw(name, identity(req))
+			}
+			if drawn >= l.percent {
+				continue
+			}
+		}
+		selected, err := m.selects(ctx, l, req)
+		if err != nil {
+			return 0, err
+		}
+		if selected {
+			return l.mode, nil
+		}
+	}
+	return step.Mode, nil
+}
+
+// held reports whether a step is a shadow because API servers may not have observed its own failurePolicy yet. The
+// caller holds mu.
+func (m *Modes) held(name string) bool {
+	if m.shadows[name] {
+		return true
+	}
+	until, ok := m.until[name]
+	return ok && time.Now().Before(until)
+}
+
+// selects reports whether a line's selector selects the namespace of a request. As in a namespaceSelector, a Namespace
+// is selected by its own labels. An object in no namespace is not selected.
+func (m *Modes) selects(ctx context.Context, l line, req *admissionv1.AdmissionRequest) (bool, error) {
+	switch {
+	case l.selector == nil:
+		return true, nil
+	case req.Resource.Group == "" && req.Resource.Resource == "namespaces" && req.SubResource == "":
+		object := metadataOf(req)
+		return l.selector.Matches(labels.Merge(object.Labels, labels.Set{corev1.LabelMetadataName: req.Name})), nil
+	case req.Namespace == "":
+		return false, nil
+	case !l.needsLabels():
+		return l.selector.Matches(labels.Set{corev1.LabelMetadataName: req.Namespace}), nil
+	}
+	found, err := m.Labels(ctx, req.Namespace)
+	if err != nil {
+		return false, fmt.Errorf("the mode depends on the labels of namespace %q, which cannot be read; grant get, list and watch on namespaces: %w", req.Namespace, err)
+	}
+	return l.selector.Matches(found), nil
+}
+
+// identity returns the name by which an object draws its number. Objects with a generateName have no name of their own
+// while they are created, so they draw by that: all pods of a ReplicaSet draw the same number. It contains the
+// namespace and the resource.
+func identity(req *admissionv1.AdmissionRequest) string {
+	name := req.Name
+	if req.SubResource == "" {
+		if object := metadataOf(req); object.GenerateName != "" {
+			name = object.GenerateName
+		}
+	}
+	return req.Resource.Group + "/" + req.Resource.Resource + "/" + req.Namespace + "/" + name
+}
+
+// metadataOf returns the metadata of the request's object, or of the old object if there is no other. It is zero if it
+// does not decode.
+func metadataOf(req *admissionv1.AdmissionRequest) metav1.ObjectMeta {
+	raw := req.Object.Raw
+	if len(raw) == 0 || req.Operation == admissionv1.Delete {
+		raw = req.OldObject.Raw
+	}
+	var object metav1.PartialObjectMetadata
+	if decode.Into(raw, &object) != nil {
+		return metav1.ObjectMeta{}
+	}
+	return object.ObjectMeta
+}
+
+// Needed reports whether a step's mode can differ from the program's own: there are entries, or it is held.
+func (m *Modes) Needed(name string) bool {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return !m.steps[name].Fixed && m.ConfigMap != "" || m.held(name)
+}
+
+// Describe returns the entries in force, by name, and the problems of the others.
+func (m *Modes) Describe() (entries, problems []string) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	for _, name := range slices.Sorted(maps.Keys(m.entries)) {
+		entries = append(entries, fmt.Sprintf("%s: %s", name, strings.Join(strings.Fields(strings.ReplaceAll(strings.TrimSpace(m.texts[name]), "\n", " | ")), " ")))
+	}
+	for _, name := range slices.Sorted(maps.Keys(m.steps)) {
+		if m.shadows[name] && !m.onlyShadow(m.steps[name]) {
+			entries = append(entries, name+": Shadow, until its own failurePolicy is registered")
+		}
+	}
+	return entries, slices.Clone(m.problems)
+}

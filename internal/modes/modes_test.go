@@ -1,0 +1,218 @@
+package modes
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/funcr"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	admissionv1 "k8s.io/api/admission/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+
+	"code.cloudfoundry.org/eirinix/internal/admit"
+)
+
+var version int
+
+// from returns a ConfigMap with entries, as a new version.
+func from(entries ...string) *corev1.ConfigMap {
+	version++
+	m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{UID: "1", ResourceVersion: fmt.Sprint(version)}, Data: map[string]string{}}
+	for i := 0; i < len(entries); i += 2 {
+		m.Data[entries[i]] = entries[i+1]
+	}
+	return m
+}
+
+func request(namespace, name string, change ...func(*metav1.ObjectMeta)) *admissionv1.AdmissionRequest {
+	GinkgoHelper()
+	object := metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace}}
+	for _, c := range change {
+		c(&object.ObjectMeta)
+	}
+	raw, err := json.Marshal(object)
+	Expect(err).NotTo(HaveOccurred())
+	return &admissionv1.AdmissionRequest{
+		Operation: admissionv1.Create, Namespace: namespace, Name: object.Name, Object: runtime.RawExtension{Raw: raw},
+		Resource: metav1.GroupVersionResource{Version: "v1", Resource: "pods"},
+	}
+}
+
+var _ = Describe("The modes of steps", func() {
+	var (
+		m    *Modes
+		logs []string
+	)
+	BeforeEach(func() {
+		m, logs = New([]Step{{Name: "owner"}, {Name: "stage", Mode: admit.ModeShadow}, {Name: "fixed", Fixed: true}}), nil
+		m.ConfigMap, m.Log = "eirini/modes", funcr.New(func(_, args string) { logs = append(logs, args) }, funcr.Options{})
+		m.Labels = func(_ context.Context, name string) (labels.Set, error) {
+			if name == "gone" {
+				return nil, errors.New("forbidden")
+			}
+			return labels.Set{"team": name, corev1.LabelMetadataName: name}, nil
+		}
+	})
+	mode := func(step string, req *admissionv1.AdmissionRequest) admit.Mode {
+		GinkgoHelper()
+		chosen, err := m.Choose(context.Background(), step, req)
+		Expect(err).NotTo(HaveOccurred())
+		return chosen
+	}
+
+	It("are the program's own without an entry, and those of the first line that fits otherwise", func() {
+		Expect(mode("owner", request("a", "x"))).To(Equal(admit.ModeDeny))
+		m.Set(from("owner", "# two teams first\nDeny where team in (a, b)\n\nWARN 0%\naudit where kubernetes.io/metadata.name=c\nShadow"))
+		Expect(logs).To(HaveLen(1))
+		for namespace, expected := range map[string]admit.Mode{"a": admit.ModeDeny, "b": admit.ModeDeny, "c": admit.ModeAudit, "d": admit.ModeShadow, "": admit.ModeShadow} {
+			Expect(mode("owner", request(namespace, "x"))).To(Equal(expected), namespace)
+		}
+		m.Set(from("owner", "Warn where team=a"))
+		Expect(mode("owner", request("d", "x"))).To(Equal(admit.ModeDeny), "the program's own where no line fits")
+		m.Set(nil)
+		Expect(mode("owner", request("a", "x"))).To(Equal(admit.ModeDeny))
+	})
+
+	It("select a Namespace by its own labels", func() {
+		m.Set(from("owner", "Warn where team=new\nAudit"))
+		req := request("", "some", func(o *metav1.ObjectMeta) { o.Labels = map[string]string{"team": "new"} })
+		req.Resource.Resource = "namespaces"
+		Expect(mode("owner", req)).To(Equal(admit.ModeWarn))
+	})
+
+	It("fail where they depend on labels that cannot be read, and only there", func() {
+		m.Set(from("owner", "Warn where team=x\nAudit", "stage", "Warn where kubernetes.io/metadata.name=gone"))
+		_, err := m.Choose(context.Background(), "owner", request("gone", "x"))
+		Expect(err).To(MatchError(ContainSubstring("grant get, list and watch on namespaces: forbidden")))
+		Expect(mode("stage", request("gone", "x"))).To(Equal(admit.ModeWarn))
+	})
+
+	It("hold for a percentage of objects, the same ones at any time and in any process", func() {
+		count := func(entry string) (in int, chosen map[string]admit.Mode) {
+			m.Set(from("owner", entry))
+			chosen = map[string]admit.Mode{}
+			for i := range 2000 {
+				name := fmt.Sprintf("pod-%d", i)
+				if chosen[name] = mode("owner", request("a", name)); chosen[name] == admit.ModeDeny {
+					in++
+				}
+			}
+			return in, chosen
+		}
+		ten, first := count("Deny 10%\nAudit")
+		Expect(ten).To(BeNumerically("~", 200, 60)) // more than four standard deviations
+		thirty, second := count("Deny 30%\nAudit")
+		Expect(thirty).To(BeNumerically("~", 600, 90))
+		for name, was := range first {
+			if was == admit.ModeDeny {
+				Expect(second).To(HaveKeyWithValue(name, admit.ModeDeny), "a higher percentage keeps those of a lower one")
+			}
+		}
+		none, _ := count("Deny 0%\nAudit")
+		all, _ := count("Deny 100%")
+		Expect([]int{none, all}).To(Equal([]int{0, 2000}))
+		Expect(draw("owner", "/pods/a/x")).To(BeNumerically("~", 40.545, 0.001), "every process draws this number")
+	})
+
+	It("are the same for all operations on an object, and for all objects of one generateName", func() {
+		m.Set(from("owner", "Deny 50%\nAudit"))
+		named := func(o *metav1.ObjectMeta) { o.GenerateName = "web-" }
+		for i := range 20 {
+			Expect(mode("owner", request("a", fmt.Sprintf("web-%d", i), named))).To(Equal(mode("owner", request("a", "", named))))
+			created := request("a", fmt.Sprint(i))
+			deleted := request("a", fmt.Sprint(i), func(o *metav1.ObjectMeta) { o.UID = types.UID(fmt.Sprint(i)) })
+			deleted.Operation, deleted.OldObject, deleted.Object = admissionv1.Delete, deleted.Object, runtime.RawExtension{}
+			Expect(mode("owner", deleted)).To(Equal(mode("owner", created)))
+		}
+	})
+
+	DescribeTable("keep the last good entry, and log the line of a bad one once",
+		func(entry, problem string) {
+			m.Set(from("owner", "Warn", "stage", "Audit"))
+			logs = nil
+			bad := from("owner", entry, "stage", "Deny")
+			m.Set(bad)
+			m.Set(bad)
+			Expect(mode("owner", request("a", "x"))).To(Equal(admit.ModeWarn))
+			Expect(mode("stage", request("a", "x"))).To(Equal(admit.ModeDeny), "the good entry beside it")
+			Expect(logs).To(ConsistOf(And(ContainSubstring("owner"), ContainSubstring(strings.ReplaceAll(problem, `"`, `\"`))), ContainSubstring("stage")))
+			entries, problems := m.Describe()
+			Expect(entries).To(Equal([]string{"owner: Warn", "stage: Deny"}))
+			Expect(problems).To(ConsistOf(And(HavePrefix("owner: "+problem), HaveSuffix(`the last good entry applies: "Warn"`))))
+		},
+		Entry("an unknown mode", "Audit where a=b\nDney", `line 2: "Dney": "Dney" is no mode; give Deny, Warn, Audit or Shadow`),
+		Entry("nothing", "\n# nothing\n", "line 1: no mode"),
+		Entry("a bad percentage", "Deny 101%", `line 1: "Deny 101%": "101%" is no percentage`),
+		Entry("no number", "Deny NaN%", `line 1: "Deny NaN%": "NaN%" is no percentage`),
+		Entry("a bad selector", "Deny where team in (a", `line 1: "Deny where team in (a": `),
+		Entry("an empty selector", "Deny where ", `line 1: "Deny where": there is no selector`),
+		Entry("a word", "Deny team=a", `line 1: "Deny team=a": "team=a" is not understood`),
+		Entry("a line after one for all objects", "Deny\nWarn 10%", `line 2: "Warn 10%" is never reached`),
+	)
+
+	It("refuse entries for unknown steps and for those whose mode is fixed", func() {
+		m.Set(from("fixed", "Warn", "onwer", "Warn"))
+		Expect(mode("fixed", request("a", "x"))).To(Equal(admit.ModeDeny))
+		_, problems := m.Describe()
+		Expect(problems).To(ConsistOf(
+			HavePrefix("fixed: line 1: the step has Settings.FixedMode"),
+			HavePrefix("onwer: line 1: this program has no step of this name; it has fixed, owner, stage"),
+		))
+		Expect([]bool{m.Needed("fixed"), m.Needed("owner")}).To(Equal([]bool{false, true}))
+		m.ConfigMap = ""
+		Expect(m.Needed("owner")).To(BeFalse())
+	})
+
+	It("make a step a shadow only if all of its objects are in ModeShadow", func() {
+		changed := func() bool {
+			select {
+			case <-m.Changed():
+				return true
+			default:
+				return false
+			}
+		}
+		Expect([]bool{m.Shadow("owner"), m.Shadow("stage")}).To(Equal([]bool{false, true}))
+		for _, play := range []struct {
+			entry            string
+			shadows, changes bool
+		}{
+			{"Shadow", true, true},
+			{"Shadow where team=a\nShadow", true, false},
+			{"Deny 10%\nShadow", false, true},
+			{"Shadow where team=a", false, false},
+			{"Audit", false, false},
+		} {
+			m.Set(from("owner", play.entry))
+			Expect(m.Shadow("owner")).To(Equal(play.shadows), play.entry)
+			Expect(changed()).To(Equal(play.changes), play.entry)
+		}
+		m.Set(from("stage", "Shadow where team=a"))
+		Expect(m.Shadow("stage")).To(BeTrue(), "its own mode is Shadow")
+	})
+
+	It("stay Shadow until API servers have observed the failurePolicy of the step", func() {
+		m.Log, m.Lag = logr.Discard(), time.Hour
+		m.Registered(map[string]bool{"owner": true})
+		m.Set(from("owner", "Deny"))
+		Expect(mode("owner", request("a", "x"))).To(Equal(admit.ModeShadow))
+		entries, _ := m.Describe()
+		Expect(entries).To(ContainElement("owner: Shadow, until its own failurePolicy is registered"))
+		m.Registered(nil)
+		Expect(mode("owner", request("a", "x"))).To(Equal(admit.ModeShadow), "an API server may not know yet")
+		m.Lag = 0
+		m.Registered(map[string]bool{"owner": true})
+		m.Registered(nil)
+		Expect(mode("owner", request("a", "x"))).To(Equal(admit.ModeDeny))
+	})
+})

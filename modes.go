@@ -1,0 +1,115 @@
+package eirinix
+
+// This file changes the modes of steps by a ConfigMap while the program runs.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"code.cloudfoundry.org/eirinix/internal/cluster"
+	"code.cloudfoundry.org/eirinix/internal/modes"
+)
+
+// modesOf returns the ConfigMap of ManagerOptions.Modes, of which only the namespace and the name are set. It returns nil
+// if the program has none.
+func (o ManagerOptions) modesOf(namespace string) *corev1.ConfigMap {
+	if o.Modes == "" {
+		return nil
+	}
+	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: o.Modes}}
+}
+
+// newModes returns the modes of the program's steps, before the ConfigMap is read.
+func (p *program) newModes() *modes.Modes {
+	p.m.mu.Lock()
+	definitions := slices.Clone(p.m.steps)
+	p.m.mu.Unlock()
+	o := p.m.GetManagerOptions()
+	steps := make([]modes.Step, 0, len(definitions))
+	for _, d := range definitions {
+		steps = append(steps, modes.Step{Name: d.name, Mode: servedModes[d.settings.Mode], Fixed: d.settings.FixedMode})
+	}
+	made := modes.New(steps)
+	made.Log, made.Lag = p.log, min(apiServerLag, o.retain()/10)
+	if o.Modes != "" {
+		made.ConfigMap = p.namespace + "/" + o.Modes
+	}
+	return made
+}
+
+// readModes reads the ConfigMap with the modes, and the steps that are registered as shadows. Registrations that this
+// process must not read are skipped.
+func (p *program) readModes(ctx context.Context) error {
+	shadows := map[string]bool{}
+	for _, conf := range p.configurations {
+		object := conf.Object()
+		if p.cache.Get(ctx, object) != nil {
+			continue
+		}
+		found, err := conf.Read(object)
+		if err != nil {
+			continue // the controller reports it
+		}
+		for _, name := range found.Shadows {
+			shadows[name] = true
+		}
+	}
+	p.modes.Registered(shadows)
+	from := p.m.GetManagerOptions().modesOf(p.namespace)
+	if from == nil {
+		return nil
+	}
+	err := p.cache.Get(ctx, from)
+	switch {
+	case apierrors.IsNotFound(err):
+		p.modes.Set(nil)
+		return nil
+	case err != nil:
+		return fmt.Errorf("ConfigMap %s of ManagerOptions.Modes: %w", p.modes.ConfigMap, err)
+	}
+	p.modes.Set(from)
+	return nil
+}
+
+// firstModes is readModes for a start. If the cache has no copy of the ConfigMap, its error is the API server's.
+func (p *program) firstModes(ctx context.Context) error {
+	err := p.readModes(ctx)
+	if !errors.Is(err, cluster.ErrUnseen) {
+		return err
+	}
+	from, err := p.clients.CoreV1().ConfigMaps(p.namespace).Get(ctx, p.m.GetManagerOptions().Modes, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		from = nil
+	case err != nil:
+		return fmt.Errorf("ConfigMap %s of ManagerOptions.Modes: %w", p.modes.ConfigMap, err)
+	}
+	p.modes.Set(from)
+	return nil
+}
+
+// followModes keeps the modes up to date.
+func (r *run) followModes(p *program) error {
+	config, err := r.m.ownConfig()
+	if err != nil {
+		return err
+	}
+	namespaces := cluster.NewNamespaces(r.background, config)
+	r.tasks.Go(func() {
+		<-r.background.Done()
+		namespaces.Wait()
+	})
+	p.modes.Labels = namespaces.Labels
+	p.objects.Notify(func() {
+		if err := p.readModes(r.background); err != nil && !errors.Is(err, cluster.ErrUnseen) {
+			r.log.Error(err, "the modes cannot be read; the last ones stay in force")
+		}
+	})
+	return nil
+}

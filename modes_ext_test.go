@@ -1,0 +1,205 @@
+package eirinix_test
+
+import (
+	"context"
+	"fmt"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"go.uber.org/zap"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+
+	"code.cloudfoundry.org/eirinix"
+	"code.cloudfoundry.org/eirinix/diagnosis"
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
+)
+
+var _ = Describe("The modes in a ConfigMap", Label("api-server"), func() {
+	const name = "modes"
+	var namespace string
+	BeforeEach(func(ctx SpecContext) { namespace = newNamespace(ctx) })
+
+	// refusing returns a Manager with a step that refuses every ConfigMap, except the one with the modes.
+	refusing := func(o eirinix.ManagerOptions, settings eirinix.Settings) *eirinix.ExtensionManager {
+		GinkgoHelper()
+		o.Modes = name
+		settings.Conditions = []admissionregistrationv1.MatchCondition{{Name: "other", Expression: fmt.Sprintf("object.metadata.name != %q", name)}}
+		m := eirinix.NewManager(o)
+		Expect(m.AddExtension(eirinix.Validation[*corev1.ConfigMap]{
+			ID: "owner", Settings: settings,
+			Create: func(context.Context, *eirinix.Call, *corev1.ConfigMap) error {
+				return eirinix.Deny("set the label owner")
+			},
+		})).To(Succeed())
+		return m
+	}
+	set := func(ctx context.Context, entry string) {
+		GinkgoHelper()
+		maps := clients().CoreV1().ConfigMaps(namespace)
+		desired := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}, Data: map[string]string{"owner": entry}}
+		_, err := maps.Update(ctx, desired, metav1.UpdateOptions{})
+		if apierrors.IsNotFound(err) {
+			_, err = maps.Create(ctx, desired, metav1.CreateOptions{})
+		}
+		Expect(err).NotTo(HaveOccurred())
+	}
+	policy := func(ctx context.Context) (admissionregistrationv1.FailurePolicyType, string) {
+		GinkgoHelper()
+		v, err := clients().AdmissionregistrationV1().ValidatingWebhookConfigurations().Get(ctx, namespace+"-validating-hook", metav1.GetOptions{})
+		Expect(err).NotTo(HaveOccurred())
+		return *v.Webhooks[0].FailurePolicy, v.ResourceVersion
+	}
+	// said creates a ConfigMap in a dry run, and returns how the user learns of the step.
+	said := func(ctx context.Context, object string) string {
+		warnings := &heard{}
+		config := rest.CopyConfig(controlPlane().Config())
+		config.WarningHandler = warnings
+		_, err := Clients(config).CoreV1().ConfigMaps(namespace).Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: object}},
+			metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		switch all := warnings.take(); {
+		case apierrors.IsForbidden(err):
+			return "refused"
+		case err != nil:
+			return err.Error()
+		case len(all) > 0:
+			return "warned"
+		}
+		return ""
+	}
+
+	It("change the mode without a rollout and without a write, but for Shadow", func(ctx SpecContext) {
+		logger, logs := Observed()
+		o := urlOptions(namespace)
+		o.Logger = logger
+		m := refusing(o, eirinix.Settings{})
+		runManager(ctx, m)
+		Eventually(said).WithArguments(ctx, "x").Should(Equal("refused"), "its own mode is Deny")
+		_, registered := policy(ctx)
+
+		set(ctx, "Warn")
+		Eventually(said).WithArguments(ctx, "x").Should(Equal("warned"))
+		set(ctx, "Audit")
+		Eventually(said).WithArguments(ctx, "x").Should(BeEmpty())
+		_, now := policy(ctx)
+		Expect(now).To(Equal(registered))
+
+		By("keeping the last good entry")
+		set(ctx, "Audit\nWarn")
+		Eventually(func() int { return logs.FilterMessage("a mode cannot be used").Len() }).Should(Equal(1))
+		Expect(fmt.Sprint(logs.FilterMessage("a mode cannot be used").All()[0].ContextMap())).To(ContainSubstring("line 2"))
+		Expect(said(ctx, "x")).To(BeEmpty())
+		refused, ok := m.Diagnose(ctx).Find(diagnosis.ModeRefused)
+		Expect(ok).To(BeTrue())
+		Expect(refused.Object).To(Equal("ConfigMap " + namespace + "/" + name))
+		Expect(refused.Evidence).To(HavePrefix("owner: line 2: "))
+		inForce, ok := m.Diagnose(ctx).Find(diagnosis.Modes)
+		Expect(ok).To(BeTrue())
+		Expect(inForce.Message).To(Equal("the mode of owner: Audit"))
+
+		By("choosing by the labels of the namespace")
+		set(ctx, "Warn where stage=test\nAudit")
+		label := func(value string) {
+			_, err := clients().CoreV1().Namespaces().Patch(ctx, namespace, types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"labels":{"stage":%q}}}`, value), metav1.PatchOptions{})
+			Expect(err).NotTo(HaveOccurred())
+		}
+		label("test")
+		Eventually(said).WithArguments(ctx, "x").Should(Equal("warned"))
+		label("prod")
+		Eventually(said).WithArguments(ctx, "x").Should(BeEmpty())
+
+		By("choosing by a percentage of objects")
+		set(ctx, "Deny 50%\nWarn")
+		Eventually(said).WithArguments(ctx, "x").ShouldNot(BeEmpty())
+		first := map[string]string{}
+		for i := range 40 {
+			object := fmt.Sprintf("object-%d", i)
+			first[object] = said(ctx, object)
+		}
+		Expect(first).To(And(ContainElement("refused"), ContainElement("warned"), HaveEach(BeElementOf("refused", "warned"))))
+		for object, before := range first {
+			Expect(said(ctx, object)).To(Equal(before))
+		}
+		_, now = policy(ctx)
+		Expect(now).To(Equal(registered))
+
+		By("failing open in Shadow, and closed before Deny is in force")
+		set(ctx, "Shadow")
+		Eventually(said).WithArguments(ctx, "x").Should(BeEmpty())
+		Eventually(func() admissionregistrationv1.FailurePolicyType { p, _ := policy(ctx); return p }).WithTimeout(patience).Should(Equal(admissionregistrationv1.Ignore))
+		Eventually(func() int { return logs.FilterMessage("would deny").FilterField(zap.String("mode", "Shadow")).Len() }).ShouldNot(BeZero())
+		set(ctx, "Deny")
+		Eventually(func(g Gomega) {
+			g.Expect(said(ctx, "x")).To(Equal("refused"))
+			p, _ := policy(ctx) // after the refusal, so a policy that is late would be seen
+			Expect(p).To(Equal(admissionregistrationv1.Fail), "Deny was in force before the failurePolicy")
+		}).WithTimeout(patience).Should(Succeed())
+		Expect(logs.FilterMessage("extension failed").All()).To(BeEmpty())
+
+		By("returning to the mode of the program")
+		set(ctx, "Warn")
+		Eventually(said).WithArguments(ctx, "x").Should(Equal("warned"))
+		Expect(clients().CoreV1().ConfigMaps(namespace).Delete(ctx, name, metav1.DeleteOptions{})).To(Succeed())
+		Eventually(said).WithArguments(ctx, "x").Should(Equal("refused"))
+	}, SpecTimeout(4*patience))
+
+	It("apply at once to a program that starts, also to one whose steps were shadows", func(ctx SpecContext) {
+		set(ctx, "Shadow")
+		o := urlOptions(namespace)
+		o.ListenAddress, o.Port = "", FreePort()
+		first := refusing(o, eirinix.Settings{})
+		done := startManager(ctx, first)
+		Eventually(first.Ready()).WithContext(ctx).Should(BeClosed())
+		p, _ := policy(ctx)
+		Expect(p).To(Equal(admissionregistrationv1.Ignore))
+		first.Stop()
+		Eventually(done).WithContext(ctx).Should(Receive(BeNil()))
+
+		set(ctx, "Deny")
+		runManager(ctx, refusing(o, eirinix.Settings{}))
+		Eventually(func(g Gomega) {
+			g.Expect(said(ctx, "x")).To(Equal("refused"))
+			p, _ := policy(ctx)
+			Expect(p).To(Equal(admissionregistrationv1.Fail), "Deny was in force before the failurePolicy")
+		}).WithTimeout(patience).Should(Succeed())
+	}, SpecTimeout(3*patience))
+
+	It("do not change a step whose mode is fixed", func(ctx SpecContext) {
+		set(ctx, "Warn")
+		logger, logs := Observed()
+		o := urlOptions(namespace)
+		o.Logger = logger
+		runManager(ctx, refusing(o, eirinix.Settings{FixedMode: true}))
+		Eventually(said).WithArguments(ctx, "x").Should(Equal("refused"))
+		Expect(logs.FilterMessage("a mode cannot be used").Len()).To(Equal(1))
+	}, SpecTimeout(2*patience))
+
+	It("stop a program that must not read them, with the rule to grant", func(ctx SpecContext) {
+		account := namespace
+		_, err := clients().RbacV1().ClusterRoles().Create(ctx, &rbacv1.ClusterRole{
+			ObjectMeta: metav1.ObjectMeta{Name: account},
+			Rules: []rbacv1.PolicyRule{
+				{APIGroups: []string{""}, Resources: []string{"secrets", "namespaces"}, Verbs: []string{"*"}},
+				{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: []string{"*"}},
+				{APIGroups: []string{"admissionregistration.k8s.io"}, Resources: []string{"*"}, Verbs: []string{"*"}},
+			},
+		}, metav1.CreateOptions{})
+		Expect(err).NotTo(HaveOccurred())
+		_, err = clients().RbacV1().ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: account},
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: account},
+			Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: account}},
+		}, metav1.CreateOptions{})
+		Expect(err).NotTo(HaveOccurred())
+		o := urlOptions(namespace)
+		o.RestConfig = rest.CopyConfig(controlPlane().Config())
+		o.RestConfig.Impersonate = rest.ImpersonationConfig{UserName: account, Groups: []string{"system:authenticated"}}
+		Expect(refusing(o, eirinix.Settings{}).Run(ctx)).To(MatchError(And(
+			ContainSubstring("ConfigMap "+namespace+"/"+name+" of ManagerOptions.Modes"), ContainSubstring("configmaps"))))
+	}, SpecTimeout(2*patience))
+})
