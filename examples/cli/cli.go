@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"code.cloudfoundry.org/eirinix"
+	"code.cloudfoundry.org/eirinix/audit"
 	"code.cloudfoundry.org/eirinix/preview"
 )
 
@@ -20,6 +21,7 @@ const usage = `Usage: %[1]s [flags]             serve until SIGINT or SIGTERM
        %[1]s manifests [flags]   print what it takes to run in a cluster, for these flags, as YAML
        %[1]s [flags] preview -f <file or folder> ...
                              show what it would do to manifests, without a cluster (preview -h says more)
+       %[1]s [flags] audit       tell what it would say of the objects that the cluster holds (audit -h says more)
 
 `
 
@@ -45,7 +47,7 @@ func Options(fingerprint string) eirinix.ManagerOptions {
 	if len(args) > 0 && args[0] == "manifests" {
 		args = args[1:]
 	}
-	_ = flags.Parse(args) // exits on error; stops at preview, which has its own flags
+	_ = flags.Parse(args) // exits on error; stops at preview and audit, which have their own flags
 	o.Port = int32(*port)
 	// The program in the cluster gets the flags with which its manifests were printed.
 	o.Deployment.Args = eirinix.FlagArgs(flags, "image", "kubeconfig")
@@ -66,8 +68,10 @@ func Run(x *eirinix.ExtensionManager, more ...client.Object) error {
 		return eirinix.WriteManifests(os.Stdout, append(objects, more...)...)
 	case "preview":
 		return preview.Command(x.GetContext(), x, flag.Args()[1:])
+	case "audit":
+		return audit.Command(x.GetContext(), x, flag.Args()[1:])
 	}
-	return fmt.Errorf("there is no command %q; leave it out, or give manifests or preview", command())
+	return fmt.Errorf("there is no command %q; leave it out, or give manifests, preview or audit", command())
 }
 
 // Serves reports whether Run will serve, rather than print something.

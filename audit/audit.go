@@ -1,0 +1,137 @@
+// Package audit provides a command for programs with extensions. It tells what the extensions would say of the objects
+// that a cluster holds already:
+//
+//	$ webhook audit
+//	denied  default/web (Pod)  no-root: web would run as root
+//
+// A program needs one line for it:
+//
+//	case "audit":
+//		return audit.Command(ctx, x, os.Args[2:])
+//
+// The objects are listed, and pass through the steps in this process. No webhook is called. Nothing is written, except
+// PolicyReports if they are requested.
+package audit
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"go.uber.org/zap"
+
+	"code.cloudfoundry.org/eirinix"
+)
+
+// Options configures Command. The zero value is right for a command-line program.
+type Options struct {
+	Stdout io.Writer // default os.Stdout
+	Stderr io.Writer // default os.Stderr
+
+	// Run audits. Default: the Audit method of the Manager.
+	Run func(context.Context, eirinix.AuditOptions) (eirinix.AuditSummary, error)
+}
+
+// FindingsError is the error of Command if steps would refuse objects that exist, or fail for them.
+type FindingsError struct {
+	Objects int // that steps were asked about
+	Denied  int // denials
+	Failed  int // failures of steps
+	Drifted int // changes that steps would make; 0 unless -drift makes them count
+}
+
+func (e *FindingsError) Error() string {
+	var parts []string
+	for _, p := range []struct {
+		n    int
+		what string
+	}{{e.Denied, "denied"}, {e.Failed, "failed"}, {e.Drifted, "drifted"}} {
+		if p.n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", p.n, p.what))
+		}
+	}
+	return fmt.Sprintf("%s: %s", plural(e.Objects, "object"), strings.Join(parts, ", "))
+}
+
+// Command runs the command with args, such as -n default -o json; -h prints all flags. Options.Stdout receives only the
+// results. The error is a *FindingsError if a step denied or failed. So a program that exits with code 1 on errors, as
+// log.Fatal does, also does so on findings. Findings that an audit cannot tell are no error. When ctx ends, the findings
+// so far have been printed, and the error wraps the cause.
+func Command(ctx context.Context, m *eirinix.ExtensionManager, args []string, configure ...func(*Options)) error {
+	o := Options{Stdout: os.Stdout, Stderr: os.Stderr, Run: m.Audit}
+	for _, f := range configure {
+		f(&o)
+	}
+	f, err := parseFlags(args, o.Stderr)
+	if err != nil {
+		return fmt.Errorf("audit: %w", err)
+	}
+	if f == nil {
+		return nil
+	}
+	if !f.verbose {
+		options := m.GetManagerOptions()
+		defer m.SetManagerOptions(options)
+		options.Logger = zap.NewNop().Sugar()
+		m.SetManagerOptions(options)
+	}
+	err = run(ctx, f, o)
+	if _, found := errors.AsType[*FindingsError](err); err == nil || found {
+		return err
+	}
+	return fmt.Errorf("audit: %w", err)
+}
+
+func run(ctx context.Context, f *flags, o Options) error {
+	p, out := f.progress(o.Stderr), f.printer(o.Stdout)
+	if err := out.begin(); err != nil {
+		return err
+	}
+	options := f.options()
+	options.Finding = func(finding eirinix.AuditFinding) error {
+		p.hide()
+		return out.finding(finding)
+	}
+	options.Progress = p.show
+	summary, failed := o.Run(ctx, options)
+	p.hide()
+	if err := out.end(summary, failed); err != nil && failed == nil {
+		failed = err
+	}
+	if failed != nil {
+		return failed
+	}
+	return f.verdict(summary)
+}
+
+// verdict returns a FindingsError if there are findings that count.
+func (f *flags) verdict(s eirinix.AuditSummary) error {
+	e := &FindingsError{Objects: s.Objects}
+	for _, results := range s.Findings {
+		e.Denied += results[eirinix.AuditDenied]
+		e.Failed += results[eirinix.AuditFailed]
+		if f.drift {
+			e.Drifted += results[eirinix.AuditDrift]
+		}
+	}
+	if e.Denied+e.Failed+e.Drifted == 0 {
+		return nil
+	}
+	return e
+}
+
+// printer prints findings, one after another.
+type printer interface {
+	begin() error
+	finding(eirinix.AuditFinding) error
+	// end prints the summary, and the reason why the audit did not finish, if any.
+	end(s eirinix.AuditSummary, failed error) error
+}
+
+func plural(n int, thing string) string {
+	return fmt.Sprintf("%d %s", n, cmp.Or(map[int]string{1: thing}[n], thing+"s"))
+}

@@ -1,0 +1,353 @@
+package audit
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+	"strings"
+	"syscall"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	admissionv1 "k8s.io/api/admission/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	k8sruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"code.cloudfoundry.org/eirinix"
+)
+
+var pods = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
+
+// found is a finding about a pod.
+func found(result eirinix.AuditResult, name, message string) eirinix.AuditFinding {
+	return eirinix.AuditFinding{
+		Step: "no-root", Mode: eirinix.ModeDeny, Result: result, Operation: admissionv1.Create, Message: message,
+		Kind: schema.GroupVersionKind{Version: "v1", Kind: "Pod"}, Resource: pods, Namespace: "default", Name: name, UID: "1",
+	}
+}
+
+// session is one run of the command with an audit that the spec plays.
+type session struct {
+	stdout, stderr bytes.Buffer
+	options        eirinix.AuditOptions
+	err            error
+}
+
+func play(ctx context.Context, args []string, audit func(eirinix.AuditOptions) (eirinix.AuditSummary, error)) *session {
+	s := &session{}
+	m := eirinix.NewManager(eirinix.ManagerOptions{Host: "webhook.example.org"})
+	s.err = Command(ctx, m, args, func(o *Options) {
+		o.Stdout, o.Stderr = &s.stdout, &s.stderr
+		o.Run = func(_ context.Context, options eirinix.AuditOptions) (eirinix.AuditSummary, error) {
+			s.options = options
+			return audit(options)
+		}
+	})
+	return s
+}
+
+// finding plays an audit with these findings, each of which is counted.
+func finding(all ...eirinix.AuditFinding) func(eirinix.AuditOptions) (eirinix.AuditSummary, error) {
+	return func(o eirinix.AuditOptions) (eirinix.AuditSummary, error) {
+		s := eirinix.AuditSummary{Objects: 7, Asked: map[string]int{"no-root": 7}, Findings: map[string]map[eirinix.AuditResult]int{}}
+		for _, f := range all {
+			if s.Findings[f.Step] == nil {
+				s.Findings[f.Step] = map[eirinix.AuditResult]int{}
+			}
+			s.Findings[f.Step][f.Result]++
+			if err := o.Finding(f); err != nil {
+				return s, err
+			}
+		}
+		return s, nil
+	}
+}
+
+var _ = Describe("The command audit", func() {
+	drift := found(eirinix.AuditDrift, "web", "")
+	drift.Paths = []string{"/metadata/labels", "/spec/priority"}
+	untold := eirinix.AuditFinding{Step: "drain", Result: eirinix.AuditUntold, Message: "DELETE is not played"}
+
+	It("prints a line for each finding, and a table", func(ctx SpecContext) {
+		s := play(ctx, nil, finding(found(eirinix.AuditDenied, "web", "web would run as root"), drift, untold))
+		Expect(s.err).To(MatchError("7 objects: 1 denied"))
+		Expect(errors.As(s.err, new(*FindingsError))).To(BeTrue())
+		Expect(s.stderr.String()).To(BeEmpty())
+		Expect(s.stdout.String()).To(Equal(`denied  default/web (Pod)  no-root: web would run as root
+drift   default/web (Pod)  no-root: would change /metadata/labels, /spec/priority
+untold  drain: DELETE is not played
+
+  asked  denied  failed  drift  untold  extension
+      0       0       0      0       1  drain
+      7       1       0      1       0  no-root
+7 objects were audited
+`))
+	})
+
+	DescribeTable("fails if an object would be refused, or a step fails, and with -drift if it would be changed",
+		func(ctx SpecContext, f eirinix.AuditFinding, withDrift bool, expected string) {
+			args := []string{}
+			if withDrift {
+				args = append(args, "-drift")
+			}
+			s := play(ctx, args, finding(f))
+			if expected == "" {
+				Expect(s.err).NotTo(HaveOccurred())
+				return
+			}
+			Expect(s.err).To(MatchError(expected))
+		},
+		Entry("denied", found(eirinix.AuditDenied, "x", ""), false, "7 objects: 1 denied"),
+		Entry("failed", found(eirinix.AuditFailed, "x", ""), false, "7 objects: 1 failed"),
+		Entry("drift", drift, false, ""),
+		Entry("drift that counts", drift, true, "7 objects: 1 drifted"),
+		Entry("untold", untold, true, ""),
+	)
+
+	It("lists at most 20 findings of a step and result, or all", func(ctx SpecContext) {
+		var all []eirinix.AuditFinding
+		for i := range 25 {
+			all = append(all, found(eirinix.AuditDenied, fmt.Sprintf("web-%d", i), "no"))
+		}
+		s := play(ctx, nil, finding(all...))
+		Expect(strings.Count(s.stdout.String(), "default/web-")).To(Equal(20))
+		Expect(s.stdout.String()).To(ContainSubstring("no-root: 5 more denied; -all lists them\n"))
+		s = play(ctx, []string{"-all"}, finding(all...))
+		Expect(strings.Count(s.stdout.String(), "default/web-")).To(Equal(25))
+		Expect(s.stdout.String()).NotTo(ContainSubstring("more"))
+	})
+
+	It("shows no control characters of objects and messages", func(ctx SpecContext) {
+		hostile := found(eirinix.AuditDenied, "we\x1b[31mb", "one\ntwo\r\x07\u202e\u2028 \x9b")
+		hostile.Namespace, hostile.Step = "a\nb", "st\x1bep"
+		hostile.Kind.Kind = "Po\x00d"
+		text := play(ctx, nil, finding(hostile)).stdout.String()
+		Expect(strings.Count(text, "\n")).To(Equal(6))
+		Expect(text).To(MatchRegexp(`^[ -~\n\x{FFFD}]*$`))
+		for _, format := range []string{"json", "sarif"} {
+			Expect(json.Valid(play(ctx, []string{"-o", format}, finding(hostile)).stdout.Bytes())).To(BeTrue())
+		}
+	})
+
+	It("writes JSON, also of an audit that did not finish", func(ctx SpecContext) {
+		run := finding(found(eirinix.AuditDenied, "web", "no"), drift, untold)
+		read := func(s *session) (document struct {
+			Findings []jsonFinding
+			Summary  struct {
+				Objects int
+				Steps   []jsonStep
+			}
+			Error string
+		},
+		) {
+			GinkgoHelper()
+			Expect(json.Unmarshal(s.stdout.Bytes(), &document)).To(Succeed(), s.stdout.String())
+			return document
+		}
+		s := play(ctx, []string{"-o", "json"}, run)
+		Expect(s.err).To(HaveOccurred())
+		document := read(s)
+		Expect(document.Findings).To(HaveLen(3))
+		Expect(document.Findings[0]).To(Equal(jsonFinding{
+			Result: "denied", Step: "no-root", Mode: "Deny", Operation: "CREATE", APIVersion: "v1", Kind: "Pod", Resource: "pods",
+			Namespace: "default", Name: "web", UID: "1", Message: "no",
+		}))
+		Expect(document.Findings[1].Paths).To(Equal(drift.Paths))
+		Expect(document.Summary.Steps).To(Equal([]jsonStep{{Step: "drain", Untold: 1}, {Step: "no-root", Asked: 7, Denied: 1, Drift: 1}}))
+		Expect(document.Error).To(BeEmpty())
+
+		cut := play(ctx, []string{"-o", "json"}, func(o eirinix.AuditOptions) (eirinix.AuditSummary, error) {
+			summary, _ := run(o)
+			return summary, context.Canceled
+		})
+		Expect(cut.err).To(MatchError(context.Canceled))
+		Expect(read(cut).Error).To(Equal("context canceled"))
+		Expect(read(cut).Findings).To(HaveLen(3))
+		Expect(read(play(ctx, []string{"-o", "json"}, finding())).Findings).To(BeEmpty())
+	})
+
+	It("writes SARIF for code scanning", func(ctx SpecContext) {
+		grouped := found(eirinix.AuditFailed, "a b", "oops")
+		grouped.Resource = schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}
+		run := finding(found(eirinix.AuditDenied, "web", "no"), drift, untold, grouped)
+		s := play(ctx, []string{"-o", "sarif"}, run)
+		var document struct {
+			Version string
+			Runs    []struct {
+				Tool struct {
+					Driver struct {
+						Name  string
+						Rules []sarifRule
+					}
+				}
+				Results     []sarifResult
+				Invocations []struct{ ExecutionSuccessful bool }
+			}
+		}
+		Expect(json.Unmarshal(s.stdout.Bytes(), &document)).To(Succeed(), s.stdout.String())
+		Expect(document.Version).To(Equal("2.1.0"))
+		Expect(document.Runs).To(HaveLen(1))
+		log := document.Runs[0]
+		Expect(log.Invocations).To(HaveLen(1))
+		Expect(log.Invocations[0].ExecutionSuccessful).To(BeTrue())
+		var rules, levels, uris, fingerprints []string
+		for _, r := range log.Tool.Driver.Rules {
+			rules = append(rules, r.ID)
+		}
+		for _, r := range log.Results {
+			Expect(rules).To(ContainElement(r.RuleID))
+			Expect(r.Message.Text).NotTo(BeEmpty())
+			levels = append(levels, r.Level)
+			for _, l := range r.Locations {
+				uris = append(uris, l.PhysicalLocation.ArtifactLocation.URI)
+			}
+			fingerprints = append(fingerprints, r.PartialFingerprints["object/v1"])
+		}
+		Expect(rules).To(Equal([]string{"drain", "no-root"}))
+		Expect(levels).To(Equal([]string{"error", "warning", "note", "error"}))
+		Expect(uris).To(Equal([]string{"api/v1/namespaces/default/pods/web", "api/v1/namespaces/default/pods/web", "apis/apps/v1/namespaces/default/deployments/a%20b"}))
+		Expect(fingerprints).To(HaveExactElements(HaveLen(32), Not(Equal(fingerprints[0])), Not(BeEmpty()), Not(BeEmpty())))
+		Expect(play(ctx, []string{"-o", "sarif"}, run).stdout.String()).To(Equal(s.stdout.String()))
+	})
+
+	It("holds no findings in memory", func(ctx SpecContext) {
+		for _, format := range []string{"text", "json", "sarif"} {
+			o := Options{Stdout: io.Discard, Stderr: io.Discard}
+			var before, after runtime.MemStats
+			m := eirinix.NewManager(eirinix.ManagerOptions{Host: "webhook.example.org"})
+			Expect(Command(ctx, m, []string{"-o", format, "-all"}, func(given *Options) {
+				*given = o
+				given.Run = func(_ context.Context, options eirinix.AuditOptions) (eirinix.AuditSummary, error) {
+					runtime.GC()
+					runtime.ReadMemStats(&before)
+					for i := range 100_000 {
+						if err := options.Finding(found(eirinix.AuditDrift, fmt.Sprintf("web-%d", i), strings.Repeat("x", 200))); err != nil {
+							return eirinix.AuditSummary{}, err
+						}
+					}
+					runtime.GC()
+					runtime.ReadMemStats(&after)
+					return eirinix.AuditSummary{}, nil
+				}
+			})).To(Succeed())
+			Expect(int64(after.HeapAlloc)-int64(before.HeapAlloc)).To(BeNumerically("<", 2<<20), format)
+		}
+	}, Serial)
+
+	It("ends with the error of an output that is closed", func(ctx SpecContext) {
+		m := eirinix.NewManager(eirinix.ManagerOptions{Host: "webhook.example.org"})
+		calls := 0
+		err := Command(ctx, m, nil, func(o *Options) {
+			o.Stdout, o.Run = broken{}, func(_ context.Context, options eirinix.AuditOptions) (eirinix.AuditSummary, error) {
+				calls++
+				return finding(found(eirinix.AuditDenied, "x", ""), found(eirinix.AuditDenied, "y", ""))(options)
+			}
+		})
+		Expect(err).To(MatchError(syscall.EPIPE))
+		Expect(calls).To(Equal(1))
+	})
+
+	It("passes the flags on", func(ctx SpecContext) {
+		o := play(ctx, []string{"-n", "shop", "-step", "a", "-step", "b", "-page-size", "7", "-pages-per-second", "0.5", "-policy-reports"}, finding()).options
+		Expect(o).To(And(
+			HaveField("Namespace", "shop"), HaveField("Steps", []string{"a", "b"}), HaveField("PageSize", 7),
+			HaveField("PagesPerSecond", 0.5), HaveField("PolicyReports", true), HaveField("Conditions", Not(BeNil())),
+		))
+	})
+
+	DescribeTable("names the flag that cannot be used", func(ctx SpecContext, message string, args ...string) {
+		s := play(ctx, args, func(eirinix.AuditOptions) (eirinix.AuditSummary, error) {
+			Fail("it began")
+			return eirinix.AuditSummary{}, nil
+		})
+		Expect(s.err).To(MatchError("audit: " + message))
+		Expect(s.stdout.String()).To(BeEmpty())
+	},
+		Entry(nil, `-o is "yaml"; give text, json, sarif`, "-o", "yaml"),
+		Entry(nil, `-color is "pink"; give auto, always, never`, "-color", "pink"),
+		Entry(nil, `-page-size is 0; give 1 or more`, "-page-size", "0"),
+		Entry(nil, `-pages-per-second is NaN; give more than 0`, "-pages-per-second", "NaN"),
+		Entry(nil, `"default" is not a flag; -h lists the flags`, "default"),
+		Entry(nil, `flag provided but not defined: -x; -h lists the flags`, "-x"),
+	)
+
+	It("prints help", func(ctx SpecContext) {
+		s := play(ctx, []string{"-h"}, nil)
+		Expect(s.err).NotTo(HaveOccurred())
+		Expect(s.stderr.String()).To(And(HavePrefix("Usage: audit"), ContainSubstring("-policy-reports")))
+	})
+
+	It("shows progress on a terminal in one line, which findings do not touch", func() {
+		var out bytes.Buffer
+		p := &progress{w: &out, terminal: true}
+		p.show(eirinix.AuditProgress{Resource: pods, Listed: 500, Remaining: 1500, Objects: 700, Findings: 1})
+		p.show(eirinix.AuditProgress{Resource: pods, Listed: 1000, Remaining: -1, Objects: 1200})
+		p.hide()
+		p.hide()
+		Expect(out.String()).To(Equal("\r\x1b[Kpods: 500 of about 2000; 700 objects, 1 finding\r\x1b[Kpods: 1000; 1200 objects, 0 findings\r\x1b[K"))
+	})
+
+	It("shows progress without a terminal only with -v, each 10,000 objects", func() {
+		var out bytes.Buffer
+		for _, verbose := range []bool{false, true} {
+			p := &progress{w: &out, verbose: verbose}
+			for n := 0; n <= 25_000; n += 500 {
+				p.show(eirinix.AuditProgress{Resource: pods, Listed: n, Remaining: -1, Objects: n})
+			}
+		}
+		Expect(strings.Count(out.String(), "\n")).To(Equal(3))
+		off := &progress{w: &out, terminal: true, off: true}
+		out.Reset()
+		off.show(eirinix.AuditProgress{})
+		off.hide()
+		Expect(out.String()).To(BeEmpty())
+	})
+})
+
+type broken struct{}
+
+func (broken) Write([]byte) (int, error) { return 0, syscall.EPIPE }
+
+var _ = Describe("Conditions", func() {
+	conditions := func(expressions ...string) (all []admissionregistrationv1.MatchCondition) {
+		for i, e := range expressions {
+			all = append(all, admissionregistrationv1.MatchCondition{Name: fmt.Sprintf("c%d", i), Expression: e})
+		}
+		return all
+	}
+	request := func(raw string) *admissionv1.AdmissionRequest {
+		return &admissionv1.AdmissionRequest{
+			Operation: admissionv1.Create, Kind: metav1.GroupVersionKind{Version: "v1", Kind: "Pod"},
+			Resource: metav1.GroupVersionResource{Version: "v1", Resource: "pods"}, Namespace: "default", Name: "web",
+			Object: k8sruntime.RawExtension{Raw: []byte(raw)},
+		}
+	}
+	pod := `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"web"},"spec":{"priority":5}}`
+
+	DescribeTable("are those of the API server", func(ctx SpecContext, expected bool, expressions ...string) {
+		match, err := Conditions(conditions(expressions...))
+		Expect(err).NotTo(HaveOccurred())
+		Expect(match(ctx, request(pod))).To(Equal(expected))
+	},
+		Entry(nil, true, `object.spec.priority == 5`, `request.namespace == "default"`, `request.operation == "CREATE"`),
+		Entry(nil, false, `object.spec.priority == 5`, `object.metadata.name == "db"`),
+		Entry(nil, true, `oldObject == null`),
+	)
+
+	It("are an error if they cannot be compiled, evaluated or read", func(ctx SpecContext) {
+		_, err := Conditions(conditions("object.spec ="))
+		Expect(err).To(MatchError(ContainSubstring("correct Settings.Conditions")))
+		match, err := Conditions(conditions("object.spec.missing == 1"))
+		Expect(err).NotTo(HaveOccurred())
+		_, err = match(ctx, request(pod))
+		Expect(err).To(MatchError(ContainSubstring("no such key")))
+		_, err = match(ctx, request("{"))
+		Expect(err).To(HaveOccurred())
+	})
+})
