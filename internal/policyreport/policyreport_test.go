@@ -1,0 +1,232 @@
+package policyreport_test
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr/funcr"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+
+	"code.cloudfoundry.org/eirinix/internal/policyreport"
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
+	eirinixtest "code.cloudfoundry.org/eirinix/testing"
+)
+
+const patience = 30 * time.Second
+
+func TestPolicyreport(t *testing.T) {
+	RegisterFailHandler(Fail)
+	RunSpecs(t, "internal/policyreport")
+}
+
+var (
+	pods  = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
+	roles = schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterroles"}
+	sets  = schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "replicasets"}
+)
+
+func finding(r schema.GroupVersionResource, namespace, name, result string) policyreport.Finding {
+	return policyreport.Finding{
+		Step: "no-root", Mode: "Audit", Operation: "CREATE", Result: result, Message: name + " would run as root",
+		Kind: schema.GroupVersionKind{Version: "v1", Kind: "Pod"}, Resource: r, Namespace: namespace, Name: name, UID: "1",
+	}
+}
+
+var _ = Describe("The reports of an audit", Ordered, Label("api-server"), func() {
+	var (
+		plane *eirinixtest.ControlPlane
+		admin client.Client
+		logs  []string
+	)
+	BeforeAll(func(ctx SpecContext) {
+		SetDefaultEventuallyTimeout(patience)
+		var err error
+		plane, err = eirinixtest.NewControlPlane(ctx, eirinixtest.ControlPlaneOptions{Progress: GinkgoWriter})
+		Expect(err).NotTo(HaveOccurred())
+		DeferCleanup(plane.Stop)
+		admin = Must(client.New(plane.Config(), client.Options{}))
+	})
+	install := func(group string) {
+		GinkgoHelper()
+		_, err := envtest.InstallCRDs(plane.Config(), envtest.CRDInstallOptions{Paths: []string{filepath.Join("testdata", group+".yaml")}, ErrorIfPathMissing: true})
+		Expect(err).NotTo(HaveOccurred())
+		admin = Must(client.New(plane.Config(), client.Options{}))
+	}
+	writerAs := func(ctx context.Context, config *rest.Config, namespace string) *policyreport.Writer {
+		GinkgoHelper()
+		logs = nil
+		w, err := policyreport.New(ctx, config, "eirini-x", namespace, funcr.New(func(_, args string) { logs = append(logs, args) }, funcr.Options{}))
+		Expect(err).NotTo(HaveOccurred())
+		return w
+	}
+	writer := func(ctx context.Context, namespace string) *policyreport.Writer {
+		return writerAs(ctx, plane.Config(), namespace)
+	}
+	// write plays a complete audit.
+	write := func(ctx context.Context, w *policyreport.Writer, all ...policyreport.Finding) {
+		GinkgoHelper()
+		for _, f := range all {
+			Expect(w.Add(ctx, f)).To(Succeed())
+		}
+		Expect(w.Close(ctx, nil)).To(Succeed())
+	}
+	reports := func(ctx context.Context, apiVersion, kind string) (names []string, all []unstructured.Unstructured) {
+		GinkgoHelper()
+		list := &unstructured.UnstructuredList{}
+		list.SetAPIVersion(apiVersion)
+		list.SetKind(kind + "List")
+		Expect(admin.List(ctx, list)).To(Succeed())
+		for _, r := range list.Items {
+			names = append(names, strings.TrimPrefix(r.GetNamespace()+"/"+r.GetName(), "/"))
+		}
+		return names, list.Items
+	}
+
+	It("are not written into a cluster without their kinds, which is said once", func(ctx SpecContext) {
+		Expect(writer(ctx, "")).To(BeNil())
+		Expect(logs).To(ConsistOf(ContainSubstring("install the CustomResourceDefinitions of openreports.io or wgpolicyk8s.io")))
+	}, SpecTimeout(patience))
+
+	for _, g := range []struct{ group, apiVersion, namespaced, cluster string }{
+		{"wgpolicyk8s.io", "wgpolicyk8s.io/v1alpha2", "PolicyReport", "ClusterPolicyReport"},
+		{"openreports.io", "openreports.io/v1alpha1", "Report", "ClusterReport"},
+	} {
+		It("are written, kept and removed: "+g.group, func(ctx SpecContext) {
+			install(g.group)
+			a, b := NewNamespace(ctx, Clients(plane.Config()), nil).Name, NewNamespace(ctx, Clients(plane.Config()), nil).Name
+			if a > b {
+				a, b = b, a
+			}
+			all := []policyreport.Finding{
+				finding(roles, "", "admin", "failed"),
+				finding(pods, a, "db", "denied"), finding(pods, a, "web", "drift"), finding(pods, b, "web", "untold"),
+				finding(sets, a, "web", "denied"),
+			}
+			write(ctx, writer(ctx, ""), all...)
+			names, found := reports(ctx, g.apiVersion, g.namespaced)
+			Expect(names).To(ConsistOf(a+"/eirini-x-pods.v1", b+"/eirini-x-pods.v1", a+"/eirini-x-replicasets.v1.apps"))
+			Expect(found[0].Object["summary"]).To(Equal(map[string]any{"pass": int64(0), "fail": int64(1), "warn": int64(1), "error": int64(0), "skip": int64(0)}))
+			Expect(found[0].Object["results"]).To(HaveLen(2))
+			Expect(found[0].Object["results"].([]any)[0]).To(Equal(map[string]any{
+				"source": "eirinix", "policy": "eirini-x", "rule": "no-root", "category": "admission", "result": "fail",
+				"message": "db would run as root", "properties": map[string]any{"mode": "Audit", "operation": "CREATE"},
+				"resources": []any{map[string]any{"apiVersion": "v1", "kind": "Pod", "namespace": a, "name": "db", "uid": "1"}},
+			}))
+			Expect(found[0].GetLabels()).To(Equal(map[string]string{"app.kubernetes.io/managed-by": "eirinix", policyreport.Label: "eirini-x"}))
+			names, cluster := reports(ctx, g.apiVersion, g.cluster)
+			Expect(names).To(ConsistOf("eirini-x-clusterroles.v1.rbac.authorization.k8s.io"))
+
+			By("changing nothing where nothing has changed")
+			versions := func() (all []string) {
+				_, found := reports(ctx, g.apiVersion, g.namespaced)
+				for _, r := range append(found, cluster...) {
+					all = append(all, r.GetName()+" "+r.GetResourceVersion())
+				}
+				return all
+			}
+			before := versions()
+			write(ctx, writer(ctx, ""), all...)
+			Expect(versions()).To(Equal(before))
+
+			By("leaving the reports of other programs, and of what could not be listed")
+			other := found[0].DeepCopy()
+			other.SetResourceVersion("")
+			other.SetName("other")
+			other.SetLabels(map[string]string{policyreport.Label: "another"})
+			Expect(admin.Create(ctx, other)).To(Succeed())
+			w := writer(ctx, "")
+			Expect(w.Add(ctx, all[1])).To(Succeed())
+			Expect(w.Close(ctx, []schema.GroupVersionResource{sets, roles})).To(Succeed())
+			names, _ = reports(ctx, g.apiVersion, g.namespaced)
+			Expect(names).To(ConsistOf(a+"/eirini-x-pods.v1", a+"/eirini-x-replicasets.v1.apps", a+"/other"))
+			names, _ = reports(ctx, g.apiVersion, g.cluster)
+			Expect(names).To(HaveLen(1))
+
+			By("touching one namespace alone in an audit of that one")
+			write(ctx, writer(ctx, ""), all...)
+			write(ctx, writer(ctx, b))
+			names, _ = reports(ctx, g.apiVersion, g.namespaced)
+			Expect(names).To(ConsistOf(a+"/eirini-x-pods.v1", a+"/eirini-x-replicasets.v1.apps", a+"/other"))
+			names, _ = reports(ctx, g.apiVersion, g.cluster)
+			Expect(names).To(HaveLen(1))
+
+			By("removing all that are clean")
+			write(ctx, writer(ctx, ""))
+			names, _ = reports(ctx, g.apiVersion, g.namespaced)
+			Expect(names).To(ConsistOf(a + "/other"))
+			names, _ = reports(ctx, g.apiVersion, g.cluster)
+			Expect(names).To(BeEmpty())
+		}, SpecTimeout(4*patience))
+	}
+
+	It("stay small, whatever the findings", func(ctx SpecContext) {
+		ns := NewNamespace(ctx, Clients(plane.Config()), nil).Name
+		w := writer(ctx, "")
+		for i := range 1200 {
+			f := finding(pods, ns, fmt.Sprintf("web-%04d", i), "denied")
+			f.Message = strings.Repeat("ä", 1<<16) + "\xff"
+			Expect(w.Add(ctx, f)).To(Succeed())
+		}
+		Expect(w.Close(ctx, nil)).To(Succeed())
+		_, found := reports(ctx, "openreports.io/v1alpha1", "Report")
+		for _, r := range found {
+			if r.GetNamespace() != ns {
+				continue
+			}
+			Expect(r.Object["results"]).To(HaveLen(500))
+			Expect(r.Object["summary"]).To(HaveKeyWithValue("fail", int64(1200)))
+			Expect(r.GetAnnotations()).To(HaveKeyWithValue("eirinix.cloudfoundry.org/left-out", "700"))
+			return
+		}
+		Fail("there is no report")
+	}, SpecTimeout(patience))
+
+	It("name the right that is missing", func(ctx SpecContext) {
+		user := Must(plane.User("reporter"))
+		w := writerAs(ctx, user, "")
+		Expect(w.Add(ctx, finding(pods, "default", "web", "denied"))).To(Succeed())
+		err := w.Close(ctx, nil)
+		Expect(apierrors.IsForbidden(err)).To(BeTrue())
+		Expect(err).To(MatchError(HavePrefix("Report default/eirini-x-pods.v1 (needs patch and create on reports.openreports.io in a ClusterRole): ")))
+
+		By("needing no other rights than these")
+		role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "reporter"}}
+		for group, resources := range policyreport.Resources() {
+			role.Rules = append(role.Rules, rbacv1.PolicyRule{APIGroups: []string{group}, Resources: resources, Verbs: []string{"list", "create", "patch", "delete"}})
+		}
+		Expect(admin.Create(ctx, role)).To(Succeed())
+		Expect(admin.Create(ctx, &rbacv1.ClusterRoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: "reporter"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "reporter"},
+			Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "reporter"}},
+		})).To(Succeed())
+		Eventually(func() error {
+			w := writerAs(ctx, user, "")
+			if err := w.Add(ctx, finding(pods, "default", "web", "denied")); err != nil {
+				return err
+			}
+			return w.Close(ctx, nil)
+		}).Should(Succeed())
+		Expect(writerAs(ctx, user, "").Close(ctx, nil)).To(Succeed())
+	}, SpecTimeout(patience))
+
+	It("refuse findings that are out of order", func(ctx SpecContext) {
+		w := writer(ctx, "")
+		Expect(w.Add(ctx, finding(pods, "default", "a", "denied"))).To(Succeed())
+		Expect(w.Add(ctx, finding(sets, "default", "a", "denied"))).To(Succeed())
+		Expect(w.Add(ctx, finding(pods, "default", "b", "denied"))).To(Succeed())
+		Expect(w.Close(ctx, nil)).To(MatchError("report Report default/eirini-x-pods.v1: its findings do not come one after another"))
+	}, SpecTimeout(patience))
+})
