@@ -299,6 +299,10 @@ type Settings struct {
 	// Mode decides about the effect of the step's results. Empty means ModeDeny. A change of the mode writes nothing to
 	// the webhook configuration, except a change from or to ModeShadow.
 	Mode Mode
+
+	// ReadsUser declares that the result depends on the user who sends the request. An audit has no user, and does not
+	// ask the step.
+	ReadsUser bool
 }
 
 // Mode decides about the effect of a step's results, so that a new rule can watch before it refuses. A failure is not a

@@ -39,6 +39,8 @@ type Settings struct {
 	ClusterCritical bool // can match the otherwise excluded namespaces and resources, and everything with Fail
 
 	Mode Mode `json:"-"` // a step that changes its mode keeps its entry
+
+	ReadsUser bool `json:"-"` // an audit does not ask the step
 }
 
 // Mode is the public Mode of a step.

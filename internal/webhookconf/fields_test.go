@@ -5,6 +5,7 @@ package webhookconf_test
 
 import (
 	"reflect"
+	"slices"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -63,8 +64,8 @@ var _ = Describe("The fields of the API's webhooks", func() {
 	It("follow from the settings, each of which changes the webhook", func() {
 		first := serviceOptions().Mutating(webhookconf.Group([]webhookconf.Step{step("a")}))
 		for field := range reflect.TypeFor[webhookconf.Settings]().Fields() {
-			if field.Name == "Operations" || field.Name == "Mode" {
-				continue // Rules contain the former, and the latter writes nothing
+			if slices.Contains([]string{"Operations", "Mode", "ReadsUser"}, field.Name) {
+				continue // Rules contain the operations, and the others write nothing
 			}
 			c := settingChanges[field.Name]
 			Expect(c).NotTo(BeNil(), "%s has no change in this spec", field.Name)
@@ -84,7 +85,7 @@ var _ = Describe("The fields of the API's webhooks", func() {
 	})
 
 	It("never mix: steps that differ in a setting share no webhook, unless it can be merged", func() {
-		merged := map[string]bool{"Mode": true, "Operations": true, "Rules": true, "FailurePolicy": true, "Timeout": true}
+		merged := map[string]bool{"Mode": true, "ReadsUser": true, "Operations": true, "Rules": true, "FailurePolicy": true, "Timeout": true}
 		for field := range reflect.TypeFor[webhookconf.Settings]().Fields() {
 			if !merged[field.Name] {
 				Expect(shared(step("a"), step("b", settingChanges[field.Name]))).To(Equal("a b"), field.Name)
