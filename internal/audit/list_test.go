@@ -11,7 +11,9 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"runtime"
+	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -41,6 +43,7 @@ func (t *turns) QPS() float32    { return 0 }
 
 // answers is an API server that gives one answer after the other, and then the last one again.
 type answers struct {
+	mu     sync.Mutex
 	tokens []string // of the requests
 	turns  turns
 	lister *lister
@@ -49,8 +52,10 @@ type answers struct {
 func newAnswers(all ...http.HandlerFunc) *answers {
 	a := &answers{}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		a.mu.Lock()
 		n := min(len(a.tokens), len(all)-1)
 		a.tokens = append(a.tokens, r.URL.Query().Get("continue"))
+		a.mu.Unlock()
 		w.Header().Set("Content-Type", "application/json")
 		all[n](w, r)
 	}))
@@ -58,6 +63,13 @@ func newAnswers(all ...http.HandlerFunc) *answers {
 	client := Must(rest.UnversionedRESTClientFor(&rest.Config{Host: server.URL, QPS: -1, ContentConfig: rest.ContentConfig{NegotiatedSerializer: clientgoscheme.Codecs.WithoutConversion()}}))
 	a.lister = &lister{client: client, rate: &a.turns, pageSize: 500, log: logr.Discard(), patience: time.Minute, pageTime: time.Minute}
 	return a
+}
+
+// asked returns the tokens of the requests so far.
+func (a *answers) asked() []string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Clone(a.tokens)
 }
 
 // keys lists everything, and returns the keys in the order in which they came.
@@ -116,8 +128,8 @@ var _ = Describe("A list", func() {
 		keys, err := a.keys(ctx)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(strings.Join(keys, " ")).To(Equal(expected))
-		Expect(strings.Join(a.tokens, " ")).To(Equal(tokens))
-		Expect(a.turns.taken.Load()).To(BeEquivalentTo(len(a.tokens)), "each request takes its turn")
+		Expect(strings.Join(a.asked(), " ")).To(Equal(tokens))
+		Expect(a.turns.taken.Load()).To(BeEquivalentTo(len(a.asked())), "each request takes its turn")
 	},
 		Entry("of an empty page", "", "", text(list(""))),
 		Entry("of one page", "a/x a/y", "", text(list("", "a/x", "a/y"))),
@@ -146,7 +158,7 @@ var _ = Describe("A list", func() {
 		_, err := a.keys(ctx)
 		Expect(err).To(MatchError(ContainSubstring(message)))
 		Expect(matches(err)).To(BeTrue(), "%T", err)
-		Expect(a.tokens).To(HaveLen(requests))
+		Expect(a.asked()).To(HaveLen(requests))
 	},
 		Entry("at once if it is forbidden", 1, apierrors.IsForbidden, "no", status(http.StatusForbidden, "Forbidden", "")),
 		Entry("when its patience ends", 1, apierrors.IsServiceUnavailable, "no", status(http.StatusServiceUnavailable, "ServiceUnavailable", "")),
@@ -245,7 +257,7 @@ var _ = Describe("A list", func() {
 		}, text(list("", "a", "b")))
 		a.lister.pageTime = 200 * time.Millisecond
 		Expect(a.keys(ctx)).To(Equal([]string{"a", "b"}))
-		Expect(a.tokens).To(HaveLen(2))
+		Expect(a.asked()).To(HaveLen(2))
 	}, SpecTimeout(time.Minute))
 
 	It("ends with the error of its receiver, and with its context", func(ctx SpecContext) {
@@ -254,7 +266,7 @@ var _ = Describe("A list", func() {
 		cause, ended := endOf(err)
 		Expect(ended).To(BeTrue())
 		Expect(cause).To(BeIdenticalTo(full))
-		Expect(a.tokens).To(HaveLen(1))
+		Expect(a.asked()).To(HaveLen(1))
 		short, cancel := context.WithCancelCause(ctx)
 		err = a.lister.list(short, listPath, acceptObjects, func(context.Context, *item) error { cancel(full); return nil }, nil)
 		Expect(err).To(BeIdenticalTo(full))
@@ -291,7 +303,7 @@ var _ = Describe("A list of namespaces", func() {
 		Expect(n.load(ctx, "")).To(Succeed())
 		team := func(name string) string { return Must(n.of(ctx, name))["team"] }
 		Expect([]string{team("a"), team("b"), team("c"), team("c"), team("gone"), team("gone")}).To(Equal([]string{"x", "", "y", "y", "", ""}))
-		Expect(a.tokens).To(HaveLen(3))
+		Expect(a.asked()).To(HaveLen(3))
 	})
 
 	It("is not requested if steps select namespaces by name at most", func(ctx SpecContext) {
@@ -299,7 +311,7 @@ var _ = Describe("A list of namespaces", func() {
 		n := &namespaces{lister: a.lister}
 		Expect(n.load(ctx, "")).To(Succeed())
 		Expect(n.of(ctx, "a")).To(HaveKeyWithValue("kubernetes.io/metadata.name", "a"))
-		Expect(a.tokens).To(BeEmpty())
+		Expect(a.asked()).To(BeEmpty())
 	})
 
 	It("can be forbidden", func(ctx SpecContext) {
