@@ -354,6 +354,29 @@ var _ = Describe("An audit", Label("api-server"), func() {
 		Expect(summary.Objects).To(Equal(7))
 	}, SpecTimeout(patience))
 
+	It("selects Namespaces by their own labels, and lists them once", func(ctx SpecContext) {
+		requests := &counted{}
+		options.RestConfig, options.Namespace = requests.wrap(options.RestConfig), ""
+		team := NewNamespace(ctx, clients(), map[string]string{"spec-team": namespace}).Name
+		audit(ctx, eirinix.AuditOptions{}, eirinix.Validation[*corev1.Namespace]{
+			ID: "namespaces", Settings: eirinix.Settings{Namespaces: &metav1.LabelSelector{MatchLabels: map[string]string{"spec-team": namespace}}},
+			Create: func(_ context.Context, c *eirinix.Call, _ *corev1.Namespace) error {
+				return eirinix.Deny("%s/%s", c.Namespace, c.Name)
+			},
+		})
+		Expect(found).To(HaveExactElements(And(named(team), HaveField("Namespace", ""), HaveField("Message", team+"/"+team))))
+		Expect(requests.count("GET /api/v1/namespaces")).To(Equal(1))
+	}, SpecTimeout(patience))
+
+	It("does not ask about the program's own pods, and asks a classic Extension", func(ctx SpecContext) {
+		options.ServiceName, options.WebhookNamespace, options.Host = "extensions", namespace, ""
+		Must(createPod(ctx, namespace, NewPod("web", nil)))
+		Must(createPod(ctx, namespace, NewPod("own", map[string]string{"eirinix.cloudfoundry.org/fingerprint": namespace})))
+		summary := audit(ctx, eirinix.AuditOptions{}, addEnv{})
+		Expect(found).To(HaveExactElements(And(named("web"), HaveField("Result", eirinix.AuditDrift), HaveField("Paths", Not(BeEmpty())))))
+		Expect(summary.Asked).To(Equal(map[string]int{"add-env": 1}))
+	}, SpecTimeout(patience))
+
 	It("limits itself to one namespace and to some steps", func(ctx SpecContext) {
 		options.Namespace = ""
 		other := newNamespace(ctx)

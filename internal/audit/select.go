@@ -89,7 +89,7 @@ func (s *step) compile(conditions func([]admissionregistrationv1.MatchCondition)
 		}
 	}
 	if conditions == nil {
-		return "it has matchConditions, which need an interpreter of CEL; set AuditOptions.Conditions to audit.Conditions", Untold
+		return "it has matchConditions, its own or those of its wildcards, which need an interpreter of CEL; set AuditOptions.Conditions to audit.Conditions", Untold
 	}
 	var err error
 	if s.condition, err = conditions(all); err != nil {
