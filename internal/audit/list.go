@@ -239,7 +239,7 @@ func (p *page) get(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer stream.Close()
+	defer func() { _ = stream.Close() }()
 	p.audited, p.body = ctx, &body{Reader: stream}
 	return p.explain(p.read(json.NewDecoder(p.body)))
 }

@@ -147,11 +147,8 @@ func (e *engine) selectsNamespace(ctx context.Context, t *target, s *step, req *
 		return true, nil
 	}
 	if t.isNamespaces() {
-		var object head
-		if decode.Into(req.Object.Raw, &object) != nil {
-			return true, nil // the step's own decoder returns the error
-		}
-		return s.namespaces.Matches(labels.Set(object.Metadata.Labels)), nil
+		own, readable := labelsIn(req.Object.Raw)
+		return !readable || s.namespaces.Matches(own), nil // the step's own decoder returns the error
 	}
 	if req.Namespace == "" {
 		return true, nil
@@ -161,6 +158,13 @@ func (e *engine) selectsNamespace(ctx context.Context, t *target, s *step, req *
 	}
 	of, err := e.namespaces.of(ctx, req.Namespace)
 	return err == nil && s.namespaces.Matches(of), err
+}
+
+// labelsIn returns the labels of an object.
+func labelsIn(raw []byte) (all labels.Set, readable bool) {
+	var object head
+	err := decode.Into(raw, &object)
+	return object.Metadata.Labels, err == nil
 }
 
 // typed adds apiVersion and kind to an object of a list, if they are missing.
