@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -184,7 +185,7 @@ func (o AuditOptions) validate(definitions []definition) error {
 	if o.PageSize < 0 {
 		errs = append(errs, fmt.Errorf("eirinix: AuditOptions.PageSize is %d; set it to 1 or more, or leave it out for %d", o.PageSize, defaultPageSize))
 	}
-	if !(o.PagesPerSecond >= 0) { //nolint:staticcheck // NaN is wrong, too
+	if p := o.PagesPerSecond; p < 0 || math.IsNaN(p) || math.IsInf(p, 0) {
 		errs = append(errs, fmt.Errorf("eirinix: AuditOptions.PagesPerSecond is %v; set it to a positive number, or leave it out for %d", o.PagesPerSecond, defaultPagesPerSecond))
 	}
 	var names []string

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"net/http"
 	"slices"
 	"strconv"
@@ -286,7 +287,7 @@ var _ = Describe("An audit", Label("api-server"), func() {
 
 	It("notices results that depend on the user, or on nothing", func(ctx SpecContext) {
 		create(ctx, namespace, "a")
-		var asked, run atomic.Int64
+		var asked, run, flaky atomic.Int64
 		summary := audit(ctx, eirinix.AuditOptions{},
 			checks("admins", eirinix.Settings{}, func(c *eirinix.Call, _ *corev1.ConfigMap) error {
 				if slices.Contains(c.UserInfo.Groups, "system:masters") {
@@ -298,6 +299,12 @@ var _ = Describe("An audit", Label("api-server"), func() {
 				return eirinix.Deny("%s must not", c.UserInfo.Username)
 			}),
 			checks("moody", eirinix.Settings{}, func(*eirinix.Call, *corev1.ConfigMap) error { return eirinix.Deny("run %d", run.Add(1)) }),
+			checks("flaky", eirinix.Settings{}, func(*eirinix.Call, *corev1.ConfigMap) error {
+				if flaky.Add(1) == 2 { // for the second user, once
+					return errors.New("try again")
+				}
+				return nil
+			}),
 			checks("knows", eirinix.Settings{ReadsUser: true}, func(*eirinix.Call, *corev1.ConfigMap) error { asked.Add(1); return nil }),
 		)
 		untold := func(step, message string) OmegaMatcher {
@@ -305,7 +312,7 @@ var _ = Describe("An audit", Label("api-server"), func() {
 		}
 		Expect(found).To(ConsistOf(
 			untold("admins", "depends on the user"), untold("greets", "depends on the user"),
-			untold("moody", "from run to run"), untold("knows", "Settings.ReadsUser"),
+			untold("moody", "from run to run"), untold("flaky", "from run to run"), untold("knows", "Settings.ReadsUser"),
 		))
 		Expect(asked.Load()).To(BeZero())
 		Expect(summary.Asked).To(HaveKeyWithValue("knows", 0))
@@ -550,4 +557,6 @@ var _ = DescribeTable("The options of an audit are checked, with a remedy",
 	Entry("a namespace that cannot be", eirinix.AuditOptions{Namespace: "a/b"}, `Namespace is "a/b"`, SpecTimeout(patience)),
 	Entry("a negative page", eirinix.AuditOptions{PageSize: -1}, "PageSize is -1", SpecTimeout(patience)),
 	Entry("a negative rate", eirinix.AuditOptions{PagesPerSecond: -0.5}, "PagesPerSecond is -0.5", SpecTimeout(patience)),
+	Entry("a rate that is no number", eirinix.AuditOptions{PagesPerSecond: math.NaN()}, "PagesPerSecond is NaN", SpecTimeout(patience)),
+	Entry("an endless rate", eirinix.AuditOptions{PagesPerSecond: math.Inf(1)}, "PagesPerSecond is +Inf", SpecTimeout(patience)),
 )
