@@ -3,13 +3,28 @@ package eirinix
 // This file plays the objects that exist through the steps, and reports what the steps would say of them.
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
 
+	"github.com/go-logr/logr"
 	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	"code.cloudfoundry.org/eirinix/internal/audit"
+	"code.cloudfoundry.org/eirinix/internal/policyreport"
+	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
 // AuditOptions configures Audit. The zero value audits every object that the rules of the steps select.
@@ -30,7 +45,8 @@ type AuditOptions struct {
 	// AuditUntold. Package audit has one; it is not here, because it links the interpreter of CEL.
 	Conditions func([]admissionregistrationv1.MatchCondition) (AuditConditions, error)
 
-	// PolicyReports writes the findings to PolicyReports of the cluster, and removes those of this program that are clean.
+	// PolicyReports writes the findings about objects to PolicyReports of the cluster, and removes those of this program
+	// that are clean. It needs all Steps.
 	PolicyReports bool
 
 	// Finding receives each finding when it is found. An error ends the audit. It is called on one goroutine.
@@ -44,21 +60,21 @@ type AuditOptions struct {
 type AuditConditions func(context.Context, *admissionv1.AdmissionRequest) (bool, error)
 
 // AuditResult is the kind of a finding.
-type AuditResult string
+type AuditResult = audit.Result
 
 const (
 	// AuditDenied is the result of a step that would deny the object.
-	AuditDenied AuditResult = "denied"
+	AuditDenied = audit.Denied
 
 	// AuditDrift is the result of a mutating step that would change the object if it were created or updated today.
-	AuditDrift AuditResult = "drift"
+	AuditDrift = audit.Drift
 
 	// AuditFailed is the result of a step that fails, or of an object that no longer decodes.
-	AuditFailed AuditResult = "failed"
+	AuditFailed = audit.Failed
 
 	// AuditUntold is the result if an audit cannot tell: the step decides on deletions or connections, its result
 	// depends on the user, or the objects may not be listed.
-	AuditUntold AuditResult = "untold"
+	AuditUntold = audit.Untold
 )
 
 // AuditFinding is something that a step would say. The fields of an object are empty if the finding is about the step
@@ -95,7 +111,194 @@ type AuditSummary struct {
 
 // Audit lists the objects that the rules of the steps select and asks the steps about each of them in memory, with the
 // operation that they are registered for. Nothing is written, unless AuditOptions.PolicyReports is set, and no webhook
-// is called. The Manager need not be started. The summary is valid even with an error, up to where the audit got.
+// is called. The Manager need not be started. A step that reads from the cache of GetKubeManager fails, unless it is.
+//
+// Every request is a dry run. A step is asked several times about an object, as different users, so that a result that
+// depends on the user is not taken for the result. Findings are no error: an error says that the audit is not complete.
+// The summary is valid even with an error, up to where the audit got.
 func (m *ExtensionManager) Audit(ctx context.Context, o AuditOptions) (AuditSummary, error) {
-	return AuditSummary{}, errors.New("eirinix: not built yet")
+	config, err := m.audit(ctx, o)
+	if err != nil {
+		return AuditSummary{}, prefixed(err)
+	}
+	summary, err := audit.Run(ctx, config)
+	if err != nil {
+		err = fmt.Errorf("eirinix: Audit: %w", err)
+	}
+	return AuditSummary(summary), err
+}
+
+const (
+	defaultPageSize       = 500
+	defaultPagesPerSecond = 10
+)
+
+// audit returns the configuration of an audit. It asks the cluster for the kinds of the steps.
+func (m *ExtensionManager) audit(ctx context.Context, o AuditOptions) (audit.Config, error) {
+	m.mu.Lock()
+	err := errors.Join(m.options.validate(false), errors.Join(m.addErrors...), checkSteps(m.options, m.steps), o.validate(m.steps))
+	m.mu.Unlock()
+	if err != nil {
+		return audit.Config{}, err
+	}
+	client, err := m.auditClient()
+	if err != nil {
+		return audit.Config{}, err
+	}
+	clients, err := m.clients()
+	if err != nil {
+		return audit.Config{}, err
+	}
+	all, err := m.resolveAll(nil)
+	if err != nil {
+		return audit.Config{}, err
+	}
+	config := audit.Config{
+		Client: client, Discovery: clients.Discovery(), Namespace: o.Namespace, Partial: len(o.Steps) > 0,
+		PageSize: cmp.Or(o.PageSize, defaultPageSize), PagesPerSecond: cmp.Or(o.PagesPerSecond, defaultPagesPerSecond),
+		Log: m.logr(),
+	}
+	o.receive(&config)
+	if config.Steps, err = m.auditedSteps(all, o.Steps); err != nil {
+		return audit.Config{}, err
+	}
+	if config.Metrics, err = audit.NewMetrics(ctrlmetrics.Registry); err != nil { // the program has metrics of its own with our names
+		config.Log.Error(err, "the metrics of audits cannot be registered; there will be none")
+		config.Metrics = nil
+	}
+	if o.PolicyReports {
+		config.Reports, err = m.newReports(ctx, o.Namespace, config.Log)
+	}
+	return config, err
+}
+
+// reports writes the findings about objects to PolicyReports.
+type reports struct{ *policyreport.Writer }
+
+// Add receives each finding.
+func (r reports) Add(ctx context.Context, f audit.Finding) error {
+	if f.Name == "" { // it is about a step as a whole
+		return nil
+	}
+	message := f.Message
+	if len(f.Paths) > 0 {
+		message = "would change " + strings.Join(f.Paths, ", ")
+	}
+	return r.Writer.Add(ctx, policyreport.Finding{
+		Step: f.Step, Mode: string(f.Mode), Operation: string(f.Operation), Result: string(f.Result), Message: message,
+		Kind: f.Kind, Resource: f.Resource, Namespace: f.Namespace, Name: f.Name, UID: string(f.UID),
+	})
+}
+
+// newReports returns the writer of PolicyReports, or nil if the cluster has no kind for them.
+func (m *ExtensionManager) newReports(ctx context.Context, namespace string, log logr.Logger) (audit.Reports, error) {
+	config, err := m.ownConfig()
+	if err != nil {
+		return nil, err
+	}
+	w, err := policyreport.New(ctx, config, m.GetManagerOptions().OperatorFingerprint, namespace, log)
+	if err != nil || w == nil {
+		return nil, err
+	}
+	return reports{w}, nil
+}
+
+// validate returns all errors in the options, each with its remedy.
+func (o AuditOptions) validate(definitions []definition) error {
+	var errs []error
+	if o.Namespace != "" {
+		for _, problem := range validation.ValidateNamespaceName(o.Namespace, false) {
+			errs = append(errs, fmt.Errorf("eirinix: AuditOptions.Namespace is %q; give the name of a namespace: %s", o.Namespace, problem))
+		}
+	}
+	if o.PageSize < 0 {
+		errs = append(errs, fmt.Errorf("eirinix: AuditOptions.PageSize is %d; set it to 1 or more, or leave it out for %d", o.PageSize, defaultPageSize))
+	}
+	if p := o.PagesPerSecond; p < 0 || math.IsNaN(p) || math.IsInf(p, 0) {
+		errs = append(errs, fmt.Errorf("eirinix: AuditOptions.PagesPerSecond is %v; set it to a positive number, or leave it out for %d", o.PagesPerSecond, defaultPagesPerSecond))
+	}
+	if o.PolicyReports && len(o.Steps) > 0 {
+		errs = append(errs, errors.New("eirinix: AuditOptions.PolicyReports is set with Steps, but a report holds the findings of all steps; leave out Steps"))
+	}
+	var names []string
+	for _, d := range definitions {
+		names = append(names, d.name)
+	}
+	for _, name := range o.Steps {
+		if !slices.Contains(names, name) {
+			errs = append(errs, fmt.Errorf("eirinix: AuditOptions.Steps has %q, but the steps are %s; correct the name", name, strings.Join(names, ", ")))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// receive passes the receivers of findings on.
+func (o AuditOptions) receive(c *audit.Config) {
+	if o.Finding != nil {
+		c.Finding = func(f audit.Finding) error { return o.Finding(AuditFinding(f)) }
+	}
+	if o.Progress != nil {
+		c.Progress = func(p audit.Progress) { o.Progress(AuditProgress(p)) }
+	}
+	if o.Conditions != nil {
+		c.Conditions = func(all []admissionregistrationv1.MatchCondition) (audit.Condition, error) {
+			holds, err := o.Conditions(all)
+			return audit.Condition(holds), err
+		}
+	}
+}
+
+// auditClient returns a client for large lists. The library's own connection bounds a response to some seconds.
+func (m *ExtensionManager) auditClient() (rest.Interface, error) {
+	m.mu.Lock()
+	config, err := m.restConfig()
+	m.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	config = rest.CopyConfig(config)
+	config.QPS, config.RateLimiter, config.Timeout = -1, nil, 0 // an audit has limits of its own
+	config.DisableCompression = true                            // it costs the API server more than the network gains
+	config.GroupVersion, config.APIPath = nil, ""
+	config.ContentConfig = rest.ContentConfig{
+		AcceptContentTypes: runtime.ContentTypeJSON, ContentType: runtime.ContentTypeJSON, NegotiatedSerializer: clientgoscheme.Codecs.WithoutConversion(),
+	}
+	client, err := rest.UnversionedRESTClientFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("eirinix: the kubeconfig cannot be used: %w", err)
+	}
+	return client, nil
+}
+
+// auditedSteps returns the steps with these names, or all.
+func (m *ExtensionManager) auditedSteps(all resolved, names []string) (steps []audit.Step, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	wanted := func(name string) bool { return len(names) == 0 || slices.Contains(names, name) }
+	for _, w := range all.waiting {
+		if wanted(w.name) {
+			steps = append(steps, audit.Step{Name: w.name, Waits: w.why})
+		}
+	}
+	o := m.options.webhookOptions(m.options.port())
+	if !m.options.serviceMode() && o.Target.Host == "" {
+		o.Target.Host = offlineHost
+	}
+	for _, s := range all.steps {
+		if !wanted(s.definition.name) {
+			continue
+		}
+		step := audit.Step{Name: s.definition.name, Registered: s.registered}
+		if step.Served, err = m.servedStep(s.definition, s.registered); err != nil {
+			return nil, prefixed(err)
+		}
+		entries := webhookconf.Group([]webhookconf.Step{s.registered})
+		if s.registered.Validating {
+			step.Webhook = webhookconf.AsMutating(o.Validating(entries)[0])
+		} else {
+			step.Webhook = o.Mutating(entries)[0]
+		}
+		steps = append(steps, step)
+	}
+	return steps, nil
 }

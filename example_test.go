@@ -175,6 +175,19 @@ func ExampleExtensionManager_Diagnose() {
 	// true
 }
 
+// Audit reports what a new rule would say of the objects that exist, before the rule is in force.
+func ExampleExtensionManager_Audit() {
+	x := eirinix.NewManager(eirinix.ManagerOptions{ServiceName: "extensions", WebhookNamespace: "cf-system", KubeConfig: "nowhere"})
+	_, err := x.Audit(context.Background(), eirinix.AuditOptions{
+		Finding: func(f eirinix.AuditFinding) error {
+			fmt.Println(f.Result, f.Namespace, f.Name, f.Step, f.Message)
+			return nil
+		},
+	})
+	fmt.Println(err)
+	// Output: eirinix: ManagerOptions.KubeConfig "nowhere" cannot be used; give the path of a kubeconfig file: stat nowhere: no such file or directory
+}
+
 // A program branches on the code of a finding.
 func ExampleFinding() {
 	x := eirinix.NewManager(eirinix.ManagerOptions{

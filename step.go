@@ -303,6 +303,10 @@ type Settings struct {
 	// FixedMode makes an entry for this step in the ConfigMap of ManagerOptions.Modes an error, so that the mode can be
 	// changed only in the program.
 	FixedMode bool
+
+	// ReadsUser declares that the result depends on the user who sends the request. An audit has no user, and does not
+	// ask the step.
+	ReadsUser bool
 }
 
 // Mode decides about the effect of a step's results, so that a new rule can watch before it refuses. A failure is not a

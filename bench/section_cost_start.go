@@ -146,15 +146,18 @@ func (b *costBench) startOnce(ctx context.Context, p *program) (took time.Durati
 }
 
 // resident returns the resident memory of a process in MiB, or 0 on systems without /proc.
-func resident(pid int) (float64, error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+func resident(pid int) (float64, error) { return residentOf(strconv.Itoa(pid), "VmRSS") }
+
+// residentOf returns a figure of a process's memory in MiB: VmRSS at present, VmHWM at most.
+func residentOf(process, figure string) (float64, error) {
+	text, err := os.ReadFile("/proc/" + process + "/status")
 	if errors.Is(err, os.ErrNotExist) {
 		return 0, nil
 	}
 	if err != nil {
 		return 0, err
 	}
-	_, value, _ := strings.Cut(string(text), "VmRSS:")
+	_, value, _ := strings.Cut(string(text), figure+":")
 	var kib float64
 	_, err = fmt.Sscan(value, &kib)
 	return kib / 1024, err

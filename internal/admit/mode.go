@@ -86,7 +86,15 @@ func (r *run) report(s *Step, mode Mode, call *Call, would, what string) {
 
 // changedPaths lists the paths of the operations of patches, without values, because those can be secret.
 func changedPaths(patches [][]byte) string {
-	var paths []string
+	paths := pathsIn(patches)
+	if more := len(paths) - mostPaths; more > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(paths[:mostPaths], ", "), more)
+	}
+	return strings.Join(paths, ", ")
+}
+
+// pathsIn returns each path that the operations of patches change, in order.
+func pathsIn(patches [][]byte) (paths []string) {
 	for _, operations := range patches {
 		var all []struct{ Op, Path, From string }
 		if json.Unmarshal(operations, &all) != nil {
@@ -96,18 +104,16 @@ func changedPaths(patches [][]byte) string {
 			if o.Op == "test" {
 				continue
 			}
-			for _, path := range []string{o.From, o.Path} {
-				if path != "" && !slices.Contains(paths, path) && (path == o.Path || o.Op == "move") {
-					paths = append(paths, path)
-				}
+			if o.Path != "" {
+				paths = append(paths, o.Path)
+			}
+			if o.From != "" && o.Op == "move" {
+				paths = append(paths, o.From)
 			}
 		}
 	}
 	slices.Sort(paths)
-	if more := len(paths) - mostPaths; more > 0 {
-		return fmt.Sprintf("%s and %d more", strings.Join(paths[:mostPaths], ", "), more)
-	}
-	return strings.Join(paths, ", ")
+	return slices.Compact(paths)
 }
 
 func (m Mode) String() string { return [...]string{"Deny", "Warn", "Audit", "Shadow"}[m] }

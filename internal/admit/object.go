@@ -62,10 +62,21 @@ func (m *memory) decodeObject(raw []byte, into runtime.Object) (runtime.Object, 
 		target = &u.Object // its own decoder requires a kind, and reads the text twice
 	}
 	if err := m.decode(raw, target); err != nil {
-		return nil, fmt.Errorf("the object cannot be read as %T: %w", into, err)
+		return nil, &unreadableError{as: into, err: err}
 	}
 	return into, nil
 }
+
+// unreadableError is the error for an object that does not decode into the type of a step.
+type unreadableError struct {
+	as  runtime.Object
+	err error
+}
+
+func (e *unreadableError) Error() string {
+	return fmt.Sprintf("the object cannot be read as %T: %v", e.as, e.err)
+}
+func (e *unreadableError) Unwrap() error { return e.err }
 
 // absent reports whether a request carries no object here.
 func absent(raw []byte) bool { return len(raw) == 0 || string(raw) == "null" }

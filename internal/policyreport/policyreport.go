@@ -94,6 +94,7 @@ type Writer struct {
 	pending []Finding
 	counts  map[string]int64   // by a report's result
 	wrote   map[place]struct{} // reports of this audit
+	asked   map[place]struct{} // all objects of these have been audited; an empty namespace means all
 }
 
 // place identifies a report.
@@ -121,7 +122,7 @@ func New(ctx context.Context, config *rest.Config, fingerprint, namespace string
 		mapper.Add(g.namespaced, meta.RESTScopeNamespace)
 		mapper.Add(g.cluster, meta.RESTScopeRoot)
 		c, err := client.New(config, client.Options{Mapper: mapper})
-		return &Writer{client: c, kinds: g, fingerprint: fingerprint, namespace: namespace, log: log, wrote: map[place]struct{}{}}, err
+		return &Writer{client: c, kinds: g, fingerprint: fingerprint, namespace: namespace, log: log, wrote: map[place]struct{}{}, asked: map[place]struct{}{}}, err
 	}
 	log.Info("the cluster has no kind for reports, so none are written; install the CustomResourceDefinitions of openreports.io or wgpolicyk8s.io")
 	return nil, nil
@@ -246,27 +247,41 @@ func (w *Writer) result(f Finding) map[string]any {
 	}
 }
 
-// Close ends a complete audit: it writes the last report, and deletes the reports of earlier audits that have no finding
-// now. It keeps those of resources that could not be listed.
-func (w *Writer) Close(ctx context.Context, unlisted []schema.GroupVersionResource) error {
-	if err := w.flush(ctx); err != nil {
+// Asked records that all objects of a resource in a namespace have been audited. An empty namespace means all.
+func (w *Writer) Asked(r schema.GroupVersionResource, namespace string) {
+	w.asked[place{namespace, w.nameOf(r)}] = struct{}{}
+}
+
+// wasAsked reports whether all objects of a report have been audited.
+func (w *Writer) wasAsked(at place) bool {
+	_, everywhere := w.asked[place{"", at.name}]
+	_, there := w.asked[at]
+	return everywhere || there
+}
+
+// Close ends an audit. It writes the last report, unless only some of its objects have been audited. It deletes the
+// reports of earlier audits that have no finding now. If the audit is not complete, it keeps those whose objects have not
+// been audited. After the end of ctx it does nothing.
+func (w *Writer) Close(ctx context.Context, complete bool) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	if complete || w.wasAsked(w.at) {
+		if err := w.flush(ctx); err != nil {
+			return err
+		}
+	}
+	if err := w.clean(ctx, w.kinds.namespaced, complete); err != nil || w.namespace != "" {
 		return err
 	}
-	keep := map[string]bool{}
-	for _, r := range unlisted {
-		keep[w.nameOf(r)] = true
-	}
-	if err := w.clean(ctx, w.kinds.namespaced, keep); err != nil || w.namespace != "" {
-		return err
-	}
-	return w.clean(ctx, w.kinds.cluster, keep)
+	return w.clean(ctx, w.kinds.cluster, complete)
 }
 
 // clean deletes the reports of a kind that this audit did not write.
-func (w *Writer) clean(ctx context.Context, kind schema.GroupVersionKind, keep map[string]bool) error {
+func (w *Writer) clean(ctx context.Context, kind schema.GroupVersionKind, complete bool) error {
 	list := &metav1.PartialObjectMetadataList{}
 	list.SetGroupVersionKind(kind.GroupVersion().WithKind(kind.Kind + "List"))
-	var old []metav1.PartialObjectMetadata
+	var old []*metav1.PartialObjectMetadata
 	for more := true; more; more = list.Continue != "" {
 		err := w.request(ctx, func(ctx context.Context) error {
 			return w.client.List(ctx, list, client.InNamespace(w.namespace), client.MatchingLabels{Label: w.fingerprint}, client.Limit(pageSize), client.Continue(list.Continue))
@@ -275,16 +290,18 @@ func (w *Writer) clean(ctx context.Context, kind schema.GroupVersionKind, keep m
 			return w.explain("list", place{w.namespace, w.fingerprint + "-*"}, err)
 		}
 		for _, report := range list.Items {
-			if _, current := w.wrote[place{report.Namespace, report.Name}]; !current && !keep[report.Name] {
-				old = append(old, metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: kind.GroupVersion().String(), Kind: kind.Kind}, ObjectMeta: metav1.ObjectMeta{
-					Namespace: report.Namespace, Name: report.Name, UID: report.UID, ResourceVersion: report.ResourceVersion,
-				}})
+			at := place{report.Namespace, report.Name}
+			if _, current := w.wrote[at]; current || !complete && !w.wasAsked(at) {
+				continue
 			}
+			stale := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: at.namespace, Name: at.name, UID: report.UID, ResourceVersion: report.ResourceVersion}}
+			stale.SetGroupVersionKind(kind)
+			old = append(old, stale)
 		}
 	}
 	for _, report := range old {
 		err := w.request(ctx, func(ctx context.Context) error {
-			err := w.client.Delete(ctx, &report, client.Preconditions{UID: &report.UID, ResourceVersion: &report.ResourceVersion})
+			err := w.client.Delete(ctx, report, client.Preconditions{UID: &report.UID, ResourceVersion: &report.ResourceVersion})
 			if apierrors.IsNotFound(err) || apierrors.IsConflict(err) { // another audit has written it
 				return nil
 			}

@@ -81,7 +81,7 @@ var _ = Describe("The reports of an audit", Ordered, Label("api-server"), func()
 		for _, f := range all {
 			Expect(w.Add(ctx, f)).To(Succeed())
 		}
-		Expect(w.Close(ctx, nil)).To(Succeed())
+		Expect(w.Close(ctx, true)).To(Succeed())
 	}
 	reports := func(ctx context.Context, apiVersion, kind string) (names []string, all []unstructured.Unstructured) {
 		GinkgoHelper()
@@ -149,15 +149,25 @@ var _ = Describe("The reports of an audit", Ordered, Label("api-server"), func()
 			Expect(admin.Create(ctx, other)).To(Succeed())
 			w := writer(ctx, "")
 			Expect(w.Add(ctx, all[1])).To(Succeed())
-			Expect(w.Close(ctx, []schema.GroupVersionResource{sets, roles})).To(Succeed())
+			w.Asked(pods, "")
+			Expect(w.Close(ctx, false)).To(Succeed())
 			names, _ = reports(ctx, g.apiVersion, g.namespaced)
 			Expect(names).To(ConsistOf(a+"/eirini-x-pods.v1", a+"/eirini-x-replicasets.v1.apps", a+"/other"))
 			names, _ = reports(ctx, g.apiVersion, g.cluster)
 			Expect(names).To(HaveLen(1))
 
+			By("writing no part of a report")
+			w = writer(ctx, "")
+			Expect(w.Add(ctx, all[2])).To(Succeed())
+			Expect(w.Close(ctx, false)).To(Succeed())
+			_, found = reports(ctx, g.apiVersion, g.namespaced)
+			Expect(found[0].Object["results"]).To(HaveExactElements(HaveKeyWithValue("message", "db would run as root")))
+
 			By("touching one namespace alone in an audit of that one")
 			write(ctx, writer(ctx, ""), all...)
-			write(ctx, writer(ctx, b))
+			w = writer(ctx, b)
+			w.Asked(pods, b)
+			Expect(w.Close(ctx, false)).To(Succeed())
 			names, _ = reports(ctx, g.apiVersion, g.namespaced)
 			Expect(names).To(ConsistOf(a+"/eirini-x-pods.v1", a+"/eirini-x-replicasets.v1.apps", a+"/other"))
 			names, _ = reports(ctx, g.apiVersion, g.cluster)
@@ -180,7 +190,7 @@ var _ = Describe("The reports of an audit", Ordered, Label("api-server"), func()
 			f.Message = strings.Repeat("ä", 1<<16) + "\xff"
 			Expect(w.Add(ctx, f)).To(Succeed())
 		}
-		Expect(w.Close(ctx, nil)).To(Succeed())
+		Expect(w.Close(ctx, true)).To(Succeed())
 		_, found := reports(ctx, "openreports.io/v1alpha1", "Report")
 		for _, r := range found {
 			if r.GetNamespace() != ns {
@@ -198,7 +208,7 @@ var _ = Describe("The reports of an audit", Ordered, Label("api-server"), func()
 		user := Must(plane.User("reporter"))
 		w := writerAs(ctx, user, "")
 		Expect(w.Add(ctx, finding(pods, "default", "web", "denied"))).To(Succeed())
-		err := w.Close(ctx, nil)
+		err := w.Close(ctx, true)
 		Expect(apierrors.IsForbidden(err)).To(BeTrue())
 		Expect(err).To(MatchError(HavePrefix("Report default/eirini-x-pods.v1 (needs patch and create on reports.openreports.io in a ClusterRole): ")))
 
@@ -217,9 +227,9 @@ var _ = Describe("The reports of an audit", Ordered, Label("api-server"), func()
 			if err := w.Add(ctx, finding(pods, "default", "web", "denied")); err != nil {
 				return err
 			}
-			return w.Close(ctx, nil)
+			return w.Close(ctx, true)
 		}).Should(Succeed())
-		Expect(writerAs(ctx, user, "").Close(ctx, nil)).To(Succeed())
+		Expect(writerAs(ctx, user, "").Close(ctx, true)).To(Succeed())
 	}, SpecTimeout(patience))
 
 	It("refuse findings that are out of order", func(ctx SpecContext) {
@@ -227,6 +237,6 @@ var _ = Describe("The reports of an audit", Ordered, Label("api-server"), func()
 		Expect(w.Add(ctx, finding(pods, "default", "a", "denied"))).To(Succeed())
 		Expect(w.Add(ctx, finding(sets, "default", "a", "denied"))).To(Succeed())
 		Expect(w.Add(ctx, finding(pods, "default", "b", "denied"))).To(Succeed())
-		Expect(w.Close(ctx, nil)).To(MatchError("report Report default/eirini-x-pods.v1: its findings do not come one after another"))
+		Expect(w.Close(ctx, true)).To(MatchError("report Report default/eirini-x-pods.v1: its findings do not come one after another"))
 	}, SpecTimeout(patience))
 })

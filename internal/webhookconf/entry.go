@@ -40,6 +40,7 @@ type Settings struct {
 
 	Mode      Mode `json:"-"` // a step that changes its mode keeps its entry
 	FixedMode bool `json:"-"`
+	ReadsUser bool `json:"-"` // an audit does not ask the step
 }
 
 // Mode is the public Mode of a step.

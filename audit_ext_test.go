@@ -1,0 +1,562 @@
+package eirinix_test
+
+// Specs of audits, against a real API server.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	admissionv1 "k8s.io/api/admission/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	"code.cloudfoundry.org/eirinix"
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
+)
+
+// numbers is a ConfigMap whose values must be numbers, so that some stored ConfigMaps do not decode into it.
+type numbers struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+	Data              map[string]int `json:"data,omitempty"`
+}
+
+func (n *numbers) DeepCopyObject() runtime.Object {
+	c := *n
+	n.DeepCopyInto(&c.ObjectMeta)
+	c.Data = maps.Clone(n.Data)
+	return &c
+}
+
+// counted counts the requests of a client by verb and path.
+type counted struct {
+	mu  sync.Mutex
+	all []string
+}
+
+func (c *counted) wrap(config *rest.Config) *rest.Config {
+	config = rest.CopyConfig(config)
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(r *http.Request) (*http.Response, error) {
+			c.mu.Lock()
+			c.all = append(c.all, r.Method+" "+r.URL.Path)
+			c.mu.Unlock()
+			return next.RoundTrip(r)
+		})
+	})
+	return config
+}
+
+func (c *counted) count(prefix string) (n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, r := range c.all {
+		if strings.HasPrefix(r, prefix) {
+			n++
+		}
+	}
+	return n
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// named selects the findings about an object of this name.
+func named(name string) OmegaMatcher { return HaveField("Name", name) }
+
+var _ = Describe("An audit", Label("api-server"), func() {
+	var namespace string
+	var options eirinix.ManagerOptions
+	var found []eirinix.AuditFinding
+
+	BeforeEach(func(ctx SpecContext) {
+		namespace, found = newNamespace(ctx), nil
+		options = urlOptions(namespace)
+	})
+
+	create := func(ctx context.Context, in, name string, change ...func(*corev1.ConfigMap)) *corev1.ConfigMap {
+		GinkgoHelper()
+		cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		for _, c := range change {
+			c(cm)
+		}
+		return Must(clients().CoreV1().ConfigMaps(in).Create(ctx, cm, metav1.CreateOptions{}))
+	}
+	labelled := func(key, value string) func(*corev1.ConfigMap) {
+		return func(cm *corev1.ConfigMap) { metav1.SetMetaDataLabel(&cm.ObjectMeta, key, value) }
+	}
+	audit := func(ctx context.Context, o eirinix.AuditOptions, steps ...any) eirinix.AuditSummary {
+		GinkgoHelper()
+		m := eirinix.NewManager(options)
+		for _, s := range steps {
+			Expect(m.AddExtension(s)).To(Succeed())
+		}
+		o.Finding = func(f eirinix.AuditFinding) error { found = append(found, f); return nil }
+		summary, err := m.Audit(ctx, o)
+		Expect(err).NotTo(HaveOccurred())
+		return summary
+	}
+	// checks is a Validation of ConfigMaps, on CREATE.
+	checks := func(id string, s eirinix.Settings, check func(*eirinix.Call, *corev1.ConfigMap) error) eirinix.Validation[*corev1.ConfigMap] {
+		return eirinix.Validation[*corev1.ConfigMap]{ID: id, Settings: s, Create: func(_ context.Context, c *eirinix.Call, cm *corev1.ConfigMap) error {
+			return check(c, cm)
+		}}
+	}
+	denies := func(id string, s eirinix.Settings) eirinix.Validation[*corev1.ConfigMap] {
+		return checks(id, s, func(*eirinix.Call, *corev1.ConfigMap) error { return eirinix.Deny("no") })
+	}
+	// stages writes a label into ConfigMaps.
+	stages := func(mode eirinix.Mode) eirinix.Mutation[*corev1.ConfigMap] {
+		return eirinix.Mutation[*corev1.ConfigMap]{ID: "stage", Settings: eirinix.Settings{Mode: mode}, Apply: func(_ context.Context, _ *eirinix.Call, cm *corev1.ConfigMap) error {
+			metav1.SetMetaDataLabel(&cm.ObjectMeta, "stage", "test")
+			return nil
+		}}
+	}
+
+	It("reports denials and drift with the object, writes nothing and registers nothing", func(ctx SpecContext) {
+		requests := &counted{}
+		options.RestConfig = requests.wrap(options.RestConfig)
+		bare := create(ctx, namespace, "bare", func(cm *corev1.ConfigMap) { cm.Data = map[string]string{"password": "hunter2"} })
+		create(ctx, namespace, "good", labelled("owner", "me"), labelled("stage", "test"))
+		var dry atomic.Bool
+		dry.Store(true)
+		var pages []eirinix.AuditProgress
+		owner := checks("owner", eirinix.Settings{}, func(c *eirinix.Call, cm *corev1.ConfigMap) error {
+			if c.DryRun == nil || !*c.DryRun || c.Name != cm.Name || c.Namespace != namespace || c.UID == "" || c.Options.Raw == nil ||
+				cm.UID != "" || cm.ResourceVersion != "" || !cm.CreationTimestamp.IsZero() || len(cm.ManagedFields) > 0 {
+				dry.Store(false)
+			}
+			if cm.Labels["owner"] == "" {
+				return eirinix.Deny("set the label owner")
+			}
+			return nil
+		})
+		owner.Update = func(_ context.Context, _ *eirinix.Call, oldCM, cm *corev1.ConfigMap) error {
+			if oldCM.UID == "" || oldCM.UID != cm.UID || cm.ResourceVersion == "" {
+				dry.Store(false)
+			}
+			if cm.Labels["owner"] == "" {
+				return eirinix.Deny("set the label owner")
+			}
+			return nil
+		}
+		summary := audit(ctx, eirinix.AuditOptions{Progress: func(p eirinix.AuditProgress) { pages = append(pages, p) }}, stages(eirinix.ModeDeny), owner)
+		Expect(dry.Load()).To(BeTrue(), "the requests are as an API server sends them")
+		of := func(step string, operation admissionv1.Operation, result eirinix.AuditResult) eirinix.AuditFinding {
+			return eirinix.AuditFinding{
+				Step: step, Mode: eirinix.ModeDeny, Result: result, Operation: operation,
+				Kind: corev1.SchemeGroupVersion.WithKind("ConfigMap"), Resource: corev1.SchemeGroupVersion.WithResource("configmaps"),
+				Namespace: namespace, Name: "bare", UID: bare.UID,
+			}
+		}
+		drift, denied := of("stage", admissionv1.Create, eirinix.AuditDrift), of("owner", admissionv1.Create, eirinix.AuditDenied)
+		drift.Message, drift.Paths, denied.Message = "it would change the object", []string{"/metadata/labels"}, "set the label owner"
+		Expect(found).To(Equal([]eirinix.AuditFinding{drift, denied}))
+		Expect(fmt.Sprint(found)).NotTo(ContainSubstring("hunter2"))
+		Expect(summary).To(Equal(eirinix.AuditSummary{
+			Objects: 2, Asked: map[string]int{"stage": 2, "owner": 2},
+			Findings: map[string]map[eirinix.AuditResult]int{"stage": {eirinix.AuditDrift: 1}, "owner": {eirinix.AuditDenied: 1}},
+		}))
+		Expect(pages).To(Equal([]eirinix.AuditProgress{{Resource: drift.Resource, Listed: 2, Objects: 2, Findings: 2}}))
+		Expect(requests.count("GET ")).To(Equal(len(requests.all)), "%v", requests.all)
+		Expect(requests.count("GET /api/v1/namespaces/" + namespace + "/configmaps")).To(Equal(1))
+		Expect(requests.count("GET /api/v1/configmaps")).To(BeZero())
+		_, err := clients().AdmissionregistrationV1().MutatingWebhookConfigurations().Get(ctx, namespace+"-mutating-hook", metav1.GetOptions{})
+		Expect(err).To(MatchError(ContainSubstring("not found")))
+	}, SpecTimeout(patience))
+
+	It("lists several pages, at most at the given rate", func(ctx SpecContext) {
+		requests := &counted{}
+		options.RestConfig = requests.wrap(options.RestConfig)
+		for n := range 7 {
+			create(ctx, namespace, "n"+strconv.Itoa(n))
+		}
+		var pages []eirinix.AuditProgress
+		summary := audit(ctx, eirinix.AuditOptions{PageSize: 3, Progress: func(p eirinix.AuditProgress) { pages = append(pages, p) }}, denies("no", eirinix.Settings{}))
+		Expect(summary.Findings["no"]).To(HaveKeyWithValue(eirinix.AuditDenied, 7))
+		Expect(requests.count("GET /api/v1/namespaces/" + namespace + "/configmaps")).To(Equal(3))
+		Expect(pages).To(HaveExactElements(HaveField("Remaining", 4), HaveField("Remaining", 1), HaveField("Remaining", 0)))
+	}, SpecTimeout(patience))
+
+	DescribeTable("passes a mutating step's changes on", func(ctx SpecContext, mode eirinix.Mode, denials int) {
+		create(ctx, namespace, "bare")
+		sees := checks("sees", eirinix.Settings{}, func(_ *eirinix.Call, cm *corev1.ConfigMap) error {
+			if cm.Labels["stage"] == "" {
+				return eirinix.Deny("no stage")
+			}
+			return nil
+		})
+		summary := audit(ctx, eirinix.AuditOptions{}, sees, stages(mode)) // the validating step comes last all the same
+		Expect(summary.Findings["sees"][eirinix.AuditDenied]).To(Equal(denials))
+		Expect(summary.Findings["stage"][eirinix.AuditDrift]).To(Equal(1))
+	},
+		Entry("in ModeDeny", eirinix.ModeDeny, 0, SpecTimeout(patience)),
+		Entry("not in ModeWarn", eirinix.ModeWarn, 1, SpecTimeout(patience)),
+		Entry("not in ModeShadow", eirinix.ModeShadow, 1, SpecTimeout(patience)),
+	)
+
+	It("reports at most 50 paths, and how many more there are", func(ctx SpecContext) {
+		create(ctx, namespace, "many", labelled("a", "b"))
+		audit(ctx, eirinix.AuditOptions{}, eirinix.Mutation[*corev1.ConfigMap]{ID: "many", Apply: func(_ context.Context, _ *eirinix.Call, cm *corev1.ConfigMap) error {
+			for n := range 60 {
+				cm.Labels[fmt.Sprintf("l%02d", n)] = "x"
+			}
+			return nil
+		}})
+		Expect(found).To(HaveExactElements(And(
+			HaveField("Paths", And(HaveLen(50), HaveEach(HavePrefix("/metadata/labels/l")))), HaveField("Message", ContainSubstring("10 more")))))
+		Expect(slices.IsSorted(found[0].Paths)).To(BeTrue())
+	}, SpecTimeout(patience))
+
+	It("reports objects that do not decode, without their values", func(ctx SpecContext) {
+		options.Scheme = runtime.NewScheme()
+		options.Scheme.AddKnownTypeWithName(corev1.SchemeGroupVersion.WithKind("ConfigMap"), &numbers{})
+		create(ctx, namespace, "text", func(cm *corev1.ConfigMap) { cm.Data = map[string]string{"n": "hunter2"} })
+		create(ctx, namespace, "empty")
+		summary := audit(ctx, eirinix.AuditOptions{}, eirinix.Validation[*numbers]{ID: "numbers", Create: func(context.Context, *eirinix.Call, *numbers) error { return nil }})
+		Expect(found).To(HaveExactElements(And(named("text"), HaveField("Result", eirinix.AuditFailed), HaveField("Message", ContainSubstring("does not decode")))))
+		Expect(found[0].Message).NotTo(ContainSubstring("hunter2"))
+		Expect(summary.Asked).To(HaveKeyWithValue("numbers", 2))
+	}, SpecTimeout(patience))
+
+	It("reports the first panic of a step, and counts the others", func(ctx SpecContext) {
+		create(ctx, namespace, "a")
+		create(ctx, namespace, "b")
+		create(ctx, namespace, "c", labelled("calm", "yes"))
+		summary := audit(ctx, eirinix.AuditOptions{}, checks("panics", eirinix.Settings{}, func(_ *eirinix.Call, cm *corev1.ConfigMap) error {
+			if cm.Labels["calm"] == "" {
+				panic("no label " + cm.Name)
+			}
+			return eirinix.Deny("calm")
+		}))
+		Expect(found).To(HaveExactElements(
+			And(named("a"), HaveField("Result", eirinix.AuditFailed), HaveField("Message", ContainSubstring("it panicked: no label a"))),
+			And(named("c"), HaveField("Result", eirinix.AuditDenied)),
+		))
+		Expect(summary.Findings["panics"]).To(Equal(map[eirinix.AuditResult]int{eirinix.AuditFailed: 2, eirinix.AuditDenied: 1}))
+	}, SpecTimeout(patience))
+
+	It("reports other failures for each object, and asks the other steps", func(ctx SpecContext) {
+		create(ctx, namespace, "a")
+		summary := audit(ctx, eirinix.AuditOptions{}, denies("no", eirinix.Settings{}),
+			checks("fails", eirinix.Settings{FailurePolicy: admissionregistrationv1.Ignore}, func(*eirinix.Call, *corev1.ConfigMap) error { return errors.New("the other side is down") }))
+		Expect(found).To(ConsistOf(
+			And(HaveField("Step", "fails"), HaveField("Result", eirinix.AuditFailed), HaveField("Message", "the other side is down")),
+			HaveField("Step", "no"),
+		))
+		Expect(summary.Objects).To(Equal(1))
+	}, SpecTimeout(patience))
+
+	It("does not pass deletions and subresources as told", func(ctx SpecContext) {
+		create(ctx, namespace, "a")
+		keep := denies("keep", eirinix.Settings{})
+		keep.Delete = func(context.Context, *eirinix.Call, *corev1.ConfigMap) error { panic("never asked") }
+		exec := eirinix.Subresource[*corev1.PodExecOptions]{
+			ID: "exec", Resource: corev1.SchemeGroupVersion.WithResource("pods"), Subresource: "exec",
+			Check: func(context.Context, *eirinix.Call, *corev1.PodExecOptions, *corev1.PodExecOptions) error {
+				panic("never asked")
+			},
+		}
+		summary := audit(ctx, eirinix.AuditOptions{}, keep, exec)
+		Expect(found).To(ConsistOf(
+			And(HaveField("Step", "keep"), HaveField("Result", eirinix.AuditUntold), HaveField("Message", ContainSubstring("DELETE of configmaps")), named("")),
+			And(HaveField("Step", "exec"), HaveField("Result", eirinix.AuditUntold), HaveField("Message", ContainSubstring("pods/exec")), named("")),
+			And(HaveField("Step", "keep"), HaveField("Result", eirinix.AuditDenied), named("a")),
+		))
+		Expect(summary.Asked).To(Equal(map[string]int{"keep": 1, "exec": 0}))
+	}, SpecTimeout(patience))
+
+	It("notices results that depend on the user, or on nothing", func(ctx SpecContext) {
+		create(ctx, namespace, "a")
+		var asked, run, flaky atomic.Int64
+		summary := audit(ctx, eirinix.AuditOptions{},
+			checks("admins", eirinix.Settings{}, func(c *eirinix.Call, _ *corev1.ConfigMap) error {
+				if slices.Contains(c.UserInfo.Groups, "system:masters") {
+					return nil
+				}
+				return eirinix.Deny("ask an administrator")
+			}),
+			checks("greets", eirinix.Settings{}, func(c *eirinix.Call, _ *corev1.ConfigMap) error {
+				return eirinix.Deny("%s must not", c.UserInfo.Username)
+			}),
+			checks("moody", eirinix.Settings{}, func(*eirinix.Call, *corev1.ConfigMap) error { return eirinix.Deny("run %d", run.Add(1)) }),
+			checks("flaky", eirinix.Settings{}, func(*eirinix.Call, *corev1.ConfigMap) error {
+				if flaky.Add(1) == 2 { // for the second user, once
+					return errors.New("try again")
+				}
+				return nil
+			}),
+			checks("knows", eirinix.Settings{ReadsUser: true}, func(*eirinix.Call, *corev1.ConfigMap) error { asked.Add(1); return nil }),
+		)
+		untold := func(step, message string) OmegaMatcher {
+			return And(HaveField("Step", step), HaveField("Result", eirinix.AuditUntold), HaveField("Message", ContainSubstring(message)))
+		}
+		Expect(found).To(ConsistOf(
+			untold("admins", "depends on the user"), untold("greets", "depends on the user"),
+			untold("moody", "from run to run"), untold("flaky", "from run to run"), untold("knows", "Settings.ReadsUser"),
+		))
+		Expect(asked.Load()).To(BeZero())
+		Expect(summary.Asked).To(HaveKeyWithValue("knows", 0))
+	}, SpecTimeout(patience))
+
+	It("asks about exactly those objects for which the API server would call the step", func(ctx SpecContext) {
+		team := NewNamespace(ctx, clients(), map[string]string{"spec-team": namespace}).Name
+		for _, in := range []string{namespace, team} {
+			create(ctx, in, "plain")
+			create(ctx, in, "web", labelled("app", "web"))
+			create(ctx, in, "owned", func(cm *corev1.ConfigMap) {
+				cm.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "p", UID: "u", Controller: new(true)}}
+			})
+		}
+		own := func(_ *eirinix.Call, cm *corev1.ConfigMap) error {
+			return eirinix.Deny("%s", cm.Name)
+		}
+		settings := func(s eirinix.Settings) eirinix.Settings { return s }
+		ofTeam := &metav1.LabelSelector{MatchLabels: map[string]string{"spec-team": namespace}}
+		summary := audit(ctx, eirinix.AuditOptions{},
+			checks("here", settings(eirinix.Settings{}), own),
+			checks("there", settings(eirinix.Settings{Namespaces: ofTeam}), own),
+			checks("web", settings(eirinix.Settings{Namespaces: ofTeam, Objects: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}}), own),
+			eirinix.Mutation[*corev1.ConfigMap]{ID: "unowned", Apply: func(context.Context, *eirinix.Call, *corev1.ConfigMap) error { return eirinix.Deny("no") }},
+			eirinix.Validation[*corev1.Namespace]{
+				ID: "namespaces", Settings: eirinix.Settings{Namespaces: ofTeam},
+				Update: func(context.Context, *eirinix.Call, *corev1.Namespace, *corev1.Namespace) error {
+					return eirinix.Deny("no")
+				},
+			},
+		)
+		names := map[string][]string{}
+		for _, f := range found {
+			names[f.Step] = append(names[f.Step], strings.TrimPrefix(f.Namespace+"/"+f.Name, "/"))
+		}
+		for _, list := range names {
+			slices.Sort(list)
+		}
+		Expect(names).To(Equal(map[string][]string{
+			"here":       {namespace + "/owned", namespace + "/plain", namespace + "/web"},
+			"there":      {team + "/owned", team + "/plain", team + "/web"},
+			"web":        {team + "/web"},
+			"unowned":    {namespace + "/plain", namespace + "/web"},
+			"namespaces": {team},
+		}))
+		Expect(summary.Objects).To(Equal(7))
+	}, SpecTimeout(patience))
+
+	It("selects Namespaces by their own labels, and lists them once", func(ctx SpecContext) {
+		requests := &counted{}
+		options.RestConfig, options.Namespace = requests.wrap(options.RestConfig), ""
+		team := NewNamespace(ctx, clients(), map[string]string{"spec-team": namespace}).Name
+		audit(ctx, eirinix.AuditOptions{}, eirinix.Validation[*corev1.Namespace]{
+			ID: "namespaces", Settings: eirinix.Settings{Namespaces: &metav1.LabelSelector{MatchLabels: map[string]string{"spec-team": namespace}}},
+			Create: func(_ context.Context, c *eirinix.Call, _ *corev1.Namespace) error {
+				return eirinix.Deny("%s/%s", c.Namespace, c.Name)
+			},
+		})
+		Expect(found).To(HaveExactElements(And(named(team), HaveField("Namespace", ""), HaveField("Message", team+"/"+team))))
+		Expect(requests.count("GET /api/v1/namespaces")).To(Equal(1))
+	}, SpecTimeout(patience))
+
+	It("does not ask about the program's own pods, and asks a classic Extension", func(ctx SpecContext) {
+		options.ServiceName, options.WebhookNamespace, options.Host = "extensions", namespace, ""
+		Must(createPod(ctx, namespace, NewPod("web", nil)))
+		Must(createPod(ctx, namespace, NewPod("own", map[string]string{"eirinix.cloudfoundry.org/fingerprint": namespace})))
+		summary := audit(ctx, eirinix.AuditOptions{}, addEnv{})
+		Expect(found).To(HaveExactElements(And(named("web"), HaveField("Result", eirinix.AuditDrift), HaveField("Paths", Not(BeEmpty())))))
+		Expect(summary.Asked).To(Equal(map[string]int{"add-env": 1}))
+	}, SpecTimeout(patience))
+
+	It("limits itself to one namespace and to some steps", func(ctx SpecContext) {
+		options.Namespace = ""
+		other := newNamespace(ctx)
+		create(ctx, namespace, "a")
+		create(ctx, other, "b")
+		summary := audit(ctx, eirinix.AuditOptions{Namespace: other, Steps: []string{"no"}}, denies("no", eirinix.Settings{}), denies("never", eirinix.Settings{}),
+			eirinix.Validation[*corev1.Namespace]{ID: "namespaces", Create: func(context.Context, *eirinix.Call, *corev1.Namespace) error { return eirinix.Deny("no") }})
+		Expect(found).To(HaveExactElements(And(named("b"), HaveField("Step", "no"))))
+		Expect(summary.Asked).To(Equal(map[string]int{"no": 1}))
+	}, SpecTimeout(patience))
+
+	It("expands wildcards, and asks about each object once", func(ctx SpecContext) {
+		create(ctx, namespace, "a")
+		Must(clients().CoreV1().Services(namespace).Create(ctx, &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "s"}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}}}, metav1.CreateOptions{}))
+		every := []admissionregistrationv1.RuleWithOperations{{
+			Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
+			Rule:       admissionregistrationv1.Rule{APIGroups: []string{"", "apps"}, APIVersions: []string{"*"}, Resources: []string{"*"}},
+		}}
+		holds := func([]admissionregistrationv1.MatchCondition) (eirinix.AuditConditions, error) {
+			return func(context.Context, *admissionv1.AdmissionRequest) (bool, error) { return true, nil }, nil
+		}
+		summary := audit(ctx, eirinix.AuditOptions{Conditions: holds}, eirinix.Validation[*unstructured.Unstructured]{
+			ID: "every", Settings: eirinix.Settings{Rules: every},
+			Create: func(_ context.Context, _ *eirinix.Call, u *unstructured.Unstructured) error {
+				if u.GetKind() == "" || u.GetAPIVersion() == "" {
+					return errors.New("no kind")
+				}
+				return eirinix.Deny("no")
+			},
+		})
+		kinds := map[string]int{}
+		for _, f := range found {
+			Expect(f).To(And(HaveField("Result", eirinix.AuditDenied), HaveField("Namespace", namespace)))
+			kinds[f.Kind.Kind+"/"+f.Name]++
+		}
+		Expect(kinds).To(And(HaveKeyWithValue("ConfigMap/a", 1), HaveKeyWithValue("Service/s", 1)))
+		Expect(kinds).To(HaveEach(1))
+		Expect(summary.Asked["every"]).To(Equal(len(kinds)))
+	}, SpecTimeout(patience))
+
+	Describe("evaluates conditions", func() {
+		conditional := func(expression string) eirinix.Validation[*corev1.ConfigMap] {
+			return denies("conditional", eirinix.Settings{Conditions: []admissionregistrationv1.MatchCondition{{Name: "c", Expression: expression}}})
+		}
+		It("with the interpreter of the caller", func(ctx SpecContext) {
+			create(ctx, namespace, "a")
+			create(ctx, namespace, "b")
+			create(ctx, namespace, "c")
+			audit(ctx, eirinix.AuditOptions{Conditions: func(all []admissionregistrationv1.MatchCondition) (eirinix.AuditConditions, error) {
+				Expect(all).To(HaveExactElements(HaveField("Expression", "true")))
+				return func(_ context.Context, req *admissionv1.AdmissionRequest) (bool, error) {
+					if req.Name == "c" {
+						return false, errors.New("no such key")
+					}
+					return req.Name == "a", nil
+				}, nil
+			}}, conditional("true"))
+			Expect(found).To(HaveExactElements(
+				And(named("a"), HaveField("Result", eirinix.AuditDenied)),
+				And(named("c"), HaveField("Result", eirinix.AuditFailed), HaveField("Message", ContainSubstring("no such key; the API server then refuses"))),
+			))
+		}, SpecTimeout(patience))
+
+		DescribeTable("but not", func(ctx SpecContext, expression string, o eirinix.AuditOptions, result eirinix.AuditResult, message string) {
+			create(ctx, namespace, "a")
+			audit(ctx, o, conditional(expression))
+			Expect(found).To(HaveExactElements(And(named(""), HaveField("Result", result), HaveField("Message", ContainSubstring(message)))))
+		},
+			Entry("without one", "true", eirinix.AuditOptions{}, eirinix.AuditUntold, "set AuditOptions.Conditions", SpecTimeout(patience)),
+			Entry("those about the user", "request.userInfo.username != 'a'", eirinix.AuditOptions{}, eirinix.AuditUntold, "depends on the user", SpecTimeout(patience)),
+			Entry("those about the user's rights", "authorizer.group('').resource('pods').check('get').allowed()", eirinix.AuditOptions{}, eirinix.AuditUntold, "depends on the user", SpecTimeout(patience)),
+			Entry("those that do not compile", "true", eirinix.AuditOptions{Conditions: func([]admissionregistrationv1.MatchCondition) (eirinix.AuditConditions, error) {
+				return nil, errors.New("no")
+			}}, eirinix.AuditFailed, "correct Settings.Conditions", SpecTimeout(patience)),
+		)
+	})
+
+	Describe("with few rights", func() {
+		list := func(group, resource string) rbacv1.PolicyRule {
+			return rbacv1.PolicyRule{APIGroups: []string{group}, Resources: []string{resource}, Verbs: []string{"list"}}
+		}
+		It("names the rule to grant, and audits the rest", func(ctx SpecContext) {
+			options.RestConfig = userWith(ctx, namespace, []rbacv1.PolicyRule{list("", "configmaps")}, nil)
+			create(ctx, namespace, "a")
+			summary := audit(ctx, eirinix.AuditOptions{}, denies("no", eirinix.Settings{}), eirinix.Validation[*corev1.Secret]{
+				ID: "secrets", Create: func(context.Context, *eirinix.Call, *corev1.Secret) error { return nil },
+			})
+			Expect(found).To(ConsistOf(
+				And(named("a"), HaveField("Step", "no")),
+				And(HaveField("Step", "secrets"), HaveField("Result", eirinix.AuditUntold), HaveField("Message", Equal(
+					`secrets may not be listed; grant it with this rule of a Role in the namespace `+namespace+`: {apiGroups: [""], resources: ["secrets"], verbs: ["list"]}`))),
+			))
+			Expect(summary.Asked).To(Equal(map[string]int{"no": 1, "secrets": 0}))
+		}, SpecTimeout(patience))
+
+		It("does not guess the labels of namespaces", func(ctx SpecContext) {
+			options.Namespace = ""
+			options.RestConfig = userWith(ctx, namespace, []rbacv1.PolicyRule{list("", "configmaps")}, nil)
+			create(ctx, namespace, "a")
+			summary := audit(ctx, eirinix.AuditOptions{Namespace: namespace}, denies("no", eirinix.Settings{}),
+				denies("labelled", eirinix.Settings{Namespaces: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "team", Operator: metav1.LabelSelectorOpDoesNotExist}}}}))
+			Expect(found).To(ConsistOf(
+				And(named("a"), HaveField("Step", "no")),
+				And(named(""), HaveField("Step", "labelled"), HaveField("Result", eirinix.AuditUntold), HaveField("Message", And(
+					ContainSubstring("needs the labels team of namespaces"), ContainSubstring(`resources: ["namespaces"], verbs: ["get", "list"]`)))),
+			))
+			Expect(summary.Asked).To(HaveKeyWithValue("labelled", 0))
+		}, SpecTimeout(patience))
+	})
+
+	It("says that a kind is not served", func(ctx SpecContext) {
+		create(ctx, namespace, "a")
+		shops := schema.GroupVersionKind{Group: "audit.example.org", Version: "v1", Kind: "Shop"}
+		options.Scheme = runtime.NewScheme()
+		Expect(corev1.AddToScheme(options.Scheme)).To(Succeed())
+		options.Scheme.AddKnownTypeWithName(shops, &numbers{})
+		audit(ctx, eirinix.AuditOptions{}, denies("no", eirinix.Settings{}), eirinix.Validation[*numbers]{ID: "shops", Create: func(context.Context, *eirinix.Call, *numbers) error { return nil }})
+		Expect(found).To(ConsistOf(named("a"), And(HaveField("Step", "shops"), HaveField("Result", eirinix.AuditUntold), HaveField("Message", ContainSubstring("Shop")))))
+	}, SpecTimeout(patience))
+
+	It("ends with the error of its caller, or with its context, and keeps its counts", func(ctx SpecContext) {
+		create(ctx, namespace, "a")
+		create(ctx, namespace, "b")
+		m := eirinix.NewManager(options)
+		Expect(m.AddExtension(denies("no", eirinix.Settings{}))).To(Succeed())
+		full := errors.New("the disk is full")
+		summary, err := m.Audit(ctx, eirinix.AuditOptions{Finding: func(eirinix.AuditFinding) error { return full }})
+		Expect(err).To(MatchError(full))
+		Expect(err).To(MatchError(HavePrefix("eirinix: Audit: ")))
+		Expect(summary.Findings["no"]).To(HaveKeyWithValue(eirinix.AuditDenied, 1))
+		short, cancel := context.WithCancelCause(ctx)
+		gone := errors.New("enough")
+		summary, err = m.Audit(short, eirinix.AuditOptions{Finding: func(eirinix.AuditFinding) error { cancel(gone); return nil }})
+		Expect(err).To(MatchError(gone))
+		Expect(summary.Findings["no"]).To(HaveKeyWithValue(eirinix.AuditDenied, 1))
+	}, SpecTimeout(patience))
+
+	It("sets metrics when it is complete", func(ctx SpecContext) {
+		create(ctx, namespace, "a")
+		audit(ctx, eirinix.AuditOptions{}, denies("measured", eirinix.Settings{}))
+		families := Must(ctrlmetrics.Registry.Gather())
+		values := map[string]float64{}
+		for _, f := range families {
+			for _, m := range f.GetMetric() {
+				labels := ""
+				for _, l := range m.GetLabel() {
+					labels += " " + l.GetValue()
+				}
+				if strings.HasPrefix(f.GetName(), "eirinix_audit_") {
+					values[f.GetName()+labels] = m.GetGauge().GetValue()
+				}
+			}
+		}
+		Expect(values).To(And(
+			HaveKeyWithValue("eirinix_audit_objects measured", 1.), HaveKeyWithValue("eirinix_audit_findings denied measured", 1.),
+			HaveKeyWithValue("eirinix_audit_findings untold measured", 0.),
+			HaveKeyWithValue("eirinix_audit_duration_seconds", BeNumerically(">", 0)),
+			HaveKeyWithValue("eirinix_audit_last_completed_timestamp_seconds", BeNumerically(">", 1e9)),
+		))
+	}, SpecTimeout(patience))
+})
+
+var _ = DescribeTable("The options of an audit are checked, with a remedy",
+	func(ctx SpecContext, o eirinix.AuditOptions, message string) {
+		m := eirinix.NewManager(eirinix.ManagerOptions{Host: "127.0.0.1", RestConfig: &rest.Config{Host: "https://127.0.0.1:1"}})
+		Expect(m.AddExtension(addEnv{})).To(Succeed())
+		_, err := m.Audit(ctx, o)
+		Expect(err).To(MatchError(And(HavePrefix("eirinix: AuditOptions."), ContainSubstring(message))))
+	},
+	Entry("an unknown step", eirinix.AuditOptions{Steps: []string{"owner"}}, `Steps has "owner", but the steps are add-env`, SpecTimeout(patience)),
+	Entry("a namespace that cannot be", eirinix.AuditOptions{Namespace: "a/b"}, `Namespace is "a/b"`, SpecTimeout(patience)),
+	Entry("a negative page", eirinix.AuditOptions{PageSize: -1}, "PageSize is -1", SpecTimeout(patience)),
+	Entry("a negative rate", eirinix.AuditOptions{PagesPerSecond: -0.5}, "PagesPerSecond is -0.5", SpecTimeout(patience)),
+	Entry("a rate that is no number", eirinix.AuditOptions{PagesPerSecond: math.NaN()}, "PagesPerSecond is NaN", SpecTimeout(patience)),
+	Entry("an endless rate", eirinix.AuditOptions{PagesPerSecond: math.Inf(1)}, "PagesPerSecond is +Inf", SpecTimeout(patience)),
+)

@@ -1,0 +1,104 @@
+package admit
+
+// This file plays a step in this process, on requests that no API server has sent.
+
+import (
+	"cmp"
+	"context"
+	"errors"
+
+	"github.com/go-logr/logr"
+	admissionv1 "k8s.io/api/admission/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
+
+	"code.cloudfoundry.org/eirinix/internal/patch"
+)
+
+// Player plays one step as the Handler would run it: same decoder, same deadline, same patch. The step's mode and
+// failurePolicy do not apply, and no metric counts. It is safe for concurrent use.
+type Player struct {
+	chain   *chain
+	log     logr.Logger
+	objects *objectBudget
+}
+
+// NewPlayer returns a Player of a step. Without a Timeout, a run of the step can take ten seconds.
+func NewPlayer(s Step, log logr.Logger) *Player {
+	s.Mode, s.Ignore = ModeDeny, false
+	// A step with a timeout never gets the text of the request itself, which the caller uses again.
+	s.Timeout = cmp.Or(s.Timeout, defaultTimeout)
+	validating := !s.Mutates && s.Handle == nil
+	return &Player{
+		chain:   newChain(s.Name, Chain{Steps: []Step{s}, Validating: validating}, nil, nil),
+		log:     log,
+		objects: newObjectBudget(),
+	}
+}
+
+// Verdict is the result of a step for one request. The zero Verdict admits the object unchanged.
+type Verdict struct {
+	Denied *metav1.Status // nil unless the step denies the object
+	Err    error          // the failure of the step, nil if it decided
+
+	Panic      any    // the value, if the failure is a panic
+	Stack      []byte // of the panic
+	Unreadable bool   // the failure is that the object does not decode into the type of the step
+
+	Patch []byte // a JSON patch; nil if the step changes nothing
+}
+
+// Wants reports whether the step's own rules and selectors select a request.
+func (p *Player) Wants(req *admissionv1.AdmissionRequest) bool {
+	return p.chain.Steps[0].Matcher.Matches(req)
+}
+
+// Play runs the step on a request that it wants, within its timeout. The request's objects must not change afterwards,
+// because a step that ignores its deadline can still read them.
+func (p *Player) Play(ctx context.Context, req *admissionv1.AdmissionRequest) Verdict {
+	ctx, cancel := context.WithTimeout(ctx, p.chain.Steps[0].Timeout)
+	defer cancel()
+	log := p.chain.logger(p.log, req)
+	o := newRun(logf.IntoContext(ctx, log), log, p.chain, req, []want{wantKind | wantObject}, p.objects).wait()
+	if o.err != nil {
+		return failedVerdict(o.err)
+	}
+	if !o.response.Allowed {
+		return Verdict{Denied: o.response.Result}
+	}
+	return Verdict{Patch: o.response.Patch}
+}
+
+func failedVerdict(err error) Verdict {
+	v := Verdict{Err: err}
+	if failed, ok := errors.AsType[*stepError](err); ok {
+		v.Err = failed.err // the caller knows the step
+	}
+	if p, ok := errors.AsType[*panicError](err); ok {
+		v.Panic, v.Stack = p.value, p.stack
+	}
+	_, v.Unreadable = errors.AsType[*unreadableError](err)
+	return v
+}
+
+// Changed returns the object as the step has changed it.
+func (v Verdict) Changed(raw []byte) ([]byte, error) {
+	if v.Patch == nil {
+		return raw, nil
+	}
+	changed, _, err := patch.Apply(raw, v.Patch)
+	return changed, err
+}
+
+// Paths returns the paths of the patch, in order and without values, because those can be secret.
+func (v Verdict) Paths() []string {
+	if v.Patch == nil {
+		return nil
+	}
+	return pathsIn([][]byte{v.Patch})
+}
+
+// Matches reports whether the rules and the selectors select a request, as it would arrive.
+func (m *Matcher) Matches(req *admissionv1.AdmissionRequest) bool {
+	return m.matchesKind(req) && m.matchesObjects(req.Object.Raw, req.OldObject.Raw)
+}
