@@ -172,22 +172,28 @@ func (s *listing) expire(err error) error {
 	return nil
 }
 
-// receive passes an object on, unless that has happened before.
-func (s *listing) receive(ctx context.Context, i *item) (isNew bool, err error) {
+// receive passes an object on, unless that has happened before. nth distinguishes the objects of a page that have no
+// name, because they cannot be read.
+func (s *listing) receive(ctx context.Context, i *item, nth int) (isNew bool, err error) {
 	key := i.head.key()
-	if _, seen := s.done[key]; seen && key != "" {
+	if key == "" {
+		key = nameless + strconv.Itoa(nth)
+	} else if s.from != "" && key <= s.from {
 		return false, nil
 	}
-	if s.from != "" && key != "" && key <= s.from {
+	if _, seen := s.done[key]; seen {
 		return false, nil
 	}
 	if err := s.each(ctx, i); err != nil {
 		return true, &endedError{err}
 	}
 	s.done[key] = struct{}{}
-	s.last = max(s.last, key)
+	s.last = max(s.last, i.head.key())
 	return true, nil
 }
+
+// nameless begins the keys of objects without a name. No name has it.
+const nameless = "\x00"
 
 // endedError is the error of the receiver of objects, which ends a list. It hides the error from the retries.
 type endedError struct{ err error }
@@ -220,7 +226,8 @@ type page struct {
 		RemainingItemCount *int64 `json:"remainingItemCount"`
 	}
 	previous string // key
-	received int    // objects that were new
+	objects  int    // that were read
+	received int    // of these, those that were new
 	complete bool
 }
 
@@ -322,7 +329,8 @@ func (p *page) items(d *json.Decoder) error {
 		key := i.head.key()
 		p.unordered = p.unordered || key <= p.previous
 		p.previous = key
-		isNew, err := p.receive(p.audited, i)
+		p.objects++
+		isNew, err := p.receive(p.audited, i, p.objects)
 		if isNew {
 			p.received++
 		}

@@ -180,6 +180,15 @@ var _ = Describe("A list", func() {
 		Expect(keys).To(Equal([]string{"", "", "", "", "", "", "", "a"}))
 	})
 
+	It("does not wait for ever for the rest of a page with an object that is none", func(ctx SpecContext) {
+		a := newAnswers(text(`{"items":[{},null,`))
+		a.lister.patience = time.Nanosecond
+		keys, err := a.keys(ctx)
+		Expect(err).To(MatchError(ContainSubstring("broke off")))
+		Expect(keys).To(Equal([]string{"", ""}))
+		Expect(a.asked()).To(HaveLen(2))
+	}, SpecTimeout(time.Minute))
+
 	It("receives an object before the next one is sent", func(ctx SpecContext) {
 		received := make(chan string)
 		a := newAnswers(func(w http.ResponseWriter, _ *http.Request) {
