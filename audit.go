@@ -24,7 +24,6 @@ import (
 
 	"code.cloudfoundry.org/eirinix/internal/audit"
 	"code.cloudfoundry.org/eirinix/internal/policyreport"
-	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
 // AuditOptions configures Audit. The zero value audits every object that the rules of the steps select.
@@ -292,12 +291,7 @@ func (m *ExtensionManager) auditedSteps(all resolved, names []string) (steps []a
 		if step.Served, err = m.servedStep(s.definition, s.registered); err != nil {
 			return nil, prefixed(err)
 		}
-		entries := webhookconf.Group([]webhookconf.Step{s.registered})
-		if s.registered.Validating {
-			step.Webhook = webhookconf.AsMutating(o.Validating(entries)[0])
-		} else {
-			step.Webhook = o.Mutating(entries)[0]
-		}
+		step.Webhook = o.Alone(s.registered)
 		steps = append(steps, step)
 	}
 	return steps, nil

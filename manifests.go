@@ -17,13 +17,18 @@ import (
 	"strings"
 
 	"github.com/go-logr/logr"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"code.cloudfoundry.org/eirinix/internal/audit"
 	"code.cloudfoundry.org/eirinix/internal/cluster"
 	"code.cloudfoundry.org/eirinix/internal/manifest"
+	"code.cloudfoundry.org/eirinix/internal/policyreport"
 	"code.cloudfoundry.org/eirinix/internal/resources"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
@@ -34,6 +39,7 @@ import (
 //   - a Service, in Service mode,
 //   - a NetworkPolicy, and for several replicas a PodDisruptionBudget,
 //   - a Deployment,
+//   - with AuditSchedule, a CronJob with its own ServiceAccount,
 //   - a ClusterRole for readers of the metrics, if the metrics require authorization.
 //
 // With RegisterWebHook false, the objects are those of a split deployment. The Deployment can then read but not write
@@ -76,6 +82,15 @@ func (m *ExtensionManager) manifests(commandLine []string) ([]client.Object, err
 	}
 	if serves {
 		p.Service = o.ServiceName
+	}
+	if d.AuditSchedule != "" {
+		if len(definitions) == 0 {
+			errs = append(errs, errors.New("eirinix: ManagerOptions.Deployment.AuditSchedule is set, but there is no extension to ask; leave it out"))
+		}
+		p.Rights.Lists, err = o.auditLists(definitions, conversions)
+		if errs = append(errs, err); slices.Contains(p.AuditArgs, manifest.ReportsArg) {
+			p.Rights.Reports = policyreport.Resources()
+		}
 	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
@@ -128,6 +143,36 @@ func (o ManagerOptions) rights(definitions []definition, conversions []conversio
 		r.Configurations = append(r.Configurations, manifest.Configuration{Resource: validating.Resource, Name: validating.ConfigurationName(o.OperatorFingerprint)})
 	}
 	return r
+}
+
+// auditLists returns the resources that an audit of the steps lists, by namespace and group. Kinds that the scheme does
+// not hold are an error.
+func (o ManagerOptions) auditLists(definitions []definition, conversions []conversionOf) (map[string]map[string][]string, error) {
+	r := newResolver(o, resources.Cluster{})
+	var given []resources.Resource
+	for _, c := range conversions {
+		given = append(given, c.resources(given, r.scheme)...)
+	}
+	r.cluster.Mapper = resources.NewMapper(r.scheme, given)
+	all, err := r.all(definitions)
+	if err == nil && len(all.waiting) > 0 {
+		err = fmt.Errorf("eirinix: Manifests: extension %q: %w; for DeploymentOptions.AuditSchedule, add its kind to ManagerOptions.Scheme", all.waiting[0].name, all.waiting[0].why)
+	}
+	if err != nil {
+		return nil, err
+	}
+	var webhooks []admissionregistrationv1.MutatingWebhook
+	for _, s := range all.steps {
+		webhooks = append(webhooks, o.webhookOptions(o.port()).Alone(s.registered))
+	}
+	return audit.Lists(webhooks, func(resource schema.GroupResource) bool {
+		kind, err := r.cluster.Mapper.KindFor(resource.WithVersion(""))
+		if err != nil {
+			return false
+		}
+		mapping, err := r.cluster.Mapper.RESTMapping(kind.GroupKind(), kind.Version)
+		return err == nil && mapping.Scope.Name() == meta.RESTScopeNameNamespace
+	}), nil
 }
 
 // FlagArgs returns the flags that were set as arguments of the form -name=value, sorted by name, for

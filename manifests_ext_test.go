@@ -130,6 +130,7 @@ var _ = Describe("A program's manifests, in a namespace of the Pod Security leve
 				{Operator: corev1.TolerationOpExists}, {Key: "dedicated", Value: "x", Effect: corev1.TaintEffectNoExecute, TolerationSeconds: new(int64(60))},
 			}
 			o.Deployment.ImagePullSecrets = []corev1.LocalObjectReference{{Name: "registry"}}
+			o.Deployment.AuditSchedule = "@daily"
 		}, addEnv{}),
 	)
 

@@ -269,6 +269,15 @@ type DeploymentOptions struct {
 	// the pods' metrics. If the metrics require a token, it also adds a ServiceAccount that can only read metrics, and
 	// a Secret with its token. It requires MetricsBindAddress.
 	PodMonitor bool
+
+	// AuditSchedule adds a CronJob that audits the objects that exist, at these times (as in CronJobSpec: "0 6 * * *" or
+	// @daily). It has a ServiceAccount of its own, which may list the resources that the rules of the steps select.
+	// Empty means none.
+	AuditSchedule string
+
+	// AuditArgs are the arguments with which the program audits. Empty means Args followed by "audit" and
+	// "-policy-reports". The rights to write reports are granted only with the latter.
+	AuditArgs []string
 }
 
 // withDefaults fills in the defaults that EiriniX's programs expect from GetManagerOptions.

@@ -190,6 +190,54 @@ func (t *target) listed(namespace string) (all []string) {
 	return slices.Compact(all)
 }
 
+// Lists returns the resources that an audit of these webhooks lists, by namespace and group. An empty namespace means all.
+// namespaced reports whether the objects of a resource are in namespaces.
+func Lists(webhooks []admissionregistrationv1.MutatingWebhook, namespaced func(schema.GroupResource) bool) map[string]map[string][]string {
+	at := map[schema.GroupResource][]string{}
+	for _, w := range webhooks {
+		within, limited := namesIn(w.NamespaceSelector)
+		for _, rule := range w.Rules {
+			if len(played(rule)) == 0 {
+				continue
+			}
+			for _, r := range resourcesOf(rule) {
+				if limited && namespaced(r) {
+					at[r] = append(at[r], within...)
+				} else {
+					at[r] = append(at[r], "")
+				}
+			}
+		}
+	}
+	all := map[string]map[string][]string{}
+	for r, namespaces := range at {
+		if slices.Contains(namespaces, "") {
+			namespaces = []string{""}
+		}
+		slices.Sort(namespaces)
+		for _, n := range slices.Compact(namespaces) {
+			if all[n] == nil {
+				all[n] = map[string][]string{}
+			}
+			all[n][r.Group] = append(all[n][r.Group], r.Resource)
+			slices.Sort(all[n][r.Group])
+		}
+	}
+	return all
+}
+
+// resourcesOf returns the resources of a rule, without subresources.
+func resourcesOf(rule admissionregistrationv1.RuleWithOperations) (all []schema.GroupResource) {
+	for _, group := range rule.APIGroups {
+		for _, name := range rule.Resources {
+			if whole, sub, found := strings.Cut(name, "/"); !found || sub == "*" {
+				all = append(all, schema.GroupResource{Group: group, Resource: whole})
+			}
+		}
+	}
+	return all
+}
+
 // namesIn returns the names of the only namespaces that a selector can select, if it has a requirement on the name.
 func namesIn(s *metav1.LabelSelector) (all []string, limited bool) {
 	if s == nil {

@@ -15,7 +15,7 @@ import (
 )
 
 // The labels that every object has in addition to the user's. LabelComponent distinguishes serving pods from
-// registering ones.
+// registering and auditing ones.
 const (
 	LabelName      = "app.kubernetes.io/name"
 	LabelComponent = "app.kubernetes.io/component"
@@ -46,7 +46,7 @@ type Program struct {
 // Ports are the ports that the program listens on, 0 for none.
 type Ports struct{ Webhook, Health, Metrics int32 }
 
-// component is one of the two programs of a deployment: the serving or the registering one.
+// component is one of the programs of a deployment: the serving, the registering or the auditing one.
 type component struct {
 	program *Program
 	half    Half
@@ -72,18 +72,33 @@ func (p *Program) registering() component {
 	}
 }
 
+func (p *Program) auditing() component {
+	return component{
+		program: p, half: Auditing,
+		name:    Shorten(p.Name, "-audit", maxCronJobName),
+		account: Shorten(p.ServiceAccountName, "-audit", maxAccountName),
+		role:    RoleName(p.Fingerprint, Auditing),
+	}
+}
+
 // RoleName returns the name of a half's Roles, ClusterRoles and their bindings.
 func RoleName(fingerprint string, half Half) string {
-	if half == Registering {
+	switch half {
+	case Registering:
 		return "eirinix:" + fingerprint + ":register"
+	case Auditing:
+		return "eirinix:" + fingerprint + ":audit"
 	}
 	return "eirinix:" + fingerprint
 }
 
 // label returns the value of LabelComponent. It is part of selectors, so it does not depend on the program's steps.
 func (c component) label() string {
-	if c.half == Registering {
+	switch c.half {
+	case Registering:
 		return "register"
+	case Auditing:
+		return "audit"
 	}
 	return "webhook"
 }
@@ -150,6 +165,9 @@ func (p *Program) objects() []client.Object {
 	if p.Split {
 		objects = append(objects, p.registering().rights()...)
 	}
+	if p.AuditSchedule != "" {
+		objects = append(objects, p.auditing().rights()...)
+	}
 	objects = append(objects, serving.readers()...)
 	if p.Service != "" {
 		objects = append(objects, serving.service())
@@ -161,6 +179,9 @@ func (p *Program) objects() []client.Object {
 	if p.Split {
 		register := p.registering()
 		objects = append(objects, register.job(), register.cronJob())
+	}
+	if p.AuditSchedule != "" {
+		objects = append(objects, p.auditing().auditJob())
 	}
 	objects = append(objects, serving.deployment())
 	if p.PodMonitor {

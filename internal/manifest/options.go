@@ -20,6 +20,7 @@ import (
 const (
 	defaultReplicas       = 2
 	defaultRegisterArg    = "register"
+	auditArg              = "audit"
 	defaultCPURequest     = "50m"
 	defaultMemoryRequest  = "64Mi"
 	defaultMemoryHeadroom = 256 << 20 // in addition to the requests that are in memory at once
@@ -27,6 +28,9 @@ const (
 	// requestsAtOnce is the number of requests of the largest size that are in memory at a time.
 	requestsAtOnce = 8
 )
+
+// ReportsArg is the argument with which an audit writes PolicyReports.
+const ReportsArg = "-policy-reports"
 
 // Options holds the choices that nothing else implies. Its fields are those of the public DeploymentOptions, in the
 // same order, so that one type converts to the other.
@@ -47,6 +51,8 @@ type Options struct {
 	ImagePullSecrets   []corev1.LocalObjectReference
 	Resources          corev1.ResourceRequirements
 	PodMonitor         bool
+	AuditSchedule      string
+	AuditArgs          []string
 }
 
 // WithDefaults returns the options with their defaults filled in. maxRequest is the size of the largest request in
@@ -62,6 +68,9 @@ func (o Options) WithDefaults(fingerprint string, maxRequest int64, serves bool)
 	}
 	if len(o.RegisterArgs) == 0 {
 		o.RegisterArgs = append([]string{defaultRegisterArg}, o.Args...)
+	}
+	if len(o.AuditArgs) == 0 {
+		o.AuditArgs = append(slices.Clone(o.Args), auditArg, ReportsArg)
 	}
 	if len(o.Resources.Limits)+len(o.Resources.Requests)+len(o.Resources.Claims) == 0 {
 		o.Resources = corev1.ResourceRequirements{
@@ -127,6 +136,9 @@ func (o Options) Validate(metrics int32) error {
 		if problem := tolerationProblem(t); problem != "" {
 			bad("Tolerations[%d]: %s", i, problem)
 		}
+	}
+	if fields := len(strings.Fields(o.AuditSchedule)); o.AuditSchedule != "" && fields != 5 && !strings.HasPrefix(o.AuditSchedule, "@") {
+		bad("AuditSchedule is %q; give the five fields of cron, such as \"0 6 * * *\", or a name such as @daily", o.AuditSchedule)
 	}
 	if o.PodMonitor && metrics == 0 {
 		bad("PodMonitor is set, but other pods cannot reach the program's metrics; set ManagerOptions.MetricsBindAddress to a port on all addresses, such as \":9090\"")

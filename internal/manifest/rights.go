@@ -3,7 +3,9 @@ package manifest
 // This file derives the RBAC rights of the program.
 
 import (
+	"maps"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -22,6 +24,7 @@ const (
 	Whole       Half = iota // registers and serves
 	Serving                 // serves the entries that another process has registered
 	Registering             // registers once and exits
+	Auditing                // audits the objects that exist, and exits
 )
 
 // Rights holds everything that determines which rights a program needs.
@@ -38,6 +41,10 @@ type Rights struct {
 	WatchNamespace string
 	Reviews        bool                 // creates TokenReviews and SubjectAccessReviews for readers of the metrics
 	ClientCA       types.NamespacedName // the ConfigMap with the CAs of clients; zero for none
+
+	// Lists holds the resources that an audit lists, by namespace and group. An empty namespace means all.
+	Lists   map[string]map[string][]string
+	Reports map[string][]string // the resources of the reports that it writes, by group
 }
 
 // SourceRights describes a source of certificates that the program does not issue itself.
@@ -58,6 +65,9 @@ type Grant struct {
 // Grants returns exactly the rights that a half needs. Each namespace appears once, the Secret's first and the cluster
 // last.
 func (r Rights) Grants(half Half, secretNamespace string) []Grant {
+	if half == Auditing {
+		return r.audits()
+	}
 	own := r.own(half)
 	if half == Whole && len(r.Configurations) > 0 {
 		// The program creates a ConfigMap in a dry run to find out whether the API server calls it.
@@ -109,6 +119,27 @@ func (r Rights) Grants(half Half, secretNamespace string) []Grant {
 		add("", rule("authentication.k8s.io", "tokenreviews", nil, "create"), rule("authorization.k8s.io", "subjectaccessreviews", nil, "create"))
 	}
 	return slices.DeleteFunc(grants, func(g Grant) bool { return len(g.Rules) == 0 })
+}
+
+// audits returns the rights of an audit. The cluster's are last.
+func (r Rights) audits() (grants []Grant) {
+	lists := func(namespace string) (rules []rbacv1.PolicyRule) {
+		for _, group := range slices.Sorted(maps.Keys(r.Lists[namespace])) {
+			rules = append(rules, rule(group, strings.Join(r.Lists[namespace][group], ","), nil, "list"))
+		}
+		return rules
+	}
+	for _, namespace := range slices.Sorted(maps.Keys(r.Lists)) {
+		if namespace != "" {
+			grants = append(grants, Grant{Namespace: namespace, Rules: lists(namespace)})
+		}
+	}
+	// Selectors of namespaces are about their labels. An audit of one namespace gets that alone.
+	rules := append(lists(""), rule("", "namespaces", nil, "get", "list"))
+	for _, group := range slices.Sorted(maps.Keys(r.Reports)) {
+		rules = append(rules, rule(group, strings.Join(r.Reports[group], ","), nil, "list", "create", "patch", "delete"))
+	}
+	return append(grants, Grant{Rules: rules})
 }
 
 // own returns the rights in the program's own namespace: on the Secret, on the Lease, and to write Events.
@@ -178,8 +209,9 @@ func follow(half Half) []string {
 	return []string{"get", "list", "watch", "update"}
 }
 
+// rule returns a rule for one resource, or for several that are separated by commas.
 func rule(group, resource string, names []string, verbs ...string) rbacv1.PolicyRule {
-	return rbacv1.PolicyRule{APIGroups: []string{group}, Resources: []string{resource}, ResourceNames: names, Verbs: verbs}
+	return rbacv1.PolicyRule{APIGroups: []string{group}, Resources: strings.Split(resource, ","), ResourceNames: names, Verbs: verbs}
 }
 
 // rights returns the component's account, roles and bindings.

@@ -1,6 +1,7 @@
 package manifest
 
-// This file builds the workload: the Deployment, its disruption budget, and the Job and CronJob that register.
+// This file builds the workload: the Deployment, its disruption budget, the Job and CronJob that register, and the CronJob
+// that audits.
 
 import (
 	"encoding/json"
@@ -24,6 +25,7 @@ const (
 	registerAgain = "*/10 * * * *"
 
 	registerDeadline = 5 * 60       // seconds; a Job that hangs would prevent the CronJob's next run
+	auditDeadline    = 6 * 60 * 60  // seconds
 	keepJob          = 24 * 60 * 60 // seconds for which the Job's log is available
 )
 
@@ -111,6 +113,22 @@ func (c component) jobSpec() batchv1.JobSpec {
 	return batchv1.JobSpec{ActiveDeadlineSeconds: new(int64(registerDeadline)), BackoffLimit: new(int32(6)), Template: c.pod()}
 }
 
+// auditJob returns the CronJob that audits. A run with findings fails, and is not repeated.
+func (c component) auditJob() *batchv1.CronJob {
+	spec := c.jobSpec()
+	spec.ActiveDeadlineSeconds, spec.BackoffLimit = new(int64(auditDeadline)), new(int32(0))
+	return &batchv1.CronJob{
+		TypeMeta: metav1.TypeMeta{APIVersion: batchv1.SchemeGroupVersion.String(), Kind: "CronJob"},
+		ObjectMeta: describe(c.meta(c.name, c.program.Namespace),
+			"Asks the program's extensions about the objects that exist. A Job fails if one of them would be denied; its log has the findings."),
+		Spec: batchv1.CronJobSpec{
+			Schedule: c.program.AuditSchedule, ConcurrencyPolicy: batchv1.ForbidConcurrent,
+			SuccessfulJobsHistoryLimit: new(int32(1)), FailedJobsHistoryLimit: new(int32(3)),
+			JobTemplate: batchv1.JobTemplateSpec{ObjectMeta: c.meta("", ""), Spec: spec},
+		},
+	}
+}
+
 const (
 	// firstFreePort is the lowest port that an unprivileged process can listen on.
 	firstFreePort = 1024
@@ -160,10 +178,14 @@ func (c component) pod() corev1.PodTemplateSpec {
 		},
 	}
 	maps.Copy(template.Spec.NodeSelector, p.NodeSelector)
-	if c.half == Registering {
+	switch c.half {
+	case Registering:
 		container.Args = p.RegisterArgs
 		template.Spec.RestartPolicy = corev1.RestartPolicyOnFailure
-	} else {
+	case Auditing:
+		container.Args = p.AuditArgs
+		template.Spec.RestartPolicy = corev1.RestartPolicyNever
+	default:
 		container.Ports = p.Ports.named()
 		p.probe(&container)
 		template.Spec.TerminationGracePeriodSeconds = new(p.GracePeriod)

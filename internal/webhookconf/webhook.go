@@ -54,6 +54,15 @@ func (o Options) WebhookName(entry string) string {
 	return entry + "." + o.Fingerprint + "." + cmp.Or(o.Domain, DefaultDomain)
 }
 
+// Alone returns the webhook that a step would have alone. That of a validating step has the form of a mutating one.
+func (o Options) Alone(s Step) admissionregistrationv1.MutatingWebhook {
+	entries := Group([]Step{s})
+	if s.Validating {
+		return AsMutating(o.Validating(entries)[0])
+	}
+	return o.Mutating(entries)[0]
+}
+
 // Mutating returns the webhooks of a MutatingWebhookConfiguration: one for each mutating entry.
 func (o Options) Mutating(entries []Entry) []admissionregistrationv1.MutatingWebhook {
 	webhooks := make([]admissionregistrationv1.MutatingWebhook, 0, len(entries))

@@ -1,0 +1,89 @@
+package eirinix_test
+
+import (
+	"context"
+	"net/http"
+	"path/filepath"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+
+	"code.cloudfoundry.org/eirinix"
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
+)
+
+var _ = Describe("The CronJob that audits", Label("api-server"), func() {
+	It("can do with the rights of its manifests what it is for", func(ctx SpecContext) {
+		apps, system := newNamespace(ctx), newNamespace(ctx)
+		o := eirinix.ManagerOptions{
+			Namespace: apps, ServiceName: "hooks", WebhookNamespace: system, OperatorFingerprint: apps,
+			Deployment: eirinix.DeploymentOptions{Image: "registry.example.org/hooks:1.0", AuditSchedule: "@daily"},
+		}
+		refuse := eirinix.Validation[*corev1.ConfigMap]{
+			ID: "owner", Create: func(context.Context, *eirinix.Call, *corev1.ConfigMap) error { return eirinix.Deny("set an owner") },
+		}
+		m := eirinix.NewManager(o)
+		Expect(m.AddExtension(refuse)).To(Succeed())
+		objects, err := m.Manifests()
+		Expect(err).NotTo(HaveOccurred())
+		admin := Must(client.New(controlPlane().Config(), client.Options{}))
+		for _, object := range objects {
+			if object.GetLabels()["app.kubernetes.io/component"] == "audit" {
+				Expect(admin.Create(ctx, object)).To(Succeed())
+				DeferCleanup(func(ctx context.Context) { Expect(client.IgnoreNotFound(admin.Delete(ctx, object))).To(Succeed()) })
+			}
+		}
+		crds := envtest.CRDInstallOptions{Paths: []string{filepath.Join("internal", "policyreport", "testdata", "openreports.io.yaml")}, ErrorIfPathMissing: true}
+		_, err = envtest.InstallCRDs(controlPlane().Config(), crds)
+		Expect(err).NotTo(HaveOccurred())
+		DeferCleanup(func() { Expect(envtest.UninstallCRDs(controlPlane().Config(), crds)).To(Succeed()) })
+		_, err = clients().CoreV1().ConfigMaps(apps).Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a"}}, metav1.CreateOptions{})
+		Expect(err).NotTo(HaveOccurred())
+
+		refused := 0
+		o.RestConfig = rest.CopyConfig(controlPlane().Config())
+		o.RestConfig.Impersonate = rest.ImpersonationConfig{
+			UserName: "system:serviceaccount:" + system + ":" + apps + "-audit", Groups: []string{"system:serviceaccounts", "system:authenticated"},
+		}
+		o.RestConfig.Wrap(func(next http.RoundTripper) http.RoundTripper {
+			return roundTripper(func(r *http.Request) (*http.Response, error) {
+				resp, err := next.RoundTrip(r)
+				if err == nil && resp.StatusCode == http.StatusForbidden {
+					refused++
+				}
+				return resp, err
+			})
+		})
+		audit := func() (eirinix.AuditSummary, error) {
+			m := eirinix.NewManager(o)
+			Expect(m.AddExtension(refuse)).To(Succeed())
+			return m.Audit(ctx, eirinix.AuditOptions{PolicyReports: true})
+		}
+		report := &unstructured.Unstructured{}
+		report.SetAPIVersion("openreports.io/v1alpha1")
+		report.SetKind("Report")
+		key := client.ObjectKey{Namespace: apps, Name: apps + "-configmaps.v1"}
+		Eventually(func(g Gomega) { // the authorizer learns of roles from a watch
+			refused = 0
+			summary, err := audit()
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(summary.Findings["owner"]).To(Equal(map[eirinix.AuditResult]int{eirinix.AuditDenied: 1}))
+			g.Expect(refused).To(BeZero())
+		}).WithContext(ctx).WithTimeout(patience).Should(Succeed())
+		Expect(admin.Get(ctx, key, report)).To(Succeed())
+		Expect(report.Object["results"]).To(ConsistOf(And(HaveKeyWithValue("rule", "owner"), HaveKeyWithValue("message", "set an owner"))))
+
+		Expect(clients().CoreV1().ConfigMaps(apps).Delete(ctx, "a", metav1.DeleteOptions{})).To(Succeed())
+		_, err = audit()
+		Expect(err).NotTo(HaveOccurred())
+		Expect(client.IgnoreNotFound(admin.Get(ctx, key, report))).To(Succeed())
+		Expect(admin.Get(ctx, key, report)).NotTo(Succeed(), "it is clean")
+		Expect(refused).To(BeZero())
+	}, SpecTimeout(2*patience))
+})

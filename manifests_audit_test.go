@@ -1,0 +1,107 @@
+package eirinix
+
+import (
+	"context"
+
+	. "github.com/onsi/ginkgo/v2/dsl/core"
+	. "github.com/onsi/ginkgo/v2/dsl/table"
+	. "github.com/onsi/gomega"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/watch"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+var _ = Describe("The manifests of a program that audits", func() {
+	daily := func(changes ...func(*ManagerOptions)) ManagerOptions {
+		o := deployedOptions()
+		o.Namespace, o.Deployment.AuditSchedule, o.Deployment.Args = "", "@daily", []string{"-v"}
+		for _, c := range changes {
+			c(&o)
+		}
+		return o
+	}
+	limited := func(o *ManagerOptions) { o.Namespace = "apps" }
+	withoutReports := func(o *ManagerOptions) { o.Deployment.AuditArgs = []string{"audit"} }
+	// granted returns the rules of the account of the CronJob, by namespace.
+	granted := func(objects []client.Object) map[string]string {
+		all := map[string]string{}
+		for _, o := range objects {
+			switch o := o.(type) {
+			case *rbacv1.Role:
+				if o.Name == "eirinix:eirini-x:audit" {
+					all[o.Namespace] = rulesText(o.Rules)
+				}
+			case *rbacv1.ClusterRole:
+				if o.Name == "eirinix:eirini-x:audit" {
+					all[""] = rulesText(o.Rules)
+				}
+			}
+		}
+		return all
+	}
+	deployments := Validation[*appsv1.Deployment]{ID: "deployments", Update: func(context.Context, *Call, *appsv1.Deployment, *appsv1.Deployment) error { return nil }}
+	namespaces := Validation[*corev1.Namespace]{ID: "namespaces", Create: func(context.Context, *Call, *corev1.Namespace) error { return nil }}
+	deletions := Validation[*corev1.Secret]{ID: "deletions", Delete: func(context.Context, *Call, *corev1.Secret) error { return nil }}
+	anything := Validation[*unstructured.Unstructured]{
+		ID: "anything",
+		Settings: Settings{FailurePolicy: admissionregistrationv1.Ignore, Rules: []admissionregistrationv1.RuleWithOperations{{
+			Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.OperationAll},
+			Rule:       admissionregistrationv1.Rule{APIGroups: []string{"*"}, APIVersions: []string{"*"}, Resources: []string{"*/*"}},
+		}}},
+		Create: func(context.Context, *Call, *unstructured.Unstructured) error { return nil },
+	}
+
+	It("have a CronJob with an account and arguments of its own", func() {
+		objects := manifestsOf(daily(), validatePods())
+		job := the[*batchv1.CronJob](objects)
+		Expect(job.Name).To(Equal("eirini-x-audit"))
+		Expect(job.Spec.Schedule).To(Equal("@daily"))
+		Expect(job.Spec.ConcurrencyPolicy).To(Equal(batchv1.ForbidConcurrent))
+		Expect(*job.Spec.JobTemplate.Spec.BackoffLimit).To(BeZero())
+		pod := job.Spec.JobTemplate.Spec.Template.Spec
+		Expect(pod.RestartPolicy).To(Equal(corev1.RestartPolicyNever))
+		Expect(pod.Containers[0].Args).To(Equal([]string{"-v", "audit", "-policy-reports"}))
+		Expect(pod.Containers[0].Ports).To(BeEmpty())
+		Expect(pod.ServiceAccountName).To(Equal("eirini-x-audit"))
+		Expect(kinds(objects)).To(ContainElement("ServiceAccount eirini-x-audit"))
+		serving := the[*appsv1.Deployment](objects)
+		selector, err := metav1.LabelSelectorAsSelector(serving.Spec.Selector)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(selector.Matches(labels.Set(job.Spec.JobTemplate.Spec.Template.Labels))).To(BeFalse())
+		Expect(allOf[*batchv1.CronJob](manifestsOf(deployedOptions(), validatePods()))).To(BeEmpty())
+	})
+
+	DescribeTable("grant exactly the lists, and reports on wish", func(o ManagerOptions, expected map[string]string, added ...any) {
+		Expect(granted(manifestsOf(o, added...))).To(Equal(expected))
+	},
+		Entry("of several kinds", daily(withoutReports), map[string]string{
+			"": "pods list; deployments list; namespaces get,list",
+		}, validatePods(), deployments, deletions),
+		Entry("of kinds of the cluster", daily(withoutReports), map[string]string{
+			"": "namespaces,pods list; namespaces get,list",
+		}, validatePods(), namespaces),
+		Entry("in one namespace", daily(limited, withoutReports), map[string]string{
+			"apps": "pods list", "": "namespaces list; namespaces get,list",
+		}, validatePods(), namespaces),
+		Entry("of everything", daily(withoutReports), map[string]string{"": "* list; namespaces get,list"}, anything),
+		Entry("with reports", daily(), map[string]string{
+			"": "pods list; namespaces get,list; reports,clusterreports list,create,patch,delete; policyreports,clusterpolicyreports list,create,patch,delete",
+		}, validatePods()),
+	)
+
+	DescribeTable("refuse what cannot be", func(message string, o ManagerOptions, added ...any) {
+		_, err := managerWith(o, added...).Manifests()
+		Expect(err).To(MatchError(ContainSubstring(message)))
+	},
+		Entry("a schedule of three fields", `AuditSchedule is "every two hours"; give the five fields of cron`,
+			daily(func(o *ManagerOptions) { o.Deployment.AuditSchedule = "every two hours" }), validatePods()),
+		Entry("an audit without steps", "there is no extension to ask", daily(), watcherFunc(func(watch.Event) {})),
+	)
+})
