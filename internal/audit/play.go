@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -254,5 +253,3 @@ func shortened(text string) string {
 	}
 	return strings.ToValidUTF8(text[:mostText], "") + "..."
 }
-
-func seconds2duration(seconds int32) time.Duration { return time.Duration(seconds) * time.Second }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"time"
 
 	"github.com/go-logr/logr"
 	admissionv1 "k8s.io/api/admission/v1"
@@ -69,7 +70,7 @@ func newStep(given Step, conditions func([]admissionregistrationv1.MatchConditio
 	}
 	served := given.Served
 	if seconds := given.Webhook.TimeoutSeconds; served.Timeout == 0 && seconds != nil {
-		served.Timeout = seconds2duration(*seconds)
+		served.Timeout = time.Duration(*seconds) * time.Second
 	}
 	s.player = admit.NewPlayer(served, log)
 	return s, "", ""
