@@ -106,6 +106,7 @@ type AuditSummary struct {
 	Objects  int                            // that at least one step was asked about
 	Asked    map[string]int                 // objects for which the step was asked
 	Findings map[string]map[AuditResult]int // objects with a finding; of a finding about the step as a whole, 1
+	Notes    []string                       // facts about the audit as a whole, such as why there are no PolicyReports
 }
 
 // Audit lists the objects that the rules of the steps select and asks the steps about each of them in memory, with the
@@ -121,6 +122,9 @@ func (m *ExtensionManager) Audit(ctx context.Context, o AuditOptions) (AuditSumm
 		return AuditSummary{}, prefixed(err)
 	}
 	summary, err := audit.Run(ctx, config)
+	if o.PolicyReports && config.Reports == nil {
+		summary.Notes = append(summary.Notes, policyreport.NoKinds)
+	}
 	if err != nil {
 		err = fmt.Errorf("eirinix: Audit: %w", err)
 	}

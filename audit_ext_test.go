@@ -558,5 +558,6 @@ var _ = DescribeTable("The options of an audit are checked, with a remedy",
 	Entry("a negative page", eirinix.AuditOptions{PageSize: -1}, "PageSize is -1", SpecTimeout(patience)),
 	Entry("a negative rate", eirinix.AuditOptions{PagesPerSecond: -0.5}, "PagesPerSecond is -0.5", SpecTimeout(patience)),
 	Entry("a rate that is no number", eirinix.AuditOptions{PagesPerSecond: math.NaN()}, "PagesPerSecond is NaN", SpecTimeout(patience)),
+	Entry("reports of some steps", eirinix.AuditOptions{Steps: []string{"add-env"}, PolicyReports: true}, "PolicyReports is set with Steps", SpecTimeout(patience)),
 	Entry("an endless rate", eirinix.AuditOptions{PagesPerSecond: math.Inf(1)}, "PagesPerSecond is +Inf", SpecTimeout(patience)),
 )

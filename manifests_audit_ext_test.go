@@ -39,6 +39,11 @@ var _ = Describe("The CronJob that audits", Label("api-server"), func() {
 				DeferCleanup(func(ctx context.Context) { Expect(client.IgnoreNotFound(admin.Delete(ctx, object))).To(Succeed()) })
 			}
 		}
+		local := eirinix.NewManager(eirinix.ManagerOptions{Namespace: apps, Host: "127.0.0.1", OperatorFingerprint: apps, RestConfig: controlPlane().Config()})
+		Expect(local.AddExtension(refuse)).To(Succeed())
+		summary, err := local.Audit(ctx, eirinix.AuditOptions{PolicyReports: true})
+		Expect(err).NotTo(HaveOccurred())
+		Expect(summary.Notes).To(ConsistOf(ContainSubstring("install the CustomResourceDefinitions of openreports.io")))
 		crds := envtest.CRDInstallOptions{Paths: []string{filepath.Join("internal", "policyreport", "testdata", "openreports.io.yaml")}, ErrorIfPathMissing: true}
 		_, err = envtest.InstallCRDs(controlPlane().Config(), crds)
 		Expect(err).NotTo(HaveOccurred())

@@ -99,6 +99,9 @@ func run(ctx context.Context, f *flags, o Options) error {
 	options.Progress = p.show
 	summary, failed := o.Run(ctx, options)
 	p.hide()
+	for _, note := range summary.Notes {
+		_, _ = fmt.Fprintln(o.Stderr, "audit: "+printable(note)) // a note that cannot be shown is no error
+	}
 	if err := out.end(summary, failed); err != nil && failed == nil {
 		failed = err
 	}

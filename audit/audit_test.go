@@ -90,6 +90,15 @@ untold  drain: DELETE is not played
 `))
 	})
 
+	It("prints notes beside the results", func(ctx SpecContext) {
+		s := play(ctx, []string{"-o", "json"}, func(eirinix.AuditOptions) (eirinix.AuditSummary, error) {
+			return eirinix.AuditSummary{Notes: []string{"no kind for reports"}}, nil
+		})
+		Expect(s.err).NotTo(HaveOccurred())
+		Expect(s.stderr.String()).To(Equal("audit: no kind for reports\n"))
+		Expect(json.Valid(s.stdout.Bytes())).To(BeTrue())
+	})
+
 	DescribeTable("fails if an object would be refused, or a step fails, and with -drift if it would be changed",
 		func(ctx SpecContext, f eirinix.AuditFinding, withDrift bool, expected string) {
 			args := []string{}

@@ -70,6 +70,7 @@ type Summary struct {
 	Objects  int
 	Asked    map[string]int
 	Findings map[string]map[Result]int
+	Notes    []string
 }
 
 // Reports stores the findings of an audit. Its methods are called on one goroutine. The findings about objects come

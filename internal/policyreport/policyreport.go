@@ -41,6 +41,9 @@ const (
 	pageSize       = 500
 )
 
+// NoKinds is logged if New returns nil.
+const NoKinds = "the cluster has no kind for reports, so none are written; install the CustomResourceDefinitions of openreports.io or wgpolicyk8s.io"
+
 // Finding is a finding about one object.
 type Finding struct {
 	Step, Mode, Operation string
@@ -124,7 +127,7 @@ func New(ctx context.Context, config *rest.Config, fingerprint, namespace string
 		c, err := client.New(config, client.Options{Mapper: mapper})
 		return &Writer{client: c, kinds: g, fingerprint: fingerprint, namespace: namespace, log: log, wrote: map[place]struct{}{}, asked: map[place]struct{}{}}, err
 	}
-	log.Info("the cluster has no kind for reports, so none are written; install the CustomResourceDefinitions of openreports.io or wgpolicyk8s.io")
+	log.Info(NoKinds)
 	return nil, nil
 }
 
