@@ -75,16 +75,17 @@ func (p *textPrinter) end(s eirinix.AuditSummary, failed error) error {
 	if len(p.shown) > 0 {
 		fmt.Fprintln(&b)
 	}
-	table := tabwriter.NewWriter(&b, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(table, "asked\tdenied\tfailed\tdrift\tuntold\t  extension")
+	rows := []string{"asked\tdenied\tfailed\tdrift\tuntold\t  extension"}
 	for _, step := range stepsOf(s) {
-		fmt.Fprintf(table, "%d\t", s.Asked[step])
+		row := fmt.Sprintf("%d\t", s.Asked[step])
 		for _, r := range results {
-			fmt.Fprintf(table, "%d\t", s.Findings[step][r])
+			row += fmt.Sprintf("%d\t", s.Findings[step][r])
 		}
-		fmt.Fprintf(table, "  %s\n", printable(step))
+		rows = append(rows, row+"  "+printable(step))
 	}
-	_ = table.Flush() // into memory
+	table := tabwriter.NewWriter(&b, 0, 0, 2, ' ', tabwriter.AlignRight)
+	_, _ = io.WriteString(table, strings.Join(rows, "\n")+"\n")
+	_ = table.Flush() // into memory, like the line before
 	if failed != nil {
 		fmt.Fprintf(&b, "%s were audited; the audit did not finish: %s\n", plural(s.Objects, "object"), printable(failed.Error()))
 	} else {

@@ -53,7 +53,7 @@ func (n *Namespaces) Wait() {
 // Labels returns the labels of a namespace. The first call waits until all namespaces have been listed. A namespace that
 // the watch has not shown yet is read from the API server.
 func (n *Namespaces) Labels(ctx context.Context, name string) (labels.Set, error) {
-	w, err := n.watch()
+	w, err := n.watch() //nolint:contextcheck // the watch outlives the question
 	if err != nil {
 		return nil, err
 	}
