@@ -88,7 +88,7 @@ func (m *ExtensionManager) manifests(commandLine []string) ([]client.Object, err
 			errs = append(errs, errors.New("eirinix: ManagerOptions.Deployment.AuditSchedule is set, but there is no extension to ask; leave it out"))
 		}
 		p.Rights.Lists, err = o.auditLists(definitions, conversions)
-		if errs = append(errs, err); slices.Contains(p.AuditArgs, manifest.ReportsArg) {
+		if errs = append(errs, err); p.WritesReports() {
 			p.Rights.Reports = policyreport.Resources()
 		}
 	}
@@ -154,16 +154,16 @@ func (o ManagerOptions) auditLists(definitions []definition, conversions []conve
 		given = append(given, c.resources(given, r.scheme)...)
 	}
 	r.cluster.Mapper = resources.NewMapper(r.scheme, given)
-	all, err := r.all(definitions)
-	if err == nil && len(all.waiting) > 0 {
-		err = fmt.Errorf("eirinix: Manifests: extension %q: %w; for DeploymentOptions.AuditSchedule, add its kind to ManagerOptions.Scheme", all.waiting[0].name, all.waiting[0].why)
-	}
-	if err != nil {
-		return nil, err
-	}
 	var webhooks []admissionregistrationv1.MutatingWebhook
-	for _, s := range all.steps {
-		webhooks = append(webhooks, o.webhookOptions(o.port()).Alone(s.registered))
+	for _, d := range definitions {
+		step, err := r.resolve(d)
+		if _, absent := errors.AsType[*resources.NotServedError](err); absent && len(d.settings.Rules) > 0 {
+			step, err = newResolver(o, resources.Cluster{}).resolve(d) // its Rules name the resources
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%w; for DeploymentOptions.AuditSchedule, add its kind to ManagerOptions.Scheme", prefixed(err))
+		}
+		webhooks = append(webhooks, o.webhookOptions(o.port()).Alone(step))
 	}
 	return audit.Lists(webhooks, func(resource schema.GroupResource) bool {
 		kind, err := r.cluster.Mapper.KindFor(resource.WithVersion(""))

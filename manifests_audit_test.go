@@ -49,6 +49,14 @@ var _ = Describe("The manifests of a program that audits", func() {
 	deployments := Validation[*appsv1.Deployment]{ID: "deployments", Update: func(context.Context, *Call, *appsv1.Deployment, *appsv1.Deployment) error { return nil }}
 	namespaces := Validation[*corev1.Namespace]{ID: "namespaces", Create: func(context.Context, *Call, *corev1.Namespace) error { return nil }}
 	deletions := Validation[*corev1.Secret]{ID: "deletions", Delete: func(context.Context, *Call, *corev1.Secret) error { return nil }}
+	shops := Validation[*unstructured.Unstructured]{
+		ID: "shops",
+		Settings: Settings{Rules: []admissionregistrationv1.RuleWithOperations{{
+			Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
+			Rule:       admissionregistrationv1.Rule{APIGroups: []string{"example.org"}, APIVersions: []string{"v1"}, Resources: []string{"shops"}},
+		}}},
+		Create: func(context.Context, *Call, *unstructured.Unstructured) error { return nil },
+	}
 	anything := Validation[*unstructured.Unstructured]{
 		ID: "anything",
 		Settings: Settings{FailurePolicy: admissionregistrationv1.Ignore, Rules: []admissionregistrationv1.RuleWithOperations{{
@@ -91,6 +99,15 @@ var _ = Describe("The manifests of a program that audits", func() {
 			"apps": "pods list", "": "namespaces list; namespaces get,list",
 		}, validatePods(), namespaces),
 		Entry("of everything", daily(withoutReports), map[string]string{"": "* list; namespaces get,list"}, anything),
+		Entry("of custom resources without a Go type", daily(withoutReports), map[string]string{
+			"": "shops list; namespaces get,list",
+		}, shops),
+		Entry("with reports as a flag that FlagArgs prints", daily(func(o *ManagerOptions) { o.Deployment.AuditArgs = []string{"audit", "--policy-reports=true"} }), map[string]string{
+			"": "pods list; namespaces get,list; reports,clusterreports list,create,patch,delete; policyreports,clusterpolicyreports list,create,patch,delete",
+		}, validatePods()),
+		Entry("without reports as a flag", daily(func(o *ManagerOptions) { o.Deployment.AuditArgs = []string{"audit", "-policy-reports=false"} }), map[string]string{
+			"": "pods list; namespaces get,list",
+		}, validatePods()),
 		Entry("with reports", daily(), map[string]string{
 			"": "pods list; namespaces get,list; reports,clusterreports list,create,patch,delete; policyreports,clusterpolicyreports list,create,patch,delete",
 		}, validatePods()),
@@ -102,6 +119,8 @@ var _ = Describe("The manifests of a program that audits", func() {
 	},
 		Entry("a schedule of three fields", `AuditSchedule is "every two hours"; give the five fields of cron`,
 			daily(func(o *ManagerOptions) { o.Deployment.AuditSchedule = "every two hours" }), validatePods()),
+		Entry("arguments without a schedule", "AuditArgs is set, but AuditSchedule is not",
+			daily(withoutReports, func(o *ManagerOptions) { o.Deployment.AuditSchedule = "" }), validatePods()),
 		Entry("an audit without steps", "there is no extension to ask", daily(), watcherFunc(func(watch.Event) {})),
 	)
 })

@@ -3,6 +3,8 @@ package eirinix_test
 import (
 	"context"
 	"fmt"
+	"io"
+	"net"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -169,6 +171,39 @@ var _ = Describe("The modes in a ConfigMap", Label("api-server"), func() {
 		}).WithTimeout(patience).Should(Succeed())
 	}, SpecTimeout(3*patience))
 
+	It("are in force in one replica only after the registration of all of them fails closed", func(ctx SpecContext) {
+		set(ctx, "Shadow")
+		between, err := net.Listen("tcp", "127.0.0.1:0")
+		Expect(err).NotTo(HaveOccurred())
+		DeferCleanup(between.Close)
+		o := urlOptions(namespace)
+		o.Port = int32(between.Addr().(*net.TCPAddr).Port)
+		replicas := []*eirinix.ExtensionManager{refusing(o, eirinix.Settings{}), refusing(o, eirinix.Settings{})}
+		for _, m := range replicas {
+			startManager(ctx, m)
+		}
+		go alternate(between, replicas)
+		for _, m := range replicas {
+			Eventually(m.Ready()).WithContext(ctx).WithTimeout(patience).Should(BeClosed())
+		}
+		for range 3 {
+			set(ctx, "Shadow")
+			Eventually(func() admissionregistrationv1.FailurePolicyType { p, _ := policy(ctx); return p }).WithTimeout(patience).Should(Equal(admissionregistrationv1.Ignore))
+			set(ctx, "Deny")
+			refused := 0
+			Eventually(func(g Gomega) {
+				before, _ := policy(ctx)
+				answer := said(ctx, "x")
+				if answer == "refused" {
+					refused++
+					after, _ := policy(ctx)
+					Expect(after).To(Equal(admissionregistrationv1.Fail), "Deny was in force before the failurePolicy, which was %s", before)
+				}
+				g.Expect(refused).To(BeNumerically(">=", 10), "both replicas have been asked")
+			}).WithTimeout(2 * patience).Should(Succeed())
+		}
+	}, SpecTimeout(8*patience))
+
 	It("do not change a step whose mode is fixed", func(ctx SpecContext) {
 		set(ctx, "Warn")
 		logger, logs := Observed()
@@ -203,3 +238,29 @@ var _ = Describe("The modes in a ConfigMap", Label("api-server"), func() {
 			ContainSubstring("ConfigMap "+namespace+"/"+name+" of ManagerOptions.Modes"), ContainSubstring("configmaps"))))
 	}, SpecTimeout(2*patience))
 })
+
+// alternate passes the connections of a listener on to the replicas in turn, until the listener is closed.
+func alternate(l net.Listener, replicas []*eirinix.ExtensionManager) {
+	for n := 0; ; n++ {
+		from, err := l.Accept()
+		if err != nil {
+			return
+		}
+		address := replicas[n%len(replicas)].Addr()
+		if address == nil { // its port is not open yet
+			_ = from.Close()
+			continue
+		}
+		to, err := net.Dial("tcp", address.String())
+		if err != nil {
+			_ = from.Close()
+			continue
+		}
+		pass := func(to, from net.Conn) {
+			_, _ = io.Copy(to, from) // the end of either side ends both
+			_, _ = from.Close(), to.Close()
+		}
+		go pass(to, from)
+		go pass(from, to)
+	}
+}

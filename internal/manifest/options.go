@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -31,6 +32,15 @@ const (
 
 // ReportsArg is the argument with which an audit writes PolicyReports.
 const ReportsArg = "-policy-reports"
+
+// WritesReports reports whether the arguments of the audit contain -policy-reports, in one of the forms of package flag.
+func (o Options) WritesReports() bool {
+	return slices.ContainsFunc(o.AuditArgs, func(arg string) bool {
+		name, value, given := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(arg, "-"), "-"), "=")
+		wanted, err := strconv.ParseBool(value)
+		return strings.HasPrefix(arg, "-") && name == ReportsArg[1:] && (!given || err == nil && wanted)
+	})
+}
 
 // Options holds the choices that nothing else implies. Its fields are those of the public DeploymentOptions, in the
 // same order, so that one type converts to the other.
@@ -139,6 +149,9 @@ func (o Options) Validate(metrics int32) error {
 	}
 	if fields := len(strings.Fields(o.AuditSchedule)); o.AuditSchedule != "" && fields != 5 && !strings.HasPrefix(o.AuditSchedule, "@") {
 		bad("AuditSchedule is %q; give the five fields of cron, such as \"0 6 * * *\", or a name such as @daily", o.AuditSchedule)
+	}
+	if len(o.AuditArgs) > 0 && o.AuditSchedule == "" {
+		bad("AuditArgs is set, but AuditSchedule is not; set it too, or leave out both")
 	}
 	if o.PodMonitor && metrics == 0 {
 		bad("PodMonitor is set, but other pods cannot reach the program's metrics; set ManagerOptions.MetricsBindAddress to a port on all addresses, such as \":9090\"")

@@ -8,13 +8,16 @@ package policyreport
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
 
 	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -34,8 +37,10 @@ const (
 	// leftOutAnnotation is the number of findings that a report has no room for.
 	leftOutAnnotation = "eirinix.cloudfoundry.org/left-out"
 
-	// mostResults and mostMessage (in bytes) bound a report to less than half of what etcd stores.
-	mostResults, mostMessage = 500, 1000
+	// mostResults, mostMessage and mostBytes bound a report to half of what etcd stores. The last two are in bytes.
+	mostResults, mostMessage, mostBytes = 500, 1000, 768 << 10
+
+	mostExpired = 5 // lists of reports that expire before their end, in a row
 
 	requestTimeout = 30 * time.Second
 	pageSize       = 500
@@ -88,13 +93,15 @@ func Resources() map[string][]string {
 // Writer writes reports. It is for one goroutine.
 type Writer struct {
 	client      client.Client
-	kinds       kinds
+	kinds       kinds                     // of the first group that the cluster serves; cluster can be empty
+	served      []schema.GroupVersionKind // the kinds of all groups
 	fingerprint string
 	namespace   string // the only one of the audit; empty for all
 	log         logr.Logger
 
 	at      place
-	pending []Finding
+	pending []any              // results
+	size    int                // of these, as JSON
 	counts  map[string]int64   // by a report's result
 	wrote   map[place]struct{} // reports of this audit
 	asked   map[place]struct{} // all objects of these have been audited; an empty namespace means all
@@ -103,49 +110,74 @@ type Writer struct {
 // place identifies a report.
 type place struct{ namespace, name string }
 
-// New returns a Writer of the group that the cluster serves, or nil if it serves none, which is logged. namespace is the
-// only one of the audit; it is empty for an audit of all.
+// New returns a Writer of the first group that the cluster serves, or nil if it serves none, which is logged. namespace is
+// the only one of the audit; it is empty for an audit of all.
 func New(ctx context.Context, config *rest.Config, fingerprint, namespace string, log logr.Logger) (*Writer, error) {
-	served, err := discovery.NewDiscoveryClientForConfig(config)
+	discover, err := discovery.NewDiscoveryClientForConfig(config)
 	if err != nil {
 		return nil, err
 	}
+	w := &Writer{fingerprint: fingerprint, namespace: namespace, log: log, wrote: map[place]struct{}{}, asked: map[place]struct{}{}}
+	mapper := meta.NewDefaultRESTMapper(nil)
 	for _, g := range groups {
-		err := wait.Retry(ctx, log, "the kinds of reports", func(context.Context) error {
-			_, err := served.ServerResourcesForGroupVersion(g.namespaced.GroupVersion().String())
+		var found *metav1.APIResourceList
+		err := wait.Retry(ctx, log, "the kinds of reports", func(context.Context) (err error) {
+			found, err = discover.ServerResourcesForGroupVersion(g.namespaced.GroupVersion().String())
 			return err
 		})
-		switch {
-		case apierrors.IsNotFound(err):
-			continue
-		case err != nil:
+		if err != nil && !apierrors.IsNotFound(err) {
 			return nil, err
 		}
-		mapper := meta.NewDefaultRESTMapper(nil)
+		if err != nil || !serves(found, g.namespaced) {
+			continue
+		}
 		mapper.Add(g.namespaced, meta.RESTScopeNamespace)
 		mapper.Add(g.cluster, meta.RESTScopeRoot)
-		c, err := client.New(config, client.Options{Mapper: mapper})
-		return &Writer{client: c, kinds: g, fingerprint: fingerprint, namespace: namespace, log: log, wrote: map[place]struct{}{}, asked: map[place]struct{}{}}, err
+		w.served = append(w.served, g.namespaced)
+		if serves(found, g.cluster) {
+			w.served = append(w.served, g.cluster)
+		} else {
+			g.cluster = schema.GroupVersionKind{}
+		}
+		if w.kinds.namespaced.Empty() {
+			w.kinds = g
+		}
 	}
-	log.Info(NoKinds)
-	return nil, nil
+	if w.kinds.namespaced.Empty() {
+		log.Info(NoKinds)
+		return nil, nil
+	}
+	if w.kinds.cluster.Empty() {
+		log.Info("the cluster has no kind for reports about objects without a namespace, so none are written about them", "group", w.kinds.namespaced.Group)
+	}
+	w.client, err = client.New(config, client.Options{Mapper: mapper})
+	return w, err
+}
+
+func serves(found *metav1.APIResourceList, kind schema.GroupVersionKind) bool {
+	return slices.ContainsFunc(found.APIResources, func(r metav1.APIResource) bool { return r.Kind == kind.Kind })
 }
 
 // Add adds a finding. Findings must come by resource, and those of a resource by namespace: Add writes a report when
 // the next one begins.
 func (w *Writer) Add(ctx context.Context, f Finding) error {
+	if w.kindAt(f.Namespace).Empty() {
+		return nil
+	}
 	if at := (place{f.Namespace, w.nameOf(f.Resource)}); at != w.at {
 		if err := w.flush(ctx); err != nil {
 			return err
 		}
-		w.at, w.counts = at, map[string]int64{}
+		w.at, w.counts, w.size = at, map[string]int64{}, 0
 	}
 	w.counts[results[f.Result]]++
-	if len(w.pending) < mostResults {
-		f.Message = cut(f.Message)
-		w.pending = append(w.pending, f)
+	if len(w.pending) == mostResults || w.size > mostBytes {
+		return nil
 	}
-	return nil
+	result := w.result(f)
+	text, err := json.Marshal(result)
+	w.pending, w.size = append(w.pending, result), w.size+len(text)
+	return err
 }
 
 // nameOf returns the name of the reports of a resource: a DNS subdomain.
@@ -172,14 +204,17 @@ func (w *Writer) flush(ctx context.Context) error {
 		return nil
 	}
 	if _, again := w.wrote[w.at]; again {
-		return fmt.Errorf("report %s: its findings do not come one after another", w.describe(w.at))
+		return fmt.Errorf("report %s: its findings do not come one after another", describe(w.kindAt(w.at.namespace), w.at))
 	}
 	report := w.report()
 	err := w.request(ctx, func(ctx context.Context) error {
 		return w.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(report.DeepCopy()), client.ForceOwnership, client.FieldOwner(w.fingerprint+"-audit"))
 	})
-	if err != nil {
-		return w.explain("patch and create", w.at, err)
+	switch {
+	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) || wait.NamespaceMissing(err):
+		w.log.V(1).Info("a namespace is gone, and so is its report", "namespace", w.at.namespace)
+	case err != nil:
+		return w.explain("patch and create", w.kindAt(w.at.namespace), w.at, err)
 	}
 	w.wrote[w.at], w.pending = struct{}{}, nil
 	return nil
@@ -193,17 +228,17 @@ func (w *Writer) kindAt(namespace string) schema.GroupVersionKind {
 	return w.kinds.namespaced
 }
 
-func (w *Writer) describe(at place) string {
-	return w.kindAt(at.namespace).Kind + " " + strings.TrimPrefix(at.namespace+"/"+at.name, "/")
+func describe(kind schema.GroupVersionKind, at place) string {
+	return kind.Kind + " " + strings.TrimPrefix(at.namespace+"/"+at.name, "/")
 }
 
 // explain names the report and, if rights are missing, the rule that grants them.
-func (w *Writer) explain(verbs string, at place, err error) error {
+func (w *Writer) explain(verbs string, kind schema.GroupVersionKind, at place, err error) error {
 	if apierrors.IsForbidden(err) {
-		plural, _ := meta.UnsafeGuessKindToResource(w.kindAt(at.namespace))
-		return fmt.Errorf("%s (needs %s on %s.%s in a ClusterRole): %w", w.describe(at), verbs, plural.Resource, plural.Group, err)
+		plural, _ := meta.UnsafeGuessKindToResource(kind)
+		return fmt.Errorf("%s (needs %s on %s.%s in a ClusterRole): %w", describe(kind, at), verbs, plural.Resource, plural.Group, err)
 	}
-	return fmt.Errorf("%s: %w", w.describe(at), err)
+	return fmt.Errorf("%s: %w", describe(kind, at), err)
 }
 
 // report returns the report of the pending findings.
@@ -213,19 +248,16 @@ func (w *Writer) report() *unstructured.Unstructured {
 	u.SetNamespace(w.at.namespace)
 	u.SetName(w.at.name)
 	u.SetLabels(map[string]string{"app.kubernetes.io/managed-by": "eirinix", Label: w.fingerprint})
-	all, total := make([]any, 0, len(w.pending)), int64(0)
-	for _, f := range w.pending {
-		all = append(all, w.result(f))
-	}
+	total := int64(0)
 	summary := map[string]any{}
 	for _, result := range []string{"pass", "fail", "warn", "error", "skip"} {
 		summary[result] = w.counts[result]
 		total += w.counts[result]
 	}
-	if more := total - int64(len(all)); more > 0 {
+	if more := total - int64(len(w.pending)); more > 0 {
 		u.SetAnnotations(map[string]string{leftOutAnnotation: strconv.FormatInt(more, 10)})
 	}
-	u.Object["summary"], u.Object["results"] = summary, all
+	u.Object["summary"], u.Object["results"] = summary, w.pending
 	return u
 }
 
@@ -246,7 +278,7 @@ func (w *Writer) result(f Finding) map[string]any {
 	}
 	return map[string]any{
 		"source": "eirinix", "policy": w.fingerprint, "rule": f.Step, "category": "admission", "result": results[f.Result],
-		"message": f.Message, "resources": []any{object}, "properties": properties,
+		"message": cut(f.Message), "resources": []any{object}, "properties": properties,
 	}
 }
 
@@ -274,33 +306,26 @@ func (w *Writer) Close(ctx context.Context, complete bool) error {
 			return err
 		}
 	}
-	if err := w.clean(ctx, w.kinds.namespaced, complete); err != nil || w.namespace != "" {
-		return err
+	for _, kind := range w.served {
+		if isCluster := strings.HasPrefix(kind.Kind, "Cluster"); isCluster && w.namespace != "" {
+			continue
+		}
+		if err := w.clean(ctx, kind, complete); err != nil {
+			return err
+		}
 	}
-	return w.clean(ctx, w.kinds.cluster, complete)
+	return nil
 }
 
-// clean deletes the reports of a kind that this audit did not write.
+// clean deletes the reports of a kind that this audit did not write. Those of a group that the cluster served first in
+// an earlier audit are among them.
 func (w *Writer) clean(ctx context.Context, kind schema.GroupVersionKind, complete bool) error {
-	list := &metav1.PartialObjectMetadataList{}
-	list.SetGroupVersionKind(kind.GroupVersion().WithKind(kind.Kind + "List"))
-	var old []*metav1.PartialObjectMetadata
-	for more := true; more; more = list.Continue != "" {
-		err := w.request(ctx, func(ctx context.Context) error {
-			return w.client.List(ctx, list, client.InNamespace(w.namespace), client.MatchingLabels{Label: w.fingerprint}, client.Limit(pageSize), client.Continue(list.Continue))
-		})
-		if err != nil {
-			return w.explain("list", place{w.namespace, w.fingerprint + "-*"}, err)
-		}
-		for _, report := range list.Items {
-			at := place{report.Namespace, report.Name}
-			if _, current := w.wrote[at]; current || !complete && !w.wasAsked(at) {
-				continue
-			}
-			stale := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: at.namespace, Name: at.name, UID: report.UID, ResourceVersion: report.ResourceVersion}}
-			stale.SetGroupVersionKind(kind)
-			old = append(old, stale)
-		}
+	old, err := w.stale(ctx, kind, complete)
+	for expired := 0; apierrors.IsResourceExpired(err) && expired < mostExpired; expired++ {
+		old, err = w.stale(ctx, kind, complete)
+	}
+	if err != nil {
+		return w.explain("list", kind, place{w.namespace, w.fingerprint + "-*"}, err)
 	}
 	for _, report := range old {
 		err := w.request(ctx, func(ctx context.Context) error {
@@ -311,10 +336,35 @@ func (w *Writer) clean(ctx context.Context, kind schema.GroupVersionKind, comple
 			return err
 		})
 		if err != nil {
-			return w.explain("delete", place{report.Namespace, report.Name}, err)
+			return w.explain("delete", kind, place{report.Namespace, report.Name}, err)
 		}
 	}
 	return nil
+}
+
+// stale returns the reports of a kind that this audit did not write, and whose objects have been audited.
+func (w *Writer) stale(ctx context.Context, kind schema.GroupVersionKind, complete bool) (old []*metav1.PartialObjectMetadata, err error) {
+	list := &metav1.PartialObjectMetadataList{}
+	list.SetGroupVersionKind(kind.GroupVersion().WithKind(kind.Kind + "List"))
+	for more := true; more; more = list.Continue != "" {
+		err := w.request(ctx, func(ctx context.Context) error {
+			return w.client.List(ctx, list, client.InNamespace(w.namespace), client.MatchingLabels{Label: w.fingerprint}, client.Limit(pageSize), client.Continue(list.Continue))
+		})
+		if err != nil {
+			return nil, err
+		}
+		for _, report := range list.Items {
+			at := place{report.Namespace, report.Name}
+			_, current := w.wrote[at]
+			if current && kind == w.kindAt(at.namespace) || !complete && !w.wasAsked(at) {
+				continue
+			}
+			stale := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: at.namespace, Name: at.name, UID: report.UID, ResourceVersion: report.ResourceVersion}}
+			stale.SetGroupVersionKind(kind)
+			old = append(old, stale)
+		}
+	}
+	return old, nil
 }
 
 // request bounds a request, and repeats it while the API server is not available.
