@@ -5,20 +5,26 @@ package eirinix
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/netip"
+	"os"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/go-logr/logr"
 	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
+	"code.cloudfoundry.org/eirinix/internal/slogcore"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
@@ -120,8 +126,16 @@ type ManagerOptions struct {
 	// Manager stops. Default context.Background.
 	Context *context.Context
 
-	// Logger receives all log lines. Default zap's production logger (JSON on standard error).
+	// Logger receives all log lines. The default is zap's production logger on standard error: readable lines if that is a
+	// terminal, else JSON.
 	Logger *zap.SugaredLogger
+
+	// Slog is a logger of log/slog to use instead of Logger. GetLogger and GetManagerOptions return it as a Logger that
+	// writes to it.
+	Slog *slog.Logger
+
+	// Logr is a logger of go-logr to use instead of Logger, in the same way as Slog. It needs a sink.
+	Logr logr.Logger
 
 	// KubeManager is the program's own controller-runtime manager. The Manager becomes a part of it, and uses its
 	// connection, scheme, cache, leader election and metrics. Starting the KubeManager starts the Manager too. Either
@@ -288,14 +302,55 @@ func (o ManagerOptions) withDefaults() ManagerOptions {
 	o.FilterEiriniApps = cmp.Or(o.FilterEiriniApps, new(false))
 	o.RegisterWebHook = cmp.Or(o.RegisterWebHook, new(true))
 	o.SetupCertificate = cmp.Or(o.SetupCertificate, new(true))
+	if o.checkLoggers() == nil { // else Validate returns the error
+		o.Logger = cmp.Or(o.Logger, o.otherLogger())
+		o.Slog, o.Logr = nil, logr.Logger{}
+	}
 	if o.Logger == nil {
-		logger, err := zap.NewProduction()
-		if err != nil { // only if standard error cannot be opened
-			logger = zap.NewNop()
-		}
-		o.Logger = logger.Sugar()
+		o.Logger = defaultLogger()
 	}
 	return o
+}
+
+// otherLogger returns a Logger that writes to Slog or Logr, or nil if neither is set.
+func (o ManagerOptions) otherLogger() *zap.SugaredLogger {
+	switch {
+	case o.Slog != nil:
+		return zap.New(slogcore.New(o.Slog.Handler(), 4), zap.AddCaller()).Sugar()
+	case o.Logr.GetSink() != nil:
+		return zap.New(slogcore.New(logr.ToSlogHandler(o.Logr), 1), zap.AddCaller()).Sugar()
+	}
+	return nil
+}
+
+// checkLoggers returns an error if there is more than one logger.
+func (o ManagerOptions) checkLoggers() error {
+	if o.Logger != nil && o.otherLogger() != nil || o.Slog != nil && o.Logr.GetSink() != nil {
+		return errors.New("eirinix: ManagerOptions.Logger, Slog and Logr: more than one is set; keep one of them")
+	}
+	return nil
+}
+
+// defaultLogger returns zap's production logger on standard error.
+func defaultLogger() *zap.SugaredLogger {
+	info, err := os.Stderr.Stat()
+	logger, err := loggerConfig(err == nil && info.Mode()&os.ModeCharDevice != 0).Build()
+	if err != nil { // only if standard error cannot be opened
+		logger = zap.NewNop()
+	}
+	return logger.Sugar()
+}
+
+// loggerConfig returns the configuration of the default logger: readable lines for a terminal, else JSON.
+func loggerConfig(terminal bool) zap.Config {
+	config := zap.NewProductionConfig()
+	if terminal {
+		config.Encoding = "console"
+		config.EncoderConfig.EncodeTime = zapcore.TimeEncoderOfLayout("15:04:05.000")
+		config.EncoderConfig.EncodeLevel = zapcore.CapitalLevelEncoder
+		config.EncoderConfig.CallerKey = zapcore.OmitKey
+	}
+	return config
 }
 
 func certificateName(fingerprint string) string { return fingerprint + "-setupcertificate" }

@@ -1,11 +1,17 @@
 package eirinix
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
+	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/funcr"
 	. "github.com/onsi/ginkgo/v2/dsl/core"
 	. "github.com/onsi/ginkgo/v2/dsl/table"
 	. "github.com/onsi/gomega"
@@ -38,6 +44,45 @@ var _ = Describe("ManagerOptions", func() {
 			Expect(o.SetupCertificate).To(HaveValue(BeTrue()))
 			Expect(o.Logger).NotTo(BeNil())
 			Expect(o.port()).To(Equal(int32(443)))
+		})
+
+		It("log readable lines on a terminal, and JSON elsewhere", func() {
+			for terminal, line := range map[bool]string{
+				true:  `^\d\d:\d\d:\d\d\.\d{3}\tINFO\teirinix\tready\t{"port": 443}\n$`,
+				false: `^{"level":"info","ts":[0-9.e+]+,"logger":"eirinix","caller":"[^"]+","msg":"ready","port":443}\n$`,
+			} {
+				path := filepath.Join(GinkgoT().TempDir(), "log")
+				config := loggerConfig(terminal)
+				config.OutputPaths = []string{path}
+				logger, err := config.Build()
+				Expect(err).NotTo(HaveOccurred())
+				logger.Named("eirinix").Info("ready", zap.Int("port", 443))
+				text, err := os.ReadFile(path)
+				Expect(err).NotTo(HaveOccurred())
+				Expect(string(text)).To(MatchRegexp(line))
+			}
+		})
+
+		It("log to Slog or Logr in place of Logger", func() {
+			var lines bytes.Buffer
+			m := NewManager(ManagerOptions{Slog: slog.New(slog.NewTextHandler(&lines, nil))})
+			m.logr().Info("ready", "port", 443)
+			m.GetLogger().Debugw("hidden")
+			Expect(lines.String()).To(MatchRegexp(`^time=\S+ level=INFO msg=ready logger=eirinix port=443\n$`))
+			again := m.GetManagerOptions()
+			m.SetManagerOptions(again)
+			Expect(m.Validate()).NotTo(MatchError(ContainSubstring("Slog")))
+			m.GetLogger().Warn("kept")
+			Expect(lines.String()).To(ContainSubstring("level=WARN msg=kept"))
+
+			var logged []string
+			m = NewManager(ManagerOptions{Logr: funcr.New(func(prefix, args string) { logged = append(logged, prefix+" "+args) }, funcr.Options{Verbosity: 1})})
+			m.logr().V(1).Info("allowed", "bytes", 7)
+			m.logr().V(2).Info("hidden")
+			m.logr().Error(errors.New("oops"), "failed")
+			Expect(logged).To(HaveExactElements(
+				And(ContainSubstring(`"level"=1 "msg"="allowed"`), ContainSubstring(`"bytes"=7`)),
+				And(ContainSubstring(`"msg"="failed"`), ContainSubstring("oops"))))
 		})
 
 		It("do not overwrite fields that are set", func() {
@@ -75,6 +120,11 @@ var _ = Describe("ManagerOptions", func() {
 			err := NewManager(o).Validate()
 			Expect(err).To(MatchError(And(HavePrefix("eirinix: "), ContainSubstring("ManagerOptions."+option), ContainSubstring(remedy))))
 		},
+		Entry("two loggers", change(func(o *ManagerOptions) { o.Slog = slog.Default() }), "Logger, Slog and Logr: more than one is set", "keep one of them"),
+		Entry("two other loggers", change(func(o *ManagerOptions) {
+			o.Logger, o.Slog, o.Logr = nil, slog.Default(), logr.Discard().WithSink(funcr.New(func(_, _ string) {}, funcr.Options{}).GetSink())
+		}),
+			"Logger, Slog and Logr: more than one is set", "keep one of them"),
 		Entry("no Host", change(func(o *ManagerOptions) { o.Host = "" }), "Host", "or set ServiceName and WebhookNamespace"),
 		Entry("a Host that no client can call", change(func(o *ManagerOptions) { o.Host = "0.0.0.0" }), "Host", `ListenAddress to "0.0.0.0:8443"`),
 		Entry("the same in IPv6", change(func(o *ManagerOptions) { o.Host = "::" }), "Host", `ListenAddress to "[::]:8443"`),

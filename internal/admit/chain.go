@@ -9,6 +9,8 @@ import (
 	"sync"
 
 	admissionv1 "k8s.io/api/admission/v1"
+
+	"code.cloudfoundry.org/eirinix/internal/lograte"
 )
 
 // A Chain holds the steps that one webhook entry calls. They run in order on the same object, and each sees the changes
@@ -35,6 +37,7 @@ type chain struct {
 	left          []*left        // by step
 	shadows       []*chain       // by step: the step alone, if its mode can be ModeShadow
 	answered      bool           // its requests have been answered
+	denials       lograte.Sampler
 }
 
 // newChain makes a chain in place of before, which can be nil. The counts of runs that were left behind are carried

@@ -205,8 +205,8 @@ func (h *Handler) respond(c *chain, rev *review, o outcome, arrived time.Time) r
 	took := time.Since(arrived)
 	c.metrics.answered(took, o.operations, len(o.response.Patch))
 	if !o.response.Allowed {
-		c.blaming(c.logger(h.Log, &rev.request), o.deniedBy).Info("denied", "user", brief(rev.request.UserInfo.Username),
-			"code", o.response.Result.Code, "reason", o.response.Result.Message, "took", took.String())
+		c.sampled(c.blaming(c.logger(h.Log, &rev.request), o.deniedBy), o.deniedBy, o.response.Result.Message).Info("denied",
+			"user", brief(rev.request.UserInfo.Username), "code", o.response.Result.Code, "reason", o.response.Result.Message, "took", took.String())
 	} else if h.Log.V(1).Enabled() {
 		c.logger(h.Log, &rev.request).V(1).Info("allowed", "patchBytes", len(o.response.Patch), "took", took.String())
 	}

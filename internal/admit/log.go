@@ -75,6 +75,19 @@ func (c *chain) blaming(log logr.Logger, steps ...string) logr.Logger {
 	return log.WithValues("step", strings.Join(steps, ", "))
 }
 
+// sampled returns a logger for one denial of a step, which logs nothing if there were many for this reason. kind is few
+// words.
+func (c *chain) sampled(log logr.Logger, kind, reason string) logr.Logger {
+	withheld, ok := c.denials.Allow(kind, reason)
+	switch {
+	case !ok:
+		return logr.Discard()
+	case withheld > 0:
+		return log.WithValues("withheld", withheld)
+	}
+	return log
+}
+
 // logFailure logs the failure of a step once, with the stack if it was a panic.
 func (c *chain) logFailure(log logr.Logger, err error, message string, keysAndValues ...any) {
 	if failed, ok := errors.AsType[*stepError](err); ok && failed.step != c.name {

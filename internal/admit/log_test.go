@@ -1,6 +1,7 @@
 package admit_test
 
 import (
+	"context"
 	"sync/atomic"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -37,6 +38,20 @@ var _ = Describe("The log", func() {
 			HaveKeyWithValue("took", aDuration()),
 			HaveKeyWithValue("level", BeEquivalentTo(0)),
 		)))
+	})
+
+	It("samples denials for one reason, and says how many it withheld", func() {
+		reason := "no root"
+		h := newHook(func(context.Context, admission.Request) admission.Response { return admission.Denied(reason) })
+		for range 30 {
+			h.ask()
+		}
+		Expect(h.logs.with("denied")).To(HaveLen(10))
+		reason = "no image"
+		h.ask()
+		Expect(h.logs.with("denied")).To(HaveLen(11))
+		Expect(h.logs.with("denied")[10]).To(And(HaveKeyWithValue("reason", "no image"), HaveKeyWithValue("withheld", BeEquivalentTo(20))))
+		Expect(h.count("eirinix_admission_decisions_total", "volumes", "denied")).To(BeEquivalentTo(31))
 	})
 
 	It("reports an admission only at a higher verbosity", func() {

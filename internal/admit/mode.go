@@ -69,7 +69,7 @@ func (r *run) watch(i int, mode Mode) error {
 // own warnings are dropped.
 func (r *run) report(s *Step, mode Mode, call *Call, would, what string) {
 	if what = strings.ToValidUTF8(what[:min(len(what), mostReportText)], ""); would != "" {
-		r.blaming(r.log, s.Name).Info("would "+would, "mode", mode.String(), "reason", what)
+		r.sampled(r.blaming(r.log, s.Name), s.Name+" would "+would, what).Info("would "+would, "mode", mode.String(), "reason", what)
 		switch mode {
 		case ModeWarn:
 			call.Warn(fmt.Sprintf("extension %q would %s this: %s", s.Name, would, what))

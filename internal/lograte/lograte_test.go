@@ -2,6 +2,7 @@
 package lograte_test
 
 import (
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -59,3 +60,36 @@ var _ = Describe("A limit", func() {
 		Expect(lines).To(HaveEach(`"level"=0 "msg"="waiting for the Secret" "reason"="it is missing"`))
 	})
 })
+
+func TestOfManyEventsTheFirstAreLogged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := NewWithT(t)
+		var s lograte.Sampler
+		logged := func(kind string, events int, reason func(int) string) (lines, withheld int) {
+			for i := range events {
+				if n, ok := s.Allow(kind, reason(i)); ok {
+					lines, withheld = lines+1, withheld+n
+				}
+			}
+			return lines, withheld
+		}
+		same := func(int) string { return "no root" }
+		lines, _ := logged("a", 50, same)
+		g.Expect(lines).To(Equal(10))
+		lines, withheld := logged("a", 1, func(int) string { return "another reason" })
+		g.Expect([]int{lines, withheld}).To(Equal([]int{1, 40}))
+		lines, _ = logged("b", 10_000, func(i int) string { return fmt.Sprint(i) })
+		g.Expect(lines).To(Equal(100), "any number of reasons")
+		lines, _ = logged("c", 5, same)
+		g.Expect(lines).To(Equal(5), "another kind")
+		time.Sleep(time.Minute)
+		lines, _ = logged("b", 1, same)
+		g.Expect(lines).To(Equal(1))
+
+		for i := range 100_000 {
+			s.Allow(fmt.Sprint("kind ", i), "")
+		}
+		lines, _ = logged("one more kind", 5, same)
+		g.Expect(lines).To(BeZero(), "kinds beyond a bound count as one")
+	})
+}

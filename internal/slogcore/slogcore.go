@@ -1,0 +1,108 @@
+// Package slogcore lets a zap logger write to a handler of log/slog. zap itself only has the opposite.
+package slogcore
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"slices"
+
+	"go.uber.org/zap/zapcore"
+)
+
+// New returns a core that writes to the handler. step is the distance between two levels below Info: 4 is that of
+// log/slog, and 1 that of logr, whose handlers count its verbosity.
+func New(handler slog.Handler, step int) zapcore.Core { return &core{handler, slog.Level(step)} }
+
+type core struct {
+	handler slog.Handler
+	step    slog.Level
+}
+
+// level returns the level of log/slog. Those of zap are Debug -1, Info 0, Warn 1 and Error 2. Higher ones are errors.
+func (c *core) level(l zapcore.Level) slog.Level {
+	switch {
+	case l < zapcore.InfoLevel:
+		return slog.Level(l) * c.step
+	case l == zapcore.InfoLevel:
+		return slog.LevelInfo
+	case l == zapcore.WarnLevel:
+		return slog.LevelWarn
+	}
+	return slog.LevelError
+}
+
+// Enabled reports whether the handler takes lines of this level.
+func (c *core) Enabled(l zapcore.Level) bool {
+	return c.handler.Enabled(context.Background(), c.level(l))
+}
+
+// With returns a core that adds the fields to every line.
+func (c *core) With(fields []zapcore.Field) zapcore.Core {
+	handler := c.handler
+	for len(fields) > 0 {
+		plain, group, rest := split(fields)
+		if attrs := attrsOf(plain); len(attrs) > 0 {
+			handler = handler.WithAttrs(attrs)
+		}
+		if group != "" {
+			handler = handler.WithGroup(group)
+		}
+		fields = rest
+	}
+	return &core{handler, c.step}
+}
+
+// split returns the fields before a namespace, its name, and the fields in it.
+func split(fields []zapcore.Field) (before []zapcore.Field, group string, inside []zapcore.Field) {
+	for i, f := range fields {
+		if f.Type == zapcore.NamespaceType {
+			return fields[:i], f.Key, fields[i+1:]
+		}
+	}
+	return fields, "", nil
+}
+
+// Check adds the core to an entry that it takes.
+func (c *core) Check(entry zapcore.Entry, checked *zapcore.CheckedEntry) *zapcore.CheckedEntry {
+	if c.Enabled(entry.Level) {
+		return checked.AddCore(entry, c)
+	}
+	return checked
+}
+
+// Write writes a line.
+func (c *core) Write(entry zapcore.Entry, fields []zapcore.Field) error {
+	record := slog.NewRecord(entry.Time, c.level(entry.Level), entry.Message, entry.Caller.PC)
+	if entry.LoggerName != "" {
+		record.AddAttrs(slog.String("logger", entry.LoggerName))
+	}
+	record.AddAttrs(attrsOf(fields)...)
+	if entry.Stack != "" {
+		record.AddAttrs(slog.String("stacktrace", entry.Stack))
+	}
+	return c.handler.Handle(context.Background(), record)
+}
+
+// Sync does nothing: handlers of log/slog have no buffer that could be flushed.
+func (c *core) Sync() error { return nil }
+
+// attrsOf returns the attributes of fields, in their order.
+func attrsOf(fields []zapcore.Field) (all []slog.Attr) {
+	plain, group, inside := split(fields)
+	for _, f := range plain {
+		if err, ok := f.Interface.(error); ok && f.Type == zapcore.ErrorType {
+			all = append(all, slog.Any(f.Key, err))
+			continue
+		}
+		values := zapcore.NewMapObjectEncoder() // a field can add several values, as inlined objects do
+		f.AddTo(values)
+		for _, name := range slices.Sorted(maps.Keys(values.Fields)) {
+			all = append(all, slog.Any(name, values.Fields[name]))
+		}
+	}
+	if group != "" {
+		all = append(all, slog.Attr{Key: group, Value: slog.GroupValue(attrsOf(inside)...)})
+	}
+	return all
+}
