@@ -14,6 +14,7 @@ import (
 
 	"code.cloudfoundry.org/eirinix/internal/cluster"
 	"code.cloudfoundry.org/eirinix/internal/modes"
+	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
 // modesOf returns the ConfigMap of ManagerOptions.Modes, of which only the namespace and the name are set. It returns nil
@@ -43,24 +44,25 @@ func (p *program) newModes() *modes.Modes {
 	return made
 }
 
-// readModes reads the ConfigMap with the modes, and the steps that are registered as shadows. Registrations that this
-// process must not read are skipped.
+// readModes reads the ConfigMap with the modes, and the steps that are registered as shadows.
 func (p *program) readModes(ctx context.Context) error {
-	shadows := map[string]bool{}
+	shadows, unread := map[string]bool{}, false
 	for _, conf := range p.configurations {
 		object := conf.Object()
-		if p.cache.Get(ctx, object) != nil {
+		err := p.cache.Get(ctx, object)
+		if apierrors.IsNotFound(err) {
 			continue
 		}
-		found, err := conf.Read(object)
-		if err != nil {
-			continue // the controller reports it
+		var found webhookconf.Found
+		if err == nil {
+			found, err = conf.Read(object)
 		}
+		unread = unread || err != nil // the controller reports it
 		for _, name := range found.Shadows {
 			shadows[name] = true
 		}
 	}
-	p.modes.Registered(shadows)
+	p.modes.Registered(shadows, unread)
 	from := p.m.GetManagerOptions().modesOf(p.namespace)
 	if from == nil {
 		return nil

@@ -153,10 +153,15 @@ func (m *Modes) onlyShadows() (all []string) {
 	return all
 }
 
-// Registered sets the steps that are registered as shadows. A step that is one no more stays a shadow for Lag.
-func (m *Modes) Registered(shadows map[string]bool) {
+// Registered sets the steps that are registered as shadows. A step that is one no more stays a shadow for Lag. unread
+// means that a registration could not be read, so that a step that was a shadow still counts as one.
+func (m *Modes) Registered(shadows map[string]bool, unread bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if unread {
+		shadows = maps.Clone(shadows)
+		maps.Copy(shadows, m.shadows)
+	}
 	for name := range m.shadows {
 		if !shadows[name] {
 			m.until[name] = time.Now().Add(m.Lag)

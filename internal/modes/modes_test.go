@@ -203,16 +203,18 @@ var _ = Describe("The modes of steps", func() {
 
 	It("stay Shadow until API servers have observed the failurePolicy of the step", func() {
 		m.Log, m.Lag = logr.Discard(), time.Hour
-		m.Registered(map[string]bool{"owner": true})
+		m.Registered(map[string]bool{"owner": true}, false)
 		m.Set(from("owner", "Deny"))
 		Expect(mode("owner", request("a", "x"))).To(Equal(admit.ModeShadow))
 		entries, _ := m.Describe()
 		Expect(entries).To(ContainElement("owner: Shadow, until its own failurePolicy is registered"))
-		m.Registered(nil)
+		m.Registered(map[string]bool{}, false)
 		Expect(mode("owner", request("a", "x"))).To(Equal(admit.ModeShadow), "an API server may not know yet")
 		m.Lag = 0
-		m.Registered(map[string]bool{"owner": true})
-		m.Registered(nil)
+		m.Registered(map[string]bool{"owner": true}, false)
+		m.Registered(map[string]bool{}, true)
+		Expect(mode("owner", request("a", "x"))).To(Equal(admit.ModeShadow), "the registration cannot be read")
+		m.Registered(map[string]bool{}, false)
 		Expect(mode("owner", request("a", "x"))).To(Equal(admit.ModeDeny))
 	})
 })
