@@ -82,6 +82,21 @@ var _ = Describe("The documentation", func() {
 		Expect(namesOf(documented, name)).To(ConsistOf(namesOf(made, name)))
 	})
 
+	It("names specs that prove the answers to threats", func() {
+		page, err := os.ReadFile("docs/threat-model.md")
+		Expect(err).NotTo(HaveOccurred())
+		for n := 1; n <= 18; n++ {
+			Expect(string(page)).To(ContainSubstring(fmt.Sprintf("\n| %d | ", n)))
+		}
+		proofs := regexp.MustCompile("`([a-z0-9_/]+_test\\.go)`: \"([^\"]+)\"").FindAllStringSubmatch(string(page), -1)
+		Expect(len(proofs)).To(BeNumerically(">=", 13))
+		for _, proof := range proofs {
+			source, err := os.ReadFile(proof[1])
+			Expect(err).NotTo(HaveOccurred())
+			Expect(string(source)).To(MatchRegexp(`(It|Entry|Describe|DescribeTable)\("[^"]*`+regexp.QuoteMeta(proof[2])), proof[1])
+		}
+	})
+
 	It("lists every finding of a diagnosis, and no other", func() {
 		page, err := os.ReadFile("docs/reference/findings.md")
 		Expect(err).NotTo(HaveOccurred())
