@@ -41,6 +41,14 @@ test: ## all specs, with the race detector, against a real API server
 	@go -C testing/controlplane test ./...
 	@$(ASSETS) go -C examples/pod-security test ./...
 	@$(ASSETS) go -C bench test ./...
+	@$(MAKE) --no-print-directory fips
+
+.PHONY: fips
+fips: export KUBEBUILDER_ASSETS = /no/API/server
+fips: export GODEBUG = fips140=only
+fips: ## the specs of TLS, certificates and rotation, where the standard library refuses all that FIPS 140-3 does not approve
+	@go test -vet=off -ldflags=-w . $(addprefix ./internal/,ca certsecret certsource controller convert record serving) \
+		-skip '^ExampleNewControlPlane$$' -ginkgo.label-filter='!api-server && !slow && !sequential'
 
 .PHONY: fast
 fast: export KUBEBUILDER_ASSETS = /no/API/server
