@@ -121,7 +121,7 @@ var _ = Describe("Server", func() {
 			Entry("1.3", uint16(tls.VersionTLS13)),
 		)
 
-		DescribeTable("refuses", func(version uint16) {
+		DescribeTable("refuses the versions before 1.2:", func(version uint16) {
 			_, err := handshake(s, &tls.Config{MinVersion: version, MaxVersion: version})
 			refused := ContainSubstring("protocol version")
 			if fips140.Enabled() { // then a client of the standard library does not even ask
