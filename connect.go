@@ -13,6 +13,7 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/go-logr/zapr"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -246,6 +247,9 @@ func (m *ExtensionManager) kubeManager() (manager.Manager, error) {
 // metrics returns the options of the metrics server. The caller holds mu.
 func (m *ExtensionManager) metrics() metricsserver.Options {
 	options := metricsserver.Options{BindAddress: cmp.Or(m.options.MetricsBindAddress, "0")}
+	if m.options.TracerProvider != nil { // only this format has exemplars
+		options.HandlerOpts = append(options.HandlerOpts, func(o *promhttp.HandlerOpts) { o.EnableOpenMetrics = true })
+	}
 	if m.options.reviewsMetrics() {
 		metricsauth.Protect(&options, func(hello *tls.ClientHelloInfo) *tls.Certificate {
 			p := m.program.Load()

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -167,6 +168,12 @@ type ManagerOptions struct {
 
 	// MetricsUnauthenticated serves metrics on any address over plain HTTP, to every client that can reach the port.
 	MetricsUnauthenticated bool
+
+	// TracerProvider makes a span for each call, which continues the trace of the API server, and one for each run of a
+	// step, whose context has it. Log lines about the call, exemplars of the durations in the metrics, and recorded calls
+	// carry the trace's ID. A client can ask for its call to be sampled, so let the provider's sampler bound that. The
+	// program shuts the provider down, after Run has returned. nil means that nothing is traced. See docs/tracing.md.
+	TracerProvider trace.TracerProvider
 
 	// HealthProbeBindAddress ("host:port") is the address that serves /healthz and /readyz over plain HTTP. Empty means
 	// none. The webhook's own port always serves both, over HTTPS.

@@ -273,6 +273,9 @@ func (m *ExtensionManager) newServer(certs controller.Certificates, log logr.Log
 		MaxBytes: cmp.Or(o.MaxRequestBytes, defaultMaxRequestBytes),
 		Log:      log, Others: m.hooks, Metrics: metrics,
 	}
+	if o.TracerProvider != nil {
+		handler.Tracer = o.TracerProvider.Tracer("code.cloudfoundry.org/eirinix")
+	}
 	m.mu.Lock()
 	hosting := m.host
 	m.mu.Unlock()

@@ -46,14 +46,18 @@ func (h *Handler) conversion(path string) (Conversion, bool) {
 func (h *Handler) convert(w http.ResponseWriter, r *http.Request, c Conversion, arrived time.Time) {
 	h.Metrics.arrived()
 	defer h.Metrics.answered()
+	r, ended := h.traced(w, r, c.Name)
 	text, err := h.converted(w, r, c, deadline{arrived, conversionDue(r)}) //nolint:contextcheck // the request carries its context
 	h.closeWhenDraining(w)
 	if err != nil {
-		h.refuseConversion(w, r, c, err).write(w)
+		refused := h.refuseConversion(w, r, c, err)
+		refused.write(w)
+		ended(refused.status)
 		return
 	}
 	h.Metrics.converted(c.Name, time.Since(arrived))
 	response{status: http.StatusOK, kind: jsonHeader, text: text}.write(w)
+	ended(http.StatusOK)
 }
 
 // conversionDue returns how long the API server waits for the answer.
@@ -122,6 +126,7 @@ func (h *Handler) refuseConversion(w http.ResponseWriter, r *http.Request, c Con
 		w.Header().Set("Retry-After", "1")
 	}
 	h.Metrics.refusedWith(status)
-	h.Log.Info("refused a conversion", "status", status, "reason", err.Error(), "from", r.RemoteAddr, "customResourceDefinition", c.Name)
+	h.refusedSpan(r.Context(), status, err)
+	h.logOf(r.Context()).Info("refused a conversion", "status", status, "reason", err.Error(), "from", r.RemoteAddr, "customResourceDefinition", c.Name)
 	return textResponse(status, fmt.Sprintf("conversion of %s: %v", c.Name, err))
 }

@@ -101,6 +101,7 @@ func (r *run) wait() outcome {
 			if v := recover(); v != nil { // outside of a step, so in the methods of its type
 				o = outcome{err: &stepError{step: r.name, err: panicked(v)}}
 			} else if i := r.at; i != between && r.end() { // Goexit also runs the deferred calls
+				r.failSpan(i, errNoAnswer)
 				r.decided(i, decisionFailed, 0)
 				o.err = &stepError{step: r.Steps[i].Name, err: errNoAnswer}
 			}
@@ -119,6 +120,7 @@ func (r *run) wait() outcome {
 	}
 	i, runs := r.abandon()
 	if runs {
+		r.failSpan(i, errLate(r.ctx))
 		r.decided(i, decisionFailed, 0)
 		return outcome{err: &stepError{step: r.Steps[i].Name, err: errLate(r.ctx)}}
 	}
@@ -192,6 +194,9 @@ func (r *run) end() bool {
 	if r.isAbandoned() {
 		return false
 	}
+	if s := r.at; s != between && r.span(s) != nil {
+		r.spans[s].ended = time.Now()
+	}
 	if r.at != between && r.ctx.Err() != nil {
 		r.late = r.at
 	}
@@ -221,14 +226,17 @@ func (r *run) attempt(i int, t task) error {
 		timeout, shorter = max(time.Until(end)-promised, time.Millisecond), true
 	}
 	detached := s.Ignore || shorter
+	ctx := r.startSpan(i)
 	if err := r.begin(i, detached); err != nil {
+		r.failSpan(i, err)
+		r.endSpan(i, decisionFailed)
 		return err
 	} else if !detached {
-		return r.do(i, r.ctx, &t)
+		return r.do(i, ctx, &t)
 	} else if !shorter {
 		timeout = 0
 	}
-	return r.attemptDetached(i, timeout, t)
+	return r.attemptDetached(i, ctx, timeout, t)
 }
 
 // promisedAfter returns the time that later steps are guaranteed by their timeouts. A step without a timeout of its own
@@ -244,8 +252,7 @@ func (r *run) promisedAfter(step int) (sum time.Duration) {
 
 // attemptDetached runs the task on another goroutine, and leaves that goroutine behind after the timeout. A timeout of
 // 0 means the call's deadline.
-func (r *run) attemptDetached(i int, timeout time.Duration, t task) error {
-	ctx := r.ctx
+func (r *run) attemptDetached(i int, ctx context.Context, timeout time.Duration, t task) error {
 	if timeout > 0 {
 		limited, cancel := context.WithTimeout(ctx, timeout)
 		defer cancel()

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"go.opentelemetry.io/otel/trace"
 	admissionv1 "k8s.io/api/admission/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
@@ -43,6 +44,7 @@ type Handler struct {
 	Draining func() bool    // when true, connections are closed after each answer; nil means never
 	Others   *http.ServeMux // serves paths outside the prefixes; nil means none
 	Metrics  *Metrics       // nil counts nothing
+	Tracer   trace.Tracer   // nil traces nothing
 
 	mu          sync.RWMutex
 	chains      map[string]*chain     // by path
@@ -103,9 +105,11 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if c.Close {
 		w.Header().Set("Connection", "close")
 	}
+	r, ended := h.traced(w, r, c.webhook)
 	resp, postponed := h.decide(w, r, c, arrived) //nolint:contextcheck // the request carries its context
 	h.closeWhenDraining(w)                        // draining may have begun meanwhile
 	resp.write(w)
+	ended(resp.status)
 	if len(postponed) > 0 {
 		h.shadow(postponed) //nolint:contextcheck // the request has been answered
 	}
@@ -125,7 +129,7 @@ func (h *Handler) decide(w http.ResponseWriter, r *http.Request, c *chain, arriv
 	}
 	wants, some := c.selectSteps(&rev.request)
 	if !some {
-		resp := h.respond(c, rev, outcome{response: &admissionv1.AdmissionResponse{Allowed: true}}, arrived)
+		resp := h.respond(r, c, rev, outcome{response: &admissionv1.AdmissionResponse{Allowed: true}}, arrived)
 		rev.recycle()
 		resp.offline = body.offline
 		return resp, nil
@@ -138,9 +142,9 @@ func (h *Handler) decide(w http.ResponseWriter, r *http.Request, c *chain, arriv
 		return h.refuse(w, r, c, busy(err)), nil
 	}
 	defer h.slots.release()
-	log := c.logger(h.Log, &rev.request)
-	o := newRun(logf.IntoContext(ctx, log), log, c, &rev.request, wants, h.objects).wait()
-	resp := h.respond(c, rev, o, arrived)
+	log := c.logger(h.logOf(ctx), &rev.request)
+	o := h.traceRun(newRun(logf.IntoContext(ctx, log), log, c, &rev.request, wants, h.objects)).wait()
+	resp := h.respond(r, c, rev, o, arrived)
 	resp.offline = body.offline
 	return resp, o.postponed
 }
@@ -165,7 +169,8 @@ func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, c *chain, err e
 		w.Header().Set("Retry-After", "1")
 	}
 	h.Metrics.refusedWith(status)
-	h.Log.Info("refused a request", "status", status, "reason", err.Error(), "from", r.RemoteAddr, "webhook", c.webhook)
+	h.refusedSpan(r.Context(), status, err)
+	h.logOf(r.Context()).Info("refused a request", "status", status, "reason", err.Error(), "from", r.RemoteAddr, "webhook", c.webhook)
 	return textResponse(status, fmt.Sprintf("extension %q: %v", c.name, err))
 }
 
@@ -194,29 +199,30 @@ func busy(err error) error {
 }
 
 // respond builds the answer from an outcome.
-func (h *Handler) respond(c *chain, rev *review, o outcome, arrived time.Time) response {
+func (h *Handler) respond(r *http.Request, c *chain, rev *review, o outcome, arrived time.Time) response {
+	h.describe(r.Context(), &rev.request, o)
 	if o.err != nil {
-		return h.fail(c, rev, o.err, arrived)
+		return h.fail(r, c, rev, o.err, arrived)
 	}
 	resp, err := encodeResponse(rev, o.response)
 	if err != nil {
-		return h.fail(c, rev, &stepError{step: c.name, err: fmt.Errorf("its answer cannot be encoded: %w", err)}, arrived)
+		return h.fail(r, c, rev, &stepError{step: c.name, err: fmt.Errorf("its answer cannot be encoded: %w", err)}, arrived)
 	}
 	took := time.Since(arrived)
-	c.metrics.answered(took, o.operations, len(o.response.Patch))
+	c.metrics.answered(took, o.operations, len(o.response.Patch), h.exemplar(r.Context()))
 	if !o.response.Allowed {
-		c.sampled(c.blaming(c.logger(h.Log, &rev.request), o.deniedBy), o.deniedBy, o.response.Result.Message).Info("denied",
+		c.sampled(c.blaming(c.logger(h.logOf(r.Context()), &rev.request), o.deniedBy), o.deniedBy, o.response.Result.Message).Info("denied",
 			"user", brief(rev.request.UserInfo.Username), "code", o.response.Result.Code, "reason", o.response.Result.Message, "took", took.String())
 	} else if h.Log.V(1).Enabled() {
-		c.logger(h.Log, &rev.request).V(1).Info("allowed", "patchBytes", len(o.response.Patch), "took", took.String())
+		c.logger(h.logOf(r.Context()), &rev.request).V(1).Info("allowed", "patchBytes", len(o.response.Patch), "took", took.String())
 	}
 	return resp
 }
 
-func (h *Handler) fail(c *chain, rev *review, err error, arrived time.Time) response {
+func (h *Handler) fail(r *http.Request, c *chain, rev *review, err error, arrived time.Time) response {
 	took := time.Since(arrived)
-	c.metrics.answered(took, 0, 0)
-	c.logFailure(c.logger(h.Log, &rev.request), err, "extension failed; failurePolicy decides",
+	c.metrics.answered(took, 0, 0, h.exemplar(r.Context()))
+	c.logFailure(c.logger(h.logOf(r.Context()), &rev.request), err, "extension failed; failurePolicy decides",
 		"user", brief(rev.request.UserInfo.Username), "took", took.String())
 	if errors.Is(err, decode.ErrTooLarge) {
 		return statusResponse(http.StatusRequestEntityTooLarge, metav1.StatusReasonRequestEntityTooLarge, err.Error())

@@ -226,12 +226,12 @@ func (m *Metrics) webhook(name string) *webhookMetrics {
 	}
 }
 
-// answered records how long a call took, and the patch in its answer, if any.
-func (w *webhookMetrics) answered(took time.Duration, patchOperations, patchBytes int) {
+// answered records how long a call took, and the patch in its answer, if any. exemplar can be nil.
+func (w *webhookMetrics) answered(took time.Duration, patchOperations, patchBytes int, exemplar prometheus.Labels) {
 	if w == nil {
 		return
 	}
-	w.duration.Observe(took.Seconds())
+	observe(w.duration, took, exemplar)
 	if patchOperations > 0 {
 		w.patchOperations.Add(float64(patchOperations))
 		w.patchBytes.Add(float64(patchBytes))
@@ -260,8 +260,8 @@ func (w *webhookMetrics) step(name string) *stepMetrics {
 }
 
 // decided counts a decision and records how long it took. A request that is skipped or dropped takes no time, so none is
-// recorded.
-func (s *stepMetrics) decided(operation admissionv1.Operation, d decision, took time.Duration) {
+// recorded. exemplar can be nil.
+func (s *stepMetrics) decided(operation admissionv1.Operation, d decision, took time.Duration, exemplar prometheus.Labels) {
 	if s == nil {
 		return
 	}
@@ -275,8 +275,17 @@ func (s *stepMetrics) decided(operation admissionv1.Operation, d decision, took 
 	}
 	(*counter).Inc()
 	if d != decisionSkipped && d != decisionDropped {
-		s.duration.Observe(took.Seconds())
+		observe(s.duration, took, exemplar)
 	}
+}
+
+// observe records a duration, with the labels that lead to its trace, if there are any.
+func observe(o prometheus.Observer, took time.Duration, exemplar prometheus.Labels) {
+	if with, ok := o.(prometheus.ExemplarObserver); ok && exemplar != nil {
+		with.ObserveWithExemplar(took.Seconds(), exemplar)
+		return
+	}
+	o.Observe(took.Seconds())
 }
 
 // panicked counts a panic. The decision is counted in addition.

@@ -45,10 +45,10 @@ var _ = Describe("Metrics", func() {
 	It("count the decisions of a step by operation", func() {
 		for d := range decision(decisions) {
 			for range int(d) + 1 {
-				volumes.decided(admissionv1.Create, d, time.Millisecond)
+				volumes.decided(admissionv1.Create, d, time.Millisecond, nil)
 			}
 		}
-		volumes.decided(admissionv1.Delete, decisionAllowed, time.Millisecond)
+		volumes.decided(admissionv1.Delete, decisionAllowed, time.Millisecond, nil)
 		Expect(shown("eirinix_admission_decisions_total")).To(Equal(`# HELP eirinix_admission_decisions_total Decisions of steps on admission requests; skipped requests did not match the step's rules or selectors.
 # TYPE eirinix_admission_decisions_total counter
 eirinix_admission_decisions_total{decision="allowed",operation="CREATE",step="volumes",webhook="pods"} 1
@@ -66,7 +66,7 @@ eirinix_admission_decisions_total{decision="would_patch",operation="CREATE",step
 
 	It("have one series for all unknown operations", func() {
 		for _, operation := range []admissionv1.Operation{"", "create", "PATCH", "x\"\n", admissionv1.Operation(strings.Repeat("x", 1000))} {
-			volumes.decided(operation, decisionDenied, 0)
+			volumes.decided(operation, decisionDenied, 0, nil)
 		}
 		Expect(shown("eirinix_admission_decisions_total")).To(And(
 			HaveSuffix("\n"+`eirinix_admission_decisions_total{decision="denied",operation="other",step="volumes",webhook="pods"} 5`+"\n"),
@@ -75,9 +75,9 @@ eirinix_admission_decisions_total{decision="would_patch",operation="CREATE",step
 	})
 
 	It("measure the time of calls and of steps, but not of steps that were skipped", func() {
-		m.webhook("pods").answered(3*time.Millisecond, 0, 0)
-		volumes.decided(admissionv1.Create, decisionAllowed, 200*time.Microsecond)
-		volumes.decided(admissionv1.Create, decisionSkipped, 0)
+		m.webhook("pods").answered(3*time.Millisecond, 0, 0, nil)
+		volumes.decided(admissionv1.Create, decisionAllowed, 200*time.Microsecond, nil)
+		volumes.decided(admissionv1.Create, decisionSkipped, 0, nil)
 		const bounds = `0.00025 0.0005 0.001 0.0025 0.005 0.01 0.025 0.05 0.1 0.25 0.5 1 2.5 5 10 30 +Inf`
 		buckets := func(name, labels string, from string) (text string) {
 			count := 0
@@ -102,8 +102,8 @@ eirinix_admission_step_duration_seconds_count{step="volumes",webhook="pods"} 1
 
 	It("count patches, panics, refusals and requests in flight", func() {
 		pods := m.webhook("pods")
-		pods.answered(time.Millisecond, 2, 150)
-		pods.answered(time.Millisecond, 1, 50)
+		pods.answered(time.Millisecond, 2, 150, nil)
+		pods.answered(time.Millisecond, 1, 50, nil)
 		volumes.panicked()
 		pods.step("quiet")
 		m.refusedWith(413)
@@ -154,8 +154,8 @@ eirinix_admission_request_bytes_count 2
 	It("are shared by the Managers of a program", func() {
 		again, err := NewMetrics(registry)
 		Expect(err).NotTo(HaveOccurred())
-		volumes.decided(admissionv1.Create, decisionAllowed, 0)
-		again.webhook("pods").step("volumes").decided(admissionv1.Create, decisionAllowed, 0)
+		volumes.decided(admissionv1.Create, decisionAllowed, 0, nil)
+		again.webhook("pods").step("volumes").decided(admissionv1.Create, decisionAllowed, 0, nil)
 		m.arrived()
 		again.arrived()
 		Expect(shown()).To(And(
@@ -189,8 +189,8 @@ eirinix_admission_request_bytes_count 2
 			m.received(1)
 			m.refusedWith(400)
 			w := m.webhook("pods")
-			w.answered(1, 1, 1)
-			w.step("volumes").decided(admissionv1.Create, decisionFailed, 1)
+			w.answered(1, 1, 1, nil)
+			w.step("volumes").decided(admissionv1.Create, decisionFailed, 1, nil)
 			w.step("volumes").panicked()
 			m.answered()
 		}
@@ -202,14 +202,14 @@ eirinix_admission_request_bytes_count 2
 		Expect(testing.AllocsPerRun(100, func() {
 			m.arrived()
 			m.received(22 << 10)
-			volumes.decided(admissionv1.Update, decisionPatched, time.Millisecond)
-			pods.answered(time.Millisecond, 3, 200)
+			volumes.decided(admissionv1.Update, decisionPatched, time.Millisecond, nil)
+			pods.answered(time.Millisecond, 3, 200, nil)
 			m.answered()
 		})).To(BeZero())
 	})
 
 	It("keep to the conventions of Prometheus", func() {
-		volumes.decided(admissionv1.Create, decisionAllowed, 0)
+		volumes.decided(admissionv1.Create, decisionAllowed, 0, nil)
 		m.refusedWith(400)
 		Expect(promlint.New(strings.NewReader(shown())).Lint()).To(BeEmpty())
 	})
@@ -227,8 +227,8 @@ func BenchmarkMetrics(b *testing.B) {
 	for b.Loop() {
 		m.arrived()
 		m.received(22 << 10)
-		s.decided(admissionv1.Update, decisionPatched, 300*time.Microsecond)
-		w.answered(400*time.Microsecond, 3, 200)
+		s.decided(admissionv1.Update, decisionPatched, 300*time.Microsecond, nil)
+		w.answered(400*time.Microsecond, 3, 200, nil)
 		m.answered()
 	}
 }

@@ -47,7 +47,9 @@ func (r *run) watch(i int, mode Mode) error {
 	made := slices.Clip(r.object.patches[len(undo.patches):])
 	r.object = r.object.restored(undo)
 	took := time.Since(began)
+	r.describeSpan(i, keyMode.String(mode.String()))
 	if d, ok := asDenial(s.Name, r.request, err); ok {
+		r.describeSpan(i, keyReason.String(brief(d.status.Message)))
 		r.decided(i, decisionWouldDeny, took)
 		r.report(s, mode, call, "deny", d.status.Message)
 		return nil
@@ -60,8 +62,10 @@ func (r *run) watch(i int, mode Mode) error {
 		r.report(s, mode, call, "", "")
 		return nil
 	}
+	paths := changedPaths(made)
+	r.describeSpan(i, keyReason.String(brief(paths)))
 	r.decided(i, decisionWouldPatch, took)
-	r.report(s, mode, call, "change", changedPaths(made))
+	r.report(s, mode, call, "change", paths)
 	return nil
 }
 

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
 	admissionv1 "k8s.io/api/admission/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -37,6 +39,9 @@ type run struct {
 	warnings  []string
 	audit     map[string]string
 	postponed []shadow
+	tracer    trace.Tracer
+	spans     []stepSpan        // by step; nil if nothing traces
+	exemplar  prometheus.Labels // for the metrics; nil if the call is not sampled
 
 	mu        sync.Mutex
 	at        int         // the step that runs, or between
@@ -162,7 +167,7 @@ func (r *run) due(i, round int) bool {
 		return wanted && r.ran[i] && (err != nil || !bytes.Equal(r.seen[i], raw))
 	}
 	if !wanted {
-		r.stepMetrics[i].decided(r.request.Operation, decisionSkipped, 0)
+		r.stepMetrics[i].decided(r.request.Operation, decisionSkipped, 0, nil)
 	}
 	return wanted
 }
@@ -233,6 +238,7 @@ func (r *run) step(i int) (*denial, error) {
 	}
 	if d, ok := asDenial(s.Name, r.request, err); ok {
 		r.addFeedback(s, call)
+		r.describeSpan(i, keyReason.String(brief(d.status.Message)))
 		r.decided(i, decisionDenied, took)
 		return d, nil
 	}
@@ -246,6 +252,7 @@ func (r *run) step(i int) (*denial, error) {
 // ignores it: then it is logged.
 func (r *run) failed(i int, err error, took time.Duration) error {
 	s, failure := &r.Steps[i], &stepError{step: r.Steps[i].Name, err: err}
+	r.failSpan(i, err)
 	if !s.Ignore {
 		r.decided(i, decisionFailed, took)
 		return failure
@@ -278,6 +285,7 @@ func (r *run) blame(do func() error) error {
 	r.undecided = slices.DeleteFunc(r.undecided, func(u undecided) bool {
 		failed := u.batch == r.object.batch()
 		if failed {
+			r.failSpan(u.step, err)
 			r.decided(u.step, decisionFailed, u.took)
 		}
 		return failed
@@ -299,7 +307,8 @@ func (r *run) batch() (names []string) {
 }
 
 func (r *run) decided(i int, d decision, took time.Duration) {
-	r.stepMetrics[i].decided(r.request.Operation, d, took)
+	r.endSpan(i, d)
+	r.stepMetrics[i].decided(r.request.Operation, d, took, r.exemplar)
 }
 
 // countUndecided counts the steps that shared a patch. All of them count as having changed the object, or none does.

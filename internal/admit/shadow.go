@@ -8,6 +8,7 @@ import (
 	"context"
 	"sync"
 
+	"go.opentelemetry.io/otel/trace"
 	admissionv1 "k8s.io/api/admission/v1"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 )
@@ -22,6 +23,7 @@ const (
 type shadow struct {
 	chain   *chain // of that step alone
 	request admissionv1.AdmissionRequest
+	trace   trace.SpanContext // of the call
 }
 
 func (s *shadow) size() int { return len(s.request.Object.Raw) + len(s.request.OldObject.Raw) }
@@ -35,7 +37,7 @@ func (r *run) postpone(i int) error {
 	if err != nil {
 		return err
 	}
-	s := shadow{chain: r.shadows[i], request: *r.request}
+	s := shadow{chain: r.shadows[i], request: *r.request, trace: trace.SpanContextFromContext(r.ctx)}
 	s.request.Object.Raw = bytes.Clone(raw)
 	r.postponed = append(r.postponed, s)
 	return nil
@@ -67,7 +69,7 @@ func (h *Handler) shadow(all []shadow) {
 	defer q.mu.Unlock()
 	for _, s := range all {
 		if len(q.waiting) == mostShadows || q.bytes+s.size() > mostShadowBytes {
-			s.chain.stepMetrics[0].decided(s.request.Operation, decisionDropped, 0)
+			s.chain.stepMetrics[0].decided(s.request.Operation, decisionDropped, 0, nil)
 			continue
 		}
 		q.waiting, q.bytes = append(q.waiting, s), q.bytes+s.size()
@@ -86,7 +88,7 @@ func (h *Handler) runShadows() {
 			return
 		}
 		if h.Draining != nil && h.Draining() {
-			s.chain.stepMetrics[0].decided(s.request.Operation, decisionDropped, 0)
+			s.chain.stepMetrics[0].decided(s.request.Operation, decisionDropped, 0, nil)
 			continue
 		}
 		h.runShadow(&s)
@@ -110,6 +112,7 @@ func (q *shadowQueue) next() (s shadow, ok bool) {
 func (h *Handler) runShadow(s *shadow) {
 	ctx, cancel := context.WithTimeout(context.Background(), cmp.Or(s.chain.Steps[0].Timeout, defaultTimeout))
 	defer cancel()
-	log := s.chain.logger(h.Log, &s.request)
-	newRun(logf.IntoContext(ctx, log), log, s.chain, &s.request, []want{wantKind | wantObject}, h.objects).wait()
+	ctx = trace.ContextWithSpanContext(ctx, s.trace)
+	log := s.chain.logger(h.logOf(ctx), &s.request)
+	h.traceRun(newRun(logf.IntoContext(ctx, log), log, s.chain, &s.request, []want{wantKind | wantObject}, h.objects)).wait()
 }

@@ -57,6 +57,7 @@ type call struct {
 	took     time.Duration
 	status   int  // 0 means 200
 	broken   bool // the request ended too early
+	trace    string
 	question buffer
 	answer   buffer
 }
@@ -76,6 +77,9 @@ type tap struct {
 
 // Unwrap is for http.ResponseController.
 func (t *tap) Unwrap() http.ResponseWriter { return t.ResponseWriter }
+
+// Trace keeps the ID of the trace that the call belongs to.
+func (t *tap) Trace(id string) { t.call.trace = id }
 
 func (t *tap) WriteHeader(status int) {
 	if t.call.status == 0 && status >= http.StatusOK {

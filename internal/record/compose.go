@@ -63,7 +63,7 @@ func (r *Recorder) compose(c *call) (_ *file, err error) {
 	recording := map[string]any{"kind": question.Kind, "apiVersion": question.APIVersion, "request": x.request}
 	recording["eirinix"] = Circumstances{
 		Path: c.path, Received: f.received, Took: metav1.Duration{Duration: c.took}, Status: cmp.Or(c.status, http.StatusOK),
-		Error: brief(strings.TrimSpace(x.error), 16<<10), Redacted: x.notes,
+		Error: brief(strings.TrimSpace(x.error), 16<<10), TraceID: c.trace, Redacted: x.notes,
 	}
 	if x.response != nil {
 		recording["response"] = x.response

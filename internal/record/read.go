@@ -32,6 +32,7 @@ type Circumstances struct {
 	Took     metav1.Duration `json:"took"`
 	Status   int             `json:"status"`             // of the HTTP answer
 	Error    string          `json:"error,omitempty"`    // the text of an answer that was no review
+	TraceID  string          `json:"traceID,omitempty"`  // of the trace that the call belongs to, if it was traced
 	Redacted []string        `json:"redacted,omitempty"` // the redacted places, such as "request.object.data"
 }
 

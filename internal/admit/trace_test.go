@@ -1,0 +1,272 @@
+package admit_test
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"code.cloudfoundry.org/eirinix/internal/admit"
+)
+
+const (
+	traceID = "4bf92f3577b34da6a3ce929d0e0e4736"
+	spanID  = "00f067aa0ba902b7"
+)
+
+// tracer keeps the spans that it has started. It numbers them from 1.
+type tracer struct {
+	noop.Tracer
+	mu  sync.Mutex
+	all []*span
+}
+
+type span struct {
+	noop.Span
+	tracer     *tracer
+	at, parent trace.SpanContext
+	name       string
+	kind       trace.SpanKind
+	attributes map[string]any
+	status     codes.Code
+	text       string
+	started    time.Time
+	ended      []time.Time
+}
+
+func (t *tracer) Start(ctx context.Context, name string, opts ...trace.SpanStartOption) (context.Context, trace.Span) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	config, parent := trace.NewSpanStartConfig(opts...), trace.SpanContextFromContext(ctx)
+	s := &span{
+		tracer: t, parent: parent, name: name, kind: config.SpanKind(), attributes: map[string]any{}, started: time.Now(),
+		at: parent.WithSpanID(trace.SpanID{7: byte(len(t.all) + 1)}).WithRemote(false),
+	}
+	t.all = append(t.all, s)
+	return trace.ContextWithSpan(ctx, s), s
+}
+
+func (s *span) SpanContext() trace.SpanContext { return s.at }
+func (s *span) IsRecording() bool              { return true }
+
+func (s *span) SetStatus(status codes.Code, text string) {
+	s.tracer.mu.Lock()
+	defer s.tracer.mu.Unlock()
+	s.status, s.text = status, text
+}
+
+func (s *span) SetAttributes(all ...attribute.KeyValue) {
+	s.tracer.mu.Lock()
+	defer s.tracer.mu.Unlock()
+	for _, a := range all {
+		s.attributes[string(a.Key)] = a.Value.AsInterface()
+	}
+}
+
+func (s *span) End(opts ...trace.SpanEndOption) {
+	s.tracer.mu.Lock()
+	defer s.tracer.mu.Unlock()
+	config := trace.NewSpanEndConfig(opts...)
+	at := config.Timestamp()
+	if at.IsZero() {
+		at = time.Now()
+	}
+	s.ended = append(s.ended, at)
+}
+
+// ended returns copies of the spans, by name, once all have ended. A span that ends twice fails the spec.
+func (t *tracer) ended() map[string]span {
+	GinkgoHelper()
+	found := map[string]span{}
+	Eventually(func(g Gomega) {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		clear(found)
+		for _, s := range t.all {
+			g.Expect(s.ended).To(HaveLen(1), s.name)
+			copied := *s
+			copied.attributes = maps.Clone(s.attributes)
+			found[s.name] = copied
+		}
+	}).Should(Succeed())
+	return found
+}
+
+// traced sends the review of a pod as an API server does that samples it.
+func (h *hook) traced(query string) reply {
+	GinkgoHelper()
+	req, err := http.NewRequest(http.MethodPost, h.URL+volumes+query, strings.NewReader(body("v1", request())))
+	Expect(err).NotTo(HaveOccurred())
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Traceparent", "00-"+traceID+"-"+spanID+"-01")
+	return h.do(req)
+}
+
+var _ = Describe("The spans of a call", func() {
+	var (
+		t *tracer
+		h *hook
+	)
+	serve := func(c admit.Chain) {
+		t, h = &tracer{}, newHook(allow)
+		h.Tracer = t
+		h.Serve(volumes, c)
+	}
+	label := func(name string) admit.Step {
+		return onPod(name, func(p *corev1.Pod) error { p.Labels = map[string]string{"by": name}; return nil })
+	}
+	deny := check("deny", newPod, func(_, _ runtime.Object) error {
+		return apierrors.NewForbidden(corev1.Resource("pods"), "web-0", errors.New("no root"))
+	})
+
+	It("continue the API server's trace, with a child for each step that ran", func() {
+		var inStep trace.SpanContext
+		serve(admit.Chain{Steps: []admit.Step{
+			label("first"),
+			{Name: "second", New: newPod, Mutates: true, Run: func(ctx context.Context, _ *admit.Call, _, _ runtime.Object) error {
+				inStep = trace.SpanContextFromContext(ctx)
+				return nil
+			}},
+		}})
+		Expect(h.traced("?timeout=10s").Status).To(Equal(http.StatusOK))
+		spans := t.ended()
+		Expect(slices.Sorted(maps.Keys(spans))).To(Equal([]string{"first", "second", "volumes"}))
+		call := spans["volumes"]
+		Expect(call.kind).To(Equal(trace.SpanKindServer))
+		Expect(call.parent.TraceID().String()).To(Equal(traceID))
+		Expect(call.parent.SpanID().String()).To(Equal(spanID))
+		Expect(call.attributes).To(And(
+			HaveKeyWithValue("k8s.resource", "pods"), HaveKeyWithValue("k8s.namespace.name", "cf"),
+			HaveKeyWithValue("k8s.object.name", "web-0"), HaveKeyWithValue("k8s.admission.uid", uid),
+			HaveKeyWithValue("k8s.admission.operation", "CREATE"), HaveKeyWithValue("k8s.admission.dry_run", false),
+			HaveKeyWithValue("eirinix.decision", "patched"), HaveKeyWithValue("eirinix.patch.operations", BeEquivalentTo(1)),
+			HaveKeyWithValue("eirinix.patch.bytes", BeNumerically(">", 10)), HaveKeyWithValue("http.response.status_code", BeEquivalentTo(200)),
+		))
+		for _, step := range []string{"first", "second"} {
+			Expect(spans[step].parent.SpanID()).To(Equal(call.at.SpanID()))
+			Expect(spans[step].attributes).To(And(HaveKeyWithValue("eirinix.decision", "patched"), HaveKeyWithValue("k8s.object.name", "web-0")))
+			Expect(spans[step].status).To(Equal(codes.Unset))
+		}
+		Expect(inStep).To(Equal(spans["second"].at), "what the step asks for is below its span")
+		Expect(spans["first"].ended[0]).NotTo(BeTemporally(">", spans["second"].started), "although its decision is known later")
+	})
+
+	It("show a denial with its reason, which is no error, and the trace in each line of the log", func() {
+		serve(admit.Chain{Steps: []admit.Step{deny}, Validating: true})
+		h.traced("?timeout=10s")
+		spans := t.ended()
+		for _, name := range []string{"volumes", "deny"} {
+			Expect(spans[name].attributes).To(And(HaveKeyWithValue("eirinix.decision", "denied"), HaveKeyWithValue("eirinix.reason", HaveSuffix("no root"))))
+			Expect(spans[name].status).To(Equal(codes.Unset))
+		}
+		Expect(h.logs.with("denied")).To(ConsistOf(HaveKeyWithValue("trace_id", traceID)))
+	})
+
+	DescribeTable("show a failure", func(fail func(context.Context) error, query, kind, text string) {
+		serve(admit.Chain{Steps: []admit.Step{mutation("sick", newPod, func(ctx context.Context, _ *admit.Call, _ *corev1.Pod) error {
+			return fail(ctx)
+		})}})
+		Expect(h.traced(query).Status).To(Equal(http.StatusInternalServerError))
+		spans := t.ended()
+		for _, name := range []string{"volumes", "sick"} {
+			Expect(spans[name].status).To(Equal(codes.Error))
+			Expect(spans[name].text).To(ContainSubstring(text))
+			Expect(spans[name].attributes).To(And(HaveKeyWithValue("error.type", kind), HaveKeyWithValue("eirinix.decision", "failed")))
+		}
+		Expect(h.logs.with("extension failed")).To(ConsistOf(HaveKeyWithValue("trace_id", traceID)))
+	},
+		Entry("with its text", func(context.Context) error { return errors.New("no quota") }, "?timeout=10s", "_OTHER", "no quota"),
+		Entry("that is a panic", func(context.Context) error { panic("out of range") }, "?timeout=10s", "panic", "out of range"),
+		Entry("that came too late", func(ctx context.Context) error { <-ctx.Done(); <-time.After(time.Millisecond); return nil }, "?timeout=100ms", "timeout", "deadline"),
+	)
+
+	It("show a step that failurePolicy ignores as failed, and the call as allowed", func() {
+		sick := onPod("sick", func(*corev1.Pod) error { return errors.New("no quota") })
+		sick.Ignore = true
+		serve(admit.Chain{Steps: []admit.Step{sick, label("well")}})
+		h.traced("?timeout=10s")
+		spans := t.ended()
+		Expect(spans["sick"].attributes).To(HaveKeyWithValue("eirinix.decision", "ignored"))
+		Expect(spans["sick"].status).To(Equal(codes.Error))
+		Expect(spans["volumes"].attributes).To(HaveKeyWithValue("eirinix.decision", "patched"))
+		Expect(spans["volumes"].status).To(Equal(codes.Unset))
+	})
+
+	It("show what steps that watch would have done, in Shadow after the answer in the same trace", func() {
+		warn, shadow := deny, label("shadowed")
+		warn.Mode, shadow.Mode = admit.ModeWarn, admit.ModeShadow
+		serve(admit.Chain{Steps: []admit.Step{warn, shadow}})
+		h.traced("?timeout=10s")
+		Eventually(func() []map[string]any { return h.logs.with("would change") }).Should(ConsistOf(HaveKeyWithValue("trace_id", traceID)))
+		spans := t.ended()
+		Expect(spans["deny"].attributes).To(And(HaveKeyWithValue("eirinix.mode", "Warn"),
+			HaveKeyWithValue("eirinix.decision", "would_deny"), HaveKeyWithValue("eirinix.reason", HaveSuffix("no root"))))
+		Expect(spans["shadowed"].attributes).To(And(HaveKeyWithValue("eirinix.mode", "Shadow"),
+			HaveKeyWithValue("eirinix.decision", "would_patch"), HaveKeyWithValue("eirinix.reason", "/metadata/labels")))
+		Expect(spans["shadowed"].parent.SpanID()).To(Equal(spans["volumes"].at.SpanID()))
+		Expect(spans["volumes"].attributes).To(HaveKeyWithValue("eirinix.decision", "allowed"))
+	})
+
+	It("show a request that is no review", func() {
+		serve(admit.Chain{Steps: []admit.Step{deny}})
+		req, err := http.NewRequest(http.MethodPost, h.URL+volumes, strings.NewReader("{"))
+		Expect(err).NotTo(HaveOccurred())
+		req.Header.Set("Content-Type", "application/json")
+		req.Header.Set("Traceparent", "00-"+traceID+"-"+spanID+"-01")
+		h.do(req)
+		Expect(t.ended()["volumes"].attributes).To(HaveKeyWithValue("http.response.status_code", BeEquivalentTo(400)))
+		Expect(h.logs.with("refused a request")).To(ConsistOf(HaveKeyWithValue("trace_id", traceID)))
+	})
+
+	It("show a conversion", func() {
+		serve(admit.Chain{})
+		h.Convert(map[string]admit.Conversion{"/convert/volumes": {Name: "volumes.example.com", Answer: func(ctx context.Context, _ []byte) ([]byte, error) {
+			return nil, errors.New("at " + trace.SpanContextFromContext(ctx).SpanID().String())
+		}}})
+		Expect(h.post("/convert/volumes", "{}").Status).To(Equal(http.StatusInternalServerError))
+		call := t.ended()["volumes.example.com"]
+		Expect(call.status).To(Equal(codes.Error))
+		Expect(call.text).To(Equal("at " + call.at.SpanID().String()))
+		Expect(call.attributes).To(HaveKeyWithValue("http.response.status_code", BeEquivalentTo(500)))
+	})
+
+	It("are the exemplars of the durations, if the trace is sampled", func() {
+		serve(admit.Chain{Steps: []admit.Step{label("first")}})
+		h.ask()
+		Expect(h.exemplars()).To(BeEmpty())
+		h.traced("?timeout=10s")
+		Expect(h.exemplars()).To(ConsistOf("eirinix_admission_duration_seconds "+traceID, "eirinix_admission_step_duration_seconds "+traceID))
+	})
+})
+
+// exemplars returns the histograms with an exemplar, and its trace.
+func (h *hook) exemplars() (found []string) {
+	GinkgoHelper()
+	families, err := h.registry.Gather()
+	Expect(err).NotTo(HaveOccurred())
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			for _, b := range m.GetHistogram().GetBucket() {
+				for _, l := range b.GetExemplar().GetLabel() {
+					Expect(l.GetName()).To(Equal("trace_id"))
+					found = append(found, f.GetName()+" "+l.GetValue())
+				}
+			}
+		}
+	}
+	return found
+}
