@@ -257,6 +257,8 @@ var _ = Describe("A call", func() {
 		step := label("a", nil)
 		step.New = func() runtime.Object { return &stubborn{wait: wait} }
 		h.Handler.Serve(volumes, admit.Chain{Steps: []admit.Step{step}})
+		t := &tracer{}
+		h.Tracer = t
 		answered := make(chan reply, 1)
 		go func() {
 			defer GinkgoRecover()
@@ -267,5 +269,6 @@ var _ = Describe("A call", func() {
 		Expect(got.Status).To(Equal(http.StatusInternalServerError))
 		Expect(got.Body).To(And(HavePrefix(`extension "a" failed: no answer before the deadline`), ContainSubstring("decoding")))
 		close(wait)
+		Eventually(t.ended).Should(HaveKey("a"), "the step did not begin any more, and its span has ended")
 	})
 })

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"net/http"
+	goruntime "runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -19,6 +20,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"code.cloudfoundry.org/eirinix/internal/admit"
 )
@@ -109,10 +111,16 @@ func (t *tracer) ended() map[string]span {
 // traced sends the review of a pod as an API server does that samples it.
 func (h *hook) traced(query string) reply {
 	GinkgoHelper()
+	return h.from(query, "00-"+traceID+"-"+spanID+"-01")
+}
+
+// from sends the review of a pod with this parent.
+func (h *hook) from(query, parent string) reply {
+	GinkgoHelper()
 	req, err := http.NewRequest(http.MethodPost, h.URL+volumes+query, strings.NewReader(body("v1", request())))
 	Expect(err).NotTo(HaveOccurred())
 	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("Traceparent", "00-"+traceID+"-"+spanID+"-01")
+	req.Header.Set("Traceparent", parent)
 	return h.do(req)
 }
 
@@ -139,6 +147,7 @@ var _ = Describe("The spans of a call", func() {
 			label("first"),
 			{Name: "second", New: newPod, Mutates: true, Run: func(ctx context.Context, _ *admit.Call, _, _ runtime.Object) error {
 				inStep = trace.SpanContextFromContext(ctx)
+				logf.FromContext(ctx).Info("the step's own line")
 				return nil
 			}},
 		}})
@@ -162,6 +171,7 @@ var _ = Describe("The spans of a call", func() {
 			Expect(spans[step].status).To(Equal(codes.Unset))
 		}
 		Expect(inStep).To(Equal(spans["second"].at), "what the step asks for is below its span")
+		Expect(h.logs.with("the step's own line")).To(ConsistOf(HaveKeyWithValue("trace_id", traceID)))
 		Expect(spans["first"].ended[0]).NotTo(BeTemporally(">", spans["second"].started), "although its decision is known later")
 	})
 
@@ -191,8 +201,18 @@ var _ = Describe("The spans of a call", func() {
 	},
 		Entry("with its text", func(context.Context) error { return errors.New("no quota") }, "?timeout=10s", "_OTHER", "no quota"),
 		Entry("that is a panic", func(context.Context) error { panic("out of range") }, "?timeout=10s", "panic", "out of range"),
+		Entry("that ends its goroutine", func(context.Context) error { goruntime.Goexit(); return nil }, "?timeout=10s", "_OTHER", "ended its goroutine"),
 		Entry("that came too late", func(ctx context.Context) error { <-ctx.Done(); <-time.After(time.Millisecond); return nil }, "?timeout=100ms", "timeout", "deadline"),
 	)
+
+	It("show the failure of a change that several steps made together in each of them", func() {
+		serve(admit.Chain{Steps: []admit.Step{onTree("first", func(map[string]any) error { return nil }), onTree("bad", unwritable)}})
+		Expect(h.traced("?timeout=10s").Body).To(HavePrefix("one of the extensions"))
+		spans := t.ended()
+		for _, name := range []string{"volumes", "first", "bad"} {
+			Expect(spans[name].status).To(Equal(codes.Error), name)
+		}
+	})
 
 	It("show a step that failurePolicy ignores as failed, and the call as allowed", func() {
 		sick := onPod("sick", func(*corev1.Pod) error { return errors.New("no quota") })
@@ -229,7 +249,15 @@ var _ = Describe("The spans of a call", func() {
 		req.Header.Set("Traceparent", "00-"+traceID+"-"+spanID+"-01")
 		h.do(req)
 		Expect(t.ended()["volumes"].attributes).To(HaveKeyWithValue("http.response.status_code", BeEquivalentTo(400)))
+		Expect(t.ended()["volumes"].status).To(Equal(codes.Unset), "the mistake is the client's")
 		Expect(h.logs.with("refused a request")).To(ConsistOf(HaveKeyWithValue("trace_id", traceID)))
+	})
+
+	It("show a request that gets no slot", func() {
+		serve(admit.Chain{Steps: []admit.Step{deny}})
+		h.traced("?timeout=1ns")
+		Expect(t.ended()["volumes"].status).To(Equal(codes.Error))
+		Expect(t.ended()["volumes"].text).To(ContainSubstring("no slot"))
 	})
 
 	It("show a conversion", func() {
@@ -242,11 +270,18 @@ var _ = Describe("The spans of a call", func() {
 		Expect(call.status).To(Equal(codes.Error))
 		Expect(call.text).To(Equal("at " + call.at.SpanID().String()))
 		Expect(call.attributes).To(HaveKeyWithValue("http.response.status_code", BeEquivalentTo(500)))
+
+		h.Convert(map[string]admit.Conversion{"/convert/volumes": {Name: "others.example.com", Answer: func(context.Context, []byte) ([]byte, error) {
+			return []byte("{}"), nil
+		}}})
+		Expect(h.post("/convert/volumes", "{}").Status).To(Equal(http.StatusOK))
+		Expect(t.ended()["others.example.com"].attributes).To(HaveKeyWithValue("http.response.status_code", BeEquivalentTo(200)))
 	})
 
 	It("are the exemplars of the durations, if the trace is sampled", func() {
 		serve(admit.Chain{Steps: []admit.Step{label("first")}})
 		h.ask()
+		h.from("?timeout=10s", "00-"+traceID+"-"+spanID+"-00")
 		Expect(h.exemplars()).To(BeEmpty())
 		h.traced("?timeout=10s")
 		Expect(h.exemplars()).To(ConsistOf("eirinix_admission_duration_seconds "+traceID, "eirinix_admission_step_duration_seconds "+traceID))
