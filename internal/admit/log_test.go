@@ -2,6 +2,7 @@ package admit_test
 
 import (
 	"context"
+	"fmt"
 	"sync/atomic"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -47,11 +48,14 @@ var _ = Describe("The log", func() {
 			h.ask()
 		}
 		Expect(h.logs.with("denied")).To(HaveLen(10))
-		reason = "no image"
-		h.ask()
+		others := 0 // reasons can share a hash with the first one
+		for ; len(h.logs.with("denied")) == 10 && others < 20; others++ {
+			reason = fmt.Sprintf("no image %d", others)
+			h.ask()
+		}
 		Expect(h.logs.with("denied")).To(HaveLen(11))
-		Expect(h.logs.with("denied")[10]).To(And(HaveKeyWithValue("reason", "no image"), HaveKeyWithValue("withheld", BeEquivalentTo(20))))
-		Expect(h.count("eirinix_admission_decisions_total", "volumes", "denied")).To(BeEquivalentTo(31))
+		Expect(h.logs.with("denied")[10]).To(And(HaveKeyWithValue("reason", reason), HaveKeyWithValue("withheld", BeEquivalentTo(19+others))))
+		Expect(h.count("eirinix_admission_decisions_total", "volumes", "denied")).To(BeEquivalentTo(30 + others))
 	})
 
 	It("reports an admission only at a higher verbosity", func() {

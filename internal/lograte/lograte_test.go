@@ -76,8 +76,11 @@ func TestOfManyEventsTheFirstAreLogged(t *testing.T) {
 		same := func(int) string { return "no root" }
 		lines, _ := logged("a", 50, same)
 		g.Expect(lines).To(Equal(10))
-		lines, withheld := logged("a", 1, func(int) string { return "another reason" })
-		g.Expect([]int{lines, withheld}).To(Equal([]int{1, 40}))
+		others, withheld := 0, 0 // reasons can share a hash with the first one
+		for lines = 0; lines == 0 && others < 40; others++ {
+			lines, withheld = logged("a", 1, func(int) string { return fmt.Sprint("another reason ", others) })
+		}
+		g.Expect([]int{lines, withheld}).To(Equal([]int{1, 39 + others}))
 		lines, _ = logged("b", 10_000, func(i int) string { return fmt.Sprint(i) })
 		g.Expect(lines).To(Equal(100), "any number of reasons")
 		lines, _ = logged("c", 5, same)
