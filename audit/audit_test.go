@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -184,7 +185,9 @@ untold  drain: DELETE is not played
 	It("writes SARIF for code scanning", func(ctx SpecContext) {
 		grouped := found(eirinix.AuditFailed, "a b", "oops")
 		grouped.Resource = schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}
-		run := finding(found(eirinix.AuditDenied, "web", "no"), drift, untold, grouped)
+		another := untold
+		another.Message = "pods/exec is not played"
+		run := finding(found(eirinix.AuditDenied, "web", "no"), drift, untold, grouped, another)
 		s := play(ctx, []string{"-o", "sarif"}, run)
 		var document struct {
 			Version string
@@ -219,9 +222,10 @@ untold  drain: DELETE is not played
 			fingerprints = append(fingerprints, r.PartialFingerprints["object/v1"])
 		}
 		Expect(rules).To(Equal([]string{"drain", "no-root"}))
-		Expect(levels).To(Equal([]string{"error", "warning", "note", "error"}))
+		Expect(levels).To(Equal([]string{"error", "warning", "note", "error", "note"}))
 		Expect(uris).To(Equal([]string{"api/v1/namespaces/default/pods/web", "api/v1/namespaces/default/pods/web", "apis/apps/v1/namespaces/default/deployments/a%20b"}))
-		Expect(fingerprints).To(HaveExactElements(HaveLen(32), Not(Equal(fingerprints[0])), Not(BeEmpty()), Not(BeEmpty())))
+		Expect(fingerprints).To(HaveEach(HaveLen(32)))
+		Expect(slices.Compact(slices.Sorted(slices.Values(fingerprints)))).To(HaveLen(5), "each finding has its own")
 		Expect(play(ctx, []string{"-o", "sarif"}, run).stdout.String()).To(Equal(s.stdout.String()))
 	})
 
@@ -285,6 +289,20 @@ untold  drain: DELETE is not played
 		Entry(nil, `"default" is not a flag; -h lists the flags`, "default"),
 		Entry(nil, `flag provided but not defined: -x; -h lists the flags`, "-x"),
 	)
+
+	It("colours results where -color says so, and shows no progress with -q", func(ctx SpecContext) {
+		run := func(o eirinix.AuditOptions) (eirinix.AuditSummary, error) {
+			o.Progress(eirinix.AuditProgress{Resource: pods, Listed: 500, Remaining: -1, Objects: 500})
+			return finding(untold)(o)
+		}
+		s := play(ctx, []string{"-color", "always", "-v"}, run)
+		Expect(s.stdout.String()).To(HavePrefix("\x1b[36muntold\x1b[0m"))
+		Expect(s.stderr.String()).To(ContainSubstring("pods: 500"))
+		s = play(ctx, []string{"-color", "never", "-q", "-v"}, run)
+		Expect(s.stdout.String()).To(HavePrefix("untold  drain"))
+		Expect(s.stderr.String()).To(BeEmpty())
+		Expect(play(ctx, nil, run).stdout.String()).NotTo(ContainSubstring("\x1b"), "no terminal")
+	})
 
 	It("prints help", func(ctx SpecContext) {
 		s := play(ctx, []string{"-h"}, nil)

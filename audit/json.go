@@ -191,6 +191,8 @@ func (p *sarifPrinter) finding(f eirinix.AuditFinding) error {
 			}},
 		}}
 		identity += "\x00" + uriOf(f.Resource, f.Namespace, f.Name)
+	} else { // the message tells findings about a step as a whole apart
+		identity += "\x00\x00" + f.Message
 	}
 	sum := sha256.Sum256([]byte(identity))
 	r.PartialFingerprints = map[string]string{"object/v1": hex.EncodeToString(sum[:16])}
