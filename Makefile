@@ -9,7 +9,7 @@ APIDIFF       = go run golang.org/x/exp/cmd/apidiff@v0.0.0-20261014143641-f0251e
 BENCHSTAT     = go run golang.org/x/perf/cmd/benchstat@v0.0.0-20260908200009-22c9c6c9d4da
 
 # Every folder with a go.mod of its own, but for the peers of the benchmark: those have other projects' programs only.
-MODULES = . testing/controlplane testing/traces testing/upstream examples/pod-security bench
+MODULES = . testing/controlplane testing/alerts testing/traces testing/upstream examples/pod-security bench
 
 # Those that are vetted. testing/upstream is not, because go vet would first analyse the 2300 packages that it imports.
 VETTED = $(filter-out testing/upstream,$(MODULES))
@@ -39,6 +39,7 @@ test: ## all specs, with the race detector, against a real API server
 	@$(ASSETS) go test -race -ldflags=-w -shuffle=on $$(go list ./internal/... | grep -E '/($(SEQUENTIAL))$$') -ginkgo.label-filter='!sequential'
 	@go test -ldflags=-w -shuffle=on $$(go list ./internal/... | grep -E '/($(SEQUENTIAL))$$') -ginkgo.label-filter=sequential
 	@go -C testing/controlplane test ./...
+	@$(ASSETS) go -C testing/alerts test ./...
 	@$(ASSETS) go -C testing/traces test ./...
 	@$(ASSETS) go -C examples/pod-security test ./...
 	@$(ASSETS) go -C bench test ./...
@@ -106,6 +107,10 @@ peers: ## build the real webhooks beside which bench's section podsecurity runs:
 .PHONY: charts
 charts: ## draw the charts of docs/performance.md from the figures in bench/testdata
 	@go -C bench run . -charts
+
+.PHONY: dashboard
+dashboard: ## make the Grafana dashboard docs/dashboard.json
+	@text="$$(go -C testing/alerts run .)" && echo "$$text" >docs/dashboard.json
 
 .PHONY: fuzz
 fuzz: ## let every fuzz target run for FUZZTIME (30s)

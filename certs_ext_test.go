@@ -141,8 +141,8 @@ var _ = Describe("The certificate Secret", Label("api-server"), func() {
 			HaveKeyWithValue("eirinix_certificate_generation", 2.), HaveKeyWithValue("eirinix_certificate_phase retaining", 1.),
 			HaveKeyWithValue("eirinix_certificate_bundle_in_sync", 1.), HaveKeyWithValue("eirinix_certificate_failing", 0.),
 			HaveKeyWithValue("eirinix_registration_versions", 1.), HaveKeyWithValue("eirinix_registration_waiting version", 0.),
-			HaveKeyWithValue("eirinix_certificate_expiry_seconds serving", BeNumerically("~", 7*24*3600, 3600)),
-			HaveKeyWithValue("eirinix_certificate_expiry_seconds ca", BeNumerically("~", 10*365*24*3600, 3600)),
+			HaveKeyWithValue("eirinix_certificate_expiration_timestamp_seconds serving", BeNumerically("~", time.Now().Unix()+7*24*3600, 3600)),
+			HaveKeyWithValue("eirinix_certificate_expiration_timestamp_seconds ca", BeNumerically("~", time.Now().Unix()+10*365*24*3600, 3600)),
 		))
 	}, SpecTimeout(2*patience))
 

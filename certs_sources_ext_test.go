@@ -107,7 +107,7 @@ var _ = Describe("Certificates from elsewhere", Label("api-server"), func() {
 		Expect(createPod(ctx, namespace, NewPod("first", nil))).To(beMutated())
 		Expect(trusted(ctx, m)()).To(Equal(string(first.CertificatePEM)))
 		Eventually(func() map[string]float64 { return certificateMetrics(namespace) }).WithTimeout(patience).Should(And(
-			HaveKeyWithValue("eirinix_certificate_expiry_seconds serving", BeNumerically("~", 3600, 100)),
+			HaveKeyWithValue("eirinix_certificate_expiration_timestamp_seconds serving", BeNumerically("~", time.Now().Unix()+3600, 100)),
 			HaveKeyWithValue("eirinix_certificate_bundle_in_sync", 1.), HaveKeyWithValue("eirinix_certificate_failing", 0.)))
 
 		By("another CA")

@@ -101,7 +101,7 @@ func scraped(ctx context.Context, p *play, config *rest.Config) error {
 }
 
 var _ = Describe("Metrics", Label("api-server"), func() {
-	const some = "eirinix_certificate_expiry_seconds"
+	const some = "eirinix_certificate_expiration_timestamp_seconds"
 	var (
 		namespace, url string
 		options        eirinix.ManagerOptions

@@ -180,7 +180,7 @@ var _ = Describe("The configuration of a program", Label("api-server"), func() {
 			}
 			return err
 		}
-		contested := "eirinix_registration_contested MutatingWebhookConfiguration " + namespace + "-mutating-hook"
+		contested := "eirinix_registration_contested " + namespace + "-mutating-hook MutatingWebhookConfiguration"
 		Eventually(func(g Gomega) {
 			g.Expect(undo()).To(Succeed())
 			g.Expect(certificateMetrics(namespace)).To(HaveKeyWithValue(contested, BeNumerically(">", 7)))

@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"code.cloudfoundry.org/eirinix/diagnosis"
 	"code.cloudfoundry.org/eirinix/internal/cluster"
@@ -51,6 +52,7 @@ type program struct {
 	desired    webhookconf.Desired
 	canary     diagnose.Canary
 	controller *controller.Controller
+	reports    *controller.Report // nil in a one-off operation
 }
 
 // newProgram is called after the connection has been made. rights holds the rights of this process. With rights, the
@@ -152,6 +154,12 @@ func (m *ExtensionManager) newCanary(steps resolved) diagnose.Canary {
 		Fingerprint: m.GetManagerOptions().OperatorFingerprint, Namespace: m.secretNamespace(), Prefix: m.pathPrefix(), Instance: m.instance,
 		Validating: !slices.ContainsFunc(steps.entries, func(e webhookconf.Entry) bool { return !e.Validating }),
 	}
+}
+
+// answerCanary answers the call of a diagnosis.
+func (p *program) answerCanary(ctx context.Context, req admission.Request) admission.Response {
+	p.reports.AnsweredCanary()
+	return p.canary.Answer(ctx, req)
 }
 
 // routes returns the paths of other versions that this program's Lease records.

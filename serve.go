@@ -116,6 +116,7 @@ func (r *run) open(ctx context.Context, p *program) (server, *admit.Handler, err
 	}
 	// API servers can call as soon as the port is open, because another version can be registered already.
 	p.canary = r.m.newCanary(p.resolved)
+	p.reports = p.report(r.background, *r.m.GetManagerOptions().RegisterWebHook && r.rights.Events()) //nolint:contextcheck // it outlives ctx
 	if err := r.m.serveSteps(handler, p, p.routes(ctx)); err != nil {
 		return nil, nil, err
 	}
@@ -149,11 +150,10 @@ func (r *run) register(ctx context.Context, p *program, server server, handler *
 	}
 	ready := make(chan struct{})
 	options := p.options(ctx, m.registeredPort(o, server), registers)
-	report := p.report(r.background, registers && r.rights.Events()) //nolint:contextcheck // it outlives ctx
 	becomeReady := m.becomeReady(p, ready, r.failed)
 	begin := func(p *program) (end func()) { //nolint:contextcheck // the loop outlives ctx
 		loop := p.newController(p.resolved, options, func(c *controller.Config) {
-			c.Registers, c.Lives, c.Report, c.Ready = registers, registers, report, becomeReady
+			c.Registers, c.Lives, c.Report, c.Ready = registers, registers, p.reports, becomeReady
 			c.After = p.controller
 			c.Serve = func(routes map[string]rollout.Route) {
 				if err := m.serveSteps(handler, p, routes); err != nil {
@@ -163,7 +163,7 @@ func (r *run) register(ctx context.Context, p *program, server server, handler *
 		})
 		m.program.Store(p)
 		p.describeSteps()
-		report.Waits(controller.ForKind, len(p.resolved.waiting) > 0)
+		p.reports.Waits(controller.ForKind, len(p.resolved.waiting) > 0)
 		ctx, cancel := context.WithCancel(r.background)
 		var running sync.WaitGroup
 		running.Go(func() { loop.Run(ctx, p.objects) })
@@ -215,7 +215,7 @@ func (m *ExtensionManager) serveSteps(handler *admit.Handler, p *program, routes
 	}
 	for _, prefix := range []string{admit.MutatePrefix, admit.ValidatePrefix} {
 		chains[prefix+diagnose.CanaryName] = admit.Chain{Validating: prefix == admit.ValidatePrefix, Close: true, Steps: []admit.Step{{
-			Name: diagnose.CanaryName, Ignore: true, Handle: p.canary.Answer,
+			Name: diagnose.CanaryName, Ignore: true, Handle: p.answerCanary,
 		}}}
 	}
 	handler.ServeAll(chains)

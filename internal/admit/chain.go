@@ -120,7 +120,7 @@ func (c *chain) selectSteps(req *admissionv1.AdmissionRequest) (wants []want, so
 	}
 	if !some {
 		for i := range c.Steps {
-			c.stepMetrics[i].decided(req.Operation, decisionSkipped, 0, nil)
+			c.stepMetrics[i].decided(req, decisionSkipped, 0, nil)
 		}
 	}
 	return wants, some

@@ -34,6 +34,9 @@ var operationLabels = [...]admissionv1.Operation{
 	admissionv1.Create, admissionv1.Update, admissionv1.Delete, admissionv1.Connect, "other",
 }
 
+// dryRunLabels are the values of the label for requests that are made, and for dry runs.
+var dryRunLabels = [...]string{"false", "true"}
+
 // operationIndex returns the index of an operation in operationLabels. All unknown operations share one index, which
 // bounds the values of the label.
 func operationIndex(operation admissionv1.Operation) int {
@@ -48,7 +51,7 @@ func operationIndex(operation admissionv1.Operation) int {
 // Metrics counts the requests, decisions and patches of the webhooks. It is safe for concurrent use. A nil Metrics
 // counts nothing.
 //
-// All values of labels come from the program, except the operation, which is one of four. A caller therefore cannot
+// All values of labels come from the program, except the operation, which is one of four, and dry_run. A caller therefore cannot
 // create more series than the steps allow.
 type Metrics struct {
 	decisions                   *prometheus.CounterVec
@@ -57,6 +60,7 @@ type Metrics struct {
 	panics, refused             *prometheus.CounterVec
 	left                        *prometheus.GaugeVec
 	inFlight                    prometheus.Gauge
+	slots, limit                prometheus.Gauge
 	requestBytes                prometheus.Histogram
 
 	conversionDuration                  *prometheus.HistogramVec
@@ -71,7 +75,7 @@ func NewMetrics(registerer prometheus.Registerer) (*Metrics, error) {
 	m := &Metrics{
 		decisions: r.counters("admission_decisions_total",
 			"Decisions of steps on admission requests; skipped requests did not match the step's rules or selectors.",
-			"webhook", "step", "operation", "decision"),
+			"webhook", "step", "operation", "decision", "dry_run"),
 		duration: r.histograms("admission_duration_seconds",
 			"Time from the arrival of an admission request to the answer.", buckets, "webhook"),
 		stepDuration: r.histograms("admission_step_duration_seconds",
@@ -88,6 +92,14 @@ func NewMetrics(registerer prometheus.Registerer) (*Metrics, error) {
 			Namespace: metricsNamespace, Name: "admission_in_flight_requests",
 			Help: "Admission requests in flight, including those that wait for a slot.",
 		})),
+		slots: register(&r, prometheus.NewGauge(prometheus.GaugeOpts{
+			Namespace: metricsNamespace, Name: "admission_slots",
+			Help: "Number of requests that run steps at once; further requests wait.",
+		})),
+		limit: register(&r, prometheus.NewGauge(prometheus.GaugeOpts{
+			Namespace: metricsNamespace, Name: "admission_in_flight_limit",
+			Help: "Number of requests in flight at which further ones are refused with 503.",
+		})),
 		left: register(&r, prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Namespace: metricsNamespace, Name: "admission_left_behind_runs",
 			Help: "Runs of steps that continue after the deadline of their request.",
@@ -103,6 +115,8 @@ func NewMetrics(registerer prometheus.Registerer) (*Metrics, error) {
 		conversionPanics: r.counters("conversion_panics_total",
 			"Panics of conversions.", "crd"),
 	}
+	m.slots.Set(callsAtWork)
+	m.limit.Set(callsAtWork + callsWaiting)
 	return m, r.err
 }
 
@@ -245,8 +259,8 @@ type stepMetrics struct {
 	duration prometheus.Observer
 	panics   prometheus.Counter
 	left     prometheus.Gauge
-	// Counters are made when they are first needed, because most steps use two operations and three decisions.
-	decisions [len(operationLabels)][decisions]atomic.Pointer[prometheus.Counter]
+	// Counters are made when they are first needed, because most steps use two operations and three decisions, and few requests are dry runs.
+	decisions [len(dryRunLabels)][len(operationLabels)][decisions]atomic.Pointer[prometheus.Counter]
 }
 
 func (w *webhookMetrics) step(name string) *stepMetrics {
@@ -261,17 +275,20 @@ func (w *webhookMetrics) step(name string) *stepMetrics {
 
 // decided counts a decision and records how long it took. A request that is skipped or dropped takes no time, so none is
 // recorded. exemplar can be nil.
-func (s *stepMetrics) decided(operation admissionv1.Operation, d decision, took time.Duration, exemplar prometheus.Labels) {
+func (s *stepMetrics) decided(req *admissionv1.AdmissionRequest, d decision, took time.Duration, exemplar prometheus.Labels) {
 	if s == nil {
 		return
 	}
-	index := operationIndex(operation)
-	counter := s.decisions[index][d].Load()
+	index, dry := operationIndex(req.Operation), 0
+	if req.DryRun != nil && *req.DryRun {
+		dry = 1
+	}
+	counter := s.decisions[dry][index][d].Load()
 	if counter == nil {
 		c := s.webhook.all.decisions.WithLabelValues(
-			s.webhook.name, s.name, string(operationLabels[index]), decisionLabels[d])
+			s.webhook.name, s.name, string(operationLabels[index]), decisionLabels[d], dryRunLabels[dry])
 		counter = &c
-		s.decisions[index][d].Store(counter)
+		s.decisions[dry][index][d].Store(counter)
 	}
 	(*counter).Inc()
 	if d != decisionSkipped && d != decisionDropped {

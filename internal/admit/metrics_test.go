@@ -45,39 +45,51 @@ var _ = Describe("Metrics", func() {
 	It("count the decisions of a step by operation", func() {
 		for d := range decision(decisions) {
 			for range int(d) + 1 {
-				volumes.decided(admissionv1.Create, d, time.Millisecond, nil)
+				volumes.decided(op(admissionv1.Create), d, time.Millisecond, nil)
 			}
 		}
-		volumes.decided(admissionv1.Delete, decisionAllowed, time.Millisecond, nil)
+		volumes.decided(op(admissionv1.Delete), decisionAllowed, time.Millisecond, nil)
 		Expect(shown("eirinix_admission_decisions_total")).To(Equal(`# HELP eirinix_admission_decisions_total Decisions of steps on admission requests; skipped requests did not match the step's rules or selectors.
 # TYPE eirinix_admission_decisions_total counter
-eirinix_admission_decisions_total{decision="allowed",operation="CREATE",step="volumes",webhook="pods"} 1
-eirinix_admission_decisions_total{decision="allowed",operation="DELETE",step="volumes",webhook="pods"} 1
-eirinix_admission_decisions_total{decision="denied",operation="CREATE",step="volumes",webhook="pods"} 3
-eirinix_admission_decisions_total{decision="dropped",operation="CREATE",step="volumes",webhook="pods"} 9
-eirinix_admission_decisions_total{decision="failed",operation="CREATE",step="volumes",webhook="pods"} 5
-eirinix_admission_decisions_total{decision="ignored",operation="CREATE",step="volumes",webhook="pods"} 6
-eirinix_admission_decisions_total{decision="patched",operation="CREATE",step="volumes",webhook="pods"} 2
-eirinix_admission_decisions_total{decision="skipped",operation="CREATE",step="volumes",webhook="pods"} 4
-eirinix_admission_decisions_total{decision="would_deny",operation="CREATE",step="volumes",webhook="pods"} 7
-eirinix_admission_decisions_total{decision="would_patch",operation="CREATE",step="volumes",webhook="pods"} 8
+eirinix_admission_decisions_total{decision="allowed",dry_run="false",operation="CREATE",step="volumes",webhook="pods"} 1
+eirinix_admission_decisions_total{decision="allowed",dry_run="false",operation="DELETE",step="volumes",webhook="pods"} 1
+eirinix_admission_decisions_total{decision="denied",dry_run="false",operation="CREATE",step="volumes",webhook="pods"} 3
+eirinix_admission_decisions_total{decision="dropped",dry_run="false",operation="CREATE",step="volumes",webhook="pods"} 9
+eirinix_admission_decisions_total{decision="failed",dry_run="false",operation="CREATE",step="volumes",webhook="pods"} 5
+eirinix_admission_decisions_total{decision="ignored",dry_run="false",operation="CREATE",step="volumes",webhook="pods"} 6
+eirinix_admission_decisions_total{decision="patched",dry_run="false",operation="CREATE",step="volumes",webhook="pods"} 2
+eirinix_admission_decisions_total{decision="skipped",dry_run="false",operation="CREATE",step="volumes",webhook="pods"} 4
+eirinix_admission_decisions_total{decision="would_deny",dry_run="false",operation="CREATE",step="volumes",webhook="pods"} 7
+eirinix_admission_decisions_total{decision="would_patch",dry_run="false",operation="CREATE",step="volumes",webhook="pods"} 8
+`))
+	})
+
+	It("tell dry runs from requests that are made", func() {
+		req := op(admissionv1.Create)
+		for _, dryRun := range []*bool{nil, new(false), new(true)} {
+			req.DryRun = dryRun
+			volumes.decided(req, decisionAllowed, 0, nil)
+		}
+		Expect(shown("eirinix_admission_decisions_total")).To(HaveSuffix(`
+eirinix_admission_decisions_total{decision="allowed",dry_run="false",operation="CREATE",step="volumes",webhook="pods"} 2
+eirinix_admission_decisions_total{decision="allowed",dry_run="true",operation="CREATE",step="volumes",webhook="pods"} 1
 `))
 	})
 
 	It("have one series for all unknown operations", func() {
 		for _, operation := range []admissionv1.Operation{"", "create", "PATCH", "x\"\n", admissionv1.Operation(strings.Repeat("x", 1000))} {
-			volumes.decided(operation, decisionDenied, 0, nil)
+			volumes.decided(op(operation), decisionDenied, 0, nil)
 		}
 		Expect(shown("eirinix_admission_decisions_total")).To(And(
-			HaveSuffix("\n"+`eirinix_admission_decisions_total{decision="denied",operation="other",step="volumes",webhook="pods"} 5`+"\n"),
+			HaveSuffix("\n"+`eirinix_admission_decisions_total{decision="denied",dry_run="false",operation="other",step="volumes",webhook="pods"} 5`+"\n"),
 			WithTransform(func(text string) int { return strings.Count(text, "\n") }, Equal(3)),
 		))
 	})
 
 	It("measure the time of calls and of steps, but not of steps that were skipped", func() {
 		m.webhook("pods").answered(3*time.Millisecond, 0, 0, nil)
-		volumes.decided(admissionv1.Create, decisionAllowed, 200*time.Microsecond, nil)
-		volumes.decided(admissionv1.Create, decisionSkipped, 0, nil)
+		volumes.decided(op(admissionv1.Create), decisionAllowed, 200*time.Microsecond, nil)
+		volumes.decided(op(admissionv1.Create), decisionSkipped, 0, nil)
 		const bounds = `0.00025 0.0005 0.001 0.0025 0.005 0.01 0.025 0.05 0.1 0.25 0.5 1 2.5 5 10 30 +Inf`
 		buckets := func(name, labels string, from string) (text string) {
 			count := 0
@@ -112,6 +124,8 @@ eirinix_admission_step_duration_seconds_count{step="volumes",webhook="pods"} 1
 		m.arrived()
 		m.arrived()
 		m.answered()
+		Expect(shown("eirinix_admission_slots", "eirinix_admission_in_flight_limit")).To(And(
+			ContainSubstring("\neirinix_admission_slots 100\n"), ContainSubstring("\neirinix_admission_in_flight_limit 500\n")))
 		Expect(shown("eirinix_admission_in_flight_requests", "eirinix_admission_panics_total", "eirinix_admission_patch_bytes_total",
 			"eirinix_admission_patch_operations_total", "eirinix_admission_refused_requests_total")).To(Equal(`# HELP eirinix_admission_in_flight_requests Admission requests in flight, including those that wait for a slot.
 # TYPE eirinix_admission_in_flight_requests gauge
@@ -154,12 +168,12 @@ eirinix_admission_request_bytes_count 2
 	It("are shared by the Managers of a program", func() {
 		again, err := NewMetrics(registry)
 		Expect(err).NotTo(HaveOccurred())
-		volumes.decided(admissionv1.Create, decisionAllowed, 0, nil)
-		again.webhook("pods").step("volumes").decided(admissionv1.Create, decisionAllowed, 0, nil)
+		volumes.decided(op(admissionv1.Create), decisionAllowed, 0, nil)
+		again.webhook("pods").step("volumes").decided(op(admissionv1.Create), decisionAllowed, 0, nil)
 		m.arrived()
 		again.arrived()
 		Expect(shown()).To(And(
-			ContainSubstring(`eirinix_admission_decisions_total{decision="allowed",operation="CREATE",step="volumes",webhook="pods"} 2`),
+			ContainSubstring(`eirinix_admission_decisions_total{decision="allowed",dry_run="false",operation="CREATE",step="volumes",webhook="pods"} 2`),
 			ContainSubstring("eirinix_admission_in_flight_requests 2"),
 		))
 	})
@@ -190,7 +204,7 @@ eirinix_admission_request_bytes_count 2
 			m.refusedWith(400)
 			w := m.webhook("pods")
 			w.answered(1, 1, 1, nil)
-			w.step("volumes").decided(admissionv1.Create, decisionFailed, 1, nil)
+			w.step("volumes").decided(op(admissionv1.Create), decisionFailed, 1, nil)
 			w.step("volumes").panicked()
 			m.answered()
 		}
@@ -199,21 +213,27 @@ eirinix_admission_request_bytes_count 2
 
 	It("cost no memory once they have been counted", func() {
 		pods := m.webhook("pods")
+		update := op(admissionv1.Update)
 		Expect(testing.AllocsPerRun(100, func() {
 			m.arrived()
 			m.received(22 << 10)
-			volumes.decided(admissionv1.Update, decisionPatched, time.Millisecond, nil)
+			volumes.decided(update, decisionPatched, time.Millisecond, nil)
 			pods.answered(time.Millisecond, 3, 200, nil)
 			m.answered()
 		})).To(BeZero())
 	})
 
 	It("keep to the conventions of Prometheus", func() {
-		volumes.decided(admissionv1.Create, decisionAllowed, 0, nil)
+		volumes.decided(op(admissionv1.Create), decisionAllowed, 0, nil)
 		m.refusedWith(400)
 		Expect(promlint.New(strings.NewReader(shown())).Lint()).To(BeEmpty())
 	})
 })
+
+// op returns a request with an operation.
+func op(operation admissionv1.Operation) *admissionv1.AdmissionRequest {
+	return &admissionv1.AdmissionRequest{Operation: operation}
+}
 
 // BenchmarkMetrics records the metrics of one call of one step.
 func BenchmarkMetrics(b *testing.B) {
@@ -223,11 +243,12 @@ func BenchmarkMetrics(b *testing.B) {
 	}
 	w := m.webhook("pods")
 	s := w.step("volumes")
+	update := op(admissionv1.Update)
 	b.ReportAllocs()
 	for b.Loop() {
 		m.arrived()
 		m.received(22 << 10)
-		s.decided(admissionv1.Update, decisionPatched, 300*time.Microsecond, nil)
+		s.decided(update, decisionPatched, 300*time.Microsecond, nil)
 		w.answered(400*time.Microsecond, 3, 200, nil)
 		m.answered()
 	}

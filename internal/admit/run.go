@@ -167,7 +167,7 @@ func (r *run) due(i, round int) bool {
 		return wanted && r.ran[i] && (err != nil || !bytes.Equal(r.seen[i], raw))
 	}
 	if !wanted {
-		r.stepMetrics[i].decided(r.request.Operation, decisionSkipped, 0, nil)
+		r.stepMetrics[i].decided(r.request, decisionSkipped, 0, nil)
 	}
 	return wanted
 }
@@ -308,7 +308,7 @@ func (r *run) batch() (names []string) {
 
 func (r *run) decided(i int, d decision, took time.Duration) {
 	r.endSpan(i, d)
-	r.stepMetrics[i].decided(r.request.Operation, d, took, r.exemplar)
+	r.stepMetrics[i].decided(r.request, d, took, r.exemplar)
 }
 
 // countUndecided counts the steps that shared a patch. All of them count as having changed the object, or none does.

@@ -69,7 +69,7 @@ func (h *Handler) shadow(all []shadow) {
 	defer q.mu.Unlock()
 	for _, s := range all {
 		if len(q.waiting) == mostShadows || q.bytes+s.size() > mostShadowBytes {
-			s.chain.stepMetrics[0].decided(s.request.Operation, decisionDropped, 0, nil)
+			s.chain.stepMetrics[0].decided(&s.request, decisionDropped, 0, nil)
 			continue
 		}
 		q.waiting, q.bytes = append(q.waiting, s), q.bytes+s.size()
@@ -88,7 +88,7 @@ func (h *Handler) runShadows() {
 			return
 		}
 		if h.Draining != nil && h.Draining() {
-			s.chain.stepMetrics[0].decided(s.request.Operation, decisionDropped, 0, nil)
+			s.chain.stepMetrics[0].decided(&s.request, decisionDropped, 0, nil)
 			continue
 		}
 		h.runShadow(&s)

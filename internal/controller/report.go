@@ -3,10 +3,15 @@ package controller
 // This file reports certificates and registration in metrics, Events and logs.
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
+	"runtime/debug"
+	"strings"
 	"sync"
+	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
@@ -43,7 +48,7 @@ type Report struct {
 
 // metrics are shared by all Managers of a program. The label secret distinguishes them.
 type metrics struct {
-	expiry, phase, generation, inSync, failing, contested, versions, waiting *prometheus.GaugeVec
+	expiration, phase, generation, inSync, failing, contested, versions, waiting, canary, build *prometheus.GaugeVec
 }
 
 // newMetrics registers the metrics, or finds those that another Manager has registered.
@@ -55,14 +60,16 @@ func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 		return g
 	}
 	return &metrics{
-		expiry:     gauges("certificate_expiry_seconds", "Time until a certificate expires: that of the CA, or the one that is served.", "role"),
+		expiration: gauges("certificate_expiration_timestamp_seconds", "Time at which a certificate expires: that of the CA, or the one that is served.", "role"),
 		phase:      gauges("certificate_phase", "The state of the rotation of the CA: 1 for the phase that it is in.", "phase"),
 		generation: gauges("certificate_generation", "Number of the CA that signs, counted up with each rotation."),
 		inSync:     gauges("certificate_bundle_in_sync", "Whether every caBundle that is registered holds all CAs in use, and no other outside a rotation."),
 		failing:    gauges("certificate_failing", "Whether the last pass over Secret and configurations failed."),
-		contested:  gauges("registration_contested", "How often in a row a configuration was repaired; 0 while that may be chance.", "configuration"),
+		contested:  gauges("registration_contested", "Number of repairs of a configuration in a row; 0 while that may be chance.", "kind", "configuration"),
 		versions:   gauges("registration_versions", "Number of versions of the program that live."),
 		waiting:    gauges("registration_waiting", "Whether steps of this process are not registered yet, by the reason: version, while the registration of a version that came first stands; kind, while the cluster does not serve what a step is about; definition, while a CustomResourceDefinition does not exist.", "reason"),
+		canary:     gauges("canary_last_success_timestamp_seconds", "Time at which this process last answered a canary, for which an API server has called it; 0 if none has."),
+		build:      gauges("build_info", "1, with the version of this library and of Go.", "version", "goversion"),
 	}, failed
 }
 
@@ -74,6 +81,9 @@ func NewReport(ctx context.Context, namespace, name string, registerer prometheu
 	if r.metrics, err = newMetrics(registerer); err != nil { // the program has metrics of its own with our names
 		log.Error(err, "certificate metrics cannot be registered; there will be none")
 		r.metrics = nil
+	} else {
+		r.metrics.build.WithLabelValues(r.secret, version(), runtime.Version()).Set(1)
+		r.metrics.canary.WithLabelValues(r.secret) // of an earlier Manager in this process, the time is kept
 	}
 	if clients != nil {
 		r.recorder = sync.OnceValue(func() events.EventRecorder { return cluster.NewRecorder(ctx, clients, reporter) })
@@ -140,11 +150,10 @@ func (r *Report) observed(c *Controller, t Trust, first string) {
 	if r.metrics == nil {
 		return
 	}
-	now := c.Now()
 	r.metrics.versions.WithLabelValues(r.secret).Set(float64(max(1, c.versions.Living())))
 	r.Waits(ForVersion, waits != "")
 	if leaf := c.Certificates.leaf(); leaf != nil {
-		r.metrics.expiry.WithLabelValues(r.secret, "serving").Set(leaf.NotAfter.Sub(now).Seconds())
+		r.metrics.expiration.WithLabelValues(r.secret, "serving").Set(seconds(leaf.NotAfter))
 	}
 	r.metrics.failing.WithLabelValues(r.secret).Set(oneIf(t.Waiting != nil))
 	if t.own == nil {
@@ -154,7 +163,7 @@ func (r *Report) observed(c *Controller, t Trust, first string) {
 	r.metrics.inSync.WithLabelValues(r.secret).Set(oneIf(t.own.inSync))
 	state := t.own.state
 	if authority, err := state.Current(); err == nil {
-		r.metrics.expiry.WithLabelValues(r.secret, "ca").Set(authority.Certificate.NotAfter.Sub(now).Seconds())
+		r.metrics.expiration.WithLabelValues(r.secret, "ca").Set(seconds(authority.Certificate.NotAfter))
 	}
 	for _, phase := range []ca.Phase{ca.Steady, ca.Staged, ca.Retaining} {
 		r.metrics.phase.WithLabelValues(r.secret, string(phase)).Set(oneIf(state.Phase == phase))
@@ -171,7 +180,8 @@ func (r *Report) contested(c *Controller, conf observed, times int) {
 		times = 0
 	}
 	if r.metrics != nil {
-		r.metrics.contested.WithLabelValues(r.secret, conf.String()).Set(float64(times))
+		kind, name, _ := strings.Cut(conf.String(), " ")
+		r.metrics.contested.WithLabelValues(r.secret, kind, name).Set(float64(times))
 	}
 	r.mu.Lock()
 	known := r.reported[conf.String()]
@@ -209,6 +219,31 @@ func (r *Report) event(state *certsecret.State, kind, reason, message string) {
 		recorder.Eventf(on, nil, kind, reason, "Reconcile", "%s", message)
 	}
 }
+
+// AnsweredCanary records that an API server has called this process for a canary.
+func (r *Report) AnsweredCanary() {
+	if r != nil && r.metrics != nil {
+		r.metrics.canary.WithLabelValues(r.secret).SetToCurrentTime()
+	}
+}
+
+// version returns the version of this library, as the program was built with it.
+func version() string {
+	const module = "code.cloudfoundry.org/eirinix"
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	for _, m := range append(info.Deps, &info.Main) {
+		if m.Path == module {
+			return cmp.Or(m.Version, "unknown")
+		}
+	}
+	return "unknown"
+}
+
+// seconds returns a time as Prometheus has times: in seconds since 1970.
+func seconds(t time.Time) float64 { return float64(t.Unix()) }
 
 func oneIf(yes bool) float64 {
 	if yes {

@@ -1,0 +1,308 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	. "github.com/onsi/gomega"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/model/rulefmt"
+	"github.com/prometheus/prometheus/promql/parser"
+	"github.com/prometheus/prometheus/promql/promqltest"
+	"github.com/prometheus/prometheus/rules"
+	"github.com/prometheus/prometheus/storage"
+
+	"code.cloudfoundry.org/eirinix/internal/admit"
+	"code.cloudfoundry.org/eirinix/internal/audit"
+	"code.cloudfoundry.org/eirinix/internal/controller"
+)
+
+const docs = "../../docs/"
+
+// parse returns the rules of docs/alerts.yaml, as Prometheus reads them.
+func parse(t *testing.T) (all []rulefmt.Rule) {
+	t.Helper()
+	groups, errs := rulefmt.ParseFile(docs+"alerts.yaml", false, model.UTF8Validation, parser.NewParser(parser.Options{}), slog.New(slog.DiscardHandler))
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+	for _, g := range groups.Groups {
+		all = append(all, g.Rules...)
+	}
+	if len(all) == 0 {
+		t.Fatal("there is no rule")
+	}
+	return all
+}
+
+// firing evaluates all rules each minute, and returns the alerts that fire at some time, with their labels.
+func firing(t *testing.T, from storage.Queryable, began time.Time, minutes int) (found map[string]labels.Labels) {
+	t.Helper()
+	engine := promqltest.NewTestEngine(t, false, 5*time.Minute, 100_000)
+	query, found := rules.EngineQueryFunc(engine, from), map[string]labels.Labels{}
+	for _, r := range parse(t) {
+		expr, err := parser.NewParser(parser.Options{}).ParseExpr(r.Expr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rule := rules.NewAlertingRule(r.Alert, expr, time.Duration(r.For), time.Duration(r.KeepFiringFor),
+			labels.FromMap(r.Labels), labels.FromMap(r.Annotations), labels.EmptyLabels(), "", true, slog.New(slog.DiscardHandler))
+		for minute := range minutes {
+			if _, err := rule.Eval(t.Context(), 0, began.Add(time.Duration(minute)*time.Minute), query, nil, 0); err != nil {
+				t.Fatal(err)
+			}
+			for _, a := range rule.ActiveAlerts() {
+				if a.State == rules.StateFiring {
+					for _, text := range []string{a.Annotations.Get("summary"), a.Annotations.Get("description")} {
+						if strings.Contains(text, "error expanding template") || strings.Contains(text, "<no value>") {
+							t.Errorf("%s says %q", r.Alert, text)
+						}
+					}
+					found[r.Alert] = a.Labels
+				}
+			}
+		}
+	}
+	return found
+}
+
+const (
+	run     = `eirinix_registration_versions{secret="ns/setup", pod="a"}`
+	failed  = `eirinix_admission_decisions_total{step="sidecar", webhook="pods", operation="CREATE", decision="failed", dry_run="false", pod="a"}`
+	ignored = `eirinix_admission_decisions_total{step="sidecar", webhook="pods", operation="CREATE", decision="ignored", dry_run="false", pod="a"}`
+	slow    = `eirinix_admission_step_duration_seconds_bucket{step="sidecar", webhook="pods", pod="a", `
+	ends    = `eirinix_certificate_expiration_timestamp_seconds{secret="ns/setup", pod="a", `
+	year    = "31536000"
+)
+
+// faults are series of faulty and of healthy programs, with a sample each minute from the time 0. The healthy ones are
+// as near to the fault as the alert bears: it is short, or small.
+var faults = map[string]struct {
+	faulty, healthy []string
+	minutes         int
+}{
+	"EirinixStepFails": {
+		[]string{failed + ` 1+6x20`},
+		[]string{failed + ` 7x5 8x14`, strings.Replace(failed, `"false"`, `"true"`, 1) + ` 1+6x20`, strings.Replace(failed, `"failed"`, `"denied"`, 1) + ` 1+6x20`}, 20,
+	},
+	"EirinixStepIgnored": {
+		[]string{ignored + ` 1+6x20`},
+		[]string{ignored + ` 7x5 8x14`, strings.Replace(ignored, `"false"`, `"true"`, 1) + ` 1+6x20`, strings.Replace(ignored, `"ignored"`, `"skipped"`, 1) + ` 1+6x20`}, 20,
+	},
+	"EirinixPanics": {
+		[]string{`eirinix_admission_panics_total{step="sidecar", webhook="pods", pod="a"} 0x5 1x14`},
+		[]string{`eirinix_admission_panics_total{step="sidecar", webhook="pods", pod="a"} 3x20`, `eirinix_conversion_panics_total{crd="volumes.example.com"} 0x20`}, 20,
+	},
+	"EirinixStepSlow": {
+		[]string{slow + `le="1"} 0+1x30`, slow + `le="2.5"} 0+90x30`, slow + `le="5"} 0+100x30`, slow + `le="+Inf"} 0+100x30`},
+		[]string{slow + `le="1"} 0+1x30`, slow + `le="2.5"} 0+999x30`, slow + `le="5"} 0+1000x30`, slow + `le="+Inf"} 0+1000x30`}, 30,
+	},
+	"EirinixCallsRefused": {
+		[]string{`eirinix_admission_refused_requests_total{code="503", pod="a"} 1+60x20`},
+		[]string{`eirinix_admission_refused_requests_total{code="503", pod="a"} 12x5 13x14`, `eirinix_admission_refused_requests_total{code="400", pod="a"} 1+60x20`}, 20,
+	},
+	"EirinixCallsWait": {
+		[]string{`eirinix_admission_in_flight_requests{pod="a"} 120x20`, `eirinix_admission_slots{pod="a"} 100x20`},
+		[]string{`eirinix_admission_in_flight_requests{pod="a"} 100 120x6 100x13`, `eirinix_admission_slots{pod="a"} 100x20`}, 20,
+	},
+	"EirinixStepHangs": {
+		[]string{`eirinix_admission_left_behind_runs{step="sidecar", webhook="pods", pod="a"} 11x20`},
+		[]string{`eirinix_admission_left_behind_runs{step="sidecar", webhook="pods", pod="a"} 11x4 10x15`}, 20,
+	},
+	"EirinixServingCertificateExpires": {
+		[]string{ends + `role="serving"} 87000x30`, ends + `role="ca"} ` + year + `x30`},
+		[]string{ends + `role="serving"} 87000x14 600000x15`, ends + `role="ca"} ` + year + `x30`}, 30,
+	},
+	"EirinixCAExpires": {
+		[]string{ends + `role="serving"} 500000x90`, ends + `role="ca"} 500000x90`},
+		[]string{ends + `role="serving"} 500000x90`, ends + `role="ca"} 500000x50 500001x39`}, 90,
+	},
+	"EirinixBundleOutOfSync": {
+		[]string{`eirinix_certificate_bundle_in_sync{secret="ns/setup", pod="a"} 0x20`, `eirinix_certificate_bundle_in_sync{secret="ns/setup", pod="b"} 1x20`},
+		[]string{`eirinix_certificate_bundle_in_sync{secret="ns/setup", pod="a"} 1 0 0 1x17`}, 20,
+	},
+	"EirinixCertificatesFailing": {
+		[]string{`eirinix_certificate_failing{secret="ns/setup", pod="a"} 1x30`},
+		[]string{`eirinix_certificate_failing{secret="ns/setup", pod="a"} 1x13 0x16`}, 30,
+	},
+	"EirinixRotationStuck": {
+		[]string{`eirinix_certificate_phase{secret="ns/setup", phase="staged", pod="a"} 1x90`},
+		[]string{`eirinix_certificate_phase{secret="ns/setup", phase="staged", pod="a"} 1x50 0x39`, `eirinix_certificate_phase{secret="ns/setup", phase="retaining", pod="a"} 1x90`}, 90,
+	},
+	"EirinixNoReplica": {
+		[]string{run + ` 1x10 stale`, `eirinix_registration_versions{secret="ns/other", pod="b"} 1x60`},
+		[]string{run + ` 1x10 stale _x3 1x46`}, 60,
+	},
+	"EirinixNeverCalled": {
+		[]string{`eirinix_canary_last_success_timestamp_seconds{secret="ns/setup", pod="a"} 0x30`},
+		[]string{`eirinix_canary_last_success_timestamp_seconds{secret="ns/setup", pod="a"} 0x30`, `eirinix_canary_last_success_timestamp_seconds{secret="ns/setup", pod="b"} 0 60x29`}, 30,
+	},
+	"EirinixSeveralVersions": {
+		[]string{run + ` 2x60`},
+		[]string{run + ` 2x28 1x31`}, 60,
+	},
+	"EirinixRegistrationWaiting": {
+		[]string{`eirinix_registration_waiting{secret="ns/setup", reason="kind", pod="a"} 1x60`},
+		[]string{`eirinix_registration_waiting{secret="ns/setup", reason="version", pod="a"} 1x28 0x31`}, 60,
+	},
+	"EirinixRegistrationContested": {
+		[]string{`eirinix_registration_contested{secret="ns/setup", kind="MutatingWebhookConfiguration", configuration="x", pod="a"} 6x30`},
+		[]string{`eirinix_registration_contested{secret="ns/setup", kind="MutatingWebhookConfiguration", configuration="x", pod="a"} 0x5 6x10 0x14`}, 30,
+	},
+}
+
+func TestEachAlertFiresOnItsFaultAlone(t *testing.T) {
+	for _, r := range parse(t) {
+		t.Run(r.Alert, func(t *testing.T) {
+			g := NewWithT(t)
+			fault, ok := faults[r.Alert]
+			g.Expect(ok).To(BeTrue(), "no series make it fire")
+			load := func(series []string) map[string]labels.Labels {
+				return firing(t, promqltest.LoadedStorage(t, "load 1m\n  "+strings.Join(series, "\n  ")+"\n"), time.Unix(0, 0), fault.minutes)
+			}
+			fired := load(fault.faulty)
+			g.Expect(fired).To(And(HaveLen(1), HaveKey(r.Alert)))
+			g.Expect(fired[r.Alert].Get("severity")).To(BeElementOf("critical", "warning"))
+			g.Expect(load(fault.healthy)).To(BeEmpty())
+		})
+	}
+}
+
+func TestEachAlertHasARunbook(t *testing.T) {
+	g := NewWithT(t)
+	page, err := os.ReadFile(docs + "runbooks.md")
+	g.Expect(err).NotTo(HaveOccurred())
+	var headings, alerts []string
+	for _, h := range regexp.MustCompile(`(?m)^## (.+)$`).FindAllStringSubmatch(string(page), -1) {
+		headings = append(headings, h[1])
+	}
+	for _, r := range parse(t) {
+		alerts = append(alerts, r.Alert)
+		g.Expect(r.Annotations["runbook_url"]).To(HaveSuffix("/docs/runbooks.md#" + strings.ToLower(r.Alert)))
+	}
+	g.Expect(headings).To(ConsistOf(alerts))
+}
+
+// described collects what collectors can expose, by name.
+type described map[string][]string
+
+func (d described) Register(c prometheus.Collector) error {
+	all := make(chan *prometheus.Desc, 100)
+	c.Describe(all)
+	close(all)
+	for desc := range all {
+		parts := regexp.MustCompile(`fqName: "([^"]+)".* variableLabels: \{([^}]*)\}`).FindStringSubmatch(desc.String())
+		names := []string{"pod"} // which Prometheus adds
+		if parts[2] != "" {
+			names = append(names, strings.Split(parts[2], ",")...)
+		}
+		d[parts[1]] = names
+		for _, suffix := range []string{"_bucket", "_sum", "_count"} {
+			if strings.HasSuffix(parts[1], "_seconds") {
+				d[parts[1]+suffix] = append(names, "le")
+			}
+		}
+	}
+	return nil
+}
+
+func (d described) MustRegister(all ...prometheus.Collector) {
+	for _, c := range all {
+		_ = d.Register(c)
+	}
+}
+func (d described) Unregister(prometheus.Collector) bool { return false }
+
+// exposed returns the metrics of the library, with their labels.
+func exposed(t *testing.T) described {
+	t.Helper()
+	d := described{}
+	_, err := admit.NewMetrics(d)
+	_, err2 := audit.NewMetrics(d)
+	controller.NewReport(context.Background(), "ns", "setup", d, nil, logr.Discard())
+	if err := errors.Join(err, err2); err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// check fails if a query asks for a metric or a label that does not exist.
+func (d described) check(t *testing.T, query string) {
+	t.Helper()
+	for old, value := range map[string]string{"$__rate_interval": "5m", "$step": ".*", "$secret": ".*"} {
+		query = strings.ReplaceAll(query, old, value)
+	}
+	expr, err := parser.NewParser(parser.Options{}).ParseExpr(query)
+	if err != nil {
+		t.Errorf("%s: %v", query, err)
+		return
+	}
+	allowed, used := []string{}, []string{}
+	parser.Inspect(expr, func(n parser.Node, _ []parser.Node) error {
+		switch n := n.(type) {
+		case *parser.VectorSelector:
+			if _, ok := d[n.Name]; !ok {
+				t.Errorf("%s asks for %s, which does not exist", query, n.Name)
+			}
+			allowed = append(allowed, d[n.Name]...)
+			for _, m := range n.LabelMatchers {
+				if m.Name != "__name__" && !slices.Contains(d[n.Name], m.Name) {
+					t.Errorf("%s: %s has no label %s", query, n.Name, m.Name)
+				}
+			}
+		case *parser.AggregateExpr:
+			used = append(used, n.Grouping...)
+		case *parser.BinaryExpr:
+			if n.VectorMatching != nil {
+				used = append(used, n.VectorMatching.MatchingLabels...)
+			}
+		}
+		return nil
+	})
+	for _, name := range used {
+		if !slices.Contains(allowed, name) {
+			t.Errorf("%s groups by %s, which no metric in it has", query, name)
+		}
+	}
+}
+
+func TestAlertsAndDashboardAskForWhatThereIs(t *testing.T) {
+	d := exposed(t)
+	for _, r := range parse(t) {
+		d.check(t, r.Expr)
+	}
+	for _, r := range rows {
+		for _, p := range r.panels {
+			if p.unit == "" || p.about == "" {
+				t.Errorf("panel %s has no unit or no description", p.title)
+			}
+			for _, q := range p.queries {
+				d.check(t, q.expr)
+				for _, l := range regexp.MustCompile(`\{\{(\w+)\}\}`).FindAllStringSubmatch(q.legend, -1) {
+					if !strings.Contains(q.expr, l[1]) && l[1] != "pod" {
+						t.Errorf("the legend of %s shows %s, which the query drops", p.title, l[1])
+					}
+				}
+			}
+		}
+	}
+}
+
+func TestTheDashboardIsThatOfTheProgram(t *testing.T) {
+	g := NewWithT(t)
+	made, err := dashboard()
+	g.Expect(err).NotTo(HaveOccurred())
+	stored, err := os.ReadFile(docs + "dashboard.json")
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(string(stored)).To(Equal(string(made)+"\n"), "run make dashboard")
+}
