@@ -122,6 +122,9 @@ func freePort() int32 {
 func (d *deployment) behind(ctx context.Context, spec corev1.ServiceSpec) {
 	GinkgoHelper()
 	namespace := d.Canary.Namespace
+	if spec.Selector != nil { // as Manifests has it
+		spec.Selector[webhookconf.FingerprintLabel] = namespace
+	}
 	must(admin().CoreV1().Services(namespace).Create(ctx, &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "hooks"}, Spec: spec}, metav1.CreateOptions{}))
 	d.inServiceMode()
 }

@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"code.cloudfoundry.org/eirinix/diagnosis"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
@@ -18,12 +20,13 @@ import (
 // to blame the webhook that they know.
 func (d *diagnostic) checkOthers(ctx context.Context) {
 	seen := map[string]string{}
-	for _, h := range d.allHooks(ctx) {
+	all := d.allHooks(ctx)
+	d.checkOwnPods(ctx, all)
+	d.checkTimeouts(all)
+	d.checkOrder(all)
+	for _, h := range all {
 		service := h.ClientConfig.Service
-		if d.isOurs(h) || h.ignores() || service == nil || !d.sameObjects(h) {
-			continue
-		}
-		if d.Options.Namespace != "" && !matches(h.NamespaceSelector, d.labels) {
+		if d.isOurs(h) || h.ignores() || service == nil || !d.sameObjects(h) || !d.sameNamespaces(h) {
 			continue
 		}
 		address, _ := h.target()
@@ -55,6 +58,131 @@ func (d *diagnostic) sameObjects(h hook) bool {
 		return e.Name != CanaryName && anyPair(e.Rules, h.Rules, overlap)
 	})
 }
+
+// sameNamespaces reports whether a webhook is called in the one namespace that this program is called in. Without such a
+// namespace, it may be.
+func (d *diagnostic) sameNamespaces(h hook) bool {
+	return d.Options.Namespace == "" || matches(h.NamespaceSelector, d.labels)
+}
+
+// checkOwnPods finds webhooks of this program that refuse its own pods while no replica answers. Then no replica can
+// start. Registration excludes these pods, so another client has changed the webhook, or the pods lack their label.
+func (d *diagnostic) checkOwnPods(ctx context.Context, all []hook) {
+	if d.Canary.Namespace == "" || !d.serviceMode() {
+		return
+	}
+	var pods labels.Set
+	namespace := labels.Set{corev1.LabelMetadataName: d.Canary.Namespace}
+	for _, h := range all {
+		if !d.isOurs(h) || h.ignores() || len(h.MatchConditions) > 0 || !anyPair(h.Rules, newPods, overlap) || !matches(h.NamespaceSelector, namespace) {
+			continue
+		}
+		if pods == nil {
+			b, _ := d.lookup(ctx, d.Options.Target.Namespace, d.Options.Target.Service)
+			if b.service == nil || len(b.service.Spec.Selector) == 0 {
+				return // its pods are not known
+			}
+			pods = b.service.Spec.Selector
+		}
+		if !matches(h.ObjectSelector, pods) {
+			continue
+		}
+		d.add(diagnosis.Finding{
+			Code: diagnosis.BlocksItself, Severity: diagnosis.Problem, Object: h.String(),
+			Message: fmt.Sprintf("%s refuses pods in Namespace %s while this program does not answer, and the program runs in such pods: "+
+				"once all replicas are down, none can start", h, d.Canary.Namespace),
+			Remedy: fmt.Sprintf("give the pods and the selector of the Service the label %s=%s, as Manifests does; if another program has changed the webhook, "+
+				"call RegisterExtensions; to end an outage, use kubectl delete %s %s and start the program, which registers it again",
+				webhookconf.FingerprintLabel, d.Options.Fingerprint, strings.ToLower(h.kind), h.configuration),
+		})
+	}
+}
+
+// newPods is the rule for the creation of pods.
+var newPods = []admissionregistrationv1.RuleWithOperations{{
+	Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
+	Rule:       admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods"}},
+}}
+
+// checkTimeouts finds mutating webhooks that ignore failures but together can take longer than the API server has for a
+// request. It calls them one after another. If their servers hang, the request fails, although each should be ignored.
+func (d *diagnostic) checkTimeouts(all []hook) {
+	ignored := slices.DeleteFunc(slices.Clone(all), func(h hook) bool {
+		return h.kind != webhookconf.Mutating.Name || !h.ignores() || !d.sameNamespaces(h)
+	})
+	slices.SortStableFunc(ignored, byCall)
+	seen := map[string]bool{}
+	for _, e := range d.Entries {
+		var names []string
+		var sum int32
+		for _, h := range ignored {
+			if e.Name != CanaryName && anyPair(e.Rules, h.Rules, overlap) {
+				names = append(names, fmt.Sprintf("%s (%d s)", h, h.timeout()))
+				sum += h.timeout()
+			}
+		}
+		list := strings.Join(names, ", ")
+		if sum <= webhookconf.RequestSeconds || seen[list] {
+			continue
+		}
+		seen[list] = true
+		d.add(diagnosis.Finding{
+			Code: diagnosis.TimeoutsAddUp, Severity: diagnosis.Warning, Object: "extension " + e.Steps[0].Name,
+			Message: fmt.Sprintf("the API server calls %s one after another, and these may take %d s, but it has %d s for a request: "+
+				"if their servers hang, requests fail, although each has failurePolicy Ignore", list, sum, webhookconf.RequestSeconds),
+			Remedy: fmt.Sprintf("lower their timeoutSeconds, to %d each, or repair those that hang", max(1, webhookconf.RequestSeconds/len(names))),
+		})
+	}
+}
+
+// timeout returns how long the API server waits for the webhook, in seconds.
+func (h hook) timeout() int32 {
+	if h.TimeoutSeconds == nil {
+		return 10 // the API's default
+	}
+	return *h.TimeoutSeconds
+}
+
+// byCall is the order in which the API server calls mutating webhooks: by configuration, and then as they are listed.
+func byCall(a, b hook) int { return strings.Compare(a.configuration, b.configuration) }
+
+// checkOrder finds mutating webhooks that are called after ours for the same objects. What they change is not seen by
+// steps that are not called again.
+func (d *diagnostic) checkOrder(all []hook) {
+	ours := slices.IndexFunc(all, func(h hook) bool { return h.kind == webhookconf.Mutating.Name && d.isOurs(h) })
+	if ours < 0 {
+		return
+	}
+	var last []webhookconf.Entry // which are not called again
+	for _, e := range d.Entries {
+		if !e.Validating && e.Name != CanaryName && e.Reinvoke != admissionregistrationv1.IfNeededReinvocationPolicy {
+			last = append(last, e)
+		}
+	}
+	var names []string
+	for _, h := range all {
+		if h.kind == webhookconf.Mutating.Name && byCall(all[ours], h) < 0 && d.sameNamespaces(h) &&
+			slices.ContainsFunc(last, func(e webhookconf.Entry) bool { return anyPair(e.Rules, h.Rules, overlap) }) {
+			names = append(names, h.String())
+		}
+	}
+	if len(names) == 0 {
+		return
+	}
+	slices.Sort(names)
+	if more := len(names) - mostNamed; more > 0 {
+		names = append(names[:mostNamed], fmt.Sprintf("%d more", more))
+	}
+	d.add(diagnosis.Finding{
+		Code: diagnosis.ChangedLater, Severity: diagnosis.Note, Object: all[ours].where(),
+		Message: fmt.Sprintf("the API server calls %s after this program, for objects that its steps change, so they can change the result",
+			strings.Join(names, ", ")),
+		Remedy: "if a step must have the last word, set its Settings.Reinvoke to IfNeeded, so that it runs again, or check the result in a Validation",
+	})
+}
+
+// mostNamed bounds the webhooks that one finding names.
+const mostNamed = 10
 
 func matchesAll(h hook) bool {
 	s := h.ObjectSelector

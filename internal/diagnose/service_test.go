@@ -36,6 +36,21 @@ func endpoints(ctx context.Context, namespace, service string, port int32, ready
 }
 
 var _ = Describe("A diagnosis of the Service", Label("api-server"), func() {
+	It("reports pods of the program that the program refuses", func(ctx SpecContext) {
+		d := newDeployment(ctx) // which is called for the pods of its own namespace
+		d.behind(ctx, clusterIP(443, 8443))
+		d.register(ctx)
+		Expect(codes(d.run(ctx))).NotTo(ContainElement(diagnosis.BlocksItself), "those with the label")
+		services := admin().CoreV1().Services(d.Canary.Namespace)
+		s := must(services.Get(ctx, "hooks", metav1.GetOptions{}))
+		delete(s.Spec.Selector, webhookconf.FingerprintLabel)
+		must(services.Update(ctx, s, metav1.UpdateOptions{}))
+		r := d.run(ctx)
+		found, ok := r.Find(diagnosis.BlocksItself)
+		Expect(ok).To(BeTrue())
+		Expect(found.Severity).To(Equal(diagnosis.Problem))
+	}, SpecTimeout(patience))
+
 	// withoutCanary keeps the API server from dialing addresses that this machine has no use for.
 	withoutCanary := func(d *deployment) *deployment {
 		d.Canary, d.Entries = diagnose.Canary{}, d.Entries[:1]
@@ -85,7 +100,7 @@ var _ = Describe("A diagnosis of the Service", Label("api-server"), func() {
 			d.Options.Target.Port, d.Clients = 443, clientsFor(resolving.Config())
 			d.register(ctx)
 			Expect(d.run(ctx)).To(haveOneProblem(diagnosis.NoReadyEndpoints,
-				ContainSubstring("its selector app=hooks matches no pod"), ContainSubstring("no endpoints available for service")))
+				ContainSubstring("its selector app=hooks,"), ContainSubstring("no endpoints available for service")))
 			Consistently(watch(ctx, d).read).WithTimeout(time.Second).Should(BeEmpty(), "its pods may be on their way")
 		}, SpecTimeout(patience))
 

@@ -43,7 +43,57 @@ func Check(steps []Step, o Options) error {
 		c.report("correct Settings.Conditions", checkConditions(conditionsFor(s.Rules, s.Conditions, s.ClusterCritical), field.NewPath("matchConditions"))...)
 		errs = append(errs, c.errs...)
 	}
-	return errors.Join(append(errs, checkEntryNames(steps)...)...)
+	return errors.Join(slices.Concat(errs, checkEntryNames(steps), checkTime(steps))...)
+}
+
+// checkTime finds mutating steps that ignore failures and are called for the same objects, but together can take longer
+// than the API server has for a request. If they hang, the request fails, although their failures should be ignored.
+func checkTime(steps []Step) (errs []error) {
+	var keys []string
+	same := map[string][]Step{}
+	for _, s := range steps {
+		if s.Validating || !s.ignores() || s.Shadow || s.Mode == ModeShadow || !s.groupable() {
+			continue
+		}
+		for _, operation := range operationsOf(s.Rules) {
+			key := string(operation) + " " + s.groupKey().String()
+			if same[key] == nil {
+				keys = append(keys, key)
+			}
+			same[key] = append(same[key], s)
+		}
+	}
+	told := map[string]bool{}
+	for _, key := range keys {
+		var names []string
+		for _, s := range same[key] {
+			names = append(names, fmt.Sprintf("%q (%s)", s.Name, cmp.Or(s.Timeout, shareTimeout)))
+		}
+		list, sum := strings.Join(names, ", "), timeoutOf(same[key])
+		if sum > RequestSeconds*time.Second && !told[list] {
+			told[list] = true
+			errs = append(errs, fmt.Errorf("eirinix: extensions %s: they are called one after another for the same objects, and may take %s, but the API server "+
+				"has %d s for a request, and refuses it then although their failurePolicy is Ignore; lower Settings.Timeout to %d s together",
+				list, sum, RequestSeconds, RequestSeconds))
+		}
+	}
+	return errs
+}
+
+// operationsOf returns the operations of rules, each once.
+func operationsOf(rules []admissionregistrationv1.RuleWithOperations) (all []admissionregistrationv1.OperationType) {
+	for _, r := range rules {
+		for _, o := range r.Operations {
+			if o == admissionregistrationv1.OperationAll {
+				return []admissionregistrationv1.OperationType{
+					admissionregistrationv1.Create, admissionregistrationv1.Update, admissionregistrationv1.Delete, admissionregistrationv1.Connect,
+				}
+			}
+			all = append(all, o)
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
 }
 
 // checkEntryNames finds steps whose own entry would have the name of a group's entry.

@@ -199,6 +199,27 @@ var _ = Describe("Check", func() {
 		))
 	})
 
+	It("refuses steps that ignore failures and can use up a request's time together", func() {
+		slow := func(name string, changes ...change) webhookconf.Step {
+			return step(name, append([]change{ignore, func(s *webhookconf.Step) { s.Timeout = 16 * time.Second }}, changes...)...)
+		}
+		all := rules(rule("", "v1", "pods", "*"))
+		err := webhookconf.Check([]webhookconf.Step{slow("a", all), step("c", ignore, all), slow("b", all)}, urlOptions())
+		Expect(err).To(MatchError(And(ContainSubstring(`extensions "a" (16s), "c" (5s), "b" (16s)`), ContainSubstring("may take 37s"), ContainSubstring("to 30 s together"))))
+		Expect(err.(interface{ Unwrap() []error }).Unwrap()).To(HaveLen(1), "although they meet in four operations")
+		for because, others := range map[string][]change{
+			"it refuses, and ends the request":   {func(s *webhookconf.Step) { s.FailurePolicy = admissionregistrationv1.Fail }},
+			"validating ones are called at once": {validating},
+			"shadows answer at once":             {func(s *webhookconf.Step) { s.Mode = webhookconf.ModeShadow }},
+			"it is for other operations":         {rules(rule("", "v1", "pods", "DELETE"))},
+			"it is for other objects":            {rules(rule("", "v1", "secrets", "CREATE"))},
+			"it selects other objects":           {objects(labels1("a", ""))},
+			"30 s are not too long":              {func(s *webhookconf.Step) { s.Timeout = 14 * time.Second }},
+		} {
+			Expect(webhookconf.Check([]webhookconf.Step{slow("a"), slow("b", others...)}, urlOptions())).To(Succeed(), because)
+		}
+	})
+
 	It("refuses two steps of one name and kind, and lets a mutating and a validating one have the same", func() {
 		err := webhookconf.Check([]webhookconf.Step{step("a"), step("a", validating), step("a", ignore)}, urlOptions())
 		Expect(err).To(MatchError(And(ContainSubstring(`extension "a": give it another name: names become webhook names and paths, and must be unique`), ContainSubstring(`Duplicate value: "a"`))))

@@ -282,6 +282,10 @@ const (
 
 	// mostTimeout is the longest timeout that the API server accepts.
 	mostTimeout = 30 * time.Second
+
+	// RequestSeconds is the time that webhooks may take together for one request. An API server ends a request that has no
+	// other timeout after 34 s (k8s.io/apiserver/pkg/endpoints/handlers/rest.go, requestTimeoutUpperBound).
+	RequestSeconds = 30
 )
 
 // timeoutOf returns the time that steps need in one call: the sum of their timeouts, and one share for those without

@@ -18,6 +18,7 @@ import (
 
 	. "code.cloudfoundry.org/eirinix/internal/spectest"
 	eirinixtest "code.cloudfoundry.org/eirinix/testing"
+	"code.cloudfoundry.org/eirinix/testing/internal/netns"
 )
 
 // patience bounds the time that a slow machine may take. A spec that passes does not wait for it.
@@ -27,7 +28,7 @@ const patience = time.Minute
 var noNamespace error
 
 func TestMain(m *testing.M) {
-	code, isOutside, err := runInNamespace()
+	code, isOutside, err := netns.Run()
 	if isOutside && err == nil {
 		os.Exit(code)
 	}
@@ -57,7 +58,7 @@ var dialsClusterIP, dialsEndpoints *apiServer
 var _ = BeforeSuite(func(ctx SpecContext) {
 	err := noNamespace
 	if err == nil {
-		err = setUpNetwork()
+		err = netns.SetUp(podNetwork, serviceNetwork)
 	}
 	if noNamespace != nil || errors.Is(err, syscall.EPERM) {
 		reason := fmt.Sprintf("the specs need a network namespace of their own, and this machine permits none: %v", err)

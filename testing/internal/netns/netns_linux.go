@@ -1,6 +1,8 @@
-package balancing_test
+// Package netns runs the specs of a package in a network namespace of their own. There, programs can listen on the
+// addresses of pods and Services, which EndpointSlices require: they refuse loopback addresses.
+package netns
 
-// This file puts the specs into a network namespace of their own, and gives it addresses.
+// This file makes the namespace, and gives it addresses.
 
 import (
 	"context"
@@ -19,15 +21,15 @@ import (
 
 const (
 	// insideVariable is set in the network namespace.
-	insideVariable = "EIRINIX_BALANCING_INSIDE"
+	insideVariable = "EIRINIX_INSIDE_NAMESPACE"
 
 	// assetsVariable names the folder with the binaries of the control plane.
 	assetsVariable = "KUBEBUILDER_ASSETS"
 )
 
-// runInNamespace runs this program with its arguments in a new network namespace and returns its exit code. There it
+// Run runs this program with its arguments in a new network namespace and returns its exit code. There it
 // does nothing, and isOutside is false. The error is the reason why there can be no namespace.
-func runInNamespace() (code int, isOutside bool, err error) {
+func Run() (code int, isOutside bool, err error) {
 	if os.Getenv(insideVariable) != "" {
 		return 0, false, nil
 	}
@@ -71,9 +73,9 @@ func namespace() *syscall.SysProcAttr {
 	return attributes
 }
 
-// setUpNetwork turns on the loopback interface, and makes the addresses of pods and Services local: a program of the
-// namespace can listen on each of them.
-func setUpNetwork() error {
+// SetUp turns on the loopback interface, and makes all addresses of these subnets local: a program of the
+// namespace can listen on each of them. The address of a subnet is the one that connections come from.
+func SetUp(subnets ...string) error {
 	lo, err := net.InterfaceByName("lo")
 	if err != nil {
 		return fmt.Errorf("network: the loopback interface: %w", err)
@@ -85,7 +87,7 @@ func setUpNetwork() error {
 	if err := request(syscall.RTM_NEWLINK, 0, up); err != nil {
 		return fmt.Errorf("network: the loopback interface cannot be turned on: %w", err)
 	}
-	for _, subnet := range []string{podNetwork, serviceNetwork} {
+	for _, subnet := range subnets {
 		ip, network, err := net.ParseCIDR(subnet)
 		if err != nil {
 			return err
