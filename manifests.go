@@ -114,6 +114,41 @@ func WriteManifests(w io.Writer, objects ...client.Object) error {
 	return nil
 }
 
+// WriteKustomization writes objects into a folder as a kustomize base: a file for each object, and kustomization.yaml. An
+// overlay can change the image, the namespace and anything else.
+//
+// The folder is made if it is missing. A second call with the same objects changes nothing. Files of an earlier call that
+// are not needed any more are removed, and other files are left alone. If one of those is in the way, WriteKustomization
+// writes nothing and returns an error that names it.
+func WriteKustomization(dir string, objects ...client.Object) error {
+	files, err := manifest.Kustomization(clientgoscheme.Scheme, objects...)
+	if err == nil {
+		err = manifest.WriteFolder(dir, files)
+	}
+	if err != nil {
+		return fmt.Errorf("eirinix: WriteKustomization: %w", err)
+	}
+	return nil
+}
+
+// WriteChart writes objects into a folder as a Helm chart, in the way of WriteKustomization. There must be one Deployment,
+// that of Manifests. With its own values, the chart renders to the objects. The values are image, namespace, replicas,
+// resources and args, and where there are such Jobs, registerArgs and auditArgs. The name of a Job ends in a hash of the
+// values, because a Job cannot be changed.
+//
+// What several replicas have in addition, such as a PodDisruptionBudget, is in the chart only if the objects are for
+// several replicas.
+func WriteChart(dir string, objects ...client.Object) error {
+	files, err := manifest.Chart(clientgoscheme.Scheme, objects...)
+	if err == nil {
+		err = manifest.WriteFolder(dir, files)
+	}
+	if err != nil {
+		return fmt.Errorf("eirinix: WriteChart: %w", err)
+	}
+	return nil
+}
+
 // rights returns the rights that the steps, conversions and watchers need. namespace is the program's own.
 func (o ManagerOptions) rights(definitions []definition, conversions []conversionOf, watches bool, namespace string) manifest.Rights {
 	r := manifest.Rights{

@@ -1,6 +1,10 @@
 package examples_test
 
 import (
+	"os"
+	"path/filepath"
+	"strings"
+
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"github.com/onsi/gomega/gexec"
@@ -50,6 +54,28 @@ var _ = Describe("the example deploy", func() {
 		serve := startPod("deploy", webhooks, podOf[*appsv1.Deployment](objects), "-listen", address)
 		Eventually(greets, programs.Patience).WithContext(ctx).Should(Succeed())
 		programs.StopsCleanly(serve)
+	})
+
+	It("writes the objects that it prints as a kustomize base, and as a chart", func() {
+		objects, dir := printed("-split"), GinkgoT().TempDir()
+		for _, flag := range []string{"-kustomize", "-helm"} {
+			folder := filepath.Join(dir, flag)
+			for range 2 { // the second time over its own files
+				session := programs.Start(programs.Build("deploy"), "manifests", "-image=registry.example.org/greeting:1.0", "-namespace="+apps,
+					"-service=greeter", "-webhook-namespace="+webhooks, "-port="+port, "-split", flag, folder)
+				Eventually(session, programs.Patience).Should(gexec.Exit(0))
+				Expect(session.Out.Contents()).To(BeEmpty())
+			}
+			for _, object := range objects {
+				kind := object.GetObjectKind().GroupVersionKind().Kind
+				files, err := filepath.Glob(filepath.Join(folder, map[string]string{"-helm": "templates"}[flag], strings.ToLower(kind)+"-*.yaml"))
+				Expect(err).NotTo(HaveOccurred())
+				Expect(files).NotTo(BeEmpty(), kind)
+			}
+		}
+		values, err := os.ReadFile(filepath.Join(dir, "-helm", "values.yaml"))
+		Expect(err).NotTo(HaveOccurred())
+		Expect(string(values)).To(And(ContainSubstring("\nnamespace: "+webhooks+"\n"), ContainSubstring("\n- -namespace="+apps+"\n"), Not(ContainSubstring("-helm"))))
 	})
 
 	It("runs with the manifests that it prints for two halves", func(ctx SpecContext) {

@@ -2,6 +2,7 @@
 // flags on its command line.
 //
 //	deploy manifests -image <image> [flags] | kubectl apply -f -
+//	deploy manifests -image <image> -helm <folder> [flags]
 package main
 
 import (
@@ -26,7 +27,8 @@ func run(args []string) error {
 	if len(args) > 0 && args[0] != "" && args[0][0] != '-' {
 		command, args = args[0], args[1:]
 	}
-	x := eirinix.NewManager(options(command, args))
+	o, folders := options(command, args)
+	x := eirinix.NewManager(o)
 	if err := x.AddExtension(greeting.Extension{}); err != nil {
 		return err
 	}
@@ -41,13 +43,22 @@ func run(args []string) error {
 			return err
 		}
 		// The objects are typed: change or add to them here.
+		switch {
+		case folders.chart != "":
+			return eirinix.WriteChart(folders.chart, objects...)
+		case folders.kustomize != "":
+			return eirinix.WriteKustomization(folders.kustomize, objects...)
+		}
 		return eirinix.WriteManifests(os.Stdout, objects...)
 	}
 	return fmt.Errorf("there is no command %q; give serve, register or manifests", command)
 }
 
+// folders are where packages are written to.
+type folders struct{ chart, kustomize string }
+
 // options returns the options from the flags. The program in the cluster gets the same flags.
-func options(command string, args []string) (o eirinix.ManagerOptions) {
+func options(command string, args []string) (o eirinix.ManagerOptions, f folders) {
 	o.OperatorFingerprint = "deploy-example"
 	flags := flag.NewFlagSet(command, flag.ExitOnError)
 	flags.StringVar(&o.Namespace, "namespace", "", "namespace whose pods are greeted; empty means all but the cluster's own and the webhook's")
@@ -58,14 +69,16 @@ func options(command string, args []string) (o eirinix.ManagerOptions) {
 	split := flags.Bool("split", false, "have a Job register, so that what serves may read its certificate Secret and the Lease of versions, and write nothing")
 	flags.StringVar(&o.KubeConfig, "kubeconfig", "", "path of a kubeconfig; empty means the pod's service account, else $KUBECONFIG, else ~/.kube/config")
 	flags.StringVar(&o.Deployment.Image, "image", "", "for manifests: the image that holds this program")
+	flags.StringVar(&f.chart, "helm", "", "for manifests: write a Helm chart into this `folder` instead of printing")
+	flags.StringVar(&f.kustomize, "kustomize", "", "for manifests: write a kustomize base into this `folder` instead of printing")
 	_ = flags.Parse(args) // exits on an error
 
 	o.Port = int32(*port)
 	if *split && command != "register" {
 		o.RegisterWebHook, o.SetupCertificate = new(false), new(false)
 	}
-	given := eirinix.FlagArgs(flags, "image", "kubeconfig")
+	given := eirinix.FlagArgs(flags, "image", "kubeconfig", "helm", "kustomize")
 	o.Deployment.Args = append([]string{"serve"}, given...)
 	o.Deployment.RegisterArgs = append([]string{"register"}, given...)
-	return o
+	return o, f
 }

@@ -75,8 +75,8 @@ func (p *Program) registering() component {
 func (p *Program) auditing() component {
 	return component{
 		program: p, half: Auditing,
-		name:    Shorten(p.Name, "-audit", maxCronJobName),
-		account: Shorten(p.ServiceAccountName, "-audit", maxAccountName),
+		name:    Shorten(p.Name, auditSuffix, maxCronJobName),
+		account: Shorten(p.ServiceAccountName, auditSuffix, maxAccountName),
 		role:    RoleName(p.Fingerprint, Auditing),
 	}
 }
@@ -196,6 +196,9 @@ const (
 	maxAccountName = 253 // a DNS subdomain
 
 	hashLength = 8
+
+	auditSuffix   = "-audit"     // of the CronJob that audits
+	registerInfix = "-register-" // of the Job that registers, before its hash
 )
 
 // Shorten returns name with suffix appended. If that is longer than most, the end of name is replaced with a hash of

@@ -90,7 +90,7 @@ func (c component) job() *batchv1.Job {
 	}
 	return &batchv1.Job{
 		TypeMeta:   metav1.TypeMeta{APIVersion: batchv1.SchemeGroupVersion.String(), Kind: "Job"},
-		ObjectMeta: c.meta(Shorten(c.program.Name, "-register-"+hash(template), maxJobName), c.program.Namespace),
+		ObjectMeta: c.meta(Shorten(c.program.Name, registerInfix+hash(template), maxJobName), c.program.Namespace),
 		Spec:       spec,
 	}
 }

@@ -93,71 +93,88 @@ var faults = map[string]struct {
 }{
 	"EirinixStepFails": {
 		[]string{failed + ` 1+6x20`},
-		[]string{failed + ` 7x5 8x14`, strings.Replace(failed, `"false"`, `"true"`, 1) + ` 1+6x20`, strings.Replace(failed, `"failed"`, `"denied"`, 1) + ` 1+6x20`}, 20,
+		[]string{failed + ` 7x5 8x14`, strings.Replace(failed, `"false"`, `"true"`, 1) + ` 1+6x20`, strings.Replace(failed, `"failed"`, `"denied"`, 1) + ` 1+6x20`},
+		20,
 	},
 	"EirinixStepIgnored": {
 		[]string{ignored + ` 1+6x20`},
-		[]string{ignored + ` 7x5 8x14`, strings.Replace(ignored, `"false"`, `"true"`, 1) + ` 1+6x20`, strings.Replace(ignored, `"ignored"`, `"skipped"`, 1) + ` 1+6x20`}, 20,
+		[]string{ignored + ` 7x5 8x14`, strings.Replace(ignored, `"false"`, `"true"`, 1) + ` 1+6x20`, strings.Replace(ignored, `"ignored"`, `"skipped"`, 1) + ` 1+6x20`},
+		20,
 	},
 	"EirinixPanics": {
 		[]string{`eirinix_admission_panics_total{step="sidecar", webhook="pods", pod="a"} 0x5 1x14`},
-		[]string{`eirinix_admission_panics_total{step="sidecar", webhook="pods", pod="a"} 3x20`, `eirinix_conversion_panics_total{crd="volumes.example.com"} 0x20`}, 20,
+		[]string{`eirinix_admission_panics_total{step="sidecar", webhook="pods", pod="a"} 3x20`, `eirinix_conversion_panics_total{crd="volumes.example.com"} 0x20`},
+		20,
 	},
 	"EirinixStepSlow": {
 		[]string{slow + `le="1"} 0+1x30`, slow + `le="2.5"} 0+90x30`, slow + `le="5"} 0+100x30`, slow + `le="+Inf"} 0+100x30`},
-		[]string{slow + `le="1"} 0+1x30`, slow + `le="2.5"} 0+999x30`, slow + `le="5"} 0+1000x30`, slow + `le="+Inf"} 0+1000x30`}, 30,
+		[]string{slow + `le="1"} 0+1x30`, slow + `le="2.5"} 0+999x30`, slow + `le="5"} 0+1000x30`, slow + `le="+Inf"} 0+1000x30`},
+		30,
 	},
 	"EirinixCallsRefused": {
 		[]string{`eirinix_admission_refused_requests_total{code="503", pod="a"} 1+60x20`},
-		[]string{`eirinix_admission_refused_requests_total{code="503", pod="a"} 12x5 13x14`, `eirinix_admission_refused_requests_total{code="400", pod="a"} 1+60x20`}, 20,
+		[]string{`eirinix_admission_refused_requests_total{code="503", pod="a"} 12x5 13x14`, `eirinix_admission_refused_requests_total{code="400", pod="a"} 1+60x20`},
+		20,
 	},
 	"EirinixCallsWait": {
 		[]string{`eirinix_admission_in_flight_requests{pod="a"} 120x20`, `eirinix_admission_slots{pod="a"} 100x20`},
-		[]string{`eirinix_admission_in_flight_requests{pod="a"} 100 120x6 100x13`, `eirinix_admission_slots{pod="a"} 100x20`}, 20,
+		[]string{`eirinix_admission_in_flight_requests{pod="a"} 100 120x6 100x13`, `eirinix_admission_slots{pod="a"} 100x20`},
+		20,
 	},
 	"EirinixStepHangs": {
 		[]string{`eirinix_admission_left_behind_runs{step="sidecar", webhook="pods", pod="a"} 11x20`},
-		[]string{`eirinix_admission_left_behind_runs{step="sidecar", webhook="pods", pod="a"} 11x4 10x15`}, 20,
+		[]string{`eirinix_admission_left_behind_runs{step="sidecar", webhook="pods", pod="a"} 11x4 10x15`},
+		20,
 	},
 	"EirinixServingCertificateExpires": {
 		[]string{ends + `role="serving"} 87000x30`, ends + `role="ca"} ` + year + `x30`},
-		[]string{ends + `role="serving"} 87000x14 600000x15`, ends + `role="ca"} ` + year + `x30`}, 30,
+		[]string{ends + `role="serving"} 87000x14 600000x15`, ends + `role="ca"} ` + year + `x30`},
+		30,
 	},
 	"EirinixCAExpires": {
 		[]string{ends + `role="serving"} 500000x90`, ends + `role="ca"} 500000x90`},
-		[]string{ends + `role="serving"} 500000x90`, ends + `role="ca"} 500000x50 500001x39`}, 90,
+		[]string{ends + `role="serving"} 500000x90`, ends + `role="ca"} 500000x50 500001x39`},
+		90,
 	},
 	"EirinixBundleOutOfSync": {
 		[]string{`eirinix_certificate_bundle_in_sync{secret="ns/setup", pod="a"} 0x20`, `eirinix_certificate_bundle_in_sync{secret="ns/setup", pod="b"} 1x20`},
-		[]string{`eirinix_certificate_bundle_in_sync{secret="ns/setup", pod="a"} 1 0 0 1x17`}, 20,
+		[]string{`eirinix_certificate_bundle_in_sync{secret="ns/setup", pod="a"} 1 0 0 1x17`},
+		20,
 	},
 	"EirinixCertificatesFailing": {
 		[]string{`eirinix_certificate_failing{secret="ns/setup", pod="a"} 1x30`},
-		[]string{`eirinix_certificate_failing{secret="ns/setup", pod="a"} 1x13 0x16`}, 30,
+		[]string{`eirinix_certificate_failing{secret="ns/setup", pod="a"} 1x13 0x16`},
+		30,
 	},
 	"EirinixRotationStuck": {
 		[]string{`eirinix_certificate_phase{secret="ns/setup", phase="staged", pod="a"} 1x90`},
-		[]string{`eirinix_certificate_phase{secret="ns/setup", phase="staged", pod="a"} 1x50 0x39`, `eirinix_certificate_phase{secret="ns/setup", phase="retaining", pod="a"} 1x90`}, 90,
+		[]string{`eirinix_certificate_phase{secret="ns/setup", phase="staged", pod="a"} 1x50 0x39`, `eirinix_certificate_phase{secret="ns/setup", phase="retaining", pod="a"} 1x90`},
+		90,
 	},
 	"EirinixNoReplica": {
 		[]string{run + ` 1x10 stale`, `eirinix_registration_versions{secret="ns/other", pod="b"} 1x60`},
-		[]string{run + ` 1x10 stale _x3 1x46`}, 60,
+		[]string{run + ` 1x10 stale _x3 1x46`},
+		60,
 	},
 	"EirinixNeverCalled": {
 		[]string{`eirinix_canary_last_success_timestamp_seconds{secret="ns/setup", pod="a"} 0x30`},
-		[]string{`eirinix_canary_last_success_timestamp_seconds{secret="ns/setup", pod="a"} 0x30`, `eirinix_canary_last_success_timestamp_seconds{secret="ns/setup", pod="b"} 0 60x29`}, 30,
+		[]string{`eirinix_canary_last_success_timestamp_seconds{secret="ns/setup", pod="a"} 0x30`, `eirinix_canary_last_success_timestamp_seconds{secret="ns/setup", pod="b"} 0 60x29`},
+		30,
 	},
 	"EirinixSeveralVersions": {
 		[]string{run + ` 2x60`},
-		[]string{run + ` 2x28 1x31`}, 60,
+		[]string{run + ` 2x28 1x31`},
+		60,
 	},
 	"EirinixRegistrationWaiting": {
 		[]string{`eirinix_registration_waiting{secret="ns/setup", reason="kind", pod="a"} 1x60`},
-		[]string{`eirinix_registration_waiting{secret="ns/setup", reason="version", pod="a"} 1x28 0x31`}, 60,
+		[]string{`eirinix_registration_waiting{secret="ns/setup", reason="version", pod="a"} 1x28 0x31`},
+		60,
 	},
 	"EirinixRegistrationContested": {
 		[]string{`eirinix_registration_contested{secret="ns/setup", kind="MutatingWebhookConfiguration", configuration="x", pod="a"} 6x30`},
-		[]string{`eirinix_registration_contested{secret="ns/setup", kind="MutatingWebhookConfiguration", configuration="x", pod="a"} 0x5 6x10 0x14`}, 30,
+		[]string{`eirinix_registration_contested{secret="ns/setup", kind="MutatingWebhookConfiguration", configuration="x", pod="a"} 0x5 6x10 0x14`},
+		30,
 	},
 }
 

@@ -1,0 +1,287 @@
+package manifest
+
+// This file makes a Helm chart of objects. Each object is YAML in which a few values are replaced by expressions.
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+)
+
+// The names of the values of a chart.
+const (
+	valueImage        = "image"
+	valueNamespace    = "namespace"
+	valueReplicas     = "replicas"
+	valueResources    = "resources"
+	valueArgs         = "args"
+	valueRegisterArgs = "registerArgs"
+	valueAuditArgs    = "auditArgs"
+)
+
+// chart is a chart that is being made.
+type chart struct {
+	values      map[string]any
+	expressions map[string]string // by the token that stands for them in YAML
+	deployment  map[string]any
+}
+
+// Chart returns the files of a Helm chart, by their paths. With its own values it renders to the objects, which must hold
+// one Deployment. The name of a Job, which ends in a hash of what the Job is, ends in another one.
+func Chart(scheme *runtime.Scheme, objects ...client.Object) (map[string][]byte, error) {
+	trees, err := treesOf(scheme, objects...)
+	if err != nil {
+		return nil, err
+	}
+	c := &chart{values: map[string]any{}, expressions: map[string]string{}}
+	for _, tree := range trees {
+		if tree["kind"] != "Deployment" {
+			continue
+		}
+		if c.deployment != nil {
+			return nil, fmt.Errorf("there are two Deployments, %q and %q; a chart is of one program", nameOf(c.deployment), nameOf(tree))
+		}
+		c.deployment = tree
+	}
+	if c.deployment == nil {
+		return nil, errors.New("there is no Deployment among the objects; give those that Manifests returns")
+	}
+	c.readValues(trees)
+	files := map[string][]byte{}
+	for file, tree := range filesOf(trees) {
+		text, err := c.template(tree)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", file, err)
+		}
+		files[path.Join("templates", file)] = text
+	}
+	name := nameOf(c.deployment)
+	files["Chart.yaml"] = fmt.Appendf(nil, "%s\napiVersion: v2\nname: %s\ndescription: The admission webhook %s, with the rights that it needs.\ntype: application\n"+
+		"version: 0.1.0 # helm package --version sets another one\n", madeHere, name, name)
+	if files["values.yaml"], err = c.valuesFile(); err != nil {
+		return nil, err
+	}
+	if files["values.schema.json"], err = c.schema(); err != nil {
+		return nil, err
+	}
+	files["templates/NOTES.txt"] = fmt.Appendf(nil, "{{/* %s */}}\n%s is in Namespace {{ .Values.namespace }}. It registers its webhooks when it runs.\n"+
+		"Its log says whether the API server calls it:\n  kubectl logs -n {{ .Values.namespace }} deployment/%s\n", strings.TrimPrefix(madeHere, "# "), name, name)
+	return files, nil
+}
+
+// member returns the members of an object below a path; nil if there are none.
+func member(tree map[string]any, fields ...string) map[string]any {
+	found, _, _ := unstructured.NestedMap(tree, fields...)
+	return found
+}
+
+// containersOf returns the containers of a workload, to be changed in place.
+func containersOf(tree map[string]any) []map[string]any {
+	at := map[string][]string{
+		"Deployment": {"spec", "template", "spec"}, "Job": {"spec", "template", "spec"},
+		"CronJob": {"spec", "jobTemplate", "spec", "template", "spec"},
+	}[fmt.Sprint(tree["kind"])]
+	var value any = tree
+	for _, field := range at {
+		m, _ := value.(map[string]any)
+		value = m[field]
+	}
+	pod, _ := value.(map[string]any)
+	list, _ := pod["containers"].([]any)
+	var all []map[string]any
+	for _, c := range list {
+		if m, ok := c.(map[string]any); ok && len(at) > 0 {
+			all = append(all, m)
+		}
+	}
+	return all
+}
+
+// argsValue returns the value that holds the arguments of a workload.
+func argsValue(tree map[string]any) string {
+	switch kind, name := tree["kind"], nameOf(tree); {
+	case kind == "Deployment":
+		return valueArgs
+	case kind == "CronJob" && strings.HasSuffix(name, auditSuffix):
+		return valueAuditArgs
+	}
+	return valueRegisterArgs
+}
+
+func orElse(value, other any) any {
+	if value == nil {
+		return other
+	}
+	return value
+}
+
+// readValues takes the values from the objects.
+func (c *chart) readValues(trees []map[string]any) {
+	c.values[valueNamespace] = member(c.deployment, "metadata")["namespace"]
+	c.values[valueReplicas] = member(c.deployment, "spec")["replicas"]
+	for i, first := range containersOf(c.deployment) {
+		if i == 0 {
+			c.values[valueImage] = first["image"]
+			c.values[valueResources] = orElse(first["resources"], map[string]any{})
+		}
+	}
+	for _, tree := range trees {
+		for i, first := range containersOf(tree) {
+			if i == 0 {
+				c.values[argsValue(tree)] = orElse(first["args"], []any{})
+			}
+		}
+	}
+}
+
+// stands returns a token that stands for an expression.
+func (c *chart) stands(expression string) string {
+	token := fmt.Sprintf("EIRINIX-VALUE-%d-", len(c.expressions))
+	c.expressions[token] = expression
+	return token
+}
+
+func (c *chart) stand(value string) string { return c.stands("{{ toJson .Values." + value + " }}") }
+
+const (
+	severalReplicas = "{{ if gt (int .Values.replicas) 1 }}"
+
+	// jobHash changes with the values that a Job's template depends on, because a template cannot be changed.
+	jobHash = "{{ list .Values.image .Values.namespace .Values.resources .Values.registerArgs | toJson | sha256sum | trunc 8 }}"
+)
+
+// template returns an object as a template. The tree is changed.
+func (c *chart) template(tree map[string]any) ([]byte, error) {
+	c.replaceNamespace(tree)
+	for i, container := range containersOf(tree) {
+		if i > 0 || container["image"] != c.values[valueImage] {
+			continue // one that the user has added
+		}
+		container["image"], container["resources"], container["args"] = c.stand(valueImage), c.stand(valueResources), c.stand(argsValue(tree))
+	}
+	switch tree["kind"] {
+	case "Deployment":
+		spec, _ := tree["spec"].(map[string]any)
+		spec["replicas"] = c.stands("{{ int .Values.replicas }}")
+		template, _ := spec["template"].(map[string]any)
+		pod, _ := template["spec"].(map[string]any)
+		for _, field := range []string{"affinity", "topologySpreadConstraints"} { // which spread several replicas
+			if pod[field] == nil || fmt.Sprint(c.values[valueReplicas]) == "1" {
+				continue
+			}
+			text, err := json.Marshal(pod[field])
+			if err != nil {
+				return nil, err
+			}
+			pod[field] = c.stands(severalReplicas + escape(string(text)) + "{{ else }}null{{ end }}")
+		}
+	case "Job":
+		metadata, _ := tree["metadata"].(map[string]any)
+		if name := nameOf(tree); strings.Contains(name, registerInfix) {
+			metadata["name"] = c.stands(escape(name[:strings.LastIndex(name, "-")+1]) + jobHash)
+		}
+	}
+	text, err := yaml.Marshal(tree)
+	if err != nil {
+		return nil, err
+	}
+	written := escape(string(text))
+	for token, expression := range c.expressions {
+		written = strings.ReplaceAll(written, token, expression)
+	}
+	if tree["kind"] == "PodDisruptionBudget" { // with a single replica, it would never allow a node to be drained
+		written = severalReplicas + "\n" + written + "{{ end }}\n"
+	}
+	return append([]byte(madeHere+"\n"), written...), nil
+}
+
+// replaceNamespace replaces the namespace of the program: that of the object, of accounts in bindings, and in rights.
+func (c *chart) replaceNamespace(tree map[string]any) {
+	metadata, _ := tree["metadata"].(map[string]any)
+	members := []map[string]any{metadata}
+	subjects, _ := tree["subjects"].([]any)
+	for _, s := range subjects {
+		if m, ok := s.(map[string]any); ok {
+			members = append(members, m)
+		}
+	}
+	rules, _ := tree["rules"].([]any)
+	for _, r := range rules { // a right on the namespace itself
+		rule, _ := r.(map[string]any)
+		resources, _ := rule["resources"].([]any)
+		names, _ := rule["resourceNames"].([]any)
+		for i, name := range names {
+			if name == c.values[valueNamespace] && slices.Contains(resources, any("namespaces")) {
+				names[i] = c.stand(valueNamespace)
+			}
+		}
+	}
+	for _, m := range members {
+		if m["namespace"] == c.values[valueNamespace] {
+			m["namespace"] = c.stand(valueNamespace)
+		}
+	}
+}
+
+// escape returns text that a template renders to the text.
+func escape(text string) string { return strings.ReplaceAll(text, "{{", `{{ "{{" }}`) }
+
+// about documents the values, in the order of the file.
+var about = []struct{ name, comment, schema string }{
+	{valueImage, "The image that holds the program.", `{"type": "string", "minLength": 1}`},
+	{valueNamespace, "The namespace that the program runs in. It must exist. If the program takes it as a flag, change args too.", `{"type": "string", "pattern": "^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"}`},
+	{valueReplicas, "The number of pods that serve.", `{"type": "integer", "minimum": 1}`},
+	{valueResources, "Requests and limits of the container. GOMEMLIMIT follows the memory limit.", `{"type": "object"}`},
+	{valueArgs, "The arguments of the pods that serve.", `{"type": "array", "items": {"type": "string"}}`},
+	{valueRegisterArgs, "The arguments of the Jobs that register.", `{"type": "array", "items": {"type": "string"}}`},
+	{valueAuditArgs, "The arguments of the CronJob that audits.", `{"type": "array", "items": {"type": "string"}}`},
+}
+
+func (c *chart) valuesFile() ([]byte, error) {
+	var b bytes.Buffer
+	fmt.Fprintln(&b, madeHere)
+	for _, v := range about {
+		value, has := c.values[v.name]
+		if !has {
+			continue
+		}
+		text, err := yaml.Marshal(map[string]any{v.name: value})
+		if err != nil {
+			return nil, err
+		}
+		fmt.Fprintf(&b, "\n# %s\n%s", v.comment, text)
+	}
+	return b.Bytes(), nil
+}
+
+// schema returns the schema that helm checks values with. It refuses values that the chart does not have.
+func (c *chart) schema() ([]byte, error) {
+	properties := map[string]any{"global": map[string]any{}} // which helm sets in subcharts
+	for _, v := range about {
+		if _, has := c.values[v.name]; !has {
+			continue
+		}
+		property := map[string]any{}
+		if err := json.Unmarshal([]byte(v.schema), &property); err != nil {
+			return nil, err
+		}
+		property["description"] = v.comment
+		properties[v.name] = property
+	}
+	required := slices.Sorted(maps.Keys(c.values))
+	text, err := json.MarshalIndent(map[string]any{
+		"$schema": "http://json-schema.org/draft-07/schema#", "$comment": strings.TrimPrefix(madeHere, "# "), "type": "object",
+		"properties": properties, "required": required, "additionalProperties": false,
+	}, "", "  ")
+	return append(text, '\n'), err
+}

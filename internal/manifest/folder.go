@@ -1,0 +1,148 @@
+package manifest
+
+// This file makes the files of a kustomize base, and writes files into a folder.
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+)
+
+// madeHere marks the files that may be overwritten and removed.
+const madeHere = "# Made by eirinix. What you change here is lost when it is made again."
+
+// treesOf returns objects as they are written.
+func treesOf(scheme *runtime.Scheme, objects ...client.Object) ([]map[string]any, error) {
+	var all []map[string]any
+	for i, object := range objects {
+		text, err := encode(scheme, object)
+		if err != nil {
+			return nil, fmt.Errorf("object %d (%T) cannot be written as YAML: %w", i, object, err)
+		}
+		tree := map[string]any{}
+		if err := yaml.Unmarshal(text, &tree); err != nil {
+			return nil, err
+		}
+		all = append(all, tree)
+	}
+	return all, nil
+}
+
+func nameOf(tree map[string]any) string {
+	metadata, _ := tree["metadata"].(map[string]any)
+	name, _ := metadata["name"].(string)
+	return name
+}
+
+// filesOf returns a file name for each object: its kind and name. The name of a Job is without its hash, so that a new
+// Job takes the file of the old one.
+func filesOf(trees []map[string]any) map[string]map[string]any {
+	files := map[string]map[string]any{}
+	for _, tree := range trees {
+		name := nameOf(tree)
+		if at := strings.Index(name, registerInfix); tree["kind"] == "Job" && at >= 0 {
+			name = name[:at+len(registerInfix)-1]
+		}
+		base := strings.ToLower(fmt.Sprint(tree["kind"], "-", strings.ReplaceAll(name, ":", "-")))
+		file := base + ".yaml"
+		for n := 2; files[file] != nil; n++ {
+			file = fmt.Sprintf("%s-%d.yaml", base, n)
+		}
+		files[file] = tree
+	}
+	return files
+}
+
+// Kustomization returns the files of a kustomize base with these objects.
+func Kustomization(scheme *runtime.Scheme, objects ...client.Object) (map[string][]byte, error) {
+	trees, err := treesOf(scheme, objects...)
+	if err != nil {
+		return nil, err
+	}
+	files, resources := map[string][]byte{}, filesOf(trees)
+	for file, tree := range resources {
+		text, err := yaml.Marshal(tree)
+		if err != nil {
+			return nil, err
+		}
+		files[file] = append([]byte(madeHere+"\n"), text...)
+	}
+	text, err := yaml.Marshal(map[string]any{
+		"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization", "resources": slices.Sorted(maps.Keys(resources)),
+	})
+	files["kustomization.yaml"] = append([]byte(madeHere+"\n"), text...)
+	return files, err
+}
+
+// WriteFolder writes files into a folder, which it makes. Files of an earlier call that are not among them are removed.
+// Other files are left alone; if one of them has the name of a file, nothing is written.
+func WriteFolder(folder string, files map[string][]byte) error {
+	var stale, errs []error
+	remove := []string{}
+	err := filepath.WalkDir(folder, func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		inside, err := filepath.Rel(folder, name)
+		if err != nil {
+			return err
+		}
+		_, wanted := files[filepath.ToSlash(inside)]
+		ours, err := isOurs(name)
+		switch {
+		case err != nil:
+			return err
+		case wanted && !ours:
+			stale = append(stale, fmt.Errorf("%s was not made by eirinix; move it away, or choose another folder", name))
+		case !wanted && ours:
+			remove = append(remove, name)
+		}
+		return nil
+	})
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := errors.Join(stale...); err != nil {
+		return err
+	}
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		errs = append(errs, writeFile(filepath.Join(folder, filepath.FromSlash(name)), files[name]))
+	}
+	for _, name := range remove {
+		errs = append(errs, os.Remove(name))
+	}
+	return errors.Join(errs...)
+}
+
+// isOurs reports whether a file begins with the mark of those that are made here.
+func isOurs(name string) (bool, error) {
+	file, err := os.Open(name)
+	if err != nil {
+		return false, err
+	}
+	defer func() { _ = file.Close() }() // it was only read
+	head := make([]byte, 200)
+	n, _ := file.Read(head) // an empty file is not ours
+	return bytes.Contains(head[:n], []byte(strings.TrimPrefix(madeHere, "# "))), nil
+}
+
+// writeFile writes a file whose text is another one.
+func writeFile(name string, text []byte) error {
+	if old, err := os.ReadFile(name); err == nil && bytes.Equal(old, text) {
+		return nil
+	}
+	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil { //nolint:gosec // charts hold no secrets, and others may read them
+		return err
+	}
+	return os.WriteFile(name, text, 0o644) //nolint:gosec // the same
+}

@@ -1,0 +1,88 @@
+package manifest_test
+
+import (
+	"os"
+	"path/filepath"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+
+	"code.cloudfoundry.org/eirinix/internal/manifest"
+)
+
+var _ = Describe("A folder of manifests", func() {
+	account := func(name string) *corev1.ServiceAccount {
+		return &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "cf"}}
+	}
+	var dir string
+	BeforeEach(func() { dir = filepath.Join(GinkgoT().TempDir(), "new", "base") })
+	write := func(names ...string) error {
+		GinkgoHelper()
+		var objects []*corev1.ServiceAccount
+		for _, n := range names {
+			objects = append(objects, account(n))
+		}
+		files := map[string][]byte{}
+		for _, o := range objects {
+			more, err := manifest.Kustomization(clientgoscheme.Scheme, o)
+			Expect(err).NotTo(HaveOccurred())
+			for name, text := range more {
+				files[name] = text
+			}
+		}
+		return manifest.WriteFolder(dir, files)
+	}
+	file := func(name string) string { return filepath.Join(dir, name) }
+
+	It("is made, and not touched by a second call", func() {
+		Expect(write("a")).To(Succeed())
+		old := time.Now().Add(-time.Hour)
+		Expect(os.Chtimes(file("serviceaccount-a.yaml"), old, old)).To(Succeed())
+		Expect(write("a")).To(Succeed())
+		info, err := os.Stat(file("serviceaccount-a.yaml"))
+		Expect(err).NotTo(HaveOccurred())
+		Expect(info.ModTime()).To(BeTemporally("~", old, time.Second))
+	})
+
+	It("loses what is not needed any more, and keeps the files of others", func() {
+		Expect(write("a", "b")).To(Succeed())
+		for name, text := range map[string]string{"README.md": "# Our notes\n", "empty": ""} {
+			Expect(os.WriteFile(file(name), []byte(text), 0o600)).To(Succeed())
+		}
+		Expect(write("a")).To(Succeed())
+		entries, err := os.ReadDir(dir)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(entries).To(HaveExactElements(HaveField("Name()", "README.md"), HaveField("Name()", "empty"),
+			HaveField("Name()", "kustomization.yaml"), HaveField("Name()", "serviceaccount-a.yaml")))
+	})
+
+	It("keeps a file of another that is in the way, and is not written then", func() {
+		Expect(os.MkdirAll(dir, 0o700)).To(Succeed())
+		Expect(os.WriteFile(file("serviceaccount-a.yaml"), []byte("ours: true\n"), 0o600)).To(Succeed())
+		Expect(write("a")).To(MatchError(And(ContainSubstring(file("serviceaccount-a.yaml")), ContainSubstring("move it away, or choose another folder"))))
+		Expect(os.ReadFile(file("serviceaccount-a.yaml"))).To(BeEquivalentTo("ours: true\n"))
+		Expect(file("kustomization.yaml")).NotTo(BeAnExistingFile())
+	})
+
+	It("has a file for each object, also where two have one name", func() {
+		other := account("a")
+		other.Namespace = "other"
+		files, err := manifest.Kustomization(clientgoscheme.Scheme, account("a"), other)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(files).To(And(HaveLen(3), HaveKey("serviceaccount-a.yaml"), HaveKey("serviceaccount-a-2.yaml")))
+		Expect(string(files["kustomization.yaml"])).To(ContainSubstring("- serviceaccount-a-2.yaml\n"))
+	})
+
+	It("is no chart without one Deployment", func() {
+		deployment := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "cf"}}
+		_, err := manifest.Chart(clientgoscheme.Scheme, account("a"))
+		Expect(err).To(MatchError(ContainSubstring("there is no Deployment")))
+		_, err = manifest.Chart(clientgoscheme.Scheme, deployment, deployment)
+		Expect(err).To(MatchError(ContainSubstring(`two Deployments, "a" and "a"`)))
+	})
+})

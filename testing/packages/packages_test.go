@@ -1,0 +1,304 @@
+package packages
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	. "github.com/onsi/gomega"
+	"helm.sh/helm/v3/pkg/chart/loader"
+	"helm.sh/helm/v3/pkg/chartutil"
+	"helm.sh/helm/v3/pkg/engine"
+	"helm.sh/helm/v3/pkg/lint"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/kustomize/api/krusty"
+	"sigs.k8s.io/kustomize/kyaml/filesys"
+	"sigs.k8s.io/yaml"
+
+	"code.cloudfoundry.org/eirinix"
+	eirinixtest "code.cloudfoundry.org/eirinix/testing"
+)
+
+// program returns the objects of a program with these changes of its options.
+func program(t *testing.T, changes ...func(*eirinix.ManagerOptions)) []client.Object {
+	t.Helper()
+	o := eirinix.ManagerOptions{
+		OperatorFingerprint: "greeter", ServiceName: "greeter", WebhookNamespace: "webhooks", ListenAddress: ":8443", Port: 443,
+		Deployment: eirinix.DeploymentOptions{Image: "registry.example.org/greeter:1", Args: []string{"serve"}, RegisterArgs: []string{"register"}},
+	}
+	for _, change := range changes {
+		change(&o)
+	}
+	x := eirinix.NewManager(o)
+	if err := x.AddExtension(eirinix.Mutation[*corev1.Pod]{
+		ID: "greet", Apply: func(context.Context, *eirinix.Call, *corev1.Pod) error { return nil },
+	}); err != nil {
+		t.Fatal(err)
+	}
+	objects, err := x.Manifests()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return objects
+}
+
+func split(o *eirinix.ManagerOptions) { o.RegisterWebHook, o.SetupCertificate = new(false), new(false) }
+
+func audits(o *eirinix.ManagerOptions) {
+	o.Deployment.AuditSchedule, o.Deployment.AuditArgs = "0 3 * * *", []string{"audit", "-q"}
+}
+
+func oddly(o *eirinix.ManagerOptions) {
+	o.Deployment.Args = []string{"serve", "-template={{ .Release.Name }}", `-quoted="a'b"`, "-lines=a\nb", "-html=<a&b>", "-number=1", "- dash", "# no comment", "{{", "}}"}
+	o.Deployment.Annotations = map[string]string{"example.org/template": `{{ fail "rendered" }}`}
+	o.Deployment.Labels = map[string]string{"yes": "true"}
+}
+
+func single(o *eirinix.ManagerOptions) { o.Deployment.Replicas = 1 }
+
+func monitored(o *eirinix.ManagerOptions) {
+	o.MetricsBindAddress, o.Deployment.PodMonitor = ":9090", true
+}
+
+var programs = map[string][]func(*eirinix.ManagerOptions){
+	"plain": nil, "split": {split}, "audits": {audits}, "split, audits": {split, audits}, "odd texts": {oddly, split}, "one replica": {single},
+	"metrics": {monitored}, "modes": {func(o *eirinix.ManagerOptions) { o.Modes = "modes" }}, "no arguments": {func(o *eirinix.ManagerOptions) { o.Deployment.Args = nil }},
+}
+
+// jobName is the hash in which the name of a Job ends.
+var jobName = regexp.MustCompile(`-register-[0-9a-f]{8}$`)
+
+// plain returns objects as text, one for each object, in an order of their own. An empty list counts as none.
+func plain(t *testing.T, stream string) (all []string) {
+	t.Helper()
+	for _, document := range regexp.MustCompile(`(?m)^---$`).Split(stream, -1) {
+		tree := map[string]any{}
+		if err := yaml.Unmarshal([]byte(document), &tree); err != nil {
+			t.Fatalf("%v in\n%s", err, document)
+		}
+		if len(tree) == 0 {
+			continue
+		}
+		drop(tree)
+		if tree["kind"] == "Job" {
+			metadata := tree["metadata"].(map[string]any)
+			metadata["name"] = jobName.ReplaceAllString(metadata["name"].(string), "-register-hash")
+		}
+		text, err := yaml.Marshal(tree)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, string(text))
+	}
+	slices.Sort(all)
+	return all
+}
+
+// same compares objects, and shows those that differ.
+func same(t *testing.T, got, want []string) {
+	t.Helper()
+	for _, text := range got {
+		if !slices.Contains(want, text) {
+			t.Errorf("not expected:\n%s", text)
+		}
+	}
+	for _, text := range want {
+		if !slices.Contains(got, text) {
+			t.Errorf("missing:\n%s", text)
+		}
+	}
+	if len(got) == 0 {
+		t.Error("there are no objects")
+	}
+}
+
+// drop removes what is null, and empty arguments.
+func drop(value any) {
+	switch v := value.(type) {
+	case map[string]any:
+		for key, member := range v {
+			if list, is := member.([]any); member == nil || key == "args" && is && len(list) == 0 {
+				delete(v, key)
+				continue
+			}
+			drop(member)
+		}
+	case []any:
+		for _, item := range v {
+			drop(item)
+		}
+	}
+}
+
+func written(t *testing.T, objects []client.Object) []string {
+	t.Helper()
+	var b bytes.Buffer
+	if err := eirinix.WriteManifests(&b, objects...); err != nil {
+		t.Fatal(err)
+	}
+	return plain(t, b.String())
+}
+
+// render renders the chart of objects as helm does.
+func render(t *testing.T, objects []client.Object, values map[string]any) (string, error) {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "chart")
+	if err := eirinix.WriteChart(dir, objects...); err != nil {
+		t.Fatal(err)
+	}
+	chart, err := loader.Load(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	given, err := chartutil.ToRenderValues(chart, values, chartutil.ReleaseOptions{Name: "release", Namespace: "elsewhere"}, chartutil.DefaultCapabilities)
+	if err != nil {
+		return "", err
+	}
+	files, err := engine.Render(chart, given)
+	var stream strings.Builder
+	for name, text := range files {
+		if filepath.Ext(name) == ".yaml" {
+			stream.WriteString("---\n" + text + "\n")
+		}
+	}
+	return stream.String(), err
+}
+
+func TestTheChartRendersToTheObjects(t *testing.T) {
+	for name, changes := range programs {
+		t.Run(name, func(t *testing.T) {
+			g, objects := NewWithT(t), program(t, changes...)
+			stream, err := render(t, objects, nil)
+			g.Expect(err).NotTo(HaveOccurred())
+			same(t, plain(t, stream), written(t, objects))
+		})
+	}
+}
+
+func TestValuesDoWhatOptionsDo(t *testing.T) {
+	limits := corev1.ResourceRequirements{Limits: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("1Gi")}}
+	for name, c := range map[string]struct {
+		values map[string]any
+		option func(*eirinix.ManagerOptions)
+	}{
+		"image":     {map[string]any{"image": "other:2"}, func(o *eirinix.ManagerOptions) { o.Deployment.Image = "other:2" }},
+		"replicas":  {map[string]any{"replicas": 1}, single},
+		"more":      {map[string]any{"replicas": 5}, func(o *eirinix.ManagerOptions) { o.Deployment.Replicas = 5 }},
+		"namespace": {map[string]any{"namespace": "others"}, func(o *eirinix.ManagerOptions) { o.WebhookNamespace = "others" }},
+		"args":      {map[string]any{"args": []any{"serve", "-v", `{{ "x" }}`}}, func(o *eirinix.ManagerOptions) { o.Deployment.Args = []string{"serve", "-v", `{{ "x" }}`} }},
+		"registerArgs": {map[string]any{"registerArgs": []any{"register", "-v"}}, func(o *eirinix.ManagerOptions) {
+			o.Deployment.RegisterArgs = []string{"register", "-v"}
+		}},
+		"auditArgs": {map[string]any{"auditArgs": []any{"audit", "-all"}}, func(o *eirinix.ManagerOptions) { o.Deployment.AuditArgs = []string{"audit", "-all"} }},
+		"resources": {map[string]any{"resources": map[string]any{"limits": map[string]any{"memory": "1Gi"}, "requests": nil}}, func(o *eirinix.ManagerOptions) {
+			o.Deployment.Resources = limits
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			stream, err := render(t, program(t, split, audits, monitored), c.values)
+			g.Expect(err).NotTo(HaveOccurred())
+			same(t, plain(t, stream), written(t, program(t, split, audits, monitored, c.option)))
+		})
+	}
+}
+
+func TestAChangedValueMakesANewJob(t *testing.T) {
+	g, names := NewWithT(t), map[string]bool{}
+	for _, values := range []map[string]any{nil, {"image": "other:2"}, {"registerArgs": []any{}}, {"resources": map[string]any{"limits": map[string]any{"cpu": "1"}}}, {"replicas": 3}} {
+		stream, err := render(t, program(t, split), values)
+		g.Expect(err).NotTo(HaveOccurred())
+		names[regexp.MustCompile(`greeter-register-[0-9a-f]{8}\b`).FindString(stream)] = true
+	}
+	g.Expect(names).To(And(HaveLen(4), Not(HaveKey(""))), "the number of replicas is none of the Job's business")
+}
+
+func TestTheSchemaRefusesWhatIsNoValue(t *testing.T) {
+	for text, values := range map[string]map[string]any{
+		"imag":      {"imag": "typo"},
+		"replicas":  {"replicas": 0},
+		"args":      {"args": "serve -v"},
+		"namespace": {"namespace": "No Name"},
+		"image":     {"image": ""},
+		"auditArgs": {"auditArgs": []any{}}, // there is no audit
+	} {
+		_, err := render(t, program(t), values)
+		NewWithT(t).Expect(err).To(MatchError(ContainSubstring(text)))
+	}
+}
+
+func TestHelmFindsNothingToComplainOf(t *testing.T) {
+	g, dir := NewWithT(t), filepath.Join(t.TempDir(), "greeter") // helm wants the name of the chart
+	g.Expect(eirinix.WriteChart(dir, program(t, split, audits)...)).To(Succeed())
+	for _, m := range lint.All(dir, nil, "webhooks", true).Messages {
+		if !strings.Contains(m.Error(), "icon is recommended") {
+			t.Error(m)
+		}
+	}
+}
+
+func TestTheBaseBuildsToTheObjects(t *testing.T) {
+	for name, changes := range programs {
+		t.Run(name, func(t *testing.T) {
+			g, objects, dir := NewWithT(t), program(t, changes...), t.TempDir()
+			g.Expect(eirinix.WriteKustomization(dir, objects...)).To(Succeed())
+			same(t, plain(t, build(t, dir)), written(t, objects))
+		})
+	}
+}
+
+func TestAnOverlayChangesTheBase(t *testing.T) {
+	g, dir := NewWithT(t), t.TempDir()
+	g.Expect(eirinix.WriteKustomization(filepath.Join(dir, "base"), program(t, split, audits)...)).To(Succeed())
+	g.Expect(os.Mkdir(filepath.Join(dir, "overlay"), 0o700)).To(Succeed())
+	g.Expect(os.WriteFile(filepath.Join(dir, "overlay", "kustomization.yaml"), []byte("resources: [../base]\n"+
+		"images: [{name: registry.example.org/greeter, newTag: \"2\"}]\nreplicas: [{name: greeter, count: 5}]\n"), 0o600)).To(Succeed())
+	same(t, plain(t, build(t, filepath.Join(dir, "overlay"))), written(t, program(t, split, audits, func(o *eirinix.ManagerOptions) {
+		o.Deployment.Replicas, o.Deployment.Image = 5, "registry.example.org/greeter:2"
+	})))
+}
+
+func build(t *testing.T, dir string) string {
+	t.Helper()
+	built, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := built.AsYaml()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func TestAnAPIServerTakesTheChartAndTheSecondTimeChangesNothing(t *testing.T) {
+	g, ctx := NewWithT(t), t.Context()
+	plane := eirinixtest.StartControlPlane(t)
+	c, err := client.New(plane.Config(), client.Options{})
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(c.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "webhooks"}})).To(Succeed())
+	stream, err := render(t, program(t, split, audits, oddly), nil)
+	g.Expect(err).NotTo(HaveOccurred())
+	apply := func() (versions []string) {
+		for _, text := range plain(t, stream) {
+			object := &unstructured.Unstructured{}
+			g.Expect(yaml.Unmarshal([]byte(text), &object.Object)).To(Succeed())
+			g.Expect(c.Apply(ctx, client.ApplyConfigurationFromUnstructured(object), client.FieldOwner("helm"))).To(Succeed(), text)
+			versions = append(versions, fmt.Sprint(object.GetKind(), " ", object.GetName(), " ", object.GetResourceVersion()))
+		}
+		return versions
+	}
+	first := apply()
+	g.Expect(len(first)).To(BeNumerically(">", 10))
+	g.Expect(apply()).To(Equal(first))
+}
