@@ -4,6 +4,7 @@ package eirinixtest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 
@@ -12,14 +13,16 @@ import (
 	"code.cloudfoundry.org/eirinix/testing/internal/controlplane"
 )
 
-// ControlPlaneOptions configures NewControlPlane. The zero value is an etcd and a kube-apiserver with RBAC, built from
-// Go modules if no binaries are found.
+// ControlPlaneOptions configures NewControlPlane. The zero value is an etcd and a kube-apiserver with RBAC, downloaded
+// or built from Go modules if no binaries are found.
 type ControlPlaneOptions struct {
 	// Assets is the folder with the binaries etcd, kube-apiserver and, for ControllerManager, kube-controller-manager.
 	// The default is the first of these that exists: KUBEBUILDER_ASSETS; the binaries that the program in
 	// testing/controlplane has built for this version of the module; the newest release in the cache of setup-envtest,
-	// from Kubernetes 1.28 on (it has no kube-controller-manager). If none exists, that program builds the binaries
-	// from the Go module proxy. This takes minutes, but happens only once. Progress reports the source.
+	// from Kubernetes 1.28 on (it has no kube-controller-manager). If none exists, that program downloads
+	// kube-apiserver and etcd from setup-envtest's index (EIRINIX_ENVTEST_INDEX names another one, or is off), and builds
+	// the rest, or all where that fails, from the Go module proxy. A build takes minutes, but happens only once. Progress
+	// reports the source.
 	Assets string
 
 	// ControllerManager also starts kube-controller-manager. Then Deployments get Pods, owned objects are
@@ -99,6 +102,16 @@ func (c *ControlPlane) AddAPIServer(ctx context.Context, extraArgs ...string) (*
 		return nil, prefixed(err)
 	}
 	return &APIServer{server}, nil
+}
+
+// StartControllerManager starts kube-controller-manager, as ControlPlaneOptions.ControllerManager does at once, unless it
+// runs already. So a program can begin while there is no binary of it yet: this one may have to be built, which takes
+// minutes the first time. NewControlPlane's rules for ctx apply. For a control plane that is Shared, it returns an error.
+func (c *ControlPlane) StartControllerManager(ctx context.Context) error {
+	if c.shared {
+		return prefixed(errors.New("a shared control plane gets no controller manager later; set ControlPlaneOptions.ControllerManager"))
+	}
+	return prefixed(c.plane.StartControllerManager(ctx))
 }
 
 // User returns the configuration of another user on the first API server, with a client certificate for this name and

@@ -99,6 +99,7 @@ var _ = Describe("a shared ControlPlane", Label("api-server"), Ordered, func() {
 		t.cleanup()
 		Expect(t.log).To(BeEmpty())
 		Expect(first.Stop()).To(MatchError("eirinixtest: leave it to Main to stop this control plane: it is shared"))
+		Expect(first.StartControllerManager(ctx)).To(MatchError(ContainSubstring("set ControlPlaneOptions.ControllerManager")))
 
 		Expect(eirinixtest.StartControlPlane(&recordingTB{}, shared)).To(BeIdenticalTo(first))
 		_, err := Clients(first.Config()).CoreV1().Namespaces().Get(ctx, "default", metav1.GetOptions{})

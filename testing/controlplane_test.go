@@ -37,11 +37,20 @@ var _ = Describe("ControlPlane", Label("api-server"), Ordered, func() {
 	)
 	BeforeAll(func() {
 		plane = eirinixtest.StartControlPlane(GinkgoT(), func(o *eirinixtest.ControlPlaneOptions) {
-			o.ControllerManager = true
 			o.APIServerArgs = []string{"--anonymous-auth=false"}
 			o.Progress = io.MultiWriter(os.Stderr, &progress)
 		})
 		admin = Clients(plane.Config())
+	})
+
+	It("gets a controller manager later, and only one", func(ctx context.Context) {
+		folder := filepath.Dir(plane.Kubeconfig())
+		Expect(serverPIDs(folder)).NotTo(HaveKey("kube-controller-manager"))
+		Expect(plane.StartControllerManager(ctx)).To(Succeed())
+		pids := serverPIDs(folder)
+		Expect(pids).To(HaveKey("kube-controller-manager"))
+		Expect(plane.StartControllerManager(ctx)).To(Succeed())
+		Expect(serverPIDs(folder)).To(Equal(pids))
 	})
 
 	It("reports its progress", func() {
@@ -229,6 +238,7 @@ var _ = Describe("ControlPlane", Label("api-server"), Ordered, func() {
 		_, err := plane.AddAPIServer(ctx)
 		Expect(err).To(MatchError(stopped))
 		Expect(plane.APIServer().Restart(ctx)).To(MatchError(stopped))
+		Expect(plane.StartControllerManager(ctx)).To(MatchError(stopped))
 	})
 })
 

@@ -49,7 +49,7 @@ func openCluster(ctx context.Context, s settings, out printer) (c *cluster, err 
 		}
 	}()
 	if s.kubeconfig == "" {
-		c.plane, err = eirinixtest.NewControlPlane(ctx, eirinixtest.ControlPlaneOptions{ControllerManager: true, Progress: os.Stderr})
+		c.plane, err = eirinixtest.NewControlPlane(ctx, eirinixtest.ControlPlaneOptions{Progress: os.Stderr})
 		if err != nil {
 			return c, err
 		}
@@ -78,7 +78,7 @@ func openCluster(ctx context.Context, s settings, out printer) (c *cluster, err 
 	}
 	c.client = client // from here on there is a namespace to clean up
 	if c.plane != nil {
-		out.fact("cluster", "etcd, kube-apiserver and kube-controller-manager %s on this machine, up in %s", version.GitVersion, round(time.Since(start)))
+		out.fact("cluster", "etcd and kube-apiserver %s on this machine, up in %s", version.GitVersion, round(time.Since(start)))
 	} else {
 		out.fact("cluster", "%s, Kubernetes %s", c.config.Host, version.GitVersion)
 	}

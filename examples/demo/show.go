@@ -53,6 +53,11 @@ func showPod(ctx context.Context, c *cluster, plain rehearsal, out printer) erro
 // showDeployment makes the cluster's controllers create pods, which is how most pods are created.
 func showDeployment(ctx context.Context, c *cluster, out printer) error {
 	out.title(fmt.Sprintf("\nA Deployment with %d replicas", replicas))
+	if c.plane != nil { // the pod needed no controllers, and this may have to build them
+		if err := c.plane.StartControllerManager(ctx); err != nil {
+			return err
+		}
+	}
 	start := time.Now()
 	if _, err := c.createDeployment(ctx); err != nil {
 		return err

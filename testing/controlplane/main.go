@@ -3,10 +3,11 @@
 //
 //	export KUBEBUILDER_ASSETS="$(go -C testing/controlplane run .)"
 //
-// It needs only the go command and a Go module proxy. The binaries are built from the sources that this module's
-// go.mod requires. This takes minutes the first time and far less than a second afterwards. If KUBEBUILDER_ASSETS is
-// set, it checks that folder, prints it and builds nothing. With -k8s=1.34 it builds an older release, whose sources
-// are named in the folder releases.
+// It needs only the go command and a Go module proxy. Where the index of setup-envtest can be reached, kube-apiserver
+// and etcd are downloaded from there, after a comparison of their checksums. Otherwise, and in CI, the binaries are built
+// from the sources that this module's go.mod requires; kube-controller-manager always is. This takes minutes the first
+// time and far less than a second afterwards. If KUBEBUILDER_ASSETS is set, it checks that folder, prints it and builds
+// nothing. With -k8s=1.34 it takes an older release, whose sources are named in the folder releases.
 package main
 
 import (
@@ -19,6 +20,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 )
@@ -55,6 +57,11 @@ func run(ctx context.Context, args []string, assets string, stdout, stderr io.Wr
 		"print the minor releases of Kubernetes that -k8s takes, the oldest first, and build nothing")
 	dir := flags.String("dir", "",
 		"build below this folder, one folder per release (default eirinix/controlplane in the user's cache folder)")
+	index := flags.String("index", orElse(os.Getenv(indexVariable), envtestIndex),
+		"take kube-apiserver and etcd from the releases in this index of setup-envtest, and build them only if that fails; "+
+			"off always builds (also "+indexVariable+")")
+	need := flags.String("need", strings.Join(allNames(), ","),
+		"the binaries that are needed; without kube-controller-manager, nothing is built if the index can be reached")
 	parallel := flags.Int("p", runtime.GOMAXPROCS(0),
 		"packages to compile at a time; 1 needs the least memory")
 
@@ -81,6 +88,13 @@ func run(ctx context.Context, args []string, assets string, stdout, stderr io.Wr
 	}
 
 	b := &builder{goCommand: "go", release: chosen, root: *dir, parallel: *parallel, progress: newProgress(stderr)}
+	b.downloads, b.needed = newDownloader(*index, b.progress), strings.Split(*need, ",")
+
+	for _, name := range b.needed {
+		if !slices.Contains(allNames(), name) {
+			return fmt.Errorf("-need: there is no binary %q; name some of %s", name, strings.Join(allNames(), ","))
+		}
+	}
 
 	if *printVersion {
 		return b.inModule(func() error {
@@ -104,6 +118,14 @@ func run(ctx context.Context, args []string, assets string, stdout, stderr io.Wr
 	_, err = fmt.Fprintln(stdout, assets)
 
 	return err
+}
+
+func orElse(value, other string) string {
+	if value == "" {
+		return other
+	}
+
+	return value
 }
 
 func printReleases(out io.Writer) error {

@@ -57,7 +57,7 @@ func TestProgress(t *testing.T) {
 	p.rewrite, p.interval = true, time.Hour // no ticks
 	end := p.begin([]int{4, 2, 2})
 
-	p.binary(0, "etcd")
+	p.binary(0, binaries[0])
 	p.compiled("a")
 	p.compiled("# a complaint")
 
@@ -74,7 +74,7 @@ func TestProgress(t *testing.T) {
 		t.Errorf("got %q", got)
 	}
 
-	p.binary(1, "kube-apiserver")
+	p.binary(1, binaries[1])
 
 	if got := p.state(); got != "kube-apiserver: reusing packages from Go's build cache, linking, 0s" {
 		t.Errorf("got %q", got)

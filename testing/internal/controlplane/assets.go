@@ -1,6 +1,6 @@
 package controlplane
 
-// This file finds the binaries of a control plane, or has them built.
+// This file finds the binaries of a control plane, or has them downloaded or built.
 
 import (
 	"context"
@@ -23,14 +23,14 @@ func (o Options) binaries() []string {
 	return allBinaries[:2]
 }
 
-// FindAssets returns the folder with the binaries that opts needs. It has them built if there is none.
+// FindAssets returns the folder with the binaries that opts needs. If there is none, it has them downloaded or built.
 func FindAssets(ctx context.Context, opts Options) (string, error) {
 	return findAssets(ctx, opts, &progressWriter{w: opts.Progress})
 }
 
 // findAssets returns the folder with the binaries that opts needs. A folder that the caller or the environment
 // names comes first, then the folder that this module has built. The newest release that setup-envtest has downloaded
-// follows, and a new build is last. The module's own build, which CI uses, precedes setup-envtest's cache. So tests
+// follows. The builder is last, which downloads what it can and builds the rest. The module's own build, which CI uses, precedes setup-envtest's cache. So tests
 // behave the same on a machine on which setup-envtest was once run.
 func findAssets(ctx context.Context, opts Options, progress *progressWriter) (string, error) {
 	needed := opts.binaries()
@@ -59,7 +59,7 @@ func findAssets(ctx context.Context, opts Options, progress *progressWriter) (st
 	}
 	looked = append(looked, why)
 
-	dir, err := buildAssetsHere(ctx, progress)
+	dir, err := buildAssetsHere(ctx, needed, progress)
 	if err == nil {
 		err = missingBinary(dir, needed)
 	}
@@ -67,7 +67,7 @@ func findAssets(ctx context.Context, opts Options, progress *progressWriter) (st
 		return "", fmt.Errorf("set %s to a folder with %s (setup-envtest downloads them without a controller manager): "+
 			"%w\nlooked for before: %s", assetsVariable, strings.Join(needed, ", "), err, strings.Join(looked, "; "))
 	}
-	progress.printf("binaries from %s, just built from Go modules", dir)
+	progress.printf("binaries from %s, which this module has built or downloaded", dir)
 	return dir, nil
 }
 

@@ -119,7 +119,7 @@ var _ = Describe("the search for the binaries", func() {
 		defer cancel()
 
 		// A builder that has another folder in mind would build, and say so.
-		Expect(buildAssets(ctx, dir, &progressWriter{w: writerFunc(func(string) { cancel() })})).To(Equal(folder))
+		Expect(buildAssets(ctx, dir, allBinaries, &progressWriter{w: writerFunc(func(string) { cancel() })})).To(Equal(folder))
 	})
 
 	It("looks for built assets on this machine only", func(ctx context.Context) {

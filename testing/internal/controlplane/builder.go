@@ -78,12 +78,12 @@ func builderFolder(dir string) (string, error) {
 }
 
 // buildAssetsHere finds the builder, downloads it if necessary, and runs it.
-func buildAssetsHere(ctx context.Context, progress *progressWriter) (string, error) {
+func buildAssetsHere(ctx context.Context, needed []string, progress *progressWriter) (string, error) {
 	dir, err := builderDir(ctx)
 	if err != nil {
 		return "", fmt.Errorf("their builder is not found: %w", err)
 	}
-	return buildAssets(ctx, dir, progress)
+	return buildAssets(ctx, dir, needed, progress)
 }
 
 // builderDir returns the folder of the module testing/controlplane. In a work tree it is near this source file. A
@@ -149,9 +149,9 @@ func goJSON(ctx context.Context, dir string, env []string, into any, args ...str
 // builderGrace is the time that a cancelled builder has to remove its incomplete output.
 const builderGrace = 10 * time.Second
 
-// buildAssets compiles and runs the builder, which prints the folder, immediately if it has built before. It does not
+// buildAssets compiles and runs the builder, which prints the folder, immediately if it has the binaries. It does not
 // use "go run", which would not pass a cancellation on to the builder.
-func buildAssets(ctx context.Context, dir string, progress *progressWriter) (assets string, err error) {
+func buildAssets(ctx context.Context, dir string, needed []string, progress *progressWriter) (assets string, err error) {
 	temp, err := os.MkdirTemp("", "eirinix-builder-")
 	if err != nil {
 		return "", err
@@ -172,7 +172,7 @@ func buildAssets(ctx context.Context, dir string, progress *progressWriter) (ass
 	}
 	var stderr bytes.Buffer
 
-	build := exec.CommandContext(ctx, builder)
+	build := exec.CommandContext(ctx, builder, "-need="+strings.Join(needed, ","))
 	build.Env = env
 	build.Stderr = io.MultiWriter(progress, &stderr)
 	build.Cancel = func() error { return build.Process.Signal(os.Interrupt) }

@@ -55,15 +55,15 @@ var _ = Describe("the builder of the binaries", func() {
 		var progress strings.Builder
 
 		builder(`fmt.Fprintln(os.Stderr, "half done"); fmt.Println("/the/assets")`)
-		Expect(buildAssets(ctx, dir, &progressWriter{w: &progress})).To(Equal("/the/assets"))
+		Expect(buildAssets(ctx, dir, allBinaries, &progressWriter{w: &progress})).To(Equal("/the/assets"))
 		Expect(progress.String()).To(Equal("half done\n"))
 
 		builder(`fmt.Fprintln(os.Stderr, "controlplane: make room"); os.Exit(1)`)
-		_, err := buildAssets(ctx, dir, &progressWriter{})
+		_, err := buildAssets(ctx, dir, allBinaries, &progressWriter{})
 		Expect(err).To(MatchError(ContainSubstring("exit status 1\ncontrolplane: make room")))
 
 		builder(`this is no Go`)
-		_, err = buildAssets(ctx, dir, &progressWriter{})
+		_, err = buildAssets(ctx, dir, allBinaries, &progressWriter{})
 		Expect(err).To(MatchError(ContainSubstring("does not compile")))
 
 		builder(`
@@ -78,7 +78,7 @@ var _ = Describe("the builder of the binaries", func() {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 
-		_, err = buildAssets(ctx, dir, &progressWriter{w: writerFunc(func(string) { cancel() })})
+		_, err = buildAssets(ctx, dir, allBinaries, &progressWriter{w: writerFunc(func(string) { cancel() })})
 		Expect(err).To(MatchError(context.Canceled))
 		Expect(err).To(MatchError(ContainSubstring("cleaned up")))
 	})

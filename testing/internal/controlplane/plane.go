@@ -49,6 +49,9 @@ type Plane struct {
 	progress *progressWriter
 	stop     func() error // stops everything once
 
+	starting      sync.Mutex // held while the controller manager is started; guards the next field
+	managerAssets string     // the folder with the controller manager
+
 	mu                sync.Mutex // guards the fields below
 	etcd              *process
 	controllerManager *process
@@ -66,6 +69,7 @@ func New(ctx context.Context, opts Options) (*Plane, error) {
 	if c.dir, err = newRunDir(); err != nil {
 		return nil, err
 	}
+	c.managerAssets = c.assets
 	c.launcher, c.stop = newLauncher(), sync.OnceValue(c.stopAll)
 	if err := c.start(ctx); err != nil {
 		return nil, errors.Join(err, c.stop())

@@ -114,6 +114,27 @@ func (c *Plane) apiServerArgs(port string, extra []string) []string {
 	return append(append(args, c.opts.APIServerArgs...), extra...)
 }
 
+// StartControllerManager starts the controller manager, unless it has been started. Its binary may have to be built first.
+func (c *Plane) StartControllerManager(ctx context.Context) error {
+	c.starting.Lock()
+	defer c.starting.Unlock()
+	c.mu.Lock()
+	started, stopped := c.controllerManager != nil, c.stopped
+	c.mu.Unlock()
+	if stopped {
+		return errStopped
+	} else if started {
+		return nil
+	}
+	opts := c.opts
+	opts.ControllerManager = true
+	var err error
+	if c.managerAssets, err = findAssets(ctx, opts, c.progress); err != nil {
+		return err
+	}
+	return c.startControllerManager(ctx)
+}
+
 func (c *Plane) startControllerManager(ctx context.Context) error {
 	p, _, err := c.startOnFreePort(ctx, "kube-controller-manager", func(port string) []string {
 		return []string{
@@ -178,7 +199,11 @@ func (c *Plane) startServer(
 	}
 	started := time.Now()
 
-	p, err := c.launcher.start(c.assets, c.dir.path, c.logDir, name, args)
+	assets := c.assets
+	if name == allBinaries[2] {
+		assets = c.managerAssets
+	}
+	p, err := c.launcher.start(assets, c.dir.path, c.logDir, name, args)
 	if err != nil {
 		return nil, err
 	}
