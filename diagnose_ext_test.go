@@ -69,6 +69,7 @@ var _ = Describe("A Manager that diagnoses its deployment", Label("api-server"),
 		Expect(codes(report)).To(ConsistOf(diagnosis.PortMismatch), "%s", report)
 		Expect(report.Err()).To(MatchError(And(ContainSubstring("set ManagerOptions.Port to"), ContainSubstring("127.0.0.1:"+fmt.Sprint(options.Port)), ContainSubstring("connection refused"))))
 		Expect(logs.FilterMessage("the API server calls this program").Len()).To(BeZero())
+		Eventually(func() map[string]float64 { return certificateMetrics(namespace) }).WithTimeout(patience).Should(HaveKeyWithValue("eirinix_canary_last_success_timestamp_seconds", 0.))
 	}, SpecTimeout(3*patience))
 
 	It("reports a missing registration, from a program that registers nothing", func(ctx SpecContext) {
@@ -81,9 +82,11 @@ var _ = Describe("A Manager that diagnoses its deployment", Label("api-server"),
 	It("leaves nothing behind, and is called for nothing else", func(ctx SpecContext) {
 		m := manager()
 		runManager(ctx, m)
+		began := time.Now().Unix()
 		for range 3 {
 			Expect(m.Diagnose(ctx).Err()).NotTo(HaveOccurred())
 		}
+		Expect(certificateMetrics(namespace)).To(HaveKeyWithValue("eirinix_canary_last_success_timestamp_seconds", BeNumerically(">=", began)))
 		maps, err := clients().CoreV1().ConfigMaps(namespace).List(ctx, metav1.ListOptions{})
 		Expect(err).NotTo(HaveOccurred())
 		Expect(maps.Items).NotTo(ContainElement(HaveField("Name", HavePrefix(diagnose.CanaryName))))

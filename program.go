@@ -183,6 +183,7 @@ func (p *program) diagnosis(ctx context.Context, listen string) diagnose.Config 
 		Clients: p.clients, Options: p.desired.Options, Entries: p.desired.Entries, Owner: p.owner(), Canary: p.canary,
 		Verify: p.certificates.Verify, Listen: listen, Calls: webhookconf.Sharing(p.resolved.entries),
 		AsksClients: !p.m.GetManagerOptions().ClientCA.isZero(), ModesFrom: p.modes.ConfigMap, Modes: p.modes.Describe,
+		Sends: p.reports.SendsCanary,
 	}
 	if len(p.resolved.entries)+len(p.resolved.waiting) == 0 { // conversions alone
 		c.Canary = diagnose.Canary{}

@@ -83,7 +83,6 @@ func NewReport(ctx context.Context, namespace, name string, registerer prometheu
 		r.metrics = nil
 	} else {
 		r.metrics.build.WithLabelValues(r.secret, version(), runtime.Version()).Set(1)
-		r.metrics.canary.WithLabelValues(r.secret) // of an earlier Manager in this process, the time is kept
 	}
 	if clients != nil {
 		r.recorder = sync.OnceValue(func() events.EventRecorder { return cluster.NewRecorder(ctx, clients, reporter) })
@@ -217,6 +216,13 @@ func (r *Report) event(state *certsecret.State, kind, reason, message string) {
 	}
 	if recorder := r.recorder(); recorder != nil {
 		recorder.Eventf(on, nil, kind, reason, "Reconcile", "%s", message)
+	}
+}
+
+// SendsCanary records that this process has sent a canary, so that the metric shows 0 as long as none is answered.
+func (r *Report) SendsCanary() {
+	if r != nil && r.metrics != nil {
+		r.metrics.canary.WithLabelValues(r.secret)
 	}
 }
 

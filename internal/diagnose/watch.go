@@ -40,7 +40,9 @@ func Watch(ctx context.Context, c Config, log logr.Logger) {
 	watch(ctx, log, func(ctx context.Context, soFar func([]diagnosis.Finding)) outcome {
 		d := newDiagnostic(c)
 		d.slow = func() { soFar(sorted(slices.Clone(d.findings)).Findings) }
-		d.look(ctx)
+		if d.look(ctx); !d.blind && c.Sends != nil {
+			c.Sends()
+		}
 		return outcome{
 			findings: d.report().Findings, through: d.through, blind: d.blind, unknown: d.inconclusive,
 			service: d.serviceMode() && !d.backend.external(),
