@@ -30,8 +30,8 @@ func FindAssets(ctx context.Context, opts Options) (string, error) {
 
 // findAssets returns the folder with the binaries that opts needs. A folder that the caller or the environment
 // names comes first, then the folder that this module has built. The newest release that setup-envtest has downloaded
-// follows. The builder is last, which downloads what it can and builds the rest. The module's own build, which CI uses, precedes setup-envtest's cache. So tests
-// behave the same on a machine on which setup-envtest was once run.
+// follows. The builder is last, which downloads what it can and builds the rest. The module's own build, which CI uses,
+// precedes setup-envtest's cache. So tests behave the same on a machine on which setup-envtest was once run.
 func findAssets(ctx context.Context, opts Options, progress *progressWriter) (string, error) {
 	needed := opts.binaries()
 	for _, named := range []struct{ source, dir string }{
