@@ -67,7 +67,7 @@ func Chart(scheme *runtime.Scheme, objects ...client.Object) (map[string][]byte,
 	}
 	name := nameOf(c.deployment)
 	files["Chart.yaml"] = fmt.Appendf(nil, "%s\napiVersion: v2\nname: %s\ndescription: The admission webhook %s, with the rights that it needs.\ntype: application\n"+
-		"version: 0.1.0 # helm package --version sets another one\n", madeHere, name, name)
+		"version: 0.1.0 # helm package --version sets another one\n", madeForHelm, name, name)
 	if files["values.yaml"], err = c.valuesFile(); err != nil {
 		return nil, err
 	}
@@ -75,7 +75,7 @@ func Chart(scheme *runtime.Scheme, objects ...client.Object) (map[string][]byte,
 		return nil, err
 	}
 	files["templates/NOTES.txt"] = fmt.Appendf(nil, "{{/* %s */}}\n%s is in Namespace {{ .Values.namespace }}. It registers its webhooks when it runs.\n"+
-		"Its log says whether the API server calls it:\n  kubectl logs -n {{ .Values.namespace }} deployment/%s\n", strings.TrimPrefix(madeHere, "# "), name, name)
+		"Its log says whether the API server calls it:\n  kubectl logs -n {{ .Values.namespace }} deployment/%s\n", strings.TrimPrefix(madeForHelm, "# "), name, name)
 	return files, nil
 }
 
@@ -202,7 +202,7 @@ func (c *chart) template(tree map[string]any) ([]byte, error) {
 	if tree["kind"] == "PodDisruptionBudget" { // with a single replica, it would never allow a node to be drained
 		written = severalReplicas + "\n" + written + "{{ end }}\n"
 	}
-	return append([]byte(madeHere+"\n"), written...), nil
+	return append([]byte(madeForHelm+"\n"), written...), nil
 }
 
 // replaceNamespace replaces the namespace of the program: that of the object, of accounts in bindings, and in rights.
@@ -249,7 +249,7 @@ var about = []struct{ name, comment, schema string }{
 
 func (c *chart) valuesFile() ([]byte, error) {
 	var b bytes.Buffer
-	fmt.Fprintln(&b, madeHere)
+	fmt.Fprintln(&b, madeForHelm)
 	for _, v := range about {
 		value, has := c.values[v.name]
 		if !has {
@@ -280,7 +280,7 @@ func (c *chart) schema() ([]byte, error) {
 	}
 	required := slices.Sorted(maps.Keys(c.values))
 	text, err := json.MarshalIndent(map[string]any{
-		"$schema": "http://json-schema.org/draft-07/schema#", "$comment": strings.TrimPrefix(madeHere, "# "), "type": "object",
+		"$schema": "http://json-schema.org/draft-07/schema#", "$comment": strings.TrimPrefix(madeForHelm, "# "), "type": "object",
 		"properties": properties, "required": required, "additionalProperties": false,
 	}, "", "  ")
 	return append(text, '\n'), err

@@ -6,9 +6,11 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -18,8 +20,11 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// madeHere marks the files that may be overwritten and removed.
-const madeHere = "# Made by eirinix. What you change here is lost when it is made again."
+// These mark the files that may be overwritten and removed. A chart and a base can be in one folder.
+const (
+	madeForHelm      = "# Made by eirinix for Helm. What you change here is lost when it is made again."
+	madeForKustomize = "# Made by eirinix for kustomize. What you change here is lost when it is made again."
+)
 
 // treesOf returns objects as they are written.
 func treesOf(scheme *runtime.Scheme, objects ...client.Object) ([]map[string]any, error) {
@@ -75,65 +80,79 @@ func Kustomization(scheme *runtime.Scheme, objects ...client.Object) (map[string
 		if err != nil {
 			return nil, err
 		}
-		files[file] = append([]byte(madeHere+"\n"), text...)
+		files[file] = append([]byte(madeForKustomize+"\n"), text...)
 	}
 	text, err := yaml.Marshal(map[string]any{
 		"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization", "resources": slices.Sorted(maps.Keys(resources)),
 	})
-	files["kustomization.yaml"] = append([]byte(madeHere+"\n"), text...)
+	files["kustomization.yaml"] = append([]byte(madeForKustomize+"\n"), text...)
 	return files, err
 }
 
-// WriteFolder writes files into a folder, which it makes. Files of an earlier call that are not among them are removed.
-// Other files are left alone; if one of them has the name of a file, nothing is written.
+// WriteFolder writes files into a folder, which it makes. All of them hold one mark. Files of an earlier call, which hold
+// it too, are removed if they are not needed any more: from the folders that the files are in, and from no others. Other
+// files are left alone; if one of those has the name of a file, nothing is written.
 func WriteFolder(folder string, files map[string][]byte) error {
-	var stale, errs []error
-	remove := []string{}
-	err := filepath.WalkDir(folder, func(name string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() {
+	var foreign, errs []error
+	var stale []string
+	mark := markOf(files)
+	inspected := map[string]bool{}
+	for file := range files {
+		inside := path.Dir(file)
+		if inspected[inside] {
+			continue
+		}
+		inspected[inside] = true
+		entries, err := os.ReadDir(filepath.Join(folder, filepath.FromSlash(inside)))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
-		inside, err := filepath.Rel(folder, name)
-		if err != nil {
-			return err
+		for _, entry := range entries {
+			name := filepath.Join(folder, filepath.FromSlash(inside), entry.Name())
+			_, wanted := files[path.Join(inside, entry.Name())]
+			switch ours := entry.Type().IsRegular() && holds(name, mark); {
+			case wanted && !ours:
+				foreign = append(foreign, fmt.Errorf("%s was not made by eirinix; move it away, or choose another folder", name))
+			case !wanted && ours:
+				stale = append(stale, name)
+			}
 		}
-		_, wanted := files[filepath.ToSlash(inside)]
-		ours, err := isOurs(name)
-		switch {
-		case err != nil:
-			return err
-		case wanted && !ours:
-			stale = append(stale, fmt.Errorf("%s was not made by eirinix; move it away, or choose another folder", name))
-		case !wanted && ours:
-			remove = append(remove, name)
-		}
-		return nil
-	})
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
 	}
-	if err := errors.Join(stale...); err != nil {
+	if err := errors.Join(foreign...); err != nil {
 		return err
 	}
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		errs = append(errs, writeFile(filepath.Join(folder, filepath.FromSlash(name)), files[name]))
 	}
-	for _, name := range remove {
+	for _, name := range stale {
 		errs = append(errs, os.Remove(name))
 	}
 	return errors.Join(errs...)
 }
 
-// isOurs reports whether a file begins with the mark of those that are made here.
-func isOurs(name string) (bool, error) {
+// markOf returns the mark that files hold.
+func markOf(files map[string][]byte) []byte {
+	for _, mark := range []string{madeForHelm, madeForKustomize} {
+		text := []byte(strings.TrimPrefix(mark, "# "))
+		for _, file := range files {
+			if bytes.Contains(file, text) {
+				return text
+			}
+		}
+	}
+	return nil
+}
+
+// holds reports whether a file begins with a mark. A file that cannot be read does not.
+func holds(name string, mark []byte) bool {
 	file, err := os.Open(name)
 	if err != nil {
-		return false, err
+		return false
 	}
 	defer func() { _ = file.Close() }() // it was only read
 	head := make([]byte, 200)
-	n, _ := file.Read(head) // an empty file is not ours
-	return bytes.Contains(head[:n], []byte(strings.TrimPrefix(madeHere, "# "))), nil
+	n, _ := io.ReadFull(file, head) // most files are longer, and an empty one is not ours
+	return mark != nil && bytes.Contains(head[:n], mark)
 }
 
 // writeFile writes a file whose text is another one.

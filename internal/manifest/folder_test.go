@@ -61,6 +61,21 @@ var _ = Describe("A folder of manifests", func() {
 			HaveField("Name()", "kustomization.yaml"), HaveField("Name()", "serviceaccount-a.yaml")))
 	})
 
+	It("touches neither packages below it, nor a chart in the same folder", func() {
+		chart, err := manifest.Chart(clientgoscheme.Scheme, &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "cf"}})
+		Expect(err).NotTo(HaveOccurred())
+		for _, folder := range []string{dir, filepath.Join(dir, "below")} {
+			Expect(manifest.WriteFolder(folder, chart)).To(Succeed())
+		}
+		Expect(write("a")).To(Succeed())
+		Expect(manifest.WriteFolder(dir, chart)).To(Succeed())
+		for name := range chart {
+			Expect(file(name)).To(BeAnExistingFile())
+			Expect(filepath.Join(dir, "below", name)).To(BeAnExistingFile())
+		}
+		Expect(file("kustomization.yaml")).To(BeAnExistingFile())
+	})
+
 	It("keeps a file of another that is in the way, and is not written then", func() {
 		Expect(os.MkdirAll(dir, 0o700)).To(Succeed())
 		Expect(os.WriteFile(file("serviceaccount-a.yaml"), []byte("ours: true\n"), 0o600)).To(Succeed())
