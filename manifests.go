@@ -115,8 +115,8 @@ func WriteManifests(w io.Writer, objects ...client.Object) error {
 }
 
 // WriteKustomization writes objects into a folder as a kustomize base: a file for each object, and kustomization.yaml. An
-// overlay can change the image, the replicas and more. For another namespace, write the base anew: rights and arguments
-// name it, too.
+// overlay can change the image, the replicas and more. For another namespace, it must also replace the namespace in rights
+// and arguments: docs/gitops.md shows how.
 //
 // The folder is made if it is missing. A second call with the same objects changes nothing. Files of an earlier call that
 // are not needed any more are removed, and other files are left alone. If one of those is in the way, WriteKustomization
