@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -107,15 +109,21 @@ func containersOf(tree map[string]any) []map[string]any {
 	return all
 }
 
-// argsValue returns the value that holds the arguments of a workload.
-func argsValue(tree map[string]any) string {
-	switch kind, name := tree["kind"], nameOf(tree); {
-	case kind == "Deployment":
+// argsValue returns the value that holds the arguments of a workload, or "" for a workload that the user has added.
+func (c *chart) argsValue(tree map[string]any) string {
+	if tree["kind"] == "Deployment" {
 		return valueArgs
-	case kind == "CronJob" && strings.HasSuffix(name, auditSuffix):
-		return valueAuditArgs
 	}
-	return valueRegisterArgs
+	labels, program := member(tree, "metadata", "labels"), member(c.deployment, "metadata", "labels")
+	if labels[LabelName] == program[LabelName] {
+		switch labels[LabelComponent] {
+		case component{half: Registering}.label():
+			return valueRegisterArgs
+		case component{half: Auditing}.label():
+			return valueAuditArgs
+		}
+	}
+	return ""
 }
 
 func orElse(value, other any) any {
@@ -136,10 +144,8 @@ func (c *chart) readValues(trees []map[string]any) {
 		}
 	}
 	for _, tree := range trees {
-		for i, first := range containersOf(tree) {
-			if i == 0 {
-				c.values[argsValue(tree)] = orElse(first["args"], []any{})
-			}
+		if containers, value := containersOf(tree), c.argsValue(tree); value != "" && len(containers) > 0 {
+			c.values[value] = orElse(containers[0]["args"], []any{})
 		}
 	}
 }
@@ -155,19 +161,50 @@ func (c *chart) stand(value string) string { return c.stands("{{ toJson .Values.
 
 const (
 	severalReplicas = "{{ if gt (int .Values.replicas) 1 }}"
-
-	// jobHash changes with the values that a Job's template depends on, because a template cannot be changed.
-	jobHash = "{{ list .Values.image .Values.namespace .Values.resources .Values.registerArgs | toJson | sha256sum | trunc 8 }}"
+	memoryLimited   = "{{ if hasKey (.Values.resources.limits | default dict) \"memory\" }}"
 )
+
+// jobName returns the name of a Job with another hash. It changes with the values that the Job's template depends on, and
+// with the old hash for everything else, because a template cannot be changed.
+func jobName(name string) string {
+	before, old := name[:len(name)-hashLength], name[len(name)-hashLength:]
+	return fmt.Sprintf("%s{{ list %q .Values.image .Values.namespace .Values.resources .Values.registerArgs | toJson | sha256sum | trunc %d }}", escape(before), old, hashLength)
+}
+
+// container replaces the values in a container of the program.
+func (c *chart) container(container map[string]any, args string) error {
+	container["image"], container["resources"], container["args"] = c.stand(valueImage), c.stand(valueResources), c.stand(args)
+	text, err := json.Marshal(container["env"])
+	if err != nil {
+		return err
+	}
+	var own []corev1.EnvVar
+	if err := json.Unmarshal(text, &own); err != nil {
+		return err
+	}
+	limited := corev1.ResourceRequirements{Limits: corev1.ResourceList{corev1.ResourceMemory: {}}}
+	if derived := environment(nil, limited); len(own) >= len(derived) && equality.Semantic.DeepEqual(own[:len(derived)], derived) {
+		own = append([]corev1.EnvVar(nil), own[len(derived):]...) // nil if there are no more
+	}
+	with, err := json.Marshal(environment(own, limited))
+	if err != nil {
+		return err
+	}
+	without, err := json.Marshal(own)
+	if err == nil && string(with) != string(without) { // otherwise the user has chosen
+		container["env"] = c.stands(memoryLimited + escape(string(with)) + "{{ else }}" + escape(string(without)) + "{{ end }}")
+	}
+	return err
+}
 
 // template returns an object as a template. The tree is changed.
 func (c *chart) template(tree map[string]any) ([]byte, error) {
 	c.replaceNamespace(tree)
-	for i, container := range containersOf(tree) {
-		if i > 0 || container["image"] != c.values[valueImage] {
-			continue // one that the user has added
+	args := c.argsValue(tree)
+	if containers := containersOf(tree); args != "" && len(containers) > 0 {
+		if err := c.container(containers[0], args); err != nil {
+			return nil, err
 		}
-		container["image"], container["resources"], container["args"] = c.stand(valueImage), c.stand(valueResources), c.stand(argsValue(tree))
 	}
 	switch tree["kind"] {
 	case "Deployment":
@@ -187,8 +224,8 @@ func (c *chart) template(tree map[string]any) ([]byte, error) {
 		}
 	case "Job":
 		metadata, _ := tree["metadata"].(map[string]any)
-		if name := nameOf(tree); strings.Contains(name, registerInfix) {
-			metadata["name"] = c.stands(escape(name[:strings.LastIndex(name, "-")+1]) + jobHash)
+		if name := nameOf(tree); args == valueRegisterArgs && strings.Contains(name, registerInfix) {
+			metadata["name"] = c.stands(jobName(name))
 		}
 	}
 	text, err := yaml.Marshal(tree)
@@ -199,7 +236,7 @@ func (c *chart) template(tree map[string]any) ([]byte, error) {
 	for token, expression := range c.expressions {
 		written = strings.ReplaceAll(written, token, expression)
 	}
-	if tree["kind"] == "PodDisruptionBudget" { // with a single replica, it would never allow a node to be drained
+	if tree["kind"] == "PodDisruptionBudget" && nameOf(tree) == nameOf(c.deployment) { // with a single replica, it would never allow a node to be drained
 		written = severalReplicas + "\n" + written + "{{ end }}\n"
 	}
 	return append([]byte(madeForHelm+"\n"), written...), nil
@@ -236,12 +273,20 @@ func (c *chart) replaceNamespace(tree map[string]any) {
 // escape returns text that a template renders to the text.
 func escape(text string) string { return strings.ReplaceAll(text, "{{", `{{ "{{" }}`) }
 
+// The schemas of resources, and of the quantities of requests and limits.
+const (
+	quantitiesSchema = `{"type": "object", "additionalProperties": {"type": ["string", "number"], "minimum": 0,
+		"pattern": "^([0-9]+[.]?[0-9]*|[.][0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][-+]?[0-9]+)?$"}}`
+	resourcesSchema = `{"type": "object", "additionalProperties": false, "properties": {
+		"limits": ` + quantitiesSchema + `, "requests": ` + quantitiesSchema + `, "claims": {"type": "array", "items": {"type": "object"}}}}`
+)
+
 // about documents the values, in the order of the file.
 var about = []struct{ name, comment, schema string }{
-	{valueImage, "The image that holds the program.", `{"type": "string", "minLength": 1}`},
+	{valueImage, "The image that holds the program.", `{"type": "string", "pattern": "^[^\\s]+$"}`},
 	{valueNamespace, "The namespace that the program runs in. It must exist. If the program takes it as a flag, change args too.", `{"type": "string", "pattern": "^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"}`},
-	{valueReplicas, "The number of pods that serve.", `{"type": "integer", "minimum": 1}`},
-	{valueResources, "Requests and limits of the container. GOMEMLIMIT follows the memory limit.", `{"type": "object"}`},
+	{valueReplicas, "The number of pods that serve.", `{"type": "integer", "minimum": 1, "maximum": 2147483647}`},
+	{valueResources, "Requests and limits of the container. GOMEMLIMIT follows the memory limit.", resourcesSchema},
 	{valueArgs, "The arguments of the pods that serve.", `{"type": "array", "items": {"type": "string"}}`},
 	{valueRegisterArgs, "The arguments of the Jobs that register.", `{"type": "array", "items": {"type": "string"}}`},
 	{valueAuditArgs, "The arguments of the CronJob that audits.", `{"type": "array", "items": {"type": "string"}}`},

@@ -16,10 +16,13 @@ import (
 	"helm.sh/helm/v3/pkg/chartutil"
 	"helm.sh/helm/v3/pkg/engine"
 	"helm.sh/helm/v3/pkg/lint"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/kustomize/api/krusty"
 	"sigs.k8s.io/kustomize/kyaml/filesys"
@@ -186,7 +189,6 @@ func TestTheChartRendersToTheObjects(t *testing.T) {
 }
 
 func TestValuesDoWhatOptionsDo(t *testing.T) {
-	limits := corev1.ResourceRequirements{Limits: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("1Gi")}}
 	for name, c := range map[string]struct {
 		values map[string]any
 		option func(*eirinix.ManagerOptions)
@@ -201,7 +203,7 @@ func TestValuesDoWhatOptionsDo(t *testing.T) {
 		}},
 		"auditArgs": {map[string]any{"auditArgs": []any{"audit", "-all"}}, func(o *eirinix.ManagerOptions) { o.Deployment.AuditArgs = []string{"audit", "-all"} }},
 		"resources": {map[string]any{"resources": map[string]any{"limits": map[string]any{"memory": "1Gi"}, "requests": nil}}, func(o *eirinix.ManagerOptions) {
-			o.Deployment.Resources = limits
+			o.Deployment.Resources = memory("1Gi")
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -213,6 +215,68 @@ func TestValuesDoWhatOptionsDo(t *testing.T) {
 	}
 }
 
+func memory(size string) corev1.ResourceRequirements {
+	return corev1.ResourceRequirements{Limits: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse(size)}}
+}
+
+func cpu(o *eirinix.ManagerOptions) {
+	o.Deployment.Resources = corev1.ResourceRequirements{Limits: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")}}
+}
+
+func TestTheMemoryOfGoFollowsTheLimit(t *testing.T) {
+	env := func(o *eirinix.ManagerOptions) { o.Deployment.Env = []corev1.EnvVar{{Name: "A", Value: "{{ b }}"}} }
+	chosen := func(o *eirinix.ManagerOptions) {
+		o.Deployment.Env = []corev1.EnvVar{{Name: "GOMEMLIMIT", Value: "100MiB"}}
+	}
+	limited := func(o *eirinix.ManagerOptions) { o.Deployment.Resources = memory("1Gi") }
+	without := map[string]any{"limits": map[string]any{"cpu": "1", "memory": nil}, "requests": nil}
+	for name, c := range map[string]struct {
+		before    []func(*eirinix.ManagerOptions)
+		resources map[string]any
+		after     func(*eirinix.ManagerOptions)
+	}{
+		"no limit any more":                 {nil, without, cpu},
+		"no limits any more":                {[]func(*eirinix.ManagerOptions){limited}, map[string]any{"limits": nil, "requests": map[string]any{"cpu": "1"}}, requests},
+		"no limit, and an environment":      {[]func(*eirinix.ManagerOptions){env}, without, cpu},
+		"a limit where there was none":      {[]func(*eirinix.ManagerOptions){cpu}, map[string]any{"limits": map[string]any{"cpu": nil, "memory": "1Gi"}}, limited},
+		"limits where there were none":      {[]func(*eirinix.ManagerOptions){requests, env}, map[string]any{"limits": map[string]any{"memory": "1Gi"}, "requests": nil}, limited},
+		"no limit, and a memory of its own": {[]func(*eirinix.ManagerOptions){chosen}, without, cpu},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g, changes := NewWithT(t), append([]func(*eirinix.ManagerOptions){split, audits}, c.before...)
+			stream, err := render(t, program(t, changes...), map[string]any{"resources": c.resources})
+			g.Expect(err).NotTo(HaveOccurred())
+			same(t, plain(t, stream), written(t, program(t, append(changes, c.after)...)))
+		})
+	}
+}
+
+func requests(o *eirinix.ManagerOptions) {
+	o.Deployment.Resources = corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")}}
+}
+
+func TestObjectsOfTheUserStayAsTheyAre(t *testing.T) {
+	own := []client.Object{&policyv1.PodDisruptionBudget{
+		ObjectMeta: metav1.ObjectMeta{Name: "own", Namespace: "webhooks"}, Spec: policyv1.PodDisruptionBudgetSpec{MinAvailable: new(intstr.FromInt32(1))},
+	}}
+	for name, labels := range map[string]map[string]string{
+		"own-register-1": nil,
+		"own-audit":      {"app.kubernetes.io/name": "greeter", "app.kubernetes.io/component": "own"},
+		"own":            {"app.kubernetes.io/name": "other", "app.kubernetes.io/component": "register"},
+	} {
+		own = append(own, &batchv1.Job{
+			ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "webhooks", Labels: labels},
+			Spec: batchv1.JobSpec{Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{
+				Containers: []corev1.Container{{Name: "own", Image: "registry.example.org/greeter:1", Args: []string{"{{ own }}"}}},
+			}}},
+		})
+	}
+	g := NewWithT(t)
+	stream, err := render(t, append(program(t, split, audits), own...), map[string]any{"replicas": 1, "image": "other:2"})
+	g.Expect(err).NotTo(HaveOccurred())
+	same(t, plain(t, stream), written(t, append(program(t, split, audits, single, func(o *eirinix.ManagerOptions) { o.Deployment.Image = "other:2" }), own...)))
+}
+
 func TestAChangedValueMakesANewJob(t *testing.T) {
 	g, names := NewWithT(t), map[string]bool{}
 	for _, values := range []map[string]any{nil, {"image": "other:2"}, {"registerArgs": []any{}}, {"resources": map[string]any{"limits": map[string]any{"cpu": "1"}}}, {"replicas": 3}} {
@@ -221,19 +285,44 @@ func TestAChangedValueMakesANewJob(t *testing.T) {
 		names[regexp.MustCompile(`greeter-register-[0-9a-f]{8}\b`).FindString(stream)] = true
 	}
 	g.Expect(names).To(And(HaveLen(4), Not(HaveKey(""))), "the number of replicas is none of the Job's business")
+	// A chart that is made again replaces the old one with the same values.
+	stream, err := render(t, program(t, split, func(o *eirinix.ManagerOptions) { o.Deployment.Env = []corev1.EnvVar{{Name: "A", Value: "b"}} }), nil)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(names).NotTo(HaveKey(regexp.MustCompile(`greeter-register-[0-9a-f]{8}\b`).FindString(stream)), "an option that is no value")
 }
 
 func TestTheSchemaRefusesWhatIsNoValue(t *testing.T) {
-	for text, values := range map[string]map[string]any{
-		"imag":      {"imag": "typo"},
-		"replicas":  {"replicas": 0},
-		"args":      {"args": "serve -v"},
-		"namespace": {"namespace": "No Name"},
-		"image":     {"image": ""},
-		"auditArgs": {"auditArgs": []any{}}, // there is no audit
+	resources := func(limits any) map[string]any { return map[string]any{"resources": map[string]any{"limits": limits}} }
+	for name, c := range map[string]struct {
+		values map[string]any
+		text   string
+	}{
+		"no such value":        {map[string]any{"imag": "typo"}, "imag"},
+		"no replica":           {map[string]any{"replicas": 0}, "replicas"},
+		"half a replica":       {map[string]any{"replicas": 1.5}, "replicas"},
+		"too many replicas":    {map[string]any{"replicas": 3e9}, "replicas"},
+		"arguments as text":    {map[string]any{"args": "serve -v"}, "args"},
+		"a number as argument": {map[string]any{"args": []any{1}}, "args"},
+		"no name":              {map[string]any{"namespace": "No Name"}, "namespace"},
+		"no image":             {map[string]any{"image": ""}, "image"},
+		"spaces in the image":  {map[string]any{"image": "greeter: 1"}, "image"},
+		"no audit":             {map[string]any{"auditArgs": []any{}}, "auditArgs"},
+		"no such resources":    {map[string]any{"resources": map[string]any{"limit": map[string]any{"memory": "1Gi"}}}, "resources"},
+		"no quantity":          {resources(map[string]any{"memory": "lots"}), "memory"},
+		"less than nothing":    {resources(map[string]any{"cpu": -1}), "cpu"},
+		"limits as text":       {resources("1Gi"), "limits"},
 	} {
-		_, err := render(t, program(t), values)
-		NewWithT(t).Expect(err).To(MatchError(ContainSubstring(text)))
+		t.Run(name, func(t *testing.T) {
+			_, err := render(t, program(t), c.values)
+			NewWithT(t).Expect(err).To(MatchError(ContainSubstring(c.text)))
+		})
+	}
+}
+
+func TestTheSchemaTakesQuantities(t *testing.T) {
+	for _, quantity := range []any{1, 0.5, "1", "100m", "1.5", ".5", "512Mi", "1e3", "2E"} {
+		_, err := render(t, program(t), map[string]any{"resources": map[string]any{"limits": map[string]any{"memory": quantity, "example.org/gpu": 1}}})
+		NewWithT(t).Expect(err).NotTo(HaveOccurred(), fmt.Sprint(quantity))
 	}
 }
 
@@ -268,6 +357,32 @@ func TestAnOverlayChangesTheBase(t *testing.T) {
 	})))
 }
 
+func TestAnOverlayMovesTheBase(t *testing.T) {
+	page, err := os.ReadFile("../../docs/gitops.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	overlay := regexp.MustCompile("(?s)```yaml\n(resources: .*?)```").FindSubmatch(page)
+	if overlay == nil {
+		t.Fatal("docs/gitops.md shows no overlay")
+	}
+	for name, changes := range map[string][]func(*eirinix.ManagerOptions){"plain": {audits, monitored}, "split": {split, audits, monitored}} {
+		t.Run(name, func(t *testing.T) {
+			g, dir := NewWithT(t), t.TempDir()
+			g.Expect(eirinix.WriteKustomization(filepath.Join(dir, "base"), program(t, changes...)...)).To(Succeed())
+			g.Expect(os.Mkdir(filepath.Join(dir, "overlay"), 0o700)).To(Succeed())
+			text := strings.ReplaceAll(string(overlay[1]), "deploy-example", "greeter")
+			if name == "split" { // the half that registers has the right
+				text = strings.ReplaceAll(text, "eirinix:greeter", "eirinix:greeter:register")
+			}
+			g.Expect(os.WriteFile(filepath.Join(dir, "overlay", "kustomization.yaml"), []byte(text), 0o600)).To(Succeed())
+			same(t, plain(t, build(t, filepath.Join(dir, "overlay"))), written(t, program(t, append(changes, func(o *eirinix.ManagerOptions) {
+				o.WebhookNamespace, o.Deployment.Image = "others", "registry.example.org/greeter:2"
+			})...)))
+		})
+	}
+}
+
 func build(t *testing.T, dir string) string {
 	t.Helper()
 	built, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), dir)
@@ -281,24 +396,30 @@ func build(t *testing.T, dir string) string {
 	return string(text)
 }
 
-func TestAnAPIServerTakesTheChartAndTheSecondTimeChangesNothing(t *testing.T) {
+func TestAnAPIServerTakesTheChartAndItsChanges(t *testing.T) {
 	g, ctx := NewWithT(t), t.Context()
 	plane := eirinixtest.StartControlPlane(t)
 	c, err := client.New(plane.Config(), client.Options{})
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(c.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "webhooks"}})).To(Succeed())
-	stream, err := render(t, program(t, split, audits, oddly), nil)
-	g.Expect(err).NotTo(HaveOccurred())
-	apply := func() (versions []string) {
-		for _, text := range plain(t, stream) {
+	apply := func(values map[string]any, changes ...func(*eirinix.ManagerOptions)) (versions []string) {
+		stream, err := render(t, program(t, append([]func(*eirinix.ManagerOptions){split, audits, oddly}, changes...)...), values)
+		g.Expect(err).NotTo(HaveOccurred())
+		for _, document := range regexp.MustCompile(`(?m)^---$`).Split(stream, -1) {
 			object := &unstructured.Unstructured{}
-			g.Expect(yaml.Unmarshal([]byte(text), &object.Object)).To(Succeed())
-			g.Expect(c.Apply(ctx, client.ApplyConfigurationFromUnstructured(object), client.FieldOwner("helm"))).To(Succeed(), text)
+			if g.Expect(yaml.Unmarshal([]byte(document), &object.Object)).To(Succeed()); len(object.Object) == 0 {
+				continue
+			}
+			g.Expect(c.Apply(ctx, client.ApplyConfigurationFromUnstructured(object), client.FieldOwner("helm"))).To(Succeed(), document)
 			versions = append(versions, fmt.Sprint(object.GetKind(), " ", object.GetName(), " ", object.GetResourceVersion()))
 		}
+		slices.Sort(versions)
 		return versions
 	}
-	first := apply()
+	first := apply(nil)
 	g.Expect(len(first)).To(BeNumerically(">", 10))
-	g.Expect(apply()).To(Equal(first))
+	g.Expect(apply(nil)).To(Equal(first))
+	for _, values := range []map[string]any{nil, {"replicas": 1}, {"resources": map[string]any{"limits": nil}}} {
+		g.Expect(apply(values, func(o *eirinix.ManagerOptions) { o.Deployment.Env = []corev1.EnvVar{{Name: "A", Value: "b"}} })).NotTo(BeEmpty())
+	}
 }
