@@ -48,15 +48,15 @@ func Check(steps []Step, o Options) error {
 
 // checkTime finds mutating steps that ignore failures and are called for the same objects, but together can take longer
 // than the API server has for a request. If they hang, the request fails, although their failures should be ignored.
+// Steps whose selectors or conditions differ can be for different objects, and are left to a diagnosis.
 func checkTime(steps []Step) (errs []error) {
 	var keys []string
 	same := map[string][]Step{}
 	for _, s := range steps {
-		if s.Validating || !s.ignores() || s.Shadow || s.Mode == ModeShadow || !s.groupable() {
+		if s.Validating || !s.ignores() || s.Shadow || s.Mode == ModeShadow {
 			continue
 		}
-		for _, operation := range operationsOf(s.Rules) {
-			key := string(operation) + " " + s.groupKey().String()
+		for _, key := range s.matchKeys() {
 			if same[key] == nil {
 				keys = append(keys, key)
 			}
@@ -78,6 +78,24 @@ func checkTime(steps []Step) (errs []error) {
 		}
 	}
 	return errs
+}
+
+// matchKeys returns a key for each operation and resource that the step is called for. Steps with a key in common are
+// called for the same objects, in one call or in several.
+func (s Step) matchKeys() (keys []string) {
+	k := s.groupKey()
+	k.Kind, k.Resources = "", nil
+	k.MatchPolicy, k.SideEffects, k.Reinvoke = "", "", "" // they make calls of their own, but for the same objects
+	for _, r := range s.Rules {
+		one := []admissionregistrationv1.RuleWithOperations{r}
+		for _, operation := range operationsOf(one) {
+			for _, resource := range resourcesOf(one) {
+				keys = append(keys, string(operation)+" "+resource+" "+k.String())
+			}
+		}
+	}
+	slices.Sort(keys)
+	return slices.Compact(keys)
 }
 
 // operationsOf returns the operations of rules, each once.

@@ -208,13 +208,26 @@ var _ = Describe("Check", func() {
 		Expect(err).To(MatchError(And(ContainSubstring(`extensions "a" (16s), "c" (5s), "b" (16s)`), ContainSubstring("may take 37s"), ContainSubstring("to 30 s together"))))
 		Expect(err.(interface{ Unwrap() []error }).Unwrap()).To(HaveLen(1), "although they meet in four operations")
 		for because, others := range map[string][]change{
-			"it refuses, and ends the request":   {func(s *webhookconf.Step) { s.FailurePolicy = admissionregistrationv1.Fail }},
-			"validating ones are called at once": {validating},
-			"shadows answer at once":             {func(s *webhookconf.Step) { s.Mode = webhookconf.ModeShadow }},
-			"it is for other operations":         {rules(rule("", "v1", "pods", "DELETE"))},
-			"it is for other objects":            {rules(rule("", "v1", "secrets", "CREATE"))},
-			"it selects other objects":           {objects(labels1("a", ""))},
-			"30 s are not too long":              {func(s *webhookconf.Step) { s.Timeout = 14 * time.Second }},
+			"it has calls of its own":        {isolated},
+			"it is called again":             {ifNeeded},
+			"it is for exact versions":       {exact},
+			"it has other side effects":      {dry},
+			"it is for other operations too": {rules(rule("", "v1", "pods", "UPDATE,CREATE"))},
+			"it is for other resources too":  {rules(rule("", "v1", "secrets,pods", "CREATE")), kind("", "", "")},
+			"it is for them in another rule": {rules(rule("apps", "v1", "deployments", "CREATE"), rule("", "v1", "pods", "CREATE")), kind("", "", "")},
+		} {
+			Expect(webhookconf.Check([]webhookconf.Step{slow("a"), slow("b", others...)}, urlOptions())).To(MatchError(ContainSubstring("may take 32s")), because)
+		}
+		for because, others := range map[string][]change{
+			"it is for these resources and operations, but not together": {rules(rule("", "v1", "pods", "DELETE"), rule("", "v1", "secrets", "CREATE")), kind("", "", "")},
+			"its conditions may exclude each other":                      {conditions(admissionregistrationv1.MatchCondition{Name: "one", Expression: "request.name == 'one'"})},
+			"it refuses, and ends the request":                           {func(s *webhookconf.Step) { s.FailurePolicy = admissionregistrationv1.Fail }},
+			"validating ones are called at once":                         {validating},
+			"shadows answer at once":                                     {func(s *webhookconf.Step) { s.Mode = webhookconf.ModeShadow }},
+			"it is for other operations":                                 {rules(rule("", "v1", "pods", "DELETE"))},
+			"it is for other objects":                                    {rules(rule("", "v1", "secrets", "CREATE"))},
+			"it selects other objects":                                   {objects(labels1("a", ""))},
+			"30 s are not too long":                                      {func(s *webhookconf.Step) { s.Timeout = 14 * time.Second }},
 		} {
 			Expect(webhookconf.Check([]webhookconf.Step{slow("a"), slow("b", others...)}, urlOptions())).To(Succeed(), because)
 		}
