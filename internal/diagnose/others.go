@@ -9,8 +9,6 @@ import (
 	"strings"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/labels"
 
 	"code.cloudfoundry.org/eirinix/diagnosis"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
@@ -25,21 +23,25 @@ func (d *diagnostic) checkOthers(ctx context.Context) {
 	d.checkTimeouts(all)
 	d.checkOrder(all)
 	for _, h := range all {
-		service := h.ClientConfig.Service
-		if d.isOurs(h) || h.ignores() || service == nil || !d.sameObjects(h) || !d.sameNamespaces(h) {
+		same := d.sameObjects(h) && d.sameNamespaces(h)
+		if d.isOurs(h) || h.ignores() || h.ClientConfig.Service == nil || !same && !d.forOwnPods(h) {
 			continue
 		}
 		address, _ := h.target()
 		why, known := seen[address]
 		if !known {
-			why = d.dead(ctx, service)
+			why = d.dead(ctx, h.ClientConfig.Service)
 			seen[address] = why
 		}
 		if why == "" {
 			continue
 		}
-		f := d.shadowed(h, fmt.Sprintf("its %s %s", address, why))
-		if !matchesAll(h) {
+		why = fmt.Sprintf("its %s %s", address, why)
+		f := d.shadowed(h, "objects that this program is called for", why)
+		if !same {
+			f = d.shadowed(h, "pods that this program runs in, so that no replica can start", why)
+		}
+		if !same || !matchesAll(h) {
 			f.Severity = diagnosis.Warning // perhaps not for the same objects
 		}
 		d.add(f)
@@ -64,45 +66,6 @@ func (d *diagnostic) sameObjects(h hook) bool {
 func (d *diagnostic) sameNamespaces(h hook) bool {
 	return d.Options.Namespace == "" || matches(h.NamespaceSelector, d.labels)
 }
-
-// checkOwnPods finds webhooks of this program that refuse its own pods while no replica answers. Then no replica can
-// start. Registration excludes these pods, so another client has changed the webhook, or the pods lack their label.
-func (d *diagnostic) checkOwnPods(ctx context.Context, all []hook) {
-	if d.Canary.Namespace == "" || !d.serviceMode() {
-		return
-	}
-	var pods labels.Set
-	namespace := labels.Set{corev1.LabelMetadataName: d.Canary.Namespace}
-	for _, h := range all {
-		if !d.isOurs(h) || h.ignores() || len(h.MatchConditions) > 0 || !anyPair(h.Rules, newPods, overlap) || !matches(h.NamespaceSelector, namespace) {
-			continue
-		}
-		if pods == nil {
-			b, _ := d.lookup(ctx, d.Options.Target.Namespace, d.Options.Target.Service)
-			if b.service == nil || len(b.service.Spec.Selector) == 0 {
-				return // its pods are not known
-			}
-			pods = b.service.Spec.Selector
-		}
-		if !matches(h.ObjectSelector, pods) {
-			continue
-		}
-		d.add(diagnosis.Finding{
-			Code: diagnosis.BlocksItself, Severity: diagnosis.Problem, Object: h.String(),
-			Message: fmt.Sprintf("%s refuses pods in Namespace %s while this program does not answer, and the program runs in such pods: "+
-				"once all replicas are down, none can start", h, d.Canary.Namespace),
-			Remedy: fmt.Sprintf("give the pods and the selector of the Service the label %s=%s, as Manifests does; if another program has changed the webhook, "+
-				"call RegisterExtensions; to end an outage, use kubectl delete %s %s and start the program, which registers it again",
-				webhookconf.FingerprintLabel, d.Options.Fingerprint, strings.ToLower(h.kind), h.configuration),
-		})
-	}
-}
-
-// newPods is the rule for the creation of pods.
-var newPods = []admissionregistrationv1.RuleWithOperations{{
-	Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
-	Rule:       admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods"}},
-}}
 
 // checkTimeouts finds mutating webhooks that ignore failures but together can take longer than the API server has for a
 // request. It calls them one after another. If their servers hang, the request fails, although each should be ignored.
@@ -146,39 +109,81 @@ func (h hook) timeout() int32 {
 // byCall is the order in which the API server calls mutating webhooks: by configuration, and then as they are listed.
 func byCall(a, b hook) int { return strings.Compare(a.configuration, b.configuration) }
 
-// checkOrder finds mutating webhooks that are called after ours for the same objects. What they change is not seen by
-// steps that are not called again.
+// checkOrder finds mutating webhooks of other programs that have the last word on objects that a step of ours changes.
+//
+// An API server calls webhooks in the order of their configurations' names. If one changes the object, it calls those
+// before it with reinvocationPolicy IfNeeded again, once, and in the same order.
 func (d *diagnostic) checkOrder(all []hook) {
 	ours := slices.IndexFunc(all, func(h hook) bool { return h.kind == webhookconf.Mutating.Name && d.isOurs(h) })
 	if ours < 0 {
 		return
 	}
-	var last []webhookconf.Entry // which are not called again
-	for _, e := range d.Entries {
-		if !e.Validating && e.Name != CanaryName && e.Reinvoke != admissionregistrationv1.IfNeededReinvocationPolicy {
-			last = append(last, e)
-		}
-	}
-	var names []string
+	var names, stubborn []string
 	for _, h := range all {
-		if h.kind == webhookconf.Mutating.Name && byCall(all[ours], h) < 0 && d.sameNamespaces(h) &&
-			slices.ContainsFunc(last, func(e webhookconf.Entry) bool { return anyPair(e.Rules, h.Rules, overlap) }) {
-			names = append(names, h.String())
+		if h.kind != webhookconf.Mutating.Name || d.isOurs(h) || !d.sameNamespaces(h) {
+			continue
+		}
+		later := byCall(all[ours], h) < 0
+		over := func(e webhookconf.Entry) bool { return (later || h.repeats()) && !repeats(e) || later && h.repeats() }
+		if !d.anyMutating(h, over) {
+			continue
+		}
+		names = append(names, h.String())
+		if later && h.repeats() {
+			stubborn = append(stubborn, h.String())
 		}
 	}
 	if len(names) == 0 {
 		return
 	}
-	slices.Sort(names)
-	if more := len(names) - mostNamed; more > 0 {
-		names = append(names[:mostNamed], fmt.Sprintf("%d more", more))
-	}
 	d.add(diagnosis.Finding{
 		Code: diagnosis.ChangedLater, Severity: diagnosis.Note, Object: all[ours].where(),
 		Message: fmt.Sprintf("the API server calls %s after this program, for objects that its steps change, so they can change the result",
-			strings.Join(names, ", ")),
-		Remedy: "if a step must have the last word, set its Settings.Reinvoke to IfNeeded, so that it runs again, or check the result in a Validation",
+			listed(names)),
+		Remedy: lastWord(stubborn) + ", or check the result in a Validation; the API server's audit log names the webhooks that changed an " +
+			"object, in annotations that begin with mutation.webhook.admission.k8s.io/",
 	})
+}
+
+// lastWord returns the way to give a step the last word. stubborn are the webhooks that are called after a step even if
+// that is called again.
+func lastWord(stubborn []string) string {
+	const again = "set its Settings.Reinvoke to IfNeeded, so that it runs again"
+	switch len(stubborn) {
+	case 0:
+		return "if a step must have the last word, " + again
+	case 1:
+		return "if a step must have the last word over " + stubborn[0] + ", which is called again too, set its reinvocationPolicy to Never, " +
+			"and Settings.Reinvoke of the step to IfNeeded"
+	}
+	return "if a step must have the last word over " + listed(stubborn) + ", which are called again too, set their reinvocationPolicy to Never, " +
+		"and Settings.Reinvoke of the step to IfNeeded"
+}
+
+// repeats reports whether the API server calls the webhook again for an object that others changed after it.
+func (h hook) repeats() bool {
+	return h.ReinvocationPolicy != nil && *h.ReinvocationPolicy == admissionregistrationv1.IfNeededReinvocationPolicy
+}
+
+// repeats reports the same of an entry of ours.
+func repeats(e webhookconf.Entry) bool {
+	return e.Reinvoke == admissionregistrationv1.IfNeededReinvocationPolicy
+}
+
+// anyMutating reports whether a mutating entry of ours meets the condition and is called for some of the webhook's objects.
+func (d *diagnostic) anyMutating(h hook, condition func(webhookconf.Entry) bool) bool {
+	return slices.ContainsFunc(d.Entries, func(e webhookconf.Entry) bool {
+		return !e.Validating && e.Name != CanaryName && condition(e) && anyPair(e.Rules, h.Rules, overlap)
+	})
+}
+
+// listed joins names in their order. It leaves out those beyond mostNamed.
+func listed(names []string) string {
+	names = slices.Sorted(slices.Values(names))
+	if more := len(names) - mostNamed; more > 0 {
+		names = append(names[:mostNamed], fmt.Sprintf("%d more", more))
+	}
+	return strings.Join(names, ", ")
 }
 
 // mostNamed bounds the webhooks that one finding names.
@@ -207,11 +212,10 @@ func (d *diagnostic) dead(ctx context.Context, s *admissionregistrationv1.Servic
 	return ""
 }
 
-func (d *diagnostic) shadowed(h hook, why string) diagnosis.Finding {
+func (d *diagnostic) shadowed(h hook, objects, why string) diagnosis.Finding {
 	return diagnosis.Finding{
 		Code: diagnosis.Shadowed, Severity: diagnosis.Problem, Object: h.String(),
-		Message: fmt.Sprintf("%s, which belongs to another program, fails for objects that this program is called "+
-			"for: %s", h, why),
+		Message: fmt.Sprintf("%s, which belongs to another program, fails for %s: %s", h, objects, why),
 		Remedy: fmt.Sprintf("repair it, or remove it with kubectl delete %s %s if its program is gone",
 			strings.ToLower(h.kind), h.configuration),
 	}
@@ -236,7 +240,7 @@ func (d *diagnostic) shadowedCanary(ctx context.Context, f failure, text string)
 				CanaryLabel, d.Canary.Namespace),
 		}
 	}
-	shadowed := d.shadowed(h, f.reason)
+	shadowed := d.shadowed(h, "objects that this program is called for", f.reason)
 	if !found {
 		shadowed.Remedy = "find it among the mutating and validating webhook configurations, and repair or remove it"
 	}

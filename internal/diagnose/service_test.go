@@ -36,7 +36,7 @@ func endpoints(ctx context.Context, namespace, service string, port int32, ready
 }
 
 var _ = Describe("A diagnosis of the Service", Label("api-server"), func() {
-	It("reports pods of the program that the program refuses", func(ctx SpecContext) {
+	It("warns of pods of the program that may lack its label", func(ctx SpecContext) {
 		d := newDeployment(ctx) // which is called for the pods of its own namespace
 		d.behind(ctx, clusterIP(443, 8443))
 		d.register(ctx)
@@ -48,7 +48,8 @@ var _ = Describe("A diagnosis of the Service", Label("api-server"), func() {
 		r := d.run(ctx)
 		found, ok := r.Find(diagnosis.BlocksItself)
 		Expect(ok).To(BeTrue())
-		Expect(found.Severity).To(Equal(diagnosis.Problem))
+		Expect(found.Severity).To(Equal(diagnosis.Warning))
+		Expect(found.Remedy).To(ContainSubstring("the label " + webhookconf.FingerprintLabel + "=" + d.Canary.Namespace))
 	}, SpecTimeout(patience))
 
 	// withoutCanary keeps the API server from dialing addresses that this machine has no use for.

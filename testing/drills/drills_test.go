@@ -10,6 +10,7 @@ import (
 	. "github.com/onsi/gomega"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"code.cloudfoundry.org/eirinix"
@@ -103,18 +104,37 @@ var _ = Describe("A drill", func() {
 		expectWell(ctx, m, diagnosis.TimeoutsAddUp)
 	}, SpecTimeout(5*patience))
 
-	It("of such webhooks in one program: it does not start", func() {
-		m := eirinix.NewManager(eirinix.ManagerOptions{Host: "webhook.example.org"})
-		for i := range 4 {
-			Expect(m.AddExtension(eirinix.Mutation[*corev1.Pod]{
-				ID: fmt.Sprintf("slow-%d", i), Settings: eirinix.Settings{Timeout: 10 * time.Second, FailurePolicy: admissionregistrationv1.Ignore},
-				Apply: func(context.Context, *eirinix.Call, *corev1.Pod) error { return nil },
-			})).To(Succeed())
-		}
-		Expect(m.Validate()).To(MatchError(And(ContainSubstring(`"slow-0" (10s)`), ContainSubstring("lower Settings.Timeout to 30 s together"))))
-	})
+	DescribeTable("of such webhooks in one program: it does not start, and registers nothing",
+		func(ctx SpecContext, edit func(i int, s *eirinix.Settings)) {
+			p := newProgram(ctx, "drill")
+			program := func(timeout time.Duration) *eirinix.ExtensionManager {
+				m := p.manager(true)
+				for i := range 4 {
+					s := eirinix.Settings{Timeout: timeout, FailurePolicy: admissionregistrationv1.Ignore}
+					edit(i, &s)
+					Expect(m.AddExtension(eirinix.Mutation[*corev1.Pod]{
+						ID: fmt.Sprintf("slow-%d", i), Settings: s, Apply: func(context.Context, *eirinix.Call, *corev1.Pod) error { return nil },
+					})).To(Succeed())
+				}
+				return m
+			}
+			refused := MatchError(And(ContainSubstring(`"slow-0" (10s)`), ContainSubstring(`"slow-3" (10s)`), ContainSubstring("lower Settings.Timeout to 30 s together")))
+			Expect(program(10 * time.Second).Validate()).To(refused)
+			Expect(program(10 * time.Second).RegisterExtensions()).To(refused)
+			_, err := admin.AdmissionregistrationV1().MutatingWebhookConfigurations().Get(ctx, p.configuration(), metav1.GetOptions{})
+			Expect(err).To(Satisfy(apierrors.IsNotFound))
+			Expect(program(7 * time.Second).RegisterExtensions()).To(Succeed())
+		},
+		Entry("that share calls", func(int, *eirinix.Settings) {}, SpecTimeout(patience)),
+		Entry("with calls of their own", func(_ int, s *eirinix.Settings) { s.Isolated = true }, SpecTimeout(patience)),
+		Entry("that differ in a policy", func(i int, s *eirinix.Settings) {
+			if i > 1 {
+				s.Reinvoke, s.MatchPolicy = admissionregistrationv1.IfNeededReinvocationPolicy, admissionregistrationv1.Exact
+			}
+		}, SpecTimeout(patience)),
+	)
 
-	It("of a webhook that rewrites limits: the diagnosis names it, and Reinvoke gives the last word back", func(ctx SpecContext) {
+	It("of a webhook that rewrites limits: the diagnosis and the audit log name it, and Reinvoke gives the last word back", func(ctx SpecContext) {
 		p, rewriter := newProgram(ctx, "drill"), newProgram(ctx, "rewriter") // which comes later in the alphabet
 		m := p.run(ctx)
 		rewriter.objects, rewriter.limit = p.objects, "1Gi"
@@ -122,11 +142,42 @@ var _ = Describe("A drill", func() {
 		Expect(p.create(ctx)).To(Equal("1Gi"), "without a word to the user")
 		found := diagnose(ctx, m, diagnosis.ChangedLater)
 		Expect(found.Message).To(ContainSubstring("MutatingWebhookConfiguration " + rewriter.configuration()))
-		Expect(found.Remedy).To(ContainSubstring("set its Settings.Reinvoke to IfNeeded"))
+		Expect(found.Remedy).To(And(ContainSubstring("set its Settings.Reinvoke to IfNeeded"), ContainSubstring("audit log"), ContainSubstring(mutationAnnotation)))
+		Eventually(func() []string { return changedBy(p.objects) }).WithContext(ctx).Should(ContainElement(rewriter.configuration()))
 		p.stop()
 		p.settings.Reinvoke = admissionregistrationv1.IfNeededReinvocationPolicy
 		m = p.run(ctx)
 		expectWell(ctx, m, diagnosis.ChangedLater)
+	}, SpecTimeout(3*patience))
+
+	It("of a webhook that is also called again: Reinvoke does not help against it, and the diagnosis says so", func(ctx SpecContext) {
+		p, rewriter := newProgram(ctx, "drill"), newProgram(ctx, "rewriter")
+		p.settings.Reinvoke, rewriter.settings.Reinvoke = admissionregistrationv1.IfNeededReinvocationPolicy, admissionregistrationv1.IfNeededReinvocationPolicy
+		m := p.run(ctx)
+		rewriter.objects, rewriter.limit, rewriter.registers = p.objects, "1Gi", false
+		rewriter.run(ctx)
+		Expect(p.create(ctx)).To(Equal("1Gi"))
+		found := diagnose(ctx, m, diagnosis.ChangedLater)
+		Expect(found.Message).To(ContainSubstring("MutatingWebhookConfiguration " + rewriter.configuration()))
+		Expect(found.Remedy).To(And(ContainSubstring("set its reinvocationPolicy to Never"), Not(ContainSubstring("Settings.Reinvoke to IfNeeded"))))
+		rewriter.edit(ctx, func(w *admissionregistrationv1.MutatingWebhook) {
+			w.ReinvocationPolicy = new(admissionregistrationv1.NeverReinvocationPolicy)
+		})
+		p.expectLimit(ctx, p.limit)
+		expectWell(ctx, m, diagnosis.ChangedLater)
+	}, SpecTimeout(3*patience))
+
+	It("of an earlier webhook that is called again: the diagnosis names it too", func(ctx SpecContext) {
+		p, rewriter := newProgram(ctx, "drill"), newProgram(ctx, "before") // which comes earlier in the alphabet
+		m := p.run(ctx)
+		rewriter.objects, rewriter.limit, rewriter.settings.Reinvoke = p.objects, "1Gi", admissionregistrationv1.IfNeededReinvocationPolicy
+		rewriter.run(ctx)
+		Expect(p.create(ctx)).To(Equal("1Gi"))
+		found := diagnose(ctx, m, diagnosis.ChangedLater)
+		Expect(found.Message).To(ContainSubstring("MutatingWebhookConfiguration " + rewriter.configuration()))
+		p.stop()
+		p.settings.Reinvoke = admissionregistrationv1.IfNeededReinvocationPolicy
+		expectWell(ctx, p.run(ctx), diagnosis.ChangedLater)
 	}, SpecTimeout(3*patience))
 
 	It("of a webhook that blocks its own program's restart: the diagnosis names it, and registration prevents it", func(ctx SpecContext) {
@@ -139,6 +190,7 @@ var _ = Describe("A drill", func() {
 		Eventually(func() error { return p.restart(ctx, p.labels()) }).WithContext(ctx).Should(MatchError(ContainSubstring("no endpoints available")))
 		laptop := p.manager(false)
 		found := diagnose(ctx, laptop, diagnosis.BlocksItself)
+		Expect(found.Severity).To(Equal(diagnosis.Problem))
 		Expect(found.Object).To(ContainSubstring(p.configuration()))
 		Expect(found.Message).To(ContainSubstring("none can start"))
 		Expect(found.Remedy).To(ContainSubstring("call RegisterExtensions"))
@@ -146,5 +198,43 @@ var _ = Describe("A drill", func() {
 		Eventually(func() error { return p.restart(ctx, p.labels()) }).WithContext(ctx).Should(Succeed())
 		p.run(ctx)
 		expectWell(ctx, laptop, diagnosis.BlocksItself)
+	}, SpecTimeout(3*patience))
+
+	It("of such a webhook that the program's own Settings ask for: the diagnosis names the field", func(ctx SpecContext) {
+		p := newProgram(ctx, "drill")
+		p.settings.ClusterCritical = true
+		p.settings.Namespaces = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{
+			Key: corev1.LabelMetadataName, Operator: metav1.LabelSelectorOpIn, Values: []string{p.name, p.objects},
+		}}}
+		p.run(ctx)
+		p.stop()
+		p.list(ctx)
+		Eventually(func() error { return p.restart(ctx, p.labels()) }).WithContext(ctx).Should(MatchError(ContainSubstring("no endpoints available")))
+		found := diagnose(ctx, p.manager(false), diagnosis.BlocksItself)
+		Expect(found.Severity).To(Equal(diagnosis.Warning), "it was asked for")
+		Expect(found.Remedy).To(And(ContainSubstring(`leave out Settings.ClusterCritical of extension limits`), Not(ContainSubstring("label"))))
+		p.settings.ClusterCritical = false
+		Expect(p.manager(true).RegisterExtensions()).To(Succeed())
+		Eventually(func() error { return p.restart(ctx, p.labels()) }).WithContext(ctx).Should(Succeed())
+		expectWell(ctx, p.run(ctx), diagnosis.BlocksItself)
+	}, SpecTimeout(3*patience))
+
+	It("of another program's webhook that blocks the restart: the diagnosis names it", func(ctx SpecContext) {
+		p, other := newProgram(ctx, "drill"), newProgram(ctx, "other")
+		m := p.run(ctx)
+		other.registers = false
+		other.run(ctx)
+		other.edit(ctx, func(w *admissionregistrationv1.MutatingWebhook) {
+			w.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: p.name}}
+		})
+		other.stop()
+		other.list(ctx)
+		Eventually(func() error { return p.restart(ctx, p.labels()) }).WithContext(ctx).Should(MatchError(ContainSubstring("no endpoints available")))
+		found := diagnose(ctx, m, diagnosis.Shadowed)
+		Expect(found.Message).To(And(ContainSubstring("MutatingWebhookConfiguration "+other.configuration()), ContainSubstring("pods that this program runs in")))
+		Expect(found.Remedy).To(ContainSubstring("kubectl delete mutatingwebhookconfiguration " + other.configuration()))
+		Expect(admin.AdmissionregistrationV1().MutatingWebhookConfigurations().Delete(ctx, other.configuration(), metav1.DeleteOptions{})).To(Succeed())
+		Eventually(func() error { return p.restart(ctx, p.labels()) }).WithContext(ctx).Should(Succeed())
+		expectWell(ctx, m, diagnosis.Shadowed)
 	}, SpecTimeout(3*patience))
 })

@@ -92,7 +92,9 @@ func (p *program) manager(registers bool) *eirinix.ExtensionManager {
 		ID: "limits", Settings: p.settings,
 		Apply: func(_ context.Context, _ *eirinix.Call, pod *corev1.Pod) error {
 			for i := range pod.Spec.Containers {
-				pod.Spec.Containers[i].Resources.Limits = corev1.ResourceList{corev1.ResourceMemory: resource.MustParse(p.limit)}
+				memory := corev1.ResourceList{corev1.ResourceMemory: resource.MustParse(p.limit)}
+				// The API server sets requests that are missing to the limits, between webhooks.
+				pod.Spec.Containers[i].Resources = corev1.ResourceRequirements{Limits: memory, Requests: memory}
 			}
 			return nil
 		},

@@ -58,7 +58,7 @@ var _ = BeforeSuite(func(ctx SpecContext) {
 	}
 	Expect(err).NotTo(HaveOccurred())
 	plane, err := eirinixtest.NewControlPlane(ctx, eirinixtest.ControlPlaneOptions{
-		Progress: GinkgoWriter, APIServerArgs: []string{"--enable-aggregator-routing=true"},
+		Progress: GinkgoWriter, APIServerArgs: append(auditArgs(), "--enable-aggregator-routing=true"),
 	})
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(plane.Stop)

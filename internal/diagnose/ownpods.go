@@ -1,0 +1,117 @@
+package diagnose
+
+// This file finds webhooks that keep this program's own pods from starting.
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"code.cloudfoundry.org/eirinix/diagnosis"
+	"code.cloudfoundry.org/eirinix/internal/webhookconf"
+)
+
+// newPods is the rule for the creation of pods.
+var newPods = []admissionregistrationv1.RuleWithOperations{{
+	Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
+	Rule:       admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods"}},
+}}
+
+// ownNamespace returns the labels that the program's namespace is known to have.
+func (d *diagnostic) ownNamespace() labels.Set {
+	return labels.Set{corev1.LabelMetadataName: d.Canary.Namespace}
+}
+
+// forOwnPods reports whether a webhook may be called for the creation of pods in the program's namespace. The program
+// runs there only in Service mode.
+func (d *diagnostic) forOwnPods(h hook) bool {
+	return d.Canary.Namespace != "" && d.serviceMode() && anyPair(h.Rules, newPods, overlap) && matches(h.NamespaceSelector, d.ownNamespace())
+}
+
+// checkOwnPods finds webhooks of this program that refuse its own pods while no replica answers. Then no replica can
+// start. Registration excludes these pods, unless Settings ask for them. Otherwise another client has changed the
+// webhook, or the pods lack their label.
+func (d *diagnostic) checkOwnPods(ctx context.Context, all []hook) {
+	var unmarked labels.Set // of the program's pods, as far as the Service selects by them
+	for _, h := range all {
+		if !d.isOurs(h) || h.ignores() || len(h.MatchConditions) > 0 || !d.forOwnPods(h) {
+			continue
+		}
+		if unmarked == nil {
+			unmarked = d.selectedPods(ctx)
+		}
+		marked := labels.Merge(unmarked, labels.Set{webhookconf.FingerprintLabel: d.Options.Fingerprint})
+		entry, known := d.entryOf(h)
+		switch {
+		case !matches(h.ObjectSelector, marked):
+			if len(unmarked) > 0 && matches(h.ObjectSelector, unmarked) {
+				d.add(d.perhapsUnmarked(h))
+			}
+		case known && d.wants(entry, marked):
+			d.add(d.blocksOnPurpose(h, entry))
+		default:
+			d.add(d.blocksItself(h, diagnosis.Problem,
+				"call RegisterExtensions, which excludes them, and find out which other program writes that configuration"))
+		}
+	}
+}
+
+// selectedPods returns the labels by which our Service selects pods. They are empty if the Service cannot be read.
+func (d *diagnostic) selectedPods(ctx context.Context) labels.Set {
+	b, _ := d.lookup(ctx, d.Options.Target.Namespace, d.Options.Target.Service)
+	if b.service == nil {
+		return labels.Set{}
+	}
+	return labels.Merge(nil, b.service.Spec.Selector)
+}
+
+// entryOf returns the entry that a webhook of ours is registered for.
+func (d *diagnostic) entryOf(h hook) (webhookconf.Entry, bool) {
+	for _, e := range d.Entries {
+		if d.Options.WebhookName(e.Name) == h.Name && e.Validating == (h.kind == webhookconf.Validating.Name) {
+			return e, true
+		}
+	}
+	return webhookconf.Entry{}, false
+}
+
+// wants reports whether the program registers the entry for its own pods.
+func (d *diagnostic) wants(e webhookconf.Entry, pods labels.Set) bool {
+	e.Validating = false // both kinds have the same selectors
+	w := d.Options.Mutating([]webhookconf.Entry{e})[0]
+	return matches(w.NamespaceSelector, d.ownNamespace()) && matches(w.ObjectSelector, pods)
+}
+
+func (d *diagnostic) blocksItself(h hook, severity diagnosis.Severity, remedy string) diagnosis.Finding {
+	return diagnosis.Finding{
+		Code: diagnosis.BlocksItself, Severity: severity, Object: h.String(),
+		Message: fmt.Sprintf("%s refuses pods in Namespace %s while this program does not answer, and the program runs in such pods: "+
+			"once all replicas are down, none can start", h, d.Canary.Namespace),
+		Remedy: fmt.Sprintf("%s; to end an outage, use kubectl delete %s %s and start the program, which registers it again",
+			remedy, strings.ToLower(h.kind), h.configuration),
+	}
+}
+
+// blocksOnPurpose returns the finding for an entry whose settings ask for the program's own pods.
+func (d *diagnostic) blocksOnPurpose(h hook, e webhookconf.Entry) diagnosis.Finding {
+	extensions := "extension " + strings.Join(e.StepNames(), ", ")
+	remedy := fmt.Sprintf("set Settings.FailurePolicy of %s to Ignore, or leave Namespace %s out", extensions, d.Canary.Namespace)
+	if e.ClusterCritical {
+		remedy = fmt.Sprintf("leave out Settings.ClusterCritical of %s, or set its FailurePolicy to Ignore", extensions)
+	}
+	return d.blocksItself(h, diagnosis.Warning, remedy)
+}
+
+// perhapsUnmarked returns the finding for a webhook that spares pods with the program's label, where the Service does not
+// select by that label.
+func (d *diagnostic) perhapsUnmarked(h hook) diagnosis.Finding {
+	label := webhookconf.FingerprintLabel + "=" + d.Options.Fingerprint
+	f := d.blocksItself(h, diagnosis.Warning, fmt.Sprintf("give the pods and the selector of %s the label %s, as Manifests does", d.service(), label))
+	f.Message = fmt.Sprintf("%s spares this program's pods only if they have the label %s, by which %s does not select: without it, "+
+		"no replica can start once all are down", h, label, d.service())
+	return f
+}
