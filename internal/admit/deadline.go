@@ -102,7 +102,7 @@ func (r *run) wait() outcome {
 				o = outcome{err: &stepError{step: r.name, err: panicked(v)}}
 			} else if i := r.at; i != between && r.end() { // Goexit also runs the deferred calls
 				r.failSpan(i, errNoAnswer)
-				r.decided(i, decisionFailed, 0)
+				r.decided(i, decisionFailed, time.Since(r.began))
 				o.err = &stepError{step: r.Steps[i].Name, err: errNoAnswer}
 			}
 			if done <- o; r.isAbandoned() {
@@ -121,7 +121,7 @@ func (r *run) wait() outcome {
 	i, runs := r.abandon()
 	if runs {
 		r.failSpan(i, errLate(r.ctx))
-		r.decided(i, decisionFailed, 0)
+		r.decided(i, decisionFailed, time.Since(r.began))
 		return outcome{err: &stepError{step: r.Steps[i].Name, err: errLate(r.ctx)}}
 	}
 	select {
@@ -182,7 +182,7 @@ func (r *run) begin(step int, detached bool) error {
 	if r.ctx.Err() != nil {
 		return errLate(r.ctx)
 	}
-	r.at, r.detached = step, detached
+	r.at, r.detached, r.began = step, detached, time.Now()
 	return nil
 }
 

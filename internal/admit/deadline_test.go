@@ -88,6 +88,7 @@ var _ = Describe("The context of a step", func() {
 		Expect(got.Header).NotTo(HaveKey("Retry-After"))
 		Expect(got.Body).To(And(HavePrefix(`extension "volumes" failed: no answer before the deadline`), ContainSubstring("timeoutSeconds")))
 		Expect(h.logs.with("failurePolicy decides")).To(ConsistOf(And(HaveKeyWithValue("user", "alice"), HaveKeyWithValue("name", "web-0"))))
+		Expect(h.took()).To(BeNumerically(">", 0), "an alert on slow steps sees the late one")
 		close(release)
 		Eventually(ended).Should(BeClosed())
 	})

@@ -45,6 +45,7 @@ type run struct {
 
 	mu        sync.Mutex
 	at        int         // the step that runs, or between
+	began     time.Time   // when that step began; after the deadline it does not change
 	detached  bool        // whether that step runs on a goroutine of its own
 	leftAt    int         // the step that was left behind on the call's goroutine, or between
 	late      int         // the step that ended after the deadline, or between
