@@ -271,7 +271,7 @@ func (m *ExtensionManager) servedStep(d definition, registered webhookconf.Step)
 		matcher.LeaveManaged()
 	}
 	step := admit.Step{
-		Name: d.name, Timeout: registered.Timeout, Matcher: matcher,
+		Name: d.name, Timeout: registered.Timeout, Share: webhookconf.ShareTimeout, Matcher: matcher,
 		Ignore: registered.FailurePolicy == admissionregistrationv1.Ignore, Mode: servedModes[registered.Mode],
 	}
 	if d.extension != nil {

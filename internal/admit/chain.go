@@ -3,6 +3,7 @@ package admit
 // This file defines chains of steps, and finds the steps of a chain that want a request.
 
 import (
+	"cmp"
 	"reflect"
 	"slices"
 	"strings"
@@ -63,6 +64,7 @@ func newChain(path string, c Chain, metrics *Metrics, before *chain) *chain {
 		served.types = append(served.types, made)
 		served.perform = append(served.perform, s.performer())
 		served.stepMetrics = append(served.stepMetrics, served.metrics.step(s.Name))
+		served.stepMetrics[i].within(cmp.Or(s.Timeout, s.Share))
 		served.left = append(served.left, before.leftOf(s.Name, served.stepMetrics[i]))
 		served.allIgnore = served.allIgnore && s.Ignore
 	}

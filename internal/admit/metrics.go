@@ -58,7 +58,7 @@ type Metrics struct {
 	duration, stepDuration      *prometheus.HistogramVec
 	patchOperations, patchBytes *prometheus.CounterVec
 	panics, refused             *prometheus.CounterVec
-	left                        *prometheus.GaugeVec
+	left, timeout               *prometheus.GaugeVec
 	inFlight                    prometheus.Gauge
 	slots, limit                prometheus.Gauge
 	requestBytes                prometheus.Histogram
@@ -103,6 +103,10 @@ func NewMetrics(registerer prometheus.Registerer) (*Metrics, error) {
 		left: register(&r, prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Namespace: metricsNamespace, Name: "admission_left_behind_runs",
 			Help: "Runs of steps that continue after the deadline of their request.",
+		}, []string{"webhook", "step"})),
+		timeout: register(&r, prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Namespace: metricsNamespace, Name: "admission_step_timeout_seconds",
+			Help: "Time that a run of a step has, or shares with other steps of its call.",
 		}, []string{"webhook", "step"})),
 		requestBytes: register(&r, prometheus.NewHistogram(prometheus.HistogramOpts{
 			Namespace: metricsNamespace, Name: "admission_request_bytes",
@@ -303,6 +307,13 @@ func observe(o prometheus.Observer, took time.Duration, exemplar prometheus.Labe
 		return
 	}
 	o.Observe(took.Seconds())
+}
+
+// within records the timeout of a step. A step with none has no series.
+func (s *stepMetrics) within(timeout time.Duration) {
+	if s != nil && timeout > 0 {
+		s.webhook.all.timeout.WithLabelValues(s.webhook.name, s.name).Set(timeout.Seconds())
+	}
 }
 
 // panicked counts a panic. The decision is counted in addition.

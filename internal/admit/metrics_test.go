@@ -1,6 +1,8 @@
 package admit
 
 import (
+	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -86,6 +88,21 @@ eirinix_admission_decisions_total{decision="allowed",dry_run="true",operation="C
 		))
 	})
 
+	It("have as many series for a step as the page about metrics says, whatever is requested", func() {
+		for _, operation := range []admissionv1.Operation{"CREATE", "UPDATE", "DELETE", "CONNECT", "", "create", "PATCH"} {
+			for d := range decision(decisions) {
+				for _, dry := range []*bool{nil, new(false), new(true)} {
+					volumes.decided(&admissionv1.AdmissionRequest{Operation: operation, DryRun: dry}, d, time.Millisecond, nil)
+				}
+			}
+		}
+		lines := func(name string) int { return strings.Count(shown(name), "\n"+name) }
+		page, err := os.ReadFile("../../docs/reference/metrics.md")
+		Expect(err).NotTo(HaveOccurred())
+		Expect(strings.Join(strings.Fields(string(page)), " ")).To(ContainSubstring(fmt.Sprintf("at most %d of decisions and %d of its duration",
+			lines("eirinix_admission_decisions_total"), lines("eirinix_admission_step_duration_seconds"))))
+	})
+
 	It("measure the time of calls and of steps, but not of steps that were skipped", func() {
 		m.webhook("pods").answered(3*time.Millisecond, 0, 0, nil)
 		volumes.decided(op(admissionv1.Create), decisionAllowed, 200*time.Microsecond, nil)
@@ -144,6 +161,18 @@ eirinix_admission_patch_operations_total{webhook="pods"} 3
 # TYPE eirinix_admission_refused_requests_total counter
 eirinix_admission_refused_requests_total{code="413"} 1
 eirinix_admission_refused_requests_total{code="503"} 2
+`))
+	})
+
+	It("show the timeout of a step, its own or the one that it shares", func() {
+		newChain("/mutate/pods", Chain{Steps: []Step{
+			{Name: "volumes", Timeout: 1500 * time.Millisecond, Share: 5 * time.Second}, {Name: "owner", Share: 5 * time.Second}, {Name: "eirinix-canary"},
+		}}, m, nil)
+		newChain("/mutate/pods", Chain{Steps: []Step{{Name: "volumes", Timeout: time.Second}}}, nil, nil)
+		Expect(shown("eirinix_admission_step_timeout_seconds")).To(Equal(`# HELP eirinix_admission_step_timeout_seconds Time that a run of a step has, or shares with other steps of its call.
+# TYPE eirinix_admission_step_timeout_seconds gauge
+eirinix_admission_step_timeout_seconds{step="owner",webhook="pods"} 5
+eirinix_admission_step_timeout_seconds{step="volumes",webhook="pods"} 1.5
 `))
 	})
 

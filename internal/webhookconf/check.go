@@ -67,7 +67,7 @@ func checkTime(steps []Step) (errs []error) {
 	for _, key := range keys {
 		var names []string
 		for _, s := range same[key] {
-			names = append(names, fmt.Sprintf("%q (%s)", s.Name, cmp.Or(s.Timeout, shareTimeout)))
+			names = append(names, fmt.Sprintf("%q (%s)", s.Name, cmp.Or(s.Timeout, ShareTimeout)))
 		}
 		list, sum := strings.Join(names, ", "), timeoutOf(same[key])
 		if sum > RequestSeconds*time.Second && !told[list] {

@@ -276,9 +276,9 @@ func split(steps []Step, members []int) (together, apart []int) {
 }
 
 const (
-	// shareTimeout is the total time of those steps of an entry that set no timeout. It is half of the API server's
+	// ShareTimeout is the total time of those steps of an entry that set no timeout. It is half of the API server's
 	// default, because every object waits for it.
-	shareTimeout = 5 * time.Second
+	ShareTimeout = 5 * time.Second
 
 	// mostTimeout is the longest timeout that the API server accepts.
 	mostTimeout = 30 * time.Second
@@ -295,7 +295,7 @@ func timeoutOf(steps []Step) (sum time.Duration) {
 	for _, s := range steps {
 		sum += s.Timeout
 		if s.Timeout == 0 {
-			share = shareTimeout
+			share = ShareTimeout
 		}
 	}
 	return sum + share

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"log/slog"
 	"os"
@@ -25,6 +26,7 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/admit"
 	"code.cloudfoundry.org/eirinix/internal/audit"
 	"code.cloudfoundry.org/eirinix/internal/controller"
+	"code.cloudfoundry.org/eirinix/internal/diagnose"
 )
 
 const docs = "../../docs/"
@@ -81,6 +83,8 @@ const (
 	failed  = `eirinix_admission_decisions_total{step="sidecar", webhook="pods", operation="CREATE", decision="failed", dry_run="false", pod="a"}`
 	ignored = `eirinix_admission_decisions_total{step="sidecar", webhook="pods", operation="CREATE", decision="ignored", dry_run="false", pod="a"}`
 	slow    = `eirinix_admission_step_duration_seconds_bucket{step="sidecar", webhook="pods", pod="a", `
+	allowed = `eirinix_admission_decisions_total{step="sidecar", webhook="pods", operation="CREATE", decision="allowed", dry_run="false", pod="a"}`
+	timeout = `eirinix_admission_step_timeout_seconds{step="sidecar", webhook="pods", pod="a"}`
 	ends    = `eirinix_certificate_expiration_timestamp_seconds{secret="ns/setup", pod="a", `
 	year    = "31536000"
 )
@@ -93,12 +97,12 @@ var faults = map[string]struct {
 }{
 	"EirinixStepFails": {
 		[]string{failed + ` 1+6x20`},
-		[]string{failed + ` 7x5 8x14`, strings.Replace(failed, `"false"`, `"true"`, 1) + ` 1+6x20`, strings.Replace(failed, `"failed"`, `"denied"`, 1) + ` 1+6x20`},
+		[]string{failed + ` 7x5 8x14`, allowed + ` 10+1x20`, strings.Replace(failed, `"false"`, `"true"`, 1) + ` 1+6x20`, strings.Replace(failed, `"failed"`, `"denied"`, 1) + ` 1+6x20`},
 		20,
 	},
 	"EirinixStepIgnored": {
 		[]string{ignored + ` 1+6x20`},
-		[]string{ignored + ` 7x5 8x14`, strings.Replace(ignored, `"false"`, `"true"`, 1) + ` 1+6x20`, strings.Replace(ignored, `"ignored"`, `"skipped"`, 1) + ` 1+6x20`},
+		[]string{ignored + ` 7x5 8x14`, allowed + ` 10+1x20`, strings.Replace(ignored, `"false"`, `"true"`, 1) + ` 1+6x20`, strings.Replace(ignored, `"ignored"`, `"skipped"`, 1) + ` 1+6x20`},
 		20,
 	},
 	"EirinixPanics": {
@@ -107,8 +111,11 @@ var faults = map[string]struct {
 		20,
 	},
 	"EirinixStepSlow": {
-		[]string{slow + `le="1"} 0+1x30`, slow + `le="2.5"} 0+90x30`, slow + `le="5"} 0+100x30`, slow + `le="+Inf"} 0+100x30`},
-		[]string{slow + `le="1"} 0+1x30`, slow + `le="2.5"} 0+999x30`, slow + `le="5"} 0+1000x30`, slow + `le="+Inf"} 0+1000x30`},
+		[]string{slow + `le="0.25"} 0+1x30`, slow + `le="0.5"} 0+90x30`, slow + `le="1"} 0+100x30`, slow + `le="+Inf"} 0+100x30`, timeout + ` 1x30`},
+		[]string{
+			slow + `le="1"} 0+1x30`, slow + `le="2.5"} 0+999x30`, slow + `le="5"} 0+1000x30`, slow + `le="+Inf"} 0+1000x30`, timeout + ` 5x30`,
+			strings.Replace(timeout, "sidecar", "other", 1) + ` 1x30`,
+		},
 		30,
 	},
 	"EirinixCallsRefused": {
@@ -124,6 +131,14 @@ var faults = map[string]struct {
 	"EirinixStepHangs": {
 		[]string{`eirinix_admission_left_behind_runs{step="sidecar", webhook="pods", pod="a"} 11x20`},
 		[]string{`eirinix_admission_left_behind_runs{step="sidecar", webhook="pods", pod="a"} 11x4 10x15`},
+		20,
+	},
+	"EirinixConversionFails": {
+		[]string{`eirinix_conversion_objects_total{crd="volumes.example.com", result="failed", pod="a"} 0+1x20`},
+		[]string{
+			`eirinix_conversion_objects_total{crd="volumes.example.com", result="failed", pod="a"} 3x5 4x14`,
+			`eirinix_conversion_objects_total{crd="volumes.example.com", result="converted", pod="a"} 0+9x20`,
+		},
 		20,
 	},
 	"EirinixServingCertificateExpires": {
@@ -178,21 +193,43 @@ var faults = map[string]struct {
 	},
 }
 
+// load returns the alerts that fire on series with a sample each minute.
+func load(t *testing.T, minutes int, series ...string) map[string]labels.Labels {
+	t.Helper()
+	return firing(t, promqltest.LoadedStorage(t, "load 1m\n  "+strings.Join(series, "\n  ")+"\n"), time.Unix(0, 0), minutes)
+}
+
 func TestEachAlertFiresOnItsFaultAlone(t *testing.T) {
 	for _, r := range parse(t) {
 		t.Run(r.Alert, func(t *testing.T) {
 			g := NewWithT(t)
 			fault, ok := faults[r.Alert]
 			g.Expect(ok).To(BeTrue(), "no series make it fire")
-			load := func(series []string) map[string]labels.Labels {
-				return firing(t, promqltest.LoadedStorage(t, "load 1m\n  "+strings.Join(series, "\n  ")+"\n"), time.Unix(0, 0), fault.minutes)
-			}
-			fired := load(fault.faulty)
+			fired := load(t, fault.minutes, fault.faulty...)
 			g.Expect(fired).To(And(HaveLen(1), HaveKey(r.Alert)))
 			g.Expect(fired[r.Alert].Get("severity")).To(BeElementOf("critical", "warning"))
-			g.Expect(load(fault.healthy)).To(BeEmpty())
+			g.Expect(load(t, fault.minutes, fault.healthy...)).To(BeEmpty())
 		})
 	}
+}
+
+// Two failures in an hour are many for a step that is called twice, and few for one that is called a hundred times.
+func TestAStepThatIsRarelyCalledFails(t *testing.T) {
+	g, failures, often := NewWithT(t), ` 0x10 1x19 2x29`, ` 0+2x60`
+	g.Expect(load(t, 60, failed+failures, allowed+` 1x60`)).To(And(HaveLen(1), HaveKey("EirinixStepFails")))
+	g.Expect(load(t, 60, ignored+failures, strings.Replace(allowed, "allowed", "skipped", 1)+often)).To(And(HaveLen(1), HaveKey("EirinixStepIgnored")))
+	g.Expect(load(t, 60, failed+failures, ignored+failures, allowed+often)).To(BeEmpty())
+}
+
+func TestStepsOfSeveralProgramsAreToldApart(t *testing.T) {
+	g := NewWithT(t)
+	in := func(namespace, series string) string {
+		return strings.Replace(series, "{", `{namespace="`+namespace+`", `, 1)
+	}
+	fired := load(t, 20, in("a", failed+` 0+1x20`), in("b", allowed+` 0+1x20`))
+	g.Expect(fired["EirinixStepFails"].Get("namespace")).To(Equal("a"))
+	g.Expect(load(t, 30, in("a", timeout+` 1x30`), in("b", timeout+` 5x30`), in("b", slow+`le="1"} 0+1x30`), in("b", slow+`le="2.5"} 0+100x30`),
+		in("b", slow+`le="+Inf"} 0+100x30`))).To(BeEmpty())
 }
 
 func TestEachAlertHasARunbook(t *testing.T) {
@@ -219,7 +256,7 @@ func (d described) Register(c prometheus.Collector) error {
 	close(all)
 	for desc := range all {
 		parts := regexp.MustCompile(`fqName: "([^"]+)".* variableLabels: \{([^}]*)\}`).FindStringSubmatch(desc.String())
-		names := []string{"pod"} // which Prometheus adds
+		names := []string{"namespace", "pod"} // which Prometheus adds
 		if parts[2] != "" {
 			names = append(names, strings.Split(parts[2], ",")...)
 		}
@@ -313,6 +350,56 @@ func TestAlertsAndDashboardAskForWhatThereIs(t *testing.T) {
 			}
 		}
 	}
+}
+
+// withCanary returns the selectors of a query that select the calls of diagnoses among those of steps.
+func (d described) withCanary(t *testing.T, query string) (found []string) {
+	t.Helper()
+	expr, err := parser.NewParser(parser.Options{}).ParseExpr(regexp.MustCompile(`\$\w+`).ReplaceAllString(query, "5m"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := []string{"step", "webhook"}
+	parser.Inspect(expr, func(n parser.Node, _ []parser.Node) error {
+		if s, ok := n.(*parser.VectorSelector); ok && slices.ContainsFunc(d[s.Name], func(l string) bool { return slices.Contains(names, l) }) &&
+			!slices.ContainsFunc(s.LabelMatchers, func(m *labels.Matcher) bool {
+				return slices.Contains(names, m.Name) && m.Matches("sidecar") && !m.Matches(diagnose.CanaryName)
+			}) {
+			found = append(found, s.String())
+		}
+		return nil
+	})
+	return found
+}
+
+func TestTheDashboardLeavesOutTheCanaryAndSaysSo(t *testing.T) {
+	g, d := NewWithT(t), exposed(t)
+	for _, r := range rows {
+		for _, p := range r.panels {
+			for _, q := range p.queries {
+				g.Expect(d.withCanary(t, q.expr)).To(BeEmpty(), "panel %s", p.title)
+			}
+		}
+	}
+	text, err := os.ReadFile(docs + "dashboard.json")
+	g.Expect(err).NotTo(HaveOccurred())
+	var board struct {
+		Description string
+		Templating  struct {
+			List []struct{ Name, Query string }
+		}
+	}
+	g.Expect(json.Unmarshal(text, &board)).To(Succeed())
+	g.Expect(board.Description).To(ContainSubstring(diagnose.CanaryName))
+	variable := regexp.MustCompile(`^label_values\((.*), \w+\)$`)
+	for _, v := range board.Templating.List {
+		if of := variable.FindStringSubmatch(v.Query); of != nil {
+			g.Expect(d.withCanary(t, of[1])).To(BeEmpty(), "variable %s", v.Name)
+		}
+	}
+	page, err := os.ReadFile(docs + "reference/metrics.md")
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(string(page)).To(MatchRegexp("step `" + diagnose.CanaryName + "` [^|]+ dashboard leaves it out"))
 }
 
 func TestTheDashboardIsThatOfTheProgram(t *testing.T) {

@@ -22,8 +22,11 @@ type row struct {
 	panels []panel
 }
 
+// canary is the step, and the webhook, of the calls of diagnoses.
+const canary = "eirinix-canary"
+
 // notCanary leaves out the calls of diagnoses.
-const notCanary = `step=~"$step", step!="eirinix-canary"`
+const notCanary = `step=~"$step", step!="` + canary + `"`
 
 var rows = []row{
 	{"Calls", []panel{
@@ -40,7 +43,10 @@ var rows = []row{
 		},
 		{
 			"Time of a step, 99 of 100 runs", "A run that takes longer than the step's timeout fails.", "s",
-			[]query{{`histogram_quantile(0.99, sum by (step, le) (rate(eirinix_admission_step_duration_seconds_bucket{` + notCanary + `}[$__rate_interval])))`, "{{step}}"}},
+			[]query{
+				{`histogram_quantile(0.99, sum by (step, le) (rate(eirinix_admission_step_duration_seconds_bucket{` + notCanary + `}[$__rate_interval])))`, "{{step}}"},
+				{`min by (step) (eirinix_admission_step_timeout_seconds{` + notCanary + `})`, "{{step}} timeout"},
+			},
 		},
 		{
 			"Calls in flight", "Calls beyond the slots wait. Calls beyond the limit are refused.", "short",
@@ -64,7 +70,7 @@ var rows = []row{
 		},
 		{
 			"Patches", "Size of the JSON patches sent to API servers.", "Bps",
-			[]query{{`sum by (webhook) (rate(eirinix_admission_patch_bytes_total[$__rate_interval]))`, "{{webhook}}"}},
+			[]query{{`sum by (webhook) (rate(eirinix_admission_patch_bytes_total{webhook!="` + canary + `"}[$__rate_interval]))`, "{{webhook}}"}},
 		},
 		{
 			"Conversions", "Objects of conversion webhooks.", "ops",
@@ -77,8 +83,11 @@ var rows = []row{
 			[]query{{`min by (secret, role) (eirinix_certificate_expiration_timestamp_seconds{secret=~"$secret"}) - time()`, "{{secret}} {{role}}"}},
 		},
 		{
-			"Rotation", "The phase of the rotation of the CA.", "short",
-			[]query{{`max by (secret, phase) (eirinix_certificate_phase{secret=~"$secret"})`, "{{secret}} {{phase}}"}},
+			"Rotation", "The phase of the rotation of the CA. The generation counts rotations.", "short",
+			[]query{
+				{`max by (secret, phase) (eirinix_certificate_phase{secret=~"$secret"})`, "{{secret}} {{phase}}"},
+				{`max by (secret) (eirinix_certificate_generation{secret=~"$secret"})`, "{{secret}} generation"},
+			},
 		},
 		{
 			"Bundles and passes", "In sync: every caBundle is as it should be. Failing: the last pass over Secret and configurations failed.", "short",
@@ -148,7 +157,7 @@ func dashboard() ([]byte, error) {
 		"editable":    true, "refresh": "1m", "time": map[string]string{"from": "now-6h", "to": "now"},
 		"templating": map[string]any{"list": []any{
 			map[string]any{"name": "datasource", "label": "datasource", "type": "datasource", "query": "prometheus"},
-			values("step", "step", "eirinix_admission_decisions_total"),
+			values("step", "step", `eirinix_admission_decisions_total{step!="`+canary+`"}`),
 			values("secret", "secret", "eirinix_build_info"),
 		}},
 		"panels": panels,

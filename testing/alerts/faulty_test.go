@@ -2,8 +2,12 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
+	"errors"
 	"fmt"
 	"net"
+	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -76,15 +80,21 @@ func TestARealFaultyRun(t *testing.T) {
 		Host: "127.0.0.1", ListenAddress: listener.Addr().String(),
 	})
 	labelled := func(name string, settings eirinix.Settings) eirinix.Validation[*corev1.ConfigMap] {
-		return eirinix.Validation[*corev1.ConfigMap]{ID: name, Settings: settings, Create: func(_ context.Context, _ *eirinix.Call, cm *corev1.ConfigMap) error {
-			if cm.Labels[name] == "panic" {
+		return eirinix.Validation[*corev1.ConfigMap]{ID: name, Settings: settings, Create: func(ctx context.Context, _ *eirinix.Call, cm *corev1.ConfigMap) error {
+			switch cm.Labels[name] {
+			case "panic":
 				panic("no owner")
+			case "error":
+				return errors.New("no owner")
+			case "late":
+				<-ctx.Done()
 			}
-			return nil
+			return ctx.Err()
 		}}
 	}
 	g.Expect(m.AddExtension(labelled("strict", eirinix.Settings{}))).To(Succeed())
 	g.Expect(m.AddExtension(labelled("lenient", eirinix.Settings{FailurePolicy: admissionregistrationv1.Ignore}))).To(Succeed())
+	g.Expect(m.AddExtension(labelled("brief", eirinix.Settings{FailurePolicy: admissionregistrationv1.Ignore, Timeout: time.Second}))).To(Succeed())
 	eirinixtest.StartManager(t, m)
 	g.Expect(m.Diagnose(ctx).Err()).NotTo(HaveOccurred())
 
@@ -93,27 +103,50 @@ func TestARealFaultyRun(t *testing.T) {
 		return err
 	}
 	const minutes = 20
-	record := func(minute func()) (recorded, time.Time) {
+	record := func(during func(minute int)) (recorded, time.Time) {
 		r, began := recorded{teststorage.New(t)}, time.Now()
 		for i := range minutes {
 			g.Expect(create("well-", nil)).To(Succeed())
-			minute()
+			during(i)
 			r.scrape(t, began.Add(time.Duration(i)*time.Minute))
 		}
 		return r, began
 	}
-	healthy, began := record(func() { // a failure of a dry run harms no object, but a panic is one in any case
-		g.Expect(create("dry-", nil, metav1.DryRunAll)).To(Succeed())
+	healthy, began := record(func(int) { // a failure of a dry run harms no object
+		g.Expect(create("dry-", map[string]string{"strict": "error"}, metav1.DryRunAll)).To(MatchError(ContainSubstring("no owner")))
 	})
 	g.Expect(firing(t, healthy, began, minutes)).To(BeEmpty())
 
-	faulty, began := record(func() {
+	faulty, began := record(func(int) {
 		g.Expect(create("bad-", map[string]string{"strict": "panic"})).To(MatchError(ContainSubstring("no owner")))
 		g.Expect(create("missed-", map[string]string{"lenient": "panic"})).To(Succeed())
+		g.Expect(call("https://" + m.Addr().String() + "/validate/of-another-version")).To(Equal(http.StatusServiceUnavailable))
 	})
 	fired := firing(t, faulty, began, minutes)
-	g.Expect(fired).To(And(HaveLen(3), HaveKey("EirinixPanics")))
+	g.Expect(fired).To(And(HaveLen(4), HaveKey("EirinixPanics"), HaveKey("EirinixCallsRefused")))
 	failed, ignored := fired["EirinixStepFails"], fired["EirinixStepIgnored"]
 	g.Expect(failed.Get("step")).To(Equal("strict"))
 	g.Expect(ignored.Get("step")).To(Equal("lenient"))
+
+	slow, began := record(func(minute int) {
+		if minute%4 == 0 { // so that each five minutes have one
+			g.Expect(create("missed-", map[string]string{"brief": "late"})).To(Succeed())
+		}
+	})
+	fired = firing(t, slow, began, minutes)
+	g.Expect(fired).To(And(HaveLen(2), HaveKey("EirinixStepIgnored")))
+	late := fired["EirinixStepSlow"]
+	g.Expect(late.Get("step")).To(Equal("brief"))
+}
+
+// call sends a review as an API server does, and returns the status of the answer.
+func call(url string) (status int, err error) {
+	client := http.Client{Transport: &http.Transport{
+		DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // the answer is of interest
+	}}
+	answer, err := client.Post(url, "application/json", strings.NewReader("{}"))
+	if err != nil {
+		return 0, err
+	}
+	return answer.StatusCode, answer.Body.Close()
 }
