@@ -3,12 +3,9 @@ package balancing_test
 // This file starts the control plane, in a network namespace.
 
 import (
-	"errors"
-	"fmt"
 	"os"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -24,17 +21,7 @@ import (
 // patience bounds the time that a slow machine may take. A spec that passes does not wait for it.
 const patience = time.Minute
 
-// noNamespace is the reason why this process has no network namespace of its own; nil if it has one.
-var noNamespace error
-
-func TestMain(m *testing.M) {
-	code, isOutside, err := netns.Run()
-	if isOutside && err == nil {
-		os.Exit(code)
-	}
-	noNamespace = err
-	os.Exit(m.Run())
-}
+func TestMain(m *testing.M) { os.Exit(netns.Main(m)) }
 
 func TestBalancing(t *testing.T) {
 	RegisterFailHandler(Fail)
@@ -56,16 +43,7 @@ type apiServer struct {
 var dialsClusterIP, dialsEndpoints *apiServer
 
 var _ = BeforeSuite(func(ctx SpecContext) {
-	err := noNamespace
-	if err == nil {
-		err = netns.SetUp(podNetwork, serviceNetwork)
-	}
-	if noNamespace != nil || errors.Is(err, syscall.EPERM) {
-		reason := fmt.Sprintf("the specs need a network namespace of their own, and this machine permits none: %v", err)
-		fmt.Println("SKIPPED:", reason)
-		Skip(reason)
-	}
-	Expect(err).NotTo(HaveOccurred())
+	netns.SetUp(podNetwork, serviceNetwork)
 	plane, err := eirinixtest.NewControlPlane(ctx, eirinixtest.ControlPlaneOptions{Progress: GinkgoWriter})
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(plane.Stop)

@@ -3,10 +3,7 @@ package drills_test
 // This file starts the control plane, in a network namespace.
 
 import (
-	"errors"
-	"fmt"
 	"os"
-	"syscall"
 	"testing"
 	"time"
 
@@ -23,17 +20,7 @@ import (
 // patience bounds the time that a slow machine may take. A spec that passes does not wait for it.
 const patience = time.Minute
 
-// noNamespace is the reason why this process has no network namespace of its own; nil if it has one.
-var noNamespace error
-
-func TestMain(m *testing.M) {
-	code, isOutside, err := netns.Run()
-	if isOutside && err == nil {
-		os.Exit(code)
-	}
-	noNamespace = err
-	os.Exit(m.Run())
-}
+func TestMain(m *testing.M) { os.Exit(netns.Main(m)) }
 
 func TestDrills(t *testing.T) {
 	RegisterFailHandler(Fail)
@@ -47,16 +34,7 @@ var (
 )
 
 var _ = BeforeSuite(func(ctx SpecContext) {
-	err := noNamespace
-	if err == nil {
-		err = netns.SetUp("10.88.0.1/16", "10.96.0.1/16")
-	}
-	if noNamespace != nil || errors.Is(err, syscall.EPERM) {
-		reason := fmt.Sprintf("the specs need a network namespace of their own, and this machine permits none: %v", err)
-		fmt.Println("SKIPPED:", reason)
-		Skip(reason)
-	}
-	Expect(err).NotTo(HaveOccurred())
+	netns.SetUp("10.88.0.1/16", "10.96.0.1/16")
 	plane, err := eirinixtest.NewControlPlane(ctx, eirinixtest.ControlPlaneOptions{
 		Progress: GinkgoWriter, APIServerArgs: append(auditArgs(), "--enable-aggregator-routing=true"),
 	})

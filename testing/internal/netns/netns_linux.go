@@ -1,5 +1,3 @@
-// Package netns runs the specs of a package in a network namespace of their own. There, programs can listen on the
-// addresses of pods and Services, which EndpointSlices require: they refuse loopback addresses.
 package netns
 
 // This file makes the namespace, and gives it addresses.
@@ -14,6 +12,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"runtime"
+	"slices"
 	"syscall"
 
 	"code.cloudfoundry.org/eirinix/testing/internal/controlplane"
@@ -27,13 +26,14 @@ const (
 	assetsVariable = "KUBEBUILDER_ASSETS"
 )
 
-// Run runs this program with its arguments in a new network namespace and returns its exit code. There it
-// does nothing, and isOutside is false. The error is the reason why there can be no namespace.
-func Run() (code int, isOutside bool, err error) {
+// Run runs this program with its arguments in a new network namespace and returns its exit code. There it does
+// nothing, and isOutside is false. environment is added to the environment there. The error is the reason why there can be
+// no namespace.
+func Run(environment ...string) (code int, isOutside bool, err error) {
 	if os.Getenv(insideVariable) != "" {
 		return 0, false, nil
 	}
-	environment := append(os.Environ(), insideVariable+"=1")
+	environment = slices.Concat(os.Environ(), environment, []string{insideVariable + "=1"})
 	if os.Getenv(assetsVariable) == "" { // they may have to be built, and Go needs the machine's network for that
 		assets, err := controlplane.FindAssets(context.Background(), controlplane.Options{Progress: os.Stderr})
 		if err != nil {
@@ -73,9 +73,8 @@ func namespace() *syscall.SysProcAttr {
 	return attributes
 }
 
-// SetUp turns on the loopback interface, and makes all addresses of these subnets local: a program of the
-// namespace can listen on each of them. The address of a subnet is the one that connections come from.
-func SetUp(subnets ...string) error {
+// setUp turns on the loopback interface, and makes all addresses of these subnets local.
+func setUp(subnets ...string) error {
 	lo, err := net.InterfaceByName("lo")
 	if err != nil {
 		return fmt.Errorf("network: the loopback interface: %w", err)
