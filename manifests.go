@@ -122,11 +122,7 @@ func WriteManifests(w io.Writer, objects ...client.Object) error {
 // are not needed any more are removed, and other files are left alone. If one of those is in the way, WriteKustomization
 // writes nothing and returns an error that names it.
 func WriteKustomization(dir string, objects ...client.Object) error {
-	files, err := manifest.Kustomization(clientgoscheme.Scheme, objects...)
-	if err == nil {
-		err = manifest.WriteFolder(dir, files)
-	}
-	if err != nil {
+	if err := manifest.WriteKustomization(dir, clientgoscheme.Scheme, objects...); err != nil {
 		return fmt.Errorf("eirinix: WriteKustomization: %w", err)
 	}
 	return nil
@@ -140,11 +136,7 @@ func WriteKustomization(dir string, objects ...client.Object) error {
 // What several replicas have in addition, such as a PodDisruptionBudget, is in the chart only if the objects are for
 // several replicas.
 func WriteChart(dir string, objects ...client.Object) error {
-	files, err := manifest.Chart(clientgoscheme.Scheme, objects...)
-	if err == nil {
-		err = manifest.WriteFolder(dir, files)
-	}
-	if err != nil {
+	if err := manifest.WriteChart(dir, clientgoscheme.Scheme, objects...); err != nil {
 		return fmt.Errorf("eirinix: WriteChart: %w", err)
 	}
 	return nil

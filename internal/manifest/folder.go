@@ -89,13 +89,30 @@ func Kustomization(scheme *runtime.Scheme, objects ...client.Object) (map[string
 	return files, err
 }
 
-// WriteFolder writes files into a folder, which it makes. All of them hold one mark. Files of an earlier call, which hold
-// it too, are removed if they are not needed any more: from the folders that the files are in, and from no others. Other
+// WriteKustomization writes the files of Kustomization into a folder; see writeFolder.
+func WriteKustomization(folder string, scheme *runtime.Scheme, objects ...client.Object) error {
+	files, err := Kustomization(scheme, objects...)
+	if err != nil {
+		return err
+	}
+	return writeFolder(folder, madeForKustomize, files)
+}
+
+// WriteChart writes the files of Chart into a folder; see writeFolder.
+func WriteChart(folder string, scheme *runtime.Scheme, objects ...client.Object) error {
+	files, err := Chart(scheme, objects...)
+	if err != nil {
+		return err
+	}
+	return writeFolder(folder, madeForHelm, files)
+}
+
+// writeFolder writes files, which hold the mark, into a folder, which it makes. Files of an earlier call, which hold it
+// too, are removed if they are not needed any more: from the folders that the files are in, and from no others. Other
 // files are left alone; if one of those has the name of a file, nothing is written.
-func WriteFolder(folder string, files map[string][]byte) error {
+func writeFolder(folder, mark string, files map[string][]byte) error {
 	var foreign, errs []error
 	var stale []string
-	mark := markOf(files)
 	inspected := map[string]bool{}
 	for file := range files {
 		inside := path.Dir(file)
@@ -130,21 +147,8 @@ func WriteFolder(folder string, files map[string][]byte) error {
 	return errors.Join(errs...)
 }
 
-// markOf returns the mark that files hold.
-func markOf(files map[string][]byte) []byte {
-	for _, mark := range []string{madeForHelm, madeForKustomize} {
-		text := []byte(strings.TrimPrefix(mark, "# "))
-		for _, file := range files {
-			if bytes.Contains(file, text) {
-				return text
-			}
-		}
-	}
-	return nil
-}
-
 // holds reports whether a file begins with a mark. A file that cannot be read does not.
-func holds(name string, mark []byte) bool {
+func holds(name, mark string) bool {
 	file, err := os.Open(name)
 	if err != nil {
 		return false
@@ -152,7 +156,7 @@ func holds(name string, mark []byte) bool {
 	defer func() { _ = file.Close() }() // it was only read
 	head := make([]byte, 200)
 	n, _ := io.ReadFull(file, head) // most files are longer, and an empty one is not ours
-	return mark != nil && bytes.Contains(head[:n], mark)
+	return bytes.Contains(head[:n], []byte(strings.TrimPrefix(mark, "# ")))
 }
 
 // writeFile writes a file whose text is another one.

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"code.cloudfoundry.org/eirinix/internal/manifest"
 )
@@ -23,19 +24,11 @@ var _ = Describe("A folder of manifests", func() {
 	BeforeEach(func() { dir = filepath.Join(GinkgoT().TempDir(), "new", "base") })
 	write := func(names ...string) error {
 		GinkgoHelper()
-		var objects []*corev1.ServiceAccount
+		var objects []client.Object
 		for _, n := range names {
 			objects = append(objects, account(n))
 		}
-		files := map[string][]byte{}
-		for _, o := range objects {
-			more, err := manifest.Kustomization(clientgoscheme.Scheme, o)
-			Expect(err).NotTo(HaveOccurred())
-			for name, text := range more {
-				files[name] = text
-			}
-		}
-		return manifest.WriteFolder(dir, files)
+		return manifest.WriteKustomization(dir, clientgoscheme.Scheme, objects...)
 	}
 	file := func(name string) string { return filepath.Join(dir, name) }
 
@@ -62,13 +55,14 @@ var _ = Describe("A folder of manifests", func() {
 	})
 
 	It("touches neither packages below it, nor a chart in the same folder", func() {
-		chart, err := manifest.Chart(clientgoscheme.Scheme, &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "cf"}})
+		deployment := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "cf"}}
+		chart, err := manifest.Chart(clientgoscheme.Scheme, deployment)
 		Expect(err).NotTo(HaveOccurred())
 		for _, folder := range []string{dir, filepath.Join(dir, "below")} {
-			Expect(manifest.WriteFolder(folder, chart)).To(Succeed())
+			Expect(manifest.WriteChart(folder, clientgoscheme.Scheme, deployment)).To(Succeed())
 		}
 		Expect(write("a")).To(Succeed())
-		Expect(manifest.WriteFolder(dir, chart)).To(Succeed())
+		Expect(manifest.WriteChart(dir, clientgoscheme.Scheme, deployment)).To(Succeed())
 		for name := range chart {
 			Expect(file(name)).To(BeAnExistingFile())
 			Expect(filepath.Join(dir, "below", name)).To(BeAnExistingFile())
