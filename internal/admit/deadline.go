@@ -182,7 +182,7 @@ func (r *run) begin(step int, detached bool) error {
 	if r.ctx.Err() != nil {
 		return errLate(r.ctx)
 	}
-	r.at, r.detached, r.began = step, detached, time.Now()
+	r.at, r.detached = step, detached
 	return nil
 }
 

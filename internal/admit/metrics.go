@@ -51,8 +51,8 @@ func operationIndex(operation admissionv1.Operation) int {
 // Metrics counts the requests, decisions and patches of the webhooks. It is safe for concurrent use. A nil Metrics
 // counts nothing.
 //
-// All values of labels come from the program, except the operation, which is one of four, and dry_run. A caller therefore cannot
-// create more series than the steps allow.
+// All values of labels come from the program, except the operation, which is one of four, and dry_run, which is one of
+// two. A caller therefore cannot create more series than the steps allow.
 type Metrics struct {
 	decisions                   *prometheus.CounterVec
 	duration, stepDuration      *prometheus.HistogramVec
@@ -263,7 +263,8 @@ type stepMetrics struct {
 	duration prometheus.Observer
 	panics   prometheus.Counter
 	left     prometheus.Gauge
-	// Counters are made when they are first needed, because most steps use two operations and three decisions, and few requests are dry runs.
+	// Counters are made when they are first needed, because most steps use two operations and three decisions, and few
+	// requests are dry runs.
 	decisions [len(dryRunLabels)][len(operationLabels)][decisions]atomic.Pointer[prometheus.Counter]
 }
 

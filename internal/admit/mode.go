@@ -35,7 +35,8 @@ func (r *run) watch(i int, mode Mode) error {
 	}
 	s, call := &r.Steps[i], &r.calls[i]
 	r.attempts++
-	began, undo := time.Now(), r.object
+	undo := r.object
+	r.began = time.Now()
 	call.Request = r.request
 	err := recovered(func() error { return r.perform[i](r, i, call) })
 	if !r.end() {
@@ -46,7 +47,7 @@ func (r *run) watch(i int, mode Mode) error {
 	}
 	made := slices.Clip(r.object.patches[len(undo.patches):])
 	r.object = r.object.restored(undo)
-	took := time.Since(began)
+	took := time.Since(r.began)
 	r.describeSpan(i, keyMode.String(mode.String()))
 	if d, ok := asDenial(s.Name, r.request, err); ok {
 		r.describeSpan(i, keyReason.String(brief(d.status.Message)))

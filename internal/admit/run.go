@@ -45,7 +45,7 @@ type run struct {
 
 	mu        sync.Mutex
 	at        int         // the step that runs, or between
-	began     time.Time   // when that step began; after the deadline it does not change
+	began     time.Time   // of the last step, with its decoding; written before mu is locked to set at
 	detached  bool        // whether that step runs on a goroutine of its own
 	leftAt    int         // the step that was left behind on the call's goroutine, or between
 	late      int         // the step that ended after the deadline, or between
@@ -209,7 +209,7 @@ func (r *run) step(i int) (*denial, error) {
 		}
 	}
 	r.attempts++
-	began := time.Now()
+	r.began = time.Now()
 	undo := r.object
 	call := &r.calls[i]
 	call.Request = r.request
@@ -221,7 +221,7 @@ func (r *run) step(i int) (*denial, error) {
 	if err == nil && s.Ignore {
 		err = recovered(r.object.flush) // a change that cannot be written is the step's own failure
 	}
-	took := time.Since(began)
+	took := time.Since(r.began)
 	if err == nil {
 		r.addFeedback(s, call)
 		switch {
