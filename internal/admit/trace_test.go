@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"net/http"
+	"net/http/httptest"
 	goruntime "runtime"
 	"slices"
 	"strings"
@@ -279,14 +280,43 @@ var _ = Describe("The spans of a call", func() {
 	})
 
 	It("are the exemplars of the durations, if the trace is sampled", func() {
-		serve(admit.Chain{Steps: []admit.Step{label("first")}})
-		h.ask()
-		h.from("?timeout=10s", "00-"+traceID+"-"+spanID+"-00")
-		Expect(h.exemplars()).To(BeEmpty())
-		h.traced("?timeout=10s")
-		Expect(h.exemplars()).To(ConsistOf("eirinix_admission_duration_seconds "+traceID, "eirinix_admission_step_duration_seconds "+traceID))
+		for _, fail := range []error{nil, errStep} {
+			serve(admit.Chain{Steps: []admit.Step{onPod("first", func(*corev1.Pod) error { return fail })}})
+			h.ask()
+			h.from("?timeout=10s", "00-"+traceID+"-"+spanID+"-00")
+			Expect(h.exemplars()).To(BeEmpty())
+			h.traced("?timeout=10s")
+			Expect(h.exemplars()).To(ConsistOf("eirinix_admission_duration_seconds "+traceID, "eirinix_admission_step_duration_seconds "+traceID))
+		}
+	})
+
+	It("are told to a recording, and tell of it", func() {
+		serve(admit.Chain{Steps: []admit.Step{deny}})
+		for _, recorded := range []bool{true, false} {
+			asked := httptest.NewRequest(http.MethodPost, volumes, strings.NewReader(body("v1", request())))
+			asked.Header.Set("Content-Type", "application/json")
+			asked.Header.Set("Traceparent", "00-"+traceID+"-"+spanID+"-01")
+			w := &recording{ResponseRecorder: httptest.NewRecorder()}
+			if recorded {
+				h.Handler.ServeHTTP(w, asked)
+				Expect(w.trace).To(Equal(traceID))
+				Expect(t.ended()["volumes"].attributes).To(HaveKeyWithValue("eirinix.recorded", true))
+				t.all = nil
+				continue
+			}
+			h.Handler.ServeHTTP(w.ResponseRecorder, asked)
+			Expect(t.ended()["volumes"].attributes).NotTo(HaveKey("eirinix.recorded"))
+		}
 	})
 })
+
+// recording is the ResponseWriter of a call that is recorded.
+type recording struct {
+	*httptest.ResponseRecorder
+	trace string
+}
+
+func (r *recording) Trace(id string) { r.trace = id }
 
 // exemplars returns the histograms with an exemplar, and its trace.
 func (h *hook) exemplars() (found []string) {

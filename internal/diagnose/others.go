@@ -1,6 +1,6 @@
 package diagnose
 
-// This file finds webhooks of other programs that block the same objects.
+// This file finds webhooks of other programs that refuse or change the same objects, or use up the time of a request.
 
 import (
 	"context"
@@ -73,7 +73,6 @@ func (d *diagnostic) checkTimeouts(all []hook) {
 	ignored := slices.DeleteFunc(slices.Clone(all), func(h hook) bool {
 		return h.kind != webhookconf.Mutating.Name || !h.ignores() || !d.sameNamespaces(h)
 	})
-	slices.SortStableFunc(ignored, byCall)
 	seen := map[string]bool{}
 	for _, e := range d.Entries {
 		var names []string

@@ -117,6 +117,61 @@ var _ = Describe("A diagnosis of other webhooks", Label("api-server"), func() {
 		}, SpecTimeout(patience)),
 	)
 
+	// elsewhere is a change of a webhook to one that is for another namespace.
+	elsewhere := func(w *admissionregistrationv1.MutatingWebhook) {
+		w.NamespaceSelector.MatchLabels[corev1.LabelMetadataName] = "nowhere"
+	}
+	slow := func(w *admissionregistrationv1.MutatingWebhook) {
+		onlyPods(w)
+		w.FailurePolicy, w.TimeoutSeconds = new(admissionregistrationv1.Ignore), new(int32(16))
+	}
+	// two puts two webhooks of another program before ours, or after it.
+	two := func(ctx context.Context, before bool, edits ...func(*admissionregistrationv1.MutatingWebhook)) {
+		GinkgoHelper()
+		name := register(ctx, edits[0])
+		hooks := admin().AdmissionregistrationV1().MutatingWebhookConfigurations()
+		c := must(hooks.Get(ctx, name, metav1.GetOptions{}))
+		second := c.Webhooks[0].DeepCopy()
+		second.Name = "second.example.org"
+		edits[1](second)
+		c.Webhooks = append(c.Webhooks, *second)
+		if before {
+			must(hooks.Update(ctx, c, metav1.UpdateOptions{}))
+			return
+		}
+		later := &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "z-" + d.Canary.Namespace}, Webhooks: c.Webhooks}
+		must(hooks.Create(ctx, later, metav1.CreateOptions{}))
+		DeferCleanup(func(ctx context.Context) error { return hooks.Delete(ctx, later.Name, metav1.DeleteOptions{}) })
+	}
+
+	It("adds up the timeouts of those that ignore failures, once, and of no other namespace", func(ctx SpecContext) {
+		another := podStep(true)
+		another.Name = "another" // with an entry of its own
+		d.Entries = append(webhookconf.Group([]webhookconf.Step{podStep(false), another}), d.Canary.Entry())
+		two(ctx, true, slow, func(w *admissionregistrationv1.MutatingWebhook) { slow(w); elsewhere(w) })
+		Expect(codes(d.run(ctx))).NotTo(ContainElement(diagnosis.TimeoutsAddUp), "16 s")
+		two := must(admin().AdmissionregistrationV1().MutatingWebhookConfigurations().Get(ctx, "a-"+d.Canary.Namespace, metav1.GetOptions{}))
+		two.Webhooks[1].NamespaceSelector = two.Webhooks[0].NamespaceSelector
+		must(admin().AdmissionregistrationV1().MutatingWebhookConfigurations().Update(ctx, two, metav1.UpdateOptions{}))
+		var all []diagnosis.Finding
+		for _, f := range d.run(ctx).Findings {
+			if f.Code == diagnosis.TimeoutsAddUp {
+				all = append(all, f)
+			}
+		}
+		Expect(all).To(HaveLen(1), "both steps have the same reason")
+		Expect(all[0].Message).To(And(ContainSubstring("webhook first.example.org"), ContainSubstring("webhook second.example.org"), ContainSubstring("32 s")))
+		Expect(all[0].Remedy).To(ContainSubstring("to 15 each"))
+	}, SpecTimeout(patience))
+
+	It("names those that are called later, and none of another namespace", func(ctx SpecContext) {
+		two(ctx, false, slow, func(w *admissionregistrationv1.MutatingWebhook) { slow(w); elsewhere(w) })
+		found, ok := d.run(ctx).Find(diagnosis.ChangedLater)
+		Expect(ok).To(BeTrue())
+		Expect(found.Message).To(And(ContainSubstring("webhook first.example.org of MutatingWebhookConfiguration z-"),
+			Not(ContainSubstring("second.example.org")), Not(ContainSubstring("MutatingWebhookConfiguration a-"))))
+	}, SpecTimeout(patience))
+
 	It("looks for none unless it is asked to", func(ctx SpecContext) {
 		register(ctx, onlyPods)
 		d.Others = false

@@ -83,7 +83,7 @@ func (b *builder) assets(ctx context.Context) (assets string, err error) {
 			return err
 		}
 
-		return b.buildLocked(ctx, version, assets, binaries)
+		return b.buildLocked(ctx, version, assets)
 	})
 
 	return assets, err
@@ -211,13 +211,13 @@ func complete(dir string, names []string) bool {
 const unfinishedPrefix = ".unfinished-"
 
 // buildLocked builds into a temporary folder beside the final one and then renames it.
-func (b *builder) buildLocked(ctx context.Context, version, assets string, which []binary) error {
+func (b *builder) buildLocked(ctx context.Context, version, assets string) error {
 	return b.locked(ctx, func(unfinished string) error {
 		if complete(assets, allNames()) {
 			return nil // built by the previous holder of the lock
 		}
 
-		if err := b.build(ctx, version, unfinished, which); err != nil {
+		if err := b.build(ctx, version, unfinished, binaries); err != nil {
 			return err
 		}
 

@@ -167,9 +167,9 @@ func TestBuildsOnceAndStampsTheVersion(t *testing.T) {
 	}
 }
 
-func TestSeveralAtOnceBuildOnce(t *testing.T) {
-	root := t.TempDir()
-	first, recorded := fake(t, "ok", root, io.Discard)
+// eightAtOnce has eight builders make the same assets.
+func eightAtOnce(t *testing.T, first *builder) {
+	t.Helper()
 
 	var wg sync.WaitGroup
 
@@ -185,6 +185,13 @@ func TestSeveralAtOnceBuildOnce(t *testing.T) {
 	}
 
 	wg.Wait()
+}
+
+func TestSeveralAtOnceBuildOnce(t *testing.T) {
+	root := t.TempDir()
+	first, recorded := fake(t, "ok", root, io.Discard)
+
+	eightAtOnce(t, first)
 
 	if n := strings.Count(content(t, recorded), "build "); n != len(binaries) {
 		t.Errorf("%d builds, want %d", n, len(binaries))

@@ -17,7 +17,6 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -218,6 +217,34 @@ func TestTheVersionOfTheSourcesComesFirst(t *testing.T) {
 	}
 }
 
+func TestOfSeveralDownloadsTheNewestPatchReleaseIsUsed(t *testing.T) {
+	m, root := newMirror(t), t.TempDir()
+	for _, version := range []string{"v1.2.9", "v1.2.10"} {
+		m.archives = map[string][]byte{version: pack(t, good...)}
+		b, _ := taking(t, m, t.TempDir(), io.Discard, downloadable...)
+
+		assets, err := b.assets(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		if err := os.Rename(assets, filepath.Join(root, filepath.Base(assets))); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	b, _ := taking(t, m, root, io.Discard, downloadable...)
+
+	assets, err := b.assets(t.Context())
+	if err != nil || !strings.HasPrefix(filepath.Base(assets), "v1.2.10-") {
+		t.Errorf("assets in %s, %v", assets, err)
+	}
+
+	if info, err := os.Stat(assets); err != nil || info.Mode().Perm() != 0o755 {
+		t.Errorf("other users cannot read %v, %v", info, err)
+	}
+}
+
 func TestTheControllerManagerIsBuiltForWhatNeedsIt(t *testing.T) {
 	m, root := newMirror(t), t.TempDir()
 	m.archives["v1.2.3"] = pack(t, good...)
@@ -231,8 +258,19 @@ func TestTheControllerManagerIsBuiltForWhatNeedsIt(t *testing.T) {
 
 	whole, recorded := taking(t, m, root, io.Discard)
 
-	for range 2 {
-		second, err := whole.assets(t.Context())
+	for run := range 2 {
+		if run == 1 { // what is complete needs no lock, which another process may hold for minutes
+			unlock, err := whole.lock(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer unlock()
+		}
+
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+
+		second, err := whole.assets(ctx)
 		if err != nil || second != first || !complete(second, allNames()) {
 			t.Fatalf("%s, %v", second, err)
 		}
@@ -276,20 +314,7 @@ func TestSeveralAtOnceDownloadOnce(t *testing.T) {
 
 	first, _ := taking(t, m, t.TempDir(), io.Discard, downloadable...)
 
-	var wg sync.WaitGroup
-
-	for range 8 {
-		b := *first
-		b.progress = newProgress(io.Discard)
-
-		wg.Go(func() {
-			if _, err := b.assets(t.Context()); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-
-	wg.Wait()
+	eightAtOnce(t, first)
 
 	if n := archives.Load(); n != 1 {
 		t.Errorf("%d downloads", n)

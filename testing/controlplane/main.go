@@ -11,6 +11,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -57,7 +58,7 @@ func run(ctx context.Context, args []string, assets string, stdout, stderr io.Wr
 		"print the minor releases of Kubernetes that -k8s takes, the oldest first, and build nothing")
 	dir := flags.String("dir", "",
 		"build below this folder, one folder per release (default eirinix/controlplane in the user's cache folder)")
-	index := flags.String("index", orElse(os.Getenv(indexVariable), envtestIndex),
+	index := flags.String("index", cmp.Or(os.Getenv(indexVariable), envtestIndex),
 		"take kube-apiserver and etcd from the releases in this index of setup-envtest, and build them only if that fails; "+
 			"off always builds (also "+indexVariable+")")
 	need := flags.String("need", strings.Join(allNames(), ","),
@@ -118,14 +119,6 @@ func run(ctx context.Context, args []string, assets string, stdout, stderr io.Wr
 	_, err = fmt.Fprintln(stdout, assets)
 
 	return err
-}
-
-func orElse(value, other string) string {
-	if value == "" {
-		return other
-	}
-
-	return value
 }
 
 func printReleases(out io.Writer) error {

@@ -12,9 +12,8 @@ import (
 )
 
 // firstTime is the expected duration, before an estimate is possible. It was measured on two cores: 5 minutes on idle
-// ones, and 8:20 on busy ones with all downloads. room is the disk
-// space with some to spare: 2.7 GB of build cache, 0.6 GB of sources and 0.3 GB of binaries were measured. The linker
-// needs more while it runs.
+// ones, and 8:20 on busy ones with all downloads. room is the disk space with some to spare: 2.7 GB of build cache,
+// 0.6 GB of sources and 0.3 GB of binaries were measured. The linker needs more while it runs.
 const (
 	firstTime = "5 to 9 minutes on two cores"
 	room      = "about 5 GB"

@@ -16,6 +16,7 @@ import (
 	"helm.sh/helm/v3/pkg/chartutil"
 	"helm.sh/helm/v3/pkg/engine"
 	"helm.sh/helm/v3/pkg/lint"
+	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -289,6 +290,21 @@ func TestAChangedValueMakesANewJob(t *testing.T) {
 	stream, err := render(t, program(t, split, func(o *eirinix.ManagerOptions) { o.Deployment.Env = []corev1.EnvVar{{Name: "A", Value: "b"}} }), nil)
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(names).NotTo(HaveKey(regexp.MustCompile(`greeter-register-[0-9a-f]{8}\b`).FindString(stream)), "an option that is no value")
+}
+
+// A user's own affinity holds for one replica, too.
+func TestAnAffinityOfTheUserStays(t *testing.T) {
+	g, objects := NewWithT(t), program(t, single)
+	for _, object := range objects {
+		if deployment, is := object.(*appsv1.Deployment); is {
+			deployment.Spec.Template.Spec.Affinity = &corev1.Affinity{PodAffinity: &corev1.PodAffinity{
+				RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{TopologyKey: "kubernetes.io/hostname"}},
+			}}
+		}
+	}
+	stream, err := render(t, objects, map[string]any{"global": map[string]any{"region": "eu"}}) // which a parent chart can set
+	g.Expect(err).NotTo(HaveOccurred())
+	same(t, plain(t, stream), written(t, objects))
 }
 
 func TestTheSchemaRefusesWhatIsNoValue(t *testing.T) {
