@@ -274,8 +274,10 @@ type Settings struct {
 	MatchPolicy admissionregistrationv1.MatchPolicyType
 
 	// Timeout is the time limit of the step, in whole seconds from 1 to 30. The timeout of a shared call is the sum of
-	// its steps' timeouts. Steps whose sum exceeds 30 s do not share a call. Zero means the time that the other steps
-	// of the call leave. For all of its steps without a Timeout together, a call's timeout has 5 s more.
+	// its steps' timeouts. Steps whose sum exceeds 30 s do not share a call; if they are mutating ones with Ignore
+	// for the same objects, Validate refuses them, because the API server has no more time for a request. Zero means
+	// the time that the other steps of the call leave. For all of its steps without a Timeout together, a call's timeout
+	// has 5 s more.
 	Timeout time.Duration
 
 	// Reinvoke decides whether the step sees an object again after a later step or webhook has changed it. Empty means

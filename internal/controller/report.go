@@ -179,8 +179,8 @@ func (r *Report) contested(c *Controller, conf observed, times int) {
 		times = 0
 	}
 	if r.metrics != nil {
-		kind, name, _ := strings.Cut(conf.String(), " ")
-		r.metrics.contested.WithLabelValues(r.secret, kind, name).Set(float64(times))
+		kind := strings.TrimSuffix(conf.String(), " "+conf.Name())
+		r.metrics.contested.WithLabelValues(r.secret, kind, conf.Name()).Set(float64(times))
 	}
 	r.mu.Lock()
 	known := r.reported[conf.String()]

@@ -141,7 +141,7 @@ func TestARealFaultyRun(t *testing.T) {
 
 // call sends a review as an API server does, and returns the status of the answer.
 func call(url string) (status int, err error) {
-	client := http.Client{Transport: &http.Transport{
+	client := http.Client{Timeout: time.Minute, Transport: &http.Transport{
 		DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // the answer is of interest
 	}}
 	answer, err := client.Post(url, "application/json", strings.NewReader("{}"))
