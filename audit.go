@@ -10,6 +10,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/go-logr/logr"
 	admissionv1 "k8s.io/api/admission/v1"
@@ -24,6 +25,7 @@ import (
 
 	"code.cloudfoundry.org/eirinix/internal/audit"
 	"code.cloudfoundry.org/eirinix/internal/policyreport"
+	"code.cloudfoundry.org/eirinix/internal/resources"
 )
 
 // AuditOptions configures Audit. The zero value audits every object that the rules of the steps select.
@@ -117,7 +119,15 @@ type AuditSummary struct {
 // depends on the user is not taken for the result. Findings are no error: an error says that the audit is not complete.
 // The summary is valid even with an error, up to where the audit got.
 func (m *ExtensionManager) Audit(ctx context.Context, o AuditOptions) (AuditSummary, error) {
-	config, err := m.audit(ctx, o)
+	ctx, end := context.WithCancel(ctx)
+	from, wait, err := m.auditReads(ctx, o)
+	if err != nil {
+		end()
+		return AuditSummary{}, prefixed(err)
+	}
+	defer wait()
+	defer end()
+	config, err := m.audit(ctx, o, from)
 	if err != nil {
 		return AuditSummary{}, prefixed(err)
 	}
@@ -136,14 +146,38 @@ const (
 	defaultPagesPerSecond = 10
 )
 
-// audit returns the configuration of an audit. It asks the cluster for the kinds of the steps.
-func (m *ExtensionManager) audit(ctx context.Context, o AuditOptions) (audit.Config, error) {
+// auditReads returns what the steps read in an audit: what a running Manager follows, or else a Set that follows it until
+// ctx ends. wait returns when it has ended.
+func (m *ExtensionManager) auditReads(ctx context.Context, o AuditOptions) (from reading, wait func(), err error) {
 	m.mu.Lock()
-	err := errors.Join(m.options.validate(false), errors.Join(m.addErrors...), checkSteps(m.options, m.steps), o.validate(m.steps))
+	definitions, options := slices.Clone(m.steps), m.options
+	err = errors.Join(options.validate(false), errors.Join(m.addErrors...), checkSteps(options, definitions), o.validate(definitions))
 	m.mu.Unlock()
 	if err != nil {
-		return audit.Config{}, err
+		return nil, nil, err
 	}
+	if p := m.program.Load(); p != nil && p.reads != nil {
+		return following{p.reads}, func() {}, nil
+	}
+	if len(o.Steps) > 0 {
+		definitions = slices.DeleteFunc(definitions, func(d definition) bool { return !slices.Contains(o.Steps, d.name) })
+	}
+	resolver := newResolver(options, resources.Cluster{})
+	set, err := resolver.newReads(definitions, m.logr(), nil)
+	if err != nil || set.Empty() {
+		return nil, func() {}, err
+	}
+	c, err := m.readsClient(resolver.scheme)
+	if err != nil {
+		return nil, nil, err
+	}
+	var running sync.WaitGroup
+	running.Go(func() { set.Run(ctx, c) })
+	return following{set}, running.Wait, set.Settled(ctx)
+}
+
+// audit returns the configuration of an audit. It asks the cluster for the kinds of the steps.
+func (m *ExtensionManager) audit(ctx context.Context, o AuditOptions, from reading) (audit.Config, error) {
 	client, err := m.auditClient()
 	if err != nil {
 		return audit.Config{}, err
@@ -152,7 +186,7 @@ func (m *ExtensionManager) audit(ctx context.Context, o AuditOptions) (audit.Con
 	if err != nil {
 		return audit.Config{}, err
 	}
-	all, err := m.resolveAll(nil)
+	all, err := m.resolveAll(nil, from)
 	if err != nil {
 		return audit.Config{}, err
 	}
@@ -162,7 +196,7 @@ func (m *ExtensionManager) audit(ctx context.Context, o AuditOptions) (audit.Con
 		Log: m.logr(),
 	}
 	o.receive(&config)
-	if config.Steps, err = m.auditedSteps(all, o.Steps); err != nil {
+	if config.Steps, err = m.auditedSteps(all, o.Steps, from); err != nil {
 		return audit.Config{}, err
 	}
 	if config.Metrics, err = audit.NewMetrics(ctrlmetrics.Registry); err != nil { // the program has metrics of its own with our names
@@ -273,8 +307,8 @@ func (m *ExtensionManager) auditClient() (rest.Interface, error) {
 	return client, nil
 }
 
-// auditedSteps returns the steps with these names, or all.
-func (m *ExtensionManager) auditedSteps(all resolved, names []string) (steps []audit.Step, err error) {
+// auditedSteps returns the steps with these names, or all. They read from there.
+func (m *ExtensionManager) auditedSteps(all resolved, names []string, from reading) (steps []audit.Step, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	wanted := func(name string) bool { return len(names) == 0 || slices.Contains(names, name) }
@@ -292,7 +326,7 @@ func (m *ExtensionManager) auditedSteps(all resolved, names []string) (steps []a
 			continue
 		}
 		step := audit.Step{Name: s.definition.name, Registered: s.registered}
-		if step.Served, err = m.servedStep(s.definition, s.registered); err != nil {
+		if step.Served, err = m.servedStep(s.definition, s.registered, from); err != nil {
 			return nil, prefixed(err)
 		}
 		step.Webhook = o.Alone(s.registered)

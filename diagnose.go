@@ -51,7 +51,7 @@ func (m *ExtensionManager) diagnosis(ctx context.Context) (diagnose.Config, erro
 		return diagnose.Config{}, err
 	}
 	unread := p.readModes(ctx)
-	steps, err := m.resolveAll(p.modes)
+	steps, err := m.resolveAll(p.modes, nil)
 	if err != nil {
 		return diagnose.Config{}, err
 	}

@@ -11,11 +11,13 @@ import (
 	"runtime/debug"
 	"slices"
 
+	"github.com/go-logr/logr"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"code.cloudfoundry.org/eirinix/internal/admit"
@@ -72,6 +74,11 @@ type OfflineOptions struct {
 	// step ignores its deadline, both can run after the response has been sent. Observe must be safe for concurrent
 	// use.
 	Observe func(ctx context.Context, step string) (ended func(StepEnd))
+
+	// Objects returns the objects of the cluster that the steps' Reads select from. It is called once for each call that
+	// reads, with a context that holds the values of the HTTP request's. Its error fails what the steps read. Objects
+	// are of the Manager's scheme, or unstructured. nil means that there are none.
+	Objects func(ctx context.Context) ([]client.Object, error)
 }
 
 // OfflineResource describes how a cluster serves a kind.
@@ -126,7 +133,11 @@ func (m *ExtensionManager) Offline(o OfflineOptions) (*Offline, error) {
 	if err != nil {
 		return nil, err
 	}
-	chains, err := m.chains(all, nil, nil)
+	declared, err := r.newReads(definitions, logr.Discard(), nil)
+	if err != nil {
+		return nil, err
+	}
+	chains, err := m.chains(all, nil, nil, offlineReads{declared, r.scheme, o.Objects})
 	if err != nil {
 		return nil, prefixed(err)
 	}

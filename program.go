@@ -24,6 +24,7 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/diagnose"
 	"code.cloudfoundry.org/eirinix/internal/manifest"
 	"code.cloudfoundry.org/eirinix/internal/modes"
+	"code.cloudfoundry.org/eirinix/internal/reads"
 	"code.cloudfoundry.org/eirinix/internal/rollout"
 	"code.cloudfoundry.org/eirinix/internal/wait"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
@@ -47,6 +48,7 @@ type program struct {
 	configurations []webhookconf.Configuration
 	certificates   controller.Certificates
 	modes          *modes.Modes
+	reads          *reads.Set // nil in a one-off operation
 
 	resolved   resolved
 	desired    webhookconf.Desired

@@ -58,7 +58,7 @@ func (m *ExtensionManager) registerExtensions() error {
 	if err := wait.Retry(ctx, log, "the modes of the steps", p.firstModes); err != nil {
 		return rights.WithGrants(fmt.Errorf("eirinix: %w", err))
 	}
-	steps, err := m.resolveAll(p.modes)
+	steps, err := m.resolveAll(p.modes, nil)
 	if err != nil {
 		return prefixed(err)
 	}

@@ -49,8 +49,11 @@ func (r *run) serve(ctx context.Context) (drain func() error, err error) {
 	if err != nil {
 		return nothing, stoppedOr(ctx, err)
 	}
+	if err := r.followReads(ctx, p); err != nil {
+		return nothing, stoppedOr(ctx, err)
+	}
 	if err := wait.Retry(ctx, r.log, "the kinds that the cluster serves", func(context.Context) (err error) {
-		p.resolved, err = r.m.resolveAll(p.modes)
+		p.resolved, err = r.m.resolveAll(p.modes, p.holdingBack())
 		return err
 	}); err != nil {
 		return nothing, stoppedOr(ctx, err)
@@ -209,7 +212,7 @@ func (m *ExtensionManager) serveSteps(handler *admit.Handler, p *program, routes
 			own[path] = route
 		}
 	}
-	chains, err := m.chains(p.resolved, own, p.modes)
+	chains, err := m.chains(p.resolved, own, p.modes, p.reading())
 	if err != nil {
 		return err
 	}
@@ -237,10 +240,11 @@ func (m *ExtensionManager) awaitChanges(ctx context.Context, log logr.Logger, p 
 		select {
 		case <-again:
 		case <-p.modes.Changed():
+		case <-p.reads.Changed():
 		case <-ctx.Done():
 			return
 		}
-		found, err := m.resolveAll(p.modes)
+		found, err := m.resolveAll(p.modes, p.holdingBack())
 		changed := len(found.waiting) < len(known.waiting) || !slices.Equal(found.shadows(), known.shadows())
 		if err == nil && ctx.Err() == nil && changed {
 			if err = begin(found); err == nil {

@@ -31,6 +31,7 @@ type Call struct {
 	Manager Manager
 
 	feedback *admit.Call // collects warnings and audit annotations
+	reads    *stepReads  // nil for a step without Reads
 }
 
 // Warn shows a warning on the terminal of the user who made the request, whether the object is admitted or not. Once
@@ -309,6 +310,21 @@ type Settings struct {
 	// ReadsUser declares that the result depends on the user who sends the request. An audit has no user, and does not
 	// ask the step.
 	ReadsUser bool
+
+	// Reads declares what the step looks at beside the object of the request, for Call.Reader. A step is registered once
+	// all of its Reads have been listed. While the cluster does not serve one of the kinds, or the program may not list
+	// it, the step is held back, and the rest of the program is served.
+	Reads []Read
+}
+
+// registered returns the part of the Settings on which the registration depends.
+func (s Settings) registered() webhookconf.Settings {
+	return webhookconf.Settings{
+		Operations: s.Operations, Rules: s.Rules, Namespaces: s.Namespaces, Objects: s.Objects, Conditions: s.Conditions,
+		FailurePolicy: s.FailurePolicy, MatchPolicy: s.MatchPolicy, Timeout: s.Timeout, Reinvoke: s.Reinvoke,
+		SideEffects: s.SideEffects, Isolated: s.Isolated, ClusterCritical: s.ClusterCritical,
+		Mode: s.Mode, FixedMode: s.FixedMode, ReadsUser: s.ReadsUser,
+	}
 }
 
 // Mode decides about the effect of a step's results, so that a new rule can watch before it refuses. A failure is not a

@@ -42,6 +42,7 @@ type resolver struct {
 	scheme  *runtime.Scheme
 	cluster resources.Cluster
 	modes   *modes.Modes // nil means the modes of the definitions
+	reads   reading      // nil if no step waits for what it reads
 }
 
 func newResolver(o ManagerOptions, cluster resources.Cluster) resolver {
@@ -62,7 +63,7 @@ func (r resolver) resolve(d definition) (webhookconf.Step, error) {
 	if err != nil {
 		return webhookconf.Step{}, err
 	}
-	step := webhookconf.Step{Name: d.name, Validating: d.validating, Kind: kind, Settings: webhookconf.Settings(d.settings)}
+	step := webhookconf.Step{Name: d.name, Validating: d.validating, Kind: kind, Settings: d.settings.registered()}
 	step.FailurePolicy = cmp.Or(step.FailurePolicy, *r.options.FailurePolicy)
 	step.MatchPolicy = cmp.Or(step.MatchPolicy, admissionregistrationv1.Equivalent)
 	step.Reinvoke = cmp.Or(step.Reinvoke, admissionregistrationv1.NeverReinvocationPolicy)
@@ -124,7 +125,7 @@ func checkSteps(o ManagerOptions, definitions []definition) error {
 		if err == nil && d.name == diagnose.CanaryName {
 			err = fmt.Errorf("eirinix: extension %q has the name of the webhook that Diagnose calls; give it another one", d.name)
 		}
-		if err != nil {
+		if err = errors.Join(err, r.checkReads(d)); err != nil {
 			errs = append(errs, err)
 			continue
 		}
@@ -139,6 +140,7 @@ type resolved struct {
 	steps   []resolvedStep
 	entries []webhookconf.Entry
 	waiting []waitingStep
+	unread  []resolvedStep // those of waiting whose Reads have not been listed; they fail on the paths of other versions
 
 	conversions []conversionOf
 }
@@ -149,7 +151,7 @@ type resolvedStep struct {
 	registered webhookconf.Step
 }
 
-// waitingStep is a step that is held back until the cluster serves its kind.
+// waitingStep is a step that is held back until the cluster serves its kind, and all that it reads has been listed.
 type waitingStep struct {
 	name string
 	why  error
@@ -175,8 +177,8 @@ func (r resolved) shadows() (all []string) {
 }
 
 // resolveAll resolves all steps with the help of the cluster. It does not hold the lock during requests. Without modes,
-// those of the definitions apply.
-func (m *ExtensionManager) resolveAll(in *modes.Modes) (resolved, error) {
+// those of the definitions apply. With reads, steps wait for what they read.
+func (m *ExtensionManager) resolveAll(in *modes.Modes, from reading) (resolved, error) {
 	m.mu.Lock()
 	options, definitions, conversions := m.options, slices.Clone(m.steps), slices.Clone(m.conversions)
 	m.mu.Unlock()
@@ -189,13 +191,13 @@ func (m *ExtensionManager) resolveAll(in *modes.Modes) (resolved, error) {
 		return resolved{}, err
 	}
 	r := newResolver(options, resources.Cluster{Mapper: mapper, List: clients.Discovery().ServerResourcesForGroupVersion})
-	r.modes = in
+	r.modes, r.reads = in, from
 	all, err := r.all(definitions)
 	all.conversions = conversions
 	return all, err
 }
 
-// all resolves the definitions. A kind that is not served holds back only its own step.
+// all resolves the definitions. A kind that is not served holds back only its own step, and those that read it.
 func (r resolver) all(definitions []definition) (all resolved, err error) {
 	var steps []webhookconf.Step
 	for _, d := range definitions {
@@ -207,6 +209,12 @@ func (r resolver) all(definitions []definition) (all resolved, err error) {
 		if err != nil {
 			return resolved{}, err
 		}
+		if r.reads != nil {
+			if why := r.reads.Waiting(d.name); why != nil {
+				all.waiting, all.unread = append(all.waiting, waitingStep{d.name, why}), append(all.unread, resolvedStep{d, step})
+				continue
+			}
+		}
 		all.steps, steps = append(all.steps, resolvedStep{d, step}), append(steps, step)
 	}
 	all.entries = webhookconf.Group(steps)
@@ -216,9 +224,10 @@ func (r resolver) all(definitions []definition) (all resolved, err error) {
 // chains returns the served chains by path. The path of each entry serves the steps of the entry. The path of another
 // version serves those of its steps that this version has too. The path of a later version is not served while one of
 // its steps is missing here, so that the API server tries another replica. Without modes, those of the definitions apply.
-func (m *ExtensionManager) chains(r resolved, routes map[string]rollout.Route, in *modes.Modes) (map[string]admit.Chain, error) {
+func (m *ExtensionManager) chains(r resolved, routes map[string]rollout.Route, in *modes.Modes, from reading) (map[string]admit.Chain, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	steps := slices.Concat(r.steps, r.unread)
 	keys := map[string][]string{} // of the steps, by path
 	for _, e := range r.entries {
 		keys[e.Path] = keysOf(e)
@@ -226,7 +235,7 @@ func (m *ExtensionManager) chains(r resolved, routes map[string]rollout.Route, i
 	for path, route := range routes {
 		own, ours := keys[path]
 		has := func(key string) bool {
-			return slices.ContainsFunc(r.steps, func(s resolvedStep) bool { return s.at(path) && s.registered.Key() == key })
+			return slices.ContainsFunc(steps, func(s resolvedStep) bool { return s.at(path) && s.registered.Key() == key })
 		}
 		if ours || !route.All || !slices.ContainsFunc(route.Steps, func(key string) bool { return !has(key) }) {
 			keys[path] = slices.Concat(own, route.Steps)
@@ -235,11 +244,11 @@ func (m *ExtensionManager) chains(r resolved, routes map[string]rollout.Route, i
 	chains := map[string]admit.Chain{}
 	for path, of := range keys {
 		chain := admit.Chain{Validating: strings.HasPrefix(path, admit.ValidatePrefix)}
-		for _, s := range r.steps {
+		for _, s := range steps {
 			if !s.at(path) || !slices.Contains(of, s.registered.Key()) {
 				continue
 			}
-			step, err := m.servedStep(s.definition, s.registered)
+			step, err := m.servedStep(s.definition, s.registered, from)
 			if err != nil {
 				return nil, err
 			}
@@ -261,8 +270,8 @@ func (s resolvedStep) at(path string) bool {
 	return s.registered.Validating == strings.HasPrefix(path, admit.ValidatePrefix)
 }
 
-// servedStep returns the handler of a step. The caller holds mu.
-func (m *ExtensionManager) servedStep(d definition, registered webhookconf.Step) (admit.Step, error) {
+// servedStep returns the handler of a step, which reads from there. The caller holds mu.
+func (m *ExtensionManager) servedStep(d definition, registered webhookconf.Step, from reading) (admit.Step, error) {
 	matcher, err := admit.NewMatcher(registered.Rules, diagnose.WithoutCanary(registered, m.options.OperatorFingerprint), registered.Namespaces)
 	if err != nil {
 		return admit.Step{}, fmt.Errorf("extension %q: %w", d.name, err)
@@ -284,7 +293,16 @@ func (m *ExtensionManager) servedStep(d definition, registered webhookconf.Step)
 		if d.object != unstructuredType && (sent.Group != expected.Group || sent.Version != expected.Version || sent.Kind != expected.Kind) {
 			return fmt.Errorf("the API server sent a %s of %s/%s, but this extension is about %s", sent.Kind, sent.Group, sent.Version, expected)
 		}
-		return d.run(ctx, &Call{Request: admission.Request{AdmissionRequest: *c.Request}, Manager: m, feedback: c}, oldObj, newObj)
+		call := &Call{Request: admission.Request{AdmissionRequest: *c.Request}, Manager: m, feedback: c}
+		if len(d.settings.Reads) == 0 || from == nil {
+			return d.run(ctx, call, oldObj, newObj)
+		}
+		call.reads = newStepReads(ctx, d.name, c, from)
+		err := d.run(ctx, call, oldObj, newObj)
+		if failure := call.reads.failure(); failure != nil {
+			return failure
+		}
+		return err
 	}
 	return step, nil
 }

@@ -37,7 +37,7 @@ func (r *run) watch(i int, mode Mode) error {
 	r.attempts++
 	undo := r.object
 	r.began = time.Now()
-	call.Request = r.request
+	call.Request, call.shared = r.request, &r.shared
 	err := recovered(func() error { return r.perform[i](r, i, call) })
 	if !r.end() {
 		return err

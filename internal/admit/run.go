@@ -34,6 +34,7 @@ type run struct {
 	object    object
 	old       object // the old object, which no step changes
 	undecided []undecided
+	shared    shared
 	attempts  int     // number of runs of steps
 	ignored   []error // the failures of runs that failurePolicy ignores, as stepErrors
 	warnings  []string
@@ -212,7 +213,7 @@ func (r *run) step(i int) (*denial, error) {
 	r.began = time.Now()
 	undo := r.object
 	call := &r.calls[i]
-	call.Request = r.request
+	call.Request, call.shared = r.request, &r.shared
 	err := recovered(func() error { return r.perform[i](r, i, call) }) // also a panic in the methods of the step's type
 	if !r.end() {
 		return nil, err

@@ -69,9 +69,26 @@ func (s *Step) performer() func(r *run, i int, call *Call) error {
 type Call struct {
 	Request *admissionv1.AdmissionRequest // as it arrived; shared between steps, so read-only
 
+	shared *shared // by the steps of a request; nil for a Call of its own
+
 	mu       sync.Mutex
 	warnings []string
 	audit    map[string]string
+}
+
+// shared is a value that the steps of a request share.
+type shared struct {
+	once  sync.Once
+	value any
+}
+
+// Shared returns a value that all steps of the request share. The first call makes it.
+func (c *Call) Shared(first func() any) any {
+	if c == nil || c.shared == nil {
+		return first()
+	}
+	c.shared.once.Do(func() { c.shared.value = first() })
+	return c.shared.value
 }
 
 // Warn adds a warning for the user's terminal.

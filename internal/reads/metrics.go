@@ -1,0 +1,52 @@
+package reads
+
+// This file exposes how many objects are held, and whether they are up to date.
+
+import (
+	"errors"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"code.cloudfoundry.org/eirinix/internal/cluster"
+)
+
+// Metrics are the gauges of a program's sources. A nil Metrics counts nothing.
+type Metrics struct{ objects, interruption *prometheus.GaugeVec }
+
+// NewMetrics registers the gauges, or finds those that another Manager has registered.
+func NewMetrics(registerer prometheus.Registerer) (*Metrics, error) {
+	objects, err := cluster.Gauges(registerer, "eirinix", "read_objects",
+		"Objects that steps look at, as they are held in memory.", "objects")
+	interruption, other := cluster.Gauges(registerer, "eirinix", "read_interruption_timestamp_seconds",
+		"Time at which the watch of objects that steps look at broke; 0 while it is alive.", "objects")
+	return &Metrics{objects, interruption}, errors.Join(err, other)
+}
+
+// stored sets the number of objects of a source.
+func (m *Metrics) stored(s *source) {
+	if m == nil || m.objects == nil {
+		return
+	}
+	count := 0
+	if len(s.views) > 0 {
+		if c := s.views[0].published.Load(); c != nil {
+			count = c.objects.Len()
+		}
+	}
+	m.objects.WithLabelValues(s.String()).Set(float64(count))
+}
+
+// interrupted sets since when a source's watch is broken.
+func (m *Metrics) interrupted(s *source) {
+	if m == nil || m.interruption == nil {
+		return
+	}
+	s.mu.Lock()
+	since := s.since
+	s.mu.Unlock()
+	value := 0.
+	if !since.IsZero() {
+		value = float64(since.UnixMilli()) / 1000
+	}
+	m.interruption.WithLabelValues(s.String()).Set(value)
+}

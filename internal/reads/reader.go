@@ -1,0 +1,466 @@
+package reads
+
+// This file serves the objects to a step, from the state that its call sees.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// mostWait limits the time for which a step waits for objects that are too old, or have not been listed.
+const mostWait = time.Second
+
+// Snapshot is the state of all views that one call sees. It is safe for concurrent use.
+type Snapshot struct {
+	set *Set
+
+	mu     sync.Mutex
+	states []*contents     // by view; nil if it has not been listed
+	broken []time.Duration // by view: for how long its watch was broken when the state was taken
+
+	fixed bool                    // the states are final
+	fails func(Declaration) error // of a fixed Snapshot; may be nil
+	noted func(Object)            // receives each object that is served; nil for none
+}
+
+// Object is an object that a step has read.
+type Object struct {
+	Kind            schema.GroupVersionKind
+	Namespace, Name string
+	view            *view
+	text            []byte
+}
+
+// Bytes is the memory that the object takes.
+func (o Object) Bytes() int { return len(o.text) + len(o.Namespace) + len(o.Name) }
+
+// Tree returns the object as JSON would show it.
+func (o Object) Tree() (map[string]any, error) { return o.view.tree(o.text) }
+
+// noting is the key of a context's value.
+type noting struct{}
+
+// WithNotes returns a context for the requests of a call. noted receives each object that the call's steps read, on
+// their goroutines.
+func WithNotes(ctx context.Context, noted func(Object)) context.Context {
+	return context.WithValue(ctx, noting{}, noted)
+}
+
+func notes(ctx context.Context) func(Object) {
+	noted, _ := ctx.Value(noting{}).(func(Object))
+	return noted
+}
+
+// Snapshot returns the state of now, for the call of the context.
+func (s *Set) Snapshot(ctx context.Context) *Snapshot {
+	taken := &Snapshot{set: s, states: make([]*contents, len(s.views)), broken: make([]time.Duration, len(s.views)), noted: notes(ctx)}
+	for i := range s.views {
+		taken.take(i)
+	}
+	return taken
+}
+
+func (t *Snapshot) take(i int) {
+	v := t.set.views[i]
+	t.broken[i] = 0
+	for _, src := range v.sources {
+		broken, _ := src.broken()
+		t.broken[i] = max(t.broken[i], broken)
+	}
+	t.states[i] = v.published.Load()
+}
+
+// Fill returns a Snapshot of these objects, as if the API server held them and no others. fails returns the error with
+// which reads of a declaration fail; nil for none.
+func (s *Set) Fill(ctx context.Context, objects []*unstructured.Unstructured, fails func(Declaration) error) *Snapshot {
+	filled := &Snapshot{set: s, broken: make([]time.Duration, len(s.views)), fixed: true, fails: fails, noted: notes(ctx)}
+	for _, v := range s.views {
+		filled.states = append(filled.states, v.fill(objects))
+	}
+	return filled
+}
+
+// state returns what a step sees of a view. If the objects are too old, it waits a little for new ones.
+func (t *Snapshot) state(ctx context.Context, step string, u use) (*contents, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.fixed && t.fails != nil {
+		if err := t.fails(u.declaration); err != nil {
+			return nil, err
+		}
+	}
+	if !t.fixed && (t.states[u.at] == nil || u.maxStale > 0 && t.broken[u.at] > u.maxStale) {
+		waiting, cancel := context.WithTimeout(ctx, mostWait)
+		defer cancel()
+		for _, src := range u.sources {
+			src.awaitAlive(waiting)
+		}
+		t.take(u.at)
+	}
+	c := t.states[u.at]
+	switch {
+	case c == nil:
+		for _, src := range u.sources {
+			if err := src.unlisted(); err != nil {
+				return nil, err
+			}
+		}
+		return nil, fmt.Errorf("%s have not been listed yet", u.declaration)
+	case u.maxStale > 0 && t.broken[u.at] > u.maxStale:
+		err := &StaleError{MaxStale: u.maxStale}
+		for _, src := range u.sources {
+			if broken, why := src.broken(); broken > err.For {
+				err.Objects, err.For, err.Reason = src.String(), broken, why
+				src.sayStale(step, err)
+			}
+		}
+		return nil, err
+	case c.broken != nil:
+		return nil, c.broken
+	case u.required && c.objects.Len() == 0:
+		return nil, fmt.Errorf("there is no object of %s, which is Required; create it", u.declaration)
+	}
+	return c, nil
+}
+
+// FailingError makes some of the reads of a call fail, in a test.
+type FailingError struct {
+	Of func(Declaration) error // the error of a read, or nil
+}
+
+func (e *FailingError) Error() string { return "some reads fail" }
+
+// StaleError is the error of a step whose objects are older than it allows.
+type StaleError struct {
+	Objects       string
+	For, MaxStale time.Duration
+	Reason        string
+}
+
+func (e *StaleError) Error() string {
+	return fmt.Sprintf("%s are known as they were %s ago, and the step allows %s (Read.MaxStale): %s",
+		e.Objects, e.For.Round(time.Second), e.MaxStale, e.Reason)
+}
+
+// Reader serves one step from a Snapshot. It is safe for concurrent use.
+type Reader struct {
+	snapshot *Snapshot
+	step     string
+	uses     []use
+
+	mu  sync.Mutex
+	err error
+}
+
+var _ client.Reader = (*Reader)(nil)
+
+// Reader returns the Reader of a step.
+func (t *Snapshot) Reader(step string) *Reader {
+	return &Reader{snapshot: t, step: step, uses: t.set.steps[step]}
+}
+
+// Err returns the first error of the Reader that is not about a missing object. A step that had one has failed,
+// because it has decided without what it declares.
+func (r *Reader) Err() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.err
+}
+
+func (r *Reader) failed(err error) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.err == nil {
+		r.err = err
+	}
+	return err
+}
+
+// Get copies the object of that name into o.
+func (r *Reader) Get(ctx context.Context, key client.ObjectKey, o client.Object, _ ...client.GetOption) error {
+	var covering *view
+	for _, u := range r.uses {
+		if !u.serves(o, u.object) || !u.covers(key) {
+			continue
+		}
+		covering = u.view
+		c, err := r.snapshot.state(ctx, r.step, u)
+		if err != nil {
+			return r.failed(err)
+		}
+		wanted := pivot(key.Namespace, key.Name)
+		e, found := c.objects.Get(wanted)
+		if pivots.Put(wanted); found {
+			return r.decode(u.view, e, o)
+		}
+	}
+	if covering == nil {
+		return r.failed(r.undeclared(o, key.Namespace, key.Name))
+	}
+	kind := covering.declaration.Kind
+	return apierrors.NewNotFound(schema.GroupResource{Group: kind.Group, Resource: kind.Kind}, key.Name)
+}
+
+func (r *Reader) decode(v *view, e *entry, into any) error {
+	if err := v.decodeInto(e.text, into); err != nil {
+		return r.failed(fmt.Errorf("%s %s/%s cannot be decoded: %w", v.declaration.Kind.Kind, e.namespace, e.name, err))
+	}
+	if r.snapshot.noted != nil {
+		r.snapshot.noted(Object{v.declaration.Kind, e.namespace, e.name, v, e.text})
+	}
+	return nil
+}
+
+// scratch holds entries while their number is not known.
+var scratch = sync.Pool{New: func() any { return new([]*entry) }}
+
+// List copies all declared objects of the list's kind into list, ordered by namespace and name. Of the options, it
+// knows the namespace, selectors of labels, indexes as fields, and the limit.
+func (r *Reader) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	q, err := newQuery(opts)
+	if err != nil {
+		return r.failed(err)
+	}
+	found, _ := scratch.Get().(*[]*entry)
+	defer func() {
+		clear(*found)
+		*found = (*found)[:0]
+		scratch.Put(found)
+	}()
+	var from *view
+	var origins []*view // of found; only if there is more than one
+	for _, u := range r.uses {
+		if !u.serves(list, u.list) || !u.reaches(q.namespace) {
+			continue
+		}
+		c, err := r.snapshot.state(ctx, r.step, u)
+		if err != nil {
+			return r.failed(err)
+		}
+		before := len(*found)
+		if err := u.find(c, &q, found); err != nil {
+			return r.failed(err)
+		}
+		if from == nil {
+			from = u.view
+			continue
+		}
+		if origins == nil {
+			origins = slices.Repeat([]*view{from}, before)
+		}
+		*found, origins = merge(*found, before, origins, u.view)
+	}
+	if from == nil {
+		return r.failed(r.undeclared(list, q.namespace, ""))
+	}
+	return r.fill(list, from, origins, *found, &q)
+}
+
+// merge drops those entries from before on that an earlier declaration has too, and keeps the order.
+func merge(found []*entry, before int, origins []*view, v *view) ([]*entry, []*view) {
+	for _, e := range found[before:] {
+		at, has := slices.BinarySearchFunc(found[:before], e, func(a, b *entry) int {
+			if a.before(b) {
+				return -1
+			} else if b.before(a) {
+				return 1
+			}
+			return 0
+		})
+		if !has {
+			found, origins = slices.Insert(found[:before:before], at, e), slices.Insert(origins, at, v)
+			before++
+			found = found[:before]
+		}
+	}
+	return found[:before], origins
+}
+
+// fill decodes the entries into the list.
+func (r *Reader) fill(list client.ObjectList, v *view, origins []*view, found []*entry, q *query) error {
+	items := reflect.ValueOf(list).Elem().Field(v.items)
+	n := len(found)
+	made := reflect.MakeSlice(items.Type(), n, n)
+	items.Set(made)
+	used := 0
+	for i, e := range found {
+		if q.limit > 0 && used == q.limit {
+			break
+		}
+		of := v
+		if origins != nil {
+			of = origins[i]
+		}
+		item := items.Index(used).Addr().Interface()
+		if err := r.decode(of, e, item); err != nil {
+			return err
+		}
+		if q.needsObject() {
+			o, ok := item.(client.Object)
+			if !ok || !q.matches(of, o) {
+				items.Index(used).SetZero()
+				continue
+			}
+		}
+		used++
+	}
+	items.SetLen(used)
+	return nil
+}
+
+// query is what a List asks for.
+type query struct {
+	namespace string
+	limit     int
+	labels    labels.Selector
+
+	index, value string // the first of the fields; index is empty for none
+	others       []fields.Requirement
+}
+
+// newQuery reads the options. The common ones cost no memory.
+func newQuery(opts []client.ListOption) (query, error) {
+	var q query
+	for _, o := range opts {
+		switch o := o.(type) {
+		case client.InNamespace:
+			q.namespace = string(o)
+		case client.MatchingFields:
+			if len(o) != 1 || q.index != "" {
+				return otherQuery(opts)
+			}
+			for q.index, q.value = range o {
+			}
+		case client.Limit:
+			q.limit = int(o)
+		default:
+			return otherQuery(opts)
+		}
+	}
+	return q, nil
+}
+
+func otherQuery(opts []client.ListOption) (query, error) {
+	var o client.ListOptions
+	o.ApplyOptions(opts)
+	q := query{namespace: o.Namespace, limit: int(o.Limit), labels: o.LabelSelector}
+	if o.Continue != "" {
+		return q, errors.New("a step's Reader has no continue tokens; leave out client.Continue, it returns all objects at once")
+	}
+	if q.labels != nil && q.labels.Empty() {
+		q.labels = nil
+	}
+	if o.FieldSelector == nil || o.FieldSelector.Empty() {
+		return q, nil
+	}
+	for _, f := range o.FieldSelector.Requirements() {
+		if f.Operator == "!=" {
+			return q, fmt.Errorf("a step's Reader cannot select by %s!=%s; list the objects and compare", f.Field, f.Value)
+		}
+		if q.index == "" {
+			q.index, q.value = f.Field, f.Value
+			continue
+		}
+		q.others = append(q.others, f)
+	}
+	return q, nil
+}
+
+// find adds the entries that a query asks for, in order.
+func (v *view) find(c *contents, q *query, found *[]*entry) error {
+	for _, f := range q.others {
+		if !slices.Contains(v.indexes, f.Field) {
+			return v.noIndex(f.Field)
+		}
+	}
+	if q.index == "" {
+		namespace, first := q.namespace, pivot(q.namespace, "")
+		defer pivots.Put(first)
+		c.objects.AscendGreaterOrEqual(first, func(e *entry) bool {
+			if namespace != "" && e.namespace != namespace {
+				return false
+			}
+			*found = append(*found, e)
+			return true
+		})
+		return nil
+	}
+	at, ok := slices.BinarySearch(v.indexes, q.index)
+	if !ok {
+		return v.noIndex(q.index)
+	}
+	namespace, value, first := q.namespace, q.value, pivot(q.namespace, "")
+	defer pivots.Put(first)
+	c.indexed[at].AscendGreaterOrEqual(indexed{value, first}, func(i indexed) bool {
+		if i.value != value || namespace != "" && i.namespace != namespace {
+			return false
+		}
+		*found = append(*found, i.entry)
+		return true
+	})
+	return nil
+}
+
+func (v *view) noIndex(name string) error {
+	return fmt.Errorf("%s has no index %q; add it: Index: map[string]client.IndexerFunc{%q: func(o client.Object) []string {...}}", v.declaration, name, name)
+}
+
+func (q *query) needsObject() bool { return q.labels != nil || len(q.others) > 0 }
+
+// matches reports whether an object matches the parts of a query that no index answers.
+func (q *query) matches(v *view, o client.Object) bool {
+	if q.labels != nil && !q.labels.Matches(labelsOf(o)) {
+		return false
+	}
+	for _, f := range q.others {
+		if !slices.Contains(v.declaration.Index[f.Field](o), f.Value) {
+			return false
+		}
+	}
+	return true
+}
+
+func labelsOf(o client.Object) labels.Set { return o.GetLabels() }
+
+// undeclared returns the error for objects that the step does not declare. It names the declaration to add.
+func (r *Reader) undeclared(o any, namespace, name string) error {
+	what := strings.TrimPrefix(fmt.Sprintf("%T", o), "*")
+	if u, ok := o.(interface {
+		GroupVersionKind() schema.GroupVersionKind
+	}); ok {
+		what = fmt.Sprintf("%s (%s)", what, u.GroupVersionKind())
+	}
+	if namespace != "" {
+		what += " in namespace " + namespace
+	}
+	if name != "" {
+		what += " with name " + name
+	}
+	element := strings.TrimSuffix(strings.TrimPrefix(fmt.Sprintf("%T", o), "*"), "List")
+	add := fmt.Sprintf("eirinix.Read{Object: &%s{}", element)
+	if namespace != "" {
+		add += fmt.Sprintf(", Namespaces: []string{%q}", namespace)
+	}
+	declared := make([]string, 0, len(r.uses))
+	for _, u := range r.uses {
+		declared = append(declared, u.declaration.String())
+	}
+	has := "it declares nothing"
+	if len(declared) > 0 {
+		has = "it declares " + strings.Join(declared, ", ")
+	}
+	return fmt.Errorf("the step %q reads %s, but %s; add %s} to its Settings.Reads", r.step, what, has, add)
+}

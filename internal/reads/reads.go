@@ -1,0 +1,277 @@
+// Package reads keeps the objects that steps look at in memory, as the steps declare them, and serves them from there.
+//
+// A source follows the objects of one kind and selector: one list and watch, which all steps share that declare the
+// same. A view holds the objects of a source as one declaration keeps them, encoded, because decoding an object costs as
+// little as copying it and needs a third of the memory. A Snapshot is what one call sees: it does not change while the
+// views do. Readers serve a step from a Snapshot.
+package reads
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// Declaration describes objects that a step looks at. It is eirinix.Read with its defaults resolved.
+type Declaration struct {
+	Object     client.Object // of the Go type in which the objects are served
+	Kind       schema.GroupVersionKind
+	Namespaces []string // empty: all
+	Labels     labels.Selector
+	Fields     fields.Selector
+	Keep       func(client.Object)
+	Index      map[string]client.IndexerFunc
+	MaxStale   time.Duration // 0: objects of any age will do
+	Required   bool
+
+	// Same identifies a declaration that several steps share. Declarations with equal and non-nil values are the same.
+	Same any
+}
+
+// Step is a step with its declarations.
+type Step struct {
+	Name  string
+	Reads []Declaration
+}
+
+// use is the use of a view by a step.
+type use struct {
+	*view
+	maxStale time.Duration
+	required bool
+}
+
+// Set holds the objects that the steps of a program declare. It is safe for concurrent use.
+type Set struct {
+	steps   map[string][]use
+	views   []*view
+	sources []*source
+	log     logr.Logger
+	metrics *Metrics
+	changed chan struct{}
+}
+
+// New returns the Set of the steps. The scheme has the typed objects. It sends no request: Run does, or Fill replaces
+// it.
+func New(scheme *runtime.Scheme, steps []Step, log logr.Logger, metrics *Metrics) (*Set, error) {
+	s := &Set{steps: map[string][]use{}, log: log, metrics: metrics, changed: make(chan struct{}, 1)}
+	for _, step := range steps {
+		for _, d := range step.Reads {
+			v, err := s.viewOf(scheme, d)
+			if err != nil {
+				return nil, err
+			}
+			s.steps[step.Name] = append(s.steps[step.Name], use{v, d.MaxStale, d.Required})
+		}
+	}
+	return s, nil
+}
+
+// viewOf returns the view of a declaration. Steps share the view of equal declarations, and the sources of different
+// views of the same objects.
+func (s *Set) viewOf(scheme *runtime.Scheme, d Declaration) (*view, error) {
+	for _, v := range s.views {
+		if v.declaration.equal(d) {
+			return v, nil
+		}
+	}
+	v, err := newView(scheme, d)
+	if err != nil {
+		return nil, err
+	}
+	v.at = len(s.views)
+	s.views = append(s.views, v)
+	namespaces := d.Namespaces
+	if len(namespaces) == 0 {
+		namespaces = []string{metav1.NamespaceAll}
+	}
+	for _, namespace := range namespaces {
+		src := s.sourceOf(v, namespace)
+		src.views = append(src.views, v)
+		v.sources = append(v.sources, src)
+	}
+	return v, nil
+}
+
+func (s *Set) sourceOf(v *view, namespace string) *source {
+	of := origin{kind: v.declaration.Kind, form: formOf(v.declaration.Object), namespace: namespace, labels: text(v.declaration.Labels), fields: text(v.declaration.Fields)}
+	for _, known := range s.sources {
+		if known.origin == of {
+			return known
+		}
+	}
+	src := newSource(s, of, v)
+	s.sources = append(s.sources, src)
+	return src
+}
+
+// text returns a selector as it is sent.
+func text(selector fmt.Stringer) string {
+	switch s := selector.(type) {
+	case nil:
+		return ""
+	case labels.Selector:
+		if s.Empty() {
+			return ""
+		}
+	case fields.Selector:
+		if s.Empty() {
+			return ""
+		}
+	}
+	return selector.String()
+}
+
+// form is the form in which objects are served. An API server sends it as it is, so that it is part of a source.
+type form int
+
+const (
+	typed form = iota
+	untyped
+	metadata
+)
+
+func formOf(o client.Object) form {
+	switch o.(type) {
+	case *metav1.PartialObjectMetadata:
+		return metadata
+	case runtime.Unstructured:
+		return untyped
+	}
+	return typed
+}
+
+// equal reports whether two declarations keep the same objects in the same way. Functions cannot be compared, so that
+// declarations with functions are equal only if they are the same.
+func (d Declaration) equal(other Declaration) bool {
+	return (d.Same != nil && d.Same == other.Same || d.Keep == nil && other.Keep == nil && len(d.Index)+len(other.Index) == 0) &&
+		d.Kind == other.Kind && formOf(d.Object) == formOf(other.Object) && slices.Equal(d.Namespaces, other.Namespaces) &&
+		text(d.Labels) == text(other.Labels) && text(d.Fields) == text(other.Fields)
+}
+
+// String returns the declaration as it stands in a program.
+func (d Declaration) String() string {
+	var b strings.Builder
+	switch o := d.Object.(type) {
+	case *unstructured.Unstructured:
+		fmt.Fprintf(&b, "eirinix.Read{Object: an unstructured %s", d.Kind.Kind)
+	case *metav1.PartialObjectMetadata:
+		fmt.Fprintf(&b, "eirinix.Read{Object: the metadata of a %s", d.Kind.Kind)
+	default:
+		fmt.Fprintf(&b, "eirinix.Read{Object: &%s{}", strings.TrimPrefix(fmt.Sprintf("%T", o), "*"))
+	}
+	if len(d.Namespaces) > 0 {
+		fmt.Fprintf(&b, ", Namespaces: %q", d.Namespaces)
+	}
+	if l := text(d.Labels); l != "" {
+		fmt.Fprintf(&b, ", Labels: %s", l)
+	}
+	if f := text(d.Fields); f != "" {
+		fmt.Fprintf(&b, ", Fields: %s", f)
+	}
+	return b.String() + "}"
+}
+
+// Empty reports whether no step declares anything.
+func (s *Set) Empty() bool { return len(s.steps) == 0 }
+
+// Run follows the objects with the client until ctx ends.
+func (s *Set) Run(ctx context.Context, c client.WithWatch) {
+	var following sync.WaitGroup
+	for _, src := range s.sources {
+		following.Go(func() { src.run(ctx, c) })
+	}
+	following.Wait()
+}
+
+// Settled returns when the objects of each source have been listed, or may not be or cannot be because the cluster does
+// not serve the kind. It logs what it waits for.
+func (s *Set) Settled(ctx context.Context) error {
+	for _, src := range s.sources {
+		if err := s.settled(ctx, src); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sayWaiting is the interval at which a start that waits for objects says so.
+const sayWaiting = 5 * time.Second
+
+func (s *Set) settled(ctx context.Context, src *source) error {
+	say := time.NewTicker(sayWaiting)
+	defer say.Stop()
+	for {
+		select {
+		case <-src.settled:
+			return nil
+		case <-ctx.Done():
+			return fmt.Errorf("%s could not be listed: %w", src, context.Cause(ctx))
+		case <-say.C:
+			s.log.Info("waiting for the objects that steps read", "objects", src.String(), "received", src.received.Load(), "reason", src.reason())
+		}
+	}
+}
+
+// Waiting returns the reason why a step cannot be served: objects that it reads have never been listed. It is nil if
+// all have been.
+func (s *Set) Waiting(step string) error {
+	for _, u := range s.steps[step] {
+		for _, src := range u.sources {
+			if err := src.unlisted(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Changed receives a value after objects have been listed for the first time.
+func (s *Set) Changed() <-chan struct{} { return s.changed }
+
+func (s *Set) notify() {
+	select {
+	case s.changed <- struct{}{}:
+	default:
+	}
+}
+
+// Interruption is a source whose watch is broken.
+type Interruption struct {
+	Objects string        // what it follows
+	For     time.Duration // since when it is broken; 0 if the objects have never been listed
+	Listed  bool
+	Reason  string
+	Steps   []string // that look at the objects
+}
+
+// Interruptions returns the sources that have never been listed, and those whose objects are too old for a step.
+func (s *Set) Interruptions() (all []Interruption) {
+	for _, src := range s.sources {
+		broken, why := src.broken()
+		i := Interruption{Objects: src.String(), For: broken, Listed: src.unlisted() == nil, Reason: why}
+		for step, uses := range s.steps {
+			if slices.ContainsFunc(uses, func(u use) bool {
+				return slices.Contains(u.sources, src) && (!i.Listed || u.maxStale > 0 && broken > u.maxStale)
+			}) {
+				i.Steps = append(i.Steps, step)
+			}
+		}
+		if slices.Sort(i.Steps); len(i.Steps) > 0 {
+			all = append(all, i)
+		}
+	}
+	return all
+}

@@ -1,0 +1,484 @@
+package reads
+
+// This file follows the objects of one kind and selector with client-go's reflector, and keeps account of whether the
+// watch is alive.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-logr/logr"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilwait "k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/watch"
+	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+
+	"code.cloudfoundry.org/eirinix/internal/wait"
+)
+
+const (
+	// firstRetry and lastRetry limit the delay before an interrupted source is asked for again, before jitter. A call
+	// that finds the objects too old shortens it to soonest, because a call is a proof that an API server is up.
+	firstRetry, lastRetry = 500 * time.Millisecond, 10 * time.Second
+	soonest               = time.Second
+
+	// lastRefused is the same limit while the kind is missing or may not be listed.
+	lastRefused = 30 * time.Second
+
+	// listTimeout limits a list, answerTimeout the wait for the begin of a watch, and watchMargin how much longer than
+	// agreed a watch can last.
+	listTimeout, answerTimeout, watchMargin = 2 * time.Minute, 30 * time.Second, 30 * time.Second
+)
+
+// origin identifies the objects of a source.
+type origin struct {
+	kind                      schema.GroupVersionKind
+	form                      form
+	namespace, labels, fields string
+}
+
+// source follows the objects of an origin, and passes them to its views. Its fields above mu do not change while it
+// runs.
+type source struct {
+	origin
+	set      *Set
+	labelled labels.Selector
+	selected fields.Selector
+	example  client.Object // of the declared type
+	views    []*view
+	client   client.WithWatch
+	log      logr.Logger
+
+	listed   atomic.Bool  // at least once
+	received atomic.Int64 // objects of the initial list so far
+	settled  chan struct{}
+	settle   sync.Once
+	wake     chan struct{}
+
+	mu     sync.Mutex
+	since  time.Time     // when the watch broke; zero while it is alive
+	why    error         // the last failure; nil if there was none
+	said   bool          // the log says that the objects are too old, or missing
+	alive  chan struct{} // closed when the watch is alive again; nil while it is
+	lately time.Time     // the last attempt
+}
+
+func newSource(s *Set, of origin, v *view) *source {
+	return &source{
+		origin: of, set: s, labelled: v.declaration.Labels, selected: v.declaration.Fields, example: v.declaration.Object,
+		settled: make(chan struct{}), wake: make(chan struct{}, 1), log: s.log, since: time.Now(), alive: make(chan struct{}),
+	}
+}
+
+// String names the objects for messages.
+func (s *source) String() string {
+	var b strings.Builder
+	b.WriteString(s.kind.GroupKind().String())
+	if s.namespace != "" {
+		fmt.Fprintf(&b, " in namespace %s", s.namespace)
+	}
+	if s.labels != "" {
+		fmt.Fprintf(&b, " with labels %s", s.labels)
+	}
+	if s.fields != "" {
+		fmt.Fprintf(&b, " with fields %s", s.fields)
+	}
+	return b.String()
+}
+
+// UnlistedError is the reason why a source has never been listed. It does not unwrap to the API server's refusal, which
+// would look like a denial of the step.
+type UnlistedError struct {
+	Objects string
+	Err     error // nil if nothing has failed yet
+}
+
+func (e *UnlistedError) Error() string {
+	if e.Err == nil {
+		return e.Objects + " have not been listed yet"
+	}
+	return fmt.Sprintf("%s cannot be listed: %v", e.Objects, e.Err)
+}
+
+func (s *source) unlisted() error {
+	if s.listed.Load() {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return &UnlistedError{s.String(), s.why}
+}
+
+// broken returns the time since when the watch is broken, and the reason. It is 0 while the watch is alive.
+func (s *source) broken() (time.Duration, string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.since.IsZero() {
+		return 0, ""
+	}
+	why := "the watch has ended"
+	if s.why != nil {
+		why = s.why.Error()
+	}
+	return max(time.Since(s.since), 1), why
+}
+
+func (s *source) reason() string {
+	_, why := s.broken()
+	return why
+}
+
+// awaitAlive makes an interrupted source try again, and returns when its watch is alive or ctx ends.
+func (s *source) awaitAlive(ctx context.Context) {
+	s.mu.Lock()
+	alive := s.alive
+	s.mu.Unlock()
+	if alive == nil {
+		return
+	}
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+	select {
+	case <-alive:
+	case <-ctx.Done():
+	}
+}
+
+// run follows the objects until ctx ends.
+func (s *source) run(ctx context.Context, c client.WithWatch) {
+	s.client = c
+	silent := logr.Discard()
+	reflector := toolscache.NewReflectorWithOptions(&toolscache.ListWatch{
+		ListWithContextFunc: s.list, WatchFuncWithContext: s.watch,
+	}, s.example, s, toolscache.ReflectorOptions{
+		Name: s.String(), Logger: &silent,
+		Backoff: &utilwait.Backoff{Duration: firstRetry, Cap: soonest, Factor: 2, Steps: 3, Jitter: 1},
+	})
+	pause := s.pauses()
+	for ctx.Err() == nil {
+		began := time.Now()
+		err := reflector.ListAndWatchWithContext(ctx)
+		if s.failed(err); time.Since(began) > time.Minute {
+			pause = s.pauses()
+		}
+		pause(ctx, err)
+	}
+}
+
+// pauses returns a function that waits before the next attempt, longer each time.
+func (s *source) pauses() func(context.Context, error) {
+	delays, refusedDelays := wait.Backoff(firstRetry, lastRetry), wait.Backoff(firstRetry, lastRefused)
+	return func(ctx context.Context, err error) {
+		delay := delays()
+		if refused(err) {
+			delay = refusedDelays()
+		}
+		timer := time.NewTimer(delay)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+		case <-s.wake:
+			_ = wait.Sleep(ctx, max(0, min(delay, soonest-time.Since(s.attempted()))))
+		}
+	}
+}
+
+func (s *source) attempted() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.lately
+}
+
+// refused reports whether the API server has refused the objects, so that only a change in the cluster helps.
+func refused(err error) bool {
+	_, undiscovered := errors.AsType[*apiutil.ErrResourceDiscoveryFailed](err)
+	_, scoped := errors.AsType[*scopeError](err)
+	return err != nil && (apierrors.IsForbidden(err) || apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err) || apierrors.IsBadRequest(err) ||
+		meta.IsNoMatchError(err) || undiscovered || scoped)
+}
+
+// scopeError is the error for a namespace of a kind that has none.
+type scopeError struct{ kind string }
+
+func (e *scopeError) Error() string {
+	return e.kind + " is in no namespace; leave out Read.Namespaces"
+}
+
+// failed records the end of the list or watch.
+func (s *source) failed(err error) {
+	s.mu.Lock()
+	if s.since.IsZero() {
+		s.since, s.alive = time.Now(), make(chan struct{})
+	}
+	if err != nil {
+		s.why = err
+	}
+	listed := s.listed.Load()
+	say := refused(err) && !listed && !s.said
+	s.said = s.said || say
+	s.mu.Unlock()
+	if refused(err) && !listed {
+		s.settle.Do(func() { close(s.settled) })
+	}
+	if say {
+		s.log.Info("objects that steps read cannot be listed; the steps wait for them", "objects", s.String(), "reason", err.Error())
+	}
+	s.set.metrics.interrupted(s)
+}
+
+// succeeded records that the watch is alive.
+func (s *source) succeeded() {
+	s.mu.Lock()
+	alive, said, broken := s.alive, s.said, s.since
+	s.since, s.why, s.said, s.alive = time.Time{}, nil, false, nil
+	s.mu.Unlock()
+	if alive != nil {
+		close(alive)
+	}
+	if said {
+		s.log.Info("objects that steps read are up to date again", "objects", s.String(), "after", time.Since(broken).Round(time.Millisecond).String())
+	}
+	s.set.metrics.interrupted(s)
+}
+
+// sayStale logs once in each interruption that steps fail for it.
+func (s *source) sayStale(step string, err error) {
+	s.mu.Lock()
+	say := !s.said && !s.since.IsZero()
+	s.said = s.said || say
+	s.mu.Unlock()
+	if say {
+		s.log.Info("objects that steps read are too old; the steps fail, and failurePolicy decides", "objects", s.String(), "step", step, "reason", err.Error())
+	}
+}
+
+// options returns the options of a request.
+func (s *source) options(o metav1.ListOptions) *client.ListOptions {
+	return &client.ListOptions{Namespace: s.namespace, LabelSelector: s.labelled, FieldSelector: s.selected, Limit: o.Limit, Continue: o.Continue, Raw: &o}
+}
+
+func (s *source) newList() (client.ObjectList, error) {
+	s.mu.Lock()
+	s.lately = time.Now()
+	s.mu.Unlock()
+	if s.namespace != "" {
+		if namespaced, err := s.client.IsObjectNamespaced(s.example); err != nil {
+			return nil, err
+		} else if !namespaced {
+			return nil, &scopeError{s.kind.Kind}
+		}
+	}
+	return newList(s.client.Scheme(), Declaration{Object: s.example, Kind: s.kind})
+}
+
+func (s *source) list(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+	ctx, cancel := context.WithTimeout(ctx, listTimeout)
+	defer cancel()
+	list, err := s.newList()
+	if err != nil {
+		return nil, err
+	}
+	if err := s.client.List(ctx, list, s.options(o)); err != nil {
+		return nil, err
+	}
+	return list, nil
+}
+
+// watch begins a watch. If the API server cannot be reached, it tries again, so that the reflector does not list all
+// objects again for a short interruption.
+func (s *source) watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+	s.failed(nil) // the watch before has ended
+	pause := s.pauses()
+	for {
+		w, err := s.begin(ctx, o)
+		var status apierrors.APIStatus
+		switch {
+		case err == nil:
+			if o.SendInitialEvents == nil { // else the objects follow
+				s.succeeded()
+			}
+			return w, nil
+		case ctx.Err() != nil, refused(err), errors.As(err, &status) && !apierrors.IsTooManyRequests(err):
+			return nil, err
+		}
+		s.failed(err)
+		if pause(ctx, err); ctx.Err() != nil {
+			return nil, err
+		}
+	}
+}
+
+// begin sends the request of a watch. The watch ends at the latest when its agreed time is over.
+func (s *source) begin(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+	list, err := s.newList()
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	deadline := time.AfterFunc(answerTimeout, cancel)
+	w, err := s.client.Watch(ctx, list, s.options(o))
+	if err != nil {
+		deadline.Stop()
+		cancel()
+		return nil, err
+	}
+	agreed := time.Hour
+	if o.TimeoutSeconds != nil {
+		agreed = time.Duration(*o.TimeoutSeconds) * time.Second
+	}
+	deadline.Reset(agreed + watchMargin)
+	return &bounded{w, func() { deadline.Stop(); cancel() }}, nil
+}
+
+// bounded is a watch with a deadline.
+type bounded struct {
+	watch.Interface
+	done func()
+}
+
+// Stop ends the watch.
+func (b *bounded) Stop() {
+	b.Interface.Stop()
+	b.done()
+}
+
+var (
+	_ toolscache.ReflectorStore    = (*source)(nil)
+	_ toolscache.TransformingStore = (*source)(nil)
+)
+
+// incoming is an object as the views of a source store it.
+type incoming struct {
+	namespace, name string
+	entries         []*entry // by view
+	failed          []error
+}
+
+// Transformer returns the function that the reflector applies to each object of a list, so that a list takes no more
+// memory than what is kept of it.
+func (s *source) Transformer() toolscache.TransformFunc {
+	return func(o any) (any, error) {
+		if s.listed.Load() {
+			return s.transform(o), nil
+		}
+		s.received.Add(1)
+		return s.transform(o), nil
+	}
+}
+
+func (s *source) transform(o any) *incoming {
+	if made, ok := o.(*incoming); ok {
+		return made
+	}
+	object, ok := o.(client.Object)
+	if !ok {
+		return nil
+	}
+	in := &incoming{object.GetNamespace(), object.GetName(), make([]*entry, len(s.views)), make([]error, len(s.views))}
+	for i, v := range s.views {
+		mine := object
+		if i < len(s.views)-1 {
+			mine, _ = object.DeepCopyObject().(client.Object)
+		}
+		if in.entries[i], in.failed[i] = v.kept(mine); in.failed[i] != nil {
+			in.failed[i] = fmt.Errorf("%s %s/%s: %w", s.kind.Kind, in.namespace, in.name, in.failed[i])
+		}
+	}
+	return in
+}
+
+// put stores an object. If a function of a declaration fails for it, the view serves nothing from then on: it is not
+// known what it would have kept.
+func (in *incoming) put(i int, v *view) {
+	if in.failed[i] != nil {
+		v.all.broken = in.failed[i]
+		return
+	}
+	v.put(in.entries[i])
+}
+
+// Add stores a new object.
+func (s *source) Add(o any) error { return s.Update(o) }
+
+// Update stores an object.
+func (s *source) Update(o any) error {
+	in := s.transform(o)
+	if in == nil {
+		return fmt.Errorf("%T is no object", o)
+	}
+	for i, v := range s.views {
+		v.change(func() { in.put(i, v) })
+	}
+	s.set.metrics.stored(s)
+	return nil
+}
+
+// Delete removes an object.
+func (s *source) Delete(o any) error {
+	object, ok := o.(client.Object)
+	if !ok {
+		return fmt.Errorf("%T is no object", o)
+	}
+	namespace, name := object.GetNamespace(), object.GetName()
+	for _, v := range s.views {
+		v.change(func() { v.drop(namespace, name) })
+	}
+	s.set.metrics.stored(s)
+	return nil
+}
+
+// Replace stores the objects of a list instead of all before.
+func (s *source) Replace(objects []any, _ string) error {
+	all := make([]*incoming, 0, len(objects))
+	for i, o := range objects {
+		if in := s.transform(o); in != nil {
+			all = append(all, in)
+		}
+		objects[i] = nil
+	}
+	s.set.log.V(1).Info("listed objects that steps read", "objects", s.String(), "count", len(all))
+	first := !s.listed.Swap(true)
+	for i, v := range s.views {
+		entries := make([]*entry, 0, len(all))
+		var broken error
+		for _, in := range all {
+			if in.failed[i] != nil {
+				broken = in.failed[i]
+				continue
+			}
+			entries = append(entries, in.entries[i])
+		}
+		v.change(func() {
+			if broken != nil || len(v.sources) == 1 {
+				v.all.broken = broken
+			}
+			v.replace(s.namespace, entries)
+		})
+	}
+	s.set.metrics.stored(s)
+	s.succeeded()
+	if first {
+		s.settle.Do(func() { close(s.settled) })
+		s.set.notify()
+	}
+	return nil
+}
+
+// Resync does nothing: there is no period.
+func (s *source) Resync() error { return nil }

@@ -1,0 +1,344 @@
+package reads
+
+// This file stores objects in trees that can be copied at no cost, so that a call sees one state of them.
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/utils/third_party/forked/golang/btree"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// degree is the number of children of a tree's nodes. Each change copies the nodes on the way to it.
+const degree = 32
+
+// view holds the objects of a declaration. Its fields above mu do not change once a Set has been made.
+type view struct {
+	declaration Declaration
+	at          int // in Set.views
+	sources     []*source
+
+	object, list reflect.Type // pointers
+	items        int          // index of the field Items in a list; -1 for unstructured objects
+	indexes      []string     // the names of the indexes, sorted
+
+	mu        sync.Mutex // serializes changes
+	all       contents
+	spaces    map[string]string // the names of namespaces, so that objects share them
+	published atomic.Pointer[contents]
+}
+
+// contents is a state of a view.
+type contents struct {
+	objects *btree.BTree[*entry]
+	indexed []*btree.BTree[indexed] // by index
+	broken  error                   // a function of the declaration has failed
+}
+
+// entry is an object of a view. It does not change once it is stored.
+type entry struct {
+	namespace, name string
+	text            []byte
+	values          [][]string // by index
+}
+
+// indexed is an object under one of its values in an index.
+type indexed struct {
+	value string
+	*entry
+}
+
+func (e *entry) before(other *entry) bool {
+	if e.namespace != other.namespace {
+		return e.namespace < other.namespace
+	}
+	return e.name < other.name
+}
+
+func (i indexed) before(other indexed) bool {
+	if i.value != other.value {
+		return i.value < other.value
+	}
+	return i.entry.before(other.entry)
+}
+
+// pivots are entries to look for.
+var pivots = sync.Pool{New: func() any { return new(entry) }}
+
+// pivot returns an entry to look for. The caller puts it back into pivots.
+func pivot(namespace, name string) *entry {
+	p, _ := pivots.Get().(*entry)
+	p.namespace, p.name = namespace, name
+	return p
+}
+
+func newView(scheme *runtime.Scheme, d Declaration) (*view, error) {
+	v := &view{declaration: d, items: -1, object: reflect.TypeOf(d.Object), indexes: slices.Sorted(maps.Keys(d.Index)), spaces: map[string]string{}}
+	list, err := newList(scheme, d)
+	if err != nil {
+		return nil, err
+	}
+	v.list = reflect.TypeOf(list)
+	if field, ok := v.list.Elem().FieldByName("Items"); ok && field.Type.Kind() == reflect.Slice && field.Type.Elem() == v.object.Elem() {
+		v.items = field.Index[0]
+	} else {
+		return nil, fmt.Errorf("%s has no Items of type %s", v.list, v.object.Elem())
+	}
+	v.all = v.empty()
+	return v, nil
+}
+
+// newList returns an empty list of the declared objects.
+func newList(scheme *runtime.Scheme, d Declaration) (client.ObjectList, error) {
+	kind := d.Kind
+	kind.Kind += "List"
+	switch formOf(d.Object) {
+	case metadata:
+		list := &metav1.PartialObjectMetadataList{}
+		list.SetGroupVersionKind(kind)
+		return list, nil
+	case untyped:
+		list := &unstructured.UnstructuredList{}
+		list.SetGroupVersionKind(kind)
+		return list, nil
+	}
+	made, err := scheme.New(kind)
+	if err != nil {
+		return nil, err
+	}
+	list, ok := made.(client.ObjectList)
+	if !ok {
+		return nil, fmt.Errorf("%T is no list", made)
+	}
+	return list, nil
+}
+
+func (v *view) empty() contents {
+	c := contents{objects: btree.New(degree, (*entry).before)}
+	for range v.indexes {
+		c.indexed = append(c.indexed, btree.New(degree, indexed.before))
+	}
+	return c
+}
+
+// kept returns an object as the view stores it. It changes the object.
+func (v *view) kept(o client.Object) (*entry, error) {
+	namespace, name := o.GetNamespace(), o.GetName()
+	withoutManagedFields(o)
+	d := &v.declaration
+	if d.Keep != nil {
+		if err := contain("Read.Keep", func() { d.Keep(o) }); err != nil {
+			return nil, err
+		}
+		o.SetNamespace(namespace)
+		o.SetName(name)
+	}
+	made := &entry{namespace: namespace, name: name}
+	for _, index := range v.indexes {
+		var values []string
+		if err := contain(fmt.Sprintf("Read.Index[%q]", index), func() { values = d.Index[index](o) }); err != nil {
+			return nil, err
+		}
+		values = slices.Clone(values)
+		slices.Sort(values)
+		made.values = append(made.values, slices.Clip(slices.Compact(values)))
+	}
+	var err error
+	made.text, err = encode(o)
+	return made, err
+}
+
+// put stores an entry. The caller holds mu.
+func (v *view) put(e *entry) {
+	if shared, ok := v.spaces[e.namespace]; ok {
+		e.namespace = shared
+	} else {
+		e.namespace = strings.Clone(e.namespace)
+		v.spaces[e.namespace] = e.namespace
+	}
+	e.name = strings.Clone(e.name)
+	if old, replaced := v.all.objects.ReplaceOrInsert(e); replaced {
+		v.unindex(old)
+	}
+	for i, values := range e.values {
+		for _, value := range values {
+			v.all.indexed[i].ReplaceOrInsert(indexed{value, e})
+		}
+	}
+}
+
+// drop removes the object of that name. The caller holds mu.
+func (v *view) drop(namespace, name string) {
+	if old, found := v.all.objects.Delete(&entry{namespace: namespace, name: name}); found {
+		v.unindex(old)
+	}
+}
+
+func (v *view) unindex(e *entry) {
+	for i, values := range e.values {
+		for _, value := range values {
+			v.all.indexed[i].Delete(indexed{value, e})
+		}
+	}
+}
+
+// publish makes the current state visible, if all sources have been listed. The caller holds mu.
+func (v *view) publish() {
+	for _, src := range v.sources {
+		if !src.listed.Load() {
+			return
+		}
+	}
+	state := contents{objects: v.all.objects.Clone(), broken: v.all.broken}
+	for _, tree := range v.all.indexed {
+		state.indexed = append(state.indexed, tree.Clone())
+	}
+	v.published.Store(&state)
+}
+
+// change makes a change and publishes it.
+func (v *view) change(f func()) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	f()
+	v.publish()
+}
+
+// replace replaces the objects of a namespace, or all. Unchanged objects keep their memory.
+func (v *view) replace(namespace string, entries []*entry) {
+	present := make(map[[2]string]bool, len(entries))
+	for _, e := range entries {
+		present[[2]string{e.namespace, e.name}] = true
+	}
+	var gone []*entry
+	v.all.objects.AscendGreaterOrEqual(&entry{namespace: namespace}, func(e *entry) bool {
+		if namespace != "" && e.namespace != namespace {
+			return false
+		}
+		if !present[[2]string{e.namespace, e.name}] {
+			gone = append(gone, e)
+		}
+		return true
+	})
+	for _, e := range gone {
+		v.drop(e.namespace, e.name)
+	}
+	for _, e := range entries {
+		if old, found := v.all.objects.Get(e); found && string(old.text) == string(e.text) && slices.EqualFunc(old.values, e.values, slices.Equal) {
+			continue
+		}
+		v.put(e)
+	}
+}
+
+// serves reports whether the view has objects of that type and kind.
+func (v *view) serves(of any, element reflect.Type) bool {
+	if reflect.TypeOf(of) != element {
+		return false
+	}
+	if formOf(v.declaration.Object) == typed {
+		return true
+	}
+	kind := of.(runtime.Object).GetObjectKind().GroupVersionKind()
+	kind.Kind = strings.TrimSuffix(kind.Kind, "List")
+	want := v.declaration.Kind
+	want.Kind = strings.TrimSuffix(want.Kind, "List")
+	return kind == want
+}
+
+// reaches reports whether the declaration can hold objects of a namespace. The empty namespace means any.
+func (v *view) reaches(namespace string) bool {
+	return namespace == "" || len(v.declaration.Namespaces) == 0 || slices.Contains(v.declaration.Namespaces, namespace)
+}
+
+// covers reports whether the declaration can hold an object of that name.
+func (v *view) covers(key client.ObjectKey) bool {
+	if !v.reaches(key.Namespace) {
+		return false
+	}
+	name, selected := v.declaration.onlyName()
+	return !selected || name == key.Name
+}
+
+// onlyName returns the name that the field selector requires.
+func (d Declaration) onlyName() (string, bool) {
+	if d.Fields == nil {
+		return "", false
+	}
+	return d.Fields.RequiresExactMatch(metav1.ObjectNameField)
+}
+
+// fill returns the state of a view that holds those of the objects that its declaration selects.
+func (v *view) fill(objects []*unstructured.Unstructured) *contents {
+	filled := &view{declaration: v.declaration, indexes: v.indexes, spaces: map[string]string{}}
+	filled.all = filled.empty()
+	for _, o := range objects {
+		if !v.declaration.selects(o) {
+			continue
+		}
+		var e *entry
+		made, err := v.convert(o)
+		if err == nil {
+			e, err = filled.kept(made)
+		}
+		if err != nil {
+			filled.all.broken = fmt.Errorf("%s %s/%s: %w", o.GetKind(), o.GetNamespace(), o.GetName(), err)
+			continue
+		}
+		filled.put(e)
+	}
+	return &filled.all
+}
+
+// convert returns a copy of an object in the declared type.
+func (v *view) convert(o *unstructured.Unstructured) (client.Object, error) {
+	if formOf(v.declaration.Object) == untyped {
+		return o.DeepCopy(), nil
+	}
+	made, ok := reflect.New(v.object.Elem()).Interface().(client.Object)
+	if !ok {
+		return nil, errors.New("it is no object")
+	}
+	err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, made)
+	return made, err
+}
+
+// selects reports whether the declaration selects an object, as an API server would.
+func (d Declaration) selects(o *unstructured.Unstructured) bool {
+	if o.GroupVersionKind() != d.Kind || len(d.Namespaces) > 0 && !slices.Contains(d.Namespaces, o.GetNamespace()) {
+		return false
+	}
+	if d.Labels != nil && !d.Labels.Matches(labelsOf(o)) {
+		return false
+	}
+	return d.Fields == nil || d.Fields.Matches(fieldsOf{o})
+}
+
+// fieldsOf serves the fields of an object to a selector. An API server knows some of them by a path, such as
+// spec.nodeName or type.
+type fieldsOf struct{ *unstructured.Unstructured }
+
+// Has reports whether the object has a value at a path.
+func (f fieldsOf) Has(path string) bool {
+	_, found, _ := unstructured.NestedFieldNoCopy(f.Object, strings.Split(path, ".")...)
+	return found
+}
+
+// Get returns the value at a path as a text.
+func (f fieldsOf) Get(path string) string {
+	value, found, _ := unstructured.NestedFieldNoCopy(f.Object, strings.Split(path, ".")...)
+	if !found || value == nil {
+		return ""
+	}
+	return fmt.Sprint(value)
+}

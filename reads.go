@@ -1,0 +1,420 @@
+package eirinix
+
+// This file declares what steps look at beside the object of the request, and serves it to them from memory.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/transport"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	"code.cloudfoundry.org/eirinix/internal/admit"
+	"code.cloudfoundry.org/eirinix/internal/reads"
+	"code.cloudfoundry.org/eirinix/internal/resources"
+)
+
+// Read declares objects that a step looks at: an element of Settings.Reads. The program lists and watches them, keeps
+// them in memory, and serves them through Call.Reader. It needs the rights to get, list and watch them, which Manifests
+// grants and a start checks.
+//
+// Steps whose Reads select the same objects share one watch. Those without Keep and Index share the memory too, and so
+// do steps that have the same slice of Reads.
+type Read struct {
+	// Object is of the kind to look at: a pointer to an empty object of the Manager's scheme, or an
+	// *unstructured.Unstructured or *metav1.PartialObjectMetadata with apiVersion and kind. The Reader serves objects of
+	// this Go type, and of no other.
+	Object client.Object
+
+	// Namespaces are the namespaces of the objects. Empty means all. Each costs a watch, and a Role instead of a
+	// ClusterRole.
+	Namespaces []string
+
+	// Labels and Fields select among the objects. The API server evaluates them, so what they leave out costs nothing. A
+	// field selector for metadata.name restricts the rights to that name.
+	Labels labels.Selector
+	Fields fields.Selector
+
+	// Keep removes the parts of an object that the step does not need, before it is stored. It gets an object of its
+	// own, and can assign a new one. The name, the namespace, and the absence of managedFields stay. Keep runs for each
+	// object that arrives, must be fast, and must depend on the object alone. nil keeps everything.
+	Keep func(client.Object)
+
+	// Index has functions by name, which return the values under which a lookup with client.MatchingFields finds an
+	// object. They get the object that Keep has left, and must not change it.
+	Index map[string]client.IndexerFunc
+
+	// MaxStale is how long the watch can be broken before the step fails, so that failurePolicy decides. nil means 30 s.
+	// 0 means that objects of any age will do.
+	MaxStale *time.Duration
+
+	// Required makes the step fail while there is no such object at all. It is for objects without which the step must
+	// not admit anything, such as a ConfigMap that somebody can delete by mistake.
+	Required bool
+}
+
+const defaultMaxStale = 30 * time.Second
+
+// Reader returns a reader of the objects that the step declares in Settings.Reads. It answers from memory, and never
+// asks the API server.
+//
+// All that the steps of one call read is of one moment for each declaration: lists and gets agree. Objects of two
+// declarations can be from different moments, some milliseconds apart, because their watches are two streams.
+//
+// Get and List return copies, which the step can change. A missing object is an error of apierrors.IsNotFound. An object
+// that the declaration does not select is missing too. List knows client.InNamespace, client.MatchingLabels and other
+// selectors of labels, client.MatchingFields with an index of Read.Index, and client.Limit. Without a namespace it
+// returns all declared objects.
+//
+// All other errors fail the step, even if it drops them: a kind, namespace or index that is not declared, objects that
+// are older than Read.MaxStale, and a Required object that is missing. A step that finds the watch broken makes it start
+// anew, and waits up to a second for it.
+//
+// The Reader is safe for concurrent use, until the step returns. The Reader of a Call that a unit test constructs knows
+// no objects; use a Harness.
+func (c *Call) Reader() client.Reader {
+	if c.reads == nil {
+		return noReader{}
+	}
+	return c.reads.get()
+}
+
+// noReader is the Reader of a step that declares nothing.
+type noReader struct{}
+
+var errNoReads = errors.New("eirinix: the step has no Settings.Reads, or its Call was not made by a Manager; declare the kind in Settings.Reads, and test the step with a Harness")
+
+func (noReader) Get(context.Context, client.ObjectKey, client.Object, ...client.GetOption) error {
+	return errNoReads
+}
+
+func (noReader) List(context.Context, client.ObjectList, ...client.ListOption) error {
+	return errNoReads
+}
+
+// reading is the source of what steps read: a Set that follows the cluster, or the objects of a test.
+type reading interface {
+	// Snapshot returns what a call sees.
+	Snapshot(ctx context.Context) (*reads.Snapshot, error)
+
+	// Waiting returns the reason why a step cannot be registered yet.
+	Waiting(step string) error
+}
+
+// stepReads serves one run of a step. All runs of a call share the Snapshot.
+type stepReads struct {
+	step     string
+	snapshot func() (*reads.Snapshot, error)
+
+	once   sync.Once
+	reader client.Reader
+	made   *reads.Reader
+	err    error
+}
+
+// newStepReads returns what a step reads in a call.
+func newStepReads(ctx context.Context, step string, c *admit.Call, from reading) *stepReads {
+	type taken struct {
+		snapshot *reads.Snapshot
+		err      error
+	}
+	return &stepReads{step: step, snapshot: func() (*reads.Snapshot, error) {
+		t, _ := c.Shared(func() any {
+			snapshot, err := from.Snapshot(ctx)
+			return taken{snapshot, err}
+		}).(taken)
+		return t.snapshot, t.err
+	}}
+}
+
+func (s *stepReads) get() client.Reader {
+	s.once.Do(func() {
+		snapshot, err := s.snapshot()
+		if err != nil {
+			s.err, s.reader = err, failingReader{err}
+			return
+		}
+		s.made = snapshot.Reader(s.step)
+		s.reader = s.made
+	})
+	return s.reader
+}
+
+// failure returns the error with which the step has failed, although it may have dropped it.
+func (s *stepReads) failure() error {
+	if s.made != nil {
+		return s.made.Err()
+	}
+	return s.err
+}
+
+// failingReader fails with an error.
+type failingReader struct{ err error }
+
+func (f failingReader) Get(context.Context, client.ObjectKey, client.Object, ...client.GetOption) error {
+	return f.err
+}
+
+func (f failingReader) List(context.Context, client.ObjectList, ...client.ListOption) error {
+	return f.err
+}
+
+// following is a Set that follows the cluster.
+type following struct{ *reads.Set }
+
+// Snapshot returns the state of now.
+func (f following) Snapshot(ctx context.Context) (*reads.Snapshot, error) {
+	return f.Set.Snapshot(ctx), nil
+}
+
+// offlineReads serves the objects of a test or a preview.
+type offlineReads struct {
+	*reads.Set
+	scheme  *runtime.Scheme
+	objects func(context.Context) ([]client.Object, error) // nil for none
+}
+
+// Waiting returns nil: without a cluster no step waits.
+func (offlineReads) Waiting(string) error { return nil }
+
+// Snapshot returns the objects as they are now.
+func (o offlineReads) Snapshot(ctx context.Context) (*reads.Snapshot, error) {
+	var objects []client.Object
+	var fails func(reads.Declaration) error
+	if o.objects != nil {
+		var err error
+		objects, err = o.objects(ctx)
+		if partial, ok := errors.AsType[*reads.FailingError](err); ok {
+			fails = partial.Of
+		} else if err != nil {
+			return nil, err
+		}
+	}
+	trees := make([]*unstructured.Unstructured, 0, len(objects))
+	for _, object := range objects {
+		tree, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
+		if err != nil {
+			return nil, err
+		}
+		u := &unstructured.Unstructured{Object: tree}
+		if u.GroupVersionKind().Empty() {
+			kind, err := apiutil.GVKForObject(object, o.scheme)
+			if err != nil {
+				return nil, err
+			}
+			u.SetGroupVersionKind(kind)
+		}
+		trees = append(trees, u)
+	}
+	return o.Fill(ctx, trees, fails), nil
+}
+
+// newReads returns the Set of the steps' declarations.
+func (r resolver) newReads(definitions []definition, log logr.Logger, metrics *reads.Metrics) (*reads.Set, error) {
+	var steps []reads.Step
+	for _, d := range definitions {
+		if len(d.settings.Reads) == 0 {
+			continue
+		}
+		step := reads.Step{Name: d.name}
+		for i := range d.settings.Reads {
+			declared, err := r.declaration(&d.settings.Reads[i])
+			if err != nil {
+				return nil, fmt.Errorf("eirinix: extension %q: %w", d.name, err)
+			}
+			step.Reads = append(step.Reads, declared)
+		}
+		steps = append(steps, step)
+	}
+	return reads.New(r.scheme, steps, log, metrics)
+}
+
+// declaration returns a Read with its defaults resolved.
+func (r resolver) declaration(read *Read) (reads.Declaration, error) {
+	kind, err := r.kindOfRead(read.Object)
+	if err != nil {
+		return reads.Declaration{}, err
+	}
+	stale := defaultMaxStale
+	if read.MaxStale != nil {
+		stale = *read.MaxStale
+	}
+	return reads.Declaration{
+		Object: read.Object, Kind: kind, Namespaces: read.Namespaces, Labels: read.Labels, Fields: read.Fields,
+		Keep: read.Keep, Index: read.Index, MaxStale: stale, Required: read.Required, Same: read,
+	}, nil
+}
+
+// kindOfRead returns the kind of the objects of a Read.
+func (r resolver) kindOfRead(object client.Object) (schema.GroupVersionKind, error) {
+	kind, err := apiutil.GVKForObject(object, r.scheme)
+	if err != nil {
+		return kind, fmt.Errorf("Settings.Reads is about %T, which the scheme does not know; add its AddToScheme to ManagerOptions.Scheme, or read it as an unstructured object with apiVersion and kind", object)
+	}
+	return kind, nil
+}
+
+// checkReads returns all errors in the Reads of a step.
+func (r resolver) checkReads(d definition) error {
+	var errs []error
+	bad := func(i int, format string, args ...any) {
+		errs = append(errs, fmt.Errorf("eirinix: extension %q: Settings.Reads[%d]%w", d.name, i, fmt.Errorf(format, args...)))
+	}
+	if len(d.settings.Reads) > 0 && d.extension != nil {
+		errs = append(errs, fmt.Errorf("eirinix: extension %q has Settings.Reads, but gets no Call to read with; make it a Mutation or a Validation", d.name))
+	}
+	for i, read := range d.settings.Reads {
+		if isNil(read.Object) {
+			bad(i, ".Object is nil; set it to an empty object of the kind to look at, such as &corev1.ConfigMap{}")
+			continue
+		}
+		if kind, err := r.kindOfRead(read.Object); err != nil {
+			bad(i, ": %w", err)
+		} else if kind.Empty() || kind.Kind == "" || kind.Version == "" {
+			bad(i, ".Object is %T without apiVersion and kind; set them", read.Object)
+		}
+		for n, namespace := range read.Namespaces {
+			if problems := validation.ValidateNamespaceName(namespace, false); len(problems) > 0 {
+				bad(i, ".Namespaces has %q; give names of namespaces, or leave it out for all: %s", namespace, problems[0])
+			}
+			if slices.Contains(read.Namespaces[:n], namespace) {
+				bad(i, ".Namespaces has %q twice; leave out one", namespace)
+			}
+		}
+		if read.MaxStale != nil && *read.MaxStale < 0 {
+			bad(i, ".MaxStale is %s; give a positive duration, or 0 for objects of any age", *read.MaxStale)
+		}
+		for name, index := range read.Index {
+			if name == "" || index == nil {
+				bad(i, ".Index has %q without a name or a function; give both", name)
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// How fast a connection that has died without notice is found dead.
+const (
+	pingAfter   = 10 * time.Second // of silence
+	pingTimeout = 5 * time.Second
+)
+
+// followReads follows what the steps read, and returns once all of it has been listed, or cannot be.
+func (r *run) followReads(ctx context.Context, p *program) error {
+	m := r.m
+	m.mu.Lock()
+	definitions, options := slices.Clone(m.steps), m.options
+	m.mu.Unlock()
+	resolver := newResolver(options, resources.Cluster{})
+	var err error
+	if p.reads, err = resolver.newReads(definitions, r.log, newReadsMetrics(r.log)); err != nil || p.reads.Empty() {
+		return err
+	}
+	c, err := m.readsClient(resolver.scheme)
+	if err != nil {
+		return err
+	}
+	m.setUnready(errors.New("waiting for the objects that steps read"))
+	r.tasks.Go(func() { p.reads.Run(r.background, c) })
+	return p.reads.Settled(ctx)
+}
+
+// reading returns what the steps of a running program read from.
+func (p *program) reading() reading {
+	if p.reads == nil {
+		return nil
+	}
+	return following{p.reads}
+}
+
+// holdingBack returns what steps wait for before they are registered. A process that does not register serves all steps
+// at once, because another process has registered them: what cannot be read fails.
+func (p *program) holdingBack() reading {
+	if p.reads == nil || !*p.m.GetManagerOptions().RegisterWebHook {
+		return nil
+	}
+	return following{p.reads}
+}
+
+// readsClient returns the client with which the objects of steps are followed. Its lists can be long, so it does not
+// share the limits of the library's own connection.
+func (m *ExtensionManager) readsClient(scheme *runtime.Scheme) (client.WithWatch, error) {
+	mapper, err := m.restMapper()
+	if err != nil {
+		return nil, err
+	}
+	m.mu.Lock()
+	config, err := m.restConfig()
+	m.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	config = rest.CopyConfig(config)
+	config.QPS, config.RateLimiter, config.Timeout = -1, nil, 0
+	config.DisableCompression = true
+	httpClient, err := pingingClient(config)
+	if err != nil {
+		return nil, fmt.Errorf("eirinix: the kubeconfig cannot be used: %w", err)
+	}
+	c, err := client.NewWithWatch(config, client.Options{HTTPClient: httpClient, Scheme: scheme, Mapper: mapper})
+	if err != nil {
+		return nil, fmt.Errorf("eirinix: the kubeconfig cannot be used: %w", err)
+	}
+	return c, nil
+}
+
+// pingingClient returns an HTTP client that asks a silent server early whether it is still there. client-go's own does
+// so after 30 s, and gives the server 15 s: a watch could be dead for longer than Read.MaxStale before it shows.
+func pingingClient(config *rest.Config) (*http.Client, error) {
+	if config.Transport != nil { // it is the program's, and cannot be changed
+		return rest.HTTPClientFor(config)
+	}
+	transportConfig, err := config.TransportConfig()
+	if err != nil {
+		return nil, err
+	}
+	tlsConfig, err := transport.TLSConfigFor(transportConfig)
+	if err != nil {
+		return nil, err
+	}
+	own := &http.Transport{
+		Proxy: http.ProxyFromEnvironment, TLSClientConfig: tlsConfig, TLSHandshakeTimeout: 10 * time.Second, ForceAttemptHTTP2: true,
+		HTTP2: &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTimeout}, DisableCompression: true,
+	}
+	if config.Proxy != nil {
+		own.Proxy = config.Proxy
+	}
+	if transportConfig.DialHolder != nil {
+		own.DialContext = transportConfig.DialHolder.Dial
+	}
+	wrapped, err := transport.HTTPWrappersForConfig(transportConfig, own)
+	if err != nil {
+		return nil, err
+	}
+	return &http.Client{Transport: wrapped}, nil
+}
+
+// newReadsMetrics returns the metrics of objects that steps read, or nil if they cannot be registered.
+func newReadsMetrics(log logr.Logger) *reads.Metrics {
+	made, err := reads.NewMetrics(ctrlmetrics.Registry)
+	if err != nil { // the program has metrics of its own with these names
+		log.Error(err, "the metrics of objects that steps read cannot be registered; there will be none")
+		return nil
+	}
+	return made
+}
