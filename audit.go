@@ -123,6 +123,9 @@ func (m *ExtensionManager) Audit(ctx context.Context, o AuditOptions) (AuditSumm
 	from, wait, err := m.auditReads(ctx, o)
 	if err != nil {
 		end()
+		if wait != nil {
+			wait()
+		}
 		return AuditSummary{}, prefixed(err)
 	}
 	defer wait()

@@ -41,6 +41,9 @@ type Offline struct {
 	Mutating   *admissionregistrationv1.MutatingWebhookConfiguration
 	Validating *admissionregistrationv1.ValidatingWebhookConfiguration
 
+	// Reads are what the steps look at, by the name of the step, as Settings.Reads declares it.
+	Reads map[string][]Read
+
 	// Conversions are those that were added. Handler answers their ConversionReviews.
 	Conversions []OfflineConversion
 
@@ -154,7 +157,12 @@ func (m *ExtensionManager) Offline(o OfflineOptions) (*Offline, error) {
 		handler.Serve(path, chain)
 	}
 	m.serveConversions(handler, conversions, nil)
-	offline := &Offline{Handler: m.recorded(handler), Scheme: r.scheme, Mapper: r.cluster.Mapper}
+	offline := &Offline{Handler: m.recorded(handler), Scheme: r.scheme, Mapper: r.cluster.Mapper, Reads: map[string][]Read{}}
+	for _, d := range definitions {
+		if len(d.settings.Reads) > 0 {
+			offline.Reads[d.name] = d.settings.Reads
+		}
+	}
 	for _, c := range conversions {
 		offline.Conversions = append(offline.Conversions, c.offline())
 	}

@@ -194,14 +194,13 @@ func (offlineReads) Waiting(string) error { return nil }
 
 // Snapshot returns the objects as they are now.
 func (o offlineReads) Snapshot(ctx context.Context) (*reads.Snapshot, error) {
+	if world, fails, ok := reads.World(ctx); ok {
+		return o.Fill(ctx, world, fails), nil
+	}
 	var objects []client.Object
-	var fails func(reads.Declaration) error
 	if o.objects != nil {
 		var err error
-		objects, err = o.objects(ctx)
-		if partial, ok := errors.AsType[*reads.FailingError](err); ok {
-			fails = partial.Of
-		} else if err != nil {
+		if objects, err = o.objects(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -221,7 +220,7 @@ func (o offlineReads) Snapshot(ctx context.Context) (*reads.Snapshot, error) {
 		}
 		trees = append(trees, u)
 	}
-	return o.Fill(ctx, trees, fails), nil
+	return o.Fill(ctx, trees, nil), nil
 }
 
 // newReads returns the Set of the steps' declarations.

@@ -64,6 +64,26 @@ func notes(ctx context.Context) func(Object) {
 	return noted
 }
 
+// worldKey is the key of a context's value.
+type worldKey struct{}
+
+type world struct {
+	objects []*unstructured.Unstructured
+	fails   func(Declaration) error
+}
+
+// WithWorld returns a context for a call in a test, whose steps read these objects and no others. fails returns the error
+// with which reads of a declaration fail, or nil; it can be nil itself.
+func WithWorld(ctx context.Context, objects []*unstructured.Unstructured, fails func(Declaration) error) context.Context {
+	return context.WithValue(ctx, worldKey{}, world{objects, fails})
+}
+
+// World returns the objects and failures of WithWorld.
+func World(ctx context.Context) (objects []*unstructured.Unstructured, fails func(Declaration) error, ok bool) {
+	w, ok := ctx.Value(worldKey{}).(world)
+	return w.objects, w.fails, ok
+}
+
 // Snapshot returns the state of now, for the call of the context.
 func (s *Set) Snapshot(ctx context.Context) *Snapshot {
 	taken := &Snapshot{set: s, states: make([]*contents, len(s.views)), broken: make([]time.Duration, len(s.views)), noted: notes(ctx)}
@@ -135,13 +155,6 @@ func (t *Snapshot) state(ctx context.Context, step string, u use) (*contents, er
 	}
 	return c, nil
 }
-
-// FailingError makes some of the reads of a call fail, in a test.
-type FailingError struct {
-	Of func(Declaration) error // the error of a read, or nil
-}
-
-func (e *FailingError) Error() string { return "some reads fail" }
 
 // StaleError is the error of a step whose objects are older than it allows.
 type StaleError struct {
