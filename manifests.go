@@ -83,6 +83,8 @@ func (m *ExtensionManager) manifests(commandLine []string) ([]client.Object, err
 	if serves {
 		p.Service = o.ServiceName
 	}
+	p.Rights.Reads, err = o.readRights(definitions, o.offlineMapper(conversions))
+	errs = append(errs, err)
 	if d.AuditSchedule != "" {
 		if len(definitions) == 0 {
 			errs = append(errs, errors.New("eirinix: ManagerOptions.Deployment.AuditSchedule is set, but there is no extension to ask; leave it out"))
@@ -173,15 +175,20 @@ func (o ManagerOptions) rights(definitions []definition, conversions []conversio
 	return r
 }
 
+// offlineMapper returns a RESTMapper of the kinds of the scheme and of conversions, which needs no cluster.
+func (o ManagerOptions) offlineMapper(conversions []conversionOf) meta.RESTMapper {
+	scheme := newResolver(o, resources.Cluster{}).scheme
+	var given []resources.Resource
+	for _, c := range conversions {
+		given = append(given, c.resources(given, scheme)...)
+	}
+	return resources.NewMapper(scheme, given)
+}
+
 // auditLists returns the resources that an audit of the steps lists, by namespace and group. Kinds that the scheme does
 // not hold are an error.
 func (o ManagerOptions) auditLists(definitions []definition, conversions []conversionOf) (map[string]map[string][]string, error) {
-	r := newResolver(o, resources.Cluster{})
-	var given []resources.Resource
-	for _, c := range conversions {
-		given = append(given, c.resources(given, r.scheme)...)
-	}
-	r.cluster.Mapper = resources.NewMapper(r.scheme, given)
+	r := newResolver(o, resources.Cluster{Mapper: o.offlineMapper(conversions)})
 	var webhooks []admissionregistrationv1.MutatingWebhook
 	for _, d := range definitions {
 		step, err := r.resolve(d)

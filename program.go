@@ -187,6 +187,14 @@ func (p *program) diagnosis(ctx context.Context, listen string) diagnose.Config 
 		AsksClients: !p.m.GetManagerOptions().ClientCA.isZero(), ModesFrom: p.modes.ConfigMap, Modes: p.modes.Describe,
 		Sends: p.reports.SendsCanary,
 	}
+	if p.reads != nil {
+		c.Reads = func() (all []diagnose.Unread) {
+			for _, i := range p.reads.Interruptions() {
+				all = append(all, diagnose.Unread(i))
+			}
+			return all
+		}
+	}
 	if len(p.resolved.entries)+len(p.resolved.waiting) == 0 { // conversions alone
 		c.Canary = diagnose.Canary{}
 	}
@@ -258,7 +266,11 @@ func (m *ExtensionManager) preflight(ctx context.Context, half manifest.Half, lo
 	definitions, conversions, watches := slices.Clone(m.steps), slices.Clone(m.conversions), len(m.watchers) > 0
 	m.mu.Unlock()
 	var wanted []diagnosis.Right
-	for _, g := range o.rights(definitions, conversions, watches, namespace).Grants(half, namespace) {
+	needed := o.rights(definitions, conversions, watches, namespace)
+	if mapper, err := m.restMapper(); err == nil {
+		needed.Reads, _ = o.readRights(definitions, mapper) // a kind that the cluster does not serve yet is missing
+	}
+	for _, g := range needed.Grants(half, namespace) {
 		wanted = append(wanted, diagnose.RightsOf(g.Namespace, g.Rules)...)
 	}
 	var follow []client.Object

@@ -12,7 +12,9 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
@@ -25,6 +27,7 @@ import (
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"code.cloudfoundry.org/eirinix/internal/admit"
+	"code.cloudfoundry.org/eirinix/internal/manifest"
 	"code.cloudfoundry.org/eirinix/internal/reads"
 	"code.cloudfoundry.org/eirinix/internal/resources"
 )
@@ -305,6 +308,39 @@ func (r resolver) checkReads(d definition) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// readRights returns the objects that the steps look at, for the rights on them. Its error is about those that the mapper
+// does not know, which are left out.
+func (o ManagerOptions) readRights(definitions []definition, mapper meta.RESTMapper) (all []manifest.Read, _ error) {
+	var errs []error
+	r := newResolver(o, resources.Cluster{})
+	for _, d := range definitions {
+		for i := range d.settings.Reads {
+			declared, err := r.declaration(&d.settings.Reads[i])
+			var mapping *meta.RESTMapping
+			if err == nil {
+				mapping, err = mapper.RESTMapping(declared.Kind.GroupKind(), declared.Kind.Version)
+			}
+			if err != nil {
+				errs = append(errs, fmt.Errorf("eirinix: extension %q: Settings.Reads[%d]: the resource of %T is not known without a cluster; add its kind to ManagerOptions.Scheme: %w", d.name, i, d.settings.Reads[i].Object, err))
+				continue
+			}
+			namespaces := declared.Namespaces
+			if len(namespaces) == 0 {
+				namespaces = []string{metav1.NamespaceAll}
+			} else if mapping.Scope.Name() == meta.RESTScopeNameRoot {
+				errs = append(errs, fmt.Errorf("eirinix: extension %q: Settings.Reads[%d].Namespaces is set, but %s is in no namespace; leave it out", d.name, i, declared.Kind.Kind))
+				continue
+			}
+			for _, namespace := range namespaces {
+				read := manifest.Read{Group: mapping.Resource.Group, Resource: mapping.Resource.Resource, Namespace: namespace}
+				read.Name, _ = declared.OnlyName()
+				all = append(all, read)
+			}
+		}
+	}
+	return all, errors.Join(errs...)
 }
 
 // How fast a connection that has died without notice is found dead.

@@ -133,6 +133,7 @@ const (
 	Calls                Code = "Calls"                // which steps share a call of the API server
 	Modes                Code = "Modes"                // a ConfigMap sets the mode of a step
 	ModeRefused          Code = "ModeRefused"          // an entry of that ConfigMap cannot be used
+	Unread               Code = "Unread"               // objects that steps look at cannot be listed, or are too old
 	SeveralVersions      Code = "SeveralVersions"      // several versions of this program run
 	WrongTarget          Code = "WrongTarget"          // another address is registered
 	DefinitionMissing    Code = "DefinitionMissing"    // the CustomResourceDefinition of a Conversion does not exist

@@ -60,6 +60,9 @@ type Config struct {
 	ModesFrom string
 	Modes     func() (entries, problems []string)
 
+	// Reads returns what steps look at and have not got, or not lately. nil means that this process holds no objects.
+	Reads func() []Unread
+
 	// Others makes Run look for webhooks of other programs that reject the same objects. It lists every webhook
 	// configuration of the cluster.
 	Others bool
@@ -132,6 +135,7 @@ func Run(ctx context.Context, c Config) diagnosis.Report {
 	if d.look(ctx) {
 		d.checkVersions()
 		d.checkModes()
+		d.checkReads()
 		if d.Others {
 			for _, c := range d.Calls {
 				d.add(diagnosis.Finding{
@@ -162,6 +166,35 @@ func (d *diagnostic) checkModes() {
 	}
 	for _, e := range entries {
 		d.add(diagnosis.Finding{Code: diagnosis.Modes, Severity: diagnosis.Note, Object: object, Message: "the mode of " + e})
+	}
+}
+
+// Unread describes objects that steps look at and that are not up to date.
+type Unread struct {
+	Objects string
+	Steps   []string
+	Listed  bool          // they were listed before
+	For     time.Duration // since when the watch is broken
+	Reason  string
+}
+
+// checkReads reports the objects that steps look at and that are missing or too old.
+func (d *diagnostic) checkReads() {
+	if d.Reads == nil {
+		return
+	}
+	for _, u := range d.Reads() {
+		steps := strings.Join(u.Steps, ", ")
+		f := diagnosis.Finding{
+			Code: diagnosis.Unread, Severity: diagnosis.Problem, Object: u.Objects, Evidence: u.Reason,
+			Message: fmt.Sprintf("objects that steps look at have never been listed, so the steps are not served: %s", steps),
+			Remedy:  "create the kind, or grant get, list and watch; the steps follow by themselves",
+		}
+		if u.Listed {
+			f.Message = fmt.Sprintf("the watch of objects that steps look at is broken for %s, so the steps fail: %s", u.For.Round(time.Second), steps)
+			f.Remedy = "find out why the watch is refused or cut, or set Read.MaxStale"
+		}
+		d.add(f)
 	}
 }
 

@@ -3,6 +3,7 @@ package manifest
 // This file derives the RBAC rights of the program.
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"strings"
@@ -39,6 +40,7 @@ type Rights struct {
 	Unregisters    bool            // deletes the configurations when it stops
 	Watches        bool            // watches pods in WatchNamespace, or in all namespaces if that is empty
 	WatchNamespace string
+	Reads          []Read               // the objects that steps look at
 	Reviews        bool                 // creates TokenReviews and SubjectAccessReviews for readers of the metrics
 	ClientCA       types.NamespacedName // the ConfigMap with the CAs of clients; zero for none
 
@@ -46,6 +48,9 @@ type Rights struct {
 	Lists   map[string]map[string][]string
 	Reports map[string][]string // the resources of the reports that it writes, by group
 }
+
+// Read holds objects that steps look at. An empty namespace means all, and an empty name all names.
+type Read struct{ Group, Resource, Namespace, Name string }
 
 // SourceRights describes a source of certificates that the program does not issue itself.
 type SourceRights struct {
@@ -108,6 +113,9 @@ func (r Rights) Grants(half Half, secretNamespace string) []Grant {
 		add("", rule("", "namespaces", nil, "get", "list", "watch"))
 	}
 	add("", r.configurations(half)...)
+	if half != Registering {
+		r.reads(add)
+	}
 	if half != Registering && r.Watches && r.WatchNamespace == "" {
 		add("", pods)
 	}
@@ -121,21 +129,50 @@ func (r Rights) Grants(half Half, secretNamespace string) []Grant {
 	return slices.DeleteFunc(grants, func(g Grant) bool { return len(g.Rules) == 0 })
 }
 
+// reads adds the rights on the objects that steps look at.
+func (r Rights) reads(add func(namespace string, rules ...rbacv1.PolicyRule)) {
+	type object struct{ namespace, group, resource string }
+	byName := map[object][]string{}
+	for _, read := range r.Reads {
+		of := object{read.Namespace, read.Group, read.Resource}
+		if names, seen := byName[of]; read.Name == "" || seen && names == nil { // without a name, names add nothing
+			byName[of] = nil
+		} else if !slices.Contains(names, read.Name) {
+			byName[of] = append(names, read.Name)
+		}
+	}
+	order := func(a, b object) int {
+		return cmp.Or(cmp.Compare(a.namespace, b.namespace), cmp.Compare(a.group, b.group), cmp.Compare(a.resource, b.resource))
+	}
+	for _, of := range slices.SortedFunc(maps.Keys(byName), order) {
+		add(of.namespace, rule(of.group, of.resource, slices.Sorted(slices.Values(byName[of])), "get", "list", "watch"))
+	}
+}
+
 // audits returns the rights of an audit. The cluster's are last.
 func (r Rights) audits() (grants []Grant) {
+	of := map[string][]rbacv1.PolicyRule{} // by namespace
+	r.reads(func(namespace string, rules ...rbacv1.PolicyRule) { of[namespace] = append(of[namespace], rules...) })
+	namespaces := slices.Collect(maps.Keys(r.Lists))
+	for namespace := range of {
+		if !slices.Contains(namespaces, namespace) {
+			namespaces = append(namespaces, namespace)
+		}
+	}
+	slices.Sort(namespaces)
 	lists := func(namespace string) (rules []rbacv1.PolicyRule) {
 		for _, group := range slices.Sorted(maps.Keys(r.Lists[namespace])) {
 			rules = append(rules, rule(group, strings.Join(r.Lists[namespace][group], ","), nil, "list"))
 		}
 		return rules
 	}
-	for _, namespace := range slices.Sorted(maps.Keys(r.Lists)) {
+	for _, namespace := range namespaces {
 		if namespace != "" {
-			grants = append(grants, Grant{Namespace: namespace, Rules: lists(namespace)})
+			grants = append(grants, Grant{Namespace: namespace, Rules: append(lists(namespace), of[namespace]...)})
 		}
 	}
 	// Selectors of namespaces are about their labels. An audit of one namespace gets that alone.
-	rules := append(lists(""), rule("", "namespaces", nil, "get", "list"))
+	rules := append(append(lists(""), of[""]...), rule("", "namespaces", nil, "get", "list"))
 	for _, group := range slices.Sorted(maps.Keys(r.Reports)) {
 		rules = append(rules, rule(group, strings.Join(r.Reports[group], ","), nil, "list", "create", "patch", "delete"))
 	}

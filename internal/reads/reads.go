@@ -250,11 +250,11 @@ func (s *Set) notify() {
 
 // Interruption is a source whose watch is broken.
 type Interruption struct {
-	Objects string        // what it follows
-	For     time.Duration // since when it is broken; 0 if the objects have never been listed
-	Listed  bool
+	Objects string // that it follows
+	Steps   []string
+	Listed  bool          // at least once
+	For     time.Duration // since when the watch is broken
 	Reason  string
-	Steps   []string // that look at the objects
 }
 
 // Interruptions returns the sources that have never been listed, and those whose objects are too old for a step.

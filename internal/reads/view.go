@@ -266,12 +266,12 @@ func (v *view) covers(key client.ObjectKey) bool {
 	if !v.reaches(key.Namespace) {
 		return false
 	}
-	name, selected := v.declaration.onlyName()
+	name, selected := v.declaration.OnlyName()
 	return !selected || name == key.Name
 }
 
-// onlyName returns the name that the field selector requires.
-func (d Declaration) onlyName() (string, bool) {
+// OnlyName returns the name that the field selector requires.
+func (d Declaration) OnlyName() (string, bool) {
 	if d.Fields == nil {
 		return "", false
 	}
