@@ -13,6 +13,7 @@ import (
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
@@ -241,6 +242,23 @@ var _ = Describe("The rights in a program's manifests", Label("api-server"), fun
 		Entry("called by URL, with validations only", mode{
 			change: func(p *play) { p.added = []any{podsValidated} },
 			live:   runsAndRotates, uses: both(whole, validating),
+		}, SpecTimeout(10*patience)),
+		Entry("with a step that looks at other objects", mode{
+			change: func(p *play) {
+				looks := podsValidated
+				looks.Settings.Reads = []eirinix.Read{
+					{Object: &corev1.Service{}, Namespaces: []string{p.pods}, Fields: fields.OneTermEqualSelector("metadata.name", "gate")},
+					{Object: &corev1.LimitRange{}},
+				}
+				p.added = []any{looks}
+			},
+			live: runs,
+			uses: both(whole, validating, follow("services"), follow("limitranges")), shown: both(whole, validating),
+			idle: both(follow("services"), follow("limitranges"), uses("secrets", "update"), uses("leases", "update")),
+			missed: map[right]string{
+				{"get", "services"}: "get services", {"list", "services"}: "list services", {"watch", "services"}: "watch services",
+				{"get", "limitranges"}: "get limitranges", {"list", "limitranges"}: "list limitranges", {"watch", "limitranges"}: "watch limitranges",
+			},
 		}, SpecTimeout(10*patience)),
 		Entry("with a Secret that another program makes", mode{
 			change: func(p *play) { p.options.SetupCertificate, p.added = new(false), []any{addEnv{}} },
