@@ -43,16 +43,18 @@ type settings struct {
 	plan
 	creates   int
 	auditPods int
+	secrets   int
 	cost      costSettings
 	attack    time.Duration
 	pods      podSecuritySettings
 }
 
-// Section cost runs only on request, because it takes half an hour, and so does section audit, which takes some minutes. Section podsecurity takes twenty minutes, so it runs
+// Section cost runs only on request, because it takes half an hour, and so do sections audit and reads, which take some minutes. Section podsecurity takes twenty minutes, so it runs
 // on request, or if its peers have been built.
 const (
 	nameCost        = "cost"
 	nameAudit       = "audit"
+	nameReads       = "reads"
 	namePodSecurity = "podsecurity"
 )
 
@@ -69,6 +71,7 @@ var sections = []section{
 	{nameHostile, func(ctx context.Context, r *report, s settings) error { return sectionHostile(ctx, r, s.attack) }},
 	{nameCost, func(ctx context.Context, r *report, s settings) error { return sectionCost(ctx, r, s.cost) }},
 	{nameAudit, func(ctx context.Context, r *report, s settings) error { return sectionAudit(ctx, r, s.auditPods) }},
+	{nameReads, func(ctx context.Context, r *report, s settings) error { return sectionReads(ctx, r, s.secrets) }},
 	{namePodSecurity, func(ctx context.Context, r *report, s settings) error { return sectionPodSecurity(ctx, r, s.pods) }},
 }
 
@@ -81,11 +84,12 @@ func main() {
 		chartsFlag  = flag.Bool("charts", false, "draw docs/performance.md's charts and table from "+figuresFile+", and exit")
 		childFlag   = flag.Bool("child", false, "serve all peers; used by the program itself")
 		auditFlag   = flag.Bool("audit", false, "audit as section audit measures it; used by the program itself")
-		kubeconfig  = flag.String("kubeconfig", "", "with -child: also run a Manager in this cluster; with -audit: the cluster")
+		readsFlag   = flag.String("reads", "", "hold Secrets as section reads measures it; used by the program itself")
+		kubeconfig  = flag.String("kubeconfig", "", "with -child: also run a Manager in this cluster; with -audit and -reads: the cluster")
 		strict      = flag.Bool("strict", false, "exit with 1 when a ratio is out of bounds")
 	)
 	for _, x := range sections {
-		if x.name != nameCost && x.name != nameAudit && x.name != nameHostile && (x.name != namePodSecurity || builtpeers.Built("peers")) {
+		if x.name != nameCost && x.name != nameAudit && x.name != nameReads && x.name != nameHostile && (x.name != namePodSecurity || builtpeers.Built("peers")) {
 			names = append(names, x.name)
 		}
 	}
@@ -93,13 +97,14 @@ func main() {
 	flag.DurationVar(&s.slice, "slice", 50*time.Millisecond, "CPU time of one slice")
 	flag.IntVar(&s.creates, "creates", 60, "how many pods are created per set of webhooks in section apiserver")
 	flag.IntVar(&s.auditPods, "audit-pods", 50_000, "how many pods section audit creates")
+	flag.IntVar(&s.secrets, "secrets", 15_000, "how many Secrets section reads creates")
 	flag.StringVar(&s.cost.parts, "parts", "rest,fleet,start", "the parts of section cost that run")
 	flag.DurationVar(&s.cost.rest, "rest", 12*time.Minute, "how long section cost watches replicas at rest: whole minutes, as there are things done once a minute")
 	flag.StringVar(&s.pods.groups, "groups", strings.Join(podsecurity.Groups(), ","), "the groups of peers of section podsecurity")
 	flag.IntVar(&s.pods.rounds, "podsecurity-rounds", 5, "how many slices of each peer section podsecurity compares")
 	flag.Float64Var(&s.pods.share, "share", 0.4, "part of kyverno's published test that section podsecurity sends: 1 is all of it, 0.1 a first look")
 	flag.StringVar(&s.pods.file, "out", "", "a file for the figures of section podsecurity, as JSON")
-	only := flag.String("only", strings.Join(names, ","), "the sections to run; there are also hostile, a minute of attacks, audit, some minutes, cost, which takes half an hour, and podsecurity, which takes twenty minutes and is left out until make peers has run")
+	only := flag.String("only", strings.Join(names, ","), "the sections to run; there are also hostile, a minute of attacks, audit and reads, some minutes, cost, which takes half an hour, and podsecurity, which takes twenty minutes and is left out until make peers has run")
 	flag.DurationVar(&s.attack, "attack", 10*time.Second, "how long each attack of section hostile lasts")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
@@ -114,6 +119,8 @@ func main() {
 		err = serveAsChild(*kubeconfig, os.Stdin, os.Stdout)
 	case *auditFlag:
 		err = auditOnce(ctx, *kubeconfig, os.Stdout)
+	case *readsFlag != "":
+		err = hold(ctx, *readsFlag, *kubeconfig, os.Stdout)
 	case *hostileFlag:
 		err = serveHostile(ctx, os.Stdin, os.Stdout)
 	case *chartsFlag:

@@ -305,9 +305,9 @@ func merge(found []*entry, before int, origins []*view, v *view) ([]*entry, []*v
 // fill decodes the entries into the list.
 func (r *Reader) fill(list client.ObjectList, v *view, origins []*view, found []*entry, q *query) error {
 	items := reflect.ValueOf(list).Elem().Field(v.items)
-	n := len(found)
-	made := reflect.MakeSlice(items.Type(), n, n)
-	items.Set(made)
+	items.SetZero()
+	items.Grow(len(found)) // a new slice of reflect.MakeSlice takes memory of its own
+	items.SetLen(len(found))
 	used := 0
 	for i, e := range found {
 		if q.limit > 0 && used == q.limit {
