@@ -219,7 +219,7 @@ func (p *program) diagnosis(ctx context.Context, listen string) diagnose.Config 
 // describeSteps logs the calls that each step is registered for, and why the other steps are held back.
 func (p *program) describeSteps() {
 	for _, w := range p.resolved.waiting {
-		p.log.Info("a step waits until the cluster serves its kind; all other steps are registered", "step", w.name, "reason", w.why.Error())
+		p.log.Info("a step waits until the cluster serves its kind and all that it reads is listed; all other steps are registered", "step", w.name, "reason", w.why.Error())
 	}
 	for _, e := range p.resolved.entries {
 		p.log.Info("webhook of this version", append([]any{"webhook", e.Name, "steps", strings.Join(e.StepNames(), ",")},

@@ -166,7 +166,8 @@ func (r *run) register(ctx context.Context, p *program, server server, handler *
 		})
 		m.program.Store(p)
 		p.describeSteps()
-		p.reports.Waits(controller.ForKind, len(p.resolved.waiting) > 0)
+		p.reports.Waits(controller.ForKind, len(p.resolved.waiting) > len(p.resolved.unread))
+		p.reports.Waits(controller.ForReads, len(p.resolved.unread) > 0)
 		ctx, cancel := context.WithCancel(r.background)
 		var running sync.WaitGroup
 		running.Go(func() { loop.Run(ctx, p.objects) })

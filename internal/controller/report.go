@@ -99,6 +99,7 @@ func (r *Report) logLimited(log logr.Logger, message, reason string) bool {
 const (
 	ForVersion    = "version"    // the registration of an earlier version is still in place
 	ForKind       = "kind"       // the cluster does not serve the resources of the steps
+	ForReads      = "reads"      // the objects that steps look at have not been listed
 	ForDefinition = "definition" // a CustomResourceDefinition does not exist, which its user creates
 )
 

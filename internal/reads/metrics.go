@@ -4,6 +4,7 @@ package reads
 
 import (
 	"errors"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -18,7 +19,7 @@ func NewMetrics(registerer prometheus.Registerer) (*Metrics, error) {
 	objects, err := cluster.Gauges(registerer, "eirinix", "read_objects",
 		"Objects that steps look at, as they are held in memory.", "objects")
 	interruption, other := cluster.Gauges(registerer, "eirinix", "read_interruption_timestamp_seconds",
-		"Time at which the watch of objects that steps look at broke; 0 while it is alive.", "objects")
+		"Time at which the watch of objects that steps look at broke; 0 while it is alive, or if it never was.", "objects")
 	return &Metrics{objects, interruption}, errors.Join(err, other)
 }
 
@@ -44,6 +45,9 @@ func (m *Metrics) interrupted(s *source) {
 	s.mu.Lock()
 	since := s.since
 	s.mu.Unlock()
+	if !s.listed.Load() { // its steps are held back, which has a metric of its own
+		since = time.Time{}
+	}
 	value := 0.
 	if !since.IsZero() {
 		value = float64(since.UnixMilli()) / 1000

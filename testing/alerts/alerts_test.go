@@ -27,6 +27,7 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/audit"
 	"code.cloudfoundry.org/eirinix/internal/controller"
 	"code.cloudfoundry.org/eirinix/internal/diagnose"
+	"code.cloudfoundry.org/eirinix/internal/reads"
 )
 
 const docs = "../../docs/"
@@ -186,6 +187,11 @@ var faults = map[string]struct {
 		[]string{`eirinix_registration_waiting{secret="ns/setup", reason="version", pod="a"} 1x28 0x31`},
 		60,
 	},
+	"EirinixReadInterrupted": {
+		[]string{`eirinix_read_interruption_timestamp_seconds{objects="Secret", pod="a"} 60x20`},
+		[]string{`eirinix_read_interruption_timestamp_seconds{objects="Secret", pod="a"} 60x3 0x16`, `eirinix_read_interruption_timestamp_seconds{objects="Ingress.networking.k8s.io", pod="a"} 0x20`},
+		20,
+	},
 	"EirinixRegistrationContested": {
 		[]string{`eirinix_registration_contested{secret="ns/setup", kind="MutatingWebhookConfiguration", configuration="x", pod="a"} 6x30`},
 		[]string{`eirinix_registration_contested{secret="ns/setup", kind="MutatingWebhookConfiguration", configuration="x", pod="a"} 0x5 6x10 0x14`},
@@ -285,7 +291,8 @@ func exposed(t *testing.T) described {
 	_, err := admit.NewMetrics(d)
 	_, err2 := audit.NewMetrics(d)
 	controller.NewReport(context.Background(), "ns", "setup", d, nil, logr.Discard())
-	if err := errors.Join(err, err2); err != nil {
+	_, err3 := reads.NewMetrics(d)
+	if err := errors.Join(err, err2, err3); err != nil {
 		t.Fatal(err)
 	}
 	return d

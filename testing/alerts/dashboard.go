@@ -111,6 +111,13 @@ var rows = []row{
 			},
 		},
 		{
+			"Objects that steps look at", "Objects in memory, and since when a watch is broken.", "short",
+			[]query{
+				{`sum by (objects) (eirinix_read_objects)`, "{{objects}}"},
+				{`time() - max by (objects) (eirinix_read_interruption_timestamp_seconds > 0)`, "{{objects}} broken for s"},
+			},
+		},
+		{
 			"Since the last canary", "Time since an API server called a replica for a diagnosis. A Manager makes one diagnosis when it starts.", "s",
 			[]query{{`time() - max by (secret) (eirinix_canary_last_success_timestamp_seconds{secret=~"$secret"} > 0)`, "{{secret}}"}},
 		},
