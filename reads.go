@@ -264,6 +264,12 @@ func (r resolver) declaration(read *Read) (reads.Declaration, error) {
 
 // kindOfRead returns the kind of the objects of a Read.
 func (r resolver) kindOfRead(object client.Object) (schema.GroupVersionKind, error) {
+	switch object.(type) {
+	case *unstructured.Unstructured, *metav1.PartialObjectMetadata:
+		if kind := object.GetObjectKind().GroupVersionKind(); kind.Kind == "" || kind.Version == "" {
+			return kind, fmt.Errorf("Settings.Reads has a %T without apiVersion and kind; set them", object)
+		}
+	}
 	kind, err := apiutil.GVKForObject(object, r.scheme)
 	if err != nil {
 		return kind, fmt.Errorf("Settings.Reads is about %T, which the scheme does not know; add its AddToScheme to ManagerOptions.Scheme, or read it as an unstructured object with apiVersion and kind", object)
@@ -285,10 +291,12 @@ func (r resolver) checkReads(d definition) error {
 			bad(i, ".Object is nil; set it to an empty object of the kind to look at, such as &corev1.ConfigMap{}")
 			continue
 		}
-		if kind, err := r.kindOfRead(read.Object); err != nil {
+		if declared, err := r.declaration(&d.settings.Reads[i]); err != nil {
 			bad(i, ": %w", err)
-		} else if kind.Empty() || kind.Kind == "" || kind.Version == "" {
-			bad(i, ".Object is %T without apiVersion and kind; set them", read.Object)
+		} else {
+			if _, err := reads.New(r.scheme, []reads.Step{{Name: d.name, Reads: []reads.Declaration{declared}}}, logr.Discard(), nil); err != nil {
+				bad(i, ".Object: %T cannot be listed: %w; add its list to ManagerOptions.Scheme", read.Object, err)
+			}
 		}
 		for n, namespace := range read.Namespaces {
 			if problems := validation.ValidateNamespaceName(namespace, false); len(problems) > 0 {

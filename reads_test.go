@@ -1,0 +1,147 @@
+package eirinix
+
+import (
+	"context"
+	"reflect"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2/dsl/core"
+	. "github.com/onsi/ginkgo/v2/dsl/table"
+	. "github.com/onsi/gomega"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/fields"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+)
+
+// reading pods refuses none, and declares Reads.
+func readingStep(reads ...Read) Validation[*corev1.Pod] {
+	return Validation[*corev1.Pod]{ID: "looks", Settings: Settings{Reads: reads}, Create: func(context.Context, *Call, *corev1.Pod) error { return nil }}
+}
+
+// configured is an Extension that declares Reads, although it gets no Call.
+type configured struct{}
+
+func (configured) Settings() Settings { return Settings{Reads: []Read{{Object: &corev1.Secret{}}}} }
+func (configured) Handle(context.Context, Manager, *corev1.Pod, admission.Request) admission.Response {
+	return admission.Allowed("")
+}
+
+var _ = Describe("Settings.Reads", func() {
+	DescribeTable("are refused, with the remedy,",
+		func(step any, parts ...string) {
+			m := NewManager(ManagerOptions{Host: "webhook.example.org"})
+			Expect(m.AddExtension(step)).To(Succeed())
+			for _, part := range parts {
+				Expect(m.Validate()).To(MatchError(ContainSubstring(part)))
+			}
+		},
+		Entry("without Object", readingStep(Read{}), `extension "looks": Settings.Reads[0].Object is nil`, "&corev1.ConfigMap{}"),
+		Entry("with a nil pointer", readingStep(Read{Object: (*corev1.Pod)(nil)}), "Object is nil"),
+		Entry("of a kind that the scheme does not know", readingStep(Read{Object: &foreign{}}), "*eirinix.foreign", "ManagerOptions.Scheme"),
+		Entry("of unstructured objects without kind", readingStep(Read{Object: &unstructured.Unstructured{}}), "Settings.Reads[0]"),
+		Entry("of metadata without kind", readingStep(Read{Object: &metav1.PartialObjectMetadata{}}), "without apiVersion and kind"),
+		Entry("in a namespace that cannot exist", readingStep(Read{Object: &corev1.Secret{}}, Read{Object: &corev1.Secret{}, Namespaces: []string{"A"}}), `Settings.Reads[1].Namespaces has "A"`),
+		Entry("in the empty namespace", readingStep(Read{Object: &corev1.Secret{}, Namespaces: []string{""}}), "leave it out for all"),
+		Entry("in a namespace twice", readingStep(Read{Object: &corev1.Secret{}, Namespaces: []string{"a", "a"}}), `has "a" twice`),
+		Entry("with a negative age", readingStep(Read{Object: &corev1.Secret{}, MaxStale: new(-time.Second)}), "MaxStale is -1s", "0 for objects of any age"),
+		Entry("with an index without a function", readingStep(Read{Object: &corev1.Secret{}, Index: map[string]client.IndexerFunc{"x": nil}}), `Index has "x"`),
+		Entry("of an Extension", configured{}, "gets no Call", "a Mutation or a Validation"),
+	)
+
+	It("pass every other setting on to the registration", func() {
+		var s Settings
+		fill := reflect.ValueOf(&s).Elem()
+		for i := range fill.NumField() {
+			f := fill.Field(i)
+			switch f.Kind() {
+			case reflect.String:
+				f.SetString("x")
+			case reflect.Bool:
+				f.SetBool(true)
+			case reflect.Int64:
+				f.SetInt(1)
+			case reflect.Pointer:
+				f.Set(reflect.New(f.Type().Elem()))
+			case reflect.Slice:
+				f.Set(reflect.MakeSlice(f.Type(), 1, 1))
+			default:
+				Fail("a field of another type: " + fill.Type().Field(i).Name)
+			}
+		}
+		registered := reflect.ValueOf(s.registered())
+		for i := range registered.NumField() {
+			name := registered.Type().Field(i).Name
+			Expect(registered.Field(i).Interface()).To(Equal(fill.FieldByName(name).Interface()), name)
+		}
+		Expect(registered.NumField()).To(Equal(fill.NumField()-1), "all but Reads")
+	})
+
+	It("are rights in the manifests, and no more than they need", func() {
+		m := NewManager(ManagerOptions{ServiceName: "hooks", WebhookNamespace: "hooks", Deployment: DeploymentOptions{Image: "example.org/hooks:1", Args: []string{}, AuditSchedule: "@daily"}})
+		Expect(m.AddExtension(readingStep(
+			Read{Object: &corev1.Secret{}, Namespaces: []string{"vault"}, Fields: fields.OneTermEqualSelector("metadata.name", "keys")},
+			Read{Object: &corev1.Secret{}, Namespaces: []string{"vault"}, Fields: fields.OneTermEqualSelector("metadata.name", "more")},
+			Read{Object: &corev1.Service{}},
+			Read{Object: &corev1.Node{}},
+		))).To(Succeed())
+		objects, err := m.Manifests()
+		Expect(err).NotTo(HaveOccurred())
+		rule := func(resource string, names ...string) rbacv1.PolicyRule {
+			return rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{resource}, ResourceNames: names, Verbs: []string{"get", "list", "watch"}}
+		}
+		roles := map[string][]rbacv1.PolicyRule{}
+		for _, o := range objects {
+			switch o := o.(type) {
+			case *rbacv1.Role:
+				roles[o.Namespace+"/"+o.Name] = o.Rules
+			case *rbacv1.ClusterRole:
+				roles["/"+o.Name] = o.Rules
+			}
+		}
+		Expect(roles).To(HaveKeyWithValue("vault/eirinix:eirini-x", ConsistOf(rule("secrets", "keys", "more"))))
+		Expect(roles).To(HaveKeyWithValue("vault/eirinix:eirini-x:audit", ConsistOf(rule("secrets", "keys", "more"))))
+		for _, name := range []string{"/eirinix:eirini-x", "/eirinix:eirini-x:audit"} {
+			Expect(roles[name]).To(ContainElements(rule("services"), rule("nodes")))
+			Expect(roles[name]).NotTo(ContainElement(HaveField("Resources", ContainElement("secrets"))))
+		}
+		for name, rules := range roles {
+			if name != "/eirinix:eirini-x" && name != "/eirinix:eirini-x:audit" {
+				Expect(rules).NotTo(ContainElement(HaveField("Resources", ContainElement("services"))), name)
+			}
+		}
+	})
+
+	It("are an error in the manifests if the kind is in no namespace, or unknown without a cluster", func() {
+		m := NewManager(ManagerOptions{ServiceName: "hooks", WebhookNamespace: "hooks", Deployment: DeploymentOptions{Image: "example.org/hooks:1", Args: []string{}}})
+		shop := &unstructured.Unstructured{}
+		shop.SetAPIVersion("example.org/v1")
+		shop.SetKind("Shop")
+		Expect(m.AddExtension(readingStep(Read{Object: &corev1.Node{}, Namespaces: []string{"a"}}, Read{Object: shop}))).To(Succeed())
+		Expect(m.Validate()).To(Succeed())
+		_, err := m.Manifests()
+		Expect(err).To(MatchError(SatisfyAll(ContainSubstring("Node is in no namespace"), ContainSubstring("Settings.Reads[1]"), ContainSubstring("ManagerOptions.Scheme"))))
+	})
+
+	It("write nothing to the registration", func() {
+		offline := func(reads ...Read) *admissionregistrationv1.ValidatingWebhookConfiguration {
+			m := NewManager(ManagerOptions{Host: "webhook.example.org"})
+			Expect(m.AddExtension(readingStep(reads...))).To(Succeed())
+			o, err := m.Offline(OfflineOptions{})
+			Expect(err).NotTo(HaveOccurred())
+			return o.Validating
+		}
+		Expect(offline(Read{Object: &corev1.Secret{}})).To(Equal(offline()))
+	})
+
+	It("are not for a Call that a unit test makes", func() {
+		var pod corev1.Pod
+		c := &Call{}
+		Expect(c.Reader().Get(context.Background(), client.ObjectKey{Name: "x"}, &pod)).To(MatchError(ContainSubstring("Harness")))
+		Expect(c.Reader().List(context.Background(), &corev1.PodList{})).To(MatchError(ContainSubstring("Settings.Reads")))
+	})
+})
