@@ -75,8 +75,10 @@ var _ = Describe("The documentation", func() {
 		Expect(err).NotTo(HaveOccurred())
 		audit, err := os.ReadFile("internal/audit/metrics.go")
 		Expect(err).NotTo(HaveOccurred())
+		reads, err := os.ReadFile("internal/reads/metrics.go")
+		Expect(err).NotTo(HaveOccurred())
 		documented := regexp.MustCompile("\\| `eirinix_([a-z_]+)` \\|").FindAllStringSubmatch(string(page), -1)
-		made := regexp.MustCompile(`"((?:admission|audit|build|canary|certificate|clock|conversion|registration)_[a-z_]+)"`).FindAllStringSubmatch(string(admission)+string(report)+string(audit), -1)
+		made := regexp.MustCompile(`"((?:admission|audit|build|canary|certificate|clock|conversion|read|registration)_[a-z_]+)"`).FindAllStringSubmatch(string(admission)+string(report)+string(audit)+string(reads), -1)
 		Expect(made).NotTo(BeEmpty())
 		name := func(m []string) string { return m[1] }
 		Expect(namesOf(documented, name)).To(ConsistOf(namesOf(made, name)))

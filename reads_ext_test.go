@@ -425,3 +425,99 @@ func (l *line) config() *rest.Config {
 	config.Host = "https://" + l.listen.Addr().String()
 	return config
 }
+
+var _ = Describe("What a step looks at", Label("api-server"), func() {
+	var namespace string
+	BeforeEach(func(ctx SpecContext) { namespace = newNamespace(ctx) })
+
+	It("is read in an audit as in a call, whether the Manager runs or not", func(ctx SpecContext) {
+		setGate(ctx, namespace, "shut")
+		_, err := clients().CoreV1().Pods(namespace).Create(ctx, NewPod("old", nil), metav1.CreateOptions{})
+		Expect(err).NotTo(HaveOccurred())
+		m := eirinix.NewManager(urlOptions(namespace))
+		Expect(m.AddExtension(looksAt(namespace, eirinix.Read{}))).To(Succeed())
+		audited := func() (all []string) {
+			GinkgoHelper()
+			_, err := m.Audit(ctx, eirinix.AuditOptions{Namespace: namespace, Finding: func(f eirinix.AuditFinding) error {
+				all = append(all, fmt.Sprintf("%s %s: %s", f.Result, f.Name, f.Message))
+				return nil
+			}})
+			Expect(err).NotTo(HaveOccurred())
+			return all
+		}
+		Expect(audited()).To(ConsistOf(ContainSubstring(`denied old: the gate is "shut"`)))
+		setGate(ctx, namespace, "open")
+		Expect(audited()).To(BeEmpty())
+		setGate(ctx, namespace, "shut")
+		runManager(ctx, m)
+		Expect(audited()).To(ConsistOf(ContainSubstring(`denied old: the gate is "shut"`)))
+	}, SpecTimeout(3*patience))
+
+	It("is untold in an audit that may not list it", func(ctx SpecContext) {
+		role := rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"list"}}
+		o := urlOptions(namespace)
+		o.RestConfig = userWith(ctx, namespace, []rbacv1.PolicyRule{role}, nil)
+		m := eirinix.NewManager(o)
+		Expect(m.AddExtension(looksAt(namespace, eirinix.Read{}))).To(Succeed())
+		var found []eirinix.AuditFinding
+		_, err := m.Audit(ctx, eirinix.AuditOptions{Namespace: namespace, Finding: func(f eirinix.AuditFinding) error {
+			found = append(found, f)
+			return nil
+		}})
+		Expect(err).NotTo(HaveOccurred())
+		Expect(found).To(ConsistOf(SatisfyAll(HaveField("Result", eirinix.AuditUntold), HaveField("Message", ContainSubstring("ConfigMap in namespace "+namespace)))))
+	}, SpecTimeout(3*patience))
+
+	It("is watched once for all steps that declare the same, in every form", func(ctx SpecContext) {
+		setGate(ctx, namespace, "open")
+		watched := newReadsOf("/configmaps")
+		o := urlOptions(namespace)
+		o.RestConfig = between(watched.pass)
+		m := eirinix.NewManager(o)
+		metadata := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}}
+		tree := &unstructured.Unstructured{}
+		tree.SetAPIVersion("v1")
+		tree.SetKind("ConfigMap")
+		answers := make(chan string, 10)
+		add := func(id string, object client.Object, keep func(client.Object), show func(context.Context, client.Reader) string) {
+			GinkgoHelper()
+			Expect(m.AddExtension(eirinix.Validation[*corev1.Pod]{
+				ID:       id,
+				Settings: eirinix.Settings{Reads: []eirinix.Read{{Object: object, Namespaces: []string{namespace}, Fields: fields.OneTermEqualSelector("metadata.name", "gate"), Keep: keep}}},
+				Create: func(ctx context.Context, c *eirinix.Call, _ *corev1.Pod) error {
+					answers <- id + " " + show(ctx, c.Reader())
+					return nil
+				},
+			})).To(Succeed())
+		}
+		key := client.ObjectKey{Namespace: namespace, Name: "gate"}
+		whole := func(ctx context.Context, r client.Reader) string {
+			var cm corev1.ConfigMap
+			err := r.Get(ctx, key, &cm)
+			return fmt.Sprint(cm.Data["gate"], len(cm.ManagedFields), err)
+		}
+		add("one", &corev1.ConfigMap{}, nil, whole)
+		add("two", &corev1.ConfigMap{}, nil, whole)
+		add("kept", &corev1.ConfigMap{}, func(o client.Object) { o.(*corev1.ConfigMap).Data = map[string]string{"gate": "kept"} }, whole)
+		add("tree", tree, nil, func(ctx context.Context, r client.Reader) string {
+			o := tree.DeepCopy()
+			err := r.Get(ctx, key, o)
+			gate, _, _ := unstructured.NestedString(o.Object, "data", "gate")
+			return fmt.Sprint(gate, len(o.GetManagedFields()), err)
+		})
+		add("meta", metadata, nil, func(ctx context.Context, r client.Reader) string {
+			o := metadata.DeepCopy()
+			err := r.Get(ctx, key, o)
+			return fmt.Sprint(o.Name, len(o.ManagedFields), err)
+		})
+		runManager(ctx, m)
+		Expect(watched.counted.Load()).To(BeEquivalentTo(3), "typed, unstructured and metadata")
+		Expect(tryPod(ctx, namespace)).To(Succeed())
+		close(answers)
+		var all []string
+		for a := range answers {
+			all = append(all, a)
+		}
+		Expect(all).To(ConsistOf("one open0 <nil>", "two open0 <nil>", "kept kept0 <nil>", "tree open0 <nil>", "meta gate0 <nil>"))
+	}, SpecTimeout(3*patience))
+})

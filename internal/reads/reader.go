@@ -123,7 +123,11 @@ func (t *Snapshot) state(ctx context.Context, step string, u use) (*contents, er
 		}
 	}
 	if !t.fixed && (t.states[u.at] == nil || u.maxStale > 0 && t.broken[u.at] > u.maxStale) {
-		waiting, cancel := context.WithTimeout(ctx, mostWait)
+		most := mostWait
+		if deadline, ok := ctx.Deadline(); ok { // leave time for the reason
+			most = min(most, time.Until(deadline)/2)
+		}
+		waiting, cancel := context.WithTimeout(ctx, most)
 		defer cancel()
 		for _, src := range u.sources {
 			src.awaitAlive(waiting)

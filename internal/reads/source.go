@@ -162,7 +162,8 @@ func (s *source) awaitAlive(ctx context.Context) {
 // run follows the objects until ctx ends.
 func (s *source) run(ctx context.Context, c client.WithWatch) {
 	s.client = c
-	silent := logr.Discard()
+	silent := logr.Discard() // what matters is logged here
+	ctx = logr.NewContext(ctx, silent)
 	reflector := toolscache.NewReflectorWithOptions(&toolscache.ListWatch{
 		ListWithContextFunc: s.list, WatchFuncWithContext: s.watch,
 	}, s.example, s, toolscache.ReflectorOptions{
