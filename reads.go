@@ -67,7 +67,7 @@ type Read struct {
 	MaxStale *time.Duration
 
 	// Required makes the step fail while there is no such object at all. It is for objects without which the step must
-	// not admit anything, such as a ConfigMap that somebody can delete by mistake.
+	// not admit anything, such as a ConfigMap of settings.
 	Required bool
 }
 
