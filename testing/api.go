@@ -78,13 +78,29 @@ func newAPI(o APIOptions) (*API, error) {
 		return nil, err
 	}
 	objects, err := fakeapi.New(o.Scheme, offline.Mapper, o.Objects...)
+	if err != nil {
+		return nil, inAPIOptions.addTo(err)
+	}
+	return &API{objects}, nil
+}
+
+// remedies are the options that make kinds known to an API.
+type remedies struct{ resources, scheme string }
+
+var (
+	inAPIOptions     = remedies{"name it in APIOptions.Resources", "set APIOptions.Scheme"}
+	inHarnessOptions = remedies{"name it in HarnessOptions.Resources", "set HarnessOptions.Manager.Scheme, or the Scheme of the ExtensionManager"}
+)
+
+// addTo adds the remedy to an error for an object of an unknown kind.
+func (r remedies) addTo(err error) error {
 	switch {
 	case meta.IsNoMatchError(err):
-		return nil, fmt.Errorf("%w; name it in APIOptions.Resources", err)
+		return fmt.Errorf("%w; %s", err, r.resources)
 	case runtime.IsNotRegisteredError(err):
-		return nil, fmt.Errorf("%w; set APIOptions.Scheme", err)
+		return fmt.Errorf("%w; %s", err, r.scheme)
 	}
-	return &API{objects}, err
+	return err
 }
 
 // RestConfig returns a connection to the API, for ManagerOptions.RestConfig and for a test's own clients. No request

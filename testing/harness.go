@@ -4,10 +4,14 @@ package eirinixtest
 
 import (
 	"context"
+	"fmt"
+	"maps"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"code.cloudfoundry.org/eirinix"
 	"code.cloudfoundry.org/eirinix/internal/apiserver"
@@ -29,9 +33,16 @@ type HarnessOptions struct {
 	// kubernetes.io/metadata.name, which an API server sets.
 	Namespaces map[string]map[string]string
 
+	// Objects are the objects in the cluster beside that of the request. They are stored in API, so that handlers with a
+	// client find them, and steps find those that they declare in Settings.Reads. Objects are Go objects of the scheme, or
+	// unstructured objects. Without a namespace they are in "default". Namespaces among them have their labels, unless
+	// Namespaces names them too.
+	Objects []client.Object
+
 	// API is the Kubernetes API that handlers reach through the Manager's connection. The default is the API that a
 	// Manager's RestConfig connects to, or else an empty one. Managers with their own RestConfig, KubeConfig or
-	// KubeManager keep that connection.
+	// KubeManager keep that connection. At each call, steps read the current contents of the API that their Manager is
+	// connected to. If that is not in memory, they read those of this API.
 	API *API
 
 	// Authorizer is the authorizer that CEL expressions in matchConditions use. By default, members of system:masters
@@ -63,7 +74,7 @@ type Harness struct {
 	t        TB
 	opts     HarnessOptions
 	log      *testLog
-	programs []program
+	programs []*program
 
 	conversions []conversion
 
@@ -74,6 +85,10 @@ type Harness struct {
 type program struct {
 	*eirinix.ExtensionManager
 	wired bool // its connection leads to the harness's API
+
+	scheme  *runtime.Scheme
+	reads   map[string][]eirinix.Read // of the steps
+	objects *fakeapi.API              // from which the steps read
 }
 
 // NewHarness creates a Harness from parts. A part is an extension, a step or any other value that AddExtension takes;
@@ -104,10 +119,11 @@ func NewHarness(t TB, parts ...any) *Harness {
 		return nil
 	}
 	h.server = &apiserver.Server{
-		Scheme: h.opts.Manager.Scheme, Namespaces: h.opts.Namespaces, Authorizer: h.opts.Authorizer, Version: h.opts.ReviewVersion,
+		Scheme: h.opts.Manager.Scheme, Namespaces: h.namespaces(), Authorizer: h.opts.Authorizer, Version: h.opts.ReviewVersion,
 	}
-	if h.opts.API == nil {
-		h.opts.API = h.findAPI(managers)
+	if err := h.prepareAPI(managers); err != nil {
+		t.Fatalf("eirinixtest: NewHarness: %v", err)
+		return nil
 	}
 	if len(extensions) > 0 {
 		o := h.opts.Manager
@@ -143,17 +159,22 @@ func (h *Harness) add(m *eirinix.ExtensionManager) error {
 		o.RestConfig = h.opts.API.RestConfig() // never the cluster of the user who runs the test
 		m.SetManagerOptions(o)
 	}
-	wired := o.KubeManager == nil && fakeapi.Of(o.RestConfig) == h.opts.API.objects
-	offline, err := m.Offline(eirinix.OfflineOptions{Resources: h.opts.Resources, Observe: observeStep})
+	p := &program{ExtensionManager: m, objects: h.opts.API.objects}
+	p.wired = o.KubeManager == nil && fakeapi.Of(o.RestConfig) == p.objects
+	if connected := apiOf(o); connected != nil {
+		p.objects = connected
+	}
+	offline, err := m.Offline(eirinix.OfflineOptions{Resources: h.opts.Resources, Observe: observeStep, Objects: p.existing})
 	if err != nil {
 		return err
 	}
-	h.programs = append(h.programs, program{m, wired})
+	p.scheme, p.reads = offline.Scheme, offline.Reads
+	h.programs = append(h.programs, p)
 	if h.server.Scheme == nil && offline.Scheme != clientgoscheme.Scheme {
 		h.server.Scheme = offline.Scheme
 	}
 	added := apiserver.Program{
-		Handler: offline.Handler, Mutating: offline.Mutating, Validating: offline.Validating, Mapper: offline.Mapper,
+		Handler: p.inWorld(offline.Handler), Mutating: offline.Mutating, Validating: offline.Validating, Mapper: offline.Mapper,
 	}
 	for _, c := range offline.Conversions {
 		h.conversions = append(h.conversions, conversion{apiserver.Conversion(c), offline.Handler})
@@ -167,8 +188,55 @@ func observeStep(ctx context.Context, step string) func(eirinix.StepEnd) {
 	return func(end eirinix.StepEnd) { ended(apiserver.StepEnd(end)) }
 }
 
-// findAPI returns the API that a Manager is already connected to, or a new one.
-func (h *Harness) findAPI(managers []*eirinix.ExtensionManager) *API {
+// apiOf returns the API in memory that a Manager is connected to, or nil.
+func apiOf(o eirinix.ManagerOptions) *fakeapi.API {
+	if o.KubeManager != nil {
+		return fakeapi.Of(o.KubeManager.GetConfig())
+	}
+	return fakeapi.Of(o.RestConfig)
+}
+
+// existing returns the objects that the program's steps read from.
+func (p *program) existing(context.Context) ([]client.Object, error) {
+	stored := p.objects.Objects()
+	all := make([]client.Object, len(stored))
+	for i, o := range stored {
+		all[i] = o
+	}
+	return all, nil
+}
+
+// prepareAPI chooses the API, and stores the objects of the options in it.
+func (h *Harness) prepareAPI(managers []*eirinix.ExtensionManager) error {
+	h.t.Helper()
+	remedies := inAPIOptions
+	if h.opts.API == nil {
+		h.opts.API, remedies = h.findAPI(managers)
+	}
+	for i, o := range h.opts.Objects {
+		if err := h.opts.API.objects.Put(o); err != nil {
+			return fmt.Errorf("HarnessOptions.Objects[%d]: %w", i, remedies.addTo(err))
+		}
+	}
+	return nil
+}
+
+// namespaces returns the labels of the namespaces, by name.
+func (h *Harness) namespaces() map[string]map[string]string {
+	all := map[string]map[string]string{}
+	for _, o := range h.opts.Objects {
+		_, typed := o.(*corev1.Namespace)
+		if typed || o.GetObjectKind().GroupVersionKind() == corev1.SchemeGroupVersion.WithKind("Namespace") {
+			all[o.GetName()] = o.GetLabels()
+		}
+	}
+	maps.Copy(all, h.opts.Namespaces)
+	return all
+}
+
+// findAPI returns the API that a Manager is already connected to, or a new one. It also returns the
+// remedies for unknown kinds.
+func (h *Harness) findAPI(managers []*eirinix.ExtensionManager) (*API, remedies) {
 	h.t.Helper()
 	all := []eirinix.ManagerOptions{h.opts.Manager}
 	for _, m := range managers {
@@ -177,13 +245,13 @@ func (h *Harness) findAPI(managers []*eirinix.ExtensionManager) *API {
 	var scheme *runtime.Scheme
 	for _, o := range all {
 		if a := fakeapi.Of(o.RestConfig); a != nil {
-			return &API{a}
+			return &API{a}, inAPIOptions
 		}
 		if scheme == nil {
 			scheme = o.Scheme
 		}
 	}
-	return NewAPI(h.t, func(o *APIOptions) { o.Scheme, o.Resources = scheme, h.opts.Resources })
+	return NewAPI(h.t, func(o *APIOptions) { o.Scheme, o.Resources = scheme, h.opts.Resources }), inHarnessOptions
 }
 
 // Manager returns the Manager of the extensions. If only ExtensionManagers were given, it returns the first of them.

@@ -32,7 +32,7 @@ func (v *violation) Error() string {
 }
 
 // CheckProperties runs all checks: CheckIdempotent, CheckLossless, CheckDeterministic, CheckDeadline, CheckDryRun,
-// CheckRaceFree and CheckTotal. It continues after a failed check, and takes some seconds. It skips CheckRaceFree for
+// CheckRaceFree, CheckTotal, and CheckReads for steps with Settings.Reads. It continues after a failed check, and takes some seconds. It skips CheckRaceFree for
 // handlers that are not deterministic.
 func (h *Harness) CheckProperties(object any, options ...RequestOption) {
 	h.t.Helper()
@@ -52,6 +52,12 @@ func (h *Harness) CheckProperties(object any, options ...RequestOption) {
 	check(h.deadline)
 	check(h.dryRun)
 	check(h.total)
+	check(func(object any, options []RequestOption) error {
+		if err := h.reads(object, options); !errors.Is(err, errNothingRead) {
+			return err
+		}
+		return nil
+	})
 	if len(broken) > 0 {
 		h.t.Fatalf("%s", strings.Join(broken, "\n\n"))
 	}
@@ -106,6 +112,15 @@ func (h *Harness) CheckRaceFree(object any, options ...RequestOption) {
 func (h *Harness) CheckTotal(object any, options ...RequestOption) {
 	h.t.Helper()
 	h.report(h.total(object, options))
+}
+
+// CheckReads fails if a step is not prepared for the loss of the objects that it declares in Settings.Reads. For each
+// declaration it sends the object again while there is no such object, while the objects have never been listed, and
+// while they are older than Read.MaxStale. A step must not panic then. While it lacks objects that are Required, it must
+// deny or fail at CREATE, and in one request at least. The other objects stay as they are.
+func (h *Harness) CheckReads(object any, options ...RequestOption) {
+	h.t.Helper()
+	h.report(h.reads(object, options))
 }
 
 func (h *Harness) report(err error) {

@@ -157,7 +157,11 @@ func (h *Harness) send(r Request, options ...RequestOption) (*Result, error) {
 	for _, o := range options {
 		o(&r)
 	}
-	outcome, err := h.server.Send(context.Background(), apiserver.Request(r))
+	return h.sendIn(context.Background(), r)
+}
+
+func (h *Harness) sendIn(ctx context.Context, r Request) (*Result, error) {
+	outcome, err := h.server.Send(ctx, apiserver.Request(r))
 	if err != nil {
 		return nil, withRemedy(err)
 	}

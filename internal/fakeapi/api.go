@@ -115,11 +115,16 @@ func (a *API) Put(object client.Object) error {
 	if err != nil {
 		return fmt.Errorf("no mapper knows the plural of %s: %w", kind, err)
 	}
-	tree, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
-	if err != nil {
-		return err
+	u, untyped := object.(*unstructured.Unstructured)
+	if untyped {
+		u = u.DeepCopy() // it is the caller's
+	} else {
+		tree, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
+		if err != nil {
+			return err
+		}
+		u = &unstructured.Unstructured{Object: tree}
 	}
-	u := &unstructured.Unstructured{Object: tree}
 	u.SetGroupVersionKind(kind)
 	if mapping.Scope.Name() == meta.RESTScopeNameNamespace && u.GetNamespace() == "" {
 		u.SetNamespace("default")
@@ -128,6 +133,19 @@ func (a *API) Put(object client.Object) error {
 	defer a.mu.Unlock()
 	a.store(objectKey{mapping.Resource.GroupResource(), u.GetNamespace(), u.GetName()}, u)
 	return nil
+}
+
+// Objects returns the stored objects, ordered by namespace and name. It is no request: it is not recorded, and does not
+// wait while the API is stalled. The caller must not change the objects. The API does not do so either, but replaces
+// them.
+func (a *API) Objects() []*unstructured.Unstructured {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	all := make([]*unstructured.Unstructured, 0, len(a.objects))
+	for _, key := range a.keys() {
+		all = append(all, a.objects[key])
+	}
+	return all
 }
 
 // Remove removes an object, if it exists.

@@ -3,6 +3,7 @@ package fakeapi
 // This file answers the requests of clients, and their discovery requests.
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -152,14 +153,17 @@ func (a *API) list(r *http.Request, q Request) (any, error) {
 	}, nil
 }
 
-// keys returns the keys in the order of namespace and name, as in an API server.
+// keys returns the keys in the order of namespace and name, as in an API server, and then of the resource.
 func (a *API) keys() []objectKey {
 	all := make([]objectKey, 0, len(a.objects))
 	for key := range a.objects {
 		all = append(all, key)
 	}
 	slices.SortFunc(all, func(a, b objectKey) int {
-		return strings.Compare(a.namespace+"/"+a.name, b.namespace+"/"+b.name)
+		return cmp.Or(
+			strings.Compare(a.namespace+"/"+a.name, b.namespace+"/"+b.name),
+			strings.Compare(a.Group, b.Group), strings.Compare(a.Resource, b.Resource),
+		)
 	})
 	return all
 }

@@ -73,7 +73,8 @@ type world struct {
 }
 
 // WithWorld returns a context for a call in a test, whose steps read these objects and no others. fails returns the error
-// with which reads of a declaration fail, or nil; it can be nil itself.
+// with which reads of a declaration fail, or nil; it can be nil itself. It is
+// asked at each read, with the declaration of the step that reads.
 func WithWorld(ctx context.Context, objects []*unstructured.Unstructured, fails func(Declaration) error) context.Context {
 	return context.WithValue(ctx, worldKey{}, world{objects, fails})
 }
@@ -118,11 +119,11 @@ func (t *Snapshot) state(ctx context.Context, step string, u use) (*contents, er
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.fixed && t.fails != nil {
-		if err := t.fails(u.declaration); err != nil {
+		if err := t.fails(u.declared); err != nil {
 			return nil, err
 		}
 	}
-	if !t.fixed && (t.states[u.at] == nil || u.maxStale > 0 && t.broken[u.at] > u.maxStale) {
+	if !t.fixed && (t.states[u.at] == nil || u.declared.MaxStale > 0 && t.broken[u.at] > u.declared.MaxStale) {
 		most := mostWait
 		if deadline, ok := ctx.Deadline(); ok { // leave time for the reason
 			most = min(most, time.Until(deadline)/2)
@@ -143,8 +144,8 @@ func (t *Snapshot) state(ctx context.Context, step string, u use) (*contents, er
 			}
 		}
 		return nil, fmt.Errorf("%s have not been listed yet", u.declaration)
-	case u.maxStale > 0 && t.broken[u.at] > u.maxStale:
-		err := &StaleError{MaxStale: u.maxStale}
+	case u.declared.MaxStale > 0 && t.broken[u.at] > u.declared.MaxStale:
+		err := &StaleError{MaxStale: u.declared.MaxStale}
 		for _, src := range u.sources {
 			if broken, why := src.broken(); broken > err.For {
 				err.Objects, err.For, err.Reason = src.String(), broken, why
@@ -154,7 +155,7 @@ func (t *Snapshot) state(ctx context.Context, step string, u use) (*contents, er
 		return nil, err
 	case c.broken != nil:
 		return nil, c.broken
-	case u.required && c.objects.Len() == 0:
+	case u.declared.Required && c.objects.Len() == 0:
 		return nil, fmt.Errorf("there is no object of %s, which is Required; create it", u.declaration)
 	}
 	return c, nil

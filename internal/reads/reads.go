@@ -49,8 +49,7 @@ type Step struct {
 // use is the use of a view by a step.
 type use struct {
 	*view
-	maxStale time.Duration
-	required bool
+	declared Declaration // of this step; the view's is that of the first step
 }
 
 // Set holds the objects that the steps of a program declare. It is safe for concurrent use.
@@ -73,7 +72,7 @@ func New(scheme *runtime.Scheme, steps []Step, log logr.Logger, metrics *Metrics
 			if err != nil {
 				return nil, err
 			}
-			s.steps[step.Name] = append(s.steps[step.Name], use{v, d.MaxStale, d.Required})
+			s.steps[step.Name] = append(s.steps[step.Name], use{v, d})
 		}
 	}
 	return s, nil
@@ -264,7 +263,7 @@ func (s *Set) Interruptions() (all []Interruption) {
 		i := Interruption{Objects: src.String(), For: broken, Listed: src.unlisted() == nil, Reason: why}
 		for step, uses := range s.steps {
 			if slices.ContainsFunc(uses, func(u use) bool {
-				return slices.Contains(u.sources, src) && (!i.Listed || u.maxStale > 0 && broken > u.maxStale)
+				return slices.Contains(u.sources, src) && (!i.Listed || u.declared.MaxStale > 0 && broken > u.declared.MaxStale)
 			}) {
 				i.Steps = append(i.Steps, step)
 			}

@@ -283,7 +283,7 @@ func (v *view) fill(objects []*unstructured.Unstructured) *contents {
 	filled := &view{declaration: v.declaration, indexes: v.indexes, spaces: map[string]string{}}
 	filled.all = filled.empty()
 	for _, o := range objects {
-		if !v.declaration.selects(o) {
+		if !v.declaration.Selects(o) {
 			continue
 		}
 		var e *entry
@@ -313,8 +313,8 @@ func (v *view) convert(o *unstructured.Unstructured) (client.Object, error) {
 	return made, err
 }
 
-// selects reports whether the declaration selects an object, as an API server would.
-func (d Declaration) selects(o *unstructured.Unstructured) bool {
+// Selects reports whether the declaration selects an object, as an API server would.
+func (d Declaration) Selects(o *unstructured.Unstructured) bool {
 	if o.GroupVersionKind() != d.Kind || len(d.Namespaces) > 0 && !slices.Contains(d.Namespaces, o.GetNamespace()) {
 		return false
 	}
