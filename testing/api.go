@@ -4,6 +4,7 @@ package eirinixtest
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	"go.uber.org/zap"
@@ -94,11 +95,13 @@ var (
 
 // addTo adds the remedy to an error for an object of an unknown kind.
 func (r remedies) addTo(err error) error {
-	switch {
-	case meta.IsNoMatchError(err):
+	if meta.IsNoMatchError(err) {
 		return fmt.Errorf("%w; %s", err, r.resources)
-	case runtime.IsNotRegisteredError(err):
-		return fmt.Errorf("%w; %s", err, r.scheme)
+	}
+	for cause := err; cause != nil; cause = errors.Unwrap(cause) {
+		if runtime.IsNotRegisteredError(cause) { // it does not unwrap
+			return fmt.Errorf("%w; %s", err, r.scheme)
+		}
 	}
 	return err
 }

@@ -150,5 +150,8 @@ var _ = Describe("The API in memory", func() {
 		Expect(failureOf(func(t *fakeTest) {
 			eirinixtest.NewAPI(t, func(o *eirinixtest.APIOptions) { o.Objects = []client.Object{gadget("v3", "g")} })
 		})).To(ContainSubstring("APIOptions.Resources"))
+		Expect(failureOf(func(t *fakeTest) {
+			eirinixtest.NewAPI(t, func(o *eirinixtest.APIOptions) { o.Objects = []client.Object{&widget{}} })
+		})).To(ContainSubstring("set APIOptions.Scheme"))
 	})
 })

@@ -36,6 +36,8 @@ var checks = map[string]check{
 	"without side effects": (*eirinixtest.Harness).CheckDryRun,
 	"race-free":            (*eirinixtest.Harness).CheckRaceFree,
 	"total":                (*eirinixtest.Harness).CheckTotal,
+
+	"prepared for the loss of objects": (*eirinixtest.Harness).CheckReads,
 }
 
 // example is a pod with something in every part that the steps below look at.
