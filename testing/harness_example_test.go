@@ -9,6 +9,7 @@ import (
 
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"code.cloudfoundry.org/eirinix"
@@ -118,6 +119,38 @@ func ExampleNewAPI() {
 	}
 	// Output:
 	// create configmaps default/
+}
+
+// limited is a step that looks at other objects: it refuses pods in namespaces without a config map of limits.
+var limited = eirinix.Validation[*corev1.Pod]{
+	ID:       "limits",
+	Settings: eirinix.Settings{Reads: []eirinix.Read{{Object: &corev1.ConfigMap{}}}},
+	Create: func(ctx context.Context, c *eirinix.Call, pod *corev1.Pod) error {
+		limits := &corev1.ConfigMap{}
+		switch err := c.Reader().Get(ctx, client.ObjectKey{Namespace: pod.Namespace, Name: "limits"}, limits); {
+		case apierrors.IsNotFound(err):
+			return eirinix.Deny("namespace %s has no limits", pod.Namespace)
+		case err != nil:
+			return err
+		}
+		c.Warn("at most %s CPUs", limits.Data["cpu"])
+		return nil
+	},
+}
+
+// Steps find the objects that they declare in Settings.Reads among those of the Harness.
+func ExampleHarnessOptions_objects() {
+	limits := inNamespace("team-a", configMap("limits", map[string]string{"cpu": "4"}))
+	h := eirinixtest.NewHarness(&printer{}, limited, func(o *eirinixtest.HarnessOptions) { o.Objects = []client.Object{limits} })
+	fmt.Print(h.Create(podOf("web", nil), eirinixtest.InNamespace("team-a")))
+	fmt.Println(h.Create(podOf("web", nil), eirinixtest.InNamespace("team-b")).Denial.Message)
+	h.CheckReads(podOf("web", nil), eirinixtest.InNamespace("team-a"))
+	// Output:
+	// allowed
+	// warning: at most 4 CPUs
+	// ran: limits
+	// the object is unchanged
+	// namespace team-b has no limits
 }
 
 // Replay sends the recorded requests of production to a program on a developer's machine.
