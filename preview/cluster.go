@@ -25,11 +25,12 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/fakeapi"
 )
 
-// cluster is the simulated cluster: an API that holds the manifests, and its admission.
+// cluster is the simulated cluster: an API that holds the input, and its admission.
 type cluster struct {
 	flags  *flags
 	api    *fakeapi.API
 	server *apiserver.Server
+	reads  map[string][]*declared // by step
 }
 
 // request is a request to send.
@@ -68,20 +69,24 @@ func newCluster(m *eirinix.ExtensionManager, in *input, f *flags, o Options) (*c
 		options.Logger = zap.NewNop().Sugar()
 		m.SetManagerOptions(options)
 	}
-	offlineOptions := eirinix.OfflineOptions{Resources: resources, Observe: func(ctx context.Context, step string) func(eirinix.StepEnd) {
+	c := &cluster{flags: f}
+	offlineOptions := eirinix.OfflineOptions{Resources: resources, Objects: c.existing, Observe: func(ctx context.Context, step string) func(eirinix.StepEnd) {
 		ended := apiserver.Observe(ctx, step)
 		return func(end eirinix.StepEnd) { ended(apiserver.StepEnd(end)) }
 	}}
 	offline, err := m.Offline(offlineOptions)
 	if meta.IsNoMatchError(err) {
-		return nil, fmt.Errorf("%w: give CustomResourceDefinitions with -f, or have the program name its kinds in preview.Options.Resources", err)
+		return nil, fmt.Errorf("%w: give CustomResourceDefinitions with -f or -with, or have the program name its kinds in preview.Options.Resources", err)
 	}
 	if err != nil {
 		return nil, err
 	}
-	c := &cluster{flags: f, server: &apiserver.Server{
+	c.server = &apiserver.Server{
 		Scheme: offline.Scheme, Namespace: cmp.Or(f.namespace, options.Namespace), Namespaces: in.namespaces(),
-	}}
+	}
+	if c.reads, err = declaredBy(offline); err != nil {
+		return nil, err
+	}
 	if c.api, err = fakeapi.New(offline.Scheme, offline.Mapper, o.Objects...); err != nil {
 		return nil, err
 	}
@@ -101,7 +106,7 @@ func newCluster(m *eirinix.ExtensionManager, in *input, f *flags, o Options) (*c
 		return nil, err
 	}
 	// The API holds all existing objects and all manifests. admit removes an object before its own creation.
-	for _, m := range slices.Concat(in.manifests, in.old) {
+	for _, m := range slices.Concat(in.with, in.manifests, in.old) {
 		if err := c.put(m.object); err != nil {
 			return nil, fmt.Errorf("%s: %w", m.source, err)
 		}
@@ -219,6 +224,7 @@ func (c *cluster) admit(ctx context.Context, r request) (*result, error) {
 		r.OldObject = r.document
 	}
 	before := len(c.api.Requests())
+	c.look()
 	outcome, err := c.server.Send(ctx, r.Request)
 	if err != nil { // it is invalid, for a real API server too
 		outcome = &apiserver.Outcome{Err: apierrors.NewBadRequest(err.Error()), Before: r.document, After: r.document}
@@ -226,6 +232,7 @@ func (c *cluster) admit(ctx context.Context, r request) (*result, error) {
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
+	c.looked(outcome)
 	if named := outcome.After.Unstructured(); outcome.Allowed() && r.Operation == admissionv1.Create && named.GetName() == "" && named.GetGenerateName() == "" {
 		outcome.Err = apierrors.NewBadRequest("metadata.name: Required value: name or generateName is required")
 	}
@@ -243,7 +250,7 @@ func (s *result) unsure(p apiserver.Pass) string {
 	if _, ok := s.known[s.namespace]; ok || !p.Namespace {
 		return ""
 	}
-	return ", whose labels are not known, because it is not among the manifests"
+	return ", whose labels are not known, because it is not among the manifests (give the Namespace with -with)"
 }
 
 // missed returns the requests of steps for objects that are not among the manifests.

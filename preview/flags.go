@@ -22,7 +22,8 @@ Exits with 1 where an object would be denied.
 
 // flags holds the command line.
 type flags struct {
-	files, old paths
+	files      paths
+	old, with  paths
 	recursive  bool
 	operation  string
 	namespace  string
@@ -57,6 +58,7 @@ func parseFlags(args []string, stderr io.Writer) (*flags, error) {
 	}
 	set.Var(&f.files, "f", "`file` or folder with manifests, as YAML or JSON; - for standard input; may be given several times")
 	set.Var(&f.old, "old", "`file` or folder with the objects as they are now: those found there are updated, as kubectl apply does it, instead of created")
+	set.Var(&f.with, "with", "`file` or folder with other objects in the cluster, for steps that look at them; they are not sent; - for standard input; may be given several times")
 	set.BoolVar(&f.recursive, "R", false, "go into the folders of folders")
 	set.StringVar(&f.operation, "operation", "create", "create, or delete; with -old, the objects found there are updated")
 	set.StringVar(&f.namespace, "n", "", "`namespace` of objects that name none; empty means the Manager's, else default")

@@ -27,15 +27,17 @@ type manifest struct {
 	object   *unstructured.Unstructured
 }
 
-// input holds the manifests and the old objects that the command line names.
-type input struct{ manifests, old []manifest }
+// input holds the manifests that the command line names, the old objects, and the other objects in the cluster.
+type input struct{ manifests, old, with []manifest }
+
+func (in *input) all() []manifest { return slices.Concat(in.manifests, in.old, in.with) }
 
 // standardInput is the path that means standard input, as in kubectl.
 const standardInput = "-"
 
 func readInput(f *flags, stdin io.Reader) (*input, error) {
 	times := 0
-	for _, path := range slices.Concat(f.files, f.old) {
+	for _, path := range slices.Concat(f.files, f.old, f.with) {
 		if path == standardInput {
 			times++
 		}
@@ -50,6 +52,14 @@ func readInput(f *flags, stdin io.Reader) (*input, error) {
 	}
 	if in.old, err = readPaths(f.old, f.recursive, stdin); err != nil {
 		return nil, fmt.Errorf("-old: %w", err)
+	}
+	if in.with, err = readPaths(f.with, f.recursive, stdin); err != nil {
+		return nil, fmt.Errorf("-with: %w", err)
+	}
+	for _, m := range in.with {
+		if m.object.GetName() == "" {
+			return nil, fmt.Errorf("-with: %s: %s has no name; set metadata.name, as every object in a cluster has it", m.source, m.object.GetKind())
+		}
 	}
 	if len(in.manifests) == 0 {
 		return nil, fmt.Errorf("%s: no object in it", strings.Join(f.files, ", "))
@@ -205,7 +215,7 @@ func typedItem(item []byte, apiVersion, kind string) ([]byte, error) {
 var definition = schema.GroupKind{Group: "apiextensions.k8s.io", Kind: "CustomResourceDefinition"}
 
 // resources returns the kinds of the input that the scheme does not know. They are as CustomResourceDefinitions among
-// the manifests define them, or else have the regular plural.
+// the input define them, or else have the regular plural.
 func (in *input) resources(known func(schema.GroupVersionKind) bool) []eirinix.OfflineResource {
 	var all []eirinix.OfflineResource
 	add := func(r eirinix.OfflineResource) {
@@ -213,15 +223,15 @@ func (in *input) resources(known func(schema.GroupVersionKind) bool) []eirinix.O
 			all = append(all, r)
 		}
 	}
-	both := slices.Concat(in.manifests, in.old)
-	for _, m := range both {
+	read := in.all()
+	for _, m := range read {
 		if m.document.Kind.GroupKind() == definition {
 			for _, r := range definedBy(m.object) {
 				add(r)
 			}
 		}
 	}
-	for _, m := range both {
+	for _, m := range read {
 		if !known(m.document.Kind) {
 			add(eirinix.OfflineResource{Kind: m.document.Kind, ClusterScoped: m.document.Kind.GroupKind() == definition})
 		}
@@ -250,10 +260,11 @@ func definedBy(crd *unstructured.Unstructured) []eirinix.OfflineResource {
 	return all
 }
 
-// namespaces returns the labels of the Namespaces among the manifests, by name.
+// namespaces returns the labels of the Namespaces of the input, by name. Those among the manifests come first, then the
+// old ones.
 func (in *input) namespaces() map[string]map[string]string {
 	all := map[string]map[string]string{}
-	for _, m := range slices.Concat(in.old, in.manifests) {
+	for _, m := range slices.Concat(in.with, in.old, in.manifests) {
 		if m.document.Kind == (schema.GroupVersionKind{Version: "v1", Kind: "Namespace"}) {
 			all[m.object.GetName()] = m.object.GetLabels()
 		}

@@ -14,7 +14,7 @@ import (
 )
 
 // jsonPrinter writes one document for programs, once all results are known. The field names are stable and documented
-// in docs/testing.md.
+// in docs/preview.md.
 type jsonPrinter struct {
 	w       io.Writer
 	secrets bool // whether secrets are shown

@@ -32,8 +32,8 @@ type Options struct {
 	// contain their CustomResourceDefinitions.
 	Resources []eirinix.OfflineResource
 
-	// Objects are the objects in the cluster, in addition to the manifests, for extensions that use the Manager's
-	// clients.
+	// Objects are the objects in the cluster, in addition to the manifests and those of -with, for extensions that use
+	// the Manager's clients or Settings.Reads.
 	Objects []client.Object
 
 	Stdin  io.Reader // default os.Stdin
@@ -65,7 +65,8 @@ func (e *RefusedError) Error() string {
 // the results. The error is a *RefusedError if an object would not be admitted. So a program that exits with code 1 on
 // errors, as log.Fatal does, also does so on denials.
 //
-// While Command runs, the Manager is connected to an API in memory, which holds the manifests and Options.Objects.
+// While Command runs, the Manager is connected to an API in memory, which holds the manifests,
+// the objects of -with and Options.Objects. Steps read from it what they declare in Settings.Reads.
 // Clients that a step gets from the Manager during a call (GetKubeClient, GetKubeConnection, GetKubeManager) connect
 // to that API. Clients that the program created or got earlier keep their connection. A Manager that was started is
 // refused.
@@ -115,6 +116,7 @@ func run(ctx context.Context, m *eirinix.ExtensionManager, args []string, o Opti
 			}
 		}
 	}
+	total.Empty = c.empty()
 	if err := show.end(total); err != nil {
 		return err
 	}
@@ -129,7 +131,8 @@ type summary struct {
 	Failed  int `json:"failed"`
 	Ignored int `json:"ignored"` // failures that failurePolicy Ignore let pass
 
-	Unmatched []string `json:"unmatched,omitempty"` // old objects that have no manifest
+	Unmatched []string    `json:"unmatched,omitempty"`  // old objects that have no manifest
+	Empty     []emptyRead `json:"emptyReads,omitempty"` // declarations without an object
 }
 
 func (t *summary) count(s *result) {

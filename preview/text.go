@@ -206,6 +206,9 @@ func (p *textPrinter) end(t summary) error {
 	for _, unmatched := range t.Unmatched {
 		text += p.paint(yellow, "only -old has this object, so it is not updated: "+printable(unmatched)) + "\n"
 	}
+	for _, e := range t.Empty {
+		text += p.paint(yellow, printable(fmt.Sprintf("step %s looks at %s, and there was none: give the objects with -with", e.Step, e.Read))) + "\n"
+	}
 	_, err := io.WriteString(p.w, text)
 	return err
 }
