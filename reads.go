@@ -132,6 +132,7 @@ type stepReads struct {
 
 // newStepReads returns what a step reads in a call.
 func newStepReads(ctx context.Context, step string, c *admit.Call, from reading) *stepReads {
+	reads.Begin(ctx, step)
 	type taken struct {
 		snapshot *reads.Snapshot
 		err      error
@@ -197,6 +198,9 @@ func (offlineReads) Waiting(string) error { return nil }
 
 // Snapshot returns the objects as they are now.
 func (o offlineReads) Snapshot(ctx context.Context) (*reads.Snapshot, error) {
+	if recorded, ok := reads.RecordedOf(ctx); ok {
+		return o.Recall(ctx, recorded), nil
+	}
 	if world, fails, ok := reads.World(ctx); ok {
 		return o.Fill(ctx, world, fails), nil
 	}

@@ -31,37 +31,10 @@ type Snapshot struct {
 	states []*contents     // by view; nil if it has not been listed
 	broken []time.Duration // by view: for how long its watch was broken when the state was taken
 
-	fixed bool                    // the states are final
-	fails func(Declaration) error // of a fixed Snapshot; may be nil
-	noted func(Object)            // receives each object that is served; nil for none
-}
-
-// Object is an object that a step has read.
-type Object struct {
-	Kind            schema.GroupVersionKind
-	Namespace, Name string
-	view            *view
-	text            []byte
-}
-
-// Bytes is the memory that the object takes.
-func (o Object) Bytes() int { return len(o.text) + len(o.Namespace) + len(o.Name) }
-
-// Tree returns the object as JSON would show it.
-func (o Object) Tree() (map[string]any, error) { return o.view.tree(o.text) }
-
-// noting is the key of a context's value.
-type noting struct{}
-
-// WithNotes returns a context for the requests of a call. noted receives each object that the call's steps read, on
-// their goroutines.
-func WithNotes(ctx context.Context, noted func(Object)) context.Context {
-	return context.WithValue(ctx, noting{}, noted)
-}
-
-func notes(ctx context.Context) func(Object) {
-	noted, _ := ctx.Value(noting{}).(func(Object))
-	return noted
+	fixed   bool                    // the states are final
+	partial bool                    // they lack objects that no step has read
+	fails   func(string, use) error // of a fixed Snapshot, by step; may be nil
+	noted   func(Note)              // receives what is read; nil for none
 }
 
 // worldKey is the key of a context's value.
@@ -107,9 +80,12 @@ func (t *Snapshot) take(i int) {
 // Fill returns a Snapshot of these objects, as if the API server held them and no others. fails returns the error with
 // which reads of a declaration fail; nil for none.
 func (s *Set) Fill(ctx context.Context, objects []*unstructured.Unstructured, fails func(Declaration) error) *Snapshot {
-	filled := &Snapshot{set: s, broken: make([]time.Duration, len(s.views)), fixed: true, fails: fails, noted: notes(ctx)}
+	filled := &Snapshot{set: s, broken: make([]time.Duration, len(s.views)), fixed: true, noted: notes(ctx)}
+	if fails != nil {
+		filled.fails = func(_ string, u use) error { return fails(u.declared) }
+	}
 	for _, v := range s.views {
-		filled.states = append(filled.states, v.fill(objects))
+		filled.states = append(filled.states, v.fill(objects, false))
 	}
 	return filled
 }
@@ -119,7 +95,7 @@ func (t *Snapshot) state(ctx context.Context, step string, u use) (*contents, er
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.fixed && t.fails != nil {
-		if err := t.fails(u.declared); err != nil {
+		if err := t.fails(step, u); err != nil {
 			return nil, err
 		}
 	}
@@ -154,8 +130,8 @@ func (t *Snapshot) state(ctx context.Context, step string, u use) (*contents, er
 		}
 		return nil, err
 	case c.broken != nil:
-		return nil, c.broken
-	case u.declared.Required && c.objects.Len() == 0:
+		return nil, &brokenError{c.broken}
+	case u.declared.Required && !t.partial && c.objects.Len() == 0:
 		return nil, fmt.Errorf("there is no object of %s, which is Required; create it", u.declaration)
 	}
 	return c, nil
@@ -172,6 +148,11 @@ func (e *StaleError) Error() string {
 	return fmt.Sprintf("%s are known as they were %s ago, and the step allows %s (Read.MaxStale): %s",
 		e.Objects, e.For.Round(time.Second), e.MaxStale, e.Reason)
 }
+
+// brokenError is the error of a step after a function of its declaration has failed. It can quote an object.
+type brokenError struct{ error }
+
+func (e *brokenError) Unwrap() error { return e.error }
 
 // Reader serves one step from a Snapshot. It is safe for concurrent use.
 type Reader struct {
@@ -207,6 +188,21 @@ func (r *Reader) failed(err error) error {
 	return err
 }
 
+// state returns what the step sees of a view, and notes that.
+func (r *Reader) state(ctx context.Context, u use) (*contents, error) {
+	c, err := r.snapshot.state(ctx, r.step, u)
+	if r.snapshot.noted != nil {
+		n := Note{step: r.step, view: u.view}
+		if _, quotes := errors.AsType[*brokenError](err); quotes {
+			n.failure = fmt.Sprintf("Read.Keep or Read.Index of %s fails", u.declaration)
+		} else if err != nil {
+			n.failure = err.Error()
+		}
+		r.snapshot.noted(n)
+	}
+	return c, err
+}
+
 // Get copies the object of that name into o.
 func (r *Reader) Get(ctx context.Context, key client.ObjectKey, o client.Object, _ ...client.GetOption) error {
 	var covering *view
@@ -215,13 +211,14 @@ func (r *Reader) Get(ctx context.Context, key client.ObjectKey, o client.Object,
 			continue
 		}
 		covering = u.view
-		c, err := r.snapshot.state(ctx, r.step, u)
+		c, err := r.state(ctx, u)
 		if err != nil {
 			return r.failed(err)
 		}
 		wanted := pivot(key.Namespace, key.Name)
 		e, found := c.objects.Get(wanted)
 		if pivots.Put(wanted); found {
+			r.note(u.view, e)
 			return r.decode(u.view, e, o)
 		}
 	}
@@ -236,10 +233,14 @@ func (r *Reader) decode(v *view, e *entry, into any) error {
 	if err := v.decodeInto(e.text, into); err != nil {
 		return r.failed(fmt.Errorf("%s %s/%s cannot be decoded: %w", v.declaration.Kind.Kind, e.namespace, e.name, err))
 	}
-	if r.snapshot.noted != nil {
-		r.snapshot.noted(Object{v.declaration.Kind, e.namespace, e.name, v, e.text})
-	}
 	return nil
+}
+
+// note notes an object that the step is served.
+func (r *Reader) note(v *view, e *entry) {
+	if r.snapshot.noted != nil {
+		r.snapshot.noted(Note{view: v, entry: e})
+	}
 }
 
 // scratch holds entries while their number is not known.
@@ -264,7 +265,7 @@ func (r *Reader) List(ctx context.Context, list client.ObjectList, opts ...clien
 		if !u.serves(list, u.list) || !u.reaches(q.namespace) {
 			continue
 		}
-		c, err := r.snapshot.state(ctx, r.step, u)
+		c, err := r.state(ctx, u)
 		if err != nil {
 			return r.failed(err)
 		}
@@ -333,6 +334,7 @@ func (r *Reader) fill(list client.ObjectList, v *view, origins []*view, found []
 				continue
 			}
 		}
+		r.note(of, e)
 		used++
 	}
 	items.SetLen(used)

@@ -278,12 +278,13 @@ func (d Declaration) OnlyName() (string, bool) {
 	return d.Fields.RequiresExactMatch(metav1.ObjectNameField)
 }
 
-// fill returns the state of a view that holds those of the objects that its declaration selects.
-func (v *view) fill(objects []*unstructured.Unstructured) *contents {
+// fill returns the state of a view that holds those of the objects that its declaration selects. The selectors have
+// selected them already if selected is true.
+func (v *view) fill(objects []*unstructured.Unstructured, selected bool) *contents {
 	filled := &view{declaration: v.declaration, indexes: v.indexes, spaces: map[string]string{}}
 	filled.all = filled.empty()
 	for _, o := range objects {
-		if !v.declaration.Selects(o) {
+		if selected && o.GroupVersionKind() != v.declaration.Kind || !selected && !v.declaration.Selects(o) {
 			continue
 		}
 		var e *entry

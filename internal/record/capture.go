@@ -10,6 +10,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"code.cloudfoundry.org/eirinix/internal/reads"
 )
 
 // Wrap returns a handler that serves requests with next, and records the calls below /mutate/ and /validate/. Other
@@ -30,27 +32,29 @@ func (r *Recorder) Wrap(next http.Handler) http.Handler {
 }
 
 func (r *Recorder) serve(next http.Handler, w http.ResponseWriter, req *http.Request) {
+	c := &call{
+		path: req.URL.Path, received: time.Now(),
+		question: buffer{budget: &r.budget, size: req.ContentLength}, answer: buffer{budget: &r.budget}, reads: readings{budget: &r.budget},
+	}
 	t := &tap{
 		ResponseWriter: w,
-		request:        *req,
+		request:        *req.WithContext(reads.WithNotes(req.Context(), c.reads.note)),
 		body:           tappedBody{ReadCloser: req.Body},
-		call: &call{
-			path: req.URL.Path, received: time.Now(),
-			question: buffer{budget: &r.budget, size: req.ContentLength}, answer: buffer{budget: &r.budget},
-		},
+		call:           c,
 	}
 	t.body.call = t.call
 	t.request.Body = &t.body
 	answered := false
 	defer func() { // no recover: the server handles the panic
 		t.call.took = time.Since(t.call.received)
+		t.call.reads.end()
 		r.end(t.call, answered && t.call.question.seen) // a request that was refused unread is not recorded
 	}()
 	next.ServeHTTP(t, &t.request)
 	answered = true
 }
 
-// call is a call that was answered. Its buffers count against the Recorder's budget until release.
+// call is a call that was answered. Its buffers and reads count against the Recorder's budget until release.
 type call struct {
 	path     string
 	received time.Time
@@ -60,11 +64,13 @@ type call struct {
 	trace    string
 	question buffer
 	answer   buffer
+	reads    readings
 }
 
 func (c *call) release() {
 	c.question.release()
 	c.answer.release()
+	c.reads.release()
 }
 
 // tap is the ResponseWriter of the handler, together with the request that the handler reads, in one allocation.

@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"code.cloudfoundry.org/eirinix/internal/patch"
+	"code.cloudfoundry.org/eirinix/internal/reads"
 )
 
 // file is a recording to be written.
@@ -49,6 +50,9 @@ func (r *Recorder) compose(c *call) (_ *file, err error) {
 	if err := x.decode(c, question); err != nil {
 		return nil, err
 	}
+	if x.reads, x.readsLeftOut, err = c.reads.recorded(); err != nil {
+		return nil, err
+	}
 	f := &file{received: c.received.UTC(), about: about(question.Request, x.request["object"])}
 	if !r.options.SecretData {
 		x.redact()
@@ -64,6 +68,7 @@ func (r *Recorder) compose(c *call) (_ *file, err error) {
 	recording["eirinix"] = Circumstances{
 		Path: c.path, Received: f.received, Took: metav1.Duration{Duration: c.took}, Status: cmp.Or(c.status, http.StatusOK),
 		Error: brief(strings.TrimSpace(x.error), 16<<10), TraceID: c.trace, Redacted: x.notes,
+		Reads: x.reads, ReadsLeftOut: x.readsLeftOut,
 	}
 	if x.response != nil {
 		recording["response"] = x.response
@@ -79,6 +84,9 @@ type exchange struct {
 	request  map[string]any // without members of the review that are not known
 	response map[string]any // nil if the answer is no review
 	error    string         // the answer that is no review
+
+	reads        []reads.Recorded // what the steps have read; nil if they could not, or if it is left out
+	readsLeftOut string           // why
 
 	// The patch is redacted by its result. If anything was redacted, a new patch is made between the redacted objects.
 	// So it applies to the recorded object as the patch of the response did to the object.
@@ -141,9 +149,22 @@ func (x *exchange) redact() {
 	x.walk(x.request, "request", false)
 	x.walk(x.patched, "", false)
 	x.walk(x.operations, "", true)
+	x.eachRead(func(object map[string]any, at string) map[string]any {
+		x.walk(object, at, false)
+		return object
+	})
 	if x.holdsSecret {
 		for _, drop := range x.copies {
 			drop()
+		}
+	}
+}
+
+// eachRead replaces each object that a step has read.
+func (x *exchange) eachRead(change func(object map[string]any, at string) map[string]any) {
+	for i, one := range x.reads {
+		for n, object := range one.Objects {
+			one.Objects[n] = change(object, fmt.Sprintf("eirinix.reads[%d].objects[%d]", i, n))
 		}
 	}
 }
@@ -169,12 +190,22 @@ func (x *exchange) runHook(hook func(map[string]any)) error {
 			}
 		}
 	}
-	if x.patched == nil {
-		return nil
+	if x.patched != nil {
+		after, changed, err := show(hook, x.patched)
+		if err != nil {
+			return err
+		}
+		x.patched, x.hooked = after, x.hooked || changed
 	}
-	after, changed, err := show(hook, x.patched)
-	x.patched, x.hooked = after, x.hooked || changed
-	return err
+	var errs []error
+	x.eachRead(func(object map[string]any, at string) map[string]any {
+		after, changed, err := show(hook, object)
+		if errs = append(errs, err); changed {
+			x.notes.add(at + " (by Redact)")
+		}
+		return after
+	})
+	return cmp.Or(errs...)
 }
 
 // show runs the hook on an object. It returns a copy of the object after the hook.
@@ -202,6 +233,16 @@ func (x *exchange) scrub() {
 	s.members(x.response, "response", stayInResponse, &x.notes)
 	s.value(x.patched, "object", false)
 	x.error = s.text(x.error)
+	x.eachRead(func(object map[string]any, at string) map[string]any {
+		s.members(object, at, stayInRead, &x.notes)
+		return object
+	})
+	for _, one := range x.reads {
+		for step, why := range one.Failed {
+			one.Failed[step] = s.text(why)
+		}
+	}
+	x.readsLeftOut = s.text(x.readsLeftOut)
 }
 
 // renewPatch replaces the patch of the response if anything was redacted.

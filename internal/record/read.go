@@ -12,6 +12,8 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kjson "sigs.k8s.io/json"
+
+	"code.cloudfoundry.org/eirinix/internal/reads"
 )
 
 // Recorded is a call with its answer, as it was recorded.
@@ -34,6 +36,11 @@ type Circumstances struct {
 	Error    string          `json:"error,omitempty"`    // the text of an answer that was no review
 	TraceID  string          `json:"traceID,omitempty"`  // of the trace that the call belongs to, if it was traced
 	Redacted []string        `json:"redacted,omitempty"` // the redacted places, such as "request.object.data"
+
+	// Reads is what the steps have read beside the request (Call.Reader), redacted. It is empty if they could read but
+	// did not, and nil if they could not, or if ReadsLeftOut holds the reason why it was not kept.
+	Reads        []reads.Recorded `json:"reads,omitzero"`
+	ReadsLeftOut string           `json:"readsLeftOut,omitempty"`
 }
 
 // Read reads a recording, or all recordings of a folder (*.json), sorted by name and so by time. An AdmissionReview

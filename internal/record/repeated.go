@@ -136,6 +136,7 @@ var (
 		"name", "namespace", "operation",
 	}
 	stayInResponse = []string{"uid", "allowed", "patchType", "patch"}
+	stayInRead     = []string{"kind", "apiVersion"}
 	stayBelow      = map[string][]string{
 		"metadata": {
 			"name", "generateName", "namespace", "uid", "resourceVersion", "selfLink", "creationTimestamp", "deletionTimestamp",

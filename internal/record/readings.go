@@ -1,0 +1,127 @@
+package record
+
+// This file collects what the steps of a call read beside the request, within a budget.
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"code.cloudfoundry.org/eirinix/internal/reads"
+)
+
+// These constants bound the objects of one call. A call that reads more is recorded without them.
+const (
+	mostRead      = 1000
+	mostReadBytes = 1 << 20
+
+	// noteBytes is the memory that a Note takes beside its object.
+	noteBytes = 128
+)
+
+// readings are the notes of what the steps of a call read. The objects are not copied, but count against the Recorder's
+// budget until release, because the notes keep them in memory. It is safe for concurrent use. A step that was left
+// behind can note something at any time: after end it is ignored.
+type readings struct {
+	budget *atomic.Int64
+
+	mu      sync.Mutex
+	ended   bool
+	begun   bool   // at least one step of the call can read
+	lost    string // why the notes are not kept; empty if they are
+	notes   []reads.Note
+	known   map[reads.Note]struct{}
+	objects int
+	taken   int64
+}
+
+// note is a callback of reads.WithNotes.
+func (r *readings) note(n reads.Note) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.ended || r.lost != "" {
+		return
+	}
+	r.begun = true
+	if _, again := r.known[n]; again {
+		return
+	}
+	size := int64(n.Bytes() + noteBytes)
+	if n.IsObject() {
+		r.objects++
+	}
+	switch {
+	case r.objects > mostRead:
+		r.lose(fmt.Sprintf("the steps read more than %d objects", mostRead))
+		return
+	case r.taken+size > mostReadBytes:
+		r.lose(fmt.Sprintf("the steps read more than %d bytes", mostReadBytes))
+		return
+	case r.budget.Add(-size) < 0:
+		r.budget.Add(size)
+		r.lose("more calls came than could be written")
+		return
+	}
+	r.taken += size
+	if r.known == nil {
+		r.known = map[reads.Note]struct{}{}
+	}
+	r.known[n] = struct{}{}
+	r.notes = append(r.notes, n)
+}
+
+// lose drops the notes. The caller holds mu.
+func (r *readings) lose(why string) {
+	r.lost = why
+	r.drop()
+}
+
+// drop returns memory and budget. The caller holds mu.
+func (r *readings) drop() {
+	r.notes, r.known = nil, nil
+	r.budget.Add(r.taken)
+	r.taken = 0
+}
+
+// end closes the notes, because the call has been answered.
+func (r *readings) end() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.ended = true
+}
+
+// release returns memory and budget. Nothing can be noted after that.
+func (r *readings) release() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.ended = true
+	r.drop()
+}
+
+// recorded returns what the steps have read, as trees of JSON. It is nil if no step could read, or if the reason says
+// why the notes were not kept.
+func (r *readings) recorded() (all []reads.Recorded, left string, err error) {
+	r.mu.Lock()
+	notes, begun, left := slices.Clip(r.notes), r.begun, r.lost
+	r.mu.Unlock()
+	if !begun || left != "" {
+		return nil, left, nil
+	}
+	if all, err = reads.Record(notes); err != nil {
+		return nil, "what the steps read cannot be written: " + err.Error(), nil
+	}
+	for _, one := range all {
+		for i, object := range one.Objects {
+			text, err := encode(object)
+			if err != nil {
+				return nil, "", fmt.Errorf("an object that a step has read is not JSON: %w", err)
+			}
+			one.Objects[i] = nil
+			if err := decode(text, &one.Objects[i]); err != nil { // with numbers as their text
+				return nil, "", err
+			}
+		}
+	}
+	return all, "", nil
+}
