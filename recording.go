@@ -38,8 +38,8 @@ type Recording struct {
 	Only func(*admissionv1.AdmissionRequest) bool
 
 	// Redact removes from an object all data that must not be written, in addition to the data that is always redacted.
-	// It is called for the new object, the old object and the patched one. Numbers in an object are of type
-	// json.Number. Its calls do not overlap. A request for which it panics is not recorded.
+	// It is called for the new object, the old object, the patched one, and each object that a step has read. Numbers in
+	// an object are of type json.Number. Its calls do not overlap. A request for which it panics is not recorded.
 	Redact func(object map[string]any)
 
 	// SecretData keeps the data of Secrets, tokens and credentials. Set it only if everyone with access to the files is
@@ -59,6 +59,9 @@ type recording struct {
 //
 // stop waits for the calls in flight to be answered and written, or until its context ends. A step must not call stop,
 // because it would wait for itself.
+//
+// A file also holds the objects that the steps have read with Call.Reader until the response was sent, as Read.Keep left
+// them, so that a replay sees the same. A call that reads more than 1,000 objects or 1 MiB is recorded without them.
 //
 // The values of data and stringData of Secrets, and tokens and credentials, are replaced with placeholders, also
 // wherever else the call repeats them. Objects of other kinds are written unchanged, so set Redact if pods contain

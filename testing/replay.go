@@ -19,6 +19,7 @@ import (
 
 	"code.cloudfoundry.org/eirinix/internal/apiserver"
 	"code.cloudfoundry.org/eirinix/internal/diff"
+	"code.cloudfoundry.org/eirinix/internal/reads"
 	"code.cloudfoundry.org/eirinix/internal/record"
 )
 
@@ -33,6 +34,10 @@ type Replayed struct {
 	Received time.Time     // zero for a review that another tool stored
 	Took     time.Duration // the recorded duration; zero for a review that another tool stored
 	Redacted []string      // fields that the recorder replaced with a placeholder, such as request.object.data
+
+	// ReadsLeftOut is the reason why the recording lacks the objects that the steps have read. It is empty if the
+	// recording has them, or if the steps could read none. Without them, the steps now read the objects of the Harness.
+	ReadsLeftOut string
 }
 
 // Replay sends the calls that ExtensionManager.Record has written into a file or folder, one after another, to the
@@ -40,6 +45,10 @@ type Replayed struct {
 // are not evaluated again, because the API server did so before the call. Calls of webhooks that no longer exist, and
 // AdmissionReviews that other tools have stored, are sent as requests to the webhooks that match them. The test fails
 // if there is no recording, or if one cannot be read.
+//
+// Steps with Settings.Reads read what those of the recorded call have read, and nothing else: an object that the call
+// did not read is missing. Keep and Index run again, on objects that Keep has run on. If the recording has no reads, the
+// steps read the objects of the Harness.
 //
 //	for _, call := range h.Replay("testdata/recorded") {
 //		fmt.Println(call)
@@ -91,6 +100,9 @@ func (h *Harness) replay(fileOrFolder string) ([]*Replayed, error) {
 
 func (h *Harness) replayOne(r record.Recorded) (*Replayed, error) {
 	ctx, called := context.Background(), r.Path
+	if r.Reads != nil {
+		ctx = reads.WithRecorded(ctx, r.Reads)
+	}
 	now, err := h.server.Replay(ctx, r.Path, r.Review.Request)
 	_, moved := errors.AsType[*apiserver.UnknownPathError](err)
 	if moved {
@@ -102,6 +114,7 @@ func (h *Harness) replayOne(r record.Recorded) (*Replayed, error) {
 	}
 	replayed := &Replayed{
 		Result: h.newResult(now), File: r.File, Path: called, Moved: moved, Received: r.Received, Took: r.Took.Duration, Redacted: r.Redacted,
+		ReadsLeftOut: r.ReadsLeftOut,
 	}
 	if r.Review.Response == nil && r.Error == "" && r.Status == 0 {
 		return replayed, nil
@@ -152,12 +165,16 @@ func (r *Result) recordable() string {
 	return short.answer()
 }
 
-// caution names a possible reason for a difference: the fields that the recorder removed.
+// caution names possible reasons for a difference: the fields that the recorder removed, and objects that it left out.
 func (r *Replayed) caution() string {
-	if len(r.Redacted) == 0 {
-		return ""
+	text := ""
+	if len(r.Redacted) > 0 {
+		text = fmt.Sprintf(" (the recorder took out %s)", strings.Join(r.Redacted, ", "))
 	}
-	return fmt.Sprintf(" (the recorder took out %s)", strings.Join(r.Redacted, ", "))
+	if r.ReadsLeftOut != "" {
+		text += fmt.Sprintf(" (the recording lacks what the steps have read: %s)", r.ReadsLeftOut)
+	}
+	return text
 }
 
 // String describes the call for a reader: its result now, and the difference to the recorded answer.

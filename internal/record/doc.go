@@ -14,7 +14,12 @@
 // one counts. Members of the review beside the request are dropped. A call that was answered with an HTTP error has no
 // response but "error", the text of the answer. Read reads such files, and reviews from other tools.
 //
+// The objects that steps have read with Call.Reader stand in "eirinix", too, by their declaration. They are collected as
+// references to immutable memory. A call that reads too many is recorded without them, and says so.
+//
 // # Redaction
+//
+// Objects that were read are redacted as those of the request are.
 //
 // Of Secrets, TokenReviews and TokenRequests, at any depth, only the members in redact.go stay. In all others, strings
 // and numbers are replaced by placeholders, and the shape stays. Credentials in the extra of users are known by name.
@@ -34,5 +39,6 @@
 //   - a Secret as text outside of annotations, in YAML or compressed, in a call that holds it nowhere else
 //   - secret values in other kinds (an environment variable, a ConfigMap), in a call that holds them nowhere else
 //   - values of fewer than seven bytes, and parts of values, also where two values overlap
+//   - parts of a Secret that Read.Keep has moved into its metadata
 //   - values as the names of members, and in other encodings, such as a hash
 package record
