@@ -3,6 +3,7 @@ package reads
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"math/rand"
@@ -32,11 +33,12 @@ type question struct {
 	limit             int
 }
 
-// hosts and zones are the values of an object in the indexes. An object has any number of hosts.
+// hostsOf returns the values of an object in the index host: any number of them, in any order, also twice.
 func hostsOf(o client.Object) []string {
 	return strings.FieldsFunc(o.GetLabels()["hosts"], func(r rune) bool { return r == '.' })
 }
 
+// zonesOf returns the value of an object in the index zone.
 func zonesOf(o client.Object) []string { return []string{o.GetLabels()["zone"]} }
 
 // answer returns the objects that a question is about, in the order of a List.
@@ -62,39 +64,47 @@ func described(o client.Object) string {
 	return fmt.Sprintf("%s/%s at %s with %v", o.GetNamespace(), o.GetName(), o.GetResourceVersion(), o.GetLabels())
 }
 
-// play makes random changes to a Set with one declaration, and to its model.
+// play makes random changes to a Set with one step, and to its model.
 type play struct {
 	*rand.Rand
 	set        *Set
 	example    client.Object
-	namespaces []string // declared; empty for all
+	namespaces []string // that a declaration reaches
 	model      model
 	version    int
 }
 
-func newPlay(example client.Object, namespaces ...string) *play {
+// newPlay returns the play of a step that declares the same objects several times, in these namespaces.
+func newPlay(example client.Object, declared ...[]string) *play {
 	GinkgoHelper()
-	p := &play{Rand: rand.New(rand.NewSource(GinkgoRandomSeed())), example: example, namespaces: namespaces, model: model{}}
-	set, err := New(clientgoscheme.Scheme, []Step{{"step", []Declaration{{
-		Object: example, Kind: corev1.SchemeGroupVersion.WithKind("ConfigMap"), Namespaces: namespaces,
-		Index: map[string]client.IndexerFunc{"host": hostsOf, "zone": zonesOf},
-	}}}}, logr.Discard(), nil)
+	p := &play{Rand: rand.New(rand.NewSource(GinkgoRandomSeed())), example: example, model: model{}}
+	step := Step{Name: "step"}
+	for _, namespaces := range declared {
+		step.Reads = append(step.Reads, Declaration{
+			Object: example, Kind: corev1.SchemeGroupVersion.WithKind("ConfigMap"), Namespaces: namespaces,
+			Index: map[string]client.IndexerFunc{"host": hostsOf, "zone": zonesOf},
+		})
+		if p.namespaces = append(p.namespaces, namespaces...); len(namespaces) == 0 {
+			p.namespaces = []string{"a", "b", "c"}
+		}
+	}
+	var err error
+	p.set, err = New(clientgoscheme.Scheme, []Step{step}, logr.Discard(), nil)
 	Expect(err).NotTo(HaveOccurred())
-	p.set = set
-	for _, src := range set.sources {
-		p.replace(src)
+	for _, src := range p.set.sources {
+		p.list(src)
 	}
 	return p
 }
 
 func (p *play) one(of ...string) string { return of[p.Intn(len(of))] }
 
-// object returns a new state of some object of a source.
-func (p *play) object(src *source) *unstructured.Unstructured {
+// object returns a new state of some object.
+func (p *play) object(namespace string) *unstructured.Unstructured {
 	p.version++
 	o := &unstructured.Unstructured{}
 	o.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ConfigMap"))
-	o.SetNamespace(cmp.Or(src.namespace, p.one("a", "b", "c")))
+	o.SetNamespace(namespace)
 	o.SetName(p.one("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"))
 	o.SetResourceVersion(fmt.Sprint(p.version))
 	o.SetLabels(map[string]string{
@@ -111,41 +121,45 @@ func (p *play) sent(o *unstructured.Unstructured) client.Object {
 	return made
 }
 
-func (p *play) put(m model, o *unstructured.Unstructured) {
-	m[[2]string{o.GetNamespace(), o.GetName()}] = o
-}
+func (m model) put(o *unstructured.Unstructured) { m[[2]string{o.GetNamespace(), o.GetName()}] = o }
 
-func (p *play) replace(src *source) {
+// list sends a source the objects that it follows.
+func (p *play) list(src *source) {
 	GinkgoHelper()
-	maps.DeleteFunc(p.model, func(_ [2]string, o *unstructured.Unstructured) bool {
-		return src.namespace == "" || o.GetNamespace() == src.namespace
-	})
-	listed := model{}
-	for range p.Intn(20) {
-		p.put(listed, p.object(src))
-	}
 	var sent []any
-	for _, o := range listed {
-		p.put(p.model, o)
-		sent = append(sent, p.sent(o))
+	for _, o := range p.model {
+		if src.namespace == "" || src.namespace == o.GetNamespace() {
+			sent = append(sent, p.sent(o))
+		}
 	}
 	Expect(src.Replace(sent, "1")).To(Succeed())
 }
 
-// change makes one random change.
+// change makes one random change, which all sources learn of.
 func (p *play) change() {
 	GinkgoHelper()
-	src := p.set.sources[p.Intn(len(p.set.sources))]
-	o := p.object(src)
-	switch p.Intn(12) {
-	case 0:
-		p.replace(src)
-	case 1, 2, 3, 4:
+	o, kind := p.object(p.one(p.namespaces...)), p.Intn(12)
+	switch {
+	case kind == 0:
+		maps.DeleteFunc(p.model, func(_ [2]string, old *unstructured.Unstructured) bool { return old.GetNamespace() == o.GetNamespace() })
+		for range p.Intn(10) {
+			p.model.put(p.object(o.GetNamespace()))
+		}
+	case kind < 5:
 		delete(p.model, [2]string{o.GetNamespace(), o.GetName()})
-		Expect(src.Delete(p.sent(o))).To(Succeed()) // also of an object that is not there
 	default:
-		p.put(p.model, o)
-		Expect(src.Update(p.sent(o))).To(Succeed())
+		p.model.put(o)
+	}
+	for _, src := range p.set.sources {
+		switch {
+		case src.namespace != "" && src.namespace != o.GetNamespace():
+		case kind == 0:
+			p.list(src)
+		case kind < 5:
+			Expect(src.Delete(p.sent(o))).To(Succeed()) // also of an object that is not there
+		default:
+			Expect(src.Update(p.sent(o))).To(Succeed())
+		}
 	}
 }
 
@@ -220,12 +234,44 @@ func (p *play) check(ctx context.Context, t *Snapshot, m model, step int, moment
 	for range 8 {
 		q := p.question()
 		got, err := p.ask(ctx, t, q)
-		if len(p.namespaces) > 0 && q.namespace != "" && !slices.Contains(p.namespaces, q.namespace) {
+		if q.namespace != "" && !slices.Contains(p.namespaces, q.namespace) {
 			Expect(err).To(MatchError(ContainSubstring("add eirinix.Read{")), "%+v after %d changes", q, step)
 			continue
 		}
 		Expect(err).NotTo(HaveOccurred(), "%+v after %d changes", q, step)
 		Expect(got).To(Equal(m.answer(q)), "%s: %+v after %d changes", moment, q, step)
+	}
+}
+
+// checkReplay asks questions in calls that are recorded, and asks them again in the replays.
+func (p *play) checkReplay(ctx context.Context) {
+	GinkgoHelper()
+	for range 20 {
+		var noted []Note
+		recorded, questions, answers := WithNotes(ctx, func(n Note) { noted = append(noted, n) }), []question{}, [][]string{}
+		t := p.set.Snapshot(recorded)
+		for range 5 {
+			q := p.question()
+			if answer, err := p.ask(recorded, t, q); err == nil {
+				questions, answers = append(questions, q), append(answers, answer)
+			}
+		}
+		all, err := Record(noted)
+		Expect(err).NotTo(HaveOccurred())
+		text, err := json.Marshal(all)
+		Expect(err).NotTo(HaveOccurred())
+		var again []Recorded
+		Expect(json.Unmarshal(text, &again)).To(Succeed())
+		replay, seen := p.set.Recall(ctx, again), map[string]bool{}
+		for i, q := range questions {
+			Expect(p.ask(ctx, replay, q)).To(Equal(answers[i]), "%+v in a replay", q)
+			for _, object := range answers[i] {
+				seen[object] = true
+			}
+		}
+		everything, err := p.ask(ctx, replay, question{})
+		Expect(err).NotTo(HaveOccurred())
+		Expect(everything).To(ConsistOf(slices.Collect(maps.Keys(seen))), "a recording holds no more than was read")
 	}
 }
 
@@ -235,8 +281,8 @@ var _ = Describe("A step's Reader", func() {
 	partial := &metav1.PartialObjectMetadata{}
 	partial.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ConfigMap"))
 
-	DescribeTable("answers like a map, of one moment, whatever happens to the objects", func(ctx SpecContext, example client.Object, namespaces ...string) {
-		p := newPlay(example, namespaces...)
+	DescribeTable("answers like a map, of one moment, whatever happens to the objects", func(ctx SpecContext, example client.Object, declared ...[]string) {
+		p := newPlay(example, declared...)
 		var before *Snapshot
 		was, since := model{}, 0
 		for step := range 400 {
@@ -252,12 +298,16 @@ var _ = Describe("A step's Reader", func() {
 			objects = append(objects, o)
 		}
 		p.check(ctx, p.set.Fill(ctx, objects, nil), p.model, 400, "the same objects in a test")
+		p.checkReplay(ctx)
 	},
-		Entry("of a Go type", &corev1.ConfigMap{}),
-		Entry("of a Go type, in some namespaces", &corev1.ConfigMap{}, "a", "b"),
-		Entry("unstructured", untyped),
-		Entry("unstructured, in one namespace", untyped, "b"),
-		Entry("metadata", partial),
-		Entry("metadata, in some namespaces", partial, "c", "a"),
+		Entry("of a Go type", &corev1.ConfigMap{}, nil),
+		Entry("of a Go type, in some namespaces", &corev1.ConfigMap{}, []string{"a", "b"}),
+		Entry("of a Go type, in all namespaces and once more in one", &corev1.ConfigMap{}, nil, []string{"b"}),
+		Entry("of a Go type, in one namespace and once more in all", &corev1.ConfigMap{}, []string{"b"}, nil),
+		Entry("of a Go type, in two pairs of namespaces", &corev1.ConfigMap{}, []string{"c", "b"}, []string{"b", "a"}),
+		Entry("unstructured", untyped, nil),
+		Entry("unstructured, in one namespace", untyped, []string{"b"}),
+		Entry("metadata", partial, nil),
+		Entry("metadata, in some namespaces", partial, []string{"c", "a"}),
 	)
 })
