@@ -158,7 +158,8 @@ func (s *Set) Recall(ctx context.Context, all []Recorded) *Snapshot {
 }
 
 // recordedFor returns what was read of a view, or everything if that is not known. A step is looked for by its name,
-// because two steps can declare the same selectors with a different Keep. If it has a new name, the declaration decides.
+// because two steps can declare the same selectors with a different Keep. If it has a new name, the declaration
+// decides.
 func (s *Set) recordedFor(v *view, all []Recorded) (parts []Recorded, known bool) {
 	var alike []Recorded
 	declaration := v.declaration.String()

@@ -14,8 +14,8 @@
 // one counts. Members of the review beside the request are dropped. A call that was answered with an HTTP error has no
 // response but "error", the text of the answer. Read reads such files, and reviews from other tools.
 //
-// The objects that steps have read with Call.Reader stand in "eirinix", too, by their declaration. They are collected as
-// references to immutable memory. A call that reads too many is recorded without them, and says so.
+// The objects that steps have read with Call.Reader stand in "eirinix", too, by their declaration. They are collected
+// as references to immutable memory. A call that reads too many is recorded without them, and says so.
 //
 // # Redaction
 //
