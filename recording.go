@@ -60,8 +60,9 @@ type recording struct {
 // stop waits for the calls in flight to be answered and written, or until its context ends. A step must not call stop,
 // because it would wait for itself.
 //
-// A file also holds the objects that the steps have read with Call.Reader until the response was sent, as Read.Keep left
-// them, so that a replay sees the same. A call that reads more than 1,000 objects or 1 MiB is recorded without them.
+// A file also holds the objects that the steps have read with Call.Reader until the response was sent, as Read.Keep
+// left them, so that a replay sees the same. A call that reads more than 1,000 objects or 1 MiB is recorded without
+// them.
 //
 // The values of data and stringData of Secrets, and tokens and credentials, are replaced with placeholders, also
 // wherever else the call repeats them. Objects of other kinds are written unchanged, so set Redact if pods contain
