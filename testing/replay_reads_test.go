@@ -15,6 +15,7 @@ import (
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -170,6 +171,21 @@ var _ = Describe("A recorded call whose steps read", func() {
 		Expect(call).To(eirinixtest.BeDenied().WithMessage("the password redacted is in an annotation"))
 		Expect(call.Redacted).To(ContainElement("eirinix.reads[1].objects[0].data"))
 		Expect(call.String()).To(ContainSubstring("the recorder took out eirinix.reads[1].objects[0].data"))
+	})
+
+	It("reads the objects of the Harness only if the file has none: an older one", func(ctx SpecContext) {
+		dir := recorded(ctx, []string{hosts}, nil, `name: web, annotations: {host: shop.example.com}`, `name: web, annotations: {host: mine.example.com}`)
+		mine := &corev1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "mine", Labels: map[string]string{"hosts": "yes"}},
+			Data:       map[string]string{"host": "mine.example.com"},
+		}
+		h := eirinixtest.NewHarness(GinkgoTB(), landlord("hosts"), func(o *eirinixtest.HarnessOptions) { o.Objects = []client.Object{mine} })
+		h.CheckReplay(dir)
+		change(dir, `"reads":`, `"older":`)
+		calls := h.Replay(dir)
+		Expect(calls[0]).To(eirinixtest.BeAllowed())
+		Expect(calls[1]).To(eirinixtest.BeDenied().WithMessage("mine has the host mine.example.com"))
+		Expect(calls[0].String()).NotTo(ContainSubstring("lacks what the steps have read"), "it is not known whether they could read")
 	})
 
 	It("says that what was read is not there", func(ctx SpecContext) {
