@@ -61,6 +61,16 @@ var _ = Describe("An example without a cluster", func() {
 		Expect(string(preview("agnhost", "-v", filepath.Join("agnhost", "widgets.yaml"), filepath.Join("agnhost", "refused.yaml")).Err.Contents())).To(ContainSubstring(`"msg":"denied"`))
 	})
 
+	It("shows what a step says in view of objects that exist", func() {
+		args := readmeOf("unique-host").command("go run ./examples/unique-host preview")
+		for i := range args {
+			args[i] = strings.TrimPrefix(args[i], "examples/")
+		}
+		session := preview("unique-host", args...)
+		Expect(session).To(gexec.Exit(1))
+		Expect(string(session.Out.Contents())).To(ContainSubstring("host shop.example.com belongs to Ingress default/shop"))
+	})
+
 	It("takes its own flags before the command", func() {
 		cmd := exec.Command(programs.Build("sidecar"), "-sidecar-image", "example.org/mine:7", "preview", filepath.Join("sidecar", "pods.yaml"))
 		out, err := cmd.Output()
