@@ -20,7 +20,10 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"code.cloudfoundry.org/eirinix"
 	"code.cloudfoundry.org/eirinix/diagnosis"
@@ -519,5 +522,24 @@ var _ = Describe("What a step looks at", Label("api-server"), func() {
 			all = append(all, a)
 		}
 		Expect(all).To(ConsistOf("one open0 <nil>", "two open0 <nil>", "kept kept0 <nil>", "tree open0 <nil>", "meta gate0 <nil>"))
+	}, SpecTimeout(3*patience))
+})
+
+var _ = Describe("Inside a KubeManager", Label("api-server"), func() {
+	It("a step looks at objects that the KubeManager's cache leaves out", func(ctx SpecContext) {
+		namespace := newNamespace(ctx)
+		setGate(ctx, namespace, "open")
+		mgr, err := ctrl.NewManager(controlPlane().Config(), ctrl.Options{
+			Metrics: metricsserver.Options{BindAddress: "0"}, Cache: cache.Options{DefaultNamespaces: map[string]cache.Config{"default": {}}},
+		})
+		Expect(err).NotTo(HaveOccurred())
+		o := urlOptions(namespace)
+		o.RestConfig, o.KubeManager = nil, mgr
+		m := eirinix.NewManager(o)
+		Expect(m.AddExtension(looksAt(namespace, eirinix.Read{}))).To(Succeed())
+		runManager(ctx, m)
+		Expect(tryPod(ctx, namespace)).To(Succeed())
+		setGate(ctx, namespace, "shut")
+		Eventually(tryPod).WithContext(ctx).WithArguments(namespace).WithTimeout(patience).Should(MatchError(ContainSubstring(`the gate is "shut"`)))
 	}, SpecTimeout(3*patience))
 })
