@@ -28,13 +28,7 @@ func (m *Metrics) stored(s *source) {
 	if m == nil || m.objects == nil {
 		return
 	}
-	count := 0
-	if len(s.views) > 0 {
-		if c := s.views[0].published.Load(); c != nil {
-			count = c.objects.Len()
-		}
-	}
-	m.objects.WithLabelValues(s.String()).Set(float64(count))
+	m.objects.WithLabelValues(s.String()).Set(float64(s.held.Load()))
 }
 
 // interrupted sets since when a source's watch is broken.

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -32,11 +33,8 @@ import (
 const (
 	// firstRetry and lastRetry limit the delay before an interrupted source is asked for again, before jitter. A call
 	// that finds the objects too old shortens it to soonest, because a call is a proof that an API server is up.
-	firstRetry, lastRetry = 500 * time.Millisecond, 10 * time.Second
+	firstRetry, lastRetry = 500 * time.Millisecond, 30 * time.Second
 	soonest               = time.Second
-
-	// lastRefused is the same limit while the kind is missing or may not be listed.
-	lastRefused = 30 * time.Second
 
 	// listTimeout limits a list, answerTimeout the wait for the begin of a watch, and watchMargin how much longer than
 	// agreed a watch can last.
@@ -64,6 +62,7 @@ type source struct {
 
 	listed   atomic.Bool  // at least once
 	received atomic.Int64 // objects of the initial list so far
+	held     atomic.Int64 // objects, for the metrics
 	settled  chan struct{}
 	settle   sync.Once
 	wake     chan struct{}
@@ -177,18 +176,16 @@ func (s *source) run(ctx context.Context, c client.WithWatch) {
 		if s.failed(err); time.Since(began) > time.Minute {
 			pause = s.pauses()
 		}
-		pause(ctx, err)
+		pause(ctx)
 	}
 }
 
 // pauses returns a function that waits before the next attempt, longer each time.
-func (s *source) pauses() func(context.Context, error) {
-	delays, refusedDelays := wait.Backoff(firstRetry, lastRetry), wait.Backoff(firstRetry, lastRefused)
-	return func(ctx context.Context, err error) {
+func (s *source) pauses() func(context.Context) {
+	delays := wait.Backoff(firstRetry, lastRetry)
+	return func(ctx context.Context) {
 		delay := delays()
-		if refused(err) {
-			delay = refusedDelays()
-		}
+		delay = delay/2 + rand.N(delay) // when an API server ends, the watches of all replicas end
 		timer := time.NewTimer(delay)
 		defer timer.Stop()
 		select {
@@ -319,7 +316,7 @@ func (s *source) watch(ctx context.Context, o metav1.ListOptions) (watch.Interfa
 			return nil, err
 		}
 		s.failed(err)
-		if pause(ctx, err); ctx.Err() != nil {
+		if pause(ctx); ctx.Err() != nil {
 			return nil, err
 		}
 	}
@@ -406,12 +403,12 @@ func (s *source) transform(o any) *incoming {
 
 // put stores an object. If a function of a declaration fails for it, the view serves nothing from then on: it is not
 // known what it would have kept.
-func (in *incoming) put(i int, v *view) {
+func (in *incoming) put(i int, v *view) (added int64) {
 	if in.failed[i] != nil {
 		v.all.broken = in.failed[i]
-		return
+		return 0
 	}
-	v.put(in.entries[i])
+	return v.put(in.entries[i])
 }
 
 // Add stores a new object.
@@ -423,9 +420,11 @@ func (s *source) Update(o any) error {
 	if in == nil {
 		return fmt.Errorf("%T is no object", o)
 	}
+	var added int64
 	for i, v := range s.views {
-		v.change(func() { in.put(i, v) })
+		v.change(func() { added = in.put(i, v) })
 	}
+	s.held.Add(added)
 	s.set.metrics.stored(s)
 	return nil
 }
@@ -437,9 +436,11 @@ func (s *source) Delete(o any) error {
 		return fmt.Errorf("%T is no object", o)
 	}
 	namespace, name := object.GetNamespace(), object.GetName()
+	var removed int64
 	for _, v := range s.views {
-		v.change(func() { v.drop(namespace, name) })
+		v.change(func() { removed = v.drop(namespace, name) })
 	}
+	s.held.Add(-removed)
 	s.set.metrics.stored(s)
 	return nil
 }
@@ -455,6 +456,7 @@ func (s *source) Replace(objects []any, _ string) error {
 	}
 	s.set.log.V(1).Info("listed objects that steps read", "objects", s.String(), "count", len(all))
 	first := !s.listed.Swap(true)
+	s.held.Store(int64(len(all)))
 	for i, v := range s.views {
 		entries := make([]*entry, 0, len(all))
 		var broken error

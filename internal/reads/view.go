@@ -158,8 +158,8 @@ func (v *view) kept(o client.Object) (*entry, error) {
 	return made, err
 }
 
-// put stores an entry. The caller holds mu.
-func (v *view) put(e *entry) {
+// put stores an entry, and returns by how much the number of objects has grown. The caller holds mu.
+func (v *view) put(e *entry) (added int64) {
 	if shared, ok := v.spaces[e.namespace]; ok {
 		e.namespace = shared
 	} else {
@@ -167,21 +167,28 @@ func (v *view) put(e *entry) {
 		v.spaces[e.namespace] = e.namespace
 	}
 	e.name = strings.Clone(e.name)
-	if old, replaced := v.all.objects.ReplaceOrInsert(e); replaced {
+	old, replaced := v.all.objects.ReplaceOrInsert(e)
+	if replaced {
 		v.unindex(old)
+	} else {
+		added = 1
 	}
 	for i, values := range e.values {
 		for _, value := range values {
 			v.all.indexed[i].ReplaceOrInsert(indexed{value, e})
 		}
 	}
+	return added
 }
 
-// drop removes the object of that name. The caller holds mu.
-func (v *view) drop(namespace, name string) {
-	if old, found := v.all.objects.Delete(&entry{namespace: namespace, name: name}); found {
-		v.unindex(old)
+// drop removes the object of that name, and returns by how much the number of objects has shrunk. The caller holds mu.
+func (v *view) drop(namespace, name string) (removed int64) {
+	old, found := v.all.objects.Delete(&entry{namespace: namespace, name: name})
+	if !found {
+		return 0
 	}
+	v.unindex(old)
+	return 1
 }
 
 func (v *view) unindex(e *entry) {
