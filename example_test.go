@@ -13,8 +13,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
@@ -98,6 +100,30 @@ func ExampleSettings() {
 	})
 	fmt.Println(x.Validate(), played(x, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"proxy": "yes"}}}))
 	// Output: <nil> <nil>
+}
+
+// A step reads other objects from memory, if it declares them.
+func ExampleCall_Reader() {
+	x := eirinix.NewManager(eirinix.ManagerOptions{Host: "webhook.example.org"})
+	x.AddExtension(eirinix.Validation[*corev1.Pod]{
+		ID: "known-team",
+		Settings: eirinix.Settings{Reads: []eirinix.Read{{
+			Object: &corev1.ConfigMap{}, Namespaces: []string{"platform"},
+			Fields: fields.OneTermEqualSelector("metadata.name", "teams"), Required: true,
+		}}},
+		Create: func(ctx context.Context, c *eirinix.Call, pod *corev1.Pod) error {
+			var teams corev1.ConfigMap
+			if err := c.Reader().Get(ctx, client.ObjectKey{Namespace: "platform", Name: "teams"}, &teams); err != nil {
+				return err
+			}
+			if _, known := teams.Data[pod.Labels["team"]]; !known {
+				return eirinix.Deny("team %q is unknown", pod.Labels["team"])
+			}
+			return nil
+		},
+	})
+	fmt.Println(x.Validate())
+	// Output: <nil>
 }
 
 // Exec, attach, eviction and scale are subresources.
