@@ -14,8 +14,10 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
@@ -300,6 +302,51 @@ var _ = Describe("A step that looks at other objects", Label("api-server"), func
 		Eventually(m.Ready()).WithContext(ctx).WithTimeout(patience).Should(BeClosed())
 		Expect(tryPod(ctx, namespace)).To(Succeed())
 	}, SpecTimeout(3*patience))
+
+	It("sees all of many in its first call", func(ctx SpecContext) {
+		const many = 600 // more than a page of a list
+		group, creating := errgroup.WithContext(ctx)
+		group.SetLimit(8)
+		for n := range many {
+			group.Go(func() error {
+				_, err := clients().CoreV1().Secrets(namespace).Create(creating, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("many-%d", n)}}, metav1.CreateOptions{})
+				return err
+			})
+		}
+		Expect(group.Wait()).To(Succeed())
+		for _, streams := range []bool{true, false} {
+			seen := make(chan int, 1)
+			o := urlOptions(namespace)
+			o.WebhookNamespace = metav1.NamespaceDefault // for the certificate Secret
+			if !streams {
+				o.RestConfig = between(func(r *http.Request, next http.RoundTripper) (*http.Response, error) {
+					if r.URL.Query().Get("sendInitialEvents") != "" { // as an API server before 1.34 does
+						return answered(r, apierrors.NewInvalid(metav1.SchemeGroupVersion.WithKind("ListOptions").GroupKind(), "", nil))
+					}
+					return next.RoundTrip(r)
+				})
+			}
+			m := eirinix.NewManager(o)
+			Expect(m.AddExtension(eirinix.Validation[*corev1.Pod]{
+				ID: "counts", Settings: eirinix.Settings{Reads: []eirinix.Read{{Object: &corev1.Secret{}, Namespaces: []string{namespace}}}},
+				Create: func(ctx context.Context, c *eirinix.Call, _ *corev1.Pod) error {
+					var all corev1.SecretList
+					err := c.Reader().List(ctx, &all)
+					select {
+					case seen <- len(all.Items):
+					default:
+					}
+					return err
+				},
+			})).To(Succeed())
+			done := startManager(ctx, m)
+			Eventually(m.Ready()).WithContext(ctx).WithTimeout(patience).Should(BeClosed())
+			Expect(tryPod(ctx, namespace)).To(Succeed())
+			Expect(seen).To(Receive(Equal(many)), "streams: %t", streams)
+			m.Stop()
+			Eventually(done).WithContext(ctx).WithTimeout(patience).Should(Receive(BeNil()))
+		}
+	}, SpecTimeout(5*patience))
 
 	It("sees one moment of them in all steps of a call", func(ctx SpecContext) {
 		setGate(ctx, namespace, "0")
