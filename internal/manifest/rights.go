@@ -103,6 +103,7 @@ func (r Rights) Grants(half Half, secretNamespace string) []Grant {
 		if r.Watches && r.WatchNamespace != "" {
 			add(r.WatchNamespace, pods)
 		}
+		r.reads(add)
 	}
 	if half != Serving && len(r.Configurations)+len(r.CRDs) > 0 {
 		// The namespace owns the configurations, so that they are deleted with it.
@@ -113,9 +114,6 @@ func (r Rights) Grants(half Half, secretNamespace string) []Grant {
 		add("", rule("", "namespaces", nil, "get", "list", "watch"))
 	}
 	add("", r.configurations(half)...)
-	if half != Registering {
-		r.reads(add)
-	}
 	if half != Registering && r.Watches && r.WatchNamespace == "" {
 		add("", pods)
 	}
@@ -129,7 +127,7 @@ func (r Rights) Grants(half Half, secretNamespace string) []Grant {
 	return slices.DeleteFunc(grants, func(g Grant) bool { return len(g.Rules) == 0 })
 }
 
-// reads adds the rights on the objects that steps look at.
+// reads adds the rights on the objects that steps look at, those in all namespaces last.
 func (r Rights) reads(add func(namespace string, rules ...rbacv1.PolicyRule)) {
 	type object struct{ namespace, group, resource string }
 	byName := map[object][]string{}
@@ -142,6 +140,9 @@ func (r Rights) reads(add func(namespace string, rules ...rbacv1.PolicyRule)) {
 		}
 	}
 	order := func(a, b object) int {
+		if (a.namespace == "") != (b.namespace == "") {
+			return cmp.Compare(b.namespace, a.namespace)
+		}
 		return cmp.Or(cmp.Compare(a.namespace, b.namespace), cmp.Compare(a.group, b.group), cmp.Compare(a.resource, b.resource))
 	}
 	for _, of := range slices.SortedFunc(maps.Keys(byName), order) {

@@ -117,8 +117,36 @@ var _ = DescribeTable("The rights of",
 	Entry("its serving half", manifest.Rights{Reviews: true}, manifest.Serving,
 		": create tokenreviews.authentication.k8s.io", ": create subjectaccessreviews.authorization.k8s.io"),
 	Entry("its registering half, which serves none", manifest.Rights{Reviews: true}, manifest.Registering),
+	Entry("a program whose steps look at other objects", manifest.Rights{Reads: lookedAt}, manifest.Whole,
+		"cf: get,list,watch configmaps settings",
+		"vault: get,list,watch secrets",
+		": get,list,watch ingresses.networking.k8s.io",
+	),
+	Entry("its serving half", manifest.Rights{Reads: lookedAt}, manifest.Serving,
+		"cf: get,list,watch configmaps settings",
+		"vault: get,list,watch secrets",
+		": get,list,watch ingresses.networking.k8s.io",
+	),
+	Entry("its registering half, which looks at nothing", manifest.Rights{Reads: lookedAt}, manifest.Registering),
+	Entry("its audit", manifest.Rights{Reads: lookedAt, Lists: map[string]map[string][]string{"": {"": {"pods"}}}}, manifest.Auditing,
+		"cf: get,list,watch configmaps settings",
+		"vault: get,list,watch secrets",
+		": list pods",
+		": get,list,watch ingresses.networking.k8s.io",
+		": get,list namespaces",
+	),
 	Entry("a program without steps", manifest.Rights{MakesSecret: true, Watches: true}, manifest.Whole, ": list,watch pods"),
 )
+
+// lookedAt are two Secrets by name and all of the same namespace, a ConfigMap, and Ingresses that two steps look at.
+var lookedAt = []manifest.Read{
+	{Resource: "secrets", Namespace: "vault", Name: "one"},
+	{Resource: "secrets", Namespace: "vault"},
+	{Resource: "secrets", Namespace: "vault", Name: "two"},
+	{Resource: "configmaps", Namespace: "cf", Name: "settings"},
+	{Group: "networking.k8s.io", Resource: "ingresses"},
+	{Group: "networking.k8s.io", Resource: "ingresses"},
+}
 
 var _ = It("Creation is never granted with a name, which RBAC cannot check", func() {
 	for _, half := range []manifest.Half{manifest.Whole, manifest.Serving, manifest.Registering} {
