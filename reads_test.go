@@ -2,12 +2,15 @@ package eirinix
 
 import (
 	"context"
+	"errors"
 	"reflect"
 	"time"
 
+	"github.com/go-logr/logr"
 	. "github.com/onsi/ginkgo/v2/dsl/core"
 	. "github.com/onsi/ginkgo/v2/dsl/table"
 	. "github.com/onsi/gomega"
+	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -16,6 +19,11 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	"code.cloudfoundry.org/eirinix/internal/admit"
+	"code.cloudfoundry.org/eirinix/internal/reads"
+	"code.cloudfoundry.org/eirinix/internal/resources"
+	"code.cloudfoundry.org/eirinix/internal/rollout"
 )
 
 // reading pods refuses none, and declares Reads.
@@ -143,5 +151,43 @@ var _ = Describe("Settings.Reads", func() {
 		c := &Call{}
 		Expect(c.Reader().Get(context.Background(), client.ObjectKey{Name: "x"}, &pod)).To(MatchError(ContainSubstring("Harness")))
 		Expect(c.Reader().List(context.Background(), &corev1.PodList{})).To(MatchError(ContainSubstring("Settings.Reads")))
+	})
+})
+
+// unreadable is what steps read from if nothing can be listed.
+type unreadable struct{ *reads.Set }
+
+func (u unreadable) Waiting(string) error { return errors.New("secrets cannot be listed") }
+func (u unreadable) Snapshot(ctx context.Context) (*reads.Snapshot, error) {
+	return u.Set.Snapshot(ctx), nil
+}
+
+var _ = Describe("A step whose Reads cannot be listed", func() {
+	It("is not registered, and fails on the path of a version that has registered it", func() {
+		m := NewManager(ManagerOptions{Host: "webhook.example.org"})
+		looks := readingStep(Read{Object: &corev1.Secret{}})
+		looks.Create = func(ctx context.Context, c *Call, _ *corev1.Pod) error {
+			_ = c.Reader().List(ctx, &corev1.SecretList{}) // dropping the error does not help
+			return nil
+		}
+		Expect(m.AddExtension(looks)).To(Succeed())
+		r := newResolver(m.options, resources.Cluster{})
+		set, err := r.newReads(m.steps, logr.Discard(), nil)
+		Expect(err).NotTo(HaveOccurred())
+		r.reads = unreadable{set}
+		all, err := r.all(m.steps)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(all.entries).To(BeEmpty())
+		Expect(all.waiting).To(HaveLen(1))
+		Expect(all.waiting[0].why).To(MatchError("secrets cannot be listed"))
+
+		const path = admit.ValidatePrefix + "pods-1"
+		chains, err := m.chains(all, map[string]rollout.Route{path: {Steps: []string{all.unread[0].registered.Key()}, All: true}}, nil, r.reads)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(chains[path].Steps).To(HaveLen(1))
+		ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+		defer cancel()
+		call := &admit.Call{Request: &admissionv1.AdmissionRequest{Kind: metav1.GroupVersionKind{Version: "v1", Kind: "Pod"}, Operation: admissionv1.Create}}
+		Expect(chains[path].Steps[0].Run(ctx, call, nil, &corev1.Pod{})).To(MatchError("Secret have not been listed yet"))
 	})
 })
