@@ -191,6 +191,7 @@ var _ = Describe("A step that looks at other objects", Label("api-server"), func
 		runManager(ctx, m)
 		Expect(createPod(ctx, namespace, NewPod("pod", nil))).To(beMutated(), "without a gate")
 		Expect(logs.FilterMessageSnippet("cannot be listed").Len()).To(Equal(1))
+		Expect(certificateMetrics(namespace)).To(SatisfyAll(HaveKeyWithValue("eirinix_registration_waiting reads", 1.), HaveKeyWithValue("eirinix_registration_waiting kind", 0.)))
 		finding, ok := m.Diagnose(ctx).Find(diagnosis.Unread)
 		Expect(ok).To(BeTrue())
 		Expect(finding).To(SatisfyAll(HaveField("Message", ContainSubstring("have never been listed")), HaveField("Evidence", ContainSubstring("forbidden"))))
@@ -210,6 +211,8 @@ var _ = Describe("A step that looks at other objects", Label("api-server"), func
 		}, metav1.CreateOptions{})
 		Expect(err).NotTo(HaveOccurred())
 		Eventually(tryPod).WithContext(ctx).WithArguments(namespace).WithTimeout(2 * patience).Should(MatchError(ContainSubstring(`the gate is ""`)))
+
+		Eventually(func() float64 { return certificateMetrics(namespace)["eirinix_registration_waiting reads"] }).WithContext(ctx).WithTimeout(patience).Should(BeZero())
 
 		By("taking the right away, which shows when the next watch begins")
 		Expect(clients().RbacV1().RoleBindings(namespace).Delete(ctx, "gate", metav1.DeleteOptions{})).To(Succeed())
@@ -484,7 +487,10 @@ var _ = Describe("What a step looks at", Label("api-server"), func() {
 		setGate(ctx, namespace, "shut")
 		_, err := clients().CoreV1().Pods(namespace).Create(ctx, NewPod("old", nil), metav1.CreateOptions{})
 		Expect(err).NotTo(HaveOccurred())
-		m := eirinix.NewManager(urlOptions(namespace))
+		watched := newReadsOf("/configmaps")
+		o := urlOptions(namespace)
+		o.RestConfig = between(watched.pass)
+		m := eirinix.NewManager(o)
 		Expect(m.AddExtension(looksAt(namespace, eirinix.Read{}))).To(Succeed())
 		audited := func() (all []string) {
 			GinkgoHelper()
@@ -500,7 +506,9 @@ var _ = Describe("What a step looks at", Label("api-server"), func() {
 		Expect(audited()).To(BeEmpty())
 		setGate(ctx, namespace, "shut")
 		runManager(ctx, m)
+		before := watched.counted.Load()
 		Expect(audited()).To(ConsistOf(ContainSubstring(`denied old: the gate is "shut"`)))
+		Expect(watched.counted.Load()).To(Equal(before), "the Manager has the objects already")
 	}, SpecTimeout(3*patience))
 
 	It("is untold in an audit that may not list it", func(ctx SpecContext) {
