@@ -100,6 +100,7 @@ func (s *Set) viewOf(scheme *runtime.Scheme, d Declaration) (*view, error) {
 		src := s.sourceOf(v, namespace)
 		src.views = append(src.views, v)
 		v.sources = append(v.sources, src)
+		v.missing[src] = true
 	}
 	return v, nil
 }

@@ -455,7 +455,6 @@ func (s *source) Replace(objects []any, _ string) error {
 		objects[i] = nil
 	}
 	s.set.log.V(1).Info("listed objects that steps read", "objects", s.String(), "count", len(all))
-	first := !s.listed.Swap(true)
 	s.held.Store(int64(len(all)))
 	for i, v := range s.views {
 		entries := make([]*entry, 0, len(all))
@@ -472,8 +471,10 @@ func (s *source) Replace(objects []any, _ string) error {
 				v.all.broken = broken
 			}
 			v.replace(s.namespace, entries)
+			delete(v.missing, s)
 		})
 	}
+	first := !s.listed.Swap(true)
 	s.set.metrics.stored(s)
 	s.succeeded()
 	if first {

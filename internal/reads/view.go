@@ -34,6 +34,7 @@ type view struct {
 
 	mu        sync.Mutex // serializes changes
 	all       contents
+	missing   map[*source]bool  // whose lists have not been stored yet
 	spaces    map[string]string // the names of namespaces, so that objects share them
 	published atomic.Pointer[contents]
 }
@@ -83,7 +84,7 @@ func pivot(namespace, name string) *entry {
 }
 
 func newView(scheme *runtime.Scheme, d Declaration) (*view, error) {
-	v := &view{declaration: d, items: -1, object: reflect.TypeOf(d.Object), indexes: slices.Sorted(maps.Keys(d.Index)), spaces: map[string]string{}}
+	v := &view{declaration: d, items: -1, object: reflect.TypeOf(d.Object), indexes: slices.Sorted(maps.Keys(d.Index)), spaces: map[string]string{}, missing: map[*source]bool{}}
 	list, err := newList(scheme, d)
 	if err != nil {
 		return nil, err
@@ -199,12 +200,10 @@ func (v *view) unindex(e *entry) {
 	}
 }
 
-// publish makes the current state visible, if all sources have been listed. The caller holds mu.
+// publish makes the current state visible, if the lists of all sources have been stored. The caller holds mu.
 func (v *view) publish() {
-	for _, src := range v.sources {
-		if !src.listed.Load() {
-			return
-		}
+	if len(v.missing) > 0 {
+		return
 	}
 	state := contents{objects: v.all.objects.Clone(), broken: v.all.broken}
 	for _, tree := range v.all.indexed {
