@@ -73,6 +73,9 @@ func New(scheme *runtime.Scheme, steps []Step, log logr.Logger, metrics *Metrics
 				return nil, err
 			}
 			s.steps[step.Name] = append(s.steps[step.Name], use{v, d})
+			for _, src := range v.sources {
+				src.tolerate(d.MaxStale)
+			}
 		}
 	}
 	return s, nil

@@ -57,6 +57,7 @@ type source struct {
 	selected fields.Selector
 	example  client.Object // of the declared type
 	views    []*view
+	patience time.Duration // the shortest MaxStale of a use; 0 for none
 	client   client.WithWatch
 	log      logr.Logger
 
@@ -79,6 +80,13 @@ func newSource(s *Set, of origin, v *view) *source {
 	return &source{
 		origin: of, set: s, labelled: v.declaration.Labels, selected: v.declaration.Fields, example: v.declaration.Object,
 		settled: make(chan struct{}), wake: make(chan struct{}, 1), log: s.log, since: time.Now(), alive: make(chan struct{}),
+	}
+}
+
+// tolerate takes the MaxStale of a use into account.
+func (s *source) tolerate(stale time.Duration) {
+	if stale > 0 && (s.patience == 0 || stale < s.patience) {
+		s.patience = stale
 	}
 }
 
@@ -173,6 +181,9 @@ func (s *source) run(ctx context.Context, c client.WithWatch) {
 	for ctx.Err() == nil {
 		began := time.Now()
 		err := reflector.ListAndWatchWithContext(ctx)
+		if errors.Is(err, errOutdated) {
+			continue // the reason of the interruption stays
+		}
 		if s.failed(err); time.Since(began) > time.Minute {
 			pause = s.pauses()
 		}
@@ -298,12 +309,19 @@ func (s *source) list(ctx context.Context, o metav1.ListOptions) (runtime.Object
 	return list, nil
 }
 
+// errOutdated is the reason to list the objects again.
+var errOutdated = errors.New("the watch was broken for too long to be continued")
+
 // watch begins a watch. If the API server cannot be reached, it tries again, so that the reflector does not list all
-// objects again for a short interruption.
+// objects again for a short interruption. After a longer one only a list shows that the objects are up to date: a watch
+// that continues does not say when it has caught up.
 func (s *source) watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 	s.failed(nil) // the watch before has ended
 	pause := s.pauses()
 	for {
+		if broken, _ := s.broken(); o.SendInitialEvents == nil && s.patience > 0 && broken > s.patience {
+			return nil, errOutdated
+		}
 		w, err := s.begin(ctx, o)
 		var status apierrors.APIStatus
 		switch {

@@ -4,12 +4,16 @@ package reads
 
 import (
 	"context"
+	"errors"
+	"time"
 
 	"github.com/go-logr/logr"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
@@ -42,6 +46,27 @@ func namesIn(ctx context.Context, set *Set) (names []string, err error) {
 	return names, err
 }
 
+// server is a client whose lists and watches a spec answers.
+type server struct {
+	client.WithWatch
+	list  func(client.ObjectList) error
+	watch func(context.Context, metav1.ListOptions) (watch.Interface, error)
+}
+
+func (server) Scheme() *runtime.Scheme { return clientgoscheme.Scheme }
+
+func (server) IsObjectNamespaced(runtime.Object) (bool, error) { return true, nil }
+
+func (s server) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
+	return s.list(list)
+}
+
+func (s server) Watch(ctx context.Context, _ client.ObjectList, options ...client.ListOption) (watch.Interface, error) {
+	var o client.ListOptions
+	o.ApplyOptions(options)
+	return s.watch(ctx, *o.Raw)
+}
+
 var _ = Describe("The objects of several namespaces", func() {
 	It("are served once all of them are there, and not while one list is being stored", func(ctx SpecContext) {
 		apart := func(client.Object) {} // makes a view of its own
@@ -58,4 +83,35 @@ var _ = Describe("The objects of several namespaces", func() {
 		Eventually(stored).Should(Receive(BeNil()))
 		Expect(last.published.Load().objects.Len()).To(Equal(2))
 	})
+})
+
+var _ = Describe("An interrupted watch", func() {
+	DescribeTable("is continued only if that cannot hide objects that are too old", func(ctx SpecContext, broken time.Duration, continues bool, stale ...time.Duration) {
+		var declared []Declaration
+		for _, age := range stale {
+			declared = append(declared, Declaration{MaxStale: age})
+		}
+		src := setOf(declared...).sources[0]
+		Expect(src.Replace(nil, "1")).To(Succeed())
+		src.client = server{watch: func(context.Context, metav1.ListOptions) (watch.Interface, error) { return watch.NewFake(), nil }}
+		src.failed(errors.New("connection refused"))
+		src.since = time.Now().Add(-broken)
+
+		w, err := src.watch(ctx, metav1.ListOptions{ResourceVersion: "1"})
+		age, _ := src.broken()
+		if !continues {
+			Expect(err).To(MatchError(errOutdated))
+			Expect(age).To(BeNumerically(">=", broken))
+			w, err = src.watch(ctx, metav1.ListOptions{SendInitialEvents: new(true)}) // a list is another thing
+		} else {
+			Expect(age).To(BeZero())
+		}
+		Expect(err).NotTo(HaveOccurred())
+		w.Stop()
+	},
+		Entry("after a short time", 20*time.Second, true, time.Hour, 30*time.Second),
+		Entry("after a time that is too long for one step", 20*time.Second, false, time.Hour, 10*time.Second),
+		Entry("after any time for steps that look at objects of any age", time.Hour, true, time.Duration(0)),
+		Entry("after a long time for another step", time.Hour, false, time.Duration(0), time.Minute),
+	)
 })
