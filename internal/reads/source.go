@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"strings"
 	"sync"
@@ -419,13 +420,15 @@ func (s *source) transform(o any) *incoming {
 	return in
 }
 
-// put stores an object. If a function of a declaration fails for it, the view serves nothing from then on: it is not
-// known what it would have kept.
+// put stores an object, and returns by how much their number has grown. While a function of a declaration fails for it,
+// the view serves nothing: it is not known what the function would have kept.
 func (in *incoming) put(i int, v *view) (added int64) {
+	key := [2]string{in.namespace, in.name}
 	if in.failed[i] != nil {
-		v.all.broken = in.failed[i]
+		v.failed[key] = in.failed[i]
 		return 0
 	}
+	delete(v.failed, key)
 	return v.put(in.entries[i])
 }
 
@@ -475,20 +478,17 @@ func (s *source) Replace(objects []any, _ string) error {
 	s.set.log.V(1).Info("listed objects that steps read", "objects", s.String(), "count", len(all))
 	s.held.Store(int64(len(all)))
 	for i, v := range s.views {
-		entries := make([]*entry, 0, len(all))
-		var broken error
+		entries, failed := make([]*entry, 0, len(all)), map[[2]string]error{}
 		for _, in := range all {
 			if in.failed[i] != nil {
-				broken = in.failed[i]
+				failed[[2]string{in.namespace, in.name}] = in.failed[i]
 				continue
 			}
 			entries = append(entries, in.entries[i])
 		}
 		v.change(func() {
-			if broken != nil || len(v.sources) == 1 {
-				v.all.broken = broken
-			}
 			v.replace(s.namespace, entries)
+			maps.Copy(v.failed, failed)
 			delete(v.missing, s)
 		})
 	}

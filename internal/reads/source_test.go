@@ -115,3 +115,33 @@ var _ = Describe("An interrupted watch", func() {
 		Entry("after a long time for another step", time.Hour, false, time.Duration(0), time.Minute),
 	)
 })
+
+var _ = Describe("A declaration whose function fails for an object", func() {
+	DescribeTable("serves nothing until that object is in order again", func(ctx SpecContext, mend func(*source) error, namespaces ...string) {
+		set := setOf(Declaration{Namespaces: namespaces, Keep: func(o client.Object) {
+			if o.GetLabels()["odd"] != "" {
+				panic("odd")
+			}
+		}})
+		for _, src := range set.sources {
+			Expect(src.Replace([]any{configMap(src.namespace, "one"), configMap(src.namespace, "two")}, "1")).To(Succeed())
+		}
+		src := set.sources[0]
+		odd := configMap("a", "one")
+		odd.Labels = map[string]string{"odd": "yes"}
+		Expect(src.Update(odd.DeepCopy())).To(Succeed())
+		_, err := namesIn(ctx, set)
+		Expect(err).To(MatchError(ContainSubstring("a/one: Read.Keep panicked: odd")))
+		Expect(src.Update(configMap("a", "two"))).To(Succeed()) // another one
+		Expect(src.Replace([]any{odd, configMap("a", "two")}, "2")).To(Succeed())
+		_, err = namesIn(ctx, set)
+		Expect(err).To(HaveOccurred())
+		Expect(mend(src)).To(Succeed())
+		Expect(namesIn(ctx, set)).To(ContainElement("a/two"))
+	},
+		Entry("by a change", func(src *source) error { return src.Update(configMap("a", "one")) }, "a"),
+		Entry("by its removal", func(src *source) error { return src.Delete(configMap("a", "one")) }, "a"),
+		Entry("by a list", func(src *source) error { return src.Replace([]any{configMap("a", "two")}, "3") }, "a"),
+		Entry("by a list of one of several namespaces", func(src *source) error { return src.Replace([]any{configMap("a", "two")}, "3") }, "a", "b"),
+	)
+})

@@ -34,8 +34,9 @@ type view struct {
 
 	mu        sync.Mutex // serializes changes
 	all       contents
-	missing   map[*source]bool  // whose lists have not been stored yet
-	spaces    map[string]string // the names of namespaces, so that objects share them
+	missing   map[*source]bool    // whose lists have not been stored yet
+	failed    map[[2]string]error // objects for which a function of the declaration fails, by namespace and name
+	spaces    map[string]string   // the names of namespaces, so that objects share them
 	published atomic.Pointer[contents]
 }
 
@@ -84,7 +85,7 @@ func pivot(namespace, name string) *entry {
 }
 
 func newView(scheme *runtime.Scheme, d Declaration) (*view, error) {
-	v := &view{declaration: d, items: -1, object: reflect.TypeOf(d.Object), indexes: slices.Sorted(maps.Keys(d.Index)), spaces: map[string]string{}, missing: map[*source]bool{}}
+	v := &view{declaration: d, items: -1, object: reflect.TypeOf(d.Object), indexes: slices.Sorted(maps.Keys(d.Index)), spaces: map[string]string{}, missing: map[*source]bool{}, failed: map[[2]string]error{}}
 	list, err := newList(scheme, d)
 	if err != nil {
 		return nil, err
@@ -184,6 +185,7 @@ func (v *view) put(e *entry) (added int64) {
 
 // drop removes the object of that name, and returns by how much the number of objects has shrunk. The caller holds mu.
 func (v *view) drop(namespace, name string) (removed int64) {
+	delete(v.failed, [2]string{namespace, name})
 	old, found := v.all.objects.Delete(&entry{namespace: namespace, name: name})
 	if !found {
 		return 0
@@ -205,7 +207,10 @@ func (v *view) publish() {
 	if len(v.missing) > 0 {
 		return
 	}
-	state := contents{objects: v.all.objects.Clone(), broken: v.all.broken}
+	state := contents{objects: v.all.objects.Clone()}
+	for _, state.broken = range v.failed {
+		break
+	}
 	for _, tree := range v.all.indexed {
 		state.indexed = append(state.indexed, tree.Clone())
 	}
@@ -222,6 +227,7 @@ func (v *view) change(f func()) {
 
 // replace replaces the objects of a namespace, or all. Unchanged objects keep their memory.
 func (v *view) replace(namespace string, entries []*entry) {
+	maps.DeleteFunc(v.failed, func(key [2]string, _ error) bool { return namespace == "" || key[0] == namespace })
 	present := make(map[[2]string]bool, len(entries))
 	for _, e := range entries {
 		present[[2]string{e.namespace, e.name}] = true
