@@ -215,7 +215,7 @@ func (r *Reader) Get(ctx context.Context, key client.ObjectKey, o client.Object,
 		if err != nil {
 			return r.failed(err)
 		}
-		wanted := pivot(key.Namespace, key.Name)
+		wanted := pivot(c.namespace(key.Namespace), key.Name)
 		e, found := c.objects.Get(wanted)
 		if pivots.Put(wanted); found {
 			r.note(u.view, e)
@@ -386,7 +386,11 @@ func otherQuery(opts []client.ListOption) (query, error) {
 	if o.FieldSelector == nil || o.FieldSelector.Empty() {
 		return q, nil
 	}
-	for _, f := range o.FieldSelector.Requirements() {
+	requirements := o.FieldSelector.Requirements()
+	if len(requirements) == 0 { // it is fields.Nothing
+		q.labels = labels.Nothing()
+	}
+	for _, f := range requirements {
 		if f.Operator == "!=" {
 			return q, fmt.Errorf("a step's Reader cannot select by %s!=%s; list the objects and compare", f.Field, f.Value)
 		}
@@ -399,6 +403,18 @@ func otherQuery(opts []client.ListOption) (query, error) {
 	return q, nil
 }
 
+// namespace returns the namespace in which to look for objects. As for other clients, it is none for objects that are in
+// no namespace.
+func (c *contents) namespace(asked string) string {
+	if asked == "" {
+		return ""
+	}
+	if first, found := c.objects.Min(); found && first.namespace == "" {
+		return ""
+	}
+	return asked
+}
+
 // find adds the entries that a query asks for, in order.
 func (v *view) find(c *contents, q *query, found *[]*entry) error {
 	for _, f := range q.others {
@@ -407,7 +423,8 @@ func (v *view) find(c *contents, q *query, found *[]*entry) error {
 		}
 	}
 	if q.index == "" {
-		namespace, first := q.namespace, pivot(q.namespace, "")
+		namespace := c.namespace(q.namespace)
+		first := pivot(namespace, "")
 		defer pivots.Put(first)
 		c.objects.AscendGreaterOrEqual(first, func(e *entry) bool {
 			if namespace != "" && e.namespace != namespace {
@@ -422,7 +439,8 @@ func (v *view) find(c *contents, q *query, found *[]*entry) error {
 	if !ok {
 		return v.noIndex(q.index)
 	}
-	namespace, value, first := q.namespace, q.value, pivot(q.namespace, "")
+	namespace, value := c.namespace(q.namespace), q.value
+	first := pivot(namespace, "")
 	defer pivots.Put(first)
 	c.indexed[at].AscendGreaterOrEqual(indexed{value, first}, func(i indexed) bool {
 		if i.value != value || namespace != "" && i.namespace != namespace {

@@ -1,0 +1,43 @@
+package reads
+
+// This file asks a Reader questions that clients answer in a particular way.
+
+import (
+	"github.com/go-logr/logr"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+var _ = Describe("A Reader", func() {
+	It("ignores the namespace of a question about objects that are in none, as other clients do", func(ctx SpecContext) {
+		set, err := New(clientgoscheme.Scheme, []Step{{Name: "step", Reads: []Declaration{{
+			Object: &corev1.Node{}, Kind: corev1.SchemeGroupVersion.WithKind("Node"),
+			Index: map[string]client.IndexerFunc{"zone": zonesOf},
+		}}}}, logr.Discard(), nil)
+		Expect(err).NotTo(HaveOccurred())
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "worker", Labels: map[string]string{"zone": "x"}}}
+		Expect(set.sources[0].Replace([]any{node}, "1")).To(Succeed())
+		r := set.Snapshot(ctx).Reader("step")
+		var found corev1.Node
+		Expect(r.Get(ctx, client.ObjectKey{Namespace: "shop", Name: "worker"}, &found)).To(Succeed())
+		var list corev1.NodeList
+		Expect(r.List(ctx, &list, client.InNamespace("shop"))).To(Succeed())
+		Expect(list.Items).To(HaveLen(1))
+		Expect(r.List(ctx, &list, client.InNamespace("shop"), client.MatchingFields{"zone": "x"})).To(Succeed())
+		Expect(list.Items).To(HaveLen(1))
+	})
+
+	It("finds nothing with a selector that matches nothing", func(ctx SpecContext) {
+		set := setOf(Declaration{})
+		Expect(set.sources[0].Replace([]any{configMap("a", "one")}, "1")).To(Succeed())
+		for _, nothing := range []client.ListOption{client.MatchingFieldsSelector{}, client.MatchingLabelsSelector{}} {
+			var list corev1.ConfigMapList
+			Expect(set.Snapshot(ctx).Reader("step").List(ctx, &list, nothing)).To(Succeed())
+			Expect(list.Items).To(BeEmpty(), "%T", nothing)
+		}
+	})
+})
