@@ -20,7 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// mostWait limits the time for which a step waits for objects that are too old, or have not been listed.
+// mostWait limits the time for which a call waits for objects that are too old, or have not been listed.
 const mostWait = time.Second
 
 // Snapshot is the state of all views that one call sees. It is safe for concurrent use.
@@ -30,6 +30,7 @@ type Snapshot struct {
 	mu     sync.Mutex
 	states []*contents     // by view; nil if it has not been listed
 	broken []time.Duration // by view: for how long its watch was broken when the state was taken
+	waited []time.Duration // by view: for how long the steps of the call have waited for it
 
 	fixed   bool                    // the states are final
 	partial bool                    // they lack objects that no step has read
@@ -60,7 +61,7 @@ func World(ctx context.Context) (objects []*unstructured.Unstructured, fails fun
 
 // Snapshot returns the state of now, for the call of the context.
 func (s *Set) Snapshot(ctx context.Context) *Snapshot {
-	taken := &Snapshot{set: s, states: make([]*contents, len(s.views)), broken: make([]time.Duration, len(s.views)), noted: notes(ctx)}
+	taken := &Snapshot{set: s, states: make([]*contents, len(s.views)), broken: make([]time.Duration, len(s.views)), waited: make([]time.Duration, len(s.views)), noted: notes(ctx)}
 	for i := range s.views {
 		taken.take(i)
 	}
@@ -90,7 +91,8 @@ func (s *Set) Fill(ctx context.Context, objects []*unstructured.Unstructured, fa
 	return filled
 }
 
-// state returns what a step sees of a view. If the objects are too old, it waits a little for new ones.
+// state returns what a step sees of a view. If the objects are too old, it waits a little for new ones. All steps of a
+// call together wait no longer than one, so that the last ones still have time.
 func (t *Snapshot) state(ctx context.Context, step string, u use) (*contents, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -100,7 +102,7 @@ func (t *Snapshot) state(ctx context.Context, step string, u use) (*contents, er
 		}
 	}
 	if !t.fixed && (t.states[u.at] == nil || u.declared.MaxStale > 0 && t.broken[u.at] > u.declared.MaxStale) {
-		most := mostWait
+		began, most := time.Now(), mostWait-t.waited[u.at]
 		if deadline, ok := ctx.Deadline(); ok { // leave time for the reason
 			most = min(most, time.Until(deadline)/2)
 		}
@@ -109,6 +111,7 @@ func (t *Snapshot) state(ctx context.Context, step string, u use) (*contents, er
 		for _, src := range u.sources {
 			src.awaitAlive(waiting)
 		}
+		t.waited[u.at] += time.Since(began)
 		t.take(u.at)
 	}
 	c := t.states[u.at]

@@ -116,6 +116,26 @@ var _ = Describe("An interrupted watch", func() {
 	)
 })
 
+var _ = Describe("A call that finds the watch broken", func() {
+	It("waits for it once, and not again in each step", func(ctx SpecContext) {
+		set := setOf(Declaration{MaxStale: time.Minute})
+		src := set.sources[0]
+		Expect(src.Replace(nil, "1")).To(Succeed())
+		src.failed(errors.New("connection refused"))
+		src.since = time.Now().Add(-time.Hour)
+		call := set.Snapshot(ctx)
+		call.waited[0] = mostWait - time.Millisecond
+		var list corev1.ConfigMapList
+		Expect(call.Reader("step").List(ctx, &list)).To(MatchError(ContainSubstring("connection refused")))
+		began := time.Now()
+		Expect(call.Reader("step").List(ctx, &list)).To(MatchError(ContainSubstring("connection refused")))
+		Expect(time.Since(began)).To(BeNumerically("<", mostWait))
+
+		src.succeeded() // and has it back at once
+		Expect(call.Reader("step").List(ctx, &list)).To(Succeed())
+	})
+})
+
 var _ = Describe("A declaration whose function fails for an object", func() {
 	DescribeTable("serves nothing until that object is in order again", func(ctx SpecContext, mend func(*source) error, namespaces ...string) {
 		set := setOf(Declaration{Namespaces: namespaces, Keep: func(o client.Object) {
