@@ -355,10 +355,11 @@ func (o ManagerOptions) readRights(definitions []definition, mapper meta.RESTMap
 	return all, errors.Join(errs...)
 }
 
-// How fast a connection that has died without notice is found dead.
+// How fast a connection that has died without notice is found dead, and one without watches is closed.
 const (
 	pingAfter   = 10 * time.Second // of silence
 	pingTimeout = 5 * time.Second
+	idleTimeout = 30 * time.Second
 )
 
 // followReads follows what the steps read, and returns once all of it has been listed, or cannot be.
@@ -442,6 +443,7 @@ func pingingClient(config *rest.Config) (*http.Client, error) {
 	own := &http.Transport{
 		Proxy: http.ProxyFromEnvironment, TLSClientConfig: tlsConfig, TLSHandshakeTimeout: 10 * time.Second, ForceAttemptHTTP2: true,
 		HTTP2: &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTimeout}, DisableCompression: true,
+		IdleConnTimeout: idleTimeout,
 	}
 	if config.Proxy != nil {
 		own.Proxy = config.Proxy

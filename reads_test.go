@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
@@ -24,6 +25,7 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/reads"
 	"code.cloudfoundry.org/eirinix/internal/resources"
 	"code.cloudfoundry.org/eirinix/internal/rollout"
+	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
 // reading pods refuses none, and declares Reads.
@@ -133,6 +135,28 @@ var _ = Describe("Settings.Reads", func() {
 		Expect(m.Validate()).To(Succeed())
 		_, err := m.Manifests()
 		Expect(err).To(MatchError(SatisfyAll(ContainSubstring("Node is in no namespace"), ContainSubstring("Settings.Reads[1]"), ContainSubstring("ManagerOptions.Scheme"))))
+	})
+
+	It("register a step once it waits no longer, also if another one waits by then", func() {
+		waits := func(names ...string) (r resolved) {
+			for _, name := range names {
+				r.waiting = append(r.waiting, waitingStep{name: name})
+			}
+			return r
+		}
+		Expect(waits("a").changes(waits("a", "b"))).To(BeTrue())
+		Expect(waits("b").changes(waits("a"))).To(BeTrue())
+		Expect(waits("a").changes(waits("a"))).To(BeFalse())
+		Expect(waits("a", "b").changes(waits("a"))).To(BeFalse())
+		shadow := resolved{steps: []resolvedStep{{registered: webhookconf.Step{Shadow: true}}}}
+		Expect(shadow.changes(resolved{})).To(BeTrue())
+		Expect(resolved{}.changes(shadow)).To(BeTrue())
+	})
+
+	It("are followed on connections that do not outlive their use", func() {
+		c, err := pingingClient(&rest.Config{Host: "https://localhost"})
+		Expect(err).NotTo(HaveOccurred())
+		Expect(c.Transport).To(HaveField("IdleConnTimeout", BeNumerically(">", 0)))
 	})
 
 	It("write nothing to the registration", func() {

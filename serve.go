@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -246,8 +245,7 @@ func (m *ExtensionManager) awaitChanges(ctx context.Context, log logr.Logger, p 
 			return
 		}
 		found, err := m.resolveAll(p.modes, p.holdingBack())
-		changed := len(found.waiting) < len(known.waiting) || !slices.Equal(found.shadows(), known.shadows())
-		if err == nil && ctx.Err() == nil && changed {
+		if err == nil && ctx.Err() == nil && found.changes(known) {
 			if err = begin(found); err == nil {
 				known = found
 			}

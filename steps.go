@@ -176,6 +176,14 @@ func (r resolved) shadows() (all []string) {
 	return all
 }
 
+// changes reports whether the steps must be registered anew: one has ceased to wait since, or has entered or left
+// ModeShadow.
+func (r resolved) changes(since resolved) bool {
+	return !slices.Equal(r.shadows(), since.shadows()) || slices.ContainsFunc(since.waiting, func(was waitingStep) bool {
+		return !slices.ContainsFunc(r.waiting, func(w waitingStep) bool { return w.name == was.name })
+	})
+}
+
 // resolveAll resolves all steps with the help of the cluster. It does not hold the lock during requests. Without modes,
 // those of the definitions apply. With reads, steps wait for what they read.
 func (m *ExtensionManager) resolveAll(in *modes.Modes, from reading) (resolved, error) {
