@@ -3,7 +3,6 @@ package manifest
 // This file derives the RBAC rights of the program.
 
 import (
-	"cmp"
 	"maps"
 	"slices"
 	"strings"
@@ -129,24 +128,25 @@ func (r Rights) Grants(half Half, secretNamespace string) []Grant {
 
 // reads adds the rights on the objects that steps look at, those in all namespaces last.
 func (r Rights) reads(add func(namespace string, rules ...rbacv1.PolicyRule)) {
-	type object struct{ namespace, group, resource string }
-	byName := map[object][]string{}
-	for _, read := range r.Reads {
-		of := object{read.Namespace, read.Group, read.Resource}
-		if names, seen := byName[of]; read.Name == "" || seen && names == nil { // without a name, names add nothing
-			byName[of] = nil
-		} else if !slices.Contains(names, read.Name) {
-			byName[of] = append(names, read.Name)
+	for _, everywhere := range []bool{false, true} {
+		for i, read := range r.Reads {
+			same := func(other Read) bool {
+				return other.Namespace == read.Namespace && other.Group == read.Group && other.Resource == read.Resource
+			}
+			if (read.Namespace == "") != everywhere || slices.ContainsFunc(r.Reads[:i], same) {
+				continue
+			}
+			var names []string
+			for _, other := range r.Reads[i:] {
+				if same(other) {
+					names = append(names, other.Name)
+				}
+			}
+			if slices.Sort(names); names[0] == "" { // with all of them, names add nothing
+				names = nil
+			}
+			add(read.Namespace, rule(read.Group, read.Resource, slices.Compact(names), "get", "list", "watch"))
 		}
-	}
-	order := func(a, b object) int {
-		if (a.namespace == "") != (b.namespace == "") {
-			return cmp.Compare(b.namespace, a.namespace)
-		}
-		return cmp.Or(cmp.Compare(a.namespace, b.namespace), cmp.Compare(a.group, b.group), cmp.Compare(a.resource, b.resource))
-	}
-	for _, of := range slices.SortedFunc(maps.Keys(byName), order) {
-		add(of.namespace, rule(of.group, of.resource, slices.Sorted(slices.Values(byName[of])), "get", "list", "watch"))
 	}
 }
 

@@ -57,16 +57,32 @@ func (v *view) decodeInto(text []byte, into any) error {
 }
 
 // withoutManagedFields drops the managed fields. It avoids the interface that all objects have for that, because the
-// linker would then keep the method of all kinds of the API.
+// linker would then keep the method of all kinds of the API. So does named.
 func withoutManagedFields(o client.Object) {
-	if typed, ok := o.(metav1.ObjectMetaAccessor); ok {
-		if meta, ok := typed.GetObjectMeta().(*metav1.ObjectMeta); ok {
-			meta.ManagedFields = nil
-		}
-	}
-	if tree, ok := o.(*unstructured.Unstructured); ok {
+	if meta := metaOf(o); meta != nil {
+		meta.ManagedFields = nil
+	} else if tree, ok := o.(*unstructured.Unstructured); ok {
 		unstructured.RemoveNestedField(tree.Object, "metadata", "managedFields")
 	}
+}
+
+// named sets the namespace and the name.
+func named(o client.Object, namespace, name string) {
+	if meta := metaOf(o); meta != nil {
+		meta.Namespace, meta.Name = namespace, name
+	} else if tree, ok := o.(*unstructured.Unstructured); ok {
+		tree.SetNamespace(namespace)
+		tree.SetName(name)
+	}
+}
+
+// metaOf returns the metadata of a typed object, or nil.
+func metaOf(o client.Object) *metav1.ObjectMeta {
+	if typed, ok := o.(metav1.ObjectMetaAccessor); ok {
+		meta, _ := typed.GetObjectMeta().(*metav1.ObjectMeta)
+		return meta
+	}
+	return nil
 }
 
 // contain turns a panic of the program's function into an error.

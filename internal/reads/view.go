@@ -142,8 +142,7 @@ func (v *view) kept(o client.Object) (*entry, error) {
 		if err := contain("Read.Keep", func() { d.Keep(o) }); err != nil {
 			return nil, err
 		}
-		o.SetNamespace(namespace)
-		o.SetName(name)
+		named(o, namespace, name)
 	}
 	made := &entry{namespace: namespace, name: name}
 	for _, index := range v.indexes {
