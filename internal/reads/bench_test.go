@@ -109,6 +109,16 @@ func BenchmarkLookup(b *testing.B) {
 	})
 }
 
+// leastAllocations returns the allocations of the cheapest of many runs. A sync.Pool is emptied by the garbage collector,
+// and under the race detector it drops a part of what it is given, at random.
+func leastAllocations(f func()) float64 {
+	least := testing.AllocsPerRun(1, f)
+	for range 100 {
+		least = min(least, testing.AllocsPerRun(1, f))
+	}
+	return least
+}
+
 var _ = Describe("A lookup", func() {
 	It("takes no memory but that of its result", func() {
 		r, err := readerOfIngresses(1000)
@@ -116,7 +126,7 @@ var _ = Describe("A lookup", func() {
 		var list networkingv1.IngressList
 		ctx := context.Background()
 		allocations := func(options ...client.ListOption) float64 {
-			return testing.AllocsPerRun(100, func() { _ = r.List(ctx, &list, options...) })
+			return leastAllocations(func() { _ = r.List(ctx, &list, options...) })
 		}
 		Expect(allocations(client.MatchingFields{"host": "none.example.com"})).To(BeZero())
 		Expect(allocations(client.MatchingFields{"host": hostOf(7)}, client.InNamespace("team-8"))).To(BeZero())
@@ -124,13 +134,13 @@ var _ = Describe("A lookup", func() {
 		var one networkingv1.Ingress
 		text, err := newIngress(7).Marshal()
 		Expect(err).NotTo(HaveOccurred())
-		decoding := testing.AllocsPerRun(100, func() {
+		decoding := leastAllocations(func() {
 			one = networkingv1.Ingress{}
 			_ = one.Unmarshal(text)
 		})
 		Expect(allocations(client.MatchingFields{"host": hostOf(7)})).To(Equal(decoding + 1)) // the list's Items
 		Expect(list.Items).To(HaveExactElements(HaveField("Name", "shop-7")))
-		Expect(testing.AllocsPerRun(100, func() {
+		Expect(leastAllocations(func() {
 			_ = r.Get(ctx, client.ObjectKey{Namespace: "team-7", Name: "shop-7"}, &one)
 		})).To(Equal(decoding))
 	})
