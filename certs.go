@@ -52,10 +52,9 @@ func (m *ExtensionManager) newCertificates(cache cluster.Cache, log logr.Logger)
 	}
 	leaf := serving.NewLeaf(o.servingHosts(), o.leafLifetime(), nil)
 	leaf.Key, leaf.ServerTime = ca.KeyAlgorithm(o.KeyAlgorithm), m.api.ServerTime
-	secrets := clients.CoreV1().Secrets(namespace)
 	return &controller.OwnCA{
 		Store: &certsecret.Store{
-			Secrets: cluster.SeenSecrets{SecretInterface: secrets, Cache: cache}, Namespace: namespace, Name: o.SetupCertificateName, Lifetime: o.caLifetime(),
+			Secrets: clients.CoreV1().Secrets(namespace), Namespace: namespace, Name: o.SetupCertificateName, Lifetime: o.caLifetime(),
 			Key: ca.KeyAlgorithm(o.KeyAlgorithm), ServerTime: m.api.ServerTime, Now: m.api.Earlier, Log: log,
 			Cached: func(ctx context.Context) (*corev1.Secret, error) {
 				secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: o.SetupCertificateName}}
@@ -181,8 +180,8 @@ type SignerOptions struct {
 // delay that doubles.
 //
 // Kubernetes' own signers do not issue serving certificates for webhooks, so signerName is another signer, such as
-// "example.org/webhook-serving". FromCSR needs create and get on certificatesigningrequests, and uses list, watch and
-// delete if it has those rights.
+// "example.org/webhook-serving". FromCSR needs create and get on certificatesigningrequests, and uses list and watch if
+// it has those rights.
 func FromCSR(signerName string, o SignerOptions) CertificateSource { return fromCSR{signerName, o} }
 
 type fromCSR struct {

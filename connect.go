@@ -47,7 +47,9 @@ type connection struct {
 	clientset        cluster.Clients // uses own
 	mapper           meta.RESTMapper // uses own
 	manager          manager.Manager
-	saidDefault      bool // the log already mentions the namespace "default"
+	start            func(manager.Manager) <-chan struct{} // starts it; nil if it has been started, or must not be
+	ended            <-chan struct{}                       // from start, if GetKubeManager called it
+	saidDefault      bool                                  // the log already mentions the namespace "default"
 }
 
 // GetKubeConnection returns the connection to the cluster: RestConfig, else KubeConfig, else the pod's service account,
@@ -72,16 +74,54 @@ func (m *ExtensionManager) GetKubeClient() (corev1client.CoreV1Interface, error)
 }
 
 // GetKubeManager returns the controller-runtime manager that uses the Manager's connection. Start starts it before the
-// first call is served and stops it after the last. It is nil, and an error is logged, if the manager cannot be made.
+// first call is served and stops it after the last. While the Manager runs, the first GetKubeManager starts it, and
+// returns once its caches can be used. It is nil, and an error is logged, if the manager cannot be made.
 func (m *ExtensionManager) GetKubeManager() manager.Manager {
 	m.mu.Lock()
-	defer m.mu.Unlock()
 	mgr, err := m.kubeManager()
+	if start := m.connection.start; err == nil && start != nil {
+		m.connection.start, m.connection.ended = nil, start(mgr)
+	}
+	log, ended := m.options.Logger, m.connection.ended
+	m.mu.Unlock()
 	if err != nil {
-		m.options.Logger.Errorw("there is no controller-runtime manager", "error", err.Error())
+		log.Errorw("there is no controller-runtime manager", "error", err.Error())
 		return nil
 	}
+	if ended != nil { // this call or one before it has started it
+		select {
+		case <-mgr.Elected():
+		case <-ended:
+		}
+	}
 	return mgr
+}
+
+// startKubeManager starts the controller-runtime manager if the program has asked for it, or something is served by it.
+// Otherwise GetKubeManager starts it: most programs need none, and it takes 25 goroutines.
+func (m *ExtensionManager) startKubeManager(start func(manager.Manager) <-chan struct{}) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	o := m.options
+	switch {
+	case m.hosted:
+		return nil
+	case o.KubeManager == nil && m.connection.manager == nil && cmp.Or(o.MetricsBindAddress, "0") == "0" && cmp.Or(o.HealthProbeBindAddress, "0") == "0":
+		m.connection.start = start
+		return nil
+	}
+	mgr, err := m.kubeManager()
+	if err == nil {
+		start(mgr)
+	}
+	return err
+}
+
+// startNoKubeManager makes GetKubeManager return a manager that is not started.
+func (m *ExtensionManager) startNoKubeManager() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.connection.start = nil
 }
 
 // clients returns the library's own clientset. Its requests have deadlines. While the API server does not answer, they

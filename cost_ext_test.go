@@ -14,6 +14,7 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
@@ -82,6 +83,15 @@ type roundTrip func(*http.Request) (*http.Response, error)
 
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
+// heap is the memory in use.
+func heap() int64 {
+	runtime.GC()
+	runtime.GC() // frees the memory that finalizers kept
+	var stats runtime.MemStats
+	runtime.ReadMemStats(&stats)
+	return int64(stats.HeapAlloc)
+}
+
 var _ = Describe("A Manager at rest", Label("api-server"), func() {
 	It("sees no Secret but its own, and takes no memory for others", Serial, func(ctx SpecContext) {
 		const size, mebibyte = 1 << 10, 1 << 20
@@ -102,13 +112,6 @@ var _ = Describe("A Manager at rest", Label("api-server"), func() {
 		}
 		all.Wait()
 
-		heap := func() int64 {
-			runtime.GC()
-			runtime.GC() // frees the memory that finalizers kept
-			var stats runtime.MemStats
-			runtime.ReadMemStats(&stats)
-			return int64(stats.HeapAlloc)
-		}
 		// grown runs a Manager for a while. It returns the growth of the heap and the bytes from the API server.
 		grown := func(namespace string) (memory, bytes int64) {
 			m := &meter{}
@@ -131,6 +134,23 @@ var _ = Describe("A Manager at rest", Label("api-server"), func() {
 		Expect(among - alone).To(BeNumerically("<", 2*mebibyte))
 		Expect(sentAmong).To(BeNumerically("<", sent+64<<10), "the API server sends only our objects")
 	}, SpecTimeout(10*time.Minute))
+
+	It("costs little beside others in its process", Serial, func(ctx SpecContext) {
+		run := func() {
+			options := urlOptions(newNamespace(ctx))
+			options.Logger = zap.NewNop().Sugar()
+			runManager(ctx, addEnvManager(options))
+		}
+		run() // has what the process has once
+		const more, kibibyte = 10, 1 << 10
+		goroutines, memory := runtime.NumGoroutine(), heap()
+		for range more {
+			run()
+		}
+		Eventually(func() int { return (runtime.NumGoroutine() - goroutines) / more }).WithTimeout(patience).Should(BeNumerically("<=", 30))
+		Eventually(func() int64 { return (heap() - memory) / more / kibibyte }).WithTimeout(patience).Should(BeNumerically("<=", 300))
+		AddReportEntry(fmt.Sprintf("each further one: %d goroutines, %d KiB", (runtime.NumGoroutine()-goroutines)/more, (heap()-memory)/more/kibibyte), ReportEntryVisibilityAlways)
+	}, SpecTimeout(5*time.Minute))
 
 	It("writes nothing", func(ctx SpecContext) {
 		namespace := newNamespace(ctx)

@@ -33,7 +33,7 @@ func (m *ExtensionManager) Diagnose(ctx context.Context) Report {
 	if err != nil {
 		return diagnose.Failed(prefixed(err))
 	}
-	config.Others = true
+	config.Others, config.ListsAll = true, true
 	return diagnose.Run(ctx, config)
 }
 
@@ -55,7 +55,11 @@ func (m *ExtensionManager) diagnosis(ctx context.Context) (diagnose.Config, erro
 	if err != nil {
 		return diagnose.Config{}, err
 	}
-	p.newController(steps, p.options(ctx, m.declaredPort(), false))
+	r, err := m.registration(steps, m.GetManagerOptions().webhookOptions(m.declaredPort()), p.modes)
+	if err != nil {
+		return diagnose.Config{}, err
+	}
+	p.newController(steps, r)
 	config := p.diagnosis(ctx, "")
 	if unread != nil {
 		config.Modes = func() (entries, problems []string) { return nil, []string{unread.Error()} }

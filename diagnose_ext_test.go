@@ -9,6 +9,7 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -125,6 +126,64 @@ var _ = Describe("A Manager that diagnoses its deployment", Label("api-server"),
 		Expect(err).NotTo(HaveOccurred())
 		Expect(asked.Load()).To(BeEquivalentTo(1))
 	}, SpecTimeout(2*patience))
+
+	It("reports nothing but that another version is registered, during a rollout that adds steps", func(ctx SpecContext) {
+		options = urlOptionsAt(namespace, FreePort())
+		options.ListenAddress = ""
+		runManager(ctx, manager())
+		logger, logs := Observed()
+		options.Logger, options.ListenAddress = logger, "127.0.0.1:0" // its calls arrive at the first one
+		next := manager()
+		Expect(next.AddExtension(eirinix.Mutation[*corev1.ConfigMap]{ID: "added", Apply: func(context.Context, *eirinix.Call, *corev1.ConfigMap) error { return nil }})).To(Succeed())
+		runManager(ctx, next)
+		Eventually(func() int { return logs.FilterMessage("the API server calls this program").Len() }).WithTimeout(patience).Should(Equal(1))
+		for _, line := range logs.All() {
+			Expect(line.Level).To(BeNumerically("<", zap.ErrorLevel), "%s %v", line.Message, line.ContextMap())
+			Expect(line.ContextMap()).NotTo(HaveKeyWithValue("code", BeEquivalentTo(diagnosis.NotRegistered)))
+		}
+		report := next.Diagnose(ctx)
+		Expect(report.Err()).NotTo(HaveOccurred())
+		found, waits := report.Find(diagnosis.SeveralVersions)
+		Expect(waits).To(BeTrue(), "%s", report)
+		Expect(found.Message).To(ContainSubstring("added"))
+		for _, code := range []diagnosis.Code{diagnosis.NotRegistered, diagnosis.Excluded, diagnosis.WrongTarget} {
+			_, found := report.Find(code)
+			Expect(found).To(BeFalse(), "%s", report)
+		}
+		Expect(report.String()).NotTo(ContainSubstring("RegisterExtensions"))
+	}, SpecTimeout(3*patience))
+
+	It("finds what an earlier fingerprint has left at its address, and how to remove it", func(ctx SpecContext) {
+		options = urlOptionsAt(namespace, FreePort())
+		options.ListenAddress, options.OperatorFingerprint = "", namespace+"-old"
+		old := manager()
+		runManager(ctx, old)
+		old.Stop()
+		logger, logs := Observed()
+		options.Logger, options.OperatorFingerprint = logger, namespace
+		m := manager()
+		runManager(ctx, m)
+		orphan := namespace + "-old-mutating-hook"
+		line := "kubectl delete mutatingwebhookconfiguration " + orphan
+		Eventually(func() int { return logs.FilterMessage("the API server calls this program").Len() }).WithTimeout(patience).Should(Equal(1))
+		said := logs.FilterMessageSnippet("MutatingWebhookConfiguration " + orphan + " calls this program").All()
+		Expect(said).To(HaveExactElements(HaveField("Level", zap.ErrorLevel)))
+		Expect(said[0].ContextMap()).To(HaveKeyWithValue("remedy", HaveSuffix(line)))
+		report := m.Diagnose(ctx)
+		Expect(codes(report)).To(ConsistOf(diagnosis.Orphaned), "%s", report)
+		Expect(report.String()).To(And(ContainSubstring(line), Not(ContainSubstring("another program"))))
+		options.ListenAddress = "127.0.0.1:0"
+		Expect(codes(manager().Diagnose(ctx))).To(ConsistOf(diagnosis.Orphaned), "as a program that does not run")
+		_, err := createPod(ctx, namespace, NewPod("first", nil))
+		Expect(err).To(MatchError(ContainSubstring("."+namespace+"-old.")), "it refuses everything")
+
+		Expect(clients().AdmissionregistrationV1().MutatingWebhookConfigurations().Delete(ctx, orphan, metav1.DeleteOptions{})).To(Succeed())
+		Eventually(func() error { return m.Diagnose(ctx).Err() }).WithTimeout(patience).Should(Succeed())
+		Eventually(func() error {
+			_, err := createPod(ctx, namespace, NewPod("second", nil))
+			return err
+		}).WithTimeout(patience).Should(Succeed())
+	}, SpecTimeout(3*patience))
 
 	It("prints the missing rights as a manifest when it lacks rights", func(ctx SpecContext) {
 		config, err := controlPlane().User("powerless-" + namespace)

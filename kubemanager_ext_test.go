@@ -3,6 +3,7 @@ package eirinix_test
 import (
 	"context"
 	"crypto/tls"
+	"fmt"
 	"net/http"
 	"time"
 
@@ -194,4 +195,41 @@ var _ = Describe("A program with a controller-runtime manager of its own", Label
 		Eventually(options.KubeManager.Elected()).WithTimeout(patience).Should(BeClosed())
 		Consistently(m.Addr, time.Second).Should(BeNil())
 	}, SpecTimeout(2*patience))
+})
+
+var _ = Describe("The controller-runtime manager of a running Manager", Label("api-server"), func() {
+	It("is started by who asks for it first, also while it runs, and ends with it", func(ctx SpecContext) {
+		namespace := newNamespace(ctx)
+		m := eirinix.NewManager(urlOptions(namespace))
+		Expect(m.AddExtension(handleFunc{name: "asks", handle: func(ctx context.Context, m eirinix.Manager, pod *corev1.Pod, req webhook.AdmissionRequest) webhook.AdmissionResponse {
+			var secrets corev1.SecretList
+			if err := m.GetKubeManager().GetClient().List(ctx, &secrets, client.InNamespace(req.Namespace)); err != nil {
+				return webhook.Errored(http.StatusInternalServerError, err)
+			}
+			metav1.SetMetaDataLabel(&pod.ObjectMeta, "secrets", fmt.Sprint(len(secrets.Items)))
+			return m.PatchFromPod(req, pod)
+		}})).To(Succeed())
+		runManager(ctx, m)
+		created := make(chan map[string]string, 5)
+		for n := range cap(created) {
+			go func() {
+				defer GinkgoRecover()
+				created <- Must(createPod(ctx, namespace, NewPod(fmt.Sprintf("pod-%d", n), nil))).Labels
+			}()
+		}
+		for range cap(created) {
+			Eventually(created).WithTimeout(patience).Should(Receive(HaveKeyWithValue("secrets", "1")), "from its cache, which has been filled")
+		}
+		running, ended := make(chan struct{}), make(chan struct{})
+		Expect(m.GetKubeManager().Add(manager.RunnableFunc(func(ctx context.Context) error {
+			close(running)
+			<-ctx.Done()
+			close(ended)
+			return nil
+		}))).To(Succeed())
+		Eventually(running).WithTimeout(patience).Should(BeClosed())
+		m.Stop()
+		Eventually(ended).WithTimeout(patience).Should(BeClosed())
+		Expect(m.GetKubeManager()).NotTo(BeNil(), "and does not wait")
+	}, SpecTimeout(3*patience))
 })

@@ -412,10 +412,14 @@ func (m *ExtensionManager) checkReady() error {
 // they can, else the reason why not. ready is closed the first time that they can. A final error before that is sent to
 // failed.
 func (m *ExtensionManager) becomeReady(p *program, ready chan<- struct{}, failed chan<- error) func(error) {
-	var was atomic.Bool
+	var was, ended atomic.Bool
 	waits := lograte.Limiter{}
 	return func(err error) {
+		_, replaced := errors.AsType[*controller.AnotherProgramError](err)
 		switch {
+		case replaced && ended.CompareAndSwap(false, true): // ready or not
+			was.Store(true)
+			failed <- fmt.Errorf("eirinix: %w", err)
 		case was.Load():
 			m.trusted(err)
 		case err == nil:
@@ -435,9 +439,8 @@ func (m *ExtensionManager) becomeReady(p *program, ready chan<- struct{}, failed
 // must have.
 func isFinal(err error) bool {
 	_, owned := errors.AsType[*webhookconf.OwnedElsewhereError](err)
-	_, other := errors.AsType[*controller.AnotherProgramError](err)
 	_, refused := errors.AsType[*wait.RefusedError](err)
-	return owned || other || refused
+	return owned || refused
 }
 
 // newInstance returns a unique name for this Manager, which distinguishes its answer to a diagnosis from those of other

@@ -313,7 +313,7 @@ func (p *play) hasFallenBack() bool {
 func (p *play) complaints(tolerated string) error {
 	var errs []error
 	for _, entry := range p.logs.All() {
-		for _, fallback := range []string{"may not be watched", "this replica has no right", "could not reconcile", "could not be deleted", "will outlive the namespace", "cannot see each other", "could not record in the Lease"} {
+		for _, fallback := range []string{"may not be watched", "this replica has no right", "could not reconcile", "will outlive the namespace", "cannot see each other", "could not record in the Lease"} {
 			if strings.Contains(entry.Message, fallback) && fallback != tolerated {
 				errs = append(errs, fmt.Errorf("logged: %s: %v", entry.Message, entry.ContextMap()))
 			}

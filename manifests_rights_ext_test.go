@@ -336,11 +336,10 @@ var _ = Describe("The rights in a program's manifests", Label("api-server"), fun
 				p.added = []any{addEnv{}}
 			},
 			live: signed(runs),
-			uses: both(uses(requests, "create", "list", "watch", "delete"), versions, events, around, mutating), shown: both(versions, events, around, mutating), idle: both(events, mutating, around, uses(requests, "list")),
+			uses: both(uses(requests, "create", "list", "watch"), versions, events, around, mutating), shown: both(versions, events, around, mutating), idle: both(events, mutating, around, uses(requests, "list")),
 			missed: map[right]string{
-				{"create", requests}: "grant create, get, list, watch and delete on certificatesigningrequests",
+				{"create", requests}: "grant create, get, list and watch on certificatesigningrequests",
 				{"list", requests}:   "list " + requests, {"watch", requests}: "may not be watched",
-				{"delete", requests}: "could not be deleted",
 			},
 		}, SpecTimeout(10*patience)),
 		Entry("of a program whose metrics others reach", mode{

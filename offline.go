@@ -178,11 +178,14 @@ func (o *Offline) configure(options ManagerOptions, entries []webhookconf.Entry)
 	typeOf := func(kind string) metav1.TypeMeta {
 		return metav1.TypeMeta{APIVersion: admissionregistrationv1.SchemeGroupVersion.String(), Kind: kind}
 	}
-	if o.Mutating = webhookconf.Mutating.Configuration(registered, entries); o.Mutating != nil {
-		o.Mutating.TypeMeta = typeOf(webhookconf.Mutating.Name)
+	nameOf := func(k webhookconf.Kind) metav1.ObjectMeta {
+		return metav1.ObjectMeta{Name: k.ConfigurationName(options.OperatorFingerprint)}
 	}
-	if o.Validating = webhookconf.Validating.Configuration(registered, entries); o.Validating != nil {
-		o.Validating.TypeMeta = typeOf(webhookconf.Validating.Name)
+	if webhooks := registered.Mutating(entries); len(webhooks) > 0 {
+		o.Mutating = &admissionregistrationv1.MutatingWebhookConfiguration{TypeMeta: typeOf(webhookconf.Mutating.Name), ObjectMeta: nameOf(webhookconf.Mutating), Webhooks: webhooks}
+	}
+	if webhooks := registered.Validating(entries); len(webhooks) > 0 {
+		o.Validating = &admissionregistrationv1.ValidatingWebhookConfiguration{TypeMeta: typeOf(webhookconf.Validating.Name), ObjectMeta: nameOf(webhookconf.Validating), Webhooks: webhooks}
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -140,6 +141,35 @@ var _ = Describe("The configuration of a program", Label("api-server"), func() {
 		Expect(createPod(ctx, namespace, NewPod("second", nil))).To(beMutated())
 		m.Stop()
 		Eventually(exists(ctx)).WithTimeout(patience).Should(BeFalse())
+	}, SpecTimeout(3*patience))
+
+	It("moves from a URL to a Service in the order that the documentation gives", func(ctx SpecContext) {
+		_, err := clients().CoreV1().Services(namespace).Create(ctx, &corev1.Service{
+			ObjectMeta: metav1.ObjectMeta{Name: "hooks"}, Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "localhost"},
+		}, metav1.CreateOptions{})
+		Expect(err).NotTo(HaveOccurred())
+		port := FreePort()
+		service := urlOptions(namespace)
+		service.Host, service.ListenAddress, service.ServiceName, service.WebhookNamespace, service.Port = "", "127.0.0.1:"+strconv.Itoa(int(port)), "hooks", namespace, port
+
+		old := run(ctx, urlOptions(namespace))
+		bundle := configuration(ctx, old).Webhooks[0].ClientConfig.CABundle
+		var refused error
+		Eventually(startManager(ctx, addEnvManager(service))).WithTimeout(patience).Should(Receive(&refused))
+		Expect(refused).To(MatchError(ContainSubstring("stop that program first, or, if both are to run, give this one an OperatorFingerprint of its own")))
+		old.Stop()
+		_, err = createPod(ctx, namespace, NewPod("refused", nil))
+		Expect(err).To(MatchError(ContainSubstring("failed calling webhook")), "and so are the new replicas, in these namespaces")
+		Expect(clients().AdmissionregistrationV1().MutatingWebhookConfigurations().Delete(ctx, namespace+"-mutating-hook", metav1.DeleteOptions{})).To(Succeed())
+		Eventually(func() error {
+			_, err := createPod(ctx, namespace, NewPod("replica", nil))
+			return err
+		}).WithTimeout(patience).Should(Succeed())
+
+		m := run(ctx, service)
+		Expect(configuration(ctx, m).Webhooks[0].ClientConfig).To(And(HaveField("Service.Name", "hooks"), HaveField("CABundle", bundle)))
+		Expect(createPod(ctx, namespace, NewPod("pod", nil))).To(beMutated())
+		Expect(m.Diagnose(ctx).Err()).NotTo(HaveOccurred())
 	}, SpecTimeout(3*patience))
 
 	It("is healed when it was edited or deleted, within three seconds", func(ctx SpecContext) {

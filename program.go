@@ -5,15 +5,19 @@ package eirinix
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/dynamic"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
@@ -26,7 +30,6 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/modes"
 	"code.cloudfoundry.org/eirinix/internal/reads"
 	"code.cloudfoundry.org/eirinix/internal/rollout"
-	"code.cloudfoundry.org/eirinix/internal/wait"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
@@ -42,6 +45,7 @@ type program struct {
 	m              *ExtensionManager
 	log            logr.Logger
 	clients        cluster.Clients
+	dynamic        dynamic.Interface
 	namespace      string           // of the certificate Secret and the Lease
 	objects        *cluster.Objects // nil in a one-off operation, which reads every object from the API server
 	cache          cluster.Cache
@@ -50,11 +54,11 @@ type program struct {
 	modes          *modes.Modes
 	reads          *reads.Set // nil in a one-off operation
 
-	resolved   resolved
-	desired    webhookconf.Desired
+	resolved   atomic.Pointer[resolved] // the steps as they are served
 	canary     diagnose.Canary
 	controller *controller.Controller
-	reports    *controller.Report // nil in a one-off operation
+	reports    *controller.Report  // nil in a one-off operation
+	rights     *diagnose.Preflight // nil in a one-off operation
 }
 
 // newProgram is called after the connection has been made. rights holds the rights of this process. With rights, the
@@ -69,8 +73,12 @@ func (m *ExtensionManager) newProgram(rights *diagnose.Preflight, log logr.Logge
 		return nil, err
 	}
 	namespace := m.secretNamespace()
-	p := &program{m: m, log: log, clients: clients, namespace: namespace}
-	p.configurations, p.modes = m.configurations(clients, p.owner()), p.newModes()
+	p := &program{m: m, log: log, clients: clients, namespace: namespace, canary: m.newCanary(), rights: rights}
+	p.resolved.Store(&resolved{})
+	if p.dynamic, err = dynamic.NewForConfig(config); err != nil {
+		return nil, fmt.Errorf("eirinix: the kubeconfig cannot be used: %w", err)
+	}
+	p.configurations, p.modes = m.configurations(p.dynamic, p.owner()), p.newModes()
 	if rights == nil {
 		if p.cache, err = cluster.NewDirect(config); err != nil {
 			return nil, err
@@ -86,10 +94,10 @@ func (m *ExtensionManager) newProgram(rights *diagnose.Preflight, log logr.Logge
 }
 
 // configurations returns all objects in which the program may be registered.
-func (m *ExtensionManager) configurations(clients cluster.Clients, owner string) []webhookconf.Configuration {
+func (m *ExtensionManager) configurations(client dynamic.Interface, owner string) []webhookconf.Configuration {
 	return slices.Concat(
-		webhookconf.Configurations(clients.AdmissionregistrationV1(), m.GetManagerOptions().webhookOptions(0), owner),
-		webhookconf.Conversions(clients.Discovery().RESTClient(), m.crds(), owner),
+		webhookconf.Configurations(client, m.GetManagerOptions().webhookOptions(0), owner),
+		webhookconf.Conversions(client, m.crds(), owner),
 	)
 }
 
@@ -115,32 +123,15 @@ func (p *program) owner() string {
 	return p.namespace + "/" + p.m.GetManagerOptions().SetupCertificateName
 }
 
-// newController completes the program, and is called once the steps and the address are known. registered holds the
-// options of the configurations. changes modify the controller's configuration.
-func (p *program) newController(steps resolved, registered webhookconf.Options, changes ...func(*controller.Config)) *controller.Controller {
+// newController completes the program, and is called once the steps and the address are known. changes modify the
+// controller's configuration.
+func (p *program) newController(steps resolved, r webhookconf.Registration, changes ...func(*controller.Config)) *controller.Controller {
 	o, m := p.m.GetManagerOptions(), p.m
-	p.resolved, p.canary = steps, m.newCanary(steps)
-	p.desired = webhookconf.Desired{Options: registered}
-	record := rollout.Record{Target: registered.Target.Program(), Steps: map[string][]string{}}
-	for _, e := range steps.entries {
-		e.Path = m.pathPrefix() + e.Path
-		p.desired.Entries = append(p.desired.Entries, e)
-		record.Steps[e.Path] = keysOf(e)
-	}
-	if len(p.desired.Entries) > 0 {
-		p.desired.Entries = append(p.desired.Entries, p.canary.Entry())
-	}
-	for _, c := range steps.conversions {
-		e := c.entry()
-		e.Path = m.pathPrefix() + e.Path
-		p.desired.Entries = append(p.desired.Entries, e)
-		record.Steps[e.Path] = keysOf(e)
-	}
-	p.desired.Version = webhookconf.Digest(p.desired)
+	p.resolved.Store(&steps)
 	config := controller.Config{
 		Cache: p.cache, Configurations: p.configurations,
-		Leases: p.clients.CoordinationV1().Leases(p.namespace), Namespace: p.namespace, LeaseName: o.versionsName(),
-		Certificates: p.certificates, Desired: p.desired, Record: record,
+		Leases: p.dynamic.Resource(rollout.Resource).Namespace(p.namespace), Namespace: p.namespace, LeaseName: o.versionsName(),
+		Certificates: p.certificates, Registration: r,
 		Registers: true, Retain: o.retain(), Lag: min(apiServerLag, o.retain()/10), Log: p.log, API: &m.api,
 	}
 	for _, change := range changes {
@@ -150,11 +141,18 @@ func (p *program) newController(steps resolved, registered webhookconf.Options, 
 	return p.controller
 }
 
-// newCanary returns the webhook that a diagnosis makes the API server call.
-func (m *ExtensionManager) newCanary(steps resolved) diagnose.Canary {
+// newCanary returns the webhook that a diagnosis makes the API server call. It is zero for a program with conversions
+// alone.
+func (m *ExtensionManager) newCanary() diagnose.Canary {
+	m.mu.Lock()
+	definitions, conversions := slices.Clone(m.steps), len(m.conversions)
+	m.mu.Unlock()
+	if len(definitions) == 0 && conversions > 0 {
+		return diagnose.Canary{}
+	}
 	return diagnose.Canary{
 		Fingerprint: m.GetManagerOptions().OperatorFingerprint, Namespace: m.secretNamespace(), Prefix: m.pathPrefix(), Instance: m.instance,
-		Validating: !slices.ContainsFunc(steps.entries, func(e webhookconf.Entry) bool { return !e.Validating }),
+		Validating: !slices.ContainsFunc(definitions, func(d definition) bool { return !d.validating }),
 	}
 }
 
@@ -164,9 +162,18 @@ func (p *program) answerCanary(ctx context.Context, req admission.Request) admis
 	return p.canary.Answer(ctx, req)
 }
 
-// routes returns the paths of other versions that this program's Lease records.
+// routes returns the paths that this program's Lease records, and those that the API server calls.
 func (p *program) routes(ctx context.Context) map[string]rollout.Route {
-	return rollout.RoutesIn(ctx, p.cache, p.namespace, p.m.GetManagerOptions().versionsName())
+	var found []webhookconf.Found
+	for _, conf := range p.configurations {
+		object := conf.Object()
+		if p.cache.Get(ctx, object) == nil {
+			if f, err := conf.Read(object); err == nil {
+				found = append(found, f)
+			}
+		}
+	}
+	return rollout.With(rollout.RoutesIn(ctx, p.cache, p.namespace, p.m.GetManagerOptions().versionsName()), webhookconf.InForce(found))
 }
 
 // report returns a Report that publishes the program's state as metrics and, with events, as Events, until ctx ends.
@@ -181,11 +188,18 @@ func (p *program) report(ctx context.Context, events bool) *controller.Report {
 // diagnosis returns the configuration of a diagnosis of this program. listen is the address that this process listens
 // on; it is empty if it does not listen.
 func (p *program) diagnosis(ctx context.Context, listen string) diagnose.Config {
+	asking, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	desired := p.controller.State(asking).Desired
 	c := diagnose.Config{
-		Clients: p.clients, Options: p.desired.Options, Entries: p.desired.Entries, Owner: p.owner(), Canary: p.canary,
-		Verify: p.certificates.Verify, Listen: listen, Calls: webhookconf.Sharing(p.resolved.entries),
+		Clients: p.clients, Options: desired.Options, Entries: desired.Entries, Owner: p.owner(), Canary: p.canary,
+		Verify: p.certificates.Verify, Listen: listen, Calls: webhookconf.Sharing(p.resolved.Load().entries),
 		AsksClients: !p.m.GetManagerOptions().ClientCA.isZero(), ModesFrom: p.modes.ConfigMap, Modes: p.modes.Describe,
-		Sends: p.reports.SendsCanary,
+		Sends: p.reports.SendsCanary, Registers: listen != "" && *p.m.GetManagerOptions().RegisterWebHook,
+		ListsAll: p.rights != nil && p.rights.ListsAll,
+	}
+	for _, w := range p.resolved.Load().waiting {
+		c.Waiting = append(c.Waiting, diagnose.WaitingStep{Name: w.name, Why: w.why.Error()})
 	}
 	if p.reads != nil {
 		c.Reads = func() (all []diagnose.Unread) {
@@ -195,18 +209,15 @@ func (p *program) diagnosis(ctx context.Context, listen string) diagnose.Config 
 			return all
 		}
 	}
-	if len(p.resolved.entries)+len(p.resolved.waiting) == 0 { // conversions alone
-		c.Canary = diagnose.Canary{}
-	}
 	if p.m.program.Load() == p {
 		c.Versions = func() (all []diagnose.VersionInfo) {
 			ctx, cancel := context.WithTimeout(ctx, time.Second)
 			defer cancel()
-			versions := p.controller.Versions(ctx)
-			for _, v := range versions.InOrder() {
-				if r := versions[v]; !r.Gone {
+			state := p.controller.State(ctx)
+			for _, v := range state.Versions.InOrder() {
+				if r := state.Versions[v]; !r.Gone {
 					all = append(all, diagnose.VersionInfo{
-						Version: v, Ours: v == p.desired.Version, Registered: v == versions.First(), Came: r.Came, Steps: slices.Concat(slices.Collect(maps.Values(r.Steps))...),
+						Version: v, Ours: v == state.Desired.Version, Registered: v == state.First, Came: r.Came, Steps: slices.Concat(slices.Collect(maps.Values(r.Steps))...),
 					})
 				}
 			}
@@ -217,40 +228,31 @@ func (p *program) diagnosis(ctx context.Context, listen string) diagnose.Config 
 }
 
 // describeSteps logs the calls that each step is registered for, and why the other steps are held back.
-func (p *program) describeSteps() {
-	for _, w := range p.resolved.waiting {
-		p.log.Info("a step waits until the cluster serves its kind and all that it reads is listed; all other steps are registered", "step", w.name, "reason", w.why.Error())
+func (p *program) describeSteps(o webhookconf.Options) {
+	steps := p.resolved.Load()
+	for _, w := range steps.waiting {
+		p.log.Info("a step waits until the cluster serves its kind and all that it reads is listed; it is not added to the registration, and where it is in force, it fails",
+			"step", w.name, "reason", w.why.Error())
 	}
-	for _, e := range p.resolved.entries {
-		p.log.Info("webhook of this version", append([]any{"webhook", e.Name, "steps", strings.Join(e.StepNames(), ",")},
-			p.desired.Options.Describe(e)...)...)
+	for _, e := range steps.entries {
+		p.log.Info("webhook of this version", append([]any{"webhook", e.Name, "steps", strings.Join(e.StepNames(), ",")}, o.Describe(e)...)...)
 	}
 }
 
 // owningNamespace returns an owner reference to the program's namespace, so that the configurations are deleted with
-// the namespace. A webhook that has been deleted with its namespace then blocks no cluster. If the namespace does not
-// exist or must not be read, it returns nil, and a configuration keeps its current owner.
-func (p *program) owningNamespace(ctx context.Context) *metav1.OwnerReference {
-	var ns *corev1.Namespace
-	err := wait.Retry(ctx, p.log, "the namespace "+p.namespace, func(ctx context.Context) (err error) {
-		ns, err = p.clients.CoreV1().Namespaces().Get(ctx, p.namespace, metav1.GetOptions{})
-		return err
-	})
-	if err != nil {
+// the namespace. A webhook that has been deleted with its namespace then blocks no cluster. If the namespace must not be
+// read, it returns nil, and a configuration keeps its current owner.
+func (p *program) owningNamespace(ctx context.Context) (*metav1.OwnerReference, error) {
+	ns, err := p.clients.CoreV1().Namespaces().Get(ctx, p.namespace, metav1.GetOptions{})
+	switch {
+	case apierrors.IsForbidden(err):
 		p.log.Info("the webhook configurations will outlive the namespace: grant get on it, or call Unregister before deleting it",
 			"namespace", p.namespace, "reason", err.Error())
-		return nil
+		return nil, nil //nolint:nilnil // no owner
+	case err != nil:
+		return nil, err
 	}
-	return webhookconf.OwnedByNamespace(ns)
-}
-
-// options returns the options of the configurations.
-func (p *program) options(ctx context.Context, port int32, owned bool) webhookconf.Options {
-	o := p.m.GetManagerOptions().webhookOptions(port)
-	if owned {
-		o.OwnedBy = p.owningNamespace(ctx)
-	}
-	return o
+	return webhookconf.OwnedByNamespace(ns), nil
 }
 
 // preflight checks the rights of this process, and logs a manifest that grants the missing ones. A missing right is not
@@ -275,7 +277,7 @@ func (m *ExtensionManager) preflight(ctx context.Context, half manifest.Half, lo
 	}
 	var follow []client.Object
 	if half != manifest.Registering && len(definitions)+len(conversions) > 0 {
-		follow = m.followed(m.configurations(clients, ""), namespace)
+		follow = m.followed(m.configurations(&dynamic.DynamicClient{}, ""), namespace)
 	}
 	p := diagnose.NewPreflight(ctx, clients, wanted, follow...)
 	p.Log(ctx, clients, log, manifest.RoleName(o.OperatorFingerprint, half), diagnose.ServiceAccount(namespace, o.OperatorFingerprint))

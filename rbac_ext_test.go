@@ -77,6 +77,48 @@ var _ = Describe("The rights that the README lists", Label("api-server"), func()
 		}
 	}, SpecTimeout(3*patience))
 
+	DescribeTable("are found in few requests, by", func(ctx SpecContext, granted bool) {
+		system, options := newNamespace(ctx), urlOptions(namespace)
+		options.WebhookNamespace = system
+		if granted {
+			o := options
+			o.Host, o.ServiceName, o.ListenAddress, o.Deployment.Image = "", "hooks", "", "registry.example.org/hooks:1.0"
+			objects, err := addEnvManager(o).Manifests()
+			Expect(err).NotTo(HaveOccurred())
+			var role, clusterRole []rbacv1.PolicyRule
+			for _, object := range objects {
+				switch r := object.(type) {
+				case *rbacv1.Role:
+					role = append(role, r.Rules...)
+				case *rbacv1.ClusterRole:
+					clusterRole = append(clusterRole, r.Rules...)
+				}
+			}
+			options.RestConfig = userWith(ctx, system, role, clusterRole)
+		}
+		m := &meter{}
+		options.RestConfig = m.on(options.RestConfig)
+		logger, logs := Observed()
+		options.Logger = logger
+		runManager(ctx, addEnvManager(options))
+		Eventually(func() int { return logs.FilterMessage("the API server calls this program").Len() }).WithTimeout(patience).Should(Equal(1))
+		Expect(logs.FilterMessageSnippet("rights are missing").All()).To(BeEmpty())
+		Expect(logs.FilterMessageSnippet("may not be watched").All()).To(BeEmpty())
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		var reviews []string
+		for _, w := range m.writes {
+			if strings.Contains(w, "reviews") {
+				reviews = append(reviews, w)
+			}
+		}
+		GinkgoWriter.Println(reviews)
+		Expect(len(reviews)).To(BeNumerically("<=", 12))
+	},
+		Entry("an administrator", false, SpecTimeout(2*patience)),
+		Entry("an account with what Manifests grants", true, SpecTimeout(2*patience)),
+	)
+
 	It("are get on the Secret alone for the serving half of a split deployment", func(ctx SpecContext) {
 		o := urlOptions(namespace)
 		o.Port, o.ListenAddress = FreePort(), ""

@@ -399,6 +399,33 @@ func (p *program) holdingBack() reading {
 	return following{p.reads}
 }
 
+// unfollowed says which steps wait in a process that follows no objects: while the cluster does not serve a kind
+// that the step reads.
+type unfollowed struct{ waiting map[string]error }
+
+// newUnfollowed asks the cluster for the kinds that the steps read.
+func (m *ExtensionManager) newUnfollowed() (reading, error) {
+	mapper, err := m.restMapper()
+	if err != nil {
+		return nil, err
+	}
+	m.mu.Lock()
+	options, definitions := m.options, slices.Clone(m.steps)
+	m.mu.Unlock()
+	u := unfollowed{map[string]error{}}
+	for _, d := range definitions {
+		if _, err := options.readRights([]definition{d}, mapper); err != nil {
+			u.waiting[d.name] = err
+		}
+	}
+	return u, nil
+}
+
+func (u unfollowed) Waiting(step string) error { return u.waiting[step] }
+
+// Snapshot implements reading. No call is answered here.
+func (u unfollowed) Snapshot(context.Context) (*reads.Snapshot, error) { return nil, errNoReads }
+
 // readsClient returns the client with which the objects of steps are followed. Its lists can be long, so it does not
 // share the limits of the library's own connection.
 func (m *ExtensionManager) readsClient(scheme *runtime.Scheme) (client.WithWatch, error) {

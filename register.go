@@ -5,6 +5,7 @@ package eirinix
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -25,6 +26,9 @@ const (
 // RegisterExtensions creates or adopts the certificate Secret and writes the webhook configurations, once. A second
 // call changes nothing. Its entries replace those of every other version at once, because an operator requests them. It
 // does not serve. If the API server is not available, it returns the error after some seconds.
+//
+// A step is not added while the cluster does not serve its kind, or a kind that it reads. If it is registered already, it
+// stays. The error names it; all other steps are registered.
 //
 // It is the registering half of a split deployment. The serving half runs with RegisterWebHook set to false and the
 // same extensions, options and fingerprint. Roll out the serving half first, because it also answers the calls for the
@@ -58,12 +62,21 @@ func (m *ExtensionManager) registerExtensions() error {
 	if err := wait.Retry(ctx, log, "the modes of the steps", p.firstModes); err != nil {
 		return rights.WithGrants(fmt.Errorf("eirinix: %w", err))
 	}
-	steps, err := m.resolveAll(p.modes, nil)
+	from, err := m.newUnfollowed()
 	if err != nil {
 		return prefixed(err)
 	}
-	loop := p.newController(steps, p.options(ctx, m.declaredPort(), true), func(c *controller.Config) {
-		c.Once, c.Report = true, p.report(ctx, rights.Events())
+	steps, err := m.resolveAll(p.modes, from)
+	if err != nil {
+		return prefixed(err)
+	}
+	options := o.webhookOptions(m.declaredPort())
+	r, err := m.registration(steps, options, p.modes)
+	if err != nil {
+		return prefixed(err)
+	}
+	loop := p.newController(steps, r, func(c *controller.Config) {
+		c.Once, c.Report, c.Owner, c.Now = true, p.report(ctx, rights.Events()), p.owningNamespace, m.api.Earlier
 	})
 	if err := loop.Register(ctx); err != nil {
 		if ctx.Err() != nil {
@@ -71,8 +84,17 @@ func (m *ExtensionManager) registerExtensions() error {
 		}
 		return rights.WithGrants(fmt.Errorf("eirinix: %w", err))
 	}
-	p.describeSteps()
-	return nil
+	p.describeSteps(options)
+	return steps.held()
+}
+
+// held returns an error that names the steps that wait, or nil.
+func (r resolved) held() error {
+	var errs []error
+	for _, w := range r.waiting {
+		errs = append(errs, fmt.Errorf("eirinix: extension %q is not added to the registration, all others are registered; call RegisterExtensions again afterwards: %w", w.name, w.why))
+	}
+	return errors.Join(errs...)
 }
 
 // Unregister removes the webhook configurations, so that the API server no longer calls this program. The certificate
@@ -85,7 +107,7 @@ func (m *ExtensionManager) Unregister(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	loop := p.newController(resolved{}, p.options(ctx, 0, false), func(c *controller.Config) { c.Leases = nil })
+	loop := p.newController(resolved{}, webhookconf.Registration{Options: m.GetManagerOptions().webhookOptions(0)}, func(c *controller.Config) { c.Leases = nil })
 	running := m.program.Load()
 	if running != nil {
 		running.controller.Stop(ctx) // otherwise it would write them again at once
@@ -153,7 +175,8 @@ func (m *ExtensionManager) rotator(ctx context.Context) (*controller.Controller,
 	if err != nil {
 		return nil, err
 	}
-	loop := p.newController(resolved{}, webhookconf.Options{Fingerprint: m.GetManagerOptions().OperatorFingerprint}, func(c *controller.Config) {
+	r := webhookconf.Registration{Options: m.GetManagerOptions().webhookOptions(0)}
+	loop := p.newController(resolved{}, r, func(c *controller.Config) {
 		c.Leases, c.OnlyTrust = nil, true
 	})
 	return loop, wait.Retry(ctx, log, "the certificate Secret", loop.Obtain)

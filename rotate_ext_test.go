@@ -138,6 +138,32 @@ var _ = Describe("The client that may change the trusted CAs", Label("api-server
 		Expect(createPod(ctx, namespace, NewPod("pod", nil))).To(beMutated())
 	}, SpecTimeout(2*patience))
 
+	It("is one that marks the CA that signs as distrusted: any replica rotates, and the old CA leaves at once", func(ctx SpecContext) {
+		m := manager()
+		runManager(ctx, m)
+		old := secret(ctx, namespace).Data["ca.crt"]
+		_, err := clients().CoreV1().Secrets(namespace).Patch(ctx, namespace+"-setupcertificate", types.MergePatchType,
+			[]byte(`{"metadata":{"annotations":{"eirinix.cloudfoundry.org/distrust":"1"}}}`), metav1.PatchOptions{})
+		Expect(err).NotTo(HaveOccurred())
+		Eventually(func(g Gomega) {
+			s := secret(ctx, namespace)
+			g.Expect(s.Data["ca.crt"]).NotTo(Equal(old))
+			g.Expect(s.Data["state.json"]).To(ContainSubstring(`"phase": "steady"`))
+			for _, hook := range configuration(ctx, m).Webhooks {
+				g.Expect(hook.ClientConfig.CABundle).To(Equal(s.Data["ca.crt"]))
+			}
+		}).WithTimeout(patience).Should(Succeed())
+		Expect(createPod(ctx, namespace, NewPod("pod", nil))).To(beMutated())
+	}, SpecTimeout(2*patience))
+
+	It("is RotateCA with Distrust, which rotates once although a replica is faster", func(ctx SpecContext) {
+		runManager(ctx, manager())
+		Expect(eirinix.NewManager(urlOptionsAt(namespace, 8443)).RotateCA(ctx, eirinix.Distrust)).To(Succeed())
+		s := secret(ctx, namespace)
+		Expect(s.Annotations).To(HaveKeyWithValue("eirinix.cloudfoundry.org/distrust", "1"))
+		Expect(s.Data["state.json"]).To(ContainSubstring(`"current": 2,`))
+	}, SpecTimeout(2*patience))
+
 	It("are several calls of RotateCA at a time, while the program is busy", func(ctx SpecContext) {
 		m := manager(func(o *eirinix.ManagerOptions) { o.Rotation.Retain = time.Second })
 		runManager(ctx, m)

@@ -124,12 +124,8 @@ func (m *ExtensionManager) run(ctx context.Context) error {
 	}
 	rights := m.preflight(ctx, half, log)
 	m.mu.Lock()
-	kubeManager, err := m.kubeManager()
-	serves, watches, hosted := len(m.steps)+len(m.conversions) > 0, len(m.watchers) > 0, m.hosted
+	serves, watches := len(m.steps)+len(m.conversions) > 0, len(m.watchers) > 0
 	m.mu.Unlock()
-	if err != nil {
-		return err
-	}
 	setProcessLogger(log)
 	for _, r := range m.ListReconcilers() {
 		if err := r.Register(m); err != nil {
@@ -144,9 +140,15 @@ func (m *ExtensionManager) run(ctx context.Context) error {
 	defer stopBackground()
 	starting, stopStarting := context.WithCancel(ctx) // also ends after a failed start
 	defer stopStarting()
-	if !hosted {
-		r.tasks.Go(func() { r.failed <- m.runKubeManager(background, kubeManager) })
+	err := m.startKubeManager(func(mgr manager.Manager) <-chan struct{} {
+		ended := make(chan struct{})
+		r.tasks.Go(func() { defer close(ended); r.failed <- m.runKubeManager(background, mgr) })
+		return ended
+	})
+	if err != nil {
+		return err
 	}
+	defer m.startNoKubeManager()
 	if watches {
 		r.tasks.Go(func() { r.failed <- m.watchPods(starting) })
 	}

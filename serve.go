@@ -15,11 +15,13 @@ import (
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"code.cloudfoundry.org/eirinix/internal/admit"
+	"code.cloudfoundry.org/eirinix/internal/cluster"
 	"code.cloudfoundry.org/eirinix/internal/controller"
 	"code.cloudfoundry.org/eirinix/internal/diagnose"
 	"code.cloudfoundry.org/eirinix/internal/rollout"
 	"code.cloudfoundry.org/eirinix/internal/serving"
 	"code.cloudfoundry.org/eirinix/internal/wait"
+	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
 const (
@@ -28,6 +30,10 @@ const (
 
 	// leaveTimeout bounds the request that records a stopping replica for other versions.
 	leaveTimeout = 3 * time.Second
+
+	// firstAttempt is the delay before the first attempt to register a step that waits. unnoticed and noticed bound the
+	// delays, before jitter: where nothing tells that the wait may be over, and where events do.
+	firstAttempt, unnoticed, noticed = 100 * time.Millisecond, 4 * time.Second, 30 * time.Second
 )
 
 // run holds what the parts of a running Manager share.
@@ -51,17 +57,20 @@ func (r *run) serve(ctx context.Context) (drain func() error, err error) {
 	if err := r.followReads(ctx, p); err != nil {
 		return nothing, stoppedOr(ctx, err)
 	}
-	if err := wait.Retry(ctx, r.log, "the kinds that the cluster serves", func(context.Context) (err error) {
-		p.resolved, err = r.m.resolveAll(p.modes, p.holdingBack())
+	if err := wait.Retry(ctx, r.log, "the kinds that the cluster serves", func(context.Context) error {
+		steps, err := r.m.resolveAll(p.modes, p.holdingBack())
+		p.resolved.Store(&steps)
 		return err
 	}); err != nil {
 		return nothing, stoppedOr(ctx, err)
 	}
 	server, handler, err := r.open(ctx, p)
+	if err == nil {
+		err = r.register(ctx, p, server, handler)
+	}
 	if err != nil {
 		return nothing, stoppedOr(ctx, err)
 	}
-	r.register(ctx, p, server, handler)
 	return func() error { return r.m.drain(r.m.GetManagerOptions(), server, r.log) }, nil //nolint:contextcheck // ctx has ended by then
 }
 
@@ -117,9 +126,8 @@ func (r *run) open(ctx context.Context, p *program) (server, *admit.Handler, err
 		server.(*serving.Server).Clients = callers.Clients // with ClientCA, Validate allows only our own server
 	}
 	// API servers can call as soon as the port is open, because another version can be registered already.
-	p.canary = r.m.newCanary(p.resolved)
 	p.reports = p.report(r.background, *r.m.GetManagerOptions().RegisterWebHook && r.rights.Events()) //nolint:contextcheck // it outlives ctx
-	if err := r.m.serveSteps(handler, p, p.routes(ctx)); err != nil {
+	if err := r.m.serveSteps(handler, p, *p.resolved.Load(), p.routes(ctx)); err != nil {
 		return nil, nil, err
 	}
 	starting, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("not open after %s", startTimeout))
@@ -142,57 +150,59 @@ func (r *run) open(ctx context.Context, p *program) (server, *admit.Handler, err
 	return server, handler, nil
 }
 
-// register keeps the steps registered until the Manager has drained. Steps whose kinds the cluster does not serve yet
-// follow once it does. A step that enters or leaves ModeShadow is registered anew.
-func (r *run) register(ctx context.Context, p *program, server server, handler *admit.Handler) {
+// register keeps the steps registered until the Manager has drained. Steps that wait follow once they no longer do. A
+// step that enters or leaves ModeShadow is registered anew. The controller owns what is registered at the moment.
+func (r *run) register(ctx context.Context, p *program, server server, handler *admit.Handler) error {
 	m, o := r.m, r.m.GetManagerOptions()
 	registers := *o.RegisterWebHook
 	if registers {
 		m.warnOfOwnPod(ctx, r.log)
 	}
-	ready := make(chan struct{})
-	options := p.options(ctx, m.registeredPort(o, server), registers)
-	becomeReady := m.becomeReady(p, ready, r.failed)
-	begin := func(p *program) (end func()) { //nolint:contextcheck // the loop outlives ctx
-		loop := p.newController(p.resolved, options, func(c *controller.Config) {
-			c.Registers, c.Lives, c.Report, c.Ready = registers, registers, p.reports, becomeReady
-			c.After = p.controller
-			c.Serve = func(routes map[string]rollout.Route) {
-				if err := m.serveSteps(handler, p, routes); err != nil {
-					r.log.Error(err, "the paths of another version cannot be served")
-				}
-			}
-		})
-		m.program.Store(p)
-		p.describeSteps()
-		p.reports.Waits(controller.ForKind, len(p.resolved.waiting) > len(p.resolved.unread))
-		p.reports.Waits(controller.ForReads, len(p.resolved.unread) > 0)
-		ctx, cancel := context.WithCancel(r.background)
-		var running sync.WaitGroup
-		running.Go(func() { loop.Run(ctx, p.objects) })
-		r.tasks.Go(running.Wait)
-		return func() { cancel(); running.Wait() }
+	steps, options := *p.resolved.Load(), o.webhookOptions(m.registeredPort(o, server))
+	registration, err := m.registration(steps, options, p.modes)
+	if err != nil {
+		return err
 	}
+	ready := make(chan struct{})
+	loop := p.newController(steps, registration, func(c *controller.Config) { //nolint:contextcheck // the loop outlives ctx
+		c.Registers, c.Lives, c.Report, c.Ready = registers, registers, p.reports, m.becomeReady(p, ready, r.failed)
+		c.Serve = func(routes map[string]rollout.Route) error {
+			return m.serveSteps(handler, p, *p.resolved.Load(), routes)
+		}
+		if registers {
+			c.Owner = p.owningNamespace
+		}
+	})
 	m.setUnready(errors.New("not registered yet"))
-	end := begin(p)
+	m.program.Store(p)
+	p.describeSteps(options)
+	r.tasks.Go(func() { loop.Run(r.background, p.objects) })
 	r.tasks.Go(func() {
-		m.awaitChanges(ctx, r.log, p, func(steps resolved) error {
-			next := *m.program.Load()
-			next.resolved = steps
-			if err := m.serveSteps(handler, &next, p.routes(ctx)); err != nil {
+		r.awaitChanges(ctx, p, func(steps resolved) error {
+			next, err := m.registration(steps, options, p.modes)
+			if err != nil {
 				return err
 			}
-			end()
-			m.leave(m.program.Load(), o.UnregisterOnStop, r.log) //nolint:contextcheck // it has a deadline of its own
-			end = begin(&next)
+			if err := loop.Replace(ctx, next, o.single(), func(routes map[string]rollout.Route) error {
+				err := m.serveSteps(handler, p, steps, routes)
+				if err == nil {
+					p.resolved.Store(&steps)
+				}
+				return err
+			}); err != nil {
+				return err
+			}
+			p.describeSteps(options)
+			p.objects.Wake()
 			return nil
 		})
 	})
-	r.tasks.Go(func() { r.awaitReady(ctx, p, ready) })
+	r.tasks.Go(func() { r.awaitReady(ctx, p, ready, options.Target) })
+	return nil
 }
 
 // awaitReady makes the Manager ready once it is registered, and then watches whether API servers reach it.
-func (r *run) awaitReady(ctx context.Context, p *program, ready <-chan struct{}) {
+func (r *run) awaitReady(ctx context.Context, p *program, ready <-chan struct{}, target webhookconf.Target) {
 	select {
 	case <-ready:
 	case <-ctx.Done():
@@ -200,19 +210,19 @@ func (r *run) awaitReady(ctx context.Context, p *program, ready <-chan struct{})
 	}
 	r.m.setReady()
 	address := r.m.Addr().String()
-	r.log.Info("ready", "address", address, "registered", p.desired.Options.Target.String(), "note", "a diagnosis now checks whether API servers reach it")
+	r.log.Info("ready", "address", address, "registered", target.String(), "note", "a diagnosis now checks whether API servers reach it")
 	diagnose.Watch(ctx, p.diagnosis(ctx, address), r.log)
 }
 
 // serveSteps serves the steps, including those on the paths of other versions, and the canary on both of its paths.
-func (m *ExtensionManager) serveSteps(handler *admit.Handler, p *program, routes map[string]rollout.Route) error {
+func (m *ExtensionManager) serveSteps(handler *admit.Handler, p *program, steps resolved, routes map[string]rollout.Route) error {
 	own := map[string]rollout.Route{}
 	for path, route := range routes {
 		if path = strings.TrimPrefix(path, m.pathPrefix()); !strings.HasPrefix(path, admit.ConvertPrefix) {
 			own[path] = route
 		}
 	}
-	chains, err := m.chains(p.resolved, own, p.modes, p.reading())
+	chains, err := m.chains(steps, own, p.modes, p.reading())
 	if err != nil {
 		return err
 	}
@@ -222,38 +232,80 @@ func (m *ExtensionManager) serveSteps(handler *admit.Handler, p *program, routes
 		}}}
 	}
 	handler.ServeAll(chains)
-	m.serveConversions(handler, p.resolved.conversions, routes)
+	m.serveConversions(handler, steps.conversions, routes)
 	return nil
 }
 
-// awaitChanges resolves the steps again until ctx ends: repeatedly while steps wait for a kind that the cluster does not
-// serve, and after steps have entered or left ModeShadow. The delay between two attempts doubles from 1 s to 30 s. begin
-// serves and registers the steps as they are then.
-func (m *ExtensionManager) awaitChanges(ctx context.Context, log logr.Logger, p *program, begin func(resolved) error) {
-	known, failed := p.resolved, false
-	delays := wait.Backoff(time.Second, 30*time.Second)
+// awaitChanges resolves the steps again until ctx ends: while steps wait, and after steps have entered or left ModeShadow.
+// begin serves and registers the steps as they are then.
+//
+// What steps wait for shows in events: their objects are listed, or a definition changes. A kind is served a moment after
+// the event of its definition, so the next attempts follow quickly. Where no event can tell, such as where the program
+// may not watch definitions, attempts are at most 5 s apart.
+func (r *run) awaitChanges(ctx context.Context, p *program, begin func(resolved) error) {
+	known, failed := *p.resolved.Load(), false
+	changed, told := make(chan struct{}, 1), false
+	change := func() {
+		select {
+		case changed <- struct{}{}:
+		default:
+		}
+	}
+	p.objects.Notify(change)
+	most := unnoticed
+	refused := make(chan struct{})
+	delays := wait.Backoff(firstAttempt, most)
 	for {
+		p.reports.Waits(controller.ForKind, len(known.unserved) > 0)
+		p.reports.Waits(controller.ForReads, len(known.unread) > 0)
+		if len(known.unserved) > 0 && !told {
+			told, most = true, noticed
+			r.tasks.Go(func() {
+				defer close(refused)
+				if err := r.m.watchDefinitions(ctx, change); err != nil {
+					r.log.V(1).Info("a kind that comes is noticed within seconds; grant list and watch on customresourcedefinitions to notice it at once", "reason", err.Error())
+				}
+			})
+		}
 		var again <-chan time.Time
 		if len(known.waiting) > 0 || failed {
 			again = time.After(delays())
 		}
 		select {
 		case <-again:
+		case <-changed:
+			if len(known.unserved) == 0 {
+				continue
+			}
+			delays = wait.Backoff(firstAttempt, most)
+		case <-refused:
+			refused, most = nil, unnoticed
+			delays = wait.Backoff(firstAttempt, most)
+			continue
 		case <-p.modes.Changed():
 		case <-p.reads.Changed():
 		case <-ctx.Done():
 			return
 		}
-		found, err := m.resolveAll(p.modes, p.holdingBack())
+		found, err := r.m.resolveAll(p.modes, p.holdingBack())
 		if err == nil && ctx.Err() == nil && found.changes(known) {
 			if err = begin(found); err == nil {
 				known = found
 			}
 		}
 		if failed = err != nil; failed && ctx.Err() == nil {
-			log.Info("could not resolve the steps again; retrying", "reason", err.Error())
+			r.log.Info("could not resolve the steps again; retrying", "reason", err.Error())
 		}
 	}
+}
+
+// watchDefinitions watches the definitions of custom resources until ctx ends.
+func (m *ExtensionManager) watchDefinitions(ctx context.Context, changed func()) error {
+	config, err := m.ownConfig()
+	if err != nil {
+		return err
+	}
+	return cluster.WatchDefinitions(ctx, config, changed)
 }
 
 // registeredPort returns the port that is registered for the API server.
@@ -319,34 +371,32 @@ func (m *ExtensionManager) drain(o ManagerOptions, server server, log logr.Logge
 	return errors.Join(errs...)
 }
 
-// leave records for other versions that this replica no longer answers for its version. last means that no other
-// replica does.
-func (m *ExtensionManager) leave(p *program, last bool, log logr.Logger) {
-	leaving, cancel := context.WithTimeout(context.Background(), leaveTimeout)
-	defer cancel()
-	o := m.GetManagerOptions()
-	_, port, _ := o.listen()
-	picked := port == 0 && o.Port == 0 && !o.serviceMode() // such a port belongs to a single process
-	if err := p.controller.Leave(leaving, last || picked); err != nil {
-		log.Info("could not record in the Lease that this replica stops; other versions notice within 20 s", "reason", err.Error())
-	}
-}
-
 // sayGoodbye records for other versions that this replica stops, and removes the configurations if UnregisterOnStop is
 // set.
 func (m *ExtensionManager) sayGoodbye(o ManagerOptions, p *program, log logr.Logger) error {
-	m.leave(p, o.UnregisterOnStop, log)
+	leaving, cancel := context.WithTimeout(context.Background(), leaveTimeout)
+	defer cancel()
+	if err := p.controller.Leave(leaving, o.single()); err != nil {
+		log.Info("could not record in the Lease that this replica stops; other versions notice within 20 s", "reason", err.Error())
+	}
 	if !o.UnregisterOnStop || !*o.RegisterWebHook {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), unregisterTimeout)
 	defer cancel()
-	if first := p.controller.Versions(ctx).First(); first != "" && first != p.desired.Version {
+	p.controller.Stop(ctx) // otherwise it would write them again at once
+	if state := p.controller.State(ctx); state.First != "" && state.First != state.Desired.Version {
 		return nil // another version or another program has registered them
 	}
-	p.controller.Stop(ctx) // otherwise it would write them again at once
 	if err := p.controller.Remove(ctx); err != nil {
 		return fmt.Errorf("eirinix: the webhook configuration could not be removed, remove it with kubectl delete %s: %w", p.configurations[0], err)
 	}
 	return nil
+}
+
+// single reports whether no other replica of this version is expected: the program removes its registration when it
+// stops, or its port was picked and so belongs to a single process.
+func (o ManagerOptions) single() bool {
+	_, port, _ := o.listen()
+	return o.UnregisterOnStop || port == 0 && o.Port == 0 && !o.serviceMode()
 }

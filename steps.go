@@ -140,8 +140,12 @@ type resolved struct {
 	steps   []resolvedStep
 	entries []webhookconf.Entry
 	waiting []waitingStep
-	unread  []resolvedStep // those of waiting whose Reads have not been listed; they fail on the paths of other versions
 
+	// The steps in waiting fail where API servers call them: those whose Reads have not been listed, and those whose kind
+	// the cluster does not serve, of which only the name and the settings are known.
+	unread, unserved []resolvedStep
+
+	declared    []webhookconf.Step // steps and unread, in order
 	conversions []conversionOf
 }
 
@@ -157,15 +161,6 @@ type waitingStep struct {
 	why  error
 }
 
-// keysOf returns the keys of the steps of an entry.
-func keysOf(e webhookconf.Entry) []string {
-	keys := make([]string, 0, len(e.Steps))
-	for _, s := range e.Steps {
-		keys = append(keys, s.Key())
-	}
-	return keys
-}
-
 // shadows returns the names of the steps that are registered as shadows.
 func (r resolved) shadows() (all []string) {
 	for _, s := range r.steps {
@@ -176,11 +171,13 @@ func (r resolved) shadows() (all []string) {
 	return all
 }
 
-// changes reports whether the steps must be registered anew: one has ceased to wait since, or has entered or left
-// ModeShadow.
+// changes reports whether the steps must be registered anew: one has ceased to wait since, or waits for something else
+// now, or has entered or left ModeShadow.
 func (r resolved) changes(since resolved) bool {
 	return !slices.Equal(r.shadows(), since.shadows()) || slices.ContainsFunc(since.waiting, func(was waitingStep) bool {
 		return !slices.ContainsFunc(r.waiting, func(w waitingStep) bool { return w.name == was.name })
+	}) || slices.ContainsFunc(since.unserved, func(was resolvedStep) bool {
+		return !slices.ContainsFunc(r.unserved, func(s resolvedStep) bool { return s.definition.name == was.definition.name })
 	})
 }
 
@@ -211,7 +208,8 @@ func (r resolver) all(definitions []definition) (all resolved, err error) {
 	for _, d := range definitions {
 		step, err := r.resolve(d)
 		if absent, ok := errors.AsType[*resources.NotServedError](err); ok {
-			all.waiting = append(all.waiting, waitingStep{d.name, absent})
+			step.Kind, step.Rules = schema.GroupVersionKind{}, nil
+			all.waiting, all.unserved = append(all.waiting, waitingStep{d.name, absent}), append(all.unserved, resolvedStep{d, step})
 			continue
 		}
 		if err != nil {
@@ -220,30 +218,56 @@ func (r resolver) all(definitions []definition) (all resolved, err error) {
 		if r.reads != nil {
 			if why := r.reads.Waiting(d.name); why != nil {
 				all.waiting, all.unread = append(all.waiting, waitingStep{d.name, why}), append(all.unread, resolvedStep{d, step})
+				step.Waits = true
+				all.declared = append(all.declared, step)
 				continue
 			}
 		}
-		all.steps, steps = append(all.steps, resolvedStep{d, step}), append(steps, step)
+		all.steps, steps, all.declared = append(all.steps, resolvedStep{d, step}), append(steps, step), append(all.declared, step)
 	}
 	all.entries = webhookconf.Group(steps)
 	return all, nil
 }
 
+// registration returns what the steps declare, for these options of the configurations. The version is the digest of what
+// is declared without a cluster, so that replicas that see different kinds are of one version.
+func (m *ExtensionManager) registration(steps resolved, options webhookconf.Options, in *modes.Modes) (webhookconf.Registration, error) {
+	m.mu.Lock()
+	r, definitions := newResolver(m.options, resources.Cluster{}), slices.Clone(m.steps)
+	m.mu.Unlock()
+	r.modes = in
+	declared, err := r.all(definitions)
+	if err != nil {
+		return webhookconf.Registration{}, err
+	}
+	made := webhookconf.Registration{Options: options, Prefix: m.pathPrefix(), Steps: declared.declared}
+	if len(definitions) > 0 {
+		made.Canary = new(m.newCanary().Entry())
+	}
+	for _, c := range steps.conversions {
+		made.Conversions = append(made.Conversions, c.entry())
+	}
+	made.Version = webhookconf.Digest(made.Desired(nil, nil))
+	made.Steps = steps.declared
+	for _, s := range steps.unserved {
+		made.Unserved = append(made.Unserved, s.registered)
+	}
+	return made, nil
+}
+
 // chains returns the served chains by path. The path of each entry serves the steps of the entry. The path of another
 // version serves those of its steps that this version has too. The path of a later version is not served while one of
-// its steps is missing here, so that the API server tries another replica. Without modes, those of the definitions apply.
+// its steps is missing here, so that the API server tries another replica. A step that waits fails, so that its
+// failurePolicy decides. Without modes, those of the definitions apply.
 func (m *ExtensionManager) chains(r resolved, routes map[string]rollout.Route, in *modes.Modes, from reading) (map[string]admit.Chain, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	steps := slices.Concat(r.steps, r.unread)
-	keys := map[string][]string{} // of the steps, by path
-	for _, e := range r.entries {
-		keys[e.Path] = keysOf(e)
-	}
+	steps := slices.Concat(r.steps, r.unread, r.unserved)
+	keys := webhookconf.Registration{Steps: r.declared}.Desired(nil, nil).Registered() // of the steps that do not wait, by path
 	for path, route := range routes {
 		own, ours := keys[path]
 		has := func(key string) bool {
-			return slices.ContainsFunc(steps, func(s resolvedStep) bool { return s.at(path) && s.registered.Key() == key })
+			return slices.ContainsFunc(steps, func(s resolvedStep) bool { return s.at(path) && s.registered.Is(key) })
 		}
 		if ours || !route.All || !slices.ContainsFunc(route.Steps, func(key string) bool { return !has(key) }) {
 			keys[path] = slices.Concat(own, route.Steps)
@@ -253,12 +277,18 @@ func (m *ExtensionManager) chains(r resolved, routes map[string]rollout.Route, i
 	for path, of := range keys {
 		chain := admit.Chain{Validating: strings.HasPrefix(path, admit.ValidatePrefix)}
 		for _, s := range steps {
-			if !s.at(path) || !slices.Contains(of, s.registered.Key()) {
+			if !s.at(path) || !slices.ContainsFunc(of, s.registered.Is) {
 				continue
 			}
 			step, err := m.servedStep(s.definition, s.registered, from)
 			if err != nil {
 				return nil, err
+			}
+			if w := slices.IndexFunc(r.waiting, func(w waitingStep) bool { return w.name == s.definition.name }); w >= 0 && len(s.registered.Rules) == 0 {
+				why := fmt.Errorf("the step waits: %w", r.waiting[w].why)
+				step.Matcher, step.Pods, step.Handle = nil, nil, func(context.Context, admission.Request) admission.Response {
+					return admission.Errored(http.StatusInternalServerError, why)
+				}
 			}
 			if in != nil && in.Needed(s.definition.name) {
 				step.Choose = func(ctx context.Context, req *admissionv1.AdmissionRequest) (admit.Mode, error) {

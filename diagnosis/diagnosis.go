@@ -130,6 +130,7 @@ const (
 	TooOld               Code = "TooOld"               // the API server may ignore matchConditions
 	NotRegistered        Code = "NotRegistered"        // a configuration or one of its entries is missing
 	OwnedElsewhere       Code = "OwnedElsewhere"       // the configuration belongs to another deployment
+	Orphaned             Code = "Orphaned"             // a configuration that no program keeps in order calls this program
 	Calls                Code = "Calls"                // which steps share a call of the API server
 	Modes                Code = "Modes"                // a ConfigMap sets the mode of a step
 	ModeRefused          Code = "ModeRefused"          // an entry of that ConfigMap cannot be used

@@ -221,6 +221,8 @@ var _ = Describe("Distrust", func() {
 		Expect(c.secret().Data).To(Equal(before))
 		Expect(marked.Distrusted).To(Equal(int64(1)))
 		Expect(marked.DistrustsOld()).To(BeFalse(), "it is the one that signs")
+		Expect(first.Requested()).To(BeFalse())
+		Expect(marked.Requested()).To(BeTrue(), "the mark is the request")
 
 		writes := c.writes()
 		Expect(Must(store.Distrust(background, first)).ResourceVersion).To(Equal(marked.ResourceVersion))
@@ -231,11 +233,24 @@ var _ = Describe("Distrust", func() {
 		Expect(staged.DistrustsOld()).To(BeFalse())
 		active := Must(store.Activate(background, staged))
 		Expect(active.DistrustsOld()).To(BeTrue())
+		Expect(active.Requested()).To(BeFalse())
 		Expect(Must(store.Load(background)).DistrustsOld()).To(BeTrue())
 		done := Must(store.Prune(background, active))
 		Expect(done.DistrustsOld()).To(BeFalse())
 		Expect(done.Distrusted).To(Equal(int64(1)), "annotations stay")
 		Expect(rotated(c, done).DistrustsOld()).To(BeFalse(), "a later rotation is like any other")
+	})
+
+	It("requests rotations until a CA signs that is newer than the mark", func() {
+		c := newCluster(nil)
+		first, _, err := c.store().Ensure(background, nil)
+		Expect(err).NotTo(HaveOccurred())
+		Must(c.store().Stage(background, first))
+		c.edit(func(s *corev1.Secret) { s.Annotations = map[string]string{certsecret.DistrustAnnotation: "5"} })
+		second := Must(c.store().Activate(background, Must(c.store().Load(background))))
+		Expect(second.Requested()).To(BeTrue())
+		Expect(rotated(c, second).CurrentID).To(BeNumerically("==", 6))
+		Expect(Must(c.store().Load(background)).Requested()).To(BeFalse())
 	})
 
 	It("is refused to a caller that decided on an older state", func() {
@@ -252,6 +267,7 @@ var _ = Describe("Distrust", func() {
 			s.Annotations = map[string]string{certsecret.DistrustAnnotation: value}
 		})
 		Expect(Must(c.store().Load(background)).Distrusted).To(BeZero())
+		Expect(Must(c.store().Load(background)).Requested()).To(BeFalse())
 		rotated(c, Must(c.store().Load(background)))
 	},
 		Entry("empty", ""), Entry("text", "all"), Entry("negative", "-1"), Entry("huge", "9007199254740990"), Entry("too long", "92233720368547758080"),

@@ -30,7 +30,8 @@ const FormatVersion = 1
 const RotateAnnotation = "eirinix.cloudfoundry.org/rotate-ca"
 
 // DistrustAnnotation on the Secret holds the ID of a generation, in decimal. That generation and all before it must not
-// be trusted for longer than replicas need to move to the next CA, because a key has leaked. See Store.Distrust.
+// be trusted for longer than replicas need to move to the next CA, because a key has leaked. While one of them signs, it
+// requests a rotation too. See Store.Distrust.
 const DistrustAnnotation = "eirinix.cloudfoundry.org/distrust"
 
 // maxGenerations limits the number of generations in the Secret, which thus cannot grow without limit, and of those
@@ -65,8 +66,11 @@ type State struct {
 	Distrusted      int64
 }
 
-// Requested reports whether the Secret's annotation requests a rotation that has not started.
-func (s *State) Requested() bool { return s.Request != "" && s.Request != s.Handled }
+// Requested reports whether an annotation of the Secret requests a rotation: RotateAnnotation one that has not started,
+// DistrustAnnotation one for as long as a distrusted CA signs.
+func (s *State) Requested() bool {
+	return s.Request != "" && s.Request != s.Handled || s.Distrusted >= s.CurrentID
+}
 
 // DistrustsOld reports whether one of the retained CAs is distrusted, so that it must not stay trusted for long.
 func (s *State) DistrustsOld() bool {

@@ -173,9 +173,9 @@ func (s *Store) load(secret *corev1.Secret, err error, list allowlist) (*State, 
 }
 
 // Distrust marks the current CA of the state, and all before it, as distrusted, by setting the DistrustAnnotation. They
-// must not be trusted for longer than replicas need to move to the next CA. Distrust fails with a conflict if the
-// Secret has changed since the state was read, unless it already has this mark. A rotation must be requested
-// separately.
+// must not be trusted for longer than replicas need to move to the next CA. Any replica begins the rotation that this
+// requests. Distrust fails with a conflict if the Secret has changed since the state was read, unless it already has
+// this mark.
 func (s *Store) Distrust(ctx context.Context, from *State) (*State, error) {
 	secret, err := s.Secrets.Get(ctx, s.Name, metav1.GetOptions{})
 	if err != nil {

@@ -48,8 +48,8 @@ const (
 // its own requests, and so does each restart.
 //
 // CSR needs create and get on certificatesigningrequests. With list and watch it observes the outcome of a request at
-// once, without them within half a minute. With delete it removes its requests when they are done. Otherwise
-// kube-controller-manager does, after an hour (a day for those never approved).
+// once, without them within half a minute. It deletes no request: kube-controller-manager does, an hour after the
+// approval or denial, or after a day without either.
 //
 // A request fails if it is denied or deleted, if the signer fails, or if the issued certificate is unusable. Another
 // one follows after a delay, which doubles from Retry to 360 times Retry. If only the trusted CAs fail to verify a
@@ -139,7 +139,7 @@ func (c *CSR) readTrust(ctx context.Context) ([]byte, error) {
 // String names the signer.
 func (c *CSR) String() string { return "signer " + c.SignerName }
 
-// Run implements Source. When ctx ends, a request that is still open is deleted, which takes at most two seconds.
+// Run implements Source.
 func (c *CSR) Run(ctx context.Context, deliver func(Material), waiting func(error)) error {
 	if err := c.Validate(); err != nil {
 		return err
@@ -153,7 +153,6 @@ func (c *CSR) Run(ctx context.Context, deliver func(Material), waiting func(erro
 		CSR: c, requests: client.CertificateSigningRequests(), out: out, now: out.now,
 		poll: cmp.Or(c.Poll, DefaultPoll), retry: cmp.Or(c.Retry, DefaultRetry),
 	}
-	defer k.cleanUp(context.WithoutCancel(ctx))
 	k.run(ctx)
 	return nil
 }
@@ -171,8 +170,7 @@ type requester struct {
 	renewAt time.Time            // when to request the next one
 	delays  func() time.Duration // after failed requests; nil while none has failed
 
-	open *request // not known to be deleted; may have failed
-	mute bool     // the missing delete permission has been logged
+	open *request // the last one; may have ended
 
 	trusted   []byte    // as last read
 	trustedAt time.Time // when it was read; zero after it failed to verify the certificate

@@ -11,9 +11,7 @@ import (
 	"encoding/pem"
 	"fmt"
 	"io"
-	"maps"
 	"net/http"
-	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -42,7 +40,7 @@ func requestOf(csr *certificatesv1.CertificateSigningRequest) *x509.CertificateR
 // desk is an API server that holds requests. answer answers each before a client can read it.
 type desk struct {
 	answer func(*certificatesv1.CertificateSigningRequest)
-	late   bool // reads do not include the last request at first
+	late   bool // its own copy of the requests is empty, and it cannot send that in a watch
 
 	mu    sync.Mutex
 	times []time.Time
@@ -60,17 +58,11 @@ func (d *desk) asked() []time.Time {
 	return slices.Clone(d.times)
 }
 
-// left are the requests that are there.
-func (d *desk) left() map[string]*certificatesv1.CertificateSigningRequest {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return maps.Clone(d.held)
-}
-
 func (d *desk) RoundTrip(r *http.Request) (*http.Response, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	q, body := r.URL.Query(), any(metav1.Status{Status: metav1.StatusSuccess})
+	q := r.URL.Query()
+	var body any
 	switch {
 	case r.Method == http.MethodPost:
 		csr := &certificatesv1.CertificateSigningRequest{}
@@ -83,21 +75,26 @@ func (d *desk) RoundTrip(r *http.Request) (*http.Response, error) {
 		d.answer(csr)
 		d.held[csr.Name], body = csr, created
 	case r.Method == http.MethodDelete:
-		delete(d.held, path.Base(r.URL.Path))
-	case q.Get("watch") == "true" && q.Get("sendInitialEvents") == "true":
+		panic("a request is deleted, for which there must be no right")
+	case d.late && q.Get("sendInitialEvents") == "true":
+		resp := answered(io.NopCloser(strings.NewReader(`{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Invalid","code":422}`)))
+		resp.StatusCode = http.StatusUnprocessableEntity
+		return resp, nil
+	case d.late && r.Method == http.MethodGet && q.Get("watch") == "":
+		list := certificatesv1.CertificateSigningRequestList{ListMeta: metav1.ListMeta{ResourceVersion: strconv.Itoa(10 + len(d.times))}}
+		list.SetGroupVersionKind(certificatesv1.SchemeGroupVersion.WithKind("CertificateSigningRequestList"))
+		if csr := d.held[strings.TrimPrefix(q.Get("fieldSelector"), "metadata.name=")]; csr != nil && !q.Has("resourceVersion") {
+			list.Items = append(list.Items, *csr)
+		}
+		body = list
+	case q.Get("watch") == "true" && (q.Get("sendInitialEvents") == "true" || d.late):
 		var text strings.Builder
 		end := &certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{
 			ResourceVersion: strconv.Itoa(10 + len(d.times)), Annotations: map[string]string{metav1.InitialEventsAnnotationKey: "true"},
 		}}
 		reader, writer := io.Pipe()
 		if csr := d.held[strings.TrimPrefix(q.Get("fieldSelector"), "metadata.name=")]; csr != nil {
-			added := Must(json.Marshal(map[string]any{"type": "ADDED", "object": typed(csr)}))
-			if d.late {
-				end.ResourceVersion = strconv.Itoa(9 + len(d.times))
-				time.AfterFunc(time.Second, func() { _, _ = writer.Write(added) })
-			} else {
-				text.Write(added)
-			}
+			text.Write(Must(json.Marshal(map[string]any{"type": "ADDED", "object": typed(csr)})))
 		}
 		text.Write(Must(json.Marshal(map[string]any{"type": "BOOKMARK", "object": typed(end)})))
 		context.AfterFunc(r.Context(), func() { _ = writer.Close() })
@@ -160,7 +157,6 @@ func TestCSRRenewsForMonths(t *testing.T) {
 		}
 		Expect(desk.asked()).To(HaveLen(r.deliveries()))
 		Expect(r.deliveries()).To(BeNumerically("~", 20, 4), "once every 4.7 days, give or take")
-		Expect(desk.left()).To(BeEmpty(), "finished requests are deleted")
 		Expect(r.faults()).To(BeEmpty())
 	})
 }
@@ -173,9 +169,7 @@ func TestCSRDoesNotTakeWhatIsReadLateForADeletion(t *testing.T) {
 		go func() { _ = source(desk, authority).Run(t.Context(), r.deliver, r.wait) }()
 		time.Sleep(500 * time.Millisecond)
 		synctest.Wait()
-		Expect(r.reason()).To(ContainSubstring("waits for approval"))
-		time.Sleep(time.Minute)
-		synctest.Wait()
+		Expect(r.reason()).To(BeEmpty(), "the list asks for the latest state")
 		Expect(r.deliveries()).To(Equal(1))
 		Expect(desk.asked()).To(HaveLen(1))
 	})
@@ -199,7 +193,6 @@ func TestCSRAsksLessAndLessOftenWhenDenied(t *testing.T) {
 		Expect(r.deliveries()).To(BeZero())
 		Expect(len(r.allReasons())).To(BeNumerically("~", 24*60, 100), "a reminder a minute")
 		Expect(r.allReasons()[0]).To(ContainSubstring("was denied (no)"))
-		Expect(len(desk.left())).To(BeNumerically("<=", 1), "denied requests do not heap up")
 	})
 }
 

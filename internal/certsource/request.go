@@ -29,17 +29,13 @@ import (
 // errUnsent is wrapped while it is unknown whether the API server has received the request.
 var errUnsent = errors.New("the API server did not take the request")
 
-// cleanUpFor limits the cleanup after the context has ended.
-const cleanUpFor = 2 * time.Second
-
 // request is one CertificateSigningRequest and its key. It is never printed as a whole, so that the key is in no log.
 type request struct {
-	name    string
-	names   ca.Hosts
-	key     crypto.Signer
-	pem     []byte
-	created *certificatesv1.CertificateSigningRequest // the API server's response, if it arrived
-	ended   bool                                      // the request can no longer succeed
+	name  string
+	names ca.Hosts
+	key   crypto.Signer
+	pem   []byte
+	ended bool // the request can no longer succeed
 }
 
 func (r *request) empty() *certificatesv1.CertificateSigningRequest {
@@ -89,7 +85,6 @@ func (k *requester) object(r *request) *certificatesv1.CertificateSigningRequest
 // it waits.
 func (k *requester) ask(ctx context.Context) error {
 	if k.open == nil || k.open.ended {
-		k.cleanUp(ctx) // the previous request, kept until now so that its outcome could be read
 		r, err := k.newRequest()
 		if err != nil {
 			return err
@@ -102,25 +97,21 @@ func (k *requester) ask(ctx context.Context) error {
 	}
 	err := k.follow(ctx, r)
 	r.ended = ctx.Err() == nil
-	if err == nil && r.ended {
-		k.cleanUp(ctx)
-	}
 	return err
 }
 
 // create sends a request. Its name is unique, so sending it twice creates one object.
 func (k *requester) create(ctx context.Context, r *request) error {
-	created, err := k.requests.Create(ctx, k.object(r), metav1.CreateOptions{})
+	_, err := k.requests.Create(ctx, k.object(r), metav1.CreateOptions{})
 	switch {
 	case err == nil:
-		r.created = created
 		k.Log.Info("requested a certificate", "request", r.name, "signer", k.SignerName, "hosts", r.names.All())
 		return nil
 	case apierrors.IsAlreadyExists(err):
 		return nil // created by an attempt whose response was lost; follow checks whether it is ours
 	case apierrors.IsForbidden(err):
 		k.open = nil
-		return fmt.Errorf("no certificate can be requested; grant create, get, list, watch and delete on certificatesigningrequests: %w", err)
+		return fmt.Errorf("no certificate can be requested; grant create, get, list and watch on certificatesigningrequests: %w", err)
 	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
 		k.open = nil
 		return fmt.Errorf("the API server refuses the request; check SignerName, NamePrefix and Lifetime: %w", err)
@@ -133,9 +124,6 @@ func (k *requester) follow(ctx context.Context, r *request) (result error) {
 	objects, err := cluster.NewObjects(k.Config, k.Log, cluster.Followed{Object: r.empty(), Needed: true})
 	if err != nil {
 		return err
-	}
-	if r.created != nil {
-		objects.Saw(r.created) // a list from the API server's own cache may not contain it yet
 	}
 	follow(ctx, objects, k.poll, func() bool {
 		csr := r.empty()
@@ -159,7 +147,6 @@ func (k *requester) follow(ctx context.Context, r *request) (result error) {
 // nil once the request has ended. Then failed is the reason why it failed, or nil if the certificate was accepted.
 func (k *requester) look(r *request, csr *certificatesv1.CertificateSigningRequest) (pending, failed error) {
 	if string(csr.Spec.Request) != string(r.pem) {
-		k.open = nil // an object that has the name now is not ours to delete
 		return nil, fmt.Errorf("request %q was deleted before a certificate was issued", r.name)
 	}
 	if c := condition(csr, certificatesv1.CertificateDenied); c != nil {
@@ -206,24 +193,6 @@ func (k *requester) inUse() string {
 		return ""
 	}
 	return fmt.Sprintf(" (the certificate in use is valid until %s)", stamp(k.out.last.Certificate.Leaf.NotAfter))
-}
-
-// cleanUp deletes the last request, regardless of its state. If the deletion fails, kube-controller-manager removes it
-// later.
-func (k *requester) cleanUp(ctx context.Context) {
-	r := k.open
-	if r == nil {
-		return
-	}
-	k.open = nil
-	ctx, cancel := context.WithTimeout(ctx, cleanUpFor)
-	defer cancel()
-	err := k.requests.Delete(ctx, r.name, metav1.DeleteOptions{})
-	if err == nil || apierrors.IsNotFound(err) || k.mute {
-		return
-	}
-	k.mute = apierrors.IsForbidden(err)
-	k.Log.Info("a request that is done could not be deleted; kube-controller-manager deletes it in time", "request", r.name, "reason", err.Error())
 }
 
 func condition(csr *certificatesv1.CertificateSigningRequest, kind certificatesv1.RequestConditionType) *certificatesv1.CertificateSigningRequestCondition {

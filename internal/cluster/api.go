@@ -37,8 +37,10 @@ const (
 	// When an API server ends, all its watches are cut at once, in all replicas.
 	suspicion = 4 * time.Second
 
-	// firstProbe and lastProbe are the minimum and maximum time from one probe to the next, before jitter.
-	firstProbe, lastProbe = time.Second, 30 * time.Second
+	// firstProbe and lastProbe are the minimum and maximum time from one probe to the next, before jitter. An outage that
+	// has lasted less than briefOutage may be a restart, so probes are at most briefProbe apart.
+	firstProbe, lastProbe   = time.Second, 30 * time.Second
+	briefProbe, briefOutage = 3 * time.Second, 20 * time.Second
 
 	// skewAgrees is the difference up to which two observations of the clock skew agree.
 	skewAgrees = time.Minute
@@ -92,14 +94,18 @@ func (a *API) Earlier() time.Time {
 }
 
 // SilentUntil returns the time until which the silence of other replicas proves nothing, because an outage has cut them
-// off as well. It is zero if there was no outage.
+// off as well. It is zero if there was no outage. During one it is later than now: a request that is decided on now may be
+// sent at its end.
 func (a *API) SilentUntil() time.Time {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if a.down && !a.suspect {
+		return time.Now().Add(lastProbe)
+	}
 	if a.reopened.IsZero() {
 		return time.Time{}
 	}
-	return a.reopened.Add(lastProbe + lastProbe/5 + a.spread)
+	return a.reopened.Add(lastProbe + lastProbe/5 + a.spread) // others may have noticed the outage earlier
 }
 
 // Wrap returns a transport that monitors the requests of next. It is for rest.Config.
@@ -306,7 +312,7 @@ func (a *API) leave(probe bool, how ending) {
 	case how == answered && a.down:
 		a.spread = spreadMost
 		if !a.suspect {
-			a.reopened, a.spread = now, min(3*now.Sub(a.since), spreadMost)
+			a.reopened, a.spread = now, min(now.Sub(a.since)/2, spreadMost)
 		}
 		a.down, a.suspect = false, false
 		close(a.up)
@@ -315,14 +321,23 @@ func (a *API) leave(probe bool, how ending) {
 			a.since, a.up = now, make(chan struct{})
 		}
 		a.down, a.suspect, a.delays = true, false, wait.Backoff(firstProbe, lastProbe)
-		a.next = now.Add(a.delays())
+		a.next = now.Add(a.delay(now))
 	case probe && (how == unanswered || how == givenUp):
-		a.next = now.Add(a.delays())
+		a.next = now.Add(a.delay(now))
 	}
 	if probe {
 		a.probing = false
 		close(a.probed)
 	}
+}
+
+// delay returns the time until the next probe. The caller holds mu.
+func (a *API) delay(now time.Time) time.Duration {
+	d := a.delays()
+	if now.Sub(a.since) < briefOutage {
+		return min(d, wait.Jittered(briefProbe))
+	}
+	return d
 }
 
 // cut records that a watch has ended early. The API server may have ended, which the next request shows.

@@ -284,13 +284,18 @@ func TestAnOutageCausesOneProbePerInterval(t *testing.T) {
 				f.end()
 
 				last, interval := began, time.Second
+				brief := 3 * time.Second // while it may be a restart
 				for _, p := range probes {
 					took := time.Duration(0) // of the probe before
 					if name == "it accepts them, and never answers" && last != began {
 						took = 10 * time.Second
 					}
-					g.Expect(p.at.Sub(last)).To(BeNumerically(">=", interval), "one probe per interval, of %s", interval)
-					g.Expect(p.at.Sub(last)).To(BeNumerically("<=", interval+interval/5+took+10*time.Millisecond))
+					due := interval
+					if last.Sub(began) < 20*time.Second {
+						due = min(due, brief)
+					}
+					g.Expect(p.at.Sub(last)).To(BeNumerically(">=", min(due, interval)), "one probe per interval, of %s", due)
+					g.Expect(p.at.Sub(last)).To(BeNumerically("<=", due+due/5+took+10*time.Millisecond))
 					last, interval = p.at, min(2*interval, 30*time.Second)
 				}
 				for at := began.Add(time.Minute); at.Before(began.Add(9 * time.Minute)); at = at.Add(time.Second) {
@@ -525,7 +530,7 @@ func TestAfterAnOutageRequestsComeBackSpread(t *testing.T) {
 				began := time.Now()
 				_, err := ask(ctx, through, get)
 				g.Expect(err).To(MatchError(errRefused))
-				g.Expect(api.SilentUntil()).To(BeZero(), "of an outage that lasts")
+				g.Expect(api.SilentUntil()).To(BeTemporally(">", time.Now()), "of an outage that lasts")
 				f := start(ctx, through, min(outage/100, 200*time.Millisecond))
 				time.Sleep(outage)
 				synctest.Wait()
@@ -543,11 +548,11 @@ func TestAfterAnOutageRequestsComeBackSpread(t *testing.T) {
 				g.Expect(f.gone).To(Equal(4), "each watch is told once that it must")
 				g.Expect(f.back).To(HaveLen(50))
 
-				last, spread := after[len(after)-1].at, min(3*over.Sub(began), 15*time.Second)
+				last, spread := after[len(after)-1].at, min(over.Sub(began)/2, 15*time.Second)
 				g.Expect(last.Sub(over)).To(BeNumerically("<=", spread))
 				g.Expect(last.Sub(over)).To(BeNumerically(">", spread/4))
 				for i := 0; i+25 < len(after); i++ {
-					g.Expect(after[i+25].at.Sub(after[i].at)).To(BeNumerically(">", 400*time.Millisecond), "no crowd")
+					g.Expect(after[i+25].at.Sub(after[i].at)).To(BeNumerically(">", spread/20), "no crowd")
 				}
 				g.Expect(slices.ContainsFunc(f.lost, over.Before)).To(BeFalse(), "no request fails because it was held back")
 				g.Expect(api.SilentUntil()).To(BeTemporally(">=", last.Add(36*time.Second)), "other replicas may have probed last just before the end")
@@ -565,7 +570,7 @@ func TestAWatchThatWaitedAloneIsNoProof(t *testing.T) {
 		began := time.Now()
 		g.Expect(ask(ctx, through, resumes)).To(Equal(http.StatusGone))
 		g.Expect(w.since(began)).To(HaveLen(1), "the 410 is made here")
-		g.Expect(api.SilentUntil()).To(BeZero(), "nothing has shown that the outage is over")
+		g.Expect(api.SilentUntil()).To(BeTemporally(">", time.Now()), "nothing has shown that the outage is over")
 		_, err = ask(ctx, through, list)
 		g.Expect(err).To(MatchError(errRefused))
 		last := time.Now()
@@ -612,7 +617,7 @@ func TestARequestThatIsGivenUpSaysNothing(t *testing.T) {
 			g.Expect(err).To(MatchError(context.DeadlineExceeded))
 			cancel()
 		}
-		g.Expect(api.SilentUntil()).To(BeZero())
+		g.Expect(api.SilentUntil()).To(BeTemporally(">", time.Now()))
 		w.answers(works)
 		start = time.Now()
 		g.Expect(ask(ctx, through, begins)).To(Equal(http.StatusOK))

@@ -1,22 +1,21 @@
 package cluster
 
-// This file defines a cache of objects, and holds the one of a short-lived process. It also connects a client of Secrets
-// with a cache.
+// This file defines a cache of objects, and holds the one of a short-lived process. Objects are read untyped, so that
+// nothing is lost that a newer API server knows.
 
 import (
 	"context"
 	"errors"
 	"fmt"
 
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-	coordinationv1 "k8s.io/api/coordination/v1"
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes/scheme"
-	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
@@ -35,11 +34,13 @@ func unseen(why error) error {
 	return fmt.Errorf("%w: %w", ErrUnseen, why)
 }
 
-// Cache holds copies of objects. Get fails with ErrUnseen or NotFound. Saw adds an object that this process has read or
-// written itself, which a watch may not have delivered yet.
+// Cache holds copies of objects, as the API server has sent them. Get fills in a typed object, or an untyped one that
+// has its apiVersion and kind, without the managed fields. It fails with ErrUnseen or NotFound. Wrote tells it that this
+// process has just written an object: a copy that is polled is read again at once. Polls reports whether a copy is.
 type Cache interface {
 	Get(ctx context.Context, into client.Object) error
-	Saw(object client.Object)
+	Wrote(object client.Object)
+	Polls(object client.Object) bool
 }
 
 var (
@@ -48,73 +49,65 @@ var (
 )
 
 // Direct is the Cache of a short-lived process. It stores nothing and sends a request for each Get.
-type Direct struct{ reader client.Reader }
+type Direct struct{ client dynamic.Interface }
 
 // NewDirect returns a Direct. It sends no request.
 func NewDirect(config *rest.Config) (*Direct, error) {
-	httpClient, err := rest.HTTPClientFor(config)
-	if err != nil {
-		return nil, err
-	}
-	mapper := meta.NewDefaultRESTMapper(nil)
-	for object, scope := range map[client.Object]meta.RESTScope{
-		&corev1.Secret{}:        meta.RESTScopeNamespace,
-		&coordinationv1.Lease{}: meta.RESTScopeNamespace,
-		&admissionregistrationv1.MutatingWebhookConfiguration{}:   meta.RESTScopeRoot,
-		&admissionregistrationv1.ValidatingWebhookConfiguration{}: meta.RESTScopeRoot,
-		crd(): meta.RESTScopeRoot,
-	} {
-		kind, err := apiutil.GVKForObject(object, scheme.Scheme)
-		if err != nil {
-			return nil, err
-		}
-		mapper.Add(kind, scope)
-	}
-	reader, err := client.New(config, client.Options{HTTPClient: httpClient, Scheme: scheme.Scheme, Mapper: mapper})
-	return &Direct{reader: reader}, err
-}
-
-// crd returns a CustomResourceDefinition. It has no Go type here, because only a few of its fields matter.
-func crd() *unstructured.Unstructured {
-	object := &unstructured.Unstructured{}
-	object.SetAPIVersion("apiextensions.k8s.io/v1")
-	object.SetKind("CustomResourceDefinition")
-	return object
+	c, err := dynamic.NewForConfig(config)
+	return &Direct{client: c}, err
 }
 
 // Get implements Cache.
 func (d *Direct) Get(ctx context.Context, into client.Object) error {
-	err := d.reader.Get(ctx, client.ObjectKeyFromObject(into), into)
-	if apierrors.IsForbidden(err) {
+	at, _, err := locate(d.client, into)
+	if err != nil {
+		return err
+	}
+	found, err := at.Get(ctx, into.GetName(), metav1.GetOptions{})
+	switch {
+	case apierrors.IsForbidden(err):
 		return unseen(err)
+	case err != nil:
+		return err
 	}
-	return err
+	return fill(into, withoutManagedFields(found))
 }
 
-// Saw implements Cache.
-func (*Direct) Saw(client.Object) {}
+// Wrote implements Cache.
+func (*Direct) Wrote(client.Object) {}
 
-// SeenSecrets passes each Secret that this process has read or written itself to the cache.
-type SeenSecrets struct {
-	corev1client.SecretInterface
-	Cache Cache
-}
+// Polls implements Cache.
+func (*Direct) Polls(client.Object) bool { return false }
 
-func (s SeenSecrets) saw(secret *corev1.Secret, err error) (*corev1.Secret, error) {
-	if err == nil {
-		s.Cache.Saw(secret.DeepCopy())
+// locate returns where the API server serves an object. The guess from the kind to the resource is exact for the kinds
+// that the library follows.
+func locate(c dynamic.Interface, object client.Object) (dynamic.ResourceInterface, schema.GroupVersionKind, error) {
+	kind, err := apiutil.GVKForObject(object, scheme.Scheme)
+	if err != nil {
+		return nil, kind, err
 	}
-	return secret, err
+	resource, _ := meta.UnsafeGuessKindToResource(kind)
+	if ns := object.GetNamespace(); ns != "" {
+		return c.Resource(resource).Namespace(ns), kind, nil
+	}
+	return c.Resource(resource), kind, nil
 }
 
-func (s SeenSecrets) Get(ctx context.Context, name string, o metav1.GetOptions) (*corev1.Secret, error) {
-	return s.saw(s.SecretInterface.Get(ctx, name, o))
+// withoutManagedFields drops the managed fields, which are half of many objects.
+func withoutManagedFields(object *unstructured.Unstructured) *unstructured.Unstructured {
+	unstructured.RemoveNestedField(object.Object, "metadata", "managedFields")
+	return object
 }
 
-func (s SeenSecrets) Create(ctx context.Context, secret *corev1.Secret, o metav1.CreateOptions) (*corev1.Secret, error) {
-	return s.saw(s.SecretInterface.Create(ctx, secret, o))
-}
-
-func (s SeenSecrets) Update(ctx context.Context, secret *corev1.Secret, o metav1.UpdateOptions) (*corev1.Secret, error) {
-	return s.saw(s.SecretInterface.Update(ctx, secret, o))
+// fill copies an untyped object to one of any type. Like client-go, it leaves the kind of a typed object empty.
+func fill(into client.Object, from *unstructured.Unstructured) error {
+	if tree, ok := into.(*unstructured.Unstructured); ok {
+		tree.Object = runtime.DeepCopyJSON(from.Object)
+		return nil
+	}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(from.Object, into); err != nil {
+		return fmt.Errorf("%s %s: %w", from.GetKind(), from.GetName(), err)
+	}
+	into.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
+	return nil
 }

@@ -1,30 +1,27 @@
 package cluster
 
-// This file keeps copies of a few objects. It uses controller-runtime's cache, with a watch that a field selector
-// restricts to the one object. Where watching is forbidden, it polls the object. Where reading is forbidden, it keeps
-// no copy.
+// This file keeps copies of a few objects. A copy is what the API server has sent last, and nothing else. It is watched
+// with a field selector that restricts the watch to the one object. Where watching is
+// forbidden, the object is polled. Where reading is forbidden, there is no copy.
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
-	"reflect"
+	"math/rand/v2"
 	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
-	toolscache "k8s.io/client-go/tools/cache"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
@@ -36,21 +33,25 @@ const (
 	// rememberRefusal is how long a refused permission is not checked again.
 	rememberRefusal = 10 * time.Minute
 
-	// firstPoll and lastPoll limit the time between two reads of an object for which watching is forbidden, before
-	// jitter.
+	// firstPoll and lastPoll limit the time between two reads of an object for which watching is forbidden, and between
+	// two attempts to watch, before jitter.
 	firstPoll, lastPoll = time.Second, 30 * time.Second
+
+	// lasted is how long a watch lasts that worked. The next one begins at once.
+	lasted = time.Minute
+
+	// shortest is the agreed time of a watch in seconds, to which up to the same is added at random.
+	shortest = 300
 
 	// remindOfPolling is the interval at which a refused watch is logged again. Polling is slower, but works.
 	remindOfPolling = 24 * time.Hour
-
-	// endWithin limits the wait for a watch to end.
-	endWithin = 500 * time.Millisecond
 )
 
 // Access holds the permissions for an object.
 type Access struct{ Get, Watch bool }
 
-// Followed is an object that Objects follow. Object has its name and namespace set.
+// Followed is an object that Objects follow. Object has its name and namespace set, and its apiVersion and kind if it is
+// untyped.
 type Followed struct {
 	Object client.Object
 	// Access returns the permissions that this process has for the object. It is called again every ten minutes while
@@ -63,12 +64,8 @@ type Followed struct {
 
 // Objects holds copies of a few objects. It is safe for concurrent use.
 type Objects struct {
-	config *rest.Config
-	http   *http.Client
-	mapper meta.RESTMapper
-	log    logr.Logger
-	reader client.Reader // without a cache
-	all    []*followed
+	log logr.Logger
+	all []*followed
 
 	mu      sync.Mutex
 	changed []func()
@@ -76,46 +73,37 @@ type Objects struct {
 
 type followed struct {
 	Followed
-	kind     schema.GroupVersionKind
-	refusals lograte.Limiter // of watches
+	kind               schema.GroupVersionKind
+	at                 dynamic.ResourceInterface
+	refusals, failures lograte.Limiter // of watches; of reads while the object is unknown
+	again              chan struct{}   // asks for the next poll at once
 
 	mu     sync.Mutex
-	cache  cache.Cache // while it is watched
-	synced func() string
-	object client.Object // as last read or written by this process, beside the cache; nil if missing
-	known  bool          // it has been read
-	denied bool          // reading is forbidden
-	why    error         // the ErrUnseen to return while the object is unknown or reading is forbidden
-	saws   int           // calls of Saw that stored an object
+	object *unstructured.Unstructured // as the API server has sent it last, never modified; nil if it is missing
+	why    error                      // the ErrUnseen to return while the object is unknown or reading is forbidden; else nil
+	polled bool
 	seen   chan struct{} // closed after the first read, or when reading is forbidden
 	once   sync.Once
 }
 
 // NewObjects returns copies of the objects to follow. It sends no request.
 func NewObjects(config *rest.Config, log logr.Logger, follow ...Followed) (*Objects, error) {
-	httpClient, err := rest.HTTPClientFor(config)
+	c, err := dynamic.NewForConfig(config)
 	if err != nil {
 		return nil, err
 	}
-	o := &Objects{config: config, http: httpClient, log: log}
-	mapper := meta.NewDefaultRESTMapper(nil)
-	for _, f := range follow {
-		kind, err := apiutil.GVKForObject(f.Object, scheme.Scheme)
-		if err != nil {
+	o := &Objects{log: log}
+	for _, one := range follow {
+		f := &followed{
+			Followed: one, refusals: lograte.Limiter{Every: remindOfPolling}, again: make(chan struct{}, 1), seen: make(chan struct{}),
+			why: unseen(errors.New("the API server has not sent it yet")),
+		}
+		if f.at, f.kind, err = locate(c, one.Object); err != nil {
 			return nil, err
 		}
-		scope := meta.RESTScopeRoot
-		if f.Object.GetNamespace() != "" {
-			scope = meta.RESTScopeNamespace
-		}
-		mapper.Add(kind, scope)
-		o.all = append(o.all, &followed{
-			Followed: f, kind: kind, refusals: lograte.Limiter{Every: remindOfPolling}, seen: make(chan struct{}), why: unseen(errors.New("the API server has not sent it yet")),
-		})
+		o.all = append(o.all, f)
 	}
-	o.mapper = mapper
-	o.reader, err = client.New(config, client.Options{HTTPClient: httpClient, Scheme: scheme.Scheme, Mapper: mapper})
-	return o, err
+	return o, nil
 }
 
 // Notify registers f to be called after each change. f must be quick.
@@ -126,9 +114,7 @@ func (o *Objects) Notify(f func()) {
 }
 
 // Wake calls all functions that were passed to Notify.
-func (o *Objects) Wake() { o.notify() }
-
-func (o *Objects) notify() {
+func (o *Objects) Wake() {
 	o.mu.Lock()
 	all := o.changed
 	o.mu.Unlock()
@@ -139,6 +125,7 @@ func (o *Objects) notify() {
 
 // Run follows the objects until ctx ends.
 func (o *Objects) Run(ctx context.Context) {
+	ctx = logr.NewContext(ctx, logr.Discard()) // what matters of client-go's reports is logged here
 	var following sync.WaitGroup
 	for _, f := range o.all {
 		following.Go(func() { o.follow(ctx, f) })
@@ -174,7 +161,7 @@ func (o *Objects) follow(ctx context.Context, f *followed) {
 		case access.Watch:
 			if err := o.watch(ctx, f); ctx.Err() == nil {
 				if _, ok := f.refusals.Allow("watch", ""); ok {
-					o.log.Info("an object may not be watched, so it is read every 30 s; grant list and watch on it", "kind", f.kind.Kind, "name", f.Object.GetName(), "reason", err)
+					o.log.Info("an object may not be watched, so it is read every 30 s; grant list and watch on it", f.named("reason", err)...)
 				}
 			}
 			refused = o.poll(ctx, f)
@@ -184,9 +171,7 @@ func (o *Objects) follow(ctx context.Context, f *followed) {
 		if refused == nil {
 			continue
 		}
-		if f.set(nil, refused) {
-			o.notify()
-		}
+		o.set(f, nil, refused, false)
 		pause := wait.Jittered(rememberRefusal)
 		if f.Needed {
 			pause = delays()
@@ -195,242 +180,236 @@ func (o *Objects) follow(ctx context.Context, f *followed) {
 	}
 }
 
-// withoutManagedFields drops the managed fields, which are half of many objects. The transform of controller-runtime
-// does the same through an interface. With that, the linker keeps the method in all kinds of the API.
-func withoutManagedFields(object any) (any, error) {
-	if typed, ok := object.(metav1.ObjectMetaAccessor); ok {
-		if meta, ok := typed.GetObjectMeta().(*metav1.ObjectMeta); ok {
-			meta.ManagedFields = nil
-		}
-	}
-	if tree, ok := object.(*unstructured.Unstructured); ok {
-		unstructured.RemoveNestedField(tree.Object, "metadata", "managedFields")
-	}
-	return object, nil
+// named returns the object's kind and name for a line of the log, and more after them.
+func (f *followed) named(more ...any) []any {
+	return append([]any{"kind", f.kind.Kind, "name", f.Object.GetName()}, more...)
 }
 
 // watch returns when the API server refuses the watch, or when ctx ends.
 func (o *Objects) watch(ctx context.Context, f *followed) error {
-	ctx, refuse := context.WithCancelCause(ctx)
-	defer refuse(nil)
-	only := fields.OneTermEqualSelector(metav1.ObjectNameField, f.Object.GetName())
-	if ns := f.Object.GetNamespace(); ns != "" { // makes the cache ask in that namespace; ByObject.Namespaces would hide the informer
-		only = fields.AndSelectors(only, fields.OneTermEqualSelector("metadata.namespace", ns))
-	}
-	by := cache.ByObject{Field: only, Transform: withoutManagedFields}
-	c, err := cache.New(o.config, cache.Options{
-		HTTPClient: o.http, Scheme: scheme.Scheme, Mapper: o.mapper, ByObject: map[client.Object]cache.ByObject{f.Object: by},
-		DefaultWatchErrorHandler: func(_ context.Context, _ *toolscache.Reflector, err error) {
-			if apierrors.IsForbidden(err) {
-				refuse(err)
-			} else if !apierrors.IsResourceExpired(err) {
-				o.failed(f, err)
-				o.log.V(1).Info("a watch was interrupted; it begins anew", "kind", f.kind.Kind, "name", f.Object.GetName(), "reason", err.Error())
-			}
-		},
-	})
-	if err != nil {
-		return err
-	}
-	informer, err := c.GetInformer(ctx, f.Object, cache.BlockUntilSynced(false))
-	if err != nil {
-		return err
-	}
-	changed := func() {
-		f.mu.Lock()
-		synced := f.cache != nil // before that, Get does not return the contents
-		f.mu.Unlock()
-		if synced {
-			o.notify()
+	delays := wait.Backoff(firstPoll, lastPoll)
+	for {
+		began, err := o.watchOnce(ctx, f)
+		switch {
+		case ctx.Err() != nil, apierrors.IsForbidden(err):
+			return err
+		case err != nil:
+			o.failed(f, err)
 		}
-	}
-	handler, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-		AddFunc:    func(any) { changed() },
-		UpdateFunc: func(any, any) { changed() },
-		DeleteFunc: func(any) { changed() },
-	})
-	if err != nil {
-		return err
-	}
-	var running sync.WaitGroup
-	running.Go(func() {
-		select {
-		case <-handler.HasSyncedChecker().Done(): // WaitForCacheSync checks only every 100 ms, which would delay each start
-		case <-ctx.Done():
-			return
+		if !began.IsZero() && time.Since(began) > lasted {
+			delays = wait.Backoff(firstPoll, lastPoll)
+			continue
 		}
-		f.mu.Lock()
-		f.cache, f.denied = c, false
-		if shared, ok := informer.(toolscache.SharedIndexInformer); ok {
-			f.synced = shared.GetStore().LastStoreSyncResourceVersion // the informer's own is ahead of its store
-		}
-		f.mu.Unlock()
-		f.refusals.Forget("watch")
-		f.once.Do(func() { close(f.seen) })
-		o.notify()
-	})
-	ended := make(chan error, 1)
-	go func() { ended <- c.Start(ctx) }()
-	select {
-	case err = <-ended:
-	case <-ctx.Done(): // a reflector that backs off ignores the context, and can sleep for a minute
-		timer := time.NewTimer(endWithin)
-		defer timer.Stop()
-		select {
-		case err = <-ended:
-		case <-timer.C:
-		}
+		_ = wait.Sleep(ctx, delays())
 	}
-	running.Wait()
-	f.keep(context.WithoutCancel(ctx))
-	if cause := context.Cause(ctx); cause != nil {
-		err = cause
-	}
-	return err
 }
 
-// keep stores the cache's last copy when a watch ends. It is valid until the object has been read again.
-func (f *followed) keep(ctx context.Context) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.cache == nil {
-		return
+// watchOnce follows the object from its latest state on. When the watch has ended, it returns the time since which the
+// object was known, and the reason if the watch failed. It never goes on where an earlier watch was, and names no version
+// that was seen earlier: for one object that would save nothing, and after a restore of etcd an API server sends nothing
+// until its versions have caught up.
+func (o *Objects) watchOnce(ctx context.Context, f *followed) (known time.Time, err error) {
+	only := fields.OneTermEqualSelector(metav1.ObjectNameField, f.Object.GetName()).String()
+	options := metav1.ListOptions{
+		FieldSelector: only, TimeoutSeconds: new(shortest + rand.Int64N(shortest)), AllowWatchBookmarks: true,
+		SendInitialEvents: new(true), ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan,
 	}
-	if last, ok := f.Object.DeepCopyObject().(client.Object); ok && !f.ahead() {
-		switch err := f.cache.Get(ctx, client.ObjectKeyFromObject(f.Object), last); {
-		case err == nil:
-			f.object, f.known = last, true
-		case apierrors.IsNotFound(err):
-			f.object, f.known = nil, true
+	events, err := f.at.Watch(ctx, options)
+	if err == nil {
+		known, err = o.take(ctx, f, events, time.Time{})
+	}
+	if !errors.Is(err, errSilent) && !apierrors.IsInvalid(err) && !apierrors.IsBadRequest(err) && !apierrors.IsMethodNotSupported(err) {
+		return known, err
+	}
+	// Earlier releases cannot send the latest state in a watch, and a list says why an API server does not.
+	list, err := f.at.List(ctx, metav1.ListOptions{FieldSelector: only})
+	if err != nil {
+		return known, err
+	}
+	var latest *unstructured.Unstructured
+	for i := range list.Items {
+		if f.is(&list.Items[i]) {
+			latest = &list.Items[i]
 		}
 	}
-	f.cache, f.synced = nil, nil
+	o.set(f, latest, nil, false)
+	options.SendInitialEvents, options.ResourceVersionMatch, options.ResourceVersion = nil, "", list.GetResourceVersion()
+	if events, err = f.at.Watch(ctx, options); err != nil {
+		return time.Now(), err
+	}
+	return o.take(ctx, f, events, time.Now())
+}
+
+// errSilent is the end of a watch that has not sent the latest state.
+var errSilent = errors.New("the watch does not begin with the object")
+
+// take stores what a watch sends. While known is zero, the latest state is not complete.
+func (o *Objects) take(ctx context.Context, f *followed, events watch.Interface, known time.Time) (time.Time, error) {
+	defer events.Stop()
+	late := time.NewTimer(requestTimeout)
+	defer late.Stop()
+	var latest *unstructured.Unstructured
+	for {
+		select {
+		case <-ctx.Done():
+			return known, context.Cause(ctx)
+		case <-late.C:
+			if known.IsZero() {
+				return known, errSilent
+			}
+		case event, open := <-events.ResultChan():
+			object, _ := event.Object.(*unstructured.Unstructured)
+			switch {
+			case !open && known.IsZero():
+				return known, errSilent
+			case !open:
+				return known, nil
+			case event.Type == watch.Error:
+				return known, apierrors.FromObject(event.Object)
+			case object == nil:
+				continue
+			case event.Type == watch.Bookmark && known.IsZero() && object.GetAnnotations()[metav1.InitialEventsAnnotationKey] == "true":
+				known = time.Now()
+			case !f.is(object):
+				continue
+			case event.Type == watch.Added, event.Type == watch.Modified:
+				latest = object
+			case event.Type == watch.Deleted:
+				latest = nil
+			default:
+				continue
+			}
+			if !known.IsZero() {
+				o.set(f, latest, nil, false)
+			}
+		}
+	}
+}
+
+// is reports whether an object is the one that is followed.
+func (f *followed) is(object *unstructured.Unstructured) bool {
+	return object.GroupVersionKind() == f.kind && client.ObjectKeyFromObject(object) == client.ObjectKeyFromObject(f.Object)
 }
 
 // poll reads the object repeatedly, for ten minutes. If reading is forbidden, it returns the reason.
 func (o *Objects) poll(ctx context.Context, f *followed) error {
 	until, delays := time.Now().Add(rememberRefusal), wait.Backoff(firstPoll, lastPoll)
 	for ctx.Err() == nil && time.Now().Before(until) {
-		object, ok := f.Object.DeepCopyObject().(client.Object)
-		if !ok {
-			return ErrUnseen
-		}
-		before := f.seenHere()
-		err := o.reader.Get(ctx, client.ObjectKeyFromObject(f.Object), object)
+		object, err := f.at.Get(ctx, f.Object.GetName(), metav1.GetOptions{})
 		switch {
 		case apierrors.IsForbidden(err):
 			return unseen(err)
-		case apierrors.IsNotFound(err):
-			object, err = nil, nil
-		}
-		switch {
-		case err != nil:
+		case err != nil && !apierrors.IsNotFound(err):
 			o.failed(f, err)
-		case f.seenHere() == before && f.set(object, nil):
+		case o.set(f, object, nil, true):
 			delays = wait.Backoff(firstPoll, lastPoll)
-			o.notify()
 		}
-		_ = wait.Sleep(ctx, delays())
+		next := time.NewTimer(delays())
+		select {
+		case <-f.again:
+		case <-next.C:
+		case <-ctx.Done():
+		}
+		next.Stop()
 	}
 	return nil
 }
 
-// failed stores the reason why an object could not be read, and notifies of it, while the object is unknown.
+// failed logs why an object cannot be read. While the object is unknown, it is also the reason that Get returns.
 func (o *Objects) failed(f *followed, err error) {
 	f.mu.Lock()
-	why, before := unseen(err), f.why
-	unknown := !f.known && f.cache == nil
-	if unknown {
-		f.why = why
+	before := f.why
+	if before != nil {
+		f.why = unseen(err)
 	}
 	f.mu.Unlock()
-	if unknown && why.Error() != before.Error() {
-		o.notify()
+	if before == nil {
+		o.log.V(1).Info("a copy may be outdated, because the object cannot be read; trying again", f.named("reason", err.Error())...)
+		return
+	}
+	if _, ok := f.failures.Allow("", ""); ok {
+		o.log.Info("an object cannot be read, and what needs it waits; trying again", f.named("reason", err.Error())...)
+	}
+	if before.Error() != unseen(err).Error() {
+		o.Wake()
 	}
 }
 
-// seenHere returns the number of objects that Saw has stored. A read during which it changes is outdated.
-func (f *followed) seenHere() int {
+// set stores what the API server has sent: the object, nil for a missing one, or the refusal to read it. It notifies of
+// a change, and reports whether there was one.
+func (o *Objects) set(f *followed, object *unstructured.Unstructured, refused error, polled bool) bool {
 	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.saws
-}
-
-// set stores the result of a read, or its refusal, and reports whether it differs from the previous one.
-func (f *followed) set(object client.Object, refused error) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	denied := refused != nil
-	same := f.known && f.denied == denied && versionOf(f.object) == versionOf(object)
-	f.object, f.known, f.denied, f.why = object, true, denied, refused
-	f.once.Do(func() { close(f.seen) })
+	if object != nil && object != f.object {
+		withoutManagedFields(object)
+	}
+	if refused == nil && !polled { // a watch is allowed
+		f.refusals.Forget("watch")
+	}
+	same := (f.why == nil) == (refused == nil) && f.polled == polled && versionOf(f.object) == versionOf(object)
+	f.object, f.why, f.polled = object, refused, polled
+	f.once.Do(func() { close(f.seen); same = false })
+	f.mu.Unlock()
+	if !same {
+		o.Wake()
+	}
 	return !same
 }
 
-func versionOf(object client.Object) string {
+func versionOf(object *unstructured.Unstructured) string {
 	if object == nil {
 		return ""
 	}
 	return string(object.GetUID()) + "/" + object.GetResourceVersion()
 }
 
-// Get fills in a copy of the object of that kind and name. The error is NotFound if the object does not exist, and
-// ErrUnseen while it is unknown or reading it is forbidden.
-func (o *Objects) Get(ctx context.Context, into client.Object) error {
-	kind, err := apiutil.GVKForObject(into, scheme.Scheme)
-	if err != nil {
-		return err
-	}
+// find returns the followed object of that kind and name, or nil.
+func (o *Objects) find(object client.Object) *followed {
+	kind, err := apiutil.GVKForObject(object, scheme.Scheme)
 	for _, f := range o.all {
-		if f.kind == kind && client.ObjectKeyFromObject(f.Object) == client.ObjectKeyFromObject(into) {
-			return f.get(ctx, into)
+		if err == nil && f.kind == kind && client.ObjectKeyFromObject(f.Object) == client.ObjectKeyFromObject(object) {
+			return f
 		}
 	}
-	return ErrUnseen
-}
-
-func (f *followed) get(ctx context.Context, into client.Object) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	key := client.ObjectKeyFromObject(f.Object)
-	if f.cache != nil && !f.ahead() {
-		return f.cache.Get(ctx, key, into)
-	}
-	switch {
-	case f.denied || !f.known && f.object == nil:
-		return f.why
-	case f.object == nil:
-		return apierrors.NewNotFound(schema.GroupResource{Group: f.kind.Group, Resource: f.kind.Kind}, key.Name)
-	}
-	reflect.ValueOf(into).Elem().Set(reflect.ValueOf(f.object.DeepCopyObject()).Elem())
 	return nil
 }
 
-// ahead reports whether this process has read or written a later version than the cache has observed.
-func (f *followed) ahead() bool {
-	if f.object == nil || f.synced == nil {
-		return false
+// Get fills in a copy of the object of that kind and name. The error is NotFound if the object does not exist, and
+// ErrUnseen while it is unknown or reading it is forbidden.
+func (o *Objects) Get(_ context.Context, into client.Object) error {
+	f := o.find(into)
+	if f == nil {
+		return ErrUnseen
 	}
-	order, err := resourceversion.CompareResourceVersion(f.object.GetResourceVersion(), f.synced())
-	return err == nil && order > 0
+	f.mu.Lock()
+	object, why := f.object, f.why
+	f.mu.Unlock()
+	switch {
+	case why != nil:
+		return why
+	case object == nil:
+		return apierrors.NewNotFound(schema.GroupResource{Group: f.kind.Group, Resource: f.kind.Kind}, f.Object.GetName())
+	}
+	return fill(into, object)
 }
 
-// Saw stores an object that this process has read or written without the cache, unless a later version is stored.
-func (o *Objects) Saw(object client.Object) {
-	for _, f := range o.all {
-		if client.ObjectKeyFromObject(f.Object) != client.ObjectKeyFromObject(object) || reflect.TypeOf(f.Object) != reflect.TypeOf(object) {
-			continue
-		}
-		f.mu.Lock()
-		older := false
-		if f.object != nil {
-			order, err := resourceversion.CompareResourceVersion(object.GetResourceVersion(), f.object.GetResourceVersion())
-			older = err == nil && order < 0
-		}
-		if !older {
-			f.object = object
-			f.saws++
-		}
-		f.mu.Unlock()
+// Polls reports whether the copy of an object is polled at present, so that a change is seen up to half a minute late.
+func (o *Objects) Polls(object client.Object) bool {
+	f := o.find(object)
+	if f == nil {
+		return false
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.polled
+}
+
+// Wrote implements Cache. A watch shows the write by itself.
+func (o *Objects) Wrote(object client.Object) {
+	if !o.Polls(object) {
+		return
+	}
+	select {
+	case o.find(object).again <- struct{}{}:
+	default: // the next read is due already
 	}
 }

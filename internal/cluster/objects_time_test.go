@@ -6,7 +6,9 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -29,14 +31,20 @@ import (
 // shelf is an API server that holds Secrets named one, by namespace. Verbs that are not granted are answered 403.
 type shelf struct {
 	mu      sync.Mutex
-	version int                    // of the last change
-	held    map[string]int         // versions by namespace
-	granted string                 // verbs; "slowly" has each get and watch take two seconds
-	streams map[chan string]string // of watches that last, with their namespaces
+	version int                     // of the last change
+	held    map[string]int          // versions by namespace
+	granted string                  // verbs; "slowly" has each get and watch take two seconds
+	streams map[chan string]watcher // of watches that last
+}
+
+// watcher is a client that watches a namespace, for changes after a version.
+type watcher struct {
+	namespace string
+	after     int
 }
 
 func newShelf(granted string) *shelf {
-	return &shelf{granted: granted, version: 7, held: map[string]int{"cf": 7, "other": 5}, streams: map[chan string]string{}}
+	return &shelf{granted: granted, version: 7, held: map[string]int{"cf": 7, "other": 5}, streams: map[chan string]watcher{}}
 }
 
 func (s *shelf) grant(verbs string) {
@@ -60,7 +68,7 @@ func (s *shelf) change(namespace, event string) int {
 		delete(s.held, namespace)
 	}
 	for stream, of := range s.streams {
-		if of == namespace {
+		if of.namespace == namespace && s.version > of.after {
 			stream <- line + "\n"
 		}
 	}
@@ -78,6 +86,15 @@ func (s *shelf) interrupt(line string) {
 	for stream := range s.streams {
 		stream <- line + "\n"
 	}
+}
+
+// restore puts an older state in place of all objects, as a backup of etcd does.
+func (s *shelf) restore(held map[string]int, version int) {
+	s.hangUp()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.held, s.version = map[string]int{}, version
+	maps.Copy(s.held, held)
 }
 
 // hangUp ends all watches, as a server does that goes down.
@@ -116,7 +133,10 @@ func (s *shelf) answer(r *http.Request) (*http.Response, error) {
 		return reply(http.StatusForbidden, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403,"message":"`+verb+` is not granted"}`), nil
 	}
 	version, found := s.held[namespace]
+	after, _ := strconv.Atoi(q.Get("resourceVersion"))
 	switch {
+	case after > s.version && (verb == "list" || q.Get("sendInitialEvents") == "true"):
+		return reply(http.StatusGatewayTimeout, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Timeout","code":504,"message":"Too large resource version","details":{"causes":[{"reason":"ResourceVersionTooLarge","message":"Too large resource version"}]}}`), nil
 	case verb == "list" && found:
 		return reply(http.StatusOK, fmt.Sprintf(`{"kind":"SecretList","apiVersion":"v1","metadata":{"resourceVersion":"%d"},"items":[%s]}`, s.version, secretText(namespace, version))), nil
 	case verb == "list":
@@ -136,7 +156,7 @@ func (s *shelf) answer(r *http.Request) (*http.Response, error) {
 		}
 		stream <- fmt.Sprintf(`{"type":"BOOKMARK","object":{"kind":"Secret","apiVersion":"v1","metadata":{"resourceVersion":"%d","annotations":{"k8s.io/initial-events-end":"true"}}}}`, s.version) + "\n"
 	}
-	s.streams[stream] = namespace
+	s.streams[stream] = watcher{namespace, after}
 	resp := reply(http.StatusOK, "")
 	var rest string
 	resp.Body = body(func(p []byte) (int, error) {
@@ -195,16 +215,19 @@ type followed struct {
 	end      func()
 }
 
-func (f *followed) logged() (n int) {
+// said returns the lines of the log with that text.
+func (f *followed) said(text string) (lines []string) {
 	f.logMu.Lock()
 	defer f.logMu.Unlock()
 	for _, line := range f.lines {
-		if strings.Contains(line, "may not be watched") {
-			n++
+		if strings.Contains(line, text) {
+			lines = append(lines, line)
 		}
 	}
-	return n
+	return lines
 }
+
+func (f *followed) logged() int { return len(f.said("may not be watched")) }
 
 // version is that of the copy in a namespace, empty for none.
 func (f *followed) versionIn(ctx context.Context, namespace string) (string, error) {
@@ -313,11 +336,6 @@ func TestObjectsOfOneNameInTwoNamespaces(t *testing.T) {
 		g.Expect(p.Seen(ctx)).To(Succeed())
 		g.Expect(p.versionIn(ctx, "cf")).To(Equal("7"))
 		g.Expect(p.versionIn(ctx, "other")).To(Equal("5"))
-		saw := secretOf("other")
-		saw.ResourceVersion = "9"
-		p.Saw(saw)
-		g.Expect(p.versionIn(ctx, "cf")).To(Equal("7"))
-		g.Expect(p.versionIn(ctx, "other")).To(Equal("9"))
 		_, err := p.versionIn(ctx, "third")
 		g.Expect(err).To(MatchError(cluster.ErrUnseen))
 	})
@@ -363,22 +381,39 @@ func TestAnObjectThatMayOnlyBeReadIsPolled(t *testing.T) {
 	})
 }
 
-func TestAReadingThatAWriteOvertook(t *testing.T) {
+func TestAWriteHasAPolledCopyReadAgain(t *testing.T) {
 	following(t, "get", getOnly, inCF, func(g Gomega, ctx context.Context, p *followed) {
 		g.Expect(p.Seen(ctx)).To(Succeed())
+		settle(2 * time.Minute)
+		g.Expect(p.Polls(secretOf("cf"))).To(BeTrue())
+		p.put("cf")
+		p.forget()
+		p.Wrote(secretOf("other")) // is not followed
+		p.Wrote(secretOf("cf"))
+		synctest.Wait()
+		g.Expect(p.copied(ctx)).To(Equal("8"))
+		g.Expect(p.since(time.Time{})).To(HaveLen(1))
+
 		p.answers(func(r *http.Request) (*http.Response, error) {
 			resp, err := p.shelf.answer(r) // as the object is now
 			time.Sleep(5 * time.Second)
 			return resp, err
 		})
 		settle(3 * time.Second) // a reading is under way
-		written := secretOf("cf")
-		written.ResourceVersion = fmt.Sprint(p.put("cf"))
-		p.Saw(written)
-		for range 10 {
-			g.Expect(p.copied(ctx)).To(Equal("8"), "the older reading does not hide it")
-			settle(time.Second)
-		}
+		p.put("cf")
+		p.Wrote(secretOf("cf"))
+		settle(10 * time.Second)
+		g.Expect(p.copied(ctx)).To(Equal("9"), "it is read once more after that")
+		p.answers(p.shelf.answer)
+		settle(5 * time.Second)
+	})
+	following(t, "get list watch", all, inCF, func(g Gomega, ctx context.Context, p *followed) {
+		g.Expect(p.Seen(ctx)).To(Succeed())
+		p.forget()
+		p.Wrote(secretOf("cf"))
+		settle(time.Minute)
+		g.Expect(p.Polls(secretOf("cf"))).To(BeFalse())
+		g.Expect(p.since(time.Time{})).To(BeEmpty())
 	})
 }
 
@@ -440,6 +475,9 @@ func TestAReadingThatFailsIsToldWithItsReason(t *testing.T) {
 				_, err = p.copied(ctx)
 				g.Expect(err).To(And(MatchError(cluster.ErrUnseen), Satisfy(apierrors.IsInternalError), MatchError(ContainSubstring("etcd is down"))))
 				g.Expect(p.notified.Load()).To(BeEquivalentTo(1))
+				g.Expect(p.said("cannot be read")).To(ConsistOf(And(ContainSubstring(`"kind"="Secret"`), ContainSubstring(`"name"="one"`), ContainSubstring("etcd is down"))), "at once, and not again")
+				settle(5 * time.Minute)
+				g.Expect(len(p.said("cannot be read"))).To(And(BeNumerically(">=", 4), BeNumerically("<=", 6)), "once a minute")
 				p.answers(func(*http.Request) (*http.Response, error) {
 					return reply(http.StatusNotFound, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404,"message":"no such kind"}`), nil
 				})
@@ -538,39 +576,71 @@ func TestAWatchThatIsRefusedBecomesPolling(t *testing.T) {
 	}
 }
 
-func TestWhatThisProcessSawWins(t *testing.T) {
-	slow := newShelf("get list watch")
-	server := func(r *http.Request) (*http.Response, error) {
-		time.Sleep(time.Second) // passes only while the spec waits
-		return slow.answer(r)
+func TestTheAPIServerIsRightWhenItsVersionsGoBack(t *testing.T) {
+	for name, has := range map[string]cluster.Access{"watched": all, "polled": getOnly} {
+		t.Run(name, func(t *testing.T) {
+			following(t, "get list watch", has, inCF, func(g Gomega, ctx context.Context, p *followed) {
+				g.Expect(p.Seen(ctx)).To(Succeed())
+				for range 3 {
+					p.Wrote(secretOf("cf"))
+					p.put("cf")
+				}
+				settle(time.Minute)
+				g.Expect(p.copied(ctx)).To(Equal("10"))
+				p.restore(map[string]int{"cf": 5}, 6)
+				settle(time.Minute)
+				g.Expect(p.copied(ctx)).To(Equal("5"))
+				p.put("cf")
+				settle(time.Minute)
+				g.Expect(p.copied(ctx)).To(Equal("7"), "changes are seen although their versions are old")
+				p.restore(nil, 6)
+				settle(time.Minute)
+				_, err := p.copied(ctx)
+				g.Expect(apierrors.IsNotFound(err)).To(BeTrue(), "%v", err)
+			})
+		})
 	}
-	followingAt(t, server, "get list watch", all, inCF, func(g Gomega, ctx context.Context, p *followed) {
-		p.shelf = slow
-		seen := func(version string) {
-			secret := secretOf("cf")
-			secret.ResourceVersion = version
-			p.Saw(secret)
+}
+
+func TestAWatchThatDoesNotBeginWithTheObject(t *testing.T) {
+	silent := func(r *http.Request) (*http.Response, error) {
+		if r.URL.Query().Get("sendInitialEvents") == "true" {
+			return hangsInBody(r)
 		}
-		seen("6")
-		g.Expect(p.copied(ctx)).To(Equal("6"), "before the cache knows anything")
+		return reply(http.StatusInternalServerError, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"InternalError","code":500,"message":"etcd is down"}`), nil
+	}
+	followingAt(t, silent, "get list watch", all, inCF, func(g Gomega, ctx context.Context, p *followed) {
+		settle(11 * time.Second)
+		_, err := p.copied(ctx)
+		g.Expect(err).To(And(MatchError(cluster.ErrUnseen), MatchError(ContainSubstring("etcd is down"))), "a list shows why")
+		p.answers(p.shelf.answer)
+		settle(time.Minute)
+		g.Expect(p.copied(ctx)).To(Equal("7"))
+	})
+}
+
+func TestAnEarlierReleaseCannotWatchFromTheLatestStateOn(t *testing.T) {
+	var shelf *shelf
+	earlier := func(r *http.Request) (*http.Response, error) {
+		if q := r.URL.Query(); q.Get("sendInitialEvents") == "true" {
+			return reply(http.StatusUnprocessableEntity, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Invalid","code":422,"message":"sendInitialEvents is forbidden"}`), nil
+		}
+		return shelf.answer(r)
+	}
+	shelf = newShelf("get list watch")
+	followingAt(t, earlier, "", all, inCF, func(g Gomega, ctx context.Context, p *followed) {
+		p.shelf = shelf
 		g.Expect(p.Seen(ctx)).To(Succeed())
 		synctest.Wait()
-		g.Expect(p.copied(ctx)).To(Equal("7"), "the cache is ahead")
-		seen("8")
-		g.Expect(p.copied(ctx)).To(Equal("8"), "this process is ahead")
-		seen("7")
-		g.Expect(p.copied(ctx)).To(Equal("8"), "an older one is not taken in")
-		p.put("cf")
+		for _, s := range p.since(time.Time{}) {
+			if !strings.Contains(s.uri, "watch=true") {
+				g.Expect(s.uri).NotTo(ContainSubstring("resourceVersion"), "not the API server's own copy, which may be late")
+			}
+		}
 		p.put("cf")
 		settle(0)
-		g.Expect(p.copied(ctx)).To(Equal("9"), "the cache has caught up")
-		seen("10")
-		g.Expect(p.copied(ctx)).To(Equal("10"))
-		p.put("cf")
-		p.remove("cf")
-		settle(0)
-		_, err := p.copied(ctx)
-		g.Expect(apierrors.IsNotFound(err)).To(BeTrue(), "after the deletion: %v", err)
+		g.Expect(p.copied(ctx)).To(Equal("8"))
+		g.Expect(p.since(time.Time{})).To(HaveLen(3))
 	})
 }
 
@@ -641,7 +711,7 @@ func TestWatchesOfAnOutage(t *testing.T) {
 		p.forget()
 		p.answers(p.shelf.answer)
 		p.put("cf")
-		settle(60*time.Second + 15*time.Second + time.Second) // the reflector that probed last may sleep for a minute by itself
+		settle(36*time.Second + 15*time.Second + time.Second) // who probed last may sleep until its next attempt
 		g.Expect(p.copied(ctx)).To(Equal("8"))
 		g.Expect(p.since(time.Time{})).To(HaveLen(4), "one request for each object")
 	})

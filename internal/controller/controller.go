@@ -18,6 +18,7 @@ import (
 
 	"github.com/go-logr/logr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/workqueue"
 
 	"code.cloudfoundry.org/eirinix/internal/certsecret"
@@ -37,6 +38,9 @@ const (
 	// firstRetry and lastRetry bound the delay after a failed pass.
 	firstRetry, lastRetry = time.Second, 30 * time.Second
 
+	// announceTimeout bounds the request that records that a replica leaves its version.
+	announceTimeout = 2 * time.Second
+
 	// actionsAtOnce bounds the writes in a row of one Reconcile. A whole rotation needs fewer.
 	actionsAtOnce = 16
 
@@ -53,26 +57,27 @@ type Config struct {
 	LeaseName      string
 
 	Certificates Certificates
-	Desired      webhookconf.Desired // Version names this version
-	Record       rollout.Record      // of this version: Target and Steps
+	Registration webhookconf.Registration // of this version, until Replace
 
-	Registers bool        // writes webhook configurations
-	Lives     bool        // is a replica of its version: it serves and registers
-	After     *Controller // the Controller that this one replaces in this process, after the Run of that one has ended; nil for none
-	OnlyTrust bool        // writes caBundles, and no other field of a configuration
-	Once      bool        // runs in a short-lived process without history; it removes a CA that is not needed later than a replica does
+	Registers bool // writes webhook configurations
+	Lives     bool // is a replica of its version: it serves and registers
+	OnlyTrust bool // writes caBundles, and no other field of a configuration; in a short-lived process
+	Once      bool // runs in a short-lived process without history; it removes a CA that is not needed later than a replica does
+
+	// Owner reads the Namespace that is to own the configurations. nil leaves the owners as they are.
+	Owner func(context.Context) (*metav1.OwnerReference, error)
 
 	Retain time.Duration // how long a CA that is not needed stays trusted
 	Lag    time.Duration // how long an API server may take to observe a write
 
-	Serve  func(map[string]rollout.Route) // receives the paths of other versions; nil in a process that serves nothing
-	Ready  func(error)                    // called after each pass with the reason why API servers cannot call this process, or with nil; the field is nil if none ever calls it
+	Serve  func(map[string]rollout.Route) error // receives the recorded paths; nil in a process that serves nothing
+	Ready  func(error)                          // called after each pass with the reason why API servers cannot call this process, or with nil; the field is nil if none ever calls it
 	Report *Report
 	Log    logr.Logger
 
-	API    *cluster.API     // reports outages; nil for none
-	Now    func() time.Time // nil means time.Now
-	Random func() float64   // in [0, 1); nil means rand.Float64
+	API    interface{ SilentUntil() time.Time } // a cluster.API, which reports outages; nil for none
+	Now    func() time.Time                     // nil means time.Now
+	Random func() float64                       // in [0, 1); nil means rand.Float64
 }
 
 // Controller is the reconciler of one process. Its methods are safe for concurrent use.
@@ -81,16 +86,22 @@ type Controller struct {
 
 	removing atomic.Bool   // configurations are being removed and must not be written
 	unknown  atomic.Bool   // this process has no right to read the Lease
-	refused  atomic.Bool   // another program registered first
+	refused  atomic.Bool   // the registration of another program stands
 	left     atomic.Bool   // this replica is stopping and no longer answers the questions of other versions
 	passing  chan struct{} // holds one element during a pass, so that passes run one at a time
 
 	// The fields below belong to the pass.
+	registration      webhookconf.Registration
+	desired           webhookconf.Desired // what is registered of it, as the configurations were read last
+	first             string              // the version whose registration takes precedence; "" if no version is live
+	inForce           map[string][]string // steps that the API server calls, by path
+	ownerDue          bool                // the Namespace is to be read
+	conflicts         int                 // in a row
 	seen              map[string]rollout.Sighting
 	versions          rollout.Versions
 	routes            map[string]rollout.Route
 	pauses            map[string]pause
-	drift, trustDrift *webhookconf.Drift // drift of the entries, and of the caBundles
+	drift, trustDrift *webhookconf.Drift // drift of the entries, and of the caBundles and conversions
 	managers          map[string]string  // the last other client that wrote a configuration, by the configuration's name
 	registered        map[string]bool    // configurations that have been in order at least once
 	spread            time.Time          // until then, an API server may not trust a CA that was added to a caBundle in use
@@ -111,12 +122,73 @@ func New(c Config) *Controller {
 		c.API = &cluster.API{}
 	}
 	made := &Controller{
-		Config: c, wasReady: c.After != nil && c.After.wasReady, passing: make(chan struct{}, 1), pauses: map[string]pause{}, managers: map[string]string{}, registered: map[string]bool{},
-		drift: webhookconf.NewDrift(troubleMost), trustDrift: webhookconf.NewDrift(trustTroubleMost),
+		Config: c, ownerDue: c.Owner != nil, passing: make(chan struct{}, 1), managers: map[string]string{}, registered: map[string]bool{},
+		trustDrift: webhookconf.NewDrift(trustTroubleMost),
 	}
-	made.removing.Store(c.After != nil && c.After.removing.Load())
-	made.After = nil // no other state of it is kept
+	made.begin(c.Registration)
 	return made
+}
+
+// begin starts anew with the registration of another version.
+func (c *Controller) begin(r webhookconf.Registration) {
+	c.registration, c.desired, c.routes = r, r.Desired(nil, nil), nil
+	c.seen, c.pauses, c.drift = nil, map[string]pause{}, webhookconf.NewDrift(troubleMost)
+}
+
+// Replace changes the registration of this process. If it is that of another version, the process leaves the version that
+// it was of; last means that no other replica is. serve is called first, with the recorded paths: it serves the steps.
+// Once this process stops, Replace does nothing, because no process would answer for what it registers.
+func (c *Controller) Replace(ctx context.Context, r webhookconf.Registration, last bool, serve func(map[string]rollout.Route) error) error {
+	if err := c.enter(ctx); err != nil {
+		return err
+	}
+	defer c.exit()
+	if c.left.Load() || c.removing.Load() {
+		return nil
+	}
+	if err := serve(rollout.With(c.versions.Routes(r.Version), c.inForce)); err != nil {
+		return err
+	}
+	r.Options.OwnedBy = c.registration.Options.OwnedBy
+	if r.Version == c.registration.Version {
+		c.registration, c.routes = r, nil
+		return nil
+	}
+	leaving, cancel := context.WithTimeout(context.WithoutCancel(ctx), announceTimeout)
+	defer cancel()
+	if err := c.announce(leaving, last); err != nil {
+		c.Log.Info("could not record in the Lease that this replica has changed its steps; other versions notice within 20 s", "reason", err.Error())
+	}
+	c.begin(r)
+	return nil
+}
+
+// enter and exit surround what belongs to the pass.
+func (c *Controller) enter(ctx context.Context) error {
+	select {
+	case c.passing <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (c *Controller) exit() { <-c.passing }
+
+// State is what the last pass has observed.
+type State struct {
+	Versions rollout.Versions
+	First    string // the version whose registration takes precedence; "" if no version is live
+	Desired  webhookconf.Desired
+}
+
+// State returns what the last pass has observed, or the zero State when ctx ends.
+func (c *Controller) State(ctx context.Context) State {
+	if c.enter(ctx) != nil {
+		return State{}
+	}
+	defer c.exit()
+	return State{c.versions, c.first, c.desired}
 }
 
 // Run makes passes until ctx ends: after each change of an object, when something is due, and at least once a minute.
@@ -145,21 +217,20 @@ func (c *Controller) Run(ctx context.Context, objects *cluster.Objects) {
 
 // Reconcile makes passes until nothing is due. It returns how long to wait before the next one.
 func (c *Controller) Reconcile(ctx context.Context) (again time.Duration, err error) {
-	select {
-	case c.passing <- struct{}{}:
-		defer func() { <-c.passing }()
-	case <-ctx.Done():
-		return 0, context.Cause(ctx)
+	if err := c.enter(ctx); err != nil {
+		return 0, err
 	}
+	defer c.exit()
 	ctx, cancel := context.WithTimeoutCause(ctx, passTimeout, fmt.Errorf("not done within %s", passTimeout))
 	defer cancel()
 	defer func() { c.Report.failed(err) }()
 	for range actionsAtOnce {
 		at, did, err := c.pass(ctx)
 		switch {
-		case !c.Once && (apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err)):
+		case !c.Once && conflicts(err):
 			c.Log.V(1).Info("another replica was faster", "reason", err.Error())
-			return c.jitter(100 * time.Millisecond), nil
+			c.conflicts = min(c.conflicts+1, 10) // until a copy of the object arrives, which starts a pass too
+			return c.jitter(50 * time.Millisecond << c.conflicts), nil
 		case err != nil:
 			if !wait.Transient(err) && !wait.Vanished(err) && !errors.Is(err, certsecret.ErrNotReady) {
 				err = &wait.RefusedError{Err: err}
@@ -167,22 +238,33 @@ func (c *Controller) Reconcile(ctx context.Context) (again time.Duration, err er
 			c.ready(err)
 			return 0, err
 		case !did:
+			c.conflicts = 0
 			return c.until(at), nil
+		case !c.Once && !c.OnlyTrust:
+			return c.until(c.Now().Add(firstRetry)), nil // the copy of what was written arrives, and starts a pass
 		}
 	}
 	return c.jitter(firstRetry), nil
 }
 
+// conflicts reports whether a write was refused because of another one.
+func conflicts(err error) bool { return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) }
+
 // pass observes the objects, decides, and does at most one write.
 func (c *Controller) pass(ctx context.Context) (again time.Time, did bool, err error) {
-	first, again, did, err := c.rollout(ctx)
-	if did || err != nil {
-		return again, did, err
-	}
 	o, err := c.observe(ctx)
-	if err != nil {
-		return again, false, err
+	first, again, did, leaseErr := c.rollout(ctx, &o)
+	again = rollout.Soonest(again, c.serve(o))
+	switch {
+	case did || err == nil && (conflicts(leaseErr) || errors.As(leaseErr, new(*AnotherProgramError))):
+		return again, did, leaseErr
+	case err != nil:
+		return again, false, errors.Join(err, leaseErr)
 	}
+	if c.first = first; c.ownerDue {
+		c.readOwner(ctx)
+	}
+	c.aim(&o)
 	t, err := c.Certificates.look(ctx, c, o)
 	if err == nil {
 		err = c.readable(ctx, o)
@@ -194,7 +276,9 @@ func (c *Controller) pass(ctx context.Context) (again time.Time, did bool, err e
 	due, at := c.due(o, t, first)
 	again = rollout.Soonest(again, at)
 	c.Report.observed(c, t, first)
-	c.judge(o, first)
+	if leaseErr == nil {
+		c.judge(o, first)
+	}
 	if !c.wasReady && c.Now().Before(c.spread) {
 		again = rollout.Soonest(again, c.spread)
 	}
@@ -204,19 +288,24 @@ func (c *Controller) pass(ctx context.Context) (again time.Time, did bool, err e
 	switch {
 	case writes:
 		if wait := c.hesitate("registration", due.reason, due.pause); wait > 0 {
-			return rollout.Soonest(again, c.Now().Add(wait)), false, nil
+			again = rollout.Soonest(again, c.Now().Add(wait))
+			break
 		}
 		did, err = c.publish(ctx, t, due)
 	case due.trust:
 		t.Blocked = fmt.Sprintf("%s; call RegisterExtensions", due.reason)
 	case t.Do != nil:
 		if wait := c.hesitate("certificates", t.Reason, rollout.PauseLong); wait > 0 {
-			return rollout.Soonest(again, c.Now().Add(wait)), false, nil
+			again = rollout.Soonest(again, c.Now().Add(wait))
+			break
 		}
 		did, err = true, t.Do(ctx)
 	}
 	if t.Blocked != "" {
 		c.Report.blocked(c.Log, t.Blocked)
+	}
+	if err == nil && !did {
+		err = leaseErr // it stops nothing but the entries
 	}
 	return again, did, err
 }
@@ -299,10 +388,8 @@ func (c *Controller) Register(ctx context.Context) error {
 // in flight, or when ctx ends.
 func (c *Controller) Stop(ctx context.Context) {
 	c.removing.Store(true)
-	select {
-	case c.passing <- struct{}{}:
-		<-c.passing
-	case <-ctx.Done():
+	if c.enter(ctx) == nil {
+		c.exit()
 	}
 }
 
@@ -317,7 +404,7 @@ func (c *Controller) ready(err error) {
 	if err == nil && c.Now().Before(c.spread) {
 		err = errors.New("waiting until API servers have observed a caBundle")
 	}
-	if c.wasReady && err != nil {
+	if _, ends := errors.AsType[*AnotherProgramError](err); c.wasReady && err != nil && !ends {
 		return // once it has been ready, judge decides
 	}
 	c.wasReady = c.wasReady || err == nil

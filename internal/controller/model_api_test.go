@@ -6,20 +6,20 @@ package controller_test
 
 import (
 	"context"
+	"encoding/base64"
 	"fmt"
 	"reflect"
 	"strconv"
 	"time"
 
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	admissionregistrationv1client "k8s.io/client-go/kubernetes/typed/admissionregistration/v1"
+	"k8s.io/client-go/dynamic"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -44,12 +44,19 @@ type stored struct {
 }
 
 type object struct {
-	kind reflect.Type
+	kind string
 	name string
 	past []stored
 }
 
-func (o *object) String() string { return o.kind.Elem().Name() }
+func (o *object) String() string { return o.kind }
+
+func kindOf(object client.Object) string {
+	if kind := object.GetObjectKind().GroupVersionKind().Kind; kind != "" {
+		return kind
+	}
+	return reflect.TypeOf(object).Elem().Name()
+}
 
 func (o *object) latest() stored {
 	if len(o.past) == 0 {
@@ -74,7 +81,7 @@ func (o *object) notFound() error {
 
 // object returns the object of that kind and name.
 func (w *world) object(like client.Object) *object {
-	kind, name := reflect.TypeOf(like), like.GetName()
+	kind, name := kindOf(like), like.GetName()
 	for _, o := range w.objects {
 		if o.kind == kind && o.name == name {
 			return o
@@ -91,10 +98,16 @@ func (w *world) put(o *object, next client.Object, fault bool) {
 	if next != nil {
 		next.SetResourceVersion(strconv.Itoa(w.versions))
 		if next.GetUID() == "" {
-			next.SetUID(types.UID(fmt.Sprint("uid-", w.versions)))
+			w.made++
+			next.SetUID(types.UID(fmt.Sprint("uid-", w.made)))
 		}
 	}
-	o.past = append(o.past, stored{object: next, version: w.versions, at: w.now, fault: fault})
+	w.becomes(o, stored{object: next, version: w.versions, at: w.now, fault: fault})
+}
+
+// becomes makes a version the latest one, which all watches are to deliver.
+func (w *world) becomes(o *object, next stored) {
+	o.past = append(o.past, next)
 	for _, p := range w.processes {
 		if v := p.views[o]; v != nil {
 			v.expect(p, w.now)
@@ -105,13 +118,25 @@ func (w *world) put(o *object, next client.Object, fault bool) {
 // view is a process's copy of an object.
 type view struct {
 	at   int         // the version that the watch has delivered last; -1 for none
-	saw  int         // the one that the process has read or written itself last
 	news []time.Time // when the next ones come
+	poll *time.Time  // when it is read next; nil if it is watched
 }
+
+// pollAtMost is the longest time from one read of an object to the next that may not be watched.
+const pollAtMost = 36 * time.Second
 
 // expect has the watch deliver one more version.
 func (v *view) expect(p *process, since time.Time) {
 	at := since.Add(min(p.w.delay(), p.w.longest/2))
+	if v.poll != nil {
+		if !v.poll.After(p.w.now) {
+			*v.poll = p.w.now.Add(time.Duration(p.w.rng.Int64N(int64(pollAtMost))))
+		}
+		at = *v.poll
+	}
+	if at.Before(p.back) {
+		at = p.back.Add(time.Duration(p.w.rng.Int64N(int64(3 * time.Second))))
+	}
 	if n := len(v.news); n > 0 && v.news[n-1].After(at) {
 		at = v.news[n-1]
 	}
@@ -128,7 +153,10 @@ func (v *view) expect(p *process, since time.Time) {
 func (p *process) list() {
 	p.views = map[*object]*view{}
 	for _, o := range p.w.objects {
-		v := &view{at: len(o.past) - 1, saw: -1}
+		v := &view{at: len(o.past) - 1}
+		if p.polls && o.kind == "Lease" {
+			v.poll = &time.Time{}
+		}
 		late := p.w.now.Add(-min(p.w.delay(), p.w.longest/2))
 		for v.at >= 0 && o.past[v.at].at.After(late) {
 			v.at--
@@ -158,9 +186,7 @@ func (p *process) hear() {
 
 // copied is the process's copy of an object.
 func (p *process) copied(o *object) (last stored, index int) {
-	v := p.views[o]
-	index = max(v.at, v.saw)
-	if index < 0 {
+	if index = p.views[o].at; index < 0 {
 		return stored{}, index
 	}
 	return o.past[index], index
@@ -170,13 +196,23 @@ func (p *process) copied(o *object) (last stored, index int) {
 type copies struct {
 	*process
 	change func(client.Object) // of the returned object
+	direct bool                // it keeps no copies: each read is a request of its own
+	unsaid bool                // it does not say that it polls
 }
 
 var _ cluster.Cache = copies{}
 
 func (c copies) Get(_ context.Context, into client.Object) error {
 	o := c.w.object(into)
-	last, _ := c.copied(o)
+	last := o.latest()
+	if !c.direct {
+		last, _ = c.copied(o)
+	} else if c.w.now.Before(c.back) {
+		return apierrors.NewServiceUnavailable("model")
+	}
+	if own, wrote := c.own[o]; wrote && own.version > last.version {
+		last = own
+	}
 	if last.object == nil {
 		return o.notFound()
 	}
@@ -187,14 +223,24 @@ func (c copies) Get(_ context.Context, into client.Object) error {
 	return nil
 }
 
-func (c copies) Saw(object client.Object) {
-	o := c.w.object(object)
-	for i := len(o.past) - 1; i >= 0; i-- {
-		if o.past[i].object != nil && o.past[i].object.GetResourceVersion() == object.GetResourceVersion() {
-			c.views[o].saw = max(c.views[o].saw, i)
-			return
-		}
+// Wrote has an object that is polled read at once.
+func (c copies) Wrote(object client.Object) {
+	v := c.views[c.w.object(object)]
+	if v == nil || v.poll == nil || c.w.now.Before(c.back) {
+		return
 	}
+	*v.poll = c.w.now.Add(c.w.short())
+	for i := range v.news {
+		v.news[i] = *v.poll
+	}
+	if len(v.news) > 0 {
+		c.newsAt = *v.poll
+	}
+}
+
+func (c copies) Polls(object client.Object) bool {
+	v := c.views[c.w.object(object)]
+	return v != nil && v.poll != nil && !c.unsaid
 }
 
 // request is a moment at which others may act. The API server may fail to answer, and a pass may last too long for it.
@@ -206,7 +252,7 @@ func (p *process) request(deed string) error {
 		p.w.note(p, deed+": too late")
 		return context.DeadlineExceeded
 	}
-	if p.w.chance(p.w.flaky) {
+	if p.w.now.Before(p.back) || p.w.chance(p.w.flaky) {
 		p.w.note(p, deed+": no connection")
 		return apierrors.NewServiceUnavailable("model")
 	}
@@ -290,6 +336,9 @@ func (r requests[T]) write(verb string, object T, refused func(last client.Objec
 	}
 	next := object.DeepCopyObject().(T)
 	w.put(o, next, false)
+	if r.p.own != nil {
+		r.p.own[o] = o.latest()
+	}
 	w.writes++
 	w.wrote(r.p, o, last)
 	if err := r.p.answer(); err != nil {
@@ -298,125 +347,119 @@ func (r requests[T]) write(verb string, object T, refused func(last client.Objec
 	return next.DeepCopyObject().(T), nil
 }
 
-// secretsOf is a process's connection for Secrets. Like the one that is shipped, it has the cache take notice.
+// secretsOf is a process's connection for Secrets.
 type secretsOf struct {
 	corev1client.SecretInterface // nil: the methods below are all that is needed
 	requests[*corev1.Secret]
 }
 
-func (s secretsOf) saw(secret *corev1.Secret, err error) (*corev1.Secret, error) {
-	if err == nil {
-		copies{process: s.p}.Saw(secret)
-	}
-	return secret, err
-}
-
 func (s secretsOf) Get(ctx context.Context, name string, o metav1.GetOptions) (*corev1.Secret, error) {
-	return s.saw(s.requests.Get(ctx, name, o))
+	return s.requests.Get(ctx, name, o)
 }
 
 func (s secretsOf) Create(ctx context.Context, secret *corev1.Secret, o metav1.CreateOptions) (*corev1.Secret, error) {
-	return s.saw(s.requests.Create(ctx, secret, o))
+	return s.requests.Create(ctx, secret, o)
 }
 
 func (s secretsOf) Update(ctx context.Context, secret *corev1.Secret, o metav1.UpdateOptions) (*corev1.Secret, error) {
-	return s.saw(s.requests.Update(ctx, secret, o))
+	return s.requests.Update(ctx, secret, o)
 }
 
 func newSecret(name string) *corev1.Secret {
 	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 }
 
-func newLease(name string) *coordinationv1.Lease {
-	return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+func newTree(apiVersion, kind, namespace, name string) *unstructured.Unstructured {
+	object := &unstructured.Unstructured{}
+	object.SetAPIVersion(apiVersion)
+	object.SetKind(kind)
+	object.SetNamespace(namespace)
+	object.SetName(name)
+	return object
 }
 
-func newMutating(name string) *admissionregistrationv1.MutatingWebhookConfiguration {
-	return &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: name}}
+func newLease(name string) *unstructured.Unstructured {
+	return newTree("coordination.k8s.io/v1", "Lease", namespace, name)
 }
 
-func newValidating(name string) *admissionregistrationv1.ValidatingWebhookConfiguration {
-	return &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: name}}
+// trees are a process's requests about untyped objects of one kind.
+type trees struct {
+	dynamic.NamespaceableResourceInterface // nil: the methods below are all that is needed
+	requests[*unstructured.Unstructured]
+}
+
+func (t trees) Get(ctx context.Context, name string, o metav1.GetOptions, _ ...string) (*unstructured.Unstructured, error) {
+	return t.requests.Get(ctx, name, o)
+}
+
+func (t trees) Create(ctx context.Context, object *unstructured.Unstructured, o metav1.CreateOptions, _ ...string) (*unstructured.Unstructured, error) {
+	return t.requests.Create(ctx, object, o)
+}
+
+func (t trees) Update(ctx context.Context, object *unstructured.Unstructured, o metav1.UpdateOptions, _ ...string) (*unstructured.Unstructured, error) {
+	return t.requests.Update(ctx, object, o)
 }
 
 func leasesOf(p *process) rollout.Leases {
-	return requests[*coordinationv1.Lease]{p: p, of: newLease}
+	return trees{requests: requests[*unstructured.Unstructured]{p: p, of: newLease}}
 }
 
 // configurationsOf is a process's connection for webhook configurations. before is called before each is read, and change
 // with the webhooks that were.
 type configurationsOf struct {
-	admissionregistrationv1client.AdmissionregistrationV1Interface // nil, as those below
-	p                                                              *process
-	before                                                         func(*object)
-	change                                                         func(client.Object)
+	p      *process
+	before func(*object)
+	change func(client.Object)
 }
 
-type mutatingOf struct {
-	admissionregistrationv1client.MutatingWebhookConfigurationInterface
-	requests[*admissionregistrationv1.MutatingWebhookConfiguration]
-}
-
-func (m mutatingOf) Get(ctx context.Context, name string, o metav1.GetOptions) (*admissionregistrationv1.MutatingWebhookConfiguration, error) {
-	return m.requests.Get(ctx, name, o)
-}
-
-func (m mutatingOf) Create(ctx context.Context, c *admissionregistrationv1.MutatingWebhookConfiguration, o metav1.CreateOptions) (*admissionregistrationv1.MutatingWebhookConfiguration, error) {
-	return m.requests.Create(ctx, c, o)
-}
-
-func (m mutatingOf) Update(ctx context.Context, c *admissionregistrationv1.MutatingWebhookConfiguration, o metav1.UpdateOptions) (*admissionregistrationv1.MutatingWebhookConfiguration, error) {
-	return m.requests.Update(ctx, c, o)
-}
-
-type validatingOf struct {
-	admissionregistrationv1client.ValidatingWebhookConfigurationInterface
-	requests[*admissionregistrationv1.ValidatingWebhookConfiguration]
-}
-
-func (v validatingOf) Get(ctx context.Context, name string, o metav1.GetOptions) (*admissionregistrationv1.ValidatingWebhookConfiguration, error) {
-	return v.requests.Get(ctx, name, o)
-}
-
-func (v validatingOf) Create(ctx context.Context, c *admissionregistrationv1.ValidatingWebhookConfiguration, o metav1.CreateOptions) (*admissionregistrationv1.ValidatingWebhookConfiguration, error) {
-	return v.requests.Create(ctx, c, o)
-}
-
-func (v validatingOf) Update(ctx context.Context, c *admissionregistrationv1.ValidatingWebhookConfiguration, o metav1.UpdateOptions) (*admissionregistrationv1.ValidatingWebhookConfiguration, error) {
-	return v.requests.Update(ctx, c, o)
-}
-
-func (c configurationsOf) MutatingWebhookConfigurations() admissionregistrationv1client.MutatingWebhookConfigurationInterface {
-	r := requests[*admissionregistrationv1.MutatingWebhookConfiguration]{p: c.p, of: newMutating, before: c.before}
-	if c.change != nil {
-		r.change = func(m *admissionregistrationv1.MutatingWebhookConfiguration) { c.change(m) }
+func (c configurationsOf) Resource(r schema.GroupVersionResource) dynamic.NamespaceableResourceInterface {
+	kind := webhookconf.Mutating.Name
+	if r.Resource == webhookconf.Validating.Resource {
+		kind = webhookconf.Validating.Name
 	}
-	return mutatingOf{requests: r}
-}
-
-func (c configurationsOf) ValidatingWebhookConfigurations() admissionregistrationv1client.ValidatingWebhookConfigurationInterface {
-	r := requests[*admissionregistrationv1.ValidatingWebhookConfiguration]{p: c.p, of: newValidating, before: c.before}
+	of := requests[*unstructured.Unstructured]{p: c.p, before: c.before, of: func(name string) *unstructured.Unstructured {
+		return newTree("admissionregistration.k8s.io/v1", kind, "", name)
+	}}
 	if c.change != nil {
-		r.change = func(v *admissionregistrationv1.ValidatingWebhookConfiguration) { c.change(v) }
+		of.change = func(object *unstructured.Unstructured) { c.change(object) }
 	}
-	return validatingOf{requests: r}
+	return trees{requests: of}
 }
 
 func (c configurationsOf) all() []webhookconf.Configuration {
 	return webhookconf.Configurations(c, webhookconf.Options{Fingerprint: fingerprint}, namespace+"/"+secretName)
 }
 
-// clientConfigs returns the part of each webhook of a configuration that holds the caBundle.
-func clientConfigs(object client.Object) (all []*admissionregistrationv1.WebhookClientConfig) {
-	switch c := object.(type) {
-	case *admissionregistrationv1.MutatingWebhookConfiguration:
-		for i := range c.Webhooks {
-			all = append(all, &c.Webhooks[i].ClientConfig)
-		}
-	case *admissionregistrationv1.ValidatingWebhookConfiguration:
-		for i := range c.Webhooks {
-			all = append(all, &c.Webhooks[i].ClientConfig)
-		}
+// webhooks returns the webhooks of a configuration.
+func webhooks(object client.Object) (all []map[string]any) {
+	tree, ok := object.(*unstructured.Unstructured)
+	if !ok || tree == nil {
+		return nil
+	}
+	list, _ := tree.Object["webhooks"].([]any)
+	for _, w := range list {
+		all = append(all, w.(map[string]any))
 	}
 	return all
 }
+
+// clientConfig is the part of a webhook that holds the caBundle.
+type clientConfig map[string]any
+
+func clientConfigs(object client.Object) (all []clientConfig) {
+	for _, w := range webhooks(object) {
+		all = append(all, w["clientConfig"].(map[string]any))
+	}
+	return all
+}
+
+func (c clientConfig) bundle() []byte {
+	text, _ := c["caBundle"].(string)
+	return must(base64.StdEncoding.DecodeString(text))
+}
+
+func (c clientConfig) trust(bundle []byte) {
+	c["caBundle"] = base64.StdEncoding.EncodeToString(bundle)
+}
+
+func (c clientConfig) path() string { return c["service"].(map[string]any)["path"].(string) }

@@ -354,7 +354,7 @@ func (c *Controller) Rotate(ctx context.Context, distrust bool) error {
 	if !ok {
 		return errors.New("the certificates are issued elsewhere")
 	}
-	var staged int64
+	var old int64
 	var failures lograte.Limiter
 	for {
 		select {
@@ -362,7 +362,7 @@ func (c *Controller) Rotate(ctx context.Context, distrust bool) error {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
-		done, err := k.rotate(ctx, c, distrust, &staged)
+		done, err := k.rotate(ctx, c, distrust, &old)
 		<-c.passing
 		if done {
 			return nil
@@ -384,27 +384,28 @@ func (c *Controller) Rotate(ctx context.Context, distrust bool) error {
 	}
 }
 
-// rotate begins the rotation if that is possible now, and reports whether the rotation is complete.
-func (k *OwnCA) rotate(ctx context.Context, c *Controller, distrust bool, staged *int64) (done bool, err error) {
+// rotate begins the rotation if that is possible now, and reports whether it is complete. The first call stores in old
+// the generation to replace, because another process can begin and end the rotation between two calls.
+func (k *OwnCA) rotate(ctx context.Context, c *Controller, distrust bool, old *int64) (done bool, err error) {
 	o, err := c.observe(ctx)
 	if err != nil {
 		return false, err
 	}
 	state, err := k.reread(ctx, o)
-	switch {
-	case err != nil:
+	if err != nil {
 		return false, err
-	case *staged != 0 && state.CurrentID >= *staged:
+	}
+	if *old == 0 {
+		*old = state.CurrentID
+	}
+	switch {
+	case state.CurrentID > *old:
 		return !distrust || state.Phase == ca.Steady && k.only(ctx, c, state), nil
-	case *staged != 0:
 	case distrust && state.Distrusted < state.CurrentID:
 		_, err = k.Store.Distrust(ctx, state)
-	case state.Phase == ca.Staged:
-		*staged = state.NextID // another process has begun
 	case state.Phase == ca.Steady:
 		var begun *certsecret.State
 		if begun, err = k.Store.Stage(ctx, state); err == nil {
-			*staged = begun.NextID
 			c.Report.event(begun, eventNormal, "CAstage", "RotateCA requested a rotation")
 		}
 	}

@@ -47,6 +47,29 @@ type Observation struct {
 	all []observed
 }
 
+// found returns the configurations that were read.
+func (o Observation) found() []webhookconf.Found {
+	all := make([]webhookconf.Found, 0, len(o.all))
+	for _, conf := range o.all {
+		all = append(all, conf.found)
+	}
+	return all
+}
+
+// aim decides what is to be registered, given what is in force.
+func (c *Controller) aim(o *Observation) {
+	var declares func(string) bool
+	if !c.Once {
+		declares = c.versions.Declares(c.registration.Version)
+	}
+	found := o.found()
+	c.registration = c.registration.Seen(found)
+	c.desired = c.registration.Desired(found, declares)
+	for i := range o.all {
+		o.all[i].holds = o.all[i].Holds(c.desired.Entries)
+	}
+}
+
 // observe returns both configurations from the cached copies.
 func (c *Controller) observe(ctx context.Context) (Observation, error) {
 	return c.look(ctx, func(ctx context.Context, conf webhookconf.Configuration) (webhookconf.Found, error) {
@@ -73,26 +96,21 @@ func (c *Controller) reread(ctx context.Context) (Observation, error) {
 		if errors.Is(c.Cache.Get(ctx, conf.Object()), cluster.ErrUnseen) {
 			return webhookconf.Found{}, cluster.ErrUnseen
 		}
-		found, err := conf.Get(ctx)
-		if err == nil && found.Exists {
-			c.Cache.Saw(found.Object())
-		}
-		return found, err
+		return conf.Get(ctx)
 	})
 }
 
 func (c *Controller) look(ctx context.Context, read func(context.Context, webhookconf.Configuration) (webhookconf.Found, error)) (o Observation, err error) {
 	for _, conf := range c.Configurations {
 		found, err := read(ctx, conf)
-		holds := conf.Holds(c.Desired.Entries)
 		switch {
 		case errors.Is(err, cluster.ErrUnseen) || apierrors.IsForbidden(err):
-			o.Unseen = o.Unseen || holds
+			o.Unseen = o.Unseen || conf.Holds(c.desired.Entries)
 			continue
 		case err != nil:
 			return o, err
 		}
-		o.all = append(o.all, observed{Configuration: conf, found: found, holds: holds})
+		o.all = append(o.all, observed{Configuration: conf, found: found})
 		for _, bundle := range found.Bundles {
 			o.Live = append(o.Live, ca.Registered{Name: conf.String(), Bundle: bundle})
 		}
@@ -110,7 +128,7 @@ func (c *Controller) readable(ctx context.Context, o Observation) error {
 		return nil
 	}
 	for _, conf := range c.Configurations {
-		if conf.Holds(c.Desired.Entries) {
+		if conf.Holds(c.desired.Entries) {
 			if _, err := conf.Get(ctx); err != nil {
 				return err
 			}
@@ -122,11 +140,7 @@ func (c *Controller) readable(ctx context.Context, o Observation) error {
 // pinned returns a function that reports whether the configurations pin a CA. It returns nil if they pin none, as
 // before the first registration. Only a client that can write configurations can change that.
 func (o Observation) pinned() func(*x509.Certificate) bool {
-	all := make([]webhookconf.Found, 0, len(o.all))
-	for _, conf := range o.all {
-		all = append(all, conf.found)
-	}
-	return webhookconf.Pinned(all)
+	return webhookconf.Pinned(o.found())
 }
 
 // work holds the parts of the configurations that are due to be written.
@@ -162,8 +176,11 @@ func (c *Controller) due(o Observation, t Trust, first string) (w work, again ti
 		if !c.registersIn(conf, first) {
 			continue
 		}
-		ok := conf.found.Intact(c.Desired)
-		at, times := c.drift.Look(conf.Name(), ok, now)
+		ok, drift := conf.found.Intact(c.desired), c.drift
+		if !conf.Creates() { // without its conversion, a definition serves wrong data
+			drift = c.trustDrift
+		}
+		at, times := drift.Look(conf.Name(), ok, now)
 		c.Report.contested(c, conf, max(times, trustTimes))
 		switch {
 		case ok:
@@ -205,10 +222,10 @@ func (c *Controller) outgrown(o Observation, t Trust) bool {
 
 // registersIn reports whether this version's entries belong in a configuration.
 func (c *Controller) registersIn(conf observed, first string) bool {
-	if !c.Registers || c.OnlyTrust || first != c.Desired.Version || c.removing.Load() {
+	if !c.Registers || c.OnlyTrust || first != c.desired.Version || c.removing.Load() {
 		return false
 	}
-	if c.unknown.Load() && c.registered[conf.Name()] && conf.found.Version != c.Desired.Version && conf.found.Version != "" {
+	if c.unknown.Load() && c.registered[conf.Name()] && conf.found.Version != c.desired.Version && conf.found.Version != "" {
 		return false // versions are unknown here, and another one has registered after this one
 	}
 	return conf.holds || conf.found.Exists && len(conf.found.Bundles) > 0
@@ -225,10 +242,14 @@ func (c *Controller) publish(ctx context.Context, t Trust, w work) (did bool, er
 		return did, err
 	}
 	if len(w.entries) > 0 {
-		if err := c.stillFirst(ctx); err != nil {
+		if err := c.stillFirst(ctx, o); err != nil {
 			return did, err
 		}
+		if c.Owner != nil {
+			c.readOwner(ctx)
+		}
 	}
+	c.aim(&o)
 	need, err := c.Certificates.need(ctx, o)
 	if err != nil {
 		return did, err
@@ -238,9 +259,10 @@ func (c *Controller) publish(ctx context.Context, t Trust, w work) (did bool, er
 		var change webhookconf.Change
 		change.Bundle, change.Unneeded = c.trusted(conf.found, need, t)
 		if w.entries[conf.Name()] {
-			change.Entries = &c.Desired
+			change.Entries = &c.desired
 		}
-		found, outcome, err := conf.Put(ctx, conf.found, change)
+		_, outcome, err := conf.Put(ctx, conf.found, change)
+		c.Cache.Wrote(conf.Object())
 		if apierrors.IsForbidden(err) && !conf.holds {
 			continue // it holds no entry of this version, so no right is needed
 		}
@@ -253,22 +275,19 @@ func (c *Controller) publish(ctx context.Context, t Trust, w work) (did bool, er
 					err = errors.Join(err, undo)
 				}
 			}
-			return did, webhookconf.ExplainSize(err, change.Bundle, len(c.Desired.Entries))
+			return did, webhookconf.ExplainSize(err, change.Bundle, len(c.desired.Entries))
 		}
 		for _, bundle := range conf.found.Bundles {
 			if len(ca.SplitBundle(bundle)) > 0 && !ca.Contains(bundle, change.Bundle) {
 				c.spread = c.Now().Add(c.Lag)
 			}
 		}
-		if found.Exists {
-			c.Cache.Saw(found.Object())
-		}
 		if outcome == webhookconf.Created || outcome == webhookconf.Updated {
 			did = true
 			if outcome == webhookconf.Created {
 				created = append(created, conf)
 			}
-			c.Log.Info("registered", "configuration", conf.String(), "outcome", outcome, "calls", c.Desired.Options.Target.String(), "reason", w.reason)
+			c.Log.Info("registered", "configuration", conf.String(), "outcome", outcome, "calls", c.desired.Options.Target.String(), "reason", w.reason)
 			if manager := conf.found.LastManager(); manager != "" {
 				c.managers[conf.Name()] = manager
 			}
@@ -276,6 +295,15 @@ func (c *Controller) publish(ctx context.Context, t Trust, w work) (did bool, er
 		c.registered[conf.Name()] = true
 	}
 	return did, nil
+}
+
+// readOwner reads the Namespace that is to own the configurations. One that was deleted and made again has another UID. A
+// missing one is read again with each pass.
+func (c *Controller) readOwner(ctx context.Context) {
+	owner, err := c.Owner(ctx)
+	if c.ownerDue = err != nil; err == nil || apierrors.IsNotFound(err) {
+		c.registration.Options.OwnedBy = owner
+	}
 }
 
 // trusted returns the caBundle of a configuration: the needed CAs, and those of its current CAs that another process
@@ -325,33 +353,33 @@ func (c *Controller) judge(o Observation, first string) {
 
 // verify returns the reason why API servers cannot call this process yet.
 func (c *Controller) verify(o Observation, first string) error {
-	if c.Lives && !c.unknown.Load() && c.Leases != nil && c.versions[c.Desired.Version].Came == 0 {
+	if c.Lives && !c.unknown.Load() && c.Leases != nil && c.versions[c.desired.Version].Came == 0 {
 		return errors.New("this version has no record in the Lease yet")
 	}
 	if o.Unseen {
 		return c.Certificates.verifyRecorded()
 	}
-	other := first != c.Desired.Version && first != ""
-	if target := c.versions[first].Target; other && c.Lives && target != c.Record.Target {
+	other := first != c.desired.Version && first != ""
+	if target := c.versions[first].Target; other && c.Lives && target != c.desired.Options.Target.Program() {
 		return fmt.Errorf("API servers call %s until it is known whether the process there still runs", target)
 	}
 	for _, conf := range o.all {
-		missing := conf.found.Missing(c.Desired)
+		missing := conf.found.Missing(c.desired)
 		switch {
+		case other: // its registration is in place, and this process answers its calls
 		case conf.holds && !conf.found.Exists && !conf.Creates(): // it is waited for
 		case conf.holds && !conf.found.Exists && c.Registers:
 			return fmt.Errorf("%s does not exist yet", conf)
 		case conf.holds && !conf.found.Exists:
 			return fmt.Errorf("%s does not exist; call RegisterExtensions", conf)
-		case other: // its registration is in place, and this process answers its calls
-		case c.Lives && !conf.found.Intact(c.Desired):
+		case c.Lives && !conf.found.Intact(c.desired):
 			return fmt.Errorf("%s does not hold the entries of this version yet", conf)
 		case conf.holds && len(missing) > 0:
 			return fmt.Errorf("%s does not hold %s; call RegisterExtensions of this version", conf, strings.Join(missing, ", "))
 		}
 		for _, bundle := range conf.found.Bundles {
 			if err := c.Certificates.Verify(bundle); err != nil {
-				return fmt.Errorf("%s holds another caBundle than the %s; call RegisterExtensions: %w", conf, c.Certificates, err)
+				return fmt.Errorf("%s holds another caBundle than the %s; a Manager that registers repairs it, and RegisterExtensions in a split deployment: %w", conf, c.Certificates, err)
 			}
 		}
 	}
@@ -360,5 +388,5 @@ func (c *Controller) verify(o Observation, first string) error {
 
 // Remove deletes the configurations.
 func (c *Controller) Remove(ctx context.Context) error {
-	return webhookconf.Remove(ctx, c.Configurations, c.Desired.Entries, c.Log)
+	return webhookconf.Remove(ctx, c.Configurations, c.desired.Entries, c.Log)
 }

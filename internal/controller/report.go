@@ -67,7 +67,7 @@ func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 		failing:    gauges("certificate_failing", "Whether the last pass over Secret and configurations failed."),
 		contested:  gauges("registration_contested", "Number of repairs of a configuration in a row; 0 while that may be chance.", "kind", "configuration"),
 		versions:   gauges("registration_versions", "Number of versions of the program that live."),
-		waiting:    gauges("registration_waiting", "Whether steps of this process are not registered yet, by the reason: version, while the registration of a version that came first stands; kind, while the cluster does not serve what a step is about; definition, while a CustomResourceDefinition does not exist.", "reason"),
+		waiting:    gauges("registration_waiting", "Whether steps of this process are not registered yet, by the reason: version, while the registration of another version stands; kind, while the cluster does not serve what a step is about; definition, while a CustomResourceDefinition does not exist.", "reason"),
 		canary:     gauges("canary_last_success_timestamp_seconds", "Time at which this process last answered a canary, for which an API server has called it; 0 if none has."),
 		build:      gauges("build_info", "1, with the version of this library and of Go.", "version", "goversion"),
 	}, failed
@@ -103,6 +103,16 @@ const (
 	ForDefinition = "definition" // a CustomResourceDefinition does not exist, which its user creates
 )
 
+// newcomer reports that another program has started under the same fingerprint.
+func (r *Report) newcomer(log logr.Logger, err error) {
+	if r == nil {
+		return
+	}
+	if _, ok := r.logs.Allow("newcomer", err.Error()); ok {
+		log.Error(err, "another program has started; this one stays registered")
+	}
+}
+
 // Waits records whether steps of this process wait for a reason to end.
 func (r *Report) Waits(reason string, waits bool) {
 	if r != nil && r.metrics != nil {
@@ -130,7 +140,7 @@ func (r *Report) observed(c *Controller, t Trust, first string) {
 		return
 	}
 	waits := ""
-	if first != "" && first != c.Desired.Version && c.Lives {
+	if first != "" && first != c.desired.Version && c.Lives {
 		waits = first
 	}
 	r.mu.Lock()
@@ -143,9 +153,9 @@ func (r *Report) observed(c *Controller, t Trust, first string) {
 	switch {
 	case changed && waits != "":
 		c.Log.Info("an earlier version stays registered while one of its replicas lives; this replica answers its calls too",
-			"registered", waits, "this", c.Desired.Version)
+			"registered", waits, "this", c.desired.Version)
 	case changed:
-		c.Log.Info("no replica of an earlier version is left, so this version registers", "this", c.Desired.Version)
+		c.Log.Info("no replica of an earlier version is left, so this version registers", "this", c.desired.Version)
 	}
 	if r.metrics == nil {
 		return

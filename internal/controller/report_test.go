@@ -30,7 +30,9 @@ func (u *unreadable) Get(context.Context, client.Object) error {
 	return errors.New("no connection")
 }
 
-func (*unreadable) Saw(client.Object) {}
+func (*unreadable) Wrote(client.Object) {}
+
+func (*unreadable) Polls(client.Object) bool { return false }
 
 var _ = Describe("A loop whose passes fail", func() {
 	DescribeTable("logs the failure at once, and then once a minute", func(d time.Duration, fewest int, lines types.GomegaMatcher) {

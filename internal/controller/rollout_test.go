@@ -25,6 +25,16 @@ func with(turns ...turn) course {
 	return c
 }
 
+func waiting(c *course) {
+	c.replicas, c.versions, c.astray, c.waits, c.deletes = 5, 4, 0.4, 20*time.Second, 3*time.Minute
+}
+
+func harmed(c *course) {
+	c.versions, c.restores, c.outages, c.edits = 3, 5*time.Minute, 3*time.Minute, 2*time.Minute
+}
+
+func polling(c *course) { c.polls, c.turnover = 0.5, 20*time.Second }
+
 var rolloutWorlds = []struct {
 	name string
 	course
@@ -33,6 +43,10 @@ var rolloutWorlds = []struct {
 	{"six replicas, four versions", with(func(c *course) { c.replicas, c.versions = 6, 4 })},
 	{"a hundred replicas, three versions", with(func(c *course) { c.replicas, c.versions, c.turnover = 100, 3, 4*time.Second })},
 	{"a person orders", with(func(c *course) { c.versions, c.orders = 3, time.Minute })},
+	{"steps wait", with(waiting)},
+	{"steps wait, and a person orders", with(waiting, func(c *course) { c.orders = time.Minute })},
+	{"etcd is restored, and edited", with(harmed)},
+	{"some replicas poll", with(polling)},
 }
 
 var _ = Describe("A rollout", Label("slow", "sequential"), func() {
@@ -78,8 +92,15 @@ var _ = Describe("A rollout", Label("slow", "sequential"), func() {
 			turn(func(c *course) { c.versions, c.orders, c.broken.lenient = 4, 10*time.Second, true })),
 		Entry("versions that do not know each other", "for 0 changes", turn(func(c *course) { c.broken.apart = true })),
 		Entry("a configuration that is written by a late copy of the Lease", "writes the entries of",
-			turn(func(c *course) { c.orders, c.slow, c.broken.late = 10*time.Second, 0.2, true })),
+			turn(func(c *course) { c.orders, c.slow, c.calls, c.broken.late = 10*time.Second, 0.2, time.Hour, true })),
 		Entry("a replica that is called before it is ready", "answers", turn(func(c *course) { c.versions, c.turnover, c.slow, c.broken.eager = 4, 3*time.Second, 0.2, true })),
 		Entry("paths of other versions that are not answered", "answers 503", turn(func(c *course) { c.broken.forgetful = true })),
+		Entry("a step that is not declared while it waits", "out of force", turn(waiting), turn(func(c *course) { c.replicas, c.waits, c.calls, c.broken.dropping = 2, 2*time.Minute, time.Hour, true })),
+		Entry("the version that came first, in place of the one that stands", "is first", turn(harmed), turn(func(c *course) { c.restores, c.outages, c.broken.arrival = 0, 0, true })),
+		Entry("a write of its own that stands before what a replica reads", "is gone: true; replicas of it run: true", turn(harmed), turn(func(c *course) { c.edits, c.outages, c.broken.overlay = 0, 0, true })),
+		Entry("silence that an outage explains", "takes v", turn(harmed), turn(func(c *course) { c.edits, c.restores, c.broken.blind = 0, 0, true })),
+		Entry("a replica that does not say that it polls", "takes ", turn(polling), turn(func(c *course) { c.broken.unsaid = true })),
+		Entry("a version that still counts as one that was left", "has just left", turn(func(c *course) { c.broken.uncleared = true })),
+		Entry("a record that is ignored for its numbers", "is not ready", turn(harmed), turn(func(c *course) { c.versions, c.restores, c.outages, c.broken.ignoring = 2, 0, 0, true })),
 	)
 })

@@ -4,6 +4,7 @@ package controller_test
 // one Lease, one webhook configuration, and API servers that call a replica at random by a version of it.
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -12,8 +13,8 @@ import (
 	"strings"
 	"time"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"code.cloudfoundry.org/eirinix/internal/ca"
 	"code.cloudfoundry.org/eirinix/internal/controller"
@@ -29,6 +30,14 @@ type ways struct {
 	late      bool // the Lease is never read anew
 	eager     bool // a replica is called before it is ready
 	forgetful bool // the paths of other versions are not answered
+
+	dropping  bool // a step that waits is not declared
+	arrival   bool // the version that came first is taken for the one that stands
+	overlay   bool // what a replica has written stands before what it reads
+	blind     bool // no replica knows of an outage
+	unsaid    bool // no replica says that it polls
+	uncleared bool // a version does not see that one of its replicas has left, until it is asked
+	ignoring  bool // a record with a number beyond edited is ignored
 }
 
 // course is a rollout's. Versions hear of each other within pace.longest, which must be well below the second and a half
@@ -40,6 +49,11 @@ type course struct {
 	orders             time.Duration // mean time between registrations that a person orders; 0: none
 	calls              time.Duration // mean time between objects
 	lag                time.Duration // for how long an API server may call by a configuration that was replaced
+	waits              time.Duration // mean time for which a step of a replica waits; 0: none does
+	polls              float64       // share of the replicas that poll the Lease
+	astray             float64       // share of the replicas that start and are not of the version that is to be; 0 means 0.1
+
+	restores, outages, deletes, edits time.Duration // mean time between these; 0: none
 
 	broken ways
 }
@@ -59,6 +73,14 @@ type rollouts struct {
 	calledAt             int                  // calls that were made
 	again                int                  // calls that were repeated after a 503
 	settled              bool
+	calls                *event
+	alive                map[string]time.Time // since when the record of a version has not been gone
+	down, cut            time.Time            // until then no request succeeds, and not those of all processes
+	calm                 time.Time            // from then on, what API servers call is as it should be
+	forms                map[string]int       // how often the configuration has taken a form since it last had a reason to change
+	writesOfLease        []time.Time
+	persons              map[*process]programVersion
+	ordered              time.Time // when a person has last changed the Lease
 }
 
 // batch is how many replicas start or end together.
@@ -66,13 +88,13 @@ func (c course) batch() int { return max(1, c.replicas/4) }
 
 // programVersion is the registration of one version.
 type programVersion struct {
-	desired webhookconf.Desired
-	record  rollout.Record
+	webhookconf.Registration
+	declared map[string][]string // steps by path
 }
 
 func (p programVersion) steps() (all []string) {
-	for _, path := range slices.Sorted(maps.Keys(p.record.Steps)) {
-		all = append(all, p.record.Steps[path]...)
+	for _, path := range slices.Sorted(maps.Keys(p.declared)) {
+		all = append(all, p.declared[path]...)
 	}
 	return all
 }
@@ -81,7 +103,7 @@ func (p programVersion) steps() (all []string) {
 var authority = controller.Fixed(must(ca.New("spec", time.Hour, dawn)).CertificatePEM)
 
 func newRollouts(c course, seed uint64) *rollouts {
-	w := &rollouts{world: newWorld(c.pace, seed), course: c, living: map[string]time.Time{}}
+	w := &rollouts{world: newWorld(c.pace, seed), course: c, living: map[string]time.Time{}, alive: map[string]time.Time{}, persons: map[*process]programVersion{}}
 	w.lease = w.object(newLease(leaseName))
 	for _, conf := range (configurationsOf{}).all() {
 		o := w.object(conf.Object())
@@ -100,31 +122,35 @@ func newRollouts(c course, seed uint64) *rollouts {
 	w.every(c.turnover, w.turn)
 	w.every(time.Duration(3*c.replicas/c.batch())*c.turnover, func() { w.target = w.programs[w.rng.IntN(len(w.programs))] })
 	w.every(c.orders, w.order)
+	w.every(c.restores, w.restore)
+	w.every(c.outages, w.outage)
+	w.every(c.deletes, w.remove)
+	w.every(c.edits, w.edit)
 	w.every(c.calls, w.admit)
+	w.calls = w.events[len(w.events)-1]
 	return w
 }
 
-// program makes a version of some of five steps on some of three paths. All versions have step a, not all on one path.
+// program makes a version of some of five steps of two kinds on some paths. All versions have step a, not all on one path:
+// the path follows from the kind, and the selector that steps share.
 func (w *rollouts) program(i int) programVersion {
-	version := fmt.Sprint("v", i+1)
-	steps := map[string][]string{}
-	for s, step := range []string{"a", "b", "c", "d", "e"} {
+	r := desired(fmt.Sprint("v", i+1))
+	for s, name := range []string{"a", "b", "c", "d", "e"} {
 		if s > 0 && w.chance(0.4) {
 			continue
 		}
-		path := fmt.Sprint("p", s%3)
+		on := s % 3
 		if w.chance(0.3) {
-			path = fmt.Sprint("p", w.rng.IntN(3))
+			on = w.rng.IntN(3)
 		}
-		steps[path] = append(steps[path], step)
+		step := newStep(name)
+		if s >= 3 {
+			step.Kind, step.Rules = widget, widgets
+		}
+		step.Objects = &metav1.LabelSelector{MatchLabels: map[string]string{"on": fmt.Sprint(on)}}
+		r.Steps = append(r.Steps, step)
 	}
-	d := desired(version, slices.Sorted(maps.Keys(steps))...)
-	d.Entries = slices.DeleteFunc(d.Entries, func(e webhookconf.Entry) bool { return e.Validating })
-	r := rollout.Record{Target: "Service eirinix/logger", Steps: map[string][]string{}}
-	for path, of := range steps {
-		r.Steps["/mutate/"+path] = of
-	}
-	return programVersion{d, r}
+	return programVersion{r, r.Desired(nil, nil).Registered()}
 }
 
 // member is a replica.
@@ -132,6 +158,10 @@ type member struct {
 	w       *rollouts
 	process *process
 	programVersion
+	waiting    []string  // its steps that wait, and widget, which stands for all steps of its kind
+	release    time.Time // when the last of them does not wait any more
+	registered webhookconf.Registration
+	saw        map[string]time.Time // since when it has known steps to be in force
 	loop       *controller.Controller
 	routes     map[string]rollout.Route
 	readySince time.Time // zero: it is not called
@@ -142,12 +172,14 @@ type member struct {
 
 func (m *member) String() string { return m.process.name }
 
-func (m *member) version() string { return m.desired.Version }
+func (m *member) version() string { return m.registered.Version }
 
 func (w *rollouts) begin(of programVersion) {
 	w.started++
-	p := w.newProcess(fmt.Sprintf("%s/%d", of.desired.Version, w.started), time.Duration(w.rng.Int64N(int64(2*time.Second))))
-	m := &member{w: w, process: p, programVersion: of}
+	p := w.newProcess(fmt.Sprintf("%s/%d", of.Version, w.started), time.Duration(w.rng.Int64N(int64(2*time.Second))))
+	m := &member{w: w, process: p, programVersion: of, saw: map[string]time.Time{}}
+	p.polls = w.chance(w.polls)
+	m.waits()
 	w.running = append(w.running, m)
 	p.ended = func() { w.end(m) }
 	w.note(p, "starts")
@@ -160,23 +192,18 @@ func (w *rollouts) end(m *member) {
 
 func (m *member) run() {
 	w, p := m.w, m.process
-	cache := copies{process: p}
-	if w.broken.mute {
-		cache.change = func(object client.Object) {
-			if lease, ok := object.(*coordinationv1.Lease); ok {
-				found := rollout.Read(lease.Annotations)
-				if r, known := found[m.version()]; known {
-					r.Answered = r.Asked
-					found[m.version()] = r
-					lease.Annotations = found.Write(lease.Annotations)
-				}
-			}
-		}
+	cache := copies{process: p, change: m.reads, unsaid: w.broken.unsaid}
+	if w.broken.overlay {
+		p.own = map[*object]stored{}
+	}
+	serve := func(routes map[string]rollout.Route) error {
+		m.routes = routes
+		return nil
 	}
 	config := controller.Config{
-		Cache: cache, Configurations: configurationsOf{p: p}.all(), Leases: leasesOf(p), Namespace: namespace, LeaseName: leaseName,
-		Certificates: authority, Desired: m.desired, Record: m.record, Registers: true, Lives: true,
-		Serve: func(routes map[string]rollout.Route) { m.routes = routes },
+		Cache: cache, Configurations: configurationsOf{p: p, change: m.reads}.all(), Leases: leasesOf(p), Namespace: namespace, LeaseName: leaseName,
+		Certificates: authority, Registration: m.registered, Registers: true, Lives: true,
+		Serve: serve, API: outages{m},
 		Ready: func(err error) {
 			switch {
 			case err != nil:
@@ -192,11 +219,11 @@ func (m *member) run() {
 		config.Leases = nil
 	}
 	if w.broken.late {
-		config.Leases = requests[*coordinationv1.Lease]{p: p, of: newLease, change: func(lease *coordinationv1.Lease) {
+		config.Leases = trees{requests: requests[*unstructured.Unstructured]{p: p, of: newLease, change: func(lease *unstructured.Unstructured) {
 			if last, _ := p.copied(w.lease); last.object != nil {
-				last.object.(*coordinationv1.Lease).DeepCopyInto(lease)
+				last.object.(*unstructured.Unstructured).DeepCopyInto(lease)
 			}
-		}}
+		}}}
 	}
 	if w.broken.eager {
 		m.readySince = w.now
@@ -214,7 +241,17 @@ func (m *member) run() {
 				w.note(p, "cannot say so: %v", err)
 			}
 		}
+		if len(m.waiting) > 0 && !w.now.Before(m.release) {
+			m.ceases()
+			if err := m.loop.Replace(context.Background(), m.registration(), false, serve); err != nil {
+				w.note(p, "cannot serve a step: %v", err)
+			}
+			m.registered = m.registration()
+		}
 		next, _ := p.reconcile(m.loop, &failures)
+		if len(m.waiting) > 0 {
+			next = min(next, max(m.release.Sub(w.now), 0))
+		}
 		if !m.left.IsZero() {
 			next = min(next, m.left.Sub(w.now))
 			if next <= 0 {
@@ -242,6 +279,9 @@ func (w *rollouts) callable() (all []*member) {
 
 // turn starts or ends replicas, so that one day all are of the version that is to be.
 func (w *rollouts) turn() {
+	if w.now.Before(w.cut) {
+		return // a replica that starts knows of no outage
+	}
 	starts := len(w.running) < w.replicas || len(w.running) < w.replicas+w.batch() && w.chance(0.5)
 	for range w.batch() {
 		if !starts {
@@ -249,7 +289,7 @@ func (w *rollouts) turn() {
 			continue
 		}
 		of := w.target
-		if w.chance(0.1) {
+		if w.chance(cmp.Or(w.astray, 0.1)) {
 			of = w.programs[w.rng.IntN(len(w.programs))]
 		}
 		w.begin(of)
@@ -260,7 +300,7 @@ func (w *rollouts) turn() {
 func (w *rollouts) turnOff() {
 	m := w.running[w.rng.IntN(len(w.running))]
 	for range 10 {
-		if m.version() == w.target.desired.Version || m.leaves {
+		if m.version() == w.target.Version || m.leaves {
 			m = w.running[w.rng.IntN(len(w.running))]
 		}
 	}
@@ -280,16 +320,19 @@ func (w *rollouts) turnOff() {
 // order is RegisterExtensions of a version, one of whose replicas is called.
 func (w *rollouts) order() {
 	all := w.callable()
-	if len(all) == 0 {
+	if len(all) == 0 || w.now.Before(w.down) {
 		return
 	}
 	of := all[w.rng.IntN(len(all))].programVersion
 	p := w.newProcess("person", 0)
-	w.note(p, "orders %s", of.desired.Version)
+	w.note(p, "orders %s", of.Version)
+	w.persons[p] = of
+	part := &member{w: w, process: p, programVersion: of}
+	part.waits()
 	p.start(func() {
 		c := controller.New(controller.Config{
-			Cache: copies{process: p}, Configurations: configurationsOf{p: p}.all(), Leases: leasesOf(p), Namespace: namespace,
-			LeaseName: leaseName, Certificates: authority, Desired: of.desired, Record: of.record,
+			Cache: copies{process: p, direct: true}, Configurations: configurationsOf{p: p}.all(), Leases: leasesOf(p), Namespace: namespace,
+			LeaseName: leaseName, Certificates: authority, Registration: part.registered,
 			Registers: true, Once: true, Now: p.now, Random: w.rng.Float64,
 		})
 		if err := c.Register(context.Background()); err != nil {
@@ -304,7 +347,7 @@ func registered(of stored) (version string, paths []string) {
 		return "", nil
 	}
 	for _, c := range clientConfigs(of.object) {
-		paths = append(paths, *c.Service.Path)
+		paths = append(paths, c.path())
 	}
 	return of.object.GetAnnotations()[webhookconf.VersionAnnotation], paths
 }
@@ -312,10 +355,13 @@ func registered(of stored) (version string, paths []string) {
 // admit has an API server call for one object, by any configuration that it may hold.
 func (w *rollouts) admit() {
 	held := w.configuration.heldAt(w.now, w.lag)
-	if len(held) == 0 {
+	if len(held) == 0 || w.now.Before(w.calm) {
 		return
 	}
 	by := held[w.rng.IntN(len(held))]
+	if by.object == nil {
+		return
+	}
 	version, paths := registered(by)
 	ran := map[string]bool{}
 	for _, path := range paths {
@@ -335,12 +381,15 @@ func (w *rollouts) admit() {
 				break
 			}
 			w.again++
-			if w.orders == 0 {
+			if w.orders == 0 && w.edits == 0 && !m.lacks(path) { // the version that stands came first
 				w.fail("%s answers 503 on %s, which %s registers; it knows %s", m, path, version, tell(m.known()))
 				return
 			}
 			if try == 1 && !slices.ContainsFunc(all, func(m *member) bool { return m.version() == version }) {
 				return // a version that a person has put before others, and has stopped since
+			}
+			if try == 10*len(all) && w.edits > 0 {
+				return // a step that only a later version declares stays in force; its last replica may have crashed
 			}
 			if try == 10*len(all) { // an API server tries ten times; a balancer that is fair finds one
 				w.fail("no replica answers on %s, which %s registers", path, version)
@@ -348,8 +397,9 @@ func (w *rollouts) admit() {
 			}
 		}
 	}
+	force := inForce(by)
 	for _, step := range w.common() {
-		if !ran[step] {
+		if _, calls := force[step]; !ran[step] && (calls || w.waits == 0) {
 			w.fail("an object skips step %s, which every living version has, by the registration of %s", step, version)
 		}
 	}
@@ -360,12 +410,15 @@ func (m *member) known() rollout.Versions {
 	if last.object == nil {
 		return nil
 	}
-	return rollout.Read(last.object.(*coordinationv1.Lease).Annotations)
+	return rollout.Read(last.object.GetAnnotations())
 }
 
 // answer is the root package's chains: the steps that run on a path, unless it is none of this replica's.
 func (m *member) answer(path string) (steps []string, ok bool) {
-	own, ours := m.record.Steps[path]
+	own, ours := m.declared[path]
+	if m.lacks(path) {
+		own, ours = nil, false
+	}
 	route, theirs := m.routes[path]
 	if m.w.broken.forgetful {
 		theirs = false
@@ -394,7 +447,7 @@ func (m *member) answer(path string) (steps []string, ok bool) {
 func (w *rollouts) whole(m *member, version, path string, ran []string) {
 	versions := w.versions()
 	of, known := versions[version]
-	if _, own := m.record.Steps[path]; own || !known || of.Came <= versions[m.version()].Came {
+	if _, own := m.declared[path]; own || !known || of.Came <= versions[m.version()].Came {
 		return
 	}
 	for other, r := range versions {
@@ -411,11 +464,14 @@ func (w *rollouts) whole(m *member, version, path string, ran []string) {
 
 // versions are those in the Lease.
 func (w *rollouts) versions() rollout.Versions {
-	lease, ok := w.lease.latest().object.(*coordinationv1.Lease)
-	if !ok {
-		return nil
+	return recordsIn(w.lease.latest())
+}
+
+func recordsIn(lease stored) rollout.Versions {
+	if lease.object == nil {
+		return rollout.Versions{}
 	}
-	return rollout.Read(lease.Annotations)
+	return rollout.Read(lease.object.GetAnnotations())
 }
 
 // hears bounds the time until API servers call by the configuration of the version that replaces another.
@@ -427,7 +483,7 @@ func (w *rollouts) longestPause() time.Duration { return w.course.longest }
 func (w *rollouts) common() []string {
 	var common []string
 	for _, of := range w.programs {
-		if until, known := w.living[of.desired.Version]; !known || w.now.Sub(until) > w.hears() {
+		if until, known := w.living[of.Version]; !known || w.now.Sub(until) > w.hears() {
 			continue
 		}
 		if common == nil {
@@ -441,8 +497,13 @@ func (w *rollouts) common() []string {
 // check notes which versions live.
 func (w *rollouts) check() {
 	for version, r := range w.versions() {
-		if !r.Gone {
-			w.living[version] = w.now
+		if r.Gone {
+			delete(w.alive, version)
+			continue
+		}
+		w.living[version] = w.now
+		if _, known := w.alive[version]; !known {
+			w.alive[version] = w.now
 		}
 	}
 	for _, m := range w.running {
@@ -458,40 +519,64 @@ func (w *rollouts) wrote(p *process, o *object, last stored) {
 	case w.configuration:
 		before, _ := registered(last)
 		after, _ := registered(o.latest())
-		w.note(p, "the registration is now that of %s", after)
-		if before == after && last.object != nil {
+		w.note(p, "the registration is now that of %s: %s", after, o.latest().object.GetAnnotations()[webhookconf.StepsAnnotation])
+		if before == after && last.object != nil && !w.otherwise(last) {
 			w.fail("%s writes the configuration although nothing has changed", p)
 		}
-		w.entries++
+		if before != after {
+			w.entries++
+		}
 		if w.entries > w.changes {
 			w.fail("%s writes the entries of %s: the %d. time, for %d changes of the version that is first", p, after, w.entries, w.changes)
 		}
 		if w.first != after && w.now.Sub(w.firstSince) > controller.PassTimeout {
 			w.fail("%s registers %s, while %s is first", p, after, w.first)
 		}
+		w.wroteEntries(p, last)
 	}
 }
 
-func (w *rollouts) wroteLease(p *process, last stored) {
-	before := rollout.Versions{}
-	if lease, ok := last.object.(*coordinationv1.Lease); ok {
-		before = rollout.Read(lease.Annotations)
+// precedes notes which version takes precedence.
+func (w *rollouts) precedes() {
+	standing, _ := registered(w.configuration.latest())
+	if first := w.versions().First(standing); first != w.first {
+		w.changes++
+		w.first, w.firstSince, w.forms = first, w.now, nil
 	}
+}
+
+// otherwise reports whether the registration of a version has other steps than before: those that it kept for a version
+// that lives no more, or those that wait no longer.
+func (w *rollouts) otherwise(last stored) bool {
+	_, before := registered(last)
+	_, now := registered(w.configuration.latest())
+	return !slices.Equal(before, now) || !maps.Equal(inForce(last), inForce(w.configuration.latest()))
+}
+
+func (w *rollouts) wroteLease(p *process, last stored) {
+	before := recordsIn(last)
 	now := w.versions()
 	w.note(p, "the Lease is now %s", tell(now))
 	if reflect.DeepEqual(before, now) {
 		w.fail("%s writes the Lease although nothing has changed", p)
 	}
-	if first := now.First(); first != w.first {
-		w.changes++
-		w.first, w.firstSince = first, w.now
+	w.precedes()
+	if p.name == "person" {
+		w.ordered = w.now
+	}
+	w.writesOfLease = append(slices.DeleteFunc(w.writesOfLease, func(t time.Time) bool { return w.now.Sub(t) > 20*time.Second }), w.now)
+	if n := len(w.writesOfLease); n > 40+4*w.replicas {
+		w.fail("%d writes of the Lease in 20 s: a fight", n)
 	}
 	for version, r := range now {
+		if r.Gone != before[version].Gone || !reflect.DeepEqual(r.Steps, before[version].Steps) {
+			w.forms = nil
+		}
 		if !r.Gone || before[version].Gone || r.Ordered != before[version].Ordered || p.name == "person" {
 			continue
 		}
 		for _, m := range w.callable() {
-			if m.version() == version && !m.leaves && w.now.Sub(m.readySince) > 15*time.Second {
+			if m.version() == version && !m.leaves && w.now.Sub(m.readySince) > w.noticed(m) {
 				w.fail("%s takes %s for gone, of which %s runs", p, version, m)
 			}
 		}
@@ -530,8 +615,15 @@ func (w *rollouts) run(steps int) *rollouts {
 
 // settle has nothing start or end any more.
 func (w *rollouts) settle() {
-	calls := w.events[len(w.events)-1]
-	w.events, w.world.pace = []*event{calls}, pace{longest: 100 * time.Millisecond}
+	if w.restores > 0 {
+		w.restore()
+	}
+	w.events, w.world.pace = []*event{w.calls}, pace{longest: 100 * time.Millisecond}
+	for _, m := range w.running {
+		m.release = w.now
+		m.process.poke()
+	}
+	w.waits = min(w.waits, time.Second)
 	w.note(fate, "leaves the world alone")
 	leaseWrites := 0
 	for until := w.now.Add(3 * time.Minute); w.now.Before(until); {
@@ -552,10 +644,14 @@ func (w *rollouts) settle() {
 		if r.Gone == alive[version] {
 			w.fail("%s is gone: %v; replicas of it run: %v", version, r.Gone, alive[version])
 		}
+		if r.Left && !r.Gone {
+			w.fail("%s still counts as one of which a replica has just left", version)
+		}
 	}
-	if now, _ := registered(w.configuration.latest()); now != versions.First() {
-		w.fail("%s is registered, and %s is first", now, versions.First())
+	if now, _ := registered(w.configuration.latest()); now != versions.First(now) {
+		w.fail("%s is registered, and %s is first", now, versions.First(now))
 	}
+	w.complete()
 	writes := w.writes
 	for until := w.now.Add(3 * time.Minute); w.now.Before(until); {
 		if !w.step() {

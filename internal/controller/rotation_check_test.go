@@ -170,13 +170,17 @@ func (w *rotations) rests() bool {
 
 func (w *rotations) requested() bool {
 	state := w.state()
-	request := w.stored().Annotations[certsecret.RotateAnnotation]
-	return request != "" && request != state.Handled
+	annotations := w.stored().Annotations
+	request := annotations[certsecret.RotateAnnotation]
+	return request != "" && request != state.Handled || annotations[certsecret.DistrustAnnotation] == fmt.Sprint(state.CurrentID)
 }
 
-// frugal looks at the number of writes in a world whose objects are not damaged: a rotation takes ten, so fifteen are
+// frugal looks at the number of rotations where people alone ask for them, and at that of writes in a world whose objects are not damaged: a rotation takes ten, so fifteen are
 // the bound. Each process may write once at its start.
 func (w *rotations) frugal() {
+	if w.leaks != 0 && w.staged > w.asked {
+		w.fail("%d calls of RotateCA lead to %d rotations", w.asked, w.staged)
+	}
 	if w.losses == 0 && w.blanks == 0 && w.writes > 15*(w.staged+1)+len(w.replicas) {
 		w.fail("%d writes for %d rotations", w.writes, w.staged)
 	}

@@ -3,6 +3,7 @@ package controller_test
 // This file is about harm that is done to the world of the model of rotations.
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"time"
@@ -13,6 +14,7 @@ import (
 
 	"code.cloudfoundry.org/eirinix/internal/ca"
 	"code.cloudfoundry.org/eirinix/internal/certsecret"
+	"code.cloudfoundry.org/eirinix/internal/controller"
 )
 
 // stored returns a copy of the Secret; nil when there is none.
@@ -31,6 +33,37 @@ func (w *rotations) request() {
 	metav1.SetMetaDataAnnotation(&secret.ObjectMeta, certsecret.RotateAnnotation, fmt.Sprint("request ", w.asked))
 	w.put(w.secret, secret, true)
 	w.note(fate, "asks for a rotation")
+}
+
+// distrust has a person call RotateCA with Distrust, in a process that dies within seconds. What it has begun is finished.
+func (w *rotations) distrust() {
+	state := w.state()
+	if state == nil {
+		return
+	}
+	w.asked++
+	w.in(5*time.Minute, func() {
+		if id := state.CurrentID; w.state().CurrentID == id && w.stored().Annotations[certsecret.DistrustAnnotation] == fmt.Sprint(id) {
+			w.fail("nobody finishes a rotation: the distrusted CA %d still signs", id)
+		}
+	})
+	person := &replica{w: w}
+	person.process = w.newProcess(fmt.Sprint("person ", w.asked), 0)
+	person.process.start(func() {
+		config := person.config(person.process)
+		config.Lives, config.OnlyTrust, config.Leases, config.Ready = false, true, nil, nil
+		c := controller.New(config)
+		if err := c.Obtain(context.Background()); err == nil {
+			_ = c.Rotate(context.Background(), true)
+		}
+	})
+	lives := []time.Duration{200 * time.Millisecond, 5 * time.Second}[w.rng.IntN(2)]
+	w.in(time.Duration(w.rng.Int64N(int64(lives))), func() {
+		if person.alive() {
+			w.note(person.process, "dies")
+			person.process.crash()
+		}
+	})
 }
 
 // crash ends a process, but not the last one that knows a CA which the Secret has lost.
@@ -122,7 +155,7 @@ func (w *rotations) blank() {
 	}
 	broken := last.DeepCopyObject().(client.Object)
 	for _, c := range clientConfigs(broken) {
-		c.CABundle = text
+		c.trust(text)
 	}
 	w.put(o, broken, true)
 	w.note(fate, "breaks the "+o.String()+", which is now %s", w.caBundle(o.latest()))

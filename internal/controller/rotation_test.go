@@ -47,6 +47,10 @@ var rotationWorlds = []struct {
 	{"two replicas and a rotation after the other", but(func(s *settings) { s.replicas, s.requests = 2, 5*time.Minute })},
 	{"five slow replicas", but(func(s *settings) { s.replicas, s.slow, s.flaky = 5, 0.1, 0.05 })},
 	{"a CA that grows old", but(func(s *settings) { s.requests, s.authorities = 0, 100*time.Minute })},
+	{"a key that leaks", but(func(s *settings) {
+		s.requests, s.leaks, s.slow = 0, 10*time.Minute, 0.1        // each call is over before the next
+		s.lag, s.looks = 300*time.Millisecond, 500*time.Millisecond // the old CA stays for five seconds, by two clocks
+	})},
 	{"a damaged Secret", but(promptly, func(s *settings) { s.losses = 15 * time.Minute })},
 	{"damaged caBundles", but(func(s *settings) { s.blanks = 15 * time.Minute })},
 	{"all of it", but(promptly, func(s *settings) {

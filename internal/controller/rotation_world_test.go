@@ -21,7 +21,6 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/ca"
 	"code.cloudfoundry.org/eirinix/internal/certsecret"
 	"code.cloudfoundry.org/eirinix/internal/controller"
-	"code.cloudfoundry.org/eirinix/internal/rollout"
 	"code.cloudfoundry.org/eirinix/internal/wait"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
@@ -51,6 +50,7 @@ type settings struct {
 	looks                       time.Duration // from a change of the Secret to its adoption, at most
 
 	requests time.Duration // mean time between requested rotations; 0: none
+	leaks    time.Duration // mean time between calls of RotateCA with Distrust, whose process dies
 	crashes  time.Duration // mean time between crashes
 	losses   time.Duration // mean time between faults of the Secret
 	older    bool          // one of them is that an older copy is put back
@@ -92,6 +92,7 @@ func newRotations(s settings, seed uint64) *rotations {
 		w.in(w.delay(), r.start)
 	}
 	w.every(s.requests, w.request)
+	w.every(s.leaks, w.distrust)
 	w.every(s.crashes, w.crash)
 	w.every(s.losses, w.lose)
 	w.every(s.blanks, w.blank)
@@ -213,8 +214,8 @@ func (r *replica) config(p *process) controller.Config {
 	return controller.Config{
 		Cache: cache, Configurations: connection.all(), Leases: leasesOf(p), Namespace: namespace, LeaseName: leaseName,
 		Certificates: &controller.OwnCA{Store: store, Leaf: leaf{r, p}, SetUp: true, Retain: retain, Log: logr.Discard(), Now: p.now},
-		Desired:      program, Record: rollout.Record{Target: "Service eirinix/logger", Steps: map[string][]string{}},
-		Registers: true, Lives: true, Retain: retain, Lag: w.lag,
+		Registration: program,
+		Registers:    true, Lives: true, Retain: retain, Lag: w.lag,
 		Ready: func(err error) { r.becomes(p, err) },
 		Now:   p.now, Random: w.rng.Float64,
 	}
@@ -301,11 +302,11 @@ func (w *rotations) lie(object client.Object) {
 		return
 	}
 	for _, c := range clientConfigs(object) {
-		if w.broken.unconfirmed && state.Phase == ca.Staged && len(ca.SplitBundle(c.CABundle)) > 0 {
-			c.CABundle = ca.Bundle(c.CABundle, state.Bundle())
+		if w.broken.unconfirmed && state.Phase == ca.Staged && len(ca.SplitBundle(c.bundle())) > 0 {
+			c.trust(ca.Bundle(c.bundle(), state.Bundle()))
 		}
 		if w.broken.noForeign {
-			c.CABundle = ca.Common(c.CABundle, state.Bundle())
+			c.trust(ca.Common(c.bundle(), state.Bundle()))
 		}
 	}
 }
@@ -326,27 +327,32 @@ func (w *rotations) staging(authority *ca.Authority) *ca.Authority {
 var program = desired("one", "logger")
 
 // desired is a registration with a mutating and a validating entry for each name.
-func desired(version string, names ...string) webhookconf.Desired {
-	var steps []webhookconf.Step
+func desired(version string, names ...string) webhookconf.Registration {
+	r := webhookconf.Registration{
+		Options: webhookconf.Options{Fingerprint: fingerprint, Target: webhookconf.Target{Service: "logger", Namespace: namespace, Port: 443}},
+		Version: version,
+	}
 	for _, name := range names {
 		for _, validating := range []bool{false, true} {
-			steps = append(steps, webhookconf.Step{
-				Name: name, Validating: validating, Kind: schema.GroupVersionKind{Version: "v1", Kind: "Pod"},
-				Settings: webhookconf.Settings{
-					Isolated: true,
-					Rules: []admissionregistrationv1.RuleWithOperations{{
-						Operations: []admissionregistrationv1.OperationType{"CREATE"},
-						Rule:       admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods"}},
-					}},
-					FailurePolicy: admissionregistrationv1.Fail, MatchPolicy: admissionregistrationv1.Equivalent, Timeout: 5 * time.Second,
-					Reinvoke: admissionregistrationv1.NeverReinvocationPolicy, SideEffects: admissionregistrationv1.SideEffectClassNone,
-				},
-			})
+			step := newStep(name)
+			step.Validating, step.Isolated = validating, true
+			r.Steps = append(r.Steps, step)
 		}
 	}
-	return webhookconf.Desired{
-		Options: webhookconf.Options{Fingerprint: fingerprint, Target: webhookconf.Target{Service: "logger", Namespace: namespace, Port: 443}},
-		Entries: webhookconf.Group(steps), Version: version,
+	return r
+}
+
+func newStep(name string) webhookconf.Step {
+	return webhookconf.Step{
+		Name: name, Kind: schema.GroupVersionKind{Version: "v1", Kind: "Pod"},
+		Settings: webhookconf.Settings{
+			Rules: []admissionregistrationv1.RuleWithOperations{{
+				Operations: []admissionregistrationv1.OperationType{"CREATE"},
+				Rule:       admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods"}},
+			}},
+			FailurePolicy: admissionregistrationv1.Fail, MatchPolicy: admissionregistrationv1.Equivalent, Timeout: 5 * time.Second,
+			Reinvoke: admissionregistrationv1.NeverReinvocationPolicy, SideEffects: admissionregistrationv1.SideEffectClassNone,
+		},
 	}
 }
 
@@ -355,7 +361,7 @@ func (w *rotations) caBundle(of stored) *bundle {
 	var texts [][]byte
 	if of.object != nil {
 		for _, c := range clientConfigs(of.object) {
-			texts = append(texts, c.CABundle)
+			texts = append(texts, c.bundle())
 		}
 	}
 	texts = slices.CompactFunc(texts, slices.Equal)

@@ -11,11 +11,10 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -26,9 +25,24 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
-func once(c *controller.Config)      { c.Once, c.Lives = true, false }
-func onlyTrust(c *controller.Config) { c.OnlyTrust, c.Lives, c.Leases = true, false, nil }
-func fixed(c *controller.Config)     { c.Certificates = authority }
+func once(c *controller.Config) {
+	c.Once, c.Lives = true, false
+	direct(c)
+}
+
+func onlyTrust(c *controller.Config) {
+	c.OnlyTrust, c.Lives, c.Leases = true, false, nil
+	direct(c)
+}
+
+func direct(c *controller.Config) {
+	cache := c.Cache.(copies)
+	cache.direct = true
+	c.Cache = cache
+	c.Certificates.(*controller.OwnCA).Store.Cached = nil
+}
+
+func fixed(c *controller.Config) { c.Certificates = authority }
 
 func foreign() []byte { return must(ca.New("another program", 100*time.Hour, dawn)).CertificatePEM }
 
@@ -74,7 +88,7 @@ var _ = Describe("RegisterExtensions, which knows nothing of the past", func() {
 
 	It("puts a CA beside those of other replicas, and is ordered before them", func() {
 		s := newSolo()
-		c := s.replica(func(c *controller.Config) { c.Desired = desired("two", "other") })
+		c := s.replica(func(c *controller.Config) { c.Registration = desired("two", "other") })
 		register(s)
 		version, _ := registered(s.mutating.latest())
 		Expect(version).To(Equal("one"))
@@ -100,7 +114,7 @@ var _ = Describe("A client that may write the Secret and no configuration", func
 			for _, o := range []*object{s.mutating, s.validating} {
 				for _, v := range o.past {
 					for _, conf := range clientConfigs(v.object) {
-						Expect(ca.Contains(conf.CABundle, theirs.CertificatePEM)).To(BeFalse())
+						Expect(ca.Contains(conf.bundle(), theirs.CertificatePEM)).To(BeFalse())
 					}
 				}
 			}
@@ -147,13 +161,13 @@ var _ = Describe("A process that only sees to the trust", func() {
 		ours := s.state().Bundle()
 		s.edit(s.mutating, func(object client.Object) {
 			trusts()(object)
-			object.(*admissionregistrationv1.MutatingWebhookConfiguration).Webhooks[0].TimeoutSeconds = new(int32(29))
+			webhooks(object)[0]["timeoutSeconds"] = int64(29)
 		})
 		s.put(s.validating, nil, true)
-		s.replica(onlyTrust, func(c *controller.Config) { c.Desired = desired("two", "other") })
-		m := s.mutating.latest().object.(*admissionregistrationv1.MutatingWebhookConfiguration)
-		Expect(m.Webhooks[0].ClientConfig.CABundle).To(Equal(ours))
-		Expect(*m.Webhooks[0].TimeoutSeconds).To(BeEquivalentTo(29))
+		s.replica(onlyTrust, func(c *controller.Config) { c.Registration = desired("two", "other") })
+		m := s.mutating.latest().object
+		Expect(clientConfigs(m)[0].bundle()).To(Equal(ours))
+		Expect(webhooks(m)[0]).To(HaveKeyWithValue("timeoutSeconds", BeEquivalentTo(29)))
 		version, _ := registered(s.mutating.latest())
 		Expect(version).To(Equal("one"))
 		Expect(s.validating.latest().object).To(BeNil())
@@ -235,12 +249,12 @@ type unwritable struct {
 	tried *int
 }
 
-func (u unwritable) Create(context.Context, *coordinationv1.Lease, metav1.CreateOptions) (*coordinationv1.Lease, error) {
+func (u unwritable) Create(context.Context, *unstructured.Unstructured, metav1.CreateOptions, ...string) (*unstructured.Unstructured, error) {
 	*u.tried++
 	return nil, u.err
 }
 
-func (u unwritable) Update(context.Context, *coordinationv1.Lease, metav1.UpdateOptions) (*coordinationv1.Lease, error) {
+func (u unwritable) Update(context.Context, *unstructured.Unstructured, metav1.UpdateOptions, ...string) (*unstructured.Unstructured, error) {
 	*u.tried++
 	return nil, u.err
 }
@@ -251,7 +265,7 @@ var _ = Describe("A version that cannot write the Lease", func() {
 		s.replica()
 		tried := 0
 		c := controller.New(s.config(func(c *controller.Config) {
-			c.Desired, c.Leases = desired("two", "other"), unwritable{Leases: c.Leases, err: err, tried: &tried}
+			c.Registration, c.Leases = desired("two", "other"), unwritable{Leases: c.Leases, err: err, tried: &tried}
 		}))
 		Expect(c.Obtain(context.Background())).To(Succeed())
 		for tried < 10 {
@@ -267,7 +281,7 @@ var _ = Describe("A version that cannot write the Lease", func() {
 	},
 		Entry("takes its place when the registration itself refuses the Lease, and leads nowhere",
 			apierrors.NewInternalError(fmt.Errorf("failed calling webhook %q: connection refused", webhookconf.Options{Fingerprint: fingerprint}.WebhookName("logger"))), true),
-		Entry("leaves it when it loses races", apierrors.NewConflict(coordinationv1.Resource("leases"), leaseName, nil), false),
+		Entry("leaves it when it loses races", apierrors.NewConflict(rollout.Resource.GroupResource(), leaseName, nil), false),
 		Entry("leaves it when another webhook refuses the Lease",
 			apierrors.NewInternalError(errors.New(`failed calling webhook "policy.example.org": connection refused`)), false),
 		Entry("leaves it when the API server does not answer", apierrors.NewServiceUnavailable("for a moment"), false),
@@ -325,7 +339,7 @@ var _ = Describe("A configuration that another tool edits again and again", func
 		repair := func() time.Duration {
 			GinkgoHelper()
 			s.edit(s.mutating, func(object client.Object) {
-				object.(*admissionregistrationv1.MutatingWebhookConfiguration).Webhooks[0].TimeoutSeconds = new(int32(29))
+				webhooks(object)[0]["timeoutSeconds"] = int64(29)
 			})
 			began, edited := s.now, len(s.mutating.past)
 			for len(s.mutating.past) == edited {

@@ -16,7 +16,6 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/ca"
 	"code.cloudfoundry.org/eirinix/internal/certsecret"
 	"code.cloudfoundry.org/eirinix/internal/controller"
-	"code.cloudfoundry.org/eirinix/internal/rollout"
 	"code.cloudfoundry.org/eirinix/internal/serving"
 )
 
@@ -65,8 +64,8 @@ func (s *solo) config(changes ...func(*controller.Config)) controller.Config {
 		Certificates: &controller.OwnCA{
 			Store: store, Leaf: serving.NewLeaf([]string{host}, time.Hour, p.now), SetUp: true, Retain: time.Hour, Log: logr.Discard(), Now: p.now,
 		},
-		Desired: program, Record: rollout.Record{Target: "Service eirinix/logger"},
-		Registers: true, Lives: true, Retain: time.Hour, Now: p.now, Random: s.rng.Float64,
+		Registration: program,
+		Registers:    true, Lives: true, Retain: time.Hour, Now: p.now, Random: s.rng.Float64,
 	}
 	for _, change := range changes {
 		change(&c)
@@ -105,7 +104,7 @@ func (s *solo) edit(o *object, change func(client.Object)) {
 func trusts(texts ...[]byte) func(client.Object) {
 	return func(object client.Object) {
 		for _, c := range clientConfigs(object) {
-			c.CABundle = ca.Bundle(texts...)
+			c.trust(ca.Bundle(texts...))
 		}
 	}
 }
@@ -114,7 +113,7 @@ func trusts(texts ...[]byte) func(client.Object) {
 func (s *solo) caBundles() (all [][]byte) {
 	for _, o := range []*object{s.mutating, s.validating} {
 		for _, c := range clientConfigs(o.latest().object) {
-			all = append(all, c.CABundle)
+			all = append(all, c.bundle())
 		}
 	}
 	return all

@@ -209,7 +209,7 @@ func (d *diagnostic) judgeCanary(ctx context.Context, came call) {
 			Code: diagnosis.NamespaceMissing, Severity: diagnosis.Problem, Object: namespace,
 			Evidence: came.err.Error(),
 			Message:  namespace + ", in which this program should run, does not exist",
-			Remedy:   "create it, or set ManagerOptions.WebhookNamespace to the namespace of this program",
+			Remedy:   "create it, or correct ManagerOptions.WebhookNamespace",
 		})
 	default:
 		d.add(d.explain(ctx, came.err.Error()))
@@ -224,7 +224,7 @@ func isAnswer(err error) bool {
 
 // notCalled reports a canary that was admitted without a call.
 func (d *diagnostic) notCalled() {
-	h, live := d.live[d.Canary.Entry().Path]
+	h, live := d.liveCanary()
 	switch {
 	case !d.looked: // it may not be registered at all, so nothing follows
 		d.inconclusive = "webhook configurations may not be read, and the canary was admitted without a call"
@@ -240,7 +240,7 @@ func (d *diagnostic) notCalled() {
 			Code: diagnosis.Excluded, Severity: diagnosis.Warning, Object: h.String(),
 			Message: fmt.Sprintf("the API server does not send the canary, because the %s of %s excludes it",
 				selector, h),
-			Remedy: "call RegisterExtensions, or restart a replica that registers",
+			Remedy: d.register(),
 		})
 		return
 	}

@@ -81,14 +81,17 @@ func (d *diagnostic) checkConversion(object string, found definition, e webhookc
 		d.add(diagnosis.Finding{
 			Code: diagnosis.OwnedElsewhere, Severity: diagnosis.Problem, Object: object,
 			Message: fmt.Sprintf("%s belongs to the deployment whose certificate Secret is %s, not to this one (%s)", object, owner, d.Owner),
-			Remedy:  "add the Conversion to one program alone, or call Unregister with the options of the other one",
+			Remedy: fmt.Sprintf("add the Conversion to one program alone; if that deployment is gone for good, kubectl annotate crd %s %s-, and this one takes it over",
+				e.Converts, webhookconf.OwnerAnnotation),
 		})
 		return
+	case (owner == "" || registered.Strategy != webhookconf.WebhookStrategy) && d.waits:
+		return // the version that is registered may have no Conversion
 	case owner == "" || registered.Strategy != webhookconf.WebhookStrategy:
 		d.add(diagnosis.Finding{
 			Code: diagnosis.NotRegistered, Severity: diagnosis.Problem, Object: object,
 			Message: fmt.Sprintf("%s has the conversion strategy %q and not this program's webhook, so its objects are not converted here", object, registered.Strategy),
-			Remedy:  "run a Manager with RegisterWebHook, or call RegisterExtensions, and find out which other tool writes spec.conversion",
+			Remedy:  d.register(),
 		})
 		return
 	}
@@ -103,7 +106,7 @@ func (d *diagnostic) checkConversion(object string, found definition, e webhookc
 		d.add(diagnosis.Finding{
 			Code: diagnosis.UnknownAuthority, Severity: diagnosis.Problem, Object: live.where(),
 			Message: fmt.Sprintf("the caBundle of %s is not the one that this program has registered", live),
-			Remedy:  "call RegisterExtensions, and find out which other tool writes spec.conversion",
+			Remedy:  d.register(),
 		})
 	}
 }
@@ -147,7 +150,7 @@ func (d *diagnostic) checkVersionsOf(object string, found definition, e webhookc
 		d.add(diagnosis.Finding{
 			Code: diagnosis.NotConverted, Severity: diagnosis.Problem, Object: object,
 			Message: fmt.Sprintf("%s serves or stores %s, which the Conversion lacks, so reads and writes that need it fail", object, strings.Join(lacking, ", ")),
-			Remedy:  "add a spoke for each to Conversion.Spokes; or serve them no longer, store their objects in another version, and remove them from status.storedVersions",
+			Remedy:  "add a spoke for each to Conversion.Spokes; or serve them no longer, store all of their objects in another version, and only then remove them from status.storedVersions",
 		})
 	}
 	if len(older) > 0 {

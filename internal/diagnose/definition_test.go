@@ -11,6 +11,7 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
 
 	"code.cloudfoundry.org/eirinix/diagnosis"
 	"code.cloudfoundry.org/eirinix/internal/diagnose"
@@ -60,7 +61,7 @@ var _ = Describe("A diagnosis of a conversion", Label("api-server"), func() {
 	}
 	register := func(ctx context.Context) {
 		GinkgoHelper()
-		c := webhookconf.Conversions(admin().Discovery().RESTClient(), []string{crd}, d.Owner)[0]
+		c := webhookconf.Conversions(dynamic.New(admin().Discovery().RESTClient()), []string{crd}, d.Owner)[0]
 		Eventually(func() error { // the API server writes the status of a new definition meanwhile
 			found, err := c.Get(ctx)
 			if err == nil {
@@ -94,7 +95,7 @@ var _ = Describe("A diagnosis of a conversion", Label("api-server"), func() {
 
 		register(ctx)
 		patch(ctx, `{"spec":{"conversion":{"strategy":"None","webhook":null}}}`)
-		Expect(d.run(ctx)).To(haveOneProblem(diagnosis.NotRegistered, ContainSubstring("spec.conversion")))
+		Expect(d.run(ctx)).To(haveOneProblem(diagnosis.NotRegistered, ContainSubstring(`has the conversion strategy "None"`)))
 	}, SpecTimeout(patience))
 
 	It("reports that another program has it", func(ctx SpecContext) {

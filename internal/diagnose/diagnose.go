@@ -49,8 +49,18 @@ type Config struct {
 	// after the handshake then counts as a rejection.
 	AsksClients bool
 
-	// Versions returns the live versions that this process knows. nil skips the check. It must not block.
+	// ListsAll makes a diagnosis look for orphans in every webhook configuration of the cluster.
+	ListsAll bool
+
+	// Registers means that this process writes the configurations, and so repairs them by itself.
+	Registers bool
+
+	// Versions returns the live versions that this process knows. nil skips the check. It must not block. While another
+	// version than this one is registered, entries are not compared with Entries.
 	Versions func() []VersionInfo
+
+	// Waiting holds the steps of this program that are not registered yet. Entries holds none of them.
+	Waiting []WaitingStep
 
 	// Calls describes which steps share a call of the API server. Run repeats it if Others is set.
 	Calls []string
@@ -105,8 +115,12 @@ type diagnostic struct {
 	conversions []webhookconf.Entry // which Config.Entries does not hold any more
 	findings    []diagnosis.Finding
 	lacking     []diagnosis.Right
+	versions    []VersionInfo // in the order in which they came
+	others      []hook        // the entries of all configurations; see allHooks
+	isOrphan    map[string]bool
 
 	looked       bool            // all of our configurations could be read
+	waits        bool            // another version of this program is registered
 	live         map[string]hook // the registered entries, by their paths
 	untrusted    bool            // a finding reports a caBundle that does not verify the serving certificate
 	through      bool            // the API server's call came through
@@ -134,6 +148,7 @@ func Run(ctx context.Context, c Config) diagnosis.Report {
 	d := newDiagnostic(c)
 	if d.look(ctx) {
 		d.checkVersions()
+		d.checkWaiting()
 		d.checkModes()
 		d.checkReads()
 		if d.Others {
@@ -169,6 +184,25 @@ func (d *diagnostic) checkModes() {
 	}
 }
 
+// WaitingStep is a step that is not registered yet, and the reason.
+type WaitingStep struct{ Name, Why string }
+
+// checkWaiting reports the steps that are not registered yet. checkReads reports those whose objects cannot be listed.
+func (d *diagnostic) checkWaiting() {
+	var unread []Unread
+	if d.Reads != nil {
+		unread = d.Reads()
+	}
+	for _, w := range d.Waiting {
+		if !slices.ContainsFunc(unread, func(u Unread) bool { return !u.Listed && slices.Contains(u.Steps, w.Name) }) {
+			d.add(diagnosis.Finding{
+				Code: diagnosis.NotRegistered, Severity: diagnosis.Warning, Object: "extension " + w.Name, Evidence: w.Why,
+				Message: fmt.Sprintf("the extension %s waits until the cluster serves its kind and what it reads is listed; it is then registered by itself", w.Name),
+			})
+		}
+	}
+}
+
 // Unread describes objects that steps look at and that are not up to date.
 type Unread struct {
 	Objects string
@@ -188,11 +222,11 @@ func (d *diagnostic) checkReads() {
 		f := diagnosis.Finding{
 			Code: diagnosis.Unread, Severity: diagnosis.Problem, Object: u.Objects, Evidence: u.Reason,
 			Message: fmt.Sprintf("objects that steps look at have never been listed, so the steps are not served: %s", steps),
-			Remedy:  "create the kind, or grant get, list and watch; the steps follow by themselves",
+			Remedy:  "create the kind, or grant what Manifests grants for it; the steps follow by themselves",
 		}
 		if u.Listed {
 			f.Message = fmt.Sprintf("the watch of objects that steps look at is broken for %s, so the steps fail: %s", u.For.Round(time.Second), steps)
-			f.Remedy = "find out why the watch is refused or cut, or set Read.MaxStale"
+			f.Remedy = "find out why the watch is refused or cut; the steps follow by themselves"
 		}
 		d.add(f)
 	}
@@ -211,9 +245,13 @@ func (d *diagnostic) look(ctx context.Context) bool {
 		return false
 	}
 	d.checkListener(ctx)
+	d.askVersions()
 	d.checkRegistration(ctx)
 	d.checkDefinitions(ctx)
 	d.checkNamespaces(ctx)
+	if d.ListsAll {
+		d.checkOrphans(ctx)
+	}
 	d.checkPath(ctx)
 	return true
 }
@@ -223,7 +261,8 @@ func (d *diagnostic) report() diagnosis.Report {
 	if len(d.lacking) > 0 {
 		d.add(diagnosis.Finding{
 			Code: diagnosis.CannotLook, Severity: diagnosis.Note, Object: "RBAC", Rights: d.lacking,
-			Message: "some checks were skipped, because rights are missing", Remedy: "grant " + sentence(d.lacking),
+			Message: "some checks were skipped, because rights are missing",
+			Remedy:  "to look there too, call Diagnose as an account that may " + sentence(d.lacking) + "; calls need none of these rights",
 		})
 	}
 	d.mergeSymptoms()
@@ -326,7 +365,7 @@ func (d *diagnostic) checkPath(ctx context.Context) {
 		return
 	}
 	d.judgeService()
-	if d.inconclusive != "" && !d.hasProblem() {
+	if d.inconclusive != "" && !hasProblem(d.findings) {
 		d.callFromHere(ctx)
 	}
 	d.judgePorts()
@@ -338,16 +377,15 @@ func (d *diagnostic) noCanary() string {
 		d.blind = true
 		return "no canary was requested"
 	}
-	if _, live := d.live[d.Canary.Entry().Path]; d.looked && !live {
+	if _, live := d.liveCanary(); d.looked && !live {
 		return "the canary is not registered"
 	}
 	return ""
 }
 
-func (d *diagnostic) hasProblem() bool { return hasProblem(d.findings) }
-
+// hasProblem reports whether a finding may keep calls from this program.
 func hasProblem(findings []diagnosis.Finding) bool {
-	return slices.ContainsFunc(findings, func(f diagnosis.Finding) bool { return f.Severity == diagnosis.Problem })
+	return slices.ContainsFunc(findings, func(f diagnosis.Finding) bool { return f.Severity == diagnosis.Problem && f.Code != diagnosis.Orphaned })
 }
 
 // symptoms are findings whose cause another finding may name.
@@ -391,7 +429,7 @@ func (d *diagnostic) mergeSymptoms() {
 
 // summarize marks the finding about the call as Well if there is no problem.
 func (d *diagnostic) summarize() {
-	if !d.through || d.hasProblem() {
+	if !d.through || (diagnosis.Report{Findings: d.findings}).Err() != nil {
 		return
 	}
 	for i, f := range d.findings {

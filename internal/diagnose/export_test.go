@@ -15,6 +15,7 @@ import (
 var (
 	Classify = classify
 	CodeOf   = codeOf
+	Grants   = grants
 )
 
 // Blamed is the result of parseFailure.
@@ -29,7 +30,7 @@ func BrokenPath(ctx context.Context, c Config, reason string) diagnosis.Finding 
 }
 
 // Propagates is true of a problem that may pass by itself.
-func Propagates(c diagnosis.Code, service bool) bool { return propagates(c, service) }
+func Propagates(c diagnosis.Code, service bool) bool { return propagates(c, service, false) }
 
 // Look is a look of a watch.
 type Look struct {
@@ -41,7 +42,7 @@ type Look struct {
 
 // WatchWith watches with looks of the spec's own.
 func WatchWith(ctx context.Context, log logr.Logger, look func() Look) {
-	watch(ctx, log, func(_ context.Context, soFar func([]diagnosis.Finding)) outcome {
+	watch(ctx, log, false, func(_ context.Context, soFar func([]diagnosis.Finding)) outcome {
 		l := look()
 		if l.Slowly != nil {
 			soFar(l.Slowly)
@@ -53,6 +54,7 @@ func WatchWith(ctx context.Context, log logr.Logger, look func() Look) {
 // OfVersions are the findings about these versions.
 func OfVersions(versions ...VersionInfo) []diagnosis.Finding {
 	d := newDiagnostic(Config{Versions: func() []VersionInfo { return versions }})
+	d.askVersions()
 	d.checkVersions()
 	return d.findings
 }

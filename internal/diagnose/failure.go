@@ -161,14 +161,17 @@ func (d *diagnostic) describe(ctx context.Context, code diagnosis.Code) (message
 	switch code {
 	case diagnosis.BundleUnreadable:
 		return "the registered caBundle holds no readable certificate, so the API server cannot call",
-			"call RegisterExtensions"
+			d.register()
 	case diagnosis.UnknownAuthority, diagnosis.NameMismatch, diagnosis.Expired:
 		if code == diagnosis.UnknownAuthority && d.Verify != nil && d.looked && !d.untrusted {
 			return fmt.Sprintf("another server than this process answers at %s, with a certificate that %s does not "+
 				"trust", at, d.caller), d.whoAnswers()
 		}
-		return fmt.Sprintf("%s does not trust the serving certificate at %s", d.caller, at),
-			remedyFor(code, d.serverName(), "call RegisterExtensions")
+		remedy = remedyFor(code, d.serverName(), d.register())
+		if code == diagnosis.NameMismatch {
+			remedy += "; or " + d.whoAnswers()
+		}
+		return fmt.Sprintf("%s does not trust the serving certificate at %s", d.caller, at), remedy
 	case diagnosis.NotTLS:
 		return fmt.Sprintf("the server at %s does not speak TLS", at), d.whoAnswers()
 	case diagnosis.CallerRefused:

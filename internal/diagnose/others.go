@@ -17,9 +17,11 @@ import (
 // checkOthers finds webhooks of other programs that reject the same objects because their server is missing. Users tend
 // to blame the webhook that they know.
 func (d *diagnostic) checkOthers(ctx context.Context) {
-	seen := map[string]string{}
-	all := d.allHooks(ctx)
-	d.checkOwnPods(ctx, all)
+	seen := map[webhookconf.Target]string{}
+	all := slices.DeleteFunc(slices.Clone(d.allHooks(ctx)), func(h hook) bool { return d.isOrphan[h.String()] })
+	if !d.waits { // otherwise the webhooks are another version's
+		d.checkOwnPods(ctx, all)
+	}
 	d.checkTimeouts(all)
 	d.checkOrder(all)
 	for _, h := range all {
@@ -92,7 +94,7 @@ func (d *diagnostic) checkTimeouts(all []hook) {
 			Code: diagnosis.TimeoutsAddUp, Severity: diagnosis.Warning, Object: "extension " + e.Steps[0].Name,
 			Message: fmt.Sprintf("the API server calls %s one after another, and these may take %d s, but it has %d s for a request: "+
 				"if their servers hang, requests fail, although each has failurePolicy Ignore", list, sum, webhookconf.RequestSeconds),
-			Remedy: fmt.Sprintf("lower their timeoutSeconds, to %d each, or repair those that hang", max(1, webhookconf.RequestSeconds/len(names))),
+			Remedy: fmt.Sprintf("repair those that hang; lower timeoutSeconds, to %d each, only where that is long enough for their answers", max(1, webhookconf.RequestSeconds/len(names))),
 		})
 	}
 }
@@ -117,7 +119,8 @@ func (d *diagnostic) checkOrder(all []hook) {
 	if ours < 0 {
 		return
 	}
-	var names, stubborn []string
+	var names []string
+	stubborn := false
 	for _, h := range all {
 		if h.kind != webhookconf.Mutating.Name || d.isOurs(h) || !d.sameNamespaces(h) {
 			continue
@@ -128,35 +131,22 @@ func (d *diagnostic) checkOrder(all []hook) {
 			continue
 		}
 		names = append(names, h.String())
-		if later && h.repeats() {
-			stubborn = append(stubborn, h.String())
-		}
+		stubborn = stubborn || later && h.repeats()
 	}
 	if len(names) == 0 {
 		return
+	}
+	remedy := "if a step must have the last word, set its Settings.Reinvoke to IfNeeded, so that it runs again, or check the result in a Validation"
+	if stubborn { // it is called after a step even if that is called again
+		remedy = "if a step must have the last word, check the result in a Validation"
 	}
 	d.add(diagnosis.Finding{
 		Code: diagnosis.ChangedLater, Severity: diagnosis.Note, Object: all[ours].where(),
 		Message: fmt.Sprintf("the API server calls %s after this program, for objects that its steps change, so they can change the result",
 			listed(names)),
-		Remedy: lastWord(stubborn) + ", or check the result in a Validation; the API server's audit log names the webhooks that changed an " +
-			"object, in annotations that begin with mutation.webhook.admission.k8s.io/",
+		Remedy: remedy + "; the API server's audit log names the webhooks that changed an object, in annotations that begin with " +
+			"mutation.webhook.admission.k8s.io/",
 	})
-}
-
-// lastWord returns the way to give a step the last word. stubborn are the webhooks that are called after a step even if
-// that is called again.
-func lastWord(stubborn []string) string {
-	const again = "set its Settings.Reinvoke to IfNeeded, so that it runs again"
-	switch len(stubborn) {
-	case 0:
-		return "if a step must have the last word, " + again
-	case 1:
-		return "if a step must have the last word over " + stubborn[0] + ", which is called again too, set its reinvocationPolicy to Never, " +
-			"and Settings.Reinvoke of the step to IfNeeded"
-	}
-	return "if a step must have the last word over " + listed(stubborn) + ", which are called again too, set their reinvocationPolicy to Never, " +
-		"and Settings.Reinvoke of the step to IfNeeded"
 }
 
 // repeats reports whether the API server calls the webhook again for an object that others changed after it.
@@ -215,8 +205,7 @@ func (d *diagnostic) shadowed(h hook, objects, why string) diagnosis.Finding {
 	return diagnosis.Finding{
 		Code: diagnosis.Shadowed, Severity: diagnosis.Problem, Object: h.String(),
 		Message: fmt.Sprintf("%s, which belongs to another program, fails for %s: %s", h, objects, why),
-		Remedy: fmt.Sprintf("repair it, or remove it with kubectl delete %s %s if its program is gone",
-			strings.ToLower(h.kind), h.configuration),
+		Remedy:  "repair it; only if its program is gone for good, remove it from " + h.where(),
 	}
 }
 
@@ -235,13 +224,16 @@ func (d *diagnostic) shadowedCanary(ctx context.Context, f failure, text string)
 		return diagnosis.Finding{
 			Code: diagnosis.Shadowed, Severity: diagnosis.Warning, Object: h.String(), Evidence: text,
 			Message: fmt.Sprintf("%s refuses the canary before this program is called", h),
-			Remedy: fmt.Sprintf("have it admit ConfigMaps with the label %s in Namespace %s",
+			Remedy: fmt.Sprintf("have it admit ConfigMaps with the label %s in Namespace %s in a dry run, and only then",
 				CanaryLabel, d.Canary.Namespace),
 		}
 	}
+	if d.isOrphan[h.String()] {
+		return d.orphans([]hook{h}, false) // which has been reported already, without this evidence
+	}
 	shadowed := d.shadowed(h, "objects that this program is called for", f.reason)
 	if !found {
-		shadowed.Remedy = "find it among the mutating and validating webhook configurations, and repair or remove it"
+		shadowed.Remedy = "find it among the mutating and validating webhook configurations, and repair it"
 	}
 	return shadowed
 }

@@ -65,7 +65,7 @@ var _ = Describe("A diagnosis of other webhooks", Label("api-server"), func() {
 			w.ClientConfig = admissionregistrationv1.WebhookClientConfig{URL: &dead}
 		})
 		Eventually(d.run).WithContext(ctx).WithTimeout(patience).Should(haveOneProblem(diagnosis.Shadowed,
-			ContainSubstring("webhook first.example.org of MutatingWebhookConfiguration "+name), ContainSubstring("connection refused"), ContainSubstring("kubectl delete mutatingwebhookconfiguration "+name)))
+			ContainSubstring("webhook first.example.org of MutatingWebhookConfiguration "+name), ContainSubstring("connection refused"), ContainSubstring("only if its program is gone for good, remove it from MutatingWebhookConfiguration "+name)))
 	}, SpecTimeout(2*patience))
 
 	It("names the one that refuses the canary", func(ctx SpecContext) {

@@ -55,7 +55,7 @@ func (d *diagnostic) checkOwnPods(ctx context.Context, all []hook) {
 			d.add(d.blocksOnPurpose(h, entry))
 		default:
 			d.add(d.blocksItself(h, diagnosis.Problem,
-				"call RegisterExtensions, which excludes them, and find out which other program writes that configuration"))
+				"the registration excludes them, so "+d.register()))
 		}
 	}
 }
@@ -91,17 +91,16 @@ func (d *diagnostic) blocksItself(h hook, severity diagnosis.Severity, remedy st
 		Code: diagnosis.BlocksItself, Severity: severity, Object: h.String(),
 		Message: fmt.Sprintf("%s refuses pods in Namespace %s while this program does not answer, and the program runs in such pods: "+
 			"once all replicas are down, none can start", h, d.Canary.Namespace),
-		Remedy: fmt.Sprintf("%s; to end an outage, use kubectl delete %s %s and start the program, which registers it again",
-			remedy, strings.ToLower(h.kind), h.configuration),
+		Remedy: fmt.Sprintf("%s; only while no replica can start: %s, which the program registers again", remedy, deletes(h.kind, h.configuration)),
 	}
 }
 
 // blocksOnPurpose returns the finding for an entry whose settings ask for the program's own pods.
 func (d *diagnostic) blocksOnPurpose(h hook, e webhookconf.Entry) diagnosis.Finding {
 	extensions := "extension " + strings.Join(e.StepNames(), ", ")
-	remedy := fmt.Sprintf("set Settings.FailurePolicy of %s to Ignore, or leave Namespace %s out", extensions, d.Canary.Namespace)
+	remedy := fmt.Sprintf("leave Namespace %s out in Settings.Namespaces of %s", d.Canary.Namespace, extensions)
 	if e.ClusterCritical {
-		remedy = fmt.Sprintf("leave out Settings.ClusterCritical of %s, or set its FailurePolicy to Ignore", extensions)
+		remedy += ", or except this program's pods with Settings.Conditions"
 	}
 	return d.blocksItself(h, diagnosis.Warning, remedy)
 }
@@ -110,7 +109,7 @@ func (d *diagnostic) blocksOnPurpose(h hook, e webhookconf.Entry) diagnosis.Find
 // select by that label.
 func (d *diagnostic) perhapsUnmarked(h hook) diagnosis.Finding {
 	label := webhookconf.FingerprintLabel + "=" + d.Options.Fingerprint
-	f := d.blocksItself(h, diagnosis.Warning, fmt.Sprintf("give the pods and the selector of %s the label %s, as Manifests does", d.service(), label))
+	f := d.blocksItself(h, diagnosis.Warning, fmt.Sprintf("give the pods the label %s, and the selector of %s once all of them have it, as Manifests does", label, d.service()))
 	f.Message = fmt.Sprintf("%s spares this program's pods only if they have the label %s, by which %s does not select: without it, "+
 		"no replica can start once all are down", h, label, d.service())
 	return f

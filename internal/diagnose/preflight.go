@@ -4,6 +4,7 @@ package diagnose
 // missing rights, and for the objects that the process can follow.
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -11,40 +12,44 @@ import (
 
 	"github.com/go-logr/logr"
 	"golang.org/x/sync/errgroup"
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
-	coordinationv1 "k8s.io/api/coordination/v1"
-	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/scheme"
 	authenticationv1client "k8s.io/client-go/kubernetes/typed/authentication/v1"
 	authorizationv1client "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
 	"code.cloudfoundry.org/eirinix/diagnosis"
 	"code.cloudfoundry.org/eirinix/internal/cluster"
-	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
 // Preflight holds the known rights of this process. The zero value knows none.
 type Preflight struct {
 	Grants string // the manifest that would grant the missing rights; empty if none is missing
 
-	asked, denied []diagnosis.Right
-	missing       []diagnosis.Right // those of denied that are wanted
-	reviews       accessReviews
+	// ListsAll means that this process may list every webhook configuration of the cluster. No program needs that.
+	ListsAll bool
+
+	wanted, asked, denied []diagnosis.Right
+	missing               []diagnosis.Right // those of denied that are wanted
+	reviews               reviewer
 }
 
 // NewPreflight asks for the wanted rights, and with them for those on the objects to follow, because a later question
 // would delay the start. Without an answer, no right is known to be missing.
 func NewPreflight(ctx context.Context, clients cluster.Clients, wanted []diagnosis.Right, follow ...client.Object) *Preflight {
-	p := &Preflight{asked: slices.Clone(wanted), reviews: clients.AuthorizationV1().SelfSubjectAccessReviews()}
+	p := &Preflight{wanted: wanted, asked: slices.Clone(wanted), reviews: clients.AuthorizationV1()}
 	for _, o := range follow {
 		p.asked = append(p.asked, rightsOn(o)...)
 	}
-	p.denied, _ = Check(ctx, p.reviews, p.asked)
+	lists := Config{}.listing()
+	p.denied, _ = Check(ctx, p.reviews, slices.Concat(p.asked, lists))
+	p.ListsAll = ctx.Err() == nil && !slices.ContainsFunc(lists, func(r diagnosis.Right) bool { return slices.Contains(p.denied, r) })
 	for _, r := range p.denied {
 		if slices.Contains(wanted, r) {
 			p.missing = append(p.missing, r)
@@ -55,6 +60,9 @@ func NewPreflight(ctx context.Context, clients cluster.Clients, wanted []diagnos
 
 // Log logs the missing rights, with the manifest that grants them to this process, or to fallback if the identity of
 // this process is unknown.
+//
+// Applying the manifest takes no right away: its roles are the account's own, so no other account loses a binding, and
+// they hold all wanted rights of each namespace in which one is missing, so that a later manifest replaces an earlier one.
 func (p *Preflight) Log(
 	ctx context.Context, clients cluster.Clients, log logr.Logger, role string, fallback rbacv1.Subject,
 ) {
@@ -62,8 +70,14 @@ func (p *Preflight) Log(
 		return
 	}
 	me := WhoAmI(ctx, clients.AuthenticationV1().SelfSubjectReviews(), fallback)
+	var needed []diagnosis.Right
+	for _, r := range p.wanted {
+		if slices.ContainsFunc(p.missing, func(m diagnosis.Right) bool { return m.Namespace == r.Namespace }) {
+			needed = append(needed, r)
+		}
+	}
 	var err error
-	if p.Grants, err = Manifest(role, me, p.missing); err == nil {
+	if p.Grants, err = Manifest(role+":"+strings.NewReplacer("/", "-", "%", "-").Replace(me.Name), me, needed); err == nil {
 		log.Info("rights are missing: operations that need them fail or use a fallback. The manifest grants them",
 			"missing", sentence(p.missing), "manifest", p.Grants)
 	}
@@ -107,53 +121,61 @@ func (p *Preflight) Followed(objects ...client.Object) (all []cluster.Followed) 
 
 // rightsOn returns the rights to get, list and watch an object.
 func rightsOn(o client.Object) (all []diagnosis.Right) {
-	r := diagnosis.Right{Namespace: o.GetNamespace(), Name: o.GetName()}
-	switch o.(type) {
-	case *coordinationv1.Lease:
-		r.Group, r.Resource = coordinationv1.GroupName, "leases"
-	case *corev1.Secret:
-		r.Resource = "secrets"
-	case *corev1.ConfigMap:
-		r.Resource = "configmaps"
-	case *admissionregistrationv1.MutatingWebhookConfiguration:
-		r.Group, r.Resource = admissionregistrationv1.GroupName, webhookconf.Mutating.Resource
-	case *admissionregistrationv1.ValidatingWebhookConfiguration:
-		r.Group, r.Resource = admissionregistrationv1.GroupName, webhookconf.Validating.Resource
-	default:
-		r.Group, r.Resource = webhookconf.CRDKind.Group, webhookconf.CRDResource
-	}
+	kind, _ := apiutil.GVKForObject(o, scheme.Scheme) // all objects that are followed have one
+	resource, _ := meta.UnsafeGuessKindToResource(kind)
+	r := diagnosis.Right{Group: resource.Group, Resource: resource.Resource, Namespace: o.GetNamespace(), Name: o.GetName()}
 	for _, r.Verb = range []string{"get", "list", "watch"} {
 		all = append(all, r)
 	}
 	return all
 }
 
-// reviewsAtOnce bounds the number of access reviews in flight.
+// reviewsAtOnce bounds the number of reviews in flight.
 const reviewsAtOnce = 16
 
-// accessReviews creates access reviews of the caller.
-type accessReviews = authorizationv1client.SelfSubjectAccessReviewInterface
+// everywhere is the namespace of a review of rights that are not in a namespace. A review must name one, and no object
+// can be in this one, so no Role counts.
+const everywhere = "-"
 
-// Check returns the rights that the caller lacks, as the API server says. It asks for each right once. A right without
-// an answer is not missing: the program finds out when it tries. Every user can ask unless the cluster's administrator
-// has forbidden it. The error is the cause of ctx, if ctx has ended.
-func Check(ctx context.Context, reviews accessReviews, rights []diagnosis.Right) ([]diagnosis.Right, error) {
+// reviewer creates reviews of the caller's rights.
+type reviewer = authorizationv1client.AuthorizationV1Interface
+
+// Check returns the rights that the caller lacks, as the API server says. It asks for the rules of each namespace, and
+// for a single right only where those are not all and do not show it: not every authorizer can list its rules. A right
+// without an answer is not missing: the program finds out when it tries. Every user can ask unless the cluster's
+// administrator has forbidden it. The error is the cause of ctx, if ctx has ended.
+func Check(ctx context.Context, reviews reviewer, rights []diagnosis.Right) ([]diagnosis.Right, error) {
+	known := map[string]*authorizationv1.SubjectRulesReviewStatus{}
+	var listing, asking errgroup.Group
+	listing.SetLimit(reviewsAtOnce)
+	asking.SetLimit(reviewsAtOnce)
+	for _, r := range rights {
+		if known[r.Namespace] == nil {
+			rules := new(authorizationv1.SubjectRulesReviewStatus)
+			known[r.Namespace] = rules
+			listing.Go(func() error {
+				*rules = rulesIn(ctx, reviews, cmp.Or(r.Namespace, everywhere))
+				return nil
+			})
+		}
+	}
+	_ = listing.Wait() // the functions return nil
 	denied := map[diagnosis.Right]*bool{}
-	var group errgroup.Group
-	group.SetLimit(reviewsAtOnce)
-	for _, right := range rights {
-		question := reviewed(right)
+	for _, r := range rights {
+		question, rules := reviewed(r), known[r.Namespace]
 		if denied[question] != nil {
 			continue
 		}
-		answer := new(bool)
+		answer := new(!slices.ContainsFunc(rules.ResourceRules, func(rule authorizationv1.ResourceRule) bool { return grants(rule, question) }))
 		denied[question] = answer
-		group.Go(func() error {
-			*answer = isDenied(ctx, reviews, question)
-			return nil
-		})
+		if *answer && rules.Incomplete {
+			asking.Go(func() error {
+				*answer = isDenied(ctx, reviews, question)
+				return nil
+			})
+		}
 	}
-	_ = group.Wait() // the functions return nil
+	_ = asking.Wait()
 	if ctx.Err() != nil {
 		return nil, fmt.Errorf("asking for rights: %w", context.Cause(ctx))
 	}
@@ -166,9 +188,30 @@ func Check(ctx context.Context, reviews accessReviews, rights []diagnosis.Right)
 	return missing, nil
 }
 
-func isDenied(ctx context.Context, reviews accessReviews, r diagnosis.Right) bool {
+// rulesIn returns the rules for the caller in a namespace. They are incomplete without an answer, or with an error in it.
+func rulesIn(ctx context.Context, reviews reviewer, namespace string) authorizationv1.SubjectRulesReviewStatus {
+	review, err := reviews.SelfSubjectRulesReviews().Create(ctx, &authorizationv1.SelfSubjectRulesReview{
+		Spec: authorizationv1.SelfSubjectRulesReviewSpec{Namespace: namespace},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return authorizationv1.SubjectRulesReviewStatus{Incomplete: true}
+	}
+	review.Status.Incomplete = review.Status.Incomplete || review.Status.EvaluationError != ""
+	return review.Status
+}
+
+// grants reports whether a rule grants the right, with the wildcards of RBAC.
+func grants(rule authorizationv1.ResourceRule, r diagnosis.Right) bool {
+	has := func(all []string, one string) bool { return slices.Contains(all, "*") || slices.Contains(all, one) }
+	_, sub, isSub := strings.Cut(r.Resource, "/")
+	return has(rule.Verbs, r.Verb) && has(rule.APIGroups, r.Group) &&
+		(has(rule.Resources, r.Resource) || isSub && slices.Contains(rule.Resources, "*/"+sub)) &&
+		(len(rule.ResourceNames) == 0 || slices.Contains(rule.ResourceNames, r.Name))
+}
+
+func isDenied(ctx context.Context, reviews reviewer, r diagnosis.Right) bool {
 	resource, subresource, _ := strings.Cut(r.Resource, "/")
-	review, err := reviews.Create(ctx, &authorizationv1.SelfSubjectAccessReview{
+	review, err := reviews.SelfSubjectAccessReviews().Create(ctx, &authorizationv1.SelfSubjectAccessReview{
 		Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{
 			Group: r.Group, Resource: resource, Subresource: subresource, Verb: r.Verb,
 			Namespace: r.Namespace, Name: r.Name,

@@ -10,6 +10,7 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -71,7 +72,7 @@ var _ = Describe("A pre-flight", func() {
 		})
 		missing := func(ctx context.Context) []diagnosis.Right {
 			GinkgoHelper()
-			return must(diagnose.Check(ctx, clientsFor(config).AuthorizationV1().SelfSubjectAccessReviews(), needed))
+			return must(diagnose.Check(ctx, clientsFor(config).AuthorizationV1(), needed))
 		}
 
 		It("finds all that is missing, and the manifest mends it", func(ctx SpecContext) {
@@ -89,6 +90,13 @@ var _ = Describe("A pre-flight", func() {
 			// A right on one object is not a right on another.
 			needed[0].Name = "another"
 			Expect(missing(ctx)).To(Equal([]diagnosis.Right{needed[0], needed[3], needed[4]}))
+		}, SpecTimeout(2*patience))
+
+		It("is not deceived by a Role that grants everything in a namespace", func(ctx SpecContext) {
+			role := diagnose.Objects(namespace, diagnose.SubjectOf(name), []diagnosis.Right{{Group: "*", Resource: "*", Verb: "*", Namespace: namespace}})
+			must(admin().RbacV1().Roles(namespace).Create(ctx, role[0].(*rbacv1.Role), metav1.CreateOptions{}))
+			must(admin().RbacV1().RoleBindings(namespace).Create(ctx, role[1].(*rbacv1.RoleBinding), metav1.CreateOptions{}))
+			Eventually(missing).WithContext(ctx).WithTimeout(patience).Should(Equal(needed[4:]))
 		}, SpecTimeout(2*patience))
 
 		It("is not deceived by a right to create that counts for a name", func(ctx SpecContext) {
@@ -109,14 +117,14 @@ var _ = Describe("A pre-flight", func() {
 		It("ends with its context", func(ctx SpecContext) {
 			ended, cancel := context.WithCancelCause(ctx)
 			cancel(errors.New("enough"))
-			_, err := diagnose.Check(ended, clientsFor(config).AuthorizationV1().SelfSubjectAccessReviews(), needed)
+			_, err := diagnose.Check(ended, clientsFor(config).AuthorizationV1(), needed)
 			Expect(err).To(MatchError("asking for rights: enough"))
 		}, SpecTimeout(patience))
 	})
 
 	Describe("where the API server does not answer", func() {
 		var clients *fake.Clientset
-		BeforeEach(func() { clients = fake.NewClientset() })
+		BeforeEach(func() { clients = withoutRules() })
 		refuse := func(resource string, when func(clienttesting.Action) bool) {
 			clients.PrependReactor("create", resource, func(a clienttesting.Action) (bool, runtime.Object, error) {
 				if !when(a) {
@@ -131,7 +139,7 @@ var _ = Describe("A pre-flight", func() {
 				review := a.(clienttesting.CreateAction).GetObject().(*authorizationv1.SelfSubjectAccessReview)
 				return review.Spec.ResourceAttributes.Verb == "get"
 			})
-			Expect(diagnose.Check(ctx, clients.AuthorizationV1().SelfSubjectAccessReviews(), []diagnosis.Right{secret("get"), secret("update"), secret("update")})).
+			Expect(diagnose.Check(ctx, clients.AuthorizationV1(), []diagnosis.Right{secret("get"), secret("update"), secret("update")})).
 				To(Equal([]diagnosis.Right{secret("update")}))
 		})
 
@@ -173,7 +181,7 @@ var _ = Describe("A pre-flight", func() {
 
 var _ = DescribeTable("The rights on an object that a process follows",
 	func(ctx SpecContext, asked []string, denied, unknown string, expected cluster.Access, requests int) {
-		clients := fake.NewClientset()
+		clients := withoutRules()
 		var sent atomic.Int32
 		clients.PrependReactor("create", "selfsubjectaccessreviews", func(a clienttesting.Action) (bool, runtime.Object, error) {
 			sent.Add(1)
@@ -205,7 +213,7 @@ var _ = DescribeTable("The rights on an object that a process follows",
 )
 
 var _ = It("A pre-flight asks for the rights on followed objects together with the wanted rights", func(ctx SpecContext) {
-	clients := fake.NewClientset()
+	clients := withoutRules()
 	var sent atomic.Int32
 	clients.PrependReactor("create", "selfsubjectaccessreviews", func(a clienttesting.Action) (bool, runtime.Object, error) {
 		sent.Add(1)
@@ -221,11 +229,74 @@ var _ = It("A pre-flight asks for the rights on followed objects together with t
 	Expect(preflight.Grants).To(And(ContainSubstring("- get"), Not(ContainSubstring("- watch"))), "a right that is not wanted is not missing")
 })
 
-// slowReviews allows everything, once it is released.
+var _ = It("The manifest of a pre-flight takes nothing away where it is applied over another one", func(ctx SpecContext) {
+	clients := fake.NewClientset()
+	clients.PrependReactor("create", "selfsubjectrulesreviews", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		review := a.(clienttesting.CreateAction).GetObject().(*authorizationv1.SelfSubjectRulesReview)
+		if review.Spec.Namespace == secret("").Namespace {
+			review.Status.ResourceRules = []authorizationv1.ResourceRule{{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"*"}}}
+		}
+		return true, review, nil
+	})
+	clients.PrependReactor("create", "selfsubjectreviews", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		review := a.(clienttesting.CreateAction).GetObject().(*authenticationv1.SelfSubjectReview)
+		review.Status.UserInfo.Username = "oidc:https://issuer/jane%40"
+		return true, review, nil
+	})
+	preflight := diagnose.NewPreflight(ctx, clients, []diagnosis.Right{secret("get"), secret("update"), {Resource: "pods", Verb: "list", Namespace: "other"}})
+	preflight.Log(ctx, clients, GinkgoLogr, "eirinix:mine", diagnose.ServiceAccount("cf", "program"))
+	Expect(preflight.Grants).To(And(ContainSubstring("- update"), ContainSubstring("- get"), ContainSubstring("name: eirinix:mine:oidc:https:--issuer-jane-40\n")),
+		"its role holds what is granted too, and is not that of another account")
+	Expect(preflight.Grants).To(ContainSubstring("namespace: other"))
+})
+
+// listedRule is a rule of a review.
+func listedRule(verbs, groups, resources string, names ...string) authorizationv1.ResourceRule {
+	split := func(text string) []string { return strings.Split(text, ",") }
+	return authorizationv1.ResourceRule{Verbs: split(verbs), APIGroups: split(groups), Resources: split(resources), ResourceNames: names}
+}
+
+var _ = DescribeTable("A right is granted by a rule",
+	func(r diagnosis.Right, rule authorizationv1.ResourceRule, expected bool) {
+		Expect(diagnose.Grants(rule, r)).To(Equal(expected))
+	},
+	Entry("with its name", secret("get"), listedRule("get,list", "", "secrets", "a", secret("").Name), true),
+	Entry("for all names", secret("get"), listedRule("get", "", "secrets"), true),
+	Entry("but not with another name", secret("get"), listedRule("get", "", "secrets", "a"), false),
+	Entry("but not for all objects by one with names", diagnosis.Right{Resource: "secrets", Verb: "list"}, listedRule("list", "", "secrets", "a"), false),
+	Entry("with wildcards", secret("get"), listedRule("*", "*", "*"), true),
+	Entry("but not with another verb", secret("get"), listedRule("list", "*", "*"), false),
+	Entry("nor in another group", secret("get"), listedRule("get", "apps", "*"), false),
+	Entry("on a subresource", diagnosis.Right{Resource: "pods/eviction", Verb: "create"}, listedRule("create", "", "pods/eviction"), true),
+	Entry("on that subresource of all resources", diagnosis.Right{Resource: "pods/eviction", Verb: "create"}, listedRule("create", "", "*/eviction"), true),
+	Entry("on everything, with subresources", diagnosis.Right{Resource: "pods/eviction", Verb: "create"}, listedRule("create", "", "*"), true),
+	Entry("but not by one on the resource", diagnosis.Right{Resource: "pods/eviction", Verb: "create"}, listedRule("create", "", "pods"), false),
+	Entry("nor on the resource by one on a subresource", diagnosis.Right{Resource: "pods", Verb: "create"}, listedRule("create", "", "*/eviction"), false),
+)
+
+// withoutRules returns clients of an API server whose authorizer cannot list rules, as a webhook.
+func withoutRules() *fake.Clientset {
+	clients := fake.NewClientset()
+	clients.PrependReactor("create", "selfsubjectrulesreviews", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, &authorizationv1.SelfSubjectRulesReview{Status: authorizationv1.SubjectRulesReviewStatus{Incomplete: true}}, nil
+	})
+	return clients
+}
+
+// slowReviews allows everything, once it is released. It lists no rules.
 type slowReviews struct {
+	authorizationv1client.AuthorizationV1Interface
 	authorizationv1client.SelfSubjectAccessReviewInterface
 	asked   atomic.Int32
 	release chan struct{}
+}
+
+func (s *slowReviews) SelfSubjectRulesReviews() authorizationv1client.SelfSubjectRulesReviewInterface {
+	return withoutRules().AuthorizationV1().SelfSubjectRulesReviews()
+}
+
+func (s *slowReviews) SelfSubjectAccessReviews() authorizationv1client.SelfSubjectAccessReviewInterface {
+	return s
 }
 
 func (s *slowReviews) Create(context.Context, *authorizationv1.SelfSubjectAccessReview, metav1.CreateOptions) (*authorizationv1.SelfSubjectAccessReview, error) {

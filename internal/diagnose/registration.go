@@ -9,8 +9,10 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -41,23 +43,26 @@ func (h hook) ignores() bool {
 	return h.FailurePolicy != nil && *h.FailurePolicy == admissionregistrationv1.Ignore
 }
 
-// target returns the address that the API server calls for the entry, in the form that a user would write, and the
-// path.
-func (h hook) target() (address, path string) {
+// target returns the address that the API server calls for the entry, and the path.
+func (h hook) target() (at webhookconf.Target, path string) {
 	if s := h.ClientConfig.Service; s != nil {
 		if s.Path != nil {
 			path = *s.Path
 		}
-		return webhookconf.Target{Service: s.Name, Namespace: s.Namespace, Port: portOf(s)}.String(), path
+		return webhookconf.Target{Service: s.Name, Namespace: s.Namespace, Port: portOf(s)}, path
 	}
 	if h.ClientConfig.URL == nil {
-		return "", ""
+		return at, ""
 	}
 	u, err := url.Parse(*h.ClientConfig.URL)
 	if err != nil {
-		return *h.ClientConfig.URL, ""
+		return webhookconf.Target{Host: *h.ClientConfig.URL}, ""
 	}
-	return u.Scheme + "://" + u.Host, u.RequestURI()
+	port, err := strconv.ParseUint(u.Port(), 10, 16)
+	if err != nil {
+		port = 443
+	}
+	return webhookconf.Target{Host: u.Hostname(), Port: int32(port)}, u.RequestURI()
 }
 
 // portOf returns the Service's port that the API server calls.
@@ -84,6 +89,14 @@ func (c Config) bothKinds() []kind {
 		{name: m.Name, resource: m.Resource, configuration: m.ConfigurationName(fingerprint)},
 		{name: v.Name, resource: v.Resource, configuration: v.ConfigurationName(fingerprint), validating: true},
 	}
+}
+
+// listing returns the rights to list every configuration of the cluster.
+func (c Config) listing() (all []diagnosis.Right) {
+	for _, k := range c.bothKinds() {
+		all = append(all, k.right("list", ""))
+	}
+	return all
 }
 
 // kinds returns the kinds in which an entry should be registered.
@@ -116,9 +129,13 @@ func (k kind) hooks(c *admissionregistrationv1.MutatingWebhookConfiguration) []h
 	return all
 }
 
-// allHooks returns the entries of every configuration of the cluster. A missing right is noted.
+// allHooks returns the entries of every configuration of the cluster, as they were when it was called first. A missing
+// right is noted.
 func (d *diagnostic) allHooks(ctx context.Context) []hook {
-	var all []hook
+	if d.others != nil {
+		return d.others
+	}
+	all := []hook{}
 	for _, k := range d.bothKinds() {
 		var list admissionregistrationv1.MutatingWebhookConfigurationList
 		if err := d.get(ctx, k, "", &list); err != nil {
@@ -128,6 +145,7 @@ func (d *diagnostic) allHooks(ctx context.Context) []hook {
 			all = append(all, k.hooks(&list.Items[i])...)
 		}
 	}
+	d.others = all
 	return all
 }
 
@@ -139,20 +157,45 @@ func findHook(hooks []hook, name string) (hook, bool) {
 	return hooks[i], true
 }
 
-// checkRegistration reads our own configurations, and looks for the entries in them.
+// liveCanary returns the registered entry of the canary. That of another version may have another path.
+func (d *diagnostic) liveCanary() (hook, bool) {
+	return findHook(slices.Collect(maps.Values(d.live)), d.Options.WebhookName(CanaryName))
+}
+
+// register returns the remedy for a registration that is not this program's.
+func (d *diagnostic) register() string {
+	const writer = "; if it comes back, find out which other program or tool writes it too"
+	switch {
+	case d.waits:
+		return "wait: the version that is registered repairs it" + writer
+	case d.Registers:
+		return "wait: this process repairs it" + writer
+	}
+	return "run a Manager with RegisterWebHook; if no Manager registers, call RegisterExtensions of the version that all replicas run" + writer
+}
+
+// checkRegistration reads our own configurations, and looks for the entries in them. While another version is
+// registered, entries of either kind may be.
 func (d *diagnostic) checkRegistration(ctx context.Context) {
 	d.looked = true
-	for _, k := range d.kinds() {
+	kinds, exists := d.kinds(), false
+	if d.waits {
+		kinds = d.bothKinds()
+	}
+	for i, k := range kinds {
 		var found admissionregistrationv1.MutatingWebhookConfiguration
 		err := d.get(ctx, k, k.configuration, &found)
 		object, owner := k.name+" "+k.configuration, found.Annotations[webhookconf.OwnerAnnotation]
+		exists = exists || !apierrors.IsNotFound(err)
 		switch {
+		case apierrors.IsNotFound(err) && d.waits && (exists || i+1 < len(kinds)):
 		case apierrors.IsNotFound(err):
 			d.add(diagnosis.Finding{
 				Code: diagnosis.NotRegistered, Severity: diagnosis.Problem, Object: object,
 				Message: object + " does not exist, so the API server does not know this program",
-				Remedy:  "run a Manager with RegisterWebHook, or call RegisterExtensions",
+				Remedy:  d.register(),
 			})
+		case apierrors.IsForbidden(err) && d.waits && !slices.Contains(d.kinds(), k):
 		case err != nil:
 			d.looked = false
 			d.noteMissingRight(err, k.right("get", k.configuration))
@@ -161,8 +204,7 @@ func (d *diagnostic) checkRegistration(ctx context.Context) {
 				Code: diagnosis.OwnedElsewhere, Severity: diagnosis.Problem, Object: object,
 				Message: fmt.Sprintf("%s belongs to the deployment whose certificate Secret is %s, not to this one "+
 					"(%s)", object, owner, d.Owner),
-				Remedy: "set ManagerOptions.OperatorFingerprint to another name, or delete that configuration if " +
-					"its deployment is gone",
+				Remedy: "if that deployment lives, give this one an OperatorFingerprint of its own; if it is gone for good, " + deletes(k.name, k.configuration),
 			})
 		default:
 			d.compare(k, object, k.hooks(&found))
@@ -171,10 +213,27 @@ func (d *diagnostic) checkRegistration(ctx context.Context) {
 	}
 }
 
-// compare looks for the entries of one kind among those of the configuration.
+// deletes returns the command that deletes a configuration.
+func deletes(kind, configuration string) string {
+	return "kubectl delete " + strings.ToLower(kind) + " " + configuration
+}
+
+// compare looks for the entries of one kind among those of the configuration. While another version is registered, it
+// compares the addresses and caBundles of that version's entries alone.
 func (d *diagnostic) compare(k kind, object string, found []hook) {
 	var missing []string
-	for _, e := range d.Entries {
+	entries := d.Entries
+	if d.waits {
+		entries = nil
+		for _, h := range found {
+			if _, path := h.target(); strings.HasSuffix(h.Name, d.Options.WebhookName("")) {
+				d.live[path] = h
+				d.compareTarget(h, hookOf(webhookconf.Entry{}, d.Options.ClientConfig(path)))
+				d.checkBundle(h)
+			}
+		}
+	}
+	for _, e := range entries {
 		if e.Validating != k.validating {
 			continue
 		}
@@ -190,7 +249,7 @@ func (d *diagnostic) compare(k kind, object string, found []hook) {
 				Code: diagnosis.NotRegistered, Severity: diagnosis.Warning, Object: "webhook " + name,
 				Message: fmt.Sprintf("%s does not hold the canary's entry %s, so the path is checked only from this "+
 					"process", object, name),
-				Remedy: "call RegisterExtensions of this version",
+				Remedy: d.register(),
 			})
 		default:
 			missing = append(missing, name)
@@ -201,8 +260,7 @@ func (d *diagnostic) compare(k kind, object string, found []hook) {
 			Code: diagnosis.NotRegistered, Severity: diagnosis.Problem, Object: object,
 			Message: fmt.Sprintf("%s does not hold %s, so the API server does not call for them",
 				object, strings.Join(missing, ", ")),
-			Remedy: "call RegisterExtensions of this version, and find out whether another version or tool writes " +
-				"that configuration too",
+			Remedy: d.register(),
 		})
 	}
 }
@@ -210,16 +268,15 @@ func (d *diagnostic) compare(k kind, object string, found []hook) {
 func (d *diagnostic) compareTarget(live, expected hook) {
 	is, path := live.target()
 	should, expectedPath := expected.target()
-	if is != should || path != expectedPath {
-		d.add(diagnosis.Finding{
-			Code: diagnosis.WrongTarget, Severity: diagnosis.Problem,
-			Object: live.where(), // all entries have one address, so one finding is enough
-			Message: fmt.Sprintf("%s makes the API server call %s%s instead of %s%s",
-				live, is, path, should, expectedPath),
-			Remedy: "call RegisterExtensions with the options of this program, and find out which other program " +
-				"writes that configuration",
-		})
+	if is.String() == should.String() && path == expectedPath || d.waits && is.Program() == should.Program() {
+		return // the port of a Service may change with the version
 	}
+	d.add(diagnosis.Finding{
+		Code: diagnosis.WrongTarget, Severity: diagnosis.Problem,
+		Object:  live.where(), // all entries have one address, so one finding is enough
+		Message: fmt.Sprintf("%s makes the API server call %s%s instead of %s%s", live, is, path, should, expectedPath),
+		Remedy:  "if another program runs there, give one of the two an OperatorFingerprint of its own; otherwise " + d.register(),
+	})
 }
 
 func (d *diagnostic) compareEntry(live, expected hook) {
@@ -234,7 +291,7 @@ func (d *diagnostic) compareEntry(live, expected hook) {
 			Message: fmt.Sprintf("the %s of %s is %q instead of %q, so the API server calls for other objects",
 				name, live,
 				metav1.FormatLabelSelector(is), metav1.FormatLabelSelector(should)),
-			Remedy: "call RegisterExtensions, and find out which other program writes that configuration",
+			Remedy: d.register(),
 		})
 	}
 	compare("namespaceSelector", live.NamespaceSelector, expected.NamespaceSelector)
@@ -243,11 +300,9 @@ func (d *diagnostic) compareEntry(live, expected hook) {
 
 // checkBundle checks the caBundle of an entry.
 func (d *diagnostic) checkBundle(h hook) {
-	const remedy = "run a Manager with RegisterWebHook, or call RegisterExtensions, and find out which other " +
-		"program writes that configuration"
 	bundle := h.ClientConfig.CABundle
 	// Entries share a caBundle, so one finding is enough.
-	f := diagnosis.Finding{Severity: diagnosis.Problem, Object: h.where(), Remedy: remedy}
+	f := diagnosis.Finding{Severity: diagnosis.Problem, Object: h.where(), Remedy: d.register()}
 	switch {
 	case len(bytes.TrimSpace(bundle)) == 0:
 		f.Code, f.Message = diagnosis.BundleEmpty, fmt.Sprintf("the caBundle of %s is empty, so the API server "+
@@ -264,7 +319,7 @@ func (d *diagnostic) checkBundle(h hook) {
 		}
 		f.Code, f.Evidence = codeOf(err), err.Error()
 		f.Message = fmt.Sprintf("the serving certificate of this process does not verify against the caBundle of %s", h)
-		f.Remedy = remedyFor(f.Code, d.serverName(), remedy)
+		f.Remedy = remedyFor(f.Code, d.serverName(), f.Remedy)
 	}
 	d.untrusted = true
 	d.add(f)
@@ -283,7 +338,7 @@ func (d *diagnostic) checkNamespaces(ctx context.Context) {
 				Code: diagnosis.Excluded, Severity: diagnosis.Warning, Object: "Namespace " + name,
 				Message: fmt.Sprintf("Namespace %s, the only one that is selected, does not exist, so the API "+
 					"server never calls", name),
-				Remedy: "create it, or set ManagerOptions.Namespace to another one",
+				Remedy: "create it, or correct ManagerOptions.Namespace",
 			})
 			return
 		case err != nil:
@@ -296,7 +351,7 @@ func (d *diagnostic) checkNamespaces(ctx context.Context) {
 	var all *corev1.NamespaceList
 	for _, e := range d.Entries {
 		h, live := d.live[e.Path]
-		if !live || e.Name == CanaryName || !narrow(h.NamespaceSelector, d.Options.Namespace) {
+		if !live || d.waits || e.Name == CanaryName || !narrow(h.NamespaceSelector, d.Options.Namespace) {
 			continue
 		}
 		if all == nil {
@@ -362,14 +417,21 @@ func (v VersionInfo) String() string {
 	return "version " + v.Version
 }
 
-// checkVersions reports which version waits for which. That is normal during a rollout, but new steps of a waiting
-// version are not in force.
-func (d *diagnostic) checkVersions() {
+// askVersions finds out whether another version than this one is registered. That is asked before the configurations
+// are read, because the registration of another version can end in between, and then they hold this version's.
+func (d *diagnostic) askVersions() {
 	if d.Versions == nil {
 		return
 	}
-	all := slices.Clone(d.Versions())
-	slices.SortStableFunc(all, func(a, b VersionInfo) int { return cmp.Compare(a.Came, b.Came) })
+	d.versions = slices.Clone(d.Versions())
+	slices.SortStableFunc(d.versions, func(a, b VersionInfo) int { return cmp.Compare(a.Came, b.Came) })
+	d.waits = slices.ContainsFunc(d.versions, func(v VersionInfo) bool { return v.Registered && !v.Ours })
+}
+
+// checkVersions reports which version waits for which. That is normal during a rollout, but new steps of a waiting
+// version are not in force.
+func (d *diagnostic) checkVersions() {
+	all := d.versions
 	at := slices.IndexFunc(all, func(v VersionInfo) bool { return v.Registered })
 	if at < 0 {
 		return // the registration itself is missing, which is another finding
@@ -387,7 +449,7 @@ func (d *diagnostic) checkVersions() {
 			Code: diagnosis.SeveralVersions, Severity: diagnosis.Note, Object: "version " + v.Version,
 			Message: fmt.Sprintf("%s keeps the registration as long as its replicas answer; %s comes after %s",
 				first, v, before),
-			Remedy: "finish the rollout, or stop the other version",
+			Remedy: "let the rollout finish, or undo it",
 		}
 		if v.Ours {
 			f.Severity = diagnosis.Warning
@@ -397,5 +459,12 @@ func (d *diagnostic) checkVersions() {
 			}
 		}
 		d.add(f)
+	}
+	if d.waits && !d.Registers && !slices.ContainsFunc(all, func(v VersionInfo) bool { return v.Ours }) {
+		d.add(diagnosis.Finding{
+			Code: diagnosis.SeveralVersions, Severity: diagnosis.Warning, Object: "this version",
+			Message: fmt.Sprintf("%s is registered, and this process serves another one, so its new steps are not called", first),
+			Remedy:  "once all replicas run this version, call its RegisterExtensions",
+		})
 	}
 }

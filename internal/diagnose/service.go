@@ -177,7 +177,7 @@ func (d *diagnostic) serviceMissing(evidence string) diagnosis.Finding {
 	return diagnosis.Finding{
 		Code: diagnosis.ServiceMissing, Severity: diagnosis.Problem, Object: d.service(), Evidence: evidence,
 		Message: d.service() + ", which the API server calls, does not exist",
-		Remedy:  "create it, or set ManagerOptions.ServiceName and WebhookNamespace to those of this program's Service",
+		Remedy:  "create it, or correct ManagerOptions.ServiceName and WebhookNamespace of all replicas at once, since the address identifies the program",
 	}
 }
 

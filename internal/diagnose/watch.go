@@ -34,10 +34,10 @@ var milestones = []time.Duration{10 * time.Second, 30 * time.Second, time.Minute
 // problem that may be a delay (see propagates) is logged after 10 s, and again after 30 and 60 s, the last time as an
 // error. Nothing else is logged twice unless it has changed.
 //
-// Watch makes the same checks as Run, except for Config.Versions and Others.
+// Watch makes the same checks as Run, but does not report Versions, Waiting, Modes, Reads and Others.
 func Watch(ctx context.Context, c Config, log logr.Logger) {
 	c.Settle = min(cmp.Or(c.Settle, watchSettle), watchSettle)
-	watch(ctx, log, func(ctx context.Context, soFar func([]diagnosis.Finding)) outcome {
+	watch(ctx, log, c.Registers, func(ctx context.Context, soFar func([]diagnosis.Finding)) outcome {
 		d := newDiagnostic(c)
 		d.slow = func() { soFar(sorted(slices.Clone(d.findings)).Findings) }
 		if d.look(ctx); !d.blind && c.Sends != nil {
@@ -52,10 +52,12 @@ func Watch(ctx context.Context, c Config, log logr.Logger) {
 
 // propagates reports whether a problem may pass by itself, because a change has not reached every part of the cluster
 // yet. A Service has no endpoints before the kubelet has observed that its pods are ready. Its address refuses
-// connections before every node knows them. With service set, the API server calls through such a Service. A problem
-// with an unknown cause counts too.
-func propagates(c diagnosis.Code, service bool) bool {
+// connections before every node knows them. With service set, the API server calls through such a Service. With repairs
+// set, this process repairs the registration. A problem with an unknown cause counts too.
+func propagates(c diagnosis.Code, service, repairs bool) bool {
 	switch c {
+	case diagnosis.NotRegistered, diagnosis.WrongTarget:
+		return repairs
 	case diagnosis.APIServerUnreachable, diagnosis.NotCalled, diagnosis.NoReadyEndpoints, diagnosis.TimedOut,
 		diagnosis.NoTunnel, diagnosis.BadAnswer, diagnosis.Shadowed,
 		diagnosis.UnknownAuthority, diagnosis.BundleEmpty, diagnosis.BundleUnreadable, diagnosis.Unexplained:
@@ -91,17 +93,17 @@ type saying struct {
 
 // watch calls look until all is well. soFar receives the findings of a slow look.
 func watch(
-	ctx context.Context, log logr.Logger, look func(ctx context.Context, soFar func([]diagnosis.Finding)) outcome,
+	ctx context.Context, log logr.Logger, repairs bool, look func(ctx context.Context, soFar func([]diagnosis.Finding)) outcome,
 ) {
 	w := &watcher{log: log, began: time.Now(), said: map[saying]int{}}
 	for {
 		o := look(ctx, func(findings []diagnosis.Finding) {
-			w.say(findings, func(f diagnosis.Finding) bool { return propagates(f.Code, true) }, false)
+			w.say(findings, func(f diagnosis.Finding) bool { return propagates(f.Code, true, repairs) }, false)
 		})
 		if ctx.Err() != nil {
 			return
 		}
-		w.say(o.findings, func(f diagnosis.Finding) bool { return propagates(f.Code, o.service) }, true)
+		w.say(o.findings, func(f diagnosis.Finding) bool { return propagates(f.Code, o.service, repairs) }, true)
 		switch {
 		case hasProblem(o.findings):
 		case o.through:
@@ -166,7 +168,7 @@ func (w *watcher) say(findings []diagnosis.Finding, mayPass func(diagnosis.Findi
 			logFinding(w.log, f.Severity == diagnosis.Problem, f, f.Message)
 		}
 		stands[key] = passed
-		w.wrong = w.wrong || f.Severity == diagnosis.Problem
+		w.wrong = w.wrong || hasProblem([]diagnosis.Finding{f})
 	}
 	if !complete {
 		for key, at := range w.said {

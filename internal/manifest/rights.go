@@ -118,7 +118,7 @@ func (r Rights) Grants(half Half, secretNamespace string) []Grant {
 	}
 	if half != Registering && r.Source.Requests {
 		// Their names are generated when they are needed.
-		add("", rule("certificates.k8s.io", "certificatesigningrequests", nil, "create", "list", "watch", "delete"))
+		add("", rule("certificates.k8s.io", "certificatesigningrequests", nil, "create", "list", "watch"))
 	}
 	if half != Registering && r.Reviews {
 		add("", rule("authentication.k8s.io", "tokenreviews", nil, "create"), rule("authorization.k8s.io", "subjectaccessreviews", nil, "create"))

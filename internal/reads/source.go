@@ -37,6 +37,10 @@ const (
 	firstRetry, lastRetry = 500 * time.Millisecond, 30 * time.Second
 	soonest               = time.Second
 
+	// unlistedRetry limits the delay before a source is asked for that has never been listed: its steps wait, and no event
+	// tells that a right was granted. With jitter, attempts are less than five seconds apart.
+	unlistedRetry = 3 * time.Second
+
 	// listTimeout limits a list, answerTimeout the wait for the begin of a watch, and watchMargin how much longer than
 	// agreed a watch can last.
 	listTimeout, answerTimeout, watchMargin = 2 * time.Minute, 30 * time.Second, 30 * time.Second
@@ -197,6 +201,9 @@ func (s *source) pauses() func(context.Context) {
 	delays := wait.Backoff(firstRetry, lastRetry)
 	return func(ctx context.Context) {
 		delay := delays()
+		if !s.listed.Load() {
+			delay = min(delay, unlistedRetry)
+		}
 		delay = delay/2 + rand.N(delay) // when an API server ends, the watches of all replicas end
 		timer := time.NewTimer(delay)
 		defer timer.Stop()

@@ -5,12 +5,15 @@ package reads
 import (
 	"context"
 	"errors"
+	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/go-logr/logr"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
@@ -115,6 +118,31 @@ var _ = Describe("An interrupted watch", func() {
 		Entry("after a long time for another step", time.Hour, false, time.Duration(0), time.Minute),
 	)
 })
+
+func TestObjectsThatWereNeverListedAreAskedForEveryFiveSeconds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		RegisterTestingT(t)
+		src := setOf(Declaration{MaxStale: time.Minute}).sources[0]
+		longest := func(within time.Duration, err error) (longest time.Duration) {
+			last := time.Now()
+			ask := func() error {
+				longest, last = max(longest, time.Since(last)), time.Now()
+				return err
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), within)
+			defer cancel()
+			src.run(ctx, server{list: func(client.ObjectList) error { return ask() }, watch: func(context.Context, metav1.ListOptions) (watch.Interface, error) {
+				return nil, ask()
+			}})
+			return longest
+		}
+		for _, err := range []error{apierrors.NewForbidden(corev1.Resource("configmaps"), "", nil), apierrors.NewInternalError(errors.New("broken")), errors.New("connection refused")} {
+			Expect(longest(time.Hour, err)).To(BeNumerically("<=", 5*time.Second), "%v", err)
+		}
+		Expect(src.Replace(nil, "1")).To(Succeed())
+		Expect(longest(time.Hour, errors.New("connection refused"))).To(BeNumerically(">", 15*time.Second), "once listed, it can wait")
+	})
+}
 
 var _ = Describe("A call that finds the watch broken", func() {
 	It("waits for it once, and not again in each step", func(ctx SpecContext) {

@@ -20,6 +20,7 @@ func FuzzRead(f *testing.F) {
 		`{"came":2,"asked":9223372036854775807}`, `{"came":2,"answered":9007199254740991}`, `{"came":2,"asked":-1,"answered":-1}`,
 		`{"came":1,"steps":{"/mutate/a":["a","a"],"":null}}`, `{"came":1,"steps":["a"]}`, `{"came":"1"}`, `{"came":1,"target":"elsewhere"}`,
 		`{"came":3,"gone":true,"ordered":true,"left":true}`, `{"came":1,"asked":5,"answered":4,"left":true}`,
+		`{"came":9007199254740991}`, `{"came":0,"asked":-1}`, `{"came":1,"within":9223372036854775807}`, `{"came":1,"asked":1,"within":-1,"left":true}`,
 	} {
 		f.Add("v1", text, "v2", `{"came":2,"target":"here"}`)
 		f.Add("", text, "v1", text)
@@ -34,14 +35,14 @@ func FuzzRead(f *testing.F) {
 			t.Fatal("another's annotation is lost")
 		}
 		const own = "own"
-		before := found.First()
+		before := found.First("v1")
 		now, writes, seen := dawn, 0, map[string]rollout.Sighting(nil)
 		for range 200 {
-			seen = rollout.Sight(seen, found, now)
+			seen = rollout.Sight(seen, found, now, time.Time{})
 			_ = found.Routes(own)
-			d := rollout.Decide(rollout.Input{Version: own, Record: rollout.Record{Target: "here"}, Found: found, Seen: seen, Now: now})
-			if writes == 0 && before != "" && before != own && d.Next.First() != before {
-				t.Fatalf("%s goes before %s: %v", d.Next.First(), before, d.Next)
+			d := rollout.Decide(rollout.Input{Version: own, Record: rollout.Record{Target: "here"}, Found: found, Standing: "v1", Seen: seen, Now: now})
+			if writes == 0 && before != "" && before != own && d.Next.First("v1") != before {
+				t.Fatalf("%s goes before %s: %v", d.Next.First("v1"), before, d.Next)
 			}
 			if d.Next == nil && d.Again.IsZero() {
 				return

@@ -12,6 +12,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"code.cloudfoundry.org/eirinix/internal/cluster"
 	"code.cloudfoundry.org/eirinix/internal/wait"
@@ -20,58 +21,70 @@ import (
 // tries is the number of attempts that Change makes when its writes conflict with others.
 const tries = 5
 
-// Leases is the subset of client-go's Lease client that this package uses.
+// Leases is the subset of client-go's dynamic client that this package uses. A Lease is untyped, so that what our Go
+// types do not know survives.
 type Leases interface {
-	Get(ctx context.Context, name string, opts metav1.GetOptions) (*coordinationv1.Lease, error)
-	Create(ctx context.Context, lease *coordinationv1.Lease, opts metav1.CreateOptions) (*coordinationv1.Lease, error)
-	Update(ctx context.Context, lease *coordinationv1.Lease, opts metav1.UpdateOptions) (*coordinationv1.Lease, error)
+	Get(ctx context.Context, name string, opts metav1.GetOptions, subresources ...string) (*unstructured.Unstructured, error)
+	Create(ctx context.Context, lease *unstructured.Unstructured, opts metav1.CreateOptions, subresources ...string) (*unstructured.Unstructured, error)
+	Update(ctx context.Context, lease *unstructured.Unstructured, opts metav1.UpdateOptions, subresources ...string) (*unstructured.Unstructured, error)
 }
+
+// Resource is the resource of Leases.
+var Resource = coordinationv1.SchemeGroupVersion.WithResource("leases")
 
 // Lease is the Lease object that holds the records.
 type Lease struct {
 	Client          Leases
 	Namespace, Name string
-	Saw             func(*coordinationv1.Lease) // is called with each version that was written, or that StillFirst has read
 }
 
 // String returns the namespace and the name.
 func (l *Lease) String() string { return l.Namespace + "/" + l.Name }
 
 // Empty returns the object before it is created, for a cache to fill in.
-func (l *Lease) Empty() *coordinationv1.Lease {
-	return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: l.Namespace, Name: l.Name}}
+func (l *Lease) Empty() *unstructured.Unstructured {
+	lease := &unstructured.Unstructured{}
+	lease.SetGroupVersionKind(coordinationv1.SchemeGroupVersion.WithKind("Lease"))
+	lease.SetNamespace(l.Namespace)
+	lease.SetName(l.Name)
+	return lease
 }
 
 // Write replaces the object with one that holds the next records. It does not change read, and fails if read is no
 // longer the current version.
-func (l *Lease) Write(ctx context.Context, read *coordinationv1.Lease, next Versions) (err error) {
+func (l *Lease) Write(ctx context.Context, read *unstructured.Unstructured, next Versions) (err error) {
 	written := read.DeepCopy()
-	written.Annotations = next.Write(written.Annotations)
-	if written.ResourceVersion == "" {
-		written, err = l.Client.Create(ctx, written, metav1.CreateOptions{})
+	written.SetAnnotations(next.Write(written.GetAnnotations()))
+	if written.GetResourceVersion() == "" {
+		_, err = l.Client.Create(ctx, written, metav1.CreateOptions{})
 	} else {
-		written, err = l.Client.Update(ctx, written, metav1.UpdateOptions{})
+		_, err = l.Client.Update(ctx, written, metav1.UpdateOptions{})
 	}
 	if err != nil {
 		return fmt.Errorf("the Lease %s, in which versions of this program know each other (needs get, list, watch, create and update on leases.coordination.k8s.io): %w", l, err)
 	}
-	l.Saw(written)
 	return nil
+}
+
+// read returns the object from the API server. A missing one is Empty.
+func (l *Lease) read(ctx context.Context) (*unstructured.Unstructured, error) {
+	read, err := l.Client.Get(ctx, l.Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return l.Empty(), nil
+	}
+	return read, err
 }
 
 // Change reads the object and replaces its records with the result of change. It tries again if another replica writes
 // first. If change returns nil, the records stay as they are.
 func (l *Lease) Change(ctx context.Context, change func(Versions) Versions) error {
 	for n := 1; ; n++ {
-		read, err := l.Client.Get(ctx, l.Name, metav1.GetOptions{})
-		if apierrors.IsNotFound(err) {
-			read, err = l.Empty(), nil
-		}
+		read, err := l.read(ctx)
 		if err != nil {
 			return err
 		}
-		next := change(Read(read.Annotations))
-		if next == nil || maps.Equal(next.Write(read.Annotations), read.Annotations) {
+		next := change(Read(read.GetAnnotations()))
+		if next == nil || maps.Equal(next.Write(read.GetAnnotations()), read.GetAnnotations()) {
 			return nil
 		}
 		err = l.Write(ctx, read, next)
@@ -85,18 +98,14 @@ func (l *Lease) Change(ctx context.Context, change func(Versions) Versions) erro
 }
 
 // StillFirst reads the object from the API server and returns a conflict if the registration of another version takes
-// precedence.
-func (l *Lease) StillFirst(ctx context.Context, version string) error {
-	lease, err := l.Client.Get(ctx, l.Name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil // it was deleted and will be created again
-	}
+// precedence. standing is the version that stands.
+func (l *Lease) StillFirst(ctx context.Context, version, standing string) error {
+	lease, err := l.read(ctx)
 	if err != nil {
 		return err
 	}
-	l.Saw(lease)
-	if first := Read(lease.Annotations).First(); first != "" && first != version {
-		return apierrors.NewConflict(coordinationv1.Resource("leases"), l.Name, fmt.Errorf("the registration of version %s stands", first))
+	if first := Read(lease.GetAnnotations()).First(standing); first != "" && first != version {
+		return apierrors.NewConflict(Resource.GroupResource(), l.Name, fmt.Errorf("the registration of version %s stands", first))
 	}
 	return nil
 }
@@ -107,5 +116,5 @@ func RoutesIn(ctx context.Context, cache cluster.Cache, namespace, name string) 
 	if cache.Get(ctx, lease) != nil {
 		return nil
 	}
-	return Read(lease.Annotations).Routes("")
+	return Read(lease.GetAnnotations()).Routes("")
 }

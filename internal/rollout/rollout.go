@@ -1,10 +1,10 @@
 // Package rollout decides which version is registered while several versions of a program are live. There is one rule:
 //
-//	The registration of the version that came first stays unchanged. Replicas of later versions answer its paths too,
-//	with those of its steps that they have. When its last replica is gone, the registration of the next version
-//	replaces it as a whole.
+//	The registration of the version that stands stays unchanged. Replicas of other versions answer its paths too, with
+//	those of its steps that they have. When its last replica is gone, the registration of the next version replaces it
+//	as a whole.
 //
-// Versions find each other by their records in one Lease. Liveness is queried: a replica of another version writes a
+// The version that stands is the one whose registration the configurations hold. Versions find each other by their records in one Lease. Liveness is queried: a replica of another version writes a
 // question into a record, and any replica of that version answers it. A version that does not answer is gone. With a
 // single version, nothing is written.
 //
@@ -15,6 +15,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -36,9 +37,12 @@ const (
 	// leftWithin is the same after one of its replicas has recorded that it stops.
 	leftWithin = 1500 * time.Millisecond
 
-	// most is an upper bound for the numbers in a record. Every JSON reader represents it exactly, and it is far from
-	// an overflow.
-	most = 1 << 53
+	// plausible is an upper bound for the numbers in a record. Every version of a program, and every question, counts
+	// one up. A greater number was written by hand, and would soon overflow.
+	plausible = 1 << 40
+
+	// maxWithin bounds the time for which a record can make others wait.
+	maxWithin = 5 * time.Minute
 
 	// goneKept is the number of gone versions whose records are kept, because API servers that lag behind can still
 	// call their paths.
@@ -49,35 +53,52 @@ const (
 type Record struct {
 	Came     int64               `json:"came"`               // position in the order of arrival
 	Target   string              `json:"target"`             // the address that the API server calls; distinguishes programs
-	Program  int64               `json:"program,omitempty"`  // the Came of the program's earliest version
 	Steps    map[string][]string `json:"steps"`              // the steps behind each path that the version registers
 	Asked    int64               `json:"asked,omitempty"`    // number of the last question whether a replica is live
 	Answered int64               `json:"answered,omitempty"` // number of the last answered question
+	Within   int64               `json:"within,omitempty"`   // seconds in which a replica answers; 0 means answerWithin
 	Left     bool                `json:"left,omitempty"`     // a replica has stopped since the last answer
 	Ordered  bool                `json:"ordered,omitempty"`  // RegisterExtensions has registered it; it precedes all other versions
 	Gone     bool                `json:"gone,omitempty"`     // no replica has answered
 }
 
+// within returns the time that the version has to answer.
+func (r Record) within() time.Duration {
+	return min(max(answerWithin, time.Duration(r.Within)*time.Second), maxWithin)
+}
+
 // Versions holds the records of a Lease by version.
 type Versions map[string]Record
 
-// Read returns the records in the annotations of a Lease. Invalid records are left out.
+// Read returns the records in the annotations of a Lease. Invalid ones are left out. No record is left out because of its
+// numbers: a replica of an earlier build, which does so, would join again and again.
 func Read(annotations map[string]string) Versions {
 	found := Versions{}
 	for key, text := range annotations {
 		version, ok := strings.CutPrefix(key, recordPrefix)
 		var r Record
-		if ok && version != "" && json.Unmarshal([]byte(text), &r) == nil && r.sane() {
-			r.Answered = min(r.Answered, r.Asked)
+		if ok && version != "" && json.Unmarshal([]byte(text), &r) == nil {
 			found[version] = r
 		}
 	}
 	return found
 }
 
-// sane reports whether the numbers of a record are usable. Other clients can edit the annotations.
-func (r Record) sane() bool {
-	return r.Came > 0 && r.Came < most && r.Program >= 0 && r.Program <= r.Came && r.Asked >= 0 && r.Asked < most && r.Answered >= 0
+// sane returns the records with plausible numbers. Other clients can edit the annotations.
+func (v Versions) sane() Versions {
+	next := maps.Clone(v)
+	for i, version := range v.InOrder() {
+		r := v[version]
+		if slices.ContainsFunc(slices.Collect(maps.Values(v)), func(r Record) bool { return r.Came <= 0 || r.Came > plausible }) {
+			r.Came = int64(i + 1)
+		}
+		if r.Asked < 0 || r.Asked > plausible || r.Answered < 0 {
+			r.Asked, r.Answered = 0, 0
+		}
+		r.Answered = min(r.Answered, r.Asked)
+		next[version] = r
+	}
+	return next
 }
 
 // Write returns the annotations with exactly these records, and with all other annotations unchanged.
@@ -102,27 +123,32 @@ func (v Versions) InOrder() []string {
 	})
 }
 
-// First returns the version whose registration takes precedence, or "" if no version is live. The program that came
-// first keeps its precedence through all of its versions.
-func (v Versions) First() (first string) {
+// First returns the version whose registration takes precedence, or "" if no version is live: one that was ordered, else
+// the one that stands, else the one that came first. standing is "" if no version stands, or none can be seen.
+func (v Versions) First(standing string) (first string) {
 	for _, version := range v.InOrder() {
-		r := v[version]
-		if !r.Gone && (first == "" || r.Ordered || !v[first].Ordered && v.came(r.Target) < v.came(v[first].Target)) {
+		switch r := v[version]; {
+		case r.Gone:
+		case first == "", r.Ordered, version == standing && !v[first].Ordered:
 			first = version
 		}
 	}
 	return first
 }
 
-// came returns the position of a program: that of its earliest version, which later versions inherit.
-func (v Versions) came(target string) int64 {
-	earliest := int64(most)
-	for _, r := range v {
-		if r.Target == target {
-			earliest = min(earliest, cmp.Or(r.Program, r.Came))
+// Declares returns a function that reports whether a live version of the same program, other than this one, has a step.
+func (v Versions) Declares(this string) func(key string) bool {
+	keys := map[string]bool{}
+	for version, r := range v {
+		if version != this && !r.Gone && r.Target == v[this].Target {
+			for _, steps := range r.Steps {
+				for _, key := range steps {
+					keys[key] = true
+				}
+			}
 		}
 	}
-	return earliest
+	return func(key string) bool { return keys[key] }
 }
 
 // Living returns the number of versions that have replicas, as far as is known.
@@ -148,17 +174,16 @@ func (v Versions) add(version string, r Record) Versions {
 		}
 	}
 	r.Came = last + 1
-	r.Program = min(v.came(r.Target), r.Came)
 	next[version] = r
 	return next
 }
 
 // Order returns the records with one that precedes all others, because an operator has requested its registration.
 func (v Versions) Order(version string, r Record) Versions {
-	if v[version].Ordered && v.First() == version {
+	if v[version].Ordered && v.First("") == version {
 		return v
 	}
-	next := v.add(version, r)
+	next := v.sane().add(version, r)
 	for other, o := range next {
 		o.Gone = o.Gone || o.Ordered // an earlier order is not a version of its own
 		o.Ordered = other == version
@@ -175,15 +200,18 @@ type Sighting struct {
 	Lives           bool // it has answered a question while this replica was watching
 }
 
-// Sight returns the sightings updated with the found records. The time without an answer is counted from the given
-// time. A replica that was cut off itself thus does not conclude anything from an answer that it could not receive.
-func Sight(seen map[string]Sighting, found Versions, from time.Time) map[string]Sighting {
+// Sight returns the sightings updated with the found records. now is the time, or the later one from which silence proves
+// something: an outage that this replica has seen may have cut off the others too, so it restarts the clock.
+func Sight(seen map[string]Sighting, found Versions, now, provesFrom time.Time) map[string]Sighting {
 	next := map[string]Sighting{}
 	for version, r := range found {
 		s, known := seen[version]
 		if !known || s.Asked != r.Asked || s.Answered != r.Answered || s.Left != r.Left {
 			lives := known && (s.Lives || r.Answered > s.Answered)
-			s = Sighting{Asked: r.Asked, Answered: r.Answered, Left: r.Left, Since: from, Lives: lives}
+			s = Sighting{Asked: r.Asked, Answered: r.Answered, Left: r.Left, Since: now, Lives: lives}
+		}
+		if s.Since.Before(provesFrom) {
+			s.Since = provesFrom
 		}
 		next[version] = s
 	}
@@ -192,58 +220,66 @@ func Sight(seen map[string]Sighting, found Versions, from time.Time) map[string]
 
 // Input holds everything that a decision depends on.
 type Input struct {
-	Version string
-	Record  Record // the initial record of this version
-	Found   Versions
-	Seen    map[string]Sighting
-	Now     time.Time
+	Version  string
+	Record   Record // the initial record of this version
+	Found    Versions
+	Standing string // the version that stands; see Versions.First
+	Seen     map[string]Sighting
+	Now      time.Time
 }
 
 // Decision is the action of a replica on the records.
 type Decision struct {
-	Next  Versions      // the new contents of the Lease; nil if it needs no change
-	Pause time.Duration // the longest random delay of the write, so that one replica writes for all
-	Again time.Time     // the time of the next decision if nothing changes before; zero for never
-	Why   string        // describes the changes of Next
-	Other string        // the target of another live program with the same fingerprint that came first; or empty
+	Next   Versions      // the new contents of the Lease; nil if it needs no change
+	Pause  time.Duration // the longest random delay of the write, so that one replica writes for all
+	Again  time.Time     // the time of the next decision if nothing changes before; zero for never
+	Why    string        // describes the changes of Next
+	Other  string        // the target of another live program with the same fingerprint; or empty
+	Stands bool          // the registration of that program stands, and not this one's
 }
 
 // Decide returns the decision for an input. It is a pure function.
 func Decide(in Input) Decision {
-	next := maps.Clone(in.Found)
+	found := in.Found.sane()
+	next := maps.Clone(found)
 	d := Decision{Pause: PauseLong}
 	changed := func(version string, r Record, pause time.Duration, why string) {
 		next[version] = r
 		d.Next, d.Pause, d.Why = next, min(d.Pause, pause), strings.TrimPrefix(d.Why+", "+why, ", ")
 	}
-	own, known := in.Found[in.Version]
+	own, known := found[in.Version]
+	grown, grows := own.with(in.Record)
+	asked := own.Asked > own.Answered
 	switch {
 	case !known || own.Gone:
-		next = in.Found.add(in.Version, in.Record)
+		next = found.add(in.Version, in.Record)
 		d.Next, d.Pause, d.Why = next, 0, "joined"
-	case own.Asked > own.Answered:
+	case asked || own.Left || grows:
 		pause := PauseLong
-		if own.Left {
+		if own.Left || grows {
 			pause = PauseShort
 		}
-		own.Answered, own.Left = own.Asked, false
-		changed(in.Version, own, pause, "answered")
+		grown.Answered, grown.Left = own.Asked, false
+		changed(in.Version, grown, pause, "answered")
+	case !reflect.DeepEqual(found, in.Found):
+		changed(in.Version, own, PauseLong, "corrected numbers")
 	}
-	for _, version := range in.Found.InOrder() {
+	first := found.First(in.Standing)
+	for _, version := range found.InOrder() {
 		r, left := next[version]
 		if !left || version == in.Version || r.Gone {
 			continue
 		}
 		seen := in.Seen[version]
-		if r.Target != in.Record.Target && seen.Lives && known && !own.Gone && in.Found.came(r.Target) < in.Found.came(own.Target) {
-			d.Other = r.Target
+		if r.Target != in.Record.Target && seen.Lives && known && !own.Gone && !d.Stands {
+			d.Other, d.Stands = r.Target, found[first].Target == r.Target
 		}
 		asked, pause, due := r.Asked > r.Answered, PauseLong, seen.Since.Add(askEvery)
 		switch {
-		case asked && r.Left:
+		case asked && r.Left && r.Within <= int64(answerWithin/time.Second):
 			due = seen.Since.Add(leftWithin)
 		case asked:
-			due = seen.Since.Add(answerWithin)
+			due = seen.Since.Add(r.within())
 		case r.Left || !seen.Lives && seen.Answered == r.Answered:
 			due, pause = in.Now, PauseShort // it may have died before any replica looked
 		}
@@ -259,6 +295,25 @@ func Decide(in Input) Decision {
 		}
 	}
 	return d
+}
+
+// with returns the record with what a replica adds to it, and whether that is anything. A version that has found out more
+// about the cluster has more paths; none goes, because another replica of the version may have registered it. All wait for
+// the replica that answers last.
+func (r Record) with(initial Record) (grown Record, grows bool) {
+	grown, grows = r, initial.Within > r.Within
+	grown.Steps, grown.Within = maps.Clone(r.Steps), max(r.Within, initial.Within)
+	for path, keys := range initial.Steps {
+		for _, key := range keys {
+			if !slices.Contains(grown.Steps[path], key) {
+				if grown.Steps == nil {
+					grown.Steps = map[string][]string{}
+				}
+				grown.Steps[path], grows = append(slices.Clone(grown.Steps[path]), key), true
+			}
+		}
+	}
+	return grown, grows
 }
 
 // Leave returns the records after a replica of the version has announced its stop, or nil if they need no change. last
@@ -283,17 +338,15 @@ type Route struct {
 	All bool
 }
 
-// Routes returns the paths of all other versions. A version without a record of its own comes after all of them. A step
-// on the path of an earlier version that is missing here was removed on purpose.
+// Routes returns the paths of all versions. A version without a record of its own comes after all of them. A step on the
+// path of an earlier version that is missing here was removed on purpose. A path of the version itself is served too,
+// because another replica may have registered it first.
 func (v Versions) Routes(version string) map[string]Route {
 	own, known := v[version]
 	known = known && !own.Gone // a gone version comes back after all live ones
 	routes := map[string]Route{}
 	for _, other := range v.InOrder() {
 		r := v[other]
-		if other == version {
-			continue
-		}
 		later := known && r.Came > own.Came
 		for path, steps := range r.Steps {
 			at, there := routes[path]
@@ -312,6 +365,25 @@ func (v Versions) Routes(version string) map[string]Route {
 		}
 	}
 	return routes
+}
+
+// With returns the routes with steps that the API server calls, which no record may hold any more.
+func With(routes map[string]Route, inForce map[string][]string) map[string]Route {
+	all := maps.Clone(routes)
+	if all == nil {
+		all = map[string]Route{}
+	}
+	for path, steps := range inForce {
+		at := all[path]
+		at.All = false
+		for _, step := range steps {
+			if !slices.Contains(at.Steps, step) {
+				at.Steps = append(slices.Clone(at.Steps), step)
+			}
+		}
+		all[path] = at
+	}
+	return all
 }
 
 // Soonest returns the earlier of two times, where a zero time means never.

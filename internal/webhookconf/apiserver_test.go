@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -13,7 +15,9 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 
 	. "code.cloudfoundry.org/eirinix/internal/spectest"
@@ -23,10 +27,14 @@ import (
 var _ = Describe("The API server", Label("api-server"), Ordered, func() {
 	var (
 		clients kubernetes.Interface
+		client  dynamic.Interface
 		o       webhookconf.Options
 	)
 
-	BeforeAll(func() { clients = Must(kubernetes.NewForConfig(controlPlane().config)) })
+	BeforeAll(func() {
+		config := controlPlane().config
+		clients, client = Must(kubernetes.NewForConfig(config)), Must(dynamic.NewForConfig(config))
+	})
 	BeforeEach(func() {
 		o = serviceOptions()
 		o.Fingerprint = fmt.Sprint("spec-", time.Now().UnixNano())
@@ -34,7 +42,7 @@ var _ = Describe("The API server", Label("api-server"), Ordered, func() {
 
 	// configurations returns both, which go away after the spec.
 	configurations := func() []webhookconf.Configuration {
-		mutating, validating := both(clients, o)
+		mutating, validating := both(client, o)
 		DeferCleanup(mutating.Delete)
 		DeferCleanup(validating.Delete)
 		return []webhookconf.Configuration{mutating, validating}
@@ -115,6 +123,42 @@ var _ = Describe("The API server", Label("api-server"), Ordered, func() {
 			found := get(ctx, c)
 			Expect(found).To(And(HaveField("Exists", false), HaveField("Bundles", BeEmpty())))
 			Expect(found.Missing(*d)).NotTo(BeEmpty())
+		}
+	})
+
+	It("is sent nothing for a state that it has already, whatever the settings are", func(ctx SpecContext) {
+		o.Namespace, o.OwnedBy = "workloads", webhookconf.OwnedByNamespace(Must(clients.CoreV1().Namespaces().Get(ctx, "default", metav1.GetOptions{})))
+		var steps []webhookconf.Step
+		for i, only := range []change{none, validating} {
+			all := []change{only}
+			for _, field := range slices.Sorted(maps.Keys(settingChanges)) {
+				all = append(all, settingChanges[field])
+				steps = append(steps, step(fmt.Sprintf("%s-%d", strings.ToLower(field), i), only, settingChanges[field], isolated))
+			}
+			steps = append(steps, step("all", all...))
+		}
+		for i, c := range configurations() {
+			d := desired(o, steps...)
+			all := webhookconf.Change{Entries: d, Bundle: []byte(pem(0)), Unneeded: map[string]time.Time{}}
+			first, _ := put(ctx, c, all)
+			object := get(ctx, c)
+			Expect(object.Intact(*d)).To(BeTrue(), c.String())
+			Expect(object.Missing(*d)).To(BeEmpty())
+			again, outcome, err := c.Put(ctx, object, all)
+			Expect(err).NotTo(HaveOccurred())
+			Expect(outcome).To(Equal(webhookconf.Unchanged))
+			Expect([]string{again.ResourceVersion, get(ctx, c).ResourceVersion}).To(HaveEach(first.ResourceVersion))
+
+			for _, path := range []string{"/failurePolicy", "/timeoutSeconds", "/rules", "/namespaceSelector"} { // the API server defaults the first two
+				_, err := client.Resource(schema.GroupVersionResource{Group: "admissionregistration.k8s.io", Version: "v1", Resource: c.Resource()}).
+					Patch(ctx, c.Name(), types.JSONPatchType, fmt.Appendf(nil, `[{"op":"remove","path":"/webhooks/%d%s"}]`, i, path), metav1.PatchOptions{})
+				Expect(err).NotTo(HaveOccurred())
+			}
+			Expect(get(ctx, c).Intact(*d)).To(BeFalse())
+			_, outcome = put(ctx, c, all)
+			Expect(outcome).To(Equal(webhookconf.Updated))
+			_, outcome = put(ctx, c, all)
+			Expect(outcome).To(Equal(webhookconf.Unchanged))
 		}
 	})
 

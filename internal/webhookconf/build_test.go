@@ -57,7 +57,7 @@ func sendsNamespace(o webhookconf.Options, name string) bool {
 	return matches(build(o)[0].NamespaceSelector, map[string]string{"kubernetes.io/metadata.name": name})
 }
 
-var _ = Describe("Build", func() {
+var _ = Describe("Options.Mutating", func() {
 	DescribeTable("in URL mode, the URL",
 		func(host string, port int32, expected string) {
 			o := urlOptions()

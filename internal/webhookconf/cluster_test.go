@@ -11,10 +11,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/dynamic/fake"
+	"k8s.io/client-go/kubernetes/scheme"
 	clienttesting "k8s.io/client-go/testing"
 
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
@@ -27,17 +28,20 @@ const (
 	otherOwner        = "other/eirini-x-setupcertificate"
 )
 
-var groupResource = schema.GroupResource{Group: "admissionregistration.k8s.io", Resource: resourceName}
+var (
+	mutatingResource = admissionregistrationv1.SchemeGroupVersion.WithResource(resourceName)
+	groupResource    = mutatingResource.GroupResource()
+)
 
-// cluster is client-go's fake clientset, with the API server's optimistic lock, and with questions about the requests
-// that reached it.
+// cluster is client-go's fake dynamic client, with the API server's optimistic lock, and with questions about the
+// requests that reached it. It keeps the fields that no Go type knows.
 type cluster struct {
-	*fake.Clientset
+	*fake.FakeDynamicClient
 	uids int
 }
 
 func newCluster(objects ...runtime.Object) *cluster {
-	c := &cluster{Clientset: fake.NewClientset(objects...)}
+	c := &cluster{FakeDynamicClient: fake.NewSimpleDynamicClient(scheme.Scheme, objects...)}
 	c.PrependReactor("create", "*", c.version)
 	c.PrependReactor("update", "*", c.version)
 	return c
@@ -117,32 +121,53 @@ func (c *cluster) behindTheScenes(change func(t clienttesting.ObjectTracker) err
 // tamper changes the stored configuration, in a new version.
 func (c *cluster) tamper(change func(*admissionregistrationv1.MutatingWebhookConfiguration)) {
 	GinkgoHelper()
-	found := c.stored().DeepCopy()
+	found := c.stored()
 	change(found)
-	version, err := strconv.Atoi(found.ResourceVersion)
+	c.replace(untyped(found))
+}
+
+// replace changes the stored configuration, in a new version.
+func (c *cluster) replace(next *unstructured.Unstructured) {
+	GinkgoHelper()
+	version, err := strconv.Atoi(next.GetResourceVersion())
 	Expect(err).NotTo(HaveOccurred())
-	found.ResourceVersion = strconv.Itoa(version + 1)
-	c.behindTheScenes(func(t clienttesting.ObjectTracker) error {
-		return t.Update(admissionregistrationv1.SchemeGroupVersion.WithResource(resourceName), found, "")
-	})
+	next.SetResourceVersion(strconv.Itoa(version + 1))
+	c.behindTheScenes(func(t clienttesting.ObjectTracker) error { return t.Update(mutatingResource, next, "") })
 }
 
 func (c *cluster) lose() {
 	GinkgoHelper()
 	c.behindTheScenes(func(t clienttesting.ObjectTracker) error {
-		return t.Delete(admissionregistrationv1.SchemeGroupVersion.WithResource(resourceName), "", configurationName)
+		return t.Delete(mutatingResource, "", configurationName)
 	})
 }
 
 func (c *cluster) stored() *admissionregistrationv1.MutatingWebhookConfiguration {
 	GinkgoHelper()
-	found, err := c.Tracker().Get(admissionregistrationv1.SchemeGroupVersion.WithResource(resourceName), "", configurationName)
+	var found admissionregistrationv1.MutatingWebhookConfiguration
+	Expect(runtime.DefaultUnstructuredConverter.FromUnstructured(c.tree().Object, &found)).To(Succeed())
+	found.TypeMeta = metav1.TypeMeta{}
+	return &found
+}
+
+// tree returns a copy of the stored configuration with every field.
+func (c *cluster) tree() *unstructured.Unstructured {
+	GinkgoHelper()
+	found, err := c.Tracker().Get(mutatingResource, "", configurationName)
 	Expect(err).NotTo(HaveOccurred())
-	return found.(*admissionregistrationv1.MutatingWebhookConfiguration)
+	return found.(*unstructured.Unstructured).DeepCopy()
+}
+
+// untyped returns the object as it is stored.
+func untyped(object runtime.Object) *unstructured.Unstructured {
+	GinkgoHelper()
+	var stored unstructured.Unstructured
+	Expect(scheme.Scheme.Convert(object, &stored, nil)).To(Succeed())
+	return &stored
 }
 
 func (c *cluster) holdsNothing() bool {
-	_, err := c.Tracker().Get(admissionregistrationv1.SchemeGroupVersion.WithResource(resourceName), "", configurationName)
+	_, err := c.Tracker().Get(mutatingResource, "", configurationName)
 	return apierrors.IsNotFound(err)
 }
 

@@ -7,9 +7,11 @@ import (
 	"bytes"
 	"context"
 	"crypto/x509"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"maps"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -19,8 +21,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
-	admissionregistrationv1client "k8s.io/client-go/kubernetes/typed/admissionregistration/v1"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -85,163 +88,130 @@ const (
 
 // Configurations returns both configurations of a deployment, the mutating one first. owner is the certificate Secret,
 // "namespace/name". Only the names in the options matter.
-func Configurations(client admissionregistrationv1client.AdmissionregistrationV1Interface, o Options, owner string) []Configuration {
-	mutating, validating := client.MutatingWebhookConfigurations(), client.ValidatingWebhookConfigurations()
-	return []Configuration{
-		newConfiguration(Mutating, calls[*admissionregistrationv1.MutatingWebhookConfiguration]{mutating.Get, mutating.Create, mutating.Update, mutating.Delete}, o, owner),
-		newConfiguration(Validating, calls[*admissionregistrationv1.ValidatingWebhookConfiguration]{validating.Get, validating.Create, validating.Update, validating.Delete}, o, owner),
+func Configurations(client dynamic.Interface, o Options, owner string) (all []Configuration) {
+	for _, k := range []Kind{Mutating, Validating} {
+		all = append(all, &configuration{
+			kind: k, client: client.Resource(groupVersion.WithResource(k.Resource)), names: o, name: k.ConfigurationName(o.Fingerprint), owner: owner,
+		})
 	}
+	return all
 }
 
-// object is implemented by pointers to the configurations of both kinds. No method of a type parameter is called here:
-// the linker would keep every method of that name in the program. Those would be the methods of all clients of
-// client-go.
-type object interface {
-	comparable
-	client.Object
-}
+var groupVersion = admissionregistrationv1.SchemeGroupVersion
 
-// Kind is one of the two kinds of webhook configuration: C is the configuration, W one of its webhooks. Its methods are
-// safe for concurrent use. It has two values, Mutating and Validating.
-type Kind[C object, W any] struct {
+// Kind is one of the two kinds of webhook configuration.
+type Kind struct {
 	Name     string // as in apiVersion and kind
 	Resource string // as in RBAC rules
 
 	suffix     string
 	validating bool
-	make       func(metav1.ObjectMeta) C
-	copy       func(C) C // returns nil for nil
-	meta       func(C) *metav1.ObjectMeta
-	webhooks   func(C) *[]W
-	look       func(*W) (name string, client *admissionregistrationv1.WebhookClientConfig)
-	build      func(Options, []Entry) []W
 }
 
-// Mutating is the kind of webhook configuration whose webhooks can change objects.
-var Mutating = Kind[*admissionregistrationv1.MutatingWebhookConfiguration, admissionregistrationv1.MutatingWebhook]{
-	Name:     "MutatingWebhookConfiguration",
-	Resource: "mutatingwebhookconfigurations",
-	suffix:   "-mutating-hook",
-	make: func(m metav1.ObjectMeta) *admissionregistrationv1.MutatingWebhookConfiguration {
-		return &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: m}
-	},
-	copy: (*admissionregistrationv1.MutatingWebhookConfiguration).DeepCopy,
-	meta: func(c *admissionregistrationv1.MutatingWebhookConfiguration) *metav1.ObjectMeta { return &c.ObjectMeta },
-	webhooks: func(c *admissionregistrationv1.MutatingWebhookConfiguration) *[]admissionregistrationv1.MutatingWebhook {
-		return &c.Webhooks
-	},
-	look: func(w *admissionregistrationv1.MutatingWebhook) (string, *admissionregistrationv1.WebhookClientConfig) {
-		return w.Name, &w.ClientConfig
-	},
-	build: Options.Mutating,
-}
-
-// Validating is the kind of webhook configuration whose webhooks only allow or deny.
-var Validating = Kind[*admissionregistrationv1.ValidatingWebhookConfiguration, admissionregistrationv1.ValidatingWebhook]{
-	Name:       "ValidatingWebhookConfiguration",
-	Resource:   "validatingwebhookconfigurations",
-	suffix:     "-validating-hook",
-	validating: true,
-	make: func(m metav1.ObjectMeta) *admissionregistrationv1.ValidatingWebhookConfiguration {
-		return &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: m}
-	},
-	copy: (*admissionregistrationv1.ValidatingWebhookConfiguration).DeepCopy,
-	meta: func(c *admissionregistrationv1.ValidatingWebhookConfiguration) *metav1.ObjectMeta {
-		return &c.ObjectMeta
-	},
-	webhooks: func(c *admissionregistrationv1.ValidatingWebhookConfiguration) *[]admissionregistrationv1.ValidatingWebhook {
-		return &c.Webhooks
-	},
-	look: func(w *admissionregistrationv1.ValidatingWebhook) (string, *admissionregistrationv1.WebhookClientConfig) {
-		return w.Name, &w.ClientConfig
-	},
-	build: Options.Validating,
-}
+// Mutating is the kind of webhook configuration whose webhooks can change objects. Those of Validating only allow or
+// deny.
+var (
+	Mutating   = Kind{Name: "MutatingWebhookConfiguration", Resource: "mutatingwebhookconfigurations", suffix: "-mutating-hook"}
+	Validating = Kind{Name: "ValidatingWebhookConfiguration", Resource: "validatingwebhookconfigurations", suffix: "-validating-hook", validating: true}
+)
 
 // ConfigurationName returns the name of a fingerprint's configuration of this kind.
-func (k Kind[C, W]) ConfigurationName(fingerprint string) string { return fingerprint + k.suffix }
+func (k Kind) ConfigurationName(fingerprint string) string { return fingerprint + k.suffix }
 
-// Build returns the webhooks of this kind for the entries. Entries of the other kind are skipped.
-func (k Kind[C, W]) Build(o Options, entries []Entry) []W { return k.build(o, entries) }
+// holds reports whether an entry is a webhook of this kind.
+func (k Kind) holds(e Entry) bool { return e.admits(k.validating) }
 
-// Configuration returns the configuration with the webhooks of the entries, or nil if there are none of this kind.
-func (k Kind[C, W]) Configuration(o Options, entries []Entry) (c C) {
-	if webhooks := k.Build(o, entries); len(webhooks) > 0 {
-		c = k.make(metav1.ObjectMeta{Name: k.ConfigurationName(o.Fingerprint)})
-		*k.webhooks(c) = webhooks
-	}
-	return c
-}
-
-// trust replaces the caBundle of every entry whose name ends with ours, and returns the number of these entries.
-func (k Kind[C, W]) trust(c C, ours string, change func(name string, bundle []byte) []byte) (entries int) {
-	var none C
-	if c == none {
-		return 0
-	}
-	webhooks := *k.webhooks(c)
-	for i := range webhooks {
-		if name, client := k.look(&webhooks[i]); strings.HasSuffix(name, ours) {
-			client.CABundle = change(name, client.CABundle)
-			entries++
-		}
-	}
-	return entries
-}
-
-// trusted returns the caBundle of every entry whose name ends with ours by webhook name, and each distinct caBundle
-// once, in order.
-func (k Kind[C, W]) trusted(c C, ours string) (byName map[string][]byte, bundles [][]byte) {
-	byName = map[string][]byte{}
-	k.trust(k.copy(c), ours, func(name string, bundle []byte) []byte {
-		byName[name] = bundle
-		if !slices.ContainsFunc(bundles, func(b []byte) bool { return bytes.Equal(b, bundle) }) {
-			bundles = append(bundles, bundle)
-		}
-		return bundle
-	})
-	return byName, bundles
-}
-
-// calls holds the methods of client-go's interface for the configurations C that this package uses.
-type calls[C any] struct {
-	get    func(ctx context.Context, name string, opts metav1.GetOptions) (C, error)
-	create func(ctx context.Context, c C, opts metav1.CreateOptions) (C, error)
-	update func(ctx context.Context, c C, opts metav1.UpdateOptions) (C, error)
-	delete func(ctx context.Context, name string, opts metav1.DeleteOptions) error
-}
-
-// configuration implements Configuration for one kind.
-type configuration[C object, W any] struct {
-	kind   Kind[C, W]
-	client calls[C]
+// configuration implements Configuration for one kind. Its object is untyped, so that what our Go types do not know
+// survives each write.
+type configuration struct {
+	kind   Kind
+	client dynamic.ResourceInterface
 	names  Options // only the names of the configuration and of its entries matter
 	name   string
 	owner  string // the certificate Secret, "namespace/name"
 }
 
-func newConfiguration[C object, W any](k Kind[C, W], client calls[C], o Options, owner string) Configuration {
-	return &configuration[C, W]{kind: k, client: client, names: o, name: k.ConfigurationName(o.Fingerprint), owner: owner}
+func (c *configuration) String() string { return c.kind.Name + " " + c.name }
+
+func (c *configuration) Name() string { return c.name }
+
+func (c *configuration) Resource() string { return c.kind.Resource }
+
+func (c *configuration) Object() client.Object { return c.empty() }
+
+func (c *configuration) empty() *unstructured.Unstructured {
+	object := &unstructured.Unstructured{}
+	object.SetGroupVersionKind(groupVersion.WithKind(c.kind.Name))
+	object.SetName(c.name)
+	return object
 }
 
-func (c *configuration[C, W]) String() string { return c.kind.Name + " " + c.name }
+func (c *configuration) Creates() bool { return true }
 
-func (c *configuration[C, W]) Name() string { return c.name }
-
-func (c *configuration[C, W]) Resource() string { return c.kind.Resource }
-
-func (c *configuration[C, W]) Object() client.Object {
-	return c.kind.make(metav1.ObjectMeta{Name: c.name})
-}
-
-func (c *configuration[C, W]) Creates() bool { return true }
-
-func (c *configuration[C, W]) Holds(entries []Entry) bool {
+func (c *configuration) Holds(entries []Entry) bool {
 	return slices.ContainsFunc(entries, c.kind.holds)
 }
 
-// holds reports whether an entry is a webhook of this kind.
-func (k Kind[C, W]) holds(e Entry) bool { return e.admits(k.validating) }
+// webhook is a webhook in a configuration that was read.
+type webhook map[string]any
+
+// ours returns the webhooks of the fingerprint, in order. They are not copies. object is nil if none exists.
+func (c *configuration) ours(object *unstructured.Unstructured) (all []webhook) {
+	if object == nil {
+		return nil
+	}
+	list, _ := object.Object["webhooks"].([]any)
+	for _, item := range list {
+		if w, ok := item.(map[string]any); ok && strings.HasSuffix(webhook(w).name(), c.names.WebhookName("")) {
+			all = append(all, w)
+		}
+	}
+	return all
+}
+
+func (w webhook) name() string {
+	name, _ := w["name"].(string)
+	return name
+}
+
+func (w webhook) address() map[string]any {
+	address, _ := w["clientConfig"].(map[string]any)
+	return address
+}
+
+// path returns the path that the API server calls.
+func (w webhook) path() string {
+	if service, ok := w.address()["service"].(map[string]any); ok {
+		path, _ := service["path"].(string)
+		return path
+	}
+	text, _ := w.address()["url"].(string)
+	if u, err := url.Parse(text); err == nil {
+		return u.Path
+	}
+	return ""
+}
+
+func (w webhook) bundle() []byte { return bundleIn(w.address()) }
+
+// bundleIn returns the caBundle of a client configuration.
+func bundleIn(address map[string]any) []byte {
+	text, _ := address["caBundle"].(string)
+	bundle, _ := base64.StdEncoding.DecodeString(text)
+	return bundle
+}
+
+// trust sets the caBundle of a client configuration. An empty one is left out: then the API server uses the CAs of its
+// machine.
+func trust(address map[string]any, bundle []byte) {
+	switch {
+	case address == nil:
+	case len(bundle) == 0:
+		delete(address, "caBundle")
+	default:
+		address["caBundle"] = base64.StdEncoding.EncodeToString(bundle)
+	}
+}
 
 // Found is a configuration that was read. It does not change, and shares nothing that its holder could change with the
 // object that it was read from. The zero value is a configuration that does not exist.
@@ -255,16 +225,19 @@ type Found struct {
 	Unneeded        map[string]time.Time // the values of UnneededAnnotation
 	Shadows         []string             // the steps in ShadowAnnotation
 
-	managers []metav1.ManagedFieldsEntry
+	validating bool
+	paths      []string            // of the fingerprint's entries
+	steps      map[string][]string // keys of the steps by path; nil if an earlier build has written it
+	managers   []metav1.ManagedFieldsEntry
 
-	object client.Object // nil if it does not exist
-	of     comparer      // nil in the zero value
+	object *unstructured.Unstructured // nil if it does not exist
+	of     comparer                   // nil in the zero value
 }
 
 // comparer compares a configuration that was read with a desired one. object is nil if it does not exist.
 type comparer interface {
-	missing(object client.Object, d Desired) []string
-	intact(object client.Object, d Desired) bool
+	missing(object *unstructured.Unstructured, d Desired) []string
+	intact(object *unstructured.Unstructured, d Desired) bool
 }
 
 // Missing returns the names of the entries of d, of this configuration's kind, that it does not hold. The zero Found
@@ -289,10 +262,6 @@ func (f Found) Intact(d Desired) bool {
 	return len(d.Entries) == 0
 }
 
-// Object returns the object that was read, for a cache, or nil if the configuration does not exist. The caller must not
-// change it.
-func (f Found) Object() client.Object { return f.object }
-
 // LastManager returns the other field manager that wrote the configuration last. It is empty if the managed fields are
 // unknown, as in a cache that strips them, or name no other manager.
 func (f Found) LastManager() string {
@@ -308,80 +277,73 @@ func (f Found) LastManager() string {
 	return last.Manager
 }
 
-func (c *configuration[C, W]) Get(ctx context.Context) (Found, error) {
-	found, err := c.client.get(ctx, c.name, metav1.GetOptions{})
+func (c *configuration) Get(ctx context.Context) (Found, error) {
+	object, err := c.client.Get(ctx, c.name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
-		var none C
-		return c.found(none), nil
+		return c.found(nil), nil
 	case err != nil:
 		return Found{}, c.explain("get", err)
 	}
-	if err := c.owned(found); err != nil {
-		return Found{}, err
-	}
-	return c.found(found), nil
+	return c.Read(object)
 }
 
-func (c *configuration[C, W]) Read(object client.Object) (Found, error) {
-	found, err := c.typed(object)
+func (c *configuration) Read(object client.Object) (Found, error) {
+	found, err := tree(object, c)
+	if err == nil {
+		err = owned(found, c.kind.Name, c.owner)
+	}
 	if err != nil {
 		return Found{}, err
 	}
 	return c.found(found), nil
 }
 
-// typed returns the object as the kind's own type, or nil for nil. It rejects objects that are not this configuration,
-// or not ours.
-func (c *configuration[C, W]) typed(object client.Object) (C, error) {
-	var none C
+// tree returns an object that was read for a configuration, or nil for nil.
+func tree(object client.Object, c Configuration) (*unstructured.Unstructured, error) {
 	if object == nil {
-		return none, nil
+		return nil, nil //nolint:nilnil // a missing object
 	}
-	found, ok := object.(C)
+	found, ok := object.(*unstructured.Unstructured)
 	switch {
 	case !ok:
-		return none, fmt.Errorf("%s %q: read from a %T", c.kind.Name, c.name, object)
-	case found == none:
-		return none, nil
-	case c.kind.meta(found).Name != c.name:
-		return none, fmt.Errorf("%s %q: read from %q", c.kind.Name, c.name, c.kind.meta(found).Name)
+		return nil, fmt.Errorf("%s: read from a %T", c, object)
+	case found != nil && found.GetName() != c.Name():
+		return nil, fmt.Errorf("%s: read from %q", c, found.GetName())
 	}
-	return found, c.owned(found)
+	return found, nil
 }
 
 // found returns the Found of an object, which is nil if the configuration does not exist.
-func (c *configuration[C, W]) found(object C) Found {
-	var none C
-	if object == none {
+func (c *configuration) found(object *unstructured.Unstructured) Found {
+	if object == nil {
 		return Found{of: c}
 	}
-	_, bundles := c.kind.trusted(object, c.names.WebhookName(""))
-	meta := c.kind.meta(object)
-	annotations := meta.Annotations
+	annotations := object.GetAnnotations()
+	f := foundIn(object, c)
+	f.Version, f.Pins = annotations[VersionAnnotation], readPins(annotations[PinsAnnotation])
+	f.Unneeded, f.Shadows = readUnneeded(annotations[UnneededAnnotation]), readShadows(annotations[ShadowAnnotation])
+	f.validating, f.steps = c.kind.validating, readSteps(annotations[StepsAnnotation], f.Version)
+	for _, w := range c.ours(object) {
+		f.paths = append(f.paths, w.path())
+		if bundle := w.bundle(); !slices.ContainsFunc(f.Bundles, func(b []byte) bool { return bytes.Equal(b, bundle) }) {
+			f.Bundles = append(f.Bundles, bundle)
+		}
+	}
+	return f
+}
+
+// foundIn returns what every object has.
+func foundIn(object *unstructured.Unstructured, of comparer) Found {
 	return Found{
-		Exists:          true,
-		ResourceVersion: meta.ResourceVersion,
-		UID:             meta.UID,
-		Bundles:         bundles,
-		Version:         annotations[VersionAnnotation],
-		Pins:            readPins(annotations[PinsAnnotation]),
-		Unneeded:        readUnneeded(annotations[UnneededAnnotation]),
-		Shadows:         readShadows(annotations[ShadowAnnotation]),
-		managers:        meta.ManagedFields,
-		object:          object,
-		of:              c,
+		Exists: true, ResourceVersion: object.GetResourceVersion(), UID: object.GetUID(), managers: object.GetManagedFields(), object: object, of: of,
 	}
 }
 
-func (c *configuration[C, W]) missing(object client.Object, d Desired) (missing []string) {
+func (c *configuration) missing(object *unstructured.Unstructured, d Desired) (missing []string) {
 	held := map[string]bool{}
-	if found, ok := object.(C); ok {
-		webhooks := *c.kind.webhooks(found)
-		for i := range webhooks {
-			name, _ := c.kind.look(&webhooks[i])
-			held[name] = true
-		}
+	for _, w := range c.ours(object) {
+		held[w.name()] = true
 	}
 	for _, e := range d.Entries {
 		if c.kind.holds(e) && !held[d.Options.WebhookName(e.Name)] {
@@ -391,18 +353,18 @@ func (c *configuration[C, W]) missing(object client.Object, d Desired) (missing 
 	return missing
 }
 
-func (c *configuration[C, W]) Delete(ctx context.Context) (Outcome, error) {
+func (c *configuration) Delete(ctx context.Context) (Outcome, error) {
 	err := retry.OnError(retry.DefaultBackoff, apierrors.IsConflict, func() error {
-		existing, err := c.client.get(ctx, c.name, metav1.GetOptions{})
+		existing, err := c.client.Get(ctx, c.name, metav1.GetOptions{})
+		if err == nil {
+			err = owned(existing, c.kind.Name, c.owner)
+		}
 		if err != nil {
 			return err
 		}
-		if err := c.owned(existing); err != nil {
-			return err
-		}
 		// The preconditions ensure that only the object that was read is deleted.
-		return c.client.delete(ctx, c.name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{
-			UID: new(c.kind.meta(existing).UID), ResourceVersion: new(c.kind.meta(existing).ResourceVersion),
+		return c.client.Delete(ctx, c.name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{
+			UID: new(existing.GetUID()), ResourceVersion: new(existing.GetResourceVersion()),
 		}})
 	})
 	switch {
@@ -415,14 +377,21 @@ func (c *configuration[C, W]) Delete(ctx context.Context) (Outcome, error) {
 }
 
 // explain names the object and, if rights are missing, the rule that grants them.
-func (c *configuration[C, W]) explain(verbs string, err error) error {
+func (c *configuration) explain(verbs string, err error) error {
 	if _, ok := errors.AsType[*OwnedElsewhereError](err); ok {
 		return err
 	}
-	if apierrors.IsForbidden(err) {
-		return fmt.Errorf("%s %q (needs %s on %s.admissionregistration.k8s.io in a ClusterRole): %w", c.kind.Name, c.name, verbs, c.kind.Resource, err)
+	return explain(fmt.Sprintf("%s %q", c.kind.Name, c.name), verbs, c.kind.Resource+"."+groupVersion.Group, err)
+}
+
+func explain(what, verbs, resource string, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case apierrors.IsForbidden(err):
+		return fmt.Errorf("%s (needs %s on %s in a ClusterRole): %w", what, verbs, resource, err)
 	}
-	return fmt.Errorf("%s %q: %w", c.kind.Name, c.name, err)
+	return fmt.Errorf("%s: %w", what, err)
 }
 
 // OwnedElsewhereError reports that the configuration belongs to another deployment.
@@ -439,11 +408,14 @@ func OwnedByNamespace(ns *corev1.Namespace) *metav1.OwnerReference {
 	return &metav1.OwnerReference{APIVersion: "v1", Kind: "Namespace", Name: ns.Name, UID: ns.UID}
 }
 
-// owned returns an error if the configuration belongs to another deployment. A configuration without an owner may
-// become ours.
-func (c *configuration[C, W]) owned(found C) error {
-	if other := c.kind.meta(found).Annotations[OwnerAnnotation]; other != "" && other != c.owner {
-		return &OwnedElsewhereError{Kind: c.kind.Name, Configuration: c.kind.meta(found).Name, Owner: other, Us: c.owner}
+// owned returns an error if an object belongs to another deployment. One without an owner may become ours. object is nil
+// if none exists.
+func owned(object *unstructured.Unstructured, kind, owner string) error {
+	if object == nil {
+		return nil
+	}
+	if other := object.GetAnnotations()[OwnerAnnotation]; other != "" && other != owner {
+		return &OwnedElsewhereError{Kind: kind, Configuration: object.GetName(), Owner: other, Us: owner}
 	}
 	return nil
 }

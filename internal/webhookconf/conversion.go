@@ -5,20 +5,20 @@ package webhookconf
 // it cannot remove a url of another manager, and the API server refuses a url beside a Service.
 
 import (
-	"bytes"
 	"context"
-	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/rest"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -39,18 +39,18 @@ const (
 var conversionReviewVersions = []any{"v1", "v1beta1"}
 
 // Conversions returns the conversion webhook of each of these CustomResourceDefinitions. owner is the certificate
-// Secret, "namespace/name". c is a client of the API server without a group.
-func Conversions(c rest.Interface, crds []string, owner string) []Configuration {
+// Secret, "namespace/name".
+func Conversions(client dynamic.Interface, crds []string, owner string) []Configuration {
 	all := make([]Configuration, 0, len(crds))
 	for _, crd := range crds {
-		all = append(all, &conversion{client: c, crd: crd, owner: owner})
+		all = append(all, &conversion{client: client.Resource(CRDKind.GroupVersion().WithResource(CRDResource)), crd: crd, owner: owner})
 	}
 	return all
 }
 
 // conversion implements Configuration for the conversion webhook of one CustomResourceDefinition.
 type conversion struct {
-	client rest.Interface
+	client dynamic.ResourceInterface
 	crd    string
 	owner  string
 }
@@ -82,8 +82,7 @@ func (c *conversion) entry(entries []Entry) *Entry {
 }
 
 func (c *conversion) Get(ctx context.Context) (Found, error) {
-	object := &unstructured.Unstructured{}
-	err := read(c.client.Get().AbsPath(CRDPath, c.crd).Do(ctx), object)
+	object, err := c.client.Get(ctx, c.crd, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
 		return Found{of: c}, nil
@@ -94,30 +93,17 @@ func (c *conversion) Get(ctx context.Context) (Found, error) {
 }
 
 func (c *conversion) Read(object client.Object) (Found, error) {
-	if object == nil {
+	crd, err := tree(object, c)
+	if err == nil {
+		err = owned(crd, CRDKind.Kind, c.owner)
+	}
+	if err != nil {
+		return Found{}, err
+	}
+	if crd == nil {
 		return Found{of: c}, nil
 	}
-	crd, ok := object.(*unstructured.Unstructured)
-	switch {
-	case !ok:
-		return Found{}, fmt.Errorf("%s: read from a %T", c, object)
-	case crd == nil:
-		return Found{of: c}, nil
-	case crd.GetName() != c.crd:
-		return Found{}, fmt.Errorf("%s: read from %q", c, crd.GetName())
-	}
-	annotations := crd.GetAnnotations()
-	if other := annotations[OwnerAnnotation]; other != "" && other != c.owner {
-		return Found{}, &OwnedElsewhereError{Kind: CRDKind.Kind, Configuration: c.crd, Owner: other, Us: c.owner}
-	}
-	found := Found{
-		Exists:          true,
-		ResourceVersion: crd.GetResourceVersion(),
-		UID:             crd.GetUID(),
-		managers:        crd.GetManagedFields(),
-		object:          crd,
-		of:              c,
-	}
+	found, annotations := foundIn(crd, c), crd.GetAnnotations()
 	if annotations[OwnerAnnotation] == "" {
 		return found, nil // its webhook, if any, is not ours yet
 	}
@@ -137,8 +123,8 @@ const (
 
 // conversionSpec is spec.conversion of a CustomResourceDefinition.
 type conversionSpec struct {
-	Strategy string         `json:"strategy"`
-	Webhook  map[string]any `json:"webhook,omitempty"`
+	Strategy string
+	Webhook  map[string]any
 }
 
 // registeredIn returns the spec.conversion of a CustomResourceDefinition. Members of another type count as missing.
@@ -148,21 +134,31 @@ func registeredIn(crd *unstructured.Unstructured) (s conversionSpec) {
 	return s
 }
 
-func (s conversionSpec) bundle() []byte {
-	text, _, _ := unstructured.NestedString(s.Webhook, "clientConfig", "caBundle")
-	bundle, _ := base64.StdEncoding.DecodeString(text)
-	return bundle
+func (s conversionSpec) address() map[string]any {
+	address, _ := s.Webhook["clientConfig"].(map[string]any)
+	return address
 }
 
-// equal reports whether both call the same webhook, whatever their caBundles.
-func (s conversionSpec) equal(other conversionSpec) bool {
-	text := func(s conversionSpec) []byte {
-		webhook := (&unstructured.Unstructured{Object: s.Webhook}).DeepCopy().Object
-		unstructured.RemoveNestedField(webhook, "clientConfig", "caBundle")
-		text, _ := json.Marshal(conversionSpec{s.Strategy, webhook}) // JSON, sorted
-		return text
+func (s conversionSpec) bundle() []byte { return bundleIn(s.address()) }
+
+// holds reports whether it is as desired. Members that we do not know do not matter.
+func (s conversionSpec) holds(desired conversionSpec) bool {
+	return holds(map[string]any{"strategy": s.Strategy, "webhook": s.Webhook}, desired.inFull())
+}
+
+// holds reports whether a merge patch changes nothing in a tree.
+func holds(tree, patch any) bool {
+	wanted, ok := patch.(map[string]any)
+	if !ok {
+		return equality.Semantic.DeepEqual(tree, patch)
 	}
-	return bytes.Equal(text(s), text(other))
+	found, _ := tree.(map[string]any)
+	for key, value := range wanted {
+		if !holds(found[key], value) {
+			return false
+		}
+	}
+	return true
 }
 
 // desired returns the spec.conversion for an entry.
@@ -183,50 +179,47 @@ func (c *conversion) desired(o Options, e Entry) conversionSpec {
 	}}
 }
 
-func (c *conversion) missing(object client.Object, d Desired) []string {
+func (c *conversion) missing(crd *unstructured.Unstructured, d Desired) []string {
 	e := c.entry(d.Entries)
-	crd, ok := object.(*unstructured.Unstructured)
-	if e == nil || !ok || crd.GetAnnotations()[OwnerAnnotation] != "" && registeredIn(crd).Strategy == WebhookStrategy {
+	if e == nil || crd == nil || crd.GetAnnotations()[OwnerAnnotation] != "" && registeredIn(crd).Strategy == WebhookStrategy {
 		return nil
 	}
 	return []string{e.Name}
 }
 
 // intact reports true for a missing definition: its user creates it, and until then there is nothing to write.
-func (c *conversion) intact(object client.Object, d Desired) bool {
+func (c *conversion) intact(crd *unstructured.Unstructured, d Desired) bool {
 	e := c.entry(d.Entries)
-	crd, ok := object.(*unstructured.Unstructured)
-	if e == nil || !ok {
+	if e == nil || crd == nil {
 		return true
 	}
-	annotations := crd.GetAnnotations()
-	return annotations[OwnerAnnotation] == c.owner && annotations[VersionAnnotation] == d.Version &&
-		registeredIn(crd).equal(c.desired(d.Options, *e))
+	annotations, now, desired := crd.GetAnnotations(), registeredIn(crd), c.desired(d.Options, *e)
+	trust(desired.address(), now.bundle())
+	return annotations[OwnerAnnotation] == c.owner && annotations[VersionAnnotation] == d.Version && now.holds(desired)
 }
 
 func (c *conversion) Put(ctx context.Context, from Found, change Change) (Found, Outcome, error) {
-	crd, ok := from.object.(*unstructured.Unstructured)
-	if !ok {
+	crd := from.object
+	if crd == nil {
 		return Found{of: c}, Absent, nil
 	}
 	spec, annotations := registeredIn(crd), ours(crd.GetAnnotations())
 	if d := change.Entries; d != nil && c.Holds(d.Entries) {
 		bundle := ca.Bundle(from.Bundles...)
 		spec = c.desired(d.Options, *c.entry(d.Entries))
-		spec.trust(bundle)
+		trust(spec.address(), bundle)
 		annotations[OwnerAnnotation], annotations[VersionAnnotation] = c.owner, d.Version
 	} else if annotations[OwnerAnnotation] == "" || spec.Strategy != WebhookStrategy {
 		return from, Unchanged, nil // not our webhook
 	}
 	if change.Bundle != nil {
-		spec.trust(change.Bundle)
+		trust(spec.address(), change.Bundle)
 		annotations = with(annotations, PinsAnnotation, strings.Join(HashesOf(change.Bundle), ","))
 	}
 	if change.Unneeded != nil {
 		annotations = with(annotations, UnneededAnnotation, unneededText(change.Unneeded))
 	}
-	now := registeredIn(crd)
-	if now.equal(spec) && bytes.Equal(now.bundle(), spec.bundle()) && maps.Equal(annotations, ours(crd.GetAnnotations())) {
+	if registeredIn(crd).holds(spec) && maps.Equal(annotations, ours(crd.GetAnnotations())) {
 		return from, Unchanged, nil
 	}
 	written, err := c.patch(ctx, crd.GetResourceVersion(), annotations, spec.inFull())
@@ -240,23 +233,10 @@ func (c *conversion) Put(ctx context.Context, from Found, change Change) (Found,
 // inFull returns the spec with null for each member of the address that it does not have.
 func (s conversionSpec) inFull() map[string]any {
 	address := map[string]any{"url": nil, "service": nil, "caBundle": nil}
-	set, _ := s.Webhook["clientConfig"].(map[string]any)
-	maps.Copy(address, set)
+	maps.Copy(address, s.address())
 	return map[string]any{"strategy": s.Strategy, "webhook": map[string]any{
 		"clientConfig": address, "conversionReviewVersions": s.Webhook["conversionReviewVersions"],
 	}}
-}
-
-// trust sets the caBundle. An empty one is left out: then the API server uses the CAs of its machine.
-func (s conversionSpec) trust(bundle []byte) {
-	address, ok := s.Webhook["clientConfig"].(map[string]any)
-	switch {
-	case !ok:
-	case len(bundle) == 0:
-		delete(address, "caBundle")
-	default:
-		address["caBundle"] = base64.StdEncoding.EncodeToString(bundle)
-	}
 }
 
 // ourAnnotations are the annotations that this package writes.
@@ -290,21 +270,7 @@ func (c *conversion) patch(ctx context.Context, resourceVersion string, annotati
 	if err != nil {
 		return nil, err
 	}
-	written := &unstructured.Unstructured{}
-	return written, read(c.client.Patch(types.MergePatchType).AbsPath(CRDPath, c.crd).
-		Param("fieldManager", fieldManager).Body(body).Do(ctx), written)
-}
-
-// read reads the object in an answer of the API server.
-func read(answer rest.Result, into *unstructured.Unstructured) error {
-	if err := answer.Error(); err != nil { // Raw does not read the Status
-		return err
-	}
-	text, err := answer.Raw()
-	if err != nil {
-		return err
-	}
-	return into.UnmarshalJSON(text)
+	return c.client.Patch(ctx, c.crd, types.MergePatchType, body, metav1.PatchOptions{FieldManager: fieldManager})
 }
 
 // StillConvertsError reports that a definition cannot do without its conversion webhook.
@@ -324,11 +290,11 @@ func (c *conversion) Delete(ctx context.Context) (Outcome, error) {
 	outcome := Deleted
 	err := retry.OnError(retry.DefaultBackoff, apierrors.IsConflict, func() error {
 		found, err := c.Get(ctx)
-		crd, ok := found.object.(*unstructured.Unstructured)
 		if err != nil {
 			return err
 		}
-		if !ok || crd.GetAnnotations()[OwnerAnnotation] == "" {
+		crd := found.object
+		if crd == nil || crd.GetAnnotations()[OwnerAnnotation] == "" {
 			outcome = Absent
 			return nil
 		}
@@ -358,15 +324,8 @@ func versionsOf(crd *unstructured.Unstructured) []string {
 	return all
 }
 
-// explain names the object and, if rights are missing, the rule that grants them.
 func (c *conversion) explain(verbs string, err error) error {
-	switch {
-	case err == nil:
-		return nil
-	case apierrors.IsForbidden(err):
-		return fmt.Errorf("%s (needs %s on %s.%s in a ClusterRole): %w", c, verbs, CRDResource, CRDKind.Group, err)
-	}
-	return fmt.Errorf("%s: %w", c, err)
+	return explain(c.String(), verbs, CRDResource+"."+CRDKind.Group, err)
 }
 
 var _ Configuration = (*conversion)(nil)

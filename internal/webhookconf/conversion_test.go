@@ -11,7 +11,7 @@ import (
 	. "github.com/onsi/gomega"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -21,20 +21,20 @@ import (
 
 var _ = Describe("The conversion webhook of a CustomResourceDefinition", Label("api-server"), Ordered, func() {
 	var (
-		clients kubernetes.Interface
-		cluster client.Client
-		name    string // of the definition
-		conf    webhookconf.Configuration
+		dynamics dynamic.Interface
+		cluster  client.Client
+		name     string // of the definition
+		conf     webhookconf.Configuration
 	)
 
 	BeforeAll(func() {
 		config := controlPlane().config
-		clients = Must(kubernetes.NewForConfig(config))
+		dynamics = Must(dynamic.NewForConfig(config))
 		cluster = Must(client.New(config, client.Options{}))
 	})
 
 	conversionOf := func(crd string) webhookconf.Configuration {
-		return webhookconf.Conversions(clients.Discovery().RESTClient(), []string{crd}, owner)[0]
+		return webhookconf.Conversions(dynamics, []string{crd}, owner)[0]
 	}
 
 	// define creates a definition that serves these versions. The first one is stored.
@@ -187,7 +187,7 @@ var _ = Describe("The conversion webhook of a CustomResourceDefinition", Label("
 		define(ctx, "v1", "v2")
 		_, _, err := register(ctx, conf, func(webhookconf.Found) webhookconf.Change { return version("one") })
 		Expect(err).NotTo(HaveOccurred())
-		other := webhookconf.Conversions(clients.Discovery().RESTClient(), []string{name}, "other/secret")[0]
+		other := webhookconf.Conversions(dynamics, []string{name}, "other/secret")[0]
 		_, err = other.Get(ctx)
 		Expect(err).To(MatchError(ContainSubstring("belongs to the deployment whose certificate Secret is " + owner)))
 		_, err = other.Delete(ctx)

@@ -12,7 +12,7 @@ import (
 var _ = Describe("Delete", func() {
 	It("deletes exactly the object that it has read, of any version", func(ctx SpecContext) {
 		c := newCluster(configuration(build(urlOptions())))
-		seen := c.stored().DeepCopy()
+		seen := c.stored()
 		Expect(mutatingIn(c).Delete(ctx)).To(Equal(webhookconf.Deleted))
 		Expect(c.writes()).To(Equal([]string{"delete"}))
 		Expect(c.holdsNothing()).To(BeTrue())

@@ -67,6 +67,9 @@ type Step struct {
 	// Shadow is set if all runs of the step are in ModeShadow, and its failurePolicy is Ignore for that reason alone.
 	Shadow bool
 
+	// Waits is set while the step must not be added to the configurations. It distinguishes no versions.
+	Waits bool
+
 	Settings
 }
 

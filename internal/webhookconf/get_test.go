@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
@@ -64,7 +65,7 @@ var _ = Describe("A configuration that is read", func() {
 	It("is the same from a cache, which keeps its object", func(ctx SpecContext) {
 		c, d := newCluster(), volumes()
 		put(ctx, mutatingIn(c), webhookconf.Change{Entries: d, Bundle: []byte(pem(0)), Unneeded: map[string]time.Time{}})
-		cached := c.stored().DeepCopy()
+		cached := c.tree()
 		before := cached.DeepCopy()
 		c.ClearActions()
 		found, err := mutatingIn(c).Read(cached)
@@ -94,9 +95,10 @@ var _ = Describe("A configuration that is read", func() {
 			Expect(err).To(MatchError(And(ContainSubstring(configurationName), ContainSubstring(expected))))
 		},
 		Entry("none, for nil", nil, ""),
-		Entry("none, for a nil of its type", (*admissionregistrationv1.MutatingWebhookConfiguration)(nil), ""),
+		Entry("none, for a nil of its type", (*unstructured.Unstructured)(nil), ""),
 		Entry("refused, for another type", &corev1.Secret{}, "read from a *v1.Secret"),
-		Entry("refused, for another name", &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "x"}}, `read from "x"`),
+		Entry("refused, for a typed one", configuration(nil), "read from a *v1.MutatingWebhookConfiguration"),
+		Entry("refused, for another name", &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"name": "x"}}}, `read from "x"`),
 	)
 
 	It("names the right that is missing", func(ctx SpecContext) {
@@ -188,7 +190,7 @@ var _ = Describe("A configuration that is read", func() {
 		func(ctx SpecContext, change harm) {
 			c := newCluster()
 			registers(ctx, mutatingIn(c), volumes(), pem(0))
-			before := c.stored().DeepCopy()
+			before := c.stored()
 			c.tamper(change)
 			Expect(get(ctx, mutatingIn(c)).Intact(*volumes())).To(BeFalse())
 			after, outcome := put(ctx, mutatingIn(c), webhookconf.Change{Entries: volumes(), Bundle: []byte(pem(0))})
@@ -273,7 +275,7 @@ var _ = Describe("A configuration that is read", func() {
 			func(expected string, entries ...metav1.ManagedFieldsEntry) {
 				stored := configuration(nil)
 				stored.ManagedFields = entries
-				found, err := mutatingIn(newCluster()).Read(stored)
+				found, err := mutatingIn(newCluster()).Read(untyped(stored))
 				Expect(err).NotTo(HaveOccurred())
 				Expect(found.LastManager()).To(Equal(expected))
 			},

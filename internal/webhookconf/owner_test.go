@@ -32,7 +32,7 @@ var _ = Describe("The configuration of another deployment", func() {
 			return err
 		}),
 		Entry("by Read", func(_ context.Context, c *cluster, ours webhookconf.Configuration) error {
-			found, err := ours.Read(c.stored())
+			found, err := ours.Read(c.tree())
 			Expect(found).To(Equal(webhookconf.Found{}))
 			return err
 		}),
@@ -50,7 +50,7 @@ var _ = Describe("The configuration of another deployment", func() {
 // put1 puts a change of the state that the other deployment found.
 func put1(change webhookconf.Change) func(context.Context, *cluster, webhookconf.Configuration) error {
 	return func(ctx context.Context, c *cluster, ours webhookconf.Configuration) error {
-		theirs := webhookconf.Configurations(c.AdmissionregistrationV1(), webhookconf.Options{Fingerprint: "eirini-x"}, otherOwner)[0]
+		theirs := webhookconf.Configurations(c, webhookconf.Options{Fingerprint: "eirini-x"}, otherOwner)[0]
 		_, outcome, err := ours.Put(ctx, get(ctx, theirs), change)
 		Expect(outcome).To(BeEmpty())
 		return err

@@ -3,6 +3,7 @@ package webhookconf_test
 import (
 	"context"
 	"crypto/x509"
+	"encoding/json"
 	"sync"
 	"time"
 
@@ -10,7 +11,7 @@ import (
 	. "github.com/onsi/gomega"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
 	"code.cloudfoundry.org/eirinix/internal/ca"
@@ -26,13 +27,13 @@ type plane struct {
 var noon = time.Date(2030, time.March, 1, 12, 0, 0, 0, time.UTC)
 
 // both returns the configurations of the options' fingerprint.
-func both(in kubernetes.Interface, o webhookconf.Options) (mutating, validating webhookconf.Configuration) {
-	all := webhookconf.Configurations(in.AdmissionregistrationV1(), o, owner)
+func both(in dynamic.Interface, o webhookconf.Options) (mutating, validating webhookconf.Configuration) {
+	all := webhookconf.Configurations(in, o, owner)
 	return all[0], all[1]
 }
 
 // mutatingIn returns the mutating configuration of the fingerprint "eirini-x".
-func mutatingIn(in kubernetes.Interface) webhookconf.Configuration {
+func mutatingIn(in dynamic.Interface) webhookconf.Configuration {
 	mutating, _ := both(in, urlOptions())
 	return mutating
 }
@@ -132,4 +133,13 @@ func blank(m *admissionregistrationv1.MutatingWebhookConfiguration) {
 
 func weaken(m *admissionregistrationv1.MutatingWebhookConfiguration) {
 	m.Webhooks[0].FailurePolicy = new(admissionregistrationv1.Ignore)
+}
+
+func blankAll(m *admissionregistrationv1.MutatingWebhookConfiguration) { m.Webhooks = nil }
+
+func marshal(value any) []byte {
+	GinkgoHelper()
+	text, err := json.Marshal(value)
+	Expect(err).NotTo(HaveOccurred())
+	return text
 }

@@ -25,7 +25,10 @@ var _ = Describe("Put", func() {
 		Expect(registers(ctx, mutatingIn(c), d, "bundle")).To(Equal(webhookconf.Created))
 		Expect(c.verbs()).To(Equal([]string{"get", "create"}))
 		Expect(c.stored().Webhooks).To(Equal(build(urlOptions())))
-		Expect(c.stored().Annotations).To(Equal(map[string]string{webhookconf.OwnerAnnotation: owner, webhookconf.VersionAnnotation: d.Version}), "without a CA there are no pins")
+		Expect(c.stored().Annotations).To(Equal(map[string]string{
+			webhookconf.OwnerAnnotation: owner, webhookconf.VersionAnnotation: d.Version,
+			webhookconf.StepsAnnotation: `{"version":"` + d.Version + `","steps":{"/mutate/volumes":["volumes@v1/Pod"]}}`,
+		}), "without a CA there are no pins")
 		Expect(c.stored().Labels).To(Equal(map[string]string{"app.kubernetes.io/managed-by": "eirinix"}))
 	})
 
@@ -67,7 +70,7 @@ var _ = Describe("Put", func() {
 			c := newCluster(configuration(nil))
 			put(ctx, mutatingIn(c), before(older()))
 			c.ClearActions()
-			found := c.stored().DeepCopy()
+			found := c.stored()
 
 			Expect(registers(ctx, mutatingIn(c), volumes(), "bundle")).To(Equal(webhookconf.Updated))
 			Expect(c.verbs()).To(Equal([]string{"get", "update"}), "pods would slip past between a deletion and a creation")
@@ -149,7 +152,7 @@ var _ = Describe("Put", func() {
 				delete(m.Annotations, webhookconf.OwnerAnnotation)
 				m.OwnerReferences = nil
 			})
-			before := c.stored().DeepCopy()
+			before := c.stored()
 			c.ClearActions()
 
 			after, outcome := put(ctx, mutatingIn(c), webhookconf.Change{Bundle: []byte(pem(0, 1))})
@@ -180,13 +183,13 @@ var _ = Describe("Put", func() {
 			},
 			Entry("where there is no configuration", webhookconf.Absent, func(*cluster) {}),
 			Entry("where it is empty", webhookconf.Unchanged, func(c *cluster) {
-				c.behindTheScenes(func(t clienttesting.ObjectTracker) error { return t.Add(configuration(nil)) })
+				c.behindTheScenes(func(t clienttesting.ObjectTracker) error { return t.Add(untyped(configuration(nil))) })
 			}),
 			Entry("where all entries are of others", webhookconf.Unchanged, func(c *cluster) {
 				stored := configuration(nil)
 				foreignEntry(stored)
 				stored.Webhooks = append(stored.Webhooks, admissionregistrationv1.MutatingWebhook{Name: "0.eirini-x.org"})
-				c.behindTheScenes(func(t clienttesting.ObjectTracker) error { return t.Add(stored) })
+				c.behindTheScenes(func(t clienttesting.ObjectTracker) error { return t.Add(untyped(stored)) })
 			}),
 		)
 	})
@@ -224,7 +227,7 @@ var _ = Describe("Put", func() {
 		It("and keeps, replaces and removes the note", func(ctx SpecContext) {
 			c := newCluster()
 			registers(ctx, mutatingIn(c), older(), pem(0, 1))
-			before := c.stored().DeepCopy()
+			before := c.stored()
 			found, outcome := put(ctx, mutatingIn(c), unneeded(map[string]time.Time{hash(1): noon.In(time.FixedZone("", 3600)), hash(0): noon.Add(time.Hour)}))
 			Expect(outcome).To(Equal(webhookconf.Updated))
 			Expect(found.Unneeded).To(Equal(map[string]time.Time{hash(1): noon, hash(0): noon.Add(time.Hour)}))
@@ -248,7 +251,7 @@ var _ = Describe("Put", func() {
 			c := newCluster(configuration(nil))
 			registers(ctx, mutatingIn(c), volumes(), "bundle")
 			c.ClearActions()
-			before, without := c.stored().DeepCopy(), volumes(validating)
+			before, without := c.stored(), volumes(validating)
 			for _, expected := range []webhookconf.Outcome{webhookconf.Updated, webhookconf.Unchanged} {
 				Expect(registers(ctx, mutatingIn(c), without, "bundle")).To(Equal(expected))
 			}
@@ -286,10 +289,10 @@ var _ = Describe("Put", func() {
 		Entry("of an edit", apierrors.IsConflict, func(c *cluster) { c.tamper(weaken) }, same),
 		Entry("of a deletion", apierrors.IsNotFound, func(c *cluster) { c.lose() }, same),
 		Entry("of a deletion and a creation", apierrors.IsConflict, func(c *cluster) {
-			again := c.stored().DeepCopy()
+			again := c.stored()
 			c.lose()
 			again.UID = "another"
-			c.behindTheScenes(func(t clienttesting.ObjectTracker) error { return t.Add(again) })
+			c.behindTheScenes(func(t clienttesting.ObjectTracker) error { return t.Add(untyped(again)) })
 		}, same),
 		Entry("of a creation", apierrors.IsAlreadyExists, func(*cluster) {}, func(webhookconf.Found) webhookconf.Found { return webhookconf.Found{} }),
 	)

@@ -10,7 +10,7 @@ import (
 	. "github.com/onsi/gomega"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/dynamic"
 	clienttesting "k8s.io/client-go/testing"
 
 	. "code.cloudfoundry.org/eirinix/internal/spectest"
@@ -54,12 +54,12 @@ var _ = Describe("A race for one configuration", func() {
 			elsewhere := newCluster()
 			registers(ctx, mutatingIn(elsewhere), volumes(), "bundle")
 			c.once("create", func() error {
-				c.behindTheScenes(func(t clienttesting.ObjectTracker) error { return t.Add(elsewhere.stored()) })
+				c.behindTheScenes(func(t clienttesting.ObjectTracker) error { return t.Add(elsewhere.tree()) })
 				return apierrors.NewAlreadyExists(groupResource, configurationName)
 			})
 			Expect(registers(ctx, mutatingIn(c), volumes(), "bundle")).To(Equal(webhookconf.Unchanged))
 			Expect(c.verbs()).To(Equal([]string{"get", "create", "get"}))
-			Expect(c.stored()).To(Equal(elsewhere.stored()))
+			Expect(c.tree()).To(Equal(elsewhere.tree()))
 		})
 
 		It("creates the configuration that was deleted before the update arrived", func(ctx SpecContext) {
@@ -83,13 +83,13 @@ var _ = Describe("A race for one configuration", func() {
 // The same on the real lock.
 var _ = Describe("A race through the API server", Label("api-server"), Ordered, func() {
 	var (
-		clients kubernetes.Interface
+		clients dynamic.Interface
 		o       webhookconf.Options
 	)
 	BeforeAll(func() {
 		config := controlPlane().config
 		config.QPS = -1
-		clients = Must(kubernetes.NewForConfig(config))
+		clients = Must(dynamic.NewForConfig(config))
 	})
 	BeforeEach(func() {
 		o = urlOptions()
@@ -107,7 +107,7 @@ var _ = Describe("A race through the API server", Label("api-server"), Ordered, 
 })
 
 // raceToCreate has replicas register the same when all have found that there is nothing.
-func raceToCreate(ctx context.Context, in kubernetes.Interface, o webhookconf.Options, replicas int) {
+func raceToCreate(ctx context.Context, in dynamic.Interface, o webhookconf.Options, replicas int) {
 	GinkgoHelper()
 	var running, looked sync.WaitGroup
 	var mu sync.Mutex
@@ -138,7 +138,7 @@ func raceToCreate(ctx context.Context, in kubernetes.Interface, o webhookconf.Op
 }
 
 // raceToAdd has each replica add a line to the caBundle that all share. A write that overtakes another would lose one.
-func raceToAdd(ctx context.Context, in kubernetes.Interface, o webhookconf.Options, replicas int) {
+func raceToAdd(ctx context.Context, in dynamic.Interface, o webhookconf.Options, replicas int) {
 	GinkgoHelper()
 	first, _ := both(in, o)
 	registers(ctx, first, desired(o, step("volumes", isolated)), "#\n")

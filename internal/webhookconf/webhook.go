@@ -1,8 +1,9 @@
 // Package webhookconf builds our webhook configurations, reads them and writes them.
 //
 // Group decides which steps share a call of the API server, Check finds the errors that the API server would report,
-// and Build returns the webhooks. All three are pure. Every field of a webhook is set to the value that the API server
-// would default. A configuration that is read back therefore compares equal, and an unchanged state causes no write.
+// and Options.Mutating and Options.Validating return the webhooks. All are pure. Every field of a webhook is set to the
+// value that the API server would default. A configuration that is read back therefore compares equal, and an unchanged
+// state causes no write.
 // Writes update in place and never delete in order to create: in between, objects would bypass every extension.
 //
 // A Configuration holds no state and decides nothing. Its caller gets it, decides which Change is due, puts the change,

@@ -74,8 +74,6 @@ var _ = Describe("A webhook that is built of steps", func() {
 		Expect(o.Mutating(entries)).To(HaveExactElements(
 			HaveField("Name", "a.eirini-x.eirinix.cloudfoundry.org"), HaveField("Name", "c.eirini-x.eirinix.cloudfoundry.org")))
 		Expect(o.Validating(entries)).To(HaveExactElements(HaveField("Name", "b.eirini-x.eirinix.cloudfoundry.org")))
-		Expect(webhookconf.Mutating.Build(o, entries)).To(Equal(o.Mutating(entries)))
-		Expect(webhookconf.Validating.Build(o, entries)).To(Equal(o.Validating(entries)))
 	})
 
 	It("shares nothing with the entries", func() {

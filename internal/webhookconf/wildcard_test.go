@@ -15,8 +15,10 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
@@ -84,7 +86,7 @@ var _ = Describe("A cluster with a broken webhook for everything", Label("api-se
 	register := func(ctx context.Context, all ...admissionregistrationv1.RuleWithOperations) {
 		GinkgoHelper()
 		o := webhookconf.Options{Fingerprint: "broken", Target: webhookconf.Target{Host: "127.0.0.1", Port: 1}}
-		_, c := both(clients, o)
+		_, c := both(Must(dynamic.NewForConfig(plane.config)), o)
 		// The caBundle is empty: the port is closed anyway.
 		Expect(registers(ctx, c, desired(o, step("broken", validating, rules(all...))), "")).To(BeElementOf(webhookconf.Created, webhookconf.Updated, webhookconf.Unchanged))
 		Eventually(func() error {
@@ -102,6 +104,10 @@ var _ = Describe("A cluster with a broken webhook for everything", Label("api-se
 		Expect(err).NotTo(HaveOccurred())
 		_, err = clients.CoreV1().ServiceAccounts("default").Create(ctx, &corev1.ServiceAccount{ObjectMeta: meta}, metav1.CreateOptions{})
 		Expect(err).NotTo(HaveOccurred())
+		Eventually(func() error { // the API server creates its own Service after it is ready
+			_, err := clients.CoreV1().Services("default").Get(ctx, "kubernetes", metav1.GetOptions{})
+			return err
+		}).WithContext(ctx).WithTimeout(20 * time.Second).Should(Succeed())
 	})
 	BeforeEach(func(ctx SpecContext) { register(ctx, rule("*", "*", "*/*", "*")) })
 

@@ -10,10 +10,12 @@ import (
 	"strings"
 	"time"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"code.cloudfoundry.org/eirinix/internal/ca"
 	"code.cloudfoundry.org/eirinix/internal/wait"
@@ -26,6 +28,10 @@ const (
 	// ShadowAnnotation names the steps whose failurePolicy is Ignore because they are in ModeShadow, separated by commas.
 	ShadowAnnotation = "eirinix.cloudfoundry.org/shadow"
 
+	// StepsAnnotation says which steps are in force: the version that has written it, and the keys of the steps by path. A
+	// build from before it was introduced leaves it as it is, so it counts only beside the same VersionAnnotation.
+	StepsAnnotation = "eirinix.cloudfoundry.org/steps"
+
 	// PinsAnnotation holds the hashes of the registered CA certificates, in the form of HashesOf, separated by commas.
 	PinsAnnotation = "eirinix.cloudfoundry.org/ca-sha256"
 
@@ -34,11 +40,14 @@ const (
 	UnneededAnnotation = "eirinix.cloudfoundry.org/ca-unneeded-since"
 )
 
-// Desired is the registration of one version of a program.
+// Desired is what is registered of one version of a program.
 type Desired struct {
 	Options Options // without CABundle; the fingerprint is the configuration's own
 	Entries []Entry
 	Version string // the digest of the version, stored in VersionAnnotation with the entries
+
+	// Kept holds webhooks that stay as they are, apart from their caBundles: the keys of their steps by path.
+	Kept map[string][]string
 }
 
 // Change is the change that Put makes. The zero value changes nothing.
@@ -57,91 +66,161 @@ type Change struct {
 	Unneeded map[string]time.Time
 }
 
-func (c *configuration[C, W]) Put(ctx context.Context, from Found, change Change) (Found, Outcome, error) {
-	var none C
-	existing, err := c.typed(from.object)
-	if err != nil {
-		return Found{}, "", err
-	}
-	desired := c.desired(existing, change)
+func (c *configuration) Put(ctx context.Context, from Found, change Change) (Found, Outcome, error) {
+	existing, desired, outcome := from.object, c.desired(from.object, change), Updated
+	var written *unstructured.Unstructured
+	_, err := c.Read(existing)
 	switch {
-	case desired == none:
-		return c.found(none), Absent, nil
-	case existing == none:
-		desired, err = c.client.create(ctx, desired, metav1.CreateOptions{FieldManager: fieldManager})
-		return c.wrote(desired, Created, err)
-	case equality.Semantic.DeepEqual(existing, desired):
+	case err != nil:
+		return Found{}, "", err
+	case desired == nil:
+		return c.found(nil), Absent, nil
+	case existing == nil:
+		outcome = Created
+		written, err = c.client.Create(ctx, desired, metav1.CreateOptions{FieldManager: fieldManager})
+	case equality.Semantic.DeepEqual(existing.Object, desired.Object):
 		return c.found(existing), Unchanged, nil
+	default:
+		// The object carries the resourceVersion and the UID of the object that was read, so the API server rejects the
+		// update if another client was faster.
+		written, err = c.client.Update(ctx, desired, metav1.UpdateOptions{FieldManager: fieldManager})
 	}
-	// The object carries the resourceVersion and the UID of the object that was read, so the API server rejects the
-	// update if another client was faster.
-	desired, err = c.client.update(ctx, desired, metav1.UpdateOptions{FieldManager: fieldManager})
-	return c.wrote(desired, Updated, err)
-}
-
-func (c *configuration[C, W]) wrote(object C, outcome Outcome, err error) (Found, Outcome, error) {
 	if err != nil {
 		return Found{}, "", c.explain("get, create and update", err)
 	}
-	return c.found(object), outcome, nil
+	return c.found(written), outcome, nil
 }
 
 // desired returns the configuration with the change applied. It returns nil if none exists and none is needed. existing
 // is nil if none exists.
-func (c *configuration[C, W]) desired(existing C, change Change) C {
-	var none C
-	desired := c.kind.copy(existing)
-	entries := c.kind.trust(desired, c.names.WebhookName(""), func(_ string, bundle []byte) []byte { return bundle })
+func (c *configuration) desired(existing *unstructured.Unstructured, change Change) *unstructured.Unstructured {
+	var desired *unstructured.Unstructured
 	switch d := change.Entries; {
-	case d == nil && entries == 0, d != nil && existing == none && !c.Holds(d.Entries):
-		return desired
+	case d == nil && len(c.ours(existing)) == 0, d != nil && existing == nil && !c.Holds(d.Entries):
+		return existing
 	case d != nil:
 		desired = c.replaced(existing, *d)
+	default:
+		desired = existing.DeepCopy()
 	}
 	if change.Bundle != nil {
-		c.kind.trust(desired, c.names.WebhookName(""), func(string, []byte) []byte { return change.Bundle })
-		meta := c.kind.meta(desired)
-		meta.Annotations = with(meta.Annotations, PinsAnnotation, strings.Join(HashesOf(change.Bundle), ","))
+		for _, w := range c.ours(desired) {
+			trust(w.address(), change.Bundle)
+		}
+		annotate(desired, PinsAnnotation, strings.Join(HashesOf(change.Bundle), ","))
 	}
 	if change.Unneeded != nil {
-		meta := c.kind.meta(desired)
-		meta.Annotations = with(meta.Annotations, UnneededAnnotation, unneededText(change.Unneeded))
+		annotate(desired, UnneededAnnotation, unneededText(change.Unneeded))
 	}
 	return desired
 }
 
+func annotate(object *unstructured.Unstructured, key, value string) {
+	if value != "" || object.GetAnnotations()[key] != "" {
+		object.SetAnnotations(with(object.GetAnnotations(), key, value))
+	}
+}
+
 // replaced returns the configuration with these entries, marked as ours. The rest of it and the caBundles are
 // unchanged. existing is nil if none exists.
-func (c *configuration[C, W]) replaced(existing C, d Desired) C {
-	var none C
-	replaced := c.kind.make(metav1.ObjectMeta{Name: c.name})
-	if existing != none {
-		replaced = c.kind.copy(existing)
+func (c *configuration) replaced(existing *unstructured.Unstructured, d Desired) *unstructured.Unstructured {
+	replaced := c.empty()
+	if existing != nil {
+		replaced = existing.DeepCopy()
 	}
-	meta := c.kind.meta(replaced)
-	meta.Labels = with(meta.Labels, managedByLabel, managedBy)
-	meta.Annotations = with(with(meta.Annotations, OwnerAnnotation, c.owner), VersionAnnotation, d.Version)
-	meta.Annotations = with(meta.Annotations, ShadowAnnotation, strings.Join(c.kind.shadows(d.Entries), ","))
-	meta.OwnerReferences = withOwner(meta.OwnerReferences, d.Options.OwnedBy)
-	o := d.Options
-	o.Fingerprint, o.Domain, o.CABundle = c.names.Fingerprint, c.names.Domain, nil
-	*c.kind.webhooks(replaced) = c.kind.Build(o, d.Entries)
-	trusted, bundles := c.kind.trusted(existing, c.names.WebhookName(""))
-	c.kind.trust(replaced, c.names.WebhookName(""), func(name string, _ []byte) []byte {
-		if bundle, ok := trusted[name]; ok {
-			return bundle
+	replaced.SetLabels(with(replaced.GetLabels(), managedByLabel, managedBy))
+	annotate(replaced, OwnerAnnotation, c.owner)
+	annotate(replaced, VersionAnnotation, d.Version)
+	annotate(replaced, ShadowAnnotation, strings.Join(c.kind.shadows(d.Entries), ","))
+	if owners := replaced.GetOwnerReferences(); d.Options.OwnedBy != nil {
+		if next := withOwner(owners, d.Options.OwnedBy); !equality.Semantic.DeepEqual(owners, next) {
+			replaced.SetOwnerReferences(next)
 		}
-		return ca.Bundle(bundles...)
-	})
+	}
+	was, bundles, steps := map[string]webhook{}, [][]byte{}, map[string][]string{}
+	for _, w := range c.ours(replaced) {
+		was[w.name()], bundles = w, append(bundles, w.bundle())
+	}
+	o := d.Options
+	o.Fingerprint, o.Domain = c.names.Fingerprint, c.names.Domain
+	webhooks := []any{}
+	for _, e := range d.Entries {
+		if !c.kind.holds(e) {
+			continue
+		}
+		old, exists := was[o.WebhookName(e.Name)]
+		if o.CABundle = old.bundle(); !exists {
+			o.CABundle = ca.Bundle(bundles...)
+		}
+		webhooks = append(webhooks, c.kind.webhook(o, e, old))
+		delete(was, o.WebhookName(e.Name))
+		if keys := keysOf(e); len(keys) > 0 {
+			steps[e.Path] = keys
+		}
+	}
+	for _, w := range c.ours(replaced) {
+		if keys, kept := d.Kept[w.path()]; kept && was[w.name()] != nil {
+			webhooks, steps[w.path()] = append(webhooks, map[string]any(w)), keys
+		}
+	}
+	if replaced.Object["webhooks"] = webhooks; len(webhooks) == 0 {
+		delete(replaced.Object, "webhooks") // as the API server stores it
+	}
+	annotate(replaced, StepsAnnotation, stepsText(d.Version, steps))
 	return replaced
 }
 
-func (c *configuration[C, W]) intact(object client.Object, d Desired) bool {
-	found, ok := object.(C)
-	if !ok {
+// webhook returns the webhook of an entry, with those members of old that our Go types do not know.
+func (k Kind) webhook(o Options, e Entry, old webhook) map[string]any {
+	if !k.validating {
+		var known admissionregistrationv1.MutatingWebhook
+		return renewed(old, &known, new(o.webhook(e)))
+	}
+	var known, v admissionregistrationv1.ValidatingWebhook
+	copyFields(&v, o.webhook(e))
+	return renewed(old, &known, &v)
+}
+
+// renewed returns the tree of typed, with those members of old that the type does not know. known is empty and of the
+// same type.
+func renewed(old map[string]any, known, typed any) map[string]any {
+	convert := runtime.DefaultUnstructuredConverter
+	tree, _ := convert.ToUnstructured(typed) // cannot fail for a type of the API
+	if old == nil || convert.FromUnstructured(old, known) != nil {
+		return tree
+	}
+	read, _ := convert.ToUnstructured(known)
+	merged, _ := withUnknown(old, read, tree).(map[string]any)
+	return merged
+}
+
+// withUnknown returns next with what was there and is not known. A part that is as desired stays as it was.
+func withUnknown(was, known, next any) any {
+	if equality.Semantic.DeepEqual(known, next) {
+		return was
+	}
+	all, ok := was.(map[string]any)
+	read, readOK := known.(map[string]any)
+	desired, desiredOK := next.(map[string]any)
+	if !ok || !readOK || !desiredOK {
+		return next
+	}
+	for key, value := range all {
+		of, isKnown := read[key]
+		if now, wanted := desired[key]; wanted && isKnown {
+			desired[key] = withUnknown(value, of, now)
+		} else if !wanted && !isKnown {
+			desired[key] = value
+		}
+	}
+	return desired
+}
+
+func (c *configuration) intact(object *unstructured.Unstructured, d Desired) bool {
+	if object == nil {
 		return !c.Holds(d.Entries)
 	}
-	return equality.Semantic.DeepEqual(found, c.replaced(found, d))
+	return equality.Semantic.DeepEqual(object.Object, c.replaced(object, d).Object)
 }
 
 // Outgrow returns the caBundle for a process without history: the needed CAs, and the current CAs that have been
@@ -165,7 +244,7 @@ func (f Found) Outgrow(need []byte, retain time.Duration, now time.Time) (bundle
 }
 
 // shadows returns the names of the steps of this kind that are shadows, in order.
-func (k Kind[C, W]) shadows(entries []Entry) (all []string) {
+func (k Kind) shadows(entries []Entry) (all []string) {
 	for _, e := range entries {
 		for _, s := range e.Steps {
 			if k.holds(e) && s.Shadow {
@@ -180,6 +259,26 @@ func (k Kind[C, W]) shadows(entries []Entry) (all []string) {
 // readShadows returns the names in the annotation.
 func readShadows(annotation string) []string {
 	return strings.FieldsFunc(annotation, func(r rune) bool { return r == ',' })
+}
+
+// stepsInForce is the value of StepsAnnotation.
+type stepsInForce struct {
+	Version string              `json:"version"`
+	Steps   map[string][]string `json:"steps"`
+}
+
+func stepsText(version string, steps map[string][]string) string {
+	text, _ := json.Marshal(stepsInForce{version, steps}) // strings, sorted
+	return string(text)
+}
+
+// readSteps returns the steps in the annotation, or nil if another build of the library has written the version.
+func readSteps(annotation, version string) map[string][]string {
+	var s stepsInForce
+	if json.Unmarshal([]byte(annotation), &s) != nil || s.Version != version || s.Steps == nil {
+		return nil
+	}
+	return s.Steps
 }
 
 // readPins returns the hashes in the annotation. Parts that are not hashes are skipped.

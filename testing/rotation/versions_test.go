@@ -301,7 +301,7 @@ var _ = Describe("Versions whose replicas die", func() {
 		last := time.Now()
 		Eventually(func() bool { return d.records(ctx)[crashing].Gone }).WithContext(ctx).WithTimeout(tookOver).Should(BeTrue())
 		gone := time.Since(last)
-		Expect(d.records(ctx).First()).To(Equal(first))
+		Expect(d.records(ctx).First(first)).To(Equal(first))
 		d.obeyed(ctx, older.alone())
 		l.wanted.Store(older.alone())
 		l.expectAnswers(ctx, 20)
