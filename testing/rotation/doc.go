@@ -1,7 +1,7 @@
 // Package rotation holds the specs for a program's long-term operation. The CA rotates repeatedly, the Secret and the
-// webhook configurations are damaged, and versions with other steps are rolled out. Meanwhile two API servers send
-// admission requests to 2 to 20 replicas. Other specs do the same to programs that convert custom resources, which are
-// read, written and watched. The package contains only specs.
+// webhook configurations are damaged, versions with other steps are rolled out, and backups of etcd are restored.
+// Meanwhile two API servers send admission requests to 1 to 20 replicas. Other specs do the same to programs that convert
+// custom resources, which are read, written and watched. The package contains only specs.
 //
 // Every admission request makes its own TLS handshake, without resumption, with a randomly chosen replica. A
 // connection that stays open would hide the effect of a rotation on the next one. Round-robin would hide the effect of

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"slices"
+	"strconv"
 	"sync"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -84,11 +85,15 @@ func (d *deployment) keepJournal(ctx context.Context, clients kubernetes.Interfa
 		o := metav1.ListOptions{
 			FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, k.name).String(), TimeoutSeconds: new(int64(4 * 60 * 60)),
 		}
+		last := revision(ctx, clients)
 		object, err := k.get(k.name)
 		switch {
 		case err == nil:
 			j.hold(kind, object)
-			o.ResourceVersion = object.(metav1.Object).GetResourceVersion()
+			// An API server that has just started knows no older revision than the one that it found.
+			written, err := strconv.Atoi(object.(metav1.Object).GetResourceVersion())
+			Expect(err).NotTo(HaveOccurred())
+			o.ResourceVersion = strconv.Itoa(max(last, written))
 		default:
 			Expect(apierrors.IsNotFound(err)).To(BeTrue(), "%v", err)
 		}
@@ -104,6 +109,16 @@ func (d *deployment) keepJournal(ctx context.Context, clients kubernetes.Interfa
 		DeferCleanup(w.Stop)
 	}
 	return j
+}
+
+// revision is the last revision of the cluster's state.
+func revision(ctx context.Context, clients kubernetes.Interface) int {
+	GinkgoHelper()
+	all, err := clients.CoreV1().ConfigMaps("default").List(ctx, metav1.ListOptions{})
+	Expect(err).NotTo(HaveOccurred())
+	n, err := strconv.Atoi(all.ResourceVersion)
+	Expect(err).NotTo(HaveOccurred())
+	return n
 }
 
 func (j *journal) note(kind string, object runtime.Object) {

@@ -11,7 +11,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	. "code.cloudfoundry.org/eirinix/internal/spectest"
-	eirinixtest "code.cloudfoundry.org/eirinix/testing"
+	"code.cloudfoundry.org/eirinix/testing/internal/controlplane"
 )
 
 // patience bounds the time that a slow machine may take. A spec that passes does not wait for it.
@@ -35,15 +35,19 @@ func rotations(usually int) int {
 }
 
 // servers are the API servers of one cluster, on one etcd; each has its own view of webhook configurations.
-var servers []*eirinixtest.APIServer
+var servers []*controlplane.APIServer
+
+// plane is the cluster.
+var plane *controlplane.Plane
 
 var _ = BeforeSuite(func(ctx SpecContext) {
-	plane, err := eirinixtest.NewControlPlane(ctx, eirinixtest.ControlPlaneOptions{Progress: GinkgoWriter})
+	var err error
+	plane, err = controlplane.New(ctx, controlplane.Options{Progress: GinkgoWriter})
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(plane.Stop)
 	second, err := plane.AddAPIServer(ctx)
 	Expect(err).NotTo(HaveOccurred())
-	servers = []*eirinixtest.APIServer{plane.APIServer(), second}
+	servers = []*controlplane.APIServer{plane.APIServer(), second}
 })
 
 // clientsOf returns a client of one API server.

@@ -8,8 +8,11 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"time"
 
 	"k8s.io/client-go/rest"
+
+	"code.cloudfoundry.org/eirinix/internal/wait"
 )
 
 // APIServer is one kube-apiserver of a control plane.
@@ -115,15 +118,23 @@ func (s *APIServer) Restart(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	p, err := s.plane.startServer(ctx, s.name, s.args, func(ctx context.Context) error {
-		return s.plane.apiServerReady(ctx, port)
-	})
-	if err != nil {
-		return err
+	for {
+		p, err := s.plane.startServer(ctx, s.name, s.args, func(ctx context.Context) error {
+			return s.plane.apiServerReady(ctx, port)
+		})
+		if err == nil {
+			s.process = p
+			return nil
+		}
+		// A client that dials the port while nothing listens can be given this very port for its own end.
+		if !errors.Is(err, errPortTaken) || wait.Sleep(ctx, portPause) != nil {
+			return err
+		}
 	}
-	s.process = p
-	return nil
 }
+
+// portPause is the time between two attempts to listen on a port that is taken.
+const portPause = 200 * time.Millisecond
 
 var errStopped = errors.New("start a new control plane: this one is stopped")
 

@@ -2,7 +2,8 @@
 // kube-controller-manager. Package eirinixtest documents it for its users.
 //
 // A control plane needs binaries (assets.go, envtest.go, builder.go), a private folder (rundir.go) with keys (keys.go)
-// and logs (log.go), and the processes (process.go) of its servers (servers.go, apiserver.go).
+// and logs (log.go), and the processes (process.go) of its servers (servers.go, apiserver.go). Its state can be put back to an
+// earlier one (backup.go).
 package controlplane
 
 // This file starts and stops a whole control plane.
@@ -46,6 +47,7 @@ type Plane struct {
 	launcher *launcher
 	keys     *keys
 	etcdURL  string
+	etcdArgs []string
 	progress *progressWriter
 	stop     func() error // stops everything once
 

@@ -58,9 +58,9 @@ const startTimeout = 2 * time.Minute
 func (c *Plane) startEtcd(ctx context.Context) error {
 	p, _, err := c.startOnFreePort(ctx, "etcd", func(port string) []string {
 		c.etcdURL = "https://" + net.JoinHostPort("127.0.0.1", port)
-		return []string{
+		c.etcdArgs = []string{
 			"--name=eirinix",
-			"--data-dir=" + filepath.Join(c.dir.path, "etcd"),
+			"--data-dir=" + c.etcdData(),
 			"--listen-client-urls=" + c.etcdURL,
 			"--advertise-client-urls=" + c.etcdURL,
 			// A single member never dials itself, so any free port works and no client needs to know it.
@@ -76,9 +76,8 @@ func (c *Plane) startEtcd(ctx context.Context) error {
 			"--unsafe-no-fsync",
 			"--log-level=warn",
 		}
-	}, func(ctx context.Context, port string) error {
-		return getOK(ctx, c.keys.etcdTLS, "https://127.0.0.1:"+port+"/health")
-	})
+		return c.etcdArgs
+	}, func(ctx context.Context, _ string) error { return c.etcdReady(ctx) })
 	if err != nil {
 		return err
 	}
@@ -86,6 +85,12 @@ func (c *Plane) startEtcd(ctx context.Context) error {
 	defer c.mu.Unlock()
 	c.etcd = p
 	return nil
+}
+
+func (c *Plane) etcdData() string { return filepath.Join(c.dir.path, "etcd") }
+
+func (c *Plane) etcdReady(ctx context.Context) error {
+	return getOK(ctx, c.keys.etcdTLS, c.etcdURL+"/health")
 }
 
 func (c *Plane) apiServerArgs(port string, extra []string) []string {
