@@ -1,0 +1,207 @@
+package eirinix_test
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"code.cloudfoundry.org/eirinix"
+	"code.cloudfoundry.org/eirinix/diagnosis"
+	"code.cloudfoundry.org/eirinix/internal/ca"
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
+)
+
+// newest returns the effect that the CA of the program matches.
+func newest(matcher func(*x509.Certificate) bool) effect {
+	return func(ctx SpecContext, s *scene) {
+		GinkgoHelper()
+		block, _ := pem.Decode(s.secret(ctx).Data["tls.crt"])
+		Expect(block).NotTo(BeNil())
+		certificate, err := x509.ParseCertificate(block.Bytes)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(matcher(certificate)).To(BeTrue(), "%+v", certificate)
+	}
+}
+
+// trusted returns the CAs that a caBundle of the program holds.
+func (s *scene) trusted(ctx SpecContext) []*x509.Certificate {
+	GinkgoHelper()
+	return ca.SplitBundle(s.hooks(ctx)[0].ClientConfig.CABundle)
+}
+
+var (
+	month = newest(func(c *x509.Certificate) bool { return time.Until(c.NotAfter) < 31*24*time.Hour })
+	p384  = newest(func(c *x509.Certificate) bool { return c.PublicKey.(*ecdsa.PublicKey).Curve == elliptic.P384() })
+
+	ofIssuer = eachHook(func(s *scene) OmegaMatcher {
+		return HaveField("ClientConfig.CABundle", WithTransform(ca.SplitBundle, ConsistOf(HaveField("SubjectKeyId", s.value.(issuer).Certificate.SubjectKeyId))))
+	})
+)
+
+// certificateRows are those of the options about the certificates of the program and of its callers.
+var certificateRows = map[string]row{
+	"SetupCertificate": {
+		set:    func(_ *scene, o *eirinix.ManagerOptions) { o.SetupCertificate = new(false) },
+		beside: func(_ SpecContext, s *scene) { Expect(s.plain().RegisterExtensions()).To(Succeed()) },
+		Start: plays(func(ctx SpecContext, s *scene) {
+			s.clean(ctx)
+			s.launch(ctx, s.other())
+			Eventually(s.logged).WithContext(ctx).Should(ContainSubstring("waiting for the certificate Secret; RegisterExtensions makes it"))
+			Expect(s.certificates(ctx)).To(BeEmpty())
+			Expect(s.plain().RegisterExtensions()).To(Succeed())
+			Eventually(s.manager.Ready()).WithContext(ctx).Should(BeClosed())
+			refuses(ctx, s)
+		}),
+		RegisterExtensions: plays(func(ctx SpecContext, s *scene) {
+			Expect(s.run(ctx, s.life)).To(MatchError(ContainSubstring("certificate Secret")))
+			Expect(s.certificates(ctx)).To(BeEmpty())
+			Expect(s.plain().RegisterExtensions()).To(Succeed())
+			Expect(s.run(ctx, s.life)).To(Succeed(), "it adopts the Secret")
+		}),
+		RotateCA: plays(func(ctx SpecContext, s *scene) {
+			s.launch(ctx, s.plain())
+			Eventually(s.manager.Ready()).WithContext(ctx).Should(BeClosed())
+			before := s.certificates(ctx)
+			Expect(s.other().RotateCA(ctx)).To(Succeed(), "the running program makes the CA")
+			Expect(s.certificates(ctx)).NotTo(Equal(before))
+		}),
+		defects: []defect{{rotateCA, "without a program that may change the Secret, it begins a rotation that nobody finishes, and waits without a word", func(ctx SpecContext, s *scene) {
+			Expect(s.plain().RegisterExtensions()).To(Succeed())
+			before := s.secret(ctx).ResourceVersion
+			short, cancel := context.WithTimeout(ctx, 5*time.Second)
+			defer cancel()
+			Expect(s.other().RotateCA(short)).To(MatchError(ContainSubstring("SetupCertificate")))
+			Expect(s.secret(ctx).ResourceVersion).To(Equal(before))
+		}}},
+		Unregister: removesAll, Diagnose: reason("it makes nothing"), Audit: callsNothing,
+		Manifests: effect(func(_ SpecContext, s *scene) {
+			for _, r := range rulesOn(s, "secrets") {
+				Expect(r.Verbs).NotTo(ContainElement("create"))
+			}
+		}),
+		Offline: needsNothing,
+	},
+	"Rotation.CALifetime": {
+		set:   func(_ *scene, o *eirinix.ManagerOptions) { o.Rotation.CALifetime = 30 * 24 * time.Hour },
+		Start: month, RegisterExtensions: month, RotateCA: month,
+		Unregister: removesAll, Diagnose: reason("it makes no certificate"), Audit: callsNothing, Manifests: inNoObject, Offline: needsNothing,
+	},
+	"Rotation.LeafLifetime": everywhere(reason("it makes no serving certificate")).with(func(r *row) {
+		r.set = func(_ *scene, o *eirinix.ManagerOptions) { o.Rotation.LeafLifetime = time.Hour }
+		r.Start = effect(func(ctx SpecContext, s *scene) {
+			conn, err := (&tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}}).DialContext(ctx, "tcp", s.manager.Addr().String())
+			Expect(err).NotTo(HaveOccurred())
+			Expect(time.Until(conn.(*tls.Conn).ConnectionState().PeerCertificates[0].NotAfter)).To(BeNumerically("~", time.Hour, 10*time.Minute))
+			Expect(conn.Close()).To(Succeed())
+		})
+	}),
+	"Rotation.Retain": {
+		set: func(_ *scene, o *eirinix.ManagerOptions) { o.Rotation.Retain = 1500 * time.Millisecond },
+		RegisterExtensions: plays(func(ctx SpecContext, s *scene) {
+			Expect(s.run(ctx, s.life)).To(Succeed())
+			Expect(s.other().RotateCA(ctx)).To(Succeed())
+			Expect(s.trusted(ctx)).To(HaveLen(2))
+			Eventually(func() []*x509.Certificate {
+				Expect(s.other().RegisterExtensions()).To(Succeed())
+				return s.trusted(ctx)
+			}).WithContext(ctx).WithPolling(300 * time.Millisecond).Should(HaveLen(1))
+		}),
+		RotateCA: effect(func(ctx SpecContext, s *scene) { Expect(s.trusted(ctx)).To(HaveLen(2), "the old one is retained") }),
+		Start: effect(func(ctx SpecContext, s *scene) {
+			Expect(s.manager.RotateCA(ctx)).To(Succeed())
+			Expect(s.trusted(ctx)).To(HaveLen(2))
+			Eventually(func() []*x509.Certificate { return s.trusted(ctx) }).WithContext(ctx).Should(HaveLen(1))
+		}),
+		Unregister: removesAll, Diagnose: reason("it takes no part in a rotation"), Audit: callsNothing, Manifests: inNoObject, Offline: needsNothing,
+	},
+	"KeyAlgorithm": {
+		set:   func(_ *scene, o *eirinix.ManagerOptions) { o.KeyAlgorithm = "ECDSA-P384" },
+		Start: p384, RegisterExtensions: p384, RotateCA: p384,
+		Unregister: removesAll, Diagnose: reason("it makes no key"), Audit: callsNothing, Manifests: inNoObject, Offline: needsNothing,
+	},
+	"Certificates": {
+		prepare: func(_ SpecContext, s *scene) {
+			i := newIssuer()
+			write(s.temporary, i.issue())
+			s.value = i
+		},
+		set: func(s *scene, o *eirinix.ManagerOptions) {
+			o.Certificates = eirinix.FromFiles(s.temporary, "", "", "")
+		},
+		Start: effect(func(ctx SpecContext, s *scene) {
+			ofIssuer(ctx, s)
+			Expect(servedBy(s.manager)()).To(Equal(s.value.(issuer).Certificate.SubjectKeyId))
+			Expect(s.certificates(ctx)).To(BeEmpty())
+		}),
+		RegisterExtensions: ofIssuer,
+		Unregister:         removesAll,
+		RotateCA:           refusal("the certificates come from"),
+		Diagnose:           reason("the API server verifies the certificate, because it is another process that serves"),
+		Audit:              callsNothing,
+		Manifests:          effect(func(_ SpecContext, s *scene) { Expect(rulesOn(s, "secrets")).To(BeEmpty()) }),
+		Offline:            needsNothing,
+	},
+	"ClientCA.PEM": asked("", func(s *scene, o *eirinix.ManagerOptions) {
+		o.ClientCA.PEM = s.value.(*ca.Authority).CertificatePEM
+	}),
+	"ClientCA.File": asked("", func(s *scene, o *eirinix.ManagerOptions) {
+		o.ClientCA.File = filepath.Join(s.temporary, "callers.crt")
+	}),
+	"ClientCA.ConfigMap": asked("", func(s *scene, o *eirinix.ManagerOptions) {
+		o.ClientCA.ConfigMap = s.namespace + "/callers"
+	}).with(func(r *row) {
+		r.Manifests = effect(func(_ SpecContext, s *scene) {
+			Expect(rulesOn(s, "configmaps")).To(ContainElement(HaveField("ResourceNames", ConsistOf("callers"))))
+		})
+	}),
+	"ClientNames": asked("another", func(s *scene, o *eirinix.ManagerOptions) {
+		o.ClientCA.PEM, o.ClientNames = s.value.(*ca.Authority).CertificatePEM, []string{"kube-apiserver"}
+	}),
+}
+
+// asked returns a row of an option about the clients that may call. Those of the CA may, unless they have another name.
+func asked(another string, set func(*scene, *eirinix.ManagerOptions)) row {
+	return row{
+		set: set,
+		prepare: func(ctx SpecContext, s *scene) {
+			authority := NewCA(time.Hour, time.Now())
+			s.value = authority
+			Expect(os.WriteFile(filepath.Join(s.temporary, "callers.crt"), authority.CertificatePEM, 0o600)).To(Succeed())
+			_, err := clients().CoreV1().ConfigMaps(s.namespace).Create(ctx, &corev1.ConfigMap{
+				ObjectMeta: metav1.ObjectMeta{Name: "callers"}, Data: map[string]string{"ca.crt": string(authority.CertificatePEM)},
+			}, metav1.CreateOptions{})
+			Expect(err).NotTo(HaveOccurred())
+		},
+		Start: effect(func(ctx SpecContext, s *scene) {
+			url := *s.hooks(ctx)[0].ClientConfig.URL
+			as := func(name string) tls.Certificate {
+				certificate, key := Issue(s.value.(*ca.Authority), ForClient(name))
+				return Must(tls.X509KeyPair(certificate, key))
+			}
+			refused, _ := get(url)
+			Expect(refused).To(Equal(http.StatusUnauthorized))
+			accepted, _ := get(url, as("kube-apiserver"))
+			Expect(accepted).To(Equal(http.StatusMethodNotAllowed), "the call gets through, and is no review")
+			if another != "" {
+				refused, _ := get(url, as(another))
+				Expect(refused).To(Equal(http.StatusForbidden))
+			}
+		}),
+		RegisterExtensions: inNoEntry, Unregister: removesAll, RotateCA: onlyCAs, Audit: callsNothing,
+		Diagnose:  reports(diagnosis.CallerRefused),
+		Manifests: inNoObject,
+		Offline:   reason("its Handler has no connection, whose certificate it could look at"),
+	}
+}

@@ -1,0 +1,392 @@
+package eirinix_test
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/onsi/gomega/gbytes"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"code.cloudfoundry.org/eirinix"
+	"code.cloudfoundry.org/eirinix/diagnosis"
+	"code.cloudfoundry.org/eirinix/internal/diagnose"
+	. "code.cloudfoundry.org/eirinix/internal/spectest"
+)
+
+// scene is where the lives of one field are played: two namespaces, and a program with two steps.
+type scene struct {
+	row
+	life life // that is played
+
+	namespace string // of the program; also its fingerprint
+	workloads string // of the objects
+	port      int32
+	second    int32          // another free port
+	temporary string         // a folder
+	value     any            // that the row needs
+	requests  atomic.Int64   // of a connection that counts
+	watched   atomic.Int64   // events of a watcher
+	written   *gbytes.Buffer // by loggers other than Logger
+	logger    *zap.SugaredLogger
+	logs      *observer.ObservedLogs
+
+	manager *eirinix.ExtensionManager // that runs; nil if there is none
+	ended   chan error                // receives the result of Run
+
+	// The results of the last life.
+	report   eirinix.Report
+	findings []eirinix.AuditFinding
+	objects  []client.Object
+	offline  *eirinix.Offline
+}
+
+// begin makes the namespaces, and an object that each of the steps has something to say of.
+func (s *scene) begin(ctx SpecContext) {
+	GinkgoHelper()
+	s.namespace, s.workloads, s.port, s.second = newNamespace(ctx), newNamespace(ctx), FreePort(), FreePort()
+	s.temporary = Must(os.MkdirTemp("", "lives"))
+	s.logger, s.logs = Observed()
+	s.written = gbytes.NewBuffer()
+	_, err := createPod(ctx, s.workloads, NewPod("old", nil))
+	Expect(err).NotTo(HaveOccurred())
+	_, err = clients().CoreV1().ConfigMaps(s.workloads).Create(ctx, newConfigMap("old", nil), metav1.CreateOptions{})
+	Expect(err).NotTo(HaveOccurred())
+	if s.prepare != nil {
+		s.prepare(ctx, s)
+	}
+}
+
+// options are those of a program in URL mode, with which each life passes.
+func (s *scene) options() eirinix.ManagerOptions {
+	return eirinix.ManagerOptions{
+		Namespace: s.workloads, WebhookNamespace: s.namespace, OperatorFingerprint: s.namespace,
+		Host: "127.0.0.1", Port: s.port, ListenAddress: fmt.Sprint(":", s.port),
+		RestConfig: controlPlane().Config(), Logger: s.logger,
+		Rotation:   eirinix.Rotation{Retain: time.Second}, // a rotation waits for a tenth of that
+		Deployment: eirinix.DeploymentOptions{Image: "program:1", Args: []string{}},
+	}
+}
+
+// fingerprint and certificateName are those of the program with the field.
+func (s *scene) fingerprint() string { return s.changed().OperatorFingerprint }
+
+func (s *scene) certificateName() string {
+	o := s.changed()
+	return cmp.Or(o.SetupCertificateName, o.OperatorFingerprint+"-setupcertificate")
+}
+
+// changed returns the options with the field.
+func (s *scene) changed(changes ...func(*eirinix.ManagerOptions)) eirinix.ManagerOptions {
+	o := s.options()
+	if s.set != nil {
+		s.set(s, &o)
+	}
+	for _, change := range changes {
+		change(&o)
+	}
+	return o
+}
+
+// plain returns a Manager without the field.
+func (s *scene) plain() *eirinix.ExtensionManager {
+	GinkgoHelper()
+	return s.newManager(s.options(), nil)
+}
+
+// other returns a Manager with the field, and with further changes.
+func (s *scene) other(changes ...func(*eirinix.ManagerOptions)) *eirinix.ExtensionManager {
+	GinkgoHelper()
+	m := s.newManager(s.changed(changes...), s.settings)
+	if s.add != nil {
+		s.add(s, m)
+	}
+	return m
+}
+
+func (s *scene) newManager(o eirinix.ManagerOptions, set func(*scene, string, *eirinix.Settings)) *eirinix.ExtensionManager {
+	GinkgoHelper()
+	settings := func(step string) (of eirinix.Settings) {
+		if set != nil {
+			set(s, step, &of)
+		}
+		return of
+	}
+	m := eirinix.NewManager(o)
+	Expect(m.AddExtension(eirinix.Mutation[*corev1.Pod]{ID: "team", Settings: settings("team"), Apply: func(_ context.Context, _ *eirinix.Call, pod *corev1.Pod) error {
+		metav1.SetMetaDataLabel(&pod.ObjectMeta, "team", "a")
+		return nil
+	}})).To(Succeed())
+	Expect(m.AddExtension(eirinix.Validation[*corev1.ConfigMap]{ID: "owner", Settings: settings("owner"), Create: func(_ context.Context, c *eirinix.Call, cm *corev1.ConfigMap) error {
+		if cm.Labels["owner"] == "" {
+			return eirinix.Deny("set the label owner")
+		}
+		return nil
+	}, Update: func(context.Context, *eirinix.Call, *corev1.ConfigMap, *corev1.ConfigMap) error { return nil }})).To(Succeed())
+	return m
+}
+
+// run plays a life, with the field set, and with further changes. It asserts what the life does in any case.
+func (s *scene) run(ctx SpecContext, l life, changes ...func(*eirinix.ManagerOptions)) (err error) {
+	GinkgoHelper()
+	if l == start {
+		return s.start(ctx, changes...)
+	}
+	m := s.other(changes...)
+	switch l {
+	case manifests:
+		s.objects, err = m.Manifests()
+	case offline:
+		s.offline, err = m.Offline(eirinix.OfflineOptions{})
+	case registerExtensions:
+		if err = m.RegisterExtensions(); err == nil {
+			Expect(s.hooks(ctx)).NotTo(BeEmpty())
+		}
+	case unregister:
+		if err = s.registered(ctx); err != nil {
+			return err
+		}
+		if err = m.Unregister(ctx); err == nil {
+			Expect(s.hooks(ctx)).To(BeEmpty())
+		}
+	case diagnoses:
+		s.started(ctx)
+		s.report = m.Diagnose(ctx)
+		for _, f := range s.report.Findings {
+			if f.Severity != diagnosis.Note {
+				err = errors.Join(err, f)
+			}
+		}
+	case audit:
+		s.findings = nil
+		_, err = m.Audit(ctx, eirinix.AuditOptions{PagesPerSecond: 1000, Finding: func(f eirinix.AuditFinding) error {
+			s.findings = append(s.findings, f)
+			return nil
+		}})
+	case rotateCA:
+		if err = s.registered(ctx); err != nil {
+			return err
+		}
+		before := s.certificates(ctx)
+		if err = m.RotateCA(ctx); err == nil {
+			Expect(s.certificates(ctx)).NotTo(Equal(before))
+		}
+	}
+	return err
+}
+
+// start runs a Manager until it is ready. Objects of earlier lives are deleted before.
+func (s *scene) start(ctx SpecContext, changes ...func(*eirinix.ManagerOptions)) error {
+	GinkgoHelper()
+	s.stop(ctx)
+	s.clean(ctx)
+	s.launch(ctx, s.other(changes...))
+	if s.beside != nil {
+		s.beside(ctx, s)
+	}
+	select {
+	case err := <-s.ended:
+		s.manager = nil
+		return err
+	case <-s.manager.Ready():
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("not ready in time; the log:\n%s", s.logged())
+	}
+}
+
+// launch runs a Manager, and does not wait for anything.
+func (s *scene) launch(ctx context.Context, m *eirinix.ExtensionManager) {
+	s.manager, s.ended = m, make(chan error, 1)
+	go func() {
+		defer GinkgoRecover()
+		s.ended <- m.Run(context.WithoutCancel(ctx))
+	}()
+}
+
+// started starts the program, unless it runs.
+func (s *scene) started(ctx SpecContext) {
+	GinkgoHelper()
+	if s.manager == nil {
+		Expect(s.start(ctx)).To(Succeed())
+	}
+}
+
+// registered registers the program, unless it is registered.
+func (s *scene) registered(ctx SpecContext) error {
+	GinkgoHelper()
+	if len(s.hooks(ctx)) > 0 {
+		return nil
+	}
+	if s.beside != nil {
+		s.beside(ctx, s)
+	}
+	return s.other().RegisterExtensions()
+}
+
+// stop stops the program, if it runs.
+func (s *scene) stop(ctx context.Context) {
+	GinkgoHelper()
+	if s.manager == nil {
+		return
+	}
+	s.manager.Stop()
+	Eventually(s.ended).WithContext(ctx).WithTimeout(patience).Should(Receive(BeNil()))
+	s.manager = nil
+}
+
+// clean deletes all objects of the program.
+func (s *scene) clean(ctx context.Context) {
+	GinkgoHelper()
+	hooks, fingerprint := clients().AdmissionregistrationV1(), s.fingerprint()
+	for _, err := range []error{
+		hooks.MutatingWebhookConfigurations().Delete(ctx, fingerprint+"-mutating-hook", metav1.DeleteOptions{}),
+		hooks.ValidatingWebhookConfigurations().Delete(ctx, fingerprint+"-validating-hook", metav1.DeleteOptions{}),
+		clients().CoreV1().Secrets(s.namespace).Delete(ctx, s.certificateName(), metav1.DeleteOptions{}),
+		clients().CoordinationV1().Leases(s.namespace).Delete(ctx, fingerprint+"-versions", metav1.DeleteOptions{}),
+	} {
+		Expect(err == nil || apierrors.IsNotFound(err)).To(BeTrue(), "%v", err)
+	}
+}
+
+func (s *scene) end(ctx context.Context) {
+	GinkgoHelper()
+	s.stop(ctx)
+	s.clean(ctx)
+	Expect(os.RemoveAll(s.temporary)).To(Succeed())
+}
+
+// hooks returns the registered entries of the steps, the mutating ones first. In the life Offline, they are those of its
+// result. A validating one has no Reinvoke.
+func (s *scene) hooks(ctx context.Context) (all []admissionregistrationv1.MutatingWebhook) {
+	GinkgoHelper()
+	mutating, validating := &admissionregistrationv1.MutatingWebhookConfiguration{}, &admissionregistrationv1.ValidatingWebhookConfiguration{}
+	if s.life == offline {
+		mutating, validating = cmp.Or(s.offline.Mutating, mutating), cmp.Or(s.offline.Validating, validating)
+	} else {
+		var err error
+		fingerprint := s.fingerprint()
+		mutating, err = clients().AdmissionregistrationV1().MutatingWebhookConfigurations().Get(ctx, fingerprint+"-mutating-hook", metav1.GetOptions{})
+		Expect(client.IgnoreNotFound(err)).To(Succeed())
+		validating, err = clients().AdmissionregistrationV1().ValidatingWebhookConfigurations().Get(ctx, fingerprint+"-validating-hook", metav1.GetOptions{})
+		Expect(client.IgnoreNotFound(err)).To(Succeed())
+	}
+	for _, hook := range mutating.Webhooks {
+		if !strings.HasPrefix(hook.Name, diagnose.CanaryName) {
+			all = append(all, hook)
+		}
+	}
+	for _, hook := range validating.Webhooks {
+		if strings.HasPrefix(hook.Name, diagnose.CanaryName) {
+			continue
+		}
+		all = append(all, admissionregistrationv1.MutatingWebhook{
+			Name: hook.Name, ClientConfig: hook.ClientConfig, Rules: hook.Rules, FailurePolicy: hook.FailurePolicy, MatchPolicy: hook.MatchPolicy,
+			NamespaceSelector: hook.NamespaceSelector, ObjectSelector: hook.ObjectSelector, SideEffects: hook.SideEffects,
+			TimeoutSeconds: hook.TimeoutSeconds, MatchConditions: hook.MatchConditions,
+		})
+	}
+	return all
+}
+
+// eachHook returns the effect that the entry of each step matches.
+func eachHook(matcher func(*scene) OmegaMatcher) effect {
+	return func(ctx SpecContext, s *scene) {
+		GinkgoHelper()
+		Expect(s.hooks(ctx)).To(And(HaveLen(2), HaveEach(matcher(s))))
+	}
+}
+
+// differs returns the effect that the life, with another value of the field, ends with this error.
+func differs(change func(*scene, *eirinix.ManagerOptions), text string) effect {
+	return func(ctx SpecContext, s *scene) {
+		GinkgoHelper()
+		err := s.run(ctx, s.life, func(o *eirinix.ManagerOptions) { change(s, o) })
+		Expect(err).To(MatchError(ContainSubstring(text)))
+	}
+}
+
+// finds returns the effect that a diagnosis with another value of the field has a finding.
+func finds(change func(*scene, *eirinix.ManagerOptions), code diagnosis.Code) effect {
+	return func(ctx SpecContext, s *scene) {
+		GinkgoHelper()
+		_ = s.run(ctx, diagnoses, func(o *eirinix.ManagerOptions) { change(s, o) })
+		Expect(s.report.Findings).To(ContainElement(HaveField("Code", code)), "%s", s.report)
+	}
+}
+
+// reports plays a diagnosis that has a finding with the field.
+func reports(code diagnosis.Code) plays {
+	return plays(finds(func(*scene, *eirinix.ManagerOptions) {}, code))
+}
+
+// secret returns the certificate Secret of the program.
+func (s *scene) secret(ctx context.Context) *corev1.Secret {
+	GinkgoHelper()
+	secret, err := clients().CoreV1().Secrets(s.namespace).Get(ctx, s.certificateName(), metav1.GetOptions{})
+	Expect(client.IgnoreNotFound(err)).To(Succeed())
+	return secret
+}
+
+// certificates returns the CA of the program, or nil if it has none.
+func (s *scene) certificates(ctx context.Context) []byte {
+	GinkgoHelper()
+	return s.secret(ctx).Data["ca.crt"]
+}
+
+// logged returns the lines of the log.
+func (s *scene) logged() string {
+	var all strings.Builder
+	for _, line := range s.logs.All() {
+		fmt.Fprintln(&all, line.Message, line.ContextMap())
+	}
+	return all.String() + string(s.written.Contents())
+}
+
+// ask creates a ConfigMap in a dry run. The step refuses it unless it has the label.
+func (s *scene) ask(ctx context.Context, labels map[string]string) error {
+	_, err := clients().CoreV1().ConfigMaps(s.workloads).Create(ctx,
+		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "new-", Labels: labels}}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	return err
+}
+
+// get sends a request, and returns its status and the beginning of the body.
+func get(url string, certificates ...tls.Certificate) (status int, body string) {
+	client := &http.Client{Timeout: patience, Transport: &http.Transport{
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: true, Certificates: certificates}, DisableKeepAlives: true,
+	}}
+	resp, err := client.Get(url)
+	if err != nil {
+		return 0, err.Error()
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	Expect(err).NotTo(HaveOccurred())
+	return resp.StatusCode, string(text)
+}
+
+// refuses waits until the program refuses an object.
+func refuses(ctx SpecContext, s *scene) {
+	GinkgoHelper()
+	Eventually(func() error { return s.ask(ctx, nil) }).WithContext(ctx).WithTimeout(patience).Should(Satisfy(apierrors.IsForbidden))
+}
+
+// Handle counts the events of a watcher.
+func (s *scene) Handle(eirinix.Manager, watch.Event) { s.watched.Add(1) }
