@@ -173,7 +173,7 @@ func (p *program) routes(ctx context.Context) map[string]rollout.Route {
 			}
 		}
 	}
-	return rollout.With(rollout.RoutesIn(ctx, p.cache, p.namespace, p.m.GetManagerOptions().versionsName()), webhookconf.InForce(found))
+	return rollout.With(rollout.RoutesIn(ctx, p.cache, p.namespace, p.m.GetManagerOptions().versionsName()), webhookconf.InForce(found), nil)
 }
 
 // report returns a Report that publishes the program's state as metrics and, with events, as Events, until ctx ends.

@@ -146,7 +146,7 @@ func (c *Controller) Replace(ctx context.Context, r webhookconf.Registration, la
 	if c.left.Load() || c.removing.Load() {
 		return nil
 	}
-	if err := serve(rollout.With(c.versions.Routes(r.Version), c.inForce)); err != nil {
+	if err := serve(rollout.With(c.versions.Routes(r.Version), c.inForce, c.desired.Kept)); err != nil {
 		return err
 	}
 	r.Options.OwnedBy = c.registration.Options.OwnedBy

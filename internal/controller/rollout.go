@@ -118,7 +118,7 @@ func (c *Controller) serve(o Observation) (again time.Time) {
 	if c.inForce = webhookconf.InForce(o.found()); c.Serve == nil {
 		return again
 	}
-	routes := rollout.With(c.versions.Routes(c.registration.Version), c.inForce)
+	routes := rollout.With(c.versions.Routes(c.registration.Version), c.inForce, c.desired.Kept)
 	if c.routes != nil && reflect.DeepEqual(routes, c.routes) {
 		return again
 	}

@@ -367,19 +367,20 @@ func (v Versions) Routes(version string) map[string]Route {
 	return routes
 }
 
-// With returns the routes with steps that the API server calls, which no record may hold any more.
-func With(routes map[string]Route, inForce map[string][]string) map[string]Route {
-	all := maps.Clone(routes)
-	if all == nil {
-		all = map[string]Route{}
-	}
+// With returns the routes with steps that the API server calls, which no record may hold any more. kept are the paths that
+// this version's own registration keeps for others: every replica answers there, with the steps that it has.
+func With(routes map[string]Route, inForce, kept map[string][]string) map[string]Route {
+	all := map[string]Route{}
+	maps.Copy(all, routes)
 	for path, steps := range inForce {
 		at := all[path]
-		at.All = false
 		for _, step := range steps {
 			if !slices.Contains(at.Steps, step) {
 				at.Steps = append(slices.Clone(at.Steps), step)
 			}
+		}
+		if _, keeps := kept[path]; keeps {
+			at.All = false
 		}
 		all[path] = at
 	}

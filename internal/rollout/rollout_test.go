@@ -409,3 +409,22 @@ var _ = Describe("Read and Write", func() {
 		Expect(rollout.Read(map[string]string{prefix: string(text)})).To(BeEmpty())
 	})
 })
+
+var _ = Describe("The steps that the API server calls", func() {
+	routes := func() map[string]rollout.Route {
+		return map[string]rollout.Route{"/later": {Steps: []string{"a"}, All: true}}
+	}
+
+	It("are served beside those of the records, which do not change", func() {
+		before := routes()
+		Expect(rollout.With(before, map[string][]string{"/later": {"a", "b"}, "/lost": {"c"}}, nil)).To(Equal(map[string]rollout.Route{
+			"/later": {Steps: []string{"a", "b"}, All: true}, "/lost": {Steps: []string{"c"}},
+		}))
+		Expect(before).To(Equal(routes()))
+	})
+
+	It("are served by every replica where this version's own registration keeps the path for a later one", func() {
+		inForce := map[string][]string{"/later": {"a"}}
+		Expect(rollout.With(routes(), inForce, inForce)["/later"].All).To(BeFalse())
+	})
+})
