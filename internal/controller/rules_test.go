@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"code.cloudfoundry.org/eirinix/internal/ca"
@@ -387,4 +388,63 @@ var _ = Describe("An object that is larger than can be stored", func() {
 		Entry("by the client of etcd", errors.New("rpc error: trying to send message larger than max (2097200 vs. 2097152)"), true),
 		Entry("unless it is another error", apierrors.NewBadRequest("nonsense"), false),
 	)
+})
+
+var _ = Describe("A replica that stops", func() {
+	It("registers nothing any more, also where its steps have just changed", func() {
+		s := newSolo()
+		c := s.replica(fixed)
+		Expect(c.Leave(context.Background(), true)).To(Succeed())
+		served := false
+		Expect(c.Replace(context.Background(), desired("two", "other"), true, func(map[string]rollout.Route) error {
+			served = true
+			return nil
+		})).To(Succeed())
+		Expect(served).To(BeFalse())
+		c.Stop(context.Background())
+		for _, o := range []*object{s.mutating, s.validating} {
+			s.put(o, nil, true)
+		}
+		s.pass(time.Second)
+		s.works(c, time.Minute)
+		Expect(s.mutating.latest().object).To(BeNil())
+		Expect(s.validating.latest().object).To(BeNil())
+	})
+})
+
+var _ = Describe("The Namespace that owns the configurations", func() {
+	It("is the one of the moment, also after it was deleted and made again", func() {
+		s := newSolo()
+		uid, missing := types.UID("first"), false
+		c := s.replica(fixed, func(c *controller.Config) {
+			c.Owner = func(context.Context) (*metav1.OwnerReference, error) {
+				if missing {
+					return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, namespace)
+				}
+				return &metav1.OwnerReference{APIVersion: "v1", Kind: "Namespace", Name: namespace, UID: uid}, nil
+			}
+		})
+		owners := func() (all []types.UID) {
+			for _, o := range s.mutating.latest().object.GetOwnerReferences() {
+				all = append(all, o.UID)
+			}
+			return all
+		}
+		Expect(owners()).To(Equal([]types.UID{"first"}))
+
+		By("deleting it, and with it the configuration")
+		missing = true
+		s.put(s.mutating, nil, true)
+		s.pass(time.Second)
+		s.works(c, 10*time.Second)
+		Expect(owners()).To(BeEmpty())
+
+		By("making it again")
+		missing, uid = false, "second"
+		s.works(c, 3*time.Minute)
+		Expect(owners()).To(Equal([]types.UID{"second"}))
+		writes := s.writes
+		s.works(c, time.Hour)
+		Expect(s.writes).To(Equal(writes))
+	})
 })
