@@ -290,12 +290,15 @@ func TestAnOutageCausesOneProbePerInterval(t *testing.T) {
 					if name == "it accepts them, and never answers" && last != began {
 						took = 10 * time.Second
 					}
-					due := interval
+					low, high := interval, interval
 					if last.Sub(began) < 20*time.Second {
-						due = min(due, brief)
+						low = min(low, brief)
 					}
-					g.Expect(p.at.Sub(last)).To(BeNumerically(">=", min(due, interval)), "one probe per interval, of %s", due)
-					g.Expect(p.at.Sub(last)).To(BeNumerically("<=", due+due/5+took+10*time.Millisecond))
+					if last.Add(took).Sub(began) < 20*time.Second {
+						high = min(high, brief)
+					}
+					g.Expect(p.at.Sub(last)).To(BeNumerically(">=", low), "one probe per interval, of %s", low)
+					g.Expect(p.at.Sub(last)).To(BeNumerically("<=", high+high/5+took+10*time.Millisecond))
 					last, interval = p.at, min(2*interval, 30*time.Second)
 				}
 				for at := began.Add(time.Minute); at.Before(began.Add(9 * time.Minute)); at = at.Add(time.Second) {
@@ -374,7 +377,7 @@ func TestWatchesThatAreCutTogetherSendOneProbe(t *testing.T) {
 			time.Sleep(10 * time.Second)
 			synctest.Wait()
 			probes := w.since(began)
-			g.Expect(len(probes)).To(And(BeNumerically(">=", 2), BeNumerically("<=", 4)), "and not one for each watch")
+			g.Expect(len(probes)).To(And(BeNumerically(">=", 2), BeNumerically("<=", 5)), "and not one for each watch")
 			g.Expect(probes[0].at.Sub(began)).To(BeNumerically("<=", 4*time.Second))
 			w.answers(cuts(nil))
 			time.Sleep(time.Minute)

@@ -17,7 +17,10 @@ import (
 
 var _ = Describe("A diagnosis of orphans", Label("api-server"), func() {
 	var d *deployment
-	BeforeEach(func(ctx SpecContext) { d = newDeployment(ctx) })
+	BeforeEach(func(ctx SpecContext) {
+		d = newDeployment(ctx)
+		d.ListsAll = true
+	})
 
 	// left makes the configuration of another fingerprint, with a webhook for each of these addresses.
 	left := func(ctx context.Context, calls ...admissionregistrationv1.WebhookClientConfig) string {

@@ -222,7 +222,7 @@ var _ = It("A pre-flight asks for the rights on followed objects together with t
 	})
 	object := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: secret("").Namespace, Name: secret("").Name}}
 	preflight := diagnose.NewPreflight(ctx, clients, []diagnosis.Right{secret("get")}, object)
-	Expect(sent.Swap(0)).To(BeEquivalentTo(3))
+	Expect(sent.Swap(0)).To(BeEquivalentTo(5), "with those to list every configuration")
 	Expect(preflight.Followed(object)[0].Access(ctx)).To(BeZero())
 	Expect(sent.Load()).To(BeZero(), "no further question")
 	preflight.Log(ctx, clients, GinkgoLogr, "role", diagnose.ServiceAccount("cf", "program"))
