@@ -5,6 +5,7 @@ package reads
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -124,8 +125,11 @@ func TestObjectsThatWereNeverListedAreAskedForEveryFiveSeconds(t *testing.T) {
 		RegisterTestingT(t)
 		src := setOf(Declaration{MaxStale: time.Minute}).sources[0]
 		longest := func(within time.Duration, err error) (longest time.Duration) {
+			var mu sync.Mutex // the reflector lists in a goroutine of its own
 			last := time.Now()
 			ask := func() error {
+				mu.Lock()
+				defer mu.Unlock()
 				longest, last = max(longest, time.Since(last)), time.Now()
 				return err
 			}
@@ -134,6 +138,9 @@ func TestObjectsThatWereNeverListedAreAskedForEveryFiveSeconds(t *testing.T) {
 			src.run(ctx, server{list: func(client.ObjectList) error { return ask() }, watch: func(context.Context, metav1.ListOptions) (watch.Interface, error) {
 				return nil, ask()
 			}})
+			synctest.Wait()
+			mu.Lock()
+			defer mu.Unlock()
 			return longest
 		}
 		for _, err := range []error{apierrors.NewForbidden(corev1.Resource("configmaps"), "", nil), apierrors.NewInternalError(errors.New("broken")), errors.New("connection refused")} {
