@@ -41,7 +41,7 @@ func (m *ExtensionManager) Diagnose(ctx context.Context) Report {
 // runs.
 func (m *ExtensionManager) diagnosis(ctx context.Context) (diagnose.Config, error) {
 	if p := m.program.Load(); p != nil {
-		return p.diagnosis(ctx, m.Addr().String()), nil
+		return p.diagnosis(m.Addr().String()), nil
 	}
 	if err := m.Validate(); err != nil {
 		return diagnose.Config{}, err
@@ -60,7 +60,7 @@ func (m *ExtensionManager) diagnosis(ctx context.Context) (diagnose.Config, erro
 		return diagnose.Config{}, err
 	}
 	p.newController(steps, r)
-	config := p.diagnosis(ctx, "")
+	config := p.diagnosis("")
 	if unread != nil {
 		config.Modes = func() (entries, problems []string) { return nil, []string{unread.Error()} }
 	}

@@ -2,6 +2,7 @@ package eirinix
 
 import (
 	"context"
+	"errors"
 	"net/http/httptest"
 	"reflect"
 
@@ -16,6 +17,8 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	"code.cloudfoundry.org/eirinix/internal/controller"
 )
 
 // fakeManager is a fake from the tests of a program that was written for EiriniX. It must go on compiling as it stands.
@@ -251,3 +254,20 @@ var _ = DescribeTable("An error that a program may drop is logged once, without 
 	Entry(nil, "Watch", (*ExtensionManager).Watch),
 	Entry(nil, "RegisterExtensions", (*ExtensionManager).RegisterExtensions),
 )
+
+var _ = Describe("A Manager that is ready", func() {
+	It("ends once the registration of another program stands, and not for other errors", func() {
+		m := NewManager(ManagerOptions{Host: "webhook.example.org", Logger: zap.NewNop().Sugar()})
+		ready, failed := make(chan struct{}), make(chan error, 1)
+		report := m.becomeReady(&program{m: m, log: m.logr()}, ready, failed)
+		report(nil)
+		Expect(ready).To(BeClosed())
+		report(errors.New("for a moment"))
+		Expect(failed).NotTo(Receive())
+		for range 2 {
+			report(&controller.AnotherProgramError{Theirs: "Service eirinix/other"})
+		}
+		Expect(failed).To(Receive(MatchError(ContainSubstring("Service eirinix/other"))))
+		Expect(failed).NotTo(Receive(), "once")
+	})
+})

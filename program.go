@@ -187,10 +187,8 @@ func (p *program) report(ctx context.Context, events bool) *controller.Report {
 
 // diagnosis returns the configuration of a diagnosis of this program. listen is the address that this process listens
 // on; it is empty if it does not listen.
-func (p *program) diagnosis(ctx context.Context, listen string) diagnose.Config {
-	asking, cancel := context.WithTimeout(ctx, time.Second)
-	defer cancel()
-	desired := p.controller.State(asking).Desired
+func (p *program) diagnosis(listen string) diagnose.Config {
+	desired := p.controller.State().Desired
 	c := diagnose.Config{
 		Clients: p.clients, Options: desired.Options, Entries: desired.Entries, Owner: p.owner(), Canary: p.canary,
 		Verify: p.certificates.Verify, Listen: listen, Calls: webhookconf.Sharing(p.resolved.Load().entries),
@@ -211,9 +209,7 @@ func (p *program) diagnosis(ctx context.Context, listen string) diagnose.Config 
 	}
 	if p.m.program.Load() == p {
 		c.Versions = func() (all []diagnose.VersionInfo) {
-			ctx, cancel := context.WithTimeout(ctx, time.Second)
-			defer cancel()
-			state := p.controller.State(ctx)
+			state := p.controller.State()
 			for _, v := range state.Versions.InOrder() {
 				if r := state.Versions[v]; !r.Gone {
 					all = append(all, diagnose.VersionInfo{
@@ -277,7 +273,7 @@ func (m *ExtensionManager) preflight(ctx context.Context, half manifest.Half, lo
 	}
 	var follow []client.Object
 	if half != manifest.Registering && len(definitions)+len(conversions) > 0 {
-		follow = m.followed(m.configurations(&dynamic.DynamicClient{}, ""), namespace)
+		follow = m.followed(m.configurations(&dynamic.DynamicClient{} /* sends nothing */, ""), namespace)
 	}
 	p := diagnose.NewPreflight(ctx, clients, wanted, follow...)
 	p.Log(ctx, clients, log, manifest.RoleName(o.OperatorFingerprint, half), diagnose.ServiceAccount(namespace, o.OperatorFingerprint))

@@ -65,11 +65,11 @@ func (r *run) serve(ctx context.Context) (drain func() error, err error) {
 		return nothing, stoppedOr(ctx, err)
 	}
 	server, handler, err := r.open(ctx, p)
-	if err == nil {
-		err = r.register(ctx, p, server, handler)
-	}
 	if err != nil {
 		return nothing, stoppedOr(ctx, err)
+	}
+	if err := r.register(ctx, p, server, handler); err != nil {
+		return nothing, errors.Join(stoppedOr(ctx, err), server.Shutdown(context.WithoutCancel(ctx)))
 	}
 	return func() error { return r.m.drain(r.m.GetManagerOptions(), server, r.log) }, nil //nolint:contextcheck // ctx has ended by then
 }
@@ -211,7 +211,7 @@ func (r *run) awaitReady(ctx context.Context, p *program, ready <-chan struct{},
 	r.m.setReady()
 	address := r.m.Addr().String()
 	r.log.Info("ready", "address", address, "registered", target.String(), "note", "a diagnosis now checks whether API servers reach it")
-	diagnose.Watch(ctx, p.diagnosis(ctx, address), r.log)
+	diagnose.Watch(ctx, p.diagnosis(address), r.log)
 }
 
 // serveSteps serves the steps, including those on the paths of other versions, and the canary on both of its paths.
@@ -259,7 +259,7 @@ func (r *run) awaitChanges(ctx context.Context, p *program, begin func(resolved)
 		p.reports.Waits(controller.ForKind, len(known.unserved) > 0)
 		p.reports.Waits(controller.ForReads, len(known.unread) > 0)
 		if len(known.unserved) > 0 && !told {
-			told, most = true, noticed
+			told, most, delays = true, noticed, wait.Backoff(firstAttempt, noticed)
 			r.tasks.Go(func() {
 				defer close(refused)
 				if err := r.m.watchDefinitions(ctx, change); err != nil {
@@ -274,10 +274,10 @@ func (r *run) awaitChanges(ctx context.Context, p *program, begin func(resolved)
 		select {
 		case <-again:
 		case <-changed:
-			if len(known.unserved) == 0 {
-				continue
+			if len(known.unserved) > 0 {
+				delays = wait.Backoff(firstAttempt, most) // many events in a row cause one attempt
 			}
-			delays = wait.Backoff(firstAttempt, most)
+			continue
 		case <-refused:
 			refused, most = nil, unnoticed
 			delays = wait.Backoff(firstAttempt, most)
@@ -385,7 +385,7 @@ func (m *ExtensionManager) sayGoodbye(o ManagerOptions, p *program, log logr.Log
 	ctx, cancel := context.WithTimeout(context.Background(), unregisterTimeout)
 	defer cancel()
 	p.controller.Stop(ctx) // otherwise it would write them again at once
-	if state := p.controller.State(ctx); state.First != "" && state.First != state.Desired.Version {
+	if state := p.controller.State(); state.First != "" && state.First != state.Desired.Version {
 		return nil // another version or another program has registered them
 	}
 	if err := p.controller.Remove(ctx); err != nil {

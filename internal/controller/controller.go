@@ -89,11 +89,11 @@ type Controller struct {
 	refused  atomic.Bool   // the registration of another program stands
 	left     atomic.Bool   // this replica is stopping and no longer answers the questions of other versions
 	passing  chan struct{} // holds one element during a pass, so that passes run one at a time
+	state    atomic.Pointer[State]
 
 	// The fields below belong to the pass.
 	registration      webhookconf.Registration
 	desired           webhookconf.Desired // what is registered of it, as the configurations were read last
-	first             string              // the version whose registration takes precedence; "" if no version is live
 	inForce           map[string][]string // steps that the API server calls, by path
 	ownerDue          bool                // the Namespace is to be read
 	conflicts         int                 // in a row
@@ -133,6 +133,7 @@ func New(c Config) *Controller {
 func (c *Controller) begin(r webhookconf.Registration) {
 	c.registration, c.desired, c.routes = r, r.Desired(nil, nil), nil
 	c.seen, c.pauses, c.drift = nil, map[string]pause{}, webhookconf.NewDrift(troubleMost)
+	c.state.Store(&State{c.versions, "", c.desired})
 }
 
 // Replace changes the registration of this process. If it is that of another version, the process leaves the version that
@@ -182,14 +183,9 @@ type State struct {
 	Desired  webhookconf.Desired
 }
 
-// State returns what the last pass has observed, or the zero State when ctx ends.
-func (c *Controller) State(ctx context.Context) State {
-	if c.enter(ctx) != nil {
-		return State{}
-	}
-	defer c.exit()
-	return State{c.versions, c.first, c.desired}
-}
+// State returns what the last pass has observed. It does not wait for one that is under way, which can last long where a
+// diagnosis is wanted most.
+func (c *Controller) State() State { return *c.state.Load() }
 
 // Run makes passes until ctx ends: after each change of an object, when something is due, and at least once a minute.
 func (c *Controller) Run(ctx context.Context, objects *cluster.Objects) {
@@ -261,10 +257,11 @@ func (c *Controller) pass(ctx context.Context) (again time.Time, did bool, err e
 	case err != nil:
 		return again, false, errors.Join(err, leaseErr)
 	}
-	if c.first = first; c.ownerDue {
+	if c.ownerDue {
 		c.readOwner(ctx)
 	}
 	c.aim(&o)
+	c.state.Store(&State{c.versions, first, c.desired})
 	t, err := c.Certificates.look(ctx, c, o)
 	if err == nil {
 		err = c.readable(ctx, o)

@@ -448,3 +448,64 @@ var _ = Describe("The Namespace that owns the configurations", func() {
 		Expect(s.writes).To(Equal(writes))
 	})
 })
+
+var _ = Describe("Another program under the same fingerprint", func() {
+	const theirs = "Service eirinix/other"
+	meets := func(stands bool) (registered, last error, reconciled error) {
+		s, ready := newSolo(), errors.New("never ready")
+		c := s.replica(fixed, func(c *controller.Config) { c.Ready = func(err error) { ready = err } })
+		registered = ready
+		answers := func(number int64) {
+			s.edit(s.object(newLease(leaseName)), func(lease client.Object) {
+				found := rollout.Read(lease.GetAnnotations())
+				found["two"] = rollout.Record{Came: 2, Target: theirs, Asked: 1, Answered: number}
+				lease.SetAnnotations(found.Write(lease.GetAnnotations()))
+			})
+		}
+		answers(0)
+		_, err := c.Reconcile(context.Background())
+		Expect(err).NotTo(HaveOccurred())
+		if stands {
+			s.edit(s.mutating, func(object client.Object) {
+				annotations := object.GetAnnotations()
+				annotations[webhookconf.VersionAnnotation] = "two"
+				object.SetAnnotations(annotations)
+			})
+		}
+		answers(1)
+		_, reconciled = c.Reconcile(context.Background())
+		return registered, ready, reconciled
+	}
+
+	It("ends this one, although it is ready, once that program's registration stands", func() {
+		registered, last, err := meets(true)
+		Expect(registered).NotTo(HaveOccurred())
+		other := &controller.AnotherProgramError{}
+		Expect(errors.As(err, &other)).To(BeTrue(), "%v", err)
+		Expect(other.Theirs).To(Equal(theirs))
+		Expect(errors.As(last, &other)).To(BeTrue(), "%v", last)
+	})
+
+	It("does not end the one whose registration stands", func() {
+		registered, last, err := meets(false)
+		Expect(registered).NotTo(HaveOccurred())
+		Expect(err).NotTo(HaveOccurred())
+		Expect(last).NotTo(HaveOccurred())
+	})
+})
+
+var _ = Describe("The state of the last pass", func() {
+	It("can be had while a pass lasts", func(ctx SpecContext) {
+		s := newSolo()
+		c := s.replica(fixed)
+		asked, pass := 0, s.process.yield
+		s.process.yield = func(d time.Duration) bool {
+			asked++
+			Expect(c.State().Desired.Version).To(Equal("one"))
+			return pass(d)
+		}
+		s.edit(s.mutating, func(object client.Object) { webhooks(object)[0]["timeoutSeconds"] = int64(29) })
+		s.works(c, time.Minute)
+		Expect(asked).To(BeNumerically(">", 0))
+	}, SpecTimeout(time.Minute))
+})
