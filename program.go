@@ -196,9 +196,7 @@ func (p *program) diagnosis(listen string) diagnose.Config {
 		Sends: p.reports.SendsCanary, Registers: listen != "" && *p.m.GetManagerOptions().RegisterWebHook,
 		ListsAll: p.rights != nil && p.rights.ListsAll,
 	}
-	for _, w := range p.resolved.Load().waiting {
-		c.Waiting = append(c.Waiting, diagnose.WaitingStep{Name: w.name, Why: w.why.Error()})
-	}
+	c.Waiting = p.resolved.Load().heldBack(desired)
 	if p.reads != nil {
 		c.Reads = func() (all []diagnose.Unread) {
 			for _, i := range p.reads.Interruptions() {
@@ -221,6 +219,17 @@ func (p *program) diagnosis(listen string) diagnose.Config {
 		}
 	}
 	return c
+}
+
+// heldBack returns the steps that wait and are not registered. One that is in force is, although it waits.
+func (r resolved) heldBack(d webhookconf.Desired) (all []diagnose.WaitingStep) {
+	registered := slices.Concat(slices.Collect(maps.Values(d.Registered()))...)
+	for _, w := range r.waiting {
+		if !slices.ContainsFunc(registered, webhookconf.Step{Name: w.name}.Is) {
+			all = append(all, diagnose.WaitingStep{Name: w.name, Why: w.why.Error()})
+		}
+	}
+	return all
 }
 
 // describeSteps logs the calls that each step is registered for, and why the other steps are held back.

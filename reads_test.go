@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"code.cloudfoundry.org/eirinix/internal/admit"
+	"code.cloudfoundry.org/eirinix/internal/diagnose"
 	"code.cloudfoundry.org/eirinix/internal/reads"
 	"code.cloudfoundry.org/eirinix/internal/resources"
 	"code.cloudfoundry.org/eirinix/internal/rollout"
@@ -151,6 +152,12 @@ var _ = Describe("Settings.Reads", func() {
 		shadow := resolved{steps: []resolvedStep{{registered: webhookconf.Step{Shadow: true}}}}
 		Expect(shadow.changes(resolved{})).To(BeTrue())
 		Expect(resolved{}.changes(shadow)).To(BeTrue())
+	})
+
+	It("do not make a step that is in force count as held back", func() {
+		r := resolved{waiting: []waitingStep{{"inforce", errors.New("no right")}, {"in", errors.New("no kind")}}}
+		registered := webhookconf.Desired{Kept: map[string][]string{"/validate/pods-1": {"inforce@v1/Pod"}}}
+		Expect(r.heldBack(registered)).To(Equal([]diagnose.WaitingStep{{Name: "in", Why: "no kind"}}))
 	})
 
 	It("are followed on connections that do not outlive their use", func() {
