@@ -57,7 +57,9 @@ func (c *counted) wrap(config *rest.Config) *rest.Config {
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
 		return roundTripper(func(r *http.Request) (*http.Response, error) {
 			c.mu.Lock()
-			c.all = append(c.all, r.Method+" "+r.URL.Path)
+			if !r.URL.Query().Has("continue") { // a further page of the same list
+				c.all = append(c.all, r.Method+" "+r.URL.Path)
+			}
 			c.mu.Unlock()
 			return next.RoundTrip(r)
 		})

@@ -158,8 +158,10 @@ var _ = Describe("The configuration of a program", Label("api-server"), func() {
 		Eventually(startManager(ctx, addEnvManager(service))).WithTimeout(patience).Should(Receive(&refused))
 		Expect(refused).To(MatchError(ContainSubstring("stop that program first, or, if both are to run, give this one an OperatorFingerprint of its own")))
 		old.Stop()
-		_, err = createPod(ctx, namespace, NewPod("refused", nil))
-		Expect(err).To(MatchError(ContainSubstring("failed calling webhook")), "and so are the new replicas, in these namespaces")
+		Eventually(func() error { // the old program answers until it has drained
+			_, err := createPod(ctx, namespace, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{GenerateName: "refused-"}, Spec: NewPod("", nil).Spec})
+			return err
+		}).WithTimeout(patience).Should(MatchError(ContainSubstring("failed calling webhook")), "and so are the new replicas, in these namespaces")
 		Expect(clients().AdmissionregistrationV1().MutatingWebhookConfigurations().Delete(ctx, namespace+"-mutating-hook", metav1.DeleteOptions{})).To(Succeed())
 		Eventually(func() error {
 			_, err := createPod(ctx, namespace, NewPod("replica", nil))
