@@ -55,7 +55,7 @@ var _ = Describe("A rule that was never registered", func() {
 		Eventually(func() string { return outcomeOf(p.createPod(ctx)) }).WithContext(ctx).Should(Equal(refused))
 		AddReportEntry(fmt.Sprintf("registered %s after its definition was created, and %s after the right was granted; the other step's: %s",
 			kind.Round(time.Millisecond), right.Round(time.Millisecond), others), ReportEntryVisibilityAlways)
-		Expect(others.of(failed)).To(BeZero(), others.sample[failed])
+		Expect(others.of(failed)).To(BeZero(), others.example(failed))
 		Expect(kind).To(BeNumerically("<", bound), "after the definition")
 		Expect(right).To(BeNumerically("<", 2*bound), "after the right, of which no event tells")
 	}, SpecTimeout(3*patience))
@@ -92,8 +92,8 @@ var _ = Describe("A rule that was never registered", func() {
 			GinkgoHelper()
 			seen.expectInForce(ctx)
 			others.more(ctx, enough)
-			Expect(seen.rule.of(failed)).To(BeZero(), "the rule in force fails; %s", seen.rule.sample[failed])
-			Expect(others.total()-others.of(admitted)).To(BeZero(), "pods that no rule refuses; %s; %s", others, others.sample[failed])
+			Expect(seen.rule.of(failed)).To(BeZero(), "the rule in force fails; %s", seen.rule.example(failed))
+			Expect(others.besides(admitted)).To(BeEmpty(), "pods that no rule refuses; %s", others)
 		}
 
 		By("rolling out a version in which the new rule cannot list what it reads")

@@ -5,6 +5,7 @@ package inforce_test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"strings"
 	"sync"
 	"time"
@@ -106,6 +107,22 @@ func (l *load) of(outcome string) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.counts[outcome]
+}
+
+// example returns an error of an outcome, if there is one.
+func (l *load) example(outcome string) string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.sample[outcome]
+}
+
+// besides returns an error of each other outcome.
+func (l *load) besides(outcome string) map[string]string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	others := maps.Clone(l.sample)
+	delete(others, outcome)
+	return others
 }
 
 // total returns the number of creates.

@@ -38,7 +38,7 @@ var _ = Describe("A rule goes out of force", func() {
 			Eventually(p.entry).WithContext(ctx).WithArguments("pods").Should(BeNil())
 			Eventually(func() error { return p.createPod(ctx) }).WithContext(ctx).Should(Succeed())
 			seen.others.more(ctx, enough)
-			Expect(seen.others.of(failed)).To(BeZero(), seen.others.sample[failed])
+			Expect(seen.others.of(failed)).To(BeZero(), seen.others.example(failed))
 		}, SpecTimeout(3*patience))
 	}
 
