@@ -252,17 +252,6 @@ var runningRows = map[string]row{
 			Expect(limits.Memory().Value()).To(BeEquivalentTo(264 << 20))
 		})
 	}),
-	"EnableHTTP2": everywhere(servesNothing).with(func(r *row) {
-		r.set = func(_ *scene, o *eirinix.ManagerOptions) { o.EnableHTTP2 = true }
-		r.Start = effect(func(ctx SpecContext, s *scene) {
-			dialer := tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}}}
-			conn, err := dialer.DialContext(ctx, "tcp", s.manager.Addr().String())
-			Expect(err).NotTo(HaveOccurred())
-			Expect(conn.(*tls.Conn).ConnectionState().NegotiatedProtocol).To(Equal("h2"))
-			Expect(conn.Close()).To(Succeed())
-		})
-		r.Manifests = inNoObject
-	}),
 	"Context": {
 		set: func(s *scene, o *eirinix.ManagerOptions) {
 			if o.Context == nil { // of the row's own, which ends when the row says so

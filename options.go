@@ -206,10 +206,6 @@ type ManagerOptions struct {
 	// one of them. Empty means that every client with a certificate of ClientCA may call.
 	ClientNames []string
 
-	// EnableHTTP2 offers HTTP/2 in addition to HTTP/1.1. Default false: API servers use HTTP/2 for loopback URLs only,
-	// so it gains nothing, and it has a history of denial-of-service attacks (CVE-2023-44487).
-	EnableHTTP2 bool
-
 	// KeyAlgorithm is the type of newly generated keys: ECDSA-P256 (default), ECDSA-P384, RSA-2048, RSA-3072 or
 	// RSA-4096. An existing CA keeps its key until it is rotated.
 	KeyAlgorithm string

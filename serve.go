@@ -347,7 +347,6 @@ func (m *ExtensionManager) newServer(certs controller.Certificates, log logr.Log
 		Host: host, WantPort: port,
 		GetCertificate: certs.GetCertificate,
 		Ready:          m.checkReady,
-		HTTP2:          o.EnableHTTP2,
 		Handler:        m.recorded(handler),
 		Log:            log,
 	}

@@ -42,83 +42,74 @@ var _ = Describe("A server that asks who calls", func() {
 		Expect(s.Clients.SetCAs(trusted.CertificatePEM)).To(Succeed())
 	})
 
-	for name, http2 := range map[string]bool{"HTTP/1.1": false, "HTTP/2": true} {
-		Describe("over "+name, func() {
-			speak := func(client *http.Client) *http.Client {
-				client.Transport.(*http.Transport).ForceAttemptHTTP2 = http2
-				return client
+	Describe("while it serves", func() {
+		BeforeEach(func(ctx SpecContext) { start(ctx, s) })
+
+		It("answers an allowed client", func() {
+			client := showing(clientCert(GinkgoTB(), trusted, "front-proxy-client"))
+			for range 3 {
+				Expect(get(client, s, "/mutate/x")).To(HaveField("Body", "/mutate/x"))
 			}
-			BeforeEach(func(ctx SpecContext) {
-				s.HTTP2 = http2
-				start(ctx, s)
-			})
-
-			It("answers an allowed client", func() {
-				client := speak(showing(clientCert(GinkgoTB(), trusted, "front-proxy-client")))
-				for range 3 {
-					Expect(get(client, s, "/mutate/x")).To(HaveField("Body", "/mutate/x"))
-				}
-				Expect(handled.Load()).To(BeEquivalentTo(3))
-			})
-
-			It("answers a client without a certificate with 401 and the expected names, on every path", func() {
-				for _, path := range []string{"/", "/mutate/x", "/healthz/", "//healthz", "/healthz/../mutate", "/metrics"} {
-					got, err := get(speak(caller()), s, path)
-					Expect(err).NotTo(HaveOccurred())
-					Expect(got.Status).To(Equal(http.StatusUnauthorized), path)
-					Expect(got.Body).To(HavePrefix("no client certificate; expected is a certificate for client authentication"), path)
-					Expect(got.Body).To(HaveSuffix("one of the names [\"front-proxy-client\"]\n"), path)
-				}
-				Expect(handled.Load()).To(BeZero())
-			})
-
-			It("answers a client with a wrong one with 403 and the reason", func() {
-				for _, certificate := range []*tls.Certificate{
-					clientCert(GinkgoTB(), another, "front-proxy-client"),
-					clientCert(GinkgoTB(), trusted, "other"),
-				} {
-					got, err := get(speak(showing(certificate)), s, "/mutate/x")
-					Expect(err).NotTo(HaveOccurred())
-					Expect(got.Status).To(Equal(http.StatusForbidden))
-					Expect(got.Body).To(MatchRegexp(`^the client certificate is not accepted: "CN=.*".*; expected is a certificate .* \["front-proxy-client"\]\n$`))
-				}
-				Expect(handled.Load()).To(BeZero())
-			})
-
-			It("answers every client about its health, such as kubelets, which present none", func() {
-				for _, client := range []*http.Client{caller(), showing(clientCert(GinkgoTB(), another, "other"))} {
-					for _, path := range []string{"/healthz", "/readyz"} {
-						Expect(get(speak(client), s, path)).To(HaveField("Body", "ok\n"), path)
-					}
-				}
-			})
-
-			It("refuses on an open connection whose CA is no longer one", func(ctx SpecContext) {
-				client := speak(showing(clientCert(GinkgoTB(), trusted, "front-proxy-client")))
-				Expect(get(client, s, "/x")).To(HaveField("Status", http.StatusOK))
-				Expect(s.Clients.SetCAs(another.CertificatePEM)).To(Succeed())
-
-				var reused atomic.Bool
-				traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(c httptrace.GotConnInfo) { reused.Store(c.Reused) }})
-				req, err := http.NewRequestWithContext(traced, http.MethodGet, "https://"+s.Addr().String()+"/x", nil)
-				Expect(err).NotTo(HaveOccurred())
-				resp, err := client.Do(req)
-				Expect(err).NotTo(HaveOccurred())
-				Expect(resp.Body.Close()).To(Succeed())
-				Expect(resp.StatusCode).To(Equal(http.StatusForbidden))
-				Expect(reused.Load()).To(BeTrue(), "otherwise this spec proves nothing")
-
-				// The next connection may show another certificate.
-				Eventually(func(g Gomega) {
-					reused.Store(true)
-					resp, err := client.Do(req)
-					g.Expect(err).NotTo(HaveOccurred())
-					g.Expect(resp.Body.Close()).To(Succeed())
-					g.Expect(reused.Load()).To(BeFalse())
-				}).Should(Succeed())
-			})
+			Expect(handled.Load()).To(BeEquivalentTo(3))
 		})
-	}
+
+		It("answers a client without a certificate with 401 and the expected names, on every path", func() {
+			for _, path := range []string{"/", "/mutate/x", "/healthz/", "//healthz", "/healthz/../mutate", "/metrics"} {
+				got, err := get(caller(), s, path)
+				Expect(err).NotTo(HaveOccurred())
+				Expect(got.Status).To(Equal(http.StatusUnauthorized), path)
+				Expect(got.Body).To(HavePrefix("no client certificate; expected is a certificate for client authentication"), path)
+				Expect(got.Body).To(HaveSuffix("one of the names [\"front-proxy-client\"]\n"), path)
+			}
+			Expect(handled.Load()).To(BeZero())
+		})
+
+		It("answers a client with a wrong one with 403 and the reason", func() {
+			for _, certificate := range []*tls.Certificate{
+				clientCert(GinkgoTB(), another, "front-proxy-client"),
+				clientCert(GinkgoTB(), trusted, "other"),
+			} {
+				got, err := get(showing(certificate), s, "/mutate/x")
+				Expect(err).NotTo(HaveOccurred())
+				Expect(got.Status).To(Equal(http.StatusForbidden))
+				Expect(got.Body).To(MatchRegexp(`^the client certificate is not accepted: "CN=.*".*; expected is a certificate .* \["front-proxy-client"\]\n$`))
+			}
+			Expect(handled.Load()).To(BeZero())
+		})
+
+		It("answers every client about its health, such as kubelets, which present none", func() {
+			for _, client := range []*http.Client{caller(), showing(clientCert(GinkgoTB(), another, "other"))} {
+				for _, path := range []string{"/healthz", "/readyz"} {
+					Expect(get(client, s, path)).To(HaveField("Body", "ok\n"), path)
+				}
+			}
+		})
+
+		It("refuses on an open connection whose CA is no longer one", func(ctx SpecContext) {
+			client := showing(clientCert(GinkgoTB(), trusted, "front-proxy-client"))
+			Expect(get(client, s, "/x")).To(HaveField("Status", http.StatusOK))
+			Expect(s.Clients.SetCAs(another.CertificatePEM)).To(Succeed())
+
+			var reused atomic.Bool
+			traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(c httptrace.GotConnInfo) { reused.Store(c.Reused) }})
+			req, err := http.NewRequestWithContext(traced, http.MethodGet, "https://"+s.Addr().String()+"/x", nil)
+			Expect(err).NotTo(HaveOccurred())
+			resp, err := client.Do(req)
+			Expect(err).NotTo(HaveOccurred())
+			Expect(resp.Body.Close()).To(Succeed())
+			Expect(resp.StatusCode).To(Equal(http.StatusForbidden))
+			Expect(reused.Load()).To(BeTrue(), "otherwise this spec proves nothing")
+
+			// The next connection may show another certificate.
+			Eventually(func(g Gomega) {
+				reused.Store(true)
+				resp, err := client.Do(req)
+				g.Expect(err).NotTo(HaveOccurred())
+				g.Expect(resp.Body.Close()).To(Succeed())
+				g.Expect(reused.Load()).To(BeFalse())
+			}).Should(Succeed())
+		})
+	})
 
 	for name, version := range map[string]uint16{"1.2": tls.VersionTLS12, "1.3": tls.VersionTLS13} {
 		It("judges a session of TLS "+name+" that is resumed by the CAs of now", func(ctx SpecContext) {

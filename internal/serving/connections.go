@@ -44,11 +44,10 @@ type connection struct {
 	since time.Time // of the handshake, or of the latest start or end of a request
 	used  bool      // it has had a request
 	busy  int       // requests in flight
-	http2 bool      // its client can be told that the server stops
 }
 
 // admit adds a connection. If the limit is reached and every connection has a request in flight, it fails.
-func (c *connections) admit(conn net.Conn, http2 bool) error {
+func (c *connections) admit(conn net.Conn) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.open == nil {
@@ -59,7 +58,7 @@ func (c *connections) admit(conn net.Conn, http2 bool) error {
 			return err
 		}
 	}
-	c.open[conn.RemoteAddr().String()] = &connection{Conn: conn, since: time.Now(), http2: http2}
+	c.open[conn.RemoteAddr().String()] = &connection{Conn: conn, since: time.Now()}
 	return nil
 }
 
@@ -131,7 +130,7 @@ func (c *connections) closeUnused() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for address, x := range c.open {
-		if !x.used && !x.http2 {
+		if !x.used {
 			delete(c.open, address)
 			_ = x.Close() // an error means that it is closed already
 		}

@@ -14,7 +14,7 @@ func (s *Server) SetMostConnections(n int) { s.most = n }
 // AdmitConnections takes connections in, of which that many may be open.
 func AdmitConnections(most int) func(net.Conn) error {
 	c := &connections{most: most}
-	return func(conn net.Conn) error { return c.admit(conn, false) }
+	return c.admit
 }
 
 // MaxDecisions and RefusalLife bound the remembered decisions of Clients.

@@ -38,7 +38,6 @@ type Server struct {
 	Ready          func() error // why /readyz is not OK; a nil result means ready
 	Log            logr.Logger
 	Clients        *Clients // nil allows every client; the health endpoints always do
-	HTTP2          bool     // offer HTTP/2 in addition to HTTP/1.1
 
 	idle     time.Duration // 0 means idleTimeout
 	most     int           // connections; 0 means mostConnections

@@ -139,6 +139,12 @@ var _ = Describe("Server", func() {
 			Expect(state.NegotiatedProtocol).To(Equal("http/1.1"))
 			_, err = handshake(s, &tls.Config{NextProtos: []string{"h2"}})
 			Expect(err).To(HaveOccurred())
+			client := caller()
+			client.Transport.(*http.Transport).ForceAttemptHTTP2 = true
+			resp, err := client.Get("https://" + s.Addr().String() + "/x")
+			Expect(err).NotTo(HaveOccurred())
+			Expect(resp.Body.Close()).To(Succeed())
+			Expect(resp.ProtoMajor).To(Equal(1))
 		})
 	})
 
@@ -164,6 +170,20 @@ var _ = Describe("Server", func() {
 		start(ctx, s)
 		Expect(get(caller(), s, "/x")).To(HaveField("Status", http.StatusOK))
 		Expect(<-idle).To(BeNumerically(">", 90*time.Second))
+	})
+
+	It("ends idle connections after its own timeout, not after controller-runtime's", func(ctx SpecContext) {
+		s.SetIdleTimeout(100 * time.Millisecond)
+		start(ctx, s)
+		conn, err := tls.Dial("tcp", s.Addr().String(), &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"http/1.1"}})
+		Expect(err).NotTo(HaveOccurred())
+		defer conn.Close()
+		Expect(conn.SetDeadline(time.Now().Add(30 * time.Second))).To(Succeed())
+		_, err = io.WriteString(conn, "GET /x HTTP/1.1\r\nHost: x\r\n\r\n")
+		Expect(err).NotTo(HaveOccurred())
+		got, err := io.ReadAll(conn)
+		Expect(err).NotTo(HaveOccurred(), "ended by the server")
+		Expect(got).NotTo(BeEmpty())
 	})
 
 	DescribeTable("never redirects, which would send the API server on with the object", func(ctx SpecContext, path string) {

@@ -1,15 +1,13 @@
 package serving
 
-// This file configures TLS, HTTP/2 and the log of connections, for which controller-runtime's server has no options.
+// This file configures TLS and the log of connections, for which controller-runtime's server has no options.
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
-	"errors"
 	"log"
-	"net"
 	"net/http"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -27,16 +25,8 @@ const idleTimeout = 5 * time.Minute
 // lists of cipher suites and curves up to date. Custom lists would also get in the way of FIPS 140-3: with GOFIPS140 or
 // GODEBUG=fips140=on, crypto/tls removes from any list every algorithm that is not approved.
 func (s *Server) configure(c *tls.Config) {
-	var http2 *http.Server
 	c.MinVersion = tls.VersionTLS12
-	c.NextProtos = []string{"http/1.1"} // h2 gains little with one API server and has a history of floods
-	if s.HTTP2 {
-		if http2 = newHTTP2(s.idleTimeout()); http2 != nil {
-			c.NextProtos = []string{http2Protocol, "http/1.1"}
-		} else {
-			s.Log.Info("HTTP/2 is wanted, but net/http has none (GODEBUG=http2server=0?); serving HTTP/1.1")
-		}
-	}
+	c.NextProtos = []string{"http/1.1"} // API servers use h2 for loopback URLs only, and it has a history of floods (CVE-2023-44487)
 	if s.Clients != nil {
 		// The certificate is requested, but not verified here. Kubelets have none for the health endpoints, and a
 		// refused client gets the reason over HTTP and not as a TLS alert. The acceptable CAs (ClientCAs) are not
@@ -48,64 +38,25 @@ func (s *Server) configure(c *tls.Config) {
 	var once sync.Once
 	// Every handshake passes here, even a resumed one, which needs no certificate.
 	c.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
-		once.Do(func() { s.adjust(hello.Context(), http2) })
-		return nil, s.open.admit(hello.Conn, slices.Contains(c.NextProtos, http2Protocol) && slices.Contains(hello.SupportedProtos, http2Protocol))
+		once.Do(func() { s.adjust(hello.Context()) })
+		return nil, s.open.admit(hello.Conn)
 	}
 }
 
 // adjust changes settings for which controller-runtime's server has no option. It runs before the first handshake ends,
 // and every connection waits for it. So no request can observe a partially changed server.
-func (s *Server) adjust(ctx context.Context, http2 *http.Server) {
+func (s *Server) adjust(ctx context.Context) {
 	server, ok := ctx.Value(http.ServerContextKey).(*http.Server)
 	if !ok {
 		return
 	}
-	server.IdleTimeout = s.idleTimeout()
+	server.IdleTimeout = cmp.Or(s.idle, idleTimeout)
 	server.MaxHeaderBytes = mostHeaderBytes
-	if http2 != nil {
-		useHTTP2(server, http2) //nolint:contextcheck // the shutdown is not the handshake's
-	}
 	server.ErrorLog = log.New(&connectionLog{log: s.Log}, "", 0)
 	// ServeMux answers an unclean path with a redirect, and the API server follows redirects with the whole object in
 	// the body. Our handler answers every path itself.
 	server.Handler = http.HandlerFunc(s.route)
 }
-
-func (s *Server) idleTimeout() time.Duration {
-	if s.idle == 0 {
-		return idleTimeout
-	}
-	return s.idle
-}
-
-const http2Protocol = "h2" // its ALPN protocol name
-
-// newHTTP2 returns a server whose HTTP/2 implementation has this idle timeout, or nil if net/http has no HTTP/2.
-//
-// An HTTP/2 implementation keeps the idle timeout that its server had when it started to serve. By the time we can
-// change controller-runtime's server, it has started. So its implementation is replaced by that of another server,
-// which has started and ended on a listener without connections.
-func newHTTP2(idle time.Duration) *http.Server {
-	server := &http.Server{IdleTimeout: idle}
-	_ = server.Serve(noConnections{})
-	if server.TLSNextProto[http2Protocol] == nil {
-		return nil
-	}
-	return server
-}
-
-// useHTTP2 makes server serve HTTP/2 with the implementation of another server. The other one is notified of the
-// shutdown, so that it sends a GOAWAY to its connections. Handler and ErrorLog are read from server at each request.
-func useHTTP2(server, other *http.Server) {
-	server.TLSNextProto[http2Protocol] = other.TLSNextProto[http2Protocol]
-	server.RegisterOnShutdown(func() { _ = other.Shutdown(context.Background()) })
-}
-
-type noConnections struct{}
-
-func (noConnections) Accept() (net.Conn, error) { return nil, errors.New("no connections here") }
-func (noConnections) Close() error              { return nil }
-func (noConnections) Addr() net.Addr            { return &net.TCPAddr{} }
 
 // connectionLog receives net/http's messages about connections, above all about failed handshakes. An API server that
 // does not trust our certificate appears here as "bad certificate".
