@@ -144,9 +144,6 @@ var programRows = map[string]row{
 		r.Unregister = removesAll
 	}),
 	"Logger": logging(func(s *scene, o *eirinix.ManagerOptions) { o.Logger = s.logger }),
-	"Slog": logging(func(s *scene, o *eirinix.ManagerOptions) {
-		o.Slog = slog.New(slog.NewTextHandler(s.written, nil))
-	}),
 	"Logr": logging(func(s *scene, o *eirinix.ManagerOptions) {
 		o.Logr = logr.FromSlogHandler(slog.NewTextHandler(s.written, nil))
 	}),

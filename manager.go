@@ -332,7 +332,7 @@ func (m *ExtensionManager) SetManagerOptions(o ManagerOptions) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	old := m.options
-	if o.Logger == nil && o.otherLogger() == nil {
+	if o.Logger == nil && o.Logr.GetSink() == nil {
 		o.Logger = old.Logger
 	}
 	// A default name from GetManagerOptions must not outlive the fingerprint that it was derived from.

@@ -5,9 +5,7 @@ package eirinix
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"net/netip"
 	"os"
@@ -131,11 +129,8 @@ type ManagerOptions struct {
 	// terminal, else JSON.
 	Logger *zap.SugaredLogger
 
-	// Slog is a logger of log/slog to use instead of Logger. GetLogger and GetManagerOptions return it as a Logger that
-	// writes to it.
-	Slog *slog.Logger
-
-	// Logr is a logger of go-logr to use instead of Logger, in the same way as Slog. It needs a sink.
+	// Logr is a logger of go-logr to use instead of Logger. It needs a sink. GetLogger and GetManagerOptions return it as a
+	// Logger that writes to it. logr.FromSlogHandler makes one of a handler of log/slog.
 	Logr logr.Logger
 
 	// KubeManager is the program's own controller-runtime manager. The Manager becomes a part of it, and uses its
@@ -305,33 +300,15 @@ func (o ManagerOptions) withDefaults() ManagerOptions {
 	o.FilterEiriniApps = cmp.Or(o.FilterEiriniApps, new(false))
 	o.RegisterWebHook = cmp.Or(o.RegisterWebHook, new(true))
 	o.SetupCertificate = cmp.Or(o.SetupCertificate, new(true))
-	if o.checkLoggers() == nil { // else Validate returns the error
-		o.Logger = cmp.Or(o.Logger, o.otherLogger())
-		o.Slog, o.Logr = nil, logr.Logger{}
-	}
-	if o.Logger == nil {
+	switch {
+	case o.Logger != nil: // if Logr is set too, Validate returns an error
+	case o.Logr.GetSink() != nil:
+		o.Logger = zap.New(slogcore.New(logr.ToSlogHandler(o.Logr)), zap.AddCaller()).Sugar()
+		o.Logr = logr.Logger{}
+	default:
 		o.Logger = defaultLogger()
 	}
 	return o
-}
-
-// otherLogger returns a Logger that writes to Slog or Logr, or nil if neither is set.
-func (o ManagerOptions) otherLogger() *zap.SugaredLogger {
-	switch {
-	case o.Slog != nil:
-		return zap.New(slogcore.New(o.Slog.Handler(), 4), zap.AddCaller()).Sugar()
-	case o.Logr.GetSink() != nil:
-		return zap.New(slogcore.New(logr.ToSlogHandler(o.Logr), 1), zap.AddCaller()).Sugar()
-	}
-	return nil
-}
-
-// checkLoggers returns an error if there is more than one logger.
-func (o ManagerOptions) checkLoggers() error {
-	if o.Logger != nil && o.otherLogger() != nil || o.Slog != nil && o.Logr.GetSink() != nil {
-		return errors.New("eirinix: ManagerOptions.Logger, Slog and Logr: more than one is set; keep one of them")
-	}
-	return nil
 }
 
 // defaultLogger returns zap's production logger on standard error.

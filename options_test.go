@@ -63,15 +63,15 @@ var _ = Describe("ManagerOptions", func() {
 			}
 		})
 
-		It("log to Slog or Logr in place of Logger", func() {
+		It("log to Logr in place of Logger", func() {
 			var lines bytes.Buffer
-			m := NewManager(ManagerOptions{Slog: slog.New(slog.NewTextHandler(&lines, nil))})
+			m := NewManager(ManagerOptions{Logr: logr.FromSlogHandler(slog.NewTextHandler(&lines, nil))})
 			m.logr().Info("ready", "port", 443)
 			m.GetLogger().Debugw("hidden")
 			Expect(lines.String()).To(MatchRegexp(`^time=\S+ level=INFO msg=ready logger=eirinix port=443\n$`))
 			again := m.GetManagerOptions()
 			m.SetManagerOptions(again)
-			Expect(m.Validate()).NotTo(MatchError(ContainSubstring("Slog")))
+			Expect(m.Validate()).NotTo(MatchError(ContainSubstring("Logr")))
 			m.GetLogger().Warn("kept")
 			Expect(lines.String()).To(ContainSubstring("level=WARN msg=kept"))
 
@@ -120,11 +120,7 @@ var _ = Describe("ManagerOptions", func() {
 			err := NewManager(o).Validate()
 			Expect(err).To(MatchError(And(HavePrefix("eirinix: "), ContainSubstring("ManagerOptions."+option), ContainSubstring(remedy))))
 		},
-		Entry("two loggers", change(func(o *ManagerOptions) { o.Slog = slog.Default() }), "Logger, Slog and Logr: more than one is set", "keep one of them"),
-		Entry("two other loggers", change(func(o *ManagerOptions) {
-			o.Logger, o.Slog, o.Logr = nil, slog.Default(), logr.Discard().WithSink(funcr.New(func(_, _ string) {}, funcr.Options{}).GetSink())
-		}),
-			"Logger, Slog and Logr: more than one is set", "keep one of them"),
+		Entry("two loggers", change(func(o *ManagerOptions) { o.Logr = logr.FromSlogHandler(slog.DiscardHandler) }), "Logger and Logr are both set", "keep one of them"),
 		Entry("no Host", change(func(o *ManagerOptions) { o.Host = "" }), "Host", "or set ServiceName and WebhookNamespace"),
 		Entry("a Host that no client can call", change(func(o *ManagerOptions) { o.Host = "0.0.0.0" }), "Host", `ListenAddress to "0.0.0.0:8443"`),
 		Entry("the same in IPv6", change(func(o *ManagerOptions) { o.Host = "::" }), "Host", `ListenAddress to "[::]:8443"`),

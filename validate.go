@@ -67,8 +67,8 @@ func (o ManagerOptions) validate(needsHost bool) error {
 	if p := o.FailurePolicy; p != nil && *p != admissionregistrationv1.Fail && *p != admissionregistrationv1.Ignore {
 		bad("FailurePolicy is %q; it must be Fail or Ignore", *p)
 	}
-	if err := o.checkLoggers(); err != nil {
-		errs = append(errs, err)
+	if o.Logger != nil && o.Logr.GetSink() != nil {
+		bad("Logger and Logr are both set; keep one of them")
 	}
 	if o.Modes != "" && len(validation.IsDNS1123Subdomain(o.Modes)) > 0 {
 		bad("Modes is %q; give the name of a ConfigMap: %s", o.Modes, validation.IsDNS1123Subdomain(o.Modes)[0])

@@ -1,4 +1,4 @@
-// Package slogcore lets a zap logger write to a handler of log/slog. zap itself only has the opposite.
+// Package slogcore lets a zap logger write to a logr logger, through the handler of log/slog that logr has for each.
 package slogcore
 
 import (
@@ -10,22 +10,16 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// New returns a core that writes to the handler. step is the distance between two levels below Info: 4 is that of
-// log/slog, and 1 that of logr, whose handlers count its verbosity.
-func New(handler slog.Handler, step int) zapcore.Core { return &core{handler, slog.Level(step)} }
+// New returns a core that writes to the handler. Levels below Info become the verbosity of logr.
+func New(handler slog.Handler) zapcore.Core { return &core{handler} }
 
-type core struct {
-	handler slog.Handler
-	step    slog.Level
-}
+type core struct{ handler slog.Handler }
 
 // level returns the level of log/slog. Those of zap are Debug -1, Info 0, Warn 1 and Error 2. Higher ones are errors.
-func (c *core) level(l zapcore.Level) slog.Level {
+func level(l zapcore.Level) slog.Level {
 	switch {
-	case l < zapcore.InfoLevel:
-		return slog.Level(l) * c.step
-	case l == zapcore.InfoLevel:
-		return slog.LevelInfo
+	case l <= zapcore.InfoLevel:
+		return slog.Level(l)
 	case l == zapcore.WarnLevel:
 		return slog.LevelWarn
 	}
@@ -34,7 +28,7 @@ func (c *core) level(l zapcore.Level) slog.Level {
 
 // Enabled reports whether the handler takes lines of this level.
 func (c *core) Enabled(l zapcore.Level) bool {
-	return c.handler.Enabled(context.Background(), c.level(l))
+	return c.handler.Enabled(context.Background(), level(l))
 }
 
 // With returns a core that adds the fields to every line.
@@ -50,7 +44,7 @@ func (c *core) With(fields []zapcore.Field) zapcore.Core {
 		}
 		fields = rest
 	}
-	return &core{handler, c.step}
+	return &core{handler}
 }
 
 // split returns the fields before a namespace, its name, and the fields in it.
@@ -73,7 +67,7 @@ func (c *core) Check(entry zapcore.Entry, checked *zapcore.CheckedEntry) *zapcor
 
 // Write writes a line.
 func (c *core) Write(entry zapcore.Entry, fields []zapcore.Field) error {
-	record := slog.NewRecord(entry.Time, c.level(entry.Level), entry.Message, entry.Caller.PC)
+	record := slog.NewRecord(entry.Time, level(entry.Level), entry.Message, entry.Caller.PC)
 	if entry.LoggerName != "" {
 		record.AddAttrs(slog.String("logger", entry.LoggerName))
 	}
