@@ -73,20 +73,15 @@ func (s *Server) resolve(r Request) (*resolved, error) {
 	if q.oldObject, err = s.Read(r.OldObject); err != nil {
 		return nil, err
 	}
-	main := q.object
-	if main.Absent() {
-		main = q.oldObject
-	}
+	main := q.main()
 	switch {
 	case main.Absent():
 		return nil, errors.New("the request has neither Object nor OldObject")
 	case r.Operation == admissionv1.Update && (q.object.Absent() || q.oldObject.Absent()):
 		return nil, errors.New("an update needs both OldObject and Object")
 	}
-	for _, d := range []Document{q.object, q.oldObject} {
-		if _, err := d.Typed(); err != nil {
-			return nil, err
-		}
+	if _, _, err := bothTyped(q.object, q.oldObject); err != nil {
+		return nil, err
 	}
 	if q.Resource.Empty() {
 		if q.at, err = s.PlaceOf(main.Kind); err != nil {
@@ -102,6 +97,14 @@ func (s *Server) resolve(r Request) (*resolved, error) {
 	}
 	q.complete(s, main)
 	return q, nil
+}
+
+// main returns the object that the request is about: the new one, else the old one.
+func (q *resolved) main() Document {
+	if q.object.Absent() {
+		return q.oldObject
+	}
+	return q.object
 }
 
 // complete sets the values that follow from the object, and the metadata that an API server controls.
@@ -173,19 +176,11 @@ func (a *admissionRun) admit(ctx context.Context) error {
 
 // attributes returns the request in the form that the API server's matchers use.
 func (a *admissionRun) attributes(object, oldObject Document) (admission.Attributes, error) {
-	kind := a.object.Kind
-	if a.object.Absent() {
-		kind = a.oldObject.Kind
-	}
-	typed, err := object.Typed()
+	typed, typedOld, err := bothTyped(object, oldObject)
 	if err != nil {
 		return nil, err
 	}
-	typedOld, err := oldObject.Typed()
-	if err != nil {
-		return nil, err
-	}
-	return admission.NewAttributesRecord(typed, typedOld, kind, a.Namespace, a.Name, a.Resource, a.Subresource,
+	return admission.NewAttributesRecord(typed, typedOld, a.main().Kind, a.Namespace, a.Name, a.Resource, a.Subresource,
 		admission.Operation(a.Operation), a.options, a.DryRun, &a.User), nil
 }
 
@@ -217,7 +212,7 @@ func (a *admissionRun) mutateRound(ctx context.Context, round int, reinvocable, 
 		if invocation == nil {
 			continue
 		}
-		changed, err := a.callMutating(ctx, w, invocation, round)
+		changed, err := a.callMutating(ctx, w, invocation, a.admissionRequest(invocation), round)
 		if changed { // every earlier webhook with reinvocationPolicy IfNeeded is due
 			for id := range reinvocable {
 				due[id] = true

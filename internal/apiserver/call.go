@@ -43,7 +43,8 @@ type rejection struct {
 
 func (r *rejection) Unwrap() error { return r.StatusError }
 
-// failed applies the failurePolicy to a failed call. Its error is nil if the policy ignores the failure.
+// failed applies the failurePolicy to a failed call. Its error is nil if the call has not failed, or if the policy ignores
+// the failure.
 func (a *admissionRun) failed(ctx context.Context, w *webhook, err error) (refused error, ignored bool) {
 	failure, ok := errors.AsType[*failedCall](err)
 	if !ok {
@@ -59,20 +60,13 @@ func (a *admissionRun) failed(ctx context.Context, w *webhook, err error) (refus
 }
 
 // callMutating calls a mutating webhook and applies its patch.
-func (a *admissionRun) callMutating(ctx context.Context, w *webhook, i *invocation, round int) (changed bool, err error) {
-	return a.answerMutating(ctx, w, i, a.admissionRequest(i), round)
-}
-
-func (a *admissionRun) answerMutating(ctx context.Context, w *webhook, i *invocation, request *admissionv1.AdmissionRequest, round int) (changed bool, err error) {
+func (a *admissionRun) callMutating(ctx context.Context, w *webhook, i *invocation, request *admissionv1.AdmissionRequest, round int) (changed bool, err error) {
 	record, resp, err := a.call(ctx, w, request, round, true)
 	if err == nil && len(resp.Patch) > 0 {
 		changed, err = a.apply(w, i, resp.Patch)
 		record.Err = err
 	}
-	refused, ignored := error(nil), false
-	if err != nil {
-		refused, ignored = a.failed(ctx, w, err)
-	}
+	refused, ignored := a.failed(ctx, w, err)
 	record.Changed, record.Ignored = changed, ignored
 	a.calls = append(a.calls, *record)
 	return changed, refused
@@ -131,10 +125,9 @@ func (a *admissionRun) validate(ctx context.Context, object Document) error {
 		o := &outcome{}
 		outcomes = append(outcomes, o)
 		calls.Go(func() {
-			var err error
-			if o.record, _, err = a.call(ctx, w, a.admissionRequest(invocation), 0, false); err != nil {
-				o.err, o.record.Ignored = a.failed(ctx, w, err)
-			}
+			record, _, err := a.call(ctx, w, a.admissionRequest(invocation), 0, false)
+			o.record = record
+			o.err, record.Ignored = a.failed(ctx, w, err)
 		})
 	}
 	calls.Wait()
@@ -208,10 +201,6 @@ func (a *admissionRun) review(ctx context.Context, w *webhook, request *admissio
 
 // admissionRequest returns the AdmissionRequest for a webhook.
 func (a *admissionRun) admissionRequest(i *invocation) *admissionv1.AdmissionRequest {
-	requestKind := a.object.Kind
-	if a.object.Absent() {
-		requestKind = a.oldObject.Kind
-	}
 	extra := map[string]authenticationv1.ExtraValue{}
 	for key, values := range a.User.Extra {
 		extra[key] = values
@@ -221,7 +210,7 @@ func (a *admissionRun) admissionRequest(i *invocation) *admissionv1.AdmissionReq
 		Kind:            metav1.GroupVersionKind(i.kind),
 		Resource:        metav1.GroupVersionResource(i.resource),
 		SubResource:     a.Subresource,
-		RequestKind:     new(metav1.GroupVersionKind(requestKind)),
+		RequestKind:     new(metav1.GroupVersionKind(a.main().Kind)),
 		RequestResource: new(metav1.GroupVersionResource(a.Resource)), RequestSubResource: a.Subresource,
 		Name: a.Name, Namespace: a.Namespace, Operation: a.Operation,
 		UserInfo:  authenticationv1.UserInfo{Username: a.User.Name, UID: a.User.UID, Groups: a.User.Groups, Extra: extra},

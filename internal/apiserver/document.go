@@ -44,12 +44,6 @@ func NewDocument(kind schema.GroupVersionKind, raw []byte) Document {
 // Absent reports whether there is no object.
 func (d Document) Absent() bool { return len(d.Raw) == 0 }
 
-// isObject reports whether a document of unknown origin is a JSON object at all.
-func (d Document) isObject() bool {
-	var tree map[string]json.RawMessage
-	return json.Unmarshal(d.Raw, &tree) == nil
-}
-
 // Unstructured returns the object as a tree that the caller owns. It is empty for no document.
 func (d Document) Unstructured() *unstructured.Unstructured {
 	u := &unstructured.Unstructured{Object: map[string]any{}}
@@ -173,6 +167,14 @@ func (d Document) Typed() (runtime.Object, error) {
 	}
 	d.memo.once.Do(func() { d.memo.object, d.memo.err = d.In(clientgoscheme.Scheme) })
 	return d.memo.object, d.memo.err
+}
+
+// bothTyped returns two objects as an API server holds them.
+func bothTyped(object, oldObject Document) (typed, typedOld runtime.Object, err error) {
+	if typed, err = object.Typed(); err == nil {
+		typedOld, err = oldObject.Typed()
+	}
+	return typed, typedOld, err
 }
 
 // In returns the object as a Go value of a scheme, or unstructured if the scheme does not know its kind.

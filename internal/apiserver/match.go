@@ -54,11 +54,7 @@ func (a *admissionRun) match(ctx context.Context, w *webhook, current Document) 
 	if err := a.fill(ctx, call, current); err != nil || w.conditions == nil {
 		return call, err
 	}
-	typed, err := call.object.Typed()
-	if err != nil {
-		return nil, apierrors.NewInternalError(err)
-	}
-	typedOld, err := call.oldObject.Typed()
+	typed, typedOld, err := bothTyped(call.object, call.oldObject)
 	if err != nil {
 		return nil, apierrors.NewInternalError(err)
 	}

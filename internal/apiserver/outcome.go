@@ -89,10 +89,10 @@ func (a *admissionRun) outcome(refused error) (*Outcome, error) {
 		Calls: a.calls, Steps: a.trace.snapshot(), Passed: a.passed, Trace: a.trace, Before: a.object, After: a.current,
 	}
 	for _, c := range a.calls {
-		if c.Response != nil && c.Err == nil {
-			operations, err := operationsOf(c.Response.Patch)
-			if err != nil {
-				return nil, err
+		if c.Response != nil && c.Err == nil && len(c.Response.Patch) > 0 {
+			var operations []jsonpatch.Operation
+			if err := json.Unmarshal(c.Response.Patch, &operations); err != nil {
+				return nil, fmt.Errorf("the patch in a response cannot be read: %w", err)
 			}
 			o.Patch = append(o.Patch, operations...)
 		}
@@ -108,17 +108,6 @@ func (a *admissionRun) outcome(refused error) (*Outcome, error) {
 		return nil, fmt.Errorf("the object after the mutating webhooks: %w", err)
 	}
 	return o, nil
-}
-
-func operationsOf(patch []byte) ([]jsonpatch.Operation, error) {
-	if len(patch) == 0 {
-		return nil, nil
-	}
-	var operations []jsonpatch.Operation
-	if err := json.Unmarshal(patch, &operations); err != nil {
-		return nil, fmt.Errorf("the patch in a response cannot be read: %w", err)
-	}
-	return operations, nil
 }
 
 // Request is a user's request to the API server. Objects are Go objects of the scheme, unstructured ones, Documents,

@@ -164,11 +164,7 @@ func (a *admissionRun) checkImmutable() error {
 	if a.Operation != admissionv1.Update || a.Subresource != "" {
 		return nil
 	}
-	now, err := a.stored().Typed()
-	if err != nil {
-		return err
-	}
-	before, err := a.oldObject.Typed()
+	now, before, err := bothTyped(a.stored(), a.oldObject)
 	if err != nil {
 		return err
 	}

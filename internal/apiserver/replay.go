@@ -4,6 +4,7 @@ package apiserver
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -75,15 +76,14 @@ func (s *Server) ask(ctx context.Context, w *webhook, mutating bool, request *ad
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	if mutating {
-		_, err := a.answerMutating(ctx, w, &invocation{kind: kind, object: a.object, oldObject: a.oldObject}, request, 0)
+		_, err := a.callMutating(ctx, w, &invocation{kind: kind, object: a.object, oldObject: a.oldObject}, request, 0)
 		return a.outcome(err)
 	}
 	record, _, err := a.call(ctx, w, request, 0, false)
-	if err != nil {
-		err, record.Ignored = a.failed(ctx, w, err)
-	}
+	refused, ignored := a.failed(ctx, w, err)
+	record.Ignored = ignored
 	a.calls = append(a.calls, *record)
-	return a.outcome(err)
+	return a.outcome(refused)
 }
 
 // received returns an object of a request from elsewhere. It returns an error if the object cannot be read.
@@ -91,10 +91,11 @@ func received(kind schema.GroupVersionKind, raw []byte) (Document, error) {
 	if len(raw) == 0 || string(raw) == "null" {
 		return Document{}, nil
 	}
-	d := NewDocument(kind, raw)
-	if !d.isObject() {
+	var tree map[string]json.RawMessage
+	if json.Unmarshal(raw, &tree) != nil {
 		return Document{}, fmt.Errorf("it is no object: %.100q", raw)
 	}
+	d := NewDocument(kind, raw)
 	_, err := d.Typed()
 	return d, err
 }

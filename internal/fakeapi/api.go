@@ -115,16 +115,11 @@ func (a *API) Put(object client.Object) error {
 	if err != nil {
 		return fmt.Errorf("no mapper knows the plural of %s: %w", kind, err)
 	}
-	u, untyped := object.(*unstructured.Unstructured)
-	if untyped {
-		u = u.DeepCopy() // it is the caller's
-	} else {
-		tree, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
-		if err != nil {
-			return err
-		}
-		u = &unstructured.Unstructured{Object: tree}
+	tree, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object.DeepCopyObject()) // the object is the caller's
+	if err != nil {
+		return err
 	}
+	u := &unstructured.Unstructured{Object: tree}
 	u.SetGroupVersionKind(kind)
 	if mapping.Scope.Name() == meta.RESTScopeNameNamespace && u.GetNamespace() == "" {
 		u.SetNamespace("default")

@@ -72,21 +72,27 @@ func refuse(w http.ResponseWriter, err error) int {
 func (a *API) answer(r *http.Request, q Request) (any, error) {
 	resource, key := q.Resource.GroupResource(), objectKey{q.Resource.GroupResource(), q.Namespace, q.Name}
 	existing, found := a.objects[key]
-	missing := apierrors.NewNotFound(resource, q.Name)
+	applied := types.PatchType(strings.Split(r.Header.Get("Content-Type"), ";")[0])
 	switch q.Verb {
-	case "get":
-		if !found {
-			return nil, missing
-		}
-		return inVersion(existing, q.Resource).Object, nil
 	case "list", "deletecollection":
 		return a.list(r, q)
 	case "create":
 		return a.create(q, key)
-	case "update":
-		if !found {
-			return nil, missing
+	case "patch":
+		if !found && applied == types.ApplyYAMLPatchType {
+			return a.create(q, key)
 		}
+	case "get", "update", "delete":
+	default:
+		return nil, apierrors.NewMethodNotSupported(resource, q.Verb+" (an API in memory has no watches; read directly, without a cache)")
+	}
+	if !found {
+		return nil, apierrors.NewNotFound(resource, q.Name)
+	}
+	switch q.Verb {
+	case "get":
+		return inVersion(existing, q.Resource).Object, nil
+	case "update":
 		changed, err := parseObject(q.Body)
 		if err != nil {
 			return nil, err
@@ -96,28 +102,16 @@ func (a *API) answer(r *http.Request, q Request) (any, error) {
 		}
 		return a.replace(q, key, existing, changed), nil
 	case "patch":
-		applied := types.PatchType(strings.Split(r.Header.Get("Content-Type"), ";")[0])
-		if !found && applied == types.ApplyYAMLPatchType {
-			return a.create(q, key)
-		}
-		if !found {
-			return nil, missing
-		}
 		changed, err := a.patched(existing, applied, q.Body)
 		if err != nil {
 			return nil, err
 		}
 		return a.replace(q, key, existing, changed), nil
-	case "delete":
-		if !found {
-			return nil, missing
-		}
-		if !q.DryRun {
-			delete(a.objects, key)
-		}
-		return existing.Object, nil
 	}
-	return nil, apierrors.NewMethodNotSupported(resource, q.Verb+" (an API in memory has no watches; read directly, without a cache)")
+	if !q.DryRun { // the verb is delete
+		delete(a.objects, key)
+	}
+	return existing.Object, nil
 }
 
 func (a *API) list(r *http.Request, q Request) (any, error) {
@@ -155,17 +149,12 @@ func (a *API) list(r *http.Request, q Request) (any, error) {
 
 // keys returns the keys in the order of namespace and name, as in an API server, and then of the resource.
 func (a *API) keys() []objectKey {
-	all := make([]objectKey, 0, len(a.objects))
-	for key := range a.objects {
-		all = append(all, key)
-	}
-	slices.SortFunc(all, func(a, b objectKey) int {
+	return slices.SortedFunc(maps.Keys(a.objects), func(a, b objectKey) int {
 		return cmp.Or(
 			strings.Compare(a.namespace+"/"+a.name, b.namespace+"/"+b.name),
 			strings.Compare(a.Group, b.Group), strings.Compare(a.Resource, b.Resource),
 		)
 	})
-	return all
 }
 
 func (a *API) create(q Request, key objectKey) (any, error) {
@@ -255,7 +244,7 @@ func (a *API) discovery(path string) (any, bool) {
 		return metav1.APIVersions{TypeMeta: metav1.TypeMeta{Kind: "APIVersions", APIVersion: "v1"}, Versions: []string{"v1"}}, true
 	case path == "/apis":
 		list := metav1.APIGroupList{TypeMeta: metav1.TypeMeta{Kind: "APIGroupList", APIVersion: "v1"}}
-		for _, gv := range a.groupVersions() {
+		for _, gv := range a.scheme.PrioritizedVersionsAllGroups() {
 			if gv.Group == "" {
 				continue
 			}
@@ -274,8 +263,6 @@ func (a *API) discovery(path string) (any, bool) {
 	}
 	return nil, false
 }
-
-func (a *API) groupVersions() []schema.GroupVersion { return a.scheme.PrioritizedVersionsAllGroups() }
 
 func (a *API) resourcesOf(gv schema.GroupVersion) metav1.APIResourceList {
 	list := metav1.APIResourceList{TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"}, GroupVersion: gv.String(), APIResources: []metav1.APIResource{}}
