@@ -164,14 +164,9 @@ func allowed(client *x509.Certificate, names []string) bool {
 func longest(chains [][]*x509.Certificate) time.Time {
 	var last time.Time
 	for _, chain := range chains {
-		end := chain[0].NotAfter
-		for _, certificate := range chain[1:] {
-			if certificate.NotAfter.Before(end) {
-				end = certificate.NotAfter
-			}
-		}
-		if end.After(last) {
-			last = end
+		first := slices.MinFunc(chain, func(a, b *x509.Certificate) int { return a.NotAfter.Compare(b.NotAfter) })
+		if first.NotAfter.After(last) {
+			last = first.NotAfter
 		}
 	}
 	return last

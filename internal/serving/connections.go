@@ -105,15 +105,7 @@ func (x *connection) isClosed() bool {
 	return err != nil || raw.Control(func(uintptr) {}) != nil
 }
 
-// begin records that a request has arrived from an address; end records that it was answered.
-func (c *connections) begin(address string) {
-	c.count(address, 1)
-}
-
-func (c *connections) end(address string) {
-	c.count(address, -1)
-}
-
+// count adds to the requests in flight from an address: 1 when one has arrived, and -1 when it was answered.
 func (c *connections) count(address string, requests int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -4,6 +4,7 @@ package serving
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -70,13 +71,10 @@ type signed struct {
 // NewLeaf returns a Leaf for these hosts (see ca.ParseHosts). A lifetime of 0 means seven days, and a nil now means
 // time.Now. The Leaf holds no certificate until Use.
 func NewLeaf(hosts []string, lifetime time.Duration, now func() time.Time) *Leaf {
-	if lifetime == 0 {
-		lifetime = DefaultLeafLifetime
-	}
 	if now == nil {
 		now = time.Now
 	}
-	return &Leaf{hosts: slices.Clone(hosts), lifetime: lifetime, now: now, changed: make(chan struct{}, 1)}
+	return &Leaf{hosts: slices.Clone(hosts), lifetime: cmp.Or(lifetime, DefaultLeafLifetime), now: now, changed: make(chan struct{}, 1)}
 }
 
 // Use signs a certificate with this CA and serves it from the next handshake on. It does nothing if the served
@@ -195,14 +193,11 @@ func (l *Leaf) Run(ctx context.Context, log logr.Logger) {
 				}
 			}
 		}
-		timer := time.NewTimer(pause)
 		select {
 		case <-ctx.Done():
-			timer.Stop()
 			return
 		case <-l.changed:
-			timer.Stop()
-		case <-timer.C:
+		case <-time.After(pause):
 		}
 	}
 }

@@ -99,8 +99,8 @@ func (s *Server) startOn(ctx context.Context, port int) error {
 }
 
 func (s *Server) route(w http.ResponseWriter, r *http.Request) {
-	s.open.begin(r.RemoteAddr)
-	defer s.open.end(r.RemoteAddr)
+	s.open.count(r.RemoteAddr, 1)
+	defer s.open.count(r.RemoteAddr, -1)
 	switch r.URL.Path {
 	case healthzPath:
 		s.health(w, nil)
