@@ -34,7 +34,8 @@ func (r *Recorder) Wrap(next http.Handler) http.Handler {
 func (r *Recorder) serve(next http.Handler, w http.ResponseWriter, req *http.Request) {
 	c := &call{
 		path: req.URL.Path, received: time.Now(),
-		question: buffer{budget: &r.budget, size: req.ContentLength}, answer: buffer{budget: &r.budget}, reads: readings{budget: &r.budget},
+		question: buffer{share: share{budget: &r.budget}, size: req.ContentLength},
+		answer:   buffer{share: share{budget: &r.budget}}, reads: readings{share: share{budget: &r.budget}},
 	}
 	t := &tap{
 		ResponseWriter: w,
@@ -131,15 +132,34 @@ const (
 
 var pool = sync.Pool{New: func() any { return new(make([]byte, 0, firstBytes)) }}
 
+// share is the part of a budget that one user has taken.
+type share struct {
+	budget *atomic.Int64 // the bytes that are left
+	taken  int64
+}
+
+func (s *share) take(n int64) bool {
+	if s.budget.Add(-n) < 0 {
+		s.budget.Add(n)
+		return false
+	}
+	s.taken += n
+	return true
+}
+
+func (s *share) giveBack() {
+	s.budget.Add(s.taken)
+	s.taken = 0
+}
+
 // buffer copies one body. It is not safe for concurrent use.
 type buffer struct {
-	budget *atomic.Int64 // the bytes that are left
+	share
 	text   []byte
 	pooled *[]byte // the memory of text, unless text has outgrown it
 	size   int64   // as announced by the caller; not positive if unknown
-	taken  int64
-	seen   bool // at least one byte was added
-	lost   bool // there was no room for the whole body
+	seen   bool    // at least one byte was added
+	lost   bool    // there was no room for the whole body
 }
 
 // add copies p. Once there is no room, it drops the copy and copies nothing more.
@@ -160,7 +180,7 @@ func (b *buffer) grow(need int) bool {
 	if b.text == nil && max(int64(need), b.size) > firstAnswer {
 		pooled := pool.Get().(*[]byte)
 		if cap(*pooled) >= need {
-			if !b.take(cap(*pooled)) {
+			if !b.take(int64(cap(*pooled))) {
 				pool.Put(pooled)
 				return false
 			}
@@ -173,22 +193,13 @@ func (b *buffer) grow(need int) bool {
 	if b.size > 0 && int64(room) > b.size {
 		room = max(need, int(b.size))
 	}
-	if !b.take(room - cap(b.text)) {
+	if !b.take(int64(room - cap(b.text))) {
 		return false
 	}
 	grown := make([]byte, len(b.text), room)
 	copy(grown, b.text)
 	b.recycle()
 	b.text = grown
-	return true
-}
-
-func (b *buffer) take(n int) bool {
-	if b.budget.Add(-int64(n)) < 0 {
-		b.budget.Add(int64(n))
-		return false
-	}
-	b.taken += int64(n)
 	return true
 }
 
@@ -199,8 +210,7 @@ func (b *buffer) release() {
 	}
 	b.recycle()
 	b.text = nil
-	b.budget.Add(b.taken)
-	b.taken = 0
+	b.giveBack()
 }
 
 func (b *buffer) recycle() {

@@ -169,43 +169,38 @@ func (x *exchange) eachRead(change func(object map[string]any, at string) map[st
 	}
 }
 
-// runHook runs the hook of the program on the objects.
-func (x *exchange) runHook(hook func(map[string]any)) error {
+// runHook runs the hook of the program on the objects, until it fails.
+func (x *exchange) runHook(hook func(map[string]any)) (err error) {
 	if hook == nil {
 		return nil
 	}
 	if x.unpatched != nil {
 		return failed("not redacted", "Redact cannot be shown the object after the patch of the response: %w", x.unpatched)
 	}
+	run := func(object map[string]any, at string) (after map[string]any, changed bool) {
+		if err == nil {
+			after, changed, err = show(hook, object)
+		}
+		if changed && at != "" {
+			x.notes.add(at + " (by Redact)")
+		}
+		return after, changed
+	}
 	for _, name := range []string{"object", "oldObject"} {
 		if object, ok := x.request[name].(map[string]any); ok {
-			after, changed, err := show(hook, object)
-			if err != nil {
-				return err
-			}
-			x.request[name] = after
-			if changed {
-				x.hooked = true
-				x.notes.add("request." + name + " (by Redact)")
-			}
+			after, changed := run(object, "request."+name)
+			x.request[name], x.hooked = after, x.hooked || changed
 		}
 	}
 	if x.patched != nil {
-		after, changed, err := show(hook, x.patched)
-		if err != nil {
-			return err
-		}
+		after, changed := run(x.patched, "")
 		x.patched, x.hooked = after, x.hooked || changed
 	}
-	var errs []error
 	x.eachRead(func(object map[string]any, at string) map[string]any {
-		after, changed, err := show(hook, object)
-		if errs = append(errs, err); changed {
-			x.notes.add(at + " (by Redact)")
-		}
+		after, _ := run(object, at)
 		return after
 	})
-	return cmp.Or(errs...)
+	return err
 }
 
 // show runs the hook on an object. It returns a copy of the object after the hook.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"sync/atomic"
 
 	"code.cloudfoundry.org/eirinix/internal/reads"
 )
@@ -24,16 +23,14 @@ const (
 // budget until release, because the notes keep them in memory. It is safe for concurrent use. A step that was left
 // behind can note something at any time: after end it is ignored.
 type readings struct {
-	budget *atomic.Int64
-
-	mu      sync.Mutex
+	mu sync.Mutex
+	share
 	ended   bool
 	begun   bool   // at least one step of the call can read
 	lost    string // why the notes are not kept; empty if they are
 	notes   []reads.Note
 	known   map[reads.Note]struct{}
 	objects int
-	taken   int64
 }
 
 // note is a callback of reads.WithNotes.
@@ -58,12 +55,10 @@ func (r *readings) note(n reads.Note) {
 	case r.taken+size > mostReadBytes:
 		r.lose(fmt.Sprintf("the steps read more than %d bytes", mostReadBytes))
 		return
-	case r.budget.Add(-size) < 0:
-		r.budget.Add(size)
+	case !r.take(size):
 		r.lose("more calls came than could be written")
 		return
 	}
-	r.taken += size
 	if r.known == nil {
 		r.known = map[reads.Note]struct{}{}
 	}
@@ -80,8 +75,7 @@ func (r *readings) lose(why string) {
 // drop returns memory and budget. The caller holds mu.
 func (r *readings) drop() {
 	r.notes, r.known = nil, nil
-	r.budget.Add(r.taken)
-	r.taken = 0
+	r.giveBack()
 }
 
 // end closes the notes, because the call has been answered.

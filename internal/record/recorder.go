@@ -9,10 +9,11 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/go-logr/logr"
 	admissionv1 "k8s.io/api/admission/v1"
+
+	"code.cloudfoundry.org/eirinix/internal/lograte"
 )
 
 const (
@@ -20,10 +21,6 @@ const (
 	// take about 20 KB.
 	mostWaiting      = 256
 	mostWaitingBytes = 64 << 20
-
-	// logEvery is the interval between log lines of one kind. Without a limit, any client that reaches the port could
-	// cause as many as it likes.
-	logEvery = time.Minute
 )
 
 // Options are those of eirinix.Recording, where they are documented for users.
@@ -52,7 +49,7 @@ type Counts struct {
 type Recorder struct {
 	options Options
 	folder  *folder      // of the goroutine that writes
-	budget  atomic.Int64 // the bytes that more calls may take while they wait
+	budget  atomic.Int64 // the bytes that more calls may take while they wait; each takes a share
 	queue   chan *call
 	done    chan struct{} // closed when the goroutine has ended
 
@@ -61,7 +58,10 @@ type Recorder struct {
 	abandoned atomic.Bool // Close has dropped the calls that were left
 	pending   int         // calls that have begun, and whose outcome is not known
 	counts    Counts
-	logged    map[string]time.Time // the last lines, by kind of failure
+
+	// logs limits the lines of each kind of failure. Otherwise any client that reaches the port could cause as many as it
+	// likes.
+	logs lograte.Limiter
 }
 
 // New makes a Recorder and its folder, and starts the goroutine that writes. It returns an error with the remedy if
@@ -89,7 +89,6 @@ func New(o Options) (*Recorder, error) {
 		folder:  folder,
 		queue:   make(chan *call, mostWaiting),
 		done:    make(chan struct{}),
-		logged:  map[string]time.Time{},
 	}
 	r.budget.Store(mostWaitingBytes)
 	if mode, exposed := folder.exposed(); exposed {
@@ -224,13 +223,8 @@ func (r *Recorder) report(why error) {
 	if f, ok := errors.AsType[*failure](why); ok {
 		kind = f.kind
 	}
-	r.mu.Lock()
-	counts, recently := r.counts, time.Since(r.logged[kind]) < logEvery
-	if !recently {
-		r.logged[kind] = time.Now()
-	}
-	r.mu.Unlock()
-	if !recently {
+	if _, ok := r.logs.Allow(kind, ""); ok {
+		counts := r.Counts()
 		r.log("a call was not recorded", "kind", kind, "reason", why.Error(),
 			"droppedBefore", counts.Dropped, "failedBefore", counts.Failed)
 	}
