@@ -81,32 +81,29 @@ func Chart(scheme *runtime.Scheme, objects ...client.Object) (map[string][]byte,
 	return files, nil
 }
 
-// member returns the members of an object below a path; nil if there are none.
-func member(tree map[string]any, fields ...string) map[string]any {
-	found, _, _ := unstructured.NestedMap(tree, fields...)
-	return found
+// shared returns the value at a path, to be changed in place; the zero value if there is none of that type.
+func valueAt[T any](tree map[string]any, fields ...string) T {
+	found, _, _ := unstructured.NestedFieldNoCopy(tree, fields...)
+	value, _ := found.(T)
+	return value
 }
 
-// containersOf returns the containers of a workload, to be changed in place.
-func containersOf(tree map[string]any) []map[string]any {
+func member(tree map[string]any, fields ...string) map[string]any {
+	return valueAt[map[string]any](tree, fields...)
+}
+
+// containerOf returns the first container of a workload, to be changed in place; nil if there is none.
+func containerOf(tree map[string]any) map[string]any {
 	at := map[string][]string{
 		"Deployment": {"spec", "template", "spec"}, "Job": {"spec", "template", "spec"},
 		"CronJob": {"spec", "jobTemplate", "spec", "template", "spec"},
 	}[fmt.Sprint(tree["kind"])]
-	var value any = tree
-	for _, field := range at {
-		m, _ := value.(map[string]any)
-		value = m[field]
+	list := valueAt[[]any](tree, append(at, "containers")...)
+	if len(at) == 0 || len(list) == 0 {
+		return nil
 	}
-	pod, _ := value.(map[string]any)
-	list, _ := pod["containers"].([]any)
-	var all []map[string]any
-	for _, c := range list {
-		if m, ok := c.(map[string]any); ok && len(at) > 0 {
-			all = append(all, m)
-		}
-	}
-	return all
+	first, _ := list[0].(map[string]any)
+	return first
 }
 
 // argsValue returns the value that holds the arguments of a workload, or "" for a workload that the user has added.
@@ -137,15 +134,12 @@ func orElse(value, other any) any {
 func (c *chart) readValues(trees []map[string]any) {
 	c.values[valueNamespace] = member(c.deployment, "metadata")["namespace"]
 	c.values[valueReplicas] = member(c.deployment, "spec")["replicas"]
-	for i, first := range containersOf(c.deployment) {
-		if i == 0 {
-			c.values[valueImage] = first["image"]
-			c.values[valueResources] = orElse(first["resources"], map[string]any{})
-		}
+	if first := containerOf(c.deployment); first != nil {
+		c.values[valueImage], c.values[valueResources] = first["image"], orElse(first["resources"], map[string]any{})
 	}
 	for _, tree := range trees {
-		if containers, value := containersOf(tree), c.argsValue(tree); value != "" && len(containers) > 0 {
-			c.values[value] = orElse(containers[0]["args"], []any{})
+		if first, value := containerOf(tree), c.argsValue(tree); value != "" && first != nil {
+			c.values[value] = orElse(first["args"], []any{})
 		}
 	}
 }
@@ -201,17 +195,15 @@ func (c *chart) container(container map[string]any, args string) error {
 func (c *chart) template(tree map[string]any) ([]byte, error) {
 	c.replaceNamespace(tree)
 	args := c.argsValue(tree)
-	if containers := containersOf(tree); args != "" && len(containers) > 0 {
-		if err := c.container(containers[0], args); err != nil {
+	if first := containerOf(tree); args != "" && first != nil {
+		if err := c.container(first, args); err != nil {
 			return nil, err
 		}
 	}
 	switch tree["kind"] {
 	case "Deployment":
-		spec, _ := tree["spec"].(map[string]any)
-		spec["replicas"] = c.stands("{{ int .Values.replicas }}")
-		template, _ := spec["template"].(map[string]any)
-		pod, _ := template["spec"].(map[string]any)
+		member(tree, "spec")["replicas"] = c.stands("{{ int .Values.replicas }}")
+		pod := member(tree, "spec", "template", "spec")
 		for _, field := range []string{"affinity", "topologySpreadConstraints"} { // which spread several replicas
 			if pod[field] == nil || fmt.Sprint(c.values[valueReplicas]) == "1" {
 				continue
@@ -223,9 +215,8 @@ func (c *chart) template(tree map[string]any) ([]byte, error) {
 			pod[field] = c.stands(severalReplicas + escape(string(text)) + "{{ else }}null{{ end }}")
 		}
 	case "Job":
-		metadata, _ := tree["metadata"].(map[string]any)
 		if name := nameOf(tree); args == valueRegisterArgs && strings.Contains(name, registerInfix) {
-			metadata["name"] = c.stands(jobName(name))
+			member(tree, "metadata")["name"] = c.stands(jobName(name))
 		}
 	}
 	text, err := yaml.Marshal(tree)
@@ -244,21 +235,17 @@ func (c *chart) template(tree map[string]any) ([]byte, error) {
 
 // replaceNamespace replaces the namespace of the program: that of the object, of accounts in bindings, and in rights.
 func (c *chart) replaceNamespace(tree map[string]any) {
-	metadata, _ := tree["metadata"].(map[string]any)
-	members := []map[string]any{metadata}
-	subjects, _ := tree["subjects"].([]any)
-	for _, s := range subjects {
+	members := []map[string]any{member(tree, "metadata")}
+	for _, s := range valueAt[[]any](tree, "subjects") {
 		if m, ok := s.(map[string]any); ok {
 			members = append(members, m)
 		}
 	}
-	rules, _ := tree["rules"].([]any)
-	for _, r := range rules { // a right on the namespace itself
+	for _, r := range valueAt[[]any](tree, "rules") { // a right on the namespace itself
 		rule, _ := r.(map[string]any)
-		resources, _ := rule["resources"].([]any)
-		names, _ := rule["resourceNames"].([]any)
+		names := valueAt[[]any](rule, "resourceNames")
 		for i, name := range names {
-			if name == c.values[valueNamespace] && slices.Contains(resources, any("namespaces")) {
+			if name == c.values[valueNamespace] && slices.Contains(valueAt[[]any](rule, "resources"), any("namespaces")) {
 				names[i] = c.stand(valueNamespace)
 			}
 		}

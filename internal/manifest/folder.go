@@ -44,9 +44,7 @@ func treesOf(scheme *runtime.Scheme, objects ...client.Object) ([]map[string]any
 }
 
 func nameOf(tree map[string]any) string {
-	metadata, _ := tree["metadata"].(map[string]any)
-	name, _ := metadata["name"].(string)
-	return name
+	return valueAt[string](tree, "metadata", "name")
 }
 
 // filesOf returns a file name for each object: its kind and name. The name of a Job is without its hash, so that a new

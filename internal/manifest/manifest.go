@@ -56,40 +56,28 @@ type component struct {
 }
 
 func (p *Program) serving() component {
-	half := Whole
 	if p.Split {
-		half = Serving
+		return p.component(Serving)
 	}
-	return component{program: p, half: half, name: p.Name, account: p.ServiceAccountName, role: RoleName(p.Fingerprint, half)}
+	return p.component(Whole)
 }
 
-func (p *Program) registering() component {
-	return component{
-		program: p, half: Registering,
-		name:    Shorten(p.Name, "-register", maxCronJobName),
-		account: Shorten(p.ServiceAccountName, "-register", maxAccountName),
-		role:    RoleName(p.Fingerprint, Registering),
+func (p *Program) component(half Half) component {
+	c := component{program: p, half: half, name: p.Name, account: p.ServiceAccountName, role: RoleName(p.Fingerprint, half)}
+	if half == Registering || half == Auditing {
+		suffix := "-" + c.label()
+		c.name, c.account = Shorten(p.Name, suffix, maxCronJobName), Shorten(p.ServiceAccountName, suffix, maxAccountName)
 	}
-}
-
-func (p *Program) auditing() component {
-	return component{
-		program: p, half: Auditing,
-		name:    Shorten(p.Name, auditSuffix, maxCronJobName),
-		account: Shorten(p.ServiceAccountName, auditSuffix, maxAccountName),
-		role:    RoleName(p.Fingerprint, Auditing),
-	}
+	return c
 }
 
 // RoleName returns the name of a half's Roles, ClusterRoles and their bindings.
 func RoleName(fingerprint string, half Half) string {
-	switch half {
-	case Registering:
-		return "eirinix:" + fingerprint + ":register"
-	case Auditing:
-		return "eirinix:" + fingerprint + ":audit"
+	name := "eirinix:" + fingerprint
+	if half == Registering || half == Auditing {
+		name += ":" + component{half: half}.label()
 	}
-	return "eirinix:" + fingerprint
+	return name
 }
 
 // label returns the value of LabelComponent. It is part of selectors, so it does not depend on the program's steps.
@@ -105,10 +93,8 @@ func (c component) label() string {
 
 // meta returns the metadata of an object of the component.
 func (c component) meta(name, namespace string) metav1.ObjectMeta {
-	labels := maps.Clone(c.program.Labels)
-	if labels == nil {
-		labels = map[string]string{}
-	}
+	labels := map[string]string{}
+	maps.Copy(labels, c.program.Labels)
 	labels[LabelName], labels[LabelComponent] = c.program.Name, c.label()
 	return metav1.ObjectMeta{Name: name, Namespace: namespace, Labels: labels, Annotations: maps.Clone(c.program.Annotations)}
 }
@@ -163,10 +149,10 @@ func (p *Program) objects() []client.Object {
 	serving := p.serving()
 	objects := serving.rights()
 	if p.Split {
-		objects = append(objects, p.registering().rights()...)
+		objects = append(objects, p.component(Registering).rights()...)
 	}
 	if p.AuditSchedule != "" {
-		objects = append(objects, p.auditing().rights()...)
+		objects = append(objects, p.component(Auditing).rights()...)
 	}
 	objects = append(objects, serving.readers()...)
 	if p.Service != "" {
@@ -177,11 +163,11 @@ func (p *Program) objects() []client.Object {
 		objects = append(objects, serving.disruptionBudget())
 	}
 	if p.Split {
-		register := p.registering()
+		register := p.component(Registering)
 		objects = append(objects, register.job(), register.cronJob())
 	}
 	if p.AuditSchedule != "" {
-		objects = append(objects, p.auditing().auditJob())
+		objects = append(objects, p.component(Auditing).auditJob())
 	}
 	objects = append(objects, serving.deployment())
 	if p.PodMonitor {
@@ -197,7 +183,6 @@ const (
 
 	hashLength = 8
 
-	auditSuffix   = "-audit"     // of the CronJob that audits
 	registerInfix = "-register-" // of the Job that registers, before its hash
 )
 

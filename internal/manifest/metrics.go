@@ -72,14 +72,8 @@ func (c component) podMonitor() *unstructured.Unstructured {
 			"credentials": map[string]any{"name": c.readerName(), "key": corev1.ServiceAccountTokenKey},
 		}
 	}
-	labels := map[string]any{}
-	for key, value := range c.selector().MatchLabels {
-		labels[key] = value
-	}
-	monitor := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{
-		"selector":            map[string]any{"matchLabels": labels},
-		"podMetricsEndpoints": []any{endpoint},
-	}}}
+	monitor := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"podMetricsEndpoints": []any{endpoint}}}}
+	_ = unstructured.SetNestedStringMap(monitor.Object, c.selector().MatchLabels, "spec", "selector", "matchLabels") // into a map
 	monitor.SetAPIVersion("monitoring.coreos.com/v1")
 	monitor.SetKind("PodMonitor")
 	meta := c.meta(c.name, p.Namespace)
