@@ -97,14 +97,21 @@ func (c component) job() *batchv1.Job {
 
 // cronJob returns the CronJob that registers repeatedly, because the serving half must not register.
 func (c component) cronJob() *batchv1.CronJob {
+	job := c.repeated(registerAgain, c.jobSpec(),
+		"Restores a webhook configuration that was edited or deleted, and publishes the next CA of a rotation. It writes nothing if nothing is due.")
+	job.Spec.StartingDeadlineSeconds = new(int64(registerDeadline))
+	return job
+}
+
+// repeated returns a CronJob of the component.
+func (c component) repeated(schedule string, job batchv1.JobSpec, description string) *batchv1.CronJob {
 	return &batchv1.CronJob{
-		TypeMeta: metav1.TypeMeta{APIVersion: batchv1.SchemeGroupVersion.String(), Kind: "CronJob"},
-		ObjectMeta: describe(c.meta(c.name, c.program.Namespace),
-			"Restores a webhook configuration that was edited or deleted, and publishes the next CA of a rotation. It writes nothing if nothing is due."),
+		TypeMeta:   metav1.TypeMeta{APIVersion: batchv1.SchemeGroupVersion.String(), Kind: "CronJob"},
+		ObjectMeta: describe(c.meta(c.name, c.program.Namespace), description),
 		Spec: batchv1.CronJobSpec{
-			Schedule: registerAgain, ConcurrencyPolicy: batchv1.ForbidConcurrent, StartingDeadlineSeconds: new(int64(registerDeadline)),
+			Schedule: schedule, ConcurrencyPolicy: batchv1.ForbidConcurrent,
 			SuccessfulJobsHistoryLimit: new(int32(1)), FailedJobsHistoryLimit: new(int32(3)),
-			JobTemplate: batchv1.JobTemplateSpec{ObjectMeta: c.meta("", ""), Spec: c.jobSpec()},
+			JobTemplate: batchv1.JobTemplateSpec{ObjectMeta: c.meta("", ""), Spec: job},
 		},
 	}
 }
@@ -117,16 +124,8 @@ func (c component) jobSpec() batchv1.JobSpec {
 func (c component) auditJob() *batchv1.CronJob {
 	spec := c.jobSpec()
 	spec.ActiveDeadlineSeconds, spec.BackoffLimit = new(int64(auditDeadline)), new(int32(0))
-	return &batchv1.CronJob{
-		TypeMeta: metav1.TypeMeta{APIVersion: batchv1.SchemeGroupVersion.String(), Kind: "CronJob"},
-		ObjectMeta: describe(c.meta(c.name, c.program.Namespace),
-			"Asks the program's extensions about the objects that exist. A Job fails if one of them would be denied; its log has the findings."),
-		Spec: batchv1.CronJobSpec{
-			Schedule: c.program.AuditSchedule, ConcurrencyPolicy: batchv1.ForbidConcurrent,
-			SuccessfulJobsHistoryLimit: new(int32(1)), FailedJobsHistoryLimit: new(int32(3)),
-			JobTemplate: batchv1.JobTemplateSpec{ObjectMeta: c.meta("", ""), Spec: spec},
-		},
-	}
+	return c.repeated(c.program.AuditSchedule, spec,
+		"Asks the program's extensions about the objects that exist. A Job fails if one of them would be denied; its log has the findings.")
 }
 
 const (
