@@ -119,18 +119,15 @@ type AuditSummary struct {
 // depends on the user is not taken for the result. Findings are no error: an error says that the audit is not complete.
 // The summary is valid even with an error, up to where the audit got.
 func (m *ExtensionManager) Audit(ctx context.Context, o AuditOptions) (AuditSummary, error) {
+	var running sync.WaitGroup
+	defer running.Wait()
 	ctx, end := context.WithCancel(ctx)
-	from, wait, err := m.auditReads(ctx, o)
-	if err != nil {
-		end()
-		if wait != nil {
-			wait()
-		}
-		return AuditSummary{}, prefixed(err)
-	}
-	defer wait()
 	defer end()
-	config, err := m.audit(ctx, o, from)
+	from, err := m.auditReads(ctx, o, &running)
+	var config audit.Config
+	if err == nil {
+		config, err = m.audit(ctx, o, from)
+	}
 	if err != nil {
 		return AuditSummary{}, prefixed(err)
 	}
@@ -149,18 +146,18 @@ const (
 	defaultPagesPerSecond = 10
 )
 
-// auditReads returns what the steps read in an audit: what a running Manager follows, or else a Set that follows it until
-// ctx ends. wait returns when it has ended.
-func (m *ExtensionManager) auditReads(ctx context.Context, o AuditOptions) (from reading, wait func(), err error) {
+// auditReads returns what the steps read in an audit: what a running Manager follows, or else a Set that follows it in
+// running until ctx ends.
+func (m *ExtensionManager) auditReads(ctx context.Context, o AuditOptions, running *sync.WaitGroup) (reading, error) {
 	m.mu.Lock()
 	definitions, options := slices.Clone(m.steps), m.options
-	err = errors.Join(options.validate(false), errors.Join(m.addErrors...), checkSteps(options, definitions), o.validate(definitions))
+	err := errors.Join(options.validate(false), errors.Join(m.addErrors...), checkSteps(options, definitions), o.validate(definitions))
 	m.mu.Unlock()
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	if p := m.program.Load(); p != nil && p.reads != nil {
-		return following{p.reads}, func() {}, nil
+		return following{p.reads}, nil
 	}
 	if len(o.Steps) > 0 {
 		definitions = slices.DeleteFunc(definitions, func(d definition) bool { return !slices.Contains(o.Steps, d.name) })
@@ -168,15 +165,14 @@ func (m *ExtensionManager) auditReads(ctx context.Context, o AuditOptions) (from
 	resolver := newResolver(options, resources.Cluster{})
 	set, err := resolver.newReads(definitions, m.logr(), nil)
 	if err != nil || set.Empty() {
-		return nil, func() {}, err
+		return nil, err
 	}
 	c, err := m.readsClient(resolver.scheme)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	var running sync.WaitGroup
 	running.Go(func() { set.Run(ctx, c) })
-	return following{set}, running.Wait, set.Settled(ctx)
+	return following{set}, set.Settled(ctx)
 }
 
 // audit returns the configuration of an audit. It asks the cluster for the kinds of the steps.
@@ -212,24 +208,6 @@ func (m *ExtensionManager) audit(ctx context.Context, o AuditOptions, from readi
 	return config, err
 }
 
-// reports writes the findings about objects to PolicyReports.
-type reports struct{ *policyreport.Writer }
-
-// Add receives each finding.
-func (r reports) Add(ctx context.Context, f audit.Finding) error {
-	if f.Name == "" { // it is about a step as a whole
-		return nil
-	}
-	message := f.Message
-	if len(f.Paths) > 0 {
-		message = "would change " + strings.Join(f.Paths, ", ")
-	}
-	return r.Writer.Add(ctx, policyreport.Finding{
-		Step: f.Step, Mode: string(f.Mode), Operation: string(f.Operation), Result: string(f.Result), Message: message,
-		Kind: f.Kind, Resource: f.Resource, Namespace: f.Namespace, Name: f.Name, UID: string(f.UID),
-	})
-}
-
 // newReports returns the writer of PolicyReports, or nil if the cluster has no kind for them.
 func (m *ExtensionManager) newReports(ctx context.Context, namespace string, log logr.Logger) (audit.Reports, error) {
 	config, err := m.ownConfig()
@@ -240,7 +218,7 @@ func (m *ExtensionManager) newReports(ctx context.Context, namespace string, log
 	if err != nil || w == nil {
 		return nil, err
 	}
-	return reports{w}, nil
+	return w, nil
 }
 
 // validate returns all errors in the options, each with its remedy.

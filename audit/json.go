@@ -176,11 +176,7 @@ func (p *sarifPrinter) begin() error {
 
 func (p *sarifPrinter) finding(f eirinix.AuditFinding) error {
 	p.rules[f.Step] = true
-	message := f.Message
-	if len(f.Paths) > 0 {
-		message = "would change " + strings.Join(f.Paths, ", ")
-	}
-	r := sarifResult{RuleID: f.Step, Level: levels[f.Result], Message: sarifText{message}}
+	r := sarifResult{RuleID: f.Step, Level: levels[f.Result], Message: sarifText{textOf(f)}}
 	identity := f.Step + "\x00" + string(f.Result)
 	if f.Name != "" {
 		r.Locations = []sarifLocation{{

@@ -57,12 +57,16 @@ func (p *textPrinter) finding(f eirinix.AuditFinding) error {
 	if f.Name != "" {
 		object = strings.TrimPrefix(f.Namespace+"/"+f.Name, "/") + " (" + f.Kind.Kind + ")  "
 	}
-	text := f.Message
-	if len(f.Paths) > 0 {
-		text = "would change " + strings.Join(f.Paths, ", ")
-	}
-	_, err := fmt.Fprintf(p.w, "%s  %s%s: %s\n", p.paint(colors[f.Result], fmt.Sprintf("%-6s", f.Result)), printable(object), printable(f.Step), printable(text))
+	_, err := fmt.Fprintf(p.w, "%s  %s%s: %s\n", p.paint(colors[f.Result], fmt.Sprintf("%-6s", f.Result)), printable(object), printable(f.Step), printable(textOf(f)))
 	return err
+}
+
+// textOf returns the message of a finding, or what would change instead of it.
+func textOf(f eirinix.AuditFinding) string {
+	if len(f.Paths) > 0 {
+		return "would change " + strings.Join(f.Paths, ", ")
+	}
+	return f.Message
 }
 
 func (p *textPrinter) end(s eirinix.AuditSummary, failed error) error {

@@ -56,6 +56,14 @@ type Finding struct {
 	UID             types.UID
 }
 
+// Text returns the message, or what would change instead of it.
+func (f Finding) Text() string {
+	if len(f.Paths) > 0 {
+		return "would change " + strings.Join(f.Paths, ", ")
+	}
+	return f.Message
+}
+
 // Progress is the state of an audit, with the fields of the public AuditProgress.
 type Progress struct {
 	Resource  schema.GroupVersionResource

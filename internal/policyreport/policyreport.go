@@ -27,6 +27,7 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"code.cloudfoundry.org/eirinix/internal/audit"
 	"code.cloudfoundry.org/eirinix/internal/wait"
 )
 
@@ -49,20 +50,8 @@ const (
 // NoKinds is logged if New returns nil.
 const NoKinds = "the cluster has no kind for reports, so none are written; install the CustomResourceDefinitions of openreports.io or wgpolicyk8s.io"
 
-// Finding is a finding about one object.
-type Finding struct {
-	Step, Mode, Operation string
-	Result                string // denied, drift, failed or untold
-	Message               string
-
-	Kind            schema.GroupVersionKind
-	Resource        schema.GroupVersionResource
-	Namespace, Name string
-	UID             string
-}
-
 // results maps the results of an audit to those of reports.
-var results = map[string]string{"denied": "fail", "drift": "warn", "failed": "error", "untold": "skip"}
+var results = map[audit.Result]string{audit.Denied: "fail", audit.Drift: "warn", audit.Failed: "error", audit.Untold: "skip"}
 
 // kinds are the kinds of a group: of reports in a namespace, and of those without one.
 type kinds struct{ namespaced, cluster schema.GroupVersionKind }
@@ -90,7 +79,7 @@ func Resources() map[string][]string {
 	return all
 }
 
-// Writer writes reports. It is for one goroutine.
+// Writer writes reports, as the audit.Reports of an audit. It is for one goroutine.
 type Writer struct {
 	client      client.Client
 	kinds       kinds                     // of the first group that the cluster serves; cluster can be empty
@@ -158,10 +147,10 @@ func serves(found *metav1.APIResourceList, kind schema.GroupVersionKind) bool {
 	return slices.ContainsFunc(found.APIResources, func(r metav1.APIResource) bool { return r.Kind == kind.Kind })
 }
 
-// Add adds a finding. Findings must come by resource, and those of a resource by namespace: Add writes a report when
-// the next one begins.
-func (w *Writer) Add(ctx context.Context, f Finding) error {
-	if w.kindAt(f.Namespace).Empty() {
+// Add adds a finding, unless it is about a step as a whole. Findings must come by resource, and those of a resource by
+// namespace: Add writes a report when the next one begins.
+func (w *Writer) Add(ctx context.Context, f audit.Finding) error {
+	if f.Name == "" || w.kindAt(f.Namespace).Empty() {
 		return nil
 	}
 	if at := (place{f.Namespace, w.nameOf(f.Resource)}); at != w.at {
@@ -261,24 +250,24 @@ func (w *Writer) report() *unstructured.Unstructured {
 	return u
 }
 
-func (w *Writer) result(f Finding) map[string]any {
+func (w *Writer) result(f audit.Finding) map[string]any {
 	apiVersion, kind := f.Kind.ToAPIVersionAndKind()
 	object := map[string]any{"apiVersion": apiVersion, "kind": kind, "name": f.Name}
 	if f.Namespace != "" {
 		object["namespace"] = f.Namespace
 	}
 	if f.UID != "" {
-		object["uid"] = f.UID
+		object["uid"] = string(f.UID)
 	}
 	properties := map[string]any{}
-	for name, value := range map[string]string{"mode": f.Mode, "operation": f.Operation} {
+	for name, value := range map[string]string{"mode": string(f.Mode), "operation": string(f.Operation)} {
 		if value != "" {
 			properties[name] = value
 		}
 	}
 	return map[string]any{
 		"source": "eirinix", "policy": w.fingerprint, "rule": f.Step, "category": "admission", "result": results[f.Result],
-		"message": cut(f.Message), "resources": []any{object}, "properties": properties,
+		"message": cut(f.Text()), "resources": []any{object}, "properties": properties,
 	}
 }
 

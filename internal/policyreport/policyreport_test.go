@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
+	"code.cloudfoundry.org/eirinix/internal/audit"
 	"code.cloudfoundry.org/eirinix/internal/policyreport"
 	. "code.cloudfoundry.org/eirinix/internal/spectest"
 	eirinixtest "code.cloudfoundry.org/eirinix/testing"
@@ -38,8 +39,8 @@ var (
 	sets  = schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "replicasets"}
 )
 
-func finding(r schema.GroupVersionResource, namespace, name, result string) policyreport.Finding {
-	return policyreport.Finding{
+func finding(r schema.GroupVersionResource, namespace, name string, result audit.Result) audit.Finding {
+	return audit.Finding{
 		Step: "no-root", Mode: "Audit", Operation: "CREATE", Result: result, Message: name + " would run as root",
 		Kind: schema.GroupVersionKind{Version: "v1", Kind: "Pod"}, Resource: r, Namespace: namespace, Name: name, UID: "1",
 	}
@@ -76,7 +77,7 @@ var _ = Describe("The reports of an audit", Ordered, Label("api-server"), func()
 		return writerAs(ctx, plane.Config(), namespace)
 	}
 	// write plays a complete audit.
-	write := func(ctx context.Context, w *policyreport.Writer, all ...policyreport.Finding) {
+	write := func(ctx context.Context, w *policyreport.Writer, all ...audit.Finding) {
 		GinkgoHelper()
 		for _, f := range all {
 			Expect(w.Add(ctx, f)).To(Succeed())
@@ -129,7 +130,7 @@ var _ = Describe("The reports of an audit", Ordered, Label("api-server"), func()
 			if a > b {
 				a, b = b, a
 			}
-			all := []policyreport.Finding{
+			all := []audit.Finding{
 				finding(roles, "", "admin", "failed"),
 				finding(pods, a, "db", "denied"), finding(pods, a, "web", "drift"), finding(pods, b, "web", "untold"),
 				finding(sets, a, "web", "denied"),
