@@ -115,12 +115,12 @@ func (t terms) match(word string) bool {
 // matchesKind reports whether the step's rules and namespaceSelector select the request. After LeaveManaged, it returns
 // false for managed objects.
 func (m *Matcher) matchesKind(req *admissionv1.AdmissionRequest) bool {
-	return m == nil || m.matchesRules(req) && m.matchesNamespace(req) && !(m.leaveManaged && isManaged(req))
+	return m == nil || m.MatchesRules(req) && m.matchesNamespace(req) && !(m.leaveManaged && isManaged(req))
 }
 
-// matchesRules compares the rules with resource and subResource, for which the webhook is registered. Under matchPolicy
+// MatchesRules compares the rules with resource and subResource, for which the webhook is registered. Under matchPolicy
 // Equivalent, the resource of the user's own request is in requestResource.
-func (m *Matcher) matchesRules(req *admissionv1.AdmissionRequest) bool {
+func (m *Matcher) MatchesRules(req *admissionv1.AdmissionRequest) bool {
 	for i := range m.rules {
 		r := &m.rules[i]
 		if r.matchesScope(req) && r.operations.match(string(req.Operation)) && r.groups.match(req.Resource.Group) &&

@@ -192,21 +192,11 @@ func (e *engine) prepare(ctx context.Context) (steps []*step, err error) {
 				return nil, err
 			}
 		}
-		if isPlayed(given.Webhook.Rules) {
+		if len(playedIn(given.Webhook.Rules)) > 0 {
 			steps = append(steps, s)
 		}
 	}
 	return steps, nil
-}
-
-// isPlayed reports whether rules select creations or updates of objects themselves.
-func isPlayed(rules []admissionregistrationv1.RuleWithOperations) bool {
-	return slices.ContainsFunc(rules, func(r admissionregistrationv1.RuleWithOperations) bool {
-		return len(played(r)) > 0 && slices.ContainsFunc(r.Resources, func(name string) bool {
-			_, sub, found := strings.Cut(name, "/")
-			return !found || sub == "*"
-		})
-	})
 }
 
 // reportMissing reports the steps that are asked about no resource, and the groups that cannot be discovered.
@@ -240,7 +230,7 @@ func (e *engine) loadNamespaces(ctx context.Context, found []*target) error {
 	var steps []*step
 	for _, t := range found {
 		for _, s := range t.steps {
-			if t.namespaced && !t.isNamespaces() && len(otherLabels(s.Webhook.NamespaceSelector)) > 0 && !slices.Contains(steps, s) {
+			if t.namespaced && !t.isNamespaces() && len(otherLabels(s.namespaces)) > 0 && !slices.Contains(steps, s) {
 				steps = append(steps, s)
 			}
 		}
@@ -256,7 +246,7 @@ func (e *engine) loadNamespaces(ctx context.Context, found []*target) error {
 	for _, s := range steps {
 		s.blind = true
 		reason := fmt.Sprintf("its namespaceSelector needs the labels %s of namespaces, which may not be listed; %s",
-			strings.Join(otherLabels(s.Webhook.NamespaceSelector), ", "), grant(namespaceResource.GroupVersionResource, "", "get", "list"))
+			strings.Join(otherLabels(s.namespaces), ", "), grant(namespaceResource.GroupVersionResource, "", "get", "list"))
 		if err := e.aboutStep(ctx, &s.Step, Untold, reason); err != nil {
 			return err
 		}
@@ -318,10 +308,7 @@ func (e *engine) unlisted(ctx context.Context, t *target, namespace string, err 
 		reason = fmt.Sprintf("%s cannot be listed to the end: %s", groupResource(t.GroupVersionResource), shortened(err.Error()))
 	}
 	for _, s := range t.steps {
-		f := e.finding(&s.Step, Untold, reason)
-		f.Kind, f.Resource = t.kind, t.GroupVersionResource
-		e.count(f.Step, f.Result)
-		if err := e.report(ctx, f); err != nil {
+		if err := e.about(ctx, &s.Step, t.resource, Untold, reason); err != nil {
 			return err
 		}
 	}
@@ -339,19 +326,11 @@ func (e *engine) ended(ctx context.Context, r resource, err error) error {
 	if _, ok := errors.AsType[*unreadableError](err); ok {
 		return nil
 	}
-	if status, ok := statusOf(err); ok && !apierrors.IsUnauthorized(status) {
+	var answered apierrors.APIStatus // not an error type itself, so AsType does not accept it
+	if errors.As(err, &answered) && !apierrors.IsUnauthorized(err) {
 		return nil
 	}
 	return fmt.Errorf("the API server does not list %s: %w", groupResource(r.GroupVersionResource), err)
-}
-
-// statusOf returns the answer of an API server in an error.
-func statusOf(err error) (error, bool) {
-	var status apierrors.APIStatus // not an error type itself, so AsType does not accept it
-	if errors.As(err, &status) {
-		return status.(error), true
-	}
-	return nil, false
 }
 
 // object asks the steps of a target about one object, with each operation that they are registered for.
@@ -423,8 +402,15 @@ func (e *engine) finding(s *Step, result Result, message string) Finding {
 
 // aboutStep reports a finding about a step as a whole.
 func (e *engine) aboutStep(ctx context.Context, s *Step, result Result, message string) error {
+	return e.about(ctx, s, resource{}, result, message)
+}
+
+// about reports a finding about a step and all objects of a resource.
+func (e *engine) about(ctx context.Context, s *Step, r resource, result Result, message string) error {
 	e.count(s.Name, result)
-	return e.report(ctx, e.finding(s, result, message))
+	f := e.finding(s, result, message)
+	f.Kind, f.Resource = r.kind, r.GroupVersionResource
+	return e.report(ctx, f)
 }
 
 // count counts an object, or a step, with a result.

@@ -4,12 +4,10 @@ package audit
 
 import (
 	"context"
-	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -90,19 +88,15 @@ func (n *namespaces) get(ctx context.Context, name string) (labels.Set, error) {
 }
 
 // otherLabels returns the labels by which a selector selects namespaces, except their name, in order.
-func otherLabels(s *metav1.LabelSelector) []string {
-	if s == nil {
-		return nil
+func otherLabels(s labels.Selector) (keys []string) {
+	requirements, _ := s.Requirements()
+	for _, r := range requirements {
+		if r.Key() != corev1.LabelMetadataName {
+			keys = append(keys, r.Key())
+		}
 	}
-	keys := map[string]bool{}
-	for key := range s.MatchLabels {
-		keys[key] = true
-	}
-	for _, e := range s.MatchExpressions {
-		keys[e.Key] = true
-	}
-	delete(keys, corev1.LabelMetadataName)
-	return slices.Sorted(maps.Keys(keys))
+	slices.Sort(keys)
+	return slices.Compact(keys)
 }
 
 // groupResource returns the name of a resource with its group, as kubectl writes it.

@@ -67,7 +67,7 @@ type object struct {
 // it, and the validating steps about the result. It returns the answers by step.
 func (e *engine) walk(ctx context.Context, o *object, operation admissionv1.Operation) ([]answer, error) {
 	answers := make([]answer, len(o.steps))
-	if !slices.ContainsFunc(o.steps, func(s *step) bool { return s.hasOperation(operation) }) {
+	if !slices.ContainsFunc(o.steps, func(s *step) bool { return s.wants(o.resource, operation) }) {
 		return answers, nil
 	}
 	req := o.request(operation)
@@ -79,15 +79,22 @@ func (e *engine) walk(ctx context.Context, o *object, operation admissionv1.Oper
 		req.Object.Raw = stripped
 	}
 	for i, s := range o.steps {
-		asked, err := e.asks(ctx, o.target, s, req)
-		if failed, ok := errors.AsType[*conditionError](err); ok && ctx.Err() == nil {
-			answers[i] = answer{asked: true, result: Failed, message: shortened(failed.Error()) + s.afterCondition()}
-			continue
-		}
+		selected, err := e.selects(ctx, o.target, s, req)
 		if err != nil {
 			return nil, err
 		}
-		if !asked {
+		if selected && s.condition != nil {
+			selected, err = s.condition(ctx, req)
+			if err != nil && ctx.Err() != nil {
+				return nil, err
+			}
+			if err != nil {
+				message := shortened("its matchConditions cannot be evaluated: " + err.Error())
+				answers[i] = answer{asked: true, result: Failed, message: message + s.afterCondition()}
+				continue
+			}
+		}
+		if !selected {
 			continue
 		}
 		verdict, a := e.ask(ctx, s, req)
@@ -132,7 +139,7 @@ var notCreated = []string{
 }
 
 // asCreated returns an object as it would be sent to be created again: without what the cluster has added.
-func asCreated(raw []byte) ([]byte, error) {
+func asCreated(raw []byte) (_ []byte, err error) {
 	var members, metadata map[string]json.RawMessage
 	if err := json.Unmarshal(raw, &members); err != nil {
 		return nil, err
@@ -145,31 +152,20 @@ func asCreated(raw []byte) ([]byte, error) {
 		for _, name := range notCreated {
 			delete(metadata, name)
 		}
-		members["metadata"] = join(metadata)
+		if members["metadata"], err = join(metadata); err != nil {
+			return nil, err
+		}
 	}
-	return join(members), nil
+	return join(members)
 }
 
-// join returns an object with these members, in the order of their names. Their text stays as it is.
-func join(members map[string]json.RawMessage) []byte {
-	if members == nil {
-		return []byte("null")
-	}
-	size := 2
-	names := make([]string, 0, len(members))
-	for name, text := range members {
-		names, size = append(names, name), size+len(name)+len(text)+len(`"":,`)
-	}
-	slices.Sort(names)
-	joined := append(make([]byte, 0, size), '{')
-	for i, name := range names {
-		if i > 0 {
-			joined = append(joined, ',')
-		}
-		quoted, _ := json.Marshal(name) // a string
-		joined = append(append(append(joined, quoted...), ':'), members[name]...)
-	}
-	return append(joined, '}')
+// join returns an object with these members, in the order of their names. Their texts stay as they are.
+func join(members map[string]json.RawMessage) ([]byte, error) {
+	var text bytes.Buffer
+	e := json.NewEncoder(&text)
+	e.SetEscapeHTML(false)
+	err := e.Encode(members)
+	return bytes.TrimSpace(text.Bytes()), err
 }
 
 // ask plays a step on a request with several users. If their answers differ, that is the answer. The verdict is that

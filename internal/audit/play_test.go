@@ -24,7 +24,7 @@ var _ = Describe("An object that is created again", func() {
 			`{"metadata":{"finalizers":["f"],"generateName":"g","labels":{"uid":"kept"},"name":"a","ownerReferences":[{"uid":"kept"}]}}`),
 		Entry("the status", `{"kind":"A","status":{"phase":"x"},"spec":{"status":{"kept":1}}}`, `{"kind":"A","spec":{"status":{"kept":1}}}`),
 		Entry("numbers and texts stay as they are", `{"spec":{"n":12345678901234567890,"f":1.0,"t":"<a>\u00e9\/é"},"metadata":null}`, `{"metadata":null,"spec":{"n":12345678901234567890,"f":1.0,"t":"<a>\u00e9\/é"}}`),
-		Entry("odd names", `{"a\"b":1,"<":2}`, `{"\u003c":2,"a\"b":1}`),
+		Entry("odd names", `{"a\"b":1,"<":2}`, `{"<":2,"a\"b":1}`),
 		Entry("nothing", `{}`, `{}`),
 	)
 

@@ -9,8 +9,10 @@ import (
 	"fmt"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 
+	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -60,20 +62,13 @@ func served(ctx context.Context, d discovery.ServerResourcesInterfaceWithContext
 		}
 	}
 	slices.SortStableFunc(all, func(a, b resource) int { // the preferred version comes first
-		return cmp.Or(strings.Compare(a.Group, b.Group), strings.Compare(a.Resource, b.Resource), order(b.preferred, a.preferred))
+		return cmp.Or(strings.Compare(a.Group, b.Group), strings.Compare(a.Resource, b.Resource), -order(a.preferred, b.preferred))
 	})
 	return all, failed, nil
 }
 
-func order(a, b bool) int {
-	switch {
-	case a == b:
-		return 0
-	case a:
-		return 1
-	}
-	return -1
-}
+// order puts false before true.
+func order(a, b bool) int { return strings.Compare(strconv.FormatBool(a), strconv.FormatBool(b)) }
 
 // isListed reports whether a resource has objects that are created or updated, and that can be listed.
 func isListed(r *metav1.APIResource) bool {
@@ -98,7 +93,7 @@ func targets(steps []*step, all []resource, namespace string) (found []*target) 
 		}
 	}
 	for _, t := range found {
-		slices.SortStableFunc(t.steps, func(a, b *step) int { return order(a.validates(), b.validates()) })
+		slices.SortStableFunc(t.steps, func(a, b *step) int { return order(a.Registered.Validating, b.Registered.Validating) })
 		t.namespaces = t.listed(namespace)
 	}
 	return found
@@ -109,36 +104,33 @@ func targets(steps []*step, all []resource, namespace string) (found []*target) 
 func (s *step) resources(all []resource) (found []resource) {
 	chosen := map[schema.GroupResource]bool{}
 	for _, r := range all {
-		if chosen[r.GroupResource()] || !slices.ContainsFunc(s.Webhook.Rules, func(rule admissionregistrationv1.RuleWithOperations) bool {
-			return len(played(rule)) > 0 && selects(rule, r)
-		}) {
-			continue
+		if !chosen[r.GroupResource()] && (s.wants(r, admissionv1.Create) || s.wants(r, admissionv1.Update)) {
+			chosen[r.GroupResource()] = true
+			found = append(found, r)
 		}
-		chosen[r.GroupResource()] = true
-		found = append(found, r)
 	}
 	return found
-}
-
-// selects reports whether a rule selects a resource itself, whatever the operation.
-func selects(rule admissionregistrationv1.RuleWithOperations, r resource) bool {
-	if rule.Scope != nil && (*rule.Scope == admissionregistrationv1.NamespacedScope && !r.namespaced ||
-		*rule.Scope == admissionregistrationv1.ClusterScope && r.namespaced) {
-		return false
-	}
-	return names(rule.APIGroups, r.Group) && names(rule.APIVersions, r.Version) &&
-		(names(rule.Resources, r.Resource) || slices.Contains(rule.Resources, "*/*") || slices.Contains(rule.Resources, r.Resource+"/*"))
 }
 
 func names(list []string, word string) bool {
 	return slices.Contains(list, "*") || slices.Contains(list, word)
 }
 
-// played returns those operations of a rule that an audit can ask with.
-func played(rule admissionregistrationv1.RuleWithOperations) (all []admissionregistrationv1.OperationType) {
-	for _, o := range []admissionregistrationv1.OperationType{admissionregistrationv1.Create, admissionregistrationv1.Update} {
-		if slices.Contains(rule.Operations, o) || slices.Contains(rule.Operations, admissionregistrationv1.OperationAll) {
-			all = append(all, o)
+// playedIn returns the resources whose creations or updates the rules select, without subresources. An audit can ask
+// about these operations.
+func playedIn(rules []admissionregistrationv1.RuleWithOperations) (all []schema.GroupResource) {
+	for _, rule := range rules {
+		if !slices.ContainsFunc(rule.Operations, func(o admissionregistrationv1.OperationType) bool {
+			return o == admissionregistrationv1.Create || o == admissionregistrationv1.Update || o == admissionregistrationv1.OperationAll
+		}) {
+			continue
+		}
+		for _, group := range rule.APIGroups {
+			for _, name := range rule.Resources {
+				if whole, sub, found := strings.Cut(name, "/"); !found || sub == "*" {
+					all = append(all, schema.GroupResource{Group: group, Resource: whole})
+				}
+			}
 		}
 	}
 	return all
@@ -148,21 +140,20 @@ func played(rule admissionregistrationv1.RuleWithOperations) (all []admissionreg
 // order.
 func unplayed(rules []admissionregistrationv1.RuleWithOperations) (all []string) {
 	for _, rule := range rules {
-		var whole []string
+		var wholes []string
 		for _, r := range rule.Resources {
-			if _, sub, found := strings.Cut(r, "/"); found {
+			whole, sub, found := strings.Cut(r, "/")
+			if found {
 				all = append(all, r)
-				if sub != "*" {
-					continue
-				}
-				r = strings.TrimSuffix(r, "/*")
 			}
-			whole = append(whole, r)
+			if !found || sub == "*" {
+				wholes = append(wholes, whole)
+			}
 		}
 		for _, o := range []admissionregistrationv1.OperationType{admissionregistrationv1.Delete, admissionregistrationv1.Connect} {
 			every := o == admissionregistrationv1.Delete && slices.Contains(rule.Operations, admissionregistrationv1.OperationAll)
-			if len(whole) > 0 && (every || slices.Contains(rule.Operations, o)) {
-				all = append(all, fmt.Sprintf("%s of %s", o, strings.Join(whole, ", ")))
+			if len(wholes) > 0 && (every || slices.Contains(rule.Operations, o)) {
+				all = append(all, fmt.Sprintf("%s of %s", o, strings.Join(wholes, ", ")))
 			}
 		}
 	}
@@ -180,14 +171,9 @@ func (t *target) listed(namespace string) (all []string) {
 		return []string{namespace}
 	}
 	for _, s := range t.steps {
-		selected, limited := namesIn(s.Webhook.NamespaceSelector)
-		if !limited {
-			return []string{""}
-		}
-		all = append(all, selected...)
+		all = append(all, namesIn(s.Webhook.NamespaceSelector)...)
 	}
-	slices.Sort(all)
-	return slices.Compact(all)
+	return together(all)
 }
 
 // Lists returns the resources that an audit of these webhooks lists, by namespace and group. An empty namespace means all.
@@ -195,27 +181,17 @@ func (t *target) listed(namespace string) (all []string) {
 func Lists(webhooks []admissionregistrationv1.MutatingWebhook, namespaced func(schema.GroupResource) bool) map[string]map[string][]string {
 	at := map[schema.GroupResource][]string{}
 	for _, w := range webhooks {
-		within, limited := namesIn(w.NamespaceSelector)
-		for _, rule := range w.Rules {
-			if len(played(rule)) == 0 {
-				continue
-			}
-			for _, r := range resourcesOf(rule) {
-				if limited && namespaced(r) {
-					at[r] = append(at[r], within...)
-				} else {
-					at[r] = append(at[r], "")
-				}
+		for _, r := range playedIn(w.Rules) {
+			if namespaced(r) {
+				at[r] = append(at[r], namesIn(w.NamespaceSelector)...)
+			} else {
+				at[r] = append(at[r], "")
 			}
 		}
 	}
 	all := map[string]map[string][]string{}
 	for r, namespaces := range at {
-		if slices.Contains(namespaces, "") {
-			namespaces = []string{""}
-		}
-		slices.Sort(namespaces)
-		for _, n := range slices.Compact(namespaces) {
+		for _, n := range together(namespaces) {
 			if all[n] == nil {
 				all[n] = map[string][]string{}
 			}
@@ -226,32 +202,30 @@ func Lists(webhooks []admissionregistrationv1.MutatingWebhook, namespaced func(s
 	return all
 }
 
-// resourcesOf returns the resources of a rule, without subresources.
-func resourcesOf(rule admissionregistrationv1.RuleWithOperations) (all []schema.GroupResource) {
-	for _, group := range rule.APIGroups {
-		for _, name := range rule.Resources {
-			if whole, sub, found := strings.Cut(name, "/"); !found || sub == "*" {
-				all = append(all, schema.GroupResource{Group: group, Resource: whole})
-			}
-		}
-	}
-	return all
-}
-
-// namesIn returns the names of the only namespaces that a selector can select, if it has a requirement on the name.
-func namesIn(s *metav1.LabelSelector) (all []string, limited bool) {
+// namesIn returns the names of the only namespaces that a selector can select, if it has a requirement on the name. Else
+// it returns the empty name, which means all.
+func namesIn(s *metav1.LabelSelector) []string {
 	if s == nil {
-		return nil, false
+		return []string{""}
 	}
 	if name, ok := s.MatchLabels[corev1.LabelMetadataName]; ok {
-		return []string{name}, true
+		return []string{name}
 	}
 	for _, e := range s.MatchExpressions {
 		if e.Key == corev1.LabelMetadataName && e.Operator == metav1.LabelSelectorOpIn {
-			return e.Values, true
+			return e.Values
 		}
 	}
-	return nil, false
+	return []string{""}
+}
+
+// together returns each namespace once, in order. If the empty name is among them, it is the only result.
+func together(namespaces []string) []string {
+	if slices.Contains(namespaces, "") {
+		return []string{""}
+	}
+	slices.Sort(namespaces)
+	return slices.Compact(namespaces)
 }
 
 // path returns the path of the list in a namespace.

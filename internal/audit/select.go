@@ -99,38 +99,13 @@ func (s *step) compile(conditions func([]admissionregistrationv1.MatchCondition)
 	return "", ""
 }
 
-// hasOperation reports whether the step is registered for an operation, on any resource.
-func (s *step) hasOperation(operation admissionv1.Operation) bool {
-	return slices.ContainsFunc(s.Webhook.Rules, func(r admissionregistrationv1.RuleWithOperations) bool {
-		return slices.Contains(played(r), admissionregistrationv1.OperationType(operation))
-	})
-}
-
-func (s *step) validates() bool { return s.Registered.Validating }
-
-// asks reports whether the API server would call the step's webhook for a request. An error is that of a condition.
-func (e *engine) asks(ctx context.Context, t *target, s *step, req *admissionv1.AdmissionRequest) (bool, error) {
-	if !s.matcher.Matches(req) || !s.player.Wants(req) {
-		return false, nil
+// wants reports whether the rules of the step's webhook select an operation on a resource itself.
+func (s *step) wants(r resource, operation admissionv1.Operation) bool {
+	req := &admissionv1.AdmissionRequest{Operation: operation, Resource: metav1.GroupVersionResource(r.GroupVersionResource)}
+	if r.namespaced {
+		req.Namespace = metav1.NamespaceDefault // any one
 	}
-	if selected, err := e.selectsNamespace(ctx, t, s, req); err != nil || !selected {
-		return false, err
-	}
-	if s.condition == nil {
-		return true, nil
-	}
-	holds, err := s.condition(ctx, req)
-	if err != nil {
-		return true, &conditionError{err}
-	}
-	return holds, nil
-}
-
-// conditionError is the error of a matchCondition.
-type conditionError struct{ err error }
-
-func (e *conditionError) Error() string {
-	return "its matchConditions cannot be evaluated: " + e.err.Error()
+	return s.matcher.MatchesRules(req)
 }
 
 // afterCondition says what the API server does after an error of a condition.
@@ -141,15 +116,19 @@ func (s *step) afterCondition() string {
 	return "; the API server then refuses the object"
 }
 
-// selectsNamespace evaluates the namespaceSelector. Namespaces are selected by their own labels. Other objects without
-// a namespace are always selected.
-func (e *engine) selectsNamespace(ctx context.Context, t *target, s *step, req *admissionv1.AdmissionRequest) (bool, error) {
+// selects reports whether the API server would call the step's webhook for a request if its matchConditions hold. For
+// the namespaceSelector, Namespaces have their own labels. Other objects without a namespace are always selected.
+func (e *engine) selects(ctx context.Context, t *target, s *step, req *admissionv1.AdmissionRequest) (bool, error) {
+	if !s.matcher.Matches(req) || !s.player.Wants(req) {
+		return false, nil
+	}
 	if s.namespaces.Empty() {
 		return true, nil
 	}
 	if t.isNamespaces() {
-		own, readable := labelsIn(req.Object.Raw)
-		return !readable || s.namespaces.Matches(own), nil // the step's own decoder returns the error
+		var own head
+		err := decode.Into(req.Object.Raw, &own) // the step's own decoder returns the error
+		return err != nil || s.namespaces.Matches(labels.Set(own.Metadata.Labels)), nil
 	}
 	if req.Namespace == "" {
 		return true, nil
@@ -159,13 +138,6 @@ func (e *engine) selectsNamespace(ctx context.Context, t *target, s *step, req *
 	}
 	of, err := e.namespaces.of(ctx, req.Namespace)
 	return err == nil && s.namespaces.Matches(of), err
-}
-
-// labelsIn returns the labels of an object.
-func labelsIn(raw []byte) (all labels.Set, readable bool) {
-	var object head
-	err := decode.Into(raw, &object)
-	return object.Metadata.Labels, err == nil
 }
 
 // typed adds apiVersion and kind to an object of a list, if they are missing.
