@@ -127,17 +127,13 @@ func (s *State) remember() {
 func (s *State) Bundle() []byte {
 	var bundle []byte
 	seen := map[string]bool{}
-	add := func(g *Generation) {
-		if certificate, err := g.certificate(); err == nil && !seen[string(certificate.Raw)] {
-			seen[string(certificate.Raw)] = true
-			bundle = append(bundle, ca.EncodeCertificate(certificate)...)
+	for _, current := range []bool{true, false} {
+		for g, certificate := range s.readable() {
+			if (g.ID == s.CurrentID) == current && !seen[string(certificate.Raw)] {
+				seen[string(certificate.Raw)] = true
+				bundle = append(bundle, ca.EncodeCertificate(certificate)...)
+			}
 		}
-	}
-	if current := s.generation(s.CurrentID); current != nil {
-		add(current)
-	}
-	for i := range s.Generations {
-		add(&s.Generations[i])
 	}
 	return bundle
 }

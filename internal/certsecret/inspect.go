@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 
@@ -59,7 +58,12 @@ func inspect(data map[string][]byte, usable func(*ca.Authority) error, list allo
 	f.state.trim()
 	f.state.remember()
 	if docErr == nil {
-		f.authority, docErr = pickCurrent(f.state, usable)
+		if f.authority, docErr = f.state.Current(); docErr == nil {
+			docErr = usable(f.authority)
+		}
+		if docErr != nil {
+			f.authority, docErr = nil, fmt.Errorf("%s: %w", StateKey, docErr)
+		}
 	}
 	if f.authority != nil {
 		f.documented = true
@@ -106,18 +110,6 @@ func inspect(data map[string][]byte, usable func(*ca.Authority) error, list allo
 func (f *finding) adopt(authority *ca.Authority, outcome Outcome, reason string) {
 	f.authority, f.outcome, f.reason = authority, outcome, reason
 	f.state.install(authority)
-}
-
-// pickCurrent returns the document's current CA if it is usable.
-func pickCurrent(state *State, usable func(*ca.Authority) error) (*ca.Authority, error) {
-	authority, err := state.Current()
-	if err == nil {
-		err = usable(authority)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", StateKey, err)
-	}
-	return authority, nil
 }
 
 // mirrorFault describes how the mirrored keys differ from the current CA. It is empty if they do not.
@@ -169,12 +161,8 @@ func pair(data map[string][]byte, certificateKey, privateKeyKey string, usable f
 }
 
 func isEirinix(data map[string][]byte) bool {
-	for _, key := range []string{eirinixCACertificateKey, eirinixCAPrivateKeyKey, eirinixCertificateKey, eirinixPrivateKeyKey} {
-		if data[key] != nil {
-			return true
-		}
-	}
-	return false
+	keys := []string{eirinixCACertificateKey, eirinixCAPrivateKeyKey, eirinixCertificateKey, eirinixPrivateKeyKey}
+	return slices.ContainsFunc(keys, func(key string) bool { return data[key] != nil })
 }
 
 func join(errs ...error) string {
@@ -185,13 +173,4 @@ func join(errs ...error) string {
 		}
 	}
 	return strings.Join(texts, "; ")
-}
-
-// next returns the counter of the next write. It stops at the maximum instead of wrapping to a number that looks like a
-// rollback.
-func next(counter int64) int64 {
-	if counter == math.MaxInt64 {
-		return counter
-	}
-	return counter + 1
 }

@@ -28,10 +28,8 @@ type allowlist struct {
 func newAllowlist(known *State, pinned Pinned) allowlist {
 	list := allowlist{pinned: pinned, known: map[[sha256.Size]byte]bool{}}
 	if known != nil {
-		for i := range known.Generations {
-			if certificate, err := known.Generations[i].certificate(); err == nil {
-				list.add(certificate)
-			}
+		for _, certificate := range known.readable() {
+			list.add(certificate)
 		}
 	}
 	return list
@@ -72,15 +70,13 @@ func (list allowlist) filter(state *State) (dropped, current bool) {
 // extend allows the CAs that an allowed CA has signed, and reports whether any of them was new.
 func (list allowlist) extend(state *State) (grown bool) {
 	var issuers []*x509.Certificate
-	for i := range state.Generations {
-		if certificate, err := state.Generations[i].certificate(); err == nil && list.allows(certificate) {
+	for _, certificate := range state.readable() {
+		if list.allows(certificate) {
 			issuers = append(issuers, certificate)
 		}
 	}
-	for i := range state.Generations {
-		g := &state.Generations[i]
-		certificate, err := g.certificate()
-		if err == nil && !list.allows(certificate) && g.signedBy(certificate, issuers) {
+	for g, certificate := range state.readable() {
+		if !list.allows(certificate) && g.signedBy(certificate, issuers) {
 			list.add(certificate)
 			grown = true
 		}
@@ -90,16 +86,10 @@ func (list allowlist) extend(state *State) (grown bool) {
 
 // signedBy reports whether one of the issuers has signed a certificate for the generation's name and key.
 func (g *Generation) signedBy(certificate *x509.Certificate, issuers []*x509.Certificate) bool {
-	for _, c := range g.CrossSigned {
+	return slices.ContainsFunc(g.CrossSigned, func(c CrossSigned) bool {
 		cross, err := c.of(certificate)
-		if err != nil {
-			continue
-		}
-		for _, issuer := range issuers {
-			if bytes.Equal(cross.RawIssuer, issuer.RawSubject) && cross.CheckSignatureFrom(issuer) == nil {
-				return true
-			}
-		}
-	}
-	return false
+		return err == nil && slices.ContainsFunc(issuers, func(issuer *x509.Certificate) bool {
+			return bytes.Equal(cross.RawIssuer, issuer.RawSubject) && cross.CheckSignatureFrom(issuer) == nil
+		})
+	})
 }

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"slices"
 	"strings"
 	"time"
@@ -146,12 +147,22 @@ func (s *State) generation(id int64) *Generation {
 	return nil
 }
 
+// readable returns the generations whose certificate can be read, with that.
+func (s *State) readable() iter.Seq2[*Generation, *x509.Certificate] {
+	return func(yield func(*Generation, *x509.Certificate) bool) {
+		for i := range s.Generations {
+			certificate, err := s.Generations[i].certificate()
+			if err == nil && !yield(&s.Generations[i], certificate) {
+				return
+			}
+		}
+	}
+}
+
 // install makes an authority the current generation. A known one keeps its position and ID.
 func (s *State) install(authority *ca.Authority) {
-	for i := range s.Generations {
-		g := &s.Generations[i]
-		certificate, err := g.certificate()
-		if err == nil && certificate.Equal(authority.Certificate) {
+	for g, certificate := range s.readable() {
+		if certificate.Equal(authority.Certificate) {
 			g.PrivateKeyPEM = authority.PrivateKeyPEM
 			*g = g.mended()
 			s.CurrentID = g.ID
@@ -225,16 +236,10 @@ func (g Generation) String() string {
 	return fmt.Sprintf("generation %d (%s, %d cross-signed, %s)", g.ID, name, len(g.CrossSigned), key)
 }
 
-// GoString returns String, because %#v must not print keys.
-func (s State) GoString() string { return s.String() }
-
-// GoString returns String, because %#v must not print keys.
-func (g Generation) GoString() string { return g.String() }
-
-// Format prints String for every verb, because %d and %x would otherwise print the fields one by one.
+// Format prints String for every verb, because %#v, %d and %x would otherwise print the fields one by one.
 func (s State) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, s.String()) }
 
-// Format prints String for every verb, because %d and %x would otherwise print the fields one by one.
+// Format prints String for every verb, because %#v, %d and %x would otherwise print the fields one by one.
 func (g Generation) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, g.String()) }
 
 // MarshalLog returns String, so that logr logs no keys.

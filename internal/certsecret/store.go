@@ -9,6 +9,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"time"
 
@@ -145,7 +146,8 @@ func (s *Store) withUsableCA(known *State) *State {
 // states which. A Secret that Ensure would repair or migrate without a new CA is usable.
 func (s *Store) Load(ctx context.Context) (*State, error) {
 	secret, err := s.Secrets.Get(ctx, s.Name, metav1.GetOptions{})
-	return s.load(secret, err, allowlist{})
+	state, err := s.load(secret, err, allowlist{})
+	return state, s.wrap(err)
 }
 
 // Peek is Load from the cache, if there is one. It is for replicas that lack permission to write. They see the Secret
@@ -155,19 +157,20 @@ func (s *Store) Peek(ctx context.Context) (*State, error) {
 		return s.Load(ctx)
 	}
 	secret, err := s.Cached(ctx)
-	return s.load(secret, err, allowlist{})
+	state, err := s.load(secret, err, allowlist{})
+	return state, s.wrap(err)
 }
 
 func (s *Store) load(secret *corev1.Secret, err error, list allowlist) (*State, error) {
 	if apierrors.IsNotFound(err) {
-		return nil, s.wrap(errNotReady("the Secret does not exist (yet)"))
+		return nil, errNotReady("the Secret does not exist (yet)")
 	}
 	if err != nil {
-		return nil, s.wrap(err)
+		return nil, err
 	}
 	f := inspect(secret.Data, s.usable, list)
 	if f.authority == nil {
-		return nil, s.wrap(errNotReady(f.reason))
+		return nil, errNotReady(f.reason)
 	}
 	return found(f, secret), nil
 }
@@ -183,7 +186,8 @@ func (s *Store) Distrust(ctx context.Context, from *State) (*State, error) {
 	}
 	id := strconv.FormatInt(from.CurrentID, 10)
 	if secret.UID == from.UID && secret.Annotations[DistrustAnnotation] == id {
-		return s.load(secret, nil, only(from))
+		state, err := s.load(secret, nil, only(from))
+		return state, s.wrap(err)
 	}
 	if err := s.unchanged(secret, from); err != nil {
 		return nil, err
@@ -214,21 +218,12 @@ func (s *Store) RecordRegistered(ctx context.Context, bundle []byte) error {
 	}
 	return s.retry(ctx, func() error {
 		secret, err := s.Secrets.Get(ctx, s.Name, metav1.GetOptions{})
-		if apierrors.IsNotFound(err) {
-			return errNotReady("the Secret does not exist (yet)")
-		}
-		if err != nil {
+		state, err := s.load(secret, err, allowlist{})
+		if err != nil || ca.EqualBundles(state.RegisteredBundle, bundle) {
 			return err
 		}
-		f := inspect(secret.Data, s.usable, allowlist{})
-		if f.authority == nil {
-			return errNotReady(f.reason)
-		}
-		if ca.EqualBundles(f.state.RegisteredBundle, bundle) {
-			return nil
-		}
-		f.state.RegisteredBundle = bundle
-		_, err = s.write(ctx, secret, f.state, "the registered caBundle has changed")
+		state.RegisteredBundle = bundle
+		_, err = s.write(ctx, secret, state, "the registered caBundle has changed")
 		return err
 	})
 }
@@ -246,10 +241,7 @@ func (s *Store) create(ctx context.Context, known *State) (*State, Outcome, erro
 	} else if err := s.mint(state); err != nil {
 		return nil, "", err
 	}
-	state.FormatVersion, state.Counter = FormatVersion, next(state.Counter)
-	if state.Lineage == "" {
-		state.Lineage = rand.Text()
-	}
+	state.number()
 	secret, err := s.Secrets.Create(ctx, &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Name: s.Name, Namespace: s.Namespace},
 		Type:       corev1.SecretTypeOpaque,
@@ -348,13 +340,7 @@ func (s *Store) write(ctx context.Context, secret *corev1.Secret, state *State, 
 		return nil, s.errImmutable(reason)
 	}
 	state = state.Clone()
-	state.FormatVersion, state.Counter = FormatVersion, next(state.Counter)
-	if state.Phase == "" {
-		state.Phase = ca.Steady
-	}
-	if state.Lineage == "" {
-		state.Lineage = rand.Text()
-	}
+	state.number()
 	state.forget(s.expired)
 	update := secret.DeepCopy()
 	update.Data = state.Encode(secret.Data)
@@ -363,6 +349,13 @@ func (s *Store) write(ctx context.Context, secret *corev1.Secret, state *State, 
 		return nil, err
 	}
 	return state.from(written), nil
+}
+
+// number prepares a state for a write. The counter stops at the maximum instead of wrapping to a number that looks like
+// a rollback.
+func (s *State) number() {
+	s.FormatVersion, s.Counter = FormatVersion, min(s.Counter, math.MaxInt64-1)+1
+	s.Phase, s.Lineage = cmp.Or(s.Phase, ca.Steady), cmp.Or(s.Lineage, rand.Text())
 }
 
 // mint creates a new CA and makes it the current generation.
@@ -376,14 +369,7 @@ func (s *Store) mint(state *State) error {
 }
 
 func (s *Store) newCA() (*ca.Authority, error) {
-	return ca.New(s.Name, s.lifetime(), s.now(), ca.WithKey(s.Key), s.clock())
-}
-
-func (s *Store) lifetime() time.Duration {
-	if s.Lifetime == 0 {
-		return DefaultLifetime
-	}
-	return s.Lifetime
+	return ca.New(s.Name, cmp.Or(s.Lifetime, DefaultLifetime), s.now(), ca.WithKey(s.Key), s.clock())
 }
 
 func (s *Store) usable(authority *ca.Authority) error { return authority.Usable(s.now(), s.clock()) }
