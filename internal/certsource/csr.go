@@ -102,10 +102,7 @@ func (c *CSR) Validate() error {
 	if c.Retry < 0 {
 		errs = append(errs, fmt.Errorf("the Retry must not be negative; leave it out for %s", DefaultRetry))
 	}
-	if err := errors.Join(append(errs, checkPoll(c.Poll))...); err != nil {
-		return fmt.Errorf("%s: %w", c, err)
-	}
-	return nil
+	return about(c, errors.Join(append(errs, checkPoll(c.Poll))...))
 }
 
 // Bundle implements Source.
@@ -117,10 +114,7 @@ func (c *CSR) Bundle(ctx context.Context) ([]byte, error) {
 	if err == nil && bundle == nil {
 		err = errors.New("there is no CA certificate of the signer yet; TrustPEM or Trust must give it")
 	}
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", c, err)
-	}
-	return bundle, nil
+	return bundle, about(c, err)
 }
 
 func (c *CSR) readTrust(ctx context.Context) ([]byte, error) {
@@ -240,16 +234,14 @@ func (k *requester) take(certificate *tls.Certificate) {
 func (k *requester) judge(ctx context.Context) {
 	bundle, err := k.bundle(ctx)
 	if err == nil {
-		err = k.out.offer(Material{Certificate: k.issued, Bundle: bundle})
-		if err != nil {
-			err = fmt.Errorf("the signer has issued, but: %w", err)
+		if err = k.out.offer(Material{Certificate: k.issued, Bundle: bundle}); err == nil {
+			return
 		}
+		err = fmt.Errorf("the signer has issued, but: %w", err)
 	}
-	if err != nil {
-		k.trustedAt = time.Time{}
-		if ctx.Err() == nil {
-			k.out.wait(fmt.Errorf("%s: %w", k, err))
-		}
+	k.trustedAt = time.Time{}
+	if ctx.Err() == nil {
+		k.out.wait(about(k, err))
 	}
 }
 
@@ -266,9 +258,6 @@ func (k *requester) keepTrust(ctx context.Context) {
 
 // bundle returns the trusted CAs. It reads them again if they are a minute old or failed to verify the certificate.
 func (k *requester) bundle(ctx context.Context) ([]byte, error) {
-	if k.Trust == nil {
-		return ca.Bundle(k.TrustPEM), nil
-	}
 	if now := k.now(); k.trustedAt.IsZero() || now.Sub(k.trustedAt).Abs() >= rereadTrust {
 		bundle, err := k.readTrust(ctx)
 		if err != nil {

@@ -65,7 +65,7 @@ func (f *Files) Run(ctx context.Context, deliver func(Material), waiting func(er
 			err = out.offerTexts(t)
 		}
 		if err != nil {
-			out.wait(fmt.Errorf("%s: %w", f, err))
+			out.wait(about(f, err))
 		}
 		_ = wait.Sleep(ctx, cmp.Or(f.Poll, DefaultPoll))
 	}
@@ -79,13 +79,7 @@ func (f *Files) Bundle(context.Context) ([]byte, error) {
 	}
 	_, _, name := f.names()
 	t, err := f.readFile(name, caFile)
-	if err == nil {
-		var bundle []byte
-		if bundle, err = t.bundle(); err == nil {
-			return bundle, nil
-		}
-	}
-	return nil, fmt.Errorf("%s: %w", f, err)
+	return bundleOf(f, t, err)
 }
 
 // String names the files.

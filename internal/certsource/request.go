@@ -75,8 +75,7 @@ func (k *requester) object(r *request) *certificatesv1.CertificateSigningRequest
 		Usages:     []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageServerAuth},
 	}
 	if k.Lifetime != 0 {
-		seconds := int32(k.Lifetime / time.Second)
-		csr.Spec.ExpirationSeconds = &seconds
+		csr.Spec.ExpirationSeconds = new(int32(k.Lifetime / time.Second))
 	}
 	return csr
 }
@@ -170,10 +169,10 @@ func (k *requester) accept(r *request, chainPEM []byte) error {
 	if errors.Is(err, ca.ErrKeyMismatch) {
 		return fmt.Errorf("the certificate in request %q is refused, because it is for another key than the one that was sent; have the signer mended", r.name)
 	}
-	if err != nil {
-		return fmt.Errorf("the certificate in request %q is refused: %w", r.name, err)
+	if err == nil {
+		err = errors.Join(checkNames(certificate.Leaf, r.names), checkUsage(certificate.Leaf))
 	}
-	if err := errors.Join(checkNames(certificate.Leaf, r.names), checkUsage(certificate.Leaf)); err != nil {
+	if err != nil {
 		return fmt.Errorf("the certificate in request %q is refused: %w", r.name, err)
 	}
 	if k.now().After(certificate.Leaf.NotAfter) {
@@ -206,11 +205,8 @@ func condition(csr *certificatesv1.CertificateSigningRequest, kind certificatesv
 
 // said returns the reason and message of a condition.
 func said(c *certificatesv1.CertificateSigningRequestCondition) string {
-	switch {
-	case c.Reason == "" && c.Message == "":
-		return "no reason given"
-	case c.Reason == "" || c.Message == "":
-		return c.Reason + c.Message
+	if c.Reason != "" && c.Message != "" {
+		return c.Reason + ": " + c.Message
 	}
-	return c.Reason + ": " + c.Message
+	return cmp.Or(c.Reason, c.Message, "no reason given")
 }

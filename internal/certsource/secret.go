@@ -84,17 +84,11 @@ func (s *Secret) Bundle(ctx context.Context) ([]byte, error) {
 	}
 	live, err := cluster.NewDirect(s.Config)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", s, err)
+		return nil, about(s, err)
 	}
 	secret := s.empty()
 	t, err := s.look(secret, live.Get(ctx, secret))
-	if err == nil {
-		var bundle []byte
-		if bundle, err = t.ca.bundle(); err == nil {
-			return bundle, nil
-		}
-	}
-	return nil, fmt.Errorf("%s: %w", s, err)
+	return bundleOf(s, t.ca, err)
 }
 
 func (s *Secret) empty() *corev1.Secret {

@@ -9,9 +9,11 @@
 package certsource
 
 import (
+	"bytes"
 	"context"
-	"crypto/tls"
 	"errors"
+	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -161,22 +163,27 @@ func follow(ctx context.Context, objects *cluster.Objects, poll time.Duration, l
 
 // equal reports whether both have the same chain and bundle. The certificate identifies the key.
 func (m Material) equal(other Material) bool {
-	return sameChain(m.Certificate, other.Certificate) && string(m.Bundle) == string(other.Bundle)
+	a, b := m.Certificate, other.Certificate
+	if a == nil || b == nil {
+		return a == b && bytes.Equal(m.Bundle, other.Bundle)
+	}
+	return slices.EqualFunc(a.Certificate, b.Certificate, bytes.Equal) && bytes.Equal(m.Bundle, other.Bundle)
 }
 
-func sameChain(a, b *tls.Certificate) bool {
-	if a == nil || b == nil {
-		return a == b
+// bundleOf completes Bundle of a source: it parses the CA certificates, unless reading them has failed.
+func bundleOf(s Source, t text, err error) (bundle []byte, _ error) {
+	if err == nil {
+		bundle, err = t.bundle()
 	}
-	if len(a.Certificate) != len(b.Certificate) {
-		return false
+	return bundle, about(s, err)
+}
+
+// about names the source in an error.
+func about(s Source, err error) error {
+	if err == nil {
+		return nil
 	}
-	for i := range a.Certificate {
-		if string(a.Certificate[i]) != string(b.Certificate[i]) {
-			return false
-		}
-	}
-	return true
+	return fmt.Errorf("%s: %w", s, err)
 }
 
 // checkPoll validates the Poll field of a source.
