@@ -198,39 +198,26 @@ type atResource struct {
 
 func (a atResource) GetResource() schema.GroupVersionResource { return a.resource }
 
-// equivalents returns the other versions of the request's resource.
-func (a *admissionRun) equivalents() []*meta.RESTMapping {
-	mapper := a.s.mapper()
-	kind, err := mapper.KindFor(a.Resource)
+// equivalents returns the other versions of the request's resource: those with the same plural.
+func (a *admissionRun) equivalents() (all []*meta.RESTMapping) {
+	kind, err := a.s.mapper().KindFor(a.Resource)
 	if err != nil {
 		return nil
 	}
-	var all []*meta.RESTMapping
 	kinds := []schema.GroupKind{kind.GroupKind()}
 	if i := slices.Index(events, kind.GroupKind()); i >= 0 {
 		kinds = append(kinds, events[1-i])
 	}
 	for _, kind := range kinds {
-		all = append(all, a.versionsOf(kind)...)
+		for _, mapper := range a.s.mappers {
+			mappings, _ := mapper.RESTMappings(kind) // none, if another mapper has the kind
+			all = append(all, mappings...)
+		}
 	}
-	return all
+	return slices.DeleteFunc(all, func(m *meta.RESTMapping) bool {
+		return m.Resource == a.Resource || m.Resource.Resource != a.Resource.Resource
+	})
 }
 
 // events lists the two groups of one resource, which the API server stores together.
 var events = []schema.GroupKind{{Kind: "Event"}, {Group: "events.k8s.io", Kind: "Event"}}
-
-// versionsOf returns the other resources of a kind with the plural of the request's resource.
-func (a *admissionRun) versionsOf(kind schema.GroupKind) (all []*meta.RESTMapping) {
-	for _, mapper := range a.s.mappers {
-		mappings, err := mapper.RESTMappings(kind)
-		if err != nil {
-			continue
-		}
-		for _, m := range mappings {
-			if m.Resource != a.Resource && m.Resource.Resource == a.Resource.Resource {
-				all = append(all, m)
-			}
-		}
-	}
-	return all
-}

@@ -320,8 +320,8 @@ func (e *engine) ended(ctx context.Context, r resource, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	if cause, ended := endOf(err); ended {
-		return cause
+	if ended, ok := errors.AsType[*endedError](err); ok {
+		return ended.err
 	}
 	if _, ok := errors.AsType[*unreadableError](err); ok {
 		return nil
@@ -363,15 +363,14 @@ func (e *engine) object(ctx context.Context, t *target, i *item) error {
 	return nil
 }
 
+// operations are those with which steps are asked about an object.
+var operations = [...]admissionv1.Operation{admissionv1.Create, admissionv1.Update}
+
 // answers counts and reports the answers of a step for one object. Equal answers for both operations are one finding.
 func (e *engine) answers(ctx context.Context, o *object, s *step, created, updated *answer) error {
 	counted := Result("")
-	for _, each := range []struct {
-		operation admissionv1.Operation
-		*answer
-	}{{admissionv1.Create, created}, {admissionv1.Update, updated}} {
-		a := each.answer
-		if a.result == "" || each.operation == admissionv1.Update && a.equal(created) {
+	for i, a := range []*answer{created, updated} {
+		if a.result == "" || a != created && a.equal(created) {
 			continue
 		}
 		if a.result != counted {
@@ -387,7 +386,7 @@ func (e *engine) answers(ctx context.Context, o *object, s *step, created, updat
 				"namespace", o.head.Metadata.Namespace, "name", o.head.Metadata.Name, "stack", string(a.stack))
 		}
 		f := e.finding(&s.Step, a.result, a.message)
-		f.Operation, f.Paths, f.Kind, f.Resource = each.operation, a.paths, o.kind, o.GroupVersionResource
+		f.Operation, f.Paths, f.Kind, f.Resource = operations[i], a.paths, o.kind, o.GroupVersionResource
 		f.Namespace, f.Name, f.UID = o.head.Metadata.Namespace, o.head.Metadata.Name, o.head.Metadata.UID
 		if err := e.report(ctx, f); err != nil {
 			return err

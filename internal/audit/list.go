@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -72,10 +73,7 @@ type head struct {
 
 // key returns the key by which API servers order a list. It ends like the path in etcd, so "a-b/x" comes before "a/x".
 func (h *head) key() string {
-	if h.Metadata.Namespace == "" {
-		return h.Metadata.Name
-	}
-	return h.Metadata.Namespace + "/" + h.Metadata.Name
+	return strings.TrimPrefix(h.Metadata.Namespace+"/"+h.Metadata.Name, "/")
 }
 
 // listing is the state of one list.
@@ -200,14 +198,6 @@ type endedError struct{ err error }
 
 func (e *endedError) Error() string { return e.err.Error() }
 
-// endOf returns the error of the receiver of objects, if that has ended a list.
-func endOf(err error) (cause error, ended bool) {
-	if e, ok := errors.AsType[*endedError](err); ok {
-		return e.err, true
-	}
-	return nil, false
-}
-
 // unreadableError is the error for a response that is not the JSON of a list.
 type unreadableError struct{ err error }
 
@@ -267,16 +257,11 @@ func (p *page) explain(err error) error {
 		broken = io.ErrUnexpectedEOF
 	}
 	if broken != nil {
-		return &url.Error{Op: http.MethodGet, URL: p.path, Err: brokenError{broken}}
+		// The text of the cause is enough: not every cause looks as if a retry could help.
+		return &url.Error{Op: http.MethodGet, URL: p.path, Err: errors.New("the response broke off: " + broken.Error())}
 	}
 	return &unreadableError{err}
 }
-
-// brokenError is the error of a connection that broke. It hides the cause, because not every cause looks as if a retry
-// could help.
-type brokenError struct{ err error }
-
-func (e brokenError) Error() string { return "the response broke off: " + e.err.Error() }
 
 // read reads the list member by member.
 func (p *page) read(d *json.Decoder) error {
@@ -321,7 +306,7 @@ func (p *page) items(d *json.Decoder) error {
 		if err := d.Decode(&i.raw); err != nil {
 			return err
 		}
-		p.body.begin()
+		p.body.read = 0
 		// An object that cannot be read has no name. Its receiver reports that.
 		if decode.Into(i.raw, &i.head) != nil {
 			i.head = head{}
@@ -357,9 +342,6 @@ type body struct {
 }
 
 var errTooLarge = fmt.Errorf("an object is larger than %d MiB", mostBytes>>20)
-
-// begin begins the next object.
-func (b *body) begin() { b.read = 0 }
 
 func (b *body) Read(p []byte) (int, error) {
 	if b.read > mostBytes {

@@ -272,9 +272,9 @@ var _ = Describe("A list", func() {
 	It("ends with the error of its receiver, and with its context", func(ctx SpecContext) {
 		a, full := newAnswers(text(list("2", "a", "b"))), errors.New("full")
 		err := a.lister.list(ctx, listPath, acceptObjects, func(context.Context, *item) error { return full }, nil)
-		cause, ended := endOf(err)
-		Expect(ended).To(BeTrue())
-		Expect(cause).To(BeIdenticalTo(full))
+		ended, ok := errors.AsType[*endedError](err)
+		Expect(ok).To(BeTrue())
+		Expect(ended.err).To(BeIdenticalTo(full))
 		Expect(a.asked()).To(HaveLen(1))
 		short, cancel := context.WithCancelCause(ctx)
 		err = a.lister.list(short, listPath, acceptObjects, func(context.Context, *item) error { cancel(full); return nil }, nil)

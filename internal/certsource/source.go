@@ -19,6 +19,7 @@ import (
 
 	"code.cloudfoundry.org/eirinix/internal/cluster"
 	"code.cloudfoundry.org/eirinix/internal/lograte"
+	"code.cloudfoundry.org/eirinix/internal/wait"
 )
 
 // The default names of the certificate, its key and its CA, in files and in Secrets. They are those of a
@@ -136,12 +137,7 @@ func (f *feed) wait(why error) {
 // returns when look returns true or ctx ends.
 func follow(ctx context.Context, objects *cluster.Objects, poll time.Duration, look func() (done bool)) {
 	changed := make(chan struct{}, 1)
-	objects.Notify(func() {
-		select {
-		case changed <- struct{}{}:
-		default: // the pending look observes this change too
-		}
-	})
+	objects.Notify(func() { wait.Signal(changed) }) // a pending look observes this change too
 	ctx, cancel := context.WithCancel(ctx)
 	var following sync.WaitGroup
 	following.Go(func() { objects.Run(ctx) })

@@ -22,6 +22,7 @@ import (
 
 	"code.cloudfoundry.org/eirinix/internal/admit"
 	"code.cloudfoundry.org/eirinix/internal/decode"
+	"code.cloudfoundry.org/eirinix/internal/wait"
 )
 
 // Step is a step as its program defines it.
@@ -111,10 +112,7 @@ func (m *Modes) Set(from *corev1.ConfigMap) {
 	}
 	m.entries, m.texts = entries, texts
 	if !slices.Equal(before, m.onlyShadows()) {
-		select {
-		case m.changed <- struct{}{}:
-		default:
-		}
+		wait.Signal(m.changed)
 	}
 }
 
@@ -144,13 +142,9 @@ func (m *Modes) onlyShadow(s Step) bool {
 	return onlyShadow(m.entries[s.Name], s.Mode)
 }
 
-func (m *Modes) onlyShadows() (all []string) {
-	for _, name := range slices.Sorted(maps.Keys(m.steps)) {
-		if m.onlyShadow(m.steps[name]) {
-			all = append(all, name)
-		}
-	}
-	return all
+func (m *Modes) onlyShadows() []string {
+	names := slices.Sorted(maps.Keys(m.steps))
+	return slices.DeleteFunc(names, func(name string) bool { return !m.onlyShadow(m.steps[name]) })
 }
 
 // Registered sets the steps that are registered as shadows. A step that is one no more stays a shadow for Lag. unread

@@ -3,6 +3,7 @@ package reads
 // This file serves the objects to a step, from the state that its call sees.
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -294,15 +295,7 @@ func (r *Reader) List(ctx context.Context, list client.ObjectList, opts ...clien
 // merge drops those entries from before on that an earlier declaration has too, and keeps the order.
 func merge(found []*entry, before int, origins []*view, v *view) ([]*entry, []*view) {
 	for _, e := range found[before:] {
-		at, has := slices.BinarySearchFunc(found[:before], e, func(a, b *entry) int {
-			if a.before(b) {
-				return -1
-			} else if b.before(a) {
-				return 1
-			}
-			return 0
-		})
-		if !has {
+		if at, has := slices.BinarySearchFunc(found[:before], e, (*entry).compare); !has {
 			found, origins = slices.Insert(found[:before:before], at, e), slices.Insert(origins, at, v)
 			before++
 			found = found[:before]
@@ -425,33 +418,25 @@ func (v *view) find(c *contents, q *query, found *[]*entry) error {
 			return v.noIndex(f.Field)
 		}
 	}
+	namespace, value := c.namespace(q.namespace), q.value
+	first := pivot(namespace, "")
+	defer pivots.Put(first)
+	add := func(e *entry) bool {
+		if namespace != "" && e.namespace != namespace {
+			return false
+		}
+		*found = append(*found, e)
+		return true
+	}
 	if q.index == "" {
-		namespace := c.namespace(q.namespace)
-		first := pivot(namespace, "")
-		defer pivots.Put(first)
-		c.objects.AscendGreaterOrEqual(first, func(e *entry) bool {
-			if namespace != "" && e.namespace != namespace {
-				return false
-			}
-			*found = append(*found, e)
-			return true
-		})
+		c.objects.AscendGreaterOrEqual(first, add)
 		return nil
 	}
 	at, ok := slices.BinarySearch(v.indexes, q.index)
 	if !ok {
 		return v.noIndex(q.index)
 	}
-	namespace, value := c.namespace(q.namespace), q.value
-	first := pivot(namespace, "")
-	defer pivots.Put(first)
-	c.indexed[at].AscendGreaterOrEqual(indexed{value, first}, func(i indexed) bool {
-		if i.value != value || namespace != "" && i.namespace != namespace {
-			return false
-		}
-		*found = append(*found, i.entry)
-		return true
-	})
+	c.indexed[at].AscendGreaterOrEqual(indexed{value, first}, func(i indexed) bool { return i.value == value && add(i.entry) })
 	return nil
 }
 
@@ -463,15 +448,9 @@ func (q *query) needsObject() bool { return q.labels != nil || len(q.others) > 0
 
 // matches reports whether an object matches the parts of a query that no index answers.
 func (q *query) matches(v *view, o client.Object) bool {
-	if q.labels != nil && !q.labels.Matches(labelsOf(o)) {
-		return false
-	}
-	for _, f := range q.others {
-		if !slices.Contains(v.declaration.Index[f.Field](o), f.Value) {
-			return false
-		}
-	}
-	return true
+	return (q.labels == nil || q.labels.Matches(labelsOf(o))) && !slices.ContainsFunc(q.others, func(f fields.Requirement) bool {
+		return !slices.Contains(v.declaration.Index[f.Field](o), f.Value)
+	})
 }
 
 func labelsOf(o client.Object) labels.Set { return o.GetLabels() }
@@ -499,9 +478,6 @@ func (r *Reader) undeclared(o any, namespace, name string) error {
 	for _, u := range r.uses {
 		declared = append(declared, u.declaration.String())
 	}
-	has := "it declares nothing"
-	if len(declared) > 0 {
-		has = "it declares " + strings.Join(declared, ", ")
-	}
-	return fmt.Errorf("the step %q reads %s, but %s; add %s} to its Settings.Reads", r.step, what, has, add)
+	has := cmp.Or(strings.Join(declared, ", "), "nothing")
+	return fmt.Errorf("the step %q reads %s, but it declares %s; add %s} to its Settings.Reads", r.step, what, has, add)
 }

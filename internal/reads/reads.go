@@ -121,20 +121,17 @@ func (s *Set) sourceOf(v *view, namespace string) *source {
 }
 
 // text returns a selector as it is sent.
-func text(selector fmt.Stringer) string {
-	switch s := selector.(type) {
-	case nil:
+func text(s selector) string {
+	if s == nil || s.Empty() {
 		return ""
-	case labels.Selector:
-		if s.Empty() {
-			return ""
-		}
-	case fields.Selector:
-		if s.Empty() {
-			return ""
-		}
 	}
-	return selector.String()
+	return s.String()
+}
+
+// selector is a labels.Selector or a fields.Selector.
+type selector interface {
+	Empty() bool
+	String() string
 }
 
 // form is the form in which objects are served. An API server sends it as it is, so that it is part of a source.
@@ -223,7 +220,8 @@ func (s *Set) settled(ctx context.Context, src *source) error {
 		case <-ctx.Done():
 			return fmt.Errorf("%s could not be listed: %w", src, context.Cause(ctx))
 		case <-say.C:
-			s.log.Info("waiting for the objects that steps read", "objects", src.String(), "received", src.received.Load(), "reason", src.reason())
+			_, why := src.broken()
+			s.log.Info("waiting for the objects that steps read", "objects", src.String(), "received", src.received.Load(), "reason", why)
 		}
 	}
 }
@@ -243,13 +241,6 @@ func (s *Set) Waiting(step string) error {
 
 // Changed receives a value after objects have been listed for the first time.
 func (s *Set) Changed() <-chan struct{} { return s.changed }
-
-func (s *Set) notify() {
-	select {
-	case s.changed <- struct{}{}:
-	default:
-	}
-}
 
 // Interruption is a source whose watch is broken.
 type Interruption struct {

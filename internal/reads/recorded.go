@@ -174,11 +174,11 @@ func (s *Set) recordedFor(v *view, all []Recorded) (parts []Recorded, known bool
 			parts = append(parts, r)
 		}
 	}
-	switch {
-	case len(parts) > 0:
-		return parts, true
-	case len(alike) > 0:
-		return alike, true
+	if len(alike) == 0 {
+		return all, false
 	}
-	return all, false
+	if len(parts) == 0 {
+		parts = alike
+	}
+	return parts, true
 }

@@ -148,11 +148,6 @@ func (s *source) broken() (time.Duration, string) {
 	return max(time.Since(s.since), 1), why
 }
 
-func (s *source) reason() string {
-	_, why := s.broken()
-	return why
-}
-
 // awaitAlive makes an interrupted source try again, and returns when its watch is alive or ctx ends.
 func (s *source) awaitAlive(ctx context.Context) {
 	s.mu.Lock()
@@ -161,10 +156,7 @@ func (s *source) awaitAlive(ctx context.Context) {
 	if alive == nil {
 		return
 	}
-	select {
-	case s.wake <- struct{}{}:
-	default:
-	}
+	wait.Signal(s.wake)
 	select {
 	case <-alive:
 	case <-ctx.Done():
@@ -398,10 +390,9 @@ type incoming struct {
 // memory than what is kept of it.
 func (s *source) Transformer() toolscache.TransformFunc {
 	return func(o any) (any, error) {
-		if s.listed.Load() {
-			return s.transform(o), nil
+		if !s.listed.Load() {
+			s.received.Add(1)
 		}
-		s.received.Add(1)
 		return s.transform(o), nil
 	}
 }
@@ -504,7 +495,7 @@ func (s *source) Replace(objects []any, _ string) error {
 	s.succeeded()
 	if first {
 		s.settle.Do(func() { close(s.settled) })
-		s.set.notify()
+		wait.Signal(s.set.changed)
 	}
 	return nil
 }

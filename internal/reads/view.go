@@ -60,12 +60,14 @@ type indexed struct {
 	*entry
 }
 
-func (e *entry) before(other *entry) bool {
+func (e *entry) compare(other *entry) int {
 	if e.namespace != other.namespace {
-		return e.namespace < other.namespace
+		return strings.Compare(e.namespace, other.namespace)
 	}
-	return e.name < other.name
+	return strings.Compare(e.name, other.name)
 }
+
+func (e *entry) before(other *entry) bool { return e.compare(other) < 0 }
 
 func (i indexed) before(other indexed) bool {
 	if i.value != other.value {
@@ -91,12 +93,11 @@ func newView(scheme *runtime.Scheme, d Declaration) (*view, error) {
 		return nil, err
 	}
 	v.list = reflect.TypeOf(list)
-	if field, ok := v.list.Elem().FieldByName("Items"); ok && field.Type.Kind() == reflect.Slice && field.Type.Elem() == v.object.Elem() {
-		v.items = field.Index[0]
-	} else {
+	field, ok := v.list.Elem().FieldByName("Items")
+	if !ok || field.Type.Kind() != reflect.Slice || field.Type.Elem() != v.object.Elem() {
 		return nil, fmt.Errorf("%s has no Items of type %s", v.list, v.object.Elem())
 	}
-	v.all = v.empty()
+	v.items, v.all = field.Index[0], v.empty()
 	return v, nil
 }
 
@@ -348,8 +349,8 @@ func (f fieldsOf) Has(path string) bool {
 
 // Get returns the value at a path as a text.
 func (f fieldsOf) Get(path string) string {
-	value, found, _ := unstructured.NestedFieldNoCopy(f.Object, strings.Split(path, ".")...)
-	if !found || value == nil {
+	value, _, _ := unstructured.NestedFieldNoCopy(f.Object, strings.Split(path, ".")...)
+	if value == nil {
 		return ""
 	}
 	return fmt.Sprint(value)

@@ -29,6 +29,14 @@ func Backoff(first, last time.Duration) func() time.Duration {
 // Jittered returns d plus a random part of up to a fifth of it.
 func Jittered(d time.Duration) time.Duration { return wait.Jitter(d, jitter) }
 
+// Signal puts an element into a channel that holds one, unless there is one already.
+func Signal(into chan<- struct{}) {
+	select {
+	case into <- struct{}{}:
+	default:
+	}
+}
+
 // Sleep waits for d or until ctx ends, and then returns the cause of its end.
 func Sleep(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
