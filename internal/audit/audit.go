@@ -180,19 +180,16 @@ func (e *engine) prepare(ctx context.Context) (steps []*step, err error) {
 	for _, given := range e.Steps {
 		e.summary.Asked[given.Name] = 0
 		s, reason, result := newStep(given, e.Conditions, e.Log)
-		if s == nil {
+		if without := unplayed(given.Webhook.Rules); s != nil && len(without) > 0 {
+			reason = fmt.Sprintf("an audit cannot tell its result for %s: no such request is played", strings.Join(without, "; "))
+			result = Untold
+		}
+		if reason != "" {
 			if err := e.aboutStep(ctx, &given, result, reason); err != nil {
 				return nil, err
 			}
-			continue
 		}
-		if without := unplayed(given.Webhook.Rules); len(without) > 0 {
-			reason := fmt.Sprintf("an audit cannot tell its result for %s: no such request is played", strings.Join(without, "; "))
-			if err := e.aboutStep(ctx, &given, Untold, reason); err != nil {
-				return nil, err
-			}
-		}
-		if len(playedIn(given.Webhook.Rules)) > 0 {
+		if s != nil && len(playedIn(given.Webhook.Rules)) > 0 {
 			steps = append(steps, s)
 		}
 	}
