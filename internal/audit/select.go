@@ -127,8 +127,8 @@ func (e *engine) selects(ctx context.Context, t *target, s *step, req *admission
 	}
 	if t.isNamespaces() {
 		var own head
-		err := decode.Into(req.Object.Raw, &own) // the step's own decoder returns the error
-		return err != nil || s.namespaces.Matches(labels.Set(own.Metadata.Labels)), nil
+		unreadable := decode.Into(req.Object.Raw, &own) != nil // the step's own decoder returns the error
+		return unreadable || s.namespaces.Matches(labels.Set(own.Metadata.Labels)), nil
 	}
 	if req.Namespace == "" {
 		return true, nil
