@@ -183,34 +183,25 @@ func (d *diagnostic) judgeCanary(ctx context.Context, came call) {
 		if came.instance != "" {
 			message += ", answered by " + came.instance
 		}
-		d.add(diagnosis.Finding{Code: diagnosis.Reached, Severity: diagnosis.Note, Object: target, Message: message})
+		d.add(note(diagnosis.Reached, target, message, ""))
 	case came.err == nil:
 		d.notCalled()
 	case !isAnswer(came.err):
 		d.inconclusive = "the API server did not answer the canary"
-		d.add(diagnosis.Finding{
-			Code: diagnosis.CannotLook, Severity: diagnosis.Warning, Object: "canary", Evidence: came.err.Error(),
-			Message: d.inconclusive, Remedy: "try again",
-		})
+		d.add(warning(diagnosis.CannotLook, "canary", d.inconclusive, "try again", came.err.Error()))
 	case apierrors.IsForbidden(came.err) && strings.Contains(came.err.Error(), "cannot create resource"):
 		d.noteMissingRight(came.err, diagnosis.Right{
 			Resource: "configmaps", Verb: "create", Namespace: d.Canary.Namespace,
 		})
 		d.inconclusive, d.blind = "the right to send the canary is missing", true
 	case apierrors.IsForbidden(came.err) && strings.Contains(came.err.Error(), "being terminated"):
-		d.add(diagnosis.Finding{
-			Code: diagnosis.NamespaceMissing, Severity: diagnosis.Problem, Object: namespace,
-			Evidence: came.err.Error(),
-			Message:  namespace + ", in which this program runs, is being deleted",
-			Remedy:   "wait for its end, and deploy again",
-		})
+		d.add(problem(diagnosis.NamespaceMissing, namespace,
+			namespace+", in which this program runs, is being deleted", "wait for its end, and deploy again",
+			came.err.Error()))
 	case apierrors.IsNotFound(came.err):
-		d.add(diagnosis.Finding{
-			Code: diagnosis.NamespaceMissing, Severity: diagnosis.Problem, Object: namespace,
-			Evidence: came.err.Error(),
-			Message:  namespace + ", in which this program should run, does not exist",
-			Remedy:   "create it, or correct ManagerOptions.WebhookNamespace",
-		})
+		d.add(problem(diagnosis.NamespaceMissing, namespace,
+			namespace+", in which this program should run, does not exist",
+			"create it, or correct ManagerOptions.WebhookNamespace", came.err.Error()))
 	default:
 		d.add(d.explain(ctx, came.err.Error()))
 	}
@@ -236,21 +227,15 @@ func (d *diagnostic) notCalled() {
 		return
 	}
 	if selector := d.Canary.excludedBy(h); selector != "" {
-		d.add(diagnosis.Finding{
-			Code: diagnosis.Excluded, Severity: diagnosis.Warning, Object: h.String(),
-			Message: fmt.Sprintf("the API server does not send the canary, because the %s of %s excludes it",
-				selector, h),
-			Remedy: d.register(),
-		})
+		d.add(warning(diagnosis.Excluded, h.String(),
+			fmt.Sprintf("the API server does not send the canary, because the %s of %s excludes it", selector, h),
+			d.register()))
 		return
 	}
-	d.add(diagnosis.Finding{
-		Code: diagnosis.NotCalled, Severity: diagnosis.Problem, Object: h.String(),
-		Message: fmt.Sprintf("the API server has admitted objects that %s selects without a call for more than %s",
-			h, d.Settle),
-		Remedy: "check that every API server is healthy and has the admission plugins MutatingAdmissionWebhook and " +
-			"ValidatingAdmissionWebhook enabled",
-	})
+	d.add(problem(diagnosis.NotCalled, h.String(),
+		fmt.Sprintf("the API server has admitted objects that %s selects without a call for more than %s", h, d.Settle),
+		"check that every API server is healthy and has the admission plugins MutatingAdmissionWebhook and "+
+			"ValidatingAdmissionWebhook enabled"))
 }
 
 // excludedBy names the selector of the entry that excludes the canary. It is empty if none does. Of the namespace's

@@ -47,11 +47,8 @@ func (d *diagnostic) checkDefinitions(ctx context.Context) {
 		found, err := d.definition(ctx, e.Converts)
 		switch {
 		case apierrors.IsNotFound(err):
-			d.add(diagnosis.Finding{
-				Code: diagnosis.DefinitionMissing, Severity: diagnosis.Warning, Object: object,
-				Message: object + " does not exist, so this program waits for it",
-				Remedy:  "create it, or correct Conversion.CRD",
-			})
+			d.add(warning(diagnosis.DefinitionMissing, object, object+" does not exist, so this program waits for it",
+				"create it, or correct Conversion.CRD"))
 		case err != nil:
 			d.noteMissingRight(err, diagnosis.Right{
 				Group: webhookconf.CRDKind.Group, Resource: webhookconf.CRDResource, Verb: "get", Name: e.Converts,
@@ -78,21 +75,17 @@ func (d *diagnostic) checkConversion(object string, found definition, e webhookc
 	owner, registered := found.Metadata.Annotations[webhookconf.OwnerAnnotation], found.Spec.Conversion
 	switch {
 	case d.Owner != "" && owner != "" && owner != d.Owner:
-		d.add(diagnosis.Finding{
-			Code: diagnosis.OwnedElsewhere, Severity: diagnosis.Problem, Object: object,
-			Message: fmt.Sprintf("%s belongs to the deployment whose certificate Secret is %s, not to this one (%s)", object, owner, d.Owner),
-			Remedy: fmt.Sprintf("add the Conversion to one program alone; if that deployment is gone for good, kubectl annotate crd %s %s-, and this one takes it over",
-				e.Converts, webhookconf.OwnerAnnotation),
-		})
+		d.add(problem(diagnosis.OwnedElsewhere, object,
+			fmt.Sprintf("%s belongs to the deployment whose certificate Secret is %s, not to this one (%s)", object, owner, d.Owner),
+			fmt.Sprintf("add the Conversion to one program alone; if that deployment is gone for good, kubectl annotate crd %s %s-, and this one takes it over",
+				e.Converts, webhookconf.OwnerAnnotation)))
 		return
 	case (owner == "" || registered.Strategy != webhookconf.WebhookStrategy) && d.waits:
 		return // the version that is registered may have no Conversion
 	case owner == "" || registered.Strategy != webhookconf.WebhookStrategy:
-		d.add(diagnosis.Finding{
-			Code: diagnosis.NotRegistered, Severity: diagnosis.Problem, Object: object,
-			Message: fmt.Sprintf("%s has the conversion strategy %q and not this program's webhook, so its objects are not converted here", object, registered.Strategy),
-			Remedy:  d.register(),
-		})
+		d.add(problem(diagnosis.NotRegistered, object,
+			fmt.Sprintf("%s has the conversion strategy %q and not this program's webhook, so its objects are not converted here", object, registered.Strategy),
+			d.register()))
 		return
 	}
 	live, expected := hookOf(e, registered.Webhook.ClientConfig), hookOf(e, d.Options.ClientConfig(e.Path))
@@ -103,11 +96,8 @@ func (d *diagnostic) checkConversion(object string, found definition, e webhookc
 	// This process does not serve, so it cannot verify the certificate. But it knows which bundle was registered.
 	pins := found.Metadata.Annotations[webhookconf.PinsAnnotation]
 	if now := webhookconf.HashesOf(live.ClientConfig.CABundle); pins != "" && len(now) > 0 && strings.Join(now, ",") != pins {
-		d.add(diagnosis.Finding{
-			Code: diagnosis.UnknownAuthority, Severity: diagnosis.Problem, Object: live.where(),
-			Message: fmt.Sprintf("the caBundle of %s is not the one that this program has registered", live),
-			Remedy:  d.register(),
-		})
+		d.add(problem(diagnosis.UnknownAuthority, live.where(),
+			fmt.Sprintf("the caBundle of %s is not the one that this program has registered", live), d.register()))
 	}
 }
 
@@ -147,18 +137,14 @@ func (d *diagnostic) checkVersionsOf(object string, found definition, e webhookc
 		}
 	}
 	if len(lacking) > 0 {
-		d.add(diagnosis.Finding{
-			Code: diagnosis.NotConverted, Severity: diagnosis.Problem, Object: object,
-			Message: fmt.Sprintf("%s serves or stores %s, which the Conversion lacks, so reads and writes that need it fail", object, strings.Join(lacking, ", ")),
-			Remedy:  "add a spoke for each to Conversion.Spokes; or serve them no longer, store all of their objects in another version, and only then remove them from status.storedVersions",
-		})
+		d.add(problem(diagnosis.NotConverted, object,
+			fmt.Sprintf("%s serves or stores %s, which the Conversion lacks, so reads and writes that need it fail", object, strings.Join(lacking, ", ")),
+			"add a spoke for each to Conversion.Spokes; or serve them no longer, store all of their objects in another version, and only then remove them from status.storedVersions"))
 	}
 	if len(older) > 0 {
-		d.add(diagnosis.Finding{
-			Code: diagnosis.StillStored, Severity: diagnosis.Note, Object: object,
-			Message: fmt.Sprintf("objects of %s may still be stored in %s, so they need this webhook even where %s alone is served", object, strings.Join(older, ", "), storage),
-			Remedy:  fmt.Sprintf("before you remove a version or this webhook, store all objects in %s, and remove the others from status.storedVersions", storage),
-		})
+		d.add(note(diagnosis.StillStored, object,
+			fmt.Sprintf("objects of %s may still be stored in %s, so they need this webhook even where %s alone is served", object, strings.Join(older, ", "), storage),
+			fmt.Sprintf("before you remove a version or this webhook, store all objects in %s, and remove the others from status.storedVersions", storage)))
 	}
 }
 
@@ -178,10 +164,8 @@ func (d *diagnostic) checkInjectors(object string, annotations map[string]string
 		if tool == "" {
 			continue
 		}
-		d.add(diagnosis.Finding{
-			Code: diagnosis.OtherInjector, Severity: diagnosis.Warning, Object: object + " annotation " + key,
-			Message: fmt.Sprintf("the annotation %s of %s makes %s write its caBundle too, so calls fail until this program has repaired it", key, object, tool),
-			Remedy:  "remove the annotation from the manifest and from the object",
-		})
+		d.add(warning(diagnosis.OtherInjector, object+" annotation "+key,
+			fmt.Sprintf("the annotation %s of %s makes %s write its caBundle too, so calls fail until this program has repaired it", key, object, tool),
+			"remove the annotation from the manifest and from the object"))
 	}
 }

@@ -153,9 +153,7 @@ func Run(ctx context.Context, c Config) diagnosis.Report {
 		d.checkReads()
 		if d.Others {
 			for _, c := range d.Calls {
-				d.add(diagnosis.Finding{
-					Code: diagnosis.Calls, Severity: diagnosis.Note, Object: d.Options.Target.String(), Message: c,
-				})
+				d.add(note(diagnosis.Calls, d.Options.Target.String(), c, ""))
 			}
 			d.checkOthers(ctx)
 		}
@@ -174,13 +172,10 @@ func (d *diagnostic) checkModes() {
 	}
 	entries, problems := d.Modes()
 	for _, p := range problems {
-		d.add(diagnosis.Finding{
-			Code: diagnosis.ModeRefused, Severity: diagnosis.Warning, Object: object,
-			Message: "the mode of a step cannot be set", Remedy: "correct the entry", Evidence: p,
-		})
+		d.add(warning(diagnosis.ModeRefused, object, "the mode of a step cannot be set", "correct the entry", p))
 	}
 	for _, e := range entries {
-		d.add(diagnosis.Finding{Code: diagnosis.Modes, Severity: diagnosis.Note, Object: object, Message: "the mode of " + e})
+		d.add(note(diagnosis.Modes, object, "the mode of "+e, ""))
 	}
 }
 
@@ -195,10 +190,9 @@ func (d *diagnostic) checkWaiting() {
 	}
 	for _, w := range d.Waiting {
 		if !slices.ContainsFunc(unread, func(u Unread) bool { return !u.Listed && slices.Contains(u.Steps, w.Name) }) {
-			d.add(diagnosis.Finding{
-				Code: diagnosis.NotRegistered, Severity: diagnosis.Warning, Object: "extension " + w.Name, Evidence: w.Why,
-				Message: fmt.Sprintf("the extension %s waits until the cluster serves its kind and what it reads is listed; it is then registered by itself", w.Name),
-			})
+			d.add(warning(diagnosis.NotRegistered, "extension "+w.Name,
+				fmt.Sprintf("the extension %s waits until the cluster serves its kind and what it reads is listed; it is then registered by itself", w.Name),
+				"", w.Why))
 		}
 	}
 }
@@ -219,11 +213,9 @@ func (d *diagnostic) checkReads() {
 	}
 	for _, u := range d.Reads() {
 		steps := strings.Join(u.Steps, ", ")
-		f := diagnosis.Finding{
-			Code: diagnosis.Unread, Severity: diagnosis.Problem, Object: u.Objects, Evidence: u.Reason,
-			Message: fmt.Sprintf("objects that steps look at have never been listed, so the steps are not served: %s", steps),
-			Remedy:  "create the kind, or grant what Manifests grants for it; the steps follow by themselves",
-		}
+		f := problem(diagnosis.Unread, u.Objects,
+			fmt.Sprintf("objects that steps look at have never been listed, so the steps are not served: %s", steps),
+			"create the kind, or grant what Manifests grants for it; the steps follow by themselves", u.Reason)
 		if u.Listed {
 			f.Message = fmt.Sprintf("the watch of objects that steps look at is broken for %s, so the steps fail: %s", u.For.Round(time.Second), steps)
 			f.Remedy = "find out why the watch is refused or cut; the steps follow by themselves"
@@ -287,6 +279,28 @@ func sorted(findings []diagnosis.Finding) diagnosis.Report {
 	return diagnosis.Report{Findings: once}
 }
 
+// problem returns a finding that is a problem. If evidence is given, it is one message of the API server or of an error.
+func problem(code diagnosis.Code, object, message, remedy string, evidence ...string) diagnosis.Finding {
+	return diagnosis.Finding{
+		Code: code, Severity: diagnosis.Problem, Object: object, Message: message, Remedy: remedy,
+		Evidence: strings.Join(evidence, ""),
+	}
+}
+
+// warning is problem for a warning.
+func warning(code diagnosis.Code, object, message, remedy string, evidence ...string) diagnosis.Finding {
+	f := problem(code, object, message, remedy, evidence...)
+	f.Severity = diagnosis.Warning
+	return f
+}
+
+// note is problem for a note.
+func note(code diagnosis.Code, object, message, remedy string) diagnosis.Finding {
+	f := problem(code, object, message, remedy)
+	f.Severity = diagnosis.Note
+	return f
+}
+
 func (d *diagnostic) add(f diagnosis.Finding) { d.findings = append(d.findings, f) }
 
 // within bounds one check.
@@ -299,10 +313,8 @@ func within[T any](ctx context.Context, timeout time.Duration, look func(context
 // noteMissingRight records a check that failed because a right is missing, or for another reason.
 func (d *diagnostic) noteMissingRight(err error, right diagnosis.Right) {
 	if !apierrors.IsForbidden(err) {
-		d.add(diagnosis.Finding{
-			Code: diagnosis.CannotLook, Severity: diagnosis.Warning, Object: right.String(), Evidence: err.Error(),
-			Message: "the API server did not answer the request to " + right.String(), Remedy: "try again",
-		})
+		d.add(warning(diagnosis.CannotLook, right.String(),
+			"the API server did not answer the request to "+right.String(), "try again", err.Error()))
 	} else if !slices.Contains(d.lacking, right) {
 		d.lacking = append(d.lacking, right)
 	}
@@ -319,21 +331,16 @@ func (d *diagnostic) checkAPIServer(ctx context.Context) bool {
 		err = fmt.Errorf("the server that answers is no API server: %.100q", body)
 	}
 	if err != nil {
-		d.add(diagnosis.Finding{
-			Code: diagnosis.APIServerUnreachable, Severity: diagnosis.Problem, Object: "API server",
-			Evidence: err.Error(),
-			Message:  "this process gets no usable answer from the API server",
-			Remedy:   "check the kubeconfig and the network between this process and the API server",
-		})
+		d.add(problem(diagnosis.APIServerUnreachable, "API server",
+			"this process gets no usable answer from the API server",
+			"check the kubeconfig and the network between this process and the API server", err.Error()))
 		return false
 	}
 	if old(info) {
-		d.add(diagnosis.Finding{
-			Code: diagnosis.TooOld, Severity: diagnosis.Problem, Object: "API server",
-			Message: fmt.Sprintf("the API server is %s, which may ignore the matchConditions of webhooks and call "+
+		d.add(problem(diagnosis.TooOld, "API server",
+			fmt.Sprintf("the API server is %s, which may ignore the matchConditions of webhooks and call "+
 				"them for more objects", info.GitVersion),
-			Remedy: fmt.Sprintf("upgrade the cluster to v1.%d or later", wantsMinor),
-		})
+			fmt.Sprintf("upgrade the cluster to v1.%d or later", wantsMinor)))
 	}
 	return true
 }

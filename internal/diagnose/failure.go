@@ -114,18 +114,12 @@ func (d *diagnostic) explain(ctx context.Context, text string) diagnosis.Finding
 	at := d.Options.Target.String()
 	switch {
 	case !ok:
-		return diagnosis.Finding{
-			Code: diagnosis.Unexplained, Severity: diagnosis.Warning, Object: at, Evidence: text,
-			Message: "the API server refuses the canary before it calls this program",
-			Remedy:  "find the policy or quota that refuses ConfigMaps in Namespace " + d.Canary.Namespace,
-		}
+		return warning(diagnosis.Unexplained, at, "the API server refuses the canary before it calls this program",
+			"find the policy or quota that refuses ConfigMaps in Namespace "+d.Canary.Namespace, text)
 	case f.webhook != d.Options.WebhookName(CanaryName):
 		return d.shadowedCanary(ctx, f, text)
 	case f.denied: // not by this program, which never denies the canary
-		return diagnosis.Finding{
-			Code: diagnosis.BadAnswer, Severity: diagnosis.Problem, Object: at, Evidence: text,
-			Message: "another program than this one answers at " + at, Remedy: d.whoAnswers(),
-		}
+		return problem(diagnosis.BadAnswer, at, "another program than this one answers at "+at, d.whoAnswers(), text)
 	}
 	return d.brokenPath(ctx, classify(f.reason), f.reason)
 }
@@ -150,9 +144,8 @@ func (d *diagnostic) brokenPath(ctx context.Context, code diagnosis.Code, reason
 	case diagnosis.PortMismatch:
 		return d.noSuchServicePort(reason)
 	}
-	f := diagnosis.Finding{Code: code, Severity: diagnosis.Problem, Object: d.Options.Target.String(), Evidence: reason}
-	f.Message, f.Remedy = d.describe(ctx, code)
-	return f
+	message, remedy := d.describe(ctx, code)
+	return problem(code, d.Options.Target.String(), message, remedy, reason)
 }
 
 // describe returns the message and the remedy for a fault at the address that the API server calls.

@@ -42,12 +42,10 @@ func (d *diagnostic) orphans(all []hook, whole bool) diagnosis.Finding {
 	for _, o := range all {
 		names = append(names, o.Name)
 	}
-	f := diagnosis.Finding{
-		Code: diagnosis.Orphaned, Severity: diagnosis.Problem, Object: h.where(),
-		Message: fmt.Sprintf("%s calls this program at %s for %s, but is not its configuration (%s): these calls fail, or run its steps again, "+
+	f := problem(diagnosis.Orphaned, h.where(),
+		fmt.Sprintf("%s calls this program at %s for %s, but is not its configuration (%s): these calls fail, or run its steps again, "+
 			"as after a change of ManagerOptions.OperatorFingerprint", h.where(), d.Options.Target, listed(names), d.configurationOf(h.kind)),
-		Remedy: "once no replica with that fingerprint runs, " + deletes(h.kind, h.configuration),
-	}
+		"once no replica with that fingerprint runs, "+deletes(h.kind, h.configuration))
 	if !whole {
 		f.Remedy = fmt.Sprintf("once no program registers them, remove %s from %s, which holds other webhooks too", listed(names), h.where())
 	}

@@ -90,12 +90,10 @@ func (d *diagnostic) checkTimeouts(all []hook) {
 			continue
 		}
 		seen[list] = true
-		d.add(diagnosis.Finding{
-			Code: diagnosis.TimeoutsAddUp, Severity: diagnosis.Warning, Object: "extension " + e.Steps[0].Name,
-			Message: fmt.Sprintf("the API server calls %s one after another, and these may take %d s, but it has %d s for a request: "+
+		d.add(warning(diagnosis.TimeoutsAddUp, "extension "+e.Steps[0].Name,
+			fmt.Sprintf("the API server calls %s one after another, and these may take %d s, but it has %d s for a request: "+
 				"if their servers hang, requests fail, although each has failurePolicy Ignore", list, sum, webhookconf.RequestSeconds),
-			Remedy: fmt.Sprintf("repair those that hang; lower timeoutSeconds, to %d each, only where that is long enough for their answers", max(1, webhookconf.RequestSeconds/len(names))),
-		})
+			fmt.Sprintf("repair those that hang; lower timeoutSeconds, to %d each, only where that is long enough for their answers", max(1, webhookconf.RequestSeconds/len(names)))))
 	}
 }
 
@@ -140,13 +138,11 @@ func (d *diagnostic) checkOrder(all []hook) {
 	if stubborn { // it is called after a step even if that is called again
 		remedy = "if a step must have the last word, check the result in a Validation"
 	}
-	d.add(diagnosis.Finding{
-		Code: diagnosis.ChangedLater, Severity: diagnosis.Note, Object: all[ours].where(),
-		Message: fmt.Sprintf("the API server calls %s after this program, for objects that its steps change, so they can change the result",
+	d.add(note(diagnosis.ChangedLater, all[ours].where(),
+		fmt.Sprintf("the API server calls %s after this program, for objects that its steps change, so they can change the result",
 			listed(names)),
-		Remedy: remedy + "; the API server's audit log names the webhooks that changed an object, in annotations that begin with " +
-			"mutation.webhook.admission.k8s.io/",
-	})
+		remedy+"; the API server's audit log names the webhooks that changed an object, in annotations that begin with "+
+			"mutation.webhook.admission.k8s.io/"))
 }
 
 // repeats reports whether the API server calls the webhook again for an object that others changed after it.
@@ -202,11 +198,9 @@ func (d *diagnostic) dead(ctx context.Context, s *admissionregistrationv1.Servic
 }
 
 func (d *diagnostic) shadowed(h hook, objects, why string) diagnosis.Finding {
-	return diagnosis.Finding{
-		Code: diagnosis.Shadowed, Severity: diagnosis.Problem, Object: h.String(),
-		Message: fmt.Sprintf("%s, which belongs to another program, fails for %s: %s", h, objects, why),
-		Remedy:  "repair it; only if its program is gone for good, remove it from " + h.where(),
-	}
+	return problem(diagnosis.Shadowed, h.String(),
+		fmt.Sprintf("%s, which belongs to another program, fails for %s: %s", h, objects, why),
+		"repair it; only if its program is gone for good, remove it from "+h.where())
 }
 
 // shadowedCanary returns the finding for a canary that another webhook received before ours.
@@ -221,12 +215,11 @@ func (d *diagnostic) shadowedCanary(ctx context.Context, f failure, text string)
 	}
 	d.inconclusive = fmt.Sprintf("the API server calls the webhook %s before", f.webhook)
 	if f.denied {
-		return diagnosis.Finding{
-			Code: diagnosis.Shadowed, Severity: diagnosis.Warning, Object: h.String(), Evidence: text,
-			Message: fmt.Sprintf("%s refuses the canary before this program is called", h),
-			Remedy: fmt.Sprintf("have it admit ConfigMaps with the label %s in Namespace %s in a dry run, and only then",
+		return warning(diagnosis.Shadowed, h.String(),
+			fmt.Sprintf("%s refuses the canary before this program is called", h),
+			fmt.Sprintf("have it admit ConfigMaps with the label %s in Namespace %s in a dry run, and only then",
 				CanaryLabel, d.Canary.Namespace),
-		}
+			text)
 	}
 	if d.isOrphan[h.String()] {
 		return d.orphans([]hook{h}, false) // which has been reported already, without this evidence

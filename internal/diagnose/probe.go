@@ -26,11 +26,9 @@ func (d *diagnostic) checkListener(ctx context.Context) {
 		err = d.shake(ctx, own, &tls.Config{InsecureSkipVerify: true}, false) // any server is accepted
 	}
 	if err != nil {
-		d.add(diagnosis.Finding{
-			Code: diagnosis.NothingListens, Severity: diagnosis.Problem, Object: d.Listen, Evidence: err.Error(),
-			Message: fmt.Sprintf("this process does not answer on %s, where it should listen", d.Listen),
-			Remedy:  "find out from its log why the webhook server ended, and restart it",
-		})
+		d.add(problem(diagnosis.NothingListens, d.Listen,
+			fmt.Sprintf("this process does not answer on %s, where it should listen", d.Listen),
+			"find out from its log why the webhook server ended, and restart it", err.Error()))
 	}
 }
 
@@ -203,9 +201,8 @@ func (d *diagnostic) callFromHere(ctx context.Context) {
 		d.add(d.brokenPath(ctx, codeOf(err), err.Error()))
 		return
 	}
-	d.add(diagnosis.Finding{
-		Code: diagnosis.ReachedFromHere, Severity: diagnosis.Note, Object: at,
-		Message: fmt.Sprintf("this process reaches %s; it is not known whether the API server does, because %s",
+	d.add(note(diagnosis.ReachedFromHere, at,
+		fmt.Sprintf("this process reaches %s; it is not known whether the API server does, because %s",
 			at, d.inconclusive),
-	})
+		""))
 }

@@ -190,22 +190,17 @@ func (d *diagnostic) checkRegistration(ctx context.Context) {
 		switch {
 		case apierrors.IsNotFound(err) && d.waits && (exists || i+1 < len(kinds)):
 		case apierrors.IsNotFound(err):
-			d.add(diagnosis.Finding{
-				Code: diagnosis.NotRegistered, Severity: diagnosis.Problem, Object: object,
-				Message: object + " does not exist, so the API server does not know this program",
-				Remedy:  d.register(),
-			})
+			d.add(problem(diagnosis.NotRegistered, object,
+				object+" does not exist, so the API server does not know this program", d.register()))
 		case apierrors.IsForbidden(err) && d.waits && !slices.Contains(d.kinds(), k):
 		case err != nil:
 			d.looked = false
 			d.noteMissingRight(err, k.right("get", k.configuration))
 		case d.Owner != "" && owner != "" && owner != d.Owner:
-			d.add(diagnosis.Finding{
-				Code: diagnosis.OwnedElsewhere, Severity: diagnosis.Problem, Object: object,
-				Message: fmt.Sprintf("%s belongs to the deployment whose certificate Secret is %s, not to this one "+
+			d.add(problem(diagnosis.OwnedElsewhere, object,
+				fmt.Sprintf("%s belongs to the deployment whose certificate Secret is %s, not to this one "+
 					"(%s)", object, owner, d.Owner),
-				Remedy: "if that deployment lives, give this one an OperatorFingerprint of its own; if it is gone for good, " + deletes(k.name, k.configuration),
-			})
+				"if that deployment lives, give this one an OperatorFingerprint of its own; if it is gone for good, "+deletes(k.name, k.configuration)))
 		default:
 			d.compare(k, object, k.hooks(&found))
 			d.checkInjectors(object, found.Annotations)
@@ -245,23 +240,19 @@ func (d *diagnostic) compare(k kind, object string, found []hook) {
 			e.Validating = false // the form in which both kinds are compared
 			d.compareEntry(live, hook{MutatingWebhook: d.Options.Mutating([]webhookconf.Entry{e})[0]})
 		case e.Name == CanaryName:
-			d.add(diagnosis.Finding{
-				Code: diagnosis.NotRegistered, Severity: diagnosis.Warning, Object: "webhook " + name,
-				Message: fmt.Sprintf("%s does not hold the canary's entry %s, so the path is checked only from this "+
+			d.add(warning(diagnosis.NotRegistered, "webhook "+name,
+				fmt.Sprintf("%s does not hold the canary's entry %s, so the path is checked only from this "+
 					"process", object, name),
-				Remedy: d.register(),
-			})
+				d.register()))
 		default:
 			missing = append(missing, name)
 		}
 	}
 	if len(missing) > 0 {
-		d.add(diagnosis.Finding{
-			Code: diagnosis.NotRegistered, Severity: diagnosis.Problem, Object: object,
-			Message: fmt.Sprintf("%s does not hold %s, so the API server does not call for them",
+		d.add(problem(diagnosis.NotRegistered, object,
+			fmt.Sprintf("%s does not hold %s, so the API server does not call for them",
 				object, strings.Join(missing, ", ")),
-			Remedy: d.register(),
-		})
+			d.register()))
 	}
 }
 
@@ -271,12 +262,9 @@ func (d *diagnostic) compareTarget(live, expected hook) {
 	if is.String() == should.String() && path == expectedPath || d.waits && is.Program() == should.Program() {
 		return // the port of a Service may change with the version
 	}
-	d.add(diagnosis.Finding{
-		Code: diagnosis.WrongTarget, Severity: diagnosis.Problem,
-		Object:  live.where(), // all entries have one address, so one finding is enough
-		Message: fmt.Sprintf("%s makes the API server call %s%s instead of %s%s", live, is, path, should, expectedPath),
-		Remedy:  "if another program runs there, give one of the two an OperatorFingerprint of its own; otherwise " + d.register(),
-	})
+	d.add(problem(diagnosis.WrongTarget, live.where(), // all entries have one address, so one finding is enough
+		fmt.Sprintf("%s makes the API server call %s%s instead of %s%s", live, is, path, should, expectedPath),
+		"if another program runs there, give one of the two an OperatorFingerprint of its own; otherwise "+d.register()))
 }
 
 func (d *diagnostic) compareEntry(live, expected hook) {
@@ -286,13 +274,10 @@ func (d *diagnostic) compareEntry(live, expected hook) {
 		if equality.Semantic.DeepEqual(is, should) {
 			return
 		}
-		d.add(diagnosis.Finding{
-			Code: diagnosis.Excluded, Severity: diagnosis.Warning, Object: live.String() + " " + name,
-			Message: fmt.Sprintf("the %s of %s is %q instead of %q, so the API server calls for other objects",
-				name, live,
+		d.add(warning(diagnosis.Excluded, live.String()+" "+name,
+			fmt.Sprintf("the %s of %s is %q instead of %q, so the API server calls for other objects", name, live,
 				metav1.FormatLabelSelector(is), metav1.FormatLabelSelector(should)),
-			Remedy: d.register(),
-		})
+			d.register()))
 	}
 	compare("namespaceSelector", live.NamespaceSelector, expected.NamespaceSelector)
 	compare("objectSelector", live.ObjectSelector, expected.ObjectSelector)
@@ -334,12 +319,10 @@ func (d *diagnostic) checkNamespaces(ctx context.Context) {
 		})
 		switch {
 		case apierrors.IsNotFound(err):
-			d.add(diagnosis.Finding{
-				Code: diagnosis.Excluded, Severity: diagnosis.Warning, Object: "Namespace " + name,
-				Message: fmt.Sprintf("Namespace %s, the only one that is selected, does not exist, so the API "+
+			d.add(warning(diagnosis.Excluded, "Namespace "+name,
+				fmt.Sprintf("Namespace %s, the only one that is selected, does not exist, so the API "+
 					"server never calls", name),
-				Remedy: "create it, or correct ManagerOptions.Namespace",
-			})
+				"create it, or correct ManagerOptions.Namespace"))
 			return
 		case err != nil:
 			d.noteMissingRight(err, diagnosis.Right{Resource: "namespaces", Verb: "get", Name: name})
@@ -365,12 +348,10 @@ func (d *diagnostic) checkNamespaces(ctx context.Context) {
 		}
 		selected := func(ns corev1.Namespace) bool { return matches(h.NamespaceSelector, ns.Labels) }
 		if !slices.ContainsFunc(all.Items, selected) {
-			d.add(diagnosis.Finding{
-				Code: diagnosis.Excluded, Severity: diagnosis.Warning, Object: h.String(),
-				Message: fmt.Sprintf("the namespaceSelector %q of %s matches none of the %d namespaces",
+			d.add(warning(diagnosis.Excluded, h.String(),
+				fmt.Sprintf("the namespaceSelector %q of %s matches none of the %d namespaces",
 					metav1.FormatLabelSelector(h.NamespaceSelector), h, len(all.Items)),
-				Remedy: "label the namespaces of the objects, or change Settings.Namespaces",
-			})
+				"label the namespaces of the objects, or change Settings.Namespaces"))
 		}
 	}
 }
@@ -445,12 +426,10 @@ func (d *diagnostic) checkVersions() {
 		if i > 0 && i-1 != at {
 			before = "version " + all[i-1].Version
 		}
-		f := diagnosis.Finding{
-			Code: diagnosis.SeveralVersions, Severity: diagnosis.Note, Object: "version " + v.Version,
-			Message: fmt.Sprintf("%s keeps the registration as long as its replicas answer; %s comes after %s",
+		f := note(diagnosis.SeveralVersions, "version "+v.Version,
+			fmt.Sprintf("%s keeps the registration as long as its replicas answer; %s comes after %s",
 				first, v, before),
-			Remedy: "let the rollout finish, or undo it",
-		}
+			"let the rollout finish, or undo it")
 		if v.Ours {
 			f.Severity = diagnosis.Warning
 			old := func(step string) bool { return slices.Contains(first.Steps, step) }
@@ -461,10 +440,8 @@ func (d *diagnostic) checkVersions() {
 		d.add(f)
 	}
 	if d.waits && !d.Registers && !slices.ContainsFunc(all, func(v VersionInfo) bool { return v.Ours }) {
-		d.add(diagnosis.Finding{
-			Code: diagnosis.SeveralVersions, Severity: diagnosis.Warning, Object: "this version",
-			Message: fmt.Sprintf("%s is registered, and this process serves another one, so its new steps are not called", first),
-			Remedy:  "once all replicas run this version, call its RegisterExtensions",
-		})
+		d.add(warning(diagnosis.SeveralVersions, "this version",
+			fmt.Sprintf("%s is registered, and this process serves another one, so its new steps are not called", first),
+			"once all replicas run this version, call its RegisterExtensions"))
 	}
 }

@@ -159,13 +159,10 @@ func (d *diagnostic) judgePorts() {
 	if !lost || listening == 0 || arrives == 0 || listening == arrives {
 		return
 	}
-	f := diagnosis.Finding{
-		Code: diagnosis.PortMismatch, Severity: diagnosis.Problem, Object: target.String(),
-		Message: fmt.Sprintf("calls to %s arrive at port %d, but this process listens on port %d",
-			target, arrives, listening),
-		Remedy: fmt.Sprintf("set ManagerOptions.Port to %d, or ListenAddress to port %d, or forward the calls to "+
-			"the right port", listening, arrives),
-	}
+	f := problem(diagnosis.PortMismatch, target.String(),
+		fmt.Sprintf("calls to %s arrive at port %d, but this process listens on port %d", target, arrives, listening),
+		fmt.Sprintf("set ManagerOptions.Port to %d, or ListenAddress to port %d, or forward the calls to "+
+			"the right port", listening, arrives))
 	if d.serviceMode() && !d.backend.external() {
 		f.Object, f.Remedy = d.service(), fmt.Sprintf("set the targetPort of %s to %d, or "+
 			"ManagerOptions.ListenAddress to port %d", d.service(), listening, arrives)
@@ -174,28 +171,22 @@ func (d *diagnostic) judgePorts() {
 }
 
 func (d *diagnostic) serviceMissing(evidence string) diagnosis.Finding {
-	return diagnosis.Finding{
-		Code: diagnosis.ServiceMissing, Severity: diagnosis.Problem, Object: d.service(), Evidence: evidence,
-		Message: d.service() + ", which the API server calls, does not exist",
-		Remedy:  "create it, or correct ManagerOptions.ServiceName and WebhookNamespace of all replicas at once, since the address identifies the program",
-	}
+	return problem(diagnosis.ServiceMissing, d.service(), d.service()+", which the API server calls, does not exist",
+		"create it, or correct ManagerOptions.ServiceName and WebhookNamespace of all replicas at once, since the address identifies the program",
+		evidence)
 }
 
 func (d *diagnostic) serviceUnusable(evidence string) diagnosis.Finding {
-	return diagnosis.Finding{
-		Code: diagnosis.ServiceUnusable, Severity: diagnosis.Problem, Object: d.service(), Evidence: evidence,
-		Message: fmt.Sprintf("%s is of a kind that the API server does not call", d.service()),
-		Remedy:  "set its type to ClusterIP, with a cluster IP",
-	}
+	return problem(diagnosis.ServiceUnusable, d.service(),
+		fmt.Sprintf("%s is of a kind that the API server does not call", d.service()),
+		"set its type to ClusterIP, with a cluster IP", evidence)
 }
 
 func (d *diagnostic) noSuchServicePort(evidence string) diagnosis.Finding {
 	port := d.Options.Target.Port
-	f := diagnosis.Finding{
-		Code: diagnosis.PortMismatch, Severity: diagnosis.Problem, Object: d.service(), Evidence: evidence,
-		Message: fmt.Sprintf("%s does not have the registered port %d", d.service(), port),
-		Remedy:  fmt.Sprintf("add port %d to it, or set ManagerOptions.Port to one that it has", port),
-	}
+	f := problem(diagnosis.PortMismatch, d.service(),
+		fmt.Sprintf("%s does not have the registered port %d", d.service(), port),
+		fmt.Sprintf("add port %d to it, or set ManagerOptions.Port to one that it has", port), evidence)
 	if d.backend.service != nil {
 		var has []string
 		for _, p := range d.backend.service.Spec.Ports {
@@ -207,11 +198,8 @@ func (d *diagnostic) noSuchServicePort(evidence string) diagnosis.Finding {
 }
 
 func (d *diagnostic) noReadyEndpoints(evidence string) diagnosis.Finding {
-	f := diagnosis.Finding{
-		Code: diagnosis.NoReadyEndpoints, Severity: diagnosis.Problem, Object: d.service(), Evidence: evidence,
-		Message: d.service() + " has no ready endpoint",
-		Remedy:  "find out why the pods behind it are not ready, and whether its selector matches them",
-	}
+	f := problem(diagnosis.NoReadyEndpoints, d.service(), d.service()+" has no ready endpoint",
+		"find out why the pods behind it are not ready, and whether its selector matches them", evidence)
 	if d.backend.service == nil {
 		return f
 	}
