@@ -5,7 +5,6 @@ package diagnose
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -44,30 +43,19 @@ type definition struct {
 func (d *diagnostic) checkDefinitions(ctx context.Context) {
 	for _, e := range d.conversions {
 		object := webhookconf.CRDKind.Kind + " " + e.Converts
-		found, err := d.definition(ctx, e.Converts)
+		found, err := read[definition](ctx, d, diagnosis.Right{
+			Group: webhookconf.CRDKind.Group, Resource: webhookconf.CRDResource, Verb: "get", Name: e.Converts,
+		})
 		switch {
 		case apierrors.IsNotFound(err):
 			d.add(warning(diagnosis.DefinitionMissing, object, object+" does not exist, so this program waits for it",
 				"create it, or correct Conversion.CRD"))
-		case err != nil:
-			d.noteMissingRight(err, diagnosis.Right{
-				Group: webhookconf.CRDKind.Group, Resource: webhookconf.CRDResource, Verb: "get", Name: e.Converts,
-			})
-		default:
+		case err == nil:
 			d.checkConversion(object, found, e)
 			d.checkVersionsOf(object, found, e)
 			d.checkInjectors(object, found.Metadata.Annotations)
 		}
 	}
-}
-
-func (d *diagnostic) definition(ctx context.Context, name string) (definition, error) {
-	var found definition
-	body, err := within(ctx, d.Timeout, d.Clients.Discovery().RESTClient().Get().AbsPath(webhookconf.CRDPath, name).DoRaw)
-	if err != nil {
-		return found, err
-	}
-	return found, json.Unmarshal(body, &found)
 }
 
 // checkConversion compares the registered conversion webhook with this program.

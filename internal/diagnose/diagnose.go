@@ -21,7 +21,9 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/version"
+	"k8s.io/client-go/rest"
 
 	"code.cloudfoundry.org/eirinix/diagnosis"
 	"code.cloudfoundry.org/eirinix/internal/cluster"
@@ -303,11 +305,44 @@ func note(code diagnosis.Code, object, message, remedy string) diagnosis.Finding
 
 func (d *diagnostic) add(f diagnosis.Finding) { d.findings = append(d.findings, f) }
 
-// within bounds one check.
-func within[T any](ctx context.Context, timeout time.Duration, look func(context.Context) (T, error)) (T, error) {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
+// ask sends a request of this process, in the time for one check. The answer is JSON.
+func (d *diagnostic) ask(ctx context.Context, request *rest.Request) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, d.Timeout)
 	defer cancel()
-	return look(ctx)
+	return request.SetHeader("Accept", runtime.ContentTypeJSON).DoRaw(ctx)
+}
+
+// get sends the request that a right is for, and decodes the answer: one object if the right has a name, otherwise a
+// list, of the objects that the selectors select.
+func get[T any](ctx context.Context, d *diagnostic, r diagnosis.Right, selectors ...string) (found T, err error) {
+	root := "/api"
+	if r.Group != "" {
+		root = "/apis/" + r.Group
+	}
+	request := d.Clients.Discovery().RESTClient().Get().AbsPath(root, "v1").Resource(r.Resource)
+	if r.Namespace != "" {
+		request.Namespace(r.Namespace)
+	}
+	if r.Name != "" {
+		request.Name(r.Name)
+	}
+	for _, s := range selectors {
+		request.Param("labelSelector", s)
+	}
+	body, err := d.ask(ctx, request)
+	if err != nil {
+		return found, err
+	}
+	return found, json.Unmarshal(body, &found)
+}
+
+// read is get for an object or a list that the diagnosis can do without. It notes the right if there is no answer.
+func read[T any](ctx context.Context, d *diagnostic, r diagnosis.Right, selectors ...string) (T, error) {
+	found, err := get[T](ctx, d, r, selectors...)
+	if err != nil && !apierrors.IsNotFound(err) {
+		d.noteMissingRight(err, r)
+	}
+	return found, err
 }
 
 // noteMissingRight records a check that failed because a right is missing, or for another reason.
@@ -322,7 +357,7 @@ func (d *diagnostic) noteMissingRight(err error, right diagnosis.Right) {
 
 // checkAPIServer reports whether the API server answers. It also checks the API server's version.
 func (d *diagnostic) checkAPIServer(ctx context.Context) bool {
-	body, err := within(ctx, d.Timeout, d.Clients.Discovery().RESTClient().Get().AbsPath("/version").DoRaw)
+	body, err := d.ask(ctx, d.Clients.Discovery().RESTClient().Get().AbsPath("/version"))
 	if apierrors.IsForbidden(err) { // it does answer
 		return true
 	}

@@ -7,7 +7,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"net/url"
@@ -21,7 +20,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime"
 
 	"code.cloudfoundry.org/eirinix/diagnosis"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
@@ -106,21 +104,8 @@ func (c Config) kinds() []kind {
 	})
 }
 
-// get reads the configuration with this name, or the list of all if name is empty. into has the mutating form: in JSON,
-// a validating configuration has no field that a mutating one lacks.
-func (d *diagnostic) get(ctx context.Context, k kind, name string, into any) error {
-	request := d.Clients.AdmissionregistrationV1().RESTClient().Get().Resource(k.resource).
-		SetHeader("Accept", runtime.ContentTypeJSON)
-	if name != "" {
-		request.Name(name)
-	}
-	body, err := within(ctx, d.Timeout, request.DoRaw)
-	if err != nil {
-		return err
-	}
-	return json.Unmarshal(body, into)
-}
-
+// hooks returns the entries of a configuration. It has the mutating form: in JSON, a validating configuration has no
+// field that a mutating one lacks.
 func (k kind) hooks(c *admissionregistrationv1.MutatingWebhookConfiguration) []hook {
 	var all []hook
 	for _, w := range c.Webhooks {
@@ -137,10 +122,7 @@ func (d *diagnostic) allHooks(ctx context.Context) []hook {
 	}
 	all := []hook{}
 	for _, k := range d.bothKinds() {
-		var list admissionregistrationv1.MutatingWebhookConfigurationList
-		if err := d.get(ctx, k, "", &list); err != nil {
-			d.noteMissingRight(err, k.right("list", ""))
-		}
+		list, _ := read[admissionregistrationv1.MutatingWebhookConfigurationList](ctx, d, k.right("list", ""))
 		for i := range list.Items {
 			all = append(all, k.hooks(&list.Items[i])...)
 		}
@@ -183,8 +165,8 @@ func (d *diagnostic) checkRegistration(ctx context.Context) {
 		kinds = d.bothKinds()
 	}
 	for i, k := range kinds {
-		var found admissionregistrationv1.MutatingWebhookConfiguration
-		err := d.get(ctx, k, k.configuration, &found)
+		right := k.right("get", k.configuration)
+		found, err := get[admissionregistrationv1.MutatingWebhookConfiguration](ctx, d, right)
 		object, owner := k.name+" "+k.configuration, found.Annotations[webhookconf.OwnerAnnotation]
 		exists = exists || !apierrors.IsNotFound(err)
 		switch {
@@ -195,7 +177,7 @@ func (d *diagnostic) checkRegistration(ctx context.Context) {
 		case apierrors.IsForbidden(err) && d.waits && !slices.Contains(d.kinds(), k):
 		case err != nil:
 			d.looked = false
-			d.noteMissingRight(err, k.right("get", k.configuration))
+			d.noteMissingRight(err, right)
 		case d.Owner != "" && owner != "" && owner != d.Owner:
 			d.add(problem(diagnosis.OwnedElsewhere, object,
 				fmt.Sprintf("%s belongs to the deployment whose certificate Secret is %s, not to this one "+
@@ -312,11 +294,8 @@ func (d *diagnostic) checkBundle(h hook) {
 
 // checkNamespaces checks whether the namespaces that the entries select exist.
 func (d *diagnostic) checkNamespaces(ctx context.Context) {
-	namespaces := d.Clients.CoreV1().Namespaces()
 	if name := d.Options.Namespace; name != "" && len(d.Entries) > 0 {
-		ns, err := within(ctx, d.Timeout, func(ctx context.Context) (*corev1.Namespace, error) {
-			return namespaces.Get(ctx, name, metav1.GetOptions{})
-		})
+		ns, err := read[corev1.Namespace](ctx, d, diagnosis.Right{Resource: "namespaces", Verb: "get", Name: name})
 		switch {
 		case apierrors.IsNotFound(err):
 			d.add(warning(diagnosis.Excluded, "Namespace "+name,
@@ -325,7 +304,6 @@ func (d *diagnostic) checkNamespaces(ctx context.Context) {
 				"create it, or correct ManagerOptions.Namespace"))
 			return
 		case err != nil:
-			d.noteMissingRight(err, diagnosis.Right{Resource: "namespaces", Verb: "get", Name: name})
 			d.labels = labels.Set{corev1.LabelMetadataName: name} // which the API server sets on every namespace
 		default:
 			d.labels = ns.Labels
@@ -338,11 +316,8 @@ func (d *diagnostic) checkNamespaces(ctx context.Context) {
 			continue
 		}
 		if all == nil {
-			var err error
-			if all, err = within(ctx, d.Timeout, func(ctx context.Context) (*corev1.NamespaceList, error) {
-				return namespaces.List(ctx, metav1.ListOptions{})
-			}); err != nil {
-				d.noteMissingRight(err, diagnosis.Right{Resource: "namespaces", Verb: "list"})
+			list, err := read[corev1.NamespaceList](ctx, d, diagnosis.Right{Resource: "namespaces", Verb: "list"})
+			if all = &list; err != nil {
 				return
 			}
 		}

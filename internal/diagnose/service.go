@@ -26,32 +26,20 @@ type backend struct {
 
 // lookup reads a Service and its EndpointSlices, and notes missing rights. known reports whether it could read both.
 func (d *diagnostic) lookup(ctx context.Context, namespace, name string) (b backend, known bool) {
-	service, err := within(ctx, d.Timeout, func(ctx context.Context) (*corev1.Service, error) {
-		return d.Clients.CoreV1().Services(namespace).Get(ctx, name, metav1.GetOptions{})
-	})
-	switch {
-	case apierrors.IsNotFound(err):
-		return backend{missing: true}, true
-	case err != nil:
-		d.noteMissingRight(err, diagnosis.Right{Resource: "services", Verb: "get", Namespace: namespace, Name: name})
-		return backend{}, false
+	right := diagnosis.Right{Resource: "services", Verb: "get", Namespace: namespace, Name: name}
+	service, err := read[corev1.Service](ctx, d, right)
+	if err != nil {
+		missing := apierrors.IsNotFound(err)
+		return backend{missing: missing}, missing
 	}
-	b = backend{service: service}
+	b = backend{service: &service}
 	if b.external() {
 		return b, true
 	}
-	list, err := within(ctx, d.Timeout, func(ctx context.Context) (*discoveryv1.EndpointSliceList, error) {
-		ofService := metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + name}
-		return d.Clients.DiscoveryV1().EndpointSlices(namespace).List(ctx, ofService)
-	})
-	if err != nil {
-		d.noteMissingRight(err, diagnosis.Right{
-			Group: discoveryv1.GroupName, Resource: "endpointslices", Verb: "list", Namespace: namespace,
-		})
-		return b, false
-	}
+	right = diagnosis.Right{Group: discoveryv1.GroupName, Resource: "endpointslices", Verb: "list", Namespace: namespace}
+	list, err := read[discoveryv1.EndpointSliceList](ctx, d, right, discoveryv1.LabelServiceName+"="+name)
 	b.slices = list.Items
-	return b, true
+	return b, err == nil
 }
 
 func (b backend) external() bool {
