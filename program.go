@@ -22,7 +22,6 @@ import (
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
-	"code.cloudfoundry.org/eirinix/diagnosis"
 	"code.cloudfoundry.org/eirinix/internal/cluster"
 	"code.cloudfoundry.org/eirinix/internal/controller"
 	"code.cloudfoundry.org/eirinix/internal/diagnose"
@@ -272,19 +271,15 @@ func (m *ExtensionManager) preflight(ctx context.Context, half manifest.Half, lo
 	m.mu.Lock()
 	definitions, conversions, watches := slices.Clone(m.steps), slices.Clone(m.conversions), len(m.watchers) > 0
 	m.mu.Unlock()
-	var wanted []diagnosis.Right
 	needed := o.rights(definitions, conversions, watches, namespace)
 	if mapper, err := m.restMapper(); err == nil {
 		needed.Reads, _ = o.readRights(definitions, mapper) // a kind that the cluster does not serve yet is missing
-	}
-	for _, g := range needed.Grants(half, namespace) {
-		wanted = append(wanted, diagnose.RightsOf(g.Namespace, g.Rules)...)
 	}
 	var follow []client.Object
 	if half != manifest.Registering && len(definitions)+len(conversions) > 0 {
 		follow = m.followed(m.configurations(&dynamic.DynamicClient{} /* sends nothing */, ""), namespace)
 	}
-	p := diagnose.NewPreflight(ctx, clients, wanted, follow...)
+	p := diagnose.NewPreflight(ctx, clients, needed.Grants(half, namespace), follow...)
 	p.Log(ctx, clients, log, manifest.RoleName(o.OperatorFingerprint, half), diagnose.ServiceAccount(namespace, o.OperatorFingerprint))
 	return p
 }

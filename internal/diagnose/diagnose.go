@@ -1,7 +1,7 @@
 // Package diagnose finds the reason why a part of the path between the API server and the webhook does not work. Each
 // finding names the object and the remedy. Package diagnosis at the root of the module declares the findings.
 //
-// Preflight asks the API server which rights are missing, and Manifest prints them as RBAC objects that can be applied
+// Preflight asks the API server which rights are missing, and logs the RBAC objects that grant them, which can be applied
 // unchanged. Run is the diagnosis: it makes the API server call the webhook for a test object (see Canary), and checks
 // everything that the call passes. Watch is the diagnosis of a program that has just started: it repeats until all is
 // well, and logs. None of them writes anything. They need no right: each names the rights that it lacked.

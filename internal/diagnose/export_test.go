@@ -2,13 +2,19 @@ package diagnose
 
 import (
 	"context"
+	"slices"
+	"strings"
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/version"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"code.cloudfoundry.org/eirinix/diagnosis"
+	"code.cloudfoundry.org/eirinix/internal/manifest"
 )
 
 // The inside, for the specs.
@@ -57,6 +63,37 @@ func OfVersions(versions ...VersionInfo) []diagnosis.Finding {
 	d.askVersions()
 	d.checkVersions()
 	return d.findings
+}
+
+// Granting returns grants of these rights and no others.
+func Granting(rights ...diagnosis.Right) (all []manifest.Grant) {
+	for _, r := range rights {
+		i := slices.IndexFunc(all, func(g manifest.Grant) bool { return g.Namespace == r.Namespace })
+		if i < 0 {
+			i, all = len(all), append(all, manifest.Grant{Namespace: r.Namespace})
+		}
+		rule := rbacv1.PolicyRule{APIGroups: []string{r.Group}, Resources: []string{r.Resource}, Verbs: []string{r.Verb}}
+		if name := reviewed(r).Name; name != "" {
+			rule.ResourceNames = []string{name}
+		}
+		all[i].Rules = append(all[i].Rules, rule)
+	}
+	return all
+}
+
+// Objects returns roles with these rights and their bindings.
+func Objects(name string, subject rbacv1.Subject, rights []diagnosis.Right) (objects []client.Object) {
+	for _, g := range slices.SortedFunc(slices.Values(Granting(rights...)), backwards) {
+		objects = append(objects, manifest.Bind(metav1.ObjectMeta{Namespace: g.Namespace, Name: name}, subject, Rules(RightsOf(g)))...)
+	}
+	return objects
+}
+
+// Manifest returns Objects as YAML.
+func Manifest(name string, subject rbacv1.Subject, rights []diagnosis.Right) (string, error) {
+	var text strings.Builder
+	err := manifest.Write(&text, nil, Objects(name, subject, rights)...)
+	return text.String(), err
 }
 
 // Old is true of an API server that is too old.

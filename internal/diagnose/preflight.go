@@ -26,6 +26,7 @@ import (
 
 	"code.cloudfoundry.org/eirinix/diagnosis"
 	"code.cloudfoundry.org/eirinix/internal/cluster"
+	"code.cloudfoundry.org/eirinix/internal/manifest"
 )
 
 // Preflight holds the known rights of this process. The zero value knows none.
@@ -35,26 +36,28 @@ type Preflight struct {
 	// ListsAll means that this process may list every webhook configuration of the cluster. No program needs that.
 	ListsAll bool
 
-	wanted, asked, denied []diagnosis.Right
-	missing               []diagnosis.Right // those of denied that are wanted
-	reviews               reviewer
+	wanted        []manifest.Grant
+	asked, denied []diagnosis.Right
+	missing       []diagnosis.Right // those of denied that are wanted
+	reviews       reviewer
 }
 
 // NewPreflight asks for the wanted rights, and with them for those on the objects to follow, because a later question
 // would delay the start. Without an answer, no right is known to be missing.
-func NewPreflight(ctx context.Context, clients cluster.Clients, wanted []diagnosis.Right, follow ...client.Object) *Preflight {
-	p := &Preflight{wanted: wanted, asked: slices.Clone(wanted), reviews: clients.AuthorizationV1()}
+func NewPreflight(ctx context.Context, clients cluster.Clients, wanted []manifest.Grant, follow ...client.Object) *Preflight {
+	p := &Preflight{wanted: wanted, reviews: clients.AuthorizationV1()}
+	for _, g := range wanted {
+		p.asked = append(p.asked, RightsOf(g)...)
+	}
+	needed := slices.Clone(p.asked)
 	for _, o := range follow {
 		p.asked = append(p.asked, rightsOn(o)...)
 	}
 	lists := Config{}.listing()
 	p.denied, _ = Check(ctx, p.reviews, slices.Concat(p.asked, lists))
-	p.ListsAll = ctx.Err() == nil && !slices.ContainsFunc(lists, func(r diagnosis.Right) bool { return slices.Contains(p.denied, r) })
-	for _, r := range p.denied {
-		if slices.Contains(wanted, r) {
-			p.missing = append(p.missing, r)
-		}
-	}
+	denied := func(r diagnosis.Right) bool { return slices.Contains(p.denied, r) }
+	p.ListsAll = ctx.Err() == nil && !slices.ContainsFunc(lists, denied)
+	p.missing = slices.DeleteFunc(slices.Clone(p.denied), func(r diagnosis.Right) bool { return !slices.Contains(needed, r) })
 	return p
 }
 
@@ -70,18 +73,24 @@ func (p *Preflight) Log(
 		return
 	}
 	me := WhoAmI(ctx, clients.AuthenticationV1().SelfSubjectReviews(), fallback)
-	var needed []diagnosis.Right
-	for _, r := range p.wanted {
-		if slices.ContainsFunc(p.missing, func(m diagnosis.Right) bool { return m.Namespace == r.Namespace }) {
-			needed = append(needed, r)
+	name := role + ":" + strings.NewReplacer("/", "-", "%", "-").Replace(me.Name)
+	var roles []client.Object
+	for _, g := range slices.SortedFunc(slices.Values(p.wanted), backwards) {
+		if slices.ContainsFunc(p.missing, func(r diagnosis.Right) bool { return r.Namespace == g.Namespace }) {
+			meta := metav1.ObjectMeta{Namespace: g.Namespace, Name: name}
+			roles = append(roles, manifest.Bind(meta, me, Rules(RightsOf(g)))...)
 		}
 	}
-	var err error
-	if p.Grants, err = Manifest(role+":"+strings.NewReplacer("/", "-", "%", "-").Replace(me.Name), me, needed); err == nil {
+	var text strings.Builder
+	if manifest.Write(&text, nil, roles...) == nil {
+		p.Grants = text.String()
 		log.Info("rights are missing: operations that need them fail or use a fallback. The manifest grants them",
 			"missing", sentence(p.missing), "manifest", p.Grants)
 	}
 }
+
+// backwards is an order in which the ClusterRole comes last.
+func backwards(a, b manifest.Grant) int { return strings.Compare(b.Namespace, a.Namespace) }
 
 // Events reports whether this process can create Events.
 func (p *Preflight) Events() bool {

@@ -195,7 +195,7 @@ var _ = DescribeTable("The rights on an object that a process follows",
 		for _, verb := range asked {
 			wanted = append(wanted, secret(verb))
 		}
-		preflight := diagnose.NewPreflight(ctx, clients, wanted)
+		preflight := diagnose.NewPreflight(ctx, clients, diagnose.Granting(wanted...))
 		object := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: secret("").Namespace, Name: secret("").Name}}
 		access := preflight.Followed(object)[0].Access
 		sent.Store(0)
@@ -221,7 +221,7 @@ var _ = It("A pre-flight asks for the rights on followed objects together with t
 		return true, &authorizationv1.SelfSubjectAccessReview{Status: authorizationv1.SubjectAccessReviewStatus{Allowed: verb == "list"}}, nil
 	})
 	object := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: secret("").Namespace, Name: secret("").Name}}
-	preflight := diagnose.NewPreflight(ctx, clients, []diagnosis.Right{secret("get")}, object)
+	preflight := diagnose.NewPreflight(ctx, clients, diagnose.Granting(secret("get")), object)
 	Expect(sent.Swap(0)).To(BeEquivalentTo(5), "with those to list every configuration")
 	Expect(preflight.Followed(object)[0].Access(ctx)).To(BeZero())
 	Expect(sent.Load()).To(BeZero(), "no further question")
@@ -243,7 +243,7 @@ var _ = It("The manifest of a pre-flight takes nothing away where it is applied 
 		review.Status.UserInfo.Username = "oidc:https://issuer/jane%40"
 		return true, review, nil
 	})
-	preflight := diagnose.NewPreflight(ctx, clients, []diagnosis.Right{secret("get"), secret("update"), {Resource: "pods", Verb: "list", Namespace: "other"}})
+	preflight := diagnose.NewPreflight(ctx, clients, diagnose.Granting(secret("get"), secret("update"), diagnosis.Right{Resource: "pods", Verb: "list", Namespace: "other"}))
 	preflight.Log(ctx, clients, GinkgoLogr, "eirinix:mine", diagnose.ServiceAccount("cf", "program"))
 	Expect(preflight.Grants).To(And(ContainSubstring("- update"), ContainSubstring("- get"), ContainSubstring("name: eirinix:mine:oidc:https:--issuer-jane-40\n")),
 		"its role holds what is granted too, and is not that of another account")

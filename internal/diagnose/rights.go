@@ -1,6 +1,6 @@
 package diagnose
 
-// This file converts rights to RBAC rules and back, and builds the objects that grant them.
+// This file holds the forms of a right: as an authorizer receives it, as RBAC writes it, and of the one who has it.
 
 import (
 	"cmp"
@@ -9,25 +9,18 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"code.cloudfoundry.org/eirinix/diagnosis"
 	"code.cloudfoundry.org/eirinix/internal/manifest"
 )
 
-// reviewed returns the right in the form that an authorizer receives.
+// reviewed returns the right in the form that an authorizer receives. It does not know the name of an object that is
+// being created, and a collection has none.
 func reviewed(r diagnosis.Right) diagnosis.Right {
-	if !byName(r) {
+	if r.Verb == "create" || r.Verb == "deletecollection" {
 		r.Name = ""
 	}
 	return r
-}
-
-// byName reports whether RBAC can grant the right for a single object. The authorizer does not know the name of an
-// object that is being created, and a collection has none.
-func byName(r diagnosis.Right) bool {
-	return r.Name != "" && r.Verb != "create" && r.Verb != "deletecollection"
 }
 
 func sentence(rights []diagnosis.Right) string {
@@ -111,11 +104,9 @@ func ordered(list []string, compare func(a, b string) int) []string {
 	return slices.Compact(list)
 }
 
-// RightsOf returns the rights that rules grant in a namespace, or in the cluster if namespace is empty. It is the
-// inverse of Rules. It ignores rules for paths.
-func RightsOf(namespace string, rules []rbacv1.PolicyRule) []diagnosis.Right {
-	var rights []diagnosis.Right
-	for _, rule := range rules {
+// RightsOf returns the rights of a grant.
+func RightsOf(g manifest.Grant) (rights []diagnosis.Right) {
+	for _, rule := range g.Rules {
 		names := rule.ResourceNames
 		if len(names) == 0 {
 			names = []string{""}
@@ -125,7 +116,7 @@ func RightsOf(namespace string, rules []rbacv1.PolicyRule) []diagnosis.Right {
 				for _, name := range names {
 					for _, verb := range rule.Verbs {
 						rights = append(rights, diagnosis.Right{
-							Group: group, Resource: resource, Verb: verb, Namespace: namespace, Name: name,
+							Group: group, Resource: resource, Verb: verb, Namespace: g.Namespace, Name: name,
 						})
 					}
 				}
@@ -133,30 +124,6 @@ func RightsOf(namespace string, rules []rbacv1.PolicyRule) []diagnosis.Right {
 		}
 	}
 	return rights
-}
-
-// Objects returns the roles that grant the rights, and their bindings to the subject. It returns a Role for each
-// namespace, and a ClusterRole for rights without a namespace. All have the same name.
-func Objects(name string, subject rbacv1.Subject, rights []diagnosis.Right) (objects []client.Object) {
-	byNamespace := map[string][]diagnosis.Right{}
-	var namespaces []string
-	for _, r := range rights {
-		byNamespace[r.Namespace] = append(byNamespace[r.Namespace], r)
-		namespaces = append(namespaces, r.Namespace)
-	}
-	backwards := func(a, b string) int { return strings.Compare(b, a) } // the ClusterRole comes last
-	for _, namespace := range ordered(namespaces, backwards) {
-		meta := metav1.ObjectMeta{Namespace: namespace, Name: name}
-		objects = append(objects, manifest.Bind(meta, subject, Rules(byNamespace[namespace]))...)
-	}
-	return objects
-}
-
-// Manifest returns Objects as YAML for kubectl apply. It is empty if there are no rights.
-func Manifest(name string, subject rbacv1.Subject, rights []diagnosis.Right) (string, error) {
-	var text strings.Builder
-	err := manifest.Write(&text, nil, Objects(name, subject, rights)...)
-	return text.String(), err
 }
 
 // SubjectOf returns the subject of a binding for a user name.

@@ -7,6 +7,7 @@ import (
 
 	"code.cloudfoundry.org/eirinix/diagnosis"
 	"code.cloudfoundry.org/eirinix/internal/diagnose"
+	"code.cloudfoundry.org/eirinix/internal/manifest"
 )
 
 func rule(group string, resources, names, verbs []string) rbacv1.PolicyRule {
@@ -22,7 +23,7 @@ func secret(verb string) diagnosis.Right {
 var _ = DescribeTable("Rights become rules",
 	func(rights []diagnosis.Right, expected ...rbacv1.PolicyRule) {
 		Expect(diagnose.Rules(rights)).To(HaveExactElements(expected))
-		Expect(diagnose.Rules(diagnose.RightsOf("cf", expected))).To(HaveExactElements(expected), "and are the same rights again")
+		Expect(diagnose.Rules(diagnose.RightsOf(manifest.Grant{Namespace: "cf", Rules: expected}))).To(HaveExactElements(expected), "and are the same rights again")
 	},
 	Entry("verbs of one object in the order of people, each once",
 		[]diagnosis.Right{secret("update"), secret("get"), secret("watch"), secret("get")},
@@ -138,7 +139,7 @@ subjects:
 
 var _ = Describe("Rules become rights", func() {
 	It("one for each verb on each thing", func() {
-		Expect(diagnose.RightsOf("cf", []rbacv1.PolicyRule{rule("apps", l("deployments", "deployments/scale"), l("a", "b"), l("get", "update")), rule("", l("pods"), nil, l("list"))})).To(Equal([]diagnosis.Right{
+		Expect(diagnose.RightsOf(manifest.Grant{Namespace: "cf", Rules: []rbacv1.PolicyRule{rule("apps", l("deployments", "deployments/scale"), l("a", "b"), l("get", "update")), rule("", l("pods"), nil, l("list"))}})).To(Equal([]diagnosis.Right{
 			{Group: "apps", Resource: "deployments", Verb: "get", Namespace: "cf", Name: "a"},
 			{Group: "apps", Resource: "deployments", Verb: "update", Namespace: "cf", Name: "a"},
 			{Group: "apps", Resource: "deployments", Verb: "get", Namespace: "cf", Name: "b"},
