@@ -256,7 +256,7 @@ func (d *diagnostic) whyTimedOut(ctx context.Context) string {
 	if !d.canProbe() {
 		return d.howToReach()
 	}
-	if err := d.probe(ctx, true); err != nil {
+	if err := d.probe(ctx, awaitAnswer); err != nil {
 		return fmt.Sprintf("find out why this process gets no answer either (%v), or %s", err, d.howToReach())
 	}
 	return "this process gets an answer, so " + d.howToReach()

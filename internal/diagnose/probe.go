@@ -23,7 +23,7 @@ func (d *diagnostic) checkListener(ctx context.Context) {
 	}
 	own, err := d.ownAddress()
 	if err == nil {
-		err = d.shake(ctx, own, &tls.Config{InsecureSkipVerify: true}, false) // any server is accepted
+		err = d.shake(ctx, own, &tls.Config{InsecureSkipVerify: true}, nil) // any server is accepted
 	}
 	if err != nil {
 		d.add(problem(diagnosis.NothingListens, d.Listen,
@@ -62,15 +62,15 @@ func (d *diagnostic) targetAddress() string {
 }
 
 // probe follows the API server's path from this process, as far as possible: the same address, the same server name,
-// and the registered caBundle. With answer set, it also waits for an HTTP response of any kind.
-func (d *diagnostic) probe(ctx context.Context, answer bool) error {
+// and the registered caBundle.
+func (d *diagnostic) probe(ctx context.Context, then func(net.Conn) error) error {
 	config := &tls.Config{ServerName: d.serverName(), InsecureSkipVerify: true}
 	if bundle := d.bundle(); bundle != nil {
 		config.RootCAs = x509.NewCertPool()
 		config.RootCAs.AppendCertsFromPEM(bundle)
 		config.InsecureSkipVerify = false
 	}
-	return d.shake(ctx, d.targetAddress(), config, answer)
+	return d.shake(ctx, d.targetAddress(), config, then)
 }
 
 // bundle returns the first registered caBundle that is readable.
@@ -83,9 +83,8 @@ func (d *diagnostic) bundle() []byte {
 	return nil
 }
 
-// shake connects and completes the TLS handshake, and with answer set waits for a response. A server that closes the
-// connection counts as an answer: it does not hang.
-func (d *diagnostic) shake(ctx context.Context, address string, config *tls.Config, answer bool) error {
+// shake connects, completes the TLS handshake, and then calls the function, if there is one, within the timeout.
+func (d *diagnostic) shake(ctx context.Context, address string, config *tls.Config, then func(net.Conn) error) error {
 	ctx, cancel := context.WithTimeout(ctx, d.Timeout)
 	defer cancel()
 	connection, err := (&tls.Dialer{Config: config}).DialContext(ctx, "tcp", address)
@@ -93,18 +92,22 @@ func (d *diagnostic) shake(ctx context.Context, address string, config *tls.Conf
 		return err
 	}
 	defer func() { _ = connection.Close() }()
-	if !answer {
-		return nil
+	if deadline, ok := ctx.Deadline(); ok && then != nil {
+		err = connection.SetDeadline(deadline)
 	}
-	if deadline, ok := ctx.Deadline(); ok {
-		if err := connection.SetDeadline(deadline); err != nil {
-			return err
-		}
+	if err != nil || then == nil {
+		return err
 	}
+	return then(connection)
+}
+
+// awaitAnswer sends a request, and waits for a response of any kind. A server that closes the connection counts as an
+// answer: it does not hang.
+func awaitAnswer(connection net.Conn) error {
 	// A server that rejects the client can close the connection before it has read anything. Its alert is readable
 	// anyway.
-	_, writeErr := fmt.Fprintf(connection, "GET /healthz HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n", address)
-	_, err = connection.Read(make([]byte, 1))
+	_, writeErr := fmt.Fprintf(connection, "GET /healthz HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n", connection.RemoteAddr())
+	_, err := connection.Read(make([]byte, 1))
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return fmt.Errorf("it completes the handshake and sends nothing: %w", err)
@@ -141,53 +144,33 @@ func (d *diagnostic) refusesCallers(ctx context.Context) (refuses bool, heard st
 		addresses = append(addresses, own)
 	}
 	for _, a := range addresses {
-		h := d.shakeWithoutCertificate(ctx, a)
-		switch {
-		case !h.connected:
+		asked := false // the server has sent a CertificateRequest
+		err := d.shake(ctx, a, &tls.Config{
+			ServerName:         d.serverName(),
+			InsecureSkipVerify: true, // no data is sent, and no received data is trusted
+			GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+				asked = true
+				return &tls.Certificate{}, nil
+			},
+		}, func(connection net.Conn) error {
+			if !asked {
+				return nil
+			}
+			err := connection.SetReadDeadline(time.Now().Add(min(alertWithin, d.Timeout)))
+			if err == nil {
+				_, err = connection.Read(make([]byte, 1))
+			}
+			return err // which matters only if it is an alert
+		})
+		if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "dial" {
 			continue
-		case h.asked && isAlert(h.err):
-			return true, h.err.Error()
-		default:
-			return h.asked && d.AsksClients, ""
 		}
+		if asked && isAlert(err) {
+			return true, err.Error()
+		}
+		return asked && d.AsksClients, ""
 	}
 	return d.AsksClients, ""
-}
-
-// handshake is the outcome of a handshake without a client certificate.
-type handshake struct {
-	connected bool
-	asked     bool  // the server has sent a CertificateRequest
-	err       error // the error that ended it, also after the handshake; nil if the connection stays open
-}
-
-func (d *diagnostic) shakeWithoutCertificate(ctx context.Context, address string) handshake {
-	ctx, cancel := context.WithTimeout(ctx, d.Timeout)
-	defer cancel()
-	raw, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
-	if err != nil {
-		return handshake{err: err}
-	}
-	h := handshake{connected: true}
-	connection := tls.Client(raw, &tls.Config{
-		ServerName:         d.serverName(),
-		InsecureSkipVerify: true, // no data is sent, and no received data is trusted
-		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-			h.asked = true
-			return &tls.Certificate{}, nil
-		},
-	})
-	defer func() { _ = connection.Close() }()
-	if h.err = connection.HandshakeContext(ctx); h.err != nil || !h.asked {
-		return h
-	}
-	if h.err = connection.SetReadDeadline(time.Now().Add(min(alertWithin, d.Timeout))); h.err != nil {
-		return h
-	}
-	if _, h.err = connection.Read(make([]byte, 1)); errors.Is(h.err, os.ErrDeadlineExceeded) {
-		h.err = nil
-	}
-	return h
 }
 
 // callFromHere checks the path from this process if the canary is inconclusive.
@@ -196,7 +179,7 @@ func (d *diagnostic) callFromHere(ctx context.Context) {
 	if !d.canProbe() {
 		return
 	}
-	if err := d.probe(ctx, false); err != nil {
+	if err := d.probe(ctx, nil); err != nil {
 		d.caller = "this process"
 		d.add(d.brokenPath(ctx, codeOf(err), err.Error()))
 		return
