@@ -66,6 +66,18 @@ type Grant struct {
 	Rules     []rbacv1.PolicyRule
 }
 
+// grants holds each namespace once.
+type grants []Grant
+
+func (all *grants) add(namespace string, rules ...rbacv1.PolicyRule) {
+	i := slices.IndexFunc(*all, func(g Grant) bool { return g.Namespace == namespace })
+	if i < 0 {
+		*all = append(*all, Grant{Namespace: namespace, Rules: rules})
+		return
+	}
+	(*all)[i].Rules = append((*all)[i].Rules, rules...)
+}
+
 // Grants returns exactly the rights that a half needs. Each namespace appears once, the Secret's first and the cluster
 // last.
 func (r Rights) Grants(half Half, secretNamespace string) []Grant {
@@ -77,16 +89,8 @@ func (r Rights) Grants(half Half, secretNamespace string) []Grant {
 		// The program creates a ConfigMap in a dry run to find out whether the API server calls it.
 		own = append(own, rule("", "configmaps", nil, "create"))
 	}
-	grants := []Grant{{Namespace: secretNamespace, Rules: own}}
-	add := func(namespace string, rules ...rbacv1.PolicyRule) {
-		for i := range grants {
-			if grants[i].Namespace == namespace {
-				grants[i].Rules = append(grants[i].Rules, rules...)
-				return
-			}
-		}
-		grants = append(grants, Grant{Namespace: namespace, Rules: rules})
-	}
+	all := grants{{Namespace: secretNamespace, Rules: own}}
+	add := all.add
 	pods := rule("", "pods", nil, "list", "watch")
 	if r.Source.Secret != "" {
 		verbs := []string{"get"} // it reads the Secret once
@@ -123,7 +127,7 @@ func (r Rights) Grants(half Half, secretNamespace string) []Grant {
 	if half != Registering && r.Reviews {
 		add("", rule("authentication.k8s.io", "tokenreviews", nil, "create"), rule("authorization.k8s.io", "subjectaccessreviews", nil, "create"))
 	}
-	return slices.DeleteFunc(grants, func(g Grant) bool { return len(g.Rules) == 0 })
+	return slices.DeleteFunc(all, func(g Grant) bool { return len(g.Rules) == 0 })
 }
 
 // reads adds the rights on the objects that steps look at, those in all namespaces last.
@@ -151,33 +155,25 @@ func (r Rights) reads(add func(namespace string, rules ...rbacv1.PolicyRule)) {
 }
 
 // audits returns the rights of an audit. The cluster's are last.
-func (r Rights) audits() (grants []Grant) {
-	of := map[string][]rbacv1.PolicyRule{} // by namespace
-	r.reads(func(namespace string, rules ...rbacv1.PolicyRule) { of[namespace] = append(of[namespace], rules...) })
-	namespaces := slices.Collect(maps.Keys(r.Lists))
-	for namespace := range of {
-		if !slices.Contains(namespaces, namespace) {
-			namespaces = append(namespaces, namespace)
+func (r Rights) audits() (all grants) {
+	for namespace, lists := range r.Lists {
+		for _, group := range slices.Sorted(maps.Keys(lists)) {
+			all.add(namespace, rule(group, strings.Join(lists[group], ","), nil, "list"))
 		}
 	}
-	slices.Sort(namespaces)
-	lists := func(namespace string) (rules []rbacv1.PolicyRule) {
-		for _, group := range slices.Sorted(maps.Keys(r.Lists[namespace])) {
-			rules = append(rules, rule(group, strings.Join(r.Lists[namespace][group], ","), nil, "list"))
-		}
-		return rules
-	}
-	for _, namespace := range namespaces {
-		if namespace != "" {
-			grants = append(grants, Grant{Namespace: namespace, Rules: append(lists(namespace), of[namespace]...)})
-		}
-	}
+	r.reads(all.add)
 	// Selectors of namespaces are about their labels. An audit of one namespace gets that alone.
-	rules := append(append(lists(""), of[""]...), rule("", "namespaces", nil, "get", "list"))
+	all.add("", rule("", "namespaces", nil, "get", "list"))
 	for _, group := range slices.Sorted(maps.Keys(r.Reports)) {
-		rules = append(rules, rule(group, strings.Join(r.Reports[group], ","), nil, "list", "create", "patch", "delete"))
+		all.add("", rule(group, strings.Join(r.Reports[group], ","), nil, "list", "create", "patch", "delete"))
 	}
-	return append(grants, Grant{Rules: rules})
+	slices.SortFunc(all, func(a, b Grant) int {
+		if a.Namespace == "" || b.Namespace == "" {
+			return strings.Compare(b.Namespace, a.Namespace)
+		}
+		return strings.Compare(a.Namespace, b.Namespace)
+	})
+	return all
 }
 
 // own returns the rights in the program's own namespace: on the Secret, on the Lease, and to write Events.
