@@ -126,9 +126,8 @@ func (e *engine) selects(ctx context.Context, t *target, s *step, req *admission
 		return true, nil
 	}
 	if t.isNamespaces() {
-		var own head
-		unreadable := decode.Into(req.Object.Raw, &own) != nil // the step's own decoder returns the error
-		return unreadable || s.namespaces.Matches(labels.Set(own.Metadata.Labels)), nil
+		own, readable := labelsIn(req.Object.Raw)
+		return !readable || s.namespaces.Matches(own), nil // the step's own decoder returns the error
 	}
 	if req.Namespace == "" {
 		return true, nil
@@ -138,6 +137,13 @@ func (e *engine) selects(ctx context.Context, t *target, s *step, req *admission
 	}
 	of, err := e.namespaces.of(ctx, req.Namespace)
 	return err == nil && s.namespaces.Matches(of), err
+}
+
+// labelsIn returns the labels of an object.
+func labelsIn(raw []byte) (all labels.Set, readable bool) {
+	var object head
+	err := decode.Into(raw, &object)
+	return object.Metadata.Labels, err == nil
 }
 
 // typed adds apiVersion and kind to an object of a list, if they are missing.
