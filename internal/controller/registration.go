@@ -388,5 +388,9 @@ func (c *Controller) verify(o Observation, first string) error {
 
 // Remove deletes the configurations.
 func (c *Controller) Remove(ctx context.Context) error {
+	if err := c.enter(ctx); err != nil {
+		return err
+	}
+	defer c.exit()
 	return webhookconf.Remove(ctx, c.Configurations, c.desired.Entries, c.Log)
 }
