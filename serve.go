@@ -245,12 +245,7 @@ func (m *ExtensionManager) serveSteps(handler *admit.Handler, p *program, steps 
 func (r *run) awaitChanges(ctx context.Context, p *program, begin func(resolved) error) {
 	known, failed := *p.resolved.Load(), false
 	changed, told := make(chan struct{}, 1), false
-	change := func() {
-		select {
-		case changed <- struct{}{}:
-		default:
-		}
-	}
+	change := func() { wait.Signal(changed) }
 	p.objects.Notify(change)
 	most := unnoticed
 	refused := make(chan struct{})

@@ -408,8 +408,5 @@ func (o *Objects) Wrote(object client.Object) {
 	if !o.Polls(object) {
 		return
 	}
-	select {
-	case o.find(object).again <- struct{}{}:
-	default: // the next read is due already
-	}
+	wait.Signal(o.find(object).again)
 }

@@ -357,13 +357,11 @@ func (c *Controller) Rotate(ctx context.Context, distrust bool) error {
 	var old int64
 	var failures lograte.Limiter
 	for {
-		select {
-		case c.passing <- struct{}{}:
-		case <-ctx.Done():
-			return context.Cause(ctx)
+		if err := c.enter(ctx); err != nil {
+			return err
 		}
 		done, err := k.rotate(ctx, c, distrust, &old)
-		<-c.passing
+		c.exit()
 		if done {
 			return nil
 		}

@@ -20,6 +20,7 @@ import (
 
 	"code.cloudfoundry.org/eirinix/internal/ca"
 	"code.cloudfoundry.org/eirinix/internal/lograte"
+	"code.cloudfoundry.org/eirinix/internal/wait"
 )
 
 const (
@@ -88,10 +89,7 @@ func (l *Leaf) Use(a *ca.Authority) error {
 		return err
 	}
 	if l.current.Load() != before {
-		select {
-		case l.changed <- struct{}{}:
-		default: // Run has not yet handled the last change, and will observe this one too
-		}
+		wait.Signal(l.changed) // if Run has not yet handled the last change, it will observe this one too
 	}
 	return nil
 }
