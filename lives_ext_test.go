@@ -48,7 +48,6 @@ type row struct {
 	prepare  func(SpecContext, *scene)               // makes what the field needs
 	beside   func(SpecContext, *scene)               // does what a start with the field waits for
 	group    *group                                  // of fields that are set together where they do nothing
-	defects  []defect
 
 	Start, RegisterExtensions, Unregister, RotateCA, Diagnose, Audit, Manifests, Offline any
 }
@@ -56,13 +55,6 @@ type row struct {
 type (
 	effect func(SpecContext, *scene)
 	plays  func(SpecContext, *scene)
-
-	// defect says what is wrong in a life, and plays it as it ought to be. Its spec is pending.
-	defect struct {
-		life  life
-		text  string
-		ought plays
-	}
 
 	// refusal is a part of the error with which the life ends.
 	refusal string
@@ -155,12 +147,6 @@ func describeFields(t reflect.Type, tables ...map[string]row) {
 					} else {
 						s.play(ctx, l)
 					}
-				}, SpecTimeout(2*patience))
-			}
-			for _, d := range r.defects {
-				PIt(fmt.Sprintf("%s in %s: %s", field, d.life, d.text), func(ctx SpecContext) {
-					s.life = d.life
-					d.ought(ctx, s)
 				}, SpecTimeout(2*patience))
 			}
 		})

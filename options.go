@@ -75,7 +75,8 @@ type ManagerOptions struct {
 	SetupCertificateName string
 
 	// SetupCertificate set to false makes the Manager never create or repair the certificate Secret. It then waits
-	// until another process has created it, such as RegisterExtensions in a split deployment. Default true.
+	// until another process has created it, such as RegisterExtensions in a split deployment. RotateCA changes the
+	// Secret all the same. Default true.
 	SetupCertificate *bool
 
 	// RegisterWebHook set to false makes the Manager serve without writing the webhook configuration. It is for the

@@ -62,6 +62,7 @@ type OwnCA struct {
 	state   *certsecret.State // the last usable one
 	serves  *ca.Authority     // the CA of the serving certificate
 	foreign ca.ForeignCAs
+	ordered bool     // this process was asked to rotate, so it takes the steps of a rotation even if SetUp is false
 	pruned  []string // hashes of CAs that the Secret held once and no longer holds
 	held    []string // hashes of the CAs that the Secret holds
 }
@@ -286,7 +287,7 @@ func (k *OwnCA) advance(c *Controller, t *Trust, state *certsecret.State, step c
 	write := map[ca.Action]func(context.Context, *certsecret.State) (*certsecret.State, error){
 		ca.Stage: k.Store.Stage, ca.Activate: k.Store.Activate, ca.Prune: k.Store.Prune,
 	}[step.Action]
-	if !k.SetUp {
+	if !k.SetUp && !k.ordered {
 		t.Blocked = fmt.Sprintf("%s is due because %s; give another replica get and update on the Secret", step.Action, step.Reason)
 		return
 	}
@@ -396,6 +397,7 @@ func (k *OwnCA) rotate(ctx context.Context, c *Controller, distrust bool, old *i
 	if *old == 0 {
 		*old = state.CurrentID
 	}
+	k.ordered = true
 	switch {
 	case state.CurrentID > *old:
 		return !distrust || state.Phase == ca.Steady && k.only(ctx, c, state), nil
