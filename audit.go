@@ -149,20 +149,15 @@ const (
 // auditReads returns what the steps read in an audit: what a running Manager follows, or else a Set that follows it in
 // running until ctx ends.
 func (m *ExtensionManager) auditReads(ctx context.Context, o AuditOptions, running *sync.WaitGroup) (reading, error) {
-	m.mu.Lock()
-	definitions, options := slices.Clone(m.steps), m.options
-	err := errors.Join(options.validate(false), errors.Join(m.addErrors...), checkSteps(options, definitions), o.validate(definitions))
-	m.mu.Unlock()
-	if err != nil {
+	s := m.given()
+	if err := errors.Join(s.validate(false, nil), o.validate(s.steps)); err != nil {
 		return nil, err
 	}
 	if p := m.program.Load(); p != nil && p.reads != nil {
 		return following{p.reads}, nil
 	}
-	if len(o.Steps) > 0 {
-		definitions = slices.DeleteFunc(definitions, func(d definition) bool { return !slices.Contains(o.Steps, d.name) })
-	}
-	resolver := newResolver(options, resources.Cluster{})
+	definitions := slices.DeleteFunc(slices.Clone(s.steps), func(d definition) bool { return !o.asks(d.name) })
+	resolver := newResolver(s.options, resources.Cluster{})
 	set, err := resolver.newReads(definitions, m.logr(), nil)
 	if err != nil || set.Empty() {
 		return nil, err
@@ -195,7 +190,7 @@ func (m *ExtensionManager) audit(ctx context.Context, o AuditOptions, from readi
 		Log: m.logr(),
 	}
 	o.receive(&config)
-	if config.Steps, err = m.auditedSteps(all, o.Steps, from); err != nil {
+	if config.Steps, err = m.auditedSteps(all, o, from); err != nil {
 		return audit.Config{}, err
 	}
 	if config.Metrics, err = audit.NewMetrics(ctrlmetrics.Registry); err != nil { // the program has metrics of its own with our names
@@ -288,29 +283,28 @@ func (m *ExtensionManager) auditClient() (rest.Interface, error) {
 	return client, nil
 }
 
-// auditedSteps returns the steps with these names, or all. They read from there.
-func (m *ExtensionManager) auditedSteps(all resolved, names []string, from reading) (steps []audit.Step, err error) {
+// asks reports whether the audit asks a step.
+func (o AuditOptions) asks(step string) bool { return len(o.Steps) == 0 || slices.Contains(o.Steps, step) }
+
+// auditedSteps returns the steps that the audit asks. They read from there.
+func (m *ExtensionManager) auditedSteps(all resolved, o AuditOptions, from reading) (steps []audit.Step, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	wanted := func(name string) bool { return len(names) == 0 || slices.Contains(names, name) }
 	for _, w := range all.waiting {
-		if wanted(w.name) {
+		if o.asks(w.name) {
 			steps = append(steps, audit.Step{Name: w.name, Waits: w.why})
 		}
 	}
-	o := m.options.webhookOptions(m.options.port())
-	if !m.options.serviceMode() && o.Target.Host == "" {
-		o.Target.Host = offlineHost
-	}
+	options := m.options.offlineWebhooks()
 	for _, s := range all.steps {
-		if !wanted(s.definition.name) {
+		if !o.asks(s.definition.name) {
 			continue
 		}
 		step := audit.Step{Name: s.definition.name, Registered: s.registered}
 		if step.Served, err = m.servedStep(s.definition, s.registered, from); err != nil {
 			return nil, prefixed(err)
 		}
-		step.Webhook = o.Alone(s.registered)
+		step.Webhook = options.Alone(s.registered)
 		steps = append(steps, step)
 	}
 	return steps, nil

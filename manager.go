@@ -119,13 +119,8 @@ var errStopped = errors.New("the Manager was stopped")
 // ExtensionManager is the Manager that NewManager returns. Its methods are safe for concurrent use. It runs only once:
 // after Stop, make a new one.
 type ExtensionManager struct {
-	mu          sync.Mutex // guards everything down to hooks
-	options     ManagerOptions
-	steps       []definition
-	conversions []conversionOf
-	watchers    []Watcher
-	reconcilers []Reconciler
-	addErrors   []error
+	mu    sync.Mutex // guards everything down to hooks
+	setup
 
 	root          context.Context // ends on Stop
 	stop          context.CancelFunc
@@ -153,12 +148,32 @@ type ExtensionManager struct {
 	pods      admit.Pods                // the pods that extensions are working on
 }
 
+// setup is what a program has given to its Manager. The slices only grow, so a copy does not change.
+type setup struct {
+	options     ManagerOptions
+	steps       []definition
+	conversions []conversionOf
+	watchers    []Watcher
+	reconcilers []Reconciler
+	addErrors   []error
+}
+
+// serves reports whether there is anything that the API server calls.
+func (s setup) serves() bool { return len(s.steps)+len(s.conversions) > 0 }
+
+// given returns what the program has given until now.
+func (m *ExtensionManager) given() setup {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.setup
+}
+
 // NewManager makes a Manager. It never fails: Validate and Start report invalid options. It touches neither the network
 // nor files, except that with a KubeManager it checks whether the certificate files of the KubeManager's webhook server
 // exist.
 func NewManager(opts ManagerOptions) *ExtensionManager {
 	m := &ExtensionManager{
-		options:  opts.withDefaults(),
+		setup:    setup{options: opts.withDefaults()},
 		ready:    make(chan struct{}),
 		unready:  errors.New("not started"),
 		instance: newInstance(),
@@ -266,10 +281,8 @@ func (m *ExtensionManager) AddReconciler(r Reconciler) {
 
 // ListExtensions returns a copy of the list of extensions, without typed steps.
 func (m *ExtensionManager) ListExtensions() []Extension {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	list := make([]Extension, 0, len(m.steps))
-	for _, s := range m.steps {
+	list := []Extension{}
+	for _, s := range m.given().steps {
 		if s.extension != nil {
 			list = append(list, s.extension)
 		}
@@ -279,16 +292,12 @@ func (m *ExtensionManager) ListExtensions() []Extension {
 
 // ListReconcilers returns a copy of the list of reconcilers.
 func (m *ExtensionManager) ListReconcilers() []Reconciler {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return append([]Reconciler{}, m.reconcilers...)
+	return append([]Reconciler{}, m.given().reconcilers...)
 }
 
 // ListWatchers returns a copy of the list of watchers.
 func (m *ExtensionManager) ListWatchers() []Watcher {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return append([]Watcher{}, m.watchers...)
+	return append([]Watcher{}, m.given().watchers...)
 }
 
 // PatchFromPod returns the response that changes the pod of the request into pod. Its Patches are RFC 6902 operations
@@ -313,16 +322,12 @@ func (m *ExtensionManager) GetContext() context.Context {
 
 // GetLogger returns the logger of the options, or the default logger.
 func (m *ExtensionManager) GetLogger() *zap.SugaredLogger {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.options.Logger
+	return m.given().options.Logger
 }
 
 // GetManagerOptions returns a copy of the options with their defaults filled in.
 func (m *ExtensionManager) GetManagerOptions() ManagerOptions {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.options
+	return m.given().options
 }
 
 // SetManagerOptions replaces the options. It must be called before Start: a running Manager keeps the old options.

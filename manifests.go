@@ -20,6 +20,7 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
@@ -56,15 +57,12 @@ func (m *ExtensionManager) Manifests() ([]client.Object, error) { return m.manif
 
 // manifests is Manifests for a process with this command line.
 func (m *ExtensionManager) manifests(commandLine []string) ([]client.Object, error) {
-	m.mu.Lock()
-	o, definitions, conversions := m.options, slices.Clone(m.steps), slices.Clone(m.conversions)
-	watches, reconciles := len(m.watchers) > 0, len(m.reconcilers) > 0
-	m.mu.Unlock()
-	o.Certificates = m.certificateSource()
+	s := m.given()
+	s.options.Certificates = m.certificateSource()
 
 	errs := []error{m.Validate()}
-	serves := len(definitions)+len(conversions) > 0
-	if !serves && !watches && !reconciles {
+	o, serves := s.options, s.serves()
+	if !serves && len(s.watchers)+len(s.reconcilers) == 0 {
 		errs = append(errs, errors.New("eirinix: Manifests: nothing was added, so there is nothing to deploy; call AddExtension before"))
 	}
 	ports, err := o.podPorts(serves)
@@ -77,19 +75,20 @@ func (m *ExtensionManager) manifests(commandLine []string) ([]client.Object, err
 	p := manifest.Program{
 		Options:   d.WithDefaults(o.OperatorFingerprint, cmp.Or(o.MaxRequestBytes, defaultMaxRequestBytes), serves),
 		Namespace: namespace, Fingerprint: o.OperatorFingerprint, GracePeriod: manifest.GracePeriod(o.drainDelay(), unregisterTimeout),
-		ServicePort: o.port(), Ports: ports, Rights: o.rights(definitions, conversions, watches, namespace),
-		Split: serves && !*o.RegisterWebHook, Reconciles: reconciles,
+		ServicePort: o.port(), Ports: ports, Rights: s.rights(namespace),
+		Split: serves && !*o.RegisterWebHook, Reconciles: len(s.reconcilers) > 0,
 	}
 	if serves {
 		p.Service = o.ServiceName
 	}
-	p.Rights.Reads, err = o.readRights(definitions, o.offlineMapper(conversions))
+	scheme := newResolver(o, resources.Cluster{}).scheme
+	p.Rights.Reads, err = o.readRights(s.steps, s.offlineMapper(scheme, nil))
 	errs = append(errs, err)
 	if d.AuditSchedule != "" {
-		if len(definitions) == 0 {
+		if len(s.steps) == 0 {
 			errs = append(errs, errors.New("eirinix: ManagerOptions.Deployment.AuditSchedule is set, but there is no extension to ask; leave it out"))
 		}
-		p.Rights.Lists, err = o.auditLists(definitions, conversions)
+		p.Rights.Lists, err = s.auditLists()
 		if errs = append(errs, err); p.WritesReports() {
 			p.Rights.Reports = policyreport.Resources()
 		}
@@ -97,7 +96,7 @@ func (m *ExtensionManager) manifests(commandLine []string) ([]client.Object, err
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
-	if err := checkOwnPods(o, definitions, namespace, p.PodLabels()); err != nil {
+	if err := s.checkOwnPods(namespace, p.PodLabels()); err != nil {
 		return nil, err
 	}
 	if len(commandLine) > 1 && d.Args == nil {
@@ -145,16 +144,17 @@ func WriteChart(dir string, objects ...client.Object) error {
 }
 
 // rights returns the rights that the steps, conversions and watchers need. namespace is the program's own.
-func (o ManagerOptions) rights(definitions []definition, conversions []conversionOf, watches bool, namespace string) manifest.Rights {
+func (s setup) rights(namespace string) manifest.Rights {
+	o := s.options
 	r := manifest.Rights{
 		// In a split deployment the registering half makes the Secret, regardless of the options of the serving half.
 		MakesSecret: *o.SetupCertificate || !*o.RegisterWebHook,
 		Unregisters: o.UnregisterOnStop,
-		Watches:     watches, WatchNamespace: o.Namespace,
+		Watches:     len(s.watchers) > 0, WatchNamespace: o.Namespace,
 		Reviews: o.reviewsMetrics(),
-		CRDs:    crdsOf(conversions),
+		CRDs:    crdsOf(s.conversions),
 	}
-	if len(definitions)+len(conversions) > 0 {
+	if s.serves() {
 		r.Versions, r.Modes = o.versionsName(), o.Modes
 		if o.Certificates == nil {
 			r.Secret = o.SetupCertificateName
@@ -165,21 +165,18 @@ func (o ManagerOptions) rights(definitions []definition, conversions []conversio
 			r.ClientCA = types.NamespacedName{Namespace: namespace, Name: name}
 		}
 	}
-	mutating, validating := webhookconf.Mutating, webhookconf.Validating
-	if slices.ContainsFunc(definitions, func(d definition) bool { return !d.validating }) {
-		r.Configurations = append(r.Configurations, manifest.Configuration{Resource: mutating.Resource, Name: mutating.ConfigurationName(o.OperatorFingerprint)})
-	}
-	if slices.ContainsFunc(definitions, func(d definition) bool { return d.validating }) {
-		r.Configurations = append(r.Configurations, manifest.Configuration{Resource: validating.Resource, Name: validating.ConfigurationName(o.OperatorFingerprint)})
+	for _, kind := range []webhookconf.Kind{webhookconf.Mutating, webhookconf.Validating} {
+		if slices.ContainsFunc(s.steps, func(d definition) bool { return d.mutates() == (kind == webhookconf.Mutating) }) {
+			r.Configurations = append(r.Configurations, manifest.Configuration{Resource: kind.Resource, Name: kind.ConfigurationName(o.OperatorFingerprint)})
+		}
 	}
 	return r
 }
 
-// offlineMapper returns a RESTMapper of the kinds of the scheme and of conversions, which needs no cluster.
-func (o ManagerOptions) offlineMapper(conversions []conversionOf) meta.RESTMapper {
-	scheme := newResolver(o, resources.Cluster{}).scheme
-	var given []resources.Resource
-	for _, c := range conversions {
+// offlineMapper returns a RESTMapper of the kinds of the scheme, of those that are given, and of the conversions. It
+// needs no cluster.
+func (s setup) offlineMapper(scheme *runtime.Scheme, given []resources.Resource) meta.RESTMapper {
+	for _, c := range s.conversions {
 		given = append(given, c.resources(given, scheme)...)
 	}
 	return resources.NewMapper(scheme, given)
@@ -187,18 +184,19 @@ func (o ManagerOptions) offlineMapper(conversions []conversionOf) meta.RESTMappe
 
 // auditLists returns the resources that an audit of the steps lists, by namespace and group. Kinds that the scheme does
 // not hold are an error.
-func (o ManagerOptions) auditLists(definitions []definition, conversions []conversionOf) (map[string]map[string][]string, error) {
-	r := newResolver(o, resources.Cluster{Mapper: o.offlineMapper(conversions)})
+func (s setup) auditLists() (map[string]map[string][]string, error) {
+	plain := newResolver(s.options, resources.Cluster{})
+	r := newResolver(s.options, resources.Cluster{Mapper: s.offlineMapper(plain.scheme, nil)})
 	var webhooks []admissionregistrationv1.MutatingWebhook
-	for _, d := range definitions {
+	for _, d := range s.steps {
 		step, err := r.resolve(d)
 		if _, absent := errors.AsType[*resources.NotServedError](err); absent && len(d.settings.Rules) > 0 {
-			step, err = newResolver(o, resources.Cluster{}).resolve(d) // its Rules name the resources
+			step, err = plain.resolve(d) // its Rules name the resources
 		}
 		if err != nil {
 			return nil, fmt.Errorf("%w; for DeploymentOptions.AuditSchedule, add its kind to ManagerOptions.Scheme", prefixed(err))
 		}
-		webhooks = append(webhooks, o.webhookOptions(o.port()).Alone(step))
+		webhooks = append(webhooks, s.options.webhookOptions(s.options.port()).Alone(step))
 	}
 	return audit.Lists(webhooks, func(resource schema.GroupResource) bool {
 		kind, err := r.cluster.Mapper.KindFor(resource.WithVersion(""))
@@ -250,14 +248,14 @@ func (o ManagerOptions) podPorts(serves bool) (manifest.Ports, error) {
 
 // checkOwnPods returns an error if a step would be called for the program's own pods. Those would be refused while no
 // replica can be reached, so that the program could never start again once all replicas are down.
-func checkOwnPods(o ManagerOptions, definitions []definition, namespace string, own map[string]string) error {
-	r := newResolver(o, resources.Cluster{})
-	for _, d := range definitions {
+func (s setup) checkOwnPods(namespace string, own map[string]string) error {
+	r := newResolver(s.options, resources.Cluster{})
+	for _, d := range s.steps {
 		step, err := r.resolve(d)
 		if err != nil {
 			return err
 		}
-		if webhookconf.BlocksNewPods(step, o.webhookOptions(o.port()), namespace, own) {
+		if webhookconf.BlocksNewPods(step, s.options.webhookOptions(s.options.port()), namespace, own) {
 			return fmt.Errorf("eirinix: Manifests: extension %q would be called for the program's own pods in namespace %q, which could not start while all replicas are down; "+
 				"set ManagerOptions.WebhookNamespace to a namespace of their own and Namespace to that of the pods that it handles, or use Service mode (ServiceName), or leave them out with Settings.Objects", d.name, namespace)
 		}

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -28,12 +27,10 @@ func (o ManagerOptions) modesOf(namespace string) *corev1.ConfigMap {
 
 // newModes returns the modes of the program's steps, before the ConfigMap is read.
 func (p *program) newModes() *modes.Modes {
-	p.m.mu.Lock()
-	definitions := slices.Clone(p.m.steps)
-	p.m.mu.Unlock()
-	o := p.m.GetManagerOptions()
-	steps := make([]modes.Step, 0, len(definitions))
-	for _, d := range definitions {
+	given := p.m.given()
+	o := given.options
+	steps := make([]modes.Step, 0, len(given.steps))
+	for _, d := range given.steps {
 		steps = append(steps, modes.Step{Name: d.name, Mode: servedModes[d.settings.Mode], Fixed: d.settings.FixedMode})
 	}
 	made := modes.New(steps)

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"net/http"
 	"runtime/debug"
-	"slices"
 
 	"github.com/go-logr/logr"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -110,25 +109,19 @@ var errGoexit = errors.New("it ended its goroutine (runtime.Goexit, which t.Fail
 //
 // A step in ModeShadow runs before the answer, as in ModeAudit, so that its results can be seen.
 func (m *ExtensionManager) Offline(o OfflineOptions) (*Offline, error) {
-	m.mu.Lock()
-	options, definitions, conversions := m.options, slices.Clone(m.steps), slices.Clone(m.conversions)
-	err := errors.Join(options.validate(false), errors.Join(m.addErrors...), checkSteps(options, definitions))
-	m.mu.Unlock()
-	if err != nil {
+	s := m.given()
+	if err := s.validate(false, nil); err != nil {
 		return nil, err
 	}
-	r := newResolver(options, resources.Cluster{Mapper: o.Mapper})
+	r := newResolver(s.options, resources.Cluster{Mapper: o.Mapper})
 	if o.Mapper == nil {
 		given := make([]resources.Resource, 0, len(o.Resources))
 		for _, k := range o.Resources {
 			given = append(given, resources.Resource(k))
 		}
-		for _, c := range conversions {
-			given = append(given, c.resources(given, r.scheme)...)
-		}
-		r.cluster.Mapper = resources.NewMapper(r.scheme, given)
+		r.cluster.Mapper = s.offlineMapper(r.scheme, given)
 	}
-	all, err := r.all(definitions)
+	all, err := r.all(s.steps)
 	if err == nil && len(all.waiting) > 0 {
 		w := all.waiting[0]
 		err = fmt.Errorf("eirinix: extension %q: %w; without a cluster, name the kind in OfflineOptions.Resources", w.name, w.why)
@@ -136,7 +129,7 @@ func (m *ExtensionManager) Offline(o OfflineOptions) (*Offline, error) {
 	if err != nil {
 		return nil, err
 	}
-	declared, err := r.newReads(definitions, logr.Discard(), nil)
+	declared, err := r.newReads(s.steps, logr.Discard(), nil)
 	if err != nil {
 		return nil, err
 	}
@@ -144,37 +137,44 @@ func (m *ExtensionManager) Offline(o OfflineOptions) (*Offline, error) {
 	if err != nil {
 		return nil, prefixed(err)
 	}
-	handler := &admit.Handler{MaxBytes: cmp.Or(options.MaxRequestBytes, defaultMaxRequestBytes), Log: m.logr(), Others: m.hooks}
+	handler := &admit.Handler{MaxBytes: cmp.Or(s.options.MaxRequestBytes, defaultMaxRequestBytes), Log: m.logr(), Others: m.hooks}
 	for path, chain := range chains {
 		for i := range chain.Steps {
-			if s := &chain.Steps[i]; s.Mode == admit.ModeShadow {
-				s.Mode = admit.ModeAudit
+			step := &chain.Steps[i]
+			if step.Mode == admit.ModeShadow {
+				step.Mode = admit.ModeAudit
 			}
 			if o.Observe != nil {
-				observe(&chain.Steps[i], o.Observe)
+				observe(step, o.Observe)
 			}
 		}
 		handler.Serve(path, chain)
 	}
-	m.serveConversions(handler, conversions, nil)
+	m.serveConversions(handler, s.conversions, nil)
 	offline := &Offline{Handler: m.recorded(handler), Scheme: r.scheme, Mapper: r.cluster.Mapper, Reads: map[string][]Read{}}
-	for _, d := range definitions {
+	for _, d := range s.steps {
 		if len(d.settings.Reads) > 0 {
 			offline.Reads[d.name] = d.settings.Reads
 		}
 	}
-	for _, c := range conversions {
+	for _, c := range s.conversions {
 		offline.Conversions = append(offline.Conversions, c.offline())
 	}
-	offline.configure(options, all.entries)
+	offline.configure(s.options, all.entries)
 	return offline, nil
 }
 
-func (o *Offline) configure(options ManagerOptions, entries []webhookconf.Entry) {
-	registered := options.webhookOptions(options.port())
-	if !options.serviceMode() && registered.Target.Host == "" {
-		registered.Target.Host = offlineHost
+// offlineWebhooks returns the options of the configurations. A Host is not required.
+func (o ManagerOptions) offlineWebhooks() webhookconf.Options {
+	options := o.webhookOptions(o.port())
+	if !o.serviceMode() {
+		options.Target.Host = cmp.Or(options.Target.Host, offlineHost)
 	}
+	return options
+}
+
+func (o *Offline) configure(options ManagerOptions, entries []webhookconf.Entry) {
+	registered := options.offlineWebhooks()
 	typeOf := func(kind string) metav1.TypeMeta {
 		return metav1.TypeMeta{APIVersion: admissionregistrationv1.SchemeGroupVersion.String(), Kind: kind}
 	}

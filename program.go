@@ -143,15 +143,13 @@ func (p *program) newController(steps resolved, r webhookconf.Registration, chan
 // newCanary returns the webhook that a diagnosis makes the API server call. It is zero for a program with conversions
 // alone.
 func (m *ExtensionManager) newCanary() diagnose.Canary {
-	m.mu.Lock()
-	definitions, conversions := slices.Clone(m.steps), len(m.conversions)
-	m.mu.Unlock()
-	if len(definitions) == 0 && conversions > 0 {
+	s := m.given()
+	if len(s.steps) == 0 && len(s.conversions) > 0 {
 		return diagnose.Canary{}
 	}
 	return diagnose.Canary{
-		Fingerprint: m.GetManagerOptions().OperatorFingerprint, Namespace: m.secretNamespace(), Prefix: m.pathPrefix(), Instance: m.instance,
-		Validating: !slices.ContainsFunc(definitions, func(d definition) bool { return !d.validating }),
+		Fingerprint: s.options.OperatorFingerprint, Namespace: m.secretNamespace(), Prefix: m.pathPrefix(), Instance: m.instance,
+		Validating: !slices.ContainsFunc(s.steps, definition.mutates),
 	}
 }
 
@@ -266,20 +264,18 @@ func (m *ExtensionManager) preflight(ctx context.Context, half manifest.Half, lo
 	if err != nil {
 		return &diagnose.Preflight{} // reported by the caller that needs the clients
 	}
-	o, namespace := m.GetManagerOptions(), m.secretNamespace()
-	o.Certificates = m.certificateSource()
-	m.mu.Lock()
-	definitions, conversions, watches := slices.Clone(m.steps), slices.Clone(m.conversions), len(m.watchers) > 0
-	m.mu.Unlock()
-	needed := o.rights(definitions, conversions, watches, namespace)
+	s, namespace := m.given(), m.secretNamespace()
+	s.options.Certificates = m.certificateSource()
+	needed := s.rights(namespace)
 	if mapper, err := m.restMapper(); err == nil {
-		needed.Reads, _ = o.readRights(definitions, mapper) // a kind that the cluster does not serve yet is missing
+		needed.Reads, _ = s.options.readRights(s.steps, mapper) // a kind that the cluster does not serve yet is missing
 	}
 	var follow []client.Object
-	if half != manifest.Registering && len(definitions)+len(conversions) > 0 {
+	if half != manifest.Registering && s.serves() {
 		follow = m.followed(m.configurations(&dynamic.DynamicClient{} /* sends nothing */, ""), namespace)
 	}
 	p := diagnose.NewPreflight(ctx, clients, needed.Grants(half, namespace), follow...)
-	p.Log(ctx, clients, log, manifest.RoleName(o.OperatorFingerprint, half), diagnose.ServiceAccount(namespace, o.OperatorFingerprint))
+	fingerprint := s.options.OperatorFingerprint
+	p.Log(ctx, clients, log, manifest.RoleName(fingerprint, half), diagnose.ServiceAccount(namespace, fingerprint))
 	return p
 }

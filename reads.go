@@ -365,12 +365,10 @@ const (
 // followReads follows what the steps read, and returns once all of it has been listed, or cannot be.
 func (r *run) followReads(ctx context.Context, p *program) error {
 	m := r.m
-	m.mu.Lock()
-	definitions, options := slices.Clone(m.steps), m.options
-	m.mu.Unlock()
-	resolver := newResolver(options, resources.Cluster{})
+	given := m.given()
+	resolver := newResolver(given.options, resources.Cluster{})
 	var err error
-	if p.reads, err = resolver.newReads(definitions, r.log, newReadsMetrics(r.log)); err != nil || p.reads.Empty() {
+	if p.reads, err = resolver.newReads(given.steps, r.log, newReadsMetrics(r.log)); err != nil || p.reads.Empty() {
 		return err
 	}
 	c, err := m.readsClient(resolver.scheme)
@@ -409,12 +407,9 @@ func (m *ExtensionManager) newUnfollowed() (reading, error) {
 	if err != nil {
 		return nil, err
 	}
-	m.mu.Lock()
-	options, definitions := m.options, slices.Clone(m.steps)
-	m.mu.Unlock()
-	u := unfollowed{map[string]error{}}
-	for _, d := range definitions {
-		if _, err := options.readRights([]definition{d}, mapper); err != nil {
+	u, given := unfollowed{map[string]error{}}, m.given()
+	for _, d := range given.steps {
+		if _, err := given.options.readRights([]definition{d}, mapper); err != nil {
 			u.waiting[d.name] = err
 		}
 	}

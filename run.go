@@ -118,16 +118,13 @@ func (m *ExtensionManager) run(ctx context.Context) error {
 	if err := m.awaitAPIServer(ctx, log); err != nil {
 		return err
 	}
-	half := manifest.Whole
-	if !*m.GetManagerOptions().RegisterWebHook {
+	given, half := m.given(), manifest.Whole
+	if !*given.options.RegisterWebHook {
 		half = manifest.Serving
 	}
 	rights := m.preflight(ctx, half, log)
-	m.mu.Lock()
-	serves, watches := len(m.steps)+len(m.conversions) > 0, len(m.watchers) > 0
-	m.mu.Unlock()
 	setProcessLogger(log)
-	for _, r := range m.ListReconcilers() {
+	for _, r := range given.reconcilers {
 		if err := r.Register(m); err != nil {
 			return fmt.Errorf("eirinix: reconciler %T cannot be registered: %w", r, err)
 		}
@@ -149,11 +146,11 @@ func (m *ExtensionManager) run(ctx context.Context) error {
 		return err
 	}
 	defer m.startNoKubeManager()
-	if watches {
+	if len(given.watchers) > 0 {
 		r.tasks.Go(func() { r.failed <- m.watchPods(starting) })
 	}
 	drain := func() error { return nil }
-	if serves {
+	if given.serves() {
 		drain, err = r.serve(starting)
 	} else {
 		log.Info("no extension was added; nothing is served or registered")

@@ -127,6 +127,8 @@ type definition struct {
 	extension  Extension // instead of run
 }
 
+func (d definition) mutates() bool { return !d.validating }
+
 func (d *definition) newObject() runtime.Object {
 	return reflect.New(d.object).Interface().(runtime.Object)
 }

@@ -114,13 +114,13 @@ func (r resolver) kindOf(d definition) (schema.GroupVersionKind, error) {
 	return kind, nil
 }
 
-// checkSteps returns all errors for which the API server would refuse the steps, as far as they can be found without a
+// check returns all errors for which the API server would refuse the steps, as far as they can be found without a
 // cluster.
-func checkSteps(o ManagerOptions, definitions []definition) error {
-	r := newResolver(o, resources.Cluster{})
+func (s setup) check() error {
+	r := newResolver(s.options, resources.Cluster{})
 	var errs []error
 	var steps []webhookconf.Step
-	for _, d := range definitions {
+	for _, d := range s.steps {
 		step, err := r.resolve(d)
 		if err == nil && d.name == diagnose.CanaryName {
 			err = fmt.Errorf("eirinix: extension %q has the name of the webhook that Diagnose calls; give it another one", d.name)
@@ -131,7 +131,7 @@ func checkSteps(o ManagerOptions, definitions []definition) error {
 		}
 		steps = append(steps, step)
 	}
-	return errors.Join(append(errs, webhookconf.Check(steps, o.webhookOptions(o.port())))...)
+	return errors.Join(append(errs, webhookconf.Check(steps, s.options.webhookOptions(s.options.port())))...)
 }
 
 // resolved holds the registered and served steps, in the order of their definitions, and the entries that call them.
@@ -184,9 +184,6 @@ func (r resolved) changes(since resolved) bool {
 // resolveAll resolves all steps with the help of the cluster. It does not hold the lock during requests. Without modes,
 // those of the definitions apply. With reads, steps wait for what they read.
 func (m *ExtensionManager) resolveAll(in *modes.Modes, from reading) (resolved, error) {
-	m.mu.Lock()
-	options, definitions, conversions := m.options, slices.Clone(m.steps), slices.Clone(m.conversions)
-	m.mu.Unlock()
 	mapper, err := m.restMapper()
 	if err != nil {
 		return resolved{}, err
@@ -195,10 +192,11 @@ func (m *ExtensionManager) resolveAll(in *modes.Modes, from reading) (resolved, 
 	if err != nil {
 		return resolved{}, err
 	}
-	r := newResolver(options, resources.Cluster{Mapper: mapper, List: clients.Discovery().ServerResourcesForGroupVersion})
+	s := m.given()
+	r := newResolver(s.options, resources.Cluster{Mapper: mapper, List: clients.Discovery().ServerResourcesForGroupVersion})
 	r.modes, r.reads = in, from
-	all, err := r.all(definitions)
-	all.conversions = conversions
+	all, err := r.all(s.steps)
+	all.conversions = s.conversions
 	return all, err
 }
 
@@ -232,16 +230,15 @@ func (r resolver) all(definitions []definition) (all resolved, err error) {
 // registration returns what the steps declare, for these options of the configurations. The version is the digest of what
 // is declared without a cluster, so that replicas that see different kinds are of one version.
 func (m *ExtensionManager) registration(steps resolved, options webhookconf.Options, in *modes.Modes) (webhookconf.Registration, error) {
-	m.mu.Lock()
-	r, definitions := newResolver(m.options, resources.Cluster{}), slices.Clone(m.steps)
-	m.mu.Unlock()
+	s := m.given()
+	r := newResolver(s.options, resources.Cluster{})
 	r.modes = in
-	declared, err := r.all(definitions)
+	declared, err := r.all(s.steps)
 	if err != nil {
 		return webhookconf.Registration{}, err
 	}
 	made := webhookconf.Registration{Options: options, Prefix: m.pathPrefix(), Steps: declared.declared}
-	if len(definitions) > 0 {
+	if len(s.steps) > 0 {
 		made.Canary = new(m.newCanary().Entry())
 	}
 	for _, c := range steps.conversions {

@@ -23,8 +23,13 @@ func (m *ExtensionManager) Validate() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	// A program that only watches or reconciles is never called, and needs no address.
-	called := len(m.steps)+len(m.conversions) > 0 || len(m.watchers)+len(m.reconcilers) == 0
-	return errors.Join(m.options.validate(called), m.validateHosted(), errors.Join(m.addErrors...), checkSteps(m.options, m.steps))
+	called := m.serves() || len(m.watchers)+len(m.reconcilers) == 0
+	return m.setup.validate(called, m.validateHosted())
+}
+
+// validate returns all errors in the options and in what was added, with those of hosted in between.
+func (s setup) validate(needsHost bool, hosted error) error {
+	return errors.Join(s.options.validate(needsHost), hosted, errors.Join(s.addErrors...), s.check())
 }
 
 // validate returns all errors in the options, each with its remedy. needsHost is false for programs that only watch or
