@@ -12,7 +12,6 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/go-logr/logr"
 	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/api/validation"
@@ -21,7 +20,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
-	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"code.cloudfoundry.org/eirinix/internal/audit"
 	"code.cloudfoundry.org/eirinix/internal/policyreport"
@@ -176,7 +174,7 @@ func (m *ExtensionManager) audit(ctx context.Context, o AuditOptions, from readi
 	if err != nil {
 		return audit.Config{}, err
 	}
-	clients, err := m.clients()
+	own, clients, err := m.own()
 	if err != nil {
 		return audit.Config{}, err
 	}
@@ -193,27 +191,17 @@ func (m *ExtensionManager) audit(ctx context.Context, o AuditOptions, from readi
 	if config.Steps, err = m.auditedSteps(all, o, from); err != nil {
 		return audit.Config{}, err
 	}
-	if config.Metrics, err = audit.NewMetrics(ctrlmetrics.Registry); err != nil { // the program has metrics of its own with our names
-		config.Log.Error(err, "the metrics of audits cannot be registered; there will be none")
-		config.Metrics = nil
-	}
+	config.Metrics = newMetrics(audit.NewMetrics, "the metrics of audits", config.Log)
 	if o.PolicyReports {
-		config.Reports, err = m.newReports(ctx, o.Namespace, config.Log)
+		reports, err := policyreport.New(ctx, own, m.GetManagerOptions().OperatorFingerprint, o.Namespace, config.Log)
+		if err != nil {
+			return config, err
+		}
+		if reports != nil { // else the cluster has no kind for them
+			config.Reports = reports
+		}
 	}
-	return config, err
-}
-
-// newReports returns the writer of PolicyReports, or nil if the cluster has no kind for them.
-func (m *ExtensionManager) newReports(ctx context.Context, namespace string, log logr.Logger) (audit.Reports, error) {
-	config, err := m.ownConfig()
-	if err != nil {
-		return nil, err
-	}
-	w, err := policyreport.New(ctx, config, m.GetManagerOptions().OperatorFingerprint, namespace, log)
-	if err != nil || w == nil {
-		return nil, err
-	}
-	return w, nil
+	return config, nil
 }
 
 // validate returns all errors in the options, each with its remedy.
@@ -263,9 +251,7 @@ func (o AuditOptions) receive(c *audit.Config) {
 
 // auditClient returns a client for large lists. The library's own connection bounds a response to some seconds.
 func (m *ExtensionManager) auditClient() (rest.Interface, error) {
-	m.mu.Lock()
-	config, err := m.restConfig()
-	m.mu.Unlock()
+	config, err := m.GetKubeConnection()
 	if err != nil {
 		return nil, err
 	}

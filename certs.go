@@ -26,43 +26,33 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/certsource"
 	"code.cloudfoundry.org/eirinix/internal/cluster"
 	"code.cloudfoundry.org/eirinix/internal/controller"
-	"code.cloudfoundry.org/eirinix/internal/diagnose"
 	"code.cloudfoundry.org/eirinix/internal/manifest"
 	"code.cloudfoundry.org/eirinix/internal/serving"
 )
 
-// newCertificates returns the certificates that the options select. It is called after the connection has been made.
-// cache holds copies of the objects that the program follows.
-func (m *ExtensionManager) newCertificates(cache cluster.Cache, log logr.Logger) (controller.Certificates, error) {
-	clients, err := m.clients()
-	if err != nil {
-		return nil, err
-	}
-	o, namespace := m.GetManagerOptions(), m.secretNamespace()
+// newCertificates returns the certificates that the options select.
+func (p *program) newCertificates() controller.Certificates {
+	m, o, namespace, log := p.m, p.m.GetManagerOptions(), p.namespace, p.log
 	if source := m.certificateSource(); source != nil {
-		config, err := m.ownConfig()
-		if err != nil {
-			return nil, err
-		}
 		served := certsource.NewServed(source.source(certificateSite{
-			config: config, namespace: namespace, fingerprint: o.OperatorFingerprint, hosts: o.calledHosts(), log: log, now: time.Now,
+			config: p.config, namespace: namespace, fingerprint: o.OperatorFingerprint, hosts: o.calledHosts(), log: log, now: time.Now,
 		}))
 		served.Hosts, served.AtOnce, served.Log = o.calledHosts(), m.host != nil, log
-		return &controller.Issued{Served: served, Retain: o.retain()}, nil
+		return &controller.Issued{Served: served, Retain: o.retain()}
 	}
 	leaf := serving.NewLeaf(o.servingHosts(), o.leafLifetime(), nil)
 	leaf.Key, leaf.ServerTime = ca.KeyAlgorithm(o.KeyAlgorithm), m.api.ServerTime
 	return &controller.OwnCA{
 		Store: &certsecret.Store{
-			Secrets: clients.CoreV1().Secrets(namespace), Namespace: namespace, Name: o.SetupCertificateName, Lifetime: o.caLifetime(),
+			Secrets: p.clients.CoreV1().Secrets(namespace), Namespace: namespace, Name: o.SetupCertificateName, Lifetime: o.caLifetime(),
 			Key: ca.KeyAlgorithm(o.KeyAlgorithm), ServerTime: m.api.ServerTime, Now: m.api.Earlier, Log: log,
 			Cached: func(ctx context.Context) (*corev1.Secret, error) {
 				secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: o.SetupCertificateName}}
-				return secret, cache.Get(ctx, secret)
+				return secret, p.cache.Get(ctx, secret)
 			},
 		},
 		Leaf: leaf, SetUp: *o.SetupCertificate, Retain: o.retain(), Log: log, Now: m.api.Earlier,
-	}, nil
+	}
 }
 
 // certificateSource returns the external source of the serving certificates, or nil if the Manager issues them from a
@@ -262,21 +252,17 @@ func (c ClientCA) configMap() (namespace, name, key string, err error) {
 
 // newCallers returns the verification of client certificates, or nil if every client may call. Its Follow method keeps
 // the CAs up to date.
-func (m *ExtensionManager) newCallers(rights *diagnose.Preflight, log logr.Logger) (*serving.ClientCAs, error) {
-	o := m.GetManagerOptions()
+func (p *program) newCallers() (*serving.ClientCAs, error) {
+	o := p.m.GetManagerOptions()
 	if o.ClientCA.isZero() {
 		return nil, nil
 	}
-	c := &serving.ClientCAs{Clients: &serving.Clients{Names: o.ClientNames}, PEM: o.ClientCA.PEM, File: o.ClientCA.File, Log: log}
+	c := &serving.ClientCAs{Clients: &serving.Clients{Names: o.ClientNames}, PEM: o.ClientCA.PEM, File: o.ClientCA.File, Log: p.log}
 	namespace, name, key, err := o.ClientCA.configMap()
 	if err != nil {
 		return c, nil //nolint:nilerr // the CA does not come from a ConfigMap
 	}
-	config, err := m.ownConfig()
-	if err != nil {
-		return nil, err
-	}
 	c.ConfigMap, c.Key = types.NamespacedName{Namespace: namespace, Name: name}, key
-	c.Objects, err = cluster.NewObjects(config, log, rights.Followed(c.Empty())...)
+	c.Objects, err = cluster.NewObjects(p.config, p.log, p.rights.Followed(c.Empty())...)
 	return c, err
 }

@@ -124,25 +124,17 @@ func (m *ExtensionManager) startNoKubeManager() {
 	m.connection.start = nil
 }
 
-// clients returns the library's own clientset. Its requests have deadlines. While the API server does not answer, they
-// wait for each other.
-func (m *ExtensionManager) clients() (cluster.Clients, error) {
-	_, err := m.ownConfig()
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.connection.clientset, err
-}
-
-// ownConfig returns the connection for the library's own requests.
-func (m *ExtensionManager) ownConfig() (*rest.Config, error) {
+// own returns the connection for the library's own requests, with its clients. The requests have deadlines. While the
+// API server does not answer, they wait for each other.
+func (m *ExtensionManager) own() (*rest.Config, cluster.Clients, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.connection.own != nil {
-		return m.connection.own, nil
+		return m.connection.own, m.connection.clientset, nil
 	}
 	config, err := m.restConfig()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	config = rest.CopyConfig(config)
 	config.Wrap(m.api.Wrap)
@@ -152,15 +144,15 @@ func (m *ExtensionManager) ownConfig() (*rest.Config, error) {
 	// limits of their own.
 	config.QPS, config.Burst = max(config.QPS, ownQPS), max(config.Burst, 2*ownQPS)
 	if m.connection.clientset, err = cluster.NewClients(config); err != nil {
-		return nil, fmt.Errorf("eirinix: the kubeconfig cannot be used: %w", err)
+		return nil, nil, fmt.Errorf("eirinix: the kubeconfig cannot be used: %w", err)
 	}
 	m.connection.own = config
-	return config, nil
+	return config, m.connection.clientset, nil
 }
 
 // restMapper returns the RESTMapper of the kinds that the cluster serves. It makes no request until it is used.
 func (m *ExtensionManager) restMapper() (meta.RESTMapper, error) {
-	config, err := m.ownConfig()
+	config, _, err := m.own()
 	if err != nil {
 		return nil, err
 	}
@@ -308,15 +300,13 @@ func (o ManagerOptions) reviewsMetrics() bool {
 	return !o.MetricsUnauthenticated && metricsauth.Exposed(o.MetricsBindAddress)
 }
 
-// log returns the logger of the options as a logr.Logger. The caller holds mu.
-func (m *ExtensionManager) log() logr.Logger {
+// log returns the logger of the options as a logr.Logger.
+func (s setup) log() logr.Logger {
 	plain := zap.AddStacktrace(zapcore.FatalLevel) // a stack trace of this library is of no use to readers of the program's log
-	return zapr.NewLogger(m.options.Logger.Desugar().WithOptions(plain)).WithName("eirinix")
+	return zapr.NewLogger(s.options.Logger.Desugar().WithOptions(plain)).WithName("eirinix")
 }
 
 // logr returns the logger of the options as a logr.Logger.
 func (m *ExtensionManager) logr() logr.Logger {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.log()
+	return m.given().log()
 }

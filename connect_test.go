@@ -69,7 +69,7 @@ var _ = Describe("GetKubeConnection", func() {
 		o := validOptions()
 		o.RestConfig = &rest.Config{Host: server.URL, TLSClientConfig: rest.TLSClientConfig{Insecure: true}}
 		m := NewManager(o)
-		own, err := m.clients()
+		_, own, err := m.own()
 		Expect(err).NotTo(HaveOccurred())
 		Expect(own.Discovery().RESTClient().Get().AbsPath("/version").Do(ctx).Error()).To(Succeed())
 		Expect(accepted).To(Receive(BeEmpty()))

@@ -87,10 +87,12 @@ func (m *ExtensionManager) startEarly() error {
 func (j joined) Start(ctx context.Context) error {
 	j.m.mu.Lock()
 	waits := j.late || j.m.entered || j.m.started || j.m.onlyRegisters || j.m.options.KubeManager != j.mgr
-	j.m.entered = j.m.entered || !waits
+	if !waits {
+		j.m.entered, j.m.hosted = true, true
+	}
 	j.m.mu.Unlock()
 	if !waits {
-		return j.m.runIn(ctx)
+		return j.m.Run(ctx)
 	}
 	<-ctx.Done()
 	j.m.mu.Lock()
@@ -100,14 +102,6 @@ func (j joined) Start(ctx context.Context) error {
 		j.m.Stop() // it uses the cache of this KubeManager, and perhaps its server
 	}
 	return nil
-}
-
-// runIn is Run in a KubeManager that is already running.
-func (m *ExtensionManager) runIn(ctx context.Context) error {
-	m.mu.Lock()
-	m.hosted = true
-	m.mu.Unlock()
-	return m.Run(ctx)
 }
 
 // hostOf returns the KubeManager's own webhook server if it has certificates. A server without certificates on which

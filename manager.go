@@ -422,7 +422,7 @@ func (m *ExtensionManager) becomeReady(p *program, ready chan<- struct{}, failed
 	return func(err error) {
 		_, replaced := errors.AsType[*controller.AnotherProgramError](err)
 		switch {
-		case replaced && ended.CompareAndSwap(false, true): // ready or not
+		case replaced && ended.CompareAndSwap(false, true), !was.Load() && isFinal(err): // the former also ends a program that is ready
 			was.Store(true)
 			failed <- fmt.Errorf("eirinix: %w", err)
 		case was.Load():
@@ -430,9 +430,6 @@ func (m *ExtensionManager) becomeReady(p *program, ready chan<- struct{}, failed
 		case err == nil:
 			was.Store(true)
 			close(ready)
-		case isFinal(err):
-			was.Store(true)
-			failed <- fmt.Errorf("eirinix: %w", err)
 		default:
 			m.setUnready(err)
 			waits.Info(p.log, "not ready: serving, but not registered", err.Error())

@@ -267,16 +267,10 @@ func (s setup) checkOwnPods(namespace string, own map[string]string) error {
 // is not excluded as a whole and the pod lacks the label. A webhook that is down would then be called for the pod that
 // is to restart it. Outside of a pod, or without the right to read it, there is no warning.
 func (m *ExtensionManager) warnOfOwnPod(ctx context.Context, log logr.Logger) {
-	own, err := os.ReadFile(podNamespaceFile)
-	if err != nil {
-		return
-	}
-	clients, err := m.clients()
-	if err != nil {
-		return
-	}
-	name, err := os.Hostname()
-	if err != nil {
+	own, notInPod := os.ReadFile(podNamespaceFile)
+	name, unnamed := os.Hostname()
+	_, clients, err := m.own()
+	if errors.Join(notInPod, unnamed, err) != nil {
 		return
 	}
 	o := m.GetManagerOptions()

@@ -64,11 +64,14 @@ func (p *program) readModes(ctx context.Context) error {
 	if from == nil {
 		return nil
 	}
-	err := p.cache.Get(ctx, from)
+	return p.setModes(from, p.cache.Get(ctx, from))
+}
+
+// setModes puts the modes of the ConfigMap in force. err is the error of reading it.
+func (p *program) setModes(from *corev1.ConfigMap, err error) error {
 	switch {
 	case apierrors.IsNotFound(err):
-		p.modes.Set(nil)
-		return nil
+		from = nil
 	case err != nil:
 		return fmt.Errorf("ConfigMap %s of ManagerOptions.Modes: %w", p.modes.ConfigMap, err)
 	}
@@ -82,24 +85,12 @@ func (p *program) firstModes(ctx context.Context) error {
 	if !errors.Is(err, cluster.ErrUnseen) {
 		return err
 	}
-	from, err := p.clients.CoreV1().ConfigMaps(p.namespace).Get(ctx, p.m.GetManagerOptions().Modes, metav1.GetOptions{})
-	switch {
-	case apierrors.IsNotFound(err):
-		from = nil
-	case err != nil:
-		return fmt.Errorf("ConfigMap %s of ManagerOptions.Modes: %w", p.modes.ConfigMap, err)
-	}
-	p.modes.Set(from)
-	return nil
+	return p.setModes(p.clients.CoreV1().ConfigMaps(p.namespace).Get(ctx, p.m.GetManagerOptions().Modes, metav1.GetOptions{}))
 }
 
 // followModes keeps the modes up to date.
-func (r *run) followModes(p *program) error {
-	config, err := r.m.ownConfig()
-	if err != nil {
-		return err
-	}
-	namespaces := cluster.NewNamespaces(r.background, config)
+func (r *run) followModes(p *program) {
+	namespaces := cluster.NewNamespaces(r.background, p.config)
 	r.tasks.Go(func() {
 		<-r.background.Done()
 		namespaces.Wait()
@@ -110,5 +101,4 @@ func (r *run) followModes(p *program) error {
 			r.log.Error(err, "the modes cannot be read; the last ones stay in force")
 		}
 	})
-	return nil
 }

@@ -13,11 +13,13 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
@@ -43,6 +45,7 @@ const (
 type program struct {
 	m              *ExtensionManager
 	log            logr.Logger
+	config         *rest.Config // of the library's own requests
 	clients        cluster.Clients
 	dynamic        dynamic.Interface
 	namespace      string           // of the certificate Secret and the Lease
@@ -63,16 +66,12 @@ type program struct {
 // newProgram is called after the connection has been made. rights holds the rights of this process. With rights, the
 // objects are followed once the caller runs program.objects. Without, every read goes to the API server.
 func (m *ExtensionManager) newProgram(rights *diagnose.Preflight, log logr.Logger) (*program, error) {
-	clients, err := m.clients()
-	if err != nil {
-		return nil, err
-	}
-	config, err := m.ownConfig()
+	config, clients, err := m.own()
 	if err != nil {
 		return nil, err
 	}
 	namespace := m.secretNamespace()
-	p := &program{m: m, log: log, clients: clients, namespace: namespace, canary: m.newCanary(), rights: rights}
+	p := &program{m: m, log: log, config: config, clients: clients, namespace: namespace, canary: m.newCanary(), rights: rights}
 	p.resolved.Store(&resolved{})
 	if p.dynamic, err = dynamic.NewForConfig(config); err != nil {
 		return nil, fmt.Errorf("eirinix: the kubeconfig cannot be used: %w", err)
@@ -88,8 +87,8 @@ func (m *ExtensionManager) newProgram(rights *diagnose.Preflight, log logr.Logge
 		}
 		p.cache = p.objects
 	}
-	p.certificates, err = m.newCertificates(p.cache, log)
-	return p, err
+	p.certificates = p.newCertificates()
+	return p, nil
 }
 
 // configurations returns all objects in which the program may be registered.
@@ -182,6 +181,17 @@ func (p *program) report(ctx context.Context, events bool) *controller.Report {
 	return controller.NewReport(ctx, p.namespace, p.m.GetManagerOptions().SetupCertificateName, ctrlmetrics.Registry, clients, p.log)
 }
 
+// newMetrics registers metrics of the library. It returns nil if the program has metrics of its own with their names,
+// because it can still serve webhooks.
+func newMetrics[M any](register func(prometheus.Registerer) (*M, error), what string, log logr.Logger) *M {
+	made, err := register(ctrlmetrics.Registry)
+	if err != nil {
+		log.Error(err, what+" cannot be registered; there will be none")
+		return nil
+	}
+	return made
+}
+
 // diagnosis returns the configuration of a diagnosis of this program. listen is the address that this process listens
 // on; it is empty if it does not listen.
 func (p *program) diagnosis(listen string) diagnose.Config {
@@ -260,7 +270,7 @@ func (p *program) owningNamespace(ctx context.Context) (*metav1.OwnerReference, 
 // preflight checks the rights of this process, and logs a manifest that grants the missing ones. A missing right is not
 // an error here: the operation that needs it fails later, or falls back to one that does without.
 func (m *ExtensionManager) preflight(ctx context.Context, half manifest.Half, log logr.Logger) *diagnose.Preflight {
-	clients, err := m.clients()
+	_, clients, err := m.own()
 	if err != nil {
 		return &diagnose.Preflight{} // reported by the caller that needs the clients
 	}

@@ -24,7 +24,6 @@ import (
 	"k8s.io/client-go/transport"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
-	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"code.cloudfoundry.org/eirinix/internal/admit"
 	"code.cloudfoundry.org/eirinix/internal/manifest"
@@ -92,23 +91,12 @@ const defaultMaxStale = 30 * time.Second
 // no objects; use a Harness.
 func (c *Call) Reader() client.Reader {
 	if c.reads == nil {
-		return noReader{}
+		return failingReader{errNoReads}
 	}
 	return c.reads.get()
 }
 
-// noReader is the Reader of a step that declares nothing.
-type noReader struct{}
-
 var errNoReads = errors.New("eirinix: the step has no Settings.Reads, or its Call was not made by a Manager; declare the kind in Settings.Reads, and test the step with a Harness")
-
-func (noReader) Get(context.Context, client.ObjectKey, client.Object, ...client.GetOption) error {
-	return errNoReads
-}
-
-func (noReader) List(context.Context, client.ObjectList, ...client.ListOption) error {
-	return errNoReads
-}
 
 // reading is the source of what steps read: a Set that follows the cluster, or the objects of a test.
 type reading interface {
@@ -121,13 +109,15 @@ type reading interface {
 
 // stepReads serves one run of a step. All runs of a call share the Snapshot.
 type stepReads struct {
-	step     string
-	snapshot func() (*reads.Snapshot, error)
-
+	open   func() stepReader
 	once   sync.Once
-	reader client.Reader
-	made   *reads.Reader
-	err    error
+	reader stepReader // nil until the step asks for it
+}
+
+// stepReader is a Reader that keeps the error with which the step has failed, although the step may have dropped it.
+type stepReader interface {
+	client.Reader
+	Err() error
 }
 
 // newStepReads returns what a step reads in a call.
@@ -137,38 +127,35 @@ func newStepReads(ctx context.Context, step string, c *admit.Call, from reading)
 		snapshot *reads.Snapshot
 		err      error
 	}
-	return &stepReads{step: step, snapshot: func() (*reads.Snapshot, error) {
+	return &stepReads{open: func() stepReader {
 		t, _ := c.Shared(func() any {
 			snapshot, err := from.Snapshot(ctx)
 			return taken{snapshot, err}
 		}).(taken)
-		return t.snapshot, t.err
+		if t.err != nil {
+			return failingReader{t.err}
+		}
+		return t.snapshot.Reader(step)
 	}}
 }
 
 func (s *stepReads) get() client.Reader {
-	s.once.Do(func() {
-		snapshot, err := s.snapshot()
-		if err != nil {
-			s.err, s.reader = err, failingReader{err}
-			return
-		}
-		s.made = snapshot.Reader(s.step)
-		s.reader = s.made
-	})
+	s.once.Do(func() { s.reader = s.open() })
 	return s.reader
 }
 
-// failure returns the error with which the step has failed, although it may have dropped it.
+// failure returns the error with which the step has failed.
 func (s *stepReads) failure() error {
-	if s.made != nil {
-		return s.made.Err()
+	if s.reader == nil {
+		return nil
 	}
-	return s.err
+	return s.reader.Err()
 }
 
 // failingReader fails with an error.
 type failingReader struct{ err error }
+
+func (f failingReader) Err() error { return f.err }
 
 func (f failingReader) Get(context.Context, client.ObjectKey, client.Object, ...client.GetOption) error {
 	return f.err
@@ -368,7 +355,7 @@ func (r *run) followReads(ctx context.Context, p *program) error {
 	given := m.given()
 	resolver := newResolver(given.options, resources.Cluster{})
 	var err error
-	if p.reads, err = resolver.newReads(given.steps, r.log, newReadsMetrics(r.log)); err != nil || p.reads.Empty() {
+	if p.reads, err = resolver.newReads(given.steps, r.log, newMetrics(reads.NewMetrics, "the metrics of objects that steps read", r.log)); err != nil || p.reads.Empty() {
 		return err
 	}
 	c, err := m.readsClient(resolver.scheme)
@@ -428,9 +415,7 @@ func (m *ExtensionManager) readsClient(scheme *runtime.Scheme) (client.WithWatch
 	if err != nil {
 		return nil, err
 	}
-	m.mu.Lock()
-	config, err := m.restConfig()
-	m.mu.Unlock()
+	config, err := m.GetKubeConnection()
 	if err != nil {
 		return nil, err
 	}
@@ -478,14 +463,4 @@ func pingingClient(config *rest.Config) (*http.Client, error) {
 		return nil, err
 	}
 	return &http.Client{Transport: wrapped}, nil
-}
-
-// newReadsMetrics returns the metrics of objects that steps read, or nil if they cannot be registered.
-func newReadsMetrics(log logr.Logger) *reads.Metrics {
-	made, err := reads.NewMetrics(ctrlmetrics.Registry)
-	if err != nil { // the program has metrics of its own with these names
-		log.Error(err, "the metrics of objects that steps read cannot be registered; there will be none")
-		return nil
-	}
-	return made
 }

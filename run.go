@@ -175,7 +175,7 @@ func (m *ExtensionManager) run(ctx context.Context) error {
 
 // awaitAPIServer waits until the API server responds, be it with Forbidden.
 func (m *ExtensionManager) awaitAPIServer(ctx context.Context, log logr.Logger) error {
-	clients, err := m.clients()
+	config, clients, err := m.own()
 	if err != nil {
 		return err
 	}
@@ -193,19 +193,11 @@ func (m *ExtensionManager) awaitAPIServer(ctx context.Context, log logr.Logger) 
 	case ctx.Err() != nil:
 		return errStopped
 	}
-	return fmt.Errorf("eirinix: the API server at %s refuses the connection's credentials or cannot be trusted; check the kubeconfig: %w", m.apiServer(), err)
-}
-
-func (m *ExtensionManager) apiServer() string {
-	if cfg, err := m.GetKubeConnection(); err == nil {
-		return cfg.Host
-	}
-	return "(unknown)"
+	return fmt.Errorf("eirinix: the API server at %s refuses the connection's credentials or cannot be trusted; check the kubeconfig: %w", config.Host, err)
 }
 
 func (m *ExtensionManager) runKubeManager(ctx context.Context, mgr manager.Manager) error {
-	err := mgr.Start(ctx)
-	if err != nil {
+	if err := mgr.Start(ctx); err != nil {
 		return fmt.Errorf("eirinix: the controller-runtime manager failed: %w", err)
 	}
 	return errStopped

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"code.cloudfoundry.org/eirinix/internal/admit"
 	"code.cloudfoundry.org/eirinix/internal/cluster"
@@ -92,9 +91,7 @@ func (r *run) obtain(ctx context.Context) (*program, error) {
 	if err := wait.Retry(ctx, r.log, "the modes of the steps", p.firstModes); err != nil {
 		return nil, err
 	}
-	if err := r.followModes(p); err != nil {
-		return nil, err
-	}
+	r.followModes(p)
 	// Only a serving half waits for objects that another process makes. A process that registers makes them itself, or
 	// fails with an error.
 	o := r.m.GetManagerOptions()
@@ -114,7 +111,7 @@ func (r *run) open(ctx context.Context, p *program) (server, *admit.Handler, err
 	if err != nil {
 		return nil, nil, err
 	}
-	callers, err := r.m.newCallers(r.rights, r.log)
+	callers, err := p.newCallers()
 	if err != nil {
 		return nil, nil, err
 	}
@@ -257,7 +254,7 @@ func (r *run) awaitChanges(ctx context.Context, p *program, begin func(resolved)
 			told, most, delays = true, noticed, wait.Backoff(firstAttempt, noticed)
 			r.tasks.Go(func() {
 				defer close(refused)
-				if err := r.m.watchDefinitions(ctx, change); err != nil {
+				if err := cluster.WatchDefinitions(ctx, p.config, change); err != nil {
 					r.log.V(1).Info("a kind that comes is noticed within seconds; grant list and watch on customresourcedefinitions to notice it at once", "reason", err.Error())
 				}
 			})
@@ -294,15 +291,6 @@ func (r *run) awaitChanges(ctx context.Context, p *program, begin func(resolved)
 	}
 }
 
-// watchDefinitions watches the definitions of custom resources until ctx ends.
-func (m *ExtensionManager) watchDefinitions(ctx context.Context, changed func()) error {
-	config, err := m.ownConfig()
-	if err != nil {
-		return err
-	}
-	return cluster.WatchDefinitions(ctx, config, changed)
-}
-
 // registeredPort returns the port that is registered for the API server.
 func (m *ExtensionManager) registeredPort(o ManagerOptions, server server) int32 {
 	_, port, _ := o.listen()
@@ -314,14 +302,9 @@ func (m *ExtensionManager) registeredPort(o ManagerOptions, server server) int32
 
 func (m *ExtensionManager) newServer(certs controller.Certificates, log logr.Logger) (server, *admit.Handler, error) {
 	o := m.GetManagerOptions()
-	metrics, err := admit.NewMetrics(ctrlmetrics.Registry)
-	if err != nil { // the program has metrics of its own with these names, but can still serve webhooks
-		log.Error(err, "metrics cannot be registered; there will be none")
-		metrics = nil
-	}
 	handler := &admit.Handler{
 		MaxBytes: cmp.Or(o.MaxRequestBytes, defaultMaxRequestBytes),
-		Log:      log, Others: m.hooks, Metrics: metrics,
+		Log:      log, Others: m.hooks, Metrics: newMetrics(admit.NewMetrics, "metrics", log),
 	}
 	if o.TracerProvider != nil {
 		handler.Tracer = o.TracerProvider.Tracer("code.cloudfoundry.org/eirinix")

@@ -188,7 +188,7 @@ func (m *ExtensionManager) resolveAll(in *modes.Modes, from reading) (resolved, 
 	if err != nil {
 		return resolved{}, err
 	}
-	clients, err := m.clients()
+	_, clients, err := m.own()
 	if err != nil {
 		return resolved{}, err
 	}
