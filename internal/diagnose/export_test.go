@@ -84,7 +84,7 @@ func Granting(rights ...diagnosis.Right) (all []manifest.Grant) {
 // Objects returns roles with these rights and their bindings.
 func Objects(name string, subject rbacv1.Subject, rights []diagnosis.Right) (objects []client.Object) {
 	for _, g := range slices.SortedFunc(slices.Values(Granting(rights...)), backwards) {
-		objects = append(objects, manifest.Bind(metav1.ObjectMeta{Namespace: g.Namespace, Name: name}, subject, Rules(RightsOf(g)))...)
+		objects = append(objects, manifest.Bind(metav1.ObjectMeta{Namespace: g.Namespace, Name: name}, subject, g.Rules)...)
 	}
 	return objects
 }

@@ -78,7 +78,7 @@ func (p *Preflight) Log(
 	for _, g := range slices.SortedFunc(slices.Values(p.wanted), backwards) {
 		if slices.ContainsFunc(p.missing, func(r diagnosis.Right) bool { return r.Namespace == g.Namespace }) {
 			meta := metav1.ObjectMeta{Namespace: g.Namespace, Name: name}
-			roles = append(roles, manifest.Bind(meta, me, Rules(RightsOf(g)))...)
+			roles = append(roles, manifest.Bind(meta, me, g.Rules)...)
 		}
 	}
 	var text strings.Builder

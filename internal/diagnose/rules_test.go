@@ -20,40 +20,6 @@ func secret(verb string) diagnosis.Right {
 	return diagnosis.Right{Resource: "secrets", Verb: verb, Namespace: "cf", Name: "eirini-x-setupcertificate"}
 }
 
-var _ = DescribeTable("Rights become rules",
-	func(rights []diagnosis.Right, expected ...rbacv1.PolicyRule) {
-		Expect(diagnose.Rules(rights)).To(HaveExactElements(expected))
-		Expect(diagnose.Rules(diagnose.RightsOf(manifest.Grant{Namespace: "cf", Rules: expected}))).To(HaveExactElements(expected), "and are the same rights again")
-	},
-	Entry("verbs of one object in the order of people, each once",
-		[]diagnosis.Right{secret("update"), secret("get"), secret("watch"), secret("get")},
-		rule("", l("secrets"), l("eirini-x-setupcertificate"), l("get", "watch", "update"))),
-	Entry("creation apart, because RBAC cannot restrict it by name",
-		[]diagnosis.Right{secret("create"), secret("get")},
-		rule("", l("secrets"), nil, l("create")), rule("", l("secrets"), l("eirini-x-setupcertificate"), l("get"))),
-	Entry("names of the same resource and verbs together",
-		[]diagnosis.Right{{Resource: "secrets", Verb: "get", Name: "b"}, {Resource: "secrets", Verb: "get", Name: "a"}},
-		rule("", l("secrets"), l("a", "b"), l("get"))),
-	Entry("names with other verbs apart",
-		[]diagnosis.Right{{Resource: "secrets", Verb: "get", Name: "b"}, {Resource: "secrets", Verb: "update", Name: "a"}},
-		rule("", l("secrets"), l("a"), l("update")), rule("", l("secrets"), l("b"), l("get"))),
-	Entry("resources with the same verbs together",
-		[]diagnosis.Right{{Resource: "pods", Verb: "list"}, {Resource: "events", Verb: "list"}, {Resource: "pods", Verb: "watch"}, {Resource: "events", Verb: "watch"}},
-		rule("", l("events", "pods"), nil, l("list", "watch"))),
-	Entry("resources with the same names together, with other names apart",
-		[]diagnosis.Right{{Resource: "pods", Verb: "get", Name: "a"}, {Resource: "events", Verb: "get", Name: "a"}, {Resource: "nodes", Verb: "get", Name: "b"}, {Resource: "leases", Verb: "get"}},
-		rule("", l("events", "pods"), l("a"), l("get")), rule("", l("leases"), nil, l("get")), rule("", l("nodes"), l("b"), l("get"))),
-	Entry("groups apart",
-		[]diagnosis.Right{{Group: "apps", Resource: "deployments", Verb: "get"}, {Resource: "pods", Verb: "get"}},
-		rule("", l("pods"), nil, l("get")), rule("apps", l("deployments"), nil, l("get"))),
-	Entry("subresources as RBAC writes them",
-		[]diagnosis.Right{{Resource: "pods/exec", Verb: "create"}},
-		rule("", l("pods/exec"), nil, l("create"))),
-	Entry("nothing by name that is granted for all",
-		[]diagnosis.Right{{Resource: "secrets", Verb: "get"}, secret("get"), secret("update")},
-		rule("", l("secrets"), nil, l("get")), rule("", l("secrets"), l("eirini-x-setupcertificate"), l("update"))),
-)
-
 var _ = Describe("A manifest", func() {
 	It("can be applied as it is", func() {
 		Expect(diagnose.Manifest("eirini-x", diagnose.ServiceAccount("cf", "logger"), []diagnosis.Right{
@@ -67,6 +33,14 @@ metadata:
 rules:
 - apiGroups:
   - ""
+  resourceNames:
+  - eirini-x-setupcertificate
+  resources:
+  - secrets
+  verbs:
+  - get
+- apiGroups:
+  - ""
   resources:
   - secrets
   verbs:
@@ -78,7 +52,6 @@ rules:
   resources:
   - secrets
   verbs:
-  - get
   - update
 ---
 apiVersion: rbac.authorization.k8s.io/v1
@@ -124,8 +97,24 @@ subjects:
 `))
 	})
 
+	It("grants the rights that are asked for and no others, but creation under any name", func() {
+		mutating := diagnosis.Right{Group: "admissionregistration.k8s.io", Resource: "mutatingwebhookconfigurations", Verb: "get", Name: "eirini-x-mutating-hook"}
+		exec := diagnosis.Right{Resource: "pods/exec", Verb: "create", Namespace: "cf"}
+		create := secret("create")
+		create.Name = ""
+		var granted []diagnosis.Right
+		for _, object := range diagnose.Objects("eirini-x", diagnose.ServiceAccount("cf", "logger"), []diagnosis.Right{mutating, secret("get"), secret("create"), exec}) {
+			switch role := object.(type) {
+			case *rbacv1.Role:
+				granted = append(granted, diagnose.RightsOf(manifest.Grant{Namespace: role.Namespace, Rules: role.Rules})...)
+			case *rbacv1.ClusterRole:
+				granted = append(granted, diagnose.RightsOf(manifest.Grant{Rules: role.Rules})...)
+			}
+		}
+		Expect(granted).To(Equal([]diagnosis.Right{secret("get"), create, exec, mutating}))
+	})
+
 	It("is empty without rights", func() {
-		Expect(diagnose.Rules(nil)).To(BeEmpty())
 		Expect(diagnose.Manifest("eirini-x", diagnose.ServiceAccount("cf", "logger"), nil)).To(BeEmpty())
 	})
 
