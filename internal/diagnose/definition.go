@@ -42,9 +42,9 @@ type definition struct {
 // checkDefinitions checks the definition of each Conversion.
 func (d *diagnostic) checkDefinitions(ctx context.Context) {
 	for _, e := range d.conversions {
-		object := webhookconf.CRDKind.Kind + " " + e.Converts
+		object := webhookconf.CRD.Name + " " + e.Converts
 		found, err := read[definition](ctx, d, diagnosis.Right{
-			Group: webhookconf.CRDKind.Group, Resource: webhookconf.CRDResource, Verb: "get", Name: e.Converts,
+			Group: webhookconf.CRD.Group, Resource: webhookconf.CRD.Resource, Verb: "get", Name: e.Converts,
 		})
 		switch {
 		case apierrors.IsNotFound(err):
@@ -92,7 +92,7 @@ func (d *diagnostic) checkConversion(object string, found definition, e webhookc
 // hookOf returns the conversion webhook in the form of an entry of a configuration.
 func hookOf(e webhookconf.Entry, call admissionregistrationv1.WebhookClientConfig) hook {
 	return hook{
-		kind: webhookconf.CRDKind.Kind, configuration: e.Converts,
+		kind: webhookconf.CRD.Name, configuration: e.Converts,
 		MutatingWebhook: admissionregistrationv1.MutatingWebhook{Name: "spec.conversion", ClientConfig: call},
 	}
 }

@@ -18,6 +18,9 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
+// definitions is the path of all CustomResourceDefinitions.
+const definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+
 var _ = Describe("A diagnosis of a conversion", Label("api-server"), func() {
 	var (
 		d   *deployment
@@ -34,7 +37,7 @@ var _ = Describe("A diagnosis of a conversion", Label("api-server"), func() {
 	})
 	patch := func(ctx context.Context, text string, subresource ...string) {
 		GinkgoHelper()
-		Expect(admin().Discovery().RESTClient().Patch(types.MergePatchType).AbsPath(webhookconf.CRDPath, crd).SubResource(subresource...).
+		Expect(admin().Discovery().RESTClient().Patch(types.MergePatchType).AbsPath(definitions, crd).SubResource(subresource...).
 			Body([]byte(text)).Do(ctx).Error()).To(Succeed())
 	}
 	// define creates the definition, of which v1 is stored.
@@ -48,15 +51,15 @@ var _ = Describe("A diagnosis of a conversion", Label("api-server"), func() {
 			})
 		}
 		client := admin().Discovery().RESTClient()
-		Expect(client.Post().AbsPath(webhookconf.CRDPath).Body(must(json.Marshal(map[string]any{
-			"apiVersion": "apiextensions.k8s.io/v1", "kind": webhookconf.CRDKind.Kind, "metadata": map[string]any{"name": crd},
+		Expect(client.Post().AbsPath(definitions).Body(must(json.Marshal(map[string]any{
+			"apiVersion": "apiextensions.k8s.io/v1", "kind": webhookconf.CRD.Name, "metadata": map[string]any{"name": crd},
 			"spec": map[string]any{
 				"group": d.Options.Fingerprint + ".example.com", "scope": "Namespaced", "versions": all,
 				"names": map[string]any{"plural": "shops", "kind": "Shop", "listKind": "ShopList", "singular": "shop"},
 			},
 		}))).Do(ctx).Error()).To(Succeed())
 		DeferCleanup(func(ctx context.Context) error {
-			return client.Delete().AbsPath(webhookconf.CRDPath, crd).Do(ctx).Error()
+			return client.Delete().AbsPath(definitions, crd).Do(ctx).Error()
 		})
 	}
 	register := func(ctx context.Context) {

@@ -230,7 +230,7 @@ func (r Rights) configurations(half Half) []rbacv1.PolicyRule {
 		if half != Registering {
 			verbs = []string{"get", "list", "watch", "patch"}
 		}
-		rules = append(rules, rule(webhookconf.CRDKind.Group, webhookconf.CRDResource, r.CRDs, verbs...))
+		rules = append(rules, rule(webhookconf.CRD.Group, webhookconf.CRD.Resource, r.CRDs, verbs...))
 	}
 	return rules
 }

@@ -22,6 +22,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/util/retry"
@@ -90,17 +91,14 @@ const (
 // "namespace/name". Only the names in the options matter.
 func Configurations(client dynamic.Interface, o Options, owner string) (all []Configuration) {
 	for _, k := range []Kind{Mutating, Validating} {
-		all = append(all, &configuration{
-			kind: k, client: client.Resource(groupVersion.WithResource(k.Resource)), names: o, name: k.ConfigurationName(o.Fingerprint), owner: owner,
-		})
+		all = append(all, &configuration{object: k.object(client, k.ConfigurationName(o.Fingerprint), owner), names: o})
 	}
 	return all
 }
 
-var groupVersion = admissionregistrationv1.SchemeGroupVersion
-
-// Kind is one of the two kinds of webhook configuration.
+// Kind is a kind of object that registers webhooks: of version v1, and not in a namespace.
 type Kind struct {
+	Group    string
 	Name     string // as in apiVersion and kind
 	Resource string // as in RBAC rules
 
@@ -111,8 +109,13 @@ type Kind struct {
 // Mutating is the kind of webhook configuration whose webhooks can change objects. Those of Validating only allow or
 // deny.
 var (
-	Mutating   = Kind{Name: "MutatingWebhookConfiguration", Resource: "mutatingwebhookconfigurations", suffix: "-mutating-hook"}
-	Validating = Kind{Name: "ValidatingWebhookConfiguration", Resource: "validatingwebhookconfigurations", suffix: "-validating-hook", validating: true}
+	Mutating = Kind{
+		Group: admissionregistrationv1.GroupName, Name: "MutatingWebhookConfiguration", Resource: "mutatingwebhookconfigurations", suffix: "-mutating-hook",
+	}
+	Validating = Kind{
+		Group: admissionregistrationv1.GroupName, Name: "ValidatingWebhookConfiguration", Resource: "validatingwebhookconfigurations", suffix: "-validating-hook",
+		validating: true,
+	}
 )
 
 // ConfigurationName returns the name of a fingerprint's configuration of this kind.
@@ -121,29 +124,94 @@ func (k Kind) ConfigurationName(fingerprint string) string { return fingerprint 
 // holds reports whether an entry is a webhook of this kind.
 func (k Kind) holds(e Entry) bool { return e.admits(k.validating) }
 
-// configuration implements Configuration for one kind. Its object is untyped, so that what our Go types do not know
-// survives each write.
-type configuration struct {
+func (k Kind) version() schema.GroupVersion { return schema.GroupVersion{Group: k.Group, Version: "v1"} }
+
+func (k Kind) object(client dynamic.Interface, name, owner string) object {
+	return object{kind: k, client: client.Resource(k.version().WithResource(k.Resource)), name: name, owner: owner}
+}
+
+// object is the object of a Configuration in a cluster. It is untyped, so that what our Go types do not know survives
+// each write.
+type object struct {
 	kind   Kind
 	client dynamic.ResourceInterface
-	names  Options // only the names of the configuration and of its entries matter
 	name   string
 	owner  string // the certificate Secret, "namespace/name"
 }
 
-func (c *configuration) String() string { return c.kind.Name + " " + c.name }
+func (o object) String() string { return o.kind.Name + " " + o.name }
 
-func (c *configuration) Name() string { return c.name }
+func (o object) Name() string { return o.name }
 
-func (c *configuration) Resource() string { return c.kind.Resource }
+func (o object) Resource() string { return o.kind.Resource }
 
-func (c *configuration) Object() client.Object { return c.empty() }
+func (o object) Object() client.Object { return o.empty() }
 
-func (c *configuration) empty() *unstructured.Unstructured {
-	object := &unstructured.Unstructured{}
-	object.SetGroupVersionKind(groupVersion.WithKind(c.kind.Name))
-	object.SetName(c.name)
-	return object
+func (o object) empty() *unstructured.Unstructured {
+	empty := &unstructured.Unstructured{}
+	empty.SetGroupVersionKind(o.kind.version().WithKind(o.kind.Name))
+	empty.SetName(o.name)
+	return empty
+}
+
+// get implements Get. found returns the Found of an object, which is nil if it does not exist.
+func (o object) get(ctx context.Context, found func(*unstructured.Unstructured) Found) (Found, error) {
+	existing, err := o.client.Get(ctx, o.name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return found(nil), nil
+	case err != nil:
+		return Found{}, o.explain("get", err)
+	}
+	return o.read(existing, found)
+}
+
+// read implements Read.
+func (o object) read(from client.Object, found func(*unstructured.Unstructured) Found) (Found, error) {
+	if from == nil {
+		return found(nil), nil
+	}
+	existing, ok := from.(*unstructured.Unstructured)
+	switch {
+	case !ok:
+		return Found{}, fmt.Errorf("%s: read from a %T", o, from)
+	case existing != nil && existing.GetName() != o.name:
+		return Found{}, fmt.Errorf("%s: read from %q", o, existing.GetName())
+	}
+	if err := o.owned(existing); err != nil {
+		return Found{}, err
+	}
+	return found(existing), nil
+}
+
+// owned returns an error if the object belongs to another deployment. One without an owner may become ours. existing is
+// nil if none exists.
+func (o object) owned(existing *unstructured.Unstructured) error {
+	if existing == nil {
+		return nil
+	}
+	if other := existing.GetAnnotations()[OwnerAnnotation]; other != "" && other != o.owner {
+		return &OwnedElsewhereError{Kind: o.kind.Name, Configuration: o.name, Owner: other, Us: o.owner}
+	}
+	return nil
+}
+
+// explain names the object and, if rights are missing, the rule that grants them.
+func (o object) explain(verbs string, err error) error {
+	if _, ok := errors.AsType[*OwnedElsewhereError](err); ok || err == nil {
+		return err
+	}
+	needs := ""
+	if apierrors.IsForbidden(err) {
+		needs = fmt.Sprintf(" (needs %s on %s.%s in a ClusterRole)", verbs, o.kind.Resource, o.kind.Group)
+	}
+	return fmt.Errorf("%s %q%s: %w", o.kind.Name, o.name, needs, err)
+}
+
+// configuration implements Configuration for a webhook configuration.
+type configuration struct {
+	object
+	names Options // only the names of the configuration and of its entries matter
 }
 
 func (c *configuration) Creates() bool { return true }
@@ -277,42 +345,9 @@ func (f Found) LastManager() string {
 	return last.Manager
 }
 
-func (c *configuration) Get(ctx context.Context) (Found, error) {
-	object, err := c.client.Get(ctx, c.name, metav1.GetOptions{})
-	switch {
-	case apierrors.IsNotFound(err):
-		return c.found(nil), nil
-	case err != nil:
-		return Found{}, c.explain("get", err)
-	}
-	return c.Read(object)
-}
+func (c *configuration) Get(ctx context.Context) (Found, error) { return c.get(ctx, c.found) }
 
-func (c *configuration) Read(object client.Object) (Found, error) {
-	found, err := tree(object, c)
-	if err == nil {
-		err = owned(found, c.kind.Name, c.owner)
-	}
-	if err != nil {
-		return Found{}, err
-	}
-	return c.found(found), nil
-}
-
-// tree returns an object that was read for a configuration, or nil for nil.
-func tree(object client.Object, c Configuration) (*unstructured.Unstructured, error) {
-	if object == nil {
-		return nil, nil //nolint:nilnil // a missing object
-	}
-	found, ok := object.(*unstructured.Unstructured)
-	switch {
-	case !ok:
-		return nil, fmt.Errorf("%s: read from a %T", c, object)
-	case found != nil && found.GetName() != c.Name():
-		return nil, fmt.Errorf("%s: read from %q", c, found.GetName())
-	}
-	return found, nil
-}
+func (c *configuration) Read(object client.Object) (Found, error) { return c.read(object, c.found) }
 
 // found returns the Found of an object, which is nil if the configuration does not exist.
 func (c *configuration) found(object *unstructured.Unstructured) Found {
@@ -357,7 +392,7 @@ func (c *configuration) Delete(ctx context.Context) (Outcome, error) {
 	err := retry.OnError(retry.DefaultBackoff, apierrors.IsConflict, func() error {
 		existing, err := c.client.Get(ctx, c.name, metav1.GetOptions{})
 		if err == nil {
-			err = owned(existing, c.kind.Name, c.owner)
+			err = c.owned(existing)
 		}
 		if err != nil {
 			return err
@@ -376,24 +411,6 @@ func (c *configuration) Delete(ctx context.Context) (Outcome, error) {
 	return Deleted, nil
 }
 
-// explain names the object and, if rights are missing, the rule that grants them.
-func (c *configuration) explain(verbs string, err error) error {
-	if _, ok := errors.AsType[*OwnedElsewhereError](err); ok {
-		return err
-	}
-	return explain(fmt.Sprintf("%s %q", c.kind.Name, c.name), verbs, c.kind.Resource+"."+groupVersion.Group, err)
-}
-
-func explain(what, verbs, resource string, err error) error {
-	switch {
-	case err == nil:
-		return nil
-	case apierrors.IsForbidden(err):
-		return fmt.Errorf("%s (needs %s on %s in a ClusterRole): %w", what, verbs, resource, err)
-	}
-	return fmt.Errorf("%s: %w", what, err)
-}
-
 // OwnedElsewhereError reports that the configuration belongs to another deployment.
 type OwnedElsewhereError struct{ Kind, Configuration, Owner, Us string }
 
@@ -406,18 +423,6 @@ func (e *OwnedElsewhereError) Error() string {
 // OwnedByNamespace returns an owner reference to a Namespace. It does not block the Namespace's deletion.
 func OwnedByNamespace(ns *corev1.Namespace) *metav1.OwnerReference {
 	return &metav1.OwnerReference{APIVersion: "v1", Kind: "Namespace", Name: ns.Name, UID: ns.UID}
-}
-
-// owned returns an error if an object belongs to another deployment. One without an owner may become ours. object is nil
-// if none exists.
-func owned(object *unstructured.Unstructured, kind, owner string) error {
-	if object == nil {
-		return nil
-	}
-	if other := object.GetAnnotations()[OwnerAnnotation]; other != "" && other != owner {
-		return &OwnedElsewhereError{Kind: kind, Configuration: object.GetName(), Owner: other, Us: owner}
-	}
-	return nil
 }
 
 // with returns the map with the value under the key; an empty value removes the key.

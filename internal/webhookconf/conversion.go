@@ -16,7 +16,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/util/retry"
@@ -25,15 +25,8 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/ca"
 )
 
-// CRDKind is the kind of CustomResourceDefinitions, and CRDResource their resource as in RBAC rules.
-var CRDKind = schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"}
-
-const (
-	CRDResource = "customresourcedefinitions"
-
-	// CRDPath is the path under which the API server serves them.
-	CRDPath = "/apis/apiextensions.k8s.io/v1/" + CRDResource
-)
+// CRD is the kind of CustomResourceDefinitions.
+var CRD = Kind{Group: "apiextensions.k8s.io", Name: "CustomResourceDefinition", Resource: "customresourcedefinitions"}
 
 // conversionReviewVersions are the versions of ConversionReview that are served, the preferred one first.
 var conversionReviewVersions = []any{"v1", "v1beta1"}
@@ -43,76 +36,46 @@ var conversionReviewVersions = []any{"v1", "v1beta1"}
 func Conversions(client dynamic.Interface, crds []string, owner string) []Configuration {
 	all := make([]Configuration, 0, len(crds))
 	for _, crd := range crds {
-		all = append(all, &conversion{client: client.Resource(CRDKind.GroupVersion().WithResource(CRDResource)), crd: crd, owner: owner})
+		all = append(all, &conversion{CRD.object(client, crd, owner)})
 	}
 	return all
 }
 
 // conversion implements Configuration for the conversion webhook of one CustomResourceDefinition.
-type conversion struct {
-	client dynamic.ResourceInterface
-	crd    string
-	owner  string
-}
-
-func (c *conversion) String() string { return CRDKind.Kind + " " + c.crd }
-
-func (c *conversion) Name() string { return c.crd }
-
-func (c *conversion) Resource() string { return CRDResource }
+type conversion struct{ object }
 
 func (c *conversion) Creates() bool { return false }
-
-func (c *conversion) Object() client.Object {
-	object := &unstructured.Unstructured{}
-	object.SetGroupVersionKind(CRDKind)
-	object.SetName(c.crd)
-	return object
-}
 
 func (c *conversion) Holds(entries []Entry) bool { return c.entry(entries) != nil }
 
 func (c *conversion) entry(entries []Entry) *Entry {
 	for i := range entries {
-		if entries[i].Converts == c.crd {
+		if entries[i].Converts == c.name {
 			return &entries[i]
 		}
 	}
 	return nil
 }
 
-func (c *conversion) Get(ctx context.Context) (Found, error) {
-	object, err := c.client.Get(ctx, c.crd, metav1.GetOptions{})
-	switch {
-	case apierrors.IsNotFound(err):
-		return Found{of: c}, nil
-	case err != nil:
-		return Found{}, c.explain("get", err)
-	}
-	return c.Read(object)
-}
+func (c *conversion) Get(ctx context.Context) (Found, error) { return c.get(ctx, c.found) }
 
-func (c *conversion) Read(object client.Object) (Found, error) {
-	crd, err := tree(object, c)
-	if err == nil {
-		err = owned(crd, CRDKind.Kind, c.owner)
-	}
-	if err != nil {
-		return Found{}, err
-	}
+func (c *conversion) Read(object client.Object) (Found, error) { return c.read(object, c.found) }
+
+// found returns the Found of a definition, which is nil if it does not exist.
+func (c *conversion) found(crd *unstructured.Unstructured) Found {
 	if crd == nil {
-		return Found{of: c}, nil
+		return Found{of: c}
 	}
 	found, annotations := foundIn(crd, c), crd.GetAnnotations()
 	if annotations[OwnerAnnotation] == "" {
-		return found, nil // its webhook, if any, is not ours yet
+		return found // its webhook, if any, is not ours yet
 	}
 	found.Version, found.Pins = annotations[VersionAnnotation], readPins(annotations[PinsAnnotation])
 	found.Unneeded = readUnneeded(annotations[UnneededAnnotation])
 	if now := registeredIn(crd); now.Strategy == WebhookStrategy {
-		found.Bundles = [][]byte{now.bundle()}
+		found.Bundles = [][]byte{now.Webhook.bundle()}
 	}
-	return found, nil
+	return found
 }
 
 // WebhookStrategy and noStrategy are the values of spec.conversion.strategy.
@@ -124,7 +87,7 @@ const (
 // conversionSpec is spec.conversion of a CustomResourceDefinition.
 type conversionSpec struct {
 	Strategy string
-	Webhook  map[string]any
+	Webhook  webhook
 }
 
 // registeredIn returns the spec.conversion of a CustomResourceDefinition. Members of another type count as missing.
@@ -134,16 +97,9 @@ func registeredIn(crd *unstructured.Unstructured) (s conversionSpec) {
 	return s
 }
 
-func (s conversionSpec) address() map[string]any {
-	address, _ := s.Webhook["clientConfig"].(map[string]any)
-	return address
-}
-
-func (s conversionSpec) bundle() []byte { return bundleIn(s.address()) }
-
 // holds reports whether it is as desired. Members that we do not know do not matter.
 func (s conversionSpec) holds(desired conversionSpec) bool {
-	return holds(map[string]any{"strategy": s.Strategy, "webhook": s.Webhook}, desired.inFull())
+	return holds(map[string]any{"strategy": s.Strategy, "webhook": map[string]any(s.Webhook)}, desired.inFull())
 }
 
 // holds reports whether a merge patch changes nothing in a tree.
@@ -165,15 +121,7 @@ func holds(tree, patch any) bool {
 func (c *conversion) desired(o Options, e Entry) conversionSpec {
 	o.CABundle = nil
 	call := o.ClientConfig(e.Path)
-	address := map[string]any{}
-	if call.Service != nil {
-		address["service"] = map[string]any{
-			"namespace": call.Service.Namespace, "name": call.Service.Name,
-			"path": *call.Service.Path, "port": int64(*call.Service.Port),
-		}
-	} else {
-		address["url"] = *call.URL
-	}
+	address, _ := runtime.DefaultUnstructuredConverter.ToUnstructured(&call) // cannot fail for a type of the API
 	return conversionSpec{Strategy: WebhookStrategy, Webhook: map[string]any{
 		"clientConfig": address, "conversionReviewVersions": conversionReviewVersions,
 	}}
@@ -194,37 +142,37 @@ func (c *conversion) intact(crd *unstructured.Unstructured, d Desired) bool {
 		return true
 	}
 	annotations, now, desired := crd.GetAnnotations(), registeredIn(crd), c.desired(d.Options, *e)
-	trust(desired.address(), now.bundle())
+	trust(desired.Webhook.address(), now.Webhook.bundle())
 	return annotations[OwnerAnnotation] == c.owner && annotations[VersionAnnotation] == d.Version && now.holds(desired)
 }
 
 func (c *conversion) Put(ctx context.Context, from Found, change Change) (Found, Outcome, error) {
 	crd := from.object
 	if crd == nil {
-		return Found{of: c}, Absent, nil
+		return c.found(nil), Absent, nil
 	}
-	spec, annotations := registeredIn(crd), ours(crd.GetAnnotations())
+	spec, annotations := registeredIn(crd), crd.GetAnnotations()
 	if d := change.Entries; d != nil && c.Holds(d.Entries) {
 		bundle := ca.Bundle(from.Bundles...)
 		spec = c.desired(d.Options, *c.entry(d.Entries))
-		trust(spec.address(), bundle)
-		annotations[OwnerAnnotation], annotations[VersionAnnotation] = c.owner, d.Version
+		trust(spec.Webhook.address(), bundle)
+		annotations = with(with(annotations, OwnerAnnotation, c.owner), VersionAnnotation, d.Version)
 	} else if annotations[OwnerAnnotation] == "" || spec.Strategy != WebhookStrategy {
 		return from, Unchanged, nil // not our webhook
 	}
 	if change.Bundle != nil {
-		trust(spec.address(), change.Bundle)
+		trust(spec.Webhook.address(), change.Bundle)
 		annotations = with(annotations, PinsAnnotation, strings.Join(HashesOf(change.Bundle), ","))
 	}
 	if change.Unneeded != nil {
 		annotations = with(annotations, UnneededAnnotation, unneededText(change.Unneeded))
 	}
-	if registeredIn(crd).holds(spec) && maps.Equal(annotations, ours(crd.GetAnnotations())) {
+	if registeredIn(crd).holds(spec) && maps.Equal(ours(annotations), ours(crd.GetAnnotations())) {
 		return from, Unchanged, nil
 	}
 	written, err := c.patch(ctx, crd.GetResourceVersion(), annotations, spec.inFull())
 	if err != nil {
-		return Found{}, "", c.explain("get and patch", err)
+		return Found{}, "", err
 	}
 	found, err := c.Read(written)
 	return found, Updated, err
@@ -233,7 +181,7 @@ func (c *conversion) Put(ctx context.Context, from Found, change Change) (Found,
 // inFull returns the spec with null for each member of the address that it does not have.
 func (s conversionSpec) inFull() map[string]any {
 	address := map[string]any{"url": nil, "service": nil, "caBundle": nil}
-	maps.Copy(address, s.address())
+	maps.Copy(address, s.Webhook.address())
 	return map[string]any{"strategy": s.Strategy, "webhook": map[string]any{
 		"clientConfig": address, "conversionReviewVersions": s.Webhook["conversionReviewVersions"],
 	}}
@@ -242,35 +190,30 @@ func (s conversionSpec) inFull() map[string]any {
 // ourAnnotations are the annotations that this package writes.
 var ourAnnotations = []string{OwnerAnnotation, VersionAnnotation, PinsAnnotation, UnneededAnnotation}
 
-// ours returns those annotations that this package writes.
-func ours(annotations map[string]string) map[string]string {
-	all := map[string]string{}
+// ours returns those annotations that this package writes: null for each that is empty or missing.
+func ours(annotations map[string]string) map[string]any {
+	all := map[string]any{}
 	for _, key := range ourAnnotations {
-		if value, ok := annotations[key]; ok {
+		all[key] = nil
+		if value := annotations[key]; value != "" {
 			all[key] = value
 		}
 	}
 	return all
 }
 
-// patch sets the annotations, of which an empty one is removed, and spec.conversion. It fails if the definition does not
-// have the resourceVersion any more.
+// patch sets our annotations to those of these, and spec.conversion. It fails if the definition does not have the
+// resourceVersion any more.
 func (c *conversion) patch(ctx context.Context, resourceVersion string, annotations map[string]string, spec map[string]any) (*unstructured.Unstructured, error) {
-	set := map[string]any{}
-	for _, key := range ourAnnotations {
-		set[key] = nil
-		if value := annotations[key]; value != "" {
-			set[key] = value
-		}
-	}
 	body, err := json.Marshal(map[string]any{
-		"metadata": map[string]any{"resourceVersion": resourceVersion, "annotations": set},
+		"metadata": map[string]any{"resourceVersion": resourceVersion, "annotations": ours(annotations)},
 		"spec":     map[string]any{"conversion": spec},
 	})
 	if err != nil {
 		return nil, err
 	}
-	return c.client.Patch(ctx, c.crd, types.MergePatchType, body, metav1.PatchOptions{FieldManager: fieldManager})
+	written, err := c.client.Patch(ctx, c.name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: fieldManager})
+	return written, c.explain("get and patch", err)
 }
 
 // StillConvertsError reports that a definition cannot do without its conversion webhook.
@@ -281,7 +224,7 @@ type StillConvertsError struct {
 
 func (e *StillConvertsError) Error() string {
 	return fmt.Sprintf("%s %s serves or stores %s, so it needs its conversion webhook: without it, objects would change their apiVersion and keep the fields of another one; "+
-		"first serve one version alone, store all objects in it, and remove the others from status.storedVersions", CRDKind.Kind, e.CRD, strings.Join(e.Versions, ", "))
+		"first serve one version alone, store all objects in it, and remove the others from status.storedVersions", CRD.Name, e.CRD, strings.Join(e.Versions, ", "))
 }
 
 // Delete sets the strategy None, and removes our annotations. It refuses where more than one version is served or
@@ -299,10 +242,10 @@ func (c *conversion) Delete(ctx context.Context) (Outcome, error) {
 			return nil
 		}
 		if needed := versionsOf(crd); len(needed) > 1 {
-			return &StillConvertsError{CRD: c.crd, Versions: needed}
+			return &StillConvertsError{CRD: c.name, Versions: needed}
 		}
 		_, err = c.patch(ctx, crd.GetResourceVersion(), nil, map[string]any{"strategy": noStrategy, "webhook": nil})
-		return c.explain("get and patch", err)
+		return err
 	})
 	if err != nil {
 		return "", err
@@ -322,10 +265,6 @@ func versionsOf(crd *unstructured.Unstructured) []string {
 		}
 	}
 	return all
-}
-
-func (c *conversion) explain(verbs string, err error) error {
-	return explain(c.String(), verbs, CRDResource+"."+CRDKind.Group, err)
 }
 
 var _ Configuration = (*conversion)(nil)

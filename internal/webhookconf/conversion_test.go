@@ -56,7 +56,8 @@ var _ = Describe("The conversion webhook of a CustomResourceDefinition", Label("
 				"names": map[string]any{"plural": "things", "singular": "thing", "kind": "Thing", "listKind": "ThingList"},
 			},
 		}}
-		crd.SetGroupVersionKind(webhookconf.CRDKind)
+		crd.SetAPIVersion("apiextensions.k8s.io/v1")
+		crd.SetKind(webhookconf.CRD.Name)
 		Expect(cluster.Create(ctx, crd)).To(Succeed())
 		DeferCleanup(cluster.Delete, crd)
 		conf = conversionOf(name)

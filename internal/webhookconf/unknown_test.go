@@ -10,6 +10,7 @@ import (
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
@@ -136,7 +137,7 @@ var _ = Describe("A field that our Go types do not know", func() {
 			_, outcome = put(ctx, conf, trusting(d, bundle))
 			Expect(outcome).To(Equal(webhookconf.Unchanged))
 
-			resource := webhookconf.CRDKind.GroupVersion().WithResource(webhookconf.CRDResource)
+			resource := schema.GroupVersionResource{Group: webhookconf.CRD.Group, Version: "v1", Resource: webhookconf.CRD.Resource}
 			stored, err := c.Resource(resource).Get(ctx, name, metav1.GetOptions{})
 			Expect(err).NotTo(HaveOccurred())
 			Expect(stored.GetAnnotations()).To(HaveKeyWithValue("note", "do not touch"))
