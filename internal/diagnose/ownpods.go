@@ -81,8 +81,7 @@ func (d *diagnostic) entryOf(h hook) (webhookconf.Entry, bool) {
 
 // wants reports whether the program registers the entry for its own pods.
 func (d *diagnostic) wants(e webhookconf.Entry, pods labels.Set) bool {
-	e.Validating = false // both kinds have the same selectors
-	w := d.Options.Mutating([]webhookconf.Entry{e})[0]
+	w := d.Options.Webhook(e)
 	return matches(w.NamespaceSelector, d.ownNamespace()) && matches(w.ObjectSelector, pods)
 }
 

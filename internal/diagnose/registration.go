@@ -219,8 +219,7 @@ func (d *diagnostic) compare(k kind, object string, found []hook) {
 		switch {
 		case ok:
 			d.live[e.Path] = live
-			e.Validating = false // the form in which both kinds are compared
-			d.compareEntry(live, hook{MutatingWebhook: d.Options.Mutating([]webhookconf.Entry{e})[0]})
+			d.compareEntry(live, hook{MutatingWebhook: d.Options.Webhook(e)})
 		case e.Name == CanaryName:
 			d.add(warning(diagnosis.NotRegistered, "webhook "+name,
 				fmt.Sprintf("%s does not hold the canary's entry %s, so the path is checked only from this "+

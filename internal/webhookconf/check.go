@@ -87,31 +87,17 @@ func (s Step) matchKeys() (keys []string) {
 	k.Kind, k.Resources = "", nil
 	k.MatchPolicy, k.SideEffects, k.Reinvoke = "", "", "" // they make calls of their own, but for the same objects
 	for _, r := range s.Rules {
-		one := []admissionregistrationv1.RuleWithOperations{r}
-		for _, operation := range operationsOf(one) {
-			for _, resource := range resourcesOf(one) {
+		operations := r.Operations
+		if slices.Contains(operations, admissionregistrationv1.OperationAll) {
+			operations = operationOrder
+		}
+		for _, operation := range operations {
+			for _, resource := range resourcesOf([]admissionregistrationv1.RuleWithOperations{r}) {
 				keys = append(keys, string(operation)+" "+resource+" "+k.String())
 			}
 		}
 	}
-	slices.Sort(keys)
-	return slices.Compact(keys)
-}
-
-// operationsOf returns the operations of rules, each once.
-func operationsOf(rules []admissionregistrationv1.RuleWithOperations) (all []admissionregistrationv1.OperationType) {
-	for _, r := range rules {
-		for _, o := range r.Operations {
-			if o == admissionregistrationv1.OperationAll {
-				return []admissionregistrationv1.OperationType{
-					admissionregistrationv1.Create, admissionregistrationv1.Update, admissionregistrationv1.Delete, admissionregistrationv1.Connect,
-				}
-			}
-			all = append(all, o)
-		}
-	}
-	slices.Sort(all)
-	return slices.Compact(all)
+	return sorted(keys)
 }
 
 // checkEntryNames finds steps whose own entry would have the name of a group's entry.

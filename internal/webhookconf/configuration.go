@@ -121,8 +121,8 @@ var (
 // ConfigurationName returns the name of a fingerprint's configuration of this kind.
 func (k Kind) ConfigurationName(fingerprint string) string { return fingerprint + k.suffix }
 
-// holds reports whether an entry is a webhook of this kind.
-func (k Kind) holds(e Entry) bool { return e.admits(k.validating) }
+// holds reports whether an entry is a webhook of this kind of webhook configuration.
+func (k Kind) holds(e Entry) bool { return e.Converts == "" && e.Validating == k.validating }
 
 func (k Kind) version() schema.GroupVersion { return schema.GroupVersion{Group: k.Group, Version: "v1"} }
 

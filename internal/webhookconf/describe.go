@@ -115,7 +115,7 @@ func BlocksNewPods(s Step, o Options, namespace string, set map[string]string) b
 		return false
 	}
 	for _, e := range Group([]Step{s}) {
-		w := o.webhook(e)
+		w := o.Webhook(e)
 		if selects(w.NamespaceSelector, map[string]string{corev1.LabelMetadataName: namespace}) && selects(w.ObjectSelector, set) {
 			return true
 		}

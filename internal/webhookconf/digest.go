@@ -22,10 +22,10 @@ const digestLength = 16
 
 // version holds everything that distinguishes one version of a program from another.
 type version struct {
-	Fingerprint string                                      `json:"fingerprint"`
-	Mutating    []admissionregistrationv1.MutatingWebhook   `json:"mutating"`
-	Validating  []admissionregistrationv1.ValidatingWebhook `json:"validating"`
-	Entries     []versionEntry                              `json:"entries"`
+	Fingerprint string                                    `json:"fingerprint"`
+	Mutating    []admissionregistrationv1.MutatingWebhook `json:"mutating"`
+	Validating  []admissionregistrationv1.MutatingWebhook `json:"validating"` // their JSON is that of validating ones
+	Entries     []versionEntry                            `json:"entries"`
 }
 
 // versionEntry is an entry with the steps that run on its calls. Two versions can register the same webhooks and run
@@ -54,7 +54,7 @@ type versionStep struct {
 func Digest(d Desired) string {
 	o := d.Options
 	o.CABundle, o.OwnedBy = nil, nil
-	v := version{Fingerprint: o.Fingerprint, Mutating: o.Mutating(d.Entries), Validating: o.Validating(d.Entries), Entries: []versionEntry{}}
+	v := version{Fingerprint: o.Fingerprint, Mutating: o.webhooks(Mutating, d.Entries), Validating: o.webhooks(Validating, d.Entries), Entries: []versionEntry{}}
 	for _, e := range d.Entries {
 		entry := versionEntry{Name: e.Name, Path: e.Path, Validating: e.Validating, Converts: e.Converts}
 		for _, s := range e.Steps {

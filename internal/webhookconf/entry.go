@@ -98,9 +98,6 @@ type Entry struct {
 	Settings
 }
 
-// admits reports whether the entry is a webhook of admission, of this kind.
-func (e Entry) admits(validating bool) bool { return e.Converts == "" && e.Validating == validating }
-
 // VersionStep returns the step that stands for a version of a CustomResourceDefinition.
 func VersionStep(version, crd string) Step { return Step{Name: version + "." + crd} }
 

@@ -4,6 +4,7 @@ package webhookconf_test
 // until this package knows it.
 
 import (
+	"encoding/json"
 	"reflect"
 	"slices"
 	"time"
@@ -60,6 +61,7 @@ var _ = Describe("The fields of the API's webhooks", func() {
 		w.ReinvocationPolicy = new(admissionregistrationv1.NeverReinvocationPolicy)
 		expectAllSet(w)
 		Expect(w.Rules).To(Equal(v.Rules))
+		Expect(json.Marshal(serviceOptions().Webhook(full(validating)[0]))).To(Equal(marshal(v)), "a digest does not tell the two forms apart")
 		Expect(reflect.TypeFor[admissionregistrationv1.MutatingWebhook]().NumField()).To(
 			Equal(reflect.TypeFor[admissionregistrationv1.ValidatingWebhook]().NumField() + 1))
 	})

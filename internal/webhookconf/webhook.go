@@ -55,34 +55,31 @@ func (o Options) WebhookName(entry string) string {
 	return entry + "." + o.Fingerprint + "." + cmp.Or(o.Domain, DefaultDomain)
 }
 
-// Alone returns the webhook that a step would have alone. That of a validating step has the form of a mutating one.
+// Alone returns the webhook that a step would have alone.
 func (o Options) Alone(s Step) admissionregistrationv1.MutatingWebhook {
-	entries := Group([]Step{s})
-	if s.Validating {
-		return AsMutating(o.Validating(entries)[0])
-	}
-	return o.Mutating(entries)[0]
+	return o.Webhook(Group([]Step{s})[0])
 }
 
 // Mutating returns the webhooks of a MutatingWebhookConfiguration: one for each mutating entry.
 func (o Options) Mutating(entries []Entry) []admissionregistrationv1.MutatingWebhook {
-	webhooks := make([]admissionregistrationv1.MutatingWebhook, 0, len(entries))
-	for _, e := range entries {
-		if e.admits(false) {
-			webhooks = append(webhooks, o.webhook(e))
-		}
-	}
-	return webhooks
+	return o.webhooks(Mutating, entries)
 }
 
 // Validating returns the webhooks of a ValidatingWebhookConfiguration: one for each validating entry.
 func (o Options) Validating(entries []Entry) []admissionregistrationv1.ValidatingWebhook {
-	webhooks := make([]admissionregistrationv1.ValidatingWebhook, 0, len(entries))
+	mutating := o.webhooks(Validating, entries)
+	webhooks := make([]admissionregistrationv1.ValidatingWebhook, len(mutating))
+	for i := range webhooks {
+		copyFields(&webhooks[i], mutating[i])
+	}
+	return webhooks
+}
+
+func (o Options) webhooks(k Kind, entries []Entry) []admissionregistrationv1.MutatingWebhook {
+	webhooks := make([]admissionregistrationv1.MutatingWebhook, 0, len(entries))
 	for _, e := range entries {
-		if e.admits(true) {
-			var v admissionregistrationv1.ValidatingWebhook
-			copyFields(&v, o.webhook(e))
-			webhooks = append(webhooks, v)
+		if k.holds(e) {
+			webhooks = append(webhooks, o.Webhook(e))
 		}
 	}
 	return webhooks
@@ -104,9 +101,10 @@ func copyFields(to, from any) {
 	}
 }
 
-// webhook returns the webhook of an entry of either kind. It shares no memory with e.
-func (o Options) webhook(e Entry) admissionregistrationv1.MutatingWebhook {
-	return admissionregistrationv1.MutatingWebhook{
+// Webhook returns the webhook of an entry. That of a validating entry has the form of a mutating one, without a
+// reinvocationPolicy. It shares no memory with e.
+func (o Options) Webhook(e Entry) admissionregistrationv1.MutatingWebhook {
+	w := admissionregistrationv1.MutatingWebhook{
 		Name:                    o.WebhookName(e.Name),
 		ClientConfig:            o.ClientConfig(e.Path),
 		Rules:                   rulesFor(e),
@@ -117,9 +115,12 @@ func (o Options) webhook(e Entry) admissionregistrationv1.MutatingWebhook {
 		SideEffects:             new(e.SideEffects),
 		TimeoutSeconds:          new(int32(e.Timeout / time.Second)),
 		AdmissionReviewVersions: []string{"v1", "v1beta1"},
-		ReinvocationPolicy:      new(e.Reinvoke),
 		MatchConditions:         conditionsFor(e.Rules, e.Conditions, e.ClusterCritical),
 	}
+	if !e.Validating {
+		w.ReinvocationPolicy = new(e.Reinvoke)
+	}
+	return w
 }
 
 // Target is the address that the API server calls: a Service if Service is set, otherwise Host as a URL.

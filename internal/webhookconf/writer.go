@@ -152,7 +152,7 @@ func (c *configuration) replaced(existing *unstructured.Unstructured, d Desired)
 		if o.CABundle = old.bundle(); !exists {
 			o.CABundle = ca.Bundle(bundles...)
 		}
-		webhooks = append(webhooks, c.kind.webhook(o, e, old))
+		webhooks = append(webhooks, renewed(old, o.Webhook(e)))
 		delete(was, o.WebhookName(e.Name))
 		if keys := keysOf(e); len(keys) > 0 {
 			steps[e.Path] = keys
@@ -170,27 +170,16 @@ func (c *configuration) replaced(existing *unstructured.Unstructured, d Desired)
 	return replaced
 }
 
-// webhook returns the webhook of an entry, with those members of old that our Go types do not know.
-func (k Kind) webhook(o Options, e Entry, old webhook) map[string]any {
-	if !k.validating {
-		var known admissionregistrationv1.MutatingWebhook
-		return renewed(old, &known, new(o.webhook(e)))
-	}
-	var known, v admissionregistrationv1.ValidatingWebhook
-	copyFields(&v, o.webhook(e))
-	return renewed(old, &known, &v)
-}
-
-// renewed returns the tree of typed, with those members of old that the type does not know. known is empty and of the
-// same type.
-func renewed(old map[string]any, known, typed any) map[string]any {
-	convert := runtime.DefaultUnstructuredConverter
-	tree, _ := convert.ToUnstructured(typed) // cannot fail for a type of the API
-	if old == nil || convert.FromUnstructured(old, known) != nil {
+// renewed returns the webhook as a tree, with those members of old that our Go types do not know. A validating webhook
+// has no field that a mutating one lacks.
+func renewed(old webhook, w admissionregistrationv1.MutatingWebhook) map[string]any {
+	convert, known := runtime.DefaultUnstructuredConverter, admissionregistrationv1.MutatingWebhook{}
+	tree, _ := convert.ToUnstructured(&w) // cannot fail for a type of the API
+	if old == nil || convert.FromUnstructured(old, &known) != nil {
 		return tree
 	}
-	read, _ := convert.ToUnstructured(known)
-	merged, _ := withUnknown(old, read, tree).(map[string]any)
+	read, _ := convert.ToUnstructured(&known)
+	merged, _ := withUnknown(map[string]any(old), read, tree).(map[string]any)
 	return merged
 }
 
@@ -282,32 +271,20 @@ func readSteps(annotation, version string) map[string][]string {
 }
 
 // readPins returns the hashes in the annotation. Parts that are not hashes are skipped.
-func readPins(annotation string) (pins []string) {
-	for pin := range strings.SplitSeq(annotation, ",") {
-		if isHash(pin) {
-			pins = append(pins, pin)
-		}
-	}
-	return pins
+func readPins(annotation string) []string {
+	return slices.DeleteFunc(strings.Split(annotation, ","), func(pin string) bool { return !isHash(pin) })
 }
 
 // readUnneeded returns the times in the annotation. Parts that are not a hash with a time are skipped.
 func readUnneeded(annotation string) map[string]time.Time {
 	var texts map[string]any
-	if json.Unmarshal([]byte(annotation), &texts) != nil {
-		return nil
-	}
-	var unneeded map[string]time.Time
+	_ = json.Unmarshal([]byte(annotation), &texts) // nothing is read from anything but an object
+	unneeded := map[string]time.Time{}
 	for hash, value := range texts {
 		text, _ := value.(string)
-		since, err := time.Parse(time.RFC3339, text)
-		if err != nil || !isHash(hash) {
-			continue
+		if since, err := time.Parse(time.RFC3339, text); err == nil && isHash(hash) {
+			unneeded[hash] = since.UTC()
 		}
-		if unneeded == nil {
-			unneeded = map[string]time.Time{}
-		}
-		unneeded[hash] = since.UTC()
 	}
 	return unneeded
 }
