@@ -241,10 +241,10 @@ func (d *diagnostic) notCalled() {
 // excludedBy names the selector of the entry that excludes the canary. It is empty if none does. Of the namespace's
 // labels it knows only the one that every namespace has.
 func (c Canary) excludedBy(h hook) string {
-	if !matches(h.NamespaceSelector, labels.Set{corev1.LabelMetadataName: c.Namespace}) {
+	if !webhookconf.Selects(h.NamespaceSelector, labels.Set{corev1.LabelMetadataName: c.Namespace}) {
 		return fmt.Sprintf("namespaceSelector %q", metav1.FormatLabelSelector(h.NamespaceSelector))
 	}
-	if !matches(h.ObjectSelector, labels.Set{CanaryLabel: c.Fingerprint}) {
+	if !webhookconf.Selects(h.ObjectSelector, labels.Set{CanaryLabel: c.Fingerprint}) {
 		return fmt.Sprintf("objectSelector %q", metav1.FormatLabelSelector(h.ObjectSelector))
 	}
 	return ""

@@ -42,10 +42,9 @@ type definition struct {
 // checkDefinitions checks the definition of each Conversion.
 func (d *diagnostic) checkDefinitions(ctx context.Context) {
 	for _, e := range d.conversions {
-		object := webhookconf.CRD.Name + " " + e.Converts
-		found, err := read[definition](ctx, d, diagnosis.Right{
-			Group: webhookconf.CRD.Group, Resource: webhookconf.CRD.Resource, Verb: "get", Name: e.Converts,
-		})
+		crd := configuration{webhookconf.CRD, e.Converts}
+		object := crd.String()
+		found, err := read[definition](ctx, d, crd.right("get", e.Converts))
 		switch {
 		case apierrors.IsNotFound(err):
 			d.add(warning(diagnosis.DefinitionMissing, object, object+" does not exist, so this program waits for it",
@@ -84,7 +83,7 @@ func (d *diagnostic) checkConversion(object string, found definition, e webhookc
 	// This process does not serve, so it cannot verify the certificate. But it knows which bundle was registered.
 	pins := found.Metadata.Annotations[webhookconf.PinsAnnotation]
 	if now := webhookconf.HashesOf(live.ClientConfig.CABundle); pins != "" && len(now) > 0 && strings.Join(now, ",") != pins {
-		d.add(problem(diagnosis.UnknownAuthority, live.where(),
+		d.add(problem(diagnosis.UnknownAuthority, live.configuration.String(),
 			fmt.Sprintf("the caBundle of %s is not the one that this program has registered", live), d.register()))
 	}
 }
@@ -92,7 +91,7 @@ func (d *diagnostic) checkConversion(object string, found definition, e webhookc
 // hookOf returns the conversion webhook in the form of an entry of a configuration.
 func hookOf(e webhookconf.Entry, call admissionregistrationv1.WebhookClientConfig) hook {
 	return hook{
-		kind: webhookconf.CRD.Name, configuration: e.Converts,
+		configuration:   configuration{webhookconf.CRD, e.Converts},
 		MutatingWebhook: admissionregistrationv1.MutatingWebhook{Name: "spec.conversion", ClientConfig: call},
 	}
 }

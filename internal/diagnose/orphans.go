@@ -25,11 +25,11 @@ func (d *diagnostic) checkOrphans(ctx context.Context) {
 			d.isOrphan[h.String()] = true
 			ours = append(ours, h)
 		}
-		if i+1 < len(all) && all[i+1].where() == h.where() {
+		if i+1 < len(all) && all[i+1].configuration == h.configuration {
 			continue
 		}
 		if len(ours) > 0 {
-			whole := !slices.ContainsFunc(all, func(o hook) bool { return o.where() == h.where() && !d.isOrphan[o.String()] })
+			whole := !slices.ContainsFunc(all, func(o hook) bool { return o.configuration == h.configuration && !d.isOrphan[o.String()] })
 			d.add(d.orphans(ours, whole))
 		}
 		ours = nil
@@ -42,20 +42,14 @@ func (d *diagnostic) orphans(all []hook, whole bool) diagnosis.Finding {
 	for _, o := range all {
 		names = append(names, o.Name)
 	}
-	f := problem(diagnosis.Orphaned, h.where(),
+	f := problem(diagnosis.Orphaned, h.configuration.String(),
 		fmt.Sprintf("%s calls this program at %s for %s, but is not its configuration (%s): these calls fail, or run its steps again, "+
-			"as after a change of ManagerOptions.OperatorFingerprint", h.where(), d.Options.Target, listed(names), d.configurationOf(h.kind)),
-		"once no replica with that fingerprint runs, "+deletes(h.kind, h.configuration))
+			"as after a change of ManagerOptions.OperatorFingerprint", h.configuration, d.Options.Target, listed(names), h.kind.ConfigurationName(d.Options.Fingerprint)),
+		"once no replica with that fingerprint runs, "+h.deletes())
 	if !whole {
-		f.Remedy = fmt.Sprintf("once no program registers them, remove %s from %s, which holds other webhooks too", listed(names), h.where())
+		f.Remedy = fmt.Sprintf("once no program registers them, remove %s from %s, which holds other webhooks too", listed(names), h.configuration)
 	}
 	return f
-}
-
-// configurationOf returns the name of this program's configuration of a kind.
-func (d *diagnostic) configurationOf(name string) string {
-	kinds := d.bothKinds()
-	return kinds[slices.IndexFunc(kinds, func(k kind) bool { return k.name == name })].configuration
 }
 
 // orphaned reports whether a webhook calls this program and is not its own. Below the prefixes of this program no other

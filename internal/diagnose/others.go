@@ -50,11 +50,7 @@ func (d *diagnostic) checkOthers(ctx context.Context) {
 	}
 }
 
-func (d *diagnostic) isOurs(h hook) bool {
-	return slices.ContainsFunc(d.bothKinds(), func(k kind) bool {
-		return k.name == h.kind && k.configuration == h.configuration
-	})
-}
+func (d *diagnostic) isOurs(h hook) bool { return slices.Contains(d.bothKinds(), h.configuration) }
 
 // sameObjects reports whether a webhook is called for some of the objects that ours are called for.
 func (d *diagnostic) sameObjects(h hook) bool {
@@ -66,14 +62,14 @@ func (d *diagnostic) sameObjects(h hook) bool {
 // sameNamespaces reports whether a webhook is called in the one namespace that this program is called in. Without such a
 // namespace, it may be.
 func (d *diagnostic) sameNamespaces(h hook) bool {
-	return d.Options.Namespace == "" || matches(h.NamespaceSelector, d.labels)
+	return d.Options.Namespace == "" || webhookconf.Selects(h.NamespaceSelector, d.labels)
 }
 
 // checkTimeouts finds mutating webhooks that ignore failures but together can take longer than the API server has for a
 // request. It calls them one after another. If their servers hang, the request fails, although each should be ignored.
 func (d *diagnostic) checkTimeouts(all []hook) {
 	ignored := slices.DeleteFunc(slices.Clone(all), func(h hook) bool {
-		return h.kind != webhookconf.Mutating.Name || !h.ignores() || !d.sameNamespaces(h)
+		return h.kind != webhookconf.Mutating || !h.ignores() || !d.sameNamespaces(h)
 	})
 	seen := map[string]bool{}
 	for _, e := range d.Entries {
@@ -106,21 +102,21 @@ func (h hook) timeout() int32 {
 }
 
 // byCall is the order in which the API server calls mutating webhooks: by configuration, and then as they are listed.
-func byCall(a, b hook) int { return strings.Compare(a.configuration, b.configuration) }
+func byCall(a, b hook) int { return strings.Compare(a.configuration.name, b.configuration.name) }
 
 // checkOrder finds mutating webhooks of other programs that have the last word on objects that a step of ours changes.
 //
 // An API server calls webhooks in the order of their configurations' names. If one changes the object, it calls those
 // before it with reinvocationPolicy IfNeeded again, once, and in the same order.
 func (d *diagnostic) checkOrder(all []hook) {
-	ours := slices.IndexFunc(all, func(h hook) bool { return h.kind == webhookconf.Mutating.Name && d.isOurs(h) })
+	ours := slices.IndexFunc(all, func(h hook) bool { return h.kind == webhookconf.Mutating && d.isOurs(h) })
 	if ours < 0 {
 		return
 	}
 	var names []string
 	stubborn := false
 	for _, h := range all {
-		if h.kind != webhookconf.Mutating.Name || d.isOurs(h) || !d.sameNamespaces(h) {
+		if h.kind != webhookconf.Mutating || d.isOurs(h) || !d.sameNamespaces(h) {
 			continue
 		}
 		later := byCall(all[ours], h) < 0
@@ -138,7 +134,7 @@ func (d *diagnostic) checkOrder(all []hook) {
 	if stubborn { // it is called after a step even if that is called again
 		remedy = "if a step must have the last word, check the result in a Validation"
 	}
-	d.add(note(diagnosis.ChangedLater, all[ours].where(),
+	d.add(note(diagnosis.ChangedLater, all[ours].configuration.String(),
 		fmt.Sprintf("the API server calls %s after this program, for objects that its steps change, so they can change the result",
 			listed(names)),
 		remedy+"; the API server's audit log names the webhooks that changed an object, in annotations that begin with "+
@@ -200,7 +196,7 @@ func (d *diagnostic) dead(ctx context.Context, s *admissionregistrationv1.Servic
 func (d *diagnostic) shadowed(h hook, objects, why string) diagnosis.Finding {
 	return problem(diagnosis.Shadowed, h.String(),
 		fmt.Sprintf("%s, which belongs to another program, fails for %s: %s", h, objects, why),
-		"repair it; only if its program is gone for good, remove it from "+h.where())
+		"repair it; only if its program is gone for good, remove it from "+h.configuration.String())
 }
 
 // shadowedCanary returns the finding for a canary that another webhook received before ours.
@@ -210,7 +206,7 @@ func (d *diagnostic) shadowedCanary(ctx context.Context, f failure, text string)
 		return d.brokenPath(ctx, classify(f.reason), f.reason) // one of ours that is called for everything
 	}
 	if !found {
-		h = hook{kind: "webhook configuration", configuration: "(unknown)"}
+		h = hook{configuration: configuration{webhookconf.Kind{Name: "webhook configuration"}, "(unknown)"}}
 		h.Name = f.webhook
 	}
 	d.inconclusive = fmt.Sprintf("the API server calls the webhook %s before", f.webhook)

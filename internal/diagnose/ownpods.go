@@ -29,7 +29,7 @@ func (d *diagnostic) ownNamespace() labels.Set {
 // forOwnPods reports whether a webhook may be called for the creation of pods in the program's namespace. The program
 // runs there only in Service mode.
 func (d *diagnostic) forOwnPods(h hook) bool {
-	return d.Canary.Namespace != "" && d.serviceMode() && anyPair(h.Rules, newPods, overlap) && matches(h.NamespaceSelector, d.ownNamespace())
+	return d.Canary.Namespace != "" && d.serviceMode() && anyPair(h.Rules, newPods, overlap) && webhookconf.Selects(h.NamespaceSelector, d.ownNamespace())
 }
 
 // checkOwnPods finds webhooks of this program that refuse its own pods while no replica answers. Then no replica can
@@ -47,8 +47,8 @@ func (d *diagnostic) checkOwnPods(ctx context.Context, all []hook) {
 		marked := labels.Merge(unmarked, labels.Set{webhookconf.FingerprintLabel: d.Options.Fingerprint})
 		entry, known := d.entryOf(h)
 		switch {
-		case !matches(h.ObjectSelector, marked):
-			if len(unmarked) > 0 && matches(h.ObjectSelector, unmarked) {
+		case !webhookconf.Selects(h.ObjectSelector, marked):
+			if len(unmarked) > 0 && webhookconf.Selects(h.ObjectSelector, unmarked) {
 				d.add(d.perhapsUnmarked(h))
 			}
 		case known && d.wants(entry, marked):
@@ -72,7 +72,7 @@ func (d *diagnostic) selectedPods(ctx context.Context) labels.Set {
 // entryOf returns the entry that a webhook of ours is registered for.
 func (d *diagnostic) entryOf(h hook) (webhookconf.Entry, bool) {
 	for _, e := range d.Entries {
-		if d.Options.WebhookName(e.Name) == h.Name && e.Validating == (h.kind == webhookconf.Validating.Name) {
+		if d.Options.WebhookName(e.Name) == h.Name && h.kind.Holds(e) {
 			return e, true
 		}
 	}
@@ -82,7 +82,7 @@ func (d *diagnostic) entryOf(h hook) (webhookconf.Entry, bool) {
 // wants reports whether the program registers the entry for its own pods.
 func (d *diagnostic) wants(e webhookconf.Entry, pods labels.Set) bool {
 	w := d.Options.Webhook(e)
-	return matches(w.NamespaceSelector, d.ownNamespace()) && matches(w.ObjectSelector, pods)
+	return webhookconf.Selects(w.NamespaceSelector, d.ownNamespace()) && webhookconf.Selects(w.ObjectSelector, pods)
 }
 
 func (d *diagnostic) blocksItself(h hook, severity diagnosis.Severity, remedy string) diagnosis.Finding {
@@ -90,7 +90,7 @@ func (d *diagnostic) blocksItself(h hook, severity diagnosis.Severity, remedy st
 		Code: diagnosis.BlocksItself, Severity: severity, Object: h.String(),
 		Message: fmt.Sprintf("%s refuses pods in Namespace %s while this program does not answer, and the program runs in such pods: "+
 			"once all replicas are down, none can start", h, d.Canary.Namespace),
-		Remedy: fmt.Sprintf("%s; only while no replica can start: %s, which the program registers again", remedy, deletes(h.kind, h.configuration)),
+		Remedy: fmt.Sprintf("%s; only while no replica can start: %s, which the program registers again", remedy, h.deletes()),
 	}
 }
 

@@ -28,14 +28,29 @@ import (
 // hook is one entry of a webhook configuration of either kind. It has the mutating form, of which a validating entry is
 // a part.
 type hook struct {
-	kind, configuration string
+	configuration
 	admissionregistrationv1.MutatingWebhook
 }
 
-// String names the entry and its configuration.
-func (h hook) String() string { return fmt.Sprintf("webhook %s of %s", h.Name, h.where()) }
+// configuration is an object that registers webhooks.
+type configuration struct {
+	kind webhookconf.Kind
+	name string
+}
 
-func (h hook) where() string { return h.kind + " " + h.configuration }
+func (c configuration) String() string { return c.kind.Name + " " + c.name }
+
+func (c configuration) right(verb, name string) diagnosis.Right {
+	return diagnosis.Right{Group: c.kind.Group, Resource: c.kind.Resource, Verb: verb, Name: name}
+}
+
+// deletes returns the command that deletes the configuration.
+func (c configuration) deletes() string {
+	return "kubectl delete " + strings.ToLower(c.kind.Name) + " " + c.name
+}
+
+// String names the entry and its configuration.
+func (h hook) String() string { return fmt.Sprintf("webhook %s of %s", h.Name, h.configuration) }
 
 func (h hook) ignores() bool {
 	return h.FailurePolicy != nil && *h.FailurePolicy == admissionregistrationv1.Ignore
@@ -71,22 +86,12 @@ func portOf(s *admissionregistrationv1.ServiceReference) int32 {
 	return *s.Port
 }
 
-// kind is one of the two kinds of webhook configuration. configuration is the name of this program's.
-type kind struct {
-	name, resource, configuration string
-	validating                    bool
-}
-
-func (k kind) right(verb, name string) diagnosis.Right {
-	return diagnosis.Right{Group: admissionregistrationv1.GroupName, Resource: k.resource, Verb: verb, Name: name}
-}
-
-func (c Config) bothKinds() []kind {
-	m, v, fingerprint := webhookconf.Mutating, webhookconf.Validating, c.Options.Fingerprint
-	return []kind{
-		{name: m.Name, resource: m.Resource, configuration: m.ConfigurationName(fingerprint)},
-		{name: v.Name, resource: v.Resource, configuration: v.ConfigurationName(fingerprint), validating: true},
+// bothKinds returns this program's configurations.
+func (c Config) bothKinds() (all []configuration) {
+	for _, k := range []webhookconf.Kind{webhookconf.Mutating, webhookconf.Validating} {
+		all = append(all, configuration{k, k.ConfigurationName(c.Options.Fingerprint)})
 	}
+	return all
 }
 
 // listing returns the rights to list every configuration of the cluster.
@@ -97,19 +102,16 @@ func (c Config) listing() (all []diagnosis.Right) {
 	return all
 }
 
-// kinds returns the kinds in which an entry should be registered.
-func (c Config) kinds() []kind {
-	return slices.DeleteFunc(c.bothKinds(), func(k kind) bool {
-		return !slices.ContainsFunc(c.Entries, func(e webhookconf.Entry) bool { return e.Validating == k.validating })
-	})
+// kinds returns the configurations in which an entry should be registered.
+func (c Config) kinds() []configuration {
+	return slices.DeleteFunc(c.bothKinds(), func(k configuration) bool { return !slices.ContainsFunc(c.Entries, k.kind.Holds) })
 }
 
 // hooks returns the entries of a configuration. It has the mutating form: in JSON, a validating configuration has no
 // field that a mutating one lacks.
-func (k kind) hooks(c *admissionregistrationv1.MutatingWebhookConfiguration) []hook {
-	var all []hook
-	for _, w := range c.Webhooks {
-		all = append(all, hook{kind: k.name, configuration: c.Name, MutatingWebhook: w})
+func (c configuration) hooks(found *admissionregistrationv1.MutatingWebhookConfiguration) (all []hook) {
+	for _, w := range found.Webhooks {
+		all = append(all, hook{configuration{c.kind, found.Name}, w})
 	}
 	return all
 }
@@ -165,39 +167,34 @@ func (d *diagnostic) checkRegistration(ctx context.Context) {
 		kinds = d.bothKinds()
 	}
 	for i, k := range kinds {
-		right := k.right("get", k.configuration)
+		right := k.right("get", k.name)
 		found, err := get[admissionregistrationv1.MutatingWebhookConfiguration](ctx, d, right)
-		object, owner := k.name+" "+k.configuration, found.Annotations[webhookconf.OwnerAnnotation]
+		owner := found.Annotations[webhookconf.OwnerAnnotation]
 		exists = exists || !apierrors.IsNotFound(err)
 		switch {
 		case apierrors.IsNotFound(err) && d.waits && (exists || i+1 < len(kinds)):
 		case apierrors.IsNotFound(err):
-			d.add(problem(diagnosis.NotRegistered, object,
-				object+" does not exist, so the API server does not know this program", d.register()))
+			d.add(problem(diagnosis.NotRegistered, k.String(),
+				k.String()+" does not exist, so the API server does not know this program", d.register()))
 		case apierrors.IsForbidden(err) && d.waits && !slices.Contains(d.kinds(), k):
 		case err != nil:
 			d.looked = false
 			d.noteMissingRight(err, right)
 		case d.Owner != "" && owner != "" && owner != d.Owner:
-			d.add(problem(diagnosis.OwnedElsewhere, object,
+			d.add(problem(diagnosis.OwnedElsewhere, k.String(),
 				fmt.Sprintf("%s belongs to the deployment whose certificate Secret is %s, not to this one "+
-					"(%s)", object, owner, d.Owner),
-				"if that deployment lives, give this one an OperatorFingerprint of its own; if it is gone for good, "+deletes(k.name, k.configuration)))
+					"(%s)", k, owner, d.Owner),
+				"if that deployment lives, give this one an OperatorFingerprint of its own; if it is gone for good, "+k.deletes()))
 		default:
-			d.compare(k, object, k.hooks(&found))
-			d.checkInjectors(object, found.Annotations)
+			d.compare(k, k.hooks(&found))
+			d.checkInjectors(k.String(), found.Annotations)
 		}
 	}
 }
 
-// deletes returns the command that deletes a configuration.
-func deletes(kind, configuration string) string {
-	return "kubectl delete " + strings.ToLower(kind) + " " + configuration
-}
-
 // compare looks for the entries of one kind among those of the configuration. While another version is registered, it
 // compares the addresses and caBundles of that version's entries alone.
-func (d *diagnostic) compare(k kind, object string, found []hook) {
+func (d *diagnostic) compare(k configuration, found []hook) {
 	var missing []string
 	entries := d.Entries
 	if d.waits {
@@ -211,7 +208,7 @@ func (d *diagnostic) compare(k kind, object string, found []hook) {
 		}
 	}
 	for _, e := range entries {
-		if e.Validating != k.validating {
+		if !k.kind.Holds(e) {
 			continue
 		}
 		name := d.Options.WebhookName(e.Name)
@@ -223,16 +220,16 @@ func (d *diagnostic) compare(k kind, object string, found []hook) {
 		case e.Name == CanaryName:
 			d.add(warning(diagnosis.NotRegistered, "webhook "+name,
 				fmt.Sprintf("%s does not hold the canary's entry %s, so the path is checked only from this "+
-					"process", object, name),
+					"process", k, name),
 				d.register()))
 		default:
 			missing = append(missing, name)
 		}
 	}
 	if len(missing) > 0 {
-		d.add(problem(diagnosis.NotRegistered, object,
+		d.add(problem(diagnosis.NotRegistered, k.String(),
 			fmt.Sprintf("%s does not hold %s, so the API server does not call for them",
-				object, strings.Join(missing, ", ")),
+				k, strings.Join(missing, ", ")),
 			d.register()))
 	}
 }
@@ -243,7 +240,7 @@ func (d *diagnostic) compareTarget(live, expected hook) {
 	if is.String() == should.String() && path == expectedPath || d.waits && is.Program() == should.Program() {
 		return // the port of a Service may change with the version
 	}
-	d.add(problem(diagnosis.WrongTarget, live.where(), // all entries have one address, so one finding is enough
+	d.add(problem(diagnosis.WrongTarget, live.configuration.String(), // all entries share an address: one finding is enough
 		fmt.Sprintf("%s makes the API server call %s%s instead of %s%s", live, is, path, should, expectedPath),
 		"if another program runs there, give one of the two an OperatorFingerprint of its own; otherwise "+d.register()))
 }
@@ -268,7 +265,7 @@ func (d *diagnostic) compareEntry(live, expected hook) {
 func (d *diagnostic) checkBundle(h hook) {
 	bundle := h.ClientConfig.CABundle
 	// Entries share a caBundle, so one finding is enough.
-	f := diagnosis.Finding{Severity: diagnosis.Problem, Object: h.where(), Remedy: d.register()}
+	f := diagnosis.Finding{Severity: diagnosis.Problem, Object: h.configuration.String(), Remedy: d.register()}
 	switch {
 	case len(bytes.TrimSpace(bundle)) == 0:
 		f.Code, f.Message = diagnosis.BundleEmpty, fmt.Sprintf("the caBundle of %s is empty, so the API server "+
@@ -320,7 +317,7 @@ func (d *diagnostic) checkNamespaces(ctx context.Context) {
 				return
 			}
 		}
-		selected := func(ns corev1.Namespace) bool { return matches(h.NamespaceSelector, ns.Labels) }
+		selected := func(ns corev1.Namespace) bool { return webhookconf.Selects(h.NamespaceSelector, ns.Labels) }
 		if !slices.ContainsFunc(all.Items, selected) {
 			d.add(warning(diagnosis.Excluded, h.String(),
 				fmt.Sprintf("the namespaceSelector %q of %s matches none of the %d namespaces",
@@ -328,14 +325,6 @@ func (d *diagnostic) checkNamespaces(ctx context.Context) {
 				"label the namespaces of the objects, or change Settings.Namespaces"))
 		}
 	}
-}
-
-func matches(s *metav1.LabelSelector, set labels.Set) bool {
-	if s == nil {
-		return true // the API server defaults it to the empty selector, which selects everything
-	}
-	selector, err := metav1.LabelSelectorAsSelector(s)
-	return err == nil && selector.Matches(set)
 }
 
 // narrow reports whether a namespaceSelector does more than exclude namespaces. The name of the namespace one does not

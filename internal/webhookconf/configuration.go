@@ -121,10 +121,12 @@ var (
 // ConfigurationName returns the name of a fingerprint's configuration of this kind.
 func (k Kind) ConfigurationName(fingerprint string) string { return fingerprint + k.suffix }
 
-// holds reports whether an entry is a webhook of this kind of webhook configuration.
-func (k Kind) holds(e Entry) bool { return e.Converts == "" && e.Validating == k.validating }
+// Holds reports whether an entry is a webhook of this kind of webhook configuration.
+func (k Kind) Holds(e Entry) bool { return e.Converts == "" && e.Validating == k.validating }
 
-func (k Kind) version() schema.GroupVersion { return schema.GroupVersion{Group: k.Group, Version: "v1"} }
+func (k Kind) version() schema.GroupVersion {
+	return schema.GroupVersion{Group: k.Group, Version: "v1"}
+}
 
 func (k Kind) object(client dynamic.Interface, name, owner string) object {
 	return object{kind: k, client: client.Resource(k.version().WithResource(k.Resource)), name: name, owner: owner}
@@ -217,7 +219,7 @@ type configuration struct {
 func (c *configuration) Creates() bool { return true }
 
 func (c *configuration) Holds(entries []Entry) bool {
-	return slices.ContainsFunc(entries, c.kind.holds)
+	return slices.ContainsFunc(entries, c.kind.Holds)
 }
 
 // webhook is a webhook in a configuration that was read.
@@ -381,7 +383,7 @@ func (c *configuration) missing(object *unstructured.Unstructured, d Desired) (m
 		held[w.name()] = true
 	}
 	for _, e := range d.Entries {
-		if c.kind.holds(e) && !held[d.Options.WebhookName(e.Name)] {
+		if c.kind.Holds(e) && !held[d.Options.WebhookName(e.Name)] {
 			missing = append(missing, e.Name)
 		}
 	}

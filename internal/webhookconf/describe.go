@@ -116,14 +116,16 @@ func BlocksNewPods(s Step, o Options, namespace string, set map[string]string) b
 	}
 	for _, e := range Group([]Step{s}) {
 		w := o.Webhook(e)
-		if selects(w.NamespaceSelector, map[string]string{corev1.LabelMetadataName: namespace}) && selects(w.ObjectSelector, set) {
+		if Selects(w.NamespaceSelector, map[string]string{corev1.LabelMetadataName: namespace}) && Selects(w.ObjectSelector, set) {
 			return true
 		}
 	}
 	return false
 }
 
-func selects(s *metav1.LabelSelector, set map[string]string) bool {
+// Selects reports whether a selector of a webhook selects labels. The API server defaults a missing one to the empty
+// selector, which selects everything.
+func Selects(s *metav1.LabelSelector, set labels.Set) bool {
 	selector, err := metav1.LabelSelectorAsSelector(s)
-	return err == nil && selector.Matches(labels.Set(set))
+	return s == nil || err == nil && selector.Matches(set)
 }

@@ -78,7 +78,7 @@ func (o Options) Validating(entries []Entry) []admissionregistrationv1.Validatin
 func (o Options) webhooks(k Kind, entries []Entry) []admissionregistrationv1.MutatingWebhook {
 	webhooks := make([]admissionregistrationv1.MutatingWebhook, 0, len(entries))
 	for _, e := range entries {
-		if k.holds(e) {
+		if k.Holds(e) {
 			webhooks = append(webhooks, o.Webhook(e))
 		}
 	}

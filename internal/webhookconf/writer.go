@@ -145,7 +145,7 @@ func (c *configuration) replaced(existing *unstructured.Unstructured, d Desired)
 	o.Fingerprint, o.Domain = c.names.Fingerprint, c.names.Domain
 	webhooks := []any{}
 	for _, e := range d.Entries {
-		if !c.kind.holds(e) {
+		if !c.kind.Holds(e) {
 			continue
 		}
 		old, exists := was[o.WebhookName(e.Name)]
@@ -236,7 +236,7 @@ func (f Found) Outgrow(need []byte, retain time.Duration, now time.Time) (bundle
 func (k Kind) shadows(entries []Entry) (all []string) {
 	for _, e := range entries {
 		for _, s := range e.Steps {
-			if k.holds(e) && s.Shadow {
+			if k.Holds(e) && s.Shadow {
 				all = append(all, s.Name)
 			}
 		}
