@@ -205,12 +205,7 @@ func (p *program) diagnosis(listen string) diagnose.Config {
 	}
 	c.Waiting = p.resolved.Load().heldBack(desired)
 	if p.reads != nil {
-		c.Reads = func() (all []diagnose.Unread) {
-			for _, i := range p.reads.Interruptions() {
-				all = append(all, diagnose.Unread(i))
-			}
-			return all
-		}
+		c.Reads = p.reads.Interruptions
 	}
 	if p.m.program.Load() == p {
 		c.Versions = func() (all []diagnose.VersionInfo) {

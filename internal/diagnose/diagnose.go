@@ -27,6 +27,7 @@ import (
 
 	"code.cloudfoundry.org/eirinix/diagnosis"
 	"code.cloudfoundry.org/eirinix/internal/cluster"
+	"code.cloudfoundry.org/eirinix/internal/reads"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
@@ -73,7 +74,7 @@ type Config struct {
 	Modes     func() (entries, problems []string)
 
 	// Reads returns what steps look at and have not got, or not lately. nil means that this process holds no objects.
-	Reads func() []Unread
+	Reads func() []reads.Interruption
 
 	// Others makes Run look for webhooks of other programs that reject the same objects. It lists every webhook
 	// configuration of the cluster.
@@ -186,26 +187,17 @@ type WaitingStep struct{ Name, Why string }
 
 // checkWaiting reports the steps that are not registered yet. checkReads reports those whose objects cannot be listed.
 func (d *diagnostic) checkWaiting() {
-	var unread []Unread
+	var unread []reads.Interruption
 	if d.Reads != nil {
 		unread = d.Reads()
 	}
 	for _, w := range d.Waiting {
-		if !slices.ContainsFunc(unread, func(u Unread) bool { return !u.Listed && slices.Contains(u.Steps, w.Name) }) {
+		if !slices.ContainsFunc(unread, func(i reads.Interruption) bool { return !i.Listed && slices.Contains(i.Steps, w.Name) }) {
 			d.add(warning(diagnosis.NotRegistered, "extension "+w.Name,
 				fmt.Sprintf("the extension %s waits until the cluster serves its kind and what it reads is listed; it is then registered by itself", w.Name),
 				"", w.Why))
 		}
 	}
-}
-
-// Unread describes objects that steps look at and that are not up to date.
-type Unread struct {
-	Objects string
-	Steps   []string
-	Listed  bool          // they were listed before
-	For     time.Duration // since when the watch is broken
-	Reason  string
 }
 
 // checkReads reports the objects that steps look at and that are missing or too old.
