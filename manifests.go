@@ -23,7 +23,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"code.cloudfoundry.org/eirinix/internal/audit"
@@ -109,7 +108,7 @@ func (m *ExtensionManager) manifests(commandLine []string) ([]client.Object, err
 // WriteManifests writes objects as YAML for kubectl apply, separated by "---". It omits the status and other fields
 // that only a cluster fills in. Every object must either set its kind or be of a built-in one.
 func WriteManifests(w io.Writer, objects ...client.Object) error {
-	if err := manifest.Write(w, clientgoscheme.Scheme, objects...); err != nil {
+	if err := manifest.Write(w, objects...); err != nil {
 		return fmt.Errorf("eirinix: WriteManifests: %w", err)
 	}
 	return nil
@@ -123,7 +122,7 @@ func WriteManifests(w io.Writer, objects ...client.Object) error {
 // are not needed any more are removed, and other files are left alone. If one of those is in the way, WriteKustomization
 // writes nothing and returns an error that names it.
 func WriteKustomization(dir string, objects ...client.Object) error {
-	if err := manifest.WriteKustomization(dir, clientgoscheme.Scheme, objects...); err != nil {
+	if err := manifest.WriteKustomization(dir, objects...); err != nil {
 		return fmt.Errorf("eirinix: WriteKustomization: %w", err)
 	}
 	return nil
@@ -137,7 +136,7 @@ func WriteKustomization(dir string, objects ...client.Object) error {
 // What several replicas have in addition, such as a PodDisruptionBudget, is in the chart only if the objects are for
 // several replicas.
 func WriteChart(dir string, objects ...client.Object) error {
-	if err := manifest.WriteChart(dir, clientgoscheme.Scheme, objects...); err != nil {
+	if err := manifest.WriteChart(dir, objects...); err != nil {
 		return fmt.Errorf("eirinix: WriteChart: %w", err)
 	}
 	return nil

@@ -92,7 +92,7 @@ func Objects(name string, subject rbacv1.Subject, rights []diagnosis.Right) (obj
 // Manifest returns Objects as YAML.
 func Manifest(name string, subject rbacv1.Subject, rights []diagnosis.Right) (string, error) {
 	var text strings.Builder
-	err := manifest.Write(&text, nil, Objects(name, subject, rights)...)
+	err := manifest.Write(&text, Objects(name, subject, rights)...)
 	return text.String(), err
 }
 

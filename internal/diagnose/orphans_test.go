@@ -125,7 +125,9 @@ var _ = Describe("A diagnosis of a version that waits for another one", Label("a
 
 	It("compares no entries, and says which version waits", func(ctx SpecContext) {
 		d.Waiting = []diagnose.WaitingStep{{Name: "late", Why: "no kind"}, {Name: "reader", Why: "unlisted"}}
-		d.Reads = func() []reads.Interruption { return []reads.Interruption{{Objects: "secrets", Steps: []string{"reader"}}} }
+		d.Reads = func() []reads.Interruption {
+			return []reads.Interruption{{Objects: "secrets", Steps: []string{"reader"}}}
+		}
 		r := d.run(ctx)
 		Expect(codes(r)).To(Equal([]diagnosis.Code{diagnosis.Unread, diagnosis.SeveralVersions, diagnosis.NotRegistered, diagnosis.Reached}))
 		f, _ := r.Find(diagnosis.NotRegistered)

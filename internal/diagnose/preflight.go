@@ -82,7 +82,7 @@ func (p *Preflight) Log(
 		}
 	}
 	var text strings.Builder
-	if manifest.Write(&text, nil, roles...) == nil {
+	if manifest.Write(&text, roles...) == nil {
 		p.Grants = text.String()
 		log.Info("rights are missing: operations that need them fail or use a fallback. The manifest grants them",
 			"missing", sentence(p.missing), "manifest", p.Grants)

@@ -15,9 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/yaml"
 )
 
 // The names of the values of a chart.
@@ -40,8 +38,8 @@ type chart struct {
 
 // Chart returns the files of a Helm chart, by their paths. With its own values it renders to the objects, which must hold
 // one Deployment. The name of a Job, which ends in a hash of what the Job is, ends in another one.
-func Chart(scheme *runtime.Scheme, objects ...client.Object) (map[string][]byte, error) {
-	trees, err := treesOf(scheme, objects...)
+func Chart(objects ...client.Object) (map[string][]byte, error) {
+	trees, err := treesOf(objects...)
 	if err != nil {
 		return nil, err
 	}
@@ -70,12 +68,7 @@ func Chart(scheme *runtime.Scheme, objects ...client.Object) (map[string][]byte,
 	name := nameOf(c.deployment)
 	files["Chart.yaml"] = fmt.Appendf(nil, "%s\napiVersion: v2\nname: %s\ndescription: The admission webhook %s, with the rights that it needs.\ntype: application\n"+
 		"version: 0.1.0 # helm package --version sets another one\n", madeForHelm, name, name)
-	if files["values.yaml"], err = c.valuesFile(); err != nil {
-		return nil, err
-	}
-	if files["values.schema.json"], err = c.schema(); err != nil {
-		return nil, err
-	}
+	files["values.yaml"], files["values.schema.json"] = c.valuesFile(), c.schema()
 	files["templates/NOTES.txt"] = fmt.Appendf(nil, "{{/* %s */}}\n%s is in Namespace {{ .Values.namespace }}. It registers its webhooks when it runs.\n"+
 		"Its log says whether the API server calls it:\n  kubectl logs -n {{ .Values.namespace }} deployment/%s\n", strings.TrimPrefix(madeForHelm, "# "), name, name)
 	return files, nil
@@ -165,30 +158,27 @@ func jobName(name string) string {
 	return fmt.Sprintf("%s{{ list %q .Values.image .Values.namespace .Values.resources .Values.registerArgs | toJson | sha256sum | trunc %d }}", escape(before), old, hashLength)
 }
 
+// jsonOf returns JSON, which is YAML too, of what treesOf returns, or of a part.
+func jsonOf(tree any) string {
+	text, _ := json.Marshal(tree)
+	return string(text)
+}
+
 // container replaces the values in a container of the program.
 func (c *chart) container(container map[string]any, args string) error {
 	container["image"], container["resources"], container["args"] = c.stand(valueImage), c.stand(valueResources), c.stand(args)
-	text, err := json.Marshal(container["env"])
-	if err != nil {
-		return err
-	}
 	var own []corev1.EnvVar
-	if err := json.Unmarshal(text, &own); err != nil {
+	if err := json.Unmarshal([]byte(jsonOf(container["env"])), &own); err != nil {
 		return err
 	}
 	limited := corev1.ResourceRequirements{Limits: corev1.ResourceList{corev1.ResourceMemory: {}}}
 	if derived := environment(nil, limited); len(own) >= len(derived) && equality.Semantic.DeepEqual(own[:len(derived)], derived) {
 		own = append([]corev1.EnvVar(nil), own[len(derived):]...) // nil if there are no more
 	}
-	with, err := json.Marshal(environment(own, limited))
-	if err != nil {
-		return err
+	if with, without := jsonOf(environment(own, limited)), jsonOf(own); with != without { // otherwise the user has chosen
+		container["env"] = c.stands(memoryLimited + escape(with) + "{{ else }}" + escape(without) + "{{ end }}")
 	}
-	without, err := json.Marshal(own)
-	if err == nil && string(with) != string(without) { // otherwise the user has chosen
-		container["env"] = c.stands(memoryLimited + escape(string(with)) + "{{ else }}" + escape(string(without)) + "{{ end }}")
-	}
-	return err
+	return nil
 }
 
 // template returns an object as a template. The tree is changed.
@@ -208,22 +198,14 @@ func (c *chart) template(tree map[string]any) ([]byte, error) {
 			if pod[field] == nil || fmt.Sprint(c.values[valueReplicas]) == "1" {
 				continue
 			}
-			text, err := json.Marshal(pod[field])
-			if err != nil {
-				return nil, err
-			}
-			pod[field] = c.stands(severalReplicas + escape(string(text)) + "{{ else }}null{{ end }}")
+			pod[field] = c.stands(severalReplicas + escape(jsonOf(pod[field])) + "{{ else }}null{{ end }}")
 		}
 	case "Job":
 		if name := nameOf(tree); args == valueRegisterArgs && strings.Contains(name, registerInfix) {
 			member(tree, "metadata")["name"] = c.stands(jobName(name))
 		}
 	}
-	text, err := yaml.Marshal(tree)
-	if err != nil {
-		return nil, err
-	}
-	written := escape(string(text))
+	written := escape(string(textOf(tree)))
 	for token, expression := range c.expressions {
 		written = strings.ReplaceAll(written, token, expression)
 	}
@@ -279,41 +261,31 @@ var about = []struct{ name, comment, schema string }{
 	{valueAuditArgs, "The arguments of the CronJob that audits.", `{"type": "array", "items": {"type": "string"}}`},
 }
 
-func (c *chart) valuesFile() ([]byte, error) {
+func (c *chart) valuesFile() []byte {
 	var b bytes.Buffer
 	fmt.Fprintln(&b, madeForHelm)
 	for _, v := range about {
-		value, has := c.values[v.name]
-		if !has {
-			continue
+		if value, has := c.values[v.name]; has {
+			fmt.Fprintf(&b, "\n# %s\n%s", v.comment, textOf(map[string]any{v.name: value}))
 		}
-		text, err := yaml.Marshal(map[string]any{v.name: value})
-		if err != nil {
-			return nil, err
-		}
-		fmt.Fprintf(&b, "\n# %s\n%s", v.comment, text)
 	}
-	return b.Bytes(), nil
+	return b.Bytes()
 }
 
 // schema returns the schema that helm checks values with. It refuses values that the chart does not have.
-func (c *chart) schema() ([]byte, error) {
+func (c *chart) schema() []byte {
 	properties := map[string]any{"global": map[string]any{}} // which helm sets in subcharts
 	for _, v := range about {
-		if _, has := c.values[v.name]; !has {
-			continue
+		if _, has := c.values[v.name]; has {
+			property := map[string]any{"description": v.comment}
+			_ = json.Unmarshal([]byte(v.schema), &property) // a constant
+			properties[v.name] = property
 		}
-		property := map[string]any{}
-		if err := json.Unmarshal([]byte(v.schema), &property); err != nil {
-			return nil, err
-		}
-		property["description"] = v.comment
-		properties[v.name] = property
 	}
 	required := slices.Sorted(maps.Keys(c.values))
-	text, err := json.MarshalIndent(map[string]any{
+	text, _ := json.MarshalIndent(map[string]any{
 		"$schema": "http://json-schema.org/draft-07/schema#", "$comment": strings.TrimPrefix(madeForHelm, "# "), "type": "object",
 		"properties": properties, "required": required, "additionalProperties": false,
 	}, "", "  ")
-	return append(text, '\n'), err
+	return append(text, '\n')
 }

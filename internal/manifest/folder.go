@@ -15,9 +15,7 @@ import (
 	"slices"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/yaml"
 )
 
 // These mark the files that may be overwritten and removed. A chart and a base can be in one folder.
@@ -25,23 +23,6 @@ const (
 	madeForHelm      = "# Made by eirinix for Helm. What you change here is lost when it is made again."
 	madeForKustomize = "# Made by eirinix for kustomize. What you change here is lost when it is made again."
 )
-
-// treesOf returns objects as they are written.
-func treesOf(scheme *runtime.Scheme, objects ...client.Object) ([]map[string]any, error) {
-	var all []map[string]any
-	for i, object := range objects {
-		text, err := encode(scheme, object)
-		if err != nil {
-			return nil, fmt.Errorf("object %d (%T) cannot be written as YAML: %w", i, object, err)
-		}
-		tree := map[string]any{}
-		if err := yaml.Unmarshal(text, &tree); err != nil {
-			return nil, err
-		}
-		all = append(all, tree)
-	}
-	return all, nil
-}
 
 func nameOf(tree map[string]any) string {
 	return valueAt[string](tree, "metadata", "name")
@@ -67,48 +48,36 @@ func filesOf(trees []map[string]any) map[string]map[string]any {
 }
 
 // Kustomization returns the files of a kustomize base with these objects.
-func Kustomization(scheme *runtime.Scheme, objects ...client.Object) (map[string][]byte, error) {
-	trees, err := treesOf(scheme, objects...)
-	if err != nil {
-		return nil, err
-	}
+func Kustomization(objects ...client.Object) (map[string][]byte, error) {
+	trees, err := treesOf(objects...)
 	files, resources := map[string][]byte{}, filesOf(trees)
 	for file, tree := range resources {
-		text, err := yaml.Marshal(tree)
-		if err != nil {
-			return nil, err
-		}
-		files[file] = append([]byte(madeForKustomize+"\n"), text...)
+		files[file] = append([]byte(madeForKustomize+"\n"), textOf(tree)...)
 	}
-	text, err := yaml.Marshal(map[string]any{
+	files["kustomization.yaml"] = append([]byte(madeForKustomize+"\n"), textOf(map[string]any{
 		"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization", "resources": slices.Sorted(maps.Keys(resources)),
-	})
-	files["kustomization.yaml"] = append([]byte(madeForKustomize+"\n"), text...)
+	})...)
 	return files, err
 }
 
 // WriteKustomization writes the files of Kustomization into a folder; see writeFolder.
-func WriteKustomization(folder string, scheme *runtime.Scheme, objects ...client.Object) error {
-	files, err := Kustomization(scheme, objects...)
-	if err != nil {
-		return err
-	}
-	return writeFolder(folder, madeForKustomize, files)
+func WriteKustomization(folder string, objects ...client.Object) error {
+	return writeFolder(folder, madeForKustomize, Kustomization, objects)
 }
 
 // WriteChart writes the files of Chart into a folder; see writeFolder.
-func WriteChart(folder string, scheme *runtime.Scheme, objects ...client.Object) error {
-	files, err := Chart(scheme, objects...)
+func WriteChart(folder string, objects ...client.Object) error {
+	return writeFolder(folder, madeForHelm, Chart, objects)
+}
+
+// writeFolder writes the files of objects, which hold the mark, into a folder, which it makes. Files of an earlier call,
+// which hold it too, are removed if they are not needed any more: from the folders that the files are in, and from no
+// others. Other files are left alone; if one of those has the name of a file, nothing is written.
+func writeFolder(folder, mark string, filesOf func(...client.Object) (map[string][]byte, error), objects []client.Object) error {
+	files, err := filesOf(objects...)
 	if err != nil {
 		return err
 	}
-	return writeFolder(folder, madeForHelm, files)
-}
-
-// writeFolder writes files, which hold the mark, into a folder, which it makes. Files of an earlier call, which hold it
-// too, are removed if they are not needed any more: from the folders that the files are in, and from no others. Other
-// files are left alone; if one of those has the name of a file, nothing is written.
-func writeFolder(folder, mark string, files map[string][]byte) error {
 	var foreign, errs []error
 	var stale []string
 	inspected := map[string]bool{}

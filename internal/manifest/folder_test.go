@@ -10,7 +10,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"code.cloudfoundry.org/eirinix/internal/manifest"
@@ -28,7 +28,7 @@ var _ = Describe("A folder of manifests", func() {
 		for _, n := range names {
 			objects = append(objects, account(n))
 		}
-		return manifest.WriteKustomization(dir, clientgoscheme.Scheme, objects...)
+		return manifest.WriteKustomization(dir, objects...)
 	}
 	file := func(name string) string { return filepath.Join(dir, name) }
 
@@ -56,13 +56,13 @@ var _ = Describe("A folder of manifests", func() {
 
 	It("touches neither packages below it, nor a chart in the same folder", func() {
 		deployment := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "cf"}}
-		chart, err := manifest.Chart(clientgoscheme.Scheme, deployment)
+		chart, err := manifest.Chart(deployment)
 		Expect(err).NotTo(HaveOccurred())
 		for _, folder := range []string{dir, filepath.Join(dir, "below")} {
-			Expect(manifest.WriteChart(folder, clientgoscheme.Scheme, deployment)).To(Succeed())
+			Expect(manifest.WriteChart(folder, deployment)).To(Succeed())
 		}
 		Expect(write("a")).To(Succeed())
-		Expect(manifest.WriteChart(dir, clientgoscheme.Scheme, deployment)).To(Succeed())
+		Expect(manifest.WriteChart(dir, deployment)).To(Succeed())
 		for name := range chart {
 			Expect(file(name)).To(BeAnExistingFile())
 			Expect(filepath.Join(dir, "below", name)).To(BeAnExistingFile())
@@ -81,17 +81,30 @@ var _ = Describe("A folder of manifests", func() {
 	It("has a file for each object, also where two have one name", func() {
 		other := account("a")
 		other.Namespace = "other"
-		files, err := manifest.Kustomization(clientgoscheme.Scheme, account("a"), other)
+		files, err := manifest.Kustomization(account("a"), other)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(files).To(And(HaveLen(3), HaveKey("serviceaccount-a.yaml"), HaveKey("serviceaccount-a-2.yaml")))
 		Expect(string(files["kustomization.yaml"])).To(ContainSubstring("- serviceaccount-a-2.yaml\n"))
 	})
 
+	It("leaves the objects as they are", func() {
+		other := &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "example.org/v1", "kind": "Other", "status": "fine", "later": nil, "count": int64(1) << 60,
+			"metadata": map[string]any{"name": "other", "namespace": "cf"},
+		}}
+		deployment := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "cf"}}
+		before := other.DeepCopy()
+		files, err := manifest.Chart(deployment, other)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(other).To(Equal(before))
+		Expect(string(files["templates/other-other.yaml"])).To(And(ContainSubstring("count: 1152921504606846976\n"), Not(Or(ContainSubstring("status"), ContainSubstring("later")))))
+	})
+
 	It("is no chart without one Deployment", func() {
 		deployment := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "cf"}}
-		_, err := manifest.Chart(clientgoscheme.Scheme, account("a"))
+		_, err := manifest.Chart(account("a"))
 		Expect(err).To(MatchError(ContainSubstring("there is no Deployment")))
-		_, err = manifest.Chart(clientgoscheme.Scheme, deployment, deployment)
+		_, err = manifest.Chart(deployment, deployment)
 		Expect(err).To(MatchError(ContainSubstring(`two Deployments, "a" and "a"`)))
 	})
 })

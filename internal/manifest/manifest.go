@@ -9,7 +9,9 @@ import (
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
@@ -139,6 +141,8 @@ func Objects(p Program) []client.Object {
 	objects := make([]client.Object, 0, len(shared))
 	for _, o := range shared {
 		if own, ok := o.DeepCopyObject().(client.Object); ok {
+			kind, _ := apiutil.GVKForObject(own, scheme.Scheme) // all of them have one
+			own.GetObjectKind().SetGroupVersionKind(kind)
 			objects = append(objects, own)
 		}
 	}

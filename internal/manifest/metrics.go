@@ -5,7 +5,6 @@ package manifest
 import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
@@ -24,7 +23,6 @@ func (c component) readers() []client.Object {
 	}
 	role := c.role + ":metrics"
 	objects := []client.Object{&rbacv1.ClusterRole{
-		TypeMeta: metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "ClusterRole"},
 		ObjectMeta: describe(c.meta(role, ""),
 			"Bind it to the account that reads the program's metrics. The right applies to every server that checks it, such as API servers, not to this program alone."),
 		Rules: []rbacv1.PolicyRule{{NonResourceURLs: []string{metricsPath}, Verbs: []string{"get"}}},
@@ -35,18 +33,15 @@ func (c component) readers() []client.Object {
 	name := c.readerName()
 	return append(objects,
 		&corev1.ServiceAccount{
-			TypeMeta:                     metav1.TypeMeta{APIVersion: "v1", Kind: "ServiceAccount"},
 			ObjectMeta:                   describe(c.meta(name, p.Namespace), "Prometheus reads metrics with the token of this account."),
 			AutomountServiceAccountToken: new(false),
 		},
 		&rbacv1.ClusterRoleBinding{
-			TypeMeta:   metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "ClusterRoleBinding"},
 			ObjectMeta: c.meta(role, ""),
 			Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: name, Namespace: p.Namespace}},
 			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
 		},
 		&corev1.Secret{
-			TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"},
 			ObjectMeta: annotate(c.meta(name, p.Namespace), corev1.ServiceAccountNameKey, name),
 			Type:       corev1.SecretTypeServiceAccountToken,
 		})

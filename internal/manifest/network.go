@@ -9,7 +9,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
@@ -18,7 +17,6 @@ import (
 func (c component) service() *corev1.Service {
 	p := c.program
 	return &corev1.Service{
-		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Service"},
 		ObjectMeta: c.meta(p.Service, p.Namespace),
 		Spec: corev1.ServiceSpec{
 			Type:     corev1.ServiceTypeClusterIP,
@@ -40,7 +38,6 @@ const (
 // networkPolicy returns a NetworkPolicy that closes all ports except those that the program serves.
 func (c component) networkPolicy() *networkingv1.NetworkPolicy {
 	policy := &networkingv1.NetworkPolicy{
-		TypeMeta:   metav1.TypeMeta{APIVersion: networkingv1.SchemeGroupVersion.String(), Kind: "NetworkPolicy"},
 		ObjectMeta: describe(c.meta(c.name, c.program.Namespace), noPorts),
 		Spec: networkingv1.NetworkPolicySpec{
 			PodSelector: *c.selector(),

@@ -252,7 +252,6 @@ func rule(group, resource string, names []string, verbs ...string) rbacv1.Policy
 func (c component) rights() []client.Object {
 	p := c.program
 	account := &corev1.ServiceAccount{
-		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ServiceAccount"},
 		ObjectMeta: c.meta(c.account, p.Namespace),
 		// Pods that need a token request it in their spec.
 		AutomountServiceAccountToken: new(false),
@@ -276,21 +275,18 @@ func (c component) grant(g Grant) []client.Object {
 // Bind returns a role with the rules and its binding to the subject. Both have the metadata. In a namespace the role is
 // a Role, otherwise a ClusterRole.
 func Bind(meta metav1.ObjectMeta, subject rbacv1.Subject, rules []rbacv1.PolicyRule) []client.Object {
-	kind := func(name string) metav1.TypeMeta {
-		return metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: name}
-	}
 	role := func(kind string) rbacv1.RoleRef {
 		return rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: kind, Name: meta.Name}
 	}
 	subjects, again := []rbacv1.Subject{subject}, *meta.DeepCopy()
 	if meta.Namespace == "" {
 		return []client.Object{
-			&rbacv1.ClusterRole{TypeMeta: kind("ClusterRole"), ObjectMeta: meta, Rules: rules},
-			&rbacv1.ClusterRoleBinding{TypeMeta: kind("ClusterRoleBinding"), ObjectMeta: again, Subjects: subjects, RoleRef: role("ClusterRole")},
+			&rbacv1.ClusterRole{ObjectMeta: meta, Rules: rules},
+			&rbacv1.ClusterRoleBinding{ObjectMeta: again, Subjects: subjects, RoleRef: role("ClusterRole")},
 		}
 	}
 	return []client.Object{
-		&rbacv1.Role{TypeMeta: kind("Role"), ObjectMeta: meta, Rules: rules},
-		&rbacv1.RoleBinding{TypeMeta: kind("RoleBinding"), ObjectMeta: again, Subjects: subjects, RoleRef: role("Role")},
+		&rbacv1.Role{ObjectMeta: meta, Rules: rules},
+		&rbacv1.RoleBinding{ObjectMeta: again, Subjects: subjects, RoleRef: role("Role")},
 	}
 }

@@ -15,7 +15,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
@@ -36,7 +35,6 @@ func (c component) deployment() *appsv1.Deployment {
 		c.spread(&template.Spec)
 	}
 	return &appsv1.Deployment{
-		TypeMeta:   metav1.TypeMeta{APIVersion: appsv1.SchemeGroupVersion.String(), Kind: "Deployment"},
 		ObjectMeta: c.meta(c.name, c.program.Namespace),
 		Spec: appsv1.DeploymentSpec{
 			Replicas: new(c.program.Replicas),
@@ -70,7 +68,6 @@ func (c component) spread(pod *corev1.PodSpec) {
 // are not ready do not block a drain.
 func (c component) disruptionBudget() *policyv1.PodDisruptionBudget {
 	return &policyv1.PodDisruptionBudget{
-		TypeMeta:   metav1.TypeMeta{APIVersion: policyv1.SchemeGroupVersion.String(), Kind: "PodDisruptionBudget"},
 		ObjectMeta: c.meta(c.name, c.program.Namespace),
 		Spec: policyv1.PodDisruptionBudgetSpec{
 			MinAvailable: new(intstr.FromInt32(1)), Selector: c.selector(),
@@ -89,7 +86,6 @@ func (c component) job() *batchv1.Job {
 		template = []byte(c.program.Image)
 	}
 	return &batchv1.Job{
-		TypeMeta:   metav1.TypeMeta{APIVersion: batchv1.SchemeGroupVersion.String(), Kind: "Job"},
 		ObjectMeta: c.meta(Shorten(c.program.Name, registerInfix+hash(template), maxJobName), c.program.Namespace),
 		Spec:       spec,
 	}
@@ -106,7 +102,6 @@ func (c component) cronJob() *batchv1.CronJob {
 // repeated returns a CronJob of the component.
 func (c component) repeated(schedule string, job batchv1.JobSpec, description string) *batchv1.CronJob {
 	return &batchv1.CronJob{
-		TypeMeta:   metav1.TypeMeta{APIVersion: batchv1.SchemeGroupVersion.String(), Kind: "CronJob"},
 		ObjectMeta: describe(c.meta(c.name, c.program.Namespace), description),
 		Spec: batchv1.CronJobSpec{
 			Schedule: schedule, ConcurrencyPolicy: batchv1.ForbidConcurrent,

@@ -3,23 +3,26 @@ package manifest
 // This file writes objects as YAML.
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 
-	"k8s.io/apimachinery/pkg/runtime"
+	utiljson "k8s.io/apimachinery/pkg/util/json" // keeps integers
+	"k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	"sigs.k8s.io/yaml"
 )
 
-// Write writes objects as a YAML stream without the fields that only a cluster fills in. An object with an empty
-// TypeMeta gets the one that the scheme knows for it.
-func Write(w io.Writer, scheme *runtime.Scheme, objects ...client.Object) error {
-	for i, object := range objects {
-		text, err := encode(scheme, object)
-		if err != nil {
-			return fmt.Errorf("object %d (%T) cannot be written as YAML: %w", i, object, err)
-		}
+// Write writes objects as a YAML stream without the fields that only a cluster fills in. A built-in object with an empty
+// TypeMeta gets its own.
+func Write(w io.Writer, objects ...client.Object) error {
+	trees, err := treesOf(objects...)
+	if err != nil {
+		return err
+	}
+	for i, tree := range trees {
+		text := textOf(tree)
 		if i > 0 {
 			text = append([]byte("---\n"), text...)
 		}
@@ -30,13 +33,29 @@ func Write(w io.Writer, scheme *runtime.Scheme, objects ...client.Object) error 
 	return nil
 }
 
-func encode(scheme *runtime.Scheme, object client.Object) ([]byte, error) {
-	tree, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
+// treesOf returns objects as they are written. They share nothing with the objects.
+func treesOf(objects ...client.Object) (all []map[string]any, err error) {
+	for i, object := range objects {
+		tree, err := treeOf(object)
+		if err != nil {
+			return nil, fmt.Errorf("object %d (%T) cannot be written as YAML: %w", i, object, err)
+		}
+		all = append(all, tree)
+	}
+	return all, nil
+}
+
+func treeOf(object client.Object) (map[string]any, error) {
+	tree := map[string]any{}
+	text, err := json.Marshal(object)
+	if err == nil {
+		err = utiljson.Unmarshal(text, &tree)
+	}
 	if err != nil {
 		return nil, err
 	}
 	if tree["kind"] == nil || tree["apiVersion"] == nil {
-		kind, err := apiutil.GVKForObject(object, scheme)
+		kind, err := apiutil.GVKForObject(object, scheme.Scheme)
 		if err != nil {
 			return nil, fmt.Errorf("set its TypeMeta: %w", err)
 		}
@@ -44,7 +63,13 @@ func encode(scheme *runtime.Scheme, object client.Object) ([]byte, error) {
 	}
 	delete(tree, "status")
 	dropNulls(tree)
-	return yaml.Marshal(tree)
+	return tree, nil
+}
+
+// textOf returns YAML of what treesOf returns, or of a part.
+func textOf(tree any) []byte {
+	text, _ := yaml.Marshal(tree) // it comes from JSON
+	return text
 }
 
 // dropNulls removes fields that are null, such as creationTimestamp. Empty objects are kept, because they can mean
