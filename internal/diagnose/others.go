@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/utils/ptr"
 
 	"code.cloudfoundry.org/eirinix/diagnosis"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
@@ -95,10 +96,7 @@ func (d *diagnostic) checkTimeouts(all []hook) {
 
 // timeout returns how long the API server waits for the webhook, in seconds.
 func (h hook) timeout() int32 {
-	if h.TimeoutSeconds == nil {
-		return 10 // the API's default
-	}
-	return *h.TimeoutSeconds
+	return ptr.Deref(h.TimeoutSeconds, 10) // the API's default
 }
 
 // byCall is the order in which the API server calls mutating webhooks: by configuration, and then as they are listed.

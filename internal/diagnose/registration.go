@@ -20,6 +20,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/utils/ptr"
 
 	"code.cloudfoundry.org/eirinix/diagnosis"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
@@ -59,10 +60,7 @@ func (h hook) ignores() bool {
 // target returns the address that the API server calls for the entry, and the path.
 func (h hook) target() (at webhookconf.Target, path string) {
 	if s := h.ClientConfig.Service; s != nil {
-		if s.Path != nil {
-			path = *s.Path
-		}
-		return webhookconf.Target{Service: s.Name, Namespace: s.Namespace, Port: portOf(s)}, path
+		return webhookconf.Target{Service: s.Name, Namespace: s.Namespace, Port: portOf(s)}, ptr.Deref(s.Path, "")
 	}
 	if h.ClientConfig.URL == nil {
 		return at, ""
@@ -80,10 +78,7 @@ func (h hook) target() (at webhookconf.Target, path string) {
 
 // portOf returns the Service's port that the API server calls.
 func portOf(s *admissionregistrationv1.ServiceReference) int32 {
-	if s.Port == nil {
-		return 443
-	}
-	return *s.Port
+	return ptr.Deref(s.Port, 443)
 }
 
 // bothKinds returns this program's configurations.

@@ -179,7 +179,7 @@ func (c Cluster) servesSubresource(s Step) error {
 // that one. For a step of any kind, it finds the kind, if the rules match exactly one.
 func (c Cluster) kindOf(s Step, rules []admissionregistrationv1.RuleWithOperations) (schema.GroupVersionKind, error) {
 	kinds := map[schema.GroupVersionKind]bool{}
-	for _, named := range resourcesOf(rules) {
+	for _, named := range Named(rules) {
 		if strings.Contains(named.Group+named.Version+named.Resource, "*") {
 			if !s.Kind.Empty() && !s.AnyRules {
 				return s.Kind, fmt.Errorf("the rule for %q of %s may yield another kind than %s; name the resource, or use *unstructured.Unstructured", named.Resource, named.GroupVersion(), s.Kind.Kind)
@@ -216,7 +216,8 @@ func (c Cluster) kindOf(s Step, rules []admissionregistrationv1.RuleWithOperatio
 	return s.Kind, nil
 }
 
-func resourcesOf(rules []admissionregistrationv1.RuleWithOperations) (all []schema.GroupVersionResource) {
+// Named returns the resources that rules name.
+func Named(rules []admissionregistrationv1.RuleWithOperations) (all []schema.GroupVersionResource) {
 	for _, rule := range rules {
 		for _, group := range rule.APIGroups {
 			for _, version := range rule.APIVersions {

@@ -222,7 +222,7 @@ func (c *configuration) Holds(entries []Entry) bool {
 	return slices.ContainsFunc(entries, c.kind.Holds)
 }
 
-// webhook is a webhook in a configuration that was read.
+// webhook is a webhook in a configuration or a definition.
 type webhook map[string]any
 
 // ours returns the webhooks of the fingerprint, in order. They are not copies. object is nil if none exists.
@@ -262,19 +262,15 @@ func (w webhook) path() string {
 	return ""
 }
 
-func (w webhook) bundle() []byte { return bundleIn(w.address()) }
-
-// bundleIn returns the caBundle of a client configuration.
-func bundleIn(address map[string]any) []byte {
-	text, _ := address["caBundle"].(string)
+func (w webhook) bundle() []byte {
+	text, _ := w.address()["caBundle"].(string)
 	bundle, _ := base64.StdEncoding.DecodeString(text)
 	return bundle
 }
 
-// trust sets the caBundle of a client configuration. An empty one is left out: then the API server uses the CAs of its
-// machine.
-func trust(address map[string]any, bundle []byte) {
-	switch {
+// trust sets the caBundle. An empty one is left out: then the API server uses the CAs of its machine.
+func (w webhook) trust(bundle []byte) {
+	switch address := w.address(); {
 	case address == nil:
 	case len(bundle) == 0:
 		delete(address, "caBundle")

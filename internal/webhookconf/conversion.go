@@ -142,7 +142,7 @@ func (c *conversion) intact(crd *unstructured.Unstructured, d Desired) bool {
 		return true
 	}
 	annotations, now, desired := crd.GetAnnotations(), registeredIn(crd), c.desired(d.Options, *e)
-	trust(desired.Webhook.address(), now.Webhook.bundle())
+	desired.Webhook.trust(now.Webhook.bundle())
 	return annotations[OwnerAnnotation] == c.owner && annotations[VersionAnnotation] == d.Version && now.holds(desired)
 }
 
@@ -155,13 +155,13 @@ func (c *conversion) Put(ctx context.Context, from Found, change Change) (Found,
 	if d := change.Entries; d != nil && c.Holds(d.Entries) {
 		bundle := ca.Bundle(from.Bundles...)
 		spec = c.desired(d.Options, *c.entry(d.Entries))
-		trust(spec.Webhook.address(), bundle)
+		spec.Webhook.trust(bundle)
 		annotations = with(with(annotations, OwnerAnnotation, c.owner), VersionAnnotation, d.Version)
 	} else if annotations[OwnerAnnotation] == "" || spec.Strategy != WebhookStrategy {
 		return from, Unchanged, nil // not our webhook
 	}
 	if change.Bundle != nil {
-		trust(spec.Webhook.address(), change.Bundle)
+		spec.Webhook.trust(change.Bundle)
 		annotations = with(annotations, PinsAnnotation, strings.Join(HashesOf(change.Bundle), ","))
 	}
 	if change.Unneeded != nil {
@@ -205,13 +205,10 @@ func ours(annotations map[string]string) map[string]any {
 // patch sets our annotations to those of these, and spec.conversion. It fails if the definition does not have the
 // resourceVersion any more.
 func (c *conversion) patch(ctx context.Context, resourceVersion string, annotations map[string]string, spec map[string]any) (*unstructured.Unstructured, error) {
-	body, err := json.Marshal(map[string]any{
+	body, _ := json.Marshal(map[string]any{ // what came from JSON, and strings
 		"metadata": map[string]any{"resourceVersion": resourceVersion, "annotations": ours(annotations)},
 		"spec":     map[string]any{"conversion": spec},
 	})
-	if err != nil {
-		return nil, err
-	}
 	written, err := c.client.Patch(ctx, c.name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: fieldManager})
 	return written, c.explain("get and patch", err)
 }

@@ -11,6 +11,9 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"code.cloudfoundry.org/eirinix/internal/resources"
 )
 
 // operationOrder is the order of the operations in a union.
@@ -22,17 +25,10 @@ var operationOrder = []admissionregistrationv1.OperationType{
 // resourcesOf returns each "group version resource" that the rules name, once and sorted.
 func resourcesOf(rules []admissionregistrationv1.RuleWithOperations) []string {
 	var all []string
-	for _, r := range rules {
-		for _, g := range r.APIGroups {
-			for _, v := range r.APIVersions {
-				for _, resource := range r.Resources {
-					all = append(all, g+" "+v+" "+resource)
-				}
-			}
-		}
+	for _, r := range resources.Named(rules) {
+		all = append(all, r.Group+" "+r.Version+" "+r.Resource)
 	}
-	slices.Sort(all)
-	return slices.Compact(all)
+	return sorted(all)
 }
 
 // ownRules returns a copy of the rules, with the scope set to the API server's default if it is empty.
@@ -85,10 +81,7 @@ func ruleKey(r admissionregistrationv1.RuleWithOperations) string {
 }
 
 func scopeOf(r admissionregistrationv1.RuleWithOperations) admissionregistrationv1.ScopeType {
-	if r.Scope == nil {
-		return admissionregistrationv1.AllScopes
-	}
-	return *r.Scope
+	return ptr.Deref(r.Scope, admissionregistrationv1.AllScopes)
 }
 
 func sorted(values []string) []string {

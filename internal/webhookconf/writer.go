@@ -105,7 +105,7 @@ func (c *configuration) desired(existing *unstructured.Unstructured, change Chan
 	}
 	if change.Bundle != nil {
 		for _, w := range c.ours(desired) {
-			trust(w.address(), change.Bundle)
+			w.trust(change.Bundle)
 		}
 		annotate(desired, PinsAnnotation, strings.Join(HashesOf(change.Bundle), ","))
 	}
