@@ -7,7 +7,6 @@
 package ca
 
 import (
-	"bytes"
 	"crypto"
 	"crypto/rand"
 	"crypto/x509"
@@ -17,6 +16,7 @@ import (
 	"fmt"
 	"io"
 	"math/big"
+	"slices"
 	"time"
 )
 
@@ -73,15 +73,24 @@ func New(commonName string, lifetime time.Duration, now time.Time, opts ...Optio
 		IsCA:                  true,
 		MaxPathLen:            1,
 	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	certificate, err := issue("a CA certificate", template, template, key.Public(), key)
 	if err != nil {
-		return nil, fmt.Errorf("signing a CA certificate: %w", err)
+		return nil, err
+	}
+	return newAuthority(certificate, key)
+}
+
+// issue signs a certificate, whose name is for errors. A template without a serial number gets a random one.
+func issue(name string, template, parent *x509.Certificate, public any, key crypto.Signer) (*x509.Certificate, error) {
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, public, key)
+	if err != nil {
+		return nil, fmt.Errorf("signing %s: %w", name, err)
 	}
 	certificate, err := x509.ParseCertificate(der)
 	if err != nil {
-		return nil, fmt.Errorf("reading the CA certificate just made: %w", err)
+		return nil, fmt.Errorf("reading %s just made: %w", name, err)
 	}
-	return newAuthority(certificate, key)
+	return certificate, nil
 }
 
 // newAuthority completes an authority whose certificate and key are known to belong together.
@@ -92,7 +101,7 @@ func newAuthority(certificate *x509.Certificate, key crypto.Signer) (*Authority,
 	}
 	return &Authority{
 		Certificate:    certificate,
-		CertificatePEM: encodeCertificate(certificate.Raw),
+		CertificatePEM: EncodeCertificate(certificate),
 		PrivateKey:     key,
 		PrivateKeyPEM:  pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}),
 	}, nil
@@ -103,15 +112,7 @@ func (a *Authority) Equal(b *Authority) bool {
 	if a == nil || b == nil {
 		return a == b
 	}
-	if !bytes.Equal(a.Certificate.Raw, b.Certificate.Raw) || len(a.Chain) != len(b.Chain) {
-		return false
-	}
-	for i := range a.Chain {
-		if !bytes.Equal(a.Chain[i].Raw, b.Chain[i].Raw) {
-			return false
-		}
-	}
-	return true
+	return a.Certificate.Equal(b.Certificate) && slices.EqualFunc(a.Chain, b.Chain, (*x509.Certificate).Equal)
 }
 
 // String names the authority without its key.
@@ -153,8 +154,4 @@ func fitCommonName(name string) string {
 		return string(runes[:64])
 	}
 	return name
-}
-
-func encodeCertificate(der []byte) []byte {
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 }

@@ -6,6 +6,8 @@ import (
 	"bytes"
 	"crypto/x509"
 	"encoding/pem"
+	"iter"
+	"slices"
 	"time"
 )
 
@@ -19,7 +21,7 @@ func Bundle(texts ...[]byte) []byte {
 		for _, certificate := range SplitBundle(text) {
 			if !seen[string(certificate.Raw)] {
 				seen[string(certificate.Raw)] = true
-				bundle = append(bundle, encodeCertificate(certificate.Raw)...)
+				bundle = append(bundle, EncodeCertificate(certificate)...)
 			}
 		}
 	}
@@ -28,14 +30,8 @@ func Bundle(texts ...[]byte) []byte {
 
 // SplitBundle returns the certificates of a bundle in order. It skips unreadable blocks, as the API server does when it
 // loads a caBundle.
-func SplitBundle(bundle []byte) []*x509.Certificate {
-	var certificates []*x509.Certificate
-	for {
-		var block *pem.Block
-		block, bundle = pem.Decode(bundle)
-		if block == nil {
-			return certificates
-		}
+func SplitBundle(bundle []byte) (certificates []*x509.Certificate) {
+	for block := range Blocks(bundle) {
 		if block.Type != "CERTIFICATE" || len(block.Headers) > 0 {
 			continue
 		}
@@ -43,40 +39,43 @@ func SplitBundle(bundle []byte) []*x509.Certificate {
 			certificates = append(certificates, certificate)
 		}
 	}
+	return certificates
+}
+
+// Blocks returns the PEM blocks of a text.
+func Blocks(text []byte) iter.Seq[*pem.Block] {
+	return func(yield func(*pem.Block) bool) {
+		for block, rest := pem.Decode(text); block != nil && yield(block); block, rest = pem.Decode(rest) {
+		}
+	}
+}
+
+// Select returns the bundle of those certificates of a bundle that are wanted.
+func Select(bundle []byte, wanted func(*x509.Certificate) bool) []byte {
+	var texts [][]byte
+	for _, certificate := range SplitBundle(bundle) {
+		if wanted(certificate) {
+			texts = append(texts, EncodeCertificate(certificate))
+		}
+	}
+	return Bundle(texts...)
 }
 
 // OfName returns the certificates of a bundle whose subject has the common name that New sets for name.
 func OfName(bundle []byte, name string) []byte {
-	var texts [][]byte
-	for _, certificate := range SplitBundle(bundle) {
-		if certificate.Subject.CommonName == fitCommonName(name) {
-			texts = append(texts, encodeCertificate(certificate.Raw))
-		}
-	}
-	return Bundle(texts...)
+	return Select(bundle, func(c *x509.Certificate) bool { return c.Subject.CommonName == fitCommonName(name) })
 }
 
 // Contains reports whether whole holds every certificate of part. An empty part is contained in every bundle.
 func Contains(whole, part []byte) bool {
 	in := members(whole)
-	for _, certificate := range SplitBundle(part) {
-		if !in[string(certificate.Raw)] {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(SplitBundle(part), func(c *x509.Certificate) bool { return !in[string(c.Raw)] })
 }
 
 // Common returns those certificates of a bundle that another bundle holds too.
 func Common(bundle, other []byte) []byte {
 	in := members(other)
-	var texts [][]byte
-	for _, certificate := range SplitBundle(bundle) {
-		if in[string(certificate.Raw)] {
-			texts = append(texts, encodeCertificate(certificate.Raw))
-		}
-	}
-	return Bundle(texts...)
+	return Select(bundle, func(c *x509.Certificate) bool { return in[string(c.Raw)] })
 }
 
 // members returns the set of certificates in a bundle, as DER.
@@ -95,7 +94,7 @@ func EqualBundles(a, b []byte) bool {
 
 // EncodeCertificate returns a certificate as one PEM block.
 func EncodeCertificate(certificate *x509.Certificate) []byte {
-	return encodeCertificate(certificate.Raw)
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate.Raw})
 }
 
 // TrustedBy reports whether a client with this bundle accepts certificates signed by the authority. It does if it

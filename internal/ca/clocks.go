@@ -6,6 +6,7 @@ package ca
 
 import (
 	"crypto/x509"
+	"slices"
 	"time"
 )
 
@@ -44,16 +45,6 @@ func validAt(certificate *x509.Certificate, t time.Time) bool {
 	return !t.Before(certificate.NotBefore) && !t.After(certificate.NotAfter)
 }
 
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
-}
+func later(a, b time.Time) time.Time { return slices.MaxFunc([]time.Time{a, b}, time.Time.Compare) }
 
-func earlier(a, b time.Time) time.Time {
-	if a.Before(b) {
-		return a
-	}
-	return b
-}
+func earlier(a, b time.Time) time.Time { return slices.MinFunc([]time.Time{a, b}, time.Time.Compare) }

@@ -27,7 +27,7 @@ func (s *ForeignCAs) Tolerate(live []Registered, bundle []byte, now time.Time,
 		whole := Contains(l.Bundle, bundle)
 		for _, certificate := range SplitBundle(l.Bundle) {
 			key := string(certificate.Raw)
-			if _, known := there[key]; known || Contains(bundle, encodeCertificate(certificate.Raw)) {
+			if _, known := there[key]; known || Contains(bundle, EncodeCertificate(certificate)) {
 				continue
 			}
 			since, seen := s.since[key]
@@ -42,7 +42,7 @@ func (s *ForeignCAs) Tolerate(live []Registered, bundle []byte, now time.Time,
 			if !now.Before(end) {
 				continue
 			}
-			texts = append(texts, encodeCertificate(certificate.Raw))
+			texts = append(texts, EncodeCertificate(certificate))
 			if until.IsZero() || end.Before(until) {
 				until = end
 			}

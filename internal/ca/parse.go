@@ -103,13 +103,12 @@ func ParsePrivateKey(text []byte) (crypto.Signer, error) {
 
 // firstBlock returns the first PEM block of a wanted type, or nil.
 func firstBlock(text []byte, wanted func(kind string) bool) *pem.Block {
-	for {
-		var block *pem.Block
-		block, text = pem.Decode(text)
-		if block == nil || wanted(block.Type) {
+	for block := range Blocks(text) {
+		if wanted(block.Type) {
 			return block
 		}
 	}
+	return nil
 }
 
 // minRSABits is the minimum size of an RSA key that crypto/tls and every current root programme require.
@@ -132,7 +131,7 @@ func (a *Authority) Usable(now time.Time, opts ...Option) error {
 	if certificate.KeyUsage != 0 && certificate.KeyUsage&x509.KeyUsageCertSign == 0 {
 		return fmt.Errorf("%w: its key usage does not include certificate signing", ErrNotCA)
 	}
-	if !mayIssueServing(certificate) {
+	if !ForServers(certificate) {
 		return fmt.Errorf("%w for servers: its extended key usage does not include server authentication", ErrNotCA)
 	}
 	if len(certificate.UnhandledCriticalExtensions) > 0 {
@@ -163,13 +162,11 @@ func strong(certificate *x509.Certificate) error {
 	return nil
 }
 
-// mayIssueServing reports whether the CA's own extended key usage permits server authentication. Clients apply it to
-// every certificate below the CA.
-func mayIssueServing(certificate *x509.Certificate) bool {
-	if len(certificate.ExtKeyUsage) == 0 && len(certificate.UnknownExtKeyUsage) == 0 {
-		return true
-	}
-	return slices.Contains(certificate.ExtKeyUsage, x509.ExtKeyUsageServerAuth) ||
+// ForServers reports whether the extended key usage of a certificate permits server authentication. A certificate
+// without one is for every use. Clients apply that of a CA to every certificate below it.
+func ForServers(certificate *x509.Certificate) bool {
+	return len(certificate.ExtKeyUsage)+len(certificate.UnknownExtKeyUsage) == 0 ||
+		slices.Contains(certificate.ExtKeyUsage, x509.ExtKeyUsageServerAuth) ||
 		slices.Contains(certificate.ExtKeyUsage, x509.ExtKeyUsageAny)
 }
 

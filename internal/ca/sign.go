@@ -3,7 +3,6 @@ package ca
 // This file signs serving certificates, and cross-signs the certificate of one authority with the key of another.
 
 import (
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
@@ -38,13 +37,8 @@ func (a *Authority) SignServing(hosts []string, lifetime time.Duration, now time
 	if err != nil {
 		return nil, err
 	}
-	serial, err := newSerial()
-	if err != nil {
-		return nil, err
-	}
 	from, until := o.span(now, lifetime)
 	template := &x509.Certificate{
-		SerialNumber:          serial,
 		Subject:               pkix.Name{CommonName: fitCommonName(names.All()[0])},
 		DNSNames:              names.DNS,
 		IPAddresses:           names.IPs,
@@ -54,18 +48,15 @@ func (a *Authority) SignServing(hosts []string, lifetime time.Duration, now time
 		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 		BasicConstraintsValid: true,
 	}
-	der, err := x509.CreateCertificate(rand.Reader, template, a.Certificate, key.Public(), a.PrivateKey)
+	name := fmt.Sprintf("a serving certificate for %v", names.All())
+	leaf, err := issue(name, template, a.Certificate, key.Public(), a.PrivateKey)
 	if err != nil {
-		return nil, fmt.Errorf("signing a serving certificate for %v: %w", names.All(), err)
-	}
-	leaf, err := x509.ParseCertificate(der)
-	if err != nil {
-		return nil, fmt.Errorf("reading the serving certificate just made: %w", err)
+		return nil, err
 	}
 	if err := a.issued(leaf, names, o.moment(a.Certificate, now)); err != nil {
 		return nil, err
 	}
-	chain := [][]byte{der}
+	chain := [][]byte{leaf.Raw}
 	for _, cross := range a.Chain {
 		chain = append(chain, cross.Raw)
 	}
@@ -99,12 +90,7 @@ func (a *Authority) CrossSign(other *x509.Certificate, now time.Time, opts ...Op
 	if !other.BasicConstraintsValid || !other.IsCA {
 		return nil, ErrNotCA
 	}
-	serial, err := newSerial()
-	if err != nil {
-		return nil, err
-	}
 	template := &x509.Certificate{
-		SerialNumber:          serial,
 		RawSubject:            other.RawSubject, // copied unchanged, because clients compare names bytewise
 		SubjectKeyId:          other.SubjectKeyId,
 		NotBefore:             later(other.NotBefore, a.Certificate.NotBefore),
@@ -117,15 +103,7 @@ func (a *Authority) CrossSign(other *x509.Certificate, now time.Time, opts ...Op
 	if !template.NotBefore.Before(template.NotAfter) {
 		return nil, errors.New("the two CAs are never valid at the same time")
 	}
-	der, err := x509.CreateCertificate(rand.Reader, template, a.Certificate, other.PublicKey, a.PrivateKey)
-	if err != nil {
-		return nil, fmt.Errorf("cross-signing a CA certificate: %w", err)
-	}
-	cross, err := x509.ParseCertificate(der)
-	if err != nil {
-		return nil, fmt.Errorf("reading the cross-signed certificate just made: %w", err)
-	}
-	return cross, nil
+	return issue("a cross-signed CA certificate", template, a.Certificate, other.PublicKey, a.PrivateKey)
 }
 
 // RenewAt returns when a serving certificate should be replaced. That is at two thirds of its validity, moved by up to

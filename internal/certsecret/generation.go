@@ -125,15 +125,13 @@ func (s *State) remember() {
 
 // Bundle returns, in PEM, every CA certificate that must be trusted, the current one first.
 func (s *State) Bundle() []byte {
-	var bundle []byte
-	seen := map[string]bool{}
-	for _, current := range []bool{true, false} {
-		for g, certificate := range s.readable() {
-			if (g.ID == s.CurrentID) == current && !seen[string(certificate.Raw)] {
-				seen[string(certificate.Raw)] = true
-				bundle = append(bundle, ca.EncodeCertificate(certificate)...)
-			}
+	var current, others []byte
+	for g, certificate := range s.readable() {
+		if text := ca.EncodeCertificate(certificate); g.ID == s.CurrentID {
+			current = text
+		} else {
+			others = append(others, text...)
 		}
 	}
-	return bundle
+	return ca.Bundle(current, others)
 }

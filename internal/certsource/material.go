@@ -9,7 +9,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"code.cloudfoundry.org/eirinix/internal/ca"
@@ -79,10 +78,9 @@ func checkNames(leaf *x509.Certificate, names ca.Hosts) error {
 	return nil
 }
 
-// checkUsage checks that the certificate is valid for servers. One without extended key usages is valid for every use.
+// checkUsage checks that the certificate is valid for servers.
 func checkUsage(leaf *x509.Certificate) error {
-	if len(leaf.ExtKeyUsage)+len(leaf.UnknownExtKeyUsage) == 0 ||
-		slices.Contains(leaf.ExtKeyUsage, x509.ExtKeyUsageServerAuth) || slices.Contains(leaf.ExtKeyUsage, x509.ExtKeyUsageAny) {
+	if ca.ForServers(leaf) {
 		return nil
 	}
 	return errors.New("servers may not use the certificate; have it issued with the extended key usage \"server auth\"")

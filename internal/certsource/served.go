@@ -86,13 +86,7 @@ func (s *Served) deliver(m Material) {
 // roots returns those CAs of a bundle that verify the certificate. A trust store can hold hundreds of others, and each
 // would be in the caBundle of every webhook.
 func (s *Served) roots(m Material) []byte {
-	var roots []byte
-	for _, certificate := range ca.SplitBundle(m.Bundle) {
-		text := ca.EncodeCertificate(certificate)
-		if s.Verify(&m, text) == nil {
-			roots = ca.Bundle(roots, text)
-		}
-	}
+	roots := ca.Select(m.Bundle, func(c *x509.Certificate) bool { return s.Verify(&m, ca.EncodeCertificate(c)) == nil })
 	if roots == nil {
 		return m.Bundle
 	}

@@ -7,7 +7,6 @@ import (
 	"crypto"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"fmt"
 
@@ -79,17 +78,9 @@ func pair(chainPEM []byte, key crypto.Signer) (*tls.Certificate, error) {
 }
 
 // parseChain returns at least one certificate. It skips PEM blocks of other types.
-func parseChain(chainPEM []byte) ([]*x509.Certificate, error) {
-	var chain []*x509.Certificate
-	for {
-		var block *pem.Block
-		block, chainPEM = pem.Decode(chainPEM)
-		switch {
-		case block == nil && len(chain) == 0:
-			return nil, errors.New("there is no PEM certificate")
-		case block == nil:
-			return chain, nil
-		case block.Type != "CERTIFICATE":
+func parseChain(chainPEM []byte) (chain []*x509.Certificate, _ error) {
+	for block := range ca.Blocks(chainPEM) {
+		if block.Type != "CERTIFICATE" {
 			continue
 		}
 		certificate, err := x509.ParseCertificate(block.Bytes)
@@ -98,6 +89,10 @@ func parseChain(chainPEM []byte) ([]*x509.Certificate, error) {
 		}
 		chain = append(chain, certificate)
 	}
+	if len(chain) == 0 {
+		return nil, errors.New("there is no PEM certificate")
+	}
+	return chain, nil
 }
 
 // rootOf returns the PEM of the chain's last certificate if that is self-signed, or nil otherwise.
