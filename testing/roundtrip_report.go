@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"code.cloudfoundry.org/eirinix/internal/apiserver"
+	"code.cloudfoundry.org/eirinix/internal/lograte"
 )
 
 // difference is a place at which two objects differ. An absent value is nil.
@@ -143,11 +144,7 @@ func valueOf(v any) string {
 	if err != nil {
 		return fmt.Sprint(v)
 	}
-	const most = 200
-	if len(text) > most {
-		return strings.ToValidUTF8(string(text[:most]), "") + "..."
-	}
-	return string(text)
+	return lograte.Brief(string(text), 200)
 }
 
 // same reports whether two failures have the same reason.

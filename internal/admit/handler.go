@@ -20,6 +20,7 @@ import (
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"code.cloudfoundry.org/eirinix/internal/decode"
+	"code.cloudfoundry.org/eirinix/internal/lograte"
 )
 
 // These are the prefixes of the paths of webhook entries. During a rollout, an unknown path below them belongs to
@@ -280,11 +281,7 @@ func (r *refusal) Error() string { return r.reason }
 // logged.
 func refuse(status int, format string, args ...any) error {
 	const most = 500
-	reason := fmt.Sprintf(format, args...)
-	if len(reason) > most {
-		reason = strings.ToValidUTF8(reason[:most], "") + "..."
-	}
-	return &refusal{status: status, reason: reason}
+	return &refusal{status: status, reason: lograte.Brief(fmt.Sprintf(format, args...), most)}
 }
 
 // checkHeader refuses a request that cannot be a review, before its body is read.

@@ -9,6 +9,8 @@ import (
 
 	"github.com/go-logr/logr"
 	admissionv1 "k8s.io/api/admission/v1"
+
+	"code.cloudfoundry.org/eirinix/internal/lograte"
 )
 
 // lazily returns a logger that computes its values when a line is logged, and not for every request.
@@ -114,12 +116,6 @@ func resourceOf(req *admissionv1.AdmissionRequest) string {
 
 // brief bounds the text that a client can put in an answer or a log line. The bound is the longest name that Kubernetes
 // allows.
-func brief(s string) string {
-	const most = 253
-	if len(s) > most {
-		s = strings.ToValidUTF8(s[:most], "") + "..."
-	}
-	return s
-}
+func brief(s string) string { return lograte.Brief(s, 253) }
 
 func printable(s string) string { return fmt.Sprintf("%q", brief(s)) }

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"code.cloudfoundry.org/eirinix/internal/jsontext"
+	"code.cloudfoundry.org/eirinix/internal/lograte"
 )
 
 const (
@@ -37,13 +38,7 @@ func refuse(format string, args ...any) error {
 }
 
 // bounded returns a text that is short enough for an answer.
-func bounded(reason string) string {
-	const most = 500
-	if len(reason) > most {
-		return strings.ToValidUTF8(reason[:most], "") + "..."
-	}
-	return reason
-}
+func bounded(reason string) string { return lograte.Brief(reason, 500) }
 
 // review is a parsed ConversionReview. Its texts are parts of the body.
 type review struct {

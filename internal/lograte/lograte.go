@@ -1,7 +1,8 @@
-// Package lograte limits how often a repeated event is logged.
+// Package lograte limits how often a repeated event is logged, and how much of a text that others have written.
 package lograte
 
 import (
+	"strings"
 	"sync"
 	"time"
 
@@ -69,4 +70,13 @@ func (l *Limiter) Forget(kind string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.last, kind)
+}
+
+// Brief returns a text, or its beginning if it has more than most bytes. The beginning is valid UTF-8. It bounds what a
+// client or a step has written, for a log line or an answer.
+func Brief(text string, most int) string {
+	if len(text) <= most {
+		return text
+	}
+	return strings.ToValidUTF8(text[:most], "") + "..."
 }

@@ -14,7 +14,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
@@ -177,14 +176,7 @@ func (w *Writer) nameOf(r schema.GroupVersionResource) string {
 // cut shortens a message, at the end of a character.
 func cut(message string) string {
 	message = strings.ToValidUTF8(message, "\uFFFD")
-	if len(message) <= mostMessage {
-		return message
-	}
-	end := mostMessage
-	for !utf8.RuneStart(message[end]) {
-		end--
-	}
-	return message[:end]
+	return strings.ToValidUTF8(message[:min(len(message), mostMessage)], "")
 }
 
 // flush writes the report of the findings so far.

@@ -9,6 +9,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"code.cloudfoundry.org/eirinix/internal/lograte"
 )
 
 // Placeholder replaces a redacted value, in the encoding of that value. In the data of Secrets, that is base64.
@@ -232,9 +234,4 @@ func (n *notes) add(note string) {
 const mostName = 253
 
 // brief bounds untrusted text in a list.
-func brief(s string, most int) string {
-	if len(s) > most {
-		s = s[:most] + "..."
-	}
-	return strings.ToValidUTF8(s, "?")
-}
+func brief(s string, most int) string { return lograte.Brief(strings.ToValidUTF8(s, "?"), most) }
