@@ -73,10 +73,7 @@ func (r Request) isReview() bool {
 
 // String returns the request in one line, as in "create configmaps default/counter".
 func (r Request) String() string {
-	resource := r.Resource.Resource
-	if r.Resource.Group != "" {
-		resource += "." + r.Resource.Group
-	}
+	resource := r.Resource.GroupResource().String()
 	if r.Subresource != "" {
 		resource += "/" + r.Subresource
 	}

@@ -21,6 +21,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"sigs.k8s.io/yaml"
+
+	"code.cloudfoundry.org/eirinix/internal/reads"
 )
 
 // serve answers one request of a client.
@@ -129,7 +131,7 @@ func (a *API) list(r *http.Request, q Request) (any, error) {
 		if key.GroupResource != q.Resource.GroupResource() || q.Namespace != "" && key.namespace != q.Namespace {
 			continue
 		}
-		if !byLabels.Matches(labels.Set(object.GetLabels())) || !byFields.Matches(fieldsOf{object}) {
+		if !byLabels.Matches(labels.Set(object.GetLabels())) || !byFields.Matches(reads.FieldsOf{Unstructured: object}) {
 			continue
 		}
 		items = append(items, inVersion(object, q.Resource).Object)
@@ -217,18 +219,6 @@ func inVersion(object *unstructured.Unstructured, resource schema.GroupVersionRe
 	object = object.DeepCopy()
 	object.SetAPIVersion(resource.GroupVersion().String())
 	return object
-}
-
-// fieldsOf looks up the fields of a fieldSelector by their paths.
-type fieldsOf struct{ *unstructured.Unstructured }
-
-func (f fieldsOf) Has(field string) bool { return f.Get(field) != "" }
-func (f fieldsOf) Get(field string) string {
-	value, _, _ := unstructured.NestedFieldNoCopy(f.Object, strings.Split(field, ".")...)
-	if value == nil {
-		return ""
-	}
-	return fmt.Sprint(value)
 }
 
 // discovery returns the discovery document for a path, if there is one.

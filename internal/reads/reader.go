@@ -448,12 +448,11 @@ func (q *query) needsObject() bool { return q.labels != nil || len(q.others) > 0
 
 // matches reports whether an object matches the parts of a query that no index answers.
 func (q *query) matches(v *view, o client.Object) bool {
-	return (q.labels == nil || q.labels.Matches(labelsOf(o))) && !slices.ContainsFunc(q.others, func(f fields.Requirement) bool {
+	selected := q.labels == nil || q.labels.Matches(labels.Set(o.GetLabels()))
+	return selected && !slices.ContainsFunc(q.others, func(f fields.Requirement) bool {
 		return !slices.Contains(v.declaration.Index[f.Field](o), f.Value)
 	})
 }
-
-func labelsOf(o client.Object) labels.Set { return o.GetLabels() }
 
 // undeclared returns the error for objects that the step does not declare. It names the declaration to add.
 func (r *Reader) undeclared(o any, namespace, name string) error {

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"strings"
 	"sync"
@@ -72,20 +71,22 @@ type source struct {
 	settled  chan struct{}
 	settle   sync.Once
 	wake     chan struct{}
+	lately   atomic.Pointer[time.Time] // the last attempt
 
-	mu     sync.Mutex
-	since  time.Time     // when the watch broke; zero while it is alive
-	why    error         // the last failure; nil if there was none
-	said   bool          // the log says that the objects are too old, or missing
-	alive  chan struct{} // closed when the watch is alive again; nil while it is
-	lately time.Time     // the last attempt
+	mu    sync.Mutex
+	since time.Time     // when the watch broke; zero while it is alive
+	why   error         // the last failure; nil if there was none
+	said  bool          // the log says that the objects are too old, or missing
+	alive chan struct{} // closed when the watch is alive again; nil while it is
 }
 
 func newSource(s *Set, of origin, v *view) *source {
-	return &source{
+	src := &source{
 		origin: of, set: s, labelled: v.declaration.Labels, selected: v.declaration.Fields, example: v.declaration.Object,
 		settled: make(chan struct{}), wake: make(chan struct{}, 1), log: s.log, since: time.Now(), alive: make(chan struct{}),
 	}
+	src.lately.Store(new(time.Time))
+	return src
 }
 
 // tolerate takes the MaxStale of a use into account.
@@ -203,15 +204,9 @@ func (s *source) pauses() func(context.Context) {
 		case <-timer.C:
 		case <-ctx.Done():
 		case <-s.wake:
-			_ = wait.Sleep(ctx, max(0, min(delay, soonest-time.Since(s.attempted()))))
+			_ = wait.Sleep(ctx, max(0, min(delay, soonest-time.Since(*s.lately.Load()))))
 		}
 	}
-}
-
-func (s *source) attempted() time.Time {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.lately
 }
 
 // refused reports whether the API server has refused the objects, so that only a change in the cluster helps.
@@ -283,9 +278,7 @@ func (s *source) options(o metav1.ListOptions) *client.ListOptions {
 }
 
 func (s *source) newList() (client.ObjectList, error) {
-	s.mu.Lock()
-	s.lately = time.Now()
-	s.mu.Unlock()
+	s.lately.Store(new(time.Now()))
 	if s.namespace != "" {
 		if namespaced, err := s.client.IsObjectNamespaced(s.example); err != nil {
 			return nil, err
@@ -379,13 +372,6 @@ var (
 	_ toolscache.TransformingStore = (*source)(nil)
 )
 
-// incoming is an object as the views of a source store it.
-type incoming struct {
-	namespace, name string
-	entries         []*entry // by view
-	failed          []error
-}
-
 // Transformer returns the function that the reflector applies to each object of a list, so that a list takes no more
 // memory than what is kept of it.
 func (s *source) Transformer() toolscache.TransformFunc {
@@ -397,37 +383,24 @@ func (s *source) Transformer() toolscache.TransformFunc {
 	}
 }
 
-func (s *source) transform(o any) *incoming {
-	if made, ok := o.(*incoming); ok {
+// transform returns an object as each view of the source stores it, or nil if it is no object.
+func (s *source) transform(o any) []incoming {
+	if made, ok := o.([]incoming); ok {
 		return made
 	}
 	object, ok := o.(client.Object)
 	if !ok {
 		return nil
 	}
-	in := &incoming{object.GetNamespace(), object.GetName(), make([]*entry, len(s.views)), make([]error, len(s.views))}
+	in := make([]incoming, len(s.views))
 	for i, v := range s.views {
 		mine := object
 		if i < len(s.views)-1 {
 			mine, _ = object.DeepCopyObject().(client.Object)
 		}
-		if in.entries[i], in.failed[i] = v.kept(mine); in.failed[i] != nil {
-			in.failed[i] = fmt.Errorf("%s %s/%s: %w", s.kind.Kind, in.namespace, in.name, in.failed[i])
-		}
+		in[i] = v.kept(mine)
 	}
 	return in
-}
-
-// put stores an object, and returns by how much their number has grown. While a function of a declaration fails for it,
-// the view serves nothing: it is not known what the function would have kept.
-func (in *incoming) put(i int, v *view) (added int64) {
-	key := [2]string{in.namespace, in.name}
-	if in.failed[i] != nil {
-		v.failed[key] = in.failed[i]
-		return 0
-	}
-	delete(v.failed, key)
-	return v.put(in.entries[i])
 }
 
 // Add stores a new object.
@@ -441,7 +414,7 @@ func (s *source) Update(o any) error {
 	}
 	var added int64
 	for i, v := range s.views {
-		v.change(func() { added = in.put(i, v) })
+		v.change(func() { added = v.put(in[i]) })
 	}
 	s.held.Add(added)
 	s.set.metrics.stored(s)
@@ -466,7 +439,7 @@ func (s *source) Delete(o any) error {
 
 // Replace stores the objects of a list instead of all before.
 func (s *source) Replace(objects []any, _ string) error {
-	all := make([]*incoming, 0, len(objects))
+	all := make([][]incoming, 0, len(objects))
 	for i, o := range objects {
 		if in := s.transform(o); in != nil {
 			all = append(all, in)
@@ -476,17 +449,12 @@ func (s *source) Replace(objects []any, _ string) error {
 	s.set.log.V(1).Info("listed objects that steps read", "objects", s.String(), "count", len(all))
 	s.held.Store(int64(len(all)))
 	for i, v := range s.views {
-		entries, failed := make([]*entry, 0, len(all)), map[[2]string]error{}
+		mine := make([]incoming, 0, len(all))
 		for _, in := range all {
-			if in.failed[i] != nil {
-				failed[[2]string{in.namespace, in.name}] = in.failed[i]
-				continue
-			}
-			entries = append(entries, in.entries[i])
+			mine = append(mine, in[i])
 		}
 		v.change(func() {
-			v.replace(s.namespace, entries)
-			maps.Copy(v.failed, failed)
+			v.replace(s.namespace, mine)
 			delete(v.missing, s)
 		})
 	}

@@ -14,6 +14,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/utils/third_party/forked/golang/btree"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -52,6 +53,13 @@ type entry struct {
 	namespace, name string
 	text            []byte
 	values          [][]string // by index
+}
+
+// incoming is an object that a view is to store. If a function of the declaration has failed for it, only its name is
+// known.
+type incoming struct {
+	*entry
+	failed error
 }
 
 // indexed is an object under one of its values in an index.
@@ -135,33 +143,44 @@ func (v *view) empty() contents {
 }
 
 // kept returns an object as the view stores it. It changes the object.
-func (v *view) kept(o client.Object) (*entry, error) {
-	namespace, name := o.GetNamespace(), o.GetName()
+func (v *view) kept(o client.Object) (in incoming) {
+	in.entry = &entry{namespace: o.GetNamespace(), name: o.GetName()}
+	defer func() {
+		if in.failed != nil {
+			in.failed = fmt.Errorf("%s %s/%s: %w", v.declaration.Kind.Kind, in.namespace, in.name, in.failed)
+		}
+	}()
 	withoutManagedFields(o)
 	d := &v.declaration
 	if d.Keep != nil {
-		if err := contain("Read.Keep", func() { d.Keep(o) }); err != nil {
-			return nil, err
+		if in.failed = contain("Read.Keep", func() { d.Keep(o) }); in.failed != nil {
+			return in
 		}
-		named(o, namespace, name)
+		named(o, in.namespace, in.name)
 	}
-	made := &entry{namespace: namespace, name: name}
 	for _, index := range v.indexes {
 		var values []string
-		if err := contain(fmt.Sprintf("Read.Index[%q]", index), func() { values = d.Index[index](o) }); err != nil {
-			return nil, err
+		in.failed = contain(fmt.Sprintf("Read.Index[%q]", index), func() { values = d.Index[index](o) })
+		if in.failed != nil {
+			return in
 		}
 		values = slices.Clone(values)
 		slices.Sort(values)
-		made.values = append(made.values, slices.Clip(slices.Compact(values)))
+		in.values = append(in.values, slices.Clip(slices.Compact(values)))
 	}
-	var err error
-	made.text, err = encode(o)
-	return made, err
+	in.text, in.failed = encode(o)
+	return in
 }
 
-// put stores an entry, and returns by how much the number of objects has grown. The caller holds mu.
-func (v *view) put(e *entry) (added int64) {
+// put stores an object, and returns by how much their number has grown. While a function of a declaration fails for it,
+// the view serves nothing: it is not known what the function would have kept. The caller holds mu.
+func (v *view) put(in incoming) (added int64) {
+	e, key := in.entry, [2]string{in.namespace, in.name}
+	if in.failed != nil {
+		v.failed[key] = in.failed
+		return 0
+	}
+	delete(v.failed, key)
 	if shared, ok := v.spaces[e.namespace]; ok {
 		e.namespace = shared
 	} else {
@@ -226,11 +245,11 @@ func (v *view) change(f func()) {
 }
 
 // replace replaces the objects of a namespace, or all. Unchanged objects keep their memory.
-func (v *view) replace(namespace string, entries []*entry) {
+func (v *view) replace(namespace string, all []incoming) {
 	maps.DeleteFunc(v.failed, func(key [2]string, _ error) bool { return namespace == "" || key[0] == namespace })
-	present := make(map[[2]string]bool, len(entries))
-	for _, e := range entries {
-		present[[2]string{e.namespace, e.name}] = true
+	present := make(map[[2]string]bool, len(all))
+	for _, in := range all {
+		present[[2]string{in.namespace, in.name}] = in.failed == nil
 	}
 	var gone []*entry
 	v.all.objects.AscendGreaterOrEqual(&entry{namespace: namespace}, func(e *entry) bool {
@@ -245,11 +264,11 @@ func (v *view) replace(namespace string, entries []*entry) {
 	for _, e := range gone {
 		v.drop(e.namespace, e.name)
 	}
-	for _, e := range entries {
-		if old, found := v.all.objects.Get(e); found && string(old.text) == string(e.text) && slices.EqualFunc(old.values, e.values, slices.Equal) {
-			continue
+	for _, in := range all {
+		old, found := v.all.objects.Get(in.entry)
+		if !found || string(old.text) != string(in.text) || !slices.EqualFunc(old.values, in.values, slices.Equal) {
+			v.put(in)
 		}
-		v.put(e)
 	}
 }
 
@@ -299,16 +318,16 @@ func (v *view) fill(objects []*unstructured.Unstructured, selected bool) *conten
 		if selected && o.GroupVersionKind() != v.declaration.Kind || !selected && !v.declaration.Selects(o) {
 			continue
 		}
-		var e *entry
 		made, err := v.convert(o)
-		if err == nil {
-			e, err = filled.kept(made)
-		}
 		if err != nil {
 			filled.all.broken = fmt.Errorf("%s %s/%s: %w", o.GetKind(), o.GetNamespace(), o.GetName(), err)
 			continue
 		}
-		filled.put(e)
+		if in := filled.kept(made); in.failed != nil {
+			filled.all.broken = in.failed
+		} else {
+			filled.put(in)
+		}
 	}
 	return &filled.all
 }
@@ -331,24 +350,19 @@ func (d Declaration) Selects(o *unstructured.Unstructured) bool {
 	if o.GroupVersionKind() != d.Kind || len(d.Namespaces) > 0 && !slices.Contains(d.Namespaces, o.GetNamespace()) {
 		return false
 	}
-	if d.Labels != nil && !d.Labels.Matches(labelsOf(o)) {
-		return false
-	}
-	return d.Fields == nil || d.Fields.Matches(fieldsOf{o})
+	return (d.Labels == nil || d.Labels.Matches(labels.Set(o.GetLabels()))) &&
+		(d.Fields == nil || d.Fields.Matches(FieldsOf{o}))
 }
 
-// fieldsOf serves the fields of an object to a selector. An API server knows some of them by a path, such as
+// FieldsOf serves the fields of an object to a selector. An API server knows some of them by a path, such as
 // spec.nodeName or type.
-type fieldsOf struct{ *unstructured.Unstructured }
+type FieldsOf struct{ *unstructured.Unstructured }
 
 // Has reports whether the object has a value at a path.
-func (f fieldsOf) Has(path string) bool {
-	_, found, _ := unstructured.NestedFieldNoCopy(f.Object, strings.Split(path, ".")...)
-	return found
-}
+func (f FieldsOf) Has(path string) bool { return f.Get(path) != "" }
 
 // Get returns the value at a path as a text.
-func (f fieldsOf) Get(path string) string {
+func (f FieldsOf) Get(path string) string {
 	value, _, _ := unstructured.NestedFieldNoCopy(f.Object, strings.Split(path, ".")...)
 	if value == nil {
 		return ""
