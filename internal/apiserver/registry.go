@@ -5,6 +5,7 @@ package apiserver
 // are the API server's, but without the diff that it appends.
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -255,7 +256,7 @@ func narrowed(spec, before *corev1.PodSpec) (faults field.ErrorList) {
 	}
 	spec.NodeSelector = before.NodeSelector
 
-	now, was := nodeAffinity(spec), nodeAffinity(before)
+	now, was := nodeAffinity(spec.Affinity), nodeAffinity(before.Affinity)
 	if equality.Semantic.DeepEqual(now, was) {
 		return faults
 	}
@@ -273,18 +274,13 @@ func narrowed(spec, before *corev1.PodSpec) (faults field.ErrorList) {
 	return faults
 }
 
-func nodeAffinity(spec *corev1.PodSpec) *corev1.NodeAffinity {
-	if spec.Affinity == nil {
-		return nil
-	}
-	return spec.Affinity.NodeAffinity
+func nodeAffinity(a *corev1.Affinity) *corev1.NodeAffinity {
+	return cmp.Or(a, &corev1.Affinity{}).NodeAffinity
 }
 
 func nodeTerms(a *corev1.NodeAffinity) []corev1.NodeSelectorTerm {
-	if a == nil || a.RequiredDuringSchedulingIgnoredDuringExecution == nil {
-		return nil
-	}
-	return a.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
+	required := cmp.Or(a, &corev1.NodeAffinity{}).RequiredDuringSchedulingIgnoredDuringExecution
+	return cmp.Or(required, &corev1.NodeSelector{}).NodeSelectorTerms
 }
 
 // narrower reports whether a term begins with all requirements of an earlier one. An earlier term without
@@ -301,14 +297,8 @@ func narrower(now, before corev1.NodeSelectorTerm) bool {
 // withNodesOf returns an affinity with the node affinity of another. It returns nil if the result is empty and the
 // other is nil.
 func withNodesOf(a, other *corev1.Affinity) *corev1.Affinity {
-	var together corev1.Affinity
-	if a != nil {
-		together = *a
-	}
-	together.NodeAffinity = nil
-	if other != nil {
-		together.NodeAffinity = other.NodeAffinity
-	}
+	together := *cmp.Or(a, &corev1.Affinity{})
+	together.NodeAffinity = nodeAffinity(other)
 	if together == (corev1.Affinity{}) && other == nil {
 		return nil
 	}
