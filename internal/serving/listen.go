@@ -39,7 +39,8 @@ func (s *Server) awaitAnswer(ctx context.Context) error {
 	}
 }
 
-// probe performs one handshake with the port and checks that this process answers.
+// probe performs one handshake with the port and checks that this process answers. Package net dials this machine if
+// the host is unspecified, or none is named.
 func (s *Server) probe(ctx context.Context) error {
 	own, err := s.GetCertificate(&tls.ClientHelloInfo{})
 	if err != nil {
@@ -58,23 +59,11 @@ func (s *Server) probe(ctx context.Context) error {
 			},
 		},
 	}
-	conn, err := dialer.DialContext(ctx, "tcp", s.dialAddress())
+	conn, err := dialer.DialContext(ctx, "tcp", net.JoinHostPort(s.Host, strconv.Itoa(s.port)))
 	if err != nil {
 		return err
 	}
 	return conn.Close()
-}
-
-// dialAddress returns the address at which this process reaches its own listener.
-func (s *Server) dialAddress() string {
-	host := s.Host
-	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
-		host = "127.0.0.1"
-		if ip != nil && ip.To4() == nil {
-			host = "::1"
-		}
-	}
-	return net.JoinHostPort(host, strconv.Itoa(s.port))
 }
 
 // freePort returns a port that is free at this moment, chosen by the system.
