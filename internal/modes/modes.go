@@ -196,11 +196,7 @@ func (m *Modes) Choose(ctx context.Context, name string, req *admissionv1.Admiss
 // held reports whether a step is a shadow because API servers may not have observed its own failurePolicy yet. The
 // caller holds mu.
 func (m *Modes) held(name string) bool {
-	if m.shadows[name] {
-		return true
-	}
-	until, ok := m.until[name]
-	return ok && time.Now().Before(until)
+	return m.shadows[name] || time.Now().Before(m.until[name])
 }
 
 // selects reports whether a line's selector selects the namespace of a request. As in a namespaceSelector, a Namespace

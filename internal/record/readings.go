@@ -50,13 +50,14 @@ func (r *readings) note(n reads.Note) {
 	}
 	switch {
 	case r.objects > mostRead:
-		r.lose(fmt.Sprintf("the steps read more than %d objects", mostRead))
-		return
+		r.lost = fmt.Sprintf("the steps read more than %d objects", mostRead)
 	case r.taken+size > mostReadBytes:
-		r.lose(fmt.Sprintf("the steps read more than %d bytes", mostReadBytes))
-		return
+		r.lost = fmt.Sprintf("the steps read more than %d bytes", mostReadBytes)
 	case !r.take(size):
-		r.lose("more calls came than could be written")
+		r.lost = "more calls came than could be written"
+	}
+	if r.lost != "" {
+		r.drop()
 		return
 	}
 	if r.known == nil {
@@ -66,13 +67,7 @@ func (r *readings) note(n reads.Note) {
 	r.notes = append(r.notes, n)
 }
 
-// lose drops the notes. The caller holds mu.
-func (r *readings) lose(why string) {
-	r.lost = why
-	r.drop()
-}
-
-// drop returns memory and budget. The caller holds mu.
+// drop drops the notes, and returns their budget. The caller holds mu.
 func (r *readings) drop() {
 	r.notes, r.known = nil, nil
 	r.giveBack()
