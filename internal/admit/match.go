@@ -12,9 +12,6 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	kjson "sigs.k8s.io/json"
-
-	"code.cloudfoundry.org/eirinix/internal/decode"
 )
 
 // Matcher holds one step's own rules and selectors, because its entry can be registered for the union of several steps'
@@ -215,14 +212,7 @@ func (m *Matcher) selects(raw []byte) bool {
 			return false
 		}
 	}
-	if ok {
-		return metadata
-	}
-	labels, metadata, ok := decodeLabels(raw)
-	if !ok {
-		return true // the step's own decoder returns the error
-	}
-	return metadata && m.selectsLabels(labels)
+	return metadata || !ok // the step's own decoder returns the error
 }
 
 // selectsLabels reports whether an object with metadata and these labels is selected.
@@ -242,35 +232,14 @@ type labelText []byte
 
 // findLabels finds the labels of an object. metadata reports whether the object has metadata at all, because options
 // such as PodExecOptions have none. The search ends at the labels, so it misses a second member of the same name, but
-// the API server writes none. ok is false if the text is not plain.
+// the API server writes none. ok is false if the text cannot be read.
 func findLabels(raw []byte) (text labelText, metadata, ok bool) {
-	c := cursor{text: raw}
-	if !c.member("metadata") {
-		return nil, false, !c.odd
+	c := cursorOf(raw)
+	metadata = c.member("metadata")
+	if metadata && c.member("labels") && !c.Null() {
+		text = c.Value()
 	}
-	if !c.member("labels") {
-		return nil, true, !c.odd
-	}
-	if c.null() {
-		return nil, true, true
-	}
-	if c.peek() != '{' {
-		return nil, true, false
-	}
-	text = c.value()
-	return text, true, !c.odd
-}
-
-// member enters an object, goes to the value of the member with this name, and returns true. If there is no such
-// member, it goes past the object and returns false.
-func (c *cursor) member(name string) bool {
-	for more := c.enter('{'); more; more = c.more('{') {
-		if string(c.name()) == name {
-			return !c.odd
-		}
-		c.value()
-	}
-	return false
+	return text, metadata, !c.Failed()
 }
 
 // value returns the value of a label. If a name occurs twice, the last one wins, as in the decoder.
@@ -278,41 +247,14 @@ func (text labelText) value(key string) (value []byte, has, ok bool) {
 	if text == nil {
 		return nil, false, true
 	}
-	c := cursor{text: text}
-	for more := c.enter('{'); more; more = c.more('{') {
-		found := string(c.name()) == key
-		v := c.plain()
-		if found {
+	c := cursorOf(text)
+	for more := c.Enter('{'); more; more = c.More('{') {
+		found := string(c.Name()) == key
+		if v := c.String(); found {
 			value, has = v, true
 		}
 	}
-	return value, has, !c.odd
-}
-
-// decodeLabels is findLabels for text that is not plain. ok is false if the labels cannot be read.
-func decodeLabels(raw []byte) (labels map[string]string, metadata, ok bool) {
-	var object struct {
-		Metadata verbatim `json:"metadata"`
-	}
-	if err := kjson.UnmarshalCaseSensitivePreserveInts(raw, &object); err != nil {
-		return nil, false, false
-	}
-	if object.Metadata == nil {
-		return nil, false, true
-	}
-	var meta struct {
-		Labels map[string]string `json:"labels"`
-	}
-	err := decode.Into(object.Metadata, &meta) // bounds the memory that labels take
-	return meta.Labels, true, err == nil
-}
-
-// verbatim is a json.RawMessage without a copy.
-type verbatim []byte
-
-func (v *verbatim) UnmarshalJSON(text []byte) error {
-	*v = text
-	return nil
+	return value, has, !c.Failed()
 }
 
 // requirement is one requirement of a label selector.
@@ -375,73 +317,40 @@ func isManaged(req *admissionv1.AdmissionRequest) bool {
 		raw = req.OldObject.Raw
 	}
 	isPod := req.Resource.Resource == "pods" && req.Resource.Group == ""
-	c := cursor{text: raw}
-	if !c.member("metadata") || c.null() {
-		return c.odd && decodedIsManaged(raw, isPod)
+	c, found := cursorOf(raw), false
+	if !c.member("metadata") {
+		return false
 	}
-	found := false
-	for more := c.enter('{'); more && !found; more = c.more('{') {
-		switch name := string(c.name()); {
+	for more := c.Enter('{'); more && !found; more = c.More('{') {
+		switch name := string(c.Name()); {
 		case name == "annotations" && isPod:
 			found = c.hasMember(corev1.MirrorPodAnnotationKey)
 		case name == "ownerReferences" && !isPod:
 			found = c.hasController()
 		default:
-			c.value()
+			c.Value()
 		}
 	}
-	if c.odd {
-		return decodedIsManaged(raw, isPod)
-	}
-	return found
+	return found && !c.Failed() // the step's own decoder returns the error
 }
 
 // hasMember reads an object or null, and reports whether it has a member with this name.
 func (c *cursor) hasMember(name string) (has bool) {
-	if c.null() {
-		return false
-	}
-	for more := c.enter('{'); more; more = c.more('{') {
-		has = string(c.name()) == name || has
-		c.value()
+	for more := c.Enter('{'); more; more = c.More('{') {
+		has = string(c.Name()) == name || has
+		c.Value()
 	}
 	return has
 }
 
 // hasController reads a list of ownerReferences, and reports whether one of them is the controller.
 func (c *cursor) hasController() (has bool) {
-	if c.null() {
-		return false
-	}
-	for more := c.enter('['); more; more = c.more('[') {
-		for more := c.enter('{'); more; more = c.more('{') {
-			isController := string(c.name()) == "controller"
-			value := c.value()
+	for more := c.Enter('['); more; more = c.More('[') {
+		for more := c.Enter('{'); more; more = c.More('{') {
+			isController := string(c.Name()) == "controller"
+			value := c.Value()
 			has = has || isController && string(value) == "true"
 		}
 	}
 	return has
-}
-
-// decodedIsManaged is isManaged for text that is not plain.
-func decodedIsManaged(raw []byte, isPod bool) bool {
-	var object struct {
-		Metadata struct {
-			Annotations     map[string]string       `json:"annotations"`
-			OwnerReferences []metav1.OwnerReference `json:"ownerReferences"`
-		} `json:"metadata"`
-	}
-	if err := kjson.UnmarshalCaseSensitivePreserveInts(raw, &object); err != nil {
-		return false // the step's own decoder returns the error
-	}
-	if isPod {
-		_, mirror := object.Metadata.Annotations[corev1.MirrorPodAnnotationKey]
-		return mirror
-	}
-	for _, owner := range object.Metadata.OwnerReferences {
-		if owner.Controller != nil && *owner.Controller {
-			return true
-		}
-	}
-	return false
 }

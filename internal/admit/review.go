@@ -121,14 +121,15 @@ func (r *review) recycle() {
 // released.
 func (r *review) parseUser() {
 	if r.user != nil {
-		p := &reviewParser{cursor: cursor{text: r.user}}
+		p := &reviewParser{cursor: cursorOf(r.user)}
 		p.userInfo(&r.request.UserInfo)
 		r.user = nil
 	}
 }
 
 // parseReview parses the body to the same values and the same refusals as decodeReview. In addition, it refuses a body
-// that exceeds mostBeside. It reads the text once and copies no object. Text that is not plain is left to decodeReview.
+// that exceeds mostBeside. It reads the text once and copies no object. Duplicate members and unusual values are
+// left to decodeReview.
 func parseReview(body []byte) (*review, error) {
 	if rev := scanReview(body); rev != nil {
 		return rev, nil
@@ -147,9 +148,9 @@ func parseReview(body []byte) (*review, error) {
 // scanReview parses the body in place. It returns nil if the body must be refused or is left to the decoder.
 func scanReview(body []byte) *review {
 	p := parsers.Get().(*reviewParser)
-	p.text, p.result.parser = body, p
+	p.Text, p.result.parser = body, p
 	p.review()
-	if p.peek(); p.odd || p.at != len(body) {
+	if p.Peek(); p.At != len(body) {
 		return nil
 	}
 	req := &p.result.request
@@ -172,23 +173,23 @@ const mostBeside = 256 << 10
 
 // besideObjects returns the number of bytes beside the objects.
 func besideObjects(body []byte) (n int) {
-	c, objects := &cursor{text: body}, 0
-	for more := c.enter('{'); more; more = c.more('{') {
-		if string(c.name()) != "request" || c.peek() != '{' {
-			n += len(c.value())
+	c, objects := cursorOf(body), 0
+	for more := c.Enter('{'); more; more = c.More('{') {
+		if string(c.Name()) != "request" || c.Peek() != '{' {
+			n += len(c.Value())
 			continue
 		}
-		for more := c.enter('{'); more; more = c.more('{') {
-			switch string(c.name()) {
+		for more := c.Enter('{'); more; more = c.More('{') {
+			switch string(c.Name()) {
 			case "object", "oldObject", "options":
-				objects += len(c.value())
+				objects += len(c.Value())
 			default:
-				n += len(c.value())
+				n += len(c.Value())
 			}
 		}
 	}
 	switch {
-	case !c.odd:
+	case !c.Failed():
 		return n
 	case json.Valid(body):
 		return len(body) - objects
@@ -216,18 +217,18 @@ type members uint32
 // once records a member by its number, and gives up on a duplicate.
 func (p *reviewParser) once(seen *members, member int) {
 	if *seen&(1<<member) != 0 {
-		p.giveUp()
+		p.Fail()
 	}
 	*seen |= 1 << member
 }
 
 func (p *reviewParser) review() {
 	var seen members
-	if p.peek() != '{' {
-		p.giveUp()
+	if p.Peek() != '{' {
+		p.Fail()
 	}
-	for more := p.enter('{'); more; more = p.more('{') {
-		switch string(p.name()) {
+	for more := p.Enter('{'); more; more = p.More('{') {
+		switch string(p.Name()) {
 		case "apiVersion":
 			p.once(&seen, 0)
 			p.result.typeMeta.APIVersion = p.word()
@@ -238,15 +239,15 @@ func (p *reviewParser) review() {
 			p.once(&seen, 2)
 			p.request(&p.result.request)
 		default:
-			p.value()
+			p.Value()
 		}
 	}
 }
 
 func (p *reviewParser) request(req *admissionv1.AdmissionRequest) {
 	var seen members
-	for more := p.enter('{'); more; more = p.more('{') {
-		switch string(p.name()) {
+	for more := p.Enter('{'); more; more = p.More('{') {
+		switch string(p.Name()) {
 		case "uid":
 			p.once(&seen, 0)
 			req.UID = types.UID(p.word())
@@ -261,13 +262,13 @@ func (p *reviewParser) request(req *admissionv1.AdmissionRequest) {
 			req.SubResource = p.word()
 		case "requestKind":
 			p.once(&seen, 4)
-			if !p.null() {
+			if !p.Null() {
 				req.RequestKind = &p.requestKind
 				p.groupVersion("kind", &p.requestKind.Group, &p.requestKind.Version, &p.requestKind.Kind)
 			}
 		case "requestResource":
 			p.once(&seen, 5)
-			if !p.null() {
+			if !p.Null() {
 				req.RequestResource = &p.requestResource
 				p.groupVersion("resource", &p.requestResource.Group, &p.requestResource.Version, &p.requestResource.Resource)
 			}
@@ -285,13 +286,15 @@ func (p *reviewParser) request(req *admissionv1.AdmissionRequest) {
 			req.Operation = admissionv1.Operation(p.word())
 		case "userInfo":
 			p.once(&seen, 10)
-			p.peek()
-			start := p.at
+			p.Peek()
+			start := p.At
 			p.checking = true
 			p.userInfo(&req.UserInfo)
 			p.checking = false
-			p.result.user = p.text[start:p.at]
-			p.beside += len(p.result.user) // long lists of empty strings count, too
+			if !p.Failed() {
+				p.result.user = p.Text[start:p.At]
+				p.beside += len(p.result.user) // long lists of empty strings count, too
+			}
 		case "object":
 			p.once(&seen, 11)
 			req.Object.Raw = p.raw()
@@ -303,12 +306,12 @@ func (p *reviewParser) request(req *admissionv1.AdmissionRequest) {
 			req.Options.Raw = p.raw()
 		case "dryRun":
 			p.once(&seen, 14)
-			if !p.null() {
+			if !p.Null() {
 				p.dryRun = p.boolean()
 				req.DryRun = &p.dryRun
 			}
 		default:
-			p.value()
+			p.Value()
 		}
 	}
 }
@@ -316,8 +319,8 @@ func (p *reviewParser) request(req *admissionv1.AdmissionRequest) {
 // groupVersion reads a GroupVersionKind or a GroupVersionResource. third is the name of the last member.
 func (p *reviewParser) groupVersion(third string, group, version, last *string) {
 	var seen members
-	for more := p.enter('{'); more; more = p.more('{') {
-		switch name := p.name(); string(name) {
+	for more := p.Enter('{'); more; more = p.More('{') {
+		switch name := p.Name(); string(name) {
 		case "group":
 			p.once(&seen, 0)
 			*group = p.word()
@@ -328,15 +331,15 @@ func (p *reviewParser) groupVersion(third string, group, version, last *string) 
 			p.once(&seen, 2)
 			*last = p.word()
 		default:
-			p.value()
+			p.Value()
 		}
 	}
 }
 
 func (p *reviewParser) userInfo(user *authenticationv1.UserInfo) {
 	var seen members
-	for more := p.enter('{'); more; more = p.more('{') {
-		switch string(p.name()) {
+	for more := p.Enter('{'); more; more = p.More('{') {
+		switch string(p.Name()) {
 		case "username":
 			p.once(&seen, 0)
 			user.Username = p.word()
@@ -350,13 +353,13 @@ func (p *reviewParser) userInfo(user *authenticationv1.UserInfo) {
 			p.once(&seen, 3)
 			user.Extra = p.extra()
 		default:
-			p.value()
+			p.Value()
 		}
 	}
 }
 
 func (p *reviewParser) extra() map[string]authenticationv1.ExtraValue {
-	if p.null() {
+	if p.Null() {
 		return nil
 	}
 	if p.checking {
@@ -364,10 +367,10 @@ func (p *reviewParser) extra() map[string]authenticationv1.ExtraValue {
 		return nil
 	}
 	all := map[string]authenticationv1.ExtraValue{}
-	for more := p.enter('{'); more; more = p.more('{') {
-		name := p.keep(p.name())
+	for more := p.Enter('{'); more; more = p.More('{') {
+		name := p.keep(p.Name())
 		if _, twice := all[name]; twice {
-			p.giveUp()
+			p.Fail()
 		}
 		all[name] = p.list()
 	}
@@ -379,10 +382,10 @@ func (p *reviewParser) extra() map[string]authenticationv1.ExtraValue {
 func (p *reviewParser) checkExtra() {
 	var space [8][]byte
 	names := space[:0]
-	for more := p.enter('{'); more; more = p.more('{') {
-		name := p.name()
+	for more := p.Enter('{'); more; more = p.More('{') {
+		name := p.Name()
 		if len(names) == len(space) || slices.ContainsFunc(names, func(n []byte) bool { return bytes.Equal(n, name) }) {
-			p.giveUp()
+			p.Fail()
 			return
 		}
 		names = append(names, name)
@@ -391,14 +394,14 @@ func (p *reviewParser) checkExtra() {
 }
 
 func (p *reviewParser) list() []string {
-	if p.null() {
+	if p.Null() {
 		return nil
 	}
 	var items []string
 	if !p.checking {
 		items = make([]string, 0, 4)
 	}
-	for more := p.enter('['); more; more = p.more('[') {
+	for more := p.Enter('['); more; more = p.More('[') {
 		if word := p.word(); !p.checking {
 			items = append(items, word)
 		}
@@ -408,27 +411,25 @@ func (p *reviewParser) list() []string {
 
 // raw reads the text of a RawExtension, or nil for null.
 func (p *reviewParser) raw() []byte {
-	if p.null() {
+	if p.Null() {
 		return nil
 	}
-	return p.value()
+	return p.Value()
 }
 
 func (p *reviewParser) boolean() bool {
-	word := string(p.value())
+	word := string(p.Value())
 	if word != "true" && word != "false" {
-		p.giveUp()
+		p.Fail()
 	}
 	return word == "true"
 }
 
 // word reads a string. null counts as empty.
 func (p *reviewParser) word() string {
-	if p.null() {
-		return ""
-	}
-	text := p.plain()
-	if p.beside += len(text); p.checking || p.beside > mostBeside {
+	start := p.At
+	text := p.String()
+	if p.beside += p.At - start; p.checking || p.beside > mostBeside {
 		return ""
 	}
 	return p.keep(text)

@@ -43,7 +43,7 @@ var _ = Describe("A review", func() {
 		Expect(allocations(large)).To(Equal(allocations(small)))
 	})
 
-	DescribeTable("is cut from plain texts, and odd texts are left to the decoder:",
+	DescribeTable("is cut from most texts, and unusual ones are left to the decoder:",
 		func(body string, cut, accepted bool) {
 			Expect(scanReview([]byte(body)) != nil).To(Equal(cut))
 			_, err := parseReview([]byte(body))
@@ -71,14 +71,14 @@ var _ = Describe("A review", func() {
 		Entry("a request twice", review(`"request":{`, `"request":{"name":"x"},"request":{`), false, true),
 		Entry("a member of the object twice", review(`"object":{`, `"object":{"spec":1,"spec":2,`), true, true),
 		Entry("a group of extra twice", review(`"extra":{`, `"extra":{"a":["b"],"a":["c"],`), false, true),
-		Entry("a name with an escape", review(`"operation"`, `"op\u0065ration"`), false, true),
-		Entry("an escape", review("cf-workloads", `cf\u002dworkloads`), false, true),
-		Entry("bytes that are no text", review("cf-workloads", "\xff"), false, true),
+		Entry("a name with an escape", review(`"operation"`, `"op\u0065ration"`), true, true),
+		Entry("an escape", review("cf-workloads", `cf\u002dworkloads`), true, true),
+		Entry("bytes that are no text", review("cf-workloads", "\xff"), true, true),
 		Entry("bytes that are no text, in an object", review("some=value", "\xff"), true, true),
 		Entry("a number for a name", review(`"name":"app-7d4b9c6f8-x2x5k","namespace"`, `"name":1,"namespace"`), false, false),
 		Entry("a word for true", review(`"dryRun":false`, `"dryRun":"false"`), false, false),
-		Entry("deeper than the scanner goes", review(`"object":{`, `"object":`+strings.Repeat("[", 1001)+"1"+strings.Repeat("]", 1001)+`,"x":{`), false, true),
-		Entry("as deep as the scanner goes", review(`"object":{`, `"object":`+strings.Repeat("[", 1000)+"1"+strings.Repeat("]", 1000)+`,"x":{`), true, true),
+		Entry("deeper than the scanner goes", review(`"object":{`, `"object":`+strings.Repeat("[", 9991)+"1"+strings.Repeat("]", 9991)+`,"x":{`), false, true),
+		Entry("as deep as the scanner goes", review(`"object":{`, `"object":`+strings.Repeat("[", 9990)+"1"+strings.Repeat("]", 9990)+`,"x":{`), true, true),
 		Entry("deeper than the decoder goes", review(`"object":{`, `"object":`+strings.Repeat("[", 10001)+strings.Repeat("]", 10001)+`,"x":{`), false, false),
 		Entry("no UID", review(`"uid":"705ab4f5-6393-11e8-b7cc-42010a800002"`, `"uid":""`), false, false),
 		Entry("no operation", review(`"operation":"CREATE"`, `"operation":null`), false, false),

@@ -185,9 +185,9 @@ func (c *call) ignored(reason error) {
 // name returns the kind, the namespace and the name of an object, as far as they can be read.
 func (o *object) name() string {
 	var namespace, name string
-	r := reader{text: o.metadata.text}
+	r := readerOf(o.metadata.text)
 	r.members(func(member []byte) {
-		switch text := r.value(); string(member) {
+		switch text := r.Value(); string(member) {
 		case "namespace":
 			namespace, _ = unquoted(text)
 		case "name":

@@ -38,36 +38,35 @@ type metadata struct {
 
 // metadata reads a value that is metadata, and finds the annotation.
 func (r *reader) metadata() (m metadataText) {
-	if r.peek() != '{' {
-		if m.text = r.value(); isNull(m.text) {
+	if r.Peek() != '{' {
+		if m.text = r.Value(); isNull(m.text) {
 			m.text = nil
 		}
 		return m
 	}
-	start := r.at
-	inner := reader{text: r.text, at: r.at}
+	inner := *r
 	inner.members(func(name []byte) {
-		switch text := inner.value(); string(name) {
+		switch text := inner.Value(); string(name) {
 		case "labels":
 			m.labels = text
 		case "annotations":
 			m.annotations = text
 		}
 	})
-	if inner.err != nil {
-		m.err = fmt.Errorf("metadata: %w", inner.err)
-		m.text = r.value()
+	if err := inner.err(); err != nil {
+		m.err = fmt.Errorf("metadata: %w", err)
+		m.text = r.Value()
 		return m
 	}
-	r.at = inner.at
-	m.text = r.text[start:r.at:r.at]
+	m.text = r.Text[r.At:inner.At:inner.At]
+	r.At = inner.At
 	if m.annotations != nil && m.annotations[0] == '{' {
-		names := reader{text: m.annotations}
-		for more := names.enter('{'); more; more = names.more('{') {
-			if string(names.name()) == Annotation {
+		names := readerOf(m.annotations)
+		for more := names.Enter('{'); more; more = names.More('{') {
+			if string(names.Name()) == Annotation {
 				m.isAnnotated = true
 			}
-			names.value()
+			names.Value()
 		}
 	}
 	return m
@@ -86,7 +85,7 @@ func metadataOfText(text []byte) metadataText {
 	if text == nil {
 		return metadataText{}
 	}
-	r := reader{text: text}
+	r := readerOf(text)
 	return r.metadata()
 }
 
@@ -163,17 +162,17 @@ func (m *metadata) append(dst []byte, of any) ([]byte, error) {
 	}
 	start := len(dst)
 	dst = append(dst, '{')
-	r := reader{text: m.text}
+	r := readerOf(m.text)
 	r.members(func(name []byte) {
-		value := r.value()
+		value := r.Value()
 		if s := string(name); s != "labels" && s != "annotations" {
 			dst = append(append(appendString(append(dst, ','), s), ':'), value...)
 		}
 	})
-	if r.err != nil {
-		return dst, r.err
+	err := r.err()
+	if err != nil {
+		return dst, err
 	}
-	var err error
 	switch of := of.(type) {
 	case *metav1.ObjectMeta:
 		dst, err = patch.AppendMembers(dst, &struct {

@@ -3,7 +3,6 @@ package convert
 // This file parses a ConversionReview in one pass, without decoding its objects.
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"net/http"
@@ -19,9 +18,6 @@ const (
 
 	// longestUID bounds the uid that a caller can add to the answer. An API server's uid has 36 bytes.
 	longestUID = 253
-
-	// maxNesting is how deep a review can nest, as in encoding/json.
-	maxNesting = 10000
 )
 
 // Refusal is the error for a request that is no ConversionReview, or that another replica answers. The reason is
@@ -58,118 +54,53 @@ type object struct {
 	wrong    error // the object cannot be converted
 }
 
-// mostNamed is the number of members of an object that are compared one by one.
-const mostNamed = 32
-
-// A reader reads JSON from front to back. The first error stays.
+// A reader is a Reader with the reason why it has failed.
 type reader struct {
-	text []byte
-	at   int
-	err  error
+	jsontext.Reader
+	reason error // nil if the text is malformed
 }
+
+func readerOf(text []byte) reader { return reader{Reader: jsontext.Reader{Text: text}} }
 
 func (r *reader) fail(format string, args ...any) {
-	if r.err == nil {
-		r.err = fmt.Errorf(format, args...)
+	if !r.Failed() {
+		r.reason = fmt.Errorf(format, args...)
 	}
-	r.at = -1
+	r.Fail()
 }
 
-// peek returns the first byte of the next token, or 0 at the end.
-func (r *reader) peek() byte {
-	if r.at = jsontext.SkipSpace(r.text, r.at); uint(r.at) < uint(len(r.text)) {
-		return r.text[r.at]
+// err returns the reason why the reader has failed, or nil.
+func (r *reader) err() error {
+	if r.Failed() && r.reason == nil {
+		return errMalformed
 	}
-	return 0
+	return r.reason
 }
 
-// enter goes to the first member or item, and reports whether there is one.
-func (r *reader) enter(opening byte) bool {
-	r.peek()
-	next, more := jsontext.First(r.text, r.at, opening)
-	if r.at = next; next < 0 {
-		r.malformed()
-	}
-	return more
-}
-
-// more goes to the next member or item, and reports whether there is one.
-func (r *reader) more(opening byte) bool {
-	next, more := jsontext.Next(r.text, r.at, opening+2)
-	if r.at = next; next < 0 {
-		r.malformed()
-	}
-	return more
-}
-
-func (r *reader) malformed() { r.fail("it is not well-formed JSON, or it nests too deep") }
-
-// name reads the name of a member and its colon.
-func (r *reader) name() []byte {
-	name, plain, end := jsontext.Text(r.text, r.at)
-	if !plain {
-		name = []byte(jsontext.Unquote(name))
-	}
-	if r.at = jsontext.Colon(r.text, end); r.at < 0 {
-		r.malformed()
-	}
-	return name
-}
-
-// value reads any value and returns its text.
-func (r *reader) value() []byte {
-	r.peek()
-	end := jsontext.SkipValue(r.text, r.at, maxNesting)
-	if end < 0 {
-		r.malformed()
-		return nil
-	}
-	text := r.text[r.at:end:end]
-	r.at = end
-	return text
-}
+var errMalformed = errors.New("it is not well-formed JSON, or it nests too deep")
 
 // members calls use for each member of an object, which must read the value. It fails for a name that occurs twice.
 func (r *reader) members(use func(name []byte)) {
-	var few [mostNamed][]byte
-	var many map[string]bool
-	n := 0
-	for more := r.enter('{'); more; more = r.more('{') {
-		name := r.name()
-		for _, other := range few[:min(n, mostNamed)] {
-			if bytes.Equal(name, other) {
-				r.fail("%q occurs twice", name)
-			}
-		}
-		if n < mostNamed {
-			few[n] = name
-		} else if many == nil {
-			many = map[string]bool{string(name): true}
-		} else if many[string(name)] {
+	var names jsontext.Names
+	for more := r.Enter('{'); more; more = r.More('{') {
+		name := r.Name()
+		if !names.Add(name) {
 			r.fail("%q occurs twice", name)
-		} else {
-			many[string(name)] = true
 		}
-		n++
-		if r.err == nil {
-			use(name)
-		}
-		if r.err != nil {
+		if r.Failed() {
 			return
 		}
+		use(name)
 	}
 }
 
 // unquoted decodes a string.
 func unquoted(text []byte) (string, bool) {
-	inside, plain, end := jsontext.Text(text, 0)
-	if end != len(text) || end < 0 {
+	if len(text) == 0 || text[0] != '"' {
 		return "", false
 	}
-	if plain {
-		return string(inside), true
-	}
-	return jsontext.Unquote(inside), true
+	r := readerOf(text)
+	return string(r.String()), true
 }
 
 func isNull(text []byte) bool { return string(text) == "null" }
@@ -186,30 +117,33 @@ type reviewParser struct {
 
 // parse returns the review, or a Refusal.
 func (k *Kind) parse(body []byte, versions []version) (*review, error) {
-	p := &reviewParser{reader: reader{text: body}, kind: k, versions: versions}
+	p := &reviewParser{reader: readerOf(body), kind: k, versions: versions}
 	var kind, apiVersion, request []byte
+	if p.Peek() != '{' {
+		p.Fail()
+	}
 	p.members(func(name []byte) {
 		switch string(name) {
 		case "kind":
-			kind = p.value()
+			kind = p.Value()
 		case "apiVersion":
-			apiVersion = p.value()
+			apiVersion = p.Value()
 		case "request":
-			if p.peek() == 'n' {
-				p.value()
+			if p.Peek() == 'n' {
+				p.Value()
 				return
 			}
-			request = p.text[p.at:]
+			request = p.Text[p.At:]
 			p.request()
 		default:
-			p.value()
+			p.Value()
 		}
 	})
-	if p.err == nil && p.peek() != 0 {
-		p.malformed()
+	if p.Peek() != 0 {
+		p.Fail()
 	}
-	if p.err != nil {
-		return nil, refuse("the body is not a ConversionReview: %v", p.err)
+	if err := p.err(); err != nil {
+		return nil, refuse("the body is not a ConversionReview: %v", err)
 	}
 	if s, _ := unquoted(kind); s != reviewKind {
 		return nil, refuse("the body is of kind %.100q; send a ConversionReview", s)
@@ -246,24 +180,20 @@ func (p *reviewParser) request() {
 	p.members(func(name []byte) {
 		switch string(name) {
 		case "uid":
-			p.review.uid = p.value()
+			p.review.uid = p.Value()
 		case "desiredAPIVersion":
-			text := p.value()
+			text := p.Value()
 			s, ok := unquoted(text)
 			if !ok && !isNull(text) {
 				p.fail("desiredAPIVersion is not a string")
 			}
 			p.review.desired = s
 		case "objects":
-			if p.peek() == 'n' {
-				p.value()
-				return
-			}
-			for more := p.enter('['); more; more = p.more('[') {
+			for more := p.Enter('['); more; more = p.More('[') {
 				p.object()
 			}
 		default:
-			p.value()
+			p.Value()
 		}
 	})
 }
@@ -272,42 +202,38 @@ func (p *reviewParser) request() {
 func (p *reviewParser) object() {
 	p.review.count++
 	if p.wrong {
-		p.value()
+		p.Value()
 		return
 	}
-	opening, start := p.peek(), p.at
+	opening, start := p.Peek(), p.At
 	if opening != '{' {
-		text := p.value()
+		text := p.Value()
 		p.reject(fmt.Errorf("it is %.50s; send an object", text))
 		return
 	}
 	o := object{}
 	var apiVersion, kind []byte
-	inner := reader{text: p.text, at: p.at}
+	inner := p.reader
 	inner.members(func(name []byte) {
 		switch string(name) {
 		case "apiVersion":
-			apiVersion = inner.value()
+			apiVersion = inner.Value()
 		case "kind":
-			kind = inner.value()
+			kind = inner.Value()
 		case "metadata":
 			o.metadata = inner.metadata()
 		default:
-			inner.value()
+			inner.Value()
 		}
 	})
-	if inner.err != nil {
-		end := jsontext.SkipValue(p.text, start, maxNesting)
-		if end < 0 {
-			p.malformed()
-			return
+	if err := inner.err(); err != nil {
+		if p.Value(); !p.Failed() {
+			p.reject(err)
 		}
-		p.at = end
-		p.reject(inner.err)
 		return
 	}
-	p.at = inner.at
-	o.text = p.text[start:p.at:p.at]
+	p.At = inner.At
+	o.text = p.Text[start:p.At:p.At]
 	if o.wrong = p.identify(&o, apiVersion, kind); o.wrong != nil {
 		p.wrong = true
 	}
@@ -335,13 +261,11 @@ func (p *reviewParser) identify(o *object, apiVersion, kind []byte) error {
 			return fmt.Errorf("its kind is %.100q; %s", s, p.kind.converts())
 		}
 	}
-	s, plain, end := jsontext.Text(apiVersion, 0)
-	if end < 0 {
+	if len(apiVersion) == 0 || apiVersion[0] != '"' {
 		return errors.New("it has no apiVersion")
 	}
-	if !plain {
-		s = []byte(jsontext.Unquote(s))
-	}
+	r := readerOf(apiVersion)
+	s := r.String()
 	for i := range p.versions {
 		if v := &p.versions[i]; v.apiVersion == string(s) {
 			o.from = v

@@ -41,21 +41,21 @@ type treeChecker struct {
 
 // parseTree checks a text. The tree refers to it.
 func parseTree(text []byte) (*tree, error) {
-	c := treeChecker{reader: reader{text: text}, left: decode.Bound(len(text))}
+	c := treeChecker{reader: readerOf(text), left: decode.Bound(len(text))}
 	c.value(0)
-	if c.err == nil && c.peek() != 0 {
-		c.malformed()
+	if c.Peek() != 0 {
+		c.Fail()
 	}
-	if c.err != nil {
-		return nil, c.err
+	if err := c.err(); err != nil {
+		return nil, err
 	}
 	return treeOf(text), nil
 }
 
 // treeOf is parseTree for a text that this package has written.
 func treeOf(text []byte) *tree {
-	r := reader{text: text}
-	return &tree{kind: r.peek(), text: text}
+	r := readerOf(text)
+	return &tree{kind: r.Peek(), text: text}
 }
 
 func (c *treeChecker) value(depth int) {
@@ -65,33 +65,33 @@ func (c *treeChecker) value(depth int) {
 	if depth > deepest {
 		c.fail("it nests deeper than %d", deepest)
 	}
-	switch c.peek() {
+	switch c.Peek() {
 	case '{':
 		c.members(func(name []byte) {
 			c.left -= int64(len(name))
 			c.value(depth + 1)
 		})
 	case '[':
-		for more := c.enter('['); more; more = c.more('[') {
-			if c.value(depth + 1); c.err != nil {
+		for more := c.Enter('['); more; more = c.More('[') {
+			if c.value(depth + 1); c.Failed() {
 				return
 			}
 		}
 	default:
-		c.reader.value()
+		c.Value()
 	}
 }
 
 // open parses one level.
 func (t *tree) open() {
-	r := reader{text: t.text}
+	r := readerOf(t.text)
 	t.text = nil
 	t.items = make([]tree, 0, 8)
-	for more := r.enter(t.kind); more; more = r.more(t.kind) {
+	for more := r.Enter(t.kind); more; more = r.More(t.kind) {
 		if t.kind == '{' {
-			t.names = append(t.names, string(r.name()))
+			t.names = append(t.names, string(r.Name()))
 		}
-		t.items = append(t.items, tree{kind: r.peek(), text: r.value()})
+		t.items = append(t.items, tree{kind: r.Peek(), text: r.Value()})
 	}
 }
 
@@ -123,7 +123,7 @@ func (t *tree) find(name string) int {
 	if !t.isObject() {
 		return -1
 	}
-	if len(t.names) <= mostNamed {
+	if len(t.names) <= 32 {
 		return slices.Index(t.names, name)
 	}
 	if t.index == nil {

@@ -235,12 +235,12 @@ func (c *comparer) entries(p *plan, v reflect.Value, i int, except []string) int
 			left--
 		}
 	}
-	var seen nameSet
+	var seen jsontext.Names
 	i, more := c.first(i, '{')
 	for more {
 		var name []byte
 		name, i = c.member(i)
-		if !seen.add(name) {
+		if !seen.Add(name) {
 			return -1
 		}
 		switch {
@@ -261,35 +261,6 @@ func (c *comparer) entries(p *plan, v reflect.Value, i int, except []string) int
 		i, more = c.next(i, '}')
 	}
 	return where(left == 0, i)
-}
-
-// nameSet is the set of names that an object has. Most objects have few, which need no memory.
-type nameSet struct {
-	few  [16][]byte
-	n    int
-	many map[string]struct{}
-}
-
-// add returns false if the set holds the name already.
-func (s *nameSet) add(name []byte) bool {
-	for _, few := range s.few[:s.n] {
-		if bytes.Equal(few, name) {
-			return false
-		}
-	}
-	if s.n < len(s.few) {
-		s.few[s.n] = name
-		s.n++
-		return true
-	}
-	if s.many == nil {
-		s.many = map[string]struct{}{}
-	}
-	if _, twice := s.many[string(name)]; twice {
-		return false
-	}
-	s.many[string(name)] = struct{}{}
-	return true
 }
 
 func (c *comparer) items(p *plan, v reflect.Value, i int) int {

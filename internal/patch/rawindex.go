@@ -3,7 +3,6 @@ package patch
 // This file finds members and items in the raw JSON.
 
 import (
-	"bytes"
 	"fmt"
 	"math"
 	"slices"
@@ -183,29 +182,15 @@ func (doc *document) memberName(at int) (entry, int, error) {
 
 // duplicate returns a name that two members share, if there is one.
 func (doc *document) duplicate(members []entry) (string, bool) {
-	name := func(e *entry) []byte {
-		if e.name != "" {
-			return []byte(e.name)
-		}
-		return doc.raw[e.nameStart:e.nameEnd]
-	}
-	if len(members) <= 24 {
-		for i := range members {
-			for j := range i {
-				if bytes.Equal(name(&members[i]), name(&members[j])) {
-					return string(name(&members[i])), true
-				}
-			}
-		}
-		return "", false
-	}
-	seen := make(map[string]struct{}, len(members))
+	var seen jsontext.Names
 	for i := range members {
-		n := string(name(&members[i]))
-		if _, ok := seen[n]; ok {
-			return n, true
+		name := []byte(members[i].name)
+		if len(name) == 0 {
+			name = doc.raw[members[i].nameStart:members[i].nameEnd]
 		}
-		seen[n] = struct{}{}
+		if !seen.Add(name) {
+			return string(name), true
+		}
 	}
 	return "", false
 }
