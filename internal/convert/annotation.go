@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+
+	"code.cloudfoundry.org/eirinix/internal/jsontext"
 )
 
 // Annotation holds the members that the object's version cannot hold, for each version that they belong to.
@@ -28,13 +30,13 @@ type notes map[string]*tree
 
 // takeNotes removes the annotation from an object and parses it. An error means that it is to be ignored.
 func takeNotes(object *tree) (notes, error) {
-	metadata := object.member("metadata")
-	annotations := metadata.member("annotations")
-	value := annotations.member(Annotation)
-	text, ok := value.string()
-	annotations.remove(Annotation)
-	if len(annotations.names) == 0 {
-		metadata.remove("annotations")
+	metadata := object.Member("metadata")
+	annotations := metadata.Member("annotations")
+	value := annotations.Member(Annotation)
+	text, ok := stringOf(value)
+	annotations.Remove(Annotation)
+	if len(annotations.Names) == 0 {
+		metadata.Remove("annotations")
 	}
 	switch {
 	case !ok:
@@ -46,15 +48,15 @@ func takeNotes(object *tree) (notes, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !root.isObject() {
+	if !root.IsObject() {
 		return nil, errNotObject
 	}
 	n := notes{}
-	for i, version := range root.names {
-		if !root.items[i].isList() {
+	for i, version := range root.Names {
+		if !root.Items[i].IsList() {
 			return nil, fmt.Errorf("%.100q is not a list", version)
 		}
-		n[version] = &root.items[i]
+		n[version] = &root.Items[i]
 	}
 	return n, nil
 }
@@ -69,65 +71,65 @@ func (n notes) put(object *tree, from string) error {
 		if i > 0 {
 			text = append(text, ',')
 		}
-		text = n[version].append(append(appendString(text, version), ':'))
+		text = n[version].Append(append(jsontext.AppendString(text, version), ':'))
 	}
 	text = append(text, '}')
 	if len(text) > mostAnnotated {
 		return fmt.Errorf("the other version cannot hold all of %s, and its annotation %s would have %d bytes of at most %d; "+
 			"make the object smaller, or set Forget to lose these members", from, Annotation, len(text), mostAnnotated)
 	}
-	metadata := object.member("metadata")
-	annotations := metadata.member("annotations")
-	if !annotations.isObject() {
-		metadata.set("annotations", tree{kind: '{'})
-		annotations = metadata.member("annotations")
+	metadata := object.Member("metadata")
+	annotations := metadata.Member("annotations")
+	if !annotations.IsObject() {
+		metadata.Set("annotations", tree{Kind: '{'})
+		annotations = metadata.Member("annotations")
 	}
-	annotations.set(Annotation, stringTree(string(text)))
+	annotations.Set(Annotation, stringTree(string(text)))
 	return nil
 }
 
-func stringTree(s string) tree { return tree{kind: '"', text: appendString(nil, s)} }
+func stringTree(s string) tree { return tree{Kind: '"', Text: jsontext.AppendString(nil, s)} }
 
 // listed returns entries as a tree.
 func listed(entries []entry) *tree {
-	list := &tree{kind: '['}
+	list := &tree{Kind: '['}
 	for i := range entries {
-		list.items = append(list.items, entries[i].tree())
+		list.Items = append(list.Items, entries[i].tree())
 	}
 	return list
 }
 
 func (e *entry) tree() tree {
-	path := tree{kind: '['}
+	path := tree{Kind: '['}
 	for _, s := range e.path {
 		item := stringTree(s.name)
 		if s.isItem {
-			item = tree{kind: '[', items: []tree{item}}
+			item = tree{Kind: '[', Items: []tree{item}}
 		}
-		path.items = append(path.items, item)
+		path.Items = append(path.Items, item)
 	}
-	t := tree{kind: '{'}
-	t.set("path", path)
+	t := tree{Kind: '{'}
+	t.Set("path", path)
 	if e.value != nil {
-		t.set("value", *e.value)
+		t.Set("value", *e.value)
 	}
 	if e.base != nil {
-		t.set("base", *e.base)
+		t.Set("base", *e.base)
 	}
 	if e.after != "" {
-		t.set("after", stringTree(e.after))
+		t.Set("after", stringTree(e.after))
 	}
 	if e.isItem {
-		t.set("item", tree{kind: 't', text: []byte("true")})
+		t.Set("item", tree{Kind: 't', Text: []byte("true")})
 	}
 	return t
 }
 
 // entriesOf parses the entries of one version.
 func entriesOf(list *tree) ([]entry, error) {
-	entries := make([]entry, len(list.items))
-	for i := range list.items {
-		if err := entries[i].parse(&list.items[i]); err != nil {
+	entries := make([]entry, len(list.Items))
+	for i := range list.Items {
+		if err := entries[i].parse(&list.Items[i]); err != nil {
 			return nil, fmt.Errorf("entry %d: %w", i, err)
 		}
 	}
@@ -135,31 +137,31 @@ func entriesOf(list *tree) ([]entry, error) {
 }
 
 func (e *entry) parse(t *tree) error {
-	path := t.member("path")
-	if !path.isList() {
+	path := t.Member("path")
+	if !path.IsList() {
 		return errors.New("it has no path")
 	}
-	for i := range path.items {
-		item := &path.items[i]
-		isItem := item.isList() && len(item.items) == 1
+	for i := range path.Items {
+		item := &path.Items[i]
+		isItem := item.IsList() && len(item.Items) == 1
 		if isItem {
-			item = &item.items[0]
+			item = &item.Items[0]
 		}
-		name, ok := item.string()
+		name, ok := stringOf(item)
 		if !ok {
 			return errors.New("its path is malformed")
 		}
 		e.path = append(e.path, step{name, isItem})
 	}
-	e.value, e.base = t.member("value"), t.member("base")
-	if e.value.isAbsent() {
+	e.value, e.base = t.Member("value"), t.Member("base")
+	if e.value.IsAbsent() {
 		e.value = nil
 	}
-	if e.base.isAbsent() {
+	if e.base.IsAbsent() {
 		e.base = nil
 	}
-	e.after, _ = t.member("after").string()
-	e.isItem = t.member("item") != nil
+	e.after, _ = stringOf(t.Member("after"))
+	e.isItem = t.Member("item") != nil
 	return e.check()
 }
 
@@ -171,7 +173,7 @@ func (e *entry) check() error {
 	switch e.path[0].name {
 	case "apiVersion", "kind":
 	case "metadata":
-		if len(e.path) < 2 || e.path[1].isItem || !contains(changeable, e.path[1].name) {
+		if len(e.path) < 2 || e.path[1].isItem || !slices.Contains(changeable, e.path[1].name) {
 			break
 		}
 		if len(e.path) > 2 && e.path[2].name == Annotation {

@@ -10,6 +10,8 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+
+	"code.cloudfoundry.org/eirinix/internal/jsontext"
 )
 
 // value emits the operations for one pair of values, which is at the top of the frames.
@@ -193,7 +195,7 @@ func (d *differ) text(text string, was, is bool) error {
 		kind = "replace"
 	}
 	start := len(d.buf)
-	d.buf = appendString(d.buf, text)
+	d.buf = jsontext.AppendString(d.buf, text)
 	d.emit(kind, at, itself, start)
 	return nil
 }
