@@ -35,7 +35,7 @@ func takeNotes(object *tree) (notes, error) {
 	value := annotations.Member(Annotation)
 	text, ok := stringOf(value)
 	annotations.Remove(Annotation)
-	if len(annotations.Names) == 0 {
+	if len(annotations.Items) == 0 {
 		metadata.Remove("annotations")
 	}
 	switch {
@@ -52,11 +52,12 @@ func takeNotes(object *tree) (notes, error) {
 		return nil, errNotObject
 	}
 	n := notes{}
-	for i, version := range root.Names {
-		if !root.Items[i].IsList() {
-			return nil, fmt.Errorf("%.100q is not a list", version)
+	for i := range root.Items {
+		list := &root.Items[i]
+		if !list.IsList() {
+			return nil, fmt.Errorf("%.100q is not a list", list.Name)
 		}
-		n[version] = &root.Items[i]
+		n[list.Name] = list
 	}
 	return n, nil
 }

@@ -68,17 +68,17 @@ func (l *losses) add(e entry) {
 }
 
 func (l *losses) members(was, is *tree, except []string) {
-	for i, name := range was.Names {
-		if !slices.Contains(except, name) {
-			l.push(name, false)
-			l.member(&was.Items[i], is.Member(name))
+	for i := range was.Items {
+		if m := &was.Items[i]; !slices.Contains(except, m.Name) {
+			l.push(m.Name, false)
+			l.member(m, is.Member(m.Name))
 			l.pop()
 		}
 	}
-	for i, name := range is.Names {
-		if was.Member(name) == nil && !slices.Contains(except, name) {
-			l.push(name, false)
-			l.member(nil, &is.Items[i])
+	for i := range is.Items {
+		if m := &is.Items[i]; was.Member(m.Name) == nil && !slices.Contains(except, m.Name) {
+			l.push(m.Name, false)
+			l.member(nil, m)
 			l.pop()
 		}
 	}
@@ -163,7 +163,7 @@ func (l *losses) unnamed(was, is *tree) bool {
 		if same(w, b) {
 			continue
 		}
-		if !w.IsObject() || !b.IsObject() || len(b.Names) == 0 {
+		if !w.IsObject() || !b.IsObject() || len(b.Items) == 0 {
 			return false
 		}
 		for j := range was.Items {

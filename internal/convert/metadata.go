@@ -211,7 +211,8 @@ func (m *metadata) changed(of any) error {
 	}
 	knownA, knownB := asKnown(a), asKnown(b)
 	for _, pair := range [][2]*tree{{a, b}, {b, a}} {
-		for i, name := range pair[0].Names {
+		for i := range pair[0].Items {
+			name := pair[0].Items[i].Name
 			if same(&pair[0].Items[i], pair[1].Member(name)) {
 				continue
 			}

@@ -88,13 +88,13 @@ func isBetween(t, a, b *tree) bool {
 	if !t.IsObject() || !a.IsObject() || !b.IsObject() {
 		return false
 	}
-	for i, name := range t.Names {
-		if !isBetween(&t.Items[i], a.Member(name), b.Member(name)) {
+	for i := range t.Items {
+		if m := &t.Items[i]; !isBetween(m, a.Member(m.Name), b.Member(m.Name)) {
 			return false
 		}
 	}
-	for _, name := range a.Names {
-		if t.Member(name) == nil && !isBetween(nil, a.Member(name), b.Member(name)) {
+	for i := range a.Items {
+		if m := &a.Items[i]; t.Member(m.Name) == nil && !isBetween(nil, m, b.Member(m.Name)) {
 			return false
 		}
 	}

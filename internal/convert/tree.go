@@ -111,8 +111,8 @@ func sameText(a, b *tree) bool {
 
 // covers reports whether an object holds all that another holds.
 func covers(a, b *tree) bool {
-	for i, name := range b.Names {
-		if !same(a.Member(name), &b.Items[i]) {
+	for i := range b.Items {
+		if !same(a.Member(b.Items[i].Name), &b.Items[i]) {
 			return false
 		}
 	}
@@ -121,8 +121,8 @@ func covers(a, b *tree) bool {
 
 // lacksNone reports whether an object has every member of another.
 func lacksNone(a, b *tree) bool {
-	for i, name := range b.Names {
-		if !b.Items[i].IsAbsent() && a.Member(name).IsAbsent() {
+	for i := range b.Items {
+		if !b.Items[i].IsAbsent() && a.Member(b.Items[i].Name).IsAbsent() {
 			return false
 		}
 	}
@@ -155,8 +155,8 @@ func isInteger(s string) bool {
 func keepNumbers(from, in *tree) {
 	switch {
 	case from.IsObject() && in.IsObject():
-		for i, name := range in.Names {
-			if other := from.Member(name); other != nil {
+		for i := range in.Items {
+			if other := from.Member(in.Items[i].Name); other != nil {
 				keepNumbers(other, &in.Items[i])
 			}
 		}

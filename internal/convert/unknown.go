@@ -38,7 +38,8 @@ func (c *carrier) object(source, target *tree, from, to decode.Known, except []s
 	if !source.IsObject() || !target.IsObject() {
 		return
 	}
-	for i, name := range source.Names {
+	for i := range source.Items {
+		name := source.Items[i].Name
 		if slices.Contains(except, name) {
 			continue
 		}

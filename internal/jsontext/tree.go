@@ -12,10 +12,10 @@ import (
 // It starts as text. An object or list is opened once IsObject or IsList is called, one level at a time. Most parts of
 // an object are only compared or written, which needs no more than their text.
 type Tree struct {
-	Kind  byte     // '{', '[', or the first byte of the text
-	Text  []byte   // of scalars, and of what is not opened yet
-	Names []string // of members, decoded; each occurs once
-	Items []Tree   // values of members, or items of a list
+	Name  string // of a member, decoded
+	Kind  byte   // '{', '[', or the first byte of the text
+	Text  []byte // of a scalar, and of what is not opened yet
+	Items []Tree // the members of an object, each with a name of its own, or the items of a list
 
 	index map[string]int // of members, if there are many; a member that was removed leaves those behind it too high
 }
@@ -42,7 +42,8 @@ func (t *Tree) Open(parts Parts) bool {
 		return true
 	}
 	r := Reader{Text: t.Text}
-	opened := r.tree(parts)
+	opened := Tree{Name: t.Name}
+	opened.read(&r, parts)
 	if r.Peek(); r.At != len(t.Text) || opened.Text != nil {
 		return false
 	}
@@ -50,34 +51,31 @@ func (t *Tree) Open(parts Parts) bool {
 	return true
 }
 
-// tree reads and opens a value. Of two members with one name the last one counts, as in every decoder that we know.
-func (r *Reader) tree(parts Parts) Tree {
-	t := Tree{Kind: r.Peek()}
-	if t.Kind != '{' && t.Kind != '[' {
+// read reads and opens a value. Of two members with one name the last one counts, as in every decoder that we know.
+func (t *Tree) read(r *Reader, parts Parts) {
+	if t.Kind = r.Peek(); t.Kind != '{' && t.Kind != '[' {
 		t.Text = r.Value()
-		return t
+		return
 	}
 	t.Items = make([]Tree, 0, 8)
 	for more := r.Enter(t.Kind); more; more = r.More(t.Kind) {
-		var name string
+		var item Tree
 		if t.Kind == '{' {
-			name = string(r.Name())
+			item.Name = string(r.Name())
 		} else if len(parts) > 0 {
-			name = strconv.Itoa(len(t.Items))
+			item.Name = strconv.Itoa(len(t.Items))
 		}
-		var value Tree
-		if inner, ok := parts[name]; ok {
-			value = r.tree(inner)
+		if inner, ok := parts[item.Name]; ok {
+			item.read(r, inner)
 		} else {
-			value = Tree{Kind: r.Peek(), Text: r.Value()}
+			item.Kind, item.Text = r.Peek(), r.Value()
 		}
 		if t.Kind == '{' {
-			t.Set(name, value)
+			t.Set(item.Name, item)
 		} else {
-			t.Items = append(t.Items, value)
+			t.Items = append(t.Items, item)
 		}
 	}
-	return t
 }
 
 // IsAbsent reports whether there is no value. null is none.
@@ -95,20 +93,21 @@ func (t *Tree) find(name string) int {
 	if !t.IsObject() {
 		return -1
 	}
-	if len(t.Names) <= 32 {
-		return slices.Index(t.Names, name)
-	}
-	if t.index == nil {
-		t.index = make(map[string]int, len(t.Names))
-		for i, n := range t.Names {
-			t.index[n] = i
+	i := len(t.Items) - 1
+	if len(t.Items) > 32 {
+		if t.index == nil {
+			t.index = make(map[string]int, len(t.Items))
+			for i := range t.Items {
+				t.index[t.Items[i].Name] = i
+			}
 		}
+		at, ok := t.index[name]
+		if !ok {
+			return -1
+		}
+		i = min(i, at)
 	}
-	i, ok := t.index[name]
-	if !ok {
-		return -1
-	}
-	for i = min(i, len(t.Names)-1); t.Names[i] != name; {
+	for i >= 0 && t.Items[i].Name != name {
 		i--
 	}
 	return i
@@ -116,14 +115,15 @@ func (t *Tree) find(name string) int {
 
 // Set sets a member of an object.
 func (t *Tree) Set(name string, value Tree) {
+	value.Name = name
 	if i := t.find(name); i >= 0 {
 		t.Items[i] = value
 		return
 	}
 	if t.index != nil {
-		t.index[name] = len(t.Names)
+		t.index[name] = len(t.Items)
 	}
-	t.Names, t.Items = append(t.Names, name), append(t.Items, value)
+	t.Items = append(t.Items, value)
 }
 
 // Remove removes a member of an object, and reports whether there was one.
@@ -132,14 +132,14 @@ func (t *Tree) Remove(name string) bool {
 	if i < 0 {
 		return false
 	}
-	t.Names, t.Items = slices.Delete(t.Names, i, i+1), slices.Delete(t.Items, i, i+1)
+	t.Items = slices.Delete(t.Items, i, i+1)
 	delete(t.index, name)
 	return true
 }
 
 // Clone returns a copy that shares only text.
 func (t *Tree) Clone() *Tree {
-	c := &Tree{Kind: t.Kind, Text: t.Text, Names: slices.Clone(t.Names), Items: make([]Tree, len(t.Items))}
+	c := &Tree{Name: t.Name, Kind: t.Kind, Text: t.Text, Items: make([]Tree, len(t.Items))}
 	for i := range t.Items {
 		c.Items[i] = *t.Items[i].Clone()
 	}
@@ -160,7 +160,7 @@ func (t *Tree) Append(dst []byte) []byte {
 			dst = append(dst, ',')
 		}
 		if t.Kind == '{' {
-			dst = append(AppendString(dst, t.Names[i]), ':')
+			dst = append(AppendString(dst, t.Items[i].Name), ':')
 		}
 		dst = t.Items[i].Append(dst)
 	}
