@@ -59,23 +59,33 @@ func (t *Tree) read(r *Reader, parts Parts) {
 	}
 	t.Items = make([]Tree, 0, 8)
 	for more := r.Enter(t.Kind); more; more = r.More(t.Kind) {
-		var item Tree
+		var name string
 		if t.Kind == '{' {
-			item.Name = string(r.Name())
+			name = string(r.Name())
 		} else if len(parts) > 0 {
-			item.Name = strconv.Itoa(len(t.Items))
+			name = strconv.Itoa(len(t.Items))
 		}
-		if inner, ok := parts[item.Name]; ok {
+		item := t.place(name)
+		if inner, ok := parts[name]; ok {
 			item.read(r, inner)
 		} else {
 			item.Kind, item.Text = r.Peek(), r.Value()
 		}
-		if t.Kind == '{' {
-			t.Set(item.Name, item)
-		} else {
-			t.Items = append(t.Items, item)
-		}
 	}
+}
+
+// place returns the place of a member, or of one more item.
+func (t *Tree) place(name string) *Tree {
+	i := t.find(name)
+	if i < 0 {
+		i = len(t.Items)
+		if t.index != nil {
+			t.index[name] = i
+		}
+		t.Items = append(t.Items, Tree{})
+	}
+	t.Items[i] = Tree{Name: name}
+	return &t.Items[i]
 }
 
 // IsAbsent reports whether there is no value. null is none.
@@ -116,14 +126,7 @@ func (t *Tree) find(name string) int {
 // Set sets a member of an object.
 func (t *Tree) Set(name string, value Tree) {
 	value.Name = name
-	if i := t.find(name); i >= 0 {
-		t.Items[i] = value
-		return
-	}
-	if t.index != nil {
-		t.index[name] = len(t.Items)
-	}
-	t.Items = append(t.Items, value)
+	*t.place(name) = value
 }
 
 // Remove removes a member of an object, and reports whether there was one.

@@ -33,7 +33,7 @@ func Apply(raw, operations []byte) (result []byte, count int, err error) {
 	if result, ok := applied(raw, edits); ok {
 		return result, len(decoded), nil
 	}
-	// Operations that do does not handle, and those that fail, are left to the library, which also provides the
+	// Operations of other forms, and those that fail, are left to the library, which also provides the
 	// error.
 	if result, err = decoded.Apply(raw); err != nil {
 		return nil, 0, fmt.Errorf("the patch does not apply to the object: %w", err)
@@ -105,7 +105,7 @@ func applied(raw []byte, edits []edit) ([]byte, bool) {
 			}
 			at = at[name]
 		}
-		size += len(e.value) + len(e.path[len(e.path)-1])
+		size += len(e.value) + len(e.path[len(e.path)-1]) + len(`,"":`)
 	}
 	root := jsontext.TreeOf(raw)
 	if root.Kind != '{' || !root.Open(reached) {
