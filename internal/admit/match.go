@@ -98,15 +98,7 @@ func termsOf[S ~string](words []S) terms {
 }
 
 func (t terms) match(word string) bool {
-	if t == nil {
-		return true
-	}
-	for _, w := range t {
-		if w == word {
-			return true
-		}
-	}
-	return false
+	return t == nil || slices.Contains(t, word)
 }
 
 // matchesKind reports whether the step's rules and namespaceSelector select the request. After LeaveManaged, it returns
@@ -129,14 +121,10 @@ func (m *Matcher) MatchesRules(req *admissionv1.AdmissionRequest) bool {
 }
 
 func (r *rule) matchesResource(req *admissionv1.AdmissionRequest) bool {
-	for i := range r.resources {
-		t := &r.resources[i]
+	return slices.ContainsFunc(r.resources, func(t resourceTerm) bool {
 		// "pods/*" includes pods, and "*" includes no subresource.
-		if (t.anyResource || t.resource == req.Resource.Resource) && (t.anySub || t.sub == req.SubResource) {
-			return true
-		}
-	}
-	return false
+		return (t.anyResource || t.resource == req.Resource.Resource) && (t.anySub || t.sub == req.SubResource)
+	})
 }
 
 func (r *rule) matchesScope(req *admissionv1.AdmissionRequest) bool {
@@ -297,12 +285,7 @@ func met[T string | []byte](r *requirement, value T, has bool) bool {
 }
 
 func lists[T string | []byte](values []string, value T) bool {
-	for _, v := range values {
-		if v == string(value) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(values, func(v string) bool { return v == string(value) })
 }
 
 // LeaveManaged makes the Matcher skip objects that another program keeps as they are. These are objects other than pods

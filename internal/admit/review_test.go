@@ -3,8 +3,10 @@ package admit
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"reflect"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -14,7 +16,7 @@ import (
 	admissionv1beta1 "k8s.io/api/admission/v1beta1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
+	kruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -42,6 +44,28 @@ var _ = Describe("A review", func() {
 		Expect(allocations(small)).To(BeNumerically("<=", 6))
 		Expect(allocations(large)).To(Equal(allocations(small)))
 	})
+
+	DescribeTable("costs no more memory, and a small stack, for an object that nests deep:", func(times int, opening, closing string) {
+		flat, deep := review(), review(`"object":{`, `"object":`+strings.Repeat(opening, times)+"1"+strings.Repeat(closing, times)+`,"x":{`)
+		allocations := func(body string) int { return int(testing.AllocsPerRun(20, func() { scanReview([]byte(body)) })) }
+		Expect(allocations(deep)).To(Equal(allocations(flat)))
+		grown := make(chan int64)
+		go func() { // on a stack of its own, which shrinks only in a collection
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			isCut := scanReview([]byte(deep)) != nil
+			runtime.ReadMemStats(&after)
+			if !isCut {
+				after.StackInuse = math.MaxInt64
+			}
+			grown <- int64(after.StackInuse) - int64(before.StackInuse)
+		}()
+		Eventually(grown).Should(Receive(BeNumerically("<", 1<<18)))
+	},
+		Entry("lists", 9990, "[", "]"),
+		Entry("objects", 9990, `{"a":`, "}"),
+		Entry("both", 4995, `[{"a":`, "}]"),
+	)
 
 	DescribeTable("is cut from most texts, and unusual ones are left to the decoder:",
 		func(body string, cut, accepted bool) {
@@ -149,8 +173,8 @@ func anyRequest(random *rand.Rand) *admissionv1.AdmissionRequest {
 		}
 		return all
 	}
-	raw := func() runtime.RawExtension {
-		return runtime.RawExtension{Raw: one(random, nil, []byte("null"), []byte(`{}`), encoded(words()), encoded(map[string]any{word(): word(), "n": random.NormFloat64()}))}
+	raw := func() kruntime.RawExtension {
+		return kruntime.RawExtension{Raw: one(random, nil, []byte("null"), []byte(`{}`), encoded(words()), encoded(map[string]any{word(): word(), "n": random.NormFloat64()}))}
 	}
 	req := &admissionv1.AdmissionRequest{
 		UID:         types.UID(fmt.Sprint(random.Uint64())),

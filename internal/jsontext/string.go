@@ -15,7 +15,7 @@ import (
 
 // SkipString moves past the string whose opening quote is at i.
 func SkipString(text []byte, i int) int {
-	if uint(i) < uint(len(text)) && text[i] == '"' { // not at, so that the call is inlined
+	if uint(i) < uint(len(text)) && text[i] == '"' { // not At, so that the call is inlined
 		return skipText(text, i+1)
 	}
 	return -1
@@ -77,7 +77,7 @@ func isHex(c byte) bool {
 // closing one. plain reports whether the bytes decode to themselves: they hold no escape and are valid UTF-8. The
 // bytes of any other string are for Unquote.
 func Text(text []byte, i int) (inside []byte, plain bool, end int) {
-	if at(text, i) != '"' {
+	if At(text, i) != '"' {
 		return nil, false, -1
 	}
 	i++

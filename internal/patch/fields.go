@@ -31,16 +31,11 @@ type field struct {
 func (f *field) get(v reflect.Value) reflect.Value { return reach(v, f.index) }
 
 func reach(v reflect.Value, index []int) reflect.Value {
-	for i, x := range index {
-		if i > 0 && v.Kind() == reflect.Pointer {
-			if v.IsNil() {
-				return reflect.Value{}
-			}
-			v = v.Elem()
-		}
-		v = v.Field(x)
+	at, err := v.FieldByIndexErr(index)
+	if err != nil {
+		return reflect.Value{}
 	}
-	return v
+	return at
 }
 
 // from is get for many fields of one struct. parts is the result of plan.parts for that struct.
