@@ -270,7 +270,9 @@ func (m *ExtensionManager) auditClient() (rest.Interface, error) {
 }
 
 // asks reports whether the audit asks a step.
-func (o AuditOptions) asks(step string) bool { return len(o.Steps) == 0 || slices.Contains(o.Steps, step) }
+func (o AuditOptions) asks(step string) bool {
+	return len(o.Steps) == 0 || slices.Contains(o.Steps, step)
+}
 
 // auditedSteps returns the steps that the audit asks. They read from there.
 func (m *ExtensionManager) auditedSteps(all resolved, o AuditOptions, from reading) (steps []audit.Step, err error) {

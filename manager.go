@@ -119,7 +119,7 @@ var errStopped = errors.New("the Manager was stopped")
 // ExtensionManager is the Manager that NewManager returns. Its methods are safe for concurrent use. It runs only once:
 // after Stop, make a new one.
 type ExtensionManager struct {
-	mu    sync.Mutex // guards everything down to hooks
+	mu sync.Mutex // guards everything down to hooks
 	setup
 
 	root          context.Context // ends on Stop
