@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-
-	"code.cloudfoundry.org/eirinix/internal/jsontext"
 )
 
 // Annotation holds the members that the object's version cannot hold, for each version that they belong to.
@@ -30,13 +28,13 @@ type notes map[string]*tree
 
 // takeNotes removes the annotation from an object and parses it. An error means that it is to be ignored.
 func takeNotes(object *tree) (notes, error) {
-	metadata := object.Member("metadata")
-	annotations := metadata.Member("annotations")
-	value := annotations.Member(Annotation)
-	text, ok := stringOf(value)
-	annotations.Remove(Annotation)
-	if len(annotations.Items) == 0 {
-		metadata.Remove("annotations")
+	metadata := object.member("metadata")
+	annotations := metadata.member("annotations")
+	value := annotations.member(Annotation)
+	text, ok := value.string()
+	annotations.remove(Annotation)
+	if len(annotations.names) == 0 {
+		metadata.remove("annotations")
 	}
 	switch {
 	case !ok:
@@ -48,16 +46,15 @@ func takeNotes(object *tree) (notes, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !root.IsObject() {
+	if !root.isObject() {
 		return nil, errNotObject
 	}
 	n := notes{}
-	for i := range root.Items {
-		list := &root.Items[i]
-		if !list.IsList() {
-			return nil, fmt.Errorf("%.100q is not a list", list.Name)
+	for i, version := range root.names {
+		if !root.items[i].isList() {
+			return nil, fmt.Errorf("%.100q is not a list", version)
 		}
-		n[list.Name] = list
+		n[version] = &root.items[i]
 	}
 	return n, nil
 }
@@ -72,65 +69,65 @@ func (n notes) put(object *tree, from string) error {
 		if i > 0 {
 			text = append(text, ',')
 		}
-		text = n[version].Append(append(jsontext.AppendString(text, version), ':'))
+		text = n[version].append(append(appendString(text, version), ':'))
 	}
 	text = append(text, '}')
 	if len(text) > mostAnnotated {
 		return fmt.Errorf("the other version cannot hold all of %s, and its annotation %s would have %d bytes of at most %d; "+
 			"make the object smaller, or set Forget to lose these members", from, Annotation, len(text), mostAnnotated)
 	}
-	metadata := object.Member("metadata")
-	annotations := metadata.Member("annotations")
-	if !annotations.IsObject() {
-		metadata.Set("annotations", tree{Kind: '{'})
-		annotations = metadata.Member("annotations")
+	metadata := object.member("metadata")
+	annotations := metadata.member("annotations")
+	if !annotations.isObject() {
+		metadata.set("annotations", tree{kind: '{'})
+		annotations = metadata.member("annotations")
 	}
-	annotations.Set(Annotation, stringTree(string(text)))
+	annotations.set(Annotation, stringTree(string(text)))
 	return nil
 }
 
-func stringTree(s string) tree { return tree{Kind: '"', Text: jsontext.AppendString(nil, s)} }
+func stringTree(s string) tree { return tree{kind: '"', text: appendString(nil, s)} }
 
 // listed returns entries as a tree.
 func listed(entries []entry) *tree {
-	list := &tree{Kind: '['}
+	list := &tree{kind: '['}
 	for i := range entries {
-		list.Items = append(list.Items, entries[i].tree())
+		list.items = append(list.items, entries[i].tree())
 	}
 	return list
 }
 
 func (e *entry) tree() tree {
-	path := tree{Kind: '['}
+	path := tree{kind: '['}
 	for _, s := range e.path {
 		item := stringTree(s.name)
 		if s.isItem {
-			item = tree{Kind: '[', Items: []tree{item}}
+			item = tree{kind: '[', items: []tree{item}}
 		}
-		path.Items = append(path.Items, item)
+		path.items = append(path.items, item)
 	}
-	t := tree{Kind: '{'}
-	t.Set("path", path)
+	t := tree{kind: '{'}
+	t.set("path", path)
 	if e.value != nil {
-		t.Set("value", *e.value)
+		t.set("value", *e.value)
 	}
 	if e.base != nil {
-		t.Set("base", *e.base)
+		t.set("base", *e.base)
 	}
 	if e.after != "" {
-		t.Set("after", stringTree(e.after))
+		t.set("after", stringTree(e.after))
 	}
 	if e.isItem {
-		t.Set("item", tree{Kind: 't', Text: []byte("true")})
+		t.set("item", tree{kind: 't', text: []byte("true")})
 	}
 	return t
 }
 
 // entriesOf parses the entries of one version.
 func entriesOf(list *tree) ([]entry, error) {
-	entries := make([]entry, len(list.Items))
-	for i := range list.Items {
-		if err := entries[i].parse(&list.Items[i]); err != nil {
+	entries := make([]entry, len(list.items))
+	for i := range list.items {
+		if err := entries[i].parse(&list.items[i]); err != nil {
 			return nil, fmt.Errorf("entry %d: %w", i, err)
 		}
 	}
@@ -138,31 +135,31 @@ func entriesOf(list *tree) ([]entry, error) {
 }
 
 func (e *entry) parse(t *tree) error {
-	path := t.Member("path")
-	if !path.IsList() {
+	path := t.member("path")
+	if !path.isList() {
 		return errors.New("it has no path")
 	}
-	for i := range path.Items {
-		item := &path.Items[i]
-		isItem := item.IsList() && len(item.Items) == 1
+	for i := range path.items {
+		item := &path.items[i]
+		isItem := item.isList() && len(item.items) == 1
 		if isItem {
-			item = &item.Items[0]
+			item = &item.items[0]
 		}
-		name, ok := stringOf(item)
+		name, ok := item.string()
 		if !ok {
 			return errors.New("its path is malformed")
 		}
 		e.path = append(e.path, step{name, isItem})
 	}
-	e.value, e.base = t.Member("value"), t.Member("base")
-	if e.value.IsAbsent() {
+	e.value, e.base = t.member("value"), t.member("base")
+	if e.value.isAbsent() {
 		e.value = nil
 	}
-	if e.base.IsAbsent() {
+	if e.base.isAbsent() {
 		e.base = nil
 	}
-	e.after, _ = stringOf(t.Member("after"))
-	e.isItem = t.Member("item") != nil
+	e.after, _ = t.member("after").string()
+	e.isItem = t.member("item") != nil
 	return e.check()
 }
 
@@ -174,7 +171,7 @@ func (e *entry) check() error {
 	switch e.path[0].name {
 	case "apiVersion", "kind":
 	case "metadata":
-		if len(e.path) < 2 || e.path[1].isItem || !slices.Contains(changeable, e.path[1].name) {
+		if len(e.path) < 2 || e.path[1].isItem || !contains(changeable, e.path[1].name) {
 			break
 		}
 		if len(e.path) > 2 && e.path[2].name == Annotation {

@@ -2,8 +2,6 @@ package convert
 
 // This file finds the difference between an object and the same object after its way back.
 
-import "slices"
-
 // An entry is one value that the way back gives otherwise than it was.
 type entry struct {
 	path  []step
@@ -29,21 +27,29 @@ const mostCompared = 64
 // annotations.
 func lossOf(object, back *tree) []entry {
 	l := losses{}
-	if object.IsObject() && back.IsObject() {
+	if object.isObject() && back.isObject() {
 		l.members(object, back, ours)
 	}
-	was, is := object.Member("metadata"), back.Member("metadata")
+	was, is := object.member("metadata"), back.member("metadata")
 	if sameText(was, is) {
 		return l.found
 	}
 	l.push("metadata", false)
 	for _, name := range changeable {
 		l.push(name, false)
-		l.member(was.Member(name), is.Member(name))
+		l.member(was.memberOrNil(name), is.memberOrNil(name))
 		l.pop()
 	}
 	l.pop()
 	return l.found
+}
+
+// memberOrNil is member for a value that can be missing or no object.
+func (t *tree) memberOrNil(name string) *tree {
+	if !t.isObject() {
+		return nil
+	}
+	return t.member(name)
 }
 
 // losses walks two trees.
@@ -58,27 +64,27 @@ func (l *losses) pop()                          { l.path = l.path[:len(l.path)-1
 // add adds an entry for the current place. An absent value counts as nil.
 func (l *losses) add(e entry) {
 	e.path = append([]step(nil), l.path...)
-	if e.value.IsAbsent() {
+	if e.value.isAbsent() {
 		e.value = nil
 	}
-	if e.base.IsAbsent() {
+	if e.base.isAbsent() {
 		e.base = nil
 	}
 	l.found = append(l.found, e)
 }
 
 func (l *losses) members(was, is *tree, except []string) {
-	for i := range was.Items {
-		if m := &was.Items[i]; !slices.Contains(except, m.Name) {
-			l.push(m.Name, false)
-			l.member(m, is.Member(m.Name))
+	for i, name := range was.names {
+		if !contains(except, name) {
+			l.push(name, false)
+			l.member(&was.items[i], is.member(name))
 			l.pop()
 		}
 	}
-	for i := range is.Items {
-		if m := &is.Items[i]; was.Member(m.Name) == nil && !slices.Contains(except, m.Name) {
-			l.push(m.Name, false)
-			l.member(nil, m)
+	for i, name := range is.names {
+		if was.member(name) == nil && !contains(except, name) {
+			l.push(name, false)
+			l.member(nil, &is.items[i])
 			l.pop()
 		}
 	}
@@ -87,10 +93,10 @@ func (l *losses) members(was, is *tree, except []string) {
 func (l *losses) member(was, is *tree) {
 	switch {
 	case same(was, is):
-	case was.IsAbsent() && is.IsList() && len(is.Items) == 0: // adds nothing
-	case was.IsObject() && is.IsObject():
+	case was.isAbsent() && is.isList() && len(is.items) == 0: // adds nothing
+	case was.isObject() && is.isObject():
 		l.members(was, is, nil)
-	case was.IsList() && is.IsList():
+	case was.isList() && is.isList():
 		l.list(was, is)
 	default:
 		l.add(entry{value: was, base: is})
@@ -114,22 +120,22 @@ func (l *losses) named(was, is *tree) bool {
 		return false
 	}
 	previous := ""
-	for i := range was.Items {
-		name, _ := stringOf(was.Items[i].Member("name"))
+	for i := range was.items {
+		name, _ := was.items[i].member("name").string()
 		l.push(name, true)
 		if j, there := others[name]; there {
-			l.members(&was.Items[i], &is.Items[j], nil)
+			l.members(&was.items[i], &is.items[j], nil)
 		} else {
-			l.add(entry{value: &was.Items[i], after: previous})
+			l.add(entry{value: &was.items[i], after: previous})
 		}
 		l.pop()
 		previous = name
 	}
-	for i := range is.Items {
-		name, _ := stringOf(is.Items[i].Member("name"))
+	for i := range is.items {
+		name, _ := is.items[i].member("name").string()
 		if _, there := names[name]; !there {
 			l.push(name, true)
-			l.add(entry{base: &is.Items[i]})
+			l.add(entry{base: &is.items[i]})
 			l.pop()
 		}
 	}
@@ -139,8 +145,8 @@ func (l *losses) named(was, is *tree) bool {
 // inOrder reports whether the items of a list that others have, too, stand in the same order there.
 func inOrder(list *tree, others map[string]int) bool {
 	last := -1
-	for i := range list.Items {
-		name, _ := stringOf(list.Items[i].Member("name"))
+	for i := range list.items {
+		name, _ := list.items[i].member("name").string()
 		if j, there := others[name]; there {
 			if j < last {
 				return false
@@ -154,27 +160,27 @@ func inOrder(list *tree, others map[string]int) bool {
 // unnamed pairs items by their place, if each has lost members and nothing else, and if it cannot belong to another
 // item.
 func (l *losses) unnamed(was, is *tree) bool {
-	if len(was.Items) != len(is.Items) || len(is.Items) > mostCompared {
+	if len(was.items) != len(is.items) || len(is.items) > mostCompared {
 		return false
 	}
 	var differ []int
-	for i := range was.Items {
-		w, b := &was.Items[i], &is.Items[i]
+	for i := range was.items {
+		w, b := &was.items[i], &is.items[i]
 		if same(w, b) {
 			continue
 		}
-		if !w.IsObject() || !b.IsObject() || len(b.Items) == 0 {
+		if !w.isObject() || !b.isObject() || len(b.names) == 0 {
 			return false
 		}
-		for j := range was.Items {
-			if covers(&was.Items[j], b) != (i == j) {
+		for j := range was.items {
+			if covers(&was.items[j], b) != (i == j) {
 				return false
 			}
 		}
 		differ = append(differ, i)
 	}
 	for _, i := range differ {
-		l.add(entry{value: &was.Items[i], base: &is.Items[i], isItem: true})
+		l.add(entry{value: &was.items[i], base: &is.items[i], isItem: true})
 	}
 	return true
 }

@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"code.cloudfoundry.org/eirinix/internal/decode"
-	"code.cloudfoundry.org/eirinix/internal/jsontext"
 	"code.cloudfoundry.org/eirinix/internal/patch"
 )
 
@@ -167,7 +166,7 @@ func (m *metadata) append(dst []byte, of any) ([]byte, error) {
 	r.members(func(name []byte) {
 		value := r.Value()
 		if s := string(name); s != "labels" && s != "annotations" {
-			dst = append(append(jsontext.AppendString(append(dst, ','), s), ':'), value...)
+			dst = append(append(appendString(append(dst, ','), s), ':'), value...)
 		}
 	})
 	err := r.err()
@@ -211,19 +210,18 @@ func (m *metadata) changed(of any) error {
 	}
 	knownA, knownB := asKnown(a), asKnown(b)
 	for _, pair := range [][2]*tree{{a, b}, {b, a}} {
-		for i := range pair[0].Items {
-			name := pair[0].Items[i].Name
-			if same(&pair[0].Items[i], pair[1].Member(name)) {
+		for i, name := range pair[0].names {
+			if same(&pair[0].items[i], pair[1].member(name)) {
 				continue
 			}
 			// A tree that was made of a Go type lacks all that the type does not know. That is no change, and it is
 			// written as it arrived.
 			_, known := knownMetadata.Member(name)
-			if known && same(knownA.Member(name), knownB.Member(name)) || !known && b.Member(name).IsAbsent() {
+			if known && same(knownA.member(name), knownB.member(name)) || !known && b.member(name).isAbsent() {
 				continue
 			}
 			return fmt.Errorf("it changed metadata.%s from %.100s to %.100s; a conversion can change labels and annotations alone",
-				name, a.Member(name).Append(nil), b.Member(name).Append(nil))
+				name, a.member(name).orNull(), b.member(name).orNull())
 		}
 	}
 	return nil
@@ -234,7 +232,7 @@ var knownMetadata = decode.KnownTo(&metav1.ObjectMeta{})
 // asKnown returns the part of metadata that metav1.ObjectMeta knows, or all of it if that cannot read it.
 func asKnown(t *tree) *tree {
 	of := &metav1.ObjectMeta{}
-	if err := decode.Into(t.Append(nil), of); err != nil {
+	if err := decode.Into(t.append(nil), of); err != nil {
 		return t
 	}
 	known, err := membersOf(of)

@@ -53,7 +53,7 @@ func (r *restoration) try(entries []entry) (ok bool) {
 			ok = false
 		}
 	}()
-	t := r.result.Clone()
+	t := r.result.clone()
 	applied := false
 	for i := range entries {
 		applied = entries[i].apply(t) || applied
@@ -77,24 +77,24 @@ func isBetween(t, a, b *tree) bool {
 	if same(t, a) || same(t, b) {
 		return true
 	}
-	if t.IsList() && a.IsList() && b.IsList() && len(t.Items) == len(a.Items) && len(t.Items) == len(b.Items) {
-		for i := range t.Items {
-			if !isBetween(&t.Items[i], &a.Items[i], &b.Items[i]) {
+	if t.isList() && a.isList() && b.isList() && len(t.items) == len(a.items) && len(t.items) == len(b.items) {
+		for i := range t.items {
+			if !isBetween(&t.items[i], &a.items[i], &b.items[i]) {
 				return false
 			}
 		}
 		return true
 	}
-	if !t.IsObject() || !a.IsObject() || !b.IsObject() {
+	if !t.isObject() || !a.isObject() || !b.isObject() {
 		return false
 	}
-	for i := range t.Items {
-		if m := &t.Items[i]; !isBetween(m, a.Member(m.Name), b.Member(m.Name)) {
+	for i, name := range t.names {
+		if !isBetween(&t.items[i], a.member(name), b.member(name)) {
 			return false
 		}
 	}
-	for i := range a.Items {
-		if m := &a.Items[i]; t.Member(m.Name) == nil && !isBetween(nil, m, b.Member(m.Name)) {
+	for _, name := range a.names {
+		if t.member(name) == nil && !isBetween(nil, a.member(name), b.member(name)) {
 			return false
 		}
 	}
@@ -106,38 +106,38 @@ func (e *entry) apply(root *tree) bool {
 	at := root
 	last := len(e.path) - 1
 	for _, s := range e.path[:last] {
-		if at = next(at, s); at == nil {
+		if at = at.next(s); at == nil {
 			return false
 		}
 	}
 	switch s := e.path[last]; {
 	case e.isItem:
-		return e.applyToItem(next(at, s))
+		return e.applyToItem(at.next(s))
 	case s.isItem:
 		return e.applyToNamed(at, s.name)
-	case !at.IsObject() || !same(at.Member(s.name), e.base):
+	case !at.isObject() || !same(at.member(s.name), e.base):
 		return false
 	case e.value == nil:
-		at.Remove(s.name)
+		at.remove(s.name)
 	default:
-		at.Set(s.name, *e.value.Clone())
+		at.set(s.name, *e.value.clone())
 	}
 	return true
 }
 
 // next returns the value that a step leads to, or nil.
-func next(t *tree, s step) *tree {
+func (t *tree) next(s step) *tree {
 	switch {
 	case t == nil:
 		return nil
 	case !s.isItem:
-		return t.Member(s.name)
-	case !t.IsList():
+		return t.member(s.name)
+	case !t.isList():
 		return nil
 	}
 	if names, ok := itemNames(t); ok {
 		if i, there := names[s.name]; there {
-			return &t.Items[i]
+			return &t.items[i]
 		}
 	}
 	return nil
@@ -145,12 +145,12 @@ func next(t *tree, s step) *tree {
 
 // applyToItem replaces the one item that equals the base.
 func (e *entry) applyToItem(list *tree) bool {
-	if !list.IsList() || e.base == nil || e.value == nil {
+	if !list.isList() || e.base == nil || e.value == nil {
 		return false
 	}
 	found := -1
-	for i := range list.Items {
-		if same(&list.Items[i], e.base) {
+	for i := range list.items {
+		if same(&list.items[i], e.base) {
 			if found >= 0 {
 				return false
 			}
@@ -160,13 +160,13 @@ func (e *entry) applyToItem(list *tree) bool {
 	if found < 0 {
 		return false
 	}
-	list.Items[found] = *e.value.Clone()
+	list.items[found] = *e.value.clone()
 	return true
 }
 
 // applyToNamed inserts or removes a whole item.
 func (e *entry) applyToNamed(list *tree, name string) bool {
-	if !list.IsList() {
+	if !list.isList() {
 		return false
 	}
 	names, ok := itemNames(list)
@@ -176,15 +176,15 @@ func (e *entry) applyToNamed(list *tree, name string) bool {
 	i, there := names[name]
 	switch {
 	case e.base == nil && !there && e.value != nil:
-		at := len(list.Items)
+		at := len(list.items)
 		if previous, ok := names[e.after]; ok {
 			at = previous + 1
 		} else if e.after == "" {
 			at = 0
 		}
-		list.Items = slices.Insert(list.Items, at, *e.value.Clone())
-	case e.base != nil && there && same(&list.Items[i], e.base) && e.value == nil:
-		list.Items = slices.Delete(list.Items, i, i+1)
+		list.items = slices.Insert(list.items, at, *e.value.clone())
+	case e.base != nil && there && same(&list.items[i], e.base) && e.value == nil:
+		list.items = slices.Delete(list.items, i, i+1)
 	default:
 		return false
 	}
@@ -193,13 +193,13 @@ func (e *entry) applyToNamed(list *tree, name string) bool {
 
 // isLabelled reports whether labels and annotations are objects that hold strings.
 func isLabelled(object *tree) bool {
-	metadata := object.Member("metadata")
+	metadata := object.member("metadata")
 	for _, name := range changeable {
-		all := metadata.Member(name)
-		if all.IsAbsent() {
+		all := metadata.memberOrNil(name)
+		if all.isAbsent() {
 			continue
 		}
-		if !all.IsObject() || slices.ContainsFunc(all.Items, func(t tree) bool { return t.Kind != '"' }) {
+		if !all.isObject() || slices.ContainsFunc(all.items, func(t tree) bool { return t.kind != '"' }) {
 			return false
 		}
 	}

@@ -3,15 +3,28 @@ package convert
 // This file holds JSON as a tree whose values are text, so that no number and no string changes.
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 
 	"code.cloudfoundry.org/eirinix/internal/decode"
 	"code.cloudfoundry.org/eirinix/internal/jsontext"
 )
 
-type tree = jsontext.Tree
+// tree is a JSON value. Its methods accept nil, which stands for a member that is missing.
+//
+// An object or list is parsed when isObject or isList is called, one level at a time. Most parts of an object are only
+// compared or written, which needs no more than their text.
+type tree struct {
+	kind  byte     // '{', '[', or the first byte of the text
+	text  []byte   // of scalars, and of what is not parsed yet
+	names []string // of members, decoded
+	items []tree   // values of members, or items of a list
+
+	index map[string]int // of members, if there are many
+}
 
 const (
 	// deepest is how deep an object can nest if its members are compared.
@@ -36,7 +49,13 @@ func parseTree(text []byte) (*tree, error) {
 	if err := c.err(); err != nil {
 		return nil, err
 	}
-	return jsontext.TreeOf(text), nil
+	return treeOf(text), nil
+}
+
+// treeOf is parseTree for a text that this package has written.
+func treeOf(text []byte) *tree {
+	r := readerOf(text)
+	return &tree{kind: r.Peek(), text: text}
 }
 
 func (c *treeChecker) value(depth int) {
@@ -63,33 +82,144 @@ func (c *treeChecker) value(depth int) {
 	}
 }
 
-func stringOf(t *tree) (string, bool) {
+// open parses one level.
+func (t *tree) open() {
+	r := readerOf(t.text)
+	t.text = nil
+	t.items = make([]tree, 0, 8)
+	for more := r.Enter(t.kind); more; more = r.More(t.kind) {
+		if t.kind == '{' {
+			t.names = append(t.names, string(r.Name()))
+		}
+		t.items = append(t.items, tree{kind: r.Peek(), text: r.Value()})
+	}
+}
+
+func (t *tree) isObject() bool { return t.is('{') }
+func (t *tree) isList() bool   { return t.is('[') }
+
+func (t *tree) is(kind byte) bool {
+	if t == nil || t.kind != kind {
+		return false
+	}
+	if t.text != nil {
+		t.open()
+	}
+	return true
+}
+
+// isAbsent reports whether there is no value. null is none.
+func (t *tree) isAbsent() bool { return t == nil || t.kind == 'n' }
+
+// member returns a member of an object, or nil. The pointer is valid until a member is added or removed.
+func (t *tree) member(name string) *tree {
+	if i := t.find(name); i >= 0 {
+		return &t.items[i]
+	}
+	return nil
+}
+
+func (t *tree) find(name string) int {
+	if !t.isObject() {
+		return -1
+	}
+	if len(t.names) <= 32 {
+		return slices.Index(t.names, name)
+	}
+	if t.index == nil {
+		t.index = make(map[string]int, len(t.names))
+		for i, n := range t.names {
+			t.index[n] = i
+		}
+	}
+	if i, ok := t.index[name]; ok {
+		return i
+	}
+	return -1
+}
+
+// set sets a member of an object.
+func (t *tree) set(name string, value tree) {
+	if i := t.find(name); i >= 0 {
+		t.items[i] = value
+		return
+	}
+	if t.index != nil {
+		t.index[name] = len(t.names)
+	}
+	t.names, t.items = append(t.names, name), append(t.items, value)
+}
+
+// remove removes a member of an object.
+func (t *tree) remove(name string) {
+	if i := t.find(name); i >= 0 {
+		t.names, t.items = slices.Delete(t.names, i, i+1), slices.Delete(t.items, i, i+1)
+		t.index = nil
+	}
+}
+
+// clone returns a copy that shares only text.
+func (t *tree) clone() *tree {
+	c := &tree{kind: t.kind, text: t.text, names: slices.Clone(t.names), items: make([]tree, len(t.items))}
+	for i := range t.items {
+		c.items[i] = *t.items[i].clone()
+	}
+	return c
+}
+
+// append appends the value as JSON.
+func (t *tree) append(dst []byte) []byte {
+	if t.text == nil {
+		dst = append(dst, t.kind)
+		for i := range t.items {
+			if i > 0 {
+				dst = append(dst, ',')
+			}
+			if t.kind == '{' {
+				dst = append(appendString(dst, t.names[i]), ':')
+			}
+			dst = t.items[i].append(dst)
+		}
+		return append(dst, t.kind+2) // in ASCII, the closing bracket
+	}
+	return append(dst, t.text...)
+}
+
+// orNull returns the value as JSON, for a message.
+func (t *tree) orNull() []byte {
 	if t == nil {
+		return []byte("null")
+	}
+	return t.append(nil)
+}
+
+func (t *tree) string() (string, bool) {
+	if t == nil || t.kind != '"' {
 		return "", false
 	}
-	return unquoted(t.Text)
+	return unquoted(t.text)
 }
 
 // same reports whether two values are equal in JSON. A member that is null equals one that is missing.
 func same(a, b *tree) bool {
-	if a.IsAbsent() || b.IsAbsent() {
-		return a.IsAbsent() && b.IsAbsent()
+	if a.isAbsent() || b.isAbsent() {
+		return a.isAbsent() && b.isAbsent()
 	}
 	switch {
 	case sameText(a, b):
 		return true
-	case a.IsObject() && b.IsObject():
+	case a.isObject() && b.isObject():
 		return covers(a, b) && lacksNone(b, a)
-	case a.IsList() && b.IsList():
-		return sameItems(a.Items, b.Items)
-	case a.IsObject() || b.IsObject() || a.IsList() || b.IsList():
+	case a.isList() && b.isList():
+		return sameItems(a.items, b.items)
+	case a.isObject() || b.isObject() || a.isList() || b.isList():
 		return false
-	case a.Kind == '"' && b.Kind == '"':
-		x, _ := unquoted(a.Text)
-		y, _ := unquoted(b.Text)
+	case a.kind == '"' && b.kind == '"':
+		x, _ := unquoted(a.text)
+		y, _ := unquoted(b.text)
 		return x == y
 	}
-	return isNumber(a) && isNumber(b) && sameNumber(string(a.Text), string(b.Text))
+	return isNumber(a) && isNumber(b) && sameNumber(string(a.text), string(b.text))
 }
 
 func sameItems(a, b []tree) bool {
@@ -106,13 +236,13 @@ func sameItems(a, b []tree) bool {
 
 // sameText reports whether the texts of two values are equal. False can also mean that one of them is parsed.
 func sameText(a, b *tree) bool {
-	return a != nil && b != nil && a.Text != nil && string(a.Text) == string(b.Text)
+	return a != nil && b != nil && a.text != nil && string(a.text) == string(b.text)
 }
 
 // covers reports whether an object holds all that another holds.
 func covers(a, b *tree) bool {
-	for i := range b.Items {
-		if !same(a.Member(b.Items[i].Name), &b.Items[i]) {
+	for i, name := range b.names {
+		if !same(a.member(name), &b.items[i]) {
 			return false
 		}
 	}
@@ -121,15 +251,15 @@ func covers(a, b *tree) bool {
 
 // lacksNone reports whether an object has every member of another.
 func lacksNone(a, b *tree) bool {
-	for i := range b.Items {
-		if !b.Items[i].IsAbsent() && a.Member(b.Items[i].Name).IsAbsent() {
+	for i, name := range b.names {
+		if !b.items[i].isAbsent() && a.member(name).isAbsent() {
 			return false
 		}
 	}
 	return true
 }
 
-func isNumber(t *tree) bool { return t.Kind == '-' || '0' <= t.Kind && t.Kind <= '9' }
+func isNumber(t *tree) bool { return t.kind == '-' || '0' <= t.kind && t.kind <= '9' }
 
 // sameNumber compares two numbers. Integers that differ are never the same, however large they are.
 func sameNumber(a, b string) bool {
@@ -138,7 +268,9 @@ func sameNumber(a, b string) bool {
 		n, errN := strconv.ParseInt(b, 10, 64)
 		return a == b || errM == nil && errN == nil && m == n
 	}
-	return decodeSame(a, b)
+	x, errX := strconv.ParseFloat(a, 64)
+	y, errY := strconv.ParseFloat(b, 64)
+	return errX == nil && errY == nil && x == y
 }
 
 func isInteger(s string) bool {
@@ -154,18 +286,18 @@ func isInteger(s string) bool {
 // float64 of them has changed it.
 func keepNumbers(from, in *tree) {
 	switch {
-	case from.IsObject() && in.IsObject():
-		for i := range in.Items {
-			if other := from.Member(in.Items[i].Name); other != nil {
-				keepNumbers(other, &in.Items[i])
+	case from.isObject() && in.isObject():
+		for i, name := range in.names {
+			if other := from.member(name); other != nil {
+				keepNumbers(other, &in.items[i])
 			}
 		}
-	case from.IsList() && in.IsList():
-		for i := range min(len(from.Items), len(in.Items)) {
-			keepNumbers(&from.Items[i], &in.Items[i])
+	case from.isList() && in.isList():
+		for i := range min(len(from.items), len(in.items)) {
+			keepNumbers(&from.items[i], &in.items[i])
 		}
-	case isNumber(from) && isNumber(in) && decodeSame(string(from.Text), string(in.Text)):
-		in.Text = from.Text
+	case isNumber(from) && isNumber(in) && decodeSame(string(from.text), string(in.text)):
+		in.text = from.text
 	}
 }
 
@@ -200,12 +332,26 @@ func holdsOddNumber(text []byte) bool {
 	return false
 }
 
+// appendString appends a string as JSON.
+func appendString(dst []byte, s string) []byte {
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {
+			text, err := json.Marshal(s)
+			if err != nil {
+				text = []byte(`""`)
+			}
+			return append(dst, text...)
+		}
+	}
+	return append(append(append(dst, '"'), s...), '"')
+}
+
 var errNotObject = errors.New("it is not a JSON object")
 
 // parseObject is parseTree for a text that must be an object.
 func parseObject(text []byte) (*tree, error) {
 	t, err := parseTree(text)
-	if err == nil && !t.IsObject() {
+	if err == nil && !t.isObject() {
 		err = errNotObject
 	}
 	if err != nil {

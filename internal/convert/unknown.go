@@ -2,11 +2,7 @@ package convert
 
 // This file copies the members that a Go type does not know.
 
-import (
-	"slices"
-
-	"code.cloudfoundry.org/eirinix/internal/decode"
-)
+import "code.cloudfoundry.org/eirinix/internal/decode"
 
 // mend gives a converted object what its Go types have lost on the way: members that the source's type does not know,
 // and the form of numbers between two trees. The text is that of the source. It returns false if nothing can be lost.
@@ -35,28 +31,27 @@ type carrier struct {
 // object copies the members that the source's type does not know. It leaves out those that the target's type does know,
 // because a conversion decides on them. from and to are the parts of the types.
 func (c *carrier) object(source, target *tree, from, to decode.Known, except []string) {
-	if !source.IsObject() || !target.IsObject() {
+	if !source.isObject() || !target.isObject() {
 		return
 	}
-	for i := range source.Items {
-		name := source.Items[i].Name
-		if slices.Contains(except, name) {
+	for i, name := range source.names {
+		if contains(except, name) {
 			continue
 		}
 		inner, known := from.Member(name)
 		other, taken := to.Member(name)
-		at := target.Member(name)
+		at := target.member(name)
 		switch {
 		case known && at != nil:
-			c.value(&source.Items[i], at, inner, other)
+			c.value(&source.items[i], at, inner, other)
 		case !known && at == nil && (c.free || !taken):
-			target.Set(name, source.Items[i])
+			target.set(name, source.items[i])
 		}
 	}
 }
 
 func (c *carrier) value(source, target *tree, from, to decode.Known) {
-	if source.IsList() && target.IsList() {
+	if source.isList() && target.isList() {
 		c.list(source, target, from.Item(), to.Item())
 		return
 	}
@@ -65,9 +60,9 @@ func (c *carrier) value(source, target *tree, from, to decode.Known) {
 
 // list pairs items by name. Without names, it pairs no items, because a conversion can have moved them.
 func (c *carrier) list(source, target *tree, from, to decode.Known) {
-	if c.exact && len(source.Items) == len(target.Items) {
-		for i := range source.Items {
-			c.value(&source.Items[i], &target.Items[i], from, to)
+	if c.exact && len(source.items) == len(target.items) {
+		for i := range source.items {
+			c.value(&source.items[i], &target.items[i], from, to)
 		}
 		return
 	}
@@ -78,20 +73,29 @@ func (c *carrier) list(source, target *tree, from, to decode.Known) {
 	}
 	for name, i := range names {
 		if j, ok := others[name]; ok {
-			c.value(&source.Items[i], &target.Items[j], from, to)
+			c.value(&source.items[i], &target.items[j], from, to)
 		}
 	}
 }
 
 // itemNames returns the index of each item by its name. It returns false unless all items have a name of their own.
 func itemNames(list *tree) (map[string]int, bool) {
-	names := make(map[string]int, len(list.Items))
-	for i := range list.Items {
-		name, ok := stringOf(list.Items[i].Member("name"))
+	names := make(map[string]int, len(list.items))
+	for i := range list.items {
+		name, ok := list.items[i].member("name").string()
 		if _, twice := names[name]; !ok || twice || name == "" {
 			return nil, false
 		}
 		names[name] = i
 	}
 	return names, true
+}
+
+func contains(all []string, s string) bool {
+	for _, one := range all {
+		if one == s {
+			return true
+		}
+	}
+	return false
 }

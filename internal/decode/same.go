@@ -66,7 +66,7 @@ func (c *comparer) value(p *plan, v reflect.Value, i int) int {
 		return where(end >= 0 && marshalsTo(v, c.raw[i:end]), end)
 	case shapeTime:
 		var space [40]byte
-		return c.text(string(v.Interface().(metav1.Time).UTC().AppendFormat(space[:0], time.RFC3339)), i)
+		return c.sameText(v.Interface().(metav1.Time).UTC().AppendFormat(space[:0], time.RFC3339), i)
 	case shapePointer:
 		if v.IsNil() {
 			return -1
@@ -98,6 +98,11 @@ func where(ok bool, end int) int {
 func (c *comparer) text(s string, i int) int {
 	inside, end := c.plainText(i)
 	return where(string(inside) == s, end)
+}
+
+func (c *comparer) sameText(s []byte, i int) int {
+	inside, end := c.plainText(i)
+	return where(bytes.Equal(inside, s), end)
 }
 
 func (c *comparer) sameNumber(p *plan, v reflect.Value, i int) int {
@@ -159,7 +164,7 @@ func (c *comparer) members(p *plan, v reflect.Value, i int, except []string) int
 			*word |= bit
 			if except != nil && slices.Contains(except, f.name) {
 				i = c.skip(i)
-			} else if at, err := v.FieldByIndexErr(f.index); err == nil {
+			} else if at := reach(v, f.index); at.IsValid() {
 				i = c.value(f.plan, at, i)
 			} else {
 				return -1
@@ -175,11 +180,28 @@ func (c *comparer) members(p *plan, v reflect.Value, i int, except []string) int
 		if seen[n/64]&(1<<(n%64)) != 0 || except != nil && slices.Contains(except, f.name) {
 			continue
 		}
-		if at, err := v.FieldByIndexErr(f.index); err == nil && !blank(f.plan, at) {
+		if at := reach(v, f.index); at.IsValid() && !blank(f.plan, at) {
 			return -1
 		}
 	}
 	return i
+}
+
+// reach returns a field of a struct, or an invalid value if an embedded pointer on the way is nil.
+func reach(v reflect.Value, index []int) reflect.Value {
+	if len(index) == 1 {
+		return v.Field(index[0])
+	}
+	for n, x := range index {
+		if n > 0 && v.Kind() == reflect.Pointer {
+			if v.IsNil() {
+				return reflect.Value{}
+			}
+			v = v.Elem()
+		}
+		v = v.Field(x)
+	}
+	return v
 }
 
 // blank reports whether a value is the one that decoding leaves where there is no member.
@@ -192,7 +214,7 @@ func blank(p *plan, v reflect.Value) bool {
 	case shapeStruct:
 		for n := range p.fields {
 			f := &p.fields[n]
-			if at, err := v.FieldByIndexErr(f.index); err == nil && !blank(f.plan, at) {
+			if at := reach(v, f.index); at.IsValid() && !blank(f.plan, at) {
 				return false
 			}
 		}

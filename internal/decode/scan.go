@@ -31,8 +31,11 @@ func (d *decoder) string(i int) (s string, end int) {
 
 // member reads the name of a member and goes to its value.
 func (d *decoder) member(i int) (name []byte, next int) {
-	name, i = d.plainText(i)
-	return name, jsontext.Colon(d.raw, i)
+	name, plain, end := jsontext.Text(d.raw, i)
+	if !plain {
+		name = []byte(jsontext.Unquote(name))
+	}
+	return name, jsontext.Colon(d.raw, end)
 }
 
 // name is member for names that are kept.
@@ -42,7 +45,12 @@ func (d *decoder) name(i int) (name string, next int) {
 }
 
 // at returns the byte at i. If i is out of range, it returns 0, which occurs nowhere in JSON.
-func (d *decoder) at(i int) byte { return jsontext.At(d.raw, i) }
+func (d *decoder) at(i int) byte {
+	if uint(i) < uint(len(d.raw)) {
+		return d.raw[i]
+	}
+	return 0
+}
 
 // first goes from an opening bracket to the first item, or past the closing bracket if there is no item.
 func (d *decoder) first(i int, opening byte) (next int, more bool) {

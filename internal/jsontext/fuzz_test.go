@@ -38,7 +38,7 @@ func tooDeep(text []byte) bool {
 
 // walk is SkipValue by First, Next and Colon.
 func walk(text []byte, i int) int {
-	switch opening := At(text, i); opening {
+	switch opening := at(text, i); opening {
 	case '"':
 		return SkipString(text, i)
 	case '{', '[':
@@ -68,7 +68,7 @@ func FuzzText(f *testing.F) {
 		if err := json.Unmarshal(text[:max(end, 0)], &want); (err == nil) != (end >= 0) {
 			t.Fatalf("%q ends at %d: %v", text, end, err)
 		}
-		if end < 0 && json.Unmarshal(text, &want) == nil && At(text, SkipSpace(text, 0)) == '"' && text[0] == '"' {
+		if end < 0 && json.Unmarshal(text, &want) == nil && at(text, SkipSpace(text, 0)) == '"' && text[0] == '"' {
 			t.Fatalf("%q is a string", text)
 		}
 		if plain && (string(inside) != want || bytes.IndexByte(inside, '\\') >= 0 || !utf8.Valid(inside)) || end >= 0 && Unquote(inside) != want {

@@ -25,7 +25,7 @@ func (r *Reader) Peek() byte {
 	if uint(r.At) < uint(len(r.Text)) && r.Text[r.At] <= ' ' {
 		r.At = SkipSpace(r.Text, r.At)
 	}
-	return At(r.Text, r.At)
+	return at(r.Text, r.At)
 }
 
 // Null reports whether null comes next, and reads it.
@@ -74,8 +74,8 @@ func (r *Reader) Name() []byte {
 	if !plain {
 		name = unquoted(name)
 	}
-	if At(r.Text, end) != ':' {
-		if end = SkipSpace(r.Text, end); At(r.Text, end) != ':' {
+	if at(r.Text, end) != ':' {
+		if end = SkipSpace(r.Text, end); at(r.Text, end) != ':' {
 			r.Fail()
 			return nil
 		}

@@ -103,10 +103,10 @@ next:
 // First moves from an opening bracket to the first member or item. If there is none, it moves past the closing bracket
 // and returns false.
 func First(text []byte, i int, opening byte) (next int, more bool) {
-	if At(text, i) != opening {
+	if at(text, i) != opening {
 		return -1, false
 	}
-	if i = SkipSpace(text, i+1); At(text, i) == opening+2 { // in ASCII, the closing bracket
+	if i = SkipSpace(text, i+1); at(text, i) == opening+2 { // in ASCII, the closing bracket
 		return i + 1, false
 	}
 	return i, true
@@ -116,7 +116,7 @@ func First(text []byte, i int, opening byte) (next int, more bool) {
 // returns false.
 func Next(text []byte, i int, closing byte) (next int, more bool) {
 	i = SkipSpace(text, i)
-	switch At(text, i) {
+	switch at(text, i) {
 	case ',':
 		return SkipSpace(text, i+1), true
 	case closing:
@@ -127,8 +127,8 @@ func Next(text []byte, i int, closing byte) (next int, more bool) {
 
 // Colon moves from the end of a member's name to its value.
 func Colon(text []byte, i int) int {
-	if At(text, i) != ':' {
-		if i = SkipSpace(text, i); At(text, i) != ':' {
+	if at(text, i) != ':' {
+		if i = SkipSpace(text, i); at(text, i) != ':' {
 			return -1
 		}
 	}
@@ -145,7 +145,7 @@ func SkipSpace(text []byte, i int) int {
 
 // SkipLiteral moves past a number, true, false or null.
 func SkipLiteral(text []byte, i int) int {
-	switch At(text, i) {
+	switch at(text, i) {
 	case 't':
 		return skipWord(text, i, "true")
 	case 'f':
@@ -156,18 +156,18 @@ func SkipLiteral(text []byte, i int) int {
 		i++
 	}
 	// No digit can follow a leading zero.
-	if At(text, i) == '0' {
+	if at(text, i) == '0' {
 		i++
 	} else if i = skipDigits(text, i); i < 0 {
 		return -1
 	}
-	if At(text, i) == '.' {
+	if at(text, i) == '.' {
 		if i = skipDigits(text, i+1); i < 0 {
 			return -1
 		}
 	}
-	if c := At(text, i); c == 'e' || c == 'E' {
-		if c = At(text, i+1); c == '+' || c == '-' {
+	if c := at(text, i); c == 'e' || c == 'E' {
+		if c = at(text, i+1); c == '+' || c == '-' {
 			i++
 		}
 		return skipDigits(text, i+1)
@@ -185,7 +185,7 @@ func skipWord(text []byte, i int, word string) int {
 // skipDigits moves past one or more digits.
 func skipDigits(text []byte, i int) int {
 	start := i
-	for At(text, i)-'0' <= 9 {
+	for at(text, i)-'0' <= 9 {
 		i++
 	}
 	if i == start {
@@ -194,8 +194,8 @@ func skipDigits(text []byte, i int) int {
 	return i
 }
 
-// At returns the byte at i. At the end of the text it returns 0, which occurs nowhere in JSON.
-func At(text []byte, i int) byte {
+// at returns the byte at i. At the end of the text it returns 0, which occurs nowhere in JSON.
+func at(text []byte, i int) byte {
 	if uint(i) < uint(len(text)) {
 		return text[i]
 	}

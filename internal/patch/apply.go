@@ -9,8 +9,6 @@ import (
 	"strings"
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
-
-	"code.cloudfoundry.org/eirinix/internal/jsontext"
 )
 
 // Apply applies a JSON patch (RFC 6902) to an object, and counts its operations. The result and the errors are those
@@ -24,16 +22,16 @@ func Apply(raw, operations []byte) (result []byte, count int, err error) {
 	if len(decoded) == 0 {
 		return raw, 0, nil
 	}
-	edits := make([]edit, len(decoded))
-	for i, op := range decoded {
-		if path, err := op.Path(); err == nil {
-			edits[i] = edit{op.Kind(), namesOf(path), valueOf(op)}
-		}
+	root, ok := enter(raw)
+	for i := 0; ok && i < len(decoded); i++ {
+		op := decoded[i]
+		path, err := op.Path()
+		ok = err == nil && root.do(op.Kind(), path, valueOf(op))
 	}
-	if result, ok := applied(raw, edits); ok {
-		return result, len(decoded), nil
+	if ok {
+		return root.append(make([]byte, 0, len(raw)+len(operations))), len(decoded), nil
 	}
-	// Operations of other forms, and those that fail, are left to the library, which also provides the
+	// Operations that do does not handle, and those that fail, are left to the library, which also provides the
 	// error.
 	if result, err = decoded.Apply(raw); err != nil {
 		return nil, 0, fmt.Errorf("the patch does not apply to the object: %w", err)
@@ -54,131 +52,216 @@ func (p *Patch) Apply(raw []byte) ([]byte, error) {
 	if len(p.ops) == 0 {
 		return raw, nil
 	}
-	edits := make([]edit, len(p.ops))
-	for i, o := range p.ops {
-		edits[i] = edit{o.kind, namesOf(string(p.pathOf(o))), p.valueOf(o)}
+	root, ok := enter(raw)
+	for i := 0; ok && i < len(p.ops); i++ {
+		o := p.ops[i]
+		ok = root.do(o.kind, string(p.pathOf(o)), p.valueOf(o))
 	}
-	if result, ok := applied(raw, edits); ok {
-		return result, nil
-	}
-	result, _, err := Apply(raw, p.AppendJSON(nil))
-	return result, err
-}
-
-// An edit is an operation that is about to be applied.
-type edit struct {
-	kind  string
-	path  []string // nil for the root, and for a path that is malformed
-	value []byte
-}
-
-// namesOf returns the names in a JSON pointer.
-func namesOf(path string) []string {
-	path, ok := strings.CutPrefix(path, "/")
 	if !ok {
-		return nil
+		result, _, err := Apply(raw, p.AppendJSON(nil))
+		return result, err
 	}
+	return root.append(make([]byte, 0, len(raw)+len(p.buf))), nil
+}
+
+// do applies one add, replace or remove below the root. It reports false for any other operation, and for one that
+// does not apply.
+func (v *lazy) do(kind, path string, value []byte) bool {
 	names := strings.Split(path, "/")
-	for i, name := range names {
+	if len(names) < 2 || names[0] != "" {
+		return false
+	}
+	at := v
+	for i, name := range names[1:] {
 		if strings.Contains(name, "~") {
-			names[i] = unescaper.Replace(name)
+			name = unescaper.Replace(name)
 		}
-	}
-	return names
-}
-
-var unescaper = strings.NewReplacer("~1", "/", "~0", "~")
-
-// applied applies edits below the root. It reports false if one of them has another form, or does not apply.
-func applied(raw []byte, edits []edit) ([]byte, bool) {
-	size := len(raw)
-	reached := jsontext.Parts{}
-	for i := range edits {
-		e := &edits[i]
-		if len(e.path) == 0 {
-			return nil, false
-		}
-		at := reached
-		for _, name := range e.path[:len(e.path)-1] {
-			if at[name] == nil {
-				at[name] = jsontext.Parts{}
-			}
-			at = at[name]
-		}
-		size += len(e.value) + len(e.path[len(e.path)-1]) + len(`,"":`)
-	}
-	root := jsontext.TreeOf(raw)
-	if root.Kind != '{' || !root.Open(reached) {
-		return nil, false
-	}
-	for i := range edits {
-		if !edits[i].apply(root) {
-			return nil, false
-		}
-	}
-	return root.Append(make([]byte, 0, size)), true
-}
-
-func (e *edit) apply(at *jsontext.Tree) bool {
-	last := len(e.path) - 1
-	for _, name := range e.path[:last] {
-		if at = child(at, name); at == nil {
+		if !at.open() {
 			return false
 		}
-	}
-	switch {
-	case !at.Open(nil):
-		return false
-	case at.Kind == '{':
-		return e.applyToMember(at, e.path[last])
-	}
-	return e.applyToItem(at, e.path[last])
-}
-
-// indexOf parses the index of an item in its plain form, which consists of digits.
-func indexOf(name string) (int, bool) {
-	i, err := strconv.ParseUint(name, 10, 31)
-	return int(i), err == nil
-}
-
-// child returns a member or an item; nil if it does not exist.
-func child(t *jsontext.Tree, name string) *jsontext.Tree {
-	if !t.IsList() {
-		return t.Member(name)
-	}
-	if i, ok := indexOf(name); ok && i < len(t.Items) {
-		return &t.Items[i]
-	}
-	return nil
-}
-
-// applyToMember replaces even a member that the object lacks, as the API server's library does.
-func (e *edit) applyToMember(object *jsontext.Tree, name string) bool {
-	switch e.kind {
-	case "add", "replace":
-		object.Set(name, *jsontext.TreeOf(e.value))
-		return true
-	case "remove":
-		return object.Remove(name)
+		if i < len(names)-2 {
+			if at = at.child(name); at == nil {
+				return false
+			}
+			continue
+		}
+		switch kind {
+		case "add":
+			return at.add(name, value)
+		case "replace":
+			return at.replace(name, value)
+		case "remove":
+			return at.remove(name)
+		}
 	}
 	return false
 }
 
-func (e *edit) applyToItem(list *jsontext.Tree, name string) bool {
-	end := len(list.Items)
-	i, ok := indexOf(name)
-	if name == "-" {
-		i, ok = end, true
+var unescaper = strings.NewReplacer("~1", "/", "~0", "~")
+
+// A lazy value is JSON that is parsed on demand. It starts as text. An opened object or array becomes a list of
+// values.
+type lazy struct {
+	text   []byte
+	doc    *document // the text is part of it; nil for a value from the patch
+	node   node      // the position of the text in doc
+	opened bool
+	items  []*lazy        // items of an array, or members in the order of names; nil for a removed member
+	names  [][]byte       // of an object's members, as JSON; nil for an array
+	byName map[string]int // the index of each member by its decoded name
+}
+
+// enter returns the root value, opened, and reports whether it is an object.
+func enter(raw []byte) (*lazy, bool) {
+	v := &lazy{text: raw}
+	return v, v.open() && v.node.kind == '{'
+}
+
+// open reads the members of an object or the items of an array, once. It reports whether that succeeded.
+func (v *lazy) open() bool {
+	if v.opened {
+		return true
 	}
-	switch {
-	case ok && i <= end && e.kind == "add":
-		list.Items = slices.Insert(list.Items, i, *jsontext.TreeOf(e.value))
-	case ok && i < end && e.kind == "replace":
-		list.Items[i] = *jsontext.TreeOf(e.value)
-	case ok && i < end && e.kind == "remove":
-		list.Items = slices.Delete(list.Items, i, i+1)
-	default:
+	if v.doc == nil {
+		doc, root, err := open(v.text)
+		if err != nil {
+			return false
+		}
+		v.doc, v.node = &doc, root
+	}
+	if v.node.kind != '{' && v.node.kind != '[' {
 		return false
 	}
+	entries, err := v.doc.entries(v.node, nil)
+	if err != nil {
+		return false
+	}
+	all := make([]lazy, len(entries))
+	v.items = make([]*lazy, 0, len(entries)+1)
+	if v.node.kind == '{' {
+		v.names, v.byName = make([][]byte, 0, len(entries)+1), make(map[string]int, len(entries)+1)
+	}
+	for i := range entries {
+		e := &entries[i]
+		all[i] = lazy{text: v.doc.raw[e.start:e.end], doc: v.doc, node: e.node}
+		if v.node.kind == '[' {
+			v.items = append(v.items, &all[i])
+			continue
+		}
+		name := e.name
+		if name == "" {
+			name = string(v.doc.raw[e.nameStart:e.nameEnd])
+		}
+		v.set(name, v.doc.raw[e.nameStart-1:e.nameEnd+1], &all[i])
+	}
+	v.opened = true
 	return true
+}
+
+// set sets a member of an object. Of two members with one name the last one counts, as in every decoder that we know.
+func (v *lazy) set(name string, quoted []byte, item *lazy) {
+	if i, ok := v.byName[name]; ok {
+		v.items[i] = item
+		return
+	}
+	v.byName[name] = len(v.items)
+	v.items, v.names = append(v.items, item), append(v.names, quoted)
+}
+
+// child returns a member or an item; nil if it does not exist.
+func (v *lazy) child(name string) *lazy {
+	if v.names == nil {
+		if i, ok := v.index(name); ok && i < len(v.items) {
+			return v.items[i]
+		}
+		return nil
+	}
+	if i, ok := v.byName[name]; ok {
+		return v.items[i]
+	}
+	return nil
+}
+
+// index parses an index in its plain form, which consists of digits.
+func (v *lazy) index(name string) (int, bool) {
+	for i := range len(name) {
+		if name[i] < '0' || name[i] > '9' {
+			return 0, false
+		}
+	}
+	i, err := strconv.Atoi(name)
+	return i, err == nil
+}
+
+func (v *lazy) add(name string, value []byte) bool {
+	item := &lazy{text: value}
+	if v.names != nil {
+		v.set(name, appendString(nil, name), item)
+		return true
+	}
+	if name == "-" {
+		v.items = append(v.items, item)
+		return true
+	}
+	i, ok := v.index(name)
+	if !ok || i > len(v.items) {
+		return false
+	}
+	v.items = slices.Insert(v.items, i, item)
+	return true
+}
+
+// replace replaces a member or an item. It adds a member that the object lacks, as the API server's library does.
+func (v *lazy) replace(name string, value []byte) bool {
+	if v.names != nil {
+		return v.add(name, value)
+	}
+	i, ok := v.index(name)
+	if !ok || i >= len(v.items) {
+		return false
+	}
+	v.items[i] = &lazy{text: value}
+	return true
+}
+
+func (v *lazy) remove(name string) bool {
+	if v.names == nil {
+		i, ok := v.index(name)
+		if !ok || i >= len(v.items) {
+			return false
+		}
+		v.items = slices.Delete(v.items, i, i+1)
+		return true
+	}
+	i, ok := v.byName[name]
+	if !ok {
+		return false
+	}
+	v.items[i] = nil
+	delete(v.byName, name)
+	return true
+}
+
+// append appends the value as JSON.
+func (v *lazy) append(dst []byte) []byte {
+	if !v.opened {
+		return append(dst, v.text...)
+	}
+	opening := v.node.kind
+	dst = append(dst, opening)
+	first := true
+	for i, item := range v.items {
+		if item == nil {
+			continue
+		}
+		if !first {
+			dst = append(dst, ',')
+		}
+		first = false
+		if v.names != nil {
+			dst = append(append(dst, v.names[i]...), ':')
+		}
+		dst = item.append(dst)
+	}
+	return append(dst, opening+2)
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"gomodules.xyz/jsonpatch/v2"
@@ -191,34 +192,29 @@ func BenchmarkApply(b *testing.B) {
 	}
 }
 
-// BenchmarkResult makes the JSON that results from a patch, for the next step that needs it.
-func BenchmarkResult(b *testing.B) {
-	for _, size := range []struct{ containers, env int }{{1, 12}, {5, 34}, {40, 60}} {
-		raw, before := arrivedPod(size.containers, size.env)
-		for _, c := range []struct {
-			name string
-			edit func(*corev1.Pod)
-		}{{"one", addOne}, {"sidecar", addSidecar}} {
-			after := before.DeepCopy()
-			c.edit(after)
-			p, err := patch.Compare(raw, before, after)
-			if err != nil {
-				b.Fatal(err)
+// BenchmarkApplyMany shows whether the time of a patch grows with its operations alone: twice the operations on an object
+// of twice the size must not take much more than twice the time.
+func BenchmarkApplyMany(b *testing.B) {
+	for _, n := range []int{10_000, 20_000, 40_000} {
+		object, list := map[string]string{}, make([]string, n)
+		var names, first []string
+		for i := range n {
+			name := fmt.Sprint("key-", i)
+			object[name], list[i] = "value", "value"
+			if i%2 == 0 {
+				names = append(names, fmt.Sprintf(`{"op":"remove","path":"/object/%s"}`, name))
+				first = append(first, `{"op":"remove","path":"/list/0"}`)
 			}
-			wire := p.AppendJSON(nil)
-			name := fmt.Sprintf("%dKB/%s/", len(raw)/1024, c.name)
-			b.Run(name+"own", func(b *testing.B) {
-				b.ReportAllocs()
+		}
+		raw, err := json.Marshal(map[string]any{"object": object, "list": list})
+		if err != nil {
+			b.Fatal(err)
+		}
+		for kind, operations := range map[string][]string{"members": names, "items": first} {
+			text := []byte("[" + strings.Join(operations, ",") + "]")
+			b.Run(fmt.Sprintf("%d/%s", n, kind), func(b *testing.B) {
 				for b.Loop() {
-					if _, err := p.Apply(raw); err != nil {
-						b.Fatal(err)
-					}
-				}
-			})
-			b.Run(name+"wire", func(b *testing.B) {
-				b.ReportAllocs()
-				for b.Loop() {
-					if _, _, err := patch.Apply(raw, wire); err != nil {
+					if _, err := apply(raw, text); err != nil {
 						b.Fatal(err)
 					}
 				}

@@ -10,8 +10,6 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-
-	"code.cloudfoundry.org/eirinix/internal/jsontext"
 )
 
 // value emits the operations for one pair of values, which is at the top of the frames.
@@ -195,7 +193,7 @@ func (d *differ) text(text string, was, is bool) error {
 		kind = "replace"
 	}
 	start := len(d.buf)
-	d.buf = jsontext.AppendString(d.buf, text)
+	d.buf = appendString(d.buf, text)
 	d.emit(kind, at, itself, start)
 	return nil
 }

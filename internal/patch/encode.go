@@ -13,8 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-
-	"code.cloudfoundry.org/eirinix/internal/jsontext"
+	"unicode/utf8"
 )
 
 // encode appends a value as encoding/json writes a decoded tree: HTML escaped, with members sorted by name.
@@ -143,7 +142,7 @@ func (d *differ) encodeMap(dst []byte, p *plan, v reflect.Value) ([]byte, error)
 		if i > 0 {
 			dst = append(dst, ',')
 		}
-		dst = append(jsontext.AppendString(dst, m.name), ':')
+		dst = append(appendString(dst, m.name), ':')
 		if dst, err = d.encode(dst, p.elem, m.value); err != nil {
 			return dst, err
 		}
@@ -178,9 +177,9 @@ func appendScalar(dst []byte, p *plan, v reflect.Value) ([]byte, error) {
 		dst = append(dst, n...)
 	case shapeString:
 		if !p.quoted {
-			return jsontext.AppendString(dst, v.String()), nil
+			return appendString(dst, v.String()), nil
 		}
-		return jsontext.AppendString(dst, string(jsontext.AppendString(nil, v.String()))), nil
+		return appendString(dst, string(appendString(nil, v.String()))), nil
 	}
 	if p.quoted {
 		dst = append(dst, '"')
@@ -226,7 +225,7 @@ func appendText(dst []byte, v reflect.Value) ([]byte, error) {
 	if err != nil {
 		return dst, err
 	}
-	return jsontext.AppendString(dst, string(text)), nil
+	return appendString(dst, string(text)), nil
 }
 
 // addressed returns a pointer to the value if it has an address, else the value. The pointer saves a copy and has the
@@ -249,7 +248,76 @@ func appendCompact(dst, text []byte) ([]byte, error) {
 
 // appendEscaped appends JSON and escapes the characters that HTML treats specially, which occur only in strings.
 func appendEscaped(dst, text []byte) []byte {
-	b := bytes.NewBuffer(dst)
-	json.HTMLEscape(b, text)
-	return b.Bytes()
+	from := 0
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; {
+		case c == '<' || c == '>' || c == '&':
+			dst = append(dst, text[from:i]...)
+			dst = append(dst, '\\', 'u', '0', '0', hex[c>>4], hex[c&15])
+			from = i + 1
+		case c == 0xe2 && i+2 < len(text) && text[i+1] == 0x80 && text[i+2]&^1 == 0xa8:
+			dst = append(dst, text[from:i]...)
+			dst = append(dst, '\\', 'u', '2', '0', '2', hex[text[i+2]&15])
+			from = i + 3
+		}
+	}
+	return append(dst, text[from:]...)
+}
+
+// plain are the bytes that a string holds as they are.
+var plain = func() (all [256]bool) {
+	for c := ' '; c < utf8.RuneSelf; c++ {
+		all[c] = !strings.ContainsRune(`"\<>&`, c)
+	}
+	return all
+}()
+
+const hex = "0123456789abcdef"
+
+// appendString appends a JSON string as encoding/json writes it, HTML escaped.
+func appendString[T string | []byte](dst []byte, s T) []byte {
+	dst = append(dst, '"')
+	from := 0
+	for i := 0; i < len(s); {
+		c := s[i]
+		if plain[c] {
+			i++
+			continue
+		}
+		if c < utf8.RuneSelf {
+			dst = append(dst, s[from:i]...)
+			dst = append(dst, '\\')
+			switch c {
+			case '\\', '"':
+				dst = append(dst, c)
+			case '\b':
+				dst = append(dst, 'b')
+			case '\f':
+				dst = append(dst, 'f')
+			case '\n':
+				dst = append(dst, 'n')
+			case '\r':
+				dst = append(dst, 'r')
+			case '\t':
+				dst = append(dst, 't')
+			default:
+				dst = append(dst, 'u', '0', '0', hex[c>>4], hex[c&15])
+			}
+			i++
+			from = i
+			continue
+		}
+		r, size := utf8.DecodeRuneInString(string(s[i:min(i+utf8.UTFMax, len(s))]))
+		switch {
+		case r == utf8.RuneError && size == 1:
+			dst = append(append(dst, s[from:i]...), `\ufffd`...)
+			from = i + size
+		case r == '\u2028' || r == '\u2029':
+			dst = append(append(dst, s[from:i]...), `\u202`...)
+			dst = append(dst, hex[r&15])
+			from = i + size
+		}
+		i += size
+	}
+	return append(append(dst, s[from:]...), '"')
 }

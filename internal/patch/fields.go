@@ -10,8 +10,6 @@ import (
 	"strconv"
 	"strings"
 	"unicode"
-
-	"code.cloudfoundry.org/eirinix/internal/jsontext"
 )
 
 // A field is a struct field that becomes a member of a JSON object. It can belong to an embedded struct.
@@ -31,11 +29,16 @@ type field struct {
 func (f *field) get(v reflect.Value) reflect.Value { return reach(v, f.index) }
 
 func reach(v reflect.Value, index []int) reflect.Value {
-	at, err := v.FieldByIndexErr(index)
-	if err != nil {
-		return reflect.Value{}
+	for i, x := range index {
+		if i > 0 && v.Kind() == reflect.Pointer {
+			if v.IsNil() {
+				return reflect.Value{}
+			}
+			v = v.Elem()
+		}
+		v = v.Field(x)
 	}
-	return at
+	return v
 }
 
 // from is get for many fields of one struct. parts is the result of plan.parts for that struct.
@@ -157,7 +160,7 @@ func (b *planner) fields(p *plan) []field {
 			if c.asString {
 				f.plan = f.plan.inQuotes()
 			}
-			f.quoted = string(jsontext.AppendString(nil, f.name)) + ":"
+			f.quoted = string(appendString(nil, f.name)) + ":"
 			if f.omitZero {
 				f.zero = zeroFor(c.typ)
 			}

@@ -8,8 +8,6 @@ import (
 	"strconv"
 
 	"gomodules.xyz/jsonpatch/v2"
-
-	"code.cloudfoundry.org/eirinix/internal/jsontext"
 )
 
 // An operation holds the positions of its text in differ.buf: the value, empty for none, followed by the path.
@@ -98,7 +96,7 @@ func (p *Patch) AppendJSON(dst []byte) []byte {
 			dst = append(dst, ',')
 		}
 		dst = append(append(append(dst, `{"op":"`...), o.kind...), `","path":`...)
-		dst = jsontext.AppendString(dst, p.pathOf(o))
+		dst = appendString(dst, p.pathOf(o))
 		if value := p.valueOf(o); len(value) > 0 {
 			dst = append(append(dst, `,"value":`...), value...)
 		}
@@ -118,9 +116,9 @@ func AppendJSON(dst []byte, ops []jsonpatch.Operation) []byte {
 			dst = append(dst, ',')
 		}
 		dst = append(dst, `{"op":`...)
-		dst = jsontext.AppendString(dst, op.Operation)
+		dst = appendString(dst, op.Operation)
 		dst = append(dst, `,"path":`...)
-		dst = jsontext.AppendString(dst, op.Path)
+		dst = appendString(dst, op.Path)
 		if op.Value != nil || op.Operation == "add" || op.Operation == "replace" {
 			dst = append(dst, `,"value":`...)
 			dst = appendOperand(dst, op.Value)
@@ -135,7 +133,7 @@ func appendOperand(dst []byte, value any) []byte {
 	case nil:
 		return append(dst, "null"...)
 	case string:
-		return jsontext.AppendString(dst, v)
+		return appendString(dst, v)
 	case json.RawMessage:
 		if v == nil {
 			return append(dst, "null"...)
