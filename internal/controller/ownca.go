@@ -62,7 +62,7 @@ type OwnCA struct {
 	state   *certsecret.State // the last usable one
 	serves  *ca.Authority     // the CA of the serving certificate
 	foreign ca.ForeignCAs
-	ordered bool     // this process was asked to rotate, so it takes the steps of a rotation even if SetUp is false
+	ordered bool     // this process was asked for the rotation that is on, so it takes its steps even if SetUp is false
 	pruned  []string // hashes of CAs that the Secret held once and no longer holds
 	held    []string // hashes of the CAs that the Secret holds
 }
@@ -197,6 +197,7 @@ func (k *OwnCA) look(ctx context.Context, c *Controller, o Observation) (Trust, 
 	if err != nil {
 		return Trust{}, err
 	}
+	k.ordered = k.ordered && state.Phase != ca.Steady
 	live, unseen := o.Live, o.Unseen
 	if unseen && len(state.RegisteredBundle) > 0 {
 		live, unseen = []ca.Registered{{Name: "the last registered caBundle", Bundle: state.RegisteredBundle}}, false

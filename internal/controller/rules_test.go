@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"testing"
+	"testing/synctest"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -509,3 +511,25 @@ var _ = Describe("The state of the last pass", func() {
 		Expect(asked).To(BeNumerically(">", 0))
 	}, SpecTimeout(time.Minute))
 })
+
+// RotateCA waits between its passes, so this is a plain test in a bubble.
+func TestAProcessTakesTheStepsOfTheRotationThatItWasAskedForAndOfNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		RegisterTestingT(t)
+		s := newSolo()
+		s.replica()
+		first := s.state().CurrentID
+		c := s.replica(func(c *controller.Config) { c.Certificates.(*controller.OwnCA).SetUp = false })
+		Expect(c.Rotate(t.Context(), false)).To(Succeed())
+		Expect(s.state().CurrentID).To(Equal(first + 1))
+		s.works(c, 2*time.Hour)
+		Expect(s.state().Phase).To(Equal(ca.Steady), "the old CA is pruned")
+
+		s.edit(s.secret, func(secret client.Object) {
+			secret.SetAnnotations(map[string]string{"eirinix.cloudfoundry.org/rotate-ca": "again"})
+		})
+		s.works(c, 2*time.Hour)
+		Expect(s.state().CurrentID).To(Equal(first + 1))
+		Expect(s.state().Phase).To(Equal(ca.Steady))
+	})
+}
