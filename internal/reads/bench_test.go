@@ -44,13 +44,11 @@ func readerOfIngresses(count int) (*Reader, error) {
 	if err != nil {
 		return nil, err
 	}
-	all := make([]any, 0, count)
+	all := make([]client.Object, 0, count)
 	for n := range count {
 		all = append(all, newIngress(n))
 	}
-	if err := set.sources[0].Replace(all, "1"); err != nil {
-		return nil, err
-	}
+	listed(set.sources[0], all...)
 	return set.Snapshot(context.Background()).Reader("hosts"), nil
 }
 

@@ -66,13 +66,14 @@ func withoutManagedFields(o client.Object) {
 	}
 }
 
-// named sets the namespace and the name.
-func named(o client.Object, namespace, name string) {
+// named sets the namespace, the name and the labels.
+func named(o client.Object, namespace, name string, labels map[string]string) {
 	if meta := metaOf(o); meta != nil {
-		meta.Namespace, meta.Name = namespace, name
+		meta.Namespace, meta.Name, meta.Labels = namespace, name, labels
 	} else if tree, ok := o.(*unstructured.Unstructured); ok {
 		tree.SetNamespace(namespace)
 		tree.SetName(name)
+		tree.SetLabels(labels)
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 )
 
 // Metrics are the gauges of a program's sources. A nil Metrics counts nothing.
-type Metrics struct{ objects, interruption *prometheus.GaugeVec }
+type Metrics struct{ objects, interruption, absent *prometheus.GaugeVec }
 
 // NewMetrics registers the gauges, or finds those that another Manager has registered.
 func NewMetrics(registerer prometheus.Registerer) (*Metrics, error) {
@@ -20,7 +20,21 @@ func NewMetrics(registerer prometheus.Registerer) (*Metrics, error) {
 		"Objects that steps look at, as they are held in memory.", "objects")
 	interruption, other := cluster.Gauges(registerer, "eirinix", "read_interruption_timestamp_seconds",
 		"Time at which the watch of objects that steps look at broke; 0 while it is alive, or if it never was.", "objects")
-	return &Metrics{objects, interruption}, errors.Join(err, other)
+	absent, third := cluster.Gauges(registerer, "eirinix", "read_missing",
+		"1 if there is no object of those of which a step requires one, else 0.", "objects")
+	return &Metrics{objects, interruption, absent}, errors.Join(err, other, third)
+}
+
+// missing sets whether an object of a view is missing that a step requires.
+func (m *Metrics) missing(v *view, absent bool) {
+	if m == nil || m.absent == nil {
+		return
+	}
+	value := 0.
+	if absent {
+		value = 1
+	}
+	m.absent.WithLabelValues(v.String()).Set(value)
 }
 
 // stored sets the number of objects of a source.

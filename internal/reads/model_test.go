@@ -126,13 +126,13 @@ func (m model) put(o *unstructured.Unstructured) { m[[2]string{o.GetNamespace(),
 // list sends a source the objects that it follows.
 func (p *play) list(src *source) {
 	GinkgoHelper()
-	var sent []any
+	var sent []client.Object
 	for _, o := range p.model {
 		if src.namespace == "" || src.namespace == o.GetNamespace() {
 			sent = append(sent, p.sent(o))
 		}
 	}
-	Expect(src.Replace(sent, "1")).To(Succeed())
+	listed(src, sent...)
 }
 
 // change makes one random change, which all sources learn of.
@@ -156,9 +156,9 @@ func (p *play) change() {
 		case kind == 0:
 			p.list(src)
 		case kind < 5:
-			Expect(src.Delete(p.sent(o))).To(Succeed()) // also of an object that is not there
+			src.remove(p.sent(o)) // also of an object that is not there
 		default:
-			Expect(src.Update(p.sent(o))).To(Succeed())
+			src.update(p.sent(o))
 		}
 	}
 }

@@ -136,7 +136,7 @@ func (t *Snapshot) state(ctx context.Context, step string, u use) (*contents, er
 	case c.broken != nil:
 		return nil, &brokenError{c.broken}
 	case u.declared.Required && !t.partial && c.objects.Len() == 0:
-		return nil, fmt.Errorf("there is no object of %s, which is Required; create it", u.declaration)
+		return nil, &AbsentError{u.String()}
 	}
 	return c, nil
 }

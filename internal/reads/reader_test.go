@@ -20,7 +20,7 @@ var _ = Describe("A Reader", func() {
 		}}}}, logr.Discard(), nil)
 		Expect(err).NotTo(HaveOccurred())
 		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "worker", Labels: map[string]string{"zone": "x"}}}
-		Expect(set.sources[0].Replace([]any{node}, "1")).To(Succeed())
+		listed(set.sources[0], node)
 		r := set.Snapshot(ctx).Reader("step")
 		var found corev1.Node
 		Expect(r.Get(ctx, client.ObjectKey{Namespace: "shop", Name: "worker"}, &found)).To(Succeed())
@@ -33,7 +33,7 @@ var _ = Describe("A Reader", func() {
 
 	It("finds nothing with a selector that matches nothing", func(ctx SpecContext) {
 		set := setOf(Declaration{})
-		Expect(set.sources[0].Replace([]any{configMap("a", "one")}, "1")).To(Succeed())
+		listed(set.sources[0], configMap("a", "one"))
 		for _, nothing := range []client.ListOption{client.MatchingFieldsSelector{}, client.MatchingLabelsSelector{}} {
 			var list corev1.ConfigMapList
 			Expect(set.Snapshot(ctx).Reader("step").List(ctx, &list, nothing)).To(Succeed())

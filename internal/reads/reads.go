@@ -9,9 +9,11 @@ package reads
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -21,6 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -60,6 +63,8 @@ type Set struct {
 	log     logr.Logger
 	metrics *Metrics
 	changed chan struct{}
+
+	unwatched atomic.Bool // nothing notices a dead connection, as over HTTP/1.1
 }
 
 // New returns the Set of the steps. The scheme has the typed objects. It sends no request: Run does, or Fill replaces
@@ -73,6 +78,9 @@ func New(scheme *runtime.Scheme, steps []Step, log logr.Logger, metrics *Metrics
 				return nil, err
 			}
 			s.steps[step.Name] = append(s.steps[step.Name], use{v, d})
+			if d.Required {
+				v.requiring = append(v.requiring, step.Name)
+			}
 			for _, src := range v.sources {
 				src.tolerate(d.MaxStale)
 			}
@@ -93,7 +101,7 @@ func (s *Set) viewOf(scheme *runtime.Scheme, d Declaration) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
-	v.at = len(s.views)
+	v.set, v.at = s, len(s.views)
 	s.views = append(s.views, v)
 	namespaces := d.Namespaces
 	if len(namespaces) == 0 {
@@ -196,38 +204,58 @@ func (s *Set) Run(ctx context.Context, c client.WithWatch) {
 	following.Wait()
 }
 
-// Settled returns when the objects of each source have been listed, or may not be or cannot be because the cluster does
-// not serve the kind. It logs what it waits for.
-func (s *Set) Settled(ctx context.Context) error {
-	for _, src := range s.sources {
-		if err := s.settled(ctx, src); err != nil {
-			return err
-		}
-	}
-	return nil
+// Wrap makes the Set know over which protocol the client of this configuration is answered.
+func (s *Set) Wrap(config *rest.Config) {
+	s.unwatched.Store(config.Transport != nil) // what it notices is not known
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return &answers{s, config.Transport != nil, next} })
 }
 
-// sayWaiting is the interval at which a start that waits for objects says so.
-const sayWaiting = 5 * time.Second
+// answers looks at the answers of an API server.
+type answers struct {
+	set   *Set
+	given bool // the program has given the transport
+	http.RoundTripper
+}
 
-func (s *Set) settled(ctx context.Context, src *source) error {
-	say := time.NewTicker(sayWaiting)
-	defer say.Stop()
-	for {
+// RoundTrip notes the protocol. It hides when to ask again from client-go, which would do so without telling the
+// reason; a source has delays of its own.
+func (a *answers) RoundTrip(r *http.Request) (*http.Response, error) {
+	response, err := a.RoundTripper.RoundTrip(r)
+	if err == nil {
+		a.set.unwatched.Store(a.given || response.ProtoMajor < 2)
+		response.Header.Del("Retry-After")
+	}
+	return response, err
+}
+
+// mostSettle limits the time for which a start waits for objects.
+const mostSettle = 10 * time.Second
+
+// Settled returns when each source has been listed, or has failed, and at the latest after ten seconds.
+func (s *Set) Settled(ctx context.Context) {
+	most := time.NewTimer(mostSettle)
+	defer most.Stop()
+	for _, src := range s.sources {
 		select {
 		case <-src.settled:
-			return nil
 		case <-ctx.Done():
-			return fmt.Errorf("%s could not be listed: %w", src, context.Cause(ctx))
-		case <-say.C:
-			_, why := src.broken()
-			s.log.Info("waiting for the objects that steps read", "objects", src.String(), "received", src.received.Load(), "reason", why)
+			return
+		case <-most.C:
+			s.log.Info("going on without objects that steps read; the steps wait for them", "objects", src.String(), "received", src.received.Load(), "reason", src.unlisted().Error())
+			return
 		}
 	}
 }
 
-// Waiting returns the reason why a step cannot be served: objects that it reads have never been listed. It is nil if
-// all have been.
+// AbsentError is the error of a step that requires an object which is not there.
+type AbsentError struct{ Objects string }
+
+func (e *AbsentError) Error() string {
+	return fmt.Sprintf("there is no %s, and the step requires one (Read.Required); create it", e.Objects)
+}
+
+// Waiting returns the reason why a step cannot be served: objects that it reads have never been listed, or one that it
+// requires is missing. It is nil if it can.
 func (s *Set) Waiting(step string) error {
 	for _, u := range s.steps[step] {
 		for _, src := range u.sources {
@@ -235,23 +263,29 @@ func (s *Set) Waiting(step string) error {
 				return err
 			}
 		}
+		if u.declared.Required && u.absent.Load() {
+			return &AbsentError{u.String()}
+		}
 	}
 	return nil
 }
 
-// Changed receives a value after objects have been listed for the first time.
+// Changed receives a value after objects have been listed for the first time, and when an object that a step requires
+// has come or gone.
 func (s *Set) Changed() <-chan struct{} { return s.changed }
 
-// Interruption is a source whose watch is broken.
+// Interruption is a source that does not serve steps.
 type Interruption struct {
 	Objects string // that it follows
 	Steps   []string
 	Listed  bool          // at least once
+	Absent  bool          // all is well with the source, but there is no object, and the steps require one
 	For     time.Duration // since when the watch is broken
 	Reason  string
 }
 
-// Interruptions returns the sources that have never been listed, and those whose objects are too old for a step.
+// Interruptions returns the sources that have never been listed, those whose objects are too old for a step, and what is
+// missing that steps require.
 func (s *Set) Interruptions() (all []Interruption) {
 	for _, src := range s.sources {
 		broken, why := src.broken()
@@ -265,6 +299,11 @@ func (s *Set) Interruptions() (all []Interruption) {
 		}
 		if slices.Sort(i.Steps); len(i.Steps) > 0 {
 			all = append(all, i)
+		}
+	}
+	for _, v := range s.views {
+		if v.absent.Load() {
+			all = append(all, Interruption{Objects: v.String(), Steps: v.requiring, Listed: true, Absent: true})
 		}
 	}
 	return all

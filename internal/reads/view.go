@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"unique"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -18,6 +19,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/utils/third_party/forked/golang/btree"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"code.cloudfoundry.org/eirinix/internal/wait"
 )
 
 // degree is the number of children of a tree's nodes. Each change copies the nodes on the way to it.
@@ -26,8 +29,10 @@ const degree = 32
 // view holds the objects of a declaration. Its fields above mu do not change once a Set has been made.
 type view struct {
 	declaration Declaration
+	set         *Set
 	at          int // in Set.views
 	sources     []*source
+	requiring   []string // the steps for which an object is Required
 
 	object, list reflect.Type // pointers
 	items        int          // index of the field Items in a list; -1 for unstructured objects
@@ -37,8 +42,8 @@ type view struct {
 	all       contents
 	missing   map[*source]bool    // whose lists have not been stored yet
 	failed    map[[2]string]error // objects for which a function of the declaration fails, by namespace and name
-	spaces    map[string]string   // the names of namespaces, so that objects share them
 	published atomic.Pointer[contents]
+	absent    atomic.Bool // there is no object, and a step requires one
 }
 
 // contents is a state of a view.
@@ -95,7 +100,7 @@ func pivot(namespace, name string) *entry {
 }
 
 func newView(scheme *runtime.Scheme, d Declaration) (*view, error) {
-	v := &view{declaration: d, items: -1, object: reflect.TypeOf(d.Object), indexes: slices.Sorted(maps.Keys(d.Index)), spaces: map[string]string{}, missing: map[*source]bool{}, failed: map[[2]string]error{}}
+	v := &view{declaration: d, items: -1, object: reflect.TypeOf(d.Object), indexes: slices.Sorted(maps.Keys(d.Index)), missing: map[*source]bool{}, failed: map[[2]string]error{}}
 	list, err := newList(scheme, d)
 	if err != nil {
 		return nil, err
@@ -153,10 +158,11 @@ func (v *view) kept(o client.Object) (in incoming) {
 	withoutManagedFields(o)
 	d := &v.declaration
 	if d.Keep != nil {
+		lasting := maps.Clone(o.GetLabels())
 		if in.failed = contain("Read.Keep", func() { d.Keep(o) }); in.failed != nil {
 			return in
 		}
-		named(o, in.namespace, in.name)
+		named(o, in.namespace, in.name, lasting)
 	}
 	for _, index := range v.indexes {
 		var values []string
@@ -181,13 +187,7 @@ func (v *view) put(in incoming) (added int64) {
 		return 0
 	}
 	delete(v.failed, key)
-	if shared, ok := v.spaces[e.namespace]; ok {
-		e.namespace = shared
-	} else {
-		e.namespace = strings.Clone(e.namespace)
-		v.spaces[e.namespace] = e.namespace
-	}
-	e.name = strings.Clone(e.name)
+	e.namespace, e.name = unique.Make(e.namespace).Value(), strings.Clone(e.name) // objects share the names of namespaces
 	old, replaced := v.all.objects.ReplaceOrInsert(e)
 	if replaced {
 		v.unindex(old)
@@ -242,6 +242,29 @@ func (v *view) change(f func()) {
 	defer v.mu.Unlock()
 	f()
 	v.publish()
+	if len(v.requiring) > 0 {
+		v.notice()
+	}
+}
+
+// notice tells when an object that steps require is missing, and when it is there. The caller holds mu.
+func (v *view) notice() {
+	absent := len(v.missing) == 0 && v.all.objects.Len() == 0 && len(v.failed) == 0
+	v.set.metrics.missing(v, absent)
+	if v.absent.Swap(absent) == absent {
+		return
+	}
+	if absent {
+		v.set.log.Info("an object is missing that steps require; they fail, or wait to be registered, until it is created", "objects", v.String(), "steps", v.requiring)
+	} else {
+		v.set.log.Info("the object that steps require is there again", "objects", v.String(), "steps", v.requiring)
+	}
+	wait.Signal(v.set.changed)
+}
+
+// String names the objects for messages.
+func (v *view) String() string {
+	return describe(v.sources[0].origin, strings.Join(v.declaration.Namespaces, ", "))
 }
 
 // replace replaces the objects of a namespace, or all. Unchanged objects keep their memory.
@@ -312,7 +335,7 @@ func (d Declaration) OnlyName() (string, bool) {
 // fill returns the state of a view that holds those of the objects that its declaration selects. The selectors have
 // selected them already if selected is true.
 func (v *view) fill(objects []*unstructured.Unstructured, selected bool) *contents {
-	filled := &view{declaration: v.declaration, indexes: v.indexes, spaces: map[string]string{}}
+	filled := &view{declaration: v.declaration, indexes: v.indexes}
 	filled.all = filled.empty()
 	for _, o := range objects {
 		if selected && o.GroupVersionKind() != v.declaration.Kind || !selected && !v.declaration.Selects(o) {

@@ -1,0 +1,651 @@
+package reads
+
+// This file plays what a source can go through with a cluster: refusals, silence, broken and dead watches, and a cluster
+// that goes back. The clock is a bubble's, so that no spec waits.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-logr/logr/funcr"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/watch"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// apiServer serves ConfigMaps as an API server does: lists in pages, and watches from a version on.
+type apiServer struct {
+	mu      sync.Mutex
+	version int
+	objects map[string]*corev1.ConfigMap // by namespace/name
+	begin   map[string]*corev1.ConfigMap // the state before history
+	history []watch.Event                // since the version before all of them
+	watches map[*stream]context.Context
+
+	listing  func(ctx context.Context) error // fails lists; nil for none
+	watching func(ctx context.Context) error // fails watches
+	deaf     bool                            // watches get no events, and do not end
+	lists    []metav1.ListOptions            // that were asked for
+	watched  []metav1.ListOptions
+}
+
+// stream is a watch.
+type stream struct {
+	events chan watch.Event
+	once   sync.Once
+}
+
+func (s *stream) ResultChan() <-chan watch.Event { return s.events }
+func (s *stream) Stop()                          { s.once.Do(func() { close(s.events) }) }
+
+func newAPIServer(names ...string) *apiServer {
+	c := &apiServer{version: 100, objects: map[string]*corev1.ConfigMap{}, watches: map[*stream]context.Context{}}
+	for _, name := range names {
+		c.put(name, "")
+	}
+	return c
+}
+
+// put creates or changes an object.
+func (c *apiServer) put(name, value string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.version++
+	o := configMap("a", name)
+	o.ResourceVersion, o.Data = strconv.Itoa(c.version), map[string]string{"value": value}
+	o.Labels = map[string]string{"name": name}
+	c.objects[name] = o
+	c.tell(watch.Event{Type: watch.Modified, Object: o})
+}
+
+func (c *apiServer) remove(name string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.version++
+	o := c.objects[name].DeepCopy()
+	o.ResourceVersion = strconv.Itoa(c.version)
+	delete(c.objects, name)
+	c.tell(watch.Event{Type: watch.Deleted, Object: o})
+}
+
+func (c *apiServer) tell(e watch.Event) {
+	c.history = append(c.history, e)
+	if c.deaf {
+		return
+	}
+	for w := range c.watches {
+		w.events <- watch.Event{Type: e.Type, Object: e.Object.DeepCopyObject()}
+	}
+}
+
+// cut ends all watches, with an event before if there is one.
+func (c *apiServer) cut(with ...watch.Event) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for w := range c.watches {
+		for _, e := range with {
+			w.events <- e
+		}
+		w.Stop()
+	}
+	clear(c.watches)
+}
+
+func (c *apiServer) list(ctx context.Context, o metav1.ListOptions, into client.ObjectList) error {
+	c.mu.Lock()
+	c.lists = append(c.lists, o)
+	fails := c.listing
+	c.mu.Unlock()
+	if fails != nil {
+		if err := fails(ctx); err != nil {
+			return err
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	list, _ := into.(*corev1.ConfigMapList)
+	names := slices.Sorted(maps.Keys(c.objects))
+	from, _ := strconv.Atoi(o.Continue)
+	names = names[from:]
+	list.ResourceVersion = strconv.Itoa(c.version)
+	if o.Limit > 0 && int64(len(names)) > o.Limit {
+		names = names[:o.Limit]
+		list.Continue = strconv.Itoa(from + len(names))
+	}
+	for _, name := range names {
+		list.Items = append(list.Items, *c.objects[name].DeepCopy())
+	}
+	return nil
+}
+
+func (c *apiServer) watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+	c.mu.Lock()
+	c.watched = append(c.watched, o)
+	fails := c.watching
+	c.mu.Unlock()
+	if fails != nil {
+		if err := fails(ctx); err != nil {
+			return nil, err
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	from, _ := strconv.Atoi(o.ResourceVersion)
+	w := &stream{events: make(chan watch.Event, 10_000)}
+	for _, e := range c.history {
+		version, _ := strconv.Atoi(e.Object.(client.Object).GetResourceVersion())
+		if version > from {
+			w.events <- watch.Event{Type: e.Type, Object: e.Object.DeepCopyObject()}
+		}
+	}
+	c.watches[w] = ctx
+	end := func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		delete(c.watches, w)
+		w.Stop()
+	}
+	context.AfterFunc(ctx, end)
+	agreed := time.AfterFunc(time.Duration(*o.TimeoutSeconds)*time.Second, func() {
+		if c.mu.Lock(); c.deaf {
+			c.mu.Unlock()
+			return
+		}
+		c.mu.Unlock()
+		end()
+	})
+	context.AfterFunc(ctx, func() { agreed.Stop() })
+	return w, nil
+}
+
+// asked returns how often lists of all objects and watches were asked for, and forgets them.
+func (c *apiServer) asked() (lists, watches int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, o := range c.lists {
+		if o.Limit != 1 && o.Continue == "" {
+			lists++
+		}
+	}
+	watches = len(c.watched)
+	c.lists, c.watched = nil, nil
+	return lists, watches
+}
+
+// fail makes lists and watches fail with what f returns; nil ends that.
+func (c *apiServer) fail(f func(context.Context) error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.listing, c.watching = f, f
+}
+
+// scene is a source that follows a cluster.
+type scene struct {
+	*apiServer
+	set   *Set
+	src   *source
+	lines []string
+	mu    sync.Mutex
+	end   context.CancelFunc
+}
+
+func (s *scene) said() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.lines)
+}
+
+// follow runs a scene in a bubble. The step "step" has the declarations.
+func follow(t *testing.T, c *apiServer, run func(t *testing.T, s *scene), declared ...Declaration) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		RegisterTestingT(t)
+		for i := range declared {
+			declared[i].Object, declared[i].Kind = &corev1.ConfigMap{}, configMapKind
+		}
+		s := &scene{apiServer: c}
+		log := funcr.New(func(_, args string) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.lines = append(s.lines, args)
+		}, funcr.Options{})
+		var err error
+		s.set, err = New(clientgoscheme.Scheme, []Step{{Name: "step", Reads: declared}}, log, nil)
+		Expect(err).NotTo(HaveOccurred())
+		s.src = s.set.sources[0]
+		ctx, cancel := context.WithCancel(t.Context())
+		s.end = cancel
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			s.set.Run(ctx, server{list: c.list, watch: c.watch})
+		}()
+		synctest.Wait()
+		run(t, s)
+		cancel()
+		<-done
+	})
+}
+
+// call returns the values that a call sees, and how long it took.
+func (s *scene) call() (values map[string]string, took time.Duration, err error) {
+	began := time.Now()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	var list corev1.ConfigMapList
+	err = s.set.Snapshot(ctx).Reader("step").List(ctx, &list)
+	values = map[string]string{}
+	for _, o := range list.Items {
+		values[o.Name] = o.Data["value"]
+	}
+	return values, time.Since(began), err
+}
+
+func forbidden(context.Context) error {
+	return apierrors.NewForbidden(corev1.Resource("configmaps"), "", errors.New("no right"))
+}
+
+func down(context.Context) error { return errors.New("connection refused") }
+
+// hangs answers when the request is given up.
+func hangs(ctx context.Context) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func unavailable(context.Context) error {
+	return apierrors.NewServiceUnavailable("etcd is away")
+}
+
+func converts(context.Context) error {
+	return apierrors.NewInternalError(errors.New("conversion webhook for v1 failed: connection refused"))
+}
+
+func TestFailuresBeforeTheFirstListAreSaidWithinTwoSecondsAndTriedAgainWithinFive(t *testing.T) {
+	for reason, fails := range map[string]func(context.Context) error{
+		"no right": forbidden, "etcd is away": unavailable, "conversion webhook for v1 failed": converts, "connection refused": down, "has not answered in full": hangs,
+	} {
+		t.Run(reason, func(t *testing.T) {
+			c := newAPIServer("one")
+			c.fail(fails)
+			follow(t, c, func(t *testing.T, s *scene) {
+				time.Sleep(2 * time.Second)
+				Expect(s.said()).To(ConsistOf(And(ContainSubstring("cannot be listed"), ContainSubstring(reason))))
+				Expect(s.set.Waiting("step")).To(MatchError(ContainSubstring(reason)))
+				Expect(s.set.Interruptions()).To(ConsistOf(And(HaveField("Listed", false), HaveField("Steps", ConsistOf("step")), HaveField("Reason", ContainSubstring(reason)))))
+				time.Sleep(10 * time.Minute)
+				Expect(len(s.said())).To(BeNumerically("<=", 2), "a reason is said once")
+				c.fail(nil)
+				if reason != "has not answered in full" {
+					time.Sleep(5 * time.Second)
+				} else {
+					time.Sleep(answerTimeout + 5*time.Second)
+				}
+				Expect(s.set.Waiting("step")).To(Succeed())
+				Expect(s.said()).To(ContainElement(ContainSubstring("up to date again")))
+				values, _, err := s.call()
+				Expect(err).NotTo(HaveOccurred())
+				Expect(values).To(HaveKey("one"))
+			}, Declaration{MaxStale: time.Minute})
+		})
+	}
+}
+
+func TestAStartWaitsForFailuresNotAtAllAndForSilenceTenSeconds(t *testing.T) {
+	for _, fails := range []func(context.Context) error{forbidden, unavailable, converts, down, hangs} {
+		c := newAPIServer("one")
+		c.fail(fails)
+		follow(t, c, func(t *testing.T, s *scene) {
+			began := time.Now()
+			s.set.Settled(t.Context())
+			if time.Since(began) != 0 {
+				Expect(time.Since(began)).To(Equal(mostSettle))
+				Expect(s.said()).To(ContainElement(ContainSubstring("going on without objects")))
+			}
+		}, Declaration{})
+	}
+}
+
+func TestABrokenReadCostsACallNothing(t *testing.T) {
+	for name, fails := range map[string]func(context.Context) error{"refused": forbidden, "unavailable": unavailable, "down": down, "hanging": hangs} {
+		t.Run(name, func(t *testing.T) {
+			c := newAPIServer("one")
+			follow(t, c, func(t *testing.T, s *scene) {
+				c.fail(fails)
+				c.cut()
+				time.Sleep(2*time.Minute + answerTimeout)
+				var whole time.Duration
+				for range 1000 {
+					_, took, err := s.call()
+					Expect(err).To(MatchError(ContainSubstring("Read.MaxStale")))
+					whole += took
+					time.Sleep(137 * time.Millisecond)
+				}
+				Expect(whole).To(BeNumerically("<=", mostWait), "1,000 calls together")
+				Expect(len(s.said())).To(BeNumerically("<=", 2), "%v", s.said())
+			}, Declaration{MaxStale: time.Minute})
+		})
+	}
+}
+
+func TestCallsShareOneAttempt(t *testing.T) {
+	c := newAPIServer("one")
+	follow(t, c, func(t *testing.T, s *scene) {
+		c.fail(down)
+		c.cut()
+		time.Sleep(10 * time.Minute)
+		for s.src.mu.Lock(); time.Since(s.src.tried) < 2*soonest; s.src.mu.Lock() {
+			s.src.mu.Unlock()
+			time.Sleep(time.Second)
+		}
+		s.src.mu.Unlock()
+		c.mu.Lock()
+		c.listing = func(ctx context.Context) error { time.Sleep(100 * time.Millisecond); return nil }
+		c.watching = nil
+		c.mu.Unlock()
+		c.asked()
+		var calls sync.WaitGroup
+		for range 100 {
+			calls.Go(func() {
+				values, took, err := s.call()
+				Expect(err).NotTo(HaveOccurred(), "the call itself shows that the API server is up again")
+				Expect(values).To(HaveKey("one"))
+				Expect(took).To(Equal(100 * time.Millisecond))
+			})
+		}
+		calls.Wait()
+		lists, watches := c.asked()
+		Expect([]int{lists, watches}).To(Equal([]int{1, 1}))
+	}, Declaration{MaxStale: time.Minute})
+}
+
+func TestAnInterruptedWatchGoesOnOnlyIfThatHidesNothing(t *testing.T) {
+	for name, of := range map[string]struct {
+		broken time.Duration
+		lists  int
+		stale  []time.Duration
+	}{
+		"after a short time":                     {20 * time.Second, 0, []time.Duration{time.Hour, time.Minute}},
+		"after a time that is too long for one":  {90 * time.Second, 1, []time.Duration{time.Hour, time.Minute}},
+		"after any time, for objects of any age": {time.Hour, 0, []time.Duration{0}},
+		"after a long time, for one of several":  {time.Hour, 1, []time.Duration{0, 2 * time.Minute}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newAPIServer("one")
+			var declared []Declaration
+			for _, age := range of.stale {
+				declared = append(declared, Declaration{MaxStale: age})
+			}
+			follow(t, c, func(t *testing.T, s *scene) {
+				time.Sleep(time.Hour)
+				c.fail(down)
+				c.cut()
+				c.put("two", "")
+				c.remove("one")
+				time.Sleep(of.broken)
+				c.fail(nil)
+				c.asked()
+				time.Sleep(2 * lastRetry)
+				lists, _ := c.asked()
+				Expect(lists).To(Equal(of.lists))
+				values, _, err := s.call()
+				Expect(err).NotTo(HaveOccurred())
+				Expect(values).To(Equal(map[string]string{"two": ""}))
+			}, declared...)
+		})
+	}
+}
+
+func TestAClusterThatWentBackIsListed(t *testing.T) {
+	c := newAPIServer("one")
+	follow(t, c, func(t *testing.T, s *scene) {
+		before := c.version
+		c.put("lost", "")
+		time.Sleep(time.Second)
+		c.fail(down)
+		c.cut()
+		time.Sleep(10 * time.Second)
+		c.mu.Lock() // as after a restore
+		c.version, c.history = before, nil
+		delete(c.objects, "lost")
+		c.mu.Unlock()
+		c.fail(nil)
+		time.Sleep(lastRetry)
+		values, _, err := s.call()
+		Expect(err).NotTo(HaveOccurred())
+		Expect(values).To(Equal(map[string]string{"one": ""}))
+	}, Declaration{MaxStale: time.Minute})
+}
+
+func TestAVersionThatIsGoneMakesOneList(t *testing.T) {
+	expired := apierrors.NewResourceExpired("too old resource version")
+	ahead := apierrors.NewTimeoutError("Too large resource version: 900, current: 800", 1)
+	ahead.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: metav1.CauseTypeResourceVersionTooLarge}}
+	for name, how := range map[string]func(*apiServer){
+		"in the watch":          func(c *apiServer) { c.cut(watch.Event{Type: watch.Error, Object: &expired.ErrStatus}) },
+		"of the future":         func(c *apiServer) { c.cut(watch.Event{Type: watch.Error, Object: &ahead.ErrStatus}) },
+		"when the watch begins": func(c *apiServer) { c.refuseOnce(expired) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newAPIServer("one")
+			follow(t, c, func(t *testing.T, s *scene) {
+				time.Sleep(time.Hour)
+				c.asked()
+				how(c)
+				time.Sleep(5 * time.Second)
+				lists, _ := c.asked()
+				Expect(lists).To(Equal(1))
+				c.put("one", "new")
+				time.Sleep(time.Second)
+				values, _, err := s.call()
+				Expect(err).NotTo(HaveOccurred())
+				Expect(values).To(Equal(map[string]string{"one": "new"}))
+			}, Declaration{MaxStale: time.Minute})
+		})
+	}
+}
+
+// refuseOnce ends all watches, and refuses the next one.
+func (c *apiServer) refuseOnce(err error) {
+	c.mu.Lock()
+	c.watching = func(context.Context) error {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.watching = nil
+		return err
+	}
+	c.mu.Unlock()
+	c.cut()
+}
+
+func TestObjectsThatMayBeListedButNotWatchedAreNotServedAndListedOnce(t *testing.T) {
+	c := newAPIServer("one")
+	c.watching = forbidden
+	follow(t, c, func(t *testing.T, s *scene) {
+		time.Sleep(10 * time.Minute)
+		lists, _ := c.asked()
+		Expect(lists).To(Equal(1))
+		Expect(s.set.Waiting("step")).To(MatchError(ContainSubstring("no right")))
+		_, _, err := s.call()
+		Expect(err).To(MatchError(ContainSubstring("no right")))
+		c.put("one", "changed")
+		c.fail(nil)
+		time.Sleep(5 * time.Second)
+		values, _, err := s.call()
+		Expect(err).NotTo(HaveOccurred())
+		Expect(values).To(Equal(map[string]string{"one": "changed"}))
+	}, Declaration{MaxStale: 0})
+}
+
+func TestNothingOlderThanMaxStaleIsServed(t *testing.T) {
+	for name, over := range map[string]int{"HTTP/1.1": 1, "HTTP/2": 2} {
+		t.Run(name, func(t *testing.T) {
+			c := newAPIServer("one")
+			follow(t, c, func(t *testing.T, s *scene) {
+				answer := answers{s.set, false, roundTripper(func(*http.Request) (*http.Response, error) {
+					return &http.Response{ProtoMajor: over, Header: http.Header{}}, nil
+				})}
+				response, err := answer.RoundTrip(nil)
+				Expect(err).NotTo(HaveOccurred())
+				Expect(response.ProtoMajor).To(Equal(over))
+				time.Sleep(13 * time.Minute) // until a watch has begun that knows the protocol
+				began := time.Now()
+				for time.Since(began) < 5*time.Minute { // nothing is refused while all is well
+					_, _, err := s.call()
+					Expect(err).NotTo(HaveOccurred())
+					time.Sleep(time.Second)
+				}
+				c.asked()
+				time.Sleep(10 * time.Minute)
+				lists, watches := c.asked()
+				Expect(lists).To(BeZero())
+				if over == 1 {
+					Expect(watches).To(BeNumerically("~", 24, 1))
+				} else {
+					Expect(watches).To(BeNumerically("<=", 2))
+				}
+
+				c.mu.Lock()
+				c.deaf = true // the connection is dead, without a word
+				c.mu.Unlock()
+				c.put("one", "new")
+				dead := time.Now()
+				c.fail(hangs)
+				if over == 2 { // client-go notices it
+					time.AfterFunc(unnoticed, func() {
+						c.cut(watch.Event{Type: watch.Error, Object: &apierrors.NewInternalError(errors.New("http2: client connection lost")).ErrStatus})
+					})
+				}
+				for _, _, err := s.call(); err == nil; _, _, err = s.call() {
+					Expect(time.Since(dead)).To(BeNumerically("<=", time.Minute))
+					time.Sleep(time.Second)
+				}
+			}, Declaration{MaxStale: time.Minute})
+		})
+	}
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+func TestATransportOfTheProgramIsNotTrustedToNotice(t *testing.T) {
+	RegisterTestingT(t)
+	for _, given := range []bool{false, true} {
+		config, set := &rest.Config{Host: "http://localhost"}, setOf(Declaration{})
+		http2 := roundTripper(func(*http.Request) (*http.Response, error) {
+			return &http.Response{StatusCode: http.StatusServiceUnavailable, ProtoMajor: 2, Header: http.Header{"Retry-After": {"30"}}, Body: http.NoBody}, nil
+		})
+		if given {
+			config.Transport = http2
+		}
+		set.Wrap(config)
+		Expect(set.unwatched.Load()).To(Equal(given))
+		response, err := config.WrapTransport(http2).RoundTrip(nil)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(set.unwatched.Load()).To(Equal(given))
+		Expect(response.Header).To(BeEmpty(), "client-go would wait, and hide the reason")
+	}
+}
+
+func TestManyObjectsAreListedInPages(t *testing.T) {
+	var names []string
+	for n := range 1200 {
+		names = append(names, fmt.Sprintf("o%04d", n))
+	}
+	for _, expires := range []bool{false, true} {
+		c := newAPIServer(names...)
+		if expires {
+			c.listing = func(context.Context) error {
+				c.mu.Lock()
+				defer c.mu.Unlock()
+				if last := c.lists[len(c.lists)-1]; last.Continue != "" {
+					return apierrors.NewResourceExpired("the continue token is too old")
+				}
+				return nil
+			}
+		}
+		follow(t, c, func(t *testing.T, s *scene) {
+			values, _, err := s.call()
+			Expect(err).NotTo(HaveOccurred())
+			Expect(values).To(HaveLen(1200))
+			if expires {
+				Expect(c.lists).To(HaveExactElements(HaveField("Limit", int64(500)), HaveField("Limit", int64(500)), HaveField("Limit", BeZero())))
+			} else {
+				Expect(c.lists).To(HaveLen(3))
+			}
+		}, Declaration{})
+	}
+}
+
+func TestARequiredObjectIsAState(t *testing.T) {
+	c := newAPIServer()
+	follow(t, c, func(t *testing.T, s *scene) {
+		missing := MatchError(And(ContainSubstring("there is no ConfigMap in namespace a, b"), ContainSubstring("create it")))
+		for range 2 {
+			Expect(s.set.Waiting("step")).To(missing)
+			_, _, err := s.call()
+			Expect(err).To(missing)
+			Expect(s.set.Interruptions()).To(ConsistOf(And(HaveField("Absent", true), HaveField("Listed", true), HaveField("Steps", ConsistOf("step")))))
+			select {
+			case <-s.set.Changed():
+			default:
+			}
+			c.put("one", "")
+			synctest.Wait()
+			Expect(s.set.Changed()).To(Receive())
+			Expect(s.set.Waiting("step")).To(Succeed())
+			Expect(s.set.Interruptions()).To(BeEmpty())
+			c.remove("one")
+			synctest.Wait()
+		}
+		Expect(s.said()).To(HaveExactElements(ContainSubstring("missing that steps require"), ContainSubstring("there again"),
+			ContainSubstring("missing that steps require"), ContainSubstring("there again"), ContainSubstring("missing that steps require")))
+	}, Declaration{Required: true, Namespaces: []string{"a", "b"}})
+}
+
+func TestKeepCannotHideAnObjectFromALookupByLabels(t *testing.T) {
+	c := newAPIServer("one", "two")
+	follow(t, c, func(t *testing.T, s *scene) {
+		var list corev1.ConfigMapList
+		Expect(s.set.Snapshot(t.Context()).Reader("step").List(t.Context(), &list, client.MatchingLabels{"name": "one"})).To(Succeed())
+		Expect(list.Items).To(HaveLen(1))
+		Expect(labels.Set(list.Items[0].Labels)).To(Equal(labels.Set{"name": "one"}))
+		Expect(list.Items[0].Data).To(BeEmpty())
+	}, Declaration{Keep: func(o client.Object) { *o.(*corev1.ConfigMap) = corev1.ConfigMap{} }})
+}
+
+func TestRightsTakenAwayAreSaidAtOnce(t *testing.T) {
+	c := newAPIServer("one")
+	follow(t, c, func(t *testing.T, s *scene) {
+		time.Sleep(time.Minute)
+		c.fail(forbidden)
+		c.cut()
+		time.Sleep(2 * time.Second)
+		Expect(s.said()).To(ConsistOf(And(ContainSubstring("are refused"), ContainSubstring("no right"))))
+		_, _, err := s.call()
+		Expect(err).NotTo(HaveOccurred(), "before MaxStale")
+		time.Sleep(time.Minute)
+		_, _, err = s.call()
+		Expect(err).To(MatchError(And(ContainSubstring("Read.MaxStale"), ContainSubstring("no right"))))
+		c.fail(nil)
+		time.Sleep(2 * lastRetry)
+		_, _, err = s.call()
+		Expect(err).NotTo(HaveOccurred())
+	}, Declaration{MaxStale: time.Minute})
+}
