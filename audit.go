@@ -160,12 +160,13 @@ func (m *ExtensionManager) auditReads(ctx context.Context, o AuditOptions, runni
 	if err != nil || set.Empty() {
 		return nil, err
 	}
-	c, err := m.readsClient(resolver.scheme)
+	c, err := m.readsClient(resolver.scheme, set)
 	if err != nil {
 		return nil, err
 	}
 	running.Go(func() { set.Run(ctx, c) })
-	return following{set}, set.Settled(ctx)
+	set.Settled(ctx)
+	return following{set}, ctx.Err()
 }
 
 // audit returns the configuration of an audit. It asks the cluster for the kinds of the steps.

@@ -34,7 +34,9 @@ func between(f func(r *http.Request, next http.RoundTripper) (*http.Response, er
 
 // answered is an answer that the API server gives to a request that it does not carry out.
 func answered(r *http.Request, err *apierrors.StatusError) (*http.Response, error) {
-	text, failed := json.Marshal(err.Status())
+	status := err.Status()
+	status.APIVersion, status.Kind = "v1", "Status"
+	text, failed := json.Marshal(status)
 	return &http.Response{
 		StatusCode: int(err.Status().Code), Header: http.Header{"Content-Type": {"application/json"}},
 		Body: io.NopCloser(strings.NewReader(string(text))), Request: r,

@@ -3,10 +3,10 @@ package eirinix
 // This file declares what steps look at beside the object of the request, and serves it to them from memory.
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"slices"
 	"sync"
 	"time"
@@ -17,11 +17,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/transport"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
@@ -48,29 +46,37 @@ type Read struct {
 	Namespaces []string
 
 	// Labels and Fields select among the objects. The API server evaluates them, so what they leave out costs nothing. A
-	// field selector for metadata.name restricts the rights to that name.
-	Labels labels.Selector
+	// field selector for metadata.name restricts the rights to that name. As in the API, no selector and an empty one
+	// select all.
+	Labels *metav1.LabelSelector
 	Fields fields.Selector
 
 	// Keep removes the parts of an object that the step does not need, before it is stored. It gets an object of its
-	// own, and can assign a new one. The name, the namespace, and the absence of managedFields stay. Keep runs for each
-	// object that arrives, must be fast, and must depend on the object alone. nil keeps everything.
+	// own, and can assign a new one. The name, the namespace, the labels, and the absence of managedFields stay. Keep
+	// runs for each object that arrives, must be fast, and must depend on the object alone. nil keeps everything.
 	Keep func(client.Object)
 
 	// Index has functions by name, which return the values under which a lookup with client.MatchingFields finds an
 	// object. They get the object that Keep has left, and must not change it.
 	Index map[string]client.IndexerFunc
 
-	// MaxStale is how long the watch can be broken before the step fails, so that failurePolicy decides. nil means 30 s.
-	// 0 means that objects of any age will do.
-	MaxStale *time.Duration
+	// MaxStale is how old the objects can be before the step fails, so that failurePolicy decides. 0 means one minute,
+	// and AnyAge that objects of any age will do. Less than a minute is refused, because a connection can be dead for 45
+	// s before client-go notices. The age counts from the last sign of life of the watch.
+	MaxStale time.Duration
 
-	// Required makes the step fail while there is no such object at all. It is for objects without which the step must
-	// not admit anything, such as a ConfigMap of settings.
+	// Required makes the step fail while there is no such object at all, and holds back its first registration. It is for
+	// objects without which the step must not admit anything, such as a ConfigMap of settings.
 	Required bool
+
+	within time.Duration // in specs, in place of MaxStale
 }
 
-const defaultMaxStale = 30 * time.Second
+// AnyAge is a Read.MaxStale that objects of any age meet.
+const AnyAge time.Duration = -1
+
+// leastMaxStale is the shortest Read.MaxStale that can be kept, and the default.
+const leastMaxStale = time.Minute
 
 // Reader returns a reader of the objects that the step declares in Settings.Reads. It answers from memory, and never
 // asks the API server.
@@ -84,17 +90,12 @@ const defaultMaxStale = 30 * time.Second
 // returns all declared objects.
 //
 // All other errors fail the step, even if it drops them: a kind, namespace or index that is not declared, objects that
-// are older than Read.MaxStale, and a Required object that is missing. A step that finds the watch broken makes it start
-// anew, and waits up to a second for it.
+// are older than Read.MaxStale, and a Required object that is missing. A step that finds its objects too old makes the
+// program ask for them again, and waits up to a second for that, unless the last attempt shows that it gains nothing.
 //
 // The Reader is safe for concurrent use, until the step returns. The Reader of a Call that a unit test constructs knows
 // no objects; use a Harness.
-func (c *Call) Reader() client.Reader {
-	if c.reads == nil {
-		return failingReader{errNoReads}
-	}
-	return c.reads.get()
-}
+func (c *Call) Reader() client.Reader { return c.reads.get() }
 
 var errNoReads = errors.New("eirinix: the step has no Settings.Reads, or its Call was not made by a Manager; declare the kind in Settings.Reads, and test the step with a Harness")
 
@@ -109,7 +110,7 @@ type reading interface {
 
 // stepReads serves one run of a step. All runs of a call share the Snapshot.
 type stepReads struct {
-	open   func() stepReader
+	open   func() stepReader // nil if the step declares nothing
 	once   sync.Once
 	reader stepReader // nil until the step asks for it
 }
@@ -120,14 +121,14 @@ type stepReader interface {
 	Err() error
 }
 
-// newStepReads returns what a step reads in a call.
-func newStepReads(ctx context.Context, step string, c *admit.Call, from reading) *stepReads {
+// from makes a step read from there in a call.
+func (s *stepReads) from(ctx context.Context, step string, c *admit.Call, from reading) {
 	reads.Begin(ctx, step)
 	type taken struct {
 		snapshot *reads.Snapshot
 		err      error
 	}
-	return &stepReads{open: func() stepReader {
+	s.open = func() stepReader {
 		t, _ := c.Shared(func() any {
 			snapshot, err := from.Snapshot(ctx)
 			return taken{snapshot, err}
@@ -136,11 +137,15 @@ func newStepReads(ctx context.Context, step string, c *admit.Call, from reading)
 			return failingReader{t.err}
 		}
 		return t.snapshot.Reader(step)
-	}}
+	}
 }
 
 func (s *stepReads) get() client.Reader {
-	s.once.Do(func() { s.reader = s.open() })
+	s.once.Do(func() {
+		if s.reader = (failingReader{errNoReads}); s.open != nil {
+			s.reader = s.open()
+		}
+	})
 	return s.reader
 }
 
@@ -243,14 +248,11 @@ func (r resolver) declaration(read *Read) (reads.Declaration, error) {
 	if err != nil {
 		return reads.Declaration{}, err
 	}
-	stale := defaultMaxStale
-	if read.MaxStale != nil {
-		stale = *read.MaxStale
-	}
+	selected, err := reads.SelectorOf(read.Labels)
 	return reads.Declaration{
-		Object: read.Object, Kind: kind, Namespaces: read.Namespaces, Labels: read.Labels, Fields: read.Fields,
-		Keep: read.Keep, Index: read.Index, MaxStale: stale, Required: read.Required, Same: read,
-	}, nil
+		Object: read.Object, Kind: kind, Namespaces: read.Namespaces, Labels: selected, Fields: read.Fields, Keep: read.Keep, Index: read.Index,
+		MaxStale: max(cmp.Or(read.within, read.MaxStale, leastMaxStale), 0), Required: read.Required, Same: read,
+	}, err
 }
 
 // kindOfRead returns the kind of the objects of a Read.
@@ -297,8 +299,11 @@ func (r resolver) checkReads(d definition) error {
 				bad(i, ".Namespaces has %q twice; leave out one", namespace)
 			}
 		}
-		if read.MaxStale != nil && *read.MaxStale < 0 {
-			bad(i, ".MaxStale is %s; give a positive duration, or 0 for objects of any age", *read.MaxStale)
+		if read.MaxStale != AnyAge && read.MaxStale != 0 && read.MaxStale < leastMaxStale {
+			bad(i, ".MaxStale is %s, which cannot be kept, because a connection can be dead for 45 s before that shows; give at least %s, or AnyAge", read.MaxStale, leastMaxStale)
+		}
+		if read.Fields != nil && !read.Fields.Empty() && read.Fields.String() == "" {
+			bad(i, ".Fields selects nothing, which no API server can be asked for; leave out the Read, or select by a field")
 		}
 		for name, index := range read.Index {
 			if name == "" || index == nil {
@@ -342,15 +347,8 @@ func (o ManagerOptions) readRights(definitions []definition, mapper meta.RESTMap
 	return all, errors.Join(errs...)
 }
 
-// How fast a connection that has died without notice is found dead, and one without watches is closed.
-const (
-	pingAfter   = 10 * time.Second // of silence
-	pingTimeout = 5 * time.Second
-	idleTimeout = 30 * time.Second
-)
-
-// followReads follows what the steps read, and returns once all of it has been listed, or cannot be.
-func (r *run) followReads(ctx context.Context, p *program) error {
+// followReads begins to follow what the steps read.
+func (r *run) followReads(p *program) error {
 	m := r.m
 	given := m.given()
 	resolver := newResolver(given.options, resources.Cluster{})
@@ -358,13 +356,22 @@ func (r *run) followReads(ctx context.Context, p *program) error {
 	if p.reads, err = resolver.newReads(given.steps, r.log, newMetrics(reads.NewMetrics, "the metrics of objects that steps read", r.log)); err != nil || p.reads.Empty() {
 		return err
 	}
-	c, err := m.readsClient(resolver.scheme)
+	c, err := m.readsClient(resolver.scheme, p.reads)
 	if err != nil {
 		return err
 	}
-	m.setUnready(errors.New("waiting for the objects that steps read"))
 	r.tasks.Go(func() { p.reads.Run(r.background, c) })
-	return p.reads.Settled(ctx)
+	return nil
+}
+
+// awaitReads returns once what the steps read has been listed, or shows that it cannot be soon. The port is open by
+// then, because an API server may need a conversion of this program for the list.
+func (r *run) awaitReads(ctx context.Context, p *program) error {
+	if !p.reads.Empty() {
+		r.m.setUnready(errors.New("waiting for the objects that steps read"))
+		p.reads.Settled(ctx)
+	}
+	return r.resolve(ctx, p)
 }
 
 // reading returns what the steps of a running program read from.
@@ -410,7 +417,7 @@ func (u unfollowed) Snapshot(context.Context) (*reads.Snapshot, error) { return 
 
 // readsClient returns the client with which the objects of steps are followed. Its lists can be long, so it does not
 // share the limits of the library's own connection.
-func (m *ExtensionManager) readsClient(scheme *runtime.Scheme) (client.WithWatch, error) {
+func (m *ExtensionManager) readsClient(scheme *runtime.Scheme, set *reads.Set) (client.WithWatch, error) {
 	mapper, err := m.restMapper()
 	if err != nil {
 		return nil, err
@@ -422,45 +429,10 @@ func (m *ExtensionManager) readsClient(scheme *runtime.Scheme) (client.WithWatch
 	config = rest.CopyConfig(config)
 	config.QPS, config.RateLimiter, config.Timeout = -1, nil, 0
 	config.DisableCompression = true
-	httpClient, err := pingingClient(config)
-	if err != nil {
-		return nil, fmt.Errorf("eirinix: the kubeconfig cannot be used: %w", err)
-	}
-	c, err := client.NewWithWatch(config, client.Options{HTTPClient: httpClient, Scheme: scheme, Mapper: mapper})
+	set.Wrap(config)
+	c, err := client.NewWithWatch(config, client.Options{Scheme: scheme, Mapper: mapper})
 	if err != nil {
 		return nil, fmt.Errorf("eirinix: the kubeconfig cannot be used: %w", err)
 	}
 	return c, nil
-}
-
-// pingingClient returns an HTTP client that asks a silent server early whether it is still there. client-go's own does
-// so after 30 s, and gives the server 15 s: a watch could be dead for longer than Read.MaxStale before it shows.
-func pingingClient(config *rest.Config) (*http.Client, error) {
-	if config.Transport != nil { // it is the program's, and cannot be changed
-		return rest.HTTPClientFor(config)
-	}
-	transportConfig, err := config.TransportConfig()
-	if err != nil {
-		return nil, err
-	}
-	tlsConfig, err := transport.TLSConfigFor(transportConfig)
-	if err != nil {
-		return nil, err
-	}
-	own := &http.Transport{
-		Proxy: http.ProxyFromEnvironment, TLSClientConfig: tlsConfig, TLSHandshakeTimeout: 10 * time.Second, ForceAttemptHTTP2: true,
-		HTTP2: &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTimeout}, DisableCompression: true,
-		IdleConnTimeout: idleTimeout,
-	}
-	if config.Proxy != nil {
-		own.Proxy = config.Proxy
-	}
-	if transportConfig.DialHolder != nil {
-		own.DialContext = transportConfig.DialHolder.Dial
-	}
-	wrapped, err := transport.HTTPWrappersForConfig(transportConfig, own)
-	if err != nil {
-		return nil, err
-	}
-	return &http.Client{Transport: wrapped}, nil
 }

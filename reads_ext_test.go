@@ -17,7 +17,6 @@ import (
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
@@ -118,8 +117,8 @@ var _ = Describe("A step that looks at other objects", Label("api-server"), func
 		logger, logs := Observed()
 		o.Logger = logger
 		m := eirinix.NewManager(o)
-		Expect(m.AddExtension(looksAt(namespace, eirinix.Read{MaxStale: new(time.Second)}))).To(Succeed())
-		tolerant := looksAt(namespace, eirinix.Read{MaxStale: new(time.Duration(0))})
+		Expect(m.AddExtension(looksAt(namespace, eirinix.Within(time.Second, eirinix.Read{})))).To(Succeed())
+		tolerant := looksAt(namespace, eirinix.Read{MaxStale: eirinix.AnyAge})
 		tolerant.ID = "tolerant"
 		tolerated := make(chan error, 1)
 		check := tolerant.Create
@@ -157,12 +156,15 @@ var _ = Describe("A step that looks at other objects", Label("api-server"), func
 	}, SpecTimeout(5*patience))
 
 	It("notices a connection that has died without a word", func(ctx SpecContext) {
+		GinkgoT().Setenv("HTTP2_READ_IDLE_TIMEOUT_SECONDS", "1") // in place of 30 s and 15 s
+		GinkgoT().Setenv("HTTP2_PING_TIMEOUT_SECONDS", "1")
 		setGate(ctx, namespace, "open")
 		line := newLine(controlPlane().Config())
 		o := urlOptions(namespace)
 		o.RestConfig = line.config()
+		o.RestConfig.NextProtos = []string{"h2"} // makes a transport of its own, with these times
 		m := eirinix.NewManager(o)
-		Expect(m.AddExtension(looksAt(namespace, eirinix.Read{MaxStale: new(time.Second)}))).To(Succeed())
+		Expect(m.AddExtension(looksAt(namespace, eirinix.Within(time.Second, eirinix.Read{})))).To(Succeed())
 		runManager(ctx, m)
 		Expect(tryPod(ctx, namespace)).To(Succeed())
 		line.freeze()
@@ -187,7 +189,7 @@ var _ = Describe("A step that looks at other objects", Label("api-server"), func
 		o.Logger = logger
 		m := eirinix.NewManager(o)
 		Expect(m.AddExtension(addEnv{})).To(Succeed())
-		Expect(m.AddExtension(looksAt(namespace, eirinix.Read{MaxStale: new(time.Second)}))).To(Succeed())
+		Expect(m.AddExtension(looksAt(namespace, eirinix.Within(time.Second, eirinix.Read{})))).To(Succeed())
 		runManager(ctx, m)
 		Expect(createPod(ctx, namespace, NewPod("pod", nil))).To(beMutated(), "without a gate")
 		Expect(logs.FilterMessageSnippet("cannot be listed").Len()).To(Equal(1))
@@ -287,23 +289,31 @@ var _ = Describe("A step that looks at other objects", Label("api-server"), func
 		}
 	}, SpecTimeout(5*patience))
 
-	It("is not ready before all objects are there", func(ctx SpecContext) {
+	It("is not ready before all objects are there, while the API server is on the way to answer", func(ctx SpecContext) {
 		setGate(ctx, namespace, "open")
-		watched := newReadsOf("/configmaps")
-		watched.begin()
+		answer := make(chan struct{})
 		o := urlOptions(namespace)
-		o.RestConfig = between(watched.pass)
+		o.RestConfig = between(func(r *http.Request, next http.RoundTripper) (*http.Response, error) {
+			if strings.Contains(r.URL.Path, "/configmaps") {
+				select {
+				case <-answer:
+				case <-r.Context().Done():
+				}
+			}
+			return next.RoundTrip(r)
+		})
 		logger, logs := Observed()
 		o.Logger = logger
 		m := eirinix.NewManager(o)
 		Expect(m.AddExtension(looksAt(namespace, eirinix.Read{}))).To(Succeed())
 		startManager(ctx, m)
-		Eventually(func() int { return logs.FilterMessageSnippet("waiting for the objects that steps read").Len() }).
-			WithContext(ctx).WithTimeout(patience).Should(BeNumerically(">", 0))
+		Eventually(func() int { return logs.FilterMessageSnippet("cannot be listed").Len() }).WithContext(ctx).WithTimeout(patience).Should(BeNumerically(">", 0))
 		Expect(m.Ready()).NotTo(BeClosed())
-		watched.end()
+		Expect(m.Addr()).NotTo(BeNil(), "the port is open")
+		close(answer)
 		Eventually(m.Ready()).WithContext(ctx).WithTimeout(patience).Should(BeClosed())
 		Expect(tryPod(ctx, namespace)).To(Succeed())
+		Expect(logs.FilterMessageSnippet("a step waits").Len()).To(BeZero())
 	}, SpecTimeout(3*patience))
 
 	It("sees all of many in its first call", func(ctx SpecContext) {
@@ -317,38 +327,25 @@ var _ = Describe("A step that looks at other objects", Label("api-server"), func
 			})
 		}
 		Expect(group.Wait()).To(Succeed())
-		for _, streams := range []bool{true, false} {
-			seen := make(chan int, 1)
-			o := urlOptions(namespace)
-			o.WebhookNamespace = metav1.NamespaceDefault // for the certificate Secret
-			if !streams {
-				o.RestConfig = between(func(r *http.Request, next http.RoundTripper) (*http.Response, error) {
-					if r.URL.Query().Get("sendInitialEvents") != "" { // as an API server before 1.34 does
-						return answered(r, apierrors.NewInvalid(metav1.SchemeGroupVersion.WithKind("ListOptions").GroupKind(), "", nil))
-					}
-					return next.RoundTrip(r)
-				})
-			}
-			m := eirinix.NewManager(o)
-			Expect(m.AddExtension(eirinix.Validation[*corev1.Pod]{
-				ID: "counts", Settings: eirinix.Settings{Reads: []eirinix.Read{{Object: &corev1.Secret{}, Namespaces: []string{namespace}}}},
-				Create: func(ctx context.Context, c *eirinix.Call, _ *corev1.Pod) error {
-					var all corev1.SecretList
-					err := c.Reader().List(ctx, &all)
-					select {
-					case seen <- len(all.Items):
-					default:
-					}
-					return err
-				},
-			})).To(Succeed())
-			done := startManager(ctx, m)
-			Eventually(m.Ready()).WithContext(ctx).WithTimeout(patience).Should(BeClosed())
-			Expect(tryPod(ctx, namespace)).To(Succeed())
-			Expect(seen).To(Receive(Equal(many)), "streams: %t", streams)
-			m.Stop()
-			Eventually(done).WithContext(ctx).WithTimeout(patience).Should(Receive(BeNil()))
-		}
+		seen := make(chan int, 1)
+		o := urlOptions(namespace)
+		o.WebhookNamespace = metav1.NamespaceDefault // for the certificate Secret
+		m := eirinix.NewManager(o)
+		Expect(m.AddExtension(eirinix.Validation[*corev1.Pod]{
+			ID: "counts", Settings: eirinix.Settings{Reads: []eirinix.Read{{Object: &corev1.Secret{}, Namespaces: []string{namespace}}}},
+			Create: func(ctx context.Context, c *eirinix.Call, _ *corev1.Pod) error {
+				var all corev1.SecretList
+				err := c.Reader().List(ctx, &all)
+				select {
+				case seen <- len(all.Items):
+				default:
+				}
+				return err
+			},
+		})).To(Succeed())
+		runManager(ctx, m)
+		Expect(tryPod(ctx, namespace)).To(Succeed())
+		Expect(seen).To(Receive(Equal(many)))
 	}, SpecTimeout(5*patience))
 
 	It("sees one moment of them in all steps of a call", func(ctx SpecContext) {
@@ -569,7 +566,7 @@ var _ = Describe("What a step looks at", Label("api-server"), func() {
 			return fmt.Sprint(o.Name, len(o.ManagedFields), err)
 		})
 		runManager(ctx, m)
-		Expect(watched.counted.Load()).To(BeEquivalentTo(3), "typed, unstructured and metadata")
+		Expect(watched.counted.Load()).To(BeEquivalentTo(6), "a list and a watch of typed, unstructured and metadata")
 		Expect(tryPod(ctx, namespace)).To(Succeed())
 		close(answers)
 		var all []string

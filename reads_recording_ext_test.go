@@ -10,7 +10,6 @@ import (
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"code.cloudfoundry.org/eirinix"
@@ -21,7 +20,7 @@ import (
 // zones puts pods into the zone of their team, and refuses those that hold the team's password.
 func zones(namespace string, prefix string) []any {
 	teams := []eirinix.Read{{
-		Object: &corev1.ConfigMap{}, Namespaces: []string{namespace}, Labels: labels.SelectorFromSet(labels.Set{"kind": "team"}), Required: true,
+		Object: &corev1.ConfigMap{}, Namespaces: []string{namespace}, Labels: &metav1.LabelSelector{MatchLabels: map[string]string{"kind": "team"}}, Required: true,
 		Keep: func(o client.Object) { o.SetLabels(nil) },
 	}, {Object: &corev1.Secret{}, Namespaces: []string{namespace}}}
 	return []any{

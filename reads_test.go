@@ -17,7 +17,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
@@ -59,7 +58,10 @@ var _ = Describe("Settings.Reads", func() {
 		Entry("in a namespace that cannot exist", readingStep(Read{Object: &corev1.Secret{}}, Read{Object: &corev1.Secret{}, Namespaces: []string{"A"}}), `Settings.Reads[1].Namespaces has "A"`),
 		Entry("in the empty namespace", readingStep(Read{Object: &corev1.Secret{}, Namespaces: []string{""}}), "leave it out for all"),
 		Entry("in a namespace twice", readingStep(Read{Object: &corev1.Secret{}, Namespaces: []string{"a", "a"}}), `has "a" twice`),
-		Entry("with a negative age", readingStep(Read{Object: &corev1.Secret{}, MaxStale: new(-time.Second)}), "MaxStale is -1s", "0 for objects of any age"),
+		Entry("with a negative age", readingStep(Read{Object: &corev1.Secret{}, MaxStale: -time.Second}), "MaxStale is -1s", "AnyAge"),
+		Entry("with an age that cannot be kept", readingStep(Read{Object: &corev1.Secret{}, MaxStale: 59 * time.Second}), "MaxStale is 59s, which cannot be kept", "at least 1m0s"),
+		Entry("with a selector of labels that is none", readingStep(Read{Object: &corev1.Secret{}, Labels: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "x", Operator: "Near"}}}}), "Settings.Reads[0]", "Near"),
+		Entry("with fields that select nothing", readingStep(Read{Object: &corev1.Secret{}, Fields: fields.Nothing()}), ".Fields selects nothing"),
 		Entry("with an index without a function", readingStep(Read{Object: &corev1.Secret{}, Index: map[string]client.IndexerFunc{"x": nil}}), `Index has "x"`),
 		Entry("of an Extension", configured{}, "gets no Call", "a Mutation or a Validation"),
 	)
@@ -160,11 +162,33 @@ var _ = Describe("Settings.Reads", func() {
 		Expect(r.heldBack(registered)).To(Equal([]diagnose.WaitingStep{{Name: "in", Why: "no kind"}}))
 	})
 
-	It("are followed on connections that do not outlive their use", func() {
-		c, err := pingingClient(&rest.Config{Host: "https://localhost"})
+	DescribeTable("have an age that can be kept", func(r Read, age time.Duration) {
+		r.Object = &corev1.Secret{}
+		m := NewManager(ManagerOptions{Host: "webhook.example.org"})
+		Expect(m.AddExtension(readingStep(r))).To(Succeed())
+		Expect(m.Validate()).To(Succeed())
+		declared, err := newResolver(m.options, resources.Cluster{}).declaration(&r)
 		Expect(err).NotTo(HaveOccurred())
-		Expect(c.Transport).To(HaveField("IdleConnTimeout", BeNumerically(">", 0)))
-	})
+		Expect(declared.MaxStale).To(Equal(age))
+	},
+		Entry("of a minute", Read{}, time.Minute),
+		Entry("as given", Read{MaxStale: time.Hour}, time.Hour),
+		Entry("or any", Read{MaxStale: AnyAge}, time.Duration(0)),
+	)
+
+	DescribeTable("select all labels, or those asked for, and never nothing by mistake", func(l *metav1.LabelSelector, selected string) {
+		declared, err := newResolver(ManagerOptions{}, resources.Cluster{}).declaration(&Read{Object: &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Secret"}}, Labels: l})
+		Expect(err).NotTo(HaveOccurred())
+		if declared.Labels != nil {
+			Expect(declared.Labels.String()).To(Equal(selected))
+		} else {
+			Expect(selected).To(BeEmpty())
+		}
+	},
+		Entry("without a selector", nil, ""),
+		Entry("with an empty one", &metav1.LabelSelector{}, ""),
+		Entry("with one", &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}, "app=web"),
+	)
 
 	It("write nothing to the registration", func() {
 		offline := func(reads ...Read) *admissionregistrationv1.ValidatingWebhookConfiguration {

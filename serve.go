@@ -53,24 +53,34 @@ func (r *run) serve(ctx context.Context) (drain func() error, err error) {
 	if err != nil {
 		return nothing, stoppedOr(ctx, err)
 	}
-	if err := r.followReads(ctx, p); err != nil {
+	if err := r.followReads(p); err != nil {
 		return nothing, stoppedOr(ctx, err)
 	}
-	if err := wait.Retry(ctx, r.log, "the kinds that the cluster serves", func(context.Context) error {
-		steps, err := r.m.resolveAll(p.modes, p.holdingBack())
-		p.resolved.Store(&steps)
-		return err
-	}); err != nil {
+	if err := r.resolve(ctx, p); err != nil {
 		return nothing, stoppedOr(ctx, err)
 	}
 	server, handler, err := r.open(ctx, p)
 	if err != nil {
 		return nothing, stoppedOr(ctx, err)
 	}
-	if err := r.register(ctx, p, server, handler); err != nil {
+	if err = r.awaitReads(ctx, p); err == nil {
+		err = r.register(ctx, p, server, handler)
+	}
+	if err != nil {
 		return nothing, errors.Join(stoppedOr(ctx, err), server.Shutdown(context.WithoutCancel(ctx)))
 	}
 	return func() error { return r.m.drain(r.m.GetManagerOptions(), server, r.log) }, nil //nolint:contextcheck // ctx has ended by then
+}
+
+// resolve resolves the steps as the cluster, and what they read, are now.
+func (r *run) resolve(ctx context.Context, p *program) error {
+	return wait.Retry(ctx, r.log, "the kinds that the cluster serves", func(context.Context) error {
+		steps, err := r.m.resolveAll(p.modes, p.holdingBack())
+		if err == nil {
+			p.resolved.Store(&steps)
+		}
+		return err
+	})
 }
 
 // obtain starts following the objects of the program, and returns once there is a serving certificate.

@@ -31,7 +31,7 @@ type Call struct {
 	Manager Manager
 
 	feedback *admit.Call // collects warnings and audit annotations
-	reads    *stepReads  // nil for a step without Reads
+	reads    stepReads
 }
 
 // Warn shows a warning on the terminal of the user who made the request, whether the object is admitted or not. Once

@@ -329,10 +329,9 @@ func (m *ExtensionManager) servedStep(d definition, registered webhookconf.Step,
 			return fmt.Errorf("the API server sent a %s of %s/%s, but this extension is about %s", sent.Kind, sent.Group, sent.Version, expected)
 		}
 		call := &Call{Request: admission.Request{AdmissionRequest: *c.Request}, Manager: m, feedback: c}
-		if len(d.settings.Reads) == 0 || from == nil {
-			return d.run(ctx, call, oldObj, newObj)
+		if len(d.settings.Reads) > 0 && from != nil {
+			call.reads.from(ctx, d.name, c, from)
 		}
-		call.reads = newStepReads(ctx, d.name, c, from)
 		err := d.run(ctx, call, oldObj, newObj)
 		if failure := call.reads.failure(); failure != nil {
 			return failure

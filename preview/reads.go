@@ -47,8 +47,12 @@ func declaredBy(offline *eirinix.Offline) (map[string][]*declared, error) {
 			if err != nil {
 				return nil, fmt.Errorf("step %s: %w", step, err)
 			}
+			selected, err := reads.SelectorOf(r.Labels)
+			if err != nil {
+				return nil, fmt.Errorf("step %s: %w", step, err)
+			}
 			all[step] = append(all[step], &declared{Declaration: reads.Declaration{
-				Object: r.Object, Kind: kind, Namespaces: r.Namespaces, Labels: r.Labels, Fields: r.Fields,
+				Object: r.Object, Kind: kind, Namespaces: r.Namespaces, Labels: selected, Fields: r.Fields,
 			}})
 		}
 	}

@@ -15,7 +15,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -77,7 +76,7 @@ var _ = Describe("Other objects in the cluster", func() {
 			return nil
 		}}
 		changed := configMaps
-		changed.Labels = labels.SelectorFromSet(labels.Set{"app": "changed"})
+		changed.Labels = &metav1.LabelSelector{MatchLabels: map[string]string{"app": "changed"}}
 		with := file("with.yaml", configMap("apps", "before")+configMap("apps", "same"))
 		Expect(command(program(mark, lists(changed)), configMap("apps", "before")+"---\n"+pod+configMap("apps", "after"), "-", "-with", with).stdout).To(ContainSubstring("warning: found apps/before\n"))
 		Expect(command(program(lists(configMaps)), pod+configMap("apps", "after"), "-", "-with", with).stdout).To(ContainSubstring("warning: found apps/after apps/before apps/same\n"))
@@ -139,7 +138,7 @@ var _ = Describe("Other objects in the cluster", func() {
 	})
 
 	It("are asked for where a step looks at objects of which there was none", func() {
-		declared := eirinix.Read{Object: &corev1.ConfigMap{}, Namespaces: []string{"apps"}, Labels: labels.SelectorFromSet(labels.Set{"app": "web"})}
+		declared := eirinix.Read{Object: &corev1.ConfigMap{}, Namespaces: []string{"apps"}, Labels: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}}
 		p := command(program(lists(declared)), pod+configMap("other", "m"), "-")
 		Expect(p.stdout).To(HaveSuffix("2 objects: 1 changed\n" +
 			"step lists looks at eirinix.Read{Object: &v1.ConfigMap{}, Namespaces: [\"apps\"], Labels: app=web}, and there was none: give the objects with -with\n"))

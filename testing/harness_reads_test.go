@@ -14,7 +14,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
@@ -112,7 +111,7 @@ var _ = Describe("The objects of a Harness", func() {
 			c.Warn("%s, and %s", namesOf(m.Items), namesOf(s.Items))
 			return err
 		},
-			eirinix.Read{Object: &corev1.ConfigMap{}, Namespaces: []string{"a", "b"}, Labels: labels.SelectorFromSet(labels.Set{"app": "web"})},
+			eirinix.Read{Object: &corev1.ConfigMap{}, Namespaces: []string{"a", "b"}, Labels: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}},
 			eirinix.Read{Object: &corev1.Secret{}, Fields: fields.OneTermEqualSelector("type", "kubernetes.io/tls")},
 		), having(
 			labelled("app", "web", inNamespace("a", configMap("in-a", nil))), labelled("app", "web", inNamespace("b", configMap("in-b", nil))),

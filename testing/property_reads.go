@@ -88,7 +88,7 @@ func (h *Harness) reads(object any, options []RequestOption) error {
 	}
 	for _, c := range cases {
 		losses := []loss{noObjects, unlisted}
-		if c.read.MaxStale == nil || *c.read.MaxStale > 0 { // else objects of any age will do
+		if c.read.MaxStale != eirinix.AnyAge { // else objects of any age will do
 			losses = append(losses, stale)
 		}
 		for _, l := range losses {
@@ -130,8 +130,12 @@ func (h *Harness) readCases(requests []Request) ([]readCase, error) {
 				if err != nil {
 					return nil, fmt.Errorf("eirinixtest: %w", err)
 				}
+				selected, err := reads.SelectorOf(read.Labels)
+				if err != nil {
+					return nil, fmt.Errorf("eirinixtest: %w", err)
+				}
 				all = append(all, readCase{p, step, read, reads.Declaration{
-					Object: read.Object, Kind: kind, Namespaces: read.Namespaces, Labels: read.Labels, Fields: read.Fields,
+					Object: read.Object, Kind: kind, Namespaces: read.Namespaces, Labels: selected, Fields: read.Fields,
 				}, ran[step]})
 			}
 		}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 	"sync"
-	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -16,7 +15,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -189,7 +187,7 @@ var _ = Describe("CheckReads", func() {
 				panic("stale") //nolint:forbidigo // it must not happen
 			}
 			return err
-		}, eirinix.Read{Object: &corev1.ConfigMap{}, MaxStale: new(time.Duration(0)), Required: true})),
+		}, eirinix.Read{Object: &corev1.ConfigMap{}, MaxStale: eirinix.AnyAge, Required: true})),
 	)
 
 	It("catches a step whose declaration equals that of another step", func() {
@@ -249,7 +247,7 @@ var _ = Describe("CheckReads", func() {
 				Index: map[string]client.IndexerFunc{"limit": func(o client.Object) []string { return []string{o.(*corev1.ConfigMap).Data["limit"]} }},
 			},
 			eirinix.Read{Object: untypedOf(gadgetKind("v1"))},
-			eirinix.Read{Object: metadataOf(corev1.SchemeGroupVersion.WithKind("Secret")), Labels: labels.SelectorFromSet(labels.Set{"app": "web"})},
+			eirinix.Read{Object: metadataOf(corev1.SchemeGroupVersion.WithKind("Secret")), Labels: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}},
 			eirinix.Read{Object: &corev1.Service{}, Fields: fields.OneTermEqualSelector("metadata.name", "web")},
 		))
 		Expect(worlds).To(HaveLen(13))

@@ -17,7 +17,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
@@ -33,7 +32,7 @@ func landlord(id string) eirinix.Validation[*corev1.Pod] {
 		ID: id,
 		Settings: eirinix.Settings{Reads: []eirinix.Read{
 			{
-				Object: &corev1.ConfigMap{}, Labels: labels.SelectorFromSet(labels.Set{"hosts": "yes"}), Required: true,
+				Object: &corev1.ConfigMap{}, Labels: &metav1.LabelSelector{MatchLabels: map[string]string{"hosts": "yes"}}, Required: true,
 				Keep:  func(o client.Object) { o.SetLabels(nil) },
 				Index: map[string]client.IndexerFunc{"host": func(o client.Object) []string { return []string{o.(*corev1.ConfigMap).Data["host"]} }},
 			},
@@ -144,7 +143,7 @@ var _ = Describe("A recorded call whose steps read", func() {
 		Expect(h.Replay(dir)[0].Difference()).To(And(ContainSubstring("-# denied"), ContainSubstring("shop has shop.example.com")))
 	},
 		Entry("as before", landlord("hosts").Settings.Reads[0]),
-		Entry("which it declares anew", eirinix.Read{Object: &corev1.ConfigMap{}, Labels: labels.SelectorFromSet(labels.Set{}), Required: true}),
+		Entry("which it declares anew", eirinix.Read{Object: &corev1.ConfigMap{}, Labels: &metav1.LabelSelector{}, Required: true}),
 	)
 
 	It("fails as it has failed", func(ctx SpecContext) {

@@ -192,7 +192,7 @@ func (d *diagnostic) checkWaiting() {
 		unread = d.Reads()
 	}
 	for _, w := range d.Waiting {
-		if !slices.ContainsFunc(unread, func(i reads.Interruption) bool { return !i.Listed && slices.Contains(i.Steps, w.Name) }) {
+		if !slices.ContainsFunc(unread, func(i reads.Interruption) bool { return (!i.Listed || i.Absent) && slices.Contains(i.Steps, w.Name) }) {
 			d.add(warning(diagnosis.NotRegistered, "extension "+w.Name,
 				fmt.Sprintf("the extension %s waits until the cluster serves its kind and what it reads is listed; it is then registered by itself", w.Name),
 				"", w.Why))
@@ -210,7 +210,11 @@ func (d *diagnostic) checkReads() {
 		f := problem(diagnosis.Unread, u.Objects,
 			fmt.Sprintf("objects that steps look at have never been listed, so the steps are not served: %s", steps),
 			"create the kind, or grant what Manifests grants for it; the steps follow by themselves", u.Reason)
-		if u.Listed {
+		switch {
+		case u.Absent:
+			f.Message = fmt.Sprintf("there is no object of those of which steps require one, so the steps fail, or wait to be registered: %s", steps)
+			f.Remedy = "create it; the steps follow by themselves"
+		case u.Listed:
 			f.Message = fmt.Sprintf("the watch of objects that steps look at is broken for %s, so the steps fail: %s", u.For.Round(time.Second), steps)
 			f.Remedy = "find out why the watch is refused or cut; the steps follow by themselves"
 		}

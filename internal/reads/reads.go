@@ -49,6 +49,14 @@ type Step struct {
 	Reads []Declaration
 }
 
+// SelectorOf returns the selector of labels that a declaration has. nil selects all, as in the API.
+func SelectorOf(l *metav1.LabelSelector) (labels.Selector, error) {
+	if l == nil {
+		return nil, nil //nolint:nilnil // no selector
+	}
+	return metav1.LabelSelectorAsSelector(l)
+}
+
 // use is the use of a view by a step.
 type use struct {
 	*view

@@ -1,0 +1,9 @@
+package eirinix
+
+import "time"
+
+// Within returns a Read whose objects may be that old. A spec cannot wait as long as the shortest Read.MaxStale.
+func Within(age time.Duration, r Read) Read {
+	r.within = age
+	return r
+}
