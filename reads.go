@@ -360,6 +360,7 @@ func (r *run) followReads(p *program) error {
 	if err != nil {
 		return err
 	}
+	p.reads.Regained = p.objects.Retry
 	r.tasks.Go(func() { p.reads.Run(r.background, c) })
 	return nil
 }

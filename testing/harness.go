@@ -169,6 +169,9 @@ func (h *Harness) add(m *eirinix.ExtensionManager) error {
 		return err
 	}
 	p.scheme, p.reads = offline.Scheme, offline.Reads
+	if err := p.checkFields(); err != nil {
+		return err
+	}
 	h.programs = append(h.programs, p)
 	if h.server.Scheme == nil && offline.Scheme != clientgoscheme.Scheme {
 		h.server.Scheme = offline.Scheme

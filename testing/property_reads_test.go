@@ -91,7 +91,7 @@ var _ = Describe("CheckReads", func() {
 		}, configMaps), "panicked at CREATE while the objects of eirinix.Read{Object: &v1.ConfigMap{}} had never been listed: interface conversion", "return the errors"),
 		Entry("that panics while the objects are too old", reader(func(ctx context.Context, c *eirinix.Call, _ *corev1.Pod) error {
 			_, err := limitsOf(ctx, c.Reader())
-			if err != nil && strings.Contains(err.Error(), "are known as they were 31s ago, and the step allows 30s") {
+			if err != nil && strings.Contains(err.Error(), "are known as they were 1m1s ago, and the step allows 1m0s") {
 				panic("too old") //nolint:forbidigo // that is the fault
 			}
 			return err

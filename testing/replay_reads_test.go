@@ -158,7 +158,7 @@ var _ = Describe("A recorded call whose steps read", func() {
 		Expect(h.Replay(dir)[0]).To(eirinixtest.HaveFailed("they are too old"))
 		h.CheckReplay(dir)
 		empty := recorded(ctx, nil, nil, `name: web, annotations: {host: a}`)
-		Expect(h.Replay(empty)[0]).To(eirinixtest.HaveFailed("which is Required"))
+		Expect(h.Replay(empty)[0]).To(eirinixtest.HaveFailed("(Read.Required)"))
 		h.CheckReplay(empty)
 	})
 
@@ -194,6 +194,6 @@ var _ = Describe("A recorded call whose steps read", func() {
 		call := h.Replay(dir)[0]
 		Expect(call.ReadsLeftOut).To(Equal("the steps read more than 1000 objects"))
 		Expect(call.String()).To(ContainSubstring("(the recording lacks what the steps have read: the steps read more than 1000 objects)"))
-		Expect(call).To(eirinixtest.HaveFailed("which is Required"), "it reads the objects of the Harness, and there are none")
+		Expect(call).To(eirinixtest.HaveFailed("(Read.Required)"), "it reads the objects of the Harness, and there are none")
 	})
 })

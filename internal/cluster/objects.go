@@ -76,12 +76,13 @@ type followed struct {
 	kind               schema.GroupVersionKind
 	at                 dynamic.ResourceInterface
 	refusals, failures lograte.Limiter // of watches; of reads while the object is unknown
-	again              chan struct{}   // asks for the next poll at once
+	again              chan struct{}   // asks for the next look at once
 
 	mu     sync.Mutex
 	object *unstructured.Unstructured // as the API server has sent it last, never modified; nil if it is missing
 	why    error                      // the ErrUnseen to return while the object is unknown or reading is forbidden; else nil
 	polled bool
+	denied bool          // reading is forbidden
 	seen   chan struct{} // closed after the first read, or when reading is forbidden
 	once   sync.Once
 }
@@ -120,6 +121,14 @@ func (o *Objects) Wake() {
 	o.mu.Unlock()
 	for _, f := range all {
 		f()
+	}
+}
+
+// Retry makes refused permissions be checked again at once. It is called when one has been granted that was refused,
+// because the others come with it.
+func (o *Objects) Retry() {
+	for _, f := range o.all {
+		wait.Signal(f.again)
 	}
 }
 
@@ -176,7 +185,18 @@ func (o *Objects) follow(ctx context.Context, f *followed) {
 		if f.Needed {
 			pause = delays()
 		}
-		_ = wait.Sleep(ctx, pause)
+		f.pause(ctx, pause)
+	}
+}
+
+// pause waits for the delay, or until the object is to be looked at again at once.
+func (f *followed) pause(ctx context.Context, delay time.Duration) {
+	timer := time.NewTimer(delay)
+	defer timer.Stop()
+	select {
+	case <-f.again:
+	case <-timer.C:
+	case <-ctx.Done():
 	}
 }
 
@@ -304,13 +324,7 @@ func (o *Objects) poll(ctx context.Context, f *followed) error {
 		case o.set(f, object, nil, true):
 			delays = wait.Backoff(firstPoll, lastPoll)
 		}
-		next := time.NewTimer(delays())
-		select {
-		case <-f.again:
-		case <-next.C:
-		case <-ctx.Done():
-		}
-		next.Stop()
+		f.pause(ctx, delays())
 	}
 	return nil
 }
@@ -346,9 +360,13 @@ func (o *Objects) set(f *followed, object *unstructured.Unstructured, refused er
 		f.refusals.Forget("watch")
 	}
 	same := (f.why == nil) == (refused == nil) && f.polled == polled && versionOf(f.object) == versionOf(object)
-	f.object, f.why, f.polled = object, refused, polled
+	regained := f.denied && refused == nil
+	f.object, f.why, f.polled, f.denied = object, refused, polled, refused != nil
 	f.once.Do(func() { close(f.seen); same = false })
 	f.mu.Unlock()
+	if regained {
+		o.Retry()
+	}
 	if !same {
 		o.Wake()
 	}

@@ -436,6 +436,34 @@ func TestAnObjectThatMayNotBeReadCausesNoRequest(t *testing.T) {
 	})
 }
 
+func TestARightThatIsGivenBackIsTakenUpWithTheNextOneThatIs(t *testing.T) {
+	following(t, "get list watch", cluster.Access{}, []string{"cf", "other"}, func(g Gomega, ctx context.Context, p *followed) {
+		g.Expect(p.Seen(ctx)).To(Succeed())
+		settle(time.Minute)
+		p.rights.set(all)
+		settle(time.Minute)
+		_, err := p.versionIn(ctx, "other")
+		g.Expect(err).To(MatchError(cluster.ErrUnseen), "nothing tells that it was given back")
+		p.Retry() // something else was, which is noticed at once
+		settle(time.Second)
+		g.Expect(p.versionIn(ctx, "cf")).To(Equal("7"))
+		g.Expect(p.versionIn(ctx, "other")).To(Equal("5"))
+	})
+	following(t, "get list watch", cluster.Access{}, []string{"cf", "other"}, func(g Gomega, ctx context.Context, p *followed) {
+		g.Expect(p.Seen(ctx)).To(Succeed())
+		p.rights.set(all)
+		for _, err := p.versionIn(ctx, "cf"); err != nil; _, err = p.versionIn(ctx, "cf") {
+			if _, err := p.versionIn(ctx, "other"); err == nil {
+				break
+			}
+			settle(100 * time.Millisecond)
+		}
+		settle(time.Second) // the first of them makes the other be looked at
+		g.Expect(p.versionIn(ctx, "cf")).To(Equal("7"))
+		g.Expect(p.versionIn(ctx, "other")).To(Equal("5"))
+	})
+}
+
 func TestAReadThatIsRefusedIsTriedAgainAfterTenMinutes(t *testing.T) {
 	following(t, "", getOnly, inCF, func(g Gomega, ctx context.Context, p *followed) {
 		g.Expect(p.Seen(ctx)).To(Succeed())

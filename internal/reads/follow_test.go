@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -633,6 +634,8 @@ func TestKeepCannotHideAnObjectFromALookupByLabels(t *testing.T) {
 func TestRightsTakenAwayAreSaidAtOnce(t *testing.T) {
 	c := newAPIServer("one")
 	follow(t, c, func(t *testing.T, s *scene) {
+		var regained atomic.Int32
+		s.set.Regained = func() { regained.Add(1) }
 		time.Sleep(time.Minute)
 		c.fail(forbidden)
 		c.cut()
@@ -647,5 +650,6 @@ func TestRightsTakenAwayAreSaidAtOnce(t *testing.T) {
 		time.Sleep(2 * lastRetry)
 		_, _, err = s.call()
 		Expect(err).NotTo(HaveOccurred())
+		Expect(regained.Load()).To(BeEquivalentTo(1), "what else was refused is looked at again")
 	}, Declaration{MaxStale: time.Minute})
 }

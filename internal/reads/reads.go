@@ -72,6 +72,8 @@ type Set struct {
 	metrics *Metrics
 	changed chan struct{}
 
+	Regained func() // is called when objects are followed again that the API server had refused; nil for none
+
 	unwatched atomic.Bool // nothing notices a dead connection, as over HTTP/1.1
 }
 

@@ -309,7 +309,7 @@ func (s *source) outdated(err error) error {
 
 // locate finds out after an interruption whether the watch can go on. It cannot if the cluster has gone back, as after a
 // restore: the API server would wait for a version of the future. After an interruption that was too long for a step only
-// a list shows that the objects are up to date, because a watch that goes on does not tell when it has caught up.
+// a list shows that the objects are up to date, because a watch that goes on gives no sign once it has caught up.
 func (s *source) locate(ctx context.Context) error {
 	if broken, _ := s.broken(); s.patience > 0 && broken > s.patience {
 		s.version = ""
@@ -418,7 +418,7 @@ func (s *source) succeeded() {
 		s.store()
 	}
 	s.mu.Lock()
-	said, broken := s.said, s.since
+	said, broken, regained := s.said, s.since, refused(s.why)
 	s.since, s.sign, s.why, s.said = time.Time{}, time.Now(), nil, nil
 	s.attempted()
 	s.mu.Unlock()
@@ -426,6 +426,9 @@ func (s *source) succeeded() {
 		s.log.Info("objects that steps read are up to date again", "objects", s.String(), "after", time.Since(broken).Round(time.Millisecond).String())
 	}
 	s.set.metrics.interrupted(s)
+	if regained && s.set.Regained != nil {
+		s.set.Regained()
+	}
 }
 
 // sayStale logs once in each interruption that steps fail for it.

@@ -247,7 +247,7 @@ func (v *view) change(f func()) {
 	}
 }
 
-// notice tells when an object that steps require is missing, and when it is there. The caller holds mu.
+// notice logs that an object which steps require is missing, or there again. The caller holds mu.
 func (v *view) notice() {
 	absent := len(v.missing) == 0 && v.all.objects.Len() == 0 && len(v.failed) == 0
 	v.set.metrics.missing(v, absent)

@@ -192,6 +192,11 @@ var faults = map[string]struct {
 		[]string{`eirinix_read_interruption_timestamp_seconds{objects="Secret", pod="a"} 60x3 0x16`, `eirinix_read_interruption_timestamp_seconds{objects="Ingress.networking.k8s.io", pod="a"} 0x20`},
 		20,
 	},
+	"EirinixReadMissing": {
+		[]string{`eirinix_read_missing{objects="ConfigMap", pod="a"} 1x10`},
+		[]string{`eirinix_read_missing{objects="ConfigMap", pod="a"} 1x1 0x8`, `eirinix_read_missing{objects="Secret", pod="a"} 0x10`},
+		10,
+	},
 	"EirinixRegistrationContested": {
 		[]string{`eirinix_registration_contested{secret="ns/setup", kind="MutatingWebhookConfiguration", configuration="x", pod="a"} 6x30`},
 		[]string{`eirinix_registration_contested{secret="ns/setup", kind="MutatingWebhookConfiguration", configuration="x", pod="a"} 0x5 6x10 0x14`},
