@@ -4,14 +4,14 @@ package reads
 
 import (
 	"errors"
-	"time"
+	"fmt"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"code.cloudfoundry.org/eirinix/internal/cluster"
 )
 
-// Metrics are the gauges of a program's sources. A nil Metrics counts nothing.
+// Metrics are the gauges of a program's sources. The zero value counts nothing.
 type Metrics struct{ objects, interruption, absent *prometheus.GaugeVec }
 
 // NewMetrics registers the gauges, or finds those that another Manager has registered.
@@ -25,40 +25,32 @@ func NewMetrics(registerer prometheus.Registerer) (*Metrics, error) {
 	return &Metrics{objects, interruption, absent}, errors.Join(err, other, third)
 }
 
-// missing sets whether an object of a view is missing that a step requires.
-func (m *Metrics) missing(v *view, absent bool) {
-	if m == nil || m.absent == nil {
-		return
+// set sets the gauge of some objects. It does nothing without metrics.
+func set(gauge *prometheus.GaugeVec, objects fmt.Stringer, value float64) {
+	if gauge != nil {
+		gauge.WithLabelValues(objects.String()).Set(value)
 	}
+}
+
+// stored sets the number of objects of a source.
+func (m Metrics) stored(s *source) { set(m.objects, s, float64(s.held.Load())) }
+
+// missing sets whether an object of a view is missing that a step requires.
+func (m Metrics) missing(v *view, absent bool) {
 	value := 0.
 	if absent {
 		value = 1
 	}
-	m.absent.WithLabelValues(v.String()).Set(value)
-}
-
-// stored sets the number of objects of a source.
-func (m *Metrics) stored(s *source) {
-	if m == nil || m.objects == nil {
-		return
-	}
-	m.objects.WithLabelValues(s.String()).Set(float64(s.held.Load()))
+	set(m.absent, v, value)
 }
 
 // interrupted sets since when a source's watch is broken.
-func (m *Metrics) interrupted(s *source) {
-	if m == nil || m.interruption == nil {
-		return
-	}
+func (m Metrics) interrupted(s *source) {
 	s.mu.Lock()
-	since := s.since
+	since, value := s.since, 0.
 	s.mu.Unlock()
-	if !s.listed.Load() { // its steps are held back, which has a metric of its own
-		since = time.Time{}
-	}
-	value := 0.
-	if !since.IsZero() {
+	if s.listed.Load() && !since.IsZero() { // before, its steps are held back, which has a metric of its own
 		value = float64(since.UnixMilli()) / 1000
 	}
-	m.interruption.WithLabelValues(s.String()).Set(value)
+	set(m.interruption, s, value)
 }

@@ -69,7 +69,7 @@ type Set struct {
 	views   []*view
 	sources []*source
 	log     logr.Logger
-	metrics *Metrics
+	metrics Metrics
 	changed chan struct{}
 
 	Regained func() // is called when objects are followed again that the API server had refused; nil for none
@@ -80,7 +80,10 @@ type Set struct {
 // New returns the Set of the steps. The scheme has the typed objects. It sends no request: Run does, or Fill replaces
 // it.
 func New(scheme *runtime.Scheme, steps []Step, log logr.Logger, metrics *Metrics) (*Set, error) {
-	s := &Set{steps: map[string][]use{}, log: log, metrics: metrics, changed: make(chan struct{}, 1)}
+	s := &Set{steps: map[string][]use{}, log: log, changed: make(chan struct{}, 1)}
+	if metrics != nil {
+		s.metrics = *metrics
+	}
 	for _, step := range steps {
 		for _, d := range step.Reads {
 			v, err := s.viewOf(scheme, d)
@@ -251,7 +254,7 @@ func (s *Set) Settled(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-most.C:
-			s.log.Info("going on without objects that steps read; the steps wait for them", "objects", src.String(), "received", src.received.Load(), "reason", src.unlisted().Error())
+			s.log.Info("going on without objects that steps read; the steps wait for them", "objects", src.String(), "reason", src.unlisted().Error())
 			return
 		}
 	}

@@ -77,12 +77,11 @@ type source struct {
 	client   client.WithWatch
 	log      logr.Logger
 
-	listed   atomic.Bool  // at least once
-	received atomic.Int64 // objects of the initial list so far
-	held     atomic.Int64 // objects, for the metrics
-	settled  chan struct{}
-	settle   sync.Once
-	wake     chan struct{}
+	listed  atomic.Bool  // at least once
+	held    atomic.Int64 // objects, for the metrics
+	settled chan struct{}
+	settle  sync.Once
+	wake    chan struct{}
 
 	version     string       // of the last event; empty before a list
 	pending     [][]incoming // a list that is stored once its watch has begun; nil for none
@@ -499,7 +498,6 @@ func (s *source) list(ctx context.Context) error {
 		}); err != nil {
 			return err
 		}
-		s.received.Store(int64(len(all)))
 		if o.Continue = list.GetContinue(); o.Continue == "" {
 			s.version, s.pending, s.interrupted = list.GetResourceVersion(), all, false
 			return nil
