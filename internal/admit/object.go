@@ -4,7 +4,6 @@ package admit
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"reflect"
 	"slices"
@@ -235,18 +234,6 @@ func (o *object) apply(operations []byte) error {
 	}
 	o.raw, o.before, o.current = raw, nil, nil
 	o.patches, o.operations = append(o.patches, operations), o.operations+count
-	return nil
-}
-
-// pass adds a patch that cannot be tried.
-func (o *object) pass(operations []byte) error {
-	var all []json.RawMessage
-	if err := json.Unmarshal(operations, &all); err != nil {
-		return fmt.Errorf("its patch is not a list of operations: %w", err)
-	}
-	if len(all) > 0 {
-		o.patches, o.operations = append(o.patches, operations), o.operations+len(all)
-	}
 	return nil
 }
 

@@ -4,8 +4,8 @@ package admit
 // changed pod.
 
 import (
+	"bytes"
 	"fmt"
-	"hash/maphash"
 	"net/http"
 	"reflect"
 	"sync"
@@ -31,16 +31,12 @@ type Pods struct {
 	runs map[*byte]*podRun // by the first byte of the object in the extension's request
 }
 
-// seed is the seed of the hashes that identify a text.
-var seed = maphash.MakeSeed()
-
 // podRun is one run of an extension on a pod. It is nil for a run on another object.
 type podRun struct {
 	pods *Pods
 	key  *byte
-	raw  []byte // can be the same memory as the extension's text
-	sum  uint64 // of raw
-	last bool   // no step follows this one
+	raw  []byte
+	last bool // no step follows this one
 
 	mu    sync.Mutex
 	over  bool
@@ -59,7 +55,7 @@ func (p *Pods) begin(r *run, i int, req *admission.Request) *podRun {
 		return nil // Pod returns the error
 	}
 	onPod := &podRun{
-		pods: p, key: &req.Object.Raw[0], raw: r.object.raw, sum: maphash.Bytes(seed, r.object.raw), pod: pod.(*corev1.Pod),
+		pods: p, key: &req.Object.Raw[0], raw: r.object.raw, pod: pod.(*corev1.Pod),
 		last: i == len(r.Steps)-1 && !r.Reinvoke,
 	}
 	p.mu.Lock()
@@ -70,9 +66,6 @@ func (p *Pods) begin(r *run, i int, req *admission.Request) *podRun {
 	p.runs[onPod.key] = onPod
 	return onPod
 }
-
-// isOverwritten reports whether the extension has written into the text that it was lent.
-func (r *podRun) isOverwritten() bool { return r != nil && r.sum != maphash.Bytes(seed, r.raw) }
 
 // end ends a run, and waits for a patch that is being made. A step that was left behind can still ask for pods and
 // patches. It gets them as if it were not running, and nothing of the call is touched.
@@ -101,7 +94,7 @@ func (p *Pods) find(req *admission.Request) *podRun {
 		return nil
 	}
 	onPod.mu.Lock()
-	if onPod.over || onPod.sum != maphash.Bytes(seed, req.Object.Raw) {
+	if onPod.over || !bytes.Equal(onPod.raw, req.Object.Raw) {
 		onPod.mu.Unlock()
 		return nil
 	}

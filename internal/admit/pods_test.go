@@ -181,7 +181,7 @@ var _ = Describe("An extension about pods", func() {
 			Expect(r.review("v1").Patch).To(ContainSubstring("by hand"))
 		}
 		r, _ := serve(admit.Chain{Steps: []admit.Step{overwriting([]byte(`{}`))}})
-		Expect(r.Body).To(ContainSubstring("its patch is not a list of operations"))
+		Expect(r.Body).To(ContainSubstring("the patch is no JSON patch"))
 	})
 
 	It("sees the pod as the steps before have left it, in the request too", func() {

@@ -30,14 +30,8 @@ func (r *run) handle(i int, call *Call) error {
 	if err != nil {
 		return err
 	}
-	// The last step can get the text itself, because a hash shows whether it has written into the text. A step that can
-	// be left behind alone gets a copy, and so does a step that other steps follow.
-	lent := i == len(r.Steps)-1 && !r.Reinvoke && !s.Ignore && s.Timeout == 0 && s.Mode == ModeDeny && s.Choose == nil
-	req := admission.Request{AdmissionRequest: r.requestWith(raw, lent)}
+	req := admission.Request{AdmissionRequest: r.requestWith(raw)}
 	onPod := s.Pods.begin(r, i, &req)
-	if onPod == nil && lent {
-		req.Object.Raw = bytes.Clone(raw)
-	}
 	defer onPod.end()
 	var resp admission.Response
 	err = r.attempt(i, task{run: func(ctx context.Context, _ *Call, _, _ runtime.Object) error {
@@ -95,17 +89,12 @@ func isZero(resp admission.Response) bool {
 	return !resp.Allowed && reflect.DeepEqual(resp, admission.Response{})
 }
 
-// requestWith copies the request, with the object as the steps before have left it. If lent is true, the object is the
-// text itself and not a copy.
-func (r *run) requestWith(raw []byte, lent bool) admissionv1.AdmissionRequest {
+// requestWith copies the request, with the object as the steps before have left it.
+func (r *run) requestWith(raw []byte) admissionv1.AdmissionRequest {
 	req := *r.request
 	req.Object.Raw = nil // the object is copied once, below
 	req = *req.DeepCopy()
-	switch {
-	case absent(raw):
-	case lent:
-		req.Object.Raw = raw[:len(raw):len(raw)] // an append copies
-	default:
+	if !absent(raw) {
 		req.Object.Raw = bytes.Clone(raw)
 	}
 	return req
@@ -125,9 +114,6 @@ func (r *run) applyPatch(onPod *podRun, resp admission.Response) error {
 	}
 	if resp.PatchType != nil && *resp.PatchType != admissionv1.PatchTypeJSONPatch {
 		return fmt.Errorf("it returned a patch of type %q; the API server takes JSONPatch only", *resp.PatchType)
-	}
-	if onPod.isOverwritten() { // no text is left to apply it to, so the API server decides on it
-		return r.object.pass(operations)
 	}
 	if !r.object.isAbsent() {
 		if err := r.object.apply(operations); err != nil || onPod == nil {
