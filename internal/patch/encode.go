@@ -39,9 +39,14 @@ func (d *differ) encode(dst []byte, p *plan, v reflect.Value) ([]byte, error) {
 		dst = base64.StdEncoding.AppendEncode(dst, v.Bytes())
 		return append(dst, '"'), nil
 	case shapeStruct:
-		return d.encodeStruct(dst, p, v)
+		members, err := d.appendFields(dst, p, v, nil)
+		return inBraces(dst, members), err
 	case shapeMap:
-		return d.encodeMap(dst, p, v)
+		if v.IsNil() {
+			return append(dst, "null"...), nil
+		}
+		members, err := d.appendEntries(dst, p, v, nil)
+		return inBraces(dst, members), err
 	case shapeList:
 		if v.IsNil() {
 			return append(dst, "null"...), nil
@@ -79,33 +84,6 @@ func (d *differ) encode(dst []byte, p *plan, v reflect.Value) ([]byte, error) {
 	return dst, &json.UnsupportedTypeError{Type: v.Type()}
 }
 
-func (d *differ) encodeStruct(dst []byte, p *plan, v reflect.Value) ([]byte, error) {
-	var err error
-	dst = append(dst, '{')
-	first := true
-	var buf [3]reflect.Value
-	parts := p.parts(buf[:0], v)
-	for i := range p.fields {
-		f := &p.fields[i]
-		fv := f.from(parts)
-		if f.omitted(fv) {
-			if d.exact != nil {
-				d.exact.omitted(f, fv)
-			}
-			continue
-		}
-		if !first {
-			dst = append(dst, ',')
-		}
-		first = false
-		dst = append(dst, f.quoted...)
-		if dst, err = d.encode(dst, f.plan, fv); err != nil {
-			return dst, err
-		}
-	}
-	return append(dst, '}'), nil
-}
-
 // entryOf is an entry of a map.
 type entryOf struct {
 	name  string
@@ -127,27 +105,6 @@ func (d *differ) sorted(p *plan, v reflect.Value) ([]entryOf, error) {
 	}
 	slices.SortFunc(all, func(x, y entryOf) int { return strings.Compare(x.name, y.name) })
 	return all, nil
-}
-
-func (d *differ) encodeMap(dst []byte, p *plan, v reflect.Value) ([]byte, error) {
-	if v.IsNil() {
-		return append(dst, "null"...), nil
-	}
-	all, err := d.sorted(p, v)
-	if err != nil {
-		return dst, err
-	}
-	dst = append(dst, '{')
-	for i, m := range all {
-		if i > 0 {
-			dst = append(dst, ',')
-		}
-		dst = append(appendString(dst, m.name), ':')
-		if dst, err = d.encode(dst, p.elem, m.value); err != nil {
-			return dst, err
-		}
-	}
-	return append(dst, '}'), nil
 }
 
 func appendScalar(dst []byte, p *plan, v reflect.Value) ([]byte, error) {

@@ -38,12 +38,17 @@ func (d *differ) appendMembers(dst []byte, obj any, except []string) ([]byte, er
 		}
 		return appendMembers(dst, text, except)
 	}
+	return d.appendFields(dst, p, v, except)
+}
+
+// appendFields appends the members of a struct.
+func (d *differ) appendFields(dst []byte, p *plan, v reflect.Value, except []string) ([]byte, error) {
 	var buf [3]reflect.Value
 	parts := p.parts(buf[:0], v)
 	for i := range p.fields {
 		f := &p.fields[i]
 		fv := f.from(parts)
-		if slices.Contains(except, f.name) {
+		if len(except) > 0 && slices.Contains(except, f.name) {
 			continue
 		}
 		if f.omitted(fv) {
@@ -59,6 +64,15 @@ func (d *differ) appendMembers(dst []byte, obj any, except []string) ([]byte, er
 		}
 	}
 	return dst, nil
+}
+
+// inBraces makes an object of the members that were appended behind dst, each with a comma in front.
+func inBraces(dst, members []byte) []byte {
+	if len(members) == len(dst) {
+		return append(members, '{', '}')
+	}
+	members[len(dst)] = '{'
+	return append(members, '}')
 }
 
 // appendEntries appends the members of a map.
