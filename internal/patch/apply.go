@@ -80,9 +80,11 @@ func (v *lazy) do(kind, path string, value []byte) bool {
 			return false
 		}
 		if i < len(names)-2 {
-			if at = at.child(name); at == nil {
+			child, ok := at.find(name)
+			if !ok {
 				return false
 			}
+			at = at.items[child]
 			continue
 		}
 		switch kind {
@@ -148,11 +150,7 @@ func (v *lazy) open() bool {
 			v.items = append(v.items, &all[i])
 			continue
 		}
-		name := e.name
-		if name == "" {
-			name = string(v.doc.raw[e.nameStart:e.nameEnd])
-		}
-		v.set(name, v.doc.raw[e.nameStart-1:e.nameEnd+1], &all[i])
+		v.set(string(v.doc.name(e)), v.doc.raw[e.nameStart-1:e.nameEnd+1], &all[i])
 	}
 	v.opened = true
 	return true
@@ -168,22 +166,18 @@ func (v *lazy) set(name string, quoted []byte, item *lazy) {
 	v.items, v.names = append(v.items, item), append(v.names, quoted)
 }
 
-// child returns a member or an item; nil if it does not exist.
-func (v *lazy) child(name string) *lazy {
-	if v.names == nil {
-		if i, ok := v.index(name); ok && i < len(v.items) {
-			return v.items[i]
-		}
-		return nil
+// find returns the index of a member or an item in items. It reports false if there is none.
+func (v *lazy) find(name string) (int, bool) {
+	if v.names != nil {
+		i, ok := v.byName[name]
+		return i, ok
 	}
-	if i, ok := v.byName[name]; ok {
-		return v.items[i]
-	}
-	return nil
+	i, ok := index(name)
+	return i, ok && i < len(v.items)
 }
 
 // index parses an index in its plain form, which consists of digits.
-func (v *lazy) index(name string) (int, bool) {
+func index(name string) (int, bool) {
 	for i := range len(name) {
 		if name[i] < '0' || name[i] > '9' {
 			return 0, false
@@ -203,7 +197,7 @@ func (v *lazy) add(name string, value []byte) bool {
 		v.items = append(v.items, item)
 		return true
 	}
-	i, ok := v.index(name)
+	i, ok := index(name)
 	if !ok || i > len(v.items) {
 		return false
 	}
@@ -216,30 +210,24 @@ func (v *lazy) replace(name string, value []byte) bool {
 	if v.names != nil {
 		return v.add(name, value)
 	}
-	i, ok := v.index(name)
-	if !ok || i >= len(v.items) {
-		return false
+	i, ok := v.find(name)
+	if ok {
+		v.items[i] = &lazy{text: value}
 	}
-	v.items[i] = &lazy{text: value}
-	return true
+	return ok
 }
 
 func (v *lazy) remove(name string) bool {
-	if v.names == nil {
-		i, ok := v.index(name)
-		if !ok || i >= len(v.items) {
-			return false
-		}
+	i, ok := v.find(name)
+	switch {
+	case !ok:
+	case v.names == nil:
 		v.items = slices.Delete(v.items, i, i+1)
-		return true
+	default:
+		v.items[i] = nil
+		delete(v.byName, name)
 	}
-	i, ok := v.byName[name]
-	if !ok {
-		return false
-	}
-	v.items[i] = nil
-	delete(v.byName, name)
-	return true
+	return ok
 }
 
 // append appends the value as JSON.

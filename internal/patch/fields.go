@@ -109,9 +109,9 @@ func zeroFor(t reflect.Type) func(reflect.Value) bool {
 // candidate is a field to which encoding/json's rules for fields with equal names have not been applied yet.
 type candidate struct {
 	field
-	typ    reflect.Type
-	tagged bool
-	merge  string // patchMergeKey
+	typ      reflect.Type
+	untagged int    // 1 for a field without a name in its tag
+	merge    string // patchMergeKey
 
 	asString bool // the "string" option
 }
@@ -135,14 +135,7 @@ func (p *plan) part(index []int) (part, at int) {
 func (b *planner) fields(p *plan) []field {
 	found := collect(p.typ)
 	slices.SortStableFunc(found, func(x, y candidate) int {
-		tagged := 0
-		if x.tagged != y.tagged {
-			tagged = 1
-			if x.tagged {
-				tagged = -1
-			}
-		}
-		return cmp.Or(strings.Compare(x.name, y.name), cmp.Compare(len(x.index), len(y.index)), tagged)
+		return cmp.Or(strings.Compare(x.name, y.name), cmp.Compare(len(x.index), len(y.index)), x.untagged-y.untagged)
 	})
 	var out []field
 	for i := 0; i < len(found); {
@@ -152,7 +145,7 @@ func (b *planner) fields(p *plan) []field {
 		}
 		c := &found[i]
 		// Two fields of the same name, depth and tagging hide each other.
-		ambiguous := n > i+1 && len(found[i+1].index) == len(c.index) && found[i+1].tagged == c.tagged
+		ambiguous := n > i+1 && len(found[i+1].index) == len(c.index) && found[i+1].untagged == c.untagged
 		if !ambiguous {
 			f := c.field
 			f.part, f.at = p.part(f.index)
@@ -211,7 +204,10 @@ func collect(root reflect.Type) []candidate {
 					next = append(next, level{ft, index})
 					continue
 				}
-				c := candidate{typ: sf.Type, tagged: name != "", field: field{name: cmp.Or(name, sf.Name), index: index}}
+				c := candidate{typ: sf.Type, field: field{name: cmp.Or(name, sf.Name), index: index}}
+				if name == "" {
+					c.untagged = 1
+				}
 				for opt := range strings.SplitSeq(rest, ",") {
 					switch opt {
 					case "omitempty":

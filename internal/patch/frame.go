@@ -98,47 +98,33 @@ func (d *differ) locate() (int, error) {
 // lookUp finds the node of one frame among the entries of its parent.
 func (d *differ) lookUp(parent, child int) error {
 	p, c := &d.frames[parent], &d.frames[child]
-	c.known = true
 	if !p.node.holds() {
+		c.known = true
 		return nil
 	}
-	if want := containerOf(c); p.node.kind != want {
-		c.known = false
+	if c.item && p.node.kind != '[' || !c.item && p.node.kind != '{' {
 		return d.mismatch(parent, "another kind of value than the Go type")
 	}
 	if err := d.enumerate(p, parent); err != nil {
-		c.known = false
 		return err
 	}
-	all := d.entries[p.low:p.high]
-	if c.item {
-		if c.from >= len(all) {
-			c.known = false
-			return d.mismatch(parent, "fewer items than the decoded list")
+	at, found := c.from, true
+	switch all := d.entries[p.low:p.high]; {
+	case c.item && at >= len(all):
+		return d.mismatch(parent, "fewer items than the decoded list")
+	case c.item:
+	case p.byName != nil:
+		at, found = p.byName[c.name]
+	default:
+		for at = 0; at < len(all) && string(d.doc.name(&all[at])) != c.name; {
+			at++
 		}
-		c.node = all[c.from].node
-		return nil
+		found = at < len(all)
 	}
-	if p.byName != nil {
-		if i, ok := p.byName[c.name]; ok {
-			c.node = all[i].node
-		}
-		return nil
-	}
-	for i := range all {
-		if d.doc.named(&all[i], c.name) {
-			c.node = all[i].node
-			break
-		}
+	if c.known = true; found {
+		c.node = d.entries[p.low+at].node
 	}
 	return nil
-}
-
-func containerOf(f *frame) byte {
-	if f.item {
-		return '['
-	}
-	return '{'
 }
 
 // enumerate lists the members or items of a frame's value, once. It returns ErrDuplicate if an object holds a member
@@ -164,12 +150,7 @@ func (d *differ) enumerate(f *frame, at int) error {
 	if len(members) > 32 {
 		f.byName = make(map[string]int, len(members))
 		for i := range members {
-			e := &members[i]
-			if e.name != "" {
-				f.byName[e.name] = i
-				continue
-			}
-			f.byName[string(d.raw[e.nameStart:e.nameEnd])] = i
+			f.byName[string(d.doc.name(&members[i]))] = i
 		}
 	}
 	return nil

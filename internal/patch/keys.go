@@ -5,6 +5,7 @@ package patch
 import (
 	"reflect"
 	"slices"
+	"strings"
 )
 
 // A keyer identifies the items of a list by one of their members.
@@ -17,19 +18,27 @@ type keyer struct {
 // types can contain themselves.
 func (k *keyer) resolver(list *plan) func() {
 	return func() {
-		item := list.elem
-		for item != nil && item.shape == shapePointer {
-			item = item.elem
-		}
-		if item == nil || item.shape != shapeStruct {
-			return
-		}
-		for i := range item.fields {
-			if item.fields[i].name == k.name {
-				k.field = &item.fields[i]
-			}
+		if item := list.elem; item != nil {
+			k.field = item.behindPointers().member(k.name)
 		}
 	}
+}
+
+// behindPointers returns the plan of the values that pointers lead to.
+func (p *plan) behindPointers() *plan {
+	for p.shape == shapePointer {
+		p = p.elem
+	}
+	return p
+}
+
+// member returns the field of a struct that has this name in JSON, or nil.
+func (p *plan) member(name string) *field {
+	i, ok := slices.BinarySearchFunc(p.fields, name, func(f field, name string) int { return strings.Compare(f.name, name) })
+	if !ok {
+		return nil
+	}
+	return &p.fields[i]
 }
 
 // memberOf returns the member of an item that holds its key, and the plan of that member if it is known. The member
@@ -86,27 +95,13 @@ func (d *differ) keyOf(k *keyer, v reflect.Value) (string, bool) {
 // namesIn returns the members that can identify the items of a list whose type names no key: name, key and id. The
 // types of most custom resources name none.
 func namesIn(item *plan) []*keyer {
-	for item != nil && item.shape == shapePointer {
-		item = item.elem
-	}
+	item = item.behindPointers()
 	var names []*keyer
 	for _, name := range []string{"name", "key", "id"} {
-		k := &keyer{name: name}
-		switch item.shape {
-		case shapeStruct:
-			for i := range item.fields {
-				if item.fields[i].name == name {
-					k.field = &item.fields[i]
-				}
-			}
-			if k.field == nil {
-				continue
-			}
-		case shapeInterface, shapeMap:
-		default:
-			return nil
+		k := &keyer{name: name, field: item.member(name)}
+		if k.field != nil || item.shape == shapeInterface || item.shape == shapeMap {
+			names = append(names, k)
 		}
-		names = append(names, k)
 	}
 	return names
 }

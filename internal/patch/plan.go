@@ -98,22 +98,22 @@ func (b *planner) plan(t reflect.Type) *plan {
 	switch pointer := reflect.PointerTo(t); {
 	case t.Kind() == reflect.Pointer:
 		b.fill(p) // the element has all its methods, and an address
-	case t.Implements(marshalerType):
-		p.shape = shapeMarshaler
-	case pointer.Implements(marshalerType):
-		p.shape = shapeMarshaler
-		p.native = &plan{typ: t}
-		b.fill(p.native)
-	case t.Implements(textMarshalerType):
-		p.shape = shapeTextMarshaler
-	case pointer.Implements(textMarshalerType):
-		p.shape = shapeTextMarshaler
-		p.native = &plan{typ: t}
-		b.fill(p.native)
+	case t.Implements(marshalerType), pointer.Implements(marshalerType):
+		b.marshals(p, shapeMarshaler, t.Implements(marshalerType))
+	case t.Implements(textMarshalerType), pointer.Implements(textMarshalerType):
+		b.marshals(p, shapeTextMarshaler, t.Implements(textMarshalerType))
 	default:
 		b.fill(p)
 	}
 	return p
+}
+
+// marshals plans a type that marshals itself, also without an address if its values have the method.
+func (b *planner) marshals(p *plan, s shape, values bool) {
+	if p.shape = s; !values {
+		p.native = &plan{typ: p.typ}
+		b.fill(p.native)
+	}
 }
 
 // fill plans a type by its kind, without regard to its methods.

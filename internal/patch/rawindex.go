@@ -44,11 +44,12 @@ type entry struct {
 	name               string // decoded; empty if the bytes of the name decode to themselves
 }
 
-func (doc *document) named(e *entry, name string) bool {
+// name returns the decoded name of a member.
+func (doc *document) name(e *entry) []byte {
 	if e.name != "" {
-		return e.name == name
+		return []byte(e.name)
 	}
-	return string(doc.raw[e.nameStart:e.nameEnd]) == name
+	return doc.raw[e.nameStart:e.nameEnd]
 }
 
 func malformed(at int) error { return fmt.Errorf("%w at byte %d", ErrSyntax, at) }
@@ -184,11 +185,7 @@ func (doc *document) memberName(at int) (entry, int, error) {
 func (doc *document) duplicate(members []entry) (string, bool) {
 	var seen jsontext.Names
 	for i := range members {
-		name := []byte(members[i].name)
-		if len(name) == 0 {
-			name = doc.raw[members[i].nameStart:members[i].nameEnd]
-		}
-		if !seen.Add(name) {
+		if name := doc.name(&members[i]); !seen.Add(name) {
 			return string(name), true
 		}
 	}
