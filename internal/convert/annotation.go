@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+
+	"code.cloudfoundry.org/eirinix/internal/patch"
 )
 
 // Annotation holds the members that the object's version cannot hold, for each version that they belong to.
@@ -69,7 +71,7 @@ func (n notes) put(object *tree, from string) error {
 		if i > 0 {
 			text = append(text, ',')
 		}
-		text = n[version].append(append(appendString(text, version), ':'))
+		text = n[version].append(append(patch.AppendString(text, version), ':'))
 	}
 	text = append(text, '}')
 	if len(text) > mostAnnotated {
@@ -86,7 +88,7 @@ func (n notes) put(object *tree, from string) error {
 	return nil
 }
 
-func stringTree(s string) tree { return tree{kind: '"', text: appendString(nil, s)} }
+func stringTree(s string) tree { return tree{kind: '"', text: patch.AppendString(nil, s)} }
 
 // listed returns entries as a tree.
 func listed(entries []entry) *tree {
@@ -151,13 +153,7 @@ func (e *entry) parse(t *tree) error {
 		}
 		e.path = append(e.path, step{name, isItem})
 	}
-	e.value, e.base = t.member("value"), t.member("base")
-	if e.value.isAbsent() {
-		e.value = nil
-	}
-	if e.base.isAbsent() {
-		e.base = nil
-	}
+	e.value, e.base = t.member("value").present(), t.member("base").present()
 	e.after, _ = t.member("after").string()
 	e.isItem = t.member("item") != nil
 	return e.check()
@@ -171,7 +167,7 @@ func (e *entry) check() error {
 	switch e.path[0].name {
 	case "apiVersion", "kind":
 	case "metadata":
-		if len(e.path) < 2 || e.path[1].isItem || !contains(changeable, e.path[1].name) {
+		if len(e.path) < 2 || e.path[1].isItem || !slices.Contains(changeable, e.path[1].name) {
 			break
 		}
 		if len(e.path) > 2 && e.path[2].name == Annotation {

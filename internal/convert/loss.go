@@ -2,6 +2,8 @@ package convert
 
 // This file finds the difference between an object and the same object after its way back.
 
+import "slices"
+
 // An entry is one value that the way back gives otherwise than it was.
 type entry struct {
 	path  []step
@@ -37,19 +39,11 @@ func lossOf(object, back *tree) []entry {
 	l.push("metadata", false)
 	for _, name := range changeable {
 		l.push(name, false)
-		l.member(was.memberOrNil(name), is.memberOrNil(name))
+		l.member(was.member(name), is.member(name))
 		l.pop()
 	}
 	l.pop()
 	return l.found
-}
-
-// memberOrNil is member for a value that can be missing or no object.
-func (t *tree) memberOrNil(name string) *tree {
-	if !t.isObject() {
-		return nil
-	}
-	return t.member(name)
 }
 
 // losses walks two trees.
@@ -63,26 +57,21 @@ func (l *losses) pop()                          { l.path = l.path[:len(l.path)-1
 
 // add adds an entry for the current place. An absent value counts as nil.
 func (l *losses) add(e entry) {
-	e.path = append([]step(nil), l.path...)
-	if e.value.isAbsent() {
-		e.value = nil
-	}
-	if e.base.isAbsent() {
-		e.base = nil
-	}
+	e.path = slices.Clone(l.path)
+	e.value, e.base = e.value.present(), e.base.present()
 	l.found = append(l.found, e)
 }
 
 func (l *losses) members(was, is *tree, except []string) {
 	for i, name := range was.names {
-		if !contains(except, name) {
+		if !slices.Contains(except, name) {
 			l.push(name, false)
 			l.member(&was.items[i], is.member(name))
 			l.pop()
 		}
 	}
 	for i, name := range is.names {
-		if was.member(name) == nil && !contains(except, name) {
+		if was.member(name) == nil && !slices.Contains(except, name) {
 			l.push(name, false)
 			l.member(nil, &is.items[i])
 			l.pop()

@@ -160,13 +160,12 @@ func (m *metadata) append(dst []byte, of any) ([]byte, error) {
 			return dst, err
 		}
 	}
-	start := len(dst)
-	dst = append(dst, '{')
+	before := dst
 	r := readerOf(m.text)
 	r.members(func(name []byte) {
 		value := r.Value()
 		if s := string(name); s != "labels" && s != "annotations" {
-			dst = append(append(appendString(append(dst, ','), s), ':'), value...)
+			dst = append(append(patch.AppendString(append(dst, ','), s), ':'), value...)
 		}
 	})
 	err := r.err()
@@ -188,10 +187,7 @@ func (m *metadata) append(dst []byte, of any) ([]byte, error) {
 		}
 		dst, err = patch.AppendMembers(dst, &changed)
 	}
-	if start+1 < len(dst) { // each member has a comma in front
-		dst = append(dst[:start+1], dst[start+2:]...)
-	}
-	return append(dst, '}'), err
+	return patch.InBraces(before, dst), err
 }
 
 // changed returns an error that names a member that a conversion has changed.
@@ -244,12 +240,9 @@ func asKnown(t *tree) *tree {
 
 // membersOf returns the members of an object as a tree.
 func membersOf(o any, except ...string) (*tree, error) {
-	text, err := patch.AppendMembers([]byte("{"), o, except...)
+	text, err := patch.AppendMembers(nil, o, except...)
 	if err != nil {
 		return nil, err
 	}
-	if len(text) > 1 {
-		text = append(text[:1], text[2:]...)
-	}
-	return parseObject(append(text, '}'))
+	return parseObject(patch.InBraces(nil, text))
 }

@@ -125,7 +125,7 @@ func copyMetadata(to, from *metav1.ObjectMeta) {
 func (c *conversion) head(dst []byte, to *version) []byte {
 	dst = append(append(dst, `{"apiVersion":"`...), to.apiVersion...)
 	dst = append(dst, `","kind":`...)
-	return append(appendString(dst, c.kind), `,"metadata":`...)
+	return append(patch.AppendString(dst, c.kind), `,"metadata":`...)
 }
 
 // convert appends the object in another version. It returns it, too, and reports whether all but its metadata is what the
@@ -185,15 +185,13 @@ func (c *conversion) run(o runtime.Object, from, to *version) (runtime.Object, e
 }
 
 func decoded(text []byte, v *version) (runtime.Object, error) {
+	var o runtime.Object
 	if v.isTree() {
-		u := &unstructured.Unstructured{}
-		if err := decode.Into(text, &u.Object); err != nil {
-			return nil, fmt.Errorf("it cannot be read as %s: %w", v.Name, err)
-		}
-		return u, nil
+		o = &unstructured.Unstructured{}
+	} else {
+		o = v.New()
 	}
-	o := v.New()
-	if err := decode.Into(text, o); err != nil {
+	if err := decode.Into(text, body(o)); err != nil {
 		return nil, fmt.Errorf("it cannot be read as %s: %w", v.Name, err)
 	}
 	return o, nil

@@ -195,7 +195,7 @@ func (e *entry) applyToNamed(list *tree, name string) bool {
 func isLabelled(object *tree) bool {
 	metadata := object.member("metadata")
 	for _, name := range changeable {
-		all := metadata.memberOrNil(name)
+		all := metadata.member(name)
 		if all.isAbsent() {
 			continue
 		}

@@ -3,7 +3,6 @@ package convert
 // This file holds JSON as a tree whose values are text, so that no number and no string changes.
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -11,6 +10,7 @@ import (
 
 	"code.cloudfoundry.org/eirinix/internal/decode"
 	"code.cloudfoundry.org/eirinix/internal/jsontext"
+	"code.cloudfoundry.org/eirinix/internal/patch"
 )
 
 // tree is a JSON value. Its methods accept nil, which stands for a member that is missing.
@@ -111,6 +111,14 @@ func (t *tree) is(kind byte) bool {
 // isAbsent reports whether there is no value. null is none.
 func (t *tree) isAbsent() bool { return t == nil || t.kind == 'n' }
 
+// present returns the value, or nil if there is none.
+func (t *tree) present() *tree {
+	if t.isAbsent() {
+		return nil
+	}
+	return t
+}
+
 // member returns a member of an object, or nil. The pointer is valid until a member is added or removed.
 func (t *tree) member(name string) *tree {
 	if i := t.find(name); i >= 0 {
@@ -176,7 +184,7 @@ func (t *tree) append(dst []byte) []byte {
 				dst = append(dst, ',')
 			}
 			if t.kind == '{' {
-				dst = append(appendString(dst, t.names[i]), ':')
+				dst = append(patch.AppendString(dst, t.names[i]), ':')
 			}
 			dst = t.items[i].append(dst)
 		}
@@ -330,20 +338,6 @@ func holdsOddNumber(text []byte) bool {
 		}
 	}
 	return false
-}
-
-// appendString appends a string as JSON.
-func appendString(dst []byte, s string) []byte {
-	for i := range len(s) {
-		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {
-			text, err := json.Marshal(s)
-			if err != nil {
-				text = []byte(`""`)
-			}
-			return append(dst, text...)
-		}
-	}
-	return append(append(append(dst, '"'), s...), '"')
 }
 
 var errNotObject = errors.New("it is not a JSON object")

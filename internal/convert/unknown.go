@@ -2,7 +2,11 @@ package convert
 
 // This file copies the members that a Go type does not know.
 
-import "code.cloudfoundry.org/eirinix/internal/decode"
+import (
+	"slices"
+
+	"code.cloudfoundry.org/eirinix/internal/decode"
+)
 
 // mend gives a converted object what its Go types have lost on the way: members that the source's type does not know,
 // and the form of numbers between two trees. The text is that of the source. It returns false if nothing can be lost.
@@ -35,7 +39,7 @@ func (c *carrier) object(source, target *tree, from, to decode.Known, except []s
 		return
 	}
 	for i, name := range source.names {
-		if contains(except, name) {
+		if slices.Contains(except, name) {
 			continue
 		}
 		inner, known := from.Member(name)
@@ -89,13 +93,4 @@ func itemNames(list *tree) (map[string]int, bool) {
 		names[name] = i
 	}
 	return names, true
-}
-
-func contains(all []string, s string) bool {
-	for _, one := range all {
-		if one == s {
-			return true
-		}
-	}
-	return false
 }

@@ -190,7 +190,7 @@ func index(name string) (int, bool) {
 func (v *lazy) add(name string, value []byte) bool {
 	item := &lazy{text: value}
 	if v.names != nil {
-		v.set(name, appendString(nil, name), item)
+		v.set(name, AppendString(nil, name), item)
 		return true
 	}
 	if name == "-" {

@@ -193,7 +193,7 @@ func (d *differ) text(text string, was, is bool) error {
 		kind = "replace"
 	}
 	start := len(d.buf)
-	d.buf = appendString(d.buf, text)
+	d.buf = AppendString(d.buf, text)
 	d.emit(kind, at, itself, start)
 	return nil
 }

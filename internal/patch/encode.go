@@ -40,13 +40,13 @@ func (d *differ) encode(dst []byte, p *plan, v reflect.Value) ([]byte, error) {
 		return append(dst, '"'), nil
 	case shapeStruct:
 		members, err := d.appendFields(dst, p, v, nil)
-		return inBraces(dst, members), err
+		return InBraces(dst, members), err
 	case shapeMap:
 		if v.IsNil() {
 			return append(dst, "null"...), nil
 		}
 		members, err := d.appendEntries(dst, p, v, nil)
-		return inBraces(dst, members), err
+		return InBraces(dst, members), err
 	case shapeList:
 		if v.IsNil() {
 			return append(dst, "null"...), nil
@@ -134,9 +134,9 @@ func appendScalar(dst []byte, p *plan, v reflect.Value) ([]byte, error) {
 		dst = append(dst, n...)
 	case shapeString:
 		if !p.quoted {
-			return appendString(dst, v.String()), nil
+			return AppendString(dst, v.String()), nil
 		}
-		return appendString(dst, string(appendString(nil, v.String()))), nil
+		return AppendString(dst, string(AppendString(nil, v.String()))), nil
 	}
 	if p.quoted {
 		dst = append(dst, '"')
@@ -182,7 +182,7 @@ func appendText(dst []byte, v reflect.Value) ([]byte, error) {
 	if err != nil {
 		return dst, err
 	}
-	return appendString(dst, string(text)), nil
+	return AppendString(dst, string(text)), nil
 }
 
 // addressed returns a pointer to the value if it has an address, else the value. The pointer saves a copy and has the
@@ -205,20 +205,12 @@ func appendCompact(dst, text []byte) ([]byte, error) {
 
 // appendEscaped appends JSON and escapes the characters that HTML treats specially, which occur only in strings.
 func appendEscaped(dst, text []byte) []byte {
-	from := 0
-	for i := 0; i < len(text); i++ {
-		switch c := text[i]; {
-		case c == '<' || c == '>' || c == '&':
-			dst = append(dst, text[from:i]...)
-			dst = append(dst, '\\', 'u', '0', '0', hex[c>>4], hex[c&15])
-			from = i + 1
-		case c == 0xe2 && i+2 < len(text) && text[i+1] == 0x80 && text[i+2]&^1 == 0xa8:
-			dst = append(dst, text[from:i]...)
-			dst = append(dst, '\\', 'u', '2', '0', '2', hex[text[i+2]&15])
-			from = i + 3
-		}
+	if !bytes.ContainsAny(text, "<>&\u2028\u2029") {
+		return append(dst, text...)
 	}
-	return append(dst, text[from:]...)
+	b := bytes.NewBuffer(dst)
+	json.HTMLEscape(b, text)
+	return b.Bytes()
 }
 
 // plain are the bytes that a string holds as they are.
@@ -231,8 +223,8 @@ var plain = func() (all [256]bool) {
 
 const hex = "0123456789abcdef"
 
-// appendString appends a JSON string as encoding/json writes it, HTML escaped.
-func appendString[T string | []byte](dst []byte, s T) []byte {
+// AppendString appends a JSON string as encoding/json writes it, HTML escaped.
+func AppendString[T string | []byte](dst []byte, s T) []byte {
 	dst = append(dst, '"')
 	from := 0
 	for i := 0; i < len(s); {

@@ -153,7 +153,7 @@ func (b *planner) fields(p *plan) []field {
 			if c.asString {
 				f.plan = f.plan.inQuotes()
 			}
-			f.quoted = string(appendString(nil, f.name)) + ":"
+			f.quoted = string(AppendString(nil, f.name)) + ":"
 			if f.omitZero {
 				f.zero = zeroFor(c.typ)
 			}

@@ -66,8 +66,8 @@ func (d *differ) appendFields(dst []byte, p *plan, v reflect.Value, except []str
 	return dst, nil
 }
 
-// inBraces makes an object of the members that were appended behind dst, each with a comma in front.
-func inBraces(dst, members []byte) []byte {
+// InBraces makes an object of the members that were appended behind dst, each with a comma in front.
+func InBraces(dst, members []byte) []byte {
 	if len(members) == len(dst) {
 		return append(members, '{', '}')
 	}
@@ -85,7 +85,7 @@ func (d *differ) appendEntries(dst []byte, p *plan, v reflect.Value, except []st
 		if slices.Contains(except, e.name) {
 			continue
 		}
-		dst = append(appendString(append(dst, ','), e.name), ':')
+		dst = append(AppendString(append(dst, ','), e.name), ':')
 		if dst, err = d.encode(dst, p.elem, e.value); err != nil {
 			return dst, fmt.Errorf("%s: %w", e.name, err)
 		}

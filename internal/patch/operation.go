@@ -96,7 +96,7 @@ func (p *Patch) AppendJSON(dst []byte) []byte {
 			dst = append(dst, ',')
 		}
 		dst = append(append(append(dst, `{"op":"`...), o.kind...), `","path":`...)
-		dst = appendString(dst, p.pathOf(o))
+		dst = AppendString(dst, p.pathOf(o))
 		if value := p.valueOf(o); len(value) > 0 {
 			dst = append(append(dst, `,"value":`...), value...)
 		}
@@ -116,9 +116,9 @@ func AppendJSON(dst []byte, ops []jsonpatch.Operation) []byte {
 			dst = append(dst, ',')
 		}
 		dst = append(dst, `{"op":`...)
-		dst = appendString(dst, op.Operation)
+		dst = AppendString(dst, op.Operation)
 		dst = append(dst, `,"path":`...)
-		dst = appendString(dst, op.Path)
+		dst = AppendString(dst, op.Path)
 		if op.Value != nil || op.Operation == "add" || op.Operation == "replace" {
 			dst = append(dst, `,"value":`...)
 			dst = appendOperand(dst, op.Value)
@@ -133,13 +133,10 @@ func appendOperand(dst []byte, value any) []byte {
 	case nil:
 		return append(dst, "null"...)
 	case string:
-		return appendString(dst, v)
+		return AppendString(dst, v)
 	case json.RawMessage:
 		if v == nil {
 			return append(dst, "null"...)
-		}
-		if !bytes.ContainsAny(v, "<>&\u2028\u2029") {
-			return append(dst, v...)
 		}
 		return appendEscaped(dst, v)
 	}
