@@ -23,7 +23,7 @@ var _ = Describe("A rotation", func() {
 	BeforeEach(func() {
 		c = newCluster(nil)
 		store = c.store()
-		first, _, _ = store.Ensure(background, nil)
+		first, _, _ = store.Restore(background, nil, nil)
 		Expect(first).NotTo(BeNil())
 	})
 
@@ -169,7 +169,7 @@ var _ = Describe("A rotation", func() {
 			done := Must(store.Prune(background, active))
 			done.Generations[0].CrossSigned = kept
 			put(done)
-			found, outcome, err := store.Ensure(background, nil)
+			found, outcome, err := store.Restore(background, nil, nil)
 			Expect(err).NotTo(HaveOccurred())
 			Expect(outcome).To(Equal(certsecret.Adopted))
 			Expect(Must(found.Current()).Chain).To(BeEmpty())
@@ -213,7 +213,7 @@ var _ = Describe("Distrust", func() {
 	It("marks the CA of a state and those before it, and nothing else", func() {
 		c := newCluster(nil)
 		store := c.store()
-		first, _, err := store.Ensure(background, nil)
+		first, _, err := store.Restore(background, nil, nil)
 		Expect(err).NotTo(HaveOccurred())
 		before := c.secret().Data
 		marked := Must(store.Distrust(background, first))
@@ -243,7 +243,7 @@ var _ = Describe("Distrust", func() {
 
 	It("requests rotations until a CA signs that is newer than the mark", func() {
 		c := newCluster(nil)
-		first, _, err := c.store().Ensure(background, nil)
+		first, _, err := c.store().Restore(background, nil, nil)
 		Expect(err).NotTo(HaveOccurred())
 		Must(c.store().Stage(background, first))
 		c.edit(func(s *corev1.Secret) { s.Annotations = map[string]string{certsecret.DistrustAnnotation: "5"} })
@@ -255,7 +255,7 @@ var _ = Describe("Distrust", func() {
 
 	It("is refused to a caller that decided on an older state", func() {
 		c := newCluster(nil)
-		first, _, err := c.store().Ensure(background, nil)
+		first, _, err := c.store().Restore(background, nil, nil)
 		Expect(err).NotTo(HaveOccurred())
 		Must(c.store().Stage(background, first))
 		_, err = c.store().Distrust(background, first)

@@ -17,7 +17,7 @@ var _ = Describe("EiriniX's Secret", func() {
 	It("is migrated: its CA goes on, its keys stay for a rollback", func() {
 		data := eirinixData()
 		c := newCluster(data)
-		state, outcome, err := c.store().Ensure(background, nil)
+		state, outcome, err := c.store().Restore(background, nil, nil)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(outcome).To(Equal(certsecret.Migrated))
 		Expect(state.Reason).To(BeEmpty())
@@ -39,7 +39,7 @@ var _ = Describe("EiriniX's Secret", func() {
 	DescribeTable("gets a new CA when its own cannot be used", func(reason string, make func() map[string][]byte) {
 		data := make()
 		c := newCluster(data)
-		state, outcome, err := c.store().Ensure(background, nil)
+		state, outcome, err := c.store().Restore(background, nil, nil)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(outcome).To(Equal(certsecret.Migrated))
 		Expect(state.Reason).To(ContainSubstring(reason))
@@ -69,10 +69,10 @@ var _ = Describe("EiriniX's Secret", func() {
 
 	It("saves the CA when our keys are damaged later", func() {
 		c := newCluster(eirinixData())
-		first, _, err := c.store().Ensure(background, nil)
+		first, _, err := c.store().Restore(background, nil, nil)
 		Expect(err).NotTo(HaveOccurred())
 		c.edit(func(s *corev1.Secret) { s.Data["state.json"], s.Data["tls.key"] = []byte("{"), []byte("x") })
-		state, outcome, err := c.store().Ensure(background, nil)
+		state, outcome, err := c.store().Restore(background, nil, nil)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(outcome).To(Equal(certsecret.Migrated))
 		Expect(state.Reason).To(And(ContainSubstring("state.json is not valid"), ContainSubstring("tls.key: no PEM")))

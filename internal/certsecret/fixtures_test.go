@@ -27,7 +27,7 @@ var (
 func ownData() map[string][]byte {
 	GinkgoHelper()
 	c := newCluster(nil)
-	_, _, err := c.store().Ensure(context.Background(), nil)
+	_, _, err := c.store().Restore(context.Background(), nil, nil)
 	Must(0, err)
 	return c.secret().Data
 }

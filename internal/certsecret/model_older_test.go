@@ -21,7 +21,7 @@ var _ = Describe("A Secret of which older copies are put back", func() {
 		putBack := func(copied *corev1.Secret) {
 			c.edit(func(secret *corev1.Secret) { secret.Data = maps.Clone(copied.Data) })
 		}
-		state, _, err := store.Ensure(ctx, nil)
+		state, _, err := store.Restore(ctx, nil, nil)
 		Must(state, err)
 		first := c.secret()
 		for range 5 {

@@ -26,7 +26,7 @@ var _ = Describe("Observe", func() {
 	BeforeEach(func() {
 		c = newCluster(nil)
 		var err error
-		own, _, err = c.store().Ensure(background, nil)
+		own, _, err = c.store().Restore(background, nil, nil)
 		Expect(err).NotTo(HaveOccurred())
 		cached, cacheErr = c.secret(), nil
 		store = c.store()
@@ -126,7 +126,7 @@ var _ = Describe("Observe", func() {
 var _ = Describe("The current CA of a state", func() {
 	It("is parsed once, for a state that was found or written", func() {
 		c := newCluster(nil)
-		created, _, err := c.store().Ensure(background, nil)
+		created, _, err := c.store().Restore(background, nil, nil)
 		Expect(err).NotTo(HaveOccurred())
 		staged := Must(c.store().Stage(background, created))
 		for _, state := range []*certsecret.State{created, staged, Must(c.store().Load(background)), Must(certsecret.Decode(c.secret().Data))} {
@@ -160,7 +160,7 @@ var _ = Describe("The current CA of a state", func() {
 var _ = Describe("A replica with a wrong clock", func() {
 	DescribeTable("goes on with the CA of the others, and its own CAs are good for them", func(ahead time.Duration) {
 		c := newCluster(nil)
-		own, _, err := c.store().Ensure(background, nil)
+		own, _, err := c.store().Restore(background, nil, nil)
 		Expect(err).NotTo(HaveOccurred())
 		wrong := c.storeAt(now.Add(ahead))
 		wrong.ServerTime = func() time.Time { return now }

@@ -37,7 +37,7 @@ var _ = Describe("an obstacle", func() {
 			c = newCluster(map[string][]byte{})
 		}
 		c.fail(verb, -1, cause)
-		_, _, err := c.store().Ensure(background, nil)
+		_, _, err := c.store().Restore(background, nil, nil)
 		Expect(err).To(MatchError(cause), "wrapped")
 		Expect(err).To(MatchError(And(HavePrefix("certificate Secret cf/eirini-x-setupcertificate"), ContainSubstring(text))))
 		Expect(strings.Count(err.Error(), "certificate Secret")).To(Equal(1))
@@ -54,7 +54,7 @@ var _ = Describe("an obstacle", func() {
 	DescribeTable("passes, and is waited for", func(cause error) {
 		c := newCluster(nil)
 		c.fail("get", 3, cause)
-		_, outcome, err := c.store().Ensure(background, nil)
+		_, outcome, err := c.store().Restore(background, nil, nil)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(outcome).To(Equal(certsecret.Created))
 	},
@@ -69,7 +69,7 @@ var _ = Describe("an obstacle", func() {
 	It("reads again when a Secret vanishes between read and write", func() {
 		c := newCluster(map[string][]byte{})
 		c.fail("update", 1, apierrors.NewNotFound(resource, name))
-		_, outcome, err := c.store().Ensure(background, nil)
+		_, outcome, err := c.store().Restore(background, nil, nil)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(outcome).To(Equal(certsecret.Repaired))
 	})
@@ -79,14 +79,14 @@ var _ = Describe("an obstacle", func() {
 		ctx, cancel := context.WithCancelCause(background)
 		c.fail("create", -1, apierrors.NewAlreadyExists(resource, name))
 		cancel(errors.New("shutting down"))
-		_, _, err := c.store().Ensure(ctx, nil)
+		_, _, err := c.store().Restore(ctx, nil, nil)
 		Expect(err).To(MatchError(ContainSubstring("shutting down")))
 		Expect(c.writes()["create"]).To(Equal(1))
 	})
 
 	It("reports that an immutable Secret must be deleted", func() {
 		c := newCluster(map[string][]byte{"tls.crt": []byte("x")}, setImmutable)
-		_, _, err := c.store().Ensure(background, nil)
+		_, _, err := c.store().Restore(background, nil, nil)
 		Expect(err).To(MatchError(certsecret.ErrImmutable))
 		Expect(err).To(MatchError(ContainSubstring("kubectl --namespace cf delete secret eirini-x-setupcertificate")))
 		Expect(err).To(MatchError(ContainSubstring("tls.key is missing")))
@@ -95,7 +95,7 @@ var _ = Describe("an obstacle", func() {
 
 	It("uses an immutable Secret whose CA is usable", func() {
 		c := newCluster(eirinixData(), setImmutable)
-		state, outcome, err := c.store().Ensure(background, nil)
+		state, outcome, err := c.store().Restore(background, nil, nil)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(outcome).To(Equal(certsecret.Adopted))
 		Expect(Must(state.Current()).Usable(now)).To(Succeed())
@@ -115,7 +115,7 @@ func TestEnsureGivesUpAfterSomeSeconds(t *testing.T) {
 		c := newCluster(nil)
 		c.fail("get", -1, apierrors.NewServiceUnavailable("starting"))
 		start := time.Now()
-		_, _, err := c.store().Ensure(t.Context(), nil)
+		_, _, err := c.store().Restore(t.Context(), nil, nil)
 		g.Expect(err).To(MatchError(ContainSubstring("gave up after")))
 		g.Expect(err).To(MatchError(apierrors.IsServiceUnavailable, "IsServiceUnavailable"))
 		g.Expect(time.Since(start)).To(BeNumerically("~", 8*time.Second, 6*time.Second))
@@ -123,7 +123,7 @@ func TestEnsureGivesUpAfterSomeSeconds(t *testing.T) {
 		c = newCluster(nil)
 		c.fail("get", -1, &url.Error{Op: "Get", URL: "https://x", Err: context.DeadlineExceeded})
 		start = time.Now()
-		_, _, err = c.store().Ensure(t.Context(), nil)
+		_, _, err = c.store().Restore(t.Context(), nil, nil)
 		g.Expect(err).To(MatchError(context.DeadlineExceeded))
 		g.Expect(time.Since(start)).To(BeZero(), "it has waited for one answer, and not for twenty")
 	})

@@ -49,7 +49,7 @@ var _ = Describe("A CA that no webhook configuration pins", func() {
 		c = newCluster(nil)
 		store = c.store()
 		var err error
-		own, _, err = store.Ensure(background, nil)
+		own, _, err = store.Restore(background, nil, nil)
 		Expect(err).NotTo(HaveOccurred())
 		pinned = pins(own.Bundle())
 		foreign = NewCA(year, now)
@@ -100,7 +100,7 @@ var _ = Describe("A CA that no webhook configuration pins", func() {
 
 		It("is replaced by a new one where none is known: "+where, func() {
 			c.edit(func(s *corev1.Secret) { s.Data = data() })
-			state, outcome, err := store.Ensure(background, pinned)
+			state, outcome, err := store.Restore(background, nil, pinned)
 			Expect(err).NotTo(HaveOccurred())
 			Expect(outcome).To(Equal(certsecret.Repaired))
 			Expect(state.Reason).To(ContainSubstring(notPinned))
@@ -116,7 +116,7 @@ var _ = Describe("A CA that no webhook configuration pins", func() {
 
 		It("is taken where nothing is pinned: "+where, func() {
 			c.edit(func(s *corev1.Secret) { s.Data = data() })
-			state, _, err := store.Ensure(background, nil)
+			state, _, err := store.Restore(background, nil, nil)
 			Expect(err).NotTo(HaveOccurred())
 			Expect(Must(state.Current()).Certificate.Equal(foreign.Certificate)).To(BeTrue())
 		})
@@ -175,7 +175,7 @@ var _ = Describe("A CA that no webhook configuration pins", func() {
 			s.Data = with(s.Data, "state.json", state.Encode(nil)["state.json"])
 		})
 		for _, pinned := range []certsecret.Pinned{nil, pinned} {
-			state, _, err := store.Ensure(background, pinned)
+			state, _, err := store.Restore(background, nil, pinned)
 			Expect(err).NotTo(HaveOccurred())
 			Expect(state.Bundle()).To(Equal(own.Bundle()))
 		}
@@ -200,13 +200,13 @@ var _ = Describe("A CA that no webhook configuration pins", func() {
 
 	It("is never in a state that cannot be written", func() {
 		add(func(s *certsecret.State, _ *certsecret.Generation) { s.FormatVersion = 7 })
-		state, outcome, err := store.Ensure(background, pinned)
+		state, outcome, err := store.Restore(background, nil, pinned)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(outcome).To(Equal(certsecret.Adopted))
 		Expect(state.Bundle()).To(Equal(own.Bundle()))
 
 		c = newCluster(planted[0].data(), setImmutable)
-		_, _, err = c.store().Ensure(background, pinned)
+		_, _, err = c.store().Restore(background, nil, pinned)
 		Expect(err).To(And(MatchError(certsecret.ErrImmutable), MatchError(ContainSubstring(notPinned))))
 	})
 
@@ -220,9 +220,9 @@ var _ = Describe("A CA that no webhook configuration pins", func() {
 
 	It("ends a contest of replicas that lost the Secret, as soon as one of them is registered", func() {
 		c.delete()
-		one, _, err := store.Ensure(background, pinned)
+		one, _, err := store.Restore(background, nil, pinned)
 		Expect(err).NotTo(HaveOccurred())
-		two, _, err := store.Ensure(background, pinned) // neither knows the other's CA, nor does a configuration
+		two, _, err := store.Restore(background, nil, pinned) // neither knows the other's CA, nor does a configuration
 		Expect(err).NotTo(HaveOccurred())
 		Expect(two.Bundle()).NotTo(Equal(one.Bundle()))
 		both := pins(ca.Bundle(own.Bundle(), one.Bundle(), two.Bundle()))

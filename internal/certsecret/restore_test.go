@@ -28,7 +28,7 @@ var _ = Describe("Restore", func() {
 	BeforeEach(func() {
 		c = newCluster(nil)
 		var err error
-		known, _, err = c.store().Ensure(background, nil)
+		known, _, err = c.store().Restore(background, nil, nil)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(c.store().RecordRegistered(background, known.Bundle())).To(Succeed())
 		known = Must(c.store().Load(background))
@@ -82,7 +82,7 @@ var _ = Describe("Restore", func() {
 		}),
 		Entry("deleted, and made anew by a replica that knew nothing", "replaced by that of another deployment", func() {
 			c.delete()
-			_, _, err := c.store().Ensure(background, nil)
+			_, _, err := c.store().Restore(background, nil, nil)
 			Expect(err).NotTo(HaveOccurred())
 		}),
 	)
@@ -103,7 +103,7 @@ var _ = Describe("Restore", func() {
 
 	It("does not trust the CA that it replaces", func() {
 		c.delete()
-		fresh, _, err := c.store().Ensure(background, nil)
+		fresh, _, err := c.store().Restore(background, nil, nil)
 		Expect(err).NotTo(HaveOccurred())
 		state, _ := restore()
 		Expect(ca.Contains(state.Bundle(), fresh.Bundle())).To(BeFalse())
@@ -130,7 +130,7 @@ var _ = Describe("Restore", func() {
 
 	It("ends a contest: who has written less gives way", func() {
 		c.delete()
-		newcomer, _, err := c.store().Ensure(background, nil) // which saw no Secret, and made one
+		newcomer, _, err := c.store().Restore(background, nil, nil) // which saw no Secret, and made one
 		Expect(err).NotTo(HaveOccurred())
 		restored, _ := restore()
 		state, outcome, err := c.store().Restore(background, newcomer, nil)
@@ -238,7 +238,7 @@ var _ = Describe("a Secret of a newer format", func() {
 			newer(`{"formatVersion":2,"generations":{"of":"another shape"}}`),
 		} {
 			c := newCluster(content)
-			got, outcome, err := c.store().Ensure(background, nil)
+			got, outcome, err := c.store().Restore(background, nil, nil)
 			Expect(err).NotTo(HaveOccurred())
 			Expect(outcome).To(Equal(certsecret.Adopted))
 			Expect(Must(got.Current()).Usable(now)).To(Succeed())
@@ -249,7 +249,7 @@ var _ = Describe("a Secret of a newer format", func() {
 
 	It("is an error when it would have to be written", func() {
 		c := newCluster(with(newer(`{"formatVersion":2}`), "tls.key", []byte("damaged")))
-		_, _, err := c.store().Ensure(background, nil)
+		_, _, err := c.store().Restore(background, nil, nil)
 		Expect(err).To(MatchError(certsecret.ErrNewerFormat))
 		Expect(err).To(MatchError(ContainSubstring("upgrade this program")))
 
@@ -304,10 +304,10 @@ var _ = Describe("State", func() {
 		var out strings.Builder
 		store := c.store()
 		store.Log = funcr.New(func(prefix, args string) { fmt.Fprintln(&out, prefix, args) }, funcr.Options{Verbosity: 9})
-		state, _, err := store.Ensure(background, nil)
+		state, _, err := store.Restore(background, nil, nil)
 		Expect(err).NotTo(HaveOccurred())
 		c.edit(func(s *corev1.Secret) { delete(s.Data, "state.json") })
-		_, _, err = store.Ensure(background, nil)
+		_, _, err = store.Restore(background, nil, nil)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(out.String()).To(And(ContainSubstring("created"), ContainSubstring("repaired"), ContainSubstring("state.json is missing")))
 		for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%d", "%x"} {

@@ -29,7 +29,7 @@ const DefaultLifetime = 10 * 365 * 24 * time.Hour
 // Outcome reports how a state came about. State.Reason holds the reason, for all outcomes except Created and Adopted.
 type Outcome string
 
-// The outcomes of Ensure and Restore.
+// The outcomes of Restore.
 const (
 	Created  Outcome = "created"  // there was no Secret
 	Adopted  Outcome = "adopted"  // the Secret was in order, nothing was written
@@ -60,25 +60,18 @@ type Store struct {
 // String returns the Secret's namespace and name.
 func (s *Store) String() string { return s.Namespace + "/" + s.Name }
 
-// Ensure returns the state that all replicas share, and creates it if needed. It creates a missing Secret, repairs an
+// Restore returns the state that all replicas share, and creates it if needed. It creates a missing Secret, repairs an
 // unusable one and migrates EiriniX's. It does not write a Secret that is in order. Losing a race is normal: the
-// winner's Secret is adopted. Ensure gives up after about ten seconds of lost races or failing requests, or when ctx
-// ends.
+// winner's Secret is adopted. Restore gives up after about ten seconds of lost races or failing requests, or when ctx
+// ends. A usable Secret that was written by a newer version of this library is adopted as it is.
 //
-// A usable Secret that was written by a newer version of this library is adopted as it is.
+// If this replica knows a state already, and the Secret is gone, unusable or was rolled back to an older CA, the known
+// CA is written back instead of a new one. The served certificates and registered caBundles thus keep verifying. No
+// other CA found in the Secret is trusted in that case. A known CA that is no longer usable is not written back.
 //
 // If the webhook configurations pin CAs, others are dropped from the state and from the Secret, unless an allowed one
-// has signed them. A current CA that is not allowed counts as none.
-func (s *Store) Ensure(ctx context.Context, pinned Pinned) (*State, Outcome, error) {
-	return s.Restore(ctx, nil, pinned)
-}
-
-// Restore is Ensure for a replica that already knows the state. If the Secret is gone, unusable or was rolled back to
-// an older CA, the known CA is written back instead of a new one. The served certificates and registered caBundles thus
-// keep verifying. No other CA found in the Secret is trusted in that case.
-//
-// The CAs of the known state are allowed, regardless of pinned. A caller that got a state from here must pass it from
-// then on. A known CA that is no longer usable is not written back. known can be nil.
+// has signed them. A current CA that is not allowed counts as none. The CAs of the known state are allowed, regardless
+// of pinned. A caller that got a state from here must pass it from then on. known is nil for none.
 func (s *Store) Restore(ctx context.Context, known *State, pinned Pinned) (*State, Outcome, error) {
 	list := newAllowlist(known, pinned)
 	known = s.withUsableCA(known)
@@ -143,7 +136,7 @@ func (s *Store) withUsableCA(known *State) *State {
 }
 
 // Load reads the state without writing. The error wraps ErrNotReady if the Secret is missing or holds no usable CA, and
-// states which. A Secret that Ensure would repair or migrate without a new CA is usable.
+// states which. A Secret that Restore would repair or migrate without a new CA is usable.
 func (s *Store) Load(ctx context.Context) (*State, error) {
 	secret, err := s.Secrets.Get(ctx, s.Name, metav1.GetOptions{})
 	state, err := s.load(secret, err, allowlist{})
@@ -210,7 +203,7 @@ func (s *Store) unchanged(secret *corev1.Secret, from *State) error {
 }
 
 // RecordRegistered stores the registered caBundle. If its certificates are already stored, nothing is written. The
-// error wraps ErrNotReady if the Secret holds no usable CA, so call Ensure first.
+// error wraps ErrNotReady if the Secret holds no usable CA, so call Restore first.
 func (s *Store) RecordRegistered(ctx context.Context, bundle []byte) error {
 	bundle = registered(bundle)
 	if len(bundle) == 0 {

@@ -18,8 +18,8 @@ import (
 
 var background = context.Background()
 
-// expectInOrder checks the invariant after any Ensure: the Secret agrees with the state in every key,
-// its CA signs, and a second Ensure writes nothing.
+// expectInOrder checks the invariant after any Restore: the Secret agrees with the state in every key,
+// its CA signs, and a second Restore writes nothing.
 func expectInOrder(c *cluster, state *certsecret.State) *ca.Authority {
 	GinkgoHelper()
 	authority := Must(state.Current())
@@ -31,20 +31,20 @@ func expectInOrder(c *cluster, state *certsecret.State) *ca.Authority {
 	Expect(string(data["tls.key"])).To(Equal(string(authority.PrivateKeyPEM)))
 	Expect(ca.Contains(state.Bundle(), authority.CertificatePEM)).To(BeTrue())
 	before := c.writes()
-	again, outcome, err := c.store().Ensure(background, nil)
+	again, outcome, err := c.store().Restore(background, nil, nil)
 	Expect(err).NotTo(HaveOccurred())
 	Expect(outcome).To(Equal(certsecret.Adopted))
-	Expect(c.writes()).To(Equal(before), "a second Ensure writes nothing")
+	Expect(c.writes()).To(Equal(before), "a second Restore writes nothing")
 	Expect(Must(again.Current()).Equal(authority)).To(BeTrue())
 	Expect(again.ResourceVersion).To(Equal(state.ResourceVersion))
 	return authority
 }
 
-var _ = Describe("Ensure", func() {
+var _ = Describe("Restore without a known state", func() {
 	It("creates the Secret when there is none", func() {
 		c := newCluster(nil)
 		store := c.store()
-		state, outcome, err := store.Ensure(background, nil)
+		state, outcome, err := store.Restore(background, nil, nil)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(outcome).To(Equal(certsecret.Created))
 		Expect(state.FormatVersion).To(Equal(certsecret.FormatVersion))
@@ -59,7 +59,7 @@ var _ = Describe("Ensure", func() {
 	It("makes a CA of the given lifetime", func() {
 		store := newCluster(nil).store()
 		store.Lifetime = time.Hour
-		state, _, err := store.Ensure(background, nil)
+		state, _, err := store.Restore(background, nil, nil)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(Must(state.Current()).Certificate.NotAfter).To(Equal(now.Add(time.Hour)))
 	})
@@ -86,7 +86,7 @@ var _ = Describe("Ensure", func() {
 		data := ownData()
 		old := Must(ca.Parse(data["tls.crt"], data["tls.key"]))
 		c := newCluster(damage(data))
-		state, outcome, err := c.store().Ensure(background, nil)
+		state, outcome, err := c.store().Restore(background, nil, nil)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(outcome).To(Equal(certsecret.Repaired))
 		Expect(state.Reason).To(ContainSubstring(reason))
@@ -160,7 +160,7 @@ var _ = Describe("Ensure", func() {
 	It("trusts nothing besides that is found without its document", func() {
 		data := ownData()
 		c := newCluster(with(without(data, "state.json"), "tls.key", []byte("garbage")))
-		state, _, err := c.store().Ensure(background, nil)
+		state, _, err := c.store().Restore(background, nil, nil)
 		Expect(err).NotTo(HaveOccurred())
 		expectInOrder(c, state)
 		Expect(ca.SplitBundle(state.Bundle())).To(HaveLen(1))
@@ -170,7 +170,7 @@ var _ = Describe("Ensure", func() {
 	It("takes a CA that someone put into the Secret", func() {
 		own := NewCA(year, now)
 		c := newCluster(map[string][]byte{"tls.crt": own.CertificatePEM, "tls.key": own.PrivateKeyPEM})
-		state, outcome, err := c.store().Ensure(background, nil)
+		state, outcome, err := c.store().Restore(background, nil, nil)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(outcome).To(Equal(certsecret.Repaired))
 		Expect(expectInOrder(c, state).Equal(own)).To(BeTrue())
@@ -179,7 +179,7 @@ var _ = Describe("Ensure", func() {
 	It("replaces a CA that has expired, and one whose time has not come", func() {
 		c := newCluster(ownData())
 		late := c.storeAt(now.Add(certsecret.DefaultLifetime + day))
-		state, outcome, err := late.Ensure(background, nil)
+		state, outcome, err := late.Restore(background, nil, nil)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(outcome).To(Equal(certsecret.Repaired))
 		Expect(state.Reason).To(ContainSubstring("has expired at 2040-05-14T12:00:00Z"))
@@ -187,7 +187,7 @@ var _ = Describe("Ensure", func() {
 		Expect(state.CurrentID).To(Equal(int64(2)), "IDs are never used twice")
 		Expect(state.Counter).To(Equal(int64(2)))
 
-		state, _, err = c.store().Ensure(background, nil) // a clock ten years behind
+		state, _, err = c.store().Restore(background, nil, nil) // a clock ten years behind
 		Expect(err).NotTo(HaveOccurred())
 		Expect(state.Reason).To(ContainSubstring("not valid yet"))
 	})
@@ -195,7 +195,7 @@ var _ = Describe("Ensure", func() {
 	It("does not let the Secret grow without end", func() {
 		c := newCluster(nil)
 		for range 20 {
-			state, _, err := c.store().Ensure(background, nil)
+			state, _, err := c.store().Restore(background, nil, nil)
 			Expect(err).NotTo(HaveOccurred())
 			Expect(len(state.Generations)).To(BeNumerically("<=", 8))
 			expectInOrder(c, state)
@@ -215,7 +215,7 @@ var _ = Describe("Ensure", func() {
 			s.Annotations = map[string]string{"note": "2"}
 			s.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "x", UID: "u"}}
 		})
-		state, _, err := c.store().Ensure(background, nil)
+		state, _, err := c.store().Restore(background, nil, nil)
 		Expect(err).NotTo(HaveOccurred())
 		expectInOrder(c, state)
 		secret := c.secret()
@@ -227,10 +227,10 @@ var _ = Describe("Ensure", func() {
 	})
 })
 
-// unpinned is Ensure of a fresh Store where no configuration pins anything.
+// unpinned is Restore of a fresh Store where no configuration pins anything.
 func unpinned(c *cluster) func(context.Context) (*certsecret.State, certsecret.Outcome, error) {
 	return func(ctx context.Context) (*certsecret.State, certsecret.Outcome, error) {
-		return c.store().Ensure(ctx, nil)
+		return c.store().Restore(ctx, nil, nil)
 	}
 }
 

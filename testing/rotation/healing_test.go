@@ -267,7 +267,7 @@ func foreignSecret(ctx context.Context) map[string][]byte {
 	GinkgoHelper()
 	namespace := newNamespace(ctx)
 	store := &certsecret.Store{Secrets: clientsOf(0).CoreV1().Secrets(namespace), Namespace: namespace, Name: "foreign"}
-	_, _, err := store.Ensure(ctx, nil)
+	_, _, err := store.Restore(ctx, nil, nil)
 	Expect(err).NotTo(HaveOccurred())
 	s, err := store.Secrets.Get(ctx, "foreign", metav1.GetOptions{})
 	Expect(err).NotTo(HaveOccurred())
