@@ -158,8 +158,13 @@ func (b *planner) fields(p *plan) []field {
 				f.zero = zeroFor(c.typ)
 			}
 			if c.merge != "" {
-				f.key = &keyer{name: c.merge}
-				b.later = append(b.later, f.key.resolver(f.plan))
+				list, key := f.plan, &keyer{name: c.merge}
+				f.key = key
+				b.later = append(b.later, func() { // once all plans are complete, because list types can contain themselves
+					if list.elem != nil {
+						key.field = list.elem.behindPointers().member(key.name)
+					}
+				})
 			}
 			out = append(out, f)
 		}

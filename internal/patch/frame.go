@@ -34,7 +34,6 @@ type differ struct {
 	raw     []byte
 	doc     document
 	opened  bool
-	opts    options
 	frames  []frame
 	stack   [12]frame // initial memory of frames; objects are rarely deeper
 	entries []entry   // of all listed frames, in the order of the frames

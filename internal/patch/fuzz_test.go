@@ -74,7 +74,7 @@ func FuzzDiffTrees(f *testing.F) {
 		if json.Unmarshal(raw, &before.Object) != nil || json.Unmarshal(other, &after.Object) != nil {
 			return
 		}
-		ops, err := patch.Diff(raw, &before, &after, patch.WithListKey("/*", "name"))
+		ops, err := patch.Diff(raw, &before, &after)
 		if err != nil {
 			mayFail(t, err)
 			return

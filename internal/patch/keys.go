@@ -14,16 +14,6 @@ type keyer struct {
 	field *field // of the item's struct; nil if items are trees, or the struct has no such field
 }
 
-// resolver returns a function that looks up the key's field. It is called once all plans are complete, because list
-// types can contain themselves.
-func (k *keyer) resolver(list *plan) func() {
-	return func() {
-		if item := list.elem; item != nil {
-			k.field = item.behindPointers().member(k.name)
-		}
-	}
-}
-
 // behindPointers returns the plan of the values that pointers lead to.
 func (p *plan) behindPointers() *plan {
 	for p.shape == shapePointer {
@@ -279,20 +269,10 @@ func (d *differ) alike(p *plan, a, b reflect.Value) int {
 		if !a.IsNil() && !b.IsNil() {
 			return d.alike(p.elem, a.Elem(), b.Elem())
 		}
-	case shapeInterface:
-		if !a.IsNil() && !b.IsNil() && a.Elem().Type() == b.Elem().Type() {
-			return d.alike(planFor(a.Elem().Type()), a.Elem(), b.Elem())
-		}
 	case shapeStruct:
 		for i := range p.fields {
 			f := &p.fields[i]
 			if d.equalField(f, f.get(a), f.get(b)) {
-				n++
-			}
-		}
-	case shapeMap:
-		for it := a.MapRange(); it.Next(); {
-			if w := b.MapIndex(it.Key()); w.IsValid() && d.equal(p.elem, it.Value(), w) {
 				n++
 			}
 		}

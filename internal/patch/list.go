@@ -5,10 +5,8 @@ package patch
 import (
 	"fmt"
 	"reflect"
-	"slices"
 	"sort"
 	"strconv"
-	"strings"
 )
 
 // These bounds decide when a list is replaced rather than rearranged. Measured with the library that the API server
@@ -57,9 +55,6 @@ func (d *differ) items(p *plan, k *keyer, a, b reflect.Value) error {
 	for tail < m-head && tail < n-head && d.equal(p.elem, a.Index(m-1-tail), b.Index(n-1-tail)) {
 		tail++
 	}
-	if k == nil || k.field == nil {
-		k = d.keyByOption(p, k)
-	}
 	s := &stretch{list: p, a: a, b: b, head: head, m: m - head - tail, n: n - head - tail}
 	if s.m == 0 && (s.n <= freeOperations || tail == 0) {
 		return d.insert(s, tail) // the most frequent change
@@ -79,37 +74,6 @@ func (d *differ) items(p *plan, k *keyer, a, b reflect.Value) error {
 		d.pop()
 	}
 	return nil
-}
-
-// keyByOption returns the key that WithListKey names for the list; the last matching option counts. Without one it
-// returns k. It is called only if the Go type names no key, or one that its items have no field for.
-func (d *differ) keyByOption(list *plan, k *keyer) *keyer {
-	if len(d.opts.listKeys) == 0 {
-		return k
-	}
-	here := d.pointer(len(d.frames) - 1)
-	for _, o := range slices.Backward(d.opts.listKeys) {
-		if matches(o.path, here) {
-			named := &keyer{name: o.key}
-			named.resolver(list)()
-			return named
-		}
-	}
-	return k
-}
-
-// matches reports whether a path matches a pattern in which "*" matches any one segment.
-func matches(pattern, path string) bool {
-	want, have := strings.Split(pattern, "/"), strings.Split(path, "/")
-	if len(want) != len(have) {
-		return false
-	}
-	for i := range want {
-		if want[i] != "*" && want[i] != have[i] {
-			return false
-		}
-	}
-	return true
 }
 
 // insert emits the operations that add a stretch of new items.

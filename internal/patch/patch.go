@@ -7,7 +7,7 @@
 //
 // The files, in the order in which a call passes through them:
 //
-//	patch.go     Diff, its options and errors
+//	patch.go     Diff and its errors
 //	plan.go      the treatment of a Go type by encoding/json, worked out once per type
 //	fields.go    the same for the fields of a struct
 //	diff.go      the walk through both trees
@@ -24,13 +24,12 @@
 // All functions are safe for concurrent use. They only read their arguments, and keep none of them.
 package patch
 
-// This file holds Diff, its options and its errors.
+// This file holds Diff and its errors.
 
 import (
 	"errors"
 	"fmt"
 	"reflect"
-	"strings"
 
 	"gomodules.xyz/jsonpatch/v2"
 )
@@ -46,27 +45,6 @@ var ErrDuplicate = errors.New("raw JSON holds a member twice")
 
 // ErrSyntax is returned (wrapped, with the place) if the raw JSON is not JSON.
 var ErrSyntax = errors.New("raw JSON is malformed")
-
-// Option configures Diff and Compare.
-type Option func(*options)
-
-type options struct {
-	listKeys []listKey
-}
-
-type listKey struct{ path, key string }
-
-// WithListKey names the member that identifies the items of a list. It is for lists whose Go field has no
-// patchMergeKey tag: those of most custom resources, and all of an Unstructured.
-//
-// The path is the JSON pointer of the list from the root of the object. In it, "*" matches any index and any map key:
-// "/spec/routes" or "/spec/groups/*/members". A merge key in the Go type takes precedence over this option. Of
-// several options that match, the last one counts.
-func WithListKey(path, key string) Option {
-	return func(o *options) {
-		o.listKeys = append(o.listKeys, listKey{strings.TrimSuffix(path, "/"), key})
-	}
-}
 
 // Diff returns the RFC 6902 operations that make the handler's changes to raw; nil if there are none.
 //
@@ -84,44 +62,33 @@ func WithListKey(path, key string) Option {
 //
 // Operation values are json.RawMessage: compact, HTML escaped and with sorted members (except where a type marshals
 // itself), as encoding/json writes a decoded tree.
-func Diff(raw []byte, before, after any, opts ...Option) ([]jsonpatch.Operation, error) {
-	p, err := Compare(raw, before, after, opts...)
+func Diff(raw []byte, before, after any) ([]jsonpatch.Operation, error) {
+	p, err := Compare(raw, before, after)
 	return p.Operations(), err
 }
 
 // Compare is Diff with the operations as a Patch.
-func Compare(raw []byte, before, after any, opts ...Option) (Patch, error) {
-	d, err := diff(raw, before, after, opts)
-	if err != nil {
-		return Patch{}, err
-	}
-	return Patch{d.ops, d.buf}, nil
-}
-
-func diff(raw []byte, before, after any, opts []Option) (*differ, error) {
+func Compare(raw []byte, before, after any) (Patch, error) {
 	a, b := reflect.ValueOf(before), reflect.ValueOf(after)
 	if !a.IsValid() || !b.IsValid() {
-		return nil, errors.New("before and after must not be nil")
+		return Patch{}, errors.New("before and after must not be nil")
 	}
 	if a.Type() != b.Type() {
-		return nil, fmt.Errorf("before is %s but after is %s; they must be of one type", a.Type(), b.Type())
+		return Patch{}, fmt.Errorf("before is %s but after is %s; they must be of one type", a.Type(), b.Type())
 	}
 	for a.Kind() == reflect.Pointer {
 		if a.IsNil() || b.IsNil() {
-			return nil, errors.New("before and after must not be nil")
+			return Patch{}, errors.New("before and after must not be nil")
 		}
 		a, b = a.Elem(), b.Elem()
 	}
 	d := &differ{raw: raw}
-	for _, o := range opts {
-		o(&d.opts)
-	}
 	p := planFor(a.Type())
 	d.frames = append(d.stack[:0], frame{plan: p, after: b, known: true})
 	err := d.value(p, a, b)
 	d.doc.close() // the operations hold their own bytes
 	if err != nil {
-		return nil, err
+		return Patch{}, err
 	}
-	return d, nil
+	return Patch{d.ops, d.buf}, nil
 }

@@ -55,7 +55,7 @@ func wire(ops []jsonpatch.Operation) string {
 func change[T any, P interface {
 	*T
 	DeepCopy() *T
-}](raw string, edit func(*T), opts ...patch.Option,
+}](raw string, edit func(*T),
 ) (ops, applied string) {
 	GinkgoHelper()
 	v, err := decode[T]([]byte(raw))
@@ -63,7 +63,7 @@ func change[T any, P interface {
 	before := P(&v)
 	after := before.DeepCopy()
 	edit(after)
-	got, err := patch.Diff([]byte(raw), before, after, opts...)
+	got, err := patch.Diff([]byte(raw), before, after)
 	Expect(err).NotTo(HaveOccurred())
 	ops = wire(got)
 	result, err := apply([]byte(raw), []byte(ops))
@@ -87,9 +87,9 @@ func roundTrip[T any](v *T) T {
 	return back
 }
 
-func changePod(raw string, edit func(*corev1.Pod), opts ...patch.Option) (ops, applied string) {
+func changePod(raw string, edit func(*corev1.Pod)) (ops, applied string) {
 	GinkgoHelper()
-	return change[corev1.Pod](raw, edit, opts...)
+	return change[corev1.Pod](raw, edit)
 }
 
 var _ runtime.Object = &corev1.Pod{}

@@ -5,20 +5,19 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"code.cloudfoundry.org/eirinix/internal/patch"
 )
 
 var _ = Describe("Unstructured", func() {
-	diff := func(raw string, edit func(map[string]any), opts ...patch.Option) (ops, applied string) {
+	diff := func(raw string, edit func(map[string]any)) (ops, applied string) {
 		GinkgoHelper()
 		before := &unstructured.Unstructured{}
 		Expect(before.UnmarshalJSON([]byte(raw))).To(Succeed())
 		after := before.DeepCopy()
 		edit(after.Object)
-		got, err := patch.Diff([]byte(raw), before, after, opts...)
+		got, err := patch.Diff([]byte(raw), before, after)
 		Expect(err).NotTo(HaveOccurred())
 		ops = wire(got)
 		result, err := apply([]byte(raw), []byte(ops))
@@ -72,58 +71,6 @@ var _ = Describe("Unstructured", func() {
 				last[name] = "z"
 			})
 			Expect(ops).To(MatchJSON(strings.ReplaceAll(swapped, `"id"`, `"`+name+`"`)))
-		}
-	})
-	hosts := func(o map[string]any) {
-		swap(o)
-		delete(o["spec"].(map[string]any)["groups"].([]any)[0].(map[string]any)["members"].([]any)[2].(map[string]any), "id")
-	}
-	It("pairs items by the key of the option", func() {
-		ops, _ := diff(strings.ReplaceAll(route, `"id"`, `"host"`), hosts, patch.WithListKey("/spec/groups/*/members", "host"))
-		Expect(ops).To(MatchJSON(strings.ReplaceAll(strings.ReplaceAll(swapped, `{"id":"z"}`, `{}`), `"id"`, `"host"`)))
-	})
-	It("uses the option for lists of its path only, and the last one that fits", func() {
-		for _, opts := range [][]patch.Option{
-			{patch.WithListKey("/spec/groups", "host")},
-			{patch.WithListKey("/spec/groups/*", "host")},
-			{patch.WithListKey("/spec/groups/0/members", "host"), patch.WithListKey("/spec/*/*/members", "none")},
-		} {
-			ops, _ := diff(strings.ReplaceAll(route, `"id"`, `"host"`), hosts, opts...)
-			Expect(ops).To(ContainSubstring(`"op":"remove","path":"/spec/groups/0/members/0"`))
-		}
-	})
-})
-
-// widgets is a custom resource without merge keys in its tags.
-type widgets struct {
-	Spec struct {
-		Widgets []corev1.LocalObjectReference `json:"widgets,omitempty"`
-		Tagged  []corev1.LocalObjectReference `json:"tagged,omitempty" patchStrategy:"merge" patchMergeKey:"name"`
-		Wrong   []corev1.LocalObjectReference `json:"wrong,omitempty" patchStrategy:"merge" patchMergeKey:"nothing"`
-	} `json:"spec"`
-}
-
-var _ = Describe("WithListKey", func() {
-	const items = `[{"name":"a","x":1},{"name":"b","x":2},{"name":"c","x":3}]`
-	raw := []byte(`{"spec":{"widgets":` + items + `,"wrong":` + items + `}}`)
-	It("stands in for the merge key of a Go type that has none, or none that exists", func() {
-		before, err := decode[widgets](raw)
-		Expect(err).NotTo(HaveOccurred())
-		for _, list := range []string{"widgets", "wrong"} {
-			after, err := decode[widgets](raw)
-			Expect(err).NotTo(HaveOccurred())
-			changed := []corev1.LocalObjectReference{{Name: "c"}, {Name: "new"}, {Name: "a"}}
-			after.Spec.Widgets, after.Spec.Wrong = before.Spec.Widgets, before.Spec.Wrong
-			if list == "widgets" {
-				after.Spec.Widgets = changed
-			} else {
-				after.Spec.Wrong = changed
-			}
-			ops, err := patch.Diff(raw, &before, &after, patch.WithListKey("/spec/"+list, "name"))
-			Expect(err).NotTo(HaveOccurred())
-			applied, err := apply(raw, []byte(wire(ops)))
-			Expect(err).NotTo(HaveOccurred())
-			Expect(applied).To(ContainSubstring(`"` + list + `":[{"name":"c","x":3},{"name":"new"},{"name":"a","x":1}]`))
 		}
 	})
 })
