@@ -121,9 +121,6 @@ func (t *transport) WrappedRoundTripper() http.RoundTripper { return t.next }
 
 func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	watches := r.URL.Query().Get("watch") == "true"
-	if resumes(r) && t.api.interrupted() {
-		return gone(r), nil
-	}
 	ctx, cancel := context.WithCancelCause(r.Context())
 	deadline := time.AfterFunc(requestTimeout, func() {
 		cancel(fmt.Errorf("the API server has not answered within %s: %w", requestTimeout, context.DeadlineExceeded))
@@ -195,23 +192,6 @@ func watchTime(r *http.Request) time.Duration {
 	return time.Duration(seconds) * time.Second
 }
 
-// resumes reports whether a request continues a watch that was interrupted.
-func resumes(r *http.Request) bool {
-	q := r.URL.Query()
-	return q.Get("watch") == "true" && q.Get("resourceVersion") != "" && q.Get("sendInitialEvents") != "true"
-}
-
-// gone answers an interrupted watch as a restarted API server does, whose history begins with its start. So the client
-// does not resume the watch, which would cost another request, but starts a new one.
-func gone(r *http.Request) *http.Response {
-	const status = `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Expired","code":410,"message":"an outage has interrupted the watch"}`
-	return &http.Response{
-		StatusCode: http.StatusGone, Status: "410 Gone", Proto: r.Proto, ProtoMajor: r.ProtoMajor, ProtoMinor: r.ProtoMinor,
-		Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(status)),
-		ContentLength: int64(len(status)), Request: r,
-	}
-}
-
 // bounded is the body of a response, which ends with its request's deadline.
 type bounded struct {
 	io.ReadCloser
@@ -238,13 +218,6 @@ func (b *bounded) Close() error {
 	defer b.done()
 	b.closed.Store(true)
 	return b.ReadCloser.Close()
-}
-
-// interrupted reports whether watches that ended now should start again instead of being resumed.
-func (a *API) interrupted() bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.down || time.Since(a.wasCut) < spreadMost
 }
 
 // enter returns when a request may be sent. That is at once while the API server answers, and during an outage when it

@@ -3,39 +3,38 @@ package cluster
 // This file keeps the labels of all namespaces.
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
-	toolscache "k8s.io/client-go/tools/cache"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Namespaces knows the labels of all namespaces. It watches their metadata from the first question on. It is safe for
-// concurrent use.
+// Namespaces knows the labels of all namespaces. It watches them from the first question on. It is safe for concurrent
+// use.
 type Namespaces struct {
 	ctx    context.Context // of the watch
 	config *rest.Config
 
 	mu      sync.Mutex
-	watched *namespaceCache // nil before the first question, and after a watch has failed
+	watched *namespaceWatch // nil before the first question, and after a watch has failed
 	running sync.WaitGroup
 }
 
-type namespaceCache struct {
-	cache  cache.Cache
-	client client.Client
-	synced <-chan struct{}
-	failed <-chan struct{} // closed when the watch has ended
-	why    error           // valid once failed is closed
+type namespaceWatch struct {
+	at     dynamic.ResourceInterface
+	listed chan struct{} // closed when all namespaces are known
+	failed chan struct{} // closed when the watch has ended
+	why    error         // valid once failed is closed
+
+	all atomic.Pointer[sync.Map] // labels.Set by name
 }
 
 // NewNamespaces returns Namespaces whose watch ends with ctx. It sends no request.
@@ -58,27 +57,24 @@ func (n *Namespaces) Labels(ctx context.Context, name string) (labels.Set, error
 		return nil, err
 	}
 	select {
-	case <-w.synced:
+	case <-w.listed:
 	case <-w.failed:
 		return nil, w.why
 	case <-ctx.Done():
 		return nil, fmt.Errorf("the namespaces have not been listed yet: %w", context.Cause(ctx))
 	}
-	found := emptyNamespace()
-	err = w.cache.Get(ctx, client.ObjectKey{Name: name}, found)
-	if apierrors.IsNotFound(err) {
-		found = emptyNamespace()
-		err = w.client.Get(ctx, client.ObjectKey{Name: name}, found)
+	if set, known := w.all.Load().Load(name); known {
+		return set.(labels.Set), nil
 	}
-	return found.Labels, err
-}
-
-func emptyNamespace() *metav1.PartialObjectMetadata {
-	return &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}}
+	found, err := w.at.Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	return found.GetLabels(), nil
 }
 
 // watch returns the running watch, or a new one if there is none or the last one was refused.
-func (n *Namespaces) watch() (*namespaceCache, error) {
+func (n *Namespaces) watch() (*namespaceWatch, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if w := n.watched; w != nil {
@@ -91,49 +87,44 @@ func (n *Namespaces) watch() (*namespaceCache, error) {
 	if err := context.Cause(n.ctx); err != nil {
 		return nil, err
 	}
-	ctx, refuse := context.WithCancelCause(n.ctx)
-	mapper := meta.NewDefaultRESTMapper(nil)
-	mapper.Add(corev1.SchemeGroupVersion.WithKind("Namespace"), meta.RESTScopeRoot)
-	c, err := cache.New(n.config, cache.Options{
-		Scheme: scheme.Scheme, Mapper: mapper, DefaultTransform: onlyLabels,
-		DefaultWatchErrorHandler: func(_ context.Context, _ *toolscache.Reflector, err error) {
-			if apierrors.IsForbidden(err) {
-				refuse(err)
-			}
-		},
-	})
+	client, err := dynamic.NewForConfig(n.config)
 	if err != nil {
-		refuse(nil)
 		return nil, err
 	}
-	live, err := client.New(n.config, client.Options{Scheme: scheme.Scheme, Mapper: mapper})
-	if err != nil {
-		refuse(nil)
-		return nil, err
+	w := &namespaceWatch{
+		at:     client.Resource(corev1.SchemeGroupVersion.WithResource("namespaces")),
+		listed: make(chan struct{}), failed: make(chan struct{}),
 	}
-	informer, err := c.GetInformer(ctx, emptyNamespace(), cache.BlockUntilSynced(false))
-	if err != nil {
-		refuse(nil)
-		return nil, err
-	}
-	failed := make(chan struct{})
-	w := &namespaceCache{cache: c, client: live, synced: informer.HasSyncedChecker().Done(), failed: failed}
 	n.running.Go(func() {
-		defer close(failed)
-		err := c.Start(ctx)
-		if w.why = context.Cause(ctx); w.why == nil {
-			w.why = err
-		}
-		refuse(nil)
+		defer close(w.failed)
+		err := w.run(n.ctx)
+		w.why = cmp.Or(context.Cause(n.ctx), err)
 	})
 	n.watched = w
 	return w, nil
 }
 
-// onlyLabels drops everything but the name, the version and the labels.
-func onlyLabels(object any) (any, error) {
-	if n, ok := object.(*metav1.PartialObjectMetadata); ok {
-		n.ObjectMeta = metav1.ObjectMeta{Name: n.Name, UID: n.UID, ResourceVersion: n.ResourceVersion, Labels: n.Labels}
-	}
-	return object, nil
+// run returns when the API server refuses the watch, or when ctx ends.
+func (w *namespaceWatch) run(ctx context.Context) error {
+	return follower{
+		at:    w.at,
+		keeps: func(object *unstructured.Unstructured) bool { return object.GetKind() == "Namespace" },
+		begin: func(all map[string]*unstructured.Unstructured) {
+			latest := &sync.Map{}
+			for name, object := range all {
+				latest.Store(name, labels.Set(object.GetLabels()))
+			}
+			if w.all.Swap(latest) == nil {
+				close(w.listed)
+			}
+		},
+		change: func(name string, now *unstructured.Unstructured) {
+			if now == nil {
+				w.all.Load().Delete(name)
+			} else {
+				w.all.Load().Store(name, labels.Set(now.GetLabels()))
+			}
+		},
+		failed: func(error) {}, // the labels that were seen last stay in force
+	}.run(ctx)
 }

@@ -54,6 +54,18 @@ var _ = Describe("The labels of namespaces", Label("api-server"), func() {
 		Expect(apierrors.IsNotFound(err)).To(BeTrue(), "%v", err)
 	}, SpecTimeout(patience))
 
+	It("begin with the latest state after an interruption, whatever version was seen before", func(ctx SpecContext) {
+		l := &line{}
+		n, ns := following(ctx, l), created(ctx)
+		Expect(n.Labels(ctx, ns.Name)).To(HaveKeyWithValue("team", "a"))
+		ns.Labels["team"] = "b"
+		l.cut()
+		Expect(admin().Update(ctx, ns)).To(Succeed())
+		Eventually(func() (labels.Set, error) { return n.Labels(ctx, ns.Name) }).Should(HaveKeyWithValue("team", "b"))
+		Expect(l.count("watch=true")).To(Equal(2))
+		Expect(l.count("resourceVersion=")).To(BeZero(), "after a restore of etcd it would lie in the future")
+	}, SpecTimeout(patience))
+
 	It("are an error while they may not be read, and are watched once they may", func(ctx SpecContext) {
 		name := newName()
 		ctx2, cancel := context.WithCancel(ctx)

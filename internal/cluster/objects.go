@@ -207,14 +207,37 @@ func (f *followed) named(more ...any) []any {
 
 // watch returns when the API server refuses the watch, or when ctx ends.
 func (o *Objects) watch(ctx context.Context, f *followed) error {
+	name := f.Object.GetName()
+	return follower{
+		at: f.at, only: fields.OneTermEqualSelector(metav1.ObjectNameField, name).String(), keeps: f.is,
+		begin:  func(all map[string]*unstructured.Unstructured) { o.set(f, all[name], nil, false) },
+		change: func(_ string, now *unstructured.Unstructured) { o.set(f, now, nil, false) },
+		failed: func(err error) { o.failed(f, err) },
+	}.run(ctx)
+}
+
+// follower watches objects. It never goes on where an earlier watch was, and names no version that was seen earlier: for
+// a few small objects that would save nothing, and after a restore of etcd an API server sends nothing until its
+// versions have caught up.
+type follower struct {
+	at     dynamic.ResourceInterface
+	only   string // a selector of fields; empty for all objects
+	keeps  func(*unstructured.Unstructured) bool
+	begin  func(all map[string]*unstructured.Unstructured)   // takes the latest state, by name
+	change func(name string, now *unstructured.Unstructured) // takes each change after it; nil for an object that is gone
+	failed func(error)
+}
+
+// run returns when the API server refuses the watch, or when ctx ends.
+func (f follower) run(ctx context.Context) error {
 	delays := wait.Backoff(firstPoll, lastPoll)
 	for {
-		began, err := o.watchOnce(ctx, f)
+		began, err := f.watch(ctx)
 		switch {
 		case ctx.Err() != nil, apierrors.IsForbidden(err):
 			return err
 		case err != nil:
-			o.failed(f, err)
+			f.failed(err)
 		}
 		if !began.IsZero() && time.Since(began) > lasted {
 			delays = wait.Backoff(firstPoll, lastPoll)
@@ -224,51 +247,48 @@ func (o *Objects) watch(ctx context.Context, f *followed) error {
 	}
 }
 
-// watchOnce follows the object from its latest state on. When the watch has ended, it returns the time since which the
-// object was known, and the reason if the watch failed. It never goes on where an earlier watch was, and names no version
-// that was seen earlier: for one object that would save nothing, and after a restore of etcd an API server sends nothing
-// until its versions have caught up.
-func (o *Objects) watchOnce(ctx context.Context, f *followed) (known time.Time, err error) {
-	only := fields.OneTermEqualSelector(metav1.ObjectNameField, f.Object.GetName()).String()
+// watch follows the objects from their latest state on. When the watch has ended, it returns the time since which they
+// were known, and the reason if the watch failed.
+func (f follower) watch(ctx context.Context) (known time.Time, err error) {
 	options := metav1.ListOptions{
-		FieldSelector: only, TimeoutSeconds: new(shortest + rand.Int64N(shortest)), AllowWatchBookmarks: true,
+		FieldSelector: f.only, TimeoutSeconds: new(shortest + rand.Int64N(shortest)), AllowWatchBookmarks: true,
 		SendInitialEvents: new(true), ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan,
 	}
 	events, err := f.at.Watch(ctx, options)
 	if err == nil {
-		known, err = o.take(ctx, f, events, time.Time{})
+		known, err = f.take(ctx, events, time.Time{})
 	}
 	if !errors.Is(err, errSilent) && !apierrors.IsInvalid(err) && !apierrors.IsBadRequest(err) && !apierrors.IsMethodNotSupported(err) {
 		return known, err
 	}
 	// Earlier releases cannot send the latest state in a watch, and a list says why an API server does not.
-	list, err := f.at.List(ctx, metav1.ListOptions{FieldSelector: only})
+	list, err := f.at.List(ctx, metav1.ListOptions{FieldSelector: f.only})
 	if err != nil {
 		return known, err
 	}
-	var latest *unstructured.Unstructured
+	all := map[string]*unstructured.Unstructured{}
 	for i := range list.Items {
-		if f.is(&list.Items[i]) {
-			latest = &list.Items[i]
+		if object := &list.Items[i]; f.keeps(object) {
+			all[object.GetName()] = object
 		}
 	}
-	o.set(f, latest, nil, false)
+	f.begin(all)
 	options.SendInitialEvents, options.ResourceVersionMatch, options.ResourceVersion = nil, "", list.GetResourceVersion()
 	if events, err = f.at.Watch(ctx, options); err != nil {
 		return time.Now(), err
 	}
-	return o.take(ctx, f, events, time.Now())
+	return f.take(ctx, events, time.Now())
 }
 
 // errSilent is the end of a watch that has not sent the latest state.
-var errSilent = errors.New("the watch does not begin with the object")
+var errSilent = errors.New("the watch does not begin with the latest state")
 
-// take stores what a watch sends. While known is zero, the latest state is not complete.
-func (o *Objects) take(ctx context.Context, f *followed, events watch.Interface, known time.Time) (time.Time, error) {
+// take passes on what a watch sends. While known is zero, the latest state is not complete.
+func (f follower) take(ctx context.Context, events watch.Interface, known time.Time) (time.Time, error) {
 	defer events.Stop()
 	late := time.NewTimer(requestTimeout)
 	defer late.Stop()
-	var latest *unstructured.Unstructured
+	all := map[string]*unstructured.Unstructured{}
 	for {
 		select {
 		case <-ctx.Done():
@@ -287,20 +307,19 @@ func (o *Objects) take(ctx context.Context, f *followed, events watch.Interface,
 			case event.Type == watch.Error:
 				return known, apierrors.FromObject(event.Object)
 			case object == nil:
-				continue
 			case event.Type == watch.Bookmark && known.IsZero() && object.GetAnnotations()[metav1.InitialEventsAnnotationKey] == "true":
 				known = time.Now()
-			case !f.is(object):
-				continue
-			case event.Type == watch.Added, event.Type == watch.Modified:
-				latest = object
-			case event.Type == watch.Deleted:
-				latest = nil
+				f.begin(all)
+			case event.Type != watch.Added && event.Type != watch.Modified && event.Type != watch.Deleted, !f.keeps(object):
 			default:
-				continue
-			}
-			if !known.IsZero() {
-				o.set(f, latest, nil, false)
+				name := object.GetName()
+				if all[name] = object; event.Type == watch.Deleted {
+					delete(all, name)
+				}
+				if !known.IsZero() {
+					f.change(name, all[name])
+					delete(all, name)
+				}
 			}
 		}
 	}

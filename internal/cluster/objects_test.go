@@ -87,12 +87,14 @@ func newUser(ctx context.Context, group, resource, object string, verbs ...strin
 	return Must(plane.User(name))
 }
 
-// line is a connection whose watches a spec can hold up, and which counts requests.
+// line is a connection whose watches a spec can hold up or end, and which counts requests.
 type line struct {
 	next http.RoundTripper
 	mu   sync.Mutex
 	held chan struct{} // nil while watches flow
 	sent []string
+
+	watches []io.Closer // the bodies of all that have begun
 }
 
 func (l *line) over(config *rest.Config) *rest.Config {
@@ -110,6 +112,9 @@ func (l *line) RoundTrip(r *http.Request) (*http.Response, error) {
 	l.mu.Unlock()
 	resp, err := l.next.RoundTrip(r)
 	if err == nil && r.URL.Query().Get("watch") == "true" {
+		l.mu.Lock()
+		l.watches = append(l.watches, resp.Body)
+		l.mu.Unlock()
 		resp.Body = &heldBody{ReadCloser: resp.Body, line: l, done: r.Context().Done()}
 	}
 	return resp, err
@@ -146,6 +151,15 @@ func (l *line) hold() (release func()) {
 		l.held = nil
 		close(held)
 	})
+}
+
+// cut ends all watches.
+func (l *line) cut() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, w := range l.watches {
+		_ = w.Close()
+	}
 }
 
 func (l *line) count(part string) (n int) {
