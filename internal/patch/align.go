@@ -33,21 +33,20 @@ func (d *differ) align(s *stretch, k *keyer) pairing {
 		return p
 	}
 	var a, b []int // items without a key, or that no name has paired
-	fits := func(i, j int) bool { return d.mayBecome(s, i, j, k) }
+	keys, keyOf := []*keyer{k}, d.keyOf
 	if k != nil {
 		a, b = d.alignKeys(s, k, &p)
 	} else {
-		names := namesIn(s.list.elem)
-		for _, name := range names {
+		keys, keyOf = namesIn(s.list.elem), nameOf
+		for _, name := range keys {
 			d.alignNames(s, name, &p)
 		}
 		a, b = unpaired(p.to), unpaired(p.from)
-		fits = func(i, j int) bool { return d.mayBecomeByNames(s, i, j, names) }
 	}
 	if len(a) > 0 && len(b) > 0 && s.m+s.n > 2 {
 		d.alignEqual(s, a, b, &p)
 	}
-	alignPositions(&p, fits)
+	alignPositions(&p, func(i, j int) bool { return d.mayBecome(s, i, j, keys, keyOf) })
 	return p
 }
 

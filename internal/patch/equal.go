@@ -76,7 +76,7 @@ func (d *differ) equal(p *plan, a, b reflect.Value) bool {
 	case shapeInterface:
 		return !a.IsNil() && !b.IsNil() && d.equalDynamic(a, b)
 	case shapeMarshaler, shapeTextMarshaler:
-		return sameInMemory(a, b) || d.equalText(p, a, b)
+		return sameInMemory(a, b) || d.equalText(p, p, a, b)
 	case shapeUnstructured:
 		return d.equal(p.elem, a.Field(0), b.Field(0))
 	}
@@ -134,16 +134,14 @@ func (d *differ) equalDynamic(a, b reflect.Value) bool {
 		return d.equal(planFor(a.Type()), a, b)
 	}
 	// Only the JSON counts for int and int64, or []any and []string.
-	x, errA := d.encode(nil, planFor(a.Type()), a)
-	y, errB := d.encode(nil, planFor(b.Type()), b)
-	return errA == nil && errB == nil && bytes.Equal(x, y)
+	return d.equalText(planFor(a.Type()), planFor(b.Type()), a, b)
 }
 
-// equalText compares the JSON that two values marshal themselves to. A value that cannot be marshalled is equal to
+// equalText compares the JSON of two values. A value that cannot be marshalled is equal to
 // nothing, so that the walk reaches it and reports the error.
-func (d *differ) equalText(p *plan, a, b reflect.Value) bool {
-	x, errA := d.encode(nil, p, a)
-	y, errB := d.encode(nil, p, b)
+func (d *differ) equalText(pa, pb *plan, a, b reflect.Value) bool {
+	x, errA := d.encode(nil, pa, a)
+	y, errB := d.encode(nil, pb, b)
 	return errA == nil && errB == nil && bytes.Equal(x, y)
 }
 

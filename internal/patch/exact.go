@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"math"
 	"reflect"
-	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -112,30 +111,6 @@ func comesBack(v reflect.Value) bool {
 	again := reflect.New(v.Type())
 	reader, ok := again.Interface().(json.Unmarshaler)
 	return ok && reader.UnmarshalJSON(text) == nil && reflect.DeepEqual(again.Elem().Interface(), v.Interface())
-}
-
-// countFields counts the fields of a struct and of the structs embedded in it. It returns false if an embedded pointer
-// holds some of them.
-func countFields(t reflect.Type) (n int, reached bool) {
-	for i := range t.NumField() {
-		sf := t.Field(i)
-		name, _, _ := strings.Cut(sf.Tag.Get("json"), ",")
-		switch {
-		case !sf.Anonymous || name != "":
-			n++
-		case sf.Type.Kind() == reflect.Pointer:
-			return 0, false
-		case sf.Type.Kind() == reflect.Struct:
-			inner, ok := countFields(sf.Type)
-			if !ok {
-				return 0, false
-			}
-			n += inner
-		default:
-			n++
-		}
-	}
-	return n, true
 }
 
 var timeType = reflect.TypeFor[metav1.Time]()

@@ -133,21 +133,14 @@ func (d *differ) alignNames(s *stretch, k *keyer, p *pairing) {
 }
 
 // mayBecome reports whether two items may be paired by their position. Items with different keys are different items,
-// unless nothing else differs: then the item has been renamed.
-func (d *differ) mayBecome(s *stretch, i, j int, k *keyer) bool {
-	was, hadKey := d.keyOf(k, s.before(i))
-	is, hasKey := d.keyOf(k, s.after(j))
-	return !hadKey || !hasKey || was == is || d.equalBut(s.before(i), s.after(j), k)
-}
-
-// mayBecomeByNames is mayBecome for lists whose type names no key.
-func (d *differ) mayBecomeByNames(s *stretch, i, j int, names []*keyer) bool {
+// unless nothing else differs: then the item has been renamed. Of several keys, one that is equal is enough.
+func (d *differ) mayBecome(s *stretch, i, j int, keys []*keyer, keyOf func(*keyer, reflect.Value) (string, bool)) bool {
 	var other *keyer
-	for _, k := range names {
-		was, hadName := nameOf(k, s.before(i))
-		is, hasName := nameOf(k, s.after(j))
+	for _, k := range keys {
+		was, hadKey := keyOf(k, s.before(i))
+		is, hasKey := keyOf(k, s.after(j))
 		switch {
-		case !hadName || !hasName:
+		case !hadKey || !hasKey:
 		case was == is:
 			return true
 		case other == nil:

@@ -57,7 +57,12 @@ func (d *differ) items(p *plan, k *keyer, a, b reflect.Value) error {
 	}
 	s := &stretch{list: p, a: a, b: b, head: head, m: m - head - tail, n: n - head - tail}
 	if s.m == 0 && (s.n <= freeOperations || tail == 0) {
-		return d.insert(s, tail) // the most frequent change
+		for j := range s.n { // the most frequent change
+			if err := d.add(s, -1, j, tail); err != nil {
+				return err
+			}
+		}
+		return nil
 	}
 	pairs := d.align(s, k)
 	if err := d.rearrange(s, &pairs, tail); err != nil {
@@ -72,16 +77,6 @@ func (d *differ) items(p *plan, k *keyer, a, b reflect.Value) error {
 			return err
 		}
 		d.pop()
-	}
-	return nil
-}
-
-// insert emits the operations that add a stretch of new items.
-func (d *differ) insert(s *stretch, tail int) error {
-	for j := range s.n {
-		if err := d.add(s, -1, j, tail); err != nil {
-			return err
-		}
 	}
 	return nil
 }

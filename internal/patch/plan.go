@@ -156,8 +156,6 @@ func (b *planner) fill(p *plan) {
 	case reflect.Struct:
 		p.shape = shapeStruct
 		p.fields = b.fields(p)
-		n, reached := countFields(t)
-		p.hides = n != len(p.fields) || !reached
 	}
 }
 
