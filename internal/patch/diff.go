@@ -110,14 +110,13 @@ func (d *differ) members(p *plan, a, b reflect.Value) error {
 	if a.Len() == b.Len() && d.equalMaps(p, a, b) {
 		return nil
 	}
-	if x, y, ok := mapsOf[map[string]string](a, b); ok {
-		return d.texts(p, x, y)
-	}
-	changes, err := d.changes(p, a, b)
+	var space [8]change
+	all, err := d.changes(space[:0], p, a, b)
 	if err != nil {
 		return err
 	}
-	for _, c := range changes {
+	slices.SortFunc(all, func(x, y change) int { return strings.Compare(x.name, y.name) })
+	for _, c := range all {
 		d.push(c.name, p.elem, c.b)
 		if err := d.member(p, c); err != nil {
 			return err
@@ -127,9 +126,11 @@ func (d *differ) members(p *plan, a, b reflect.Value) error {
 	return nil
 }
 
-// changes lists the keys under which two maps differ, sorted by name.
-func (d *differ) changes(p *plan, a, b reflect.Value) ([]change, error) {
-	var out []change
+// changes appends the keys under which two maps differ.
+func (d *differ) changes(out []change, p *plan, a, b reflect.Value) ([]change, error) {
+	if x, y, ok := mapsOf[map[string]string](a, b); ok {
+		return textChanges(out, x, y), nil
+	}
 	var failed error
 	add := func(k, va, vb reflect.Value) {
 		name, err := p.keys(k)
@@ -147,72 +148,34 @@ func (d *differ) changes(p *plan, a, b reflect.Value) ([]change, error) {
 			add(it.Key(), reflect.Value{}, it.Value())
 		}
 	}
-	slices.SortFunc(out, func(x, y change) int { return strings.Compare(x.name, y.name) })
 	return out, failed
 }
 
-// texts walks two maps of strings without reflection. Labels and annotations are the maps that change most.
-func (d *differ) texts(p *plan, x, y map[string]string) error {
-	var space [16]string
-	names := space[:0]
+// textChanges is changes without reflection. Labels and annotations are the maps that change most.
+func textChanges(out []change, x, y map[string]string) []change {
 	for k, v := range x {
-		if w, ok := y[k]; !ok || v != w {
-			names = append(names, k)
+		if w, ok := y[k]; !ok {
+			out = append(out, change{name: k, a: reflect.ValueOf(v)})
+		} else if v != w {
+			out = append(out, change{k, reflect.ValueOf(v), reflect.ValueOf(w)})
 		}
 	}
-	for k := range y {
+	for k, w := range y {
 		if _, ok := x[k]; !ok {
-			names = append(names, k)
+			out = append(out, change{name: k, b: reflect.ValueOf(w)})
 		}
 	}
-	slices.Sort(names)
-	for _, name := range names {
-		_, was := x[name]
-		text, is := y[name]
-		d.push(name, p.elem, reflect.Value{})
-		if err := d.text(text, was, is); err != nil {
-			return err
-		}
-		d.pop()
-	}
-	return nil
-}
-
-func (d *differ) text(text string, was, is bool) error {
-	at, err := d.enter(was)
-	switch {
-	case err != nil:
-		return err
-	case !is:
-		return d.remove()
-	case at < len(d.frames)-1:
-		return d.put() // the whole map, which raw lacks
-	}
-	kind := "add"
-	if d.top().node.holds() {
-		kind = "replace"
-	}
-	start := len(d.buf)
-	d.buf = AppendString(d.buf, text)
-	d.emit(kind, at, itself, start)
-	return nil
-}
-
-// enter locates the member at the top of the walk, which raw must have if the decoded map had it.
-func (d *differ) enter(was bool) (at int, err error) {
-	if at, err = d.locate(); err != nil {
-		return at, err
-	}
-	if top := len(d.frames) - 1; was && at == top && d.top().node.kind == 0 {
-		// For instance 01 in raw and 1 in a map of integers: the member's name in raw is unknown.
-		return at, d.mismatch(top, "no member that is in the decoded map")
-	}
-	return at, nil
+	return out
 }
 
 func (d *differ) member(p *plan, c change) error {
-	if _, err := d.enter(c.a.IsValid()); err != nil {
+	at, err := d.locate()
+	if err != nil {
 		return err
+	}
+	if top := len(d.frames) - 1; c.a.IsValid() && at == top && d.top().node.kind == 0 {
+		// For instance 01 in raw and 1 in a map of integers: the member's name in raw is unknown.
+		return d.mismatch(top, "no member that is in the decoded map")
 	}
 	switch {
 	case !c.b.IsValid():

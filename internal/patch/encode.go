@@ -22,6 +22,16 @@ func (d *differ) encode(dst []byte, p *plan, v reflect.Value) ([]byte, error) {
 		d.exact.look(p, v)
 	}
 	switch p = p.on(v); p.shape {
+	case shapeBytes, shapeMap, shapeList, shapePointer, shapeInterface:
+		if v.IsNil() {
+			return append(dst, "null"...), nil
+		}
+	case shapeMarshaler, shapeTextMarshaler:
+		if v.Kind() == reflect.Interface && v.IsNil() {
+			return append(dst, "null"...), nil
+		}
+	}
+	switch p.shape {
 	case shapeString:
 		start := len(dst)
 		dst, err := appendScalar(dst, p, v)
@@ -32,9 +42,6 @@ func (d *differ) encode(dst []byte, p *plan, v reflect.Value) ([]byte, error) {
 	case shapeBool, shapeInt, shapeUint, shapeFloat, shapeNumber:
 		return appendScalar(dst, p, v)
 	case shapeBytes:
-		if v.IsNil() {
-			return append(dst, "null"...), nil
-		}
 		dst = append(dst, '"')
 		dst = base64.StdEncoding.AppendEncode(dst, v.Bytes())
 		return append(dst, '"'), nil
@@ -42,17 +49,9 @@ func (d *differ) encode(dst []byte, p *plan, v reflect.Value) ([]byte, error) {
 		members, err := d.appendFields(dst, p, v, nil)
 		return InBraces(dst, members), err
 	case shapeMap:
-		if v.IsNil() {
-			return append(dst, "null"...), nil
-		}
 		members, err := d.appendEntries(dst, p, v, nil)
 		return InBraces(dst, members), err
-	case shapeList:
-		if v.IsNil() {
-			return append(dst, "null"...), nil
-		}
-		fallthrough
-	case shapeArray:
+	case shapeList, shapeArray:
 		var err error
 		dst = append(dst, '[')
 		for i := range v.Len() {
@@ -65,14 +64,8 @@ func (d *differ) encode(dst []byte, p *plan, v reflect.Value) ([]byte, error) {
 		}
 		return append(dst, ']'), nil
 	case shapePointer:
-		if v.IsNil() {
-			return append(dst, "null"...), nil
-		}
 		return d.encode(dst, p.elem, v.Elem())
 	case shapeInterface:
-		if v.IsNil() {
-			return append(dst, "null"...), nil
-		}
 		return d.encode(dst, planFor(v.Elem().Type()), v.Elem())
 	case shapeUnstructured:
 		return d.encode(dst, p.elem, v.Field(0))
@@ -164,9 +157,6 @@ func appendFloat(dst []byte, f float64, bits int) ([]byte, error) {
 }
 
 func appendMarshaler(dst []byte, v reflect.Value) ([]byte, error) {
-	if v.Kind() == reflect.Interface && v.IsNil() {
-		return append(dst, "null"...), nil
-	}
 	text, err := addressed(v).(json.Marshaler).MarshalJSON()
 	if err != nil {
 		return dst, err
@@ -175,9 +165,6 @@ func appendMarshaler(dst []byte, v reflect.Value) ([]byte, error) {
 }
 
 func appendText(dst []byte, v reflect.Value) ([]byte, error) {
-	if v.Kind() == reflect.Interface && v.IsNil() {
-		return append(dst, "null"...), nil
-	}
 	text, err := addressed(v).(encoding.TextMarshaler).MarshalText()
 	if err != nil {
 		return dst, err
