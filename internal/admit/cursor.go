@@ -9,15 +9,3 @@ import "code.cloudfoundry.org/eirinix/internal/jsontext"
 type cursor struct{ jsontext.Reader }
 
 func cursorOf(text []byte) cursor { return cursor{jsontext.Reader{Text: text}} }
-
-// member enters an object, goes to the value of the member with this name, and returns true. If there is no such
-// member, it goes past the object and returns false.
-func (c *cursor) member(name string) bool {
-	for more := c.Enter('{'); more; more = c.More('{') {
-		if string(c.Name()) == name {
-			return !c.Failed()
-		}
-		c.Value()
-	}
-	return false
-}

@@ -223,8 +223,8 @@ type labelText []byte
 // the API server writes none. ok is false if the text cannot be read.
 func findLabels(raw []byte) (text labelText, metadata, ok bool) {
 	c := cursorOf(raw)
-	metadata = c.member("metadata")
-	if metadata && c.member("labels") && !c.Null() {
+	metadata = c.Member("metadata")
+	if metadata && c.Member("labels") && !c.Null() {
 		text = c.Value()
 	}
 	return text, metadata, !c.Failed()
@@ -301,7 +301,7 @@ func isManaged(req *admissionv1.AdmissionRequest) bool {
 	}
 	isPod := req.Resource.Resource == "pods" && req.Resource.Group == ""
 	c, found := cursorOf(raw), false
-	if !c.member("metadata") {
+	if !c.Member("metadata") {
 		return false
 	}
 	for more := c.Enter('{'); more && !found; more = c.More('{') {

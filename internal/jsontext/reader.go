@@ -67,6 +67,18 @@ func (r *Reader) More(opening byte) bool {
 	return false
 }
 
+// Member enters an object, goes to the value of the member with this name, and returns true. If there is no such
+// member, it goes past the object and returns false.
+func (r *Reader) Member(name string) bool {
+	for more := r.Enter('{'); more; more = r.More('{') {
+		if string(r.Name()) == name {
+			return !r.Failed()
+		}
+		r.Value()
+	}
+	return false
+}
+
 // Name reads the name of a member and its colon.
 func (r *Reader) Name() []byte {
 	r.Peek()

@@ -17,11 +17,9 @@ import (
 	"github.com/go-logr/logr"
 	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
 	"code.cloudfoundry.org/eirinix/internal/admit"
-	"code.cloudfoundry.org/eirinix/internal/decode"
 	"code.cloudfoundry.org/eirinix/internal/wait"
 )
 
@@ -176,7 +174,7 @@ func (m *Modes) Choose(ctx context.Context, name string, req *admissionv1.Admiss
 	for _, l := range lines {
 		if l.percent < everyone {
 			if drawn < 0 {
-				drawn = draw(name, identity(req))
+				drawn = draw(name, drawnBy(req))
 			}
 			if drawn >= l.percent {
 				continue
@@ -206,7 +204,11 @@ func (m *Modes) selects(ctx context.Context, l line, req *admissionv1.AdmissionR
 	case l.selector == nil:
 		return true, nil
 	case req.Resource.Group == "" && req.Resource.Resource == "namespaces" && req.SubResource == "":
-		object := metadataOf(req)
+		raw := req.Object.Raw
+		if req.Operation == admissionv1.Delete {
+			raw = req.OldObject.Raw
+		}
+		object, _ := metadataOf(raw)
 		return l.selector.Matches(labels.Merge(object.Labels, labels.Set{corev1.LabelMetadataName: req.Name})), nil
 	case req.Namespace == "":
 		return false, nil
@@ -218,33 +220,6 @@ func (m *Modes) selects(ctx context.Context, l line, req *admissionv1.AdmissionR
 		return false, fmt.Errorf("the mode depends on the labels of namespace %q, which cannot be read; grant get, list and watch on namespaces: %w", req.Namespace, err)
 	}
 	return l.selector.Matches(found), nil
-}
-
-// identity returns the name by which an object draws its number. Objects with a generateName have no name of their own
-// while they are created, so they draw by that: all pods of a ReplicaSet draw the same number. It contains the
-// namespace and the resource.
-func identity(req *admissionv1.AdmissionRequest) string {
-	name := req.Name
-	if req.SubResource == "" {
-		if object := metadataOf(req); object.GenerateName != "" {
-			name = object.GenerateName
-		}
-	}
-	return req.Resource.Group + "/" + req.Resource.Resource + "/" + req.Namespace + "/" + name
-}
-
-// metadataOf returns the metadata of the request's object, or of the old object if there is no other. It is zero if it
-// does not decode.
-func metadataOf(req *admissionv1.AdmissionRequest) metav1.ObjectMeta {
-	raw := req.Object.Raw
-	if len(raw) == 0 || req.Operation == admissionv1.Delete {
-		raw = req.OldObject.Raw
-	}
-	var object metav1.PartialObjectMetadata
-	if decode.Into(raw, &object) != nil {
-		return metav1.ObjectMeta{}
-	}
-	return object.ObjectMeta
 }
 
 // Needed reports whether a step's mode can differ from the program's own: there are entries, or it is held.

@@ -3,8 +3,6 @@ package modes
 // This file parses the entry of one step: lines with a mode and the objects that it is for.
 
 import (
-	"crypto/sha256"
-	"encoding/binary"
 	"fmt"
 	"math"
 	"slices"
@@ -111,10 +109,4 @@ func (l line) needsLabels() bool {
 	}
 	requirements, _ := l.selector.Requirements()
 	return slices.ContainsFunc(requirements, func(r labels.Requirement) bool { return r.Key() != corev1.LabelMetadataName })
-}
-
-// draw returns the number in [0, 100) of an object for a step. It is the same in every process.
-func draw(step, object string) float64 {
-	sum := sha256.Sum256([]byte(step + "\x00" + object))
-	return float64(binary.BigEndian.Uint64(sum[:])>>11) / (1 << 53) * everyone
 }
