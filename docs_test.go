@@ -1,6 +1,7 @@
 package eirinix_test
 
 import (
+	"errors"
 	"fmt"
 	"go/ast"
 	"go/parser"
@@ -190,6 +191,10 @@ func (*playing) Helper()             {}
 func (*playing) Cleanup(func())      {}
 func (*playing) Logf(string, ...any) {}
 func (t *playing) Failed() bool      { return t.failure != nil }
+
+func (t *playing) Errorf(format string, args ...any) {
+	t.failure = errors.Join(t.failure, fmt.Errorf(format, args...))
+}
 
 func (t *playing) Fatalf(format string, args ...any) {
 	t.failure = fmt.Errorf(format, args...)

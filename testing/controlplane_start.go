@@ -16,6 +16,7 @@ type TB interface {
 	Cleanup(func())
 	Failed() bool
 	Logf(format string, args ...any)
+	Errorf(format string, args ...any)
 	Fatalf(format string, args ...any)
 }
 

@@ -298,4 +298,5 @@ func (t *recordingTB) Failed() bool     { return t.failed }
 func (t *recordingTB) Logf(format string, args ...any) {
 	t.log = append(t.log, fmt.Sprintf(format, args...))
 }
+func (t *recordingTB) Errorf(string, ...any)             {}
 func (t *recordingTB) Fatalf(format string, args ...any) { t.fatal = fmt.Sprintf(format, args...) }

@@ -5,6 +5,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 
@@ -15,8 +16,15 @@ import (
 type fakeTest struct {
 	mu       sync.Mutex
 	failure  string
+	errors   []reported
 	log      []string
 	cleanups []func()
+}
+
+// reported is a failure, with the time at which it was reported.
+type reported struct {
+	at   time.Time
+	text string
 }
 
 var _ eirinixtest.TB = (*fakeTest)(nil)
@@ -29,6 +37,13 @@ func (t *fakeTest) Logf(format string, args ...any) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.log = append(t.log, fmt.Sprintf(format, args...))
+}
+
+func (t *fakeTest) Errorf(format string, args ...any) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.failure = strings.TrimPrefix(t.failure+"\n\n"+fmt.Sprintf(format, args...), "\n\n")
+	t.errors = append(t.errors, reported{time.Now(), fmt.Sprintf(format, args...)})
 }
 
 func (t *fakeTest) Fatalf(format string, args ...any) {

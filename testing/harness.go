@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -49,6 +50,9 @@ type HarnessOptions struct {
 	// can do everything and other users nothing.
 	Authorizer authorizer.UnconditionalAuthorizer
 
+	// CheckTime is how long CheckProperties, or another check, may take. 0 means 25 s.
+	CheckTime time.Duration
+
 	// ReviewVersion is "v1beta1" to simulate an API server that prefers it. The default is the version that the
 	// configuration lists first.
 	ReviewVersion string
@@ -72,6 +76,7 @@ type HarnessOptions struct {
 // they are called on the test's own goroutine.
 type Harness struct {
 	t        TB
+	ctx      context.Context // of every request; ends when the time of a check is used up
 	opts     HarnessOptions
 	log      *testLog
 	programs []*program
@@ -101,7 +106,7 @@ type program struct {
 func NewHarness(t TB, parts ...any) *Harness {
 	t.Helper()
 
-	h := &Harness{t: t, log: newTestLog(t)}
+	h := &Harness{t: t, ctx: context.Background(), log: newTestLog(t)}
 	var managers []*eirinix.ExtensionManager
 	var extensions []any
 	for _, part := range parts {

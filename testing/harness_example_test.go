@@ -182,4 +182,5 @@ func (*printer) Helper()                           {}
 func (*printer) Cleanup(func())                    {}
 func (*printer) Failed() bool                      { return false }
 func (*printer) Logf(string, ...any)               {}
+func (*printer) Errorf(format string, args ...any) { fmt.Printf(format+"\n", args...) }
 func (*printer) Fatalf(format string, args ...any) { fmt.Printf(format+"\n", args...) }

@@ -84,6 +84,7 @@ func (r *recorder) Failed() bool     { return r.fatal != "" }
 func (r *recorder) Logf(format string, args ...any) {
 	r.said += strings.TrimSpace(fmt.Sprintf(format, args...)) + "\n"
 }
+func (r *recorder) Errorf(format string, args ...any) { r.fatal += fmt.Sprintf(format, args...) }
 func (r *recorder) Fatalf(format string, args ...any) { r.fatal += fmt.Sprintf(format, args...) }
 
 // end runs the cleanups, as the end of a test does.

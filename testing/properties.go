@@ -1,9 +1,13 @@
 package eirinixtest
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
+	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
 )
@@ -31,36 +35,89 @@ func (v *violation) Error() string {
 	return text + "\nWhat to change: " + v.remedy
 }
 
-// CheckProperties runs all checks: CheckIdempotent, CheckLossless, CheckDeterministic, CheckDeadline, CheckDryRun,
-// CheckRaceFree, CheckTotal, and CheckReads for steps with Settings.Reads. It continues after a failed check, and takes some seconds. It skips CheckRaceFree for
-// handlers that are not deterministic.
+// CheckProperties runs all checks: CheckDeadline, CheckIdempotent, CheckLossless, CheckDeterministic, CheckRaceFree,
+// CheckDryRun, CheckTotal, and CheckReads for steps with Settings.Reads. It takes a second or two, and continues after a
+// failed check. Each failure is reported with t.Errorf when it is found. In ginkgo, whose Errorf ends the spec, it is
+// logged then, and the spec fails at the end.
+//
+// A check that would prove nothing is skipped, and the log says why: CheckTotal and CheckReads of a step that is late, and
+// CheckRaceFree of one that is not deterministic. HarnessOptions.CheckTime bounds the whole; if that is used up, the test
+// fails with the names of the properties that were not checked, or not in full.
 func (h *Harness) CheckProperties(object any, options ...RequestOption) {
 	h.t.Helper()
-	var broken []string
-	check := func(property func(any, []RequestOption) error) (kept bool) {
-		err := property(object, options)
-		if err != nil {
-			broken = append(broken, err.Error())
+	limited, end := h.limited()
+	defer end()
+	var failures, unchecked []string
+	fail := func(failure string) {
+		h.t.Helper()
+		if failures = append(failures, failure); endsSpec(h.t) {
+			h.t.Logf("%s", failure)
+			return
 		}
-		return err == nil
+		h.t.Errorf("%s", failure)
 	}
-	check(h.idempotent)
-	check(h.lossless)
-	if check(h.deterministic) { // otherwise a difference between concurrent requests is no proof of a race
-		check(h.raceFree)
-	}
-	check(h.deadline)
-	check(h.dryRun)
-	check(h.total)
-	check(func(object any, options []RequestOption) error {
-		if err := h.reads(object, options); !errors.Is(err, errNothingRead) {
-			return err
+	check := func(property string, holds propertyCheck) (kept bool) {
+		h.t.Helper()
+		began := limited.ctx.Err() == nil
+		switch err := holds(limited, object, options); {
+		case errors.Is(err, errTimeUsed) && began:
+			unchecked = append(unchecked, property+" (in part)")
+		case errors.Is(err, errTimeUsed):
+			unchecked = append(unchecked, property)
+		case err != nil && !errors.Is(err, errNothingRead):
+			fail(err.Error())
+			return false
 		}
-		return nil
-	})
-	if len(broken) > 0 {
-		h.t.Fatalf("%s", strings.Join(broken, "\n\n"))
+		return true
 	}
+	inTime := check(onTime, (*Harness).deadline)
+	check(idempotent, (*Harness).idempotent)
+	check(lossless, (*Harness).lossless)
+	if check(deterministic, (*Harness).deterministic) {
+		check(raceFree, (*Harness).raceFree)
+	} else {
+		h.t.Logf("eirinixtest: not checked: %s. The step is not %s, so a difference between concurrent requests proves nothing.", raceFree, deterministic)
+	}
+	check(dryRunProof, (*Harness).dryRun)
+	if inTime {
+		check(total, (*Harness).total)
+		check(prepared, (*Harness).reads)
+	} else {
+		h.t.Logf("eirinixtest: not checked: %s, %s. The step is not %s, and these checks call it hundreds of times.", total, prepared, onTime)
+	}
+	if len(unchecked) > 0 {
+		fail(h.timeUsed(unchecked...).Error())
+	}
+	if len(failures) > 0 && endsSpec(h.t) {
+		h.t.Fatalf("%s", strings.Join(failures, "\n\n"))
+	}
+}
+
+// endsSpec reports whether Errorf of a TB does not return, as in ginkgo.
+func endsSpec(t TB) bool {
+	_, ginkgo := t.(interface{ GinkgoRecover() })
+	return ginkgo
+}
+
+// propertyCheck looks for a violation of a property.
+type propertyCheck = func(h *Harness, object any, options []RequestOption) error
+
+// defaultCheckTime is enough for a step that answers at once, on a machine that is twenty times as slow as ours.
+const defaultCheckTime = 25 * time.Second
+
+// errTimeUsed ends a check when its time is used up, or that of a call which it needs.
+var errTimeUsed = errors.New("eirinixtest: the time is used up")
+
+// limited returns a Harness that sends requests until HarnessOptions.CheckTime is used up.
+func (h *Harness) limited() (limited *Harness, end context.CancelFunc) {
+	c := *h
+	c.ctx, end = context.WithTimeoutCause(h.ctx, cmp.Or(h.opts.CheckTime, defaultCheckTime), errTimeUsed)
+	return &c, end
+}
+
+func (h *Harness) timeUsed(unchecked ...string) error {
+	return fmt.Errorf("eirinixtest: not checked, because the answers came too late: %s. Let the step answer sooner, or raise HarnessOptions.CheckTime, which is %s",
+		strings.Join(unchecked, ", "), cmp.Or(h.opts.CheckTime, defaultCheckTime))
 }
 
 // CheckIdempotent fails if a handler changes its own result when it sees it again. It runs the handler twice, runs it
@@ -69,7 +126,7 @@ func (h *Harness) CheckProperties(object any, options ...RequestOption) {
 // registration.
 func (h *Harness) CheckIdempotent(object any, options ...RequestOption) {
 	h.t.Helper()
-	h.report(h.idempotent(object, options))
+	h.check(idempotent, (*Harness).idempotent, object, options)
 }
 
 // CheckLossless fails if a handler loses fields that its Go types do not know, such as fields of a newer Kubernetes or
@@ -77,41 +134,41 @@ func (h *Harness) CheckIdempotent(object any, options ...RequestOption) {
 // unknown fields to every part of the object, and a label and an annotation, and compares them afterwards.
 func (h *Harness) CheckLossless(object any, options ...RequestOption) {
 	h.t.Helper()
-	h.report(h.lossless(object, options))
+	h.check(lossless, (*Harness).lossless, object, options)
 }
 
 // CheckDeterministic fails if equal requests get different answers, immediately or a second later.
 func (h *Harness) CheckDeterministic(object any, options ...RequestOption) {
 	h.t.Helper()
-	h.report(h.deterministic(object, options))
+	h.check(deterministic, (*Harness).deterministic, object, options)
 }
 
 // CheckDeadline fails if a handler continues after its context has ended. Requests get a timeout of 200 ms, and
 // meanwhile the API behind the Manager's connection does not answer.
 func (h *Harness) CheckDeadline(object any, options ...RequestOption) {
 	h.t.Helper()
-	h.report(h.deadline(object, options))
+	h.check(onTime, (*Harness).deadline, object, options)
 }
 
 // CheckDryRun fails if a handler writes to the API during a dry run. It also fails if a handler with SideEffects None
 // writes at all. The check observes requests through the Manager's connection and through clients of Harness.API.
 func (h *Harness) CheckDryRun(object any, options ...RequestOption) {
 	h.t.Helper()
-	h.report(h.dryRun(object, options))
+	h.check(dryRunProof, (*Harness).dryRun, object, options)
 }
 
 // CheckRaceFree fails if concurrent requests affect each other. It sends many objects concurrently and compares each
 // result with the result of the same object alone. Run it with go test -race, which detects more.
 func (h *Harness) CheckRaceFree(object any, options ...RequestOption) {
 	h.t.Helper()
-	h.report(h.raceFree(object, options))
+	h.check(raceFree, (*Harness).raceFree, object, options)
 }
 
-// CheckTotal fails if a handler panics. It sends the object with each part left out in turn, and many random objects
+// CheckTotal fails if a handler panics, or does not end when its time is over. It sends the object with each part left out in turn, and many random objects
 // of its kind, which are the same in every run. Name, namespace and labels are kept.
 func (h *Harness) CheckTotal(object any, options ...RequestOption) {
 	h.t.Helper()
-	h.report(h.total(object, options))
+	h.check(total, (*Harness).total, object, options)
 }
 
 // CheckReads fails if a step is not prepared for the loss of the objects that it declares in Settings.Reads. For each
@@ -120,7 +177,18 @@ func (h *Harness) CheckTotal(object any, options ...RequestOption) {
 // deny or fail at CREATE, and in one request at least. The other objects stay as they are.
 func (h *Harness) CheckReads(object any, options ...RequestOption) {
 	h.t.Helper()
-	h.report(h.reads(object, options))
+	h.check(prepared, (*Harness).reads, object, options)
+}
+
+func (h *Harness) check(property string, holds propertyCheck, object any, options []RequestOption) {
+	h.t.Helper()
+	limited, end := h.limited()
+	defer end()
+	err := holds(limited, object, options)
+	if errors.Is(err, errTimeUsed) {
+		err = h.timeUsed(property + " (in part)")
+	}
+	h.report(err)
 }
 
 func (h *Harness) report(err error) {
@@ -172,6 +240,9 @@ func (h *Harness) admitted(property string, r Request) (*Result, error) {
 	result, err := h.send(r)
 	if err != nil {
 		return nil, fmt.Errorf("eirinixtest: %w", err)
+	}
+	if slices.ContainsFunc(result.Steps, func(s StepRun) bool { return s.Running || errors.Is(s.Err, context.DeadlineExceeded) }) {
+		return nil, errTimeUsed
 	}
 	if !result.Allowed {
 		return nil, fmt.Errorf("eirinixtest: whether it is %s cannot be checked with an object that is not allowed; give another one:\n%s", property, indented(result.String()))

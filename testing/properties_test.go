@@ -176,17 +176,6 @@ var _ = Describe("The properties", func() {
 				return nil
 			})
 		}, "answered differently", "nor the time"),
-		Entry("an extension that waits without looking at its context", "on time", func(*eirinixtest.API) any {
-			return mutation(func(context.Context, *eirinix.Call, *corev1.Pod) error {
-				<-time.After(5 * time.Second)
-				return nil
-			})
-		}, "was called with a timeout of 200ms", "select on ctx.Done()"),
-		Entry("an extension whose client calls have another context", "on time", func(api *eirinixtest.API) any {
-			return mutation(func(context.Context, *eirinix.Call, *corev1.Pod) error {
-				return api.Client().Get(context.Background(), client.ObjectKey{Namespace: "default", Name: "x"}, &corev1.ConfigMap{})
-			})
-		}, "was still running 1s later", "context.Background"),
 		Entry("an extension that writes in a dry run", "without side effects", func(api *eirinixtest.API) any {
 			return mutation(func(ctx context.Context, _ *eirinix.Call, pod *corev1.Pod) error {
 				return client.IgnoreAlreadyExists(api.Client().Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "record", Namespace: pod.Namespace}}))

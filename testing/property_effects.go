@@ -36,22 +36,30 @@ func (h *Harness) deadline(object any, options []RequestOption) error {
 		if err != nil {
 			return fmt.Errorf("eirinixtest: %w", err)
 		}
-		grace := time.NewTimer(deadlineGrace)
-		for _, run := range result.outcome.Trace.Runs() {
-			ran = true
-			select {
-			case <-run.Done:
-			case <-grace.C:
-				return &violation{
-					property: onTime, what: fmt.Sprintf("%s was called with a timeout of %s, and step %s was still running %s later", r.Operation, shortTimeout, run.Step, deadlineGrace),
-					remedy: "pass the handler's context to every call that waits (clients, HTTP requests, databases) instead of context.Background or context.TODO, select on ctx.Done() beside every channel, and check ctx.Err() in long loops.",
-				}
-			}
+		ran = ran || len(result.Steps) > 0
+		if err := late(result, r, ""); err != nil {
+			return err
 		}
-		grace.Stop()
 	}
 	if !ran {
 		return errNothingRan
+	}
+	return nil
+}
+
+// late waits for the steps that a request has left behind, and returns the violation of one that does not end.
+func late(result *Result, r Request, object string) error {
+	grace := time.NewTimer(deadlineGrace)
+	defer grace.Stop()
+	for _, run := range result.outcome.Trace.Runs() {
+		select {
+		case <-run.Done:
+		case <-grace.C:
+			return &violation{
+				property: onTime, what: fmt.Sprintf("%s was called with a timeout of %s, and step %s was still running %s later", r.Operation, r.WebhookTimeout, run.Step, deadlineGrace), proof: object,
+				remedy: "pass the handler's context to every call that waits (clients, HTTP requests, databases) instead of context.Background or context.TODO, select on ctx.Done() beside every channel, and check ctx.Err() in long loops.",
+			}
+		}
 	}
 	return nil
 }

@@ -176,7 +176,7 @@ func (h *Harness) lose(l loss, c readCase) error {
 				return l.err(d)
 			}
 		}
-		result, err := h.sendIn(context.WithValue(context.Background(), worldKey{}, in), r)
+		result, err := h.sendIn(context.WithValue(h.ctx, worldKey{}, in), r)
 		if err != nil {
 			return fmt.Errorf("eirinixtest: %w", err)
 		}

@@ -4,12 +4,15 @@ package eirinixtest
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -21,6 +24,11 @@ const total = "total"
 const (
 	randomObjects = 100
 	shrinkTries   = 400
+	mostLines     = 20 // of an object for which a step is late
+
+	// totalTimeout is the webhook timeout while panics are looked for. A step that is late for one of the objects would
+	// otherwise use up the time of the check.
+	totalTimeout = time.Second
 )
 
 func (h *Harness) total(object any, options []RequestOption) error {
@@ -35,7 +43,9 @@ func (h *Harness) total(object any, options []RequestOption) error {
 			return err
 		}
 		for _, smaller := range withoutParts(example) {
-			if v := h.panics(r, smaller, other); v != nil {
+			if v, err := h.panics(r, smaller, other); err != nil {
+				return err
+			} else if v != nil {
 				return h.panicked(r, smaller, other, v, "on the example with a part left out")
 			}
 		}
@@ -45,7 +55,9 @@ func (h *Harness) total(object any, options []RequestOption) error {
 			if !ok {
 				break // the kind has no Go type to fill
 			}
-			if v := h.panics(r, fuzzed, other); v != nil {
+			if v, err := h.panics(r, fuzzed, other); err != nil {
+				return err
+			} else if v != nil {
 				return h.panicked(r, fuzzed, other, v, fmt.Sprintf("on random object %d", i))
 			}
 		}
@@ -70,8 +82,9 @@ func (h *Harness) example(r Request) (example, other apiserver.Document, err err
 }
 
 // panics returns the run of a step that panics on an object, or nil. In an update, the object is also tried as the old
-// one.
-func (h *Harness) panics(r Request, object, other apiserver.Document) *StepRun {
+// one. The error is that of a step that is late.
+func (h *Harness) panics(r Request, object, other apiserver.Document) (*StepRun, error) {
+	r.WebhookTimeout = cmp.Or(r.WebhookTimeout, totalTimeout)
 	tries := []Request{r}
 	if r.Object == nil {
 		tries[0].OldObject = object
@@ -87,16 +100,31 @@ func (h *Harness) panics(r Request, object, other apiserver.Document) *StepRun {
 	}
 	for _, try := range tries {
 		result, err := h.send(try)
+		if errors.Is(err, errTimeUsed) {
+			return nil, err
+		}
 		if err != nil {
 			continue // no API server would have sent the request
 		}
 		for _, s := range result.Steps {
 			if s.Panic != nil {
-				return &s
+				return &s, nil
 			}
 		}
+		if err := late(result, try, beginning(object)); err != nil {
+			return nil, err
+		}
 	}
-	return nil
+	return nil, nil
+}
+
+// beginning returns the first lines of an object, which can have thousands.
+func beginning(object apiserver.Document) string {
+	lines := strings.SplitAfter(object.YAML(), "\n")
+	if len(lines) <= mostLines {
+		return strings.Join(lines, "")
+	}
+	return fmt.Sprintf("%s... and %d more lines", strings.Join(lines[:mostLines], ""), len(lines)-mostLines)
 }
 
 // panicked reports a panic, with the smallest object found that still causes it.
@@ -107,7 +135,7 @@ func (h *Harness) panicked(r Request, object, other apiserver.Document, run *Ste
 			if tries--; tries < 0 {
 				break
 			}
-			if again := h.panics(r, candidate, other); again != nil && fmt.Sprint(again.Panic) == fmt.Sprint(run.Panic) {
+			if again, _ := h.panics(r, candidate, other); again != nil && fmt.Sprint(again.Panic) == fmt.Sprint(run.Panic) {
 				smaller, run = candidate, again
 				break
 			}

@@ -157,11 +157,14 @@ func (h *Harness) send(r Request, options ...RequestOption) (*Result, error) {
 	for _, o := range options {
 		o(&r)
 	}
-	return h.sendIn(context.Background(), r)
+	return h.sendIn(h.ctx, r)
 }
 
 func (h *Harness) sendIn(ctx context.Context, r Request) (*Result, error) {
 	outcome, err := h.server.Send(ctx, apiserver.Request(r))
+	if h.ctx.Err() != nil {
+		return nil, context.Cause(h.ctx) // an answer that was cut off proves nothing
+	}
 	if err != nil {
 		return nil, withRemedy(err)
 	}
