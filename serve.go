@@ -67,9 +67,13 @@ func (r *run) serve(ctx context.Context) (drain func() error, err error) {
 		err = r.register(ctx, p, server, handler)
 	}
 	if err != nil {
+		defer handler.Stop()
 		return nothing, errors.Join(stoppedOr(ctx, err), server.Shutdown(context.WithoutCancel(ctx)))
 	}
-	return func() error { return r.m.drain(r.m.GetManagerOptions(), server, r.log) }, nil //nolint:contextcheck // ctx has ended by then
+	return func() error {
+		defer handler.Stop()
+		return r.m.drain(r.m.GetManagerOptions(), server, r.log) //nolint:contextcheck // ctx has ended by then
+	}, nil
 }
 
 // resolve resolves the steps as the cluster, and what they read, are now.

@@ -46,6 +46,9 @@ func sectionHostile(ctx context.Context, r *report, length time.Duration) (err e
 		r.skip("attacks on a server", "the memory of a process is read from /proc, which Linux alone has")
 		return nil
 	}
+	if err := sectionShadows(ctx, r); err != nil {
+		return err
+	}
 	limit, environment, err := container()
 	if err != nil {
 		return err

@@ -9,8 +9,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net/http"
+	"strings"
+	"time"
 
 	"github.com/go-logr/zapr"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
@@ -29,22 +34,20 @@ func serveHostile(ctx context.Context, in io.Reader, out io.Writer) error {
 		return err
 	}
 	log := zapr.NewLogger(quietLogger())
-	handler := &admit.Handler{MaxBytes: 32 << 20, Log: log}
+	registry := prometheus.NewRegistry()
+	metrics, err := admit.NewMetrics(registry)
+	if err != nil {
+		return err
+	}
+	others := http.NewServeMux()
+	others.Handle("/metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	handler := &admit.Handler{MaxBytes: 32 << 20, Log: log, Metrics: metrics, Others: others}
 	chain := admit.Chain{}
 	for _, s := range injection() {
-		chain.Steps = append(chain.Steps, admit.Step{
-			Name: s.name, New: func() runtime.Object { return &corev1.Pod{} },
-			Mutates: true, Run: func(_ context.Context, _ *admit.Call, _, obj runtime.Object) error {
-				pod, ok := obj.(*corev1.Pod)
-				if !ok {
-					return fmt.Errorf("got a %T", obj)
-				}
-				s.edit(pod)
-				return nil
-			},
-		})
+		chain.Steps = append(chain.Steps, mutationOf(s))
 	}
 	handler.Serve(admit.MutatePrefix+"hostile", chain)
+	serveShadows(handler)
 	server := &serving.Server{
 		Host: "127.0.0.1", Handler: handler, Log: log, Ready: func() error { return nil },
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return certificate, nil },
@@ -61,4 +64,55 @@ func serveHostile(ctx context.Context, in io.Reader, out io.Writer) error {
 	end() // requests in flight are the attacker's, so Shutdown need not wait
 	_ = server.Shutdown(ended)
 	return nil
+}
+
+// mutationOf returns a step as a Manager makes it of a Mutation.
+func mutationOf(s step) admit.Step {
+	return admit.Step{
+		Name: s.name, New: func() runtime.Object { return &corev1.Pod{} },
+		Mutates: true, Run: func(_ context.Context, _ *admit.Call, _, obj runtime.Object) error {
+			pod, ok := obj.(*corev1.Pod)
+			if !ok {
+				return fmt.Errorf("got a %T", obj)
+			}
+			s.edit(pod)
+			return nil
+		},
+	}
+}
+
+const (
+	besideShadow = "beside-shadow" // a shadow that hangs, and one that is quick
+	hangs        = "hangs"
+)
+
+var hungModes = []admit.Mode{admit.ModeDeny, admit.ModeWarn, admit.ModeAudit, admit.ModeShadow}
+
+func hungWebhooks() (all []string) {
+	for _, mode := range hungModes {
+		all = append(all, "hangs-"+strings.ToLower(mode.String()))
+	}
+	return all
+}
+
+// serveShadows serves the webhooks of sectionShadows.
+func serveShadows(handler *admit.Handler) {
+	five, shadowed := admit.Chain{}, admit.Chain{}
+	for i, s := range smallSteps(5) {
+		idle := mutationOf(step{fmt.Sprintf("idle-%d", i), func(*corev1.Pod) {}})
+		idle.Mode = admit.ModeShadow
+		five.Steps = append(five.Steps, mutationOf(s))
+		shadowed.Steps = append(shadowed.Steps, mutationOf(s), idle)
+	}
+	handler.Serve(admit.MutatePrefix+fiveSteps, five)
+	handler.Serve(admit.MutatePrefix+withShadows, shadowed)
+	hung := mutationOf(step{hangs, func(*corev1.Pod) { select {} }})
+	quick := mutationOf(step{"quick", func(p *corev1.Pod) { p.Labels = nil }})
+	hung.Mode, hung.Timeout, quick.Mode = admit.ModeShadow, 30*time.Second, admit.ModeShadow
+	handler.Serve(admit.MutatePrefix+besideShadow, admit.Chain{Steps: []admit.Step{hung, quick}})
+	for i, webhook := range hungWebhooks() {
+		s := mutationOf(step{webhook, func(*corev1.Pod) { select {} }})
+		s.Mode, s.Timeout = hungModes[i], 100*time.Millisecond
+		handler.Serve(admit.MutatePrefix+webhook, admit.Chain{Steps: []admit.Step{s}})
+	}
 }

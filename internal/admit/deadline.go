@@ -77,21 +77,47 @@ const between = -1
 // object until it ends, and Go cannot end it.
 const mostLeft = 100
 
-// left counts the runs of a step that were left behind and have not ended.
+// left is what outlives the chain of a step: the runs that were left behind and have not ended, and the shadows.
 type left struct {
 	runs    atomic.Int64
 	metrics *stepMetrics
+	shadows shadowQueue
 }
 
-func (l *left) add(n int64) {
-	l.runs.Add(n)
-	l.metrics.leftBehind(n)
+// full returns an error if no further run of the step may begin.
+func (l *left) full(b *objectBudget) error {
+	runs, bytes := l.runs.Load(), b.left.Load()
+	if runs < mostLeft && (runs == 0 || bytes < b.mostLeft) {
+		return nil
+	}
+	return fmt.Errorf("%d of its runs still hang, and all that hang hold %d MiB, so no further run begins; "+
+		"let it return when its context ends, and restart the program to end them", runs, bytes>>20)
+}
+
+// leave counts a run of a step as left behind, with the objects that the call holds, until ended is called.
+func (r *run) leave(i int) (ended func()) {
+	bytes := r.object.size() + r.old.size()
+	add := func(sign int64) {
+		r.left[i].runs.Add(sign)
+		r.left[i].metrics.leftBehind(sign)
+		r.budget.left.Add(sign * bytes)
+	}
+	add(1)
+	return func() { add(-1) }
 }
 
 var errNoAnswer = errors.New("it ended its goroutine without an answer") // runtime.Goexit, which t.FailNow calls too
 
 // wait runs the steps on a new goroutine, and waits for their outcome or for the deadline.
 func (r *run) wait() outcome {
+	o := r.await()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	o.postponed = r.postponed[:len(r.postponed):len(r.postponed)]
+	return o
+}
+
+func (r *run) await() outcome {
 	done := make(chan outcome, 1)
 	go func() {
 		defer r.release()
@@ -111,7 +137,6 @@ func (r *run) wait() outcome {
 		}()
 		growStack()
 		o = r.outcome()
-		o.postponed = r.postponed
 	}()
 	select {
 	case o := <-done:
@@ -132,11 +157,15 @@ func (r *run) wait() outcome {
 	if i != between {
 		return outcome{err: &stepError{step: r.Steps[i].Name, err: errLate(r.ctx)}}
 	}
-	err := fmt.Errorf("%w; decoding the object, or writing the patch, took too long", errLate(r.ctx))
+	why := "decoding the object, or writing the patch, took too long"
+	if r.object.memory.waits.Load() || r.old.memory.waits.Load() {
+		why = waitedForMemory
+	}
+	err := fmt.Errorf("%w; %s", errLate(r.ctx), why)
 	return outcome{err: &stepError{step: r.name, err: err}}
 }
 
-// release releases the memory of the objects. A step that is left behind keeps it as long as it runs.
+// release releases the memory of the objects.
 func (r *run) release() {
 	r.object.memory.release()
 	r.old.memory.release()
@@ -146,8 +175,8 @@ func errLate(ctx context.Context) error {
 	return fmt.Errorf("no answer before the deadline (timeoutSeconds of the webhook): %w", context.Cause(ctx))
 }
 
-// abandon leaves the call's goroutine behind, and the step that runs on it, if any. If no step runs, it returns the step
-// that ended after the deadline, or between.
+// abandon leaves the call's goroutine behind, and the step that runs on it, if any. The memory of that step no longer
+// counts as that of a call. If no step runs, abandon returns the step that ended after the deadline, or between.
 func (r *run) abandon() (step int, runs bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -156,8 +185,8 @@ func (r *run) abandon() (step int, runs bool) {
 		return r.late, false
 	}
 	if !r.detached {
-		r.leftAt = r.at
-		r.left[r.at].add(1)
+		r.leftEnded = r.leave(r.at)
+		r.release() // the goroutine uses it only between steps
 	}
 	return r.at, true
 }
@@ -166,10 +195,10 @@ func (r *run) abandon() (step int, runs bool) {
 func (r *run) returned() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.leftAt != between {
-		r.left[r.leftAt].add(-1)
+	if r.leftEnded != nil {
+		r.leftEnded()
 	}
-	r.at, r.leftAt = between, between
+	r.at, r.leftEnded = between, nil
 }
 
 func (r *run) isAbandoned() bool { return r.abandoned.Load() }
@@ -214,12 +243,7 @@ type task struct {
 // attempt runs a step's task within the step's deadline.
 func (r *run) attempt(i int, t task) error {
 	s := &r.Steps[i]
-	timeout := s.Timeout
-	if n := r.left[i].runs.Load(); n >= mostLeft {
-		return fmt.Errorf("%d of its runs still hang, so no further run begins; "+
-			"let it return when its context ends, and restart the program to end them", n)
-	}
-	shorter := false
+	timeout, shorter := s.Timeout, false
 	if end, ok := r.ctx.Deadline(); timeout > 0 {
 		shorter = !ok || time.Until(end) > timeout
 	} else if promised := r.promisedAfter(i); promised > 0 && ok {
@@ -258,13 +282,18 @@ func (r *run) attemptDetached(i int, ctx context.Context, timeout time.Duration,
 		defer cancel()
 		ctx = limited
 	}
+	if r.turn != nil {
+		r.turn.Unlock()
+		defer r.turn.Lock()
+	}
 	done := make(chan error, 1)
 	var over atomic.Bool // set by the run or by its caller, whichever is first
+	var ended func()
 	go func() {
 		err := errNoAnswer
 		defer func() {
 			if done <- err; over.Swap(true) {
-				r.left[i].add(-1)
+				ended()
 				r.logLatePanic(&stepError{step: r.Steps[i].Name, err: err})
 			}
 		}()
@@ -275,9 +304,9 @@ func (r *run) attemptDetached(i int, ctx context.Context, timeout time.Duration,
 		return err
 	case <-ctx.Done():
 	}
-	r.left[i].add(1)
+	ended = r.leave(i)
 	if over.Swap(true) { // the run ended at this moment
-		r.left[i].add(-1)
+		ended()
 		r.logLatePanic(&stepError{step: r.Steps[i].Name, err: <-done})
 	}
 	return errLate(ctx)

@@ -187,7 +187,7 @@ func (h *hook) post(path, body string) reply {
 
 func (h *hook) do(req *http.Request) reply {
 	GinkgoHelper()
-	client := h.Client()
+	client := *h.Client()
 	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	resp, err := client.Do(req)
 	Expect(err).NotTo(HaveOccurred())

@@ -55,7 +55,7 @@ type Handler struct {
 	slots   *limiter
 	bodies  *readBudget
 	objects *objectBudget
-	shadows shadowQueue
+	shadows *shadows
 }
 
 // Handle serves one step that makes its own patch, on MutatePrefix+name.
@@ -112,12 +112,13 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	resp.write(w)
 	ended(resp.status)
 	if len(postponed) > 0 {
-		h.shadow(postponed) //nolint:contextcheck // the request has been answered
+		_ = http.NewResponseController(w).Flush()
+		h.shadows.add(h, postponed)
 	}
 }
 
-// decide reads the request and builds the answer. It also returns the runs for after the answer. When it returns, the call's slot and its memory have been released,
-// so a client that does not read its answer delays no other call.
+// decide reads the request and builds the answer. It also returns the runs for after the answer. When it returns, the
+// call's slot and its memory have been released, so a client that does not read its answer delays no other call.
 func (h *Handler) decide(w http.ResponseWriter, r *http.Request, c *chain, arrived time.Time) (response, []shadow) {
 	h.Metrics.arrived()
 	defer h.Metrics.answered()
@@ -147,7 +148,7 @@ func (h *Handler) decide(w http.ResponseWriter, r *http.Request, c *chain, arriv
 	o := h.traceRun(newRun(logf.IntoContext(ctx, log), log, c, &rev.request, wants, h.objects)).wait()
 	resp := h.respond(r, c, rev, o, arrived)
 	resp.offline = body.offline
-	return resp, o.postponed
+	return resp, c.shadowsOf(r.Context(), &rev.request, o)
 }
 
 // prepare makes the budgets, which need MaxBytes.
@@ -155,7 +156,8 @@ func (h *Handler) prepare() {
 	h.limits.Do(func() {
 		h.slots = newLimiter(callsAtWork, callsWaiting)
 		h.bodies = newReadBudget(h.MaxBytes)
-		h.objects = newObjectBudget()
+		h.objects = newObjectBudget(decodedCalls)
+		h.shadows = newShadows()
 	})
 }
 

@@ -8,11 +8,16 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/go-logr/logr"
 	. "github.com/onsi/gomega"
+	"golang.org/x/sync/semaphore"
 	admissionv1 "k8s.io/api/admission/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"code.cloudfoundry.org/eirinix/internal/decode"
 )
 
 func TestALateStepIsReportedLikeOneThatIsLeftBehind(t *testing.T) {
@@ -39,8 +44,9 @@ func TestALateStepIsNamedByTheGoroutineThatWaits(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		r := &run{
 			chain: &chain{left: []*left{{}, {}}},
-			ctx:   ctx, at: between, leftAt: between, late: between,
+			ctx:   ctx, at: between, late: between, budget: newObjectBudget(decodedCalls),
 		}
+		r.object.memory, r.old.memory = &memory{account: r.budget.objects}, &memory{account: r.budget.oldObjects}
 		NewWithT(t).Expect(r.begin(1, detached)).To(Succeed())
 		cancel()
 		return r
@@ -68,4 +74,56 @@ func TestALateStepIsNamedByTheGoroutineThatWaits(t *testing.T) {
 			g.Expect(r.left[1].runs.Load()).To(BeZero())
 		})
 	}
+}
+
+// runOf returns the run of a step on a pod that takes more than decode.Free, within a second.
+func runOf(t *testing.T, b *objectBudget, s Step) *run {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	t.Cleanup(cancel)
+	s.Name, s.New, s.Mutates = "a", newPod, true
+	req := &admissionv1.AdmissionRequest{Object: runtime.RawExtension{Raw: manyContainers(2000)}}
+	return newRun(ctx, logr.Discard(), newChain("/mutate/a", Chain{Steps: []Step{s}}, nil, nil), req, []want{wantKind | wantObject}, b)
+}
+
+func TestTheMemoryOfARunThatIsLeftBehindNoLongerDelaysCalls(t *testing.T) {
+	for _, detached := range []bool{false, true} {
+		t.Run(fmt.Sprintf("on a goroutine of its own: %t", detached), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g, all, release := NewWithT(t), newObjectBudget(decodedCalls), make(chan struct{})
+				s := Step{Run: func(context.Context, *Call, runtime.Object, runtime.Object) error { <-release; return nil }}
+				if detached {
+					s.Timeout = time.Millisecond
+				}
+				r := runOf(t, all, s)
+				g.Expect(r.wait().err).To(MatchError(ContainSubstring("no answer before the deadline")))
+				synctest.Wait()
+				g.Expect(all.objects.held.TryAcquire(all.objects.most)).To(BeTrue(), "all of the calls' memory is free")
+				all.objects.held.Release(all.objects.most)
+				g.Expect(all.left.Load()).To(BeNumerically(">", decode.Free+len(r.request.Object.Raw)))
+				g.Expect(r.left[0].full(all)).To(Succeed())
+				all.left.Add(all.mostLeft)
+				g.Expect(r.left[0].full(all)).To(MatchError(HavePrefix("1 of its runs still hang, and all that hang hold 33 MiB")))
+				g.Expect((&left{}).full(all)).To(Succeed(), "other steps can run")
+				all.left.Add(-all.mostLeft)
+				close(release)
+				synctest.Wait()
+				g.Expect(all.left.Load()).To(BeZero())
+				g.Expect(r.left[0].runs.Load()).To(BeZero())
+			})
+		})
+	}
+}
+
+func TestACallThatWaitsForMemorySaysSo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, all := NewWithT(t), newObjectBudget(decodedCalls)
+		for name, full := range map[string]*semaphore.Weighted{"to decode": all.objects.decoding, "to hold": all.objects.held} {
+			g.Expect(full.Acquire(t.Context(), decode.Most)).To(Succeed())
+			g.Expect(runOf(t, all, Step{}).wait().err).To(MatchError(And(ContainSubstring("waited for memory"), Not(ContainSubstring("took too long")))), name)
+			synctest.Wait()
+			full.Release(decode.Most)
+		}
+		g.Expect(runOf(t, all, Step{Run: func(context.Context, *Call, runtime.Object, runtime.Object) error { return nil }}).wait().err).NotTo(HaveOccurred())
+	})
 }

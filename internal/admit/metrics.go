@@ -24,11 +24,12 @@ const (
 	decisionIgnored        // failed, and the step's changes were undone: its failurePolicy is Ignore
 	decisionWouldDeny      // allowed, because the step only watches
 	decisionWouldPatch     // not changed, because the step only watches
-	decisionDropped        // not run: too many shadows wait
+	decisionWouldFail      // failed, which matters to no request, because the step is a shadow
+	decisionDropped        // not run: too many shadows wait, or the program stops
 	decisions          int = iota
 )
 
-var decisionLabels = [decisions]string{"allowed", "patched", "denied", "skipped", "failed", "ignored", "would_deny", "would_patch", "dropped"}
+var decisionLabels = [decisions]string{"allowed", "patched", "denied", "skipped", "failed", "ignored", "would_deny", "would_patch", "would_fail", "dropped"}
 
 var operationLabels = [...]admissionv1.Operation{
 	admissionv1.Create, admissionv1.Update, admissionv1.Delete, admissionv1.Connect, "other",

@@ -56,12 +56,13 @@ var _ = Describe("Metrics", func() {
 eirinix_admission_decisions_total{decision="allowed",dry_run="false",operation="CREATE",step="volumes",webhook="pods"} 1
 eirinix_admission_decisions_total{decision="allowed",dry_run="false",operation="DELETE",step="volumes",webhook="pods"} 1
 eirinix_admission_decisions_total{decision="denied",dry_run="false",operation="CREATE",step="volumes",webhook="pods"} 3
-eirinix_admission_decisions_total{decision="dropped",dry_run="false",operation="CREATE",step="volumes",webhook="pods"} 9
+eirinix_admission_decisions_total{decision="dropped",dry_run="false",operation="CREATE",step="volumes",webhook="pods"} 10
 eirinix_admission_decisions_total{decision="failed",dry_run="false",operation="CREATE",step="volumes",webhook="pods"} 5
 eirinix_admission_decisions_total{decision="ignored",dry_run="false",operation="CREATE",step="volumes",webhook="pods"} 6
 eirinix_admission_decisions_total{decision="patched",dry_run="false",operation="CREATE",step="volumes",webhook="pods"} 2
 eirinix_admission_decisions_total{decision="skipped",dry_run="false",operation="CREATE",step="volumes",webhook="pods"} 4
 eirinix_admission_decisions_total{decision="would_deny",dry_run="false",operation="CREATE",step="volumes",webhook="pods"} 7
+eirinix_admission_decisions_total{decision="would_fail",dry_run="false",operation="CREATE",step="volumes",webhook="pods"} 9
 eirinix_admission_decisions_total{decision="would_patch",dry_run="false",operation="CREATE",step="volumes",webhook="pods"} 8
 `))
 	})

@@ -33,13 +33,9 @@ func (r *run) watch(i int, mode Mode) error {
 	if err := r.flush(); err != nil {
 		return err
 	}
-	s, call := &r.Steps[i], &r.calls[i]
-	r.attempts++
-	undo := r.object
-	r.began = time.Now()
-	call.Request, call.shared = r.request, &r.shared
-	err := recovered(func() error { return r.perform[i](r, i, call) })
-	if !r.end() {
+	s, call, undo := &r.Steps[i], &r.calls[i], r.object
+	err, ended := r.try(i, call)
+	if !ended {
 		return err
 	}
 	if err == nil {

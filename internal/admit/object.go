@@ -4,6 +4,7 @@ package admit
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -60,7 +61,9 @@ func (m *memory) decodeObject(raw []byte, into runtime.Object) (runtime.Object, 
 	if u, ok := into.(*unstructured.Unstructured); ok {
 		target = &u.Object // its own decoder requires a kind, and reads the text twice
 	}
-	if err := m.decode(raw, target); err != nil {
+	if err := m.decode(raw, target); errors.Is(err, errNoMemory) {
+		return nil, err
+	} else if err != nil {
 		return nil, &unreadableError{as: into, err: err}
 	}
 	return into, nil
@@ -82,6 +85,9 @@ func absent(raw []byte) bool { return len(raw) == 0 || string(raw) == "null" }
 
 // isOf reports whether the view is of type t.
 func (o *object) isOf(t reflect.Type) bool { return o.current != nil && reflect.TypeOf(o.current) == t }
+
+// size returns the memory of the object's text and of its view.
+func (o *object) size() int64 { return int64(len(o.raw)) + o.memory.held }
 
 func (o *object) isAbsent() bool { return absent(o.raw) }
 

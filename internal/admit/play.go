@@ -32,7 +32,7 @@ func NewPlayer(s Step, log logr.Logger) *Player {
 	return &Player{
 		chain:   newChain(s.Name, Chain{Steps: []Step{s}, Validating: validating}, nil, nil),
 		log:     log,
-		objects: newObjectBudget(),
+		objects: newObjectBudget(decodedCalls),
 	}
 }
 

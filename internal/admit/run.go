@@ -5,6 +5,7 @@ package admit
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -39,16 +40,18 @@ type run struct {
 	ignored   []error // the failures of runs that failurePolicy ignores, as stepErrors
 	warnings  []string
 	audit     map[string]string
-	postponed []shadow
+	budget    *objectBudget
+	turn      *sync.Mutex // held but while a step runs; nil if the calls do not take turns
 	tracer    trace.Tracer
 	spans     []stepSpan        // by step; nil if nothing traces
 	exemplar  prometheus.Labels // for the metrics; nil if the call is not sampled
 
 	mu        sync.Mutex
+	postponed []int       // the steps that run after the answer
 	at        int         // the step that runs, or between
 	began     time.Time   // of the last step, with its decoding; written before mu is locked to set at
 	detached  bool        // whether that step runs on a goroutine of its own
-	leftAt    int         // the step that was left behind on the call's goroutine, or between
+	leftEnded func()      // counts the end of the run that was left behind on the call's goroutine; nil if none was
 	late      int         // the step that ended after the deadline, or between
 	abandoned atomic.Bool // set under mu by the goroutine that waits: the deadline has passed
 }
@@ -60,7 +63,7 @@ type outcome struct {
 	operations int    // number in the response's patch
 	deniedBy   string // the steps that denied
 	err        error
-	postponed  []shadow // for after the answer
+	postponed  []int // the steps for after the answer
 }
 
 // undecided is a finished run of a step on a view that other steps share. Whether the run changed the object is known
@@ -75,9 +78,9 @@ func newRun(
 	ctx context.Context, log logr.Logger, c *chain, req *admissionv1.AdmissionRequest, wants []want, b *objectBudget,
 ) *run {
 	return &run{
-		chain: c, ctx: ctx, log: log, request: req, wants: wants, at: between, leftAt: between, late: between,
-		object: object{raw: req.Object.Raw, memory: &memory{budget: b.objects, ctx: ctx}},
-		old:    object{raw: req.OldObject.Raw, memory: &memory{budget: b.oldObjects, ctx: ctx}},
+		chain: c, ctx: ctx, log: log, request: req, wants: wants, budget: b, at: between, late: between,
+		object: object{raw: req.Object.Raw, memory: &memory{account: b.objects, ctx: ctx}},
+		old:    object{raw: req.OldObject.Raw, memory: &memory{account: b.oldObjects, ctx: ctx}},
 	}
 }
 
@@ -118,10 +121,15 @@ func (r *run) steps() (denials []stepDenial, err error) {
 	for round := range rounds {
 		r.calls = make([]Call, len(r.Steps)) // drops the warnings and annotations of undone runs
 		for i := range r.Steps {
+			mode, chooseErr := r.mode(i)
+			if mode == ModeShadow && !r.answered {
+				r.postpone(i, round)
+				continue
+			}
 			if !r.due(i, round) {
 				continue
 			}
-			d, stepErr := r.step(i)
+			d, stepErr := r.step(i, mode, chooseErr)
 			if stepErr == nil && r.Reinvoke {
 				r.ran[i] = true
 				r.seen[i], stepErr = r.object.json()
@@ -154,6 +162,36 @@ func deniers(denials []stepDenial) string {
 		names = append(names, d.step)
 	}
 	return strings.Join(names, ", ")
+}
+
+// mode returns the mode of a step for the request. A step that cannot be due has its own.
+func (r *run) mode(i int) (Mode, error) {
+	s := &r.Steps[i]
+	if s.Choose == nil {
+		return s.Mode, nil
+	} else if !r.canBeDue(i) {
+		return ModeDeny, nil
+	}
+	return s.Choose(r.ctx, r.request)
+}
+
+// canBeDue reports whether a step wants the request as it arrived, or could want the object as it is now.
+func (r *run) canBeDue(i int) bool {
+	return r.wants[i]&wantKind != 0 && (r.wants[i]&wantObject != 0 || r.object.touched())
+}
+
+// postpone keeps a step for after the answer. Its objectSelector is evaluated then. Nothing is written or decoded for it
+// during the call.
+func (r *run) postpone(i, round int) {
+	if round > 0 {
+		return
+	} else if !r.canBeDue(i) {
+		r.stepMetrics[i].decided(r.request, decisionSkipped, 0, nil)
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.postponed = append(r.postponed, i)
 }
 
 // due reports whether a step runs now: whether it wants the object as the steps before have left it. In the second
@@ -190,18 +228,12 @@ func (r *run) wantsNow(m *Matcher) bool {
 
 // step runs one step. A failure that its failurePolicy ignores is undone, logged and counted here. Any other failure is
 // returned with the name of the step.
-func (r *run) step(i int) (*denial, error) {
-	s := &r.Steps[i]
-	mode := s.Mode
-	if s.Choose != nil {
-		var err error
-		if mode, err = s.Choose(r.ctx, r.request); err != nil {
-			return nil, r.failed(i, err, 0)
-		}
+func (r *run) step(i int, mode Mode, chooseErr error) (*denial, error) {
+	s, call := &r.Steps[i], &r.calls[i]
+	if chooseErr != nil {
+		return nil, r.failed(i, chooseErr, 0)
 	}
-	if mode == ModeShadow && !r.answered {
-		return nil, r.postpone(i)
-	} else if mode != ModeDeny {
+	if mode != ModeDeny {
 		return nil, r.watch(i, mode)
 	}
 	if !r.sharesBatch(i) {
@@ -209,13 +241,9 @@ func (r *run) step(i int) (*denial, error) {
 			return nil, err
 		}
 	}
-	r.attempts++
-	r.began = time.Now()
 	undo := r.object
-	call := &r.calls[i]
-	call.Request, call.shared = r.request, &r.shared
-	err := recovered(func() error { return r.perform[i](r, i, call) }) // also a panic in the methods of the step's type
-	if !r.end() {
+	err, ended := r.try(i, call)
+	if !ended {
 		return nil, err
 	}
 	batch := r.object.batch()
@@ -250,16 +278,34 @@ func (r *run) step(i int) (*denial, error) {
 	return nil, r.failed(i, err, took)
 }
 
+// try runs a step. It returns false if the step was left behind.
+func (r *run) try(i int, call *Call) (err error, ended bool) {
+	r.attempts++
+	r.began = time.Now()
+	call.Request, call.shared = r.request, &r.shared
+	if err = r.left[i].full(r.budget); err == nil {
+		err = recovered(func() error { return r.perform[i](r, i, call) }) // also a panic in the methods of the step's type
+	}
+	return err, r.end()
+}
+
 // failed counts the failure of a step. It returns the failure with the name of the step, unless its failurePolicy
 // ignores it: then it is logged.
 func (r *run) failed(i int, err error, took time.Duration) error {
 	s, failure := &r.Steps[i], &stepError{step: r.Steps[i].Name, err: err}
 	r.failSpan(i, err)
-	if !s.Ignore {
+	switch {
+	case !s.Ignore:
 		r.decided(i, decisionFailed, took)
 		return failure
+	case !r.answered:
+		r.decided(i, decisionIgnored, took)
+	case errors.Is(context.Cause(r.ctx), errStopped):
+		r.decided(i, decisionDropped, 0)
+		return nil
+	default:
+		r.decided(i, decisionWouldFail, took)
 	}
-	r.decided(i, decisionIgnored, took)
 	r.ignored = append(r.ignored, failure)
 	r.logFailure(r.log, failure, "extension failed; its failurePolicy is Ignore, so its changes are undone",
 		"took", took.String())

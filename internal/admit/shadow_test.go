@@ -1,0 +1,328 @@
+package admit_test
+
+// Specs of what shadows, and runs that were left behind, share with the calls: nothing that delays a call.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	admissionv1 "k8s.io/api/admission/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kruntime "k8s.io/apimachinery/pkg/runtime"
+
+	"code.cloudfoundry.org/eirinix/internal/admit"
+)
+
+// sized makes the pod of a request as large as this many bytes, in containers with an environment.
+func sized(bytes int) func(*admissionv1.AdmissionRequest) {
+	const item = `{"name":"NAME","value":"a value of some length, such as the URL of a service"},`
+	raw := `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"web-0","namespace":"cf"},"spec":{"containers":[{"name":"web","env":[` +
+		strings.Repeat(item, bytes/len(item)) + `{"name":"LAST"}]}]}}`
+	return func(r *admissionv1.AdmissionRequest) { r.Object.Raw = []byte(raw) }
+}
+
+const (
+	oneMB        = 1_000_000
+	largestLegal = 1_700_000 // an API server stores objects of 1.5 MiB
+)
+
+// beside is the path of another webhook of the same program.
+const beside = "/validate/beside"
+
+// hanging is a hook with steps that ignore their contexts until release is called.
+type hanging struct {
+	*hook
+	release func()
+	hung    chan struct{}
+	begun   atomic.Int64
+}
+
+func newHanging() *hanging {
+	h := &hanging{hook: newHook(allow), hung: make(chan struct{})}
+	h.MaxBytes = 32 << 20
+	h.release = sync.OnceFunc(func() { close(h.hung) })
+	DeferCleanup(h.release)
+	h.Handler.Serve(beside, admit.Chain{Validating: true, Steps: []admit.Step{check("beside", newPod, func(_, _ kruntime.Object) error { return nil })}})
+	return h
+}
+
+func (h *hanging) hang() error {
+	h.begun.Add(1)
+	<-h.hung
+	return nil
+}
+
+// step is a step that hangs. Its runs are left behind after 20 ms.
+func (h *hanging) step(mode admit.Mode, ignore, mutates bool) admit.Step {
+	s := check("hangs", newPod, func(_, _ kruntime.Object) error { return h.hang() })
+	if mutates {
+		s = onPod("hangs", func(*corev1.Pod) error { return h.hang() })
+	}
+	s.Mode, s.Ignore, s.Timeout = mode, ignore, 20*time.Millisecond
+	return s
+}
+
+func (h *hanging) left() float64 { return h.count("eirinix_admission_left_behind_runs", "hangs") }
+
+func decided(h *hook, step, decision string) func() float64 {
+	return func() float64 { return h.count("eirinix_admission_decisions_total", step, decision) }
+}
+
+func shadow(s admit.Step) admit.Step { return in(admit.ModeShadow, s) }
+
+func refusing(name string) admit.Step {
+	return check(name, newPod, func(_, _ kruntime.Object) error {
+		return apierrors.NewForbidden(corev1.Resource("pods"), "web-0", errors.New("too large"))
+	})
+}
+
+var _ = Describe("A run that hangs", func() {
+	modes := map[string]admit.Mode{"Deny": admit.ModeDeny, "Warn": admit.ModeWarn, "Audit": admit.ModeAudit, "Shadow": admit.ModeShadow}
+	for name, mode := range modes {
+		for _, ignore := range []bool{false, true} {
+			for _, mutates := range []bool{false, true} {
+				It(fmt.Sprintf("on the largest objects delays no other call, and in the end its step fails at once: %s, Ignore %t, Mutation %t", name, ignore, mutates), func() {
+					h := newHanging()
+					path := volumes
+					h.Handler.Serve(path, admit.Chain{Validating: !mutates, Steps: []admit.Step{h.step(mode, ignore, mutates)}})
+					full := func() bool {
+						return len(h.logs.with("of its runs still hang, and all that hang hold")) > 0
+					}
+					for asked := 0; !full(); {
+						Expect(asked).To(BeNumerically("<", 100), "its memory is bounded before the number of its runs is")
+						for _, size := range []int{oneMB, largestLegal} {
+							h.post(path+"?timeout=10s", body("v1", request(sized(size))))
+							if asked++; mode == admit.ModeShadow {
+								Eventually(decided(h.hook, "hangs", "would_fail")).WithTimeout(10 * time.Second).Should(BeEquivalentTo(asked))
+							}
+							Expect(h.post(beside+"?timeout=10s", body("v1", request(sized(size)))).Status).To(Equal(http.StatusOK))
+						}
+					}
+					Expect(h.left()).To(And(BeNumerically(">", 1), BeNumerically("==", h.begun.Load())))
+					begun := h.begun.Load()
+					h.release()
+					Eventually(h.left).Should(BeZero())
+					Expect(h.post(path+"?timeout=10s", body("v1", request(sized(largestLegal)))).Status).To(Equal(http.StatusOK), "its memory is free again")
+					Eventually(h.begun.Load).WithTimeout(10 * time.Second).Should(Equal(begun + 1))
+				})
+			}
+		}
+	}
+
+	DescribeTable("delays no other call while it is waited for", func(mode admit.Mode) {
+		h := newHanging()
+		s := h.step(mode, true, true)
+		s.Timeout = time.Minute
+		h.Handler.Serve(volumes, admit.Chain{Steps: []admit.Step{s}})
+		done := make(chan struct{})
+		go func() {
+			defer GinkgoRecover()
+			defer close(done)
+			h.post(volumes+"?timeout=30s", body("v1", request(sized(112_000))))
+		}()
+		Eventually(h.begun.Load).Should(BeEquivalentTo(1))
+		Expect(h.post(beside+"?timeout=2s", body("v1", request(sized(largestLegal)))).Status).To(Equal(http.StatusOK))
+		h.release()
+		Eventually(done).Should(BeClosed())
+	},
+		Entry("Deny", admit.ModeDeny),
+		Entry("Audit", admit.ModeAudit),
+		Entry("Shadow", admit.ModeShadow),
+	)
+})
+
+var _ = Describe("Shadows", func() {
+	It("cost the others none of 2,000 counts if one of them hangs", func() {
+		const requests, waiting = 2000, 200
+		h := newHanging()
+		s := h.step(admit.ModeShadow, true, false)
+		s.Timeout = time.Hour
+		h.Handler.Serve(volumes, admit.Chain{Validating: true, Steps: []admit.Step{s, shadow(refusing("quick")), shadow(refusing("other"))}})
+		for n := 1; n <= requests; n++ {
+			Expect(h.ask().Status).To(Equal(http.StatusOK))
+			if n%(waiting/2) == 0 { // as much as their queues hold
+				Eventually(decided(h.hook, "quick", "would_deny")).Should(BeEquivalentTo(n))
+				Eventually(decided(h.hook, "other", "would_deny")).Should(BeEquivalentTo(n))
+			}
+		}
+		Expect(decided(h.hook, "hangs", "dropped")()).To(BeEquivalentTo(requests - waiting - 1))
+		Expect(decided(h.hook, "quick", "dropped")()).To(BeZero())
+	})
+
+	It("leave room for the large objects of others, however many of one's wait", func() {
+		h := newHanging()
+		s := h.step(admit.ModeShadow, true, false)
+		s.Timeout = time.Hour
+		h.Handler.Serve(volumes, admit.Chain{Validating: true, Steps: []admit.Step{s, shadow(refusing("quick"))}})
+		for n := range 12 {
+			Expect(h.ask(sized(largestLegal)).Status).To(Equal(http.StatusOK))
+			Eventually(decided(h.hook, "quick", "would_deny")).Should(BeEquivalentTo(n + 1))
+		}
+		Expect(decided(h.hook, "hangs", "dropped")()).To(BeNumerically(">", 4), "they are bounded in bytes, too")
+		h.release()
+		Eventually(func() float64 {
+			return decided(h.hook, "hangs", "dropped")() + decided(h.hook, "hangs", "allowed")()
+		}).Should(BeEquivalentTo(12))
+		for range 2 { // one after the other has room again
+			Expect(h.ask(sized(largestLegal)).Status).To(Equal(http.StatusOK))
+		}
+		Eventually(decided(h.hook, "quick", "would_deny")).Should(BeEquivalentTo(14))
+	})
+
+	It("read nothing and write nothing before the answer", func() {
+		var served atomic.Bool
+		answered := make(chan struct{})
+		look := shadow(onPod("look", func(*corev1.Pod) error { return nil }))
+		look.New = func() kruntime.Object {
+			if served.Load() {
+				<-answered // a decoder would wait for its own answer
+			}
+			return &corev1.Pod{}
+		}
+		var copies atomic.Int64
+		change := func(name string) admit.Step {
+			s := mutation(name, func() kruntime.Object { return &copied{copies: &copies} }, func(_ context.Context, _ *admit.Call, p *copied) error {
+				metav1.SetMetaDataAnnotation(&p.ObjectMeta, "ran", p.Annotations["ran"]+name+" ")
+				return nil
+			})
+			return s
+		}
+		h := newHook(allow)
+		h.Handler.Serve(volumes, admit.Chain{Steps: []admit.Step{look, change("a"), look, change("b"), look, change("c"), look}})
+		served.Store(true)
+		Expect(ran(h.post(volumes+"?timeout=2s", body("v1", request())))).To(Equal("a b c"))
+		Expect(copies.Load()).To(BeEquivalentTo(1), "one patch is made, as without the shadows between them")
+		close(answered)
+		Eventually(decided(h, "look", "allowed")).Should(BeEquivalentTo(4))
+	})
+
+	It("run once for a call whose steps run again", func() {
+		h := newHook(allow)
+		h.Handler.Serve(volumes, admit.Chain{Reinvoke: true, Steps: []admit.Step{shadow(label("shadow", nil)), label("a", nil), labelTree("b"), shadow(label("last", nil))}})
+		Expect(h.ask().Status).To(Equal(http.StatusOK))
+		Eventually(decided(h, "last", "would_patch")).Should(Equal(1.0))
+		Eventually(decided(h, "shadow", "would_patch")).Should(Equal(1.0))
+	})
+
+	It("are asked about the objects that their selectors match when the call leaves them", func() {
+		matcher, err := admit.NewMatcher(everything, &metav1.LabelSelector{MatchLabels: map[string]string{"team": "a"}}, nil)
+		Expect(err).NotTo(HaveOccurred())
+		team := func(name, value string) admit.Step {
+			return onPod(name, func(p *corev1.Pod) error { p.Labels = map[string]string{"team": value}; return nil })
+		}
+		look := shadow(onPod("look", func(*corev1.Pod) error { return nil }))
+		look.Matcher = matcher
+		for decision, value := range map[string]string{"allowed": "a", "skipped": "b"} {
+			h := newHook(allow)
+			h.Handler.Serve(volumes, admit.Chain{Steps: []admit.Step{team("first", "a"), look, team("last", value)}})
+			Expect(h.ask().Status).To(Equal(http.StatusOK))
+			Eventually(decided(h, "look", decision)).Should(Equal(1.0))
+		}
+		r, h := serve(admit.Chain{Steps: []admit.Step{look}})
+		Expect(r.review("v1").Allowed).To(BeTrue())
+		Expect(decided(h, "look", "skipped")()).To(Equal(1.0))
+	})
+
+	It("see a call that was refused, or that failed, as it arrived", func() {
+		seen := make(chan string, 1)
+		look := shadow(onPod("look", func(p *corev1.Pod) error { seen <- p.Annotations["ran"]; return nil }))
+		h := newHanging()
+		hangs := h.step(admit.ModeDeny, false, true)
+		hangs.Timeout = 0
+		for _, last := range []admit.Step{refusing("last"), onPod("last", func(*corev1.Pod) error { return errStep }), hangs} {
+			h.Handler.Serve(volumes, admit.Chain{Steps: []admit.Step{look, label("a", nil), last}})
+			h.post(volumes+"?timeout=200ms", body("v1", request()))
+			Eventually(seen).Should(Receive(BeEmpty()))
+		}
+	})
+
+	It("that are late have failed for no request", func() {
+		h := newHanging()
+		h.Handler.Serve(volumes, admit.Chain{Steps: []admit.Step{h.step(admit.ModeShadow, true, true)}})
+		const late = 20
+		for range late {
+			Expect(h.ask().Status).To(Equal(http.StatusOK))
+		}
+		Eventually(decided(h.hook, "hangs", "would_fail")).WithTimeout(10 * time.Second).Should(BeEquivalentTo(late))
+		Expect(h.left()).To(BeEquivalentTo(late))
+		Expect(decided(h.hook, "hangs", "failed")() + decided(h.hook, "hangs", "ignored")()).To(BeZero())
+	})
+
+	It("end with the program", func(ctx SpecContext) {
+		begun := make(chan struct{}, 1)
+		waits := shadow(admit.Step{Name: "waits", New: newPod, Run: func(ctx context.Context, _ *admit.Call, _, _ kruntime.Object) error {
+			begun <- struct{}{}
+			<-ctx.Done()
+			return ctx.Err()
+		}})
+		h := newHook(allow)
+		h.Handler.Serve(volumes, admit.Chain{Validating: true, Steps: []admit.Step{waits}})
+		for range 5 {
+			Expect(h.ask().Status).To(Equal(http.StatusOK))
+		}
+		Eventually(begun).Should(Receive())
+		h.Handler.Stop()
+		Expect(decided(h, "waits", "dropped")()).To(Equal(5.0), "the one that ran has no verdict")
+		Expect(decided(h, "waits", "would_fail")()).To(BeZero())
+		Expect(h.logs.with("extension failed")).To(BeEmpty())
+		stacks := make([]byte, 4<<20)
+		Eventually(func() bool {
+			// workers of other specs may have to end, too
+			return strings.Contains(string(stacks[:runtime.Stack(stacks, true)]), "admit.(*shadows).work")
+		}).Should(BeFalse())
+		Expect(h.ask().Status).To(Equal(http.StatusOK))
+		Expect(decided(h, "waits", "dropped")()).To(Equal(6.0))
+		h.Handler.Stop()
+	})
+
+	It("are counted by the mode that the call had, if the mode changes while they wait", func() {
+		var mode atomic.Int64
+		mode.Store(int64(admit.ModeShadow))
+		begun, release := make(chan struct{}, 3), make(chan struct{})
+		s := check("size", newPod, func(_, _ kruntime.Object) error {
+			begun <- struct{}{}
+			<-release
+			return apierrors.NewForbidden(corev1.Resource("pods"), "web-0", errors.New("too large"))
+		})
+		s.Choose = func(context.Context, *admissionv1.AdmissionRequest) (admit.Mode, error) {
+			return admit.Mode(mode.Load()), nil
+		}
+		chain := admit.Chain{Validating: true, Steps: []admit.Step{s}}
+		h := newHook(allow)
+		h.Handler.Serve(volumes, chain)
+		for range 2 {
+			Expect(h.ask().review("v1").Allowed).To(BeTrue())
+		}
+		Eventually(begun).Should(Receive())
+		mode.Store(int64(admit.ModeDeny))
+		h.Handler.ServeAll(map[string]admit.Chain{volumes: chain}) // as after a change of the registration
+		close(release)
+		Expect(h.ask().review("v1").Allowed).To(BeFalse())
+		Eventually(decided(h, "size", "would_deny")).Should(Equal(2.0))
+		Expect(decided(h, "size", "denied")()).To(Equal(1.0))
+		h.Handler.ServeAll(nil)
+		Expect(decided(h, "size", "dropped")()).To(BeZero())
+	})
+})
+
+// copied is a pod that counts its copies.
+type copied struct {
+	corev1.Pod
+	copies *atomic.Int64
+}
+
+func (c *copied) DeepCopyObject() kruntime.Object {
+	c.copies.Add(1)
+	return &copied{Pod: *c.Pod.DeepCopy(), copies: c.copies}
+}
