@@ -331,6 +331,8 @@ func TestABrokenReadCostsACallNothing(t *testing.T) {
 				c.cut()
 				time.Sleep(2*time.Minute + answerTimeout)
 				var whole time.Duration
+				c.asked()
+				began := time.Now()
 				for range 1000 {
 					_, took, err := s.call()
 					Expect(err).To(MatchError(ContainSubstring("Read.MaxStale")))
@@ -338,6 +340,10 @@ func TestABrokenReadCostsACallNothing(t *testing.T) {
 					time.Sleep(137 * time.Millisecond)
 				}
 				Expect(whole).To(BeNumerically("<=", mostWait), "1,000 calls together")
+				c.mu.Lock()
+				attempts := len(c.lists) + len(c.watched)
+				c.mu.Unlock()
+				Expect(attempts).To(BeNumerically("<=", int(time.Since(began)/soonest)), "calls cause one attempt a second at most")
 				Expect(len(s.said())).To(BeNumerically("<=", 2), "%v", s.said())
 			}, Declaration{MaxStale: time.Minute})
 		})
@@ -652,4 +658,17 @@ func TestRightsTakenAwayAreSaidAtOnce(t *testing.T) {
 		Expect(err).NotTo(HaveOccurred())
 		Expect(regained.Load()).To(BeEquivalentTo(1), "what else was refused is looked at again")
 	}, Declaration{MaxStale: time.Minute})
+}
+
+func TestAnAnswerThatComesWithTheEndOfPatienceIsNoInterruption(t *testing.T) {
+	RegisterTestingT(t)
+	src := setOf(Declaration{}).sources[0]
+	listed(src)
+	src.broke(errSilent) // the timer ran out while the answer was read
+	broken, _ := src.broken()
+	Expect(broken).To(BeZero())
+	src.began = time.Now()
+	src.broke(errSilent)
+	broken, _ = src.broken()
+	Expect(broken).NotTo(BeZero())
 }
