@@ -225,11 +225,7 @@ func crdsOf(conversions []conversionOf) (crds []string) {
 }
 
 // crds returns the names of the definitions whose objects are converted.
-func (m *ExtensionManager) crds() []string {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return crdsOf(m.conversions)
-}
+func (m *ExtensionManager) crds() []string { return crdsOf(m.given().conversions) }
 
 // conversionObserver counts the conversions of a definition, and logs those that fail.
 type conversionObserver struct {
