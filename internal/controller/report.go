@@ -80,10 +80,9 @@ func NewReport(ctx context.Context, namespace, name string, registerer prometheu
 	var err error
 	if r.metrics, err = newMetrics(registerer); err != nil { // the program has metrics of its own with our names
 		log.Error(err, "certificate metrics cannot be registered; there will be none")
-		r.metrics = nil
-	} else {
-		r.metrics.build.WithLabelValues(r.secret, version(), runtime.Version()).Set(1)
+		r.metrics, _ = newMetrics(prometheus.NewRegistry()) // which shows them to no client
 	}
+	r.metrics.build.WithLabelValues(r.secret, version(), runtime.Version()).Set(1)
 	if clients != nil {
 		r.recorder = sync.OnceValue(func() events.EventRecorder { return cluster.NewRecorder(ctx, clients, reporter) })
 	}
@@ -115,14 +114,14 @@ func (r *Report) newcomer(log logr.Logger, err error) {
 
 // Waits records whether steps of this process wait for a reason to end.
 func (r *Report) Waits(reason string, waits bool) {
-	if r != nil && r.metrics != nil {
+	if r != nil {
 		r.metrics.waiting.WithLabelValues(r.secret, reason).Set(oneIf(waits))
 	}
 }
 
 // failed records that a pass failed. The next successful pass resets the metric.
 func (r *Report) failed(err error) {
-	if r != nil && r.metrics != nil && err != nil {
+	if r != nil && err != nil {
 		r.metrics.failing.WithLabelValues(r.secret).Set(1)
 	}
 }
@@ -157,9 +156,6 @@ func (r *Report) observed(c *Controller, t Trust, first string) {
 	case changed:
 		c.Log.Info("no replica of an earlier version is left, so this version registers", "this", c.desired.Version)
 	}
-	if r.metrics == nil {
-		return
-	}
 	r.metrics.versions.WithLabelValues(r.secret).Set(float64(max(1, c.versions.Living())))
 	r.Waits(ForVersion, waits != "")
 	if leaf := c.Certificates.leaf(); leaf != nil {
@@ -189,10 +185,8 @@ func (r *Report) contested(c *Controller, conf observed, times int) {
 	if times <= contestedAfter {
 		times = 0
 	}
-	if r.metrics != nil {
-		kind := strings.TrimSuffix(conf.String(), " "+conf.Name())
-		r.metrics.contested.WithLabelValues(r.secret, kind, conf.Name()).Set(float64(times))
-	}
+	kind := strings.TrimSuffix(conf.String(), " "+conf.Name())
+	r.metrics.contested.WithLabelValues(r.secret, kind, conf.Name()).Set(float64(times))
 	r.mu.Lock()
 	known := r.reported[conf.String()]
 	if times == 0 || times >= 2*known {
@@ -232,14 +226,14 @@ func (r *Report) event(state *certsecret.State, kind, reason, message string) {
 
 // SendsCanary records that this process has sent a canary, so that the metric shows 0 as long as none is answered.
 func (r *Report) SendsCanary() {
-	if r != nil && r.metrics != nil {
+	if r != nil {
 		r.metrics.canary.WithLabelValues(r.secret)
 	}
 }
 
 // AnsweredCanary records that an API server has called this process for a canary.
 func (r *Report) AnsweredCanary() {
-	if r != nil && r.metrics != nil {
+	if r != nil {
 		r.metrics.canary.WithLabelValues(r.secret).SetToCurrentTime()
 	}
 }
