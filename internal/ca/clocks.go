@@ -27,18 +27,13 @@ func (o options) span(now time.Time, lifetime time.Duration) (from, until time.T
 	return first.Add(-backdate(lifetime)), last.Add(lifetime)
 }
 
-// moment returns the time to judge a certificate by: ours, unless it is valid only by the server's.
-func (o options) moment(certificate *x509.Certificate, now time.Time) time.Time {
-	if !validAt(certificate, now) && !o.server.IsZero() && validAt(certificate, o.server) {
-		return o.server
-	}
-	return now
-}
-
 // Moment returns the time to judge a certificate by: now, or the server's time if the certificate is valid only by
 // that.
 func Moment(certificate *x509.Certificate, now time.Time, opts ...Option) time.Time {
-	return optionsOf(opts).moment(certificate, now)
+	if o := optionsOf(opts); !validAt(certificate, now) && !o.server.IsZero() && validAt(certificate, o.server) {
+		return o.server
+	}
+	return now
 }
 
 func validAt(certificate *x509.Certificate, t time.Time) bool {

@@ -3,6 +3,7 @@ package ca
 // This file creates keys and holds the options of New and SignServing.
 
 import (
+	"cmp"
 	"crypto"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -41,19 +42,16 @@ func (k KeyAlgorithm) Validate() error {
 	return err
 }
 
+// makers create the keys.
+var makers = map[KeyAlgorithm]func() (crypto.Signer, error){
+	ECDSAP256: ecdsaKey(elliptic.P256()), ECDSAP384: ecdsaKey(elliptic.P384()),
+	RSA2048: rsaKey(2048), RSA3072: rsaKey(3072), RSA4096: rsaKey(4096),
+}
+
 // maker returns a function that creates a key of this algorithm.
 func (k KeyAlgorithm) maker() (func() (crypto.Signer, error), error) {
-	switch k {
-	case "", ECDSAP256:
-		return ecdsaKey(elliptic.P256()), nil
-	case ECDSAP384:
-		return ecdsaKey(elliptic.P384()), nil
-	case RSA2048:
-		return rsaKey(2048), nil
-	case RSA3072:
-		return rsaKey(3072), nil
-	case RSA4096:
-		return rsaKey(4096), nil
+	if maker := makers[cmp.Or(k, ECDSAP256)]; maker != nil {
+		return maker, nil
 	}
 	return nil, fmt.Errorf("%w %q; choose one of %q", ErrUnknownKeyAlgorithm, string(k), KeyAlgorithms())
 }

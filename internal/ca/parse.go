@@ -137,7 +137,7 @@ func (a *Authority) Usable(now time.Time, opts ...Option) error {
 	if len(certificate.UnhandledCriticalExtensions) > 0 {
 		return fmt.Errorf("%w that is understood: it has critical extensions %v", ErrNotCA, certificate.UnhandledCriticalExtensions)
 	}
-	now = optionsOf(opts).moment(certificate, now)
+	now = Moment(certificate, now, opts...)
 	if now.Before(certificate.NotBefore) {
 		return fmt.Errorf("%w: it starts at %s and now is %s; check the clocks", ErrNotYetValid, stamp(certificate.NotBefore), stamp(now))
 	}

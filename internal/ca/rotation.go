@@ -85,7 +85,7 @@ type Step struct {
 
 // NextStep decides the next action. It is a pure function: equal states result in equal decisions.
 func NextStep(s RotationState) Step {
-	if name, lacks := s.lacking(); lacks {
+	if name, lacks := s.Lacks(); lacks {
 		return Step{Action: Publish, Reason: fmt.Sprintf("the caBundle of %s lacks a CA that is in use", name)}
 	}
 	switch s.Phase {
@@ -103,7 +103,7 @@ func NextStep(s RotationState) Step {
 		if !s.Now.Before(until) {
 			return Step{Action: Prune, Reason: "nothing that the old CA signed is served any more"}
 		}
-		if s.endsBefore(until) {
+		if s.Current != nil && s.Current.NotAfter.Before(until) {
 			half := halfLife(s.Current)
 			if !s.Now.Before(half) {
 				return Step{Action: Stage, Reason: fmt.Sprintf("half of the CA's life is over since %s, and it ends before the old CA may go", stamp(half))}
@@ -140,25 +140,14 @@ func (s RotationState) Excess() string {
 	return ""
 }
 
-// Lacks reports whether a caBundle lacks a CA that must be trusted.
-func (s RotationState) Lacks() bool {
-	_, lacks := s.lacking()
-	return lacks
-}
-
-// lacking names the first configuration whose caBundle lacks a CA that must be trusted.
-func (s RotationState) lacking() (name string, lacks bool) {
+// Lacks reports whether a caBundle lacks a CA that must be trusted, and names the first such configuration.
+func (s RotationState) Lacks() (name string, lacks bool) {
 	for _, live := range s.Live {
 		if !Contains(live.Bundle, s.Bundle) {
 			return live.Name, true
 		}
 	}
 	return "", false
-}
-
-// endsBefore reports whether the CA that signs expires before that time.
-func (s RotationState) endsBefore(t time.Time) bool {
-	return s.Current != nil && s.Current.NotAfter.Before(t)
 }
 
 // halfLife returns the middle of a CA's validity.

@@ -53,7 +53,7 @@ func (a *Authority) SignServing(hosts []string, lifetime time.Duration, now time
 	if err != nil {
 		return nil, err
 	}
-	if err := a.issued(leaf, names, o.moment(a.Certificate, now)); err != nil {
+	if err := a.issued(leaf, names, Moment(a.Certificate, now, opts...)); err != nil {
 		return nil, err
 	}
 	chain := [][]byte{leaf.Raw}

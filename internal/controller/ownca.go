@@ -213,7 +213,7 @@ func (k *OwnCA) look(ctx context.Context, c *Controller, o Observation) (Trust, 
 		Distrusted: state.Distrusted > 0 && state.Distrusted+1 >= state.CurrentID,
 		own:        &ownStatus{state: state, inSync: step.Action != ca.Publish},
 	}
-	lacks := s.Lacks()
+	_, lacks := s.Lacks()
 	t.Keep = func(live []byte) []byte {
 		if lacks && !c.wasReady {
 			return live // a process that has just started knows nothing about other replicas
