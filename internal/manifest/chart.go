@@ -4,6 +4,7 @@ package manifest
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -116,23 +117,16 @@ func (c *chart) argsValue(tree map[string]any) string {
 	return ""
 }
 
-func orElse(value, other any) any {
-	if value == nil {
-		return other
-	}
-	return value
-}
-
 // readValues takes the values from the objects.
 func (c *chart) readValues(trees []map[string]any) {
 	c.values[valueNamespace] = member(c.deployment, "metadata")["namespace"]
 	c.values[valueReplicas] = member(c.deployment, "spec")["replicas"]
 	if first := containerOf(c.deployment); first != nil {
-		c.values[valueImage], c.values[valueResources] = first["image"], orElse(first["resources"], map[string]any{})
+		c.values[valueImage], c.values[valueResources] = first["image"], cmp.Or[any](first["resources"], map[string]any{})
 	}
 	for _, tree := range trees {
 		if first, value := containerOf(tree), c.argsValue(tree); value != "" && first != nil {
-			c.values[value] = orElse(first["args"], []any{})
+			c.values[value] = cmp.Or[any](first["args"], []any{})
 		}
 	}
 }

@@ -49,10 +49,6 @@ func (d *differ) push(name string, p *plan, after reflect.Value) {
 	d.frames = append(d.frames, frame{name: name, plan: p, after: after})
 }
 
-func (d *differ) pushItem(from, to int, p *plan, after reflect.Value) {
-	d.frames = append(d.frames, frame{item: true, from: from, to: to, plan: p, after: after})
-}
-
 func (d *differ) pop() {
 	if f := d.top(); f.listed {
 		d.entries = d.entries[:f.low]

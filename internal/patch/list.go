@@ -72,7 +72,7 @@ func (d *differ) items(p *plan, k *keyer, a, b reflect.Value) error {
 		if i < 0 {
 			continue
 		}
-		d.pushItem(head+i, head+j, p.elem, s.after(j))
+		d.frames = append(d.frames, frame{item: true, from: head + i, to: head + j, plan: p.elem, after: s.after(j)})
 		if err := d.value(p.elem, s.before(i), s.after(j)); err != nil {
 			return err
 		}
