@@ -56,6 +56,27 @@ type around struct {
 	*partedInner `json:",inline"`
 }
 
+// over has a field that takes the place of an embedded one, and double two that take that of each other.
+type over struct {
+	named `json:",inline"`
+	Name  string
+}
+
+type named struct{ Name string }
+
+type double struct {
+	named  `json:",inline"`
+	called `json:",inline"`
+}
+
+type called struct{ Name string }
+
+// within embeds a struct all of whose fields are members.
+type within struct {
+	partedInner `json:",inline"`
+	Other       string `json:"other"`
+}
+
 var _ = Describe("AppendExact", func() {
 	exact := func(o any) bool {
 		GinkgoHelper()
@@ -78,6 +99,7 @@ var _ = Describe("AppendExact", func() {
 			Zero: intstr.FromInt32(1), Parts: map[string]partedInner{"a": {"b"}}, Inner: inner, Any: map[string]any{"a": []any{1.5, int64(1), nil, true, "s"}},
 		}),
 		Entry("with empty lists behind a pointer", &parted{Lists: &[]string{}}),
+		Entry("with an embedded struct", &within{partedInner{"a"}, "b"}),
 		Entry("with the same words twice", &parted{List: words[:1:1], Null: words[1:]}),
 		Entry("that is a tree", &map[string]any{"a": map[string]any{"b": []any{"c", int64(-1), -0.5}}}),
 		Entry("that is a pod", &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{
@@ -92,6 +114,8 @@ var _ = Describe("AppendExact", func() {
 		Entry("with an unexported field", &unexported{hidden: "x"}),
 		Entry("with such a field further in", &struct{ Inner *secretive }{&secretive{}}),
 		Entry("with an embedded pointer", &around{}),
+		Entry("with a field in the place of an embedded one", &over{}),
+		Entry("with two embedded fields of one name", &double{}),
 		Entry("with an empty list that is left out", &parted{List: []string{}}),
 		Entry("with an empty map that is left out", &parted{Map: map[string]string{}}),
 		Entry("with no bytes that are left out", &parted{Bytes: []byte{}}),
