@@ -204,6 +204,91 @@ var _ = Describe("The modes in a ConfigMap", Label("api-server"), func() {
 		}
 	}, SpecTimeout(8*patience))
 
+	It("draw once for an object, whatever request carries it", func(ctx SpecContext) {
+		set(ctx, "Deny 50%\nWarn")
+		o := urlOptions(namespace)
+		o.Modes = name
+		m := eirinix.NewManager(o)
+		refuse := func(context.Context, *eirinix.Call, *corev1.Pod, *corev1.Pod) error { return eirinix.Deny("no") }
+		Expect(m.AddExtension(eirinix.Validation[*corev1.Pod]{
+			ID: "owner", Create: func(context.Context, *eirinix.Call, *corev1.Pod) error { return eirinix.Deny("no") }, Update: refuse,
+			Delete: func(context.Context, *eirinix.Call, *corev1.Pod) error { return eirinix.Deny("no") },
+			Settings: eirinix.Settings{Rules: []admissionregistrationv1.RuleWithOperations{{
+				Operations: []admissionregistrationv1.OperationType{"CREATE", "UPDATE", "DELETE"},
+				Rule:       admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods", "pods/status", "pods/ephemeralcontainers"}},
+			}}},
+		})).To(Succeed())
+		admin := clients().CoreV1().Pods(namespace)
+		podOf := func(i int, hash string) *corev1.Pod {
+			pod := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "app", Image: "app:1"}}}}
+			switch owner := fmt.Sprintf("web-%d-%s", i, hash); i % 3 {
+			case 0:
+				pod.Name = fmt.Sprintf("bare-%d", i)
+			case 1:
+				pod.GenerateName = fmt.Sprintf("generated-%d-", i)
+			default:
+				pod.GenerateName, pod.Labels = owner+"-", map[string]string{"pod-template-hash": hash}
+				pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: owner, UID: "1", Controller: new(true)}}
+			}
+			return pod
+		}
+		var pods []*corev1.Pod
+		for i := range 20 { // before the step is registered
+			pod, err := admin.Create(ctx, podOf(i, "6d4cf56db6"), metav1.CreateOptions{})
+			Expect(err).NotTo(HaveOccurred())
+			pods = append(pods, pod)
+		}
+		runManager(ctx, m)
+
+		warnings := &heard{}
+		config := rest.CopyConfig(controlPlane().Config())
+		config.WarningHandler = warnings
+		user := Clients(config).CoreV1().Pods(namespace)
+		verdict := func(err error) string {
+			GinkgoHelper()
+			if all := warnings.take(); apierrors.IsForbidden(err) && len(all) == 0 {
+				return "refused"
+			} else if err == nil && len(all) == 1 {
+				return "warned"
+			} else {
+				return fmt.Sprint(err, all)
+			}
+		}
+		dry := []string{metav1.DryRunAll}
+		Eventually(func() string {
+			return verdict(user.Delete(ctx, pods[0].Name, metav1.DeleteOptions{DryRun: dry}))
+		}).Should(BeElementOf("refused", "warned"))
+		said := map[string]int{}
+		for i, pod := range pods {
+			first := verdict(user.Delete(ctx, pod.Name, metav1.DeleteOptions{DryRun: dry}))
+			said[first]++
+			Expect(verdict(user.DeleteCollection(ctx, metav1.DeleteOptions{DryRun: dry}, metav1.ListOptions{FieldSelector: "metadata.name=" + pod.Name}))).To(Equal(first), "deletecollection of %s", pod.Name)
+			changed := pod.DeepCopy()
+			metav1.SetMetaDataAnnotation(&changed.ObjectMeta, "changed", "yes")
+			changed.GenerateName, changed.OwnerReferences = "mine-", nil
+			_, err := user.Update(ctx, changed, metav1.UpdateOptions{DryRun: dry})
+			Expect(verdict(err)).To(Equal(first), "update of %s", pod.Name)
+			_, err = user.UpdateStatus(ctx, pod, metav1.UpdateOptions{DryRun: dry})
+			Expect(verdict(err)).To(Equal(first), "update of the status of %s", pod.Name)
+			changed = pod.DeepCopy()
+			changed.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "debug", Image: "debug:1", TerminationMessagePolicy: "File"}}}
+			_, err = user.UpdateEphemeralContainers(ctx, pod.Name, changed, metav1.UpdateOptions{DryRun: dry})
+			Expect(verdict(err)).To(Equal(first), "ephemeral containers of %s", pod.Name)
+			again := podOf(i, "5f6d7c8b9c") // of the next ReplicaSet
+			if again.Name != "" {
+				continue // it exists
+			}
+			_, err = user.Create(ctx, again, metav1.CreateOptions{DryRun: dry})
+			Expect(verdict(err)).To(Equal(first), "creation of the next %s", pod.GenerateName)
+		}
+		Expect(said).To(And(HaveKeyWithValue("refused", BeNumerically(">", 3)), HaveKeyWithValue("warned", BeNumerically(">", 3))))
+		// A collection ends at the first refusal, so what is left holds all that are protected.
+		Expect(user.DeleteCollection(ctx, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}, metav1.ListOptions{})).To(MatchError(apierrors.IsForbidden, "IsForbidden"))
+		left, err := admin.List(ctx, metav1.ListOptions{})
+		Expect(err).NotTo(HaveOccurred())
+		Expect(len(left.Items)).To(BeNumerically(">=", said["refused"]))
+	}, SpecTimeout(2*patience))
+
 	It("do not change a step whose mode is fixed", func(ctx SpecContext) {
 		set(ctx, "Warn")
 		logger, logs := Observed()

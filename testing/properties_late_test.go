@@ -69,11 +69,11 @@ func (t *fakeTest) said() string { return strings.Join(t.log, "\n") }
 func TestStepThatHangs(t *testing.T) {
 	played, took := inBubble(t, hanging(always), properties)
 	Expect(took).To(BeNumerically("<=", 30*time.Second))
+	Expect(played.errors).To(HaveLen(2))
 	Expect(played.errors[0].text).To(And(HavePrefix("eirinixtest: not on time: CREATE was called with a timeout of 200ms, and step under-test was still running 1s later"), ContainSubstring(remedyOfLate)))
 	last := played.errors[len(played.errors)-1]
 	Expect(last.at.Sub(played.errors[0].at)).To(BeNumerically(">", 20*time.Second), "the first failure is reported when it is found")
 	Expect(last.text).To(Equal("eirinixtest: not checked, because the answers came too late: " + unchecked + ". Let the step answer sooner, or raise HarnessOptions.CheckTime, which is 25s"))
-	Expect(played.errors).To(HaveLen(2))
 	Expect(played.said()).To(ContainSubstring("not checked: total, prepared for the loss of objects. The step is not on time"))
 }
 
