@@ -300,30 +300,25 @@ func isManaged(req *admissionv1.AdmissionRequest) bool {
 		raw = req.OldObject.Raw
 	}
 	isPod := req.Resource.Resource == "pods" && req.Resource.Group == ""
-	c, found := cursorOf(raw), false
+	c := cursorOf(raw)
 	if !c.Member("metadata") {
 		return false
 	}
-	for more := c.Enter('{'); more && !found; more = c.More('{') {
+	for more := c.Enter('{'); more; more = c.More('{') {
 		switch name := string(c.Name()); {
 		case name == "annotations" && isPod:
-			found = c.hasMember(corev1.MirrorPodAnnotationKey)
+			if c.Member(corev1.MirrorPodAnnotationKey) {
+				return true
+			}
 		case name == "ownerReferences" && !isPod:
-			found = c.hasController()
+			if c.hasController() {
+				return !c.Failed() // the step's own decoder returns the error
+			}
 		default:
 			c.Value()
 		}
 	}
-	return found && !c.Failed() // the step's own decoder returns the error
-}
-
-// hasMember reads an object or null, and reports whether it has a member with this name.
-func (c *cursor) hasMember(name string) (has bool) {
-	for more := c.Enter('{'); more; more = c.More('{') {
-		has = string(c.Name()) == name || has
-		c.Value()
-	}
-	return has
+	return false
 }
 
 // hasController reads a list of ownerReferences, and reports whether one of them is the controller.

@@ -28,11 +28,11 @@ func draw(step, object string) float64 {
 // The old object counts first, because the user has not written it. Where there is none, a subresource carries something
 // else than the object, such as options or an Eviction.
 func drawnBy(req *admissionv1.AdmissionRequest) string {
-	object, found := metadataOf(req.OldObject.Raw)
-	if !found && req.SubResource == "" {
-		object, _ = metadataOf(req.Object.Raw)
+	objects := [][]byte{req.OldObject.Raw, req.Object.Raw}
+	if req.SubResource != "" {
+		objects = objects[:1]
 	}
-	owner, namespace := "", req.Namespace
+	object, owner, namespace := metadataOf(objects...), "", req.Namespace
 	if o := metav1.GetControllerOfNoCopy(&object); o != nil {
 		owner = o.Name
 		if hash := object.Labels[appsv1.DefaultDeploymentUniqueLabelKey]; o.Kind == "ReplicaSet" && hash != "" {
@@ -45,9 +45,14 @@ func drawnBy(req *admissionv1.AdmissionRequest) string {
 	return namespace + "/" + cmp.Or(owner, object.GenerateName, object.Name, req.Name)
 }
 
-// metadataOf decodes the metadata of an object, and nothing behind it.
-func metadataOf(object []byte) (metadata metav1.ObjectMeta, found bool) {
-	c := jsontext.Reader{Text: object}
-	found = c.Member("metadata") && decode.Into(c.Value(), &metadata) == nil
-	return metadata, found
+// metadataOf decodes the metadata of the first object that has some, and nothing behind them.
+func metadataOf(objects ...[]byte) metav1.ObjectMeta {
+	for _, object := range objects {
+		var metadata metav1.ObjectMeta
+		c := jsontext.Reader{Text: object}
+		if c.Member("metadata") && decode.Into(c.Value(), &metadata) == nil {
+			return metadata
+		}
+	}
+	return metav1.ObjectMeta{}
 }

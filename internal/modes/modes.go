@@ -43,18 +43,23 @@ type Modes struct {
 	steps map[string]Step
 
 	mu       sync.RWMutex
-	version  string // of the ConfigMap that was read last
-	entries  map[string][]line
-	texts    map[string]string // of the entries in force
-	problems []string          // of the ConfigMap that was read last
-	shadows  map[string]bool   // the steps that are registered as shadows
+	version  string           // of the ConfigMap that was read last
+	entries  map[string]entry // in force
+	problems []string         // of the ConfigMap that was read last
+	shadows  map[string]bool  // the steps that are registered as shadows
 	until    map[string]time.Time
 	changed  chan struct{} // holds an element after a change of Shadow
 }
 
+// entry is the entry of one step.
+type entry struct {
+	text  string
+	lines []line
+}
+
 // New returns Modes without entries.
 func New(steps []Step) *Modes {
-	m := &Modes{steps: map[string]Step{}, entries: map[string][]line{}, texts: map[string]string{}, until: map[string]time.Time{}, changed: make(chan struct{}, 1)}
+	m := &Modes{steps: map[string]Step{}, until: map[string]time.Time{}, changed: make(chan struct{}, 1)}
 	for _, s := range steps {
 		m.steps[s.Name] = s
 	}
@@ -81,14 +86,14 @@ func (m *Modes) Set(from *corev1.ConfigMap) {
 	}
 	m.version, m.problems = version, nil
 	before := m.onlyShadows()
-	entries, texts := map[string][]line{}, map[string]string{}
+	entries := map[string]entry{}
 	for _, name := range slices.Sorted(maps.Keys(from.Data)) {
 		text := from.Data[name]
 		lines, err := m.read(name, text)
 		if err != nil {
 			kept := "the program's own mode applies"
 			if last, ok := m.entries[name]; ok {
-				entries[name], texts[name], kept = last, m.texts[name], fmt.Sprintf("the last good entry applies: %q", m.texts[name])
+				entries[name], kept = last, fmt.Sprintf("the last good entry applies: %q", last.text)
 			}
 			problem := fmt.Sprintf("%s: %v; %s", name, err, kept)
 			m.problems = append(m.problems, problem)
@@ -97,8 +102,8 @@ func (m *Modes) Set(from *corev1.ConfigMap) {
 			})
 			continue
 		}
-		entries[name], texts[name] = lines, text
-		if text != m.texts[name] {
+		entries[name] = entry{text, lines}
+		if text != m.entries[name].text {
 			logs = append(logs, func() { m.Log.Info("the mode of a step has changed", "step", name, "mode", text) })
 		}
 	}
@@ -108,7 +113,7 @@ func (m *Modes) Set(from *corev1.ConfigMap) {
 			logs = append(logs, func() { m.Log.Info("the mode of a step has changed", "step", name, "mode", own+", the program's own") })
 		}
 	}
-	m.entries, m.texts = entries, texts
+	m.entries = entries
 	if !slices.Equal(before, m.onlyShadows()) {
 		wait.Signal(m.changed)
 	}
@@ -136,8 +141,11 @@ func (m *Modes) Shadow(name string) bool {
 	return m.onlyShadow(m.steps[name])
 }
 
+// onlyShadow reports whether all objects of a step are in ModeShadow, those without a line too.
 func (m *Modes) onlyShadow(s Step) bool {
-	return onlyShadow(m.entries[s.Name], s.Mode)
+	lines := m.entries[s.Name].lines
+	other := func(l line) bool { return l.mode != admit.ModeShadow }
+	return (s.Mode == admit.ModeShadow || slices.ContainsFunc(lines, line.always)) && !slices.ContainsFunc(lines, other)
 }
 
 func (m *Modes) onlyShadows() []string {
@@ -165,20 +173,18 @@ func (m *Modes) Registered(shadows map[string]bool, unread bool) {
 // Choose returns the mode of a step for a request. It fails if it needs the labels of a namespace that cannot be read.
 func (m *Modes) Choose(ctx context.Context, name string, req *admissionv1.AdmissionRequest) (admit.Mode, error) {
 	m.mu.RLock()
-	step, lines, held := m.steps[name], m.entries[name], m.held(name)
+	step, lines, held := m.steps[name], m.entries[name].lines, m.held(name)
 	m.mu.RUnlock()
 	if held {
 		return admit.ModeShadow, nil
 	}
 	drawn := -1.0
 	for _, l := range lines {
-		if l.percent < everyone {
-			if drawn < 0 {
-				drawn = draw(name, drawnBy(req))
-			}
-			if drawn >= l.percent {
-				continue
-			}
+		if l.percent < everyone && drawn < 0 {
+			drawn = draw(name, drawnBy(req))
+		}
+		if drawn >= l.percent {
+			continue
 		}
 		selected, err := m.selects(ctx, l, req)
 		if err != nil {
@@ -204,11 +210,7 @@ func (m *Modes) selects(ctx context.Context, l line, req *admissionv1.AdmissionR
 	case l.selector == nil:
 		return true, nil
 	case req.Resource.Group == "" && req.Resource.Resource == "namespaces" && req.SubResource == "":
-		raw := req.Object.Raw
-		if req.Operation == admissionv1.Delete {
-			raw = req.OldObject.Raw
-		}
-		object, _ := metadataOf(raw)
+		object := metadataOf(req.Object.Raw, req.OldObject.Raw)
 		return l.selector.Matches(labels.Merge(object.Labels, labels.Set{corev1.LabelMetadataName: req.Name})), nil
 	case req.Namespace == "":
 		return false, nil
@@ -234,7 +236,7 @@ func (m *Modes) Describe() (entries, problems []string) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	for _, name := range slices.Sorted(maps.Keys(m.entries)) {
-		entries = append(entries, fmt.Sprintf("%s: %s", name, strings.Join(strings.Fields(strings.ReplaceAll(strings.TrimSpace(m.texts[name]), "\n", " | ")), " ")))
+		entries = append(entries, fmt.Sprintf("%s: %s", name, strings.Join(strings.Fields(strings.ReplaceAll(strings.TrimSpace(m.entries[name].text), "\n", " | ")), " ")))
 	}
 	for _, name := range slices.Sorted(maps.Keys(m.steps)) {
 		if m.shadows[name] && !m.onlyShadow(m.steps[name]) {

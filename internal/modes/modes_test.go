@@ -117,6 +117,13 @@ var _ = Describe("The modes of steps", func() {
 				Expect(second).To(HaveKeyWithValue(name, admit.ModeDeny), "a higher percentage keeps those of a lower one")
 			}
 		}
+		_, both := count("Deny 10%\nWarn 50%\nAudit")
+		of := map[admit.Mode]int{}
+		for name, chosen := range both {
+			of[chosen]++
+			Expect(chosen == admit.ModeDeny).To(Equal(first[name] == admit.ModeDeny), "the same number serves all lines")
+		}
+		Expect(of).To(And(HaveKeyWithValue(admit.ModeWarn, BeNumerically("~", 4000, 200)), HaveKeyWithValue(admit.ModeAudit, BeNumerically("~", 5000, 200))))
 		none, _ := count("Deny 0%\nAudit")
 		all, _ := count("Deny 100%")
 		Expect([]int{none, all}).To(Equal([]int{0, 10000}))
@@ -146,6 +153,13 @@ var _ = Describe("The modes of steps", func() {
 		Entry("a word", "Deny team=a", `line 1: "Deny team=a": "team=a" is not understood`),
 		Entry("a line after one for all objects", "Deny\nWarn 10%", `line 2: "Warn 10%" is never reached`),
 	)
+
+	It("are the program's own if the first entry is a bad one", func() {
+		m.Set(from("stage", "Dney"))
+		Expect(mode("stage", request("a", "x"))).To(Equal(admit.ModeShadow))
+		_, problems := m.Describe()
+		Expect(problems).To(ConsistOf(And(HavePrefix("stage: line 1: "), HaveSuffix("the program's own mode applies"))))
+	})
 
 	It("refuse entries for unknown steps and for those whose mode is fixed", func() {
 		m.Set(from("fixed", "Warn", "onwer", "Warn"))

@@ -94,14 +94,6 @@ func modeOf(word string) (admit.Mode, error) {
 	return 0, fmt.Errorf("%q is no mode; give %s", word, names)
 }
 
-// onlyShadow reports whether every line has that mode. own is the mode of objects without a line.
-func onlyShadow(lines []line, own admit.Mode) bool {
-	if !slices.ContainsFunc(lines, line.always) && own != admit.ModeShadow {
-		return false
-	}
-	return !slices.ContainsFunc(lines, func(l line) bool { return l.mode != admit.ModeShadow })
-}
-
 // needsLabels reports whether a selector is about more than the name of the namespace.
 func (l line) needsLabels() bool {
 	if l.selector == nil {
