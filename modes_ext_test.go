@@ -289,6 +289,24 @@ var _ = Describe("The modes in a ConfigMap", Label("api-server"), func() {
 		Expect(len(left.Items)).To(BeNumerically(">=", said["refused"]))
 	}, SpecTimeout(2*patience))
 
+	It("choose the failurePolicy that RegisterExtensions writes", func(ctx SpecContext) {
+		set(ctx, "Shadow")
+		o := urlOptions(namespace)
+		o.ListenAddress, o.Port = "", FreePort()
+		m := refusing(o, eirinix.Settings{})
+		Expect(m.RegisterExtensions()).To(Succeed())
+		p, _ := policy(ctx)
+		Expect(p).To(Equal(admissionregistrationv1.Ignore))
+		o.RegisterWebHook = new(false)
+		runManager(ctx, refusing(o, eirinix.Settings{}))
+		set(ctx, "Deny")
+		Consistently(func() admissionregistrationv1.FailurePolicyType { p, _ := policy(ctx); return p }).Should(Equal(admissionregistrationv1.Ignore), "a process that serves writes none")
+		Expect(m.RegisterExtensions()).To(Succeed())
+		p, _ = policy(ctx)
+		Expect(p).To(Equal(admissionregistrationv1.Fail))
+		Eventually(said).WithArguments(ctx, "x").WithTimeout(patience).Should(Equal("refused"))
+	}, SpecTimeout(3*patience))
+
 	It("do not change a step whose mode is fixed", func(ctx SpecContext) {
 		set(ctx, "Warn")
 		logger, logs := Observed()

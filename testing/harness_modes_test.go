@@ -14,6 +14,18 @@ import (
 )
 
 var _ = Describe("A Harness of steps that watch", func() {
+	It("does not look at the ConfigMap with the modes", func() {
+		m := eirinix.NewManager(eirinix.ManagerOptions{Namespace: "cf", Modes: "modes"})
+		Expect(m.AddExtension(eirinix.Validation[*corev1.ConfigMap]{
+			ID: "owner", Settings: eirinix.Settings{Mode: eirinix.ModeWarn},
+			Create: func(context.Context, *eirinix.Call, *corev1.ConfigMap) error {
+				return eirinix.Deny("set the label owner")
+			},
+		})).To(Succeed())
+		h := eirinixtest.NewHarness(GinkgoT(), m, having(inNamespace("cf", configMap("modes", map[string]string{"owner": "Deny"}))))
+		Expect(h.Create(configMap("settings", nil))).To(eirinixtest.HaveWarned(ContainSubstring(`"owner" would deny this`)))
+	})
+
 	DescribeTable("shows what they report", func(mode eirinix.Mode, reported types.GomegaMatcher) {
 		m := eirinix.NewManager(eirinix.ManagerOptions{})
 		Expect(m.AddExtension(eirinix.Validation[*corev1.ConfigMap]{
