@@ -97,12 +97,20 @@ var _ = Describe("The modes of steps", func() {
 	})
 
 	It("hold for a percentage of objects, the same ones at any time and in any process", func() {
+		requests := map[string]*admissionv1.AdmissionRequest{}
+		for i := range 10000 {
+			name := fmt.Sprintf("pod-%d", i)
+			requests[name] = request("a", name)
+		}
 		count := func(entry string) (in int, chosen map[string]admit.Mode) {
 			m.Set(from("owner", entry))
 			chosen = map[string]admit.Mode{}
-			for i := range 10000 {
-				name := fmt.Sprintf("pod-%d", i)
-				if chosen[name] = mode("owner", request("a", name)); chosen[name] == admit.ModeDeny {
+			for name, r := range requests {
+				var err error
+				if chosen[name], err = m.Choose(context.Background(), "owner", r); err != nil {
+					Fail(err.Error())
+				}
+				if chosen[name] == admit.ModeDeny {
 					in++
 				}
 			}
@@ -113,15 +121,17 @@ var _ = Describe("The modes of steps", func() {
 		thirty, second := count("Deny 30%\nAudit")
 		Expect(thirty).To(BeNumerically("~", 3000, 200))
 		for name, was := range first {
-			if was == admit.ModeDeny {
-				Expect(second).To(HaveKeyWithValue(name, admit.ModeDeny), "a higher percentage keeps those of a lower one")
+			if was == admit.ModeDeny && second[name] != was {
+				Fail("a higher percentage keeps those of a lower one, but not " + name)
 			}
 		}
 		_, both := count("Deny 10%\nWarn 50%\nAudit")
 		of := map[admit.Mode]int{}
 		for name, chosen := range both {
 			of[chosen]++
-			Expect(chosen == admit.ModeDeny).To(Equal(first[name] == admit.ModeDeny), "the same number serves all lines")
+			if (chosen == admit.ModeDeny) != (first[name] == admit.ModeDeny) {
+				Fail("the same number serves all lines, but not for " + name)
+			}
 		}
 		Expect(of).To(And(HaveKeyWithValue(admit.ModeWarn, BeNumerically("~", 4000, 200)), HaveKeyWithValue(admit.ModeAudit, BeNumerically("~", 5000, 200))))
 		none, _ := count("Deny 0%\nAudit")
