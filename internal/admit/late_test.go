@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -125,5 +126,56 @@ func TestACallThatWaitsForMemorySaysSo(t *testing.T) {
 			full.Release(decode.Most)
 		}
 		g.Expect(runOf(t, all, Step{Run: func(context.Context, *Call, runtime.Object, runtime.Object) error { return nil }}).wait().err).NotTo(HaveOccurred())
+	})
+}
+
+func TestShadowsGiveWayToCalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, h := NewWithT(t), &Handler{MaxBytes: 1 << 20}
+		var runs atomic.Int64
+		h.prepare()
+		defer h.Stop()
+		s := Step{Name: "a", New: newPod, Mode: ModeShadow, Run: func(context.Context, *Call, runtime.Object, runtime.Object) error { runs.Add(1); return nil }}
+		c := newChain("/validate/a", Chain{Steps: []Step{s}, Validating: true}, nil, nil)
+		add := func(text []byte, n int) {
+			for range n {
+				req := &admissionv1.AdmissionRequest{Object: runtime.RawExtension{Raw: text}}
+				h.shadows.add(h, c.shadowsOf(t.Context(), req, outcome{postponed: []int{0}}))
+			}
+		}
+		small, large := manyContainers(1), manyContainers(2000)
+		g.Expect(h.slots.acquire(t.Context())).To(Succeed())
+		add(small, 1)
+		time.Sleep(10 * quiet)
+		synctest.Wait()
+		g.Expect(runs.Load()).To(BeZero(), "a call is at work")
+		h.slots.release()
+		time.Sleep(quiet)
+		synctest.Wait()
+		g.Expect(runs.Load()).To(BeEquivalentTo(1))
+
+		g.Expect(h.slots.acquire(t.Context())).To(Succeed())
+		add(small, 1)
+		time.Sleep(mostLooks * quiet)
+		synctest.Wait()
+		g.Expect(runs.Load()).To(BeEquivalentTo(2), "a call that hangs does not stop them")
+
+		add(small, mostShadows)
+		synctest.Wait()
+		time.Sleep(quiet)
+		synctest.Wait()
+		g.Expect(runs.Load()).To(And(BeNumerically(">=", 2+mostShadows/2), BeNumerically("<", 2+mostShadows)), "they run at once while half of the queue waits")
+		h.slots.release()
+		time.Sleep(time.Second)
+		synctest.Wait()
+		g.Expect(runs.Load()).To(BeEquivalentTo(2 + mostShadows))
+
+		began, q := time.Now(), &shadow{call: &answered{request: &admissionv1.AdmissionRequest{Object: runtime.RawExtension{Raw: large}}}}
+		h.shadows.rest(h, q, began.Add(-time.Millisecond))
+		g.Expect(time.Since(began)).To(BeZero(), "there are no calls")
+		g.Expect(h.slots.acquire(t.Context())).To(Succeed())
+		h.shadows.rest(h, q, began.Add(-time.Millisecond))
+		g.Expect(time.Since(began)).To(Equal(restTimes * time.Millisecond))
+		h.slots.release()
 	})
 }

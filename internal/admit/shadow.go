@@ -7,49 +7,85 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"time"
 
 	"go.opentelemetry.io/otel/trace"
 	admissionv1 "k8s.io/api/admission/v1"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"code.cloudfoundry.org/eirinix/internal/patch"
+	"code.cloudfoundry.org/eirinix/internal/wait"
 )
 
 // Bounds of the runs that wait. They are for bursts.
 const (
 	mostShadows     = 200      // of one step
-	mostShadowBytes = 16 << 20 // of all steps: requests and patches
+	mostShadowBytes = 32 << 20 // of all steps: requests and patched objects
+
+	// Shadows give way to calls: they run once no call has come for so long, or their queue is half full, or after as
+	// many looks.
+	quiet     = 5 * time.Millisecond
+	mostLooks = 40
+
+	// A run on an object that is not small is followed by a rest of so many times its length, while there are calls.
+	smallObject = 16 << 10
+	restTimes   = 4
+	mostRest    = 50 * time.Millisecond
 )
 
 var errStopped = errors.New("the program stops")
 
-// shadow is a run that waits for its turn. Nothing changes the values that it holds.
-type shadow struct {
-	chain   *chain // of that step alone
+// answered is what a call leaves to its shadows. They only read it.
+type answered struct {
 	request *admissionv1.AdmissionRequest
-	patch   []byte            // of the call's answer; nil if there is none
-	trace   trace.SpanContext // of the call
+	patch   []byte // of the answer; nil if there is none
+	trace   trace.SpanContext
+
+	once  sync.Once
+	after []byte // the object as the call leaves it; made when the first shadow needs it
+	err   error
+
+	waiting int // shadows that wait or are at work
 }
 
 // size counts the object twice if there will be a patched one.
-func (s *shadow) size() int {
-	bytes := len(s.request.Object.Raw) + len(s.request.OldObject.Raw)
-	if len(s.patch) > 0 {
-		bytes += len(s.patch) + len(s.request.Object.Raw)
+func (a *answered) size() int {
+	bytes := len(a.request.Object.Raw) + len(a.request.OldObject.Raw)
+	if len(a.patch) > 0 {
+		bytes += len(a.patch) + len(a.request.Object.Raw)
 	}
 	return bytes
 }
 
-func (s *shadow) drop() { s.chain.stepMetrics[0].decided(s.request, decisionDropped, 0, nil) }
+// object returns the object as the call leaves it.
+func (a *answered) object() ([]byte, error) {
+	a.once.Do(func() {
+		if a.after = a.request.Object.Raw; len(a.patch) > 0 {
+			a.after, _, a.err = patch.Apply(a.after, a.patch)
+		}
+	})
+	return a.after, a.err
+}
+
+// shadow is a run that waits for its turn.
+type shadow struct {
+	chain *chain // of that step alone
+	call  *answered
+}
+
+func (s *shadow) drop() { s.chain.stepMetrics[0].decided(s.call.request, decisionDropped, 0, nil) }
 
 // shadowsOf returns the runs for after the answer.
 func (c *chain) shadowsOf(ctx context.Context, req *admissionv1.AdmissionRequest, o outcome) (all []shadow) {
+	if len(o.postponed) == 0 {
+		return nil
+	}
+	call := &answered{request: req, trace: trace.SpanContextFromContext(ctx)}
+	if o.response != nil {
+		call.patch = o.response.Patch
+	}
 	for _, i := range o.postponed {
-		s := shadow{chain: c.shadows[i], request: req, trace: trace.SpanContextFromContext(ctx)}
-		if o.response != nil {
-			s.patch = o.response.Patch
-		}
-		all = append(all, s)
+		all = append(all, shadow{c.shadows[i], call})
 	}
 	return all
 }
@@ -81,7 +117,8 @@ type shadows struct {
 	workers sync.WaitGroup
 
 	mu      sync.Mutex
-	bytes   int // of the runs that wait or are at work
+	bytes   int       // of the calls whose shadows wait or are at work
+	last    time.Time // a call left shadows
 	stopped bool
 }
 
@@ -96,13 +133,17 @@ func newShadows() *shadows {
 func (a *shadows) add(h *Handler, all []shadow) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	a.last = time.Now()
 	for _, s := range all {
-		q, size := &s.chain.left[0].shadows, s.size()
+		q, size := &s.chain.left[0].shadows, s.call.size()
 		if a.stopped || len(q.waiting) == mostShadows || q.bytes+size > mostShadowBytes-a.bytes {
 			s.drop()
 			continue
 		}
-		q.waiting, q.bytes, a.bytes = append(q.waiting, s), q.bytes+size, a.bytes+size
+		if s.call.waiting++; s.call.waiting == 1 {
+			a.bytes += size
+		}
+		q.waiting, q.bytes = append(q.waiting, s), q.bytes+size
 		if !q.working {
 			q.working = true
 			a.workers.Go(func() { a.work(h, q) })
@@ -112,12 +153,17 @@ func (a *shadows) add(h *Handler, all []shadow) {
 
 // work runs what waits, in order, until nothing does.
 func (a *shadows) work(h *Handler, q *shadowQueue) {
-	for ended := 0; ; {
+	var ended *answered
+	for {
 		s, ok := a.next(q, ended)
 		if !ok {
 			return
 		}
-		if ended = s.size(); a.ctx.Err() != nil {
+		ended = s.call
+		for looks := 0; looks < mostLooks && a.givesWay(h, q); looks++ {
+			_ = wait.Sleep(a.ctx, quiet)
+		}
+		if a.ctx.Err() != nil {
 			s.drop()
 		} else {
 			h.runShadow(&s)
@@ -125,11 +171,37 @@ func (a *shadows) work(h *Handler, q *shadowQueue) {
 	}
 }
 
-// next gives back the bytes of the run that has ended, and returns the next one.
-func (a *shadows) next(q *shadowQueue, ended int) (s shadow, ok bool) {
+// givesWay reports whether calls are at work or will probably come, and the queue has room until they have been answered.
+func (a *shadows) givesWay(h *Handler, q *shadowQueue) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	q.bytes, a.bytes = q.bytes-ended, a.bytes-ended
+	return len(q.waiting) < mostShadows/2 && q.bytes < mostShadowBytes/4 && a.areCalls(h)
+}
+
+func (a *shadows) areCalls(h *Handler) bool {
+	return a.ctx.Err() == nil && (len(h.slots.working) > 0 || time.Since(a.last) < quiet)
+}
+
+// rest keeps the turn after a run that began then. Under calls that do not end, shadows thus use a fifth of a core.
+func (a *shadows) rest(h *Handler, s *shadow, began time.Time) {
+	a.mu.Lock()
+	rests := s.call.size() > smallObject && a.areCalls(h)
+	a.mu.Unlock()
+	if rests {
+		_ = wait.Sleep(a.ctx, min(restTimes*time.Since(began), mostRest))
+	}
+}
+
+// next gives back the bytes of the run that has ended, if any, and returns the next one.
+func (a *shadows) next(q *shadowQueue, ended *answered) (s shadow, ok bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if ended != nil {
+		q.bytes -= ended.size()
+		if ended.waiting--; ended.waiting == 0 {
+			a.bytes -= ended.size()
+		}
+	}
 	if len(q.waiting) == 0 {
 		q.waiting, q.working = nil, false
 		return s, false
@@ -154,16 +226,14 @@ func (h *Handler) Stop() {
 // the object, and the work before and after the step, have a time of their own.
 func (h *Handler) runShadow(s *shadow) {
 	step := &s.chain.Steps[0]
-	ctx, cancel := context.WithTimeout(trace.ContextWithSpanContext(h.shadows.ctx, s.trace), step.Timeout+defaultTimeout)
+	ctx, cancel := context.WithTimeout(trace.ContextWithSpanContext(h.shadows.ctx, s.call.trace), step.Timeout+defaultTimeout)
 	defer cancel()
-	log, req := s.chain.logger(h.logOf(ctx), s.request), *s.request
+	log, req := s.chain.logger(h.logOf(ctx), s.call.request), *s.call.request
 	h.shadows.turn.Lock()
 	defer h.shadows.turn.Unlock()
+	defer h.shadows.rest(h, s, time.Now())
 	var err error
-	if len(s.patch) > 0 {
-		req.Object.Raw, _, err = patch.Apply(req.Object.Raw, s.patch)
-	}
-	if err == nil && !step.Matcher.matchesObjects(req.Object.Raw, req.OldObject.Raw) {
+	if req.Object.Raw, err = s.call.object(); err == nil && !step.Matcher.matchesObjects(req.Object.Raw, req.OldObject.Raw) {
 		s.chain.stepMetrics[0].decided(&req, decisionSkipped, 0, nil)
 		return
 	}

@@ -165,7 +165,7 @@ var _ = Describe("Shadows", func() {
 		s := h.step(admit.ModeShadow, true, false)
 		s.Timeout = time.Hour
 		h.Handler.Serve(volumes, admit.Chain{Validating: true, Steps: []admit.Step{s, shadow(refusing("quick"))}})
-		for n := range 12 {
+		for n := range 20 {
 			Expect(h.ask(sized(largestLegal)).Status).To(Equal(http.StatusOK))
 			Eventually(decided(h.hook, "quick", "would_deny")).Should(BeEquivalentTo(n + 1))
 		}
@@ -173,11 +173,11 @@ var _ = Describe("Shadows", func() {
 		h.release()
 		Eventually(func() float64 {
 			return decided(h.hook, "hangs", "dropped")() + decided(h.hook, "hangs", "allowed")()
-		}).Should(BeEquivalentTo(12))
+		}).WithTimeout(10 * time.Second).Should(BeEquivalentTo(20))
 		for range 2 { // one after the other has room again
 			Expect(h.ask(sized(largestLegal)).Status).To(Equal(http.StatusOK))
 		}
-		Eventually(decided(h.hook, "quick", "would_deny")).Should(BeEquivalentTo(14))
+		Eventually(decided(h.hook, "quick", "would_deny")).Should(BeEquivalentTo(22))
 	})
 
 	It("read nothing and write nothing before the answer", func() {

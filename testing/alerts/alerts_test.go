@@ -83,6 +83,7 @@ const (
 	run     = `eirinix_registration_versions{secret="ns/setup", pod="a"}`
 	failed  = `eirinix_admission_decisions_total{step="sidecar", webhook="pods", operation="CREATE", decision="failed", dry_run="false", pod="a"}`
 	ignored = `eirinix_admission_decisions_total{step="sidecar", webhook="pods", operation="CREATE", decision="ignored", dry_run="false", pod="a"}`
+	dropped = `eirinix_admission_decisions_total{step="sidecar", webhook="pods", operation="CREATE", decision="dropped", dry_run="false", pod="a"}`
 	slow    = `eirinix_admission_step_duration_seconds_bucket{step="sidecar", webhook="pods", pod="a", `
 	allowed = `eirinix_admission_decisions_total{step="sidecar", webhook="pods", operation="CREATE", decision="allowed", dry_run="false", pod="a"}`
 	timeout = `eirinix_admission_step_timeout_seconds{step="sidecar", webhook="pods", pod="a"}`
@@ -105,6 +106,14 @@ var faults = map[string]struct {
 		[]string{ignored + ` 1+6x20`},
 		[]string{ignored + ` 7x5 8x14`, allowed + ` 10+1x20`, strings.Replace(ignored, `"false"`, `"true"`, 1) + ` 1+6x20`, strings.Replace(ignored, `"ignored"`, `"skipped"`, 1) + ` 1+6x20`},
 		20,
+	},
+	"EirinixShadowDropped": {
+		[]string{dropped + ` 0+1x30`, strings.Replace(dropped, "dropped", "would_deny", 1) + ` 0+60x30`},
+		[]string{
+			dropped + ` 0x5 5x25`, strings.Replace(dropped, "dropped", "would_deny", 1) + ` 0+60x30`,
+			strings.Replace(dropped, `"false"`, `"true"`, 1) + ` 0+9x30`, strings.Replace(dropped, "dropped", "would_fail", 1) + ` 0+9x30`,
+		},
+		30,
 	},
 	"EirinixPanics": {
 		[]string{`eirinix_admission_panics_total{step="sidecar", webhook="pods", pod="a"} 0x5 1x14`},

@@ -66,7 +66,7 @@ var rows = []row{
 		},
 		{
 			"Rules that watch", "What steps in the modes Warn, Audit and Shadow would have done.", "reqps",
-			[]query{{`sum by (step, decision) (rate(eirinix_admission_decisions_total{` + notCanary + `, decision=~"would_deny|would_patch|dropped", dry_run="false"}[$__rate_interval]))`, "{{step}} {{decision}}"}},
+			[]query{{`sum by (step, decision) (rate(eirinix_admission_decisions_total{` + notCanary + `, decision=~"would_deny|would_patch|would_fail|dropped", dry_run="false"}[$__rate_interval]))`, "{{step}} {{decision}}"}},
 		},
 		{
 			"Patches", "Size of the JSON patches sent to API servers.", "Bps",
