@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	goruntime "runtime"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -135,7 +134,6 @@ func (r *run) await() outcome {
 				r.logLatePanic(o.err)
 			}
 		}()
-		growStack()
 		o = r.outcome()
 	}()
 	select {
@@ -335,12 +333,4 @@ func (r *run) logLatePanic(err error) {
 	if _, ok := errors.AsType[*panicError](err); ok {
 		r.logFailure(r.log, err, "extension panicked after its deadline")
 	}
-}
-
-// growStack grows the stack of a new goroutine to the size that a call needs, while nothing on it has to be moved.
-//
-//go:noinline
-func growStack() {
-	var room [12 << 10]byte
-	goruntime.KeepAlive(&room)
 }

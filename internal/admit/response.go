@@ -4,7 +4,6 @@ package admit
 // them.
 
 import (
-	"bytes"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -92,12 +91,10 @@ func isZero(resp admission.Response) bool {
 // requestWith copies the request, with the object as the steps before have left it.
 func (r *run) requestWith(raw []byte) admissionv1.AdmissionRequest {
 	req := *r.request
-	req.Object.Raw = nil // the object is copied once, below
-	req = *req.DeepCopy()
-	if !absent(raw) {
-		req.Object.Raw = bytes.Clone(raw)
+	if req.Object.Raw = raw; absent(raw) {
+		req.Object.Raw = nil
 	}
-	return req
+	return *req.DeepCopy()
 }
 
 // applyPatch applies a patch that the step has written.
