@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -164,6 +165,30 @@ var _ = Describe("A rule that is rolled out", Label("api-server"), func() {
 		})
 		Expect(registered()).To(Equal(before))
 	}, SpecTimeout(4*patience))
+
+	It("ends with the program, also while it runs in Shadow", func(ctx SpecContext) {
+		namespace, begun, ended := newNamespace(ctx), make(chan struct{}, 1), make(chan struct{})
+		m := eirinix.NewManager(urlOptions(namespace))
+		Expect(m.AddExtension(eirinix.Validation[*corev1.ConfigMap]{
+			ID: "waits", Settings: eirinix.Settings{Mode: eirinix.ModeShadow, Timeout: 30 * time.Second},
+			Create: func(ctx context.Context, _ *eirinix.Call, _ *corev1.ConfigMap) error {
+				begun <- struct{}{}
+				<-ctx.Done()
+				close(ended)
+				return nil
+			},
+		})).To(Succeed())
+		done := startManager(ctx, m)
+		Eventually(m.Ready()).WithContext(ctx).Should(BeClosed())
+		Eventually(func(g Gomega) {
+			_, err := clients().CoreV1().ConfigMaps(namespace).Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "x-"}}, metav1.CreateOptions{})
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(begun).To(Receive())
+		}).WithTimeout(patience).Should(Succeed())
+		m.Stop()
+		Eventually(done).WithContext(ctx).Should(Receive(BeNil()))
+		Eventually(ended).Should(BeClosed())
+	}, SpecTimeout(2*patience))
 })
 
 // lastAnnotations returns the annotations of webhooks in the last event of an audit log, without the webhooks' names.
