@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -25,18 +26,17 @@ func (o ManagerOptions) modesOf(namespace string) *corev1.ConfigMap {
 	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: o.Modes}}
 }
 
-// newModes returns the modes of the program's steps, before the ConfigMap is read.
-func (p *program) newModes() *modes.Modes {
-	given := p.m.given()
-	o := given.options
-	steps := make([]modes.Step, 0, len(given.steps))
-	for _, d := range given.steps {
+// newModes returns the modes of the program's steps, before the ConfigMap of this namespace is read.
+func (s setup) newModes(namespace string, log logr.Logger) *modes.Modes {
+	o := s.options
+	steps := make([]modes.Step, 0, len(s.steps))
+	for _, d := range s.steps {
 		steps = append(steps, modes.Step{Name: d.name, Mode: servedModes[d.settings.Mode], Fixed: d.settings.FixedMode})
 	}
 	made := modes.New(steps)
-	made.Log, made.Lag = p.log, min(apiServerLag, o.retain()/10)
+	made.Log, made.Lag = log, min(apiServerLag, o.retain()/10)
 	if o.Modes != "" {
-		made.ConfigMap = p.namespace + "/" + o.Modes
+		made.ConfigMap = namespace + "/" + o.Modes
 	}
 	return made
 }

@@ -9,17 +9,24 @@ import (
 	"fmt"
 	"net/http"
 	"runtime/debug"
+	"strings"
 
 	"github.com/go-logr/logr"
+	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"code.cloudfoundry.org/eirinix/internal/admit"
+	"code.cloudfoundry.org/eirinix/internal/modes"
 	"code.cloudfoundry.org/eirinix/internal/resources"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
@@ -77,6 +84,10 @@ type OfflineOptions struct {
 	// use.
 	Observe func(ctx context.Context, step string) (ended func(StepEnd))
 
+	// Modes is the ConfigMap of ManagerOptions.Modes. nil means that the modes are the program's own. Its lines about labels
+	// find the Namespaces among Objects.
+	Modes *corev1.ConfigMap
+
 	// Objects returns the objects of the cluster that the steps' Reads select from. It is called once for each call that
 	// reads, with a context that holds the values of the HTTP request's. Its error fails what the steps read. Objects
 	// are of the Manager's scheme, or unstructured. nil means that there are none.
@@ -121,6 +132,10 @@ func (m *ExtensionManager) Offline(o OfflineOptions) (*Offline, error) {
 		}
 		r.cluster.Mapper = s.offlineMapper(r.scheme, given)
 	}
+	var err error
+	if r.modes, err = s.offlineModes(o); err != nil {
+		return nil, err
+	}
 	all, err := r.all(s.steps)
 	if err == nil && len(all.waiting) > 0 {
 		w := all.waiting[0]
@@ -133,7 +148,7 @@ func (m *ExtensionManager) Offline(o OfflineOptions) (*Offline, error) {
 	if err != nil {
 		return nil, err
 	}
-	chains, err := m.chains(all, nil, nil, offlineReads{declared, r.scheme, o.Objects})
+	chains, err := m.chains(all, nil, r.modes, offlineReads{declared, r.scheme, o.Objects})
 	if err != nil {
 		return nil, prefixed(err)
 	}
@@ -143,6 +158,12 @@ func (m *ExtensionManager) Offline(o OfflineOptions) (*Offline, error) {
 			step := &chain.Steps[i]
 			if step.Mode == admit.ModeShadow {
 				step.Mode = admit.ModeAudit
+			}
+			if choose := step.Choose; choose != nil {
+				step.Choose = func(ctx context.Context, req *admissionv1.AdmissionRequest) (admit.Mode, error) {
+					mode, err := choose(ctx, req)
+					return min(mode, admit.ModeAudit), err // and not ModeShadow, which is the greatest
+				}
 			}
 			if o.Observe != nil {
 				observe(step, o.Observe)
@@ -162,6 +183,31 @@ func (m *ExtensionManager) Offline(o OfflineOptions) (*Offline, error) {
 	}
 	offline.configure(s.options, all.entries)
 	return offline, nil
+}
+
+// offlineModes returns the modes that the given ConfigMap puts in force, or nil without one.
+func (s setup) offlineModes(o OfflineOptions) (*modes.Modes, error) {
+	if o.Modes == nil || s.options.Modes == "" {
+		return nil, nil
+	}
+	made := s.newModes(o.Modes.Namespace, logr.Discard())
+	made.Labels = func(ctx context.Context, namespace string) (labels.Set, error) {
+		if o.Objects == nil {
+			return nil, nil
+		}
+		objects, err := o.Objects(ctx)
+		for _, object := range objects {
+			if kind, _ := apiutil.GVKForObject(object, clientgoscheme.Scheme); kind == corev1.SchemeGroupVersion.WithKind("Namespace") && object.GetName() == namespace {
+				return object.GetLabels(), nil
+			}
+		}
+		return nil, err
+	}
+	made.Set(o.Modes)
+	if _, problems := made.Describe(); len(problems) > 0 {
+		return nil, fmt.Errorf("eirinix: ConfigMap %s of ManagerOptions.Modes: %s", made.ConfigMap, strings.Join(problems, "; "))
+	}
+	return made, nil
 }
 
 // offlineWebhooks returns the options of the configurations. A Host is not required.

@@ -76,7 +76,7 @@ func (m *ExtensionManager) newProgram(rights *diagnose.Preflight, log logr.Logge
 	if p.dynamic, err = dynamic.NewForConfig(config); err != nil {
 		return nil, fmt.Errorf("eirinix: the kubeconfig cannot be used: %w", err)
 	}
-	p.configurations, p.modes = m.configurations(p.dynamic, p.owner()), p.newModes()
+	p.configurations, p.modes = m.configurations(p.dynamic, p.owner()), m.given().newModes(namespace, log)
 	if rights == nil {
 		if p.cache, err = cluster.NewDirect(config); err != nil {
 			return nil, err
@@ -253,7 +253,7 @@ func (p *program) owningNamespace(ctx context.Context) (*metav1.OwnerReference, 
 	ns, err := p.clients.CoreV1().Namespaces().Get(ctx, p.namespace, metav1.GetOptions{})
 	switch {
 	case apierrors.IsForbidden(err):
-		p.log.Info("the webhook configurations will outlive the namespace: grant get on it, or call Unregister before deleting it",
+		p.log.Info("the webhook configurations, or the reports of audits, will outlive the namespace: grant get on it, or call Unregister before deleting it",
 			"namespace", p.namespace, "reason", err.Error())
 		return nil, nil //nolint:nilnil // no owner
 	case err != nil:

@@ -70,7 +70,11 @@ func newCluster(m *eirinix.ExtensionManager, in *input, f *flags, o Options) (*c
 		m.SetManagerOptions(options)
 	}
 	c := &cluster{flags: f}
-	offlineOptions := eirinix.OfflineOptions{Resources: resources, Objects: c.existing, Observe: func(ctx context.Context, step string) func(eirinix.StepEnd) {
+	modes, err := in.modes(options)
+	if err != nil {
+		return nil, err
+	}
+	offlineOptions := eirinix.OfflineOptions{Resources: resources, Objects: c.existing, Modes: modes, Observe: func(ctx context.Context, step string) func(eirinix.StepEnd) {
 		ended := apiserver.Observe(ctx, step)
 		return func(end eirinix.StepEnd) { ended(apiserver.StepEnd(end)) }
 	}}

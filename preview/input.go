@@ -3,6 +3,7 @@ package preview
 // This file reads the manifests that the command line names.
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,7 +14,9 @@ import (
 	"strconv"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"code.cloudfoundry.org/eirinix"
@@ -270,4 +273,26 @@ func (in *input) namespaces() map[string]map[string]string {
 		}
 	}
 	return all
+}
+
+// modes returns the ConfigMap with the modes of the steps, or nil if it is not there. A program that does not say its own
+// namespace takes the only one of that name.
+func (in *input) modes(o eirinix.ManagerOptions) (*corev1.ConfigMap, error) {
+	namespace := cmp.Or(o.WebhookNamespace, o.Namespace)
+	var found *corev1.ConfigMap
+	for _, m := range slices.Concat(in.with, in.manifests) {
+		object := m.object
+		if o.Modes == "" || object.GroupVersionKind() != corev1.SchemeGroupVersion.WithKind("ConfigMap") || object.GetName() != o.Modes ||
+			namespace != "" && cmp.Or(object.GetNamespace(), namespace) != namespace {
+			continue
+		}
+		if found != nil && found.Namespace != object.GetNamespace() {
+			return nil, fmt.Errorf("%s: there are several ConfigMaps %s with modes; give the program's namespace as ManagerOptions.WebhookNamespace", m.source, o.Modes)
+		}
+		found = &corev1.ConfigMap{}
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, found); err != nil {
+			return nil, fmt.Errorf("%s: %w", m.source, err)
+		}
+	}
+	return found, nil
 }

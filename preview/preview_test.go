@@ -109,6 +109,28 @@ var _ = Describe("A preview", func() {
 		Expect(p.stdout).To(BeEmpty())
 	})
 
+	It("puts the modes in force that the ConfigMap with modes says, if it is there", func() {
+		moded := func() *eirinix.ExtensionManager {
+			x := eirinix.NewManager(eirinix.ManagerOptions{Host: "webhook.example.org", WebhookNamespace: "system", Modes: "modes"})
+			Expect(x.AddExtension(eirinix.Mutation[*corev1.Pod]{ID: "step", Apply: func(context.Context, *eirinix.Call, *corev1.Pod) error { return eirinix.Deny("seen") }})).To(Succeed())
+			return x
+		}
+		pods := `{apiVersion: v1, kind: Pod, metadata: {name: a, namespace: apps}}` + "\n---\n" + `{apiVersion: v1, kind: Pod, metadata: {name: b}}` + "\n---\n" +
+			`{apiVersion: v1, kind: Namespace, metadata: {name: apps, labels: {team: a}}}`
+		modes := func(namespace, entry string) string {
+			return file("modes.yaml", `{apiVersion: v1, kind: ConfigMap, metadata: {name: modes, namespace: `+namespace+`}, data: {step: "`+entry+`"}}`)
+		}
+		Expect(command(moded(), pods, "-").err).To(MatchError(ContainSubstring("2 would be denied")))
+		Expect(command(moded(), pods, "-f", "-", "-with", modes("other", "Warn")).err).To(MatchError(ContainSubstring("2 would be denied")))
+		p := command(moded(), pods, "-f", "-", "-with", modes("system", "Warn"))
+		Expect(p.err).NotTo(HaveOccurred())
+		Expect(p.stdout).To(ContainSubstring(`extension "step" would deny this: seen`))
+		p = command(moded(), pods, "-f", "-", "-with", modes("system", "Shadow where team=a\\nDeny"))
+		Expect(p.err).To(MatchError(ContainSubstring("1 would be denied")))
+		Expect(p.stdout).To(ContainSubstring("would-deny=step: seen"), "a shadow runs before the answer, to be seen")
+		Expect(command(moded(), pods, "-f", "-", "-with", modes("system", "Sometimes")).err).To(MatchError(And(ContainSubstring("ConfigMap system/modes"), ContainSubstring("step: line 1"))))
+	})
+
 	It("sees the labels of Namespaces that are among the manifests", func() {
 		x := eirinix.NewManager(eirinix.ManagerOptions{Host: "webhook.example.org"})
 		Expect(x.AddExtension(eirinix.Mutation[*corev1.Pod]{
