@@ -12,12 +12,10 @@ import (
 	"strings"
 	"sync"
 
-	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 
@@ -44,8 +42,13 @@ type AuditOptions struct {
 	// AuditUntold. Package audit has one; it is not here, because it links the interpreter of CEL.
 	Conditions func([]admissionregistrationv1.MatchCondition) (AuditConditions, error)
 
+	// StepRequestsPerSecond bounds the rate of the requests that steps send with the Manager's connection and their own
+	// context, on average: the audit waits after a run that has sent some. 0 means 50. Other clients of a step have a
+	// limit of their own (rest.Config.QPS).
+	StepRequestsPerSecond float64
+
 	// PolicyReports writes the findings about objects to PolicyReports of the cluster, and removes those of this program
-	// that are clean. It needs all Steps.
+	// that are clean. What cannot be asked keeps its last report. It needs all Steps.
 	PolicyReports bool
 
 	// Finding receives each finding when it is found. An error ends the audit. It is called on one goroutine.
@@ -56,7 +59,7 @@ type AuditOptions struct {
 }
 
 // AuditConditions reports whether all matchConditions of a step hold for a request.
-type AuditConditions func(context.Context, *admissionv1.AdmissionRequest) (bool, error)
+type AuditConditions = audit.Condition
 
 // AuditResult is the kind of a finding.
 type AuditResult = audit.Result
@@ -72,50 +75,36 @@ const (
 	AuditFailed = audit.Failed
 
 	// AuditUntold is the result if an audit cannot tell: the step decides on deletions or connections, its result
-	// depends on the user, or the objects may not be listed.
+	// depends on the user, or it cannot be asked, which is also a gap.
 	AuditUntold = audit.Untold
 )
 
-// AuditFinding is something that a step would say. The fields of an object are empty if the finding is about the step
-// as a whole.
-type AuditFinding struct {
-	Step      string
-	Mode      Mode // of the step
-	Result    AuditResult
-	Operation admissionv1.Operation // with which the step was asked
-	Message   string                // the reason, with its remedy if it has one; it holds no value of an object, except in the step's own text
-	Paths     []string              // JSON pointers to what would change, in order; of AuditDrift
+type (
+	// AuditFinding is something that a step would say. The fields of an object are empty if the finding is about the step
+	// as a whole.
+	AuditFinding = audit.Finding
 
-	Kind            schema.GroupVersionKind
-	Resource        schema.GroupVersionResource
-	Namespace, Name string
-	UID             types.UID
-}
+	// AuditProgress is the state of an audit.
+	AuditProgress = audit.Progress
 
-// AuditProgress is the state of an audit.
-type AuditProgress struct {
-	Resource  schema.GroupVersionResource // that is listed now
-	Listed    int                         // objects of it so far
-	Remaining int                         // objects of it that the API server has announced; -1 if it has not
-	Objects   int                         // of all resources so far
-	Findings  int
-}
+	// AuditSummary holds the counts of an audit, and its gaps.
+	AuditSummary = audit.Summary
 
-// AuditSummary holds the counts of an audit. Its maps are by step.
-type AuditSummary struct {
-	Objects  int                            // that at least one step was asked about
-	Asked    map[string]int                 // objects for which the step was asked
-	Findings map[string]map[AuditResult]int // objects with a finding; of a finding about the step as a whole, 1
-	Notes    []string                       // facts about the audit as a whole, such as why there are no PolicyReports
-}
+	// AuditGap is a part of an audit that could not be asked: a step, for the objects of a resource in a namespace.
+	AuditGap = audit.Gap
+
+	// AuditIncompleteError is the error of an audit that got to its end, but has gaps.
+	AuditIncompleteError = audit.IncompleteError
+)
 
 // Audit lists the objects that the rules of the steps select and asks the steps about each of them in memory, with the
 // operation that they are registered for. Nothing is written, unless AuditOptions.PolicyReports is set, and no webhook
 // is called. The Manager need not be started. A step that reads from the cache of GetKubeManager fails, unless it is.
 //
-// Every request is a dry run. A step is asked several times about an object, as different users, so that a result that
-// depends on the user is not taken for the result. Findings are no error: an error says that the audit is not complete.
-// The summary is valid even with an error, up to where the audit got.
+// Every request is a dry run. A step is asked once about an object: with CREATE, or with UPDATE if it is not called for
+// CREATE. About a few objects it is asked as three users, so that a result that depends on the user is not taken for the
+// result. Findings are no error: an error says that the audit is not complete. It is an *AuditIncompleteError if the audit
+// got to its end. The summary is valid even with an error, up to where the audit got.
 func (m *ExtensionManager) Audit(ctx context.Context, o AuditOptions) (AuditSummary, error) {
 	var running sync.WaitGroup
 	defer running.Wait()
@@ -123,25 +112,25 @@ func (m *ExtensionManager) Audit(ctx context.Context, o AuditOptions) (AuditSumm
 	defer end()
 	from, err := m.auditReads(ctx, o, &running)
 	var config audit.Config
+	var notes []string
 	if err == nil {
-		config, err = m.audit(ctx, o, from)
+		config, notes, err = m.audit(ctx, o, from)
 	}
 	if err != nil {
 		return AuditSummary{}, prefixed(err)
 	}
 	summary, err := audit.Run(ctx, config)
-	if o.PolicyReports && config.Reports == nil {
-		summary.Notes = append(summary.Notes, policyreport.NoKinds)
-	}
+	summary.Notes = notes
 	if err != nil {
 		err = fmt.Errorf("eirinix: Audit: %w", err)
 	}
-	return AuditSummary(summary), err
+	return summary, err
 }
 
 const (
 	defaultPageSize       = 500
 	defaultPagesPerSecond = 10
+	defaultStepRequests   = 50 // per second
 )
 
 // auditReads returns what the steps read in an audit: what a running Manager follows, or else a Set that follows it in
@@ -165,44 +154,84 @@ func (m *ExtensionManager) auditReads(ctx context.Context, o AuditOptions, runni
 		return nil, err
 	}
 	running.Go(func() { set.Run(ctx, c) })
-	set.Settled(ctx)
+	set.Settled(ctx) // steps without their objects are gaps then
 	return following{set}, ctx.Err()
 }
 
-// audit returns the configuration of an audit. It asks the cluster for the kinds of the steps.
-func (m *ExtensionManager) audit(ctx context.Context, o AuditOptions, from reading) (audit.Config, error) {
-	client, err := m.auditClient()
-	if err != nil {
-		return audit.Config{}, err
-	}
-	own, clients, err := m.own()
-	if err != nil {
-		return audit.Config{}, err
-	}
-	all, err := m.resolveAll(nil, from)
-	if err != nil {
-		return audit.Config{}, err
-	}
+// audit returns the configuration of an audit, and facts about the audit as a whole. It asks the cluster for the kinds of
+// the steps.
+func (m *ExtensionManager) audit(ctx context.Context, o AuditOptions, from reading) (_ audit.Config, notes []string, err error) {
 	config := audit.Config{
-		Client: client, Discovery: clients.Discovery(), Namespace: o.Namespace, Partial: len(o.Steps) > 0,
-		PageSize: cmp.Or(o.PageSize, defaultPageSize), PagesPerSecond: cmp.Or(o.PagesPerSecond, defaultPagesPerSecond),
-		Log: m.logr(),
+		Namespace: o.Namespace, PageSize: cmp.Or(o.PageSize, defaultPageSize), PagesPerSecond: cmp.Or(o.PagesPerSecond, defaultPagesPerSecond),
+		RequestsPerSecond: cmp.Or(o.StepRequestsPerSecond, defaultStepRequests),
+		Conditions:        o.Conditions, Finding: o.Finding, Progress: o.Progress, Log: m.logr(),
 	}
-	o.receive(&config)
+	if config.Client, err = m.auditClient(); err != nil {
+		return config, nil, err
+	}
+	p := m.program.Load()
+	if p == nil {
+		if p, err = m.newProgram(nil, config.Log); err != nil {
+			return config, nil, err
+		}
+		if err := p.auditModes(ctx); err != nil {
+			notes = append(notes, err.Error())
+		}
+	}
+	config.Discovery, config.Modes = p.clients.Discovery(), p.modes
+	all, err := m.resolveAll(p.modes, from)
+	if err != nil {
+		return config, nil, err
+	}
 	if config.Steps, err = m.auditedSteps(all, o, from); err != nil {
-		return audit.Config{}, err
+		return config, nil, err
 	}
 	config.Metrics = newMetrics(audit.NewMetrics, "the metrics of audits", config.Log)
-	if o.PolicyReports {
-		reports, err := policyreport.New(ctx, own, m.GetManagerOptions().OperatorFingerprint, o.Namespace, config.Log)
-		if err != nil {
-			return config, err
-		}
-		if reports != nil { // else the cluster has no kind for them
-			config.Reports = reports
-		}
+	if !o.PolicyReports {
+		return config, notes, nil
 	}
-	return config, nil
+	reports, err := p.policyReports(ctx, o.Namespace)
+	if err == nil && reports == nil {
+		config.Log.Info(policyreport.NoKinds)
+		return config, append(notes, policyreport.NoKinds), nil
+	}
+	if err == nil {
+		config.Reports = reports
+		reports.Owner, err = p.owningNamespace(ctx)
+	}
+	if apierrors.IsNotFound(err) {
+		err = nil // the program is not installed yet
+	}
+	return config, notes, err
+}
+
+// auditModes puts the modes of the ConfigMap in force. Without the right to read it, the program's own are.
+func (p *program) auditModes(ctx context.Context) error {
+	from := p.m.GetManagerOptions().modesOf(p.namespace)
+	if from == nil {
+		return nil
+	}
+	if err := p.setModes(from, p.cache.Get(ctx, from)); err != nil {
+		return fmt.Errorf("the modes are the program's own, because those in force cannot be read; grant get on it: %w", err)
+	}
+	return nil
+}
+
+// policyReports returns a Writer of the program's reports, or nil if the cluster has no kind for them.
+func (p *program) policyReports(ctx context.Context, namespace string) (*policyreport.Writer, error) {
+	return policyreport.New(ctx, p.config, p.m.GetManagerOptions().OperatorFingerprint, namespace, p.log)
+}
+
+// removeReports deletes the reports of the program's audits. Without the rights for that it logs what does it.
+func (p *program) removeReports(ctx context.Context) {
+	reports, err := p.policyReports(ctx, "")
+	if err == nil && reports != nil {
+		err = reports.Close(ctx)
+	}
+	if err != nil {
+		label := policyreport.Label + "=" + p.m.GetManagerOptions().OperatorFingerprint
+		p.log.Info("the reports of audits, if there are any, stay; remove them with kubectl delete -A -l "+label, "reason", err.Error())
+	}
 }
 
 // validate returns all errors in the options, each with its remedy.
@@ -213,11 +242,18 @@ func (o AuditOptions) validate(definitions []definition) error {
 			errs = append(errs, fmt.Errorf("eirinix: AuditOptions.Namespace is %q; give the name of a namespace: %s", o.Namespace, problem))
 		}
 	}
-	if o.PageSize < 0 {
-		errs = append(errs, fmt.Errorf("eirinix: AuditOptions.PageSize is %d; set it to 1 or more, or leave it out for %d", o.PageSize, defaultPageSize))
-	}
-	if p := o.PagesPerSecond; p < 0 || math.IsNaN(p) || math.IsInf(p, 0) {
-		errs = append(errs, fmt.Errorf("eirinix: AuditOptions.PagesPerSecond is %v; set it to a positive number, or leave it out for %d", o.PagesPerSecond, defaultPagesPerSecond))
+	for _, n := range []struct {
+		name    string
+		given   float64
+		without int
+	}{
+		{"PageSize", float64(o.PageSize), defaultPageSize},
+		{"PagesPerSecond", o.PagesPerSecond, defaultPagesPerSecond},
+		{"StepRequestsPerSecond", o.StepRequestsPerSecond, defaultStepRequests},
+	} {
+		if n.given < 0 || math.IsNaN(n.given) || math.IsInf(n.given, 0) {
+			errs = append(errs, fmt.Errorf("eirinix: AuditOptions.%s is %v; set it to a positive number, or leave it out for %d", n.name, n.given, n.without))
+		}
 	}
 	if o.PolicyReports && len(o.Steps) > 0 {
 		errs = append(errs, errors.New("eirinix: AuditOptions.PolicyReports is set with Steps, but a report holds the findings of all steps; leave out Steps"))
@@ -232,22 +268,6 @@ func (o AuditOptions) validate(definitions []definition) error {
 		}
 	}
 	return errors.Join(errs...)
-}
-
-// receive passes the receivers of findings on.
-func (o AuditOptions) receive(c *audit.Config) {
-	if o.Finding != nil {
-		c.Finding = func(f audit.Finding) error { return o.Finding(AuditFinding(f)) }
-	}
-	if o.Progress != nil {
-		c.Progress = func(p audit.Progress) { o.Progress(AuditProgress(p)) }
-	}
-	if o.Conditions != nil {
-		c.Conditions = func(all []admissionregistrationv1.MatchCondition) (audit.Condition, error) {
-			holds, err := o.Conditions(all)
-			return audit.Condition(holds), err
-		}
-	}
 }
 
 // auditClient returns a client for large lists. The library's own connection bounds a response to some seconds.

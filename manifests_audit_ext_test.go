@@ -3,7 +3,6 @@ package eirinix_test
 import (
 	"context"
 	"net/http"
-	"path/filepath"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -12,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	"code.cloudfoundry.org/eirinix"
 	. "code.cloudfoundry.org/eirinix/internal/spectest"
@@ -22,7 +20,7 @@ var _ = Describe("The CronJob that audits", Label("api-server"), func() {
 	It("can do with the rights of its manifests what it is for", func(ctx SpecContext) {
 		apps, system := newNamespace(ctx), newNamespace(ctx)
 		o := eirinix.ManagerOptions{
-			Namespace: apps, ServiceName: "hooks", WebhookNamespace: system, OperatorFingerprint: apps,
+			Namespace: apps, ServiceName: "hooks", WebhookNamespace: system, OperatorFingerprint: apps, Modes: "modes",
 			Deployment: eirinix.DeploymentOptions{Image: "registry.example.org/hooks:1.0", AuditSchedule: "@daily"},
 		}
 		refuse := eirinix.Validation[*corev1.ConfigMap]{
@@ -44,10 +42,7 @@ var _ = Describe("The CronJob that audits", Label("api-server"), func() {
 		summary, err := local.Audit(ctx, eirinix.AuditOptions{PolicyReports: true})
 		Expect(err).NotTo(HaveOccurred())
 		Expect(summary.Notes).To(ConsistOf(ContainSubstring("install the CustomResourceDefinitions of openreports.io")))
-		crds := envtest.CRDInstallOptions{Paths: []string{filepath.Join("internal", "policyreport", "testdata", "openreports.io.yaml")}, ErrorIfPathMissing: true}
-		_, err = envtest.InstallCRDs(controlPlane().Config(), crds)
-		Expect(err).NotTo(HaveOccurred())
-		DeferCleanup(func() { Expect(envtest.UninstallCRDs(controlPlane().Config(), crds)).To(Succeed()) })
+		installReports()
 		_, err = clients().CoreV1().ConfigMaps(apps).Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a"}}, metav1.CreateOptions{})
 		Expect(err).NotTo(HaveOccurred())
 
@@ -73,7 +68,7 @@ var _ = Describe("The CronJob that audits", Label("api-server"), func() {
 		report := &unstructured.Unstructured{}
 		report.SetAPIVersion("openreports.io/v1alpha1")
 		report.SetKind("Report")
-		key := client.ObjectKey{Namespace: apps, Name: apps + "-configmaps.v1"}
+		key := client.ObjectKey{Namespace: apps, Name: apps + "-owner-configmaps.v1"}
 		Eventually(func(g Gomega) { // the authorizer learns of roles from a watch
 			refused = 0
 			summary, err := audit()

@@ -98,6 +98,9 @@ var _ = Describe("The manifests of a program that audits", func() {
 		Entry("in one namespace", daily(limited, withoutReports), map[string]string{
 			"apps": "pods list", "": "namespaces list; namespaces get,list",
 		}, validatePods(), namespaces),
+		Entry("of the modes in force", daily(withoutReports, func(o *ManagerOptions) { o.Modes, o.WebhookNamespace = "modes", "system" }), map[string]string{
+			"system": "configmaps/modes get", "": "pods list; namespaces get,list",
+		}, validatePods()),
 		Entry("of everything", daily(withoutReports), map[string]string{"": "* list; namespaces get,list"}, anything),
 		Entry("of custom resources without a Go type", daily(withoutReports), map[string]string{
 			"": "shops list; namespaces get,list",

@@ -97,8 +97,8 @@ func (r resolved) held() error {
 	return errors.Join(errs...)
 }
 
-// Unregister removes the webhook configurations, so that the API server no longer calls this program. The certificate
-// Secret stays, and the next start adopts it. A missing configuration is not an error.
+// Unregister removes the webhook configurations, so that the API server no longer calls this program, and the reports of
+// its audits. The certificate Secret stays, and the next start adopts it. A missing configuration is not an error.
 //
 // A running Manager continues to serve, and does not restore the removed configurations. Other replicas do restore
 // them, so stop those first.
@@ -118,6 +118,7 @@ func (m *ExtensionManager) Unregister(ctx context.Context) error {
 		}
 		return fmt.Errorf("eirinix: %w", err)
 	}
+	p.removeReports(ctx)
 	return nil
 }
 

@@ -382,6 +382,7 @@ func (m *ExtensionManager) sayGoodbye(o ManagerOptions, p *program, log logr.Log
 	if err := p.controller.Remove(ctx); err != nil {
 		return fmt.Errorf("eirinix: the webhook configuration could not be removed, remove it with kubectl delete %s: %w", p.configurations[0], err)
 	}
+	p.removeReports(ctx)
 	return nil
 }
 

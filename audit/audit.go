@@ -4,10 +4,14 @@
 //	$ webhook audit
 //	denied  default/web (Pod)  no-root: web would run as root
 //
-// A program needs one line for it:
+// A program needs some lines for it:
 //
 //	case "audit":
-//		return audit.Command(ctx, x, os.Args[2:])
+//		err := audit.Command(ctx, x, os.Args[2:])
+//		if err != nil {
+//			fmt.Fprintln(os.Stderr, err)
+//		}
+//		os.Exit(audit.ExitCode(err))
 //
 // The objects are listed, and pass through the steps in this process. No webhook is called. Nothing is written, except
 // PolicyReports if they are requested.
@@ -57,10 +61,27 @@ func (e *FindingsError) Error() string {
 	return fmt.Sprintf("%s: %s", plural(e.Objects, "object"), strings.Join(parts, ", "))
 }
 
+// IncompleteError is the error of Command if the audit has gaps. A *FindingsError can be joined to it.
+type IncompleteError = eirinix.AuditIncompleteError
+
+// ExitCode returns the exit code for an error of Command: 0 if the objects are clean, 1 if there are findings, and 2 if the
+// audit is not complete, whatever it has found.
+func ExitCode(err error) int {
+	_, incomplete := errors.AsType[*IncompleteError](err)
+	_, found := errors.AsType[*FindingsError](err)
+	switch {
+	case err == nil:
+		return 0
+	case found && !incomplete:
+		return 1
+	}
+	return 2
+}
+
 // Command runs the command with args, such as -n default -o json; -h prints all flags. Options.Stdout receives only the
-// results. The error is a *FindingsError if a step denied or failed. So a program that exits with code 1 on errors, as
-// log.Fatal does, also does so on findings. Findings that an audit cannot tell are no error. When ctx ends, the findings
-// so far have been printed, and the error wraps the cause.
+// results. The error is a *FindingsError if a step denied or failed, and an *IncompleteError if the audit has gaps.
+// ExitCode tells them apart. Findings that an audit cannot tell are no error. When ctx ends, the findings so far have been
+// printed, and the error wraps the cause.
 func Command(ctx context.Context, m *eirinix.ExtensionManager, args []string, configure ...func(*Options)) error {
 	o := Options{Stdout: os.Stdout, Stderr: os.Stderr, Run: m.Audit}
 	for _, f := range configure {
@@ -105,10 +126,13 @@ func run(ctx context.Context, f *flags, o Options) error {
 	if err := out.end(summary, failed); err != nil && failed == nil {
 		failed = err
 	}
-	if failed != nil {
-		return failed
+	if failed == nil {
+		return f.verdict(summary)
 	}
-	return f.verdict(summary)
+	if _, incomplete := errors.AsType[*IncompleteError](failed); incomplete {
+		failed = errors.Join(f.verdict(summary), failed)
+	}
+	return failed
 }
 
 // verdict returns a FindingsError if there are findings that count.

@@ -91,6 +91,69 @@ untold  drain: DELETE is not played
 `))
 	})
 
+	Describe("with gaps", func() {
+		gaps := []eirinix.AuditGap{
+			{Step: "secrets", Resource: schema.GroupVersionResource{Version: "v1", Resource: "secrets"}, Namespace: "default", Reason: "secrets is forbidden", Remedy: "grant it"},
+			{Step: "drain", Objects: 3, Reason: "it failed", Remedy: "mend it"},
+		}
+		incomplete := func(all ...eirinix.AuditFinding) func(eirinix.AuditOptions) (eirinix.AuditSummary, error) {
+			return func(o eirinix.AuditOptions) (eirinix.AuditSummary, error) {
+				s, err := finding(all...)(o)
+				s.Gaps = gaps
+				return s, errors.Join(err, fmt.Errorf("eirinix: Audit: %w", &eirinix.AuditIncompleteError{Gaps: gaps}))
+			}
+		}
+
+		It("fails as incomplete, whatever it has found", func(ctx SpecContext) {
+			s := play(ctx, nil, incomplete())
+			Expect(s.err).To(MatchError("audit: eirinix: Audit: the audit is not complete: step secrets about secrets in the namespace default: secrets is forbidden; grant it; and 1 more gaps"))
+			Expect(s.stdout.String()).To(HaveSuffix("7 objects were audited; the audit is not complete: it has 2 gaps\n"))
+			Expect(ExitCode(s.err)).To(Equal(2))
+			Expect(errors.As(s.err, new(*FindingsError))).To(BeFalse())
+			s = play(ctx, nil, incomplete(found(eirinix.AuditDenied, "web", "no")))
+			Expect(errors.As(s.err, new(*FindingsError))).To(BeTrue())
+			Expect(errors.As(s.err, new(*IncompleteError))).To(BeTrue())
+			Expect(ExitCode(s.err)).To(Equal(2))
+		})
+
+		It("writes them as JSON, and as notifications of SARIF", func(ctx SpecContext) {
+			var document struct {
+				Summary struct{ Gaps []map[string]any }
+				Error   string
+				Runs    []struct {
+					Invocations []struct {
+						ExecutionSuccessful        bool
+						ToolExecutionNotifications []struct {
+							Level   string
+							Message sarifText
+						}
+					}
+				}
+			}
+			Expect(json.Unmarshal(play(ctx, []string{"-o", "json"}, incomplete()).stdout.Bytes(), &document)).To(Succeed())
+			Expect(document.Summary.Gaps).To(HaveExactElements(
+				Equal(map[string]any{"step": "secrets", "resource": "secrets", "namespace": "default", "reason": "secrets is forbidden", "remedy": "grant it"}),
+				Equal(map[string]any{"step": "drain", "objects": 3., "reason": "it failed", "remedy": "mend it"}),
+			))
+			Expect(document.Error).To(ContainSubstring("the audit is not complete"))
+			Expect(json.Unmarshal(play(ctx, []string{"-o", "sarif"}, incomplete()).stdout.Bytes(), &document)).To(Succeed())
+			invocation := document.Runs[0].Invocations[0]
+			Expect(invocation.ExecutionSuccessful).To(BeFalse())
+			Expect(invocation.ToolExecutionNotifications).To(HaveExactElements(
+				And(HaveField("Level", "error"), HaveField("Message.Text", "step secrets about secrets in the namespace default: secrets is forbidden; grant it")),
+				HaveField("Message.Text", "step drain: it failed; mend it"),
+			))
+		})
+	})
+
+	It("tells clean, violated and other ends apart by the exit code", func(ctx SpecContext) {
+		Expect(ExitCode(play(ctx, nil, finding(drift, untold)).err)).To(Equal(0))
+		Expect(ExitCode(play(ctx, []string{"-drift"}, finding(drift)).err)).To(Equal(1))
+		Expect(ExitCode(play(ctx, nil, finding(found(eirinix.AuditDenied, "web", "no"))).err)).To(Equal(1))
+		Expect(ExitCode(play(ctx, []string{"-x"}, nil).err)).To(Equal(2))
+		Expect(ExitCode(context.Canceled)).To(Equal(2))
+	})
+
 	It("prints notes beside the results", func(ctx SpecContext) {
 		s := play(ctx, []string{"-o", "json"}, func(eirinix.AuditOptions) (eirinix.AuditSummary, error) {
 			return eirinix.AuditSummary{Notes: []string{"no kind for reports"}}, nil
@@ -267,10 +330,10 @@ untold  drain: DELETE is not played
 	})
 
 	It("passes the flags on", func(ctx SpecContext) {
-		o := play(ctx, []string{"-n", "shop", "-step", "a", "-step", "b", "-page-size", "7", "-pages-per-second", "0.5", "-policy-reports"}, finding()).options
+		o := play(ctx, []string{"-n", "shop", "-step", "a", "-step", "b", "-page-size", "7", "-pages-per-second", "0.5", "-step-requests-per-second", "3", "-policy-reports"}, finding()).options
 		Expect(o).To(And(
 			HaveField("Namespace", "shop"), HaveField("Steps", []string{"a", "b"}), HaveField("PageSize", 7),
-			HaveField("PagesPerSecond", 0.5), HaveField("PolicyReports", true), HaveField("Conditions", Not(BeNil())),
+			HaveField("PagesPerSecond", 0.5), HaveField("StepRequestsPerSecond", 3.), HaveField("PolicyReports", true), HaveField("Conditions", Not(BeNil())),
 		))
 	})
 
@@ -286,6 +349,7 @@ untold  drain: DELETE is not played
 		Entry(nil, `-color is "pink"; give auto, always, never`, "-color", "pink"),
 		Entry(nil, `-page-size is 0; give 1 or more`, "-page-size", "0"),
 		Entry(nil, `-pages-per-second is NaN; give more than 0`, "-pages-per-second", "NaN"),
+		Entry(nil, `-step-requests-per-second is 0; give more than 0`, "-step-requests-per-second", "0"),
 		Entry(nil, `"default" is not a flag; -h lists the flags`, "default"),
 		Entry(nil, `flag provided but not defined: -x; -h lists the flags`, "-x"),
 	)

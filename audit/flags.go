@@ -17,7 +17,7 @@ import (
 const usage = `Usage: audit [flags]
 
 Asks the extensions of this program about the objects that the cluster holds.
-Exits with 1 if an object would be denied today, or if an extension fails.
+Exits with 1 if an object would be denied today, or if an extension fails, and with 2 if it could not ask about all.
 
 `
 
@@ -34,6 +34,7 @@ type flags struct {
 	verbose   bool
 	pageSize  int
 	rate      float64
+	requests  float64
 }
 
 // list is a flag that can be given several times.
@@ -66,6 +67,7 @@ func parseFlags(args []string, stderr io.Writer) (*flags, error) {
 	set.BoolVar(&f.verbose, "v", false, "let the program write its log, and progress without a terminal")
 	set.IntVar(&f.pageSize, "page-size", 500, "`objects` of one list request")
 	set.Float64Var(&f.rate, "pages-per-second", 10, "most list `requests` in a second")
+	set.Float64Var(&f.requests, "step-requests-per-second", 50, "most `requests` of extensions in a second, on average")
 	switch err := set.Parse(args); {
 	case errors.Is(err, flag.ErrHelp):
 		return nil, nil
@@ -88,8 +90,10 @@ func (f *flags) check() (err error) {
 	if f.pageSize < 1 {
 		err = errors.Join(err, fmt.Errorf("-page-size is %d; give 1 or more", f.pageSize))
 	}
-	if !(f.rate > 0) { // NaN too
-		err = errors.Join(err, fmt.Errorf("-pages-per-second is %v; give more than 0", f.rate))
+	for name, rate := range map[string]float64{"pages-per-second": f.rate, "step-requests-per-second": f.requests} {
+		if !(rate > 0) { // NaN too
+			err = errors.Join(err, fmt.Errorf("-%s is %v; give more than 0", name, rate))
+		}
 	}
 	return err
 }
@@ -98,7 +102,7 @@ func (f *flags) check() (err error) {
 func (f *flags) options() eirinix.AuditOptions {
 	return eirinix.AuditOptions{
 		Namespace: f.namespace, Steps: f.steps, PageSize: f.pageSize, PagesPerSecond: f.rate,
-		PolicyReports: f.reports, Conditions: Conditions,
+		StepRequestsPerSecond: f.requests, PolicyReports: f.reports, Conditions: Conditions,
 	}
 }
 

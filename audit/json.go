@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -67,6 +68,16 @@ type jsonStep struct {
 	Untold int    `json:"untold"`
 }
 
+type jsonGap struct {
+	Step      string `json:"step"`
+	Group     string `json:"group,omitempty"`
+	Resource  string `json:"resource,omitempty"`
+	Namespace string `json:"namespace,omitempty"`
+	Objects   int    `json:"objects,omitempty"`
+	Reason    string `json:"reason"`
+	Remedy    string `json:"remedy"`
+}
+
 func (p *jsonPrinter) begin() error {
 	p.findings.w = p.w
 	_, err := io.WriteString(p.w, "{\n  \"findings\": [")
@@ -89,10 +100,15 @@ func (p *jsonPrinter) end(s eirinix.AuditSummary, failed error) error {
 			step, s.Asked[step], found[eirinix.AuditDenied], found[eirinix.AuditFailed], found[eirinix.AuditDrift], found[eirinix.AuditUntold],
 		})
 	}
+	gaps := []jsonGap{}
+	for _, g := range s.Gaps {
+		gaps = append(gaps, jsonGap{g.Step, g.Resource.Group, g.Resource.Resource, g.Namespace, g.Objects, g.Reason, g.Remedy})
+	}
 	summary, err := json.Marshal(struct {
 		Objects int        `json:"objects"`
 		Steps   []jsonStep `json:"steps"`
-	}{s.Objects, steps})
+		Gaps    []jsonGap  `json:"gaps"`
+	}{s.Objects, steps, gaps})
 	if err != nil {
 		return err
 	}
@@ -231,8 +247,11 @@ func (p *sarifPrinter) end(s eirinix.AuditSummary, failed error) error {
 		Successful    bool           `json:"executionSuccessful"`
 		Notifications []notification `json:"toolExecutionNotifications,omitempty"`
 	}{Successful: failed == nil}
-	if failed != nil {
-		invocation.Notifications = []notification{{"error", sarifText{failed.Error()}}}
+	for _, g := range s.Gaps {
+		invocation.Notifications = append(invocation.Notifications, notification{"error", sarifText{g.String()}})
+	}
+	if _, incomplete := errors.AsType[*IncompleteError](failed); failed != nil && !incomplete {
+		invocation.Notifications = append(invocation.Notifications, notification{"error", sarifText{failed.Error()}})
 	}
 	invoked, err := json.Marshal(invocation)
 	if err != nil {

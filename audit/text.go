@@ -3,6 +3,7 @@ package audit
 // This file prints findings as text, and the progress.
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -90,10 +91,14 @@ func (p *textPrinter) end(s eirinix.AuditSummary, failed error) error {
 	table := tabwriter.NewWriter(&b, 0, 0, 2, ' ', tabwriter.AlignRight)
 	_, _ = io.WriteString(table, strings.Join(rows, "\n")+"\n")
 	_ = table.Flush() // into memory, like the line before
-	if failed != nil {
-		fmt.Fprintf(&b, "%s were audited; the audit did not finish: %s\n", plural(s.Objects, "object"), printable(failed.Error()))
-	} else {
-		fmt.Fprintf(&b, "%s were audited\n", plural(s.Objects, "object"))
+	fmt.Fprintf(&b, "%s were audited", plural(s.Objects, "object"))
+	switch _, incomplete := errors.AsType[*IncompleteError](failed); {
+	case incomplete:
+		fmt.Fprintf(&b, "; the audit is not complete: it has %s\n", plural(len(s.Gaps), "gap"))
+	case failed != nil:
+		fmt.Fprintf(&b, "; the audit did not finish: %s\n", printable(failed.Error()))
+	default:
+		fmt.Fprintln(&b)
 	}
 	_, err := io.WriteString(p.w, b.String())
 	return err

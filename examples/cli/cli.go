@@ -69,7 +69,11 @@ func Run(x *eirinix.ExtensionManager, more ...client.Object) error {
 	case "preview":
 		return preview.Command(x.GetContext(), x, flag.Args()[1:])
 	case "audit":
-		return audit.Command(x.GetContext(), x, flag.Args()[1:])
+		err := audit.Command(x.GetContext(), x, flag.Args()[1:])
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+		}
+		os.Exit(audit.ExitCode(err))
 	}
 	return fmt.Errorf("there is no command %q; leave it out, or give manifests, preview or audit", command())
 }

@@ -26,6 +26,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/flowcontrol"
 
+	"code.cloudfoundry.org/eirinix/internal/modes"
+	"code.cloudfoundry.org/eirinix/internal/wait"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
@@ -38,17 +40,19 @@ const (
 	Drift  Result = "drift"
 	Failed Result = "failed"
 	Untold Result = "untold"
+
+	// Passed is told to Reports alone.
+	Passed Result = "passed"
 )
 
-// Finding is what a step would say of an object, or a fact about the step as a whole. Its fields are those of the
-// public AuditFinding, in the same order, so that one type converts to the other.
+// Finding is what a step would say of an object, or a fact about the step as a whole.
 type Finding struct {
 	Step      string
-	Mode      webhookconf.Mode
+	Mode      webhookconf.Mode // in force for the object; empty if that depends on a namespace whose labels cannot be read
 	Result    Result
-	Operation admissionv1.Operation
-	Message   string
-	Paths     []string
+	Operation admissionv1.Operation // with which the step was asked
+	Message   string                // the reason, with its remedy if it has one; it holds no value of an object, except in the step's own text
+	Paths     []string              // JSON pointers to what would change, in order; of Drift
 
 	Kind            schema.GroupVersionKind
 	Resource        schema.GroupVersionResource
@@ -64,33 +68,33 @@ func (f Finding) Text() string {
 	return f.Message
 }
 
-// Progress is the state of an audit, with the fields of the public AuditProgress.
+// Progress is the state of an audit.
 type Progress struct {
-	Resource  schema.GroupVersionResource
-	Listed    int
-	Remaining int
-	Objects   int
+	Resource  schema.GroupVersionResource // that is listed now
+	Listed    int                         // objects of it so far
+	Remaining int                         // objects of it that the API server has announced; -1 if it has not
+	Objects   int                         // of all resources so far
 	Findings  int
 }
 
-// Summary holds the counts of an audit, with the fields of the public AuditSummary.
+// Summary holds the counts of an audit. Its maps are by step.
 type Summary struct {
-	Objects  int
-	Asked    map[string]int
-	Findings map[string]map[Result]int
-	Notes    []string
+	Objects  int                       // that at least one step was asked about
+	Asked    map[string]int            // objects for which the step was asked
+	Findings map[string]map[Result]int // objects with a finding; of a finding about the step as a whole, 1
+	Gaps     []Gap                     // what could not be asked
+	Notes    []string                  // facts about the audit as a whole, such as why there are no PolicyReports
 }
 
 // Reports stores the findings of an audit. Its methods are called on one goroutine. The findings about objects come
 // ordered by resource. Those of one list come in the order of the API server: by namespace, then by name.
 type Reports interface {
-	// Add receives each finding.
+	// Add receives each finding about an object, and also the objects that a step admits, as Passed.
 	Add(ctx context.Context, f Finding) error
-	// Asked is called when the steps have been asked about all objects of a resource in a namespace. An empty namespace
-	// means all.
-	Asked(resource schema.GroupVersionResource, namespace string)
-	// Close ends the audit. complete reports whether all resources could be listed, in all namespaces and for all steps.
-	Close(ctx context.Context, complete bool) error
+	// Gap receives what could not be asked. It comes before the findings about another resource.
+	Gap(g Gap)
+	// Close ends an audit that got to its end. What is neither among the findings nor in a gap is clean.
+	Close(ctx context.Context) error
 }
 
 // Config is an audit.
@@ -99,16 +103,17 @@ type Config struct {
 	Client    rest.Interface // without a rate limit and a timeout of its own
 	Discovery discovery.ServerResourcesInterfaceWithContext
 
-	Namespace      string  // empty: all, and objects without a namespace
-	Partial        bool    // there are more steps than these
-	PageSize       int     // of a list request
-	PagesPerSecond float64 // bound on the rate of list requests
+	Namespace         string  // empty: all, and objects without a namespace
+	PageSize          int     // of a list request
+	PagesPerSecond    float64 // bound on the rate of list requests
+	RequestsPerSecond float64 // bound on the rate of the requests that steps send
 
 	Conditions func([]admissionregistrationv1.MatchCondition) (Condition, error) // may be nil
 	Finding    func(Finding) error                                               // may be nil
 	Progress   func(Progress)                                                    // may be nil
 	Reports    Reports                                                           // may be nil
 	Metrics    *Metrics                                                          // may be nil
+	Modes      *modes.Modes                                                      // in force
 	Log        logr.Logger
 }
 
@@ -118,33 +123,41 @@ type engine struct {
 	lister     *lister
 	namespaces *namespaces
 	users      []authenticationv1.UserInfo
+	pause      func(context.Context, time.Duration) error
 
 	summary  Summary
+	gaps     map[Gap]int // places in the summary; of the keys, only Step, Resource, Namespace and one Object are set
 	progress Progress
-	partial  bool // a resource could not be listed to its end
 }
 
-// Run audits. The summary is valid even with an error, up to where the audit got.
+// Run audits. The summary is valid even with an error, up to where the audit got. If there are gaps, the error is an
+// *IncompleteError.
 func Run(ctx context.Context, c Config) (Summary, error) {
 	l := &lister{
 		client: c.Client, rate: flowcontrol.NewTokenBucketRateLimiter(float32(c.PagesPerSecond), 1),
 		pageSize: c.PageSize, log: c.Log, patience: patience, pageTime: pageTime,
 	}
-	return run(ctx, c, l)
+	return run(ctx, c, l, wait.Sleep)
 }
 
-func run(ctx context.Context, c Config, l *lister) (Summary, error) {
+func run(ctx context.Context, c Config, l *lister, pause func(context.Context, time.Duration) error) (Summary, error) {
 	began := time.Now()
 	e := &engine{
-		Config: c, lister: l, namespaces: &namespaces{lister: l}, users: newUsers(),
-		summary: Summary{Asked: map[string]int{}, Findings: map[string]map[Result]int{}},
+		Config: c, lister: l, namespaces: newNamespaces(l, c.Namespace), users: newUsers(), pause: pause,
+		summary: Summary{Asked: map[string]int{}, Findings: map[string]map[Result]int{}}, gaps: map[Gap]int{},
+	}
+	if e.Modes.Labels == nil { // else its program runs
+		e.Modes.Labels = e.namespaces.of
 	}
 	err := e.all(ctx)
-	if c.Reports != nil {
-		complete := err == nil && !e.partial && !c.Partial && c.Namespace == ""
-		err = errors.Join(err, c.Reports.Close(ctx, complete))
+	if err == nil && c.Reports != nil {
+		err = c.Reports.Close(ctx)
 	}
-	if err == nil {
+	switch {
+	case err != nil:
+	case len(e.summary.Gaps) > 0:
+		err = &IncompleteError{Gaps: e.summary.Gaps}
+	default:
 		c.Metrics.completed(c.Steps, e.summary, time.Since(began), time.Now())
 	}
 	return e.summary, err
@@ -164,9 +177,6 @@ func (e *engine) all(ctx context.Context) error {
 	if err := e.reportMissing(ctx, steps, found, failed); err != nil {
 		return err
 	}
-	if err := e.loadNamespaces(ctx, found); err != nil {
-		return err
-	}
 	for _, t := range found {
 		if err := e.resource(ctx, t); err != nil {
 			return err
@@ -179,15 +189,18 @@ func (e *engine) all(ctx context.Context) error {
 func (e *engine) prepare(ctx context.Context) (steps []*step, err error) {
 	for _, given := range e.Steps {
 		e.summary.Asked[given.Name] = 0
-		s, reason, result := newStep(given, e.Conditions, e.Log)
+		s, untold, gap := newStep(given, e.Conditions, e.Log)
 		if without := unplayed(given.Webhook.Rules); s != nil && len(without) > 0 {
-			reason = fmt.Sprintf("an audit cannot tell its result for %s: no such request is played", strings.Join(without, "; "))
-			result = Untold
+			untold = fmt.Sprintf("an audit cannot tell its result for %s: no such request is played", strings.Join(without, "; "))
 		}
-		if reason != "" {
-			if err := e.aboutStep(ctx, &given, result, reason); err != nil {
-				return nil, err
-			}
+		switch {
+		case gap.Reason != "":
+			err = e.gap(ctx, &given, resource{}, gap)
+		case untold != "":
+			err = e.about(ctx, &given, resource{}, Untold, untold)
+		}
+		if err != nil {
+			return nil, err
 		}
 		if s != nil && len(playedIn(given.Webhook.Rules)) > 0 {
 			steps = append(steps, s)
@@ -199,114 +212,58 @@ func (e *engine) prepare(ctx context.Context) (steps []*step, err error) {
 // reportMissing reports the steps that are asked about no resource, and the groups that cannot be discovered.
 func (e *engine) reportMissing(ctx context.Context, steps []*step, found []*target, failed map[schema.GroupVersion]error) error {
 	for _, s := range steps {
-		reason := ""
+		asked := e.Namespace != "" || slices.ContainsFunc(found, func(t *target) bool { return slices.Contains(t.steps, s) })
 		for gv, err := range failed {
-			if slices.ContainsFunc(s.Webhook.Rules, func(r admissionregistrationv1.RuleWithOperations) bool {
+			if !slices.ContainsFunc(s.Webhook.Rules, func(r admissionregistrationv1.RuleWithOperations) bool {
 				return names(r.APIGroups, gv.Group) && names(r.APIVersions, gv.Version)
 			}) {
-				reason = fmt.Sprintf("the resources of %s cannot be read; see to its APIService: %s", gv, shortened(err.Error()))
-				e.partial = true
+				continue
 			}
-		}
-		asked := slices.ContainsFunc(found, func(t *target) bool { return slices.Contains(t.steps, s) })
-		if reason == "" && !asked && e.Namespace == "" {
-			reason = "the cluster serves no resource that its rules select and that can be listed"
-		}
-		if reason != "" {
-			if err := e.aboutStep(ctx, &s.Step, Untold, reason); err != nil {
+			asked = true
+			reason := fmt.Sprintf("the resources of %s cannot be read: %s", gv, shortened(err.Error()))
+			if err := e.gap(ctx, &s.Step, resource{GroupVersionResource: gv.WithResource("")}, Gap{Reason: reason, Remedy: "see to its APIService"}); err != nil {
 				return err
 			}
 		}
-	}
-	return nil
-}
-
-// loadNamespaces reads the labels of namespaces, if a step selects by them. Without the right to that, such a step is
-// not asked about objects in namespaces.
-func (e *engine) loadNamespaces(ctx context.Context, found []*target) error {
-	var steps []*step
-	for _, t := range found {
-		for _, s := range t.steps {
-			if t.namespaced && !t.isNamespaces() && len(otherLabels(s.namespaces)) > 0 && !slices.Contains(steps, s) {
-				steps = append(steps, s)
-			}
+		if asked {
+			continue
 		}
-	}
-	e.namespaces.needed = len(steps) > 0
-	if err := e.namespaces.load(ctx, e.Namespace); err != nil {
-		return e.ended(ctx, namespaceResource, err)
-	}
-	if !e.namespaces.forbidden {
-		return nil
-	}
-	e.partial = true
-	for _, s := range steps {
-		s.blind = true
-		reason := fmt.Sprintf("its namespaceSelector needs the labels %s of namespaces, which may not be listed; %s",
-			strings.Join(otherLabels(s.namespaces), ", "), grant(namespaceResource.GroupVersionResource, "", "get", "list"))
-		if err := e.aboutStep(ctx, &s.Step, Untold, reason); err != nil {
+		const reason = "the cluster serves no resource that its rules select and that can be listed"
+		if err := e.gap(ctx, &s.Step, resource{}, Gap{Reason: reason, Remedy: remedyServed}); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// grant returns the RBAC rule that grants rights on a resource.
-func grant(r schema.GroupVersionResource, namespace string, verbs ...string) string {
-	role := "a ClusterRole"
-	if namespace != "" {
-		role = fmt.Sprintf("a Role in the namespace %s", namespace)
-	}
-	return fmt.Sprintf(`grant it with this rule of %s: {apiGroups: [%q], resources: [%q], verbs: ["%s"]}`,
-		role, r.Group, r.Resource, strings.Join(verbs, `", "`))
 }
 
 // resource lists a resource and asks its steps about each object. A resource that cannot be listed does not end the
 // audit.
 func (e *engine) resource(ctx context.Context, t *target) error {
 	e.progress.Resource, e.progress.Listed = t.GroupVersionResource, 0
+	paged := func(remaining int64) {
+		e.progress.Remaining, e.progress.Objects = int(remaining), e.summary.Objects
+		if e.Progress != nil {
+			e.Progress(e.progress)
+		}
+	}
 	for _, namespace := range t.namespaces {
-		err := e.lister.list(ctx, t.path(namespace), acceptObjects, func(ctx context.Context, i *item) error {
+		why := e.lister.list(ctx, t.path(namespace), acceptObjects, func(ctx context.Context, i *item) error {
 			return e.object(ctx, t, i)
-		}, e.paged)
-		if err == nil {
-			if e.Reports != nil {
-				e.Reports.Asked(t.GroupVersionResource, namespace)
-			}
+		}, paged)
+		if why == nil {
 			continue
 		}
-		if err := e.unlisted(ctx, t, namespace, err); err != nil {
+		if err := e.ended(ctx, t.resource, why); err != nil {
 			return err
 		}
-	}
-	return nil
-}
-
-// paged reports the progress after a page.
-func (e *engine) paged(remaining int64) {
-	if e.Progress == nil {
-		return
-	}
-	e.progress.Remaining, e.progress.Objects = int(remaining), e.summary.Objects
-	e.Progress(e.progress)
-}
-
-// unlisted reports that a resource could not be listed, for each of its steps. It returns an error if that ends the
-// audit: the context has ended, a receiver of findings failed, or the API server does not answer.
-func (e *engine) unlisted(ctx context.Context, t *target, namespace string, err error) error {
-	if err := e.ended(ctx, t.resource, err); err != nil {
-		return err
-	}
-	e.partial = true
-	var reason string
-	if apierrors.IsForbidden(err) {
-		reason = fmt.Sprintf("%s may not be listed; %s", groupResource(t.GroupVersionResource), grant(t.GroupVersionResource, namespace, "list"))
-	} else {
-		reason = fmt.Sprintf("%s cannot be listed to the end: %s", groupResource(t.GroupVersionResource), shortened(err.Error()))
-	}
-	for _, s := range t.steps {
-		if err := e.about(ctx, &s.Step, t.resource, Untold, reason); err != nil {
-			return err
+		g := Gap{
+			Namespace: namespace, Remedy: remedyOf(why, t.GroupVersionResource, namespace, "list"),
+			Reason: fmt.Sprintf("%s cannot be listed to the end: %s", groupResource(t.GroupVersionResource), shortened(why.Error())),
+		}
+		for _, s := range t.steps {
+			if err := e.gap(ctx, &s.Step, t.resource, g); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
@@ -330,27 +287,25 @@ func (e *engine) ended(ctx context.Context, r resource, err error) error {
 	return fmt.Errorf("the API server does not list %s: %w", groupResource(r.GroupVersionResource), err)
 }
 
-// object asks the steps of a target about one object, with each operation that they are registered for.
+// object asks the steps of a target about one object, in order: each mutating step about the object as those before it
+// have left it, and the validating steps about the result.
 func (e *engine) object(ctx context.Context, t *target, i *item) error {
 	e.progress.Listed++
-	o := &object{target: t, head: &i.head, raw: typed(i, t)}
-	created, err := e.walk(ctx, o, admissionv1.Create)
-	if err != nil {
-		return err
-	}
-	updated, err := e.walk(ctx, o, admissionv1.Update)
-	if err != nil {
-		return err
-	}
+	o := &object{target: t, head: &i.head}
+	o.stored, o.created = t.texts(i.raw)
+	o.updated = o.stored
 	asked := false
-	for n, s := range t.steps {
-		c, u := &created[n], &updated[n]
-		if !c.asked && !u.asked {
+	for _, s := range t.steps {
+		a, err := e.answer(ctx, o, s)
+		if err != nil {
+			return err
+		}
+		if a.operation == "" {
 			continue
 		}
 		asked = true
 		e.summary.Asked[s.Name]++
-		if err := e.answers(ctx, o, s, c, u); err != nil {
+		if err := e.tell(ctx, o, s, &a); err != nil {
 			return err
 		}
 	}
@@ -360,53 +315,42 @@ func (e *engine) object(ctx context.Context, t *target, i *item) error {
 	return nil
 }
 
-// operations are those with which steps are asked about an object.
-var operations = [...]admissionv1.Operation{admissionv1.Create, admissionv1.Update}
-
-// answers counts and reports the answers of a step for one object. Equal answers for both operations are one finding.
-func (e *engine) answers(ctx context.Context, o *object, s *step, created, updated *answer) error {
-	counted := Result("")
-	for i, a := range []*answer{created, updated} {
-		if a.result == "" || a != created && a.equal(created) {
-			continue
-		}
-		if a.result != counted {
-			e.count(s.Name, a.result)
-			counted = a.result
-		}
-		if a.panicked {
-			if s.panicked {
-				continue
-			}
-			s.panicked = true
-			e.Log.Error(nil, "a step panicked in an audit", "step", s.Name, "resource", groupResource(o.GroupVersionResource),
-				"namespace", o.head.Metadata.Namespace, "name", o.head.Metadata.Name, "stack", string(a.stack))
-		}
-		f := e.finding(&s.Step, a.result, a.message)
-		f.Operation, f.Paths, f.Kind, f.Resource = operations[i], a.paths, o.kind, o.GroupVersionResource
-		f.Namespace, f.Name, f.UID = o.head.Metadata.Namespace, o.head.Metadata.Name, o.head.Metadata.UID
-		if err := e.report(ctx, f); err != nil {
-			return err
-		}
+// tell counts and reports the answer of a step for one object.
+func (e *engine) tell(ctx context.Context, o *object, s *step, a *answer) error {
+	f := Finding{
+		Step: s.Name, Mode: a.mode, Result: a.result, Operation: a.operation, Message: a.message, Paths: a.paths, Kind: o.kind,
+		Resource: o.GroupVersionResource, Namespace: o.head.Metadata.Namespace, Name: o.head.Metadata.Name, UID: o.head.Metadata.UID,
 	}
-	return nil
-}
-
-func (e *engine) finding(s *Step, result Result, message string) Finding {
-	return Finding{Step: s.Name, Mode: s.Registered.Mode, Result: result, Message: message}
-}
-
-// aboutStep reports a finding about a step as a whole.
-func (e *engine) aboutStep(ctx context.Context, s *Step, result Result, message string) error {
-	return e.about(ctx, s, resource{}, result, message)
+	switch {
+	case a.result == Passed:
+		if e.Reports == nil || f.Name == "" {
+			return nil
+		}
+		return e.Reports.Add(ctx, f)
+	case a.result == Untold: // for all objects
+		s.untold = true
+		return e.about(ctx, &s.Step, resource{}, Untold, a.message)
+	case a.gap:
+		e.record(Gap{Step: s.Name, Resource: o.GroupVersionResource, Namespace: f.Namespace, Objects: 1, Reason: a.message, Remedy: remedyAgain})
+	}
+	e.count(s.Name, a.result)
+	if a.stack != nil {
+		if s.panicked {
+			return nil
+		}
+		s.panicked = true
+		e.Log.Error(nil, "a step panicked in an audit", "step", s.Name, "resource", groupResource(o.GroupVersionResource),
+			"namespace", f.Namespace, "name", f.Name, "stack", string(a.stack))
+	}
+	return e.report(ctx, f)
 }
 
 // about reports a finding about a step and all objects of a resource.
 func (e *engine) about(ctx context.Context, s *Step, r resource, result Result, message string) error {
 	e.count(s.Name, result)
-	f := e.finding(s, result, message)
-	f.Kind, f.Resource = r.kind, r.GroupVersionResource
-	return e.report(ctx, f)
+	return e.report(ctx, Finding{
+		Step: s.Name, Result: result, Message: message, Kind: r.kind, Resource: r.GroupVersionResource,
+	})
 }
 
 // count counts an object, or a step, with a result.
@@ -425,7 +369,7 @@ func (e *engine) report(ctx context.Context, f Finding) error {
 			return err
 		}
 	}
-	if e.Reports != nil {
+	if e.Reports != nil && f.Name != "" {
 		return e.Reports.Add(ctx, f)
 	}
 	return nil

@@ -15,6 +15,8 @@ import (
 	"github.com/go-logr/logr"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"github.com/prometheus/client_golang/prometheus"
+	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -27,6 +29,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"code.cloudfoundry.org/eirinix/internal/admit"
+	"code.cloudfoundry.org/eirinix/internal/modes"
 	. "code.cloudfoundry.org/eirinix/internal/spectest"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
@@ -54,12 +57,12 @@ func (k *kept) Add(_ context.Context, f Finding) error {
 	return k.full
 }
 
-func (k *kept) Asked(r schema.GroupVersionResource, namespace string) {
-	k.all = append(k.all, "asked "+r.Resource+namespace)
+func (k *kept) Gap(g Gap) {
+	k.all = append(k.all, strings.TrimSuffix(fmt.Sprintf("gap %s %s%s", g.Step, g.Resource.Resource, g.Namespace), " "))
 }
 
-func (k *kept) Close(_ context.Context, complete bool) error {
-	k.all = append(k.all, fmt.Sprintf("closed %t", complete))
+func (k *kept) Close(context.Context) error {
+	k.all = append(k.all, "closed")
 	return nil
 }
 
@@ -79,7 +82,7 @@ var _ = Describe("A whole audit", func() {
 		var found []Finding
 		reports := &kept{}
 		c := Config{
-			Discovery: newDiscovered(servedText), Reports: reports, Log: logr.Discard(),
+			Discovery: newDiscovered(servedText), Reports: reports, Modes: modes.New([]modes.Step{{Name: "pods", Mode: admit.ModeWarn}, {Name: "all"}}), Log: logr.Discard(),
 			Client: Must(rest.UnversionedRESTClientFor(&rest.Config{Host: server.URL, QPS: -1, ContentConfig: rest.ContentConfig{NegotiatedSerializer: clientgoscheme.Codecs.WithoutConversion()}})),
 			Steps: []Step{
 				denying("pods", ruleFor("", "v1", "pods")), denying("shops", ruleFor("shop.example.org", "v1", "shops")), denying("all", ruleFor("", "*", "pods configmaps")),
@@ -90,7 +93,7 @@ var _ = Describe("A whole audit", func() {
 			change(&c)
 		}
 		l := &lister{client: c.Client, rate: &turns{}, pageSize: 500, log: c.Log, patience: time.Nanosecond, pageTime: time.Minute}
-		s, err := run(ctx, c, l)
+		s, err := run(ctx, c, l, func(context.Context, time.Duration) error { return nil })
 		return s, found, reports, err
 	}
 	objects := map[string]http.HandlerFunc{
@@ -110,55 +113,185 @@ var _ = Describe("A whole audit", func() {
 		return changed
 	}
 
-	It("reports the findings by resource, and that it is complete", func(ctx SpecContext) {
+	It("reports the findings by resource, and what is content, and closes the reports", func(ctx SpecContext) {
 		s, found, reports, err := audit(ctx, objects, nil)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(reports.all).To(Equal([]string{
-			"pods denied x", "all denied x", "pods denied y", "all denied y", "asked pods", "shops denied s", "asked shops", "asked configmaps", "closed true",
+			"pods denied x", "all denied x", "pods denied y", "all denied y", "shops denied s", "closed",
 		}))
 		Expect(found).To(HaveLen(5))
-		Expect(found[4]).To(And(HaveField("Kind.Kind", "kind-of-shops"), HaveField("Mode", webhookconf.ModeWarn), HaveField("Namespace", "a")))
+		Expect(found[4]).To(And(HaveField("Kind.Kind", "kind-of-shops"), HaveField("Mode", webhookconf.ModeDeny), HaveField("Namespace", "a")))
+		Expect(found[0].Mode).To(Equal(webhookconf.ModeWarn), "the mode in force")
 		Expect(s).To(Equal(Summary{
 			Objects: 3, Asked: map[string]int{"pods": 2, "shops": 1, "all": 2},
 			Findings: map[string]map[Result]int{"pods": {Denied: 2}, "shops": {Denied: 1}, "all": {Denied: 2}},
 		}))
 	})
 
-	DescribeTable("is not complete", func(ctx SpecContext, change func(*Config)) {
-		_, _, reports, err := audit(ctx, objects, change)
-		Expect(err).NotTo(HaveOccurred())
-		Expect(reports.all).To(endWith("closed false"))
-	},
-		Entry("if it is limited to a namespace", func(c *Config) { c.Namespace = "a" }),
-		Entry("if it is limited to some steps", func(c *Config) { c.Partial = true }),
-		Entry("if a group cannot be discovered", func(c *Config) {
+	It("has a gap for the steps of a group that cannot be discovered", func(ctx SpecContext) {
+		s, _, reports, err := audit(ctx, objects, func(c *Config) {
 			c.Steps = append(c.Steps, denying("every", ruleFor("*", "*", "*")))
 			c.Discovery.(*discovered).err = &discovery.ErrGroupDiscoveryFailed{Groups: map[schema.GroupVersion]error{{Group: "metrics.example.org", Version: "v1"}: errors.New("down")}}
-		}),
-	)
+		})
+		Expect(err).To(MatchError(ContainSubstring("the resources of metrics.example.org/v1 cannot be read: down; see to its APIService")))
+		Expect(s.Gaps).To(HaveExactElements(And(HaveField("Step", "every"), HaveField("Resource", schema.GroupVersionResource{Group: "metrics.example.org", Version: "v1"}))))
+		Expect(reports.all).To(ContainElements("gap every", "every denied x"))
+	})
 
-	DescribeTable("goes on without a resource", func(ctx SpecContext, answer http.HandlerFunc, message string) {
-		s, found, reports, err := audit(ctx, with("/api/v1/pods", answer), nil)
+	It("has no gap if it is limited to a namespace, or to some steps", func(ctx SpecContext) {
+		s, _, _, err := audit(ctx, objects, func(c *Config) { c.Namespace, c.Steps = "a", c.Steps[:1] })
 		Expect(err).NotTo(HaveOccurred())
+		Expect(s.Gaps).To(BeEmpty())
+	})
+
+	DescribeTable("goes on without a resource, which is a gap", func(ctx SpecContext, answer http.HandlerFunc, message, remedy string) {
+		registry := prometheus.NewRegistry()
+		metrics := Must(NewMetrics(registry))
+		s, found, reports, err := audit(ctx, with("/api/v1/pods", answer), func(c *Config) { c.Metrics = metrics })
+		incomplete, ok := errors.AsType[*IncompleteError](err)
+		Expect(ok).To(BeTrue(), "%v", err)
+		Expect(incomplete.Gaps).To(Equal(s.Gaps))
+		Expect(s.Gaps).To(HaveExactElements(
+			And(HaveField("Step", "pods"), HaveField("Resource.Resource", "pods"), HaveField("Objects", 0), HaveField("Reason", ContainSubstring(message)), HaveField("Remedy", remedy)),
+			HaveField("Step", "all"),
+		))
 		Expect(found).To(ContainElements(
 			And(HaveField("Step", "pods"), HaveField("Result", Untold), HaveField("Message", ContainSubstring(message)), HaveField("Resource.Resource", "pods")),
 			And(HaveField("Step", "all"), HaveField("Result", Untold)),
 			And(HaveField("Step", "shops"), HaveField("Result", Denied)),
 		))
 		Expect(s.Findings["pods"][Untold]).To(Equal(1))
-		Expect(reports.all).To(And(ContainElement("asked configmaps"), Not(ContainElement("asked pods")), endWith("closed false")))
+		Expect(reports.all).To(ContainElements("gap pods pods", "gap all pods"))
+		Expect(reports.all).To(endWith("closed"))
+		Expect(Must(registry.Gather())).To(BeEmpty(), "it is not complete")
 	},
-		Entry("that is forbidden", status(http.StatusForbidden, "Forbidden", ""), `pods may not be listed; grant it with this rule of a ClusterRole: {apiGroups: [""], resources: ["pods"], verbs: ["list"]}`),
-		Entry("that is gone", status(http.StatusNotFound, "NotFound", ""), "pods cannot be listed to the end: no"),
-		Entry("whose server is down", status(http.StatusServiceUnavailable, "ServiceUnavailable", ""), "pods cannot be listed to the end: no"),
-		Entry("whose list is none", text(`<html>`), "is not a list in JSON"),
-		Entry("whose list becomes none", text(`{"items":[`+one("a/x")+`,{]}`), "is not a list in JSON"),
+		Entry("that is forbidden", status(http.StatusForbidden, "Forbidden", ""), `pods cannot be listed to the end: no`, `grant it with this rule of a ClusterRole: {apiGroups: [""], resources: ["pods"], verbs: ["list"]}`),
+		Entry("that is gone", status(http.StatusNotFound, "NotFound", ""), "pods cannot be listed to the end: no", remedyServed),
+		Entry("whose server is down", status(http.StatusServiceUnavailable, "ServiceUnavailable", ""), "pods cannot be listed to the end: no", remedyAgain),
+		Entry("whose conversion is down", status(http.StatusInternalServerError, "InternalError", ""), "pods cannot be listed to the end: no", remedyAgain),
+		Entry("whose second page is forbidden", pages(text(list("2", "a/x")), status(http.StatusForbidden, "Forbidden", "")), "pods cannot be listed to the end: no", `grant it with this rule of a ClusterRole: {apiGroups: [""], resources: ["pods"], verbs: ["list"]}`),
+		Entry("whose tokens expire again and again", pages(text(list("2", "a/x")), expired("2")), "pods cannot be listed to the end: no", remedyAgain),
+		Entry("whose list is none", text(`<html>`), "is not a list in JSON", remedyAgain),
+		Entry("whose list becomes none", text(`{"items":[`+one("a/x")+`,{]}`), "is not a list in JSON", remedyAgain),
 	)
+
+	It("has a gap for the one namespace that is forbidden", func(ctx SpecContext) {
+		answers := with("/api/v1/namespaces/b/pods", status(http.StatusForbidden, "Forbidden", ""))
+		s, _, reports, err := audit(ctx, answers, func(c *Config) {
+			c.Steps = c.Steps[:1]
+			c.Steps[0].Webhook.NamespaceSelector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: corev1.LabelMetadataName, Operator: "In", Values: []string{"a", "b"}}}}
+		})
+		Expect(err).To(HaveOccurred())
+		Expect(reports.all).To(Equal([]string{"pods denied x", "gap pods podsb", "closed"}))
+		Expect(s.Gaps).To(HaveExactElements(And(HaveField("Namespace", "b"), HaveField("Remedy", HavePrefix("grant it with this rule of a Role in the namespace b: ")))))
+	})
+
+	Describe("with a step that selects namespaces by labels", func() {
+		team := func(c *Config) {
+			c.Steps = c.Steps[:1]
+			c.Steps[0].Webhook.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"team": "x"}}
+		}
+		labelled := `{"metadata":{},"items":[{"metadata":{"name":"a","labels":{"team":"x"}}}]}`
+		answers := func(namespaces, young http.HandlerFunc) map[string]http.HandlerFunc {
+			all := with("/api/v1/namespaces", namespaces)
+			all["/api/v1/namespaces/b"] = young
+			return all
+		}
+		DescribeTable("has a gap where they cannot be read", func(ctx SpecContext, namespaces, young http.HandlerFunc, of string, reports ...string) {
+			s, _, kept, err := audit(ctx, answers(namespaces, young), team)
+			Expect(err).To(HaveOccurred())
+			Expect(kept.all).To(Equal(reports))
+			Expect(s.Gaps).To(HaveExactElements(And(HaveField("Namespace", of), HaveField("Reason", ContainSubstring("needs the labels team of namespaces")))))
+		},
+			Entry("if none may be listed", status(http.StatusForbidden, "Forbidden", ""), nil, "", "gap pods pods", "closed"),
+			Entry("if the list fails", status(http.StatusInternalServerError, "InternalError", ""), nil, "", "gap pods pods", "closed"),
+			Entry("if a young one is forbidden", text(labelled), status(http.StatusForbidden, "Forbidden", ""), "b", "pods denied x", "gap pods podsb", "closed"),
+		)
+
+		It("has none for a namespace that is gone", func(ctx SpecContext) {
+			_, _, kept, err := audit(ctx, answers(text(labelled), status(http.StatusNotFound, "NotFound", "")), team)
+			Expect(err).NotTo(HaveOccurred())
+			Expect(kept.all).To(Equal([]string{"pods denied x", "closed"}))
+		})
+	})
+
+	It("has a gap for the objects about which a step fails, and none for those that do not decode", func(ctx SpecContext) {
+		s, found, reports, err := audit(ctx, objects, func(c *Config) {
+			c.Steps = c.Steps[:1]
+			c.Steps[0].Served.Run = func(_ context.Context, _ *admit.Call, _, obj runtime.Object) error {
+				return errors.New(obj.(*unstructured.Unstructured).GetName() + " is too much")
+			}
+		})
+		Expect(err).To(MatchError(ContainSubstring("x is too much")))
+		Expect(found).To(HaveLen(2))
+		Expect(s.Gaps).To(HaveExactElements(
+			And(HaveField("Namespace", "a"), HaveField("Objects", 1), HaveField("Reason", "x is too much")), And(HaveField("Namespace", "b"), HaveField("Objects", 1)),
+		))
+		Expect(reports.all).To(ContainElements("pods failed x", "pods failed y"))
+
+		_, found, _, err = audit(ctx, objects, func(c *Config) {
+			c.Steps = c.Steps[:1]
+			c.Steps[0].Served.New = func() runtime.Object { return &undecodable{} }
+		})
+		Expect(err).NotTo(HaveOccurred())
+		Expect(found).To(HaveEach(HaveField("Result", Failed)))
+	})
+
+	It("runs a step once for each object, and for few of them as other users", func(ctx SpecContext) {
+		var names []string
+		for n := range 100 {
+			names = append(names, fmt.Sprintf("a/%03d", n))
+		}
+		users, runs := map[string]int{}, map[string]int{}
+		_, _, reports, err := audit(ctx, with("/api/v1/pods", text(list("", names...))), func(c *Config) {
+			rule := ruleFor("", "v1", "pods")
+			rule.Operations = []admissionregistrationv1.OperationType{admissionregistrationv1.Create, admissionregistrationv1.Update}
+			step := denying("pods", rule)
+			step.Served.Run = func(_ context.Context, call *admit.Call, _, obj runtime.Object) error {
+				Expect(call.Request.Operation).To(BeEquivalentTo("CREATE"))
+				users[call.Request.UserInfo.Username]++
+				runs[obj.(*unstructured.Unstructured).GetName()]++
+				return nil
+			}
+			c.Steps = []Step{step}
+		})
+		Expect(err).NotTo(HaveOccurred())
+		Expect(reports.all).To(HaveLen(101))
+		Expect(runs).To(HaveLen(100))
+		Expect(users).To(HaveLen(3))
+		Expect(users).To(And(HaveKeyWithValue("kubernetes-admin", 7), ContainElement(100)), "the 1st, 2nd, 4th ... 64th")
+	})
+
+	It("waits for the rate of the requests that steps send", func(ctx SpecContext) {
+		other := httptest.NewServer(http.NotFoundHandler())
+		DeferCleanup(other.Close)
+		client := &http.Client{Transport: CountRequests(http.DefaultTransport)}
+		var waited time.Duration
+		c := Config{RequestsPerSecond: 4}
+		e := &engine{Config: c, users: newUsers(), pause: func(_ context.Context, d time.Duration) error { waited += d; return nil }}
+		asks := denying("asks", ruleFor("", "v1", "pods"))
+		asks.Served.Run = func(ctx context.Context, _ *admit.Call, _, _ runtime.Object) error {
+			for range 6 {
+				response, err := client.Do(Must(http.NewRequestWithContext(ctx, http.MethodGet, other.URL, nil)))
+				if err != nil {
+					return err
+				}
+				Expect(response.Body.Close()).To(Succeed())
+			}
+			return nil
+		}
+		s, _, _ := newStep(asks, nil, logr.Discard())
+		o := &object{target: &target{resource: resource{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("pods")}}, head: &head{}}
+		o.created = []byte(one("a/x"))
+		_, err := e.play(ctx, s, o.request(admissionv1.Create), 0)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(waited).To(Equal(1500 * time.Millisecond))
+	})
 
 	DescribeTable("ends with an error", func(ctx SpecContext, answer http.HandlerFunc, change func(*Config), message string) {
 		_, _, reports, err := audit(ctx, with("/api/v1/pods", answer), change)
 		Expect(err).To(MatchError(ContainSubstring(message)))
-		Expect(reports.all).To(endWith("closed false"))
+		Expect(reports.all).NotTo(ContainElement("closed"))
 	},
 		Entry("if it is not authenticated any more", status(http.StatusUnauthorized, "Unauthorized", ""), nil, "the API server does not list pods"),
 		Entry("if the API server is gone", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, nil, "the API server does not list pods"),
@@ -172,11 +305,12 @@ var _ = Describe("A whole audit", func() {
 		s, found, _, err := audit(ctx, objects, func(c *Config) {
 			c.Steps = []Step{denying("gone", ruleFor("gone.example.org", "v1", "things")), {Name: "waits", Waits: errors.New("no such kind")}, odd}
 		})
-		Expect(err).NotTo(HaveOccurred())
+		Expect(err).To(HaveOccurred())
+		Expect(s.Gaps).To(HaveLen(3))
 		Expect(found).To(ConsistOf(
 			And(HaveField("Step", "gone"), HaveField("Result", Untold), HaveField("Message", ContainSubstring("serves no resource"))),
-			And(HaveField("Step", "waits"), HaveField("Result", Untold), HaveField("Message", "no such kind")),
-			And(HaveField("Step", "odd"), HaveField("Result", Failed), HaveField("Message", ContainSubstring("namespaceSelector"))),
+			And(HaveField("Step", "waits"), HaveField("Result", Untold), HaveField("Message", HavePrefix("no such kind; "))),
+			And(HaveField("Step", "odd"), HaveField("Result", Untold), HaveField("Message", ContainSubstring("namespaceSelector"))),
 		))
 		Expect(s.Asked).To(Equal(map[string]int{"gone": 0, "waits": 0, "odd": 0}))
 	})
@@ -188,6 +322,22 @@ var _ = Describe("A whole audit", func() {
 		Expect(s.Objects).To(Equal(1))
 	})
 })
+
+// pages answers the first request with the first answer, and all others with the second.
+func pages(first, others http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Query().Has("continue") {
+			others(w, r)
+			return
+		}
+		first(w, r)
+	}
+}
+
+// undecodable is an object that no text decodes into.
+type undecodable struct{ unstructured.Unstructured }
+
+func (*undecodable) UnmarshalJSON([]byte) error { return errors.New("no") }
 
 // endWith matches a list whose last word is this one.
 func endWith(word string) OmegaMatcher {

@@ -71,7 +71,7 @@ type head struct {
 	} `json:"metadata"`
 }
 
-// key returns the key by which API servers order a list. It ends like the path in etcd, so "a-b/x" comes before "a/x".
+// key identifies an object in a list.
 func (h *head) key() string {
 	return strings.TrimPrefix(h.Metadata.Namespace+"/"+h.Metadata.Name, "/")
 }
@@ -83,12 +83,9 @@ type listing struct {
 	each         func(context.Context, *item) error
 	paged        func(remaining int64) // after each page; -1 if the API server did not announce the number
 
-	token     string              // of the next page; empty for the first one
-	done      map[string]struct{} // keys of the objects of that page that each has received
-	last      string              // the greatest key so far
-	unordered bool                // keys were not in order
-	from      string              // after a new beginning: objects up to this key are skipped
-	expired   int                 // tokens in a row
+	token   string              // of the next page; empty for the first one
+	done    map[string]struct{} // keys of the objects of that page that each has received
+	expired int                 // tokens in a row
 }
 
 // list calls each with every object below a path, and paged after each page. An error of each ends it.
@@ -150,23 +147,15 @@ func (s *listing) turn(p *page) error {
 	return nil
 }
 
-// expire goes on after a continue token that has expired: with the token of the answer, which continues the list in its
-// present state, or with a new beginning.
+// expire goes on after a continue token that has expired, with the token of the answer. It continues the list in its
+// present state.
 func (s *listing) expire(err error) error {
-	if s.expired++; s.expired > mostExpired {
+	status, ok := err.(apierrors.APIStatus) //nolint:errorlint // client-go returns it bare
+	if s.expired++; s.expired > mostExpired || !ok || status.Status().Continue == "" {
 		return err
 	}
-	if status, ok := err.(apierrors.APIStatus); ok && status.Status().Continue != "" { //nolint:errorlint // client-go returns it bare
-		s.log.V(1).Info("a list expired; it goes on in its present state", "path", s.path)
-		s.token = status.Status().Continue
-		return nil
-	}
-	if s.unordered {
-		return fmt.Errorf("the list expired, and it cannot go on because its objects are not in order: %w", err)
-	}
-	s.log.V(1).Info("a list expired; it begins again", "path", s.path, "skips", s.last)
-	s.token, s.from = "", s.last
-	clear(s.done)
+	s.log.V(1).Info("a list expired; it goes on in its present state", "path", s.path)
+	s.token = status.Status().Continue
 	return nil
 }
 
@@ -176,8 +165,6 @@ func (s *listing) receive(ctx context.Context, i *item, nth int) (isNew bool, er
 	key := i.head.key()
 	if key == "" {
 		key = nameless + strconv.Itoa(nth)
-	} else if s.from != "" && key <= s.from {
-		return false, nil
 	}
 	if _, seen := s.done[key]; seen {
 		return false, nil
@@ -186,7 +173,6 @@ func (s *listing) receive(ctx context.Context, i *item, nth int) (isNew bool, er
 		return true, &endedError{err}
 	}
 	s.done[key] = struct{}{}
-	s.last = max(s.last, i.head.key())
 	return true, nil
 }
 
@@ -215,9 +201,8 @@ type page struct {
 		Continue           string `json:"continue"`
 		RemainingItemCount *int64 `json:"remainingItemCount"`
 	}
-	previous string // key
-	objects  int    // that were read
-	received int    // of these, those that were new
+	objects  int // that were read
+	received int // of these, those that were new
 	complete bool
 }
 
@@ -311,9 +296,6 @@ func (p *page) items(d *json.Decoder) error {
 		if decode.Into(i.raw, &i.head) != nil {
 			i.head = head{}
 		}
-		key := i.head.key()
-		p.unordered = p.unordered || key <= p.previous
-		p.previous = key
 		p.objects++
 		isNew, err := p.receive(p.audited, i, p.objects)
 		if isNew {

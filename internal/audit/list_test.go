@@ -4,7 +4,6 @@ package audit
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -142,10 +141,6 @@ var _ = Describe("A list", func() {
 		Entry("after the API server was starting", "a b", " 2 2", text(list("2", "a")), status(http.StatusServiceUnavailable, "ServiceUnavailable", ""), text(list("", "b"))),
 		Entry("of a list that goes on after it has expired", "a b", " 2 fresh", text(list("2", "a")), expired("fresh"), text(list("", "b"))),
 		Entry("of a page that broke off and has expired", "a b c", " 2 2 fresh", text(list("2", "a")), cut(list("", "b", "c"), "c"), expired("fresh"), text(list("", "b", "c"))),
-		Entry("of a list that begins again, in the order of etcd", "a-b/x a/x a/y b/x", " 2 ",
-			text(list("2", "a-b/x", "a/x")), expired(""), text(list("", "a-b/x", "a-b/y", "a/a", "a/x", "a/y", "b/x"))),
-		Entry("of a page that broke off, in a list that begins again", "a b c d", " 2 2 ",
-			text(list("2", "a")), cut(list("", "b", "c", "d"), "c"), expired(""), text(list("", "a", "b", "c", "d"))),
 		Entry("whose members have another order", "a", "", text(`{"items":[`+one("a")+`],"metadata":{}}`)),
 		Entry("beside members that it does not know", "a", "", text(`{"more":{"items":[1]},"items":[`+one("a")+`]}`)),
 		Entry("with items that are null", "", "", text(`{"metadata":null,"items":null}`)),
@@ -163,7 +158,7 @@ var _ = Describe("A list", func() {
 		Entry("at once if it is forbidden", 1, apierrors.IsForbidden, "no", status(http.StatusForbidden, "Forbidden", "")),
 		Entry("when its patience ends", 1, apierrors.IsServiceUnavailable, "no", status(http.StatusServiceUnavailable, "ServiceUnavailable", "")),
 		Entry("if tokens expire again and again", 6, apierrors.IsResourceExpired, "no", expired("fresh")),
-		Entry("if it has expired and has no order", 2, apierrors.IsResourceExpired, "not in order", text(list("2", "b", "a")), expired("")),
+		Entry("if it has expired and cannot go on", 2, apierrors.IsResourceExpired, "no", text(list("2", "a")), expired("")),
 		Entry("on a page that names itself", 2, isUnreadable, "names itself", text(list("2", "a"))),
 		Entry("on a list of objects that is none", 1, isUnreadable, "its items begin with {", text(`{"items":{}}`)),
 		Entry("on an array", 1, isUnreadable, "[ stands in place of {", text(`[]`)),
@@ -308,40 +303,25 @@ var _ = Describe("A list of namespaces", func() {
 	It("keeps their labels, and requests the one that it does not know", func(ctx SpecContext) {
 		a := newAnswers(text(`{"items":[{"metadata":{"name":"a","labels":{"team":"x"}}},{"metadata":{"name":"b"}}]}`),
 			text(`{"metadata":{"name":"c","labels":{"team":"y"}}}`), status(http.StatusNotFound, "NotFound", ""))
-		n := &namespaces{lister: a.lister, needed: true}
-		Expect(n.load(ctx, "")).To(Succeed())
+		n := newNamespaces(a.lister, "")
 		team := func(name string) string { return Must(n.of(ctx, name))["team"] }
-		Expect([]string{team("a"), team("b"), team("c"), team("c"), team("gone"), team("gone")}).To(Equal([]string{"x", "", "y", "y", "", ""}))
-		Expect(a.asked()).To(HaveLen(3))
-	})
-
-	It("is not requested if steps select namespaces by name at most", func(ctx SpecContext) {
-		a := newAnswers(status(http.StatusForbidden, "Forbidden", ""))
-		n := &namespaces{lister: a.lister}
-		Expect(n.load(ctx, "")).To(Succeed())
-		Expect(n.of(ctx, "a")).To(HaveKeyWithValue("kubernetes.io/metadata.name", "a"))
-		Expect(a.asked()).To(BeEmpty())
-	})
-
-	It("can be forbidden", func(ctx SpecContext) {
-		for _, only := range []string{"", "a"} {
-			a := newAnswers(status(http.StatusForbidden, "Forbidden", ""))
-			n := &namespaces{lister: a.lister, needed: true}
-			Expect(n.load(ctx, only)).To(Succeed())
-			Expect(n.forbidden).To(BeTrue())
+		Expect([]string{team("a"), team("b"), team("c"), team("c")}).To(Equal([]string{"x", "", "y", "y"}))
+		for range 2 {
+			_, err := n.of(ctx, "gone")
+			Expect(apierrors.IsNotFound(err)).To(BeTrue())
 		}
+		Expect(a.asked()).To(HaveLen(3))
 	})
 })
 
 var _ = DescribeTable("An object of a list gets its type", func(raw, expected string) {
-	i := &item{raw: json.RawMessage(raw)}
-	_ = json.Unmarshal(i.raw, &i.head)
-	t := &target{resource: resource{kind: clientgoscheme.Scheme.PrioritizedVersionsForGroup("apps")[0].WithKind("Deployment")}}
-	Expect(string(typed(i, t))).To(Equal(expected))
+	stored, _ := resource{kind: clientgoscheme.Scheme.PrioritizedVersionsForGroup("apps")[0].WithKind("Deployment")}.texts([]byte(raw))
+	Expect(string(stored)).To(Equal(expected))
 },
 	Entry("if it has none", `{"metadata":{}}`, `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{}}`),
-	Entry("if it lacks the kind", `{"apiVersion":"apps/v1"}`, `{"kind":"Deployment","apiVersion":"apps/v1"}`),
+	Entry("if it lacks the kind", `{"apiVersion":"apps/v1"}`, `{"apiVersion":"apps/v1","kind":"Deployment"}`),
+	Entry("if they are empty", `{"apiVersion":"","kind":null}`, `{"apiVersion":"apps/v1","kind":"Deployment"}`),
 	Entry("not if it has one", `{"apiVersion":"a/v1","kind":"B"}`, `{"apiVersion":"a/v1","kind":"B"}`),
-	Entry("if it is empty", `{ }`, `{"apiVersion":"apps/v1","kind":"Deployment" }`),
+	Entry("if it is empty", `{ }`, `{"apiVersion":"apps/v1","kind":"Deployment"}`),
 	Entry("not if it is none", `null`, `null`),
 )

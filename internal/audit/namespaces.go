@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -17,48 +16,41 @@ import (
 
 var namespaceResource = resource{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("namespaces")}
 
-// namespaces holds the labels of namespaces. Without the right to list them, it knows only their names.
+// namespaces knows the labels of namespaces. It lists them when the first of them is needed.
 type namespaces struct {
-	lister    *lister
-	needed    bool // a step selects by other labels than the name
-	forbidden bool
-	labels    map[string]labels.Set
+	lister *lister
+	listed bool
+	failed error // of the list
+	known  map[string]labelling
 }
 
-// load lists the namespaces, or gets the only one that matters.
-func (n *namespaces) load(ctx context.Context, only string) error {
-	n.labels = map[string]labels.Set{}
-	if !n.needed {
-		return nil
-	}
-	var err error
-	if only != "" {
-		_, err = n.get(ctx, only)
-	} else {
-		err = n.lister.list(ctx, namespaceResource.path(""), acceptLabels, func(_ context.Context, i *item) error {
-			n.labels[i.head.Metadata.Name] = i.head.Metadata.Labels
+type labelling struct {
+	labels labels.Set
+	err    error
+}
+
+// newNamespaces returns the namespaces of an audit. only is the one that it is limited to, which is not listed.
+func newNamespaces(l *lister, only string) *namespaces {
+	return &namespaces{lister: l, listed: only != "", known: map[string]labelling{}}
+}
+
+// of returns the labels of a namespace. One that is not in the list, such as a younger one, is requested once.
+func (n *namespaces) of(ctx context.Context, name string) (labels.Set, error) {
+	if !n.listed {
+		n.listed = true
+		n.failed = n.lister.list(ctx, namespaceResource.path(""), acceptLabels, func(_ context.Context, i *item) error {
+			n.known[i.head.Metadata.Name] = labelling{labels: i.head.Metadata.Labels}
 			return nil
 		}, nil)
 	}
-	if apierrors.IsForbidden(err) {
-		n.forbidden, err = true, nil
+	if n.failed != nil {
+		return nil, n.failed
 	}
-	return err
-}
-
-// of returns the labels of a namespace. One that is younger than the list is requested.
-func (n *namespaces) of(ctx context.Context, name string) (labels.Set, error) {
-	if known, ok := n.labels[name]; ok {
-		return known, nil
-	}
-	if n.needed && !n.forbidden {
+	if _, ok := n.known[name]; !ok {
 		found, err := n.get(ctx, name)
-		if err == nil || !apierrors.IsForbidden(err) && !apierrors.IsNotFound(err) {
-			return found, err
-		}
+		n.known[name] = labelling{found, err}
 	}
-	n.labels[name] = labels.Set{corev1.LabelMetadataName: name}
-	return n.labels[name], nil
+	return n.known[name].labels, n.known[name].err
 }
 
 func (n *namespaces) get(ctx context.Context, name string) (labels.Set, error) {
@@ -83,8 +75,7 @@ func (n *namespaces) get(ctx context.Context, name string) (labels.Set, error) {
 	if err := decode.Into(text, &found); err != nil {
 		return nil, &unreadableError{err}
 	}
-	n.labels[name] = found.Metadata.Labels
-	return n.labels[name], nil
+	return found.Metadata.Labels, nil
 }
 
 // otherLabels returns the labels by which a selector selects namespaces, except their name, in order.

@@ -9,7 +9,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"net/http"
 	"slices"
+	"strconv"
+	"sync/atomic"
+	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -41,92 +46,94 @@ func newUsers() []authenticationv1.UserInfo {
 	}
 }
 
-// answer is what a step says of an object. The zero answer is that it is content.
+// answer is what a step says of an object. The zero answer is that it has not been asked.
 type answer struct {
-	asked   bool
-	result  Result
-	message string
-	paths   []string
-
-	panicked bool
-	stack    []byte
-}
-
-func (a *answer) equal(b *answer) bool {
-	return a.asked == b.asked && a.result == b.result && a.message == b.message && slices.Equal(a.paths, b.paths)
+	operation admissionv1.Operation
+	mode      webhookconf.Mode // in force for the object
+	result    Result
+	message   string
+	paths     []string
+	gap       bool   // the step has failed, so what it would say is not known
+	stack     []byte // of a panic
 }
 
 // object is an object of a target, with its identity.
 type object struct {
 	*target
-	head *head
-	raw  []byte
+	head             *head
+	stored           []byte
+	created, updated []byte // to be created or updated, as the steps so far have left it
 }
 
-// walk asks the steps with one operation, in order: each mutating step about the object as those before it have left
-// it, and the validating steps about the result. It returns the answers by step.
-func (e *engine) walk(ctx context.Context, o *object, operation admissionv1.Operation) ([]answer, error) {
-	answers := make([]answer, len(o.steps))
-	if !slices.ContainsFunc(o.steps, func(s *step) bool { return s.wants(o.resource, operation) }) {
-		return answers, nil
+// operations are those with which steps can be asked about an object.
+var operations = [...]admissionv1.Operation{admissionv1.Create, admissionv1.Update}
+
+// answer asks a step with the first operation that it is called for. In ModeDeny, its changes become those of the object.
+func (e *engine) answer(ctx context.Context, o *object, s *step) (answer, error) {
+	if s.untold {
+		return answer{}, nil
 	}
-	req := o.request(operation)
-	if operation == admissionv1.Create {
-		stripped, err := asCreated(o.raw)
-		if err != nil {
-			stripped = o.raw // the steps' own decoders return the error
+	for _, operation := range operations {
+		if !s.wants(o.resource, operation) {
+			continue
 		}
-		req.Object.Raw = stripped
-	}
-	for i, s := range o.steps {
+		req := o.request(operation)
 		selected, err := e.selects(ctx, o.target, s, req)
-		if err != nil {
-			return nil, err
-		}
-		if selected && s.condition != nil {
+		if err == nil && selected && s.condition != nil {
 			selected, err = s.condition(ctx, req)
-			if err != nil && ctx.Err() != nil {
-				return nil, err
-			}
-			if err != nil {
+			if err != nil && ctx.Err() == nil {
 				message := shortened("its matchConditions cannot be evaluated: " + err.Error())
-				answers[i] = answer{asked: true, result: Failed, message: message + s.afterCondition()}
-				continue
+				return answer{operation: operation, mode: e.mode(ctx, s, req), result: Failed, message: message + s.afterCondition()}, nil
 			}
+		}
+		if err != nil {
+			return answer{}, err
 		}
 		if !selected {
 			continue
 		}
-		verdict, a := e.ask(ctx, s, req)
-		if ctx.Err() != nil {
-			return nil, context.Cause(ctx)
+		verdict, a, err := e.ask(ctx, s, req)
+		if err != nil {
+			return answer{}, err
 		}
-		if s.Registered.Mode == webhookconf.ModeDeny && verdict.Patch != nil {
-			if changed, err := verdict.Changed(req.Object.Raw); err == nil {
-				req = req.DeepCopy() // a step that was left behind can still read the old one
-				req.Object.Raw = changed
+		a.operation, a.mode = operation, e.mode(ctx, s, req)
+		if a.mode == webhookconf.ModeDeny {
+			for _, text := range []*[]byte{&o.created, &o.updated} {
+				if changed, err := verdict.Changed(*text); err == nil {
+					*text = changed
+				}
 			}
 		}
-		answers[i] = a
+		return a, nil
 	}
-	return answers, nil
+	return answer{}, nil
 }
 
-// request returns the request for an operation on an object as it is stored.
+// mode returns the mode of a step that is in force for a request. It is empty if it depends on labels of a namespace that
+// cannot be read.
+func (e *engine) mode(ctx context.Context, s *step, req *admissionv1.AdmissionRequest) webhookconf.Mode {
+	mode, err := e.Modes.Choose(ctx, s.Name, req)
+	if err != nil {
+		return ""
+	}
+	return webhookconf.Mode(mode.String())
+}
+
+// request returns the request for an operation on an object.
 func (o *object) request(operation admissionv1.Operation) *admissionv1.AdmissionRequest {
 	kind := metav1.GroupVersionKind{Group: o.kind.Group, Version: o.kind.Version, Kind: o.kind.Kind}
 	resource := metav1.GroupVersionResource{Group: o.Group, Version: o.Version, Resource: o.Resource}
 	req := &admissionv1.AdmissionRequest{
 		Kind: kind, RequestKind: new(kind), Resource: resource, RequestResource: new(resource),
 		Name: o.head.Metadata.Name, Namespace: o.head.Metadata.Namespace, Operation: operation,
-		Object: runtime.RawExtension{Raw: o.raw}, DryRun: new(true),
+		Object: runtime.RawExtension{Raw: o.created}, DryRun: new(true),
 		Options: runtime.RawExtension{Raw: []byte(`{"kind":"CreateOptions","apiVersion":"meta.k8s.io/v1","dryRun":["All"]}`)},
 	}
 	if o.Group == "" && o.isNamespaces() {
 		req.Namespace = req.Name // as in an API server
 	}
 	if operation == admissionv1.Update {
-		req.OldObject.Raw = o.raw
+		req.Object.Raw, req.OldObject.Raw = o.updated, o.stored
 		req.Options.Raw = []byte(`{"kind":"UpdateOptions","apiVersion":"meta.k8s.io/v1","dryRun":["All"]}`)
 	}
 	return req
@@ -138,66 +145,92 @@ var notCreated = []string{
 	"managedFields", "selfLink",
 }
 
-// asCreated returns an object as it would be sent to be created again: without what the cluster has added.
-func asCreated(raw []byte) (_ []byte, err error) {
+// texts returns an object of a list with its type, and as it would be sent to be created again: without what the cluster has
+// added. A text that is no object stays as it is: the steps' own decoders return the error.
+func (r resource) texts(raw []byte) (stored, created []byte) {
 	var members, metadata map[string]json.RawMessage
-	if err := json.Unmarshal(raw, &members); err != nil {
-		return nil, err
+	if json.Unmarshal(raw, &members) != nil || members == nil {
+		return raw, raw
 	}
+	apiVersion, kind := r.kind.ToAPIVersionAndKind()
+	for name, value := range map[string]string{"apiVersion": apiVersion, "kind": kind} { // built-in lists leave them out
+		if was := string(members[name]); was == "" || was == "null" || was == `""` {
+			members[name] = strconv.AppendQuote(nil, value)
+		}
+	}
+	stored = join(members)
 	delete(members, "status")
-	if text, ok := members["metadata"]; ok {
-		if err := json.Unmarshal(text, &metadata); err != nil {
-			return nil, err
-		}
-		for _, name := range notCreated {
-			delete(metadata, name)
-		}
-		if members["metadata"], err = join(metadata); err != nil {
-			return nil, err
-		}
+	if json.Unmarshal(members["metadata"], &metadata) == nil && metadata != nil {
+		maps.DeleteFunc(metadata, func(name string, _ json.RawMessage) bool { return slices.Contains(notCreated, name) })
+		members["metadata"] = join(metadata)
 	}
-	return join(members)
+	return stored, join(members)
 }
 
 // join returns an object with these members, in the order of their names. Their texts stay as they are.
-func join(members map[string]json.RawMessage) ([]byte, error) {
+func join(members map[string]json.RawMessage) []byte {
 	var text bytes.Buffer
 	e := json.NewEncoder(&text)
 	e.SetEscapeHTML(false)
-	err := e.Encode(members)
-	return bytes.TrimSpace(text.Bytes()), err
+	_ = e.Encode(members) // they were read, so they are JSON
+	return bytes.TrimSpace(text.Bytes())
 }
 
-// ask plays a step on a request with several users. If their answers differ, that is the answer. The verdict is that
-// for the first user.
-func (e *engine) ask(ctx context.Context, s *step, req *admissionv1.AdmissionRequest) (admit.Verdict, answer) {
-	verdict := e.play(ctx, s, req, 0)
+// ask plays a step on a request. For the 1st, 2nd, 4th, 8th ... answer of a kind it asks as all users. If their answers
+// differ, that is the answer. The verdict is that for the first user.
+func (e *engine) ask(ctx context.Context, s *step, req *admissionv1.AdmissionRequest) (admit.Verdict, answer, error) {
+	verdict, err := e.play(ctx, s, req, 0)
 	a := answerOf(verdict)
-	if a.panicked || verdict.Unreadable || errors.Is(verdict.Err, context.DeadlineExceeded) || ctx.Err() != nil {
-		return verdict, a // the others would only take time
+	s.told[a.result]++
+	if n := s.told[a.result]; err != nil || a.result == Failed || n&(n-1) != 0 {
+		return verdict, a, err
 	}
 	for user := 1; user < len(e.users); user++ {
-		other := e.play(ctx, s, req, user)
-		if alike(verdict, other) {
+		other, err := e.play(ctx, s, req, user)
+		switch {
+		case err != nil || other.Err != nil:
+			return verdict, answerOf(other), err
+		case alike(verdict, other):
 			continue
 		}
-		if errors.Is(other.Err, context.DeadlineExceeded) {
-			return verdict, answerOf(other)
-		}
-		message := "its result depends on the user who sends a request, and an audit has no user; set Settings.ReadsUser to leave the step out"
-		if !alike(verdict, e.play(ctx, s, req, 0)) || !alike(other, e.play(ctx, s, req, user)) {
-			message = "its result differs from run to run for the same request; make the step deterministic"
-		}
-		return verdict, answer{asked: true, result: Untold, message: message}
+		const message = "its result depends on the user who sends a request, and an audit has no user, or it differs from run to run; set Settings.ReadsUser to leave the step out, or make it deterministic"
+		return verdict, answer{result: Untold, message: message}, nil
 	}
-	return verdict, a
+	return verdict, a, nil
 }
 
-func (e *engine) play(ctx context.Context, s *step, req *admissionv1.AdmissionRequest, user int) admit.Verdict {
-	of := *req
+// play plays a step on a request. It then waits as long as the requests that the step has sent meanwhile need at the
+// rate for them.
+func (e *engine) play(ctx context.Context, s *step, req *admissionv1.AdmissionRequest, user int) (admit.Verdict, error) {
+	of, sent := *req, new(atomic.Int64)
 	of.UID, of.UserInfo = uuid.NewUUID(), e.users[user]
-	return s.player.Play(ctx, &of)
+	verdict := s.player.Play(context.WithValue(ctx, sentKey{}, sent), &of)
+	if ctx.Err() != nil {
+		return verdict, context.Cause(ctx)
+	}
+	if n := sent.Load(); n > 0 {
+		return verdict, e.pause(ctx, time.Duration(float64(n)/e.RequestsPerSecond*float64(time.Second)))
+	}
+	return verdict, nil
 }
+
+// sentKey is the key of the number of requests that a step has sent, in the context of the step.
+type sentKey struct{}
+
+// CountRequests returns a transport that counts the requests that a step sends in an audit, with the context of its run.
+func CountRequests(next http.RoundTripper) http.RoundTripper { return counting{next} }
+
+type counting struct{ http.RoundTripper }
+
+func (c counting) RoundTrip(r *http.Request) (*http.Response, error) {
+	if sent, ok := r.Context().Value(sentKey{}).(*atomic.Int64); ok {
+		sent.Add(1)
+	}
+	return c.RoundTripper.RoundTrip(r)
+}
+
+// WrappedRoundTripper lets client-go find the transport below.
+func (c counting) WrappedRoundTripper() http.RoundTripper { return c.RoundTripper }
 
 // alike reports whether two verdicts are the same. The texts of failures often differ, as in the port of a connection.
 func alike(a, b admit.Verdict) bool {
@@ -212,24 +245,23 @@ func alike(a, b admit.Verdict) bool {
 
 // answerOf returns the answer that a verdict means.
 func answerOf(v admit.Verdict) answer {
-	a := answer{asked: true}
 	switch {
 	case v.Panic != nil:
-		a.result, a.message = Failed, fmt.Sprintf("it panicked: %s. Later panics of the step are only counted", shortened(fmt.Sprint(v.Panic)))
-		a.panicked, a.stack = true, v.Stack
+		message := fmt.Sprintf("it panicked: %s. Later panics of the step are only counted", shortened(fmt.Sprint(v.Panic)))
+		return answer{result: Failed, message: message, gap: true, stack: v.Stack}
 	case v.Unreadable:
-		a.result, a.message = Failed, unreadable(v.Err)
+		return answer{result: Failed, message: unreadable(v.Err)}
 	case v.Err != nil:
-		a.result, a.message = Failed, shortened(v.Err.Error())
+		return answer{result: Failed, message: shortened(v.Err.Error()), gap: true}
 	case v.Denied != nil:
-		a.result, a.message = Denied, v.Denied.Message
-	case v.Patch != nil:
-		a.result, a.paths = Drift, v.Paths()
-		a.message = "it would change the object"
-		if more := len(a.paths) - mostPaths; more > 0 {
-			a.paths = a.paths[:mostPaths]
-			a.message = fmt.Sprintf("it would change the object, in %d more paths than these", more)
-		}
+		return answer{result: Denied, message: v.Denied.Message}
+	case v.Patch == nil:
+		return answer{result: Passed}
+	}
+	a := answer{result: Drift, paths: v.Paths(), message: "it would change the object"}
+	if more := len(a.paths) - mostPaths; more > 0 {
+		a.paths = a.paths[:mostPaths]
+		a.message = fmt.Sprintf("it would change the object, in %d more paths than these", more)
 	}
 	return a
 }

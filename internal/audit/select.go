@@ -3,16 +3,17 @@ package audit
 // This file decides which objects a step is asked about: those for which the API server would call its webhook.
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"regexp"
-	"slices"
+	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
 	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
@@ -24,7 +25,7 @@ import (
 // Step is a step that is audited.
 type Step struct {
 	Name  string
-	Waits error // why it has no registration: the cluster does not serve its kind; the other fields are then empty
+	Waits error // why it has no registration: its kind is not served, or what it reads is not listed; the other fields are then empty
 
 	Registered webhookconf.Step
 	Served     admit.Step
@@ -42,62 +43,57 @@ type step struct {
 	namespaces labels.Selector
 	condition  Condition // nil if the step has none
 
-	blind    bool // objects in namespaces are not asked about, because their namespaces' labels are unknown
+	untold   bool // its result depends on the user, or on nothing, so it is asked about no more objects
 	panicked bool // and that has been reported
+
+	told map[Result]int // answers so far
 }
 
-// newStep prepares a step. reason says why the step cannot be asked at all, with the result of the finding.
-func newStep(given Step, conditions func([]admissionregistrationv1.MatchCondition) (Condition, error), log logr.Logger) (s *step, reason string, result Result) {
+// newStep prepares a step. It returns nil if the step cannot be asked: by its nature, which untold says, or because of a
+// gap.
+func newStep(given Step, conditions func([]admissionregistrationv1.MatchCondition) (Condition, error), log logr.Logger) (_ *step, untold string, _ Gap) {
 	if given.Waits != nil {
-		return nil, given.Waits.Error(), Untold
+		return nil, "", Gap{Reason: given.Waits.Error(), Remedy: remedyServed}
 	}
-	s = &step{Step: given}
+	s := &step{Step: given, told: map[Result]int{}}
 	if given.Registered.ReadsUser {
-		return nil, "its result depends on the user who sends a request (Settings.ReadsUser), and an audit has no user", Untold
+		return nil, "its result depends on the user who sends a request (Settings.ReadsUser), and an audit has no user", Gap{}
+	}
+	all := given.Webhook.MatchConditions
+	for _, c := range all {
+		if aboutUsers.MatchString(c.Expression) {
+			return nil, fmt.Sprintf("its condition %q depends on the user who sends a request, and an audit has no user", c.Name), Gap{}
+		}
 	}
 	var err error
 	if s.matcher, err = admit.NewMatcher(given.Webhook.Rules, given.Webhook.ObjectSelector, nil); err != nil {
-		return nil, err.Error(), Failed
+		return nil, "", Gap{Reason: err.Error(), Remedy: "correct Settings.Objects"}
 	}
 	if s.namespaces, err = metav1.LabelSelectorAsSelector(given.Webhook.NamespaceSelector); err != nil {
-		return nil, fmt.Sprintf("namespaceSelector: %v", err), Failed
+		return nil, "", Gap{Reason: "namespaceSelector: " + err.Error(), Remedy: "correct Settings.Namespaces"}
 	}
 	if given.Webhook.NamespaceSelector == nil {
 		s.namespaces = labels.Everything()
 	}
-	if reason, result = s.compile(conditions); reason != "" {
-		return nil, reason, result
+	if len(all) > 0 && conditions == nil {
+		const reason = "it has matchConditions, its own or those of its wildcards, which need an interpreter of CEL"
+		return nil, "", Gap{Reason: reason, Remedy: "set AuditOptions.Conditions to audit.Conditions"}
+	}
+	if len(all) > 0 {
+		if s.condition, err = conditions(all); err != nil {
+			return nil, "", Gap{Reason: "its matchConditions do not compile: " + err.Error(), Remedy: "correct Settings.Conditions"}
+		}
 	}
 	served := given.Served
 	if seconds := given.Webhook.TimeoutSeconds; served.Timeout == 0 && seconds != nil {
 		served.Timeout = time.Duration(*seconds) * time.Second
 	}
 	s.player = admit.NewPlayer(served, log)
-	return s, "", ""
+	return s, "", Gap{}
 }
 
 // aboutUsers matches conditions that read the user or its rights. A mention in a text counts, too.
 var aboutUsers = regexp.MustCompile(`\bauthorizer\b|\brequest\s*\.\s*\??\s*userInfo\b`)
-
-func (s *step) compile(conditions func([]admissionregistrationv1.MatchCondition) (Condition, error)) (reason string, result Result) {
-	all := s.Webhook.MatchConditions
-	if len(all) == 0 {
-		return "", ""
-	}
-	for _, c := range all {
-		if aboutUsers.MatchString(c.Expression) {
-			return fmt.Sprintf("its condition %q depends on the user who sends a request, and an audit has no user", c.Name), Untold
-		}
-	}
-	if conditions == nil {
-		return "it has matchConditions, its own or those of its wildcards, which need an interpreter of CEL; set AuditOptions.Conditions to audit.Conditions", Untold
-	}
-	var err error
-	if s.condition, err = conditions(all); err != nil {
-		return fmt.Sprintf("its matchConditions do not compile; correct Settings.Conditions: %v", err), Failed
-	}
-	return "", ""
-}
 
 // wants reports whether the rules of the step's webhook select an operation on a resource itself.
 func (s *step) wants(r resource, operation admissionv1.Operation) bool {
@@ -122,21 +118,33 @@ func (e *engine) selects(ctx context.Context, t *target, s *step, req *admission
 	if !s.matcher.Matches(req) || !s.player.Wants(req) {
 		return false, nil
 	}
-	if s.namespaces.Empty() {
+	switch {
+	case s.namespaces.Empty():
 		return true, nil
-	}
-	if t.isNamespaces() {
+	case t.isNamespaces():
 		own, readable := labelsIn(req.Object.Raw)
 		return !readable || s.namespaces.Matches(own), nil // the step's own decoder returns the error
-	}
-	if req.Namespace == "" {
+	case req.Namespace == "":
 		return true, nil
+	case len(otherLabels(s.namespaces)) == 0:
+		return s.namespaces.Matches(labels.Set{corev1.LabelMetadataName: req.Namespace}), nil
 	}
-	if s.blind {
-		return false, nil
+	of, why := e.namespaces.of(ctx, req.Namespace)
+	if why == nil || apierrors.IsNotFound(why) { // it is gone, and so is the object
+		return why == nil && s.namespaces.Matches(of), nil
 	}
-	of, err := e.namespaces.of(ctx, req.Namespace)
-	return err == nil && s.namespaces.Matches(of), err
+	if err := e.ended(ctx, namespaceResource, why); err != nil {
+		return false, err
+	}
+	g := Gap{
+		Remedy: remedyOf(why, namespaceResource.GroupVersionResource, "", "get", "list"),
+		Reason: fmt.Sprintf("its namespaceSelector needs the labels %s of namespaces, which cannot be read: %s",
+			strings.Join(otherLabels(s.namespaces), ", "), shortened(why.Error())),
+	}
+	if e.namespaces.failed == nil {
+		g.Namespace = req.Namespace
+	}
+	return false, e.gap(ctx, &s.Step, t.resource, g)
 }
 
 // labelsIn returns the labels of an object.
@@ -144,23 +152,4 @@ func labelsIn(raw []byte) (all labels.Set, readable bool) {
 	var object head
 	err := decode.Into(raw, &object)
 	return object.Metadata.Labels, err == nil
-}
-
-// typed adds apiVersion and kind to an object of a list, if they are missing.
-func typed(i *item, t *target) []byte {
-	var missing []byte
-	if i.head.APIVersion == "" {
-		missing = fmt.Appendf(missing, `"apiVersion":%q,`, t.kind.GroupVersion().String())
-	}
-	if i.head.Kind == "" {
-		missing = fmt.Appendf(missing, `"kind":%q,`, t.kind.Kind)
-	}
-	members, isObject := bytes.CutPrefix(i.raw, []byte{'{'})
-	if len(missing) == 0 || !isObject {
-		return i.raw
-	}
-	if bytes.HasPrefix(bytes.TrimSpace(members), []byte{'}'}) {
-		missing = missing[:len(missing)-1] // the comma
-	}
-	return slices.Concat([]byte{'{'}, missing, members)
 }

@@ -82,7 +82,7 @@ func (all *grants) add(namespace string, rules ...rbacv1.PolicyRule) {
 // last.
 func (r Rights) Grants(half Half, secretNamespace string) []Grant {
 	if half == Auditing {
-		return r.audits()
+		return r.audits(secretNamespace)
 	}
 	own := r.own(half)
 	if half == Whole && len(r.Configurations) > 0 {
@@ -155,13 +155,16 @@ func (r Rights) reads(add func(namespace string, rules ...rbacv1.PolicyRule)) {
 }
 
 // audits returns the rights of an audit. The cluster's are last.
-func (r Rights) audits() (all grants) {
+func (r Rights) audits(secretNamespace string) (all grants) {
 	for namespace, lists := range r.Lists {
 		for _, group := range slices.Sorted(maps.Keys(lists)) {
 			all.add(namespace, rule(group, strings.Join(lists[group], ","), nil, "list"))
 		}
 	}
 	r.reads(all.add)
+	if r.Modes != "" {
+		all.add(secretNamespace, rule("", "configmaps", []string{r.Modes}, "get"))
+	}
 	// Selectors of namespaces are about their labels. An audit of one namespace gets that alone.
 	all.add("", rule("", "namespaces", nil, "get", "list"))
 	for _, group := range slices.Sorted(maps.Keys(r.Reports)) {

@@ -2,14 +2,15 @@
 // or else as PolicyReports and ClusterPolicyReports of wgpolicyk8s.io. Both have the same fields
 // (github.com/openreports/reports-api, github.com/kubernetes-sigs/wg-policy-prototypes).
 //
-// There is one report for each namespace and resource with findings. A second audit with the same findings changes
-// nothing.
+// There is one report for each step, resource and namespace with findings. A second audit with the same findings changes
+// nothing, and an audit with gaps leaves the reports of what it could not ask as they are.
 package policyreport
 
 import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,7 +23,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -37,140 +37,159 @@ const (
 	// leftOutAnnotation is the number of findings that a report has no room for.
 	leftOutAnnotation = "eirinix.cloudfoundry.org/left-out"
 
+	// stepAnnotation and resourceAnnotation say what a report is about.
+	stepAnnotation     = "eirinix.cloudfoundry.org/step"
+	resourceAnnotation = "eirinix.cloudfoundry.org/resource"
+
 	// mostResults, mostMessage and mostBytes bound a report to half of what etcd stores. The last two are in bytes.
 	mostResults, mostMessage, mostBytes = 500, 1000, 768 << 10
-
-	mostExpired = 5 // lists of reports that expire before their end, in a row
 
 	requestTimeout = 30 * time.Second
 	pageSize       = 500
 )
 
-// NoKinds is logged if New returns nil.
+// NoKinds is why New returns nil.
 const NoKinds = "the cluster has no kind for reports, so none are written; install the CustomResourceDefinitions of openreports.io or wgpolicyk8s.io"
 
 // results maps the results of an audit to those of reports.
-var results = map[audit.Result]string{audit.Denied: "fail", audit.Drift: "warn", audit.Failed: "error", audit.Untold: "skip"}
+var results = map[audit.Result]string{audit.Passed: "pass", audit.Denied: "fail", audit.Drift: "warn", audit.Failed: "error"}
 
-// kinds are the kinds of a group: of reports in a namespace, and of those without one.
-type kinds struct{ namespaced, cluster schema.GroupVersionKind }
-
-var groups = []kinds{
-	{
-		schema.GroupVersionKind{Group: "openreports.io", Version: "v1alpha1", Kind: "Report"},
-		schema.GroupVersionKind{Group: "openreports.io", Version: "v1alpha1", Kind: "ClusterReport"},
-	},
-	{
-		schema.GroupVersionKind{Group: "wgpolicyk8s.io", Version: "v1alpha2", Kind: "PolicyReport"},
-		schema.GroupVersionKind{Group: "wgpolicyk8s.io", Version: "v1alpha2", Kind: "ClusterPolicyReport"},
-	},
+// kinds are those of reports in a namespace and of others, for both groups. The first group that is served has the reports.
+var kinds = []schema.GroupVersionKind{
+	{Group: "openreports.io", Version: "v1alpha1", Kind: "Report"},
+	{Group: "openreports.io", Version: "v1alpha1", Kind: "ClusterReport"},
+	{Group: "wgpolicyk8s.io", Version: "v1alpha2", Kind: "PolicyReport"},
+	{Group: "wgpolicyk8s.io", Version: "v1alpha2", Kind: "ClusterPolicyReport"},
 }
+
+// ofCluster reports whether a kind is about objects without a namespace.
+func ofCluster(kind schema.GroupVersionKind) bool { return strings.HasPrefix(kind.Kind, "Cluster") }
 
 // Resources are the resources that a Writer lists, writes and deletes, by group.
 func Resources() map[string][]string {
 	all := map[string][]string{}
-	for _, g := range groups {
-		for _, k := range []schema.GroupVersionKind{g.namespaced, g.cluster} {
-			plural, _ := meta.UnsafeGuessKindToResource(k)
-			all[k.Group] = append(all[k.Group], plural.Resource)
-		}
+	for _, k := range kinds {
+		plural, _ := meta.UnsafeGuessKindToResource(k)
+		all[k.Group] = append(all[k.Group], plural.Resource)
 	}
 	return all
 }
 
 // Writer writes reports, as the audit.Reports of an audit. It is for one goroutine.
 type Writer struct {
+	Owner *metav1.OwnerReference // of the reports; may be nil
+
 	client      client.Client
-	kinds       kinds                     // of the first group that the cluster serves; cluster can be empty
-	served      []schema.GroupVersionKind // the kinds of all groups
+	served      []schema.GroupVersionKind // of the kinds
 	fingerprint string
 	namespace   string // the only one of the audit; empty for all
 	log         logr.Logger
 
-	at      place
-	pending []any              // results
-	size    int                // of these, as JSON
-	counts  map[string]int64   // by a report's result
-	wrote   map[place]struct{} // reports of this audit
-	asked   map[place]struct{} // all objects of these have been audited; an empty namespace means all
+	at      place              // of the findings that come now
+	pending map[string]*report // by step
+	wrote   map[string]bool    // reports of this audit, as describe returns them
+	gaps    []audit.Gap
 }
 
-// place identifies a report.
-type place struct{ namespace, name string }
+// place is a resource in a namespace.
+type place struct {
+	resource  schema.GroupVersionResource
+	namespace string
+}
 
-// New returns a Writer of the first group that the cluster serves, or nil if it serves none, which is logged. namespace is
-// the only one of the audit; it is empty for an audit of all.
+// report holds the findings of a step at a place.
+type report struct {
+	results []any
+	size    int              // of these, as JSON
+	counts  map[string]int64 // by a report's result
+}
+
+// New returns a Writer of the first group that the cluster serves, or nil if it serves none. namespace is the only one of
+// the audit; it is empty for an audit of all.
 func New(ctx context.Context, config *rest.Config, fingerprint, namespace string, log logr.Logger) (*Writer, error) {
-	discover, err := discovery.NewDiscoveryClientForConfig(config)
+	c, err := client.New(config, client.Options{})
 	if err != nil {
 		return nil, err
 	}
-	w := &Writer{fingerprint: fingerprint, namespace: namespace, log: log, wrote: map[place]struct{}{}, asked: map[place]struct{}{}}
-	mapper := meta.NewDefaultRESTMapper(nil)
-	for _, g := range groups {
-		var found *metav1.APIResourceList
-		err := wait.Retry(ctx, log, "the kinds of reports", func(context.Context) (err error) {
-			found, err = discover.ServerResourcesForGroupVersion(g.namespaced.GroupVersion().String())
+	w := &Writer{client: c, fingerprint: fingerprint, namespace: namespace, log: log, pending: map[string]*report{}, wrote: map[string]bool{}}
+	for _, kind := range kinds {
+		err := w.request(ctx, func(context.Context) error {
+			_, err := c.RESTMapper().RESTMapping(kind.GroupKind(), kind.Version)
 			return err
 		})
-		if err != nil && !apierrors.IsNotFound(err) {
+		switch {
+		case meta.IsNoMatchError(err):
+			continue
+		case err != nil:
 			return nil, err
 		}
-		if err != nil || !serves(found, g.namespaced) {
-			continue
-		}
-		mapper.Add(g.namespaced, meta.RESTScopeNamespace)
-		mapper.Add(g.cluster, meta.RESTScopeRoot)
-		w.served = append(w.served, g.namespaced)
-		if serves(found, g.cluster) {
-			w.served = append(w.served, g.cluster)
-		} else {
-			g.cluster = schema.GroupVersionKind{}
-		}
-		if w.kinds.namespaced.Empty() {
-			w.kinds = g
-		}
+		w.served = append(w.served, kind)
 	}
-	if w.kinds.namespaced.Empty() {
-		log.Info(NoKinds)
+	if len(w.served) == 0 {
 		return nil, nil
 	}
-	if w.kinds.cluster.Empty() {
-		log.Info("the cluster has no kind for reports about objects without a namespace, so none are written about them", "group", w.kinds.namespaced.Group)
+	if w.kindAt("").Empty() {
+		log.Info("the cluster has no kind for reports about objects without a namespace, so none are written about them", "group", w.served[0].Group)
 	}
-	w.client, err = client.New(config, client.Options{Mapper: mapper})
-	return w, err
+	return w, nil
 }
 
-func serves(found *metav1.APIResourceList, kind schema.GroupVersionKind) bool {
-	return slices.ContainsFunc(found.APIResources, func(r metav1.APIResource) bool { return r.Kind == kind.Kind })
-}
-
-// Add adds a finding, unless it is about a step as a whole. Findings must come by resource, and those of a resource by
-// namespace: Add writes a report when the next one begins.
+// Add adds a finding about an object. Findings must come by resource, and those of a resource by namespace: Add writes the
+// reports of a place when the next one begins.
 func (w *Writer) Add(ctx context.Context, f audit.Finding) error {
-	if f.Name == "" || w.kindAt(f.Namespace).Empty() {
+	if w.kindAt(f.Namespace).Empty() {
 		return nil
 	}
-	if at := (place{f.Namespace, w.nameOf(f.Resource)}); at != w.at {
+	if at := (place{f.Resource, f.Namespace}); at != w.at {
 		if err := w.flush(ctx); err != nil {
 			return err
 		}
-		w.at, w.counts, w.size = at, map[string]int64{}, 0
+		w.at = at
 	}
-	w.counts[results[f.Result]]++
-	if len(w.pending) == mostResults || w.size > mostBytes {
+	r := w.pending[f.Step]
+	if r == nil {
+		r = &report{counts: map[string]int64{}}
+		w.pending[f.Step] = r
+	}
+	r.counts[results[f.Result]]++
+	if f.Result == audit.Passed || len(r.results) == mostResults || r.size > mostBytes {
 		return nil
 	}
 	result := w.result(f)
 	text, err := json.Marshal(result)
-	w.pending, w.size = append(w.pending, result), w.size+len(text)
+	r.results, r.size = append(r.results, result), r.size+len(text)
 	return err
 }
 
-// nameOf returns the name of the reports of a resource: a DNS subdomain.
-func (w *Writer) nameOf(r schema.GroupVersionResource) string {
-	return strings.TrimSuffix(w.fingerprint+"-"+r.Resource+"."+r.Version+"."+r.Group, ".")
+// Gap keeps the reports of what could not be asked, also instead of a part of a new one.
+func (w *Writer) Gap(g audit.Gap) {
+	if g.Objects > 0 {
+		return // a failure is a result
+	}
+	w.gaps = append(w.gaps, g)
+	if covers(g, g.Step, groupVersionResource(w.at.resource), w.at.namespace) {
+		delete(w.pending, g.Step)
+	}
+}
+
+// covers reports whether a report is about something in a gap.
+func covers(g audit.Gap, step, resource, namespace string) bool {
+	of := groupVersionResource(g.Resource)
+	if g.Resource.Resource == "" && !g.Resource.Empty() { // a whole group
+		_, resource, _ = strings.Cut(resource, ".")
+		of = strings.TrimPrefix(of, ".")
+	}
+	return step == g.Step && (g.Resource.Empty() || resource == of) && (g.Namespace == "" || namespace == g.Namespace)
+}
+
+// groupVersionResource returns the name of a resource: pods.v1, deployments.v1.apps.
+func groupVersionResource(r schema.GroupVersionResource) string {
+	return strings.TrimSuffix(r.Resource+"."+r.Version+"."+r.Group, ".")
+}
+
+// nameOf returns the name of the report of a step at the present place: a DNS subdomain.
+func (w *Writer) nameOf(step string) string {
+	return w.fingerprint + "-" + step + "-" + groupVersionResource(w.at.resource)
 }
 
 // cut shortens a message, at the end of a character.
@@ -179,66 +198,82 @@ func cut(message string) string {
 	return strings.ToValidUTF8(message[:min(len(message), mostMessage)], "")
 }
 
-// flush writes the report of the findings so far.
+// flush writes the reports of the present place.
 func (w *Writer) flush(ctx context.Context) error {
-	if len(w.pending) == 0 {
-		return nil
+	for _, step := range slices.Sorted(maps.Keys(w.pending)) {
+		if len(w.pending[step].results) == 0 {
+			continue
+		}
+		report := w.report(step)
+		if w.wrote[describe(report)] {
+			return fmt.Errorf("report %s: its findings do not come one after another", describe(report))
+		}
+		err := w.request(ctx, func(ctx context.Context) error {
+			return w.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(report.DeepCopy()), client.ForceOwnership, client.FieldOwner(w.fingerprint+"-audit"))
+		})
+		switch {
+		case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) || wait.NamespaceMissing(err):
+			w.log.V(1).Info("a namespace is gone, and so is its report", "namespace", w.at.namespace)
+		case err != nil:
+			return explain("patch and create", report, err)
+		}
+		w.wrote[describe(report)] = true
 	}
-	if _, again := w.wrote[w.at]; again {
-		return fmt.Errorf("report %s: its findings do not come one after another", describe(w.kindAt(w.at.namespace), w.at))
-	}
-	report := w.report()
-	err := w.request(ctx, func(ctx context.Context) error {
-		return w.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(report.DeepCopy()), client.ForceOwnership, client.FieldOwner(w.fingerprint+"-audit"))
-	})
-	switch {
-	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) || wait.NamespaceMissing(err):
-		w.log.V(1).Info("a namespace is gone, and so is its report", "namespace", w.at.namespace)
-	case err != nil:
-		return w.explain("patch and create", w.kindAt(w.at.namespace), w.at, err)
-	}
-	w.wrote[w.at], w.pending = struct{}{}, nil
+	clear(w.pending)
 	return nil
 }
 
-// kindAt returns the kind of a report.
-func (w *Writer) kindAt(namespace string) schema.GroupVersionKind {
-	if namespace == "" {
-		return w.kinds.cluster
+// kindAt returns the kind of the reports in a namespace, or of the others. It is empty if the cluster has none.
+func (w *Writer) kindAt(namespace string) (found schema.GroupVersionKind) {
+	for _, kind := range w.served {
+		if kind.Group == w.served[0].Group && ofCluster(kind) == (namespace == "") {
+			found = kind
+		}
 	}
-	return w.kinds.namespaced
+	return found
 }
 
-func describe(kind schema.GroupVersionKind, at place) string {
-	return kind.Kind + " " + strings.TrimPrefix(at.namespace+"/"+at.name, "/")
+// describe names a report.
+func describe(report client.Object) string {
+	kind := report.GetObjectKind().GroupVersionKind().Kind
+	return kind + " " + strings.TrimPrefix(report.GetNamespace()+"/"+report.GetName(), "/")
 }
 
-// explain names the report and, if rights are missing, the rule that grants them.
-func (w *Writer) explain(verbs string, kind schema.GroupVersionKind, at place, err error) error {
+// explain names the report and, if rights are missing, the rule that grants them. It returns nil for nil.
+func explain(verbs string, report client.Object, err error) error {
+	if err == nil {
+		return nil
+	}
 	if apierrors.IsForbidden(err) {
-		plural, _ := meta.UnsafeGuessKindToResource(kind)
-		return fmt.Errorf("%s (needs %s on %s.%s in a ClusterRole): %w", describe(kind, at), verbs, plural.Resource, plural.Group, err)
+		plural, _ := meta.UnsafeGuessKindToResource(report.GetObjectKind().GroupVersionKind())
+		return fmt.Errorf("%s (needs %s on %s.%s in a ClusterRole): %w", describe(report), verbs, plural.Resource, plural.Group, err)
 	}
-	return fmt.Errorf("%s: %w", describe(kind, at), err)
+	return fmt.Errorf("%s: %w", describe(report), err)
 }
 
-// report returns the report of the pending findings.
-func (w *Writer) report() *unstructured.Unstructured {
+// report returns the report of a step at the present place.
+func (w *Writer) report(step string) *unstructured.Unstructured {
+	found := w.pending[step]
 	u := &unstructured.Unstructured{Object: map[string]any{}}
 	u.SetGroupVersionKind(w.kindAt(w.at.namespace))
 	u.SetNamespace(w.at.namespace)
-	u.SetName(w.at.name)
+	u.SetName(w.nameOf(step))
 	u.SetLabels(map[string]string{"app.kubernetes.io/managed-by": "eirinix", Label: w.fingerprint})
+	if w.Owner != nil {
+		u.SetOwnerReferences([]metav1.OwnerReference{*w.Owner})
+	}
+	annotations := map[string]string{stepAnnotation: step, resourceAnnotation: groupVersionResource(w.at.resource)}
 	total := int64(0)
 	summary := map[string]any{}
 	for _, result := range []string{"pass", "fail", "warn", "error", "skip"} {
-		summary[result] = w.counts[result]
-		total += w.counts[result]
+		summary[result] = found.counts[result]
+		total += found.counts[result]
 	}
-	if more := total - int64(len(w.pending)); more > 0 {
-		u.SetAnnotations(map[string]string{leftOutAnnotation: strconv.FormatInt(more, 10)})
+	if more := total - found.counts["pass"] - int64(len(found.results)); more > 0 {
+		annotations[leftOutAnnotation] = strconv.FormatInt(more, 10)
 	}
-	u.Object["summary"], u.Object["results"] = summary, w.pending
+	u.SetAnnotations(annotations)
+	u.Object["summary"], u.Object["results"] = summary, found.results
 	return u
 }
 
@@ -263,89 +298,69 @@ func (w *Writer) result(f audit.Finding) map[string]any {
 	}
 }
 
-// Asked records that all objects of a resource in a namespace have been audited. An empty namespace means all.
-func (w *Writer) Asked(r schema.GroupVersionResource, namespace string) {
-	w.asked[place{namespace, w.nameOf(r)}] = struct{}{}
-}
-
-// wasAsked reports whether all objects of a report have been audited.
-func (w *Writer) wasAsked(at place) bool {
-	_, everywhere := w.asked[place{"", at.name}]
-	_, there := w.asked[at]
-	return everywhere || there
-}
-
-// Close ends an audit. It writes the last report, unless only some of its objects have been audited. It deletes the
-// reports of earlier audits that have no finding now. If the audit is not complete, it keeps those whose objects have not
-// been audited. After the end of ctx it does nothing.
-func (w *Writer) Close(ctx context.Context, complete bool) error {
-	if ctx.Err() != nil {
-		return nil //nolint:nilerr // the audit reports the end of ctx
-	}
-	if complete || w.wasAsked(w.at) {
-		if err := w.flush(ctx); err != nil {
-			return err
-		}
+// Close ends an audit. It writes the last reports, and deletes those of earlier audits that have no finding now, unless
+// they are about something that could not be asked. Without an audit, it deletes all.
+func (w *Writer) Close(ctx context.Context) error {
+	if err := w.flush(ctx); err != nil {
+		return err
 	}
 	for _, kind := range w.served {
-		if isCluster := strings.HasPrefix(kind.Kind, "Cluster"); isCluster && w.namespace != "" {
+		if ofCluster(kind) && w.namespace != "" {
 			continue
 		}
-		if err := w.clean(ctx, kind, complete); err != nil {
+		if err := w.clean(ctx, kind); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// clean deletes the reports of a kind that this audit did not write. Those of a group that the cluster served first in
-// an earlier audit are among them.
-func (w *Writer) clean(ctx context.Context, kind schema.GroupVersionKind, complete bool) error {
-	old, err := w.stale(ctx, kind, complete)
-	for expired := 0; apierrors.IsResourceExpired(err) && expired < mostExpired; expired++ {
-		old, err = w.stale(ctx, kind, complete)
-	}
-	if err != nil {
-		return w.explain("list", kind, place{w.namespace, w.fingerprint + "-*"}, err)
-	}
-	for _, report := range old {
+// clean deletes the reports of a kind that this audit did not write, and that are in no gap. Those of a group that the
+// cluster served first in an earlier audit are among them.
+func (w *Writer) clean(ctx context.Context, kind schema.GroupVersionKind) error {
+	for next, more := "", true; more; more = next != "" {
+		list := &metav1.PartialObjectMetadataList{}
+		list.SetGroupVersionKind(kind.GroupVersion().WithKind(kind.Kind + "List"))
 		err := w.request(ctx, func(ctx context.Context) error {
-			err := w.client.Delete(ctx, report, client.Preconditions{UID: &report.UID, ResourceVersion: &report.ResourceVersion})
-			if apierrors.IsNotFound(err) || apierrors.IsConflict(err) { // another audit has written it
-				return nil
-			}
-			return err
+			return w.client.List(ctx, list, client.InNamespace(w.namespace), client.MatchingLabels{Label: w.fingerprint}, client.Limit(pageSize), client.Continue(next))
 		})
 		if err != nil {
-			return w.explain("delete", kind, place{report.Namespace, report.Name}, err)
+			every := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: w.fingerprint + "-*"}}
+			every.SetGroupVersionKind(kind)
+			return explain("list", every, err)
+		}
+		next = list.Continue
+		for i := range list.Items {
+			if err := w.remove(ctx, kind, &list.Items[i]); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
 }
 
-// stale returns the reports of a kind that this audit did not write, and whose objects have been audited.
-func (w *Writer) stale(ctx context.Context, kind schema.GroupVersionKind, complete bool) (old []*metav1.PartialObjectMetadata, err error) {
-	list := &metav1.PartialObjectMetadataList{}
-	list.SetGroupVersionKind(kind.GroupVersion().WithKind(kind.Kind + "List"))
-	for more := true; more; more = list.Continue != "" {
-		err := w.request(ctx, func(ctx context.Context) error {
-			return w.client.List(ctx, list, client.InNamespace(w.namespace), client.MatchingLabels{Label: w.fingerprint}, client.Limit(pageSize), client.Continue(list.Continue))
-		})
-		if err != nil {
-			return nil, err
-		}
-		for _, report := range list.Items {
-			at := place{report.Namespace, report.Name}
-			_, current := w.wrote[at]
-			if current && kind == w.kindAt(at.namespace) || !complete && !w.wasAsked(at) {
-				continue
-			}
-			stale := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: at.namespace, Name: at.name, UID: report.UID, ResourceVersion: report.ResourceVersion}}
-			stale.SetGroupVersionKind(kind)
-			old = append(old, stale)
-		}
+// remove deletes a report, unless it stays.
+func (w *Writer) remove(ctx context.Context, kind schema.GroupVersionKind, report *metav1.PartialObjectMetadata) error {
+	report.SetGroupVersionKind(kind)
+	if w.keeps(report) {
+		return nil
 	}
-	return old, nil
+	err := w.request(ctx, func(ctx context.Context) error {
+		err := w.client.Delete(ctx, report, client.Preconditions{UID: &report.UID, ResourceVersion: &report.ResourceVersion})
+		if apierrors.IsConflict(err) { // another audit has written it
+			return nil
+		}
+		return client.IgnoreNotFound(err)
+	})
+	return explain("delete", report, err)
+}
+
+// keeps reports whether a report stays.
+func (w *Writer) keeps(report client.Object) bool {
+	about := report.GetAnnotations()
+	return w.wrote[describe(report)] || slices.ContainsFunc(w.gaps, func(g audit.Gap) bool {
+		return covers(g, about[stepAnnotation], about[resourceAnnotation], report.GetNamespace())
+	})
 }
 
 // request bounds a request, and repeats it while the API server is not available.

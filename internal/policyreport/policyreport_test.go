@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -82,7 +83,7 @@ var _ = Describe("The reports of an audit", Ordered, Label("api-server"), func()
 		for _, f := range all {
 			Expect(w.Add(ctx, f)).To(Succeed())
 		}
-		Expect(w.Close(ctx, true)).To(Succeed())
+		Expect(w.Close(ctx)).To(Succeed())
 	}
 	reports := func(ctx context.Context, apiVersion, kind string) (names []string, all []unstructured.Unstructured) {
 		GinkgoHelper()
@@ -96,9 +97,8 @@ var _ = Describe("The reports of an audit", Ordered, Label("api-server"), func()
 		return names, list.Items
 	}
 
-	It("are not written into a cluster without their kinds, which is said once", func(ctx SpecContext) {
+	It("are not written into a cluster without their kinds", func(ctx SpecContext) {
 		Expect(writer(ctx, "")).To(BeNil())
-		Expect(logs).To(ConsistOf(ContainSubstring("install the CustomResourceDefinitions of openreports.io or wgpolicyk8s.io")))
 	}, SpecTimeout(patience))
 
 	It("are written about objects in namespaces where only their kind is served", func(ctx SpecContext) {
@@ -110,13 +110,14 @@ var _ = Describe("The reports of an audit", Ordered, Label("api-server"), func()
 		Expect(admin.Delete(ctx, clusterKind)).To(Succeed())
 		Eventually(func(g Gomega) {
 			w := writer(ctx, "")
+			g.Expect(w).NotTo(BeNil())
 			g.Expect(logs).To(ConsistOf(ContainSubstring("no kind for reports about objects without a namespace")))
 			g.Expect(w.Add(ctx, finding(roles, "", "admin", "denied"))).To(Succeed())
 			g.Expect(w.Add(ctx, finding(pods, "default", "web", "denied"))).To(Succeed())
-			g.Expect(w.Close(ctx, true)).To(Succeed())
+			g.Expect(w.Close(ctx)).To(Succeed())
 		}).WithContext(ctx).Should(Succeed())
 		names, _ := reports(ctx, "wgpolicyk8s.io/v1alpha2", "PolicyReport")
-		Expect(names).To(ConsistOf("default/eirini-x-pods.v1"))
+		Expect(names).To(ConsistOf("default/eirini-x-no-root-pods.v1"))
 		write(ctx, writer(ctx, ""))
 	}, SpecTimeout(patience))
 
@@ -132,13 +133,13 @@ var _ = Describe("The reports of an audit", Ordered, Label("api-server"), func()
 			}
 			all := []audit.Finding{
 				finding(roles, "", "admin", "failed"),
-				finding(pods, a, "db", "denied"), finding(pods, a, "web", "drift"), finding(pods, b, "web", "untold"),
+				finding(pods, a, "db", "denied"), finding(pods, a, "web", "drift"), finding(pods, a, "x", "passed"), finding(pods, b, "web", "failed"),
 				finding(sets, a, "web", "denied"),
 			}
 			write(ctx, writer(ctx, ""), all...)
 			names, found := reports(ctx, g.apiVersion, g.namespaced)
-			Expect(names).To(ConsistOf(a+"/eirini-x-pods.v1", b+"/eirini-x-pods.v1", a+"/eirini-x-replicasets.v1.apps"))
-			Expect(found[0].Object["summary"]).To(Equal(map[string]any{"pass": int64(0), "fail": int64(1), "warn": int64(1), "error": int64(0), "skip": int64(0)}))
+			Expect(names).To(ConsistOf(a+"/eirini-x-no-root-pods.v1", b+"/eirini-x-no-root-pods.v1", a+"/eirini-x-no-root-replicasets.v1.apps"))
+			Expect(found[0].Object["summary"]).To(Equal(map[string]any{"pass": int64(1), "fail": int64(1), "warn": int64(1), "error": int64(0), "skip": int64(0)}))
 			Expect(found[0].Object["results"]).To(HaveLen(2))
 			Expect(found[0].Object["results"].([]any)[0]).To(Equal(map[string]any{
 				"source": "eirinix", "policy": "eirini-x", "rule": "no-root", "category": "admission", "result": "fail",
@@ -146,14 +147,15 @@ var _ = Describe("The reports of an audit", Ordered, Label("api-server"), func()
 				"resources": []any{map[string]any{"apiVersion": "v1", "kind": "Pod", "namespace": a, "name": "db", "uid": "1"}},
 			}))
 			Expect(found[0].GetLabels()).To(Equal(map[string]string{"app.kubernetes.io/managed-by": "eirinix", policyreport.Label: "eirini-x"}))
-			names, cluster := reports(ctx, g.apiVersion, g.cluster)
-			Expect(names).To(ConsistOf("eirini-x-clusterroles.v1.rbac.authorization.k8s.io"))
+			names, _ = reports(ctx, g.apiVersion, g.cluster)
+			Expect(names).To(ConsistOf("eirini-x-no-root-clusterroles.v1.rbac.authorization.k8s.io"))
 
 			By("changing nothing where nothing has changed")
 			versions := func() (all []string) {
 				_, found := reports(ctx, g.apiVersion, g.namespaced)
+				_, cluster := reports(ctx, g.apiVersion, g.cluster)
 				for _, r := range append(found, cluster...) {
-					all = append(all, r.GetName()+" "+r.GetResourceVersion())
+					all = append(all, r.GetNamespace()+"/"+r.GetName()+" "+r.GetResourceVersion())
 				}
 				return all
 			}
@@ -167,29 +169,50 @@ var _ = Describe("The reports of an audit", Ordered, Label("api-server"), func()
 			other.SetName("other")
 			other.SetLabels(map[string]string{policyreport.Label: "another"})
 			Expect(admin.Create(ctx, other)).To(Succeed())
-			w := writer(ctx, "")
-			Expect(w.Add(ctx, all[1])).To(Succeed())
-			w.Asked(pods, "")
-			Expect(w.Close(ctx, false)).To(Succeed())
+			write(ctx, writer(ctx, ""), all...)
 			names, _ = reports(ctx, g.apiVersion, g.namespaced)
-			Expect(names).To(ConsistOf(a+"/eirini-x-pods.v1", a+"/eirini-x-replicasets.v1.apps", a+"/other"))
-			names, _ = reports(ctx, g.apiVersion, g.cluster)
-			Expect(names).To(HaveLen(1))
+			Expect(names).To(HaveLen(4))
+			count := func() (n int) {
+				names, _ := reports(ctx, g.apiVersion, g.namespaced)
+				others, _ := reports(ctx, g.apiVersion, g.cluster)
+				return len(names) + len(others)
+			}
+			for _, gap := range []struct {
+				audit.Gap
+				kept int // of three reports about objects in namespaces, and one of the cluster
+			}{
+				{audit.Gap{Step: "no-root"}, 4},
+				{audit.Gap{Step: "no-root", Resource: pods}, 2},
+				{audit.Gap{Step: "no-root", Resource: pods, Namespace: b}, 1},
+				{audit.Gap{Step: "no-root", Resource: schema.GroupVersionResource{Group: "apps", Version: "v1"}}, 1},
+				{audit.Gap{Step: "no-root", Resource: schema.GroupVersionResource{Version: "v1"}}, 2},
+				{audit.Gap{Step: "another"}, 0},
+				{audit.Gap{Step: "no-root", Objects: 1}, 0},
+			} {
+				write(ctx, writer(ctx, ""), all...)
+				before := versions()
+				w := writer(ctx, "")
+				w.Gap(gap.Gap)
+				Expect(w.Close(ctx)).To(Succeed())
+				Expect(count()).To(Equal(gap.kept+1), "%+v", gap.Gap)
+				after := versions()
+				Expect(before).To(ContainElements(after), "they are as they were")
+			}
 
 			By("writing no part of a report")
-			w = writer(ctx, "")
+			write(ctx, writer(ctx, ""), all...)
+			w := writer(ctx, "")
 			Expect(w.Add(ctx, all[2])).To(Succeed())
-			Expect(w.Close(ctx, false)).To(Succeed())
+			w.Gap(audit.Gap{Step: "no-root", Resource: pods})
+			Expect(w.Close(ctx)).To(Succeed())
 			_, found = reports(ctx, g.apiVersion, g.namespaced)
-			Expect(found[0].Object["results"]).To(HaveExactElements(HaveKeyWithValue("message", "db would run as root")))
+			Expect(found[0].Object["results"]).To(HaveLen(2))
 
 			By("touching one namespace alone in an audit of that one")
 			write(ctx, writer(ctx, ""), all...)
-			w = writer(ctx, b)
-			w.Asked(pods, b)
-			Expect(w.Close(ctx, false)).To(Succeed())
+			write(ctx, writer(ctx, b))
 			names, _ = reports(ctx, g.apiVersion, g.namespaced)
-			Expect(names).To(ConsistOf(a+"/eirini-x-pods.v1", a+"/eirini-x-replicasets.v1.apps", a+"/other"))
+			Expect(names).To(ConsistOf(a+"/eirini-x-no-root-pods.v1", a+"/eirini-x-no-root-replicasets.v1.apps", a+"/other"))
 			names, _ = reports(ctx, g.apiVersion, g.cluster)
 			Expect(names).To(HaveLen(1))
 
@@ -202,20 +225,38 @@ var _ = Describe("The reports of an audit", Ordered, Label("api-server"), func()
 		}, SpecTimeout(4*patience))
 	}
 
+	It("belong to their owner, and one for each step", func(ctx SpecContext) {
+		ns := NewNamespace(ctx, Clients(plane.Config()), nil)
+		w := writer(ctx, "")
+		w.Owner = &metav1.OwnerReference{APIVersion: "v1", Kind: "Namespace", Name: ns.Name, UID: ns.UID}
+		other := finding(pods, ns.Name, "web", "passed")
+		other.Step = "content"
+		third := finding(pods, ns.Name, "web", "denied")
+		third.Step = "third"
+		write(ctx, w, finding(pods, ns.Name, "web", "denied"), other, third)
+		_, found := reports(ctx, "openreports.io/v1alpha1", "Report")
+		found = slices.DeleteFunc(found, func(u unstructured.Unstructured) bool { return u.GetNamespace() != ns.Name })
+		Expect(found).To(HaveLen(2), "none for a step that has no finding")
+		for _, report := range found {
+			Expect(report.GetOwnerReferences()).To(ConsistOf(*w.Owner))
+			Expect(report.Object["results"]).To(HaveExactElements(HaveKeyWithValue("rule", report.GetAnnotations()["eirinix.cloudfoundry.org/step"])))
+		}
+	}, SpecTimeout(patience))
+
 	It("of another group are removed, too", func(ctx SpecContext) { // both groups are served by now
 		ns := NewNamespace(ctx, Clients(plane.Config()), nil).Name
 		old := &unstructured.Unstructured{Object: map[string]any{}}
 		old.SetAPIVersion("wgpolicyk8s.io/v1alpha2")
 		old.SetKind("PolicyReport")
 		old.SetNamespace(ns)
-		old.SetName("eirini-x-pods.v1")
+		old.SetName("eirini-x-no-root-pods.v1")
 		old.SetLabels(map[string]string{policyreport.Label: "eirini-x"})
 		Expect(admin.Create(ctx, old)).To(Succeed())
 		write(ctx, writer(ctx, ""), finding(pods, ns, "web", "denied"))
 		names, _ := reports(ctx, "wgpolicyk8s.io/v1alpha2", "PolicyReport")
-		Expect(names).NotTo(ContainElement(ns + "/eirini-x-pods.v1"))
+		Expect(names).NotTo(ContainElement(ns + "/eirini-x-no-root-pods.v1"))
 		names, _ = reports(ctx, "openreports.io/v1alpha1", "Report")
-		Expect(names).To(ContainElement(ns + "/eirini-x-pods.v1"))
+		Expect(names).To(ContainElement(ns + "/eirini-x-no-root-pods.v1"))
 	}, SpecTimeout(patience))
 
 	It("are left out for a namespace that is gone", func(ctx SpecContext) {
@@ -224,7 +265,7 @@ var _ = Describe("The reports of an audit", Ordered, Label("api-server"), func()
 		Expect(w.Add(ctx, finding(pods, ns.Name, "web", "denied"))).To(Succeed())
 		Expect(admin.Delete(ctx, ns)).To(Succeed()) // no controller ends the deletion here
 		Expect(w.Add(ctx, finding(pods, "zz-missing", "web", "denied"))).To(Succeed())
-		Expect(w.Close(ctx, true)).To(Succeed())
+		Expect(w.Close(ctx)).To(Succeed())
 	}, SpecTimeout(patience))
 
 	It("stay small, whatever the findings", func(ctx SpecContext) {
@@ -238,7 +279,7 @@ var _ = Describe("The reports of an audit", Ordered, Label("api-server"), func()
 			}
 			Expect(w.Add(ctx, f)).To(Succeed())
 		}
-		Expect(w.Close(ctx, true)).To(Succeed())
+		Expect(w.Close(ctx)).To(Succeed())
 		_, found := reports(ctx, "openreports.io/v1alpha1", "Report")
 		for _, r := range found {
 			if r.GetNamespace() != ns {
@@ -258,9 +299,9 @@ var _ = Describe("The reports of an audit", Ordered, Label("api-server"), func()
 		user := Must(plane.User("reporter"))
 		w := writerAs(ctx, user, "")
 		Expect(w.Add(ctx, finding(pods, "default", "web", "denied"))).To(Succeed())
-		err := w.Close(ctx, true)
+		err := w.Close(ctx)
 		Expect(apierrors.IsForbidden(err)).To(BeTrue())
-		Expect(err).To(MatchError(HavePrefix("Report default/eirini-x-pods.v1 (needs patch and create on reports.openreports.io in a ClusterRole): ")))
+		Expect(err).To(MatchError(HavePrefix("Report default/eirini-x-no-root-pods.v1 (needs patch and create on reports.openreports.io in a ClusterRole): ")))
 
 		By("needing no other rights than these")
 		role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "reporter"}}
@@ -277,9 +318,9 @@ var _ = Describe("The reports of an audit", Ordered, Label("api-server"), func()
 			if err := w.Add(ctx, finding(pods, "default", "web", "denied")); err != nil {
 				return err
 			}
-			return w.Close(ctx, true)
+			return w.Close(ctx)
 		}).Should(Succeed())
-		Expect(writerAs(ctx, user, "").Close(ctx, true)).To(Succeed())
+		Expect(writerAs(ctx, user, "").Close(ctx)).To(Succeed())
 	}, SpecTimeout(patience))
 
 	It("refuse findings that are out of order", func(ctx SpecContext) {
@@ -287,6 +328,6 @@ var _ = Describe("The reports of an audit", Ordered, Label("api-server"), func()
 		Expect(w.Add(ctx, finding(pods, "default", "a", "denied"))).To(Succeed())
 		Expect(w.Add(ctx, finding(sets, "default", "a", "denied"))).To(Succeed())
 		Expect(w.Add(ctx, finding(pods, "default", "b", "denied"))).To(Succeed())
-		Expect(w.Close(ctx, true)).To(MatchError("report Report default/eirini-x-pods.v1: its findings do not come one after another"))
+		Expect(w.Close(ctx)).To(MatchError("report Report default/eirini-x-no-root-pods.v1: its findings do not come one after another"))
 	}, SpecTimeout(patience))
 })
