@@ -117,5 +117,8 @@ var promises = map[string][]promise{
 		{"for the first two minutes", "examples/unique_host_test.go", "are taken over when they are old"},
 		{"for these two minutes", "examples/unique_host_test.go", "are taken over when they are old"},
 		{"differ by a minute", "", "a limit, and no promise"},
-	},
+	},	"calls.md": {},
+	"audit.md": {},
+	"rollout-of-a-rule.md": {},
+	"modes.md": {},
 }
