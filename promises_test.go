@@ -31,6 +31,9 @@ func promisesOf(page string) (all []string) {
 	}
 	numbered := regexp.MustCompile(`^\d+\. `)
 	for line := range strings.Lines(text) {
+		if strings.HasPrefix(line, "    ") { // code
+			continue
+		}
 		line = strings.TrimSpace(line)
 		item := numbered.ReplaceAllString(strings.TrimPrefix(line, "- "), "")
 		if line == "" || item != line || strings.HasPrefix(line, "|") || strings.HasPrefix(line, "#") {
@@ -83,6 +86,13 @@ const (
 	follow  = "internal/reads/follow_test.go"
 	starts  = "reads_start_ext_test.go"
 	readsOn = "reads_ext_test.go"
+
+	chains    = "internal/admit/chain_test.go"
+	malformed = "internal/admit/malformed_test.go"
+	budget    = "internal/admit/budget_test.go"
+	grouping  = "internal/webhookconf/group_test.go"
+	audits    = "internal/audit/audit_test.go"
+	exits     = "audit/audit_test.go"
 )
 
 var promises = map[string][]promise{
@@ -117,8 +127,76 @@ var promises = map[string][]promise{
 		{"for the first two minutes", "examples/unique_host_test.go", "are taken over when they are old"},
 		{"for these two minutes", "examples/unique_host_test.go", "are taken over when they are old"},
 		{"differ by a minute", "", "a limit, and no promise"},
-	},	"calls.md": {},
-	"audit.md": {},
-	"rollout-of-a-rule.md": {},
-	"modes.md": {},
+	}, "calls.md": {
+		{"This page says which steps", "", "no promise"},
+		{"They then cost the API server one call", "internal/webhookconf/fields_test.go", "never mix: steps that differ in a setting share no webhook"},
+		{"The object is decoded once", chains, "is one operation, however many steps made it"},
+		{"is the time of one step", chains, "gives a step the time that it names"},
+		{"The webhook's timeout is the sum", grouping, "the sum of those that are named"},
+		{"Steps that need more than 30 s together", grouping, "is followed by another one where it has no time for a step"},
+		{"the same audit key", chains, "passes on warnings and audit annotations of every step, and keeps keys apart"},
+		{"The later one's key", chains, "passes on warnings and audit annotations of every step, and keeps keys apart"},
+		{"Items of a list are paired in one of", "", "no promise"},
+		{"inherits nothing from it", "internal/patch/lists_test.go", "another one in its place is not a rename"},
+		{"at the head of a list is one operation", "internal/patch/long_lists_test.go", "one insertion among 1,000 is one short operation"},
+		{"| a call |", grouping, "5 s for all that name none, together"},
+		{"mutating steps with Ignore", "internal/webhookconf/check_test.go", "to 30 s together"},
+		{"While 100 of its runs hang", "internal/admit/deadline_test.go", "is begun no more when many of its runs still hang, and counted"},
+		{"While 100 of its runs hang", "internal/admit/late_test.go", "TestTheMemoryOfARunThatIsLeftBehindNoLongerDelaysCalls"},
+		{"| a request |", malformed, "too large, by its own word"},
+		{"can arrive as 12 MB", "", "a fact about the API server, and the reason for the bound"},
+		{"A larger one is refused with 413", malformed, "too large, by its own word"},
+		{"| requests at work |", "internal/admit/served_test.go", "lets so many work and so many wait, and sends the rest away to come back in a second"},
+		{"Further requests get 503", "internal/admit/served_test.go", "lets so many work and so many wait, and sends the rest away to come back in a second"},
+		{"slower than 4 MiB/s", "internal/admit/body_test.go", "makes room for others when it arrives slowly"},
+		{"| memory for one object |", "internal/decode/memory_test.go", "is bounded: beyond that nothing more is made of"},
+		{"More is refused with 413", "internal/admit/served_test.go", "is refused by a message that the API server shows"},
+		{"share 64 MiB with other calls", budget, "TestMemoryIsSharedByTheObjectsThatAreLarge"},
+		{"32 MiB while they are decoded", budget, "TestAStepThatTakesItsTimeDoesNotDelayTheDecodingOfOthers"},
+		{"Old objects share 48 MiB", budget, "TestMemoryIsSharedByTheObjectsThatAreLarge"},
+		{"counts in none of these", "internal/admit/late_test.go", "TestTheMemoryOfARunThatIsLeftBehindNoLongerDelaysCalls"},
+		{"| the rest of a review |", malformed, "is refused for the size of its other members"},
+		{"| an answer |", malformed, "bounds the time to read and to answer"},
+		{"| a header, connections |", "internal/serving/connections_test.go", "64 KiB are not"},
+		{"closes the one that waits longest", "internal/serving/connections_test.go", "that wait for their first request make room, the oldest first"},
+		{"These bounds keep a program within the memory limit", "bench/section_hostile.go", "memory"},
+	},
+	"audit.md": {
+		{"by pages of 500 objects and at most ten pages in a second", "audit_ext_test.go", "lists pages of 500 objects, at most ten in a second"},
+		{"at most 50 in a second on average", audits, "waits for the rate of the requests that steps send"},
+		{"never values", "audit_ext_test.go", "reports denials and drift with the object, writes nothing and registers nothing"},
+		{"About the first, second, fourth", audits, "runs a step once for each object, and for few of them as other users"},
+		{"an ordinary one, an administrator and a controller", audits, "runs a step once for each object, and for few of them as other users"},
+		{"There is one", "", "the list says for what"},
+		{"in all namespaces or in one", audits, "has a gap for the one namespace that is forbidden"},
+		{"are not listed within ten seconds", follow, "TestAStartWaitsForFailuresNotAtAllAndForSilenceTenSeconds"},
+		{"| `-all` |", exits, "lists at most 20 findings of a step and result, or all"},
+		{"otherwise 20 of each step", exits, "lists at most 20 findings of a step and result, or all"},
+		{"| 0 |", exits, "tells clean, violated and other ends apart by the exit code"},
+		{"| 1 |", exits, "tells clean, violated and other ends apart by the exit code"},
+		{"| 2 |", exits, "tells clean, violated and other ends apart by the exit code"},
+		{"With `-o json` one document", exits, "writes JSON, also of an audit that did not finish"},
+		{"With `-o sarif` the document", exits, "writes SARIF for code scanning"},
+		{"A second audit with the same findings", "internal/policyreport/policyreport_test.go", "are written, kept and removed"},
+	},
+	"rollout-of-a-rule.md": {
+		{"| log of the program |", "internal/admit/mode_test.go", "reports"},
+		{"| metric `eirinix_admission_decisions_total` |", "internal/admit/mode_test.go", "would_deny"},
+		{"at most ten, and never with values", "internal/admit/mode_test.go", "names ten paths at most"},
+		{"within the same timeout", "internal/admit/mode_test.go", "stops nothing when it fails"},
+		{"Of each step one run is at work, and at most 200 wait", "internal/admit/mode_test.go", "runs only for a bounded number of requests that wait"},
+		{"Of each step one run is at work, and at most 200 wait", "internal/admit/shadow_test.go", "cost the others none of 2,000 counts if one of them hangs"},
+		{"at most 32 MiB of objects", "internal/admit/shadow_test.go", "leave room for the large objects of others"},
+		{"and 2 s longer", "internal/modes/modes_test.go", "stay Shadow until API servers have observed the failurePolicy of the step"},
+		{"begin with one team or a percentage", "", "advice"},
+	},
+	"modes.md": {
+		{"If none fits", "internal/modes/modes_test.go", "are the program's own without an entry, and those of the first line that fits otherwise"},
+		{"the last good one stays in force", "modes_ext_test.go", "change the mode without a rollout and without a write, but for Shadow"},
+		{"the last good one stays in force", "internal/modes/modes_test.go", "are the program's own if the first entry is a bad one"},
+		{"Each object draws one number", "internal/modes/draw_test.go", "is the same for all requests that carry the object"},
+		{"warns for 40 %", "internal/modes/modes_test.go", "hold for a percentage of objects"},
+		{"so the next one of a Deployment draws as the last", "internal/modes/draw_test.go", "the ReplicaSet of a pod, without its hash"},
+		{"so the next one of a Deployment draws as the last", "modes_ext_test.go", "draw once for an object, whatever request carries it"},
+	},
 }

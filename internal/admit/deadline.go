@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	goruntime "runtime"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -134,6 +135,7 @@ func (r *run) await() outcome {
 				r.logLatePanic(o.err)
 			}
 		}()
+		growStack()
 		o = r.outcome()
 	}()
 	select {
@@ -333,4 +335,13 @@ func (r *run) logLatePanic(err error) {
 	if _, ok := errors.AsType[*panicError](err); ok {
 		r.logFailure(r.log, err, "extension panicked after its deadline")
 	}
+}
+
+// growStack grows the stack of a new goroutine to the size that a call needs, while nothing on it has to be moved. It
+// saves a tenth of the CPU time of a call with a pod of 4 KB.
+//
+//go:noinline
+func growStack() {
+	var room [12 << 10]byte
+	goruntime.KeepAlive(&room)
 }

@@ -184,6 +184,22 @@ var _ = Describe("An extension about pods", func() {
 		Expect(r.Body).To(ContainSubstring("the patch is no JSON patch"))
 	})
 
+	It("may write over the object in the request without a trace in the shadows before it", func() {
+		look := in(admit.ModeShadow, onPod("look", func(p *corev1.Pod) error {
+			if p.Spec.Containers[0].Env[0].Value != secret {
+				return errStep
+			}
+			return nil
+		}))
+		_, h := serve(admit.Chain{Steps: []admit.Step{look, an(pods, "a", func(_ *corev1.Pod, req admission.Request) admission.Response {
+			for i := range req.Object.Raw {
+				req.Object.Raw[i] = 'x'
+			}
+			return admission.Allowed("")
+		})}})
+		Eventually(decided(h, "look", "allowed")).Should(Equal(1.0))
+	})
+
 	It("sees the pod as the steps before have left it, in the request too", func() {
 		var raw []byte
 		var p *corev1.Pod
