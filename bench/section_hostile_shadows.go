@@ -23,8 +23,8 @@ import (
 const (
 	fiveSteps     = "five"     // webhook of five mutations
 	withShadows   = "shadowed" // the same, with an idle mutation in Shadow after each
-	shadowRounds  = 15
-	shadowedCalls = 40 // of each webhook in a round
+	shadowRounds  = 7
+	shadowedCalls = 300 // of each webhook in a round: more than a queue holds
 	counted       = 2000
 	shadowBound   = 1.05
 	hungRuns      = 6 // each holds an object of 1.7 MB
