@@ -212,14 +212,19 @@ func (a *shadows) next(q *shadowQueue, ended *answered) (s shadow, ok bool) {
 }
 
 // Stop ends the shadows: the contexts of those that run end, and those that wait are dropped. It returns when no worker
-// is left.
+// is left, and after two seconds at the latest: the program's own types can hang while they decode.
 func (h *Handler) Stop() {
 	h.prepare()
 	h.shadows.mu.Lock()
 	h.shadows.stopped = true
 	h.shadows.mu.Unlock()
 	h.shadows.stop(errStopped)
-	h.shadows.workers.Wait()
+	ended := make(chan struct{})
+	go func() { h.shadows.workers.Wait(); close(ended) }()
+	select {
+	case <-ended:
+	case <-time.After(2 * time.Second):
+	}
 }
 
 // runShadow runs a step on the object as the call has left it. What the step returns is logged and counted. Memory for

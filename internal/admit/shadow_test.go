@@ -280,7 +280,7 @@ var _ = Describe("Shadows", func() {
 		Eventually(func() bool {
 			// workers of other specs may have to end, too
 			return strings.Contains(string(stacks[:runtime.Stack(stacks, true)]), "admit.(*shadows).work")
-		}).Should(BeFalse())
+		}).WithTimeout(time.Minute).Should(BeFalse())
 		Expect(h.ask().Status).To(Equal(http.StatusOK))
 		Expect(decided(h, "waits", "dropped")()).To(Equal(6.0))
 		h.Handler.Stop()
