@@ -70,9 +70,9 @@ func (r *run) serve(ctx context.Context) (drain func() error, err error) {
 		defer handler.Stop()
 		return nothing, errors.Join(stoppedOr(ctx, err), server.Shutdown(context.WithoutCancel(ctx)))
 	}
-	return func() error {
+	return func() error { //nolint:contextcheck // ctx has ended by then
 		defer handler.Stop()
-		return r.m.drain(r.m.GetManagerOptions(), server, r.log) //nolint:contextcheck // ctx has ended by then
+		return r.m.drain(r.m.GetManagerOptions(), server, r.log)
 	}, nil
 }
 

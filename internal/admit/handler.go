@@ -113,7 +113,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	ended(resp.status)
 	if len(postponed) > 0 {
 		_ = http.NewResponseController(w).Flush()
-		h.shadows.add(h, postponed)
+		h.shadows.add(h, postponed) //nolint:contextcheck // the request has been answered
 	}
 }
 
@@ -148,7 +148,7 @@ func (h *Handler) decide(w http.ResponseWriter, r *http.Request, c *chain, arriv
 	o := h.traceRun(newRun(logf.IntoContext(ctx, log), log, c, &rev.request, wants, h.objects)).wait()
 	resp := h.respond(r, c, rev, o, arrived)
 	resp.offline = body.offline
-	return resp, c.shadowsOf(r.Context(), &rev.request, o)
+	return resp, c.shadowsOf(ctx, &rev.request, o)
 }
 
 // prepare makes the budgets, which need MaxBytes.

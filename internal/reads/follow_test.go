@@ -34,7 +34,6 @@ type apiServer struct {
 	mu      sync.Mutex
 	version int
 	objects map[string]*corev1.ConfigMap // by namespace/name
-	begin   map[string]*corev1.ConfigMap // the state before history
 	history []watch.Event                // since the version before all of them
 	watches map[*stream]context.Context
 
