@@ -11,12 +11,9 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/discovery"
-	admissionregistrationv1client "k8s.io/client-go/kubernetes/typed/admissionregistration/v1"
 	authenticationv1client "k8s.io/client-go/kubernetes/typed/authentication/v1"
 	authorizationv1client "k8s.io/client-go/kubernetes/typed/authorization/v1"
-	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
-	discoveryv1client "k8s.io/client-go/kubernetes/typed/discovery/v1"
 	eventsv1client "k8s.io/client-go/kubernetes/typed/events/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -60,23 +57,17 @@ func LoadConfig(kubeconfig string) (*rest.Config, string, error) {
 // but links the clients of all groups into each program.
 type Clients interface {
 	Discovery() discovery.DiscoveryInterfaces
-	AdmissionregistrationV1() admissionregistrationv1client.AdmissionregistrationV1Interface
 	AuthenticationV1() authenticationv1client.AuthenticationV1Interface
 	AuthorizationV1() authorizationv1client.AuthorizationV1Interface
-	CoordinationV1() coordinationv1client.CoordinationV1Interface
 	CoreV1() corev1client.CoreV1Interface
-	DiscoveryV1() discoveryv1client.DiscoveryV1Interface
 	EventsV1() eventsv1client.EventsV1Interface
 }
 
 type clients struct {
 	discovery      *discovery.DiscoveryClient
-	admission      *admissionregistrationv1client.AdmissionregistrationV1Client
 	authentication *authenticationv1client.AuthenticationV1Client
 	authorization  *authorizationv1client.AuthorizationV1Client
-	coordination   *coordinationv1client.CoordinationV1Client
 	core           *corev1client.CoreV1Client
-	slices         *discoveryv1client.DiscoveryV1Client
 	events         *eventsv1client.EventsV1Client
 }
 
@@ -101,16 +92,13 @@ func NewClientsWith(config *rest.Config, httpClient *http.Client) (Clients, erro
 	}
 	var (
 		c    clients
-		errs [8]error
+		errs [5]error
 	)
 	c.discovery, errs[0] = discovery.NewDiscoveryClientForConfigAndClient(&shared, httpClient)
-	c.admission, errs[1] = admissionregistrationv1client.NewForConfigAndClient(&shared, httpClient)
-	c.authentication, errs[2] = authenticationv1client.NewForConfigAndClient(&shared, httpClient)
-	c.authorization, errs[3] = authorizationv1client.NewForConfigAndClient(&shared, httpClient)
-	c.coordination, errs[4] = coordinationv1client.NewForConfigAndClient(&shared, httpClient)
-	c.core, errs[5] = corev1client.NewForConfigAndClient(&shared, httpClient)
-	c.slices, errs[6] = discoveryv1client.NewForConfigAndClient(&shared, httpClient)
-	c.events, errs[7] = eventsv1client.NewForConfigAndClient(&shared, httpClient)
+	c.authentication, errs[1] = authenticationv1client.NewForConfigAndClient(&shared, httpClient)
+	c.authorization, errs[2] = authorizationv1client.NewForConfigAndClient(&shared, httpClient)
+	c.core, errs[3] = corev1client.NewForConfigAndClient(&shared, httpClient)
+	c.events, errs[4] = eventsv1client.NewForConfigAndClient(&shared, httpClient)
 	if err := errors.Join(errs[:]...); err != nil {
 		return nil, err
 	}
@@ -118,10 +106,6 @@ func NewClientsWith(config *rest.Config, httpClient *http.Client) (Clients, erro
 }
 
 func (c *clients) Discovery() discovery.DiscoveryInterfaces { return c.discovery }
-
-func (c *clients) AdmissionregistrationV1() admissionregistrationv1client.AdmissionregistrationV1Interface {
-	return c.admission
-}
 
 func (c *clients) AuthenticationV1() authenticationv1client.AuthenticationV1Interface {
 	return c.authentication
@@ -131,10 +115,5 @@ func (c *clients) AuthorizationV1() authorizationv1client.AuthorizationV1Interfa
 	return c.authorization
 }
 
-func (c *clients) CoordinationV1() coordinationv1client.CoordinationV1Interface {
-	return c.coordination
-}
-
-func (c *clients) CoreV1() corev1client.CoreV1Interface                { return c.core }
-func (c *clients) DiscoveryV1() discoveryv1client.DiscoveryV1Interface { return c.slices }
-func (c *clients) EventsV1() eventsv1client.EventsV1Interface          { return c.events }
+func (c *clients) CoreV1() corev1client.CoreV1Interface       { return c.core }
+func (c *clients) EventsV1() eventsv1client.EventsV1Interface { return c.events }
