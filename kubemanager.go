@@ -145,27 +145,24 @@ func (m *ExtensionManager) validateHosted() error {
 		return nil
 	}
 	var errs []error
-	bad := func(format string, args ...any) {
-		errs = append(errs, fmt.Errorf("eirinix: ManagerOptions."+format, args...))
+	badIf := func(wrong bool, format string, args ...any) {
+		if wrong {
+			errs = append(errs, fmt.Errorf("eirinix: ManagerOptions."+format, args...))
+		}
 	}
-	if o.RestConfig != nil || o.KubeConfig != "" {
-		bad("KubeManager is set, and RestConfig or KubeConfig too; leave them out, the KubeManager has a connection")
-	}
-	if o.MetricsBindAddress != "" || o.HealthProbeBindAddress != "" {
-		bad("KubeManager is set, and MetricsBindAddress or HealthProbeBindAddress too; set them on the KubeManager, which serves metrics and probes for all its parts")
-	}
+	badIf(o.RestConfig != nil || o.KubeConfig != "",
+		"KubeManager is set, and RestConfig or KubeConfig too; leave them out, the KubeManager has a connection")
+	badIf(o.MetricsBindAddress != "" || o.HealthProbeBindAddress != "",
+		"KubeManager is set, and MetricsBindAddress or HealthProbeBindAddress too; set them on the KubeManager, which serves metrics and probes for all its parts")
 	if m.host == nil {
 		return errors.Join(errs...)
 	}
-	if !o.ClientCA.isZero() {
-		bad("ClientCA is set, but the KubeManager's webhook server, which has certificates of its own, is the one that serves; set ClientCAName on that")
-	}
-	if o.ListenAddress != "" {
-		bad("ListenAddress is %q, but the KubeManager's webhook server, which has certificates of its own, is the one that listens; set its Host and Port", o.ListenAddress)
-	}
-	if o.Certificates == nil && hasCertificates(m.hostOptions) {
-		bad("KubeManager has a webhook server whose TLSOpts provide a certificate without its CA; set Certificates to the source of both")
-	}
+	badIf(!o.ClientCA.isZero(),
+		"ClientCA is set, but the KubeManager's webhook server, which has certificates of its own, is the one that serves; set ClientCAName on that")
+	badIf(o.ListenAddress != "",
+		"ListenAddress is %q, but the KubeManager's webhook server, which has certificates of its own, is the one that listens; set its Host and Port", o.ListenAddress)
+	badIf(o.Certificates == nil && hasCertificates(m.hostOptions),
+		"KubeManager has a webhook server whose TLSOpts provide a certificate without its CA; set Certificates to the source of both")
 	return errors.Join(errs...)
 }
 

@@ -39,6 +39,11 @@ func (o ManagerOptions) validate(needsHost bool) error {
 	bad := func(format string, args ...any) {
 		errs = append(errs, fmt.Errorf("eirinix: ManagerOptions."+format, args...))
 	}
+	badIf := func(wrong bool, format string, args ...any) {
+		if wrong {
+			bad(format, args...)
+		}
+	}
 	checkName := func(option, value string, check func(string) []string) {
 		if problems := check(value); value != "" && len(problems) > 0 {
 			rule, _, _ := strings.Cut(problems[0], " (e.g.") // the regular expression of the rule follows
@@ -54,9 +59,8 @@ func (o ManagerOptions) validate(needsHost bool) error {
 		checkName("SetupCertificateName", o.SetupCertificateName, validation.IsDNS1123Subdomain)
 	}
 
-	if o.ServiceName != "" && o.WebhookNamespace == "" {
-		bad("ServiceName is %q but WebhookNamespace is empty; set it to that Service's namespace", o.ServiceName)
-	}
+	badIf(o.ServiceName != "" && o.WebhookNamespace == "",
+		"ServiceName is %q but WebhookNamespace is empty; set it to that Service's namespace", o.ServiceName)
 	o.validateHost(needsHost, bad)
 	if o.Port < 0 || o.Port > 65535 {
 		bad("Port is %d; give a port from 1 to 65535, or 0 for %d", o.Port, defaultPort)
@@ -64,34 +68,23 @@ func (o ManagerOptions) validate(needsHost bool) error {
 		bad("ListenAddress is %q: %w; give host:port, such as \"0.0.0.0:9443\", \"[::1]:9443\" or \":0\"", o.ListenAddress, err)
 	} else if listen := net.JoinHostPort(host, strconv.Itoa(port)); needsHost {
 		for _, other := range []struct{ option, address string }{{"MetricsBindAddress", o.MetricsBindAddress}, {"HealthProbeBindAddress", o.HealthProbeBindAddress}} {
-			if manifest.Collide(listen, other.address) {
-				bad("%s has port %d, on which webhooks are served; give it another", other.option, port)
-			}
+			badIf(manifest.Collide(listen, other.address), "%s has port %d, on which webhooks are served; give it another", other.option, port)
 		}
 	}
 	if p := o.FailurePolicy; p != nil && *p != admissionregistrationv1.Fail && *p != admissionregistrationv1.Ignore {
 		bad("FailurePolicy is %q; it must be Fail or Ignore", *p)
 	}
-	if o.Logger != nil && o.Logr.GetSink() != nil {
-		bad("Logger and Logr are both set; keep one of them")
+	badIf(o.Logger != nil && o.Logr.GetSink() != nil, "Logger and Logr are both set; keep one of them")
+	if problems := validation.IsDNS1123Subdomain(o.Modes); o.Modes != "" && len(problems) > 0 {
+		bad("Modes is %q; give the name of a ConfigMap: %s", o.Modes, problems[0])
 	}
-	if o.Modes != "" && len(validation.IsDNS1123Subdomain(o.Modes)) > 0 {
-		bad("Modes is %q; give the name of a ConfigMap: %s", o.Modes, validation.IsDNS1123Subdomain(o.Modes)[0])
-	}
-	if o.KubeConfig != "" && o.RestConfig != nil {
-		bad("KubeConfig is %q and RestConfig is set too; give one of them", o.KubeConfig)
-	}
-	if o.Context != nil && *o.Context == nil {
-		bad("Context points at a nil context; leave it out or point it at a context")
-	}
-	if o.MaxRequestBytes < 0 {
-		bad("MaxRequestBytes is %d; give a number of bytes, or 0 for %d", o.MaxRequestBytes, defaultMaxRequestBytes)
-	}
+	badIf(o.KubeConfig != "" && o.RestConfig != nil, "KubeConfig is %q and RestConfig is set too; give one of them", o.KubeConfig)
+	badIf(o.Context != nil && *o.Context == nil, "Context points at a nil context; leave it out or point it at a context")
+	badIf(o.MaxRequestBytes < 0, "MaxRequestBytes is %d; give a number of bytes, or 0 for %d", o.MaxRequestBytes, defaultMaxRequestBytes)
 	o.ClientCA.validate(bad)
 	o.validateSource(bad)
-	if len(o.ClientNames) > 0 && o.ClientCA.isZero() {
-		bad("ClientNames is set but ClientCA is not, so no client certificate would be checked; set ClientCA too")
-	}
+	badIf(len(o.ClientNames) > 0 && o.ClientCA.isZero(),
+		"ClientNames is set but ClientCA is not, so no client certificate would be checked; set ClientCA too")
 	if err := ca.KeyAlgorithm(o.KeyAlgorithm).Validate(); err != nil {
 		bad("KeyAlgorithm: %v", err)
 	}

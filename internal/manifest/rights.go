@@ -189,11 +189,7 @@ func (r Rights) own(half Half) []rbacv1.PolicyRule {
 		rules = append(rules, shared(half, "coordination.k8s.io", "leases", r.Versions, true)...)
 	}
 	if r.Modes != "" {
-		verbs := []string{"get", "list", "watch"}
-		if half == Registering {
-			verbs = verbs[:1]
-		}
-		rules = append(rules, rule("", "configmaps", []string{r.Modes}, verbs...))
+		rules = append(rules, rule("", "configmaps", []string{r.Modes}, follow(half)...))
 	}
 	if half != Serving && len(rules) > 0 {
 		// A recurring Event is patched.
@@ -205,13 +201,13 @@ func (r Rights) own(half Half) []rbacv1.PolicyRule {
 // shared returns the rights on one object that replicas share. The serving half never writes it.
 func shared(half Half, group, resource, name string, makes bool) []rbacv1.PolicyRule {
 	if half == Serving {
-		return []rbacv1.PolicyRule{rule(group, resource, []string{name}, "get", "list", "watch")}
+		return []rbacv1.PolicyRule{rule(group, resource, []string{name}, follow(half)...)}
 	}
 	var rules []rbacv1.PolicyRule
 	if makes {
 		rules = append(rules, rule(group, resource, nil, "create")) // RBAC cannot restrict create to a name
 	}
-	return append(rules, rule(group, resource, []string{name}, follow(half)...))
+	return append(rules, rule(group, resource, []string{name}, follow(half, "update")...))
 }
 
 func (r Rights) configurations(half Half) []rbacv1.PolicyRule {
@@ -220,7 +216,7 @@ func (r Rights) configurations(half Half) []rbacv1.PolicyRule {
 	}
 	var rules []rbacv1.PolicyRule
 	for _, c := range r.Configurations {
-		verbs := follow(half)
+		verbs := follow(half, "update")
 		if r.Unregisters && half == Whole {
 			verbs = append(verbs, "delete")
 		}
@@ -229,21 +225,17 @@ func (r Rights) configurations(half Half) []rbacv1.PolicyRule {
 			rule("admissionregistration.k8s.io", c.Resource, []string{c.Name}, verbs...))
 	}
 	if len(r.CRDs) > 0 {
-		verbs := []string{"get", "patch"}
-		if half != Registering {
-			verbs = []string{"get", "list", "watch", "patch"}
-		}
-		rules = append(rules, rule(webhookconf.CRD.Group, webhookconf.CRD.Resource, r.CRDs, verbs...))
+		rules = append(rules, rule(webhookconf.CRD.Group, webhookconf.CRD.Resource, r.CRDs, follow(half, "patch")...))
 	}
 	return rules
 }
 
-// follow returns the verbs for an existing object. A process that keeps running watches the object.
-func follow(half Half) []string {
+// follow returns the verbs for an existing object, and those that write it. A process that keeps running watches the object.
+func follow(half Half, writes ...string) []string {
 	if half == Registering {
-		return []string{"get", "update"}
+		return append([]string{"get"}, writes...)
 	}
-	return []string{"get", "list", "watch", "update"}
+	return append([]string{"get", "list", "watch"}, writes...)
 }
 
 // rule returns a rule for one resource, or for several that are separated by commas.
@@ -262,34 +254,27 @@ func (c component) rights() []client.Object {
 	if p.Reconciles && c.half != Registering {
 		account.ObjectMeta = describe(account.ObjectMeta, "The program's reconcilers need rights of their own: bind them to this ServiceAccount.")
 	}
-	objects := []client.Object{account}
+	objects, subject := []client.Object{account}, rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Name: c.account, Namespace: p.Namespace}
 	for _, g := range p.Rights.Grants(c.half, p.Namespace) {
-		objects = append(objects, c.grant(g)...)
+		objects = append(objects, Bind(c.meta(c.role, g.Namespace), subject, g.Rules)...)
 	}
 	return objects
-}
-
-// grant returns a role and its binding.
-func (c component) grant(g Grant) []client.Object {
-	account := rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Name: c.account, Namespace: c.program.Namespace}
-	return Bind(c.meta(c.role, g.Namespace), account, g.Rules)
 }
 
 // Bind returns a role with the rules and its binding to the subject. Both have the metadata. In a namespace the role is
 // a Role, otherwise a ClusterRole.
 func Bind(meta metav1.ObjectMeta, subject rbacv1.Subject, rules []rbacv1.PolicyRule) []client.Object {
-	role := func(kind string) rbacv1.RoleRef {
-		return rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: kind, Name: meta.Name}
-	}
+	role := rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: meta.Name}
 	subjects, again := []rbacv1.Subject{subject}, *meta.DeepCopy()
 	if meta.Namespace == "" {
+		role.Kind = "ClusterRole"
 		return []client.Object{
 			&rbacv1.ClusterRole{ObjectMeta: meta, Rules: rules},
-			&rbacv1.ClusterRoleBinding{ObjectMeta: again, Subjects: subjects, RoleRef: role("ClusterRole")},
+			&rbacv1.ClusterRoleBinding{ObjectMeta: again, Subjects: subjects, RoleRef: role},
 		}
 	}
 	return []client.Object{
 		&rbacv1.Role{ObjectMeta: meta, Rules: rules},
-		&rbacv1.RoleBinding{ObjectMeta: again, Subjects: subjects, RoleRef: role("Role")},
+		&rbacv1.RoleBinding{ObjectMeta: again, Subjects: subjects, RoleRef: role},
 	}
 }
