@@ -17,6 +17,7 @@ import (
 
 	"code.cloudfoundry.org/eirinix/internal/admit"
 	"code.cloudfoundry.org/eirinix/internal/convert"
+	"code.cloudfoundry.org/eirinix/internal/list"
 	"code.cloudfoundry.org/eirinix/internal/rollout"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
@@ -217,11 +218,8 @@ func (c conversionOf) elsewhere(route rollout.Route) (names []string) {
 }
 
 // crdsOf returns the names of the definitions.
-func crdsOf(conversions []conversionOf) (crds []string) {
-	for _, c := range conversions {
-		crds = append(crds, c.crd)
-	}
-	return crds
+func crdsOf(conversions []conversionOf) []string {
+	return list.Of(conversions, func(c conversionOf) string { return c.crd })
 }
 
 // crds returns the names of the definitions whose objects are converted.

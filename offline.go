@@ -26,6 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"code.cloudfoundry.org/eirinix/internal/admit"
+	"code.cloudfoundry.org/eirinix/internal/list"
 	"code.cloudfoundry.org/eirinix/internal/modes"
 	"code.cloudfoundry.org/eirinix/internal/resources"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
@@ -126,10 +127,7 @@ func (m *ExtensionManager) Offline(o OfflineOptions) (*Offline, error) {
 	}
 	r := newResolver(s.options, resources.Cluster{Mapper: o.Mapper})
 	if o.Mapper == nil {
-		given := make([]resources.Resource, 0, len(o.Resources))
-		for _, k := range o.Resources {
-			given = append(given, resources.Resource(k))
-		}
+		given := list.Of(o.Resources, func(k OfflineResource) resources.Resource { return resources.Resource(k) })
 		r.cluster.Mapper = s.offlineMapper(r.scheme, given)
 	}
 	var err error
@@ -178,9 +176,7 @@ func (m *ExtensionManager) Offline(o OfflineOptions) (*Offline, error) {
 			offline.Reads[d.name] = d.settings.Reads
 		}
 	}
-	for _, c := range s.conversions {
-		offline.Conversions = append(offline.Conversions, c.offline())
-	}
+	offline.Conversions = list.Of(s.conversions, conversionOf.offline)
 	offline.configure(s.options, all.entries)
 	return offline, nil
 }

@@ -13,16 +13,13 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"code.cloudfoundry.org/eirinix/internal/convert"
+	"code.cloudfoundry.org/eirinix/internal/list"
 	"code.cloudfoundry.org/eirinix/internal/resources"
 )
 
 // offline describes the conversion, with the Hub as the first version.
 func (c conversionOf) offline() OfflineConversion {
-	o := OfflineConversion{CRD: c.crd, Path: c.path(), Lossy: c.kind.Forget}
-	for _, v := range c.kind.Versions {
-		o.Versions = append(o.Versions, c.empty(v))
-	}
-	return o
+	return OfflineConversion{CRD: c.crd, Path: c.path(), Lossy: c.kind.Forget, Versions: list.Of(c.kind.Versions, c.empty)}
 }
 
 // empty returns an empty object of a version.

@@ -27,6 +27,7 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/cluster"
 	"code.cloudfoundry.org/eirinix/internal/controller"
 	"code.cloudfoundry.org/eirinix/internal/diagnose"
+	"code.cloudfoundry.org/eirinix/internal/list"
 	"code.cloudfoundry.org/eirinix/internal/manifest"
 	"code.cloudfoundry.org/eirinix/internal/modes"
 	"code.cloudfoundry.org/eirinix/internal/reads"
@@ -109,10 +110,7 @@ func (m *ExtensionManager) followed(configurations []webhookconf.Configuration, 
 	if from := o.modesOf(namespace); from != nil {
 		follow = append(follow, from)
 	}
-	for _, c := range configurations {
-		follow = append(follow, c.Object())
-	}
-	return follow
+	return append(follow, list.Of(configurations, webhookconf.Configuration.Object)...)
 }
 
 // owner identifies the deployment in its configurations. It is the name of the certificate Secret, even if that is not

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"code.cloudfoundry.org/eirinix/internal/controller"
+	"code.cloudfoundry.org/eirinix/internal/list"
 	"code.cloudfoundry.org/eirinix/internal/manifest"
 	"code.cloudfoundry.org/eirinix/internal/wait"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
@@ -90,11 +91,9 @@ func (m *ExtensionManager) registerExtensions() error {
 
 // held returns an error that names the steps that wait, or nil.
 func (r resolved) held() error {
-	var errs []error
-	for _, w := range r.waiting {
-		errs = append(errs, fmt.Errorf("eirinix: extension %q is not added to the registration, all others are registered; call RegisterExtensions again afterwards: %w", w.name, w.why))
-	}
-	return errors.Join(errs...)
+	return errors.Join(list.Of(r.waiting, func(w waitingStep) error {
+		return fmt.Errorf("eirinix: extension %q is not added to the registration, all others are registered; call RegisterExtensions again afterwards: %w", w.name, w.why)
+	})...)
 }
 
 // Unregister removes the webhook configurations, so that the API server no longer calls this program, and the reports of

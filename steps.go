@@ -25,6 +25,7 @@ import (
 
 	"code.cloudfoundry.org/eirinix/internal/admit"
 	"code.cloudfoundry.org/eirinix/internal/diagnose"
+	"code.cloudfoundry.org/eirinix/internal/list"
 	"code.cloudfoundry.org/eirinix/internal/modes"
 	"code.cloudfoundry.org/eirinix/internal/resources"
 	"code.cloudfoundry.org/eirinix/internal/rollout"
@@ -241,14 +242,10 @@ func (m *ExtensionManager) registration(steps resolved, options webhookconf.Opti
 	if len(s.steps) > 0 {
 		made.Canary = new(m.newCanary().Entry())
 	}
-	for _, c := range steps.conversions {
-		made.Conversions = append(made.Conversions, c.entry())
-	}
+	made.Conversions = list.Of(steps.conversions, conversionOf.entry)
 	made.Version = webhookconf.Digest(made.Desired(nil, nil))
 	made.Steps = steps.declared
-	for _, s := range steps.unserved {
-		made.Unserved = append(made.Unserved, s.registered)
-	}
+	made.Unserved = list.Of(steps.unserved, func(s resolvedStep) webhookconf.Step { return s.registered })
 	return made, nil
 }
 

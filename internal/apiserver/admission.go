@@ -4,6 +4,7 @@ package apiserver
 // webhooks.
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"errors"
@@ -53,11 +54,7 @@ func (s *Server) Send(ctx context.Context, r Request) (*Outcome, error) {
 	if err != nil {
 		return nil, err
 	}
-	timeout := r.Timeout
-	if timeout <= 0 {
-		timeout = requestTimeout
-	}
-	ctx, cancel := context.WithTimeout(ctx, timeout)
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(max(r.Timeout, 0), requestTimeout))
 	defer cancel()
 	a := &admissionRun{s: s, resolved: q, current: q.object, trace: &Trace{}}
 	return a.outcome(a.admit(ctx))

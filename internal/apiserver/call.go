@@ -3,6 +3,7 @@ package apiserver
 // This file calls webhooks with AdmissionReviews, verifies the responses, and applies patches and failurePolicy.
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -22,6 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	webhookerrors "k8s.io/apiserver/pkg/admission/plugin/webhook/errors"
+	"k8s.io/utils/ptr"
 )
 
 // failedCall is a call without a verdict. The failurePolicy decides whether it fails the request.
@@ -50,7 +52,7 @@ func (a *admissionRun) failed(ctx context.Context, w *webhook, err error) (refus
 	if !ok {
 		return err, false // a verdict, or an error of the API server itself
 	}
-	if w.FailurePolicy == nil || *w.FailurePolicy != admissionregistrationv1.Ignore {
+	if ptr.Deref(w.FailurePolicy, "") != admissionregistrationv1.Ignore {
 		return apierrors.NewInternalError(failure), false
 	}
 	if ctx.Err() != nil { // the request's deadline has passed, not only the webhook's
@@ -150,12 +152,10 @@ func (a *admissionRun) call(ctx context.Context, w *webhook, request *admissionv
 	if err != nil {
 		return record, nil, err
 	}
-	a.feedback.add(w.Name, resp)
-	if !resp.Allowed {
+	if a.feedback.add(w.Name, resp); !resp.Allowed {
 		record.Err = refusedBy(w.Name, resp.Result)
-		return record, resp, record.Err
 	}
-	return record, resp, nil
+	return record, resp, record.Err
 }
 
 func (a *admissionRun) review(ctx context.Context, w *webhook, request *admissionv1.AdmissionRequest, record *WebhookCall, mutating bool) (*admissionv1.AdmissionResponse, error) {
@@ -167,14 +167,8 @@ func (a *admissionRun) review(ctx context.Context, w *webhook, request *admissio
 	if err != nil {
 		return nil, &failedCall{w.Name, fmt.Errorf("could not create admission objects: %w", err)}
 	}
-	timeout := time.Duration(0)
-	if w.TimeoutSeconds != nil {
-		timeout = time.Duration(*w.TimeoutSeconds) * time.Second
-	}
-	if a.WebhookTimeout > 0 {
-		timeout = a.WebhookTimeout
-	}
-	if timeout > 0 {
+	timeout := time.Duration(ptr.Deref(w.TimeoutSeconds, 0)) * time.Second
+	if timeout = cmp.Or(max(a.WebhookTimeout, 0), timeout); timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, timeout)
 		defer cancel()
@@ -246,11 +240,12 @@ func reviews(preferred string, known []string, request *admissionv1.AdmissionReq
 // verify returns an error for a response that the API server would reject. v1beta1 has fewer rules, as in the API
 // server.
 func verify(uid types.UID, mutating bool, answer runtime.Object) (*admissionv1.AdmissionResponse, error) {
+	absent := errors.New("webhook response was absent")
 	if old, ok := answer.(*admissionv1beta1.AdmissionReview); ok {
-		if old.Response == nil {
-			return nil, errors.New("webhook response was absent")
-		}
 		r := old.Response
+		if r == nil {
+			return nil, absent
+		}
 		resp := &admissionv1.AdmissionResponse{UID: r.UID, Allowed: r.Allowed, Result: r.Result, AuditAnnotations: r.AuditAnnotations, Warnings: r.Warnings}
 		if mutating {
 			resp.Patch = r.Patch
@@ -258,18 +253,16 @@ func verify(uid types.UID, mutating bool, answer runtime.Object) (*admissionv1.A
 		return resp, nil
 	}
 	review := answer.(*admissionv1.AdmissionReview)
-	resp := review.Response
+	resp, want := review.Response, admissionv1.SchemeGroupVersion.WithKind("AdmissionReview")
 	if resp == nil {
-		return nil, errors.New("webhook response was absent")
-	}
-	if resp.UID != uid {
-		return nil, fmt.Errorf("expected response.uid=%q, got %q", uid, resp.UID)
-	}
-	if want := admissionv1.SchemeGroupVersion.WithKind("AdmissionReview"); review.GroupVersionKind() != want {
-		return nil, fmt.Errorf("expected webhook response of %v, got %v", want.String(), review.GroupVersionKind().String())
+		return nil, absent
 	}
 	patch, patchType := len(resp.Patch) > 0, resp.PatchType != nil
 	switch {
+	case resp.UID != uid:
+		return nil, fmt.Errorf("expected response.uid=%q, got %q", uid, resp.UID)
+	case review.GroupVersionKind() != want:
+		return nil, fmt.Errorf("expected webhook response of %v, got %v", want.String(), review.GroupVersionKind().String())
 	case !mutating && patch:
 		return nil, errors.New("validating webhook may not return response.patch")
 	case !mutating && patchType:

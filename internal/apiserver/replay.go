@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 
@@ -80,10 +79,9 @@ func (s *Server) ask(ctx context.Context, w *webhook, mutating bool, request *ad
 		return a.outcome(err)
 	}
 	record, _, err := a.call(ctx, w, request, 0, false)
-	refused, ignored := a.failed(ctx, w, err)
-	record.Ignored = ignored
+	err, record.Ignored = a.failed(ctx, w, err)
 	a.calls = append(a.calls, *record)
-	return a.outcome(refused)
+	return a.outcome(err)
 }
 
 // received returns an object of a request from elsewhere. It returns an error if the object cannot be read.
@@ -136,12 +134,6 @@ func (s *Server) webhookAt(path string) (w *webhook, mutating bool, err error) {
 
 // path returns the URL path on which the webhook is called.
 func (w *webhook) path() string {
-	if s := w.ClientConfig.Service; s != nil {
-		return *s.Path
-	}
-	target, err := url.Parse(*w.ClientConfig.URL)
-	if err != nil {
-		return "" // newWebhook has parsed it before
-	}
+	target, _ := targetOf(w.ClientConfig) // newWebhook has parsed it before
 	return target.Path
 }

@@ -176,21 +176,23 @@ func newWebhook(configuration string, index int, w admissionregistrationv1.Mutat
 
 // clientOf returns the client that an API server would have for a webhook, but for a handler in this process.
 func clientOf(c admissionregistrationv1.WebhookClientConfig, handler http.Handler) (*rest.RESTClient, error) {
-	target := &url.URL{Scheme: "https"}
-	switch {
-	case c.Service != nil:
-		target.Host, target.Path = fmt.Sprintf("%s.%s.svc:%d", c.Service.Name, c.Service.Namespace, *c.Service.Port), *c.Service.Path
-	default:
-		var err error
-		if target, err = url.Parse(*c.URL); err != nil {
-			return nil, err
-		}
+	target, err := targetOf(c)
+	if err != nil {
+		return nil, err
 	}
 	return rest.UnversionedRESTClientFor(&rest.Config{
 		Host: target.Scheme + "://" + target.Host, APIPath: target.Path, QPS: -1, UserAgent: "kube-apiserver-admission",
 		Transport:     inprocess.Transport{Handler: handler},
 		ContentConfig: rest.ContentConfig{NegotiatedSerializer: reviewCodec(), ContentType: runtime.ContentTypeJSON},
 	})
+}
+
+// targetOf returns the URL that an API server calls.
+func targetOf(c admissionregistrationv1.WebhookClientConfig) (*url.URL, error) {
+	if s := c.Service; s != nil {
+		return &url.URL{Scheme: "https", Host: fmt.Sprintf("%s.%s.svc:%d", s.Name, s.Namespace, *s.Port), Path: *s.Path}, nil
+	}
+	return url.Parse(*c.URL)
 }
 
 // reviewCodec reads and writes AdmissionReviews of both versions.

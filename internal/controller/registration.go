@@ -15,6 +15,7 @@ import (
 
 	"code.cloudfoundry.org/eirinix/internal/ca"
 	"code.cloudfoundry.org/eirinix/internal/cluster"
+	"code.cloudfoundry.org/eirinix/internal/list"
 	"code.cloudfoundry.org/eirinix/internal/rollout"
 	"code.cloudfoundry.org/eirinix/internal/wait"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
@@ -49,11 +50,7 @@ type Observation struct {
 
 // found returns the configurations that were read.
 func (o Observation) found() []webhookconf.Found {
-	all := make([]webhookconf.Found, 0, len(o.all))
-	for _, conf := range o.all {
-		all = append(all, conf.found)
-	}
-	return all
+	return list.Of(o.all, func(conf observed) webhookconf.Found { return conf.found })
 }
 
 // aim decides what is to be registered, given what is in force.

@@ -3,12 +3,14 @@ package convert
 // This file parses a ConversionReview in one pass, without decoding its objects.
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
 	"strings"
 
 	"code.cloudfoundry.org/eirinix/internal/jsontext"
+	"code.cloudfoundry.org/eirinix/internal/list"
 	"code.cloudfoundry.org/eirinix/internal/lograte"
 )
 
@@ -280,13 +282,7 @@ func (p *reviewParser) identify(o *object, apiVersion, kind []byte) error {
 
 // converts is the part of a message that names the versions that there are.
 func (k *Kind) converts() string {
-	names := make([]string, len(k.Versions))
-	for i := range k.Versions {
-		names[i] = k.Versions[i].Name
-	}
-	kind := k.Kind
-	if kind == "" {
-		kind = "any kind"
-	}
+	names := list.Of(k.Versions, func(v Version) string { return v.Name })
+	kind := cmp.Or(k.Kind, "any kind")
 	return fmt.Sprintf("the webhook converts %s of %s in the versions %s", kind, k.Group, strings.Join(names, ", "))
 }

@@ -96,12 +96,8 @@ func parseFailure(text string) (failure, bool) {
 		{`failed calling webhook "`, `": `, false},
 		{`admission webhook "`, `" denied the request`, true},
 	} {
-		_, rest, found := strings.Cut(text, form.before)
-		if !found {
-			continue
-		}
-		name, reason, found := strings.Cut(rest, form.after)
-		if found {
+		_, rest, _ := strings.Cut(text, form.before) // nothing, without the form
+		if name, reason, found := strings.Cut(rest, form.after); found {
 			return failure{webhook: name, denied: form.denied, reason: strings.TrimPrefix(reason, ": ")}, true
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"code.cloudfoundry.org/eirinix/diagnosis"
+	"code.cloudfoundry.org/eirinix/internal/list"
 )
 
 // checkOrphans reports the webhooks of other configurations that call this program's address. They fail for everything,
@@ -38,10 +39,7 @@ func (d *diagnostic) checkOrphans(ctx context.Context) {
 
 // orphans returns the finding for the orphans of one configuration. whole means that it holds nothing else.
 func (d *diagnostic) orphans(all []hook, whole bool) diagnosis.Finding {
-	names, h := make([]string, 0, len(all)), all[0]
-	for _, o := range all {
-		names = append(names, o.Name)
-	}
+	names, h := list.Of(all, func(o hook) string { return o.Name }), all[0]
 	f := problem(diagnosis.Orphaned, h.configuration.String(),
 		fmt.Sprintf("%s calls this program at %s for %s, but is not its configuration (%s): these calls fail, or run its steps again, "+
 			"as after a change of ManagerOptions.OperatorFingerprint", h.configuration, d.Options.Target, listed(names), h.kind.ConfigurationName(d.Options.Fingerprint)),

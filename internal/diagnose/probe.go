@@ -9,11 +9,11 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/netip"
 	"os"
 	"time"
 
 	"code.cloudfoundry.org/eirinix/diagnosis"
+	"code.cloudfoundry.org/eirinix/internal/manifest"
 )
 
 // checkListener connects to the port that this process itself listens on.
@@ -38,7 +38,7 @@ func (d *diagnostic) ownAddress() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if ip, parseErr := netip.ParseAddr(host); host == "" || parseErr == nil && ip.IsUnspecified() {
+	if manifest.EveryAddress(host) {
 		host = "localhost"
 	}
 	return net.JoinHostPort(host, port), nil

@@ -23,6 +23,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"code.cloudfoundry.org/eirinix/diagnosis"
+	"code.cloudfoundry.org/eirinix/internal/list"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
@@ -90,11 +91,8 @@ func (c Config) bothKinds() (all []configuration) {
 }
 
 // listing returns the rights to list every configuration of the cluster.
-func (c Config) listing() (all []diagnosis.Right) {
-	for _, k := range c.bothKinds() {
-		all = append(all, k.right("list", ""))
-	}
-	return all
+func (c Config) listing() []diagnosis.Right {
+	return list.Of(c.bothKinds(), func(k configuration) diagnosis.Right { return k.right("list", "") })
 }
 
 // kinds returns the configurations in which an entry should be registered.
@@ -104,11 +102,9 @@ func (c Config) kinds() []configuration {
 
 // hooks returns the entries of a configuration. It has the mutating form: in JSON, a validating configuration has no
 // field that a mutating one lacks.
-func (c configuration) hooks(found *admissionregistrationv1.MutatingWebhookConfiguration) (all []hook) {
-	for _, w := range found.Webhooks {
-		all = append(all, hook{configuration{c.kind, found.Name}, w})
-	}
-	return all
+func (c configuration) hooks(found *admissionregistrationv1.MutatingWebhookConfiguration) []hook {
+	of := configuration{c.kind, found.Name}
+	return list.Of(found.Webhooks, func(w admissionregistrationv1.MutatingWebhook) hook { return hook{of, w} })
 }
 
 // allHooks returns the entries of every configuration of the cluster, as they were when it was called first. A missing

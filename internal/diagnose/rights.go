@@ -10,6 +10,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 
 	"code.cloudfoundry.org/eirinix/diagnosis"
+	"code.cloudfoundry.org/eirinix/internal/list"
 	"code.cloudfoundry.org/eirinix/internal/manifest"
 )
 
@@ -23,11 +24,7 @@ func reviewed(r diagnosis.Right) diagnosis.Right {
 }
 
 func sentence(rights []diagnosis.Right) string {
-	texts := make([]string, 0, len(rights))
-	for _, r := range rights {
-		texts = append(texts, r.String())
-	}
-	return strings.Join(texts, ", ")
+	return strings.Join(list.Of(rights, diagnosis.Right.String), ", ")
 }
 
 // RightsOf returns the rights of a grant.

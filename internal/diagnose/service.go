@@ -3,6 +3,7 @@ package diagnose
 // This file checks the Service that the API server calls, its endpoints and its ports.
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -12,9 +13,10 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
 
 	"code.cloudfoundry.org/eirinix/diagnosis"
+	"code.cloudfoundry.org/eirinix/internal/list"
 )
 
 // backend holds a Service and its endpoints.
@@ -52,14 +54,12 @@ func (b backend) headless() bool {
 
 // port returns the Service's port of that number.
 func (b backend) port(number int32) (corev1.ServicePort, bool) {
-	if b.service == nil {
-		return corev1.ServicePort{}, false
+	for _, p := range cmp.Or(b.service, &corev1.Service{}).Spec.Ports {
+		if p.Port == number {
+			return p, true
+		}
 	}
-	i := slices.IndexFunc(b.service.Spec.Ports, func(p corev1.ServicePort) bool { return p.Port == number })
-	if i < 0 {
-		return corev1.ServicePort{}, false
-	}
-	return b.service.Spec.Ports[i], true
+	return corev1.ServicePort{}, false
 }
 
 // endpoints counts the endpoints behind the port, which EndpointSlices identify by its name.
@@ -75,7 +75,7 @@ func (b backend) endpoints(number int32) (ready, all int) {
 		}
 		for _, e := range s.Endpoints {
 			all++
-			if e.Conditions.Ready == nil || *e.Conditions.Ready {
+			if ptr.Deref(e.Conditions.Ready, true) {
 				ready++
 			}
 		}
@@ -97,10 +97,7 @@ func (b backend) podPort(number int32) int32 {
 			}
 		}
 	}
-	if port.TargetPort.Type == intstr.Int && port.TargetPort.IntVal != 0 {
-		return port.TargetPort.IntVal
-	}
-	return 0
+	return port.TargetPort.IntVal // 0 for the name of a port
 }
 
 // readBackend reads our Service and its endpoints.
@@ -176,10 +173,7 @@ func (d *diagnostic) noSuchServicePort(evidence string) diagnosis.Finding {
 		fmt.Sprintf("%s does not have the registered port %d", d.service(), port),
 		fmt.Sprintf("add port %d to it, or set ManagerOptions.Port to one that it has", port), evidence)
 	if d.backend.service != nil {
-		var has []string
-		for _, p := range d.backend.service.Spec.Ports {
-			has = append(has, fmt.Sprint(p.Port))
-		}
+		has := list.Of(d.backend.service.Spec.Ports, func(p corev1.ServicePort) string { return fmt.Sprint(p.Port) })
 		f.Remedy += " (" + strings.Join(has, ", ") + ")"
 	}
 	return f

@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
 	"code.cloudfoundry.org/eirinix/internal/inprocess"
+	"code.cloudfoundry.org/eirinix/internal/list"
 )
 
 // API is a Kubernetes API in memory, for handlers that use a client. It holds the objects that it was given, and a
@@ -133,11 +134,7 @@ func (a *API) Put(object client.Object) error {
 func (a *API) Objects() []*unstructured.Unstructured {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	all := make([]*unstructured.Unstructured, 0, len(a.objects))
-	for _, key := range a.keys() {
-		all = append(all, a.objects[key])
-	}
-	return all
+	return list.Of(a.keys(), func(key objectKey) *unstructured.Unstructured { return a.objects[key] })
 }
 
 // Remove removes an object, if it exists.

@@ -17,6 +17,8 @@ import (
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"code.cloudfoundry.org/eirinix/internal/list"
 )
 
 // The values that the API server accepts, in the order in which it lists them.
@@ -65,16 +67,13 @@ func checkTime(steps []Step) (errs []error) {
 	}
 	told := map[string]bool{}
 	for _, key := range keys {
-		var names []string
-		for _, s := range same[key] {
-			names = append(names, fmt.Sprintf("%q (%s)", s.Name, cmp.Or(s.Timeout, ShareTimeout)))
-		}
-		list, sum := strings.Join(names, ", "), timeoutOf(same[key])
-		if sum > RequestSeconds*time.Second && !told[list] {
-			told[list] = true
+		names := list.Of(same[key], func(s Step) string { return fmt.Sprintf("%q (%s)", s.Name, cmp.Or(s.Timeout, ShareTimeout)) })
+		all, sum := strings.Join(names, ", "), timeoutOf(same[key])
+		if sum > RequestSeconds*time.Second && !told[all] {
+			told[all] = true
 			errs = append(errs, fmt.Errorf("eirinix: extensions %s: they are called one after another for the same objects, and may take %s, but the API server "+
 				"has %d s for a request, and refuses it then although their failurePolicy is Ignore; lower Settings.Timeout to %d s together",
-				list, sum, RequestSeconds, RequestSeconds))
+				all, sum, RequestSeconds, RequestSeconds))
 		}
 	}
 	return errs

@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"code.cloudfoundry.org/eirinix/internal/ca"
+	"code.cloudfoundry.org/eirinix/internal/list"
 )
 
 // CRD is the kind of CustomResourceDefinitions.
@@ -34,11 +35,7 @@ var conversionReviewVersions = []any{"v1", "v1beta1"}
 // Conversions returns the conversion webhook of each of these CustomResourceDefinitions. owner is the certificate
 // Secret, "namespace/name".
 func Conversions(client dynamic.Interface, crds []string, owner string) []Configuration {
-	all := make([]Configuration, 0, len(crds))
-	for _, crd := range crds {
-		all = append(all, &conversion{CRD.object(client, crd, owner)})
-	}
-	return all
+	return list.Of(crds, func(crd string) Configuration { return &conversion{CRD.object(client, crd, owner)} })
 }
 
 // conversion implements Configuration for the conversion webhook of one CustomResourceDefinition.

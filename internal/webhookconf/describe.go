@@ -11,6 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+
+	"code.cloudfoundry.org/eirinix/internal/list"
 )
 
 // Describe returns the keys and values of a log line about the requests that the API server calls an entry for.
@@ -33,15 +35,10 @@ func (o Options) Describe(e Entry) []any {
 }
 
 func describeRules(rules []admissionregistrationv1.RuleWithOperations) string {
-	var all []string
-	for _, r := range rules {
-		operations := make([]string, 0, len(r.Operations))
-		for _, o := range r.Operations {
-			operations = append(operations, string(o))
-		}
-		all = append(all, strings.Join(operations, ",")+" of "+strings.Join(r.Resources, ","))
-	}
-	return strings.Join(all, "; ")
+	return strings.Join(list.Of(rules, func(r admissionregistrationv1.RuleWithOperations) string {
+		operations := list.Of(r.Operations, func(o admissionregistrationv1.OperationType) string { return string(o) })
+		return strings.Join(operations, ",") + " of " + strings.Join(r.Resources, ",")
+	}), "; ")
 }
 
 // Sharing describes which steps share a call of the API server and, for steps of the same kind that do not, which of

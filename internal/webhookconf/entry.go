@@ -16,6 +16,8 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"code.cloudfoundry.org/eirinix/internal/list"
 )
 
 // Settings holds the settings of a step or an entry. Its fields are those of the public Settings, in the same order, so
@@ -118,11 +120,7 @@ func SplitConversions(entries []Entry) (admission, conversions []Entry) {
 
 // StepNames returns the names of the steps that the entry calls.
 func (e Entry) StepNames() []string {
-	names := make([]string, 0, len(e.Steps))
-	for _, s := range e.Steps {
-		names = append(names, s.Name)
-	}
-	return names
+	return list.Of(e.Steps, func(s Step) string { return s.Name })
 }
 
 // groupable reports whether the step can share an entry.
@@ -244,20 +242,12 @@ func Group(steps []Step) []Entry {
 			together = apart
 		}
 	}
-	all := make([]Entry, 0, len(entries))
-	for _, i := range slices.Sorted(maps.Keys(entries)) {
-		all = append(all, entries[i])
-	}
-	return all
+	return list.Of(slices.Sorted(maps.Keys(entries)), func(i int) Entry { return entries[i] })
 }
 
 // at returns the steps at these indices.
 func at(steps []Step, indices []int) []Step {
-	some := make([]Step, 0, len(indices))
-	for _, i := range indices {
-		some = append(some, steps[i])
-	}
-	return some
+	return list.Of(indices, func(i int) Step { return steps[i] })
 }
 
 // split keeps steps that ignore failures from widening the set of requests that fail. In an entry with failurePolicy

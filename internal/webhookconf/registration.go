@@ -7,6 +7,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"code.cloudfoundry.org/eirinix/internal/list"
 )
 
 // Registration is what one version of a program declares. Its digest is the version: nothing in it depends on what the
@@ -80,7 +82,7 @@ func (r Registration) Seen(found []Found) Registration {
 func (d Desired) Registered() map[string][]string {
 	steps := maps.Clone(d.Kept)
 	for _, e := range d.Entries {
-		if keys := keysOf(e); len(keys) > 0 {
+		if keys := list.Of(e.Steps, Step.Key); len(keys) > 0 {
 			steps[e.Path] = keys
 		}
 	}
@@ -101,15 +103,6 @@ func (f Found) calls(s Step, path string) bool {
 // Is reports whether a key is that of the step. The kind of a step can be unknown while the cluster does not serve it.
 func (s Step) Is(key string) bool {
 	return key == s.Key() || s.Kind.Empty() && strings.HasPrefix(key, s.Name+"@")
-}
-
-// keysOf returns the keys of the steps of an entry.
-func keysOf(e Entry) []string {
-	keys := make([]string, 0, len(e.Steps))
-	for _, s := range e.Steps {
-		keys = append(keys, s.Key())
-	}
-	return keys
 }
 
 // InForce returns the keys of the steps that the API server calls, by path, as far as they are known.

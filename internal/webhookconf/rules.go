@@ -11,8 +11,10 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/ptr"
 
+	"code.cloudfoundry.org/eirinix/internal/list"
 	"code.cloudfoundry.org/eirinix/internal/resources"
 )
 
@@ -24,22 +26,18 @@ var operationOrder = []admissionregistrationv1.OperationType{
 
 // resourcesOf returns each "group version resource" that the rules name, once and sorted.
 func resourcesOf(rules []admissionregistrationv1.RuleWithOperations) []string {
-	var all []string
-	for _, r := range resources.Named(rules) {
-		all = append(all, r.Group+" "+r.Version+" "+r.Resource)
-	}
-	return sorted(all)
+	return sorted(list.Of(resources.Named(rules), func(r schema.GroupVersionResource) string {
+		return r.Group + " " + r.Version + " " + r.Resource
+	}))
 }
 
 // ownRules returns a copy of the rules, with the scope set to the API server's default if it is empty.
 func ownRules(rules []admissionregistrationv1.RuleWithOperations) []admissionregistrationv1.RuleWithOperations {
-	own := make([]admissionregistrationv1.RuleWithOperations, 0, len(rules))
-	for _, r := range rules {
-		r := *r.DeepCopy()
+	return list.Of(rules, func(r admissionregistrationv1.RuleWithOperations) admissionregistrationv1.RuleWithOperations {
+		r = *r.DeepCopy()
 		r.Scope = new(scopeOf(r))
-		own = append(own, r)
-	}
-	return own
+		return r
+	})
 }
 
 // union returns rules that match the same requests as all the rules together. Rules that differ only in their

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"code.cloudfoundry.org/eirinix/internal/ca"
+	"code.cloudfoundry.org/eirinix/internal/list"
 	"code.cloudfoundry.org/eirinix/internal/wait"
 )
 
@@ -154,7 +155,7 @@ func (c *configuration) replaced(existing *unstructured.Unstructured, d Desired)
 		}
 		webhooks = append(webhooks, renewed(old, o.Webhook(e)))
 		delete(was, o.WebhookName(e.Name))
-		if keys := keysOf(e); len(keys) > 0 {
+		if keys := list.Of(e.Steps, Step.Key); len(keys) > 0 {
 			steps[e.Path] = keys
 		}
 	}
