@@ -222,9 +222,6 @@ func crdsOf(conversions []conversionOf) []string {
 	return list.Of(conversions, func(c conversionOf) string { return c.crd })
 }
 
-// crds returns the names of the definitions whose objects are converted.
-func (m *ExtensionManager) crds() []string { return crdsOf(m.given().conversions) }
-
 // conversionObserver counts the conversions of a definition, and logs those that fail.
 type conversionObserver struct {
 	*admit.ConversionMetrics

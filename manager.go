@@ -469,6 +469,14 @@ func prefixed(err error) error {
 	return fmt.Errorf("eirinix: %w", err)
 }
 
+// named adds the names of the package and of a function to its error, if there is one.
+func named(function string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("eirinix: %s: %w", function, err)
+}
+
 // logged logs the error that a method returns, because programs tend to ignore it.
 func (m *ExtensionManager) logged(method string, err error) error {
 	if err != nil {

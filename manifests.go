@@ -108,10 +108,7 @@ func (m *ExtensionManager) manifests(commandLine []string) ([]client.Object, err
 // WriteManifests writes objects as YAML for kubectl apply, separated by "---". It omits the status and other fields
 // that only a cluster fills in. Every object must either set its kind or be of a built-in one.
 func WriteManifests(w io.Writer, objects ...client.Object) error {
-	if err := manifest.Write(w, objects...); err != nil {
-		return fmt.Errorf("eirinix: WriteManifests: %w", err)
-	}
-	return nil
+	return named("WriteManifests", manifest.Write(w, objects...))
 }
 
 // WriteKustomization writes objects into a folder as a kustomize base: a file for each object, and kustomization.yaml. An
@@ -122,10 +119,7 @@ func WriteManifests(w io.Writer, objects ...client.Object) error {
 // are not needed any more are removed, and other files are left alone. If one of those is in the way, WriteKustomization
 // writes nothing and returns an error that names it.
 func WriteKustomization(dir string, objects ...client.Object) error {
-	if err := manifest.WriteKustomization(dir, objects...); err != nil {
-		return fmt.Errorf("eirinix: WriteKustomization: %w", err)
-	}
-	return nil
+	return named("WriteKustomization", manifest.WriteKustomization(dir, objects...))
 }
 
 // WriteChart writes objects into a folder as a Helm chart, in the way of WriteKustomization. There must be one Deployment,
@@ -136,10 +130,7 @@ func WriteKustomization(dir string, objects ...client.Object) error {
 // What several replicas have in addition, such as a PodDisruptionBudget, is in the chart only if the objects are for
 // several replicas.
 func WriteChart(dir string, objects ...client.Object) error {
-	if err := manifest.WriteChart(dir, objects...); err != nil {
-		return fmt.Errorf("eirinix: WriteChart: %w", err)
-	}
-	return nil
+	return named("WriteChart", manifest.WriteChart(dir, objects...))
 }
 
 // rights returns the rights that the steps, conversions and watchers need. namespace is the program's own.

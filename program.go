@@ -96,7 +96,7 @@ func (m *ExtensionManager) newProgram(rights *diagnose.Preflight, log logr.Logge
 func (m *ExtensionManager) configurations(client dynamic.Interface, owner string) []webhookconf.Configuration {
 	return slices.Concat(
 		webhookconf.Configurations(client, m.GetManagerOptions().webhookOptions(0), owner),
-		webhookconf.Conversions(client, m.crds(), owner),
+		webhookconf.Conversions(client, crdsOf(m.given().conversions), owner),
 	)
 }
 

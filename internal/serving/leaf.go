@@ -258,8 +258,7 @@ func (l *Leaf) Verify(bundlePEM []byte) error {
 
 // explain describes, in terms of the caBundle, why a served certificate does not verify.
 func (s *signed) explain(host string, err error) error {
-	var unknown x509.UnknownAuthorityError
-	if errors.As(err, &unknown) {
+	if _, ok := errors.AsType[x509.UnknownAuthorityError](err); ok {
 		return fmt.Errorf("the caBundle does not hold the CA %q that signed the serving certificate: %w", s.certificate.Leaf.Issuer, err)
 	}
 	return fmt.Errorf("the serving certificate (valid until %s) does not verify for host %q: %w",
