@@ -184,9 +184,7 @@ func (m *ExtensionManager) restConfig() (*rest.Config, error) {
 		return nil, err
 	}
 	cfg = rest.CopyConfig(cfg)
-	if cfg.UserAgent == "" {
-		cfg.UserAgent = rest.DefaultKubernetesUserAgent() + " eirinix/" + m.options.OperatorFingerprint
-	}
+	cfg.UserAgent = cmp.Or(cfg.UserAgent, rest.DefaultKubernetesUserAgent()+" eirinix/"+m.options.OperatorFingerprint)
 	if cfg.WarningHandler == nil && cfg.WarningHandlerWithContext == nil {
 		cfg.WarningHandler = rest.NoWarnings{} // deprecation warnings are for authors of YAML, not for a program's log
 	}
@@ -211,17 +209,12 @@ func (m *ExtensionManager) secretNamespace() string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	o := m.options
-	switch {
-	case o.WebhookNamespace != "":
-		return o.WebhookNamespace
-	case o.Namespace != "":
-		return o.Namespace
+	if chosen := cmp.Or(o.WebhookNamespace, o.Namespace); chosen != "" {
+		return chosen
 	}
-	if own, err := os.ReadFile(podNamespaceFile); err == nil && len(strings.TrimSpace(string(own))) > 0 {
-		return strings.TrimSpace(string(own))
-	}
-	if m.connection.contextNamespace != "" {
-		return m.connection.contextNamespace
+	own, _ := os.ReadFile(podNamespaceFile) // none outside of a pod
+	if found := cmp.Or(strings.TrimSpace(string(own)), m.connection.contextNamespace); found != "" {
+		return found
 	}
 	if !m.connection.saidDefault {
 		m.connection.saidDefault = true
@@ -248,12 +241,9 @@ func (m *ExtensionManager) kubeManager() (manager.Manager, error) {
 		Logger:                 m.log(),
 		WebhookServer:          serving.Placeholder{Mux: m.hooks, Ready: m.checkReady},
 		Metrics:                m.metrics(),
-		HealthProbeBindAddress: "0",
+		HealthProbeBindAddress: cmp.Or(o.HealthProbeBindAddress, "0"),
 		// Two Managers in one process can have controllers of the same name.
 		Controller: config.Controller{SkipNameValidation: new(true)},
-	}
-	if o.HealthProbeBindAddress != "" {
-		options.HealthProbeBindAddress = o.HealthProbeBindAddress
 	}
 	if o.Namespace != "" {
 		options.Cache.DefaultNamespaces = map[string]cache.Config{o.Namespace: {}}

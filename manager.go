@@ -38,6 +38,7 @@
 package eirinix
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -314,10 +315,7 @@ func (m *ExtensionManager) PatchFromPod(req admission.Request, pod *corev1.Pod) 
 func (m *ExtensionManager) GetContext() context.Context {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.running != nil {
-		return m.running
-	}
-	return m.root
+	return cmp.Or(m.running, m.root)
 }
 
 // GetLogger returns the logger of the options, or the default logger.

@@ -3,6 +3,7 @@ package eirinix
 // This file declares the typed steps, Mutation, Validation and Subresource, and the Settings of a step.
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -208,10 +209,7 @@ func (s Subresource[T]) define() (definition, error) {
 	case s.Subresource == "":
 		return definition{}, fmt.Errorf("%s has no Subresource; give its name, such as \"exec\"", what)
 	}
-	id := s.ID
-	if id == "" {
-		id = s.Resource.Resource + "-" + s.Subresource
-	}
+	id := cmp.Or(s.ID, s.Resource.Resource+"-"+s.Subresource)
 	return definition{
 		name: stepname.OfStep(id, object.Name(), ""), chosen: s.ID != "", settings: s.Settings, validating: true, object: object,
 		operations: s.Operations, resource: s.Resource, subpath: s.Subresource,

@@ -79,10 +79,8 @@ func (r resolver) resolve(d definition) (webhookconf.Step, error) {
 	}
 	step.Operations = nil
 	if kind == podKind && d.subpath == "" && *r.options.FilterEiriniApps {
-		if step.Objects == nil {
-			step.Objects = &metav1.LabelSelector{}
-		}
-		step.Objects = metav1.AddLabelToSelector(step.Objects.DeepCopy(), LabelSourceType, sourceTypeApp)
+		own := cmp.Or(step.Objects, &metav1.LabelSelector{}).DeepCopy()
+		step.Objects = metav1.AddLabelToSelector(own, LabelSourceType, sourceTypeApp)
 	}
 	step.Rules, step.Kind, err = r.cluster.Resolve(resources.Step{
 		Kind: kind, AnyRules: d.extension != nil, Mutates: d.run != nil && !d.validating, Operations: d.operations,

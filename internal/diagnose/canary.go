@@ -3,6 +3,7 @@ package diagnose
 // This file sends the canary: an object for which the API server calls this program during a diagnosis.
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -256,10 +257,7 @@ func WithoutCanary(s webhookconf.Step, fingerprint string) *metav1.LabelSelector
 	if s.Kind != corev1.SchemeGroupVersion.WithKind("ConfigMap") {
 		return s.Objects // a selector would also exclude objects without labels, such as the options of a CONNECT
 	}
-	objects := s.Objects.DeepCopy()
-	if objects == nil {
-		objects = &metav1.LabelSelector{}
-	}
+	objects := cmp.Or(s.Objects.DeepCopy(), &metav1.LabelSelector{})
 	objects.MatchExpressions = append(objects.MatchExpressions, metav1.LabelSelectorRequirement{
 		Key: CanaryLabel, Operator: metav1.LabelSelectorOpNotIn, Values: []string{fingerprint},
 	})

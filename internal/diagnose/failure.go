@@ -3,6 +3,7 @@ package diagnose
 // This file turns a failed call into a finding with a remedy.
 
 import (
+	"cmp"
 	"context"
 	"crypto/x509"
 	"errors"
@@ -227,15 +228,11 @@ func (d *diagnostic) whoAnswers() string {
 // openPort returns the port that must be open towards the nodes. It is the pods' port, to which a packet is addressed
 // after the Service.
 func (d *diagnostic) openPort() int32 {
+	port := d.Options.Target.Port
 	if d.serviceMode() {
-		if port := d.backend.podPort(d.Options.Target.Port); port != 0 {
-			return port
-		}
-		if port := d.listenPort(); port != 0 {
-			return port
-		}
+		return cmp.Or(d.backend.podPort(port), d.listenPort(), port)
 	}
-	return d.Options.Target.Port
+	return port
 }
 
 func (d *diagnostic) howToReach() string {

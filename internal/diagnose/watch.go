@@ -5,6 +5,7 @@ package diagnose
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -171,11 +172,8 @@ func (w *watcher) say(findings []diagnosis.Finding, mayPass func(diagnosis.Findi
 		w.wrong = w.wrong || hasProblem([]diagnosis.Finding{f})
 	}
 	if !complete {
-		for key, at := range w.said {
-			if _, again := stands[key]; !again {
-				stands[key] = at
-			}
-		}
+		maps.Copy(w.said, stands)
+		stands = w.said
 	}
 	w.said = stands
 }

@@ -111,13 +111,8 @@ func BlocksNewPods(s Step, o Options, namespace string, set map[string]string) b
 	if s.ClusterCritical || len(s.Conditions) > 0 || s.ignores() || !MayYieldPods(creates) {
 		return false
 	}
-	for _, e := range Group([]Step{s}) {
-		w := o.Webhook(e)
-		if Selects(w.NamespaceSelector, map[string]string{corev1.LabelMetadataName: namespace}) && Selects(w.ObjectSelector, set) {
-			return true
-		}
-	}
-	return false
+	w := o.Alone(s)
+	return Selects(w.NamespaceSelector, map[string]string{corev1.LabelMetadataName: namespace}) && Selects(w.ObjectSelector, set)
 }
 
 // Selects reports whether a selector of a webhook selects labels. The API server defaults a missing one to the empty
