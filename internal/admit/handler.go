@@ -44,7 +44,7 @@ type Handler struct {
 	Log      logr.Logger    // the zero Logger discards
 	Draining func() bool    // when true, connections are closed after each answer; nil means never
 	Others   *http.ServeMux // serves paths outside the prefixes; nil means none
-	Metrics  *Metrics       // nil counts nothing
+	Metrics  *Metrics       // nil exposes nothing
 	Tracer   trace.Tracer   // nil traces nothing
 
 	mu          sync.RWMutex

@@ -5,6 +5,7 @@ package admit
 import (
 	"errors"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -50,7 +51,7 @@ func operationIndex(operation admissionv1.Operation) int {
 }
 
 // Metrics counts the requests, decisions and patches of the webhooks. It is safe for concurrent use. A nil Metrics
-// counts nothing.
+// exposes nothing.
 //
 // All values of labels come from the program, except the operation, which is one of four, and dry_run, which is one of
 // two. A caller therefore cannot create more series than the steps allow.
@@ -61,8 +62,7 @@ type Metrics struct {
 	panics, refused             *prometheus.CounterVec
 	left, timeout               *prometheus.GaugeVec
 	inFlight                    prometheus.Gauge
-	slots, limit                prometheus.Gauge
-	requestBytes                prometheus.Histogram
+	requestBytes                prometheus.Observer
 
 	conversionDuration                  *prometheus.HistogramVec
 	conversionObjects, conversionPanics *prometheus.CounterVec
@@ -89,30 +89,14 @@ func NewMetrics(registerer prometheus.Registerer) (*Metrics, error) {
 			"Panics of steps.", "webhook", "step"),
 		refused: r.counters("admission_refused_requests_total",
 			"Requests that no webhook saw, by the HTTP status of the answer.", "code"),
-		inFlight: register(&r, prometheus.NewGauge(prometheus.GaugeOpts{
-			Namespace: metricsNamespace, Name: "admission_in_flight_requests",
-			Help: "Admission requests in flight, including those that wait for a slot.",
-		})),
-		slots: register(&r, prometheus.NewGauge(prometheus.GaugeOpts{
-			Namespace: metricsNamespace, Name: "admission_slots",
-			Help: "Number of requests that run steps at once; further requests wait.",
-		})),
-		limit: register(&r, prometheus.NewGauge(prometheus.GaugeOpts{
-			Namespace: metricsNamespace, Name: "admission_in_flight_limit",
-			Help: "Number of requests in flight at which further ones are refused with 503.",
-		})),
-		left: register(&r, prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Namespace: metricsNamespace, Name: "admission_left_behind_runs",
-			Help: "Runs of steps that continue after the deadline of their request.",
-		}, []string{"webhook", "step"})),
-		timeout: register(&r, prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Namespace: metricsNamespace, Name: "admission_step_timeout_seconds",
-			Help: "Time that a run of a step has, or shares with other steps of its call.",
-		}, []string{"webhook", "step"})),
-		requestBytes: register(&r, prometheus.NewHistogram(prometheus.HistogramOpts{
-			Namespace: metricsNamespace, Name: "admission_request_bytes",
-			Help: "Size of requests.", Buckets: prometheus.ExponentialBuckets(1<<10, 4, 8), // to 16 MiB
-		})),
+		inFlight: r.gauges("admission_in_flight_requests",
+			"Admission requests in flight, including those that wait for a slot.").WithLabelValues(),
+		left: r.gauges("admission_left_behind_runs",
+			"Runs of steps that continue after the deadline of their request.", "webhook", "step"),
+		timeout: r.gauges("admission_step_timeout_seconds",
+			"Time that a run of a step has, or shares with other steps of its call.", "webhook", "step"),
+		requestBytes: r.histograms("admission_request_bytes",
+			"Size of requests.", prometheus.ExponentialBuckets(1<<10, 4, 8)).WithLabelValues(), // to 16 MiB
 		conversionDuration: r.histograms("conversion_duration_seconds",
 			"Time from the arrival of a conversion request to the answer.", buckets, "crd"),
 		conversionObjects: r.counters("conversion_objects_total",
@@ -120,8 +104,10 @@ func NewMetrics(registerer prometheus.Registerer) (*Metrics, error) {
 		conversionPanics: r.counters("conversion_panics_total",
 			"Panics of conversions.", "crd"),
 	}
-	m.slots.Set(callsAtWork)
-	m.limit.Set(callsAtWork + callsWaiting)
+	r.gauges("admission_slots",
+		"Number of requests that run steps at once; further requests wait.").WithLabelValues().Set(callsAtWork)
+	r.gauges("admission_in_flight_limit",
+		"Number of requests in flight at which further ones are refused with 503.").WithLabelValues().Set(callsAtWork + callsWaiting)
 	return m, r.err
 }
 
@@ -136,6 +122,11 @@ type registration struct {
 func (r *registration) counters(name, help string, labels ...string) *prometheus.CounterVec {
 	opts := prometheus.CounterOpts{Namespace: metricsNamespace, Name: name, Help: help}
 	return register(r, prometheus.NewCounterVec(opts, labels))
+}
+
+func (r *registration) gauges(name, help string, labels ...string) *prometheus.GaugeVec {
+	opts := prometheus.GaugeOpts{Namespace: metricsNamespace, Name: name, Help: help}
+	return register(r, prometheus.NewGaugeVec(opts, labels))
 }
 
 func (r *registration) histograms(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
@@ -158,48 +149,42 @@ func register[C prometheus.Collector](r *registration, c C) C {
 	return c
 }
 
-// arrived adds a request to those in flight, and answered removes it.
-func (m *Metrics) arrived() {
-	if m != nil {
-		m.inFlight.Inc()
+// hidden are metrics that are counted but not exposed, in place of a nil Metrics.
+var hidden = sync.OnceValue(func() *Metrics {
+	m, _ := NewMetrics(nil) // cannot fail without a registerer
+	return m
+})
+
+func (m *Metrics) given() *Metrics {
+	if m == nil {
+		return hidden()
 	}
+	return m
 }
 
-func (m *Metrics) answered() {
-	if m != nil {
-		m.inFlight.Dec()
-	}
-}
+// arrived adds a request to those in flight, and answered removes it.
+func (m *Metrics) arrived()  { m.given().inFlight.Inc() }
+func (m *Metrics) answered() { m.given().inFlight.Dec() }
 
 // received records the size of a request's body.
-func (m *Metrics) received(bytes int) {
-	if m != nil {
-		m.requestBytes.Observe(float64(bytes))
-	}
-}
+func (m *Metrics) received(bytes int) { m.given().requestBytes.Observe(float64(bytes)) }
 
 // refusedWith counts a request that no webhook sees, by the HTTP status of the answer.
 func (m *Metrics) refusedWith(status int) {
-	if m != nil {
-		m.refused.WithLabelValues(strconv.Itoa(status)).Inc()
-	}
+	m.given().refused.WithLabelValues(strconv.Itoa(status)).Inc()
 }
 
 // converted records how long a conversion took.
 func (m *Metrics) converted(crd string, took time.Duration) {
-	if m != nil {
-		m.conversionDuration.WithLabelValues(crd).Observe(took.Seconds())
-	}
+	m.given().conversionDuration.WithLabelValues(crd).Observe(took.Seconds())
 }
 
-// ConversionMetrics counts the objects of one CustomResourceDefinition. A nil ConversionMetrics counts nothing.
+// ConversionMetrics counts the objects of one CustomResourceDefinition.
 type ConversionMetrics struct{ succeeded, failed, panics prometheus.Counter }
 
 // Conversion returns the counters of a CustomResourceDefinition.
 func (m *Metrics) Conversion(crd string) *ConversionMetrics {
-	if m == nil {
-		return nil
-	}
+	m = m.given()
 	return &ConversionMetrics{
 		succeeded: m.conversionObjects.WithLabelValues(crd, "converted"), failed: m.conversionObjects.WithLabelValues(crd, "failed"),
 		panics: m.conversionPanics.WithLabelValues(crd),
@@ -207,27 +192,15 @@ func (m *Metrics) Conversion(crd string) *ConversionMetrics {
 }
 
 // Converted counts an object that was converted.
-func (c *ConversionMetrics) Converted() {
-	if c != nil {
-		c.succeeded.Inc()
-	}
-}
+func (c *ConversionMetrics) Converted() { c.succeeded.Inc() }
 
 // Failed counts an object that could not be converted.
-func (c *ConversionMetrics) Failed() {
-	if c != nil {
-		c.failed.Inc()
-	}
-}
+func (c *ConversionMetrics) Failed() { c.failed.Inc() }
 
 // Panicked counts a panic of a conversion.
-func (c *ConversionMetrics) Panicked() {
-	if c != nil {
-		c.panics.Inc()
-	}
-}
+func (c *ConversionMetrics) Panicked() { c.panics.Inc() }
 
-// webhookMetrics holds the metrics of one webhook, looked up beforehand. A nil webhookMetrics counts nothing.
+// webhookMetrics holds the metrics of one webhook, looked up beforehand.
 type webhookMetrics struct {
 	all                         *Metrics
 	name                        string
@@ -236,9 +209,7 @@ type webhookMetrics struct {
 }
 
 func (m *Metrics) webhook(name string) *webhookMetrics {
-	if m == nil {
-		return nil
-	}
+	m = m.given()
 	return &webhookMetrics{
 		all: m, name: name, duration: m.duration.WithLabelValues(name),
 		patchOperations: m.patchOperations.WithLabelValues(name), patchBytes: m.patchBytes.WithLabelValues(name),
@@ -247,9 +218,6 @@ func (m *Metrics) webhook(name string) *webhookMetrics {
 
 // answered records how long a call took, and the patch in its answer, if any. exemplar can be nil.
 func (w *webhookMetrics) answered(took time.Duration, patchOperations, patchBytes int, exemplar prometheus.Labels) {
-	if w == nil {
-		return
-	}
 	observe(w.duration, took, exemplar)
 	if patchOperations > 0 {
 		w.patchOperations.Add(float64(patchOperations))
@@ -257,7 +225,7 @@ func (w *webhookMetrics) answered(took time.Duration, patchOperations, patchByte
 	}
 }
 
-// stepMetrics holds the metrics of one step of a webhook, looked up beforehand. A nil stepMetrics counts nothing.
+// stepMetrics holds the metrics of one step of a webhook, looked up beforehand.
 type stepMetrics struct {
 	webhook  *webhookMetrics
 	name     string
@@ -270,9 +238,6 @@ type stepMetrics struct {
 }
 
 func (w *webhookMetrics) step(name string) *stepMetrics {
-	if w == nil {
-		return nil
-	}
 	return &stepMetrics{
 		webhook: w, name: name, duration: w.all.stepDuration.WithLabelValues(w.name, name),
 		panics: w.all.panics.WithLabelValues(w.name, name), left: w.all.left.WithLabelValues(w.name, name),
@@ -282,9 +247,6 @@ func (w *webhookMetrics) step(name string) *stepMetrics {
 // decided counts a decision and records how long it took. A request that is skipped or dropped takes no time, so none is
 // recorded. exemplar can be nil.
 func (s *stepMetrics) decided(req *admissionv1.AdmissionRequest, d decision, took time.Duration, exemplar prometheus.Labels) {
-	if s == nil {
-		return
-	}
 	index, dry := operationIndex(req.Operation), 0
 	if req.DryRun != nil && *req.DryRun {
 		dry = 1
@@ -313,17 +275,13 @@ func observe(o prometheus.Observer, took time.Duration, exemplar prometheus.Labe
 
 // within records the timeout of a step. A step with none has no series.
 func (s *stepMetrics) within(timeout time.Duration) {
-	if s != nil && timeout > 0 {
+	if timeout > 0 {
 		s.webhook.all.timeout.WithLabelValues(s.webhook.name, s.name).Set(timeout.Seconds())
 	}
 }
 
 // panicked counts a panic. The decision is counted in addition.
-func (s *stepMetrics) panicked() {
-	if s != nil {
-		s.panics.Inc()
-	}
-}
+func (s *stepMetrics) panicked() { s.panics.Inc() }
 
 // leftBehind adds n to the number of runs that are left behind. n is negative for runs that have ended since.
 func (s *stepMetrics) leftBehind(n int64) {
