@@ -44,7 +44,7 @@ var _ = Describe("the example unique-host", func() {
 			}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 			return err
 		}
-		Eventually(pod, programs.Patience).Should(MatchError(ContainSubstring("is Required; create it")))
+		Expect(pod()).To(Succeed(), "the step waits for its ConfigMap before it is registered")
 		_, err := r.apply(ctx, "registries.yaml")
 		Expect(err).NotTo(HaveOccurred())
 		Eventually(pod, programs.Patience).Should(denied("is from no registry that ConfigMap default/registries lists"))
@@ -60,6 +60,8 @@ var _ = Describe("the example unique-host", func() {
 		_, err = client.CoreV1().ConfigMaps("default").Update(ctx, registries, metav1.UpdateOptions{})
 		Expect(err).NotTo(HaveOccurred())
 		Eventually(pod, programs.Patience).Should(Succeed())
+		Expect(client.CoreV1().ConfigMaps("default").Delete(ctx, "registries", metav1.DeleteOptions{})).To(Succeed())
+		Eventually(pod, programs.Patience).Should(MatchError(ContainSubstring("there is no ConfigMap in namespace default with fields metadata.name=registries")))
 	})
 
 	It("runs in a cluster with the rights that it prints", func(ctx SpecContext) {
