@@ -16,6 +16,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/dynamic"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 
@@ -224,9 +225,9 @@ func (p *program) policyReports(ctx context.Context, namespace string) (*policyr
 
 // removeReports deletes the reports of the program's audits. Without the rights for that it logs what does it.
 func (p *program) removeReports(ctx context.Context) {
-	reports, err := p.policyReports(ctx, "")
-	if err == nil && reports != nil {
-		err = reports.Close(ctx)
+	c, err := dynamic.NewForConfig(p.config)
+	if err == nil {
+		err = policyreport.Remove(ctx, c, p.m.GetManagerOptions().OperatorFingerprint)
 	}
 	if err != nil {
 		label := policyreport.Label + "=" + p.m.GetManagerOptions().OperatorFingerprint

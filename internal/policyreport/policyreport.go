@@ -23,6 +23,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -132,6 +133,28 @@ func New(ctx context.Context, config *rest.Config, fingerprint, namespace string
 		log.Info("the cluster has no kind for reports about objects without a namespace, so none are written about them", "group", w.served[0].Group)
 	}
 	return w, nil
+}
+
+// Remove deletes all reports of a program. It needs no Writer, which would make each program larger.
+func Remove(ctx context.Context, c dynamic.Interface, fingerprint string) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	for _, kind := range kinds {
+		plural, _ := meta.UnsafeGuessKindToResource(kind)
+		list, err := c.Resource(plural).List(ctx, metav1.ListOptions{LabelSelector: Label + "=" + fingerprint})
+		if apierrors.IsNotFound(err) {
+			continue // the cluster does not serve the kind
+		} else if err != nil {
+			return err
+		}
+		for i := range list.Items {
+			report := &list.Items[i]
+			if err := c.Resource(plural).Namespace(report.GetNamespace()).Delete(ctx, report.GetName(), metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // Add adds a finding about an object. Findings must come by resource, and those of a resource by namespace: Add writes the
