@@ -312,8 +312,8 @@ type Settings struct {
 	ReadsUser bool
 
 	// Reads declares what the step looks at beside the object of the request, for Call.Reader. A step is registered once
-	// all of its Reads have been listed. While the cluster does not serve one of the kinds, or the program may not list
-	// it, the step is held back, and the rest of the program is served.
+	// all of its Reads have been listed, and what they require is there. While the cluster does not serve one of the kinds,
+	// or the program may not list it, the step is held back, and the rest of the program is served.
 	Reads []Read
 }
 

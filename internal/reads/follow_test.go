@@ -480,22 +480,26 @@ func (c *apiServer) refuseOnce(err error) {
 }
 
 func TestObjectsThatMayBeListedButNotWatchedAreNotServedAndListedOnce(t *testing.T) {
-	c := newAPIServer("one")
-	c.watching = forbidden
-	follow(t, c, func(t *testing.T, s *scene) {
-		time.Sleep(10 * time.Minute)
-		lists, _ := c.asked()
-		Expect(lists).To(Equal(1))
-		Expect(s.set.Waiting("step")).To(MatchError(ContainSubstring("no right")))
-		_, _, err := s.call()
-		Expect(err).To(MatchError(ContainSubstring("no right")))
-		c.put("one", "changed")
-		c.fail(nil)
-		time.Sleep(5 * time.Second)
-		values, _, err := s.call()
-		Expect(err).NotTo(HaveOccurred())
-		Expect(values).To(Equal(map[string]string{"one": "changed"}))
-	}, Declaration{MaxStale: 0})
+	for _, stale := range []time.Duration{0, time.Minute} {
+		c := newAPIServer("one")
+		c.watching = forbidden
+		follow(t, c, func(t *testing.T, s *scene) {
+			time.Sleep(10 * time.Minute)
+			lists, _ := c.asked()
+			Expect(lists).To(Equal(1))
+			Expect(s.set.Waiting("step")).To(MatchError(ContainSubstring("no right")))
+			_, _, err := s.call()
+			Expect(err).To(MatchError(ContainSubstring("no right")))
+			c.put("one", "changed")
+			c.fail(nil)
+			time.Sleep(5 * time.Second)
+			values, _, err := s.call()
+			Expect(err).NotTo(HaveOccurred())
+			Expect(values).To(Equal(map[string]string{"one": "changed"}))
+			lists, _ = c.asked()
+			Expect(lists).To(Equal(map[time.Duration]int{0: 0, time.Minute: 1}[stale]), "an old list is not taken for a new one")
+		}, Declaration{MaxStale: stale})
+	}
 }
 
 func TestNothingOlderThanMaxStaleIsServed(t *testing.T) {

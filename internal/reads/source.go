@@ -85,6 +85,7 @@ type source struct {
 
 	version     string       // of the last event; empty before a list
 	pending     [][]incoming // a list that is stored once its watch has begun; nil for none
+	asked       time.Time    // the begin of that list
 	interrupted bool         // the version may be one that the cluster no longer has
 
 	mu     sync.Mutex
@@ -251,9 +252,9 @@ func (s *source) follow(ctx context.Context) (alive time.Duration, err error) {
 	if s.set.unwatched.Load() {
 		lasts, late = shortWatch, unnoticed-shortWatch
 	}
-	ctx, cancel, answered := s.await(ctx)
+	watching, cancel, answered := s.await(ctx)
 	defer cancel()
-	w, err := s.client.Watch(ctx, list, s.options(metav1.ListOptions{
+	w, err := s.client.Watch(watching, list, s.options(metav1.ListOptions{
 		ResourceVersion: s.version, AllowWatchBookmarks: true, TimeoutSeconds: new(int64(lasts.Seconds())),
 	}))
 	answered()
@@ -262,11 +263,16 @@ func (s *source) follow(ctx context.Context) (alive time.Duration, err error) {
 		return 0, s.outdated(err)
 	}
 	defer w.Stop()
+	if s.pending != nil && s.patience > 0 && time.Since(s.asked) > s.patience { // the watch was refused for that long
+		s.pending = nil
+		cancel()
+		return s.follow(ctx)
+	}
 	deadline := time.AfterFunc(lasts+late, cancel)
 	defer deadline.Stop()
 	s.succeeded()
 	began := time.Now()
-	if err = s.outdated(s.receive(w)); err == nil && ctx.Err() != nil {
+	if err = s.outdated(s.receive(w)); err == nil && watching.Err() != nil {
 		err = errLate
 	}
 	if s.interrupted = err != nil; err == nil {
@@ -310,7 +316,7 @@ func (s *source) outdated(err error) error {
 // restore: the API server would wait for a version of the future. After an interruption that was too long for a step only
 // a list shows that the objects are up to date, because a watch that goes on gives no sign once it has caught up.
 func (s *source) locate(ctx context.Context) error {
-	if broken, _ := s.broken(); s.patience > 0 && broken > s.patience {
+	if broken, _ := s.broken(); s.patience > 0 && broken > s.patience && s.pending == nil {
 		s.version = ""
 	}
 	if s.version == "" || !s.interrupted {
@@ -479,6 +485,7 @@ func (s *source) page(ctx context.Context, o metav1.ListOptions) (client.ObjectL
 // any age.
 func (s *source) list(ctx context.Context) error {
 	all, o := [][]incoming{}, metav1.ListOptions{Limit: pageSize}
+	s.asked = time.Now()
 	for {
 		list, err := s.page(ctx, o)
 		if apierrors.IsResourceExpired(err) && o.Continue != "" { // the pages took too long; all at once then
