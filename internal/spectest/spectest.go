@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"sync"
 	"syscall"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -37,12 +38,19 @@ func Observed() (*zap.SugaredLogger, *observer.ObservedLogs) {
 	return zap.New(zapcore.NewTee(core, Log())).Sugar(), logs
 }
 
+// drawn holds the ports that FreePort has returned.
+var drawn sync.Map
+
 // FreePort returns a free port on loopback. It is not of those that systems give out themselves, so that no connection
-// of another process takes it before the spec listens on it.
+// of another process takes it before the spec listens on it. It returns each port once: a webhook that another spec has
+// registered at the same address would be an orphan of this one's program.
 func FreePort() int32 {
 	GinkgoHelper()
 	for {
 		port := 10_000 + rand.Int32N(22_000)
+		if _, again := drawn.LoadOrStore(port, true); again {
+			continue
+		}
 		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
 		if errors.Is(err, syscall.EADDRINUSE) {
 			continue
