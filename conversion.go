@@ -255,7 +255,7 @@ func (m *ExtensionManager) serveConversions(handler *admit.Handler, conversions 
 		kind := *c.kind
 		kind.Elsewhere = c.elsewhere(routes[m.pathPrefix()+c.path()])
 		kind.Observer = conversionObserver{
-			ConversionMetrics: handler.Metrics.Conversion(c.crd),
+			ConversionMetrics: handler.Counts().Conversion(c.crd),
 			log:               handler.Log.WithValues("customResourceDefinition", c.crd),
 		}
 		served[c.path()] = admit.Conversion{Name: c.crd, Answer: kind.Answer}

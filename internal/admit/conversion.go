@@ -44,8 +44,8 @@ func (h *Handler) conversion(path string) (Conversion, bool) {
 
 // convert answers one ConversionReview.
 func (h *Handler) convert(w http.ResponseWriter, r *http.Request, c Conversion, arrived time.Time) {
-	h.Metrics.arrived()
-	defer h.Metrics.answered()
+	h.Counts().arrived()
+	defer h.Counts().answered()
 	r, ended := h.traced(w, r, c.Name)
 	text, err := h.converted(w, r, c, deadline{arrived, conversionDue(r)}) //nolint:contextcheck // the request carries its context
 	h.closeWhenDraining(w)
@@ -55,7 +55,7 @@ func (h *Handler) convert(w http.ResponseWriter, r *http.Request, c Conversion, 
 		ended(refused.status)
 		return
 	}
-	h.Metrics.converted(c.Name, time.Since(arrived))
+	h.Counts().converted(c.Name, time.Since(arrived))
 	response{status: http.StatusOK, kind: jsonHeader, text: text}.write(w)
 	ended(http.StatusOK)
 }
@@ -80,7 +80,7 @@ func (h *Handler) converted(w http.ResponseWriter, r *http.Request, c Conversion
 		body.release()
 		return nil, err
 	}
-	h.Metrics.received(len(review))
+	h.Counts().received(len(review))
 	ctx, cancel := due.context(r)
 	defer cancel()
 	if err := h.slots.acquire(ctx); err != nil {
@@ -125,7 +125,7 @@ func (h *Handler) refuseConversion(w http.ResponseWriter, r *http.Request, c Con
 	if status == http.StatusServiceUnavailable {
 		w.Header().Set("Retry-After", "1")
 	}
-	h.Metrics.refusedWith(status)
+	h.Counts().refusedWith(status)
 	h.refusedSpan(r.Context(), status, err)
 	h.logOf(r.Context()).Info("refused a conversion", "status", status, "reason", err.Error(), "from", r.RemoteAddr, "customResourceDefinition", c.Name)
 	return textResponse(status, fmt.Sprintf("conversion of %s: %v", c.Name, err))

@@ -44,12 +44,15 @@ type Handler struct {
 	Log      logr.Logger    // the zero Logger discards
 	Draining func() bool    // when true, connections are closed after each answer; nil means never
 	Others   *http.ServeMux // serves paths outside the prefixes; nil means none
-	Metrics  *Metrics       // nil exposes nothing
+	Metrics  *Metrics       // nil counts for this Handler alone, and exposes nothing
 	Tracer   trace.Tracer   // nil traces nothing
 
 	mu          sync.RWMutex
 	chains      map[string]*chain     // by path
 	conversions map[string]Conversion // by path
+
+	counting sync.Once
+	counts   *Metrics
 
 	limits  sync.Once
 	slots   *limiter
@@ -70,7 +73,7 @@ func (h *Handler) Serve(path string, c Chain) {
 	if h.chains == nil {
 		h.chains = map[string]*chain{}
 	}
-	h.chains[path] = newChain(path, c, h.Metrics, h.chains[path])
+	h.chains[path] = newChain(path, c, h.Counts(), h.chains[path])
 }
 
 // ServeAll serves these chains and no others, by path. Calls in flight finish with the chain that they began with.
@@ -79,7 +82,7 @@ func (h *Handler) ServeAll(chains map[string]Chain) {
 	defer h.mu.Unlock()
 	served := make(map[string]*chain, len(chains))
 	for path, c := range chains {
-		served[path] = newChain(path, c, h.Metrics, h.chains[path])
+		served[path] = newChain(path, c, h.Counts(), h.chains[path])
 	}
 	h.chains = served
 }
@@ -120,8 +123,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // decide reads the request and builds the answer. It also returns the runs for after the answer. When it returns, the
 // call's slot and its memory have been released, so a client that does not read its answer delays no other call.
 func (h *Handler) decide(w http.ResponseWriter, r *http.Request, c *chain, arrived time.Time) (response, []shadow) {
-	h.Metrics.arrived()
-	defer h.Metrics.answered()
+	h.Counts().arrived()
+	defer h.Counts().answered()
 	h.prepare()
 	due := deadline{arrived, requestTimeout(r)}
 	rev, body, err := h.read(w, r, due)
@@ -151,6 +154,16 @@ func (h *Handler) decide(w http.ResponseWriter, r *http.Request, c *chain, arriv
 	return resp, c.shadowsOf(ctx, &rev.request, o)
 }
 
+// Counts returns Metrics, or what it has in place of a nil one.
+func (h *Handler) Counts() *Metrics {
+	h.counting.Do(func() {
+		if h.counts = h.Metrics; h.counts == nil {
+			h.counts = unexposed()
+		}
+	})
+	return h.counts
+}
+
 // prepare makes the budgets, which need MaxBytes.
 func (h *Handler) prepare() {
 	h.limits.Do(func() {
@@ -171,7 +184,7 @@ func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, c *chain, err e
 		// The API server retries the call after this many seconds, and perhaps another replica takes it.
 		w.Header().Set("Retry-After", "1")
 	}
-	h.Metrics.refusedWith(status)
+	h.Counts().refusedWith(status)
 	h.refusedSpan(r.Context(), status, err)
 	h.logOf(r.Context()).Info("refused a request", "status", status, "reason", err.Error(), "from", r.RemoteAddr, "webhook", c.webhook)
 	return textResponse(status, fmt.Sprintf("extension %q: %v", c.name, err))
@@ -188,7 +201,7 @@ func (h *Handler) read(w http.ResponseWriter, r *http.Request, due deadline) (re
 		return nil, b, err
 	}
 	if rev, err = parseReview(text); err == nil {
-		h.Metrics.received(len(text))
+		h.Counts().received(len(text))
 	}
 	return rev, b, err
 }
@@ -255,13 +268,13 @@ func (h *Handler) unknown(w http.ResponseWriter, r *http.Request) {
 				return
 			}
 		}
-		h.Metrics.refusedWith(http.StatusNotFound)
+		h.Counts().refusedWith(http.StatusNotFound)
 		textResponse(http.StatusNotFound, fmt.Sprintf("nothing is served on %s", printable(r.URL.Path))).write(w)
 		return
 	}
 	h.Log.Info("unknown path, answered 503 so that the API server retries on another replica",
 		"path", printable(r.URL.Path), "from", r.RemoteAddr)
-	h.Metrics.refusedWith(http.StatusServiceUnavailable)
+	h.Counts().refusedWith(http.StatusServiceUnavailable)
 	// Measured: the API server retries a 5xx with Retry-After up to ten times, with the same UID. A closed connection
 	// makes it choose a new endpoint.
 	w.Header().Set("Retry-After", "0")

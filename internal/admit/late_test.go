@@ -84,7 +84,7 @@ func runOf(t *testing.T, b *objectBudget, s Step) *run {
 	t.Cleanup(cancel)
 	s.Name, s.New, s.Mutates = "a", newPod, true
 	req := &admissionv1.AdmissionRequest{Object: runtime.RawExtension{Raw: manyContainers(2000)}}
-	return newRun(ctx, logr.Discard(), newChain("/mutate/a", Chain{Steps: []Step{s}}, nil, nil), req, []want{wantKind | wantObject}, b)
+	return newRun(ctx, logr.Discard(), newChain("/mutate/a", Chain{Steps: []Step{s}}, unexposed(), nil), req, []want{wantKind | wantObject}, b)
 }
 
 func TestTheMemoryOfARunThatIsLeftBehindNoLongerDelaysCalls(t *testing.T) {
@@ -136,7 +136,7 @@ func TestShadowsGiveWayToCalls(t *testing.T) {
 		h.prepare()
 		defer h.Stop()
 		s := Step{Name: "a", New: newPod, Mode: ModeShadow, Run: func(context.Context, *Call, runtime.Object, runtime.Object) error { runs.Add(1); return nil }}
-		c := newChain("/validate/a", Chain{Steps: []Step{s}, Validating: true}, nil, nil)
+		c := newChain("/validate/a", Chain{Steps: []Step{s}, Validating: true}, h.Counts(), nil)
 		add := func(text []byte, n int) {
 			for range n {
 				req := &admissionv1.AdmissionRequest{Object: runtime.RawExtension{Raw: text}}

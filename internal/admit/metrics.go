@@ -5,7 +5,6 @@ package admit
 import (
 	"errors"
 	"strconv"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -50,8 +49,7 @@ func operationIndex(operation admissionv1.Operation) int {
 	return len(operationLabels) - 1
 }
 
-// Metrics counts the requests, decisions and patches of the webhooks. It is safe for concurrent use. A nil Metrics
-// exposes nothing.
+// Metrics counts the requests, decisions and patches of the webhooks. It is safe for concurrent use.
 //
 // All values of labels come from the program, except the operation, which is one of four, and dry_run, which is one of
 // two. A caller therefore cannot create more series than the steps allow.
@@ -149,34 +147,27 @@ func register[C prometheus.Collector](r *registration, c C) C {
 	return c
 }
 
-// hidden are metrics that are counted but not exposed, in place of a nil Metrics.
-var hidden = sync.OnceValue(func() *Metrics {
+// unexposed returns metrics that are counted and not exposed.
+func unexposed() *Metrics {
 	m, _ := NewMetrics(nil) // cannot fail without a registerer
-	return m
-})
-
-func (m *Metrics) given() *Metrics {
-	if m == nil {
-		return hidden()
-	}
 	return m
 }
 
 // arrived adds a request to those in flight, and answered removes it.
-func (m *Metrics) arrived()  { m.given().inFlight.Inc() }
-func (m *Metrics) answered() { m.given().inFlight.Dec() }
+func (m *Metrics) arrived()  { m.inFlight.Inc() }
+func (m *Metrics) answered() { m.inFlight.Dec() }
 
 // received records the size of a request's body.
-func (m *Metrics) received(bytes int) { m.given().requestBytes.Observe(float64(bytes)) }
+func (m *Metrics) received(bytes int) { m.requestBytes.Observe(float64(bytes)) }
 
 // refusedWith counts a request that no webhook sees, by the HTTP status of the answer.
 func (m *Metrics) refusedWith(status int) {
-	m.given().refused.WithLabelValues(strconv.Itoa(status)).Inc()
+	m.refused.WithLabelValues(strconv.Itoa(status)).Inc()
 }
 
 // converted records how long a conversion took.
 func (m *Metrics) converted(crd string, took time.Duration) {
-	m.given().conversionDuration.WithLabelValues(crd).Observe(took.Seconds())
+	m.conversionDuration.WithLabelValues(crd).Observe(took.Seconds())
 }
 
 // ConversionMetrics counts the objects of one CustomResourceDefinition.
@@ -184,7 +175,6 @@ type ConversionMetrics struct{ succeeded, failed, panics prometheus.Counter }
 
 // Conversion returns the counters of a CustomResourceDefinition.
 func (m *Metrics) Conversion(crd string) *ConversionMetrics {
-	m = m.given()
 	return &ConversionMetrics{
 		succeeded: m.conversionObjects.WithLabelValues(crd, "converted"), failed: m.conversionObjects.WithLabelValues(crd, "failed"),
 		panics: m.conversionPanics.WithLabelValues(crd),
@@ -209,7 +199,6 @@ type webhookMetrics struct {
 }
 
 func (m *Metrics) webhook(name string) *webhookMetrics {
-	m = m.given()
 	return &webhookMetrics{
 		all: m, name: name, duration: m.duration.WithLabelValues(name),
 		patchOperations: m.patchOperations.WithLabelValues(name), patchBytes: m.patchBytes.WithLabelValues(name),

@@ -169,7 +169,7 @@ eirinix_admission_refused_requests_total{code="503"} 2
 		newChain("/mutate/pods", Chain{Steps: []Step{
 			{Name: "volumes", Timeout: 1500 * time.Millisecond, Share: 5 * time.Second}, {Name: "owner", Share: 5 * time.Second}, {Name: "eirinix-canary"},
 		}}, m, nil)
-		newChain("/mutate/pods", Chain{Steps: []Step{{Name: "volumes", Timeout: time.Second}}}, nil, nil)
+		newChain("/mutate/pods", Chain{Steps: []Step{{Name: "volumes", Timeout: time.Second}}}, unexposed(), nil) // counts for another Handler
 		Expect(shown("eirinix_admission_step_timeout_seconds")).To(Equal(`# HELP eirinix_admission_step_timeout_seconds Time that a run of a step has, or shares with other steps of its call.
 # TYPE eirinix_admission_step_timeout_seconds gauge
 eirinix_admission_step_timeout_seconds{step="owner",webhook="pods"} 5
@@ -224,11 +224,10 @@ eirinix_admission_request_bytes_count 2
 		Expect(err).To(HaveOccurred())
 	})
 
-	It("work unregistered, and as nil", func() {
+	It("work unregistered, those of a Handler without any as well", func() {
 		before := shown()
-		unregistered, err := NewMetrics(nil)
-		Expect(err).NotTo(HaveOccurred())
-		for _, m := range []*Metrics{unregistered, nil} {
+		h, other := &Handler{}, &Handler{}
+		for _, m := range []*Metrics{unexposed(), h.Counts()} {
 			m.arrived()
 			m.received(1)
 			m.refusedWith(400)
@@ -236,9 +235,10 @@ eirinix_admission_request_bytes_count 2
 			w.answered(1, 1, 1, nil)
 			w.step("volumes").decided(op(admissionv1.Create), decisionFailed, 1, nil)
 			w.step("volumes").panicked()
-			m.answered()
 		}
 		Expect(shown()).To(Equal(before), "nothing of it is in a registry")
+		Expect(h.Counts()).To(BeIdenticalTo(h.Counts()))
+		Expect(h.Counts()).NotTo(BeIdenticalTo(other.Counts()), "two Handlers share no counter")
 	})
 
 	It("cost no memory once they have been counted", func() {

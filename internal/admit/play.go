@@ -30,7 +30,7 @@ func NewPlayer(s Step, log logr.Logger) *Player {
 	s.Timeout = cmp.Or(s.Timeout, defaultTimeout)
 	validating := !s.Mutates && s.Handle == nil
 	return &Player{
-		chain:   newChain(s.Name, Chain{Steps: []Step{s}, Validating: validating}, nil, nil),
+		chain:   newChain(s.Name, Chain{Steps: []Step{s}, Validating: validating}, unexposed(), nil),
 		log:     log,
 		objects: newObjectBudget(decodedCalls),
 	}

@@ -16,7 +16,7 @@ var _ = Describe("Without a Tracer", func() {
 		asked := httptest.NewRequest(http.MethodPost, "/mutate/volumes", http.NoBody)
 		asked.Header.Set("Traceparent", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")
 		w := httptest.NewRecorder()
-		c := newChain("/mutate/volumes", Chain{Steps: []Step{{Name: "volumes"}}}, nil, nil)
+		c := newChain("/mutate/volumes", Chain{Steps: []Step{{Name: "volumes"}}}, unexposed(), nil)
 		r := &run{chain: c, ctx: asked.Context(), request: &admissionv1.AdmissionRequest{Name: "web-0"}}
 		o := outcome{response: &admissionv1.AdmissionResponse{}}
 		Expect(testing.AllocsPerRun(100, func() {
