@@ -1,14 +1,12 @@
 package reads
 
-// This file follows the objects of one kind and selector with a list and a watch, and keeps account of how old they can
-// be.
+// This file follows the objects of one kind and selector with a list and a watch.
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -25,7 +23,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
 	"code.cloudfoundry.org/eirinix/internal/wait"
 )
@@ -64,8 +61,8 @@ type origin struct {
 	namespace, labels, fields string
 }
 
-// source follows the objects of an origin, and passes them to its views. Its fields above mu do not change while it
-// runs, but for those of the goroutine that runs it.
+// source follows the objects of an origin, and passes them to its views. Its own fields do not change while it runs,
+// but for those of the goroutine that runs it.
 type source struct {
 	origin
 	set      *Set
@@ -81,28 +78,19 @@ type source struct {
 	held    atomic.Int64 // objects, for the metrics
 	settled chan struct{}
 	settle  sync.Once
-	wake    chan struct{}
 
 	version     string       // of the last event; empty before a list
 	pending     [][]incoming // a list that is stored once its watch has begun; nil for none
 	asked       time.Time    // the begin of that list
 	interrupted bool         // the version may be one that the cluster no longer has
 
-	mu     sync.Mutex
-	since  time.Time     // from when on changes may be missing; zero while the watch is alive
-	sign   time.Time     // the last sign of life
-	why    error         // the last failure; nil if there was none
-	said   []string      // the kinds of reasons that the log has since then
-	began  time.Time     // the attempt that goes on; zero for none
-	tried  time.Time     // the end of the last attempt
-	slowly bool          // the last attempt took longer than a call waits
-	ended  chan struct{} // closed at the end of this attempt, or of the next one
+	account
 }
 
 func newSource(s *Set, of origin, v *view) *source {
 	return &source{
 		origin: of, set: s, labelled: v.declaration.Labels, selected: v.declaration.Fields, example: v.declaration.Object,
-		settled: make(chan struct{}), wake: make(chan struct{}, 1), log: s.log, since: time.Now(), ended: make(chan struct{}),
+		settled: make(chan struct{}), log: s.log, account: newAccount(),
 	}
 }
 
@@ -133,70 +121,12 @@ func describe(of origin, namespaces string) string {
 	return b.String()
 }
 
-// UnlistedError is the reason why a source has never been listed. It does not unwrap to the API server's refusal, which
-// would look like a denial of the step.
-type UnlistedError struct {
-	Objects string
-	Err     error // nil if nothing has failed yet
-}
-
-func (e *UnlistedError) Error() string {
-	if e.Err == nil {
-		return e.Objects + " have not been listed yet"
-	}
-	return fmt.Sprintf("%s cannot be listed: %v", e.Objects, e.Err)
-}
-
-func (s *source) unlisted() error {
-	if s.listed.Load() {
-		return nil
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return &UnlistedError{s.String(), s.why}
-}
-
-// broken returns for how long changes may be missing, and the reason. It is 0 while the watch is alive.
-func (s *source) broken() (time.Duration, string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.since.IsZero() {
-		return 0, ""
-	}
-	why := "the watch has ended"
-	if s.why != nil {
-		why = s.why.Error()
-	}
-	return max(time.Since(s.since), 1), why
-}
-
-// awaitAlive makes an interrupted source try again, and returns when that attempt or ctx ends. All calls share one
-// attempt. It returns at once where waiting gains nothing: after a refusal, after an attempt that got no answer in the
-// time of a call or has just failed, and during one that is already late.
-func (s *source) awaitAlive(ctx context.Context) {
-	s.mu.Lock()
-	ended := s.ended
-	late := !s.began.IsZero() && time.Since(s.began) > soonest
-	useless := s.since.IsZero() || late || refused(s.why) || s.slowly || s.began.IsZero() && time.Since(s.tried) < soonest
-	s.mu.Unlock()
-	if useless {
-		return
-	}
-	wait.Signal(s.wake)
-	select {
-	case <-ended:
-	case <-ctx.Done():
-	}
-}
-
 // run follows the objects until ctx ends.
 func (s *source) run(ctx context.Context, c client.WithWatch) {
 	s.client = c
 	pause := s.pauses()
 	for ctx.Err() == nil {
-		s.mu.Lock()
-		s.began = time.Now()
-		s.mu.Unlock()
+		s.begin()
 		alive, err := s.follow(ctx)
 		if ctx.Err() != nil {
 			return
@@ -332,118 +262,11 @@ func (s *source) locate(ctx context.Context) error {
 	return nil
 }
 
-// refused reports whether the API server has refused the objects, so that only a change in the cluster helps.
-func refused(err error) bool {
-	_, undiscovered := errors.AsType[*apiutil.ErrResourceDiscoveryFailed](err)
-	_, scoped := errors.AsType[*scopeError](err)
-	return err != nil && (apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) || apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err) ||
-		apierrors.IsBadRequest(err) || meta.IsNoMatchError(err) || undiscovered || scoped)
-}
-
 // scopeError is the error for a namespace of a kind that has none.
 type scopeError struct{ kind string }
 
 func (e *scopeError) Error() string {
 	return e.kind + " is in no namespace; leave out Read.Namespaces"
-}
-
-// errSilent is the reason while a request has no answer.
-var errSilent = errors.New("the API server has not answered in full for a second; it is being waited for")
-
-// errUnanswered is the reason after a request that got none.
-var errUnanswered = fmt.Errorf("the API server has not answered within %s", answerTimeout)
-
-// attempted records the end of an attempt. The caller holds mu.
-func (s *source) attempted() {
-	s.slowly, s.began, s.tried = !s.began.IsZero() && time.Since(s.began) > soonest, time.Time{}, time.Now()
-	close(s.ended)
-	s.ended = make(chan struct{})
-}
-
-// failed records the end of an attempt or a watch. It logs why steps wait, and that objects are refused which were not.
-func (s *source) failed(err error) {
-	if errors.Is(err, context.Canceled) {
-		err = errUnanswered
-	}
-	s.mu.Lock()
-	s.attempted()
-	s.mu.Unlock()
-	s.broke(err)
-}
-
-// broke records that the source is not up to date.
-func (s *source) broke(err error) {
-	silent := errors.Is(err, errSilent)
-	s.mu.Lock()
-	if silent && s.began.IsZero() { // the answer came at that moment
-		s.mu.Unlock()
-		return
-	}
-	if s.since.IsZero() {
-		if s.since = time.Now().Add(-unnoticed); s.since.Before(s.sign) {
-			s.since = s.sign
-		}
-	}
-	if err != nil {
-		s.why = err
-	}
-	reason := fmt.Sprintf("%s %t", apierrors.ReasonForError(err), silent)
-	say := err != nil && (!s.listed.Load() || refused(err)) && s.says(reason)
-	s.mu.Unlock()
-	if err != nil && !silent {
-		s.settle.Do(func() { close(s.settled) })
-	}
-	if say && !s.listed.Load() {
-		s.log.Info("objects that steps read cannot be listed; the steps wait for them", "objects", s.String(), "reason", err.Error())
-	} else if say {
-		s.log.Info("objects that steps read are refused; the steps fail once the objects are too old", "objects", s.String(), "reason", err.Error())
-	}
-	s.set.metrics.interrupted(s)
-}
-
-// says reports whether the log does not yet have a reason of that kind in this interruption. The caller holds mu.
-func (s *source) says(kind string) bool {
-	if slices.Contains(s.said, kind) {
-		return false
-	}
-	s.said = append(s.said, kind)
-	return true
-}
-
-// alive records a sign of life.
-func (s *source) alive() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.sign = time.Now()
-}
-
-// succeeded records that the watch is alive, and stores the list before it.
-func (s *source) succeeded() {
-	if s.pending != nil {
-		s.store()
-	}
-	s.mu.Lock()
-	said, broken, regained := s.said, s.since, refused(s.why)
-	s.since, s.sign, s.why, s.said = time.Time{}, time.Now(), nil, nil
-	s.attempted()
-	s.mu.Unlock()
-	if len(said) > 0 {
-		s.log.Info("objects that steps read are up to date again", "objects", s.String(), "after", time.Since(broken).Round(time.Millisecond).String())
-	}
-	s.set.metrics.interrupted(s)
-	if regained && s.set.Regained != nil {
-		s.set.Regained()
-	}
-}
-
-// sayStale logs once in each interruption that steps fail for it.
-func (s *source) sayStale(step string, err error) {
-	s.mu.Lock()
-	say := !s.since.IsZero() && s.says("stale")
-	s.mu.Unlock()
-	if say {
-		s.log.Info("objects that steps read are too old; the steps fail, and failurePolicy decides", "objects", s.String(), "step", step, "reason", err.Error())
-	}
 }
 
 // options returns the options of a request.

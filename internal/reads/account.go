@@ -1,0 +1,207 @@
+package reads
+
+// This file keeps account of how old the objects of a source can be, and says why steps wait for them.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+
+	"code.cloudfoundry.org/eirinix/internal/wait"
+)
+
+// account is what calls ask a source about. It is safe for concurrent use.
+type account struct {
+	wake chan struct{} // by a call
+
+	mu     sync.Mutex
+	since  time.Time     // from when on changes may be missing; zero while the watch is alive
+	sign   time.Time     // the last sign of life
+	why    error         // the last failure; nil if there was none
+	said   []string      // the kinds of reasons that the log has since then
+	began  time.Time     // the attempt that goes on; zero for none
+	tried  time.Time     // the end of the last attempt
+	slowly bool          // the last attempt took longer than a call waits
+	ended  chan struct{} // closed at the end of this attempt, or of the next one
+}
+
+func newAccount() account {
+	return account{wake: make(chan struct{}, 1), since: time.Now(), ended: make(chan struct{})}
+}
+
+// begin records the begin of an attempt.
+func (a *account) begin() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.began = time.Now()
+}
+
+// UnlistedError is the reason why a source has never been listed. It does not unwrap to the API server's refusal, which
+// would look like a denial of the step.
+type UnlistedError struct {
+	Objects string
+	Err     error // nil if nothing has failed yet
+}
+
+func (e *UnlistedError) Error() string {
+	if e.Err == nil {
+		return e.Objects + " have not been listed yet"
+	}
+	return fmt.Sprintf("%s cannot be listed: %v", e.Objects, e.Err)
+}
+
+func (s *source) unlisted() error {
+	if s.listed.Load() {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return &UnlistedError{s.String(), s.why}
+}
+
+// broken returns for how long changes may be missing, and the reason. It is 0 while the watch is alive.
+func (a *account) broken() (time.Duration, string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.since.IsZero() {
+		return 0, ""
+	}
+	why := "the watch has ended"
+	if a.why != nil {
+		why = a.why.Error()
+	}
+	return max(time.Since(a.since), 1), why
+}
+
+// awaitAlive makes an interrupted source try again, and returns when that attempt or ctx ends. All calls share one
+// attempt. It returns at once where waiting gains nothing: after a refusal, after an attempt that got no answer in the
+// time of a call or has just failed, and during one that is already late.
+func (a *account) awaitAlive(ctx context.Context) {
+	a.mu.Lock()
+	ended := a.ended
+	late := !a.began.IsZero() && time.Since(a.began) > soonest
+	useless := a.since.IsZero() || late || refused(a.why) || a.slowly || a.began.IsZero() && time.Since(a.tried) < soonest
+	a.mu.Unlock()
+	if useless {
+		return
+	}
+	wait.Signal(a.wake)
+	select {
+	case <-ended:
+	case <-ctx.Done():
+	}
+}
+
+// refused reports whether the API server has refused the objects, so that only a change in the cluster helps.
+func refused(err error) bool {
+	_, undiscovered := errors.AsType[*apiutil.ErrResourceDiscoveryFailed](err)
+	_, scoped := errors.AsType[*scopeError](err)
+	return err != nil && (apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) || apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err) ||
+		apierrors.IsBadRequest(err) || meta.IsNoMatchError(err) || undiscovered || scoped)
+}
+
+// errSilent is the reason while a request has no answer.
+var errSilent = errors.New("the API server has not answered in full for a second; it is being waited for")
+
+// errUnanswered is the reason after a request that got none.
+var errUnanswered = fmt.Errorf("the API server has not answered within %s", answerTimeout)
+
+// attempted records the end of an attempt. The caller holds mu.
+func (a *account) attempted() {
+	a.slowly, a.began, a.tried = !a.began.IsZero() && time.Since(a.began) > soonest, time.Time{}, time.Now()
+	close(a.ended)
+	a.ended = make(chan struct{})
+}
+
+// failed records the end of an attempt or a watch. It logs why steps wait, and that objects are refused which were not.
+func (s *source) failed(err error) {
+	if errors.Is(err, context.Canceled) {
+		err = errUnanswered
+	}
+	s.mu.Lock()
+	s.attempted()
+	s.mu.Unlock()
+	s.broke(err)
+}
+
+// broke records that the source is not up to date.
+func (s *source) broke(err error) {
+	silent := errors.Is(err, errSilent)
+	s.mu.Lock()
+	if silent && s.began.IsZero() { // the answer came at that moment
+		s.mu.Unlock()
+		return
+	}
+	if s.since.IsZero() {
+		if s.since = time.Now().Add(-unnoticed); s.since.Before(s.sign) {
+			s.since = s.sign
+		}
+	}
+	if err != nil {
+		s.why = err
+	}
+	reason := fmt.Sprintf("%s %t", apierrors.ReasonForError(err), silent)
+	say := err != nil && (!s.listed.Load() || refused(err)) && s.says(reason)
+	s.mu.Unlock()
+	if err != nil && !silent {
+		s.settle.Do(func() { close(s.settled) })
+	}
+	if say && !s.listed.Load() {
+		s.log.Info("objects that steps read cannot be listed; the steps wait for them", "objects", s.String(), "reason", err.Error())
+	} else if say {
+		s.log.Info("objects that steps read are refused; the steps fail once the objects are too old", "objects", s.String(), "reason", err.Error())
+	}
+	s.set.metrics.interrupted(s)
+}
+
+// says reports whether the log does not yet have a reason of that kind in this interruption. The caller holds mu.
+func (a *account) says(kind string) bool {
+	if slices.Contains(a.said, kind) {
+		return false
+	}
+	a.said = append(a.said, kind)
+	return true
+}
+
+// alive records a sign of life.
+func (a *account) alive() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.sign = time.Now()
+}
+
+// succeeded records that the watch is alive, and stores the list before it.
+func (s *source) succeeded() {
+	if s.pending != nil {
+		s.store()
+	}
+	s.mu.Lock()
+	said, broken, regained := s.said, s.since, refused(s.why)
+	s.since, s.sign, s.why, s.said = time.Time{}, time.Now(), nil, nil
+	s.attempted()
+	s.mu.Unlock()
+	if len(said) > 0 {
+		s.log.Info("objects that steps read are up to date again", "objects", s.String(), "after", time.Since(broken).Round(time.Millisecond).String())
+	}
+	s.set.metrics.interrupted(s)
+	if regained && s.set.Regained != nil {
+		s.set.Regained()
+	}
+}
+
+// sayStale logs once in each interruption that steps fail for it.
+func (s *source) sayStale(step string, err error) {
+	s.mu.Lock()
+	say := !s.since.IsZero() && s.says("stale")
+	s.mu.Unlock()
+	if say {
+		s.log.Info("objects that steps read are too old; the steps fail, and failurePolicy decides", "objects", s.String(), "step", step, "reason", err.Error())
+	}
+}
