@@ -16,6 +16,7 @@ import (
 	. "github.com/onsi/gomega"
 	"golang.org/x/sync/semaphore"
 	admissionv1 "k8s.io/api/admission/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"code.cloudfoundry.org/eirinix/internal/decode"
@@ -177,5 +178,40 @@ func TestShadowsGiveWayToCalls(t *testing.T) {
 		h.shadows.rest(h, q, began.Add(-time.Millisecond))
 		g.Expect(time.Since(began)).To(Equal(restTimes * time.Millisecond))
 		h.slots.release()
+	})
+}
+
+// hangingPod is a type that hangs while it is decoded.
+type hangingPod struct {
+	*corev1.Pod
+	until chan struct{}
+}
+
+func (p *hangingPod) UnmarshalJSON([]byte) error { <-p.until; return nil }
+
+func TestAShadowWhoseTypeHangsInDecodingKeepsNoOtherOneWaiting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, h, until := NewWithT(t), &Handler{MaxBytes: 1 << 20}, make(chan struct{})
+		var runs atomic.Int64
+		h.prepare()
+		defer h.Stop()
+		defer close(until)
+		quick := Step{Name: "quick", New: newPod, Mode: ModeShadow, Run: func(context.Context, *Call, runtime.Object, runtime.Object) error { runs.Add(1); return nil }}
+		hangs := Step{Name: "hangs", New: func() runtime.Object { return &hangingPod{&corev1.Pod{}, until} }, Mode: ModeShadow, Run: quick.Run}
+		c := newChain("/validate/a", Chain{Steps: []Step{hangs, quick}, Validating: true}, h.Counts(), nil)
+		req := &admissionv1.AdmissionRequest{Object: runtime.RawExtension{Raw: manyContainers(1)}}
+		h.shadows.add(h, c.shadowsOf(t.Context(), req, outcome{postponed: []int{0}}))
+		time.Sleep(quiet)
+		synctest.Wait()
+		for n := range mostShadows {
+			h.shadows.add(h, c.shadowsOf(t.Context(), req, outcome{postponed: []int{1}}))
+			time.Sleep(longestTurn / mostShadows)
+			if n == 0 {
+				g.Expect(runs.Load()).To(BeZero(), "the turn is taken")
+			}
+		}
+		time.Sleep(quiet)
+		synctest.Wait()
+		g.Expect(runs.Load()).To(BeEquivalentTo(mostShadows), "no run is dropped")
 	})
 }

@@ -41,7 +41,7 @@ type run struct {
 	warnings  []string
 	audit     map[string]string
 	budget    *objectBudget
-	turn      *sync.Mutex // held but while a step runs; nil if the calls do not take turns
+	turn      sync.Locker // held but while a step runs; nil if the calls do not take turns
 	tracer    trace.Tracer
 	spans     []stepSpan        // by step; nil if nothing traces
 	exemplar  prometheus.Labels // for the metrics; nil if the call is not sampled

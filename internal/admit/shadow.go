@@ -31,6 +31,8 @@ const (
 	smallObject = 16 << 10
 	restTimes   = 4
 	mostRest    = 50 * time.Millisecond
+
+	longestTurn = time.Second
 )
 
 var errStopped = errors.New("the program stops")
@@ -113,7 +115,7 @@ type shadows struct {
 	ctx     context.Context // ends with errStopped
 	stop    context.CancelCauseFunc
 	objects *objectBudget
-	turn    sync.Mutex // held while the library works for a shadow, so that shadows use one core at most
+	turn    chan struct{} // holds an element while the library works for a shadow, so that shadows use one core at most
 	workers sync.WaitGroup
 
 	mu      sync.Mutex
@@ -123,10 +125,26 @@ type shadows struct {
 }
 
 func newShadows() *shadows {
-	s := &shadows{objects: newObjectBudget(decodedShadows)}
+	s := &shadows{objects: newObjectBudget(decodedShadows), turn: make(chan struct{}, 1)}
 	s.ctx, s.stop = context.WithCancelCause(context.Background())
 	return s
 }
+
+// turn is the lock of one shadow's run on the turn of all. Its holder loses it after longestTurn, because types of the
+// program can hang while they decode.
+type turn struct {
+	taken    chan struct{}
+	giveBack func()
+}
+
+func (t *turn) Lock() {
+	t.taken <- struct{}{}
+	lose := sync.OnceFunc(func() { <-t.taken })
+	timer := time.AfterFunc(longestTurn, lose)
+	t.giveBack = func() { timer.Stop(); lose() }
+}
+
+func (t *turn) Unlock() { t.giveBack() }
 
 // add adds runs, and drops those for which there is no room. It never waits. A queue can take no more bytes than are left
 // for the others, so that a step that hangs does not keep them out.
@@ -234,8 +252,9 @@ func (h *Handler) runShadow(s *shadow) {
 	ctx, cancel := context.WithTimeout(trace.ContextWithSpanContext(h.shadows.ctx, s.call.trace), step.Timeout+defaultTimeout)
 	defer cancel()
 	log, req := s.chain.logger(h.logOf(ctx), s.call.request), *s.call.request
-	h.shadows.turn.Lock()
-	defer h.shadows.turn.Unlock()
+	own := &turn{taken: h.shadows.turn}
+	own.Lock()
+	defer own.Unlock()
 	defer h.shadows.rest(h, s, time.Now())
 	var err error
 	if req.Object.Raw, err = s.call.object(); err == nil && !step.Matcher.matchesObjects(req.Object.Raw, req.OldObject.Raw) {
@@ -243,7 +262,7 @@ func (h *Handler) runShadow(s *shadow) {
 		return
 	}
 	r := h.traceRun(newRun(logf.IntoContext(ctx, log), log, s.chain, &req, []want{wantKind | wantObject}, h.shadows.objects))
-	r.turn = &h.shadows.turn
+	r.turn = own
 	defer r.release()
 	if err == nil {
 		err = recovered(func() error { r.outcome(); return nil }) // a panic outside of the step
