@@ -113,8 +113,10 @@ var _ = Describe("A run that hangs", func() {
 					begun := h.begun.Load()
 					h.release()
 					Eventually(h.left).Should(BeZero())
-					Expect(h.post(path+"?timeout=10s", body("v1", request(sized(largestLegal)))).Status).To(Equal(http.StatusOK), "its memory is free again")
-					Eventually(h.begun.Load).WithTimeout(10 * time.Second).Should(Equal(begun + 1))
+					Eventually(func() int { // again and again, because a run has 20 ms
+						return h.post(path+"?timeout=10s", body("v1", request(sized(largestLegal)))).Status
+					}).WithTimeout(time.Minute).Should(Equal(http.StatusOK), "its memory is free again")
+					Eventually(h.begun.Load).WithTimeout(10 * time.Second).Should(BeNumerically(">", begun))
 				})
 			}
 		}
