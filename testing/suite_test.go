@@ -3,6 +3,7 @@ package eirinixtest_test
 import (
 	"os"
 	"testing"
+	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -14,5 +15,6 @@ func TestMain(m *testing.M) { os.Exit(eirinixtest.Main(m)) }
 
 func TestEirinixtest(t *testing.T) {
 	RegisterFailHandler(Fail)
+	SetDefaultEventuallyTimeout(30 * time.Second) // of a busy machine
 	RunSpecs(t, "eirinixtest")
 }

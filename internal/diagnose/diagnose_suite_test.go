@@ -20,6 +20,7 @@ const patience = 30 * time.Second
 
 func TestDiagnose(t *testing.T) {
 	RegisterFailHandler(Fail)
+	SetDefaultEventuallyTimeout(30 * time.Second) // of a busy machine
 	RunSpecs(t, "internal/diagnose")
 }
 

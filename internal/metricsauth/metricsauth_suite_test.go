@@ -2,6 +2,7 @@ package metricsauth
 
 import (
 	"testing"
+	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -9,6 +10,7 @@ import (
 
 func TestMetricsauth(t *testing.T) {
 	RegisterFailHandler(Fail)
+	SetDefaultEventuallyTimeout(30 * time.Second) // of a busy machine
 	RunSpecs(t, "internal/metricsauth")
 }
 

@@ -3,6 +3,7 @@ package serving_test
 import (
 	"crypto/rand"
 	"testing"
+	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -13,5 +14,6 @@ func init() { _ = rand.Text() }
 
 func TestServing(t *testing.T) {
 	RegisterFailHandler(Fail)
+	SetDefaultEventuallyTimeout(30 * time.Second) // of a busy machine
 	RunSpecs(t, "internal/serving")
 }

@@ -2,6 +2,7 @@ package webhookconf_test
 
 import (
 	"testing"
+	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -9,5 +10,6 @@ import (
 
 func TestWebhookconf(t *testing.T) {
 	RegisterFailHandler(Fail)
+	SetDefaultEventuallyTimeout(30 * time.Second) // of a busy machine
 	RunSpecs(t, "webhookconf")
 }
