@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/http"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -122,15 +121,12 @@ func (b *tappedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Most reviews fit into a pooled buffer. Larger ones get memory as they arrive, because a Content-Length is only the
-// caller's claim.
+// A buffer begins with these sizes. One for an announced body never takes more than was announced, and gets memory as
+// bytes arrive, because a Content-Length is only the caller's claim. Most reviews fit into the first memory.
 const (
-	firstBytes  = 32 << 10
-	mostPooled  = 1 << 20
-	firstAnswer = 1 << 10
+	firstAnnounced = 32 << 10
+	firstOther     = 1 << 10
 )
-
-var pool = sync.Pool{New: func() any { return new(make([]byte, 0, firstBytes)) }}
 
 // share is the part of a budget that one user has taken.
 type share struct {
@@ -155,11 +151,10 @@ func (s *share) giveBack() {
 // buffer copies one body. It is not safe for concurrent use.
 type buffer struct {
 	share
-	text   []byte
-	pooled *[]byte // the memory of text, unless text has outgrown it
-	size   int64   // as announced by the caller; not positive if unknown
-	seen   bool    // at least one byte was added
-	lost   bool    // there was no room for the whole body
+	text []byte
+	size int64 // as announced by the caller; not positive if unknown
+	seen bool  // at least one byte was added
+	lost bool  // there was no room for the whole body
 }
 
 // add copies p. Once there is no room, it drops the copy and copies nothing more.
@@ -176,47 +171,21 @@ func (b *buffer) add(p []byte) {
 	b.text = append(b.text, p...)
 }
 
+// grow makes room for so many bytes in all.
 func (b *buffer) grow(need int) bool {
-	if b.text == nil && max(int64(need), b.size) > firstAnswer {
-		pooled := pool.Get().(*[]byte)
-		if cap(*pooled) >= need {
-			if !b.take(int64(cap(*pooled))) {
-				pool.Put(pooled)
-				return false
-			}
-			b.pooled, b.text = pooled, (*pooled)[:0]
-			return true
-		}
-		pool.Put(pooled)
-	}
-	room := max(2*cap(b.text), need, firstAnswer)
-	if b.size > 0 && int64(room) > b.size {
-		room = max(need, int(b.size))
+	room := max(2*cap(b.text), need, firstOther)
+	if b.size > 0 {
+		room = max(need, int(min(b.size, int64(max(room, firstAnnounced)))))
 	}
 	if !b.take(int64(room - cap(b.text))) {
 		return false
 	}
-	grown := make([]byte, len(b.text), room)
-	copy(grown, b.text)
-	b.recycle()
-	b.text = grown
+	b.text = append(make([]byte, 0, room), b.text...)
 	return true
 }
 
 // release returns memory and budget. The text must not be used after that.
 func (b *buffer) release() {
-	if b.pooled == nil && cap(b.text) >= firstBytes && cap(b.text) <= mostPooled {
-		b.pooled = new(b.text)
-	}
-	b.recycle()
 	b.text = nil
 	b.giveBack()
-}
-
-func (b *buffer) recycle() {
-	if b.pooled != nil {
-		*b.pooled = (*b.pooled)[:0]
-		pool.Put(b.pooled)
-		b.pooled = nil
-	}
 }
