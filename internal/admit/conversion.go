@@ -4,12 +4,8 @@ package admit
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"net/http"
 	"time"
-
-	"code.cloudfoundry.org/eirinix/internal/convert"
 )
 
 // ConvertPrefix is the prefix of the paths of conversion webhooks.
@@ -50,7 +46,7 @@ func (h *Handler) convert(w http.ResponseWriter, r *http.Request, c Conversion, 
 	text, err := h.converted(w, r, c, deadline{arrived, conversionDue(r)}) //nolint:contextcheck // the request carries its context
 	h.closeWhenDraining(w)
 	if err != nil {
-		refused := h.refuseConversion(w, r, c, err)
+		refused := h.refuse(w, r, err, "conversion of "+c.Name, "refused a conversion", "customResourceDefinition", c.Name)
 		refused.write(w)
 		ended(refused.status)
 		return
@@ -110,23 +106,4 @@ func (h *Handler) converted(w http.ResponseWriter, r *http.Request, c Conversion
 	case <-ctx.Done():
 		return nil, errLate(ctx)
 	}
-}
-
-// refuseConversion answers a request that is no ConversionReview, or that could not be answered.
-func (h *Handler) refuseConversion(w http.ResponseWriter, r *http.Request, c Conversion, err error) response {
-	status := http.StatusInternalServerError
-	if refused, ok := errors.AsType[*refusal](err); ok {
-		status = refused.status
-	} else if refused, ok := errors.AsType[*convert.Refusal](err); ok {
-		if status = refused.Status; status == http.StatusServiceUnavailable {
-			w.Header().Set("Connection", "close") // so that the next attempt chooses a replica anew
-		}
-	}
-	if status == http.StatusServiceUnavailable {
-		w.Header().Set("Retry-After", "1")
-	}
-	h.Counts().refusedWith(status)
-	h.refusedSpan(r.Context(), status, err)
-	h.logOf(r.Context()).Info("refused a conversion", "status", status, "reason", err.Error(), "from", r.RemoteAddr, "customResourceDefinition", c.Name)
-	return textResponse(status, fmt.Sprintf("conversion of %s: %v", c.Name, err))
 }

@@ -19,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
+	"code.cloudfoundry.org/eirinix/internal/convert"
 	"code.cloudfoundry.org/eirinix/internal/decode"
 	"code.cloudfoundry.org/eirinix/internal/lograte"
 )
@@ -130,7 +131,7 @@ func (h *Handler) decide(w http.ResponseWriter, r *http.Request, c *chain, arriv
 	rev, body, err := h.read(w, r, due)
 	defer body.release()
 	if err != nil {
-		return h.refuse(w, r, c, err), nil
+		return h.refuseCall(w, r, c, err), nil
 	}
 	wants, some := c.selectSteps(&rev.request)
 	if !some {
@@ -144,7 +145,7 @@ func (h *Handler) decide(w http.ResponseWriter, r *http.Request, c *chain, arriv
 	ctx, cancel := due.context(r)
 	defer cancel()
 	if err := h.slots.acquire(ctx); err != nil {
-		return h.refuse(w, r, c, busy(err)), nil
+		return h.refuseCall(w, r, c, busy(err)), nil
 	}
 	defer h.slots.release()
 	log := c.logger(h.logOf(ctx), &rev.request)
@@ -174,11 +175,21 @@ func (h *Handler) prepare() {
 	})
 }
 
-// refuse answers a request that is not an AdmissionReview, or that gets no slot.
-func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, c *chain, err error) response {
-	status := http.StatusBadRequest
+// refuseCall answers a request that is not an AdmissionReview, or that gets no slot.
+func (h *Handler) refuseCall(w http.ResponseWriter, r *http.Request, c *chain, err error) response {
+	return h.refuse(w, r, err, fmt.Sprintf("extension %q", c.name), "refused a request", "webhook", c.webhook)
+}
+
+// refuse answers a request that is no review, or that could not be answered. The answer begins with of. The message and
+// what it is about are for the log.
+func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, err error, of, message string, about ...any) response {
+	status := http.StatusInternalServerError
 	if refused, ok := errors.AsType[*refusal](err); ok {
 		status = refused.status
+	} else if refused, ok := errors.AsType[*convert.Refusal](err); ok {
+		if status = refused.Status; status == http.StatusServiceUnavailable {
+			w.Header().Set("Connection", "close") // so that the next attempt chooses a replica anew
+		}
 	}
 	if status == http.StatusServiceUnavailable {
 		// The API server retries the call after this many seconds, and perhaps another replica takes it.
@@ -186,8 +197,8 @@ func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, c *chain, err e
 	}
 	h.Counts().refusedWith(status)
 	h.refusedSpan(r.Context(), status, err)
-	h.logOf(r.Context()).Info("refused a request", "status", status, "reason", err.Error(), "from", r.RemoteAddr, "webhook", c.webhook)
-	return textResponse(status, fmt.Sprintf("extension %q: %v", c.name, err))
+	h.logOf(r.Context()).Info(message, append([]any{"status", status, "reason", err.Error(), "from", r.RemoteAddr}, about...)...)
+	return textResponse(status, fmt.Sprintf("%s: %v", of, err))
 }
 
 // read reads and parses the request. The caller must release the body when the review is no longer used, even after
