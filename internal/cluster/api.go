@@ -7,6 +7,7 @@ package cluster
 // of watches.
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -134,33 +135,28 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if watches && strings.Contains(r.URL.Path, "/leases") {
 		spread = spreadLease
 	}
+	end := func() { deadline.Stop(); cancel(nil) }
 	probe, err := t.api.enter(ctx, ends, spread)
 	if err != nil {
-		deadline.Stop()
-		cancel(nil)
+		end()
 		return nil, err
 	}
 	if watches {
 		deadline.Reset(requestTimeout)
 	}
 	resp, err := t.next.RoundTrip(r.WithContext(ctx))
-	if err != nil {
-		if cause := context.Cause(ctx); cause != nil {
-			err = cause
-		}
-		deadline.Stop()
-		cancel(nil)
-		if r.Context().Err() != nil {
-			t.api.leave(probe, givenUp)
-		} else {
-			t.api.leave(probe, unanswered)
-		}
-		return nil, err
+	how := answered
+	switch {
+	case err != nil && r.Context().Err() != nil:
+		how = givenUp
+	case err != nil, resp.StatusCode == http.StatusTooManyRequests:
+		how = unanswered
 	}
-	if resp.StatusCode == http.StatusTooManyRequests {
-		t.api.leave(probe, unanswered)
-	} else {
-		t.api.leave(probe, answered)
+	t.api.leave(probe, how)
+	if err != nil {
+		err = cmp.Or(context.Cause(ctx), err)
+		end()
+		return nil, err
 	}
 	t.api.observe(resp.Header.Get("Date"), time.Now())
 	resp.Header.Del("Retry-After") // the caller has its own backoff
@@ -170,7 +166,7 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 			cancel(fmt.Errorf("the watch lasted longer than its timeout: %w", context.DeadlineExceeded))
 		})
 	}
-	body := &bounded{ReadCloser: resp.Body, ctx: ctx, done: func() { deadline.Stop(); cancel(nil) }}
+	body := &bounded{ReadCloser: resp.Body, ctx: ctx, done: end}
 	if watches && resp.StatusCode == http.StatusOK {
 		agreed := time.Now().Add(watchTime(r) - watchEarly)
 		body.ended = func() {

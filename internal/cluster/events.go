@@ -4,6 +4,7 @@ package cluster
 
 import (
 	"context"
+	"errors"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -24,15 +25,11 @@ func NewRecorder(ctx context.Context, clients Clients, controller string) events
 // Gauges registers gauges, or returns the ones that another part of the program has registered.
 func Gauges(registerer prometheus.Registerer, namespace, name, help string, labels ...string) (*prometheus.GaugeVec, error) {
 	g := prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: namespace, Name: name, Help: help}, labels)
-	switch err := registerer.Register(g).(type) { //nolint:errorlint // registries return it bare
-	case nil:
-		return g, nil
-	case prometheus.AlreadyRegisteredError:
-		if same, ok := err.ExistingCollector.(*prometheus.GaugeVec); ok {
+	err := registerer.Register(g)
+	if registered, ok := errors.AsType[prometheus.AlreadyRegisteredError](err); ok {
+		if same, ok := registered.ExistingCollector.(*prometheus.GaugeVec); ok {
 			return same, nil
 		}
-		return g, err
-	default:
-		return g, err
 	}
+	return g, err
 }

@@ -442,8 +442,7 @@ func (o *Objects) Polls(object client.Object) bool {
 
 // Wrote implements Cache. A watch shows the write by itself.
 func (o *Objects) Wrote(object client.Object) {
-	if !o.Polls(object) {
-		return
+	if o.Polls(object) {
+		wait.Signal(o.find(object).again)
 	}
-	wait.Signal(o.find(object).again)
 }
