@@ -75,7 +75,7 @@ func Chart(objects ...client.Object) (map[string][]byte, error) {
 	return files, nil
 }
 
-// shared returns the value at a path, to be changed in place; the zero value if there is none of that type.
+// valueAt returns the value at a path, to be changed in place; the zero value if there is none of that type.
 func valueAt[T any](tree map[string]any, fields ...string) T {
 	found, _, _ := unstructured.NestedFieldNoCopy(tree, fields...)
 	value, _ := found.(T)
@@ -152,9 +152,9 @@ func jobName(name string) string {
 	return fmt.Sprintf("%s{{ list %q .Values.image .Values.namespace .Values.resources .Values.registerArgs | toJson | sha256sum | trunc %d }}", escape(before), old, hashLength)
 }
 
-// jsonOf returns JSON, which is YAML too, of what treesOf returns, or of a part.
+// jsonOf returns JSON, which is YAML too, of what treesOf returns, of a part, or of a type of the API.
 func jsonOf(tree any) string {
-	text, _ := json.Marshal(tree)
+	text, _ := json.Marshal(tree) // none of them fails
 	return string(text)
 }
 

@@ -197,10 +197,10 @@ func Shorten(name, suffix string, most int) string {
 		return name + suffix
 	}
 	kept := strings.TrimRight(name[:most-len(suffix)-hashLength-1], "-.")
-	return kept + "-" + hash([]byte(name)) + suffix
+	return kept + "-" + hash(name) + suffix
 }
 
-func hash(of []byte) string {
-	sum := sha256.Sum256(of)
+func hash(of string) string {
+	sum := sha256.Sum256([]byte(of))
 	return hex.EncodeToString(sum[:])[:hashLength]
 }

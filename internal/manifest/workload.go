@@ -4,7 +4,6 @@ package manifest
 // that audits.
 
 import (
-	"encoding/json"
 	"maps"
 	"slices"
 	"strconv"
@@ -81,12 +80,8 @@ func (c component) disruptionBudget() *policyv1.PodDisruptionBudget {
 func (c component) job() *batchv1.Job {
 	spec := c.jobSpec()
 	spec.TTLSecondsAfterFinished = new(int32(keepJob))
-	template, err := json.Marshal(spec.Template)
-	if err != nil { // API types can always be marshaled
-		template = []byte(c.program.Image)
-	}
 	return &batchv1.Job{
-		ObjectMeta: c.meta(Shorten(c.program.Name, registerInfix+hash(template), maxJobName), c.program.Namespace),
+		ObjectMeta: c.meta(Shorten(c.program.Name, registerInfix+hash(jsonOf(spec.Template)), maxJobName), c.program.Namespace),
 		Spec:       spec,
 	}
 }
