@@ -48,7 +48,7 @@ func (r *Recorder) serve(next http.Handler, w http.ResponseWriter, req *http.Req
 	defer func() { // no recover: the server handles the panic
 		t.call.took = time.Since(t.call.received)
 		t.call.reads.end()
-		r.end(t.call, answered && t.call.question.seen) // a request that was refused unread is not recorded
+		r.end(t.call, answered && !t.call.question.empty()) // a request that was refused unread is not recorded
 	}()
 	next.ServeHTTP(t, &t.request)
 	answered = true
@@ -153,7 +153,6 @@ type buffer struct {
 	share
 	text []byte
 	size int64 // as announced by the caller; not positive if unknown
-	seen bool  // at least one byte was added
 	lost bool  // there was no room for the whole body
 }
 
@@ -162,7 +161,6 @@ func (b *buffer) add(p []byte) {
 	if len(p) == 0 || b.lost {
 		return
 	}
-	b.seen = true
 	if need := len(b.text) + len(p); need > cap(b.text) && !b.grow(need) {
 		b.release()
 		b.lost = true
@@ -170,6 +168,8 @@ func (b *buffer) add(p []byte) {
 	}
 	b.text = append(b.text, p...)
 }
+
+func (b *buffer) empty() bool { return len(b.text) == 0 && !b.lost }
 
 // grow makes room for so many bytes in all.
 func (b *buffer) grow(need int) bool {

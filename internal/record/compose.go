@@ -177,29 +177,28 @@ func (x *exchange) runHook(hook func(map[string]any)) (err error) {
 	if x.unpatched != nil {
 		return failed("not redacted", "Redact cannot be shown the object after the patch of the response: %w", x.unpatched)
 	}
-	run := func(object map[string]any, at string) (after map[string]any, changed bool) {
+	hooked := false
+	run := func(object map[string]any, at string) (after map[string]any) {
+		changed := false
 		if err == nil {
 			after, changed, err = show(hook, object)
 		}
 		if changed && at != "" {
 			x.notes.add(at + " (by Redact)")
 		}
-		return after, changed
+		hooked = hooked || changed
+		return after
 	}
 	for _, name := range []string{"object", "oldObject"} {
 		if object, ok := x.request[name].(map[string]any); ok {
-			after, changed := run(object, "request."+name)
-			x.request[name], x.hooked = after, x.hooked || changed
+			x.request[name] = run(object, "request."+name)
 		}
 	}
 	if x.patched != nil {
-		after, changed := run(x.patched, "")
-		x.patched, x.hooked = after, x.hooked || changed
+		x.patched = run(x.patched, "")
 	}
-	x.eachRead(func(object map[string]any, at string) map[string]any {
-		after, _ := run(object, at)
-		return after
-	})
+	x.hooked = hooked // what was read has no part in the patch
+	x.eachRead(run)
 	return err
 }
 
