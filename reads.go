@@ -110,15 +110,9 @@ type reading interface {
 
 // stepReads serves one run of a step. All runs of a call share the Snapshot.
 type stepReads struct {
-	open   func() stepReader // nil if the step declares nothing
+	open   func() *reads.Reader // nil if the step declares nothing
 	once   sync.Once
-	reader stepReader // nil until the step asks for it
-}
-
-// stepReader is a Reader that keeps the error with which the step has failed, although the step may have dropped it.
-type stepReader interface {
-	client.Reader
-	Err() error
+	reader *reads.Reader // nil until the step asks for it
 }
 
 // from makes a step read from there in a call.
@@ -128,13 +122,13 @@ func (s *stepReads) from(ctx context.Context, step string, c *admit.Call, from r
 		snapshot *reads.Snapshot
 		err      error
 	}
-	s.open = func() stepReader {
+	s.open = func() *reads.Reader {
 		t, _ := c.Shared(func() any {
 			snapshot, err := from.Snapshot(ctx)
 			return taken{snapshot, err}
 		}).(taken)
 		if t.err != nil {
-			return failingReader{t.err}
+			return reads.Failing(t.err)
 		}
 		return t.snapshot.Reader(step)
 	}
@@ -142,32 +136,19 @@ func (s *stepReads) from(ctx context.Context, step string, c *admit.Call, from r
 
 func (s *stepReads) get() client.Reader {
 	s.once.Do(func() {
-		if s.reader = (failingReader{errNoReads}); s.open != nil {
+		if s.reader = reads.Failing(errNoReads); s.open != nil {
 			s.reader = s.open()
 		}
 	})
 	return s.reader
 }
 
-// failure returns the error with which the step has failed.
+// failure returns the error with which the step has failed, although the step may have dropped it.
 func (s *stepReads) failure() error {
 	if s.reader == nil {
 		return nil
 	}
 	return s.reader.Err()
-}
-
-// failingReader fails with an error.
-type failingReader struct{ err error }
-
-func (f failingReader) Err() error { return f.err }
-
-func (f failingReader) Get(context.Context, client.ObjectKey, client.Object, ...client.GetOption) error {
-	return f.err
-}
-
-func (f failingReader) List(context.Context, client.ObjectList, ...client.ListOption) error {
-	return f.err
 }
 
 // following is a Set that follows the cluster.

@@ -175,6 +175,9 @@ func (t *Snapshot) Reader(step string) *Reader {
 	return &Reader{snapshot: t, step: step, uses: t.set.steps[step]}
 }
 
+// Failing returns a Reader that fails with an error.
+func Failing(err error) *Reader { return &Reader{err: err} }
+
 // Err returns the first error of the Reader that is not about a missing object. A step that had one has failed,
 // because it has decided without what it declares.
 func (r *Reader) Err() error {
@@ -456,6 +459,9 @@ func (q *query) matches(v *view, o client.Object) bool {
 
 // undeclared returns the error for objects that the step does not declare. It names the declaration to add.
 func (r *Reader) undeclared(o any, namespace, name string) error {
+	if r.snapshot == nil {
+		return r.err
+	}
 	what := strings.TrimPrefix(fmt.Sprintf("%T", o), "*")
 	if u, ok := o.(interface {
 		GroupVersionKind() schema.GroupVersionKind
