@@ -300,7 +300,7 @@ func (e *engine) object(ctx context.Context, t *target, i *item) error {
 		if err != nil {
 			return err
 		}
-		if a.operation == "" {
+		if a.Operation == "" {
 			continue
 		}
 		asked = true
@@ -317,23 +317,22 @@ func (e *engine) object(ctx context.Context, t *target, i *item) error {
 
 // tell counts and reports the answer of a step for one object.
 func (e *engine) tell(ctx context.Context, o *object, s *step, a *answer) error {
-	f := Finding{
-		Step: s.Name, Mode: a.mode, Result: a.result, Operation: a.operation, Message: a.message, Paths: a.paths, Kind: o.kind,
-		Resource: o.GroupVersionResource, Namespace: o.head.Metadata.Namespace, Name: o.head.Metadata.Name, UID: o.head.Metadata.UID,
-	}
+	f := a.Finding
+	f.Step, f.Kind, f.Resource = s.Name, o.kind, o.GroupVersionResource
+	f.Namespace, f.Name, f.UID = o.head.Metadata.Namespace, o.head.Metadata.Name, o.head.Metadata.UID
 	switch {
-	case a.result == Passed:
+	case f.Result == Passed:
 		if e.Reports == nil || f.Name == "" {
 			return nil
 		}
 		return e.Reports.Add(ctx, f)
-	case a.result == Untold: // for all objects
+	case f.Result == Untold: // for all objects
 		s.untold = true
-		return e.about(ctx, &s.Step, resource{}, Untold, a.message)
+		return e.about(ctx, &s.Step, resource{}, Untold, f.Message)
 	case a.gap:
-		e.record(Gap{Step: s.Name, Resource: o.GroupVersionResource, Namespace: f.Namespace, Objects: 1, Reason: a.message, Remedy: remedyAgain})
+		e.record(Gap{Step: s.Name, Resource: o.GroupVersionResource, Namespace: f.Namespace, Objects: 1, Reason: f.Message, Remedy: remedyAgain})
 	}
-	e.count(s.Name, a.result)
+	e.count(s.Name, f.Result)
 	if a.stack != nil {
 		if s.panicked {
 			return nil

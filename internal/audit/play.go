@@ -46,15 +46,11 @@ func newUsers() []authenticationv1.UserInfo {
 	}
 }
 
-// answer is what a step says of an object. The zero answer is that it has not been asked.
+// answer is what a step says of an object: a Finding without their names. The zero answer is that it has not been asked.
 type answer struct {
-	operation admissionv1.Operation
-	mode      webhookconf.Mode // in force for the object
-	result    Result
-	message   string
-	paths     []string
-	gap       bool   // the step has failed, so what it would say is not known
-	stack     []byte // of a panic
+	Finding
+	gap   bool   // the step has failed, so what it would say is not known
+	stack []byte // of a panic
 }
 
 // object is an object of a target, with its identity.
@@ -83,7 +79,7 @@ func (e *engine) answer(ctx context.Context, o *object, s *step) (answer, error)
 			selected, err = s.condition(ctx, req)
 			if err != nil && ctx.Err() == nil {
 				message := shortened("its matchConditions cannot be evaluated: " + err.Error())
-				return answer{operation: operation, mode: e.mode(ctx, s, req), result: Failed, message: message + s.afterCondition()}, nil
+				return answer{Finding: Finding{Operation: operation, Mode: e.mode(ctx, s, req), Result: Failed, Message: message + s.afterCondition()}}, nil
 			}
 		}
 		if err != nil {
@@ -96,8 +92,8 @@ func (e *engine) answer(ctx context.Context, o *object, s *step) (answer, error)
 		if err != nil {
 			return answer{}, err
 		}
-		a.operation, a.mode = operation, e.mode(ctx, s, req)
-		if a.mode == webhookconf.ModeDeny {
+		a.Operation, a.Mode = operation, e.mode(ctx, s, req)
+		if a.Mode == webhookconf.ModeDeny {
 			for _, text := range []*[]byte{&o.created, &o.updated} {
 				if changed, err := verdict.Changed(*text); err == nil {
 					*text = changed
@@ -181,8 +177,8 @@ func join(members map[string]json.RawMessage) []byte {
 func (e *engine) ask(ctx context.Context, s *step, req *admissionv1.AdmissionRequest) (admit.Verdict, answer, error) {
 	verdict, err := e.play(ctx, s, req, 0)
 	a := answerOf(verdict)
-	s.told[a.result]++
-	if n := s.told[a.result]; err != nil || a.result == Failed || n&(n-1) != 0 {
+	s.told[a.Result]++
+	if n := s.told[a.Result]; err != nil || a.Result == Failed || n&(n-1) != 0 {
 		return verdict, a, err
 	}
 	for user := 1; user < len(e.users); user++ {
@@ -194,7 +190,7 @@ func (e *engine) ask(ctx context.Context, s *step, req *admissionv1.AdmissionReq
 			continue
 		}
 		const message = "its result depends on the user who sends a request, and an audit has no user, or it differs from run to run; set Settings.ReadsUser to leave the step out, or make it deterministic"
-		return verdict, answer{result: Untold, message: message}, nil
+		return verdict, answer{Finding: Finding{Result: Untold, Message: message}}, nil
 	}
 	return verdict, a, nil
 }
@@ -248,20 +244,20 @@ func answerOf(v admit.Verdict) answer {
 	switch {
 	case v.Panic != nil:
 		message := fmt.Sprintf("it panicked: %s. Later panics of the step are only counted", shortened(fmt.Sprint(v.Panic)))
-		return answer{result: Failed, message: message, gap: true, stack: v.Stack}
+		return answer{Finding: Finding{Result: Failed, Message: message}, gap: true, stack: v.Stack}
 	case v.Unreadable:
-		return answer{result: Failed, message: unreadable(v.Err)}
+		return answer{Finding: Finding{Result: Failed, Message: unreadable(v.Err)}}
 	case v.Err != nil:
-		return answer{result: Failed, message: shortened(v.Err.Error()), gap: true}
+		return answer{Finding: Finding{Result: Failed, Message: shortened(v.Err.Error())}, gap: true}
 	case v.Denied != nil:
-		return answer{result: Denied, message: v.Denied.Message}
+		return answer{Finding: Finding{Result: Denied, Message: v.Denied.Message}}
 	case v.Patch == nil:
-		return answer{result: Passed}
+		return answer{Finding: Finding{Result: Passed}}
 	}
-	a := answer{result: Drift, paths: v.Paths(), message: "it would change the object"}
-	if more := len(a.paths) - mostPaths; more > 0 {
-		a.paths = a.paths[:mostPaths]
-		a.message = fmt.Sprintf("it would change the object, in %d more paths than these", more)
+	a := answer{Finding: Finding{Result: Drift, Paths: v.Paths(), Message: "it would change the object"}}
+	if more := len(a.Paths) - mostPaths; more > 0 {
+		a.Paths = a.Paths[:mostPaths]
+		a.Message = fmt.Sprintf("it would change the object, in %d more paths than these", more)
 	}
 	return a
 }

@@ -61,9 +61,9 @@ var _ = Describe("An answer", func() {
 
 	DescribeTable("holds", func(v admit.Verdict, result Result, message string, paths ...string) {
 		a := answerOf(v)
-		Expect(a.result).To(Equal(result))
-		Expect(a.message).To(Equal(message))
-		Expect(strings.Join(a.paths, " ")).To(Equal(strings.Join(paths, " ")))
+		Expect(a.Result).To(Equal(result))
+		Expect(a.Message).To(Equal(message))
+		Expect(strings.Join(a.Paths, " ")).To(Equal(strings.Join(paths, " ")))
 	},
 		Entry("nothing", admit.Verdict{}, Passed, ""),
 		Entry("the denial's message", denied("no"), Denied, "no"),
@@ -83,8 +83,8 @@ var _ = Describe("An answer", func() {
 		err := kjson.UnmarshalCaseSensitivePreserveInts([]byte(`{"spec":{"replicas":"hunter2"}}`), &into)
 		Expect(err).To(HaveOccurred())
 		a := answerOf(admit.Verdict{Err: fmt.Errorf("wrapped: %w", err), Unreadable: true})
-		Expect(a.message).To(Equal("the object does not decode into the type of the step: the field spec.replicas is no int"))
+		Expect(a.Message).To(Equal("the object does not decode into the type of the step: the field spec.replicas is no int"))
 		a = answerOf(admit.Verdict{Err: errors.New("hunter2"), Unreadable: true})
-		Expect(a.message).To(Equal("the object does not decode into the type of the step"))
+		Expect(a.Message).To(Equal("the object does not decode into the type of the step"))
 	})
 })
