@@ -105,10 +105,6 @@ func (s *Secret) look(secret *corev1.Secret, err error) (texts, error) {
 	case err != nil:
 		return texts{}, err
 	}
-	return s.texts(secret)
-}
-
-func (s *Secret) texts(secret *corev1.Secret) (texts, error) {
 	part := func(key string) text { return text{name: key, pem: secret.Data[key]} }
 	t := texts{certificate: part(cmp.Or(s.Cert, DefaultCert)), key: part(cmp.Or(s.Key, DefaultKey)), ca: part(cmp.Or(s.CA, DefaultCA))}
 	for _, p := range []text{t.certificate, t.key} {
