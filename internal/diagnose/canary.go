@@ -21,7 +21,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"code.cloudfoundry.org/eirinix/diagnosis"
-	"code.cloudfoundry.org/eirinix/internal/cluster"
 	"code.cloudfoundry.org/eirinix/internal/wait"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
@@ -108,14 +107,17 @@ type call struct {
 	err      error // the API server's answer to the request, even if the call came through
 }
 
-// send sends one request to the API server.
-func (c Canary) send(ctx context.Context, clients cluster.Clients) call {
+// sendOnce sends one request to the API server.
+func (d *diagnostic) sendOnce(ctx context.Context) call {
+	ctx, cancel := context.WithTimeout(ctx, canaryTimeout+d.Timeout)
+	defer cancel()
+	c := d.Canary
 	object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
 		Namespace: c.Namespace, Name: CanaryName + "-" + rand.String(10),
 		Labels: map[string]string{CanaryLabel: c.Fingerprint},
 	}}
 	began := time.Now()
-	result := clients.CoreV1().RESTClient().Post().
+	result := d.Clients.CoreV1().RESTClient().Post().
 		Namespace(c.Namespace).Resource("configmaps").
 		VersionedParams(&metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}, scheme.ParameterCodec).
 		MaxRetries(0).
@@ -166,12 +168,6 @@ func (d *diagnostic) sendCanary(ctx context.Context) call {
 			return call{err: err}
 		}
 	}
-}
-
-func (d *diagnostic) sendOnce(ctx context.Context) call {
-	ctx, cancel := context.WithTimeout(ctx, canaryTimeout+d.Timeout)
-	defer cancel()
-	return d.Canary.send(ctx, d.Clients)
 }
 
 // judgeCanary turns the outcome of the call into findings.

@@ -118,7 +118,9 @@ func (d *diagnostic) checkOrder(all []hook) {
 			continue
 		}
 		later := byCall(all[ours], h) < 0
-		over := func(e webhookconf.Entry) bool { return (later || h.repeats()) && !repeats(e) || later && h.repeats() }
+		over := func(e webhookconf.Entry) bool {
+			return (later || h.repeats()) && e.Reinvoke != admissionregistrationv1.IfNeededReinvocationPolicy || later && h.repeats()
+		}
 		if !d.anyMutating(h, over) {
 			continue
 		}
@@ -142,11 +144,6 @@ func (d *diagnostic) checkOrder(all []hook) {
 // repeats reports whether the API server calls the webhook again for an object that others changed after it.
 func (h hook) repeats() bool {
 	return h.ReinvocationPolicy != nil && *h.ReinvocationPolicy == admissionregistrationv1.IfNeededReinvocationPolicy
-}
-
-// repeats reports the same of an entry of ours.
-func repeats(e webhookconf.Entry) bool {
-	return e.Reinvoke == admissionregistrationv1.IfNeededReinvocationPolicy
 }
 
 // anyMutating reports whether a mutating entry of ours meets the condition and is called for some of the webhook's objects.

@@ -127,18 +127,15 @@ func watch(
 
 // nextLook returns the time of the next check. Like elapsed, it is counted from the start.
 func nextLook(elapsed time.Duration) (next time.Duration, again bool) {
-	for _, m := range milestones {
-		if elapsed < m {
-			return m, true
-		}
+	if n := passed(elapsed); n < len(milestones) {
+		return milestones[n], true
 	}
 	next = elapsed.Truncate(time.Minute) + time.Minute
 	return next, next <= watchFor
 }
 
 // passed returns the number of milestones that have passed.
-func (w *watcher) passed() int {
-	elapsed, n := time.Since(w.began), 0
+func passed(elapsed time.Duration) (n int) {
 	for n < len(milestones) && elapsed >= milestones[n] {
 		n++
 	}
@@ -149,7 +146,7 @@ func (w *watcher) passed() int {
 // check. A finding that was logged before and is not among them is then forgotten, so that it is logged again when it
 // returns.
 func (w *watcher) say(findings []diagnosis.Finding, mayPass func(diagnosis.Finding) bool, complete bool) {
-	passed, stands := w.passed(), map[saying]int{}
+	passed, stands := passed(time.Since(w.began)), map[saying]int{}
 	for _, f := range findings {
 		if f.Severity == diagnosis.Note || f.Code == diagnosis.CannotLook {
 			continue
