@@ -141,17 +141,21 @@ func Remove(ctx context.Context, c dynamic.Interface, fingerprint string) error 
 	defer cancel()
 	for _, kind := range kinds {
 		plural, _ := meta.UnsafeGuessKindToResource(kind)
-		list, err := c.Resource(plural).List(ctx, metav1.ListOptions{LabelSelector: Label + "=" + fingerprint})
-		if apierrors.IsNotFound(err) {
-			continue // the cluster does not serve the kind
-		} else if err != nil {
-			return err
-		}
-		for i := range list.Items {
-			report := &list.Items[i]
-			if err := c.Resource(plural).Namespace(report.GetNamespace()).Delete(ctx, report.GetName(), metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+		page := metav1.ListOptions{LabelSelector: Label + "=" + fingerprint, Limit: pageSize}
+		for more := true; more; more = page.Continue != "" {
+			list, err := c.Resource(plural).List(ctx, page)
+			if apierrors.IsNotFound(err) {
+				break // the cluster does not serve the kind
+			} else if err != nil {
 				return err
 			}
+			for i := range list.Items {
+				report := &list.Items[i]
+				if err := c.Resource(plural).Namespace(report.GetNamespace()).Delete(ctx, report.GetName(), metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+					return err
+				}
+			}
+			page.Continue = list.GetContinue()
 		}
 	}
 	return nil
