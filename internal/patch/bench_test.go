@@ -214,11 +214,43 @@ func BenchmarkApplyMany(b *testing.B) {
 			text := []byte("[" + strings.Join(operations, ",") + "]")
 			b.Run(fmt.Sprintf("%d/%s", n, kind), func(b *testing.B) {
 				for b.Loop() {
-					if _, err := apply(raw, text); err != nil {
+					if _, _, err := patch.Apply(raw, text); err != nil {
 						b.Fatal(err)
 					}
 				}
 			})
+		}
+	}
+}
+
+// BenchmarkResult makes the JSON that results from a patch, for the next step that needs it.
+func BenchmarkResult(b *testing.B) {
+	for _, size := range []struct{ containers, env int }{{1, 12}, {5, 34}, {40, 60}} {
+		raw, before := arrivedPod(size.containers, size.env)
+		for _, c := range []struct {
+			name string
+			edit func(*corev1.Pod)
+		}{{"one", addOne}, {"sidecar", addSidecar}} {
+			after := before.DeepCopy()
+			c.edit(after)
+			p, err := patch.Compare(raw, before, after)
+			if err != nil {
+				b.Fatal(err)
+			}
+			wire := p.AppendJSON(nil)
+			for kind, result := range map[string]func() error{
+				"own":  func() error { _, err := p.Apply(raw); return err },
+				"wire": func() error { _, _, err := patch.Apply(raw, wire); return err },
+			} {
+				b.Run(fmt.Sprintf("%dKB/%s/%s", len(raw)/1024, c.name, kind), func(b *testing.B) {
+					b.ReportAllocs()
+					for b.Loop() {
+						if err := result(); err != nil {
+							b.Fatal(err)
+						}
+					}
+				})
+			}
 		}
 	}
 }
