@@ -8,7 +8,7 @@ import (
 	"maps"
 	"slices"
 
-	"code.cloudfoundry.org/eirinix/internal/patch"
+	"code.cloudfoundry.org/eirinix/internal/jsontext"
 )
 
 // Annotation holds the members that the object's version cannot hold, for each version that they belong to.
@@ -71,7 +71,7 @@ func (n notes) put(object *tree, from string) error {
 		if i > 0 {
 			text = append(text, ',')
 		}
-		text = n[version].append(append(patch.AppendString(text, version), ':'))
+		text = n[version].append(append(jsontext.AppendString(text, version), ':'))
 	}
 	text = append(text, '}')
 	if len(text) > mostAnnotated {
@@ -88,7 +88,7 @@ func (n notes) put(object *tree, from string) error {
 	return nil
 }
 
-func stringTree(s string) tree { return tree{kind: '"', text: patch.AppendString(nil, s)} }
+func stringTree(s string) tree { return tree{kind: '"', text: jsontext.AppendString(nil, s)} }
 
 // listed returns entries as a tree.
 func listed(entries []entry) *tree {

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"code.cloudfoundry.org/eirinix/internal/decode"
+	"code.cloudfoundry.org/eirinix/internal/jsontext"
 	"code.cloudfoundry.org/eirinix/internal/patch"
 )
 
@@ -165,7 +166,7 @@ func (m *metadata) append(dst []byte, of any) ([]byte, error) {
 	r.members(func(name []byte) {
 		value := r.Value()
 		if s := string(name); s != "labels" && s != "annotations" {
-			dst = append(append(patch.AppendString(append(dst, ','), s), ':'), value...)
+			dst = append(append(jsontext.AppendString(append(dst, ','), s), ':'), value...)
 		}
 	})
 	err := r.err()

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"code.cloudfoundry.org/eirinix/internal/decode"
+	"code.cloudfoundry.org/eirinix/internal/jsontext"
 	"code.cloudfoundry.org/eirinix/internal/patch"
 )
 
@@ -125,7 +126,7 @@ func copyMetadata(to, from *metav1.ObjectMeta) {
 func (c *conversion) head(dst []byte, to *version) []byte {
 	dst = append(append(dst, `{"apiVersion":"`...), to.apiVersion...)
 	dst = append(dst, `","kind":`...)
-	return append(patch.AppendString(dst, c.kind), `,"metadata":`...)
+	return append(jsontext.AppendString(dst, c.kind), `,"metadata":`...)
 }
 
 // convert appends the object in another version. It returns it, too, and reports whether all but its metadata is what the

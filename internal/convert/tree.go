@@ -10,7 +10,6 @@ import (
 
 	"code.cloudfoundry.org/eirinix/internal/decode"
 	"code.cloudfoundry.org/eirinix/internal/jsontext"
-	"code.cloudfoundry.org/eirinix/internal/patch"
 )
 
 // tree is a JSON value. Its methods accept nil, which stands for a member that is missing.
@@ -184,7 +183,7 @@ func (t *tree) append(dst []byte) []byte {
 				dst = append(dst, ',')
 			}
 			if t.kind == '{' {
-				dst = append(patch.AppendString(dst, t.names[i]), ':')
+				dst = append(jsontext.AppendString(dst, t.names[i]), ':')
 			}
 			dst = t.items[i].append(dst)
 		}

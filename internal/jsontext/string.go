@@ -1,6 +1,6 @@
 package jsontext
 
-// This file reads strings.
+// This file reads and writes strings.
 
 import (
 	"bytes"
@@ -164,4 +164,62 @@ func marks(eight uint64) uint64 {
 	quotes := eight ^ 0x02*each // moves the quote next to the control characters, so that one comparison finds both
 	escapes := eight ^ '\\'*each
 	return ((quotes-0x21*each)&^quotes | (escapes-each)&^escapes) & high
+}
+
+// isPlain are the bytes that AppendString writes as they are.
+var isPlain = func() (all [256]bool) {
+	for c := ' '; c < utf8.RuneSelf; c++ {
+		all[c] = !strings.ContainsRune(`"\<>&`, c)
+	}
+	return all
+}()
+
+const hex = "0123456789abcdef"
+
+// AppendString appends a JSON string as encoding/json writes it, HTML escaped.
+func AppendString[T string | []byte](dst []byte, s T) []byte {
+	dst = append(dst, '"')
+	from := 0
+	for i := 0; i < len(s); {
+		c := s[i]
+		if isPlain[c] {
+			i++
+			continue
+		}
+		if c < utf8.RuneSelf {
+			dst = append(dst, s[from:i]...)
+			dst = append(dst, '\\')
+			switch c {
+			case '\\', '"':
+				dst = append(dst, c)
+			case '\b':
+				dst = append(dst, 'b')
+			case '\f':
+				dst = append(dst, 'f')
+			case '\n':
+				dst = append(dst, 'n')
+			case '\r':
+				dst = append(dst, 'r')
+			case '\t':
+				dst = append(dst, 't')
+			default:
+				dst = append(dst, 'u', '0', '0', hex[c>>4], hex[c&15])
+			}
+			i++
+			from = i
+			continue
+		}
+		r, size := utf8.DecodeRuneInString(string(s[i:min(i+utf8.UTFMax, len(s))]))
+		switch {
+		case r == utf8.RuneError && size == 1:
+			dst = append(append(dst, s[from:i]...), `\ufffd`...)
+			from = i + size
+		case r == '\u2028' || r == '\u2029':
+			dst = append(append(dst, s[from:i]...), `\u202`...)
+			dst = append(dst, hex[r&15])
+			from = i + size
+		}
+		i += size
+	}
+	return append(append(dst, s[from:]...), '"')
 }

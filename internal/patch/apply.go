@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
+
+	"code.cloudfoundry.org/eirinix/internal/jsontext"
 )
 
 // Apply applies a JSON patch (RFC 6902) to an object, and counts its operations. The result and the errors are those
@@ -190,7 +192,7 @@ func index(name string) (int, bool) {
 func (v *lazy) add(name string, value []byte) bool {
 	item := &lazy{text: value}
 	if v.names != nil {
-		v.set(name, AppendString(nil, name), item)
+		v.set(name, jsontext.AppendString(nil, name), item)
 		return true
 	}
 	if name == "-" {

@@ -13,7 +13,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"unicode/utf8"
+
+	"code.cloudfoundry.org/eirinix/internal/jsontext"
 )
 
 // encode appends a value as encoding/json writes a decoded tree: HTML escaped, with members sorted by name.
@@ -127,9 +128,9 @@ func appendScalar(dst []byte, p *plan, v reflect.Value) ([]byte, error) {
 		dst = append(dst, n...)
 	case shapeString:
 		if !p.quoted {
-			return AppendString(dst, v.String()), nil
+			return jsontext.AppendString(dst, v.String()), nil
 		}
-		return AppendString(dst, string(AppendString(nil, v.String()))), nil
+		return jsontext.AppendString(dst, string(jsontext.AppendString(nil, v.String()))), nil
 	}
 	if p.quoted {
 		dst = append(dst, '"')
@@ -169,7 +170,7 @@ func appendText(dst []byte, v reflect.Value) ([]byte, error) {
 	if err != nil {
 		return dst, err
 	}
-	return AppendString(dst, string(text)), nil
+	return jsontext.AppendString(dst, string(text)), nil
 }
 
 // addressed returns a pointer to the value if it has an address, else the value. The pointer saves a copy and has the
@@ -198,62 +199,4 @@ func appendEscaped(dst, text []byte) []byte {
 	b := bytes.NewBuffer(dst)
 	json.HTMLEscape(b, text)
 	return b.Bytes()
-}
-
-// plain are the bytes that a string holds as they are.
-var plain = func() (all [256]bool) {
-	for c := ' '; c < utf8.RuneSelf; c++ {
-		all[c] = !strings.ContainsRune(`"\<>&`, c)
-	}
-	return all
-}()
-
-const hex = "0123456789abcdef"
-
-// AppendString appends a JSON string as encoding/json writes it, HTML escaped.
-func AppendString[T string | []byte](dst []byte, s T) []byte {
-	dst = append(dst, '"')
-	from := 0
-	for i := 0; i < len(s); {
-		c := s[i]
-		if plain[c] {
-			i++
-			continue
-		}
-		if c < utf8.RuneSelf {
-			dst = append(dst, s[from:i]...)
-			dst = append(dst, '\\')
-			switch c {
-			case '\\', '"':
-				dst = append(dst, c)
-			case '\b':
-				dst = append(dst, 'b')
-			case '\f':
-				dst = append(dst, 'f')
-			case '\n':
-				dst = append(dst, 'n')
-			case '\r':
-				dst = append(dst, 'r')
-			case '\t':
-				dst = append(dst, 't')
-			default:
-				dst = append(dst, 'u', '0', '0', hex[c>>4], hex[c&15])
-			}
-			i++
-			from = i
-			continue
-		}
-		r, size := utf8.DecodeRuneInString(string(s[i:min(i+utf8.UTFMax, len(s))]))
-		switch {
-		case r == utf8.RuneError && size == 1:
-			dst = append(append(dst, s[from:i]...), `\ufffd`...)
-			from = i + size
-		case r == '\u2028' || r == '\u2029':
-			dst = append(append(dst, s[from:i]...), `\u202`...)
-			dst = append(dst, hex[r&15])
-			from = i + size
-		}
-		i += size
-	}
-	return append(append(dst, s[from:]...), '"')
 }

@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode"
+
+	"code.cloudfoundry.org/eirinix/internal/jsontext"
 )
 
 // A field is a struct field that becomes a member of a JSON object. It can belong to an embedded struct.
@@ -153,7 +155,7 @@ func (b *planner) fields(p *plan) []field {
 			if c.asString {
 				f.plan = f.plan.inQuotes()
 			}
-			f.quoted = string(AppendString(nil, f.name)) + ":"
+			f.quoted = string(jsontext.AppendString(nil, f.name)) + ":"
 			if f.omitZero {
 				f.zero = zeroFor(c.typ)
 			}

@@ -85,7 +85,7 @@ func (d *differ) appendEntries(dst []byte, p *plan, v reflect.Value, except []st
 		if slices.Contains(except, e.name) {
 			continue
 		}
-		dst = append(AppendString(append(dst, ','), e.name), ':')
+		dst = append(jsontext.AppendString(append(dst, ','), e.name), ':')
 		if dst, err = d.encode(dst, p.elem, e.value); err != nil {
 			return dst, fmt.Errorf("%s: %w", e.name, err)
 		}

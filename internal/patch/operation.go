@@ -8,6 +8,8 @@ import (
 	"strconv"
 
 	"gomodules.xyz/jsonpatch/v2"
+
+	"code.cloudfoundry.org/eirinix/internal/jsontext"
 )
 
 // An operation holds the positions of its text in differ.buf: the value, empty for none, followed by the path.
@@ -96,7 +98,7 @@ func (p *Patch) AppendJSON(dst []byte) []byte {
 			dst = append(dst, ',')
 		}
 		dst = append(append(append(dst, `{"op":"`...), o.kind...), `","path":`...)
-		dst = AppendString(dst, p.pathOf(o))
+		dst = jsontext.AppendString(dst, p.pathOf(o))
 		if value := p.valueOf(o); len(value) > 0 {
 			dst = append(append(dst, `,"value":`...), value...)
 		}
@@ -116,9 +118,9 @@ func AppendJSON(dst []byte, ops []jsonpatch.Operation) []byte {
 			dst = append(dst, ',')
 		}
 		dst = append(dst, `{"op":`...)
-		dst = AppendString(dst, op.Operation)
+		dst = jsontext.AppendString(dst, op.Operation)
 		dst = append(dst, `,"path":`...)
-		dst = AppendString(dst, op.Path)
+		dst = jsontext.AppendString(dst, op.Path)
 		if op.Value != nil || op.Operation == "add" || op.Operation == "replace" {
 			dst = append(dst, `,"value":`...)
 			dst = appendOperand(dst, op.Value)
@@ -133,7 +135,7 @@ func appendOperand(dst []byte, value any) []byte {
 	case nil:
 		return append(dst, "null"...)
 	case string:
-		return AppendString(dst, v)
+		return jsontext.AppendString(dst, v)
 	case json.RawMessage:
 		if v == nil {
 			return append(dst, "null"...)
