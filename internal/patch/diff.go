@@ -173,7 +173,7 @@ func (d *differ) member(p *plan, c change) error {
 	if err != nil {
 		return err
 	}
-	if top := len(d.frames) - 1; c.a.IsValid() && at == top && d.top().node.kind == 0 {
+	if top := len(d.frames) - 1; c.a.IsValid() && at == top && d.top().node.Kind == 0 {
 		// For instance 01 in raw and 1 in a map of integers: the member's name in raw is unknown.
 		return d.mismatch(top, "no member that is in the decoded map")
 	}

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"reflect"
 	"strconv"
+
+	"code.cloudfoundry.org/eirinix/internal/jsontext"
 )
 
 // A frame is one step of the path from the root to the walk's current position: a member or a list item.
@@ -20,7 +22,7 @@ type frame struct {
 	plan  *plan
 	after reflect.Value
 
-	node    node
+	node    jsontext.Node
 	known   bool // node has been looked up
 	written bool // an operation has written the whole value, so that nothing below needs one
 	listed  bool // its entries have been listed
@@ -32,11 +34,11 @@ type frame struct {
 // A differ walks two trees in lockstep.
 type differ struct {
 	raw     []byte
-	doc     document
+	doc     jsontext.Index
 	opened  bool
 	frames  []frame
-	stack   [12]frame // initial memory of frames; objects are rarely deeper
-	entries []entry   // of all listed frames, in the order of the frames
+	stack   [12]frame       // initial memory of frames; objects are rarely deeper
+	entries []jsontext.Part // of all listed frames, in the order of the frames
 	ops     []operation
 	buf     []byte // values and paths of operations, back to back
 	scratch []byte
@@ -60,15 +62,15 @@ func (d *differ) pop() {
 // or else of the top frame.
 func (d *differ) locate() (int, error) {
 	if !d.opened {
-		doc, root, err := open(d.raw)
+		doc, root, err := jsontext.NewIndex(d.raw)
 		if err != nil {
 			return 0, err
 		}
 		d.doc, d.opened = doc, true
 		d.buf = make([]byte, 0, 512)
-		d.entries = make([]entry, 0, 32)
+		d.entries = make([]jsontext.Part, 0, 32)
 		d.frames[0].node = root
-		if d.frames[0].node.kind != '{' {
+		if d.frames[0].node.Kind != '{' {
 			return 0, fmt.Errorf("%w: raw is no JSON object", ErrMismatch)
 		}
 	}
@@ -83,7 +85,7 @@ func (d *differ) locate() (int, error) {
 		}
 	}
 	for i := 1; i < top; i++ {
-		if !d.frames[i].node.holds() {
+		if !d.frames[i].node.Holds() {
 			return i, nil
 		}
 	}
@@ -93,11 +95,11 @@ func (d *differ) locate() (int, error) {
 // lookUp finds the node of one frame among the entries of its parent.
 func (d *differ) lookUp(parent, child int) error {
 	p, c := &d.frames[parent], &d.frames[child]
-	if !p.node.holds() {
+	if !p.node.Holds() {
 		c.known = true
 		return nil
 	}
-	if c.item && p.node.kind != '[' || !c.item && p.node.kind != '{' {
+	if c.item && p.node.Kind != '[' || !c.item && p.node.Kind != '{' {
 		return d.mismatch(parent, "another kind of value than the Go type")
 	}
 	if err := d.enumerate(p, parent); err != nil {
@@ -111,13 +113,13 @@ func (d *differ) lookUp(parent, child int) error {
 	case p.byName != nil:
 		at, found = p.byName[c.name]
 	default:
-		for at = 0; at < len(all) && string(d.doc.name(&all[at])) != c.name; {
+		for at = 0; at < len(all) && string(all[at].Name) != c.name; {
 			at++
 		}
 		found = at < len(all)
 	}
 	if c.known = true; found {
-		c.node = d.entries[p.low+at].node
+		c.node = d.entries[p.low+at].Node
 	}
 	return nil
 }
@@ -129,23 +131,23 @@ func (d *differ) enumerate(f *frame, at int) error {
 		return nil
 	}
 	low := len(d.entries)
-	entries, err := d.doc.entries(f.node, d.entries)
+	entries, err := d.doc.Parts(f.node, d.entries)
 	if err != nil {
 		return err
 	}
 	d.entries = entries
 	f.listed, f.low, f.high = true, low, len(entries)
-	if f.node.kind == '[' {
+	if f.node.Kind == '[' {
 		return nil
 	}
 	members := entries[low:]
-	if name, ok := d.doc.duplicate(members); ok {
+	if name, ok := jsontext.Duplicate(members); ok {
 		return fmt.Errorf("%w: %q in %q", ErrDuplicate, name, d.pointer(at))
 	}
 	if len(members) > 32 {
 		f.byName = make(map[string]int, len(members))
 		for i := range members {
-			f.byName[string(d.doc.name(&members[i]))] = i
+			f.byName[string(members[i].Name)] = i
 		}
 	}
 	return nil
@@ -173,7 +175,7 @@ func (d *differ) put() error {
 		f.written = true
 	}
 	op := "add"
-	if f.item || f.node.holds() {
+	if f.item || f.node.Holds() {
 		op = "replace"
 	}
 	start := len(d.buf)
@@ -189,7 +191,7 @@ func (d *differ) remove() error {
 	if _, err := d.locate(); err != nil {
 		return err
 	}
-	if f := d.top(); f.node.kind != 0 {
+	if f := d.top(); f.node.Kind != 0 {
 		d.emit("remove", len(d.frames)-1, itself, len(d.buf))
 	}
 	return nil

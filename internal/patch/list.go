@@ -7,6 +7,8 @@ import (
 	"reflect"
 	"sort"
 	"strconv"
+
+	"code.cloudfoundry.org/eirinix/internal/jsontext"
 )
 
 // These bounds decide when a list is replaced rather than rearranged. Measured with the library that the API server
@@ -40,10 +42,10 @@ func (d *differ) items(p *plan, k *keyer, a, b reflect.Value) error {
 		return err
 	}
 	top := len(d.frames) - 1
-	if m == 0 || n == 0 || at < top || !d.top().node.holds() {
+	if m == 0 || n == 0 || at < top || !d.top().node.Holds() {
 		return d.put()
 	}
-	if d.top().node.kind != '[' {
+	if d.top().node.Kind != '[' {
 		return d.mismatch(top, "another kind of value than the Go type")
 	}
 	if err := d.enumerate(d.top(), top); err != nil {
@@ -138,7 +140,7 @@ func (d *differ) rearrange(s *stretch, p *pairing, tail int) error {
 // cheaperToReplace reports whether a list is cheaper to replace than to rearrange.
 func (d *differ) cheaperToReplace(s *stretch, p *pairing, stays []bool, moves, tail, path int) bool {
 	f := d.top()
-	size := int(f.node.end - f.node.start)
+	size := int(f.node.End - f.node.Start)
 	changes, moved := 0, 0
 	for i, j := range p.to {
 		if j >= 0 && stays[j] {
@@ -146,8 +148,8 @@ func (d *differ) cheaperToReplace(s *stretch, p *pairing, stays []bool, moves, t
 		}
 		changes++
 		if j >= 0 {
-			n := d.entries[f.low+s.head+i].node
-			moved += int(n.end-n.start) + 2*(path+len(`{"op":"remove","path":"12"},`))
+			n := d.entries[f.low+s.head+i].Node
+			moved += int(n.End-n.Start) + 2*(path+len(`{"op":"remove","path":"12"},`))
 		}
 	}
 	appended := tail == 0
@@ -200,9 +202,9 @@ func (d *differ) appendItem(s *stretch, i, j int) error {
 		return nil
 	}
 	f := d.top()
-	n := d.entries[f.low+s.head+i].node
-	if d.buf, err = appendCompact(d.buf, d.raw[n.start:n.end]); err != nil {
-		return malformed(int(n.start))
+	n := d.entries[f.low+s.head+i].Node
+	if d.buf, err = appendCompact(d.buf, d.raw[n.Start:n.End]); err != nil {
+		return jsontext.Malformed(int(n.Start))
 	}
 	return nil
 }

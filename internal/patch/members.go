@@ -101,7 +101,7 @@ func appendMembers(dst, text []byte, except []string) ([]byte, error) {
 		value := jsontext.Colon(text, end)
 		next := jsontext.SkipValue(text, value, 10000)
 		if next < 0 {
-			return dst, malformed(i)
+			return dst, jsontext.Malformed(i)
 		}
 		if !slices.Contains(except, jsontext.Unquote(name)) {
 			dst = append(append(dst, ','), text[i:next]...)

@@ -15,9 +15,8 @@
 //	list.go      operations on a list whose items are paired
 //	align.go     the pairing of the items of a list
 //	keys.go      the same by merge keys
-//	rawindex.go  presence and position of members in the JSON, without decoding it
 //	equal.go     equality of two values, which means that they marshal to the same JSON
-//	encode.go    values, strings and foreign JSON as encoding/json writes them
+//	encode.go    values and foreign JSON as encoding/json writes them
 //	operation.go the emitted operations, and their JSON
 //	apply.go     the JSON that results from a patch, parsed only as far as the patch reaches
 //
@@ -32,6 +31,8 @@ import (
 	"reflect"
 
 	"gomodules.xyz/jsonpatch/v2"
+
+	"code.cloudfoundry.org/eirinix/internal/jsontext"
 )
 
 // ErrMismatch is returned (wrapped, with the place) if the object cannot have been decoded from the raw JSON.
@@ -44,7 +45,7 @@ var ErrMismatch = errors.New("raw JSON and decoded object disagree")
 var ErrDuplicate = errors.New("raw JSON holds a member twice")
 
 // ErrSyntax is returned (wrapped, with the place) if the raw JSON is not JSON.
-var ErrSyntax = errors.New("raw JSON is malformed")
+var ErrSyntax = jsontext.ErrSyntax
 
 // Diff returns the RFC 6902 operations that make the handler's changes to raw; nil if there are none.
 //
@@ -86,7 +87,7 @@ func Compare(raw []byte, before, after any) (Patch, error) {
 	p := planFor(a.Type())
 	d.frames = append(d.stack[:0], frame{plan: p, after: b, known: true})
 	err := d.value(p, a, b)
-	d.doc.close() // the operations hold their own bytes
+	d.doc.Close() // the operations hold their own bytes
 	if err != nil {
 		return Patch{}, err
 	}

@@ -1,6 +1,7 @@
-package patch
+package jsontext
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"reflect"
@@ -11,36 +12,40 @@ import (
 	. "github.com/onsi/gomega"
 )
 
+// tree decodes a text with its numbers as they are written.
+func tree(text []byte) (v any, err error) {
+	dec := json.NewDecoder(bytes.NewReader(text))
+	dec.UseNumber()
+	err = dec.Decode(&v)
+	return v, err
+}
+
 // rebuild decodes a document by nothing but its nodes.
-func rebuild(doc *document, n node) (any, error) {
-	switch n.kind {
+func rebuild(doc *Index, n Node) (any, error) {
+	switch n.Kind {
 	case '{', '[':
-		entries, err := doc.entries(n, nil)
+		entries, err := doc.Parts(n, nil)
 		if err != nil {
 			return nil, err
 		}
 		object, list := map[string]any{}, []any{}
 		for _, e := range entries {
-			v, err := rebuild(doc, e.node)
+			v, err := rebuild(doc, e.Node)
 			if err != nil {
 				return nil, err
 			}
-			name := e.name
-			if name == "" {
-				name = string(doc.raw[e.nameStart:e.nameEnd])
-			}
-			object[name], list = v, append(list, v)
+			object[string(e.Name)], list = v, append(list, v)
 		}
-		if n.kind == '{' {
+		if n.Kind == '{' {
 			return object, nil
 		}
 		return list, nil
 	}
-	return tree(doc.raw[n.start:n.end])
+	return tree(doc.raw[n.Start:n.End])
 }
 
 func compare(raw []byte) error {
-	doc, root, err := open(raw)
+	doc, root, err := NewIndex(raw)
 	if !json.Valid(raw) {
 		if err == nil {
 			_, _ = rebuild(&doc, root) // may find out or not, but must come back
@@ -78,9 +83,9 @@ var _ = Describe("The index of raw JSON", func() {
 		}
 	})
 	It("reads a document of any depth", func() {
-		doc, root, err := open([]byte(strings.Repeat(`[`, 100000) + strings.Repeat(`]`, 100000)))
+		doc, root, err := NewIndex([]byte(strings.Repeat(`[`, 100000) + strings.Repeat(`]`, 100000)))
 		Expect(err).NotTo(HaveOccurred())
-		entries, err := doc.entries(root, nil)
+		entries, err := doc.Parts(root, nil)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(entries).To(HaveLen(1))
 	})
@@ -90,11 +95,11 @@ var _ = Describe("The index of raw JSON", func() {
 			fmt.Fprintf(&b, `"m%d":%d,`, i, i)
 		}
 		for _, last := range []string{"m7", `\u006d7`, "new"} {
-			doc, root, err := open([]byte(`{` + b.String() + `"` + last + `":0}`))
+			doc, root, err := NewIndex([]byte(`{` + b.String() + `"` + last + `":0}`))
 			Expect(err).NotTo(HaveOccurred())
-			entries, err := doc.entries(root, nil)
+			entries, err := doc.Parts(root, nil)
 			Expect(err).NotTo(HaveOccurred())
-			name, found := doc.duplicate(entries)
+			name, found := Duplicate(entries)
 			Expect(found).To(Equal(last != "new"))
 			if found {
 				Expect(name).To(Equal("m7"))
