@@ -30,13 +30,13 @@ type notes map[string]*tree
 
 // takeNotes removes the annotation from an object and parses it. An error means that it is to be ignored.
 func takeNotes(object *tree) (notes, error) {
-	metadata := object.member("metadata")
-	annotations := metadata.member("annotations")
-	value := annotations.member(Annotation)
-	text, ok := value.string()
-	annotations.remove(Annotation)
-	if len(annotations.names) == 0 {
-		metadata.remove("annotations")
+	metadata := object.Member("metadata")
+	annotations := metadata.Member("annotations")
+	value := annotations.Member(Annotation)
+	text, ok := stringOf(value)
+	annotations.Remove(Annotation)
+	if len(annotations.Items) == 0 {
+		metadata.Remove("annotations")
 	}
 	switch {
 	case !ok:
@@ -48,15 +48,15 @@ func takeNotes(object *tree) (notes, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !root.isObject() {
+	if !root.IsObject() {
 		return nil, errNotObject
 	}
 	n := notes{}
-	for i, version := range root.names {
-		if !root.items[i].isList() {
-			return nil, fmt.Errorf("%.100q is not a list", version)
+	for _, list := range root.Items {
+		if !list.IsList() {
+			return nil, fmt.Errorf("%.100q is not a list", list.Name)
 		}
-		n[version] = &root.items[i]
+		n[list.Name] = list
 	}
 	return n, nil
 }
@@ -71,65 +71,65 @@ func (n notes) put(object *tree, from string) error {
 		if i > 0 {
 			text = append(text, ',')
 		}
-		text = n[version].append(append(jsontext.AppendString(text, version), ':'))
+		text = n[version].Append(append(jsontext.AppendString(text, version), ':'))
 	}
 	text = append(text, '}')
 	if len(text) > mostAnnotated {
 		return fmt.Errorf("the other version cannot hold all of %s, and its annotation %s would have %d bytes of at most %d; "+
 			"make the object smaller, or set Forget to lose these members", from, Annotation, len(text), mostAnnotated)
 	}
-	metadata := object.member("metadata")
-	annotations := metadata.member("annotations")
-	if !annotations.isObject() {
-		metadata.set("annotations", tree{kind: '{'})
-		annotations = metadata.member("annotations")
+	metadata := object.Member("metadata")
+	annotations := metadata.Member("annotations")
+	if !annotations.IsObject() {
+		metadata.Set("annotations", jsontext.NewTree('{'))
+		annotations = metadata.Member("annotations")
 	}
-	annotations.set(Annotation, stringTree(string(text)))
+	annotations.Set(Annotation, stringTree(string(text)))
 	return nil
 }
 
-func stringTree(s string) tree { return tree{kind: '"', text: jsontext.AppendString(nil, s)} }
+func stringTree(s string) *tree { return jsontext.TreeOf(jsontext.AppendString(nil, s)) }
 
 // listed returns entries as a tree.
 func listed(entries []entry) *tree {
-	list := &tree{kind: '['}
+	list := jsontext.NewTree('[')
 	for i := range entries {
-		list.items = append(list.items, entries[i].tree())
+		list.Items = append(list.Items, entries[i].tree())
 	}
 	return list
 }
 
-func (e *entry) tree() tree {
-	path := tree{kind: '['}
+func (e *entry) tree() *tree {
+	path := jsontext.NewTree('[')
 	for _, s := range e.path {
 		item := stringTree(s.name)
 		if s.isItem {
-			item = tree{kind: '[', items: []tree{item}}
+			item = jsontext.NewTree('[', item)
 		}
-		path.items = append(path.items, item)
+		path.Items = append(path.Items, item)
 	}
-	t := tree{kind: '{'}
-	t.set("path", path)
+	t := jsontext.NewTree('{')
+	t.Set("path", path)
 	if e.value != nil {
-		t.set("value", *e.value)
+		t.Set("value", e.value)
 	}
 	if e.base != nil {
-		t.set("base", *e.base)
+		t.Set("base", e.base)
 	}
 	if e.after != "" {
-		t.set("after", stringTree(e.after))
+		t.Set("after", stringTree(e.after))
 	}
 	if e.isItem {
-		t.set("item", tree{kind: 't', text: []byte("true")})
+		t.Set("item", jsontext.TreeOf([]byte("true")))
 	}
 	return t
 }
 
 // entriesOf parses the entries of one version.
 func entriesOf(list *tree) ([]entry, error) {
-	entries := make([]entry, len(list.items))
-	for i := range list.items {
-		if err := entries[i].parse(&list.items[i]); err != nil {
+	entries := make([]entry, len(list.Items))
+	for i, item := range list.Items {
+		if err := entries[i].parse(item); err != nil {
 			return nil, fmt.Errorf("entry %d: %w", i, err)
 		}
 	}
@@ -137,25 +137,24 @@ func entriesOf(list *tree) ([]entry, error) {
 }
 
 func (e *entry) parse(t *tree) error {
-	path := t.member("path")
-	if !path.isList() {
+	path := t.Member("path")
+	if !path.IsList() {
 		return errors.New("it has no path")
 	}
-	for i := range path.items {
-		item := &path.items[i]
-		isItem := item.isList() && len(item.items) == 1
+	for _, item := range path.Items {
+		isItem := item.IsList() && len(item.Items) == 1
 		if isItem {
-			item = &item.items[0]
+			item = item.Items[0]
 		}
-		name, ok := item.string()
+		name, ok := stringOf(item)
 		if !ok {
 			return errors.New("its path is malformed")
 		}
 		e.path = append(e.path, step{name, isItem})
 	}
-	e.value, e.base = t.member("value").present(), t.member("base").present()
-	e.after, _ = t.member("after").string()
-	e.isItem = t.member("item") != nil
+	e.value, e.base = present(t.Member("value")), present(t.Member("base"))
+	e.after, _ = stringOf(t.Member("after"))
+	e.isItem = t.Member("item") != nil
 	return e.check()
 }
 

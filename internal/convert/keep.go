@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"code.cloudfoundry.org/eirinix/internal/jsontext"
 	"code.cloudfoundry.org/eirinix/internal/patch"
 )
 
@@ -24,7 +25,7 @@ func (c *conversion) annotated(dst []byte, o *object) ([]byte, error) {
 	if kept[c.hub.Name] != nil && o.from != c.hub && c.to != c.hub {
 		return c.throughHub(dst, o)
 	}
-	text := source.append(nil)
+	text := source.Append(nil)
 	h, err := c.hop(text, source, o.from, c.to, !c.Forget)
 	if err != nil {
 		return dst, err
@@ -50,7 +51,7 @@ func (c *conversion) throughHub(dst []byte, o *object) ([]byte, error) {
 	if err != nil {
 		return dst, err
 	}
-	return c.object(dst, &object{text: text, metadata: metadataOfText(t.member("metadata").append(nil)), kind: o.kind, from: c.hub})
+	return c.object(dst, &object{text: text, metadata: metadataOfText(t.Member("metadata").Append(nil)), kind: o.kind, from: c.hub})
 }
 
 // keep appends the result of a conversion together with all that the way back does not restore. back is the way back; nil
@@ -60,7 +61,7 @@ func (c *conversion) keep(dst []byte, o *object, result []byte, back runtime.Obj
 	if err != nil {
 		return dst, err
 	}
-	h := hopped{tree: treeOf(bytes.Clone(result)), metadata: &c.metadata, live: back} // dst is written over it
+	h := hopped{tree: jsontext.TreeOf(bytes.Clone(result)), metadata: &c.metadata, live: back} // dst is written over it
 	if mend(o.text, source, h.tree, o.from, c.to) {
 		h.live = nil
 	}
@@ -80,8 +81,8 @@ type hopped struct {
 // hop converts a tree to another version. It looks for the live object on request.
 func (c *conversion) hop(text []byte, source *tree, from, to *version, look bool) (h hopped, err error) {
 	var raw []byte
-	if m := source.member("metadata"); !m.isAbsent() {
-		raw = m.append(nil)
+	if m := source.Member("metadata"); !m.IsAbsent() {
+		raw = m.Append(nil)
 	}
 	h.metadata = &metadata{}
 	if err := h.metadata.begin(metadataOfText(raw)); err != nil {
@@ -91,7 +92,7 @@ func (c *conversion) hop(text []byte, source *tree, from, to *version, look bool
 	if err != nil {
 		return h, err
 	}
-	h.tree = treeOf(converted)
+	h.tree = jsontext.TreeOf(converted)
 	if !mend(text, source, h.tree, from, to) && exact && bytes.HasPrefix(converted[len(c.head(nil, to)):], h.metadata.text) {
 		h.live = ownCopy(live)
 	}
@@ -100,7 +101,7 @@ func (c *conversion) hop(text []byte, source *tree, from, to *version, look bool
 
 // back converts a result back to the version of the source.
 func (c *conversion) back(result *tree, from *version) (*tree, error) {
-	h, err := c.hop(result.append(nil), result, c.to, from, false)
+	h, err := c.hop(result.Append(nil), result, c.to, from, false)
 	if err != nil {
 		return nil, c.noWayBack(err)
 	}
@@ -120,14 +121,14 @@ func (c *conversion) wayBack(h hopped, from *version) (*tree, error) {
 	if err != nil {
 		return nil, c.noWayBack(err)
 	}
-	return treeOf(text), nil
+	return jsontext.TreeOf(text), nil
 }
 
 // finish restores the entries for the version of the result, and adds entries for the version of the source.
 func (c *conversion) finish(dst, text []byte, source *tree, h hopped, kept notes, from *version) ([]byte, error) {
 	result := h.tree
 	if c.Forget {
-		return result.append(dst), nil
+		return result.Append(dst), nil
 	}
 	back, err := c.wayBack(h, from)
 	if err != nil {
@@ -154,7 +155,7 @@ func (c *conversion) finish(dst, text []byte, source *tree, h hopped, kept notes
 	if err := left.put(result, from.Name); err != nil {
 		return dst, err
 	}
-	return result.append(dst), nil
+	return result.Append(dst), nil
 }
 
 // canonical returns the source as the way back would give it if nothing were lost.
@@ -170,13 +171,13 @@ func canonical(text []byte, source *tree, from *version) (*tree, error) {
 	if err != nil {
 		return nil, fmt.Errorf("it cannot be written as %s: %w", from.Name, err)
 	}
-	whole := treeOf(append(members, '}'))
-	if whole.isObject() && !from.known.All(text, ours...) {
+	whole := jsontext.TreeOf(append(members, '}'))
+	if whole.IsObject() && !from.known.All(text, ours...) {
 		c := carrier{exact: true}
 		c.object(source, whole, from.known, from.known, ours)
 	}
-	if m := source.member("metadata"); m != nil {
-		whole.set("metadata", *m)
+	if m := source.Member("metadata"); m != nil {
+		whole.Set("metadata", m)
 	}
 	return whole, nil
 }

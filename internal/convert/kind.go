@@ -16,7 +16,7 @@
 //	object.go     the conversion of one object
 //	metadata.go   the metadata, of which a conversion can change labels and annotations alone
 //	keep.go       the members that the way back does not restore
-//	tree.go       JSON as a tree whose values are text, so that no number changes
+//	tree.go       the comparison of JSON as trees whose values are text, so that no number changes
 //	unknown.go    the members that a Go type does not know
 //	loss.go       the difference between an object and its way back
 //	restore.go    the same difference, applied

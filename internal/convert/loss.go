@@ -29,17 +29,17 @@ const mostCompared = 64
 // annotations.
 func lossOf(object, back *tree) []entry {
 	l := losses{}
-	if object.isObject() && back.isObject() {
+	if object.IsObject() && back.IsObject() {
 		l.members(object, back, ours)
 	}
-	was, is := object.member("metadata"), back.member("metadata")
+	was, is := object.Member("metadata"), back.Member("metadata")
 	if sameText(was, is) {
 		return l.found
 	}
 	l.push("metadata", false)
 	for _, name := range changeable {
 		l.push(name, false)
-		l.member(was.member(name), is.member(name))
+		l.member(was.Member(name), is.Member(name))
 		l.pop()
 	}
 	l.pop()
@@ -58,22 +58,22 @@ func (l *losses) pop()                          { l.path = l.path[:len(l.path)-1
 // add adds an entry for the current place. An absent value counts as nil.
 func (l *losses) add(e entry) {
 	e.path = slices.Clone(l.path)
-	e.value, e.base = e.value.present(), e.base.present()
+	e.value, e.base = present(e.value), present(e.base)
 	l.found = append(l.found, e)
 }
 
 func (l *losses) members(was, is *tree, except []string) {
-	for i, name := range was.names {
-		if !slices.Contains(except, name) {
-			l.push(name, false)
-			l.member(&was.items[i], is.member(name))
+	for _, m := range was.Items {
+		if !slices.Contains(except, m.Name) {
+			l.push(m.Name, false)
+			l.member(m, is.Member(m.Name))
 			l.pop()
 		}
 	}
-	for i, name := range is.names {
-		if was.member(name) == nil && !slices.Contains(except, name) {
-			l.push(name, false)
-			l.member(nil, &is.items[i])
+	for _, m := range is.Items {
+		if was.Member(m.Name) == nil && !slices.Contains(except, m.Name) {
+			l.push(m.Name, false)
+			l.member(nil, m)
 			l.pop()
 		}
 	}
@@ -82,10 +82,10 @@ func (l *losses) members(was, is *tree, except []string) {
 func (l *losses) member(was, is *tree) {
 	switch {
 	case same(was, is):
-	case was.isAbsent() && is.isList() && len(is.items) == 0: // adds nothing
-	case was.isObject() && is.isObject():
+	case was.IsAbsent() && is.IsList() && len(is.Items) == 0: // adds nothing
+	case was.IsObject() && is.IsObject():
 		l.members(was, is, nil)
-	case was.isList() && is.isList():
+	case was.IsList() && is.IsList():
 		l.list(was, is)
 	default:
 		l.add(entry{value: was, base: is})
@@ -109,22 +109,22 @@ func (l *losses) named(was, is *tree) bool {
 		return false
 	}
 	previous := ""
-	for i := range was.items {
-		name, _ := was.items[i].member("name").string()
+	for _, item := range was.Items {
+		name, _ := stringOf(item.Member("name"))
 		l.push(name, true)
 		if j, there := others[name]; there {
-			l.members(&was.items[i], &is.items[j], nil)
+			l.members(item, is.Items[j], nil)
 		} else {
-			l.add(entry{value: &was.items[i], after: previous})
+			l.add(entry{value: item, after: previous})
 		}
 		l.pop()
 		previous = name
 	}
-	for i := range is.items {
-		name, _ := is.items[i].member("name").string()
+	for _, item := range is.Items {
+		name, _ := stringOf(item.Member("name"))
 		if _, there := names[name]; !there {
 			l.push(name, true)
-			l.add(entry{base: &is.items[i]})
+			l.add(entry{base: item})
 			l.pop()
 		}
 	}
@@ -134,8 +134,8 @@ func (l *losses) named(was, is *tree) bool {
 // inOrder reports whether the items of a list that others have, too, stand in the same order there.
 func inOrder(list *tree, others map[string]int) bool {
 	last := -1
-	for i := range list.items {
-		name, _ := list.items[i].member("name").string()
+	for _, item := range list.Items {
+		name, _ := stringOf(item.Member("name"))
 		if j, there := others[name]; there {
 			if j < last {
 				return false
@@ -149,27 +149,27 @@ func inOrder(list *tree, others map[string]int) bool {
 // unnamed pairs items by their place, if each has lost members and nothing else, and if it cannot belong to another
 // item.
 func (l *losses) unnamed(was, is *tree) bool {
-	if len(was.items) != len(is.items) || len(is.items) > mostCompared {
+	if len(was.Items) != len(is.Items) || len(is.Items) > mostCompared {
 		return false
 	}
 	var differ []int
-	for i := range was.items {
-		w, b := &was.items[i], &is.items[i]
+	for i := range was.Items {
+		w, b := was.Items[i], is.Items[i]
 		if same(w, b) {
 			continue
 		}
-		if !w.isObject() || !b.isObject() || len(b.names) == 0 {
+		if !w.IsObject() || !b.IsObject() || len(b.Items) == 0 {
 			return false
 		}
-		for j := range was.items {
-			if covers(&was.items[j], b) != (i == j) {
+		for j := range was.Items {
+			if covers(was.Items[j], b) != (i == j) {
 				return false
 			}
 		}
 		differ = append(differ, i)
 	}
 	for _, i := range differ {
-		l.add(entry{value: &was.items[i], base: &is.items[i], isItem: true})
+		l.add(entry{value: was.Items[i], base: is.Items[i], isItem: true})
 	}
 	return true
 }

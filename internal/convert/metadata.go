@@ -207,18 +207,19 @@ func (m *metadata) changed(of any) error {
 	}
 	knownA, knownB := asKnown(a), asKnown(b)
 	for _, pair := range [][2]*tree{{a, b}, {b, a}} {
-		for i, name := range pair[0].names {
-			if same(&pair[0].items[i], pair[1].member(name)) {
+		for _, m := range pair[0].Items {
+			name := m.Name
+			if same(m, pair[1].Member(name)) {
 				continue
 			}
 			// A tree that was made of a Go type lacks all that the type does not know. That is no change, and it is
 			// written as it arrived.
 			_, known := knownMetadata.Member(name)
-			if known && same(knownA.member(name), knownB.member(name)) || !known && b.member(name).isAbsent() {
+			if known && same(knownA.Member(name), knownB.Member(name)) || !known && b.Member(name).IsAbsent() {
 				continue
 			}
 			return fmt.Errorf("it changed metadata.%s from %.100s to %.100s; a conversion can change labels and annotations alone",
-				name, a.member(name).orNull(), b.member(name).orNull())
+				name, a.Member(name).Append(nil), b.Member(name).Append(nil))
 		}
 	}
 	return nil
@@ -229,7 +230,7 @@ var knownMetadata = decode.KnownTo(&metav1.ObjectMeta{})
 // asKnown returns the part of metadata that metav1.ObjectMeta knows, or all of it if that cannot read it.
 func asKnown(t *tree) *tree {
 	of := &metav1.ObjectMeta{}
-	if err := decode.Into(t.append(nil), of); err != nil {
+	if err := decode.Into(t.Append(nil), of); err != nil {
 		return t
 	}
 	known, err := membersOf(of)

@@ -53,7 +53,7 @@ func (r *restoration) try(entries []entry) (ok bool) {
 			ok = false
 		}
 	}()
-	t := r.result.clone()
+	t := r.result.Clone()
 	applied := false
 	for i := range entries {
 		applied = entries[i].apply(t) || applied
@@ -77,24 +77,24 @@ func isBetween(t, a, b *tree) bool {
 	if same(t, a) || same(t, b) {
 		return true
 	}
-	if t.isList() && a.isList() && b.isList() && len(t.items) == len(a.items) && len(t.items) == len(b.items) {
-		for i := range t.items {
-			if !isBetween(&t.items[i], &a.items[i], &b.items[i]) {
+	if t.IsList() && a.IsList() && b.IsList() && len(t.Items) == len(a.Items) && len(t.Items) == len(b.Items) {
+		for i := range t.Items {
+			if !isBetween(t.Items[i], a.Items[i], b.Items[i]) {
 				return false
 			}
 		}
 		return true
 	}
-	if !t.isObject() || !a.isObject() || !b.isObject() {
+	if !t.IsObject() || !a.IsObject() || !b.IsObject() {
 		return false
 	}
-	for i, name := range t.names {
-		if !isBetween(&t.items[i], a.member(name), b.member(name)) {
+	for _, m := range t.Items {
+		if !isBetween(m, a.Member(m.Name), b.Member(m.Name)) {
 			return false
 		}
 	}
-	for _, name := range a.names {
-		if t.member(name) == nil && !isBetween(nil, a.member(name), b.member(name)) {
+	for _, m := range a.Items {
+		if t.Member(m.Name) == nil && !isBetween(nil, m, b.Member(m.Name)) {
 			return false
 		}
 	}
@@ -106,38 +106,38 @@ func (e *entry) apply(root *tree) bool {
 	at := root
 	last := len(e.path) - 1
 	for _, s := range e.path[:last] {
-		if at = at.next(s); at == nil {
+		if at = next(at, s); at == nil {
 			return false
 		}
 	}
 	switch s := e.path[last]; {
 	case e.isItem:
-		return e.applyToItem(at.next(s))
+		return e.applyToItem(next(at, s))
 	case s.isItem:
 		return e.applyToNamed(at, s.name)
-	case !at.isObject() || !same(at.member(s.name), e.base):
+	case !at.IsObject() || !same(at.Member(s.name), e.base):
 		return false
 	case e.value == nil:
-		at.remove(s.name)
+		at.Remove(s.name)
 	default:
-		at.set(s.name, *e.value.clone())
+		at.Set(s.name, e.value.Clone())
 	}
 	return true
 }
 
 // next returns the value that a step leads to, or nil.
-func (t *tree) next(s step) *tree {
+func next(t *tree, s step) *tree {
 	switch {
 	case t == nil:
 		return nil
 	case !s.isItem:
-		return t.member(s.name)
-	case !t.isList():
+		return t.Member(s.name)
+	case !t.IsList():
 		return nil
 	}
 	if names, ok := itemNames(t); ok {
 		if i, there := names[s.name]; there {
-			return &t.items[i]
+			return t.Items[i]
 		}
 	}
 	return nil
@@ -145,12 +145,12 @@ func (t *tree) next(s step) *tree {
 
 // applyToItem replaces the one item that equals the base.
 func (e *entry) applyToItem(list *tree) bool {
-	if !list.isList() || e.base == nil || e.value == nil {
+	if !list.IsList() || e.base == nil || e.value == nil {
 		return false
 	}
 	found := -1
-	for i := range list.items {
-		if same(&list.items[i], e.base) {
+	for i, item := range list.Items {
+		if same(item, e.base) {
 			if found >= 0 {
 				return false
 			}
@@ -160,13 +160,13 @@ func (e *entry) applyToItem(list *tree) bool {
 	if found < 0 {
 		return false
 	}
-	list.items[found] = *e.value.clone()
+	list.Items[found] = e.value.Clone()
 	return true
 }
 
 // applyToNamed inserts or removes a whole item.
 func (e *entry) applyToNamed(list *tree, name string) bool {
-	if !list.isList() {
+	if !list.IsList() {
 		return false
 	}
 	names, ok := itemNames(list)
@@ -176,15 +176,15 @@ func (e *entry) applyToNamed(list *tree, name string) bool {
 	i, there := names[name]
 	switch {
 	case e.base == nil && !there && e.value != nil:
-		at := len(list.items)
+		at := len(list.Items)
 		if previous, ok := names[e.after]; ok {
 			at = previous + 1
 		} else if e.after == "" {
 			at = 0
 		}
-		list.items = slices.Insert(list.items, at, *e.value.clone())
-	case e.base != nil && there && same(&list.items[i], e.base) && e.value == nil:
-		list.items = slices.Delete(list.items, i, i+1)
+		list.Items = slices.Insert(list.Items, at, e.value.Clone())
+	case e.base != nil && there && same(list.Items[i], e.base) && e.value == nil:
+		list.Items = slices.Delete(list.Items, i, i+1)
 	default:
 		return false
 	}
@@ -193,13 +193,13 @@ func (e *entry) applyToNamed(list *tree, name string) bool {
 
 // isLabelled reports whether labels and annotations are objects that hold strings.
 func isLabelled(object *tree) bool {
-	metadata := object.member("metadata")
+	metadata := object.Member("metadata")
 	for _, name := range changeable {
-		all := metadata.member(name)
-		if all.isAbsent() {
+		all := metadata.Member(name)
+		if all.IsAbsent() {
 			continue
 		}
-		if !all.isObject() || slices.ContainsFunc(all.items, func(t tree) bool { return t.kind != '"' }) {
+		if !all.IsObject() || slices.ContainsFunc(all.Items, func(t *tree) bool { return t.Kind != '"' }) {
 			return false
 		}
 	}

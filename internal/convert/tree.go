@@ -1,29 +1,17 @@
 package convert
 
-// This file holds JSON as a tree whose values are text, so that no number and no string changes.
+// This file compares JSON as trees whose values are text, so that no number and no string changes.
 
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 
 	"code.cloudfoundry.org/eirinix/internal/decode"
 	"code.cloudfoundry.org/eirinix/internal/jsontext"
 )
 
-// tree is a JSON value. Its methods accept nil, which stands for a member that is missing.
-//
-// An object or list is parsed when isObject or isList is called, one level at a time. Most parts of an object are only
-// compared or written, which needs no more than their text.
-type tree struct {
-	kind  byte     // '{', '[', or the first byte of the text
-	text  []byte   // of scalars, and of what is not parsed yet
-	names []string // of members, decoded
-	items []tree   // values of members, or items of a list
-
-	index map[string]int // of members, if there are many
-}
+type tree = jsontext.Tree
 
 const (
 	// deepest is how deep an object can nest if its members are compared.
@@ -48,13 +36,7 @@ func parseTree(text []byte) (*tree, error) {
 	if err := c.err(); err != nil {
 		return nil, err
 	}
-	return treeOf(text), nil
-}
-
-// treeOf is parseTree for a text that this package has written.
-func treeOf(text []byte) *tree {
-	r := readerOf(text)
-	return &tree{kind: r.Peek(), text: text}
+	return jsontext.TreeOf(text), nil
 }
 
 func (c *treeChecker) value(depth int) {
@@ -81,160 +63,49 @@ func (c *treeChecker) value(depth int) {
 	}
 }
 
-// open parses one level.
-func (t *tree) open() {
-	r := readerOf(t.text)
-	t.text = nil
-	t.items = make([]tree, 0, 8)
-	for more := r.Enter(t.kind); more; more = r.More(t.kind) {
-		if t.kind == '{' {
-			t.names = append(t.names, string(r.Name()))
-		}
-		t.items = append(t.items, tree{kind: r.Peek(), text: r.Value()})
-	}
-}
-
-func (t *tree) isObject() bool { return t.is('{') }
-func (t *tree) isList() bool   { return t.is('[') }
-
-func (t *tree) is(kind byte) bool {
-	if t == nil || t.kind != kind {
-		return false
-	}
-	if t.text != nil {
-		t.open()
-	}
-	return true
-}
-
-// isAbsent reports whether there is no value. null is none.
-func (t *tree) isAbsent() bool { return t == nil || t.kind == 'n' }
-
 // present returns the value, or nil if there is none.
-func (t *tree) present() *tree {
-	if t.isAbsent() {
+func present(t *tree) *tree {
+	if t.IsAbsent() {
 		return nil
 	}
 	return t
 }
 
-// member returns a member of an object, or nil. The pointer is valid until a member is added or removed.
-func (t *tree) member(name string) *tree {
-	if i := t.find(name); i >= 0 {
-		return &t.items[i]
-	}
-	return nil
-}
-
-func (t *tree) find(name string) int {
-	if !t.isObject() {
-		return -1
-	}
-	if len(t.names) <= 32 {
-		return slices.Index(t.names, name)
-	}
-	if t.index == nil {
-		t.index = make(map[string]int, len(t.names))
-		for i, n := range t.names {
-			t.index[n] = i
-		}
-	}
-	if i, ok := t.index[name]; ok {
-		return i
-	}
-	return -1
-}
-
-// set sets a member of an object.
-func (t *tree) set(name string, value tree) {
-	if i := t.find(name); i >= 0 {
-		t.items[i] = value
-		return
-	}
-	if t.index != nil {
-		t.index[name] = len(t.names)
-	}
-	t.names, t.items = append(t.names, name), append(t.items, value)
-}
-
-// remove removes a member of an object.
-func (t *tree) remove(name string) {
-	if i := t.find(name); i >= 0 {
-		t.names, t.items = slices.Delete(t.names, i, i+1), slices.Delete(t.items, i, i+1)
-		t.index = nil
-	}
-}
-
-// clone returns a copy that shares only text.
-func (t *tree) clone() *tree {
-	c := &tree{kind: t.kind, text: t.text, names: slices.Clone(t.names), items: make([]tree, len(t.items))}
-	for i := range t.items {
-		c.items[i] = *t.items[i].clone()
-	}
-	return c
-}
-
-// append appends the value as JSON.
-func (t *tree) append(dst []byte) []byte {
-	if t.text == nil {
-		dst = append(dst, t.kind)
-		for i := range t.items {
-			if i > 0 {
-				dst = append(dst, ',')
-			}
-			if t.kind == '{' {
-				dst = append(jsontext.AppendString(dst, t.names[i]), ':')
-			}
-			dst = t.items[i].append(dst)
-		}
-		return append(dst, t.kind+2) // in ASCII, the closing bracket
-	}
-	return append(dst, t.text...)
-}
-
-// orNull returns the value as JSON, for a message.
-func (t *tree) orNull() []byte {
+func stringOf(t *tree) (string, bool) {
 	if t == nil {
-		return []byte("null")
-	}
-	return t.append(nil)
-}
-
-func (t *tree) string() (string, bool) {
-	if t == nil || t.kind != '"' {
 		return "", false
 	}
-	return unquoted(t.text)
+	return unquoted(t.Text)
 }
 
 // same reports whether two values are equal in JSON. A member that is null equals one that is missing.
 func same(a, b *tree) bool {
-	if a.isAbsent() || b.isAbsent() {
-		return a.isAbsent() && b.isAbsent()
+	if a.IsAbsent() || b.IsAbsent() {
+		return a.IsAbsent() && b.IsAbsent()
 	}
 	switch {
 	case sameText(a, b):
 		return true
-	case a.isObject() && b.isObject():
+	case a.IsObject() && b.IsObject():
 		return covers(a, b) && lacksNone(b, a)
-	case a.isList() && b.isList():
-		return sameItems(a.items, b.items)
-	case a.isObject() || b.isObject() || a.isList() || b.isList():
+	case a.IsList() && b.IsList():
+		return sameItems(a.Items, b.Items)
+	case a.IsObject() || b.IsObject() || a.IsList() || b.IsList():
 		return false
-	case a.kind == '"' && b.kind == '"':
-		x, _ := unquoted(a.text)
-		y, _ := unquoted(b.text)
+	case a.Kind == '"' && b.Kind == '"':
+		x, _ := unquoted(a.Text)
+		y, _ := unquoted(b.Text)
 		return x == y
 	}
-	return isNumber(a) && isNumber(b) && sameNumber(string(a.text), string(b.text))
+	return isNumber(a) && isNumber(b) && sameNumber(string(a.Text), string(b.Text))
 }
 
-func sameItems(a, b []tree) bool {
+func sameItems(a, b []*tree) bool {
 	if len(a) != len(b) {
 		return false
 	}
 	for i := range a {
-		if !same(&a[i], &b[i]) {
+		if !same(a[i], b[i]) {
 			return false
 		}
 	}
@@ -243,13 +114,13 @@ func sameItems(a, b []tree) bool {
 
 // sameText reports whether the texts of two values are equal. False can also mean that one of them is parsed.
 func sameText(a, b *tree) bool {
-	return a != nil && b != nil && a.text != nil && string(a.text) == string(b.text)
+	return a != nil && b != nil && a.Text != nil && string(a.Text) == string(b.Text)
 }
 
 // covers reports whether an object holds all that another holds.
 func covers(a, b *tree) bool {
-	for i, name := range b.names {
-		if !same(a.member(name), &b.items[i]) {
+	for _, m := range b.Items {
+		if !same(a.Member(m.Name), m) {
 			return false
 		}
 	}
@@ -258,15 +129,15 @@ func covers(a, b *tree) bool {
 
 // lacksNone reports whether an object has every member of another.
 func lacksNone(a, b *tree) bool {
-	for i, name := range b.names {
-		if !b.items[i].isAbsent() && a.member(name).isAbsent() {
+	for _, m := range b.Items {
+		if !m.IsAbsent() && a.Member(m.Name).IsAbsent() {
 			return false
 		}
 	}
 	return true
 }
 
-func isNumber(t *tree) bool { return t.kind == '-' || '0' <= t.kind && t.kind <= '9' }
+func isNumber(t *tree) bool { return t.Kind == '-' || '0' <= t.Kind && t.Kind <= '9' }
 
 // sameNumber compares two numbers. Integers that differ are never the same, however large they are.
 func sameNumber(a, b string) bool {
@@ -293,18 +164,18 @@ func isInteger(s string) bool {
 // float64 of them has changed it.
 func keepNumbers(from, in *tree) {
 	switch {
-	case from.isObject() && in.isObject():
-		for i, name := range in.names {
-			if other := from.member(name); other != nil {
-				keepNumbers(other, &in.items[i])
+	case from.IsObject() && in.IsObject():
+		for _, m := range in.Items {
+			if other := from.Member(m.Name); other != nil {
+				keepNumbers(other, m)
 			}
 		}
-	case from.isList() && in.isList():
-		for i := range min(len(from.items), len(in.items)) {
-			keepNumbers(&from.items[i], &in.items[i])
+	case from.IsList() && in.IsList():
+		for i := range min(len(from.Items), len(in.Items)) {
+			keepNumbers(from.Items[i], in.Items[i])
 		}
-	case isNumber(from) && isNumber(in) && decodeSame(string(from.text), string(in.text)):
-		in.text = from.text
+	case isNumber(from) && isNumber(in) && decodeSame(string(from.Text), string(in.Text)):
+		in.Text = from.Text
 	}
 }
 
@@ -344,7 +215,7 @@ var errNotObject = errors.New("it is not a JSON object")
 // parseObject is parseTree for a text that must be an object.
 func parseObject(text []byte) (*tree, error) {
 	t, err := parseTree(text)
-	if err == nil && !t.isObject() {
+	if err == nil && !t.IsObject() {
 		err = errNotObject
 	}
 	if err != nil {

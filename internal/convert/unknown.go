@@ -35,27 +35,28 @@ type carrier struct {
 // object copies the members that the source's type does not know. It leaves out those that the target's type does know,
 // because a conversion decides on them. from and to are the parts of the types.
 func (c *carrier) object(source, target *tree, from, to decode.Known, except []string) {
-	if !source.isObject() || !target.isObject() {
+	if !source.IsObject() || !target.IsObject() {
 		return
 	}
-	for i, name := range source.names {
+	for _, m := range source.Items {
+		name := m.Name
 		if slices.Contains(except, name) {
 			continue
 		}
 		inner, known := from.Member(name)
 		other, taken := to.Member(name)
-		at := target.member(name)
+		at := target.Member(name)
 		switch {
 		case known && at != nil:
-			c.value(&source.items[i], at, inner, other)
+			c.value(m, at, inner, other)
 		case !known && at == nil && (c.free || !taken):
-			target.set(name, source.items[i])
+			target.Set(name, m)
 		}
 	}
 }
 
 func (c *carrier) value(source, target *tree, from, to decode.Known) {
-	if source.isList() && target.isList() {
+	if source.IsList() && target.IsList() {
 		c.list(source, target, from.Item(), to.Item())
 		return
 	}
@@ -64,9 +65,9 @@ func (c *carrier) value(source, target *tree, from, to decode.Known) {
 
 // list pairs items by name. Without names, it pairs no items, because a conversion can have moved them.
 func (c *carrier) list(source, target *tree, from, to decode.Known) {
-	if c.exact && len(source.items) == len(target.items) {
-		for i := range source.items {
-			c.value(&source.items[i], &target.items[i], from, to)
+	if c.exact && len(source.Items) == len(target.Items) {
+		for i := range source.Items {
+			c.value(source.Items[i], target.Items[i], from, to)
 		}
 		return
 	}
@@ -77,16 +78,16 @@ func (c *carrier) list(source, target *tree, from, to decode.Known) {
 	}
 	for name, i := range names {
 		if j, ok := others[name]; ok {
-			c.value(&source.items[i], &target.items[j], from, to)
+			c.value(source.Items[i], target.Items[j], from, to)
 		}
 	}
 }
 
 // itemNames returns the index of each item by its name. It returns false unless all items have a name of their own.
 func itemNames(list *tree) (map[string]int, bool) {
-	names := make(map[string]int, len(list.items))
-	for i := range list.items {
-		name, ok := list.items[i].member("name").string()
+	names := make(map[string]int, len(list.Items))
+	for i, item := range list.Items {
+		name, ok := stringOf(item.Member("name"))
 		if _, twice := names[name]; !ok || twice || name == "" {
 			return nil, false
 		}
