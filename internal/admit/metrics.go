@@ -3,13 +3,14 @@ package admit
 // This file counts requests, decisions and patches for Prometheus.
 
 import (
-	"errors"
 	"strconv"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	admissionv1 "k8s.io/api/admission/v1"
+
+	"code.cloudfoundry.org/eirinix/internal/collectors"
 )
 
 // decision is the result of a step for a request.
@@ -69,82 +70,44 @@ type Metrics struct {
 // NewMetrics registers the metrics. If another Manager of the program has registered them, it shares those. Without a
 // registerer, the metrics are counted but not exposed. It returns an error if another collector has one of the names.
 func NewMetrics(registerer prometheus.Registerer) (*Metrics, error) {
-	r := registration{registerer: registerer}
+	r := collectors.Registration{Registerer: registerer}
 	buckets := []float64{.00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30}
 	m := &Metrics{
-		decisions: r.counters("admission_decisions_total",
+		decisions: r.Counters("admission_decisions_total",
 			"Decisions of steps on admission requests; skipped requests did not match the step's rules or selectors.",
 			"webhook", "step", "operation", "decision", "dry_run"),
-		duration: r.histograms("admission_duration_seconds",
+		duration: r.Histograms("admission_duration_seconds",
 			"Time from the arrival of an admission request to the answer.", buckets, "webhook"),
-		stepDuration: r.histograms("admission_step_duration_seconds",
+		stepDuration: r.Histograms("admission_step_duration_seconds",
 			"Time that a step took to decide on an admission request.", buckets, "webhook", "step"),
-		patchOperations: r.counters("admission_patch_operations_total",
+		patchOperations: r.Counters("admission_patch_operations_total",
 			"JSON patch operations sent to the API server.", "webhook"),
-		patchBytes: r.counters("admission_patch_bytes_total",
+		patchBytes: r.Counters("admission_patch_bytes_total",
 			"Bytes of JSON patches sent to the API server.", "webhook"),
-		panics: r.counters("admission_panics_total",
+		panics: r.Counters("admission_panics_total",
 			"Panics of steps.", "webhook", "step"),
-		refused: r.counters("admission_refused_requests_total",
+		refused: r.Counters("admission_refused_requests_total",
 			"Requests that no webhook saw, by the HTTP status of the answer.", "code"),
-		inFlight: r.gauges("admission_in_flight_requests",
+		inFlight: r.Gauges("admission_in_flight_requests",
 			"Admission requests in flight, including those that wait for a slot.").WithLabelValues(),
-		left: r.gauges("admission_left_behind_runs",
+		left: r.Gauges("admission_left_behind_runs",
 			"Runs of steps that continue after the deadline of their request.", "webhook", "step"),
-		timeout: r.gauges("admission_step_timeout_seconds",
+		timeout: r.Gauges("admission_step_timeout_seconds",
 			"Time that a run of a step has, or shares with other steps of its call.", "webhook", "step"),
-		requestBytes: r.histograms("admission_request_bytes",
+		requestBytes: r.Histograms("admission_request_bytes",
 			"Size of requests.", prometheus.ExponentialBuckets(1<<10, 4, 8)).WithLabelValues(), // to 16 MiB
-		conversionDuration: r.histograms("conversion_duration_seconds",
+		conversionDuration: r.Histograms("conversion_duration_seconds",
 			"Time from the arrival of a conversion request to the answer.", buckets, "crd"),
-		conversionObjects: r.counters("conversion_objects_total",
+		conversionObjects: r.Counters("conversion_objects_total",
 			"Objects of conversion requests: converted, or failed.", "crd", "result"),
-		conversionPanics: r.counters("conversion_panics_total",
+		conversionPanics: r.Counters("conversion_panics_total",
 			"Panics of conversions.", "crd"),
 	}
-	r.gauges("admission_slots",
+	r.Gauges("admission_slots",
 		"Number of requests that run steps at once; further requests wait.").WithLabelValues().Set(callsAtWork)
-	r.gauges("admission_in_flight_limit",
+	r.Gauges("admission_in_flight_limit",
 		"Number of requests in flight at which further ones are refused with 503.").WithLabelValues().Set(callsAtWork + callsWaiting)
-	return m, r.err
-}
-
-const metricsNamespace = "eirinix"
-
-// registration registers collectors until one fails.
-type registration struct {
-	registerer prometheus.Registerer
-	err        error
-}
-
-func (r *registration) counters(name, help string, labels ...string) *prometheus.CounterVec {
-	opts := prometheus.CounterOpts{Namespace: metricsNamespace, Name: name, Help: help}
-	return register(r, prometheus.NewCounterVec(opts, labels))
-}
-
-func (r *registration) gauges(name, help string, labels ...string) *prometheus.GaugeVec {
-	opts := prometheus.GaugeOpts{Namespace: metricsNamespace, Name: name, Help: help}
-	return register(r, prometheus.NewGaugeVec(opts, labels))
-}
-
-func (r *registration) histograms(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
-	opts := prometheus.HistogramOpts{Namespace: metricsNamespace, Name: name, Help: help, Buckets: buckets}
-	return register(r, prometheus.NewHistogramVec(opts, labels))
-}
-
-// register returns the collector, or the equal one that is registered already.
-func register[C prometheus.Collector](r *registration, c C) C {
-	if r.registerer == nil || r.err != nil {
-		return c
-	}
-	err := r.registerer.Register(c)
-	if registered, ok := errors.AsType[prometheus.AlreadyRegisteredError](err); ok {
-		if same, ok := registered.ExistingCollector.(C); ok {
-			return same
-		}
-	}
-	r.err = err
-	return c
+	return m, r.Err
 }
 
 // unexposed returns metrics that are counted and not exposed.

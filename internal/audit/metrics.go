@@ -3,12 +3,11 @@ package audit
 // This file exposes the result of the last audit that was complete.
 
 import (
-	"errors"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"code.cloudfoundry.org/eirinix/internal/cluster"
+	"code.cloudfoundry.org/eirinix/internal/collectors"
 )
 
 // Metrics are the gauges of audits. All Managers of a program share them. A nil Metrics counts nothing.
@@ -16,19 +15,14 @@ type Metrics struct{ objects, findings, duration, completedAt *prometheus.GaugeV
 
 // NewMetrics registers the gauges, or finds those that an earlier audit has registered.
 func NewMetrics(registerer prometheus.Registerer) (*Metrics, error) {
-	var failed error
-	gauges := func(name, help string, labels ...string) *prometheus.GaugeVec {
-		g, err := cluster.Gauges(registerer, "eirinix", name, help, labels...)
-		failed = errors.Join(failed, err)
-		return g
-	}
+	r := collectors.Registration{Registerer: registerer}
 	m := &Metrics{
-		objects:     gauges("audit_objects", "Objects that a step was asked about in the last complete audit.", "step"),
-		findings:    gauges("audit_findings", "Objects for which a step had a finding in the last complete audit, by result: denied, drift, failed, untold.", "step", "result"),
-		duration:    gauges("audit_duration_seconds", "Time that the last complete audit took."),
-		completedAt: gauges("audit_last_completed_timestamp_seconds", "Time at which the last complete audit ended."),
+		objects:     r.Gauges("audit_objects", "Objects that a step was asked about in the last complete audit.", "step"),
+		findings:    r.Gauges("audit_findings", "Objects for which a step had a finding in the last complete audit, by result: denied, drift, failed, untold.", "step", "result"),
+		duration:    r.Gauges("audit_duration_seconds", "Time that the last complete audit took."),
+		completedAt: r.Gauges("audit_last_completed_timestamp_seconds", "Time at which the last complete audit ended."),
 	}
-	return m, failed
+	return m, r.Err
 }
 
 // completed sets the gauges of the steps that were asked. Those of other steps stay.

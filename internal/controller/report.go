@@ -5,7 +5,6 @@ package controller
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"runtime"
 	"runtime/debug"
@@ -21,6 +20,7 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/ca"
 	"code.cloudfoundry.org/eirinix/internal/certsecret"
 	"code.cloudfoundry.org/eirinix/internal/cluster"
+	"code.cloudfoundry.org/eirinix/internal/collectors"
 	"code.cloudfoundry.org/eirinix/internal/lograte"
 )
 
@@ -53,11 +53,9 @@ type metrics struct {
 
 // newMetrics registers the metrics, or finds those that another Manager has registered.
 func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
-	var failed error
+	r := collectors.Registration{Registerer: registerer}
 	gauges := func(name, help string, labels ...string) *prometheus.GaugeVec {
-		g, err := cluster.Gauges(registerer, "eirinix", name, help, append([]string{"secret"}, labels...)...)
-		failed = errors.Join(failed, err)
-		return g
+		return r.Gauges(name, help, append([]string{"secret"}, labels...)...)
 	}
 	return &metrics{
 		expiration: gauges("certificate_expiration_timestamp_seconds", "Time at which a certificate expires: that of the CA, or the one that is served.", "role"),
@@ -70,7 +68,7 @@ func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 		waiting:    gauges("registration_waiting", "Whether steps of this process are not registered yet, by the reason: version, while the registration of another version stands; kind, while the cluster does not serve what a step is about; definition, while a CustomResourceDefinition does not exist.", "reason"),
 		canary:     gauges("canary_last_success_timestamp_seconds", "Time at which this process last answered a canary, for which an API server has called it; 0 if none has."),
 		build:      gauges("build_info", "1, with the version of this library and of Go.", "version", "goversion"),
-	}, failed
+	}, r.Err
 }
 
 // NewReport returns a Report of the deployment that the certificate Secret identifies. clients is nil if this process

@@ -3,12 +3,11 @@ package reads
 // This file exposes how many objects are held, and whether they are up to date.
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"code.cloudfoundry.org/eirinix/internal/cluster"
+	"code.cloudfoundry.org/eirinix/internal/collectors"
 )
 
 // Metrics are the gauges of a program's sources. The zero value counts nothing.
@@ -16,13 +15,14 @@ type Metrics struct{ objects, interruption, absent *prometheus.GaugeVec }
 
 // NewMetrics registers the gauges, or finds those that another Manager has registered.
 func NewMetrics(registerer prometheus.Registerer) (*Metrics, error) {
-	objects, err := cluster.Gauges(registerer, "eirinix", "read_objects",
-		"Objects that steps look at, as they are held in memory.", "objects")
-	interruption, other := cluster.Gauges(registerer, "eirinix", "read_interruption_timestamp_seconds",
-		"Time at which the watch of objects that steps look at broke; 0 while it is alive, or if it never was.", "objects")
-	absent, third := cluster.Gauges(registerer, "eirinix", "read_missing",
-		"1 if there is no object of those of which a step requires one, else 0.", "objects")
-	return &Metrics{objects, interruption, absent}, errors.Join(err, other, third)
+	r := collectors.Registration{Registerer: registerer}
+	m := &Metrics{
+		objects: r.Gauges("read_objects", "Objects that steps look at, as they are held in memory.", "objects"),
+		interruption: r.Gauges("read_interruption_timestamp_seconds",
+			"Time at which the watch of objects that steps look at broke; 0 while it is alive, or if it never was.", "objects"),
+		absent: r.Gauges("read_missing", "1 if there is no object of those of which a step requires one, else 0.", "objects"),
+	}
+	return m, r.Err
 }
 
 // set sets the gauge of some objects. It does nothing without metrics.
