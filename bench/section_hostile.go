@@ -155,19 +155,22 @@ func container() (limit int64, environment []string, err error) {
 	return 0, nil, errors.New("the Manifests hold no Deployment")
 }
 
-// peakMemory returns the peak resident memory of a process in bytes.
+// peakMemory returns the peak memory of a process in bytes, without the resident pages of its file: a system takes those
+// back before it ends a container for its memory.
 func peakMemory(pid int) (int64, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
 		return 0, err
 	}
+	kb := map[string]int64{}
 	for line := range strings.Lines(string(text)) {
-		if rest, ok := strings.CutPrefix(line, "VmHWM:"); ok {
-			kb, err := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(rest), "kB")), 10, 64)
-			return kb << 10, err
-		}
+		name, value, _ := strings.Cut(line, ":")
+		kb[name], _ = strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(value), "kB")), 10, 64)
 	}
-	return 0, errors.New("the system does not say how much memory a process has had")
+	if kb["VmHWM"] == 0 {
+		return 0, errors.New("the system does not say how much memory a process has had")
+	}
+	return (kb["VmHWM"] - kb["RssFile"]) << 10, nil
 }
 
 // neighbour calls as an API server does, one call after the other on one connection.
