@@ -23,7 +23,7 @@ import (
 const (
 	fiveSteps     = "five"     // webhook of five mutations
 	withShadows   = "shadowed" // the same, with an idle mutation in Shadow after each
-	shadowRounds  = 7
+	shadowRounds  = 15
 	shadowedCalls = 300 // of each webhook in a round: more than a queue holds
 	counted       = 2000
 	shadowBound   = 1.05
