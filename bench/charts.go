@@ -1,6 +1,9 @@
 package main
 
 // This file draws the figures of section podsecurity as charts and as a table, for docs/performance.md.
+//
+// A figure that is inside the noise of the run is not published: the table has a dash for it, and a chart with such a figure
+// is left out.
 
 import (
 	"bytes"
@@ -8,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"html"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -22,47 +26,38 @@ const (
 	pageFile    = "performance.md"
 )
 
-// The comments in the page between which the table stands.
+// The comments in the page between which the charts and the table stand.
 const (
-	tableBegin = "<!-- The table is written by make charts. -->\n"
-	tableEnd   = "<!-- End of the table. -->\n"
+	figuresBegin = "<!-- make charts writes these. -->\n"
+	figuresEnd   = "<!-- End. -->\n"
 )
 
-// bar is a line of a chart: a figure, and how it compares with that of ours in the same group.
+// bar is a line of a chart: a figure, and how it compares with the bar of ours in the same group.
 type bar struct {
+	group int
 	name  string
 	ours  bool
 	value float64
 	text  string
 }
 
-// chart is a chart with horizontal bars from zero.
+// amount is a figure of a peer. A noisy one cannot be told from the spread of the run.
+type amount struct {
+	value float64
+	noisy bool
+}
+
+// chart is a chart with horizontal bars from zero. A peer without the figure has no bar.
 type chart struct {
 	file, title, unit string
-	of                func(g *podsecurity.GroupResult, p *podsecurity.PeerResult) (value float64, ok bool)
+	of                func(g *podsecurity.GroupResult, p *podsecurity.PeerResult) (figure amount, ok bool)
 }
 
 var charts = []chart{
-	{
-		"podsecurity-cpu.svg", "CPU of API server and webhook for 1,000 creations of a pod", "CPU-s",
-		totalCPU,
-	},
-	{
-		"podsecurity-latency.svg", "Latency that is added to a creation, median, with 10 users", "ms",
-		func(g *podsecurity.GroupResult, p *podsecurity.PeerResult) (float64, bool) {
-			return addedLatency(g, p, p50)
-		},
-	},
-	{
-		"podsecurity-tail.svg", "Latency that is added at the 99th percentile, with 10 users", "ms",
-		func(g *podsecurity.GroupResult, p *podsecurity.PeerResult) (float64, bool) {
-			return addedLatency(g, p, p99)
-		},
-	},
-	{
-		"podsecurity-memory.svg", "Peak memory of the webhook", "MiB",
-		func(_ *podsecurity.GroupResult, p *podsecurity.PeerResult) (float64, bool) { return p.Peak, p.Peak > 0 },
-	},
+	{"podsecurity-cpu.svg", "CPU of API server and webhook for 1,000 creations of a pod", "CPU-s", totalCPU},
+	{"podsecurity-latency.svg", "Latency that is added to a creation, median, with 10 users", "ms", latencyAt(0)},
+	{"podsecurity-tail.svg", "Latency that is added at the 99th percentile, with 10 users", "ms", latencyAt(2)},
+	{"podsecurity-memory.svg", "Peak memory of the webhook", "MiB", peakOf},
 }
 
 // cellsOf returns the figures of a peer and of the API server without a webhook, if they count.
@@ -74,38 +69,73 @@ func cellsOf(g *podsecurity.GroupResult, p *podsecurity.PeerResult) (c, none *po
 	return c, none
 }
 
-func totalCPU(_ *podsecurity.GroupResult, p *podsecurity.PeerResult) (float64, bool) {
+func totalCPU(_ *podsecurity.GroupResult, p *podsecurity.PeerResult) (amount, bool) {
 	c := p.Cell(tenUsers)
 	if c == nil || !c.Counts() {
-		return 0, false
+		return amount{}, false
 	}
-	return median(c, func(s podsecurity.Slice) float64 { return s.Webhook + s.APIServer }), true
+	return amount{value: median(c, func(s podsecurity.Slice) float64 { return s.Webhook + s.APIServer })}, true
 }
 
-func addedLatency(g *podsecurity.GroupResult, p *podsecurity.PeerResult, of figure) (float64, bool) {
-	c, none := cellsOf(g, p)
-	if c == nil {
-		return 0, false
-	}
-	return added(c, none, of).median, true
+func peakOf(_ *podsecurity.GroupResult, p *podsecurity.PeerResult) (amount, bool) {
+	return amount{value: p.Peak}, p.Peak > 0
 }
 
-// bars returns the bars of a chart. Those without a webhook and of ours are of the first group.
+// latencyAt returns the figure of a chart: the latency that is added at one of the percentiles.
+func latencyAt(percentile int) func(*podsecurity.GroupResult, *podsecurity.PeerResult) (amount, bool) {
+	return func(g *podsecurity.GroupResult, p *podsecurity.PeerResult) (amount, bool) {
+		c, none := cellsOf(g, p)
+		if c == nil {
+			return amount{}, false
+		}
+		return addedLatency(c, none)[percentile], true
+	}
+}
+
+// percentiles are the figures of latency that are published, each at least as large as the one before.
+var percentiles = [...]figure{p50, p95, p99, slowest}
+
+// addedLatency returns the latency that a webhook adds at each percentile. An amount is noisy if one of these holds:
+//   - In a quarter of the rounds, nothing was added.
+//   - It is no larger than the spread between the quartiles of the same figure without a webhook.
+//   - It is smaller than that of a lower percentile.
+func addedLatency(c, none *podsecurity.Cell) (all [len(percentiles)]amount) {
+	lower := 0.0
+	for i, of := range percentiles {
+		more, without := added(c, none, of), quartiles(each(none, of))
+		all[i] = amount{more.median, more.low <= 0 || more.median <= without.high-without.low || more.median < lower}
+		if !all[i].noisy {
+			lower = more.median
+		}
+	}
+	return all
+}
+
+// bars returns the bars of a chart, or none if one of its figures is noisy. A group that compares nothing has none.
 func (c chart) bars(r *podsecurity.Result) (all []bar) {
+	groups := 0
 	for i := range r.Groups {
 		g := &r.Groups[i]
 		us, counts := c.of(g, &g.Peers[1])
+		var group []bar
 		for j := range g.Peers {
 			p := &g.Peers[j]
-			value, ok := c.of(g, p)
-			if !ok || i > 0 && j <= 1 {
+			figure, ok := c.of(g, p)
+			if figure.noisy {
+				return nil
+			}
+			if !ok {
 				continue
 			}
-			b := bar{name: p.Name, ours: strings.HasPrefix(p.Name, podsecurity.Ours), value: value, text: fmt.Sprintf("%.3g", value)}
-			if j > 1 && counts && us > 0 {
-				b.text += fmt.Sprintf(" (%.2g x ours)", value/us)
+			b := bar{groups, p.Name, strings.HasPrefix(p.Name, podsecurity.Ours), figure.value, fmt.Sprintf("%.3g", figure.value)}
+			if j > 1 && counts && us.value > 0 {
+				b.text += fmt.Sprintf(" (%.2g x ours)", figure.value/us.value)
 			}
-			all = append(all, b)
+			group = append(group, b)
+		}
+		if len(group) > 1 {
+			all = append(all, group...)
+			groups++
 		}
 	}
 	return all
@@ -113,29 +143,31 @@ func (c chart) bars(r *podsecurity.Result) (all []bar) {
 
 // Sizes of a chart in pixels.
 const (
-	chartWidth, barsBegin, barsWidth = 760, 270, 340
-	rowHeight, barHeight, headHeight = 24, 15, 40
+	chartWidth, barsBegin, barsWidth          = 760, 270, 340
+	rowHeight, barHeight, headHeight, between = 24, 15, 60, 10
 )
 
-// svg draws a chart. The colours follow the reader's choice of light or dark.
-func (c chart) svg(r *podsecurity.Result) []byte {
-	all := c.bars(r)
-	largest := 0.0
+// svg draws a chart for a light page.
+func (c chart) svg(all []bar) []byte {
+	largest, described := 0.0, make([]string, 0, len(all))
 	for _, b := range all {
 		largest = max(largest, b.value)
+		described = append(described, b.name+": "+b.text)
 	}
 	var w bytes.Buffer
-	height := headHeight + rowHeight*len(all) + 10
+	height := headHeight + rowHeight*len(all) + between*all[len(all)-1].group + 10
 	title := html.EscapeString(c.title + " (" + c.unit + ")")
-	fmt.Fprintf(&w, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" height="%d" role="img" aria-label="%s">
+	fmt.Fprintf(&w, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" height="%d" role="img">
+<title>%s</title>
+<desc>%s</desc>
 <style>
-text { font: 13px system-ui, sans-serif; fill: #24292f } .title { font-weight: 600 } rect { fill: #8c959f } .ours { fill: #0969da }
-@media (prefers-color-scheme: dark) { text { fill: #d1d7e0 } rect { fill: #656c76 } .ours { fill: #4493f8 } }
+text { font: 13px sans-serif; fill: #1f2328 } .title { font-weight: 600 } .note { font-size: 12px; fill: #59636e } rect { fill: #8c959f } .ours { fill: #0969da }
 </style>
 <text class="title" x="10" y="20">%s</text>
-`, chartWidth, height, chartWidth, height, title, title)
+<text class="note" x="10" y="40">Peers of a group ran in turns. "x ours" compares a bar with that of ours in its group.</text>
+`, chartWidth, height, chartWidth, height, title, html.EscapeString(strings.Join(described, "; ")), title)
 	for i, b := range all {
-		y := headHeight + rowHeight*i
+		y := headHeight + rowHeight*i + between*b.group
 		class := ""
 		if b.ours {
 			class = ` class="ours"`
@@ -176,30 +208,47 @@ func table(r *podsecurity.Result) []byte {
 			if us := g.Peers[1].Cell(tenUsers); j > 1 && us.Counts() && p.Peak > 0 {
 				compared = ratioText(us, c, none, webhookCPU)
 			}
-			fmt.Fprintf(&w, "| %s | %.1f, %.1f, %.1f, %.1f | %.2f | %.2f | %s | %s |\n", name,
-				added(c, none, p50).median, added(c, none, p95).median, added(c, none, p99).median, added(c, none, slowest).median,
-				median(c, webhookCPU), median(c, serverCPU), compared, process)
+			fmt.Fprintf(&w, "| %s | %s | %.2f | %.2f | %s | %s |\n", name,
+				latencyText(addedLatency(c, none)), median(c, webhookCPU), median(c, serverCPU), compared, process)
 		}
 	}
 	return w.Bytes()
 }
 
-// documents returns the files that show a run, by their paths in the folder of the pages.
+// latencyText prints the latency that is added, with a dash for an amount that is noisy.
+func latencyText(all [len(percentiles)]amount) string {
+	text := make([]string, len(all))
+	for i, a := range all {
+		if text[i] = fmt.Sprintf("%.1f", a.value); a.noisy {
+			text[i] = "–"
+		}
+	}
+	return strings.Join(text, ", ")
+}
+
+// documents returns the files that show a run, by their paths in the folder of the pages. A file without text must not exist.
 func documents(r *podsecurity.Result, page []byte) (map[string][]byte, error) {
 	files := map[string][]byte{}
+	var shown bytes.Buffer
 	for _, c := range charts {
-		files[filepath.Join("images", c.file)] = c.svg(r)
+		path := filepath.Join(imagesFolder, c.file)
+		files[path], files[darkTwin(path)] = nil, nil
+		if all := c.bars(r); len(all) > 0 {
+			files[path] = c.svg(all)
+			files[darkTwin(path)] = darkened(files[path])
+			shown.WriteString(pictureText(path, c.title) + "\n")
+		}
 	}
-	before, rest, found := bytes.Cut(page, []byte(tableBegin))
-	_, after, ends := bytes.Cut(rest, []byte(tableEnd))
+	before, rest, found := bytes.Cut(page, []byte(figuresBegin))
+	_, after, ends := bytes.Cut(rest, []byte(figuresEnd))
 	if !found || !ends {
-		return nil, errors.New(pageFile + " lacks the comments between which the table stands")
+		return nil, errors.New(pageFile + " lacks the comments between which its figures stand")
 	}
-	files[pageFile] = bytes.Join([][]byte{before, []byte(tableBegin), table(r), []byte(tableEnd), after}, nil)
+	files[pageFile] = bytes.Join([][]byte{before, []byte(figuresBegin), shown.Bytes(), table(r), []byte(figuresEnd), after}, nil)
 	return files, nil
 }
 
-// readDocuments returns what the files that show the published run must contain.
+// readDocuments returns the text of the files that show the published run, and of the dark twins of all other pictures.
 func readDocuments() (map[string][]byte, error) {
 	text, err := os.ReadFile(figuresFile)
 	if err != nil {
@@ -213,10 +262,14 @@ func readDocuments() (map[string][]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return documents(&r, page)
+	files, err := documents(&r, page)
+	if err != nil {
+		return nil, err
+	}
+	return files, addTwins(files)
 }
 
-// drawCharts writes the files that show the published run.
+// drawCharts writes the files that show the published run, and the dark twins of all pictures.
 func drawCharts() error {
 	files, err := readDocuments()
 	if err != nil {
@@ -224,8 +277,11 @@ func drawCharts() error {
 	}
 	for path, text := range files {
 		path = filepath.Join(docsFolder, path)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			return err
+		if text == nil {
+			if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return err
+			}
+			continue
 		}
 		if err := os.WriteFile(path, text, 0o644); err != nil {
 			return err

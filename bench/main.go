@@ -16,7 +16,7 @@
 //	cost/            the small programs that section cost starts
 //	podsecurity/     the run of section podsecurity; peers/ builds its peers
 //	report.go        tables and verdicts
-//	charts.go        the charts of docs/performance.md
+//	charts.go        the charts of docs/performance.md; pictures.go makes dark twins of all pictures
 package main
 
 import (
