@@ -145,6 +145,17 @@ var _ = Describe("The documentation", func() {
 		Expect(strconv.Atoi(string(required[1]))).To(BeNumerically(">", 20230525), "its packages became modules of their own on that day")
 	})
 
+	It("has programs on controller-runtime raise their modules to the versions of go.mod", func() {
+		mod, err := os.ReadFile("go.mod")
+		Expect(err).NotTo(HaveOccurred())
+		page, err := os.ReadFile("docs/migrating-from-controller-runtime.md")
+		Expect(err).NotTo(HaveOccurred())
+		versions := regexp.MustCompile(`(?m)^\t(k8s\.io/api|sigs\.k8s\.io/controller-runtime) (v\S+)$`).FindAllSubmatch(mod, -1)
+		Expect(versions).To(HaveLen(2))
+		Expect(string(page)).To(ContainSubstring("#\\1@" + string(versions[0][2]) + "#p"))
+		Expect(string(page)).To(ContainSubstring("sigs.k8s.io/controller-runtime@" + string(versions[1][2])))
+	})
+
 	It("quotes the README's programs at all", func() {
 		text, err := os.ReadFile("README.md")
 		Expect(err).NotTo(HaveOccurred())

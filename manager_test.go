@@ -16,6 +16,7 @@ import (
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"code.cloudfoundry.org/eirinix/internal/controller"
@@ -216,6 +217,17 @@ var _ = Describe("Manager", func() {
 			Eventually(ended).Should(Receive(BeNil()))
 			Expect(during.Done()).To(BeClosed())
 		})
+	})
+
+	It("lets a readyz check pass that asks a KubeManager's server which it has switched off", func() {
+		kube, err := manager.New(&rest.Config{Host: "https://192.0.2.1"}, manager.Options{Metrics: metricsserver.Options{BindAddress: "0"}})
+		Expect(err).NotTo(HaveOccurred())
+		check := kube.GetWebhookServer().StartedChecker()
+		Expect(check(nil)).To(MatchError(ContainSubstring("not been started")))
+		o := validOptions()
+		o.KubeManager = kube
+		NewManager(o)
+		Expect(check(nil)).To(Succeed())
 	})
 
 	It("runs once", func(ctx SpecContext) {
