@@ -603,6 +603,22 @@ func TestManyObjectsAreListedInPages(t *testing.T) {
 	}
 }
 
+func TestAListThatTakesLongerThanMaxStaleIsStored(t *testing.T) {
+	c := newAPIServer()
+	for n := range 4 * pageSize {
+		c.put(fmt.Sprintf("o%04d", n), "")
+	}
+	c.listing = func(context.Context) error { time.Sleep(20 * time.Second); return nil }
+	follow(t, c, func(t *testing.T, s *scene) {
+		time.Sleep(2 * time.Minute)
+		values, _, err := s.call()
+		Expect(err).NotTo(HaveOccurred())
+		Expect(values).To(HaveLen(4 * pageSize))
+		lists, watches := c.asked()
+		Expect([]int{lists, watches}).To(Equal([]int{1, 1}))
+	}, Declaration{MaxStale: time.Minute})
+}
+
 func TestARequiredObjectIsAState(t *testing.T) {
 	c := newAPIServer()
 	follow(t, c, func(t *testing.T, s *scene) {

@@ -81,7 +81,7 @@ type source struct {
 
 	version     string       // of the last event; empty before a list
 	pending     [][]incoming // a list that is stored once its watch has begun; nil for none
-	asked       time.Time    // the begin of that list
+	complete    time.Time    // the end of that list
 	interrupted bool         // the version may be one that the cluster no longer has
 
 	account
@@ -193,9 +193,9 @@ func (s *source) follow(ctx context.Context) (alive time.Duration, err error) {
 		return 0, s.outdated(err)
 	}
 	defer w.Stop()
-	if s.pending != nil && s.patience > 0 && time.Since(s.asked) > s.patience { // the watch was refused for that long
+	if s.pending != nil && s.patience > 0 && time.Since(s.complete) > s.patience { // the watch was refused for that long
 		s.pending = nil
-		cancel()
+		w.Stop()
 		return s.follow(ctx)
 	}
 	deadline := time.AfterFunc(lasts+late, cancel)
@@ -308,7 +308,6 @@ func (s *source) page(ctx context.Context, o metav1.ListOptions) (client.ObjectL
 // any age.
 func (s *source) list(ctx context.Context) error {
 	all, o := [][]incoming{}, metav1.ListOptions{Limit: pageSize}
-	s.asked = time.Now()
 	for {
 		list, err := s.page(ctx, o)
 		if apierrors.IsResourceExpired(err) && o.Continue != "" { // the pages took too long; all at once then
@@ -329,7 +328,7 @@ func (s *source) list(ctx context.Context) error {
 			return err
 		}
 		if o.Continue = list.GetContinue(); o.Continue == "" {
-			s.version, s.pending, s.interrupted = list.GetResourceVersion(), all, false
+			s.version, s.pending, s.complete, s.interrupted = list.GetResourceVersion(), all, time.Now(), false
 			return nil
 		}
 	}
