@@ -46,12 +46,13 @@ type apiServer struct {
 
 // stream is a watch.
 type stream struct {
-	events chan watch.Event
-	once   sync.Once
+	events  chan watch.Event
+	once    sync.Once
+	stopped atomic.Bool
 }
 
 func (s *stream) ResultChan() <-chan watch.Event { return s.events }
-func (s *stream) Stop()                          { s.once.Do(func() { close(s.events) }) }
+func (s *stream) Stop()                          { s.once.Do(func() { s.stopped.Store(true); close(s.events) }) }
 
 func newAPIServer(names ...string) *apiServer {
 	c := &apiServer{version: 100, objects: map[string]*corev1.ConfigMap{}, watches: map[*stream]context.Context{}}
@@ -89,7 +90,9 @@ func (c *apiServer) tell(e watch.Event) {
 		return
 	}
 	for w := range c.watches {
-		w.events <- watch.Event{Type: e.Type, Object: e.Object.DeepCopyObject()}
+		if !w.stopped.Load() {
+			w.events <- watch.Event{Type: e.Type, Object: e.Object.DeepCopyObject()}
+		}
 	}
 }
 
@@ -498,6 +501,10 @@ func TestObjectsThatMayBeListedButNotWatchedAreNotServedAndListedOnce(t *testing
 			Expect(values).To(Equal(map[string]string{"one": "changed"}))
 			lists, _ = c.asked()
 			Expect(lists).To(Equal(map[time.Duration]int{0: 0, time.Minute: 1}[stale]), "an old list is not taken for a new one")
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			maps.DeleteFunc(c.watches, func(w *stream, _ context.Context) bool { return w.stopped.Load() })
+			Expect(c.watches).To(HaveLen(1), "a watch that is given up is stopped")
 		}, Declaration{MaxStale: stale})
 	}
 }
