@@ -16,7 +16,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/dynamic"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 
@@ -225,11 +224,7 @@ func (p *program) policyReports(ctx context.Context, namespace string) (*policyr
 
 // removeReports deletes the reports of the program's audits. Without the rights for that it logs what does it.
 func (p *program) removeReports(ctx context.Context) {
-	c, err := dynamic.NewForConfig(p.config)
-	if err == nil {
-		err = policyreport.Remove(ctx, c, p.m.GetManagerOptions().OperatorFingerprint)
-	}
-	if err != nil {
+	if err := policyreport.Remove(ctx, p.dynamic, p.m.GetManagerOptions().OperatorFingerprint); err != nil {
 		label := policyreport.Label + "=" + p.m.GetManagerOptions().OperatorFingerprint
 		p.log.Info("the reports of audits, if there are any, stay; remove them with kubectl delete -A -l "+label, "reason", err.Error())
 	}

@@ -135,10 +135,9 @@ func New(ctx context.Context, config *rest.Config, fingerprint, namespace string
 	return w, nil
 }
 
-// Remove deletes all reports of a program. It needs no Writer, which would make each program larger.
+// Remove deletes all reports of a program, however many there are. The transport of c bounds each request. It needs no
+// Writer, which would make each program larger.
 func Remove(ctx context.Context, c dynamic.Interface, fingerprint string) error {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
 	for _, kind := range kinds {
 		plural, _ := meta.UnsafeGuessKindToResource(kind)
 		page := metav1.ListOptions{LabelSelector: Label + "=" + fingerprint, Limit: pageSize}

@@ -2,6 +2,7 @@ package policyreport_test
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -17,8 +18,13 @@ import (
 	. "code.cloudfoundry.org/eirinix/internal/spectest"
 )
 
+// asked is a transport.
+type asked func(*http.Request) (*http.Response, error)
+
+func (f asked) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
 var _ = Describe("Remove", func() {
-	It("lists the reports in pages, and deletes those of each page", func(ctx SpecContext) {
+	It("lists the reports in pages, and deletes those of each page", func(SpecContext) {
 		var deleted []string
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			defer GinkgoRecover()
@@ -40,8 +46,14 @@ var _ = Describe("Remove", func() {
 			}
 		}))
 		DeferCleanup(server.Close)
-		client := Must(dynamic.NewForConfig(&rest.Config{Host: server.URL}))
-		Expect(policyreport.Remove(ctx, client, "eirini-x")).To(Succeed())
+		client := Must(dynamic.NewForConfig(&rest.Config{Host: server.URL, WrapTransport: func(next http.RoundTripper) http.RoundTripper {
+			return asked(func(r *http.Request) (*http.Response, error) {
+				_, ends := r.Context().Deadline()
+				Expect(ends).To(BeFalse(), "the number of reports has no bound, so the sum of the requests has none")
+				return next.RoundTrip(r)
+			})
+		}}))
+		Expect(policyreport.Remove(context.Background(), client, "eirini-x")).To(Succeed())
 		Expect(deleted).To(Equal([]string{"first", "second", "third"}))
 	}, SpecTimeout(patience))
 })
