@@ -293,11 +293,11 @@ type Settings struct {
 
 	// ClusterCritical acknowledges that the step can stop the cluster. It allows kube-system, the webhook's own
 	// namespace, and */* with failurePolicy Fail.
-	//
-	// A mutating step then also sees the objects that it otherwise skips. These are the mirror pods of static pods, and
-	// all objects except pods that a controller owns, such as the ReplicaSet of a Deployment. Changes to those conflict
-	// with the controller or kubelet that maintains them.
 	ClusterCritical bool
+
+	// Owned decides which objects with an owner a mutating step leaves alone. Empty means OwnedAuto. A step that only
+	// validates sees all objects.
+	Owned OwnedPolicy
 
 	// Mode decides about the effect of the step's results. Empty means ModeDeny. A change of the mode writes nothing to
 	// the webhook configuration, except a change from or to ModeShadow.
@@ -323,7 +323,7 @@ func (s Settings) registered() webhookconf.Settings {
 		Operations: s.Operations, Rules: s.Rules, Namespaces: s.Namespaces, Objects: s.Objects, Conditions: s.Conditions,
 		FailurePolicy: s.FailurePolicy, MatchPolicy: s.MatchPolicy, Timeout: s.Timeout, Reinvoke: s.Reinvoke,
 		SideEffects: s.SideEffects, Isolated: s.Isolated, ClusterCritical: s.ClusterCritical,
-		Mode: s.Mode, FixedMode: s.FixedMode, ReadsUser: s.ReadsUser,
+		Owned: s.Owned, Mode: s.Mode, FixedMode: s.FixedMode, ReadsUser: s.ReadsUser,
 	}
 }
 
@@ -347,6 +347,26 @@ const (
 	// request waits for it. Its failurePolicy is Ignore. Up to 200 runs wait, with 32 MiB of objects. Further ones are
 	// dropped and counted.
 	ModeShadow = webhookconf.ModeShadow
+)
+
+// OwnedPolicy decides which objects a mutating step leaves alone, because a controller would revert its changes. They
+// are counted with the decision skipped_owned.
+type OwnedPolicy = webhookconf.OwnedPolicy
+
+const (
+	// OwnedAuto leaves alone what a controller of Kubernetes sends of the objects that it makes and compares with what it
+	// wants: ReplicaSets of a Deployment, ControllerRevisions of a StatefulSet or DaemonSet, EndpointSlices and Endpoints of
+	// a Service, and EndpointSlices of Endpoints. It also leaves alone UPDATEs of those, by whomever, that change only their
+	// metadata, status and number of replicas, and mirror pods that a kubelet sends. It sees all other objects, whoever owns
+	// them, because every client may write ownerReferences.
+	OwnedAuto = webhookconf.OwnedAuto
+
+	// OwnedSkip leaves alone all objects with a controller among their ownerReferences, Pods too. Every client may write
+	// those, so it is not for a step that protects something.
+	OwnedSkip = webhookconf.OwnedSkip
+
+	// OwnedSee sees all objects. A change to one that a controller compares starts a fight of writes.
+	OwnedSee = webhookconf.OwnedSee
 )
 
 // Configured is implemented by an Extension that has Settings. An Extension without Settings is registered for the

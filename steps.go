@@ -306,8 +306,8 @@ func (m *ExtensionManager) servedStep(d definition, registered webhookconf.Step,
 	if err != nil {
 		return admit.Step{}, fmt.Errorf("extension %q: %w", d.name, err)
 	}
-	if !registered.Validating && !registered.ClusterCritical {
-		matcher.LeaveManaged()
+	if !registered.Validating && registered.Owned != OwnedSee {
+		matcher.Leave(registered.Owned == OwnedSkip)
 	}
 	step := admit.Step{
 		Name: d.name, Timeout: registered.Timeout, Share: webhookconf.ShareTimeout, Matcher: matcher,

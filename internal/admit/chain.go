@@ -96,15 +96,21 @@ const (
 	wantObject                  // its objectSelector matches the object as it arrived
 	looked                      // the objectSelector has been evaluated, for this step and those with the same one
 	selected                    // and it matches
+	owned                       // its rules match, but it leaves the object alone
 )
 
 // selectSteps returns the steps that want a request as it arrived, before anything is decoded. some reports whether
 // there is such a step. If not, no step can want the request later, because none changes the object.
-func (c *chain) selectSteps(req *admissionv1.AdmissionRequest) (wants []want, some bool) {
+func (c *chain) selectSteps(rev *review) (wants []want, some bool) {
+	req := &rev.request
 	wants = make([]want, len(c.Steps))
 	for i := range c.Steps {
 		m := c.Steps[i].Matcher
 		if !m.matchesKind(req) {
+			continue
+		}
+		if m.leaves(rev) {
+			wants[i] |= owned
 			continue
 		}
 		wants[i] |= wantKind
@@ -122,10 +128,19 @@ func (c *chain) selectSteps(req *admissionv1.AdmissionRequest) (wants []want, so
 	}
 	if !some {
 		for i := range c.Steps {
-			c.stepMetrics[i].decided(req, decisionSkipped, 0, nil)
+			c.skipped(i, req, wants[i])
 		}
 	}
 	return wants, some
+}
+
+// skipped counts that a step did not want a request.
+func (c *chain) skipped(i int, req *admissionv1.AdmissionRequest, w want) {
+	d := decisionSkipped
+	if w&owned != 0 {
+		d = decisionOwned
+	}
+	c.stepMetrics[i].decided(req, d, 0, nil)
 }
 
 // joinDenials joins several verdicts into one, with the code and reason of the first. The API server names only the

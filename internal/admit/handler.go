@@ -133,7 +133,7 @@ func (h *Handler) decide(w http.ResponseWriter, r *http.Request, c *chain, arriv
 	if err != nil {
 		return h.refuseCall(w, r, c, err), nil
 	}
-	wants, some := c.selectSteps(&rev.request)
+	wants, some := c.selectSteps(rev)
 	if !some {
 		resp := h.respond(r, c, rev, outcome{response: &admissionv1.AdmissionResponse{Allowed: true}}, arrived)
 		rev.recycle()

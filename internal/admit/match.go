@@ -4,8 +4,10 @@ package admit
 // by whether a controller keeps the object as it is.
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	admissionv1 "k8s.io/api/admission/v1"
@@ -23,7 +25,7 @@ type Matcher struct {
 	objects    []requirement
 	namespaces []requirement // on the namespace's name
 
-	leaveManaged bool
+	leavesMade, leavesOwned bool // see Leave
 }
 
 // rule is a RuleWithOperations that is prepared for matching.
@@ -101,10 +103,9 @@ func (t terms) match(word string) bool {
 	return t == nil || slices.Contains(t, word)
 }
 
-// matchesKind reports whether the step's rules and namespaceSelector select the request. After LeaveManaged, it returns
-// false for managed objects.
+// matchesKind reports whether the step's rules and namespaceSelector select the request.
 func (m *Matcher) matchesKind(req *admissionv1.AdmissionRequest) bool {
-	return m == nil || m.MatchesRules(req) && m.matchesNamespace(req) && !(m.leaveManaged && isManaged(req))
+	return m == nil || m.MatchesRules(req) && m.matchesNamespace(req)
 }
 
 // MatchesRules compares the rules with resource and subResource, for which the webhook is registered. Under matchPolicy
@@ -288,47 +289,103 @@ func lists[T string | []byte](values []string, value T) bool {
 	return slices.ContainsFunc(values, func(v string) bool { return v == string(value) })
 }
 
-// LeaveManaged makes the Matcher skip objects that another program keeps as they are. These are objects other than pods
-// that a controller owns, and the mirrors of static pods. A change to such an object only starts a fight, because the
-// controller observes the drift and reverts it. Call LeaveManaged before the Matcher is used.
-func (m *Matcher) LeaveManaged() { m.leaveManaged = true }
+// made holds the owners, as group/Kind, of the objects that a controller of Kubernetes makes and compares.
+var made = map[metav1.GroupResource][]string{
+	{Group: "apps", Resource: "replicasets"}:                {"apps/Deployment"},
+	{Group: "apps", Resource: "controllerrevisions"}:        {"apps/StatefulSet", "apps/DaemonSet"},
+	{Group: "discovery.k8s.io", Resource: "endpointslices"}: {"/Service", "/Endpoints"},
+	{Resource: "endpoints"}:                                 {"/Service"},
+}
 
-// isManaged reports whether an object, as it arrived, must be left alone.
-func isManaged(req *admissionv1.AdmissionRequest) bool {
+// Leave makes the Matcher leave alone what a controller of Kubernetes, or a kubelet, makes and compares with what it
+// wants: a change starts a fight, because the maker observes the drift and reverts it. Every client may write
+// ownerReferences, so the sender of the request decides, too. With all, the Matcher leaves alone whatever has a
+// controller among its owners. Call Leave before the Matcher is used.
+func (m *Matcher) Leave(all bool) { m.leavesMade, m.leavesOwned = true, all }
+
+// leaves reports whether the object of a request, as it arrived, must be left alone.
+func (m *Matcher) leaves(rev *review) bool {
+	if m == nil || !m.leavesMade {
+		return false
+	}
+	req := &rev.request
 	raw := req.Object.Raw
 	if absent(raw) {
 		raw = req.OldObject.Raw
 	}
-	isPod := req.Resource.Resource == "pods" && req.Resource.Group == ""
-	c := cursorOf(raw)
-	if !c.Member("metadata") {
+	kind := metav1.GroupResource{Group: req.Resource.Group, Resource: req.Resource.Resource}
+	if c := cursorOf(raw); kind.Resource == "pods" && kind.Group == "" && c.Member("metadata") && c.Member("annotations") && c.Member(corev1.MirrorPodAnnotationKey) {
+		rev.parseUser()
+		return strings.HasPrefix(req.UserInfo.Username, "system:node:")
+	}
+	if m.leavesOwned {
+		return controllerOf(raw) != ""
+	}
+	owners := made[kind]
+	if len(owners) == 0 || !slices.Contains(owners, controllerOf(raw)) {
 		return false
 	}
-	for more := c.Enter('{'); more; more = c.More('{') {
-		switch name := string(c.Name()); {
-		case name == "annotations" && isPod:
-			if c.Member(corev1.MirrorPodAnnotationKey) {
-				return true
-			}
-		case name == "ownerReferences" && !isPod:
-			if c.hasController() {
-				return !c.Failed() // the step's own decoder returns the error
-			}
-		default:
-			c.Value()
-		}
-	}
-	return false
+	rev.parseUser()
+	return isController(req.UserInfo.Username) || req.Operation == admissionv1.Update &&
+		slices.Contains(owners, controllerOf(req.OldObject.Raw)) && bytes.Equal(essence(req.OldObject.Raw), essence(raw))
 }
 
-// hasController reads a list of ownerReferences, and reports whether one of them is the controller.
-func (c *cursor) hasController() (has bool) {
+// kubeControllers is the user of all controllers of Kubernetes that have no accounts of their own.
+const kubeControllers = "system:kube-controller-manager"
+
+func isController(user string) bool {
+	account, own := strings.CutPrefix(user, "system:serviceaccount:kube-system:")
+	return user == kubeControllers || own && strings.HasSuffix(account, "-controller")
+}
+
+// controllerOf returns the controller among an object's ownerReferences as group/Kind, or "" for none.
+func controllerOf(raw []byte) (owner string) {
+	c := cursorOf(raw)
+	if !c.Member("metadata") || !c.Member("ownerReferences") {
+		return ""
+	}
 	for more := c.Enter('['); more; more = c.More('[') {
+		var version, kind, controller string
 		for more := c.Enter('{'); more; more = c.More('{') {
-			isController := string(c.Name()) == "controller"
-			value := c.Value()
-			has = has || isController && string(value) == "true"
+			switch string(c.Name()) {
+			case "apiVersion":
+				version = string(c.String())
+			case "kind":
+				kind = string(c.String())
+			case "controller":
+				controller = string(c.Value())
+			default:
+				c.Value()
+			}
+		}
+		if controller == "true" {
+			group, _, _ := strings.Cut(version, "/")
+			if group == version {
+				group = "" // as in v1
+			}
+			owner = group + "/" + kind
 		}
 	}
-	return has
+	if c.Failed() {
+		return "" // the step's own decoder returns the error
+	}
+	return owner
+}
+
+// essence returns what an object is, in a form to compare: its text without metadata, status and the number of replicas.
+func essence(raw []byte) []byte { return membersBut(raw, "metadata", "status") }
+
+func membersBut(raw []byte, without ...string) (text []byte) {
+	c := cursorOf(raw)
+	for more := c.Enter('{'); more; more = c.More('{') {
+		name := string(c.Name())
+		value := c.Value()
+		if name == "spec" {
+			value = membersBut(value, "replicas")
+		}
+		if !slices.Contains(without, name) {
+			text = append(strconv.AppendQuote(text, name), value...)
+		}
+	}
+	return text
 }

@@ -362,45 +362,87 @@ var _ = Describe("Labels that would take much memory", func() {
 	})
 })
 
-var _ = Describe("An object that another controller maintains", func() {
+var _ = Describe("An object that another program maintains", func() {
 	const (
-		owned   = `"ownerReferences":[{"apiVersion":"apps/v1","kind":"Deployment","name":"web","uid":"u","controller":true,"blockOwnerDeletion":true}]`
-		related = `"ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","name":"web","uid":"u"},{"controller":false}]`
-		mirror  = `"annotations":{"a":"b","kubernetes.io/config.mirror":"hash"}`
+		deployment = `{"apiVersion":"apps/v1","kind":"Deployment","name":"web","uid":"u","controller":true,"blockOwnerDeletion":true}`
+		related    = `{"apiVersion":"apps/v1","kind":"Deployment","name":"web","uid":"u"},{"controller":false}`
+		custom     = `{"apiVersion":"shop.example.org/v1","kind":"Deployment","name":"web","uid":"u","controller":true}`
+		service    = `{"apiVersion":"v1","kind":"Service","name":"web","uid":"u","controller":true}`
+		set        = `{"kind":"StatefulSet","controller":true,"apiVersion":"apps/v1"}`
+
+		maker  = "system:serviceaccount:kube-system:replicaset-controller"
+		tenant = "tenant"
 	)
-	DescribeTable("is left alone:", func(request, metadata string, managed bool) {
-		for _, raw := range []string{
-			`{"kind":"X","metadata":{"name":"web",` + metadata + `,"labels":{}},"spec":{}}`,
-			`{"kind":"X","metadata":{"name":"w\u0065b",` + strings.Replace(metadata, `":`, `" : `, 1) + `}}`,
-			`{"m\u0065tadata":{` + metadata + `}}`,
-		} {
-			m := matcher(rules("* * * *"), nil, nil)
-			m.LeaveManaged()
-			req := asked(request)
-			req.Object = runtime.RawExtension{Raw: []byte(raw)}
-			Expect(m.matches(req)).To(Equal(!managed), raw)
-			req.Object, req.OldObject = runtime.RawExtension{}, req.Object
-			Expect(m.matches(req)).To(Equal(!managed), "on its way out")
-			Expect(matcher(rules("* * * *"), nil, nil).matches(req)).To(BeTrue(), "unless it is wanted")
-		}
+	owners := func(all string) string { return `"ownerReferences":[` + all + `]` }
+	review := func(request, user, metadata string) *review {
+		rev := &review{request: *asked(request), user: []byte(`{"username":"` + user + `"}`)}
+		rev.request.Object = runtime.RawExtension{Raw: []byte(`{"kind":"X","metadata":{"name":"w\u0065b",` + metadata + `,"labels":{}},"spec":{"a":1}}`)}
+		return rev
+	}
+	auto, skip := matcher(rules("* * * *"), nil, nil), matcher(rules("* * * *"), nil, nil)
+	auto.Leave(false)
+	skip.Leave(true)
+
+	DescribeTable("is left alone, if its maker sends it:", func(request, user, metadata string, left bool) {
+		Expect(auto.leaves(review(request, user, metadata))).To(Equal(left))
+		Expect(auto.leaves(review(request, user, strings.Replace(metadata, `":`, `" : `, 1)))).To(Equal(left))
+		deleted := review(strings.Replace(request, "CREATE", "DELETE", 1), user, metadata)
+		deleted.request.OldObject, deleted.request.Object = deleted.request.Object, runtime.RawExtension{}
+		Expect(auto.leaves(deleted)).To(Equal(left), "on its way out")
+		Expect(matcher(rules("* * * *"), nil, nil).leaves(review(request, user, metadata))).To(BeFalse(), "unless it is wanted")
 	},
-		Entry("a ReplicaSet of a Deployment", "CREATE apps/v1/replicasets cf", owned, true),
-		Entry("a ReplicaSet that merely belongs to something", "CREATE apps/v1/replicasets cf", related, false),
-		Entry("one without an owner", "CREATE apps/v1/replicasets cf", `"ownerReferences":null`, false),
-		Entry("a pod of a ReplicaSet is not", "CREATE core/v1/pods cf", owned, false),
-		Entry("the mirror of a static pod", "CREATE core/v1/pods cf", mirror, true),
-		Entry("another object with that annotation is not", "CREATE core/v1/configmaps cf", mirror, false),
-		Entry("a pod with other annotations is not", "CREATE core/v1/pods cf", `"annotations":{"kubernetes.io/config":"mirror"}`, false),
-		Entry("an object without metadata is not", "CONNECT core/v1/pods cf", `"x":1`, false),
+		Entry("a ReplicaSet of a Deployment", "CREATE apps/v1/replicasets cf", maker, owners(deployment), true),
+		Entry("by a controller manager with one account for all", "CREATE apps/v1/replicasets cf", "system:kube-controller-manager", owners(deployment), true),
+		Entry("which has other owners, too", "CREATE apps/v1/replicasets cf", maker, owners(related+","+deployment), true),
+		Entry("not if the user claims the owner", "CREATE apps/v1/replicasets cf", tenant, owners(deployment), false),
+		Entry("nor if an account of another namespace does", "CREATE apps/v1/replicasets cf", "system:serviceaccount:default:my-controller", owners(deployment), false),
+		Entry("nor if an account of kube-system that is no controller does", "CREATE apps/v1/replicasets cf", "system:serviceaccount:kube-system:gitops", owners(deployment), false),
+		Entry("a ReplicaSet that merely belongs to something is not", "CREATE apps/v1/replicasets cf", maker, owners(related), false),
+		Entry("nor one without an owner", "CREATE apps/v1/replicasets cf", maker, `"ownerReferences":null`, false),
+		Entry("nor one of a custom resource", "CREATE apps/v1/replicasets cf", maker, owners(custom), false),
+		Entry("a ControllerRevision of a StatefulSet", "CREATE apps/v1/controllerrevisions cf", maker, owners(set), true),
+		Entry("an EndpointSlice of a Service", "CREATE discovery.k8s.io/v1/endpointslices cf", maker, owners(service), true),
+		Entry("Endpoints of a Service", "CREATE core/v1/endpoints cf", maker, owners(service), true),
+		Entry("a Deployment is not", "CREATE apps/v1/deployments cf", maker, owners(service), false),
+		Entry("a Job of a CronJob is not", "CREATE batch/v1/jobs cf", maker, owners(`{"apiVersion":"batch/v1","kind":"CronJob","controller":true}`), false),
+		Entry("a pod of a ReplicaSet is not", "CREATE core/v1/pods cf", maker, owners(`{"apiVersion":"apps/v1","kind":"ReplicaSet","controller":true}`), false),
+		Entry("a custom resource of a custom resource is not", "CREATE shop.example.org/v1/replicasets cf", maker, owners(deployment), false),
+		Entry("the mirror of a static pod", "CREATE core/v1/pods cf", "system:node:a", `"annotations":{"a":"b","kubernetes.io/config.mirror":"hash"}`, true),
+		Entry("not if the user claims that it is one", "CREATE core/v1/pods cf", tenant, `"annotations":{"kubernetes.io/config.mirror":"hash"}`, false),
+		Entry("another object with that annotation is not", "CREATE core/v1/configmaps cf", "system:node:a", `"annotations":{"kubernetes.io/config.mirror":"hash"}`, false),
+		Entry("a pod with other annotations is not", "CREATE core/v1/pods cf", "system:node:a", `"annotations":{"kubernetes.io/config":"mirror"}`, false),
 	)
 
+	DescribeTable("is left alone in an update by its user, if nothing else changes:", func(before, after string, left bool) {
+		rev := review("UPDATE apps/v1/replicasets cf", tenant, "")
+		rev.request.OldObject.Raw, rev.request.Object.Raw = []byte(before), []byte(after)
+		Expect(auto.leaves(rev)).To(Equal(left))
+	},
+		Entry("metadata", `{"metadata":{`+owners(deployment)+`},"spec":{"a":1}}`, `{"metadata":{"labels":{"a":"b"},`+owners(deployment)+`},"spec":{"a":1}}`, true),
+		Entry("status", `{"metadata":{`+owners(deployment)+`},"spec":{"a":1}}`, `{"metadata":{`+owners(deployment)+`},"spec":{"a":1},"status":{"x":1}}`, true),
+		Entry("replicas", `{"metadata":{`+owners(deployment)+`},"spec":{"replicas":1,"a":1}}`, `{"metadata":{`+owners(deployment)+`},"spec":{"a":1,"replicas":2}}`, true),
+		Entry("but not the rest of the spec", `{"metadata":{`+owners(deployment)+`},"spec":{"replicas":1,"a":1}}`, `{"metadata":{`+owners(deployment)+`},"spec":{"a":2}}`, false),
+		Entry("nor another member", `{"metadata":{`+owners(deployment)+`},"data":1}`, `{"metadata":{`+owners(deployment)+`},"data":2}`, false),
+		Entry("nor one that comes", `{"metadata":{`+owners(deployment)+`}}`, `{"metadata":{`+owners(deployment)+`},"data":2}`, false),
+		Entry("nor one whose text looks the same", `{"metadata":{`+owners(deployment)+`},"a":1,"b":2}`, `{"metadata":{`+owners(deployment)+`},"a\":1\"b":2}`, false),
+		Entry("nor an owner that comes", `{"metadata":{},"spec":{"a":1}}`, `{"metadata":{`+owners(deployment)+`},"spec":{"a":1}}`, false),
+		Entry("nor one that goes", `{"metadata":{`+owners(deployment)+`},"spec":{"a":1}}`, `{"metadata":{},"spec":{"a":1}}`, false),
+	)
+
+	It("is left alone, whoever sends it, if the step skips all that a controller owns", func() {
+		for _, request := range []string{"CREATE apps/v1/replicasets cf", "UPDATE batch/v1/jobs cf", "CREATE core/v1/pods cf", "CREATE shop.example.org/v1/shops cf"} {
+			Expect(skip.leaves(review(request, tenant, owners(custom)))).To(BeTrue(), request)
+			Expect(skip.leaves(review(request, tenant, owners(related)))).To(BeFalse(), request)
+		}
+	})
+
 	It("is for the step's decoder to judge when it cannot be read", func() {
-		m := matcher(rules("* * * *"), nil, nil)
-		m.LeaveManaged()
-		for _, raw := range []string{`1`, `{"metadata":1}`, `{"metadata":null}`, `{}`, ``, `{"metadata":{"ownerReferences":1}}`} {
-			req := asked("CREATE apps/v1/replicasets cf")
-			req.Object.Raw = []byte(raw)
-			Expect(m.matches(req)).To(BeTrue(), raw)
+		for _, raw := range []string{`1`, `{"metadata":1}`, `{"metadata":null}`, `{}`, ``, `{"metadata":{"ownerReferences":1}}`, `{"metadata":{"ownerReferences":[{"kind":1,"controller":true}]}}`} {
+			for _, m := range []*Matcher{auto, skip} {
+				rev := review("CREATE apps/v1/replicasets cf", maker, "")
+				rev.request.Object.Raw = []byte(raw)
+				Expect(m.leaves(rev)).To(BeFalse(), raw)
+			}
 		}
 	})
 })

@@ -21,6 +21,7 @@ const (
 	decisionPatched                 // allowed, and the object changed
 	decisionDenied
 	decisionSkipped        // the step did not want it
+	decisionOwned          // the step leaves it alone, because a controller keeps it as it is
 	decisionFailed         // and so did the call: the step's failurePolicy is Fail
 	decisionIgnored        // failed, and the step's changes were undone: its failurePolicy is Ignore
 	decisionWouldDeny      // allowed, because the step only watches
@@ -30,7 +31,7 @@ const (
 	decisions          int = iota
 )
 
-var decisionLabels = [decisions]string{"allowed", "patched", "denied", "skipped", "failed", "ignored", "would_deny", "would_patch", "would_fail", "dropped"}
+var decisionLabels = [decisions]string{"allowed", "patched", "denied", "skipped", "skipped_owned", "failed", "ignored", "would_deny", "would_patch", "would_fail", "dropped"}
 
 var operationLabels = [...]admissionv1.Operation{
 	admissionv1.Create, admissionv1.Update, admissionv1.Delete, admissionv1.Connect, "other",
@@ -74,7 +75,7 @@ func NewMetrics(registerer prometheus.Registerer) (*Metrics, error) {
 	buckets := []float64{.00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30}
 	m := &Metrics{
 		decisions: r.Counters("admission_decisions_total",
-			"Decisions of steps on admission requests; skipped requests did not match the step's rules or selectors.",
+			"Decisions of steps on admission requests; skipped requests did not match the step's rules or selectors, and those of skipped_owned are of objects that a controller keeps as they are.",
 			"webhook", "step", "operation", "decision", "dry_run"),
 		duration: r.Histograms("admission_duration_seconds",
 			"Time from the arrival of an admission request to the answer.", buckets, "webhook"),
@@ -211,7 +212,7 @@ func (s *stepMetrics) decided(req *admissionv1.AdmissionRequest, d decision, too
 		s.decisions[dry][index][d].Store(counter)
 	}
 	(*counter).Inc()
-	if d != decisionSkipped && d != decisionDropped {
+	if d != decisionSkipped && d != decisionOwned && d != decisionDropped {
 		observe(s.duration, took, exemplar)
 	}
 }

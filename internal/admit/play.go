@@ -48,9 +48,12 @@ type Verdict struct {
 	Patch []byte // a JSON patch; nil if the step changes nothing
 }
 
-// Wants reports whether the step's own rules and selectors select a request.
+// Wants reports whether the step's own rules and selectors select a request, and the step does not leave its object
+// alone. What can be of a controller of Kubernetes counts as that.
 func (p *Player) Wants(req *admissionv1.AdmissionRequest) bool {
-	return p.chain.Steps[0].Matcher.Matches(req)
+	m, rev := p.chain.Steps[0].Matcher, &review{request: *req}
+	rev.request.UserInfo.Username = kubeControllers
+	return m.Matches(req) && !m.leaves(rev)
 }
 
 // Play runs the step on a request that it wants, within its timeout. The request's objects must not change afterwards,

@@ -186,7 +186,7 @@ func (r *run) postpone(i, round int) {
 	if round > 0 {
 		return
 	} else if !r.canBeDue(i) {
-		r.stepMetrics[i].decided(r.request, decisionSkipped, 0, nil)
+		r.skipped(i, r.request, r.wants[i])
 		return
 	}
 	r.mu.Lock()
@@ -207,7 +207,7 @@ func (r *run) due(i, round int) bool {
 		return wanted && r.ran[i] && (err != nil || !bytes.Equal(r.seen[i], raw))
 	}
 	if !wanted {
-		r.stepMetrics[i].decided(r.request, decisionSkipped, 0, nil)
+		r.skipped(i, r.request, r.wants[i])
 	}
 	return wanted
 }

@@ -192,6 +192,13 @@ func (c *checker) policies(s Step) {
 	if s.Mode != "" {
 		oneOf(c, "mode", "Settings.Mode", s.Mode, modes)
 	}
+	switch {
+	case s.Owned == OwnedAuto:
+	case s.Validating:
+		c.report("leave out Settings.Owned", field.Forbidden(field.NewPath("owned"), "a step that only validates sees all objects"))
+	default:
+		oneOf(c, "owned", "Settings.Owned", s.Owned, []string{string(OwnedSkip), string(OwnedSee)})
+	}
 	path := field.NewPath("reinvocationPolicy")
 	switch {
 	case !s.Validating:

@@ -28,10 +28,21 @@ func (o Options) Describe(e Entry) []any {
 	case o.Namespace != "" && (others || !ofNamespaces):
 		namespaces = o.Namespace
 	}
-	return []any{
+	line := []any{
 		"rules", describeRules(e.Rules), "namespaces", namespaces, "objects", objects,
 		"failurePolicy", e.FailurePolicy,
 	}
+	if !e.Validating {
+		alone := slices.Compact(list.Of(e.Steps, func(s Step) string { return leavesAlone[s.Owned] }))
+		line = append(line, "leavesAlone", strings.Join(alone, "; "))
+	}
+	return line
+}
+
+var leavesAlone = map[OwnedPolicy]string{
+	OwnedAuto: "what a controller of Kubernetes or a kubelet keeps as it is",
+	OwnedSkip: "whatever has a controller among its ownerReferences",
+	OwnedSee:  "nothing",
 }
 
 func describeRules(rules []admissionregistrationv1.RuleWithOperations) string {

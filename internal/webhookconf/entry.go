@@ -40,10 +40,22 @@ type Settings struct {
 	Isolated        bool // always has an entry of its own
 	ClusterCritical bool // can match the otherwise excluded namespaces and resources, and everything with Fail
 
+	Owned OwnedPolicy `json:"-"` // of a mutating step; nothing is registered of it
+
 	Mode      Mode `json:"-"` // a step that changes its mode keeps its entry
 	FixedMode bool `json:"-"`
 	ReadsUser bool `json:"-"` // an audit does not ask the step
 }
+
+// OwnedPolicy is the public OwnedPolicy of a step.
+type OwnedPolicy string
+
+// The policies.
+const (
+	OwnedAuto OwnedPolicy = ""
+	OwnedSkip OwnedPolicy = "Skip"
+	OwnedSee  OwnedPolicy = "See"
+)
 
 // Mode is the public Mode of a step.
 type Mode string

@@ -140,7 +140,17 @@ func (c *Plane) StartControllerManager(ctx context.Context) error {
 	return c.startControllerManager(ctx)
 }
 
+// startControllerManager starts it with an account for each controller, as installers of clusters do, because webhooks
+// tell controllers by their accounts.
 func (c *Plane) startControllerManager(ctx context.Context) error {
+	account, err := c.User("system:kube-controller-manager")
+	if err != nil {
+		return err
+	}
+	kubeconfig := filepath.Join(c.dir.path, "controller-manager.kubeconfig")
+	if err := writeKubeconfig(kubeconfig, account); err != nil {
+		return err
+	}
 	p, _, err := c.startOnFreePort(ctx, "kube-controller-manager", func(port string) []string {
 		return []string{
 			"--bind-address=127.0.0.1",
@@ -149,13 +159,14 @@ func (c *Plane) startControllerManager(ctx context.Context) error {
 			"--controllers=" + strings.Join(controllers, ","),
 			"--kube-api-burst=400",
 			"--kube-api-qps=200",
-			"--kubeconfig=" + c.Kubeconfig(),
+			"--kubeconfig=" + kubeconfig,
 			"--leader-elect=false",
 			"--root-ca-file=" + c.keys.certFile("ca"),
 			"--secure-port=" + port,
 			"--service-account-private-key-file=" + c.keys.serviceAccountFile,
 			"--tls-cert-file=" + c.keys.certFile("server"),
 			"--tls-private-key-file=" + c.keys.keyFile("server"),
+			"--use-service-account-credentials=true",
 		}
 	}, func(ctx context.Context, port string) error {
 		return getOK(ctx, c.keys.adminTLS, "https://127.0.0.1:"+port+"/healthz")
