@@ -356,9 +356,9 @@ type OwnedPolicy = webhookconf.OwnedPolicy
 const (
 	// OwnedAuto leaves alone what a controller of Kubernetes sends of the objects that it makes and compares with what it
 	// wants: ReplicaSets of a Deployment, ControllerRevisions of a StatefulSet or DaemonSet, EndpointSlices and Endpoints of
-	// a Service, and EndpointSlices of Endpoints. It also leaves alone UPDATEs of those, by whomever, that change only their
-	// metadata, status and number of replicas, and mirror pods that a kubelet sends. It sees all other objects, whoever owns
-	// them, because every client may write ownerReferences.
+	// a Service, and EndpointSlices of Endpoints. It also leaves alone UPDATEs of those, by any user, that change only their
+	// metadata, status and number of replicas, and mirror pods that a kubelet sends. It sees all other objects, with any
+	// owner, because every client may write ownerReferences.
 	OwnedAuto = webhookconf.OwnedAuto
 
 	// OwnedSkip leaves alone all objects with a controller among their ownerReferences, Pods too. Every client may write

@@ -429,7 +429,7 @@ var _ = Describe("An object that another program maintains", func() {
 		Entry("nor one that goes", `{"metadata":{`+owners(deployment)+`},"spec":{"a":1}}`, `{"metadata":{},"spec":{"a":1}}`, false),
 	)
 
-	It("is left alone, whoever sends it, if the step skips all that a controller owns", func() {
+	It("is left alone, from any sender, if the step skips all that a controller owns", func() {
 		for _, request := range []string{"CREATE apps/v1/replicasets cf", "UPDATE batch/v1/jobs cf", "CREATE core/v1/pods cf", "CREATE shop.example.org/v1/shops cf"} {
 			Expect(skip.leaves(review(request, tenant, owners(custom)))).To(BeTrue(), request)
 			Expect(skip.leaves(review(request, tenant, owners(related)))).To(BeFalse(), request)
