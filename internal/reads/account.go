@@ -82,17 +82,22 @@ func (a *account) broken() (time.Duration, string) {
 
 // awaitAlive makes an interrupted source try again, and returns when that attempt or ctx ends. All calls share one
 // attempt. It returns at once where waiting gains nothing: after a refusal, after an attempt that got no answer in the
-// time of a call or has just failed, and during one that is already late.
+// time of a call or has just failed, and during one that is already late. After a refusal, the source tries again
+// nevertheless, because another replica may have registered the step since.
 func (a *account) awaitAlive(ctx context.Context) {
 	a.mu.Lock()
 	ended := a.ended
 	late := !a.began.IsZero() && time.Since(a.began) > soonest
-	useless := a.since.IsZero() || late || refused(a.why) || a.slowly || a.began.IsZero() && time.Since(a.tried) < soonest
+	useless := a.since.IsZero() || late || a.slowly || a.began.IsZero() && time.Since(a.tried) < soonest
+	hopeless := refused(a.why)
 	a.mu.Unlock()
 	if useless {
 		return
 	}
 	wait.Signal(a.wake)
+	if hopeless {
+		return
+	}
 	select {
 	case <-ended:
 	case <-ctx.Done():

@@ -686,6 +686,24 @@ func TestRightsTakenAwayAreSaidAtOnce(t *testing.T) {
 	}, Declaration{MaxStale: time.Minute})
 }
 
+func TestACallHasRefusedObjectsListedAgain(t *testing.T) {
+	c := newAPIServer("one")
+	follow(t, c, func(t *testing.T, s *scene) {
+		c.fail(forbidden)
+		c.cut()
+		time.Sleep(10 * time.Minute) // until attempts have become rare
+		c.fail(nil)
+		var took time.Duration
+		for range 2 {
+			_, took, _ = s.call()
+			Expect(took).To(BeZero(), "it waits for nothing")
+			time.Sleep(2 * soonest)
+		}
+		_, _, err := s.call()
+		Expect(err).NotTo(HaveOccurred())
+	}, Declaration{MaxStale: time.Minute})
+}
+
 func TestAnAnswerThatComesWithTheEndOfPatienceIsNoInterruption(t *testing.T) {
 	RegisterTestingT(t)
 	src := setOf(Declaration{}).sources[0]

@@ -116,7 +116,10 @@ var _ = Describe("A rule that was never registered", func() {
 		By("granting the right")
 		p.grant(ctx, p.user)
 		Eventually(func() string { return outcomeOf(p.createPodWith(ctx, fresh)) }).WithContext(ctx).Should(Equal(refused))
-		inForce()
+		// The first replica that can list registers the rule. Until the other one has listed, its calls fail.
+		others.settles(ctx)
+		seen.rule.settles(ctx)
+		seen.expectInForce(ctx)
 	}, SpecTimeout(3*patience))
 
 	It("is of a version that gets ready beside the earlier one, which had no configuration of its sort", func(ctx SpecContext) {

@@ -142,6 +142,16 @@ func (l *load) more(ctx context.Context, n int) {
 	Eventually(l.total).WithContext(ctx).Should(BeNumerically(">=", before+l.clients+n))
 }
 
+// settles waits until no create fails.
+func (l *load) settles(ctx context.Context) {
+	GinkgoHelper()
+	Eventually(func() int {
+		before := l.of(failed)
+		l.more(ctx, 10*enough)
+		return l.of(failed) - before
+	}).WithContext(ctx).Should(BeZero(), l.String)
+}
+
 // next waits for a create with this outcome, and returns the time until then.
 func (l *load) next(ctx context.Context, outcome string) time.Duration {
 	GinkgoHelper()
