@@ -437,7 +437,7 @@ var _ = Describe("An object that another program maintains", func() {
 	})
 
 	It("is for the step's decoder to judge when it cannot be read", func() {
-		for _, raw := range []string{`1`, `{"metadata":1}`, `{"metadata":null}`, `{}`, ``, `{"metadata":{"ownerReferences":1}}`, `{"metadata":{"ownerReferences":[{"kind":1,"controller":true}]}}`} {
+		for _, raw := range []string{`1`, `{"metadata":1}`, `{"metadata":null}`, `{}`, ``, `{"metadata":{"ownerReferences":1}}`, `{"metadata":{"ownerReferences":[{"apiVersion":"apps/v1","kind":"Deployment","controller":true},1]}}`} {
 			for _, m := range []*Matcher{auto, skip} {
 				rev := review("CREATE apps/v1/replicasets cf", maker, "")
 				rev.request.Object.Raw = []byte(raw)

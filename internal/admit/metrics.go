@@ -21,17 +21,17 @@ const (
 	decisionPatched                 // allowed, and the object changed
 	decisionDenied
 	decisionSkipped        // the step did not want it
-	decisionOwned          // the step leaves it alone, because a controller keeps it as it is
 	decisionFailed         // and so did the call: the step's failurePolicy is Fail
 	decisionIgnored        // failed, and the step's changes were undone: its failurePolicy is Ignore
 	decisionWouldDeny      // allowed, because the step only watches
 	decisionWouldPatch     // not changed, because the step only watches
 	decisionWouldFail      // failed, which matters to no request, because the step is a shadow
 	decisionDropped        // not run: too many shadows wait, or the program stops
+	decisionOwned          // skipped, because a controller keeps the object as it is
 	decisions          int = iota
 )
 
-var decisionLabels = [decisions]string{"allowed", "patched", "denied", "skipped", "skipped_owned", "failed", "ignored", "would_deny", "would_patch", "would_fail", "dropped"}
+var decisionLabels = [decisions]string{"allowed", "patched", "denied", "skipped", "failed", "ignored", "would_deny", "would_patch", "would_fail", "dropped", "skipped_owned"}
 
 var operationLabels = [...]admissionv1.Operation{
 	admissionv1.Create, admissionv1.Update, admissionv1.Delete, admissionv1.Connect, "other",

@@ -51,7 +51,7 @@ var _ = Describe("Metrics", func() {
 			}
 		}
 		volumes.decided(op(admissionv1.Delete), decisionAllowed, time.Millisecond, nil)
-		Expect(shown("eirinix_admission_decisions_total")).To(Equal(`# HELP eirinix_admission_decisions_total Decisions of steps on admission requests; skipped requests did not match the step's rules or selectors.
+		Expect(shown("eirinix_admission_decisions_total")).To(Equal(`# HELP eirinix_admission_decisions_total Decisions of steps on admission requests; skipped requests did not match the step's rules or selectors, and those of skipped_owned are of objects that a controller keeps as they are.
 # TYPE eirinix_admission_decisions_total counter
 eirinix_admission_decisions_total{decision="allowed",dry_run="false",operation="CREATE",step="volumes",webhook="pods"} 1
 eirinix_admission_decisions_total{decision="allowed",dry_run="false",operation="DELETE",step="volumes",webhook="pods"} 1
@@ -61,6 +61,7 @@ eirinix_admission_decisions_total{decision="failed",dry_run="false",operation="C
 eirinix_admission_decisions_total{decision="ignored",dry_run="false",operation="CREATE",step="volumes",webhook="pods"} 6
 eirinix_admission_decisions_total{decision="patched",dry_run="false",operation="CREATE",step="volumes",webhook="pods"} 2
 eirinix_admission_decisions_total{decision="skipped",dry_run="false",operation="CREATE",step="volumes",webhook="pods"} 4
+eirinix_admission_decisions_total{decision="skipped_owned",dry_run="false",operation="CREATE",step="volumes",webhook="pods"} 11
 eirinix_admission_decisions_total{decision="would_deny",dry_run="false",operation="CREATE",step="volumes",webhook="pods"} 7
 eirinix_admission_decisions_total{decision="would_fail",dry_run="false",operation="CREATE",step="volumes",webhook="pods"} 9
 eirinix_admission_decisions_total{decision="would_patch",dry_run="false",operation="CREATE",step="volumes",webhook="pods"} 8
