@@ -29,6 +29,7 @@ type chain struct {
 	webhook       string                         // the entry's name
 	name          string                         // of the only step, or else of the webhook
 	allIgnore     bool                           // the failurePolicy of every step, and of the webhook, is Ignore
+	strict        []bool                         // by step: an object that does not decode as it arrived is denied
 	types         []reflect.Type                 // by step: the type that New makes; nil without New
 	sameObjects   []int                          // by step: the first one with the same objectSelector, perhaps itself
 	zeroResponses []sync.Once                    // by step: the zero Response is logged once, not for every request
@@ -61,7 +62,7 @@ func newChain(path string, c Chain, metrics *Metrics, before *chain) *chain {
 		if s.New != nil {
 			made = reflect.TypeOf(s.New())
 		}
-		served.types = append(served.types, made)
+		served.strict, served.types = append(served.strict, !s.Ignore), append(served.types, made)
 		served.perform = append(served.perform, s.performer())
 		served.stepMetrics = append(served.stepMetrics, served.metrics.step(s.Name))
 		served.stepMetrics[i].within(cmp.Or(s.Timeout, s.Share))

@@ -61,24 +61,15 @@ func (m *memory) decodeObject(raw []byte, into runtime.Object) (runtime.Object, 
 	if u, ok := into.(*unstructured.Unstructured); ok {
 		target = &u.Object // its own decoder requires a kind, and reads the text twice
 	}
-	if err := m.decode(raw, target); errors.Is(err, errNoMemory) {
-		return nil, err
-	} else if err != nil {
-		return nil, &unreadableError{as: into, err: err}
+	err := m.decode(raw, target)
+	if err != nil && !errors.Is(err, errNoMemory) {
+		err = fmt.Errorf("%w as %T: %w", errUnreadable, into, err)
 	}
-	return into, nil
+	return into, err
 }
 
-// unreadableError is the error for an object that does not decode into the type of a step.
-type unreadableError struct {
-	as  runtime.Object
-	err error
-}
-
-func (e *unreadableError) Error() string {
-	return fmt.Sprintf("the object cannot be read as %T: %v", e.as, e.err)
-}
-func (e *unreadableError) Unwrap() error { return e.err }
+// errUnreadable is the error for an object that does not decode into the type of a step.
+var errUnreadable = errors.New("the object cannot be read")
 
 // absent reports whether a request carries no object here.
 func absent(raw []byte) bool { return len(raw) == 0 || string(raw) == "null" }

@@ -29,11 +29,9 @@ func NewPlayer(s Step, log logr.Logger) *Player {
 	// A step with a timeout never gets the text of the request itself, which the caller uses again.
 	s.Timeout = cmp.Or(s.Timeout, defaultTimeout)
 	validating := !s.Mutates && s.Handle == nil
-	return &Player{
-		chain:   newChain(s.Name, Chain{Steps: []Step{s}, Validating: validating}, unexposed(), nil),
-		log:     log,
-		objects: newObjectBudget(decodedCalls),
-	}
+	c := newChain(s.Name, Chain{Steps: []Step{s}, Validating: validating}, unexposed(), nil)
+	c.strict[0] = false
+	return &Player{chain: c, log: log, objects: newObjectBudget(decodedCalls)}
 }
 
 // Verdict is the result of a step for one request. The zero Verdict admits the object unchanged.
@@ -80,7 +78,7 @@ func failedVerdict(err error) Verdict {
 	if p, ok := errors.AsType[*panicError](err); ok {
 		v.Panic, v.Stack = p.value, p.stack
 	}
-	_, v.Unreadable = errors.AsType[*unreadableError](err)
+	v.Unreadable = errors.Is(err, errUnreadable)
 	return v
 }
 
@@ -94,12 +92,7 @@ func (v Verdict) Changed(raw []byte) ([]byte, error) {
 }
 
 // Paths returns the paths of the patch, in order and without values, because those can be secret.
-func (v Verdict) Paths() []string {
-	if v.Patch == nil {
-		return nil
-	}
-	return pathsIn([][]byte{v.Patch})
-}
+func (v Verdict) Paths() []string { return pathsIn([][]byte{v.Patch}) }
 
 // Matches reports whether the rules and the selectors select a request, as it would arrive.
 func (m *Matcher) Matches(req *admissionv1.AdmissionRequest) bool {

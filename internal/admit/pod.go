@@ -46,13 +46,13 @@ type podRun struct {
 }
 
 // begin registers the run of a step on a request, if the request carries a pod.
-func (p *Pods) begin(r *run, i int, req *admission.Request) *podRun {
+func (p *Pods) begin(r *run, i int, req *admission.Request) (*podRun, error) {
 	if p == nil || !carriesPod(req) {
-		return nil
+		return nil, nil
 	}
 	pod, err := r.object.view(podType, newPod)
 	if err != nil {
-		return nil // Pod returns the error
+		return nil, err
 	}
 	onPod := &podRun{
 		pods: p, key: &req.Object.Raw[0], raw: r.object.raw, pod: pod.(*corev1.Pod),
@@ -64,7 +64,7 @@ func (p *Pods) begin(r *run, i int, req *admission.Request) *podRun {
 		p.runs = map[*byte]*podRun{}
 	}
 	p.runs[onPod.key] = onPod
-	return onPod
+	return onPod, nil
 }
 
 // end ends a run, and waits for a patch that is being made. A step that was left behind can still ask for pods and

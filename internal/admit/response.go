@@ -30,7 +30,10 @@ func (r *run) handle(i int, call *Call) error {
 		return err
 	}
 	req := admission.Request{AdmissionRequest: r.requestWith(raw)}
-	onPod := s.Pods.begin(r, i, &req)
+	onPod, err := s.Pods.begin(r, i, &req)
+	if err != nil {
+		return r.misread(i, newPod, err)
+	}
 	defer onPod.end()
 	var resp admission.Response
 	err = r.attempt(i, task{run: func(ctx context.Context, _ *Call, _, _ runtime.Object) error {

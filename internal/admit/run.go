@@ -377,7 +377,7 @@ func (r *run) mutate(i int, call *Call) error {
 	}
 	obj, err := r.object.edit(r.types[i], r.Steps[i].New)
 	if err != nil {
-		return err
+		return r.misread(i, r.Steps[i].New, err)
 	}
 	return r.attempt(i, task{run: r.Steps[i].Run, call: call, newObj: obj})
 }
@@ -386,7 +386,7 @@ func (r *run) mutate(i int, call *Call) error {
 func (r *run) check(i int, call *Call) error {
 	newObj, err := r.ownObject(&r.object, i)
 	if err != nil {
-		return err
+		return r.misread(i, r.Steps[i].New, err)
 	}
 	oldObj, err := r.ownObject(&r.old, i)
 	if err != nil {

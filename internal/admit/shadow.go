@@ -98,7 +98,7 @@ func (c *chain) shadowOf(i int) *chain {
 	s.Ignore, s.Mode, s.Choose, s.Timeout = true, ModeShadow, nil, cmp.Or(s.Timeout, defaultTimeout)
 	return &chain{
 		Chain: Chain{Steps: []Step{s}, Validating: c.Validating}, webhook: c.webhook, name: s.Name, allIgnore: true, answered: true,
-		types: c.types[i : i+1], sameObjects: []int{0}, zeroResponses: make([]sync.Once, 1), perform: c.perform[i : i+1],
+		strict: c.strict[i : i+1], types: c.types[i : i+1], sameObjects: []int{0}, zeroResponses: make([]sync.Once, 1), perform: c.perform[i : i+1],
 		metrics: c.metrics, stepMetrics: c.stepMetrics[i : i+1], left: c.left[i : i+1],
 	}
 }
@@ -251,18 +251,18 @@ func (h *Handler) runShadow(s *shadow) {
 	step := &s.chain.Steps[0]
 	ctx, cancel := context.WithTimeout(trace.ContextWithSpanContext(h.shadows.ctx, s.call.trace), step.Timeout+defaultTimeout)
 	defer cancel()
-	log, req := s.chain.logger(h.logOf(ctx), s.call.request), *s.call.request
+	log, req := s.chain.logger(h.logOf(ctx), s.call.request), s.call.request
 	own := &turn{taken: h.shadows.turn}
 	own.Lock()
 	defer own.Unlock()
 	defer h.shadows.rest(h, s, time.Now())
-	var err error
-	if req.Object.Raw, err = s.call.object(); err == nil && !step.Matcher.matchesObjects(req.Object.Raw, req.OldObject.Raw) {
-		s.chain.stepMetrics[0].decided(&req, decisionSkipped, 0, nil)
+	after, err := s.call.object()
+	if err == nil && !step.Matcher.matchesObjects(after, req.OldObject.Raw) {
+		s.chain.stepMetrics[0].decided(req, decisionSkipped, 0, nil)
 		return
 	}
-	r := h.traceRun(newRun(logf.IntoContext(ctx, log), log, s.chain, &req, []want{wantKind | wantObject}, h.shadows.objects))
-	r.turn = own
+	r := h.traceRun(newRun(logf.IntoContext(ctx, log), log, s.chain, req, []want{wantKind | wantObject}, h.shadows.objects))
+	r.turn, r.object.raw = own, after
 	defer r.release()
 	if err == nil {
 		err = recovered(func() error { r.outcome(); return nil }) // a panic outside of the step

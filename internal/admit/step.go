@@ -4,6 +4,7 @@ package admit
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"runtime/debug"
@@ -151,6 +152,17 @@ func asDenial(name string, req *admissionv1.AdmissionRequest, err error) (*denia
 		}
 	}
 	return nil, false
+}
+
+// misread returns the result of a step whose object cannot be read. A strict step denies an object that did not fit the
+// step's type when it arrived, because its author can mend that. Otherwise, the step has failed.
+func (r *run) misread(i int, newObject func() runtime.Object, err error) error {
+	if r.strict[i] && errors.Is(err, errUnreadable) && !errors.Is(err, decode.ErrTooLarge) {
+		if misfit := decode.Misfit(r.request.Object.Raw, newObject()); misfit != nil {
+			return &denial{status: apierrors.NewBadRequest(brief(misfit.Error())).ErrStatus}
+		}
+	}
+	return err
 }
 
 // isVerdict reports whether an API status is about the object under review. Any other status answers a request of the

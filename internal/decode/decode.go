@@ -7,8 +7,10 @@
 package decode
 
 import (
+	"cmp"
 	"encoding/base64"
 	"encoding/json"
+	"fmt"
 	"reflect"
 	"strconv"
 	"strings"
@@ -386,4 +388,45 @@ func (d *decoder) anyList(i int) ([]any, int) {
 		i, more = d.next(i, ']')
 	}
 	return list, i
+}
+
+// Misfit returns an error for the first value in raw that does not fit its place in the type of obj, a pointer. The error
+// holds the value's path, such as spec.containers[0].image, and wraps that of sigs.k8s.io/json for the value alone. It is
+// nil if each value fits: Into then decodes raw, or fails for another reason. raw must be well-formed.
+func Misfit(raw []byte, obj any) error {
+	d := decoder{raw: raw, deepest: deepestOfAll}
+	d.misfit(planFor(reflect.TypeOf(obj).Elem()), jsontext.SkipSpace(raw, 0), "")
+	return d.err
+}
+
+func (d *decoder) misfit(p *plan, i int, path string) int {
+	opening := d.at(i)
+	switch {
+	case p == nil || i < 0:
+		return d.skip(i)
+	case p.shape == shapePointer && opening != 'n':
+		return d.misfit(p.elem, i, path)
+	case opening == '{' && (p.shape == shapeStruct || p.shape == shapeMap), opening == '[' && p.shape == shapeList:
+	default:
+		end := d.skip(i)
+		if err := unmarshal(d.raw[i:max(i, end)], reflect.New(p.typ).Interface()); end >= 0 && err != nil {
+			d.err = fmt.Errorf("%s cannot be read: %w", cmp.Or(strings.TrimPrefix(path, "."), "the object"), err)
+		}
+		return end
+	}
+	i, more := d.first(i, opening)
+	for n := 0; more && d.err == nil; n++ {
+		of, place := p.elem, "["+strconv.Itoa(n)+"]"
+		if opening == '{' {
+			name, value := d.member(i)
+			if i, place = value, "."+string(name); p.shape == shapeStruct {
+				if f := p.field(name); f != nil {
+					of = f.plan
+				}
+			}
+		}
+		i = d.misfit(of, i, path+place)
+		i, more = d.next(i, opening+2)
+	}
+	return i
 }
