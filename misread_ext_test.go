@@ -58,7 +58,9 @@ var _ = Describe("A custom resource with a typo that its definition admits", Lab
 		}
 		breaks := shopStep(group)
 		breaks.ID, breaks.Settings.Objects = "breaks", settings("broken").Objects
-		tills := func(cpu string) []any { return []any{map[string]any{}, map[string]any{"limits": map[string]any{"cpu": cpu}}} }
+		tills := func(cpu string) []any {
+			return []any{map[string]any{}, map[string]any{"limits": map[string]any{"cpu": cpu}}}
+		}
 		breaks.Apply = func(_ context.Context, _ *eirinix.Call, s *unstructured.Unstructured) error {
 			s.Object["tills"] = tills("1y")
 			return nil

@@ -75,6 +75,15 @@ var _ = Describe("The Harness with a custom resource", func() {
 		h.CheckProperties(example)
 	})
 
+	It("answers as the server does for one that does not decode", func() {
+		typo := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"parts": []any{map[string]any{"name": int64(5)}}}}}
+		typo.SetGroupVersionKind(widgetKind)
+		typo.SetName("w")
+		h := eirinixtest.NewHarness(GinkgoTB(), painter(func(*widget) error { return nil }), options)
+		Expect(h.Create(typo)).To(eirinixtest.BeDenied().WithCode(400).
+			WithMessage("spec.parts[0].name cannot be read: json: cannot unmarshal number into Go value of type string"))
+	})
+
 	It("serves it in the API, to the Manager's own client", func(ctx SpecContext) {
 		h := eirinixtest.NewHarness(GinkgoTB(), painter(func(*widget) error { return nil }), options)
 		Expect(h.API().Client().Create(ctx, example.DeepCopyObject().(client.Object))).To(Succeed())

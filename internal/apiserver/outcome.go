@@ -104,7 +104,7 @@ func (a *admissionRun) outcome(refused error) (*Outcome, error) {
 		return o, nil
 	}
 	var err error
-	if o.Object, err = a.current.In(a.s.Scheme); err != nil {
+	if o.Object, err = a.current.In(a.s.Scheme); err != nil && refused == nil {
 		return nil, fmt.Errorf("the object after the mutating webhooks: %w", err)
 	}
 	return o, nil
