@@ -32,7 +32,7 @@ var rows = []row{
 	{"Calls", []panel{
 		{
 			"Decisions", "What the steps decided, without dry runs.", "reqps",
-			[]query{{`sum by (step, decision) (rate(eirinix_admission_decisions_total{` + notCanary + `, decision!="skipped", dry_run="false"}[$__rate_interval]))`, "{{step}} {{decision}}"}},
+			[]query{{`sum by (step, decision) (rate(eirinix_admission_decisions_total{` + notCanary + `, decision!~"skipped.*", dry_run="false"}[$__rate_interval]))`, "{{step}} {{decision}}"}},
 		},
 		{
 			"Failures", "Failed: the request was refused. Ignored: it was admitted without the step.", "reqps",
