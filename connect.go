@@ -34,8 +34,14 @@ import (
 	"code.cloudfoundry.org/eirinix/internal/serving"
 )
 
-// podNamespaceFile is the file in which the kubelet provides a pod's namespace.
-const podNamespaceFile = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
+// podNamespaceFile is the file in which the kubelet provides a pod's namespace. Specs have another one.
+var podNamespaceFile = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
+
+// podNamespace returns the namespace of the pod that this process runs in, or "" outside of a pod.
+func podNamespace() string {
+	text, _ := os.ReadFile(podNamespaceFile)
+	return strings.TrimSpace(string(text))
+}
 
 // ownQPS is the minimum rate limit, in requests per second, of the library's own client.
 const ownQPS = 50
@@ -212,8 +218,7 @@ func (m *ExtensionManager) secretNamespace() string {
 	if chosen := cmp.Or(o.WebhookNamespace, o.Namespace); chosen != "" {
 		return chosen
 	}
-	own, _ := os.ReadFile(podNamespaceFile) // none outside of a pod
-	if found := cmp.Or(strings.TrimSpace(string(own)), m.connection.contextNamespace); found != "" {
+	if found := cmp.Or(podNamespace(), m.connection.contextNamespace); found != "" {
 		return found
 	}
 	if !m.connection.saidDefault {

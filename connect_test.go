@@ -80,7 +80,8 @@ var _ = Describe("GetKubeConnection", func() {
 	})
 
 	DescribeTable("decides on the namespace of the Secret:",
-		func(change func(*ManagerOptions), contextNamespace, expected string, said int) {
+		func(change func(*ManagerOptions), pod, contextNamespace, expected string, said int) {
+			inPod(pod)
 			core, logs := observer.New(zapcore.InfoLevel)
 			o := validOptions()
 			o.Logger = zap.New(core).Sugar()
@@ -92,9 +93,10 @@ var _ = Describe("GetKubeConnection", func() {
 			Expect(m.secretNamespace()).To(Equal(expected))
 			Expect(logs.FilterMessageSnippet(`"default"`).Len()).To(Equal(said))
 		},
-		Entry("WebhookNamespace first", func(o *ManagerOptions) { o.WebhookNamespace, o.Namespace = "hooks", "cf" }, "mine", "hooks", 0),
-		Entry("then Namespace", func(o *ManagerOptions) { o.Namespace = "cf" }, "mine", "cf", 0),
-		Entry("then that of the kubeconfig's context", func(*ManagerOptions) {}, "mine", "mine", 0),
-		Entry("then default, which is logged", func(*ManagerOptions) {}, "", "default", 1),
+		Entry("WebhookNamespace first", func(o *ManagerOptions) { o.WebhookNamespace, o.Namespace = "hooks", "cf" }, "own", "mine", "hooks", 0),
+		Entry("then Namespace", func(o *ManagerOptions) { o.Namespace = "cf" }, "own", "mine", "cf", 0),
+		Entry("then that of the pod", func(*ManagerOptions) {}, "own", "mine", "own", 0),
+		Entry("then that of the kubeconfig's context", func(*ManagerOptions) {}, "", "mine", "mine", 0),
+		Entry("then default, which is logged", func(*ManagerOptions) {}, "", "", "default", 1),
 	)
 })

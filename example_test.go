@@ -264,10 +264,10 @@ func ExampleNewManager_kubeManager() {
 
 // All faults of the options are reported at once.
 func ExampleExtensionManager_Validate() {
-	x := eirinix.NewManager(eirinix.ManagerOptions{ServiceName: "extensions", Port: -1})
+	x := eirinix.NewManager(eirinix.ManagerOptions{ServiceName: "extensions", WebhookNamespace: "cf system", Port: -1})
 	fmt.Println(x.Validate())
 	// Output:
-	// eirinix: ManagerOptions.ServiceName is "extensions" but WebhookNamespace is empty; set it to that Service's namespace
+	// eirinix: ManagerOptions.WebhookNamespace is "cf system": a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character
 	// eirinix: ManagerOptions.Port is -1; give a port from 1 to 65535, or 0 for 443
 }
 

@@ -170,8 +170,8 @@ func (m *ExtensionManager) given() setup {
 }
 
 // NewManager makes a Manager. It never fails: Validate and Start report invalid options. It touches neither the network
-// nor files, except that with a KubeManager it checks whether the certificate files of the KubeManager's webhook server
-// exist.
+// nor files, except that it reads the pod's own namespace where WebhookNamespace needs that, and that with a KubeManager it
+// checks whether the certificate files of the KubeManager's webhook server exist.
 func NewManager(opts ManagerOptions) *ExtensionManager {
 	m := &ExtensionManager{
 		setup:    setup{options: opts.withDefaults()},

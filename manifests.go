@@ -14,7 +14,6 @@ import (
 	"os"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/go-logr/logr"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -68,7 +67,7 @@ func (m *ExtensionManager) manifests(commandLine []string) ([]client.Object, err
 	d := manifest.Options(o.Deployment)
 	errs = append(errs, d.Validate(ports.Metrics), err)
 	namespace := cmp.Or(o.WebhookNamespace, o.Namespace)
-	if namespace == "" {
+	if namespace == o.ownNamespace { // empty, or that of this process
 		errs = append(errs, errors.New("eirinix: Manifests: ManagerOptions.WebhookNamespace is empty; set it to the namespace that the program is to run in"))
 	}
 	p := manifest.Program{
@@ -257,14 +256,14 @@ func (s setup) checkOwnPods(namespace string, own map[string]string) error {
 // is not excluded as a whole and the pod lacks the label. A webhook that is down would then be called for the pod that
 // is to restart it. Outside of a pod, or without the right to read it, there is no warning.
 func (m *ExtensionManager) warnOfOwnPod(ctx context.Context, log logr.Logger) {
-	own, notInPod := os.ReadFile(podNamespaceFile)
+	own := podNamespace()
 	name, unnamed := os.Hostname()
 	_, clients, err := m.own()
-	if errors.Join(notInPod, unnamed, err) != nil {
+	if own == "" || errors.Join(unnamed, err) != nil {
 		return
 	}
 	o := m.GetManagerOptions()
-	if problem := unmarked(ctx, clients, o, strings.TrimSpace(string(own)), name); problem != "" {
+	if problem := unmarked(ctx, clients, o, own, name); problem != "" {
 		log.Info(problem, "label", webhookconf.FingerprintLabel+"="+o.OperatorFingerprint, "pod", name)
 	}
 }

@@ -39,7 +39,7 @@ const (
 
 // ManagerOptions configures where the extensions are served, for which pods, and how the Manager connects to the
 // cluster. The zero value of each field is a sensible default, except that URL mode needs Host, and Service mode needs
-// ServiceName and WebhookNamespace. Validate reports all errors at once.
+// ServiceName and, outside of a pod, WebhookNamespace. Validate reports all errors at once.
 type ManagerOptions struct {
 	// Namespace is the namespace of the pods that are sent to the extensions, and that watchers and reconcilers see.
 	// Empty means all namespaces except the cluster's own (kube-system, kube-node-lease, kube-public) and, in Service
@@ -86,10 +86,11 @@ type ManagerOptions struct {
 	// ServiceName selects Service mode: the API server calls this Service in WebhookNamespace.
 	ServiceName string
 
-	// WebhookNamespace is the namespace of the Service and of the certificate Secret. It is required with ServiceName.
-	// If it is empty, the Secret is in Namespace, else in the pod's own namespace, else in the namespace of the
-	// kubeconfig's context, else in "default".
+	// WebhookNamespace is the namespace of the Service and of the certificate Secret. With ServiceName it defaults to the
+	// pod's own namespace; outside of a pod, and for Manifests, it is required then. If it is empty, the Secret is in
+	// Namespace, else in the pod's own namespace, else in the namespace of the kubeconfig's context, else in "default".
 	WebhookNamespace string
+	ownNamespace     string // that WebhookNamespace has by default
 
 	// ListenAddress ("host:port") is the address to listen on if it differs from the registered one, for example behind
 	// a load balancer or with a container port. If it is empty, Service mode listens on Host:Port. URL mode listens on
@@ -301,6 +302,10 @@ func (o ManagerOptions) withDefaults() ManagerOptions {
 	o.FilterEiriniApps = cmp.Or(o.FilterEiriniApps, new(false))
 	o.RegisterWebHook = cmp.Or(o.RegisterWebHook, new(true))
 	o.SetupCertificate = cmp.Or(o.SetupCertificate, new(true))
+	if o.serviceMode() && o.WebhookNamespace == "" {
+		o.ownNamespace = podNamespace()
+		o.WebhookNamespace = o.ownNamespace
+	}
 	switch {
 	case o.Logger != nil: // if Logr is set too, Validate returns an error
 	case o.Logr.GetSink() != nil:

@@ -28,6 +28,17 @@ func validOptions() ManagerOptions {
 	return ManagerOptions{Host: "webhook.example.org", Port: 8443, Logger: zap.NewNop().Sugar()}
 }
 
+// inPod has the program run in a pod of that namespace until the spec ends, or in none for "".
+func inPod(namespace string) {
+	GinkgoHelper()
+	before := podNamespaceFile
+	DeferCleanup(func() { podNamespaceFile = before })
+	podNamespaceFile = filepath.Join(GinkgoT().TempDir(), "namespace")
+	if namespace != "" {
+		Expect(os.WriteFile(podNamespaceFile, []byte(namespace), 0o600)).To(Succeed())
+	}
+}
+
 func serviceOptions() ManagerOptions {
 	return ManagerOptions{ServiceName: "logger", WebhookNamespace: "cf", Logger: zap.NewNop().Sugar()}
 }
@@ -115,6 +126,7 @@ var _ = Describe("ManagerOptions", func() {
 
 	DescribeTable("Validate refuses, with the remedy:",
 		func(break_ change, option, remedy string) {
+			inPod("")
 			o := validOptions()
 			break_(&o)
 			err := NewManager(o).Validate()
@@ -127,7 +139,7 @@ var _ = Describe("ManagerOptions", func() {
 		Entry("a Host with scheme", change(func(o *ManagerOptions) { o.Host = "https://example.org" }), "Host", "without scheme or port"),
 		Entry("a Host with port", change(func(o *ManagerOptions) { o.Host = "example.org:443" }), "Host", "without scheme or port"),
 		Entry("a Host with a dot at its end", change(func(o *ManagerOptions) { o.Host = "example.org." }), "Host", "give a DNS name"),
-		Entry("ServiceName alone", change(func(o *ManagerOptions) { o.ServiceName = "logger" }), `ServiceName is "logger" but WebhookNamespace is empty`, "set it to that Service's namespace"),
+		Entry("ServiceName alone", change(func(o *ManagerOptions) { o.ServiceName = "logger" }), `ServiceName is "logger" but WebhookNamespace is empty, and this process runs in no pod`, "set it to that Service's namespace"),
 		Entry("a ServiceName that is none", change(func(o *ManagerOptions) { o.ServiceName, o.WebhookNamespace = "1_x", "cf" }), `ServiceName is "1_x"`, "must"),
 		Entry("a WebhookNamespace that is none", change(func(o *ManagerOptions) { o.WebhookNamespace = "C F" }), `WebhookNamespace is "C F"`, "must"),
 		Entry("a Namespace that is none", change(func(o *ManagerOptions) { o.Namespace = "Cf" }), `Namespace is "Cf"`, "must"),
@@ -158,6 +170,30 @@ var _ = Describe("ManagerOptions", func() {
 		Entry("a leaf that outlives its CA", change(func(o *ManagerOptions) { o.Rotation.CALifetime = time.Hour }), "Rotation.CALifetime (1h0m0s)", "cannot outlive"),
 		Entry("a CA that ends while the last one is retained", change(func(o *ManagerOptions) { o.Rotation.CALifetime = 15 * 24 * time.Hour }), "Rotation.CALifetime (360h0m0s)", "twice Rotation.Retain"),
 	)
+
+	It("have the namespace of the program's own pod by default, in Service mode", func() {
+		inPod("  mine\n")
+		given := ManagerOptions{ServiceName: "hooks", Deployment: DeploymentOptions{Image: "hooks:1", Args: []string{}}, Logger: zap.NewNop().Sugar()}
+		m := NewManager(given)
+		Expect(m.AddExtension(valueExtension{})).To(Succeed())
+		Expect(m.Validate()).To(Succeed())
+		Expect(m.GetManagerOptions().WebhookNamespace).To(Equal("mine"))
+		Expect(m.GetManagerOptions().servingHosts()).To(ContainElement("hooks.mine.svc"))
+		Expect(m.secretNamespace()).To(Equal("mine"))
+		_, err := m.Manifests()
+		Expect(err).To(MatchError(ContainSubstring("WebhookNamespace is empty; set it")), "this pod may be one that only prints")
+
+		m.SetManagerOptions(m.GetManagerOptions())
+		_, err = m.Manifests()
+		Expect(err).To(MatchError(ContainSubstring("WebhookNamespace is empty; set it")))
+		given.WebhookNamespace = "mine"
+		m.SetManagerOptions(given)
+		Expect(m.Manifests()).NotTo(BeEmpty(), "it is given")
+
+		given.WebhookNamespace = "other"
+		Expect(NewManager(given).GetManagerOptions().WebhookNamespace).To(Equal("other"))
+		Expect(NewManager(validOptions()).GetManagerOptions().WebhookNamespace).To(BeEmpty(), "in URL mode the namespace of the pods comes first")
+	})
 
 	DescribeTable("Validate accepts", func(change change) {
 		o := validOptions()
@@ -190,6 +226,7 @@ var _ = Describe("ManagerOptions", func() {
 	})
 
 	It("are reported in one error with all faults, by every method that starts", func() {
+		inPod("")
 		bad := ManagerOptions{Namespace: "N", ServiceName: "logger", Port: -1, MaxRequestBytes: -1, Logger: zap.NewNop().Sugar()}
 		expected := And(
 			MatchError(ContainSubstring("ManagerOptions.Namespace ")),

@@ -60,7 +60,7 @@ func (o ManagerOptions) validate(needsHost bool) error {
 	}
 
 	badIf(o.ServiceName != "" && o.WebhookNamespace == "",
-		"ServiceName is %q but WebhookNamespace is empty; set it to that Service's namespace", o.ServiceName)
+		"ServiceName is %q but WebhookNamespace is empty, and this process runs in no pod whose namespace it could be; set it to that Service's namespace", o.ServiceName)
 	o.validateHost(needsHost, bad)
 	if o.Port < 0 || o.Port > 65535 {
 		bad("Port is %d; give a port from 1 to 65535, or 0 for %d", o.Port, defaultPort)

@@ -57,8 +57,8 @@ var _ = Describe("StartManager", Label("api-server"), Ordered, func() {
 
 	It("fails the test with the fault", func(SpecContext) {
 		test := &recorder{}
-		eirinixtest.StartManager(test, eirinix.NewManager(eirinix.ManagerOptions{ServiceName: "hooks", Logger: zap.NewNop().Sugar()}))
-		Expect(test.fatal).To(And(ContainSubstring("Run returned before the Manager was ready"), ContainSubstring("WebhookNamespace is empty")))
+		eirinixtest.StartManager(test, eirinix.NewManager(eirinix.ManagerOptions{Logger: zap.NewNop().Sugar()}))
+		Expect(test.fatal).To(And(ContainSubstring("Run returned before the Manager was ready"), ContainSubstring("Host is empty")))
 		test.end()
 
 		test = &recorder{}
