@@ -8,12 +8,15 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/go-logr/logr"
-	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
 
@@ -23,20 +26,25 @@ import (
 // join adds the Manager to the KubeManager of the options, so that starting the KubeManager starts the Manager too. The
 // caller holds mu, or m is not shared yet.
 func (m *ExtensionManager) join() {
-	mgr := m.options.KubeManager
-	if mgr == nil || m.joined == mgr {
-		return
+	if mgr := m.options.KubeManager; mgr != nil && mgr != m.joined {
+		m.joinAnother(mgr)
 	}
-	m.joined, m.host = mgr, nil
+	if h := m.hostOptions; m.host == nil && m.options.ListenAddress == "" && (h.Host != "" || h.Port > 0) {
+		m.options.ListenAddress = net.JoinHostPort(h.Host, strconv.Itoa(cmp.Or(h.Port, webhook.DefaultPort)))
+	}
+}
+
+func (m *ExtensionManager) joinAnother(mgr manager.Manager) {
+	m.joined, m.host, m.hostOptions = mgr, nil, webhook.Options{}
 	// Once the KubeManager has started, checks can no longer be added and its webhook server can no longer be
 	// configured. A runnable added to it starts at once, before any extension has been added here. In that case the
 	// program calls Start or Run.
 	name := "eirinix-" + m.options.OperatorFingerprint
 	m.hosted = mgr.AddReadyzCheck(name, func(*http.Request) error { return m.checkReady() }) != nil
-	if !m.hosted {
-		if m.host = hostOf(mgr, m.log()); m.host != nil {
-			m.hostOptions = m.host.Options // a copy: the server sets defaults in its own Options when it starts
-		}
+	if m.hosted { // asking for the server could start it, without certificates
+		m.log().Info("the KubeManager already runs, so TLSOpts, Host and Port of its webhook server do not apply to the Manager's; use ManagerOptions.TLS and ListenAddress")
+	} else {
+		m.host, m.hostOptions = hostOf(mgr, m.log())
 	}
 	if err := mgr.Add(joined{m: m, mgr: mgr, late: m.hosted}); err != nil {
 		m.addErrors = append(m.addErrors, fmt.Errorf("eirinix: ManagerOptions.KubeManager cannot run the Manager: %w", err))
@@ -55,27 +63,19 @@ func (joined) NeedLeaderElection() bool { return false }
 
 // early is a joined that a KubeManager starts before its caches, as it starts webhook servers. A cache can hold objects
 // that only this program converts.
-type early struct{ joined }
-
-var _ webhook.Server = early{}
-
-// Register does nothing: the KubeManager hands out its own webhook server.
-func (early) Register(string, http.Handler) {}
-
-// WebhookMux returns nil, as a server does on which nothing was registered.
-func (early) WebhookMux() *http.ServeMux { return nil }
-
-// StartedChecker reports whether the Manager is ready.
-func (e early) StartedChecker() healthz.Checker {
-	return func(*http.Request) error { return e.m.checkReady() }
+type early struct {
+	serving.Placeholder // what makes it a webhook server; the KubeManager hands out its own, and only starts this one
+	joined              joined
 }
+
+func (e early) Start(ctx context.Context) error { return e.joined.Start(ctx) }
 
 // startEarly makes the KubeManager start this Manager before its caches. The caller holds mu.
 func (m *ExtensionManager) startEarly() error {
 	if m.joined == nil || m.hosted {
 		return nil
 	}
-	if err := m.joined.Add(early{joined{m: m, mgr: m.joined}}); err != nil {
+	if err := m.joined.Add(early{serving.Placeholder{Ready: m.checkReady}, joined{m: m, mgr: m.joined}}); err != nil {
 		return fmt.Errorf("eirinix: ManagerOptions.KubeManager cannot run the Manager: %w", err)
 	}
 	return nil
@@ -104,27 +104,31 @@ func (j joined) Start(ctx context.Context) error {
 	return nil
 }
 
-// hostOf returns the KubeManager's own webhook server if it has certificates. A server without certificates on which
-// the program has registered nothing is switched off. Asking for the server has added it to the KubeManager, and
-// without certificates it would keep the KubeManager from starting.
-func hostOf(mgr manager.Manager, log logr.Logger) *webhook.DefaultServer {
+// hostOf returns the KubeManager's own webhook server if it has certificates, with a copy of its options. So it does if it
+// has handlers, because with the first one it sets its CertDir. A server without certificates is switched off, and only the
+// options are returned, for the server in its place. Asking for the server has added it to the KubeManager, and without
+// certificates it would keep the KubeManager from starting.
+func hostOf(mgr manager.Manager, log logr.Logger) (*webhook.DefaultServer, webhook.Options) {
 	server, ok := mgr.GetWebhookServer().(*webhook.DefaultServer)
-	if !ok || server.Options.Port < 0 {
-		return nil
+	switch {
+	case !ok:
+		return nil, webhook.Options{}
+	case server.Options.Port < 0: // by the program, or by another Manager, which then has its address and its handlers
+		return nil, webhook.Options{TLSOpts: server.Options.TLSOpts}
 	}
 	o := server.Options
-	if o.CertDir != "" || o.CertName != "" || o.KeyName != "" || hasCertificates(o) {
-		return server
-	}
 	files := hostFiles(o)
-	for _, name := range []string{files.cert, files.key} {
-		if _, err := os.Stat(filepath.Join(files.dir, name)); err != nil {
-			server.Options.Port = -1
-			log.Info("the KubeManager's own webhook server has no certificates and is switched off; the Manager runs a server of its own. To use that one, set its CertDir, or register a handler on it before NewManager")
-			return nil
-		}
+	_, noCertificate := os.Stat(filepath.Join(files.dir, files.cert))
+	_, noKey := os.Stat(filepath.Join(files.dir, files.key))
+	if o.CertDir != "" || o.CertName != "" || o.KeyName != "" || errors.Join(noCertificate, noKey) == nil || hasCertificates(o) {
+		return server, o
 	}
-	return server
+	if o.WebhookMux == nil {
+		o.WebhookMux = http.NewServeMux() // to see later what was registered
+	}
+	server.Options.Port, server.Options.WebhookMux = -1, o.WebhookMux
+	log.Info("the KubeManager's own webhook server has no certificates and is switched off; the Manager runs a server of its own, with the TLSOpts of that one, and at its Host and Port if ListenAddress is empty. To use that one, set its CertDir, or register a handler on it, before NewManager")
+	return nil, o
 }
 
 // declaredPort returns the port that is registered while no server listens yet.
@@ -138,47 +142,45 @@ func (m *ExtensionManager) declaredPort() int32 {
 	return o.port()
 }
 
-// validateHosted returns an error for each option that conflicts with the KubeManager or its webhook server.
+// validateHosted returns an error for each option that conflicts with the KubeManager or its webhook server, and for each
+// of that server's options which the server in its place cannot keep. It runs functions of the program, and so without mu.
 func (m *ExtensionManager) validateHosted() error {
-	o := m.options
-	if o.KubeManager == nil {
-		return nil
-	}
+	m.mu.Lock()
+	o, host, given := m.options, m.host, m.hostOptions
+	m.mu.Unlock()
 	var errs []error
 	badIf := func(wrong bool, format string, args ...any) {
 		if wrong {
 			errs = append(errs, fmt.Errorf("eirinix: ManagerOptions."+format, args...))
 		}
 	}
-	badIf(o.RestConfig != nil || o.KubeConfig != "",
-		"KubeManager is set, and RestConfig or KubeConfig too; leave them out, the KubeManager has a connection")
-	badIf(o.MetricsBindAddress != "" || o.HealthProbeBindAddress != "",
-		"KubeManager is set, and MetricsBindAddress or HealthProbeBindAddress too; set them on the KubeManager, which serves metrics and probes for all its parts")
-	if m.host == nil {
+	badIf(o.KubeManager != nil && (o.RestConfig != nil || o.KubeConfig != ""), "KubeManager is set, and RestConfig or KubeConfig too; leave them out, the KubeManager has a connection")
+	badIf(o.KubeManager != nil && (o.MetricsBindAddress != "" || o.HealthProbeBindAddress != ""), "KubeManager is set, and MetricsBindAddress or HealthProbeBindAddress too; set them on the KubeManager, which serves metrics and probes for all its parts")
+	if host == nil {
+		err := serving.CheckTLS("ManagerOptions.KubeManager has a webhook server whose TLSOpts", given.TLSOpts)
+		if errs = append(errs, err); err != nil {
+			given.TLSOpts = nil // they are reported once
+		}
+		errs = append(errs, serving.CheckTLS("ManagerOptions.TLS", append(slices.Clip(given.TLSOpts), o.TLS)))
+		badIf(given.ClientCAName != "", "KubeManager has a webhook server with ClientCAName, but without certificates, so that the Manager's server takes its place; set ClientCA.File to %q in place of it", filepath.Join(hostFiles(given).dir, given.ClientCAName))
+		if given.WebhookMux != nil {
+			paths := serving.Registered(given.WebhookMux)
+			badIf(len(paths) > 0, "KubeManager has a webhook server with handlers, but without certificates, so that the Manager's server takes its place and does not serve %s; add them with AddExtension, or register them before NewManager, so that the other server serves all", strings.Join(paths, ", "))
+		}
 		return errors.Join(errs...)
 	}
-	badIf(!o.ClientCA.isZero(),
-		"ClientCA is set, but the KubeManager's webhook server, which has certificates of its own, is the one that serves; set ClientCAName on that")
-	badIf(o.ListenAddress != "",
-		"ListenAddress is %q, but the KubeManager's webhook server, which has certificates of its own, is the one that listens; set its Host and Port", o.ListenAddress)
-	badIf(o.Certificates == nil && hasCertificates(m.hostOptions),
-		"KubeManager has a webhook server whose TLSOpts provide a certificate without its CA; set Certificates to the source of both")
+	badIf(o.TLS != nil, "TLS is set, but the KubeManager's webhook server, which has certificates of its own, is the one that serves; set its TLSOpts")
+	badIf(!o.ClientCA.isZero(), "ClientCA is set, but the KubeManager's webhook server, which has certificates of its own, is the one that serves; set ClientCAName on that")
+	badIf(o.ListenAddress != "", "ListenAddress is %q, but the KubeManager's webhook server, which has certificates of its own, is the one that listens; set its Host and Port", o.ListenAddress)
+	badIf(o.Certificates == nil && hasCertificates(given), "KubeManager has a webhook server whose TLSOpts provide a certificate without its CA; set Certificates to the source of both")
 	return errors.Join(errs...)
 }
 
 // hasCertificates reports whether the TLS options of a server provide a certificate.
 func hasCertificates(o webhook.Options) bool {
-	config := &tls.Config{MinVersion: tls.VersionTLS12}
-	for _, change := range o.TLSOpts {
-		change(config)
-	}
+	config := serving.ChangedTLS(new(tls.Config), o.TLSOpts)
 	return config.GetCertificate != nil || len(config.Certificates) > 0
 }
-
-var (
-	_ server = (*serving.Server)(nil)
-	_ server = (*serving.Hosted)(nil)
-)
 
 // pathPrefix returns the prefix of the registered paths. On a server that the program also uses itself, it is the
 // fingerprint.

@@ -5,6 +5,9 @@ import (
 	"crypto/tls"
 	"fmt"
 	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -12,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -155,6 +159,102 @@ var _ = Describe("A program with a controller-runtime manager of its own", Label
 		Expect(createPod(ctx, namespace, NewPod("pod", nil))).To(beMutated())
 	}, SpecTimeout(2*patience))
 
+	It("has a server of ours serve with its TLSOpts, and at its address", func(ctx SpecContext) {
+		server, inherited := webhook.Options{Host: "127.0.0.1", Port: int(FreePort())}, false
+		server.TLSOpts = []func(*tls.Config){func(c *tls.Config) { c.MinVersion = tls.VersionTLS13 }}
+		options.KubeManager, options.ListenAddress = kubeManager(webhook.NewServer(server)), ""
+		options.TLS = func(c *tls.Config) { inherited = c.MinVersion == tls.VersionTLS13 }
+		m := add(options, addEnv{})
+		other := options
+		other.OperatorFingerprint, other.ListenAddress = other.OperatorFingerprint+"-other", "127.0.0.1:0"
+		beside := add(other, handleFunc{name: "other", handle: addEnv{}.Handle})
+		start(options.KubeManager.Start)
+		Eventually(m.Ready()).WithTimeout(patience).Should(BeClosed())
+		Expect(inherited).To(BeTrue(), "TLS is applied to the result")
+		Expect(m.Addr().String()).To(Equal(fmt.Sprint("127.0.0.1:", server.Port)))
+		Expect(*configuration(ctx, m).Webhooks[0].ClientConfig.URL).To(HavePrefix(fmt.Sprintf("https://127.0.0.1:%d/", server.Port)))
+		Expect(createPod(ctx, namespace, NewPod("pod", nil))).To(beMutated())
+		refusesTLS12(m)
+		Eventually(beside.Ready()).WithTimeout(patience).Should(BeClosed())
+		refusesTLS12(beside)
+	}, SpecTimeout(2*patience))
+
+	DescribeTable("gives a server of ours this address to listen on:", func(server webhook.Options, given, expected string) {
+		options.KubeManager, options.ListenAddress = kubeManager(webhook.NewServer(server)), given
+		m := addEnvManager(options)
+		Expect(m.GetManagerOptions().ListenAddress).To(Equal(expected))
+		m.SetManagerOptions(options)
+		Expect(m.GetManagerOptions().ListenAddress).To(Equal(expected))
+	},
+		Entry("Host and Port", webhook.Options{Host: "127.0.0.1", Port: 9876}, "", "127.0.0.1:9876"),
+		Entry("Port alone", webhook.Options{Port: 9876}, "", ":9876"),
+		Entry("Host alone, and the default port", webhook.Options{Host: "::1"}, "", "[::1]:9443"),
+		Entry("none, so that of the Manager stays", webhook.Options{}, "", ""),
+		Entry("ListenAddress first", webhook.Options{Port: 9876}, ":8443", ":8443"),
+		Entry("none where the program has switched it off", webhook.Options{Host: "127.0.0.1", Port: -1}, "", ""),
+	)
+
+	It("cannot have what a server of ours does not keep", func() {
+		options.KubeManager = kubeManager(webhook.NewServer(webhook.Options{
+			ClientCAName: "callers.crt", TLSOpts: []func(*tls.Config){func(c *tls.Config) { c.MinVersion, c.ClientAuth = tls.VersionTLS10, tls.RequireAnyClientCert }},
+		}))
+		options.TLS = func(c *tls.Config) { c.MaxVersion = tls.VersionTLS11 }
+		m := addEnvManager(options)
+		err := m.Validate()
+		Expect(err).To(MatchError(And(
+			ContainSubstring("eirinix: ManagerOptions.KubeManager has a webhook server whose TLSOpts sets MinVersion to TLS 1.0; raise it"),
+			ContainSubstring("eirinix: ManagerOptions.KubeManager has a webhook server whose TLSOpts sets ClientAuth"),
+			ContainSubstring("eirinix: ManagerOptions.TLS sets MaxVersion to TLS 1.1"),
+			MatchRegexp(`with ClientCAName, .* set ClientCA.File to "/.*/k8s-webhook-server/serving-certs/callers.crt"`))))
+		Expect(strings.Split(err.Error(), "\n")).To(HaveLen(4), "each once")
+	})
+
+	It("has its own webhook server serve, if that has handlers, whose certificates may come later", func(ctx SpecContext) {
+		dir := GinkgoT().TempDir()
+		GinkgoT().Setenv("TMPDIR", dir)
+		server := webhook.NewServer(webhook.Options{Host: "127.0.0.1", Port: int(FreePort())})
+		options.KubeManager, options.ListenAddress = kubeManager(server), ""
+		server.Register("/before-"+namespace, http.NotFoundHandler())
+		m := add(options, addEnv{})
+		Expect(m.Validate()).To(Succeed())
+		dir = filepath.Join(dir, "k8s-webhook-server", "serving-certs")
+		Expect(os.MkdirAll(dir, 0o700)).To(Succeed())
+		write(dir, newIssuer().issue())
+		start(options.KubeManager.Start)
+		Eventually(m.Ready()).WithTimeout(patience).Should(BeClosed())
+		Expect(m.Addr().String()).To(Equal(fmt.Sprint("127.0.0.1:", server.(*webhook.DefaultServer).Options.Port)))
+		Expect(createPod(ctx, namespace, NewPod("pod", nil))).To(beMutated())
+	}, SpecTimeout(2*patience))
+
+	It("ends the start with the handlers that a server of ours does not serve", func(ctx SpecContext) {
+		options.KubeManager = kubeManager(nil)
+		m := add(options, addEnv{})
+		options.KubeManager.GetWebhookServer().Register("/after-"+namespace, http.NotFoundHandler())
+		hooks := builder.WebhookManagedBy(options.KubeManager, &corev1.Pod{}).WithDefaulterCustomPath("/built-" + namespace)
+		Expect(hooks.WithDefaulter(labelled{}).Complete()).To(Succeed())
+		_, ended := start(options.KubeManager.Start)
+		Eventually(ended).WithTimeout(patience).Should(Receive(MatchError(ContainSubstring(
+			"does not serve /after-" + namespace + ", /built-" + namespace + "; add them with AddExtension, or register them before NewManager"))))
+		Expect(m.Ready()).NotTo(BeClosed())
+	}, SpecTimeout(2*patience))
+
+	It("has its handlers left alone where the program has switched its server off", func() {
+		options.KubeManager = kubeManager(webhook.NewServer(webhook.Options{Port: -1}))
+		m := addEnvManager(options)
+		options.KubeManager.GetWebhookServer().Register("/off-"+namespace, http.NotFoundHandler())
+		Expect(m.Validate()).To(Succeed())
+	})
+
+	It("says what does not apply when it runs already", func() {
+		options.KubeManager = kubeManager(nil)
+		start(options.KubeManager.Start)
+		Eventually(options.KubeManager.Elected()).WithTimeout(patience).Should(BeClosed())
+		logger, logs := Observed()
+		options.Logger = logger
+		eirinix.NewManager(options)
+		Expect(logs.FilterMessageSnippet("TLSOpts, Host and Port of its webhook server do not apply").Len()).To(Equal(1))
+	})
+
 	It("may have several Managers, with a fingerprint each", func(ctx SpecContext) {
 		mgr := kubeManager(nil)
 		var managers []*eirinix.ExtensionManager
@@ -181,10 +281,11 @@ var _ = Describe("A program with a controller-runtime manager of its own", Label
 		options.KubeManager = kubeManager(webhook.NewServer(webhook.Options{CertDir: dir}))
 		options.RestConfig, options.MetricsBindAddress = controlPlane().Config(), ":8080"
 		options.ClientCA = eirinix.ClientCA{PEM: []byte("x")}
+		options.TLS = func(c *tls.Config) { c.MinVersion = tls.VersionTLS13 }
 		m := addEnvManager(options)
 		Expect(m.Validate()).To(MatchError(And(
 			ContainSubstring("KubeManager is set, and RestConfig or KubeConfig too"), ContainSubstring("set them on the KubeManager"),
-			ContainSubstring("set ClientCAName on that"), ContainSubstring("ListenAddress is \"127.0.0.1:0\", but the KubeManager's"))))
+			ContainSubstring("set ClientCAName on that"), ContainSubstring("TLS is set, but the KubeManager's webhook server"), ContainSubstring("set its TLSOpts"), ContainSubstring("ListenAddress is \"127.0.0.1:0\", but the KubeManager's"))))
 	})
 
 	It("is not served from where RegisterExtensions is all that is wanted", func(ctx SpecContext) {
@@ -196,6 +297,11 @@ var _ = Describe("A program with a controller-runtime manager of its own", Label
 		Consistently(m.Addr, time.Second).Should(BeNil())
 	}, SpecTimeout(2*patience))
 })
+
+// labelled is a defaulter of controller-runtime.
+type labelled struct{}
+
+func (labelled) Default(context.Context, *corev1.Pod) error { return nil }
 
 var _ = Describe("The controller-runtime manager of a running Manager", Label("api-server"), func() {
 	It("is started by who asks for it first, also while it runs, and ends with it", func(ctx SpecContext) {

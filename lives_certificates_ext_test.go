@@ -153,6 +153,16 @@ var certificateRows = map[string]row{
 		Manifests:          effect(func(_ SpecContext, s *scene) { Expect(rulesOn(s, "secrets")).To(BeEmpty()) }),
 		Offline:            needsNothing,
 	},
+	"TLS": everywhere(servesNothing).with(func(r *row) {
+		r.set = func(_ *scene, o *eirinix.ManagerOptions) {
+			o.TLS = func(c *tls.Config) { c.MinVersion = tls.VersionTLS13 }
+		}
+		r.Start = effect(func(ctx SpecContext, s *scene) {
+			refuses(ctx, s)
+			refusesTLS12(s.manager)
+		})
+		r.Diagnose = reason("the API server speaks TLS 1.3")
+	}),
 	"ClientCA.PEM": asked("", func(s *scene, o *eirinix.ManagerOptions) {
 		o.ClientCA.PEM = s.value.(*ca.Authority).CertificatePEM
 	}),
@@ -169,6 +179,16 @@ var certificateRows = map[string]row{
 	"ClientNames": asked("another", func(s *scene, o *eirinix.ManagerOptions) {
 		o.ClientCA.PEM, o.ClientNames = s.value.(*ca.Authority).CertificatePEM, []string{"kube-apiserver"}
 	}),
+}
+
+// refusesTLS12 asserts that the Manager takes a handshake of TLS 1.3, and none of TLS 1.2.
+func refusesTLS12(m *eirinix.ExtensionManager) {
+	GinkgoHelper()
+	conn, err := tls.Dial("tcp", m.Addr().String(), &tls.Config{InsecureSkipVerify: true})
+	Expect(err).NotTo(HaveOccurred())
+	Expect(conn.Close()).To(Succeed())
+	_, err = tls.Dial("tcp", m.Addr().String(), &tls.Config{InsecureSkipVerify: true, MaxVersion: tls.VersionTLS12})
+	Expect(err).To(MatchError(ContainSubstring("protocol version not supported")))
 }
 
 // asked returns a row of an option about the clients that may call. Those of the CA may, unless they have another name.

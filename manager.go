@@ -135,7 +135,7 @@ type ExtensionManager struct {
 	entered       bool                   // a runnable of the KubeManager runs this Manager
 	onlyRegisters bool                   // RegisterExtensions has been called
 	host          *webhook.DefaultServer // the KubeManager's webhook server if that serves; else nil
-	hostOptions   webhook.Options
+	hostOptions   webhook.Options        // of the KubeManager's webhook server, also if ours is in its place
 	watching      watchLoop
 	serving       server         // nil until the port is open
 	unready       error          // the reason why the Manager is not ready; nil once it is

@@ -5,6 +5,7 @@ package eirinix
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"fmt"
 	"net"
 	"net/netip"
@@ -94,7 +95,8 @@ type ManagerOptions struct {
 
 	// ListenAddress ("host:port") is the address to listen on if it differs from the registered one, for example behind
 	// a load balancer or with a container port. If it is empty, Service mode listens on Host:Port. URL mode listens on
-	// Port, at Host if that is an IP address, else at all addresses.
+	// Port, at Host if that is an IP address, else at all addresses. Where the Manager's server takes the place of a
+	// KubeManager's, the default is Host and Port of that one (empty: all addresses, 0: 9443) if either of them is set.
 	//
 	// Port 0 in ListenAddress picks a free port, which Addr returns. In URL mode, if the option Port is 0 too, the URL
 	// contains the picked port.
@@ -142,8 +144,10 @@ type ManagerOptions struct {
 	//
 	// If the KubeManager's webhook server has certificates of its own, that server serves the extensions. The
 	// certificates are in CertDir, or in the files in which controller-runtime looks for them by default, with the CA's
-	// in ca.crt. Otherwise the Manager runs a server of its own. Several Managers, each with its own fingerprint, can
-	// share a KubeManager.
+	// in ca.crt. It also serves them if a handler was registered on it before NewManager. Otherwise a server of the Manager's
+	// own takes its place, with its TLSOpts and, in the first Manager, at its Host and Port. Validate and Start then return
+	// an error that names the handlers registered later, which would not be served. The webhook server of a KubeManager that
+	// is already running is left alone. Several Managers, each with its own fingerprint, can share a KubeManager.
 	KubeManager manager.Manager
 
 	// Scheme is the scheme of typed steps and of GetKubeManager's client, if they need more than the built-in types.
@@ -202,6 +206,11 @@ type ManagerOptions struct {
 	// ClientNames are the accepted names of clients: the common name or a DNS name of a client's certificate must be
 	// one of them. Empty means that every client with a certificate of ClientCA may call.
 	ClientNames []string
+
+	// TLS changes the TLS configuration of the webhook's port, which has MinVersion TLS 1.2 and NextProtos http/1.1, and to
+	// which the TLSOpts of a KubeManager's webhook server were applied before. Validate tries it, and returns an error for what
+	// it must leave alone: versions below TLS 1.2, certificates, ClientAuth, ClientCAs and GetConfigForClient.
+	TLS func(*tls.Config)
 
 	// KeyAlgorithm is the type of newly generated keys: ECDSA-P256 (default), ECDSA-P384, RSA-2048, RSA-3072 or
 	// RSA-4096. An existing CA keeps its key until it is rotated.

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -324,7 +325,7 @@ func (m *ExtensionManager) newServer(certs controller.Certificates, log logr.Log
 		handler.Tracer = o.TracerProvider.Tracer("code.cloudfoundry.org/eirinix")
 	}
 	m.mu.Lock()
-	hosting := m.host
+	hosting, inherited := m.host, m.hostOptions.TLSOpts
 	m.mu.Unlock()
 	if hosting != nil {
 		server := serving.NewHosted(hosting, m.recorded(handler), m.pathPrefix(), log)
@@ -341,6 +342,7 @@ func (m *ExtensionManager) newServer(certs controller.Certificates, log logr.Log
 		Ready:          m.checkReady,
 		Handler:        m.recorded(handler),
 		Log:            log,
+		TLS:            append(slices.Clip(inherited), o.TLS),
 	}
 	handler.Draining = server.Draining
 	return server, handler, nil

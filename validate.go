@@ -20,11 +20,12 @@ import (
 // Validate checks the options and everything that was added. It returns all errors, joined by errors.Join, each with
 // its remedy. It touches neither the network nor files, and does not compile Settings.Conditions.
 func (m *ExtensionManager) Validate() error {
+	hosted := m.validateHosted()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	// A program that only watches or reconciles is never called, and needs no address.
 	called := m.serves() || len(m.watchers)+len(m.reconcilers) == 0
-	return m.setup.validate(called, m.validateHosted())
+	return m.setup.validate(called, hosted)
 }
 
 // validate returns all errors in the options and in what was added, with those of hosted in between.

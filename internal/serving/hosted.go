@@ -8,12 +8,14 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/url"
 	"strconv"
 	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
 
 	"code.cloudfoundry.org/eirinix/internal/lograte"
@@ -77,6 +79,24 @@ func (s *Hosted) Port() int { return cmp.Or(s.host.Options.Port, webhook.Default
 
 func (s *Hosted) Addr() net.Addr {
 	return hostedAddr(net.JoinHostPort(s.host.Options.Host, strconv.Itoa(s.Port())))
+}
+
+// Registered returns the paths of the handlers that were registered on a webhook server with this mux. A mux does not list
+// its paths, but controller-runtime has a metric for each path of any server.
+func Registered(mux *http.ServeMux) (paths []string) {
+	families, _ := ctrlmetrics.Registry.Gather() // an error is about other metrics
+	for _, family := range families {
+		for _, metric := range family.GetMetric() {
+			if family.GetName() != "controller_runtime_webhook_requests_in_flight" {
+				break
+			}
+			path := metric.GetLabel()[0].GetValue()
+			if _, pattern := mux.Handler(&http.Request{URL: &url.URL{Path: path}}); pattern == path {
+				paths = append(paths, path)
+			}
+		}
+	}
+	return paths
 }
 
 // hostedAddr is an address as it was configured.

@@ -96,6 +96,18 @@ var _ = Describe("Serving on the webhook server of a program's own manager", fun
 			And(ContainSubstring("/eirinix/ours"), ContainSubstring("an OperatorFingerprint of its own"))))
 	})
 
+	It("lists the paths that were registered on one server, and none of another's", func() {
+		mux := http.NewServeMux()
+		one, other := webhook.NewServer(webhook.Options{Port: -1, WebhookMux: mux}), webhook.NewServer(webhook.Options{Port: -1})
+		Expect(serving.Registered(mux)).To(BeEmpty())
+		other.Register("/hosted-theirs", echo)
+		other.Register("/hosted-below/theirs", echo)
+		one.Register("/hosted-b", echo)
+		one.Register("/hosted-a", echo)
+		one.Register("/hosted-below/", echo)
+		Expect(serving.Registered(mux)).To(HaveExactElements("/hosted-a", "/hosted-b", "/hosted-below/"))
+	})
+
 	It("names controller-runtime's port where none is set", func() {
 		hosted := serving.NewHosted(webhook.NewServer(webhook.Options{}).(*webhook.DefaultServer), echo, "/p", GinkgoLogr)
 		Expect(hosted.Port()).To(Equal(9443))

@@ -37,7 +37,8 @@ type Server struct {
 	Handler        http.Handler // everything but the health endpoints
 	Ready          func() error // why /readyz is not OK; a nil result means ready
 	Log            logr.Logger
-	Clients        *Clients // nil allows every client; the health endpoints always do
+	Clients        *Clients            // nil allows every client; the health endpoints always do
+	TLS            []func(*tls.Config) // the program's changes, which CheckTLS has accepted
 
 	idle     time.Duration // 0 means idleTimeout
 	most     int           // connections; 0 means mostConnections

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/fips140"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"io"
 	"net"
@@ -11,6 +12,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -145,6 +147,72 @@ var _ = Describe("Server", func() {
 			Expect(err).NotTo(HaveOccurred())
 			Expect(resp.Body.Close()).To(Succeed())
 			Expect(resp.ProtoMajor).To(Equal(1))
+		})
+	})
+
+	Describe("the program's changes of TLS", func() {
+		minimum := func(version uint16) func(*tls.Config) { return func(c *tls.Config) { c.MinVersion = version } }
+
+		It("are made in their order, and hold for each connection", func(ctx SpecContext) {
+			s.TLS = []func(*tls.Config){minimum(tls.VersionTLS11), nil, minimum(tls.VersionTLS13)}
+			start(ctx, s)
+			for range 2 {
+				_, err := handshake(s, &tls.Config{MaxVersion: tls.VersionTLS12})
+				Expect(err).To(MatchError(ContainSubstring("protocol version not supported")))
+				Expect(handshake(s, nil)).To(HaveField("Version", uint16(tls.VersionTLS13)))
+			}
+		})
+
+		It("may ask for HTTP/2", func(ctx SpecContext) {
+			s.TLS = []func(*tls.Config){func(c *tls.Config) { c.NextProtos = []string{"h2", "http/1.1"} }}
+			start(ctx, s)
+			client := caller()
+			client.Transport.(*http.Transport).ForceAttemptHTTP2 = true
+			resp, err := client.Get("https://" + s.Addr().String() + "/readyz")
+			Expect(err).NotTo(HaveOccurred())
+			Expect(resp.Body.Close()).To(Succeed())
+			Expect(resp).To(And(HaveHTTPStatus(http.StatusOK), HaveField("Proto", "HTTP/2.0")))
+		})
+
+		It("cannot go below TLS 1.2, nor leave that to the environment", func(ctx SpecContext) {
+			if fips140.Enabled() {
+				Skip("the client of this spec may not offer TLS 1.1")
+			}
+			GinkgoT().Setenv("GODEBUG", "tls10server=1")
+			s.TLS = []func(*tls.Config){minimum(0)}
+			start(ctx, s)
+			_, err := handshake(s, &tls.Config{MinVersion: tls.VersionTLS11, MaxVersion: tls.VersionTLS11})
+			Expect(err).To(MatchError(ContainSubstring("protocol version not supported")))
+		})
+
+		DescribeTable("are refused, with the remedy, where they", func(change func(*tls.Config), fault, remedy string) {
+			Expect(serving.CheckTLS("Some.Option", []func(*tls.Config){change})).To(MatchError(And(
+				HavePrefix("eirinix: Some.Option sets "+fault), ContainSubstring("; "+remedy))))
+		},
+			Entry("allow TLS 1.1", minimum(tls.VersionTLS11), "MinVersion to TLS 1.1", "raise it to TLS 1.2"),
+			Entry("end at TLS 1.1", func(c *tls.Config) { c.MaxVersion = tls.VersionTLS11 }, "MaxVersion to TLS 1.1", "raise it"),
+			Entry("leave no version", func(c *tls.Config) { c.MinVersion, c.MaxVersion = tls.VersionTLS13, tls.VersionTLS12 }, "MaxVersion to TLS 1.2", "raise it"),
+			Entry("give certificates", func(c *tls.Config) { c.Certificates = make([]tls.Certificate, 1) }, "a certificate", "leave it out, or also set ManagerOptions.Certificates"),
+			Entry("give a certificate", func(c *tls.Config) {
+				c.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return nil, nil }
+			}, "a certificate", "leave it out"),
+			Entry("ask clients for certificates", func(c *tls.Config) { c.ClientAuth = tls.RequireAnyClientCert }, "ClientAuth or ClientCAs", "leave them out, and set ManagerOptions.ClientCA"),
+			Entry("name the CAs of clients", func(c *tls.Config) { c.ClientCAs = x509.NewCertPool() }, "ClientAuth or ClientCAs", "leave them out"),
+			Entry("choose per connection", func(c *tls.Config) {
+				c.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) { return nil, nil }
+			}, "GetConfigForClient", "leave it out"),
+		)
+
+		It("are refused with all their faults", func() {
+			err := serving.CheckTLS("Some.Option", []func(*tls.Config){minimum(tls.VersionTLS10), func(c *tls.Config) { c.ClientAuth = tls.RequestClientCert }})
+			Expect(strings.Split(err.Error(), "\n")).To(HaveLen(2))
+		})
+
+		It("are accepted where they leave alone what is the server's", func() {
+			Expect(serving.CheckTLS("Some.Option", []func(*tls.Config){nil, minimum(0), func(c *tls.Config) {
+				Expect(c.NextProtos).To(Equal([]string{"http/1.1"}))
+				c.CipherSuites = []uint16{tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256}
+			}})).To(Succeed())
 		})
 	})
 

@@ -6,6 +6,8 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
+	"errors"
+	"fmt"
 	"log"
 	"net/http"
 	"strings"
@@ -21,12 +23,40 @@ import (
 // first loses the requests that are on their way. The server of controller-runtime uses exactly 90 s.
 const idleTimeout = 5 * time.Minute
 
-// configure configures TLS. Apart from the versions, everything is left to Go, which prefers TLS 1.3 and keeps its
-// lists of cipher suites and curves up to date. Custom lists would also get in the way of FIPS 140-3: with GOFIPS140 or
+// ChangedTLS returns the configuration that a Server serves with, but for what it sets itself, after a program's changes
+// (nil for none). Apart from versions and protocol, everything is left to Go, which prefers TLS 1.3 and keeps its lists of
+// cipher suites and curves up to date. Lists of our own would also get in the way of FIPS 140-3: with GOFIPS140 or
 // GODEBUG=fips140=on, crypto/tls removes from any list every algorithm that is not approved.
-func (s *Server) configure(c *tls.Config) {
+func ChangedTLS(c *tls.Config, changes []func(*tls.Config)) *tls.Config {
 	c.MinVersion = tls.VersionTLS12
 	c.NextProtos = []string{"http/1.1"} // API servers use h2 for loopback URLs only, and it has a history of floods (CVE-2023-44487)
+	for _, change := range changes {
+		if change != nil {
+			change(c)
+		}
+	}
+	return c
+}
+
+// CheckTLS returns an error, with the name of the changes, for each setting that a Server cannot keep.
+func CheckTLS(name string, changes []func(*tls.Config)) (err error) {
+	c := ChangedTLS(new(tls.Config), changes)
+	badIf := func(wrong bool, format string, args ...any) {
+		if wrong {
+			err = errors.Join(err, fmt.Errorf("eirinix: "+name+" sets "+format, args...))
+		}
+	}
+	badIf(c.MinVersion != 0 && c.MinVersion < tls.VersionTLS12, "MinVersion to %s; raise it to TLS 1.2, or leave it out", tls.VersionName(c.MinVersion))
+	badIf(c.MaxVersion != 0 && c.MaxVersion < max(c.MinVersion, tls.VersionTLS12), "MaxVersion to %s, with which no client could connect; raise it, or leave it out", tls.VersionName(c.MaxVersion))
+	badIf(len(c.Certificates) > 0 || c.GetCertificate != nil, "a certificate, but the Manager provides its own; leave it out, or also set ManagerOptions.Certificates")
+	badIf(c.ClientAuth != tls.NoClientCert || c.ClientCAs != nil, "ClientAuth or ClientCAs, but the Manager verifies clients; leave them out, and set ManagerOptions.ClientCA")
+	badIf(c.GetConfigForClient != nil, "GetConfigForClient, which the Manager needs; leave it out, and change the configuration itself")
+	return err
+}
+
+func (s *Server) configure(c *tls.Config) {
+	ChangedTLS(c, s.TLS)
+	c.MinVersion = max(c.MinVersion, tls.VersionTLS12) // 0 would leave it to GODEBUG
 	if s.Clients != nil {
 		// The certificate is requested, but not verified here. Kubelets have none for the health endpoints, and a
 		// refused client gets the reason over HTTP and not as a TLS alert. The acceptable CAs (ClientCAs) are not
