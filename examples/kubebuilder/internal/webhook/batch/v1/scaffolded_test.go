@@ -19,6 +19,7 @@ import (
 
 	"code.cloudfoundry.org/eirinix"
 	batchv1 "code.cloudfoundry.org/eirinix/examples/kubebuilder/api/batch/v1"
+	crewv1 "code.cloudfoundry.org/eirinix/examples/kubebuilder/api/crew/v1"
 	eirinixtest "code.cloudfoundry.org/eirinix/testing"
 )
 
@@ -100,6 +101,10 @@ var _ = Describe("CronJob Webhook, as scaffolded and as a step", func() {
 	},
 		Entry("to a CronJob without defaults", func(*batchv1.CronJob) {}, 2),
 		Entry("to a CronJob with some", func(obj *batchv1.CronJob) { obj.Spec.Suspend = new(true) }, 2),
+		Entry("to a CronJob that a controller owns", func(obj *batchv1.CronJob) {
+			captain := &crewv1.Captain{ObjectMeta: metav1.ObjectMeta{Name: "picard", UID: "6e0c0b6e"}}
+			obj.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(captain, crewv1.GroupVersion.WithKind("Captain"))}
+		}, 2),
 		Entry("with a warning", func(obj *batchv1.CronJob) { obj.Spec.Schedule = "* * * * *" }, 2),
 		Entry("to two faults", func(obj *batchv1.CronJob) { obj.Spec.Schedule, obj.Name = "daily", strings.Repeat("a", 60) }, 2),
 	)
