@@ -465,7 +465,7 @@ func (r *Reader) undeclared(o any, namespace, name string) error {
 	what := strings.TrimPrefix(fmt.Sprintf("%T", o), "*")
 	if u, ok := o.(interface {
 		GroupVersionKind() schema.GroupVersionKind
-	}); ok {
+	}); ok && u.GroupVersionKind().Kind != "" { // typed objects mostly name none
 		what = fmt.Sprintf("%s (%s)", what, u.GroupVersionKind())
 	}
 	if namespace != "" {

@@ -162,6 +162,11 @@ func (c Cluster) servesSubresource(s Step) error {
 	}
 	i := slices.IndexFunc(all.APIResources, func(r metav1.APIResource) bool { return r.Name == name })
 	if i < 0 {
+		for _, r := range all.APIResources {
+			if strings.EqualFold(r.Kind, s.Resource.Resource) && r.Name != s.Resource.Resource && !strings.Contains(r.Name, "/") {
+				return misnamed(s.Resource.GroupResource(), r.Name)
+			}
+		}
 		return &NotServedError{fmt.Errorf("it is about %s of %s, which the cluster does not serve; check the name, or have the CustomResourceDefinition declare the subresource", name, s.Resource.GroupVersion())}
 	}
 	sent := all.APIResources[i]
@@ -186,15 +191,15 @@ func (c Cluster) kindOf(s Step, rules []admissionregistrationv1.RuleWithOperatio
 			}
 			return schema.GroupVersionKind{}, nil
 		}
-		if resource, below, found := strings.Cut(named.Resource, "/"); found {
-			// Only discovery knows which other kinds a subresource sends, so its kind is checked with each request.
-			if err := exists(schema.GroupResource{Group: named.Group, Resource: resource}, below); err != nil {
-				return s.Kind, err
-			}
+		resource, below, found := strings.Cut(named.Resource, "/")
+		if err := exists(schema.GroupResource{Group: named.Group, Resource: resource}, below); err != nil {
+			return s.Kind, err
+		}
+		if found || c.Mapper == nil { // only discovery knows which other kinds a subresource sends, so its kind is checked with each request
 			continue
 		}
-		if c.Mapper == nil {
-			continue
+		if plural, err := c.Mapper.ResourceFor(named); err == nil && plural.Resource != named.Resource { // it takes a singular too
+			return s.Kind, misnamed(named.GroupResource(), plural.Resource)
 		}
 		kind, err := c.Mapper.KindFor(named)
 		if err != nil {

@@ -2,6 +2,7 @@ package resources_test
 
 import (
 	"errors"
+	"fmt"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -93,6 +94,11 @@ var _ = Describe("Resolve", func() {
 		Entry("another version than that of the resource", resources.Step{
 			Kind: schema.GroupVersionKind{Group: shop.Group, Version: "v2", Kind: "Shop"}, Resource: shop.GroupVersion().WithResource("shops"), Subresource: "status",
 		}, "the kind of shops in retail.example.org/v1"),
+		Entry("the singular in the place of a resource", subresource("pod", "exec", "PodExecOptions"), `"pod" is not a resource; did you mean "pods"?`),
+		Entry("a kind in the place of a resource", resources.Step{Resource: deployment.GroupVersion().WithResource("Deployment"), Subresource: "scale"}, `"Deployment" is not a resource; did you mean "deployments"?`),
+		Entry("the singular in rules", resources.Step{Rules: []admissionregistrationv1.RuleWithOperations{rule("", "pod", creates)}}, `"pod" is not a resource; did you mean "pods"?`),
+		Entry("the singular in rules about a subresource", resources.Step{Rules: []admissionregistrationv1.RuleWithOperations{rule("", "pod/exec", connects)}}, `"pod" is not a resource; did you mean "pods"?`),
+		Entry("the singular in rules, where only the cluster knows the plural", resources.Step{Rules: []admissionregistrationv1.RuleWithOperations{rule("", "configmap", creates)}}, `"configmap" is not a resource; did you mean "configmaps"?`),
 		Entry("a subresource that is only read", subresource("pods", "log", ""), "can only be read"),
 		Entry("a subresource that is not known, without operations", resources.Step{Resource: shop.GroupVersion().WithResource("shops"), Subresource: "visit"}, "set Operations"),
 		Entry("a built-in kind that there is not", resources.Step{Kind: schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "Deploymint"}}, "Deploymint", "does not serve"),
@@ -165,6 +171,14 @@ var _ = Describe("Resolve", func() {
 				_, _, err := c.Resolve(visit)
 				_, later := errors.AsType[*resources.NotServedError](err)
 				Expect(later).To(BeTrue(), "%v", err)
+			}
+		})
+
+		It("names the resource in place of a kind or its singular", func() {
+			for _, name := range []string{"shop", "Shop"} {
+				s := resources.Step{Resource: shop.GroupVersion().WithResource(name), Subresource: "status"}
+				_, _, err := cluster(metav1.APIResource{Name: "shops", Kind: "Shop"}, metav1.APIResource{Name: "shops/status", Kind: "Shop"}).Resolve(s)
+				Expect(err).To(MatchError(fmt.Sprintf("%q is not a resource; did you mean \"shops\"?", name)))
 			}
 		})
 

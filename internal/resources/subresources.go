@@ -107,13 +107,31 @@ func known(resource schema.GroupResource, name string) (s subresource, found boo
 	return s, found, nil
 }
 
-// exists returns an error for a subresource that a built-in resource does not have.
+// exists returns an error for a subresource that a built-in resource does not have, and for a name that is not that of a
+// resource. An empty name is the resource itself.
 func exists(resource schema.GroupResource, name string) error {
 	all, builtIn := subresources[resource]
+	plural, _ := meta.UnsafeGuessKindToResource(schema.GroupVersionKind{Group: resource.Group, Kind: resource.Resource})
+	if _, meant := subresources[plural.GroupResource()]; meant && !builtIn {
+		return misnamed(resource, plural.Resource)
+	}
+	if name == "" {
+		return nil
+	}
 	if _, found := all[name]; found || !builtIn || strings.Contains(name, "*") {
 		return nil
 	}
 	return fmt.Errorf("%s has no subresource %q; it has %s", resource, name, strings.Join(slices.Sorted(maps.Keys(all)), ", "))
+}
+
+// misnamed returns the error for a kind, or its singular, in the place of a resource. As with notServed, a later cluster
+// may have it if the group has a dot in its name.
+func misnamed(given schema.GroupResource, resource string) error {
+	err := fmt.Errorf("%q is not a resource; did you mean %q?", given.Resource, resource)
+	if strings.Contains(given.Group, ".") {
+		return &NotServedError{err}
+	}
+	return err
 }
 
 // sends reports whether objects of the kind are sent. For the resource's own kind, it compares the plural only for
