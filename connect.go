@@ -243,7 +243,7 @@ func (m *ExtensionManager) kubeManager() (manager.Manager, error) {
 	o := m.options
 	options := manager.Options{
 		Scheme:                 o.Scheme,
-		Logger:                 m.log(),
+		Logger:                 m.log(zap.WrapCore(func(c zapcore.Core) zapcore.Core { return calm{c} })),
 		WebhookServer:          serving.Placeholder{Mux: m.hooks, Ready: m.checkReady},
 		Metrics:                m.metrics(),
 		HealthProbeBindAddress: cmp.Or(o.HealthProbeBindAddress, "0"),
@@ -298,9 +298,22 @@ func (o ManagerOptions) reviewsMetrics() bool {
 }
 
 // log returns the logger of the options as a logr.Logger.
-func (s setup) log() logr.Logger {
-	plain := zap.AddStacktrace(zapcore.FatalLevel) // a stack trace of this library is of no use to readers of the program's log
-	return zapr.NewLogger(s.options.Logger.Desugar().WithOptions(plain)).WithName("eirinix")
+func (s setup) log(options ...zap.Option) logr.Logger {
+	options = append(options, zap.AddStacktrace(zapcore.FatalLevel)) // a stack trace of this library is of no use to readers of the program's log
+	return zapr.NewLogger(s.options.Logger.Desugar().WithOptions(options...)).WithName("eirinix")
+}
+
+// calm is a core for controller-runtime's manager. The lines with which it stops are of level Debug: there are many of
+// them, before each error of Start.
+type calm struct{ zapcore.Core }
+
+func (c calm) With(fields []zapcore.Field) zapcore.Core { return calm{c.Core.With(fields)} }
+
+func (c calm) Check(entry zapcore.Entry, checked *zapcore.CheckedEntry) *zapcore.CheckedEntry {
+	if strings.HasPrefix(entry.Message, "Stopping and waiting for ") || strings.HasPrefix(entry.Message, "Wait completed, ") {
+		entry.Level = zapcore.DebugLevel
+	}
+	return c.Core.Check(entry, checked)
 }
 
 // logr returns the logger of the options as a logr.Logger.

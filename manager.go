@@ -475,14 +475,6 @@ func named(function string, err error) error {
 	return fmt.Errorf("eirinix: %s: %w", function, err)
 }
 
-// logged logs the error that a method returns, because programs tend to ignore it.
-func (m *ExtensionManager) logged(method string, err error) error {
-	if err != nil {
-		m.logr().Error(err, method+" failed")
-	}
-	return err
-}
-
 // server receives the API server's calls.
 type server interface {
 	Start(ctx context.Context) error

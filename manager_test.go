@@ -5,8 +5,10 @@ import (
 	"errors"
 	"net/http/httptest"
 	"reflect"
+	"time"
 
 	. "github.com/onsi/ginkgo/v2/dsl/core"
+	. "github.com/onsi/ginkgo/v2/dsl/decorators"
 	. "github.com/onsi/ginkgo/v2/dsl/table"
 	. "github.com/onsi/gomega"
 	"go.uber.org/zap"
@@ -247,25 +249,45 @@ var _ = Describe("Manager", func() {
 	})
 })
 
-var _ = DescribeTable("An error that a program may drop is logged once, without a stack of ours:",
-	func(method string, call func(*ExtensionManager) error) {
+var _ = DescribeTable("An error that is returned is not logged too:",
+	func(call func(*ExtensionManager) error) {
 		core, logs := observer.New(zapcore.DebugLevel)
-		o := ManagerOptions{Host: "https://nowhere", Logger: zap.New(core, zap.AddStacktrace(zapcore.ErrorLevel)).Sugar()}
+		o := ManagerOptions{Host: "https://nowhere", Logger: zap.New(core).Sugar()}
 		m := NewManager(o)
 		Expect(m.AddExtension(Mutation[*corev1.Pod]{ID: "a", Apply: func(context.Context, *Call, *corev1.Pod) error { return nil }})).To(Succeed())
-		err := call(m)
-		Expect(err).To(MatchError(ContainSubstring("ManagerOptions.Host")))
-		Expect(logs.All()).To(HaveLen(1))
-		line := logs.All()[0]
-		Expect(line.Level).To(Equal(zapcore.ErrorLevel))
-		Expect(line.Message).To(Equal(method + " failed"))
-		Expect(line.ContextMap()).To(HaveKeyWithValue("error", err.Error()))
-		Expect(line.Stack).To(BeEmpty())
+		Expect(call(m)).To(MatchError(ContainSubstring("ManagerOptions.Host")))
+		Expect(logs.All()).To(BeEmpty())
 	},
-	Entry(nil, "Start", (*ExtensionManager).Start),
-	Entry(nil, "Watch", (*ExtensionManager).Watch),
-	Entry(nil, "RegisterExtensions", (*ExtensionManager).RegisterExtensions),
+	Entry("of Start", (*ExtensionManager).Start),
+	Entry("of Watch", (*ExtensionManager).Watch),
+	Entry("of RegisterExtensions", (*ExtensionManager).RegisterExtensions),
 )
+
+var _ = Describe("The log of a Manager", func() {
+	It("has no stack of ours", func() {
+		core, logs := observer.New(zapcore.DebugLevel)
+		m := NewManager(ManagerOptions{Logger: zap.New(core, zap.AddStacktrace(zapcore.ErrorLevel)).Sugar()})
+		m.logr().Error(errors.New("oops"), "failed")
+		Expect(logs.All()).To(HaveExactElements(HaveField("Stack", BeEmpty())))
+	})
+
+	It("does not tell how controller-runtime's manager stops, but for debugging", func(ctx SpecContext) {
+		core, logs := observer.New(zapcore.DebugLevel)
+		mgr := NewManager(ManagerOptions{RestConfig: &rest.Config{}, Logger: zap.New(core).Sugar()}).GetKubeManager()
+		ended, end := context.WithCancel(ctx)
+		end()
+		Expect(mgr.Start(ended)).To(Succeed())
+		mgr.GetLogger().WithValues("a", 1).Info("a line of a reconciler")
+		messages := func(level zapcore.Level) (all []string) {
+			for _, line := range logs.FilterLevelExact(level).All() {
+				all = append(all, line.Message)
+			}
+			return all
+		}
+		Expect(messages(zapcore.InfoLevel)).To(HaveExactElements("a line of a reconciler"))
+		Expect(messages(zapcore.DebugLevel)).To(ContainElements("Stopping and waiting for caches", "Stopping and waiting for webhooks", HavePrefix("Wait completed")))
+	}, SpecTimeout(10*time.Second))
+})
 
 var _ = Describe("A Manager that is ready", func() {
 	It("ends once the registration of another program stands, and not for other errors", func() {

@@ -130,7 +130,7 @@ type ManagerOptions struct {
 	Context *context.Context
 
 	// Logger receives all log lines. The default is zap's production logger on standard error: readable lines if that is a
-	// terminal, else JSON.
+	// terminal, else JSON with times in RFC 3339.
 	Logger *zap.SugaredLogger
 
 	// Logr is a logger of go-logr to use instead of Logger. It needs a sink. GetLogger and GetManagerOptions return it as a
@@ -181,8 +181,8 @@ type ManagerOptions struct {
 	HealthProbeBindAddress string
 
 	// MaxRequestBytes is the maximum size of one AdmissionReview. 0 means 32 MiB, which is enough for any object that
-	// the API server accepts: a legal 1 MB object arrives as a 12 MB review. A ConversionReview, which holds a whole list,
-	// can be four times as large.
+	// the API server accepts: a legal 1 MB object arrives as a 12 MB review. A ConversionReview can be four times as large:
+	// it can hold several objects, although API servers of Kubernetes 1.37 send each alone.
 	MaxRequestBytes int64
 
 	// Rotation holds the lifetimes of certificates. Only tests need to change the defaults.
@@ -339,6 +339,7 @@ func defaultLogger() *zap.SugaredLogger {
 // loggerConfig returns the configuration of the default logger: readable lines for a terminal, else JSON.
 func loggerConfig(terminal bool) zap.Config {
 	config := zap.NewProductionConfig()
+	config.EncoderConfig.EncodeTime = zapcore.TimeEncoderOfLayout("2006-01-02T15:04:05.000Z07:00")
 	if terminal {
 		config.Encoding = "console"
 		config.EncoderConfig.EncodeTime = zapcore.TimeEncoderOfLayout("15:04:05.000")

@@ -61,7 +61,7 @@ var _ = Describe("ManagerOptions", func() {
 		It("log readable lines on a terminal, and JSON elsewhere", func() {
 			for terminal, line := range map[bool]string{
 				true:  `^\d\d:\d\d:\d\d\.\d{3}\tINFO\teirinix\tready\t{"port": 443}\n$`,
-				false: `^{"level":"info","ts":[0-9.e+]+,"logger":"eirinix","caller":"[^"]+","msg":"ready","port":443}\n$`,
+				false: `^{"level":"info","ts":"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}(Z|[+-]\d\d:\d\d)","logger":"eirinix","caller":"[^"]+","msg":"ready","port":443}\n$`,
 			} {
 				path := filepath.Join(GinkgoT().TempDir(), "log")
 				config := loggerConfig(terminal)

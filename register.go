@@ -38,10 +38,6 @@ const (
 // A CA that is no longer needed is removed from the caBundles by a later call. That call must come at least
 // Rotation.Retain after the first one that found the CA unneeded.
 func (m *ExtensionManager) RegisterExtensions() error {
-	return m.logged("RegisterExtensions", m.registerExtensions())
-}
-
-func (m *ExtensionManager) registerExtensions() error {
 	if err := m.Validate(); err != nil {
 		return err
 	}

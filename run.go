@@ -20,10 +20,8 @@ import (
 )
 
 // Start is Run until SIGINT or SIGTERM. On the first signal it drains and returns nil. On a second signal it returns an
-// error at once, even with calls in flight. It logs the error that it returns.
-func (m *ExtensionManager) Start() error { return m.logged("Start", m.start()) }
-
-func (m *ExtensionManager) start() error {
+// error at once, even with calls in flight. It does not log the error that it returns.
+func (m *ExtensionManager) Start() error {
 	ctx, release := signal.NotifyContext(m.GetContext(), syscall.SIGINT, syscall.SIGTERM)
 	defer release()
 	done := make(chan error, 1)

@@ -27,11 +27,8 @@ type watchLoop struct {
 }
 
 // Watch runs only the watchers and neither serves nor registers. It returns nil after SIGINT, SIGTERM or Stop, and an
-// error if pods must not be watched. If Start already runs the watchers, Watch waits for them to end. It logs the error
-// that it returns.
-func (m *ExtensionManager) Watch() error { return m.logged("Watch", m.watch()) }
-
-func (m *ExtensionManager) watch() error {
+// error if pods must not be watched. If Start already runs the watchers, Watch waits for them to end.
+func (m *ExtensionManager) Watch() error {
 	if err := m.Validate(); err != nil {
 		return err
 	}
