@@ -11,6 +11,7 @@ package diagnosis
 
 import (
 	"errors"
+	"log/slog"
 	"slices"
 	"strings"
 
@@ -60,12 +61,16 @@ func (r Report) Rights() []Right {
 	return rights
 }
 
-// Log logs one line per finding: problems as errors, the others as information.
+// Log logs one line per finding: problems as errors, the others as information. A warning has that level where the logger
+// has it, as those of zap and log/slog do.
 func (r Report) Log(log logr.Logger) {
 	for _, f := range r.Findings {
-		if f.Severity == Problem {
+		switch f.Severity {
+		case Problem:
 			log.Error(nil, f.Message, f.KeysAndValues()...)
-		} else {
+		case Warning:
+			slog.New(logr.ToSlogHandler(log)).Warn(f.Message, f.KeysAndValues()...)
+		default:
 			log.Info(f.Message, f.KeysAndValues()...)
 		}
 	}

@@ -1,12 +1,18 @@
 package diagnosis_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
+	"log/slog"
 
+	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/funcr"
+	"github.com/go-logr/zapr"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 
 	"code.cloudfoundry.org/eirinix/diagnosis"
 )
@@ -51,6 +57,17 @@ var _ = Describe("A report", func() {
 		Expect(lines).To(HaveLen(3))
 		Expect(lines[0]).To(And(ContainSubstring(`"error"=null`), ContainSubstring(`"code"="ConnectionRefused"`), ContainSubstring(`"remedy"="listen"`), ContainSubstring(`"object"="https://h:1"`)))
 		Expect(lines[1]).To(And(ContainSubstring(`"level"=0`), ContainSubstring(`"severity"="warning"`), Not(ContainSubstring("evidence"))))
+	})
+
+	It("logs warnings at their level", func() {
+		core, logs := observer.New(zap.DebugLevel)
+		var lines bytes.Buffer
+		for _, log := range []logr.Logger{zapr.NewLogger(zap.New(core)), logr.FromSlogHandler(slog.NewTextHandler(&lines, nil))} {
+			report.Log(log)
+		}
+		Expect(logs.All()).To(HaveExactElements(HaveField("Level", zap.ErrorLevel), And(HaveField("Level", zap.WarnLevel), HaveField("Message", "left out")), HaveField("Level", zap.InfoLevel)))
+		Expect(logs.All()[1].ContextMap()).To(And(HaveKeyWithValue("remedy", "label it"), HaveKeyWithValue("severity", diagnosis.Warning)))
+		Expect(lines.String()).To(MatchRegexp(`level=WARN msg="left out" code=Excluded severity=warning`))
 	})
 
 	It("is JSON", func() {

@@ -153,13 +153,13 @@ func (d *diagnostic) describe(ctx context.Context, code diagnosis.Code) (message
 		return "the registered caBundle holds no readable certificate, so the API server cannot call",
 			d.register()
 	case diagnosis.UnknownAuthority, diagnosis.NameMismatch, diagnosis.Expired:
-		if code == diagnosis.UnknownAuthority && d.Verify != nil && d.looked && !d.untrusted {
+		if code != diagnosis.Expired && d.Verify != nil && d.looked && !d.untrusted {
 			return fmt.Sprintf("another server than this process answers at %s, with a certificate that %s does not "+
 				"trust", at, d.caller), d.whoAnswers()
 		}
 		remedy = remedyFor(code, d.serverName(), d.register())
 		if code == diagnosis.NameMismatch {
-			remedy += "; or " + d.whoAnswers()
+			remedy = "if this program answers there, " + remedy + "; otherwise " + d.whoAnswers()
 		}
 		return fmt.Sprintf("%s does not trust the serving certificate at %s", d.caller, at), remedy
 	case diagnosis.NotTLS:

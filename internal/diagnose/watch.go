@@ -199,9 +199,9 @@ func (w *watcher) giveUp(o outcome) {
 }
 
 func logFinding(log logr.Logger, isError bool, f diagnosis.Finding, message string) {
-	if isError {
-		log.Error(nil, message, f.KeysAndValues()...)
-	} else {
-		log.Info(message, f.KeysAndValues()...)
+	if f.Message = message; isError || f.Severity == diagnosis.Warning {
+		diagnosis.Report{Findings: []diagnosis.Finding{f}}.Log(log)
+		return
 	}
+	log.Info(message, f.KeysAndValues()...)
 }

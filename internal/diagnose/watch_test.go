@@ -5,6 +5,7 @@ package diagnose_test
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 	"strings"
@@ -14,7 +15,6 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	"github.com/go-logr/logr/funcr"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 
@@ -32,21 +32,23 @@ type notes struct {
 func newNotes() *notes { return &notes{began: time.Now()} }
 
 func (n *notes) logger() logr.Logger {
-	return funcr.NewJSON(func(line string) {
-		level := "info"
-		if !strings.Contains(line, `"level":`) {
-			level = "error"
-		}
-		_, message, _ := strings.Cut(line, `"msg":"`)
-		message, rest, _ := strings.Cut(message, `"`)
-		if _, remedy, has := strings.Cut(rest, `"remedy":"`); has {
-			remedy, _, _ = strings.Cut(remedy, `"`)
-			message += " | " + remedy
-		}
-		n.mu.Lock()
-		defer n.mu.Unlock()
-		n.lines = append(n.lines, fmt.Sprintf("%d %s %s", int(time.Since(n.began).Seconds()), level, message))
-	}, funcr.Options{})
+	return logr.FromSlogHandler(slog.NewJSONHandler(n, nil))
+}
+
+// Write takes a line of JSON.
+func (n *notes) Write(line []byte) (int, error) {
+	_, level, _ := strings.Cut(string(line), `"level":"`)
+	level, rest, _ := strings.Cut(level, `"`)
+	_, message, _ := strings.Cut(rest, `"msg":"`)
+	message, rest, _ = strings.Cut(message, `"`)
+	if _, remedy, has := strings.Cut(rest, `"remedy":"`); has {
+		remedy, _, _ = strings.Cut(remedy, `"`)
+		message += " | " + remedy
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.lines = append(n.lines, fmt.Sprintf("%d %s %s", int(time.Since(n.began).Seconds()), strings.ToLower(level), message))
+	return len(line), nil
 }
 
 func (n *notes) read() []string {
@@ -162,7 +164,7 @@ func TestWatchSchedule(t *testing.T) {
 				return l
 			},
 			[]int{0, 10, 30},
-			[]string{"0 info left out", "30 info the API server calls this program"},
+			[]string{"0 warn left out", "30 info the API server calls this program"},
 		},
 		"ends where no canary can be sent": {
 			func(int) diagnose.Look { return diagnose.Look{Blind: true} },
