@@ -256,7 +256,7 @@ var _ = Describe("A Conversion", Label("api-server"), func() {
 		}
 		Expect(granted).To(ConsistOf(rbacv1.PolicyRule{
 			APIGroups: []string{"apiextensions.k8s.io"}, Resources: []string{"customresourcedefinitions"},
-			ResourceNames: []string{"shops." + group}, Verbs: []string{"get", "list", "watch", "patch"},
+			ResourceNames: []string{"shops." + group}, Verbs: []string{"get", "list", "patch", "watch"},
 		}))
 	}, SpecTimeout(4*patience))
 

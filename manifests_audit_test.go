@@ -90,29 +90,29 @@ var _ = Describe("The manifests of a program that audits", func() {
 		Expect(granted(manifestsOf(o, added...))).To(Equal(expected))
 	},
 		Entry("of several kinds", daily(withoutReports), map[string]string{
-			"": "pods list; deployments list; namespaces get,list",
+			"": "namespaces get,list; pods list; deployments list",
 		}, validatePods(), deployments, deletions),
 		Entry("of kinds of the cluster", daily(withoutReports), map[string]string{
-			"": "namespaces,pods list; namespaces get,list",
+			"": "namespaces get,list; pods list",
 		}, validatePods(), namespaces),
 		Entry("in one namespace", daily(limited, withoutReports), map[string]string{
-			"apps": "pods list", "": "namespaces list; namespaces get,list",
+			"apps": "pods list", "": "namespaces get,list",
 		}, validatePods(), namespaces),
 		Entry("of the modes in force", daily(withoutReports, func(o *ManagerOptions) { o.Modes, o.WebhookNamespace = "modes", "system" }), map[string]string{
-			"system": "configmaps/modes get", "": "pods list; namespaces get,list",
+			"system": "configmaps/modes get", "": "namespaces get,list; pods list",
 		}, validatePods()),
-		Entry("of everything", daily(withoutReports), map[string]string{"": "* list; namespaces get,list"}, anything),
+		Entry("of everything", daily(withoutReports), map[string]string{"": "namespaces get,list; * list"}, anything),
 		Entry("of custom resources without a Go type", daily(withoutReports), map[string]string{
-			"": "shops list; namespaces get,list",
+			"": "namespaces get,list; shops list",
 		}, shops),
 		Entry("with reports as a flag that FlagArgs prints", daily(func(o *ManagerOptions) { o.Deployment.AuditArgs = []string{"audit", "--policy-reports=true"} }), map[string]string{
-			"": "pods list; namespaces get,list; reports,clusterreports list,create,patch,delete; policyreports,clusterpolicyreports list,create,patch,delete",
+			"": "namespaces get,list; pods list; clusterreports,reports create,delete,list,patch; clusterpolicyreports,policyreports create,delete,list,patch",
 		}, validatePods()),
 		Entry("without reports as a flag", daily(func(o *ManagerOptions) { o.Deployment.AuditArgs = []string{"audit", "-policy-reports=false"} }), map[string]string{
-			"": "pods list; namespaces get,list",
+			"": "namespaces get,list; pods list",
 		}, validatePods()),
 		Entry("with reports", daily(), map[string]string{
-			"": "pods list; namespaces get,list; reports,clusterreports list,create,patch,delete; policyreports,clusterpolicyreports list,create,patch,delete",
+			"": "namespaces get,list; pods list; clusterreports,reports create,delete,list,patch; clusterpolicyreports,policyreports create,delete,list,patch",
 		}, validatePods()),
 	)
 

@@ -153,15 +153,33 @@ func (p *play) manifests() ([]client.Object, error) {
 	return p.manager(nil, func(o *eirinix.ManagerOptions) { o.ListenAddress = ":8443" }).Manifests()
 }
 
-// rulesOf returns the rules of a role; none for anything else.
-func rulesOf(o client.Object) []rbacv1.PolicyRule {
+// rulesIn returns the rules of a role; nil for anything else.
+func rulesIn(o client.Object) *[]rbacv1.PolicyRule {
 	switch o := o.(type) {
 	case *rbacv1.Role:
-		return o.Rules
+		return &o.Rules
 	case *rbacv1.ClusterRole:
-		return o.Rules
+		return &o.Rules
 	}
 	return nil
+}
+
+// rulesOf returns the same rights as the rules of a role, with a rule for each resource; none for anything else.
+func rulesOf(o client.Object) (all []rbacv1.PolicyRule) {
+	rules := rulesIn(o)
+	if rules == nil {
+		return nil
+	}
+	for _, r := range *rules {
+		for i := range max(1, len(r.Resources)) { // a rule about paths has none
+			one := *r.DeepCopy()
+			if len(r.Resources) > 0 {
+				one.Resources = one.Resources[i : i+1]
+			}
+			all = append(all, one)
+		}
+	}
+	return all
 }
 
 // resourceOf is the resource of a rule, or its path.
@@ -191,14 +209,18 @@ func (p *play) connect(ctx context.Context, registering bool) (*rest.Config, err
 	account := ""
 	objects = ofHalf(objects, registering)
 	for _, o := range objects {
-		for i, r := range rulesOf(o) {
+		apart := rulesOf(o)
+		for i, r := range apart {
 			if p.without.Resource == resourceOf(r) {
 				r.Verbs = slices.DeleteFunc(r.Verbs, func(v string) bool { return v == p.without.Verb })
 			}
 			if len(r.Verbs) == 0 { // which no rule may be
 				r = rbacv1.PolicyRule{APIGroups: []string{"example.org"}, Resources: []string{"nothing"}, Verbs: []string{"get"}}
 			}
-			rulesOf(o)[i] = r
+			apart[i] = r
+		}
+		if rules := rulesIn(o); rules != nil {
+			*rules = apart
 		}
 		switch o := o.(type) {
 		case *corev1.ServiceAccount:

@@ -386,8 +386,8 @@ var _ = Describe("The rights in a program's manifests", Label("api-server"), fun
 		role, clusterRole := documentedRules(p.pods, p.own)
 		var rules []any
 		for _, o := range objects {
-			if r := rulesOf(o); r != nil {
-				rules = append(rules, r)
+			if r := rulesIn(o); r != nil {
+				rules = append(rules, *r)
 			}
 		}
 		Expect(rules).To(HaveExactElements(role, clusterRole))

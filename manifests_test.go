@@ -186,29 +186,30 @@ var _ = Describe("A program's manifests", func() {
 			return strings.Join(all, "\n")
 		}
 		o := deployedOptions()
-		leases := "leases create; leases/eirini-x-versions get,list,watch,update"
-		secret := "secrets create; secrets/eirini-x-setupcertificate get,list,watch,update; " + leases + "; events create,patch; configmaps create"
+		secret := "configmaps,secrets create; secrets/eirini-x-setupcertificate get,list,update,watch; " +
+			"leases create; leases/eirini-x-versions get,list,update,watch; events create,patch"
 		serving := "secrets/eirini-x-setupcertificate get,list,watch; leases/eirini-x-versions get,list,watch"
 		owner := "namespaces/system get; "
-		mutating := "mutatingwebhookconfigurations create; mutatingwebhookconfigurations/eirini-x-mutating-hook get,list,watch,update"
-		validating := "validatingwebhookconfigurations create; validatingwebhookconfigurations/eirini-x-validating-hook get,list,watch,update"
+		mutating := "mutatingwebhookconfigurations create; mutatingwebhookconfigurations/eirini-x-mutating-hook get,list,update,watch"
+		validating := "validatingwebhookconfigurations create; validatingwebhookconfigurations/eirini-x-validating-hook get,list,update,watch"
+		both := strings.Replace(mutating, " create", ",validatingwebhookconfigurations create", 1) + strings.TrimPrefix(validating, "validatingwebhookconfigurations create")
 		Expect(granted(o, valueExtension{})).To(Equal("system: " + secret + "\ncluster: " + owner + mutating))
 		Expect(granted(o, validatePods())).To(Equal("system: " + secret + "\ncluster: " + owner + validating))
-		Expect(granted(o, validatePods(), valueExtension{})).To(Equal("system: " + secret + "\ncluster: " + owner + mutating + "; " + validating))
+		Expect(granted(o, validatePods(), valueExtension{})).To(Equal("system: " + secret + "\ncluster: " + owner + both))
 		Expect(granted(o, &reconciler{})).To(BeEmpty())
 		Expect(granted(o, &watcher{})).To(Equal("apps: pods list,watch"))
 
 		o.UnregisterOnStop = true
-		Expect(granted(o, valueExtension{})).To(Equal("system: " + secret + "\ncluster: " + owner + mutating + ",delete"))
+		Expect(granted(o, valueExtension{})).To(Equal("system: " + secret + "\ncluster: " + owner + strings.Replace(mutating, "get", "delete,get", 1)))
 		Expect(granted(split(o), valueExtension{}, &watcher{})).To(Equal("system: " + serving + "\napps: pods list,watch\n" +
 			"system: secrets create; secrets/eirini-x-setupcertificate get,update; leases create; leases/eirini-x-versions get,update; events create,patch\n" +
 			"cluster: " + owner + "mutatingwebhookconfigurations create; mutatingwebhookconfigurations/eirini-x-mutating-hook get,update"))
 
 		o = deployedOptions()
 		o.Namespace = ""
-		Expect(granted(o, valueExtension{}, &watcher{})).To(Equal("system: " + secret + "\ncluster: " + owner + mutating + "; pods list,watch"))
+		Expect(granted(o, valueExtension{}, &watcher{})).To(Equal("system: " + secret + "\ncluster: " + owner + "pods list,watch; " + mutating))
 		o.Namespace = "system"
-		Expect(granted(o, valueExtension{}, &watcher{})).To(Equal("system: " + secret + "; pods list,watch\ncluster: " + owner + mutating))
+		Expect(granted(o, valueExtension{}, &watcher{})).To(Equal("system: " + strings.Replace(secret, "; secrets/", "; pods list,watch; secrets/", 1) + "\ncluster: " + owner + mutating))
 
 		o.ClientCA = ClientCA{ConfigMap: "kube-system/callers"}
 		Expect(granted(o, valueExtension{})).To(Equal("system: " + secret + "\nkube-system: configmaps/callers get,list,watch\ncluster: " + owner + mutating))
@@ -216,7 +217,7 @@ var _ = Describe("A program's manifests", func() {
 
 		o.ClientCA = ClientCA{PEM: []byte("given")}
 		o.SetupCertificate, o.SetupCertificateName = new(false), "ca"
-		Expect(granted(o, valueExtension{})).To(Equal("system: secrets/ca get,list,watch,update; " + leases + "; events create,patch; configmaps create\ncluster: " + owner + mutating))
+		Expect(granted(o, valueExtension{})).To(Equal("system: " + strings.NewReplacer("configmaps,secrets", "configmaps", "eirini-x-setupcertificate", "ca").Replace(secret) + "\ncluster: " + owner + mutating))
 	})
 
 	It("describe on the ServiceAccount that reconcilers need rights of their own", func() {

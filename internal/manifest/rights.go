@@ -4,7 +4,9 @@ package manifest
 
 import (
 	"maps"
+	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -66,16 +68,70 @@ type Grant struct {
 	Rules     []rbacv1.PolicyRule
 }
 
-// grants holds each namespace once.
-type grants []Grant
+// grants holds rules by namespace.
+type grants map[string][]rbacv1.PolicyRule
 
-func (all *grants) add(namespace string, rules ...rbacv1.PolicyRule) {
-	i := slices.IndexFunc(*all, func(g Grant) bool { return g.Namespace == namespace })
-	if i < 0 {
-		*all = append(*all, Grant{Namespace: namespace, Rules: rules})
-		return
+func (all grants) add(namespace string, rules ...rbacv1.PolicyRule) {
+	all[namespace] = append(all[namespace], rules...)
+}
+
+// list returns each namespace once, the given one first and the cluster last.
+func (all grants) list(first string) (list []Grant) {
+	others := slices.DeleteFunc(slices.Sorted(maps.Keys(all)), func(namespace string) bool { return namespace == first || namespace == "" })
+	for _, namespace := range slices.Concat([]string{first}, others, []string{""}) {
+		if rules := minimal(all[namespace]); len(rules) > 0 {
+			list = append(list, Grant{namespace, rules})
+		}
 	}
-	(*all)[i].Rules = append((*all)[i].Rules, rules...)
+	return list
+}
+
+// minimal returns rules with the same rights, each of which they hold once. They and their order depend on the rights
+// alone. A rule about namespaces comes first, because docs/gitops.md names its place.
+func minimal(rules []rbacv1.PolicyRule) (all []rbacv1.PolicyRule) {
+	type right [5]string // what sorts namespaces first, the group, the resource, the name or "" for all, and the verb
+	rights := map[right]bool{}
+	for _, r := range rules {
+		names := r.ResourceNames
+		if len(names) == 0 {
+			names = []string{""}
+		}
+		for _, resource := range r.Resources {
+			for _, name := range names {
+				for _, verb := range r.Verbs {
+					rights[right{strconv.FormatBool(resource != "namespaces"), r.APIGroups[0], resource, name, verb}] = true
+				}
+			}
+		}
+	}
+	for _, r := range slices.SortedFunc(maps.Keys(rights), func(a, b right) int { return slices.Compare(a[:], b[:]) }) {
+		switch one := rule(r[1], r[2], nil, r[4]); {
+		case r[3] == "":
+			all = append(all, one)
+		case !rights[right{r[0], r[1], r[2], "", r[4]}]: // the right on all of them holds for each
+			one.ResourceNames = []string{r[3]}
+			all = append(all, one)
+		}
+	}
+	all = joined(all, func(r *rbacv1.PolicyRule) *[]string { return &r.Verbs })
+	all = joined(all, func(r *rbacv1.PolicyRule) *[]string { return &r.ResourceNames })
+	return joined(all, func(r *rbacv1.PolicyRule) *[]string { return &r.Resources })
+}
+
+// joined returns one rule for those that differ in a field alone.
+func joined(rules []rbacv1.PolicyRule, field func(*rbacv1.PolicyRule) *[]string) (all []rbacv1.PolicyRule) {
+	for _, r := range rules {
+		i := slices.IndexFunc(all, func(other rbacv1.PolicyRule) bool {
+			*field(&other) = *field(&r)
+			return reflect.DeepEqual(other, r)
+		})
+		if i < 0 {
+			all = append(all, r)
+			continue
+		}
+		*field(&all[i]) = append(*field(&all[i]), *field(&r)...)
+	}
+	return all
 }
 
 // Grants returns exactly the rights that a half needs. Each namespace appears once, the Secret's first and the cluster
@@ -89,7 +145,7 @@ func (r Rights) Grants(half Half, secretNamespace string) []Grant {
 		// The program creates a ConfigMap in a dry run to find out whether the API server calls it.
 		own = append(own, rule("", "configmaps", nil, "create"))
 	}
-	all := grants{{Namespace: secretNamespace, Rules: own}}
+	all := grants{secretNamespace: own}
 	add := all.add
 	pods := rule("", "pods", nil, "list", "watch")
 	if r.Source.Secret != "" {
@@ -127,38 +183,26 @@ func (r Rights) Grants(half Half, secretNamespace string) []Grant {
 	if half != Registering && r.Reviews {
 		add("", rule("authentication.k8s.io", "tokenreviews", nil, "create"), rule("authorization.k8s.io", "subjectaccessreviews", nil, "create"))
 	}
-	return slices.DeleteFunc(all, func(g Grant) bool { return len(g.Rules) == 0 })
+	return all.list(secretNamespace)
 }
 
-// reads adds the rights on the objects that steps look at, those in all namespaces last.
+// reads adds the rights on the objects that steps look at.
 func (r Rights) reads(add func(namespace string, rules ...rbacv1.PolicyRule)) {
-	for _, everywhere := range []bool{false, true} {
-		for i, read := range r.Reads {
-			same := func(other Read) bool {
-				return other.Namespace == read.Namespace && other.Group == read.Group && other.Resource == read.Resource
-			}
-			if (read.Namespace == "") != everywhere || slices.ContainsFunc(r.Reads[:i], same) {
-				continue
-			}
-			var names []string
-			for _, other := range r.Reads[i:] {
-				if same(other) {
-					names = append(names, other.Name)
-				}
-			}
-			if slices.Sort(names); names[0] == "" { // with all of them, names add nothing
-				names = nil
-			}
-			add(read.Namespace, rule(read.Group, read.Resource, slices.Compact(names), "get", "list", "watch"))
+	for _, read := range r.Reads {
+		one := rule(read.Group, read.Resource, nil, "get", "list", "watch")
+		if read.Name != "" {
+			one.ResourceNames = []string{read.Name}
 		}
+		add(read.Namespace, one)
 	}
 }
 
-// audits returns the rights of an audit. The cluster's are last.
-func (r Rights) audits(secretNamespace string) (all grants) {
+// audits returns the rights of an audit.
+func (r Rights) audits(secretNamespace string) []Grant {
+	all := grants{}
 	for namespace, lists := range r.Lists {
-		for _, group := range slices.Sorted(maps.Keys(lists)) {
-			all.add(namespace, rule(group, strings.Join(lists[group], ","), nil, "list"))
+		for group, resources := range lists {
+			all.add(namespace, rule(group, strings.Join(resources, ","), nil, "list"))
 		}
 	}
 	r.reads(all.add)
@@ -167,16 +211,10 @@ func (r Rights) audits(secretNamespace string) (all grants) {
 	}
 	// Selectors of namespaces are about their labels. An audit of one namespace gets that alone.
 	all.add("", rule("", "namespaces", nil, "get", "list"))
-	for _, group := range slices.Sorted(maps.Keys(r.Reports)) {
-		all.add("", rule(group, strings.Join(r.Reports[group], ","), nil, "list", "create", "patch", "delete"))
+	for group, resources := range r.Reports {
+		all.add("", rule(group, strings.Join(resources, ","), nil, "list", "create", "patch", "delete"))
 	}
-	slices.SortFunc(all, func(a, b Grant) int {
-		if a.Namespace == "" || b.Namespace == "" {
-			return strings.Compare(b.Namespace, a.Namespace)
-		}
-		return strings.Compare(a.Namespace, b.Namespace)
-	})
-	return all
+	return all.list(secretNamespace)
 }
 
 // own returns the rights in the program's own namespace: on the Secret, on the Lease, and to write Events.

@@ -45,21 +45,20 @@ var _ = DescribeTable("The rights of",
 		Expect(lines(r, half)).To(HaveExactElements(expected))
 	},
 	Entry("a whole program", whole(), manifest.Whole,
-		"cf: create secrets",
-		"cf: get,list,watch,update secrets cert",
+		"cf: create configmaps,secrets",
+		"cf: get,list,update,watch secrets cert",
 		"cf: create leases.coordination.k8s.io",
-		"cf: get,list,watch,update leases.coordination.k8s.io x-versions",
+		"cf: get,list,update,watch leases.coordination.k8s.io x-versions",
 		"cf: create,patch events.events.k8s.io",
-		"cf: create configmaps",
 		"kube-system: get,list,watch configmaps callers",
 		": get namespaces cf",
 		": create mutatingwebhookconfigurations.admissionregistration.k8s.io",
-		": get,list,watch,update,delete mutatingwebhookconfigurations.admissionregistration.k8s.io x-mutating-hook",
+		": delete,get,list,update,watch mutatingwebhookconfigurations.admissionregistration.k8s.io x-mutating-hook",
 	),
 	Entry("a program whose modes are in a ConfigMap",
 		manifest.Rights{Modes: "modes", Versions: "x-versions"}, manifest.Serving,
-		"cf: get,list,watch leases.coordination.k8s.io x-versions",
 		"cf: get,list,watch configmaps modes",
+		"cf: get,list,watch leases.coordination.k8s.io x-versions",
 		": get,list,watch namespaces",
 	),
 	Entry("the registering half of it",
@@ -85,21 +84,21 @@ var _ = DescribeTable("The rights of",
 	Entry("a program whose Secret another one makes", whole(func(r *manifest.Rights) {
 		r.MakesSecret, r.Unregisters, r.ClientCA = false, false, types.NamespacedName{}
 	}), manifest.Whole,
-		"cf: get,list,watch,update secrets cert",
-		"cf: create leases.coordination.k8s.io",
-		"cf: get,list,watch,update leases.coordination.k8s.io x-versions",
-		"cf: create,patch events.events.k8s.io",
 		"cf: create configmaps",
+		"cf: get,list,update,watch secrets cert",
+		"cf: create leases.coordination.k8s.io",
+		"cf: get,list,update,watch leases.coordination.k8s.io x-versions",
+		"cf: create,patch events.events.k8s.io",
 		": get namespaces cf",
 		": create mutatingwebhookconfigurations.admissionregistration.k8s.io",
-		": get,list,watch,update mutatingwebhookconfigurations.admissionregistration.k8s.io x-mutating-hook",
+		": get,list,update,watch mutatingwebhookconfigurations.admissionregistration.k8s.io x-mutating-hook",
 	),
 	Entry("a program with a certificate from another Secret", whole(func(r *manifest.Rights) {
 		r.Secret, r.ClientCA, r.Configurations = "", types.NamespacedName{}, nil
 		r.Source = manifest.SourceRights{SecretNamespace: "issuer", Secret: "made"}
 	}), manifest.Whole,
 		"cf: create leases.coordination.k8s.io",
-		"cf: get,list,watch,update leases.coordination.k8s.io x-versions",
+		"cf: get,list,update,watch leases.coordination.k8s.io x-versions",
 		"cf: create,patch events.events.k8s.io",
 		"issuer: list,watch secrets made",
 	),
@@ -131,9 +130,30 @@ var _ = DescribeTable("The rights of",
 	Entry("its audit", manifest.Rights{Reads: lookedAt, Lists: map[string]map[string][]string{"": {"": {"pods"}}}}, manifest.Auditing,
 		"cf: get,list,watch configmaps settings",
 		"vault: get,list,watch secrets",
+		": get,list namespaces",
 		": list pods",
 		": get,list,watch ingresses.networking.k8s.io",
-		": get,list namespaces",
+	),
+	Entry("a program of several resources, whose rights on them are the same", manifest.Rights{
+		Modes: "modes",
+		Reads: []manifest.Read{
+			{Resource: "namespaces", Name: "shop"}, {Resource: "pods"}, {Resource: "nodes"}, {Resource: "secrets", Name: "b"}, {Resource: "secrets", Name: "a"}, {Resource: "secrets", Name: "b"},
+		},
+	}, manifest.Serving,
+		"cf: get,list,watch configmaps modes",
+		": get,list,watch namespaces,nodes,pods", // all of the first, whose names are then too many
+		": get,list,watch secrets a,b",
+	),
+	Entry("a program whose rule about its namespace has the place that docs/gitops.md names", whole(func(r *manifest.Rights) {
+		r.Secret, r.Versions, r.ClientCA = "", "", types.NamespacedName{}
+		r.Reads = []manifest.Read{{Resource: "configmaps"}, {Resource: "endpoints", Name: "a"}}
+	}), manifest.Whole,
+		"cf: create configmaps",
+		": get namespaces cf",
+		": get,list,watch configmaps",
+		": get,list,watch endpoints a",
+		": create mutatingwebhookconfigurations.admissionregistration.k8s.io",
+		": delete,get,list,update,watch mutatingwebhookconfigurations.admissionregistration.k8s.io x-mutating-hook",
 	),
 	Entry("a program without steps", manifest.Rights{MakesSecret: true, Watches: true}, manifest.Whole, ": list,watch pods"),
 )
@@ -147,6 +167,20 @@ var lookedAt = []manifest.Read{
 	{Group: "networking.k8s.io", Resource: "ingresses"},
 	{Group: "networking.k8s.io", Resource: "ingresses"},
 }
+
+var _ = It("Rules that are merged again, from wherever they come, are the same", func() {
+	r := whole(func(r *manifest.Rights) { r.Modes, r.Reads = "modes", lookedAt })
+	want := lines(r, manifest.Whole)
+	again := whole(func(again *manifest.Rights) {
+		again.Modes, again.Reads = r.Modes, slices.Clone(lookedAt)
+		slices.Reverse(again.Reads)
+		again.Configurations = append(again.Configurations, again.Configurations...)
+	})
+	Expect(lines(again, manifest.Whole)).To(Equal(want))
+	for _, g := range r.Grants(manifest.Whole, "cf") {
+		Expect(manifest.Minimal(slices.Concat(g.Rules, g.Rules))).To(Equal(g.Rules))
+	}
+})
 
 var _ = It("Creation is never granted with a name, which RBAC cannot check", func() {
 	for _, half := range []manifest.Half{manifest.Whole, manifest.Serving, manifest.Registering} {

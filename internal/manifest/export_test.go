@@ -1,0 +1,4 @@
+package manifest
+
+// Minimal is for the specs.
+var Minimal = minimal
