@@ -77,8 +77,31 @@ func Granting(rights ...diagnosis.Right) (all []manifest.Grant) {
 			rule.ResourceNames = []string{name}
 		}
 		all[i].Rules = append(all[i].Rules, rule)
+		all[i].Rights = append(all[i].Rights, reviewed(r))
 	}
 	return all
+}
+
+// RightsOf returns the rights that the rules of a grant hold.
+func RightsOf(g manifest.Grant) (rights []diagnosis.Right) {
+	for _, rule := range g.Rules {
+		names := rule.ResourceNames
+		if len(names) == 0 {
+			names = []string{""}
+		}
+		for _, group := range rule.APIGroups {
+			for _, resource := range rule.Resources {
+				for _, name := range names {
+					for _, verb := range rule.Verbs {
+						rights = append(rights, diagnosis.Right{
+							Group: group, Resource: resource, Verb: verb, Namespace: g.Namespace, Name: name,
+						})
+					}
+				}
+			}
+		}
+	}
+	return rights
 }
 
 // Objects returns roles with these rights and their bindings.

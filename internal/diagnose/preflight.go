@@ -47,7 +47,7 @@ type Preflight struct {
 func NewPreflight(ctx context.Context, clients cluster.Clients, wanted []manifest.Grant, follow ...client.Object) *Preflight {
 	p := &Preflight{wanted: wanted, reviews: clients.AuthorizationV1()}
 	for _, g := range wanted {
-		p.asked = append(p.asked, RightsOf(g)...)
+		p.asked = append(p.asked, g.Rights...)
 	}
 	needed := slices.Clone(p.asked)
 	for _, o := range follow {

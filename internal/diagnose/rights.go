@@ -11,7 +11,6 @@ import (
 
 	"code.cloudfoundry.org/eirinix/diagnosis"
 	"code.cloudfoundry.org/eirinix/internal/list"
-	"code.cloudfoundry.org/eirinix/internal/manifest"
 )
 
 // reviewed returns the right in the form that an authorizer receives. It does not know the name of an object that is
@@ -25,28 +24,6 @@ func reviewed(r diagnosis.Right) diagnosis.Right {
 
 func sentence(rights []diagnosis.Right) string {
 	return strings.Join(list.Of(rights, diagnosis.Right.String), ", ")
-}
-
-// RightsOf returns the rights of a grant.
-func RightsOf(g manifest.Grant) (rights []diagnosis.Right) {
-	for _, rule := range g.Rules {
-		names := rule.ResourceNames
-		if len(names) == 0 {
-			names = []string{""}
-		}
-		for _, group := range rule.APIGroups {
-			for _, resource := range rule.Resources {
-				for _, name := range names {
-					for _, verb := range rule.Verbs {
-						rights = append(rights, diagnosis.Right{
-							Group: group, Resource: resource, Verb: verb, Namespace: g.Namespace, Name: name,
-						})
-					}
-				}
-			}
-		}
-	}
-	return rights
 }
 
 // SubjectOf returns the subject of a binding for a user name.

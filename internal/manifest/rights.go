@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"code.cloudfoundry.org/eirinix/diagnosis"
 	"code.cloudfoundry.org/eirinix/internal/webhookconf"
 )
 
@@ -62,60 +63,57 @@ type SourceRights struct {
 // Configuration is a webhook configuration: its resource name, as RBAC uses it, and its name.
 type Configuration struct{ Resource, Name string }
 
-// Grant holds the rules for one namespace, or for the cluster if Namespace is empty.
+// Grant holds the rights in one namespace, or in the cluster if Namespace is empty, and the rules that grant them.
 type Grant struct {
 	Namespace string
+	Rights    []diagnosis.Right
 	Rules     []rbacv1.PolicyRule
 }
 
-// grants holds rules by namespace.
-type grants map[string][]rbacv1.PolicyRule
+// grants holds each right once.
+type grants map[diagnosis.Right]bool
 
-func (all grants) add(namespace string, rules ...rbacv1.PolicyRule) {
-	all[namespace] = append(all[namespace], rules...)
-}
-
-// list returns each namespace once, the given one first and the cluster last.
-func (all grants) list(first string) (list []Grant) {
-	others := slices.DeleteFunc(slices.Sorted(maps.Keys(all)), func(namespace string) bool { return namespace == first || namespace == "" })
-	for _, namespace := range slices.Concat([]string{first}, others, []string{""}) {
-		if rules := minimal(all[namespace]); len(rules) > 0 {
-			list = append(list, Grant{namespace, rules})
-		}
+// add adds the rights on one resource, or on several that are separated by commas. Without names they are on all objects.
+func (all grants) add(namespace, group, resources string, names []string, verbs ...string) {
+	if len(names) == 0 {
+		names = []string{""}
 	}
-	return list
-}
-
-// minimal returns rules with the same rights, each of which they hold once. They and their order depend on the rights
-// alone. A rule about namespaces comes first, because docs/gitops.md names its place.
-func minimal(rules []rbacv1.PolicyRule) (all []rbacv1.PolicyRule) {
-	type right [5]string // what sorts namespaces first, the group, the resource, the name or "" for all, and the verb
-	rights := map[right]bool{}
-	for _, r := range rules {
-		names := r.ResourceNames
-		if len(names) == 0 {
-			names = []string{""}
-		}
-		for _, resource := range r.Resources {
-			for _, name := range names {
-				for _, verb := range r.Verbs {
-					rights[right{strconv.FormatBool(resource != "namespaces"), r.APIGroups[0], resource, name, verb}] = true
-				}
+	for resource := range strings.SplitSeq(resources, ",") {
+		for _, name := range names {
+			for _, verb := range verbs {
+				all[diagnosis.Right{Group: group, Resource: resource, Verb: verb, Namespace: namespace, Name: name}] = true
 			}
 		}
 	}
-	for _, r := range slices.SortedFunc(maps.Keys(rights), func(a, b right) int { return slices.Compare(a[:], b[:]) }) {
-		switch one := rule(r[1], r[2], nil, r[4]); {
-		case r[3] == "":
-			all = append(all, one)
-		case !rights[right{r[0], r[1], r[2], "", r[4]}]: // the right on all of them holds for each
-			one.ResourceNames = []string{r[3]}
-			all = append(all, one)
-		}
+}
+
+// list returns each namespace once, the given one first and the cluster last. The rules and their order depend on the
+// rights alone. A rule about namespaces comes first, because docs/gitops.md names its place.
+func (all grants) list(first string) (list []Grant) {
+	order := func(r diagnosis.Right) []string {
+		yes := strconv.FormatBool
+		return []string{yes(r.Namespace != first), yes(r.Namespace == ""), r.Namespace, yes(r.Resource != "namespaces"), r.Group, r.Resource, r.Name, r.Verb}
 	}
-	all = joined(all, func(r *rbacv1.PolicyRule) *[]string { return &r.Verbs })
-	all = joined(all, func(r *rbacv1.PolicyRule) *[]string { return &r.ResourceNames })
-	return joined(all, func(r *rbacv1.PolicyRule) *[]string { return &r.Resources })
+	for _, r := range slices.SortedFunc(maps.Keys(all), func(a, b diagnosis.Right) int { return slices.Compare(order(a), order(b)) }) {
+		every, rule := r, rbacv1.PolicyRule{APIGroups: []string{r.Group}, Resources: []string{r.Resource}, Verbs: []string{r.Verb}}
+		if every.Name = ""; r.Name != "" {
+			if all[every] {
+				continue
+			}
+			rule.ResourceNames = []string{r.Name}
+		}
+		if n := len(list); n == 0 || list[n-1].Namespace != r.Namespace {
+			list = append(list, Grant{Namespace: r.Namespace})
+		}
+		g := &list[len(list)-1]
+		g.Rights, g.Rules = append(g.Rights, r), append(g.Rules, rule)
+	}
+	for i, g := range list {
+		rules := joined(g.Rules, func(r *rbacv1.PolicyRule) *[]string { return &r.Verbs })
+		rules = joined(rules, func(r *rbacv1.PolicyRule) *[]string { return &r.ResourceNames })
+		list[i].Rules = joined(rules, func(r *rbacv1.PolicyRule) *[]string { return &r.Resources })
+	}
+	return list
 }
 
 // joined returns one rule for those that differ in a field alone.
@@ -134,151 +132,114 @@ func joined(rules []rbacv1.PolicyRule, field func(*rbacv1.PolicyRule) *[]string)
 	return all
 }
 
-// Grants returns exactly the rights that a half needs. Each namespace appears once, the Secret's first and the cluster
-// last.
-func (r Rights) Grants(half Half, secretNamespace string) []Grant {
-	if half == Auditing {
-		return r.audits(secretNamespace)
+// Grants returns exactly the rights that a half needs. Each namespace appears once, the program's own first and the
+// cluster last.
+func (r Rights) Grants(half Half, own string) []Grant {
+	all, follow := grants{}, []string{"get", "list", "watch"}
+	switch half {
+	case Auditing:
+		r.audits(all, own)
+		return all.list(own)
+	case Registering:
+		follow = follow[:1:1] // it reads once
 	}
-	own := r.own(half)
-	if half == Whole && len(r.Configurations) > 0 {
-		// The program creates a ConfigMap in a dry run to find out whether the API server calls it.
-		own = append(own, rule("", "configmaps", nil, "create"))
+	share := func(group, resource, name string, makes bool) { // what replicas share, which the serving half never writes
+		if name == "" {
+			return
+		}
+		all.add(own, group, resource, []string{name}, follow...)
+		if half != Serving {
+			all.add(own, group, resource, []string{name}, "update")
+		}
+		if half != Serving && makes {
+			all.add(own, group, resource, nil, "create") // RBAC cannot restrict create to a name
+		}
 	}
-	all := grants{secretNamespace: own}
-	add := all.add
-	pods := rule("", "pods", nil, "list", "watch")
+	share("", "secrets", r.Secret, r.MakesSecret)
+	share("coordination.k8s.io", "leases", r.Versions, true)
+	if r.Modes != "" {
+		all.add(own, "", "configmaps", []string{r.Modes}, follow...)
+	}
+	if half != Serving {
+		r.registers(all, half, own, follow)
+	}
+	if half == Registering {
+		if r.Source.Secret != "" {
+			all.add(r.Source.SecretNamespace, "", "secrets", []string{r.Source.Secret}, "get")
+		}
+		return all.list(own)
+	}
 	if r.Source.Secret != "" {
-		verbs := []string{"get"} // it reads the Secret once
-		if half != Registering {
-			verbs = []string{"list", "watch"}
-		}
-		add(r.Source.SecretNamespace, rule("", "secrets", []string{r.Source.Secret}, verbs...))
+		all.add(r.Source.SecretNamespace, "", "secrets", []string{r.Source.Secret}, "list", "watch")
 	}
-	if half != Registering {
-		if r.ClientCA.Name != "" {
-			add(r.ClientCA.Namespace, rule("", "configmaps", []string{r.ClientCA.Name}, "get", "list", "watch"))
-		}
-		if r.Watches && r.WatchNamespace != "" {
-			add(r.WatchNamespace, pods)
-		}
-		r.reads(add)
+	if r.ClientCA.Name != "" {
+		all.add(r.ClientCA.Namespace, "", "configmaps", []string{r.ClientCA.Name}, follow...)
 	}
-	if half != Serving && len(r.Configurations)+len(r.CRDs) > 0 {
+	if r.Watches {
+		all.add(r.WatchNamespace, "", "pods", nil, "list", "watch")
+	}
+	r.reads(all)
+	if r.Modes != "" {
+		all.add("", "", "namespaces", nil, follow...) // an entry can select namespaces by their labels
+	}
+	if r.Source.Requests {
+		all.add("", "certificates.k8s.io", "certificatesigningrequests", nil, "create", "list", "watch") // under generated names
+	}
+	if r.Reviews {
+		all.add("", "authentication.k8s.io", "tokenreviews", nil, "create")
+		all.add("", "authorization.k8s.io", "subjectaccessreviews", nil, "create")
+	}
+	return all.list(own)
+}
+
+// registers adds the rights of a half that registers, to those on what it shares.
+func (r Rights) registers(all grants, half Half, own string, follow []string) {
+	if len(all) > 0 {
+		all.add(own, "events.k8s.io", "events", nil, "create", "patch") // a recurring Event is patched
+	}
+	for _, c := range r.Configurations {
+		all.add("", "admissionregistration.k8s.io", c.Resource, nil, "create")
+		all.add("", "admissionregistration.k8s.io", c.Resource, []string{c.Name}, append(follow, "update")...)
+		if half == Whole {
+			// The program creates a ConfigMap in a dry run to find out whether the API server calls it.
+			all.add(own, "", "configmaps", nil, "create")
+		}
+		if half == Whole && r.Unregisters {
+			all.add("", "admissionregistration.k8s.io", c.Resource, []string{c.Name}, "delete")
+		}
+	}
+	if len(r.CRDs) > 0 {
+		all.add("", webhookconf.CRD.Group, webhookconf.CRD.Resource, r.CRDs, append(follow, "patch")...)
+	}
+	if len(r.Configurations)+len(r.CRDs) > 0 {
 		// The namespace owns the configurations, so that they are deleted with it.
-		add("", rule("", "namespaces", []string{secretNamespace}, "get"))
+		all.add("", "", "namespaces", []string{own}, "get")
 	}
-	if half != Registering && r.Modes != "" {
-		// An entry can select namespaces by their labels.
-		add("", rule("", "namespaces", nil, "get", "list", "watch"))
-	}
-	add("", r.configurations(half)...)
-	if half != Registering && r.Watches && r.WatchNamespace == "" {
-		add("", pods)
-	}
-	if half != Registering && r.Source.Requests {
-		// Their names are generated when they are needed.
-		add("", rule("certificates.k8s.io", "certificatesigningrequests", nil, "create", "list", "watch"))
-	}
-	if half != Registering && r.Reviews {
-		add("", rule("authentication.k8s.io", "tokenreviews", nil, "create"), rule("authorization.k8s.io", "subjectaccessreviews", nil, "create"))
-	}
-	return all.list(secretNamespace)
 }
 
 // reads adds the rights on the objects that steps look at.
-func (r Rights) reads(add func(namespace string, rules ...rbacv1.PolicyRule)) {
+func (r Rights) reads(all grants) {
 	for _, read := range r.Reads {
-		one := rule(read.Group, read.Resource, nil, "get", "list", "watch")
-		if read.Name != "" {
-			one.ResourceNames = []string{read.Name}
-		}
-		add(read.Namespace, one)
+		all.add(read.Namespace, read.Group, read.Resource, []string{read.Name}, "get", "list", "watch")
 	}
 }
 
-// audits returns the rights of an audit.
-func (r Rights) audits(secretNamespace string) []Grant {
-	all := grants{}
+// audits adds the rights of an audit.
+func (r Rights) audits(all grants, own string) {
 	for namespace, lists := range r.Lists {
 		for group, resources := range lists {
-			all.add(namespace, rule(group, strings.Join(resources, ","), nil, "list"))
+			all.add(namespace, group, strings.Join(resources, ","), nil, "list")
 		}
 	}
-	r.reads(all.add)
+	r.reads(all)
 	if r.Modes != "" {
-		all.add(secretNamespace, rule("", "configmaps", []string{r.Modes}, "get"))
+		all.add(own, "", "configmaps", []string{r.Modes}, "get")
 	}
 	// Selectors of namespaces are about their labels. An audit of one namespace gets that alone.
-	all.add("", rule("", "namespaces", nil, "get", "list"))
+	all.add("", "", "namespaces", nil, "get", "list")
 	for group, resources := range r.Reports {
-		all.add("", rule(group, strings.Join(resources, ","), nil, "list", "create", "patch", "delete"))
+		all.add("", group, strings.Join(resources, ","), nil, "list", "create", "patch", "delete")
 	}
-	return all.list(secretNamespace)
-}
-
-// own returns the rights in the program's own namespace: on the Secret, on the Lease, and to write Events.
-func (r Rights) own(half Half) []rbacv1.PolicyRule {
-	var rules []rbacv1.PolicyRule
-	if r.Secret != "" {
-		rules = append(rules, shared(half, "", "secrets", r.Secret, r.MakesSecret)...)
-	}
-	if r.Versions != "" {
-		rules = append(rules, shared(half, "coordination.k8s.io", "leases", r.Versions, true)...)
-	}
-	if r.Modes != "" {
-		rules = append(rules, rule("", "configmaps", []string{r.Modes}, follow(half)...))
-	}
-	if half != Serving && len(rules) > 0 {
-		// A recurring Event is patched.
-		rules = append(rules, rule("events.k8s.io", "events", nil, "create", "patch"))
-	}
-	return rules
-}
-
-// shared returns the rights on one object that replicas share. The serving half never writes it.
-func shared(half Half, group, resource, name string, makes bool) []rbacv1.PolicyRule {
-	if half == Serving {
-		return []rbacv1.PolicyRule{rule(group, resource, []string{name}, follow(half)...)}
-	}
-	var rules []rbacv1.PolicyRule
-	if makes {
-		rules = append(rules, rule(group, resource, nil, "create")) // RBAC cannot restrict create to a name
-	}
-	return append(rules, rule(group, resource, []string{name}, follow(half, "update")...))
-}
-
-func (r Rights) configurations(half Half) []rbacv1.PolicyRule {
-	if half == Serving {
-		return nil
-	}
-	var rules []rbacv1.PolicyRule
-	for _, c := range r.Configurations {
-		verbs := follow(half, "update")
-		if r.Unregisters && half == Whole {
-			verbs = append(verbs, "delete")
-		}
-		rules = append(rules,
-			rule("admissionregistration.k8s.io", c.Resource, nil, "create"),
-			rule("admissionregistration.k8s.io", c.Resource, []string{c.Name}, verbs...))
-	}
-	if len(r.CRDs) > 0 {
-		rules = append(rules, rule(webhookconf.CRD.Group, webhookconf.CRD.Resource, r.CRDs, follow(half, "patch")...))
-	}
-	return rules
-}
-
-// follow returns the verbs for an existing object, and those that write it. A process that keeps running watches the object.
-func follow(half Half, writes ...string) []string {
-	if half == Registering {
-		return append([]string{"get"}, writes...)
-	}
-	return append([]string{"get", "list", "watch"}, writes...)
-}
-
-// rule returns a rule for one resource, or for several that are separated by commas.
-func rule(group, resource string, names []string, verbs ...string) rbacv1.PolicyRule {
-	return rbacv1.PolicyRule{APIGroups: []string{group}, Resources: strings.Split(resource, ","), ResourceNames: names, Verbs: verbs}
 }
 
 // rights returns the component's account, roles and bindings.

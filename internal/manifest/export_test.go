@@ -1,4 +1,0 @@
-package manifest
-
-// Minimal is for the specs.
-var Minimal = minimal
