@@ -122,9 +122,8 @@ func WriteKustomization(dir string, objects ...client.Object) error {
 }
 
 // WriteChart writes objects into a folder as a Helm chart, in the way of WriteKustomization. There must be one Deployment,
-// that of Manifests. With its own values, the chart renders to the objects. The values are image, namespace, replicas,
-// resources and args, and where there are such Jobs, registerArgs and auditArgs. The name of a Job ends in a hash of the
-// values, because a Job cannot be changed.
+// that of Manifests. With its own values, the chart renders to the objects. docs/gitops.md lists the values, among them a
+// HorizontalPodAutoscaler that is off. The name of a Job ends in a hash of the values, because a Job cannot be changed.
 //
 // What several replicas have in addition, such as a PodDisruptionBudget, is in the chart only if the objects are for
 // several replicas.

@@ -13,8 +13,6 @@ import (
 	"slices"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
@@ -28,6 +26,8 @@ const (
 	valueArgs         = "args"
 	valueRegisterArgs = "registerArgs"
 	valueAuditArgs    = "auditArgs"
+	valueAffinity     = "affinity"
+	valueEnv          = "env"
 )
 
 // chart is a chart that is being made.
@@ -60,16 +60,13 @@ func Chart(objects ...client.Object) (map[string][]byte, error) {
 	c.readValues(trees)
 	files := map[string][]byte{}
 	for file, tree := range filesOf(trees) {
-		text, err := c.template(tree)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", file, err)
-		}
-		files[path.Join("templates", file)] = text
+		files[path.Join("templates", file)] = c.template(tree)
 	}
 	name := nameOf(c.deployment)
 	files["Chart.yaml"] = fmt.Appendf(nil, "%s\napiVersion: v2\nname: %s\ndescription: The admission webhook %s, with the rights that it needs.\ntype: application\n"+
 		"version: 0.1.0 # helm package --version sets another one\n", madeForHelm, name, name)
 	files["values.yaml"], files["values.schema.json"] = c.valuesFile(), c.schema()
+	files["templates/autoscaler.yaml"] = fmt.Appendf(nil, autoscaler, madeForHelm, name, escape(jsonOf(member(c.deployment, "metadata", "labels"))))
 	files["templates/NOTES.txt"] = fmt.Appendf(nil, "{{/* %s */}}\n%s is in Namespace {{ .Values.namespace }}. It registers its webhooks when it runs.\n"+
 		"Its log says whether the API server calls it:\n  kubectl logs -n {{ .Values.namespace }} deployment/%s\n", strings.TrimPrefix(madeForHelm, "# "), name, name)
 	return files, nil
@@ -86,14 +83,18 @@ func member(tree map[string]any, fields ...string) map[string]any {
 	return valueAt[map[string]any](tree, fields...)
 }
 
+// podOf returns the pod template of a workload, to be changed in place; nil if there is none.
+func podOf(tree map[string]any) map[string]any {
+	if tree["kind"] == "CronJob" {
+		tree = member(tree, "spec", "jobTemplate")
+	}
+	return member(tree, "spec", "template")
+}
+
 // containerOf returns the first container of a workload, to be changed in place; nil if there is none.
 func containerOf(tree map[string]any) map[string]any {
-	at := map[string][]string{
-		"Deployment": {"spec", "template", "spec"}, "Job": {"spec", "template", "spec"},
-		"CronJob": {"spec", "jobTemplate", "spec", "template", "spec"},
-	}[fmt.Sprint(tree["kind"])]
-	list := valueAt[[]any](tree, append(at, "containers")...)
-	if len(at) == 0 || len(list) == 0 {
+	list := valueAt[[]any](podOf(tree), "spec", "containers")
+	if len(list) == 0 {
 		return nil
 	}
 	first, _ := list[0].(map[string]any)
@@ -121,8 +122,14 @@ func (c *chart) argsValue(tree map[string]any) string {
 func (c *chart) readValues(trees []map[string]any) {
 	c.values[valueNamespace] = member(c.deployment, "metadata")["namespace"]
 	c.values[valueReplicas] = member(c.deployment, "spec")["replicas"]
+	for _, v := range about {
+		if v.empty != nil {
+			c.values[v.name] = v.in(podOf(c.deployment))
+		}
+	}
 	if first := containerOf(c.deployment); first != nil {
 		c.values[valueImage], c.values[valueResources] = first["image"], cmp.Or[any](first["resources"], map[string]any{})
+		c.values[valueEnv] = ownEnv(first)
 	}
 	for _, tree := range trees {
 		if first, value := containerOf(tree), c.argsValue(tree); value != "" && first != nil {
@@ -140,16 +147,18 @@ func (c *chart) stands(expression string) string {
 
 func (c *chart) stand(value string) string { return c.stands("{{ toJson .Values." + value + " }}") }
 
+// These begin a part of a template: for several replicas, where %s is the number of the autoscaler that counts, and for a
+// memory limit that the environment does not replace.
 const (
-	severalReplicas = "{{ if gt (int .Values.replicas) 1 }}"
-	memoryLimited   = "{{ if hasKey (.Values.resources.limits | default dict) \"memory\" }}"
+	several       = "{{ if gt (int (ternary .Values.autoscaling.%s .Values.replicas .Values.autoscaling.enabled)) 1 }}"
+	memoryLimited = `{{ if and (hasKey (.Values.resources.limits | default dict) "memory") (not (regexMatch "\"name\":\"(GOMEMLIMIT|MEMORY_LIMIT_MIB)\"" (toJson .Values.env))) }}`
 )
 
 // jobName returns the name of a Job with another hash. It changes with the values that the Job's template depends on, and
 // with the old hash for everything else, because a template cannot be changed.
 func jobName(name string) string {
 	before, old := name[:len(name)-hashLength], name[len(name)-hashLength:]
-	return fmt.Sprintf("%s{{ list %q .Values.image .Values.namespace .Values.resources .Values.registerArgs | toJson | sha256sum | trunc %d }}", escape(before), old, hashLength)
+	return fmt.Sprintf(`%s{{ list %q (omit .Values "replicas" "autoscaling" "affinity" "args" "auditArgs" "global") | toJson | sha256sum | trunc %d }}`, escape(before), old, hashLength)
 }
 
 // jsonOf returns JSON, which is YAML too, of what treesOf returns, of a part, or of a type of the API.
@@ -158,41 +167,55 @@ func jsonOf(tree any) string {
 	return string(text)
 }
 
-// container replaces the values in a container of the program.
-func (c *chart) container(container map[string]any, args string) error {
+// limitEnv is what environment adds for a memory limit, as JSON.
+const limitEnv = `{"name":"` + memoryLimit + `","valueFrom":{"resourceFieldRef":{"divisor":"1Mi","resource":"limits.memory"}}},{"name":"` + goMemory + `","value":"$(` + memoryLimit + `)000000B"}`
+
+// ownEnv returns the environment of a container without limitEnv.
+func ownEnv(container map[string]any) []any {
+	own := valueAt[[]any](container, "env")
+	if head := own[:min(len(own), 2)]; jsonOf(head) == "["+limitEnv+"]" {
+		own = own[len(head):]
+	}
+	return append([]any{}, own...)
+}
+
+// workload replaces the values in a workload of the program. What the user has changed in it alone stays.
+func (c *chart) workload(pod, container map[string]any, args string) {
 	container["image"], container["resources"], container["args"] = c.stand(valueImage), c.stand(valueResources), c.stand(args)
-	var own []corev1.EnvVar
-	if err := json.Unmarshal([]byte(jsonOf(container["env"])), &own); err != nil {
-		return err
+	if jsonOf(ownEnv(container)) == jsonOf(c.values[valueEnv]) {
+		container["env"] = c.stands("[" + memoryLimited + limitEnv + ",{{ end }}{{ range .Values.env }}{{ toJson . }},{{ end }}]")
 	}
-	limited := corev1.ResourceRequirements{Limits: corev1.ResourceList{corev1.ResourceMemory: {}}}
-	if derived := environment(nil, limited); len(own) >= len(derived) && equality.Semantic.DeepEqual(own[:len(derived)], derived) {
-		own = append([]corev1.EnvVar(nil), own[len(derived):]...) // nil if there are no more
+	for _, v := range about {
+		if v.pod != nil && jsonOf(v.in(pod)) == jsonOf(c.values[v.name]) {
+			member(pod, v.pod[0])[v.pod[1]] = c.stands("{{ with .Values." + v.name + " }}{{ toJson . }}{{ else }}null{{ end }}")
+		}
 	}
-	if with, without := jsonOf(environment(own, limited)), jsonOf(own); with != without { // otherwise the user has chosen
-		container["env"] = c.stands(memoryLimited + escape(with) + "{{ else }}" + escape(without) + "{{ end }}")
-	}
-	return nil
+	metadata := member(pod, "metadata") // labels that the program needs cannot be replaced
+	metadata["labels"] = c.stands(fmt.Sprintf("{{ merge (fromJson %q) .Values.podLabels | toJson }}", jsonOf(metadata["labels"])))
 }
 
 // template returns an object as a template. The tree is changed.
-func (c *chart) template(tree map[string]any) ([]byte, error) {
+func (c *chart) template(tree map[string]any) []byte {
 	c.replaceNamespace(tree)
 	args := c.argsValue(tree)
 	if first := containerOf(tree); args != "" && first != nil {
-		if err := c.container(first, args); err != nil {
-			return nil, err
-		}
+		c.workload(podOf(tree), first, args)
 	}
 	switch tree["kind"] {
 	case "Deployment":
-		member(tree, "spec")["replicas"] = c.stands("{{ int .Values.replicas }}")
+		const replicas = "EIRINIX-REPLICAS"
+		member(tree, "spec")["replicas"] = replicas
+		c.expressions["  replicas: "+replicas+"\n"] = "{{ if not .Values.autoscaling.enabled }}  replicas: {{ int .Values.replicas }}\n{{ end }}"
 		pod := member(tree, "spec", "template", "spec")
-		for _, field := range []string{"affinity", "topologySpreadConstraints"} { // which spread several replicas
-			if pod[field] == nil || fmt.Sprint(c.values[valueReplicas]) == "1" {
-				continue
+		for _, field := range []string{valueAffinity, "topologySpreadConstraints"} { // which spread several replicas
+			text := escape(jsonOf(pod[field]))
+			if pod[field] != nil && fmt.Sprint(c.values[valueReplicas]) != "1" {
+				text = fmt.Sprintf(several, "maxReplicas") + text + "{{ else }}null{{ end }}"
 			}
-			pod[field] = c.stands(severalReplicas + escape(jsonOf(pod[field])) + "{{ else }}null{{ end }}")
+			if field == valueAffinity {
+				text = "{{ with .Values.affinity }}{{ toJson . }}{{ else }}" + text + "{{ end }}"
+			}
+			pod[field] = c.stands(text)
 		}
 	case "Job":
 		if name := nameOf(tree); args == valueRegisterArgs && strings.Contains(name, registerInfix) {
@@ -204,9 +227,9 @@ func (c *chart) template(tree map[string]any) ([]byte, error) {
 		written = strings.ReplaceAll(written, token, expression)
 	}
 	if tree["kind"] == "PodDisruptionBudget" && nameOf(tree) == nameOf(c.deployment) { // with a single replica, it would never allow a node to be drained
-		written = severalReplicas + "\n" + written + "{{ end }}\n"
+		written = fmt.Sprintf(several, "minReplicas") + "\n" + written + "{{ end }}\n"
 	}
-	return append([]byte(madeForHelm+"\n"), written...), nil
+	return append([]byte(madeForHelm+"\n"), written...)
 }
 
 // replaceNamespace replaces the namespace of the program: that of the object, of accounts in bindings, and in rights.
@@ -236,23 +259,73 @@ func (c *chart) replaceNamespace(tree map[string]any) {
 // escape returns text that a template renders to the text.
 func escape(text string) string { return strings.ReplaceAll(text, "{{", `{{ "{{" }}`) }
 
-// The schemas of resources, and of the quantities of requests and limits.
+// autoscaler is the template of a HorizontalPodAutoscaler, for the mark of the file, the name and the labels.
+const autoscaler = `%s
+{{ if .Values.autoscaling.enabled }}
+apiVersion: autoscaling/v2
+kind: HorizontalPodAutoscaler
+metadata: {name: %[2]s, namespace: {{ toJson .Values.namespace }}, labels: %[3]s}
+spec:
+  scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: %[2]s}
+  minReplicas: {{ int .Values.autoscaling.minReplicas }}
+  maxReplicas: {{ int .Values.autoscaling.maxReplicas }}
+  metrics: [{type: Resource, resource: {name: cpu, target: {type: Utilization, averageUtilization: {{ int .Values.autoscaling.targetCPUUtilizationPercentage }} }}}]
+{{ end }}
+`
+
+// The schemas of several values, and of the quantities of requests and limits.
 const (
 	quantitiesSchema = `{"type": "object", "additionalProperties": {"type": ["string", "number"], "minimum": 0,
 		"pattern": "^([0-9]+[.]?[0-9]*|[.][0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][-+]?[0-9]+)?$"}}`
 	resourcesSchema = `{"type": "object", "additionalProperties": false, "properties": {
 		"limits": ` + quantitiesSchema + `, "requests": ` + quantitiesSchema + `, "claims": {"type": "array", "items": {"type": "object"}}}}`
+	count   = `{"type": "integer", "minimum": 1, "maximum": 2147483647}`
+	text    = `{"type": "string"}`
+	texts   = `{"type": "array", "items": ` + text + `}`
+	textMap = `{"type": "object", "additionalProperties": ` + text + `}`
+	strict  = `"type": "object", "additionalProperties": false, "properties": `
 )
 
-// about documents the values, in the order of the file.
-var about = []struct{ name, comment, schema string }{
-	{valueImage, "The image that holds the program.", `{"type": "string", "pattern": "^[^\\s]+$"}`},
-	{valueNamespace, "The namespace that the program runs in. It must exist. If the program takes it as a flag, change args too.", `{"type": "string", "pattern": "^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"}`},
-	{valueReplicas, "The number of pods that serve.", `{"type": "integer", "minimum": 1, "maximum": 2147483647}`},
-	{valueResources, "Requests and limits of the container. GOMEMLIMIT follows the memory limit.", resourcesSchema},
-	{valueArgs, "The arguments of the pods that serve.", `{"type": "array", "items": {"type": "string"}}`},
-	{valueRegisterArgs, "The arguments of the Jobs that register.", `{"type": "array", "items": {"type": "string"}}`},
-	{valueAuditArgs, "The arguments of the CronJob that audits.", `{"type": "array", "items": {"type": "string"}}`},
+// value is a value of charts, with its comment in values.yaml. pod is the field of pod templates that holds it, and empty
+// stands for none.
+type value struct {
+	name, comment, schema string
+	empty                 any
+	pod                   []string
+}
+
+// in returns the value in a pod template.
+func (v value) in(pod map[string]any) any {
+	if v.pod == nil {
+		return v.empty
+	}
+	return cmp.Or(valueAt[any](pod, v.pod...), v.empty)
+}
+
+// about holds the values, in the order of the file.
+var about = []value{
+	{name: valueImage, comment: "The image that holds the program.", schema: `{"type": "string", "pattern": "^[^\\s]+$"}`},
+	{"imagePullSecrets", "The Secrets with which the image is pulled.", `{"type": "array", "items": {` + strict + `{"name": ` + text + `}}}`, []any{}, []string{"spec", "imagePullSecrets"}},
+	{name: valueNamespace, comment: "The namespace that the program runs in. It must exist. If the program takes it as a flag, change args too.", schema: `{"type": "string", "pattern": "^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"}`},
+	{name: valueReplicas, comment: "The number of pods that serve.", schema: count},
+	{
+		"autoscaling", "A HorizontalPodAutoscaler in place of replicas.", `{` + strict + `{"enabled": {"type": "boolean"}, "minReplicas": ` + count + `, "maxReplicas": ` + count + `, "targetCPUUtilizationPercentage": ` + count + `}}`,
+		map[string]any{"enabled": false, "minReplicas": 2, "maxReplicas": 10, "targetCPUUtilizationPercentage": 80}, nil,
+	},
+	{name: valueResources, comment: "Requests and limits of the container. GOMEMLIMIT follows the memory limit.", schema: resourcesSchema},
+	{name: valueEnv, comment: "The environment of the container. GOMEMLIMIT is added if it is not here.", schema: `{"type": "array", "items": {"required": ["name"], ` + strict + `{"name": ` + text + `, "value": ` + text + `, "valueFrom": {"type": "object"}}}}`},
+	{name: valueArgs, comment: "The arguments of the pods that serve.", schema: texts},
+	{name: valueRegisterArgs, comment: "The arguments of the Jobs that register.", schema: texts},
+	{name: valueAuditArgs, comment: "The arguments of the CronJob that audits.", schema: texts},
+	{"podAnnotations", "The annotations of the pods.", textMap, map[string]any{}, []string{"metadata", "annotations"}},
+	{"podLabels", "More labels of the pods. They replace none that the program sets.", textMap, map[string]any{}, nil},
+	{"priorityClassName", "The PriorityClass of the pods.", text, "", []string{"spec", "priorityClassName"}},
+	{"nodeSelector", "The labels of the nodes for the pods.", textMap, map[string]any{}, []string{"spec", "nodeSelector"}},
+	{
+		"tolerations", "The tolerations of the pods.", `{"type": "array", "items": {` + strict + `{"key": ` + text + `, "operator": ` + text + `, "value": ` + text + `, "effect": ` + text + `, "tolerationSeconds": {"type": "integer"}}}}`,
+		[]any{}, []string{"spec", "tolerations"},
+	},
+	{valueAffinity, "The affinity of the pods that serve, in place of the one that spreads several replicas.", `{` + strict + `{"nodeAffinity": {"type": "object"}, "podAffinity": {"type": "object"}, "podAntiAffinity": {"type": "object"}}}`, map[string]any{}, nil},
 }
 
 func (c *chart) valuesFile() []byte {

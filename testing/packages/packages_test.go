@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -17,6 +18,7 @@ import (
 	"helm.sh/helm/v3/pkg/engine"
 	"helm.sh/helm/v3/pkg/lint"
 	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -126,12 +128,12 @@ func same(t *testing.T, got, want []string) {
 	}
 }
 
-// drop removes what is null, and empty arguments.
+// drop removes what is null, and empty arguments and environments.
 func drop(value any) {
 	switch v := value.(type) {
 	case map[string]any:
 		for key, member := range v {
-			if list, is := member.([]any); member == nil || key == "args" && is && len(list) == 0 {
+			if list, is := member.([]any); member == nil || (key == "args" || key == "env") && is && len(list) == 0 {
 				delete(v, key)
 				continue
 			}
@@ -206,12 +208,137 @@ func TestValuesDoWhatOptionsDo(t *testing.T) {
 		"resources": {map[string]any{"resources": map[string]any{"limits": map[string]any{"memory": "1Gi"}, "requests": nil}}, func(o *eirinix.ManagerOptions) {
 			o.Deployment.Resources = memory("1Gi")
 		}},
+		"imagePullSecrets": {map[string]any{"imagePullSecrets": []any{map[string]any{"name": "registry"}}}, func(o *eirinix.ManagerOptions) {
+			o.Deployment.ImagePullSecrets = []corev1.LocalObjectReference{{Name: "registry"}}
+		}},
+		"nodeSelector": {map[string]any{"nodeSelector": map[string]any{"disk": "fast"}}, func(o *eirinix.ManagerOptions) {
+			o.Deployment.NodeSelector = map[string]string{"disk": "fast"}
+		}},
+		"tolerations": {
+			map[string]any{"tolerations": []any{map[string]any{"key": "a", "operator": "Equal", "value": "b", "effect": "NoExecute", "tolerationSeconds": 5}}},
+			func(o *eirinix.ManagerOptions) {
+				o.Deployment.Tolerations = []corev1.Toleration{{Key: "a", Operator: "Equal", Value: "b", Effect: "NoExecute", TolerationSeconds: new(int64(5))}}
+			},
+		},
+		"priorityClassName": {map[string]any{"priorityClassName": "high"}, func(o *eirinix.ManagerOptions) { o.Deployment.PriorityClassName = "high" }},
+		"env": {
+			map[string]any{"env": []any{map[string]any{"name": "A", "value": "{{ b }}"}, map[string]any{"name": "B", "valueFrom": map[string]any{"fieldRef": map[string]any{"fieldPath": "spec.nodeName"}}}}},
+			func(o *eirinix.ManagerOptions) {
+				o.Deployment.Env = []corev1.EnvVar{{Name: "A", Value: "{{ b }}"}, {Name: "B", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "spec.nodeName"}}}}
+			},
+		},
+		"a limit in env": {map[string]any{"env": []any{map[string]any{"name": "GOMEMLIMIT", "value": "1GiB"}}}, func(o *eirinix.ManagerOptions) {
+			o.Deployment.Env = []corev1.EnvVar{{Name: "GOMEMLIMIT", Value: "1GiB"}}
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
 			stream, err := render(t, program(t, split, audits, monitored), c.values)
 			g.Expect(err).NotTo(HaveOccurred())
 			same(t, plain(t, stream), written(t, program(t, split, audits, monitored, c.option)))
+		})
+	}
+}
+
+// Values that no option has change the pods alone.
+func TestValuesChangePods(t *testing.T) {
+	all := func(change func(*corev1.PodTemplateSpec)) func([]client.Object) []client.Object {
+		return func(objects []client.Object) []client.Object {
+			for _, o := range objects {
+				switch o := o.(type) {
+				case *appsv1.Deployment:
+					change(&o.Spec.Template)
+				case *batchv1.Job:
+					change(&o.Spec.Template)
+				case *batchv1.CronJob:
+					change(&o.Spec.JobTemplate.Spec.Template)
+				}
+			}
+			return objects
+		}
+	}
+	serving := func(change func(*appsv1.Deployment)) func([]client.Object) []client.Object {
+		return func(objects []client.Object) []client.Object {
+			for _, o := range objects {
+				if deployment, is := o.(*appsv1.Deployment); is {
+					change(deployment)
+				}
+			}
+			return objects
+		}
+	}
+	for name, c := range map[string]struct {
+		values  map[string]any
+		objects func([]client.Object) []client.Object
+	}{
+		"podAnnotations": {map[string]any{"podAnnotations": map[string]any{"a": "{{ b }}"}}, all(func(p *corev1.PodTemplateSpec) {
+			p.Annotations = map[string]string{"a": "{{ b }}"}
+		})},
+		"podLabels, which replace none of the program's own": {
+			map[string]any{"podLabels": map[string]any{"a": "b", "app.kubernetes.io/component": "other", "eirinix.cloudfoundry.org/fingerprint": "other"}},
+			all(func(p *corev1.PodTemplateSpec) { p.Labels["a"] = "b" }),
+		},
+		"affinity": {
+			map[string]any{"affinity": map[string]any{"podAffinity": map[string]any{"requiredDuringSchedulingIgnoredDuringExecution": []any{map[string]any{"topologyKey": "{{ rack }}"}}}}},
+			serving(func(d *appsv1.Deployment) {
+				d.Spec.Template.Spec.Affinity = &corev1.Affinity{PodAffinity: &corev1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{TopologyKey: "{{ rack }}"}}}}
+			}),
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			stream, err := render(t, program(t, split, audits, monitored), c.values)
+			NewWithT(t).Expect(err).NotTo(HaveOccurred())
+			same(t, plain(t, stream), written(t, c.objects(program(t, split, audits, monitored))))
+		})
+	}
+}
+
+// What several replicas have in addition follows the bounds of the autoscaler, and replicas is its to write.
+func TestAutoscaling(t *testing.T) {
+	for name, c := range map[string]struct {
+		values  map[string]any
+		bounds  []int32
+		objects []func(*eirinix.ManagerOptions)
+		budget  bool
+	}{
+		"as it is":              {map[string]any{"replicas": 1}, []int32{2, 10, 80}, nil, true},
+		"with bounds":           {map[string]any{"autoscaling": map[string]any{"minReplicas": 3, "maxReplicas": 7, "targetCPUUtilizationPercentage": 50}}, []int32{3, 7, 50}, nil, true},
+		"down to one":           {map[string]any{"autoscaling": map[string]any{"minReplicas": 1}}, []int32{1, 10, 80}, nil, false},
+		"made for one, of one":  {map[string]any{"autoscaling": map[string]any{"minReplicas": 1, "maxReplicas": 1}}, []int32{1, 1, 80}, []func(*eirinix.ManagerOptions){single}, false},
+		"in another namespace":  {map[string]any{"namespace": "others"}, []int32{2, 10, 80}, []func(*eirinix.ManagerOptions){func(o *eirinix.ManagerOptions) { o.WebhookNamespace = "others" }}, true},
+		"with labels in braces": {nil, []int32{2, 10, 80}, []func(*eirinix.ManagerOptions){oddly}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g, values, changes := NewWithT(t), map[string]any{"autoscaling": map[string]any{}}, []func(*eirinix.ManagerOptions){split, audits}
+			maps.Copy(values, c.values)
+			values["autoscaling"].(map[string]any)["enabled"] = true
+			charted := changes
+			if values["namespace"] == nil {
+				charted = append(charted, c.objects...)
+			}
+			stream, err := render(t, program(t, charted...), values)
+			g.Expect(err).NotTo(HaveOccurred())
+			var want []client.Object
+			for _, o := range program(t, append(changes, c.objects...)...) {
+				if deployment, is := o.(*appsv1.Deployment); is {
+					deployment.Spec.Replicas = nil
+					want = append(want, &autoscalingv2.HorizontalPodAutoscaler{
+						ObjectMeta: metav1.ObjectMeta{Name: "greeter", Namespace: deployment.Namespace, Labels: deployment.Labels},
+						Spec: autoscalingv2.HorizontalPodAutoscalerSpec{
+							ScaleTargetRef: autoscalingv2.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: "greeter"},
+							MinReplicas:    &c.bounds[0], MaxReplicas: c.bounds[1],
+							Metrics: []autoscalingv2.MetricSpec{{Type: "Resource", Resource: &autoscalingv2.ResourceMetricSource{
+								Name: "cpu", Target: autoscalingv2.MetricTarget{Type: "Utilization", AverageUtilization: &c.bounds[2]},
+							}}},
+						},
+					})
+				}
+				if _, is := o.(*policyv1.PodDisruptionBudget); !is || c.budget {
+					want = append(want, o)
+				}
+			}
+			same(t, plain(t, stream), written(t, want))
+			g.Expect(stream).NotTo(MatchRegexp(`(?m)^  replicas:`), "not even null, which helm would write")
 		})
 	}
 }
@@ -280,12 +407,15 @@ func TestObjectsOfTheUserStayAsTheyAre(t *testing.T) {
 
 func TestAChangedValueMakesANewJob(t *testing.T) {
 	g, names := NewWithT(t), map[string]bool{}
-	for _, values := range []map[string]any{nil, {"image": "other:2"}, {"registerArgs": []any{}}, {"resources": map[string]any{"limits": map[string]any{"cpu": "1"}}}, {"replicas": 3}} {
+	for _, values := range []map[string]any{
+		nil, {"image": "other:2"}, {"registerArgs": []any{}}, {"resources": map[string]any{"limits": map[string]any{"cpu": "1"}}}, {"podLabels": map[string]any{"a": "b"}},
+		{"replicas": 3}, {"autoscaling": map[string]any{"enabled": true}}, {"affinity": map[string]any{"nodeAffinity": map[string]any{}}}, {"args": []any{"serve", "-v"}}, {"global": map[string]any{"a": "b"}},
+	} {
 		stream, err := render(t, program(t, split), values)
 		g.Expect(err).NotTo(HaveOccurred())
 		names[regexp.MustCompile(`greeter-register-[0-9a-f]{8}\b`).FindString(stream)] = true
 	}
-	g.Expect(names).To(And(HaveLen(4), Not(HaveKey(""))), "the number of replicas is none of the Job's business")
+	g.Expect(names).To(And(HaveLen(5), Not(HaveKey(""))), "the number of replicas, among others, is none of the Job's business")
 	// A chart that is made again replaces the old one with the same values.
 	stream, err := render(t, program(t, split, func(o *eirinix.ManagerOptions) { o.Deployment.Env = []corev1.EnvVar{{Name: "A", Value: "b"}} }), nil)
 	g.Expect(err).NotTo(HaveOccurred())
@@ -327,6 +457,23 @@ func TestTheSchemaRefusesWhatIsNoValue(t *testing.T) {
 		"no quantity":          {resources(map[string]any{"memory": "lots"}), "memory"},
 		"less than nothing":    {resources(map[string]any{"cpu": -1}), "cpu"},
 		"limits as text":       {resources("1Gi"), "limits"},
+
+		"a Secret as text":            {map[string]any{"imagePullSecrets": []any{"registry"}}, "imagePullSecrets"},
+		"no such field of a Secret":   {map[string]any{"imagePullSecrets": []any{map[string]any{"secret": "registry"}}}, "imagePullSecrets"},
+		"a number as a node's label":  {map[string]any{"nodeSelector": map[string]any{"a": 1}}, "nodeSelector"},
+		"no such toleration":          {map[string]any{"tolerations": []any{map[string]any{"keys": "a"}}}, "tolerations"},
+		"a toleration as text":        {map[string]any{"tolerations": []any{"a"}}, "tolerations"},
+		"no such affinity":            {map[string]any{"affinity": map[string]any{"node": map[string]any{}}}, "affinity"},
+		"a list as affinity":          {map[string]any{"affinity": []any{"a"}}, "affinity"},
+		"a number as annotation":      {map[string]any{"podAnnotations": map[string]any{"a": 1}}, "podAnnotations"},
+		"true as a label":             {map[string]any{"podLabels": map[string]any{"a": true}}, "podLabels"},
+		"a number as class":           {map[string]any{"priorityClassName": 1}, "priorityClassName"},
+		"a variable without a name":   {map[string]any{"env": []any{map[string]any{"value": "a"}}}, "env"},
+		"no such field of a variable": {map[string]any{"env": []any{map[string]any{"name": "A", "valu": "a"}}}, "env"},
+		"a number as variable":        {map[string]any{"env": []any{map[string]any{"name": "A", "value": 1}}}, "env"},
+		"no such bound":               {map[string]any{"autoscaling": map[string]any{"min": 1}}, "autoscaling"},
+		"nothing to scale to":         {map[string]any{"autoscaling": map[string]any{"minReplicas": 0}}, "minReplicas"},
+		"autoscaling as text":         {map[string]any{"autoscaling": map[string]any{"enabled": "yes"}}, "enabled"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := render(t, program(t), c.values)
@@ -435,7 +582,10 @@ func TestAnAPIServerTakesTheChartAndItsChanges(t *testing.T) {
 	first := apply(nil)
 	g.Expect(len(first)).To(BeNumerically(">", 10))
 	g.Expect(apply(nil)).To(Equal(first))
-	for _, values := range []map[string]any{nil, {"replicas": 1}, {"resources": map[string]any{"limits": nil}}} {
+	for _, values := range []map[string]any{
+		nil, {"replicas": 1}, {"resources": map[string]any{"limits": nil}}, {"autoscaling": map[string]any{"enabled": true}},
+		{"imagePullSecrets": []any{map[string]any{"name": "a"}}, "tolerations": []any{map[string]any{"operator": "Exists"}}, "podLabels": map[string]any{"a": "b"}},
+	} {
 		g.Expect(apply(values, func(o *eirinix.ManagerOptions) { o.Deployment.Env = []corev1.EnvVar{{Name: "A", Value: "b"}} })).NotTo(BeEmpty())
 	}
 }
