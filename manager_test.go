@@ -271,7 +271,7 @@ var _ = Describe("The log of a Manager", func() {
 		Expect(logs.All()).To(HaveExactElements(HaveField("Stack", BeEmpty())))
 	})
 
-	It("does not tell how controller-runtime's manager stops, but for debugging", func(ctx SpecContext) {
+	It("says nothing about the stop of controller-runtime's manager, but for debugging", func(ctx SpecContext) {
 		core, logs := observer.New(zapcore.DebugLevel)
 		mgr := NewManager(ManagerOptions{RestConfig: &rest.Config{}, Logger: zap.New(core).Sugar()}).GetKubeManager()
 		ended, end := context.WithCancel(ctx)
