@@ -117,7 +117,7 @@ func defineExtension(e Extension) (definition, error) {
 	if n, ok := e.(Named); ok {
 		d.chosen = true
 		if d.name = stepname.Clean(n.Name()); d.name == "" {
-			return definition{}, fmt.Errorf("eirinix: extension %T has the name %q, which holds no letter or digit; Name must give a DNS label", e, n.Name())
+			return definition{}, fmt.Errorf("eirinix: step %T has the name %q, which holds no letter or digit; Name must give a DNS label", e, n.Name())
 		}
 		return d, nil
 	}
@@ -131,7 +131,7 @@ func defineExtension(e Extension) (definition, error) {
 // free. A name derived from the Go type gets a number, so that two values of one type can be added.
 func (d *definition) rename(taken func(string) bool) error {
 	if d.chosen && taken(d.name) {
-		return fmt.Errorf("eirinix: extension %q is already added; names become webhook paths and must be unique", d.name)
+		return fmt.Errorf("eirinix: step %q is already added; names become webhook paths and must be unique", d.name)
 	}
 	d.name = stepname.Unique(d.name, taken)
 	return nil

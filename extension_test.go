@@ -198,7 +198,7 @@ var _ = Describe("The name of an extension", func() {
 			m := NewManager(validOptions())
 			Expect(m.AddExtension(namedExtension{name: "volumes"})).To(Succeed())
 			err := m.AddExtension(namedExtension{name: name})
-			Expect(err).To(MatchError(And(HavePrefix("eirinix: extension "), ContainSubstring(expected))))
+			Expect(err).To(MatchError(And(HavePrefix("eirinix: step "), ContainSubstring(expected))))
 			Expect(m.Validate()).To(MatchError(err))
 			Expect(stepNames(m)).To(Equal([]string{"volumes"}))
 		},

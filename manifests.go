@@ -244,7 +244,7 @@ func (s setup) checkOwnPods(namespace string, own map[string]string) error {
 			return err
 		}
 		if webhookconf.BlocksNewPods(step, s.options.webhookOptions(s.options.port()), namespace, own) {
-			return fmt.Errorf("eirinix: Manifests: extension %q would be called for the program's own pods in namespace %q, which could not start while all replicas are down; "+
+			return fmt.Errorf("eirinix: Manifests: step %q would be called for the program's own pods in namespace %q, which could not start while all replicas are down; "+
 				"set ManagerOptions.WebhookNamespace to a namespace of their own and Namespace to that of the pods that it handles, or use Service mode (ServiceName), or leave them out with Settings.Objects", d.name, namespace)
 		}
 	}

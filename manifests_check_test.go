@@ -72,7 +72,7 @@ var _ = Describe("The options and steps of a program's manifests", func() {
 		Entry("an address that is no pod's", func(o *ManagerOptions) { o.ListenAddress = "127.0.0.1:8443" }, valueExtension{}, `set ManagerOptions.ListenAddress to ":8443"`),
 		Entry("the load balancer's address to listen on", func(o *ManagerOptions) { *o = byURL(*o); o.Host, o.ListenAddress = "192.0.2.1", "" }, valueExtension{}, `listen only on 192.0.2.1:443`),
 		Entry("own pods that are sent, in the one namespace", func(o *ManagerOptions) { *o = byURL(*o); o.WebhookNamespace = "apps" }, namedExtension{name: "volumes"},
-			`extension "volumes" would be called for the program's own pods in namespace "apps"`, "WebhookNamespace"),
+			`step "volumes" would be called for the program's own pods in namespace "apps"`, "WebhookNamespace"),
 		Entry("own pods that are sent, in all namespaces", func(o *ManagerOptions) { *o = byURL(*o); o.Namespace = "" }, valueExtension{}, "own pods"),
 		Entry("own pods that are validated", func(o *ManagerOptions) { *o = byURL(*o); o.Namespace = "" }, validatePods(), "own pods"),
 	)

@@ -137,7 +137,7 @@ func (m *ExtensionManager) Offline(o OfflineOptions) (*Offline, error) {
 	all, err := r.all(s.steps)
 	if err == nil && len(all.waiting) > 0 {
 		w := all.waiting[0]
-		err = fmt.Errorf("eirinix: extension %q: %w; without a cluster, name the kind in OfflineOptions.Resources", w.name, w.why)
+		err = fmt.Errorf("eirinix: step %q: %w; without a cluster, name the kind in OfflineOptions.Resources", w.name, w.why)
 	}
 	if err != nil {
 		return nil, err

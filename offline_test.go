@@ -119,7 +119,7 @@ var _ = Describe("Offline", func() {
 		m := eirinix.NewManager(eirinix.ManagerOptions{})
 		Expect(m.AddExtension(addGizmos)).To(Succeed())
 		_, err := m.Offline(eirinix.OfflineOptions{})
-		Expect(err).To(MatchError(And(ContainSubstring(`extension "gizmos"`), ContainSubstring("OfflineOptions.Resources"))))
+		Expect(err).To(MatchError(And(ContainSubstring(`step "gizmos"`), ContainSubstring("OfflineOptions.Resources"))))
 		offline, err := m.Offline(eirinix.OfflineOptions{Resources: []eirinix.OfflineResource{{Kind: gizmo, Resource: "gizmata", ClusterScoped: true}}})
 		Expect(err).NotTo(HaveOccurred())
 		mapping, err := offline.Mapper.RESTMapping(gizmo.GroupKind())

@@ -214,7 +214,7 @@ func (r resolver) newReads(definitions []definition, log logr.Logger, metrics *r
 		for i := range d.settings.Reads {
 			declared, err := r.declaration(&d.settings.Reads[i])
 			if err != nil {
-				return nil, fmt.Errorf("eirinix: extension %q: %w", d.name, err)
+				return nil, fmt.Errorf("eirinix: step %q: %w", d.name, err)
 			}
 			step.Reads = append(step.Reads, declared)
 		}
@@ -255,10 +255,10 @@ func (r resolver) kindOfRead(object client.Object) (schema.GroupVersionKind, err
 func (r resolver) checkReads(d definition) error {
 	var errs []error
 	bad := func(i int, format string, args ...any) {
-		errs = append(errs, fmt.Errorf("eirinix: extension %q: Settings.Reads[%d]%w", d.name, i, fmt.Errorf(format, args...)))
+		errs = append(errs, fmt.Errorf("eirinix: step %q: Settings.Reads[%d]%w", d.name, i, fmt.Errorf(format, args...)))
 	}
 	if len(d.settings.Reads) > 0 && d.extension != nil {
-		errs = append(errs, fmt.Errorf("eirinix: extension %q has Settings.Reads, but gets no Call to read with; make it a Mutation or a Validation", d.name))
+		errs = append(errs, fmt.Errorf("eirinix: step %q has Settings.Reads, but gets no Call to read with; make it a Mutation or a Validation", d.name))
 	}
 	for i, read := range d.settings.Reads {
 		if isNil(read.Object) {
@@ -308,14 +308,14 @@ func (o ManagerOptions) readRights(definitions []definition, mapper meta.RESTMap
 				mapping, err = mapper.RESTMapping(declared.Kind.GroupKind(), declared.Kind.Version)
 			}
 			if err != nil {
-				errs = append(errs, fmt.Errorf("eirinix: extension %q: Settings.Reads[%d]: the resource of %T is not known without a cluster; add its kind to ManagerOptions.Scheme: %w", d.name, i, d.settings.Reads[i].Object, err))
+				errs = append(errs, fmt.Errorf("eirinix: step %q: Settings.Reads[%d]: the resource of %T is not known without a cluster; add its kind to ManagerOptions.Scheme: %w", d.name, i, d.settings.Reads[i].Object, err))
 				continue
 			}
 			namespaces := declared.Namespaces
 			if len(namespaces) == 0 {
 				namespaces = []string{metav1.NamespaceAll}
 			} else if mapping.Scope.Name() == meta.RESTScopeNameRoot {
-				errs = append(errs, fmt.Errorf("eirinix: extension %q: Settings.Reads[%d].Namespaces is set, but %s is in no namespace; leave it out", d.name, i, declared.Kind.Kind))
+				errs = append(errs, fmt.Errorf("eirinix: step %q: Settings.Reads[%d].Namespaces is set, but %s is in no namespace; leave it out", d.name, i, declared.Kind.Kind))
 				continue
 			}
 			for _, namespace := range namespaces {

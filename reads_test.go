@@ -50,7 +50,7 @@ var _ = Describe("Settings.Reads", func() {
 				Expect(m.Validate()).To(MatchError(ContainSubstring(part)))
 			}
 		},
-		Entry("without Object", readingStep(Read{}), `extension "looks": Settings.Reads[0].Object is nil`, "&corev1.ConfigMap{}"),
+		Entry("without Object", readingStep(Read{}), `step "looks": Settings.Reads[0].Object is nil`, "&corev1.ConfigMap{}"),
 		Entry("with a nil pointer", readingStep(Read{Object: (*corev1.Pod)(nil)}), "Object is nil"),
 		Entry("of a kind that the scheme does not know", readingStep(Read{Object: &foreign{}}), "*eirinix.foreign", "ManagerOptions.Scheme"),
 		Entry("of unstructured objects without kind", readingStep(Read{Object: &unstructured.Unstructured{}}), "Settings.Reads[0]"),

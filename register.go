@@ -88,7 +88,7 @@ func (m *ExtensionManager) RegisterExtensions() error {
 // held returns an error that names the steps that wait, or nil.
 func (r resolved) held() error {
 	return errors.Join(list.Of(r.waiting, func(w waitingStep) error {
-		return fmt.Errorf("eirinix: extension %q is not added to the registration, all others are registered; call RegisterExtensions again afterwards: %w", w.name, w.why)
+		return fmt.Errorf("eirinix: step %q is not added to the registration, all others are registered; call RegisterExtensions again afterwards: %w", w.name, w.why)
 	})...)
 }
 

@@ -52,7 +52,7 @@ func (p *program) checkFields() error {
 			known := append([]string{metav1.ObjectNameField, "metadata.namespace"}, selectable[kind.GroupKind()]...)
 			for _, f := range read.Fields.Requirements() {
 				if !slices.Contains(known, f.Field) {
-					return fmt.Errorf("eirinixtest: extension %q: Settings.Reads[%d].Fields selects by %s, and API servers know only %s of a %s; read all, and use Read.Index",
+					return fmt.Errorf("eirinixtest: step %q: Settings.Reads[%d].Fields selects by %s, and API servers know only %s of a %s; read all, and use Read.Index",
 						step, i, f.Field, strings.Join(known, ", "), kind.Kind)
 				}
 			}

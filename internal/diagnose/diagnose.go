@@ -193,8 +193,8 @@ func (d *diagnostic) checkWaiting() {
 	}
 	for _, w := range d.Waiting {
 		if !slices.ContainsFunc(unread, func(i reads.Interruption) bool { return (!i.Listed || i.Absent) && slices.Contains(i.Steps, w.Name) }) {
-			d.add(warning(diagnosis.NotRegistered, "extension "+w.Name,
-				fmt.Sprintf("the extension %s waits until the cluster serves its kind and what it reads is listed; it is then registered by itself", w.Name),
+			d.add(warning(diagnosis.NotRegistered, "step "+w.Name,
+				fmt.Sprintf("the step %s waits until the cluster serves its kind and what it reads is listed; it is then registered by itself", w.Name),
 				"", w.Why))
 		}
 	}

@@ -131,7 +131,7 @@ var _ = Describe("A diagnosis of a version that waits for another one", Label("a
 		r := d.run(ctx)
 		Expect(codes(r)).To(Equal([]diagnosis.Code{diagnosis.Unread, diagnosis.SeveralVersions, diagnosis.NotRegistered, diagnosis.Reached}))
 		f, _ := r.Find(diagnosis.NotRegistered)
-		Expect(f).To(And(HaveField("Severity", diagnosis.Warning), HaveField("Object", "extension late"), HaveField("Evidence", "no kind")))
+		Expect(f).To(And(HaveField("Severity", diagnosis.Warning), HaveField("Object", "step late"), HaveField("Evidence", "no kind")))
 		Expect(r.String()).NotTo(ContainSubstring("call RegisterExtensions"))
 
 		d.Waiting, d.Reads = nil, nil

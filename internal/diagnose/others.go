@@ -87,7 +87,7 @@ func (d *diagnostic) checkTimeouts(all []hook) {
 			continue
 		}
 		seen[list] = true
-		d.add(warning(diagnosis.TimeoutsAddUp, "extension "+e.Steps[0].Name,
+		d.add(warning(diagnosis.TimeoutsAddUp, "step "+e.Steps[0].Name,
 			fmt.Sprintf("the API server calls %s one after another, and these may take %d s, but it has %d s for a request: "+
 				"if their servers hang, requests fail, although each has failurePolicy Ignore", list, sum, webhookconf.RequestSeconds),
 			fmt.Sprintf("repair those that hang; lower timeoutSeconds, to %d each, only where that is long enough for their answers", max(1, webhookconf.RequestSeconds/len(names)))))

@@ -96,7 +96,7 @@ func (d *diagnostic) blocksItself(h hook, severity diagnosis.Severity, remedy st
 
 // blocksOnPurpose returns the finding for an entry whose settings ask for the program's own pods.
 func (d *diagnostic) blocksOnPurpose(h hook, e webhookconf.Entry) diagnosis.Finding {
-	extensions := "extension " + strings.Join(e.StepNames(), ", ")
+	extensions := "step " + strings.Join(e.StepNames(), ", ")
 	remedy := fmt.Sprintf("leave Namespace %s out in Settings.Namespaces of %s", d.Canary.Namespace, extensions)
 	if e.ClusterCritical {
 		remedy += ", or except this program's pods with Settings.Conditions"

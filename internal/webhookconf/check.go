@@ -71,7 +71,7 @@ func checkTime(steps []Step) (errs []error) {
 		all, sum := strings.Join(names, ", "), timeoutOf(same[key])
 		if sum > RequestSeconds*time.Second && !told[all] {
 			told[all] = true
-			errs = append(errs, fmt.Errorf("eirinix: extensions %s: they are called one after another for the same objects, and may take %s, but the API server "+
+			errs = append(errs, fmt.Errorf("eirinix: steps %s: they are called one after another for the same objects, and may take %s, but the API server "+
 				"has %d s for a request, and refuses it then although their failurePolicy is Ignore; lower Settings.Timeout to %d s together",
 				all, sum, RequestSeconds, RequestSeconds))
 		}
@@ -112,7 +112,7 @@ func checkEntryNames(steps []Step) []error {
 	for _, e := range entries {
 		member, taken := groups[uniqueName(e.Validating, e.Name)]
 		if taken && !e.Steps[0].groupable() {
-			errs = append(errs, fmt.Errorf("extension %q: give it another name, because the webhook that %q shares has this one", e.Name, member))
+			errs = append(errs, fmt.Errorf("step %q: give it another name, because the webhook that %q shares has this one", e.Name, member))
 		}
 	}
 	return errs
@@ -129,7 +129,7 @@ type checker struct {
 
 func (c *checker) report(remedy string, faults ...*field.Error) {
 	for _, fault := range faults {
-		c.errs = append(c.errs, fmt.Errorf("eirinix: extension %q: %s: %w", c.step, remedy, fault))
+		c.errs = append(c.errs, fmt.Errorf("eirinix: step %q: %s: %w", c.step, remedy, fault))
 	}
 }
 

@@ -163,7 +163,7 @@ var _ = Describe("Check", func() {
 
 	DescribeTable("refuses a step because of", append([]any{func(f fault) {
 		s := step("volumes", f.change)
-		prefix := fmt.Sprintf("eirinix: extension %q: ", s.Name)
+		prefix := fmt.Sprintf("eirinix: step %q: ", s.Name)
 		err := webhookconf.Check([]webhookconf.Step{step("before"), s, step("after", validating)}, urlOptions())
 		if len(f.reasons) == 0 || f.theirs {
 			Expect(err).NotTo(HaveOccurred())
@@ -205,7 +205,7 @@ var _ = Describe("Check", func() {
 		}
 		all := rules(rule("", "v1", "pods", "*"))
 		err := webhookconf.Check([]webhookconf.Step{slow("a", all), step("c", ignore, all), slow("b", all)}, urlOptions())
-		Expect(err).To(MatchError(And(ContainSubstring(`extensions "a" (16s), "c" (5s), "b" (16s)`), ContainSubstring("may take 37s"), ContainSubstring("to 30 s together"))))
+		Expect(err).To(MatchError(And(ContainSubstring(`steps "a" (16s), "c" (5s), "b" (16s)`), ContainSubstring("may take 37s"), ContainSubstring("to 30 s together"))))
 		Expect(err.(interface{ Unwrap() []error }).Unwrap()).To(HaveLen(1), "although they meet in four operations")
 		for because, others := range map[string][]change{
 			"it has calls of its own":        {isolated},
@@ -235,7 +235,7 @@ var _ = Describe("Check", func() {
 
 	It("refuses two steps of one name and kind, and lets a mutating and a validating one have the same", func() {
 		err := webhookconf.Check([]webhookconf.Step{step("a"), step("a", validating), step("a", ignore)}, urlOptions())
-		Expect(err).To(MatchError(And(ContainSubstring(`extension "a": give it another name: names become webhook names and paths, and must be unique`), ContainSubstring(`Duplicate value: "a"`))))
+		Expect(err).To(MatchError(And(ContainSubstring(`step "a": give it another name: names become webhook names and paths, and must be unique`), ContainSubstring(`Duplicate value: "a"`))))
 		Expect(err.(interface{ Unwrap() []error }).Unwrap()).To(HaveLen(1))
 	})
 
@@ -253,7 +253,7 @@ var _ = Describe("Check", func() {
 		Expect(webhookconf.Check([]webhookconf.Step{step("a", both)}, o)).To(Succeed())
 		o.Namespace = "apps"
 		Expect(webhookconf.Check([]webhookconf.Step{step("a", both)}, o)).To(MatchError(And(
-			ContainSubstring(`extension "a": give Namespaces a step of their own, or set Settings.Namespaces`), ContainSubstring("leave out every Namespace but apps"))))
+			ContainSubstring(`step "a": give Namespaces a step of their own, or set Settings.Namespaces`), ContainSubstring("leave out every Namespace but apps"))))
 		Expect(webhookconf.Check([]webhookconf.Step{step("a", both, namespaces(labels1("a", "")))}, o)).To(Succeed())
 		Expect(webhookconf.Check([]webhookconf.Step{step("a", rules(rule("", "v1", "namespaces", "CREATE")))}, o)).To(Succeed())
 	})
