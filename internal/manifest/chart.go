@@ -310,7 +310,8 @@ var about = []value{
 	{name: valueReplicas, comment: "The number of pods that serve.", schema: count},
 	{
 		"autoscaling", "A HorizontalPodAutoscaler in place of replicas.", `{` + strict + `{"enabled": {"type": "boolean"}, "minReplicas": ` + count + `, "maxReplicas": ` + count + `, "targetCPUUtilizationPercentage": ` + count + `}}`,
-		map[string]any{"enabled": false, "minReplicas": 2, "maxReplicas": 10, "targetCPUUtilizationPercentage": 80}, nil,
+		map[string]any{"enabled": false, "minReplicas": 2, "maxReplicas": 10, "targetCPUUtilizationPercentage": 80},
+		nil,
 	},
 	{name: valueResources, comment: "Requests and limits of the container. GOMEMLIMIT follows the memory limit.", schema: resourcesSchema},
 	{name: valueEnv, comment: "The environment of the container. GOMEMLIMIT is added if it is not here.", schema: `{"type": "array", "items": {"required": ["name"], ` + strict + `{"name": ` + text + `, "value": ` + text + `, "valueFrom": {"type": "object"}}}}`},
@@ -323,7 +324,8 @@ var about = []value{
 	{"nodeSelector", "The labels of the nodes for the pods.", textMap, map[string]any{}, []string{"spec", "nodeSelector"}},
 	{
 		"tolerations", "The tolerations of the pods.", `{"type": "array", "items": {` + strict + `{"key": ` + text + `, "operator": ` + text + `, "value": ` + text + `, "effect": ` + text + `, "tolerationSeconds": {"type": "integer"}}}}`,
-		[]any{}, []string{"spec", "tolerations"},
+		[]any{},
+		[]string{"spec", "tolerations"},
 	},
 	{valueAffinity, "The affinity of the pods that serve, in place of the one that spreads several replicas.", `{` + strict + `{"nodeAffinity": {"type": "object"}, "podAffinity": {"type": "object"}, "podAntiAffinity": {"type": "object"}}}`, map[string]any{}, nil},
 }

@@ -408,8 +408,16 @@ func TestObjectsOfTheUserStayAsTheyAre(t *testing.T) {
 func TestAChangedValueMakesANewJob(t *testing.T) {
 	g, names := NewWithT(t), map[string]bool{}
 	for _, values := range []map[string]any{
-		nil, {"image": "other:2"}, {"registerArgs": []any{}}, {"resources": map[string]any{"limits": map[string]any{"cpu": "1"}}}, {"podLabels": map[string]any{"a": "b"}},
-		{"replicas": 3}, {"autoscaling": map[string]any{"enabled": true}}, {"affinity": map[string]any{"nodeAffinity": map[string]any{}}}, {"args": []any{"serve", "-v"}}, {"global": map[string]any{"a": "b"}},
+		nil,
+		{"image": "other:2"},
+		{"registerArgs": []any{}},
+		{"resources": map[string]any{"limits": map[string]any{"cpu": "1"}}},
+		{"podLabels": map[string]any{"a": "b"}},
+		{"replicas": 3},
+		{"autoscaling": map[string]any{"enabled": true}},
+		{"affinity": map[string]any{"nodeAffinity": map[string]any{}}},
+		{"args": []any{"serve", "-v"}},
+		{"global": map[string]any{"a": "b"}},
 	} {
 		stream, err := render(t, program(t, split), values)
 		g.Expect(err).NotTo(HaveOccurred())
@@ -583,7 +591,10 @@ func TestAnAPIServerTakesTheChartAndItsChanges(t *testing.T) {
 	g.Expect(len(first)).To(BeNumerically(">", 10))
 	g.Expect(apply(nil)).To(Equal(first))
 	for _, values := range []map[string]any{
-		nil, {"replicas": 1}, {"resources": map[string]any{"limits": nil}}, {"autoscaling": map[string]any{"enabled": true}},
+		nil,
+		{"replicas": 1},
+		{"resources": map[string]any{"limits": nil}},
+		{"autoscaling": map[string]any{"enabled": true}},
 		{"imagePullSecrets": []any{map[string]any{"name": "a"}}, "tolerations": []any{map[string]any{"operator": "Exists"}}, "podLabels": map[string]any{"a": "b"}},
 	} {
 		g.Expect(apply(values, func(o *eirinix.ManagerOptions) { o.Deployment.Env = []corev1.EnvVar{{Name: "A", Value: "b"}} })).NotTo(BeEmpty())
