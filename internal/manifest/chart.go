@@ -308,11 +308,7 @@ var about = []value{
 	{"imagePullSecrets", "The Secrets with which the image is pulled.", `{"type": "array", "items": {` + strict + `{"name": ` + text + `}}}`, []any{}, []string{"spec", "imagePullSecrets"}},
 	{name: valueNamespace, comment: "The namespace that the program runs in. It must exist. If the program takes it as a flag, change args too.", schema: `{"type": "string", "pattern": "^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"}`},
 	{name: valueReplicas, comment: "The number of pods that serve.", schema: count},
-	{
-		"autoscaling", "A HorizontalPodAutoscaler in place of replicas.", `{` + strict + `{"enabled": {"type": "boolean"}, "minReplicas": ` + count + `, "maxReplicas": ` + count + `, "targetCPUUtilizationPercentage": ` + count + `}}`,
-		map[string]any{"enabled": false, "minReplicas": 2, "maxReplicas": 10, "targetCPUUtilizationPercentage": 80},
-		nil,
-	},
+	{"autoscaling", "A HorizontalPodAutoscaler in place of replicas.", `{` + strict + `{"enabled": {"type": "boolean"}, "minReplicas": ` + count + `, "maxReplicas": ` + count + `, "targetCPUUtilizationPercentage": ` + count + `}}`, map[string]any{"enabled": false, "minReplicas": 2, "maxReplicas": 10, "targetCPUUtilizationPercentage": 80}, nil},
 	{name: valueResources, comment: "Requests and limits of the container. GOMEMLIMIT follows the memory limit.", schema: resourcesSchema},
 	{name: valueEnv, comment: "The environment of the container. GOMEMLIMIT is added if it is not here.", schema: `{"type": "array", "items": {"required": ["name"], ` + strict + `{"name": ` + text + `, "value": ` + text + `, "valueFrom": {"type": "object"}}}}`},
 	{name: valueArgs, comment: "The arguments of the pods that serve.", schema: texts},
@@ -322,11 +318,7 @@ var about = []value{
 	{"podLabels", "More labels of the pods. They replace none that the program sets.", textMap, map[string]any{}, nil},
 	{"priorityClassName", "The PriorityClass of the pods.", text, "", []string{"spec", "priorityClassName"}},
 	{"nodeSelector", "The labels of the nodes for the pods.", textMap, map[string]any{}, []string{"spec", "nodeSelector"}},
-	{
-		"tolerations", "The tolerations of the pods.", `{"type": "array", "items": {` + strict + `{"key": ` + text + `, "operator": ` + text + `, "value": ` + text + `, "effect": ` + text + `, "tolerationSeconds": {"type": "integer"}}}}`,
-		[]any{},
-		[]string{"spec", "tolerations"},
-	},
+	{"tolerations", "The tolerations of the pods.", `{"type": "array", "items": {` + strict + `{"key": ` + text + `, "operator": ` + text + `, "value": ` + text + `, "effect": ` + text + `, "tolerationSeconds": {"type": "integer"}}}}`, []any{}, []string{"spec", "tolerations"}},
 	{valueAffinity, "The affinity of the pods that serve, in place of the one that spreads several replicas.", `{` + strict + `{"nodeAffinity": {"type": "object"}, "podAffinity": {"type": "object"}, "podAntiAffinity": {"type": "object"}}}`, map[string]any{}, nil},
 }
 

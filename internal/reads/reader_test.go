@@ -6,8 +6,10 @@ import (
 	"github.com/go-logr/logr"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
@@ -29,6 +31,18 @@ var _ = Describe("A Reader", func() {
 		Expect(list.Items).To(HaveLen(1))
 		Expect(r.List(ctx, &list, client.InNamespace("shop"), client.MatchingFields{"zone": "x"})).To(Succeed())
 		Expect(list.Items).To(HaveLen(1))
+	})
+
+	It("names an object that the step does not declare, with a kind only if it has one", func(ctx SpecContext) {
+		set := setOf(Declaration{})
+		listed(set.sources[0])
+		get := func(o client.Object) error {
+			return set.Snapshot(ctx).Reader("step").Get(ctx, client.ObjectKey{Namespace: "shop", Name: "keys"}, o)
+		}
+		Expect(get(&corev1.Secret{})).To(MatchError(ContainSubstring("reads v1.Secret in namespace shop with name keys, but")))
+		job := &unstructured.Unstructured{}
+		job.SetGroupVersionKind(batchv1.SchemeGroupVersion.WithKind("Job"))
+		Expect(get(job)).To(MatchError(ContainSubstring("reads unstructured.Unstructured (batch/v1, Kind=Job) in namespace shop")))
 	})
 
 	It("finds nothing with a selector that matches nothing", func(ctx SpecContext) {
