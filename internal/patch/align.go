@@ -32,21 +32,24 @@ func (d *differ) align(s *stretch, k *keyer) pairing {
 	if s.m == 0 || s.n == 0 {
 		return p
 	}
-	var a, b []int // items without a key, or that no name has paired
-	keys, keyOf := []*keyer{k}, d.keyOf
-	if k != nil {
-		a, b = d.alignKeys(s, k, &p)
-	} else {
-		keys, keyOf = namesIn(s.list.elem), nameOf
-		for _, name := range keys {
-			d.alignNames(s, name, &p)
-		}
-		a, b = unpaired(p.to), unpaired(p.from)
+	keys := []*keyer{k}
+	if k == nil {
+		keys = namesIn(s.list.elem)
 	}
-	if len(a) > 0 && len(b) > 0 && s.m+s.n > 2 {
+	for _, k := range keys {
+		d.alignKeys(s, k, &p)
+	}
+	if a, b := unpaired(p.to), unpaired(p.from); len(a) > 0 && len(b) > 0 && s.m+s.n > 2 {
 		d.alignEqual(s, a, b, &p)
+		if k != nil { // several items with one key
+			ca, cb := s.classes(a, b, func(dst []byte, v reflect.Value) ([]byte, bool) {
+				key, ok := d.keyOf(k, v)
+				return append(dst, key...), ok
+			})
+			p.inOrder(a, b, ca, cb)
+		}
 	}
-	alignPositions(&p, func(i, j int) bool { return d.mayBecome(s, i, j, keys, keyOf) })
+	alignPositions(&p, func(i, j int) bool { return d.mayBecome(s, i, j, keys) })
 	return p
 }
 
@@ -63,13 +66,21 @@ func unpaired(counterparts []int) []int {
 
 // alignEqual pairs equal items out of two subsets, preferring those that keep their order.
 func (d *differ) alignEqual(s *stretch, a, b []int, p *pairing) {
-	ca, cb := d.classes(s, a, b)
+	ca, cb := s.classes(a, b, func(dst []byte, v reflect.Value) ([]byte, bool) {
+		text, err := d.encode(dst, s.list.elem, v)
+		return text, err == nil // the error is reported when the item is written
+	})
 	// The longest common subsequence takes quadratic time. Beyond this bound, equal items are paired in order.
 	if len(ca)*len(cb) <= 1<<16 {
 		for _, match := range commonSubsequence(ca, cb) {
 			p.pair(a[match[0]], b[match[1]])
 		}
 	}
+	p.inOrder(a, b, ca, cb)
+}
+
+// inOrder pairs those items of two subsets that are not paired yet: the first of each class with the first, and so on.
+func (p *pairing) inOrder(a, b, ca, cb []int) {
 	waiting := map[int][]int{}
 	for n, c := range ca {
 		if p.to[a[n]] < 0 {
@@ -84,16 +95,16 @@ func (d *differ) alignEqual(s *stretch, a, b []int, p *pairing) {
 	}
 }
 
-// classes numbers items so that exactly the equal ones share a number.
-func (d *differ) classes(s *stretch, a, b []int) (ca, cb []int) {
+// classes numbers items so that exactly those with the same text share a number. An item without a text shares none.
+func (s *stretch) classes(a, b []int, appendText func([]byte, reflect.Value) ([]byte, bool)) (ca, cb []int) {
 	known := make(map[string]int, len(a))
 	var text []byte
-	failed := 0
+	without := 0
 	number := func(v reflect.Value) int {
-		var err error
-		if text, err = d.encode(text[:0], s.list.elem, v); err != nil {
-			failed++
-			return -failed // equal to nothing; the error is reported when the item is written
+		var ok bool
+		if text, ok = appendText(text[:0], v); !ok {
+			without++
+			return -without
 		}
 		c, ok := known[string(text)]
 		if !ok {

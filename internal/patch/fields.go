@@ -164,7 +164,7 @@ func (b *planner) fields(p *plan) []field {
 				f.key = key
 				b.later = append(b.later, func() { // once all plans are complete, because list types can contain themselves
 					if list.elem != nil {
-						key.field = list.elem.behindPointers().member(key.name)
+						key.in(list.elem)
 					}
 				})
 			}
